@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libpenstock - move bytes between files and host or accelerator memory by the
+ * shortest path the machine allows, and say which path was taken.
+ *
+ * Rules that hold for every call below, so that they are not repeated:
+ *
+ *   - int results are >= 0 on success and -errno on failure; errno itself is left
+ *     as it was.  pst_error_text() then holds a sentence with the cause and the cure.
+ *   - ret_* arguments are written on success only.
+ *   - *_free() and *_close() accept NULL and return NULL.
+ *   - Different objects may be used from different threads at once; one object
+ *     from one thread at a time, unless its comment says otherwise.  pst_mem and
+ *     pst_file may be named in requests of any number of queues at once.
+ *   - Lengths and offsets are bytes in uint64_t; the sum of an offset and a length
+ *     must fit int64_t.  Deadlines are absolute CLOCK_MONOTONIC nanoseconds.
+ *   - Structures of options start with their size, so that a program built against
+ *     an older header runs on a newer library: set it to sizeof() and zero the rest.
+ *     An option this library is too old to know is refused with -E2BIG.
+ *   - After fork() the child gets -EOWNERDEAD from every call on an object of its
+ *     parent and from every call that would make a new one; exec() is fine.
+ *   - The library prints nothing, installs no signal handler and leaves the caller's
+ *     signal mask, environment and accelerator context as they were.  PST_LOG=debug
+ *     in the environment, or pst_log_set(), shows what it does.
+ */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PST_VERSION_MAJOR 0
+#define PST_VERSION_MINOR 1
+#define PST_VERSION_PATCH 0
+
+#ifndef PST_API
+#define PST_API __attribute__((visibility("default")))
+#endif
+
+struct pst_mem;		/* a range of memory on one device */
+struct pst_file;	/* an open file */
+struct pst_queue;	/* requests in flight; one owner thread */
+struct pst_peer;	/* another process or host; no call takes one yet */
+
+/* ------------------------------------------------------------------ names */
+
+/* Kinds of memory. */
+enum pst_kind {
+	PST_KIND_HOST = 1,	/* memory of this process that the CPU may touch */
+	PST_KIND_SOFT = 2,	/* the software device: an accelerator without silicon */
+	PST_KIND_CUDA = 3,	/* NVIDIA; no provider in this version */
+	PST_KIND_GAUDI = 4,	/* Habana Gaudi; no provider in this version */
+	PST_KIND_DMABUF = 5,	/* a dma-buf descriptor; no provider in this version */
+};
+
+/*
+ * Paths.  A completion carries a set of them, one bit for each hop that ran: a read
+ * into device memory that was staged out of an O_DIRECT read has STAGED | DIRECT.
+ */
+enum pst_path {
+	PST_PATH_DIRECT = 1,	/* file hop: O_DIRECT between the file and host memory */
+	PST_PATH_CACHED = 2,	/* file hop: out of the page cache, never waiting for a disk */
+	PST_PATH_BUFFERED = 3,	/* file hop: through the page cache, waiting where it must */
+	PST_PATH_STAGED = 4,	/* device hop: by asynchronous copies from a pinned pool */
+	PST_PATH_WINDOW = 5,	/* device hop: through a CPU mapping of device memory */
+	PST_PATH_PAGECACHE = 6,	/* device DMA straight from the page cache */
+	PST_PATH_GATHER = 7,	/* device hop: staged, scattered by one device kernel */
+	PST_PATH_GDS = 8,	/* cuFile, when it is really direct */
+	PST_PATH_P2P = 9,	/* O_DIRECT into peer-to-peer pages of the device */
+	PST_PATH_RDMA = 10,	/* the storage service reads or writes registered memory */
+	PST_PATH_TCP = 11,	/* the storage service over a socket */
+	PST_PATH_MAX = 15,	/* largest value a path can ever have */
+};
+
+/* The bit of a path in pst_done.paths. */
+#define PST_PATH_BIT(path) (1u << (path))
+
+/* Why a path that exists in principle was not the one used. */
+enum pst_why {
+	PST_WHY_NONE = 0,	   /* the path used is the one wanted */
+	PST_WHY_NO_DEVICE = 1,	   /* the path needs an accelerator that is not here */
+	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, or 0 */
+	PST_WHY_UNALIGNED = 3,	   /* offset, length or memory; detail: alignment in bytes */
+	PST_WHY_NOT_RESIDENT = 4,  /* not (all) in the page cache */
+	PST_WHY_MEMLOCK = 5,	   /* memory could not be pinned; detail: errno */
+	PST_WHY_NO_URING = 6,	   /* io_uring is not to be had; detail: errno */
+	PST_WHY_NO_PROVIDER = 7,   /* this kind of memory does not offer the path */
+	PST_WHY_NOT_PROVEN = 8,	   /* the path gave wrong data or could not be proven */
+	PST_WHY_NOT_REMOTE = 9,	   /* the path is for remote files, this one is local */
+	PST_WHY_DIRECTION = 10,	   /* the path does not serve this operation */
+	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */
+	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
+	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
+};
+
+/* Operations. */
+enum pst_op {
+	PST_OP_READ = 1,  /* file -> memory */
+	PST_OP_WRITE = 2, /* memory -> file */
+	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
+	/* 4..7 are reserved for PUT, GET, SEND and RECV between peers. */
+};
+
+/* ---------------------------------------------------------------- library */
+
+/**
+ * pst_version() - version of the library that is running
+ *
+ * Return: "major.minor.patch", a constant string.  Compare it with
+ * PST_VERSION_* of the header that the program was built with.
+ */
+PST_API const char *pst_version(void);
+
+/**
+ * pst_error_text() - the sentence for the calling thread's last failure
+ *
+ * The text belongs to the library and stays valid until the thread's next failing call.
+ *
+ * Return: cause and cure in one sentence; "" before the first failure.
+ */
+PST_API const char *pst_error_text(void);
+
+enum pst_log_level { PST_LOG_ERROR = 1, PST_LOG_WARN = 2, PST_LOG_INFO = 3, PST_LOG_DEBUG = 4 };
+
+typedef void (*pst_log_fn)(void *arg, int level, const char *line);
+
+/**
+ * pst_log_set() - receive the library's log lines
+ * @fn:    called with each line, without its newline, from any thread; it must not
+ *         call the library.  NULL goes back to PST_LOG's setting.
+ * @arg:   handed to @fn
+ * @level: the most detailed level wanted, PST_LOG_ERROR to PST_LOG_DEBUG
+ *
+ * Without a callback the environment variable PST_LOG (error, warn, info, debug)
+ * sends lines to standard error; it is ignored in set-uid programs.
+ * Safe from any thread.
+ */
+PST_API void pst_log_set(pst_log_fn fn, void *arg, int level);
+
+/* ---------------------------------------------------------------- devices */
+
+#define PST_DEVICE_NAME_MAX 64
+
+/* A device that holds memory.  uuid is what identifies it; an index may change. */
+struct pst_device {
+	size_t sz;		       /* sizeof(struct pst_device) */
+	uint32_t kind;		       /* enum pst_kind */
+	uint32_t index;		       /* among devices of its kind, from 0 */
+	char name[PST_DEVICE_NAME_MAX];/* what pst_mem_alloc() takes: "soft:0", "host" */
+	char model[PST_DEVICE_NAME_MAX];/* for people */
+	char pci[16];		       /* "0000:17:00.0", or "" */
+	uint8_t uuid[16];	       /* all zero for the host */
+	int32_t numa_node;	       /* -1 when unknown */
+	uint32_t reserved;
+	uint64_t total;		       /* bytes of memory, 0 when unknown */
+};
+
+/**
+ * pst_device_list() - the devices whose memory this library can serve
+ * @ret_devs: filled with up to @max devices, host first; may be NULL when @max is 0
+ * @max:      room in @ret_devs; each element's sz must be set before the call
+ *
+ * Return: how many there are, which may be more than @max; -EINVAL for a bad sz.
+ */
+PST_API int pst_device_list(struct pst_device *ret_devs, unsigned max);
+
+/**
+ * pst_device_find() - one device by name
+ * @name: "host", "soft" (the first of its kind), "soft:0", "cuda:0", a PCI address
+ *        ("0000:17:00.0") or a UUID (32 hex digits, dashes allowed)
+ * @ret:  the device; its sz must be set before the call
+ *
+ * Return: 0, -EINVAL for a name of none of these forms, -ENODEV when there is no such
+ * device here; the sentence then says what is missing.
+ */
+PST_API int pst_device_find(const char *name, struct pst_device *ret);
+
+/* ----------------------------------------------------------------- memory */
+
+#define PST_MEM_SHARED (1u << 0) /* may be exported to another process */
+#define PST_MEM_PINNED (1u << 1) /* wrap: the caller promises that the pages stay */
+
+struct pst_mem_opts {
+	size_t sz;	/* sizeof(struct pst_mem_opts) */
+	uint32_t flags; /* PST_MEM_* */
+	uint32_t kind;	/* wrap: enum pst_kind, 0 finds it out */
+};
+
+struct pst_mem_info {
+	size_t sz;	   /* sizeof(struct pst_mem_info) */
+	uint32_t kind;	   /* enum pst_kind */
+	uint32_t flags;	   /* PST_MEM_* in force */
+	uint64_t addr;	   /* address of the first byte, as the device's API knows it */
+	uint64_t len;	   /* bytes */
+	uint64_t base;	   /* of the allocation that holds the range */
+	uint64_t size;	   /* of that allocation */
+	uint64_t buffer_id;/* of that allocation; never used twice in a process */
+	char device[PST_DEVICE_NAME_MAX];
+};
+
+/**
+ * pst_mem_alloc() - allocate memory on a device
+ * @device:  a name as pst_device_find() takes it
+ * @len:     bytes, at least 1; rounded up to pages inside
+ * @opts:    NULL for the defaults
+ * @ret_mem: the memory, to be freed with pst_mem_free()
+ *
+ * Host memory is zeroed, page aligned and registered with the kernel the first time a
+ * queue uses it.  Device memory is as the device gives it.
+ *
+ * Return: 0; -EINVAL for zero length or an unknown option; -ENODEV when there is no such
+ * device; -ENOMEM when device, address space or RLIMIT_AS is exhausted; -EMFILE without
+ * a free descriptor.
+ */
+PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem_opts *opts,
+			  struct pst_mem **ret_mem);
+
+/**
+ * pst_mem_wrap() - use memory that the caller allocated
+ * @addr:    address of the first byte.  A number and not a pointer, because for an
+ *           accelerator it must never be dereferenced.  It may lie inside an allocation.
+ * @len:     bytes, at least 1
+ * @opts:    NULL for the defaults
+ * @ret_mem: the memory, to be given back with pst_mem_free()
+ *
+ * The memory stays the caller's and must stay allocated until pst_mem_free() and the end
+ * of every request on it.  Host memory that is wrapped is not registered, so that
+ * memory freed too early gives -EFAULT and not silence; PST_MEM_PINNED says that it will
+ * stay mapped and makes requests cheaper.
+ *
+ * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
+ * knows the range (freed or never allocated); -ERANGE when it reaches past its allocation.
+ */
+PST_API int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
+			 struct pst_mem **ret_mem);
+
+/**
+ * pst_mem_free() - give memory back
+ * @mem: may have requests in flight: the last of them frees it then
+ *
+ * Memory that completions reported PST_DONE_BUSY for stays allocated until it is quiet.
+ * Wrapped memory is the caller's: call pst_mem_drain() before freeing it.
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_mem *pst_mem_free(struct pst_mem *mem);
+
+/**
+ * pst_mem_drain() - wait until nothing can touch the memory any more
+ * @mem:         the memory; no other thread may prepare requests on it meanwhile
+ * @deadline_ns: when to stop waiting; 0 only looks
+ *
+ * Counts requests of every queue, completed or not.  Safe from any thread.  Requests
+ * of a queue that its owner has not submitted count too.
+ *
+ * Return: 0 when quiet, -EBUSY when a request may still touch it at the deadline.
+ */
+PST_API int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
+
+/**
+ * pst_mem_info() - facts of a piece of memory
+ * @mem: the memory
+ * @ret: filled in; its sz must be set before the call
+ *
+ * Return: 0 or -EINVAL for a bad sz.
+ */
+PST_API int pst_mem_info(const struct pst_mem *mem, struct pst_mem_info *ret);
+
+/**
+ * pst_mem_ptr() - the pointer through which the CPU may use the memory
+ * @mem: the memory
+ *
+ * Return: the pointer for host memory, NULL for every other kind.
+ */
+PST_API void *pst_mem_ptr(const struct pst_mem *mem);
+
+/**
+ * pst_mem_store() - copy from a caller's buffer into memory of any kind
+ * @mem: the target
+ * @off: first byte in @mem
+ * @src: host memory
+ * @len: bytes
+ *
+ * Blocks until the bytes are there.  For set-up and checks; requests are the fast way.
+ *
+ * Return: 0; -ERANGE past the end of @mem; -EIO when the device failed.
+ */
+PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len);
+
+/**
+ * pst_mem_load() - copy from memory of any kind into a caller's buffer
+ * @mem: the source
+ * @off: first byte in @mem
+ * @dst: host memory
+ * @len: bytes
+ *
+ * Return: as pst_mem_store().
+ */
+PST_API int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len);
+
+/* ----------------------------------------------------------------- grants */
+
+#define PST_RIGHT_READ	(1u << 0)
+#define PST_RIGHT_WRITE (1u << 1)
+
+/*
+ * The right to use another process' memory.  fd and ipc open the whole allocation,
+ * the neighbours of the range included: treat a grant as a secret.  The library
+ * never logs one, never writes one to disk and never sends one to another uid.
+ */
+struct pst_grant {
+	size_t sz;	     /* sizeof(struct pst_grant) */
+	uint32_t kind;	     /* enum pst_kind */
+	uint32_t rights;     /* PST_RIGHT_* */
+	uint8_t uuid[16];    /* of the device */
+	uint64_t size;	     /* of the allocation */
+	uint64_t off;	     /* of the range in the allocation */
+	uint64_t len;	     /* of the range */
+	int32_t fd;	     /* owned by whoever holds the grant; -1 for none */
+	uint32_t reserved;
+	uint8_t ipc[64];     /* the vendor's handle; zero for host and soft */
+};
+
+/**
+ * pst_mem_export() - make a grant for a range of memory
+ * @mem:       host memory allocated with PST_MEM_SHARED, or device memory
+ * @off:       first byte of the range in @mem
+ * @len:       bytes
+ * @rights:    PST_RIGHT_*
+ * @ret_grant: the grant, to be ended with pst_grant_done(); its sz must be set
+ *
+ * Return: 0; -ERANGE past the end of @mem; -EINVAL for no or unknown rights; -EOPNOTSUPP
+ * for memory that has no handle to export; -EMFILE without a free descriptor.
+ */
+PST_API int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights,
+			   struct pst_grant *ret_grant);
+
+/**
+ * pst_mem_import() - use the memory that a grant names
+ * @grant:   stays the caller's; its fd is duplicated
+ * @ret_mem: the memory, to be freed with pst_mem_free()
+ *
+ * Nothing in @grant is believed: the descriptor's type and size are checked first.
+ *
+ * Return: 0; -EINVAL for a grant that does not check; -ENODEV when its device is not
+ * here; -EACCES for rights that the descriptor does not give; -ENOMEM, -EMFILE.
+ */
+PST_API int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem);
+
+/**
+ * pst_grant_done() - close what a grant holds and wipe it
+ * @grant: may be NULL
+ */
+PST_API void pst_grant_done(struct pst_grant *grant);
+
+/**
+ * pst_grant_send() - hand a grant to the process at the other end of a socket
+ * @sock:        a connected AF_UNIX SOCK_STREAM or SOCK_SEQPACKET socket
+ * @grant:       stays the caller's
+ * @deadline_ns: when to give up; 0 tries once
+ *
+ * Return: 0; -EACCES when the peer runs under another uid; -EPROTOTYPE when @sock is
+ * not a connected AF_UNIX socket; -ETIMEDOUT; -EPIPE when the peer is gone.
+ */
+PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
+
+/**
+ * pst_grant_recv() - receive a grant
+ * @sock:        as in pst_grant_send()
+ * @ret_grant:   the grant, to be ended with pst_grant_done(); its sz must be set
+ * @deadline_ns: when to give up; 0 tries once
+ *
+ * Return: 0; -EACCES when the peer runs under another uid; -EBADMSG for bytes that are
+ * no grant; -ETIMEDOUT; -EPIPE when the peer is gone.
+ */
+PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadline_ns);
+
+/* ------------------------------------------------------------------ files */
+
+#define PST_FILE_READ	(1u << 0) /* open for reading */
+#define PST_FILE_WRITE	(1u << 1) /* open for writing */
+#define PST_FILE_CREATE (1u << 2) /* create it if it is missing, mode 0666 less umask */
+#define PST_FILE_EXCL	(1u << 3) /* with CREATE: fail if it exists */
+#define PST_FILE_TRUNC	(1u << 4) /* empty it */
+#define PST_FILE_STABLE (1u << 5) /* nobody changes it while it is open here */
+#define PST_FILE_PLAIN	(1u << 6) /* never O_DIRECT; such requests say no `why' */
+
+struct pst_file_opts {
+	size_t sz;	/* sizeof(struct pst_file_opts) */
+	uint32_t mode;	/* of a created file; 0 means 0666 less umask */
+	uint32_t flags;	/* 0 */
+};
+
+struct pst_file_info {
+	size_t sz;	     /* sizeof(struct pst_file_info) */
+	uint64_t size;	     /* bytes now */
+	uint32_t flags;	     /* PST_FILE_* */
+	uint32_t direct;     /* 1 when O_DIRECT is possible */
+	uint32_t mem_align;  /* O_DIRECT: of the memory address, bytes; 0 without */
+	uint32_t off_align;  /* O_DIRECT: of file offset and length, bytes; 0 without */
+	uint32_t why;	     /* enum pst_why: why O_DIRECT is not possible */
+	int32_t detail;	     /* of why */
+	char fs[16];	     /* file system: "ext4", "xfs", "tmpfs", "fuse", ... or hex magic */
+};
+
+/**
+ * pst_file_open() - open a regular file or a block device
+ * @path:     as open(2) takes it
+ * @flags:    PST_FILE_*; READ, WRITE or both
+ * @opts:     NULL for the defaults
+ * @ret_file: the file, to be closed with pst_file_close()
+ *
+ * Opens the file twice where the file system takes O_DIRECT, once with and once without.
+ *
+ * Return: 0; -EINVAL for flags that make no sense; -EISDIR, -ENXIO (a FIFO, socket or
+ * character device), -ENOENT, -EACCES, -EMFILE, -ENFILE and what open(2) says else.
+ */
+PST_API int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
+			  struct pst_file **ret_file);
+
+/**
+ * pst_file_wrap() - use a descriptor that the caller opened
+ * @fd:       a regular file or block device; it is duplicated and stays the caller's
+ * @flags:    PST_FILE_STABLE and PST_FILE_PLAIN or 0; direction comes from the descriptor
+ * @ret_file: the file, to be closed with pst_file_close()
+ *
+ * Return: 0; -EBADF; -ENXIO for anything but a regular file or block device; -EINVAL for
+ * a descriptor opened with O_APPEND or O_PATH; -EMFILE.
+ */
+PST_API int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file);
+
+/**
+ * pst_file_close() - close a file
+ * @file: may have requests in flight: the last of them closes it then
+ *
+ * Does not sync; prepare a PST_OP_SYNC for that.
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_file *pst_file_close(struct pst_file *file);
+
+/**
+ * pst_file_info() - facts of a file
+ * @file: the file
+ * @ret:  filled in; its sz must be set before the call
+ *
+ * Return: 0, -EINVAL for a bad sz, or what fstat(2) says.
+ */
+PST_API int pst_file_info(const struct pst_file *file, struct pst_file_info *ret);
+
+/* --------------------------------------------------------------- requests */
+
+/*
+ * A run of equal pieces.  Piece i of count moves len bytes between file_off +
+ * i * file_stride and mem_off + i * mem_stride: block tables, strided layers.
+ */
+struct pst_seg {
+	uint64_t file_off;    /* in the file */
+	uint64_t mem_off;     /* in io.mem */
+	uint64_t len;	      /* of one piece, at least 1 */
+	uint64_t file_stride; /* ignored when count < 2 */
+	uint64_t mem_stride;  /* ignored when count < 2 */
+	uint64_t count;	      /* pieces; 0 means 1 */
+};
+
+#define PST_SEGS_MAX (1u << 20) /* segments in one request */
+
+#define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set */
+#define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion */
+#define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
+
+#define PST_NO_DEADLINE UINT64_MAX
+
+/*
+ * A policy: 0 for automatic, else up to eight paths in order of preference, four bits
+ * each, the first lowest.  Only listed paths are tried.  For device memory a file hop
+ * in the list restricts the file hop of the device path named with it:
+ * PST_POLICY2(PST_PATH_STAGED, PST_PATH_DIRECT) stages and takes O_DIRECT only.
+ */
+#define PST_POLICY_AUTO UINT64_C(0)
+#define PST_POLICY1(a) ((uint64_t)(a))
+#define PST_POLICY2(a, b) ((uint64_t)(a) | (uint64_t)(b) << 4)
+#define PST_POLICY3(a, b, c) (PST_POLICY2(a, b) | (uint64_t)(c) << 8)
+
+/* One request: 128 bytes, fixed.  Zero what is not used. */
+struct pst_io {
+	uint32_t op;		    /* enum pst_op */
+	uint32_t flags;		    /* PST_IO_* */
+	uint64_t policy;	    /* PST_POLICY* */
+	struct pst_file *file;
+	struct pst_mem *mem;	    /* NULL for SYNC */
+	struct pst_peer *peer;	    /* NULL */
+	const void *key;	    /* NULL */
+	const struct pst_seg *segs; /* NULL: the inline piece below; else it must stay
+				     * valid and unchanged until the completion */
+	uint64_t nr_segs;	    /* 0 with segs NULL, else 1 to PST_SEGS_MAX */
+	uint64_t file_off;	    /* the inline piece */
+	uint64_t mem_off;
+	uint64_t len;
+	void *stream;		    /* NULL: accelerator stream to order with */
+	uint64_t deadline_ns;	    /* 0: the queue's default; PST_NO_DEADLINE */
+	uint64_t user_data;	    /* comes back in the completion */
+	uint64_t reserved[2];	    /* 0 */
+};
+
+#define PST_DONE_BUSY	 (1u << 0) /* hardware or kernel may still touch the memory or, for
+				    * a write, the file; see pst_mem_drain() */
+#define PST_DONE_CRC32C	 (1u << 1) /* crc32c is valid */
+#define PST_DONE_PINNED	 (1u << 2) /* the memory was registered with the kernel */
+#define PST_DONE_PROOF	 (1u << 3) /* this request proved its path with its own data */
+
+/* One completion: 64 bytes, fixed. */
+struct pst_done {
+	uint64_t user_data;
+	int64_t res;	    /* bytes moved: less than asked only where a read met the end of
+			     * the file; or -errno */
+	uint64_t prefix;    /* bytes complete from the first piece on, also when res < 0 */
+	uint32_t paths;	    /* set of PST_PATH_BIT() */
+	uint32_t why;	    /* enum pst_why */
+	int32_t detail;	    /* of why */
+	uint32_t flags;	    /* PST_DONE_* */
+	uint32_t crc32c;
+	uint32_t op;	    /* enum pst_op */
+	uint64_t reserved[2];
+};
+
+/**
+ * pst_done_text() - a completion in words
+ * @done: the completion
+ * @buf:  receives the text, always terminated
+ * @len:  of @buf, at least 1
+ *
+ * Return: @buf.
+ */
+PST_API const char *pst_done_text(const struct pst_done *done, char *buf, size_t len);
+
+/**
+ * pst_path_name() - the name of one path
+ * @path: enum pst_path
+ *
+ * Return: "direct", "staged", ...; "unknown" for anything else.
+ */
+PST_API const char *pst_path_name(uint32_t path);
+
+/**
+ * pst_why_name() - the short name of a reason
+ * @why: enum pst_why
+ *
+ * Return: "no-direct", "unaligned", ...; "unknown" for anything else.
+ */
+PST_API const char *pst_why_name(uint32_t why);
+
+/**
+ * pst_why_text() - a reason and its cure as a sentence
+ * @why:    enum pst_why
+ * @detail: the completion's detail
+ * @buf:    receives the text, always terminated
+ * @len:    of @buf, at least 1
+ *
+ * Return: @buf.
+ */
+PST_API const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len);
+
+/* ----------------------------------------------------------------- queues */
+
+#define PST_STORE_AUTO	  0u /* io_uring where it is to be had, else threads */
+#define PST_STORE_URING	  1u
+#define PST_STORE_THREADS 2u
+
+struct pst_queue_opts {
+	size_t sz;	     /* sizeof(struct pst_queue_opts) */
+	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
+	uint32_t store;	     /* PST_STORE_* */
+	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
+	uint32_t flags;	     /* 0 */
+};
+
+/**
+ * pst_queue_new() - create a queue
+ * @opts:      NULL for the defaults
+ * @ret_queue: the queue, to be freed with pst_queue_free()
+ *
+ * Allocates all that preparing, submitting and reaping need.
+ *
+ * Return: 0; -EINVAL for an option out of range; -EPERM or -ENOSYS when @opts asks for
+ * io_uring and the machine forbids it; -ENOMEM; -EMFILE; -EAGAIN when no thread can be
+ * started.
+ */
+PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queue);
+
+/**
+ * pst_queue_free() - end a queue
+ * @queue: requests in flight are cancelled and their completions dropped
+ *
+ * Does not wait for a request that neither ends nor can be cancelled: what it uses is
+ * kept until it is quiet, see pst_mem_drain().
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
+
+/**
+ * pst_prep() - put a request into a queue
+ * @queue: the queue
+ * @io:    copied; io->segs is not
+ *
+ * Checks everything that can be checked without touching the file, and starts nothing.
+ *
+ * Return: 0; -EAGAIN when the queue holds its depth of requests (reap first); -EINVAL for
+ * an unknown op or flag, a zero length or a reserved field that is not 0; -ERANGE for
+ * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
+ * int64_t; -EBADF for a direction the file was not opened for; -EOPNOTSUPP for what this
+ * version has not.
+ */
+PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
+
+/**
+ * pst_submit() - start what was prepared
+ * @queue: the queue
+ *
+ * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
+ *
+ * Return: how many requests were started; the rest stay prepared.  -errno only when
+ * none could be.
+ */
+PST_API int pst_submit(struct pst_queue *queue);
+
+/**
+ * pst_reap() - take completions
+ * @queue:       the queue
+ * @ret_done:    room for @max completions
+ * @min:         wait until there are so many, or nothing more is in flight
+ * @max:         at least 1, at least @min
+ * @deadline_ns: when to stop waiting; 0 only looks, PST_NO_DEADLINE waits
+ *
+ * Every request that was submitted completes exactly once, at the latest at its own
+ * deadline (-ETIMEDOUT).  A signal does not end the wait.
+ *
+ * Return: how many were taken, 0 to @max; -EINVAL for bad arguments.
+ */
+PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, unsigned max,
+		     uint64_t deadline_ns);
+
+/**
+ * pst_queue_fd() - a descriptor to sleep on
+ * @queue: the queue
+ *
+ * Readable (poll, select, epoll) when pst_reap() has something to do.  It is armed by
+ * every pst_reap() that returns less than its max, so: reap until less than max
+ * comes back, then sleep.  A wake-up may find nothing.  Never read or close it.
+ *
+ * Return: an eventfd that lives as long as the queue, or -EMFILE, -ENOMEM.
+ */
+PST_API int pst_queue_fd(struct pst_queue *queue);
+
+/**
+ * pst_cancel() - end requests early
+ * @queue:     the queue
+ * @user_data: every request with this value is meant
+ *
+ * Each still completes exactly once: with its own result if it was done, else with
+ * -ECANCELED, at the latest 100 ms from now.
+ *
+ * Return: how many requests were asked to end, -ENOENT when none matched.
+ */
+PST_API int pst_cancel(struct pst_queue *queue, uint64_t user_data);
+
+struct pst_stats {
+	size_t sz;			      /* sizeof(struct pst_stats) */
+	uint64_t requests;		      /* completed */
+	uint64_t errors;		      /* of these with res < 0 */
+	uint64_t timeouts;		      /* of these with -ETIMEDOUT */
+	uint64_t canceled;		      /* of these with -ECANCELED */
+	uint64_t fallbacks;		      /* of these with a reason why */
+	uint64_t inflight;		      /* requests not yet completed */
+	uint64_t busy;			      /* completed, but not quiet yet */
+	uint64_t bytes[PST_PATH_MAX + 1];     /* by path; a byte counts on every hop it took */
+	uint64_t why[PST_WHY_MAX + 1];	      /* requests by reason */
+	uint64_t pool_bytes;		      /* staging memory held now, all devices */
+	uint64_t pool_limit;		      /* most that it may become */
+};
+
+/**
+ * pst_stats() - counters
+ * @queue: a queue, or NULL for the whole process since it started
+ * @ret:   filled in; its sz must be set before the call
+ *
+ * Safe from any thread.
+ *
+ * Return: 0 or -EINVAL for a bad sz.
+ */
+PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
+
+/* -------------------------------------------------------- what is possible */
+
+enum pst_state {
+	PST_STATE_IMPOSSIBLE = 0, /* not here; why says what is missing */
+	PST_STATE_POSSIBLE = 1,	  /* could run, not yet proven with data */
+	PST_STATE_PROVEN = 2,	  /* ran, and its data was compared */
+};
+
+struct pst_path_info {
+	size_t sz;	/* sizeof(struct pst_path_info) */
+	uint32_t path;	/* enum pst_path */
+	uint32_t state; /* enum pst_state */
+	uint32_t why;	/* enum pst_why */
+	int32_t detail; /* of why */
+};
+
+/**
+ * pst_path_check() - could a path serve this file and this memory?
+ * @file: the file
+ * @mem:  the memory
+ * @op:   PST_OP_READ or PST_OP_WRITE
+ * @path: enum pst_path
+ * @ret:  the answer; its sz must be set before the call
+ *
+ * Moves nothing.  Residency and alignment of a request are not looked at.
+ *
+ * Return: 0, or -EINVAL for an unknown path or operation.
+ */
+PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint32_t path,
+			   struct pst_path_info *ret);
+
+/**
+ * pst_store_check() - is a store to be had on this machine?
+ * @store: PST_STORE_URING or PST_STORE_THREADS
+ *
+ * Return: 0, or -errno of what forbids it with the sentence in pst_error_text().
+ */
+PST_API int pst_store_check(uint32_t store);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
