@@ -470,7 +470,8 @@ struct pst_seg {
 #define PST_SEGS_MAX (1u << 20) /* segments in one request */
 
 #define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set */
-#define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion */
+#define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion;
+				   * of no meaning where pieces overlap in memory */
 #define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
 
 #define PST_NO_DEADLINE UINT64_MAX
@@ -596,8 +597,8 @@ PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **
  * pst_queue_free() - end a queue
  * @queue: requests in flight are cancelled and their completions dropped
  *
- * Does not wait for a request that neither ends nor can be cancelled: what it uses is
- * kept until it is quiet, see pst_mem_drain().
+ * Waits at most 100 ms for requests under way.  What a request uses that neither ends nor
+ * can be cancelled is kept until it is quiet, see pst_mem_drain().
  *
  * Return: NULL.
  */
@@ -613,8 +614,11 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * Return: 0; -EAGAIN when the queue holds its depth of requests (reap first); -EINVAL for
  * an unknown op or flag, a zero length or a reserved field that is not 0; -ERANGE for
  * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
- * int64_t; -EBADF for a direction the file was not opened for; -EOPNOTSUPP for what this
- * version has not.
+ * int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that the
+ * grant of the memory does not give; -EBUSY when too many queues stage for the device;
+ * -EOPNOTSUPP for what this version has not; and, at the first request for a device, what
+ * starting its engine met: -ENOMEM, -EMFILE, -EAGAIN (no thread), -EIO (it failed its
+ * proof).
  */
 PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
 
@@ -649,11 +653,13 @@ PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigne
  * pst_queue_fd() - a descriptor to sleep on
  * @queue: the queue
  *
- * Readable (poll, select, epoll) when pst_reap() has something to do.  It is armed by
- * every pst_reap() that returns less than its max, so: reap until less than max
- * comes back, then sleep.  A wake-up may find nothing.  Never read or close it.
+ * Readable (poll, select, epoll) when pst_reap() has something to do; every pst_reap()
+ * arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up may find
+ * nothing, and io_uring's completions may end an epoll_wait(2) with EINTR: go round the
+ * loop.  Never read or close it.
  *
- * Return: an eventfd that lives as long as the queue, or -EMFILE, -ENOMEM.
+ * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
+ * after its deadlines cannot be started.
  */
 PST_API int pst_queue_fd(struct pst_queue *queue);
 

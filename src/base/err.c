@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+#define TEXT_MAX 512
+#define NAME_MAX_LEN 128
+
+static _Thread_local char text[TEXT_MAX];
+static _Thread_local char name[NAME_MAX_LEN];
+
+int err_set(int err, const char *fmt, ...)
+{
+	int saved = errno;
+	/* Built aside, because an argument may be the text that stands there: a caller
+	 * that wraps a sentence into a longer one passes err_text(). */
+	char line[TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vsnprintf(line, sizeof(line), fmt, ap) < 0)
+		line[0] = '\0';
+	va_end(ap);
+	memcpy(text, line, sizeof(text));
+	errno = saved;
+	return err < 0 ? err : -err;
+}
+
+const char *err_text(void)
+{
+	return text;
+}
+
+const char *err_name(int err)
+{
+	int saved = errno;
+	int e = err < 0 ? -err : err;
+	const char *n = strerrorname_np(e);
+	const char *d = strerrordesc_np(e);
+
+	if (n && d)
+		(void)snprintf(name, sizeof(name), "%s (%s)", n, d);
+	else
+		(void)snprintf(name, sizeof(name), "error %d", e);
+	errno = saved;
+	return name;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PST_ERR_H
+#define PST_ERR_H
+
+#include "base/base.h"
+
+/*
+ * Keep the sentence for pst_error_text() in the calling thread.  The sentence names
+ * the cause and, where there is one, the cure; it has no newline and no full stop.
+ * @err: positive errno or negative, either is taken
+ *
+ * Return: -|err|, so that a failure is one line: return err_set(ENODEV, "...").
+ */
+int err_set(int err, const char *fmt, ...) _printf_(2, 3);
+
+/* The calling thread's sentence, "" before the first. */
+const char *err_text(void);
+
+/* "ENOENT (No such file or directory)" in a buffer of the thread; err as in err_set(). */
+const char *err_name(int err);
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+#define RULES_MAX 32        /* SITE:N:WHAT in one specification */
+#define DELAY_MAX_MS 60000u /* longer is a typing error */
+#define ERRNO_MAX 4095      /* the kernel's own limit */
+
+static const char *const site_names[FAULT_SITE_NR] = {
+	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
+	[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_STORE_OPEN] = "store.open",
+	[FAULT_STORE_LANE] = "store.lane",   [FAULT_STORE_READ] = "store.read",
+	[FAULT_STORE_WRITE] = "store.write", [FAULT_STORE_SYNC] = "store.sync",
+	[FAULT_STORE_PIN] = "store.pin",     [FAULT_STORE_DIRECT] = "store.direct",
+	[FAULT_STORE_URING] = "store.uring",
+};
+
+struct rule {
+	enum fault_site site;
+	uint64_t n; /* which call, 0 for every one */
+	int what;   /* errno, FAULT_SHORT, or 0 with a delay */
+	uint64_t delay_ns;
+};
+
+_Atomic bool fault_active;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rule rules[RULES_MAX];
+static unsigned nr_rules;
+static uint64_t passed[FAULT_SITE_NR];
+
+/* Decimal digits and nothing else, up to max. */
+static bool parse_number(const char *s, uint64_t max, uint64_t *ret)
+{
+	char *end;
+	uint64_t v;
+
+	if (*s < '0' || *s > '9' || strlen(s) > 18)
+		return false;
+	v = strtoull(s, &end, 10);
+	if (*end || v > max)
+		return false;
+	*ret = v;
+	return true;
+}
+
+static bool parse_delay(const char *s, uint64_t *ret_ns)
+{
+	static const struct {
+		const char *unit;
+		uint64_t ns;
+	} units[] = { { "ns", 1 }, { "us", 1000 }, { "ms", NSEC_PER_MSEC }, { "s", NSEC_PER_SEC } };
+	char digits[20] = "";
+	size_t n = strspn(s, "0123456789");
+	uint64_t v;
+
+	if (n >= sizeof(digits))
+		return false;
+	memcpy(digits, s, n);
+	for (unsigned i = 0; i < ARRAY_SIZE(units); i++) {
+		if (strcmp(s + n, units[i].unit) != 0)
+			continue;
+		if (!parse_number(digits, DELAY_MAX_MS * NSEC_PER_MSEC / units[i].ns, &v))
+			return false;
+		*ret_ns = v * units[i].ns;
+		return true;
+	}
+	return false;
+}
+
+static int errno_by_name(const char *s)
+{
+	for (int e = 1; e <= ERRNO_MAX; e++) {
+		const char *n = strerrorname_np(e);
+
+		if (n && !strcmp(n, s))
+			return e;
+	}
+	return 0;
+}
+
+/* One SITE:N:WHAT, which is cut up. */
+static int parse_rule(char *s, struct rule *ret)
+{
+	char *n = strchr(s, ':');
+	char *what = n ? strchr(n + 1, ':') : NULL;
+	struct rule r = { .site = FAULT_SITE_NR };
+
+	if (!what)
+		return err_set(EINVAL, "PST_FAULT: \"%s\" is not SITE:N:WHAT", s);
+	*n++ = '\0';
+	*what++ = '\0';
+
+	for (int i = 0; i < FAULT_SITE_NR; i++)
+		if (!strcmp(s, site_names[i]))
+			r.site = (enum fault_site)i;
+	if (r.site == FAULT_SITE_NR)
+		return err_set(EINVAL, "PST_FAULT: there is no site \"%s\"", s);
+	if (!parse_number(n, UINT64_MAX, &r.n))
+		return err_set(EINVAL,
+			       "PST_FAULT: \"%s\" does not count calls; 1 is the first, "
+			       "0 every one",
+			       n);
+
+	if (!strcmp(what, "short")) {
+		if (r.site != FAULT_STORE_READ && r.site != FAULT_STORE_WRITE)
+			return err_set(EINVAL,
+				       "PST_FAULT: %s cannot be short; store.read and "
+				       "store.write can",
+				       s);
+		r.what = FAULT_SHORT;
+	} else if (!parse_delay(what, &r.delay_ns)) {
+		r.what = errno_by_name(what);
+		if (!r.what)
+			return err_set(EINVAL,
+				       "PST_FAULT: \"%s\" is no errno name, \"short\" or "
+				       "delay up to 60s",
+				       what);
+	}
+	*ret = r;
+	return 0;
+}
+
+int fault_set(const char *spec)
+{
+	_cleanup_(freep) char *copy = NULL;
+	struct rule parsed[RULES_MAX];
+	unsigned nr = 0;
+	char *next, *s;
+	int r;
+
+	if (spec && *spec) {
+		copy = strdup(spec);
+		if (!copy)
+			return err_set(ENOMEM, "no memory for PST_FAULT");
+		next = copy;
+		while ((s = strsep(&next, ","))) {
+			if (nr == RULES_MAX)
+				return err_set(EINVAL, "PST_FAULT: more than %d rules", RULES_MAX);
+			r = parse_rule(s, &parsed[nr]);
+			if (r < 0)
+				return r;
+			nr++;
+		}
+	}
+
+	(void)pthread_mutex_lock(&lock);
+	memset(passed, 0, sizeof(passed));
+	memcpy(rules, parsed, nr * sizeof(*parsed));
+	nr_rules = nr;
+	fault_active = nr > 0;
+	(void)pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+int fault_check(enum fault_site site)
+{
+	int saved = errno;
+	uint64_t delay_ns = 0;
+	int what = 0;
+
+	(void)pthread_mutex_lock(&lock);
+	passed[site]++;
+	for (unsigned i = 0; i < nr_rules; i++) {
+		if (rules[i].site != site || (rules[i].n && rules[i].n != passed[site]))
+			continue;
+		delay_ns += rules[i].delay_ns;
+		if (!what)
+			what = rules[i].what;
+	}
+	(void)pthread_mutex_unlock(&lock);
+
+	if (delay_ns) {
+		struct timespec ts = { .tv_sec = (time_t)(delay_ns / NSEC_PER_SEC),
+				       .tv_nsec = (long)(delay_ns % NSEC_PER_SEC) };
+
+		while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+			;
+	}
+	if (what)
+		log_debug("fault: %s fails with %s", site_names[site],
+			  what == FAULT_SHORT ? "a short count" : err_name(what));
+	errno = saved;
+	return what;
+}
+
+uint64_t fault_passed(enum fault_site site)
+{
+	uint64_t n;
+
+	(void)pthread_mutex_lock(&lock);
+	n = passed[site];
+	(void)pthread_mutex_unlock(&lock);
+	return n;
+}
+
+/* A constructor, because fault_hit() looks at fault_active and at nothing else. */
+__attribute__((constructor)) static void read_env(void)
+{
+	int saved = errno;
+
+	if (fault_set(secure_getenv("PST_FAULT")) < 0)
+		log_error("%s, ignoring PST_FAULT", err_text());
+	errno = saved;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PST_LOG_H
+#define PST_LOG_H
+
+#include <penstock.h>
+
+#include "base/base.h"
+
+/* The most detailed level somebody listens to; 0 is nobody. */
+extern _Atomic int log_level;
+
+/* Deliver one line.  errno is kept, and %m works.  Use the macros. */
+void log_line(int level, const char *fmt, ...) _printf_(2, 3);
+
+/*
+ * What pst_log_set() does: lines up to level go to fn, NULL goes back to PST_LOG.  On
+ * return no thread is inside an earlier fn any more.
+ */
+void log_set(pst_log_fn fn, void *arg, int level);
+
+#define log_at(level, ...)                                                                         \
+	do {                                                                                       \
+		if (unlikely((level) <= log_level))                                                \
+			log_line((level), __VA_ARGS__);                                            \
+	} while (0)
+#define log_error(...) log_at(PST_LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_at(PST_LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_at(PST_LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_at(PST_LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Names and sentences for the numbers in completions.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <penstock.h>
+
+#include "base/err.h"
+
+static const char *const path_names[PST_PATH_MAX + 1] = {
+	[PST_PATH_DIRECT] = "direct",	    [PST_PATH_CACHED] = "cached",
+	[PST_PATH_BUFFERED] = "buffered",   [PST_PATH_STAGED] = "staged",
+	[PST_PATH_WINDOW] = "window",	    [PST_PATH_PAGECACHE] = "pagecache",
+	[PST_PATH_GATHER] = "gather",	    [PST_PATH_GDS] = "gds",
+	[PST_PATH_P2P] = "p2p",		    [PST_PATH_RDMA] = "rdma",
+	[PST_PATH_TCP] = "tcp",
+};
+
+static const char *const why_names[PST_WHY_MAX + 1] = {
+	[PST_WHY_NONE] = "none",
+	[PST_WHY_NO_DEVICE] = "no-device",
+	[PST_WHY_NO_DIRECT] = "no-direct",
+	[PST_WHY_UNALIGNED] = "unaligned",
+	[PST_WHY_NOT_RESIDENT] = "not-resident",
+	[PST_WHY_MEMLOCK] = "memlock",
+	[PST_WHY_NO_URING] = "no-io_uring",
+	[PST_WHY_NO_PROVIDER] = "no-provider",
+	[PST_WHY_NOT_PROVEN] = "not-proven",
+	[PST_WHY_NOT_REMOTE] = "not-remote",
+	[PST_WHY_DIRECTION] = "direction",
+	[PST_WHY_NOT_STABLE] = "not-stable",
+	[PST_WHY_DIRECT_ERROR] = "direct-error",
+};
+
+const char *pst_path_name(uint32_t path)
+{
+	return path <= PST_PATH_MAX && path_names[path] ? path_names[path] : "unknown";
+}
+
+const char *pst_why_name(uint32_t why)
+{
+	return why <= PST_WHY_MAX && why_names[why] ? why_names[why] : "unknown";
+}
+
+/* errno as the tail of a sentence, "" for 0. */
+static const char *because(int err, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	if (err)
+		(void)snprintf(buf, len, ": %s", err_name(err));
+	return buf;
+}
+
+const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
+{
+	char tail[96];
+
+	(void)because(detail, tail, sizeof(tail));
+	switch (why) {
+	case PST_WHY_NONE:
+		(void)snprintf(buf, len, "the path used is the one wanted");
+		break;
+	case PST_WHY_NO_DEVICE:
+		(void)snprintf(buf, len, "the path needs an accelerator or driver that is not here");
+		break;
+	case PST_WHY_NO_DIRECT:
+		(void)snprintf(buf, len,
+			       "this file takes no O_DIRECT%s; use a file system that does (ext4, "
+			       "XFS)",
+			       tail);
+		break;
+	case PST_WHY_UNALIGNED:
+		(void)snprintf(buf, len,
+			       "offset, length or memory is not a multiple of %d bytes; align all "
+			       "three",
+			       detail);
+		break;
+	case PST_WHY_NOT_RESIDENT:
+		(void)snprintf(buf, len, "the page cache does not hold all of it; read it once "
+					 "through the page cache before");
+		break;
+	case PST_WHY_MEMLOCK:
+		(void)snprintf(buf, len,
+			       "memory could not be pinned%s; raise RLIMIT_MEMLOCK (ulimit -l)",
+			       tail);
+		break;
+	case PST_WHY_NO_URING:
+		(void)snprintf(buf, len,
+			       "io_uring is not to be had%s; allow it in sysctl "
+			       "kernel.io_uring_disabled and the container's seccomp profile",
+			       tail);
+		break;
+	case PST_WHY_NO_PROVIDER:
+		(void)snprintf(buf, len, "this kind of memory does not offer the path");
+		break;
+	case PST_WHY_NOT_PROVEN:
+		(void)snprintf(buf, len, "what the path moved differed from a plain read, or could "
+					 "not be compared with one");
+		break;
+	case PST_WHY_NOT_REMOTE:
+		(void)snprintf(buf, len, "the path is for remote files; this one is local");
+		break;
+	case PST_WHY_DIRECTION:
+		(void)snprintf(buf, len, "the path does not serve this operation");
+		break;
+	case PST_WHY_NOT_STABLE:
+		(void)snprintf(buf, len, "the path needs a file opened with PST_FILE_STABLE");
+		break;
+	case PST_WHY_DIRECT_ERROR:
+		(void)snprintf(buf, len, "the kernel refused O_DIRECT on this file%s", tail);
+		break;
+	default:
+		(void)snprintf(buf, len, "reason %u, which this version does not know", why);
+		break;
+	}
+	return buf;
+}
+
+static int path_set_text(uint32_t set, char *buf, size_t len)
+{
+	int n = 0;
+
+	buf[0] = '\0';
+	/* The device's hop first, then the file's. */
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (uint32_t path = 1; path <= PST_PATH_MAX; path++) {
+			bool file_hop = path <= PST_PATH_BUFFERED;
+
+			if (!(set & PST_PATH_BIT(path)) || file_hop != (pass == 1) ||
+			    n < 0 || (size_t)n >= len)
+				continue;
+			n += snprintf(buf + n, len - (size_t)n, "%s%s", n ? "+" : "",
+				      pst_path_name(path));
+		}
+	return n;
+}
+
+const char *pst_done_text(const struct pst_done *done, char *buf, size_t len)
+{
+	static const char *const op_names[] = { "request", "read", "write", "sync" };
+	const char *op = op_names[done->op < 4 ? done->op : 0];
+	char paths[96], why[256];
+
+	(void)path_set_text(done->paths, paths, sizeof(paths));
+	if (done->res < 0)
+		(void)snprintf(buf, len, "%s failed: %s; the first %llu bytes are complete%s%s%s",
+			       op, err_name((int)-done->res), (unsigned long long)done->prefix,
+			       done->flags & PST_DONE_BUSY ?
+				       "; it may still touch the memory or the file" :
+				       "",
+			       done->why ? "; " : "",
+			       done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) :
+					   "");
+	else if (done->op == PST_OP_SYNC)
+		(void)snprintf(buf, len, "sync done");
+	else
+		(void)snprintf(buf, len, "%s of %lld bytes by %s%s%s", op, (long long)done->res,
+			       paths[0] ? paths : "no path",
+			       done->why ? "; not better because " : "",
+			       done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) :
+					   "");
+	return buf;
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Before an engine's first job: a pattern goes to a scratch allocation on the device and
+ * back, which proves the copies, and two sizes are timed, which tells how large a job
+ * should be for the cost of starting a copy to vanish.
+ */
+#include <inttypes.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/engine.h"
+
+#define CALIB_LEN MIB(1)
+#define CALIB_SMALL KIB(4)
+#define CALIB_LIMIT_NS (20 * NSEC_PER_MSEC)
+#define CALIB_ROUNDS 8u
+#define CHUNK_MIN KIB(256)
+#define CHUNK_MAX MIB(4)
+#define CHUNK_DEFAULT MIB(1)
+
+struct calib {
+	struct engine *e;
+	struct mem_stream *stream;
+	struct mem_alloc *scratch;
+	char *host;	/* two halves of CALIB_LEN: pattern, what came back */
+	uint64_t end;	/* when to stop */
+};
+
+/* One copy of the scratch allocation, waited for; its time in *ret_ns. */
+static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len,
+		      uint64_t *ret_ns)
+{
+	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
+	uint64_t ticket, start = now_ns();
+	int r = mem_copy(c->stream, dir, &v, 1, &ticket);
+
+	while (r == 0) {
+		r = mem_poll(c->stream, ticket);
+		/* A device that does not answer for a second is not going to be used. */
+		if (r == 0 && now_ns() - start > NSEC_PER_SEC)
+			r = err_set(ETIMEDOUT, "the device did not finish a copy of %" PRIu64
+				    " bytes in a second", len);
+	}
+	*ret_ns = now_ns() - start;
+	return r < 0 ? r : 0;
+}
+
+static int calib_time(struct calib *c, uint64_t len, uint64_t *ret_ns)
+{
+	uint64_t best = UINT64_MAX, ns;
+
+	for (unsigned i = 0; i < CALIB_ROUNDS; i++) {
+		int r = calib_copy(c, MEM_TO_DEVICE, c->host, len, &ns);
+
+		if (r < 0)
+			return r;
+		best = MIN(best, ns);
+		if (now_ns() > c->end)
+			break;
+	}
+	*ret_ns = best;
+	return 0;
+}
+
+static int calib_prove(struct calib *c)
+{
+	uint64_t ns;
+	int r;
+
+	for (uint64_t i = 0; i < CALIB_LEN / 8; i++)
+		((uint64_t *)c->host)[i] = (i + c->end) * UINT64_C(0x9e3779b97f4a7c15);
+	r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN, &ns);
+	if (r == 0)
+		r = calib_copy(c, MEM_FROM_DEVICE, c->host + CALIB_LEN, CALIB_LEN, &ns);
+	if (r < 0)
+		return r;
+	if (memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
+		return err_set(EIO, "%s %u gave back other bytes than were copied to it; it is not "
+				    "used", c->e->ops->name, c->e->device);
+	proof_good(c->e->proof);
+	return 0;
+}
+
+static int calib_run(struct calib *c)
+{
+	struct engine *e = c->e;
+	uint64_t small, large, chunk;
+	int r = calib_prove(c);
+
+	if (r == 0)
+		r = calib_time(c, CALIB_SMALL, &small);
+	if (r == 0)
+		r = calib_time(c, CALIB_LEN, &large);
+	if (r < 0)
+		return r;
+	/* Starting a copy may cost an eighth of it. */
+	chunk = large > small ? 8 * small * (CALIB_LEN - CALIB_SMALL) / (large - small) :
+				CHUNK_MAX;
+	for (e->chunk = CHUNK_MIN; e->chunk < chunk && e->chunk < CHUNK_MAX;)
+		e->chunk *= 2;
+	log_debug("%s %u: 4 KiB take %" PRIu64 " ns, 1 MiB %" PRIu64 " ns, jobs of %" PRIu64
+		  " bytes",
+		  e->ops->name, e->device, small, large, e->chunk);
+	return 0;
+}
+
+int engine_calibrate(struct engine *e)
+{
+	struct calib c = { .e = e, .end = now_ns() + CALIB_LIMIT_NS };
+	struct pst_device dev = { .sz = sizeof(dev) };
+	int r;
+
+	e->chunk = CHUNK_DEFAULT;
+	e->ops->device_info(e->device, &dev);
+	e->proof = proof_copies(&dev);
+	if (!e->proof)
+		return err_set(ENOMEM, "out of memory");
+	c.host = mmap(NULL, 2 * CALIB_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	if (c.host == MAP_FAILED)
+		return err_set(ENOMEM, "out of memory");
+	r = mem_stream_new(e->ops, e->device, &c.stream);
+	if (r == 0 && mem_alloc(e->ops, e->device, CALIB_LEN, 0, &c.scratch) < 0)
+		/* A full device is common; its copies were proven before, or are not. */
+		log_info("no scratch memory on %s %u, not calibrated: %s", e->ops->name, e->device,
+			 err_text());
+	else if (r == 0)
+		r = calib_run(&c);
+	if (c.stream)
+		mem_stream_free(c.stream); /* waits for a copy that was given up */
+	if (c.scratch)
+		mem_free(c.scratch);
+	(void)munmap(c.host, 2 * CALIB_LEN);
+	e->slot_size = e->chunk;
+	return r;
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include <inttypes.h>
+
+#include "base/err.h"
+#include "core/core.h"
+
+void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
+{
+	*c = (struct cursor){ .segs = segs, .nr = nr };
+}
+
+/* Repetitions that touch each other on both sides are one long piece. */
+static bool seg_is_run(const struct pst_seg *s)
+{
+	return s->count > 1 && s->file_stride == s->len && s->mem_stride == s->len;
+}
+
+bool cursor_peek(const struct cursor *c, struct piece *ret)
+{
+	const struct pst_seg *s = &c->segs[c->seg];
+
+	if (cursor_at_end(c))
+		return false;
+	*ret = (struct piece){
+		.file_off = s->file_off + c->off,
+		.mem_off = s->mem_off + c->off,
+		.len = s->len - c->off,
+		.pos = c->pos,
+	};
+	if (unlikely(s->count > 1)) {
+		ret->file_off += c->rep * s->file_stride;
+		ret->mem_off += c->rep * s->mem_stride;
+		if (seg_is_run(s))
+			ret->len = s->len * s->count - c->off;
+	}
+	return true;
+}
+
+void cursor_skip(struct cursor *c, uint64_t len)
+{
+	const struct pst_seg *s = &c->segs[c->seg];
+	bool run = seg_is_run(s);
+
+	c->pos += len;
+	c->off += len;
+	if (c->off < (run ? s->len * s->count : s->len))
+		return;
+	c->off = 0;
+	if (run || ++c->rep >= s->count) {
+		c->rep = 0;
+		c->seg++;
+	}
+}
+
+/* The end of the last piece of a segment on one side; false when it is beyond int64_t. */
+static bool seg_end(uint64_t off, uint64_t len, uint64_t stride, uint64_t count, uint64_t *ret)
+{
+	uint64_t span, end;
+
+	if (likely(count < 2))
+		span = 0;
+	else if (__builtin_mul_overflow(stride, count - 1, &span))
+		return false;
+	if (__builtin_add_overflow(off, span, &end) || __builtin_add_overflow(end, len, &end) ||
+	    end > INT64_MAX)
+		return false;
+	*ret = end;
+	return true;
+}
+
+int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64_t *ret_total)
+{
+	uint64_t total = 0, pieces = 0;
+
+	for (uint64_t i = 0; i < nr; i++) {
+		const struct pst_seg *s = &segs[i];
+		uint64_t end, bytes;
+
+		if (!s->len)
+			return err_set(EINVAL, "segment %" PRIu64 " has length zero; leave it out", i);
+		if (!seg_end(s->file_off, s->len, s->file_stride, s->count, &end))
+			return err_set(EOVERFLOW,
+				       "segment %" PRIu64 " ends beyond 2^63 bytes in the file", i);
+		if (!seg_end(s->mem_off, s->len, s->mem_stride, s->count, &end))
+			return err_set(EOVERFLOW,
+				       "segment %" PRIu64 " ends beyond 2^63 bytes in memory", i);
+		if (end > mem_len)
+			return err_set(ERANGE,
+				       "segment %" PRIu64 " ends at byte %" PRIu64
+				       " of memory that has %" PRIu64,
+				       i, end, mem_len);
+		pieces += MAX(s->count, UINT64_C(1));
+		if (s->count > PIECES_MAX || pieces > PIECES_MAX)
+			return err_set(EINVAL, "more than %" PRIu64 " pieces; use several requests",
+				       PIECES_MAX);
+		bytes = s->len;
+		if ((s->count > 1 && __builtin_mul_overflow(s->len, s->count, &bytes)) ||
+		    __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX)
+			return err_set(EOVERFLOW, "the segments add up to more than 2^63 bytes");
+	}
+	*ret_total = total;
+	return 0;
+}

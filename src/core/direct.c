@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Requests on host memory: file operations straight between file and memory, on the
+ * caller's thread inside submit and reap.
+ *
+ * O_DIRECT moves only the aligned middle of a piece.  The edges are plain reads and writes
+ * of exactly those bytes, so nothing outside the request is ever read, modified and
+ * written back.  They run in a second pass, after every middle of the request is done:
+ * a write through the page cache beside an O_DIRECT write of the same page could leave
+ * stale bytes in the cache, so writes keep the two apart by at least a page, and in
+ * time.
+ */
+#include <fcntl.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/core.h"
+
+/* O_DIRECT moves [start, end) of a piece; nothing where start >= end. */
+struct middle {
+	uint64_t start, end;
+	int unit; /* what a better aligned piece would have to meet */
+};
+
+static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t len,
+				  const void *addr)
+{
+	const struct store_file *sf = req_sf(r);
+	uint64_t unit = r->io.op == PST_OP_WRITE ? MAX(PAGE, sf->off_align) : sf->off_align;
+	struct middle m = { align_up(off, unit), align_down(off + len, unit), (int)unit };
+
+	if (((uintptr_t)addr + (m.start - off)) & (sf->mem_align - 1))
+		m = (struct middle){ off + len, off + len, (int)sf->mem_align };
+	return m;
+}
+
+static void *piece_addr(const struct req *r, const struct piece *p)
+{
+	const struct pst_mem *m = req_mem(r);
+
+	return (char *)m->region->alloc->host + m->off + p->mem_off;
+}
+
+/* Parts of one piece meet on the file's blocks. */
+static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
+{
+	uint64_t unit = MAX(PAGE, req_sf(r)->off_align);
+
+	return len <= PART_MAX ? len : align_down(off + PART_MAX, unit) - off;
+}
+
+static bool hop_is(const struct req *r, unsigned hop, uint32_t path)
+{
+	return hop < r->plan.nr_hops && r->plan.hop[hop] == path;
+}
+
+static void direct_proof_done(struct req *r, int64_t res);
+
+static void part_free(struct part *p)
+{
+	struct pst_queue *q = p->req->q;
+
+	p->busy = false;
+	p->next = q->parts;
+	q->parts = p;
+	q->nr_parts++;
+}
+
+static struct part *part_new(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	struct part *p = q->parts;
+
+	/* The first part of a request is sure; what is beyond those is anybody's. */
+	if (!p || (r->nr_parts && q->nr_parts <= q->depth))
+		return NULL;
+	q->parts = p->next;
+	q->nr_parts--;
+	p->req = r;
+	p->proving = false;
+	r->nr_parts++;
+	return p;
+}
+
+static void part_queue(struct part *p)
+{
+	struct pst_queue *q = p->req->q;
+	int r;
+
+	p->busy = true;
+	r = q->store->queue(q->lane, &p->op);
+
+	/* The lane has room for every part there is. */
+	if (r < 0) {
+		p->op.res = r;
+		p->op.moved = 0;
+		log_error("the lane refused a part: %s", err_name(r));
+		direct_part_done(p);
+	}
+}
+
+static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uint64_t len,
+		      uint64_t pos)
+{
+	struct req *r = p->req;
+	const struct pst_mem *m = req_mem(r);
+	uint8_t flags = 0;
+
+	if (hop_is(r, hop, PST_PATH_DIRECT))
+		flags = STORE_OP_DIRECT;
+	else if (hop_is(r, hop, PST_PATH_CACHED) && !req_sf(r)->memory_fs)
+		flags = STORE_OP_NOWAIT;
+	p->hop = (uint8_t)hop;
+	p->pos = pos;
+	p->op.file = req_sf(r);
+	p->op.sbuf = m->region->sbuf;
+	p->op.buf = buf;
+	p->op.off = off;
+	p->op.len = len;
+	p->op.kind = r->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
+	p->op.flags = flags;
+}
+
+/* The hop that edges take; nr_hops when the caller listed none that can. */
+static unsigned edge_hop(const struct req *r)
+{
+	unsigned hop = 0;
+
+	while (hop < r->plan.nr_hops && !hop_is(r, hop, PST_PATH_BUFFERED))
+		hop++;
+	return hop;
+}
+
+/* Bytes from pos on are left for the second pass. */
+static void leave_edge(struct req *r, uint64_t pos)
+{
+	r->edge_pos = MIN(r->edge_pos, pos);
+}
+
+/*
+ * The hop for off..off+len, from the given one on.  *ret_skip and *ret_len cut the range
+ * to what that hop can move; the rest are edges.  nr_hops when there is none.
+ */
+static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t len, uint64_t pos,
+			   const void *addr, uint64_t *ret_skip, uint64_t *ret_len)
+{
+	*ret_skip = 0;
+	*ret_len = len;
+	for (; hop < r->plan.nr_hops; hop++) {
+		struct middle m;
+
+		if (hop_is(r, hop, PST_PATH_BUFFERED))
+			break;
+		if (hop_is(r, hop, PST_PATH_CACHED)) {
+			if (plan_try_cached(r, off, len))
+				break;
+			if (r->plan.listed)
+				req_why(r, PST_WHY_NOT_RESIDENT, 0);
+			continue;
+		}
+		if (req_sf(r)->direct_bad) {
+			req_why(r, PST_WHY_DIRECT_ERROR, 0);
+			continue;
+		}
+		m = piece_middle(r, off, len, addr);
+		if (m.start == off && m.end == off + len)
+			break;
+		req_why(r, PST_WHY_UNALIGNED, m.unit);
+		if (m.start >= m.end) {
+			if (r->io.op == PST_OP_READ)
+				continue;
+			/* All edge: nothing to do in the first pass. */
+			leave_edge(r, pos);
+			*ret_len = 0;
+			break;
+		}
+		if (edge_hop(r) == r->plan.nr_hops)
+			return r->plan.nr_hops;
+		leave_edge(r, m.start > off ? pos : pos + (m.end - off));
+		*ret_skip = m.start - off;
+		*ret_len = m.end - m.start;
+		break;
+	}
+	return hop;
+}
+
+/* No hop is left: the bytes from pos on do not arrive. */
+static void no_hop(struct req *r, uint64_t pos, uint64_t len)
+{
+	char text[200];
+
+	req_settle(r, pos, len, 0, EOPNOTSUPP);
+	(void)err_set(EOPNOTSUPP, "no hop is left for this request: %s",
+		      pst_why_text(r->why, r->detail, text, sizeof(text)));
+}
+
+/* One part of the first pass; false when none could be started now. */
+static bool start_first(struct req *r)
+{
+	struct piece pc;
+	struct part *p;
+	uint64_t len, skip, n;
+	unsigned hop;
+	char *addr;
+
+	if (!cursor_peek(&r->cur, &pc))
+		return false;
+	p = part_new(r);
+	if (!p)
+		return false;
+	addr = piece_addr(r, &pc);
+	len = part_len(r, pc.file_off, pc.len);
+	hop = hop_choose(r, 0, pc.file_off, len, pc.pos, addr, &skip, &n);
+	cursor_skip(&r->cur, len);
+	if (hop == r->plan.nr_hops) {
+		no_hop(r, pc.pos, len);
+		r->nr_parts--;
+		part_free(p);
+		return true;
+	}
+	if (!n) {
+		r->nr_parts--;
+		part_free(p);
+		return true;
+	}
+	part_fill(p, hop, pc.file_off + skip, addr + skip, n, pc.pos + skip);
+	part_queue(p);
+	return true;
+}
+
+/* The edges that the first pass left. */
+static bool start_second(struct req *r)
+{
+	uint64_t len;
+	struct middle m;
+	struct piece pc;
+	struct part *p;
+	char *addr;
+
+	for (;;) {
+		if (!cursor_peek(&r->cur, &pc))
+			return false;
+		addr = piece_addr(r, &pc);
+		m = piece_middle(r, pc.file_off, pc.len, addr);
+		if (m.start < m.end) {
+			if (m.start > pc.file_off) {
+				len = m.start - pc.file_off;
+				break;
+			}
+			cursor_skip(&r->cur, m.end - m.start);
+			continue;
+		}
+		len = part_len(r, pc.file_off, pc.len);
+		/* A read without a middle went through the page cache in the first pass; what
+		 * is left of a piece whose middle was skipped is its tail. */
+		if (r->io.op == PST_OP_WRITE || r->cur.off)
+			break;
+		cursor_skip(&r->cur, pc.len);
+	}
+	p = part_new(r);
+	if (!p)
+		return false;
+	cursor_skip(&r->cur, len);
+	part_fill(p, edge_hop(r), pc.file_off, addr, len, pc.pos);
+	part_queue(p);
+	return true;
+}
+
+static void direct_check_end(struct req *r)
+{
+	if (r->nr_parts)
+		return;
+	if (!r->stop && !r->err && !cursor_at_end(&r->cur))
+		return;
+	if (r->stop && !cursor_at_end(&r->cur))
+		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	if (r->edge_pos != UINT64_MAX && !r->second) {
+		if (!r->err && !r->stop) {
+			r->second = true;
+			cursor_init(&r->cur, r->cur.segs, r->cur.nr);
+			direct_start(r);
+			return;
+		}
+		req_settle(r, r->edge_pos, r->total - r->edge_pos, 0,
+			   r->stop ? r->end_err : r->err);
+	}
+	queue_finish(r);
+}
+
+static struct proof *direct_proof(const struct req *r)
+{
+	return r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
+static bool direct_proven(const struct req *r)
+{
+	return r->plan.hop[0] != PST_PATH_DIRECT ||
+	       proof_state(direct_proof(r)) == PST_STATE_PROVEN;
+}
+
+void direct_start(struct req *r)
+{
+	if (!r->stop)
+		while (!r->err && (r->second ? start_second(r) : start_first(r)))
+			;
+	/* Only where each operation in flight is the last of its request may pst_reap() sleep
+	 * for several at once. */
+	if (!r->complex && (r->nr_parts != 1 || !cursor_at_end(&r->cur) ||
+			    r->edge_pos != UINT64_MAX || r->plan.hop[0] == PST_PATH_CACHED ||
+			    !direct_proven(r))) {
+		r->complex = true;
+		r->q->nr_complex++;
+	}
+	/* What did not find a free part is on q->started and tried again. */
+	if (!cursor_at_end(&r->cur) && !r->err && !r->stop && list_empty(&r->link))
+		list_add_tail(&r->q->started, &r->link);
+	direct_check_end(r);
+}
+
+void direct_sync(struct req *r)
+{
+	struct part *p = part_new(r);
+
+	if (!p) {
+		if (list_empty(&r->link))
+			list_add_tail(&r->q->started, &r->link);
+		return;
+	}
+	r->sync_started = true;
+	p->hop = 0;
+	p->pos = 0;
+	p->op.file = req_sf(r);
+	p->op.sbuf = NULL;
+	p->op.buf = NULL;
+	p->op.off = p->op.len = 0;
+	p->op.kind = r->io.flags & PST_IO_DATASYNC ? STORE_FDATASYNC : STORE_FSYNC;
+	p->op.flags = 0;
+	part_queue(p);
+}
+
+void direct_cancel(struct req *r)
+{
+	struct pst_queue *q = r->q;
+
+	for (unsigned i = 0; i < q->lane->depth && r->nr_parts; i++) {
+		struct part *p = &q->part_array[i];
+
+		if (p->req == r && p->busy)
+			q->store->cancel(q->lane, &p->op);
+	}
+}
+
+/* O_DIRECT was refused, not failed: what the kernel says to what it cannot do. */
+static bool direct_refused(int err)
+{
+	return err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK;
+}
+
+/* Send what is left of a part through the next hop. */
+static void part_next_hop(struct part *p, uint64_t got)
+{
+	struct req *r = p->req;
+	uint64_t off = p->op.off + got, len = p->op.len - got, pos = p->pos + got, skip, n;
+	char *addr = (char *)p->op.buf + got;
+	unsigned hop = p->hop + 1u;
+
+	/* Edges inside a piece are not the piece's own: the second pass would not find them. */
+	if (got && hop_is(r, hop, PST_PATH_DIRECT) &&
+	    piece_middle(r, off, len, addr).start != off)
+		hop++;
+	hop = hop_choose(r, hop, off, len, pos, addr, &skip, &n);
+	if (hop == r->plan.nr_hops || r->stop) {
+		if (r->stop)
+			req_settle(r, pos, len, 0, r->end_err);
+		else
+			no_hop(r, pos, len);
+		part_free(p);
+		direct_check_end(r);
+		return;
+	}
+	r->nr_parts++;
+	part_fill(p, hop, off + skip, addr + skip, n, pos + skip);
+	part_queue(p);
+}
+
+static void part_remember_proof(struct part *p, uint64_t got)
+{
+	struct req *r = p->req;
+	struct proof *proof = direct_proof(r);
+
+	if (r->proof_len || !got || proof_state(proof) == PST_STATE_PROVEN)
+		return;
+	r->proof = proof;
+	r->proof_off = p->op.off;
+	r->proof_len = MIN(got, PROOF_MAX);
+	r->proof_data = p->op.buf;
+}
+
+void direct_part_done(struct part *p)
+{
+	struct req *r = p->req;
+	struct store_op *op = &p->op;
+	uint64_t got = op->moved;
+	int err = op->res < 0 ? (int)-op->res : 0;
+
+	r->nr_parts--;
+	p->busy = false;
+	if (r->ended) {
+		/* Its completion went out; this only makes it quiet. */
+		part_free(p);
+		if (!r->nr_parts)
+			queue_finish(r);
+		return;
+	}
+	if (p->proving) {
+		int64_t res = op->res;
+
+		part_free(p);
+		direct_proof_done(r, res);
+		return;
+	}
+	if (op->kind == STORE_FSYNC || op->kind == STORE_FDATASYNC) {
+		if (err)
+			r->err = err == ECANCELED ? r->end_err : err;
+		part_free(p);
+		queue_finish(r);
+		return;
+	}
+	if (op->pinned)
+		r->flags |= PST_DONE_PINNED;
+	if (op->pin_err)
+		req_why(r, PST_WHY_MEMLOCK, op->pin_err);
+	if (got)
+		req_moved(r, r->plan.hop[p->hop], got);
+	if (err == ECANCELED && r->stop)
+		err = r->end_err;
+
+	if (op->flags & STORE_OP_NOWAIT) {
+		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
+			    (!err && got < op->len && !plan_at_end(op->file, op->off + got));
+
+		plan_cached(req_sf(r), !miss && !err);
+		if (miss) {
+			if (r->plan.listed)
+				req_why(r, PST_WHY_NOT_RESIDENT, 0);
+			part_next_hop(p, got);
+			return;
+		}
+	}
+	if (hop_is(r, p->hop, PST_PATH_DIRECT)) {
+		if (direct_refused(err)) {
+			atomic_store(&req_sf(r)->direct_bad, true);
+			req_why(r, PST_WHY_DIRECT_ERROR, err);
+			log_info("O_DIRECT refused with %s, going on without", err_name(err));
+			part_next_hop(p, got);
+			return;
+		}
+		part_remember_proof(p, got);
+	}
+	req_settle(r, p->pos, op->len, got, err);
+	/* Nothing is behind the end of the file: a plain run need not ask for it. */
+	if (!err && got < op->len && r->cur.nr == 1 && r->cur.segs->count < 2 && !r->second)
+		r->cur.seg = r->cur.nr;
+	part_free(p);
+	direct_check_end(r);
+}
+
+/* ----------------------------------------------------------------- proofs */
+
+/*
+ * Read what a direct hop moved through the page cache into a buffer of our own.  False when
+ * that cannot even be started.
+ */
+bool direct_prove(struct req *r)
+{
+	struct store_file *sf = plan_reader(r->io.file);
+	struct part *p;
+
+	r->proof_buf = malloc(r->proof_len);
+	if (!sf || !r->proof_buf)
+		return false;
+	p = part_new(r);
+	if (!p)
+		return false;
+	p->proving = true;
+	p->op.file = sf;
+	p->op.sbuf = NULL;
+	p->op.buf = r->proof_buf;
+	p->op.off = r->proof_off;
+	p->op.len = r->proof_len;
+	p->op.kind = STORE_READ;
+	p->op.flags = 0;
+	part_queue(p);
+	return true;
+}
+
+static void direct_proof_done(struct req *r, int64_t res)
+{
+	if (r->stop) {
+		/* The data is there, but nobody may rely on the hop that brought it. */
+		req_settle(r, 0, r->total, 0, r->end_err);
+		queue_finish(r);
+		return;
+	}
+	if (res != (int64_t)r->proof_len) {
+		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
+		direct_again(r);
+		return;
+	}
+	if (memcmp(r->proof_buf, r->proof_data, r->proof_len) == 0) {
+		proof_good(r->proof);
+		r->flags |= PST_DONE_PROOF;
+		r->proof = NULL;
+		queue_finish(r);
+		return;
+	}
+	if (plan_can_judge(r) && proof_failed(r->proof))
+		atomic_store(&req_sf(r)->direct_bad, true);
+	direct_again(r);
+}
+
+/* The direct hop moved other bytes than a plain read sees, or nobody can tell: once more. */
+void direct_again(struct req *r)
+{
+	r->proof = NULL;
+	req_why(r, PST_WHY_NOT_PROVEN, 0);
+	if (r->plan.hop[r->plan.nr_hops - 1u] != PST_PATH_BUFFERED ||
+	    (r->io.flags & PST_IO_STRICT)) {
+		req_settle(r, 0, r->total, 0, EOPNOTSUPP);
+		queue_finish(r);
+		return;
+	}
+	r->state = REQ_ACTIVE;
+	r->plan.hop[0] = PST_PATH_BUFFERED;
+	r->plan.nr_hops = 1;
+	r->limit = r->total;
+	r->err = 0;
+	r->err_pos = UINT64_MAX;
+	r->edge_pos = UINT64_MAX;
+	r->second = false;
+	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
+	direct_start(r);
+}

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Engines: the threads that stage, one set per device.
+ *
+ * Requests of all queues take turns.  What bounds them is the pool of slots: each queue
+ * is sure of SLOT_RESERVED of them and borrows what no other queue may still claim, so a
+ * queue whose file hangs keeps the slots it has, and the others go on.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "core/engine.h"
+
+#define ARENA_SLOTS 8u
+
+static struct {
+	pthread_mutex_t lock;
+	struct list list;
+} engines = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(engines.list) };
+
+/* ------------------------------------------------------------------- pool */
+
+static void arena_free(struct engine *e, struct arena *a)
+{
+	store_buf_free(a->sbuf);
+	if (e->ops->unpin)
+		e->ops->unpin(e->device, a->buf, a->len);
+	(void)munmap(a->buf, a->len);
+	free(a);
+}
+
+/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
+static int arena_new(struct engine *e, unsigned nr, struct arena **ret)
+{
+	struct arena *a = calloc(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
+	int r;
+
+	if (!a)
+		return err_set(ENOMEM, "out of memory");
+	a->nr = nr;
+	a->len = nr * e->slot_size;
+	a->buf = mmap(NULL, a->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (a->buf == MAP_FAILED) {
+		r = err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", a->len);
+		free(a);
+		return r;
+	}
+	(void)madvise(a->buf, a->len, MADV_HUGEPAGE);
+	r = e->ops->pin ? e->ops->pin(e->device, a->buf, a->len) : 0;
+	if (r < 0) {
+		(void)munmap(a->buf, a->len);
+		free(a);
+		return r;
+	}
+	r = store_buf_new(a->buf, a->len, &a->sbuf);
+	if (r < 0) {
+		arena_free(e, a);
+		return r;
+	}
+	for (unsigned i = 0; i < nr; i++) {
+		struct job *j = &a->jobs[i];
+
+		j->engine = e;
+		j->buf = a->buf + i * e->slot_size;
+		j->sbuf = a->sbuf;
+		list_init(&j->link);
+	}
+	*ret = a;
+	return 0;
+}
+
+static void pool_add(struct engine *e, struct arena *a)
+{
+	a->next = e->arenas;
+	e->arenas = a;
+	e->nr_slots += a->nr;
+	for (unsigned i = a->nr; i-- > 0;) {
+		a->jobs[i].next_free = e->free;
+		e->free = &a->jobs[i];
+	}
+}
+
+/* Under the lock, which is dropped while memory is allocated and pinned. */
+static void pool_grow(struct engine *e)
+{
+	unsigned nr = MIN(ARENA_SLOTS, e->max_slots - e->nr_slots);
+	struct arena *a;
+	int r;
+
+	if (e->growing || !nr)
+		return;
+	e->growing = true;
+	pthread_mutex_unlock(&e->lock);
+	r = arena_new(e, nr, &a);
+	pthread_mutex_lock(&e->lock);
+	e->growing = false;
+	if (r < 0) {
+		log_warn("the staging pool stays at %u slots: %s, ignoring", e->nr_slots,
+			 err_text());
+		e->max_slots = e->nr_slots;
+		return;
+	}
+	pool_add(e, a);
+}
+
+static bool share_may_take(const struct share *s)
+{
+	const struct engine *e = s->engine;
+
+	return s->nr_slots < SLOT_RESERVED || e->max_slots - e->nr_used > e->unmet;
+}
+
+/* ------------------------------------------------------------------- jobs */
+
+/* Under the lock: the request is through; its queue gets it back. */
+static void hand_back_if_idle(struct req *r)
+{
+	if (r->nr_jobs || r->handed_back)
+		return;
+	if (!r->stop && !r->err && !cursor_at_end(&r->cur))
+		return;
+	if (r->stop && !r->dead && !cursor_at_end(&r->cur))
+		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	list_del(&r->active);
+	r->handed_back = true;
+	queue_hand_back(r);
+}
+
+/* Under the lock: a worker that sleeps, one with room for jobs if there is one. */
+static void wake_one(struct engine *e)
+{
+	struct worker *best = NULL;
+
+	for (unsigned i = 0; i < e->nr_workers; i++) {
+		struct worker *w = &e->workers[i];
+
+		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
+			best = w;
+	}
+	if (!best)
+		return;
+	best->sleeping = false;
+	(void)eventfd_write(best->efd, 1);
+}
+
+/* The next piece of work for a worker, NULL when there is none for it now. */
+static struct job *engine_next(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct list *el, *n;
+	struct job *j = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	if (!e->free && !list_empty(&e->active))
+		pool_grow(e);
+	list_for_each_safe (el, n, &e->active) {
+		struct req *r = list_entry(el, struct req, active);
+		struct share *s = r->share;
+
+		if (!e->free)
+			break;
+		if (!share_may_take(s) ||
+		    (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED))
+			continue;
+		j = e->free;
+		e->free = j->next_free;
+		if (s->nr_slots++ < SLOT_RESERVED)
+			e->unmet--;
+		e->nr_used++;
+		j->req = r;
+		j->worker = w;
+		j->lost = false;
+		w->nr_jobs++;
+		job_build(j);
+		j->touches = r->io.op == PST_OP_WRITE;
+		r->nr_jobs++;
+		if (j->touches)
+			r->nr_touch++;
+		else
+			r->nr_file++;
+		list_del(&r->active);
+		if (!cursor_at_end(&r->cur))
+			list_add_tail(&e->active, &r->active);
+		if (!list_empty(&e->active))
+			wake_one(e);
+		break;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return j;
+}
+
+int engine_job_touches(struct job *j, bool touches)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	int err;
+
+	pthread_mutex_lock(&e->lock);
+	err = r->stop ? -r->end_err : 0;
+	if (!err && touches != j->touches) {
+		j->touches = touches;
+		r->nr_touch += touches ? 1 : -1u;
+		r->nr_file += touches ? -1u : 1;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return err;
+}
+
+static void crc_keep(struct req *r, const struct job *j)
+{
+	if (!(r->io.flags & PST_IO_CRC32C) || !j->crc_len)
+		return;
+	if (r->nr_crcs == r->max_crcs) {
+		unsigned max = r->max_crcs ? 2 * r->max_crcs : 16;
+		struct crc_run *v = reallocarray(r->crcs, max, sizeof(*v));
+
+		if (!v)
+			return; /* the completion then says that it has no checksum */
+		r->crcs = v;
+		r->max_crcs = max;
+	}
+	r->crcs[r->nr_crcs++] = (struct crc_run){ j->pos, j->crc_len, j->crc };
+}
+
+/* What the job found goes to its request. */
+static void job_results(struct req *r, const struct job *j)
+{
+	if (j->err || j->limit < j->pos + j->len)
+		req_settle(r, j->limit, j->pos + j->len - j->limit, 0, j->err);
+	if (j->why)
+		req_why(r, j->why, j->detail);
+	r->flags |= j->flags;
+	r->paths |= j->paths;
+	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++) {
+		r->hop_bytes[i] += j->hop_bytes[i];
+		r->hop_bytes[PST_PATH_STAGED] += j->hop_bytes[i];
+	}
+	crc_keep(r, j);
+}
+
+void engine_job_done(struct worker *w, struct job *j)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	struct share *s = r->share;
+
+	pthread_mutex_lock(&e->lock);
+	if (!j->lost)
+		w->nr_jobs--;
+	if (!r->dead)
+		job_results(r, j);
+	/* Start nothing behind an error, nor, in one plain run, behind the end of the file. */
+	if (j->err || (j->limit < j->pos + j->len && r->cur.nr == 1 && r->cur.segs->count < 2)) {
+		r->cur.seg = r->cur.nr;
+		list_del(&r->active);
+	}
+	if (j->touches)
+		r->nr_touch--;
+	else
+		r->nr_file--;
+	r->nr_jobs--;
+	if (--s->nr_slots < SLOT_RESERVED)
+		e->unmet++;
+	e->nr_used--;
+	j->req = NULL;
+	j->next_free = e->free;
+	e->free = j;
+	hand_back_if_idle(r);
+	if (!list_empty(&e->active))
+		wake_one(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_submit(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	list_add_tail(&e->active, &r->active);
+	wake_one(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
+static void jobs_lost(struct engine *e, const struct req *r)
+{
+	for (struct arena *a = e->arenas; a; a = a->next)
+		for (unsigned i = 0; i < a->nr; i++) {
+			struct job *j = &a->jobs[i];
+
+			if (j->req == r && !j->lost) {
+				j->lost = true;
+				j->worker->nr_jobs--;
+			}
+		}
+}
+
+void engine_stop(struct req *r, int err)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	r->stop = true;
+	r->end_err = err;
+	list_del(&r->active);
+	jobs_lost(e, r);
+	hand_back_if_idle(r);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	r->dead = true;
+	*ret_mem = r->nr_touch > 0;
+	*ret_file = r->nr_file > 0;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* ---------------------------------------------------------------- workers */
+
+/* Sleep until the lane, the stream or a new request has something for us. */
+static void worker_sleep(struct worker *w)
+{
+	struct engine *e = w->engine;
+	int sfd = mem_stream_fd(w->stream);
+	struct pollfd pfd[2] = { { .fd = w->efd, .events = POLLIN },
+				 { .fd = sfd, .events = POLLIN } };
+	bool copying = !list_empty(&w->copying) || !list_empty(&w->to_copy);
+	struct timespec nap = { .tv_nsec = 20000 };
+	eventfd_t v;
+
+	(void)e->store->arm(w->lane, w->efd, true);
+	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, (copying && sfd < 0) || w->flush_again ? &nap : NULL,
+		    NULL);
+	(void)e->store->arm(w->lane, w->efd, false);
+	(void)eventfd_read(w->efd, &v);
+	if (sfd >= 0)
+		(void)eventfd_read(sfd, &v);
+}
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+	struct engine *e = w->engine;
+	char name[16];
+	bool stop = false;
+
+	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
+	(void)pthread_setname_np(pthread_self(), name);
+	while (!stop) {
+		struct job *j;
+		bool moved = false;
+
+		/* One at a time, so that its copies run while the next is read. */
+		j = engine_next(w);
+		if (j) {
+			job_start(w, j);
+			moved = true;
+		}
+		moved |= worker_progress(w);
+		if (moved)
+			continue;
+		pthread_mutex_lock(&e->lock);
+		stop = e->stop;
+		/* What came in since engine_next() looked has its wake-up in efd. */
+		w->sleeping = true;
+		pthread_mutex_unlock(&e->lock);
+		if (!stop) {
+			struct job *late = engine_next(w);
+
+			if (late)
+				job_start(w, late);
+			else
+				worker_sleep(w);
+		}
+		pthread_mutex_lock(&e->lock);
+		w->sleeping = false;
+		pthread_mutex_unlock(&e->lock);
+	}
+	return NULL;
+}
+
+static int worker_init(struct worker *w, struct engine *e)
+{
+	int r;
+
+	w->engine = e;
+	w->efd = -1;
+	list_init(&w->to_copy);
+	list_init(&w->copying);
+	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->efd < 0)
+		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));
+	r = store_lane_new(e->store, LANE_DEPTH, &w->lane);
+	if (r < 0)
+		return r;
+	return mem_stream_new(e->ops, e->device, &w->stream);
+}
+
+static void worker_done(struct worker *w)
+{
+	if (w->started) {
+		(void)eventfd_write(w->efd, 1);
+		(void)pthread_join(w->thread, NULL);
+	}
+	if (w->stream)
+		mem_stream_free(w->stream);
+	if (w->lane)
+		store_lane_free(w->lane);
+	closep(&w->efd);
+}
+
+/* ---------------------------------------------------------------- engines */
+
+/* Half of the CPUs this process may use: the other half belongs to the program. */
+static unsigned workers_wanted(void)
+{
+	cpu_set_t set;
+	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 2;
+
+	return (unsigned)MIN(MAX(cpus / 2, 1), (int)WORKERS_MAX);
+}
+
+static void engine_free(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->stop = true;
+	pthread_mutex_unlock(&e->lock);
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		worker_done(&e->workers[i]);
+	while (e->arenas) {
+		struct arena *a = e->arenas;
+
+		e->arenas = a->next;
+		arena_free(e, a);
+	}
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}
+
+static int engine_new(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
+		      struct engine **ret)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+	unsigned wanted = workers_wanted();
+	struct arena *a;
+	int r;
+
+	if (!e)
+		return err_set(ENOMEM, "out of memory");
+	e->ops = ops;
+	e->device = device;
+	e->store = store;
+	pthread_mutex_init(&e->lock, NULL);
+	list_init(&e->active);
+	r = engine_calibrate(e);
+	if (r == 0) {
+		e->max_slots = (unsigned)(POOL_LIMIT / e->slot_size);
+		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
+		r = arena_new(e, MIN(ARENA_SLOTS, e->max_slots), &a);
+		if (r == 0)
+			pool_add(e, a);
+	}
+	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {
+		struct worker *w = &e->workers[e->nr_workers];
+
+		r = worker_init(w, e);
+		if (r < 0)
+			e->nr_workers++; /* engine_free() ends the half-made one too */
+		if (r < 0)
+			break;
+	}
+	for (unsigned i = 0; r == 0 && i < e->nr_workers; i++) {
+		r = thread_start(&e->workers[i].thread, worker_main, &e->workers[i]);
+		e->workers[i].started = r == 0;
+	}
+	if (r < 0) {
+		engine_free(e);
+		return r;
+	}
+	log_debug("engine for %s %u: %u workers, slots of %" PRIu64 " bytes", ops->name, device,
+		  e->nr_workers, e->slot_size);
+	*ret = e;
+	return 0;
+}
+
+static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
+				  const struct store_ops *store)
+{
+	struct list *el;
+
+	list_for_each (el, &engines.list) {
+		struct engine *e = list_entry(el, struct engine, link);
+
+		if (e->ops == ops && e->device == device && e->store == store)
+			return e;
+	}
+	return NULL;
+}
+
+static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
+{
+	struct share *s;
+
+	if ((e->nr_shares + 1) * SLOT_RESERVED > e->max_slots)
+		return err_set(EBUSY,
+			       "%u queues share the device's staging pool, and it has slots for no "
+			       "more; free a queue first",
+			       e->nr_shares);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return err_set(ENOMEM, "out of memory");
+	s->engine = e;
+	e->nr_shares++;
+	e->unmet += SLOT_RESERVED;
+	list_add_tail(&q->shares, &s->link);
+	*ret = s;
+	return 0;
+}
+
+int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+		 struct share **ret)
+{
+	struct engine *e;
+	struct list *el;
+	int r = 0;
+
+	list_for_each (el, &q->shares) {
+		struct share *s = list_entry(el, struct share, link);
+
+		if (s->engine->ops == ops && s->engine->device == device) {
+			*ret = s;
+			return 0;
+		}
+	}
+	pthread_mutex_lock(&engines.lock);
+	e = engine_find(ops, device, q->store);
+	if (!e) {
+		r = engine_new(ops, device, q->store, &e);
+		if (r == 0)
+			list_add_tail(&engines.list, &e->link);
+	}
+	if (r == 0) {
+		pthread_mutex_lock(&e->lock);
+		r = share_new(q, e, ret);
+		pthread_mutex_unlock(&e->lock);
+		if (r == 0) {
+			e->refs++;
+		} else if (!e->refs) {
+			list_del(&e->link);
+			engine_free(e);
+		}
+	}
+	pthread_mutex_unlock(&engines.lock);
+	return r;
+}
+
+void engine_unshare(struct share *s)
+{
+	struct engine *e = s->engine;
+	bool last;
+
+	list_del(&s->link);
+	pthread_mutex_lock(&engines.lock);
+	pthread_mutex_lock(&e->lock);
+	e->nr_shares--;
+	e->unmet -= SLOT_RESERVED;
+	pthread_mutex_unlock(&e->lock);
+	last = --e->refs == 0;
+	if (last)
+		list_del(&e->link);
+	pthread_mutex_unlock(&engines.lock);
+	free(s);
+	if (last)
+		engine_free(e);
+}
+
+void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit)
+{
+	struct list *el;
+
+	*ret_bytes = *ret_limit = 0;
+	pthread_mutex_lock(&engines.lock);
+	list_for_each (el, &engines.list) {
+		struct engine *e = list_entry(el, struct engine, link);
+
+		pthread_mutex_lock(&e->lock);
+		*ret_bytes += e->nr_slots * e->slot_size;
+		*ret_limit += e->max_slots * e->slot_size;
+		pthread_mutex_unlock(&e->lock);
+	}
+	pthread_mutex_unlock(&engines.lock);
+}

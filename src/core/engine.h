@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What engine.c and staged.c share: the engine of a device, its workers and slots.
+ *
+ * engine.c decides which request gets the next slot; staged.c takes a slot with its
+ * pieces through file and device.  A slot belongs to one worker from engine_next() to
+ * engine_job_done().
+ */
+#ifndef PST_ENGINE_H
+#define PST_ENGINE_H
+
+#include "core/core.h"
+
+#define JOB_PIECES 256u	  /* pieces in one slot */
+#define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
+#define WORKER_JOBS_MIN 4u  /* enough for a disk, and few enough to stay in the CPU's cache */
+#define LANE_DEPTH 1024u  /* file operations of one worker */
+#define WORKERS_MAX 8u
+
+struct job;
+
+/* One file operation of a job: adjacent pieces of the file are one run. */
+struct run {
+	struct store_op op;
+	struct job *job;
+	uint64_t pos;	/* of its first byte, in piece order */
+	uint64_t off;	/* in the file */
+	uint64_t len;
+	char *data;	/* in the slot */
+	uint64_t got;
+	int err;
+	uint8_t hop;	/* index in the plan */
+	uint8_t step;	/* enum run_step in staged.c */
+	struct run *next; /* worker's list of runs that found the lane full */
+
+	/* The direct operation that is being proven. */
+	uint64_t proof_off, proof_len;
+	const char *proof_data;
+	char *proof_buf;
+};
+
+/* A run of memory: what one device copy moves. */
+struct span {
+	uint64_t mem_off; /* in the allocation */
+	uint64_t len;
+	char *data;	  /* in the slot */
+	unsigned run;	  /* which holds the bytes */
+};
+
+/* A slot of staging memory and the pieces in it. */
+struct job {
+	struct list link;	/* worker's list for its state */
+	struct job *next_free;
+	char *buf;		/* slot_size bytes, page aligned, pinned */
+	struct store_buf *sbuf;
+	struct engine *engine;
+	struct req *req;
+	uint64_t pos, len;	/* range in piece order */
+	unsigned nr_runs, nr_spans, nr_ops;
+	uint64_t ticket;
+	uint64_t limit, err_pos;
+	int err;
+	uint32_t why;
+	int detail;
+	uint32_t flags;
+	uint32_t paths;
+	uint64_t hop_bytes[PST_PATH_BUFFERED + 1]; /* of file hops */
+	uint32_t crc;
+	uint64_t crc_len;
+	struct worker *worker;
+	bool touches;		/* counted in req->nr_touch, else in nr_file */
+	bool lost;		/* its request was stopped: not counted in worker->nr_jobs */
+	struct run runs[JOB_PIECES];
+	struct span spans[JOB_PIECES];
+};
+
+struct worker {
+	struct engine *engine;
+	pthread_t thread;
+	bool started;
+	struct store_lane *lane;
+	struct mem_stream *stream;
+	int efd;		/* wakes it: new requests, its lane */
+	bool sleeping;		/* under the engine's lock */
+	unsigned nr_jobs;	/* under the engine's lock */
+	bool flush_again;	/* the kernel could not take all operations */
+	struct run *blocked;	/* runs that found the lane full */
+	struct list to_copy;	/* jobs whose copies the stream had no room for */
+	struct list copying;	/* in order of tickets */
+};
+
+/* The slots that were allocated together. */
+struct arena {
+	struct arena *next;
+	char *buf;
+	uint64_t len;
+	struct store_buf *sbuf;
+	unsigned nr;
+	struct job jobs[];
+};
+
+struct engine {
+	struct list link;
+	const struct mem_ops *ops;
+	unsigned device;
+	const struct store_ops *store;
+	unsigned refs;		/* shares; under the engines' lock */
+
+	pthread_mutex_t lock;	/* everything below, and what core.h says of requests */
+	struct list active;	/* requests with something to start, by turns */
+	struct job *free;
+	struct arena *arenas;
+	unsigned nr_slots;	/* allocated */
+	unsigned max_slots;
+	unsigned nr_used;
+	unsigned unmet;		/* slots that shares below SLOT_RESERVED may still claim */
+	unsigned nr_shares;
+	bool growing;
+	bool stop;
+
+	unsigned worker_jobs;	/* slots a worker takes without need, fixed */
+	uint64_t slot_size;	/* bytes of a slot, fixed */
+	uint64_t chunk;		/* bytes that a job takes on at most, fixed */
+	struct proof *proof;	/* of the device's copies */
+	unsigned nr_workers;
+	struct worker workers[WORKERS_MAX];
+};
+
+/* engine.c: the job is over; settle it, and hand its request back if it was the last. */
+void engine_job_done(struct worker *w, struct job *j);
+/*
+ * The job goes from its file operations to its copies, or back.  0, or the -errno that its
+ * request was stopped with: then it must not.
+ */
+int engine_job_touches(struct job *j, bool touches);
+
+/* staged.c */
+/* Take pieces from the request's cursor into the slot, under the engine's lock. */
+void job_build(struct job *j);
+void job_start(struct worker *w, struct job *j);
+/* Reap, copy, complete: true when something moved. */
+bool worker_progress(struct worker *w);
+
+/* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
+int engine_calibrate(struct engine *e);
+
+#endif

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Which hops a request takes.
+ *
+ * The choice has two halves: the device hop (none for host memory) and the file hop.
+ * Automatic file hops of a read are CACHED when the page cache has all of it, else
+ * DIRECT, else BUFFERED; of a write DIRECT, else BUFFERED.  A reason is set where DIRECT was
+ * wanted and not possible, and where a hop that the caller listed was passed over.
+ */
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "base/err.h"
+#include "core/core.h"
+
+#ifndef __NR_cachestat
+#define __NR_cachestat 451
+#endif
+
+enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			   uint32_t path, int *ret_detail)
+{
+	const struct store_file *sf = f->sf;
+	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+
+	*ret_detail = 0;
+	switch (path) {
+	case PST_PATH_DIRECT:
+		if (sf->flags & PST_FILE_PLAIN)
+			return PST_WHY_NO_DIRECT;
+		if (sf->fd_direct < 0) {
+			*ret_detail = sf->detail;
+			return sf->why ? sf->why : PST_WHY_NO_DIRECT;
+		}
+		if (sf->direct_bad)
+			return PST_WHY_DIRECT_ERROR;
+		if (proof_is_bad(proof) ||
+		    (proof_state(proof) != PST_STATE_PROVEN && !plan_reader(f)))
+			return PST_WHY_NOT_PROVEN;
+		return PST_WHY_NONE;
+	case PST_PATH_CACHED:
+		return op == PST_OP_READ ? PST_WHY_NONE : PST_WHY_DIRECTION;
+	case PST_PATH_BUFFERED:
+		return PST_WHY_NONE;
+	case PST_PATH_STAGED:
+		return mem_kind(m)->caps & MEM_CAP_COPY ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+	case PST_PATH_PAGECACHE:
+		if (op != PST_OP_READ)
+			return PST_WHY_DIRECTION;
+		if (!(sf->flags & PST_FILE_STABLE) && !mem_on_host(m))
+			return PST_WHY_NOT_STABLE;
+		return PST_WHY_NO_PROVIDER;
+	case PST_PATH_GDS:
+	case PST_PATH_P2P:
+		return PST_WHY_NO_DEVICE;
+	case PST_PATH_RDMA:
+	case PST_PATH_TCP:
+		return PST_WHY_NOT_REMOTE;
+	default:
+		return PST_WHY_NO_PROVIDER;
+	}
+}
+
+static void plan_add(struct plan *p, uint32_t path)
+{
+	for (unsigned i = 0; i < p->nr_hops; i++)
+		if (p->hop[i] == path)
+			return;
+	if (p->nr_hops < HOPS_MAX)
+		p->hop[p->nr_hops++] = (uint8_t)path;
+}
+
+static void plan_why(struct plan *p, uint32_t why, int detail)
+{
+	if (p->why == PST_WHY_NONE) {
+		p->why = why;
+		p->detail = detail;
+	}
+}
+
+static void plan_auto_hops(struct req *r, struct plan *p)
+{
+	const struct store_file *sf = req_sf(r);
+	enum pst_why why;
+	int detail;
+
+	if (r->io.op == PST_OP_READ)
+		plan_add(p, PST_PATH_CACHED);
+	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN)) {
+		/* There is no disk to go to directly, or the caller wants none of it. */
+		plan_add(p, PST_PATH_BUFFERED);
+		return;
+	}
+	why = plan_path_why(r->io.file, req_mem(r), r->io.op, PST_PATH_DIRECT, &detail);
+	if (why == PST_WHY_NONE)
+		plan_add(p, PST_PATH_DIRECT);
+	else
+		plan_why(p, why, detail);
+	plan_add(p, PST_PATH_BUFFERED);
+}
+
+static int plan_refuse(struct req *r, const struct plan *p, const char *what)
+{
+	char text[200];
+
+	r->why = p->why;
+	r->detail = p->detail;
+	return err_set(EOPNOTSUPP, "%s: %s", what,
+		       pst_why_text(p->why, p->detail, text, sizeof(text)));
+}
+
+bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op, uint32_t path)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	const struct proof *p;
+
+	switch (path) {
+	case PST_PATH_CACHED:
+	case PST_PATH_BUFFERED:
+		return true; /* what the other paths are compared with */
+	case PST_PATH_DIRECT:
+		return proof_state(f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ]) ==
+		       PST_STATE_PROVEN;
+	case PST_PATH_STAGED:
+		mem_kind(m)->device_info(m->region->alloc->device, &dev);
+		p = proof_copies(&dev);
+		return p && proof_state(p) == PST_STATE_PROVEN;
+	default:
+		return false;
+	}
+}
+
+struct store_file *plan_reader(const struct pst_file *f)
+{
+	return f->sf->flags & PST_FILE_READ ? f->sf : f->reader;
+}
+
+bool plan_can_judge(const struct req *r)
+{
+	const struct pst_seg *s = r->cur.segs;
+
+	return r->cur.nr == 1 &&
+	       (s->count < 2 || (s->file_stride >= s->len && s->mem_stride >= s->len));
+}
+
+#define FILE_HOPS                                                                                  \
+	(PST_PATH_BIT(PST_PATH_DIRECT) | PST_PATH_BIT(PST_PATH_CACHED) |                           \
+	 PST_PATH_BIT(PST_PATH_BUFFERED))
+
+/* Walk the caller's list.  Returns the set of listed paths. */
+static uint32_t plan_listed(struct req *r, struct plan *p)
+{
+	uint32_t listed = 0;
+
+	for (uint64_t list = r->io.policy; list; list >>= 4) {
+		uint32_t path = list & 15;
+		bool file_hop = PST_PATH_BIT(path) & FILE_HOPS;
+		enum pst_why why;
+		int detail;
+
+		if (!path)
+			continue;
+		listed |= PST_PATH_BIT(path);
+		why = plan_path_why(r->io.file, req_mem(r), r->io.op, path, &detail);
+		if (why == PST_WHY_NONE && file_hop)
+			plan_add(p, path);
+		else if (why == PST_WHY_NONE && !p->dev)
+			p->dev = (uint8_t)path;
+		else if (why != PST_WHY_NONE && (file_hop ? !p->nr_hops : !p->dev))
+			plan_why(p, why, detail);
+	}
+	p->listed = listed & FILE_HOPS;
+	if (!p->listed)
+		plan_auto_hops(r, p);
+	return listed;
+}
+
+/*
+ * O_DIRECT leaves no edges: every piece begins and ends on the file's alignment, and its
+ * memory, where the kernel writes to it, on the memory's.
+ */
+static bool plan_aligned(const struct req *r)
+{
+	const struct store_file *sf = req_sf(r);
+	const struct pst_mem *m = req_mem(r);
+	uint64_t base = m->region->alloc->base.va + m->off;
+	bool write = r->io.op == PST_OP_WRITE, host = mem_on_host(m);
+	uint64_t unit = write ? MAX(PAGE, sf->off_align) : sf->off_align;
+
+	if (!host && !write)
+		return true; /* into a slot, which takes the blocks around a piece too */
+	for (uint64_t i = 0; i < r->cur.nr; i++) {
+		const struct pst_seg *s = &r->cur.segs[i];
+		uint64_t file = s->file_off | s->len, mem = base + s->mem_off;
+
+		if (s->count > 1) {
+			file |= s->file_stride;
+			mem |= s->mem_stride;
+		}
+		if ((file & (unit - 1)) || (host && (mem & (sf->mem_align - 1))))
+			return false;
+	}
+	return true;
+}
+
+static int plan_find(struct req *r, struct plan *ret)
+{
+	const struct pst_mem *m = req_mem(r);
+	struct plan p = { 0 };
+	uint32_t listed = 0;
+
+	if (r->io.policy)
+		listed = plan_listed(r, &p);
+	else
+		plan_auto_hops(r, &p);
+
+	if (mem_on_host(m)) {
+		if (listed && !(listed & FILE_HOPS))
+			return plan_refuse(r, &p, "none of the listed paths serves host memory");
+	} else if (!p.dev) {
+		if (listed & ~FILE_HOPS)
+			return plan_refuse(r, &p, "none of the listed paths reaches this memory");
+		p.dev = PST_PATH_STAGED;
+	}
+	if (!p.nr_hops)
+		return plan_refuse(r, &p, "none of the listed paths reaches this file");
+	if (r->q->store_why)
+		plan_why(&p, r->q->store_why, r->q->store_detail);
+	if ((r->io.flags & PST_IO_STRICT) && p.why)
+		return plan_refuse(r, &p, "strict, and a better path is not possible");
+	*ret = p;
+	return 0;
+}
+
+/*
+ * Programs send the same kind of request again and again, so each queue keeps its last
+ * plan.  What may change behind it, O_DIRECT gone bad, is looked at here and again when a
+ * hop is taken.
+ */
+static bool plan_kept(const struct req *r, const struct plan_memo *memo)
+{
+	return memo->file == r->io.file && memo->ops == mem_kind(req_mem(r)) &&
+	       memo->op == r->io.op && memo->flags == r->io.flags &&
+	       memo->policy == r->io.policy && !req_sf(r)->direct_bad;
+}
+
+int plan_make(struct req *r)
+{
+	struct plan_memo *memo = &r->q->memo;
+	struct plan *p = &r->plan;
+
+	if (!plan_kept(r, memo)) {
+		int err = plan_find(r, p);
+
+		if (err < 0)
+			return err;
+		*memo = (struct plan_memo){ r->io.file,	 mem_kind(req_mem(r)), r->io.op,
+					    r->io.flags, r->io.policy,	       *p };
+	}
+	*p = memo->plan;
+	if (p->hop[0] == PST_PATH_DIRECT && (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
+	    unlikely(!plan_aligned(r))) {
+		uint32_t unit = req_sf(r)->off_align;
+
+		plan_why(p, PST_WHY_UNALIGNED,
+			 (int)(r->io.op == PST_OP_WRITE ? MAX(PAGE, unit) : unit));
+		return plan_refuse(r, p, "O_DIRECT alone cannot serve this request");
+	}
+	r->why = p->why;
+	r->detail = p->detail;
+	return 0;
+}
+
+/* ------------------------------------------------------------ residency */
+
+/*
+ * An RWF_NOWAIT read that misses starts read-ahead, which costs the disk the same bytes
+ * twice.  So cachestat(2) (Linux 6.5) is asked first, until the file has proven warm;
+ * and after misses fewer and fewer requests ask.
+ */
+#define WARM_SURE 8
+#define WARM_BACKOFF_MAX 64
+
+/* What store_file.warm remembers of that. */
+struct warm {
+	uint8_t hits;	 /* in a row, up to WARM_SURE: then asking is not needed */
+	uint8_t skip;	 /* requests that go without asking */
+	uint8_t backoff; /* how many these were at first, after the last miss */
+};
+
+static struct warm warm_get(const struct store_file *sf)
+{
+	int v = atomic_load_explicit(&sf->warm, memory_order_relaxed);
+
+	return (struct warm){ (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16) };
+}
+
+static void warm_set(struct store_file *sf, struct warm w)
+{
+	atomic_store_explicit(&sf->warm, w.hits | w.skip << 8 | w.backoff << 16,
+			      memory_order_relaxed);
+}
+
+struct cachestat_range {
+	uint64_t off, len;
+};
+
+struct cachestat {
+	uint64_t nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted;
+};
+
+bool plan_at_end(const struct store_file *sf, uint64_t off)
+{
+	uint64_t size;
+
+	if (!sf->memory_fs && !sf->block_device && !major(sf->dev))
+		return false;
+	return store_file_size(sf, &size) == 0 && off >= size;
+}
+
+/* 1 resident, 0 not, -1 this kernel cannot tell. */
+static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
+{
+	struct cachestat_range range = { off, len };
+	struct cachestat cs;
+	uint64_t first = off / PAGE, end = align_up(off + len, PAGE) / PAGE;
+
+	if (syscall(__NR_cachestat, sf->fd, &range, &cs, 0) < 0)
+		return -1;
+	return cs.nr_cache >= end - first ||
+	       (cs.nr_cache && plan_at_end(sf, (first + cs.nr_cache) * PAGE));
+}
+
+bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
+{
+	struct store_file *sf = req_sf(r);
+	struct warm w = warm_get(sf);
+
+	if (sf->memory_fs || w.hits >= WARM_SURE)
+		return true;
+	if (w.skip && !r->plan.listed) {
+		w.skip--;
+		warm_set(sf, w);
+		return false;
+	}
+	if (resident(sf, off, len) == 0) {
+		plan_cached(sf, false);
+		return false;
+	}
+	return true;
+}
+
+void plan_cached(struct store_file *sf, bool hit)
+{
+	struct warm w = warm_get(sf);
+
+	if (hit && w.hits >= WARM_SURE)
+		return;
+	if (hit) {
+		w = (struct warm){ .hits = (uint8_t)(w.hits + 1) };
+	} else {
+		w.backoff = w.hits ? 1 : (uint8_t)MIN(w.backoff * 2 + 1, WARM_BACKOFF_MAX);
+		w.hits = 0;
+		w.skip = w.backoff;
+	}
+	warm_set(sf, w);
+}

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The life of a request: prepared, started, completed once, reaped, quiet.
+ *
+ * A request whose deadline passes, or that is cancelled, completes whether or not the
+ * kernel lets go of it.  What is still under way then is counted on (a zombie): the slot,
+ * the memory and the file stay in use until it ends, and the completion says BUSY.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "core/core.h"
+
+#define REAP_BATCH 64u
+
+/* --------------------------------------------------------------- complete */
+
+void req_release(struct req *r)
+{
+	struct pst_queue *q = r->q;
+
+	if (r->mem_use)
+		use_put(q, TAKE_PTR(r->mem_use));
+	if (r->file_use)
+		use_put(q, TAKE_PTR(r->file_use));
+	free(TAKE_PTR(r->proof_buf));
+	free(TAKE_PTR(r->crcs));
+}
+
+static void req_free(struct req *r)
+{
+	r->state = REQ_FREE;
+	list_add_tail(&r->q->free, &r->link);
+}
+
+static void req_start(struct req *r);
+
+/* A write completed: syncs behind it may go. */
+static void writes_done(struct pst_queue *q, uint64_t seq)
+{
+	struct list *e, *n;
+
+	q->nr_writes--;
+	list_for_each_safe (e, n, &q->held) {
+		struct req *s = list_entry(e, struct req, link);
+
+		if (s->seq > seq && --s->nr_before == 0) {
+			list_del(&s->link);
+			req_start(s);
+		}
+	}
+}
+
+/* The checksum of what arrived, where the CPU may look at the memory. */
+static bool req_crc_host(struct req *r)
+{
+	const struct pst_mem *m = req_mem(r);
+	const char *base = (const char *)m->region->alloc->host + m->off;
+	struct cursor c;
+	struct piece p;
+
+	cursor_init(&c, r->cur.segs, r->cur.nr);
+	for (; cursor_peek(&c, &p) && p.pos < r->limit; cursor_skip(&c, p.len))
+		r->crc = crc32c(r->crc, base + p.mem_off, MIN(p.len, r->limit - p.pos));
+	return true;
+}
+
+static int crc_run_cmp(const void *a, const void *b)
+{
+	const struct crc_run *x = a, *y = b;
+
+	return x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+/* The same from the checksums that the jobs took of their slots. */
+static bool req_crc_jobs(struct req *r)
+{
+	uint64_t at = 0;
+
+	if (r->nr_crcs)
+		qsort(r->crcs, r->nr_crcs, sizeof(*r->crcs), crc_run_cmp);
+	for (unsigned i = 0; i < r->nr_crcs && r->crcs[i].pos == at; i++) {
+		r->crc = crc32c_combine(r->crc, r->crcs[i].crc, r->crcs[i].len);
+		at += r->crcs[i].len;
+	}
+	return at == r->limit;
+}
+
+/* Put the completion where pst_reap() finds it. */
+static void req_complete(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	struct counters *st = &q->st;
+
+	if ((r->io.flags & PST_IO_STRICT) && r->why != PST_WHY_NONE && !r->err) {
+		r->err = EOPNOTSUPP;
+		r->limit = 0;
+	}
+	if ((r->io.flags & PST_IO_CRC32C) && !r->ended &&
+	    (r->plan.dev ? req_crc_jobs(r) : req_crc_host(r)))
+		r->flags |= PST_DONE_CRC32C;
+	list_del(&r->link);
+	list_del(&r->all);
+	r->state = REQ_DONE;
+	list_add_tail(&q->done, &r->link);
+	q->nr_inflight--;
+	q->nr_done++;
+
+	count(&st->requests, 1);
+	if (r->err) {
+		count(&st->errors, 1);
+		if (r->err == ETIMEDOUT)
+			count(&st->timeouts, 1);
+		else if (r->err == ECANCELED)
+			count(&st->canceled, 1);
+	}
+	if (r->why != PST_WHY_NONE) {
+		count(&st->fallbacks, 1);
+		count(&st->why[r->why], 1);
+	}
+	for (uint32_t set = r->paths; set; set &= set - 1) {
+		unsigned path = (unsigned)__builtin_ctz(set);
+
+		count(&st->bytes[path], r->hop_bytes[path]);
+		r->hop_bytes[path] = 0;
+	}
+	if (r->complex)
+		q->nr_complex--;
+	if (r->io.op == PST_OP_WRITE && r->started)
+		writes_done(q, r->seq);
+	if (!r->ended)
+		req_release(r);
+}
+
+void queue_quiet(struct req *r)
+{
+	struct pst_queue *q = r->q;
+
+	r->ended = false;
+	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
+	req_release(r);
+	q->nr_zombies--;
+	if (r->state == REQ_ZOMBIE) {
+		list_del(&r->link);
+		req_free(r);
+		return;
+	}
+	/* Not reaped yet, and nothing is busy any more. */
+	r->flags &= ~PST_DONE_BUSY;
+}
+
+void queue_finish(struct req *r)
+{
+	if (r->ended) {
+		queue_quiet(r);
+		return;
+	}
+	if (r->proof && !r->err && !r->stop && r->state == REQ_ACTIVE) {
+		r->state = REQ_PROVING;
+		if (!direct_prove(r)) {
+			/* Nothing can vouch for O_DIRECT on this file. */
+			atomic_store(&req_sf(r)->direct_bad, true);
+			direct_again(r);
+		}
+		return;
+	}
+	req_complete(r);
+}
+
+/* ------------------------------------------------------------------ start */
+
+static void req_fail(struct req *r, int err)
+{
+	r->err = err;
+	r->limit = 0;
+	req_complete(r);
+}
+
+static void req_start(struct req *r)
+{
+	struct pst_queue *q = r->q;
+
+	if (r->io.op == PST_OP_SYNC) {
+		r->state = REQ_ACTIVE;
+		if (q->store_why)
+			req_why(r, q->store_why, q->store_detail);
+		direct_sync(r);
+		return;
+	}
+	if (plan_make(r) < 0) {
+		req_fail(r, EOPNOTSUPP);
+		return;
+	}
+	r->state = REQ_ACTIVE;
+	if (r->plan.dev) {
+		q->nr_engine++;
+		engine_submit(r);
+	} else {
+		direct_start(r);
+	}
+}
+
+/* While armed: what is done without lane or engine, and the deadlines, must wake too. */
+static void queue_notify(struct pst_queue *q)
+{
+	if (q->nr_done)
+		(void)eventfd_write(q->efd, 1);
+	if (q->has_fd)
+		clock_set(q, q->next_deadline);
+}
+
+static void queue_flush(struct pst_queue *q)
+{
+	int r = q->store->flush(q->lane);
+
+	/* What the kernel could not take now stays queued and goes with the next call. */
+	if (r < 0)
+		log_debug("flush: %s", err_name(r));
+}
+
+int queue_submit(struct pst_queue *q)
+{
+	uint64_t now = now_ns();
+	struct list *e, *n;
+	int taken = 0;
+
+	list_for_each_safe (e, n, &q->prepared) {
+		struct req *r = list_entry(e, struct req, link);
+
+		list_del(&r->link);
+		q->nr_prepared--;
+		taken++;
+		r->seq = ++q->seq;
+		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
+		list_add_tail(&q->inflight, &r->all);
+		q->nr_inflight++;
+		if (r->deadline < q->next_deadline)
+			q->next_deadline = r->deadline;
+		if (r->deadline <= now) {
+			req_fail(r, ETIMEDOUT);
+			continue;
+		}
+		if (r->io.op == PST_OP_WRITE) {
+			r->started = true;
+			q->nr_writes++;
+		} else if (r->io.op == PST_OP_SYNC && q->nr_writes) {
+			r->nr_before = q->nr_writes;
+			r->state = REQ_HELD;
+			list_add_tail(&q->held, &r->link);
+			continue;
+		}
+		req_start(r);
+	}
+	if (taken)
+		queue_flush(q);
+	if (q->armed)
+		queue_notify(q);
+	return taken;
+}
+
+/* -------------------------------------------------------------- early end */
+
+static void reap_lane(struct pst_queue *q)
+{
+	struct store_op *ops[REAP_BATCH];
+	unsigned n;
+
+	do {
+		n = q->store->reap(q->lane, ops, REAP_BATCH);
+		for (unsigned i = 0; i < n; i++)
+			direct_part_done(container_of(ops[i], struct part, op));
+	} while (n == REAP_BATCH);
+}
+
+static void take_finished(struct pst_queue *q)
+{
+	struct req *r, *next, *order = NULL;
+
+	if (!atomic_load_explicit(&q->finished, memory_order_relaxed))
+		return;
+	for (r = atomic_exchange(&q->finished, NULL); r; r = next) {
+		next = r->next;
+		r->next = order;
+		order = r;
+	}
+	for (r = order; r; r = next) {
+		next = r->next;
+		q->nr_engine--;
+		queue_finish(r);
+	}
+}
+
+/* Start nothing more for the request, and ask what is under way to end. */
+static void req_stop(struct req *r, int err)
+{
+	if (r->plan.dev) {
+		engine_stop(r, err);
+		return;
+	}
+	r->stop = true;
+	r->end_err = err;
+	if (r->nr_parts) {
+		direct_cancel(r);
+		queue_flush(r->q);
+	}
+}
+
+/* Complete the request now, whatever is still under way. */
+static void req_end(struct req *r, int err)
+{
+	bool touch = false, file = false, quiet;
+
+	if (r->state == REQ_HELD || (r->io.op == PST_OP_SYNC && !r->sync_started)) {
+		req_fail(r, err);
+		return;
+	}
+	if (r->plan.dev) {
+		/* The engine hands it back sooner or later; only then it is quiet. */
+		engine_touches(r, &touch, &file);
+		quiet = false;
+	} else {
+		quiet = !r->nr_parts;
+		/* The plain read of a proof goes to a buffer of ours. */
+		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC;
+	}
+	if (quiet) {
+		req_fail(r, err);
+		return;
+	}
+	r->ended = true;
+	r->q->nr_zombies++;
+	if (!touch && r->mem_use)
+		use_put(r->q, TAKE_PTR(r->mem_use));
+	if (touch || (file && r->io.op == PST_OP_WRITE))
+		r->flags |= PST_DONE_BUSY;
+	req_fail(r, err);
+}
+
+static void queue_expire(struct pst_queue *q, uint64_t now, int err)
+{
+	struct list *e, *n;
+	uint64_t next = PST_NO_DEADLINE;
+	bool stopped = false;
+
+	/* First ask, then look: what could be cancelled ends without being busy. */
+	list_for_each_safe (e, n, &q->inflight) {
+		struct req *r = list_entry(e, struct req, all);
+
+		if (r->deadline <= now && r->state != REQ_HELD) {
+			req_stop(r, r->end_err ? r->end_err : err);
+			stopped = true;
+		}
+	}
+	if (stopped) {
+		reap_lane(q);
+		take_finished(q);
+	}
+	list_for_each_safe (e, n, &q->inflight) {
+		struct req *r = list_entry(e, struct req, all);
+
+		if (r->deadline <= now)
+			req_end(r, r->end_err ? r->end_err : err);
+	}
+	list_for_each (e, &q->inflight)
+		next = MIN(next, list_entry(e, struct req, all)->deadline);
+	q->next_deadline = next;
+}
+
+int queue_cancel(struct pst_queue *q, uint64_t user_data)
+{
+	uint64_t grace = now_ns() + CANCEL_GRACE_NS;
+	struct list *e, *n;
+	int asked = 0;
+
+	list_for_each_safe (e, n, &q->prepared) {
+		struct req *r = list_entry(e, struct req, link);
+
+		if (r->io.user_data != user_data)
+			continue;
+		asked++;
+		q->nr_prepared--;
+		list_add_tail(&q->inflight, &r->all);
+		q->nr_inflight++;
+		req_fail(r, ECANCELED);
+	}
+	list_for_each_safe (e, n, &q->inflight) {
+		struct req *r = list_entry(e, struct req, all);
+
+		if (r->io.user_data != user_data)
+			continue;
+		asked++;
+		if (r->state == REQ_HELD) {
+			req_fail(r, ECANCELED);
+			continue;
+		}
+		req_stop(r, ECANCELED);
+		r->deadline = MIN(r->deadline, grace);
+		q->next_deadline = MIN(q->next_deadline, r->deadline);
+		if (!r->plan.dev && !r->nr_parts)
+			req_end(r, ECANCELED);
+	}
+	if (q->armed)
+		queue_notify(q);
+	return asked ? asked : err_set(ENOENT, "no request has user_data %" PRIu64, user_data);
+}
+
+/* --------------------------------------------------------------- progress */
+
+void queue_hand_back(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	struct req *head = atomic_load_explicit(&q->finished, memory_order_relaxed);
+
+	do
+		r->next = head;
+	while (!atomic_compare_exchange_weak(&q->finished, &head, r));
+	/* Pairs with the store to want_wake before the owner looks at finished. */
+	if (atomic_exchange(&q->want_wake, false))
+		(void)eventfd_write(q->efd, 1);
+}
+
+/* Everything that can be done without waiting. */
+void queue_progress(struct pst_queue *q)
+{
+	struct list *e, *n, again;
+
+	reap_lane(q);
+	take_finished(q);
+	if (!list_empty(&q->started)) {
+		/* Those that do not get far put themselves back at the end. */
+		list_init(&again);
+		list_for_each_safe (e, n, &q->started) {
+			list_del(e);
+			list_add_tail(&again, e);
+		}
+		while (!list_empty(&again)) {
+			struct req *r = list_first(&again, struct req, link);
+
+			list_del(&r->link);
+			if (r->io.op == PST_OP_SYNC)
+				direct_sync(r);
+			else
+				direct_start(r);
+		}
+	}
+	if (q->next_deadline != PST_NO_DEADLINE) {
+		uint64_t now = now_ns();
+
+		if (q->next_deadline <= now)
+			queue_expire(q, now, ETIMEDOUT);
+	}
+	if (q->lane->nr_ops)
+		queue_flush(q);
+}
+
+static void req_done(const struct req *r, struct pst_done *ret)
+{
+	*ret = (struct pst_done){
+		.user_data = r->io.user_data,
+		.res = r->err ? -r->err : (int64_t)r->limit,
+		.prefix = r->limit,
+		.paths = r->paths,
+		.why = r->why,
+		.detail = r->detail,
+		.flags = r->flags,
+		.crc32c = r->crc,
+		.op = r->io.op,
+	};
+}
+
+static unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && !list_empty(&q->done)) {
+		struct req *r = list_first(&q->done, struct req, link);
+
+		req_done(r, &ret[n++]);
+		list_del(&r->link);
+		q->nr_done--;
+		if (r->ended) {
+			r->state = REQ_ZOMBIE;
+			list_add_tail(&q->zombies, &r->link);
+		} else {
+			req_free(r);
+		}
+	}
+	return n;
+}
+
+/* ------------------------------------------------------------------- wait */
+
+static void queue_arm(struct pst_queue *q)
+{
+	if (q->armed)
+		return;
+	q->armed = true;
+	(void)q->store->arm(q->lane, q->efd, true);
+	atomic_store(&q->want_wake, true);
+	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
+		(void)eventfd_write(q->efd, 1);
+	queue_notify(q);
+}
+
+static void queue_disarm(struct pst_queue *q)
+{
+	eventfd_t v;
+
+	if (!q->armed)
+		return;
+	q->armed = false;
+	(void)q->store->arm(q->lane, q->efd, false);
+	atomic_store(&q->want_wake, false);
+	(void)eventfd_read(q->efd, &v);
+}
+
+/* poll(2) until the deadline, which a millisecond's rounding must not bring forward. */
+static void sleep_fd(int fd, uint64_t deadline_ns)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+	struct timespec ts, *tsp = NULL;
+
+	if (deadline_ns != PST_NO_DEADLINE) {
+		uint64_t now = now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+
+		ts.tv_sec = (time_t)(left / NSEC_PER_SEC);
+		ts.tv_nsec = (long)(left % NSEC_PER_SEC);
+		tsp = &ts;
+	}
+	(void)ppoll(&pfd, 1, tsp, NULL);
+}
+
+/* Sleep until the lane has finished nr operations, or an engine anything. */
+static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
+{
+	bool engines = q->nr_engine > 0;
+
+	if (engines)
+		queue_arm(q);
+	q->waiting = true;
+	pthread_mutex_unlock(&q->lock);
+	if (engines)
+		sleep_fd(q->efd, deadline_ns);
+	else
+		(void)q->store->wait(q->lane, nr, deadline_ns);
+	pthread_mutex_lock(&q->lock);
+	q->waiting = false;
+	if (engines)
+		queue_disarm(q);
+}
+
+unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
+		    uint64_t deadline_ns)
+{
+	unsigned n = 0;
+
+	queue_disarm(q);
+	for (;;) {
+		queue_progress(q);
+		n += queue_take(q, ret + n, max - n);
+		if (n >= min || n == max || !q->nr_inflight)
+			break;
+		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
+			break;
+		queue_wait(q, q->nr_complex ? 1 : MIN(min - n, q->nr_inflight),
+			   MIN(deadline_ns, q->next_deadline));
+	}
+	if (q->has_fd)
+		queue_arm(q);
+	return n;
+}
+
+/* End everything, and give what is under way a little time to end by itself. */
+void queue_wind_up(struct pst_queue *q)
+{
+	uint64_t give_up = now_ns() + CANCEL_GRACE_NS;
+	struct timespec nap = { .tv_nsec = 100000 };
+	struct pst_done dropped[REAP_BATCH];
+	struct list *e, *n;
+
+	queue_disarm(q);
+	q->has_fd = false;
+	list_for_each_safe (e, n, &q->prepared) {
+		struct req *r = list_entry(e, struct req, link);
+
+		list_del(&r->link);
+		req_release(r);
+		req_free(r);
+	}
+	q->nr_prepared = 0;
+	list_for_each (e, &q->inflight)
+		list_entry(e, struct req, all)->deadline = 0;
+	queue_expire(q, now_ns(), ECANCELED);
+	for (;;) {
+		while (queue_take(q, dropped, REAP_BATCH))
+			;
+		if (!q->nr_zombies || now_ns() > give_up)
+			return;
+		(void)nanosleep(&nap, NULL);
+		queue_progress(q);
+	}
+}
+
+int queue_fd(struct pst_queue *q)
+{
+	int r;
+
+	if (!q->has_fd) {
+		r = clock_add(q);
+		if (r < 0)
+			return r;
+		q->has_fd = true;
+	}
+	queue_arm(q);
+	return q->efd;
+}

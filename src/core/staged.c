@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Requests on device memory, one staging slot at a time.
+ *
+ * A read fills the slot from the file and then copies it to the device, a write the other
+ * way round; both halves are asynchronous, and a worker has many slots under way.  In the
+ * slot a run lies as it does in the file, modulo its blocks.  So a read can take the
+ * blocks around what is wanted by O_DIRECT, and a write the aligned middle; the edges of
+ * a write are plain writes of exactly those bytes, after the middle (see direct.c).
+ */
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "core/engine.h"
+
+#define REAP_BATCH 64u
+
+enum run_step {
+	RUN_BODY,  /* all of it, or the aligned middle of a direct write */
+	RUN_HEAD,
+	RUN_TAIL,
+	RUN_PROOF, /* a plain read of what the body moved */
+};
+
+/* ------------------------------------------------------------------ build */
+
+static uint64_t block(const struct req *r)
+{
+	return MAX(PAGE, req_sf(r)->off_align);
+}
+
+static uint64_t slot_end(const struct job *j, const struct run *run)
+{
+	return (uint64_t)(run->data + run->len - j->buf);
+}
+
+/* Put up to max bytes of a piece into the slot; how many found room. */
+static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
+{
+	struct run *run = j->nr_runs ? &j->runs[j->nr_runs - 1] : NULL;
+	struct span *span = j->nr_spans ? &j->spans[j->nr_spans - 1] : NULL;
+	uint64_t slot = j->engine->slot_size, blk = block(j->req);
+	uint64_t mem_off = req_mem(j->req)->off + pc->mem_off, n = MIN(pc->len, max);
+	bool adjacent = run && run->off + run->len == pc->file_off;
+	char *data;
+
+	if (adjacent) {
+		data = run->data + run->len;
+	} else {
+		uint64_t at = run ? align_up(slot_end(j, run), blk) : 0;
+
+		at += pc->file_off & (blk - 1);
+		if (at >= slot || j->nr_runs == JOB_PIECES)
+			return 0;
+		data = j->buf + at;
+	}
+	n = MIN(n, slot - (uint64_t)(data - j->buf));
+	if (n < pc->len) {
+		/* Jobs of one piece meet on the file's blocks, so that only the request's own
+		 * edges are edges. */
+		uint64_t end = align_down(pc->file_off + n, blk);
+
+		if (end <= pc->file_off)
+			return 0;
+		n = end - pc->file_off;
+	}
+	if (!span || !adjacent || span->mem_off + span->len != mem_off) {
+		if (j->nr_spans == JOB_PIECES)
+			return 0;
+		span = &j->spans[j->nr_spans++];
+		*span = (struct span){ .mem_off = mem_off, .data = data };
+	}
+	if (!adjacent) {
+		run = &j->runs[j->nr_runs++];
+		*run = (struct run){ .job = j, .pos = pc->pos, .off = pc->file_off, .data = data };
+	}
+	run->len += n;
+	span->len += n;
+	span->run = j->nr_runs - 1;
+	return n;
+}
+
+void job_build(struct job *j)
+{
+	struct req *r = j->req;
+	struct piece pc;
+	uint64_t n;
+
+	j->pos = r->cur.pos;
+	j->len = j->crc_len = 0;
+	j->nr_runs = j->nr_spans = j->nr_ops = 0;
+	j->err = j->detail = 0;
+	j->why = j->flags = j->paths = j->crc = 0;
+	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
+	while (j->len < j->engine->chunk && cursor_peek(&r->cur, &pc)) {
+		n = job_add(j, &pc, j->engine->chunk - j->len);
+		if (!n)
+			break;
+		cursor_skip(&r->cur, n);
+		j->len += n;
+	}
+	j->limit = j->pos + j->len;
+	j->err_pos = UINT64_MAX;
+}
+
+/* ------------------------------------------------------------------ files */
+
+static void job_why(struct job *j, uint32_t why, int detail)
+{
+	if (!j->why) {
+		j->why = why;
+		j->detail = detail;
+	}
+}
+
+static void job_settle(struct job *j, uint64_t pos, int err)
+{
+	j->limit = MIN(j->limit, pos);
+	if (err && pos <= j->err_pos) {
+		j->err_pos = pos;
+		j->err = err;
+	}
+}
+
+static void job_files_done(struct worker *w, struct job *j);
+static void run_end(struct worker *w, struct run *run);
+
+static void run_queue(struct worker *w, struct run *run)
+{
+	int r = w->engine->store->queue(w->lane, &run->op);
+
+	if (r == -EAGAIN) {
+		run->next = w->blocked;
+		w->blocked = run;
+	}
+}
+
+/* The aligned middle of a write. */
+static void run_middle(const struct run *run, uint64_t *ret_start, uint64_t *ret_end)
+{
+	uint64_t blk = block(run->job->req);
+
+	*ret_start = align_up(run->off, blk);
+	*ret_end = align_down(run->off + run->len, blk);
+}
+
+static void run_op(struct worker *w, struct run *run, uint8_t flags, uint64_t off, uint64_t len)
+{
+	struct job *j = run->job;
+
+	run->op.file = req_sf(j->req);
+	run->op.sbuf = j->sbuf;
+	run->op.kind = j->req->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
+	run->op.flags = flags;
+	run->op.off = off;
+	run->op.len = len;
+	run->op.buf = run->data + (int64_t)(off - run->off);
+	run_queue(w, run);
+}
+
+/* Start the body of a run by the first hop from the given one on that can. */
+static void run_start(struct worker *w, struct run *run, unsigned hop)
+{
+	struct job *j = run->job;
+	struct req *r = j->req;
+	struct store_file *sf = req_sf(r);
+	bool write = r->io.op == PST_OP_WRITE;
+
+	run->step = RUN_BODY;
+	for (; hop < r->plan.nr_hops; hop++) {
+		uint64_t start = run->off, end = run->off + run->len;
+
+		run->hop = (uint8_t)hop;
+		switch (r->plan.hop[hop]) {
+		case PST_PATH_CACHED:
+			if (plan_try_cached(r, run->off, run->len)) {
+				run_op(w, run, sf->memory_fs ? 0 : STORE_OP_NOWAIT, start,
+				       end - start);
+				return;
+			}
+			if (r->plan.listed)
+				job_why(j, PST_WHY_NOT_RESIDENT, 0);
+			continue;
+		case PST_PATH_DIRECT:
+			if (sf->direct_bad) {
+				job_why(j, PST_WHY_DIRECT_ERROR, 0);
+				continue;
+			}
+			if (write) {
+				run_middle(run, &start, &end);
+				if (start != run->off || end != run->off + run->len)
+					job_why(j, PST_WHY_UNALIGNED, (int)block(r));
+				if (start >= end)
+					continue;
+			} else {
+				start = align_down(start, sf->off_align);
+				end = align_up(end, sf->off_align);
+				if (end > INT64_MAX)
+					continue;
+			}
+			run_op(w, run, STORE_OP_DIRECT, start, end - start);
+			return;
+		default:
+			run_op(w, run, 0, start, end - start);
+			return;
+		}
+	}
+	run->err = EOPNOTSUPP;
+	run_end(w, run);
+}
+
+static bool run_hop_is(const struct run *run, uint32_t path)
+{
+	return run->job->req->plan.hop[run->hop] == path;
+}
+
+/* Read what the direct hop moved through the page cache; false when that cannot be. */
+static bool run_prove(struct worker *w, struct run *run)
+{
+	struct store_file *sf = plan_reader(run->job->req->io.file);
+
+	run->proof_off = run->op.off;
+	run->proof_len = MIN(run->op.moved, PROOF_MAX);
+	run->proof_data = run->op.buf;
+	run->proof_buf = malloc(run->proof_len);
+	if (!sf || !run->proof_buf)
+		return false;
+	run->step = RUN_PROOF;
+	run->op.file = sf;
+	run->op.sbuf = NULL;
+	run->op.kind = STORE_READ;
+	run->op.flags = 0;
+	run->op.off = run->proof_off;
+	run->op.len = run->proof_len;
+	run->op.buf = run->proof_buf;
+	run_queue(w, run);
+	return true;
+}
+
+static void run_proof_free(struct run *run)
+{
+	free(TAKE_PTR(run->proof_buf));
+}
+
+/* O_DIRECT cannot be trusted here: once more through the page cache. */
+static void run_again(struct worker *w, struct run *run)
+{
+	const struct plan *plan = &run->job->req->plan;
+
+	run_proof_free(run);
+	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
+	run->got = 0;
+	run_start(w, run, plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u :
+									     plan->nr_hops);
+}
+
+/* The edges of a direct write, one after the other. */
+static void run_edges(struct worker *w, struct run *run)
+{
+	uint64_t start, end;
+
+	if (run->job->req->io.op != PST_OP_WRITE || !run_hop_is(run, PST_PATH_DIRECT)) {
+		run_end(w, run);
+		return;
+	}
+	run_middle(run, &start, &end);
+	if (run->step < RUN_HEAD && start > run->off) {
+		run->step = RUN_HEAD;
+		run_op(w, run, 0, run->off, start - run->off);
+		return;
+	}
+	if (run->step < RUN_TAIL && end < run->off + run->len) {
+		run->step = RUN_TAIL;
+		run_op(w, run, 0, end, run->off + run->len - end);
+		return;
+	}
+	run_end(w, run);
+}
+
+static void run_proof_done(struct worker *w, struct run *run)
+{
+	struct req *r = run->job->req;
+	struct proof *proof =
+		r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+
+	if (run->op.res != (int64_t)run->proof_len) {
+		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
+		run_again(w, run);
+		return;
+	}
+	if (memcmp(run->proof_buf, run->proof_data, run->proof_len) == 0) {
+		run_proof_free(run);
+		proof_good(proof);
+		run->job->flags |= PST_DONE_PROOF;
+		run->step = RUN_BODY;
+		run_edges(w, run);
+		return;
+	}
+	if (plan_can_judge(r) && proof_failed(proof))
+		atomic_store(&req_sf(r)->direct_bad, true);
+	run_again(w, run);
+}
+
+/* The body came back whole or short; what of it was wanted? */
+static void run_body_done(struct worker *w, struct run *run)
+{
+	struct job *j = run->job;
+	struct req *r = j->req;
+	struct store_op *op = &run->op;
+	bool write = r->io.op == PST_OP_WRITE;
+	int err = op->res < 0 ? (int)-op->res : 0;
+
+	if (op->pin_err)
+		job_why(j, PST_WHY_MEMLOCK, op->pin_err);
+	if (op->flags & STORE_OP_NOWAIT) {
+		bool miss = err == EAGAIN || err == EOPNOTSUPP || (!err && op->moved < op->len &&
+			     !plan_at_end(op->file, op->off + op->moved));
+
+		plan_cached(op->file, !miss && !err);
+		if (miss) {
+			if (r->plan.listed)
+				job_why(j, PST_WHY_NOT_RESIDENT, 0);
+			run_start(w, run, run->hop + 1u);
+			return;
+		}
+	}
+	if ((op->flags & STORE_OP_DIRECT) &&
+	    (err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK)) {
+		atomic_store(&op->file->direct_bad, true);
+		job_why(j, PST_WHY_DIRECT_ERROR, err);
+		log_info("O_DIRECT refused with %s, going on without", err_name(err));
+		run_start(w, run, run->hop + 1u);
+		return;
+	}
+	run->err = err;
+	if (write) {
+		run->got = err || op->moved < op->len ? 0 : run->len;
+		if (op->off == run->off)
+			run->got = op->moved < op->len ? op->moved : run->len;
+	} else {
+		uint64_t lead = run->off - op->off;
+
+		run->got = op->moved > lead ? MIN(op->moved - lead, run->len) : 0;
+	}
+	j->paths |= PST_PATH_BIT(r->plan.hop[run->hop]);
+	j->hop_bytes[r->plan.hop[run->hop]] += write ? op->moved : run->got;
+	if (err) {
+		run_end(w, run);
+		return;
+	}
+	if ((op->flags & STORE_OP_DIRECT) && op->moved &&
+	    proof_state(r->io.file->direct[write ? PROOF_WRITE : PROOF_READ]) !=
+		    PST_STATE_PROVEN) {
+		if (!run_prove(w, run)) {
+			atomic_store(&req_sf(r)->direct_bad, true);
+			run_again(w, run);
+		}
+		return;
+	}
+	run_edges(w, run);
+}
+
+static void run_op_done(struct worker *w, struct run *run)
+{
+	struct job *j = run->job;
+
+	switch (run->step) {
+	case RUN_BODY:
+		run_body_done(w, run);
+		return;
+	case RUN_PROOF:
+		run_proof_done(w, run);
+		return;
+	default:
+		if (run->op.res < 0) {
+			run->err = (int)-run->op.res;
+			run->got = 0;
+			run_end(w, run);
+			return;
+		}
+		j->paths |= PST_PATH_BIT(PST_PATH_BUFFERED);
+		j->hop_bytes[PST_PATH_BUFFERED] += run->op.moved;
+		run_edges(w, run);
+		return;
+	}
+}
+
+static void run_end(struct worker *w, struct run *run)
+{
+	struct job *j = run->job;
+
+	run_proof_free(run);
+	if (run->err || run->got < run->len)
+		job_settle(j, run->pos + run->got, run->err);
+	if (--j->nr_ops == 0)
+		job_files_done(w, j);
+}
+
+static void job_files(struct worker *w, struct job *j)
+{
+	/* Counted before the first starts, so that the last to end is the last. */
+	j->nr_ops = j->nr_runs;
+	for (unsigned i = 0, n = j->nr_runs; i < n; i++)
+		run_start(w, &j->runs[i], 0);
+}
+
+/* ----------------------------------------------------------------- copies */
+
+/* Over what is in the slot, in piece order, up to the first byte that is missing. */
+static void job_crc(struct job *j)
+{
+	if (!(j->req->io.flags & PST_IO_CRC32C))
+		return;
+	for (unsigned i = 0; i < j->nr_runs; i++) {
+		const struct run *run = &j->runs[i];
+
+		if (run->pos >= j->limit)
+			break;
+		j->crc = crc32c(j->crc, run->data, MIN(run->len, j->limit - run->pos));
+	}
+	j->crc_len = j->limit - j->pos;
+}
+
+/* What of a span there is to copy: a read may have met the end of the file. */
+static uint64_t span_len(const struct job *j, const struct span *s)
+{
+	const struct run *run = &j->runs[s->run];
+	uint64_t at = (uint64_t)(s->data - run->data);
+
+	if (j->req->io.op == PST_OP_WRITE)
+		return s->len;
+	return run->got > at ? MIN(run->got - at, s->len) : 0;
+}
+
+static void job_copy_failed(struct worker *w, struct job *j, int err)
+{
+	job_settle(j, j->pos, err);
+	j->crc_len = 0;
+	engine_job_done(w, j);
+}
+
+static void job_copy(struct worker *w, struct job *j)
+{
+	bool write = j->req->io.op == PST_OP_WRITE;
+	struct mem_copy v[JOB_PIECES];
+	unsigned nr = 0;
+	int r;
+
+	for (unsigned i = 0; i < j->nr_spans; i++) {
+		const struct span *s = &j->spans[i];
+		uint64_t len = span_len(j, s);
+
+		if (len)
+			v[nr++] = (struct mem_copy){ .alloc = req_mem(j->req)->region->alloc,
+						     .off = s->mem_off,
+						     .host = s->data,
+						     .len = len };
+	}
+	if (!nr) {
+		engine_job_done(w, j);
+		return;
+	}
+	r = mem_copy(w->stream, write ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &j->ticket);
+	if (r == -EAGAIN) {
+		list_add_tail(&w->to_copy, &j->link);
+		return;
+	}
+	if (r < 0) {
+		job_copy_failed(w, j, -r);
+		return;
+	}
+	list_add_tail(&w->copying, &j->link);
+	if (!write)
+		job_crc(j); /* while the copies are under way */
+}
+
+static void job_files_done(struct worker *w, struct job *j)
+{
+	int r;
+
+	if (j->req->io.op == PST_OP_WRITE) {
+		if (j->err)
+			j->crc_len = 0;
+		engine_job_done(w, j);
+		return;
+	}
+	r = engine_job_touches(j, true);
+	if (r < 0)
+		job_copy_failed(w, j, -r);
+	else
+		job_copy(w, j);
+}
+
+static void job_copied(struct worker *w, struct job *j, int err)
+{
+	if (!err && j->req->io.op == PST_OP_WRITE)
+		err = -engine_job_touches(j, false);
+	if (err) {
+		job_copy_failed(w, j, err);
+		return;
+	}
+	j->paths |= PST_PATH_BIT(PST_PATH_STAGED);
+	if (j->req->io.op == PST_OP_WRITE) {
+		job_crc(j);
+		job_files(w, j);
+	} else {
+		engine_job_done(w, j);
+	}
+}
+
+void job_start(struct worker *w, struct job *j)
+{
+	if (j->req->io.op == PST_OP_WRITE)
+		job_copy(w, j);
+	else
+		job_files(w, j);
+}
+
+/* --------------------------------------------------------------- progress */
+
+static bool progress_files(struct worker *w)
+{
+	struct store_op *ops[REAP_BATCH];
+	unsigned n = w->engine->store->reap(w->lane, ops, REAP_BATCH);
+
+	for (unsigned i = 0; i < n; i++)
+		run_op_done(w, container_of(ops[i], struct run, op));
+	return n > 0;
+}
+
+static bool progress_copies(struct worker *w)
+{
+	bool moved = false;
+	struct job *j;
+	int r;
+
+	while (!list_empty(&w->copying)) {
+		j = list_first(&w->copying, struct job, link);
+		r = mem_poll(w->stream, j->ticket);
+		if (!r)
+			break;
+		list_del(&j->link);
+		job_copied(w, j, r < 0 ? -r : 0);
+		moved = true;
+	}
+	while (moved && !list_empty(&w->to_copy)) {
+		j = list_first(&w->to_copy, struct job, link);
+		list_del(&j->link);
+		job_copy(w, j);
+		if (!list_empty(&j->link) && w->to_copy.prev == &j->link)
+			break; /* still no room */
+	}
+	return moved;
+}
+
+static void queue_blocked(struct worker *w)
+{
+	struct run *run = w->blocked, *next;
+
+	w->blocked = NULL;
+	for (; run; run = next) {
+		next = run->next;
+		run_queue(w, run);
+	}
+}
+
+bool worker_progress(struct worker *w)
+{
+	bool moved = progress_files(w);
+
+	moved |= progress_copies(w);
+	if (moved && w->blocked)
+		queue_blocked(w);
+	w->flush_again = w->lane->nr_ops && w->engine->store->flush(w->lane) < 0;
+	return moved;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Which objects a queue has requests on: a small hash table by address, under the
+ * queue's lock.
+ */
+#include "base/err.h"
+#include "core/core.h"
+
+static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
+{
+	uintptr_t h = (uintptr_t)obj >> 4;
+
+	return &q->uses[(h ^ h >> 7) % USE_BUCKETS];
+}
+
+struct use *use_get(struct pst_queue *q, struct object *obj)
+{
+	struct use **head = use_bucket(q, obj), *u;
+
+	for (u = *head; u; u = u->next)
+		if (u->obj == obj) {
+			u->nr++;
+			return u;
+		}
+	u = malloc(sizeof(*u));
+	if (!u) {
+		(void)err_set(ENOMEM, "out of memory");
+		return NULL;
+	}
+	*u = (struct use){ .next = *head, .obj = obj, .nr = 1 };
+	atomic_fetch_add_explicit(&obj->refs, 1, memory_order_relaxed);
+	*head = u;
+	return u;
+}
+
+static void use_drop(struct pst_queue *q, struct use *u)
+{
+	struct use **at = use_bucket(q, u->obj);
+
+	while (*at != u)
+		at = &(*at)->next;
+	*at = u->next;
+	q->memo.file = NULL; /* its address may come back as another file's */
+	object_put(u->obj);
+	free(u);
+}
+
+void use_put(struct pst_queue *q, struct use *u)
+{
+	/* Pairs with the store in registry_release(): either we see the handle gone here, or
+	 * that call finds us idle under the queue's lock. */
+	if (--u->nr == 0 && atomic_load(&u->obj->dying))
+		use_drop(q, u);
+}
+
+unsigned use_count(struct pst_queue *q, const struct object *obj)
+{
+	for (struct use *u = *use_bucket(q, obj); u; u = u->next)
+		if (u->obj == obj)
+			return u->nr;
+	return 0;
+}
+
+void use_release(struct pst_queue *q, const struct object *obj)
+{
+	for (struct use *u = *use_bucket(q, obj); u; u = u->next)
+		if (u->obj == obj) {
+			if (!u->nr)
+				use_drop(q, u);
+			return;
+		}
+}
+
+void use_release_all(struct pst_queue *q)
+{
+	for (unsigned i = 0; i < USE_BUCKETS; i++)
+		while (q->uses[i])
+			use_drop(q, q->uses[i]);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Grants between two processes of one user, over an AF_UNIX socket.
+ *
+ * One message is one struct message and, where the grant has one, a descriptor beside it.
+ * Both ends run on the same machine, so numbers go in its own byte order; magic, version
+ * and checksum tell a grant from whatever else a confused program may write into the
+ * socket.  They are no protection against a hostile peer.  That is the check of the
+ * peer's uid here and of the descriptor in the providers' import.
+ *
+ * After anything but success the socket is of no further use: a stream may be left in the
+ * middle of a message.
+ */
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/opts.h"
+#include "mem/mem.h"
+
+#define MAGIC 0x47545350u /* "PSTG" in memory on little-endian machines */
+#define VERSION 1
+
+struct message {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t len; /* of all, this and crc included */
+	uint32_t kind;
+	uint32_t rights;
+	uint8_t uuid[16];
+	uint64_t size;
+	uint64_t off;
+	uint64_t bytes; /* pst_grant.len */
+	uint8_t ipc[64];
+	uint32_t nr_fds; /* 0 or 1 */
+	uint32_t crc;    /* CRC-32C of all before it */
+} __attribute__((packed));
+
+_Static_assert(sizeof(struct message) == 128, "the wire format");
+
+#define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
+
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 0x04 /* Linux 6.5: a descriptor that the socket's owner asked for */
+#endif
+
+static void wipe(struct message *m)
+{
+	explicit_bzero(m, sizeof(*m));
+}
+
+int grant_check(const struct pst_grant *g)
+{
+	static const uint8_t zero[64];
+
+	if (g->kind < PST_KIND_HOST || g->kind > PST_KIND_DMABUF)
+		return err_set(EINVAL, "the grant is for memory of unknown kind %" PRIu32, g->kind);
+	if (!g->rights || g->rights & ~RIGHTS_ALL)
+		return err_set(EINVAL, "the grant gives no or unknown rights, %#" PRIx32,
+			       g->rights);
+	if (!g->len || g->size > INT64_MAX || g->off > g->size || g->len > g->size - g->off)
+		return err_set(EINVAL,
+			       "the grant's range (%" PRIu64 " bytes at %" PRIu64 ") is empty or "
+			       "not inside its allocation of %" PRIu64,
+			       g->len, g->off, g->size);
+	if (g->reserved)
+		return err_set(EINVAL, "the grant's reserved field is not 0");
+	if (g->kind == PST_KIND_HOST || g->kind == PST_KIND_SOFT) {
+		if (g->fd < 0)
+			return err_set(EINVAL, "the grant has no descriptor");
+		if (memcmp(g->ipc, zero, sizeof(zero)) != 0)
+			return err_set(EINVAL,
+				       "the grant has a vendor's handle, which this kind of "
+				       "memory does not use");
+	}
+	return 0;
+}
+
+/*
+ * A connected AF_UNIX socket to a process of our own user.  The uid is that of whoever made
+ * the peer's end; the kernel vouches for it.
+ */
+static int check_socket(int sock)
+{
+	struct sockaddr_un addr;
+	socklen_t len = sizeof(int);
+	struct ucred peer;
+	int domain, type;
+
+	if (getsockopt(sock, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
+		return err_set(EPROTOTYPE, "grants need a socket: %m");
+	len = sizeof(type);
+	if (domain != AF_UNIX || getsockopt(sock, SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
+	    (type != SOCK_STREAM && type != SOCK_SEQPACKET))
+		return err_set(EPROTOTYPE, "grants need an AF_UNIX socket of type SOCK_STREAM or "
+					   "SOCK_SEQPACKET");
+	len = sizeof(addr);
+	if (getpeername(sock, (struct sockaddr *)&addr, &len) < 0)
+		return err_set(EPROTOTYPE, "the socket is not connected: %m");
+	len = sizeof(peer);
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || len != sizeof(peer))
+		return err_set(EPROTOTYPE, "the socket does not say who its peer is: %m");
+	if (peer.uid != geteuid())
+		return err_set(EACCES,
+			       "the peer runs under uid %u, this process under %u; grants stay "
+			       "with one user",
+			       peer.uid, geteuid());
+	return 0;
+}
+
+/* Sleep until the socket is ready.  0, or -ETIMEDOUT. */
+static int wait_ready(int sock, short events, uint64_t deadline_ns)
+{
+	struct pollfd p = { .fd = sock, .events = events };
+	struct timespec ts;
+
+	for (;;) {
+		uint64_t now = now_ns(), left;
+
+		if (now >= deadline_ns)
+			return err_set(ETIMEDOUT,
+				       "the peer did not %s the grant before the deadline",
+				       events == POLLIN ? "send" : "take");
+		left = deadline_ns - now;
+		ts.tv_sec = (time_t)MIN(left / NSEC_PER_SEC, UINT64_C(86400));
+		ts.tv_nsec = (long)(left % NSEC_PER_SEC);
+		errno = 0;
+		if (ppoll(&p, 1, &ts, NULL) > 0)
+			return 0;
+		if (errno && errno != EINTR)
+			return err_set(errno, "cannot wait for the peer: %m");
+	}
+}
+
+int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
+{
+	_cleanup_(wipe) struct message m = { .magic = MAGIC, .version = VERSION, .len = sizeof(m) };
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { .iov_base = &m, .iov_len = sizeof(m) };
+	struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct pst_grant g;
+	ssize_t n;
+	int e, r;
+
+	if (!grant)
+		return err_set(EINVAL, "no grant to send");
+	r = opts_copy(&g, sizeof(g), grant);
+	if (r < 0)
+		return r;
+	r = grant_check(&g);
+	m.kind = g.kind;
+	m.rights = g.rights;
+	memcpy(m.uuid, g.uuid, sizeof(m.uuid));
+	m.size = g.size;
+	m.off = g.off;
+	m.bytes = g.len;
+	memcpy(m.ipc, g.ipc, sizeof(m.ipc));
+	m.nr_fds = g.fd >= 0;
+	m.crc = crc32c(0, &m, offsetof(struct message, crc));
+	if (m.nr_fds) {
+		struct cmsghdr *c;
+
+		h.msg_control = control.buf;
+		h.msg_controllen = sizeof(control.buf);
+		c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &g.fd, sizeof(int));
+	}
+	explicit_bzero(&g, sizeof(g));
+	if (r < 0)
+		return r;
+	r = check_socket(sock);
+	if (r < 0)
+		return r;
+
+	for (;;) {
+		n = sendmsg(sock, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n == (ssize_t)sizeof(m))
+			return 0;
+		if (n >= 0) /* the kernel takes so few bytes whole or not at all */
+			return err_set(EIO, "the socket took a part of the grant; close it");
+		e = errno;
+		if (e == EINTR)
+			continue;
+		if (e == EPIPE || e == ECONNRESET || e == ENOTCONN)
+			return err_set(EPIPE, "the peer has closed the socket");
+		if (e == EBADF)
+			return err_set(EBADF, "the grant's descriptor is not open");
+		if (e != EAGAIN)
+			return err_set(e, "the grant cannot be sent: %s", err_name(e));
+		r = wait_ready(sock, POLLOUT, deadline_ns);
+		if (r < 0)
+			return r;
+	}
+}
+
+/*
+ * Go through what came beside the bytes.  The first descriptor goes to *ret_fd, all others
+ * are closed: they are in our table already, wanted or not.
+ *
+ * Return: how many a peer sent.
+ */
+static unsigned take_fds(struct msghdr *h, int *ret_fd)
+{
+	unsigned nr = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		if (c->cmsg_level != SOL_SOCKET ||
+		    (c->cmsg_type != SCM_RIGHTS && c->cmsg_type != SCM_PIDFD))
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (c->cmsg_type == SCM_RIGHTS && nr++ == 0)
+				*ret_fd = fd;
+			else
+				closep(&fd);
+		}
+	}
+	return nr;
+}
+
+/* Is there no room for another descriptor in this process? */
+static bool out_of_fds(int sock)
+{
+	_cleanup_(closep) int fd = dup(sock);
+
+	return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
+static int check_message(const struct message *m, unsigned nr_fds)
+{
+	if (m->magic != MAGIC)
+		return err_set(EBADMSG, "what came is no grant");
+	if (m->version != VERSION || m->len != sizeof(*m))
+		return err_set(EBADMSG,
+			       "the grant has format %u, this library knows %d; update the "
+			       "older end",
+			       m->version, VERSION);
+	if (m->crc != crc32c(0, m, offsetof(struct message, crc)))
+		return err_set(EBADMSG, "the grant's checksum is wrong");
+	if (nr_fds > 1 || m->nr_fds != nr_fds)
+		return err_set(EBADMSG, "the grant speaks of %" PRIu32 " descriptors, %u came",
+			       m->nr_fds, nr_fds);
+	return 0;
+}
+
+int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns)
+{
+	_cleanup_(wipe) struct message m;
+	_cleanup_(closep) int fd = -1;
+	/* Room for more descriptors than are welcome, and for what the socket's owner may have
+	 * switched on (SO_PASSCRED, SO_PASSSEC), which the kernel puts first. */
+	union {
+		struct cmsghdr align;
+		char buf[1024];
+	} control;
+	struct iovec iov = { .iov_base = &m, .iov_len = sizeof(m) };
+	struct msghdr h;
+	struct pst_grant g = { .sz = sizeof(g) };
+	unsigned nr_fds;
+	ssize_t n;
+	int e, r;
+
+	memset(&m, 0, sizeof(m));
+	if (!ret || ret->sz < sizeof(*ret))
+		return err_set(EINVAL, "the sz of the grant to fill is not set");
+	r = check_socket(sock);
+	if (r < 0)
+		return r;
+
+	for (;;) {
+		h = (struct msghdr){ .msg_iov = &iov,
+				     .msg_iovlen = 1,
+				     .msg_control = control.buf,
+				     .msg_controllen = sizeof(control.buf) };
+		n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+		if (n >= 0)
+			break;
+		e = errno;
+		if (e == EINTR)
+			continue;
+		if (e == ECONNRESET || e == ENOTCONN)
+			return err_set(EPIPE, "the peer has closed the socket");
+		if (e != EAGAIN)
+			return err_set(e, "the grant cannot be received: %s", err_name(e));
+		r = wait_ready(sock, POLLIN, deadline_ns);
+		if (r < 0)
+			return r;
+	}
+
+	nr_fds = take_fds(&h, &fd);
+	if (h.msg_flags & MSG_CTRUNC) {
+		if (!nr_fds && out_of_fds(sock))
+			return err_set(EMFILE, "no free descriptor for the grant; raise "
+					       "RLIMIT_NOFILE (ulimit -n)");
+		return err_set(EBADMSG, "more came beside the grant than belongs to it");
+	}
+	if (!n && !nr_fds)
+		return err_set(EPIPE, "the peer has closed the socket");
+	if (n != (ssize_t)sizeof(m) || h.msg_flags & MSG_TRUNC)
+		return err_set(EBADMSG, "what came is no grant");
+	r = check_message(&m, nr_fds);
+	if (r < 0)
+		return r;
+
+	g.kind = m.kind;
+	g.rights = m.rights;
+	memcpy(g.uuid, m.uuid, sizeof(g.uuid));
+	g.size = m.size;
+	g.off = m.off;
+	g.len = m.bytes;
+	g.fd = fd;
+	memcpy(g.ipc, m.ipc, sizeof(g.ipc));
+	r = grant_check(&g);
+	if (r < 0) {
+		r = -EBADMSG;
+	} else {
+		r = opts_return(ret, &g, sizeof(g));
+		if (r == 0)
+			(void)TAKE_FD(fd);
+	}
+	explicit_bzero(&g, sizeof(g));
+	return r;
+}

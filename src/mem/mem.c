@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/opts.h"
+#include "mem/mem.h"
+
+#define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
+#define SYNC_SPIN_NS 20000u /* a small copy takes less than falling asleep and waking up */
+#define SYNC_CHUNK MIB(16)  /* so that a long copy lets other streams of the device in */
+
+/* Asked in this order who owns an address; host last, because it claims every one. */
+static const struct mem_ops *const providers[] = { &mem_soft_ops, &mem_host_ops };
+
+static bool loaded[ARRAY_SIZE(providers)];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const struct {
+	const char *name;
+	uint32_t kind;
+} kinds[] = {
+	{ "host", PST_KIND_HOST },   { "soft", PST_KIND_SOFT },     { "cuda", PST_KIND_CUDA },
+	{ "gaudi", PST_KIND_GAUDI }, { "dmabuf", PST_KIND_DMABUF },
+};
+
+static void load_all(void)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		int r = providers[i]->load ? providers[i]->load() : 0;
+
+		loaded[i] = r == 0;
+		if (r < 0)
+			log_debug("no %s memory: %s", providers[i]->name, err_text());
+		else
+			log_debug("%s memory: %u device(s)", providers[i]->name,
+				  providers[i]->devices());
+	}
+}
+
+/* The i-th provider, or NULL where its load() failed. */
+static const struct mem_ops *provider_at(unsigned i)
+{
+	(void)pthread_once(&once, load_all);
+	return loaded[i] ? providers[i] : NULL;
+}
+
+static const char *kind_name(uint32_t kind)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (kinds[i].kind == kind)
+			return kinds[i].name;
+	return "unknown";
+}
+
+const struct mem_ops *mem_provider(uint32_t kind)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		if (providers[i]->kind != kind)
+			continue;
+		if (provider_at(i))
+			return providers[i];
+		(void)err_set(ENODEV, "%s memory cannot be used here; PST_LOG=debug says why",
+			      providers[i]->name);
+		return NULL;
+	}
+	(void)err_set(ENODEV,
+		      "this build has no provider for %s memory (kind %" PRIu32 "); it serves "
+		      "host and soft",
+		      kind_name(kind), kind);
+	return NULL;
+}
+
+static void device_info(const struct mem_ops *ops, unsigned idx, struct pst_device *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->sz = sizeof(*ret);
+	ret->index = idx;
+	ops->device_info(idx, ret);
+}
+
+int mem_list(struct pst_device *ret, unsigned max)
+{
+	unsigned n = 0;
+
+	for (int host = 1; host >= 0; host--) {
+		for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+			const struct mem_ops *ops = provider_at(i);
+
+			if (!ops || (ops->kind == PST_KIND_HOST) != host)
+				continue;
+			for (unsigned d = 0; d < ops->devices(); d++, n++)
+				if (n < max)
+					device_info(ops, d, &ret[n]);
+		}
+	}
+	return (int)n;
+}
+
+/* The first device that match() takes. */
+static int find_by(bool (*match)(const struct pst_device *dev, const void *key), const void *key,
+		   const struct mem_ops **ret_ops, unsigned *ret_device)
+{
+	struct pst_device dev;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		const struct mem_ops *ops = provider_at(i);
+
+		for (unsigned d = 0; ops && d < ops->devices(); d++) {
+			device_info(ops, d, &dev);
+			if (!match(&dev, key))
+				continue;
+			*ret_ops = ops;
+			*ret_device = d;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+struct pci {
+	unsigned domain, bus, dev, fn;
+};
+
+/* "0000:17:00.0" and nothing before or behind; a domain has four digits or more. */
+static bool parse_pci(const char *s, struct pci *ret)
+{
+	size_t len = strspn(s, "0123456789abcdefABCDEF");
+	struct pci p;
+	int n = 0;
+
+	/* sscanf() would take blanks, signs and "0x" for parts of numbers. */
+	if (len < 4 || len > 8 || strlen(s) != len + strlen(":17:00.0") ||
+	    s[strspn(s, "0123456789abcdefABCDEF:.")])
+		return false;
+	if (sscanf(s, "%8x:%2x:%2x.%1x%n", &p.domain, &p.bus, &p.dev, &p.fn, &n) != 4 || s[n])
+		return false;
+	*ret = p;
+	return true;
+}
+
+static bool match_pci(const struct pst_device *dev, const void *key)
+{
+	const struct pci *want = key;
+	struct pci p;
+
+	return parse_pci(dev->pci, &p) && p.domain == want->domain && p.bus == want->bus &&
+	       p.dev == want->dev && p.fn == want->fn;
+}
+
+static bool parse_uuid(const char *s, uint8_t ret[16])
+{
+	static const char digits[] = "0123456789abcdef";
+	unsigned nr = 0;
+
+	memset(ret, 0, 16);
+	for (; *s; s++) {
+		const char *d = strchr(digits, *s >= 'A' && *s <= 'F' ? *s | 32 : *s);
+
+		if (*s == '-')
+			continue;
+		if (!d || nr == 32)
+			return false;
+		ret[nr / 2] = (uint8_t)(ret[nr / 2] << 4 | (d - digits));
+		nr++;
+	}
+	return nr == 32;
+}
+
+/* Zero is "has none" and names nobody. */
+static bool match_uuid(const struct pst_device *dev, const void *key)
+{
+	return dev->kind != PST_KIND_HOST && !memcmp(dev->uuid, key, sizeof(dev->uuid));
+}
+
+/* "soft" or "soft:3".  False when s is not of that form. */
+static bool parse_kind(const char *s, uint32_t *ret_kind, unsigned *ret_idx)
+{
+	size_t len = strcspn(s, ":");
+	const char *idx = s + len + 1;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strlen(kinds[i].name) != len || strncmp(s, kinds[i].name, len) != 0)
+			continue;
+		*ret_kind = kinds[i].kind;
+		*ret_idx = 0;
+		if (!s[len])
+			return true;
+		if (!*idx || strlen(idx) > 6 || idx[strspn(idx, "0123456789")])
+			return false;
+		*ret_idx = (unsigned)strtoul(idx, NULL, 10);
+		return true;
+	}
+	return false;
+}
+
+int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device)
+{
+	const struct mem_ops *ops;
+	struct pci pci;
+	uint8_t uuid[16];
+	uint32_t kind;
+	unsigned idx;
+
+	if (!name)
+		return err_set(EINVAL, "no device was named");
+	if (parse_kind(name, &kind, &idx)) {
+		const char *more = kind == PST_KIND_SOFT ? " (PST_SOFT_DEVICES makes more)" : "";
+
+		ops = mem_provider(kind);
+		if (!ops)
+			return -ENODEV;
+		if (idx >= ops->devices())
+			return err_set(ENODEV, "there is no device %s; %s devices here: %u%s", name,
+				       ops->name, ops->devices(), more);
+		*ret_ops = ops;
+		*ret_device = idx;
+		return 0;
+	}
+	if (parse_pci(name, &pci)) {
+		if (find_by(match_pci, &pci, ret_ops, ret_device) < 0)
+			return err_set(ENODEV,
+				       "no device at PCI address %s has memory that this "
+				       "build can serve",
+				       name);
+		return 0;
+	}
+	if (parse_uuid(name, uuid)) {
+		if (find_by(match_uuid, uuid, ret_ops, ret_device) < 0)
+			return err_set(ENODEV, "no device here has the UUID %.64s", name);
+		return 0;
+	}
+	return err_set(EINVAL,
+		       "\"%.64s\" is no device name; names are like host, soft:0, "
+		       "0000:17:00.0 or a UUID of 32 hex digits",
+		       name);
+}
+
+uint64_t mem_buffer_id(void)
+{
+	static _Atomic uint64_t last;
+
+	return atomic_fetch_add(&last, 1) + 1;
+}
+
+static int cannot(const struct mem_ops *ops, const char *what)
+{
+	return err_set(EOPNOTSUPP, "%s memory cannot be %s", ops->name, what);
+}
+
+/* What a site that cannot be short makes of an armed fault. */
+static int injected(enum fault_site site, const char *what)
+{
+	int e = fault_hit(site);
+
+	return likely(!e) ? 0 : err_set(e, "%s failed on demand: %s", what, err_name(e));
+}
+
+int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t flags,
+	      struct mem_alloc **ret)
+{
+	int r;
+
+	if (!ops->alloc)
+		return cannot(ops, "allocated");
+	if (!len)
+		return err_set(EINVAL, "an allocation needs at least one byte");
+	if (flags & ~PST_MEM_SHARED)
+		return err_set(EINVAL,
+			       "unknown flags %#" PRIx32 " for an allocation; PST_MEM_SHARED is "
+			       "the only one",
+			       flags);
+	if (device >= ops->devices())
+		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
+	if (len > INT64_MAX - GIB(1)) /* room for rounding and guard space */
+		return err_set(ENOMEM, "no address space for %" PRIu64 " bytes", len);
+	r = injected(FAULT_MEM_ALLOC, "the allocation");
+	if (r < 0)
+		return r;
+	return ops->alloc(device, len, flags, ret);
+}
+
+int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct mem_alloc **ret)
+{
+	const struct mem_ops *owner = NULL;
+
+	if (!addr || !len)
+		return err_set(EINVAL,
+			       "memory to wrap needs an address and a length that are not 0");
+	if (len > INT64_MAX || addr + len < addr)
+		return err_set(EINVAL,
+			       "%" PRIu64 " bytes at %#" PRIx64 " reach past the end of the "
+			       "address space",
+			       len, addr);
+	if (flags & ~PST_MEM_PINNED)
+		return err_set(EINVAL,
+			       "unknown flags %#" PRIx32 " for a wrap; PST_MEM_PINNED is the "
+			       "only one",
+			       flags);
+	if (kind && !mem_provider(kind))
+		return -ENODEV;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(providers) && !owner; i++)
+		if (provider_at(i) && providers[i]->owns(addr, len))
+			owner = providers[i];
+	if (!owner)
+		return err_set(EFAULT, "no device knows an allocation at %#" PRIx64, addr);
+	if (kind && owner->kind != kind)
+		return err_set(EFAULT,
+			       "%#" PRIx64 " is %s memory and not %s: freed, or never allocated "
+			       "there",
+			       addr, owner->name, kind_name(kind));
+	if (!owner->wrap)
+		return cannot(owner, "wrapped");
+	return owner->wrap(addr, len, flags, ret);
+}
+
+int mem_import(const struct pst_grant *grant, struct mem_alloc **ret)
+{
+	const struct mem_ops *ops;
+	struct pst_grant g;
+	int r;
+
+	if (!grant)
+		return err_set(EINVAL, "no grant to import");
+	r = opts_copy(&g, sizeof(g), grant);
+	if (r < 0)
+		return err_set(EINVAL, "the grant's sz is wrong: %s", err_text());
+	r = grant_check(&g);
+	if (!r) {
+		ops = mem_provider(g.kind);
+		if (!ops)
+			r = -ENODEV;
+		else
+			r = ops->import ? ops->import(&g, ret) : cannot(ops, "imported");
+	}
+	explicit_bzero(&g, sizeof(g));
+	return r;
+}
+
+int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
+{
+	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
+	struct pst_device dev;
+	int r;
+
+	if (!rights || rights & ~RIGHTS_ALL)
+		return err_set(EINVAL,
+			       "rights %#" PRIx32 " are none or unknown; PST_RIGHT_READ and "
+			       "PST_RIGHT_WRITE are there",
+			       rights);
+	if (rights & ~a->rights)
+		return err_set(EACCES, "memory that was imported without a right cannot grant it");
+	if (!a->ops->export)
+		return cannot(a->ops, "exported");
+
+	device_info(a->ops, a->device, &dev);
+	g.kind = a->ops->kind;
+	g.rights = rights;
+	memcpy(g.uuid, dev.uuid, sizeof(g.uuid));
+	g.size = a->size;
+	g.len = a->size;
+	r = a->ops->export(a, rights, &g);
+	if (r == 0)
+		*ret = g;
+	explicit_bzero(&g, sizeof(g));
+	return r;
+}
+
+void mem_free(struct mem_alloc *a)
+{
+	if (a)
+		a->ops->free(a);
+}
+
+int mem_stream_new(const struct mem_ops *ops, unsigned device, struct mem_stream **ret)
+{
+	int r;
+
+	if (!ops->stream_new)
+		return cannot(ops, "copied by a device");
+	if (device >= ops->devices())
+		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
+	r = injected(FAULT_MEM_STREAM, "making a stream");
+	if (r < 0)
+		return r;
+	return ops->stream_new(device, ret);
+}
+
+void mem_stream_free(struct mem_stream *st)
+{
+	if (st)
+		st->ops->stream_free(st);
+}
+
+static int check_range(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, uint64_t len)
+{
+	if (off > a->size || len > a->size - off)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at offset %" PRIu64 " reach past the end of "
+			       "the memory, which has %" PRIu64,
+			       len, off, a->size);
+	if (!(a->rights & (dir == MEM_TO_DEVICE ? PST_RIGHT_WRITE : PST_RIGHT_READ)))
+		return err_set(EACCES, "the memory was imported without the right to %s it",
+			       dir == MEM_TO_DEVICE ? "write" : "read");
+	return 0;
+}
+
+int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	     uint64_t *ret_ticket)
+{
+	int r;
+
+	for (unsigned i = 0; i < nr; i++) {
+		if (v[i].alloc->ops != st->ops)
+			return err_set(EINVAL, "%s memory in a copy of %s", v[i].alloc->ops->name,
+				       st->ops->name);
+		r = check_range(v[i].alloc, dir, v[i].off, v[i].len);
+		if (r < 0)
+			return r;
+	}
+	return st->ops->copy(st, dir, v, nr, ret_ticket);
+}
+
+int mem_stream_fd(struct mem_stream *st)
+{
+	return st->ops->stream_fd ? st->ops->stream_fd(st) : -1;
+}
+
+static int wait_for(struct mem_stream *st, uint64_t ticket)
+{
+	struct pollfd p = { .fd = mem_stream_fd(st), .events = POLLIN };
+	uint64_t count, start = now_ns();
+	int r;
+
+	while (!(r = mem_poll(st, ticket))) {
+		if (now_ns() - start < SYNC_SPIN_NS)
+			continue;
+		/* Without a descriptor this is a sleep of one millisecond. */
+		if (poll(&p, 1, p.fd >= 0 ? -1 : 1) > 0)
+			(void)!read(p.fd, &count, sizeof(count));
+	}
+	return MIN(r, 0);
+}
+
+static void mem_stream_freep(struct mem_stream **st)
+{
+	mem_stream_free(*st);
+}
+
+int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
+		  uint64_t len)
+{
+	_cleanup_(mem_stream_freep) struct mem_stream *st = NULL;
+	uint64_t ticket = 0;
+	int r;
+
+	r = check_range(a, dir, off, len);
+	if (r < 0 || !len)
+		return r;
+	if (a->host) {
+		char *p = (char *)a->host + off;
+
+		/* Either side may lie in the other. */
+		if (dir == MEM_TO_DEVICE)
+			memmove(p, host, len);
+		else
+			memmove(host, p, len);
+		return 0;
+	}
+
+	r = mem_stream_new(a->ops, a->device, &st);
+	if (!st)
+		return r;
+	for (uint64_t done = 0; done < len; done += SYNC_CHUNK) {
+		struct mem_copy c = { .alloc = a,
+				      .off = off + done,
+				      .host = (char *)host + done,
+				      .len = MIN(len - done, SYNC_CHUNK) };
+
+		r = mem_copy(st, dir, &c, 1, &ticket);
+		if (!r)
+			r = wait_for(st, ticket);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}

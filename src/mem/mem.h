@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Kinds of memory.  core/ knows devices only through the table below.
+ */
+#ifndef PST_MEM_H
+#define PST_MEM_H
+
+#include <penstock.h>
+
+#include "base/base.h"
+
+/*
+ * An address in device memory.  Not a pointer, and not convertible to one by accident:
+ * the CPU must never follow it.
+ */
+struct dev_addr {
+	uint64_t va;
+};
+
+struct mem_ops;
+
+/*
+ * One allocation, as its provider knows it.  Made by alloc, wrap and import, ended by
+ * free.  Immutable in between, so any thread may read it.
+ */
+struct mem_alloc {
+	const struct mem_ops *ops;
+	unsigned device;	 /* index among the provider's devices */
+	struct dev_addr base;
+	uint64_t size;		 /* bytes; of the whole allocation */
+	uint64_t buffer_id;	 /* never used twice in a process */
+	void *host;		 /* the same bytes for the CPU: kind host only, else NULL */
+	uint32_t flags;		 /* PST_MEM_* in force */
+	uint32_t rights;	 /* PST_RIGHT_*: what an import may do; all for our own */
+	bool owned;		 /* free gives the bytes back; false for a wrap */
+};
+
+/* One piece of a batch of copies between device and host memory. */
+struct mem_copy {
+	const struct mem_alloc *alloc;
+	uint64_t off;		 /* in the allocation, bytes */
+	void *host;
+	uint64_t len;
+};
+
+enum mem_dir {
+	MEM_TO_DEVICE,
+	MEM_FROM_DEVICE,
+};
+
+/*
+ * An order of copies on one device, used by one thread at a time.  A provider's own
+ * struct begins with this.
+ */
+struct mem_stream {
+	const struct mem_ops *ops;
+};
+
+#define MEM_CAP_CPU (1u << 0)	 /* the CPU may use the memory: no device hop is needed */
+#define MEM_CAP_COPY (1u << 1)	 /* stream_new and copy are there */
+#define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
+
+/*
+ * One kind of memory.  A table is const and complete at compile time; what a provider
+ * learns at run time lives in its own file.  Calls come from any thread after load()
+ * returned 0.  A NULL member means "cannot", and mem.c answers -EOPNOTSUPP for it.
+ * Failures leave a sentence by err_set().
+ */
+struct mem_ops {
+	const char *name;	/* "host", "soft": the first part of device names */
+	uint32_t kind;		/* enum pst_kind */
+	uint32_t caps;		/* MEM_CAP_* */
+
+	/* Find the vendor's library and its devices; called once.  0, or -ENODEV where
+	 * there is none: that is the common case, and logged at debug level only. */
+	int (*load)(void);
+
+	/* How many devices, after load(). */
+	unsigned (*devices)(void);
+
+	/* Facts of device idx < devices(); sz is set by the caller's wrapper. */
+	void (*device_info)(unsigned idx, struct pst_device *ret);
+
+	/* Is addr..addr+len ours?  Asked for every new buffer: below a microsecond, and it
+	 * must not create a device context. */
+	bool (*owns)(uint64_t addr, uint64_t len);
+
+	/* Allocate len > 0 bytes, flags PST_MEM_SHARED or 0. */
+	int (*alloc)(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret);
+
+	/* Describe the allocation that holds addr..addr+len, which owns() said is ours. */
+	int (*wrap)(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
+
+	/* Open what a grant names, after mem_import() checked what is common to all kinds.
+	 * The fd stays the caller's. */
+	int (*import)(const struct pst_grant *grant, struct mem_alloc **ret);
+
+	/* Fill kind, uuid, size, fd and ipc of a grant for the allocation; fd is new and
+	 * opened read-only where rights lack PST_RIGHT_WRITE. */
+	int (*export)(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
+
+	/* End an allocation of ours; nothing uses it any more. */
+	void (*free)(struct mem_alloc *a);
+
+	/* Make page-aligned host memory fit for asynchronous copies of the device. */
+	int (*pin)(unsigned device, void *host, uint64_t len);
+	void (*unpin)(unsigned device, void *host, uint64_t len);
+
+	int (*stream_new)(unsigned device, struct mem_stream **ret);
+	/* Waits for the copies still under way. */
+	void (*stream_free)(struct mem_stream *st);
+
+	/*
+	 * Start nr copies, in order after all earlier ones of the stream.  v is copied;
+	 * host memory must stay until the ticket is done.  Tickets of a stream rise.
+	 * 0; -EAGAIN when too many batches are under way (poll first); else nothing started.
+	 */
+	int (*copy)(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+		    uint64_t *ret_ticket);
+
+	/* 1 when the ticket is done, 0 while it is under way, -errno when it failed. */
+	int (*poll)(struct mem_stream *st, uint64_t ticket);
+
+	/* Becomes readable some time after a ticket got done; reading it resets it.  NULL: the
+	 * stream can only be polled. */
+	int (*stream_fd)(struct mem_stream *st);
+};
+
+extern const struct mem_ops mem_host_ops, mem_soft_ops;
+
+/* The provider of a kind whose load() succeeded, or NULL with a sentence. */
+const struct mem_ops *mem_provider(uint32_t kind);
+
+/* All devices, host first: fills up to max, returns how many there are. */
+int mem_list(struct pst_device *ret, unsigned max);
+
+/* As pst_device_find(), with what is needed to go on. */
+int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device);
+
+/* A number for mem_alloc.buffer_id. */
+uint64_t mem_buffer_id(void);
+
+/* Wrappers: -EOPNOTSUPP for NULL members, fault injection, checks common to all kinds. */
+int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t flags,
+	      struct mem_alloc **ret);
+int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct mem_alloc **ret);
+int mem_import(const struct pst_grant *grant, struct mem_alloc **ret);
+int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
+void mem_free(struct mem_alloc *a);
+int mem_stream_new(const struct mem_ops *ops, unsigned device, struct mem_stream **ret);
+void mem_stream_free(struct mem_stream *st);
+int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	     uint64_t *ret_ticket);
+
+static inline int mem_poll(struct mem_stream *st, uint64_t ticket)
+{
+	return st->ops->poll(st, ticket);
+}
+
+/* The stream's descriptor to sleep on, -1 when it can only be polled. */
+int mem_stream_fd(struct mem_stream *st);
+
+/* Copy and wait: host memory by the CPU, device memory by a stream of its own. */
+int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
+		  uint64_t len);
+
+/* Grants over a socket (grant.c): pst_grant_send(), pst_grant_recv(). */
+int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
+int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns);
+
+/* Does a grant of this library's size make sense by itself?  0 or -EINVAL. */
+int grant_check(const struct pst_grant *grant);
+
+#endif

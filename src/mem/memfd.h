@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that two processes can map: a memfd sealed against changes of its size, since
+ * whoever touches a mapping behind the end of its file gets SIGBUS.
+ */
+#ifndef PST_MEM_MEMFD_H
+#define PST_MEM_MEMFD_H
+
+#include "base/base.h"
+
+/* A sealed memfd of len bytes, all zero: the descriptor, or -errno with a sentence. */
+int memfd_new(const char *name, uint64_t len);
+
+/*
+ * Another descriptor of a memfd, read-only where rights (PST_RIGHT_*) lack writing.  That
+ * guards against mistakes and not against malice: the receiver runs under our uid and
+ * can open the file again.
+ */
+int memfd_again(int fd, uint32_t rights);
+
+/*
+ * Is a descriptor that somebody sent fit to be mapped: a regular file that cannot
+ * shrink, of just this size, opened for what rights say?  0; -EINVAL; -EACCES.
+ */
+int memfd_check(int fd, uint64_t size, uint32_t rights);
+
+#endif

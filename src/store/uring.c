@@ -1,0 +1,757 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files by io_uring: one ring per lane.
+ *
+ * What is chosen here and why:
+ *
+ *   - Files and buffers are registered with a ring at their first operation on it, which
+ *     saves two atomics and, for buffers, the pinning of every page, per operation.  Their
+ *     places are remembered by generation, so that a place with a new owner is never
+ *     mistaken for the old one.  Other threads take them out when the file or buffer goes
+ *     (lane.c); SINGLE_ISSUER and with it DEFER_TASKRUN would forbid that.
+ *   - The ring's own descriptor is not registered: that registration belongs to a thread,
+ *     not to the ring, and a lane may be used by one thread after the other.
+ *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
+ *     files is shorter.
+ *   - Operations that end without the kernel (injected faults, reads of tmpfs) wait in a
+ *     list of the lane, and reap() takes them from there as if they were completions.
+ */
+#include <assert.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "store/op.h"
+
+/* Kinds of completions, in the low bits of user_data: operations are aligned. */
+#define TAG_MASK UINT64_C(7)
+#define TAG_OP 0u      /* the result of an operation */
+#define TAG_CANCEL 1u  /* the result of a cancel: of no interest */
+#define TAG_DROPPED 2u /* an operation that was cancelled before it started */
+
+/* One place in the table of buffers: the generation tried there, and how that went. */
+struct buf_slot {
+	uint32_t gen; /* 0: none */
+	int err;      /* positive errno of the registration, 0 when it is there */
+};
+
+struct uring_lane {
+	struct store_lane base;
+	struct io_uring ring;
+	struct store_fifo inline_reads; /* to be read by flush(): files in memory */
+	struct store_fifo done;         /* ended without the kernel; res holds the raw result */
+	unsigned nr_done;
+	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
+	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
+	unsigned nr_bufs;
+	bool files_off;  /* registering one failed: register no more */
+	bool owe_submit; /* requeued operations that the kernel did not take yet */
+	bool armed;
+	int efd; /* -1 until the first arm() */
+	struct store_tables tables;
+	/* Generation registered in place [idx], 0: none.  Written by the lane's user, and by
+	 * whoever frees the file; those two never meet at one place, see lane.c. */
+	uint32_t file_gen[STORE_NR_FILES];
+	struct buf_slot bufs[STORE_NR_BUFS];
+};
+
+static struct uring_lane *lane_of(struct store_lane *l)
+{
+	return container_of(l, struct uring_lane, base);
+}
+
+/* ------------------------------------------------------------------ set up */
+
+static int read_sysctl(const char *path)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char c;
+
+	return fd >= 0 && read(fd, &c, 1) == 1 ? c - '0' : -1;
+}
+
+/* The sentence for a ring that could not be made. */
+static int err_setup(int err)
+{
+	struct rlimit rl = { 0 };
+
+	switch (err) {
+	case EPERM:
+		switch (read_sysctl("/proc/sys/kernel/io_uring_disabled")) {
+		case 1:
+			return err_set(err,
+				       "io_uring is only for privileged processes here: set the "
+				       "sysctl kernel.io_uring_disabled to 0, or join the group "
+				       "in kernel.io_uring_group");
+		case 2:
+			return err_set(err, "io_uring is switched off here: set the sysctl "
+					    "kernel.io_uring_disabled to 0");
+		default:
+			return err_set(err,
+				       "io_uring is forbidden here, by a seccomp filter as "
+				       "containers have: allow io_uring_setup, io_uring_enter and "
+				       "io_uring_register in its profile");
+		}
+	case ENOSYS:
+		return err_set(err,
+			       "this kernel has no io_uring of 5.11 or later, or a seccomp filter "
+			       "as containers have hides it: allow io_uring_setup, "
+			       "io_uring_enter and io_uring_register in its profile");
+	case ENOMEM:
+		(void)getrlimit(RLIMIT_MEMLOCK, &rl);
+		return err_set(err,
+			       "no memory for an io_uring; if RLIMIT_MEMLOCK (ulimit -l), now "
+			       "%llu KiB, is small, raise it",
+			       (unsigned long long)(rl.rlim_cur >> 10));
+	case EMFILE:
+		(void)getrlimit(RLIMIT_NOFILE, &rl);
+		return err_set(err,
+			       "no free descriptor for an io_uring; raise RLIMIT_NOFILE (ulimit "
+			       "-n), now %llu",
+			       (unsigned long long)rl.rlim_cur);
+	default:
+		return err_set(err, "io_uring cannot be set up: %s", err_name(err));
+	}
+}
+
+/* 0 or -errno without a sentence. */
+static int ring_init(unsigned entries, struct io_uring *ret)
+{
+	/* In order of preference: older kernels refuse flags they do not know. */
+	static const unsigned flags[] = {
+		/* 5.19: no interrupts of the thread for completions it is not waiting for. */
+		IORING_SETUP_CLAMP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
+			IORING_SETUP_TASKRUN_FLAG,
+		IORING_SETUP_CLAMP,
+	};
+	int r = fault_hit(FAULT_STORE_URING);
+
+	if (r)
+		return -r;
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		(void)memset(ret, 0, sizeof(*ret));
+		r = io_uring_queue_init(entries, ret, flags[i]);
+		if (r != -EINVAL)
+			break;
+	}
+	if (r < 0)
+		return r;
+	/* wait() needs timeouts that are no requests, and completions must not be dropped. */
+	if (!(ret->features & IORING_FEAT_EXT_ARG) || !(ret->features & IORING_FEAT_NODROP)) {
+		io_uring_queue_exit(ret);
+		return -ENOSYS;
+	}
+	return 0;
+}
+
+static int uring_check(void)
+{
+	/* -1: not known yet.  Only lasting answers are kept: 0, EPERM and ENOSYS. */
+	static _Atomic int known = -1;
+	struct io_uring ring;
+	int err = fault_active ? -1 : known;
+
+	if (err < 0) {
+		err = -ring_init(1, &ring);
+		if (!err)
+			io_uring_queue_exit(&ring);
+		if (!fault_active && (!err || err == EPERM || err == ENOSYS))
+			known = err;
+	}
+	return err ? err_setup(err) : 0;
+}
+
+/* The kernel's own argument: liburing's call would raise RLIMIT_NOFILE. */
+static int register_sparse(const struct io_uring *ring, unsigned opcode, unsigned nr)
+{
+	struct io_uring_rsrc_register reg = { .nr = nr, .flags = IORING_RSRC_REGISTER_SPARSE };
+
+	if (syscall(__NR_io_uring_register, ring->ring_fd, opcode, &reg, sizeof(reg)) < 0)
+		return -errno;
+	return 0;
+}
+
+/* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
+static void add_tables(struct uring_lane *l)
+{
+	unsigned files = 2 * STORE_NR_FILES;
+	struct rlimit rl;
+
+	/* The kernel refuses a table longer than that. */
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
+		files = (unsigned)align_down(rl.rlim_cur, 2);
+	if (files && register_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
+		l->nr_files = files / 2;
+	if (register_sparse(&l->ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0)
+		l->nr_bufs = STORE_NR_BUFS;
+	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
+		  l->nr_files, l->nr_bufs);
+}
+
+/* Called by whoever frees the file, from any thread. */
+static void forget_file(struct store_tables *t, uint32_t idx)
+{
+	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+	int none[2] = { -1, -1 };
+
+	if (!l->file_gen[idx])
+		return;
+	l->file_gen[idx] = 0;
+	(void)io_uring_register_files_update(&l->ring, 2 * idx, none, 2);
+}
+
+static void forget_buf(struct store_tables *t, uint32_t idx, unsigned nr)
+{
+	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+	struct iovec none = { 0 };
+
+	for (uint32_t i = idx; i < idx + nr; i++) {
+		struct buf_slot *s = &l->bufs[i];
+
+		if (s->gen && !s->err)
+			(void)io_uring_register_buffers_update_tag(&l->ring, i, &none, NULL, 1);
+		*s = (struct buf_slot){ 0 };
+	}
+}
+
+/*
+ * Operations that would block run on kernel threads, by default four a CPU.  A file
+ * system that hangs keeps its thread, so allow enough of them for the others to go on.
+ */
+static void let_workers_hang(struct io_uring *ring)
+{
+	unsigned max[2] = { 64, 0 }; /* for files; for sockets: as it is */
+
+	(void)io_uring_register_iowq_max_workers(ring, max);
+}
+
+static int uring_lane_new(unsigned depth, struct store_lane **ret)
+{
+	struct uring_lane *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return err_set(ENOMEM, "no memory for an io_uring lane");
+	l->base = (struct store_lane){ .ops = &store_uring_ops, .depth = depth };
+	l->efd = -1;
+	r = ring_init(depth, &l->ring);
+	if (r < 0) {
+		free(l);
+		return err_setup(-r);
+	}
+	let_workers_hang(&l->ring);
+	/* A forked child must not work on its parent's ring. */
+	(void)io_uring_ring_dontfork(&l->ring);
+	add_tables(l);
+	l->tables.forget_file = forget_file;
+	l->tables.forget_buf = forget_buf;
+	store_tables_add(&l->tables);
+	*ret = &l->base;
+	return 0;
+}
+
+static bool any_registered(const struct uring_lane *l)
+{
+	for (unsigned i = 0; i < STORE_NR_FILES; i++)
+		if (l->file_gen[i])
+			return true;
+	return false;
+}
+
+static void uring_lane_free(struct store_lane *sl)
+{
+	struct uring_lane *l = lane_of(sl);
+
+	store_tables_del(&l->tables);
+	/* The kernel tears a ring down in the background.  Files given back before that do
+	 * not keep their file system busy when we are long gone. */
+	if (any_registered(l))
+		(void)io_uring_unregister_files(&l->ring);
+	io_uring_queue_exit(&l->ring);
+	free(l);
+}
+
+/* ---------------------------------------------------------- registrations */
+
+/* The file's place, now registered; false: use descriptors. */
+static bool register_file(struct uring_lane *l, const struct store_file *f)
+{
+	int fds[2] = { f->fd, f->fd_direct };
+	int r;
+
+	if (l->files_off)
+		return false;
+	r = io_uring_register_files_update(&l->ring, 2 * f->idx, fds, 2);
+	if (r != 2) {
+		log_debug("registering a file with io_uring failed: %s; using descriptors",
+			  err_name(r));
+		l->files_off = true;
+		return false;
+	}
+	l->file_gen[f->idx] = f->gen;
+	return true;
+}
+
+static inline bool file_registered(struct uring_lane *l, const struct store_file *f)
+{
+	if (unlikely(f->idx >= l->nr_files))
+		return false;
+	if (likely(l->file_gen[f->idx] == f->gen))
+		return true;
+	return register_file(l, f);
+}
+
+static int register_buf(struct uring_lane *l, const struct store_buf *b, uint32_t piece)
+{
+	uint64_t at = (uint64_t)piece * STORE_BUF_MAX;
+	struct iovec iov = {
+		.iov_base = (char *)b->base + at,
+		.iov_len = (size_t)MIN(b->len - at, STORE_BUF_MAX),
+	};
+	int err = fault_hit(FAULT_STORE_PIN), r;
+
+	if (!err) {
+		r = io_uring_register_buffers_update_tag(&l->ring, b->idx + piece, &iov, NULL, 1);
+		err = r == 1 ? 0 : r < 0 ? -r : EIO;
+	}
+	if (err)
+		log_debug("registering %zu bytes with io_uring failed: %s; pinning them each time",
+			  iov.iov_len, err_name(err));
+	/* A failure is remembered too: it is not tried again for every operation. */
+	l->bufs[b->idx + piece] = (struct buf_slot){ .gen = b->gen, .err = err };
+	return err;
+}
+
+/* The place of buf..buf+len in the ring's table, or -1. */
+static inline int buf_place(struct uring_lane *l, struct store_op *op, const void *buf,
+			    uint64_t len)
+{
+	const struct store_buf *b = op->sbuf;
+	const struct buf_slot *s;
+	uint64_t at;
+	uint32_t piece;
+	int err;
+
+	if (!b || b->idx >= l->nr_bufs)
+		return -1;
+	at = (uint64_t)((const char *)buf - (const char *)b->base);
+	piece = (uint32_t)(at / STORE_BUF_MAX);
+	/* One operation uses one registered piece. */
+	if (unlikely((at + len - 1) / STORE_BUF_MAX != piece))
+		return -1;
+	s = &l->bufs[b->idx + piece];
+	err = likely(s->gen == b->gen) ? s->err : register_buf(l, b, piece);
+	if (unlikely(err)) {
+		op->pin_err = err;
+		return -1;
+	}
+	return (int)(b->idx + piece);
+}
+
+/* ------------------------------------------------------------- operations */
+
+static void wake_armed(struct uring_lane *l)
+{
+	if (l->armed)
+		(void)eventfd_write(l->efd, 1);
+}
+
+/* End op without the kernel. */
+static void push_done(struct uring_lane *l, struct store_op *op, int64_t raw)
+{
+	op->res = raw;
+	store_fifo_push(&l->done, op);
+	l->nr_done++;
+	wake_armed(l);
+}
+
+static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, struct store_op *op,
+			    uint64_t ask)
+{
+	static const uint8_t opcodes[] = {
+		[STORE_READ] = IORING_OP_READ,
+		[STORE_WRITE] = IORING_OP_WRITE,
+		[STORE_FSYNC] = IORING_OP_FSYNC,
+		[STORE_FDATASYNC] = IORING_OP_FSYNC,
+	};
+	static const uint8_t fixed[] = {
+		[STORE_READ] = IORING_OP_READ_FIXED,
+		[STORE_WRITE] = IORING_OP_WRITE_FIXED,
+	};
+	int place;
+
+	io_uring_prep_rw(opcodes[op->kind], sqe, store_op_fd(op), NULL, 0, 0);
+	sqe->user_data = (uintptr_t)op;
+	if (file_registered(l, op->file)) {
+		sqe->fd = (int)(2 * op->file->idx + !!(op->flags & STORE_OP_DIRECT));
+		sqe->flags = IOSQE_FIXED_FILE;
+	}
+	if (unlikely(store_op_is_sync(op))) {
+		if (op->kind == STORE_FDATASYNC)
+			sqe->fsync_flags = IORING_FSYNC_DATASYNC;
+		return;
+	}
+	sqe->addr = (uintptr_t)store_op_buf(op);
+	sqe->len = (uint32_t)ask;
+	sqe->off = store_op_off(op);
+	if (op->flags & STORE_OP_NOWAIT)
+		sqe->rw_flags = RWF_NOWAIT;
+	place = buf_place(l, op, store_op_buf(op), ask);
+	if (place >= 0) {
+		sqe->opcode = fixed[op->kind];
+		sqe->buf_index = (uint16_t)place;
+	}
+	op->pinned = place >= 0;
+}
+
+/* Say to the kernel what cancel() could not. */
+static void cancel_owed(struct uring_lane *l)
+{
+	struct io_uring_sqe *sqe;
+
+	while (l->to_cancel.head && (sqe = io_uring_get_sqe(&l->ring))) {
+		struct store_op *op = store_fifo_pop(&l->to_cancel);
+
+		io_uring_prep_cancel64(sqe, (uintptr_t)op, 0);
+		sqe->user_data = TAG_CANCEL;
+	}
+}
+
+static int submit(struct uring_lane *l)
+{
+	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
+	while (io_uring_sq_ready(&l->ring) || l->to_cancel.head) {
+		int r;
+
+		if (unlikely(l->to_cancel.head))
+			cancel_owed(l);
+		r = io_uring_submit(&l->ring);
+		if (likely(r > 0) || r == -EINTR)
+			continue;
+		/* EBUSY: completions that did not fit must be reaped first. */
+		return r == -EBUSY || r == 0 ? -EAGAIN : r;
+	}
+	return 0;
+}
+
+/*
+ * Put op into the ring, from where it stands.
+ * @may_wait: let a kernel thread do it, where it would not have waited before
+ *
+ * 0, or -EAGAIN when the ring has no room.
+ */
+static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait)
+{
+	struct io_uring_sqe *sqe;
+	int64_t ask = store_op_ask(op);
+
+	if (unlikely(ask < 0)) {
+		push_done(l, op, ask);
+		return 0;
+	}
+	/* These file systems have everything in memory, but know no RWF_NOWAIT, and io_uring
+	 * would send their reads through a kernel thread. */
+	if (op->flags & STORE_OP_NOWAIT && op->file->memory_fs) {
+		op->res = ask;
+		store_fifo_push(&l->inline_reads, op);
+		return 0;
+	}
+	sqe = io_uring_get_sqe(&l->ring);
+	/* There is room for every operation, but cancels take some too. */
+	if (unlikely(!sqe) && submit(l) == 0)
+		sqe = io_uring_get_sqe(&l->ring);
+	if (unlikely(!sqe))
+		return -EAGAIN;
+	fill_sqe(l, sqe, op, (uint64_t)ask);
+	if (unlikely(may_wait))
+		sqe->flags |= IOSQE_ASYNC;
+	return 0;
+}
+
+static int uring_queue(struct store_lane *sl, struct store_op *op)
+{
+	struct uring_lane *l = lane_of(sl);
+	int r;
+
+	if (unlikely(sl->nr_ops >= sl->depth))
+		return -EAGAIN;
+	store_op_begin(op);
+	r = start(l, op, false);
+	if (likely(r == 0))
+		sl->nr_ops++;
+	return r;
+}
+
+static void read_inline(struct uring_lane *l)
+{
+	struct store_op *op;
+	ssize_t n;
+
+	while ((op = store_fifo_pop(&l->inline_reads))) {
+		n = pread(op->file->fd, op->buf, (size_t)op->res, (off_t)op->off);
+		push_done(l, op, n < 0 ? -errno : n);
+	}
+}
+
+static int flush(struct uring_lane *l)
+{
+	int r;
+
+	if (l->inline_reads.head)
+		read_inline(l);
+	r = submit(l);
+	l->owe_submit = r < 0;
+	return r;
+}
+
+static int uring_flush(struct store_lane *sl)
+{
+	return flush(lane_of(sl));
+}
+
+/* Goes on with an operation that is not finished. */
+static void restart(struct uring_lane *l, struct store_op *op, int64_t res)
+{
+	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
+	 * instead of waiting; its own threads may wait. */
+	if (start(l, op, res == -EAGAIN) < 0)
+		push_done(l, op, -EINTR); /* no room: come back at the next reap() */
+	else
+		l->owe_submit = true;
+}
+
+/* True when op is finished. */
+static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t res)
+{
+	if (unlikely(res == -ECANCELED && !store_op_canceled(op))) {
+		/* The kernel cancels what a thread started when that thread ends.  The lane
+		 * lives on in another. */
+		res = -EINTR;
+	}
+	if (likely(store_op_advance(op, res))) {
+		if (unlikely(op->canceled) && l->to_cancel.head)
+			(void)store_fifo_remove(&l->to_cancel, op);
+		return true;
+	}
+	restart(l, op, res);
+	return false;
+}
+
+static unsigned reap_done(struct uring_lane *l, struct store_op **ret, unsigned max)
+{
+	unsigned n = 0, todo = l->nr_done;
+
+	/* Not those that come back in this round: that could go on for ever. */
+	for (; todo && n < max; todo--) {
+		struct store_op *op = store_fifo_pop(&l->done);
+
+		l->nr_done--;
+		if (complete(l, op, op->res))
+			ret[n++] = op;
+	}
+	return n;
+}
+
+/* Completions wait in the kernel: for room in the ring, or for this thread to fetch them. */
+static inline bool must_enter(const struct uring_lane *l)
+{
+	return IO_URING_READ_ONCE(*l->ring.sq.kflags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
+}
+
+static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned max)
+{
+	unsigned head, n = 0, seen = 0;
+	struct io_uring_cqe *cqe;
+
+	io_uring_for_each_cqe(&l->ring, head, cqe)
+	{
+		uint64_t data = cqe->user_data;
+		struct store_op *op = (struct store_op *)(uintptr_t)(data & ~TAG_MASK);
+		unsigned tag = (unsigned)(data & TAG_MASK);
+
+		if (n == max)
+			break;
+		seen++;
+		if (unlikely(tag == TAG_CANCEL))
+			continue;
+		if (unlikely(tag == TAG_DROPPED)) {
+			op->res = -ECANCELED;
+			ret[n++] = op;
+		} else if (likely(complete(l, op, cqe->res))) {
+			ret[n++] = op;
+		}
+	}
+	if (seen)
+		io_uring_cq_advance(&l->ring, seen);
+	return n;
+}
+
+static unsigned uring_reap(struct store_lane *sl, struct store_op **ret, unsigned max)
+{
+	struct uring_lane *l = lane_of(sl);
+	unsigned n = 0;
+
+	if (unlikely(l->nr_done))
+		n = reap_done(l, ret, max);
+	n += reap_ring(l, ret + n, max - n);
+	if (n < max && must_enter(l)) {
+		(void)io_uring_get_events(&l->ring);
+		n += reap_ring(l, ret + n, max - n);
+	}
+	if (unlikely(l->owe_submit))
+		(void)flush(l);
+	sl->nr_ops -= n;
+	return n;
+}
+
+/* io_uring_enter(2) that neither submits nor takes completions. */
+static int enter_wait(struct uring_lane *l, unsigned min, uint64_t deadline_ns)
+{
+	struct io_uring_getevents_arg arg = { 0 };
+	struct __kernel_timespec ts;
+	uint64_t now;
+	int r;
+
+	if (deadline_ns != PST_NO_DEADLINE) {
+		now = now_ns();
+		deadline_ns -= MIN(now, deadline_ns);
+		ts.tv_sec = (int64_t)(deadline_ns / NSEC_PER_SEC);
+		ts.tv_nsec = (int64_t)(deadline_ns % NSEC_PER_SEC);
+		arg.ts = (uintptr_t)&ts;
+	}
+	r = io_uring_enter2((unsigned)l->ring.ring_fd, 0, min,
+			    IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, (sigset_t *)&arg,
+			    sizeof(arg));
+	if (r == -ETIME)
+		return -ETIMEDOUT;
+	return r < 0 ? r : 0;
+}
+
+static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
+{
+	struct uring_lane *l = lane_of(sl);
+	uint64_t soon;
+	int r;
+
+	if (l->nr_done || !sl->nr_ops)
+		return 0;
+	min = MIN(min, sl->nr_ops);
+	min = min ? min : 1;
+	if (io_uring_cq_ready(&l->ring) >= min)
+		return 0;
+	/* What reap() could not give to the kernel would be waited for in vain. */
+	if (unlikely(l->owe_submit) && flush(l) < 0) {
+		soon = now_ns() + NSEC_PER_MSEC;
+		r = enter_wait(l, 1, MIN(soon, deadline_ns));
+		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
+	}
+	if (l->nr_done)
+		return 0;
+	return enter_wait(l, min, deadline_ns);
+}
+
+/* The entry of an operation that was not submitted yet. */
+static struct io_uring_sqe *find_queued(struct uring_lane *l, const struct store_op *op)
+{
+	const struct io_uring_sq *sq = &l->ring.sq;
+
+	for (unsigned i = *sq->khead; i != sq->sqe_tail; i++) {
+		struct io_uring_sqe *sqe = &sq->sqes[i & sq->ring_mask];
+
+		if (sqe->user_data == (uintptr_t)op)
+			return sqe;
+	}
+	return NULL;
+}
+
+static void uring_cancel(struct store_lane *sl, struct store_op *op)
+{
+	struct uring_lane *l = lane_of(sl);
+	struct io_uring_sqe *sqe;
+
+	if (op->canceled)
+		return;
+	store_op_set_canceled(op);
+	if (store_fifo_remove(&l->inline_reads, op)) {
+		push_done(l, op, -ECANCELED);
+		return;
+	}
+	sqe = find_queued(l, op);
+	if (sqe) {
+		io_uring_prep_nop(sqe);
+		sqe->user_data = (uintptr_t)op | TAG_DROPPED;
+	} else {
+		/* On the list of what ended it needs no cancel, and has no link to spare. */
+		for (struct store_op *o = l->done.head; o; o = o->next)
+			if (o == op)
+				return;
+		store_fifo_push(&l->to_cancel, op);
+	}
+	/* At once: the caller may be about to sleep on the eventfd. */
+	(void)flush(l);
+}
+
+/* On or off; a full barrier. */
+static void set_events(struct uring_lane *l, bool on)
+{
+	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
+	 * it sees the flag, or has_work() below sees the completion. */
+	(void)__atomic_exchange_n(l->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
+				  __ATOMIC_SEQ_CST);
+	l->armed = on;
+}
+
+static bool has_work(struct uring_lane *l)
+{
+	if (must_enter(l))
+		(void)io_uring_get_events(&l->ring);
+	return l->nr_done || l->owe_submit ||
+	       __atomic_load_n(l->ring.cq.ktail, __ATOMIC_SEQ_CST) != *l->ring.cq.khead;
+}
+
+static int uring_arm(struct store_lane *sl, int efd, bool armed)
+{
+	struct uring_lane *l = lane_of(sl);
+	int r;
+
+	if (!armed) {
+		if (l->armed)
+			set_events(l, false);
+		return 0;
+	}
+	if (l->efd < 0) {
+		r = io_uring_register_eventfd(&l->ring, efd);
+		if (r < 0)
+			return err_set(r, "io_uring does not take the eventfd of a queue: %s",
+				       err_name(r));
+		l->efd = efd;
+	}
+	assert(efd == l->efd);
+	set_events(l, true);
+	if (has_work(l))
+		wake_armed(l);
+	return 0;
+}
+
+const struct store_ops store_uring_ops = {
+	.name = "uring",
+	.store = PST_STORE_URING,
+	.check = uring_check,
+	.lane_new = uring_lane_new,
+	.lane_free = uring_lane_free,
+	.queue = uring_queue,
+	.flush = uring_flush,
+	.reap = uring_reap,
+	.wait = uring_wait,
+	.cancel = uring_cancel,
+	.arm = uring_arm,
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A file system that misbehaves on purpose, for tests: the program `fusefs' (fusefs.c),
+ * mounted on a directory of its own while a test runs.  Its files, FUSEFS_SIZE bytes of
+ * t_fill(FUSEFS_SEED) unless said otherwise:
+ *
+ *	normal	reads as files do
+ *	hang	reads and writes are answered at the next fusefs_release()
+ *	eio	reads that reach past 1 MiB stop there, from 1 MiB on they give EIO
+ *	short	reads give odd counts, less than asked
+ *	slow	reads and writes take 20 ms each
+ *	shrink	says it has 4 MiB, and ends at 1 MiB
+ *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
+ *
+ * As root it mounts by itself, else by fusermount3.
+ */
+#ifndef PST_FUSEFS_H
+#define PST_FUSEFS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FUSEFS_SEED 42
+#define FUSEFS_SIZE (8u << 20)
+
+struct fusefs {
+	pid_t pid;     /* 0: there is none, and why says what is missing */
+	char dir[128]; /* where it is mounted */
+	char why[256];
+};
+
+/* PST_FUSEFS, or next to the test's own directory, where the build puts it. */
+static inline const char *fusefs_program(char *buf, size_t len)
+{
+	static const char *const places[] = { "../fusefs", "fusefs" };
+	const char *env = getenv("PST_FUSEFS");
+	char self[512], *slash;
+	ssize_t n;
+
+	if (env)
+		return env;
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n <= 0)
+		return NULL;
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (!slash)
+		return NULL;
+	*slash = '\0';
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		if ((size_t)snprintf(buf, len, "%s/%s", self, places[i]) < len &&
+		    access(buf, X_OK) == 0)
+			return buf;
+	}
+	return NULL;
+}
+
+static inline void fusefs_child(const char *program, const char *dir, const int out[2])
+{
+	(void)dup2(out[1], STDOUT_FILENO);
+	(void)dup2(out[1], STDERR_FILENO);
+	(void)close(out[0]);
+	(void)close(out[1]);
+	(void)execl(program, program, dir, (char *)NULL);
+	_exit(127);
+}
+
+/* "ready" from the program, or its complaint into why. */
+static inline int fusefs_ready(struct fusefs *f, int fd)
+{
+	size_t have = 0;
+	ssize_t n;
+
+	while (have < sizeof(f->why) - 1 &&
+	       (n = read(fd, f->why + have, sizeof(f->why) - 1 - have)) > 0) {
+		have += (size_t)n;
+		f->why[have] = '\0';
+		if (strstr(f->why, "ready\n"))
+			return 0;
+	}
+	f->why[strcspn(f->why, "\n")] = '\0';
+	if (!have)
+		(void)snprintf(f->why, sizeof(f->why), "a FUSE that can be mounted");
+	return -1;
+}
+
+/*
+ * Mount it in a new directory under parent.  0, or -1 with f->why: the machine lacks
+ * something; f may be given to fusefs_stop() all the same.
+ */
+static inline int fusefs_start(struct fusefs *f, const char *parent)
+{
+	char buf[600];
+	const char *program = fusefs_program(buf, sizeof(buf));
+	int out[2], r;
+	pid_t pid;
+
+	memset(f, 0, sizeof(*f));
+	if (!program) {
+		(void)snprintf(f->why, sizeof(f->why), "the program fusefs (libfuse3-dev)");
+		return -1;
+	}
+	if (access("/dev/fuse", F_OK) < 0) {
+		(void)snprintf(f->why, sizeof(f->why), "/dev/fuse");
+		return -1;
+	}
+	(void)snprintf(f->dir, sizeof(f->dir), "%s/pst-fuse-XXXXXX", parent);
+	if (!mkdtemp(f->dir) || pipe2(out, O_CLOEXEC) < 0) {
+		(void)snprintf(f->why, sizeof(f->why), "a scratch directory in %s", parent);
+		return -1;
+	}
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		fusefs_child(program, f->dir, out);
+	(void)close(out[1]);
+	r = pid < 0 ? -1 : fusefs_ready(f, out[0]);
+	(void)close(out[0]);
+	if (r == 0) {
+		f->pid = pid;
+		return 0;
+	}
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+	(void)rmdir(f->dir);
+	return -1;
+}
+
+/* Answer the reads and writes of `hang' that wait now. */
+static inline void fusefs_release(const struct fusefs *f)
+{
+	char path[160];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/release", f->dir);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	(void)!write(fd, "1", 1);
+	(void)close(fd);
+}
+
+/*
+ * The end, also when something hangs: with the program its descriptor of /dev/fuse goes,
+ * and the kernel then fails every request that waits.
+ */
+static inline void fusefs_stop(struct fusefs *f)
+{
+	if (!f->pid)
+		return;
+	(void)kill(f->pid, SIGKILL);
+	(void)waitpid(f->pid, NULL, 0);
+	f->pid = 0;
+	if (umount2(f->dir, MNT_DETACH) < 0) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			(void)execlp("fusermount3", "fusermount3", "-u", "-z", f->dir,
+				     (char *)NULL);
+			_exit(127);
+		}
+		if (pid > 0)
+			(void)waitpid(pid, NULL, 0);
+	}
+	(void)rmdir(f->dir);
+}
+
+#endif

@@ -1,0 +1,210 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# All that ./dev lint looks at.  Each check prints what it dislikes; none stops the others.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+bad=
+
+check() { # NAME FUNCTION
+	if "$2" >"$out/log" 2>&1; then
+		echo "ok      $1"
+	else
+		echo "FAILED  $1"
+		head -n 80 "$out/log" | sed 's/^/        /'
+		bad="$bad $1"
+	fi
+}
+
+# Files that somebody wrote.
+sources() { # FIND_ARG...
+	find . \( -path ./.git -o -path './build*' -o -name 'corpus-*' -o -name __pycache__ \) -prune \
+		-o -type f \( "$@" \) -print | sed 's|^\./||' | sort
+}
+
+scripts() {
+	sources -name '*.sh' -o -name dev -o -name run-tests | while read -r f; do
+		head -n 1 "$f" | grep -q '^#!/bin/sh' && echo "$f"
+	done
+}
+
+format() {
+	sh tests/lint/format.sh
+}
+
+columns() {
+	# The formatter leaves long comments alone.
+	sources -name '*.[ch]' | xargs awk '{
+		line = $0
+		col = 0
+		for (i = 1; i <= length(line); i++)
+			col += substr(line, i, 1) == "\t" ? 8 - col % 8 : 1
+		if (col > 100) {
+			printf "%s:%d: %d columns\n", FILENAME, FNR, col
+			bad = 1
+		}
+	} END { exit bad }'
+}
+
+werror() { # NAME COMPILER [MESON_OPTION...]
+	dir=build/$1-werror
+	CC=$2
+	export CC
+	shift 2
+	[ -f "$dir/build.ninja" ] || meson setup "$dir" -Dwerror=true "$@" >"$out/setup" || {
+		cat "$out/setup"
+		return 1
+	}
+	ninja -C "$dir" --quiet
+}
+
+werror_gcc() {
+	werror gcc gcc
+}
+
+werror_clang() {
+	werror clang clang
+}
+
+# The optimizer sees other paths through the code and warns of other things.
+werror_release() {
+	werror release gcc --buildtype=release
+}
+
+tidy() {
+	# Only what is in the compilation database has flags to be read with.
+	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
+		grep -E '^(src|cli)/' | sort -u >"$out/files"
+	[ -s "$out/files" ] || return 1
+	xargs -n 1 -P 2 clang-tidy --quiet -p build/clang-werror <"$out/files" 2>/dev/null |
+		grep -E '(warning|error): ' | sort -u >"$out/tidy"
+	cat "$out/tidy"
+	[ ! -s "$out/tidy" ]
+}
+
+include_direction() {
+	sh tests/lint/include-direction.sh .
+}
+
+header_alone() {
+	status=0
+	for cc in gcc clang; do
+		$cc -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c include/penstock.h || status=1
+	done
+	# Not as the main file: that is what programs do not do either.
+	echo '#include "penstock.h"' >"$out/h.cc"
+	clang -std=c++17 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ "$out/h.cc" || status=1
+	return $status
+}
+
+# Functions that the header declares, without comments.
+header_functions() {
+	sed -e ':join' -e '/^PST_API[^;]*$/{N;bjoin' -e '}' include/penstock.h |
+		tr '\n' ' ' | grep -o 'PST_API [^;]*;' | sed -n 's/[^(]*[ *]\(pst_[a-z0-9_]*\)(.*/\1/p' | sort
+}
+
+symbols() {
+	header_functions >"$out/header"
+	sed -n 's/^[[:space:]]*\(pst_[a-z0-9_]*\);.*/\1/p' src/penstock.map | sort >"$out/map"
+	diff --label header --label map -u "$out/header" "$out/map" || return 1
+	nm -D --defined-only build/gcc-werror/src/libpenstock.so |
+		sed -n 's/.* T \([^@]*\)@.*/\1/p' | sort >"$out/so"
+	diff --label header --label libpenstock.so -u "$out/header" "$out/so" || return 1
+	nm -g --defined-only build/gcc-werror/src/libpenstock.a |
+		sed -n 's/.* [A-Z] \(.*\)/\1/p' | sort >"$out/a"
+	diff --label header --label libpenstock.a -u "$out/header" "$out/a"
+}
+
+needed() {
+	# libc and nothing else; libgcc_s and the like would be a surprise too.
+	[ -f build/gcc-werror/src/libpenstock.so ] || return 1
+	readelf -d build/gcc-werror/src/libpenstock.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
+		grep -v -E '^(libc\.so\.6|ld-linux-x86-64\.so\.2)$' >"$out/needed"
+	cat "$out/needed"
+	[ ! -s "$out/needed" ]
+}
+
+kernel_doc() {
+	status=0
+	for fn in $(header_functions); do
+		grep -q "^ \* $fn() - " include/penstock.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
+	return $status
+}
+
+spelling() {
+	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
+		-o -name dev -o -name meson.build |
+		xargs codespell --ignore-words tests/lint/words
+}
+
+shell() {
+	status=0
+	for f in $(scripts); do
+		dash -n "$f" || status=1
+	done
+	scripts | xargs shellcheck --severity=warning --shell=sh -e SC3043 || status=1
+	return $status
+}
+
+manual() {
+	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
+	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
+}
+
+licence() {
+	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
+		-o -name meson.build -o -name '*.map' |
+		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
+	return 0
+}
+
+# Notes to oneself, paths of one machine and numbers of some tracker have no place here.
+# The brackets keep this file from finding itself.
+leftovers() {
+	sources -type f | xargs grep -n -I -E \
+		'\b(TO[D]O|FIX[M]E|XX[X])\b|/(wor[k]|roo[t])/|/hom[e]/[a-z]|issues?/[0-9]|[Ii]ssue #?[0-9]' &&
+		return 1
+	return 0
+}
+
+links() {
+	status=0
+	for f in $(sources -name '*.md'); do
+		for to in $(grep -o '](\([^)#:]*\)[)#]' "$f" | sed 's/^](\(.*\)[)#]$/\1/'); do
+			[ -e "$(dirname "$f")/$to" ] || {
+				echo "$f: there is no $to"
+				status=1
+			}
+		done
+	done
+	return $status
+}
+
+check format format
+check columns columns
+check gcc werror_gcc
+check clang werror_clang
+check release werror_release
+check include-direction include_direction
+check header-alone header_alone
+check symbols symbols
+check needed needed
+check kernel-doc kernel_doc
+check licence licence
+check leftovers leftovers
+check spelling spelling
+check shell shell
+check manual manual
+check links links
+check tidy tidy
+
+[ -z "$bad" ] || {
+	echo "lint failed:$bad"
+	exit 1
+}
+echo "lint found nothing"

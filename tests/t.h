@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The test harness: cases that print TAP, checks that survive release builds, and a count
+ * of descriptors and mappings at the end, so that a test which leaks fails.
+ *
+ *	static void reads_past_the_end(void)
+ *	{
+ *		T_EQ(pst_reap(q, &d, 1, 1, soon()), 1);
+ *		T_CHECK(d.res == 0);
+ *	}
+ *	int main(void)
+ *	{
+ *		T_RUN(reads_past_the_end);
+ *		return t_done();
+ *	}
+ *
+ * A failed check is reported and ends the case; a case that lacks something calls
+ * T_SKIP("what is missing").  Exit status: 0, 1 when a case failed.
+ */
+#ifndef PST_T_H
+#define PST_T_H
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static jmp_buf t_jump;
+static int t_cases, t_failed;
+
+enum { T_JUMP_FAIL = 1, T_JUMP_SKIP };
+static char t_why[512];
+
+#define T_FAIL(...)                                                                                \
+	do {                                                                                       \
+		int _n = snprintf(t_why, sizeof(t_why), "%s:%d: ", __FILE__, __LINE__);            \
+		(void)snprintf(t_why + _n, sizeof(t_why) - (size_t)_n, __VA_ARGS__);               \
+		longjmp(t_jump, T_JUMP_FAIL);                                                      \
+	} while (0)
+#define T_SKIP(...)                                                                                \
+	do {                                                                                       \
+		(void)snprintf(t_why, sizeof(t_why), __VA_ARGS__);                                 \
+		longjmp(t_jump, T_JUMP_SKIP);                                                      \
+	} while (0)
+#define T_CHECK(cond)                                                                              \
+	do {                                                                                       \
+		if (!(cond))                                                                       \
+			T_FAIL("%s", #cond);                                                       \
+	} while (0)
+/* Integers of any type. */
+#define T_EQ(a, b)                                                                                 \
+	do {                                                                                       \
+		long long _a = (long long)(a), _b = (long long)(b);                                \
+		if (_a != _b)                                                                      \
+			T_FAIL("%s is %lld, not %s = %lld", #a, _a, #b, _b);                       \
+	} while (0)
+/* A result that must be 0, with the library's sentence when it is not. */
+#define T_OK(call)                                                                                 \
+	do {                                                                                       \
+		int _r = (call);                                                                   \
+		if (_r != 0)                                                                       \
+			T_FAIL("%s gave %d: %s", #call, _r, T_ERROR_TEXT());                       \
+	} while (0)
+#ifndef T_ERROR_TEXT
+#define T_ERROR_TEXT() ""
+#endif
+
+/* Cases are functions without arguments; what they allocate they free on success. */
+#define T_RUN(fn) t_run(#fn, fn)
+
+static inline void t_run(const char *name, void (*fn)(void))
+{
+	int how = setjmp(t_jump);
+
+	if (!how) {
+		fn();
+		printf("ok %d %s\n", ++t_cases, name);
+	} else if (how == T_JUMP_SKIP) {
+		printf("ok %d %s # SKIP %s\n", ++t_cases, name, t_why);
+	} else {
+		printf("not ok %d %s\n# %s\n", ++t_cases, name, t_why);
+		t_failed++;
+	}
+	(void)fflush(stdout);
+}
+
+static inline unsigned t_count_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	(void)closedir(d);
+	return n;
+}
+
+/* Descriptors open when main() began; t_done() compares. */
+static unsigned t_fds_at_start;
+
+__attribute__((constructor)) static void t_start(void)
+{
+	t_fds_at_start = t_count_fds();
+}
+
+static inline int t_done(void)
+{
+	unsigned fds = t_count_fds();
+
+	if (!t_failed) { /* a failed case leaves through longjmp and may leak */
+		bool same = fds <= t_fds_at_start;
+
+		printf("%s %d no_descriptor_leaks\n", same ? "ok" : "not ok", ++t_cases);
+		if (!same) {
+			printf("# %u descriptors at start, %u at end\n", t_fds_at_start, fds);
+			t_failed++;
+		}
+	}
+	printf("1..%d\n", t_cases);
+	return t_failed ? 1 : 0;
+}
+
+static inline uint64_t t_now(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* A deadline so many milliseconds from now. */
+static inline uint64_t t_in_ms(uint64_t ms)
+{
+	return t_now() + ms * 1000000u;
+}
+
+/* The byte that belongs at an offset of test data: different in every page and line. */
+static inline uint8_t t_byte(uint64_t seed, uint64_t off)
+{
+	uint64_t x = (off >> 3) * 0x9e3779b97f4a7c15u + seed;
+
+	x ^= x >> 29;
+	x *= 0xbf58476d1ce4e5b9u;
+	x ^= x >> 32;
+	return (uint8_t)(x >> ((off & 7) * 8));
+}
+
+static inline void t_fill(void *buf, uint64_t seed, uint64_t off, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		((uint8_t *)buf)[i] = t_byte(seed, off + i);
+}
+
+/* The first byte that differs from t_fill(), or len. */
+static inline size_t t_differs(const void *buf, uint64_t seed, uint64_t off, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (((const uint8_t *)buf)[i] != t_byte(seed, off + i))
+			return i;
+	return len;
+}
+
+#endif

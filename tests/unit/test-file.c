@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#include "base/fault.h"
+#include "store/store.h"
+
+#define RW (PST_FILE_READ | PST_FILE_WRITE)
+
+static char dir[64], path[128];
+
+static const char *in_dir(const char *name)
+{
+	static char buf[192];
+
+	(void)snprintf(buf, sizeof(buf), "%s/%s", dir, name);
+	return buf;
+}
+
+/* An open that must fail, with a sentence that names the path. */
+static void refused(const char *p, uint32_t flags, int err)
+{
+	struct store_file *f = NULL;
+	int r = store_file_open(p, flags, 0600, &f);
+
+	if (r != err)
+		T_FAIL("opening %s gave %d, not %d: %s", p, r, err, err_text());
+	T_CHECK(!f);
+	if (!strstr(err_text(), p))
+		T_FAIL("the sentence does not name %s: %s", p, err_text());
+}
+
+static void missing_files(void)
+{
+	refused(in_dir("missing"), PST_FILE_READ, -ENOENT);
+	T_CHECK(strstr(err_text(), "does not exist"));
+	refused(in_dir("missing/file"), RW | PST_FILE_CREATE, -ENOENT);
+	T_CHECK(strstr(err_text(), "directory"));
+	refused(in_dir("file/below"), PST_FILE_READ, -ENOTDIR);
+	refused("", PST_FILE_READ, -ENOENT);
+}
+
+static void what_is_no_file(void)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	refused(dir, PST_FILE_READ, -EISDIR);
+	refused(dir, RW, -EISDIR);
+	refused("/dev/null", RW, -ENXIO);
+	T_CHECK(strstr(err_text(), "character device"));
+
+	T_EQ(mkfifo(in_dir("fifo"), 0600), 0);
+	refused(in_dir("fifo"), PST_FILE_READ, -ENXIO); /* and does not wait for a writer */
+	T_CHECK(strstr(err_text(), "FIFO"));
+	refused(in_dir("fifo"), PST_FILE_WRITE, -ENXIO);
+	T_EQ(unlink(in_dir("fifo")), 0);
+
+	T_CHECK(s >= 0);
+	T_CHECK(strlen(in_dir("socket")) < sizeof(sa.sun_path));
+	strcpy(sa.sun_path, in_dir("socket"));
+	T_EQ(bind(s, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	refused(in_dir("socket"), PST_FILE_READ, -ENXIO);
+	T_EQ(unlink(in_dir("socket")), 0);
+	(void)close(s);
+}
+
+static void without_permission(void)
+{
+	T_EQ(chmod(path, 0400), 0);
+	if (geteuid() == 0) {
+		T_EQ(chmod(path, 0600), 0);
+		T_SKIP("an ordinary user");
+	}
+	refused(path, RW, -EACCES);
+	T_CHECK(strstr(err_text(), "permission"));
+	T_EQ(chmod(path, 0), 0);
+	refused(path, PST_FILE_READ, -EACCES);
+	T_EQ(chmod(path, 0600), 0);
+}
+
+static void creating(void)
+{
+	mode_t old = umask(0);
+	struct store_file *f;
+	struct stat st;
+	uint64_t size;
+
+	T_OK(store_file_open(in_dir("new"), RW | PST_FILE_CREATE | PST_FILE_EXCL, 0640, &f));
+	T_EQ(fstat(f->fd, &st), 0);
+	T_EQ(st.st_mode & 07777, 0640);
+	T_EQ(pwrite(f->fd, "abc", 3, 0), 3);
+	T_OK(store_file_size(f, &size));
+	T_EQ(size, 3);
+	store_file_free(f);
+	refused(in_dir("new"), RW | PST_FILE_CREATE | PST_FILE_EXCL, -EEXIST);
+	T_OK(store_file_open(in_dir("new"), RW | PST_FILE_TRUNC, 0, &f));
+	T_OK(store_file_size(f, &size));
+	T_EQ(size, 0);
+	store_file_free(f);
+	T_EQ(unlink(in_dir("new")), 0);
+	(void)umask(old);
+}
+
+/* What must hold for any open file. */
+static void check_facts(const struct store_file *f)
+{
+	int fl = fcntl(f->fd, F_GETFL);
+
+	T_CHECK(fl >= 0 && !(fl & (O_DIRECT | O_NONBLOCK)));
+	T_CHECK(fcntl(f->fd, F_GETFD) & FD_CLOEXEC);
+	T_CHECK(f->idx < STORE_NR_FILES && f->gen);
+	T_CHECK(f->fs[0]);
+	if (f->fd_direct < 0) {
+		T_EQ(f->mem_align, 0);
+		T_EQ(f->off_align, 0);
+		T_EQ(f->why, f->flags & PST_FILE_PLAIN ? PST_WHY_NONE : PST_WHY_NO_DIRECT);
+		return;
+	}
+	fl = fcntl(f->fd_direct, F_GETFL);
+	T_CHECK(fl & O_DIRECT && !(fl & O_NONBLOCK));
+	T_CHECK(fcntl(f->fd_direct, F_GETFD) & FD_CLOEXEC);
+	T_EQ(f->why, PST_WHY_NONE);
+	T_CHECK(is_pow2(f->mem_align) && is_pow2(f->off_align));
+	T_CHECK(f->off_align >= 512 && f->off_align <= 65536);
+}
+
+static void facts(void)
+{
+	struct store_file *f;
+	struct statfs sfs;
+	struct stat st;
+
+	T_OK(store_file_open(path, RW, 0, &f));
+	check_facts(f);
+	T_EQ(f->flags, RW);
+	T_EQ(statfs(path, &sfs), 0);
+	T_EQ(stat(path, &st), 0);
+	T_EQ(f->fs_magic, (uint32_t)sfs.f_type);
+	T_CHECK(f->dev == st.st_dev && f->ino == st.st_ino && !f->block_device);
+	if (sfs.f_type == 0xef53) {
+		T_EQ(strcmp(f->fs, "ext4"), 0);
+		T_CHECK(f->fd_direct >= 0 && !f->memory_fs);
+	}
+	store_file_free(f);
+}
+
+static void the_alignment_is_true(void)
+{
+	struct store_file *f;
+	uint8_t *buf;
+
+	T_OK(store_file_open(path, RW, 0, &f));
+	if (f->fd_direct < 0) {
+		store_file_free(f);
+		T_SKIP("O_DIRECT on the file system of the test");
+	}
+	buf = mmap(NULL, 131072, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(buf != MAP_FAILED);
+	T_EQ(pread(f->fd_direct, buf + f->mem_align, f->off_align, f->off_align), f->off_align);
+	T_EQ(t_differs(buf + f->mem_align, 1, f->off_align, f->off_align), f->off_align);
+	(void)munmap(buf, 131072);
+	store_file_free(f);
+}
+
+static void in_memory(void)
+{
+	char p[64];
+	struct store_file *f;
+	struct statfs sfs;
+	int fd;
+
+	(void)snprintf(p, sizeof(p), "/dev/shm/pst-file-XXXXXX");
+	if (statfs("/dev/shm", &sfs) < 0 || sfs.f_type != 0x01021994)
+		T_SKIP("a tmpfs on /dev/shm");
+	fd = mkstemp(p);
+	T_CHECK(fd >= 0);
+	T_OK(store_file_open(p, RW, 0, &f));
+	check_facts(f);
+	T_CHECK(f->memory_fs);
+	T_EQ(strcmp(f->fs, "tmpfs"), 0);
+	T_EQ(f->fd_direct, -1);
+	T_EQ(f->why, PST_WHY_NO_DIRECT);
+	store_file_free(f);
+	T_EQ(unlink(p), 0);
+	(void)close(fd);
+}
+
+static void plain(void)
+{
+	struct store_file *f;
+
+	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
+	check_facts(f);
+	T_EQ(f->fd_direct, -1);
+	T_EQ(f->why, PST_WHY_NONE);
+	store_file_free(f);
+}
+
+static void direct_that_is_refused(void)
+{
+	struct store_file *f;
+
+	T_OK(fault_set("store.direct:1:EINVAL"));
+	T_OK(store_file_open(path, RW, 0, &f));
+	check_facts(f);
+	T_EQ(f->fd_direct, -1);
+	T_EQ(f->why, PST_WHY_NO_DIRECT);
+	T_EQ(f->detail, EINVAL);
+	store_file_free(f);
+	T_OK(fault_set("store.open:1:EIO"));
+	refused(path, RW, -EIO);
+	T_OK(fault_set("store.open:1:EMFILE"));
+	T_EQ(store_file_wrap(0, 0, &f), -EMFILE);
+	T_OK(fault_set(NULL));
+}
+
+static void out_of_descriptors(void)
+{
+	struct rlimit old, rl;
+	struct store_file *f = NULL;
+	int lowest = dup(STDIN_FILENO), r[2];
+
+	T_CHECK(lowest >= 0);
+	(void)close(lowest);
+	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	/* None for the plain descriptor; one, but none for its twin. */
+	for (int i = 0; i < 2; i++) {
+		rl = (struct rlimit){ .rlim_cur = (rlim_t)(lowest + i), .rlim_max = old.rlim_max };
+		T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
+		r[i] = store_file_open(path, RW, 0, &f);
+		T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+		if (r[i] < 0)
+			T_CHECK(strstr(err_text(), "ulimit -n"));
+	}
+	T_EQ(r[0], -EMFILE);
+	if (r[1] == 0) /* the file system takes no O_DIRECT */
+		store_file_free(f);
+	else
+		T_EQ(r[1], -EMFILE);
+}
+
+static void wrap_refused(int fd, int err)
+{
+	struct store_file *f = NULL;
+
+	T_EQ(store_file_wrap(fd, 0, &f), err);
+	T_CHECK(!f && err_text()[0]);
+}
+
+static void wrapping_what_is_no_file(void)
+{
+	int fd, p[2];
+
+	wrap_refused(-1, -EBADF);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	(void)close(fd);
+	wrap_refused(fd, -EBADF);
+	fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+	wrap_refused(fd, -EINVAL);
+	T_CHECK(strstr(err_text(), "O_APPEND"));
+	(void)close(fd);
+	fd = open(path, O_PATH | O_CLOEXEC);
+	wrap_refused(fd, -EINVAL);
+	T_CHECK(strstr(err_text(), "O_PATH"));
+	(void)close(fd);
+	fd = open(dir, O_RDONLY | O_CLOEXEC);
+	wrap_refused(fd, -EISDIR);
+	(void)close(fd);
+	fd = eventfd(0, EFD_CLOEXEC);
+	wrap_refused(fd, -ENXIO);
+	(void)close(fd);
+	T_EQ(pipe2(p, O_CLOEXEC), 0);
+	wrap_refused(p[0], -ENXIO);
+	(void)close(p[0]);
+	(void)close(p[1]);
+}
+
+static void wrapping(void)
+{
+	static const struct {
+		int oflags;
+		uint32_t flags;
+	} how[] = {
+		{ O_RDONLY, PST_FILE_READ },
+		{ O_WRONLY, PST_FILE_WRITE },
+		{ O_RDWR, RW },
+		{ O_RDWR | O_DSYNC, RW },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(how); i++) {
+		int fd = open(path, how[i].oflags | O_CLOEXEC);
+		struct store_file *f;
+		char c;
+
+		T_CHECK(fd >= 0);
+		T_OK(store_file_wrap(fd, PST_FILE_STABLE, &f));
+		T_CHECK(f->fd != fd);
+		/* The caller's may go; ours is another. */
+		(void)close(fd);
+		check_facts(f);
+		T_EQ(f->flags, how[i].flags | PST_FILE_STABLE);
+		T_EQ(fcntl(f->fd, F_GETFL) & (O_ACCMODE | O_DSYNC), how[i].oflags);
+		if (f->fd_direct >= 0)
+			T_EQ(fcntl(f->fd_direct, F_GETFL) & (O_ACCMODE | O_DSYNC), how[i].oflags);
+		if (how[i].flags & PST_FILE_READ)
+			T_EQ(pread(f->fd, &c, 1, 0), 1);
+		store_file_free(f);
+	}
+}
+
+static void wrapping_a_direct_descriptor(void)
+{
+	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+	struct store_file *f;
+	char c;
+
+	if (fd < 0)
+		T_SKIP("O_DIRECT on the file system of the test");
+	T_OK(store_file_wrap(fd, 0, &f));
+	check_facts(f);
+	T_CHECK(fcntl(fd, F_GETFL) & O_DIRECT); /* the caller's is as it was */
+	T_EQ(pread(f->fd, &c, 1, 1), 1);        /* the twin takes any offset */
+	T_EQ(c, (char)t_byte(1, 1));
+	store_file_free(f);
+	T_OK(store_file_wrap(fd, PST_FILE_PLAIN, &f));
+	check_facts(f);
+	T_EQ(f->fd_direct, -1);
+	store_file_free(f);
+	(void)close(fd);
+}
+
+static void wrapping_a_file_without_a_name(void)
+{
+	int fd = memfd_create("pst-test", MFD_CLOEXEC);
+	struct store_file *f;
+	uint64_t size;
+
+	T_CHECK(fd >= 0);
+	T_EQ(ftruncate(fd, 12345), 0);
+	T_OK(store_file_wrap(fd, 0, &f));
+	T_CHECK(f->memory_fs);
+	T_OK(store_file_size(f, &size));
+	T_EQ(size, 12345);
+	store_file_free(f);
+	(void)close(fd);
+
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		T_SKIP("O_TMPFILE on the file system of the test");
+	T_OK(store_file_wrap(fd, 0, &f));
+	check_facts(f);
+	store_file_free(f);
+	(void)close(fd);
+}
+
+static void places_are_used_again(void)
+{
+	struct store_file *a, *b, *c;
+
+	T_OK(store_file_open(path, RW, 0, &a));
+	T_OK(store_file_open(path, RW, 0, &b));
+	T_CHECK(a->idx != b->idx && a->gen != b->gen);
+	store_file_free(a);
+	T_OK(store_file_open(path, RW, 0, &c));
+	T_CHECK(c->idx != b->idx && c->gen != b->gen);
+	store_file_free(b);
+	store_file_free(c);
+	store_file_free(NULL);
+}
+
+/* Any block device that may be read, looked at and not touched. */
+static void block_devices(void)
+{
+	static const char *const names[] = { "/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0" };
+	struct store_file *f = NULL;
+	uint64_t size;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names) && !f; i++)
+		if (store_file_open(names[i], PST_FILE_READ, 0, &f) < 0)
+			f = NULL;
+	if (!f)
+		T_SKIP("a block device that may be read");
+	check_facts(f);
+	T_CHECK(f->block_device && !f->memory_fs);
+	T_EQ(strcmp(f->fs, "block"), 0);
+	T_OK(store_file_size(f, &size));
+	T_CHECK(f->fd_direct < 0 || f->off_align >= 512);
+	store_file_free(f);
+}
+
+int main(void)
+{
+	const char *parent = getenv("PST_TEST_DIR");
+	uint8_t buf[16384];
+	int fd;
+
+	(void)snprintf(dir, sizeof(dir), "%s/pst-file-XXXXXX", parent ? parent : "/tmp");
+	if (!mkdtemp(dir)) {
+		printf("1..0 # SKIP no scratch directory %s\n", dir);
+		return 0;
+	}
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	t_fill(buf, 1, 0, sizeof(buf));
+	if (fd < 0 || write(fd, buf, sizeof(buf)) != sizeof(buf))
+		return 1;
+	(void)close(fd);
+	T_RUN(missing_files);
+	T_RUN(what_is_no_file);
+	T_RUN(without_permission);
+	T_RUN(creating);
+	T_RUN(facts);
+	T_RUN(the_alignment_is_true);
+	T_RUN(in_memory);
+	T_RUN(plain);
+	T_RUN(direct_that_is_refused);
+	T_RUN(out_of_descriptors);
+	T_RUN(wrapping_what_is_no_file);
+	T_RUN(wrapping);
+	T_RUN(wrapping_a_direct_descriptor);
+	T_RUN(wrapping_a_file_without_a_name);
+	T_RUN(places_are_used_again);
+	T_RUN(block_devices);
+	(void)unlink(path);
+	(void)rmdir(dir);
+	return t_done();
+}

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "mem/mem.h"
+
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+static const char *self;
+
+static struct mem_alloc *alloc(uint64_t len)
+{
+	struct mem_alloc *a = NULL;
+
+	T_OK(mem_alloc(mem_provider(PST_KIND_SOFT), 0, len, 0, &a));
+	return a;
+}
+
+static struct mem_stream *stream(void)
+{
+	struct mem_stream *st = NULL;
+
+	T_OK(mem_stream_new(mem_provider(PST_KIND_SOFT), 0, &st));
+	return st;
+}
+
+static int wait_done(struct mem_stream *st, uint64_t ticket)
+{
+	uint64_t until = t_in_ms(20000);
+	int r;
+
+	while (!(r = mem_poll(st, ticket)))
+		T_CHECK(t_now() < until);
+	return r;
+}
+
+static unsigned threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	unsigned n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		(void)closedir(d);
+	return n;
+}
+
+/* How a child dies that follows a device address. */
+static int death_by(uint64_t va, bool write)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		_Atomic char *p = (_Atomic char *)(uintptr_t)va;
+
+		(void)signal(SIGSEGV, SIG_DFL);
+		(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 });
+		if (write)
+			*p = 1;
+		else
+			_exit(*p & 1);
+		_exit(0);
+	}
+	return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void the_cpu_cannot_touch_it(void)
+{
+	struct mem_alloc *a = alloc(10000);
+
+	T_CHECK(!a->host);
+	T_EQ(death_by(a->base.va, false), SIGSEGV);
+	T_EQ(death_by(a->base.va, true), SIGSEGV);
+	T_EQ(death_by(a->base.va + 9999, false), SIGSEGV);
+	mem_free(a);
+}
+
+static void addresses_are_owned_while_they_live(void)
+{
+	struct mem_alloc *a[40];
+	uint64_t va, len;
+
+	for (int i = 0; i < 40; i++)
+		a[i] = alloc(1 + 5000 * (uint64_t)i);
+	for (int k = 0; k < 40; k++) {
+		int i = k * 7 % 40; /* not in order of address */
+
+		va = a[i]->base.va;
+		len = a[i]->size;
+		T_CHECK(mem_soft_ops.owns(va, 1));
+		T_CHECK(mem_soft_ops.owns(va, len));
+		T_CHECK(mem_soft_ops.owns(va + len - 1, 1));
+		T_CHECK(mem_soft_ops.owns(va - 1, 2));
+		T_CHECK(mem_soft_ops.owns(va - 100000, 200000));
+		mem_free(a[i]);
+		T_CHECK(!mem_soft_ops.owns(va, len));
+	}
+	T_CHECK(!mem_soft_ops.owns((uintptr_t)&va, 8));
+	T_CHECK(!mem_soft_ops.owns(1, 1));
+}
+
+static void wraps_outlive_their_owner_harmlessly(void)
+{
+	struct mem_alloc *a = alloc(5000), *w;
+	char buf[100] = "x";
+
+	T_OK(mem_wrap(a->base.va + 1000, 100, PST_KIND_SOFT, 0, &w));
+	T_EQ(w->base.va, a->base.va);
+	T_EQ(w->size, 5000);
+	mem_free(a);
+	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, 1000, buf, 100));
+	mem_free(w);
+}
+
+static void owning_is_quick(void)
+{
+	struct mem_alloc *a[100];
+	uint64_t start;
+
+	for (int i = 0; i < 100; i++)
+		a[i] = alloc(4096);
+	start = t_now();
+	for (int i = 0; i < 10000; i++)
+		T_CHECK(mem_soft_ops.owns(a[i % 100]->base.va, 1));
+	/* The contract is one microsecond; a machine under test may be ten times slower. */
+	T_CHECK(t_now() - start < 10000 * UINT64_C(10000));
+	for (int i = 0; i < 100; i++)
+		mem_free(a[i]);
+}
+
+/* Each copy overwrites the one before: only the right order leaves the right bytes. */
+static void copies_are_in_order(void)
+{
+	enum { LEN = 3000, ROUNDS = 500 };
+	struct mem_alloc *a = alloc(LEN + 7);
+	struct mem_stream *st = stream();
+	static uint8_t out[ROUNDS][LEN], in[ROUNDS][LEN];
+	uint64_t t[2], last = 0;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct mem_copy w = { .alloc = a, .off = 7, .host = out[i], .len = LEN };
+		struct mem_copy r = { .alloc = a, .off = 7, .host = in[i], .len = LEN };
+
+		t_fill(out[i], (uint64_t)i, 0, LEN);
+		while (mem_copy(st, MEM_TO_DEVICE, &w, 1, &t[0]) == -EAGAIN)
+			T_EQ(wait_done(st, last), 1);
+		while (mem_copy(st, MEM_FROM_DEVICE, &r, 1, &t[1]) == -EAGAIN)
+			T_EQ(wait_done(st, t[0]), 1);
+		T_CHECK(t[0] > last && t[1] > t[0]);
+		last = t[1];
+	}
+	T_EQ(wait_done(st, last), 1);
+	for (int i = 0; i < ROUNDS; i++)
+		T_EQ(t_differs(in[i], (uint64_t)i, 0, LEN), LEN);
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void batches_of_many_odd_pieces(void)
+{
+	enum { LEN = 200000 };
+	static const unsigned counts[] = { 1, 255, 256, 257, 1000, 20000 };
+	static uint8_t out[LEN], in[LEN];
+	static struct mem_copy v[20000];
+	struct mem_alloc *a = alloc(LEN);
+	struct mem_stream *st = stream();
+	uint64_t t;
+
+	for (unsigned c = 0; c < sizeof(counts) / sizeof(*counts); c++) {
+		unsigned nr = counts[c];
+		uint64_t step = LEN / nr;
+
+		for (int dir = 0; dir < 2; dir++) {
+			for (unsigned i = 0; i < nr; i++) /* from the end to the beginning */
+				v[nr - 1 - i] = (struct mem_copy){
+					.alloc = a,
+					.off = i * step,
+					.host = (dir ? in : out) + i * step,
+					.len = i == nr - 1 ? LEN - i * step : step,
+				};
+			if (dir)
+				memset(in, 0, LEN);
+			else
+				t_fill(out, c, 0, LEN);
+			T_OK(mem_copy(st, dir ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &t));
+			memset(v, 0xff, sizeof(v)); /* the vector was copied */
+			T_EQ(wait_done(st, t), 1);
+		}
+		T_EQ(t_differs(in, c, 0, LEN), LEN);
+	}
+	T_OK(mem_copy(st, MEM_TO_DEVICE, v, 0, &t));
+	T_EQ(wait_done(st, t), 1);
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void bad_copies_start_nothing(void)
+{
+	struct mem_alloc *a = alloc(100), *h;
+	struct mem_stream *st = stream();
+	static struct mem_copy many[65537];
+	char buf[100];
+	struct mem_copy v[2] = { { .alloc = a, .host = buf, .len = 100 },
+				 { .alloc = a, .off = 1, .host = buf, .len = 100 } };
+	uint64_t t = 77, first;
+
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, v, 2, &t), -ERANGE);
+	v[1].off = UINT64_MAX;
+	v[1].len = 2;
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, v, 2, &t), -ERANGE);
+	T_OK(mem_alloc(mem_provider(PST_KIND_HOST), 0, 100, 0, &h));
+	v[1] = (struct mem_copy){ .alloc = h, .host = buf, .len = 1 };
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, v, 2, &t), -EINVAL);
+	mem_free(h);
+	for (int i = 0; i < 65537; i++)
+		many[i] = v[0];
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, many, 65537, &t), -EINVAL);
+	T_EQ(t, 77);
+	T_EQ(mem_poll(st, 0), -EINVAL);
+	T_EQ(mem_poll(st, 1), -EINVAL);
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, v, 1, &first));
+	T_EQ(mem_poll(st, first + 1), -EINVAL);
+	T_EQ(wait_done(st, first), 1);
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void a_full_stream_says_so(void)
+{
+	struct mem_alloc *a = alloc(100);
+	struct mem_stream *st = stream();
+	char buf[100] = "";
+	struct mem_copy c = { .alloc = a, .host = buf, .len = 100 };
+	struct mem_copy many[300];
+	uint64_t t[65], extra;
+	int n = 0;
+
+	for (int i = 0; i < 300; i++)
+		many[i] = c;
+	T_OK(fault_set("mem.copy:1:100ms"));
+	while (n < 65 && mem_copy(st, MEM_TO_DEVICE, &c, 1, &t[n]) == 0)
+		n++;
+	T_EQ(n, 64);
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, &c, 1, &extra), -EAGAIN);
+	T_EQ(mem_poll(st, t[63]), 0);
+	for (int i = 0; i < n; i++)
+		T_EQ(wait_done(st, t[i]), 1);
+
+	/* Full of pieces: a batch that needs more room than there is waits for all before. */
+	T_OK(fault_set("mem.copy:1:50ms"));
+	T_OK(mem_copy(st, MEM_TO_DEVICE, many, 200, &t[0]));
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, many, 100, &extra), -EAGAIN);
+	T_EQ(mem_copy(st, MEM_TO_DEVICE, many, 300, &extra), -EAGAIN);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, many, 56, &t[1]));
+	T_EQ(wait_done(st, t[1]), 1);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, many, 300, &t[2]));
+	T_EQ(wait_done(st, t[2]), 1);
+	T_OK(fault_set(NULL));
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void a_failed_batch_fails_alone(void)
+{
+	enum { N = 20 };
+	struct mem_alloc *a = alloc(N);
+	struct mem_stream *st = stream();
+	char buf[N];
+	uint64_t t[N];
+
+	memset(buf, 1, N);
+	T_OK(fault_set("mem.copy:3:EIO,mem.copy:5:ENODEV"));
+	for (int i = 0; i < N; i++) {
+		struct mem_copy c = { .alloc = a, .off = (uint64_t)i, .host = &buf[i], .len = 1 };
+
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t[i]));
+	}
+	T_EQ(wait_done(st, t[N - 1]), 1);
+	T_OK(fault_set(NULL));
+	for (int round = 0; round < 2; round++) /* the answer stays */
+		for (int i = 0; i < N; i++)
+			T_EQ(mem_poll(st, t[i]), i == 2 ? -EIO : i == 4 ? -ENODEV : 1);
+	T_CHECK(strstr(err_text(), "ENODEV"));
+	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, buf, N));
+	for (int i = 0; i < N; i++)
+		T_EQ(buf[i], i != 2 && i != 4);
+
+	T_OK(fault_set("mem.copy:1:EIO"));
+	T_EQ(mem_copy_sync(a, MEM_FROM_DEVICE, 0, buf, N), -EIO);
+	T_OK(fault_set(NULL));
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void old_tickets_are_known_for_long(void)
+{
+	struct mem_alloc *a = alloc(1);
+	struct mem_stream *st = stream();
+	char b = 0;
+	struct mem_copy c = { .alloc = a, .host = &b, .len = 1 };
+	uint64_t first = 0, t = 0;
+
+	T_OK(fault_set("mem.copy:1:EIO"));
+	for (int i = 0; i < 1024; i++) {
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
+		if (!i)
+			first = t;
+		(void)wait_done(st, t);
+	}
+	T_EQ(mem_poll(st, first), -EIO);
+	T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t));
+	T_EQ(mem_poll(st, first), -EINVAL);
+	T_OK(fault_set(NULL));
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+/* The user's side of the agreement: read the descriptor, poll, sleep. */
+static void the_descriptor_wakes_sleepers(void)
+{
+	struct mem_alloc *a = alloc(100);
+	struct mem_stream *st = stream();
+	struct pollfd p = { .fd = mem_stream_fd(st), .events = POLLIN };
+	char buf[100] = "";
+	struct mem_copy c = { .alloc = a, .host = buf, .len = 100 };
+	uint64_t count, t[3];
+
+	T_CHECK(p.fd >= 0);
+	T_EQ(poll(&p, 1, 0), 0);
+	for (int i = 0; i < 2000; i++) {
+		int nr = 1 + i % 3, done = 0;
+
+		for (int k = 0; k < nr; k++)
+			T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t[k]));
+		while (done < nr) {
+			if (mem_poll(st, t[done]) == 1) {
+				done++;
+				continue;
+			}
+			T_EQ(poll(&p, 1, 10000), 1);
+			T_EQ(read(p.fd, &count, sizeof(count)), sizeof(count));
+		}
+	}
+	mem_stream_free(st);
+	mem_free(a);
+}
+
+static void freeing_a_stream_waits_for_its_copies(void)
+{
+	struct mem_alloc *a = alloc(8);
+	struct mem_stream *st = stream();
+	char out[8] = "abcdefg", in[8] = "";
+	struct mem_copy w = { .alloc = a, .host = out, .len = 8 };
+	struct mem_copy r = { .alloc = a, .host = in, .len = 8 };
+	uint64_t t;
+
+	T_OK(fault_set("mem.copy:1:30ms"));
+	T_OK(mem_copy(st, MEM_TO_DEVICE, &w, 1, &t));
+	T_OK(mem_copy(st, MEM_FROM_DEVICE, &r, 1, &t));
+	mem_stream_free(st);
+	T_CHECK(!memcmp(in, out, 8));
+	T_OK(fault_set(NULL));
+	mem_free(a);
+}
+
+static void the_thread_is_there_while_it_is_needed(void)
+{
+	struct mem_alloc *a = alloc(100);
+	unsigned before = threads();
+	struct mem_stream *st[3];
+	char line[256];
+	char b;
+	struct mem_copy c = { .alloc = a, .host = &b, .len = 1 };
+	uint64_t t;
+	struct dirent *e;
+	bool named = false, blocked = false;
+	DIR *d;
+
+	for (int i = 0; i < 3; i++)
+		st[i] = stream();
+	T_EQ(threads(), before + 1);
+
+	/* It may not have named itself yet: wait until it worked. */
+	T_OK(mem_copy(st[0], MEM_FROM_DEVICE, &c, 1, &t));
+	T_EQ(wait_done(st[0], t), 1);
+	d = opendir("/proc/self/task");
+	while ((e = readdir(d))) {
+		char path[300];
+		FILE *f;
+
+		(void)snprintf(path, sizeof(path), "/proc/self/task/%s/status", e->d_name);
+		f = e->d_name[0] == '.' ? NULL : fopen(path, "re");
+		while (f && fgets(line, sizeof(line), f)) {
+			if (!strncmp(line, "Name:\tpst-soft-0\n", 17))
+				named = true;
+			/* all but SIGKILL, SIGSTOP and the two that the C library keeps */
+			if (named && !strncmp(line, "SigBlk:\tfffffff", 15))
+				blocked = true;
+		}
+		if (f)
+			(void)fclose(f);
+		if (named)
+			break;
+	}
+	(void)closedir(d);
+	T_CHECK(named);
+	T_CHECK(blocked);
+
+	for (int i = 0; i < 3; i++)
+		mem_stream_free(st[i]);
+	T_EQ(threads(), before);
+	mem_free(a);
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void idling_costs_nothing(void)
+{
+	struct mem_stream *st = stream();
+	uint64_t start;
+
+	(void)usleep(20000);
+	start = cpu_ns();
+	(void)usleep(200000);
+	T_CHECK(cpu_ns() - start < 20000000u);
+	mem_stream_free(st);
+}
+
+/* Streams come and go while others copy; every byte is checked. */
+static void *busy_user(void *arg)
+{
+	enum { LEN = 20000 };
+	uint64_t seed = (uintptr_t)arg;
+	struct mem_alloc *a = NULL;
+	uint8_t *buf = malloc(LEN);
+	uintptr_t bad = 0;
+
+	if (!buf || mem_alloc(&mem_soft_ops, 0, LEN, 0, &a) < 0)
+		bad = 1;
+	for (int round = 0; !bad && round < 30; round++) {
+		struct mem_stream *st = NULL;
+
+		if (mem_stream_new(&mem_soft_ops, 0, &st) < 0) {
+			bad = 2;
+			break;
+		}
+		for (int i = 0; i < 10; i++) {
+			struct mem_copy c = { .alloc = a, .host = buf, .len = LEN };
+			uint64_t t;
+
+			t_fill(buf, seed + (uint64_t)i, 0, LEN);
+			if (mem_copy(st, MEM_TO_DEVICE, &c, 1, &t) < 0 || wait_done(st, t) != 1)
+				bad = 3;
+			memset(buf, 0, LEN);
+			if (mem_copy(st, MEM_FROM_DEVICE, &c, 1, &t) < 0 || wait_done(st, t) != 1)
+				bad = 4;
+			if (t_differs(buf, seed + (uint64_t)i, 0, LEN) != LEN)
+				bad = 5;
+		}
+		mem_stream_free(st);
+	}
+	mem_free(a);
+	free(buf);
+	return (void *)bad;
+}
+
+static void many_users_at_once(void)
+{
+	unsigned before = threads();
+	pthread_t t[4];
+	void *bad;
+
+	for (uintptr_t i = 0; i < 4; i++)
+		T_EQ(pthread_create(&t[i], NULL, busy_user, (void *)(i * 1000)), 0);
+	for (int i = 0; i < 4; i++) {
+		T_EQ(pthread_join(t[i], &bad), 0);
+		T_EQ((uintptr_t)bad, 0);
+	}
+	T_EQ(threads(), before);
+}
+
+static void large_copies(void)
+{
+	uint64_t len = MIB(40) + 12345;
+	struct mem_alloc *a = alloc(len);
+	uint8_t *out = malloc(len), *in = malloc(len);
+
+	T_CHECK(out && in);
+	for (uint64_t i = 0; i < len; i += 8)
+		memcpy(out + i, &(uint64_t){ i * 0x9e3779b97f4a7c15u }, MIN(len - i, UINT64_C(8)));
+	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, out, len));
+	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, in, len));
+	T_CHECK(!memcmp(in, out, len));
+	free(out);
+	free(in);
+	mem_free(a);
+}
+
+static void without_descriptors(void)
+{
+	struct rlimit old, low;
+	struct mem_alloc *a = NULL;
+	struct mem_stream *st = NULL;
+	int r[2];
+
+	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	low = old;
+	low.rlim_cur = 3;
+	T_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+	r[0] = mem_alloc(mem_provider(PST_KIND_SOFT), 0, 1, 0, &a);
+	r[1] = mem_stream_new(mem_provider(PST_KIND_SOFT), 0, &st);
+	T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+	T_EQ(r[0], -EMFILE);
+	T_EQ(r[1], -EMFILE);
+}
+
+/* Run this program again with PST_SOFT_DEVICES set; the child is main() below. */
+static int devices_with(const char *value)
+{
+	struct pst_device d[2];
+	char uuid[40] = "";
+	int status;
+	pid_t pid;
+
+	T_EQ(mem_list(d, 2), 2);
+	for (int i = 0; i < 16; i++)
+		(void)sprintf(uuid + 2 * i, "%02x", d[1].uuid[i]);
+	pid = fork();
+	if (!pid) {
+		(void)setenv("PST_SOFT_DEVICES", value, 1);
+		(void)execl(self, self, uuid, (char *)NULL);
+		_exit(99);
+	}
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void as_many_devices_as_asked_for(void)
+{
+	T_EQ(devices_with("1"), 1);
+	T_EQ(devices_with("3"), 3);
+	T_EQ(devices_with("8"), 8);
+	T_EQ(devices_with(""), 1);
+	T_EQ(devices_with("0"), 1);
+	T_EQ(devices_with("9"), 1);
+	T_EQ(devices_with("12"), 1);
+	T_EQ(devices_with("x"), 1);
+}
+
+/* In the child: how many devices there are, if they can be told apart and used. */
+static int child(const char *uuid)
+{
+	const struct mem_ops *ops;
+	struct pst_device d[16];
+	int n = mem_list(d, 16);
+	unsigned idx;
+
+	if (mem_find(uuid, &ops, &idx) < 0 || idx != 0) /* the same device as in the parent */
+		return 100;
+	for (int i = 1; i < n; i++) {
+		struct mem_stream *st[2];
+		struct mem_alloc *a;
+		char in = 0, out = 5;
+		struct mem_copy c = { .host = &in, .len = 1 };
+		uint64_t t;
+
+		for (int k = 1; k < i; k++)
+			if (!memcmp(d[i].uuid, d[k].uuid, 16))
+				return 101;
+		if (mem_find(d[i].name, &ops, &idx) < 0 || (int)idx != i - 1)
+			return 102;
+		if (mem_alloc(ops, idx, 1, 0, &a) < 0 ||
+		    mem_copy_sync(a, MEM_TO_DEVICE, 0, &out, 1) < 0 ||
+		    mem_copy_sync(a, MEM_FROM_DEVICE, 0, &in, 1) < 0 || in != 5)
+			return 103;
+		c.alloc = a;
+		for (unsigned k = 0; k < 2; k++) {
+			unsigned dev = k ? (idx + 1) % (unsigned)(n - 1) : idx;
+
+			if (mem_stream_new(ops, dev, &st[k]) < 0)
+				return 104;
+			if (mem_copy(st[k], MEM_FROM_DEVICE, &c, 1, &t) !=
+			    (dev == idx ? 0 : -EINVAL))
+				return 105;
+		}
+		mem_stream_free(st[0]);
+		mem_stream_free(st[1]);
+		mem_free(a);
+	}
+	return n - 1;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		return child(argv[1]);
+	self = argv[0];
+	(void)unsetenv("PST_SOFT_DEVICES");
+	T_RUN(the_cpu_cannot_touch_it);
+	T_RUN(addresses_are_owned_while_they_live);
+	T_RUN(wraps_outlive_their_owner_harmlessly);
+	T_RUN(owning_is_quick);
+	T_RUN(copies_are_in_order);
+	T_RUN(batches_of_many_odd_pieces);
+	T_RUN(bad_copies_start_nothing);
+	T_RUN(a_full_stream_says_so);
+	T_RUN(a_failed_batch_fails_alone);
+	T_RUN(old_tickets_are_known_for_long);
+	T_RUN(the_descriptor_wakes_sleepers);
+	T_RUN(freeing_a_stream_waits_for_its_copies);
+	T_RUN(the_thread_is_there_while_it_is_needed);
+	T_RUN(idling_costs_nothing);
+	T_RUN(many_users_at_once);
+	T_RUN(large_copies);
+	T_RUN(without_descriptors);
+	T_RUN(as_many_devices_as_asked_for);
+	return t_done();
+}

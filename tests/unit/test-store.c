@@ -1,0 +1,1102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The same cases for every store: io_uring where the machine has it, and threads.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#include "base/fault.h"
+#include "fusefs.h"
+#include "store/store.h"
+
+#define SIZE MIB(4)
+#define SEED 7
+
+/* What the cases below run on. */
+static const struct store_ops *ops;
+static char dir[64], path[128];
+
+static struct store_file *file;
+static struct store_lane *lane;
+static uint8_t *mem; /* SIZE bytes, page aligned */
+
+static void *map(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		T_FAIL("mmap of %zu bytes", len);
+	return p;
+}
+
+static void make_file(const char *name, uint64_t seed, size_t size)
+{
+	uint8_t *buf = malloc(size);
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	T_CHECK(buf && fd >= 0);
+	t_fill(buf, seed, 0, size);
+	T_CHECK(write(fd, buf, size) == (ssize_t)size);
+	(void)close(fd);
+	free(buf);
+}
+
+static void scratch_file(void)
+{
+	make_file(path, SEED, SIZE);
+}
+
+static void set_up(unsigned depth)
+{
+	mem = map(SIZE);
+	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	T_OK(store_lane_new(ops, depth, &lane));
+}
+
+static void tear_down(void)
+{
+	T_OK(fault_set(NULL));
+	store_lane_free(lane);
+	store_file_free(file);
+	(void)munmap(mem, SIZE);
+}
+
+static struct store_op op_rw(enum store_kind kind, void *buf, uint64_t off, uint64_t len)
+{
+	return (struct store_op){
+		.file = file, .kind = (uint8_t)kind, .buf = buf, .off = off, .len = len
+	};
+}
+
+/* Wait for one operation, which must be the next. */
+static void finish(struct store_lane *l, const struct store_op *want)
+{
+	uint64_t deadline = t_in_ms(5000);
+	struct store_op *got;
+
+	while (!l->ops->reap(l, &got, 1)) {
+		int r = l->ops->wait(l, 1, deadline);
+
+		if (r != 0 && r != -EINTR)
+			T_FAIL("wait gave %d", r);
+	}
+	T_CHECK(got == want);
+}
+
+static void run(struct store_op *op)
+{
+	T_OK(lane->ops->queue(lane, op));
+	T_OK(lane->ops->flush(lane));
+	finish(lane, op);
+	T_EQ(lane->nr_ops, 0);
+}
+
+static const uint64_t sizes[] = { 1, 511, 512, 4096, 4097, 65536, 1000000, MIB(1), MIB(2) };
+
+static void reads_of_many_sizes(void)
+{
+	set_up(8);
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		struct store_op op = op_rw(STORE_READ, mem, i * 3001, sizes[i]);
+
+		memset(mem, 0xee, SIZE);
+		run(&op);
+		T_EQ(op.res, sizes[i]);
+		T_EQ(op.moved, sizes[i]);
+		T_EQ(t_differs(mem, SEED, i * 3001, sizes[i]), sizes[i]);
+		T_EQ(mem[sizes[i]], 0xee);
+		T_CHECK(!op.pinned && !op.pin_err);
+	}
+	tear_down();
+}
+
+static void direct_reads(void)
+{
+	set_up(8);
+	if (file->fd_direct < 0) {
+		tear_down();
+		T_SKIP("O_DIRECT on the file system of the test");
+	}
+	for (uint64_t len = 4096; len <= MIB(2); len *= 4) {
+		struct store_op op = op_rw(STORE_READ, mem, len, len);
+
+		memset(mem, 0xee, SIZE);
+		op.flags = STORE_OP_DIRECT;
+		run(&op);
+		T_EQ(op.res, len);
+		T_EQ(t_differs(mem, SEED, len, len), len);
+	}
+	tear_down();
+}
+
+static void write_and_check(uint8_t flags, uint64_t off, uint64_t len)
+{
+	struct store_op op = op_rw(STORE_WRITE, mem, off, len);
+
+	op.flags = flags;
+	t_fill(mem, SEED + 1, off, len);
+	run(&op);
+	T_EQ(op.res, len);
+	memset(mem, 0, len);
+	T_EQ(pread(file->fd, mem, len, (off_t)off), len);
+	T_EQ(t_differs(mem, SEED + 1, off, len), len);
+}
+
+static void writes(void)
+{
+	set_up(8);
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		write_and_check(0, i * 3001, sizes[i]);
+	if (file->fd_direct >= 0)
+		for (uint64_t len = 4096; len <= MIB(2); len *= 4)
+			write_and_check(STORE_OP_DIRECT, len, len);
+	make_file(path, SEED, SIZE);
+	tear_down();
+}
+
+static void registered_buffers(void)
+{
+	struct store_buf *b;
+	struct store_op op;
+
+	set_up(8);
+	T_OK(store_buf_new(mem, SIZE, &b));
+	T_CHECK(b->idx != STORE_NO_IDX);
+	for (int i = 0; i < 3; i++) {
+		op = op_rw(STORE_READ, mem + 4096, 12345, 100000);
+		op.sbuf = b;
+		memset(mem, 0, SIZE);
+		run(&op);
+		T_EQ(op.res, 100000);
+		T_EQ(t_differs(mem + 4096, SEED, 12345, 100000), 100000);
+		T_CHECK(op.pinned == (ops == &store_uring_ops) || op.pin_err);
+	}
+	op = op_rw(STORE_WRITE, mem, 0, 4096);
+	op.sbuf = b;
+	t_fill(mem, SEED, 0, 4096);
+	run(&op);
+	T_EQ(op.res, 4096);
+	store_buf_free(b);
+
+	/* The place has a new owner: other memory, and the old must not be touched. */
+	memset(mem, 0x55, SIZE);
+	T_OK(store_buf_new(mem + MIB(1), MIB(1), &b));
+	op = op_rw(STORE_READ, mem + MIB(1), 777, 5000);
+	op.sbuf = b;
+	run(&op);
+	T_EQ(op.res, 5000);
+	T_EQ(t_differs(mem + MIB(1), SEED, 777, 5000), 5000);
+	for (size_t i = 0; i < MIB(1); i++)
+		if (mem[i] != 0x55)
+			T_FAIL("byte %zu of the old buffer was written", i);
+	store_buf_free(b);
+	tear_down();
+}
+
+/* One operation uses one registered piece of at most 1 GiB. */
+static void registered_buffers_beyond_1_gib(void)
+{
+	size_t len = STORE_BUF_MAX + 65536;
+	struct store_buf *b;
+	struct store_op op;
+	uint8_t *big;
+
+	set_up(8);
+	big = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		   -1, 0);
+	T_CHECK(big != MAP_FAILED);
+	T_OK(store_buf_new(big, len, &b));
+
+	/* Across the border: as if it were not registered, and nothing is pinned for it. */
+	op = op_rw(STORE_READ, big + STORE_BUF_MAX - 4096, 100, 8192);
+	op.sbuf = b;
+	run(&op);
+	T_EQ(op.res, 8192);
+	T_CHECK(!op.pinned && !op.pin_err);
+	T_EQ(t_differs(op.buf, SEED, 100, 8192), 8192);
+
+	/* In the second piece, which is small. */
+	op = op_rw(STORE_READ, big + STORE_BUF_MAX + 4096, 100, 8192);
+	op.sbuf = b;
+	run(&op);
+	T_EQ(op.res, 8192);
+	T_CHECK(op.pinned == (ops == &store_uring_ops) || op.pin_err);
+	T_EQ(t_differs(op.buf, SEED, 100, 8192), 8192);
+	store_buf_free(b);
+	(void)munmap(big, len);
+	tear_down();
+}
+
+/* A process may have few descriptors: the ring's table is then short, and the limit stays. */
+static void more_files_than_the_table_holds(void)
+{
+	struct rlimit old, rl, after;
+	struct store_file *f[40];
+	struct store_op op;
+
+	set_up(4);
+	store_lane_free(lane);
+	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	rl = (struct rlimit){ .rlim_cur = 64, .rlim_max = old.rlim_max };
+	T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
+	T_OK(store_lane_new(ops, 4, &lane));
+	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
+		T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f[i]));
+	for (unsigned i = 0; i < ARRAY_SIZE(f); i++) {
+		op = op_rw(STORE_READ, mem, i * 1000, 4096);
+		op.file = f[i];
+		run(&op);
+		T_EQ(op.res, 4096);
+		T_EQ(t_differs(mem, SEED, i * 1000, 4096), 4096);
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
+		store_file_free(f[i]);
+	T_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+	T_EQ(after.rlim_cur, 64);
+	T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+	tear_down();
+}
+
+static void registration_that_fails(void)
+{
+	struct store_buf *b;
+
+	set_up(8);
+	T_OK(fault_set("store.pin:0:ENOMEM"));
+	T_OK(store_buf_new(mem, SIZE, &b));
+	for (int i = 0; i < 3; i++) {
+		struct store_op op = op_rw(STORE_READ, mem, 0, 4096);
+
+		op.sbuf = b;
+		run(&op);
+		T_EQ(op.res, 4096);
+		T_CHECK(!op.pinned);
+		if (ops == &store_uring_ops && op.pin_err)
+			T_EQ(op.pin_err, ENOMEM);
+	}
+	/* Not tried again for each operation. */
+	T_CHECK(fault_passed(FAULT_STORE_PIN) <= 1);
+	store_buf_free(b);
+	tear_down();
+}
+
+static void buffers_without_a_place(void)
+{
+	struct store_buf *b[STORE_NR_BUFS + 1];
+	struct store_op op;
+
+	set_up(8);
+	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
+		T_OK(store_buf_new(mem, 4096, &b[i]));
+	T_EQ(b[STORE_NR_BUFS]->idx, STORE_NO_IDX);
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	op.sbuf = b[STORE_NR_BUFS];
+	run(&op);
+	T_EQ(op.res, 4096);
+	T_CHECK(!op.pinned);
+	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
+		store_buf_free(b[i]);
+	tear_down();
+}
+
+static void nowait_hot_and_cold(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	T_EQ(fsync(file->fd), 0);
+	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	op = op_rw(STORE_READ, mem, MIB(2), 4096);
+	op.flags = STORE_OP_NOWAIT;
+	run(&op);
+	if (file->memory_fs) {
+		T_EQ(op.res, 4096);
+	} else if (op.res != -EAGAIN) {
+		tear_down();
+		T_SKIP("a page cache that can be emptied (the read gave %lld)", (long long)op.res);
+	}
+
+	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
+	memset(mem, 0, SIZE);
+	op = op_rw(STORE_READ, mem, MIB(2), 4096);
+	op.flags = STORE_OP_NOWAIT;
+	run(&op);
+	T_EQ(op.res, 4096);
+	T_EQ(t_differs(mem, SEED, MIB(2), 4096), 4096);
+	op = op_rw(STORE_READ, mem, SIZE - 100, 4096);
+	op.flags = STORE_OP_NOWAIT;
+	run(&op);
+	T_EQ(op.res, 100);
+	tear_down();
+}
+
+static void nowait_where_the_cache_ends(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	if (file->memory_fs) {
+		tear_down();
+		T_SKIP("a file system with a disk below");
+	}
+	T_EQ(fsync(file->fd), 0);
+	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM), 0);
+	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	T_EQ(pread(file->fd, mem, 8192, 0), 8192);
+	op = op_rw(STORE_READ, mem, 4096, MIB(1));
+	op.flags = STORE_OP_NOWAIT;
+	run(&op);
+	T_EQ(op.res, 4096);
+	tear_down();
+}
+
+static void short_counts_are_resumed(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	T_OK(fault_set("store.read:1:short,store.read:2:short,store.read:3:EINTR,"
+		       "store.write:1:short,store.write:2:EINTR"));
+	op = op_rw(STORE_READ, mem, 1234, 100001);
+	run(&op);
+	T_EQ(op.res, 100001);
+	T_EQ(t_differs(mem, SEED, 1234, 100001), 100001);
+	T_CHECK(fault_passed(FAULT_STORE_READ) >= 4);
+
+	op = op_rw(STORE_WRITE, mem, 1234, 100001);
+	run(&op);
+	T_EQ(op.res, 100001);
+	T_CHECK(fault_passed(FAULT_STORE_WRITE) >= 3);
+	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
+	T_EQ(t_differs(mem, SEED, 0, SIZE), SIZE);
+
+	if (file->fd_direct >= 0) {
+		T_OK(fault_set("store.read:1:short,store.read:2:short"));
+		memset(mem, 0, SIZE);
+		op = op_rw(STORE_READ, mem, 0, MIB(1));
+		op.flags = STORE_OP_DIRECT;
+		run(&op);
+		T_EQ(op.res, MIB(1));
+		T_CHECK(op.flags & STORE_OP_DIRECT);
+		T_EQ(t_differs(mem, SEED, 0, MIB(1)), MIB(1));
+	}
+	tear_down();
+}
+
+static void errors_keep_what_was_moved(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	T_OK(fault_set(
+		"store.read:1:short,store.read:2:EIO,store.write:1:ENOSPC,store.sync:1:EIO"));
+	op = op_rw(STORE_READ, mem, 0, 8192);
+	run(&op);
+	T_EQ(op.res, -EIO);
+	T_EQ(op.moved, 4096);
+	op = op_rw(STORE_WRITE, mem, 0, 8192);
+	run(&op);
+	T_EQ(op.res, -ENOSPC);
+	T_EQ(op.moved, 0);
+	op = op_rw(STORE_FSYNC, NULL, 0, 0);
+	run(&op);
+	T_EQ(op.res, -EIO);
+	tear_down();
+}
+
+static void errors_of_the_kernel(void)
+{
+	struct store_op op;
+	void *hole;
+
+	set_up(8);
+	/* Memory that is not there. */
+	hole = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(hole != MAP_FAILED);
+	op = op_rw(STORE_READ, hole, 0, 4096);
+	run(&op);
+	T_EQ(op.res, -EFAULT);
+	(void)munmap(hole, 8192);
+	store_file_free(file);
+	/* A direction that the descriptor has not. */
+	T_OK(store_file_open(path, PST_FILE_READ, 0, &file));
+	op = op_rw(STORE_WRITE, mem, 0, 4096);
+	run(&op);
+	T_EQ(op.res, -EBADF);
+	tear_down();
+}
+
+static void end_of_file(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	op = op_rw(STORE_READ, mem, SIZE - 1000, 8192);
+	run(&op);
+	T_EQ(op.res, 1000);
+	op = op_rw(STORE_READ, mem, SIZE, 8192);
+	run(&op);
+	T_EQ(op.res, 0);
+	if (file->fd_direct >= 0) {
+		T_EQ(ftruncate(file->fd, SIZE - 1000), 0);
+		op = op_rw(STORE_READ, mem, SIZE - 8192, 8192);
+		op.flags = STORE_OP_DIRECT;
+		run(&op);
+		T_EQ(op.res, 8192 - 1000);
+		T_EQ(t_differs(mem, SEED, SIZE - 8192, 7192), 7192);
+		make_file(path, SEED, SIZE);
+	}
+	tear_down();
+}
+
+static void syncs(void)
+{
+	struct store_op op;
+
+	set_up(8);
+	op = op_rw(STORE_FSYNC, NULL, 0, 0);
+	run(&op);
+	T_EQ(op.res, 0);
+	op = op_rw(STORE_FDATASYNC, NULL, 0, 0);
+	run(&op);
+	T_EQ(op.res, 0);
+	tear_down();
+}
+
+static void many_at_once(void)
+{
+	enum { NR = 200, LEN = 10007 };
+	struct store_op *op, *got[16];
+	unsigned next = 0, done = 0;
+
+	set_up(32);
+	op = calloc(NR, sizeof(*op));
+	T_CHECK(op);
+	while (done < NR) {
+		unsigned n;
+
+		while (next < NR) {
+			op[next] = op_rw(STORE_READ, mem + next * LEN, next * LEN, LEN);
+			if (lane->ops->queue(lane, &op[next]) < 0)
+				break;
+			next++;
+		}
+		T_CHECK(next - done <= 32);
+		T_OK(lane->ops->flush(lane));
+		T_OK(lane->ops->wait(lane, 4, t_in_ms(5000)));
+		n = lane->ops->reap(lane, got, 16);
+		for (unsigned i = 0; i < n; i++)
+			T_EQ(got[i]->res, LEN);
+		done += n;
+	}
+	T_EQ(lane->nr_ops, 0);
+	T_EQ(t_differs(mem, SEED, 0, NR * LEN), NR * LEN);
+	free(op);
+	tear_down();
+}
+
+static void depth_is_kept(void)
+{
+	struct store_op op[3];
+
+	set_up(2);
+	for (int i = 0; i < 3; i++)
+		op[i] = op_rw(STORE_READ, mem + i * 4096, 0, 4096);
+	T_OK(lane->ops->queue(lane, &op[0]));
+	T_OK(lane->ops->queue(lane, &op[1]));
+	T_EQ(lane->ops->queue(lane, &op[2]), -EAGAIN);
+	T_EQ(lane->nr_ops, 2);
+	T_OK(lane->ops->flush(lane));
+	for (int i = 0; i < 2; i++) {
+		struct store_op *got;
+
+		while (!lane->ops->reap(lane, &got, 1))
+			T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+		T_EQ(got->res, 4096);
+	}
+	run(&op[2]);
+	T_EQ(op[2].res, 4096);
+	tear_down();
+}
+
+static void cancel_before_the_start(void)
+{
+	struct store_op op[3], *got;
+	unsigned canceled = 0;
+
+	set_up(4);
+	memset(mem, 0xee, SIZE);
+	for (int i = 0; i < 3; i++) {
+		op[i] = op_rw(STORE_READ, mem + i * 4096, 0, 4096);
+		T_OK(lane->ops->queue(lane, &op[i]));
+	}
+	lane->ops->cancel(lane, &op[1]);
+	lane->ops->cancel(lane, &op[1]); /* once more does nothing */
+	T_OK(lane->ops->flush(lane));
+	for (int i = 0; i < 3; i++) {
+		while (!lane->ops->reap(lane, &got, 1))
+			T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+		if (got->res == -ECANCELED) {
+			T_CHECK(got == &op[1]);
+			canceled++;
+		} else {
+			T_EQ(got->res, 4096);
+		}
+	}
+	T_EQ(canceled, 1);
+	T_EQ(mem[4096], 0xee);
+	T_EQ(lane->nr_ops, 0);
+	tear_down();
+}
+
+static void cancel_nowait_before_the_start(void)
+{
+	struct store_op op;
+
+	set_up(4);
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	op.flags = STORE_OP_NOWAIT;
+	T_OK(lane->ops->queue(lane, &op));
+	lane->ops->cancel(lane, &op);
+	T_OK(lane->ops->flush(lane));
+	finish(lane, &op);
+	T_EQ(op.res, -ECANCELED);
+	tear_down();
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, timeout_ms) == 1;
+}
+
+static void the_eventfd(void)
+{
+	struct store_op op, *got;
+	eventfd_t v;
+	int efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	T_CHECK(efd >= 0);
+	set_up(4);
+	T_OK(lane->ops->arm(lane, efd, false)); /* before the first true: nothing */
+	T_OK(lane->ops->arm(lane, efd, true));
+	T_CHECK(!readable(efd, 0));
+
+	/* Armed first. */
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	T_OK(lane->ops->queue(lane, &op));
+	T_OK(lane->ops->flush(lane));
+	T_CHECK(readable(efd, 5000));
+	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	(void)eventfd_read(efd, &v);
+
+	/* Done before it was armed. */
+	T_OK(lane->ops->arm(lane, efd, false));
+	T_OK(lane->ops->queue(lane, &op));
+	T_OK(lane->ops->flush(lane));
+	T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+	T_CHECK(!readable(efd, 0));
+	T_OK(lane->ops->arm(lane, efd, true));
+	T_CHECK(readable(efd, 0));
+	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	(void)eventfd_read(efd, &v);
+
+	/* Ended without the kernel. */
+	T_OK(fault_set("store.read:1:EIO"));
+	T_OK(lane->ops->queue(lane, &op));
+	T_OK(lane->ops->flush(lane));
+	T_CHECK(readable(efd, 5000));
+	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	T_EQ(op.res, -EIO);
+	tear_down();
+	(void)close(efd);
+}
+
+static void wait_ends_at_its_deadline(void)
+{
+	struct store_op op = { 0 };
+	uint64_t start;
+
+	set_up(4);
+	T_OK(lane->ops->wait(lane, 1, t_in_ms(1000))); /* nothing to wait for */
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	T_OK(lane->ops->queue(lane, &op));
+	T_OK(lane->ops->flush(lane));
+	finish(lane, &op);
+	start = t_now();
+	T_OK(lane->ops->wait(lane, 1, PST_NO_DEADLINE));
+	T_CHECK(t_now() - start < NSEC_PER_SEC);
+	tear_down();
+}
+
+static void a_reused_place_never_reads_the_old_file(void)
+{
+	char other[160];
+	uint32_t idx;
+
+	set_up(4);
+	(void)snprintf(other, sizeof(other), "%s/other", dir);
+	make_file(other, SEED + 5, 65536);
+	for (int i = 0; i < 20; i++) {
+		bool odd = i & 1;
+		struct store_op op;
+
+		idx = file->idx;
+		store_file_free(file);
+		T_OK(store_file_open(odd ? other : path, PST_FILE_READ, 0, &file));
+		T_EQ(file->idx, idx);
+		op = op_rw(STORE_READ, mem, 4096, 8192);
+		if (i & 2 && file->fd_direct >= 0)
+			op.flags = STORE_OP_DIRECT;
+		run(&op);
+		T_EQ(op.res, 8192);
+		T_EQ(t_differs(mem, odd ? SEED + 5 : SEED, 4096, 8192), 8192);
+	}
+	T_EQ(unlink(other), 0);
+	tear_down();
+}
+
+/* One thread opens, reads and closes; the other lane's tables are cleared meanwhile. */
+static void *churn(void *arg)
+{
+	uint8_t *buf = aligned_alloc(4096, 65536);
+	struct store_lane *l;
+
+	(void)arg;
+	if (!buf || store_lane_new(ops, 4, &l) < 0)
+		return (void *)1;
+	for (int i = 0; i < 200; i++) {
+		struct store_file *f;
+		struct store_buf *b;
+		struct store_op op, *got;
+
+		if (store_file_open(path, PST_FILE_READ, 0, &f) < 0 ||
+		    store_buf_new(buf, 65536, &b) < 0)
+			return (void *)2;
+		op = (struct store_op){ .file = f,
+					.sbuf = b,
+					.kind = STORE_READ,
+					.buf = buf,
+					.off = 4096u * (unsigned)i,
+					.len = 4096 };
+		if (l->ops->queue(l, &op) < 0 || l->ops->flush(l) < 0)
+			return (void *)3;
+		while (!l->ops->reap(l, &got, 1))
+			(void)l->ops->wait(l, 1, t_in_ms(5000));
+		if (op.res != 4096 || t_differs(buf, SEED, op.off, 4096) != 4096)
+			return (void *)4;
+		store_buf_free(b);
+		store_file_free(f);
+	}
+	store_lane_free(l);
+	free(buf);
+	return NULL;
+}
+
+static void files_come_and_go_on_two_threads(void)
+{
+	pthread_t t[2];
+	void *r[2];
+
+	for (int i = 0; i < 2; i++)
+		T_EQ(pthread_create(&t[i], NULL, churn, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		T_EQ(pthread_join(t[i], &r[i]), 0);
+	T_CHECK(!r[0] && !r[1]);
+}
+
+struct handed_over {
+	struct store_op op;
+	int err;
+};
+
+static void *start_one(void *arg)
+{
+	struct handed_over *h = arg;
+
+	h->err = lane->ops->queue(lane, &h->op);
+	if (!h->err)
+		h->err = lane->ops->flush(lane);
+	return NULL;
+}
+
+/* The kernel cancels what a thread started when it ends; the lane must start it again. */
+static void a_lane_outlives_the_thread_that_used_it(void)
+{
+	struct handed_over h[16];
+	struct store_op *got;
+	pthread_t t;
+
+	set_up(16);
+	for (unsigned i = 0; i < 16; i++) {
+		h[i].op = op_rw(STORE_READ, mem + i * 65536, i * 65536, 65536);
+		if (file->fd_direct >= 0)
+			h[i].op.flags = STORE_OP_DIRECT;
+		T_EQ(pthread_create(&t, NULL, start_one, &h[i]), 0);
+		T_EQ(pthread_join(t, NULL), 0);
+		T_EQ(h[i].err, 0);
+	}
+	for (unsigned i = 0; i < 16; i++) {
+		while (!lane->ops->reap(lane, &got, 1))
+			T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+		T_EQ(got->res, 65536);
+	}
+	T_EQ(t_differs(mem, SEED, 0, 16 * 65536), 16 * 65536);
+	tear_down();
+}
+
+/* ---------------------------------------------------- file systems that misbehave */
+
+static struct fusefs fuse;
+
+static struct store_file *fuse_file(const char *name, uint32_t flags)
+{
+	struct store_file *f;
+	char p[256];
+
+	(void)snprintf(p, sizeof(p), "%s/%s", fuse.dir, name);
+	T_OK(store_file_open(p, flags, 0, &f));
+	return f;
+}
+
+static void need_fuse(void)
+{
+	if (!fuse.pid)
+		T_SKIP("%s", fuse.why);
+}
+
+static void odd_short_reads(void)
+{
+	struct store_file *f;
+	struct store_op op;
+
+	need_fuse();
+	set_up(4);
+	f = fuse_file("short", PST_FILE_READ);
+	T_EQ(f->fd_direct, -1);
+	T_EQ(f->why, PST_WHY_NO_DIRECT);
+	op = op_rw(STORE_READ, mem, 99, 300000);
+	op.file = f;
+	run(&op);
+	T_EQ(op.res, 300000);
+	T_EQ(t_differs(mem, FUSEFS_SEED, 99, 300000), 300000);
+	store_file_free(f);
+	tear_down();
+}
+
+static void an_error_in_the_middle(void)
+{
+	struct store_file *f;
+	struct store_op op;
+
+	need_fuse();
+	set_up(4);
+	f = fuse_file("eio", PST_FILE_READ);
+	op = op_rw(STORE_READ, mem, 0, MIB(2));
+	op.file = f;
+	run(&op);
+	T_EQ(op.res, -EIO);
+	T_CHECK(op.moved <= MIB(1));
+	T_EQ(t_differs(mem, FUSEFS_SEED, 0, op.moved), op.moved);
+	store_file_free(f);
+
+	f = fuse_file("full", PST_FILE_READ | PST_FILE_WRITE);
+	op = op_rw(STORE_WRITE, mem, 0, MIB(2));
+	op.file = f;
+	run(&op);
+	T_EQ(op.res, -ENOSPC);
+	/* Less where the kernel splits the write and the pieces end in any order. */
+	T_CHECK(op.moved <= MIB(1));
+	store_file_free(f);
+
+	f = fuse_file("shrink", PST_FILE_READ);
+	op = op_rw(STORE_READ, mem, 0, MIB(2));
+	op.file = f;
+	run(&op);
+	T_EQ(op.res, MIB(1));
+	store_file_free(f);
+	tear_down();
+}
+
+static void nowait_where_nobody_can_say(void)
+{
+	struct store_file *f;
+	struct store_op op;
+
+	need_fuse();
+	set_up(4);
+	f = fuse_file("normal", PST_FILE_READ);
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	op.file = f;
+	op.flags = STORE_OP_NOWAIT;
+	run(&op);
+	T_CHECK(op.res == -EAGAIN || op.res == 4096);
+	op.flags = 0;
+	run(&op);
+	T_EQ(op.res, 4096);
+	store_file_free(f);
+	tear_down();
+}
+
+static void wrapped_with_o_nonblock(void)
+{
+	struct store_file *f;
+	struct store_op op;
+	char p[256];
+	int fd;
+
+	need_fuse();
+	set_up(4);
+	(void)snprintf(p, sizeof(p), "%s/slow", fuse.dir);
+	fd = open(p, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	T_CHECK(fd >= 0);
+	T_OK(store_file_wrap(fd, 0, &f));
+	(void)close(fd);
+	op = op_rw(STORE_READ, mem, 0, 4096);
+	op.file = f;
+	run(&op);
+	T_EQ(op.res, 4096);
+	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 4096), 4096);
+	store_file_free(f);
+	tear_down();
+}
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+}
+
+/* By a signal where the kernel waits; a condition variable goes on to its deadline. */
+static void wait_is_interrupted(struct store_lane *hung)
+{
+	struct sigaction sa = { .sa_handler = on_alarm }, old;
+	struct itimerval it = { .it_value = { .tv_usec = 20000 } };
+	int r;
+
+	T_EQ(sigaction(SIGALRM, &sa, &old), 0);
+	T_EQ(setitimer(ITIMER_REAL, &it, NULL), 0);
+	r = hung->ops->wait(hung, 1, t_in_ms(100));
+	T_CHECK(ops == &store_uring_ops ? r == -EINTR : r == -ETIMEDOUT);
+	T_EQ(sigaction(SIGALRM, &old, NULL), 0);
+}
+
+static void a_file_system_that_hangs(void)
+{
+	struct store_lane *hung;
+	struct store_op stuck, op, *got;
+	struct store_file *f;
+	uint64_t start;
+
+	need_fuse();
+	set_up(4);
+	T_OK(store_lane_new(ops, 4, &hung));
+	f = fuse_file("hang", PST_FILE_READ);
+	stuck = op_rw(STORE_READ, mem + MIB(1), 0, 4096);
+	stuck.file = f;
+	T_OK(hung->ops->queue(hung, &stuck));
+	T_OK(hung->ops->flush(hung));
+	start = t_now();
+	T_EQ(hung->ops->wait(hung, 1, t_in_ms(50)), -ETIMEDOUT);
+	T_CHECK(t_now() - start >= 50 * NSEC_PER_MSEC);
+	T_EQ(hung->ops->reap(hung, &got, 1), 0);
+
+	/* Another lane and another file go on. */
+	op = op_rw(STORE_READ, mem, 4096, 65536);
+	run(&op);
+	T_EQ(op.res, 65536);
+
+	wait_is_interrupted(hung);
+
+	hung->ops->cancel(hung, &stuck);
+	op = op_rw(STORE_READ, mem, 4096, 65536);
+	run(&op);
+	T_EQ(op.res, 65536);
+
+	/* It ends when the file system answers, or was cancelled already. */
+	fusefs_release(&fuse);
+	finish(hung, &stuck);
+	T_CHECK(stuck.res == 4096 || stuck.res == -ECANCELED || stuck.res == -EINTR);
+	store_lane_free(hung);
+	store_file_free(f);
+	tear_down();
+}
+
+static unsigned nr_io_threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	unsigned n = 0;
+
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		char p[320], name[32] = "";
+		FILE *comm;
+
+		(void)snprintf(p, sizeof(p), "/proc/self/task/%s/comm", e->d_name);
+		comm = fopen(p, "re");
+		if (!comm)
+			continue;
+		if (fgets(name, sizeof(name), comm) && !strcmp(name, "pst-io\n"))
+			n++;
+		(void)fclose(comm);
+	}
+	(void)closedir(d);
+	return n;
+}
+
+static void no_thread_remains(void)
+{
+	/* A thread that was joined may show in /proc a moment longer. */
+	for (int i = 0; i < 1000 && nr_io_threads() > 0; i++)
+		(void)usleep(1000);
+	T_EQ(nr_io_threads(), 0);
+}
+
+static void threads_grow_when_all_are_busy(void)
+{
+	struct store_op op[8], *got;
+	struct store_file *f;
+	unsigned done = 0;
+
+	if (ops != &store_threads_ops)
+		T_SKIP("a store of threads");
+	need_fuse();
+	set_up(8);
+	f = fuse_file("slow", PST_FILE_READ);
+	for (unsigned i = 0; i < 8; i++) {
+		op[i] = op_rw(STORE_READ, mem + i * 4096, i * 4096, 4096);
+		op[i].file = f;
+		T_OK(lane->ops->queue(lane, &op[i]));
+	}
+	T_OK(lane->ops->flush(lane));
+	/* They take their names themselves, in their own time. */
+	for (int i = 0; i < 1000 && nr_io_threads() < 8; i++)
+		(void)usleep(1000);
+	T_EQ(nr_io_threads(), 8);
+	while (done < 8) {
+		T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+		done += lane->ops->reap(lane, &got, 1);
+	}
+	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 8 * 4096), 8 * 4096);
+	store_file_free(f);
+	tear_down();
+}
+
+static void lanes_that_cannot_be(void)
+{
+	struct store_lane *l = NULL;
+
+	T_EQ(store_lane_new(ops, 0, &l), -EINVAL);
+	T_EQ(store_lane_new(ops, 8193, &l), -EINVAL);
+	T_OK(fault_set("store.lane:1:ENOMEM"));
+	T_EQ(store_lane_new(ops, 4, &l), -ENOMEM);
+	T_CHECK(err_text()[0]);
+	T_OK(fault_set(NULL));
+	T_CHECK(!l);
+	store_lane_free(NULL);
+	T_OK(store_lane_new(ops, 8192, &l));
+	store_lane_free(l);
+}
+
+static void picking(void)
+{
+	const struct store_ops *o;
+	int err = -1;
+
+	o = store_pick(PST_STORE_THREADS, &err);
+	T_CHECK(o == &store_threads_ops && err == 0);
+	T_OK(fault_set("store.uring:0:EPERM"));
+	o = store_pick(PST_STORE_AUTO, &err);
+	T_CHECK(o == &store_threads_ops && err == EPERM);
+	o = store_pick(PST_STORE_URING, &err);
+	T_CHECK(!o && err == EPERM);
+	T_CHECK(strstr(err_text(), "io_uring"));
+	T_OK(fault_set(NULL));
+	T_CHECK(!store_pick(99, &err) && err == EINVAL);
+	o = store_pick(PST_STORE_AUTO, &err);
+	T_CHECK(o && (o == &store_uring_ops) == (err == 0));
+}
+
+static void cases(void)
+{
+	T_RUN(reads_of_many_sizes);
+	T_RUN(direct_reads);
+	T_RUN(writes);
+	T_RUN(registered_buffers);
+	T_RUN(registered_buffers_beyond_1_gib);
+	T_RUN(more_files_than_the_table_holds);
+	T_RUN(registration_that_fails);
+	T_RUN(buffers_without_a_place);
+	T_RUN(nowait_hot_and_cold);
+	T_RUN(nowait_where_the_cache_ends);
+	T_RUN(short_counts_are_resumed);
+	T_RUN(errors_keep_what_was_moved);
+	T_RUN(errors_of_the_kernel);
+	T_RUN(end_of_file);
+	T_RUN(syncs);
+	T_RUN(many_at_once);
+	T_RUN(depth_is_kept);
+	T_RUN(cancel_before_the_start);
+	T_RUN(cancel_nowait_before_the_start);
+	T_RUN(the_eventfd);
+	T_RUN(wait_ends_at_its_deadline);
+	T_RUN(a_reused_place_never_reads_the_old_file);
+	T_RUN(files_come_and_go_on_two_threads);
+	T_RUN(a_lane_outlives_the_thread_that_used_it);
+	T_RUN(odd_short_reads);
+	T_RUN(an_error_in_the_middle);
+	T_RUN(nowait_where_nobody_can_say);
+	T_RUN(wrapped_with_o_nonblock);
+	T_RUN(a_file_system_that_hangs);
+	T_RUN(threads_grow_when_all_are_busy);
+	T_RUN(lanes_that_cannot_be);
+	T_RUN(no_thread_remains);
+}
+
+static void on(const struct store_ops *o, const char *parent)
+{
+	ops = o;
+	(void)snprintf(dir, sizeof(dir), "%s/pst-store-XXXXXX", parent);
+	if (!mkdtemp(dir)) {
+		printf("# no scratch directory in %s\n", parent);
+		return;
+	}
+	printf("# %s in %s\n", o->name, parent);
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_RUN(scratch_file);
+	cases();
+	(void)unlink(path);
+	(void)rmdir(dir);
+}
+
+int main(void)
+{
+	const char *parent = getenv("PST_TEST_DIR");
+
+	parent = parent ? parent : "/tmp";
+	fusefs_start(&fuse, parent);
+	T_RUN(picking);
+	on(&store_threads_ops, parent);
+	on(&store_threads_ops, "/dev/shm");
+	if (store_uring_ops.check() == 0) {
+		on(&store_uring_ops, parent);
+		on(&store_uring_ops, "/dev/shm");
+	} else {
+		printf("# without io_uring: %s\n", err_text());
+	}
+	fusefs_stop(&fuse);
+	return t_done();
+}
