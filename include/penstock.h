@@ -467,9 +467,11 @@ struct pst_seg {
 	uint64_t count;	      /* pieces; 0 means 1 */
 };
 
-#define PST_SEGS_MAX (1u << 20) /* segments in one request */
+#define PST_SEGS_MAX (1u << 20)	 /* segments in one request */
+#define PST_PIECES_MAX (1u << 24) /* pieces in one request */
 
-#define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set */
+#define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set, MEMLOCK
+				   * apart: that changes the price and not the path */
 #define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion;
 				   * of no meaning where pieces overlap in memory */
 #define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
@@ -518,7 +520,8 @@ struct pst_io {
 struct pst_done {
 	uint64_t user_data;
 	int64_t res;	    /* bytes moved: less than asked only where a read met the end of
-			     * the file; or -errno */
+			     * the file (memory behind it may have been overwritten); or
+			     * -errno */
 	uint64_t prefix;    /* bytes complete from the first piece on, also when res < 0 */
 	uint32_t paths;	    /* set of PST_PATH_BIT() */
 	uint32_t why;	    /* enum pst_why */
@@ -612,7 +615,8 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * Checks everything that can be checked without touching the file, and starts nothing.
  *
  * Return: 0; -EAGAIN when the queue holds its depth of requests (reap first); -EINVAL for
- * an unknown op or flag, a zero length or a reserved field that is not 0; -ERANGE for
+ * an unknown op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX
+ * pieces, or a reserved field that is not 0; -ERANGE for
  * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
  * int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that the
  * grant of the memory does not give; -EBUSY when too many queues stage for the device;

@@ -20,12 +20,12 @@ static inline void errno_restore(const int *saved)
 }
 
 /* Every call begins with it: errno stays the caller's; -EOWNERDEAD in a forked child. */
-#define GUARD()                                                                                    \
-	_cleanup_(errno_restore) int _errno = errno;                                               \
-	do {                                                                                       \
-		int _g = fork_guard();                                                             \
-		if (unlikely(_g < 0))                                                              \
-			return _g;                                                                 \
+#define GUARD()                                      \
+	_cleanup_(errno_restore) int _errno = errno; \
+	do {                                         \
+		int _g = fork_guard();               \
+		if (unlikely(_g < 0))                \
+			return _g;                   \
 	} while (0)
 
 /* ---------------------------------------------------------------- library */
@@ -55,8 +55,9 @@ int pst_device_list(struct pst_device *ret_devs, unsigned max)
 	GUARD();
 	for (unsigned i = 0; i < max; i++)
 		if (ret_devs[i].sz != sizeof(*ret_devs))
-			return err_set(EINVAL, "sz of element %u is %zu, not sizeof(struct "
-					       "pst_device)",
+			return err_set(EINVAL,
+				       "sz of element %u is %zu, not sizeof(struct "
+				       "pst_device)",
 				       i, ret_devs[i].sz);
 	return mem_list(ret_devs, max);
 }
@@ -206,8 +207,8 @@ static int mem_access(struct pst_mem *mem, enum mem_dir dir, uint64_t off, void 
 
 	if (__builtin_add_overflow(off, len, &end) || end > mem->len)
 		return err_set(ERANGE,
-			       "%" PRIu64 " bytes at %" PRIu64 " reach past memory of %" PRIu64, len,
-			       off, mem->len);
+			       "%" PRIu64 " bytes at %" PRIu64 " reach past memory of %" PRIu64,
+			       len, off, mem->len);
 	if (!(mem->rights & need))
 		return err_set(EACCES, "the grant of this memory does not allow that");
 	return len ? mem_copy_sync(mem->region->alloc, dir, mem->off + off, buf, len) : 0;
@@ -238,9 +239,11 @@ int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rig
 	if (ret_grant->sz != sizeof(g))
 		return err_set(EINVAL, "sz of the grant is not sizeof(struct pst_grant)");
 	if (!rights || (rights & ~(PST_RIGHT_READ | PST_RIGHT_WRITE)))
-		return err_set(EINVAL, "rights are 0x%x; give PST_RIGHT_READ, _WRITE or both", rights);
+		return err_set(EINVAL, "rights are 0x%x; give PST_RIGHT_READ, _WRITE or both",
+			       rights);
 	if (rights & ~mem->rights)
-		return err_set(EACCES, "memory that was imported cannot be granted with more rights");
+		return err_set(EACCES,
+			       "memory that was imported cannot be granted with more rights");
 	if (!len || __builtin_add_overflow(off, len, &end) || end > mem->len)
 		return err_set(ERANGE,
 			       "%" PRIu64 " bytes at %" PRIu64 " are not within memory of %" PRIu64,
@@ -352,8 +355,8 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return r;
 	if (!path)
 		return err_set(EINVAL, "no path is given");
-	if ((flags & ~(PST_FILE_READ | PST_FILE_WRITE | write_flags | PST_FILE_STABLE |
-		       PST_FILE_PLAIN)) ||
+	if ((flags &
+	     ~(PST_FILE_READ | PST_FILE_WRITE | write_flags | PST_FILE_STABLE | PST_FILE_PLAIN)) ||
 	    o.flags || (o.mode & ~07777u))
 		return err_set(EINVAL, "unknown flags for %s", path);
 	if (!(flags & (PST_FILE_READ | PST_FILE_WRITE)))
@@ -517,8 +520,8 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		return err_set(EINVAL, "path %u is unknown", path);
 	info.why = plan_path_why(file, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NONE)
-		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN :
-								     PST_STATE_POSSIBLE;
+		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN
+								   : PST_STATE_POSSIBLE;
 	return opts_return(ret, &info, sizeof(info));
 }
 

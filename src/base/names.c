@@ -10,11 +10,11 @@
 #include "base/err.h"
 
 static const char *const path_names[PST_PATH_MAX + 1] = {
-	[PST_PATH_DIRECT] = "direct",	    [PST_PATH_CACHED] = "cached",
-	[PST_PATH_BUFFERED] = "buffered",   [PST_PATH_STAGED] = "staged",
-	[PST_PATH_WINDOW] = "window",	    [PST_PATH_PAGECACHE] = "pagecache",
-	[PST_PATH_GATHER] = "gather",	    [PST_PATH_GDS] = "gds",
-	[PST_PATH_P2P] = "p2p",		    [PST_PATH_RDMA] = "rdma",
+	[PST_PATH_DIRECT] = "direct",     [PST_PATH_CACHED] = "cached",
+	[PST_PATH_BUFFERED] = "buffered", [PST_PATH_STAGED] = "staged",
+	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
+	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
+	[PST_PATH_P2P] = "p2p",           [PST_PATH_RDMA] = "rdma",
 	[PST_PATH_TCP] = "tcp",
 };
 
@@ -63,7 +63,8 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		(void)snprintf(buf, len, "the path used is the one wanted");
 		break;
 	case PST_WHY_NO_DEVICE:
-		(void)snprintf(buf, len, "the path needs an accelerator or driver that is not here");
+		(void)snprintf(buf, len,
+			       "the path needs an accelerator or driver that is not here");
 		break;
 	case PST_WHY_NO_DIRECT:
 		(void)snprintf(buf, len,
@@ -78,8 +79,9 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       detail);
 		break;
 	case PST_WHY_NOT_RESIDENT:
-		(void)snprintf(buf, len, "the page cache does not hold all of it; read it once "
-					 "through the page cache before");
+		(void)snprintf(buf, len,
+			       "the page cache does not hold all of it; read it once "
+			       "through the page cache before");
 		break;
 	case PST_WHY_MEMLOCK:
 		(void)snprintf(buf, len,
@@ -96,8 +98,9 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		(void)snprintf(buf, len, "this kind of memory does not offer the path");
 		break;
 	case PST_WHY_NOT_PROVEN:
-		(void)snprintf(buf, len, "what the path moved differed from a plain read, or could "
-					 "not be compared with one");
+		(void)snprintf(buf, len,
+			       "what the path moved differed from a plain read, or could "
+			       "not be compared with one");
 		break;
 	case PST_WHY_NOT_REMOTE:
 		(void)snprintf(buf, len, "the path is for remote files; this one is local");
@@ -128,8 +131,8 @@ static int path_set_text(uint32_t set, char *buf, size_t len)
 		for (uint32_t path = 1; path <= PST_PATH_MAX; path++) {
 			bool file_hop = path <= PST_PATH_BUFFERED;
 
-			if (!(set & PST_PATH_BIT(path)) || file_hop != (pass == 1) ||
-			    n < 0 || (size_t)n >= len)
+			if (!(set & PST_PATH_BIT(path)) || file_hop != (pass == 1) || n < 0 ||
+			    (size_t)n >= len)
 				continue;
 			n += snprintf(buf + n, len - (size_t)n, "%s%s", n ? "+" : "",
 				      pst_path_name(path));
@@ -145,21 +148,19 @@ const char *pst_done_text(const struct pst_done *done, char *buf, size_t len)
 
 	(void)path_set_text(done->paths, paths, sizeof(paths));
 	if (done->res < 0)
-		(void)snprintf(buf, len, "%s failed: %s; the first %llu bytes are complete%s%s%s",
-			       op, err_name((int)-done->res), (unsigned long long)done->prefix,
-			       done->flags & PST_DONE_BUSY ?
-				       "; it may still touch the memory or the file" :
-				       "",
-			       done->why ? "; " : "",
-			       done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) :
-					   "");
+		(void)snprintf(
+			buf, len, "%s failed: %s; the first %llu bytes are complete%s%s%s", op,
+			err_name(done->res >= -4095 ? (int)-done->res : 0), (unsigned long long)done->prefix,
+			done->flags & PST_DONE_BUSY ? "; it may still touch the memory or the file"
+						    : "",
+			done->why ? "; " : "",
+			done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) : "");
 	else if (done->op == PST_OP_SYNC)
 		(void)snprintf(buf, len, "sync done");
 	else
-		(void)snprintf(buf, len, "%s of %lld bytes by %s%s%s", op, (long long)done->res,
-			       paths[0] ? paths : "no path",
-			       done->why ? "; not better because " : "",
-			       done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) :
-					   "");
+		(void)snprintf(
+			buf, len, "%s of %lld bytes by %s%s%s", op, (long long)done->res,
+			paths[0] ? paths : "no path", done->why ? "; not better because " : "",
+			done->why ? pst_why_text(done->why, done->detail, why, sizeof(why)) : "");
 	return buf;
 }

@@ -23,13 +23,12 @@ struct calib {
 	struct engine *e;
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
-	char *host;	/* two halves of CALIB_LEN: pattern, what came back */
-	uint64_t end;	/* when to stop */
+	char *host;   /* two halves of CALIB_LEN: pattern, what came back */
+	uint64_t end; /* when to stop */
 };
 
 /* One copy of the scratch allocation, waited for; its time in *ret_ns. */
-static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len,
-		      uint64_t *ret_ns)
+static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len, uint64_t *ret_ns)
 {
 	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
 	uint64_t ticket, start = now_ns();
@@ -39,8 +38,10 @@ static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t le
 		r = mem_poll(c->stream, ticket);
 		/* A device that does not answer for a second is not going to be used. */
 		if (r == 0 && now_ns() - start > NSEC_PER_SEC)
-			r = err_set(ETIMEDOUT, "the device did not finish a copy of %" PRIu64
-				    " bytes in a second", len);
+			r = err_set(ETIMEDOUT,
+				    "the device did not finish a copy of %" PRIu64
+				    " bytes in a second",
+				    len);
 	}
 	*ret_ns = now_ns() - start;
 	return r < 0 ? r : 0;
@@ -76,8 +77,10 @@ static int calib_prove(struct calib *c)
 	if (r < 0)
 		return r;
 	if (memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
-		return err_set(EIO, "%s %u gave back other bytes than were copied to it; it is not "
-				    "used", c->e->ops->name, c->e->device);
+		return err_set(EIO,
+			       "%s %u gave back other bytes than were copied to it; it is not "
+			       "used",
+			       c->e->ops->name, c->e->device);
 	proof_good(c->e->proof);
 	return 0;
 }
@@ -85,7 +88,7 @@ static int calib_prove(struct calib *c)
 static int calib_run(struct calib *c)
 {
 	struct engine *e = c->e;
-	uint64_t small, large, chunk;
+	uint64_t small = 0, large = 0, chunk;
 	int r = calib_prove(c);
 
 	if (r == 0)
@@ -95,8 +98,7 @@ static int calib_run(struct calib *c)
 	if (r < 0)
 		return r;
 	/* Starting a copy may cost an eighth of it. */
-	chunk = large > small ? 8 * small * (CALIB_LEN - CALIB_SMALL) / (large - small) :
-				CHUNK_MAX;
+	chunk = large > small ? 8 * small * (CALIB_LEN - CALIB_SMALL) / (large - small) : CHUNK_MAX;
 	for (e->chunk = CHUNK_MIN; e->chunk < chunk && e->chunk < CHUNK_MAX;)
 		e->chunk *= 2;
 	log_debug("%s %u: 4 KiB take %" PRIu64 " ns, 1 MiB %" PRIu64 " ns, jobs of %" PRIu64

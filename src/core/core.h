@@ -24,14 +24,15 @@
 #include "mem/mem.h"
 #include "store/store.h"
 
-#define PAGE UINT64_C(4096)	   /* unit of O_DIRECT writes; see direct.c */
+#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see direct.c */
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_cancel() promises */
-#define PART_MAX MIB(4)		   /* one file operation of the direct path */
-#define PROOF_MAX MIB(1)	   /* most that a proof compares */
-#define PIECES_MAX (UINT64_C(1) << 24) /* of one request */
+#define NAP_NS NSEC_PER_MSEC                  /* longest sleep for several operations at once */
+#define PART_MAX MIB(4)                       /* one file operation of the direct path */
+#define PROOF_MAX MIB(1)                      /* most that a proof compares */
+#define PIECES_MAX (UINT64_C(1) << 24)        /* of one request */
 
 /* ---------------------------------------------------------------- objects */
 
@@ -50,7 +51,7 @@ struct object {
 struct use {
 	struct use *next;
 	struct object *obj;
-	uint32_t nr;	   /* requests of this queue on it, until they are quiet */
+	uint32_t nr; /* requests of this queue on it, until they are quiet */
 };
 
 #define USE_BUCKETS 64u
@@ -60,16 +61,16 @@ struct region {
 	struct list link;
 	struct mem_alloc *alloc;
 	struct store_buf *sbuf; /* host memory that lanes may register; NULL: none */
-	unsigned users;		/* under the regions' lock */
+	unsigned users;         /* under the regions' lock */
 };
 
 struct pst_mem {
 	struct object obj;
 	struct region *region;
-	uint64_t off;		/* of the range in the allocation */
+	uint64_t off; /* of the range in the allocation */
 	uint64_t len;
-	uint32_t flags;		/* PST_MEM_* */
-	uint32_t rights;	/* PST_RIGHT_* */
+	uint32_t flags;  /* PST_MEM_* */
+	uint32_t rights; /* PST_RIGHT_* */
 };
 
 enum proof_dir { PROOF_READ, PROOF_WRITE, PROOF_DIR_NR };
@@ -100,17 +101,17 @@ struct piece {
 	uint64_t file_off;
 	uint64_t mem_off; /* in the pst_mem */
 	uint64_t len;
-	uint64_t pos;	  /* bytes of the request before it, in piece order */
+	uint64_t pos; /* bytes of the request before it, in piece order */
 };
 
 /* Walks the pieces of a request in order. */
 struct cursor {
 	const struct pst_seg *segs;
 	uint64_t nr;
-	uint64_t seg;	  /* which segment */
-	uint64_t rep;	  /* which repetition of it */
-	uint64_t off;	  /* bytes of that piece already given out */
-	uint64_t pos;	  /* bytes given out in all */
+	uint64_t seg; /* which segment */
+	uint64_t rep; /* which repetition of it */
+	uint64_t off; /* bytes of that piece already given out */
+	uint64_t pos; /* bytes given out in all */
 };
 
 void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr);
@@ -137,9 +138,9 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;	       /* device hop: PST_PATH_STAGED, or 0 for host memory */
-	bool listed;	       /* by the caller: skipping CACHED is worth a `why' */
-	uint32_t why;	       /* known before the first byte moves */
+	uint8_t dev;  /* device hop: PST_PATH_STAGED, or 0 for host memory */
+	bool listed;  /* by the caller: skipping CACHED is worth a `why' */
+	uint32_t why; /* known before the first byte moves */
 	int detail;
 };
 
@@ -187,58 +188,57 @@ void plan_cached(struct store_file *sf, bool hit);
 
 enum req_state {
 	REQ_FREE,
-	REQ_PREPARED,	/* q->prepared */
-	REQ_HELD,	/* a sync behind writes: q->held */
-	REQ_ACTIVE,	/* parts or jobs are under way or still to start */
-	REQ_PROVING,	/* its data is compared before it completes */
-	REQ_DONE,	/* q->done, waiting for pst_reap() */
-	REQ_ZOMBIE,	/* reaped, but the kernel has parts of it still */
+	REQ_PREPARED, /* q->prepared */
+	REQ_HELD,     /* a sync behind writes: q->held */
+	REQ_ACTIVE,   /* parts or jobs are under way or still to start */
+	REQ_PROVING,  /* its data is compared before it completes */
+	REQ_DONE,     /* q->done, waiting for pst_reap() */
+	REQ_ZOMBIE,   /* reaped, but the kernel has parts of it still */
 };
 
 struct req {
-	struct list link;	/* on the list that state names */
-	struct list all;	/* q->inflight from submit to the end */
-	struct req *next;	/* on q->finished */
+	struct list link; /* on the list that state names */
+	struct list all;  /* q->inflight from submit to the end */
+	struct req *next; /* on q->finished */
 	struct pst_queue *q;
 	struct pst_io io;
-	struct pst_seg seg;	/* the inline piece */
+	struct pst_seg seg; /* the inline piece */
 	struct use *mem_use, *file_use;
 	struct plan plan;
-	struct cursor cur;	/* what has not been started */
-	uint64_t total;		/* bytes in all pieces */
+	struct cursor cur; /* what has not been started */
+	uint64_t total;    /* bytes in all pieces */
 	uint64_t deadline;
-	uint64_t seq;		/* order of submission */
+	uint64_t seq; /* order of submission */
 	enum req_state state;
-	bool started;		/* counted in q->nr_writes */
-	int end_err;		/* what an early end means: ETIMEDOUT or ECANCELED */
-	bool stop;		/* start nothing more for it */
-	bool ended;		/* its completion went out before it was quiet */
+	bool started; /* counted in q->nr_writes */
+	int end_err;  /* what an early end means: ETIMEDOUT or ECANCELED */
+	bool stop;    /* start nothing more for it */
+	bool ended;   /* its completion went out before it was quiet */
 
 	/* direct.c */
-	unsigned nr_parts;	/* in flight */
-	uint64_t edge_pos;	/* of the first edge left for the second pass; UINT64_MAX */
-	bool second;		/* in the second pass */
-	bool complex;		/* counted in q->nr_complex */
+	unsigned nr_parts; /* in flight */
+	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
+	bool second;       /* in the second pass */
 
 	/* sync */
-	unsigned nr_before;	/* writes that must complete first */
+	unsigned nr_before; /* writes that must complete first */
 	bool sync_started;
 
 	/* engine, under its lock */
 	struct share *share;
-	struct list active;	/* engine's list of requests with something to start */
+	struct list active; /* engine's list of requests with something to start */
 	bool handed_back;
-	bool dead;		/* its completion went out: results are nobody's any more */
-	unsigned nr_jobs;	/* in flight */
-	unsigned nr_touch;	/* jobs whose copies may touch the memory now */
-	unsigned nr_file;	/* jobs whose file operations are in flight */
-	struct crc_run *crcs;	/* checksums of jobs, in any order */
+	bool dead;            /* its completion went out: results are nobody's any more */
+	unsigned nr_jobs;     /* in flight */
+	unsigned nr_touch;    /* jobs whose copies may touch the memory now */
+	unsigned nr_file;     /* jobs whose file operations are in flight */
+	struct crc_run *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 
 	/* what the completion will say */
-	uint64_t limit;		/* position of the first byte that did not arrive */
-	uint64_t err_pos;	/* position of the first error */
-	int err;		/* positive errno of that */
+	uint64_t limit;   /* position of the first byte that did not arrive */
+	uint64_t err_pos; /* position of the first error */
+	int err;          /* positive errno of that */
 	uint32_t paths;
 	uint32_t why;
 	int detail;
@@ -248,10 +248,10 @@ struct req {
 
 	/* proof of the direct hop by this request's own data */
 	struct proof *proof;
-	uint64_t proof_off;	/* in the file */
+	uint64_t proof_off; /* in the file */
 	uint64_t proof_len;
-	void *proof_data;	/* host memory with what the direct hop moved */
-	void *proof_buf;	/* what a plain read gave */
+	void *proof_data; /* host memory with what the direct hop moved */
+	void *proof_buf;  /* what a plain read gave */
 };
 
 static inline struct pst_mem *req_mem(const struct req *r)
@@ -297,12 +297,12 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 /* One file operation of a request on host memory. */
 struct part {
 	struct store_op op;
-	struct part *next;	/* q->parts */
+	struct part *next; /* q->parts */
 	struct req *req;
-	uint64_t pos;		/* of its first byte, in piece order */
-	uint8_t hop;		/* index in the plan */
-	bool proving;		/* the plain read of a proof */
-	bool busy;		/* in the lane */
+	uint64_t pos; /* of its first byte, in piece order */
+	uint8_t hop;  /* index in the plan */
+	bool proving; /* the plain read of a proof */
+	bool busy;    /* in the lane */
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */
@@ -334,40 +334,39 @@ struct counters {
  */
 struct pst_queue {
 	pthread_mutex_t lock;
-	struct list link;	/* registry */
+	struct list link; /* registry */
 	const struct store_ops *store;
 	struct store_lane *lane;
-	uint32_t store_why;	/* PST_WHY_NO_URING where threads stand in for it */
+	uint32_t store_why; /* PST_WHY_NO_URING where threads stand in for it */
 	int store_detail;
 	uint32_t depth;
 	uint64_t timeout_ns;
 	uint64_t seq;
 	bool waiting;
-	bool orphan;		/* freed, but something of it is not quiet */
+	bool orphan; /* freed, but something of it is not quiet */
 
-	struct req *reqs;	/* depth of them */
+	struct req *reqs; /* depth of them */
 	struct list free, prepared, held, started, done, zombies, inflight;
 	unsigned nr_prepared, nr_inflight, nr_done, nr_zombies;
-	unsigned nr_writes;	/* started, not completed */
-	unsigned nr_engine;	/* requests that an engine has */
-	unsigned nr_complex;	/* requests in flight that take more than one operation */
-	uint64_t next_deadline;	/* no deadline in flight is earlier */
+	unsigned nr_writes;     /* started, not completed */
+	unsigned nr_engine;     /* requests that an engine has */
+	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
-	struct part *parts;	/* free ones */
-	unsigned nr_parts;	/* of these */
+	struct part *parts; /* free ones */
+	unsigned nr_parts;  /* of these */
 
 	struct use *uses[USE_BUCKETS];
 	struct plan_memo memo;
 
-	struct list shares;	/* of engines */
+	struct list shares;             /* of engines */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
-	atomic_bool want_wake;	/* engines write efd when they finish something */
-	bool armed;		/* lane and engines write efd */
-	bool has_fd;		/* the user sleeps on efd */
+	atomic_bool want_wake;           /* engines write efd when they finish something */
+	bool armed;                      /* lane and engines write efd */
+	bool has_fd;                     /* the user sleeps on efd */
 	_Atomic uint64_t clock_deadline; /* what the clock will wake for */
-	struct list clock;	/* the clock's list of queues */
+	struct list clock;               /* the clock's list of queues */
 
 	struct counters st;
 };
@@ -428,14 +427,14 @@ void clock_set(struct pst_queue *q, uint64_t deadline_ns);
 
 /* ---------------------------------------------------------------- engines */
 
-#define SLOT_RESERVED 2u	   /* slots that every queue is sure of */
-#define POOL_LIMIT MIB(256)	   /* staging memory of one engine */
+#define SLOT_RESERVED 2u    /* slots that every queue is sure of */
+#define POOL_LIMIT MIB(256) /* staging memory of one engine */
 
 /* A queue's part of an engine. */
 struct share {
-	struct list link;	/* q->shares */
+	struct list link; /* q->shares */
 	struct engine *engine;
-	unsigned nr_slots;	/* in use; under the engine's lock */
+	unsigned nr_slots; /* in use; under the engine's lock */
 };
 
 /* The queue's share of the engine that serves the device; made at the first request. */

@@ -77,7 +77,8 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 		uint64_t end, bytes;
 
 		if (!s->len)
-			return err_set(EINVAL, "segment %" PRIu64 " has length zero; leave it out", i);
+			return err_set(EINVAL, "segment %" PRIu64 " has length zero; leave it out",
+				       i);
 		if (!seg_end(s->file_off, s->len, s->file_stride, s->count, &end))
 			return err_set(EOVERFLOW,
 				       "segment %" PRIu64 " ends beyond 2^63 bytes in the file", i);
@@ -90,9 +91,9 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 				       " of memory that has %" PRIu64,
 				       i, end, mem_len);
 		pieces += MAX(s->count, UINT64_C(1));
-		if (s->count > PIECES_MAX || pieces > PIECES_MAX)
-			return err_set(EINVAL, "more than %" PRIu64 " pieces; use several requests",
-				       PIECES_MAX);
+		if (s->count > PST_PIECES_MAX || pieces > PST_PIECES_MAX)
+			return err_set(EINVAL, "more than %u pieces; use several requests",
+				       PST_PIECES_MAX);
 		bytes = s->len;
 		if ((s->count > 1 && __builtin_mul_overflow(s->len, s->count, &bytes)) ||
 		    __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX)

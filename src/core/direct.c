@@ -22,8 +22,7 @@ struct middle {
 	int unit; /* what a better aligned piece would have to meet */
 };
 
-static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t len,
-				  const void *addr)
+static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t len, const void *addr)
 {
 	const struct store_file *sf = req_sf(r);
 	uint64_t unit = r->io.op == PST_OP_WRITE ? MAX(PAGE, sf->off_align) : sf->off_align;
@@ -292,25 +291,11 @@ static struct proof *direct_proof(const struct req *r)
 	return r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
-static bool direct_proven(const struct req *r)
-{
-	return r->plan.hop[0] != PST_PATH_DIRECT ||
-	       proof_state(direct_proof(r)) == PST_STATE_PROVEN;
-}
-
 void direct_start(struct req *r)
 {
 	if (!r->stop)
 		while (!r->err && (r->second ? start_second(r) : start_first(r)))
 			;
-	/* Only where each operation in flight is the last of its request may pst_reap() sleep
-	 * for several at once. */
-	if (!r->complex && (r->nr_parts != 1 || !cursor_at_end(&r->cur) ||
-			    r->edge_pos != UINT64_MAX || r->plan.hop[0] == PST_PATH_CACHED ||
-			    !direct_proven(r))) {
-		r->complex = true;
-		r->q->nr_complex++;
-	}
 	/* What did not find a free part is on q->started and tried again. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
@@ -365,8 +350,7 @@ static void part_next_hop(struct part *p, uint64_t got)
 	unsigned hop = p->hop + 1u;
 
 	/* Edges inside a piece are not the piece's own: the second pass would not find them. */
-	if (got && hop_is(r, hop, PST_PATH_DIRECT) &&
-	    piece_middle(r, off, len, addr).start != off)
+	if (got && hop_is(r, hop, PST_PATH_DIRECT) && piece_middle(r, off, len, addr).start != off)
 		hop++;
 	hop = hop_choose(r, hop, off, len, pos, addr, &skip, &n);
 	if (hop == r->plan.nr_hops || r->stop) {

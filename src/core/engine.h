@@ -11,10 +11,10 @@
 
 #include "core/core.h"
 
-#define JOB_PIECES 256u	  /* pieces in one slot */
+#define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 4u  /* enough for a disk, and few enough to stay in the CPU's cache */
-#define LANE_DEPTH 1024u  /* file operations of one worker */
+#define LANE_DEPTH 1024u    /* file operations of one worker */
 #define WORKERS_MAX 8u
 
 struct job;
@@ -23,14 +23,14 @@ struct job;
 struct run {
 	struct store_op op;
 	struct job *job;
-	uint64_t pos;	/* of its first byte, in piece order */
-	uint64_t off;	/* in the file */
+	uint64_t pos; /* of its first byte, in piece order */
+	uint64_t off; /* in the file */
 	uint64_t len;
-	char *data;	/* in the slot */
+	char *data; /* in the slot */
 	uint64_t got;
 	int err;
-	uint8_t hop;	/* index in the plan */
-	uint8_t step;	/* enum run_step in staged.c */
+	uint8_t hop;      /* index in the plan */
+	uint8_t step;     /* enum run_step in staged.c */
 	struct run *next; /* worker's list of runs that found the lane full */
 
 	/* The direct operation that is being proven. */
@@ -43,19 +43,19 @@ struct run {
 struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
-	char *data;	  /* in the slot */
-	unsigned run;	  /* which holds the bytes */
+	char *data;   /* in the slot */
+	unsigned run; /* which holds the bytes */
 };
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
-	struct list link;	/* worker's list for its state */
+	struct list link; /* worker's list for its state */
 	struct job *next_free;
-	char *buf;		/* slot_size bytes, page aligned, pinned */
+	char *buf; /* slot_size bytes, page aligned, pinned */
 	struct store_buf *sbuf;
 	struct engine *engine;
 	struct req *req;
-	uint64_t pos, len;	/* range in piece order */
+	uint64_t pos, len; /* range in piece order */
 	unsigned nr_runs, nr_spans, nr_ops;
 	uint64_t ticket;
 	uint64_t limit, err_pos;
@@ -68,8 +68,8 @@ struct job {
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
-	bool touches;		/* counted in req->nr_touch, else in nr_file */
-	bool lost;		/* its request was stopped: not counted in worker->nr_jobs */
+	bool touches; /* counted in req->nr_touch, else in nr_file */
+	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
 	struct run runs[JOB_PIECES];
 	struct span spans[JOB_PIECES];
 };
@@ -80,13 +80,13 @@ struct worker {
 	bool started;
 	struct store_lane *lane;
 	struct mem_stream *stream;
-	int efd;		/* wakes it: new requests, its lane */
-	bool sleeping;		/* under the engine's lock */
-	unsigned nr_jobs;	/* under the engine's lock */
-	bool flush_again;	/* the kernel could not take all operations */
-	struct run *blocked;	/* runs that found the lane full */
-	struct list to_copy;	/* jobs whose copies the stream had no room for */
-	struct list copying;	/* in order of tickets */
+	int efd;             /* wakes it: new requests, its lane */
+	bool sleeping;       /* under the engine's lock */
+	unsigned nr_jobs;    /* under the engine's lock */
+	bool flush_again;    /* the kernel could not take all operations */
+	struct run *blocked; /* runs that found the lane full */
+	struct list to_copy; /* jobs whose copies the stream had no room for */
+	struct list copying; /* in order of tickets */
 };
 
 /* The slots that were allocated together. */
@@ -104,24 +104,24 @@ struct engine {
 	const struct mem_ops *ops;
 	unsigned device;
 	const struct store_ops *store;
-	unsigned refs;		/* shares; under the engines' lock */
+	unsigned refs; /* shares; under the engines' lock */
 
-	pthread_mutex_t lock;	/* everything below, and what core.h says of requests */
-	struct list active;	/* requests with something to start, by turns */
+	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
+	struct list active;   /* requests with something to start, by turns */
 	struct job *free;
 	struct arena *arenas;
-	unsigned nr_slots;	/* allocated */
+	unsigned nr_slots; /* allocated */
 	unsigned max_slots;
 	unsigned nr_used;
-	unsigned unmet;		/* slots that shares below SLOT_RESERVED may still claim */
+	unsigned unmet; /* slots that shares below SLOT_RESERVED may still claim */
 	unsigned nr_shares;
 	bool growing;
 	bool stop;
 
-	unsigned worker_jobs;	/* slots a worker takes without need, fixed */
-	uint64_t slot_size;	/* bytes of a slot, fixed */
-	uint64_t chunk;		/* bytes that a job takes on at most, fixed */
-	struct proof *proof;	/* of the device's copies */
+	unsigned worker_jobs; /* slots a worker takes without need, fixed */
+	uint64_t slot_size;   /* bytes of a slot, fixed */
+	uint64_t chunk;       /* bytes that a job takes on at most, fixed */
+	struct proof *proof;  /* of the device's copies */
 	unsigned nr_workers;
 	struct worker workers[WORKERS_MAX];
 };

@@ -32,11 +32,11 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 			*ret_detail = sf->detail;
 			return sf->why ? sf->why : PST_WHY_NO_DIRECT;
 		}
-		if (sf->direct_bad)
-			return PST_WHY_DIRECT_ERROR;
 		if (proof_is_bad(proof) ||
 		    (proof_state(proof) != PST_STATE_PROVEN && !plan_reader(f)))
 			return PST_WHY_NOT_PROVEN;
+		if (sf->direct_bad)
+			return PST_WHY_DIRECT_ERROR;
 		return PST_WHY_NONE;
 	case PST_PATH_CACHED:
 		return op == PST_OP_READ ? PST_WHY_NONE : PST_WHY_DIRECTION;
@@ -63,11 +63,15 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 
 static void plan_add(struct plan *p, uint32_t path)
 {
-	for (unsigned i = 0; i < p->nr_hops; i++)
+	unsigned i;
+
+	for (i = 0; i < p->nr_hops && i < HOPS_MAX; i++)
 		if (p->hop[i] == path)
 			return;
-	if (p->nr_hops < HOPS_MAX)
-		p->hop[p->nr_hops++] = (uint8_t)path;
+	if (i < HOPS_MAX) {
+		p->hop[i] = (uint8_t)path;
+		p->nr_hops = (uint8_t)(i + 1);
+	}
 }
 
 static void plan_why(struct plan *p, uint32_t why, int detail)
@@ -143,8 +147,8 @@ bool plan_can_judge(const struct req *r)
 	       (s->count < 2 || (s->file_stride >= s->len && s->mem_stride >= s->len));
 }
 
-#define FILE_HOPS                                                                                  \
-	(PST_PATH_BIT(PST_PATH_DIRECT) | PST_PATH_BIT(PST_PATH_CACHED) |                           \
+#define FILE_HOPS                                                        \
+	(PST_PATH_BIT(PST_PATH_DIRECT) | PST_PATH_BIT(PST_PATH_CACHED) | \
 	 PST_PATH_BIT(PST_PATH_BUFFERED))
 
 /* Walk the caller's list.  Returns the set of listed paths. */
@@ -239,9 +243,12 @@ static int plan_find(struct req *r, struct plan *ret)
  */
 static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 {
+	enum proof_dir dir = r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+
 	return memo->file == r->io.file && memo->ops == mem_kind(req_mem(r)) &&
 	       memo->op == r->io.op && memo->flags == r->io.flags &&
-	       memo->policy == r->io.policy && !req_sf(r)->direct_bad;
+	       memo->policy == r->io.policy && !req_sf(r)->direct_bad &&
+	       !proof_is_bad(r->io.file->direct[dir]);
 }
 
 int plan_make(struct req *r)
@@ -254,8 +261,8 @@ int plan_make(struct req *r)
 
 		if (err < 0)
 			return err;
-		*memo = (struct plan_memo){ r->io.file,	 mem_kind(req_mem(r)), r->io.op,
-					    r->io.flags, r->io.policy,	       *p };
+		*memo = (struct plan_memo){ r->io.file,  mem_kind(req_mem(r)), r->io.op,
+					    r->io.flags, r->io.policy,         *p };
 	}
 	*p = memo->plan;
 	if (p->hop[0] == PST_PATH_DIRECT && (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
@@ -283,8 +290,8 @@ int plan_make(struct req *r)
 
 /* What store_file.warm remembers of that. */
 struct warm {
-	uint8_t hits;	 /* in a row, up to WARM_SURE: then asking is not needed */
-	uint8_t skip;	 /* requests that go without asking */
+	uint8_t hits;    /* in a row, up to WARM_SURE: then asking is not needed */
+	uint8_t skip;    /* requests that go without asking */
 	uint8_t backoff; /* how many these were at first, after the last miss */
 };
 

@@ -23,7 +23,8 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	if (unlikely(!f))
 		return err_set(EINVAL, "no file is given");
 	if (unlikely(io->peer || io->key))
-		return err_set(EOPNOTSUPP, "peers are not in this version; leave peer and key NULL");
+		return err_set(EOPNOTSUPP,
+			       "peers are not in this version; leave peer and key NULL");
 	if (unlikely(io->stream))
 		return err_set(EOPNOTSUPP, "this memory has no streams to order with");
 	*ret_total = 0;
@@ -67,8 +68,9 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	if (unlikely(err < 0))
 		return err;
 	if (unlikely(list_empty(&q->free)))
-		return err_set(EAGAIN, "all %u requests of the queue are in use (%u not quiet); "
-				       "reap first, or make the queue deeper",
+		return err_set(EAGAIN,
+			       "all %u requests of the queue are in use (%u not quiet); "
+			       "reap first, or make the queue deeper",
 			       q->depth, q->nr_zombies);
 	r = list_first(&q->free, struct req, link);
 	if (io->op != PST_OP_SYNC) {
@@ -100,7 +102,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->stop = r->ended = r->started = false;
 	r->nr_parts = 0;
 	r->edge_pos = UINT64_MAX;
-	r->second = r->sync_started = r->complex = r->dead = false;
+	r->second = r->sync_started = r->dead = false;
 	r->nr_jobs = r->nr_touch = r->nr_file = 0;
 	r->handed_back = false;
 	r->nr_crcs = r->max_crcs = 0;

@@ -22,12 +22,12 @@
 #include "core/core.h"
 
 #define PROOF_KEY_MAX 160u
-#define PROOF_FAILURES_MAX 3u /* then the path is not used any more in this process */
+#define PROOF_FAILURES_MAX 3u   /* then the path is not used any more in this process */
 #define PROOF_CACHE_MAX KIB(64) /* a longer file is begun anew */
 
 struct proof {
 	struct proof *next;
-	bool keep;	/* its key says for certain what was proven */
+	bool keep; /* its key says for certain what was proven */
 	atomic_bool good;
 	atomic_uint failures;
 	char key[PROOF_KEY_MAX];
@@ -39,7 +39,7 @@ static struct {
 	struct proof *list;
 	bool loaded;
 	char system[96]; /* the part of every key that this boot and this library share */
-	char *cache;	 /* good keys of earlier processes, one a line */
+	char *cache;     /* good keys of earlier processes, one a line */
 } proofs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------ cache */
@@ -139,8 +139,7 @@ static bool cache_has(const char *key)
 
 static void system_key(void)
 {
-	_cleanup_(closep) int fd =
-		open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	char boot[40] = "-";
 	struct utsname u;
 	ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : 0;
@@ -149,10 +148,10 @@ static void system_key(void)
 	boot[strcspn(boot, "\n")] = '\0';
 	if (uname(&u) < 0)
 		u.release[0] = u.version[0] = '\0';
-	(void)snprintf(proofs.system, sizeof(proofs.system), "%s %08x %s", boot,
-		       crc32c(crc32c(0, u.release, strlen(u.release)), u.version,
-			      strlen(u.version)),
-		       pst_version());
+	(void)snprintf(
+		proofs.system, sizeof(proofs.system), "%s %08x %s", boot,
+		crc32c(crc32c(0, u.release, strlen(u.release)), u.version, strlen(u.version)),
+		pst_version());
 }
 
 static struct proof *proof_get(const char *what, bool keep)
@@ -191,8 +190,8 @@ struct proof *proof_direct(const struct store_file *sf, enum proof_dir dir)
 	char what[64];
 
 	(void)snprintf(what, sizeof(what), "direct-%s %u:%u %s %016" PRIx64,
-		       dir == PROOF_READ ? "read" : "write", major(sf->dev), minor(sf->dev),
-		       sf->fs, sf->fs_id);
+		       dir == PROOF_READ ? "read" : "write", major(sf->dev), minor(sf->dev), sf->fs,
+		       sf->fs_id);
 	/* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */
 	return proof_get(what, major(sf->dev) != 0);
 }
@@ -211,8 +210,8 @@ enum pst_state proof_state(const struct proof *p)
 {
 	if (proof_is_bad(p))
 		return PST_STATE_IMPOSSIBLE;
-	return atomic_load_explicit(&p->good, memory_order_relaxed) ? PST_STATE_PROVEN :
-								      PST_STATE_POSSIBLE;
+	return atomic_load_explicit(&p->good, memory_order_relaxed) ? PST_STATE_PROVEN
+								    : PST_STATE_POSSIBLE;
 }
 
 bool proof_is_bad(const struct proof *p)
@@ -236,8 +235,7 @@ bool proof_failed(struct proof *p)
 {
 	unsigned n = atomic_fetch_add(&p->failures, 1) + 1;
 
-	log_warn("a plain read differs from what O_DIRECT moved, going on without it (%s)",
-		 p->key);
+	log_warn("a plain read differs from what O_DIRECT moved, going on without it (%s)", p->key);
 	if (n == PROOF_FAILURES_MAX)
 		log_warn("this path is not used any more in this process (%s)", p->key);
 	return n >= PROOF_FAILURES_MAX;

@@ -96,7 +96,9 @@ static void req_complete(struct req *r)
 	struct pst_queue *q = r->q;
 	struct counters *st = &q->st;
 
-	if ((r->io.flags & PST_IO_STRICT) && r->why != PST_WHY_NONE && !r->err) {
+	/* Memory that could not be pinned changes the price and not the path. */
+	if ((r->io.flags & PST_IO_STRICT) && r->why != PST_WHY_NONE && r->why != PST_WHY_MEMLOCK &&
+	    !r->err) {
 		r->err = EOPNOTSUPP;
 		r->limit = 0;
 	}
@@ -128,8 +130,6 @@ static void req_complete(struct req *r)
 		count(&st->bytes[path], r->hop_bytes[path]);
 		r->hop_bytes[path] = 0;
 	}
-	if (r->complex)
-		q->nr_complex--;
 	if (r->io.op == PST_OP_WRITE && r->started)
 		writes_done(q, r->seq);
 	if (!r->ended)
@@ -534,10 +534,17 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 	(void)ppoll(&pfd, 1, tsp, NULL);
 }
 
-/* Sleep until the lane has finished nr operations, or an engine anything. */
+/*
+ * Sleep until the lane has finished nr operations, or an engine anything.  An operation may
+ * be only a step of its request, whose next must not wait for others that hang: so a sleep
+ * for several is short.
+ */
 static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
 	bool engines = q->nr_engine > 0;
+
+	if (nr > 1)
+		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
 	if (engines)
 		queue_arm(q);
@@ -566,8 +573,7 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
 			break;
-		queue_wait(q, q->nr_complex ? 1 : MIN(min - n, q->nr_inflight),
-			   MIN(deadline_ns, q->next_deadline));
+		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
 	}
 	if (q->has_fd)
 		queue_arm(q);

@@ -18,7 +18,7 @@ static struct region *region_find(const struct mem_alloc *a)
 {
 	struct list *e;
 
-	list_for_each(e, &regions.list) {
+	list_for_each (e, &regions.list) {
 		struct region *r = list_entry(e, struct region, link);
 
 		if (r->alloc->ops == a->ops && r->alloc->buffer_id == a->buffer_id)

@@ -186,7 +186,8 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	q->store = store_pick(o->store, &q->store_detail);
 	if (!q->store) {
 		queue_destroy(q);
-		r = (o->store == PST_STORE_THREADS ? &store_threads_ops : &store_uring_ops)->check();
+		r = (o->store == PST_STORE_THREADS ? &store_threads_ops : &store_uring_ops)
+			    ->check();
 		return r < 0 ? r : -ENOSYS;
 	}
 	if (q->store_detail)

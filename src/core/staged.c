@@ -16,7 +16,7 @@
 #define REAP_BATCH 64u
 
 enum run_step {
-	RUN_BODY,  /* all of it, or the aligned middle of a direct write */
+	RUN_BODY, /* all of it, or the aligned middle of a direct write */
 	RUN_HEAD,
 	RUN_TAIL,
 	RUN_PROOF, /* a plain read of what the body moved */
@@ -250,8 +250,9 @@ static void run_again(struct worker *w, struct run *run)
 	run_proof_free(run);
 	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
 	run->got = 0;
-	run_start(w, run, plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u :
-									     plan->nr_hops);
+	run_start(w, run,
+		  plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u
+								     : plan->nr_hops);
 }
 
 /* The edges of a direct write, one after the other. */
@@ -313,7 +314,8 @@ static void run_body_done(struct worker *w, struct run *run)
 	if (op->pin_err)
 		job_why(j, PST_WHY_MEMLOCK, op->pin_err);
 	if (op->flags & STORE_OP_NOWAIT) {
-		bool miss = err == EAGAIN || err == EOPNOTSUPP || (!err && op->moved < op->len &&
+		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
+			    (!err && op->moved < op->len &&
 			     !plan_at_end(op->file, op->off + op->moved));
 
 		plan_cached(op->file, !miss && !err);
@@ -349,8 +351,7 @@ static void run_body_done(struct worker *w, struct run *run)
 		return;
 	}
 	if ((op->flags & STORE_OP_DIRECT) && op->moved &&
-	    proof_state(r->io.file->direct[write ? PROOF_WRITE : PROOF_READ]) !=
-		    PST_STATE_PROVEN) {
+	    proof_state(r->io.file->direct[write ? PROOF_WRITE : PROOF_READ]) != PST_STATE_PROVEN) {
 		if (!run_prove(w, run)) {
 			atomic_store(&req_sf(r)->direct_bad, true);
 			run_again(w, run);

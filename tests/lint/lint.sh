@@ -185,12 +185,36 @@ links() {
 	return $status
 }
 
+# A file that no list names is neither built nor run, and nobody notices.
+listed() {
+	status=0
+	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
+		-o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
+		name=${f##*/}
+		case $f in
+		tests/cli/lib.sh) continue ;;
+		tests/*)
+			name=${name#test-}
+			name=${name#fuzz-}
+			name=${name%.*}
+			;;
+		examples/*) name=${name%.c} ;;
+		esac
+		grep -q "'$name\(\.c\)\{0,1\}'" "${f%/*}/meson.build" || {
+			echo "${f%/*}/meson.build does not name $f"
+			status=1
+		}
+	done
+	return $status
+}
+
 check format format
 check columns columns
 check gcc werror_gcc
 check clang werror_clang
 check release werror_release
 check include-direction include_direction
+check listed listed
 check header-alone header_alone
 check symbols symbols
 check needed needed

@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: MIT */
+#include "bench.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "commands.h"
+#include "json.h"
+#include "pattern.h"
+#include "svg.h"
+#include "table.h"
+
+#define SIZES_MAX 16
+#define FILE_SIZE_DEFAULT GIB(1)
+#define CHUNK MIB(4)
+#define MEMORY_MAX GIB(16) /* of all requests in flight */
+
+const char bench_usage[] =
+	"Usage: penstock bench [OPTION...]\n"
+	"\n"
+	"Measures requests against plain pread or pwrite (and a copy, for device memory) with as\n"
+	"many threads.  Without -f it makes a scratch file and removes it.\n"
+	"\n"
+	"  -f FILE           read this file; to write to it --overwrite is needed\n"
+	"  --dir DIR         where the scratch file goes (default: $TMPDIR, /var/tmp or .)\n"
+	"  --size SIZE       of the scratch file (default 1g)\n"
+	"  -m DEVICE         memory: host, soft, soft:0, ... (default host)\n"
+	"  --op OP           read, write, randread or randwrite (default read)\n"
+	"  --sizes LIST      bytes of a piece, such as 4k,64k,1m (default 4k,64k,1m)\n"
+	"  --pieces N        pieces in one request (default 1)\n"
+	"  --depth N         requests in flight in each queue (default 32)\n"
+	"  --queues N        queues, a thread for each (default 1)\n"
+	"  --batch N         completions to wait for at once (default 1)\n"
+	"  --cold            drop the file from memory first, read each byte once (default)\n"
+	"  --warm            have the file in memory\n"
+	"  --runtime SEC     at most so long for each size (default 3)\n"
+	"  --bytes SIZE      at most so much for each size\n"
+	"  --path LIST       only these paths, such as direct (default auto)\n"
+	"  --strict          fail where the wanted path cannot be taken\n"
+	"  --store S         auto, uring or threads\n"
+	"  --baseline B      pread or none (default pread)\n"
+	"  --overwrite       let writes destroy what FILE holds\n"
+	"  --plot FILE.svg   draw GB/s over size\n"
+	"  --json            one JSON object instead of the table\n";
+
+struct settings {
+	const char *file, *dir, *device, *plot, *path_list;
+	uint64_t size;
+	uint64_t sizes[SIZES_MAX];
+	unsigned nr_sizes;
+	bool json, baseline, overwrite, cold, strict;
+	bool write, random;
+	const char *op;
+	uint32_t pieces, depth, batch, store;
+	unsigned queues;
+	uint64_t policy, bytes;
+	double seconds;
+};
+
+struct row {
+	uint64_t size;
+	struct bench_result ours, plain;
+};
+
+struct bench {
+	const struct settings *set;
+	struct machine m;
+	struct pst_device dev;
+	char *dir;  /* of the scratch file, or NULL */
+	char *path; /* of the file */
+	int fd;
+	uint64_t file_size;
+	char fs[16];
+	bool cold;
+	struct row *rows;
+	unsigned nr_rows;
+};
+
+/* -------------------------------------------------------------------- file */
+
+static int make_file(struct bench *b)
+{
+	_cleanup_(freep) uint8_t *buf = malloc(CHUNK);
+	struct statvfs vfs;
+	int r;
+
+	if (!buf)
+		return fail(ENOMEM, "out of memory");
+	r = scratch_dir(b->set->dir, &b->dir);
+	if (r < 0)
+		return r;
+	if (asprintf(&b->path, "%s/bench", b->dir) < 0) {
+		b->path = NULL;
+		return fail(ENOMEM, "out of memory");
+	}
+	b->fd = open(b->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (b->fd < 0)
+		return fail(errno, "cannot create %s: %s", b->path, strerror(errno));
+	if (fstatvfs(b->fd, &vfs) == 0 && (uint64_t)vfs.f_bavail * vfs.f_frsize < b->set->size)
+		return fail(ENOSPC,
+			    "%s has only %s free; ask for less with --size, or for another place "
+			    "with --dir",
+			    b->dir, size_text((uint64_t)vfs.f_bavail * vfs.f_frsize).s);
+	for (uint64_t off = 0; off < b->set->size;) {
+		uint64_t n = MIN(CHUNK, b->set->size - off);
+
+		pattern_fill(buf, 1, off, n);
+		r = pwrite_all(b->fd, buf, n, off, b->path);
+		if (r < 0)
+			return r;
+		off += n;
+		if (stop_signal)
+			return fail(EINTR, "interrupted");
+	}
+	if (fsync(b->fd) < 0)
+		return fail(errno, "syncing %s: %s", b->path, strerror(errno));
+	return 0;
+}
+
+static int open_file(struct bench *b)
+{
+	_cleanup_(pst_filep) struct pst_file *file = NULL;
+	struct pst_file_info info = { .sz = sizeof(info) };
+	int r;
+
+	if (b->set->file) {
+		b->path = strdup(b->set->file);
+		if (!b->path)
+			return fail(ENOMEM, "out of memory");
+		b->fd = open(b->path, (b->set->write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
+		if (b->fd < 0)
+			return fail(errno, "cannot open %s: %s", b->path, strerror(errno));
+		(void)fcntl(b->fd, F_SETFL, 0);
+	} else {
+		r = make_file(b);
+		if (r < 0)
+			return r;
+	}
+	r = pst_file_wrap(b->fd, 0, &file);
+	if (r == 0)
+		r = pst_file_info(file, &info);
+	if (r < 0)
+		return fail_pst(r, b->path);
+	b->file_size = info.size;
+	memcpy(b->fs, info.fs, sizeof(b->fs));
+
+	b->cold = b->set->cold && !b->set->write;
+	if (b->cold) {
+		make_cold(b->fd);
+		/* tmpfs and the like: say what is, not what was asked for. */
+		b->cold = resident_part(b->fd) <= 0.05;
+	}
+	return 0;
+}
+
+/* --------------------------------------------------------------------- run */
+
+static int run_size(struct bench *b, unsigned idx)
+{
+	const struct settings *set = b->set;
+	struct row *row = &b->rows[idx];
+	struct bench_job job = {
+		.path = b->path,
+		.fd = b->fd,
+		.file_size = b->file_size,
+		.device = b->dev.name,
+		.host = b->dev.kind == PST_KIND_HOST,
+		.write = set->write,
+		.random = set->random,
+		.cold = b->cold,
+		.size = set->sizes[idx],
+		.pieces = set->pieces,
+		.depth = set->depth,
+		.batch = set->batch,
+		.threads = set->queues,
+		.policy = set->policy,
+		.store = set->store,
+		.strict = set->strict,
+		.seconds = set->seconds,
+		.bytes = set->bytes,
+	};
+	int r = 0;
+
+	row->size = job.size;
+	if (job.file_size / job.size < job.threads)
+		return fail(EINVAL, "%s has %s: too small for %u queues with pieces of %s", b->path,
+			    size_text(b->file_size).s, job.threads, size_text(job.size).s);
+	/* Who goes first changes, so that neither always finds the machine as the other left it. */
+	if (set->baseline && idx % 2)
+		r = bench_plain(&job, &row->plain);
+	if (r == 0)
+		r = bench_ours(&job, &row->ours);
+	if (r == 0 && set->baseline && idx % 2 == 0)
+		r = bench_plain(&job, &row->plain);
+	return r;
+}
+
+/* ------------------------------------------------------------------ output */
+
+static const char *plural(unsigned n)
+{
+	return n == 1 ? "" : "s";
+}
+
+static const char *state_of(const struct bench *b)
+{
+	return b->set->write ? "-" : b->cold ? "cold" : "warm";
+}
+
+static double iops(const struct bench_result *r)
+{
+	return r->ns ? (double)r->pieces * 1e9 / (double)r->ns : 0;
+}
+
+static double cpu_per_10gb(const struct bench_result *r)
+{
+	return r->bytes ? r->cpu * 1e10 / (double)r->bytes : 0;
+}
+
+static const char *store_name(const struct settings *set)
+{
+	if (set->store == PST_STORE_URING)
+		return "uring";
+	if (set->store == PST_STORE_THREADS)
+		return "threads";
+	return pst_store_check(PST_STORE_URING) == 0 ? "uring" : "threads";
+}
+
+static void print_whys(const struct row *row)
+{
+	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
+		if (row->ours.whys.nr[i])
+			(void)printf("%s: %llu of %llu requests: %s\n", size_text(row->size).s,
+				     (unsigned long long)row->ours.whys.nr[i],
+				     (unsigned long long)row->ours.requests,
+				     why_text(i, row->ours.whys.detail[i]).s);
+}
+
+static void add_result(struct table *t, const struct bench_result *r)
+{
+	table_add(t, "%.2f", gb_per_s(r->bytes, r->ns));
+	table_add(t, "%.0f", iops(r));
+	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.5)).s);
+	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.99)).s);
+	table_add(t, "%.2f", cpu_per_10gb(r));
+}
+
+static int print_table(const struct bench *b)
+{
+	static const char *const heads[] = { "<size", "<state", "<path",       "GB/s",       "IOPS",
+					     "p50",   "p99",    "CPU s/10 GB", "plain GB/s", "IOPS",
+					     "p50",   "p99",    "CPU s/10 GB", "ratio" };
+	const struct settings *set = b->set;
+	_cleanup_(table_freep) struct table *t = table_new(heads, set->baseline ? 14 : 8);
+
+	if (!t)
+		return fail(ENOMEM, "out of memory");
+	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
+	(void)printf("memory   %s\n", device_text(&b->dev).s);
+	(void)printf("file     %s, %s on %s\n", b->path, size_text(b->file_size).s, b->fs);
+	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
+		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
+		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
+	for (unsigned i = 0; i < b->nr_rows; i++) {
+		const struct row *row = &b->rows[i];
+
+		table_add(t, "%s", size_text(row->size).s);
+		table_add(t, "%s", state_of(b));
+		table_add(t, "%s", paths_text(row->ours.paths).s);
+		add_result(t, &row->ours);
+		if (!set->baseline)
+			continue;
+		add_result(t, &row->plain);
+		table_add(t, "%.2fx",
+			  row->plain.ns && row->plain.bytes
+				  ? gb_per_s(row->ours.bytes, row->ours.ns) /
+					    gb_per_s(row->plain.bytes, row->plain.ns)
+				  : 0);
+	}
+	table_print(t, stdout);
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		print_whys(&b->rows[i]);
+	if (set->baseline)
+		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
+			     set->write ? "pwrite" : "pread",
+			     b->dev.kind == PST_KIND_HOST ? "" : " and a copy");
+	return 0;
+}
+
+static void add_json(struct json_object *to, const char *key, const struct bench_result *r,
+		     bool ours)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_u64(o, "bytes", r->bytes);
+	json_u64(o, "requests", r->requests);
+	json_num(o, "seconds", (double)r->ns / 1e9);
+	json_num(o, "gb_per_s", gb_per_s(r->bytes, r->ns));
+	json_num(o, "iops", iops(r));
+	json_num(o, "p50_us", (double)hist_quantile(&r->hist, 0.5) / 1e3);
+	json_num(o, "p99_us", (double)hist_quantile(&r->hist, 0.99) / 1e3);
+	json_num(o, "cpu_s_per_10gb", cpu_per_10gb(r));
+	if (ours) {
+		json_paths(o, "paths", r->paths);
+		json_whys(o, "why", &r->whys);
+	}
+	json_add(to, key, o);
+}
+
+static void print_json(const struct bench *b)
+{
+	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
+	struct json_object *rows = json_object_new_array();
+
+	json_machine(root, &b->m);
+	json_text(root, "device", b->dev.name);
+	json_text(root, "model", b->dev.model);
+	json_text(root, "file", b->path);
+	json_u64(root, "file_bytes", b->file_size);
+	json_text(root, "fs", b->fs);
+	json_text(root, "op", b->set->op);
+	json_text(root, "state", state_of(b));
+	json_u64(root, "pieces", b->set->pieces);
+	json_u64(root, "queues", b->set->queues);
+	json_u64(root, "depth", b->set->depth);
+	json_text(root, "path", b->set->path_list);
+	json_flag(root, "strict", b->set->strict);
+	json_text(root, "store", store_name(b->set));
+	for (unsigned i = 0; i < b->nr_rows; i++) {
+		struct json_object *o = json_object_new_object();
+
+		json_u64(o, "size", b->rows[i].size);
+		add_json(o, "penstock", &b->rows[i].ours, true);
+		if (b->set->baseline)
+			add_json(o, "plain", &b->rows[i].plain, false);
+		json_add(rows, NULL, o);
+	}
+	json_add(root, "rows", rows);
+	json_print(root);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const struct row *const *x = a, *const *y = b;
+
+	return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
+}
+
+static int plot(const struct bench *b)
+{
+	const struct row *sorted[SIZES_MAX];
+	double ours[SIZES_MAX], plain[SIZES_MAX];
+	uint64_t x[SIZES_MAX];
+	char title[128], line[2][256];
+	struct svg_chart chart = {
+		.title = title,
+		.subtitle = { line[0], line[1] },
+		.y_name = "GB/s",
+		.x = x,
+		.nr_x = b->nr_rows,
+		.series = { { "penstock", ours },
+			    { b->dev.kind == PST_KIND_HOST
+				      ? (b->set->write ? "plain pwrite" : "plain pread")
+				      : (b->set->write ? "plain copy and pwrite"
+						       : "plain pread and copy"),
+			      plain } },
+		.nr_series = b->set->baseline ? 2 : 1,
+	};
+
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		sorted[i] = &b->rows[i];
+	qsort(sorted, b->nr_rows, sizeof(sorted[0]), by_size);
+	for (unsigned i = 0; i < b->nr_rows; i++) {
+		x[i] = sorted[i]->size;
+		ours[i] = gb_per_s(sorted[i]->ours.bytes, sorted[i]->ours.ns);
+		plain[i] = gb_per_s(sorted[i]->plain.bytes, sorted[i]->plain.ns);
+	}
+	(void)snprintf(title, sizeof(title), "%s, %s, %s memory", b->set->op,
+		       b->set->write ? "synced at the end" : state_of(b), b->dev.name);
+	(void)snprintf(line[0], sizeof(line[0]), "%.90s, %u processors, %.60s", b->m.cpu, b->m.cpus,
+		       b->m.kernel);
+	(void)snprintf(line[1], sizeof(line[1]),
+		       "%.12s on %s, %u queue%s of depth %u, %u piece%s a request, path %.60s, "
+		       "store %s",
+		       size_text(b->file_size).s, b->fs, b->set->queues, plural(b->set->queues),
+		       b->set->depth, b->set->pieces, plural(b->set->pieces), b->set->path_list,
+		       store_name(b->set));
+	return svg_write(b->set->plot, &chart);
+}
+
+static void bench_done(struct bench *b)
+{
+	closep(&b->fd);
+	if (b->dir)
+		scratch_remove(b->dir);
+	free(b->dir);
+	free(b->path);
+	free(b->rows);
+}
+
+static int run(const struct settings *set)
+{
+	_cleanup_(bench_done) struct bench b = { .set = set, .fd = -1 };
+	int r;
+
+	machine_facts(&b.m);
+	r = device_pick(set->device, &b.dev);
+	if (r == 0)
+		r = open_file(&b);
+	if (r < 0)
+		return r;
+	b.rows = calloc(set->nr_sizes, sizeof(*b.rows));
+	if (!b.rows)
+		return fail(ENOMEM, "out of memory");
+	for (unsigned i = 0; i < set->nr_sizes; i++) {
+		r = run_size(&b, i);
+		if (r < 0)
+			return r;
+		b.nr_rows++;
+	}
+	if (set->plot) {
+		r = plot(&b);
+		if (r < 0)
+			return r;
+	}
+	if (!set->json)
+		return print_table(&b);
+	print_json(&b);
+	return 0;
+}
+
+/* ----------------------------------------------------------------- options */
+
+static int parse_sizes(const char *text, struct settings *set)
+{
+	_cleanup_(freep) char *copy = strdup(text);
+	char *save = NULL;
+
+	if (!copy)
+		return -ENOMEM;
+	set->nr_sizes = 0;
+	for (char *s = strtok_r(copy, ",", &save); s; s = strtok_r(NULL, ",", &save)) {
+		uint64_t v;
+
+		if (set->nr_sizes == SIZES_MAX || parse_size(s, &v) < 0 || !v || v > GIB(1))
+			return -EINVAL;
+		set->sizes[set->nr_sizes++] = v;
+	}
+	return set->nr_sizes ? 0 : -EINVAL;
+}
+
+static int parse_op(const char *text, struct settings *set)
+{
+	static const char *const ops[] = { "read", "write", "randread", "randwrite" };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++) {
+		if (strcmp(text, ops[i]) != 0)
+			continue;
+		set->op = ops[i];
+		set->write = i & 1;
+		set->random = i & 2;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* What no single option can know; 0 or an exit status. */
+static int check(const struct settings *set)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < set->nr_sizes; i++)
+		most = MAX(most, set->sizes[i]);
+	if (set->file && set->dir)
+		return usage_error("-f and --dir exclude each other");
+	if (set->file && set->write && !set->overwrite)
+		return usage_error(
+			"--op %s would destroy what %s holds; say --overwrite if you mean it",
+			set->op, set->file);
+	if (set->batch > set->depth)
+		return usage_error("--batch must not be more than --depth");
+	if (most * set->pieces * set->depth * set->queues > MEMORY_MAX)
+		return usage_error(
+			"%s times %u pieces, depth %u and %u queues is more than %s of memory",
+			size_text(most).s, set->pieces, set->depth, set->queues,
+			size_text(MEMORY_MAX).s);
+	return 0;
+}
+
+int cmd_bench(int argc, char *argv[])
+{
+	enum {
+		DIR_OPT = 256,
+		SIZE,
+		OP,
+		SIZES,
+		PIECES,
+		DEPTH,
+		QUEUES,
+		BATCH,
+		COLD,
+		WARM,
+		RUNTIME,
+		BYTES,
+		PATH,
+		STRICT,
+		STORE,
+		BASELINE,
+		OVERWRITE,
+		PLOT,
+		JSON,
+	};
+	static const struct option longs[] = {
+		{ "file", required_argument, NULL, 'f' },
+		{ "memory", required_argument, NULL, 'm' },
+		{ "dir", required_argument, NULL, DIR_OPT },
+		{ "size", required_argument, NULL, SIZE },
+		{ "op", required_argument, NULL, OP },
+		{ "sizes", required_argument, NULL, SIZES },
+		{ "pieces", required_argument, NULL, PIECES },
+		{ "depth", required_argument, NULL, DEPTH },
+		{ "queues", required_argument, NULL, QUEUES },
+		{ "batch", required_argument, NULL, BATCH },
+		{ "cold", no_argument, NULL, COLD },
+		{ "warm", no_argument, NULL, WARM },
+		{ "runtime", required_argument, NULL, RUNTIME },
+		{ "bytes", required_argument, NULL, BYTES },
+		{ "path", required_argument, NULL, PATH },
+		{ "strict", no_argument, NULL, STRICT },
+		{ "store", required_argument, NULL, STORE },
+		{ "baseline", required_argument, NULL, BASELINE },
+		{ "overwrite", no_argument, NULL, OVERWRITE },
+		{ "plot", required_argument, NULL, PLOT },
+		{ "json", no_argument, NULL, JSON },
+		{ 0 },
+	};
+	struct settings set = {
+		.device = "host",
+		.path_list = "auto",
+		.size = FILE_SIZE_DEFAULT,
+		.baseline = true,
+		.cold = true,
+		.op = "read",
+		.pieces = 1,
+		.depth = 32,
+		.batch = 1,
+		.queues = 1,
+		.seconds = 3,
+		.sizes = { KIB(4), KIB(64), MIB(1) },
+		.nr_sizes = 3,
+	};
+	uint64_t v = 0;
+	int opt, r;
+
+	while ((opt = getopt_long(argc, argv, ":f:m:", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'f':
+			set.file = optarg;
+			break;
+		case 'm':
+			set.device = optarg;
+			break;
+		case DIR_OPT:
+			set.dir = optarg;
+			break;
+		case SIZE:
+			if (parse_size(optarg, &set.size) < 0 || !set.size)
+				return usage_error("--size takes a size such as 1g");
+			break;
+		case OP:
+			if (parse_op(optarg, &set) < 0)
+				return usage_error("--op takes read, write, randread or randwrite");
+			break;
+		case SIZES:
+			if (parse_sizes(optarg, &set) < 0)
+				return usage_error(
+					"--sizes takes up to %d sizes up to 1g, such as 4k,64k,1m",
+					SIZES_MAX);
+			break;
+		case PIECES:
+			if (parse_number(optarg, 1, 65536, &v) < 0)
+				return usage_error("--pieces takes a number from 1 to 65536");
+			set.pieces = (uint32_t)v;
+			break;
+		case DEPTH:
+			if (parse_number(optarg, 1, 4096, &v) < 0)
+				return usage_error("--depth takes a number from 1 to 4096");
+			set.depth = (uint32_t)v;
+			break;
+		case QUEUES:
+			if (parse_number(optarg, 1, BENCH_THREADS_MAX, &v) < 0)
+				return usage_error("--queues takes a number from 1 to %d",
+						   BENCH_THREADS_MAX);
+			set.queues = (unsigned)v;
+			break;
+		case BATCH:
+			if (parse_number(optarg, 1, 256, &v) < 0)
+				return usage_error("--batch takes a number from 1 to 256");
+			set.batch = (uint32_t)v;
+			break;
+		case COLD:
+			set.cold = true;
+			break;
+		case WARM:
+			set.cold = false;
+			break;
+		case RUNTIME:
+			if (parse_seconds(optarg, &set.seconds) < 0)
+				return usage_error("--runtime takes seconds, such as 3 or 0.5");
+			break;
+		case BYTES:
+			if (parse_size(optarg, &set.bytes) < 0 || !set.bytes)
+				return usage_error("--bytes takes a size such as 1g");
+			break;
+		case PATH:
+			if (parse_policy(optarg, &set.policy) < 0)
+				return usage_error("%s", fail_text());
+			set.path_list = optarg;
+			break;
+		case STRICT:
+			set.strict = true;
+			break;
+		case STORE:
+			if (parse_store(optarg, &set.store) < 0)
+				return usage_error("--store takes auto, uring or threads");
+			break;
+		case BASELINE:
+			if (strcmp(optarg, "pread") != 0 && strcmp(optarg, "none") != 0)
+				return usage_error("--baseline takes pread or none");
+			set.baseline = !strcmp(optarg, "pread");
+			break;
+		case OVERWRITE:
+			set.overwrite = true;
+			break;
+		case PLOT:
+			set.plot = optarg;
+			break;
+		case JSON:
+			set.json = true;
+			break;
+		default:
+			return option_error(argv, opt);
+		}
+	}
+	if (optind != argc)
+		return usage_error("unexpected argument %s", argv[optind]);
+	r = check(&set);
+	if (r)
+		return r;
+	signals_catch();
+	return exit_status(run(&set));
+}

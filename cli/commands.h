@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The commands: argv[0] is the command's name, the result an exit status. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+int cmd_demo(int argc, char *argv[]);
+int cmd_doctor(int argc, char *argv[]);
+int cmd_cp(int argc, char *argv[]);
+int cmd_bench(int argc, char *argv[]);
+
+extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[];
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+
+#include "commands.h"
+#include "util.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char *argv[]);
+	const char *summary;
+	const char *usage;
+} commands[] = {
+	{ "demo", cmd_demo, "load model shards and page KV blocks, checked and timed", demo_usage },
+	{ "doctor", cmd_doctor, "say which paths this machine has, and what is missing",
+	  doctor_usage },
+	{ "cp", cmd_cp, "copy a file to a file or into device memory", cp_usage },
+	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
+};
+
+static void print_help(FILE *f)
+{
+	(void)fputs("penstock moves bytes between files and host or accelerator memory by the\n"
+		    "shortest path the machine allows, and says which path was taken.\n\n"
+		    "Usage: penstock COMMAND [OPTION...]\n\nCommands:\n",
+		    f);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		(void)fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	(void)fputs("  help     [COMMAND]: what it does and its options\n\n"
+		    "Start with 'penstock demo' or 'penstock doctor'.\n",
+		    f);
+}
+
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(commands[i].name, name))
+			return &commands[i];
+	return NULL;
+}
+
+static int help(const char *name)
+{
+	const struct command *c;
+
+	if (!name) {
+		print_help(stdout);
+		return 0;
+	}
+	c = find(name);
+	if (!c)
+		return usage_error("there is no command '%s'", name);
+	(void)printf("penstock %s: %s\n\n%s", c->name, c->summary, c->usage);
+	return 0;
+}
+
+static int run(int argc, char *argv[])
+{
+	const struct command *c;
+
+	if (argc < 2) {
+		print_help(stderr);
+		return 2;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		(void)printf("penstock %s\n", pst_version());
+		return 0;
+	}
+	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+		return help(argc > 2 ? argv[2] : NULL);
+	if (argv[1][0] == '-')
+		return usage_error("unknown option %s", argv[1]);
+	c = find(argv[1]);
+	if (!c)
+		return usage_error("there is no command '%s'", argv[1]);
+	for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--help"))
+			return help(c->name);
+	cmd_name = c->name;
+	return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char *argv[])
+{
+	int r;
+
+	/* A reader that went away must not keep us from tidying up. */
+	(void)signal(SIGPIPE, SIG_IGN);
+	/* A limit on file sizes becomes an error with a sentence. */
+	(void)signal(SIGXFSZ, SIG_IGN);
+	r = run(argc, argv);
+	if ((fflush(stdout) != 0 || ferror(stdout)) && r == 0) {
+		if (errno != EPIPE)
+			say("cannot write the output: %s", strerror(errno));
+		r = 1;
+	}
+	return r;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_SVG_H
+#define CLI_SVG_H
+
+#include <stdint.h>
+
+#define SVG_SERIES_MAX 8
+
+struct svg_series {
+	const char *name;
+	const double *y; /* one for each x; negative: no value */
+};
+
+/* A chart of lines: sizes on a logarithmic x axis, y from 0 upwards. */
+struct svg_chart {
+	const char *title;
+	const char *subtitle[2]; /* small lines below the title; NULL for none */
+	const char *y_name;
+	const uint64_t *x; /* bytes, ascending */
+	unsigned nr_x;
+	struct svg_series series[SVG_SERIES_MAX];
+	unsigned nr_series;
+};
+
+/* Write the chart to a file; 0 or -errno with a sentence in fail_text(). */
+int svg_write(const char *path, const struct svg_chart *chart);
+
+#endif

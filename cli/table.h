@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef CLI_TABLE_H
+#define CLI_TABLE_H
+
+#include <stdio.h>
+
+#define TABLE_COLS 16u
+
+/*
+ * A table of text in columns as wide as they need to be.  Heads that begin with '<' are
+ * aligned left, all others right, as numbers are.
+ */
+struct table;
+
+struct table *table_new(const char *const heads[], unsigned nr);
+struct table *table_free(struct table *t);
+
+/* One cell after the other, from left to right; a full row begins the next. */
+void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Two blanks between columns; the rows stay in the table. */
+void table_print(const struct table *t, FILE *f);
+
+static inline void table_freep(struct table **t)
+{
+	(void)table_free(*t);
+}
+
+#endif

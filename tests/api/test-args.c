@@ -1,0 +1,737 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every error that the header promises: its number, a sentence that names the thing, and
+ * errno as it was.
+ */
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "rig.h"
+
+#define MARK 4711 /* no errno of the system's */
+
+static struct pst_file *rd, *wr, *rw;
+static struct pst_mem *mem;
+static struct pst_queue *q;
+
+/* The call fails with err, says something with word in it, and leaves errno alone. */
+#define FAILS(call, err, word)                                                                     \
+	do {                                                                                       \
+		const char *_text;                                                                 \
+		int _r;                                                                            \
+                                                                                                   \
+		errno = MARK;                                                                      \
+		_r = (call);                                                                       \
+		_text = pst_error_text();                                                          \
+		if (_r != -(err))                                                                  \
+			T_FAIL("%s gave %d, not %d (%s)", #call, _r, -(err), _text);               \
+		if (errno != MARK)                                                                 \
+			T_FAIL("%s left errno %d", #call, errno);                                  \
+		if (!_text[0] || !strstr(_text, word))                                             \
+			T_FAIL("%s: \"%s\" does not say \"%s\"", #call, _text, word);              \
+	} while (0)
+
+#define WORKS(call)                                                                                \
+	do {                                                                                       \
+		errno = MARK;                                                                      \
+		T_OK(call);                                                                        \
+		if (errno != MARK)                                                                 \
+			T_FAIL("%s left errno %d", #call, errno);                                  \
+	} while (0)
+
+static void begin(void)
+{
+	rig_make(rig_path("file"), 1, 100000);
+	rd = rig_open(rig_path("file"), PST_FILE_READ);
+	wr = rig_open(rig_path("file"), PST_FILE_WRITE);
+	rw = rig_open(rig_path("file"), RIG_RW);
+	mem = rig_alloc("host", 10000);
+	q = rig_queue(PST_STORE_AUTO, 4);
+}
+
+static void end(void)
+{
+	q = pst_queue_free(q);
+	mem = pst_mem_free(mem);
+	rd = pst_file_close(rd);
+	wr = pst_file_close(wr);
+	rw = pst_file_close(rw);
+}
+
+/* ---------------------------------------------------------------- options */
+
+/* A caller's struct that is longer or shorter than the library's. */
+struct longer {
+	union {
+		size_t sz;
+		struct pst_queue_opts queue;
+		struct pst_mem_opts mem;
+		struct pst_file_opts file;
+		struct pst_mem_info mem_info;
+		struct pst_file_info file_info;
+		struct pst_stats stats;
+		struct pst_path_info path_info;
+		struct pst_device device;
+		uint8_t bytes[1024];
+	};
+};
+
+static int with_queue(struct longer *o)
+{
+	struct pst_queue *n = NULL;
+	int r = pst_queue_new(&o->queue, &n);
+
+	pst_queue_free(n);
+	return r;
+}
+
+static int with_alloc(struct longer *o)
+{
+	struct pst_mem *n = NULL;
+	int r = pst_mem_alloc("host", 100, &o->mem, &n);
+
+	pst_mem_free(n);
+	return r;
+}
+
+static int with_wrap(struct longer *o)
+{
+	static char buf[4096];
+	struct pst_mem *n = NULL;
+	int r = pst_mem_wrap((uintptr_t)buf, 100, &o->mem, &n);
+
+	pst_mem_free(n);
+	return r;
+}
+
+static int with_open(struct longer *o)
+{
+	struct pst_file *n = NULL;
+	int r = pst_file_open(rig_path("file"), PST_FILE_READ, &o->file, &n);
+
+	pst_file_close(n);
+	return r;
+}
+
+static void sizes_of_options(void)
+{
+	static const struct {
+		int (*fn)(struct longer *o);
+		size_t sz;
+	} calls[] = {
+		{ with_queue, sizeof(struct pst_queue_opts) },
+		{ with_alloc, sizeof(struct pst_mem_opts) },
+		{ with_wrap, sizeof(struct pst_mem_opts) },
+		{ with_open, sizeof(struct pst_file_opts) },
+	};
+
+	begin();
+	for (unsigned i = 0; i < RIG_NR(calls); i++) {
+		struct longer o = { .sz = 0 };
+
+		FAILS(calls[i].fn(&o), EINVAL, "sz");
+		o.sz = sizeof(size_t) - 1;
+		FAILS(calls[i].fn(&o), EINVAL, "sz");
+		o.sz = SIZE_MAX;
+		FAILS(calls[i].fn(&o), E2BIG, "sz");
+		o.sz = sizeof(size_t); /* an old program: only the size */
+		WORKS(calls[i].fn(&o));
+		o.sz = calls[i].sz;
+		WORKS(calls[i].fn(&o));
+		o.sz = sizeof(o); /* a new one that uses nothing new */
+		WORKS(calls[i].fn(&o));
+		o.bytes[calls[i].sz] = 1;
+		FAILS(calls[i].fn(&o), E2BIG, "");
+		o.bytes[calls[i].sz] = 0;
+		o.bytes[sizeof(o) - 1] = 1;
+		FAILS(calls[i].fn(&o), E2BIG, "");
+	}
+	end();
+}
+
+static int info_mem(struct longer *o)
+{
+	return pst_mem_info(mem, &o->mem_info);
+}
+
+static int info_file(struct longer *o)
+{
+	return pst_file_info(rd, &o->file_info);
+}
+
+static int info_queue(struct longer *o)
+{
+	return pst_stats(q, &o->stats);
+}
+
+static int info_all(struct longer *o)
+{
+	return pst_stats(NULL, &o->stats);
+}
+
+static int info_path(struct longer *o)
+{
+	return pst_path_check(rd, mem, PST_OP_READ, PST_PATH_DIRECT, &o->path_info);
+}
+
+static int info_device(struct longer *o)
+{
+	return pst_device_find("host", &o->device);
+}
+
+static void sizes_of_answers(void)
+{
+	static int (*const calls[])(struct longer *o) = { info_mem, info_file, info_queue,
+							  info_all, info_path, info_device };
+	struct pst_device two[2] = { { .sz = sizeof(two[0]) }, { .sz = sizeof(two[0]) - 1 } };
+
+	begin();
+	for (unsigned i = 0; i < RIG_NR(calls); i++) {
+		struct longer o = { .sz = 0 };
+
+		FAILS(calls[i](&o), EINVAL, "sz");
+		o.sz = sizeof(size_t) - 1;
+		FAILS(calls[i](&o), EINVAL, "sz");
+		/* Neither past what there is room for, nor uninitialised behind it. */
+		memset(&o, 0x5a, sizeof(o));
+		o.sz = 12;
+		WORKS(calls[i](&o));
+		T_EQ(o.sz, 12);
+		T_EQ(o.bytes[12], 0x5a);
+		memset(&o, 0x5a, sizeof(o));
+		o.sz = sizeof(o);
+		WORKS(calls[i](&o));
+		T_EQ(o.sz, sizeof(o));
+		T_EQ(o.bytes[sizeof(o) - 1], 0);
+	}
+	T_CHECK(pst_device_list(NULL, 0) >= 2);
+	FAILS(pst_device_list(two, 2), EINVAL, "sz");
+	two[1].sz = sizeof(two[1]);
+	errno = MARK;
+	T_CHECK(pst_device_list(two, 2) >= 2);
+	T_EQ(errno, MARK);
+	T_EQ(two[0].kind, PST_KIND_HOST);
+	end();
+}
+
+/* ---------------------------------------------------------------- devices */
+
+static void device_names(void)
+{
+	static const char *const bad[] = { "",	     ":",	"soft:",     "soft:x", "soft:-1",
+					   "soft: 1", "soft:1 ", "Host",      "soft0",	"0000:17:00",
+					   "17:00.0", "cuda:0x", "soft:00000000000000000001",
+					   "0123456789abcdef0123456789abcde",
+					   "0123456789abcdef0123456789abcdefa", "%s%n%s" };
+	static const char *const none[] = { "soft:999", "host:1", "cuda", "cuda:0", "gaudi:3",
+					    "0000:17:00.0", "ffffffffffffffffffffffffffffffff",
+					    "00000000-0000-0000-0000-000000000000" };
+	struct pst_device dev = { .sz = sizeof(dev) }, again = { .sz = sizeof(again) };
+	char uuid[40], long_name[5000];
+	struct pst_mem *m = NULL;
+
+	memset(long_name, 'x', sizeof(long_name) - 1);
+	long_name[sizeof(long_name) - 1] = '\0';
+	FAILS(pst_device_find(NULL, &dev), EINVAL, "device");
+	FAILS(pst_device_find(long_name, &dev), EINVAL, "xxx");
+	FAILS(pst_mem_alloc(NULL, 100, NULL, &m), EINVAL, "device");
+	for (unsigned i = 0; i < RIG_NR(bad); i++) {
+		FAILS(pst_device_find(bad[i], &dev), EINVAL, "");
+		FAILS(pst_mem_alloc(bad[i], 100, NULL, &m), EINVAL, "");
+	}
+	for (unsigned i = 0; i < RIG_NR(none); i++) {
+		FAILS(pst_device_find(none[i], &dev), ENODEV, "");
+		FAILS(pst_mem_alloc(none[i], 100, NULL, &m), ENODEV, "");
+	}
+	WORKS(pst_device_find("soft", &dev));
+	T_EQ(strcmp(dev.name, "soft:0"), 0);
+	for (unsigned i = 0; i < 16; i++)
+		(void)snprintf(uuid + 2 * i, 3, "%02X", dev.uuid[i]);
+	WORKS(pst_device_find(uuid, &again));
+	T_EQ(memcmp(&dev, &again, sizeof(dev)), 0);
+	T_CHECK(!m);
+}
+
+/* ----------------------------------------------------------------- memory */
+
+static void memory(void)
+{
+	struct pst_mem_opts o = { .sz = sizeof(o) };
+	struct pst_mem *m = NULL;
+	static char buf[8192];
+	uint64_t addr = (uintptr_t)buf;
+
+	begin();
+	FAILS(pst_mem_alloc("host", 0, NULL, &m), EINVAL, "zero");
+	FAILS(pst_mem_alloc("host", UINT64_MAX, NULL, &m), ENOMEM, "");
+	FAILS(pst_mem_alloc("host", INT64_MAX, NULL, &m), ENOMEM, "");
+	FAILS(pst_mem_alloc("host", UINT64_C(1) << 47, NULL, &m), ENOMEM, "");
+	FAILS(pst_mem_alloc("soft", UINT64_C(1) << 47, NULL, &m), ENOMEM, "");
+	o.flags = 1u << 31;
+	FAILS(pst_mem_alloc("host", 1, &o, &m), EINVAL, "flags");
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
+	o.flags = PST_MEM_PINNED;
+	FAILS(pst_mem_alloc("host", 1, &o, &m), EINVAL, "flags");
+	o.flags = PST_MEM_SHARED;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
+	o.flags = 0;
+	FAILS(pst_mem_wrap(0, 1, NULL, &m), EINVAL, "address");
+	FAILS(pst_mem_wrap(addr, 0, NULL, &m), EINVAL, "length");
+	FAILS(pst_mem_wrap(UINT64_MAX, 2, NULL, &m), EINVAL, "");
+	FAILS(pst_mem_wrap(addr, UINT64_MAX, NULL, &m), EINVAL, "");
+	o.kind = PST_KIND_SOFT;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EFAULT, "");
+	FAILS(pst_mem_alloc("host", 1, &o, &m), EINVAL, "kind");
+	o.kind = PST_KIND_CUDA;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), ENODEV, "cuda");
+	o.kind = 77;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), ENODEV, "77");
+	T_CHECK(!m);
+
+	FAILS(pst_mem_store(mem, 0, buf, 10001), ERANGE, "10000");
+	FAILS(pst_mem_store(mem, 10001, buf, 0), ERANGE, "10000");
+	FAILS(pst_mem_load(mem, UINT64_MAX, buf, 2), ERANGE, "");
+	FAILS(pst_mem_load(mem, 2, buf, UINT64_MAX), ERANGE, "");
+	WORKS(pst_mem_store(mem, 10000, buf, 0));
+	WORKS(pst_mem_store(mem, 9999, buf, 1));
+	end();
+}
+
+static void soft_ranges(void)
+{
+	struct pst_mem *m = rig_alloc("soft:0", 10000), *w = NULL;
+	struct pst_mem_info info = { .sz = sizeof(info) };
+
+	WORKS(pst_mem_info(m, &info));
+	FAILS(pst_mem_wrap(info.addr, 10001, NULL, &w), ERANGE, "10000");
+	FAILS(pst_mem_wrap(info.addr + 9999, 2, NULL, &w), ERANGE, "10000");
+	FAILS(pst_mem_wrap(info.addr - 1, 100, NULL, &w), ERANGE, "");
+	WORKS(pst_mem_wrap(info.addr + 9999, 1, NULL, &w));
+	pst_mem_free(w);
+	pst_mem_free(m);
+}
+
+/* ------------------------------------------------------------------ files */
+
+static int try_open(const char *path, uint32_t flags)
+{
+	struct pst_file *f = NULL;
+	int r = pst_file_open(path, flags, NULL, &f);
+
+	pst_file_close(f);
+	return r;
+}
+
+static int try_wrap(int fd, uint32_t flags)
+{
+	struct pst_file *f = NULL;
+	int r = pst_file_wrap(fd, flags, &f);
+
+	pst_file_close(f);
+	return r;
+}
+
+static void file_flags(void)
+{
+	const char *path = rig_path("flags");
+	struct pst_file_opts o = { .sz = sizeof(o), .flags = 1 };
+	struct pst_file *f = NULL;
+
+	rig_make(path, 1, 100);
+	FAILS(try_open(NULL, PST_FILE_READ), EINVAL, "path");
+	FAILS(try_open(path, 0), EINVAL, "PST_FILE_READ");
+	FAILS(try_open(path, 1u << 7 | PST_FILE_READ), EINVAL, "flags");
+	FAILS(try_open(path, PST_FILE_READ | PST_FILE_CREATE), EINVAL, "WRITE");
+	FAILS(try_open(path, PST_FILE_READ | PST_FILE_TRUNC), EINVAL, "WRITE");
+	FAILS(try_open(path, PST_FILE_WRITE | PST_FILE_EXCL), EINVAL, "CREATE");
+	FAILS(pst_file_open(path, PST_FILE_READ, &o, &f), EINVAL, "flags");
+	o.flags = 0;
+	o.mode = 010000;
+	FAILS(pst_file_open(path, PST_FILE_READ, &o, &f), EINVAL, "");
+	FAILS(try_open(path, RIG_RW | PST_FILE_CREATE | PST_FILE_EXCL), EEXIST, "exists");
+	FAILS(try_wrap(0, PST_FILE_READ), EINVAL, "flags");
+	T_EQ(rig_slurp(path, 0, &(char[100]){ 0 }, 100), 100);
+}
+
+static void file_modes(void)
+{
+	struct pst_file_opts o = { .sz = sizeof(o), .mode = 0604 };
+	mode_t mask = umask(022);
+	struct pst_file *f = NULL;
+	struct stat st;
+
+	WORKS(pst_file_open(rig_path("m1"), RIG_NEW, &o, &f));
+	pst_file_close(f);
+	T_EQ(stat(rig_path("m1"), &st), 0);
+	T_EQ(st.st_mode & 07777, 0604);
+	WORKS(pst_file_open(rig_path("m2"), RIG_NEW, NULL, &f));
+	pst_file_close(f);
+	T_EQ(stat(rig_path("m2"), &st), 0);
+	T_EQ(st.st_mode & 07777, 0644);
+	(void)umask(mask);
+}
+
+static void things_that_are_no_files(void)
+{
+	char loop[300], long_path[5000], *slash;
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), p[2], fd;
+
+	FAILS(try_open(rig_path("missing"), PST_FILE_READ), ENOENT, "missing");
+	FAILS(try_open(rig_path("missing/x"), RIG_NEW), ENOENT, "missing");
+	FAILS(try_open("", PST_FILE_READ), ENOENT, "");
+	FAILS(try_open(rig_dir, PST_FILE_READ), EISDIR, rig_dir);
+	FAILS(try_open(rig_dir, RIG_RW), EISDIR, rig_dir);
+	FAILS(try_open("/dev/null", RIG_RW), ENXIO, "/dev/null");
+	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
+	FAILS(try_open(rig_path("fifo"), PST_FILE_READ), ENXIO, "fifo");
+	FAILS(try_open(rig_path("fifo"), PST_FILE_WRITE), ENXIO, "fifo");
+	(void)snprintf(un.sun_path, sizeof(un.sun_path), "%.90s/sock", rig_dir);
+	T_EQ(bind(s, (struct sockaddr *)&un, sizeof(un)), 0);
+	FAILS(try_open(un.sun_path, PST_FILE_READ), ENXIO, "sock");
+	FAILS(try_wrap(s, 0), ENXIO, "socket");
+	(void)close(s);
+	rig_make(rig_path("plain"), 1, 10);
+	(void)snprintf(loop, sizeof(loop), "%.200s/plain/below", rig_dir);
+	FAILS(try_open(loop, PST_FILE_READ), ENOTDIR, "plain");
+	T_EQ(symlink("loop", rig_path("loop")), 0);
+	FAILS(try_open(rig_path("loop"), PST_FILE_READ), ELOOP, "loop");
+	memset(long_path, 'x', sizeof(long_path) - 1);
+	long_path[sizeof(long_path) - 1] = '\0';
+	FAILS(try_open(long_path, PST_FILE_READ), ENAMETOOLONG, "xxx");
+	(void)snprintf(loop, sizeof(loop), "%.200s/plain", rig_dir);
+	slash = strrchr(loop, '/');
+	memmove(slash + 2, slash + 1, strlen(slash));
+	slash[1] = '\n'; /* a name with a newline does not spoil the sentence */
+	FAILS(try_open(loop, PST_FILE_READ), ENOENT, "");
+
+	FAILS(try_wrap(-1, 0), EBADF, "-1");
+	fd = open(rig_path("plain"), O_RDONLY | O_CLOEXEC);
+	(void)close(fd);
+	FAILS(try_wrap(fd, 0), EBADF, "");
+	T_EQ(pipe2(p, O_CLOEXEC), 0);
+	FAILS(try_wrap(p[0], 0), ENXIO, "");
+	(void)close(p[0]);
+	(void)close(p[1]);
+	fd = open(rig_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	FAILS(try_wrap(fd, 0), EISDIR, "directory");
+	(void)close(fd);
+	fd = open(rig_path("plain"), O_RDWR | O_APPEND | O_CLOEXEC);
+	FAILS(try_wrap(fd, 0), EINVAL, "O_APPEND");
+	(void)close(fd);
+	fd = open(rig_path("plain"), O_PATH | O_CLOEXEC);
+	FAILS(try_wrap(fd, 0), EINVAL, "O_PATH");
+	(void)close(fd);
+}
+
+static void wrapped_descriptors(void)
+{
+	static const int modes[] = { O_RDONLY, O_WRONLY, O_RDWR, O_RDONLY | O_DIRECT,
+				     O_RDWR | O_DIRECT, O_RDWR | O_NONBLOCK };
+	struct pst_mem *m = rig_alloc("host", 4096);
+
+	q = rig_queue(PST_STORE_AUTO, 4);
+	rig_make(rig_path("wrapped"), 3, 8192);
+	for (unsigned i = 0; i < RIG_NR(modes); i++) {
+		int fd = open(rig_path("wrapped"), modes[i] | O_CLOEXEC), acc = modes[i] & O_ACCMODE;
+		struct pst_file *f = NULL;
+		struct pst_io io;
+
+		if (fd < 0)
+			continue; /* a file system without O_DIRECT */
+		WORKS(pst_file_wrap(fd, 0, &f));
+		T_EQ(rig_file_info(f).flags & RIG_RW,
+		     acc == O_RDONLY ? PST_FILE_READ : acc == O_WRONLY ? PST_FILE_WRITE : RIG_RW);
+		T_EQ(fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT | O_NONBLOCK), modes[i]);
+		(void)close(fd); /* the library has its own */
+		io = rig_io(PST_OP_READ, f, m, 10, 0, 1000);
+		if (acc == O_WRONLY) {
+			FAILS(pst_prep(q, &io), EBADF, "reading");
+		} else {
+			T_EQ(rig_do(q, &io).res, 1000);
+			T_EQ(rig_mem_differs(m, 0, 1000, 3, 10), 1000);
+		}
+		io.op = PST_OP_WRITE;
+		if (acc == O_RDONLY)
+			FAILS(pst_prep(q, &io), EBADF, "writing");
+		else
+			T_EQ(rig_do(q, &io).res, 1000);
+		rig_make(rig_path("wrapped"), 3, 8192);
+		pst_file_close(f);
+	}
+	pst_mem_free(m);
+	q = pst_queue_free(q);
+}
+
+/* As somebody who may not. */
+static void unreadable(void)
+{
+	int status;
+	pid_t pid;
+
+	rig_make(rig_path("secret"), 1, 100);
+	T_EQ(chmod(rig_path("secret"), 0), 0);
+	T_EQ(chmod(rig_dir, 0755), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (getuid() == 0 && setuid(65534) < 0)
+			_exit(2);
+		/* The library was not used before the fork: this process may use it. */
+		_exit(try_open(rig_path("secret"), PST_FILE_READ) == -EACCES &&
+				      strstr(pst_error_text(), "secret") ?
+			      0 :
+			      1);
+	}
+	T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+	T_EQ(status, 0);
+}
+
+/* ----------------------------------------------------------------- queues */
+
+static int try_queue(uint32_t depth, uint32_t store, uint32_t flags)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .depth = depth, .store = store,
+				    .flags = flags };
+	struct pst_queue *n = NULL;
+	int r = pst_queue_new(&o, &n);
+
+	pst_queue_free(n);
+	return r;
+}
+
+static void queues(void)
+{
+	struct pst_done d[4];
+
+	begin();
+	FAILS(try_queue(4097, 0, 0), EINVAL, "4097");
+	FAILS(try_queue(UINT32_MAX, 0, 0), EINVAL, "depth");
+	FAILS(try_queue(0, 3, 0), EINVAL, "store 3");
+	FAILS(try_queue(0, 0, 1), EINVAL, "flags");
+	WORKS(try_queue(4096, 0, 0));
+	WORKS(try_queue(1, 0, 0));
+	FAILS(pst_store_check(0), EINVAL, "store 0");
+	FAILS(pst_store_check(3), EINVAL, "store 3");
+	WORKS(pst_store_check(PST_STORE_THREADS));
+	FAILS(pst_reap(q, d, 0, 0, 0), EINVAL, "max");
+	FAILS(pst_reap(q, d, 2, 1, 0), EINVAL, "max");
+	FAILS(pst_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
+	errno = MARK;
+	T_EQ(pst_reap(q, d, 0, 1, 0), 0);
+	T_EQ(pst_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* nothing is in flight */
+	T_EQ(pst_submit(q), 0);
+	T_EQ(errno, MARK);
+	FAILS(pst_cancel(q, 1), ENOENT, "1");
+	T_CHECK(!pst_queue_free(NULL) && !pst_mem_free(NULL) && !pst_file_close(NULL));
+	pst_grant_done(NULL);
+	end();
+}
+
+static void full_queue(void)
+{
+	struct pst_io io;
+	struct pst_done d[4];
+
+	begin();
+	io = rig_io(PST_OP_READ, rd, mem, 0, 0, 100);
+	for (unsigned i = 0; i < 4; i++)
+		WORKS(pst_prep(q, &io));
+	FAILS(pst_prep(q, &io), EAGAIN, "4");
+	errno = MARK;
+	T_EQ(pst_submit(q), 4);
+	T_EQ(errno, MARK);
+	FAILS(pst_prep(q, &io), EAGAIN, "4");
+	T_EQ(pst_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
+	T_EQ(errno, MARK);
+	WORKS(pst_prep(q, &io));
+	T_EQ(pst_submit(q), 1);
+	T_EQ(pst_reap(q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	end();
+}
+
+/* --------------------------------------------------------------- requests */
+
+static int prep(uint32_t op, struct pst_file *f, uint64_t file_off, uint64_t mem_off, uint64_t len)
+{
+	struct pst_io io = rig_io(op, f, mem, file_off, mem_off, len);
+
+	return pst_prep(q, &io);
+}
+
+static int prep_seg(struct pst_seg seg)
+{
+	struct pst_io io = { .op = PST_OP_READ, .file = rd, .mem = mem, .segs = &seg, .nr_segs = 1 };
+
+	return pst_prep(q, &io);
+}
+
+static void requests(void)
+{
+	const uint64_t top = INT64_MAX;
+	struct pst_io good, io;
+
+	begin();
+	good = io = rig_io(PST_OP_READ, rd, mem, 0, 0, 100);
+	for (uint32_t op = 0; op < 20; op++) {
+		io.op = op;
+		if (op < PST_OP_READ || op > PST_OP_SYNC)
+			FAILS(pst_prep(q, &io), EINVAL, "operation");
+	}
+	io = good;
+	for (uint32_t bit = 2; bit < 32; bit++) {
+		io.flags = 1u << bit;
+		FAILS(pst_prep(q, &io), EINVAL, "flags");
+	}
+	io = good;
+	io.op = PST_OP_SYNC;
+	io.flags = PST_IO_STRICT;
+	FAILS(pst_prep(q, &io), EINVAL, "flags");
+	for (unsigned i = 0; i < 2; i++) {
+		io = good;
+		io.reserved[i] = 1;
+		FAILS(pst_prep(q, &io), EINVAL, "reserved");
+	}
+	io = good;
+	io.file = NULL;
+	FAILS(pst_prep(q, &io), EINVAL, "file");
+	io.op = PST_OP_SYNC;
+	FAILS(pst_prep(q, &io), EINVAL, "file");
+	io = good;
+	io.mem = NULL;
+	FAILS(pst_prep(q, &io), EINVAL, "memory");
+	io = good;
+	io.peer = (struct pst_peer *)&io;
+	FAILS(pst_prep(q, &io), EOPNOTSUPP, "peer");
+	io = good;
+	io.key = &io;
+	FAILS(pst_prep(q, &io), EOPNOTSUPP, "key");
+	io = good;
+	io.stream = &io;
+	FAILS(pst_prep(q, &io), EOPNOTSUPP, "stream");
+	io = good;
+	io.nr_segs = 1;
+	FAILS(pst_prep(q, &io), EINVAL, "segs");
+
+	FAILS(prep(PST_OP_READ, rd, 0, 0, 0), EINVAL, "zero");
+	FAILS(prep(PST_OP_READ, rd, 0, 0, 10001), ERANGE, "10000");
+	FAILS(prep(PST_OP_READ, rd, 0, 10000, 1), ERANGE, "10000");
+	FAILS(prep(PST_OP_READ, rd, 0, 9999, 2), ERANGE, "10000");
+	FAILS(prep(PST_OP_READ, rd, 0, top, 1), EOVERFLOW, "memory");
+	FAILS(prep(PST_OP_READ, rd, 0, UINT64_MAX, 1), EOVERFLOW, "memory");
+	FAILS(prep(PST_OP_READ, rd, 0, 0, UINT64_MAX), EOVERFLOW, "");
+	FAILS(prep(PST_OP_READ, rd, top, 0, 1), EOVERFLOW, "file");
+	FAILS(prep(PST_OP_READ, rd, top - 98, 0, 100), EOVERFLOW, "file");
+	FAILS(prep(PST_OP_READ, rd, UINT64_MAX, 0, 1), EOVERFLOW, "file");
+	FAILS(prep(PST_OP_READ, wr, 0, 0, 1), EBADF, "reading");
+	FAILS(prep(PST_OP_WRITE, rd, 0, 0, 1), EBADF, "writing");
+	WORKS(prep(PST_OP_READ, rd, top - 100, 0, 100));
+	WORKS(prep(PST_OP_READ, rd, 0, 9999, 1));
+	end();
+}
+
+static void segments(void)
+{
+	const uint64_t big = UINT64_C(1) << 62;
+	struct pst_seg two[2] = { { 0, 0, 1, 0, 0, 1 }, { 0, 0, 0, 0, 0, 1 } };
+	struct pst_io io;
+
+	begin();
+	io = (struct pst_io){ .op = PST_OP_READ, .file = rd, .mem = mem, .segs = two };
+	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	io.nr_segs = PST_SEGS_MAX + 1;
+	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	io.nr_segs = UINT64_MAX;
+	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	io.nr_segs = 2;
+	FAILS(pst_prep(q, &io), EINVAL, "segment 1");
+	two[1].len = 10001;
+	FAILS(pst_prep(q, &io), ERANGE, "segment 1");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 1, 10001 }), ERANGE, "segment 0");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 5000, 3 }), ERANGE, "segment 0");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, UINT64_MAX, 2 }), EOVERFLOW, "memory");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, big, 5 }), EOVERFLOW, "memory");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, big, 0, 3 }), EOVERFLOW, "file");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, 0, 2 }), EOVERFLOW, "file");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, 0, UINT64_MAX }), EOVERFLOW, "file");
+	/* In range everywhere, but too many. */
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 10000, 0, 0, UINT64_MAX }), EINVAL, "pieces");
+	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 0, 0, (1u << 24) + 1 }), EINVAL, "pieces");
+	two[0] = two[1] = (struct pst_seg){ 0, 0, 1, 0, 0, 1u << 24 };
+	FAILS(pst_prep(q, &io), EINVAL, "pieces");
+	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, UINT64_MAX, 1 }));
+	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, UINT64_MAX, 0 }));
+	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 1, 10000 }));
+	end();
+}
+
+static void paths(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+
+	begin();
+	FAILS(pst_path_check(rd, mem, 0, PST_PATH_DIRECT, &info), EINVAL, "operation");
+	FAILS(pst_path_check(rd, mem, PST_OP_SYNC, PST_PATH_DIRECT, &info), EINVAL, "operation");
+	FAILS(pst_path_check(rd, mem, PST_OP_READ, 0, &info), EINVAL, "path");
+	FAILS(pst_path_check(rd, mem, PST_OP_READ, 12, &info), EINVAL, "path");
+	FAILS(pst_path_check(rd, mem, PST_OP_READ, UINT32_MAX, &info), EINVAL, "path");
+	end();
+}
+
+static void names(void)
+{
+	struct pst_done d = { .op = 99, .why = 99, .paths = UINT32_MAX, .res = INT64_MIN };
+	char buf[300];
+
+	errno = MARK;
+	for (uint32_t i = 0; i < 40; i++) {
+		T_CHECK(pst_path_name(i)[0]);
+		T_CHECK(pst_why_name(i)[0]);
+		for (size_t len = 1; len < 40; len++) {
+			memset(buf, 0x5a, sizeof(buf));
+			T_CHECK(pst_why_text(i, -7, buf, len) == buf);
+			T_CHECK(memchr(buf, 0, len));
+			T_EQ(buf[len], 0x5a);
+			memset(buf, 0x5a, sizeof(buf));
+			d.op = i;
+			T_CHECK(pst_done_text(&d, buf, len) == buf);
+			T_CHECK(memchr(buf, 0, len));
+			T_EQ(buf[len], 0x5a);
+		}
+	}
+	T_EQ(strcmp(pst_path_name(PST_PATH_DIRECT), "direct"), 0);
+	T_EQ(strcmp(pst_path_name(1000), "unknown"), 0);
+	T_EQ(strcmp(pst_why_name(PST_WHY_UNALIGNED), "unaligned"), 0);
+	T_EQ(strcmp(pst_why_name(1000), "unknown"), 0);
+	T_CHECK(pst_version()[0]);
+	T_EQ(errno, MARK);
+}
+
+static void no_failure_yet(void)
+{
+	T_EQ(strcmp(pst_error_text(), ""), 0);
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN1(unreadable); /* before the library is used here */
+	RIG_RUN1(no_failure_yet);
+	RIG_RUN1(sizes_of_options);
+	RIG_RUN1(sizes_of_answers);
+	RIG_RUN1(device_names);
+	RIG_RUN1(memory);
+	RIG_RUN1(soft_ranges);
+	RIG_RUN1(file_flags);
+	RIG_RUN1(file_modes);
+	RIG_RUN1(things_that_are_no_files);
+	RIG_RUN1(wrapped_descriptors);
+	RIG_RUN1(queues);
+	RIG_RUN1(full_queue);
+	RIG_RUN1(requests);
+	RIG_RUN1(segments);
+	RIG_RUN1(paths);
+	RIG_RUN1(names);
+	return rig_done();
+}

@@ -1,0 +1,100 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# bench: measures what it says, leaves nothing, destroys nothing.
+. "$(dirname "$0")/lib.sh"
+
+quick="--dir . --size 16m --runtime 0.2"
+
+table() {
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --sizes 4k,64k,1m
+	for line in "machine " "memory   host" "file " "requests read" "4 KiB " "64 KiB " "1 MiB " \
+		"plain: pread"; do
+		says "$line" out
+	done
+	no_leftovers .
+	[ ! -s err ]
+}
+
+json_output() {
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --sizes 4k,1m --json
+	json out '[r["size"] for r in d["rows"]] == [4096, 1048576]'
+	json out 'all(r["penstock"]["gb_per_s"] > 0 and r["plain"]["gb_per_s"] > 0 for r in d["rows"])'
+	json out 'all(r["penstock"]["paths"] for r in d["rows"])'
+	[ ! -s err ]
+}
+
+every_operation_into_every_memory() {
+	for op in read write randread randwrite; do
+		for mem in host soft:0; do
+			# shellcheck disable=SC2086
+			gives 0 "$PENSTOCK" bench $quick -m $mem --op $op --sizes 64k --queues 2 \
+				--pieces 3 --depth 5 --batch 2 --json
+			json out "d['op'] == '$op' and d['rows'][0]['penstock']['bytes'] > 0"
+		done
+	done
+	no_leftovers .
+}
+
+cold_reads_each_byte_once() {
+	gives 0 "$PENSTOCK" bench --dir . --size 8m --runtime 5 --sizes 4k,12k --op randread --json
+	# Where the file system cannot be cold this does not hold.
+	json out 'd["state"] == "warm" or d["rows"][0]["penstock"]["bytes"] == 8 << 20'
+	json out 'd["state"] == "warm" or d["rows"][1]["penstock"]["bytes"] == (8 << 20) // 12288 * 12288'
+}
+
+bytes_limit() {
+	gives 0 "$PENSTOCK" bench --dir . --size 8m --warm --bytes 1m --sizes 64k --json
+	json out 'd["rows"][0]["penstock"]["bytes"] == 1 << 20 == d["rows"][0]["plain"]["bytes"]'
+}
+
+stores() {
+	for store in uring threads; do
+		[ $store = threads ] || "$PENSTOCK" doctor --dir . | grep -q 'uring *to be had' || continue
+		# shellcheck disable=SC2086
+		gives 0 "$PENSTOCK" bench $quick --store $store --sizes 64k --json
+		json out "d['store'] == '$store'"
+	done
+}
+
+plot() {
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --sizes 4k,64k --plot chart.svg --baseline none
+	need python3
+	python3 -c 'import xml.dom.minidom as m; m.parse("chart.svg")'
+	says "GB/s" chart.svg
+}
+
+own_file_is_not_destroyed() {
+	random 1000000 file
+	cp file copy
+	gives 0 "$PENSTOCK" bench -f file --runtime 0.1 --sizes 4k
+	cmp file copy
+	gives 2 "$PENSTOCK" bench -f file --op write
+	says "--overwrite" err
+	cmp file copy
+	gives 0 "$PENSTOCK" bench -f file --op write --overwrite --runtime 0.1 --sizes 4k
+	[ -s file ]
+}
+
+errors() {
+	random 1000 small
+	fails "too small" "$PENSTOCK" bench -f small --sizes 4k
+	fails "cannot open nothing" "$PENSTOCK" bench -f nothing
+	fails "soft:77" "$PENSTOCK" bench -m soft:77 --dir . --size 1m
+	mkfifo fifo
+	fails "fifo" timeout 10 "$PENSTOCK" bench -f fifo
+	PST_FAULT=store.read:5:EIO fails "EIO" "$PENSTOCK" bench --dir . --size 1m --runtime 1
+	PST_FAULT=store.lane:0:ENOMEM fails "cannot make a queue" "$PENSTOCK" bench --dir . --size 1m --queues 3
+	no_leftovers .
+}
+
+interrupted() {
+	gives 130 timeout --preserve-status -s INT 1 "$PENSTOCK" bench --dir . --size 64m --warm \
+		--runtime 60
+	no_leftovers .
+}
+
+run_cases table json_output every_operation_into_every_memory cold_reads_each_byte_once \
+	bytes_limit stores plot own_file_is_not_destroyed errors interrupted

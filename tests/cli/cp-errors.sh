@@ -1,0 +1,159 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# cp: what cannot work ends with a sentence and leaves nothing behind.
+. "$(dirname "$0")/lib.sh"
+
+missing_source() {
+	fails "cannot open nothing: No such file or directory" "$PENSTOCK" cp nothing dst
+	[ ! -e dst ]
+}
+
+unreadable_source() {
+	[ "$(id -u)" != 0 ] || skip "the superuser may read everything"
+	random 100 src
+	chmod 000 src
+	fails "cannot open src: Permission denied" "$PENSTOCK" cp src dst
+}
+
+directory_as_source() {
+	mkdir dir
+	fails "dir is a directory" "$PENSTOCK" cp dir dst
+}
+
+fifo_as_source() {
+	mkfifo fifo
+	fails "fifo is neither a regular file nor a block device" timeout 10 "$PENSTOCK" cp fifo dst
+}
+
+fifo_as_target() {
+	mkfifo fifo
+	random 100 src
+	fails "fifo is not a regular file" timeout 10 "$PENSTOCK" cp src fifo
+	[ -p fifo ]
+}
+
+same_file() {
+	random 5000 src
+	cp src copy
+	ln src hard
+	ln -s src symbolic
+	for dst in src ./src hard symbolic .; do
+		fails "are the same file" "$PENSTOCK" cp src "$dst"
+	done
+	cmp src copy
+}
+
+missing_directory() {
+	random 100 src
+	fails "No such file or directory" "$PENSTOCK" cp src nowhere/dst
+	fails "there is no directory nowhere/" "$PENSTOCK" cp src nowhere/
+}
+
+dangling_link() {
+	random 100 src
+	ln -s nowhere link
+	fails "link is a symbolic link that leads nowhere" "$PENSTOCK" cp src link
+}
+
+read_only_target() {
+	[ "$(id -u)" != 0 ] || skip "the superuser may write everything"
+	random 100 src
+	random 50 dst
+	cp dst copy
+	chmod 400 dst
+	fails "cannot replace dst: Permission denied" "$PENSTOCK" cp src dst
+	cmp dst copy
+}
+
+unknown_device() {
+	random 100 src
+	fails "soft:77" "$PENSTOCK" cp src soft:77
+	fails "cuda:99" "$PENSTOCK" cp src cuda:99
+	[ ! -e soft:77 ] && [ ! -e cuda:99 ]
+}
+
+full_disk() {
+	mkdir mnt
+	mount -t tmpfs -o size=1m none mnt 2>/dev/null || skip "this needs to mount a tmpfs"
+	random 4000000 src
+	fails "No space left on device" "$PENSTOCK" cp src mnt/dst
+	[ -z "$(ls -A mnt)" ]
+	# Where the file system cannot reserve room the disk gets full half way.
+	random 100000 mnt/dst
+	cp mnt/dst copy
+	PST_FAULT=store.write:3:ENOSPC fails "ENOSPC" "$PENSTOCK" cp --block 64k src dst
+	[ ! -e dst ]
+	fails "No space left on device" "$PENSTOCK" cp src mnt/dst
+	cmp mnt/dst copy
+	no_leftovers .
+}
+
+limited_file_size() {
+	random 4000000 src
+	(
+		ulimit -f 1000
+		fails "File too large" "$PENSTOCK" cp src dst
+	)
+	[ ! -e dst ]
+	no_leftovers .
+}
+
+failed_operations() {
+	random 4000000 src
+	random 1000 dst
+	cp dst copy
+	for site in store.read store.write store.sync; do
+		PST_FAULT=$site:1:EIO fails "EIO" "$PENSTOCK" cp --block 64k src dst
+		cmp dst copy
+		PST_FAULT=$site:1:EIO fails "EIO" "$PENSTOCK" cp --block 64k --store threads src dst
+		cmp dst copy
+	done
+	PST_FAULT=mem.alloc:1:ENOMEM fails "ENOMEM" "$PENSTOCK" cp src dst
+	cmp dst copy
+	no_leftovers .
+}
+
+failed_reread() {
+	random 2000000 src
+	# 31 blocks are read from the source, the next read is of the target.
+	PST_FAULT=store.read:40:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
+	[ ! -e dst ]
+	no_leftovers .
+}
+
+source_that_changes() {
+	random 1000000 src
+	PST_FAULT=store.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
+	sleep 0.4
+	echo more >>src
+	status=0
+	wait $! || status=$?
+	[ $status = 1 ]
+	says "src changed while it was copied" err
+	[ ! -e dst ]
+	no_leftovers .
+}
+
+source_that_shrinks() {
+	random 1000000 src
+	PST_FAULT=store.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
+	sleep 0.4
+	: >src
+	status=0
+	wait $! || status=$?
+	[ $status = 1 ]
+	says "src ended early" err
+	[ ! -e dst ]
+	no_leftovers .
+}
+
+strict_says_why() {
+	random 5001 src
+	fails "EOPNOTSUPP" "$PENSTOCK" cp --path direct --strict src dst
+	[ ! -e dst ]
+}
+
+run_cases missing_source unreadable_source directory_as_source fifo_as_source fifo_as_target \
+	same_file missing_directory dangling_link read_only_target unknown_device full_disk \
+	limited_file_size failed_operations failed_reread source_that_changes source_that_shrinks \
+	strict_says_why

@@ -1,0 +1,146 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# cp: what it copies is what was there.
+. "$(dirname "$0")/lib.sh"
+
+# Sizes around pages, blocks and nothing at all.
+sizes="0 1 511 4095 4096 4097 65536 4194303 4194305 10485767"
+
+round_trip() {
+	for size in $sizes; do
+		random "$size" src
+		gives 0 "$PENSTOCK" cp "$@" src dst
+		cmp src dst
+		says "$size bytes in " out
+		rm dst
+	done
+	no_leftovers .
+}
+
+plain() {
+	round_trip
+}
+
+verified() {
+	round_trip --verify
+}
+
+through_the_device() {
+	round_trip --via soft:0 --verify
+}
+
+by_threads() {
+	round_trip --store threads --verify
+}
+
+small_blocks_in_any_order() {
+	round_trip --block 64k --depth 64 --verify
+}
+
+one_block_at_a_time() {
+	round_trip --block 4k --depth 1 --no-sync
+}
+
+buffered_only() {
+	round_trip --path buffered --verify
+}
+
+into_device_memory() {
+	for size in $sizes; do
+		random "$size" src
+		gives 0 "$PENSTOCK" cp --verify src soft:0
+		says "$size bytes in " out
+		gives 0 "$PENSTOCK" cp --verify --device host src
+		gives 0 "$PENSTOCK" cp --verify src host
+	done
+	[ ! -e soft:0 ] && [ ! -e host ]
+}
+
+a_file_may_have_a_device_name() {
+	random 5000 src
+	gives 0 "$PENSTOCK" cp src ./soft:0
+	cmp src soft:0
+	gives 0 "$PENSTOCK" cp ./soft:0 dst
+	cmp src dst
+}
+
+onto_a_directory() {
+	mkdir dir
+	random 5000 src
+	gives 0 "$PENSTOCK" cp src dir
+	cmp src dir/src
+	random 6000 src
+	gives 0 "$PENSTOCK" cp src dir/
+	cmp src dir/src
+}
+
+over_an_old_file() {
+	random 9000 src
+	random 20000 dst
+	gives 0 "$PENSTOCK" cp --verify src dst
+	cmp src dst
+	no_leftovers .
+}
+
+over_a_symbolic_link() {
+	mkdir dir
+	random 9000 src
+	random 100 dir/real
+	ln -s dir/real link
+	gives 0 "$PENSTOCK" cp src link
+	[ -L link ]
+	cmp src dir/real
+}
+
+mode_is_kept() {
+	random 100 src
+	chmod 754 src
+	gives 0 "$PENSTOCK" cp src dst
+	[ "$(stat -c %a dst)" = 754 ]
+	chmod 400 src
+	gives 0 "$PENSTOCK" cp src dst2
+	[ "$(stat -c %a dst2)" = 400 ]
+}
+
+quiet_is_quiet() {
+	random 5000 src
+	gives 0 "$PENSTOCK" cp --quiet src dst
+	[ ! -s out ] && [ ! -s err ]
+}
+
+no_progress_without_terminal() {
+	random 10485767 src
+	gives 0 "$PENSTOCK" cp src dst
+	[ ! -s err ]
+}
+
+names_with_odd_characters() {
+	name="$(printf 'a b\n%%s\303\244')"
+	random 5000 "$name"
+	gives 0 "$PENSTOCK" cp -- "$name" "x $name"
+	cmp "$name" "x $name"
+	gives 0 "$PENSTOCK" cp -- "$name" -dash
+	cmp "$name" ./-dash
+}
+
+long_name() {
+	name=$(printf '%0255d' 7)
+	random 5000 src
+	gives 0 "$PENSTOCK" cp src "$name"
+	cmp src "$name"
+}
+
+slow_and_short_operations() {
+	random 3000001 src
+	PST_FAULT=store.read:0:short gives 0 "$PENSTOCK" cp --verify src dst
+	cmp src dst
+	PST_FAULT=store.write:0:short gives 0 "$PENSTOCK" cp --verify src dst
+	cmp src dst
+	PST_FAULT=store.uring:0:EPERM,store.direct:0:EINVAL gives 0 "$PENSTOCK" cp --verify src dst
+	cmp src dst
+}
+
+run_cases plain verified through_the_device by_threads small_blocks_in_any_order \
+	one_block_at_a_time buffered_only into_device_memory a_file_may_have_a_device_name \
+	onto_a_directory over_an_old_file over_a_symbolic_link mode_is_kept quiet_is_quiet \
+	no_progress_without_terminal names_with_odd_characters long_name slow_and_short_operations

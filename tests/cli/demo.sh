@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# demo: runs everywhere, tells what it did, and believes no file.
+. "$(dirname "$0")/lib.sh"
+
+table_has_all_rows() {
+	mkdir files
+	gives 0 "$PENSTOCK" demo --size 8 --dir files
+	for line in "machine " "device   soft:0" "files " "load tensors " "CRC-32C checked" \
+		"KV blocks out" "KV pages back" "plain: "; do
+		says "$line" out
+	done
+	[ "$(grep -c '^load tensors' out)" -ge 3 ]
+	[ "$(grep -c '^KV pages back' out)" -ge 2 ]
+	grep -q 'staged' out
+	[ -z "$(ls -A files)" ]
+	[ ! -s err ]
+}
+
+json_output() {
+	gives 0 "$PENSTOCK" demo --size 8 --dir . --json
+	json out 'len(d["steps"]) == 6 and d["verified"] and d["device"] == "soft:0"'
+	json out 'all(s["penstock"]["bytes"] == s["plain"]["bytes"] > 0 for s in d["steps"])'
+	json out 'all(s["penstock"]["paths"] and s["penstock"]["gb_per_s"] > 0 for s in d["steps"])'
+	[ ! -s err ]
+}
+
+host_memory() {
+	gives 0 "$PENSTOCK" demo --size 4 --dir . --device host
+	says "device   host" out
+}
+
+nothing_is_cold_in_memory() {
+	[ "$(stat -f -c %T /dev/shm)" = tmpfs ] || skip "/dev/shm is no tmpfs"
+	gives 0 "$PENSTOCK" demo --size 4 --dir /dev/shm
+	says "nothing can be cold" out
+	! grep -q ' cold ' out
+}
+
+# header LENGTH JSON: 8 bytes with a length below 65536, then the text.
+header() {
+	printf "\\$(printf %o $(($1 % 256)))\\$(printf %o $(($1 / 256)))\\0\\0\\0\\0\\0\\0%s" "$2"
+}
+
+tensor_file() { # JSON DATA_BYTES
+	header ${#1} "$1"
+	head -c "$2" /dev/zero
+}
+
+good='{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"e":{"dtype":"BF16","shape":[0,4],"data_offsets":[24,24]},"s":{"dtype":"U8","shape":[],"data_offsets":[24,25]}}'
+
+own_file() {
+	tensor_file "$good" 25 >model
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model --json
+	json out 'd["shard_bytes"] == 25'
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model --file model
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model model
+}
+
+only_empty_tensors() {
+	tensor_file '{"e":{"dtype":"BF16","shape":[0,4],"data_offsets":[0,0]}}' 0 >model
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model
+	tensor_file '{}' 0 >model
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model
+}
+
+bad_files() {
+	refuses() { # SENTENCE, of the file ./bad
+		fails "bad: $1" "$PENSTOCK" demo --size 2 --dir . --file bad
+	}
+	: >bad
+	refuses "the file has 0 bytes, less than the 8"
+	head -c 100000 /dev/zero | tr '\0' '\377' >bad
+	refuses "the header would be 18446744073709551615 bytes long, the limit is"
+	header 5000 '{"a":' >bad
+	refuses "the header of 5000 bytes is longer than the file of 13: the file is truncated"
+	tensor_file "$good" 20 >bad
+	refuses "tensor 'a' ends 4 bytes past the end of the file: the file is truncated"
+	tensor_file "$good" 30 >bad
+	refuses "5 bytes at the end of the file belong to no tensor"
+	header 12 'hello, world' >bad
+	refuses "the header does not begin with '{': this is no safetensors file"
+	header 12 '{"a":{"dtyp}' >bad
+	refuses "the header is JSON that does not end"
+	header 12 '{"a":{dtype}' >bad
+	refuses "the header is not valid JSON at byte"
+	tensor_file '{"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}' 4 >bad
+	refuses "tensor 'a' has the unknown dtype 'F33'"
+	tensor_file '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}' 4 >bad
+	refuses "tensor 'a' has 4 bytes, but its shape and dtype need 8"
+	tensor_file '{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}' 4 >bad
+	refuses "the data_offsets of tensor 'a' are no begin and end"
+	tensor_file '{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}' 4 >bad
+	refuses "dimension 0 of tensor 'a' is no size"
+	tensor_file '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}' 4 >bad
+	refuses "the shape of tensor 'a' overflows"
+	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}' 6 >bad
+	refuses "tensors 'a' and 'b' overlap"
+	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[6,10]}}' 10 >bad
+	refuses "2 bytes before tensor 'b' belong to no tensor"
+	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' 4 >bad
+	refuses "the header has a tensor or a field twice"
+	tensor_file '{"a\u0000b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' 4 >bad
+	refuses "a name in the header contains NUL"
+	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":1}}' 4 >bad
+	refuses "tensor 'a' does not have exactly dtype, shape and data_offsets"
+	mkdir bad.d
+	fails "bad.d" "$PENSTOCK" demo --size 2 --dir . --file bad.d
+	fails "cannot open none: No such file" "$PENSTOCK" demo --size 2 --dir . --file none
+	no_leftovers .
+}
+
+garbage() {
+	for size in 9 100 5000 20000 1000000; do
+		random $size bad
+		fails "bad: " "$PENSTOCK" demo --size 2 --dir . --file bad
+	done
+}
+
+no_place() {
+	fails "cannot make a directory in nowhere" "$PENSTOCK" demo --dir nowhere
+}
+
+interrupted() {
+	mkdir files
+	for s in 0.1 0.3 0.7; do
+		gives 130 timeout --preserve-status -s INT $s "$PENSTOCK" demo --size 1000 --dir files
+		[ -z "$(ls -A files)" ]
+	done
+}
+
+failing_device() {
+	mkdir files
+	PST_FAULT=mem.copy:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
+	PST_FAULT=store.read:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
+	[ -z "$(ls -A files)" ]
+}
+
+run_cases table_has_all_rows json_output host_memory nothing_is_cold_in_memory own_file \
+	only_empty_tensors bad_files garbage no_place interrupted failing_device

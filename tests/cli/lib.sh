@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+# What every test of the command needs.  A script sources this, defines a function for each
+# case and ends with:	run_cases first_case second_case ...
+#
+# A case runs in a subshell under set -e, in a private empty directory.  It fails with its
+# first command that fails, and calls "skip REASON" when it lacks something.
+
+case ${PENSTOCK:?is the penstock binary to test} in
+/*) ;;
+*) PENSTOCK=$PWD/$PENSTOCK ;;
+esac
+base=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock-test-XXXXXX") || exit 1
+# Files made by a case may be read-only, and one may have mounted something.
+trap 'umount "$base"/*/mnt 2>/dev/null; chmod -R u+rwx "$base" 2>/dev/null; rm -rf "$base"' EXIT
+trap 'exit 1' INT TERM
+
+skip() {
+	echo "SKIP $*"
+	exit 77
+}
+
+need() {
+	command -v "$1" >/dev/null 2>&1 || skip "$1 is not installed"
+}
+
+# gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
+gives() {
+	want=$1
+	shift
+	got=0
+	"$@" >out 2>err || got=$?
+	[ "$got" = "$want" ] || {
+		echo "$* gave $got and not $want"
+		cat out err
+		return 1
+	}
+}
+
+# says TEXT FILE: the file must contain the text.
+says() {
+	grep -qF -e "$1" "$2" || {
+		echo "there is no '$1' in $2:"
+		cat "$2"
+		return 1
+	}
+}
+
+# fails TEXT COMMAND...: it must exit with 1, print nothing on standard output and one line
+# that begins as messages do and contains the text.
+fails() {
+	text=$1
+	shift
+	gives 1 "$@"
+	says "$text" err
+	[ "$(grep -c '^penstock: ' err)" = 1 ] || {
+		echo "not one message:"
+		cat err
+		return 1
+	}
+	[ ! -s out ] || {
+		echo "standard output is not empty:"
+		cat out
+		return 1
+	}
+}
+
+# random BYTES FILE
+random() {
+	head -c "$1" /dev/urandom >"$2"
+}
+
+# Nothing of a copy may be left in the directory.
+no_leftovers() {
+	left=$(find "$1" -name '*penstock-*' | head -n 5)
+	[ -z "$left" ] || {
+		echo "left behind: $left"
+		return 1
+	}
+}
+
+# json FILE PYTHON: the file must be one JSON object, d, of which the expression is true.
+json() {
+	need python3
+	python3 -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+assert isinstance(d, dict)
+assert eval(sys.argv[2]), sys.argv[2]' "$1" "$2"
+}
+
+run_cases() {
+	n=0
+	failed=0
+	for name; do
+		n=$((n + 1))
+		mkdir "$base/$name"
+		# Not as a condition: set -e would not work in there.
+		(
+			cd "$base/$name" || exit 1
+			set -e
+			"$name"
+		) >"$base/log" 2>&1
+		status=$?
+		if [ $status = 0 ]; then
+			echo "ok $n $name"
+		elif [ $status = 77 ]; then
+			echo "ok $n $name # SKIP $(sed -n 's/^SKIP //p' "$base/log" | tail -n 1)"
+		else
+			echo "not ok $n $name"
+			sed 's/^/# /' "$base/log"
+			failed=1
+		fi
+	done
+	echo "1..$n"
+	exit $failed
+}

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The command line: help where it is asked for, status 2 and a hint where it is wrong.
+. "$(dirname "$0")/lib.sh"
+
+version() {
+	gives 0 "$PENSTOCK" --version
+	grep -Eq '^penstock [0-9]+\.[0-9]+\.[0-9]+$' out
+}
+
+help() {
+	for args in help --help -h; do
+		gives 0 "$PENSTOCK" $args
+		says "Usage: penstock COMMAND" out
+	done
+	for command in demo doctor cp bench; do
+		gives 0 "$PENSTOCK" help $command
+		says "Usage: penstock $command" out
+		gives 0 "$PENSTOCK" $command --help
+		says "Usage: penstock $command" out
+		[ "$(awk 'length > 100' out | wc -l)" = 0 ]
+	done
+}
+
+no_command() {
+	gives 2 "$PENSTOCK"
+	says "Usage: penstock COMMAND" err
+	[ ! -s out ]
+}
+
+mistaken() { # TEXT ARGUMENT...
+	text=$1
+	shift
+	gives 2 "$PENSTOCK" "$@"
+	says "$text" err
+	says "Try 'penstock help" err
+	[ ! -s out ]
+}
+
+wrong_words() {
+	mistaken "there is no command 'frobnicate'" frobnicate
+	mistaken "there is no command 'frobnicate'" help frobnicate
+	mistaken "unknown option --frobnicate" --frobnicate
+	for command in demo doctor cp bench; do
+		mistaken "unknown option --frobnicate" $command --frobnicate
+		mistaken "unknown option -Z" $command -Z
+	done
+}
+
+missing_values() {
+	mistaken "option --dir needs a value" demo --dir
+	mistaken "option --depth needs a value" cp --depth
+	mistaken "option -f needs a value" bench -f
+}
+
+wrong_values() {
+	mistaken "--depth takes" cp --depth 0 a b
+	mistaken "--depth takes" cp --depth 12x a b
+	mistaken "--block takes" cp --block 5000 a b
+	mistaken "--store takes" cp --store best a b
+	mistaken "no path is called 'fast'" cp --path direct,fast a b
+	mistaken "one SRC and one DST" cp a
+	mistaken "one SRC and one DST" cp a b c
+	mistaken "two devices" cp --via soft:0 a host
+	mistaken "--size takes" demo --size 0
+	mistaken "unexpected argument" demo thing
+	mistaken "unexpected argument" doctor thing
+	mistaken "--op takes" bench --op erase
+	mistaken "--sizes takes" bench --sizes 4k,,x
+	mistaken "--queues takes" bench --queues 100000
+	mistaken "--batch must not be more" bench --depth 4 --batch 5
+	mistaken "more than" bench --sizes 1g --depth 1000
+}
+
+full_output() {
+	[ -w /dev/full ] || skip "there is no /dev/full"
+	got=0
+	"$PENSTOCK" --version >/dev/full 2>err || got=$?
+	[ $got = 1 ]
+	says "cannot write the output" err
+}
+
+run_cases version help no_command wrong_words missing_values wrong_values full_output

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of the library share: a scratch directory, files with a pattern, a queue,
+ * one request and its completion, and a matrix of stores and kinds of memory that a case
+ * runs over.
+ *
+ *	static void reads(void)
+ *	{
+ *		struct pst_file *f = rig_open("data", RIG_R);
+ *		...
+ *		T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+ *	}
+ *	int main(void)
+ *	{
+ *		rig_init();
+ *		RIG_RUN(reads);
+ *		return rig_done();
+ *	}
+ *
+ * After each case everything must be quiet again: nothing in flight, no staging memory, no
+ * thread of the library's.
+ */
+#ifndef PST_RIG_H
+#define PST_RIG_H
+
+#define T_ERROR_TEXT() pst_error_text()
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <penstock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "t.h"
+
+#define RIG_R PST_FILE_READ
+#define RIG_RW (PST_FILE_READ | PST_FILE_WRITE)
+#define RIG_NEW (RIG_RW | PST_FILE_CREATE | PST_FILE_TRUNC)
+#define RIG_WAIT_MS 30000
+
+#define RIG_NR(a) (sizeof(a) / sizeof((a)[0]))
+#define RIG_MIB(n) ((uint64_t)(n) << 20)
+
+static char rig_dir[256];
+
+/* What there was before the case: threads, and what failed cases left behind. */
+static unsigned rig_tasks;
+static struct pst_stats rig_before;
+
+/* Of the case that runs. */
+static struct pst_queue *rig_q;
+static const char *rig_dev;
+static uint32_t rig_store;
+
+/* ------------------------------------------------------------ environment */
+
+static inline int rig_unlink(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
+static pid_t rig_pid;
+
+static inline void rig_clean(void)
+{
+	if (getpid() == rig_pid) /* and not a child that came to its end by exit() */
+		(void)nftw(rig_dir, rig_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+static inline unsigned rig_count_tasks(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	unsigned n = 0;
+
+	while (d && (e = readdir(d)) != NULL)
+		n += e->d_name[0] != '.';
+	if (d)
+		(void)closedir(d);
+	return n;
+}
+
+/* A scratch directory under PST_TEST_DIR; no verdicts from earlier processes. */
+static inline void rig_init(void)
+{
+	const char *parent = getenv("PST_TEST_DIR");
+
+	(void)snprintf(rig_dir, sizeof(rig_dir), "%s/pst-test-XXXXXX", parent ? parent : "/tmp");
+	if (!mkdtemp(rig_dir)) {
+		printf("Bail out! no scratch directory %s: %s\n", rig_dir, strerror(errno));
+		exit(1);
+	}
+	rig_pid = getpid();
+	(void)atexit(rig_clean);
+	(void)setenv("XDG_CACHE_HOME", rig_dir, 1);
+	rig_tasks = rig_count_tasks();
+}
+
+static inline const char *rig_path(const char *name)
+{
+	static char path[4][512];
+	static unsigned turn;
+	char *p = path[turn++ % 4];
+
+	(void)snprintf(p, sizeof(path[0]), "%s/%s", rig_dir, name);
+	return p;
+}
+
+/* --------------------------------------------------------------- patterns */
+
+/* t_fill() a word at a time. */
+static inline void rig_fill(void *buf, uint64_t seed, uint64_t off, size_t len)
+{
+	uint8_t *p = buf;
+
+	for (; len && (off & 7); off++, len--)
+		*p++ = t_byte(seed, off);
+	for (; len >= 8; off += 8, len -= 8, p += 8) {
+		uint64_t x = (off >> 3) * 0x9e3779b97f4a7c15u + seed;
+
+		x ^= x >> 29;
+		x *= 0xbf58476d1ce4e5b9u;
+		x ^= x >> 32;
+		memcpy(p, &x, 8);
+	}
+	for (; len; off++, len--)
+		*p++ = t_byte(seed, off);
+}
+
+/* t_differs() likewise. */
+static inline size_t rig_differs(const void *buf, uint64_t seed, uint64_t off, size_t len)
+{
+	uint8_t want[4096];
+
+	for (size_t at = 0; at < len; at += sizeof(want)) {
+		size_t n = len - at < sizeof(want) ? len - at : sizeof(want);
+
+		rig_fill(want, seed, off + at, n);
+		if (memcmp(want, (const char *)buf + at, n) == 0)
+			continue;
+		for (size_t i = 0; i < n; i++)
+			if (((const uint8_t *)buf)[at + i] != want[i])
+				return at + i;
+	}
+	return len;
+}
+
+static uint64_t rig_random_state = 88172645463325252u;
+
+static inline uint64_t rig_random(void)
+{
+	uint64_t x = rig_random_state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return rig_random_state = x;
+}
+
+/* 0 .. n - 1 */
+static inline uint64_t rig_below(uint64_t n)
+{
+	return rig_random() % n;
+}
+
+/* Bit by bit, as RFC 3720 has it: what the library's checksum is compared with. */
+static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_t len)
+{
+	static uint32_t table[256];
+
+	if (!table[1])
+		for (uint32_t i = 0; i < 256; i++) {
+			uint32_t c = i;
+
+			for (int k = 0; k < 8; k++)
+				c = c & 1 ? c >> 1 ^ 0x82f63b78u : c >> 1;
+			table[i] = c;
+		}
+	crc = ~crc;
+	for (const uint8_t *p = buf; len--; p++)
+		crc = crc >> 8 ^ table[(crc ^ *p) & 255];
+	return ~crc;
+}
+
+/* ------------------------------------------------------------------ files */
+
+/* Write len bytes of the pattern to path, on the disk and not only in the cache. */
+static inline void rig_make(const char *path, uint64_t seed, uint64_t len)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	size_t step = 1u << 20;
+	char *buf = malloc(step);
+	bool good = fd >= 0 && buf;
+
+	for (uint64_t off = 0; good && off < len; off += step) {
+		size_t n = len - off < step ? len - off : step;
+
+		rig_fill(buf, seed, off, n);
+		good = pwrite(fd, buf, n, (off_t)off) == (ssize_t)n;
+	}
+	free(buf);
+	if (good)
+		(void)fsync(fd);
+	if (fd >= 0)
+		(void)close(fd);
+	if (!good)
+		T_FAIL("%.200s cannot be made: %s", path, strerror(errno));
+}
+
+/* Drop the file's clean pages from the page cache. */
+static inline void rig_cold(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		T_FAIL("%.200s: %s", path, strerror(errno));
+	(void)fsync(fd);
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	(void)close(fd);
+}
+
+/* All of it into the page cache. */
+static inline void rig_warm(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char buf[65536];
+
+	if (fd < 0)
+		T_FAIL("%.200s: %s", path, strerror(errno));
+	while (read(fd, buf, sizeof(buf)) > 0)
+		;
+	(void)close(fd);
+}
+
+/* What is in the file now; how many bytes there were. */
+static inline size_t rig_slurp(const char *path, uint64_t off, void *buf, size_t len)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t got = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		T_FAIL("%.200s: %s", path, strerror(errno));
+	while (got < len &&
+	       (n = pread(fd, (char *)buf + got, len - got, (off_t)(off + got))) > 0)
+		got += (size_t)n;
+	(void)close(fd);
+	return got;
+}
+
+static inline struct pst_file *rig_open(const char *path, uint32_t flags)
+{
+	struct pst_file *f = NULL;
+
+	T_OK(pst_file_open(path, flags, NULL, &f));
+	return f;
+}
+
+static inline struct pst_file_info rig_file_info(struct pst_file *f)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+
+	T_OK(pst_file_info(f, &info));
+	return info;
+}
+
+/* ----------------------------------------------------------------- memory */
+
+static inline struct pst_mem *rig_alloc(const char *dev, uint64_t len)
+{
+	struct pst_mem *m = NULL;
+
+	T_OK(pst_mem_alloc(dev, len, NULL, &m));
+	return m;
+}
+
+/* Put the pattern, or see where it ends. */
+static inline void rig_mem_fill(struct pst_mem *m, uint64_t off, uint64_t len, uint64_t seed,
+				uint64_t at)
+{
+	char *buf = malloc(len);
+
+	T_CHECK(buf);
+	rig_fill(buf, seed, at, len);
+	T_OK(pst_mem_store(m, off, buf, len));
+	free(buf);
+}
+
+static inline size_t rig_mem_differs(struct pst_mem *m, uint64_t off, uint64_t len, uint64_t seed,
+				     uint64_t at)
+{
+	char *buf = malloc(len);
+	size_t n;
+
+	T_CHECK(buf);
+	T_OK(pst_mem_load(m, off, buf, len));
+	n = rig_differs(buf, seed, at, len);
+	free(buf);
+	return n;
+}
+
+/* ----------------------------------------------------------------- queues */
+
+static inline struct pst_queue *rig_queue(uint32_t store, uint32_t depth)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = store, .depth = depth };
+	struct pst_queue *q = NULL;
+
+	T_OK(pst_queue_new(&o, &q));
+	return q;
+}
+
+static inline struct pst_stats rig_stats(struct pst_queue *q)
+{
+	struct pst_stats st = { .sz = sizeof(st) };
+
+	T_OK(pst_stats(q, &st));
+	return st;
+}
+
+/* The same request in words, for failures. */
+static inline void rig_show(const struct pst_done *d)
+{
+	char text[400];
+
+	printf("# %s\n", pst_done_text(d, text, sizeof(text)));
+}
+
+/* Exactly one completion, soon. */
+static inline struct pst_done rig_reap1(struct pst_queue *q)
+{
+	struct pst_done d = { 0 };
+
+	T_EQ(pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
+	return d;
+}
+
+static inline struct pst_done rig_do(struct pst_queue *q, const struct pst_io *io)
+{
+	T_OK(pst_prep(q, io));
+	T_EQ(pst_submit(q), 1);
+	return rig_reap1(q);
+}
+
+static inline struct pst_io rig_io(uint32_t op, struct pst_file *f, struct pst_mem *m,
+				   uint64_t file_off, uint64_t mem_off, uint64_t len)
+{
+	return (struct pst_io){ .op = op,
+				.file = f,
+				.mem = m,
+				.file_off = file_off,
+				.mem_off = mem_off,
+				.len = len };
+}
+
+static inline struct pst_done rig_read(struct pst_file *f, struct pst_mem *m, uint64_t file_off,
+				       uint64_t mem_off, uint64_t len)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, file_off, mem_off, len);
+
+	return rig_do(rig_q, &io);
+}
+
+static inline struct pst_done rig_write(struct pst_file *f, struct pst_mem *m, uint64_t file_off,
+					uint64_t mem_off, uint64_t len)
+{
+	struct pst_io io = rig_io(PST_OP_WRITE, f, m, file_off, mem_off, len);
+
+	return rig_do(rig_q, &io);
+}
+
+static inline struct pst_done rig_sync(struct pst_file *f)
+{
+	struct pst_io io = { .op = PST_OP_SYNC, .file = f };
+
+	return rig_do(rig_q, &io);
+}
+
+static inline bool rig_soft(void)
+{
+	return strcmp(rig_dev, "host") != 0;
+}
+
+/* --------------------------------------------------------------- the cases */
+
+/* Nothing is left of any queue; threads take a moment to go. */
+static inline void rig_quiet(void)
+{
+	uint64_t end = t_in_ms(3000);
+	struct pst_stats st = rig_stats(NULL);
+
+	while ((st.inflight > rig_before.inflight || st.busy > rig_before.busy ||
+		st.pool_bytes > rig_before.pool_bytes || rig_count_tasks() > rig_tasks) &&
+	       t_now() < end) {
+		(void)usleep(1000);
+		st = rig_stats(NULL);
+	}
+	T_EQ(st.inflight, rig_before.inflight);
+	T_EQ(st.busy, rig_before.busy);
+	T_EQ(st.pool_bytes, rig_before.pool_bytes);
+	T_CHECK(rig_count_tasks() <= rig_tasks);
+}
+
+static void (*rig_fn)(void);
+
+static inline void rig_case(void)
+{
+	if (t_failed) { /* one that failed took no time to clean up */
+		rig_before = rig_stats(NULL);
+		rig_tasks = rig_count_tasks();
+	}
+	if (rig_store) {
+		int r = pst_store_check(rig_store);
+
+		if (r < 0)
+			T_SKIP("io_uring: %s", pst_error_text());
+		rig_q = rig_queue(rig_store, 0);
+	}
+	rig_fn();
+	if (rig_q) {
+		T_EQ(rig_stats(rig_q).inflight, 0);
+		rig_q = pst_queue_free(rig_q);
+	}
+	rig_quiet();
+}
+
+/* One case, by itself: makes its own queues. */
+static inline void rig_run1(const char *name, void (*fn)(void))
+{
+	rig_store = 0;
+	rig_dev = "host";
+	rig_q = NULL;
+	rig_fn = fn;
+	t_run(name, rig_case);
+}
+
+#define RIG_RUN1(fn) rig_run1(#fn, fn)
+
+/* A case over stores and kinds of memory, with rig_q, rig_dev and rig_store set. */
+static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
+{
+	static const char *const devs[] = { "host", "soft:0" };
+	static const char *const stores[] = { "", "uring", "threads" };
+	const char *only = getenv("PST_TEST_ONLY");
+	char full[160];
+
+	for (rig_store = PST_STORE_URING; rig_store <= PST_STORE_THREADS; rig_store++)
+		for (unsigned i = 0; i < (all_mem ? 2 : 1); i++) {
+			rig_dev = devs[i];
+			rig_q = NULL;
+			rig_fn = fn;
+			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_store],
+				       all_mem ? " " : "", all_mem ? devs[i] : "");
+			if (!only || strstr(full, only))
+				t_run(full, rig_case);
+		}
+}
+
+#define RIG_RUN(fn) rig_run(#fn, fn, true)
+#define RIG_RUN_STORES(fn) rig_run(#fn, fn, false)
+
+static inline int rig_done(void)
+{
+	return t_done();
+}
+
+#endif
