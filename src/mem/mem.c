@@ -17,9 +17,10 @@
 #define SYNC_CHUNK MIB(16)  /* so that a long copy lets other streams of the device in */
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
-static const struct mem_ops *const providers[] = { &mem_soft_ops, &mem_host_ops };
+static const struct mem_ops *const providers[] = { &mem_cuda_ops, &mem_soft_ops, &mem_host_ops };
 
 static bool loaded[ARRAY_SIZE(providers)];
+static char why_not[ARRAY_SIZE(providers)][256]; /* load()'s sentence where it failed */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static const struct {
@@ -36,11 +37,10 @@ static void load_all(void)
 		int r = providers[i]->load ? providers[i]->load() : 0;
 
 		loaded[i] = r == 0;
-		if (r < 0)
-			log_debug("no %s memory: %s", providers[i]->name, err_text());
-		else
-			log_debug("%s memory: %u device(s)", providers[i]->name,
-				  providers[i]->devices());
+		if (r < 0) {
+			(void)snprintf(why_not[i], sizeof(why_not[i]), "%s", err_text());
+			log_debug("no %s memory: %s", providers[i]->name, why_not[i]);
+		}
 	}
 }
 
@@ -64,15 +64,15 @@ const struct mem_ops *mem_provider(uint32_t kind)
 	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
 		if (providers[i]->kind != kind)
 			continue;
-		if (provider_at(i))
+		if (!provider_at(i))
+			(void)err_set(ENODEV, "%s", why_not[i]);
+		else if (providers[i]->devices())
 			return providers[i];
-		(void)err_set(ENODEV, "%s memory cannot be used here; PST_LOG=debug says why",
-			      providers[i]->name);
 		return NULL;
 	}
 	(void)err_set(ENODEV,
 		      "this build has no provider for %s memory (kind %" PRIu32 "); it serves "
-		      "host and soft",
+		      "host, soft and cuda",
 		      kind_name(kind), kind);
 	return NULL;
 }
@@ -371,6 +371,42 @@ int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret
 		*ret = g;
 	explicit_bzero(&g, sizeof(g));
 	return r;
+}
+
+int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len, struct mem_dmabuf *ret)
+{
+	if (!a->ops->export_dmabuf)
+		return cannot(a->ops, "shared by a dma-buf");
+	if (!len || off > a->size || len > a->size - off)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at offset %" PRIu64 " are none or reach past "
+			       "the end of the memory, which has %" PRIu64,
+			       len, off, a->size);
+	return a->ops->export_dmabuf(a, off, len, ret);
+}
+
+int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len)
+{
+	if (!ops->device_text)
+		return cannot(ops, "described further");
+	if (device >= ops->devices())
+		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
+	return ops->device_text(device, buf, len);
+}
+
+int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
+{
+	if (!ops->pin_file)
+		return cannot(ops, "filled out of the page cache");
+	if (device >= ops->devices())
+		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
+	return ops->pin_file(device, host, len);
+}
+
+void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
+{
+	if (ops->unpin_file)
+		ops->unpin_file(device, host, len);
 }
 
 void mem_free(struct mem_alloc *a)

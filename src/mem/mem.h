@@ -56,6 +56,13 @@ struct mem_stream {
 	const struct mem_ops *ops;
 };
 
+/* A dma-buf that holds a range of device memory. */
+struct mem_dmabuf {
+	int fd;			 /* the caller's to close */
+	uint64_t off;		 /* of the range in the dma-buf */
+	uint64_t size;		 /* of the dma-buf: the whole pages that hold the range */
+};
+
 #define MEM_CAP_CPU (1u << 0)	 /* the CPU may use the memory: no device hop is needed */
 #define MEM_CAP_COPY (1u << 1)	 /* stream_new and copy are there */
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
@@ -75,11 +82,15 @@ struct mem_ops {
 	 * there is none: that is the common case, and logged at debug level only. */
 	int (*load)(void);
 
-	/* How many devices, after load(). */
+	/* How many devices, after load().  May find them only now; 0 leaves a sentence. */
 	unsigned (*devices)(void);
 
 	/* Facts of device idx < devices(); sz is set by the caller's wrapper. */
 	void (*device_info)(unsigned idx, struct pst_device *ret);
+
+	/* What else is worth knowing of a device, for people: lines "name: value".  0, or
+	 * -ENOSPC. */
+	int (*device_text)(unsigned idx, char *buf, size_t len);
 
 	/* Is addr..addr+len ours?  Asked for every new buffer: below a microsecond, and it
 	 * must not create a device context. */
@@ -99,12 +110,24 @@ struct mem_ops {
 	 * opened read-only where rights lack PST_RIGHT_WRITE. */
 	int (*export)(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 
+	/* A dma-buf of a range of the allocation, for devices of other vendors. */
+	int (*export_dmabuf)(const struct mem_alloc *a, uint64_t off, uint64_t len,
+			     struct mem_dmabuf *ret);
+
 	/* End an allocation of ours; nothing uses it any more. */
 	void (*free)(struct mem_alloc *a);
 
 	/* Make page-aligned host memory fit for asynchronous copies of the device. */
 	int (*pin)(unsigned device, void *host, uint64_t len);
 	void (*unpin)(unsigned device, void *host, uint64_t len);
+
+	/*
+	 * Make a shared, read-only mapping of a file fit for copies to the device, straight out
+	 * of the page cache.  -EOPNOTSUPP where the device cannot.  The mapping stays until
+	 * unpin_file(); if the file shrinks meanwhile, the device reads what its pages were.
+	 */
+	int (*pin_file)(unsigned device, void *host, uint64_t len);
+	void (*unpin_file)(unsigned device, void *host, uint64_t len);
 
 	int (*stream_new)(unsigned device, struct mem_stream **ret);
 	/* Waits for the copies still under way. */
@@ -118,6 +141,10 @@ struct mem_ops {
 	int (*copy)(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 		    uint64_t *ret_ticket);
 
+	/* How the last batch that copy() took goes: PST_PATH_STAGED, or PST_PATH_GATHER by one
+	 * device kernel.  NULL: always the former. */
+	uint32_t (*copied_by)(const struct mem_stream *st);
+
 	/* 1 when the ticket is done, 0 while it is under way, -errno when it failed. */
 	int (*poll)(struct mem_stream *st, uint64_t ticket);
 
@@ -126,7 +153,7 @@ struct mem_ops {
 	int (*stream_fd)(struct mem_stream *st);
 };
 
-extern const struct mem_ops mem_host_ops, mem_soft_ops;
+extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
 
 /* The provider of a kind whose load() succeeded, or NULL with a sentence. */
 const struct mem_ops *mem_provider(uint32_t kind);
@@ -156,6 +183,17 @@ static inline int mem_poll(struct mem_stream *st, uint64_t ticket)
 {
 	return st->ops->poll(st, ticket);
 }
+
+static inline uint32_t mem_copied_by(const struct mem_stream *st)
+{
+	return st->ops->copied_by ? st->ops->copied_by(st) : (uint32_t)PST_PATH_STAGED;
+}
+
+int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
+int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+		      struct mem_dmabuf *ret);
+int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 
 /* The stream's descriptor to sleep on, -1 when it can only be polled. */
 int mem_stream_fd(struct mem_stream *st);

@@ -360,6 +360,21 @@ static bool soft_owns(uint64_t addr, uint64_t len)
 	return ours;
 }
 
+/*
+ * A device's memory is there when it is allocated: the first copy does not pay for pages,
+ * and too much is an error here and not later.  Kernels before 5.14 do it page by page.
+ */
+static int region_populate(const struct region *g)
+{
+	(void)madvise(g->hidden, g->map_len, MADV_HUGEPAGE);
+	if (madvise(g->hidden, g->map_len, MADV_POPULATE_WRITE) < 0 &&
+	    (errno == ENOMEM || errno == EFAULT))
+		return err_set(ENOMEM, "soft:%u has no %" PRIu64 " bytes left: the machine's memory "
+				       "is used up",
+			       g->device, g->size);
+	return 0;
+}
+
 static int soft_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret)
 {
 	struct region *g = NULL;
@@ -371,6 +386,11 @@ static int soft_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_
 	r = region_new(device, len, fd, PST_RIGHT_READ | PST_RIGHT_WRITE, &g);
 	if (!g)
 		return r;
+	r = region_populate(g);
+	if (r < 0) {
+		(void)region_unref(g);
+		return r;
+	}
 	return alloc_new(g, flags, true, ret);
 }
 

@@ -4,20 +4,16 @@
  * be had: all checks are made by the compiler.
  */
 #if __has_include(<cuda.h>)
-#define HAVE_CUDA_H 1
-#else
-#define HAVE_CUDA_H 0
-#endif
-
-#if HAVE_CUDA_H
 #include <cuda.h>
+#else
+#define CUDA_VERSION 0
 #endif
 
 #include "base/vendor/cuda_types.h"
 
 #include "t.h"
 
-#if HAVE_CUDA_H && CUDA_VERSION >= 13000
+#if CUDA_VERSION >= 13000
 
 /* Constants. */
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)

@@ -112,7 +112,9 @@ static void names_are_found(void)
 		}
 	}
 	(void)mem_find("cuda:0", &(const struct mem_ops *){ NULL }, &(unsigned){ 0 });
-	T_CHECK(strstr(err_text(), "no provider for cuda"));
+	T_CHECK(strstr(err_text(), "no NVIDIA driver here: /nonexistent"));
+	(void)mem_find("gaudi:0", &(const struct mem_ops *){ NULL }, &(unsigned){ 0 });
+	T_CHECK(strstr(err_text(), "no provider for gaudi"));
 }
 
 static void uuids_are_found(void)
@@ -439,6 +441,7 @@ static void buffer_ids_are_unique(void)
 int main(void)
 {
 	(void)unsetenv("PST_SOFT_DEVICES");
+	(void)setenv("PST_LIBCUDA", "/nonexistent", 1);
 	T_RUN(devices_are_listed);
 	T_RUN(names_are_found);
 	T_RUN(uuids_are_found);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Vendor libraries, loaded at run time into a typed table.
+ *
+ * A vendor's functions stand once, with their signatures, in a list of SYM() and OPT()
+ * lines (base/vendor/).  The list is included twice: as the members of a struct of function
+ * pointers, and as an array of struct dl_sym that says where each goes.
+ *
+ *	struct cuda_api {
+ *	#define SYM(name, args) uint32_t(*name) args;
+ *	#define OPT SYM
+ *	#include "base/vendor/cuda_syms.h"
+ *	};
+ *	static const struct dl_sym syms[] = {
+ *	#define SYM(name, args) DL_SYM(struct cuda_api, name, true),
+ *	#define OPT(name, args) DL_SYM(struct cuda_api, name, false),
+ *	#include "base/vendor/cuda_syms.h"
+ *	};
+ */
+#ifndef PST_DL_H
+#define PST_DL_H
+
+#include "base/base.h"
+
+struct dl_sym {
+	const char *name;
+	size_t off;    /* of the pointer in the table, bytes */
+	bool required; /* else NULL where the library lacks it */
+};
+
+#define DL_SYM(type, sym, need)                                                                    \
+	{                                                                                          \
+		.name = #sym, .off = offsetof(type, sym), .required = (need)                       \
+	}
+
+struct dl_lib {
+	const char *what;   /* in sentences: "NVIDIA driver" */
+	const char *soname; /* "libcuda.so.1", found as every library is */
+	const char *env;    /* variable that names another file; ignored in set-uid programs */
+};
+
+/*
+ * Load a library and fill the table.  It is never unloaded: vendors' libraries start
+ * threads and leave handlers behind.
+ *
+ * Return: 0; -ENODEV with a sentence when it is not there or lacks a required function.
+ * The table is then unchanged.
+ */
+int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests may ask of the libcuda.so.1 that is built here, beyond the driver's own calls.
+ * They find these functions by dlsym(); where there is none, the library is a real one.
+ *
+ * Environment: STUB_CUDA_DEVICES (1 to 8, 0 for none), STUB_CUDA_FAIL (as
+ * stub_cuda_fail()), STUB_CUDA_DELAY_US (before each operation of a stream).
+ */
+#ifndef PST_CUDA_STUB_H
+#define PST_CUDA_STUB_H
+
+#include <stdbool.h>
+
+#include "base/vendor/cuda_types.h"
+
+#define STUB_DEVICES_MAX 8
+#define STUB_TOTAL (UINT64_C(8) << 30) /* bytes of a device */
+#define STUB_CHUNK (UINT64_C(2) << 20) /* granularity of mapped memory */
+
+struct stub_cuda_state {
+	/* Live objects. */
+	unsigned ctx_refs[STUB_DEVICES_MAX]; /* of primary contexts */
+	unsigned contexts, streams, events, ranges, handles, reservations, registrations, modules;
+	/* Of the calling thread. */
+	unsigned depth;
+	cu_ctx current;
+	uint32_t mode;
+	/* Ever. */
+	uint64_t calls, kernels, batched, copies, largest_registration;
+	unsigned contexts_made;
+};
+
+void stub_cuda_state(struct stub_cuda_state *ret);
+
+/* "NAME:N:CODE": the N-th call of NAME from now on gives CODE, each one with N 0.  NAME "*"
+ * is any.  NULL: none.  True when an earlier one was met. */
+bool stub_cuda_fail(const char *spec);
+
+void stub_cuda_delay_us(unsigned us);
+
+/* The context of a device is spoilt: every call in it gives the code from now on. */
+void stub_cuda_poison(int dev, cu_result code);
+
+/* Bytes of device memory. */
+bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len);
+
+#endif

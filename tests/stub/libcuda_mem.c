@@ -1,0 +1,855 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of the stub: allocations, mapped memory, shared memory, registered host memory.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "cuda_stub_int.h"
+
+#define PAGE 4096u
+
+/* Addresses of freed allocations: the next of the same length gets the last one. */
+struct hole {
+	struct list link;
+	cu_ptr va;
+	uint64_t len;
+};
+
+/* A handle of cuMemCreate: its number is its address. */
+struct handle {
+	struct list link;
+	unsigned refs;
+	struct obj *obj;
+};
+
+struct reservation {
+	struct list link;
+	cu_ptr va;
+	uint64_t len;
+};
+
+static struct list holes = LIST_INIT(holes);
+
+/* ------------------------------------------------------------------- bytes */
+
+void stub_obj_unref(struct obj *o)
+{
+	if (--o->refs)
+		return;
+	stub.used[o->dev] -= o->size;
+	(void)munmap(o->bytes, o->size);
+	(void)close(o->fd);
+	free(o);
+}
+
+/* Takes fd over; the lock is held. */
+static struct obj *obj_new(int fd, int dev, uint64_t size, uint32_t types)
+{
+	struct obj *o = calloc(1, sizeof(*o));
+	void *p = MAP_FAILED;
+
+	if (o && fd >= 0)
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED) {
+		if (fd >= 0)
+			(void)close(fd);
+		free(o);
+		return NULL;
+	}
+	*o = (struct obj){
+		.refs = 1, .fd = fd, .dev = dev, .bytes = p, .size = size, .handle_types = types
+	};
+	stub.used[dev] += size;
+	return o;
+}
+
+/* The name says to those who get the descriptor what it is. */
+static int bytes_new(const char *kind, int dev, uint32_t types, uint64_t size)
+{
+	char name[64];
+	int fd;
+
+	(void)snprintf(name, sizeof(name), "stub-cuda-%s-%d-%u", kind, dev, types);
+	fd = memfd_create(name, MFD_CLOEXEC);
+	if (fd >= 0 && ftruncate(fd, (off_t)size) < 0) {
+		(void)close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static bool name_of(const char *path, const char *format, int *dev, unsigned *types)
+{
+	char name[128] = "";
+
+	return readlink(path, name, sizeof(name) - 1) > 0 && sscanf(name, format, dev, types) == 2;
+}
+
+static cu_ptr addresses(uint64_t len)
+{
+	struct list *e, *n;
+	cu_ptr va;
+	void *p;
+
+	for (e = holes.prev; e != &holes; e = n) {
+		struct hole *h = list_entry(e, struct hole, link);
+
+		n = e->prev;
+		if (h->len != len)
+			continue;
+		va = h->va;
+		list_del(&h->link);
+		free(h);
+		return va;
+	}
+	p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return p == MAP_FAILED ? 0 : (uintptr_t)p;
+}
+
+static void addresses_back(cu_ptr va, uint64_t len)
+{
+	struct hole *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		stub_abort("out of memory");
+	h->va = va;
+	h->len = len;
+	list_add_tail(&holes, &h->link);
+}
+
+struct range *stub_range_at(cu_ptr ptr)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.ranges) {
+		struct range *r = list_entry(e, struct range, link);
+
+		if (ptr >= r->va && ptr - r->va < r->size)
+			return r;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------- allocations */
+
+static cu_result range_new(enum range_kind kind, uint64_t len, cu_ctx ctx, int dev, cu_ptr *ret)
+{
+	uint64_t map_len = align_up(len, PAGE);
+	struct range *r;
+	struct obj *o;
+
+	if (!len)
+		return CU_INVALID_VALUE;
+	if (len > STUB_TOTAL || stub.used[dev] + map_len > STUB_TOTAL)
+		return CU_OUT_OF_MEMORY;
+	o = obj_new(bytes_new("plain", dev, 0, map_len), dev, map_len, 0);
+	r = calloc(1, sizeof(*r));
+	if (!o || !r)
+		stub_abort("out of memory");
+	r->kind = kind;
+	r->obj = o;
+	r->ctx = ctx;
+	r->dev = dev;
+	r->size = len;
+	r->map_len = map_len;
+	r->prot = CU_PROT_READ_WRITE;
+	r->id = ++stub.last_id;
+	r->va = addresses(map_len);
+	if (!r->va)
+		stub_abort("out of addresses");
+	if (ctx)
+		ctx->ranges++;
+	list_add_tail(&stub.ranges, &r->link);
+	*ret = r->va;
+	return CU_OK;
+}
+
+static cu_result range_new_locked(enum range_kind kind, uint64_t len, cu_ptr *ret)
+{
+	cu_ctx ctx = stub_current();
+	cu_result e;
+
+	(void)pthread_mutex_lock(&stub.lock);
+	e = range_new(kind, len, kind == RANGE_POOL ? NULL : ctx, ctx->dev, ret);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+cu_result cuMemAlloc_v2(cu_ptr *ret, size_t len)
+{
+	ENTER(IN_CTX | UNSAFE);
+	return range_new_locked(RANGE_PLAIN, len, ret);
+}
+
+cu_result cuMemAllocManaged(cu_ptr *ret, size_t len, unsigned flags)
+{
+	ENTER(IN_CTX | UNSAFE);
+	(void)flags;
+	return range_new_locked(RANGE_MANAGED, len, ret);
+}
+
+cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st)
+{
+	ENTER(IN_CTX);
+	(void)st;
+	return range_new_locked(RANGE_POOL, len, ret);
+}
+
+/* The lock is held. */
+static void range_free(struct range *r)
+{
+	list_del(&r->link);
+	if (r->ctx)
+		r->ctx->ranges--;
+	if (r->kind != RANGE_MAPPED)
+		addresses_back(r->va, r->map_len);
+	stub_obj_unref(r->obj);
+	free(r);
+}
+
+cu_result cuMemFree_v2(cu_ptr ptr)
+{
+	struct range *r;
+	int dev;
+
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (!r || r->va != ptr || r->kind == RANGE_MAPPED || r->kind == RANGE_IPC)
+		stub_abort("cuMemFree of %#llx, which is no allocation", ptr);
+	dev = r->dev;
+	(void)pthread_mutex_unlock(&stub.lock);
+	stub_quiesce(dev);
+	(void)pthread_mutex_lock(&stub.lock);
+	range_free(r);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+cu_result cuMemGetAddressRange_v2(cu_ptr *ret_base, size_t *ret_size, cu_ptr ptr)
+{
+	struct range *r;
+
+	ENTER(IN_CTX);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r) {
+		*ret_base = r->va;
+		*ret_size = r->size;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return r ? CU_OK : CU_NOT_FOUND;
+}
+
+/* ---------------------------------------------------------------- pointers */
+
+static cu_result range_attribute(const struct range *r, void *ret, uint32_t attr)
+{
+	switch (attr) {
+	case CU_PTR_CONTEXT:
+		*(cu_ctx *)ret = r->ctx;
+		return CU_OK;
+	case CU_PTR_MEMORY_TYPE:
+		*(unsigned *)ret = CU_TYPE_DEVICE;
+		return CU_OK;
+	case CU_PTR_BUFFER_ID:
+		*(unsigned long long *)ret = r->id;
+		return CU_OK;
+	case CU_PTR_IS_MANAGED:
+		*(unsigned *)ret = r->kind == RANGE_MANAGED;
+		return CU_OK;
+	case CU_PTR_DEVICE_ORDINAL:
+		*(int *)ret = r->dev;
+		return CU_OK;
+	case CU_PTR_IPC_CAPABLE:
+		*(unsigned *)ret = r->kind == RANGE_PLAIN;
+		return CU_OK;
+	default:
+		return CU_INVALID_VALUE;
+	}
+}
+
+cu_result cuPointerGetAttribute(void *ret, uint32_t attr, cu_ptr ptr)
+{
+	struct registration *g;
+	struct range *r;
+	cu_result e = CU_INVALID_VALUE;
+
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r) {
+		e = range_attribute(r, ret, attr);
+	} else if (attr == CU_PTR_MEMORY_TYPE &&
+		   stub_registered((void *)(uintptr_t)(ptr & ~HOST_BIT), 1, &g) == 1) {
+		*(unsigned *)ret = CU_TYPE_HOST;
+		e = CU_OK;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)
+{
+	struct range *r;
+	bool good;
+
+	ENTER(IN_CTX | UNSAFE);
+	(void)value;
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	good = r && r->kind == RANGE_PLAIN && attr == CU_PTR_SYNC_MEMOPS;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return good ? CU_OK : CU_INVALID_VALUE;
+}
+
+bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
+{
+	char *to = buf;
+	bool good = true;
+
+	(void)pthread_mutex_lock(&stub.lock);
+	while (good && len) {
+		struct range *r = stub_range_at(ptr);
+		uint64_t n = r ? MIN(len, r->size - (ptr - r->va)) : 0;
+
+		good = n > 0;
+		if (good)
+			memcpy(to, r->obj->bytes + (ptr - r->va), n);
+		ptr += n;
+		to += n;
+		len -= n;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return good;
+}
+
+/* ------------------------------------------------------------- shared: IPC */
+
+/* As 32-bit words: 2 process, 3 descriptor, 4 and 5 size, 6 device, 8 and 9 buffer id. */
+cu_result cuIpcGetMemHandle(struct cu_ipc *ret, cu_ptr ptr)
+{
+	uint32_t w[16] = { 0x43554441 };
+	struct range *r;
+
+	ENTER(IN_CTX | UNSAFE);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r && r->kind == RANGE_PLAIN) {
+		w[2] = (uint32_t)getpid();
+		w[3] = (uint32_t)r->obj->fd;
+		memcpy(&w[4], &r->size, 8);
+		w[6] = (uint32_t)r->dev;
+		memcpy(&w[8], &r->id, 8);
+		memcpy(ret->reserved, w, 64);
+	} else {
+		r = NULL;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return r ? CU_OK : CU_INVALID_VALUE;
+}
+
+static struct range *opened_by(const struct cu_ipc *ipc)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.ranges) {
+		struct range *r = list_entry(e, struct range, link);
+
+		if (r->kind == RANGE_IPC && !memcmp(r->ipc, ipc->reserved, 64))
+			return r;
+	}
+	return NULL;
+}
+
+static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
+{
+	uint32_t w[16];
+	uint64_t size;
+	unsigned types;
+	char path[64];
+	struct range *r;
+	struct obj *o;
+	int dev, fd;
+
+	memcpy(w, ipc->reserved, 64);
+	memcpy(&size, &w[4], 8);
+	if (w[0] != 0x43554441 || (int)w[6] != ctx->dev)
+		return CU_INVALID_VALUE;
+	if (w[2] == (uint32_t)getpid())
+		return CU_INVALID_CONTEXT;
+	if (opened_by(ipc))
+		return CU_ALREADY_MAPPED;
+	(void)snprintf(path, sizeof(path), "/proc/%u/fd/%u", w[2], w[3]);
+	if (!name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) || dev != ctx->dev)
+		return CU_MAP_FAILED;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return CU_MAP_FAILED;
+	o = obj_new(fd, ctx->dev, align_up(size, PAGE), 0);
+	r = calloc(1, sizeof(*r));
+	if (!o || !r)
+		stub_abort("out of memory");
+	*r = (struct range){ .kind = RANGE_IPC,
+			     .obj = o,
+			     .ctx = ctx,
+			     .dev = ctx->dev,
+			     .size = size,
+			     .map_len = align_up(size, PAGE),
+			     .prot = CU_PROT_READ_WRITE };
+	r->id = ++stub.last_id;
+	r->va = addresses(r->map_len);
+	memcpy(r->ipc, ipc->reserved, 64);
+	ctx->ranges++;
+	list_add_tail(&stub.ranges, &r->link);
+	*ret = r->va;
+	return CU_OK;
+}
+
+cu_result cuIpcOpenMemHandle_v2(cu_ptr *ret, struct cu_ipc ipc, unsigned flags)
+{
+	cu_result e;
+
+	ENTER(IN_CTX | UNSAFE);
+	if (flags != CU_IPC_LAZY_PEER)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	e = ipc_open(ret, &ipc, stub_current());
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+cu_result cuIpcCloseMemHandle(cu_ptr ptr)
+{
+	struct range *r;
+
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	stub_quiesce(stub_current()->dev);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (!r || r->va != ptr || r->kind != RANGE_IPC)
+		stub_abort("cuIpcCloseMemHandle of %#llx, which was not opened", ptr);
+	range_free(r);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+/* ----------------------------------------------------------- mapped memory */
+
+/* The lock is held. */
+static struct handle *handle_at(cu_handle number)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.handles)
+		if ((cu_handle)(uintptr_t)list_entry(e, struct handle, link) == number)
+			return list_entry(e, struct handle, link);
+	return NULL;
+}
+
+/* Takes the object over; the lock is held. */
+static cu_handle handle_new(struct obj *o)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+
+	if (!h)
+		stub_abort("out of memory");
+	h->refs = 1;
+	h->obj = o;
+	list_add_tail(&stub.handles, &h->link);
+	return (uintptr_t)h;
+}
+
+cu_result cuMemCreate(cu_handle *ret, size_t len, const struct cu_prop *prop,
+		      unsigned long long flags)
+{
+	int dev = prop->location.id;
+	struct obj *o;
+
+	ENTER(UNSAFE);
+	if (!len || len % STUB_CHUNK || flags || prop->type != CU_ALLOC_PINNED ||
+	    prop->location.type != CU_LOC_DEVICE || dev < 0 || dev >= stub.nr_devices)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	o = obj_new(bytes_new("vmm", dev, prop->handle_types, len), dev, len, prop->handle_types);
+	if (!o)
+		stub_abort("out of memory");
+	*ret = handle_new(o);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuMemRelease(cu_handle number)
+{
+	struct handle *h;
+
+	ENTER(UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	h = handle_at(number);
+	if (!h)
+		stub_abort("cuMemRelease of a handle that is none");
+	if (!--h->refs) {
+		list_del(&h->link);
+		stub_obj_unref(h->obj);
+		free(h);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+cu_result cuMemRetainAllocationHandle(cu_handle *ret, void *addr)
+{
+	struct range *r;
+	struct list *e;
+	bool found = false;
+
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at((uintptr_t)addr);
+	if (r && r->kind == RANGE_MAPPED) {
+		list_for_each (e, &stub.handles) {
+			struct handle *h = list_entry(e, struct handle, link);
+
+			if (h->obj != r->obj)
+				continue;
+			h->refs++;
+			*ret = (uintptr_t)h;
+			found = true;
+			break;
+		}
+		if (!found) {
+			r->obj->refs++;
+			*ret = handle_new(r->obj);
+			found = true;
+		}
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return found ? CU_OK : CU_INVALID_VALUE;
+}
+
+cu_result cuMemGetAllocationPropertiesFromHandle(struct cu_prop *ret, cu_handle number)
+{
+	struct handle *h;
+
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	h = handle_at(number);
+	if (h)
+		*ret = (struct cu_prop){
+			.type = CU_ALLOC_PINNED,
+			.handle_types = h->obj->handle_types,
+			.location = { .type = CU_LOC_DEVICE, .id = h->obj->dev },
+		};
+	(void)pthread_mutex_unlock(&stub.lock);
+	return h ? CU_OK : CU_INVALID_VALUE;
+}
+
+cu_result cuMemExportToShareableHandle(void *ret, cu_handle number, uint32_t type,
+				       unsigned long long flags)
+{
+	struct handle *h;
+	int fd = -1;
+
+	ENTER(UNSAFE);
+	(void)pthread_mutex_lock(&stub.lock);
+	h = handle_at(number);
+	if (h && !flags && type == CU_HANDLE_POSIX_FD && h->obj->handle_types & type)
+		fd = fcntl(h->obj->fd, F_DUPFD, 0);
+	(void)pthread_mutex_unlock(&stub.lock);
+	if (fd < 0)
+		return CU_INVALID_VALUE;
+	*(int *)ret = fd;
+	return CU_OK;
+}
+
+cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *shareable, uint32_t type)
+{
+	int fd = (int)(intptr_t)shareable, dev;
+	unsigned types;
+	struct stat st;
+	char path[64];
+	struct obj *o;
+
+	ENTER(UNSAFE);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (type != CU_HANDLE_POSIX_FD || fstat(fd, &st) < 0 ||
+	    !name_of(path, "/memfd:stub-cuda-vmm-%d-%u", &dev, &types) || dev >= stub.nr_devices)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	o = obj_new(fcntl(fd, F_DUPFD_CLOEXEC, 0), dev, (uint64_t)st.st_size, types);
+	if (!o)
+		stub_abort("out of memory");
+	*ret = handle_new(o);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+/* The lock is held. */
+static struct reservation *reservation_of(cu_ptr va, uint64_t len)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.reservations) {
+		struct reservation *v = list_entry(e, struct reservation, link);
+
+		if (va >= v->va && va - v->va <= v->len && len <= v->len - (va - v->va))
+			return v;
+	}
+	return NULL;
+}
+
+cu_result cuMemAddressReserve(cu_ptr *ret, size_t len, size_t align, cu_ptr wish,
+			      unsigned long long flags)
+{
+	struct reservation *v;
+	char *p;
+
+	ENTER(UNSAFE);
+	(void)align;
+	(void)wish;
+	if (!len || len % STUB_CHUNK || flags)
+		return CU_INVALID_VALUE;
+	v = calloc(1, sizeof(*v));
+	p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!v || p == MAP_FAILED) {
+		free(v);
+		return CU_OUT_OF_MEMORY;
+	}
+	v->va = *ret = (uintptr_t)p;
+	v->len = len;
+	(void)pthread_mutex_lock(&stub.lock);
+	list_add_tail(&stub.reservations, &v->link);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuMemAddressFree(cu_ptr ptr, size_t len)
+{
+	struct reservation *v;
+
+	ENTER(UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	v = reservation_of(ptr, len);
+	if (!v || v->va != ptr || v->len != len)
+		stub_abort("cuMemAddressFree of what was not reserved");
+	for (uint64_t at = 0; at < len; at += STUB_CHUNK)
+		if (stub_range_at(ptr + at))
+			stub_abort("cuMemAddressFree of addresses that are mapped");
+	list_del(&v->link);
+	(void)munmap((void *)(uintptr_t)ptr, len);
+	free(v);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+cu_result cuMemMap(cu_ptr ptr, size_t len, size_t off, cu_handle number, unsigned long long flags)
+{
+	struct handle *h;
+	struct range *r;
+	bool good;
+
+	ENTER(UNSAFE);
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return CU_OUT_OF_MEMORY;
+	(void)pthread_mutex_lock(&stub.lock);
+	h = handle_at(number);
+	good = h && !off && !flags && len && len % STUB_CHUNK == 0 && ptr % PAGE == 0 &&
+	       len <= h->obj->size && reservation_of(ptr, len);
+	for (uint64_t at = 0; good && at < len; at += STUB_CHUNK)
+		good = !stub_range_at(ptr + at);
+	if (good) {
+		*r = (struct range){ .kind = RANGE_MAPPED,
+				     .va = ptr,
+				     .size = len,
+				     .map_len = len,
+				     .dev = h->obj->dev,
+				     .obj = h->obj,
+				     .id = ++stub.last_id };
+		h->obj->refs++;
+		list_add_tail(&stub.ranges, &r->link);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	if (!good)
+		free(r);
+	return good ? CU_OK : CU_INVALID_VALUE;
+}
+
+cu_result cuMemUnmap(cu_ptr ptr, size_t len)
+{
+	cu_ptr end = ptr + len;
+
+	ENTER(UNSAFE | ENDS);
+	for (int i = 0; i < stub.nr_devices; i++)
+		stub_quiesce(i);
+	(void)pthread_mutex_lock(&stub.lock);
+	while (ptr < end) {
+		struct range *r = stub_range_at(ptr);
+
+		if (!r || r->kind != RANGE_MAPPED || r->va != ptr || r->size > end - ptr)
+			stub_abort("cuMemUnmap of what is no whole mapping");
+		ptr += r->size;
+		range_free(r);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+cu_result cuMemSetAccess(cu_ptr ptr, size_t len, const struct cu_access *desc, size_t nr)
+{
+	cu_ptr end = ptr + len;
+	bool good = nr == 1 && desc->location.type == CU_LOC_DEVICE;
+
+	ENTER(UNSAFE);
+	(void)pthread_mutex_lock(&stub.lock);
+	while (good && ptr < end) {
+		struct range *r = stub_range_at(ptr);
+
+		good = r && r->kind == RANGE_MAPPED && r->dev == desc->location.id;
+		if (good) {
+			r->prot = desc->flags;
+			ptr = r->va + r->size;
+		}
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return good ? CU_OK : CU_INVALID_VALUE;
+}
+
+cu_result cuMemGetAccess(unsigned long long *ret, const struct cu_location *loc, cu_ptr ptr)
+{
+	struct range *r;
+
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r)
+		*ret = r->dev == loc->id ? r->prot : 0;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return r ? CU_OK : CU_INVALID_VALUE;
+}
+
+cu_result cuMemGetHandleForAddressRange(void *ret, cu_ptr ptr, size_t len, uint32_t type,
+					unsigned long long flags)
+{
+	struct range *r;
+	int fd = -1;
+
+	ENTER(0);
+	if (type != CU_RANGE_DMA_BUF || flags || ptr % PAGE || len % PAGE || !len)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r && len <= r->map_len - (ptr - r->va))
+		fd = fcntl(r->obj->fd, F_DUPFD, 0);
+	(void)pthread_mutex_unlock(&stub.lock);
+	if (fd < 0)
+		return CU_INVALID_VALUE;
+	*(int *)ret = fd;
+	return CU_OK;
+}
+
+/* --------------------------------------------------- registered host memory */
+
+int stub_registered(const void *host, uint64_t len, struct registration **ret)
+{
+	const char *at = host;
+	struct list *e;
+
+	list_for_each (e, &stub.registrations) {
+		struct registration *g = list_entry(e, struct registration, link);
+
+		if (at + len <= g->host || at >= g->host + g->len)
+			continue;
+		*ret = g;
+		return at >= g->host && at + len <= g->host + g->len ? 1 : -1;
+	}
+	return 0;
+}
+
+/* Is all of a range mapped, and writable where that is asked for? */
+static bool is_mapped(const char *host, uint64_t len, bool writable)
+{
+	uint64_t at = (uintptr_t)host, end = at + len, from, to;
+	char line[512], perm[8];
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	if (!f)
+		stub_abort("no /proc/self/maps");
+	while (at < end && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &from, &to, perm) == 3 &&
+		    at >= from && at < to && perm[0] == 'r' && (!writable || perm[1] == 'w'))
+			at = to;
+	(void)fclose(f);
+	return at >= end;
+}
+
+cu_result cuMemHostRegister_v2(void *host, size_t len, unsigned flags)
+{
+	struct registration *g, *other;
+	cu_result e = CU_OK;
+
+	ENTER(IN_CTX | UNSAFE);
+	if (!host || !len ||
+	    flags & ~(CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY))
+		return CU_INVALID_VALUE;
+	if (!is_mapped(host, len, !(flags & CU_REGISTER_READ_ONLY)))
+		return CU_INVALID_VALUE;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return CU_OUT_OF_MEMORY;
+	*g = (struct registration){
+		.host = host, .len = len, .flags = flags, .ctx = stub_current()
+	};
+	(void)pthread_mutex_lock(&stub.lock);
+	if (stub_registered(host, len, &other)) {
+		e = CU_HOST_ALREADY_REGISTERED;
+		free(g);
+	} else {
+		list_add_tail(&stub.registrations, &g->link);
+		g->ctx->registrations++;
+		stub.count.largest_registration = MAX(stub.count.largest_registration, len);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+cu_result cuMemHostUnregister(void *host)
+{
+	struct registration *g;
+	bool found;
+
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	for (int i = 0; i < stub.nr_devices; i++)
+		stub_quiesce(i);
+	(void)pthread_mutex_lock(&stub.lock);
+	found = stub_registered(host, 1, &g) && g->host == host;
+	if (found) {
+		if (!is_mapped(g->host, g->len, false))
+			stub_abort("host memory was unmapped while it was registered");
+		list_del(&g->link);
+		g->ctx->registrations--;
+		free(g);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return found ? stub_late() : CU_HOST_NOT_REGISTERED;
+}
+
+cu_result cuMemHostGetDevicePointer_v2(cu_ptr *ret, void *host, unsigned flags)
+{
+	struct registration *g;
+	bool good;
+
+	ENTER(IN_CTX);
+	(void)pthread_mutex_lock(&stub.lock);
+	good = !flags && stub_registered(host, 1, &g) == 1 && g->flags & CU_REGISTER_DEVICEMAP;
+	(void)pthread_mutex_unlock(&stub.lock);
+	if (!good)
+		return CU_INVALID_VALUE;
+	*ret = (uintptr_t)host | HOST_BIT;
+	return CU_OK;
+}

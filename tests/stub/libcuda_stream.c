@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams of the stub: each is a thread that does what is queued, in order.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda_stub_int.h"
+#include "mem/cuda_ptx.h"
+
+enum op_kind {
+	OP_COPY,
+	OP_KERNEL,
+	OP_EVENT,
+};
+
+struct op {
+	struct list link;
+	enum op_kind kind;
+	char *dst;
+	const char *src;
+	uint64_t len;
+	struct obj *obj; /* held */
+	char *snapshot;  /* of host memory that is not registered */
+	cu_ptr tiles;
+	unsigned nr;
+	struct CUevent_st *event;
+	uint64_t seq;
+};
+
+struct CUstream_st {
+	struct list link;
+	cu_ctx ctx;
+	pthread_t thread;
+	pthread_cond_t work, idle; /* with stub.lock */
+	struct list ops;
+	bool busy, stop;
+};
+
+struct CUevent_st {
+	struct list link;
+	cu_ctx ctx;
+	unsigned refs;
+	uint64_t recorded, completed;
+};
+
+struct CUmod_st {
+	cu_ctx ctx;
+};
+
+/* ------------------------------------------------------------------ thread */
+
+static void event_unref(struct CUevent_st *ev)
+{
+	if (!--ev->refs)
+		free(ev);
+}
+
+/* Where a kernel finds an address; NULL where it would fault.  The lock is held. */
+static char *kernel_sees(cu_ptr ptr, uint64_t len, bool write)
+{
+	struct registration *g;
+	struct range *r;
+
+	if (ptr & HOST_BIT) {
+		char *host = (char *)(uintptr_t)(ptr & ~HOST_BIT);
+
+		if (stub_registered(host, len, &g) != 1 || !(g->flags & CU_REGISTER_DEVICEMAP) ||
+		    (write && g->flags & CU_REGISTER_READ_ONLY))
+			return NULL;
+		return host;
+	}
+	r = stub_range_at(ptr);
+	if (!r || !(r->prot & CU_PROT_READ) || (write && r->prot != CU_PROT_READ_WRITE))
+		return NULL;
+	/* Mapped chunks follow each other; a tile over their border goes chunk by chunk. */
+	return len <= r->size - (ptr - r->va) ? r->obj->bytes + (ptr - r->va) : NULL;
+}
+
+static bool tile_copy(cu_ptr dst, cu_ptr src, uint64_t len)
+{
+	while (len) {
+		uint64_t n = len;
+		char *d, *s;
+
+		/* The longest part that lies in one range on both sides. */
+		while (n > 1 && (!kernel_sees(dst, n, true) || !kernel_sees(src, n, false)))
+			n = n / 2;
+		d = kernel_sees(dst, n, true);
+		s = kernel_sees(src, n, false);
+		if (!d || !s)
+			return false;
+		memcpy(d, s, n);
+		dst += n;
+		src += n;
+		len -= n;
+	}
+	return true;
+}
+
+/* The kernel of mem/cuda_ptx.h; the lock is held. */
+static bool run_kernel(const struct op *op)
+{
+	for (unsigned i = 0; i < op->nr; i++) {
+		uint64_t tile[4];
+		char *p = kernel_sees(op->tiles + i * sizeof(tile), sizeof(tile), false);
+
+		if (!p)
+			return false;
+		memcpy(tile, p, sizeof(tile));
+		if (!tile_copy(tile[0], tile[1], tile[2]))
+			return false;
+	}
+	return true;
+}
+
+/* The lock is held, and dropped while bytes are copied. */
+static void run_op(struct CUstream_st *st, struct op *op)
+{
+	cu_result *poison = &stub.poison[st->ctx->dev];
+	unsigned delay = stub.delay_us;
+
+	if (delay && op->kind != OP_EVENT) {
+		struct timespec ts = { .tv_nsec = (long)delay * 1000 };
+
+		(void)pthread_mutex_unlock(&stub.lock);
+		(void)nanosleep(&ts, NULL);
+		(void)pthread_mutex_lock(&stub.lock);
+	}
+	switch (op->kind) {
+	case OP_COPY:
+		if (!*poison) {
+			(void)pthread_mutex_unlock(&stub.lock);
+			memcpy(op->dst, op->src, op->len);
+			(void)pthread_mutex_lock(&stub.lock);
+		}
+		stub_obj_unref(op->obj);
+		free(op->snapshot);
+		break;
+	case OP_KERNEL:
+		if (!*poison && !run_kernel(op))
+			*poison = CU_ILLEGAL_ADDRESS;
+		break;
+	case OP_EVENT:
+		if (!*poison)
+			op->event->completed = MAX(op->event->completed, op->seq);
+		event_unref(op->event);
+	}
+}
+
+static void *stream_main(void *arg)
+{
+	struct CUstream_st *st = arg;
+
+	(void)pthread_mutex_lock(&stub.lock);
+	for (;;) {
+		struct op *op;
+
+		while (list_empty(&st->ops) && !st->stop)
+			(void)pthread_cond_wait(&st->work, &stub.lock);
+		if (list_empty(&st->ops))
+			break;
+		op = list_first(&st->ops, struct op, link);
+		list_del(&op->link);
+		st->busy = true;
+		run_op(st, op);
+		free(op);
+		st->busy = false;
+		(void)pthread_cond_broadcast(&st->idle);
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return NULL;
+}
+
+/* The lock is held. */
+static void queue(struct CUstream_st *st, struct op op)
+{
+	struct op *o = malloc(sizeof(*o));
+
+	if (!o)
+		stub_abort("out of memory");
+	*o = op;
+	list_add_tail(&st->ops, &o->link);
+	(void)pthread_cond_signal(&st->work);
+}
+
+/* The lock is held. */
+static void wait_idle(struct CUstream_st *st)
+{
+	while (st->busy || !list_empty(&st->ops))
+		(void)pthread_cond_wait(&st->idle, &stub.lock);
+}
+
+void stub_quiesce(int dev)
+{
+	struct list *e;
+
+	(void)pthread_mutex_lock(&stub.lock);
+again:
+	list_for_each (e, &stub.streams) {
+		struct CUstream_st *st = list_entry(e, struct CUstream_st, link);
+
+		if (st->ctx->dev == dev && (st->busy || !list_empty(&st->ops))) {
+			(void)pthread_cond_wait(&st->idle, &stub.lock);
+			goto again; /* the list may have changed meanwhile */
+		}
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
+/* ----------------------------------------------------------------- streams */
+
+/* The lock is held. */
+static void check_stream(cu_stream st)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.streams)
+		if (list_entry(e, struct CUstream_st, link) == st)
+			return;
+	stub_abort("a stream is used that was never made, or has ended");
+}
+
+static void check_event(cu_event ev)
+{
+	struct list *e;
+
+	list_for_each (e, &stub.events)
+		if (list_entry(e, struct CUevent_st, link) == ev)
+			return;
+	stub_abort("an event is used that was never made, or has ended");
+}
+
+cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
+{
+	struct CUstream_st *st;
+
+	ENTER(IN_CTX | UNSAFE);
+	if (flags & ~1u)
+		return CU_INVALID_VALUE;
+	st = calloc(1, sizeof(*st));
+	if (!st)
+		return CU_OUT_OF_MEMORY;
+	st->ctx = stub_current();
+	list_init(&st->ops);
+	(void)pthread_cond_init(&st->work, NULL);
+	(void)pthread_cond_init(&st->idle, NULL);
+	if (pthread_create(&st->thread, NULL, stream_main, st)) {
+		free(st);
+		return CU_OPERATING_SYSTEM;
+	}
+	(void)pthread_mutex_lock(&stub.lock);
+	st->ctx->streams++;
+	list_add_tail(&stub.streams, &st->link);
+	(void)pthread_mutex_unlock(&stub.lock);
+	*ret = st;
+	return CU_OK;
+}
+
+cu_result cuStreamDestroy_v2(cu_stream st)
+{
+	ENTER(IN_CTX | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	wait_idle(st);
+	st->ctx->streams--;
+	list_del(&st->link);
+	st->stop = true;
+	(void)pthread_cond_signal(&st->work);
+	(void)pthread_mutex_unlock(&stub.lock);
+	(void)pthread_join(st->thread, NULL);
+	(void)pthread_cond_destroy(&st->work);
+	(void)pthread_cond_destroy(&st->idle);
+	free(st);
+	return stub_late();
+}
+
+cu_result cuStreamSynchronize(cu_stream st)
+{
+	cu_result e;
+
+	/* Waits also when it then reports an earlier error. */
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	wait_idle(st);
+	e = stub.poison[st->ctx->dev];
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e ? e : stub_late();
+}
+
+cu_result cuStreamBeginCapture_v2(cu_stream st, uint32_t mode)
+{
+	ENTER(IN_CTX);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	stub.captures += mode == CU_CAPTURE_GLOBAL;
+	stub.capture_spoilt = false;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuStreamEndCapture(cu_stream st, void **ret_graph)
+{
+	bool spoilt;
+
+	ENTER(IN_CTX);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	if (!stub.captures)
+		stub_abort("no capture to end");
+	stub.captures--;
+	spoilt = stub.capture_spoilt;
+	(void)pthread_mutex_unlock(&stub.lock);
+	*ret_graph = NULL;
+	return spoilt ? CU_CAPTURE_INVALIDATED : CU_OK;
+}
+
+/* ------------------------------------------------------------------ events */
+
+cu_result cuEventCreate(cu_event *ret, unsigned flags)
+{
+	struct CUevent_st *ev;
+
+	ENTER(IN_CTX);
+	if (flags & ~7u)
+		return CU_INVALID_VALUE;
+	ev = calloc(1, sizeof(*ev));
+	if (!ev)
+		return CU_OUT_OF_MEMORY;
+	ev->ctx = stub_current();
+	ev->refs = 1;
+	(void)pthread_mutex_lock(&stub.lock);
+	ev->ctx->events++;
+	list_add_tail(&stub.events, &ev->link);
+	(void)pthread_mutex_unlock(&stub.lock);
+	*ret = ev;
+	return CU_OK;
+}
+
+cu_result cuEventDestroy_v2(cu_event ev)
+{
+	ENTER(IN_CTX | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_event(ev);
+	ev->ctx->events--;
+	list_del(&ev->link);
+	event_unref(ev);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return stub_late();
+}
+
+cu_result cuEventRecord(cu_event ev, cu_stream st)
+{
+	cu_result e = CU_OK;
+
+	ENTER(IN_CTX);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_event(ev);
+	check_stream(st);
+	if (ev->ctx != st->ctx) {
+		e = CU_INVALID_HANDLE;
+	} else {
+		ev->refs++;
+		queue(st, (struct op){ .kind = OP_EVENT, .event = ev, .seq = ++ev->recorded });
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+cu_result cuEventQuery(cu_event ev)
+{
+	cu_result e;
+
+	ENTER(UNSAFE);
+	(void)pthread_mutex_lock(&stub.lock);
+	check_event(ev);
+	e = stub.poison[ev->ctx->dev];
+	if (!e && ev->completed != ev->recorded)
+		e = CU_NOT_READY;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
+/* ------------------------------------------------------------------ copies */
+
+/* Queue a copy between device memory, which may span chunks, and host memory. */
+static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_stream st)
+{
+	struct registration *g;
+	cu_ptr at = dev;
+	int pinned;
+
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	pinned = stub_registered(host, len, &g);
+	for (uint64_t left = len; left;) {
+		struct range *r = stub_range_at(at);
+		uint64_t n = r ? MIN(left, r->size - (at - r->va)) : 0;
+
+		if (!n || !(r->prot & CU_PROT_READ) ||
+		    (to_device && r->prot != CU_PROT_READ_WRITE) || pinned < 0 ||
+		    (!to_device && pinned && g->flags & CU_REGISTER_READ_ONLY)) {
+			(void)pthread_mutex_unlock(&stub.lock);
+			return CU_INVALID_VALUE;
+		}
+		left -= n;
+		at += n;
+	}
+	stub.count.copies++;
+	while (len) {
+		struct range *r = stub_range_at(dev);
+		uint64_t n = MIN(len, r->size - (dev - r->va));
+		struct op op = { .kind = OP_COPY, .len = n, .obj = r->obj };
+		char *bytes = r->obj->bytes + (dev - r->va);
+
+		r->obj->refs++;
+		if (to_device && !pinned) {
+			op.snapshot = malloc(n);
+			if (!op.snapshot)
+				stub_abort("out of memory");
+			memcpy(op.snapshot, host, n);
+		}
+		op.dst = to_device ? bytes : host;
+		op.src = !to_device ? bytes : op.snapshot ? op.snapshot : host;
+		queue(st, op);
+		dev += n;
+		host += n;
+		len -= n;
+	}
+	if (!to_device && !pinned)
+		wait_idle(st);
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, cu_stream st)
+{
+	ENTER(IN_CTX);
+	return copy(dst, (char *)(uintptr_t)src, len, true, st);
+}
+
+cu_result cuMemcpyDtoHAsync_v2(void *dst, cu_ptr src, size_t len, cu_stream st)
+{
+	ENTER(IN_CTX);
+	return copy(src, dst, len, false, st);
+}
+
+static cu_result copy_batch(cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr,
+			    struct cu_batch_attr *attr, size_t *attr_from, size_t nr_attrs,
+			    cu_stream st)
+{
+	if (!nr || nr_attrs != 1 || attr_from[0] || attr->src_order != CU_SRC_ORDER_STREAM)
+		return CU_INVALID_VALUE;
+	for (size_t i = 0; i < nr; i++) {
+		bool to_device;
+		cu_result e;
+
+		(void)pthread_mutex_lock(&stub.lock);
+		to_device = stub_range_at(dst[i]);
+		stub.count.batched++;
+		(void)pthread_mutex_unlock(&stub.lock);
+		e = copy(to_device ? dst[i] : src[i],
+			 (char *)(uintptr_t)(to_device ? src[i] : dst[i]), len[i], to_device, st);
+		if (e)
+			return e;
+	}
+	return CU_OK;
+}
+
+cu_result cuMemcpyBatchAsync_v2(cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr,
+				struct cu_batch_attr *attr, size_t *attr_from, size_t nr_attrs,
+				cu_stream st)
+{
+	ENTER(IN_CTX);
+	return copy_batch(dst, src, len, nr, attr, attr_from, nr_attrs, st);
+}
+
+cu_result cuMemcpyBatchAsync(cu_ptr *dst, cu_ptr *src, size_t *len, size_t nr,
+			     struct cu_batch_attr *attr, size_t *attr_from, size_t nr_attrs,
+			     size_t *ret_failed, cu_stream st)
+{
+	ENTER(IN_CTX);
+	*ret_failed = SIZE_MAX;
+	return copy_batch(dst, src, len, nr, attr, attr_from, nr_attrs, st);
+}
+
+/* ----------------------------------------------------------------- modules */
+
+cu_result cuModuleLoadDataEx(cu_module *ret, const void *image, unsigned nr, uint32_t *options,
+			     void **values)
+{
+	struct CUmod_st *m;
+
+	ENTER(IN_CTX | UNSAFE);
+	(void)options;
+	(void)values;
+	if (nr || strcmp(image, cuda_gather_ptx) != 0)
+		return CU_INVALID_PTX;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return CU_OUT_OF_MEMORY;
+	m->ctx = stub_current();
+	(void)pthread_mutex_lock(&stub.lock);
+	m->ctx->modules++;
+	stub.count.modules++;
+	(void)pthread_mutex_unlock(&stub.lock);
+	*ret = m;
+	return CU_OK;
+}
+
+cu_result cuModuleUnload(cu_module m)
+{
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	if (m->ctx != stub_current())
+		stub_abort("a module is unloaded in another context than its own");
+	m->ctx->modules--;
+	stub.count.modules--;
+	(void)pthread_mutex_unlock(&stub.lock);
+	free(m);
+	return stub_late();
+}
+
+/* The function of a module is the module: it has one. */
+cu_result cuModuleGetFunction(cu_func *ret, cu_module m, const char *name)
+{
+	ENTER(IN_CTX);
+	if (strcmp(name, CUDA_GATHER_NAME) != 0)
+		return CU_NOT_FOUND;
+	*ret = (cu_func)(void *)m;
+	return CU_OK;
+}
+
+cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+			 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+			 cu_stream st, void **params, void **extra)
+{
+	ENTER(IN_CTX);
+	if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != CUDA_GATHER_THREADS ||
+	    block_y != 1 || block_z != 1 || shared || extra)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	check_stream(st);
+	if (((cu_module)(void *)fn)->ctx != st->ctx)
+		stub_abort("a kernel is launched in another context than its module's");
+	stub.count.kernels++;
+	queue(st, (struct op){ .kind = OP_KERNEL, .tiles = *(cu_ptr *)params[0], .nr = grid_x });
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
