@@ -52,7 +52,7 @@ struct pst_peer;	/* another process or host; no call takes one yet */
 enum pst_kind {
 	PST_KIND_HOST = 1,	/* memory of this process that the CPU may touch */
 	PST_KIND_SOFT = 2,	/* the software device: an accelerator without silicon */
-	PST_KIND_CUDA = 3,	/* NVIDIA; no provider in this version */
+	PST_KIND_CUDA = 3,	/* NVIDIA GPUs, through libcuda where it is installed */
 	PST_KIND_GAUDI = 4,	/* Habana Gaudi; no provider in this version */
 	PST_KIND_DMABUF = 5,	/* a dma-buf descriptor; no provider in this version */
 };
@@ -100,7 +100,7 @@ enum pst_why {
 /* Operations. */
 enum pst_op {
 	PST_OP_READ = 1,  /* file -> memory */
-	PST_OP_WRITE = 2, /* memory -> file */
+	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file */
 	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
 	/* 4..7 are reserved for PUT, GET, SEND and RECV between peers. */
 };
@@ -692,6 +692,8 @@ struct pst_stats {
 	uint64_t why[PST_WHY_MAX + 1];	      /* requests by reason */
 	uint64_t pool_bytes;		      /* staging memory held now, all devices */
 	uint64_t pool_limit;		      /* most that it may become */
+	uint64_t pages_bytes;		      /* page cache pinned now for devices to read */
+	uint64_t pages_ns;		      /* time that pinning it took so far, nanoseconds */
 };
 
 /**

@@ -8,7 +8,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
-#include "core/core.h"
+#include "core/pagecache.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
 _Static_assert(sizeof(struct pst_done) == 64, "struct pst_done is 64 bytes for ever");
@@ -297,6 +297,8 @@ static void release_file(struct object *obj)
 {
 	struct pst_file *f = container_of(obj, struct pst_file, obj);
 
+	pagecache_free(f);
+	(void)pthread_mutex_destroy(&f->maps_lock);
 	store_file_free(f->sf);
 	if (f->reader)
 		store_file_free(f->reader);
@@ -328,6 +330,7 @@ static int file_new(struct store_file *sf, struct pst_file **ret)
 		atomic_init(&f->obj.refs, 1);
 		f->obj.release = release_file;
 		f->sf = sf;
+		(void)pthread_mutex_init(&f->maps_lock, NULL);
 		f->direct[PROOF_READ] = proof_direct(sf, PROOF_READ);
 		f->direct[PROOF_WRITE] = proof_direct(sf, PROOF_WRITE);
 	}

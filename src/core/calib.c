@@ -15,6 +15,7 @@
 #define CALIB_SMALL KIB(4)
 #define CALIB_LIMIT_NS (20 * NSEC_PER_MSEC)
 #define CALIB_ROUNDS 8u
+#define CALIB_PIECES 128u
 #define CHUNK_MIN KIB(256)
 #define CHUNK_MAX MIB(4)
 #define CHUNK_DEFAULT MIB(1)
@@ -27,24 +28,29 @@ struct calib {
 	uint64_t end; /* when to stop */
 };
 
-/* One copy of the scratch allocation, waited for; its time in *ret_ns. */
-static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len, uint64_t *ret_ns)
+/* A batch of copies, waited for; its time in *ret_ns. */
+static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+		       uint64_t *ret_ns)
 {
-	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
 	uint64_t ticket, start = now_ns();
-	int r = mem_copy(c->stream, dir, &v, 1, &ticket);
+	int r = mem_copy(c->stream, dir, v, nr, &ticket);
 
 	while (r == 0) {
 		r = mem_poll(c->stream, ticket);
 		/* A device that does not answer for a second is not going to be used. */
 		if (r == 0 && now_ns() - start > NSEC_PER_SEC)
-			r = err_set(ETIMEDOUT,
-				    "the device did not finish a copy of %" PRIu64
-				    " bytes in a second",
-				    len);
+			r = err_set(ETIMEDOUT, "the device did not finish %u copies in a second",
+				    nr);
 	}
 	*ret_ns = now_ns() - start;
 	return r < 0 ? r : 0;
+}
+
+static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len, uint64_t *ret_ns)
+{
+	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
+
+	return calib_batch(c, dir, &v, 1, ret_ns);
 }
 
 static int calib_time(struct calib *c, uint64_t len, uint64_t *ret_ns)
@@ -64,6 +70,13 @@ static int calib_time(struct calib *c, uint64_t len, uint64_t *ret_ns)
 	return 0;
 }
 
+static int calib_differs(const struct calib *c)
+{
+	return err_set(EIO, "%s %u gave back other bytes than were copied to it; it is not used",
+		       c->e->ops->name, c->e->device);
+}
+
+/* There and back in one piece. */
 static int calib_prove(struct calib *c)
 {
 	uint64_t ns;
@@ -74,15 +87,45 @@ static int calib_prove(struct calib *c)
 	r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN, &ns);
 	if (r == 0)
 		r = calib_copy(c, MEM_FROM_DEVICE, c->host + CALIB_LEN, CALIB_LEN, &ns);
-	if (r < 0)
-		return r;
-	if (memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
-		return err_set(EIO,
-			       "%s %u gave back other bytes than were copied to it; it is not "
-			       "used",
-			       c->e->ops->name, c->e->device);
-	proof_good(c->e->proof);
-	return 0;
+	if (r == 0 && memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
+		r = calib_differs(c);
+	return r;
+}
+
+/*
+ * Many small pieces may go by other means than one large copy (a kernel), so each
+ * direction is proven against that: scattered and fetched whole, sent whole and gathered.
+ */
+static int calib_prove_pieces(struct calib *c)
+{
+	char *back = c->host + CALIB_LEN;
+	struct mem_copy v[CALIB_PIECES];
+	uint64_t ns;
+	int r;
+
+	for (unsigned i = 0; i < CALIB_PIECES; i++)
+		v[i] = (struct mem_copy){
+			.alloc = c->scratch,
+			.off = i * CALIB_SMALL + i % 32,
+			.host = c->host + (CALIB_PIECES - 1 - i) * CALIB_SMALL + i % 7,
+			.len = CALIB_SMALL - 64 - i % 48,
+		};
+	r = calib_batch(c, MEM_TO_DEVICE, v, CALIB_PIECES, &ns);
+	if (r == 0)
+		r = calib_copy(c, MEM_FROM_DEVICE, back, CALIB_LEN, &ns);
+	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
+		if (memcmp(back + v[i].off, v[i].host, v[i].len) != 0)
+			r = calib_differs(c);
+	if (r == 0)
+		r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN, &ns);
+	for (unsigned i = 0; i < CALIB_PIECES; i++)
+		v[i].host = back + ((char *)v[i].host - c->host);
+	if (r == 0)
+		r = calib_batch(c, MEM_FROM_DEVICE, v, CALIB_PIECES, &ns);
+	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
+		if (memcmp(v[i].host, c->host + v[i].off, v[i].len) != 0)
+			r = calib_differs(c);
+	return r;
 }
 
 static int calib_run(struct calib *c)
@@ -91,6 +134,10 @@ static int calib_run(struct calib *c)
 	uint64_t small = 0, large = 0, chunk;
 	int r = calib_prove(c);
 
+	if (r == 0)
+		r = calib_prove_pieces(c);
+	if (r == 0)
+		proof_good(e->proof);
 	if (r == 0)
 		r = calib_time(c, CALIB_SMALL, &small);
 	if (r == 0)
@@ -111,6 +158,7 @@ int engine_calibrate(struct engine *e)
 {
 	struct calib c = { .e = e, .end = now_ns() + CALIB_LIMIT_NS };
 	struct pst_device dev = { .sz = sizeof(dev) };
+	bool pinned;
 	int r;
 
 	e->chunk = CHUNK_DEFAULT;
@@ -122,7 +170,10 @@ int engine_calibrate(struct engine *e)
 		      0);
 	if (c.host == MAP_FAILED)
 		return err_set(ENOMEM, "out of memory");
-	r = mem_stream_new(e->ops, e->device, &c.stream);
+	r = e->ops->pin ? e->ops->pin(e->device, c.host, 2 * CALIB_LEN) : 0;
+	pinned = r == 0;
+	if (r == 0)
+		r = mem_stream_new(e->ops, e->device, &c.stream);
 	if (r == 0 && mem_alloc(e->ops, e->device, CALIB_LEN, 0, &c.scratch) < 0)
 		/* A full device is common; its copies were proven before, or are not. */
 		log_info("no scratch memory on %s %u, not calibrated: %s", e->ops->name, e->device,
@@ -133,6 +184,8 @@ int engine_calibrate(struct engine *e)
 		mem_stream_free(c.stream); /* waits for a copy that was given up */
 	if (c.scratch)
 		mem_free(c.scratch);
+	if (pinned && e->ops->unpin)
+		e->ops->unpin(e->device, c.host, 2 * CALIB_LEN);
 	(void)munmap(c.host, 2 * CALIB_LEN);
 	e->slot_size = e->chunk;
 	return r;

@@ -79,6 +79,8 @@ struct pst_file {
 	struct object obj;
 	struct store_file *sf;
 	struct proof *direct[PROOF_DIR_NR]; /* of O_DIRECT on this mount */
+	pthread_mutex_t maps_lock;
+	struct mapping *maps;      /* of its pages, for devices; pagecache.c */
 	struct store_file *reader; /* for proofs where sf is open for writing only, or NULL */
 };
 
@@ -138,16 +140,23 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;  /* device hop: PST_PATH_STAGED, or 0 for host memory */
-	bool listed;  /* by the caller: skipping CACHED is worth a `why' */
-	uint32_t why; /* known before the first byte moves */
+	uint8_t dev;         /* device hop: PST_PATH_STAGED, or 0 for host memory */
+	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
+	bool pin_now;        /* the caller listed PAGECACHE */
+	bool staged;         /* the pool may be used; false: PAGECACHE alone was listed */
+	struct mapping *map; /* of the file's pages, or NULL */
+	uint32_t why;        /* known before the first byte moves */
 	int detail;
 };
+
+/* Is all of the range in the page cache?  False also when the kernel cannot tell. */
+bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len);
 
 /* A queue's last plan, and what it was made for. */
 struct plan_memo {
 	const struct pst_file *file;
 	const struct mem_ops *ops;
+	unsigned device;
 	uint32_t op, flags;
 	uint64_t policy;
 	struct plan plan;
@@ -206,6 +215,7 @@ struct req {
 	struct use *mem_use, *file_use;
 	struct plan plan;
 	struct cursor cur; /* what has not been started */
+	bool one_run;      /* a single piece: behind the end of the file is nothing of it */
 	uint64_t total;    /* bytes in all pieces */
 	uint64_t deadline;
 	uint64_t seq; /* order of submission */
@@ -337,6 +347,7 @@ struct pst_queue {
 	struct list link; /* registry */
 	const struct store_ops *store;
 	struct store_lane *lane;
+	bool store_auto;    /* the caller left the choice to us */
 	uint32_t store_why; /* PST_WHY_NO_URING where threads stand in for it */
 	int store_detail;
 	uint32_t depth;
@@ -437,6 +448,8 @@ struct share {
 	unsigned nr_slots; /* in use; under the engine's lock */
 };
 
+/* Does it use threads because there was no memory for rings? */
+bool share_without_uring(const struct share *s, const struct pst_queue *q);
 /* The queue's share of the engine that serves the device; made at the first request. */
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);
@@ -459,8 +472,8 @@ struct proof *proof_copies(const struct pst_device *dev);
 enum pst_state proof_state(const struct proof *p);
 bool proof_is_bad(const struct proof *p);
 void proof_good(struct proof *p);
-/* Wrong data was seen; true when it was seen so often that the path is not used again. */
-bool proof_failed(struct proof *p);
+/* Wrong data was seen: it is never proven in this process, and soon not used any more. */
+void proof_failed(struct proof *p);
 
 /* ---------------------------------------------------------------- regions */
 

@@ -55,6 +55,11 @@ static bool hop_is(const struct req *r, unsigned hop, uint32_t path)
 
 static void direct_proof_done(struct req *r, int64_t res);
 
+static struct proof *direct_proof(const struct req *r)
+{
+	return r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
 static void part_free(struct part *p)
 {
 	struct pst_queue *q = p->req->q;
@@ -155,6 +160,10 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 				break;
 			if (r->plan.listed)
 				req_why(r, PST_WHY_NOT_RESIDENT, 0);
+			continue;
+		}
+		if (proof_is_bad(direct_proof(r))) {
+			req_why(r, PST_WHY_NOT_PROVEN, 0);
 			continue;
 		}
 		if (req_sf(r)->direct_bad) {
@@ -284,11 +293,6 @@ static void direct_check_end(struct req *r)
 			   r->stop ? r->end_err : r->err);
 	}
 	queue_finish(r);
-}
-
-static struct proof *direct_proof(const struct req *r)
-{
-	return r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
 void direct_start(struct req *r)
@@ -443,7 +447,7 @@ void direct_part_done(struct part *p)
 	}
 	req_settle(r, p->pos, op->len, got, err);
 	/* Nothing is behind the end of the file: a plain run need not ask for it. */
-	if (!err && got < op->len && r->cur.nr == 1 && r->cur.segs->count < 2 && !r->second)
+	if (!err && got < op->len && r->one_run && !r->second)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
 	direct_check_end(r);
@@ -498,8 +502,8 @@ static void direct_proof_done(struct req *r, int64_t res)
 		queue_finish(r);
 		return;
 	}
-	if (plan_can_judge(r) && proof_failed(r->proof))
-		atomic_store(&req_sf(r)->direct_bad, true);
+	if (plan_can_judge(r))
+		proof_failed(r->proof);
 	direct_again(r);
 }
 

@@ -18,6 +18,8 @@
 #include "core/engine.h"
 
 #define ARENA_SLOTS 8u
+#define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
+#define SPIN_NS 20000u
 
 static struct {
 	pthread_mutex_t lock;
@@ -165,8 +167,10 @@ static struct job *engine_next(struct worker *w)
 
 		if (!e->free)
 			break;
+		/* A full worker still takes what would else wait for others that may hang: a
+		 * queue's sure slots, and the first job of a request. */
 		if (!share_may_take(s) ||
-		    (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED))
+		    (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED && r->nr_jobs))
 			continue;
 		j = e->free;
 		e->free = j->next_free;
@@ -237,10 +241,10 @@ static void job_results(struct req *r, const struct job *j)
 		req_why(r, j->why, j->detail);
 	r->flags |= j->flags;
 	r->paths |= j->paths;
-	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++) {
+	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++)
 		r->hop_bytes[i] += j->hop_bytes[i];
-		r->hop_bytes[PST_PATH_STAGED] += j->hop_bytes[i];
-	}
+	if (j->dev_path)
+		r->hop_bytes[j->dev_path] += j->limit - j->pos;
 	crc_keep(r, j);
 }
 
@@ -256,7 +260,7 @@ void engine_job_done(struct worker *w, struct job *j)
 	if (!r->dead)
 		job_results(r, j);
 	/* Start nothing behind an error, nor, in one plain run, behind the end of the file. */
-	if (j->err || (j->limit < j->pos + j->len && r->cur.nr == 1 && r->cur.segs->count < 2)) {
+	if (j->err || (j->limit < j->pos + j->len && r->one_run)) {
 		r->cur.seg = r->cur.nr;
 		list_del(&r->active);
 	}
@@ -327,6 +331,25 @@ void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
 
 /* ---------------------------------------------------------------- workers */
 
+/* A short copy on a stream that can only be polled is done before a sleep would end. */
+static bool spin_for_copy(struct worker *w)
+{
+	const struct job *j;
+	uint64_t end;
+
+	if (list_empty(&w->copying))
+		return false;
+	j = list_first(&w->copying, struct job, link);
+	if (j->len > SPIN_MAX)
+		return false;
+	end = now_ns() + SPIN_NS;
+	do {
+		if (mem_poll(w->stream, j->ticket))
+			return true;
+	} while (now_ns() < end);
+	return false;
+}
+
 /* Sleep until the lane, the stream or a new request has something for us. */
 static void worker_sleep(struct worker *w)
 {
@@ -338,6 +361,8 @@ static void worker_sleep(struct worker *w)
 	struct timespec nap = { .tv_nsec = 20000 };
 	eventfd_t v;
 
+	if (sfd < 0 && spin_for_copy(w))
+		return;
 	(void)e->store->arm(w->lane, w->efd, true);
 	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, (copying && sfd < 0) || w->flush_again ? &nap : NULL,
 		    NULL);
@@ -527,12 +552,33 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	return 0;
 }
 
+bool share_without_uring(const struct share *s, const struct pst_queue *q)
+{
+	return s->engine->store != q->store;
+}
+
+/* Under the engines' lock. */
+static int engine_get(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
+		      struct engine **ret)
+{
+	struct engine *e = engine_find(ops, device, store);
+	int r = 0;
+
+	if (!e) {
+		r = engine_new(ops, device, store, &e);
+		if (r == 0)
+			list_add_tail(&engines.list, &e->link);
+	}
+	*ret = e;
+	return r;
+}
+
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret)
 {
 	struct engine *e;
 	struct list *el;
-	int r = 0;
+	int r;
 
 	list_for_each (el, &q->shares) {
 		struct share *s = list_entry(el, struct share, link);
@@ -543,11 +589,10 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 		}
 	}
 	pthread_mutex_lock(&engines.lock);
-	e = engine_find(ops, device, q->store);
-	if (!e) {
-		r = engine_new(ops, device, q->store, &e);
-		if (r == 0)
-			list_add_tail(&engines.list, &e->link);
+	r = engine_get(ops, device, q->store, &e);
+	if (r == -ENOMEM && q->store_auto && q->store == &store_uring_ops) {
+		log_info("no memory for an engine's rings, threads instead: %s", err_text());
+		r = engine_get(ops, device, &store_threads_ops, &e);
 	}
 	if (r == 0) {
 		pthread_mutex_lock(&e->lock);

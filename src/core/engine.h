@@ -14,7 +14,7 @@
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 4u  /* enough for a disk, and few enough to stay in the CPU's cache */
-#define LANE_DEPTH 1024u    /* file operations of one worker */
+#define LANE_DEPTH 512u     /* file operations of one worker */
 #define WORKERS_MAX 8u
 
 struct job;
@@ -65,9 +65,11 @@ struct job {
 	uint32_t flags;
 	uint32_t paths;
 	uint64_t hop_bytes[PST_PATH_BUFFERED + 1]; /* of file hops */
+	uint32_t dev_path;                         /* that the copies took */
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
+	bool mapped;  /* copies come from req->plan.map, the slot is not filled */
 	bool touches; /* counted in req->nr_touch, else in nr_file */
 	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
 	struct run runs[JOB_PIECES];

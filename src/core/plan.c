@@ -11,7 +11,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
-#include "core/core.h"
+#include "core/pagecache.h"
 
 #ifndef __NR_cachestat
 #define __NR_cachestat 451
@@ -47,9 +47,9 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 	case PST_PATH_PAGECACHE:
 		if (op != PST_OP_READ)
 			return PST_WHY_DIRECTION;
-		if (!(sf->flags & PST_FILE_STABLE) && !mem_on_host(m))
-			return PST_WHY_NOT_STABLE;
-		return PST_WHY_NO_PROVIDER;
+		if (!mem_kind(m)->pin_file)
+			return PST_WHY_NO_PROVIDER;
+		return sf->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
 	case PST_PATH_GDS:
 	case PST_PATH_P2P:
 		return PST_WHY_NO_DEVICE;
@@ -207,6 +207,26 @@ static bool plan_aligned(const struct req *r)
 	return true;
 }
 
+/*
+ * Pages of a stable file may serve the device directly: where the caller leaves the choice,
+ * once they are pinned, and where the path is listed, at once.  Never for a checksum, which
+ * the CPU would have to take from the mapping.
+ */
+static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	int detail;
+
+	p->staged = p->dev == PST_PATH_STAGED || (listed & PST_PATH_BIT(PST_PATH_STAGED));
+	p->pin_now = p->dev == PST_PATH_PAGECACHE;
+	if (!p->pin_now && (listed & ~FILE_HOPS))
+		return;
+	if ((r->io.flags & PST_IO_CRC32C) ||
+	    plan_path_why(r->io.file, req_mem(r), r->io.op, PST_PATH_PAGECACHE, &detail))
+		return;
+	p->map = pagecache_mapping(r->io.file, a->ops, a->device);
+}
+
 static int plan_find(struct req *r, struct plan *ret)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -226,10 +246,14 @@ static int plan_find(struct req *r, struct plan *ret)
 			return plan_refuse(r, &p, "none of the listed paths reaches this memory");
 		p.dev = PST_PATH_STAGED;
 	}
+	if (p.dev)
+		plan_pages(r, &p, listed);
 	if (!p.nr_hops)
 		return plan_refuse(r, &p, "none of the listed paths reaches this file");
 	if (r->q->store_why)
 		plan_why(&p, r->q->store_why, r->q->store_detail);
+	else if (p.dev && share_without_uring(r->share, r->q))
+		plan_why(&p, PST_WHY_NO_URING, ENOMEM);
 	if ((r->io.flags & PST_IO_STRICT) && p.why)
 		return plan_refuse(r, &p, "strict, and a better path is not possible");
 	*ret = p;
@@ -244,11 +268,11 @@ static int plan_find(struct req *r, struct plan *ret)
 static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 {
 	enum proof_dir dir = r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
 
-	return memo->file == r->io.file && memo->ops == mem_kind(req_mem(r)) &&
-	       memo->op == r->io.op && memo->flags == r->io.flags &&
-	       memo->policy == r->io.policy && !req_sf(r)->direct_bad &&
-	       !proof_is_bad(r->io.file->direct[dir]);
+	return memo->file == r->io.file && memo->ops == a->ops && memo->device == a->device &&
+	       memo->op == r->io.op && memo->flags == r->io.flags && memo->policy == r->io.policy &&
+	       !req_sf(r)->direct_bad && !proof_is_bad(r->io.file->direct[dir]);
 }
 
 int plan_make(struct req *r)
@@ -261,8 +285,15 @@ int plan_make(struct req *r)
 
 		if (err < 0)
 			return err;
-		*memo = (struct plan_memo){ r->io.file,  mem_kind(req_mem(r)), r->io.op,
-					    r->io.flags, r->io.policy,         *p };
+		*memo = (struct plan_memo){
+			.file = r->io.file,
+			.ops = mem_kind(req_mem(r)),
+			.device = req_mem(r)->region->alloc->device,
+			.op = r->io.op,
+			.flags = r->io.flags,
+			.policy = r->io.policy,
+			.plan = *p,
+		};
 	}
 	*p = memo->plan;
 	if (p->hop[0] == PST_PATH_DIRECT && (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
@@ -338,6 +369,11 @@ static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
 	       (cs.nr_cache && plan_at_end(sf, (first + cs.nr_cache) * PAGE));
 }
 
+bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len)
+{
+	return sf->memory_fs || resident(sf, off, len) > 0;
+}
+
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 {
 	struct store_file *sf = req_sf(r);
@@ -350,7 +386,7 @@ bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 		warm_set(sf, w);
 		return false;
 	}
-	if (resident(sf, off, len) == 0) {
+	if (resident(sf, off, len) == 0 && !(r->plan.listed && plan_at_end(sf, off))) {
 		plan_cached(sf, false);
 		return false;
 	}

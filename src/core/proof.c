@@ -221,7 +221,8 @@ bool proof_is_bad(const struct proof *p)
 
 void proof_good(struct proof *p)
 {
-	if (atomic_exchange(&p->good, true))
+	/* What lied once may be right by luck: it stays unproven, and every request is compared. */
+	if (atomic_load(&p->failures) || atomic_exchange(&p->good, true))
 		return;
 	log_debug("proven: %s", p->key);
 	if (!p->keep)
@@ -231,12 +232,11 @@ void proof_good(struct proof *p)
 	pthread_mutex_unlock(&proofs.lock);
 }
 
-bool proof_failed(struct proof *p)
+void proof_failed(struct proof *p)
 {
 	unsigned n = atomic_fetch_add(&p->failures, 1) + 1;
 
 	log_warn("a plain read differs from what O_DIRECT moved, going on without it (%s)", p->key);
 	if (n == PROOF_FAILURES_MAX)
 		log_warn("this path is not used any more in this process (%s)", p->key);
-	return n >= PROOF_FAILURES_MAX;
 }

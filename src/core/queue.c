@@ -161,11 +161,8 @@ void queue_finish(struct req *r)
 	}
 	if (r->proof && !r->err && !r->stop && r->state == REQ_ACTIVE) {
 		r->state = REQ_PROVING;
-		if (!direct_prove(r)) {
-			/* Nothing can vouch for O_DIRECT on this file. */
-			atomic_store(&req_sf(r)->direct_bad, true);
+		if (!direct_prove(r))
 			direct_again(r);
-		}
 		return;
 	}
 	req_complete(r);

@@ -9,7 +9,8 @@
 #include <sys/eventfd.h>
 
 #include "base/err.h"
-#include "core/core.h"
+#include "base/log.h"
+#include "core/pagecache.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -115,6 +116,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 		if (only && q != only)
 			continue;
 		pthread_mutex_lock(&q->lock);
+		if (!q->waiting && q->nr_zombies)
+			queue_progress(q);
 		counters_add(&sum, &q->st);
 		ret->inflight += q->nr_inflight;
 		ret->busy += q->nr_zombies;
@@ -131,6 +134,7 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	for (unsigned i = 0; i <= PST_WHY_MAX; i++)
 		ret->why[i] = sum.why[i];
 	engine_pool(&ret->pool_bytes, &ret->pool_limit);
+	pagecache_stats(&ret->pages_bytes, &ret->pages_ns);
 }
 
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
@@ -190,9 +194,17 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 			    ->check();
 		return r < 0 ? r : -ENOSYS;
 	}
+	r = store_lane_new(q->store, nr_parts, &q->lane);
+	if (r == -ENOMEM && q->store == &store_uring_ops && o->store == PST_STORE_AUTO) {
+		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
+		log_info("no memory for a ring, threads instead: %s", err_text());
+		q->store = &store_threads_ops;
+		q->store_detail = ENOMEM;
+		r = store_lane_new(q->store, nr_parts, &q->lane);
+	}
+	q->store_auto = o->store == PST_STORE_AUTO;
 	if (q->store_detail)
 		q->store_why = PST_WHY_NO_URING;
-	r = store_lane_new(q->store, nr_parts, &q->lane);
 	if (r < 0) {
 		queue_destroy(q);
 		return r;

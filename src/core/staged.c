@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/engine.h"
+#include "core/pagecache.h"
 
 #define REAP_BATCH 64u
 
@@ -91,6 +92,8 @@ void job_build(struct job *j)
 	j->nr_runs = j->nr_spans = j->nr_ops = 0;
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
+	j->dev_path = 0;
+	j->mapped = false;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
 	while (j->len < j->engine->chunk && cursor_peek(&r->cur, &pc)) {
 		n = job_add(j, &pc, j->engine->chunk - j->len);
@@ -158,6 +161,14 @@ static void run_op(struct worker *w, struct run *run, uint8_t flags, uint64_t of
 	run_queue(w, run);
 }
 
+/* Of the direct hop on the run's mount. */
+static struct proof *run_proof(const struct run *run)
+{
+	const struct pst_io *io = &run->job->req->io;
+
+	return io->file->direct[io->op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
 /* Start the body of a run by the first hop from the given one on that can. */
 static void run_start(struct worker *w, struct run *run, unsigned hop)
 {
@@ -182,6 +193,10 @@ static void run_start(struct worker *w, struct run *run, unsigned hop)
 				job_why(j, PST_WHY_NOT_RESIDENT, 0);
 			continue;
 		case PST_PATH_DIRECT:
+			if (proof_is_bad(run_proof(run))) {
+				job_why(j, PST_WHY_NOT_PROVEN, 0);
+				continue;
+			}
 			if (sf->direct_bad) {
 				job_why(j, PST_WHY_DIRECT_ERROR, 0);
 				continue;
@@ -281,8 +296,7 @@ static void run_edges(struct worker *w, struct run *run)
 static void run_proof_done(struct worker *w, struct run *run)
 {
 	struct req *r = run->job->req;
-	struct proof *proof =
-		r->io.file->direct[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+	struct proof *proof = run_proof(run);
 
 	if (run->op.res != (int64_t)run->proof_len) {
 		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
@@ -297,8 +311,8 @@ static void run_proof_done(struct worker *w, struct run *run)
 		run_edges(w, run);
 		return;
 	}
-	if (plan_can_judge(r) && proof_failed(proof))
-		atomic_store(&req_sf(r)->direct_bad, true);
+	if (plan_can_judge(r))
+		proof_failed(proof);
 	run_again(w, run);
 }
 
@@ -351,11 +365,9 @@ static void run_body_done(struct worker *w, struct run *run)
 		return;
 	}
 	if ((op->flags & STORE_OP_DIRECT) && op->moved &&
-	    proof_state(r->io.file->direct[write ? PROOF_WRITE : PROOF_READ]) != PST_STATE_PROVEN) {
-		if (!run_prove(w, run)) {
-			atomic_store(&req_sf(r)->direct_bad, true);
+	    proof_state(run_proof(run)) != PST_STATE_PROVEN) {
+		if (!run_prove(w, run))
 			run_again(w, run);
-		}
 		return;
 	}
 	run_edges(w, run);
@@ -428,9 +440,20 @@ static uint64_t span_len(const struct job *j, const struct span *s)
 	const struct run *run = &j->runs[s->run];
 	uint64_t at = (uint64_t)(s->data - run->data);
 
-	if (j->req->io.op == PST_OP_WRITE)
+	if (j->mapped || j->req->io.op == PST_OP_WRITE)
 		return s->len;
 	return run->got > at ? MIN(run->got - at, s->len) : 0;
+}
+
+/* Where the device finds the bytes of a span, or puts them. */
+static void *span_source(const struct job *j, const struct span *s)
+{
+	const struct run *run = &j->runs[s->run];
+
+	if (!j->mapped)
+		return s->data;
+	return (void *)(uintptr_t)pagecache_at(j->req->plan.map,
+					       run->off + (uint64_t)(s->data - run->data));
 }
 
 static void job_copy_failed(struct worker *w, struct job *j, int err)
@@ -454,7 +477,7 @@ static void job_copy(struct worker *w, struct job *j)
 		if (len)
 			v[nr++] = (struct mem_copy){ .alloc = req_mem(j->req)->region->alloc,
 						     .off = s->mem_off,
-						     .host = s->data,
+						     .host = span_source(j, s),
 						     .len = len };
 	}
 	if (!nr) {
@@ -471,6 +494,11 @@ static void job_copy(struct worker *w, struct job *j)
 		return;
 	}
 	list_add_tail(&w->copying, &j->link);
+	j->dev_path = j->mapped ? PST_PATH_PAGECACHE : PST_PATH_STAGED;
+	if (mem_copied_by(w->stream) == PST_PATH_GATHER) {
+		j->paths |= PST_PATH_BIT(PST_PATH_GATHER);
+		j->dev_path = j->mapped ? PST_PATH_PAGECACHE : PST_PATH_GATHER;
+	}
 	if (!write)
 		job_crc(j); /* while the copies are under way */
 }
@@ -492,6 +520,31 @@ static void job_files_done(struct worker *w, struct job *j)
 		job_copy(w, j);
 }
 
+/* What came out of the page cache is worth pinning for the next time. */
+static void job_seen(const struct job *j)
+{
+	const struct plan *p = &j->req->plan;
+
+	if (!p->map || j->mapped || j->hop_bytes[PST_PATH_CACHED] != j->len)
+		return;
+	for (unsigned i = 0; i < j->nr_runs; i++)
+		pagecache_seen(p->map, j->runs[i].off, j->runs[i].len);
+}
+
+/* Through the pool, if the caller's list has it. */
+static void job_stage(struct worker *w, struct job *j)
+{
+	j->mapped = false;
+	j->dev_path = 0;
+	j->paths = 0;
+	if (!j->req->plan.staged) {
+		job_copy_failed(w, j, EOPNOTSUPP);
+		return;
+	}
+	(void)engine_job_touches(j, false);
+	job_files(w, j);
+}
+
 static void job_copied(struct worker *w, struct job *j, int err)
 {
 	if (!err && j->req->io.op == PST_OP_WRITE)
@@ -500,7 +553,14 @@ static void job_copied(struct worker *w, struct job *j, int err)
 		job_copy_failed(w, j, err);
 		return;
 	}
-	j->paths |= PST_PATH_BIT(PST_PATH_STAGED);
+	if (j->mapped && !pagecache_still(j->req->plan.map)) {
+		/* The pages may be of another file by now. */
+		job_stage(w, j);
+		return;
+	}
+	j->paths |= PST_PATH_BIT(j->dev_path);
+	if (j->req->io.op == PST_OP_READ)
+		job_seen(j);
 	if (j->req->io.op == PST_OP_WRITE) {
 		job_crc(j);
 		job_files(w, j);
@@ -509,12 +569,36 @@ static void job_copied(struct worker *w, struct job *j, int err)
 	}
 }
 
+/* Are the bytes of every run pinned in the page cache? */
+static bool job_is_pinned(const struct job *j)
+{
+	const struct plan *p = &j->req->plan;
+
+	for (unsigned i = 0; i < j->nr_runs; i++)
+		if (!pagecache_ready(p->map, j->runs[i].off, j->runs[i].len, p->pin_now))
+			return false;
+	return pagecache_still(p->map);
+}
+
 void job_start(struct worker *w, struct job *j)
 {
-	if (j->req->io.op == PST_OP_WRITE)
+	const struct plan *p = &j->req->plan;
+
+	if (j->req->io.op == PST_OP_WRITE) {
 		job_copy(w, j);
-	else
-		job_files(w, j);
+	} else if (p->map && job_is_pinned(j)) {
+		int r = engine_job_touches(j, true);
+
+		j->mapped = true;
+		if (r < 0)
+			job_copy_failed(w, j, -r);
+		else
+			job_copy(w, j);
+	} else {
+		if (p->pin_now)
+			job_why(j, PST_WHY_NOT_RESIDENT, 0);
+		job_stage(w, j);
+	}
 }
 
 /* --------------------------------------------------------------- progress */

@@ -353,6 +353,7 @@ static int fill(struct store_file *f, const struct stat *st)
 	else
 		(void)snprintf(f->fs, sizeof(f->fs), "0x%x", f->fs_magic);
 	f->memory_fs = fs && fs->flags & FS_MEMORY;
+	f->may_hang = !fs || !fs->flags;
 	return 0;
 }
 

@@ -44,6 +44,9 @@ struct buf_slot {
 	int err;      /* positive errno of the registration, 0 when it is there */
 };
 
+#define SPIN_NS 10000u
+#define SPIN_SKIP 31u
+
 struct uring_lane {
 	struct store_lane base;
 	struct io_uring ring;
@@ -56,7 +59,8 @@ struct uring_lane {
 	bool files_off;  /* registering one failed: register no more */
 	bool owe_submit; /* requeued operations that the kernel did not take yet */
 	bool armed;
-	int efd; /* -1 until the first arm() */
+	unsigned spin_skip; /* waits that sleep at once */
+	int efd;            /* -1 until the first arm() */
 	struct store_tables tables;
 	/* Generation registered in place [idx], 0: none.  Written by the lane's user, and by
 	 * whoever frees the file; those two never meet at one place, see lane.c. */
@@ -411,6 +415,9 @@ static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, stru
 		sqe->buf_index = (uint16_t)place;
 	}
 	op->pinned = place >= 0;
+	/* With many requests open, FUSE makes the next one wait, NOWAIT or not: not here. */
+	if (unlikely(op->file->may_hang && !(op->flags & STORE_OP_NOWAIT)))
+		sqe->flags |= IOSQE_ASYNC;
 }
 
 /* Say to the kernel what cancel() could not. */
@@ -636,6 +643,29 @@ static int enter_wait(struct uring_lane *l, unsigned min, uint64_t deadline_ns)
 	return r < 0 ? r : 0;
 }
 
+/*
+ * Going to sleep and being woken costs more than a fast device takes, most of all in a
+ * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
+ */
+static bool spin(struct uring_lane *l, unsigned min)
+{
+	uint64_t end;
+
+	if (l->spin_skip) {
+		l->spin_skip--;
+		return false;
+	}
+	end = now_ns() + SPIN_NS;
+	do {
+		if (io_uring_get_events(&l->ring) < 0)
+			break;
+		if (io_uring_cq_ready(&l->ring) >= min)
+			return true;
+	} while (now_ns() < end);
+	l->spin_skip = SPIN_SKIP;
+	return false;
+}
+
 static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
 {
 	struct uring_lane *l = lane_of(sl);
@@ -654,7 +684,7 @@ static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
 		r = enter_wait(l, 1, MIN(soon, deadline_ns));
 		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
 	}
-	if (l->nr_done)
+	if (l->nr_done || spin(l, min))
 		return 0;
 	return enter_wait(l, min, deadline_ns);
 }
