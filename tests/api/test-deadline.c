@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Everything ends: at its deadline or when it is cancelled, exactly once, also where the
+ * file system never answers; and what is not quiet then is said to be busy.
+ */
+#include "rig.h"
+
+#include "fusefs.h"
+
+#define LEN 65536u
+
+static struct fusefs fs;
+static struct pst_file *hang, *data;
+static struct pst_mem *mem;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
+static void begin(void)
+{
+	char path[200];
+
+	fusefs_stop(&fs); /* of a case that failed */
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_RW);
+	rig_make(rig_path("data"), 3, RIG_MIB(1));
+	data = rig_open(rig_path("data"), RIG_RW);
+	mem = rig_alloc(rig_dev, RIG_MIB(1));
+}
+
+/* Let the file system answer until the memory is quiet; one read may be several to it. */
+static void release(struct pst_mem *m)
+{
+	uint64_t end = t_in_ms(10000);
+
+	do
+		fusefs_release(&fs);
+	while (pst_mem_drain(m, t_in_ms(10)) < 0 && t_now() < end);
+	T_OK(pst_mem_drain(m, 0));
+}
+
+/* Likewise, until nothing of the process is busy. */
+static void release_all(struct pst_queue *q)
+{
+	uint64_t end = t_in_ms(10000);
+
+	while (rig_stats(NULL).busy > rig_before.busy && t_now() < end) {
+		fusefs_release(&fs);
+		(void)usleep(10000);
+		if (q) /* a queue sees that only when it is looked after */
+			T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
+	}
+	T_EQ(rig_stats(NULL).busy, rig_before.busy);
+}
+
+static void end(void)
+{
+	mem = pst_mem_free(mem);
+	hang = pst_file_close(hang);
+	data = pst_file_close(data);
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+	fusefs_stop(&fs);
+}
+
+static void start(struct pst_queue *q, uint32_t op, struct pst_file *f, uint64_t off, uint64_t len,
+		  uint64_t user_data, uint64_t deadline)
+{
+	struct pst_io io = rig_io(op, f, mem, off, 0, len);
+
+	io.user_data = user_data;
+	io.deadline_ns = deadline;
+	if (op == PST_OP_SYNC)
+		io.mem = NULL, io.len = 0;
+	T_OK(pst_prep(q, &io));
+	T_EQ(pst_submit(q), 1);
+}
+
+static struct pst_done reap_by(struct pst_queue *q, uint64_t from, uint64_t min_ms, uint64_t max_ms)
+{
+	struct pst_done d = rig_reap1(q);
+	uint64_t ms = (t_now() - from) / 1000000;
+
+	if (ms < min_ms || ms > max_ms)
+		T_FAIL("it took %" PRIu64 " ms", ms);
+	return d;
+}
+
+/* ---------------------------------------------------------------- deadlines */
+
+static void hung_read(void)
+{
+	uint64_t t0 = t_now(), t1;
+	struct pst_done d;
+
+	begin();
+	t0 = t_now();
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 7, t_in_ms(150));
+	T_EQ(rig_stats(rig_q).inflight, 1);
+	d = reap_by(rig_q, t0, 149, 2000);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(d.user_data, 7);
+	T_EQ(d.prefix, 0);
+	T_EQ(rig_stats(rig_q).timeouts, 1);
+	T_EQ(rig_stats(rig_q).inflight, 0);
+	T_EQ(rig_stats(rig_q).busy, 1);
+	T_EQ(!!(d.flags & PST_DONE_BUSY), !rig_soft());
+	if (rig_soft()) {
+		/* What the file system may still write to is a staging slot. */
+		T_OK(pst_mem_drain(mem, 0));
+	} else {
+		T_EQ(pst_mem_drain(mem, 0), -EBUSY);
+		t1 = t_now();
+		T_EQ(pst_mem_drain(mem, t_in_ms(50)), -EBUSY);
+		T_CHECK(t_now() - t1 >= 49 * 1000000u && t_now() - t1 < 1000 * 1000000u);
+		T_CHECK(pst_error_text()[0]);
+		release(mem);
+	}
+	release_all(rig_q);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	end();
+}
+
+static void hung_write(void)
+{
+	uint64_t t0;
+	struct pst_done d;
+
+	begin();
+	t0 = t_now();
+	start(rig_q, PST_OP_WRITE, hang, 4096, LEN, 8, t_in_ms(150));
+	d = reap_by(rig_q, t0, 149, 2000);
+	T_EQ(d.res, -ETIMEDOUT);
+	/* The file may still be written. */
+	T_CHECK(d.flags & PST_DONE_BUSY);
+	T_EQ(pst_mem_drain(mem, 0), rig_soft() ? 0 : -EBUSY);
+	release_all(rig_q);
+	T_OK(pst_mem_drain(mem, 0));
+	end();
+}
+
+static void others_go_on(void)
+{
+	struct pst_queue *other = rig_queue(rig_store, 0);
+	struct pst_done d;
+	uint64_t t0;
+
+	begin();
+	for (unsigned i = 0; i < 20; i++)
+		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(20000));
+	t0 = t_now();
+	for (unsigned i = 0; i < 20; i++) {
+		start(rig_q, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		d = rig_reap1(rig_q);
+		T_EQ(d.user_data, i);
+		T_EQ(d.res, 30000);
+		T_EQ(rig_mem_differs(mem, 0, 30000, 3, i), 30000);
+		start(other, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		T_EQ(rig_reap1(other).res, 30000);
+	}
+	T_CHECK(t_now() - t0 < 10000 * UINT64_C(1000000));
+	T_EQ(pst_cancel(rig_q, 1000), 20);
+	for (unsigned i = 0; i < 20; i++)
+		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
+	/* Also with all of them still holding what they have. */
+	for (unsigned i = 0; i < 20; i++) {
+		start(rig_q, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		T_EQ(rig_reap1(rig_q).res, 30000);
+	}
+	pst_queue_free(other);
+	release_all(rig_q);
+	end();
+}
+
+/* Large ones want all the room that a queue has. */
+static void large_ones_leave_room(void)
+{
+	static struct pst_seg seg = { 0, 0, RIG_MIB(1), RIG_MIB(1), RIG_MIB(1) + 4096, 8 };
+	struct pst_queue *q = rig_queue(rig_store, 8);
+	struct pst_done d;
+
+	begin();
+	mem = pst_mem_free(mem);
+	mem = rig_alloc(rig_dev, RIG_MIB(64));
+	for (unsigned i = 0; i < 6; i++) {
+		struct pst_io io = { .op = PST_OP_READ,
+				     .file = hang,
+				     .mem = mem,
+				     .segs = &seg,
+				     .nr_segs = 1,
+				     .deadline_ns = t_in_ms(20000) };
+
+		io.user_data = 100;
+		T_OK(pst_prep(q, &io));
+		T_EQ(pst_submit(q), 1);
+	}
+	start(q, PST_OP_READ, data, 0, LEN, 1, t_in_ms(2000));
+	d = rig_reap1(q);
+	T_EQ(d.user_data, 1);
+	T_EQ(d.res, LEN);
+	T_EQ(pst_cancel(q, 100), 6);
+	for (unsigned i = 0; i < 6; i++)
+		T_EQ(rig_reap1(q).res, -ECANCELED);
+	/* Also with all of them still holding what they have. */
+	start(q, PST_OP_READ, data, 0, LEN, 1, t_in_ms(2000));
+	T_EQ(rig_reap1(q).res, LEN);
+	release_all(q);
+	pst_queue_free(q);
+	end();
+}
+
+/* A request in two passes does not wait for one that hangs. */
+static void waiting_for_two(void)
+{
+	struct pst_done d[2];
+
+	begin();
+	rig_cold(rig_path("data"));
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(600));
+	start(rig_q, PST_OP_WRITE, data, 100, 300000, 2, t_in_ms(300));
+	T_EQ(pst_reap(rig_q, d, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
+	T_EQ(d[0].user_data, 2);
+	T_EQ(d[0].res, 300000);
+	T_EQ(d[1].res, -ETIMEDOUT);
+	release_all(rig_q);
+	end();
+}
+
+static void default_timeout(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = rig_store, .timeout_ms = 120 };
+	struct pst_queue *q = NULL;
+	uint64_t t0;
+
+	begin();
+	T_OK(pst_queue_new(&o, &q));
+	t0 = t_now();
+	start(q, PST_OP_READ, hang, 0, LEN, 1, 0);
+	T_EQ(reap_by(q, t0, 119, 2000).res, -ETIMEDOUT);
+	/* The request's own counts, and so does having none. */
+	t0 = t_now();
+	start(q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(250));
+	T_EQ(reap_by(q, t0, 249, 2000).res, -ETIMEDOUT);
+	start(q, PST_OP_READ, hang, 0, LEN, 1, PST_NO_DEADLINE);
+	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 1, 1, t_in_ms(250)), 0);
+	T_EQ(pst_cancel(q, 1), 1);
+	T_EQ(rig_reap1(q).res, -ECANCELED);
+	release_all(q);
+	pst_queue_free(q);
+	end();
+}
+
+static void passed_deadline(void)
+{
+	struct pst_done d;
+
+	begin();
+	rig_mem_fill(mem, 0, LEN, 9, 0);
+	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(d.paths, 0);
+	T_EQ(d.flags, 0);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 9, 0), LEN);
+	start(rig_q, PST_OP_WRITE, data, 0, LEN, 1, 1);
+	T_EQ(rig_reap1(rig_q).res, -ETIMEDOUT);
+	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
+	T_EQ(rig_reap1(rig_q).res, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 3, 0), LEN);
+	end();
+}
+
+/* --------------------------------------------------------------- early ends */
+
+static void queue_freed(void)
+{
+	uint64_t t0;
+
+	begin();
+	for (unsigned i = 0; i < 4; i++)
+		start(rig_q, i & 1 ? PST_OP_WRITE : PST_OP_READ, hang, i * LEN, LEN, 1, 0);
+	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* behind the writes */
+	(void)usleep(50000); /* what has not begun yet can be cancelled, and does not hang */
+	t0 = t_now();
+	rig_q = pst_queue_free(rig_q);
+	T_CHECK(t_now() - t0 < 1000 * 1000000u);
+	T_CHECK(rig_stats(NULL).busy > rig_before.busy);
+	if (!rig_soft())
+		T_EQ(pst_mem_drain(mem, 0), -EBUSY);
+	release(mem);
+	release_all(rig_q);
+	end();
+}
+
+static void memory_and_file_freed(void)
+{
+	begin();
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(100));
+	start(rig_q, PST_OP_WRITE, hang, LEN, LEN, 2, t_in_ms(100));
+	mem = pst_mem_free(mem);
+	hang = pst_file_close(hang);
+	T_EQ(rig_reap1(rig_q).res, -ETIMEDOUT);
+	T_EQ(rig_reap1(rig_q).res, -ETIMEDOUT);
+	release_all(rig_q);
+	end();
+}
+
+static void all_freed(void)
+{
+	begin();
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, 0);
+	start(rig_q, PST_OP_WRITE, hang, LEN, LEN, 2, 0);
+	mem = pst_mem_free(mem);
+	hang = pst_file_close(hang);
+	rig_q = pst_queue_free(rig_q);
+	release_all(rig_q);
+	end();
+}
+
+/* The file system is gone, and with it what hung. */
+static void file_system_dies(void)
+{
+	struct pst_done d;
+
+	begin();
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(20000));
+	(void)usleep(20000);
+	fusefs_stop(&fs);
+	d = rig_reap1(rig_q);
+	T_CHECK(d.res < 0 && d.res != -ETIMEDOUT);
+	T_EQ(d.flags & PST_DONE_BUSY, 0);
+	end();
+}
+
+/* ----------------------------------------------------------------- cancel */
+
+static void cancel_prepared(void)
+{
+	struct pst_io io;
+	struct pst_done d;
+
+	begin();
+	io = rig_io(PST_OP_READ, data, mem, 0, 0, LEN);
+	io.user_data = 5;
+	rig_mem_fill(mem, 0, LEN, 9, 0);
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_cancel(rig_q, 5), 1);
+	T_EQ(pst_cancel(rig_q, 5), -ENOENT);
+	T_EQ(pst_submit(rig_q), 0);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ECANCELED);
+	T_EQ(d.user_data, 5);
+	T_EQ(rig_mem_differs(mem, 0, LEN, 9, 0), LEN);
+	T_EQ(rig_stats(rig_q).canceled, 1);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	end();
+}
+
+static void cancel_hung(void)
+{
+	struct pst_done d[4];
+	unsigned sum = 0;
+	uint64_t t0;
+
+	begin();
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 5, 0);
+	start(rig_q, PST_OP_READ, hang, LEN, LEN, 6, 0);
+	start(rig_q, PST_OP_READ, hang, 2 * LEN, LEN, 5, 0);
+	T_EQ(pst_cancel(rig_q, 4), -ENOENT);
+	t0 = t_now();
+	T_EQ(pst_cancel(rig_q, 5), 2);
+	T_CHECK(pst_cancel(rig_q, 5) == 2 || 1); /* they may have ended by now */
+	T_EQ(pst_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
+	T_CHECK(t_now() - t0 < 1000 * 1000000u);
+	for (unsigned i = 0; i < 2; i++) {
+		T_EQ(d[i].res, -ECANCELED);
+		T_EQ(d[i].user_data, 5);
+	}
+	T_EQ(pst_cancel(rig_q, 5), -ENOENT);
+	T_EQ(pst_reap(rig_q, d, 1, 4, t_in_ms(150)), 0);
+	T_EQ(pst_cancel(rig_q, 6), 1);
+	sum = (unsigned)pst_reap(rig_q, d, 1, 4, t_in_ms(RIG_WAIT_MS));
+	T_EQ(sum, 1);
+	T_EQ(d[0].res, -ECANCELED);
+	T_EQ(rig_stats(rig_q).canceled, 3);
+	release_all(rig_q);
+	end();
+}
+
+static void cancel_held_sync(void)
+{
+	struct pst_done d;
+
+	begin();
+	start(rig_q, PST_OP_WRITE, hang, 0, LEN, 1, 0);
+	start(rig_q, PST_OP_SYNC, data, 0, 0, 2, 0);
+	start(rig_q, PST_OP_SYNC, data, 0, 0, 3, t_in_ms(150));
+	T_EQ(pst_reap(rig_q, &d, 1, 1, t_in_ms(50)), 0);
+	T_EQ(pst_cancel(rig_q, 2), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.user_data, 2);
+	T_EQ(d.res, -ECANCELED);
+	T_EQ(d.flags, 0);
+	d = rig_reap1(rig_q);
+	T_EQ(d.user_data, 3);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(d.flags, 0);
+	T_EQ(pst_cancel(rig_q, 1), 1);
+	T_EQ(rig_reap1(rig_q).res, -ECANCELED);
+	release_all(rig_q);
+	end();
+}
+
+/* Done already: its own result, and no match any more. */
+static void cancel_too_late(void)
+{
+	struct pst_done d;
+	int n;
+
+	begin();
+	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
+	(void)usleep(50000);
+	n = pst_cancel(rig_q, 1);
+	T_CHECK(n == 1 || n == -ENOENT);
+	d = rig_reap1(rig_q);
+	T_CHECK(d.res == LEN || (n == 1 && d.res == -ECANCELED));
+	T_EQ(pst_cancel(rig_q, 1), -ENOENT);
+	end();
+}
+
+/* ---------------------------------------------------------- exactly once */
+
+/* Random requests with random ends; what says that it worked has the right bytes. */
+static void exactly_once(void)
+{
+	enum { NR = 4000, DEPTH = 32, PLACE = 70000, OWN = 32768 };
+	struct pst_queue *q = rig_queue(rig_store, DEPTH);
+	struct pst_mem *m = rig_alloc(rig_dev, (uint64_t)DEPTH * PLACE);
+	static uint8_t seen[NR];
+	static uint64_t off[NR], len[NR];
+	unsigned place[NR], free_places[DEPTH], busy_places[DEPTH], nr_free = DEPTH, nr_busy = 0;
+	unsigned sent = 0, got = 0, ends = 0;
+	struct pst_file *f;
+
+	memset(seen, 0, sizeof(seen));
+	rig_make(rig_path("once"), 4, RIG_MIB(1));
+	f = rig_open(rig_path("once"), RIG_RW);
+	for (unsigned i = 0; i < DEPTH; i++)
+		free_places[i] = i;
+	while (got < NR) {
+		struct pst_done d[8];
+		int n, r;
+
+		while (sent < NR && nr_free && rig_below(8)) {
+			unsigned p = free_places[--nr_free];
+			struct pst_io io = rig_io(PST_OP_READ, f, m, 0, (uint64_t)p * PLACE, 0);
+
+			place[sent] = p;
+			io.len = len[sent] = 1 + rig_below(rig_below(4) ? 5000 : PLACE - 1);
+			io.file_off = off[sent] = rig_below(RIG_MIB(1) - io.len);
+			io.user_data = sent;
+			switch (rig_below(8)) {
+			case 0:
+				io.op = PST_OP_SYNC;
+				io.flags = PST_IO_DATASYNC;
+				break;
+			case 1:
+				/* The same bytes go back to where they are; ranges that overlap may
+				 * not be written at the same time, so each place has its own. */
+				io.op = PST_OP_WRITE;
+				io.len = len[sent] = 1 + rig_below(OWN - 1);
+				io.file_off = off[sent] = p * OWN + rig_below(OWN - io.len);
+				rig_mem_fill(m, io.mem_off, io.len, 4, io.file_off);
+				break;
+			}
+			if (io.op == PST_OP_SYNC)
+				io.mem = NULL;
+			if (rig_below(4) == 0)
+				io.deadline_ns = t_now() + rig_below(2000000);
+			r = pst_prep(q, &io);
+			if (r == -EAGAIN) { /* some are not quiet */
+				nr_free++;
+				break;
+			}
+			T_OK(r);
+			sent++;
+			if (rig_below(4) == 0)
+				(void)pst_cancel(q, sent - 1 - rig_below(sent > 9 ? 9 : sent));
+		}
+		T_CHECK(pst_submit(q) >= 0);
+		if (sent && rig_below(4) == 0)
+			(void)pst_cancel(q, sent - 1 - rig_below(sent > 9 ? 9 : sent));
+		n = pst_reap(q, d, (unsigned)rig_below(2), RIG_NR(d), t_in_ms(RIG_WAIT_MS));
+		T_CHECK(n >= 0);
+		for (int i = 0; i < n; i++) {
+			uint64_t u = d[i].user_data;
+
+			T_CHECK(u < sent);
+			T_EQ(seen[u]++, 0);
+			if (d[i].res < 0) {
+				if (d[i].res != -ECANCELED && d[i].res != -ETIMEDOUT)
+					rig_show(&d[i]);
+				if (d[i].res != -ECANCELED)
+					T_EQ(d[i].res, -ETIMEDOUT);
+				ends++;
+			} else if (d[i].op != PST_OP_SYNC) {
+				T_EQ(d[i].res, len[u]);
+			}
+			if (d[i].res > 0 && d[i].op == PST_OP_READ)
+				T_EQ(rig_mem_differs(m, (uint64_t)place[u] * PLACE, len[u], 4,
+						     off[u]),
+				     len[u]);
+			/* A busy one may still write to its place: leave it alone a while. */
+			if (d[i].flags & PST_DONE_BUSY)
+				busy_places[nr_busy++] = place[u];
+			else
+				free_places[nr_free++] = place[u];
+		}
+		got += (unsigned)n;
+		while (nr_busy && !rig_stats(q).busy)
+			free_places[nr_free++] = busy_places[--nr_busy];
+	}
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(seen[i], 1);
+	T_CHECK(ends > 0);
+	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
+	T_EQ(rig_stats(q).requests, NR);
+	T_EQ(rig_stats(q).timeouts + rig_stats(q).canceled, ends);
+	pst_file_close(f);
+	pst_mem_free(m);
+	pst_queue_free(q);
+}
+
+int main(void)
+{
+	rig_init();
+	(void)atexit(stop_fuse);
+	RIG_RUN(exactly_once);
+	RIG_RUN(hung_read);
+	RIG_RUN(hung_write);
+	RIG_RUN(others_go_on);
+	RIG_RUN(large_ones_leave_room);
+	RIG_RUN(waiting_for_two);
+	RIG_RUN(default_timeout);
+	RIG_RUN(passed_deadline);
+	RIG_RUN(queue_freed);
+	RIG_RUN(memory_and_file_freed);
+	RIG_RUN(all_freed);
+	RIG_RUN(file_system_dies);
+	RIG_RUN(cancel_prepared);
+	RIG_RUN(cancel_hung);
+	RIG_RUN(cancel_held_sync);
+	RIG_RUN(cancel_too_late);
+	return rig_done();
+}

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sleeping on a queue's descriptor: every completion and every deadline wakes, whoever
+ * sleeps with epoll; and many queues, threads and epolls beside each other.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "rig.h"
+
+#include "fusefs.h"
+
+#define LEN RIG_MIB(1)
+
+static struct fusefs fs;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
+/* Sleep until the descriptor is readable; false after ms. */
+static bool sleep_on(int fd, int ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	uint64_t end = t_in_ms((uint64_t)ms);
+	int n;
+
+	do
+		n = poll(&p, 1, ms);
+	while (n < 0 && errno == EINTR && t_now() < end);
+	return n > 0;
+}
+
+/*
+ * Random batches with epoll in between: a wake-up that got lost shows as a sleep of
+ * seconds, with completions to be had behind it.
+ */
+static void random_batches(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, unsigned nr,
+			   uint64_t seed, unsigned depth, uint64_t place)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC), fd = pst_queue_fd(q);
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = q };
+	unsigned sent = 0, got = 0, spurious = 0, sleeps = 0;
+	uint64_t x = seed * 2654435761u + 88172645463325252u;
+
+	T_CHECK(ep >= 0 && fd >= 0);
+	T_EQ(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev), 0);
+	while (got < nr) {
+		struct pst_done d[16];
+		unsigned batch, took = 0;
+		int n;
+
+		x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+		batch = 1 + (unsigned)(x % 8);
+		for (; batch && sent < nr && sent - got < depth; batch--, sent++) {
+			struct pst_io io = rig_io(PST_OP_READ, f, m, (x >> 8) % (LEN - place),
+						  sent % depth * place, 1 + (x >> 20) % place);
+
+			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+			io.user_data = io.len;
+			T_OK(pst_prep(q, &io));
+		}
+		T_CHECK(pst_submit(q) >= 0);
+		do {
+			n = epoll_wait(ep, &ev, 1, 5000);
+			sleeps++;
+		} while (n < 0 && errno == EINTR);
+		if (n == 0 && pst_reap(q, d, 0, 1, 0) > 0)
+			T_FAIL("a wake-up got lost after %u of %u", got, nr);
+		T_EQ(n, 1);
+		/* Sometimes not all that is there: the rest must wake again. */
+		do {
+			unsigned max = 1 + (unsigned)(x >> 40) % RIG_NR(d);
+
+			n = pst_reap(q, d, 0, max, 0);
+			T_CHECK(n >= 0);
+			for (int i = 0; i < n; i++)
+				T_EQ(d[i].res, d[i].user_data);
+			took += (unsigned)n;
+			if ((unsigned)n < max || x >> 50 & 1)
+				break;
+		} while (true);
+		got += took;
+		spurious += !took;
+	}
+	T_CHECK(spurious <= sleeps);
+	(void)close(ep);
+}
+
+static void no_lost_wake_up(void)
+{
+	enum { DEPTH = 16, PLACE = 20000 };
+	struct pst_queue *q = rig_queue(rig_store, DEPTH);
+	struct pst_mem *m = rig_alloc(rig_dev, DEPTH * PLACE);
+	struct pst_file *f;
+
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), PST_FILE_READ);
+	random_batches(q, f, m, 4000, 1, DEPTH, PLACE); /* warm */
+	pst_file_close(f);
+	f = rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_PLAIN);
+	random_batches(q, f, m, 1000, 2, DEPTH, PLACE);
+	pst_file_close(f);
+	pst_mem_free(m);
+	pst_queue_free(q);
+}
+
+/* By O_DIRECT, which takes its time. */
+static void direct_wakes(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	int fd = pst_queue_fd(rig_q);
+	struct pst_file *f;
+	struct pst_done d;
+
+	T_CHECK(fd >= 0);
+	T_EQ(pst_queue_fd(rig_q), fd);
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), RIG_RW);
+	for (unsigned i = 0; i < 100; i++) {
+		struct pst_io io = rig_io(i & 1 ? PST_OP_WRITE : PST_OP_READ, f, m, i * 4096, 0,
+					  65536);
+		unsigned wakes = 0;
+
+		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
+		T_OK(pst_prep(rig_q, &io));
+		T_EQ(pst_submit(rig_q), 1);
+		while (pst_reap(rig_q, &d, 0, 1, 0) == 0) {
+			T_CHECK(sleep_on(fd, 5000));
+			T_CHECK(wakes++ < 1000);
+		}
+		T_EQ(d.res, 65536);
+	}
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* Not readable when there is nothing, readable as long as something is left. */
+static void level_triggered(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	int fd = pst_queue_fd(rig_q);
+	struct pst_done d[8];
+	struct pst_file *f;
+
+	T_CHECK(fd >= 0);
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), PST_FILE_READ);
+	T_EQ(pst_reap(rig_q, d, 0, 8, 0), 0);
+	T_CHECK(!sleep_on(fd, 20));
+	for (unsigned i = 0; i < 8; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i, 0, 1000);
+
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), 8);
+	for (unsigned got = 0; got < 8; got++) {
+		while (pst_reap(rig_q, d, 0, 1, 0) == 0)
+			T_CHECK(sleep_on(fd, 5000));
+	}
+	while (pst_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
+		; /* what woke for nothing */
+	T_CHECK(!sleep_on(fd, 20));
+	/* A reap that waits by itself does not spoil the descriptor. */
+	for (unsigned i = 0; i < 20; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i, 0, 1000);
+
+		T_EQ(rig_do(rig_q, &io).res, 1000);
+	}
+	/* Asked for when something is done already. */
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* What ends without any I/O wakes too. */
+static void ends_wake(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	int fd = pst_queue_fd(rig_q);
+	struct pst_done d;
+	struct pst_file *f;
+	struct pst_io io;
+
+	T_CHECK(fd >= 0);
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), PST_FILE_READ);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, 1000);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	io.policy = PST_POLICY1(PST_PATH_GDS); /* refused */
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	T_CHECK(sleep_on(fd, 2000));
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(d.res, -EOPNOTSUPP);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	io.policy = 0;
+	io.deadline_ns = 1; /* too late */
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	T_CHECK(sleep_on(fd, 2000));
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	io.deadline_ns = 0; /* cancelled */
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_cancel(rig_q, 0), 1);
+	T_CHECK(sleep_on(fd, 2000));
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(d.res, -ECANCELED);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* The sleeper is woken by the deadline of a request that never ends. */
+static void deadline_wakes(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t deadline, end;
+	int fd = pst_queue_fd(rig_q);
+	struct pst_done d;
+	struct pst_file *f;
+	char path[200];
+
+	T_CHECK(fd >= 0);
+	fusefs_stop(&fs);
+	if (fusefs_start(&fs, rig_dir) < 0) {
+		pst_mem_free(m);
+		T_SKIP("%s", fs.why);
+	}
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	f = rig_open(path, PST_FILE_READ);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 65536, 0, 65536);
+
+		/* A later deadline first: the earlier one must not get lost behind it. */
+		io.deadline_ns = t_in_ms(20000);
+		io.user_data = 1;
+		T_OK(pst_prep(rig_q, &io));
+		T_EQ(pst_submit(rig_q), 1);
+		io.deadline_ns = deadline = t_in_ms(100);
+		io.user_data = 2;
+		T_OK(pst_prep(rig_q, &io));
+		T_EQ(pst_submit(rig_q), 1);
+		while (pst_reap(rig_q, &d, 0, 1, 0) == 0)
+			T_CHECK(sleep_on(fd, 5000));
+		T_EQ(d.res, -ETIMEDOUT);
+		T_EQ(d.user_data, 2);
+		T_CHECK(t_now() >= deadline && t_now() < deadline + 2000 * 1000000u);
+		/* And what is cancelled ends, with nobody but the clock to say so. */
+		T_EQ(pst_cancel(rig_q, 1), 1);
+		end = t_in_ms(2000);
+		while (pst_reap(rig_q, &d, 0, 1, 0) == 0) {
+			T_CHECK(sleep_on(fd, 5000));
+			T_CHECK(t_now() < end);
+		}
+		T_EQ(d.res, -ECANCELED);
+	}
+	pst_file_close(f);
+	pst_mem_free(m);
+	rig_q = pst_queue_free(rig_q);
+	for (end = t_in_ms(5000); rig_stats(NULL).busy > rig_before.busy && t_now() < end;) {
+		fusefs_release(&fs);
+		(void)usleep(5000);
+	}
+	fusefs_stop(&fs);
+}
+
+/* Several queues of one thread in one epoll. */
+static void many_in_one_epoll(void)
+{
+	enum { QUEUES = 6, EACH = 200 };
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+	struct pst_queue *q[QUEUES];
+	unsigned sent[QUEUES] = { 0 }, got[QUEUES] = { 0 }, sum = 0;
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), PST_FILE_READ);
+	for (unsigned i = 0; i < QUEUES; i++) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = i };
+
+		q[i] = rig_queue(i & 1 ? rig_store : PST_STORE_AUTO, 8);
+		T_CHECK(pst_queue_fd(q[i]) >= 0);
+		T_EQ(epoll_ctl(ep, EPOLL_CTL_ADD, pst_queue_fd(q[i]), &ev), 0);
+	}
+	while (sum < QUEUES * EACH) {
+		struct epoll_event ev[4];
+		struct pst_done d[4];
+		int n;
+
+		for (unsigned i = 0; i < QUEUES; i++) {
+			for (unsigned k = 0; sent[i] < EACH && sent[i] - got[i] < 8 && k < 3; k++) {
+				struct pst_io io = rig_io(PST_OP_READ, f, m, sent[i] * 512,
+							  i * 100000, 4096);
+
+				T_OK(pst_prep(q[i], &io));
+				sent[i]++;
+			}
+			T_CHECK(pst_submit(q[i]) >= 0);
+		}
+		do
+			n = epoll_wait(ep, ev, RIG_NR(ev), 5000);
+		while (n < 0 && errno == EINTR);
+		T_CHECK(n > 0);
+		for (int k = 0; k < n; k++) {
+			unsigned i = ev[k].data.u32;
+			int r;
+
+			do {
+				r = pst_reap(q[i], d, 0, RIG_NR(d), 0);
+				T_CHECK(r >= 0);
+				for (int j = 0; j < r; j++)
+					T_EQ(d[j].res, 4096);
+				got[i] += (unsigned)r;
+				sum += (unsigned)r;
+			} while (r == RIG_NR(d));
+		}
+	}
+	for (unsigned i = 0; i < QUEUES; i++)
+		pst_queue_free(q[i]);
+	pst_file_close(f);
+	pst_mem_free(m);
+	(void)close(ep);
+}
+
+/* ---------------------------------------------------------------- threads */
+
+#define THREADS 8u
+#define SLICE (16u * 8000u)
+
+struct worker {
+	pthread_t thread;
+	unsigned idx;
+	uint32_t store;
+	struct pst_mem *shared; /* of which each has a slice */
+	struct pst_file *file;
+	char why[600];
+	bool good;
+};
+
+/* Checks jump; each thread has a place of its own to jump to. */
+#define W_CHECK(w, cond)                                                                           \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			(void)snprintf((w)->why, sizeof((w)->why), "line %d: %s (%s)", __LINE__,   \
+				       #cond, pst_error_text());                                   \
+			return NULL;                                                               \
+		}                                                                                  \
+	} while (0)
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = w->store, .depth = 16 };
+	struct pst_queue *q = NULL;
+	uint64_t x = w->idx + 12345, want[16];
+	static const uint64_t place = SLICE / 16;
+	uint8_t *buf = malloc(place);
+	unsigned left = 300;
+
+	W_CHECK(w, buf && pst_queue_new(&o, &q) == 0);
+	while (left) {
+		unsigned n = 1 + (unsigned)(x % 16), got = 0;
+		struct pst_done d[16];
+
+		for (unsigned i = 0; i < n; i++) {
+			struct pst_io io = rig_io(PST_OP_READ, w->file, w->shared, 0,
+						  w->idx * SLICE + i * place, place);
+
+			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+			io.file_off = want[i] = x % (LEN - place);
+			io.user_data = i;
+			W_CHECK(w, pst_prep(q, &io) == 0);
+		}
+		W_CHECK(w, pst_submit(q) == (int)n);
+		if (left % 3 == 0)
+			W_CHECK(w, pst_queue_fd(q) >= 0 && sleep_on(pst_queue_fd(q), 5000));
+		while (got < n) {
+			int r = pst_reap(q, d, 1, RIG_NR(d), t_in_ms(RIG_WAIT_MS));
+
+			W_CHECK(w, r > 0);
+			for (int i = 0; i < r; i++) {
+				uint64_t k = d[i].user_data;
+
+				W_CHECK(w, d[i].res == (int64_t)place);
+				if (left % 8)
+					continue;
+				W_CHECK(w, pst_mem_load(w->shared, w->idx * SLICE + k * place, buf,
+							place) == 0);
+				W_CHECK(w, rig_differs(buf, w->idx, want[k], place) == place);
+			}
+			got += (unsigned)r;
+		}
+		left--;
+	}
+	free(buf);
+	pst_queue_free(q);
+	w->good = true;
+	return NULL;
+}
+
+/* Others look at counters and wait for memory meanwhile. */
+static void *look(void *arg)
+{
+	atomic_bool *stop = arg;
+	static char done[] = "done";
+
+	while (!*stop) {
+		struct pst_stats st = { .sz = sizeof(st) };
+
+		if (pst_stats(NULL, &st) < 0)
+			return NULL;
+		(void)usleep(500);
+	}
+	return done;
+}
+
+static void eight_threads(void)
+{
+	struct pst_mem *shared = rig_alloc(rig_dev, THREADS * SLICE);
+	struct worker w[THREADS] = { 0 };
+	atomic_bool stop = false;
+	pthread_t looker;
+	void *looked;
+
+	T_EQ(pthread_create(&looker, NULL, look, &stop), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "data%u", i);
+		rig_make(rig_path(name), i, LEN);
+		w[i].idx = i;
+		w[i].store = rig_store;
+		w[i].shared = shared;
+		w[i].file = rig_open(rig_path(name), PST_FILE_READ);
+		T_EQ(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+	}
+	for (unsigned i = 0; i < 50; i++)
+		(void)pst_mem_drain(shared, t_in_ms(1));
+	for (unsigned i = 0; i < THREADS; i++)
+		T_EQ(pthread_join(w[i].thread, NULL), 0);
+	stop = true;
+	T_EQ(pthread_join(looker, &looked), 0);
+	T_CHECK(looked);
+	for (unsigned i = 0; i < THREADS; i++) {
+		if (!w[i].good)
+			T_FAIL("thread %u: %.300s", i, w[i].why);
+		pst_file_close(w[i].file);
+	}
+	T_OK(pst_mem_drain(shared, 0));
+	pst_mem_free(shared);
+}
+
+/* A queue may move to another thread between calls. */
+static void *finish_elsewhere(void *arg)
+{
+	struct pst_done d = { 0 };
+	struct worker *w = arg;
+
+	w->good = pst_reap(rig_q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1 && d.res == (int64_t)LEN;
+	return NULL;
+}
+
+static void *start_elsewhere(void *arg)
+{
+	struct worker *w = arg;
+	struct pst_io io = rig_io(PST_OP_READ, w->file, w->shared, 0, 0, LEN);
+
+	w->good = pst_prep(rig_q, &io) == 0 && pst_submit(rig_q) == 1;
+	return NULL;
+}
+
+static void moves_between_threads(void)
+{
+	struct worker w = { .shared = rig_alloc(rig_dev, LEN) };
+
+	rig_make(rig_path("data"), 5, LEN);
+	w.file = rig_open(rig_path("data"), PST_FILE_READ);
+	for (unsigned i = 0; i < 10; i++) {
+		rig_cold(rig_path("data"));
+		T_EQ(pthread_create(&w.thread, NULL, start_elsewhere, &w), 0);
+		T_EQ(pthread_join(w.thread, NULL), 0); /* it is gone, its request is not */
+		T_CHECK(w.good);
+		T_EQ(pthread_create(&w.thread, NULL, finish_elsewhere, &w), 0);
+		T_EQ(pthread_join(w.thread, NULL), 0);
+		T_CHECK(w.good);
+		T_EQ(rig_mem_differs(w.shared, 0, LEN, 5, 0), LEN);
+		rig_mem_fill(w.shared, 0, LEN, 6, 0);
+	}
+	pst_file_close(w.file);
+	pst_mem_free(w.shared);
+}
+
+int main(void)
+{
+	rig_init();
+	(void)atexit(stop_fuse);
+	RIG_RUN(no_lost_wake_up);
+	RIG_RUN(direct_wakes);
+	RIG_RUN(level_triggered);
+	RIG_RUN(ends_wake);
+	RIG_RUN(deadline_wakes);
+	RIG_RUN(many_in_one_epoll);
+	RIG_RUN(eight_threads);
+	RIG_RUN(moves_between_threads);
+	return rig_done();
+}

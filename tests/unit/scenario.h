@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A little of everything, for tests that make the n-th call of something fail: each run
+ * must end with the right bytes or an error and its sentence.
+ */
+#ifndef PST_SCENARIO_H
+#define PST_SCENARIO_H
+
+#include "rig.h"
+
+#define SCENARIO_LEN 300001u
+
+static uint8_t scenario_bytes[SCENARIO_LEN], scenario_back[SCENARIO_LEN];
+static char scenario_why[300];
+
+static inline int scenario_said(const char *what, int r)
+{
+	if (r < 0)
+		(void)snprintf(scenario_why, sizeof(scenario_why), "%s: %s", what, pst_error_text());
+	return r < 0 && !pst_error_text()[0] ? -ENOMSG : r;
+}
+
+/* One request; its result, 0 for all of it. */
+static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file *f,
+			      struct pst_mem *m, uint64_t off, uint64_t len, uint32_t flags)
+{
+	struct pst_io io = rig_io(op, f, op == PST_OP_SYNC ? NULL : m, off, 0, len);
+	struct pst_done d;
+	char text[300];
+	int r;
+
+	io.flags = flags;
+	r = scenario_said("prep", pst_prep(q, &io));
+	if (r < 0)
+		return r;
+	r = scenario_said("submit", pst_submit(q));
+	if (r < 0)
+		return r;
+	/* Longer than the request's own deadline: it must end by itself. */
+	if (pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
+		return -ELIBBAD;
+	(void)snprintf(scenario_why, sizeof(scenario_why), "%s",
+		       pst_done_text(&d, text, sizeof(text)));
+	if (d.res < 0)
+		return d.prefix < len || op == PST_OP_SYNC ? (int)d.res : -ELIBBAD;
+	return d.res == (int64_t)len ? 0 : -ELIBBAD;
+}
+
+static inline int scenario_steps(uint32_t store, const char *dev, struct pst_queue **q,
+				 struct pst_file **f, struct pst_mem **m)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = store, .depth = 4,
+				    .timeout_ms = 5000 };
+	int r = scenario_said("queue", pst_queue_new(&o, q));
+
+	if (r == 0)
+		r = scenario_said("open", pst_file_open(rig_path("scenario"), RIG_NEW, NULL, f));
+	if (r == 0)
+		r = scenario_said("alloc", pst_mem_alloc(dev, SCENARIO_LEN, NULL, m));
+	if (r == 0)
+		r = pst_queue_fd(*q) < 0 ? scenario_said("fd", pst_queue_fd(*q)) : 0;
+	if (r == 0)
+		r = scenario_said("store", pst_mem_store(*m, 0, scenario_bytes, SCENARIO_LEN));
+	if (r == 0)
+		r = scenario_io(*q, PST_OP_WRITE, *f, *m, 0, 65536, PST_IO_CRC32C);
+	if (r == 0)
+		r = scenario_io(*q, PST_OP_WRITE, *f, *m, 0, SCENARIO_LEN, 0);
+	if (r == 0)
+		r = scenario_io(*q, PST_OP_SYNC, *f, *m, 0, 0, 0);
+	if (r == 0)
+		r = scenario_said("store", pst_mem_store(*m, 0, scenario_back, SCENARIO_LEN));
+	if (r == 0)
+		r = scenario_io(*q, PST_OP_READ, *f, *m, 0, SCENARIO_LEN, PST_IO_CRC32C);
+	if (r == 0)
+		r = scenario_said("load", pst_mem_load(*m, 0, scenario_back, SCENARIO_LEN));
+	if (r == 0)
+		r = memcmp(scenario_back, scenario_bytes, SCENARIO_LEN) ? -EBADE : 0;
+	return r;
+}
+
+/* 0, or the -errno of the step that failed; -ELIBBAD and -EBADE are bugs. */
+static inline int scenario(uint32_t store, const char *dev)
+{
+	struct pst_queue *q = NULL;
+	struct pst_file *f = NULL;
+	struct pst_mem *m = NULL;
+	int r;
+
+	memset(scenario_back, 0, sizeof(scenario_back));
+	scenario_why[0] = '\0';
+	r = scenario_steps(store, dev, &q, &f, &m);
+	pst_mem_free(m);
+	pst_file_close(f);
+	pst_queue_free(q);
+	return r;
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every site of base/fault.h fails at its first, second, ... n-th passing until nothing is
+ * left to fail: each run ends with the right bytes or a clear error, and leaks nothing.
+ */
+#include "scenario.h"
+
+#include "base/fault.h"
+
+static const char *const sites[FAULT_SITE_NR] = {
+	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
+	[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_STORE_OPEN] = "store.open",
+	[FAULT_STORE_LANE] = "store.lane",   [FAULT_STORE_READ] = "store.read",
+	[FAULT_STORE_WRITE] = "store.write", [FAULT_STORE_SYNC] = "store.sync",
+	[FAULT_STORE_PIN] = "store.pin",     [FAULT_STORE_DIRECT] = "store.direct",
+	[FAULT_STORE_URING] = "store.uring",
+};
+
+static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret)
+{
+	unsigned fds = t_count_fds();
+	char spec[64];
+	int r;
+
+	(void)snprintf(spec, sizeof(spec), "%s:%u:%s", sites[site], n, what);
+	T_EQ(fault_set(spec), 0);
+	r = scenario(rig_store, rig_dev);
+	if (r == -EBADE || r == -ELIBBAD || r == -ENOMSG || r == -ETIMEDOUT)
+		T_FAIL("%s: %d (%s)", spec, r, scenario_why);
+	/* Counted before it is disarmed, which begins anew. */
+	*ret = r == 0 && fault_passed(site) < n;
+	T_EQ(fault_set(NULL), 0);
+	rig_quiet();
+	if (t_count_fds() != fds)
+		T_FAIL("%s: %u descriptors, %u before", spec, t_count_fds(), fds);
+}
+
+static void every_site(void)
+{
+	static const char *const whats[] = { "EIO", "ENOMEM", "EINVAL", "EPERM" };
+	int over;
+
+	rig_q = pst_queue_free(rig_q);
+	for (unsigned s = 0; s < FAULT_SITE_NR; s++)
+		for (unsigned w = 0; w < RIG_NR(whats); w++)
+			for (unsigned n = 0; n < 60; n++) {
+				fail_at((enum fault_site)s, n, whats[w], &over);
+				if (over && n)
+					break;
+			}
+}
+
+static void works_with(const char *spec)
+{
+	T_EQ(fault_set(spec), 0);
+	if (scenario(rig_store, rig_dev) != 0)
+		T_FAIL("%s: %s", spec, scenario_why);
+	T_EQ(fault_set(NULL), 0);
+	rig_quiet();
+}
+
+/* What is no error makes none. */
+static void short_and_slow(void)
+{
+	rig_q = pst_queue_free(rig_q);
+	works_with("store.read:0:short,store.write:0:short");
+	works_with("store.read:1:short,store.write:2:short");
+	works_with("store.read:1:EINTR,store.write:1:EINTR");
+	works_with("store.read:1:EAGAIN,store.write:2:EAGAIN");
+	works_with("store.read:0:5ms,store.write:0:5ms,store.sync:1:20ms");
+	works_with("mem.copy:0:1ms,mem.alloc:1:5ms,store.open:1:5ms");
+	works_with("store.direct:0:EINVAL");
+	works_with("store.direct:0:EPERM");
+	works_with("store.pin:0:ENOMEM");
+}
+
+int main(void)
+{
+	rig_init();
+	rig_fill(scenario_bytes, 5, 0, SCENARIO_LEN);
+	RIG_RUN(short_and_slow);
+	RIG_RUN(every_site);
+	return rig_done();
+}
