@@ -35,6 +35,8 @@ const char bench_usage[] =
 	"  --batch N         completions to wait for at once (default 1)\n"
 	"  --cold            drop the file from memory first, read each byte once (default)\n"
 	"  --warm            have the file in memory\n"
+	"  --stable          have it in memory, opened as one that nobody changes and read once\n"
+	"                    before: device memory is then read from its pinned pages\n"
 	"  --runtime SEC     at most so long for each size (default 3)\n"
 	"  --bytes SIZE      at most so much for each size\n"
 	"  --path LIST       only these paths, such as direct (default auto)\n"
@@ -50,7 +52,7 @@ struct settings {
 	uint64_t size;
 	uint64_t sizes[SIZES_MAX];
 	unsigned nr_sizes;
-	bool json, baseline, overwrite, cold, strict;
+	bool json, baseline, overwrite, cold, strict, stable;
 	bool write, random;
 	const char *op;
 	uint32_t pieces, depth, batch, store;
@@ -74,6 +76,8 @@ struct bench {
 	uint64_t file_size;
 	char fs[16];
 	bool cold;
+	struct pst_file *file; /* opened as stable, or NULL */
+	struct bench_pages pages;
 	struct row *rows;
 	unsigned nr_rows;
 };
@@ -146,7 +150,7 @@ static int open_file(struct bench *b)
 	b->file_size = info.size;
 	memcpy(b->fs, info.fs, sizeof(b->fs));
 
-	b->cold = b->set->cold && !b->set->write;
+	b->cold = b->set->cold && !b->set->write && !b->set->stable;
 	if (b->cold) {
 		make_cold(b->fd);
 		/* tmpfs and the like: say what is, not what was asked for. */
@@ -157,20 +161,21 @@ static int open_file(struct bench *b)
 
 /* --------------------------------------------------------------------- run */
 
-static int run_size(struct bench *b, unsigned idx)
+static struct bench_job job_of(const struct bench *b, uint64_t size)
 {
 	const struct settings *set = b->set;
-	struct row *row = &b->rows[idx];
-	struct bench_job job = {
+
+	return (struct bench_job){
 		.path = b->path,
 		.fd = b->fd,
+		.file = b->file,
 		.file_size = b->file_size,
 		.device = b->dev.name,
 		.host = b->dev.kind == PST_KIND_HOST,
 		.write = set->write,
 		.random = set->random,
 		.cold = b->cold,
-		.size = set->sizes[idx],
+		.size = size,
 		.pieces = set->pieces,
 		.depth = set->depth,
 		.batch = set->batch,
@@ -181,6 +186,25 @@ static int run_size(struct bench *b, unsigned idx)
 		.seconds = set->seconds,
 		.bytes = set->bytes,
 	};
+}
+
+/* Every row then reads through the same file, whose pages stay pinned. */
+static int open_stable(struct bench *b)
+{
+	struct bench_job job;
+	int r = pst_file_wrap(b->fd, PST_FILE_STABLE, &b->file);
+
+	if (r < 0)
+		return fail_pst(r, b->path);
+	job = job_of(b, MIB(4));
+	return bench_pin(&job, &b->pages);
+}
+
+static int run_size(struct bench *b, unsigned idx)
+{
+	const struct settings *set = b->set;
+	struct row *row = &b->rows[idx];
+	struct bench_job job = job_of(b, set->sizes[idx]);
 	int r = 0;
 
 	row->size = job.size;
@@ -260,6 +284,10 @@ static int print_table(const struct bench *b)
 	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
 	(void)printf("memory   %s\n", device_text(&b->dev).s);
 	(void)printf("file     %s, %s on %s\n", b->path, size_text(b->file_size).s, b->fs);
+	if (b->file)
+		(void)printf("pages    %s pinned in %s, %s after the first read began\n",
+			     size_text(b->pages.bytes).s, time_text(b->pages.ns).s,
+			     time_text(b->pages.wait).s);
 	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
 		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
 		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
@@ -328,6 +356,11 @@ static void print_json(const struct bench *b)
 	json_text(root, "path", b->set->path_list);
 	json_flag(root, "strict", b->set->strict);
 	json_text(root, "store", store_name(b->set));
+	if (b->file) {
+		json_u64(root, "pages_bytes", b->pages.bytes);
+		json_num(root, "pages_seconds", (double)b->pages.ns / 1e9);
+		json_num(root, "pages_wait_seconds", (double)b->pages.wait / 1e9);
+	}
 	for (unsigned i = 0; i < b->nr_rows; i++) {
 		struct json_object *o = json_object_new_object();
 
@@ -392,6 +425,7 @@ static int plot(const struct bench *b)
 
 static void bench_done(struct bench *b)
 {
+	(void)pst_file_close(b->file);
 	closep(&b->fd);
 	if (b->dir)
 		scratch_remove(b->dir);
@@ -409,6 +443,8 @@ static int run(const struct settings *set)
 	r = device_pick(set->device, &b.dev);
 	if (r == 0)
 		r = open_file(&b);
+	if (r == 0 && set->stable)
+		r = open_stable(&b);
 	if (r < 0)
 		return r;
 	b.rows = calloc(set->nr_sizes, sizeof(*b.rows));
@@ -479,6 +515,8 @@ static int check(const struct settings *set)
 		return usage_error(
 			"--op %s would destroy what %s holds; say --overwrite if you mean it",
 			set->op, set->file);
+	if (set->stable && set->write)
+		return usage_error("--stable is for reading");
 	if (set->batch > set->depth)
 		return usage_error("--batch must not be more than --depth");
 	if (most * set->pieces * set->depth * set->queues > MEMORY_MAX)
@@ -502,6 +540,7 @@ int cmd_bench(int argc, char *argv[])
 		BATCH,
 		COLD,
 		WARM,
+		STABLE,
 		RUNTIME,
 		BYTES,
 		PATH,
@@ -525,6 +564,7 @@ int cmd_bench(int argc, char *argv[])
 		{ "batch", required_argument, NULL, BATCH },
 		{ "cold", no_argument, NULL, COLD },
 		{ "warm", no_argument, NULL, WARM },
+		{ "stable", no_argument, NULL, STABLE },
 		{ "runtime", required_argument, NULL, RUNTIME },
 		{ "bytes", required_argument, NULL, BYTES },
 		{ "path", required_argument, NULL, PATH },
@@ -605,6 +645,9 @@ int cmd_bench(int argc, char *argv[])
 			break;
 		case WARM:
 			set.cold = false;
+			break;
+		case STABLE:
+			set.stable = true;
 			break;
 		case RUNTIME:
 			if (parse_seconds(optarg, &set.seconds) < 0)

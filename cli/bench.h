@@ -12,6 +12,7 @@
 struct bench_job {
 	const char *path; /* of the file */
 	int fd;
+	struct pst_file *file; /* for all threads, or NULL: each wraps fd by itself */
 	uint64_t file_size;
 	const char *device;
 	bool host; /* device memory is what plain reads go to: no copy */
@@ -39,6 +40,19 @@ struct bench_result {
 	struct whys whys;
 	struct hist hist; /* of requests */
 };
+
+/* What was pinned of a file opened as stable. */
+struct bench_pages {
+	uint64_t bytes; /* of page cache */
+	uint64_t ns;    /* that pinning took */
+	uint64_t wait;  /* ns from the first read until nothing more was pinned */
+};
+
+/*
+ * Read all of job->file, which is stable, into device memory, and wait until its pages are
+ * pinned.  Not measured; it is what a program has behind it that reads the file again.
+ */
+int bench_pin(const struct bench_job *job, struct bench_pages *ret);
 
 /* 0 or -errno with a sentence. */
 int bench_ours(const struct bench_job *job, struct bench_result *ret);

@@ -10,6 +10,9 @@
 #include "xfer.h"
 
 #define REAP_MAX 256
+#define PIN_PIECE MIB(4)
+#define PIN_DEPTH 16u
+#define PIN_QUIET (500 * NSEC_PER_MSEC)
 
 /* Which pieces a thread takes, in which order, until there are no more. */
 struct walk {
@@ -99,6 +102,7 @@ struct rig {
 	struct pst_queue *queue;
 	struct pst_mem *mem;
 	struct pst_file *file;
+	bool shared; /* the file is not this thread's to close */
 	struct slot *slots;
 	struct pst_seg *segs;
 };
@@ -107,7 +111,8 @@ static void rig_done(struct rig *rig)
 {
 	(void)pst_queue_free(rig->queue);
 	(void)pst_mem_free(rig->mem);
-	(void)pst_file_close(rig->file);
+	if (!rig->shared)
+		(void)pst_file_close(rig->file);
 	free(rig->slots);
 	free(rig->segs);
 }
@@ -124,7 +129,9 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	r = pst_mem_alloc(job->device, each * job->depth, NULL, &rig->mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
-	r = pst_file_wrap(job->fd, 0, &rig->file);
+	rig->shared = job->file;
+	rig->file = job->file;
+	r = rig->shared ? 0 : pst_file_wrap(job->fd, 0, &rig->file);
 	if (r < 0)
 		return fail_pst(r, job->path);
 	rig->slots = calloc(job->depth, sizeof(*rig->slots));
@@ -251,6 +258,86 @@ static int loop_ours(struct worker *w, struct rig *rig)
 		r = pst_submit(rig->queue);
 	}
 	return job->write ? sync_queue(rig) : 0;
+}
+
+/* ------------------------------------------------------------------ stable */
+
+static uint64_t pages_pinned(uint64_t *ret_ns)
+{
+	struct pst_stats st = { .sz = sizeof(st) };
+
+	if (pst_stats(NULL, &st) < 0)
+		return 0;
+	*ret_ns = st.pages_ns;
+	return st.pages_bytes;
+}
+
+/* All of the file, its odd end too, PIN_DEPTH requests at a time. */
+static int pin_read(const struct bench_job *job, struct pst_queue *q, struct pst_mem *mem)
+{
+	uint64_t off = 0;
+	uint32_t inflight = 0, at = 0;
+	struct pst_done d;
+	char buf[400];
+	int r = 0;
+
+	while (r >= 0 && !stop_signal && (off < job->file_size || inflight)) {
+		for (; r >= 0 && off < job->file_size && inflight < PIN_DEPTH; inflight++) {
+			struct pst_io io = { .op = PST_OP_READ,
+					     .file = job->file,
+					     .mem = mem,
+					     .file_off = off,
+					     .mem_off = at++ % PIN_DEPTH * PIN_PIECE,
+					     .len = MIN(PIN_PIECE, job->file_size - off) };
+
+			r = pst_prep(q, &io);
+			off += io.len;
+		}
+		if (r >= 0)
+			r = pst_submit(q);
+		if (r >= 0)
+			r = pst_reap(q, &d, 1, 1, PST_NO_DEADLINE);
+		if (r < 0)
+			return fail_pst(r, job->path);
+		if (d.res < 0)
+			return fail((int)-d.res, "%s", pst_done_text(&d, buf, sizeof(buf)));
+		inflight--;
+	}
+	return stop_signal ? fail(EINTR, "interrupted") : 0;
+}
+
+int bench_pin(const struct bench_job *job, struct bench_pages *ret)
+{
+	_cleanup_(pst_queuep) struct pst_queue *q = NULL;
+	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
+	uint64_t begun, since, last;
+	int r = make_warm(job->fd, job->path);
+
+	if (r < 0)
+		return r;
+	r = pst_queue_new(NULL, &q);
+	if (r < 0)
+		return fail_pst(r, "cannot make a queue");
+	r = pst_mem_alloc(job->device, PIN_DEPTH * PIN_PIECE, NULL, &mem);
+	if (r < 0)
+		return fail_pst(r, job->device);
+	begun = since = now_ns();
+	r = pin_read(job, q, mem);
+	if (r < 0)
+		return r;
+	/* It goes on in the background until all is pinned, or nothing moves any more. */
+	ret->bytes = pages_pinned(&ret->ns);
+	while (!job->host && ret->bytes < job->file_size && now_ns() - since < PIN_QUIET) {
+		last = ret->bytes;
+		(void)usleep(2000);
+		ret->bytes = pages_pinned(&ret->ns);
+		if (ret->bytes != last)
+			since = now_ns();
+	}
+	ret->wait = since - begun;
+	if (ret->bytes >= job->file_size)
+		ret->wait = now_ns() - begun;
+	return stop_signal ? fail(EINTR, "interrupted") : 0;
 }
 
 /* ------------------------------------------------------------------- plain */

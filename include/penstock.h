@@ -97,12 +97,11 @@ enum pst_why {
 	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
 };
 
-/* Operations. */
+/* Operations.  4 to 7 are reserved for PUT, GET, SEND and RECV between peers. */
 enum pst_op {
 	PST_OP_READ = 1,  /* file -> memory */
 	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file */
 	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
-	/* 4..7 are reserved for PUT, GET, SEND and RECV between peers. */
 };
 
 /* ---------------------------------------------------------------- library */

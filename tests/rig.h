@@ -38,6 +38,18 @@
 #define RIG_R PST_FILE_READ
 #define RIG_RW (PST_FILE_READ | PST_FILE_WRITE)
 #define RIG_NEW (RIG_RW | PST_FILE_CREATE | PST_FILE_TRUNC)
+/* Under the thread sanitizer? */
+#if defined(__SANITIZE_THREAD__)
+#define RIG_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RIG_TSAN 1
+#endif
+#endif
+#ifndef RIG_TSAN
+#define RIG_TSAN 0
+#endif
+
 #define RIG_WAIT_MS 30000
 
 #define RIG_NR(a) (sizeof(a) / sizeof((a)[0]))
@@ -72,7 +84,8 @@ static inline void rig_clean(void)
 		(void)nftw(rig_dir, rig_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-/* Threads of this process; their names are left in rig_task_names. */
+/* The library's threads; their names are left in rig_task_names.  Others may be the test's, a
+ * sanitizer's, or the kernel's own workers for io_uring. */
 static char rig_task_names[256];
 
 static inline bool rig_is_task(const char *task)
@@ -88,8 +101,7 @@ static inline bool rig_is_task(const char *task)
 		return false; /* gone meanwhile */
 	n = read(fd, comm, sizeof(comm) - 1);
 	(void)close(fd);
-	/* The kernel's own workers for io_uring: it keeps one or two for later. */
-	if (n <= 0 || strncmp(comm, "iou-", 4) == 0)
+	if (n <= 0 || strncmp(comm, "pst-", 4) != 0)
 		return false;
 	comm[strcspn(comm, "\n")] = '\0';
 	(void)snprintf(rig_task_names + len, sizeof(rig_task_names) - len, " %s", comm);
@@ -271,8 +283,7 @@ static inline size_t rig_slurp(const char *path, uint64_t off, void *buf, size_t
 
 	if (fd < 0)
 		T_FAIL("%.200s: %s", path, strerror(errno));
-	while (got < len &&
-	       (n = pread(fd, (char *)buf + got, len - got, (off_t)(off + got))) > 0)
+	while (got < len && (n = pread(fd, (char *)buf + got, len - got, (off_t)(off + got))) > 0)
 		got += (size_t)n;
 	(void)close(fd);
 	return got;
@@ -375,12 +386,9 @@ static inline struct pst_done rig_do(struct pst_queue *q, const struct pst_io *i
 static inline struct pst_io rig_io(uint32_t op, struct pst_file *f, struct pst_mem *m,
 				   uint64_t file_off, uint64_t mem_off, uint64_t len)
 {
-	return (struct pst_io){ .op = op,
-				.file = f,
-				.mem = m,
-				.file_off = file_off,
-				.mem_off = mem_off,
-				.len = len };
+	return (struct pst_io){
+		.op = op, .file = f, .mem = m, .file_off = file_off, .mem_off = mem_off, .len = len
+	};
 }
 
 static inline struct pst_done rig_read(struct pst_file *f, struct pst_mem *m, uint64_t file_off,
@@ -437,12 +445,13 @@ static inline void rig_quiet(void)
 }
 
 static void (*rig_fn)(void);
-static struct pst_queue *rig_last; /* of the case before, which failed */
+static struct pst_queue *rig_last; /* of the case before, which left it behind */
 
 static inline void rig_case(void)
 {
-	if (t_failed) { /* one that failed took no time to clean up */
-		rig_last = pst_queue_free(rig_last);
+	/* One that failed or was skipped took no time to clean up. */
+	rig_last = pst_queue_free(rig_last);
+	if (t_failed) {
 		rig_before = rig_stats(NULL);
 		rig_tasks = rig_count_tasks();
 	}
@@ -466,6 +475,7 @@ static inline void rig_run1(const char *name, void (*fn)(void))
 {
 	rig_store = 0;
 	rig_dev = "host";
+	rig_last = rig_q;
 	rig_q = NULL;
 	rig_fn = fn;
 	t_run(name, rig_case);
@@ -499,6 +509,8 @@ static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 
 static inline int rig_done(void)
 {
+	rig_last = pst_queue_free(rig_last);
+	rig_q = pst_queue_free(rig_q); /* of a last case that was skipped */
 	return t_done();
 }
 

@@ -36,9 +36,10 @@ const char *err_text(void)
 const char *err_name(int err)
 {
 	int saved = errno;
-	int e = err < 0 ? -err : err;
-	const char *n = strerrorname_np(e);
-	const char *d = strerrordesc_np(e);
+	bool known = err >= -4095 && err <= 4095; /* what the kernel returns as errors */
+	int e = known && err < 0 ? -err : err;
+	const char *n = known ? strerrorname_np(e) : NULL;
+	const char *d = known ? strerrordesc_np(e) : NULL;
 
 	if (n && d)
 		(void)snprintf(name, sizeof(name), "%s (%s)", n, d);

@@ -183,6 +183,8 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 
 /* Is CACHED worth trying for these bytes?  The answer that came of it goes to plan_cached(). */
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len);
+/* Does RWF_NOWAIT do what it says there?  Else a resident read is a plain one. */
+bool plan_nowait(const struct store_file *sf);
 /* A short NOWAIT read stopped at off: because the file ends there?  Asks local file systems
  * only: others may hang, and then the next hop finds out. */
 bool plan_at_end(const struct store_file *sf, uint64_t off);

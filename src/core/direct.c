@@ -112,7 +112,7 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 
 	if (hop_is(r, hop, PST_PATH_DIRECT))
 		flags = STORE_OP_DIRECT;
-	else if (hop_is(r, hop, PST_PATH_CACHED) && !req_sf(r)->memory_fs)
+	else if (hop_is(r, hop, PST_PATH_CACHED) && plan_nowait(req_sf(r)))
 		flags = STORE_OP_NOWAIT;
 	p->hop = (uint8_t)hop;
 	p->pos = pos;

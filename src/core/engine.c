@@ -284,10 +284,13 @@ void engine_job_done(struct worker *w, struct job *j)
 void engine_submit(struct req *r)
 {
 	struct engine *e = r->share->engine;
+	uint64_t jobs = 1 + MAX(r->total / e->chunk, r->cur.nr / JOB_PIECES);
 
 	pthread_mutex_lock(&e->lock);
 	list_add_tail(&e->active, &r->active);
-	wake_one(e);
+	/* As many at once as there will be jobs: to wake each other takes them too long. */
+	for (unsigned i = 0; i < e->nr_workers && i < jobs; i++)
+		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -7,6 +7,8 @@
  * DIRECT, else BUFFERED; of a write DIRECT, else BUFFERED.  A reason is set where DIRECT was
  * wanted and not possible, and where a hop that the caller listed was passed over.
  */
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
@@ -351,9 +353,38 @@ bool plan_at_end(const struct store_file *sf, uint64_t off)
 {
 	uint64_t size;
 
-	if (!sf->memory_fs && !sf->block_device && !major(sf->dev))
+	if (sf->may_hang || (!sf->memory_fs && !sf->block_device && !major(sf->dev) &&
+			     sf->fs_magic != OVERLAYFS_SUPER_MAGIC))
 		return false;
 	return store_file_size(sf, &size) == 0 && off >= size;
+}
+
+/*
+ * A file of an overlay has its pages in the file system below, where cachestat(2) does not
+ * look; a mapping leads there.  The mapping is not touched.
+ */
+static int resident_below(const struct store_file *sf, uint64_t off, uint64_t len)
+{
+	uint64_t start = align_down(off, PAGE), end = align_up(off + len, PAGE);
+	unsigned char vec[1024];
+
+	for (uint64_t n; start < end; start += n) {
+		void *p;
+		int r;
+
+		n = MIN(end - start, sizeof(vec) * PAGE);
+		p = mmap(NULL, n, PROT_READ, MAP_SHARED, sf->fd, (off_t)start);
+		if (p == MAP_FAILED)
+			return -1;
+		r = mincore(p, n, vec);
+		(void)munmap(p, n);
+		if (r < 0)
+			return -1;
+		for (uint64_t i = 0; i < n / PAGE; i++)
+			if (!(vec[i] & 1))
+				return plan_at_end(sf, start + i * PAGE);
+	}
+	return 1;
 }
 
 /* 1 resident, 0 not, -1 this kernel cannot tell. */
@@ -363,10 +394,17 @@ static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
 	struct cachestat cs;
 	uint64_t first = off / PAGE, end = align_up(off + len, PAGE) / PAGE;
 
+	if (sf->fs_magic == OVERLAYFS_SUPER_MAGIC)
+		return resident_below(sf, off, len);
 	if (syscall(__NR_cachestat, sf->fd, &range, &cs, 0) < 0)
 		return -1;
 	return cs.nr_cache >= end - first ||
 	       (cs.nr_cache && plan_at_end(sf, (first + cs.nr_cache) * PAGE));
+}
+
+bool plan_nowait(const struct store_file *sf)
+{
+	return !sf->memory_fs && sf->fs_magic != OVERLAYFS_SUPER_MAGIC;
 }
 
 bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len)

@@ -103,7 +103,7 @@ static void req_complete(struct req *r)
 		r->limit = 0;
 	}
 	if ((r->io.flags & PST_IO_CRC32C) && !r->ended &&
-	    (r->plan.dev ? req_crc_jobs(r) : req_crc_host(r)))
+	    (mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r)))
 		r->flags |= PST_DONE_CRC32C;
 	list_del(&r->link);
 	list_del(&r->all);
@@ -251,6 +251,8 @@ int queue_submit(struct pst_queue *q)
 			continue;
 		}
 		req_start(r);
+		if (taken % 4 == 0)
+			queue_flush(q);
 	}
 	if (taken)
 		queue_flush(q);

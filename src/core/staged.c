@@ -185,7 +185,7 @@ static void run_start(struct worker *w, struct run *run, unsigned hop)
 		switch (r->plan.hop[hop]) {
 		case PST_PATH_CACHED:
 			if (plan_try_cached(r, run->off, run->len)) {
-				run_op(w, run, sf->memory_fs ? 0 : STORE_OP_NOWAIT, start,
+				run_op(w, run, plan_nowait(sf) ? STORE_OP_NOWAIT : 0, start,
 				       end - start);
 				return;
 			}
@@ -357,6 +357,8 @@ static void run_body_done(struct worker *w, struct run *run)
 		uint64_t lead = run->off - op->off;
 
 		run->got = op->moved > lead ? MIN(op->moved - lead, run->len) : 0;
+		if (run->got == run->len)
+			run->err = err = 0; /* what failed was not asked for */
 	}
 	j->paths |= PST_PATH_BIT(r->plan.hop[run->hop]);
 	j->hop_bytes[r->plan.hop[run->hop]] += write ? op->moved : run->got;

@@ -332,7 +332,7 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 	uint64_t end = addr + len, ids_mixed = f->driver_id;
 	bool numbered = f->driver_id;
 	struct facts next;
-	unsigned device;
+	unsigned device = 0;
 	int r;
 
 	r = chunk_rights(c->d, f->base, &c->a.rights);

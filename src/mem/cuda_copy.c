@@ -291,18 +291,42 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 
 /* ------------------------------------------------------------------ gather */
 
+/*
+ * Registered host memory that a kernel reaches.  The pieces of a batch lie in one
+ * registration as a rule, and looking it up takes a lock that all streams share.
+ */
+struct reach {
+	uintptr_t start, end;
+	cu_ptr dev; /* of start */
+};
+
+static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
+{
+	uintptr_t at = (uintptr_t)host;
+	uint64_t rest;
+
+	if (at >= w->start && at < w->end)
+		return true;
+	w->start = at;
+	w->end = at + cuda_pin_find(host, UINT64_MAX, dir, &w->dev, &rest);
+	return w->end > at && w->dev;
+}
+
 /* Cut a piece into tiles; where no kernel reaches its host memory, false. */
-static bool put_tiles(const struct batch *b, const struct mem_copy *c, struct cuda_tile **at)
+static bool put_tiles(const struct batch *b, const struct mem_copy *c, struct reach *w,
+		      struct cuda_tile **at)
 {
 	uint64_t dev = c->alloc->base.va + c->off, left = c->len, n;
-	char *host = c->host;
-	cu_ptr host_dev;
+	const char *host = c->host;
 
 	while (left) {
-		uint64_t run = cuda_pin_find(host, left, b->dir, &host_dev, &n);
+		cu_ptr host_dev;
+		uint64_t run;
 
-		if (!run || !host_dev)
+		if (!reach_from(w, host, b->dir))
 			return false;
+		run = MIN(left, w->end - (uintptr_t)host);
+		host_dev = w->dev + ((uintptr_t)host - w->start);
 		left -= run;
 		host += run;
 		for (; run; run -= n) {
@@ -354,6 +378,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 {
 	uint64_t start = st->tile_head, at = start % TILES;
 	struct cuda_tile *first, *end;
+	struct reach within = { 0 };
 	cu_func fn;
 	cu_result e;
 
@@ -371,7 +396,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 		return -EAGAIN;
 	first = end = &st->tiles[at];
 	for (unsigned i = 0; i < b->nr; i++)
-		if (!put_tiles(b, &b->v[i], &end))
+		if (!put_tiles(b, &b->v[i], &within, &end))
 			return 0;
 	if (end == first)
 		return 0;

@@ -369,8 +369,9 @@ static int region_populate(const struct region *g)
 	(void)madvise(g->hidden, g->map_len, MADV_HUGEPAGE);
 	if (madvise(g->hidden, g->map_len, MADV_POPULATE_WRITE) < 0 &&
 	    (errno == ENOMEM || errno == EFAULT))
-		return err_set(ENOMEM, "soft:%u has no %" PRIu64 " bytes left: the machine's memory "
-				       "is used up",
+		return err_set(ENOMEM,
+			       "soft:%u has no %" PRIu64 " bytes left: the machine's memory "
+			       "is used up",
 			       g->device, g->size);
 	return 0;
 }

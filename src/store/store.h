@@ -16,7 +16,7 @@
 #define STORE_NR_FILES 4096	/* files that lanes can register; more work, unregistered */
 #define STORE_NR_BUFS 1024	/* pieces of host memory likewise, STORE_BUF_MAX bytes each */
 #define STORE_BUF_MAX GIB(1)	/* io_uring_register_buffers(2): at most 1 GiB a buffer */
-#define STORE_IO_MAX GIB(1)	/* bytes of one operation; the kernel's own limit is 2 GiB - 4 KiB */
+#define STORE_IO_MAX GIB(1)	/* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define STORE_NO_IDX UINT32_MAX
 
 /* An open file.  Immutable after open but for the atomics; any thread may read it. */

@@ -17,28 +17,28 @@ static struct pst_mem *mem;
 static struct pst_queue *q;
 
 /* The call fails with err, says something with word in it, and leaves errno alone. */
-#define FAILS(call, err, word)                                                                     \
-	do {                                                                                       \
-		const char *_text;                                                                 \
-		int _r;                                                                            \
-                                                                                                   \
-		errno = MARK;                                                                      \
-		_r = (call);                                                                       \
-		_text = pst_error_text();                                                          \
-		if (_r != -(err))                                                                  \
-			T_FAIL("%s gave %d, not %d (%s)", #call, _r, -(err), _text);               \
-		if (errno != MARK)                                                                 \
-			T_FAIL("%s left errno %d", #call, errno);                                  \
-		if (!_text[0] || !strstr(_text, word))                                             \
-			T_FAIL("%s: \"%s\" does not say \"%s\"", #call, _text, word);              \
+#define FAILS(call, err, word)                                                        \
+	do {                                                                          \
+		const char *_text;                                                    \
+		int _r;                                                               \
+                                                                                      \
+		errno = MARK;                                                         \
+		_r = (call);                                                          \
+		_text = pst_error_text();                                             \
+		if (_r != -(err))                                                     \
+			T_FAIL("%s gave %d, not %d (%s)", #call, _r, -(err), _text);  \
+		if (errno != MARK)                                                    \
+			T_FAIL("%s left errno %d", #call, errno);                     \
+		if (!_text[0] || !strstr(_text, word))                                \
+			T_FAIL("%s: \"%s\" does not say \"%s\"", #call, _text, word); \
 	} while (0)
 
-#define WORKS(call)                                                                                \
-	do {                                                                                       \
-		errno = MARK;                                                                      \
-		T_OK(call);                                                                        \
-		if (errno != MARK)                                                                 \
-			T_FAIL("%s left errno %d", #call, errno);                                  \
+#define WORKS(call)                                               \
+	do {                                                      \
+		errno = MARK;                                     \
+		T_OK(call);                                       \
+		if (errno != MARK)                                \
+			T_FAIL("%s left errno %d", #call, errno); \
 	} while (0)
 
 static void begin(void)
@@ -183,8 +183,8 @@ static int info_device(struct longer *o)
 
 static void sizes_of_answers(void)
 {
-	static int (*const calls[])(struct longer *o) = { info_mem, info_file, info_queue,
-							  info_all, info_path, info_device };
+	static int (*const calls[])(struct longer * o) = { info_mem, info_file, info_queue,
+							   info_all, info_path, info_device };
 	struct pst_device two[2] = { { .sz = sizeof(two[0]) }, { .sz = sizeof(two[0]) - 1 } };
 
 	begin();
@@ -220,13 +220,29 @@ static void sizes_of_answers(void)
 
 static void device_names(void)
 {
-	static const char *const bad[] = { "",	     ":",	"soft:",     "soft:x", "soft:-1",
-					   "soft: 1", "soft:1 ", "Host",      "soft0",	"0000:17:00",
-					   "17:00.0", "cuda:0x", "soft:00000000000000000001",
+	static const char *const bad[] = { "",
+					   ":",
+					   "soft:",
+					   "soft:x",
+					   "soft:-1",
+					   "soft: 1",
+					   "soft:1 ",
+					   "Host",
+					   "soft0",
+					   "0000:17:00",
+					   "17:00.0",
+					   "cuda:0x",
+					   "soft:00000000000000000001",
 					   "0123456789abcdef0123456789abcde",
-					   "0123456789abcdef0123456789abcdefa", "%s%n%s" };
-	static const char *const none[] = { "soft:999", "host:1", "cuda", "cuda:0", "gaudi:3",
-					    "0000:17:00.0", "ffffffffffffffffffffffffffffffff",
+					   "0123456789abcdef0123456789abcdefa",
+					   "%s%n%s" };
+	static const char *const none[] = { "soft:999",
+					    "host:1",
+					    "cuda",
+					    "cuda:0",
+					    "gaudi:3",
+					    "0000:17:00.0",
+					    "ffffffffffffffffffffffffffffffff",
 					    "00000000-0000-0000-0000-000000000000" };
 	struct pst_device dev = { .sz = sizeof(dev) }, again = { .sz = sizeof(again) };
 	char uuid[40], long_name[5000];
@@ -428,22 +444,26 @@ static void things_that_are_no_files(void)
 
 static void wrapped_descriptors(void)
 {
-	static const int modes[] = { O_RDONLY, O_WRONLY, O_RDWR, O_RDONLY | O_DIRECT,
-				     O_RDWR | O_DIRECT, O_RDWR | O_NONBLOCK };
+	static const int modes[] = {
+		O_RDONLY,          O_WRONLY,           O_RDWR, O_RDONLY | O_DIRECT,
+		O_RDWR | O_DIRECT, O_RDWR | O_NONBLOCK
+	};
 	struct pst_mem *m = rig_alloc("host", 4096);
 
 	q = rig_queue(PST_STORE_AUTO, 4);
 	rig_make(rig_path("wrapped"), 3, 8192);
 	for (unsigned i = 0; i < RIG_NR(modes); i++) {
-		int fd = open(rig_path("wrapped"), modes[i] | O_CLOEXEC), acc = modes[i] & O_ACCMODE;
+		int fd = open(rig_path("wrapped"), modes[i] | O_CLOEXEC),
+		    acc = modes[i] & O_ACCMODE;
 		struct pst_file *f = NULL;
 		struct pst_io io;
 
 		if (fd < 0)
 			continue; /* a file system without O_DIRECT */
 		WORKS(pst_file_wrap(fd, 0, &f));
-		T_EQ(rig_file_info(f).flags & RIG_RW,
-		     acc == O_RDONLY ? PST_FILE_READ : acc == O_WRONLY ? PST_FILE_WRITE : RIG_RW);
+		T_EQ(rig_file_info(f).flags & RIG_RW, acc == O_RDONLY   ? PST_FILE_READ
+						      : acc == O_WRONLY ? PST_FILE_WRITE
+									: RIG_RW);
 		T_EQ(fcntl(fd, F_GETFL) & (O_ACCMODE | O_DIRECT | O_NONBLOCK), modes[i]);
 		(void)close(fd); /* the library has its own */
 		io = rig_io(PST_OP_READ, f, m, 10, 0, 1000);
@@ -480,9 +500,9 @@ static void unreadable(void)
 			_exit(2);
 		/* The library was not used before the fork: this process may use it. */
 		_exit(try_open(rig_path("secret"), PST_FILE_READ) == -EACCES &&
-				      strstr(pst_error_text(), "secret") ?
-			      0 :
-			      1);
+				      strstr(pst_error_text(), "secret")
+			      ? 0
+			      : 1);
 	}
 	T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 	T_EQ(status, 0);
@@ -492,8 +512,9 @@ static void unreadable(void)
 
 static int try_queue(uint32_t depth, uint32_t store, uint32_t flags)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .depth = depth, .store = store,
-				    .flags = flags };
+	struct pst_queue_opts o = {
+		.sz = sizeof(o), .depth = depth, .store = store, .flags = flags
+	};
 	struct pst_queue *n = NULL;
 	int r = pst_queue_new(&o, &n);
 
@@ -562,7 +583,9 @@ static int prep(uint32_t op, struct pst_file *f, uint64_t file_off, uint64_t mem
 
 static int prep_seg(struct pst_seg seg)
 {
-	struct pst_io io = { .op = PST_OP_READ, .file = rd, .mem = mem, .segs = &seg, .nr_segs = 1 };
+	struct pst_io io = {
+		.op = PST_OP_READ, .file = rd, .mem = mem, .segs = &seg, .nr_segs = 1
+	};
 
 	return pst_prep(q, &io);
 }

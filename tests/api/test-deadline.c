@@ -8,6 +8,7 @@
 #include "fusefs.h"
 
 #define LEN 65536u
+#define DATA_AT RIG_MIB(2) /* in the memory */
 
 static struct fusefs fs;
 static struct pst_file *hang, *data;
@@ -29,7 +30,7 @@ static void begin(void)
 	hang = rig_open(path, RIG_RW);
 	rig_make(rig_path("data"), 3, RIG_MIB(1));
 	data = rig_open(rig_path("data"), RIG_RW);
-	mem = rig_alloc(rig_dev, RIG_MIB(1));
+	mem = rig_alloc(rig_dev, RIG_MIB(3));
 }
 
 /* Let the file system answer until the memory is quiet; one read may be several to it. */
@@ -70,7 +71,8 @@ static void end(void)
 static void start(struct pst_queue *q, uint32_t op, struct pst_file *f, uint64_t off, uint64_t len,
 		  uint64_t user_data, uint64_t deadline)
 {
-	struct pst_io io = rig_io(op, f, mem, off, 0, len);
+	/* Each part of `hang' has a place of its own, and so has `data'. */
+	struct pst_io io = rig_io(op, f, mem, off, f == data ? DATA_AT : off, len);
 
 	io.user_data = user_data;
 	io.deadline_ns = deadline;
@@ -158,7 +160,7 @@ static void others_go_on(void)
 		d = rig_reap1(rig_q);
 		T_EQ(d.user_data, i);
 		T_EQ(d.res, 30000);
-		T_EQ(rig_mem_differs(mem, 0, 30000, 3, i), 30000);
+		T_EQ(rig_mem_differs(mem, DATA_AT, 30000, 3, i), 30000);
 		start(other, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
 		T_EQ(rig_reap1(other).res, 30000);
 	}
@@ -179,7 +181,7 @@ static void others_go_on(void)
 /* Large ones want all the room that a queue has. */
 static void large_ones_leave_room(void)
 {
-	static struct pst_seg seg = { 0, 0, RIG_MIB(1), RIG_MIB(1), RIG_MIB(1) + 4096, 8 };
+	static struct pst_seg segs[6];
 	struct pst_queue *q = rig_queue(rig_store, 8);
 	struct pst_done d;
 
@@ -190,10 +192,12 @@ static void large_ones_leave_room(void)
 		struct pst_io io = { .op = PST_OP_READ,
 				     .file = hang,
 				     .mem = mem,
-				     .segs = &seg,
+				     .segs = &segs[i],
 				     .nr_segs = 1,
 				     .deadline_ns = t_in_ms(20000) };
 
+		segs[i] = (struct pst_seg){ 0,          RIG_MIB(4 + 9 * i), RIG_MIB(1),
+					    RIG_MIB(1), RIG_MIB(1) + 4096,  8 };
 		io.user_data = 100;
 		T_OK(pst_prep(q, &io));
 		T_EQ(pst_submit(q), 1);
@@ -243,9 +247,9 @@ static void default_timeout(void)
 	T_EQ(reap_by(q, t0, 119, 2000).res, -ETIMEDOUT);
 	/* The request's own counts, and so does having none. */
 	t0 = t_now();
-	start(q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(250));
+	start(q, PST_OP_READ, hang, LEN, LEN, 1, t_in_ms(250));
 	T_EQ(reap_by(q, t0, 249, 2000).res, -ETIMEDOUT);
-	start(q, PST_OP_READ, hang, 0, LEN, 1, PST_NO_DEADLINE);
+	start(q, PST_OP_READ, hang, 2 * LEN, LEN, 1, PST_NO_DEADLINE);
 	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 1, 1, t_in_ms(250)), 0);
 	T_EQ(pst_cancel(q, 1), 1);
 	T_EQ(rig_reap1(q).res, -ECANCELED);
@@ -259,18 +263,18 @@ static void passed_deadline(void)
 	struct pst_done d;
 
 	begin();
-	rig_mem_fill(mem, 0, LEN, 9, 0);
+	rig_mem_fill(mem, DATA_AT, LEN, 9, 0);
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_EQ(d.paths, 0);
 	T_EQ(d.flags, 0);
-	T_EQ(rig_mem_differs(mem, 0, LEN, 9, 0), LEN);
+	T_EQ(rig_mem_differs(mem, DATA_AT, LEN, 9, 0), LEN);
 	start(rig_q, PST_OP_WRITE, data, 0, LEN, 1, 1);
 	T_EQ(rig_reap1(rig_q).res, -ETIMEDOUT);
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
 	T_EQ(rig_reap1(rig_q).res, LEN);
-	T_EQ(rig_mem_differs(mem, 0, LEN, 3, 0), LEN);
+	T_EQ(rig_mem_differs(mem, DATA_AT, LEN, 3, 0), LEN);
 	end();
 }
 

@@ -82,8 +82,9 @@ static void error_in_the_middle(void)
 		struct pst_seg segs[] = { { 0, 0, 10000, 0, 0, 1 },
 					  { RIG_MIB(1), 10000, 10000, 0, 0, 1 },
 					  { 20000, 20000, 10000, 0, 0, 1 } };
-		struct pst_io io = { .op = PST_OP_READ, .file = f, .mem = mem, .segs = segs,
-				     .nr_segs = 3 };
+		struct pst_io io = {
+			.op = PST_OP_READ, .file = f, .mem = mem, .segs = segs, .nr_segs = 3
+		};
 
 		d = rig_do(rig_q, &io);
 		T_EQ(d.res, -EIO);

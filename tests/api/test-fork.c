@@ -3,8 +3,10 @@
  * After fork() the child is told to leave the parent's objects alone, in every call, and the
  * parent goes on as if nothing had been.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 
+#include "fusefs.h"
 #include "rig.h"
 
 #define LEN RIG_MIB(1)
@@ -80,9 +82,9 @@ static void child_is_told(void)
 	rig_make(rig_path("file"), 1, LEN);
 	rig_cold(rig_path("file"));
 	file = rig_open(rig_path("file"), RIG_RW);
-	mem = rig_alloc(rig_dev, LEN);
+	mem = rig_alloc(rig_dev, 20 * LEN);
 	for (unsigned i = 0; i < 20; i++) {
-		struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, i * LEN, LEN);
 		int status;
 		pid_t pid;
 
@@ -99,7 +101,8 @@ static void child_is_told(void)
 	}
 	for (; got < 20; got++)
 		T_EQ(rig_reap1(rig_q).res, LEN);
-	T_EQ(rig_mem_differs(mem, 0, LEN, 1, 0), LEN);
+	for (unsigned i = 0; i < 20; i++)
+		T_EQ(rig_mem_differs(mem, i * LEN, LEN, 1, 0), LEN);
 	T_EQ(rig_write(file, mem, 0, 0, LEN).res, LEN);
 	mem = pst_mem_free(mem);
 	file = pst_file_close(file);
@@ -155,11 +158,275 @@ static void exec_is_fine(void)
 	file = pst_file_close(file);
 }
 
-int main(void)
+/* ------------------------------------------------- while the parent works */
+
+static int wait_for(pid_t pid)
 {
+	int status = -1;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return status;
+}
+
+static void begin(uint64_t len)
+{
+	rig_make(rig_path("file"), 1, len);
+	rig_cold(rig_path("file"));
+	file = rig_open(rig_path("file"), RIG_RW);
+	mem = rig_alloc(rig_dev, len);
+	(void)fflush(stdout);
+}
+
+static void end(void)
+{
+	mem = pst_mem_free(mem);
+	file = pst_file_close(file);
+}
+
+/* Half of the requests under way and half only prepared, reads and writes, whole bytes. */
+static void requests_in_flight(void)
+{
+	enum { NR = 32, PIECE = 256 << 10 };
+	struct pst_done d[NR];
+
+	begin(NR * PIECE);
+	for (unsigned round = 0; round < 6; round++) {
+		unsigned n = 0;
+		pid_t pid;
+
+		rig_mem_fill(mem, 0, NR * PIECE, round & 1 ? 1 : 5, 0);
+		rig_cold(rig_path("file"));
+		for (unsigned i = 0; i < NR; i++) {
+			struct pst_io io = rig_io(round & 1 ? PST_OP_WRITE : PST_OP_READ, file, mem,
+						  i * PIECE, i * PIECE, PIECE);
+
+			T_OK(pst_prep(rig_q, &io));
+			if (i == NR / 2 - 1)
+				T_EQ(pst_submit(rig_q), NR / 2);
+		}
+		pid = fork();
+		if (pid == 0)
+			_exit(in_the_child());
+		T_EQ(pst_submit(rig_q), NR / 2);
+		while (n < NR) {
+			int r = pst_reap(rig_q, d, 1, NR, t_in_ms(RIG_WAIT_MS));
+
+			T_CHECK(r > 0);
+			for (int i = 0; i < r; i++)
+				T_EQ(d[i].res, PIECE);
+			n += (unsigned)r;
+		}
+		T_EQ(rig_mem_differs(mem, 0, NR * PIECE, 1, 0), NR * PIECE);
+		T_EQ(wait_for(pid), 0);
+	}
+	end();
+}
+
+static struct fusefs fs;
+
+/* What hangs in the parent does not keep a child from its end. */
+static void beside_a_request_that_hangs(void)
+{
+	struct pst_done d = { 0 };
+	struct pst_io io;
+	char path[200];
+	pid_t pid;
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	file = rig_open(path, PST_FILE_READ);
+	mem = rig_alloc(rig_dev, 4096);
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, 4096);
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		(void)alarm(20);
+		if (pst_reap(rig_q, &d, 1, 1, PST_NO_DEADLINE) != -EOWNERDEAD)
+			_exit(7);
+		_exit(in_the_child());
+	}
+	T_EQ(wait_for(pid), 0);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	for (unsigned i = 0; i < 500 && d.res != 4096; i++) {
+		fusefs_release(&fs);
+		(void)pst_reap(rig_q, &d, 1, 1, t_in_ms(20));
+	}
+	T_EQ(d.res, 4096);
+	T_EQ(rig_mem_differs(mem, 0, 4096, FUSEFS_SEED, 0), 4096);
+	end();
+	fusefs_stop(&fs);
+}
+
+/* What the parent has freed is still there in the child's copy, and of no use. */
+static void freed_while_the_child_lives(void)
+{
+	int hold[2];
+	char c;
+	pid_t pid;
+
+	begin(LEN);
+	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
+	T_EQ(pipe2(hold, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		(void)close(hold[1]);
+		_exit(read(hold[0], &c, 1) == 0 ? in_the_child() : 8);
+	}
+	(void)close(hold[0]);
+	end();
+	rig_q = pst_queue_free(rig_q);
+	(void)close(hold[1]);
+	T_EQ(wait_for(pid), 0);
+}
+
+struct worker {
+	struct pst_queue *q;
+	_Atomic bool stop;
+	_Atomic unsigned bad;
+};
+
+static void *worker_main(void *arg)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	struct worker *w = arg;
+
+	while (!w->stop) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, 4096);
+		struct pst_done d = { 0 };
+		struct pst_mem *m = NULL;
+
+		w->bad += pst_prep(w->q, &io) != 0 || pst_submit(w->q) != 1;
+		w->bad += pst_reap(w->q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != 4096;
+		w->bad += pst_mem_alloc("soft:0", 4096, NULL, &m) != 0;
+		w->bad += pst_device_list(&dev, 1) < 1;
+		pst_mem_free(m);
+	}
+	return NULL;
+}
+
+/* One thread forks while another is inside the library, with whatever locks it holds. */
+static void beside_another_thread(void)
+{
+	struct worker w = { .q = rig_queue(rig_store, 4) };
+	pthread_t t;
+
+	begin(LEN);
+	T_EQ(pthread_create(&t, NULL, worker_main, &w), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			(void)alarm(20); /* a lock that nobody opens any more */
+			_exit(in_the_child());
+		}
+		w.bad += wait_for(pid) != 0;
+	}
+	w.stop = true;
+	(void)pthread_join(t, NULL);
+	T_EQ(w.bad, 0);
+	pst_queue_free(w.q);
+	end();
+}
+
+/* Host memory is private: what the child writes there stays its own, and pages that fork()
+ * left shared get the parent's bytes all the same. */
+static void host_memory_is_the_parents(void)
+{
+	char *p;
+	pid_t pid;
+
+	rig_dev = "host";
+	begin(LEN);
+	p = pst_mem_ptr(mem);
+	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN); /* now it may be registered */
+	rig_cold(rig_path("file"));
+	memset(p, 1, LEN);
+	pid = fork();
+	if (pid == 0) {
+		memset(p, 2, LEN);
+		_exit(0);
+	}
+	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
+	T_EQ(wait_for(pid), 0);
+	T_EQ(rig_differs(p, 1, 0, LEN), LEN);
+	end();
+}
+
+/* ------------------------------------------------------------- from anew */
+
+/* What this program does when it is started with "work". */
+static int work_anew(void)
+{
+	struct pst_queue *q = NULL;
+	struct pst_done d = { 0 };
+	struct pst_io io;
+
+	if (pst_queue_new(NULL, &q) < 0 || pst_mem_alloc("soft:0", 4096, NULL, &mem) < 0 ||
+	    pst_file_open("/proc/self/exe", PST_FILE_READ, NULL, &file) < 0)
+		return 1;
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, 4096);
+	if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
+	    pst_reap(q, &d, 1, 1, PST_NO_DEADLINE) != 1 || d.res != 4096)
+		return 2;
+	end();
+	pst_queue_free(q);
+	return 0;
+}
+
+/* And with "first": who forks before the first call has two that may use the library. */
+static int fork_first(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(work_anew());
+	return work_anew() == 0 && wait_for(pid) == 0 ? 0 : 1;
+}
+
+static int run_self(const char *how)
+{
+	pid_t pid;
+
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		(void)execl("/proc/self/exe", "test-fork", how, (char *)NULL);
+		_exit(127);
+	}
+	return wait_for(pid);
+}
+
+static void exec_begins_anew(void)
+{
+	begin(LEN);
+	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
+	T_EQ(run_self("work"), 0);
+	end();
+}
+
+static void fork_before_the_first_call(void)
+{
+	T_EQ(run_self("first"), 0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		return strcmp(argv[1], "work") == 0 ? work_anew() : fork_first();
 	rig_init();
 	RIG_RUN(child_is_told);
 	RIG_RUN(child_exits);
 	RIG_RUN(exec_is_fine);
+	RIG_RUN(requests_in_flight);
+	RIG_RUN(beside_a_request_that_hangs);
+	RIG_RUN(freed_while_the_child_lives);
+	RIG_RUN(beside_another_thread);
+	RIG_RUN_STORES(host_memory_is_the_parents);
+	RIG_RUN(exec_begins_anew);
+	RIG_RUN1(fork_before_the_first_call);
 	return rig_done();
 }

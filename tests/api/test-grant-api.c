@@ -3,6 +3,7 @@
  * Memory that goes to another process: the bytes are the same on both sides, the rights
  * hold, and nothing that a grant says is believed.
  */
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -344,8 +345,338 @@ static void sockets(void)
 	pst_mem_free(m);
 }
 
+/* ------------------------------------------- another process, with a queue */
+
+#define OFF 70001u
+#define PART 1000003u
+#define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
+
+/* In the importer there is no case to leave: the line says where, the status that. */
+#define C_CHECK(cond)                                                                      \
+	do {                                                                               \
+		if (!(cond)) {                                                             \
+			fprintf(stderr, "# importer, line %d: %s (%s)\n", __LINE__, #cond, \
+				pst_error_text());                                         \
+			exit(1);                                                           \
+		}                                                                          \
+	} while (0)
+
+static int64_t c_do(struct pst_queue *q, uint32_t op, struct pst_file *f, struct pst_mem *m,
+		    uint64_t off, uint64_t len)
+{
+	struct pst_io io = rig_io(op, f, m, off, off, len);
+	struct pst_done d = { 0 };
+
+	C_CHECK(pst_prep(q, &io) == 0);
+	C_CHECK(pst_submit(q) == 1);
+	C_CHECK(pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
+	return d.res;
+}
+
+struct importer {
+	int sock;
+	struct pst_queue *q;
+	struct pst_mem *m;
+	struct pst_file *in, *out;
+};
+
+static void import_both(struct importer *i)
+{
+	C_CHECK(c_do(i->q, PST_OP_WRITE, i->out, i->m, 0, PART) == PART);
+	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
+}
+
+static void import_read_only(struct importer *i)
+{
+	struct pst_io io = rig_io(PST_OP_READ, i->in, i->m, 0, 0, 4096);
+	char c = 0;
+
+	C_CHECK(pst_prep(i->q, &io) == -EACCES);
+	C_CHECK(pst_mem_store(i->m, 0, &c, 1) == -EACCES);
+	C_CHECK(pst_mem_load(i->m, PART - 1, &c, 1) == 0);
+	C_CHECK(pst_mem_load(i->m, PART, &c, 1) == -ERANGE);
+	C_CHECK(c_do(i->q, PST_OP_WRITE, i->out, i->m, 0, PART) == PART);
+}
+
+static void import_write_only(struct importer *i)
+{
+	struct pst_io io = rig_io(PST_OP_WRITE, i->out, i->m, 0, 0, 4096);
+	char c = 0;
+
+	C_CHECK(pst_prep(i->q, &io) == -EACCES);
+	C_CHECK(pst_mem_load(i->m, 0, &c, 1) == -EACCES);
+	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
+}
+
+static void import_owner_frees(struct importer *i)
+{
+	char c;
+
+	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
+	C_CHECK(write(i->sock, "x", 1) == 1);
+	C_CHECK(read(i->sock, &c, 1) == 1); /* now it is freed */
+	C_CHECK(c_do(i->q, PST_OP_WRITE, i->out, i->m, 0, PART) == PART);
+	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
+}
+
+static void import_together(struct importer *i)
+{
+	for (unsigned k = 0; k < 20; k++)
+		C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, k * 50000, 50000) == 50000);
+}
+
+static void import_killed(struct importer *i)
+{
+	for (unsigned k = 0; k < 100; k++) {
+		struct pst_io io = rig_io(PST_OP_READ, i->in, i->m, 0, k * 10000, 10000);
+
+		C_CHECK(pst_prep(i->q, &io) == 0);
+	}
+	C_CHECK(pst_submit(i->q) == 100);
+	(void)kill(getpid(), SIGKILL);
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(struct importer *i);
+} importers[] = {
+	{ "both", import_both },
+	{ "read-only", import_read_only },
+	{ "write-only", import_write_only },
+	{ "owner-frees", import_owner_frees },
+	{ "together", import_together },
+	{ "killed", import_killed },
+};
+
+/* importer HOW SOCKET STORE IN OUT */
+static int importer(char **argv)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = (uint32_t)atoi(argv[3]) };
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct importer i = { .sock = atoi(argv[2]) };
+	struct pst_grant g = { .sz = sizeof(g) };
+
+	C_CHECK(pst_grant_recv(i.sock, &g, t_in_ms(RIG_WAIT_MS)) == 0);
+	C_CHECK(pst_mem_import(&g, &i.m) == 0);
+	pst_grant_done(&g);
+	C_CHECK(pst_mem_info(i.m, &info) == 0);
+	C_CHECK(info.len == PART && info.size == LEN && info.addr == info.base + OFF);
+	C_CHECK(pst_queue_new(&o, &i.q) == 0);
+	C_CHECK(pst_file_open(argv[4], PST_FILE_READ, NULL, &i.in) == 0);
+	C_CHECK(pst_file_open(argv[5], RIG_NEW, NULL, &i.out) == 0);
+	for (unsigned k = 0; k < RIG_NR(importers); k++)
+		if (strcmp(importers[k].name, argv[1]) == 0)
+			importers[k].fn(&i);
+	pst_file_close(i.in);
+	pst_file_close(i.out);
+	pst_mem_free(i.m);
+	pst_queue_free(i.q);
+	return 0;
+}
+
+/* Start one, with a grant for a part of the memory: its pid, and our end of the socket. */
+static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, int *ret_sock)
+{
+	struct pst_grant g = grant_of(m, OFF, PART, rights_given);
+	char in[PATH_MAX + 64], out[PATH_MAX + 64], fd[16], store[16];
+	int s[2];
+	pid_t pid;
+
+	rig_make(rig_path("in"), 8, PART);
+	rig_cold(rig_path("in"));
+	(void)snprintf(in, sizeof(in), "%s", rig_path("in"));
+	(void)snprintf(out, sizeof(out), "%s", rig_path("out"));
+	(void)snprintf(store, sizeof(store), "%u", rig_store);
+	T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+	(void)snprintf(fd, sizeof(fd), "%d", s[1]);
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		(void)fcntl(s[1], F_SETFD, 0);
+		(void)execl("/proc/self/exe", "importer", how, fd, store, in, out, (char *)NULL);
+		_exit(127);
+	}
+	(void)close(s[1]);
+	T_CHECK(pid > 0);
+	T_OK(pst_grant_send(s[0], &g, t_in_ms(RIG_WAIT_MS)));
+	pst_grant_done(&g);
+	*ret_sock = s[0];
+	return pid;
+}
+
+/* Wait for it. */
+static void ended(pid_t pid, int sock, int want)
+{
+	int status = -1;
+
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	(void)close(sock);
+	T_EQ(status, want);
+}
+
+/* What the importer wrote of what it found in the memory. */
+static void check_out(uint64_t seed, uint64_t at)
+{
+	char *buf = malloc(PART);
+
+	T_EQ(rig_slurp(rig_path("out"), 0, buf, PART), PART);
+	T_EQ(rig_differs(buf, seed, at, PART), PART);
+	free(buf);
+}
+
+/* Around the part that was granted nothing changes. */
+static void check_rest(struct pst_mem *m)
+{
+	T_EQ(rig_mem_differs(m, 0, OFF, 1, 0), OFF);
+	T_EQ(rig_mem_differs(m, OFF + PART, LEN - OFF - PART, 1, OFF + PART), LEN - OFF - PART);
+}
+
+static void importer_works(void)
+{
+	struct pst_mem *m = shared();
+	pid_t pid;
+	int sock;
+
+	rig_mem_fill(m, 0, LEN, 1, 0);
+	pid = start("both", m, RW, &sock);
+	ended(pid, sock, 0);
+	check_out(1, OFF);
+	T_EQ(rig_mem_differs(m, OFF, PART, 8, 0), PART);
+	check_rest(m);
+	pst_mem_free(m);
+}
+
+static void importer_has_rights(void)
+{
+	struct pst_mem *m = shared();
+	pid_t pid;
+	int sock;
+
+	rig_mem_fill(m, 0, LEN, 1, 0);
+	pid = start("read-only", m, PST_RIGHT_READ, &sock);
+	ended(pid, sock, 0);
+	check_out(1, OFF);
+	T_EQ(rig_mem_differs(m, 0, LEN, 1, 0), LEN);
+	pid = start("write-only", m, PST_RIGHT_WRITE, &sock);
+	ended(pid, sock, 0);
+	T_EQ(rig_mem_differs(m, OFF, PART, 8, 0), PART);
+	check_rest(m);
+	pst_mem_free(m);
+}
+
+static void owner_frees_first(void)
+{
+	struct pst_mem *m = shared();
+	pid_t pid;
+	int sock;
+	char c;
+
+	pid = start("owner-frees", m, RW, &sock);
+	T_EQ(read(sock, &c, 1), 1);
+	T_EQ(rig_mem_differs(m, OFF, PART, 8, 0), PART);
+	m = pst_mem_free(m);
+	T_EQ(write(sock, "x", 1), 1);
+	ended(pid, sock, 0);
+	check_out(8, 0);
+}
+
+/* An importer that dies with requests in flight leaves the owner its memory. */
+static void importer_is_killed(void)
+{
+	struct pst_mem *m = shared();
+	pid_t pid;
+	int sock;
+
+	rig_mem_fill(m, 0, LEN, 1, 0);
+	pid = start("killed", m, RW, &sock);
+	ended(pid, sock, SIGKILL);
+	check_rest(m);
+	rig_mem_fill(m, 0, LEN, 2, 0);
+	T_EQ(rig_mem_differs(m, 0, LEN, 2, 0), LEN);
+	T_OK(pst_mem_drain(m, 0));
+	pst_mem_free(m);
+}
+
+/* The importer works in its part, and the owner around it. */
+static void both_at_once(void)
+{
+	struct pst_mem *m = shared();
+	struct pst_file *f;
+	pid_t pid;
+	int sock;
+
+	rig_make(rig_path("mine"), 9, RIG_MIB(1));
+	f = rig_open(rig_path("mine"), RIG_RW);
+	pid = start("together", m, RW, &sock);
+	for (unsigned i = 0; i < 10; i++) {
+		T_EQ(rig_read(f, m, 0, 0, OFF).res, OFF);
+		T_EQ(rig_read(f, m, 4096, OFF + PART, 500000).res, 500000);
+		T_EQ(rig_write(f, m, 4096, OFF + PART, 500000).res, 500000);
+	}
+	ended(pid, sock, 0);
+	T_EQ(rig_mem_differs(m, 0, OFF, 9, 0), OFF);
+	T_EQ(rig_mem_differs(m, OFF, 1000000, 8, 0), 1000000);
+	T_EQ(rig_mem_differs(m, OFF + PART, 500000, 9, 4096), 500000);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* -------------------------------------------------------------- descriptors */
+
+/* Import of a grant whose descriptor is another one than it says; closed here. */
+static void refused_fd(struct pst_grant g, int fd)
+{
+	T_CHECK(fd >= 0);
+	g.fd = fd;
+	refused(&g);
+	(void)close(fd);
+}
+
+static int memfd_of(uint64_t len, int seals)
+{
+	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	T_CHECK(fd >= 0);
+	T_EQ(ftruncate(fd, (off_t)len), 0);
+	T_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+static int reopened(int fd, int flags)
+{
+	char path[40];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+static void hostile_descriptors(void)
+{
+	struct pst_mem *m = shared();
+	struct pst_grant g = grant_of(m, 0, LEN, RW), ro = grant_of(m, 0, LEN, PST_RIGHT_READ);
+
+	refused_fd(g, memfd_of(LEN, F_SEAL_GROW));
+	refused_fd(g, memfd_of(LEN - 1, F_SEAL_SHRINK));
+	refused_fd(g, memfd_of(LEN + 1, F_SEAL_SHRINK));
+	refused_fd(g, memfd_of(0, F_SEAL_SHRINK));
+	refused_fd(g, memfd_of(LEN, F_SEAL_SHRINK | F_SEAL_WRITE));
+	refused_fd(g, open(rig_dir, O_RDONLY | O_CLOEXEC));
+	refused_fd(g, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	refused_fd(g, reopened(g.fd, O_RDONLY));
+	refused_fd(g, reopened(g.fd, O_WRONLY));
+	refused_fd(g, reopened(g.fd, O_PATH));
+	ro.rights = RW;
+	refused(&ro);
+	pst_grant_done(&g);
+	pst_grant_done(&ro);
+	pst_mem_free(m);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 6)
+		return importer(argv);
 	if (argc == 3) {
 		rig_dev = argv[2];
 		return serve(atoi(argv[1]));
@@ -358,5 +689,11 @@ int main(int argc, char **argv)
 	RIG_RUN(over_packets);
 	RIG_RUN(hostile);
 	RIG_RUN(sockets);
+	RIG_RUN(importer_works);
+	RIG_RUN(importer_has_rights);
+	RIG_RUN(owner_frees_first);
+	RIG_RUN(importer_is_killed);
+	RIG_RUN(both_at_once);
+	RIG_RUN(hostile_descriptors);
 	return rig_done();
 }

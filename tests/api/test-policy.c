@@ -43,8 +43,12 @@ static void end(void)
 
 static void needs_direct(void)
 {
-	if (!rig_file_info(file).direct)
-		T_SKIP("O_DIRECT on %s", rig_file_info(file).fs);
+	struct pst_file_info info = rig_file_info(file);
+
+	if (info.direct)
+		return;
+	end();
+	T_SKIP("O_DIRECT on %s", info.fs);
 }
 
 static struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, uint64_t off, uint64_t len)
@@ -57,22 +61,22 @@ static struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, uint64_
 }
 
 /* It came by these file hops and no others, for this reason. */
-#define TOOK(d, hops, reason)                                                                      \
-	do {                                                                                       \
-		if ((d).res < 0 || ((d).paths & FILE_HOPS) != (hops) || (d).why != (reason))       \
-			rig_show(&(d));                                                            \
-		T_CHECK((d).res > 0);                                                              \
-		T_EQ((d).paths & FILE_HOPS, hops);                                                 \
-		T_EQ(!!((d).paths & BIT(STAGED)), rig_soft());                                     \
-		T_EQ((d).why, reason);                                                             \
+#define TOOK(d, hops, reason)                                                                \
+	do {                                                                                 \
+		if ((d).res < 0 || ((d).paths & FILE_HOPS) != (hops) || (d).why != (reason)) \
+			rig_show(&(d));                                                      \
+		T_CHECK((d).res > 0);                                                        \
+		T_EQ((d).paths &FILE_HOPS, hops);                                            \
+		T_EQ(!!((d).paths & BIT(STAGED)), rig_soft());                               \
+		T_EQ((d).why, reason);                                                       \
 	} while (0)
 
-#define REFUSED(d, reason)                                                                         \
-	do {                                                                                       \
-		if ((d).res != -EOPNOTSUPP || (d).why != (reason))                                 \
-			rig_show(&(d));                                                            \
-		T_EQ((d).res, -EOPNOTSUPP);                                                        \
-		T_EQ((d).why, reason);                                                             \
+#define REFUSED(d, reason)                                         \
+	do {                                                       \
+		if ((d).res != -EOPNOTSUPP || (d).why != (reason)) \
+			rig_show(&(d));                            \
+		T_EQ((d).res, -EOPNOTSUPP);                        \
+		T_EQ((d).why, reason);                             \
 	} while (0)
 
 /* --------------------------------------------------------------- automatic */
@@ -173,8 +177,8 @@ static void listed_cached(void)
 			d = ask(PST_OP_READ, only, 0, 0, LEN);
 			REFUSED(d, PST_WHY_NOT_RESIDENT);
 		}
-		d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED),
-			PST_IO_STRICT, 0, LEN);
+		d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED), PST_IO_STRICT,
+			0, LEN);
 		REFUSED(d, PST_WHY_NOT_RESIDENT);
 		rig_cold(rig_path("file"));
 		d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED), 0, 0, LEN);
@@ -200,10 +204,14 @@ static void impossible_paths(void)
 	static const struct {
 		uint32_t path, why;
 	} list[] = {
-		{ PST_PATH_GDS, PST_WHY_NO_DEVICE },	 { PST_PATH_P2P, PST_WHY_NO_DEVICE },
-		{ PST_PATH_RDMA, PST_WHY_NOT_REMOTE },	 { PST_PATH_TCP, PST_WHY_NOT_REMOTE },
-		{ PST_PATH_WINDOW, PST_WHY_NO_PROVIDER }, { PST_PATH_GATHER, PST_WHY_NO_PROVIDER },
-		{ 12, PST_WHY_NO_PROVIDER },		 { 15, PST_WHY_NO_PROVIDER },
+		{ PST_PATH_GDS, PST_WHY_NO_DEVICE },
+		{ PST_PATH_P2P, PST_WHY_NO_DEVICE },
+		{ PST_PATH_RDMA, PST_WHY_NOT_REMOTE },
+		{ PST_PATH_TCP, PST_WHY_NOT_REMOTE },
+		{ PST_PATH_WINDOW, PST_WHY_NO_PROVIDER },
+		{ PST_PATH_GATHER, PST_WHY_NO_PROVIDER },
+		{ 12, PST_WHY_NO_PROVIDER },
+		{ 15, PST_WHY_NO_PROVIDER },
 	};
 	struct pst_done d;
 
@@ -218,8 +226,8 @@ static void impossible_paths(void)
 		REFUSED(d, list[i].why);
 		T_EQ(d.prefix, 0);
 		T_EQ(d.paths, 0);
-		d = ask(PST_OP_READ, PST_POLICY2(list[i].path, PST_PATH_BUFFERED), PST_IO_STRICT,
-			0, 8192);
+		d = ask(PST_OP_READ, PST_POLICY2(list[i].path, PST_PATH_BUFFERED), PST_IO_STRICT, 0,
+			8192);
 		REFUSED(d, list[i].why);
 		/* Nothing has moved. */
 		T_EQ(rig_mem_differs(mem, 0, 8192, 5, 0), 8192);
@@ -254,9 +262,9 @@ static void device_hop_alone(void)
 {
 	struct pst_done d;
 
-	begin(RIG_RW);
 	if (!rig_soft())
 		T_SKIP("device memory in this round");
+	begin(RIG_RW);
 	for (unsigned i = 0; i < 3; i++) {
 		rig_cold(rig_path("file"));
 		d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_STAGED), PST_IO_STRICT, 0, LEN);

@@ -3,8 +3,7 @@
  * SYNC: waits for the writes before it in its queue, says what the disk said, and stands in
  * nobody's way.
  */
-#include "rig.h"
-
+#include "again.h"
 #include "fusefs.h"
 
 #define LEN 65536u
@@ -194,14 +193,323 @@ static void neighbours(void)
 	pst_mem_free(m);
 }
 
-int main(void)
+/* ----------------------------------------------------------------- hanging */
+
+static struct pst_file *fuse_open(const char *name)
+{
+	char path[200];
+
+	fusefs_stop(&fs);
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/%s", fs.dir, name);
+	return rig_open(path, RIG_RW);
+}
+
+static void prep_by(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t off, uint64_t len,
+		    uint64_t user_data, uint64_t deadline_ns)
+{
+	struct pst_io io = rig_io(op, f, m, off, op == PST_OP_SYNC ? 0 : off, len);
+
+	io.user_data = user_data;
+	io.deadline_ns = deadline_ns;
+	T_OK(pst_prep(rig_q, &io));
+}
+
+static void reap(struct pst_done *d, unsigned nr)
+{
+	T_EQ(pst_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
+}
+
+static int64_t res_of(const struct pst_done *d, unsigned nr, uint64_t user_data)
+{
+	for (unsigned i = 0; i < nr; i++)
+		if (d[i].user_data == user_data)
+			return d[i].res;
+	T_FAIL("no completion has user_data %" PRIu64, user_data);
+}
+
+/* Answer what hangs until nothing is under way any more. */
+static void release_all(struct pst_queue *q)
+{
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+	struct pst_done d;
+
+	while (rig_stats(q).busy > (q ? 0 : rig_before.busy) && t_now() < end) {
+		fusefs_release(&fs);
+		(void)usleep(2000);
+		if (q)
+			(void)pst_reap(q, &d, 0, 1, 0);
+	}
+	T_CHECK(rig_stats(q).busy <= (q ? 0 : rig_before.busy));
+}
+
+/* A write that hangs holds the sync: nothing comes until the write does. */
+static void held(void)
+{
+	struct pst_file *f = fuse_open("hang");
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+	struct pst_done d[2];
+	unsigned n = 0;
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
+	T_EQ(pst_submit(rig_q), 2);
+	T_EQ(pst_reap(rig_q, d, 1, 2, t_in_ms(150)), 0);
+	while (n < 2 && t_now() < end) {
+		int r = pst_reap(rig_q, d + n, 0, 2 - n, t_in_ms(5));
+
+		T_CHECK(r >= 0);
+		n += (unsigned)r;
+		fusefs_release(&fs);
+	}
+	T_EQ(n, 2);
+	T_EQ(d[0].user_data, 1);
+	T_EQ(d[0].res, 4096);
+	T_EQ(d[1].user_data, 2);
+	T_EQ(d[1].res, 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+}
+
+/* A held sync ends by its own deadline or by a cancel, and the write goes on. */
+static void held_no_longer(void)
+{
+	struct pst_file *f = fuse_open("hang");
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t start = t_now();
+	struct pst_done d = { 0 };
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, t_in_ms(100));
+	T_EQ(pst_submit(rig_q), 2);
+	reap(&d, 1);
+	T_EQ(d.user_data, 2);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(d.flags & PST_DONE_BUSY, 0);
+	T_CHECK(t_now() - start >= UINT64_C(100000000));
+	T_EQ(rig_stats(rig_q).inflight, 1);
+	T_EQ(rig_stats(rig_q).busy, 0);
+
+	/* At once; the other one stays. */
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 3, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 4, 0);
+	T_EQ(pst_submit(rig_q), 2);
+	T_EQ(pst_cancel(rig_q, 3), 1);
+	T_EQ(pst_reap(rig_q, &d, 1, 1, 0), 1);
+	T_EQ(d.user_data, 3);
+	T_EQ(d.res, -ECANCELED);
+	T_EQ(pst_cancel(rig_q, 3), -ENOENT);
+	T_EQ(rig_stats(rig_q).inflight, 2);
+
+	/* The write's early end lets that go. */
+	T_EQ(pst_cancel(rig_q, 1), 1);
+	reap(&d, 1);
+	T_EQ(d.user_data, 1);
+	T_EQ(d.res, -ECANCELED);
+	while (pst_reap(rig_q, &d, 1, 1, t_in_ms(20)) != 1 &&
+	       t_now() - start < UINT64_C(20000000000))
+		fusefs_release(&fs);
+	T_EQ(d.user_data, 4);
+	T_EQ(d.res, 0);
+	release_all(rig_q);
+	pst_file_close(f);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+}
+
+/* A later write that hangs is none of its business, whatever else pst_reap() waits for. */
+static void does_not_wait_for_later_writes(void)
+{
+	struct pst_file *h = fuse_open("hang");
+	struct pst_file *f = rig_open(rig_path("later"), RIG_NEW | PST_FILE_PLAIN);
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_done d[3];
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, t_in_ms(1000));
+	prep_by(PST_OP_WRITE, h, m, 8192, 4096, 3, t_in_ms(1500));
+	T_EQ(pst_submit(rig_q), 3);
+	reap(d, 3);
+	T_EQ(res_of(d, 3, 1), 4096);
+	T_EQ(res_of(d, 3, 2), 0);
+	T_EQ(res_of(d, 3, 3), -ETIMEDOUT);
+	release_all(rig_q);
+	pst_file_close(f);
+	pst_file_close(h);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+}
+
+/* The queue goes while a sync is held: nobody waits for it, and nothing is left. */
+static void queue_goes_while_held(void)
+{
+	struct pst_file *f = fuse_open("hang");
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t start;
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
+	T_EQ(pst_submit(rig_q), 2);
+	start = t_now();
+	rig_q = pst_queue_free(rig_q);
+	T_CHECK(t_now() - start < UINT64_C(2000000000));
+	T_CHECK(rig_stats(NULL).inflight <= rig_before.inflight);
+	m = pst_mem_free(m);
+	f = pst_file_close(f);
+	release_all(NULL);
+	fusefs_stop(&fs);
+}
+
+/* Writes that take 20 ms each, under way in the kernel; taken by looking only. */
+static void after_slow_writes(void)
+{
+	struct pst_file *f = fuse_open("slow");
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+	struct pst_done d[9];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < 8; i++)
+		prep_by(PST_OP_WRITE, f, m, i * 4096, 4096, i, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 8, 0);
+	T_EQ(pst_submit(rig_q), 9);
+	while (n < 9 && t_now() < end) {
+		int r = pst_reap(rig_q, d + n, 0, 9 - n, 0);
+
+		T_CHECK(r >= 0);
+		n += (unsigned)r;
+	}
+	T_EQ(n, 9);
+	for (unsigned i = 0; i < 8; i++)
+		T_EQ(d[i].res, 4096);
+	T_EQ(d[8].user_data, 8);
+	T_EQ(d[8].res, 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+}
+
+/* -------------------------------------------------------- injected failures */
+
+static void slow_writes(void)
+{
+	struct pst_file *f = rig_open(rig_path("slow"), RIG_NEW);
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint64_t start = t_now();
+	struct pst_done d[3];
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 0, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
+	T_EQ(pst_submit(rig_q), 3);
+	reap(d, 3);
+	T_CHECK(t_now() - start >= UINT64_C(80000000));
+	T_EQ(d[0].user_data, 0);
+	T_EQ(d[0].res, 4096);
+	T_EQ(d[1].res, 0);
+	T_EQ(d[2].res, 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* The write says that it failed; the sync is about what did not. */
+static void failed_writes(void)
+{
+	struct pst_file *f = rig_open(rig_path("failed"), RIG_NEW);
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_done d[3];
+
+	prep_by(PST_OP_WRITE, f, m, 0, 4096, 0, 0);
+	prep_by(PST_OP_WRITE, f, m, 8192, 100, 1, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
+	T_EQ(pst_submit(rig_q), 3);
+	reap(d, 3);
+	T_EQ(res_of(d, 2, 0), -EIO);
+	T_EQ(res_of(d, 2, 1), -EIO);
+	T_EQ(d[2].user_data, 2);
+	T_EQ(d[2].res, 0);
+	T_EQ(rig_stats(rig_q).errors, 2);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* A failed fsync is never success, for each of them. */
+static void failed_syncs(void)
+{
+	struct pst_file *f = rig_open(rig_path("failed"), RIG_NEW);
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_io io = { .op = PST_OP_SYNC, .file = f };
+
+	T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
+	for (unsigned i = 0; i < 4; i++) {
+		struct pst_done d;
+
+		io.flags = i & 1 ? PST_IO_DATASYNC : 0;
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EIO);
+		T_EQ(d.prefix, 0);
+	}
+	T_EQ(rig_stats(rig_q).errors, 4);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* An fsync that takes long meets its deadline, and has no memory to be busy with. */
+static void slow_sync(void)
+{
+	struct pst_file *f;
+	struct pst_done d;
+
+	if (rig_store == PST_STORE_URING)
+		T_SKIP("a sync that is slow in the kernel");
+	f = rig_open(rig_path("slow-sync"), RIG_NEW);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 1, t_in_ms(50));
+	T_EQ(pst_submit(rig_q), 1);
+	reap(&d, 1);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_EQ(d.flags & PST_DONE_BUSY, 0);
+	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
+	T_EQ(pst_submit(rig_q), 1);
+	(void)usleep(5000); /* until a thread has it */
+	T_EQ(pst_cancel(rig_q, 2), 1);
+	reap(&d, 1);
+	T_EQ(d.res, -ECANCELED);
+	T_EQ(d.flags & PST_DONE_BUSY, 0);
+	pst_file_close(f);
+	for (unsigned i = 0; i < 3000 && rig_stats(rig_q).busy; i++) {
+		(void)usleep(1000);
+		(void)pst_reap(rig_q, &d, 0, 1, 0);
+	}
+	T_EQ(rig_stats(rig_q).busy, 0);
+}
+
+static const struct again cases[] = {
+	{ "slow_writes", slow_writes, AGAIN_RUN, "store.write:0:80ms" },
+	{ "slow_copies", slow_writes, AGAIN_RUN, "mem.copy:0:20ms,store.write:0:80ms" },
+	{ "failed_writes", failed_writes, AGAIN_RUN, "store.write:0:EIO" },
+	{ "failed_syncs", failed_syncs, AGAIN_RUN, "store.sync:0:EIO" },
+	{ "slow_sync", slow_sync, AGAIN_STORES, "store.sync:0:300ms" },
+};
+
+int main(int argc, char **argv)
 {
 	rig_init();
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
 	(void)atexit(stop_fuse);
 	RIG_RUN(after_earlier_writes);
 	RIG_RUN(beside_reads);
 	RIG_RUN_STORES(kinds);
 	RIG_RUN(after_a_failure);
 	RIG_RUN(neighbours);
+	RIG_RUN(held);
+	RIG_RUN(held_no_longer);
+	RIG_RUN(does_not_wait_for_later_writes);
+	RIG_RUN(queue_goes_while_held);
+	RIG_RUN(after_slow_writes);
+	again_all(cases, RIG_NR(cases));
 	return rig_done();
 }

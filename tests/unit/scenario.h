@@ -16,7 +16,8 @@ static char scenario_why[300];
 static inline int scenario_said(const char *what, int r)
 {
 	if (r < 0)
-		(void)snprintf(scenario_why, sizeof(scenario_why), "%s: %s", what, pst_error_text());
+		(void)snprintf(scenario_why, sizeof(scenario_why), "%s: %s", what,
+			       pst_error_text());
 	return r < 0 && !pst_error_text()[0] ? -ENOMSG : r;
 }
 
@@ -49,8 +50,9 @@ static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file 
 static inline int scenario_steps(uint32_t store, const char *dev, struct pst_queue **q,
 				 struct pst_file **f, struct pst_mem **m)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = store, .depth = 4,
-				    .timeout_ms = 5000 };
+	struct pst_queue_opts o = {
+		.sz = sizeof(o), .store = store, .depth = 4, .timeout_ms = 5000
+	};
 	int r = scenario_said("queue", pst_queue_new(&o, q));
 
 	if (r == 0)

@@ -14,16 +14,27 @@
 
 #include "scenario.h"
 
-enum call { MALLOC, CALLOC, REALLOC, REALLOCARRAY, ALIGNED_ALLOC, MMAP, EVENTFD, PTHREAD_CREATE,
-	    OPEN, MEMFD_CREATE, NR_CALLS };
+enum call {
+	MALLOC,
+	CALLOC,
+	REALLOC,
+	REALLOCARRAY,
+	ALIGNED_ALLOC,
+	MMAP,
+	EVENTFD,
+	PTHREAD_CREATE,
+	OPEN,
+	MEMFD_CREATE,
+	NR_CALLS
+};
 
-static const char *const names[NR_CALLS] = { "malloc",	      "calloc",	 "realloc",
-					     "reallocarray",  "aligned_alloc", "mmap",
-					     "eventfd",	      "pthread_create", "open",
+static const char *const names[NR_CALLS] = { "malloc",       "calloc",         "realloc",
+					     "reallocarray", "aligned_alloc",  "mmap",
+					     "eventfd",      "pthread_create", "open",
 					     "memfd_create" };
 
 static atomic_int armed = NR_CALLS; /* which call */
-static atomic_uint left;	    /* passings until it fails, then it is 0 */
+static atomic_uint left;            /* passings until it fails, then it is 0 */
 static atomic_uint hits;
 
 /* Is this the one that fails? */
@@ -38,13 +49,15 @@ static bool fails(enum call call)
 }
 
 /* The names are the linker's. */
-#define WRAP(ret, name, params) ret __real_##name params; ret __wrap_##name params
-#define FAIL_WITH(call, err, value)                                                                \
-	do {                                                                                       \
-		if (fails(call)) {                                                                 \
-			errno = err;                                                               \
-			return value;                                                              \
-		}                                                                                  \
+#define WRAP(ret, name, params)   \
+	ret __real_##name params; \
+	ret __wrap_##name params
+#define FAIL_WITH(call, err, value)   \
+	do {                          \
+		if (fails(call)) {    \
+			errno = err;  \
+			return value; \
+		}                     \
 	} while (0)
 
 WRAP(void *, malloc, (size_t len));
@@ -55,7 +68,7 @@ WRAP(void *, aligned_alloc, (size_t align, size_t len));
 WRAP(void *, mmap, (void *at, size_t len, int prot, int flags, int fd, off_t off));
 WRAP(void *, mmap64, (void *at, size_t len, int prot, int flags, int fd, off_t off));
 WRAP(int, eventfd, (unsigned v, int flags));
-WRAP(int, pthread_create, (pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg));
+WRAP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg));
 WRAP(int, open, (const char *path, int flags, ...));
 WRAP(int, open64, (const char *path, int flags, ...));
 WRAP(int, memfd_create, (const char *name, unsigned flags));

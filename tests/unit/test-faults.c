@@ -37,14 +37,14 @@ static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret
 
 static void every_site(void)
 {
-	static const char *const whats[] = { "EIO", "ENOMEM", "EINVAL", "EPERM" };
+	static const char *const kinds[] = { "EIO", "ENOMEM", "EINVAL", "EPERM" };
 	int over;
 
 	rig_q = pst_queue_free(rig_q);
 	for (unsigned s = 0; s < FAULT_SITE_NR; s++)
-		for (unsigned w = 0; w < RIG_NR(whats); w++)
+		for (unsigned w = 0; w < RIG_NR(kinds); w++)
 			for (unsigned n = 0; n < 60; n++) {
-				fail_at((enum fault_site)s, n, whats[w], &over);
+				fail_at((enum fault_site)s, n, kinds[w], &over);
 				if (over && n)
 					break;
 			}

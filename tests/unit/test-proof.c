@@ -27,9 +27,9 @@ int __wrap_mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_co
 /* ------------------------------------------------------------------- lies */
 
 static struct {
-	_Atomic bool reads, writes;   /* O_DIRECT spoils these */
-	_Atomic bool to, from;	      /* the device loses the last byte of these copies */
-	_Atomic unsigned direct;      /* O_DIRECT operations that moved anything */
+	_Atomic bool reads, writes; /* O_DIRECT spoils these */
+	_Atomic bool to, from;      /* the device loses the last byte of these copies */
+	_Atomic unsigned direct;    /* O_DIRECT operations that moved anything */
 } lie;
 
 static struct store_ops lying_ops;
@@ -179,7 +179,8 @@ static struct pst_path_info check(struct pst_file *f, struct pst_mem *m, uint32_
 }
 
 /* A read whose first hop is O_DIRECT. */
-static struct pst_done read_direct(struct pst_file *f, struct pst_mem *m, uint64_t off, uint64_t len)
+static struct pst_done read_direct(struct pst_file *f, struct pst_mem *m, uint64_t off,
+				   uint64_t len)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, off, off, len);
 

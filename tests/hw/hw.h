@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the programs of this folder share: the driver's API beside the library's, as the
+ * programs of users have it, and the end of a list of cases.  Patterns, files and
+ * requests are those of rig.h.
+ */
+#ifndef PST_HW_H
+#define PST_HW_H
+
+#include <dlfcn.h>
+
+#include "base/vendor/cuda_types.h"
+#include "rig.h"
+
+/* NULL where the driver lacks it. */
+static struct {
+#define SYM(name, args) cu_result(*name) args;
+#define OPT SYM
+#include "base/vendor/cuda_syms.h"
+	cu_result (*cuMemCreate)(cu_handle *ret, size_t len, const struct cu_prop *prop,
+				 unsigned long long flags);
+	cu_result (*cuStreamBeginCapture_v2)(cu_stream st, uint32_t mode);
+	cu_result (*cuStreamEndCapture)(cu_stream st, void **ret_graph);
+	cu_result (*cuMemsetD8Async)(cu_ptr dst, unsigned char value, size_t len, cu_stream st);
+	cu_result (*cuGraphInstantiateWithFlags)(void **ret, void *graph, unsigned long long flags);
+	cu_result (*cuGraphLaunch)(void *exec, cu_stream st);
+	cu_result (*cuGraphExecDestroy)(void *exec);
+	cu_result (*cuGraphDestroy)(void *graph);
+} hw_cu;
+
+static cu_ctx hw_ctx; /* the primary one */
+
+static inline void hw_sym(void *lib, const char *name, void *to)
+{
+	void *fn = dlsym(lib, name);
+
+	memcpy(to, &fn, sizeof(fn));
+}
+
+/* The driver, and the device's primary context made current; NULL or what is missing. */
+static inline const char *hw_cuda(int ordinal)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
+	cu_device dev;
+
+	if (!lib)
+		return "there is no libcuda.so.1";
+#define SYM(name, args) hw_sym(lib, #name, &hw_cu.name);
+#define OPT SYM
+#include "base/vendor/cuda_syms.h"
+	hw_sym(lib, "cuMemCreate", &hw_cu.cuMemCreate);
+	hw_sym(lib, "cuStreamBeginCapture_v2", &hw_cu.cuStreamBeginCapture_v2);
+	hw_sym(lib, "cuStreamEndCapture", &hw_cu.cuStreamEndCapture);
+	hw_sym(lib, "cuMemsetD8Async", &hw_cu.cuMemsetD8Async);
+	hw_sym(lib, "cuGraphInstantiateWithFlags", &hw_cu.cuGraphInstantiateWithFlags);
+	hw_sym(lib, "cuGraphLaunch", &hw_cu.cuGraphLaunch);
+	hw_sym(lib, "cuGraphExecDestroy", &hw_cu.cuGraphExecDestroy);
+	hw_sym(lib, "cuGraphDestroy", &hw_cu.cuGraphDestroy);
+	if (!hw_cu.cuInit || !hw_cu.cuMemCreate || !hw_cu.cuDevicePrimaryCtxRetain)
+		return "libcuda.so.1 is too old";
+	if (hw_cu.cuInit(0) || hw_cu.cuDeviceGet(&dev, ordinal) ||
+	    hw_cu.cuDevicePrimaryCtxRetain(&hw_ctx, dev) || hw_cu.cuCtxPushCurrent_v2(hw_ctx))
+		return "there is no NVIDIA device of this number";
+	return NULL;
+}
+
+/* A driver's call that must succeed. */
+#define HW_CU(call) T_EQ(hw_cu.call, CU_OK)
+
+/* "cuda:1" -> 1; -1 for memory of another kind. */
+static inline int hw_ordinal(const char *device)
+{
+	return strncmp(device, "cuda", 4) != 0 ? -1 : device[4] == ':' ? atoi(device + 5) : 0;
+}
+
+static inline struct pst_mem *hw_wrap(uint64_t addr, uint64_t len)
+{
+	struct pst_mem *m = NULL;
+
+	T_OK(pst_mem_wrap(addr, len, NULL, &m));
+	return m;
+}
+
+/* "staged+cached" */
+static inline const char *hw_paths(uint32_t paths, char *buf, size_t len)
+{
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (uint32_t i = 0; i <= PST_PATH_MAX; i++)
+		if (paths & PST_PATH_BIT(i) && n < len)
+			n += (size_t)snprintf(buf + n, len - n, "%s%s", n ? "+" : "",
+					      pst_path_name(i));
+	return buf;
+}
+
+/* Read a file of len bytes through a stable pst_file and wait until its pages are pinned, or
+ * nothing more happens.  Returns the bytes that are. */
+static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
+			      uint64_t mem_len, uint64_t len)
+{
+	uint64_t before = rig_stats(NULL).pages_bytes, last = 0, since = t_now(), now;
+
+	for (uint64_t off = 0; off < len; off += mem_len) {
+		uint64_t n = len - off < mem_len ? len - off : mem_len;
+		struct pst_io io = rig_io(PST_OP_READ, f, m, off, 0, n);
+
+		T_EQ(rig_do(q, &io).res, (int64_t)n);
+	}
+	do {
+		now = rig_stats(NULL).pages_bytes - before;
+		if (now != last)
+			since = t_now();
+		last = now;
+		(void)usleep(2000);
+	} while (last < len && t_now() - since < 500 * 1000000u);
+	return last;
+}
+
+/* As t_done(), without the descriptors: a driver keeps its own. */
+static inline int hw_done(void)
+{
+	printf("1..%d\n", t_cases);
+	return t_failed ? 1 : 0;
+}
+
+/* What ends a program whose output is read by another. */
+#define HW_DIE(...)                           \
+	do {                                  \
+		fprintf(stderr, __VA_ARGS__); \
+		fputc('\n', stderr);          \
+		exit(1);                      \
+	} while (0)
+
+#endif
