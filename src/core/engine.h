@@ -13,7 +13,7 @@
 
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
-#define WORKER_JOBS_MIN 4u  /* enough for a disk, and few enough to stay in the CPU's cache */
+#define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define LANE_DEPTH 512u     /* file operations of one worker */
 #define WORKERS_MAX 8u
 

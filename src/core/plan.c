@@ -404,7 +404,7 @@ static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
 
 bool plan_nowait(const struct store_file *sf)
 {
-	return !sf->memory_fs && sf->fs_magic != OVERLAYFS_SUPER_MAGIC;
+	return sf->fs_magic != OVERLAYFS_SUPER_MAGIC;
 }
 
 bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len)

@@ -21,6 +21,7 @@
 #include "mem/cuda.h"
 
 #define BATCHES_MAX 64u      /* under way in a stream; power of two */
+#define MARK_EVERY 4u        /* batches behind one event, where the stream is busy */
 #define RESULTS_KEPT 1024u   /* tickets whose result poll() still knows; power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
 #define TILES 8192u          /* room in the ring */
@@ -33,9 +34,12 @@ struct cuda_stream {
 	cu_ctx ctx; /* held */
 	cu_stream stream;
 	cu_event events[BATCHES_MAX];
-	unsigned nr_events; /* made */
-	uint64_t head;      /* last ticket given out */
-	uint64_t done;      /* last ticket known to be done */
+	unsigned nr_events;          /* made */
+	uint64_t marks[BATCHES_MAX]; /* tickets with an event behind them, not done yet */
+	unsigned mark_first, mark_end;
+	uint64_t marked; /* the last of them */
+	uint64_t head;   /* last ticket given out */
+	uint64_t done;   /* last ticket known to be done */
 	int results[RESULTS_KEPT];
 	uint32_t path; /* of the last batch */
 
@@ -147,25 +151,54 @@ static void mark_done(struct cuda_stream *st, uint64_t ticket)
 	st->tile_tail = st->tile_end[ticket & (BATCHES_MAX - 1)];
 }
 
+/*
+ * Put an event behind what was started.  Each makes the device stop for a moment, so there
+ * is one for several batches where the stream is busy anyway.
+ */
+static cu_result mark(struct cuda_stream *st)
+{
+	bool idle = st->mark_first == st->mark_end;
+	cu_result e;
+
+	if (st->head == st->marked || (!idle && st->head - st->marked < MARK_EVERY))
+		return CU_OK;
+	e = cu.cuEventRecord(st->events[st->head & (BATCHES_MAX - 1)], st->stream);
+	if (e != CU_OK)
+		return e;
+	st->marked = st->head;
+	st->marks[st->mark_end++ % BATCHES_MAX] = st->head;
+	return CU_OK;
+}
+
 /* Is a batch through?  1; 0; -errno, and then nothing moves any more. */
 static int advance(struct cuda_stream *st, uint64_t ticket)
 {
-	cu_result e;
+	cu_result e = CU_OK;
 
 	if (ticket <= st->done)
 		return 1;
-	e = cu.cuEventQuery(st->events[ticket & (BATCHES_MAX - 1)]);
-	if (e == CU_NOT_READY)
-		return 0;
-	if (likely(e == CU_OK)) {
-		mark_done(st, ticket);
-		return 1;
+	while (st->mark_first != st->mark_end) {
+		uint64_t t = st->marks[st->mark_first % BATCHES_MAX];
+
+		e = cu.cuEventQuery(st->events[t & (BATCHES_MAX - 1)]);
+		if (e != CU_OK)
+			break;
+		mark_done(st, t);
+		st->mark_first++;
 	}
+	if (ticket <= st->done)
+		return 1;
+	if (e == CU_OK || e == CU_NOT_READY)
+		e = mark(st);
+	if (e == CU_OK)
+		return 0;
 	/* Host memory is given to others after this: be sure that it is quiet. */
 	e = cu.cuStreamSynchronize(st->stream);
 	if (e != CU_OK)
 		return cuda_err(st->d, e, "finish a copy");
 	mark_done(st, st->head);
+	st->mark_first = st->mark_end;
+	st->marked = st->head;
 	return 1;
 }
 
@@ -487,7 +520,6 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	uint64_t ticket = st->head + 1;
 	CUDA_SCOPE(scope);
 	bool started = false;
-	cu_result e;
 	int fault, r;
 
 	if (nr > PIECES_MAX)
@@ -511,13 +543,6 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 		return err_set(EAGAIN, "the stream has %u small pieces under way", TILES);
 	if (r < 0 && !started)
 		return r;
-	e = cu.cuEventRecord(st->events[ticket & (BATCHES_MAX - 1)], st->stream);
-	if (e != CU_OK) {
-		/* Without its event nobody would know when the batch ends. */
-		r = cuda_err(st->d, e, "mark the end of a copy");
-		cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
-		return r;
-	}
 	st->results[ticket & (RESULTS_KEPT - 1)] = fault ? fault : -r;
 	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
 	st->head = ticket;

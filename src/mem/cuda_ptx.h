@@ -6,8 +6,8 @@
  * and target are alike modulo 16, the block moves single bytes up to the target's next
  * multiple of 16, then 16 bytes a thread, four loads before their stores so that many
  * reads are on the bus at once, then the rest as single bytes; alike modulo 4, the same
- * with words of 4 bytes; else bytes.  Loads are .cv: host memory is never taken from a
- * cache that may hold what it was before.
+ * with words of 4 bytes; else bytes.  What the host wrote before the launch is seen by
+ * plain loads; volatile ones (.cv) would not be combined into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H
@@ -35,9 +35,9 @@ static const char cuda_gather_ptx[] =
 	"	cvta.to.global.u64 %tile, %tile;\n"
 	"	mul.wide.u32 %at, %b, 32;\n"
 	"	add.u64 %tile, %tile, %at;\n"
-	"	ld.global.cv.u64 %dst, [%tile];\n"
-	"	ld.global.cv.u64 %src, [%tile+8];\n"
-	"	ld.global.cv.u64 %len, [%tile+16];\n"
+	"	ld.global.u64 %dst, [%tile];\n"
+	"	ld.global.u64 %src, [%tile+8];\n"
+	"	ld.global.u64 %len, [%tile+16];\n"
 	"	cvta.to.global.u64 %dst, %dst;\n"
 	"	cvta.to.global.u64 %src, %src;\n"
 	"	cvt.u64.u32 %at, %t;\n"
@@ -74,7 +74,7 @@ static const char cuda_gather_ptx[] =
 	"	@%p bra $body;\n"
 	"	add.u64 %s, %src, %i;\n"
 	"	add.u64 %d, %dst, %i;\n"
-	"	ld.global.cv.u8 %w, [%s];\n"
+	"	ld.global.u8 %w, [%s];\n"
 	"	st.global.u8 [%d], %w;\n"
 	"	add.u64 %i, %i, %step;\n"
 	"	bra $head_loop;\n"
@@ -98,13 +98,13 @@ static const char cuda_gather_ptx[] =
 	"	add.u64 %end, %i, %three;\n"
 	"	setp.ge.u64 %p, %end, %units;\n"
 	"	@%p bra $quads;\n"
-	"	ld.global.cv.v4.u32 {%x0, %x1, %x2, %x3}, [%s];\n"
+	"	ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%s];\n"
 	"	add.u64 %n, %s, %jump;\n"
-	"	ld.global.cv.v4.u32 {%y0, %y1, %y2, %y3}, [%n];\n"
+	"	ld.global.v4.u32 {%y0, %y1, %y2, %y3}, [%n];\n"
 	"	add.u64 %n, %n, %jump;\n"
-	"	ld.global.cv.v4.u32 {%z0, %z1, %z2, %z3}, [%n];\n"
+	"	ld.global.v4.u32 {%z0, %z1, %z2, %z3}, [%n];\n"
 	"	add.u64 %n, %n, %jump;\n"
-	"	ld.global.cv.v4.u32 {%v0, %v1, %v2, %v3}, [%n];\n"
+	"	ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%n];\n"
 	"	st.global.v4.u32 [%d], {%x0, %x1, %x2, %x3};\n"
 	"	add.u64 %n, %d, %jump;\n"
 	"	st.global.v4.u32 [%n], {%y0, %y1, %y2, %y3};\n"
@@ -119,7 +119,7 @@ static const char cuda_gather_ptx[] =
 	"$quads:\n"
 	"	setp.ge.u64 %p, %i, %units;\n"
 	"	@%p bra $tail;\n"
-	"	ld.global.cv.v4.u32 {%x0, %x1, %x2, %x3}, [%s];\n"
+	"	ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%s];\n"
 	"	st.global.v4.u32 [%d], {%x0, %x1, %x2, %x3};\n"
 	"	add.u64 %s, %s, %jump;\n"
 	"	add.u64 %d, %d, %jump;\n"
@@ -129,7 +129,7 @@ static const char cuda_gather_ptx[] =
 	"$words:\n"
 	"	setp.ge.u64 %p, %i, %units;\n"
 	"	@%p bra $tail;\n"
-	"	ld.global.cv.u32 %w, [%s];\n"
+	"	ld.global.u32 %w, [%s];\n"
 	"	st.global.u32 [%d], %w;\n"
 	"	add.u64 %s, %s, %jump;\n"
 	"	add.u64 %d, %d, %jump;\n"
@@ -139,7 +139,7 @@ static const char cuda_gather_ptx[] =
 	"$bytes:\n"
 	"	setp.ge.u64 %p, %i, %units;\n"
 	"	@%p bra $tail;\n"
-	"	ld.global.cv.u8 %w, [%s];\n"
+	"	ld.global.u8 %w, [%s];\n"
 	"	st.global.u8 [%d], %w;\n"
 	"	add.u64 %s, %s, %jump;\n"
 	"	add.u64 %d, %d, %jump;\n"
@@ -153,7 +153,7 @@ static const char cuda_gather_ptx[] =
 	"	@%p bra $end;\n"
 	"	add.u64 %s, %src, %i;\n"
 	"	add.u64 %d, %dst, %i;\n"
-	"	ld.global.cv.u8 %w, [%s];\n"
+	"	ld.global.u8 %w, [%s];\n"
 	"	st.global.u8 [%d], %w;\n"
 	"	add.u64 %i, %i, %step;\n"
 	"	bra $tail_loop;\n"
