@@ -320,6 +320,7 @@ int plan_make(struct req *r)
  */
 #define WARM_SURE 8
 #define WARM_BACKOFF_MAX 64
+#define WARM_ASK_LEN KIB(64)
 
 /* What store_file.warm remembers of that. */
 struct warm {
@@ -416,15 +417,19 @@ bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 {
 	struct store_file *sf = req_sf(r);
 	struct warm w = warm_get(sf);
+	bool skip = w.skip && !r->plan.listed;
+	int res;
 
 	if (sf->memory_fs || w.hits >= WARM_SURE)
 		return true;
-	if (w.skip && !r->plan.listed) {
+	/* To ask costs nothing beside many bytes, and the file may have become warm. */
+	res = skip && len < WARM_ASK_LEN ? -1 : resident(sf, off, len);
+	if (res < 0 && skip) {
 		w.skip--;
 		warm_set(sf, w);
 		return false;
 	}
-	if (resident(sf, off, len) == 0 && !(r->plan.listed && plan_at_end(sf, off))) {
+	if (res == 0 && !(r->plan.listed && plan_at_end(sf, off))) {
 		plan_cached(sf, false);
 		return false;
 	}

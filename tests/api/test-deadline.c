@@ -147,11 +147,12 @@ static void hung_write(void)
 
 static void others_go_on(void)
 {
-	struct pst_queue *other = rig_queue(rig_store, 0);
+	struct pst_queue *other;
 	struct pst_done d;
 	uint64_t t0;
 
 	begin();
+	other = rig_queue(rig_store, 0);
 	for (unsigned i = 0; i < 20; i++)
 		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(20000));
 	t0 = t_now();
@@ -182,10 +183,11 @@ static void others_go_on(void)
 static void large_ones_leave_room(void)
 {
 	static struct pst_seg segs[6];
-	struct pst_queue *q = rig_queue(rig_store, 8);
+	struct pst_queue *q;
 	struct pst_done d;
 
 	begin();
+	q = rig_queue(rig_store, 8);
 	mem = pst_mem_free(mem);
 	mem = rig_alloc(rig_dev, RIG_MIB(64));
 	for (unsigned i = 0; i < 6; i++) {
