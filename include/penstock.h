@@ -385,7 +385,8 @@ PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadl
 #define PST_FILE_CREATE (1u << 2) /* create it if it is missing, mode 0666 less umask */
 #define PST_FILE_EXCL	(1u << 3) /* with CREATE: fail if it exists */
 #define PST_FILE_TRUNC	(1u << 4) /* empty it */
-#define PST_FILE_STABLE (1u << 5) /* nobody changes it while it is open here */
+#define PST_FILE_STABLE (1u << 5) /* nobody changes it while it is open here, so that devices
+				   * may read its page cache directly */
 #define PST_FILE_PLAIN	(1u << 6) /* never O_DIRECT; such requests say no `why' */
 
 struct pst_file_opts {
