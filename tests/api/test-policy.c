@@ -26,8 +26,23 @@
 static struct pst_file *file;
 static struct pst_mem *mem;
 
+/*
+ * What programs of one user lock counts together, and so do rings and registered memory.  With
+ * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
+ */
+static void needs_memlock(void)
+{
+	struct rlimit rl;
+
+	T_EQ(getrlimit(RLIMIT_MEMLOCK, &rl), 0);
+	if (geteuid() != 0 && rl.rlim_cur < RIG_MIB(256))
+		T_SKIP("RLIMIT_MEMLOCK of 256 MiB (ulimit -l), or root");
+}
+
 static void begin(uint32_t flags)
 {
+	if (rig_soft() && rig_store == PST_STORE_URING)
+		needs_memlock();        /* of the staging pool */
 	(void)unlink(rig_path("file")); /* it may be another user's */
 	rig_make(rig_path("file"), SEED, LEN);
 	rig_cold(rig_path("file"));
@@ -80,19 +95,6 @@ static struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, uint64_
 	} while (0)
 
 /* --------------------------------------------------------------- automatic */
-
-/*
- * What programs of one user lock counts together, and so do rings and registered memory.  With
- * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
- */
-static void needs_memlock(void)
-{
-	struct rlimit rl;
-
-	T_EQ(getrlimit(RLIMIT_MEMLOCK, &rl), 0);
-	if (geteuid() != 0 && rl.rlim_cur < RIG_MIB(256))
-		T_SKIP("RLIMIT_MEMLOCK of 256 MiB (ulimit -l), or root");
-}
 
 static void automatic(void)
 {
