@@ -44,6 +44,7 @@ extern "C" {
 struct pst_mem;		/* a range of memory on one device */
 struct pst_file;	/* an open file */
 struct pst_queue;	/* requests in flight; one owner thread */
+struct pst_window;	/* a CPU mapping of device memory */
 struct pst_peer;	/* another process or host; no call takes one yet */
 
 /* ------------------------------------------------------------------ names */
@@ -377,6 +378,169 @@ PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t dea
  * no grant; -ETIMEDOUT; -EPIPE when the peer is gone.
  */
 PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadline_ns);
+
+/* ---------------------------------------------------------------- windows */
+
+/*
+ * A window is device memory in the address space of the CPU: stores and loads through
+ * it go over the bus, one by one, and no device queue is involved.  Small stores take a
+ * tenth of a microsecond, loads one; a device copy takes five or more to start.
+ *
+ * What the CPU stores is seen by device work started after the store was fenced:
+ * pst_window_store() ends with the fence, users of the pointer call pst_window_fence().
+ * Work that runs already may see it late, in pieces, or in another order.
+ */
+
+enum pst_caching {
+	PST_CACHING_WC = 1,	/* write combining: stores gather, loads go to the device */
+	PST_CACHING_CACHED = 2,	/* as ordinary memory; the hardware keeps it coherent */
+	PST_CACHING_DEVICE = 3,	/* neither gathered nor cached */
+};
+
+#define PST_WINDOW_READ_ONLY (1u << 0) /* only loads */
+
+struct pst_window_opts {
+	size_t sz;	     /* sizeof(struct pst_window_opts) */
+	uint32_t flags;	     /* PST_WINDOW_* */
+	uint32_t caching;    /* enum pst_caching that it must have; 0: any */
+	const char *backend; /* the one to use; NULL: the first that works */
+};
+
+struct pst_window_info {
+	size_t sz;	  /* sizeof(struct pst_window_info) */
+	uint64_t len;	  /* bytes */
+	uint32_t caching; /* enum pst_caching */
+	uint32_t rights;  /* PST_RIGHT_* */
+	uint32_t state;	  /* enum pst_state: PROVEN when data went through this class of
+			   * window both ways and was compared on the device's side */
+	uint32_t reserved;
+	char backend[16]; /* "gdrdrv", "dmabuf", "nvrm", "soft" */
+	char store[16];	  /* the kernel that pst_window_store() uses for long copies */
+	char load[16];	  /* the one of pst_window_load() */
+};
+
+/**
+ * pst_mem_window() - map device memory for the CPU
+ * @mem:        device memory with any history: allocated, wrapped, imported
+ * @off:        first byte in @mem; any alignment
+ * @len:        bytes, at least 1
+ * @opts:       NULL for the defaults
+ * @ret_window: the window, to be closed with pst_window_close()
+ *
+ * Backends are tried in order: gdrdrv (where its kernel module is loaded), dmabuf (where the
+ * driver lets the CPU map one), nvrm (NVIDIA's own driver interface, no module needed), soft.
+ * The first window of a class of memory on a device is proven on memory of its own.  The
+ * window keeps the memory: it stays valid after pst_mem_free() of @mem, and for
+ * wrapped memory the bytes stay mapped, if of no use, after their owner freed them.
+ * A forked child does not inherit the mapping.  Windows may overlap.
+ *
+ * Return: 0; -EINVAL for a zero length or an unknown option; -ERANGE past the end of @mem;
+ * -EACCES for rights that the grant of the memory does not give; -EOPNOTSUPP when no
+ * backend can: the sentence says why of each; -ENOMEM, -EMFILE.
+ */
+PST_API int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
+			   const struct pst_window_opts *opts, struct pst_window **ret_window);
+
+/**
+ * pst_grant_window() - map what a grant names, without a device context
+ * @grant:      stays the caller's
+ * @opts:       NULL for the defaults
+ * @ret_window: the window on the grant's range, to be closed with pst_window_close()
+ *
+ * For a process that stores into or loads from the memory of another and loads no vendor
+ * library for it.  Without a device context nothing can be proven by data here, so
+ * state is PST_STATE_POSSIBLE; everything else about the handle is checked.
+ *
+ * Return: as pst_mem_window(), and -EINVAL for a grant that does not check.
+ */
+PST_API int pst_grant_window(const struct pst_grant *grant, const struct pst_window_opts *opts,
+			     struct pst_window **ret_window);
+
+/**
+ * pst_window_close() - unmap a window
+ * @window: no thread may be using its pointer any more
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_window *pst_window_close(struct pst_window *window);
+
+/**
+ * pst_window_ptr() - where the CPU finds the bytes
+ * @window: the window
+ *
+ * The compiler must not invent accesses: use volatile, atomics or non-temporal
+ * intrinsics, and pst_window_fence() afterwards.  The kernel may write there too: read(2)
+ * into it works, O_DIRECT does not.
+ *
+ * Return: the address of the first byte.
+ */
+PST_API void *pst_window_ptr(const struct pst_window *window);
+
+/**
+ * pst_window_info() - facts of a window
+ * @window: the window
+ * @ret:    filled in; its sz must be set before the call
+ *
+ * Return: 0 or -EINVAL for a bad sz.
+ */
+PST_API int pst_window_info(const struct pst_window *window, struct pst_window_info *ret);
+
+/**
+ * pst_window_store() - copy into device memory by the CPU
+ * @window: the window; any number of threads may copy at once
+ * @off:    first byte in the window; any alignment
+ * @src:    host memory, any alignment
+ * @len:    bytes
+ *
+ * The stores are fenced when it returns.
+ *
+ * Return: 0; -ERANGE past the end of @window; -EACCES when it is read-only.
+ */
+PST_API int pst_window_store(struct pst_window *window, uint64_t off, const void *src,
+			     uint64_t len);
+
+/**
+ * pst_window_load() - copy out of device memory by the CPU
+ * @window: the window; any number of threads may copy at once
+ * @off:    first byte in the window; any alignment
+ * @dst:    host memory, any alignment
+ * @len:    bytes
+ *
+ * Loads go past what the caller stored before through another pointer only after
+ * pst_window_fence(); within pst_window_store() and _load() order is kept.
+ *
+ * Return: 0; -ERANGE past the end of @window.
+ */
+PST_API int pst_window_load(struct pst_window *window, uint64_t off, void *dst, uint64_t len);
+
+/**
+ * pst_window_fence() - order the calling thread's stores through window pointers
+ *
+ * Everything stored before is on its way to the device before anything that is stored after.
+ */
+PST_API void pst_window_fence(void);
+
+struct pst_window_backend {
+	size_t sz;	/* sizeof(struct pst_window_backend) */
+	char name[16];	/* "nvrm" */
+	uint32_t state; /* enum pst_state */
+	int32_t err;	/* positive errno when impossible, else 0 */
+	char text[232]; /* why not, and what to do about it; "" when possible */
+};
+
+/**
+ * pst_window_backends() - what could open windows on a device
+ * @device: a name as pst_device_find() takes it
+ * @ret:    filled with up to @max backends in the order in which they are tried; each
+ *          element's sz must be set before the call; may be NULL when @max is 0
+ * @max:    room in @ret
+ *
+ * Opens a window of each on a little memory of the device, and proves it.
+ *
+ * Return: how many there are for this kind of device, which may be more than @max; -ENODEV,
+ * -EINVAL.
+ */
+PST_API int pst_window_backends(const char *device, struct pst_window_backend *ret, unsigned max);
 
 /* ------------------------------------------------------------------ files */
 

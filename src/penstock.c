@@ -9,24 +9,11 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "core/pagecache.h"
+#include "guard.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
 _Static_assert(sizeof(struct pst_done) == 64, "struct pst_done is 64 bytes for ever");
 _Static_assert(sizeof(struct pst_seg) == 48, "struct pst_seg is 48 bytes for ever");
-
-static inline void errno_restore(const int *saved)
-{
-	errno = *saved;
-}
-
-/* Every call begins with it: errno stays the caller's; -EOWNERDEAD in a forked child. */
-#define GUARD()                                      \
-	_cleanup_(errno_restore) int _errno = errno; \
-	do {                                         \
-		int _g = fork_guard();               \
-		if (unlikely(_g < 0))                \
-			return _g;                   \
-	} while (0)
 
 /* ---------------------------------------------------------------- library */
 

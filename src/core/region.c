@@ -76,6 +76,14 @@ int region_get(struct mem_alloc *a, struct region **ret)
 	return 0;
 }
 
+struct region *region_again(struct region *r)
+{
+	pthread_mutex_lock(&regions.lock);
+	r->users++;
+	pthread_mutex_unlock(&regions.lock);
+	return r;
+}
+
 void region_put(struct region *r)
 {
 	pthread_mutex_lock(&regions.lock);

@@ -136,6 +136,7 @@ int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 	ret->fd = fd;
 	ret->off = a->base.va + off - start;
 	ret->size = end - start;
+	ret->caching = PST_CACHING_WC;
 	return 0;
 }
 

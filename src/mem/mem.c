@@ -385,6 +385,38 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len, str
 	return a->ops->export_dmabuf(a, off, len, ret);
 }
 
+int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret)
+{
+	struct mem_part p = { .fd = -1 };
+	int r;
+
+	if (!a->ops->export_part)
+		return cannot(a->ops, "mapped by its handle");
+	if (off >= a->size)
+		return err_set(ERANGE, "offset %" PRIu64 " is past the end of memory of %" PRIu64,
+			       off, a->size);
+	r = a->ops->export_part(a, off, &p);
+	if (r == 0)
+		*ret = p;
+	explicit_bzero(&p, sizeof(p));
+	return r;
+}
+
+int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret)
+{
+	int r;
+
+	if (!a->ops->alloc_like)
+		return mem_alloc(a->ops, a->device, len, 0, ret);
+	r = injected(FAULT_MEM_ALLOC, "allocating scratch memory");
+	return r < 0 ? r : a->ops->alloc_like(a, len, ret);
+}
+
+uint32_t mem_alloc_class(const struct mem_alloc *a)
+{
+	return a->ops->alloc_class ? a->ops->alloc_class(a) : 0;
+}
+
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len)
 {
 	if (!ops->device_text)
@@ -485,6 +517,25 @@ static int wait_for(struct mem_stream *st, uint64_t ticket)
 	return MIN(r, 0);
 }
 
+int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
+		  void *host, uint64_t len)
+{
+	uint64_t ticket = 0;
+	int r = 0;
+
+	for (uint64_t done = 0; r == 0 && done < len; done += SYNC_CHUNK) {
+		struct mem_copy c = { .alloc = a,
+				      .off = off + done,
+				      .host = (char *)host + done,
+				      .len = MIN(len - done, SYNC_CHUNK) };
+
+		r = mem_copy(st, dir, &c, 1, &ticket);
+		if (!r)
+			r = wait_for(st, ticket);
+	}
+	return r;
+}
+
 static void mem_stream_freep(struct mem_stream **st)
 {
 	mem_stream_free(*st);
@@ -494,7 +545,6 @@ int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, voi
 		  uint64_t len)
 {
 	_cleanup_(mem_stream_freep) struct mem_stream *st = NULL;
-	uint64_t ticket = 0;
 	int r;
 
 	r = check_range(a, dir, off, len);
@@ -512,19 +562,5 @@ int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, voi
 	}
 
 	r = mem_stream_new(a->ops, a->device, &st);
-	if (!st)
-		return r;
-	for (uint64_t done = 0; done < len; done += SYNC_CHUNK) {
-		struct mem_copy c = { .alloc = a,
-				      .off = off + done,
-				      .host = (char *)host + done,
-				      .len = MIN(len - done, SYNC_CHUNK) };
-
-		r = mem_copy(st, dir, &c, 1, &ticket);
-		if (!r)
-			r = wait_for(st, ticket);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	return st ? mem_copy_wait(st, a, dir, off, host, len) : r;
 }

@@ -61,6 +61,19 @@ struct mem_dmabuf {
 	int fd;			 /* the caller's to close */
 	uint64_t off;		 /* of the range in the dma-buf */
 	uint64_t size;		 /* of the dma-buf: the whole pages that hold the range */
+	uint32_t caching;	 /* enum pst_caching that a CPU mapping of it would have */
+};
+
+/*
+ * The handle of one part of an allocation: an allocation of one piece has one part, mapped
+ * memory has one for each handle it was made of.  Secret, like a grant.
+ */
+struct mem_part {
+	uint64_t off;		 /* where the part begins in the allocation */
+	uint64_t len;		 /* bytes of the allocation that it holds */
+	uint64_t handle_off;	 /* where these begin in what fd opens; 0 for ipc */
+	int fd;			 /* the caller's to close, or -1 */
+	uint8_t ipc[64];	 /* zero when there is fd */
 };
 
 #define MEM_CAP_CPU (1u << 0)	 /* the CPU may use the memory: no device hop is needed */
@@ -109,6 +122,16 @@ struct mem_ops {
 	/* Fill kind, uuid, size, fd and ipc of a grant for the allocation; fd is new and
 	 * opened read-only where rights lack PST_RIGHT_WRITE. */
 	int (*export)(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
+
+	/* The part that holds byte off, for who maps it past the vendor's library. */
+	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
+
+	/* Scratch memory of the same class as a: made by the same call of the driver, with the
+	 * same properties.  What works with it works with a. */
+	int (*alloc_like)(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
+
+	/* A number for that class, unique within the device. */
+	uint32_t (*alloc_class)(const struct mem_alloc *a);
 
 	/* A dma-buf of a range of the allocation, for devices of other vendors. */
 	int (*export_dmabuf)(const struct mem_alloc *a, uint64_t off, uint64_t len,
@@ -192,6 +215,10 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
 int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		      struct mem_dmabuf *ret);
+int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
+int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
+/* 0 where the provider has only one. */
+uint32_t mem_alloc_class(const struct mem_alloc *a);
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 
@@ -201,6 +228,10 @@ int mem_stream_fd(struct mem_stream *st);
 /* Copy and wait: host memory by the CPU, device memory by a stream of its own. */
 int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, void *host,
 		  uint64_t len);
+
+/* As mem_copy_sync() for device memory, by a stream that the caller has. */
+int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
+		  void *host, uint64_t len);
 
 /* Grants over a socket (grant.c): pst_grant_send(), pst_grant_recv(). */
 int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);

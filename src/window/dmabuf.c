@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Windows by mmap() of a dma-buf, where the driver that made it allows that: NVIDIA's from
+ * 610 on, AMD's and Intel's, and udmabuf, which serves the software device.
+ */
+#include "base/err.h"
+#include "window/window.h"
+
+#define ENOTSUPP_KERNEL 524 /* what the kernel says inside, and NVIDIA's driver outside */
+
+static int dmabuf_open(const struct window_src *src, struct window **ret)
+{
+	struct mem_dmabuf db;
+	int r;
+
+	r = mem_export_dmabuf(src->alloc, src->off, src->len, &db);
+	if (r < 0)
+		return r;
+	r = window_map(&window_dmabuf_ops, db.fd, db.off, src->len, src->rights, ret);
+	(void)close(db.fd);
+	if (r == -ENOTSUPP_KERNEL || r == -ENODEV)
+		return err_set(EOPNOTSUPP, "the driver does not let the CPU map its dma-bufs");
+	if (r == 0)
+		(*ret)->caching = db.caching;
+	return r;
+}
+
+const struct window_ops window_dmabuf_ops = {
+	.name = "dmabuf",
+	.kinds = 1u << PST_KIND_SOFT | 1u << PST_KIND_CUDA,
+	.open = dmabuf_open,
+	.close = window_unmap,
+};

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Before a window is trusted.
+ *
+ * For each class of memory on a device, scratch memory of that class is written through a
+ * window and read by the device's copies, then the other way round.  On the same
+ * scratch the copy kernels are timed.  Every window is then compared with what the
+ * device's copies say is there, without writing to it.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "window/window.h"
+
+#define SCRATCH KIB(256)
+#define SAMPLE 64u       /* bytes compared at each end of a window */
+#define SAMPLE_TRIES 16u /* because others may be writing there */
+
+/* Of one backend for one class of memory; lives for ever. */
+struct window_verdict {
+	struct list link;
+	const struct window_ops *ops;
+	const struct mem_ops *mem;
+	unsigned device;
+	uint32_t class;
+	bool good, bad;
+	struct copy_choice copy;
+	struct mem_stream *stream; /* while there are users */
+	unsigned users;            /* windows open */
+};
+
+static struct {
+	pthread_mutex_t lock; /* also while a verdict is found, and over its stream */
+	struct list list;
+} verdicts = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(verdicts.list) };
+
+static void fill(uint64_t *buf, uint64_t seed)
+{
+	for (uint64_t i = 0; i < SCRATCH / 8; i++)
+		buf[i] = (i + seed) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Both ways over scratch memory that nobody else knows. */
+static int prove_both_ways(struct window_verdict *v, struct window *w, const struct mem_alloc *a,
+			   uint64_t *buf, uint64_t *back)
+{
+	int r;
+
+	fill(buf, now_ns());
+	window_store(w, 0, buf, SCRATCH);
+	r = mem_copy_wait(v->stream, a, MEM_FROM_DEVICE, 0, back, SCRATCH);
+	if (r == 0 && memcmp(buf, back, SCRATCH) != 0)
+		r = err_set(EIO, "what the CPU stored is not what the device has");
+	if (r < 0)
+		return r;
+	fill(buf, now_ns());
+	r = mem_copy_wait(v->stream, a, MEM_TO_DEVICE, 0, buf, SCRATCH);
+	if (r < 0)
+		return r;
+	window_load(w, 0, back, SCRATCH);
+	if (memcmp(buf, back, SCRATCH) != 0)
+		return err_set(EIO, "what the device has is not what the CPU loads");
+	return 0;
+}
+
+static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
+{
+	struct window_src src = { .len = SCRATCH, .rights = PST_RIGHT_READ | PST_RIGHT_WRITE };
+	_cleanup_(freep) uint64_t *buf = malloc(2 * SCRATCH);
+	struct mem_alloc *a;
+	struct window *w;
+	int r;
+
+	if (!buf)
+		return err_set(ENOMEM, "no memory to prove a window with");
+	r = mem_alloc_like(like, SCRATCH, &a);
+	if (r < 0)
+		return r;
+	src.alloc = a;
+	r = v->ops->open(&src, &w);
+	if (r == 0) {
+		copy_choose(&w->copy, w->caching);
+		r = prove_both_ways(v, w, a, buf, buf + SCRATCH / 8);
+		v->bad = r == -EIO;
+		if (r == 0)
+			copy_measure(&v->copy, w->caching, w->ptr, SCRATCH);
+		v->ops->close(w);
+	}
+	mem_free(a);
+	v->good = r == 0;
+	return r;
+}
+
+/* Read-only: the device's copies say what the window must show. */
+static int prove_sample(struct window_verdict *v, struct window *w, const struct window_src *src,
+			uint64_t at)
+{
+	char seen[SAMPLE], real[SAMPLE];
+	uint64_t len = MIN(w->len, SAMPLE);
+	int r;
+
+	for (unsigned i = 0; i < SAMPLE_TRIES; i++) {
+		r = mem_copy_wait(v->stream, src->alloc, MEM_FROM_DEVICE, src->off + at, real, len);
+		if (r < 0)
+			return r;
+		window_load(w, at, seen, len);
+		if (memcmp(seen, real, len) == 0)
+			return 0;
+	}
+	return err_set(EIO, "the window shows other bytes than the device has, or they change all "
+			    "the time; open it while nobody writes there");
+}
+
+static struct window_verdict *verdict_of(const struct window *w, const struct mem_alloc *a)
+{
+	struct window_verdict *v;
+	struct list *e;
+
+	list_for_each (e, &verdicts.list) {
+		v = list_entry(e, struct window_verdict, link);
+		if (v->ops == w->ops && v->mem == a->ops && v->device == a->device &&
+		    v->class == mem_alloc_class(a))
+			return v;
+	}
+	v = calloc(1, sizeof(*v));
+	if (!v)
+		return NULL;
+	v->ops = w->ops;
+	v->mem = a->ops;
+	v->device = a->device;
+	v->class = mem_alloc_class(a);
+	list_add_tail(&verdicts.list, &v->link);
+	return v;
+}
+
+static void verdict_put(struct window_verdict *v)
+{
+	if (--v->users == 0) {
+		mem_stream_free(v->stream);
+		v->stream = NULL;
+	}
+}
+
+/* The lock is held. */
+static int prove(struct window_verdict *v, struct window *w, const struct window_src *src)
+{
+	int r = 0;
+
+	if (v->bad)
+		return err_set(EIO, "it showed wrong data before and is not used any more");
+	if (!v->stream)
+		r = mem_stream_new(v->mem, v->device, &v->stream);
+	if (r == 0 && !v->good)
+		r = prove_class(v, src->alloc);
+	if (r < 0)
+		return r;
+	w->copy = v->copy;
+	if (!(w->rights & PST_RIGHT_READ))
+		return 0;
+	r = prove_sample(v, w, src, 0);
+	return r < 0 || w->len <= SAMPLE ? r : prove_sample(v, w, src, w->len - SAMPLE);
+}
+
+int window_prove(struct window *w, const struct window_src *src)
+{
+	struct window_verdict *v;
+	int r;
+
+	if (!src->alloc) {
+		copy_choose(&w->copy, w->caching);
+		return 0;
+	}
+	(void)pthread_mutex_lock(&verdicts.lock);
+	v = verdict_of(w, src->alloc);
+	if (!v) {
+		r = err_set(ENOMEM, "no memory to prove a window with");
+	} else {
+		v->users++;
+		r = prove(v, w, src);
+		if (r < 0)
+			verdict_put(v);
+		else
+			w->verdict = v;
+	}
+	(void)pthread_mutex_unlock(&verdicts.lock);
+	return r;
+}
+
+void window_unproven(struct window *w)
+{
+	if (!w->verdict)
+		return;
+	(void)pthread_mutex_lock(&verdicts.lock);
+	verdict_put(w->verdict);
+	(void)pthread_mutex_unlock(&verdicts.lock);
+}

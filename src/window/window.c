@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "window/window.h"
+
+#define WHY_MAX 400 /* of the sentences of all backends */
+
+/* In the order in which they are tried. */
+static const struct window_ops *const backends[] = {
+	&window_dmabuf_ops,
+	&window_soft_ops,
+};
+
+/* ---------------------------------------------------------------- mappings */
+
+int window_map(const struct window_ops *ops, int fd, uint64_t off, uint64_t len, uint32_t rights,
+	       struct window **ret)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), lead = off & (page - 1);
+	int prot = (rights & PST_RIGHT_READ ? PROT_READ : 0) |
+		   (rights & PST_RIGHT_WRITE ? PROT_WRITE : 0);
+	struct window *w = calloc(1, sizeof(*w));
+	int e;
+
+	if (!w)
+		return err_set(ENOMEM, "no memory to describe a window");
+	w->map_len = align_up(lead + len, page);
+	w->map = mmap(NULL, w->map_len, prot, MAP_SHARED, fd, (off_t)(off - lead));
+	if (w->map == MAP_FAILED) {
+		e = errno;
+		free(w);
+		return err_set(e, "mapping %" PRIu64 " bytes failed: %s", len, err_name(e));
+	}
+	(void)madvise(w->map, w->map_len, MADV_DONTFORK);
+	w->ops = ops;
+	w->ptr = (char *)w->map + lead;
+	w->len = len;
+	w->rights = rights;
+	*ret = w;
+	return 0;
+}
+
+void window_unmap(struct window *w)
+{
+	(void)munmap(w->map, w->map_len);
+	free(w);
+}
+
+/* ----------------------------------------------------------------- opening */
+
+static bool may_serve(const struct window_ops *ops, const struct window_src *src,
+		      const struct pst_window_opts *o)
+{
+	if (!(ops->kinds & 1u << window_src_kind(src)) || (!src->alloc && !ops->by_grant))
+		return false;
+	return !o->backend || strcmp(o->backend, ops->name) == 0;
+}
+
+/* One backend: mapped, proven, and of the caching that is wanted. */
+static int open_by(const struct window_ops *ops, const struct window_src *src,
+		   const struct pst_window_opts *o, struct window **ret)
+{
+	static const char *const caching[] = { "?", "write combining", "cached", "device" };
+	struct window *w;
+	int r = ops->open(src, &w);
+
+	if (r < 0)
+		return r;
+	if (o->caching && w->caching != o->caching)
+		r = err_set(EOPNOTSUPP, "its mappings are %s, not %s", caching[w->caching],
+			    caching[o->caching]);
+	else
+		r = window_prove(w, src);
+	if (r < 0) {
+		window_close(w);
+		return r;
+	}
+	*ret = w;
+	return 0;
+}
+
+int window_open(const struct window_src *src, const struct pst_window_opts *o, struct window **ret)
+{
+	char why[WHY_MAX] = "";
+	size_t used = 0;
+	int r, err = EOPNOTSUPP;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++) {
+		const struct window_ops *ops = backends[i];
+
+		if (!may_serve(ops, src, o))
+			continue;
+		r = open_by(ops, src, o, ret);
+		if (r == 0)
+			return 0;
+		log_debug("no window by %s: %s", ops->name, err_text());
+		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EACCES)
+			err = -r;
+		used += (size_t)snprintf(why + used, sizeof(why) - used, "; %s: %s", ops->name,
+					 err_text());
+		used = MIN(used, sizeof(why) - 1);
+	}
+	if (!used)
+		return err_set(EOPNOTSUPP, "no backend %s%sopens windows on this kind of memory%s",
+			       o->backend ? o->backend : "", o->backend ? " " : "",
+			       src->alloc ? "" : " by a grant alone");
+	return err_set(err, "no window can be had%s", why);
+}
+
+void window_close(struct window *w)
+{
+	window_unproven(w);
+	w->ops->close(w);
+}
+
+/* -------------------------------------------------------------- what there is */
+
+int window_backends(const struct mem_ops *mem, unsigned device, struct pst_window_backend *ret,
+		    unsigned max)
+{
+	struct window_src src = { .len = KIB(64), .rights = PST_RIGHT_READ | PST_RIGHT_WRITE };
+	struct pst_window_opts o = { .sz = sizeof(o) };
+	struct mem_alloc *a;
+	struct window *w;
+	unsigned nr = 0;
+	int r;
+
+	r = mem_alloc(mem, device, src.len, 0, &a);
+	if (r < 0)
+		return r;
+	src.alloc = a;
+	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++) {
+		struct pst_window_backend b = { .sz = sizeof(b) };
+
+		if (!may_serve(backends[i], &src, &o))
+			continue;
+		if (nr++ >= max)
+			continue;
+		(void)snprintf(b.name, sizeof(b.name), "%s", backends[i]->name);
+		r = open_by(backends[i], &src, &o, &w);
+		b.state = r < 0 ? PST_STATE_IMPOSSIBLE : PST_STATE_PROVEN;
+		b.err = -MIN(r, 0);
+		if (r < 0)
+			(void)snprintf(b.text, sizeof(b.text), "%s", err_text());
+		else
+			window_close(w);
+		ret[nr - 1] = b;
+	}
+	mem_free(a);
+	return (int)nr;
+}

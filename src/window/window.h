@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CPU mappings of device memory.
+ *
+ *	window.c	opening by the first backend that can, copying
+ *	prove.c		scratch memory of the same class, written and read both ways
+ *	gdrdrv.c	by the kernel module of gdrcopy, where it is loaded
+ *	dmabuf.c	by mmap() of a dma-buf, where its driver allows that
+ *	nvrm.c		by the NVIDIA driver's own interface, without a further module
+ *	soft.c		of the software device
+ *	copy.h		kernels that copy to and from a mapping
+ */
+#ifndef PST_WINDOW_H
+#define PST_WINDOW_H
+
+#include <penstock.h>
+
+#include "base/base.h"
+#include "mem/mem.h"
+#include "window/copy.h"
+
+/* What to map: a range of an allocation that this process holds, or of a grant. */
+struct window_src {
+	const struct mem_alloc *alloc; /* NULL: only the grant is known, and no device context */
+	const struct pst_grant *grant; /* NULL: the allocation is */
+	uint64_t off, len;             /* of the range in the allocation */
+	uint32_t rights;               /* PST_RIGHT_* that the window shall have */
+};
+
+static inline uint32_t window_src_kind(const struct window_src *s)
+{
+	return s->alloc ? s->alloc->ops->kind : s->grant->kind;
+}
+
+struct window_ops;
+
+/* A backend's own struct begins with this; the backend fills the first group. */
+struct window {
+	const struct window_ops *ops;
+	char *ptr; /* of the range's first byte */
+	uint64_t len;
+	uint32_t caching; /* enum pst_caching */
+	uint32_t rights;  /* PST_RIGHT_* */
+
+	void *map; /* window_map()'s */
+	uint64_t map_len;
+
+	struct window_verdict *verdict; /* prove.c's; NULL: nothing was proven with data */
+	struct copy_choice copy;
+};
+
+/*
+ * One way to map.  Calls come from any thread.  Failures leave a sentence by err_set(), which
+ * ends up in the list of why no backend could.
+ */
+struct window_ops {
+	const char *name;
+	uint32_t kinds; /* bits 1 << enum pst_kind of memory that it may serve */
+	bool by_grant;  /* a grant is enough */
+
+	/*
+	 * Map the range.  The mapping is MADV_DONTFORK and its descriptors O_CLOEXEC.
+	 * -EOPNOTSUPP or -ENODEV: not here or not for this memory; any doubt about what
+	 * would be mapped is a refusal too.
+	 */
+	int (*open)(const struct window_src *src, struct window **ret);
+	void (*close)(struct window *w);
+};
+
+extern const struct window_ops window_dmabuf_ops, window_gdrdrv_ops, window_nvrm_ops,
+	window_soft_ops;
+
+/* As pst_mem_window() and pst_grant_window() say; the caller checked the range. */
+int window_open(const struct window_src *src, const struct pst_window_opts *o, struct window **ret);
+void window_close(struct window *w);
+int window_backends(const struct mem_ops *ops, unsigned device, struct pst_window_backend *ret,
+		    unsigned max);
+
+/* Any thread; bounds are the caller's matter. */
+static inline void window_store(const struct window *w, uint64_t off, const void *src, uint64_t len)
+{
+	copy_store(&w->copy, w->ptr + off, src, len);
+}
+
+static inline void window_load(const struct window *w, uint64_t off, void *dst, uint64_t len)
+{
+	copy_load(&w->copy, dst, w->ptr + off, len);
+}
+
+/*
+ * prove.c: does this window show the memory it was opened on?  Of a class of memory on a
+ * device that no window was proven for yet, scratch memory is written and read both ways;
+ * of the window itself some bytes are compared, read-only.  0, or -EIO with a sentence.
+ * Also chooses w->copy.
+ */
+int window_prove(struct window *w, const struct window_src *src);
+/* The window closes: it needs no proof any more. */
+void window_unproven(struct window *w);
+
+/*
+ * For backends: map len bytes at an offset of any alignment of a descriptor, which stays the
+ * caller's.  -errno as mmap() says.  window_unmap() is its end.
+ */
+int window_map(const struct window_ops *ops, int fd, uint64_t off, uint64_t len, uint32_t rights,
+	       struct window **ret);
+void window_unmap(struct window *w);
+
+#endif
