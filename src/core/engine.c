@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine.h"
+#include "core/pagecache.h"
 
 #define ARENA_SLOTS 8u
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
@@ -151,6 +152,35 @@ static void wake_one(struct engine *e)
 	(void)eventfd_write(best->efd, 1);
 }
 
+/*
+ * Is a long piece next, whose bytes are pinned?  Copying it costs the CPU nothing, and the
+ * device the least if it goes together with others.  So there are few groups at a time, and
+ * what comes in meanwhile is the next one.
+ */
+static bool may_group(const struct req *r)
+{
+	struct piece pc;
+
+	return r->plan.map && cursor_peek(&r->cur, &pc) && pc.len >= GROUP_PIECE &&
+	       pagecache_ready(r->plan.map, pc.file_off, MIN(pc.len, MIB(1)), false);
+}
+
+/*
+ * May the worker take the request's next job?  A full worker still takes what would else
+ * wait for others that may hang: a queue's sure slots, and the first job of a request.
+ */
+static bool worker_may_take(const struct worker *w, const struct req *r, bool group)
+{
+	const struct engine *e = w->engine;
+	const struct share *s = r->share;
+
+	if (!share_may_take(s))
+		return false;
+	if (group)
+		return w->nr_group ? w->nr_group < GROUP_JOBS : e->nr_groups < GROUPS_MAX;
+	return w->nr_jobs < e->worker_jobs || s->nr_slots < SLOT_RESERVED || !r->nr_jobs;
+}
+
 /* The next piece of work for a worker, NULL when there is none for it now. */
 static struct job *engine_next(struct worker *w)
 {
@@ -164,13 +194,11 @@ static struct job *engine_next(struct worker *w)
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, active);
 		struct share *s = r->share;
+		bool group = may_group(r);
 
 		if (!e->free)
 			break;
-		/* A full worker still takes what would else wait for others that may hang: a
-		 * queue's sure slots, and the first job of a request. */
-		if (!share_may_take(s) ||
-		    (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED && r->nr_jobs))
+		if (!worker_may_take(w, r, group))
 			continue;
 		j = e->free;
 		e->free = j->next_free;
@@ -181,6 +209,10 @@ static struct job *engine_next(struct worker *w)
 		j->worker = w;
 		j->lost = false;
 		w->nr_jobs++;
+		j->grouped = group;
+		j->leads = group && !w->nr_group;
+		w->nr_group += group;
+		e->nr_groups += j->leads;
 		job_build(j);
 		j->touches = r->io.op == PST_OP_WRITE;
 		r->nr_jobs++;
@@ -191,7 +223,8 @@ static struct job *engine_next(struct worker *w)
 		list_del(&r->active);
 		if (!cursor_at_end(&r->cur))
 			list_add_tail(&e->active, &r->active);
-		if (!list_empty(&e->active))
+		/* Who is about to take more does not need help with it. */
+		if (!list_empty(&e->active) && !group)
 			wake_one(e);
 		break;
 	}
@@ -272,6 +305,7 @@ void engine_job_done(struct worker *w, struct job *j)
 	if (--s->nr_slots < SLOT_RESERVED)
 		e->unmet++;
 	e->nr_used--;
+	e->nr_groups -= j->leads;
 	j->req = NULL;
 	j->next_free = e->free;
 	e->free = j;
@@ -286,6 +320,8 @@ void engine_submit(struct req *r)
 	struct engine *e = r->share->engine;
 	uint64_t jobs = 1 + MAX(r->total / e->chunk, r->cur.nr / JOB_PIECES);
 
+	if (may_group(r))
+		jobs = 1;
 	pthread_mutex_lock(&e->lock);
 	list_add_tail(&e->active, &r->active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */
@@ -386,14 +422,15 @@ static void *worker_main(void *arg)
 	(void)pthread_setname_np(pthread_self(), name);
 	while (!stop) {
 		struct job *j;
-		bool moved = false;
+		bool moved;
 
 		/* One at a time, so that its copies run while the next is read. */
 		j = engine_next(w);
-		if (j) {
+		moved = j;
+		if (!j || !j->grouped)
+			group_start(w);
+		if (j)
 			job_start(w, j);
-			moved = true;
-		}
 		moved |= worker_progress(w);
 		if (moved)
 			continue;
@@ -425,6 +462,7 @@ static int worker_init(struct worker *w, struct engine *e)
 	w->efd = -1;
 	list_init(&w->to_copy);
 	list_init(&w->copying);
+	list_init(&w->group);
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0)
 		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));

@@ -16,6 +16,9 @@
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define LANE_DEPTH 512u     /* file operations of one worker */
 #define WORKERS_MAX 8u
+#define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
+#define GROUP_JOBS 16u       /* of so many jobs at most, */
+#define GROUPS_MAX 3u        /* of which the device has so many at a time */
 
 struct job;
 
@@ -70,6 +73,8 @@ struct job {
 	uint64_t crc_len;
 	struct worker *worker;
 	bool mapped;  /* copies come from req->plan.map, the slot is not filled */
+	bool grouped; /* is to be copied together with others */
+	bool leads;   /* the first of its group, counted in engine->nr_groups */
 	bool touches; /* counted in req->nr_touch, else in nr_file */
 	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
 	struct run runs[JOB_PIECES];
@@ -89,6 +94,8 @@ struct worker {
 	struct run *blocked; /* runs that found the lane full */
 	struct list to_copy; /* jobs whose copies the stream had no room for */
 	struct list copying; /* in order of tickets */
+	struct list group;   /* mapped jobs whose copies are going to start together */
+	unsigned nr_group;   /* taken for it, by engine_next() */
 };
 
 /* The slots that were allocated together. */
@@ -117,6 +124,7 @@ struct engine {
 	unsigned nr_used;
 	unsigned unmet; /* slots that shares below SLOT_RESERVED may still claim */
 	unsigned nr_shares;
+	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
 	bool growing;
 	bool stop;
 
@@ -140,6 +148,8 @@ int engine_job_touches(struct job *j, bool touches);
 /* Take pieces from the request's cursor into the slot, under the engine's lock. */
 void job_build(struct job *j);
 void job_start(struct worker *w, struct job *j);
+/* Start the copies of the worker's group. */
+void group_start(struct worker *w);
 /* Reap, copy, complete: true when something moved. */
 bool worker_progress(struct worker *w);
 

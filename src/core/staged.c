@@ -465,13 +465,9 @@ static void job_copy_failed(struct worker *w, struct job *j, int err)
 	engine_job_done(w, j);
 }
 
-static void job_copy(struct worker *w, struct job *j)
+/* What the job has to copy goes behind the first nr of v; how many there are then. */
+static unsigned job_pieces(const struct job *j, struct mem_copy *v, unsigned nr)
 {
-	bool write = j->req->io.op == PST_OP_WRITE;
-	struct mem_copy v[JOB_PIECES];
-	unsigned nr = 0;
-	int r;
-
 	for (unsigned i = 0; i < j->nr_spans; i++) {
 		const struct span *s = &j->spans[i];
 		uint64_t len = span_len(j, s);
@@ -482,11 +478,34 @@ static void job_copy(struct worker *w, struct job *j)
 						     .host = span_source(j, s),
 						     .len = len };
 	}
+	return nr;
+}
+
+/* Its copies were started, as part of the batch that the ticket names. */
+static void job_copying(struct worker *w, struct job *j, uint64_t ticket)
+{
+	bool gather = mem_copied_by(w->stream) == PST_PATH_GATHER;
+
+	j->ticket = ticket;
+	j->dev_path = j->mapped ? PST_PATH_PAGECACHE : gather ? PST_PATH_GATHER : PST_PATH_STAGED;
+	if (gather)
+		j->paths |= PST_PATH_BIT(PST_PATH_GATHER);
+	list_add_tail(&w->copying, &j->link);
+}
+
+static void job_copy(struct worker *w, struct job *j)
+{
+	bool write = j->req->io.op == PST_OP_WRITE;
+	struct mem_copy v[JOB_PIECES];
+	unsigned nr = job_pieces(j, v, 0);
+	uint64_t ticket;
+	int r;
+
 	if (!nr) {
 		engine_job_done(w, j);
 		return;
 	}
-	r = mem_copy(w->stream, write ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &j->ticket);
+	r = mem_copy(w->stream, write ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &ticket);
 	if (r == -EAGAIN) {
 		list_add_tail(&w->to_copy, &j->link);
 		return;
@@ -495,14 +514,49 @@ static void job_copy(struct worker *w, struct job *j)
 		job_copy_failed(w, j, -r);
 		return;
 	}
-	list_add_tail(&w->copying, &j->link);
-	j->dev_path = j->mapped ? PST_PATH_PAGECACHE : PST_PATH_STAGED;
-	if (mem_copied_by(w->stream) == PST_PATH_GATHER) {
-		j->paths |= PST_PATH_BIT(PST_PATH_GATHER);
-		j->dev_path = j->mapped ? PST_PATH_PAGECACHE : PST_PATH_GATHER;
-	}
+	job_copying(w, j, ticket);
 	if (!write)
 		job_crc(j); /* while the copies are under way */
+}
+
+/* As one batch; what goes wrong in it is found out by copying each job by itself. */
+static void jobs_copy(struct worker *w, struct list *jobs, const struct mem_copy *v, unsigned nr)
+{
+	uint64_t ticket;
+	int r = nr ? mem_copy(w->stream, MEM_TO_DEVICE, v, nr, &ticket) : -EAGAIN;
+
+	while (!list_empty(jobs)) {
+		struct job *j = list_first(jobs, struct job, link);
+
+		list_del(&j->link);
+		if (r < 0) {
+			j->grouped = false;
+			job_copy(w, j);
+		} else {
+			job_copying(w, j, ticket);
+		}
+	}
+}
+
+void group_start(struct worker *w)
+{
+	struct mem_copy v[JOB_PIECES];
+	struct list jobs = LIST_INIT(jobs);
+	unsigned nr = 0;
+
+	w->nr_group = 0;
+	while (!list_empty(&w->group)) {
+		struct job *j = list_first(&w->group, struct job, link);
+
+		if (nr + j->nr_spans > JOB_PIECES) {
+			jobs_copy(w, &jobs, v, nr);
+			nr = 0;
+		}
+		list_del(&j->link);
+		list_add_tail(&jobs, &j->link);
+		nr = job_pieces(j, v, nr);
+	}
+	jobs_copy(w, &jobs, v, nr);
 }
 
 static void job_files_done(struct worker *w, struct job *j)
@@ -594,6 +648,8 @@ void job_start(struct worker *w, struct job *j)
 		j->mapped = true;
 		if (r < 0)
 			job_copy_failed(w, j, -r);
+		else if (j->grouped)
+			list_add_tail(&w->group, &j->link);
 		else
 			job_copy(w, j);
 	} else {
@@ -627,8 +683,14 @@ static bool progress_copies(struct worker *w)
 		if (!r)
 			break;
 		list_del(&j->link);
-		job_copied(w, j, r < 0 ? -r : 0);
 		moved = true;
+		if (r < 0 && j->grouped) {
+			/* Others' copies may be what failed. */
+			j->grouped = false;
+			job_copy(w, j);
+			continue;
+		}
+		job_copied(w, j, r < 0 ? -r : 0);
 	}
 	while (moved && !list_empty(&w->to_copy)) {
 		j = list_first(&w->to_copy, struct job, link);

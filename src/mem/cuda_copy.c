@@ -2,11 +2,11 @@
 /*
  * Streams: copies in order on one device, finished as events tell.
  *
- * A batch of a few large pieces is a loop of asynchronous copies.  Starting one costs the
- * driver some microseconds, so that a batch of many small pieces goes by one device kernel
- * that reads, or writes, the host memory itself; it needs host memory registered by us,
- * and device memory of the context it runs in.  Where there is no kernel, the driver's
- * own batched copy comes next.
+ * A batch goes by the driver's own batched copy, where it has one and host memory is
+ * registered, because between two copies that were started one by one the device pauses for
+ * some two microseconds.  A batch of many small pieces goes by one device kernel that
+ * reads, or writes, the host memory itself; that needs device memory of the context it
+ * runs in.  What is left is a loop of asynchronous copies.
  *
  * The kernel's list of tiles is written into a ring that the device reads; a batch gives its
  * part back when it is done.
@@ -53,7 +53,7 @@ struct cuda_stream {
 	/* Arguments of a batched copy. */
 	cu_ptr *batch_dev, *batch_host;
 	size_t *batch_len;
-	unsigned batch_room;
+	size_t batch_room;
 };
 
 /* A batch, looked at. */
@@ -264,13 +264,14 @@ static cu_result copy_loop(struct cuda_stream *st, const struct batch *b, bool *
 }
 
 /* Room for the arguments of so many copies. */
-static bool batch_room(struct cuda_stream *st, unsigned nr)
+static bool batch_room(struct cuda_stream *st, size_t nr)
 {
 	cu_ptr *dev, *host;
 	size_t *len;
 
 	if (nr <= st->batch_room)
 		return true;
+	nr = MAX(nr, 2 * st->batch_room);
 	dev = reallocarray(st->batch_dev, nr, sizeof(*dev));
 	if (dev)
 		st->batch_dev = dev;
@@ -286,33 +287,49 @@ static bool batch_room(struct cuda_stream *st, unsigned nr)
 	return true;
 }
 
+/* One piece, cut where one registration ends; false for memory that is not registered. */
+static bool batch_add(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
+		      size_t *nr)
+{
+	cu_ptr dev = c->alloc->base.va + c->off, unused;
+	uint64_t left = c->len, n, skip;
+	uintptr_t host = (uintptr_t)c->host;
+
+	for (; left; left -= n) {
+		n = cuda_pin_find((const void *)host, left, dir, &unused, &skip);
+		if (!n || !batch_room(st, *nr + 1))
+			return false;
+		st->batch_dev[*nr] = dev;
+		st->batch_host[*nr] = host;
+		st->batch_len[(*nr)++] = n;
+		dev += n;
+		host += n;
+	}
+	return true;
+}
+
 /* By the driver's batched copy; false when that cannot be and nothing was started. */
 static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_result *ret)
 {
 	struct cu_batch_attr attr = { .src_order = CU_SRC_ORDER_STREAM };
-	size_t from = 0, failed = SIZE_MAX;
-	cu_ptr *dst, *src, unused;
+	size_t from = 0, failed = SIZE_MAX, nr = 0;
+	cu_ptr *dst, *src;
 	cu_result e;
-	uint64_t n;
 
-	if ((!cu.cuMemcpyBatchAsync_v2 && !cu.cuMemcpyBatchAsync) || atomic_load(&no_batched) ||
-	    !batch_room(st, b->nr))
+	if ((!cu.cuMemcpyBatchAsync_v2 && !cu.cuMemcpyBatchAsync) || atomic_load(&no_batched))
 		return false;
-	for (unsigned i = 0; i < b->nr; i++) {
-		if (!b->v[i].len ||
-		    cuda_pin_find(b->v[i].host, b->v[i].len, b->dir, &unused, &n) < b->v[i].len)
+	for (unsigned i = 0; i < b->nr; i++)
+		if (!batch_add(st, b->dir, &b->v[i], &nr))
 			return false;
-		st->batch_dev[i] = b->v[i].alloc->base.va + b->v[i].off;
-		st->batch_host[i] = (uintptr_t)b->v[i].host;
-		st->batch_len[i] = b->v[i].len;
-	}
+	if (!nr)
+		return false;
 	dst = b->dir == MEM_TO_DEVICE ? st->batch_dev : st->batch_host;
 	src = b->dir == MEM_TO_DEVICE ? st->batch_host : st->batch_dev;
 	if (cu.cuMemcpyBatchAsync_v2)
-		e = cu.cuMemcpyBatchAsync_v2(dst, src, st->batch_len, b->nr, &attr, &from, 1,
+		e = cu.cuMemcpyBatchAsync_v2(dst, src, st->batch_len, nr, &attr, &from, 1,
 					     st->stream);
 	else
-		e = cu.cuMemcpyBatchAsync(dst, src, st->batch_len, b->nr, &attr, &from, 1, &failed,
+		e = cu.cuMemcpyBatchAsync(dst, src, st->batch_len, nr, &attr, &from, 1, &failed,
 					  st->stream);
 	if (e == CU_NOT_SUPPORTED) {
 		atomic_store(&no_batched, true);
@@ -505,7 +522,7 @@ static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 			return 0;
 		}
 	}
-	if (many_small(b) && copy_batched(st, b, &e))
+	if (b->nr > 1 && copy_batched(st, b, &e))
 		*started = true;
 	else
 		e = copy_loop(st, b, started);

@@ -772,7 +772,7 @@ int stub_registered(const void *host, uint64_t len, struct registration **ret)
 }
 
 /* Is all of a range mapped, and writable where that is asked for? */
-static bool is_mapped(const char *host, uint64_t len, bool writable)
+static bool is_mapped_now(const char *host, uint64_t len, bool writable)
 {
 	uint64_t at = (uintptr_t)host, end = at + len, from, to;
 	char line[512], perm[8];
@@ -786,6 +786,15 @@ static bool is_mapped(const char *host, uint64_t len, bool writable)
 			at = to;
 	(void)fclose(f);
 	return at >= end;
+}
+
+/* The list may skip a mapping while other threads change theirs. */
+static bool is_mapped(const char *host, uint64_t len, bool writable)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (is_mapped_now(host, len, writable))
+			return true;
+	return false;
 }
 
 cu_result cuMemHostRegister_v2(void *host, size_t len, unsigned flags)

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files that are opened as stable: devices copy out of their pinned pages, long pieces several
+ * at a time.  On the CUDA library that PST_LIBCUDA names, or the machine's own.
+ */
+#include <dlfcn.h>
+
+#include "rig.h"
+
+#define PIECE RIG_MIB(1)
+#define PIECES 24u
+#define FILE_LEN (PIECES * PIECE)
+#define SEED 11
+
+/* Of the stand-in for the driver, see tests/stub/cuda_stub.h; NULL with a real one. */
+static bool (*fail)(const char *spec);
+static void (*delay_us)(unsigned us);
+
+static struct pst_file *stable(void)
+{
+	rig_make(rig_path("data"), SEED, FILE_LEN);
+	rig_warm(rig_path("data"));
+	return rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_STABLE);
+}
+
+/* Everything is read once, and then pinned in the background. */
+static void wait_pinned(struct pst_file *f, struct pst_mem *m)
+{
+	uint64_t end = t_in_ms(10000);
+
+	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	while (!(rig_read(f, m, 0, 0, PIECE).paths & PST_PATH_BIT(PST_PATH_PAGECACHE))) {
+		T_CHECK(t_in_ms(0) < end);
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	}
+}
+
+static void prep(struct pst_file *f, struct pst_mem *m, unsigned piece, uint64_t deadline)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, piece * PIECE, 0, PIECE);
+
+	io.user_data = piece;
+	io.deadline_ns = deadline;
+	T_OK(pst_prep(rig_q, &io));
+}
+
+/* All pieces at once: right bytes, out of the page cache. */
+static void pieces_go_together(void)
+{
+	struct pst_mem *m[PIECES], *all = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable();
+	struct pst_done d[PIECES];
+
+	wait_pinned(f, all);
+	for (unsigned i = 0; i < PIECES; i++) {
+		m[i] = rig_alloc(rig_dev, PIECE);
+		prep(f, m[i], i, 0);
+	}
+	T_EQ(pst_submit(rig_q), PIECES);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	for (unsigned i = 0; i < PIECES; i++) {
+		rig_show(&d[i]);
+		T_EQ(d[i].res, (int64_t)PIECE);
+		T_CHECK(d[i].paths & PST_PATH_BIT(PST_PATH_PAGECACHE));
+		T_EQ(d[i].why, PST_WHY_NONE);
+		T_EQ(rig_mem_differs(m[i], 0, PIECE, SEED, i * PIECE), PIECE);
+		pst_mem_free(m[i]);
+	}
+	pst_file_close(f);
+	pst_mem_free(all);
+}
+
+/* Read all pieces while the driver's call fails once; was it called? */
+static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, PIECE);
+	struct pst_done d[PIECES];
+	bool met;
+
+	for (unsigned i = 0; i < PIECES; i++)
+		prep(f, i == 5 ? m : all, i, 0);
+	(void)fail(spec);
+	delay_us(20000); /* the device is busy with the first while the others come in */
+	T_EQ(pst_submit(rig_q), PIECES);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	delay_us(0);
+	met = fail(NULL);
+	for (unsigned i = 0; i < PIECES; i++)
+		T_EQ(d[i].res, (int64_t)PIECE);
+	T_EQ(rig_mem_differs(m, 0, PIECE, SEED, 5 * PIECE), PIECE);
+	pst_mem_free(m);
+	return met;
+}
+
+/* A batch that fails is looked at piece by piece: nothing fails with its neighbours. */
+static void a_failed_batch_is_taken_apart(void)
+{
+	struct pst_mem *all;
+	struct pst_file *f;
+
+	if (!fail || !delay_us)
+		T_SKIP("a CUDA library that fails on demand");
+	all = rig_alloc(rig_dev, FILE_LEN);
+	f = stable();
+	wait_pinned(f, all);
+	/* By the one or the other, as large as this machine's jobs are. */
+	T_CHECK(despite("cuMemcpyBatchAsync_v2:1:1", f, all) |
+		despite("cuLaunchKernel:1:1", f, all));
+	pst_file_close(f);
+	pst_mem_free(all);
+}
+
+/* Some are cancelled, some too late: each completes once, and the others have their bytes. */
+static void some_end_early(void)
+{
+	struct pst_mem *m[PIECES], *all = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable();
+	unsigned seen[PIECES] = { 0 };
+	struct pst_done d[PIECES];
+
+	wait_pinned(f, all);
+	for (unsigned i = 0; i < PIECES; i++) {
+		m[i] = rig_alloc(rig_dev, PIECE);
+		prep(f, m[i], i, i % 4 == 1 ? 1 : 0);
+	}
+	T_EQ(pst_submit(rig_q), PIECES);
+	for (unsigned i = 2; i < PIECES; i += 4)
+		(void)pst_cancel(rig_q, i);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	for (unsigned i = 0; i < PIECES; i++) {
+		unsigned p = (unsigned)d[i].user_data;
+
+		T_EQ(seen[p]++, 0);
+		if (p % 4 == 1)
+			T_EQ(d[i].res, -ETIMEDOUT);
+		else if (d[i].res != -ECANCELED)
+			T_EQ(d[i].res, (int64_t)PIECE);
+		if (d[i].res >= 0)
+			T_EQ(rig_mem_differs(m[p], 0, PIECE, SEED, p * PIECE), PIECE);
+		if (p % 2 == 0 && p % 4 == 0)
+			T_EQ(d[i].res, (int64_t)PIECE);
+	}
+	for (unsigned i = 0; i < PIECES; i++) {
+		T_OK(pst_mem_drain(m[i], t_in_ms(10000)));
+		pst_mem_free(m[i]);
+	}
+	pst_file_close(f);
+	pst_mem_free(all);
+}
+
+/* Who breaks the promise gets the new bytes, through the pool. */
+static void a_changed_file_is_read_again(void)
+{
+	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable(), *w;
+	struct pst_mem *host = rig_alloc("host", PIECE);
+	struct pst_done d;
+
+	wait_pinned(f, all);
+	rig_mem_fill(host, 0, PIECE, 99, 0);
+	w = rig_open(rig_path("data"), PST_FILE_WRITE);
+	T_EQ(rig_write(w, host, 3 * PIECE, 0, PIECE).res, (int64_t)PIECE);
+	d = rig_read(f, all, 3 * PIECE, 0, PIECE);
+	rig_show(&d);
+	T_EQ(d.res, (int64_t)PIECE);
+	T_CHECK(!(d.paths & PST_PATH_BIT(PST_PATH_PAGECACHE)));
+	T_EQ(rig_mem_differs(all, 0, PIECE, 99, 0), PIECE);
+	pst_file_close(w);
+	pst_file_close(f);
+	pst_mem_free(host);
+	pst_mem_free(all);
+}
+
+static void no_cuda(void)
+{
+	T_SKIP("%s", pst_error_text());
+}
+
+static void run(const char *name, void (*fn)(void))
+{
+	static const char *const stores[] = { "", "uring", "threads" };
+	char full[100];
+
+	for (rig_store = PST_STORE_URING; rig_store <= PST_STORE_THREADS; rig_store++) {
+		rig_dev = "cuda:0";
+		rig_last = rig_q;
+		rig_q = NULL;
+		rig_fn = fn;
+		(void)snprintf(full, sizeof(full), "%s %s", name, stores[rig_store]);
+		t_run(full, rig_case);
+	}
+}
+
+#define RUN(fn) run(#fn, fn)
+
+/* What only the stand-in for the driver has. */
+static void find_stub(void)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *fn;
+
+	fn = lib ? dlsym(lib, "stub_cuda_fail") : NULL;
+	memcpy(&fail, &fn, sizeof(fn));
+	fn = lib ? dlsym(lib, "stub_cuda_delay_us") : NULL;
+	memcpy(&delay_us, &fn, sizeof(fn));
+}
+
+int main(void)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	struct pst_mem *keep = NULL;
+
+	rig_init();
+	if (pst_device_find("cuda:0", &dev) < 0) {
+		T_RUN(no_cuda);
+		return rig_done();
+	}
+	/* A real driver has threads of its own while there is a context. */
+	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
+		(void)pst_mem_store(keep, 0, "", 1);
+	find_stub();
+	rig_tasks = rig_count_tasks();
+	RUN(pieces_go_together);
+	RUN(a_failed_batch_is_taken_apart);
+	RUN(some_end_early);
+	RUN(a_changed_file_is_read_again);
+	pst_mem_free(keep);
+	return rig_done();
+}
