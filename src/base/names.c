@@ -32,6 +32,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_DIRECTION] = "direction",
 	[PST_WHY_NOT_STABLE] = "not-stable",
 	[PST_WHY_DIRECT_ERROR] = "direct-error",
+	[PST_WHY_NO_WINDOW] = "no-window",
 };
 
 const char *pst_path_name(uint32_t path)
@@ -113,6 +114,11 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		break;
 	case PST_WHY_DIRECT_ERROR:
 		(void)snprintf(buf, len, "the kernel refused O_DIRECT on this file%s", tail);
+		break;
+	case PST_WHY_NO_WINDOW:
+		(void)snprintf(buf, len,
+			       "no window on this memory is to be had%s; penstock doctor says why",
+			       tail);
 		break;
 	default:
 		(void)snprintf(buf, len, "reason %u, which this version does not know", why);

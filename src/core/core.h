@@ -60,8 +60,9 @@ struct use {
 struct region {
 	struct list link;
 	struct mem_alloc *alloc;
-	struct store_buf *sbuf; /* host memory that lanes may register; NULL: none */
-	unsigned users;         /* under the regions' lock */
+	struct store_buf *sbuf;        /* host memory that lanes may register; NULL: none */
+	_Atomic(struct views *) views; /* view.c; NULL: none yet */
+	unsigned users;                /* under the regions' lock */
 };
 
 struct pst_mem {
@@ -140,7 +141,9 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;         /* device hop: PST_PATH_STAGED, or 0 for host memory */
+	uint8_t dev;         /* device hop: PST_PATH_STAGED or _WINDOW; 0 for host memory */
+	bool window;         /* small requests may go by a window */
+	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
 	bool pin_now;        /* the caller listed PAGECACHE */
 	bool staged;         /* the pool may be used; false: PAGECACHE alone was listed */
@@ -231,6 +234,8 @@ struct req {
 	unsigned nr_parts; /* in flight */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
 	bool second;       /* in the second pass */
+	bool left;         /* the engine has to do it; see small.c */
+	char *bounce;      /* a small write's bytes, loaded through a window, or NULL */
 
 	/* sync */
 	unsigned nr_before; /* writes that must complete first */
@@ -274,6 +279,12 @@ static inline struct pst_mem *req_mem(const struct req *r)
 static inline struct store_file *req_sf(const struct req *r)
 {
 	return r->io.file->sf;
+}
+
+/* Does an engine do it?  Else file operations on the caller's thread. */
+static inline bool req_staged(const struct req *r)
+{
+	return r->plan.dev && r->plan.dev != PST_PATH_WINDOW;
 }
 
 /* Bytes pos..pos+len are settled: got of them arrived, then err (0: end of the file). */
@@ -329,6 +340,27 @@ void direct_cancel(struct req *r);
 bool direct_prove(struct req *r);
 /* Move everything again through the page cache, because the direct hop cannot be trusted. */
 void direct_again(struct req *r);
+
+/* ------------------------------------------------------------------ small */
+
+#define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
+
+/* Windows on an allocation (view.c): the one that holds byte off, which is its byte
+ * *ret_at.  NULL: there is none, *ret_err says why. */
+const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at, int *ret_err);
+/* Nobody uses the region any more. */
+void views_free(struct region *r);
+
+/* Not switched off by PST_WINDOW. */
+bool small_enabled(void);
+/* plan.window: take the window where it is the better way. */
+void small_choose(struct req *r);
+/* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
+int small_listed(struct req *r);
+/* Where the CPU finds a piece, and how much of it; NULL with *ret_err: nowhere. */
+char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room, int *ret_err);
+/* Nothing is under way, and not all of it was resident: the engine does all of it. */
+void small_give_up(struct req *r);
 
 /* ----------------------------------------------------------------- queues */
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Requests on host memory: file operations straight between file and memory, on the
- * caller's thread inside submit and reap.
+ * Requests on memory that the CPU reaches, host memory or a window: file operations
+ * straight between file and memory, on the caller's thread inside submit and reap.
  *
  * O_DIRECT moves only the aligned middle of a piece.  The edges are plain reads and writes
  * of exactly those bytes, so nothing outside the request is ever read, modified and
@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "window/copy.h"
 
 /* O_DIRECT moves [start, end) of a piece; nothing where start >= end. */
 struct middle {
@@ -33,11 +34,21 @@ static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t le
 	return m;
 }
 
-static void *piece_addr(const struct req *r, const struct piece *p)
+/* Where the piece begins; cut to what lies there in one run.  NULL: there is no window. */
+static char *piece_addr(struct req *r, struct piece *p)
 {
 	const struct pst_mem *m = req_mem(r);
+	uint64_t room = p->len;
+	char *addr;
+	int err;
 
-	return (char *)m->region->alloc->host + m->off + p->mem_off;
+	if (likely(!r->plan.dev))
+		return (char *)m->region->alloc->host + m->off + p->mem_off;
+	addr = small_addr(r, p, &room, &err);
+	if (!addr)
+		req_why(r, PST_WHY_NO_WINDOW, err);
+	p->len = MIN(p->len, room);
+	return addr;
 }
 
 /* Parts of one piece meet on the file's blocks. */
@@ -141,6 +152,12 @@ static void leave_edge(struct req *r, uint64_t pos)
 	r->edge_pos = MIN(r->edge_pos, pos);
 }
 
+/* A window that was not asked for only takes what the page cache holds. */
+static unsigned nr_hops(const struct req *r)
+{
+	return r->plan.restage && r->io.op == PST_OP_READ ? 1 : r->plan.nr_hops;
+}
+
 /*
  * The hop for off..off+len, from the given one on.  *ret_skip and *ret_len cut the range
  * to what that hop can move; the rest are edges.  nr_hops when there is none.
@@ -150,7 +167,7 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 {
 	*ret_skip = 0;
 	*ret_len = len;
-	for (; hop < r->plan.nr_hops; hop++) {
+	for (; hop < nr_hops(r); hop++) {
 		struct middle m;
 
 		if (hop_is(r, hop, PST_PATH_BUFFERED))
@@ -183,7 +200,7 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 			break;
 		}
 		if (edge_hop(r) == r->plan.nr_hops)
-			return r->plan.nr_hops;
+			return nr_hops(r);
 		leave_edge(r, m.start > off ? pos : pos + (m.end - off));
 		*ret_skip = m.start - off;
 		*ret_len = m.end - m.start;
@@ -192,11 +209,16 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 	return hop;
 }
 
-/* No hop is left: the bytes from pos on do not arrive. */
+/* No hop is left: the bytes from pos on do not arrive, unless the engine brings them. */
 static void no_hop(struct req *r, uint64_t pos, uint64_t len)
 {
 	char text[200];
 
+	if (r->plan.restage) {
+		r->left = true;
+		req_settle(r, pos, len, 0, 0);
+		return;
+	}
 	req_settle(r, pos, len, 0, EOPNOTSUPP);
 	(void)err_set(EOPNOTSUPP, "no hop is left for this request: %s",
 		      pst_why_text(r->why, r->detail, text, sizeof(text)));
@@ -218,9 +240,11 @@ static bool start_first(struct req *r)
 		return false;
 	addr = piece_addr(r, &pc);
 	len = part_len(r, pc.file_off, pc.len);
-	hop = hop_choose(r, 0, pc.file_off, len, pc.pos, addr, &skip, &n);
+	hop = nr_hops(r);
+	if (likely(addr))
+		hop = hop_choose(r, 0, pc.file_off, len, pc.pos, addr, &skip, &n);
 	cursor_skip(&r->cur, len);
-	if (hop == r->plan.nr_hops) {
+	if (hop == nr_hops(r)) {
 		no_hop(r, pc.pos, len);
 		r->nr_parts--;
 		part_free(p);
@@ -278,8 +302,14 @@ static void direct_check_end(struct req *r)
 {
 	if (r->nr_parts)
 		return;
+	if (r->left && !r->stop && !r->err) {
+		small_give_up(r);
+		return;
+	}
 	if (!r->stop && !r->err && !cursor_at_end(&r->cur))
 		return;
+	if (r->stop && r->left)
+		req_settle(r, r->limit, r->total - r->limit, 0, r->end_err);
 	if (r->stop && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	if (r->edge_pos != UINT64_MAX && !r->second) {
@@ -298,10 +328,10 @@ static void direct_check_end(struct req *r)
 void direct_start(struct req *r)
 {
 	if (!r->stop)
-		while (!r->err && (r->second ? start_second(r) : start_first(r)))
+		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
 			;
 	/* What did not find a free part is on q->started and tried again. */
-	if (!cursor_at_end(&r->cur) && !r->err && !r->stop && list_empty(&r->link))
+	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
 	direct_check_end(r);
 }
@@ -357,7 +387,7 @@ static void part_next_hop(struct part *p, uint64_t got)
 	if (got && hop_is(r, hop, PST_PATH_DIRECT) && piece_middle(r, off, len, addr).start != off)
 		hop++;
 	hop = hop_choose(r, hop, off, len, pos, addr, &skip, &n);
-	if (hop == r->plan.nr_hops || r->stop) {
+	if (hop == nr_hops(r) || r->stop) {
 		if (r->stop)
 			req_settle(r, pos, len, 0, r->end_err);
 		else
@@ -420,6 +450,10 @@ void direct_part_done(struct part *p)
 		req_why(r, PST_WHY_MEMLOCK, op->pin_err);
 	if (got)
 		req_moved(r, r->plan.hop[p->hop], got);
+	if (got && r->plan.dev) {
+		copy_fence_stores(); /* the kernel's into the window */
+		req_moved(r, r->plan.dev, got);
+	}
 	if (err == ECANCELED && r->stop)
 		err = r->end_err;
 

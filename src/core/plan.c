@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "core/pagecache.h"
+#include "window/window.h"
 
 #ifndef __NR_cachestat
 #define __NR_cachestat 451
@@ -24,6 +25,7 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 {
 	const struct store_file *sf = f->sf;
 	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+	uint64_t at;
 
 	*ret_detail = 0;
 	switch (path) {
@@ -52,6 +54,11 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 		if (!mem_kind(m)->pin_file)
 			return PST_WHY_NO_PROVIDER;
 		return sf->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
+	case PST_PATH_WINDOW:
+		if (mem_on_host(m))
+			return PST_WHY_NO_PROVIDER;
+		return view_get(m->region, m->off, &at, ret_detail) ? PST_WHY_NONE
+								    : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
 	case PST_PATH_P2P:
 		return PST_WHY_NO_DEVICE;
@@ -118,7 +125,10 @@ static int plan_refuse(struct req *r, const struct plan *p, const char *what)
 bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op, uint32_t path)
 {
 	struct pst_device dev = { .sz = sizeof(dev) };
+	const struct window *w;
 	const struct proof *p;
+	uint64_t at;
+	int err;
 
 	switch (path) {
 	case PST_PATH_CACHED:
@@ -127,6 +137,9 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	case PST_PATH_DIRECT:
 		return proof_state(f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ]) ==
 		       PST_STATE_PROVEN;
+	case PST_PATH_WINDOW:
+		w = mem_on_host(m) ? NULL : view_get(m->region, m->off, &at, &err);
+		return w && w->verdict;
 	case PST_PATH_STAGED:
 		mem_kind(m)->device_info(m->region->alloc->device, &dev);
 		p = proof_copies(&dev);
@@ -219,6 +232,7 @@ static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
 	int detail;
 
+	p->window = !listed && !r->io.stream && !(r->io.flags & PST_IO_CRC32C) && small_enabled();
 	p->staged = p->dev == PST_PATH_STAGED || (listed & PST_PATH_BIT(PST_PATH_STAGED));
 	p->pin_now = p->dev == PST_PATH_PAGECACHE;
 	if (!p->pin_now && (listed & ~FILE_HOPS))
@@ -227,6 +241,30 @@ static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
 	    plan_path_why(r->io.file, req_mem(r), r->io.op, PST_PATH_PAGECACHE, &detail))
 		return;
 	p->map = pagecache_mapping(r->io.file, a->ops, a->device);
+}
+
+/*
+ * The caller listed WINDOW.  O_DIRECT does not reach one, and the CPU would have to load a
+ * checksum's bytes from the device.
+ */
+static void plan_window(const struct req *r, struct plan *p, uint32_t listed)
+{
+	bool read = r->io.op == PST_OP_READ;
+	uint8_t hops[HOPS_MAX];
+	unsigned nr = 0;
+
+	p->staged = p->restage = listed & PST_PATH_BIT(PST_PATH_STAGED);
+	for (unsigned i = 0; i < p->nr_hops; i++)
+		if (p->hop[i] != PST_PATH_DIRECT)
+			hops[nr++] = p->hop[i];
+	if (r->io.stream || (r->io.flags & PST_IO_CRC32C) ||
+	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
+		plan_why(p, PST_WHY_NO_PROVIDER, 0);
+		p->dev = p->staged ? PST_PATH_STAGED : 0;
+	} else if (read && !p->staged) {
+		memcpy(p->hop, hops, nr);
+		p->nr_hops = (uint8_t)nr;
+	}
 }
 
 static int plan_find(struct req *r, struct plan *ret)
@@ -248,8 +286,12 @@ static int plan_find(struct req *r, struct plan *ret)
 			return plan_refuse(r, &p, "none of the listed paths reaches this memory");
 		p.dev = PST_PATH_STAGED;
 	}
-	if (p.dev)
+	if (p.dev == PST_PATH_WINDOW)
+		plan_window(r, &p, listed);
+	else if (p.dev)
 		plan_pages(r, &p, listed);
+	if (!mem_on_host(m) && !p.dev)
+		return plan_refuse(r, &p, "none of the listed paths serves this request");
 	if (!p.nr_hops)
 		return plan_refuse(r, &p, "none of the listed paths reaches this file");
 	if (r->q->store_why)

@@ -103,7 +103,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->stop = r->ended = r->started = false;
 	r->nr_parts = 0;
 	r->edge_pos = UINT64_MAX;
-	r->second = r->sync_started = r->dead = false;
+	r->second = r->left = r->sync_started = r->dead = false;
 	r->nr_jobs = r->nr_touch = r->nr_file = 0;
 	r->handed_back = false;
 	r->nr_crcs = r->max_crcs = 0;

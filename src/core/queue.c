@@ -29,6 +29,7 @@ void req_release(struct req *r)
 		use_put(q, TAKE_PTR(r->file_use));
 	free(TAKE_PTR(r->proof_buf));
 	free(TAKE_PTR(r->crcs));
+	free(TAKE_PTR(r->bounce));
 }
 
 static void req_free(struct req *r)
@@ -192,8 +193,18 @@ static void req_start(struct req *r)
 		req_fail(r, EOPNOTSUPP);
 		return;
 	}
+	if (r->plan.dev == PST_PATH_WINDOW) {
+		int err = small_listed(r);
+
+		if (err < 0) {
+			req_fail(r, -err);
+			return;
+		}
+	}
 	r->state = REQ_ACTIVE;
-	if (r->plan.dev) {
+	if (r->plan.window)
+		small_choose(r);
+	if (req_staged(r)) {
 		q->nr_engine++;
 		engine_submit(r);
 	} else {
@@ -296,7 +307,7 @@ static void take_finished(struct pst_queue *q)
 /* Start nothing more for the request, and ask what is under way to end. */
 static void req_stop(struct req *r, int err)
 {
-	if (r->plan.dev) {
+	if (req_staged(r)) {
 		engine_stop(r, err);
 		return;
 	}
@@ -317,14 +328,16 @@ static void req_end(struct req *r, int err)
 		req_fail(r, err);
 		return;
 	}
-	if (r->plan.dev) {
+	if (req_staged(r)) {
 		/* The engine hands it back sooner or later; only then it is quiet. */
 		engine_touches(r, &touch, &file);
 		quiet = false;
 	} else {
 		quiet = !r->nr_parts;
-		/* The plain read of a proof goes to a buffer of ours. */
-		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC;
+		/* The plain read of a proof goes to a buffer of ours, a bounced write comes from
+		 * one. */
+		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC && !r->bounce;
+		file = !quiet;
 	}
 	if (quiet) {
 		req_fail(r, err);
@@ -399,7 +412,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		req_stop(r, ECANCELED);
 		r->deadline = MIN(r->deadline, grace);
 		q->next_deadline = MIN(q->next_deadline, r->deadline);
-		if (!r->plan.dev && !r->nr_parts)
+		if (!req_staged(r) && !r->nr_parts)
 			req_end(r, ECANCELED);
 	}
 	if (q->armed)

@@ -93,6 +93,7 @@ void region_put(struct region *r)
 	}
 	list_del(&r->link);
 	pthread_mutex_unlock(&regions.lock);
+	views_free(r);
 	store_buf_free(r->sbuf);
 	mem_free(r->alloc);
 	free(r);

@@ -455,6 +455,11 @@ static int cuda_device_text(unsigned idx, char *buf, size_t len)
 	return (size_t)n < len ? 0 : err_set(ENOSPC, "%d bytes of text do not fit %zu", n, len);
 }
 
+static int cuda_is_alive(const struct mem_alloc *a)
+{
+	return cuda_alive(cuda_alloc_of(a));
+}
+
 const struct mem_ops mem_cuda_ops = {
 	.name = "cuda",
 	.kind = PST_KIND_CUDA,
@@ -468,6 +473,7 @@ const struct mem_ops mem_cuda_ops = {
 	.wrap = cuda_wrap,
 	.import = cuda_import,
 	.export = cuda_export,
+	.alive = cuda_is_alive,
 	.export_dmabuf = cuda_export_dmabuf,
 	.free = cuda_free,
 	.pin = cuda_pin,

@@ -123,6 +123,10 @@ struct mem_ops {
 	 * opened read-only where rights lack PST_RIGHT_WRITE. */
 	int (*export)(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 
+	/* Is what was wrapped still the same allocation?  0, or -EFAULT with a sentence.  NULL:
+	 * that cannot be told, or need not. */
+	int (*alive)(const struct mem_alloc *a);
+
 	/* The part that holds byte off, for who maps it past the vendor's library. */
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
@@ -215,6 +219,11 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
 int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		      struct mem_dmabuf *ret);
+static inline int mem_alive(const struct mem_alloc *a)
+{
+	return a->ops->alive ? a->ops->alive(a) : 0;
+}
+
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
 /* 0 where the provider has only one. */

@@ -4,7 +4,7 @@
  *
  * For each class of memory on a device, scratch memory of that class is written through a
  * window and read by the device's copies, then the other way round.  On the same
- * scratch the copy kernels are timed.  Every window is then compared with what the
+ * scratch the copy kernels are timed, and the device's copies beside them.  Every window is then compared with what the
  * device's copies say is there, without writing to it.
  */
 #include <pthread.h>
@@ -28,6 +28,7 @@ struct window_verdict {
 	uint32_t class;
 	bool good, bad;
 	struct copy_choice copy;
+	uint64_t store_max, load_max;
 	struct mem_stream *stream; /* while there are users */
 	unsigned users;            /* windows open */
 };
@@ -85,8 +86,13 @@ static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
 		copy_choose(&w->copy, w->caching);
 		r = prove_both_ways(v, w, a, buf, buf + SCRATCH / 8);
 		v->bad = r == -EIO;
-		if (r == 0)
+		if (r == 0) {
 			copy_measure(&v->copy, w->caching, w->ptr, SCRATCH);
+			w->copy = v->copy;
+			window_cost(w, a, v->stream);
+			v->store_max = w->store_max;
+			v->load_max = w->load_max;
+		}
 		v->ops->close(w);
 	}
 	mem_free(a);
@@ -158,6 +164,8 @@ static int prove(struct window_verdict *v, struct window *w, const struct window
 	if (r < 0)
 		return r;
 	w->copy = v->copy;
+	w->store_max = v->store_max;
+	w->load_max = v->load_max;
 	if (!(w->rights & PST_RIGHT_READ))
 		return 0;
 	r = prove_sample(v, w, src, 0);

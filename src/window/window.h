@@ -4,6 +4,7 @@
  *
  *	window.c	opening by the first backend that can, copying
  *	prove.c		scratch memory of the same class, written and read both ways
+ *	cost.c		up to which size the CPU is faster than a copy of the device
  *	gdrdrv.c	by the kernel module of gdrcopy, where it is loaded
  *	dmabuf.c	by mmap() of a dma-buf, where its driver allows that
  *	nvrm.c		by the NVIDIA driver's own interface, without a further module
@@ -44,6 +45,9 @@ struct window {
 
 	void *map; /* window_map()'s */
 	uint64_t map_len;
+
+	/* Most bytes for which the CPU is faster than a copy of the device; measured. */
+	uint64_t store_max, load_max;
 
 	struct window_verdict *verdict; /* prove.c's; NULL: nothing was proven with data */
 	struct copy_choice copy;
@@ -96,6 +100,12 @@ static inline void window_load(const struct window *w, uint64_t off, void *dst, 
 int window_prove(struct window *w, const struct window_src *src);
 /* The window closes: it needs no proof any more. */
 void window_unproven(struct window *w);
+
+/*
+ * cost.c: up to how many bytes is the CPU faster than a copy of the device?  On a window over
+ * scratch memory a; sets w's store_max and load_max.
+ */
+void window_cost(struct window *w, const struct mem_alloc *a, struct mem_stream *st);
 
 /*
  * For backends: map len bytes at an offset of any alignment of a descriptor, which stays the

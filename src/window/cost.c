@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Where the CPU stops being faster than the device.
+ *
+ * A read into device memory is timed as it happens later: out of the page cache into the
+ * window, beside out of the page cache into host memory and from there by a copy of the
+ * device.  The same for loads.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "mem/memfd.h"
+#include "window/window.h"
+
+#define COST_MAX KIB(64)
+#define COST_ROUNDS 5u
+#define LIMIT_NS (5 * NSEC_PER_MSEC)
+
+struct cost {
+	struct window *w;
+	const struct mem_alloc *a;
+	struct mem_stream *st;
+	char *host;
+	int fd; /* a file in memory */
+};
+
+static bool store_by_cpu(const struct cost *c, size_t len)
+{
+	bool good = pread(c->fd, c->w->ptr, len, 0) == (ssize_t)len;
+
+	copy_fence_stores();
+	return good;
+}
+
+static bool store_by_device(const struct cost *c, size_t len)
+{
+	return pread(c->fd, c->host, len, 0) == (ssize_t)len &&
+	       mem_copy_wait(c->st, c->a, MEM_TO_DEVICE, 0, c->host, len) == 0;
+}
+
+static bool load_by_cpu(const struct cost *c, size_t len)
+{
+	window_load(c->w, 0, c->host, len);
+	return true;
+}
+
+static bool load_by_device(const struct cost *c, size_t len)
+{
+	return mem_copy_wait(c->st, c->a, MEM_FROM_DEVICE, 0, c->host, len) == 0;
+}
+
+/* The least of some rounds; UINT64_MAX when it fails. */
+static uint64_t least(const struct cost *c, bool (*fn)(const struct cost *c, size_t len),
+		      size_t len)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (unsigned i = 0; i < COST_ROUNDS; i++) {
+		uint64_t start = now_ns();
+
+		if (!fn(c, len))
+			return UINT64_MAX;
+		best = MIN(best, now_ns() - start);
+	}
+	return best;
+}
+
+static uint64_t crossover(const struct cost *c, bool (*cpu)(const struct cost *, size_t),
+			  bool (*device)(const struct cost *, size_t))
+{
+	uint64_t max = 0, end = now_ns() + LIMIT_NS;
+
+	for (size_t len = KIB(1); len <= COST_MAX && now_ns() < end; len *= 2) {
+		if (least(c, cpu, len) > least(c, device, len))
+			break;
+		max = len;
+	}
+	return max;
+}
+
+void window_cost(struct window *w, const struct mem_alloc *a, struct mem_stream *st)
+{
+	struct cost c = { .w = w, .a = a, .st = st, .fd = -1 };
+
+	w->store_max = w->load_max = 0;
+	c.host = malloc(COST_MAX);
+	c.fd = memfd_new("penstock-cost", COST_MAX);
+	if (c.host && c.fd >= 0) {
+		w->load_max = crossover(&c, load_by_cpu, load_by_device);
+		w->store_max = crossover(&c, store_by_cpu, store_by_device);
+		log_debug("%s on %s %u: the CPU stores up to %u and loads up to %u bytes",
+			  w->ops->name, a->ops->name, a->device, (unsigned)w->store_max,
+			  (unsigned)w->load_max);
+	} else {
+		log_info("small requests are staged: they cannot be timed: %s", err_text());
+	}
+	closep(&c.fd);
+	free(c.host);
+}

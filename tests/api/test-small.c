@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Small requests on device memory: by the CPU through a window where that is the better way,
+ * and by the engine where it is not.
+ */
+#include <pthread.h>
+
+#include "rig.h"
+
+#define LEN RIG_MIB(1)
+#define SEED 21
+#define BIT(p) PST_PATH_BIT(PST_PATH_##p)
+
+static struct pst_mem *mem;
+static struct pst_file *file;
+
+static void begin(bool cold)
+{
+	rig_make(rig_path("data"), SEED, LEN);
+	if (cold)
+		rig_cold(rig_path("data"));
+	else
+		rig_warm(rig_path("data"));
+	file = rig_open(rig_path("data"), RIG_RW);
+	mem = rig_alloc("soft", LEN);
+	rig_mem_fill(mem, 0, LEN, 99, 0);
+}
+
+static void end(void)
+{
+	file = pst_file_close(file);
+	mem = pst_mem_free(mem);
+}
+
+static struct pst_done ask(uint32_t op, uint64_t policy, uint32_t flags, uint64_t off, uint64_t len)
+{
+	struct pst_io io = rig_io(op, file, mem, off, off, len);
+	struct pst_done d;
+
+	io.policy = policy;
+	io.flags = flags;
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	return d;
+}
+
+static void warm_reads(void)
+{
+	struct pst_done d;
+
+	begin(false);
+	d = ask(PST_OP_READ, 0, PST_IO_STRICT, 4096, 4096);
+	T_EQ(d.res, 4096);
+	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(rig_mem_differs(mem, 4096, 4096, SEED, 4096), 4096);
+	d = ask(PST_OP_READ, 0, 0, 10001, 333);
+	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
+	T_EQ(rig_mem_differs(mem, 10001, 333, SEED, 10001), 333);
+	T_EQ(rig_mem_differs(mem, 10001 + 333, 4096, 99, 10001 + 333), 4096);
+	/* Large ones are the engine's, and so are checksums. */
+	d = ask(PST_OP_READ, 0, 0, 0, LEN);
+	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
+	d = ask(PST_OP_READ, 0, PST_IO_CRC32C, 0, 4096);
+	T_CHECK(d.paths & BIT(STAGED) && d.flags & PST_DONE_CRC32C);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(rig_stats(rig_q).bytes[PST_PATH_WINDOW], 4096 + 333);
+	end();
+}
+
+static void cold_reads_are_staged(void)
+{
+	struct pst_done d;
+
+	begin(true);
+	d = ask(PST_OP_READ, 0, 0, 0, 8192);
+	if (d.paths & BIT(CACHED))
+		T_SKIP("a file system whose pages can be dropped");
+	T_EQ(d.res, 8192);
+	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
+	T_EQ(rig_mem_differs(mem, 0, 8192, SEED, 0), 8192);
+	end();
+}
+
+/* One piece of several is not in the cache: all is done once more, by the engine. */
+static void half_resident(void)
+{
+	struct pst_seg segs[2] = { { 0, 0, 4096, 0, 0, 1 }, { LEN / 2, 8192, 4096, 0, 0, 1 } };
+	struct pst_io io;
+	struct pst_done d;
+	char page[4096];
+
+	begin(true);
+	T_EQ(rig_slurp(rig_path("data"), 0, page, sizeof(page)), sizeof(page));
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
+	io.len = 0;
+	io.segs = segs;
+	io.nr_segs = 2;
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	T_EQ(d.res, 8192);
+	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
+	T_EQ(rig_mem_differs(mem, 0, 4096, SEED, 0), 4096);
+	T_EQ(rig_mem_differs(mem, 8192, 4096, SEED, LEN / 2), 4096);
+	T_EQ(rig_mem_differs(mem, 4096, 4096, 99, 4096), 4096);
+	end();
+}
+
+static void pieces(void)
+{
+	struct pst_seg segs[3] = { { 5, 70001, 100, 0, 0, 1 },
+				   { 4096, 9, 1000, 2000, 1111, 8 },
+				   { LEN - 50, LEN - 3000, 50, 0, 0, 1 } };
+	struct pst_io io;
+	struct pst_done d;
+
+	begin(false);
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
+	io.len = 0;
+	io.segs = segs;
+	io.nr_segs = 3;
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	T_EQ(d.res, 8150);
+	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
+	T_EQ(rig_mem_differs(mem, 70001, 100, SEED, 5), 100);
+	for (unsigned i = 0; i < 8; i++)
+		T_EQ(rig_mem_differs(mem, 9 + 1111 * i, 1000, SEED, 4096 + 2000 * i), 1000);
+	T_EQ(rig_mem_differs(mem, LEN - 3000, 50, SEED, LEN - 50), 50);
+	/* Many pieces are the engine's, however small. */
+	segs[1].count = 40;
+	segs[1].len = 16;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, 150 + 640);
+	T_CHECK(!(d.paths & BIT(WINDOW)));
+	end();
+}
+
+static void the_end_of_the_file(void)
+{
+	struct pst_io io;
+	struct pst_done d;
+
+	begin(false);
+	io = rig_io(PST_OP_READ, file, mem, LEN - 100, 0, 4096);
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	T_EQ(d.res, 100);
+	T_EQ(d.prefix, 100);
+	T_EQ(rig_mem_differs(mem, 0, 100, SEED, LEN - 100), 100);
+	io = rig_io(PST_OP_READ, file, mem, LEN + 5, 0, 4096);
+	T_EQ(rig_do(rig_q, &io).res, 0);
+	end();
+}
+
+static void writes(void)
+{
+	static char back[LEN];
+	struct pst_done d;
+
+	begin(false);
+	d = ask(PST_OP_WRITE, 0, 0, 12345, 1000);
+	T_EQ(d.res, 1000);
+	T_CHECK(d.paths & BIT(WINDOW) && !(d.paths & BIT(STAGED)));
+	d = ask(PST_OP_WRITE, 0, 0, 8192, 1024);
+	T_EQ(d.res, 1024);
+	d = ask(PST_OP_WRITE, 0, 0, 65536, 262144);
+	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
+	T_EQ(rig_slurp(rig_path("data"), 0, back, LEN), LEN);
+	T_EQ(rig_differs(back + 12345, 99, 12345, 1000), 1000);
+	T_EQ(rig_differs(back + 8192, 99, 8192, 1024), 1024);
+	T_EQ(rig_differs(back, SEED, 0, 8192), 8192);
+	T_EQ(rig_differs(back + 13345, SEED, 13345, 65536 - 13345), 65536 - 13345);
+	T_EQ(rig_differs(back + 65536, 99, 65536, 262144), 262144);
+	end();
+}
+
+static void listed(void)
+{
+	const uint64_t only = PST_POLICY1(PST_PATH_WINDOW);
+	struct pst_done d;
+
+	begin(true);
+	/* As large as one likes, and from the disk: through the page cache. */
+	d = ask(PST_OP_READ, only, 0, 0, LEN);
+	T_EQ(d.res, (int64_t)LEN);
+	T_CHECK(d.paths & BIT(WINDOW) && !(d.paths & (BIT(STAGED) | BIT(DIRECT))));
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_WINDOW, PST_PATH_DIRECT), 0, 0, 4096);
+	T_EQ(d.res, -EOPNOTSUPP);
+	d = ask(PST_OP_READ, only, PST_IO_CRC32C, 0, 4096);
+	T_EQ(d.res, -EOPNOTSUPP);
+	d = ask(PST_OP_READ, PST_POLICY2(PST_PATH_WINDOW, PST_PATH_STAGED), PST_IO_CRC32C, 0, 4096);
+	T_EQ(d.res, 4096);
+	T_CHECK(d.paths & BIT(STAGED) && d.why);
+	d = ask(PST_OP_WRITE, only, 0, 4096, 20000);
+	T_EQ(d.res, 20000);
+	T_CHECK(d.paths & BIT(WINDOW));
+	d = ask(PST_OP_WRITE, only, 0, 0, LEN);
+	T_EQ(d.res, -EOPNOTSUPP);
+	T_EQ(d.why, PST_WHY_NO_WINDOW);
+	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_WINDOW, PST_PATH_STAGED), 0, 0, LEN);
+	T_EQ(d.res, (int64_t)LEN);
+	T_EQ(d.why, PST_WHY_NO_WINDOW);
+	end();
+}
+
+/* Windows are 64 MiB long; a piece may lie in two. */
+static void over_a_border(void)
+{
+	const uint64_t at = RIG_MIB(64) - 1000;
+	struct pst_mem *big = rig_alloc("soft", RIG_MIB(65));
+	struct pst_done d;
+
+	begin(false);
+	d = rig_read(file, big, 0, at, 4096);
+	rig_show(&d);
+	T_EQ(d.res, 4096);
+	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
+	T_EQ(rig_mem_differs(big, at, 4096, SEED, 0), 4096);
+	pst_mem_free(big);
+	end();
+}
+
+/* Many threads, queues and pieces of memory at once: windows are opened once. */
+static void *thread(void *arg)
+{
+	struct pst_queue *q = NULL;
+	uint64_t n = (uintptr_t)arg;
+	struct pst_done d = { 0 };
+	int bad = 0;
+
+	if (pst_queue_new(NULL, &q) < 0)
+		return (void *)1;
+	for (unsigned i = 0; i < 200; i++) {
+		uint64_t off = (n * 200 + i) * 512 % LEN;
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, off, off, 512);
+
+		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
+		    pst_reap(q, &d, 1, 1, t_in_ms(5000)) != 1 || d.res != 512)
+			bad++;
+	}
+	pst_queue_free(q);
+	return (void *)(uintptr_t)bad;
+}
+
+static void threads(void)
+{
+	pthread_t t[8];
+	void *bad;
+
+	begin(false);
+	for (uintptr_t i = 0; i < RIG_NR(t); i++)
+		T_EQ(pthread_create(&t[i], NULL, thread, (void *)i), 0);
+	for (unsigned i = 0; i < RIG_NR(t); i++) {
+		T_EQ(pthread_join(t[i], &bad), 0);
+		T_CHECK(!bad);
+	}
+	T_EQ(rig_mem_differs(mem, 0, 8 * 200 * 512, SEED, 0), 8 * 200 * 512);
+	end();
+}
+
+static void paths_are_told(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	struct pst_mem *host = rig_alloc("host", 4096);
+
+	begin(false);
+	T_OK(pst_path_check(file, mem, PST_OP_READ, PST_PATH_WINDOW, &info));
+	T_EQ(info.state, PST_STATE_PROVEN);
+	T_OK(pst_path_check(file, host, PST_OP_READ, PST_PATH_WINDOW, &info));
+	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+	T_EQ(info.why, PST_WHY_NO_PROVIDER);
+	pst_mem_free(host);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN_STORES(warm_reads);
+	RIG_RUN_STORES(cold_reads_are_staged);
+	RIG_RUN_STORES(half_resident);
+	RIG_RUN_STORES(pieces);
+	RIG_RUN_STORES(the_end_of_the_file);
+	RIG_RUN_STORES(writes);
+	RIG_RUN_STORES(listed);
+	RIG_RUN_STORES(over_a_border);
+	RIG_RUN_STORES(threads);
+	RIG_RUN_STORES(paths_are_told);
+	return rig_done();
+}
