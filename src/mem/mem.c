@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "mem/facts.h"
 #include "mem/mem.h"
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
@@ -387,11 +388,19 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len, str
 
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len)
 {
-	if (!ops->device_text)
-		return cannot(ops, "described further");
+	struct facts f = { .buf = buf, .len = len };
+
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
-	return ops->device_text(device, buf, len);
+	if (ops->device_text)
+		ops->device_text(device, &f);
+	if (f.used >= len)
+		return err_set(ENOSPC,
+			       "the text of %s:%u has %zu bytes and its end, there is room for "
+			       "%zu; PST_DEVICE_TEXT_MAX is always enough",
+			       ops->name, device, f.used, len);
+	buf[f.used] = '\0';
+	return (int)f.used;
 }
 
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
