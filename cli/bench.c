@@ -20,13 +20,13 @@
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
 	"\n"
-	"Measures requests against plain pread or pwrite (and a copy, for device memory) with as\n"
-	"many threads.  Without -f it makes a scratch file and removes it.\n"
+	"Measures requests against plain pread or pwrite (and pst_mem_store or pst_mem_load, for\n"
+	"device memory) with as many threads.  Without -f it makes a scratch file and removes it.\n"
 	"\n"
 	"  -f FILE           read this file; to write to it --overwrite is needed\n"
 	"  --dir DIR         where the scratch file goes (default: $TMPDIR, /var/tmp or .)\n"
 	"  --size SIZE       of the scratch file (default 1g)\n"
-	"  -m DEVICE         memory: host, soft, soft:0, ... (default host)\n"
+	"  -m DEVICE         memory: host, cuda:0, soft:0, ... (default host)\n"
 	"  --op OP           read, write, randread or randwrite (default read)\n"
 	"  --sizes LIST      bytes of a piece, such as 4k,64k,1m (default 4k,64k,1m)\n"
 	"  --pieces N        pieces in one request (default 1)\n"
@@ -36,7 +36,7 @@ const char bench_usage[] =
 	"  --cold            drop the file from memory first, read each byte once (default)\n"
 	"  --warm            have the file in memory\n"
 	"  --stable          have it in memory, opened as one that nobody changes and read once\n"
-	"                    before: device memory is then read from its pinned pages\n"
+	"                    before: a device that can then reads from its pinned pages\n"
 	"  --runtime SEC     at most so long for each size (default 3)\n"
 	"  --bytes SIZE      at most so much for each size\n"
 	"  --path LIST       only these paths, such as direct (default auto)\n"
@@ -52,7 +52,7 @@ struct settings {
 	uint64_t size;
 	uint64_t sizes[SIZES_MAX];
 	unsigned nr_sizes;
-	bool json, baseline, overwrite, cold, strict, stable;
+	bool json, baseline, overwrite, cold, said_cold, strict, stable;
 	bool write, random;
 	const char *op;
 	uint32_t pieces, depth, batch, store;
@@ -264,11 +264,25 @@ static void print_whys(const struct row *row)
 
 static void add_result(struct table *t, const struct bench_result *r)
 {
-	table_add(t, "%.2f", gb_per_s(r->bytes, r->ns));
+	table_add(t, "%s", rate_text(r->bytes, r->ns).s);
 	table_add(t, "%.0f", iops(r));
 	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.5)).s);
 	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.99)).s);
 	table_add(t, "%.2f", cpu_per_10gb(r));
+}
+
+static void print_pages(const struct bench *b)
+{
+	if (b->pages.bytes)
+		(void)printf("pages    %s of %s pinned, which took %s and was done %s after the "
+			     "first read began\n",
+			     size_text(b->pages.bytes).s, size_text(b->file_size).s,
+			     time_text(b->pages.ns).s, time_text(b->pages.wait).s);
+	else if (b->pages.why)
+		(void)printf("pages    none pinned for %s: %s\n", b->dev.name,
+			     why_text(b->pages.why, b->pages.detail).s);
+	else
+		(void)printf("pages    none pinned, though %s could\n", b->dev.name);
 }
 
 static int print_table(const struct bench *b)
@@ -285,9 +299,7 @@ static int print_table(const struct bench *b)
 	(void)printf("memory   %s\n", device_text(&b->dev).s);
 	(void)printf("file     %s, %s on %s\n", b->path, size_text(b->file_size).s, b->fs);
 	if (b->file)
-		(void)printf("pages    %s pinned in %s, %s after the first read began\n",
-			     size_text(b->pages.bytes).s, time_text(b->pages.ns).s,
-			     time_text(b->pages.wait).s);
+		print_pages(b);
 	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
 		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
 		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
@@ -313,7 +325,9 @@ static int print_table(const struct bench *b)
 	if (set->baseline)
 		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
 			     set->write ? "pwrite" : "pread",
-			     b->dev.kind == PST_KIND_HOST ? "" : " and a copy");
+			     b->dev.kind == PST_KIND_HOST ? ""
+			     : set->write		  ? " and pst_mem_load"
+							  : " and pst_mem_store");
 	return 0;
 }
 
@@ -358,6 +372,7 @@ static void print_json(const struct bench *b)
 	json_text(root, "store", store_name(b->set));
 	if (b->file) {
 		json_u64(root, "pages_bytes", b->pages.bytes);
+		json_text(root, "pages_why", pst_why_name(b->pages.why));
 		json_num(root, "pages_seconds", (double)b->pages.ns / 1e9);
 		json_num(root, "pages_wait_seconds", (double)b->pages.wait / 1e9);
 	}
@@ -396,8 +411,8 @@ static int plot(const struct bench *b)
 		.series = { { "penstock", ours },
 			    { b->dev.kind == PST_KIND_HOST
 				      ? (b->set->write ? "plain pwrite" : "plain pread")
-				      : (b->set->write ? "plain copy and pwrite"
-						       : "plain pread and copy"),
+				      : (b->set->write ? "pst_mem_load and pwrite"
+						       : "pread and pst_mem_store"),
 			      plain } },
 		.nr_series = b->set->baseline ? 2 : 1,
 	};
@@ -515,6 +530,9 @@ static int check(const struct settings *set)
 		return usage_error(
 			"--op %s would destroy what %s holds; say --overwrite if you mean it",
 			set->op, set->file);
+	if (set->stable && set->said_cold)
+		return usage_error("--cold and --stable exclude each other: pinned pages are in "
+				   "memory");
 	if (set->stable && set->write)
 		return usage_error("--stable is for reading");
 	if (set->batch > set->depth)
@@ -641,10 +659,10 @@ int cmd_bench(int argc, char *argv[])
 			set.batch = (uint32_t)v;
 			break;
 		case COLD:
-			set.cold = true;
+			set.cold = set.said_cold = true;
 			break;
 		case WARM:
-			set.cold = false;
+			set.cold = set.said_cold = false;
 			break;
 		case STABLE:
 			set.stable = true;

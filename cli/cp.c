@@ -30,8 +30,8 @@ const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
-	"DST is a file or a directory.  DEVICE is the name of a device, such as soft:0 or host:\n"
-	"SRC is then loaded into fresh memory there, and given up again after the report.\n"
+	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0, soft:0\n"
+	"or host: SRC is then loaded into fresh memory there, and given up after the report.\n"
 	"An interrupted copy leaves nothing under the name of DST.\n"
 	"\n"
 	"  --via DEVICE     let the bytes go through this device's memory (default: host)\n"
@@ -105,6 +105,20 @@ static void progress_end(const struct copy *c)
 
 /* ------------------------------------------------------------------ files */
 
+/* Names like soft:0 and host are devices; a file of such a name is ./soft:0. */
+static bool names_device(const char *s)
+{
+	static const char *const kinds[] = { "host", "soft", "cuda", "gaudi" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		size_t n = strlen(kinds[i]);
+
+		if (!strncmp(s, kinds[i], n) && (!s[n] || s[n] == ':') && !strchr(s, '/'))
+			return true;
+	}
+	return false;
+}
+
 static int open_source(struct copy *c)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
@@ -112,6 +126,11 @@ static int open_source(struct copy *c)
 
 	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
 	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (c->src_fd < 0 && errno == ENOENT && names_device(c->src))
+		return fail(ENOENT,
+			    "%s is a device and no file: its memory is new to each command, so "
+			    "there is nothing to copy from it",
+			    c->src);
 	if (c->src_fd < 0)
 		return fail(errno, "cannot open %s: %s", c->src, strerror(errno));
 	if (fstat(c->src_fd, &c->src_stat) < 0)
@@ -511,8 +530,13 @@ static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 
 	if (c->o->quiet)
 		return;
-	(void)printf("%llu bytes in %.3f s, %.2f GB/s", (unsigned long long)c->size,
-		     (double)ns / 1e9, gb_per_s(c->size, ns));
+	(void)printf("%llu bytes in %.3f s", (unsigned long long)c->size, (double)ns / 1e9);
+	if (c->size)
+		(void)printf(", %s GB/s", rate_text(c->size, ns).s);
+	if (!c->dst)
+		(void)printf(", into %s", device_text(&c->dev).s);
+	else if (c->dev.kind != PST_KIND_HOST)
+		(void)printf(", through %s", device_text(&c->dev).s);
 	if (pst_stats(c->queue, &st) == 0) {
 		for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
 			if (!st.bytes[p])
@@ -522,12 +546,13 @@ static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 		}
 	}
 	if (c->o->verify)
-		(void)printf("; verified in %.3f s", (double)verify_ns / 1e9);
+		(void)printf("; read back and compared in %.3f s", (double)verify_ns / 1e9);
 	(void)putchar('\n');
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
 		if (c->whys.nr[i])
-			(void)printf("why %s (%llu requests): %s\n", pst_why_name(i),
+			(void)printf("why %s (%llu request%s): %s\n", pst_why_name(i),
 				     (unsigned long long)c->whys.nr[i],
+				     c->whys.nr[i] == 1 ? "" : "s",
 				     why_text(i, c->whys.detail[i]).s);
 }
 
@@ -632,20 +657,6 @@ static void copy_done(struct copy *c)
 	free(c->tmp);
 	free(c->base);
 	free(c->dst);
-}
-
-/* Names like soft:0 and host are devices; a file of such a name is ./soft:0. */
-static bool names_device(const char *s)
-{
-	static const char *const kinds[] = { "host", "soft", "cuda", "gaudi" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		size_t n = strlen(kinds[i]);
-
-		if (!strncmp(s, kinds[i], n) && (!s[n] || s[n] == ':') && !strchr(s, '/'))
-			return true;
-	}
-	return false;
 }
 
 int cmd_cp(int argc, char *argv[])

@@ -238,7 +238,7 @@ int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_dev
 		return 0;
 	}
 	return err_set(EINVAL,
-		       "\"%.64s\" is no device name; names are like host, soft:0, "
+		       "\"%.64s\" is no device name; names are like host, cuda:0, soft:0, "
 		       "0000:17:00.0 or a UUID of 32 hex digits",
 		       name);
 }

@@ -76,7 +76,7 @@ gpu_facts() {
 	grep -q '^    bar1  *unknown$' out
 	grep -q '^    otherwise as cuda:0$' out
 	grep -q '^    as cuda:0$' out
-	! grep -q 'cuda  *none' out
+	lacks "none: " out
 
 	gives 0 "$PENSTOCK" doctor --dir . --json
 	json out '[x["facts"]["dma-buf"] for x in d["devices"] if x["name"] == "cuda:1"] == ["yes"]'

@@ -56,6 +56,15 @@ says() {
 	}
 }
 
+# lacks TEXT FILE: the file must not contain it.  "! grep" would not end a case under set -e.
+lacks() {
+	if grep -qF -e "$1" "$2"; then
+		echo "there is '$1' in $2:"
+		cat "$2"
+		return 1
+	fi
+}
+
 # fails TEXT COMMAND...: it must exit with 1, print nothing on standard output and one line
 # that begins as messages do and contains the text.
 fails() {
