@@ -22,9 +22,13 @@
 
 struct cuda_api cu;
 
+#define SONAME "libcuda.so.1"
+
+DL_NOTE(SONAME, "cuda", "memory of NVIDIA GPUs");
+
 static const struct dl_lib library = {
 	.what = "NVIDIA driver",
-	.soname = "libcuda.so.1",
+	.soname = SONAME,
 	.env = "PST_LIBCUDA",
 };
 
