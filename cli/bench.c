@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bench.h"
+#include "bench_report.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -7,12 +7,8 @@
 #include <sys/statvfs.h>
 
 #include "commands.h"
-#include "json.h"
 #include "pattern.h"
-#include "svg.h"
-#include "table.h"
 
-#define SIZES_MAX 16
 #define FILE_SIZE_DEFAULT GIB(1)
 #define CHUNK MIB(4)
 #define MEMORY_MAX GIB(16) /* of all requests in flight */
@@ -20,13 +16,13 @@
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
 	"\n"
-	"Measures requests against plain pread or pwrite (and a copy, for device memory) with as\n"
-	"many threads.  Without -f it makes a scratch file and removes it.\n"
+	"Measures requests against plain pread or pwrite (and pst_mem_store or pst_mem_load, for\n"
+	"device memory) with as many threads.  Without -f it makes a scratch file and removes it.\n"
 	"\n"
 	"  -f FILE           read this file; to write to it --overwrite is needed\n"
 	"  --dir DIR         where the scratch file goes (default: $TMPDIR, /var/tmp or .)\n"
 	"  --size SIZE       of the scratch file (default 1g)\n"
-	"  -m DEVICE         memory: host, soft, soft:0, ... (default host)\n"
+	"  -m DEVICE         memory: host, cuda:0, soft:0, ... (default host)\n"
 	"  --op OP           read, write, randread or randwrite (default read)\n"
 	"  --sizes LIST      bytes of a piece, such as 4k,64k,1m (default 4k,64k,1m)\n"
 	"  --pieces N        pieces in one request (default 1)\n"
@@ -36,7 +32,7 @@ const char bench_usage[] =
 	"  --cold            drop the file from memory first, read each byte once (default)\n"
 	"  --warm            have the file in memory\n"
 	"  --stable          have it in memory, opened as one that nobody changes and read once\n"
-	"                    before: device memory is then read from its pinned pages\n"
+	"                    before: a device that can then reads from its pinned pages\n"
 	"  --runtime SEC     at most so long for each size (default 3)\n"
 	"  --bytes SIZE      at most so much for each size\n"
 	"  --path LIST       only these paths, such as direct (default auto)\n"
@@ -46,41 +42,6 @@ const char bench_usage[] =
 	"  --overwrite       let writes destroy what FILE holds\n"
 	"  --plot FILE.svg   draw GB/s over size\n"
 	"  --json            one JSON object instead of the table\n";
-
-struct settings {
-	const char *file, *dir, *device, *plot, *path_list;
-	uint64_t size;
-	uint64_t sizes[SIZES_MAX];
-	unsigned nr_sizes;
-	bool json, baseline, overwrite, cold, strict, stable;
-	bool write, random;
-	const char *op;
-	uint32_t pieces, depth, batch, store;
-	unsigned queues;
-	uint64_t policy, bytes;
-	double seconds;
-};
-
-struct row {
-	uint64_t size;
-	struct bench_result ours, plain;
-};
-
-struct bench {
-	const struct settings *set;
-	struct machine m;
-	struct pst_device dev;
-	char *dir;  /* of the scratch file, or NULL */
-	char *path; /* of the file */
-	int fd;
-	uint64_t file_size;
-	char fs[16];
-	bool cold;
-	struct pst_file *file; /* opened as stable, or NULL */
-	struct bench_pages pages;
-	struct row *rows;
-	unsigned nr_rows;
-};
 
 /* -------------------------------------------------------------------- file */
 
@@ -221,208 +182,6 @@ static int run_size(struct bench *b, unsigned idx)
 	return r;
 }
 
-/* ------------------------------------------------------------------ output */
-
-static const char *plural(unsigned n)
-{
-	return n == 1 ? "" : "s";
-}
-
-static const char *state_of(const struct bench *b)
-{
-	return b->set->write ? "-" : b->cold ? "cold" : "warm";
-}
-
-static double iops(const struct bench_result *r)
-{
-	return r->ns ? (double)r->pieces * 1e9 / (double)r->ns : 0;
-}
-
-static double cpu_per_10gb(const struct bench_result *r)
-{
-	return r->bytes ? r->cpu * 1e10 / (double)r->bytes : 0;
-}
-
-static const char *store_name(const struct settings *set)
-{
-	if (set->store == PST_STORE_URING)
-		return "uring";
-	if (set->store == PST_STORE_THREADS)
-		return "threads";
-	return pst_store_check(PST_STORE_URING) == 0 ? "uring" : "threads";
-}
-
-static void print_whys(const struct row *row)
-{
-	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
-		if (row->ours.whys.nr[i])
-			(void)printf("%s: %llu of %llu requests: %s\n", size_text(row->size).s,
-				     (unsigned long long)row->ours.whys.nr[i],
-				     (unsigned long long)row->ours.requests,
-				     why_text(i, row->ours.whys.detail[i]).s);
-}
-
-static void add_result(struct table *t, const struct bench_result *r)
-{
-	table_add(t, "%.2f", gb_per_s(r->bytes, r->ns));
-	table_add(t, "%.0f", iops(r));
-	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.5)).s);
-	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.99)).s);
-	table_add(t, "%.2f", cpu_per_10gb(r));
-}
-
-static int print_table(const struct bench *b)
-{
-	static const char *const heads[] = { "<size", "<state", "<path",       "GB/s",       "IOPS",
-					     "p50",   "p99",    "CPU s/10 GB", "plain GB/s", "IOPS",
-					     "p50",   "p99",    "CPU s/10 GB", "ratio" };
-	const struct settings *set = b->set;
-	_cleanup_(table_freep) struct table *t = table_new(heads, set->baseline ? 14 : 8);
-
-	if (!t)
-		return fail(ENOMEM, "out of memory");
-	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
-	(void)printf("memory   %s\n", device_text(&b->dev).s);
-	(void)printf("file     %s, %s on %s\n", b->path, size_text(b->file_size).s, b->fs);
-	if (b->file)
-		(void)printf("pages    %s pinned in %s, %s after the first read began\n",
-			     size_text(b->pages.bytes).s, time_text(b->pages.ns).s,
-			     time_text(b->pages.wait).s);
-	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
-		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
-		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
-	for (unsigned i = 0; i < b->nr_rows; i++) {
-		const struct row *row = &b->rows[i];
-
-		table_add(t, "%s", size_text(row->size).s);
-		table_add(t, "%s", state_of(b));
-		table_add(t, "%s", paths_text(row->ours.paths).s);
-		add_result(t, &row->ours);
-		if (!set->baseline)
-			continue;
-		add_result(t, &row->plain);
-		table_add(t, "%.2fx",
-			  row->plain.ns && row->plain.bytes
-				  ? gb_per_s(row->ours.bytes, row->ours.ns) /
-					    gb_per_s(row->plain.bytes, row->plain.ns)
-				  : 0);
-	}
-	table_print(t, stdout);
-	for (unsigned i = 0; i < b->nr_rows; i++)
-		print_whys(&b->rows[i]);
-	if (set->baseline)
-		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
-			     set->write ? "pwrite" : "pread",
-			     b->dev.kind == PST_KIND_HOST ? "" : " and a copy");
-	return 0;
-}
-
-static void add_json(struct json_object *to, const char *key, const struct bench_result *r,
-		     bool ours)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_u64(o, "bytes", r->bytes);
-	json_u64(o, "requests", r->requests);
-	json_num(o, "seconds", (double)r->ns / 1e9);
-	json_num(o, "gb_per_s", gb_per_s(r->bytes, r->ns));
-	json_num(o, "iops", iops(r));
-	json_num(o, "p50_us", (double)hist_quantile(&r->hist, 0.5) / 1e3);
-	json_num(o, "p99_us", (double)hist_quantile(&r->hist, 0.99) / 1e3);
-	json_num(o, "cpu_s_per_10gb", cpu_per_10gb(r));
-	if (ours) {
-		json_paths(o, "paths", r->paths);
-		json_whys(o, "why", &r->whys);
-	}
-	json_add(to, key, o);
-}
-
-static void print_json(const struct bench *b)
-{
-	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
-	struct json_object *rows = json_object_new_array();
-
-	json_machine(root, &b->m);
-	json_text(root, "device", b->dev.name);
-	json_text(root, "model", b->dev.model);
-	json_text(root, "file", b->path);
-	json_u64(root, "file_bytes", b->file_size);
-	json_text(root, "fs", b->fs);
-	json_text(root, "op", b->set->op);
-	json_text(root, "state", state_of(b));
-	json_u64(root, "pieces", b->set->pieces);
-	json_u64(root, "queues", b->set->queues);
-	json_u64(root, "depth", b->set->depth);
-	json_text(root, "path", b->set->path_list);
-	json_flag(root, "strict", b->set->strict);
-	json_text(root, "store", store_name(b->set));
-	if (b->file) {
-		json_u64(root, "pages_bytes", b->pages.bytes);
-		json_num(root, "pages_seconds", (double)b->pages.ns / 1e9);
-		json_num(root, "pages_wait_seconds", (double)b->pages.wait / 1e9);
-	}
-	for (unsigned i = 0; i < b->nr_rows; i++) {
-		struct json_object *o = json_object_new_object();
-
-		json_u64(o, "size", b->rows[i].size);
-		add_json(o, "penstock", &b->rows[i].ours, true);
-		if (b->set->baseline)
-			add_json(o, "plain", &b->rows[i].plain, false);
-		json_add(rows, NULL, o);
-	}
-	json_add(root, "rows", rows);
-	json_print(root);
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const struct row *const *x = a, *const *y = b;
-
-	return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
-}
-
-static int plot(const struct bench *b)
-{
-	const struct row *sorted[SIZES_MAX];
-	double ours[SIZES_MAX], plain[SIZES_MAX];
-	uint64_t x[SIZES_MAX];
-	char title[128], line[2][256];
-	struct svg_chart chart = {
-		.title = title,
-		.subtitle = { line[0], line[1] },
-		.y_name = "GB/s",
-		.x = x,
-		.nr_x = b->nr_rows,
-		.series = { { "penstock", ours },
-			    { b->dev.kind == PST_KIND_HOST
-				      ? (b->set->write ? "plain pwrite" : "plain pread")
-				      : (b->set->write ? "plain copy and pwrite"
-						       : "plain pread and copy"),
-			      plain } },
-		.nr_series = b->set->baseline ? 2 : 1,
-	};
-
-	for (unsigned i = 0; i < b->nr_rows; i++)
-		sorted[i] = &b->rows[i];
-	qsort(sorted, b->nr_rows, sizeof(sorted[0]), by_size);
-	for (unsigned i = 0; i < b->nr_rows; i++) {
-		x[i] = sorted[i]->size;
-		ours[i] = gb_per_s(sorted[i]->ours.bytes, sorted[i]->ours.ns);
-		plain[i] = gb_per_s(sorted[i]->plain.bytes, sorted[i]->plain.ns);
-	}
-	(void)snprintf(title, sizeof(title), "%s, %s, %s memory", b->set->op,
-		       b->set->write ? "synced at the end" : state_of(b), b->dev.name);
-	(void)snprintf(line[0], sizeof(line[0]), "%.90s, %u processors, %.60s", b->m.cpu, b->m.cpus,
-		       b->m.kernel);
-	(void)snprintf(line[1], sizeof(line[1]),
-		       "%.12s on %s, %u queue%s of depth %u, %u piece%s a request, path %.60s, "
-		       "store %s",
-		       size_text(b->file_size).s, b->fs, b->set->queues, plural(b->set->queues),
-		       b->set->depth, b->set->pieces, plural(b->set->pieces), b->set->path_list,
-		       store_name(b->set));
-	return svg_write(b->set->plot, &chart);
-}
-
 static void bench_done(struct bench *b)
 {
 	(void)pst_file_close(b->file);
@@ -457,13 +216,13 @@ static int run(const struct settings *set)
 		b.nr_rows++;
 	}
 	if (set->plot) {
-		r = plot(&b);
+		r = bench_plot(&b);
 		if (r < 0)
 			return r;
 	}
 	if (!set->json)
-		return print_table(&b);
-	print_json(&b);
+		return bench_print_table(&b);
+	bench_print_json(&b);
 	return 0;
 }
 
@@ -515,6 +274,9 @@ static int check(const struct settings *set)
 		return usage_error(
 			"--op %s would destroy what %s holds; say --overwrite if you mean it",
 			set->op, set->file);
+	if (set->stable && set->said_cold)
+		return usage_error("--cold and --stable exclude each other: pinned pages are in "
+				   "memory");
 	if (set->stable && set->write)
 		return usage_error("--stable is for reading");
 	if (set->batch > set->depth)
@@ -641,10 +403,10 @@ int cmd_bench(int argc, char *argv[])
 			set.batch = (uint32_t)v;
 			break;
 		case COLD:
-			set.cold = true;
+			set.cold = set.said_cold = true;
 			break;
 		case WARM:
-			set.cold = false;
+			set.cold = set.said_cold = false;
 			break;
 		case STABLE:
 			set.stable = true;

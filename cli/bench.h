@@ -46,6 +46,8 @@ struct bench_pages {
 	uint64_t bytes; /* of page cache */
 	uint64_t ns;    /* that pinning took */
 	uint64_t wait;  /* ns from the first read until nothing more was pinned */
+	uint32_t why;   /* enum pst_why: why no device reads them, or PST_WHY_NONE */
+	int32_t detail; /* of why */
 };
 
 /*

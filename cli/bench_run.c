@@ -190,7 +190,8 @@ static int account(struct worker *w, const struct rig *rig, const struct pst_don
 	char buf[400];
 
 	if (d->res < 0)
-		return fail((int)-d->res, "%s", pst_done_text(d, buf, sizeof(buf)));
+		return fail((int)-d->res, "%s%s", pst_done_text(d, buf, sizeof(buf)),
+			    d->why == PST_WHY_NOT_STABLE ? ": say --stable" : "");
 	if ((uint64_t)d->res != want)
 		return fail(EIO, "%s ended early: something made it shorter", w->job->path);
 	w->res.bytes += want;
@@ -310,6 +311,7 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 {
 	_cleanup_(pst_queuep) struct pst_queue *q = NULL;
 	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
+	struct pst_path_info info = { .sz = sizeof(info) };
 	uint64_t begun, since, last;
 	int r = make_warm(job->fd, job->path);
 
@@ -321,13 +323,19 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 	r = pst_mem_alloc(job->device, PIN_DEPTH * PIN_PIECE, NULL, &mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
+	r = pst_path_check(job->file, mem, PST_OP_READ, PST_PATH_PAGECACHE, &info);
+	if (r < 0)
+		return fail_pst(r, job->path);
+	ret->why = info.why;
+	ret->detail = info.detail;
 	begun = since = now_ns();
 	r = pin_read(job, q, mem);
 	if (r < 0)
 		return r;
 	/* It goes on in the background until all is pinned, or nothing moves any more. */
 	ret->bytes = pages_pinned(&ret->ns);
-	while (!job->host && ret->bytes < job->file_size && now_ns() - since < PIN_QUIET) {
+	while (info.state != PST_STATE_IMPOSSIBLE && ret->bytes < job->file_size &&
+	       now_ns() - since < PIN_QUIET) {
 		last = ret->bytes;
 		(void)usleep(2000);
 		ret->bytes = pages_pinned(&ret->ns);

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Copy a file to a file, through host or device memory, or load it into device memory.
- *
- * The bytes go to a file without a name where the file system has such files (O_TMPFILE),
- * else to DST.penstock-XXXXXX beside the target.  Only when all of them are there, on the
- * disk and checked, does it take the target's name by rename(2).  So whatever ends the
- * copy, a file under the target's name is either the old one or the whole new one.
  */
-#include <fcntl.h>
+#include "cp.h"
+
 #include <getopt.h>
-#include <libgen.h>
-#include <limits.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 
 #include "commands.h"
 #include "crc32c.h"
-#include "util.h"
 
 #define BATCH 64
 #define DEPTH_DEFAULT 8
@@ -30,8 +21,8 @@ const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
-	"DST is a file or a directory.  DEVICE is the name of a device, such as soft:0 or host:\n"
-	"SRC is then loaded into fresh memory there, and given up again after the report.\n"
+	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0, soft:0\n"
+	"or host: SRC is then loaded into fresh memory there, and given up after the report.\n"
 	"An interrupted copy leaves nothing under the name of DST.\n"
 	"\n"
 	"  --via DEVICE     let the bytes go through this device's memory (default: host)\n"
@@ -44,42 +35,6 @@ const char cp_usage[] =
 	"  --store S        auto, uring or threads\n"
 	"  --no-sync        do not wait until the bytes are on the disk\n"
 	"  --quiet          print nothing but errors\n";
-
-struct options {
-	bool verify, strict, sync, quiet;
-	const char *device; /* NULL: host */
-	uint32_t depth;
-	uint64_t block;
-	uint64_t policy;
-	uint32_t store;
-};
-
-struct copy {
-	const struct options *o;
-	const char *src;
-	struct stat src_stat;
-	int src_fd;
-	struct pst_file *in;
-	uint64_t size;
-	uint64_t nr_blocks;
-
-	char *dst; /* NULL when the target is device memory */
-	char *base;
-	char *tmp; /* name of the file being written, NULL while it has none */
-	int dir_fd, dst_fd;
-	struct pst_file *out;
-
-	struct pst_device dev;
-	struct pst_mem *mem;
-	uint32_t slots; /* blocks in flight */
-	struct pst_queue *queue;
-	uint32_t *crcs; /* of each block, with --verify */
-	struct whys whys;
-
-	bool bar;
-	uint64_t bar_next_ns;
-	uint64_t begun_ns;
-};
 
 /* --------------------------------------------------------------- progress */
 
@@ -101,196 +56,6 @@ static void progress_end(const struct copy *c)
 {
 	if (c->bar)
 		(void)fputs("\r\033[K", stderr);
-}
-
-/* ------------------------------------------------------------------ files */
-
-static int open_source(struct copy *c)
-{
-	struct pst_file_info info = { .sz = sizeof(info) };
-	int r;
-
-	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
-	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (c->src_fd < 0)
-		return fail(errno, "cannot open %s: %s", c->src, strerror(errno));
-	if (fstat(c->src_fd, &c->src_stat) < 0)
-		return fail(errno, "%s: %s", c->src, strerror(errno));
-	if (S_ISDIR(c->src_stat.st_mode))
-		return fail(EISDIR, "%s is a directory; penstock cp copies single files", c->src);
-	if (!S_ISREG(c->src_stat.st_mode) && !S_ISBLK(c->src_stat.st_mode))
-		return fail(EINVAL, "%s is neither a regular file nor a block device", c->src);
-	(void)fcntl(c->src_fd, F_SETFL, O_RDONLY);
-
-	r = pst_file_wrap(c->src_fd, 0, &c->in);
-	if (r < 0)
-		return fail_pst(r, c->src);
-	r = pst_file_info(c->in, &info);
-	if (r < 0)
-		return fail_pst(r, c->src);
-	c->size = info.size;
-	return 0;
-}
-
-static int check_unchanged(const struct copy *c)
-{
-	struct stat st;
-
-	if (fstat(c->src_fd, &st) < 0)
-		return fail(errno, "%s: %s", c->src, strerror(errno));
-	if (st.st_size != c->src_stat.st_size || st.st_mtim.tv_sec != c->src_stat.st_mtim.tv_sec ||
-	    st.st_mtim.tv_nsec != c->src_stat.st_mtim.tv_nsec)
-		return fail(EBUSY, "%s changed while it was copied; nothing was kept of the copy",
-			    c->src);
-	return 0;
-}
-
-/* The target's full name: in a directory, and behind a symbolic link. */
-static int resolve_target(struct copy *c, const char *dst)
-{
-	_cleanup_(freep) char *path = NULL, *src = strdup(c->src);
-	size_t len = strlen(dst);
-	struct stat st;
-
-	if (!src)
-		return fail(ENOMEM, "out of memory");
-	if (!len)
-		return fail(ENOENT, "the target has no name");
-	if (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)) {
-		if (asprintf(&path, "%s/%s", dst, basename(src)) < 0)
-			return fail(ENOMEM, "out of memory");
-	} else if (dst[len - 1] == '/') {
-		return fail(ENOTDIR, "there is no directory %s", dst);
-	} else {
-		path = strdup(dst);
-	}
-	if (!path)
-		return fail(ENOMEM, "out of memory");
-
-	if (lstat(path, &st) < 0) {
-		if (errno != ENOENT)
-			return fail(errno, "%s: %s", path, strerror(errno));
-		c->dst = TAKE_PTR(path);
-		return 0;
-	}
-	if (S_ISLNK(st.st_mode)) {
-		c->dst = realpath(path, NULL);
-		if (!c->dst)
-			return fail(errno, "%s is a symbolic link that leads nowhere: %s", path,
-				    strerror(errno));
-		if (stat(c->dst, &st) < 0)
-			return fail(errno, "%s: %s", c->dst, strerror(errno));
-	} else {
-		c->dst = TAKE_PTR(path);
-	}
-	if (st.st_dev == c->src_stat.st_dev && st.st_ino == c->src_stat.st_ino)
-		return fail(EINVAL, "%s and %s are the same file", c->src, c->dst);
-	if (S_ISDIR(st.st_mode))
-		return fail(EISDIR, "%s is a directory", c->dst);
-	if (!S_ISREG(st.st_mode))
-		return fail(EINVAL, "%s is not a regular file", c->dst);
-	/* rename(2) asks the directory only; a file that is read-only is so for a reason. */
-	if (faccessat(AT_FDCWD, c->dst, W_OK, AT_EACCESS) < 0)
-		return fail(errno, "cannot replace %s: %s", c->dst, strerror(errno));
-	return 0;
-}
-
-static int temp_name(struct copy *c)
-{
-	uint32_t random = 0;
-
-	free(c->tmp);
-	c->tmp = NULL;
-	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = (uint32_t)now_ns();
-	/* Room for the suffix in a name as long as names may be. */
-	if (asprintf(&c->tmp, "%.*s.penstock-%06x", NAME_MAX - 20, c->base, random & 0xffffff) <
-	    0) {
-		c->tmp = NULL;
-		return fail(ENOMEM, "out of memory");
-	}
-	return 0;
-}
-
-static int open_target(struct copy *c)
-{
-	_cleanup_(freep) char *copy = strdup(c->dst);
-	const char *slash = strrchr(c->dst, '/');
-	const char *dir;
-	int r;
-
-	c->base = strdup(slash ? slash + 1 : c->dst);
-	if (!copy || !c->base)
-		return fail(ENOMEM, "out of memory");
-	dir = dirname(copy);
-	c->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (c->dir_fd < 0 && errno == EACCES)
-		c->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (c->dir_fd < 0)
-		return fail(errno, "cannot open directory %s: %s", dir, strerror(errno));
-
-	/* To give it a name later takes /proc. */
-	if (access("/proc/self/fd", X_OK) == 0)
-		c->dst_fd = openat(c->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	for (int tries = 0; c->dst_fd < 0 && tries < 100; tries++) {
-		r = temp_name(c);
-		if (r < 0)
-			return r;
-		c->dst_fd = openat(c->dir_fd, c->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (c->dst_fd < 0) {
-			int err = errno;
-
-			free(c->tmp);
-			c->tmp = NULL;
-			if (err != EEXIST)
-				return fail(err, "cannot create a file in %s: %s", dir,
-					    strerror(err));
-		}
-	}
-	if (c->dst_fd < 0)
-		return fail(EEXIST, "cannot find a free name in %s", dir);
-
-	/* Room first: a disk that is too full says so now and not at the end. */
-	if (c->size && fallocate(c->dst_fd, 0, 0, (off_t)c->size) < 0 &&
-	    (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-		return fail(errno, "%s needs %s: %s", c->dst, size_text(c->size).s,
-			    strerror(errno));
-
-	r = pst_file_wrap(c->dst_fd, 0, &c->out);
-	return r < 0 ? fail_pst(r, c->dst) : 0;
-}
-
-/* Give the finished file its name. */
-static int publish(struct copy *c)
-{
-	mode_t mode = S_ISREG(c->src_stat.st_mode) ? c->src_stat.st_mode & 0777 : 0600;
-	char fd_path[64];
-	int r;
-
-	if (fchmod(c->dst_fd, mode) < 0)
-		return fail(errno, "setting the mode of %s: %s", c->dst, strerror(errno));
-	(void)snprintf(fd_path, sizeof(fd_path), "/proc/self/fd/%d", c->dst_fd);
-	for (int tries = 0; !c->tmp; tries++) {
-		r = temp_name(c);
-		if (r < 0)
-			return r;
-		if (linkat(AT_FDCWD, fd_path, c->dir_fd, c->tmp, AT_SYMLINK_FOLLOW) < 0) {
-			int err = errno;
-
-			free(c->tmp);
-			c->tmp = NULL;
-			if (err != EEXIST || tries == 100)
-				return fail(err, "naming %s: %s", c->dst, strerror(err));
-		}
-	}
-	if (renameat(c->dir_fd, c->tmp, c->dir_fd, c->base) < 0)
-		return fail(errno, "naming %s: %s", c->dst, strerror(errno));
-	free(c->tmp);
-	c->tmp = NULL;
-	/* Some file systems have no fsync for directories, and O_PATH has none either. */
-	if (c->o->sync && fsync(c->dir_fd) < 0 && errno != EINVAL && errno != EBADF)
-		return fail(errno, "syncing the directory of %s: %s", c->dst, strerror(errno));
-	return 0;
 }
 
 /* ------------------------------------------------------------------ bytes */
@@ -511,8 +276,13 @@ static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 
 	if (c->o->quiet)
 		return;
-	(void)printf("%llu bytes in %.3f s, %.2f GB/s", (unsigned long long)c->size,
-		     (double)ns / 1e9, gb_per_s(c->size, ns));
+	(void)printf("%llu bytes in %.3f s", (unsigned long long)c->size, (double)ns / 1e9);
+	if (c->size)
+		(void)printf(", %s GB/s", rate_text(c->size, ns).s);
+	if (!c->dst)
+		(void)printf(", into %s", device_text(&c->dev).s);
+	else if (c->dev.kind != PST_KIND_HOST)
+		(void)printf(", through %s", device_text(&c->dev).s);
 	if (pst_stats(c->queue, &st) == 0) {
 		for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
 			if (!st.bytes[p])
@@ -522,12 +292,13 @@ static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 		}
 	}
 	if (c->o->verify)
-		(void)printf("; verified in %.3f s", (double)verify_ns / 1e9);
+		(void)printf("; read back and compared in %.3f s", (double)verify_ns / 1e9);
 	(void)putchar('\n');
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
 		if (c->whys.nr[i])
-			(void)printf("why %s (%llu requests): %s\n", pst_why_name(i),
+			(void)printf("why %s (%llu request%s): %s\n", pst_why_name(i),
 				     (unsigned long long)c->whys.nr[i],
+				     c->whys.nr[i] == 1 ? "" : "s",
 				     why_text(i, c->whys.detail[i]).s);
 }
 
@@ -536,7 +307,7 @@ static int copy_to_file(struct copy *c)
 	uint64_t t0, ns, verify_ns = 0;
 	int r;
 
-	r = open_target(c);
+	r = cp_open_target(c);
 	if (r < 0)
 		return r;
 	t0 = now_ns();
@@ -558,13 +329,13 @@ static int copy_to_file(struct copy *c)
 			return r;
 		verify_ns = now_ns() - t0;
 	}
-	r = check_unchanged(c);
+	r = cp_check_unchanged(c);
 	if (r < 0)
 		return r;
 	if (stop_signal)
 		return fail(EINTR, "interrupted");
 	t0 = now_ns();
-	r = publish(c);
+	r = cp_publish(c);
 	if (r < 0)
 		return r;
 	ns += now_ns() - t0;
@@ -589,7 +360,7 @@ static int copy_to_device(struct copy *c)
 			return r;
 		verify_ns = now_ns() - t0;
 	}
-	r = check_unchanged(c);
+	r = cp_check_unchanged(c);
 	if (r < 0)
 		return r;
 	progress_end(c);
@@ -601,11 +372,11 @@ static int copy(struct copy *c, const char *dst)
 {
 	int r;
 
-	r = open_source(c);
+	r = cp_open_source(c);
 	if (r < 0)
 		return r;
 	if (dst) {
-		r = resolve_target(c, dst);
+		r = cp_resolve_target(c, dst);
 		if (r < 0)
 			return r;
 	}
@@ -632,20 +403,6 @@ static void copy_done(struct copy *c)
 	free(c->tmp);
 	free(c->base);
 	free(c->dst);
-}
-
-/* Names like soft:0 and host are devices; a file of such a name is ./soft:0. */
-static bool names_device(const char *s)
-{
-	static const char *const kinds[] = { "host", "soft", "cuda", "gaudi" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		size_t n = strlen(kinds[i]);
-
-		if (!strncmp(s, kinds[i], n) && (!s[n] || s[n] == ':') && !strchr(s, '/'))
-			return true;
-	}
-	return false;
 }
 
 int cmd_cp(int argc, char *argv[])
@@ -720,7 +477,7 @@ int cmd_cp(int argc, char *argv[])
 		dst = NULL;
 	} else if (argc - optind == 2) {
 		dst = argv[optind + 1];
-		if (names_device(dst)) {
+		if (cp_names_device(dst)) {
 			if (o.device)
 				return usage_error("two devices are named, %s and %s", o.device,
 						   dst);

@@ -27,15 +27,15 @@ const char demo_usage[] =
 	"Usage: penstock demo [OPTION...]\n"
 	"\n"
 	"Makes model shards in safetensors format, loads every tensor into device memory, pages\n"
-	"KV blocks to a file and back, checks every byte and prints one table: the path taken,\n"
-	"speed and latency beside plain pread and copy.  Takes less than a minute; its files are\n"
-	"removed at the end.\n"
+	"KV blocks to a file and back, compares the bytes and prints one table: the path taken,\n"
+	"speed and latency beside plain pread and pst_mem_store.  Takes less than a minute; its\n"
+	"files are removed at the end.\n"
 	"\n"
 	"  --dir DIR      where to make a private directory (default: $TMPDIR, /var/tmp or .)\n"
 	"  --file FILE    load this safetensors file instead; may be given again\n"
 	"  --size MIB     size of all shards together (default 1024; smaller where disk or\n"
 	"                 memory are short or slow)\n"
-	"  --device NAME  soft:0, host, ... (default: an accelerator, else soft:0)\n"
+	"  --device NAME  cuda:0, soft:0, host, ... (default: the first accelerator, else soft:0)\n"
 	"  --json         one JSON object instead of the table\n";
 
 struct settings {
@@ -50,7 +50,9 @@ struct settings {
 struct facts {
 	struct machine m;
 	char fs[16];
-	char note[256]; /* why the shards are smaller than asked for, or "" */
+	char note[256];   /* why the shards are smaller than asked for, or "" */
+	char no_gpu[256]; /* why the software device stands in for one, or "" */
+	bool own_files;   /* the shards are the user's */
 	uint64_t shard_bytes;
 };
 
@@ -85,6 +87,16 @@ int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len)
 			return fail(EINTR, "interrupted");
 	}
 	return 0;
+}
+
+int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret)
+{
+	int r = pst_mem_alloc(d->dev.name, len, NULL, ret);
+
+	if (r >= 0)
+		return 0;
+	return fail(r, "%s; try another device with --device, or less with --size",
+		    pst_error_text());
 }
 
 bool demo_is_poison(const void *buf, size_t len)
@@ -241,9 +253,16 @@ static int set_up(struct demo *d, struct facts *f, const struct settings *set)
 	int r;
 
 	machine_facts(&f->m);
+	f->own_files = set->nr_files;
 	r = device_pick(set->device, &d->dev);
 	if (r < 0)
 		return r;
+	if (!set->device && d->dev.kind == PST_KIND_SOFT) {
+		struct pst_device gpu = { .sz = sizeof(gpu) };
+
+		if (pst_device_find("cuda", &gpu) < 0)
+			(void)snprintf(f->no_gpu, sizeof(f->no_gpu), "%s", pst_error_text());
+	}
 	d->buf = malloc(DEMO_CHUNK);
 	d->steps = calloc(DEMO_STEPS_MAX, sizeof(*d->steps));
 	if (!d->buf || !d->steps)
@@ -307,6 +326,8 @@ static void print_header(const struct demo *d, const struct facts *f)
 		tensors += d->shards[i].st->nr;
 	(void)printf("machine  %s, %u processors, %s\n", f->m.cpu, f->m.cpus, f->m.kernel);
 	(void)printf("device   %s\n", device_text(&d->dev).s);
+	if (*f->no_gpu)
+		(void)printf("         in place of a GPU: %s\n", f->no_gpu);
 	(void)printf("files    %s of %zu tensors in %u files on %s", size_text(f->shard_bytes).s,
 		     tensors, d->nr_shards, f->fs);
 	if (d->never_cold)
@@ -334,6 +355,22 @@ static void print_whys(const struct demo *d)
 	}
 }
 
+static void print_compared(const struct demo *d, const struct facts *f)
+{
+	const struct compared *c = &d->compared;
+
+	(void)printf("Compared, all equal:\n"
+		     "  %s read back from %s with %s\n"
+		     "  %s beside them, where nothing was to be written, with what was there\n"
+		     "  %s of KV files, read by pread, with what %s was filled with\n"
+		     "  %llu CRC-32C of completions with those of the files' bytes\n",
+		     size_text(c->device).s, d->dev.name,
+		     f->own_files ? "what pread gives of the files, and what the KV blocks were"
+				  : "what was written into the files",
+		     size_text(c->untouched).s, size_text(c->file).s, d->dev.name,
+		     (unsigned long long)c->crcs);
+}
+
 static int print_table(const struct demo *d, const struct facts *f)
 {
 	static const char *const heads[] = { "<step",      "<state", "bytes", "<path",
@@ -350,11 +387,11 @@ static int print_table(const struct demo *d, const struct facts *f)
 		table_add(t, "%s", state_of(d, s));
 		table_add(t, "%s", size_text(s->ours.bytes).s);
 		table_add(t, "%s", paths_text(s->ours.paths).s);
-		table_add(t, "%.2f", gb_per_s(s->ours.bytes, s->ours.ns));
+		table_add(t, "%s", rate_text(s->ours.bytes, s->ours.ns).s);
 		table_add(t, "%s", time_text(hist_quantile(&s->ours.hist, 0.5)).s);
 		table_add(t, "%s", time_text(hist_quantile(&s->ours.hist, 0.99)).s);
 		table_add(t, "%s", s->unit);
-		table_add(t, "%.2f", gb_per_s(s->plain.bytes, s->plain.ns));
+		table_add(t, "%s", rate_text(s->plain.bytes, s->plain.ns).s);
 		table_add(t, "%s", time_text(hist_quantile(&s->plain.hist, 0.5)).s);
 		table_add(t, "%s", time_text(hist_quantile(&s->plain.hist, 0.99)).s);
 		table_add(t, "%.2fx", ratio(s));
@@ -364,9 +401,10 @@ static int print_table(const struct demo *d, const struct facts *f)
 	(void)putchar('\n');
 	print_whys(d);
 	(void)printf(
-		"Latencies are with up to %d requests in flight.  plain: pread or pwrite and a "
-		"copy, one at a\ntime in one thread.  Every byte was compared.\n",
+		"Latencies are with up to %d requests in flight.  plain: pread and pst_mem_store, "
+		"or\npst_mem_load and pwrite, one at a time in one thread.\n",
 		DEMO_DEPTH);
+	print_compared(d, f);
 	return 0;
 }
 
@@ -387,6 +425,17 @@ static void add_side(struct json_object *to, const char *key, const struct xfer_
 	json_add(to, key, o);
 }
 
+static void add_compared(struct json_object *to, const struct compared *c)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_u64(o, "device_bytes", c->device);
+	json_u64(o, "untouched_bytes", c->untouched);
+	json_u64(o, "file_bytes", c->file);
+	json_u64(o, "checksums", c->crcs);
+	json_add(to, "compared", o);
+}
+
 static void print_json(const struct demo *d, const struct facts *f)
 {
 	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
@@ -395,6 +444,7 @@ static void print_json(const struct demo *d, const struct facts *f)
 	json_machine(root, &f->m);
 	json_text(root, "device", d->dev.name);
 	json_text(root, "model", d->dev.model);
+	json_text(root, "no_gpu", f->no_gpu);
 	json_text(root, "fs", f->fs);
 	json_u64(root, "shard_bytes", f->shard_bytes);
 	json_flag(root, "cold_possible", !d->never_cold);
@@ -412,6 +462,7 @@ static void print_json(const struct demo *d, const struct facts *f)
 		json_add(steps, NULL, o);
 	}
 	json_add(root, "steps", steps);
+	add_compared(root, &d->compared);
 	json_flag(root, "verified", true);
 	json_print(root);
 }

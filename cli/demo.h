@@ -18,6 +18,14 @@ struct demo_step {
 	struct xfer_stats ours, plain;
 };
 
+/* Bytes and checksums that were compared and were right; what differs ends the command. */
+struct compared {
+	uint64_t device;    /* read back from device memory, of requests and of the plain way */
+	uint64_t untouched; /* likewise, beside what was loaded: they must not change */
+	uint64_t file;	    /* read by pread(2) out of files that were written */
+	uint64_t crcs;	    /* of completions */
+};
+
 struct demo {
 	char *dir; /* scratch */
 	struct pst_device dev;
@@ -31,9 +39,13 @@ struct demo {
 
 	struct demo_step *steps;
 	unsigned nr_steps;
+	struct compared compared;
 };
 
 struct demo_step *demo_step_add(struct demo *d, const char *name, const char *unit, bool cold);
+
+/* Memory of the device, or a sentence that says what to do about it. */
+int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 
 /* Make a synced file cold, and notice where that does not work. */
 void demo_make_cold(struct demo *d, int fd);

@@ -168,6 +168,7 @@ static int verify_files(struct kv *kv)
 					return fail(EIO, "KV block %llu is wrong in %s: piece %u",
 						    (unsigned long long)b, kv->paths[i], a);
 			}
+			kv->d->compared.file += kv->block;
 		}
 	}
 	return 0;
@@ -259,6 +260,7 @@ static int verify_paged(struct kv *kv, uint64_t from, uint64_t to)
 			return fail(EIO, "page %u of the KV store came wrong to slot %u",
 				    kv->pages[i], kv->slots[i]);
 		kv->touched[kv->slots[i]] = 1;
+		kv->d->compared.device += PAGE;
 	}
 	for (uint64_t slot = 0; slot < kv->nr_slots; slot++) {
 		if (kv->touched[slot])
@@ -270,6 +272,7 @@ static int verify_paged(struct kv *kv, uint64_t from, uint64_t to)
 			return fail(EIO,
 				    "slot %llu was overwritten though no page was meant for it",
 				    (unsigned long long)slot);
+		kv->d->compared.untouched += PAGE;
 	}
 	return 0;
 }
@@ -372,8 +375,7 @@ static int plan_bring_back(struct kv *kv)
 			.mem_off = (uint64_t)kv->slots[i] * PAGE,
 			.len = PAGE,
 		};
-	r = pst_mem_alloc(kv->d->dev.name, kv->nr_slots * PAGE, NULL, &kv->paged);
-	return r < 0 ? fail_pst(r, kv->d->dev.name) : 0;
+	return demo_alloc(kv->d, kv->nr_slots * PAGE, &kv->paged);
 }
 
 static void kv_done(struct kv *kv)
@@ -399,10 +401,9 @@ int demo_kv(struct demo *d)
 	kv.piece = d->kv_bytes >= MIB(16) ? KIB(16) : KIB(4);
 	kv.block = ARRAYS * kv.piece;
 	kv.nr_blocks = MAX(d->kv_bytes / kv.block, UINT64_C(8));
-	r = pst_mem_alloc(d->dev.name, kv.nr_blocks * kv.block, NULL, &kv.pool);
-	if (r < 0)
-		return fail_pst(r, d->dev.name);
-	r = fill_pool(&kv);
+	r = demo_alloc(d, kv.nr_blocks * kv.block, &kv.pool);
+	if (r == 0)
+		r = fill_pool(&kv);
 	if (r == 0)
 		r = open_files(&kv);
 	if (r == 0)

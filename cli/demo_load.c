@@ -110,6 +110,7 @@ static int verify(struct load *l, const struct shard *s)
 			r = shard_compare(s, t->off + done, l->d->buf, n, t->name);
 			if (r < 0)
 				return r;
+			l->d->compared.device += n;
 			done += n;
 			if (stop_signal)
 				return fail(EINTR, "interrupted");
@@ -130,6 +131,7 @@ static int verify_crcs(const struct load *l, const struct shard *s)
 			return fail(EIO,
 				    "tensor %s: the completion says CRC-32C %08x, written was %08x",
 				    s->st->tensors[t].name, l->dones[i].crc32c, s->crcs[t]);
+		l->d->compared.crcs++;
 	}
 	return 0;
 }
@@ -192,9 +194,9 @@ int demo_load(struct demo *d)
 	l.mem_offs = calloc(nr, sizeof(*l.mem_offs));
 	if (!l.ios || !l.tensor_of || !l.dones || !l.mem_offs)
 		return fail(ENOMEM, "out of memory");
-	r = pst_mem_alloc(d->dev.name, l.mem_len, NULL, &l.mem);
+	r = demo_alloc(d, l.mem_len, &l.mem);
 	if (r < 0)
-		return fail_pst(r, d->dev.name);
+		return r;
 
 	r = run_step(&l, demo_step_add(d, "load tensors", "tensor", true), true);
 	if (r == 0)

@@ -4,66 +4,29 @@
  * scratch file is tried with real bytes.  Whatever is missing here (/proc, a writable
  * directory, a device) becomes a line of the report and not an error of the report.
  */
+#include "doctor.h"
+
+#include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "commands.h"
-#include "json.h"
 #include "pattern.h"
-#include "util.h"
 
-#define DEVICES_MAX 32
 #define PROBE_BYTES MIB(2)
 #define PROBE_TIMEOUT_MS 10000
+#define PIECE KIB(4) /* where many small ones are tried */
 
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
 	"\n"
 	"The first three lines are the verdict: what works, what limits it, what to do next.\n"
+	"Then come the devices, each path with what it needs, and the limits of this process.\n"
 	"\n"
 	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
 	"  --json     one JSON object\n";
-
-/* One way between a device and the scratch file, in one direction. */
-struct trial {
-	uint32_t state; /* enum pst_state */
-	uint32_t why;
-	int32_t detail;
-	uint32_t paths;  /* of the completion that proved it */
-	char error[256]; /* what went wrong when it was tried, or "" */
-};
-
-struct device_report {
-	struct pst_device dev;
-	char error[256]; /* why its memory could not be had, or "" */
-	struct trial auto_read, auto_write;
-	struct trial read[PST_PATH_MAX + 1], write[PST_PATH_MAX + 1];
-};
-
-struct limits {
-	uint64_t memlock, nofile, as; /* UINT64_MAX: unlimited */
-	int uring_disabled;           /* sysctl kernel.io_uring_disabled; -1: not there */
-	uint64_t cgroup_memory;
-	uint64_t shm_size; /* of /dev/shm; 0: not there */
-	char container[64];
-};
-
-struct report {
-	struct machine m;
-	struct limits l;
-	char uring[256], threads[256]; /* "" when to be had, else the sentence */
-	struct device_report devs[DEVICES_MAX];
-	unsigned nr_devs;
-	char dir[4096];
-	char dir_error[256];
-	struct pst_file_info file;
-	char verdict[3][800];
-	bool ok;
-};
 
 /* ------------------------------------------------------------------- facts */
 
@@ -127,6 +90,54 @@ static void find_store(uint32_t store, char *buf, size_t len)
 		(void)snprintf(buf, len, "%s", *pst_error_text() ? pst_error_text() : strerror(-r));
 }
 
+static void find_devices(struct report *rep)
+{
+	struct pst_device devs[DOCTOR_DEVICES_MAX];
+	int n;
+
+	for (unsigned i = 0; i < DOCTOR_DEVICES_MAX; i++)
+		devs[i] = (struct pst_device){ .sz = sizeof(devs[i]) };
+	n = pst_device_list(devs, DOCTOR_DEVICES_MAX);
+	for (int i = 0; i < n && i < DOCTOR_DEVICES_MAX; i++) {
+		struct device_report *dr = &rep->devs[rep->nr_devs++];
+
+		dr->dev = devs[i];
+		if (pst_device_text(devs[i].name, dr->facts, sizeof(dr->facts)) < 0)
+			dr->facts[0] = '\0';
+	}
+	devs[0].sz = sizeof(devs[0]);
+	if (pst_device_find("cuda", &devs[0]) < 0)
+		(void)snprintf(rep->no_cuda, sizeof(rep->no_cuda), "%s", pst_error_text());
+}
+
+static bool pci_fact(const char *device, const char *fact, char *buf, size_t len)
+{
+	char path[320];
+
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.255s/%s", device, fact);
+	return read_line(path, buf, len) == 0;
+}
+
+/* Display controllers of NVIDIA, as the PCI bus numbers them. */
+static void find_gpus(struct gpus *g)
+{
+	DIR *d = opendir("/sys/bus/pci/devices");
+	char vendor[16], class[16];
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.' || !pci_fact(e->d_name, "vendor", vendor, sizeof(vendor)) ||
+		    !pci_fact(e->d_name, "class", class, sizeof(class)) ||
+		    strcmp(vendor, "0x10de") != 0 || strncmp(class, "0x03", 4) != 0)
+			continue;
+		/* In no order; the smallest address is the first. */
+		if (!g->nr++ || strcmp(e->d_name, g->first) < 0)
+			(void)snprintf(g->first, sizeof(g->first), "%.31s", e->d_name);
+	}
+	if (d)
+		(void)closedir(d);
+}
+
 /* ------------------------------------------------------------------ trials */
 
 /* The file that is tried with. */
@@ -156,53 +167,119 @@ static int one_request(const struct pst_io *io, struct pst_done *ret)
 		return fail(EIO, "a request was lost");
 	if (ret->res < 0)
 		return fail((int)-ret->res, "%s", pst_done_text(ret, buf, sizeof(buf)));
-	if ((uint64_t)ret->res != io->len)
+	if (ret->res != (int64_t)PROBE_BYTES)
 		return fail(EIO, "only %lld bytes were moved", (long long)ret->res);
 	return 0;
 }
 
+/*
+ * In many small pieces: the first half of the file goes to every other piece of memory, the
+ * second half between them, so that no two pieces can be moved as one.
+ */
+static const struct pst_seg scattered[2] = {
+	{ .len = PIECE,
+	  .file_stride = PIECE,
+	  .mem_stride = 2 * PIECE,
+	  .count = PROBE_BYTES / PIECE / 2 },
+	{ .file_off = PROBE_BYTES / 2,
+	  .mem_off = PIECE,
+	  .len = PIECE,
+	  .file_stride = PIECE,
+	  .mem_stride = 2 * PIECE,
+	  .count = PROBE_BYTES / PIECE / 2 },
+};
+
+/* Where in the file the bytes belong that such a piece of memory has. */
+static uint64_t file_off_of(uint64_t mem_off)
+{
+	uint64_t piece = mem_off / PIECE;
+
+	return (piece / 2 + piece % 2 * (PROBE_BYTES / PIECE / 2)) * PIECE;
+}
+
+static void fill(uint8_t *buf, uint64_t seed, bool in_pieces)
+{
+	uint64_t step = in_pieces ? PIECE : PROBE_BYTES;
+
+	for (uint64_t off = 0; off < PROBE_BYTES; off += step)
+		pattern_fill(buf + off, seed, in_pieces ? file_off_of(off) : off, step);
+}
+
+static bool is_right(const uint8_t *buf, uint64_t seed, bool in_pieces)
+{
+	uint64_t step = in_pieces ? PIECE : PROBE_BYTES;
+
+	for (uint64_t off = 0; off < PROBE_BYTES; off += step)
+		if (pattern_differs(buf + off, seed, in_pieces ? file_off_of(off) : off, step) !=
+		    step)
+			return false;
+	return true;
+}
+
+struct move {
+	int fd;
+	struct pst_file *file;
+	struct pst_mem *mem;
+	uint32_t op;
+	uint64_t policy;
+	bool cold, in_pieces;
+};
+
+static int before_move(const struct move *m, uint8_t *buf, uint64_t seed)
+{
+	int r;
+
+	fill(buf, seed, m->op == PST_OP_WRITE && m->in_pieces);
+	if (m->op == PST_OP_WRITE) {
+		r = pst_mem_store(m->mem, 0, buf, PROBE_BYTES);
+		return r < 0 ? fail_pst(r, NULL) : 0;
+	}
+	r = pwrite_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
+	if (r == 0 && m->cold && fsync(m->fd) == 0)
+		make_cold(m->fd);
+	return r;
+}
+
+static int after_move(const struct move *m, uint8_t *buf, uint64_t seed)
+{
+	int r;
+
+	memset(buf, 0, PROBE_BYTES);
+	if (m->op == PST_OP_WRITE) {
+		r = pread_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
+	} else {
+		r = pst_mem_load(m->mem, 0, buf, PROBE_BYTES);
+		if (r < 0)
+			r = fail_pst(r, NULL);
+	}
+	if (r < 0)
+		return r;
+	if (!is_right(buf, seed, m->op == PST_OP_READ && m->in_pieces))
+		return fail(EIO, "the path gave wrong data");
+	return 0;
+}
+
 /* Move real bytes along a policy and compare them. */
-static int move_bytes(int fd, struct pst_file *file, struct pst_mem *mem, uint32_t op,
-		      uint64_t policy, bool cold, struct pst_done *ret)
+static int move_bytes(const struct move *m, struct pst_done *ret)
 {
 	_cleanup_(freep) uint8_t *buf = malloc(PROBE_BYTES);
-	struct pst_io io = {
-		.op = op, .policy = policy, .file = file, .mem = mem, .len = PROBE_BYTES
-	};
+	struct pst_io io = { .op = m->op, .policy = m->policy, .file = m->file, .mem = m->mem };
 	/* Another seed each time, so that what the last trial left is no success. */
 	uint64_t seed = now_ns();
 	int r;
 
 	if (!buf)
 		return fail(ENOMEM, "out of memory");
-	pattern_fill(buf, seed, 0, PROBE_BYTES);
-	if (op == PST_OP_WRITE) {
-		r = pst_mem_store(mem, 0, buf, PROBE_BYTES);
-		if (r < 0)
-			return fail_pst(r, NULL);
+	if (m->in_pieces) {
+		io.segs = scattered;
+		io.nr_segs = ARRAY_SIZE(scattered);
 	} else {
-		r = pwrite_all(fd, buf, PROBE_BYTES, 0, "the scratch file");
-		if (r < 0)
-			return r;
-		if (cold && fsync(fd) == 0)
-			make_cold(fd);
+		io.len = PROBE_BYTES;
 	}
-	r = one_request(&io, ret);
-	if (r < 0)
-		return r;
-	memset(buf, 0, PROBE_BYTES);
-	if (op == PST_OP_WRITE) {
-		r = pread_all(fd, buf, PROBE_BYTES, 0, "the scratch file");
-		if (r < 0)
-			return r;
-	} else {
-		r = pst_mem_load(mem, 0, buf, PROBE_BYTES);
-		if (r < 0)
-			return fail_pst(r, NULL);
-	}
-	if (pattern_differs(buf, seed, 0, PROBE_BYTES) != PROBE_BYTES)
-		return fail(EIO, "the path gave wrong data");
-	return 0;
+	r = before_move(m, buf, seed);
+	if (r == 0)
+		r = one_request(&io, ret);
+	return r < 0 ? r : after_move(m, buf, seed);
 }
 
 static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, uint32_t path,
@@ -211,8 +288,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	_cleanup_(pst_filep) struct pst_file *file = NULL;
 	struct pst_path_info info = { .sz = sizeof(info) };
 	bool file_hop = path <= PST_PATH_BUFFERED;
+	struct move m = { .fd = s->fd, .mem = mem, .op = op };
 	struct pst_done d;
-	uint64_t policy;
 	int r;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
@@ -228,13 +305,22 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	t->state = info.state;
 	t->why = info.why;
 	t->detail = info.detail;
-	if (info.state == PST_STATE_IMPOSSIBLE)
+	m.in_pieces = path == PST_PATH_GATHER && !host;
+	/* Whether a device gathers, only a request of many small pieces tells. */
+	if (info.state == PST_STATE_IMPOSSIBLE && !m.in_pieces)
 		return;
 
-	/* To a device a way of reaching the file is always behind the staging. */
-	policy = file_hop && !host ? PST_POLICY2(PST_PATH_STAGED, path) : PST_POLICY1(path);
+	m.file = file;
+	/* To a device a way of reaching the file is always behind the staging, and gathering is
+	 * a way of staging. */
+	if (m.in_pieces)
+		m.policy = PST_POLICY1(PST_PATH_STAGED);
+	else if (file_hop && !host)
+		m.policy = PST_POLICY2(PST_PATH_STAGED, path);
+	else
+		m.policy = PST_POLICY1(path);
 	/* Not cold: CACHED needs the bytes in the page cache, the others do not mind. */
-	r = move_bytes(s->fd, file, mem, op, policy, false, &d);
+	r = move_bytes(&m, &d);
 	if (r < 0) {
 		t->state = PST_STATE_POSSIBLE;
 		(void)snprintf(t->error, sizeof(t->error), "%.250s", fail_text());
@@ -242,7 +328,7 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 		t->state = PST_STATE_PROVEN;
 		t->why = PST_WHY_NONE;
 		t->paths = d.paths;
-	} else {
+	} else if (info.state != PST_STATE_IMPOSSIBLE) {
 		t->state = PST_STATE_POSSIBLE;
 		t->why = d.why;
 		t->detail = d.detail;
@@ -253,10 +339,11 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 /* As an engine meets it: the disk has the bytes, memory has not. */
 static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, struct trial *t)
 {
+	struct move m = { .fd = s->fd, .file = s->file, .mem = mem, .op = op, .cold = true };
 	struct pst_done d;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
-	if (move_bytes(s->fd, s->file, mem, op, PST_POLICY_AUTO, true, &d) < 0) {
+	if (move_bytes(&m, &d) < 0) {
 		(void)snprintf(t->error, sizeof(t->error), "%.250s", fail_text());
 		return;
 	}
@@ -277,13 +364,13 @@ static void try_device(const struct scratch *s, struct device_report *dr)
 		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
 		return;
 	}
-	try_auto(s, mem, PST_OP_READ, &dr->auto_read);
-	try_auto(s, mem, PST_OP_WRITE, &dr->auto_write);
+	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);
+	try_auto(s, mem, PST_OP_WRITE, &dr->t.auto_write);
 	for (uint32_t path = 1; path < PST_PATH_MAX; path++) {
 		if (!strcmp(pst_path_name(path), "unknown"))
 			continue;
-		try_path(s, mem, PST_OP_READ, path, host, &dr->read[path]);
-		try_path(s, mem, PST_OP_WRITE, path, host, &dr->write[path]);
+		try_path(s, mem, PST_OP_READ, path, host, &dr->t.read[path]);
+		try_path(s, mem, PST_OP_WRITE, path, host, &dr->t.write[path]);
 	}
 }
 
@@ -330,335 +417,6 @@ static void try_all(struct report *rep, const char *dir)
 		try_device(&s, &rep->devs[i]);
 }
 
-static void find_devices(struct report *rep)
-{
-	struct pst_device devs[DEVICES_MAX];
-	int n;
-
-	for (unsigned i = 0; i < DEVICES_MAX; i++)
-		devs[i] = (struct pst_device){ .sz = sizeof(devs[i]) };
-	n = pst_device_list(devs, DEVICES_MAX);
-	for (int i = 0; i < n && i < DEVICES_MAX; i++)
-		rep->devs[rep->nr_devs++].dev = devs[i];
-}
-
-/* ----------------------------------------------------------------- verdict */
-
-/* The device a user would think of first: an accelerator, else the software device. */
-static const struct device_report *main_device(const struct report *rep)
-{
-	const struct device_report *best = NULL;
-
-	for (unsigned i = 0; i < rep->nr_devs; i++) {
-		uint32_t kind = rep->devs[i].dev.kind;
-
-		if (kind == PST_KIND_CUDA || kind == PST_KIND_GAUDI)
-			return &rep->devs[i];
-		if (!best || kind == PST_KIND_SOFT)
-			best = &rep->devs[i];
-	}
-	return best;
-}
-
-/* Add a clause to a line, with "; " between. */
-_printf_(3, 4) static void clause(char *buf, size_t len, const char *fmt, ...)
-{
-	size_t n = strlen(buf);
-	va_list ap;
-
-	if (n && n + 3 < len) {
-		(void)strcpy(buf + n, "; ");
-		n += 2;
-	}
-	va_start(ap, fmt);
-	(void)vsnprintf(buf + n, len - n, fmt, ap);
-	va_end(ap);
-}
-
-static void judge(struct report *rep)
-{
-	const struct device_report *dr = main_device(rep);
-	const struct trial *rd = dr ? &dr->auto_read : NULL, *wr = dr ? &dr->auto_write : NULL;
-	char limits[400] = "", next[400] = "";
-
-	if (!dr) {
-		(void)snprintf(rep->verdict[0], sizeof(rep->verdict[0]),
-			       "BAD: no memory is to be had, not even the host's");
-	} else if (*rep->dir_error) {
-		(void)snprintf(rep->verdict[0], sizeof(rep->verdict[0]),
-			       "BAD: no file to try with: %s", rep->dir_error);
-		clause(next, sizeof(next),
-		       "name a directory that you may write to: penstock doctor "
-		       "--dir DIR");
-	} else if (*dr->error || rd->state != PST_STATE_PROVEN || wr->state != PST_STATE_PROVEN) {
-		(void)snprintf(rep->verdict[0], sizeof(rep->verdict[0]),
-			       "BAD: files do not reach %s: %s", dr->dev.name,
-			       *dr->error   ? dr->error
-			       : *rd->error ? rd->error
-					    : wr->error);
-		clause(next, sizeof(next), "PST_LOG=debug penstock doctor shows each step");
-	} else {
-		rep->ok = true;
-		(void)snprintf(
-			rep->verdict[0], sizeof(rep->verdict[0]),
-			"OK: files reach %s by %s and leave it by %s%s", dr->dev.name,
-			paths_text(rd->paths).s, paths_text(wr->paths).s,
-			dr->dev.kind == PST_KIND_SOFT
-				? " (soft is the software device: no accelerator is served here)"
-				: "");
-	}
-
-	if (*rep->uring) {
-		clause(limits, sizeof(limits), "%s%s", rep->uring,
-		       *rep->threads ? "" : "; threads are used");
-		if (rep->l.uring_disabled > 0)
-			clause(next, sizeof(next),
-			       "sysctl -w kernel.io_uring_disabled=0 allows io_uring");
-		else if (*rep->l.container)
-			clause(next, sizeof(next),
-			       "start the container with a seccomp profile that allows "
-			       "io_uring");
-	}
-	if (*rep->threads)
-		clause(limits, sizeof(limits), "%s", rep->threads);
-	if (rep->ok && rd->why)
-		clause(limits, sizeof(limits), "%s", why_text(rd->why, rd->detail).s);
-	if (rep->ok && wr->why && wr->why != rd->why)
-		clause(limits, sizeof(limits), "writes: %s", why_text(wr->why, wr->detail).s);
-	/* The superuser is not held to it. */
-	if (rep->l.memlock < MIB(64) && geteuid() != 0) {
-		clause(limits, sizeof(limits), "only %s of memory may be locked",
-		       size_text(rep->l.memlock).s);
-		clause(next, sizeof(next),
-		       "raise the memlock limit (ulimit -l, or LimitMEMLOCK= of a "
-		       "service)");
-	}
-	if (rep->l.as < GIB(16))
-		clause(limits, sizeof(limits), "the address space is limited to %s",
-		       size_text(rep->l.as).s);
-	if (rep->l.nofile < 1024)
-		clause(limits, sizeof(limits), "only %llu descriptors may be open",
-		       (unsigned long long)rep->l.nofile);
-
-	(void)snprintf(rep->verdict[1], sizeof(rep->verdict[1]), "LIMITS: %s",
-		       *limits ? limits : "none found");
-	if (!*next)
-		clause(next, sizeof(next), "penstock demo");
-	(void)snprintf(rep->verdict[2], sizeof(rep->verdict[2]), "NEXT: %s", next);
-}
-
-/* ------------------------------------------------------------------ output */
-
-static const char *state_name(uint32_t state)
-{
-	switch (state) {
-	case PST_STATE_PROVEN:
-		return "proven";
-	case PST_STATE_POSSIBLE:
-		return "possible";
-	default:
-		return "impossible";
-	}
-}
-
-static void print_trial(const char *path, const char *op, const struct trial *t)
-{
-	const char *state = state_name(t->state);
-
-	if (*t->error)
-		(void)printf("    %-10s %-6s %-10s  but: %s\n", path, op, state, t->error);
-	else if (t->why)
-		(void)printf("    %-10s %-6s %-10s  %s\n", path, op, state,
-			     why_text(t->why, t->detail).s);
-	else
-		(void)printf("    %-10s %-6s %s\n", path, op, state);
-}
-
-static void print_paths(const struct device_report *dr)
-{
-	(void)printf("  %s\n", device_text(&dr->dev).s);
-	if (*dr->error) {
-		(void)printf("    no memory: %s\n", dr->error);
-		return;
-	}
-	for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
-		const struct trial *r = &dr->read[p], *w = &dr->write[p];
-
-		if (!strcmp(pst_path_name(p), "unknown"))
-			continue;
-		if (r->state == w->state && r->why == w->why && !*r->error && !*w->error) {
-			print_trial(pst_path_name(p), "both", r);
-			continue;
-		}
-		print_trial(pst_path_name(p), "read", r);
-		print_trial(pst_path_name(p), "write", w);
-	}
-}
-
-static void print_limit(const char *name, uint64_t v, bool bytes)
-{
-	(void)printf("  %-22s ", name);
-	if (v == UINT64_MAX)
-		(void)puts("unlimited");
-	else if (bytes)
-		(void)puts(size_text(v).s);
-	else
-		(void)printf("%llu\n", (unsigned long long)v);
-}
-
-static void print_report(const struct report *rep)
-{
-	const struct limits *l = &rep->l;
-
-	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
-		(void)puts(rep->verdict[i]);
-
-	(void)puts("\ndevices");
-	for (unsigned i = 0; i < rep->nr_devs; i++) {
-		const struct pst_device *d = &rep->devs[i].dev;
-
-		(void)printf("  %-8s %s", d->name, d->model);
-		if (d->total)
-			(void)printf(", %s", size_text(d->total).s);
-		if (d->pci[0])
-			(void)printf(", PCI %s", d->pci);
-		if (d->numa_node >= 0)
-			(void)printf(", NUMA node %d", d->numa_node);
-		(void)putchar('\n');
-	}
-
-	(void)puts("\nstores");
-	(void)printf("  %-8s %s\n", "uring", *rep->uring ? rep->uring : "to be had");
-	(void)printf("  %-8s %s\n", "threads", *rep->threads ? rep->threads : "to be had");
-
-	if (*rep->dir_error) {
-		(void)printf("\npaths\n  not tried: %s\n", rep->dir_error);
-	} else {
-		(void)printf("\npaths to a scratch file in %s (%s", rep->dir, rep->file.fs);
-		if (rep->file.direct)
-			(void)printf(", O_DIRECT at %u bytes of the file and %u of memory",
-				     rep->file.off_align, rep->file.mem_align);
-		(void)puts(")");
-		for (unsigned i = 0; i < rep->nr_devs; i++)
-			print_paths(&rep->devs[i]);
-	}
-
-	(void)puts("\nlimits");
-	print_limit("locked memory", l->memlock, true);
-	print_limit("open files", l->nofile, false);
-	print_limit("address space", l->as, true);
-	print_limit("control group's memory", l->cgroup_memory, true);
-	if (l->uring_disabled >= 0)
-		(void)printf("  %-22s %d\n", "io_uring_disabled", l->uring_disabled);
-	else
-		(void)printf("  %-22s not there\n", "io_uring_disabled");
-	if (l->shm_size)
-		print_limit("/dev/shm", l->shm_size, true);
-	else
-		(void)printf("  %-22s not there\n", "/dev/shm");
-	(void)printf("  %-22s %s\n", "container", *l->container ? l->container : "no sign of one");
-
-	(void)printf("\nmachine\n  %s, %u of %u processors usable\n", rep->m.cpu, rep->m.cpus,
-		     rep->m.online);
-	if (rep->m.memory)
-		(void)printf("  %s of memory, %s free to use\n", size_text(rep->m.memory).s,
-			     size_text(rep->m.available).s);
-	(void)printf("  %s\n  penstock %s\n", rep->m.kernel, pst_version());
-}
-
-static void add_trial(struct json_object *to, const char *key, const struct trial *t)
-{
-	struct json_object *o = json_object_new_object();
-
-	json_text(o, "state", state_name(t->state));
-	json_paths(o, "paths", t->paths);
-	json_text(o, "why", pst_why_name(t->why));
-	json_int(o, "detail", t->detail);
-	json_text(o, "text", t->why ? why_text(t->why, t->detail).s : "");
-	json_text(o, "error", t->error);
-	json_add(to, key, o);
-}
-
-static struct json_object *device_json(const struct device_report *dr, bool tried)
-{
-	struct json_object *o = json_object_new_object(), *paths = json_object_new_object();
-
-	json_text(o, "name", dr->dev.name);
-	json_text(o, "model", dr->dev.model);
-	json_text(o, "pci", dr->dev.pci);
-	json_int(o, "numa_node", dr->dev.numa_node);
-	json_u64(o, "memory_bytes", dr->dev.total);
-	json_text(o, "error", dr->error);
-	for (uint32_t p = 1; tried && !*dr->error && p < PST_PATH_MAX; p++) {
-		struct json_object *path;
-
-		if (!strcmp(pst_path_name(p), "unknown"))
-			continue;
-		path = json_object_new_object();
-		add_trial(path, "read", &dr->read[p]);
-		add_trial(path, "write", &dr->write[p]);
-		json_add(paths, pst_path_name(p), path);
-	}
-	if (tried && !*dr->error) {
-		add_trial(o, "auto_read", &dr->auto_read);
-		add_trial(o, "auto_write", &dr->auto_write);
-	}
-	json_add(o, "paths", paths);
-	return o;
-}
-
-/* Unlimited is null. */
-static void add_limit(struct json_object *to, const char *key, uint64_t v)
-{
-	if (v == UINT64_MAX)
-		json_add(to, key, NULL);
-	else
-		json_u64(to, key, v);
-}
-
-static void print_json(const struct report *rep)
-{
-	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
-	struct json_object *o;
-
-	json_machine(root, &rep->m);
-	json_flag(root, "ok", rep->ok);
-	o = json_object_new_array();
-	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
-		json_text(o, NULL, rep->verdict[i]);
-	json_add(root, "verdict", o);
-
-	o = json_object_new_object();
-	json_text(o, "dir", rep->dir);
-	json_text(o, "error", rep->dir_error);
-	json_text(o, "fs", rep->file.fs);
-	json_flag(o, "direct", rep->file.direct);
-	json_u64(o, "off_align", rep->file.off_align);
-	json_u64(o, "mem_align", rep->file.mem_align);
-	json_add(root, "files", o);
-
-	o = json_object_new_array();
-	for (unsigned i = 0; i < rep->nr_devs; i++)
-		json_add(o, NULL, device_json(&rep->devs[i], !*rep->dir_error));
-	json_add(root, "devices", o);
-
-	o = json_object_new_object();
-	json_text(o, "uring", rep->uring);
-	json_text(o, "threads", rep->threads);
-	json_add(root, "stores", o);
-
-	o = json_object_new_object();
-	add_limit(o, "memlock_bytes", rep->l.memlock);
-	add_limit(o, "open_files", rep->l.nofile);
-	add_limit(o, "address_space_bytes", rep->l.as);
-	add_limit(o, "cgroup_memory_bytes", rep->l.cgroup_memory);
-	json_int(o, "io_uring_disabled", rep->l.uring_disabled);
-	json_u64(o, "dev_shm_bytes", rep->l.shm_size);
-	json_text(o, "container", rep->l.container);
-	json_add(root, "limits", o);
-	json_print(root);
-}
-
 static void reportp(struct report **rep)
 {
 	free(*rep);
@@ -701,13 +459,14 @@ int cmd_doctor(int argc, char *argv[])
 	find_store(PST_STORE_URING, rep->uring, sizeof(rep->uring));
 	find_store(PST_STORE_THREADS, rep->threads, sizeof(rep->threads));
 	find_devices(rep);
+	find_gpus(&rep->nvidia);
 	try_all(rep, dir);
 	if (stop_signal)
 		return exit_status(-EINTR);
-	judge(rep);
+	doctor_judge(rep);
 	if (json)
-		print_json(rep);
+		doctor_print_json(rep);
 	else
-		print_report(rep);
+		doctor_print(rep);
 	return 0;
 }

@@ -279,6 +279,15 @@ struct text time_text(uint64_t ns)
 	return t;
 }
 
+struct text rate_text(uint64_t bytes, uint64_t ns)
+{
+	double v = gb_per_s(bytes, ns);
+	struct text t;
+
+	(void)snprintf(t.s, sizeof(t.s), "%.*f", v < 0.1 ? 4 : 2, v);
+	return t;
+}
+
 struct text paths_text(uint32_t paths)
 {
 	struct text t = { "" };

@@ -180,6 +180,24 @@ PST_API int pst_device_list(struct pst_device *ret_devs, unsigned max);
  */
 PST_API int pst_device_find(const char *name, struct pst_device *ret);
 
+#define PST_DEVICE_TEXT_MAX 4096 /* bytes that are always enough for pst_device_text() */
+
+/**
+ * pst_device_text() - what is known of a device beyond struct pst_device
+ * @device: a name as pst_device_find() takes it
+ * @buf:    receives lines "name: value\n", always terminated; of no meaning on failure
+ * @len:    of @buf, bytes
+ *
+ * For people and reports: names stay as they are, new ones may come.  Values are read
+ * from the device's driver and from the kernel's files at each call; what neither tells, as
+ * in some containers, is "unknown".  Makes no context on the device.  Safe from any thread.
+ *
+ * Return: bytes of the text without its end, 0 where nothing more is known; -EINVAL for a
+ * NULL argument or a name of no known form; -ENODEV when there is no such device; -ENOSPC
+ * when @buf is too small.
+ */
+PST_API int pst_device_text(const char *device, char *buf, size_t len);
+
 /* ----------------------------------------------------------------- memory */
 
 #define PST_MEM_SHARED (1u << 0) /* may be exported to another process */

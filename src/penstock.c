@@ -66,6 +66,19 @@ int pst_device_find(const char *name, struct pst_device *ret)
 	return opts_return(ret, &dev, sizeof(dev));
 }
 
+int pst_device_text(const char *device, char *buf, size_t len)
+{
+	const struct mem_ops *ops;
+	unsigned idx;
+	int r;
+
+	GUARD();
+	if (!device || !buf)
+		return err_set(EINVAL, "no %s is given", device ? "buffer" : "device name");
+	r = mem_find(device, &ops, &idx);
+	return r < 0 ? r : mem_device_text(ops, idx, buf, len);
+}
+
 /* ----------------------------------------------------------------- memory */
 
 /* The pst_mem for a range of an allocation just made or found; takes @a over. */

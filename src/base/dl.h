@@ -33,6 +33,22 @@ struct dl_sym {
 		.name = #sym, .off = offsetof(type, sym), .required = (need)                       \
 	}
 
+/*
+ * The ELF note that tells packagers of a library which no NEEDED entry names; see
+ * https://systemd.io/ELF_DLOPEN_METADATA/.  To stand once beside each struct dl_lib, with
+ * literals: what it is good for in one word, and in a few.
+ */
+#define DL_NOTE(lib_soname, word, words)                                                           \
+	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word                           \
+		 "\",\"description\":\"" words "\",\"priority\":\"suggested\"}]")
+#define DL_NOTE_(json)                                                                             \
+	static const struct {                                                                      \
+		uint32_t owner_len, text_len, type;                                                \
+		char owner[4], text[sizeof(json)];                                                 \
+	} dl_note __attribute__((used, aligned(4), section(".note.dlopen"))) = {                   \
+		4, sizeof(json), 0x407c0c0a, "FDO", json                                           \
+	}
+
 struct dl_lib {
 	const char *what;   /* in sentences: "NVIDIA driver" */
 	const char *soname; /* "libcuda.so.1", found as every library is */

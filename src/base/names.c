@@ -151,13 +151,15 @@ const char *pst_done_text(const struct pst_done *done, char *buf, size_t len)
 	static const char *const op_names[] = { "request", "read", "write", "sync" };
 	const char *op = op_names[done->op < 4 ? done->op : 0];
 	int err = done->res < 0 && done->res >= -4095 ? (int)-done->res : 0;
-	char paths[96], why[256];
+	char paths[96], why[256], part[64] = "";
 
 	(void)path_set_text(done->paths, paths, sizeof(paths));
+	if (done->prefix)
+		(void)snprintf(part, sizeof(part), "; the first %llu bytes are complete",
+			       (unsigned long long)done->prefix);
 	if (done->res < 0)
 		(void)snprintf(
-			buf, len, "%s failed: %s; the first %llu bytes are complete%s%s%s", op,
-			err_name(err), (unsigned long long)done->prefix,
+			buf, len, "%s failed: %s%s%s%s%s", op, err_name(err), part,
 			done->flags & PST_DONE_BUSY ? "; it may still touch the memory or the file"
 						    : "",
 			done->why ? "; " : "",

@@ -15,15 +15,20 @@
 #include "base/dl.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/sysfs.h"
 #include "mem/cuda.h"
 
 #define DEVICES_MAX 64
 
 struct cuda_api cu;
 
+#define SONAME "libcuda.so.1"
+
+DL_NOTE(SONAME, "cuda", "memory of NVIDIA GPUs");
+
 static const struct dl_lib library = {
 	.what = "NVIDIA driver",
-	.soname = "libcuda.so.1",
+	.soname = SONAME,
 	.env = "PST_LIBCUDA",
 };
 
@@ -247,37 +252,9 @@ void cuda_drop(struct cuda_dev *d)
 
 /* ----------------------------------------------------------------- devices */
 
-static int read_line(const char *path, char *buf, size_t len)
+bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret)
 {
-	FILE *f = fopen(path, "re");
-	char *p;
-
-	if (!f)
-		return -errno;
-	p = fgets(buf, (int)len, f);
-	(void)fclose(f);
-	if (!p)
-		return -EIO;
-	buf[strcspn(buf, "\n")] = '\0';
-	return 0;
-}
-
-static int numa_node(const char *pci)
-{
-	char path[96], line[32];
-	int r;
-
-	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
-	r = read_line(path, line, sizeof(line));
-	/* The kernel too says -1 where it does not know. */
-	return r < 0 ? -1 : (int)strtol(line, NULL, 10);
-}
-
-static int attribute(const struct cuda_dev *d, uint32_t attr)
-{
-	int v = 0;
-
-	return cu.cuDeviceGetAttribute(&v, attr, d->dev) == CU_OK ? v : 0;
+	return cu.cuDeviceGetAttribute(ret, attr, d->dev) == CU_OK;
 }
 
 /* 0, or the driver's error when a device cannot even be named. */
@@ -288,6 +265,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 	char pci[32] = "";
 	size_t total = 0;
 	cu_result e;
+	int v;
 
 	d->idx = idx;
 	(void)pthread_mutex_init(&d->lock, NULL);
@@ -317,10 +295,10 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 			*p = (char)tolower((unsigned char)*p);
 		if (strlen(pci) < sizeof(info->pci)) {
 			memcpy(info->pci, pci, strlen(pci) + 1);
-			info->numa_node = numa_node(pci);
+			info->numa_node = sysfs_numa_node(pci);
 		}
 	}
-	d->read_only_register = attribute(d, CU_DEV_READ_ONLY_REGISTER);
+	d->read_only_register = cuda_attribute(d, CU_DEV_READ_ONLY_REGISTER, &v) && v;
 	return CU_OK;
 }
 
@@ -392,67 +370,6 @@ static void cuda_device_info(unsigned idx, struct pst_device *ret)
 	*ret = devices[idx].info;
 	ret->sz = sz;
 	ret->index = idx;
-}
-
-/*
- * The size of the BAR that shows device memory: it is the largest of all.  0 when there is
- * no such device in sysfs.
- */
-static uint64_t bar_size(const char *pci)
-{
-	char path[96], line[128];
-	uint64_t start, end, most = 0;
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/resource", pci);
-	f = fopen(path, "re");
-	if (!f)
-		return 0;
-	for (int i = 0; i < 6 && fgets(line, sizeof(line), f); i++)
-		if (sscanf(line, "%" SCNx64 " %" SCNx64, &start, &end) == 2 && end > start)
-			most = MAX(most, end - start + 1);
-	(void)fclose(f);
-	return most;
-}
-
-static const char *yes_no(bool yes)
-{
-	return yes ? "yes" : "no";
-}
-
-static int cuda_device_text(unsigned idx, char *buf, size_t len)
-{
-	struct cuda_dev *d = &devices[idx];
-	bool batched = cu.cuMemcpyBatchAsync_v2 || cu.cuMemcpyBatchAsync;
-	bool dmabuf = cu.cuMemGetHandleForAddressRange && attribute(d, CU_DEV_DMA_BUF);
-	uint64_t bar = d->info.pci[0] ? bar_size(d->info.pci) : 0;
-	char driver[32] = "unknown", bar_text[32] = "unknown";
-	int version = 0, n;
-
-	(void)read_line("/sys/module/nvidia/version", driver, sizeof(driver));
-	if (cu.cuDriverGetVersion(&version) != CU_OK)
-		version = 0;
-	if (bar)
-		(void)snprintf(bar_text, sizeof(bar_text), "%" PRIu64 " MiB", bar >> 20);
-	n = snprintf(buf, len,
-		     "driver: %s\n"
-		     "cuda: %d.%d\n"
-		     "compute capability: %d.%d\n"
-		     "bar: %s\n"
-		     "integrated: %s\n"
-		     "dma-buf: %s\n"
-		     "gpudirect rdma: %s\n"
-		     "virtual memory management: %s\n"
-		     "shareable by descriptor: %s\n"
-		     "read-only registration of files: %s\n"
-		     "batched copies: %s\n",
-		     driver, version / 1000, version % 1000 / 10,
-		     attribute(d, CU_DEV_COMPUTE_MAJOR), attribute(d, CU_DEV_COMPUTE_MINOR),
-		     bar_text, yes_no(attribute(d, CU_DEV_INTEGRATED)), yes_no(dmabuf),
-		     yes_no(attribute(d, CU_DEV_GDR)), yes_no(attribute(d, CU_DEV_VMM)),
-		     yes_no(attribute(d, CU_DEV_HANDLE_FD)), yes_no(d->read_only_register),
-		     yes_no(batched));
-	return (size_t)n < len ? 0 : err_set(ENOSPC, "%d bytes of text do not fit %zu", n, len);
 }
 
 static int cuda_is_alive(const struct mem_alloc *a)

@@ -8,6 +8,7 @@
  *	cuda_pin.c	host memory registered with the driver
  *	cuda_copy.c	streams
  *	cuda_gather.c	the device kernel for many small pieces
+ *	cuda_facts.c	what a device is, in words
  *
  * Every entry leaves the calling thread as it found it: the stack of contexts, and the
  * mode that says what is forbidden while somebody captures a graph.  struct cuda_scope
@@ -60,6 +61,9 @@ int cuda_ready(void);
 
 unsigned cuda_nr_devices(void);
 struct cuda_dev *cuda_device(unsigned idx);
+
+/* An attribute of the device; false where this driver does not know it. */
+bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 
 /* Hold the device's primary context; it may be made by this. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret);
@@ -194,5 +198,14 @@ cu_func cuda_gather_fn(struct cuda_dev *d);
 /* After a launch that failed: not again in this life of the context. */
 void cuda_gather_cannot(struct cuda_dev *d, cu_result err);
 cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st);
+
+/* ------------------------------------------------------------------- facts */
+
+void cuda_device_text(unsigned idx, struct facts *f);
+
+/* Its parts that read files; what these do not tell is "unknown", and 0 as a size. */
+void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t len);
+const char *cuda_module_kind(const char *proc, const char *taint);
+uint64_t cuda_bar_size(const char *resource);
 
 #endif

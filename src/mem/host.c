@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 
 #include "base/err.h"
+#include "base/sysfs.h"
+#include "mem/facts.h"
 #include "mem/mem.h"
 #include "mem/memfd.h"
 
@@ -33,6 +35,30 @@ static void host_device_info(unsigned idx, struct pst_device *ret)
 	ret->total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page_size();
 	(void)snprintf(ret->name, sizeof(ret->name), "host");
 	(void)snprintf(ret->model, sizeof(ret->model), "memory of this machine");
+}
+
+/* "always [madvise] never": the word in brackets is in force. */
+static const char *chosen(char *line)
+{
+	char *p = strchr(line, '['), *end = p ? strchr(p, ']') : NULL;
+
+	if (!end)
+		return "unknown";
+	*end = '\0';
+	return p + 1;
+}
+
+static void host_device_text(unsigned idx, struct facts *f)
+{
+	char line[128] = "";
+
+	(void)idx;
+	facts_add(f, "page size", "%" PRIu64 " bytes", page_size());
+	(void)sysfs_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line));
+	facts_add(f, "transparent huge pages", "%s", chosen(line));
+	if (sysfs_line("/sys/devices/system/node/online", line, sizeof(line)) < 0)
+		(void)snprintf(line, sizeof(line), "unknown");
+	facts_add(f, "NUMA nodes", "%s", line);
 }
 
 /* Without asking the kernel: what is not mapped gives EFAULT when it is used. */
@@ -203,6 +229,7 @@ const struct mem_ops mem_host_ops = {
 	.caps = MEM_CAP_CPU | MEM_CAP_EXPORT,
 	.devices = host_devices,
 	.device_info = host_device_info,
+	.device_text = host_device_text,
 	.owns = host_owns,
 	.alloc = host_alloc,
 	.wrap = host_wrap,

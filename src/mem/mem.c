@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "mem/facts.h"
 #include "mem/mem.h"
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
@@ -237,7 +238,7 @@ int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_dev
 		return 0;
 	}
 	return err_set(EINVAL,
-		       "\"%.64s\" is no device name; names are like host, soft:0, "
+		       "\"%.64s\" is no device name; names are like host, cuda:0, soft:0, "
 		       "0000:17:00.0 or a UUID of 32 hex digits",
 		       name);
 }
@@ -419,11 +420,19 @@ uint32_t mem_alloc_class(const struct mem_alloc *a)
 
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len)
 {
-	if (!ops->device_text)
-		return cannot(ops, "described further");
+	struct facts f = { .buf = buf, .len = len };
+
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
-	return ops->device_text(device, buf, len);
+	if (ops->device_text)
+		ops->device_text(device, &f);
+	if (f.used >= len)
+		return err_set(ENOSPC,
+			       "the text of %s:%u has %zu bytes and its end, there is room for "
+			       "%zu; PST_DEVICE_TEXT_MAX is always enough",
+			       ops->name, device, f.used, len);
+	buf[f.used] = '\0';
+	return (int)f.used;
 }
 
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)

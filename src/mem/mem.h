@@ -17,6 +17,7 @@ struct dev_addr {
 	uint64_t va;
 };
 
+struct facts;
 struct mem_ops;
 
 /*
@@ -101,9 +102,8 @@ struct mem_ops {
 	/* Facts of device idx < devices(); sz is set by the caller's wrapper. */
 	void (*device_info)(unsigned idx, struct pst_device *ret);
 
-	/* What else is worth knowing of a device, for people: lines "name: value".  0, or
-	 * -ENOSPC. */
-	int (*device_text)(unsigned idx, char *buf, size_t len);
+	/* What else is worth knowing of a device, for people. */
+	void (*device_text)(unsigned idx, struct facts *f);
 
 	/* Is addr..addr+len ours?  Asked for every new buffer: below a microsecond, and it
 	 * must not create a device context. */
@@ -216,6 +216,7 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 	return st->ops->copied_by ? st->ops->copied_by(st) : (uint32_t)PST_PATH_STAGED;
 }
 
+/* As pst_device_text(). */
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
 int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		      struct mem_dmabuf *ret);

@@ -723,6 +723,10 @@ static void names(void)
 			T_EQ(buf[len], 0x5a);
 		}
 	}
+	d = (struct pst_done){ .op = PST_OP_READ, .res = -EIO, .why = PST_WHY_DIRECTION };
+	T_CHECK(!strstr(pst_done_text(&d, buf, sizeof(buf)), "complete"));
+	d.prefix = 4096;
+	T_CHECK(strstr(pst_done_text(&d, buf, sizeof(buf)), "the first 4096 bytes are complete"));
 	T_EQ(strcmp(pst_path_name(PST_PATH_DIRECT), "direct"), 0);
 	T_EQ(strcmp(pst_path_name(1000), "unknown"), 0);
 	T_EQ(strcmp(pst_why_name(PST_WHY_UNALIGNED), "unaligned"), 0);

@@ -16,6 +16,7 @@ static void found(void)
 {
 	struct pst_device d = { .sz = sizeof(d) };
 	struct pst_device all[16];
+	char text[PST_DEVICE_TEXT_MAX];
 	int nr, cuda = 0;
 
 	for (unsigned i = 0; i < RIG_NR(all); i++)
@@ -29,6 +30,9 @@ static void found(void)
 	T_OK(pst_device_find("cuda", &d));
 	T_CHECK(!strcmp(d.name, "cuda:0"));
 	T_EQ(pst_device_find("cuda:77", &d), -ENODEV);
+	T_CHECK(pst_device_text("cuda:0", text, sizeof(text)) > 0);
+	T_CHECK(strstr(text, "driver: ") && strstr(text, "kernel module: "));
+	T_EQ(pst_device_text("cuda:77", text, sizeof(text)), -ENODEV);
 }
 
 /* Write a file out of device memory, read it back into another piece, compare. */

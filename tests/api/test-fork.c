@@ -41,6 +41,7 @@ static int in_the_child(void)
 
 	GONE(pst_device_list(&dev, 1));
 	GONE(pst_device_find("host", &dev));
+	GONE(pst_device_text("host", buf, sizeof(buf)));
 	GONE(pst_mem_alloc("host", 1, NULL, &m));
 	GONE(pst_mem_alloc("soft", 1, NULL, &m));
 	GONE(pst_mem_wrap((uintptr_t)buf, 1, NULL, &m));

@@ -100,6 +100,33 @@ static void devices(void)
 	T_CHECK(strcmp(one.name, "soft:0") == 0);
 }
 
+static void device_texts(void)
+{
+	char text[PST_DEVICE_TEXT_MAX], page[40];
+	int n = pst_device_text("host", text, sizeof(text));
+
+	T_CHECK(n > 0 && text[n - 1] == '\n');
+	T_EQ(strlen(text), n);
+	(void)snprintf(page, sizeof(page), "page size: %ld bytes\n", sysconf(_SC_PAGESIZE));
+	T_CHECK(strstr(text, page));
+	T_CHECK(strstr(text, "NUMA nodes: ") && strstr(text, "transparent huge pages: "));
+
+	errno = 4711;
+	T_EQ(pst_device_text("host", text, (size_t)n), -ENOSPC);
+	T_EQ(errno, 4711);
+	T_CHECK(strstr(pst_error_text(), "PST_DEVICE_TEXT_MAX"));
+	T_EQ(pst_device_text("host", text, 0), -ENOSPC);
+	T_EQ(pst_device_text("host", text, (size_t)n + 1), n);
+
+	/* Of the software device there is no more to tell. */
+	T_EQ(pst_device_text("soft", text, 1), 0);
+	T_EQ(text[0], 0);
+	T_EQ(pst_device_text("soft:7", text, sizeof(text)), -ENODEV);
+	T_EQ(pst_device_text("soft:", text, sizeof(text)), -EINVAL);
+	T_EQ(pst_device_text(NULL, text, sizeof(text)), -EINVAL);
+	T_EQ(pst_device_text("host", NULL, sizeof(text)), -EINVAL);
+}
+
 /* ------------------------------------------------------------- allocations */
 
 static void facts(void)
@@ -556,6 +583,7 @@ int main(void)
 {
 	rig_init();
 	RIG_RUN1(devices);
+	RIG_RUN1(device_texts);
 	RIG_RUN(facts);
 	RIG_RUN(store_and_load);
 	RIG_RUN_STORES(soft_wraps_share);

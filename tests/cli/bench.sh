@@ -58,6 +58,54 @@ stores() {
 	done
 }
 
+stable() {
+	use_stub
+	export PST_WINDOW=off # small requests too
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick -m cuda --stable --sizes 4k
+	says "pages    16 MiB of 16 MiB pinned" out
+	grep -q '^4 KiB  *warm  *pagecache ' out
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick -m cuda --stable --warm --sizes 4k,1m --json
+	json out 'd["state"] == "warm" and d["pages_bytes"] == 16 << 20 and d["pages_why"] == "none"'
+	json out 'd["pages_wait_seconds"] > 0'
+	json out 'all("pagecache" in r["penstock"]["paths"] for r in d["rows"])'
+	unset PST_WINDOW
+	# Where nothing can be pinned it is said, and measured all the same.
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick -m soft --stable --sizes 4k
+	says "pages    none pinned for soft:0: this kind of memory does not offer the path" out
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick -m host --stable --sizes 4k --json
+	json out 'd["pages_bytes"] == 0 and d["pages_why"] == "no-provider"'
+}
+
+stable_is_not_cold() {
+	for order in "--cold --stable" "--stable --cold"; do
+		# shellcheck disable=SC2086
+		gives 2 "$PENSTOCK" bench $quick $order
+		says "--cold and --stable exclude each other" err
+		[ ! -s out ]
+	done
+	gives 2 "$PENSTOCK" bench --stable --op write
+	says "--stable is for reading" err
+	use_stub
+	# shellcheck disable=SC2086
+	fails "say --stable" "$PENSTOCK" bench $quick -m cuda --path pagecache
+	no_leftovers .
+}
+
+gpu() {
+	use_stub
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick -m cuda:1 --sizes 64k
+	says "memory   cuda:1 (Stub device 1)" out
+	says "plain: pread and pst_mem_store" out
+	grep -q '^64 KiB .* staged' out
+	fails "there is no device cuda:9" "$PENSTOCK" bench -m cuda:9 --dir .
+	no_leftovers .
+}
+
 plot() {
 	# shellcheck disable=SC2086
 	gives 0 "$PENSTOCK" bench $quick --sizes 4k,64k --plot chart.svg --baseline none
@@ -97,4 +145,4 @@ interrupted() {
 }
 
 run_cases table json_output every_operation_into_every_memory cold_reads_each_byte_once \
-	bytes_limit stores plot own_file_is_not_destroyed errors interrupted
+	bytes_limit stores stable stable_is_not_cold gpu plot own_file_is_not_destroyed errors interrupted

@@ -56,6 +56,28 @@ into_device_memory() {
 	[ ! -e soft:0 ] && [ ! -e host ]
 }
 
+gpu() {
+	use_stub
+	random 3000001 src
+	gives 0 "$PENSTOCK" cp src cuda:1 --verify
+	says "3000001 bytes in " out
+	says ", into cuda:1 (Stub device 1); by " out
+	says "; read back and compared in " out
+	gives 0 "$PENSTOCK" cp --via cuda src dst --verify
+	says ", through cuda:0 (Stub device 0); by " out
+	cmp src dst
+	: >empty
+	gives 0 "$PENSTOCK" cp empty cuda:0
+	lacks GB/s out
+	[ ! -e cuda:0 ]
+	[ ! -e cuda:1 ]
+	fails "cuda:0 is a device and no file" "$PENSTOCK" cp cuda:0 dst2
+	fails "there is no device cuda:7" "$PENSTOCK" cp src cuda:7
+	fails '"cuda:x" is no device name' "$PENSTOCK" cp src cuda:x
+	use_stub 0
+	fails "CUDA_VISIBLE_DEVICES" "$PENSTOCK" cp src cuda
+}
+
 a_file_may_have_a_device_name() {
 	random 5000 src
 	gives 0 "$PENSTOCK" cp src ./soft:0
@@ -141,6 +163,6 @@ slow_and_short_operations() {
 }
 
 run_cases plain verified through_the_device by_threads small_blocks_in_any_order \
-	one_block_at_a_time buffered_only into_device_memory a_file_may_have_a_device_name \
+	one_block_at_a_time buffered_only into_device_memory gpu a_file_may_have_a_device_name \
 	onto_a_directory over_an_old_file over_a_symbolic_link mode_is_kept quiet_is_quiet \
 	no_progress_without_terminal names_with_odd_characters long_name slow_and_short_operations

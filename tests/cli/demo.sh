@@ -13,6 +13,8 @@ table_has_all_rows() {
 	[ "$(grep -c '^load tensors' out)" -ge 3 ]
 	[ "$(grep -c '^KV pages back' out)" -ge 2 ]
 	grep -q 'staged' out
+	says "in place of a GPU: no NVIDIA driver here" out
+	says "read back from soft:0 with what was written into the files" out
 	[ -z "$(ls -A files)" ]
 	[ ! -s err ]
 }
@@ -23,6 +25,35 @@ json_output() {
 	json out 'all(s["penstock"]["bytes"] == s["plain"]["bytes"] > 0 for s in d["steps"])'
 	json out 'all(s["penstock"]["paths"] and s["penstock"]["gb_per_s"] > 0 for s in d["steps"])'
 	[ ! -s err ]
+}
+
+gpu() {
+	use_stub
+	gives 0 "$PENSTOCK" demo --size 4 --dir .
+	says "device   cuda:0 (Stub device 0)" out
+	says "read back from cuda:0 with" out
+	lacks "in place of" out
+	lacks "soft" out
+	# What was compared is all that was moved, by both ways.
+	gives 0 "$PENSTOCK" demo --size 4 --dir . --json
+	json out 'd["device"] == "cuda:0" and d["no_gpu"] == ""'
+	json out 'd["compared"]["device_bytes"] == sum(s["penstock"]["bytes"] + s["plain"]["bytes"]
+		for s in d["steps"] if "out" not in s["step"])'
+	json out 'd["compared"]["file_bytes"] == sum(s["penstock"]["bytes"] + s["plain"]["bytes"]
+		for s in d["steps"] if "out" in s["step"])'
+	json out 'd["compared"]["checksums"] == [s["penstock"]["requests"]
+		for s in d["steps"] if "CRC" in s["step"]][0] > 0'
+	json out 'd["compared"]["untouched_bytes"] > 0'
+}
+
+full_gpu() {
+	use_stub
+	mkdir files
+	# Not the software device in its place: that would be another thing than was asked for.
+	STUB_CUDA_FAIL=cuMemAlloc_v2:0:2 fails "try another device with --device" \
+		"$PENSTOCK" demo --size 4 --dir files
+	says "cuda:0 has no" err
+	[ -z "$(ls -A files)" ]
 }
 
 host_memory() {
@@ -136,5 +167,5 @@ failing_device() {
 	[ -z "$(ls -A files)" ]
 }
 
-run_cases table_has_all_rows json_output host_memory nothing_is_cold_in_memory own_file \
+run_cases table_has_all_rows json_output gpu full_gpu host_memory nothing_is_cold_in_memory own_file \
 	only_empty_tensors bad_files garbage no_place interrupted failing_device

@@ -9,6 +9,9 @@ case ${PENSTOCK:?is the penstock binary to test} in
 /*) ;;
 *) PENSTOCK=$PWD/$PENSTOCK ;;
 esac
+# The same on every machine: a GPU that is there is the business of tests/hw.
+PST_LIBCUDA=/nonexistent/libcuda.so.1
+export PST_LIBCUDA
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock-test-XXXXXX") || exit 1
 # Files made by a case may be read-only, and one may have mounted something.
 trap 'umount "$base"/*/mnt 2>/dev/null; chmod -R u+rwx "$base" 2>/dev/null; rm -rf "$base"' EXIT
@@ -21,6 +24,14 @@ skip() {
 
 need() {
 	command -v "$1" >/dev/null 2>&1 || skip "$1 is not installed"
+}
+
+# From here on the case has GPUs (2, or as many as are asked for) that are a driver's double.
+use_stub() {
+	[ -n "${STUB_LIBCUDA:-}" ] || skip "STUB_LIBCUDA, which names the driver's double"
+	PST_LIBCUDA=$STUB_LIBCUDA
+	STUB_CUDA_DEVICES=${1:-2}
+	export STUB_CUDA_DEVICES
 }
 
 # gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
@@ -43,6 +54,15 @@ says() {
 		cat "$2"
 		return 1
 	}
+}
+
+# lacks TEXT FILE: the file must not contain it.  "! grep" would not end a case under set -e.
+lacks() {
+	if grep -qF -e "$1" "$2"; then
+		echo "there is '$1' in $2:"
+		cat "$2"
+		return 1
+	fi
 }
 
 # fails TEXT COMMAND...: it must exit with 1, print nothing on standard output and one line
@@ -84,7 +104,7 @@ json() {
 	python3 -c 'import json, sys
 d = json.load(open(sys.argv[1]))
 assert isinstance(d, dict)
-assert eval(sys.argv[2]), sys.argv[2]' "$1" "$2"
+assert eval("(" + sys.argv[2] + ")"), sys.argv[2]' "$1" "$2"
 }
 
 run_cases() {

@@ -237,6 +237,9 @@ static void step_words(struct input *in)
 
 		if (checked(pst_device_find(name, &dev)) == 0)
 			must(dev.kind && dev.name[0]);
+		memset(text, 'x', sizeof(text));
+		if (checked(pst_device_text(name, text, len)) >= 0)
+			must(strlen(text) < len);
 	}
 }
 

@@ -296,6 +296,15 @@ cu_result cuDeviceGetAttribute(int *ret, uint32_t attr, cu_device dev)
 	case CU_DEV_COMPUTE_MAJOR:
 		*ret = 9;
 		break;
+	case CU_DEV_ASYNC_ENGINES:
+		*ret = 3;
+		break;
+	case CU_DEV_GDR_ORDERING:
+		*ret = CU_ORDERING_OWNER;
+		break;
+	case CU_DEV_UNIFIED_ADDRESSING:
+	case CU_DEV_HOST_REGISTER:
+	case CU_DEV_GDR_FLUSH:
 	case CU_DEV_VMM:
 	case CU_DEV_HANDLE_FD:
 	case CU_DEV_READ_ONLY_REGISTER:

@@ -100,13 +100,25 @@ enum {
 /* Attributes of devices. */
 enum {
 	CU_DEV_INTEGRATED = 18,
+	CU_DEV_ASYNC_ENGINES = 40,
+	CU_DEV_UNIFIED_ADDRESSING = 41,
 	CU_DEV_COMPUTE_MAJOR = 75,
 	CU_DEV_COMPUTE_MINOR = 76,
+	CU_DEV_HOST_REGISTER = 99,
 	CU_DEV_VMM = 102,
 	CU_DEV_HANDLE_FD = 103,
 	CU_DEV_READ_ONLY_REGISTER = 113,
 	CU_DEV_GDR = 116,
+	CU_DEV_GDR_FLUSH = 117,	   /* bits: 1 by the host, 2 by a stream */
+	CU_DEV_GDR_ORDERING = 118, /* CU_ORDERING_* */
 	CU_DEV_DMA_BUF = 124,
+};
+
+/* For whom writes of other PCI devices are in order without a flush. */
+enum {
+	CU_ORDERING_NONE = 0,
+	CU_ORDERING_OWNER = 100,
+	CU_ORDERING_ALL = 200,
 };
 
 /* Attributes of pointers. */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Facts of a device for people: lines "name: value".  What cannot be known is said to be
+ * unknown; nobody fills in what is likely.
+ */
+#ifndef PST_MEM_FACTS_H
+#define PST_MEM_FACTS_H
+
+#include "base/base.h"
+
+struct facts {
+	char *buf;
+	size_t len;  /* of buf */
+	size_t used; /* bytes that all lines take, which may be more than fit */
+};
+
+void facts_add(struct facts *f, const char *name, const char *fmt, ...) _printf_(3, 4);
+
+#endif

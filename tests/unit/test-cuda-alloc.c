@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+#include "cuda_rig.h"
+
+static void bytes_come_back(void)
+{
+	struct stub_cuda_state before = state();
+	struct mem_alloc *a = alloc(300007);
+	static uint8_t out[300007], in[300007];
+
+	T_EQ(a->size, 300007);
+	T_CHECK(!a->host && a->owned);
+	T_CHECK(ops()->owns(a->base.va, 1) && ops()->owns(a->base.va - 1, 2));
+	t_fill(out, 1, 0, sizeof(out));
+	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, out, sizeof(out)));
+	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 1001, out + 5, 10));
+	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, in, sizeof(in)));
+	memcpy(out + 1001, out + 5, 10);
+	T_CHECK(!memcmp(in, out, sizeof(in)));
+	SAME_THREAD(before);
+	mem_free(a);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
+static void limits_are_said(void)
+{
+	struct stub_cuda_state before = state();
+	struct mem_alloc *a = NULL;
+
+	T_EQ(mem_alloc(ops(), 0, UINT64_C(1) << 50, 0, &a), -ENOMEM);
+	T_CHECK(strstr(err_text(), "cuda:0 has no"));
+	T_EQ(mem_alloc(ops(), 63, 1, 0, &a), -ENODEV);
+	T_CHECK(!a);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
+static void wraps_know_their_allocation(void)
+{
+	struct mem_alloc *w, *v, *a = alloc(5000);
+	uint64_t last;
+	uint8_t buf[100];
+	cu_ptr p, q;
+
+	/* Of our own. */
+	T_OK(mem_wrap(a->base.va + 1000, 100, 0, 0, &w));
+	T_EQ(w->base.va, a->base.va);
+	T_EQ(w->size, 5000);
+	T_EQ(w->buffer_id, a->buffer_id);
+	T_CHECK(!w->owned);
+	mem_free(w);
+	T_EQ(mem_wrap(a->base.va + 4000, 1001, PST_KIND_CUDA, 0, &w), -EFAULT);
+	mem_free(a);
+
+	/* Of the program's. */
+	(void)app_enter(0);
+	CU(cu.cuMemAlloc_v2(&p, 9000));
+	T_OK(mem_wrap(p + 100, 100, 0, 0, &w));
+	T_OK(mem_wrap(p, 9000, PST_KIND_CUDA, 0, &v));
+	T_EQ(w->base.va, p);
+	T_EQ(w->buffer_id, v->buffer_id);
+	T_CHECK(w->rights == 3 && !cuda_alloc_of(w)->foreign);
+	t_fill(buf, 3, 0, 100);
+	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, 100, buf, 100));
+	last = v->buffer_id;
+	mem_free(v);
+	T_EQ(mem_wrap(p + 8000, UINT64_C(1) << 30, PST_KIND_CUDA, 0, &v), -EFAULT);
+
+	/* Freed under the wrap; and the address comes back as something else. */
+	CU(cu.cuMemFree_v2(p));
+	T_EQ(mem_copy_sync(w, MEM_TO_DEVICE, 100, buf, 100), -EFAULT);
+	T_CHECK(strstr(err_text(), "freed by its owner"));
+	CU(cu.cuMemAlloc_v2(&q, 9000));
+	T_EQ(mem_copy_sync(w, MEM_TO_DEVICE, 100, buf, 100), -EFAULT);
+	T_OK(mem_wrap(q, 9000, 0, 0, &v));
+	if (x.state)
+		T_EQ(q, p);
+	T_CHECK(v->buffer_id != last && v->buffer_id != w->buffer_id);
+	mem_free(v);
+	mem_free(w);
+	CU(cu.cuMemFree_v2(q));
+	T_EQ(mem_wrap(q, 1, PST_KIND_CUDA, 0, &v), -EFAULT);
+	app_leave(0);
+}
+
+static void strange_memory(void)
+{
+	struct mem_alloc *w = NULL;
+	struct pst_grant g;
+	uint8_t buf[50] = "pool", in[50];
+	cu_stream st;
+	cu_ptr p;
+
+	(void)app_enter(0);
+	CU(x.alloc_managed(&p, 5000, 1));
+	T_EQ(mem_wrap(p, 10, 0, 0, &w), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "managed"));
+	CU(cu.cuMemFree_v2(p));
+
+	CU(cu.cuStreamCreate(&st, 0));
+	CU(x.alloc_async(&p, 5000, st));
+	CU(cu.cuStreamSynchronize(st));
+	T_OK(mem_wrap(p, 50, 0, 0, &w));
+	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, 0, buf, 50));
+	T_OK(mem_copy_sync(w, MEM_FROM_DEVICE, 0, in, 50));
+	T_CHECK(!memcmp(in, buf, 50));
+	T_EQ(mem_export(w, 3, &g), -EOPNOTSUPP);
+	mem_free(w);
+	CU(cu.cuMemFree_v2(p));
+	CU(cu.cuStreamDestroy_v2(st));
+	app_leave(0);
+}
+
+/* Memory of a context that is not the device's primary one: by copies, not by the kernel. */
+static void other_contexts(void)
+{
+	struct stub_cuda_state before = state(), inside;
+	struct mem_stream *st;
+	struct mem_alloc *w;
+	struct mem_copy v[8];
+	struct pst_grant g;
+	uint64_t ticket;
+	uint8_t *host = map(1 << 20), in[800];
+	cu_ctx ctx;
+	cu_ptr p;
+
+	CU(x.ctx_create(&ctx, 0, 0));
+	inside = state();
+	CU(cu.cuMemAlloc_v2(&p, 100000));
+	T_OK(mem_wrap(p, 100000, 0, 0, &w));
+	SAME_THREAD(inside);
+	T_CHECK(cuda_alloc_of(w)->foreign);
+	st = stream(0);
+	T_OK(ops()->pin(0, host, 1 << 20));
+	t_fill(host, 9, 0, 800);
+	for (unsigned i = 0; i < 8; i++)
+		v[i] = (struct mem_copy){
+			.alloc = w, .off = 1000 * i, .host = host + 100 * i, .len = 100
+		};
+	T_OK(mem_copy(st, MEM_TO_DEVICE, v, 8, &ticket));
+	T_EQ(mem_copied_by(st), PST_PATH_STAGED);
+	T_EQ(wait_done(st, ticket), 1);
+	for (unsigned i = 0; i < 8; i++)
+		T_OK(mem_copy_sync(w, MEM_FROM_DEVICE, 1000 * i, in + 100 * i, 100));
+	T_EQ(t_differs(in, 9, 0, 800), 800);
+	T_OK(mem_export(w, 3, &g));
+	T_EQ(g.fd, -1);
+	SAME_THREAD(inside);
+	ops()->unpin(0, host, 1 << 20);
+	mem_stream_free(st);
+	mem_free(w);
+	CU(cu.cuMemFree_v2(p));
+	CU(x.ctx_destroy(ctx));
+	(void)munmap(host, 1 << 20);
+	SAME_OBJECTS(before);
+}
+
+static void ranges_span_chunks(void)
+{
+	struct stub_cuda_state before = state();
+	struct mapped m = mapped_new(6, 4, CU_HANDLE_POSIX_FD, CU_PROT_READ_WRITE);
+	struct mem_alloc *w, *v;
+	struct pst_grant g;
+	static uint8_t out[CHUNK + 2000], in[CHUNK + 2000];
+
+	/* From the middle of the first to the middle of the third. */
+	T_OK(mem_wrap(m.va + CHUNK - 1000, CHUNK + 2000, 0, 0, &w));
+	T_EQ(w->base.va, m.va);
+	T_EQ(w->size, 3 * CHUNK);
+	T_EQ(cuda_alloc_of(w)->chunks, 3);
+	t_fill(out, 4, 0, sizeof(out));
+	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, CHUNK - 1000, out, sizeof(out)));
+	T_OK(mem_copy_sync(w, MEM_FROM_DEVICE, CHUNK - 1000, in, sizeof(in)));
+	T_CHECK(!memcmp(in, out, sizeof(in)));
+	T_EQ(mem_export(w, 3, &g), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "spans 3"));
+
+	/* The same again is the same; one chunk is another. */
+	T_OK(mem_wrap(m.va + 10, 2 * CHUNK, 0, 0, &v));
+	T_EQ(v->buffer_id, w->buffer_id);
+	mem_free(v);
+	T_OK(mem_wrap(m.va + CHUNK, 10, 0, 0, &v));
+	T_EQ(v->base.va, m.va + CHUNK);
+	T_EQ(v->size, CHUNK);
+	T_CHECK(v->buffer_id != w->buffer_id);
+	mem_free(v);
+
+	/* Past what is mapped. */
+	T_EQ(mem_wrap(m.va + 3 * CHUNK, CHUNK + 1, 0, 0, &v), -EFAULT);
+	T_CHECK(strstr(err_text(), "past what is mapped"));
+
+	/* A chunk that was exchanged makes it another range. */
+	CU(cu.cuMemUnmap(m.va + 2 * CHUNK, CHUNK));
+	mapped_chunk(&m, 2, 0, CU_PROT_READ_WRITE);
+	T_OK(mem_wrap(m.va + CHUNK - 1000, CHUNK + 2000, 0, 0, &v));
+	T_CHECK(v->buffer_id != w->buffer_id);
+	mem_free(v);
+	mem_free(w);
+
+	/* Not made for sharing; no access; only to be read. */
+	T_OK(mem_wrap(m.va + 2 * CHUNK, 10, 0, 0, &v));
+	T_EQ(mem_export(v, 3, &g), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "POSIX_FILE_DESCRIPTOR"));
+	mem_free(v);
+	mapped_chunk(&m, 4, 0, 0);
+	mapped_chunk(&m, 5, 0, CU_PROT_READ);
+	m.nr = 6;
+	T_EQ(mem_wrap(m.va + 4 * CHUNK, 10, 0, 0, &v), -EACCES);
+	T_EQ(mem_wrap(m.va + 3 * CHUNK, 2 * CHUNK, 0, 0, &v), -EACCES);
+	T_OK(mem_wrap(m.va + 5 * CHUNK, 10, 0, 0, &v));
+	T_EQ(v->rights, PST_RIGHT_READ);
+	T_EQ(mem_copy_sync(v, MEM_TO_DEVICE, 0, out, 10), -EACCES);
+	T_OK(mem_copy_sync(v, MEM_FROM_DEVICE, 0, in, 10));
+	mem_free(v);
+	mapped_free(&m);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
+int main(void)
+{
+	if (!cuda_begin())
+		return t_done();
+	T_RUN(bytes_come_back);
+	T_RUN(limits_are_said);
+	T_RUN(wraps_know_their_allocation);
+	T_RUN(strange_memory);
+	T_RUN(other_contexts);
+	T_RUN(ranges_span_chunks);
+	T_RUN(nothing_is_left);
+	return t_done();
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+#include "cuda_rig.h"
+
+static void pins_go_in_pieces(void)
+{
+	struct stub_cuda_state before = state(), now;
+	uint64_t len = MIB(160), n;
+	char *p = map(len);
+	cu_ptr dev;
+
+	T_OK(ops()->pin(0, p, len));
+	now = state();
+	if (x.state) {
+		T_EQ(now.registrations, before.registrations + 3);
+		T_CHECK(now.largest_registration <= MIB(64));
+	}
+	T_EQ(cuda_pin_find(p + 10, 100, MEM_TO_DEVICE, &dev, &n), 100);
+	T_CHECK(dev);
+	T_EQ(cuda_pin_find(p + MIB(64) - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
+	T_EQ(n, 10);
+	T_EQ(cuda_pin_find(p + len - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
+	T_EQ(cuda_pin_find(p - 10, 100, MEM_TO_DEVICE, &dev, &n), 0);
+	T_EQ(n, 10);
+	/* Counted. */
+	T_OK(ops()->pin(cuda_nr_devices() - 1, p, len));
+	ops()->unpin(0, p, len);
+	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 100);
+	/* A part of it is somebody else's. */
+	T_EQ(ops()->pin(0, p + 4096, 4096), -EBUSY);
+	ops()->unpin(0, p, len);
+	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 0);
+	T_EQ(ops()->pin(0, p + 1, 4096), -EINVAL);
+	T_EQ(ops()->pin(0, p, 0), -EINVAL);
+	ops()->unpin(0, p, len);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+	(void)munmap(p, len);
+}
+
+static void pins_are_undone(void)
+{
+	struct stub_cuda_state before = state();
+	uint64_t len = MIB(160), n;
+	char *p = map(len);
+	cu_ptr dev;
+
+	NEED_STUB();
+	(void)x.fail("cuMemHostRegister_v2:3:2");
+	T_EQ(ops()->pin(0, p, len), -ENOMEM);
+	T_CHECK(x.fail(NULL));
+	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 0);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+	(void)munmap(p, len);
+}
+
+static void files_are_pinned_read_only(void)
+{
+	struct stub_cuda_state before = state();
+	char path[] = "/tmp/pst-test-XXXXXX";
+	_cleanup_(closep) int fd = mkstemp(path);
+	struct mem_alloc *a = alloc(300000);
+	static uint8_t out[300000], in[300000];
+	char *p;
+
+	T_CHECK(fd >= 0);
+	(void)unlink(path);
+	t_fill(out, 21, 0, sizeof(out));
+	T_EQ(write(fd, out, sizeof(out)), sizeof(out));
+	p = mmap(NULL, sizeof(out), PROT_READ, MAP_SHARED, fd, 0);
+	T_CHECK(p != MAP_FAILED);
+	if (x.state)
+		T_EQ(ops()->pin(0, p, sizeof(out)), -EINVAL);
+	T_OK(mem_pin_file(ops(), 0, p, sizeof(out)));
+	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, p, sizeof(out)));
+	{
+		struct mem_stream *st = stream(0);
+		struct mem_copy v[6];
+		uint64_t t;
+
+		/* Many small pieces straight out of the page cache; the other way is refused. */
+		for (unsigned i = 0; i < 6; i++)
+			v[i] = (struct mem_copy){
+				.alloc = a, .off = i * 1000, .host = p + i * 1000, .len = 900
+			};
+		T_OK(mem_copy(st, MEM_TO_DEVICE, v, 6, &t));
+		T_EQ(wait_done(st, t), 1);
+		if (x.state) {
+			T_EQ(mem_copied_by(st), PST_PATH_GATHER);
+			T_OK(mem_copy(st, MEM_FROM_DEVICE, v, 6, &t));
+			T_EQ(wait_done(st, t), -EINVAL);
+			T_CHECK(!cuda_device(0)->lost);
+		}
+		mem_stream_free(st);
+		T_CHECK(ops()->pin(0, p, sizeof(out)) < 0);
+	}
+	mem_unpin_file(ops(), 0, p, sizeof(out));
+	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, in, sizeof(in)));
+	T_CHECK(!memcmp(in, out, sizeof(in)));
+	T_EQ(mem_pin_file(&mem_soft_ops, 0, p, sizeof(out)), -EOPNOTSUPP);
+	T_EQ(mem_pin_file(ops(), 99, p, sizeof(out)), -ENODEV);
+	(void)munmap(p, sizeof(out));
+	mem_free(a);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
+int main(void)
+{
+	if (!cuda_begin())
+		return t_done();
+	T_RUN(pins_go_in_pieces);
+	T_RUN(pins_are_undone);
+	T_RUN(files_are_pinned_read_only);
+	T_RUN(nothing_is_left);
+	return t_done();
+}
