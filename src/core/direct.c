@@ -229,7 +229,7 @@ static bool start_first(struct req *r)
 {
 	struct piece pc;
 	struct part *p;
-	uint64_t len, skip, n;
+	uint64_t len, skip = 0, n = 0;
 	unsigned hop;
 	char *addr;
 

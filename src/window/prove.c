@@ -3,9 +3,9 @@
  * Before a window is trusted.
  *
  * For each class of memory on a device, scratch memory of that class is written through a
- * window and read by the device's copies, then the other way round.  On the same
- * scratch the copy kernels are timed, and the device's copies beside them.  Every window is then compared with what the
- * device's copies say is there, without writing to it.
+ * window and read by the device's copies, then the other way round.  On the same scratch
+ * the copy kernels are timed, and the device's copies beside them.  Every window is then
+ * compared with what the device's copies say is there, without writing to it.
  */
 #include <pthread.h>
 #include <string.h>
