@@ -423,6 +423,8 @@ struct pst_window_opts {
 	uint32_t flags;	     /* PST_WINDOW_* */
 	uint32_t caching;    /* enum pst_caching that it must have; 0: any */
 	const char *backend; /* the one to use; NULL: the first that works */
+	const char *kernel;  /* the instructions to copy with, one of pst_window_kernels(), for
+			      * tests and tools; NULL: the fastest here, by measurement */
 };
 
 struct pst_window_info {
@@ -434,7 +436,8 @@ struct pst_window_info {
 			   * window both ways and was compared on the device's side */
 	uint32_t reserved;
 	char backend[16]; /* "gdrdrv", "dmabuf", "nvrm", "soft" */
-	char store[16];	  /* the kernel that pst_window_store() uses for long copies */
+	char store[16];	  /* the kernel that pst_window_store() uses for long copies:
+			   * one of pst_window_kernels() */
 	char load[16];	  /* the one of pst_window_load() */
 };
 
@@ -455,7 +458,8 @@ struct pst_window_info {
  *
  * Return: 0; -EINVAL for a zero length or an unknown option; -ERANGE past the end of @mem;
  * -EACCES for rights that the grant of the memory does not give; -EOPNOTSUPP when no
- * backend can: the sentence says why of each; -ENOMEM, -EMFILE.
+ * backend can (the sentence says why of each) or for a kernel that this CPU or this
+ * mapping cannot; -ENOMEM, -EMFILE.
  */
 PST_API int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
 			   const struct pst_window_opts *opts, struct pst_window **ret_window);
@@ -538,6 +542,21 @@ PST_API int pst_window_load(struct pst_window *window, uint64_t off, void *dst, 
  * Everything stored before is on its way to the device before anything that is stored after.
  */
 PST_API void pst_window_fence(void);
+
+/**
+ * pst_window_kernels() - the instructions that windows could copy with on this CPU
+ * @ret_names: filled with up to @max constant strings, the preferred first: "avx512",
+ *             "avx2", "movdir64b", "sse4.1", "sse2", "neon", "strict" (aligned words of at
+ *             most 8 bytes), "memcpy"; may be NULL when @max is 0
+ * @max:       room in @ret_names
+ *
+ * "movdir64b" and "sse2" only store and "sse4.1" only loads: forced, they leave the other
+ * direction as it would be without.  Windows of PST_CACHING_DEVICE take "strict" alone.
+ * Any thread.
+ *
+ * Return: how many there are, which may be more than @max.
+ */
+PST_API int pst_window_kernels(const char **ret_names, unsigned max);
 
 struct pst_window_backend {
 	size_t sz;	/* sizeof(struct pst_window_backend) */

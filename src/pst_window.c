@@ -182,6 +182,23 @@ void pst_window_fence(void)
 	copy_fence_all();
 }
 
+int pst_window_kernels(const char **ret_names, unsigned max)
+{
+	const struct copy_kernel *const *all;
+	unsigned nr_all, nr = 0;
+
+	GUARD();
+	all = copy_kernels(&nr_all);
+	for (unsigned i = 0; i < nr_all; i++) {
+		if (!copy_supported(all[i]))
+			continue;
+		if (nr < max)
+			ret_names[nr] = all[i]->name;
+		nr++;
+	}
+	return (int)nr;
+}
+
 int pst_window_backends(const char *device, struct pst_window_backend *ret, unsigned max)
 {
 	const struct mem_ops *ops;

@@ -61,9 +61,10 @@ static bool may_serve(const struct window_ops *ops, const struct window_src *src
 	return !o->backend || strcmp(o->backend, ops->name) == 0;
 }
 
-/* One backend: mapped, proven, and of the caching that is wanted. */
+/* One backend: mapped, proven, of the caching and with the copy kernel that are wanted. */
 static int open_by(const struct window_ops *ops, const struct window_src *src,
-		   const struct pst_window_opts *o, struct window **ret)
+		   const struct pst_window_opts *o, const struct copy_kernel *kernel,
+		   struct window **ret)
 {
 	static const char *const caching[] = { "?", "write combining", "cached", "device" };
 	struct window *w;
@@ -76,6 +77,8 @@ static int open_by(const struct window_ops *ops, const struct window_src *src,
 			    caching[o->caching]);
 	else
 		r = window_prove(w, src);
+	if (r == 0 && kernel)
+		r = copy_force(&w->copy, w->caching, kernel);
 	if (r < 0) {
 		window_close(w);
 		return r;
@@ -86,16 +89,20 @@ static int open_by(const struct window_ops *ops, const struct window_src *src,
 
 int window_open(const struct window_src *src, const struct pst_window_opts *o, struct window **ret)
 {
+	const struct copy_kernel *kernel = NULL;
 	char why[WHY_MAX] = "";
 	size_t used = 0;
 	int r, err = EOPNOTSUPP;
 
+	r = o->kernel ? copy_find(o->kernel, &kernel) : 0;
+	if (r < 0)
+		return r;
 	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++) {
 		const struct window_ops *ops = backends[i];
 
 		if (!may_serve(ops, src, o))
 			continue;
-		r = open_by(ops, src, o, ret);
+		r = open_by(ops, src, o, kernel, ret);
 		if (r == 0)
 			return 0;
 		log_debug("no window by %s: %s", ops->name, err_text());
@@ -142,7 +149,7 @@ int window_backends(const struct mem_ops *mem, unsigned device, struct pst_windo
 		if (nr++ >= max)
 			continue;
 		(void)snprintf(b.name, sizeof(b.name), "%s", backends[i]->name);
-		r = open_by(backends[i], &src, &o, &w);
+		r = open_by(backends[i], &src, &o, NULL, &w);
 		b.state = r < 0 ? PST_STATE_IMPOSSIBLE : PST_STATE_PROVEN;
 		b.err = -MIN(r, 0);
 		if (r < 0)

@@ -148,6 +148,40 @@ static void facts(void)
 	pst_mem_free(m);
 }
 
+/* Each kernel copies where it was asked for, and no other is taken instead. */
+static void kernels_by_name(void)
+{
+	struct pst_window_opts o = { .sz = sizeof(o), .kernel = "none" };
+	struct pst_window_info info = { .sz = sizeof(info) };
+	unsigned char in[1000], out[1000];
+	struct pst_mem *m = soft(LEN);
+	struct pst_window *w = NULL;
+	const char *names[16];
+	int nr = pst_window_kernels(names, 16);
+	char listed[256];
+
+	T_CHECK(nr >= 2 && nr <= 16);
+	T_EQ(pst_window_kernels(NULL, 0), nr);
+	T_EQ(pst_mem_window(m, 0, LEN, &o, &w), -EOPNOTSUPP);
+	(void)snprintf(listed, sizeof(listed), "%s", pst_error_text());
+	for (int i = 0; i < nr; i++) {
+		T_CHECK(strstr(listed, names[i]));
+		o.kernel = names[i];
+		T_OK(pst_mem_window(m, 0, LEN, &o, &w));
+		T_OK(pst_window_info(w, &info));
+		T_CHECK(strcmp(info.store, names[i]) == 0 || strcmp(info.load, names[i]) == 0);
+		rig_fill(in, (uint64_t)i, 0, sizeof(in));
+		T_OK(pst_window_store(w, 33, in, sizeof(in)));
+		T_OK(pst_mem_load(m, 33, out, sizeof(out)));
+		T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+		memset(out, 0, sizeof(out));
+		T_OK(pst_window_load(w, 33, out, sizeof(out)));
+		T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+		pst_window_close(w);
+	}
+	pst_mem_free(m);
+}
+
 int main(void)
 {
 	T_RUN(bytes_go_both_ways);
@@ -156,5 +190,6 @@ int main(void)
 	T_RUN(a_grant_is_enough);
 	T_RUN(a_child_has_no_window);
 	T_RUN(facts);
+	T_RUN(kernels_by_name);
 	return t_done();
 }
