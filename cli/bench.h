@@ -34,8 +34,9 @@ struct bench_result {
 	uint64_t bytes;
 	uint64_t pieces;
 	uint64_t requests;
-	uint64_t ns; /* from the first start to the last end */
-	double cpu;  /* seconds of user and system time of the whole process */
+	uint64_t ns;    /* from the first start to the last end */
+	uint64_t setup; /* ns before that, of the slowest thread: queue, engine, window */
+	double cpu;     /* seconds of user and system time of the whole process */
 	uint32_t paths;
 	struct whys whys;
 	struct hist hist; /* of requests */

@@ -67,6 +67,16 @@ static void print_pages(const struct bench *b)
 		(void)printf("pages    none pinned, though %s could\n", b->dev.name);
 }
 
+static void print_setup(const struct bench *b)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		most = MAX(most, b->rows[i].ours.setup);
+	(void)printf("set-up: at most %s before a row, which is not in its rate.\n",
+		     time_text(most).s);
+}
+
 int bench_print_table(const struct bench *b)
 {
 	static const char *const heads[] = { "<size", "<state", "<path",       "GB/s",       "IOPS",
@@ -104,11 +114,12 @@ int bench_print_table(const struct bench *b)
 	table_print(t, stdout);
 	for (unsigned i = 0; i < b->nr_rows; i++)
 		print_whys(&b->rows[i]);
+	print_setup(b);
 	if (set->baseline)
 		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
 			     set->write ? "pwrite" : "pread",
 			     b->dev.kind == PST_KIND_HOST ? ""
-			     : set->write		  ? " and pst_mem_load"
+			     : set->write                 ? " and pst_mem_load"
 							  : " and pst_mem_store");
 	return 0;
 }
@@ -127,6 +138,7 @@ static void add_json(struct json_object *to, const char *key, const struct bench
 	json_num(o, "p99_us", (double)hist_quantile(&r->hist, 0.99) / 1e3);
 	json_num(o, "cpu_s_per_10gb", cpu_per_10gb(r));
 	if (ours) {
+		json_num(o, "setup_seconds", (double)r->setup / 1e9);
 		json_paths(o, "paths", r->paths);
 		json_whys(o, "why", &r->whys);
 	}

@@ -33,9 +33,8 @@ struct cuda_stream {
 	struct cuda_dev *d;
 	cu_ctx ctx; /* held */
 	cu_stream stream;
-	cu_event events[BATCHES_MAX];
-	unsigned nr_events;          /* made */
-	uint64_t marks[BATCHES_MAX]; /* tickets with an event behind them, not done yet */
+	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
+	uint64_t marks[BATCHES_MAX];  /* tickets with an event behind them, not done yet */
 	unsigned mark_first, mark_end;
 	uint64_t marked; /* the last of them */
 	uint64_t head;   /* last ticket given out */
@@ -77,8 +76,9 @@ static void stream_done(struct cuda_stream *st)
 	/* Fails where the device is lost, and nothing moves there any more. */
 	if (st->stream)
 		cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
-	for (unsigned i = 0; i < st->nr_events; i++)
-		cuda_ignore(st->d, cu.cuEventDestroy_v2(st->events[i]), "end an event");
+	for (unsigned i = 0; i < BATCHES_MAX; i++)
+		if (st->events[i])
+			cuda_ignore(st->d, cu.cuEventDestroy_v2(st->events[i]), "end an event");
 	if (st->stream)
 		cuda_ignore(st->d, cu.cuStreamDestroy_v2(st->stream), "end a stream");
 	cuda_leave(&scope);
@@ -129,11 +129,6 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret)
 		st->stream = NULL;
 		return cuda_err(d, e, "make a stream");
 	}
-	for (; st->nr_events < BATCHES_MAX; st->nr_events++) {
-		e = cu.cuEventCreate(&st->events[st->nr_events], CU_DISABLE_TIMING);
-		if (e != CU_OK)
-			return cuda_err(d, e, "make an event");
-	}
 	*ret = &TAKE_PTR(st)->base;
 	return 0;
 }
@@ -158,11 +153,15 @@ static void mark_done(struct cuda_stream *st, uint64_t ticket)
 static cu_result mark(struct cuda_stream *st)
 {
 	bool idle = st->mark_first == st->mark_end;
-	cu_result e;
+	cu_event *ev = &st->events[st->head & (BATCHES_MAX - 1)];
+	cu_result e = CU_OK;
 
 	if (st->head == st->marked || (!idle && st->head - st->marked < MARK_EVERY))
 		return CU_OK;
-	e = cu.cuEventRecord(st->events[st->head & (BATCHES_MAX - 1)], st->stream);
+	if (!*ev)
+		e = cu.cuEventCreate(ev, CU_DISABLE_TIMING);
+	if (e == CU_OK)
+		e = cu.cuEventRecord(*ev, st->stream);
 	if (e != CU_OK)
 		return e;
 	st->marked = st->head;
