@@ -13,8 +13,10 @@
  *     not to the ring, and a lane may be used by one thread after the other.
  *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
  *     files is shorter.
- *   - Operations that end without the kernel (injected faults, reads of tmpfs) wait in a
- *     list of the lane, and reap() takes them from there as if they were completions.
+ *   - Operations that end without the ring (injected faults, reads of files in memory) stand
+ *     in a list of the lane, and reap() takes them from there as if they were completions.
+ *     So does a read that may not wait and is alone: a system call of its own costs less
+ *     than the ring, an entry that several share costs less still.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -50,8 +52,9 @@ struct buf_slot {
 struct uring_lane {
 	struct store_lane base;
 	struct io_uring ring;
+	struct store_op *lone;          /* a read that may not wait, if it is the only one */
 	struct store_fifo inline_reads; /* to be read by flush(): files in memory */
-	struct store_fifo done;         /* ended without the kernel; res holds the raw result */
+	struct store_fifo done;         /* ended without the ring; res holds the raw result */
 	unsigned nr_done;
 	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
 	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
@@ -450,15 +453,36 @@ static int submit(struct uring_lane *l)
 	return 0;
 }
 
+/* 0, or -EAGAIN when the ring has no room. */
+static inline int into_ring(struct uring_lane *l, struct store_op *op, uint64_t ask, bool may_wait)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+
+	/* There is room for every operation, but cancels take some too. */
+	if (unlikely(!sqe) && submit(l) == 0)
+		sqe = io_uring_get_sqe(&l->ring);
+	if (unlikely(!sqe))
+		return -EAGAIN;
+	fill_sqe(l, sqe, op, ask);
+	if (unlikely(may_wait))
+		sqe->flags |= IOSQE_ASYNC;
+	return 0;
+}
+
+/* FUSE may wait all the same. */
+static inline bool does_not_wait(const struct store_op *op)
+{
+	return op->flags & STORE_OP_NOWAIT && !op->file->may_hang;
+}
+
 /*
- * Put op into the ring, from where it stands.
+ * Start op from where it stands.
  * @may_wait: let a kernel thread do it, where it would not have waited before
  *
  * 0, or -EAGAIN when the ring has no room.
  */
 static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait)
 {
-	struct io_uring_sqe *sqe;
 	int64_t ask = store_op_ask(op);
 
 	if (unlikely(ask < 0)) {
@@ -472,16 +496,14 @@ static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait
 		store_fifo_push(&l->inline_reads, op);
 		return 0;
 	}
-	sqe = io_uring_get_sqe(&l->ring);
-	/* There is room for every operation, but cancels take some too. */
-	if (unlikely(!sqe) && submit(l) == 0)
-		sqe = io_uring_get_sqe(&l->ring);
-	if (unlikely(!sqe))
-		return -EAGAIN;
-	fill_sqe(l, sqe, op, (uint64_t)ask);
-	if (unlikely(may_wait))
-		sqe->flags |= IOSQE_ASYNC;
-	return 0;
+	if (!l->lone && does_not_wait(op) && !io_uring_sq_ready(&l->ring)) {
+		op->res = ask;
+		l->lone = op;
+		return 0;
+	}
+	if (l->lone && into_ring(l, l->lone, (uint64_t)l->lone->res, false) == 0)
+		l->lone = NULL;
+	return into_ring(l, op, (uint64_t)ask, may_wait);
 }
 
 static int uring_queue(struct store_lane *sl, struct store_op *op)
@@ -498,23 +520,22 @@ static int uring_queue(struct store_lane *sl, struct store_op *op)
 	return r;
 }
 
-static void read_inline(struct uring_lane *l)
+static void read_inline(struct uring_lane *l, struct store_op *op, int flags)
 {
-	struct store_op *op;
-	ssize_t n;
+	struct iovec iov = { op->buf, (size_t)op->res };
+	ssize_t n = preadv2(op->file->fd, &iov, 1, (off_t)op->off, flags);
 
-	while ((op = store_fifo_pop(&l->inline_reads))) {
-		n = pread(op->file->fd, op->buf, (size_t)op->res, (off_t)op->off);
-		push_done(l, op, n < 0 ? -errno : n);
-	}
+	push_done(l, op, n < 0 ? -errno : n);
 }
 
 static int flush(struct uring_lane *l)
 {
 	int r;
 
-	if (l->inline_reads.head)
-		read_inline(l);
+	if (l->lone)
+		read_inline(l, TAKE_PTR(l->lone), RWF_NOWAIT);
+	while (unlikely(l->inline_reads.head))
+		read_inline(l, store_fifo_pop(&l->inline_reads), 0);
 	r = submit(l);
 	l->owe_submit = r < 0;
 	return r;
@@ -711,7 +732,9 @@ static void uring_cancel(struct store_lane *sl, struct store_op *op)
 	if (op->canceled)
 		return;
 	store_op_set_canceled(op);
-	if (store_fifo_remove(&l->inline_reads, op)) {
+	if (l->lone == op || store_fifo_remove(&l->inline_reads, op)) {
+		if (l->lone == op)
+			l->lone = NULL;
 		push_done(l, op, -ECANCELED);
 		return;
 	}
