@@ -14,6 +14,8 @@ static const struct command {
 	  doctor_usage },
 	{ "cp", cmd_cp, "copy a file to a file or into device memory", cp_usage },
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
+	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
+	  window_usage },
 };
 
 static void print_help(FILE *f)
