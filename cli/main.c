@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "commands.h"
+#include "gdrtools.h"
 #include "util.h"
 
 static const struct command {
@@ -88,7 +89,8 @@ int main(int argc, char *argv[])
 	(void)signal(SIGPIPE, SIG_IGN);
 	/* A limit on file sizes becomes an error with a sentence. */
 	(void)signal(SIGXFSZ, SIG_IGN);
-	r = run(argc, argv);
+	if (!gdr_tool(argc, argv, &r))
+		r = run(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && r == 0) {
 		if (errno != EPIPE)
 			say("cannot write the output: %s", strerror(errno));
