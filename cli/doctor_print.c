@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "doctor.h"
 
+#include "doctor_window.h"
 #include "json.h"
 
 static const char *state_name(uint32_t state)
@@ -213,6 +214,13 @@ static void print_all_paths(const struct report *rep)
 		print_paths(rep, &rep->devs[i]);
 }
 
+static void print_windows(const struct report *rep)
+{
+	(void)puts("\nwindows: device memory mapped for the CPU");
+	for (unsigned i = 0; i < rep->nr_devs; i++)
+		doctor_window_print(&rep->devs[i].dev);
+}
+
 static void print_limits(const struct limits *l)
 {
 	(void)puts("\nlimits");
@@ -247,6 +255,7 @@ void doctor_print(const struct report *rep)
 	print_devices(rep);
 	print_stores(rep);
 	print_all_paths(rep);
+	print_windows(rep);
 	print_limits(&rep->l);
 	print_machine(&rep->m);
 }
@@ -303,6 +312,7 @@ static struct json_object *device_json(const struct device_report *dr, bool trie
 		add_trial(o, "auto_write", &dr->t.auto_write);
 	}
 	json_add(o, "paths", all);
+	json_add(o, "windows", doctor_window_json(&dr->dev));
 	return o;
 }
 
