@@ -29,11 +29,13 @@ example_of_the_library() {
 
 every_option_is_there() {
 	need_tree
-	for command in demo doctor cp bench; do
+	for command in demo doctor cp bench window; do
+		page=$root/man/penstock-$command.1
+		[ -f "$page" ] || page=$root/man/penstock.1
 		"$PENSTOCK" help $command >usage
 		for option in $(grep -o -e '--[a-z-]*' usage | sort -u); do
-			grep -q -e "Fl -${option#--}" "$root/man/penstock.1" || {
-				echo "$command $option is not in penstock.1"
+			grep -q -e "Fl -${option#--}" "$page" || {
+				echo "$command $option is not in ${page##*/}"
 				return 1
 			}
 		done
