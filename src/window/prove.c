@@ -44,20 +44,20 @@ static void fill(uint64_t *buf, uint64_t seed)
 }
 
 /* Both ways over scratch memory that nobody else knows. */
-static int prove_both_ways(struct window_verdict *v, struct window *w, const struct mem_alloc *a,
+static int prove_both_ways(struct window_verdict *v, struct window *w, const struct window_src *src,
 			   uint64_t *buf, uint64_t *back)
 {
 	int r;
 
 	fill(buf, now_ns());
 	window_store(w, 0, buf, SCRATCH);
-	r = mem_copy_wait(v->stream, a, MEM_FROM_DEVICE, 0, back, SCRATCH);
+	r = mem_copy_wait(v->stream, src->alloc, MEM_FROM_DEVICE, src->off, back, SCRATCH);
 	if (r == 0 && memcmp(buf, back, SCRATCH) != 0)
 		r = err_set(EIO, "what the CPU stored is not what the device has");
 	if (r < 0)
 		return r;
 	fill(buf, now_ns());
-	r = mem_copy_wait(v->stream, a, MEM_TO_DEVICE, 0, buf, SCRATCH);
+	r = mem_copy_wait(v->stream, src->alloc, MEM_TO_DEVICE, src->off, buf, SCRATCH);
 	if (r < 0)
 		return r;
 	window_load(w, 0, back, SCRATCH);
@@ -76,14 +76,15 @@ static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
 
 	if (!buf)
 		return err_set(ENOMEM, "no memory to prove a window with");
-	r = mem_alloc_like(like, SCRATCH, &a);
+	r = mem_alloc_like(like, SCRATCH + WINDOW_SCRATCH_ALIGN, &a);
 	if (r < 0)
 		return r;
 	src.alloc = a;
+	src.off = window_scratch_off(a);
 	r = v->ops->open(&src, &w);
 	if (r == 0) {
 		copy_choose(&w->copy, w->caching);
-		r = prove_both_ways(v, w, a, buf, buf + SCRATCH / 8);
+		r = prove_both_ways(v, w, &src, buf, buf + SCRATCH / 8);
 		v->bad = r == -EIO;
 		if (r == 0)
 			copy_measure(&v->copy, w->caching, w->ptr, SCRATCH);

@@ -25,7 +25,16 @@ struct window_src {
 	const struct pst_grant *grant; /* NULL: the allocation is */
 	uint64_t off, len;             /* of the range in the allocation */
 	uint32_t rights;               /* PST_RIGHT_* that the window shall have */
+	uint32_t caching;              /* enum pst_caching for backends with a choice; 0: any */
 };
+
+/* Scratch memory begins with a whole page of the GPU, as gdrdrv needs it. */
+#define WINDOW_SCRATCH_ALIGN KIB(64)
+
+static inline uint64_t window_scratch_off(const struct mem_alloc *a)
+{
+	return align_up(a->base.va, WINDOW_SCRATCH_ALIGN) - a->base.va;
+}
 
 static inline uint32_t window_src_kind(const struct window_src *s)
 {
