@@ -29,7 +29,7 @@ example_of_the_library() {
 
 every_option_is_there() {
 	need_tree
-	for command in demo doctor cp bench; do
+	for command in demo doctor cp bench run; do
 		"$PENSTOCK" help $command >usage
 		for option in $(grep -o -e '--[a-z-]*' usage | sort -u); do
 			grep -q -e "Fl -${option#--}" "$root/man/penstock.1" || {
