@@ -17,6 +17,7 @@ static const struct command {
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
 	  window_usage },
+	{ "run", cmd_run, "run a program with libraries that bear the names of others", run_usage },
 };
 
 static void print_help(FILE *f)
@@ -74,9 +75,13 @@ static int run(int argc, char *argv[])
 	c = find(argv[1]);
 	if (!c)
 		return usage_error("there is no command '%s'", argv[1]);
-	for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+	/* Of the program that run starts only what stands before it is ours. */
+	for (int i = 2; i < (c->run == cmd_run ? MIN(argc, 3) : argc); i++) {
+		if (!strcmp(argv[i], "--"))
+			break;
 		if (!strcmp(argv[i], "--help"))
 			return help(c->name);
+	}
 	cmd_name = c->name;
 	return c->run(argc - 1, argv + 1);
 }

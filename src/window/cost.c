@@ -17,7 +17,7 @@
 
 struct cost {
 	struct window *w;
-	const struct mem_alloc *a;
+	const struct window_src *src;
 	struct mem_stream *st;
 	char *host;
 	int fd; /* a file in memory */
@@ -34,7 +34,7 @@ static bool store_by_cpu(const struct cost *c, size_t len)
 static bool store_by_device(const struct cost *c, size_t len)
 {
 	return pread(c->fd, c->host, len, 0) == (ssize_t)len &&
-	       mem_copy_wait(c->st, c->a, MEM_TO_DEVICE, 0, c->host, len) == 0;
+	       mem_copy_wait(c->st, c->src->alloc, MEM_TO_DEVICE, c->src->off, c->host, len) == 0;
 }
 
 static bool load_by_cpu(const struct cost *c, size_t len)
@@ -45,7 +45,7 @@ static bool load_by_cpu(const struct cost *c, size_t len)
 
 static bool load_by_device(const struct cost *c, size_t len)
 {
-	return mem_copy_wait(c->st, c->a, MEM_FROM_DEVICE, 0, c->host, len) == 0;
+	return mem_copy_wait(c->st, c->src->alloc, MEM_FROM_DEVICE, c->src->off, c->host, len) == 0;
 }
 
 /* The least of some rounds; UINT64_MAX when it fails. */
@@ -77,9 +77,9 @@ static uint64_t crossover(const struct cost *c, bool (*cpu)(const struct cost *,
 	return max;
 }
 
-void window_cost(struct window *w, const struct mem_alloc *a, struct mem_stream *st)
+void window_cost(struct window *w, const struct window_src *src, struct mem_stream *st)
 {
-	struct cost c = { .w = w, .a = a, .st = st, .fd = -1 };
+	struct cost c = { .w = w, .src = src, .st = st, .fd = -1 };
 
 	w->store_max = w->load_max = 0;
 	c.host = malloc(COST_MAX);
@@ -88,8 +88,8 @@ void window_cost(struct window *w, const struct mem_alloc *a, struct mem_stream 
 		w->load_max = crossover(&c, load_by_cpu, load_by_device);
 		w->store_max = crossover(&c, store_by_cpu, store_by_device);
 		log_debug("%s on %s %u: the CPU stores up to %u and loads up to %u bytes",
-			  w->ops->name, a->ops->name, a->device, (unsigned)w->store_max,
-			  (unsigned)w->load_max);
+			  w->ops->name, src->alloc->ops->name, src->alloc->device,
+			  (unsigned)w->store_max, (unsigned)w->load_max);
 	} else {
 		log_info("small requests are staged: they cannot be timed: %s", err_text());
 	}

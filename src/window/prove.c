@@ -16,6 +16,8 @@
 #include "window/window.h"
 
 #define SCRATCH KIB(256)
+#define INSIDE (KIB(68) + 88) /* where a second window on it begins */
+#define INSIDE_LEN KIB(8)
 #define SAMPLE 64u       /* bytes compared at each end of a window */
 #define SAMPLE_TRIES 16u /* because others may be writing there */
 
@@ -44,21 +46,22 @@ static void fill(uint64_t *buf, uint64_t seed)
 		buf[i] = (i + seed) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* Both ways over scratch memory that nobody else knows. */
-static int prove_both_ways(struct window_verdict *v, struct window *w, const struct mem_alloc *a,
-			   uint64_t *buf, uint64_t *back)
+/* Both ways over scratch memory that nobody else knows, which then holds what is in buf. */
+static int prove_both_ways(struct window_verdict *v, struct window *w, const struct window_src *src,
+			   uint64_t *buf)
 {
+	uint64_t *back = buf + SCRATCH / sizeof(*buf);
 	int r;
 
 	fill(buf, now_ns());
 	window_store(w, 0, buf, SCRATCH);
-	r = mem_copy_wait(v->stream, a, MEM_FROM_DEVICE, 0, back, SCRATCH);
+	r = mem_copy_wait(v->stream, src->alloc, MEM_FROM_DEVICE, src->off, back, SCRATCH);
 	if (r == 0 && memcmp(buf, back, SCRATCH) != 0)
 		r = err_set(EIO, "what the CPU stored is not what the device has");
 	if (r < 0)
 		return r;
 	fill(buf, now_ns());
-	r = mem_copy_wait(v->stream, a, MEM_TO_DEVICE, 0, buf, SCRATCH);
+	r = mem_copy_wait(v->stream, src->alloc, MEM_TO_DEVICE, src->off, buf, SCRATCH);
 	if (r < 0)
 		return r;
 	window_load(w, 0, back, SCRATCH);
@@ -67,14 +70,60 @@ static int prove_both_ways(struct window_verdict *v, struct window *w, const str
 	return 0;
 }
 
+/* Does a window that begins inside show just that place?  Every word there is another. */
+static int prove_inside(const struct window_verdict *v, const struct window_src *src,
+			const uint64_t *buf)
+{
+	struct window_src in = *src;
+	char back[INSIDE_LEN];
+	struct window *w;
+	int r;
+
+	in.off += INSIDE;
+	in.len = INSIDE_LEN;
+	r = v->ops->open(&in, &w);
+	if (r < 0)
+		return 0; /* who refuses shows nothing wrong */
+	copy_choose(&w->copy, w->caching);
+	window_load(w, 0, back, sizeof(back));
+	v->ops->close(w);
+	if (memcmp(back, (const char *)buf + INSIDE, sizeof(back)) != 0)
+		return err_set(EIO,
+			       "a window that begins inside an allocation shows another place");
+	return 0;
+}
+
 /* What was measured as fastest must be right as well. */
-static int prove_choice(struct window_verdict *v, struct window *w, const struct mem_alloc *a,
+static int prove_choice(struct window_verdict *v, struct window *w, const struct window_src *src,
 			uint64_t *buf)
 {
+	copy_measure(&v->copy, w->caching, w->ptr);
 	if (memcmp(&w->copy, &v->copy, sizeof(v->copy)) == 0)
 		return 0;
 	w->copy = v->copy;
-	return prove_both_ways(v, w, a, buf, buf + SCRATCH / 8);
+	return prove_both_ways(v, w, src, buf);
+}
+
+static int prove_scratch(struct window_verdict *v, const struct window_src *src, uint64_t *buf)
+{
+	struct window *w;
+	int r = v->ops->open(src, &w);
+
+	if (r < 0)
+		return r;
+	copy_choose(&w->copy, w->caching);
+	r = prove_both_ways(v, w, src, buf);
+	if (r == 0)
+		r = prove_inside(v, src, buf);
+	if (r == 0)
+		r = prove_choice(v, w, src, buf);
+	if (r == 0) {
+		window_cost(w, src, v->stream);
+		v->store_max = w->store_max;
+		v->load_max = w->load_max;
+	}
+	v->ops->close(w);
+	return r;
 }
 
 static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
@@ -82,33 +131,19 @@ static int prove_class(struct window_verdict *v, const struct mem_alloc *like)
 	struct window_src src = { .len = SCRATCH, .rights = PST_RIGHT_READ | PST_RIGHT_WRITE };
 	_cleanup_(freep) uint64_t *buf = malloc(2 * SCRATCH);
 	struct mem_alloc *a;
-	struct window *w;
 	int r;
 
 	if (!buf)
 		return err_set(ENOMEM, "no memory to prove a window with");
-	r = mem_alloc_like(like, SCRATCH, &a);
+	r = mem_alloc_like(like, SCRATCH + WINDOW_SCRATCH_ALIGN, &a);
 	if (r < 0)
 		return r;
 	src.alloc = a;
-	r = v->ops->open(&src, &w);
-	if (r == 0) {
-		copy_choose(&w->copy, w->caching);
-		r = prove_both_ways(v, w, a, buf, buf + SCRATCH / 8);
-		if (r == 0) {
-			copy_measure(&v->copy, w->caching, w->ptr);
-			r = prove_choice(v, w, a, buf);
-		}
-		v->bad = r == -EIO;
-		if (r == 0) {
-			window_cost(w, a, v->stream);
-			v->store_max = w->store_max;
-			v->load_max = w->load_max;
-		}
-		v->ops->close(w);
-	}
-	mem_free(a);
+	src.off = window_scratch_off(a);
+	r = prove_scratch(v, &src, buf);
 	v->good = r == 0;
+	v->bad = r == -EIO;
+	mem_free(a);
 	return r;
 }
 

@@ -12,6 +12,7 @@
 
 /* In the order in which they are tried. */
 static const struct window_ops *const backends[] = {
+	&window_gdrdrv_ops,
 	&window_dmabuf_ops,
 	&window_soft_ops,
 };
@@ -67,9 +68,12 @@ static int open_by(const struct window_ops *ops, const struct window_src *src,
 		   struct window **ret)
 {
 	static const char *const caching[] = { "?", "write combining", "cached", "device" };
+	struct window_src s = *src;
 	struct window *w;
-	int r = ops->open(src, &w);
+	int r;
 
+	s.caching = o->caching;
+	r = ops->open(&s, &w);
 	if (r < 0)
 		return r;
 	if (o->caching && w->caching != o->caching)
@@ -137,10 +141,11 @@ int window_backends(const struct mem_ops *mem, unsigned device, struct pst_windo
 	unsigned nr = 0;
 	int r;
 
-	r = mem_alloc(mem, device, src.len, 0, &a);
+	r = mem_alloc(mem, device, src.len + WINDOW_SCRATCH_ALIGN, 0, &a);
 	if (r < 0)
 		return r;
 	src.alloc = a;
+	src.off = window_scratch_off(a);
 	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++) {
 		struct pst_window_backend b = { .sz = sizeof(b) };
 

@@ -26,7 +26,16 @@ struct window_src {
 	const struct pst_grant *grant; /* NULL: the allocation is */
 	uint64_t off, len;             /* of the range in the allocation */
 	uint32_t rights;               /* PST_RIGHT_* that the window shall have */
+	uint32_t caching;              /* enum pst_caching for backends with a choice; 0: any */
 };
+
+/* Scratch memory begins with a whole page of the GPU, as gdrdrv needs it. */
+#define WINDOW_SCRATCH_ALIGN KIB(64)
+
+static inline uint64_t window_scratch_off(const struct mem_alloc *a)
+{
+	return align_up(a->base.va, WINDOW_SCRATCH_ALIGN) - a->base.va;
+}
 
 static inline uint32_t window_src_kind(const struct window_src *s)
 {
@@ -103,9 +112,9 @@ void window_unproven(struct window *w);
 
 /*
  * cost.c: up to how many bytes is the CPU faster than a copy of the device?  On a window over
- * scratch memory a; sets w's store_max and load_max.
+ * scratch memory; sets w's store_max and load_max.
  */
-void window_cost(struct window *w, const struct mem_alloc *a, struct mem_stream *st);
+void window_cost(struct window *w, const struct window_src *src, struct mem_stream *st);
 
 /*
  * For backends: map len bytes at an offset of any alignment of a descriptor, which stays the

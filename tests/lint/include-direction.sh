@@ -24,7 +24,7 @@ allowed() {
 	src/core) echo "base core mem net topo window store remote public" ;;
 	src/tier) echo "base tier core public" ;;
 	src) echo "base mem net topo window store remote core tier public" ;;
-	compat | daemon) echo "proto public" ;;
+	compat/gdrapi | daemon) echo "proto public" ;;
 	cli | python | examples | bench) echo "public" ;;
 	esac
 }
@@ -75,13 +75,13 @@ result() { # NAME TEXT
 }
 
 for place in src/base src/mem src/net src/topo src/proto src/window src/store src/remote \
-	src/core src/tier src compat daemon cli python examples bench; do
+	src/core src/tier src compat/gdrapi daemon cli python examples bench; do
 	[ -d "$root/$place" ] || continue
 	result "$place" "$(check "$root" "$place")"
 done
 
 # Folders that this test does not know would go unchecked.
-unknown=$(cd "$root" && for d in src/*/; do
+unknown=$(cd "$root" && for d in src/*/ compat/*/; do
 	d=${d%/}
 	[ -n "$(allowed "$d")" ] || echo "$d is not in this test's list"
 done)
@@ -89,18 +89,23 @@ result every_folder_is_listed "$unknown"
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/src/base" "$tmp/src/mem" "$tmp/src/store" "$tmp/src/core" "$tmp/cli"
+mkdir -p "$tmp/src/base" "$tmp/src/mem" "$tmp/src/store" "$tmp/src/core" "$tmp/cli" \
+	"$tmp/compat/gdrapi"
 : >"$tmp/src/core/queue.h"
 echo '#include "core/queue.h"' >"$tmp/src/base/a.c"
 echo '#include "store/store.h"' >"$tmp/src/mem/b.c"
 echo '# include "../mem/mem.h"' >"$tmp/src/store/c.c"
 echo '#include <core/queue.h>' >"$tmp/cli/d.c"
 echo '#include <net/if.h>' >"$tmp/src/core/e.c"
-found=$(for place in src/base src/mem src/store src/core cli; do check "$tmp" "$place"; done)
+: >"$tmp/compat/gdrapi/log.h"
+echo '#include "log.h"' >"$tmp/compat/gdrapi/f.c"
+echo '#include "base/base.h"' >>"$tmp/compat/gdrapi/f.c"
+found=$(for place in src/base src/mem src/store src/core cli compat/gdrapi; do check "$tmp" "$place"; done)
 want='src/base/a.c: must not include "core/queue.h"
 src/mem/b.c: must not include "store/store.h"
 src/store/c.c: must not include "../mem/mem.h"
-cli/d.c: must not include <core/queue.h>'
+cli/d.c: must not include <core/queue.h>
+compat/gdrapi/f.c: must not include "base/base.h"'
 if [ "$found" = "$want" ]; then
 	result planted_violations_are_found ""
 else

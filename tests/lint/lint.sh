@@ -75,7 +75,7 @@ werror_release() {
 tidy() {
 	# Only what is in the compilation database has flags to be read with.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
-		grep -E '^(src|cli)/' | sort -u >"$out/files"
+		grep -E '^(src|cli|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
 	xargs -n 1 -P 2 clang-tidy --quiet -p build/clang-werror <"$out/files" 2>/dev/null |
 		grep -E '(warning|error): ' | sort -u >"$out/tidy"
@@ -89,12 +89,18 @@ include_direction() {
 
 header_alone() {
 	status=0
-	for cc in gcc clang; do
-		$cc -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c include/penstock.h || status=1
+	for header in penstock.h gdrapi.h; do
+		for option in -DNOTHING -DGDRAPI_V1; do
+			for cc in gcc clang; do
+				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
+					include/$header || status=1
+			done
+			# Not as the main file: that is what programs do not do either.
+			echo "#include \"$header\"" >"$out/h.cc"
+			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude -fsyntax-only \
+				-x c++ "$out/h.cc" || status=1
+		done
 	done
-	# Not as the main file: that is what programs do not do either.
-	echo '#include "penstock.h"' >"$out/h.cc"
-	clang -std=c++17 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ "$out/h.cc" || status=1
 	return $status
 }
 
@@ -129,6 +135,13 @@ kernel_doc() {
 	status=0
 	for fn in $(header_functions); do
 		grep -q "^ \* $fn() - " include/penstock.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
+	# The first form of gdr_get_info() is there for old programs only.
+	for fn in $(sed -n 's/^[[:space:]]*\(gdr_[a-z0-9_]*\);.*/\1/p' compat/gdrapi/gdrapi.map); do
+		[ $fn = gdr_get_info ] || grep -q "^ \* $fn() - " include/gdrapi.h || {
 			echo "$fn() has no comment that begins with its name"
 			status=1
 		}
@@ -189,7 +202,7 @@ links() {
 listed() {
 	status=0
 	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
-		-o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
+		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
 		name=${f##*/}
 		case $f in
 		tests/cli/lib.sh) continue ;;

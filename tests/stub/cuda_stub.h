@@ -44,4 +44,7 @@ void stub_cuda_poison(int dev, cu_result code);
 /* Bytes of device memory. */
 bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len);
 
+/* A new descriptor of what holds the byte at ptr, and where in it that is; -1 for none. */
+int stub_cuda_fd(cu_ptr ptr, uint64_t *ret_off);
+
 #endif

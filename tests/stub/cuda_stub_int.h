@@ -22,6 +22,7 @@
 cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev);
 cu_result cuCtxDestroy_v2(cu_ctx ctx);
 cu_result cuCtxGetCurrent(cu_ctx *ret);
+cu_result cuCtxGetDevice(cu_device *ret);
 cu_result cuMemCreate(cu_handle *ret, size_t len, const struct cu_prop *prop,
 		      unsigned long long flags);
 cu_result cuMemAllocManaged(cu_ptr *ret, size_t len, unsigned flags);

@@ -405,6 +405,13 @@ cu_result cuCtxGetCurrent(cu_ctx *ret)
 	return CU_OK;
 }
 
+cu_result cuCtxGetDevice(cu_device *ret)
+{
+	ENTER(IN_CTX | SURE);
+	*ret = stub_current()->dev;
+	return CU_OK;
+}
+
 cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev)
 {
 	struct CUctx_st *c;

@@ -6,12 +6,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "cuda_stub_int.h"
 
 #define PAGE 4096u
+#define GPU_PAGE 65536u
 
 /* Addresses of freed allocations: the next of the same length gets the last one. */
 struct hole {
@@ -90,11 +92,28 @@ static bool name_of(const char *path, const char *format, int *dev, unsigned *ty
 	return readlink(path, name, sizeof(name) - 1) > 0 && sscanf(name, format, dev, types) == 2;
 }
 
+/* Large allocations begin with a page of the GPU. */
+static cu_ptr reserve(uint64_t len)
+{
+	uint64_t align = len < GPU_PAGE ? PAGE : GPU_PAGE, extra = align - PAGE;
+	char *p = mmap(NULL, len + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		       -1, 0);
+	uint64_t lead;
+
+	if (p == MAP_FAILED)
+		return 0;
+	lead = align_up((uintptr_t)p, align) - (uintptr_t)p;
+	if (lead)
+		(void)munmap(p, lead);
+	if (extra > lead)
+		(void)munmap(p + lead + len, extra - lead);
+	return (uintptr_t)p + lead;
+}
+
 static cu_ptr addresses(uint64_t len)
 {
 	struct list *e, *n;
 	cu_ptr va;
-	void *p;
 
 	for (e = holes.prev; e != &holes; e = n) {
 		struct hole *h = list_entry(e, struct hole, link);
@@ -107,8 +126,7 @@ static cu_ptr addresses(uint64_t len)
 		free(h);
 		return va;
 	}
-	p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return p == MAP_FAILED ? 0 : (uintptr_t)p;
+	return reserve(len);
 }
 
 static void addresses_back(cu_ptr va, uint64_t len)
@@ -244,6 +262,21 @@ cu_result cuMemGetAddressRange_v2(cu_ptr *ret_base, size_t *ret_size, cu_ptr ptr
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return r ? CU_OK : CU_NOT_FOUND;
+}
+
+int stub_cuda_fd(cu_ptr ptr, uint64_t *ret_off)
+{
+	struct range *r;
+	int fd = -1;
+
+	(void)pthread_mutex_lock(&stub.lock);
+	r = stub_range_at(ptr);
+	if (r) {
+		fd = fcntl(r->obj->fd, F_DUPFD_CLOEXEC, 0);
+		*ret_off = ptr - r->va;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return fd;
 }
 
 /* ---------------------------------------------------------------- pointers */
@@ -744,8 +777,10 @@ cu_result cuMemGetHandleForAddressRange(void *ret, cu_ptr ptr, size_t len, uint3
 		return CU_INVALID_VALUE;
 	(void)pthread_mutex_lock(&stub.lock);
 	r = stub_range_at(ptr);
+	/* A descriptor of these bytes begins with the first, which no memfd of more does: what
+	 * can be had is one that the CPU cannot map. */
 	if (r && len <= r->map_len - (ptr - r->va))
-		fd = fcntl(r->obj->fd, F_DUPFD, 0);
+		fd = ptr == r->va ? fcntl(r->obj->fd, F_DUPFD, 0) : eventfd(0, 0);
 	(void)pthread_mutex_unlock(&stub.lock);
 	if (fd < 0)
 		return CU_INVALID_VALUE;

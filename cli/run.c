@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Run a program with our libraries in the place of those whose names they bear.
+ *
+ * They lie in a folder beside libpenstock, wherever that was loaded from, and the loader looks
+ * into LD_LIBRARY_PATH before its own places.  Nothing else of the environment changes.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "commands.h"
+#include "util.h"
+
+const char run_usage[] =
+	"Usage: penstock run [--] COMMAND [ARGUMENT...]\n"
+	"\n"
+	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
+	"loader's path: libgdrapi.so, for programs that use gdrcopy.  The status is that of\n"
+	"COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
+
+/* From the folder of libpenstock: installed or in a bundle, and in the folder of a build. */
+static const char *const places[] = { "penstock/compat", "../compat/gdrapi" };
+
+/* The folder that libpenstock.so was loaded from. */
+static int library_dir(char ret[PATH_MAX])
+{
+	void *fn = dlsym(RTLD_DEFAULT, "pst_version");
+	Dl_info info;
+
+	if (!fn || !dladdr(fn, &info) || !realpath(info.dli_fname, ret))
+		return fail(ENOENT, "libpenstock.so is not found where it was loaded from");
+	*strrchr(ret, '/') = '\0';
+	return 0;
+}
+
+static int compat_dir(char ret[PATH_MAX])
+{
+	char lib[PATH_MAX], path[2 * PATH_MAX];
+	int r = library_dir(lib);
+	struct stat st;
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
+		if (realpath(path, ret) && stat(ret, &st) == 0 && S_ISDIR(st.st_mode))
+			return 0;
+	}
+	return fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
+		    places[0]);
+}
+
+/* Put a folder before what is searched already. */
+static int search_first(const char *dir)
+{
+	const char *old = getenv("LD_LIBRARY_PATH");
+	_cleanup_(freep) char *path = NULL;
+
+	if (asprintf(&path, "%s%s%s", dir, old && *old ? ":" : "", old ? old : "") < 0 ||
+	    setenv("LD_LIBRARY_PATH", path, 1) < 0)
+		return fail(ENOMEM, "out of memory");
+	return 0;
+}
+
+int cmd_run(int argc, char *argv[])
+{
+	int at = argc > 1 && !strcmp(argv[1], "--") ? 2 : 1;
+	char dir[PATH_MAX];
+	int r;
+
+	if (at == 1 && argc > 1 && argv[1][0] == '-')
+		return usage_error("unknown option %s", argv[1]);
+	if (at >= argc)
+		return usage_error("give the command to run");
+	/* A colon would end the folder's name there. */
+	r = compat_dir(dir);
+	if (r == 0 && strchr(dir, ':'))
+		r = fail(EINVAL, "the loader cannot look into %s, for the colon in it", dir);
+	if (r == 0)
+		r = search_first(dir);
+	if (r < 0)
+		return exit_status(r);
+	/* As main() found them: a signal that is ignored stays so in the new program. */
+	(void)signal(SIGPIPE, SIG_DFL);
+	(void)signal(SIGXFSZ, SIG_DFL);
+	(void)execvp(argv[at], argv + at);
+	r = errno;
+	say("%s: %s", argv[at], strerror(r));
+	return r == ENOENT ? 127 : 126;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libgdrapi - CPU mappings of GPU memory, for programs written for gdrcopy.
+ *
+ * Calls, types and numbers are those of gdrcopy 2.6.  What lies below is libpenstock: the
+ * kernel module gdrdrv is used where it is loaded and not needed where it is not.
+ *
+ * Rules that hold for every call below, so that they are not repeated:
+ *
+ *   - int results are 0 on success and a positive errno on failure; errno itself is left
+ *     as it was.  GDRCOPY_ENABLE_LOGGING in the environment, with any value, prints the cause
+ *     to standard error; GDRCOPY_LOG_LEVEL is the least that is printed: 1 debug, 2 info,
+ *     3 warn, 4 error (the default).  Both are ignored in set-uid programs.
+ *   - Outputs are written on success only.
+ *   - A handle that is none, or is none any more, gives EINVAL, also when another object was
+ *     made since.
+ *   - Any thread may make any call at any time.  gdr_unmap(), gdr_unpin_buffer() and gdr_close()
+ *     wait for copies that are under way; who goes on using the mapping's pointer is on his own.
+ *   - After fork() the child gets EACCES for every handle of its parent, inherits no mapping,
+ *     and gets NULL from gdr_open() once the parent has pinned something.
+ *   - GPU memory is that of the CUDA driver, however it was allocated, and memory of
+ *     libpenstock's software device.
+ */
+#ifndef GDRAPI_H
+#define GDRAPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MAJOR_VERSION_SHIFT 16
+#define MINOR_VERSION_MASK (((uint32_t)1 << MAJOR_VERSION_SHIFT) - 1)
+
+#define GDR_API_MAJOR_VERSION 2
+#define GDR_API_MINOR_VERSION 6
+#define GDR_API_VERSION ((GDR_API_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | GDR_API_MINOR_VERSION)
+
+/* What a module gdrdrv must be at least. */
+#define MINIMUM_GDRDRV_MAJOR_VERSION 2
+#define MINIMUM_GDRDRV_MINOR_VERSION 0
+#define MINIMUM_GDRDRV_VERSION \
+	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
+
+/* Sizes are counted in these pages, 64 KiB. */
+#define GPU_PAGE_SHIFT 16
+#define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
+#define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)
+#define GPU_PAGE_MASK (~GPU_PAGE_OFFSET)
+
+#ifndef GDR_API
+#define GDR_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gdr;
+typedef struct gdr *gdr_t;
+
+/*
+ * Define GDRAPI_V1 before this header to build a program that was written for gdrcopy 1.x: its
+ * handle is a number, its info has five members, and gdr_copy_to_bar() is declared.
+ */
+#ifdef GDRAPI_V1
+typedef unsigned long gdr_mh_t;
+#else
+typedef struct gdr_mh_s {
+	unsigned long h; /* 0 is never a handle */
+} gdr_mh_t;
+#endif
+
+typedef enum gdr_pin_flags {
+	GDR_PIN_FLAG_DEFAULT = 0,
+	GDR_PIN_FLAG_FORCE_PCIE = 1, /* past a coherent link; not to be had */
+} gdr_pin_flags_t;
+
+typedef enum gdr_map_flags {
+	GDR_MAP_FLAG_DEFAULT = 0, /* as the backend maps */
+	GDR_MAP_FLAG_REQ_WC_MAPPING = 1,
+	GDR_MAP_FLAG_REQ_CACHE_MAPPING = 2,
+	GDR_MAP_FLAG_REQ_DEVICE_MAPPING = 3,
+} gdr_map_flags_t;
+
+typedef enum gdr_mapping_type {
+	GDR_MAPPING_TYPE_NONE = 0,    /* not mapped */
+	GDR_MAPPING_TYPE_WC = 1,      /* write combining: stores gather, loads are slow */
+	GDR_MAPPING_TYPE_CACHING = 2, /* as ordinary memory */
+	GDR_MAPPING_TYPE_DEVICE = 3,  /* neither gathered nor cached */
+	GDR_MAPPING_TYPE_MAX = 4,
+} gdr_mapping_type_t;
+
+typedef enum gdr_attr {
+	GDR_ATTR_USE_PERSISTENT_MAPPING = 1,      /* 1: a mapping outlives the free of its memory */
+	GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE = 2, /* 0: no */
+	GDR_ATTR_USING_DMA_BUF_MMAP = 3,          /* 0: the backend is chosen for each mapping */
+	GDR_ATTR_MAX = 4,
+} gdr_attr_t;
+
+/*
+ * What is known of a pinned buffer.  The byte at device address a is at
+ * (char *)mapping + (a - va).
+ */
+typedef struct gdr_info_v2 {
+	uint64_t va;          /* device address of the mapping's first byte: what was pinned */
+	uint64_t mapped_size; /* bytes that gdr_map() takes at most: the size in whole GPU pages */
+	uint32_t page_size;   /* GPU_PAGE_SIZE */
+	uint64_t tm_cycles;   /* 0: not counted */
+	uint32_t cycles_per_ms; /* 0 */
+	unsigned mapped : 1;
+	unsigned wc_mapping : 1;
+	gdr_mapping_type_t mapping_type;
+} gdr_info_v2_t;
+
+/* The same as it was before 2.4, which the symbol gdr_get_info fills in. */
+typedef struct gdr_info_v1 {
+	uint64_t va;
+	uint64_t mapped_size;
+	uint32_t page_size;
+	uint64_t tm_cycles;
+	uint32_t cycles_per_ms;
+	unsigned mapped : 1;
+	unsigned wc_mapping : 1;
+} gdr_info_v1_t;
+
+#ifdef GDRAPI_V1
+/* Two bits more are written behind the last member, into the padding. */
+typedef struct gdr_info {
+	uint64_t va;
+	uint64_t mapped_size;
+	uint32_t page_size;
+	uint64_t tm_cycles;
+	uint32_t cycles_per_ms;
+} gdr_info_t;
+#else
+typedef gdr_info_v2_t gdr_info_t;
+#endif
+
+/**
+ * gdr_open() - begin
+ *
+ * Where the calling thread has a current CUDA context, a mapping of a little memory of its
+ * device is made and proven, so that a program learns here and not later that its machine
+ * has none to give.
+ *
+ * Return: what the other calls take, to be ended with gdr_close(); NULL when no mapping can be
+ * had here (the log says why), when 1,024 are open, or out of memory.
+ */
+GDR_API gdr_t gdr_open(void);
+
+/**
+ * gdr_close() - unmap and unpin all that is left, and end
+ * @g: invalid afterwards, also for other threads
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_close(gdr_t g);
+
+/**
+ * gdr_pin_buffer() - choose a range of GPU memory
+ * @g:         as gdr_open() gave it
+ * @addr:      device address, of any alignment
+ * @size:      bytes, at least 1; any number
+ * @p2p_token: 0
+ * @va_space:  0
+ * @handle:    the buffer, to be ended with gdr_unpin_buffer()
+ *
+ * Clients round a range to whole GPU pages at one end or both.  Where that took it past the
+ * ends of its allocation, by less than a page each, it is cut back: info.va stays what was
+ * asked for, and bytes that belong to no allocation, or to another, are not mapped.
+ * A range in whole pages that could belong to either of several small allocations is
+ * refused; give address and length as they are.
+ *
+ * The memory must stay allocated until it is mapped.  Ranges may overlap.
+ *
+ * Return: 0; EINVAL for an unknown handle, a token, no size, or memory that no GPU has; ENOMEM;
+ * EMFILE.
+ */
+GDR_API int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
+			   uint32_t va_space, gdr_mh_t *handle);
+
+/**
+ * gdr_pin_buffer_v2() - as gdr_pin_buffer(), without tokens
+ * @g:      as gdr_open() gave it
+ * @addr:   device address
+ * @size:   bytes
+ * @flags:  GDR_PIN_FLAG_DEFAULT
+ * @handle: the buffer
+ *
+ * Return: as gdr_pin_buffer(); EINVAL for GDR_PIN_FLAG_FORCE_PCIE, see gdr_get_attribute().
+ */
+GDR_API int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags,
+			      gdr_mh_t *handle);
+
+/**
+ * gdr_unpin_buffer() - end a buffer, and its mapping if there is one
+ * @g:      as gdr_open() gave it
+ * @handle: invalid afterwards
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
+
+/**
+ * gdr_get_callback_flag() - did the driver take the memory away?
+ * @g:      as gdr_open() gave it
+ * @handle: the buffer
+ * @flag:   always 0: mappings outlive the free of their memory
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
+
+/**
+ * gdr_get_info_v2() - facts of a buffer
+ * @g:      as gdr_open() gave it
+ * @handle: the buffer
+ * @info:   filled in
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
+
+#ifdef GDRAPI_V1
+GDR_API int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_t *info);
+#else
+#define gdr_get_info gdr_get_info_v2
+#endif
+
+/**
+ * gdr_map() - map a buffer for the CPU
+ * @g:      as gdr_open() gave it
+ * @handle: the buffer; it may have one mapping
+ * @va:     where the byte at info.va is
+ * @size:   bytes from there, up to info.mapped_size; rounded up to pages of the host
+ *
+ * Stores through the pointer gather in the CPU; a store fence (sfence on x86) sends them off,
+ * and gdr_copy_to_mapping() has one.  Neither integrity nor order is promised to GPU work that
+ * was launched before.
+ *
+ * Return: 0; EINVAL for a size out of range; EAGAIN when it is mapped; EOPNOTSUPP when no
+ * backend maps this memory; EINVAL when it was freed since it was pinned; ENOMEM; EMFILE; EIO
+ * when the mapping showed wrong bytes.
+ */
+GDR_API int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
+
+/**
+ * gdr_map_v2() - as gdr_map(), for one kind of mapping
+ * @g:      as gdr_open() gave it
+ * @handle: the buffer
+ * @va:     where the byte at info.va is
+ * @size:   bytes
+ * @flags:  enum gdr_map_flags
+ *
+ * Return: as gdr_map(); EINVAL for unknown flags; EOPNOTSUPP when this kind is not to be had.
+ */
+GDR_API int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
+
+/**
+ * gdr_unmap() - end a buffer's mapping
+ * @g:      as gdr_open() gave it
+ * @handle: the buffer
+ * @va:     as gdr_map() gave it
+ * @size:   as gdr_map() was given it; all is unmapped in any case
+ *
+ * Return: 0; EINVAL when it is not mapped, not there, or not as large.
+ */
+GDR_API int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
+
+/**
+ * gdr_copy_to_mapping() - copy into GPU memory by the CPU
+ * @handle:    the buffer
+ * @map_d_ptr: any byte in its mapping
+ * @h_ptr:     host memory, of any alignment
+ * @size:      bytes; 0 is fine
+ *
+ * The stores are fenced when it returns.
+ *
+ * Return: 0; EINVAL when the buffer is not mapped, or for bytes outside its mapping.
+ */
+GDR_API int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
+
+/**
+ * gdr_copy_from_mapping() - copy out of GPU memory by the CPU
+ * @handle:    the buffer
+ * @h_ptr:     host memory, of any alignment
+ * @map_d_ptr: any byte in its mapping
+ * @size:      bytes; 0 is fine
+ *
+ * Return: as gdr_copy_to_mapping().
+ */
+GDR_API int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
+
+/**
+ * gdr_runtime_get_version() - the version of gdrcopy that this library speaks
+ * @major: 2
+ * @minor: 6
+ */
+GDR_API void gdr_runtime_get_version(int *major, int *minor);
+
+/**
+ * gdr_driver_get_version() - the version of the module that a program may count on
+ * @g:     as gdr_open() gave it
+ * @major: 2
+ * @minor: 6, whatever maps the memory
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_driver_get_version(gdr_t g, int *major, int *minor);
+
+/**
+ * gdr_get_attribute() - what can be had
+ * @g:    as gdr_open() gave it
+ * @attr: enum gdr_attr, where each value stands
+ * @v:    the value
+ *
+ * Return: 0; EINVAL for an unknown attribute.
+ */
+GDR_API int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
+
+/**
+ * gdr_get_mapping_type_string() - a kind of mapping in words
+ * @type: enum gdr_mapping_type, without MAX
+ * @ret:  a constant string
+ *
+ * Return: 0; EINVAL.
+ */
+GDR_API int gdr_get_mapping_type_string(gdr_mapping_type_t type, const char **ret);
+
+#ifdef GDRAPI_V1
+/**
+ * gdr_copy_to_bar() - gdr_copy_to_mapping() as 1.x had it
+ * @bar_ptr: any byte in any mapping of the process
+ * @h_ptr:   host memory
+ * @size:    bytes; 0 is fine
+ *
+ * Looks for the mapping among all there are: the later call is faster.
+ *
+ * Return: 0; EINVAL for bytes that are not in one mapping.
+ */
+GDR_API int gdr_copy_to_bar(void *bar_ptr, const void *h_ptr, size_t size);
+
+/**
+ * gdr_copy_from_bar() - gdr_copy_from_mapping() as 1.x had it
+ * @h_ptr:   host memory
+ * @bar_ptr: any byte in any mapping of the process
+ * @size:    bytes; 0 is fine
+ *
+ * Return: as gdr_copy_to_bar().
+ */
+GDR_API int gdr_copy_from_bar(void *h_ptr, const void *bar_ptr, size_t size);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

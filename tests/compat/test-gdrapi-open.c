@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gdr_open() in a program that uses CUDA, on the library that PST_LIBCUDA names: where no
+ * mapping can be had, the program learns it there, and where there is no context none is made.
+ */
+#include <dlfcn.h>
+
+#include "gdr_rig.h"
+#include "stub/cuda_stub.h"
+
+static struct {
+	cu_result (*init)(unsigned);
+	cu_result (*retain)(cu_ctx *, cu_device);
+	cu_result (*release)(cu_device);
+	cu_result (*push)(cu_ctx);
+	cu_result (*pop)(cu_ctx *);
+	bool (*fail)(const char *);
+	void (*state)(struct stub_cuda_state *);
+} cuda;
+
+static void find(void *lib, void *slot, const char *name)
+{
+	void *fn = lib ? dlsym(lib, name) : NULL;
+
+	if (!fn)
+		T_SKIP("needs the library of tests/stub as PST_LIBCUDA");
+	memcpy(slot, &fn, sizeof(fn));
+}
+
+static void load(void)
+{
+	void *lib = getenv("PST_LIBCUDA") ? dlopen(getenv("PST_LIBCUDA"), RTLD_NOW) : NULL;
+
+	find(lib, &cuda.fail, "stub_cuda_fail");
+	find(lib, &cuda.state, "stub_cuda_state");
+	find(lib, &cuda.init, "cuInit");
+	find(lib, &cuda.retain, "cuDevicePrimaryCtxRetain");
+	find(lib, &cuda.release, "cuDevicePrimaryCtxRelease_v2");
+	find(lib, &cuda.push, "cuCtxPushCurrent_v2");
+	find(lib, &cuda.pop, "cuCtxPopCurrent_v2");
+}
+
+/* The driver is in the process, but nobody has made a context: none is made here. */
+static void without_a_context(void)
+{
+	struct stub_cuda_state s;
+	gdr_t a;
+
+	load();
+	a = gdr_open();
+	T_CHECK(a);
+	T_EQ(cuda.init(0), CU_OK);
+	cuda.state(&s);
+	T_EQ(s.contexts_made, 0);
+	T_EQ(gdr_close(a), 0);
+}
+
+/* The second device: what is tried is the current one. */
+static void begin(int dev)
+{
+	cu_ctx ctx;
+
+	load();
+	T_EQ(cuda.init(0), CU_OK);
+	T_EQ(cuda.retain(&ctx, dev), CU_OK);
+	T_EQ(cuda.push(ctx), CU_OK);
+}
+
+static void end(int dev)
+{
+	cu_ctx ctx;
+
+	T_EQ(cuda.pop(&ctx), CU_OK);
+	T_EQ(cuda.release(dev), CU_OK);
+}
+
+static void with_a_context(void)
+{
+	struct stub_cuda_state s;
+	gdr_t a;
+
+	begin(1);
+	errno = 77;
+	a = gdr_open();
+	T_CHECK(a);
+	T_EQ(errno, 77);
+	T_EQ(gdr_close(a), 0);
+	cuda.state(&s);
+	T_EQ(s.contexts_made, 1);
+	T_EQ(s.ctx_refs[0], 0);
+	T_EQ(s.ctx_refs[1], 1);
+	T_EQ(s.depth, 1);
+	T_EQ(s.ranges + s.streams, 0);
+	end(1);
+}
+
+static void where_nothing_can_be_mapped(void)
+{
+	begin(0);
+	(void)cuda.fail("cuMemGetHandleForAddressRange:0:801");
+	errno = 77;
+	T_CHECK(!gdr_open());
+	T_EQ(errno, 77);
+	T_CHECK(strstr(pst_error_text(), "no window can be had"));
+	T_CHECK(cuda.fail(NULL));
+	end(0);
+	/* Without a context it is not known here, and memory of other kinds works. */
+	g = gdr_open();
+	T_CHECK(g);
+	T_EQ(gdr_close(g), 0);
+}
+
+int main(void)
+{
+	T_RUN(without_a_context);
+	T_RUN(with_a_context);
+	T_RUN(where_nothing_can_be_mapped);
+	return t_done();
+}

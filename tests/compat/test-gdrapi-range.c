@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What clients round, and what of it is mapped: on the software device and, where PST_LIBCUDA
+ * names the stub of libcuda, on memory of CUDA.
+ */
+#include "gdr_rig.h"
+
+static const char *device;
+
+static unsigned long down(unsigned long x)
+{
+	return x & GPU_PAGE_MASK;
+}
+
+static unsigned long up(unsigned long x)
+{
+	return down(x + GPU_PAGE_OFFSET);
+}
+
+/* Any address and any length, as they are. */
+static void nothing_rounded(void)
+{
+	static const unsigned long offs[] = { 0, 1, 255, 4095, PAGE - 1, PAGE, PAGE + 3, 3 * PAGE };
+	static const size_t lens[] = { 1, 7, 4096, PAGE - 1, PAGE, 100000 };
+	unsigned long addr;
+	struct pst_mem *m = rig_mem(device, 8 * PAGE, &addr);
+
+	/* The stub's dma-buf of a part, from a later page on, cannot be mapped. */
+	for (unsigned i = 0; i < sizeof(offs) / sizeof(offs[0]); i++)
+		for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
+			gdr_mh_t mh;
+			void *va;
+			char *p;
+
+			if (offs[i] >= 4096 && strncmp(device, "soft", 4) != 0)
+				continue;
+			p = rig_map(addr + offs[i], lens[k], addr + offs[i], &mh, &va);
+			T_CHECK(p == va);
+			rig_bytes(mh, p, m, offs[i], lens[k]);
+			rig_unmap(mh, va, lens[k]);
+		}
+	pst_mem_free(m);
+}
+
+/* The recipe of copybw: allocate a page more, round the size, find the offset by info.va. */
+static void recipe_of_copybw(void)
+{
+	size_t size = 4096, rounded = up(size);
+	unsigned long base, addr;
+	struct pst_mem *m = rig_mem(device, rounded + PAGE, &base);
+	gdr_mh_t mh;
+	void *va;
+	char *p;
+
+	addr = up(base);
+	p = rig_map(addr, rounded, addr, &mh, &va);
+	rig_bytes(mh, p, m, addr - base, size);
+	rig_bytes(mh, p, m, addr - base, rounded);
+	rig_unmap(mh, va, rounded);
+	pst_mem_free(m);
+}
+
+/* That of NCCL: no byte more than needed. */
+static void recipe_of_nccl(void)
+{
+	for (size_t size = 8; size < 4 * PAGE; size = size * 3 + 5) {
+		size_t map_size = up(size);
+		unsigned long base, addr;
+		struct pst_mem *m = rig_mem(device, map_size + PAGE - 1, &base);
+		gdr_mh_t mh = { 0 };
+		gdr_info_t info;
+		void *va;
+
+		addr = up(base);
+		T_EQ(gdr_pin_buffer(g, addr, map_size, 0, 0, &mh), 0);
+		T_EQ(gdr_map(g, mh, &va, map_size), 0);
+		T_EQ(gdr_get_info(g, mh, &info), 0);
+		T_EQ(info.va, addr);
+		T_EQ(info.mapped_size, map_size);
+		rig_bytes(mh, va, m, addr - base, map_size);
+		rig_unmap(mh, va, map_size);
+		pst_mem_free(m);
+	}
+}
+
+/* Only the size is rounded, and the allocation ends before. */
+static void end_past_the_allocation(void)
+{
+	static const size_t sizes[] = { 1, 4096, PAGE - 1, PAGE + 1, 100000, 5 * PAGE - 77 };
+
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		size_t size = sizes[i], rounded = up(size);
+		unsigned long addr;
+		struct pst_mem *m = rig_mem(device, size, &addr);
+		gdr_mh_t mh, no;
+		gdr_info_t info;
+		void *va;
+		char c = 0, *p = rig_map(addr, rounded, addr, &mh, &va);
+
+		T_EQ(gdr_get_info(g, mh, &info), 0);
+		T_EQ(info.mapped_size, rounded);
+		rig_bytes(mh, p, m, 0, size);
+		/* What is behind belongs to somebody else. */
+		T_EQ(gdr_copy_to_mapping(mh, p + size, &c, 1), EINVAL);
+		T_EQ(gdr_copy_from_mapping(mh, &c, p + size - 1, 2), EINVAL);
+		rig_unmap(mh, va, rounded);
+		/* No rounding takes it a page too far. */
+		T_EQ(gdr_pin_buffer(g, addr, rounded + PAGE, 0, 0, &no), EINVAL);
+		T_EQ(gdr_pin_buffer(g, addr, rounded + 1, 0, 0, &no), EINVAL);
+		pst_mem_free(m);
+	}
+}
+
+/* Memory whose first byte lies inside a page of the GPU. */
+static struct pst_mem *mid_page(uint64_t len, unsigned long *ret_addr)
+{
+	struct pst_mem *held[32], *m = NULL;
+	unsigned n = 0;
+
+	while (n < 32 && !m) {
+		held[n] = rig_mem(device, len, ret_addr);
+		if (*ret_addr % PAGE)
+			m = held[n];
+		else
+			n++;
+	}
+	while (n--)
+		pst_mem_free(held[n]);
+	if (!m)
+		T_SKIP("every allocation of %s begins with a page", device);
+	return m;
+}
+
+/* That of UCX: both ends. */
+static void both_ends(void)
+{
+	unsigned long addr, start, end;
+	uint64_t len = 4 * PAGE + 100;
+	struct pst_mem *m = mid_page(len, &addr);
+	gdr_mh_t mh, no;
+	gdr_info_t info;
+	void *va;
+	char c = 0, *p;
+
+	start = down(addr);
+	end = up(addr + len);
+	p = rig_map(start, end - start, addr, &mh, &va);
+	T_EQ(gdr_get_info(g, mh, &info), 0);
+	T_EQ(info.va, start);
+	T_EQ(info.mapped_size, end - start);
+	T_CHECK(p == (char *)va + (addr - start));
+	rig_bytes(mh, p, m, 0, len);
+	rig_bytes(mh, p + 1000, m, 1000, 2 * PAGE);
+	T_EQ(gdr_copy_from_mapping(mh, &c, p - 1, 1), EINVAL);
+	T_EQ(gdr_copy_from_mapping(mh, &c, p + len, 1), EINVAL);
+	T_EQ(gdr_copy_from_mapping(mh, &c, va, 1), EINVAL);
+	rig_unmap(mh, va, end - start);
+	/* A mapping of nothing but what was rounded. */
+	mh = rig_pin(start, end - start);
+	T_EQ(gdr_map(g, mh, &va, 1), (addr - start) >= 4096 ? EINVAL : 0);
+	T_EQ(gdr_unpin_buffer(g, mh), 0);
+	/* A page too early is no rounding. */
+	T_EQ(gdr_pin_buffer(g, start - PAGE, end - start, 0, 0, &no), EINVAL);
+	pst_mem_free(m);
+}
+
+/* Two allocations in one page of the GPU; false where that does not come about. */
+static bool neighbours(struct pst_mem *m[2], unsigned long addr[2])
+{
+	m[0] = mid_page(4096, &addr[0]);
+	for (unsigned i = 0; i < 64; i++) {
+		m[1] = rig_mem(device, 4096, &addr[1]);
+		if (down(addr[0]) == down(addr[1]))
+			return true;
+		pst_mem_free(m[0]);
+		m[0] = m[1];
+		addr[0] = addr[1];
+	}
+	pst_mem_free(m[0]);
+	return false;
+}
+
+/* Whose bytes are meant cannot be told from the page, but from the address. */
+static void shared_pages(void)
+{
+	unsigned long addr[2];
+	struct pst_mem *m[2];
+	gdr_mh_t mh;
+	void *va;
+
+	if (!neighbours(m, addr))
+		T_SKIP("no two allocations of %s share a page", device);
+	T_EQ(gdr_pin_buffer(g, down(addr[0]), PAGE, 0, 0, &mh), EINVAL);
+	for (unsigned i = 0; i < 2; i++) {
+		char *p = rig_map(addr[i], 4096, addr[i], &mh, &va);
+
+		rig_bytes(mh, p, m[i], 0, 4096);
+		rig_unmap(mh, va, 4096);
+	}
+	pst_mem_free(m[0]);
+	/* Alone in its page it is found. */
+	if (gdr_pin_buffer(g, down(addr[1]), PAGE, 0, 0, &mh) == 0) {
+		T_EQ(gdr_map(g, mh, &va, PAGE), 0);
+		rig_bytes(mh, (char *)va + (addr[1] - down(addr[1])), m[1], 0, 4096);
+		rig_unmap(mh, va, PAGE);
+	}
+	pst_mem_free(m[1]);
+}
+
+static void run_all(const char *name)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+
+	device = name;
+	printf("# %s\n", device);
+	if (pst_device_find(device, &dev) < 0) {
+		printf("# is not here: %s\n", pst_error_text());
+		return;
+	}
+	T_RUN(nothing_rounded);
+	T_RUN(recipe_of_copybw);
+	T_RUN(recipe_of_nccl);
+	T_RUN(end_past_the_allocation);
+	T_RUN(both_ends);
+	T_RUN(shared_pages);
+}
+
+int main(void)
+{
+	struct pst_mem *keep = NULL;
+
+	g = gdr_open();
+	if (!g)
+		return 1;
+	/* What the first of a device begins stays while there is one. */
+	(void)pst_mem_alloc("cuda:0", 1, NULL, &keep);
+	run_all("soft:0");
+	run_all("cuda:0");
+	pst_mem_free(keep);
+	if (gdr_close(g))
+		return 1;
+	return t_done();
+}
