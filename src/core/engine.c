@@ -10,14 +10,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine.h"
+#include "core/pool.h"
 
-#define ARENA_SLOTS 8u
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
 
@@ -26,90 +25,7 @@ static struct {
 	struct list list;
 } engines = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(engines.list) };
 
-/* ------------------------------------------------------------------- pool */
-
-static void arena_free(struct engine *e, struct arena *a)
-{
-	store_buf_free(a->sbuf);
-	if (e->ops->unpin)
-		e->ops->unpin(e->device, a->buf, a->len);
-	(void)munmap(a->buf, a->len);
-	free(a);
-}
-
-/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
-static int arena_new(struct engine *e, unsigned nr, struct arena **ret)
-{
-	struct arena *a = calloc(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
-	int r;
-
-	if (!a)
-		return err_set(ENOMEM, "out of memory");
-	a->nr = nr;
-	a->len = nr * e->slot_size;
-	a->buf = mmap(NULL, a->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (a->buf == MAP_FAILED) {
-		r = err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", a->len);
-		free(a);
-		return r;
-	}
-	(void)madvise(a->buf, a->len, MADV_HUGEPAGE);
-	r = e->ops->pin ? e->ops->pin(e->device, a->buf, a->len) : 0;
-	if (r < 0) {
-		(void)munmap(a->buf, a->len);
-		free(a);
-		return r;
-	}
-	r = store_buf_new(a->buf, a->len, &a->sbuf);
-	if (r < 0) {
-		arena_free(e, a);
-		return r;
-	}
-	for (unsigned i = 0; i < nr; i++) {
-		struct job *j = &a->jobs[i];
-
-		j->engine = e;
-		j->buf = a->buf + i * e->slot_size;
-		j->sbuf = a->sbuf;
-		list_init(&j->link);
-	}
-	*ret = a;
-	return 0;
-}
-
-static void pool_add(struct engine *e, struct arena *a)
-{
-	a->next = e->arenas;
-	e->arenas = a;
-	e->nr_slots += a->nr;
-	for (unsigned i = a->nr; i-- > 0;) {
-		a->jobs[i].next_free = e->free;
-		e->free = &a->jobs[i];
-	}
-}
-
-/* Under the lock, which is dropped while memory is allocated and pinned. */
-static void pool_grow(struct engine *e)
-{
-	unsigned nr = MIN(ARENA_SLOTS, e->max_slots - e->nr_slots);
-	struct arena *a;
-	int r;
-
-	if (e->growing || !nr)
-		return;
-	e->growing = true;
-	pthread_mutex_unlock(&e->lock);
-	r = arena_new(e, nr, &a);
-	pthread_mutex_lock(&e->lock);
-	e->growing = false;
-	if (r < 0) {
-		log_warn("the staging pool stays at %u slots: %s, ignoring", e->nr_slots,
-			 err_text());
-		e->max_slots = e->nr_slots;
-		return;
-	}
-	pool_add(e, a);
-}
+/* ------------------------------------------------------------------ slots */
 
 static bool share_may_take(const struct share *s)
 {
@@ -465,12 +381,7 @@ static void engine_free(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
-	while (e->arenas) {
-		struct arena *a = e->arenas;
-
-		e->arenas = a->next;
-		arena_free(e, a);
-	}
+	pool_free(e);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -480,7 +391,6 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 {
 	struct engine *e = calloc(1, sizeof(*e));
 	unsigned wanted = workers_wanted();
-	struct arena *a;
 	int r;
 
 	if (!e)
@@ -494,9 +404,7 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	if (r == 0) {
 		e->max_slots = (unsigned)(POOL_LIMIT / e->slot_size);
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
-		r = arena_new(e, MIN(ARENA_SLOTS, e->max_slots), &a);
-		if (r == 0)
-			pool_add(e, a);
+		r = pool_start(e);
 	}
 	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {
 		struct worker *w = &e->workers[e->nr_workers];
