@@ -170,7 +170,7 @@ int engine_calibrate(struct engine *e)
 		      0);
 	if (c.host == MAP_FAILED)
 		return err_set(ENOMEM, "out of memory");
-	r = e->ops->pin ? e->ops->pin(e->device, c.host, 2 * CALIB_LEN) : 0;
+	r = mem_pin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	pinned = r == 0;
 	if (r == 0)
 		r = mem_stream_new(e->ops, e->device, &c.stream);
@@ -184,8 +184,8 @@ int engine_calibrate(struct engine *e)
 		mem_stream_free(c.stream); /* waits for a copy that was given up */
 	if (c.scratch)
 		mem_free(c.scratch);
-	if (pinned && e->ops->unpin)
-		e->ops->unpin(e->device, c.host, 2 * CALIB_LEN);
+	if (pinned)
+		mem_unpin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	(void)munmap(c.host, 2 * CALIB_LEN);
 	e->slot_size = e->chunk;
 	return r;

@@ -14,8 +14,7 @@
 static void arena_free(struct engine *e, struct arena *a)
 {
 	store_buf_free(a->sbuf);
-	if (e->ops->unpin)
-		e->ops->unpin(e->device, a->buf, a->len);
+	mem_unpin(e->ops, e->device, a->buf, a->len);
 	(void)munmap(a->buf, a->len);
 	free(a);
 }
@@ -37,7 +36,7 @@ static int arena_new(struct engine *e, unsigned nr, struct arena **ret)
 		return r;
 	}
 	(void)madvise(a->buf, a->len, MADV_HUGEPAGE);
-	r = e->ops->pin ? e->ops->pin(e->device, a->buf, a->len) : 0;
+	r = mem_pin(e->ops, e->device, a->buf, a->len);
 	if (r < 0) {
 		(void)munmap(a->buf, a->len);
 		free(a);

@@ -192,6 +192,9 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);
 int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		      struct mem_dmabuf *ret);
+/* Where the kind has no pin, every memory is fit as it is. */
+int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 
