@@ -166,10 +166,15 @@ int engine_calibrate(struct engine *e)
 	e->proof = proof_copies(&dev);
 	if (!e->proof)
 		return err_set(ENOMEM, "out of memory");
+	r = pool_charge(2 * CALIB_LEN);
+	if (r < 0)
+		return r;
 	c.host = mmap(NULL, 2 * CALIB_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
-	if (c.host == MAP_FAILED)
+	if (c.host == MAP_FAILED) {
+		pool_uncharge(2 * CALIB_LEN);
 		return err_set(ENOMEM, "out of memory");
+	}
 	r = mem_pin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	pinned = r == 0;
 	if (r == 0)
@@ -187,6 +192,7 @@ int engine_calibrate(struct engine *e)
 	if (pinned)
 		mem_unpin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	(void)munmap(c.host, 2 * CALIB_LEN);
+	pool_uncharge(2 * CALIB_LEN);
 	e->slot_size = e->chunk;
 	return r;
 }

@@ -440,8 +440,7 @@ void clock_set(struct pst_queue *q, uint64_t deadline_ns);
 
 /* ---------------------------------------------------------------- engines */
 
-#define SLOT_RESERVED 2u    /* slots that every queue is sure of */
-#define POOL_LIMIT MIB(256) /* staging memory of one engine */
+#define SLOT_RESERVED 2u /* slots that every queue is sure of */
 
 /* A queue's part of an engine. */
 struct share {
@@ -462,8 +461,6 @@ void engine_submit(struct req *r);
 void engine_stop(struct req *r, int err);
 /* The completion goes out now: which of memory and file may its jobs still touch? */
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
-/* Staging memory, all engines. */
-void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit);
 
 /* ----------------------------------------------------------------- proofs */
 

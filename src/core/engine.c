@@ -2,9 +2,9 @@
 /*
  * Engines: the threads that stage, one set per device.
  *
- * Requests of all queues take turns.  What bounds them is the pool of slots: each queue
- * is sure of SLOT_RESERVED of them and borrows what no other queue may still claim, so a
- * queue whose file hangs keeps the slots it has, and the others go on.
+ * Requests of all queues take turns.  What bounds them is the pool of slots (pool.c): each
+ * queue is sure of SLOT_RESERVED of them and borrows what no other queue may still claim, so
+ * a queue whose file hangs keeps the slots it has, and the others go on.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine.h"
-#include "core/pool.h"
 
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
@@ -24,15 +23,6 @@ static struct {
 	pthread_mutex_t lock;
 	struct list list;
 } engines = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(engines.list) };
-
-/* ------------------------------------------------------------------ slots */
-
-static bool share_may_take(const struct share *s)
-{
-	const struct engine *e = s->engine;
-
-	return s->nr_slots < SLOT_RESERVED || e->max_slots - e->nr_used > e->unmet;
-}
 
 /* ------------------------------------------------------------------- jobs */
 
@@ -67,6 +57,12 @@ static void wake_one(struct engine *e)
 	(void)eventfd_write(best->efd, 1);
 }
 
+void engine_wake(struct engine *e, unsigned nr)
+{
+	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
+		wake_one(e);
+}
+
 /* The next piece of work for a worker, NULL when there is none for it now. */
 static struct job *engine_next(struct worker *w)
 {
@@ -75,24 +71,19 @@ static struct job *engine_next(struct worker *w)
 	struct job *j = NULL;
 
 	pthread_mutex_lock(&e->lock);
-	if (!e->free && !list_empty(&e->active))
-		pool_grow(e);
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, active);
 		struct share *s = r->share;
 
-		if (!e->free)
-			break;
 		/* A full worker still takes what would else wait for others that may hang: a
 		 * queue's sure slots, and the first job of a request. */
-		if (!share_may_take(s) ||
-		    (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED && r->nr_jobs))
+		if (w->nr_jobs >= e->worker_jobs && s->nr_slots >= SLOT_RESERVED && r->nr_jobs)
 			continue;
-		j = e->free;
-		e->free = j->next_free;
-		if (s->nr_slots++ < SLOT_RESERVED)
-			e->unmet--;
-		e->nr_used++;
+		j = pool_take(e, s);
+		if (!j && !e->pool.nr_free)
+			break;
+		if (!j)
+			continue;
 		j->req = r;
 		j->worker = w;
 		j->lost = false;
@@ -185,12 +176,8 @@ void engine_job_done(struct worker *w, struct job *j)
 	else
 		r->nr_file--;
 	r->nr_jobs--;
-	if (--s->nr_slots < SLOT_RESERVED)
-		e->unmet++;
-	e->nr_used--;
 	j->req = NULL;
-	j->next_free = e->free;
-	e->free = j;
+	pool_give(e, s, j);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		wake_one(e);
@@ -205,23 +192,17 @@ void engine_submit(struct req *r)
 	pthread_mutex_lock(&e->lock);
 	list_add_tail(&e->active, &r->active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */
-	for (unsigned i = 0; i < e->nr_workers && i < jobs; i++)
-		wake_one(e);
+	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
 	pthread_mutex_unlock(&e->lock);
 }
 
 /* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
-static void jobs_lost(struct engine *e, const struct req *r)
+static void job_lost(struct job *j, const void *req)
 {
-	for (struct arena *a = e->arenas; a; a = a->next)
-		for (unsigned i = 0; i < a->nr; i++) {
-			struct job *j = &a->jobs[i];
-
-			if (j->req == r && !j->lost) {
-				j->lost = true;
-				j->worker->nr_jobs--;
-			}
-		}
+	if (j->req == req && !j->lost) {
+		j->lost = true;
+		j->worker->nr_jobs--;
+	}
 }
 
 void engine_stop(struct req *r, int err)
@@ -232,7 +213,7 @@ void engine_stop(struct req *r, int err)
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->active);
-	jobs_lost(e, r);
+	pool_each_used(e, job_lost, r);
 	hand_back_if_idle(r);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -381,7 +362,7 @@ static void engine_free(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
-	pool_free(e);
+	pool_done(e);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -400,12 +381,10 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	e->store = store;
 	pthread_mutex_init(&e->lock, NULL);
 	list_init(&e->active);
+	pool_init(e);
 	r = engine_calibrate(e);
-	if (r == 0) {
-		e->max_slots = (unsigned)(POOL_LIMIT / e->slot_size);
+	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
-		r = pool_start(e);
-	}
 	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {
 		struct worker *w = &e->workers[e->nr_workers];
 
@@ -445,19 +424,17 @@ static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
 
 static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 {
-	struct share *s;
+	struct share *s = calloc(1, sizeof(*s));
+	int r;
 
-	if ((e->nr_shares + 1) * SLOT_RESERVED > e->max_slots)
-		return err_set(EBUSY,
-			       "%u queues share the device's staging pool, and it has slots for no "
-			       "more; free a queue first",
-			       e->nr_shares);
-	s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(ENOMEM, "out of memory");
+	r = pool_reserve(e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
 	s->engine = e;
-	e->nr_shares++;
-	e->unmet += SLOT_RESERVED;
 	list_add_tail(&q->shares, &s->link);
 	*ret = s;
 	return 0;
@@ -506,9 +483,7 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 		r = engine_get(ops, device, &store_threads_ops, &e);
 	}
 	if (r == 0) {
-		pthread_mutex_lock(&e->lock);
 		r = share_new(q, e, ret);
-		pthread_mutex_unlock(&e->lock);
 		if (r == 0) {
 			e->refs++;
 		} else if (!e->refs) {
@@ -527,10 +502,7 @@ void engine_unshare(struct share *s)
 
 	list_del(&s->link);
 	pthread_mutex_lock(&engines.lock);
-	pthread_mutex_lock(&e->lock);
-	e->nr_shares--;
-	e->unmet -= SLOT_RESERVED;
-	pthread_mutex_unlock(&e->lock);
+	pool_unreserve(e);
 	last = --e->refs == 0;
 	if (last)
 		list_del(&e->link);
@@ -538,21 +510,4 @@ void engine_unshare(struct share *s)
 	free(s);
 	if (last)
 		engine_free(e);
-}
-
-void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit)
-{
-	struct list *el;
-
-	*ret_bytes = *ret_limit = 0;
-	pthread_mutex_lock(&engines.lock);
-	list_for_each (el, &engines.list) {
-		struct engine *e = list_entry(el, struct engine, link);
-
-		pthread_mutex_lock(&e->lock);
-		*ret_bytes += e->nr_slots * e->slot_size;
-		*ret_limit += e->max_slots * e->slot_size;
-		pthread_mutex_unlock(&e->lock);
-	}
-	pthread_mutex_unlock(&engines.lock);
 }

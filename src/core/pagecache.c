@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/chores.h"
+#include "core/limits.h"
 #include "core/pagecache.h"
 
 #define UNIT MIB(64)
@@ -29,7 +30,7 @@ enum unit_state {
 	UNIT_WAITING, /* for the chores' thread */
 	UNIT_PINNING, /* in the hands of one thread */
 	UNIT_PINNED,
-	UNIT_REFUSED, /* by the driver or the limit */
+	UNIT_REFUSED, /* by the driver */
 };
 
 struct unit {
@@ -53,12 +54,25 @@ struct mapping {
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
 
-/* Half of the machine's memory may be pinned file. */
+/* Half of the machine's memory may be pinned file where nobody set a bound. */
 static uint64_t pin_limit(void)
 {
 	struct sysinfo si;
 
-	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1);
+	return limit_get(LIMIT_PAGES,
+			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
+}
+
+/* So much more will be pinned, if the bound has room for it. */
+static bool pin_charge(uint64_t len)
+{
+	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
+
+	do
+		if (now > limit || len > limit - now)
+			return false;
+	while (!atomic_compare_exchange_weak(&pinned_bytes, &now, now + len));
+	return true;
 }
 
 static uint64_t unit_len(const struct mapping *m, unsigned idx)
@@ -74,9 +88,13 @@ static void unit_pin(struct mapping *m, unsigned idx)
 	struct unit *u = &m->units[idx];
 	uint8_t state = UNIT_REFUSED;
 
-	if (atomic_fetch_add(&pinned_bytes, len) + len > pin_limit()) {
-		log_debug("the limit of pinned file is reached");
-	} else if (!plan_resident(m->sf, idx * UNIT, len)) {
+	if (!pin_charge(len)) {
+		log_debug("the bound of pinned page cache is reached");
+		atomic_store(&u->seen_kib, 0);
+		atomic_store(&u->state, UNIT_COLD); /* it may be raised */
+		return;
+	}
+	if (!plan_resident(m->sf, idx * UNIT, len)) {
 		state = UNIT_COLD; /* pinning would read it from the disk */
 	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len) < 0) {
 		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
@@ -253,8 +271,9 @@ void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
 	}
 }
 
-void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_ns)
+void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_limit, uint64_t *ret_ns)
 {
+	*ret_limit = pin_limit();
 	*ret_bytes = pinned_bytes;
 	*ret_ns = pinned_ns;
 }
