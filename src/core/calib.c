@@ -163,6 +163,7 @@ int engine_calibrate(struct engine *e)
 
 	e->chunk = CHUNK_DEFAULT;
 	e->ops->device_info(e->device, &dev);
+	e->node = dev.numa_node;
 	e->proof = proof_copies(&dev);
 	if (!e->proof)
 		return err_set(ENOMEM, "out of memory");

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine.h"
+#include "topo/numa.h"
 
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
@@ -281,6 +282,7 @@ static void *worker_main(void *arg)
 
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
+	numa_stay(e->node);
 	while (!stop) {
 		struct job *j;
 		bool moved = false;

@@ -97,6 +97,7 @@ struct engine {
 	struct list link;
 	const struct mem_ops *ops;
 	unsigned device;
+	int node; /* of the device, -1 for unknown */
 	const struct store_ops *store;
 	unsigned refs; /* shares; under the engines' lock */
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "core/engine.h"
 #include "core/limits.h"
+#include "topo/numa.h"
 
 #define ARENA_MIN MIB(2)            /* a huge page */
 #define GROW_MAX MIB(64)            /* at a time */
@@ -106,7 +107,7 @@ static unsigned arena_slots(const struct engine *e)
 }
 
 /* Anonymous memory, because io_uring cannot register memory of a device's driver. */
-static char *memory_new(uint64_t len)
+static char *memory_new(uint64_t len, int node)
 {
 	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -116,6 +117,7 @@ static char *memory_new(uint64_t len)
 	}
 	(void)madvise(p, len, MADV_HUGEPAGE);
 	(void)madvise(p, len, MADV_DONTFORK);
+	numa_place(p, len, node);
 	/* The driver would do it under a lock that others wait for. */
 	for (uint64_t off = 0; off < len; off += PAGE)
 		*(volatile char *)(p + off) = 0;
@@ -180,7 +182,7 @@ static int arena_new(struct engine *e)
 	if (a) {
 		a->nr = nr;
 		a->len = len;
-		a->buf = memory_new(len);
+		a->buf = memory_new(len, e->node);
 		r = a->buf ? arena_pin(e, a) : -ENOMEM;
 	}
 	if (r < 0) {
