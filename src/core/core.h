@@ -7,7 +7,8 @@
  * the device's engine, staged.c).  plan.c chooses the hops, queue.c owns the life of a
  * request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> engine -> regions -> what is inside mem/ and store/.
+ * Lock order: registry -> queue -> engines -> pools -> engine -> regions -> what is inside
+ * mem/ and store/ -> chores.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
