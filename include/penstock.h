@@ -821,10 +821,11 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * pieces, or a reserved field that is not 0; -ERANGE for
  * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
  * int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that the
- * grant of the memory does not give; -EBUSY when too many queues stage for the device;
- * -EOPNOTSUPP for what this version has not; and, at the first request for a device, what
- * starting its engine met: -ENOMEM, -EMFILE, -EAGAIN (no thread), -EIO (it failed its
- * proof).
+ * grant of the memory does not give; -EOPNOTSUPP for what this version has not; and, at the
+ * queue's first request for a device, -EBUSY when the bound of staging memory has no room
+ * for one more queue, also after waiting for a second, see pst_limits_set(), and what
+ * starting the device's engine met: -ENOMEM, -EMFILE, -EAGAIN (no thread), -EIO (it failed
+ * its proof).
  */
 PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
 
@@ -892,10 +893,13 @@ struct pst_stats {
 	uint64_t busy;			      /* completed, but not quiet yet */
 	uint64_t bytes[PST_PATH_MAX + 1];     /* by path; a byte counts on every hop it took */
 	uint64_t why[PST_WHY_MAX + 1];	      /* requests by reason */
-	uint64_t pool_bytes;		      /* staging memory held now, all devices */
-	uint64_t pool_limit;		      /* most that it may become */
+	uint64_t pool_bytes;		      /* staging memory held now, all devices; above
+					       * pool_limit only for some time after that
+					       * was lowered */
+	uint64_t pool_limit;		      /* most that it may become, see pst_limits_set() */
 	uint64_t pages_bytes;		      /* page cache pinned now for devices to read */
 	uint64_t pages_ns;		      /* time that pinning it took so far, nanoseconds */
+	uint64_t pages_limit;		      /* most of it that may be pinned */
 };
 
 /**
@@ -908,6 +912,51 @@ struct pst_stats {
  * Return: 0 or -EINVAL for a bad sz.
  */
 PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
+
+/* ------------------------------------------------------------------ limits */
+
+/* How much memory this process may pin for devices. */
+struct pst_limits {
+	size_t sz;	      /* sizeof(struct pst_limits) */
+	uint64_t pool_bytes;  /* staging memory, all devices together; 0: what PST_POOL says,
+			       * else 256 MiB for each device in use */
+	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE; 0: what
+			       * PST_PAGES says, else half of the machine's memory */
+};
+
+/**
+ * pst_limits_set() - bound the memory that may be pinned
+ * @limits: bounds for the whole process; NULL for the defaults
+ *
+ * Before or after devices are in use.  These are bounds: memory is pinned as it is needed, in
+ * the background and at most 64 MiB at a time, and stays pinned for the next time.  Each
+ * queue that stages for a device is sure of two slots (of 256 KiB to 4 MiB each, as the
+ * device was measured) and the devices share what is left evenly.
+ *
+ * Lowering breaks nothing that is under way.  Staging memory above the bound is given back
+ * at once where it is idle, else when the requests that use it are through.  Page cache above
+ * its bound stays pinned until its file is closed.
+ *
+ * An environment variable that names a number of bytes ("64G", "512M"), PST_POOL or
+ * PST_PAGES, holds from the start, and is then the most that a program may set: that is
+ * the administrator's word.  They are ignored in set-uid programs.  Safe from any thread.
+ *
+ * Return: 0; -EPERM for more than the environment allows; -EBUSY when queues are sure of
+ * more staging memory than @limits would allow; -EINVAL, -E2BIG for a bad sz.  Nothing is
+ * changed then.
+ */
+PST_API int pst_limits_set(const struct pst_limits *limits);
+
+/**
+ * pst_limits_get() - the bounds that the program set
+ * @ret: filled in, with 0 where it set none; its sz must be set before the call.  What
+ *       holds is in pst_stats(): pool_limit and pages_limit.
+ *
+ * Safe from any thread.
+ *
+ * Return: 0 or -EINVAL for a bad sz.
+ */
+PST_API int pst_limits_get(struct pst_limits *ret);
 
 /* -------------------------------------------------------- what is possible */
 

@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "core/limits.h"
 #include "core/pagecache.h"
 #include "guard.h"
 
@@ -507,6 +508,27 @@ int pst_stats(struct pst_queue *queue, struct pst_stats *ret)
 	GUARD();
 	registry_stats(queue, &st);
 	return opts_return(ret, &st, sizeof(st));
+}
+
+/* ------------------------------------------------------------------ limits */
+
+int pst_limits_set(const struct pst_limits *limits)
+{
+	struct pst_limits l;
+	int r;
+
+	GUARD();
+	r = opts_copy(&l, sizeof(l), limits);
+	return r < 0 ? r : limits_set(&l);
+}
+
+int pst_limits_get(struct pst_limits *ret)
+{
+	struct pst_limits l = { .sz = sizeof(l) };
+
+	GUARD();
+	limits_get(&l);
+	return opts_return(ret, &l, sizeof(l));
 }
 
 /* -------------------------------------------------------- what is possible */

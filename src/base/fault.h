@@ -17,6 +17,7 @@ enum fault_site {
 	FAULT_MEM_ALLOC,    /* mem.alloc: any provider's alloc */
 	FAULT_MEM_COPY,	    /* mem.copy: the device copy of one batch */
 	FAULT_MEM_STREAM,   /* mem.stream: making a stream */
+	FAULT_MEM_PIN,	    /* mem.pin: making host memory or a file fit for a device */
 	FAULT_STORE_OPEN,   /* store.open */
 	FAULT_STORE_LANE,   /* store.lane: making a lane */
 	FAULT_STORE_READ,   /* store.read: one file operation; knows short */

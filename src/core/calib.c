@@ -163,14 +163,20 @@ int engine_calibrate(struct engine *e)
 
 	e->chunk = CHUNK_DEFAULT;
 	e->ops->device_info(e->device, &dev);
+	e->node = dev.numa_node;
 	e->proof = proof_copies(&dev);
 	if (!e->proof)
 		return err_set(ENOMEM, "out of memory");
+	r = pool_charge(2 * CALIB_LEN);
+	if (r < 0)
+		return r;
 	c.host = mmap(NULL, 2 * CALIB_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
-	if (c.host == MAP_FAILED)
+	if (c.host == MAP_FAILED) {
+		pool_uncharge(2 * CALIB_LEN);
 		return err_set(ENOMEM, "out of memory");
-	r = e->ops->pin ? e->ops->pin(e->device, c.host, 2 * CALIB_LEN) : 0;
+	}
+	r = mem_pin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	pinned = r == 0;
 	if (r == 0)
 		r = mem_stream_new(e->ops, e->device, &c.stream);
@@ -184,9 +190,10 @@ int engine_calibrate(struct engine *e)
 		mem_stream_free(c.stream); /* waits for a copy that was given up */
 	if (c.scratch)
 		mem_free(c.scratch);
-	if (pinned && e->ops->unpin)
-		e->ops->unpin(e->device, c.host, 2 * CALIB_LEN);
+	if (pinned)
+		mem_unpin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	(void)munmap(c.host, 2 * CALIB_LEN);
+	pool_uncharge(2 * CALIB_LEN);
 	e->slot_size = e->chunk;
 	return r;
 }

@@ -7,7 +7,8 @@
  * the device's engine, staged.c).  plan.c chooses the hops, queue.c owns the life of a
  * request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> engine -> regions -> what is inside mem/ and store/.
+ * Lock order: registry -> queue -> engines -> pools -> engine -> regions -> what is inside
+ * mem/ and store/ -> chores.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -472,8 +473,7 @@ void clock_set(struct pst_queue *q, uint64_t deadline_ns);
 
 /* ---------------------------------------------------------------- engines */
 
-#define SLOT_RESERVED 2u    /* slots that every queue is sure of */
-#define POOL_LIMIT MIB(256) /* staging memory of one engine */
+#define SLOT_RESERVED 2u /* slots that every queue is sure of */
 
 /* A queue's part of an engine. */
 struct share {
@@ -494,8 +494,6 @@ void engine_submit(struct req *r);
 void engine_stop(struct req *r, int err);
 /* The completion goes out now: which of memory and file may its jobs still touch? */
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
-/* Staging memory, all engines. */
-void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit);
 
 /* ----------------------------------------------------------------- proofs */
 

@@ -2,23 +2,22 @@
 /*
  * Engines: the threads that stage, one set per device.
  *
- * Requests of all queues take turns.  What bounds them is the pool of slots: each queue
- * is sure of SLOT_RESERVED of them and borrows what no other queue may still claim, so a
- * queue whose file hangs keeps the slots it has, and the others go on.
+ * Requests of all queues take turns.  What bounds them is the pool of slots (pool.c): each
+ * queue is sure of SLOT_RESERVED of them and borrows what no other queue may still claim, so
+ * a queue whose file hangs keeps the slots it has, and the others go on.
  */
 #include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine.h"
 #include "core/pagecache.h"
+#include "topo/numa.h"
 
-#define ARENA_SLOTS 8u
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
 
@@ -26,98 +25,6 @@ static struct {
 	pthread_mutex_t lock;
 	struct list list;
 } engines = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(engines.list) };
-
-/* ------------------------------------------------------------------- pool */
-
-static void arena_free(struct engine *e, struct arena *a)
-{
-	store_buf_free(a->sbuf);
-	if (e->ops->unpin)
-		e->ops->unpin(e->device, a->buf, a->len);
-	(void)munmap(a->buf, a->len);
-	free(a);
-}
-
-/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
-static int arena_new(struct engine *e, unsigned nr, struct arena **ret)
-{
-	struct arena *a = calloc(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
-	int r;
-
-	if (!a)
-		return err_set(ENOMEM, "out of memory");
-	a->nr = nr;
-	a->len = nr * e->slot_size;
-	a->buf = mmap(NULL, a->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (a->buf == MAP_FAILED) {
-		r = err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", a->len);
-		free(a);
-		return r;
-	}
-	(void)madvise(a->buf, a->len, MADV_HUGEPAGE);
-	r = e->ops->pin ? e->ops->pin(e->device, a->buf, a->len) : 0;
-	if (r < 0) {
-		(void)munmap(a->buf, a->len);
-		free(a);
-		return r;
-	}
-	r = store_buf_new(a->buf, a->len, &a->sbuf);
-	if (r < 0) {
-		arena_free(e, a);
-		return r;
-	}
-	for (unsigned i = 0; i < nr; i++) {
-		struct job *j = &a->jobs[i];
-
-		j->engine = e;
-		j->buf = a->buf + i * e->slot_size;
-		j->sbuf = a->sbuf;
-		list_init(&j->link);
-	}
-	*ret = a;
-	return 0;
-}
-
-static void pool_add(struct engine *e, struct arena *a)
-{
-	a->next = e->arenas;
-	e->arenas = a;
-	e->nr_slots += a->nr;
-	for (unsigned i = a->nr; i-- > 0;) {
-		a->jobs[i].next_free = e->free;
-		e->free = &a->jobs[i];
-	}
-}
-
-/* Under the lock, which is dropped while memory is allocated and pinned. */
-static void pool_grow(struct engine *e)
-{
-	unsigned nr = MIN(ARENA_SLOTS, e->max_slots - e->nr_slots);
-	struct arena *a;
-	int r;
-
-	if (e->growing || !nr)
-		return;
-	e->growing = true;
-	pthread_mutex_unlock(&e->lock);
-	r = arena_new(e, nr, &a);
-	pthread_mutex_lock(&e->lock);
-	e->growing = false;
-	if (r < 0) {
-		log_warn("the staging pool stays at %u slots: %s, ignoring", e->nr_slots,
-			 err_text());
-		e->max_slots = e->nr_slots;
-		return;
-	}
-	pool_add(e, a);
-}
-
-static bool share_may_take(const struct share *s)
-{
-	const struct engine *e = s->engine;
-
-	return s->nr_slots < SLOT_RESERVED || e->max_slots - e->nr_used > e->unmet;
-}
 
 /* ------------------------------------------------------------------- jobs */
 
@@ -152,6 +59,12 @@ static void wake_one(struct engine *e)
 	(void)eventfd_write(best->efd, 1);
 }
 
+void engine_wake(struct engine *e, unsigned nr)
+{
+	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
+		wake_one(e);
+}
+
 /*
  * Is a long piece next, whose bytes are pinned?  Copying it costs the CPU nothing, and the
  * device the least if it goes together with others.  So there are few groups at a time, and
@@ -172,13 +85,10 @@ static bool may_group(const struct req *r)
 static bool worker_may_take(const struct worker *w, const struct req *r, bool group)
 {
 	const struct engine *e = w->engine;
-	const struct share *s = r->share;
 
-	if (!share_may_take(s))
-		return false;
 	if (group)
 		return w->nr_group ? w->nr_group < GROUP_JOBS : e->nr_groups < GROUPS_MAX;
-	return w->nr_jobs < e->worker_jobs || s->nr_slots < SLOT_RESERVED || !r->nr_jobs;
+	return w->nr_jobs < e->worker_jobs || r->share->nr_slots < SLOT_RESERVED || !r->nr_jobs;
 }
 
 /* The next piece of work for a worker, NULL when there is none for it now. */
@@ -189,22 +99,18 @@ static struct job *engine_next(struct worker *w)
 	struct job *j = NULL;
 
 	pthread_mutex_lock(&e->lock);
-	if (!e->free && !list_empty(&e->active))
-		pool_grow(e);
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, active);
 		struct share *s = r->share;
 		bool group = may_group(r);
 
-		if (!e->free)
-			break;
 		if (!worker_may_take(w, r, group))
 			continue;
-		j = e->free;
-		e->free = j->next_free;
-		if (s->nr_slots++ < SLOT_RESERVED)
-			e->unmet--;
-		e->nr_used++;
+		j = pool_take(e, s);
+		if (!j && !e->pool.nr_free)
+			break;
+		if (!j)
+			continue;
 		j->req = r;
 		j->worker = w;
 		j->lost = false;
@@ -302,13 +208,9 @@ void engine_job_done(struct worker *w, struct job *j)
 	else
 		r->nr_file--;
 	r->nr_jobs--;
-	if (--s->nr_slots < SLOT_RESERVED)
-		e->unmet++;
-	e->nr_used--;
 	e->nr_groups -= j->leads;
 	j->req = NULL;
-	j->next_free = e->free;
-	e->free = j;
+	pool_give(e, s, j);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		wake_one(e);
@@ -325,23 +227,17 @@ void engine_submit(struct req *r)
 	pthread_mutex_lock(&e->lock);
 	list_add_tail(&e->active, &r->active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */
-	for (unsigned i = 0; i < e->nr_workers && i < jobs; i++)
-		wake_one(e);
+	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
 	pthread_mutex_unlock(&e->lock);
 }
 
 /* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
-static void jobs_lost(struct engine *e, const struct req *r)
+static void job_lost(struct job *j, const void *req)
 {
-	for (struct arena *a = e->arenas; a; a = a->next)
-		for (unsigned i = 0; i < a->nr; i++) {
-			struct job *j = &a->jobs[i];
-
-			if (j->req == r && !j->lost) {
-				j->lost = true;
-				j->worker->nr_jobs--;
-			}
-		}
+	if (j->req == req && !j->lost) {
+		j->lost = true;
+		j->worker->nr_jobs--;
+	}
 }
 
 void engine_stop(struct req *r, int err)
@@ -352,7 +248,7 @@ void engine_stop(struct req *r, int err)
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->active);
-	jobs_lost(e, r);
+	pool_each_used(e, job_lost, r);
 	hand_back_if_idle(r);
 	pthread_mutex_unlock(&e->lock);
 }
@@ -420,6 +316,7 @@ static void *worker_main(void *arg)
 
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
+	numa_stay(e->node);
 	while (!stop) {
 		struct job *j;
 		bool moved;
@@ -503,12 +400,7 @@ static void engine_free(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
-	while (e->arenas) {
-		struct arena *a = e->arenas;
-
-		e->arenas = a->next;
-		arena_free(e, a);
-	}
+	pool_done(e);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -518,7 +410,6 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 {
 	struct engine *e = calloc(1, sizeof(*e));
 	unsigned wanted = workers_wanted();
-	struct arena *a;
 	int r;
 
 	if (!e)
@@ -528,14 +419,10 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	e->store = store;
 	pthread_mutex_init(&e->lock, NULL);
 	list_init(&e->active);
+	pool_init(e);
 	r = engine_calibrate(e);
-	if (r == 0) {
-		e->max_slots = (unsigned)(POOL_LIMIT / e->slot_size);
+	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
-		r = arena_new(e, MIN(ARENA_SLOTS, e->max_slots), &a);
-		if (r == 0)
-			pool_add(e, a);
-	}
 	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {
 		struct worker *w = &e->workers[e->nr_workers];
 
@@ -575,19 +462,17 @@ static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
 
 static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 {
-	struct share *s;
+	struct share *s = calloc(1, sizeof(*s));
+	int r;
 
-	if ((e->nr_shares + 1) * SLOT_RESERVED > e->max_slots)
-		return err_set(EBUSY,
-			       "%u queues share the device's staging pool, and it has slots for no "
-			       "more; free a queue first",
-			       e->nr_shares);
-	s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(ENOMEM, "out of memory");
+	r = pool_reserve(e);
+	if (r < 0) {
+		free(s);
+		return r;
+	}
 	s->engine = e;
-	e->nr_shares++;
-	e->unmet += SLOT_RESERVED;
 	list_add_tail(&q->shares, &s->link);
 	*ret = s;
 	return 0;
@@ -636,9 +521,7 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 		r = engine_get(ops, device, &store_threads_ops, &e);
 	}
 	if (r == 0) {
-		pthread_mutex_lock(&e->lock);
 		r = share_new(q, e, ret);
-		pthread_mutex_unlock(&e->lock);
 		if (r == 0) {
 			e->refs++;
 		} else if (!e->refs) {
@@ -657,10 +540,7 @@ void engine_unshare(struct share *s)
 
 	list_del(&s->link);
 	pthread_mutex_lock(&engines.lock);
-	pthread_mutex_lock(&e->lock);
-	e->nr_shares--;
-	e->unmet -= SLOT_RESERVED;
-	pthread_mutex_unlock(&e->lock);
+	pool_unreserve(e);
 	last = --e->refs == 0;
 	if (last)
 		list_del(&e->link);
@@ -668,21 +548,4 @@ void engine_unshare(struct share *s)
 	free(s);
 	if (last)
 		engine_free(e);
-}
-
-void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit)
-{
-	struct list *el;
-
-	*ret_bytes = *ret_limit = 0;
-	pthread_mutex_lock(&engines.lock);
-	list_for_each (el, &engines.list) {
-		struct engine *e = list_entry(el, struct engine, link);
-
-		pthread_mutex_lock(&e->lock);
-		*ret_bytes += e->nr_slots * e->slot_size;
-		*ret_limit += e->max_slots * e->slot_size;
-		pthread_mutex_unlock(&e->lock);
-	}
-	pthread_mutex_unlock(&engines.lock);
 }

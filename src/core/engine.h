@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What engine.c and staged.c share: the engine of a device, its workers and slots.
+ * What engine.c, pool.c and staged.c share: the engine of a device, its workers and slots.
  *
- * engine.c decides which request gets the next slot; staged.c takes a slot with its
- * pieces through file and device.  A slot belongs to one worker from engine_next() to
- * engine_job_done().
+ * engine.c decides which request gets the next slot, pool.c has slots for it; staged.c takes
+ * a slot with its pieces through file and device.  A slot belongs to one worker from
+ * engine_next() to engine_job_done().
  */
 #ifndef PST_ENGINE_H
 #define PST_ENGINE_H
 
 #include "core/core.h"
+#include "core/pool.h"
 
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
@@ -54,6 +55,7 @@ struct span {
 struct job {
 	struct list link; /* worker's list for its state */
 	struct job *next_free;
+	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */
 	struct store_buf *sbuf;
 	struct engine *engine;
@@ -98,34 +100,18 @@ struct worker {
 	unsigned nr_group;   /* taken for it, by engine_next() */
 };
 
-/* The slots that were allocated together. */
-struct arena {
-	struct arena *next;
-	char *buf;
-	uint64_t len;
-	struct store_buf *sbuf;
-	unsigned nr;
-	struct job jobs[];
-};
-
 struct engine {
 	struct list link;
 	const struct mem_ops *ops;
 	unsigned device;
+	int node; /* of the device, -1 for unknown */
 	const struct store_ops *store;
 	unsigned refs; /* shares; under the engines' lock */
 
 	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
 	struct list active;   /* requests with something to start, by turns */
-	struct job *free;
-	struct arena *arenas;
-	unsigned nr_slots; /* allocated */
-	unsigned max_slots;
-	unsigned nr_used;
-	unsigned unmet; /* slots that shares below SLOT_RESERVED may still claim */
-	unsigned nr_shares;
+	struct pool pool;
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
-	bool growing;
 	bool stop;
 
 	unsigned worker_jobs; /* slots a worker takes without need, fixed */
@@ -143,6 +129,9 @@ void engine_job_done(struct worker *w, struct job *j);
  * request was stopped with: then it must not.
  */
 int engine_job_touches(struct job *j, bool touches);
+
+/* There are so many free slots more.  Under the engine's lock. */
+void engine_wake(struct engine *e, unsigned nr);
 
 /* staged.c */
 /* Take pieces from the request's cursor into the slot, under the engine's lock. */

@@ -5,8 +5,8 @@
  * A file whose user says that it is stable is mapped read-only, and the device's driver
  * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
  * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
- * some 20 ms a GiB, which the first pass over a file must not pay: a unit is pinned in the
- * background once its bytes have been read through the staging pool.  A caller who lists
+ * some 20 ms a GiB, which the first pass over a file must not pay: a unit is pinned by the
+ * chores' thread once its bytes have been read through the staging pool.  A caller who lists
  * the path has it pinned on the spot.
  *
  * Size and change time are compared before and after each copy.  A file that changed loses
@@ -19,16 +19,18 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "core/chores.h"
+#include "core/limits.h"
 #include "core/pagecache.h"
 
 #define UNIT MIB(64)
 
 enum unit_state {
 	UNIT_COLD,
-	UNIT_WAITING, /* for the pinning thread, or in its hands */
+	UNIT_WAITING, /* for the chores' thread */
+	UNIT_PINNING, /* in the hands of one thread */
 	UNIT_PINNED,
-	UNIT_REFUSED, /* by the driver or the limit */
+	UNIT_REFUSED, /* by the driver */
 };
 
 struct unit {
@@ -45,36 +47,32 @@ struct mapping {
 	uint64_t len;
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
-	unsigned nr_waiting; /* units; under pins.lock */
+	struct chore chore; /* pins waiting units */
 	unsigned nr_units;
 	struct unit units[];
 };
 
-struct pin {
-	struct list link;
-	struct mapping *map;
-	unsigned idx;
-};
+static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
 
-/* The thread that pins, and what waits for it. */
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t idle;
-	struct list waiting;
-	bool running;
-	_Atomic uint64_t bytes, ns; /* pinned now; time spent on pinning */
-} pins = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.idle = PTHREAD_COND_INITIALIZER,
-	.waiting = LIST_INIT(pins.waiting),
-};
-
-/* Half of the machine's memory may be pinned file. */
+/* Half of the machine's memory may be pinned file where nobody set a bound. */
 static uint64_t pin_limit(void)
 {
 	struct sysinfo si;
 
-	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1);
+	return limit_get(LIMIT_PAGES,
+			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
+}
+
+/* So much more will be pinned, if the bound has room for it. */
+static bool pin_charge(uint64_t len)
+{
+	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
+
+	do
+		if (now > limit || len > limit - now)
+			return false;
+	while (!atomic_compare_exchange_weak(&pinned_bytes, &now, now + len));
+	return true;
 }
 
 static uint64_t unit_len(const struct mapping *m, unsigned idx)
@@ -90,74 +88,55 @@ static void unit_pin(struct mapping *m, unsigned idx)
 	struct unit *u = &m->units[idx];
 	uint8_t state = UNIT_REFUSED;
 
-	if (atomic_fetch_add(&pins.bytes, len) + len > pin_limit()) {
-		log_debug("the limit of pinned file is reached");
-	} else if (!plan_resident(m->sf, idx * UNIT, len)) {
+	if (!pin_charge(len)) {
+		log_debug("the bound of pinned page cache is reached");
+		atomic_store(&u->seen_kib, 0);
+		atomic_store(&u->state, UNIT_COLD); /* it may be raised */
+		return;
+	}
+	if (!plan_resident(m->sf, idx * UNIT, len)) {
 		state = UNIT_COLD; /* pinning would read it from the disk */
 	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len) < 0) {
 		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
 			 err_text());
 	} else {
-		atomic_fetch_add(&pins.ns, now_ns() - start);
+		atomic_fetch_add(&pinned_ns, now_ns() - start);
 		atomic_store(&u->state, UNIT_PINNED);
 		return;
 	}
-	atomic_fetch_sub(&pins.bytes, len);
+	atomic_fetch_sub(&pinned_bytes, len);
 	atomic_store(&u->seen_kib, 0);
 	atomic_store(&u->state, state);
 }
 
-static void *pin_main(void *arg)
+static bool unit_claim(struct unit *u, uint8_t from)
 {
-	(void)arg;
-	(void)pthread_setname_np(pthread_self(), "pst-pin");
-	pthread_mutex_lock(&pins.lock);
-	while (!list_empty(&pins.waiting)) {
-		struct pin *p = list_first(&pins.waiting, struct pin, link);
-		struct mapping *m = p->map;
+	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
+}
 
-		list_del(&p->link);
-		pthread_mutex_unlock(&pins.lock);
-		unit_pin(m, p->idx);
-		free(p);
-		pthread_mutex_lock(&pins.lock);
-		if (--m->nr_waiting == 0)
-			pthread_cond_broadcast(&pins.idle);
-	}
-	pins.running = false;
-	pthread_mutex_unlock(&pins.lock);
-	return NULL;
+/* One unit at a time, so that those of other files have their turn, and the pool has its. */
+static void pin_waiting(struct chore *c)
+{
+	struct mapping *m = container_of(c, struct mapping, chore);
+	unsigned i = 0;
+
+	while (i < m->nr_units && !unit_claim(&m->units[i], UNIT_WAITING))
+		i++;
+	if (i == m->nr_units)
+		return;
+	unit_pin(m, i);
+	(void)chore_ask(c, CHORE_LAST); /* does not fail on the thread itself */
 }
 
 /* Have a unit pinned in the background. */
 static void unit_want(struct mapping *m, unsigned idx)
 {
-	uint8_t cold = UNIT_COLD;
-	pthread_t thread;
-	struct pin *p;
+	uint8_t cold = UNIT_COLD, waiting = UNIT_WAITING;
 
 	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING))
 		return;
-	p = malloc(sizeof(*p));
-	if (!p) {
-		atomic_store(&m->units[idx].state, UNIT_COLD);
-		return;
-	}
-	*p = (struct pin){ .map = m, .idx = idx };
-	pthread_mutex_lock(&pins.lock);
-	list_add_tail(&pins.waiting, &p->link);
-	m->nr_waiting++;
-	if (!pins.running && thread_start(&thread, pin_main, NULL) == 0) {
-		pins.running = true;
-		(void)pthread_detach(thread);
-	}
-	if (!pins.running) {
-		list_del(&p->link);
-		m->nr_waiting--;
-		free(p);
-		atomic_store(&m->units[idx].state, UNIT_COLD);
-	}
-	pthread_mutex_unlock(&pins.lock);
+	if (chore_ask(&m->chore, CHORE_LAST) < 0)
+		(void)atomic_compare_exchange_strong(&m->units[idx].state, &waiting, UNIT_COLD);
 }
 
 /* --------------------------------------------------------------- mappings */
@@ -190,6 +169,7 @@ static struct mapping *mapping_new(const struct store_file *sf, const struct mem
 	m->st = st;
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
+	chore_init(&m->chore, pin_waiting);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, sf->fd, 0);
 	if (m->base == MAP_FAILED) {
 		free(m);
@@ -201,25 +181,11 @@ static struct mapping *mapping_new(const struct store_file *sf, const struct mem
 
 static void mapping_free(struct mapping *m)
 {
-	struct pin *p;
-	struct list *e, *n;
-
-	pthread_mutex_lock(&pins.lock);
-	list_for_each_safe (e, n, &pins.waiting) {
-		p = list_entry(e, struct pin, link);
-		if (p->map == m) {
-			list_del(&p->link);
-			free(p);
-			m->nr_waiting--;
-		}
-	}
-	while (m->nr_waiting)
-		pthread_cond_wait(&pins.idle, &pins.lock);
-	pthread_mutex_unlock(&pins.lock);
+	chore_end(&m->chore);
 	for (unsigned i = 0; i < m->nr_units; i++)
 		if (m->units[i].state == UNIT_PINNED) {
 			mem_unpin_file(m->ops, m->device, m->base + i * UNIT, unit_len(m, i));
-			atomic_fetch_sub(&pins.bytes, unit_len(m, i));
+			atomic_fetch_sub(&pinned_bytes, unit_len(m, i));
 		}
 	(void)munmap(m->base, m->len);
 	free(m);
@@ -259,14 +225,13 @@ bool pagecache_ready(struct mapping *m, uint64_t off, uint64_t len, bool pin_now
 	if (m->stale || off + len > m->len)
 		return false;
 	for (uint64_t i = off / UNIT; i <= (off + len - 1) / UNIT; i++) {
-		uint8_t cold = UNIT_COLD;
 		struct unit *u = &m->units[i];
 
 		if (atomic_load(&u->state) == UNIT_PINNED)
 			continue;
 		if (!pin_now)
 			return false;
-		if (atomic_compare_exchange_strong(&u->state, &cold, UNIT_WAITING))
+		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
 			unit_pin(m, (unsigned)i);
 		if (atomic_load(&u->state) != UNIT_PINNED)
 			return false;
@@ -306,8 +271,9 @@ void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
 	}
 }
 
-void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_ns)
+void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_limit, uint64_t *ret_ns)
 {
-	*ret_bytes = pins.bytes;
-	*ret_ns = pins.ns;
+	*ret_limit = pin_limit();
+	*ret_bytes = pinned_bytes;
+	*ret_ns = pinned_ns;
 }

@@ -18,6 +18,6 @@ bool pagecache_still(struct mapping *m);
 /* These bytes came out of the page cache through the pool: a unit of such is pinned. */
 void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len);
 
-void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_ns);
+void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_limit, uint64_t *ret_ns);
 
 #endif

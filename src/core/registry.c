@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/pagecache.h"
+#include "core/pool.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -133,8 +134,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 		ret->bytes[i] = sum.bytes[i];
 	for (unsigned i = 0; i <= PST_WHY_MAX; i++)
 		ret->why[i] = sum.why[i];
-	engine_pool(&ret->pool_bytes, &ret->pool_limit);
-	pagecache_stats(&ret->pages_bytes, &ret->pages_ns);
+	pool_stats(&ret->pool_bytes, &ret->pool_limit);
+	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
 }
 
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)

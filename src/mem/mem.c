@@ -435,13 +435,29 @@ int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_
 	return (int)f.used;
 }
 
+int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
+{
+	int r = injected(FAULT_MEM_PIN, "pinning memory");
+
+	return r < 0 || !ops->pin ? r : ops->pin(device, host, len);
+}
+
+void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
+{
+	if (ops->unpin)
+		ops->unpin(device, host, len);
+}
+
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
 {
+	int r;
+
 	if (!ops->pin_file)
 		return cannot(ops, "filled out of the page cache");
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
-	return ops->pin_file(device, host, len);
+	r = injected(FAULT_MEM_PIN, "pinning a file");
+	return r < 0 ? r : ops->pin_file(device, host, len);
 }
 
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)

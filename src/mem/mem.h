@@ -229,6 +229,9 @@ int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *re
 int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
 /* 0 where the provider has only one. */
 uint32_t mem_alloc_class(const struct mem_alloc *a);
+/* Where the kind has no pin, every memory is fit as it is. */
+int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 

@@ -69,6 +69,7 @@ struct longer {
 		struct pst_queue_opts queue;
 		struct pst_mem_opts mem;
 		struct pst_file_opts file;
+		struct pst_limits limits;
 		struct pst_mem_info mem_info;
 		struct pst_file_info file_info;
 		struct pst_stats stats;
@@ -115,6 +116,11 @@ static int with_open(struct longer *o)
 	return r;
 }
 
+static int with_limits(struct longer *o)
+{
+	return pst_limits_set(&o->limits);
+}
+
 static void sizes_of_options(void)
 {
 	static const struct {
@@ -125,6 +131,7 @@ static void sizes_of_options(void)
 		{ with_alloc, sizeof(struct pst_mem_opts) },
 		{ with_wrap, sizeof(struct pst_mem_opts) },
 		{ with_open, sizeof(struct pst_file_opts) },
+		{ with_limits, sizeof(struct pst_limits) },
 	};
 
 	begin();
@@ -181,10 +188,16 @@ static int info_device(struct longer *o)
 	return pst_device_find("host", &o->device);
 }
 
+static int info_limits(struct longer *o)
+{
+	return pst_limits_get(&o->limits);
+}
+
 static void sizes_of_answers(void)
 {
-	static int (*const calls[])(struct longer * o) = { info_mem, info_file, info_queue,
-							   info_all, info_path, info_device };
+	static int (*const calls[])(struct longer * o) = { info_mem,   info_file, info_queue,
+							   info_all,   info_path, info_device,
+							   info_limits };
 	struct pst_device two[2] = { { .sz = sizeof(two[0]) }, { .sz = sizeof(two[0]) - 1 } };
 
 	begin();

@@ -5,9 +5,11 @@
  *	gpu-stall [-m DEVICE] stall FILE	the longest time that a cheap call of the driver
  *						took in another thread while a queue started
  *						and while a file was pinned
+ *	gpu-stall [-m DEVICE] large BOUND SIZE FILE	likewise, with both bounds of pinned memory
+ *						set, and a file of SIZE that is made for it
  *	gpu-stall [-m DEVICE] pool N FILE	staging memory of N processes that load at once
  *
- * Each prints one JSON object.
+ * Sizes are bytes.  Each prints one JSON object.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -105,6 +107,7 @@ static void stall(const char *path)
 	struct pst_mem *m, *small;
 	struct pst_queue *q;
 	struct pst_file *f, *plain;
+	struct pst_stats st;
 	struct pst_io io;
 	const char *why;
 	pthread_t thread;
@@ -118,7 +121,8 @@ static void stall(const char *path)
 	f = rig_open(path, RIG_R | PST_FILE_STABLE);
 	plain = rig_open(path, RIG_R);
 	len = rig_file_info(f).size;
-	rig_warm(path);
+	if (strcmp(rig_file_info(f).fs, "tmpfs") != 0)
+		rig_warm(path);
 
 	enter(IDLE);
 	T_EQ(pthread_create(&thread, NULL, prober, NULL), 0);
@@ -143,6 +147,7 @@ static void stall(const char *path)
 			break;
 		(void)usleep(1000);
 	}
+	st = rig_stats(NULL);
 	enter(CLOSING);
 	pst_file_close(f);
 	pst_queue_free(q);
@@ -156,13 +161,49 @@ static void stall(const char *path)
 	pst_mem_free(small);
 
 	printf("{\"tool\": \"gpu-stall\", \"file_bytes\": %" PRIu64 ", \"pinned_bytes\": %" PRIu64
-	       ", \"pin_ns\": %" PRIu64,
-	       len, pinned, rig_stats(NULL).pages_ns);
+	       ", \"pin_ns\": %" PRIu64 ", \"pages_limit\": %" PRIu64 ", \"pool_bytes\": %" PRIu64
+	       ", \"pool_limit\": %" PRIu64,
+	       len, pinned, st.pages_ns, st.pages_limit, st.pool_bytes, st.pool_limit);
 	for (int i = 0; i < PHASES; i++)
 		printf(", \"%s\": {\"longest_ms\": %.3f, \"calls\": %" PRIu64
 		       ", \"lasted_ms\": %.1f}",
 		       phase_names[i], (double)longest[i] / 1e6, calls[i], (double)lasted[i] / 1e6);
 	printf("}\n");
+}
+
+static const char *made; /* a file to be removed at the end */
+
+static void unmake(void)
+{
+	(void)unlink(made);
+}
+
+static uint64_t bytes(const char *text)
+{
+	char *end;
+	uint64_t v = strtoull(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || !v)
+		HW_DIE("gpu-stall: %s is no number of bytes", text);
+	return v;
+}
+
+/* Zeroes serve: where they come from and how long it takes is asked, not what they are. */
+static void large(uint64_t bound, uint64_t len, const char *path)
+{
+	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bound, .pages_bytes = bound };
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), e;
+
+	if (fd < 0)
+		HW_DIE("gpu-stall: %s: %s", path, strerror(errno));
+	made = path;
+	(void)atexit(unmake);
+	e = posix_fallocate(fd, 0, (off_t)len);
+	(void)close(fd);
+	if (e)
+		HW_DIE("gpu-stall: %s: %s", path, strerror(e));
+	T_OK(pst_limits_set(&l));
+	stall(path);
 }
 
 /* -------------------------------------------------------------------- pool */
@@ -321,12 +362,15 @@ static void command(const char *self, int nr, char **v)
 	}
 	if (nr == 2 && !strcmp(v[0], "stall"))
 		stall(v[1]);
+	else if (nr == 4 && !strcmp(v[0], "large"))
+		large(bytes(v[1]), bytes(v[2]), v[3]);
 	else if (nr == 3 && !strcmp(v[0], "pool"))
 		pool(self, (unsigned)atoi(v[1]), v[2]);
 	else if (nr == 4 && !strcmp(v[0], "child"))
 		load(v[3], atoi(v[1]), (unsigned)atoi(v[2]));
 	else
-		HW_DIE("usage: gpu-stall [-m DEVICE] stall FILE | pool N FILE");
+		HW_DIE("usage: gpu-stall [-m DEVICE] "
+		       "stall FILE | large BOUND SIZE FILE | pool N FILE");
 }
 
 int main(int argc, char **argv)

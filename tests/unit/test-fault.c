@@ -50,12 +50,12 @@ static void every_call_and_several_rules(void)
 static void every_site_has_its_name(void)
 {
 	static const char *const names[FAULT_SITE_NR] = {
-		[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
-		[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_STORE_OPEN] = "store.open",
-		[FAULT_STORE_LANE] = "store.lane",   [FAULT_STORE_READ] = "store.read",
-		[FAULT_STORE_WRITE] = "store.write", [FAULT_STORE_SYNC] = "store.sync",
-		[FAULT_STORE_PIN] = "store.pin",     [FAULT_STORE_DIRECT] = "store.direct",
-		[FAULT_STORE_URING] = "store.uring",
+		[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
+		[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
+		[FAULT_STORE_OPEN] = "store.open",     [FAULT_STORE_LANE] = "store.lane",
+		[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
+		[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
+		[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
 	};
 	char spec[64];
 

@@ -8,12 +8,12 @@
 #include "base/fault.h"
 
 static const char *const sites[FAULT_SITE_NR] = {
-	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
-	[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_STORE_OPEN] = "store.open",
-	[FAULT_STORE_LANE] = "store.lane",   [FAULT_STORE_READ] = "store.read",
-	[FAULT_STORE_WRITE] = "store.write", [FAULT_STORE_SYNC] = "store.sync",
-	[FAULT_STORE_PIN] = "store.pin",     [FAULT_STORE_DIRECT] = "store.direct",
-	[FAULT_STORE_URING] = "store.uring",
+	[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
+	[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
+	[FAULT_STORE_OPEN] = "store.open",     [FAULT_STORE_LANE] = "store.lane",
+	[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
+	[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
+	[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
 };
 
 static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret)

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The staging pool grows beside its workers.  The first, second, ... n-th call that this
+ * takes fails, until a run meets no failure: every request goes on with the slots there are,
+ * nothing leaks, and the pool grows later.
+ *
+ * The linker's --wrap leads the calls here.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "rig.h"
+
+#include "base/fault.h"
+
+#define NR 24u    /* requests at once: more than the first slots */
+#define LEN 8192u /* of each */
+#define SEED 11u
+
+enum call { CALLOC, MALLOC, MMAP, PTHREAD_CREATE, NR_CALLS };
+
+static const char *const names[NR_CALLS] = { "calloc", "malloc", "mmap", "pthread_create" };
+
+static atomic_int armed = NR_CALLS; /* which call */
+static atomic_uint left;            /* passings until it fails */
+static atomic_uint hits;
+
+static bool fails(enum call call)
+{
+	if (atomic_load(&armed) != (int)call || atomic_fetch_sub(&left, 1) != 1)
+		return false;
+	atomic_fetch_add(&hits, 1);
+	return true;
+}
+
+/* The names are the linker's. */
+#define WRAP(ret, name, params)   \
+	ret __real_##name params; \
+	ret __wrap_##name params
+
+WRAP(void *, malloc, (size_t len));
+WRAP(void *, calloc, (size_t nr, size_t len));
+WRAP(void *, mmap, (void *at, size_t len, int prot, int flags, int fd, off_t off));
+WRAP(void *, mmap64, (void *at, size_t len, int prot, int flags, int fd, off_t off));
+WRAP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*fn)(void *), void *arg));
+
+void *__wrap_malloc(size_t len)
+{
+	return fails(MALLOC) ? NULL : __real_malloc(len);
+}
+
+void *__wrap_calloc(size_t nr, size_t len)
+{
+	return fails(CALLOC) ? NULL : __real_calloc(nr, len);
+}
+
+void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return fails(MMAP) ? MAP_FAILED : __real_mmap(at, len, prot, flags, fd, off);
+}
+
+void *__wrap_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return fails(MMAP) ? MAP_FAILED : __real_mmap64(at, len, prot, flags, fd, off);
+}
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+	return fails(PTHREAD_CREATE) ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
+
+/* ---------------------------------------------------------------- the runs */
+
+static struct pst_queue *q;
+static struct pst_mem *mem;
+static struct pst_file *file;
+static atomic_uint warnings;
+
+/* An engine with its first slots. */
+static void begin(void)
+{
+	struct pst_io io;
+
+	if (access(rig_path("data"), R_OK) < 0)
+		rig_make(rig_path("data"), SEED, NR * LEN);
+	file = rig_open(rig_path("data"), RIG_R);
+	mem = rig_alloc("soft:0", NR * LEN);
+	q = rig_queue(PST_STORE_AUTO, 0);
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
+	T_EQ(rig_do(q, &io).res, LEN);
+}
+
+/* Each request in a slot of its own, and slow. */
+static void load(void)
+{
+	struct pst_done d[NR];
+
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * LEN, i * LEN, LEN);
+
+		T_OK(pst_prep(q, &io));
+	}
+	T_EQ(pst_submit(q), NR);
+	T_EQ(pst_reap(q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(d[i].res, LEN);
+}
+
+static void end(void)
+{
+	T_EQ(rig_mem_differs(mem, 0, NR * LEN, SEED, 0), NR * LEN);
+	q = pst_queue_free(q);
+	mem = pst_mem_free(mem);
+	file = pst_file_close(file);
+	T_EQ(fault_set(NULL), 0);
+	rig_quiet();
+}
+
+/* Until the pool is larger than it was. */
+static void load_until_grown(uint64_t from)
+{
+	uint64_t until = t_in_ms(20000);
+
+	while (rig_stats(NULL).pool_bytes <= from && t_now() < until)
+		load();
+	T_CHECK(rig_stats(NULL).pool_bytes > from);
+	T_CHECK(rig_stats(NULL).pool_bytes <= rig_stats(NULL).pool_limit);
+}
+
+static void grows(void)
+{
+	uint64_t first;
+
+	begin();
+	first = rig_stats(NULL).pool_bytes;
+	T_CHECK(first > 0);
+	T_EQ(fault_set("mem.copy:0:1ms"), 0);
+	load_until_grown(first);
+	end();
+}
+
+/* True when the n-th call was not reached any more. */
+static bool fail_nth(enum call call, unsigned n)
+{
+	unsigned fds = t_count_fds();
+
+	begin();
+	T_EQ(fault_set("mem.copy:0:1ms"), 0);
+	atomic_store(&hits, 0);
+	atomic_store(&left, n);
+	atomic_store(&armed, call);
+	load();
+	load();
+	atomic_store(&armed, NR_CALLS);
+	end();
+	if (t_count_fds() != fds)
+		T_FAIL("%s %u: %u descriptors, %u before", names[call], n, t_count_fds(), fds);
+	return !hits;
+}
+
+static void each_call_fails(void)
+{
+	unsigned runs = 0;
+
+	for (int call = 0; call < NR_CALLS; call++)
+		for (unsigned n = 1; n < 50 && !fail_nth((enum call)call, n); n++)
+			runs++;
+	printf("# %u runs met a failure\n", runs);
+	/* Of an arena its description, its store_buf and its memory, and the thread. */
+	T_CHECK(runs >= 4);
+}
+
+static void note(void *arg, int level, const char *line)
+{
+	(void)arg;
+	warnings += level == PST_LOG_WARN && strstr(line, "the staging pool stays");
+}
+
+/* What could not be pinned is tried again, and told once. */
+static void tries_again(void)
+{
+	uint64_t first, until = t_in_ms(20000);
+
+	begin();
+	first = rig_stats(NULL).pool_bytes;
+	warnings = 0;
+	pst_log_set(note, NULL, PST_LOG_WARN);
+	T_EQ(fault_set("mem.copy:0:1ms,mem.pin:1:ENOMEM,mem.pin:2:EPERM"), 0);
+	while (fault_passed(FAULT_MEM_PIN) < 3 && t_now() < until)
+		load();
+	load_until_grown(first);
+	pst_log_set(NULL, NULL, 0);
+	T_CHECK(fault_passed(FAULT_MEM_PIN) > 2);
+	T_EQ(warnings, 1);
+	end();
+}
+
+/* The first slots cannot be had: an error at the first request, and the next one works. */
+static void no_first_slots(void)
+{
+	static const char *const specs[] = { "mem.pin:1:ENOMEM", "mem.pin:2:ENOMEM" };
+	struct pst_io io;
+
+	for (unsigned i = 0; i < RIG_NR(specs); i++) {
+		begin();
+		q = pst_queue_free(q);
+		q = rig_queue(PST_STORE_THREADS, 0); /* no other is tried then */
+		io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
+		T_EQ(fault_set(specs[i]), 0);
+		T_EQ(pst_prep(q, &io), -ENOMEM);
+		T_CHECK(strstr(pst_error_text(), "pinning"));
+		T_EQ(rig_stats(NULL).pool_bytes, 0);
+		T_EQ(fault_set(NULL), 0);
+		load();
+		end();
+	}
+}
+
+int main(void)
+{
+	/* What is staged must not go by a window here, however small it is. */
+	(void)setenv("PST_WINDOW", "off", 1);
+	rig_init();
+	RIG_RUN1(grows);
+	RIG_RUN1(each_call_fails);
+	RIG_RUN1(tries_again);
+	RIG_RUN1(no_first_slots);
+	return rig_done();
+}
