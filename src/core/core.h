@@ -7,7 +7,7 @@
  * the device's engine, staged.c).  plan.c chooses the hops, queue.c owns the life of a
  * request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> engine -> regions -> what is inside mem/ and store/.
+ * Lock order: registry -> queue -> clock -> engine -> regions -> what is inside mem/ and store/.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -330,6 +330,29 @@ bool direct_prove(struct req *r);
 /* Move everything again through the page cache, because the direct hop cannot be trusted. */
 void direct_again(struct req *r);
 
+/* ------------------------------------------------------------------ clock */
+
+/* Something to do at a time: by a thread that waits for nothing else. */
+struct alarm {
+	struct list link;	       /* the clock's */
+	_Atomic uint64_t at;	       /* PST_NO_DEADLINE: never; under the clock's lock */
+	void (*ring)(struct alarm *a); /* under the clock's lock; may set at */
+};
+
+static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
+{
+	list_init(&a->link);
+	atomic_init(&a->at, PST_NO_DEADLINE);
+	a->ring = ring;
+}
+
+/* Let the clock look after it, if it does not yet; -EAGAIN without a thread. */
+int clock_add(struct alarm *a);
+/* It does not ring any more. */
+void clock_del(struct alarm *a);
+/* Ring at that time, or when it would have rung earlier. */
+void clock_set(struct alarm *a, uint64_t at);
+
 /* ----------------------------------------------------------------- queues */
 
 struct counters {
@@ -378,8 +401,7 @@ struct pst_queue {
 	atomic_bool want_wake;           /* engines write efd when they finish something */
 	bool armed;                      /* lane and engines write efd */
 	bool has_fd;                     /* the user sleeps on efd */
-	_Atomic uint64_t clock_deadline; /* what the clock will wake for */
-	struct list clock;               /* the clock's list of queues */
+	struct alarm alarm;              /* for the next deadline, while has_fd */
 
 	struct counters st;
 };
@@ -430,13 +452,6 @@ void use_put(struct pst_queue *q, struct use *u);
 unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
 void use_release_all(struct pst_queue *q);
-
-/* ------------------------------------------------------------------ clock */
-
-/* A thread that writes the eventfd of sleeping queues when a deadline passes. */
-int clock_add(struct pst_queue *q);
-void clock_del(struct pst_queue *q);
-void clock_set(struct pst_queue *q, uint64_t deadline_ns);
 
 /* ---------------------------------------------------------------- engines */
 

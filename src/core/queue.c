@@ -207,7 +207,7 @@ static void queue_notify(struct pst_queue *q)
 	if (q->nr_done)
 		(void)eventfd_write(q->efd, 1);
 	if (q->has_fd)
-		clock_set(q, q->next_deadline);
+		clock_set(&q->alarm, q->next_deadline);
 }
 
 static void queue_flush(struct pst_queue *q)
@@ -615,7 +615,7 @@ int queue_fd(struct pst_queue *q)
 	int r;
 
 	if (!q->has_fd) {
-		r = clock_add(q);
+		r = clock_add(&q->alarm);
 		if (r < 0)
 			return r;
 		q->has_fd = true;

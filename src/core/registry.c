@@ -137,6 +137,12 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	pagecache_stats(&ret->pages_bytes, &ret->pages_ns);
 }
 
+/* A deadline has passed: the owner that sleeps finds it in pst_reap(). */
+static void queue_ring(struct alarm *a)
+{
+	(void)eventfd_write(container_of(a, struct pst_queue, alarm)->efd, 1);
+}
+
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
@@ -150,7 +156,6 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,
-		.clock_deadline = PST_NO_DEADLINE,
 		.efd = -1,
 	};
 	pthread_mutex_init(&q->lock, NULL);
@@ -163,7 +168,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->zombies);
 	list_init(&q->inflight);
 	list_init(&q->shares);
-	list_init(&q->clock);
+	alarm_init(&q->alarm, queue_ring);
 	q->reqs = calloc(depth, sizeof(*q->reqs));
 	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
 	if (!q->reqs || !q->part_array) {
@@ -220,7 +225,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 void queue_free(struct pst_queue *q)
 {
 	if (q->has_fd)
-		clock_del(q);
+		clock_del(&q->alarm);
 	pthread_mutex_lock(&q->lock);
 	queue_wind_up(q);
 	pthread_mutex_unlock(&q->lock);
