@@ -223,7 +223,7 @@ struct req {
 	uint64_t seq; /* order of submission */
 	enum req_state state;
 	bool started; /* counted in q->nr_writes */
-	int end_err;  /* what an early end means: ETIMEDOUT or ECANCELED */
+	_Atomic int end_err; /* what an early end means: ETIMEDOUT or ECANCELED */
 	bool stop;    /* start nothing more for it */
 	bool ended;   /* its completion went out before it was quiet */
 
@@ -239,6 +239,9 @@ struct req {
 	/* engine, under its lock */
 	struct share *share;
 	struct list active; /* engine's list of requests with something to start */
+	struct order *order; /* with the stream that it names, or NULL */
+	struct list gated;   /* engine's list of reads that keep a stream waiting */
+	uint64_t gate_until; /* when that has to end */
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */
@@ -396,6 +399,7 @@ struct pst_queue {
 	struct plan_memo memo;
 
 	struct list shares;             /* of engines */
+	struct order *orders;           /* of the pst_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
 	atomic_bool want_wake;           /* engines write efd when they finish something */
@@ -477,6 +481,17 @@ void engine_submit(struct req *r);
 void engine_stop(struct req *r, int err);
 /* The completion goes out now: which of memory and file may its jobs still touch? */
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
+/* Reads of the share may have gates from now on: 0, or -EAGAIN without a thread. */
+int order_prepare(struct share *s);
+/*
+ * Before engine_submit(), in the thread that submits: put a mark on the stream that the request
+ * names and, for a read, a gate behind it.  0 or -errno with a sentence.
+ */
+int order_begin(struct req *r);
+/* pst_submit() has started all that it had. */
+void order_submitted(struct pst_queue *q);
+/* The request is over, or never got to an engine. */
+void order_end(struct req *r);
 /* Staging memory, all engines. */
 void engine_pool(uint64_t *ret_bytes, uint64_t *ret_limit);
 

@@ -23,6 +23,7 @@ void req_release(struct req *r)
 {
 	struct pst_queue *q = r->q;
 
+	order_end(r);
 	if (r->mem_use)
 		use_put(q, TAKE_PTR(r->mem_use));
 	if (r->file_use)
@@ -192,6 +193,14 @@ static void req_start(struct req *r)
 		req_fail(r, EOPNOTSUPP);
 		return;
 	}
+	if (unlikely(r->io.stream)) {
+		int err = order_begin(r);
+
+		if (err < 0) {
+			req_fail(r, -err);
+			return;
+		}
+	}
 	r->state = REQ_ACTIVE;
 	if (r->plan.dev) {
 		q->nr_engine++;
@@ -254,6 +263,7 @@ int queue_submit(struct pst_queue *q)
 		if (taken % 4 == 0)
 			queue_flush(q);
 	}
+	order_submitted(q);
 	if (taken)
 		queue_flush(q);
 	if (q->armed)
