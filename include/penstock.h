@@ -691,6 +691,38 @@ struct pst_seg {
 #define PST_POLICY2(a, b) ((uint64_t)(a) | (uint64_t)(b) << 4)
 #define PST_POLICY3(a, b, c) (PST_POLICY2(a, b) | (uint64_t)(c) << 8)
 
+/*
+ * Order with a stream of the program.  io.stream names it as the device's own API does: for
+ * CUDA a CUstream, which cudaStream_t is too, also CU_STREAM_LEGACY (1) and
+ * CU_STREAM_PER_THREAD (2) of the context and the thread that call pst_submit().  NULL is
+ * no stream, and not the default one.
+ *
+ *   - READ: the request begins when the work is done that was on the stream at
+ *     pst_submit().  Work that is put on the stream after pst_submit() waits until the bytes
+ *     are in memory, or the request has ended otherwise: the completion tells which.
+ *   - WRITE: the request begins when the work is done that was on the stream at
+ *     pst_submit().  Later work does not wait, and must not overwrite the memory before the
+ *     completion.
+ *   - SYNC has no memory, and takes no stream.
+ *
+ * Requests of one pst_submit() that name the same stream begin together, and keep it waiting
+ * together.  What they name must be on the stream's device.
+ *
+ * The stream goes on without pst_reap(), also at the deadline, so that the program may
+ * wait for it instead.  A request that is late or cancelled, or whose queue is freed, lets it go
+ * at once, but while the device copies for it: then when that ends, after at most 100 ms.
+ * If it did not end, the completion says PST_DONE_BUSY, and what the stream does then
+ * must leave the memory alone.  With PST_NO_DEADLINE the stream waits as long as the file does.
+ *
+ * The stream must be valid until pst_submit() returns, and its context until the completion.
+ * One that is being captured into a graph cannot be named: pst_prep() or the completion
+ * says -EBUSY, and the capture stays as it was.
+ *
+ * A stream that waits occupies a queue of the device.  Where streams share few queues
+ * (CUDA_DEVICE_MAX_CONNECTIONS), what comes behind it on the same queue waits too; if that is
+ * a copy of the request itself, only the deadline ends it.
+ */
+
 /* One request: 128 bytes, fixed.  Zero what is not used. */
 struct pst_io {
 	uint32_t op;		    /* enum pst_op */
@@ -706,7 +738,7 @@ struct pst_io {
 	uint64_t file_off;	    /* the inline piece */
 	uint64_t mem_off;
 	uint64_t len;
-	void *stream;		    /* NULL: accelerator stream to order with */
+	void *stream;		    /* to be ordered with, see above; or NULL */
 	uint64_t deadline_ns;	    /* 0: the queue's default; PST_NO_DEADLINE */
 	uint64_t user_data;	    /* comes back in the completion */
 	uint64_t reserved[2];	    /* 0 */
@@ -818,14 +850,15 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  *
  * Return: 0; -EAGAIN when the queue holds its depth of requests (reap first); -EINVAL for
  * an unknown op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX
- * pieces, or a reserved field that is not 0; -ERANGE for
+ * pieces, a reserved field that is not 0, or a stream of another device; -ERANGE for
  * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
  * int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that the
- * grant of the memory does not give; -EOPNOTSUPP for what this version has not; and, at the
- * queue's first request for a device, -EBUSY when the bound of staging memory has no room
- * for one more queue, also after waiting for a second, see pst_limits_set(), and what
- * starting the device's engine met: -ENOMEM, -EMFILE, -EAGAIN (no thread), -EIO (it failed
- * its proof).
+ * grant of the memory does not give; -EBUSY while io->stream is captured; -EOPNOTSUPP for
+ * what this version has not, and for a stream where the memory's kind or its driver knows
+ * no order with one; and, at the queue's first request for a device, -EBUSY when the bound
+ * of staging memory has no room for one more queue, also after waiting for a second, see
+ * pst_limits_set(), and what starting the device's engine met: -ENOMEM, -EMFILE, -EAGAIN (no
+ * thread), -EIO (it failed its proof).
  */
 PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The clock: one thread per process that wakes sleepers when a deadline passes.
+ * The clock: one thread per process that does what is due when nobody else looks at the time.
  *
- * A queue whose owner sleeps in epoll has nobody to look at the time.  The clock writes its
- * eventfd; the owner then finds the passed deadline in pst_reap().  Runs only while
- * some queue has handed out its descriptor.
+ * A queue whose owner sleeps in epoll has its eventfd written when a deadline passes; the
+ * owner then finds it in pst_reap().  An engine lets streams go that wait for a read (order.c).
+ * The thread calls no driver, which may be busy for as long as such a stream waits.  It runs
+ * only while there are alarms.
  */
-#include <sys/eventfd.h>
-
 #include "base/thread.h"
 #include "core/core.h"
 
@@ -16,23 +15,23 @@ static struct {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool running;
-	struct list queues;
-} clk = { .lock = PTHREAD_MUTEX_INITIALIZER, .queues = LIST_INIT(clk.queues) };
+	struct list alarms;
+} clk = { .lock = PTHREAD_MUTEX_INITIALIZER, .alarms = LIST_INIT(clk.alarms) };
 
-/* Write the eventfds that are due; the earliest deadline that is left. */
+/* Ring those that are due; when the next one is. */
 static uint64_t clock_ring(uint64_t now)
 {
 	uint64_t next = PST_NO_DEADLINE;
 	struct list *e;
 
-	list_for_each (e, &clk.queues) {
-		struct pst_queue *q = list_entry(e, struct pst_queue, clock);
+	list_for_each (e, &clk.alarms) {
+		struct alarm *a = list_entry(e, struct alarm, link);
 
-		if (q->clock_deadline <= now) {
-			q->clock_deadline = PST_NO_DEADLINE;
-			(void)eventfd_write(q->efd, 1);
+		if (a->at <= now) {
+			a->at = PST_NO_DEADLINE;
+			a->ring(a);
 		}
-		next = MIN(next, (uint64_t)q->clock_deadline);
+		next = MIN(next, (uint64_t)a->at);
 	}
 	return next;
 }
@@ -42,7 +41,7 @@ static void *clock_main(void *arg)
 	(void)arg;
 	(void)pthread_setname_np(pthread_self(), "pst-clock");
 	pthread_mutex_lock(&clk.lock);
-	while (!list_empty(&clk.queues)) {
+	while (!list_empty(&clk.alarms)) {
 		uint64_t next = clock_ring(now_ns());
 		struct timespec ts = {
 			.tv_sec = (time_t)(next / NSEC_PER_SEC),
@@ -69,7 +68,7 @@ static void clock_init(void)
 	(void)pthread_condattr_destroy(&attr);
 }
 
-int clock_add(struct pst_queue *q)
+int clock_add(struct alarm *a)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_t thread;
@@ -77,11 +76,12 @@ int clock_add(struct pst_queue *q)
 
 	(void)pthread_once(&once, clock_init);
 	pthread_mutex_lock(&clk.lock);
-	list_add_tail(&clk.queues, &q->clock);
+	if (list_empty(&a->link))
+		list_add_tail(&clk.alarms, &a->link);
 	if (!clk.running) {
 		r = thread_start(&thread, clock_main, NULL);
 		if (r < 0) {
-			list_del(&q->clock);
+			list_del(&a->link);
 		} else {
 			clk.running = true;
 			(void)pthread_detach(thread);
@@ -91,21 +91,23 @@ int clock_add(struct pst_queue *q)
 	return r;
 }
 
-void clock_del(struct pst_queue *q)
+void clock_del(struct alarm *a)
 {
 	pthread_mutex_lock(&clk.lock);
-	list_del(&q->clock);
-	/* Without queues the thread ends. */
-	pthread_cond_signal(&clk.wake);
+	if (!list_empty(&a->link)) {
+		list_del(&a->link);
+		/* Without alarms the thread ends. */
+		pthread_cond_signal(&clk.wake);
+	}
 	pthread_mutex_unlock(&clk.lock);
 }
 
-void clock_set(struct pst_queue *q, uint64_t deadline_ns)
+void clock_set(struct alarm *a, uint64_t at)
 {
-	if (deadline_ns >= atomic_load_explicit(&q->clock_deadline, memory_order_relaxed))
+	if (at >= atomic_load_explicit(&a->at, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&clk.lock);
-	q->clock_deadline = deadline_ns;
+	a->at = at;
 	pthread_cond_signal(&clk.wake);
 	pthread_mutex_unlock(&clk.lock);
 }

@@ -7,8 +7,8 @@
  * the device's engine, staged.c).  plan.c chooses the hops, queue.c owns the life of a
  * request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> engines -> pools -> engine -> regions -> what is inside
- * mem/ and store/ -> chores.
+ * Lock order: registry -> queue -> clock -> engines -> pools -> engine -> regions -> what is
+ * inside mem/ and store/ -> chores.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -226,10 +226,10 @@ struct req {
 	uint64_t deadline;
 	uint64_t seq; /* order of submission */
 	enum req_state state;
-	bool started; /* counted in q->nr_writes */
-	int end_err;  /* what an early end means: ETIMEDOUT or ECANCELED */
-	bool stop;    /* start nothing more for it */
-	bool ended;   /* its completion went out before it was quiet */
+	bool started;        /* counted in q->nr_writes */
+	_Atomic int end_err; /* what an early end means: ETIMEDOUT or ECANCELED */
+	bool stop;           /* start nothing more for it */
+	bool ended;          /* its completion went out before it was quiet */
 
 	/* direct.c */
 	unsigned nr_parts; /* in flight */
@@ -244,7 +244,10 @@ struct req {
 
 	/* engine, under its lock */
 	struct share *share;
-	struct list active; /* engine's list of requests with something to start */
+	struct list active;  /* engine's list of requests with something to start */
+	struct order *order; /* with the stream that it names, or NULL */
+	struct list gated;   /* engine's list of reads that keep a stream waiting */
+	uint64_t gate_until; /* when that has to end */
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */
@@ -363,6 +366,29 @@ char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
 /* Nothing is under way, and not all of it was resident: the engine does all of it. */
 void small_give_up(struct req *r);
 
+/* ------------------------------------------------------------------ clock */
+
+/* Something to do at a time: by a thread that waits for nothing else. */
+struct alarm {
+	struct list link;              /* the clock's */
+	_Atomic uint64_t at;           /* PST_NO_DEADLINE: never; under the clock's lock */
+	void (*ring)(struct alarm *a); /* under the clock's lock; may set at */
+};
+
+static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
+{
+	list_init(&a->link);
+	atomic_init(&a->at, PST_NO_DEADLINE);
+	a->ring = ring;
+}
+
+/* Let the clock look after it, if it does not yet; -EAGAIN without a thread. */
+int clock_add(struct alarm *a);
+/* It does not ring any more. */
+void clock_del(struct alarm *a);
+/* Ring at that time, or when it would have rung earlier. */
+void clock_set(struct alarm *a, uint64_t at);
+
 /* ----------------------------------------------------------------- queues */
 
 struct counters {
@@ -406,13 +432,13 @@ struct pst_queue {
 	struct plan_memo memo;
 
 	struct list shares;             /* of engines */
+	struct order *orders;           /* of the pst_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
-	atomic_bool want_wake;           /* engines write efd when they finish something */
-	bool armed;                      /* lane and engines write efd */
-	bool has_fd;                     /* the user sleeps on efd */
-	_Atomic uint64_t clock_deadline; /* what the clock will wake for */
-	struct list clock;               /* the clock's list of queues */
+	atomic_bool want_wake; /* engines write efd when they finish something */
+	bool armed;            /* lane and engines write efd */
+	bool has_fd;           /* the user sleeps on efd */
+	struct alarm alarm;    /* for the next deadline, while has_fd */
 
 	struct counters st;
 };
@@ -464,13 +490,6 @@ unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
 void use_release_all(struct pst_queue *q);
 
-/* ------------------------------------------------------------------ clock */
-
-/* A thread that writes the eventfd of sleeping queues when a deadline passes. */
-int clock_add(struct pst_queue *q);
-void clock_del(struct pst_queue *q);
-void clock_set(struct pst_queue *q, uint64_t deadline_ns);
-
 /* ---------------------------------------------------------------- engines */
 
 #define SLOT_RESERVED 2u /* slots that every queue is sure of */
@@ -494,6 +513,17 @@ void engine_submit(struct req *r);
 void engine_stop(struct req *r, int err);
 /* The completion goes out now: which of memory and file may its jobs still touch? */
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
+/* Reads of the share may have gates from now on: 0, or -EAGAIN without a thread. */
+int order_prepare(struct share *s);
+/*
+ * Before engine_submit(), in the thread that submits: put a mark on the stream that the request
+ * names and, for a read, a gate behind it.  0 or -errno with a sentence.
+ */
+int order_begin(struct req *r);
+/* pst_submit() has started all that it had. */
+void order_submitted(struct pst_queue *q);
+/* The request is over, or never got to an engine. */
+void order_end(struct req *r);
 
 /* ----------------------------------------------------------------- proofs */
 

@@ -20,6 +20,7 @@
 
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
+#define POLL_NS 20000u /* between two looks at what can only be polled */
 
 static struct {
 	pthread_mutex_t lock;
@@ -38,8 +39,17 @@ static void hand_back_if_idle(struct req *r)
 	if (r->stop && !r->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	list_del(&r->active);
+	order_open(r);
 	r->handed_back = true;
 	queue_hand_back(r);
+}
+
+static void worker_wake(struct worker *w)
+{
+	if (!w->sleeping)
+		return;
+	w->sleeping = false;
+	(void)eventfd_write(w->efd, 1);
 }
 
 /* Under the lock: a worker that sleeps, one with room for jobs if there is one. */
@@ -53,10 +63,8 @@ static void wake_one(struct engine *e)
 		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
 			best = w;
 	}
-	if (!best)
-		return;
-	best->sleeping = false;
-	(void)eventfd_write(best->efd, 1);
+	if (best)
+		worker_wake(best);
 }
 
 void engine_wake(struct engine *e, unsigned nr)
@@ -211,23 +219,35 @@ void engine_job_done(struct worker *w, struct job *j)
 	e->nr_groups -= j->leads;
 	j->req = NULL;
 	pool_give(e, s, j);
+	if (r->stop && !r->nr_touch)
+		order_open(r);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engine_submit(struct req *r)
+void engine_activate(struct req *r)
 {
 	struct engine *e = r->share->engine;
 	uint64_t jobs = 1 + MAX(r->total / e->chunk, r->cur.nr / JOB_PIECES);
 
 	if (may_group(r))
 		jobs = 1;
-	pthread_mutex_lock(&e->lock);
 	list_add_tail(&e->active, &r->active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */
 	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
+}
+
+void engine_submit(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	if (order_hold(r))
+		worker_wake(&e->workers[0]); /* order_nap() knows it */
+	else
+		engine_activate(r);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -240,17 +260,24 @@ static void job_lost(struct job *j, const void *req)
 	}
 }
 
+void engine_stop_locked(struct req *r, int err)
+{
+	r->stop = true;
+	r->end_err = err;
+	list_del(&r->active);
+	pool_each_used(r->share->engine, job_lost, r);
+	order_stop(r);
+	hand_back_if_idle(r);
+}
+
 void engine_stop(struct req *r, int err)
 {
 	struct engine *e = r->share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	r->stop = true;
-	r->end_err = err;
-	list_del(&r->active);
-	pool_each_used(e, job_lost, r);
-	hand_back_if_idle(r);
+	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
+	order_stopped(e);
 }
 
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
@@ -293,14 +320,17 @@ static void worker_sleep(struct worker *w)
 	struct pollfd pfd[2] = { { .fd = w->efd, .events = POLLIN },
 				 { .fd = sfd, .events = POLLIN } };
 	bool copying = !list_empty(&w->copying) || !list_empty(&w->to_copy);
-	struct timespec nap = { .tv_nsec = 20000 };
+	uint64_t ns = (copying && sfd < 0) || w->flush_again ? POLL_NS : UINT64_MAX;
+	struct timespec nap;
 	eventfd_t v;
 
 	if (sfd < 0 && spin_for_copy(w))
 		return;
+	ns = MIN(ns, order_nap(w));
+	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
+	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->store->arm(w->lane, w->efd, true);
-	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, (copying && sfd < 0) || w->flush_again ? &nap : NULL,
-		    NULL);
+	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, ns == UINT64_MAX ? NULL : &nap, NULL);
 	(void)e->store->arm(w->lane, w->efd, false);
 	(void)eventfd_read(w->efd, &v);
 	if (sfd >= 0)
@@ -318,12 +348,12 @@ static void *worker_main(void *arg)
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
 	while (!stop) {
+		bool moved = order_watch(e);
 		struct job *j;
-		bool moved;
 
 		/* One at a time, so that its copies run while the next is read. */
 		j = engine_next(w);
-		moved = j;
+		moved |= j != NULL;
 		if (!j || !j->grouped)
 			group_start(w);
 		if (j)
@@ -395,6 +425,7 @@ static unsigned workers_wanted(void)
 
 static void engine_free(struct engine *e)
 {
+	order_done(e);
 	pthread_mutex_lock(&e->lock);
 	e->stop = true;
 	pthread_mutex_unlock(&e->lock);
@@ -420,6 +451,7 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	pthread_mutex_init(&e->lock, NULL);
 	list_init(&e->active);
 	pool_init(e);
+	order_init(e);
 	r = engine_calibrate(e);
 	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);

@@ -110,9 +110,16 @@ struct engine {
 
 	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
 	struct list active;   /* requests with something to start, by turns */
+	struct list held;     /* requests whose stream has not come to its mark */
+	struct list orders;   /* with marks that no stream has come to */
+	struct list gated;    /* reads that keep a stream waiting */
+	uint64_t gate_next;   /* no gate_until of these is earlier */
+	struct alarm alarm;   /* for that; under the clock's lock */
 	struct pool pool;
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
 	bool stop;
+
+	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
 	unsigned worker_jobs; /* slots a worker takes without need, fixed */
 	uint64_t slot_size;   /* bytes of a slot, fixed */
@@ -132,6 +139,26 @@ int engine_job_touches(struct job *j, bool touches);
 
 /* There are so many free slots more.  Under the engine's lock. */
 void engine_wake(struct engine *e, unsigned nr);
+/* engine.c, under the lock: the request may start. */
+void engine_activate(struct req *r);
+/* engine.c, under the lock: as engine_stop(). */
+void engine_stop_locked(struct req *r, int err);
+
+/* order.c: an engine without orders; its end. */
+void order_init(struct engine *e);
+void order_done(struct engine *e);
+/* order.c, under the lock: keep the request back if its stream is not there yet. */
+bool order_hold(struct req *r);
+/* order.c, under the lock: nothing of the request touches its memory any more. */
+void order_open(struct req *r);
+/* order.c, under the lock: nothing more of it is started. */
+void order_stop(struct req *r);
+/* order.c, not under the lock: after requests were stopped. */
+void order_stopped(struct engine *e);
+/* order.c: see how far streams are; true when something moved. */
+bool order_watch(struct engine *e);
+/* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
+uint64_t order_nap(const struct worker *w);
 
 /* staged.c */
 /* Take pieces from the request's cursor into the slot, under the engine's lock. */

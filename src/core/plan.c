@@ -232,7 +232,7 @@ static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
 	int detail;
 
-	p->window = !listed && !r->io.stream && !(r->io.flags & PST_IO_CRC32C) && small_enabled();
+	p->window = !listed && !(r->io.flags & PST_IO_CRC32C) && small_enabled();
 	p->staged = p->dev == PST_PATH_STAGED || (listed & PST_PATH_BIT(PST_PATH_STAGED));
 	p->pin_now = p->dev == PST_PATH_PAGECACHE;
 	if (!p->pin_now && (listed & ~FILE_HOPS))
@@ -257,7 +257,7 @@ static void plan_window(const struct req *r, struct plan *p, uint32_t listed)
 	for (unsigned i = 0; i < p->nr_hops; i++)
 		if (p->hop[i] != PST_PATH_DIRECT)
 			hops[nr++] = p->hop[i];
-	if (r->io.stream || (r->io.flags & PST_IO_CRC32C) ||
+	if ((r->io.flags & PST_IO_CRC32C) ||
 	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
 		plan_why(p, PST_WHY_NO_PROVIDER, 0);
 		p->dev = p->staged ? PST_PATH_STAGED : 0;

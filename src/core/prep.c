@@ -25,8 +25,9 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	if (unlikely(io->peer || io->key))
 		return err_set(EOPNOTSUPP,
 			       "peers are not in this version; leave peer and key NULL");
-	if (unlikely(io->stream))
-		return err_set(EOPNOTSUPP, "this memory has no streams to order with");
+	if (unlikely(sync && io->stream))
+		return err_set(EINVAL, "a sync has no memory to order; leave stream NULL: it "
+				       "follows the writes before it, and they their streams");
 	*ret_total = 0;
 	if (sync)
 		return 0;
@@ -55,6 +56,16 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	return segs_check(*segs, 1, io->mem->len, ret_total);
 }
 
+/* It is looked at again at submit; here there is a sentence for it. */
+static int prep_stream(const struct pst_io *io, struct share *share)
+{
+	const struct mem_alloc *a = io->mem->region->alloc;
+	bool gate = io->op == PST_OP_READ;
+	int err = mem_order_check(a->ops, a->device, io->stream, gate);
+
+	return err == 0 && gate ? order_prepare(share) : err;
+}
+
 int queue_prep(struct pst_queue *q, const struct pst_io *io)
 {
 	struct pst_seg inline_seg = { io->file_off, io->mem_off, io->len, 0, 0, 1 };
@@ -81,6 +92,11 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 			if (err < 0)
 				return err;
 		}
+		if (unlikely(io->stream)) {
+			err = prep_stream(io, share);
+			if (err < 0)
+				return err;
+		}
 		r->mem_use = use_get(q, &io->mem->obj);
 		if (unlikely(!r->mem_use))
 			return -ENOMEM;
@@ -94,6 +110,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->io = *io;
 	r->seg = inline_seg;
 	r->share = share;
+	r->order = NULL;
 	r->plan = (struct plan){ 0 };
 	cursor_init(&r->cur, io->segs ? io->segs : &r->seg, io->segs ? io->nr_segs : 1);
 	r->one_run = r->cur.nr == 1 && r->cur.segs->count < 2;

@@ -23,6 +23,7 @@ void req_release(struct req *r)
 {
 	struct pst_queue *q = r->q;
 
+	order_end(r);
 	if (r->mem_use)
 		use_put(q, TAKE_PTR(r->mem_use));
 	if (r->file_use)
@@ -201,8 +202,16 @@ static void req_start(struct req *r)
 			return;
 		}
 	}
+	if (unlikely(r->io.stream)) {
+		int err = order_begin(r);
+
+		if (err < 0) {
+			req_fail(r, -err);
+			return;
+		}
+	}
 	r->state = REQ_ACTIVE;
-	if (r->plan.window)
+	if (r->plan.window && !r->io.stream)
 		small_choose(r);
 	if (req_staged(r)) {
 		q->nr_engine++;
@@ -218,7 +227,7 @@ static void queue_notify(struct pst_queue *q)
 	if (q->nr_done)
 		(void)eventfd_write(q->efd, 1);
 	if (q->has_fd)
-		clock_set(q, q->next_deadline);
+		clock_set(&q->alarm, q->next_deadline);
 }
 
 static void queue_flush(struct pst_queue *q)
@@ -265,6 +274,7 @@ int queue_submit(struct pst_queue *q)
 		if (taken % 4 == 0)
 			queue_flush(q);
 	}
+	order_submitted(q);
 	if (taken)
 		queue_flush(q);
 	if (q->armed)
@@ -628,7 +638,7 @@ int queue_fd(struct pst_queue *q)
 	int r;
 
 	if (!q->has_fd) {
-		r = clock_add(q);
+		r = clock_add(&q->alarm);
 		if (r < 0)
 			return r;
 		q->has_fd = true;

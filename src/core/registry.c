@@ -138,6 +138,12 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
 }
 
+/* A deadline has passed: the owner that sleeps finds it in pst_reap(). */
+static void queue_ring(struct alarm *a)
+{
+	(void)eventfd_write(container_of(a, struct pst_queue, alarm)->efd, 1);
+}
+
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
@@ -151,7 +157,6 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,
-		.clock_deadline = PST_NO_DEADLINE,
 		.efd = -1,
 	};
 	pthread_mutex_init(&q->lock, NULL);
@@ -164,7 +169,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->zombies);
 	list_init(&q->inflight);
 	list_init(&q->shares);
-	list_init(&q->clock);
+	alarm_init(&q->alarm, queue_ring);
 	q->reqs = calloc(depth, sizeof(*q->reqs));
 	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
 	if (!q->reqs || !q->part_array) {
@@ -175,6 +180,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		q->reqs[i].q = q;
 		list_init(&q->reqs[i].all);
 		list_init(&q->reqs[i].active);
+		list_init(&q->reqs[i].gated);
 		list_add_tail(&q->free, &q->reqs[i].link);
 	}
 	for (unsigned i = nr_parts; i-- > 0;) {
@@ -221,7 +227,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 void queue_free(struct pst_queue *q)
 {
 	if (q->has_fd)
-		clock_del(q);
+		clock_del(&q->alarm);
 	pthread_mutex_lock(&q->lock);
 	queue_wind_up(q);
 	pthread_mutex_unlock(&q->lock);

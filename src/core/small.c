@@ -135,17 +135,17 @@ void small_choose(struct req *r)
 
 int small_listed(struct req *r)
 {
-	int err = 0;
+	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
 
 	if (mem_alive(req_mem(r)->region->alloc) < 0)
 		return -EFAULT;
-	if (r->io.op == PST_OP_WRITE)
+	if (!err && r->io.op == PST_OP_WRITE)
 		err = r->total <= LISTED_WRITE_MAX ? small_load(r) : EFBIG;
 	if (!err)
 		return 0;
 	req_why(r, PST_WHY_NO_WINDOW, err);
 	if (!r->plan.staged)
-		return err_set(EOPNOTSUPP, "no window for this write: %s", err_name(err));
+		return err_set(EOPNOTSUPP, "no window for this request: %s", err_name(err));
 	r->plan.dev = PST_PATH_STAGED;
 	return 0;
 }

@@ -230,12 +230,14 @@ static void let_go(struct cuda_dev *d)
 	CUDA_SCOPE(outer);
 
 	relax(&outer);
-	if (d->gather == GATHER_READY) {
+	if (d->gather == GATHER_READY || d->orders) {
 		CUDA_SCOPE(inner);
 
 		cuda_enter_anyway(&inner, d->ctx);
-		if (inner.pushed)
+		if (inner.pushed && d->gather == GATHER_READY)
 			cuda_ignore(d, cu.cuModuleUnload(d->module), "unload the gather kernel");
+		if (inner.pushed)
+			cuda_orders_let_go(d);
 	}
 	d->gather = GATHER_UNKNOWN;
 	d->ctx = NULL;
@@ -402,4 +404,10 @@ const struct mem_ops mem_cuda_ops = {
 	.copy = cuda_copy,
 	.poll = cuda_poll,
 	.copied_by = cuda_copied_by,
+	.order_check = cuda_order_check,
+	.order_new = cuda_order_new,
+	.order_gate = cuda_order_gate,
+	.order_poll = cuda_order_poll,
+	.order_open = cuda_order_open,
+	.order_free = cuda_order_free,
 };

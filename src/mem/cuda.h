@@ -9,6 +9,7 @@
  *	cuda_copy.c	streams
  *	cuda_gather.c	the device kernel for many small pieces
  *	cuda_facts.c	what a device is, in words
+ *	cuda_order.c	order with the program's streams
  *
  * Every entry leaves the calling thread as it found it: the stack of contexts, and the
  * mode that says what is forbidden while somebody captures a graph.  struct cuda_scope
@@ -54,6 +55,9 @@ struct cuda_dev {
 	enum cuda_gather_state gather;
 	cu_module module;
 	cu_func gather_fn;
+	struct cuda_orders *orders; /* all that were ever made */
+	struct cuda_order *order;   /* of these the free ones */
+	_Atomic bool no_gates;	    /* it has no stream memory operations */
 };
 
 /* The driver is initialized and has devices: 0, or -ENODEV with a sentence. */
@@ -185,6 +189,19 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	      uint64_t *ret_ticket);
 int cuda_poll(struct mem_stream *base, uint64_t ticket);
 uint32_t cuda_copied_by(const struct mem_stream *base);
+
+/* ------------------------------------------------------------------- order */
+
+int cuda_order_check(unsigned device, void *stream, bool gate);
+int cuda_order_new(unsigned device, void *stream, struct mem_order **ret);
+int cuda_order_gate(struct mem_order *base);
+int cuda_order_poll(struct mem_order *base);
+void cuda_order_open(struct mem_order *base);
+void cuda_order_free(struct mem_order *base);
+/* The device's context, which is current, may end; none is in use, the lock is held. */
+void cuda_orders_let_go(struct cuda_dev *d);
+
+/* ------------------------------------------------------------------ gather */
 
 /* One tile for the kernel: at most CUDA_TILE bytes, moved by one block of threads. */
 struct cuda_tile {

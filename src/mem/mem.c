@@ -521,6 +521,15 @@ int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, 
 	return st->ops->copy(st, dir, v, nr, ret_ticket);
 }
 
+int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool gate)
+{
+	if (!ops->order_check)
+		return err_set(EOPNOTSUPP,
+			       "%s memory has no streams to order with; leave stream NULL",
+			       ops->name);
+	return ops->order_check(device, stream, gate);
+}
+
 int mem_stream_fd(struct mem_stream *st)
 {
 	return st->ops->stream_fd ? st->ops->stream_fd(st) : -1;

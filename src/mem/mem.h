@@ -57,6 +57,14 @@ struct mem_stream {
 	const struct mem_ops *ops;
 };
 
+/*
+ * A mark on a stream of the program, and a gate behind it.  A provider's own struct begins
+ * with this.
+ */
+struct mem_order {
+	const struct mem_ops *ops;
+};
+
 /* A dma-buf that holds a range of device memory. */
 struct mem_dmabuf {
 	int fd;			 /* the caller's to close */
@@ -178,6 +186,32 @@ struct mem_ops {
 	/* Becomes readable some time after a ticket got done; reading it resets it.  NULL: the
 	 * stream can only be polled. */
 	int (*stream_fd)(struct mem_stream *st);
+
+	/*
+	 * Order with the program's streams; NULL: the kind knows none.  A stream is named by the
+	 * handle that the device's own API has for it, which must be valid.  The first three are
+	 * called in the thread that named it: some handles mean another stream in each.
+	 *
+	 * order_check: would order_new(), and order_gate() if it is wanted, be possible?  0;
+	 * -EBUSY while the stream is captured into a graph; -EINVAL for one of another device;
+	 * -EOPNOTSUPP.  Puts nothing on the stream.
+	 */
+	int (*order_check)(unsigned device, void *stream, bool gate);
+
+	/* Mark the point that the stream has reached. */
+	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
+
+	/* What the stream is given from now on waits for order_open(). */
+	int (*order_gate)(struct mem_order *o);
+
+	/* 1 when the work before the mark is done, 0 before that, -errno when it never will be. */
+	int (*order_poll)(struct mem_order *o);
+
+	/* Never waits and calls nobody: from any thread, under any lock. */
+	void (*order_open)(struct mem_order *o);
+
+	/* The gate is open, if there is one; the stream may not have come to the mark yet. */
+	void (*order_free)(struct mem_order *o);
 };
 
 extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
@@ -215,6 +249,9 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 {
 	return st->ops->copied_by ? st->ops->copied_by(st) : (uint32_t)PST_PATH_STAGED;
 }
+
+/* The rest of order_*() is for those who have one, and so in the table. */
+int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool gate);
 
 /* As pst_device_text(). */
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);

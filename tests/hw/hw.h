@@ -21,6 +21,12 @@ static struct {
 				 unsigned long long flags);
 	cu_result (*cuStreamBeginCapture_v2)(cu_stream st, uint32_t mode);
 	cu_result (*cuStreamEndCapture)(cu_stream st, void **ret_graph);
+	cu_result (*cuStreamQuery)(cu_stream st);
+	cu_result (*cuStreamCreateWithPriority)(cu_stream *ret, unsigned flags, int priority);
+	cu_result (*cuCtxGetStreamPriorityRange)(int *ret_least, int *ret_greatest);
+	cu_result (*cuLaunchHostFunc)(cu_stream st, void (*fn)(void *), void *arg);
+	cu_result (*cuCtxCreate_v2)(cu_ctx *ret, unsigned flags, cu_device dev);
+	cu_result (*cuCtxDestroy_v2)(cu_ctx ctx);
 	cu_result (*cuMemsetD8Async)(cu_ptr dst, unsigned char value, size_t len, cu_stream st);
 	cu_result (*cuGraphInstantiateWithFlags)(void **ret, void *graph, unsigned long long flags);
 	cu_result (*cuGraphLaunch)(void *exec, cu_stream st);
@@ -52,6 +58,12 @@ static inline const char *hw_cuda(int ordinal)
 	hw_sym(lib, "cuMemCreate", &hw_cu.cuMemCreate);
 	hw_sym(lib, "cuStreamBeginCapture_v2", &hw_cu.cuStreamBeginCapture_v2);
 	hw_sym(lib, "cuStreamEndCapture", &hw_cu.cuStreamEndCapture);
+	hw_sym(lib, "cuStreamQuery", &hw_cu.cuStreamQuery);
+	hw_sym(lib, "cuStreamCreateWithPriority", &hw_cu.cuStreamCreateWithPriority);
+	hw_sym(lib, "cuCtxGetStreamPriorityRange", &hw_cu.cuCtxGetStreamPriorityRange);
+	hw_sym(lib, "cuLaunchHostFunc", &hw_cu.cuLaunchHostFunc);
+	hw_sym(lib, "cuCtxCreate_v2", &hw_cu.cuCtxCreate_v2);
+	hw_sym(lib, "cuCtxDestroy_v2", &hw_cu.cuCtxDestroy_v2);
 	hw_sym(lib, "cuMemsetD8Async", &hw_cu.cuMemsetD8Async);
 	hw_sym(lib, "cuGraphInstantiateWithFlags", &hw_cu.cuGraphInstantiateWithFlags);
 	hw_sym(lib, "cuGraphLaunch", &hw_cu.cuGraphLaunch);

@@ -21,12 +21,13 @@ struct stub_cuda_state {
 	/* Live objects. */
 	unsigned ctx_refs[STUB_DEVICES_MAX]; /* of primary contexts */
 	unsigned contexts, streams, events, ranges, handles, reservations, registrations, modules;
+	unsigned stalled; /* calls, by stub_cuda_stall() */
 	/* Of the calling thread. */
 	unsigned depth;
 	cu_ctx current;
 	uint32_t mode;
 	/* Ever. */
-	uint64_t calls, kernels, batched, copies, largest_registration;
+	uint64_t calls, kernels, batched, copies, words, largest_registration;
 	unsigned contexts_made;
 };
 
@@ -37,6 +38,9 @@ void stub_cuda_state(struct stub_cuda_state *ret);
 bool stub_cuda_fail(const char *spec);
 
 void stub_cuda_delay_us(unsigned us);
+
+/* Calls of NAME do not return until another name is given, or NULL. */
+void stub_cuda_stall(const char *name);
 
 /* The context of a device is spoilt: every call in it gives the code from now on. */
 void stub_cuda_poison(int dev, cu_result code);

@@ -29,6 +29,11 @@ cu_result cuMemAllocManaged(cu_ptr *ret, size_t len, unsigned flags);
 cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st);
 cu_result cuStreamBeginCapture_v2(cu_stream st, uint32_t mode);
 cu_result cuStreamEndCapture(cu_stream st, void **ret_graph);
+cu_result cuStreamQuery(cu_stream st);
+cu_result cuStreamCreateWithPriority(cu_stream *ret, unsigned flags, int priority);
+cu_result cuCtxGetStreamPriorityRange(int *ret_least, int *ret_greatest);
+cu_result cuLaunchHostFunc(cu_stream st, void (*fn)(void *), void *arg);
+cu_result cuMemsetD8Async(cu_ptr dst, unsigned char value, size_t len, cu_stream st);
 
 struct CUctx_st {
 	struct list link;
@@ -76,6 +81,52 @@ struct registration {
 	uint64_t len;
 	unsigned flags;
 	cu_ctx ctx;
+	bool words; /* streams wait for words in it: it may last as long as its context */
+};
+
+enum op_kind {
+	OP_COPY,
+	OP_KERNEL,
+	OP_SET,
+	OP_EVENT,
+	OP_WAIT,  /* until a word has a value */
+	OP_AFTER, /* until another stream has come so far */
+	OP_CALL,  /* a function of the program */
+};
+
+struct op {
+	struct list link;
+	enum op_kind kind;
+	char *dst;
+	const char *src;
+	uint64_t len;
+	struct obj *obj; /* held */
+	char *snapshot;	 /* of host memory that is not registered */
+	cu_ptr tiles;
+	unsigned nr;
+	struct CUevent_st *event;
+	struct CUstream_st *after; /* held */
+	uint64_t seq;
+	_Atomic uint32_t *word;
+	uint32_t value;
+	void (*fn)(void *);
+	void *arg;
+};
+
+struct CUstream_st {
+	struct list link;
+	cu_ctx ctx;
+	unsigned refs;
+	unsigned flags;	  /* CU_NON_BLOCKING */
+	cu_stream handle; /* CU_LEGACY, CU_PER_THREAD, or NULL for one that was made */
+	pthread_t owner;  /* of one per thread */
+	pthread_t thread;
+	pthread_cond_t work, idle; /* with stub.lock */
+	struct list ops;
+	uint64_t queued, done; /* operations */
+	bool busy, stop;
+	bool capturing;
+	unsigned nodes; /* of the graph that is captured */
 };
 
 /* Registered host memory has another address for kernels, as on devices where
@@ -132,5 +183,26 @@ void stub_obj_unref(struct obj *o);
 
 /* Wait until nothing moves on a device. */
 void stub_quiesce(int dev);
+
+/* The lock is held.  The stream of a handle, which may be one that nobody made; NULL without a
+ * context for it. */
+struct CUstream_st *stub_stream(cu_stream handle);
+/*
+ * The same for a call that gives the stream something to do.  *ret is NULL where it goes into a
+ * graph that is captured and not to the stream.
+ */
+cu_result stub_use(cu_stream handle, struct CUstream_st **ret);
+void stub_queue(struct CUstream_st *st, struct op op);
+void stub_append(struct CUstream_st *st, struct op op);
+void stub_wait_idle(struct CUstream_st *st);
+struct CUstream_st *stub_stream_new(cu_ctx ctx, unsigned flags);
+/* Waits for what it has to do; drops the lock meanwhile. */
+void stub_stream_end(struct CUstream_st *st);
+/* Until a word is what the stream waits for; drops the lock meanwhile. */
+void stub_wait_word(struct CUstream_st *st, const struct op *op);
+/* How many streams programs have made and not ended. */
+unsigned stub_streams_made(void);
+/* A context ends, and with it what nobody made or ended; drops the lock meanwhile. */
+void stub_implicit_end(cu_ctx ctx);
 
 #endif

@@ -38,6 +38,9 @@ static struct {
 	bool met;
 } fail;
 
+static char stalled[64]; /* "" for none */
+static pthread_cond_t stall_over = PTHREAD_COND_INITIALIZER;
+
 void stub_abort(const char *fmt, ...)
 {
 	va_list ap;
@@ -77,6 +80,10 @@ cu_result stub_enter(const char *name, unsigned flags)
 	late = CU_OK;
 	(void)pthread_mutex_lock(&stub.lock);
 	stub.count.calls++;
+	stub.count.stalled++;
+	while (!strcmp(stalled, name))
+		(void)pthread_cond_wait(&stall_over, &stub.lock);
+	stub.count.stalled--;
 	if (!stub.initialized && !(flags & ANYTIME))
 		e = CU_NOT_INITIALIZED;
 	else if (flags & IN_CTX && !ctx)
@@ -129,6 +136,14 @@ void stub_cuda_delay_us(unsigned us)
 	(void)pthread_mutex_unlock(&stub.lock);
 }
 
+void stub_cuda_stall(const char *name)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	(void)snprintf(stalled, sizeof(stalled), "%s", name ? name : "");
+	(void)pthread_cond_broadcast(&stall_over);
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
 void stub_cuda_poison(int dev, cu_result code)
 {
 	(void)pthread_mutex_lock(&stub.lock);
@@ -153,7 +168,7 @@ void stub_cuda_state(struct stub_cuda_state *ret)
 	for (int i = 0; i < STUB_DEVICES_MAX; i++)
 		ret->ctx_refs[i] = stub.primary[i].refs;
 	ret->contexts = length(&stub.contexts);
-	ret->streams = length(&stub.streams);
+	ret->streams = stub_streams_made();
 	ret->events = length(&stub.events);
 	ret->ranges = length(&stub.ranges);
 	ret->handles = length(&stub.handles);
@@ -357,6 +372,7 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device dev)
 		for (unsigned i = 0; i < depth; i++)
 			if (stack[i] == c)
 				stub_abort("a context is released while it is current");
+		stub_implicit_end(c);
 		check_empty(c);
 		list_del(&c->link);
 	}
@@ -436,6 +452,7 @@ cu_result cuCtxDestroy_v2(cu_ctx ctx)
 	if (stub_current() == ctx)
 		depth--;
 	(void)pthread_mutex_lock(&stub.lock);
+	stub_implicit_end(ctx);
 	check_empty(ctx);
 	list_del(&ctx->link);
 	(void)pthread_mutex_unlock(&stub.lock);

@@ -876,7 +876,7 @@ cu_result cuMemHostUnregister(void *host)
 		if (!is_mapped(g->host, g->len, false))
 			stub_abort("host memory was unmapped while it was registered");
 		list_del(&g->link);
-		g->ctx->registrations--;
+		g->ctx->registrations -= !g->words;
 		free(g);
 	}
 	(void)pthread_mutex_unlock(&stub.lock);

@@ -8,35 +8,6 @@
 #include "cuda_stub_int.h"
 #include "mem/cuda_ptx.h"
 
-enum op_kind {
-	OP_COPY,
-	OP_KERNEL,
-	OP_EVENT,
-};
-
-struct op {
-	struct list link;
-	enum op_kind kind;
-	char *dst;
-	const char *src;
-	uint64_t len;
-	struct obj *obj; /* held */
-	char *snapshot;  /* of host memory that is not registered */
-	cu_ptr tiles;
-	unsigned nr;
-	struct CUevent_st *event;
-	uint64_t seq;
-};
-
-struct CUstream_st {
-	struct list link;
-	cu_ctx ctx;
-	pthread_t thread;
-	pthread_cond_t work, idle; /* with stub.lock */
-	struct list ops;
-	bool busy, stop;
-};
-
 struct CUevent_st {
 	struct list link;
 	cu_ctx ctx;
@@ -54,6 +25,15 @@ static void event_unref(struct CUevent_st *ev)
 {
 	if (!--ev->refs)
 		free(ev);
+}
+
+static void stream_unref(struct CUstream_st *st)
+{
+	if (--st->refs)
+		return;
+	(void)pthread_cond_destroy(&st->work);
+	(void)pthread_cond_destroy(&st->idle);
+	free(st);
 }
 
 /* Where a kernel finds an address; NULL where it would fault.  The lock is held. */
@@ -120,7 +100,7 @@ static void run_op(struct CUstream_st *st, struct op *op)
 	cu_result *poison = &stub.poison[st->ctx->dev];
 	unsigned delay = stub.delay_us;
 
-	if (delay && op->kind != OP_EVENT) {
+	if (delay && op->kind < OP_EVENT) {
 		struct timespec ts = { .tv_nsec = (long)delay * 1000 };
 
 		(void)pthread_mutex_unlock(&stub.lock);
@@ -137,6 +117,11 @@ static void run_op(struct CUstream_st *st, struct op *op)
 		stub_obj_unref(op->obj);
 		free(op->snapshot);
 		break;
+	case OP_SET:
+		if (!*poison)
+			memset(op->dst, (int)op->value, op->len);
+		stub_obj_unref(op->obj);
+		break;
 	case OP_KERNEL:
 		if (!*poison && !run_kernel(op))
 			*poison = CU_ILLEGAL_ADDRESS;
@@ -145,6 +130,19 @@ static void run_op(struct CUstream_st *st, struct op *op)
 		if (!*poison)
 			op->event->completed = MAX(op->event->completed, op->seq);
 		event_unref(op->event);
+		break;
+	case OP_WAIT:
+		stub_wait_word(st, op);
+		break;
+	case OP_AFTER:
+		while (op->after->done < op->seq)
+			(void)pthread_cond_wait(&op->after->idle, &stub.lock);
+		stream_unref(op->after);
+		break;
+	case OP_CALL:
+		(void)pthread_mutex_unlock(&stub.lock);
+		op->fn(op->arg);
+		(void)pthread_mutex_lock(&stub.lock);
 	}
 }
 
@@ -166,14 +164,14 @@ static void *stream_main(void *arg)
 		run_op(st, op);
 		free(op);
 		st->busy = false;
+		st->done++;
 		(void)pthread_cond_broadcast(&st->idle);
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return NULL;
 }
 
-/* The lock is held. */
-static void queue(struct CUstream_st *st, struct op op)
+void stub_append(struct CUstream_st *st, struct op op)
 {
 	struct op *o = malloc(sizeof(*o));
 
@@ -181,11 +179,30 @@ static void queue(struct CUstream_st *st, struct op op)
 		stub_abort("out of memory");
 	*o = op;
 	list_add_tail(&st->ops, &o->link);
+	st->queued++;
 	(void)pthread_cond_signal(&st->work);
 }
 
-/* The lock is held. */
-static void wait_idle(struct CUstream_st *st)
+/* Between the legacy stream and all but the non-blocking ones there is order both ways. */
+void stub_queue(struct CUstream_st *st, struct op op)
+{
+	bool legacy = (uintptr_t)st->handle == CU_LEGACY;
+	struct list *e;
+
+	list_for_each (e, &stub.streams) {
+		struct CUstream_st *s = list_entry(e, struct CUstream_st, link);
+
+		if (s == st || s->ctx != st->ctx || s->done == s->queued ||
+		    (s->flags | st->flags) & CU_NON_BLOCKING ||
+		    (!legacy && (uintptr_t)s->handle != CU_LEGACY))
+			continue;
+		s->refs++;
+		stub_append(st, (struct op){ .kind = OP_AFTER, .after = s, .seq = s->queued });
+	}
+	stub_append(st, op);
+}
+
+void stub_wait_idle(struct CUstream_st *st)
 {
 	while (st->busy || !list_empty(&st->ops))
 		(void)pthread_cond_wait(&st->idle, &stub.lock);
@@ -210,17 +227,6 @@ again:
 
 /* ----------------------------------------------------------------- streams */
 
-/* The lock is held. */
-static void check_stream(cu_stream st)
-{
-	struct list *e;
-
-	list_for_each (e, &stub.streams)
-		if (list_entry(e, struct CUstream_st, link) == st)
-			return;
-	stub_abort("a stream is used that was never made, or has ended");
-}
-
 static void check_event(cu_event ev)
 {
 	struct list *e;
@@ -231,89 +237,76 @@ static void check_event(cu_event ev)
 	stub_abort("an event is used that was never made, or has ended");
 }
 
-cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
+struct CUstream_st *stub_stream_new(cu_ctx ctx, unsigned flags)
 {
-	struct CUstream_st *st;
+	struct CUstream_st *st = calloc(1, sizeof(*st));
 
-	ENTER(IN_CTX | UNSAFE);
-	if (flags & ~1u)
-		return CU_INVALID_VALUE;
-	st = calloc(1, sizeof(*st));
 	if (!st)
-		return CU_OUT_OF_MEMORY;
-	st->ctx = stub_current();
+		stub_abort("out of memory");
+	st->ctx = ctx;
+	st->flags = flags;
+	st->refs = 1;
 	list_init(&st->ops);
 	(void)pthread_cond_init(&st->work, NULL);
 	(void)pthread_cond_init(&st->idle, NULL);
-	if (pthread_create(&st->thread, NULL, stream_main, st)) {
-		free(st);
-		return CU_OPERATING_SYSTEM;
-	}
-	(void)pthread_mutex_lock(&stub.lock);
-	st->ctx->streams++;
+	if (pthread_create(&st->thread, NULL, stream_main, st))
+		stub_abort("no thread for a stream");
 	list_add_tail(&stub.streams, &st->link);
-	(void)pthread_mutex_unlock(&stub.lock);
-	*ret = st;
-	return CU_OK;
+	return st;
 }
 
-cu_result cuStreamDestroy_v2(cu_stream st)
+void stub_stream_end(struct CUstream_st *st)
 {
-	ENTER(IN_CTX | ENDS);
-	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
-	wait_idle(st);
-	st->ctx->streams--;
+	stub_wait_idle(st);
 	list_del(&st->link);
 	st->stop = true;
 	(void)pthread_cond_signal(&st->work);
 	(void)pthread_mutex_unlock(&stub.lock);
 	(void)pthread_join(st->thread, NULL);
-	(void)pthread_cond_destroy(&st->work);
-	(void)pthread_cond_destroy(&st->idle);
-	free(st);
+	(void)pthread_mutex_lock(&stub.lock);
+	stream_unref(st);
+}
+
+cu_result cuStreamCreate(cu_stream *ret, unsigned flags)
+{
+	ENTER(IN_CTX | UNSAFE);
+	if (flags & ~1u)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	*ret = stub_stream_new(stub_current(), flags);
+	(*ret)->ctx->streams++;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuStreamDestroy_v2(cu_stream handle)
+{
+	struct CUstream_st *st;
+
+	ENTER(IN_CTX | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	st = stub_stream(handle);
+	if (st->handle)
+		stub_abort("a stream is ended that nobody made");
+	st->ctx->streams--;
+	stub_stream_end(st);
+	(void)pthread_mutex_unlock(&stub.lock);
 	return stub_late();
 }
 
-cu_result cuStreamSynchronize(cu_stream st)
+cu_result cuStreamSynchronize(cu_stream handle)
 {
+	struct CUstream_st *st;
 	cu_result e;
 
 	/* Waits also when it then reports an earlier error. */
 	ENTER(IN_CTX | UNSAFE | ENDS);
 	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
-	wait_idle(st);
+	st = stub_stream(handle);
+	stub_wait_idle(st);
 	e = stub.poison[st->ctx->dev];
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e ? e : stub_late();
-}
-
-cu_result cuStreamBeginCapture_v2(cu_stream st, uint32_t mode)
-{
-	ENTER(IN_CTX);
-	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
-	stub.captures += mode == CU_CAPTURE_GLOBAL;
-	stub.capture_spoilt = false;
-	(void)pthread_mutex_unlock(&stub.lock);
-	return CU_OK;
-}
-
-cu_result cuStreamEndCapture(cu_stream st, void **ret_graph)
-{
-	bool spoilt;
-
-	ENTER(IN_CTX);
-	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
-	if (!stub.captures)
-		stub_abort("no capture to end");
-	stub.captures--;
-	spoilt = stub.capture_spoilt;
-	(void)pthread_mutex_unlock(&stub.lock);
-	*ret_graph = NULL;
-	return spoilt ? CU_CAPTURE_INVALIDATED : CU_OK;
 }
 
 /* ------------------------------------------------------------------ events */
@@ -350,19 +343,20 @@ cu_result cuEventDestroy_v2(cu_event ev)
 	return stub_late();
 }
 
-cu_result cuEventRecord(cu_event ev, cu_stream st)
+cu_result cuEventRecord(cu_event ev, cu_stream handle)
 {
-	cu_result e = CU_OK;
+	struct CUstream_st *st;
+	cu_result e;
 
 	ENTER(IN_CTX);
 	(void)pthread_mutex_lock(&stub.lock);
 	check_event(ev);
-	check_stream(st);
-	if (ev->ctx != st->ctx) {
+	e = stub_use(handle, &st);
+	if (!e && st && ev->ctx != st->ctx)
 		e = CU_INVALID_HANDLE;
-	} else {
+	if (!e && st) {
 		ev->refs++;
-		queue(st, (struct op){ .kind = OP_EVENT, .event = ev, .seq = ++ev->recorded });
+		stub_queue(st, (struct op){ .kind = OP_EVENT, .event = ev, .seq = ++ev->recorded });
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e;
@@ -385,14 +379,20 @@ cu_result cuEventQuery(cu_event ev)
 /* ------------------------------------------------------------------ copies */
 
 /* Queue a copy between device memory, which may span chunks, and host memory. */
-static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_stream st)
+static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_stream handle)
 {
 	struct registration *g;
+	struct CUstream_st *st;
 	cu_ptr at = dev;
+	cu_result e;
 	int pinned;
 
 	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
+	e = stub_use(handle, &st);
+	if (e || !st) {
+		(void)pthread_mutex_unlock(&stub.lock);
+		return e;
+	}
 	pinned = stub_registered(host, len, &g);
 	for (uint64_t left = len; left;) {
 		struct range *r = stub_range_at(at);
@@ -423,13 +423,13 @@ static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_s
 		}
 		op.dst = to_device ? bytes : host;
 		op.src = !to_device ? bytes : op.snapshot ? op.snapshot : host;
-		queue(st, op);
+		stub_queue(st, op);
 		dev += n;
 		host += n;
 		len -= n;
 	}
 	if (!to_device && !pinned)
-		wait_idle(st);
+		stub_wait_idle(st);
 	(void)pthread_mutex_unlock(&stub.lock);
 	return CU_OK;
 }
@@ -534,18 +534,25 @@ cu_result cuModuleGetFunction(cu_func *ret, cu_module m, const char *name)
 
 cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned grid_z,
 			 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-			 cu_stream st, void **params, void **extra)
+			 cu_stream handle, void **params, void **extra)
 {
+	struct CUstream_st *st;
+	cu_result e;
+
 	ENTER(IN_CTX);
 	if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != CUDA_GATHER_THREADS ||
 	    block_y != 1 || block_z != 1 || shared || extra)
 		return CU_INVALID_VALUE;
 	(void)pthread_mutex_lock(&stub.lock);
-	check_stream(st);
-	if (((cu_module)(void *)fn)->ctx != st->ctx)
-		stub_abort("a kernel is launched in another context than its module's");
-	stub.count.kernels++;
-	queue(st, (struct op){ .kind = OP_KERNEL, .tiles = *(cu_ptr *)params[0], .nr = grid_x });
+	e = stub_use(handle, &st);
+	if (!e && st) {
+		if (((cu_module)(void *)fn)->ctx != st->ctx)
+			stub_abort("a kernel is launched in another context than its module's");
+		stub.count.kernels++;
+		stub_queue(st, (struct op){ .kind = OP_KERNEL,
+					    .tiles = *(cu_ptr *)params[0],
+					    .nr = grid_x });
+	}
 	(void)pthread_mutex_unlock(&stub.lock);
-	return CU_OK;
+	return e;
 }

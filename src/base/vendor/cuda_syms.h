@@ -24,6 +24,7 @@ SYM(cuDevicePrimaryCtxRelease_v2, (cu_device dev))
 
 SYM(cuCtxPushCurrent_v2, (cu_ctx ctx))
 SYM(cuCtxPopCurrent_v2, (cu_ctx *ret))
+SYM(cuCtxGetDevice, (cu_device *ret))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 
 SYM(cuPointerGetAttribute, (void *ret, uint32_t attr, cu_ptr ptr))
@@ -58,6 +59,10 @@ SYM(cuMemHostGetDevicePointer_v2, (cu_ptr *ret, void *host, unsigned flags))
 SYM(cuStreamCreate, (cu_stream *ret, unsigned flags))
 SYM(cuStreamDestroy_v2, (cu_stream st))
 SYM(cuStreamSynchronize, (cu_stream st))
+SYM(cuStreamGetCtx, (cu_stream st, cu_ctx *ret))
+SYM(cuStreamIsCapturing, (cu_stream st, uint32_t *ret))
+/* CUDA 11.7, and then of every device; the form before it had to be allowed by an administrator. */
+OPT(cuStreamWaitValue32_v2, (cu_stream st, cu_ptr addr, uint32_t value, unsigned flags))
 SYM(cuEventCreate, (cu_event *ret, unsigned flags))
 SYM(cuEventDestroy_v2, (cu_event ev))
 SYM(cuEventRecord, (cu_event ev, cu_stream st))

@@ -94,6 +94,7 @@ enum {
 	CU_NOT_SUPPORTED = 801,
 	CU_CAPTURE_UNSUPPORTED = 900,
 	CU_CAPTURE_INVALIDATED = 901,
+	CU_CAPTURE_IMPLICIT = 906,
 	CU_UNKNOWN = 999,
 };
 
@@ -148,6 +149,17 @@ enum {
 	CU_CAPTURE_RELAXED = 2,
 };
 
+/* Of a stream: everything else is a capture, also one that was spoilt. */
+enum {
+	CU_CAPTURE_NONE = 0,
+};
+
+/* Streams that nobody made: handles are these numbers. */
+enum {
+	CU_LEGACY = 1,
+	CU_PER_THREAD = 2,
+};
+
 enum {
 	CU_NON_BLOCKING = 1,
 	CU_DISABLE_TIMING = 2,
@@ -159,6 +171,7 @@ enum {
 	CU_PROT_READ = 1,
 	CU_PROT_READ_WRITE = 3,
 	CU_SRC_ORDER_STREAM = 1,
+	CU_WAIT_GEQ = 0, /* (int32_t)(*addr - value) >= 0 */
 };
 
 #endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of requests with streams share: the driver's double of tests/stub/ beside the
+ * library, a stream, and cases over both stores.
+ */
+#ifndef PST_TEST_STREAM_H
+#define PST_TEST_STREAM_H
+
+#include "hw/order.h"
+#include "stub/cuda_stub.h"
+
+#define LEN 65536u
+
+static struct {
+	void (*state)(struct stub_cuda_state *);
+	bool (*fail)(const char *);
+	void (*delay_us)(unsigned);
+	void (*stall)(const char *);
+	void (*poison)(int, cu_result);
+} stub;
+
+static const char *why; /* there is none */
+static cu_stream made;  /* non-blocking, as the library's own are */
+
+static inline void no_stub(void)
+{
+	T_SKIP("%s", why);
+}
+
+/* As HW_CU() needs it: within a case, or after setjmp(t_jump). */
+static inline const char *stream_init(void)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib;
+
+	rig_init();
+	why = hw_cuda(0);
+	if (why)
+		return why;
+	lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
+	hw_sym(lib, "stub_cuda_state", &stub.state);
+	hw_sym(lib, "stub_cuda_fail", &stub.fail);
+	hw_sym(lib, "stub_cuda_delay_us", &stub.delay_us);
+	hw_sym(lib, "stub_cuda_stall", &stub.stall);
+	hw_sym(lib, "stub_cuda_poison", &stub.poison);
+	if (!stub.state)
+		return why = "needs the library of tests/stub";
+	rig_make(rig_path("order"), ORDER_SEED, ORDER_BYTES);
+	HW_CU(cuStreamCreate(&made, CU_NON_BLOCKING));
+	rig_tasks = rig_count_tasks();
+	return NULL;
+}
+
+static inline void set(void *arg)
+{
+	*(_Atomic int *)arg = 1;
+}
+
+/* The stream is free, and what comes on it works. */
+static inline void is_free(cu_stream st)
+{
+	_Atomic int there = 0;
+	uint64_t end = t_in_ms(5000);
+
+	HW_CU(cuLaunchHostFunc(st, set, &there));
+	while (!there && t_now() < end)
+		(void)usleep(200);
+	T_CHECK(there);
+}
+
+static inline struct pst_io io_for(struct order_mem *m, struct pst_file *f, uint32_t op,
+				   cu_stream st)
+{
+	struct pst_io io = rig_io(op, f, m->mem, 0, 0, LEN);
+
+	io.stream = st;
+	return io;
+}
+
+static inline void run1(const char *name, void (*fn)(void), uint32_t store)
+{
+	static const char *const stores[] = { "", "uring", "threads" };
+	char full[100];
+
+	rig_dev = "cuda:0";
+	rig_store = store;
+	rig_last = rig_q;
+	rig_q = NULL;
+	rig_fn = fn;
+	(void)snprintf(full, sizeof(full), "%s %s", name, stores[store]);
+	t_run(full, rig_case);
+}
+
+static inline void run(const char *name, void (*fn)(void))
+{
+	run1(name, fn, PST_STORE_URING);
+	run1(name, fn, PST_STORE_THREADS);
+}
+
+#define RUN(fn) run(#fn, fn)
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * However a request ends that names a stream, the stream goes on: on the driver's double of
+ * tests/stub/, with streams that come late, files that never answer and calls that fail.
+ */
+#include <sys/wait.h>
+
+#include "fusefs.h"
+#include "stream.h"
+
+static const char *self;
+
+/* -------------------------------------------------------------------- ends */
+
+struct setting {
+	struct order_mem m;
+	struct pst_file *f;
+	struct pst_queue *keep; /* of the engine: its end would wait for all streams */
+};
+
+static struct setting set_up(const char *path)
+{
+	struct setting s = { .m = order_mem_new(LEN), .f = rig_open(path, RIG_R) };
+
+	s.keep = rig_queue(rig_store, 0);
+	order_ready(s.keep);
+	rig_mem_fill(s.m.mem, 0, LEN, ORDER_OLD, 0);
+	return s;
+}
+
+static void take_down(struct setting *s)
+{
+	pst_file_close(s->f);
+	order_mem_free(&s->m);
+	pst_queue_free(s->keep);
+}
+
+/* A stream that does not come to the mark: the request ends quiet, and has touched nothing. */
+static void canceled_before_the_mark(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_done d;
+
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
+	T_EQ(pst_cancel(rig_q, 0), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ECANCELED);
+	T_CHECK(!(d.flags & PST_DONE_BUSY));
+	T_OK(pst_mem_drain(s.m.mem, 0));
+	order_unblock();
+	is_free(made);
+	T_EQ(rig_mem_differs(s.m.mem, 0, LEN, ORDER_OLD, 0), LEN);
+	take_down(&s);
+}
+
+static void late_before_the_mark(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	uint64_t from = t_now();
+	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	struct pst_done d;
+
+	order_block(made);
+	io.stream = made;
+	io.deadline_ns = from + 80 * 1000000u;
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_CHECK(!(d.flags & PST_DONE_BUSY));
+	T_CHECK(t_now() - from >= 80 * 1000000u);
+	order_unblock();
+	is_free(made);
+	T_EQ(rig_mem_differs(s.m.mem, 0, LEN, ORDER_OLD, 0), LEN);
+	take_down(&s);
+}
+
+/* Nobody reaps: the program waits for the stream, and that for a file that never answers. */
+static void late_with_nobody_awake(void)
+{
+	struct fusefs fs;
+	struct setting s;
+	struct pst_done d;
+	uint64_t from, ms;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	s = set_up(path);
+	from = t_now();
+	for (unsigned i = 0; i < 2; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+
+		io.stream = made;
+		io.deadline_ns = from + 100 * 1000000u;
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), 2);
+	HW_CU(cuStreamSynchronize(made));
+	ms = (t_now() - from) / 1000000;
+	if (ms < 99 || ms > 2000)
+		T_FAIL("the stream went on after %" PRIu64 " ms", ms);
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, -ETIMEDOUT);
+		T_CHECK(!(d.flags & PST_DONE_BUSY));
+	}
+	fusefs_stop(&fs);
+	take_down(&s);
+}
+
+/* Copies are under way at the deadline: the stream waits for them, but not long. */
+static void late_with_copies(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	struct pst_done d;
+	uint64_t from, ms;
+
+	for (unsigned slow = 0; slow < 2; slow++) {
+		stub.delay_us(slow ? 900000 : 100000);
+		from = t_now();
+		io.stream = made;
+		io.deadline_ns = from + 50 * 1000000u;
+		T_OK(pst_prep(rig_q, &io));
+		T_EQ(pst_submit(rig_q), 1);
+		HW_CU(cuStreamSynchronize(made));
+		ms = (t_now() - from) / 1000000;
+		stub.delay_us(0);
+		if (ms < 49 || ms > 800)
+			T_FAIL("slow %u: the stream went on after %" PRIu64 " ms", slow, ms);
+		/* Before the grace is over it goes on only when nothing moves. */
+		if (ms < 149)
+			T_OK(pst_mem_drain(s.m.mem, t_in_ms(100)));
+		d = rig_reap1(rig_q);
+		/* Nobody looked at the deadline before all bytes were there. */
+		T_CHECK(d.res == -ETIMEDOUT || (!slow && d.res == LEN));
+		T_OK(pst_mem_drain(s.m.mem, t_in_ms(5000)));
+	}
+	take_down(&s);
+}
+
+/* The driver keeps the workers' calls waiting, perhaps because of the very stream that waits. */
+static void late_with_a_busy_driver(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	uint64_t from = t_now(), ms;
+	struct stub_cuda_state now;
+	struct pst_done d;
+
+	io.stream = made;
+	io.deadline_ns = from + 500 * 1000000u;
+	stub.stall("cuMemcpyHtoDAsync_v2");
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	do {
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled && t_now() < io.deadline_ns);
+	HW_CU(cuStreamSynchronize(made));
+	ms = (t_now() - from) / 1000000;
+	d = rig_reap1(rig_q);
+	stub.stall(NULL);
+	T_CHECK(now.stalled);
+	if (ms < 599 || ms > 5000)
+		T_FAIL("the stream went on after %" PRIu64 " ms", ms);
+	T_EQ(d.res, -ETIMEDOUT);
+	T_CHECK(d.flags & PST_DONE_BUSY);
+	T_OK(pst_mem_drain(s.m.mem, t_in_ms(5000)));
+	take_down(&s);
+}
+
+static void queue_is_freed(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
+	struct pst_io io = rig_io(PST_OP_WRITE, w, s.m.mem, 0, 0, LEN);
+	struct pst_queue *q = rig_queue(rig_store, 0);
+
+	order_block(made);
+	order_start(q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
+	order_start(q, PST_OP_WRITE, w, s.m.mem, 0, 0, LEN, made);
+	/* Prepared and never submitted: nothing is on the stream for it. */
+	io.stream = made;
+	T_OK(pst_prep(q, &io));
+	pst_queue_free(q);
+	T_OK(pst_mem_drain(s.m.mem, 0));
+	order_unblock();
+	is_free(made);
+	T_EQ(rig_mem_differs(s.m.mem, 0, LEN, ORDER_OLD, 0), LEN);
+	T_EQ(rig_file_info(w).size, 0);
+	pst_file_close(w);
+	take_down(&s);
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/* Each call that a mark or a gate takes fails once: a clear end, and the stream is free. */
+static void calls_fail(void)
+{
+	static const char *const names[] = {
+		"cuStreamGetCtx",      "cuCtxGetDevice",
+		"cuStreamIsCapturing", "cuEventCreate",
+		"cuEventRecord",       "cuStreamWaitValue32_v2",
+		"cuCtxPushCurrent_v2", "cuMemHostGetDevicePointer_v2",
+		"cuEventQuery",
+	};
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	unsigned failed = 0;
+
+	for (unsigned i = 0; i < RIG_NR(names); i++)
+		for (unsigned n = 1; n < 4; n++) {
+			struct pst_io io = io_for(&m, f, PST_OP_READ, made);
+			char spec[80];
+			int r;
+
+			(void)snprintf(spec, sizeof(spec), "%s:%u:1", names[i], n);
+			(void)stub.fail(spec);
+			r = pst_prep(rig_q, &io);
+			T_CHECK(r == 0 || (r < 0 && pst_error_text()[0]));
+			failed += r < 0;
+			T_EQ(pst_submit(rig_q), r == 0);
+			if (r == 0) {
+				struct pst_done d = rig_reap1(rig_q);
+
+				failed += d.res < 0;
+				T_CHECK(d.res == LEN || (d.res < 0 && d.res != -ETIMEDOUT));
+			}
+			(void)stub.fail(NULL);
+			is_free(made);
+			order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+			order_reap(rig_q, 1, LEN);
+		}
+	T_CHECK(failed >= RIG_NR(names));
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* The context is spoilt while a request is held back: it ends with the error. */
+static void lose_the_device(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_done d;
+
+	order_ready(rig_q);
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	stub.poison(0, CU_ILLEGAL_ADDRESS);
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, -EIO);
+	}
+	order_unblock();
+	{
+		struct pst_io io = io_for(&m, f, PST_OP_READ, made);
+
+		T_EQ(pst_prep(rig_q, &io), -EIO);
+		T_CHECK(strstr(pst_error_text(), "restart the process"));
+	}
+	pst_file_close(f);
+	pst_mem_free(m.mem);
+}
+
+/* Nothing is of use after it, so in a process of its own. */
+static void device_is_lost(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+		(void)execl(self, self, rig_store == PST_STORE_URING ? "uring" : "threads",
+			    (char *)NULL);
+		_exit(127);
+	}
+	T_CHECK(waitpid(pid, &status, 0) == pid);
+	T_EQ(status, 0);
+}
+
+/* The driver cannot make streams wait: reads say so from then on, writes are none the worse.  The
+ * library keeps that in mind, so this is the last case. */
+static void no_gates(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
+	struct pst_io io = io_for(&m, f, PST_OP_READ, made);
+	struct pst_done d;
+
+	rig_make(rig_path("order-written"), 3, LEN);
+	if (rig_store == PST_STORE_URING) {
+		(void)stub.fail("cuStreamWaitValue32_v2:1:801");
+		T_OK(pst_prep(rig_q, &io));
+		T_EQ(pst_submit(rig_q), 1);
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, -EOPNOTSUPP);
+		T_CHECK(stub.fail(NULL));
+	}
+	T_EQ(pst_prep(rig_q, &io), -EOPNOTSUPP);
+	T_CHECK(strstr(pst_error_text(), "stream memory operations"));
+	order_start(rig_q, PST_OP_WRITE, f, m.mem, 0, 0, LEN, made);
+	order_reap(rig_q, 1, LEN);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* -------------------------------------------------------------------- main */
+
+int main(int argc, char **argv)
+{
+	self = argv[0];
+	if (setjmp(t_jump))
+		HW_DIE("test-stream-ends: %s", t_why);
+	if (stream_init()) {
+		T_RUN(no_stub);
+		return rig_done();
+	}
+	if (argc == 2) {
+		run1("lose_the_device", lose_the_device,
+		     strcmp(argv[1], "uring") ? PST_STORE_THREADS : PST_STORE_URING);
+		return hw_done();
+	}
+	RUN(canceled_before_the_mark);
+	RUN(late_before_the_mark);
+	RUN(late_with_nobody_awake);
+	RUN(late_with_copies);
+	RUN(late_with_a_busy_driver);
+	RUN(queue_is_freed);
+	RUN(calls_fail);
+	RUN(device_is_lost);
+	RUN(no_gates);
+	return rig_done();
+}

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests that name a stream of the program, on the driver's double of tests/stub/: what comes
+ * before what, and what is refused.  tests/hw/gpu-stream.c has the order on a real GPU.
+ */
+#include <pthread.h>
+
+#include "stream.h"
+
+static uint64_t gates(void)
+{
+	struct stub_cuda_state s;
+
+	stub.state(&s);
+	return s.words;
+}
+
+/* ------------------------------------------------------------------- order */
+
+static void over_streams(void (*fn)(struct pst_queue *q, cu_stream st))
+{
+	cu_stream blocking;
+
+	HW_CU(cuStreamCreate(&blocking, 0));
+	fn(rig_q, made);
+	fn(rig_q, blocking);
+	fn(rig_q, (cu_stream)CU_LEGACY);
+	fn(rig_q, (cu_stream)CU_PER_THREAD);
+	HW_CU(cuStreamDestroy_v2(blocking));
+}
+
+static void reads(void)
+{
+	over_streams(order_reads);
+}
+
+static void read_is_late(void)
+{
+	over_streams(order_read_is_late);
+}
+
+static void writes(void)
+{
+	over_streams(order_writes);
+}
+
+static void together(void)
+{
+	uint64_t before = gates();
+
+	over_streams(order_together);
+	/* Sixteen requests, one gate. */
+	T_EQ(gates() - before, 4);
+}
+
+static void many(void)
+{
+	order_many(made);
+	order_many((cu_stream)CU_LEGACY);
+}
+
+/* Two reads of one submit, the first small and the last large, and between them others that take
+ * long to submit: the gate is not open when the first is through. */
+static void first_and_last(void)
+{
+	struct pst_mem *host = rig_alloc("host", ORDER_BYTES);
+	struct order_mem m = order_mem_new(ORDER_BYTES);
+	uint8_t *out = order_host(ORDER_BYTES);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R | PST_FILE_PLAIN);
+	uint64_t off[] = { 0, LEN }, len[] = { LEN, ORDER_BYTES - LEN };
+
+	order_ready(rig_q);
+	rig_mem_fill(m.mem, 0, ORDER_BYTES, ORDER_OLD, 0);
+	for (unsigned i = 0; i < 18; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, host, 0, 0, ORDER_BYTES);
+
+		if (i == 0 || i == 17) {
+			io = rig_io(PST_OP_READ, f, m.mem, off[i > 0], off[i > 0], len[i > 0]);
+			io.stream = made;
+		}
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), 18);
+	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, ORDER_BYTES, made));
+	HW_CU(cuStreamSynchronize(made));
+	T_EQ(rig_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
+	for (unsigned i = 0; i < 18; i++)
+		T_CHECK(rig_reap1(rig_q).res > 0);
+	pst_file_close(f);
+	pst_mem_free(host);
+	order_host_free(out, ORDER_BYTES);
+	order_mem_free(&m);
+}
+
+static void of_another_context(void)
+{
+	cu_stream st;
+	cu_ctx ctx;
+
+	HW_CU(cuCtxCreate_v2(&ctx, 0, 0));
+	HW_CU(cuStreamCreate(&st, CU_NON_BLOCKING));
+	order_reads(rig_q, st);
+	order_writes(rig_q, st);
+	order_reads(rig_q, (cu_stream)CU_LEGACY);
+	/* Named while another context is current. */
+	HW_CU(cuCtxPopCurrent_v2(&ctx));
+	HW_CU(cuCtxPushCurrent_v2(hw_ctx));
+	{
+		struct order_mem m = order_mem_new(LEN);
+		struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+
+		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, st);
+		order_reap(rig_q, 1, LEN);
+		pst_file_close(f);
+		order_mem_free(&m);
+	}
+	HW_CU(cuCtxPopCurrent_v2(&hw_ctx));
+	HW_CU(cuCtxPushCurrent_v2(ctx));
+	HW_CU(cuStreamDestroy_v2(st));
+	HW_CU(cuCtxDestroy_v2(ctx));
+}
+
+/* Work behind a write does not wait for it. */
+static void write_holds_nothing_back(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
+	_Atomic int there = 0;
+	struct pst_done d;
+
+	order_ready(rig_q);
+	rig_mem_fill(m.mem, 0, LEN, ORDER_OLD, 0);
+	stub.delay_us(700000);
+	order_start(rig_q, PST_OP_WRITE, f, m.mem, 0, 0, LEN, made);
+	HW_CU(cuLaunchHostFunc(made, set, &there));
+	HW_CU(cuStreamSynchronize(made));
+	T_CHECK(there);
+	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	order_reap(rig_q, 1, LEN);
+	stub.delay_us(0);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* What names no stream, or another, goes on while one is waited for. */
+static void others_go_on(void)
+{
+	enum { NR = 100 };
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	cu_stream other;
+
+	HW_CU(cuStreamCreate(&other, CU_NON_BLOCKING));
+	order_ready(rig_q);
+	order_block(made);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, LEN);
+
+		io.stream = made;
+		io.user_data = 1;
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), NR);
+	for (unsigned i = 0; i < 20; i++) {
+		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, i % 2 ? other : NULL);
+		order_reap(rig_q, 1, LEN);
+	}
+	T_EQ(pst_cancel(rig_q, 1), NR);
+	order_reap(rig_q, NR, -ECANCELED);
+	order_unblock();
+	HW_CU(cuStreamSynchronize(made));
+	HW_CU(cuStreamDestroy_v2(other));
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+struct mate {
+	const char *path;
+	char why[300];
+};
+
+static void *mate_main(void *arg)
+{
+	struct mate *me = arg;
+	struct pst_queue *q = NULL;
+	struct pst_file *f = NULL;
+	struct pst_mem *m = NULL;
+	cu_stream st = (cu_stream)CU_PER_THREAD;
+	struct pst_done d = { 0 };
+
+	(void)hw_cu.cuCtxPushCurrent_v2(hw_ctx);
+	if (pst_queue_new(NULL, &q) < 0 || pst_mem_alloc(rig_dev, LEN, NULL, &m) < 0 ||
+	    pst_file_open(me->path, RIG_R, NULL, &f) < 0)
+		(void)snprintf(me->why, sizeof(me->why), "%s", pst_error_text());
+	for (unsigned i = 0; i < 40 && !me->why[0]; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 1000, 0, LEN);
+
+		io.stream = st;
+		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
+		    hw_cu.cuStreamSynchronize(st) != CU_OK ||
+		    pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != LEN)
+			(void)snprintf(me->why, sizeof(me->why), "%u: %" PRId64 ", %s", i, d.res,
+				       pst_error_text());
+	}
+	pst_queue_free(q);
+	pst_file_close(f);
+	pst_mem_free(m);
+	return NULL;
+}
+
+static void threads(void)
+{
+	const char *path = rig_path("order");
+	struct mate mates[3] = { { path, "" }, { path, "" }, { path, "" } };
+	pthread_t t[3];
+
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(pthread_create(&t[i], NULL, mate_main, &mates[i]), 0);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(pthread_join(t[i], NULL), 0);
+	for (unsigned i = 0; i < 3; i++)
+		if (mates[i].why[0])
+			T_FAIL("%s", mates[i].why);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static void memory_without_streams(void)
+{
+	static const char *const devs[] = { "host", "soft:0" };
+	struct pst_file *f = rig_open(rig_path("order"), RIG_RW);
+	struct pst_io io = { .op = PST_OP_SYNC, .file = f, .stream = made };
+
+	for (unsigned i = 0; i < RIG_NR(devs); i++)
+		for (uint32_t op = PST_OP_READ; op <= PST_OP_WRITE; op++) {
+			struct pst_mem *m = rig_alloc(devs[i], LEN);
+
+			io = rig_io(op, f, m, 0, 0, LEN);
+			io.stream = made;
+			T_EQ(pst_prep(rig_q, &io), -EOPNOTSUPP);
+			T_CHECK(strstr(pst_error_text(), "no streams to order with"));
+			pst_mem_free(m);
+		}
+	io = (struct pst_io){ .op = PST_OP_SYNC, .file = f, .stream = made };
+	T_EQ(pst_prep(rig_q, &io), -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "sync"));
+	T_EQ(pst_submit(rig_q), 0);
+	pst_file_close(f);
+}
+
+/* A capture that holds a request's stream: refused, and the capture stays whole and empty. */
+static void refused_while_captured(struct order_mem *m, struct pst_file *f, uint32_t op,
+				   cu_stream captured, cu_stream named)
+{
+	struct pst_io io = io_for(m, f, op, named);
+	struct pst_done d;
+	void *graph = NULL;
+
+	T_OK(pst_prep(rig_q, &io));
+	HW_CU(cuStreamBeginCapture_v2(captured, CU_CAPTURE_GLOBAL));
+	T_EQ(pst_prep(rig_q, &io), -EBUSY);
+	T_CHECK(strstr(pst_error_text(), "captured into a graph"));
+	T_EQ(pst_submit(rig_q), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -EBUSY);
+	T_CHECK(strstr(pst_error_text(), "captured into a graph"));
+	HW_CU(cuStreamEndCapture(captured, &graph));
+	T_CHECK(!graph); /* of the stub: no nodes */
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	order_reap(rig_q, 1, LEN);
+	HW_CU(cuStreamSynchronize(named));
+}
+
+static void captures(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
+	cu_stream blocking;
+
+	rig_make(rig_path("order-written"), 3, LEN);
+	HW_CU(cuStreamCreate(&blocking, 0));
+	for (uint32_t op = PST_OP_READ; op <= PST_OP_WRITE; op++) {
+		refused_while_captured(&m, f, op, made, made);
+		refused_while_captured(&m, f, op, (cu_stream)CU_PER_THREAD,
+				       (cu_stream)CU_PER_THREAD);
+		refused_while_captured(&m, f, op, blocking, (cu_stream)CU_LEGACY);
+	}
+	/* A stream that is not captured is none of a capture's business. */
+	HW_CU(cuStreamBeginCapture_v2(blocking, CU_CAPTURE_GLOBAL));
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	order_reap(rig_q, 1, LEN);
+	{
+		void *graph = NULL;
+
+		HW_CU(cuStreamEndCapture(blocking, &graph));
+		T_CHECK(!graph);
+	}
+	HW_CU(cuStreamDestroy_v2(blocking));
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+static void *prep_without_context(void *arg)
+{
+	struct pst_io *io = arg;
+	static char text[300];
+	int r = pst_prep(rig_q, io);
+
+	(void)snprintf(text, sizeof(text), "%d %s", r, pst_error_text());
+	return text;
+}
+
+static void wrong_streams(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_io io = io_for(&m, f, PST_OP_READ, (cu_stream)CU_LEGACY);
+	cu_ctx ctx, top;
+	pthread_t t;
+	void *text;
+
+	T_EQ(pthread_create(&t, NULL, prep_without_context, &io), 0);
+	T_EQ(pthread_join(t, &text), 0);
+	if (!strstr(text, "the thread has none"))
+		T_FAIL("%s", (char *)text);
+	T_EQ(atoi(text), -EINVAL);
+
+	HW_CU(cuCtxCreate_v2(&ctx, 0, 1));
+	T_EQ(pst_prep(rig_q, &io), -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "another device"));
+	HW_CU(cuCtxPopCurrent_v2(&top));
+	HW_CU(cuCtxDestroy_v2(ctx));
+	T_EQ(pst_submit(rig_q), 0);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* -------------------------------------------------------------------- main */
+
+int main(void)
+{
+	if (setjmp(t_jump))
+		HW_DIE("test-stream: %s", t_why);
+	if (stream_init()) {
+		T_RUN(no_stub);
+		return rig_done();
+	}
+	RUN(reads);
+	RUN(read_is_late);
+	RUN(writes);
+	RUN(together);
+	RUN(many);
+	RUN(first_and_last);
+	RUN(of_another_context);
+	RUN(write_holds_nothing_back);
+	RUN(others_go_on);
+	RUN(threads);
+	RUN(memory_without_streams);
+	RUN(captures);
+	RUN(wrong_streams);
+	return rig_done();
+}

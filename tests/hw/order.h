@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program that works on a stream of its own and names it in requests: what is before them on
+ * the stream, what comes behind, and cases that prove the order of both by their data.
+ */
+#ifndef PST_HW_ORDER_H
+#define PST_HW_ORDER_H
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include "hw.h"
+
+#define ORDER_STEPS 24u
+#define ORDER_PIECE ((uint64_t)300001)
+#define ORDER_BYTES (ORDER_STEPS * ORDER_PIECE)
+#define ORDER_SEED 51u /* of the file "order" */
+#define ORDER_OLD 52u  /* of memory before a read, and of what is written */
+
+/* Host memory that the device copies by itself. */
+static inline uint8_t *order_host(uint64_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	T_CHECK(p != MAP_FAILED);
+	HW_CU(cuMemHostRegister_v2(p, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP));
+	return p;
+}
+
+static inline void order_host_free(uint8_t *p, uint64_t len)
+{
+	HW_CU(cuMemHostUnregister(p));
+	(void)munmap(p, len);
+}
+
+/* Device memory of the program, known to the library. */
+struct order_mem {
+	cu_ptr ptr;
+	struct pst_mem *mem;
+};
+
+static inline struct order_mem order_mem_new(uint64_t len)
+{
+	struct order_mem m = { 0 };
+
+	HW_CU(cuMemAlloc_v2(&m.ptr, len));
+	m.mem = hw_wrap(m.ptr, len);
+	return m;
+}
+
+static inline void order_mem_free(struct order_mem *m)
+{
+	pst_mem_free(m->mem);
+	HW_CU(cuMemFree_v2(m->ptr));
+}
+
+/*
+ * Work on a stream that lasts until it is let go; at most some seconds, so that nothing hangs.
+ * One at a time, and not of a case's own: a case that fails leaves it behind.
+ */
+static struct {
+	_Atomic int there, go;
+} order_work;
+
+static inline void order_work_fn(void *arg)
+{
+	uint64_t end = t_in_ms(20000);
+
+	(void)arg;
+	order_work.there = 1;
+	while (!order_work.go && t_now() < end)
+		(void)usleep(200);
+	order_work.there = 0;
+}
+
+static inline void order_wait_for(int there)
+{
+	uint64_t end = t_in_ms(10000);
+
+	while (order_work.there != there && t_now() < end)
+		(void)usleep(100);
+	T_EQ(order_work.there, there);
+}
+
+static inline void order_unblock(void)
+{
+	order_work.go = 1;
+	order_wait_for(0);
+}
+
+static inline void order_block(cu_stream st)
+{
+	order_unblock();
+	order_work.go = 0;
+	HW_CU(cuLaunchHostFunc(st, order_work_fn, NULL));
+	order_wait_for(1);
+}
+
+/* The first request for a device starts the library's threads and registers memory, for which
+ * a driver may wait until all streams are idle: that is over here. */
+static inline void order_ready(struct pst_queue *q)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, 4096);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 4096);
+
+	T_EQ(rig_do(q, &io).res, 4096);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* One request that names the stream. */
+static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file *f,
+			       struct pst_mem *m, uint64_t file_off, uint64_t mem_off, uint64_t len,
+			       cu_stream st)
+{
+	struct pst_io io = rig_io(op, f, m, file_off, mem_off, len);
+
+	io.stream = st;
+	io.deadline_ns = t_in_ms(RIG_WAIT_MS);
+	T_OK(pst_prep(q, &io));
+	T_EQ(pst_submit(q), 1);
+}
+
+static inline void order_reap(struct pst_queue *q, unsigned nr, int64_t res)
+{
+	for (unsigned i = 0; i < nr; i++) {
+		struct pst_done d = rig_reap1(q);
+
+		if (d.res != res)
+			rig_show(&d);
+		T_EQ(d.res, res);
+	}
+}
+
+/*
+ * All pieces of the file go through the same piece of memory, each to be copied out of it by the
+ * stream: a read too early spoils the piece before, a copy too early misses its own.  Nobody
+ * looks at the queue until the stream is through.
+ */
+static inline void order_reads(struct pst_queue *q, cu_stream st)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	uint8_t *out = order_host(ORDER_BYTES);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+
+	order_ready(q);
+	rig_mem_fill(m.mem, 0, ORDER_PIECE, ORDER_OLD, 0);
+	memset(out, 0, ORDER_BYTES);
+	order_block(st);
+	for (unsigned i = 0; i < ORDER_STEPS; i++) {
+		order_start(q, PST_OP_READ, f, m.mem, i * ORDER_PIECE, 0, ORDER_PIECE, st);
+		HW_CU(cuMemcpyDtoHAsync_v2(out + i * ORDER_PIECE, m.ptr, ORDER_PIECE, st));
+	}
+	order_unblock();
+	HW_CU(cuStreamSynchronize(st));
+	T_EQ(rig_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
+	order_reap(q, ORDER_STEPS, ORDER_PIECE);
+	pst_file_close(f);
+	order_host_free(out, ORDER_BYTES);
+	order_mem_free(&m);
+}
+
+/* What the stream had to do before comes first: here it takes the old bytes away. */
+static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	uint8_t *old = order_host(ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_done d;
+
+	order_ready(q);
+	rig_mem_fill(m.mem, 0, ORDER_PIECE, ORDER_OLD, 0);
+	order_block(st);
+	HW_CU(cuMemcpyDtoHAsync_v2(old, m.ptr, ORDER_PIECE, st));
+	order_start(q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, st);
+	T_EQ(pst_reap(q, &d, 1, 1, t_in_ms(60)), 0);
+	order_unblock();
+	order_reap(q, 1, ORDER_PIECE);
+	HW_CU(cuStreamSynchronize(st));
+	T_EQ(rig_differs(old, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	pst_file_close(f);
+	order_host_free(old, ORDER_PIECE);
+	order_mem_free(&m);
+}
+
+/* The stream brings the bytes that are to be written, and takes its time. */
+static inline void order_writes(struct pst_queue *q, cu_stream st)
+{
+	struct order_mem m = order_mem_new(ORDER_BYTES);
+	uint8_t *in = order_host(ORDER_BYTES);
+	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
+
+	order_ready(q);
+	rig_mem_fill(m.mem, 0, ORDER_BYTES, ORDER_SEED, 0);
+	rig_fill(in, ORDER_OLD, 0, ORDER_BYTES);
+	order_block(st);
+	for (unsigned i = 0; i < ORDER_STEPS; i++) {
+		uint64_t off = i * ORDER_PIECE;
+
+		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + off, in + off, ORDER_PIECE, st));
+		order_start(q, PST_OP_WRITE, f, m.mem, off, off, ORDER_PIECE, st);
+	}
+	(void)usleep(20000);
+	order_unblock();
+	order_reap(q, ORDER_STEPS, ORDER_PIECE);
+	T_EQ(rig_slurp(rig_path("order-written"), 0, in, ORDER_BYTES), ORDER_BYTES);
+	T_EQ(rig_differs(in, ORDER_OLD, 0, ORDER_BYTES), ORDER_BYTES);
+	HW_CU(cuStreamSynchronize(st));
+	pst_file_close(f);
+	order_host_free(in, ORDER_BYTES);
+	order_mem_free(&m);
+}
+
+/* Requests of one submit share a mark: reads and writes, none before the stream is there. */
+static inline void order_together(struct pst_queue *q, cu_stream st)
+{
+	enum { NR = 8 };
+	struct order_mem m = order_mem_new(2 * NR * ORDER_PIECE);
+	uint8_t *in = order_host(ORDER_PIECE), *out = order_host(NR * ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
+	struct pst_io io;
+
+	order_ready(q);
+	rig_mem_fill(m.mem, 0, 2 * NR * ORDER_PIECE, 99, 0);
+	rig_fill(in, ORDER_OLD, 0, ORDER_PIECE);
+	order_block(st);
+	for (unsigned i = 0; i < NR; i++) {
+		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + (NR + i) * ORDER_PIECE, in, ORDER_PIECE, st));
+		io = rig_io(PST_OP_READ, f, m.mem, i * ORDER_PIECE, i * ORDER_PIECE, ORDER_PIECE);
+		io.stream = st;
+		T_OK(pst_prep(q, &io));
+		io = rig_io(PST_OP_WRITE, w, m.mem, i * ORDER_PIECE, (NR + i) * ORDER_PIECE,
+			    ORDER_PIECE);
+		io.stream = st;
+		T_OK(pst_prep(q, &io));
+	}
+	T_EQ(pst_submit(q), 2 * NR);
+	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * ORDER_PIECE, st));
+	order_unblock();
+	HW_CU(cuStreamSynchronize(st));
+	T_EQ(rig_differs(out, ORDER_SEED, 0, NR * ORDER_PIECE), NR * ORDER_PIECE);
+	order_reap(q, 2 * NR, ORDER_PIECE);
+	for (unsigned i = 0; i < NR; i++) {
+		T_EQ(rig_slurp(rig_path("order-written"), i * ORDER_PIECE, out, ORDER_PIECE),
+		     ORDER_PIECE);
+		T_EQ(rig_differs(out, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
+	}
+	pst_file_close(f);
+	pst_file_close(w);
+	order_host_free(in, ORDER_PIECE);
+	order_host_free(out, NR * ORDER_PIECE);
+	order_mem_free(&m);
+}
+
+/* Many at once on a stream that has nothing to do: the first may be through before the last is
+ * begun, and the gate must not be open then. */
+static inline void order_many(cu_stream st)
+{
+	enum { NR = 1000, EACH = 300 };
+	struct pst_queue *q = rig_queue(rig_store, NR);
+	struct order_mem m = order_mem_new(NR * EACH);
+	uint8_t *out = order_host(NR * EACH);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+
+	order_ready(q);
+	for (unsigned turn = 0; turn < 10; turn++) {
+		rig_mem_fill(m.mem, 0, NR * EACH, ORDER_OLD, 0);
+		for (unsigned i = 0; i < NR; i++) {
+			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * EACH, i * EACH, EACH);
+
+			io.stream = st;
+			T_OK(pst_prep(q, &io));
+		}
+		T_EQ(pst_submit(q), NR);
+		HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * EACH, st));
+		HW_CU(cuStreamSynchronize(st));
+		T_EQ(rig_differs(out, ORDER_SEED, 0, NR * EACH), NR * EACH);
+		order_reap(q, NR, EACH);
+	}
+	pst_queue_free(q);
+	pst_file_close(f);
+	order_host_free(out, NR * EACH);
+	order_mem_free(&m);
+}
+
+#endif

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Marks and gates on the program's streams, on the library of tests/stub/ that PST_LIBCUDA
+ * names.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "base/err.h"
+#include "mem/cuda.h"
+#include "stub/cuda_stub.h"
+
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+static struct {
+	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
+	cu_result (*ctx_destroy)(cu_ctx);
+	cu_result (*call)(cu_stream, void (*)(void *), void *);
+	cu_result (*begin_capture)(cu_stream, uint32_t);
+	cu_result (*end_capture)(cu_stream, void **);
+	void (*state)(struct stub_cuda_state *);
+	bool (*fail)(const char *);
+} x;
+
+static void find(void *lib, void *slot, const char *name)
+{
+	void *fn = dlsym(lib, name);
+
+	memcpy(slot, &fn, sizeof(fn));
+}
+
+static bool find_all(void)
+{
+	const char *file = getenv("PST_LIBCUDA");
+	void *lib = dlopen(file && *file ? file : "libcuda.so.1", RTLD_NOW);
+
+	if (!lib)
+		return false;
+	find(lib, &x.ctx_create, "cuCtxCreate_v2");
+	find(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
+	find(lib, &x.call, "cuLaunchHostFunc");
+	find(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
+	find(lib, &x.end_capture, "cuStreamEndCapture");
+	find(lib, &x.state, "stub_cuda_state");
+	find(lib, &x.fail, "stub_cuda_fail");
+	return x.state && mem_provider(PST_KIND_CUDA);
+}
+
+#define CU(call) T_EQ(call, CU_OK)
+
+/* The program: the primary context of device 0, current, and a stream in it. */
+static cu_ctx ctx;
+static cu_stream st;
+
+static void app_start(void)
+{
+	CU(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+	CU(cu.cuCtxPushCurrent_v2(ctx));
+	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
+}
+
+static void app_end(void)
+{
+	CU(cu.cuStreamDestroy_v2(st));
+	CU(cu.cuCtxPopCurrent_v2(&ctx));
+	CU(cu.cuDevicePrimaryCtxRelease_v2(0));
+}
+
+static struct stub_cuda_state state(void)
+{
+	struct stub_cuda_state s;
+
+	x.state(&s);
+	return s;
+}
+
+#define SAME_THREAD(before)                                \
+	do {                                               \
+		struct stub_cuda_state _now = state();     \
+		T_CHECK(_now.current == (before).current); \
+		T_EQ(_now.depth, (before).depth);          \
+		T_EQ(_now.mode, (before).mode);            \
+	} while (0)
+
+static _Atomic int go, passed;
+
+static void wait_for_go(void *arg)
+{
+	uint64_t end = t_in_ms(10000);
+
+	(void)arg;
+	while (!go && t_now() < end)
+		(void)usleep(100);
+}
+
+static void pass(void *arg)
+{
+	(void)arg;
+	passed++;
+}
+
+static void block(void)
+{
+	go = passed = 0;
+	CU(x.call(st, wait_for_go, NULL));
+}
+
+static bool has_passed(int nr)
+{
+	uint64_t end = t_in_ms(5000);
+
+	while (passed < nr && t_now() < end)
+		(void)usleep(100);
+	return passed == nr;
+}
+
+static struct mem_order *order(void)
+{
+	struct mem_order *o = NULL;
+
+	T_OK(cuda_order_new(0, st, &o));
+	T_CHECK(o->ops == &mem_cuda_ops);
+	return o;
+}
+
+static void mark_and_gate(void)
+{
+	struct stub_cuda_state before;
+	struct mem_order *o;
+
+	app_start();
+	before = state();
+	T_OK(cuda_order_check(0, st, true));
+	block();
+	o = order();
+	T_OK(cuda_order_gate(o));
+	CU(x.call(st, pass, NULL));
+	T_EQ(cuda_order_poll(o), 0);
+	go = 1;
+	while (!cuda_order_poll(o))
+		(void)usleep(100);
+	T_EQ(cuda_order_poll(o), 1);
+	(void)usleep(5000);
+	T_EQ(passed, 0);
+	cuda_order_open(o);
+	T_CHECK(has_passed(1));
+	T_EQ(cuda_order_poll(o), 1);
+	cuda_order_free(o);
+	SAME_THREAD(before);
+	/* One page is left; events go with the last user of the device, which this was. */
+	T_EQ(state().events, before.events);
+	T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
+	app_end();
+}
+
+/* Opened before the stream comes to it, and nothing of ours is left then but the word. */
+static void stream_comes_late(void)
+{
+	struct mem_order *o[3];
+
+	app_start();
+	for (int turn = 0; turn < 2; turn++) {
+		block();
+		for (int i = 0; i < 3; i++) {
+			o[i] = order();
+			T_OK(cuda_order_gate(o[i]));
+			CU(x.call(st, pass, NULL));
+			cuda_order_open(o[i]);
+			cuda_order_free(o[i]);
+		}
+		T_EQ(state().ctx_refs[0], 1);
+		go = 1;
+		T_CHECK(has_passed(3));
+	}
+	app_end();
+}
+
+/* A word is used again while its old gate is still to be passed. */
+static void old_gates_stay_open(void)
+{
+	struct mem_order *o;
+
+	app_start();
+	block();
+	o = order();
+	T_OK(cuda_order_gate(o));
+	CU(x.call(st, pass, NULL));
+	cuda_order_open(o);
+	cuda_order_free(o);
+	T_CHECK(o == order());
+	T_OK(cuda_order_gate(o));
+	CU(x.call(st, pass, NULL));
+	go = 1;
+	T_CHECK(has_passed(1));
+	(void)usleep(5000);
+	T_EQ(passed, 1);
+	cuda_order_open(o);
+	T_CHECK(has_passed(2));
+	cuda_order_free(o);
+	app_end();
+}
+
+/* More at once than one page has words. */
+static void many(void)
+{
+	enum { NR = 150 };
+	struct mem_order *o[NR];
+
+	app_start();
+	block();
+	for (int i = 0; i < NR; i++) {
+		o[i] = order();
+		T_OK(cuda_order_gate(o[i]));
+		CU(x.call(st, pass, NULL));
+	}
+	go = 1;
+	for (int i = NR - 1; i > 0; i--)
+		cuda_order_open(o[i]);
+	(void)usleep(5000);
+	T_EQ(passed, 0);
+	cuda_order_open(o[0]);
+	T_CHECK(has_passed(NR));
+	for (int i = 0; i < NR; i++)
+		cuda_order_free(o[i]);
+	app_end();
+}
+
+/* Registrations go with their context, and the words are registered anew in the next. */
+static void context_ends_between(void)
+{
+	for (int turn = 0; turn < 3; turn++) {
+		struct mem_order *o;
+
+		app_start();
+		block();
+		o = order();
+		T_OK(cuda_order_gate(o));
+		CU(x.call(st, pass, NULL));
+		go = 1;
+		(void)usleep(2000);
+		T_EQ(passed, 0);
+		cuda_order_open(o);
+		T_CHECK(has_passed(1));
+		cuda_order_free(o);
+		app_end();
+		T_EQ(state().contexts, 0);
+	}
+}
+
+/* In a context of the program's own, by a handle that means the current one's stream. */
+static void foreign_context(void)
+{
+	struct stub_cuda_state before;
+	struct mem_order *o;
+	cu_ctx own, top;
+
+	app_start();
+	before = state();
+	CU(x.ctx_create(&own, 0, 0));
+	T_OK(cuda_order_new(0, (void *)CU_LEGACY, &o));
+	T_OK(cuda_order_gate(o));
+	CU(x.call((cu_stream)CU_LEGACY, pass, NULL));
+	CU(cu.cuCtxPopCurrent_v2(&top));
+	while (!cuda_order_poll(o))
+		(void)usleep(100);
+	passed = 0;
+	cuda_order_open(o);
+	T_CHECK(has_passed(1));
+	cuda_order_free(o);
+	CU(x.ctx_destroy(own));
+	T_EQ(state().events, before.events);
+
+	o = order();
+	while (!cuda_order_poll(o))
+		(void)usleep(100);
+	cuda_order_free(o);
+	SAME_THREAD(before);
+	app_end();
+}
+
+/* Its end does not spoil the device for us. */
+static void foreign_context_ends_early(void)
+{
+	struct mem_order *o, *ours;
+	cu_ctx own, top;
+
+	app_start();
+	ours = order();
+	CU(x.ctx_create(&own, 0, 0));
+	T_OK(cuda_order_new(0, (void *)CU_PER_THREAD, &o));
+	CU(cu.cuCtxPopCurrent_v2(&top));
+	/* What a driver says of an event whose context is gone. */
+	(void)x.fail("cuEventQuery:1:709");
+	T_EQ(cuda_order_poll(o), -EIO);
+	(void)x.fail(NULL);
+	cuda_order_free(o);
+	CU(x.ctx_destroy(own));
+	while (!cuda_order_poll(ours))
+		(void)usleep(100);
+	T_EQ(cuda_order_poll(ours), 1);
+	cuda_order_free(ours);
+	app_end();
+}
+
+static void refusals(void)
+{
+	struct stub_cuda_state before;
+	struct mem_order *o = NULL;
+	void *graph = NULL;
+	cu_ctx top;
+
+	app_start();
+	before = state();
+	T_EQ(cuda_order_check(1, st, false), -EINVAL);
+	T_CHECK(strstr(err_text(), "another device"));
+	T_EQ(cuda_order_new(1, st, &o), -EINVAL);
+	CU(x.begin_capture(st, CU_CAPTURE_GLOBAL));
+	T_EQ(cuda_order_check(0, st, false), -EBUSY);
+	T_EQ(cuda_order_new(0, st, &o), -EBUSY);
+	T_CHECK(strstr(err_text(), "captured into a graph"));
+	CU(x.end_capture(st, &graph));
+	T_CHECK(!graph && !o);
+	SAME_THREAD(before);
+	T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
+
+	CU(cu.cuCtxPopCurrent_v2(&top));
+	T_EQ(cuda_order_check(0, (void *)CU_LEGACY, false), -EINVAL);
+	T_CHECK(strstr(err_text(), "has none"));
+	T_EQ(cuda_order_new(0, (void *)CU_PER_THREAD, &o), -EINVAL);
+	T_OK(cuda_order_check(0, st, false));
+	CU(cu.cuCtxPushCurrent_v2(top));
+	app_end();
+}
+
+/* Each call of the driver fails once, and nothing is left over. */
+static void calls_fail(void)
+{
+	unsigned failed = 0;
+
+	app_start();
+	for (unsigned n = 1; n < 30; n++) {
+		struct stub_cuda_state before = state();
+		struct mem_order *o = NULL;
+		char spec[32];
+		int r;
+
+		(void)snprintf(spec, sizeof(spec), "*:%u:2", n);
+		(void)x.fail(spec);
+		passed = 0;
+		r = cuda_order_new(0, st, &o);
+		if (r == 0) {
+			r = cuda_order_gate(o);
+			cuda_order_open(o);
+			cuda_order_free(o);
+		}
+		failed += x.fail(NULL);
+		T_CHECK(r == 0 || (r < 0 && err_text()[0]));
+		SAME_THREAD(before);
+		T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
+		T_EQ(state().events, before.events);
+		CU(x.call(st, pass, NULL));
+		T_CHECK(has_passed(1));
+	}
+	T_CHECK(failed > 6 && failed < 29);
+	app_end();
+}
+
+static void *thread_main(void *arg)
+{
+	cu_stream own = (cu_stream)CU_PER_THREAD;
+	cu_ctx top;
+
+	(void)cu.cuCtxPushCurrent_v2(ctx);
+	for (unsigned i = 0; i < 100; i++) {
+		struct mem_order *o;
+		int r = cuda_order_new(0, own, &o);
+
+		if (r == 0)
+			r = cuda_order_gate(o);
+		while (r == 0 && !cuda_order_poll(o))
+			;
+		if (r < 0)
+			return (void *)err_text();
+		cuda_order_open(o);
+		if (i % 2 && cu.cuStreamSynchronize(own) != CU_OK)
+			return (void *)"synchronize";
+		cuda_order_free(o);
+	}
+	(void)cu.cuCtxPopCurrent_v2(&top);
+	return arg;
+}
+
+static void threads(void)
+{
+	pthread_t t[4];
+	void *ret;
+
+	app_start();
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(pthread_create(&t[i], NULL, thread_main, NULL), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		T_EQ(pthread_join(t[i], &ret), 0);
+		if (ret)
+			T_FAIL("%s", (const char *)ret);
+	}
+	app_end();
+}
+
+static void no_stub(void)
+{
+	T_SKIP("needs the library of tests/stub");
+}
+
+int main(void)
+{
+	if (!find_all()) {
+		T_RUN(no_stub);
+		return t_done();
+	}
+	T_RUN(mark_and_gate);
+	T_RUN(stream_comes_late);
+	T_RUN(old_gates_stay_open);
+	T_RUN(many);
+	T_RUN(context_ends_between);
+	T_RUN(foreign_context);
+	T_RUN(foreign_context_ends_early);
+	T_RUN(refusals);
+	T_RUN(calls_fail);
+	T_RUN(threads);
+	return t_done();
+}
