@@ -13,6 +13,7 @@
 /* In the order in which they are tried. */
 static const struct window_ops *const backends[] = {
 	&window_dmabuf_ops,
+	&window_nvrm_ops,
 	&window_soft_ops,
 };
 

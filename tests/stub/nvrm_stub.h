@@ -26,6 +26,7 @@
 extern struct stub_nvrm {
 	/* What the driver is like; to be set while nobody uses it. */
 	char version[64];
+	uint32_t reply; /* to who asks for it */
 	int ctl_errno, gpu_errno; /* of open(); 0: it works */
 	unsigned gpu_closed;	  /* bits of devices whose file alone does not open */
 	uint32_t refuse, status;  /* this escape, control or class always gives this status */
