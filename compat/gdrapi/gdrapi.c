@@ -99,20 +99,21 @@ gdr_t gdr_open(void)
 	char device[32];
 
 	if (user && user != getpid()) {
-		log_line(LOG_ERROR, "gdr_open: the parent of this process uses GPU mappings, and a "
-				    "fork cannot; exec first");
+		gdr_log_line(LOG_ERROR,
+			     "gdr_open: the parent of this process uses GPU mappings, and a "
+			     "fork cannot; exec first");
 		return NULL;
 	}
 	if (current_device(device, sizeof(device))) {
 		user = getpid();
 		if (try_device(device) < 0) {
-			log_line(LOG_ERROR, "gdr_open: %s: %s", device, pst_error_text());
+			gdr_log_line(LOG_ERROR, "gdr_open: %s: %s", device, pst_error_text());
 			return NULL;
 		}
 	}
 	session = session_new();
 	if (!session)
-		log_line(LOG_ERROR, "gdr_open: too many are open");
+		gdr_log_line(LOG_ERROR, "gdr_open: too many are open");
 	return (gdr_t)(uintptr_t)session;
 }
 
@@ -135,8 +136,8 @@ int gdr_close(gdr_t g)
 	for (unsigned i = 0; r == 0 && (p = place_at(i)) != NULL; i++) {
 		if (!place_lock_any(p, session))
 			continue;
-		log_line(LOG_INFO, "gdr_close: %#lx is still pinned%s, ending it", p->handle,
-			 p->window ? " and mapped" : "");
+		gdr_log_line(LOG_INFO, "gdr_close: %#lx is still pinned%s, ending it", p->handle,
+			     p->window ? " and mapped" : "");
 		end(p);
 		place_unlock(p);
 		place_free(p);

@@ -18,7 +18,7 @@ static void read_environment(void)
 		least = level && *level ? atoi(level) : LOG_ERROR;
 }
 
-void log_line(enum log_level level, const char *fmt, ...)
+void gdr_log_line(enum log_level level, const char *fmt, ...)
 {
 	static const char *const prefix[] = { "", "DBG:  ", "INFO: ", "WARN: ", "ERR:  " };
 	int saved = errno;

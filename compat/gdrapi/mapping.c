@@ -26,8 +26,8 @@ int mapping_begin(struct place *p, uint64_t size, unsigned caching)
 	if (r == 0)
 		r = pst_window_info(p->window, &info);
 	if (r < 0) {
-		log_line(LOG_ERROR, "cannot map %" PRIu64 " bytes at %#" PRIx64 ": %s", size,
-			 range->va, pst_error_text());
+		gdr_log_line(LOG_ERROR, "cannot map %" PRIu64 " bytes at %#" PRIx64 ": %s", size,
+			     range->va, pst_error_text());
 		p->window = pst_window_close(p->window);
 		return to_errno(r);
 	}
@@ -37,8 +37,8 @@ int mapping_begin(struct place *p, uint64_t size, unsigned caching)
 	p->len = len;
 	p->caching = info.caching;
 	place_mapped(p);
-	log_line(LOG_INFO, "mapped %" PRIu64 " bytes at %#" PRIx64 " to %p by %s", size, range->va,
-		 (void *)p->va, info.backend);
+	gdr_log_line(LOG_INFO, "mapped %" PRIu64 " bytes at %#" PRIx64 " to %p by %s", size,
+		     range->va, (void *)p->va, info.backend);
 	return 0;
 }
 
@@ -46,7 +46,7 @@ void mapping_end(struct place *p)
 {
 	place_unmapped(p);
 	p->window = pst_window_close(p->window);
-	log_line(LOG_DEBUG, "unmapped %#" PRIx64, p->range.va);
+	gdr_log_line(LOG_DEBUG, "unmapped %#" PRIx64, p->range.va);
 }
 
 /* ------------------------------------------------------------------ copies */
@@ -63,7 +63,8 @@ static bool offset_of(const struct place *p, const void *ptr, size_t size, uint6
 /* Why a copy is refused. */
 static int refuse(unsigned long handle, const void *ptr, size_t size)
 {
-	log_line(LOG_ERROR, "%zu bytes at %p are not in the mapping of %#lx", size, ptr, handle);
+	gdr_log_line(LOG_ERROR, "%zu bytes at %p are not in the mapping of %#lx", size, ptr,
+		     handle);
 	return EINVAL;
 }
 

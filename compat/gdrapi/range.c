@@ -102,7 +102,8 @@ static int failure(int r, uint64_t addr, uint64_t size)
 					     "address and the length of the one that is meant"
 					   : pst_error_text();
 
-	log_line(LOG_ERROR, "cannot pin %" PRIu64 " bytes at %#" PRIx64 ": %s", size, addr, why);
+	gdr_log_line(LOG_ERROR, "cannot pin %" PRIu64 " bytes at %#" PRIx64 ": %s", size, addr,
+		     why);
 	return to_errno(r);
 }
 

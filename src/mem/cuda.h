@@ -4,6 +4,7 @@
  *
  *	cuda.c		the driver, devices, contexts, errors, the table of operations
  *	cuda_alloc.c	allocations and wraps, and the numbers that tell them apart
+ *	cuda_part.c	handles of parts of an allocation, and scratch memory like it
  *	cuda_share.c	grants and dma-bufs
  *	cuda_pin.c	host memory registered with the driver
  *	cuda_copy.c	streams
@@ -159,7 +160,27 @@ int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc *
 int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
 void cuda_free(struct mem_alloc *a);
 
+/*
+ * Map len bytes of what a handle names, which the mapping keeps, at addresses of our own: the
+ * base of an allocation that is CUDA_MAPPED.  rights: PST_RIGHT_*.  -EINVAL where the
+ * handle has fewer bytes or len is no multiple of the driver's pages.
+ */
+int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t rights);
+
+/* -------------------------------------------------------------------- part */
+
+int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
+int cuda_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
+uint32_t cuda_alloc_class(const struct mem_alloc *a);
+
 /* ------------------------------------------------------------------- share */
+
+/* The memory lives, and the context is current in which the driver shares it. */
+int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c);
+/* The handle of plain memory.  -EOPNOTSUPP for memory that has none. */
+int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64]);
+/* A new descriptor of the chunk of mapped memory at an address.  -EOPNOTSUPP as above. */
+int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd);
 
 int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret);
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);

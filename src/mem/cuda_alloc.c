@@ -230,6 +230,32 @@ int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc *
 	return 0;
 }
 
+/* --------------------------------------------------------------------- map */
+
+int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t rights)
+{
+	struct cuda_dev *d = c->d;
+	struct cu_access access = {
+		.location = { .type = CU_LOC_DEVICE, .id = (int)d->idx },
+		.flags = rights & PST_RIGHT_WRITE ? CU_PROT_READ_WRITE : CU_PROT_READ,
+	};
+	cu_ptr va = 0;
+	cu_result e;
+
+	e = cu.cuMemAddressReserve(&va, len, 0, 0, 0);
+	if (e != CU_OK)
+		return cuda_err(d, e, "reserve addresses for %" PRIu64 " bytes", len);
+	e = cu.cuMemMap(va, len, 0, handle, 0);
+	if (e != CU_OK) {
+		cuda_ignore(d, cu.cuMemAddressFree(va, len), "free addresses");
+		return cuda_err(d, e, "map %" PRIu64 " bytes", len);
+	}
+	c->a.base.va = va;
+	c->map_len = len;
+	e = cu.cuMemSetAccess(va, len, &access, 1);
+	return e == CU_OK ? 0 : cuda_err(d, e, "get access to mapped memory");
+}
+
 /* -------------------------------------------------------------------- wrap */
 
 static bool is_device_memory(uint64_t addr)

@@ -32,14 +32,14 @@ static struct {
 
 /* ------------------------------------------------------------------ export */
 
-static int export_ipc(struct cuda_alloc *c, struct pst_grant *ret)
+int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64])
 {
 	struct cu_ipc ipc;
 	cu_result e;
 
 	/* What was opened by a handle cannot be given another one, but the same serves. */
 	if (c->how == CUDA_IPC) {
-		memcpy(ret->ipc, c->ipc->handle.reserved, sizeof(ret->ipc));
+		memcpy(ret_ipc, c->ipc->handle.reserved, sizeof(ipc.reserved));
 		return 0;
 	}
 	e = cu.cuIpcGetMemHandle(&ipc, c->a.base.va);
@@ -50,24 +50,19 @@ static int export_ipc(struct cuda_alloc *c, struct pst_grant *ret)
 			       c->d->info.name);
 	if (e != CU_OK)
 		return cuda_err(c->d, e, "share memory with other processes");
-	memcpy(ret->ipc, ipc.reserved, sizeof(ret->ipc));
+	memcpy(ret_ipc, ipc.reserved, sizeof(ipc.reserved));
 	explicit_bzero(&ipc, sizeof(ipc));
 	return 0;
 }
 
-static int export_fd(struct cuda_alloc *c, struct pst_grant *ret)
+int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
 {
 	struct cu_prop prop = { 0 };
 	cu_handle handle;
 	cu_result e;
 	int fd = -1;
 
-	if (c->chunks > 1)
-		return err_set(EOPNOTSUPP,
-			       "the range spans %u mapped chunks, and each is shared by itself; "
-			       "wrap a range inside one",
-			       c->chunks);
-	e = cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)c->a.base.va);
+	e = cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)va);
 	if (e != CU_OK)
 		return cuda_err(c->d, e, "find the handle of mapped memory");
 	e = cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
@@ -82,28 +77,41 @@ static int export_fd(struct cuda_alloc *c, struct pst_grant *ret)
 			       "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR for that; in PyTorch turn "
 			       "expandable_segments off");
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-	ret->fd = fd;
+	*ret_fd = fd;
 	return 0;
+}
+
+int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c)
+{
+	cu_ctx ctx = c->ctx;
+	int r = cuda_alive(c);
+
+	if (r < 0)
+		return r;
+	/* The context may have changed hands since the wrap, but not under living memory. */
+	if (c->foreign && cu.cuPointerGetAttribute(&ctx, CU_PTR_CONTEXT, c->a.base.va) != CU_OK)
+		return err_set(EFAULT, "the memory's context on %s is gone", c->d->info.name);
+	return cuda_enter(s, c->d, ctx);
 }
 
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);
 	CUDA_SCOPE(scope);
-	cu_ctx ctx = c->ctx;
 	int r;
 
 	(void)rights; /* the importer keeps to them; the driver cannot make it */
-	r = cuda_alive(c);
+	r = cuda_enter_for_export(&scope, c);
 	if (r < 0)
 		return r;
-	/* The context may have changed hands since the wrap, but not under living memory. */
-	if (c->foreign && cu.cuPointerGetAttribute(&ctx, CU_PTR_CONTEXT, a->base.va) != CU_OK)
-		return err_set(EFAULT, "the memory's context on %s is gone", c->d->info.name);
-	r = cuda_enter(&scope, c->d, ctx);
-	if (r < 0)
-		return r;
-	return c->vmm ? export_fd(c, ret) : export_ipc(c, ret);
+	if (!c->vmm)
+		return cuda_export_ipc(c, ret->ipc);
+	if (c->chunks > 1)
+		return err_set(EOPNOTSUPP,
+			       "the range spans %u mapped chunks, and each is shared by itself; "
+			       "wrap a range inside one",
+			       c->chunks);
+	return cuda_export_fd(c, a->base.va, &ret->fd);
 }
 
 /*
@@ -239,39 +247,23 @@ void cuda_ipc_close(struct cuda_alloc *c)
 /* Map what a handle names at addresses of our own. */
 static int map_handle(struct cuda_alloc *c, cu_handle handle, const struct pst_grant *g)
 {
-	struct cuda_dev *d = c->d;
-	struct cu_access access = {
-		.location = { .type = CU_LOC_DEVICE, .id = (int)d->idx },
-		.flags = g->rights & PST_RIGHT_WRITE ? CU_PROT_READ_WRITE : CU_PROT_READ,
-	};
 	struct cu_prop prop = { 0 };
-	cu_ptr va = 0;
 	cu_result e;
+	int r;
 
 	e = cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
 	if (e != CU_OK)
-		return cuda_err(d, e, "look at imported memory");
-	if (prop.location.type != CU_LOC_DEVICE || prop.location.id != (int)d->idx)
+		return cuda_err(c->d, e, "look at imported memory");
+	if (prop.location.type != CU_LOC_DEVICE || prop.location.id != (int)c->d->idx)
 		return err_set(EINVAL, "the grant says %s, its descriptor is for other memory",
-			       d->info.name);
-	e = cu.cuMemAddressReserve(&va, g->size, 0, 0, 0);
-	if (e != CU_OK)
-		return cuda_err(d, e, "reserve addresses for %" PRIu64 " bytes", g->size);
+			       c->d->info.name);
+	r = cuda_map(c, handle, g->size, g->rights);
 	/* More than there is, or no multiple of the driver's pages. */
-	e = cu.cuMemMap(va, g->size, 0, handle, 0);
-	if (e != CU_OK) {
-		cuda_ignore(d, cu.cuMemAddressFree(va, g->size), "free addresses");
-		return e == CU_INVALID_VALUE
-			       ? err_set(EINVAL,
-					 "the grant says %" PRIu64 " bytes, which its "
-					 "descriptor has not",
-					 g->size)
-			       : cuda_err(d, e, "map imported memory");
-	}
-	c->a.base.va = va;
-	c->map_len = g->size;
-	e = cu.cuMemSetAccess(va, g->size, &access, 1);
-	return e == CU_OK ? 0 : cuda_err(d, e, "get access to imported memory");
+	if (r == -EINVAL)
+		return err_set(EINVAL,
+			       "the grant says %" PRIu64 " bytes, which its descriptor has not",
+			       g->size);
+	return r;
 }
 
 static int import_fd(struct cuda_alloc *c, const struct pst_grant *g)

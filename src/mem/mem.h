@@ -83,6 +83,7 @@ struct mem_part {
 	uint64_t handle_off;	 /* where these begin in what fd opens; 0 for ipc */
 	int fd;			 /* the caller's to close, or -1 */
 	uint8_t ipc[64];	 /* zero when there is fd */
+	bool imported;		 /* ipc was made by another process */
 };
 
 #define MEM_CAP_CPU (1u << 0)	 /* the CPU may use the memory: no device hop is needed */

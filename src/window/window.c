@@ -14,6 +14,7 @@
 static const struct window_ops *const backends[] = {
 	&window_gdrdrv_ops,
 	&window_dmabuf_ops,
+	&window_nvrm_ops,
 	&window_soft_ops,
 };
 

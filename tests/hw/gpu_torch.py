@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Memory of PyTorch's allocators through libpenstock, by ctypes.
 
-gpu_torch.py --lib LIB --importer GPU-IMPORT --file FILE --scratch DIR memory|capture
+gpu_torch.py --lib LIB --importer GPU-IMPORT --lender GPU-LEND --file FILE --scratch DIR
+             memory|capture|window
 
 Prints a line of JSON for each case: {"case", "result": passed, failed or skipped, "note"}.
 PYTORCH_CUDA_ALLOC_CONF in the environment chooses the allocator.
@@ -54,6 +55,11 @@ class Done(C.Structure):
                 ("reserved", C.c_uint64 * 2)]
 
 
+class WindowOpts(C.Structure):
+    _fields_ = [("sz", C.c_size_t), ("flags", C.c_uint32), ("caching", C.c_uint32),
+                ("backend", C.c_char_p)]
+
+
 assert C.sizeof(Io) == 128 and C.sizeof(Done) == 64
 
 
@@ -78,6 +84,9 @@ class Penstock:
         "pst_mem_info": [C.c_void_p, P(MemInfo)],
         "pst_mem_export": [C.c_void_p, C.c_uint64, C.c_uint64, C.c_uint32, P(Grant)],
         "pst_grant_send": [C.c_int, P(Grant), C.c_uint64],
+        "pst_mem_window": [C.c_void_p, C.c_uint64, C.c_uint64, P(WindowOpts), P(C.c_void_p)],
+        "pst_window_store": [C.c_void_p, C.c_uint64, C.c_char_p, C.c_uint64],
+        "pst_window_load": [C.c_void_p, C.c_uint64, C.c_char_p, C.c_uint64],
         "pst_file_open": [C.c_char_p, C.c_uint32, C.c_void_p, P(C.c_void_p)],
         "pst_queue_new": [C.c_void_p, P(C.c_void_p)],
         "pst_prep": [C.c_void_p, P(Io)],
@@ -85,7 +94,8 @@ class Penstock:
         "pst_reap": [C.c_void_p, P(Done), C.c_uint, C.c_uint, C.c_uint64],
     }
     ENDS = {"pst_mem_free": C.c_void_p, "pst_file_close": C.c_void_p,
-            "pst_queue_free": C.c_void_p, "pst_grant_done": C.POINTER(Grant)}
+            "pst_queue_free": C.c_void_p, "pst_window_close": C.c_void_p,
+            "pst_grant_done": C.POINTER(Grant)}
 
     def __init__(self, path):
         self.lib = C.CDLL(path)
@@ -335,9 +345,94 @@ class Cases:
         self.same(target, 17, "target")
         return f"{target.numel() >> 20} MiB read while capturing"
 
+    def window_both_ways(self, t, off, length):
+        """Store by the CPU and look by PyTorch, then the other way round."""
+        torch = self.torch
+        mem = self.pst.wrap(t.data_ptr() + off, length)
+        window = None
+        try:
+            opts = WindowOpts(sz=C.sizeof(WindowOpts), backend=b"nvrm")
+            window = self.pst.make("pst_mem_window", mem, 0, length, C.byref(opts))
+            data = os.urandom(length)
+            t.fill_(20)
+            torch.cuda.synchronize(self.device)
+            self.pst.call("pst_window_store", window, 0, data, length)
+            if t[off:off + length].cpu().numpy().tobytes() != data:
+                raise AssertionError(f"{length} bytes at {off}: PyTorch sees others")
+            self.kept(t[:off], 20, "before")
+            self.kept(t[off + length:], 20, "behind")
+            part = torch.randint(0, 256, (length,), dtype=torch.uint8, device=self.device)
+            t[off:off + length] = part
+            torch.cuda.synchronize(self.device)
+            buf = C.create_string_buffer(length)
+            self.pst.call("pst_window_load", window, 0, buf, length)
+            if buf.raw != part.cpu().numpy().tobytes():
+                raise AssertionError(f"{length} bytes at {off}: the CPU sees others")
+        except PenstockError as e:
+            if e.errno == errno.EOPNOTSUPP and "was not made to be shared" in str(e):
+                raise Skip(str(e)) from e
+            raise
+        finally:
+            if window:
+                self.pst.lib.pst_window_close(window)
+            self.pst.lib.pst_mem_free(mem)
+
+    def window_on_tensor(self):
+        t = self.filled(64 * MIB + 12345, 1)
+        self.window_both_ways(t, 0, t.numel())
+        return f"{t.numel() >> 20} MiB"
+
+    def window_on_parts(self):
+        t = self.filled(50 * MIB, 1)
+        for off, length in ((1, 5), (4095, 3), (123457, 1000003), (7 * MIB + 13, 30 * MIB + 1)):
+            self.window_both_ways(t, off, length)
+        return "4 parts"
+
+    def window_on_small_tensors(self):
+        ts = [self.filled(1000 + 37 * i, 9) for i in range(64)]
+        for i in range(0, 64, 2):
+            self.window_both_ways(ts[i], i % 7, 990 + 37 * i)
+        for i in range(1, 64, 2):
+            self.kept(ts[i], 9, f"tensor {i}")
+        return "32 of 64"
+
+    def window_by_grant(self):
+        """A process without CUDA adds 1 to each byte of a part inside one chunk."""
+        t = self.filled(48 * MIB, 10)
+        off, length = 123457, 1000001
+        mem = self.pst.wrap(t.data_ptr() + off, length)
+        grant = Grant(sz=C.sizeof(Grant))
+        ours, theirs = socket.socketpair()
+        try:
+            self.pst.call("pst_mem_export", mem, 0, length, RIGHTS, C.byref(grant))
+            with subprocess.Popen([self.args.lender, "--map", str(theirs.fileno())],
+                                  pass_fds=[theirs.fileno()], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as p:
+                theirs.close()
+                deadline = time.clock_gettime_ns(time.CLOCK_MONOTONIC) + 30 * 10**9
+                self.pst.call("pst_grant_send", ours.fileno(), C.byref(grant), deadline)
+                out, err = p.communicate(timeout=60)
+            if p.returncode != 0:
+                raise AssertionError(f"the other process failed: {(out + err).strip()[-400:]}")
+        except PenstockError as e:
+            if e.errno == errno.EOPNOTSUPP:
+                raise Skip(str(e)) from e
+            raise
+        finally:
+            self.pst.lib.pst_grant_done(C.byref(grant))
+            self.pst.lib.pst_mem_free(mem)
+            ours.close()
+        self.torch.cuda.synchronize(self.device)
+        self.kept(t[:off], 10, "before")
+        self.kept(t[off:off + length], 11, "lent part")
+        self.kept(t[off + length:], 10, "behind")
+        return f"opened in {json.loads(out)['open_us']} us"
+
     MEMORY = (allocator, whole_tensor, part_at_odd_offset, small_tensors, matrix, write_to_file,
               lend_part, lend_whole)
     CAPTURE = (graph_on_another_thread,)
+    WINDOW = (allocator, window_on_tensor, window_on_parts, window_on_small_tensors,
+              window_by_grant)
 
     def run(self, cases):
         for case in cases:
@@ -359,10 +454,11 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--lib", required=True)
     p.add_argument("--importer", required=True)
+    p.add_argument("--lender", required=True)
     p.add_argument("--file", required=True)
     p.add_argument("--scratch", required=True)
     p.add_argument("--gpu", type=int, default=0)
-    p.add_argument("what", choices=("memory", "capture"))
+    p.add_argument("what", choices=("memory", "capture", "window"))
     args = p.parse_args()
     try:
         import torch
@@ -373,7 +469,8 @@ def main():
         say("tensors", "skipped", "PyTorch sees no GPU")
         return 0
     torch.cuda.set_device(args.gpu)
-    Cases(args, torch).run(Cases.MEMORY if args.what == "memory" else Cases.CAPTURE)
+    cases = {"memory": Cases.MEMORY, "capture": Cases.CAPTURE, "window": Cases.WINDOW}
+    Cases(args, torch).run(cases[args.what])
     # Failures were reported case by case.
     return 0
 

@@ -17,8 +17,6 @@ static struct {
 #define SYM(name, args) cu_result(*name) args;
 #define OPT SYM
 #include "base/vendor/cuda_syms.h"
-	cu_result (*cuMemCreate)(cu_handle *ret, size_t len, const struct cu_prop *prop,
-				 unsigned long long flags);
 	cu_result (*cuStreamBeginCapture_v2)(cu_stream st, uint32_t mode);
 	cu_result (*cuStreamEndCapture)(cu_stream st, void **ret_graph);
 	cu_result (*cuStreamQuery)(cu_stream st);
@@ -55,7 +53,6 @@ static inline const char *hw_cuda(int ordinal)
 #define SYM(name, args) hw_sym(lib, #name, &hw_cu.name);
 #define OPT SYM
 #include "base/vendor/cuda_syms.h"
-	hw_sym(lib, "cuMemCreate", &hw_cu.cuMemCreate);
 	hw_sym(lib, "cuStreamBeginCapture_v2", &hw_cu.cuStreamBeginCapture_v2);
 	hw_sym(lib, "cuStreamEndCapture", &hw_cu.cuStreamEndCapture);
 	hw_sym(lib, "cuStreamQuery", &hw_cu.cuStreamQuery);

@@ -23,8 +23,6 @@ cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev);
 cu_result cuCtxDestroy_v2(cu_ctx ctx);
 cu_result cuCtxGetCurrent(cu_ctx *ret);
 cu_result cuCtxGetDevice(cu_device *ret);
-cu_result cuMemCreate(cu_handle *ret, size_t len, const struct cu_prop *prop,
-		      unsigned long long flags);
 cu_result cuMemAllocManaged(cu_ptr *ret, size_t len, unsigned flags);
 cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st);
 cu_result cuStreamBeginCapture_v2(cu_stream st, uint32_t mode);
@@ -66,6 +64,7 @@ struct range {
 	struct list link;
 	enum range_kind kind;
 	cu_ptr va;
+	uint64_t lead; /* bytes of the object before the first */
 	uint64_t size, map_len;
 	uint64_t id;
 	int dev;
@@ -177,6 +176,10 @@ cu_ctx stub_current(void);
 
 /* The lock is held. */
 struct range *stub_range_at(cu_ptr ptr);
+static inline char *stub_bytes(const struct range *r, cu_ptr ptr)
+{
+	return r->obj->bytes + r->lead + (ptr - r->va);
+}
 /* 1: inside one registration; 0: in none; -1: partly. */
 int stub_registered(const void *host, uint64_t len, struct registration **ret);
 void stub_obj_unref(struct obj *o);

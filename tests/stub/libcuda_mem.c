@@ -10,10 +10,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/vendor/nvrm_types.h"
 #include "cuda_stub_int.h"
+#include "nvrm_stub.h"
 
 #define PAGE 4096u
 #define GPU_PAGE 65536u
+#define SMALL (UINT64_C(1) << 20)
 
 /* Addresses of freed allocations: the next of the same length gets the last one. */
 struct hole {
@@ -157,7 +160,9 @@ struct range *stub_range_at(cu_ptr ptr)
 
 static cu_result range_new(enum range_kind kind, uint64_t len, cu_ctx ctx, int dev, cu_ptr *ret)
 {
-	uint64_t map_len = align_up(len, PAGE);
+	/* Small allocations begin somewhere in what the driver has for them. */
+	uint64_t lead = kind == RANGE_PLAIN && len < SMALL ? len % 128 * 512 : 0;
+	uint64_t map_len = align_up(lead + len, PAGE);
 	struct range *r;
 	struct obj *o;
 
@@ -177,9 +182,11 @@ static cu_result range_new(enum range_kind kind, uint64_t len, cu_ctx ctx, int d
 	r->map_len = map_len;
 	r->prot = CU_PROT_READ_WRITE;
 	r->id = ++stub.last_id;
+	r->lead = lead;
 	r->va = addresses(map_len);
 	if (!r->va)
 		stub_abort("out of addresses");
+	r->va += lead;
 	if (ctx)
 		ctx->ranges++;
 	list_add_tail(&stub.ranges, &r->link);
@@ -225,7 +232,7 @@ static void range_free(struct range *r)
 	if (r->ctx)
 		r->ctx->ranges--;
 	if (r->kind != RANGE_MAPPED)
-		addresses_back(r->va, r->map_len);
+		addresses_back(r->va - r->lead, r->map_len);
 	stub_obj_unref(r->obj);
 	free(r);
 }
@@ -353,7 +360,7 @@ bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
 
 		good = n > 0;
 		if (good)
-			memcpy(to, r->obj->bytes + (ptr - r->va), n);
+			memcpy(to, stub_bytes(r, ptr), n);
 		ptr += n;
 		to += n;
 		len -= n;
@@ -364,21 +371,30 @@ bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
 
 /* ------------------------------------------------------------- shared: IPC */
 
-/* As 32-bit words: 2 process, 3 descriptor, 4 and 5 size, 6 device, 8 and 9 buffer id. */
+/*
+ * The driver's words, as far as they are known: process, size, where the allocation begins in
+ * its object, client, object.  Here a client is a process and an object a descriptor of it.
+ */
+static uint32_t client_of(uint32_t pid)
+{
+	return NVRM_CLIENT_BASE | (pid & ~NVRM_CLIENT_MASK);
+}
+
 cu_result cuIpcGetMemHandle(struct cu_ipc *ret, cu_ptr ptr)
 {
-	uint32_t w[16] = { 0x43554441 };
+	uint32_t w[NVRM_IPC_WORDS] = { 0 };
 	struct range *r;
 
 	ENTER(IN_CTX | UNSAFE);
 	(void)pthread_mutex_lock(&stub.lock);
 	r = stub_range_at(ptr);
 	if (r && r->kind == RANGE_PLAIN) {
-		w[2] = (uint32_t)getpid();
-		w[3] = (uint32_t)r->obj->fd;
-		memcpy(&w[4], &r->size, 8);
-		w[6] = (uint32_t)r->dev;
+		w[NVRM_IPC_PID] = (uint32_t)getpid();
+		memcpy(&w[NVRM_IPC_SIZE], &r->size, 8);
+		w[NVRM_IPC_OFFSET] = (uint32_t)r->lead;
 		memcpy(&w[8], &r->id, 8);
+		w[NVRM_IPC_CLIENT] = client_of((uint32_t)getpid());
+		w[NVRM_IPC_OBJECT] = STUB_OBJECT | (uint32_t)r->obj->fd;
 		memcpy(ret->reserved, w, 64);
 	} else {
 		r = NULL;
@@ -402,8 +418,8 @@ static struct range *opened_by(const struct cu_ipc *ipc)
 
 static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 {
-	uint32_t w[16];
-	uint64_t size;
+	uint32_t w[NVRM_IPC_WORDS], pid;
+	uint64_t size, lead;
 	unsigned types;
 	char path[64];
 	struct range *r;
@@ -411,20 +427,23 @@ static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 	int dev, fd;
 
 	memcpy(w, ipc->reserved, 64);
-	memcpy(&size, &w[4], 8);
-	if (w[0] != 0x43554441 || (int)w[6] != ctx->dev)
+	memcpy(&size, &w[NVRM_IPC_SIZE], 8);
+	lead = w[NVRM_IPC_OFFSET];
+	pid = w[NVRM_IPC_PID];
+	if (w[NVRM_IPC_CLIENT] != client_of(pid) || size > STUB_TOTAL)
 		return CU_INVALID_VALUE;
-	if (w[2] == (uint32_t)getpid())
+	if (pid == (uint32_t)getpid())
 		return CU_INVALID_CONTEXT;
 	if (opened_by(ipc))
 		return CU_ALREADY_MAPPED;
-	(void)snprintf(path, sizeof(path), "/proc/%u/fd/%u", w[2], w[3]);
+	(void)snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid,
+		       w[NVRM_IPC_OBJECT] & ~STUB_OBJECT);
 	if (!name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) || dev != ctx->dev)
 		return CU_MAP_FAILED;
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return CU_MAP_FAILED;
-	o = obj_new(fd, ctx->dev, align_up(size, PAGE), 0);
+	o = obj_new(fd, ctx->dev, align_up(lead + size, PAGE), 0);
 	r = calloc(1, sizeof(*r));
 	if (!o || !r)
 		stub_abort("out of memory");
@@ -432,11 +451,12 @@ static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 			     .obj = o,
 			     .ctx = ctx,
 			     .dev = ctx->dev,
+			     .lead = lead,
 			     .size = size,
-			     .map_len = align_up(size, PAGE),
+			     .map_len = align_up(lead + size, PAGE),
 			     .prot = CU_PROT_READ_WRITE };
 	r->id = ++stub.last_id;
-	r->va = addresses(r->map_len);
+	r->va = addresses(r->map_len) + lead;
 	memcpy(r->ipc, ipc->reserved, 64);
 	ctx->ranges++;
 	list_add_tail(&stub.ranges, &r->link);
@@ -496,6 +516,15 @@ static cu_handle handle_new(struct obj *o)
 	h->obj = o;
 	list_add_tail(&stub.handles, &h->link);
 	return (uintptr_t)h;
+}
+
+cu_result cuMemGetAllocationGranularity(size_t *ret, const struct cu_prop *prop, uint32_t which)
+{
+	ENTER(0);
+	if (prop->type != CU_ALLOC_PINNED || which != CU_GRANULARITY_MINIMUM)
+		return CU_INVALID_VALUE;
+	*ret = STUB_CHUNK;
+	return CU_OK;
 }
 
 cu_result cuMemCreate(cu_handle *ret, size_t len, const struct cu_prop *prop,

@@ -54,7 +54,7 @@ static char *kernel_sees(cu_ptr ptr, uint64_t len, bool write)
 	if (!r || !(r->prot & CU_PROT_READ) || (write && r->prot != CU_PROT_READ_WRITE))
 		return NULL;
 	/* Mapped chunks follow each other; a tile over their border goes chunk by chunk. */
-	return len <= r->size - (ptr - r->va) ? r->obj->bytes + (ptr - r->va) : NULL;
+	return len <= r->size - (ptr - r->va) ? stub_bytes(r, ptr) : NULL;
 }
 
 static bool tile_copy(cu_ptr dst, cu_ptr src, uint64_t len)
@@ -412,7 +412,7 @@ static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_s
 		struct range *r = stub_range_at(dev);
 		uint64_t n = MIN(len, r->size - (dev - r->va));
 		struct op op = { .kind = OP_COPY, .len = n, .obj = r->obj };
-		char *bytes = r->obj->bytes + (dev - r->va);
+		char *bytes = stub_bytes(r, dev);
 
 		r->obj->refs++;
 		if (to_device && !pinned) {

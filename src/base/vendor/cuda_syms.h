@@ -36,6 +36,9 @@ SYM(cuIpcGetMemHandle, (struct cu_ipc *ret, cu_ptr ptr))
 SYM(cuIpcOpenMemHandle_v2, (cu_ptr *ret, struct cu_ipc ipc, unsigned flags))
 SYM(cuIpcCloseMemHandle, (cu_ptr ptr))
 
+SYM(cuMemGetAllocationGranularity, (size_t *ret, const struct cu_prop *prop, uint32_t which))
+SYM(cuMemCreate,
+    (cu_handle *ret, size_t len, const struct cu_prop *prop, unsigned long long flags))
 SYM(cuMemRetainAllocationHandle, (cu_handle *ret, void *addr))
 SYM(cuMemGetAllocationPropertiesFromHandle, (struct cu_prop *ret, cu_handle handle))
 SYM(cuMemGetAccess, (unsigned long long *ret, const struct cu_location *loc, cu_ptr ptr))
