@@ -139,6 +139,7 @@ struct cuda_alloc {
 	uint64_t first_id;	/* the driver's number of what lies at base; 0 unknown */
 	struct cuda_id *id;	/* NULL for imports */
 	struct cuda_ipc_map *ipc;
+	int fd;			/* what an import was opened by, to hand it on; -1 */
 	uint64_t map_len;	/* CUDA_MAPPED */
 };
 

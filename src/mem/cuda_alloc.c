@@ -118,6 +118,7 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 	c->a.rights = RIGHTS_ALL;
 	c->a.owned = how != CUDA_WRAPPED;
 	c->chunks = 1;
+	c->fd = -1;
 	*ret = c;
 	return 0;
 }
@@ -146,6 +147,7 @@ static void give_back(struct cuda_alloc *c)
 void cuda_alloc_free(struct cuda_alloc *c)
 {
 	give_back(c);
+	closep(&c->fd);
 	id_put(c->id);
 	cuda_drop(c->d);
 	free(c);

@@ -130,6 +130,19 @@ static int stream_err(const struct cuda_dev *d, cu_stream st, cu_result err)
 		       (void *)st, cuda_err_name(err));
 }
 
+/* What calls on the stream of a capture give, or on the legacy one beside it. */
+static bool is_capture(cu_result e)
+{
+	return e >= CU_CAPTURE_UNSUPPORTED && e <= CU_CAPTURE_LAST;
+}
+
+static int captured(void)
+{
+	return err_set(EBUSY,
+		       "the stream is being captured into a graph, which cannot hold a request; "
+		       "submit before the capture or after it, or name no stream");
+}
+
 /* Make the stream's context current and see that it can be ordered with. */
 static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx)
 {
@@ -140,6 +153,8 @@ static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, 
 
 	/* Before any other is current: two of the handles mean the thread's own. */
 	e = cu.cuStreamGetCtx(st, ret_ctx);
+	if (is_capture(e))
+		return captured();
 	if (e == CU_INVALID_CONTEXT)
 		return err_set(
 			EINVAL,
@@ -157,10 +172,8 @@ static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, 
 			       d->info.name);
 	if (e == CU_OK)
 		e = cu.cuStreamIsCapturing(st, &capture);
-	if (e == CU_CAPTURE_IMPLICIT || (e == CU_OK && capture != CU_CAPTURE_NONE))
-		return err_set(EBUSY,
-			       "the stream is being captured into a graph, which cannot hold a "
-			       "request; submit before the capture or after it, or name no stream");
+	if (is_capture(e) || (e == CU_OK && capture != CU_CAPTURE_NONE))
+		return captured();
 	return e == CU_OK ? 0 : stream_err(d, st, e);
 }
 

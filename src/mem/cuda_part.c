@@ -50,6 +50,9 @@ static cu_result properties(const struct cuda_alloc *c, struct cu_prop *ret)
 	if (e != CU_OK)
 		return e;
 	e = cu.cuMemGetAllocationPropertiesFromHandle(ret, handle);
+	/* Of an import the driver does not say that it could be shared. */
+	if (c->fd >= 0)
+		ret->handle_types |= CU_HANDLE_POSIX_FD;
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
 	return e;
 }

@@ -18,8 +18,8 @@
 
 struct pin {
 	uint64_t host, len;
-	cu_ptr dev;	    /* 0: kernels cannot reach it */
-	unsigned flags;	    /* CU_REGISTER_* */
+	cu_ptr dev;     /* 0: kernels cannot reach it */
+	unsigned flags; /* CU_REGISTER_* */
 	unsigned refs;
 	struct cuda_dev *d; /* in whose context it was registered; held */
 	cu_ctx ctx;

@@ -62,6 +62,12 @@ int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
 	cu_result e;
 	int fd = -1;
 
+	if (c->fd >= 0) {
+		*ret_fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+		return *ret_fd >= 0 ? 0
+				    : err_set(errno, "no free descriptor for the memory: %s",
+					      err_name(errno));
+	}
 	e = cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)va);
 	if (e != CU_OK)
 		return cuda_err(c->d, e, "find the handle of mapped memory");
@@ -280,6 +286,10 @@ static int import_fd(struct cuda_alloc *c, const struct pst_grant *g)
 	/* The mapping keeps the memory. */
 	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
 	c->vmm = true;
+	/* The driver makes no second descriptor of what it imported. */
+	c->fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
+	if (r == 0 && c->fd < 0)
+		r = err_set(errno, "no free descriptor for an import: %s", err_name(errno));
 	return r;
 }
 

@@ -14,7 +14,7 @@
 
 struct host_alloc {
 	struct mem_alloc a;
-	int fd;			/* of shared memory; else -1 */
+	int fd; /* of shared memory; else -1 */
 };
 
 static uint64_t page_size(void)
