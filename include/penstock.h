@@ -718,9 +718,9 @@ struct pst_seg {
  * One that is being captured into a graph cannot be named: pst_prep() or the completion
  * says -EBUSY, and the capture stays as it was.
  *
- * A stream that waits occupies a queue of the device.  Where streams share few queues
- * (CUDA_DEVICE_MAX_CONNECTIONS), what comes behind it on the same queue waits too; if that is
- * a copy of the request itself, only the deadline ends it.
+ * A stream that waits occupies a queue of the device, and what else is in that queue waits
+ * too.  So one stream of a device waits at a time: a read that names another one meanwhile,
+ * or comes by another queue, completes with -EBUSY.  Kernels of other streams may be late while one waits.
  */
 
 /* One request: 128 bytes, fixed.  Zero what is not used. */

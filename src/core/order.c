@@ -122,13 +122,39 @@ static int order_get(struct req *r, struct order **ret)
 	return o ? 0 : order_new(r, ret);
 }
 
+/*
+ * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
+ * neither's read can be copied.  So only one stream waits at a time.
+ */
+static int gate_alone(const struct req *r)
+{
+	struct engine *e = r->share->engine;
+	const struct req *g;
+	bool alone = true;
+
+	pthread_mutex_lock(&e->lock);
+	if (!list_empty(&e->gated)) {
+		g = list_first(&e->gated, struct req, gated);
+		/* A handle may mean another stream to another queue's thread. */
+		alone = g->io.stream == r->io.stream && g->q == r->q;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return alone ? 0
+		     : err_set(EBUSY,
+			       "another stream of the device waits for a read, and two may keep "
+			       "each other waiting for ever; reap that read first, or name its "
+			       "stream");
+}
+
 int order_begin(struct req *r)
 {
 	struct engine *e = r->share->engine;
 	bool read = r->io.op == PST_OP_READ;
 	struct order *o = NULL;
-	int err = order_get(r, &o);
+	int err = read ? gate_alone(r) : 0;
 
+	if (err == 0)
+		err = order_get(r, &o);
 	if (err == 0 && read && !o->gate) {
 		err = o->mem->ops->order_gate(o->mem);
 		o->gate = err == 0;

@@ -143,17 +143,13 @@ static int captured(void)
 		       "submit before the capture or after it, or name no stream");
 }
 
-/* Make the stream's context current and see that it can be ordered with. */
-static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx)
+/* 0, -EBUSY, or -EIO for a stream that is none. */
+static int check_capture(const struct cuda_dev *d, cu_stream st)
 {
 	uint32_t capture = CU_CAPTURE_NONE;
-	cu_device dev = d->dev;
-	cu_result e;
-	int r;
+	cu_result e = cu.cuStreamIsCapturing(st, &capture);
 
-	/* Before any other is current: two of the handles mean the thread's own. */
-	e = cu.cuStreamGetCtx(st, ret_ctx);
-	if (is_capture(e))
+	if (is_capture(e) || (e == CU_OK && capture != CU_CAPTURE_NONE))
 		return captured();
 	if (e == CU_INVALID_CONTEXT)
 		return err_set(
@@ -161,6 +157,26 @@ static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, 
 			"stream %p is one of the calling thread's context, and the thread has "
 			"none; make the context of %s current first",
 			(void *)st, d->info.name);
+	return e == CU_OK ? 0 : stream_err(d, st, e);
+}
+
+/*
+ * Make the stream's context current and see that it can be ordered with.  Two handles mean
+ * streams of the context that is current before; of these the capture is asked first, because
+ * any other call on the legacy stream would spoil one.
+ */
+static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx)
+{
+	bool special = st == (cu_stream)CU_LEGACY || st == (cu_stream)CU_PER_THREAD;
+	cu_device dev = d->dev;
+	cu_result e;
+	int r = special ? check_capture(d, st) : 0;
+
+	if (r < 0)
+		return r;
+	e = cu.cuStreamGetCtx(st, ret_ctx);
+	if (is_capture(e))
+		return captured();
 	if (e != CU_OK)
 		return stream_err(d, st, e);
 	r = cuda_enter(s, d, *ret_ctx);
@@ -170,11 +186,9 @@ static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, 
 	if (e == CU_OK && dev != d->dev)
 		return err_set(EINVAL, "the memory is on %s, the stream on another device",
 			       d->info.name);
-	if (e == CU_OK)
-		e = cu.cuStreamIsCapturing(st, &capture);
-	if (is_capture(e) || (e == CU_OK && capture != CU_CAPTURE_NONE))
-		return captured();
-	return e == CU_OK ? 0 : stream_err(d, st, e);
+	if (e != CU_OK)
+		return stream_err(d, st, e);
+	return special ? 0 : check_capture(d, st);
 }
 
 static int cannot_gate(const struct cuda_dev *d)

@@ -245,48 +245,37 @@ static void stable_file(void)
 	order_mem_free(&m);
 }
 
-/*
- * Some streams wait at once, each with a copy and a kernel behind its read.  Of very many the
- * header says what becomes of them.
- */
+/* While one stream waits no other may: two could keep each other waiting. */
 static void crowd(void)
 {
 	enum { NR = 4 };
-	const uint64_t each = RIG_MIB(1);
+	const uint64_t each = RIG_MIB(64);
 	struct order_mem m = order_mem_new(NR * each);
-	uint8_t *out = order_host(NR * each);
 	struct pst_file *f = rig_open(rig_path("large"), RIG_R);
+	unsigned busy = 0;
 	cu_stream st[NR];
-	uint64_t from;
 
 	queue = rig_queue(PST_STORE_AUTO, 0);
 	order_ready(queue);
-	for (unsigned i = 0; i < NR; i++)
-		HW_CU(cuStreamCreate(&st[i], CU_NON_BLOCKING));
-	for (unsigned turn = 0; turn < 3; turn++) {
-		from = t_now();
-		for (unsigned i = 0; i < NR; i++) {
-			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * each, i * each, each);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * each, i * each, each);
 
-			start(&io, st[i]);
-			HW_CU(cuMemcpyDtoHAsync_v2(out + i * each, m.ptr + i * each, each, st[i]));
-			HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + i * each, out + i * each, each, st[i]));
-			if (hw_cu.cuMemsetD8Async)
-				HW_CU(cuMemsetD8Async(m.ptr + i * each, 0, each, st[i]));
-		}
-		for (unsigned i = 0; i < NR; i++)
-			HW_CU(cuStreamSynchronize(st[i]));
-		if (us_since(from) > HOLD_MS * 1e3)
-			T_FAIL("%s", HANGS);
-		for (unsigned i = 0; i < NR; i++)
-			finish(each);
-		T_EQ(rig_differs(out, 7, 0, NR * each), NR * each);
+		HW_CU(cuStreamCreate(&st[i], CU_NON_BLOCKING));
+		start(&io, st[i]);
 	}
-	for (unsigned i = 0; i < NR; i++)
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_done d = rig_reap1(queue);
+
+		T_CHECK(d.res == (int64_t)each || d.res == -EBUSY);
+		busy += d.res == -EBUSY;
+	}
+	T_CHECK(busy < NR);
+	for (unsigned i = 0; i < NR; i++) {
+		HW_CU(cuStreamSynchronize(st[i]));
 		HW_CU(cuStreamDestroy_v2(st[i]));
+	}
 	queue = pst_queue_free(queue);
 	pst_file_close(f);
-	order_host_free(out, NR * each);
 	order_mem_free(&m);
 }
 
