@@ -16,6 +16,7 @@
 #include "pattern.h"
 
 #define PROBE_BYTES MIB(2)
+#define WINDOW_BYTES KIB(64) /* more are not written through a window */
 #define PROBE_TIMEOUT_MS 10000
 #define PIECE KIB(4) /* where many small ones are tried */
 
@@ -205,11 +206,11 @@ static void fill(uint8_t *buf, uint64_t seed, bool in_pieces)
 		pattern_fill(buf + off, seed, in_pieces ? file_off_of(off) : off, step);
 }
 
-static bool is_right(const uint8_t *buf, uint64_t seed, bool in_pieces)
+static bool is_right(const uint8_t *buf, uint64_t len, uint64_t seed, bool in_pieces)
 {
-	uint64_t step = in_pieces ? PIECE : PROBE_BYTES;
+	uint64_t step = in_pieces ? PIECE : len;
 
-	for (uint64_t off = 0; off < PROBE_BYTES; off += step)
+	for (uint64_t off = 0; off < len; off += step)
 		if (pattern_differs(buf + off, seed, in_pieces ? file_off_of(off) : off, step) !=
 		    step)
 			return false;
@@ -222,6 +223,7 @@ struct move {
 	struct pst_mem *mem;
 	uint32_t op;
 	uint64_t policy;
+	uint64_t len; /* of the request, at most PROBE_BYTES */
 	bool cold, in_pieces;
 };
 
@@ -254,7 +256,7 @@ static int after_move(const struct move *m, uint8_t *buf, uint64_t seed)
 	}
 	if (r < 0)
 		return r;
-	if (!is_right(buf, seed, m->op == PST_OP_READ && m->in_pieces))
+	if (!is_right(buf, m->len, seed, m->op == PST_OP_READ && m->in_pieces))
 		return fail(EIO, "the path gave wrong data");
 	return 0;
 }
@@ -274,7 +276,7 @@ static int move_bytes(const struct move *m, struct pst_done *ret)
 		io.segs = scattered;
 		io.nr_segs = ARRAY_SIZE(scattered);
 	} else {
-		io.len = PROBE_BYTES;
+		io.len = m->len;
 	}
 	r = before_move(m, buf, seed);
 	if (r == 0)
@@ -288,7 +290,7 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	_cleanup_(pst_filep) struct pst_file *file = NULL;
 	struct pst_path_info info = { .sz = sizeof(info) };
 	bool file_hop = path <= PST_PATH_BUFFERED;
-	struct move m = { .fd = s->fd, .mem = mem, .op = op };
+	struct move m = { .fd = s->fd, .mem = mem, .op = op, .len = PROBE_BYTES };
 	struct pst_done d;
 	int r;
 
@@ -306,6 +308,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	t->why = info.why;
 	t->detail = info.detail;
 	m.in_pieces = path == PST_PATH_GATHER && !host;
+	if (path == PST_PATH_WINDOW)
+		m.len = WINDOW_BYTES;
 	/* Whether a device gathers, only a request of many small pieces tells. */
 	if (info.state == PST_STATE_IMPOSSIBLE && !m.in_pieces)
 		return;
@@ -339,7 +343,9 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 /* As an engine meets it: the disk has the bytes, memory has not. */
 static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, struct trial *t)
 {
-	struct move m = { .fd = s->fd, .file = s->file, .mem = mem, .op = op, .cold = true };
+	struct move m = {
+		.fd = s->fd, .file = s->file, .mem = mem, .op = op, .len = PROBE_BYTES, .cold = true
+	};
 	struct pst_done d;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
