@@ -168,7 +168,7 @@ static int one_request(const struct pst_io *io, struct pst_done *ret)
 		return fail(EIO, "a request was lost");
 	if (ret->res < 0)
 		return fail((int)-ret->res, "%s", pst_done_text(ret, buf, sizeof(buf)));
-	if (ret->res != (int64_t)PROBE_BYTES)
+	if (ret->res != (int64_t)(io->segs ? PROBE_BYTES : io->len))
 		return fail(EIO, "only %lld bytes were moved", (long long)ret->res);
 	return 0;
 }

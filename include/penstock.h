@@ -677,6 +677,7 @@ struct pst_seg {
 #define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion;
 				   * of no meaning where pieces overlap in memory */
 #define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
+#define PST_IO_STREAM_WAIT (1u << 3) /* READ with a stream: it waits for the bytes, see below */
 
 #define PST_NO_DEADLINE UINT64_MAX
 
@@ -697,30 +698,27 @@ struct pst_seg {
  * CU_STREAM_PER_THREAD (2) of the context and the thread that call pst_submit().  NULL is
  * no stream, and not the default one.
  *
- *   - READ: the request begins when the work is done that was on the stream at
- *     pst_submit().  Work that is put on the stream after pst_submit() waits until the bytes
- *     are in memory, or the request has ended otherwise: the completion tells which.
- *   - WRITE: the request begins when the work is done that was on the stream at
- *     pst_submit().  Later work does not wait, and must not overwrite the memory before the
- *     completion.
- *   - SYNC has no memory, and takes no stream.
+ * The request begins when the work is done that was on the stream at pst_submit().  Later
+ * work does not wait: it must not use what is read, nor overwrite what is written, before
+ * the completion.  A SYNC has no memory, and takes no stream.  Requests of one pst_submit()
+ * that name the same stream begin together.  What they name must be on its device.
  *
- * Requests of one pst_submit() that name the same stream begin together, and keep it waiting
- * together.  What they name must be on the stream's device.
+ * With PST_IO_STREAM_WAIT later work on the stream of a READ does wait, until the bytes are in
+ * memory or the request has ended otherwise: the completion tells which.  The stream goes on
+ * without pst_reap(), also at the deadline, so that the program may wait for it instead.  A
+ * request that is late or cancelled, or whose queue is freed, lets it go at once, but while
+ * the device copies for it: then when that ends, after at most 100 ms.  If it did not end, the
+ * completion says PST_DONE_BUSY, and what the stream does then must leave the memory alone.
  *
- * The stream goes on without pst_reap(), also at the deadline, so that the program may
- * wait for it instead.  A request that is late or cancelled, or whose queue is freed, lets it go
- * at once, but while the device copies for it: then when that ends, after at most 100 ms.
- * If it did not end, the completion says PST_DONE_BUSY, and what the stream does then
- * must leave the memory alone.  With PST_NO_DEADLINE the stream waits as long as the file does.
+ * A stream that waits occupies a queue of the device, and what else is in that queue waits
+ * too: kernels and copies of other streams may be late, and if a copy of the request itself
+ * comes to stand there, only its deadline ends it.  So use the flag with a short deadline;
+ * one stream of a device waits at a time, and a read that would make another wait meanwhile,
+ * or comes by another queue, completes with -EBUSY.
  *
  * The stream must be valid until pst_submit() returns, and its context until the completion.
  * One that is being captured into a graph cannot be named: pst_prep() or the completion
  * says -EBUSY, and the capture stays as it was.
- *
- * A stream that waits occupies a queue of the device, and what else is in that queue waits
- * too.  So one stream of a device waits at a time: a read that names another one meanwhile,
- * or comes by another queue, completes with -EBUSY.  Kernels of other streams may be late while one waits.
  */
 
 /* One request: 128 bytes, fixed.  Zero what is not used. */

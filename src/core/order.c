@@ -149,13 +149,13 @@ static int gate_alone(const struct req *r)
 int order_begin(struct req *r)
 {
 	struct engine *e = r->share->engine;
-	bool read = r->io.op == PST_OP_READ;
+	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
 	struct order *o = NULL;
-	int err = read ? gate_alone(r) : 0;
+	int err = wait ? gate_alone(r) : 0;
 
 	if (err == 0)
 		err = order_get(r, &o);
-	if (err == 0 && read && !o->gate) {
+	if (err == 0 && wait && !o->gate) {
 		err = o->mem->ops->order_gate(o->mem);
 		o->gate = err == 0;
 	}
@@ -164,14 +164,14 @@ int order_begin(struct req *r)
 	pthread_mutex_lock(&e->lock);
 	o->refs++;
 	r->order = o;
-	if (read) {
+	if (wait) {
 		o->gates++;
 		r->gate_until = r->deadline;
 		e->gate_next = MIN(e->gate_next, r->gate_until);
 		list_add_tail(&e->gated, &r->gated);
 	}
 	pthread_mutex_unlock(&e->lock);
-	if (read)
+	if (wait)
 		clock_set(&e->alarm, r->deadline);
 	return 0;
 }

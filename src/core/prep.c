@@ -13,6 +13,9 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	bool sync = io->op == PST_OP_SYNC;
 	uint32_t known = sync ? PST_IO_DATASYNC : PST_IO_STRICT | PST_IO_CRC32C;
 
+	if (io->op == PST_OP_READ && io->stream)
+		known |= PST_IO_STREAM_WAIT;
+
 	if (unlikely(io->op < PST_OP_READ || io->op > PST_OP_SYNC))
 		return err_set(EINVAL, "operation %u is unknown to this version", io->op);
 	if (unlikely(io->flags & ~known))
@@ -60,7 +63,7 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
-	bool gate = io->op == PST_OP_READ;
+	bool gate = io->flags & PST_IO_STREAM_WAIT;
 	int err = mem_order_check(a->ops, a->device, io->stream, gate);
 
 	return err == 0 && gate ? order_prepare(share) : err;

@@ -73,7 +73,7 @@ static inline struct pst_io io_for(struct order_mem *m, struct pst_file *f, uint
 {
 	struct pst_io io = rig_io(op, f, m->mem, 0, 0, LEN);
 
-	io.stream = st;
+	order_name(&io, st);
 	return io;
 }
 

@@ -62,7 +62,7 @@ static void late_before_the_mark(void)
 	struct pst_done d;
 
 	order_block(made);
-	io.stream = made;
+	order_name(&io, made);
 	io.deadline_ns = from + 80 * 1000000u;
 	T_OK(pst_prep(rig_q, &io));
 	T_EQ(pst_submit(rig_q), 1);
@@ -93,7 +93,7 @@ static void late_with_nobody_awake(void)
 	for (unsigned i = 0; i < 2; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
 
-		io.stream = made;
+		order_name(&io, made);
 		io.deadline_ns = from + 100 * 1000000u;
 		T_OK(pst_prep(rig_q, &io));
 	}
@@ -122,7 +122,7 @@ static void late_with_copies(void)
 	for (unsigned slow = 0; slow < 2; slow++) {
 		stub.delay_us(slow ? 900000 : 100000);
 		from = t_now();
-		io.stream = made;
+		order_name(&io, made);
 		io.deadline_ns = from + 50 * 1000000u;
 		T_OK(pst_prep(rig_q, &io));
 		T_EQ(pst_submit(rig_q), 1);
@@ -151,7 +151,7 @@ static void late_with_a_busy_driver(void)
 	struct stub_cuda_state now;
 	struct pst_done d;
 
-	io.stream = made;
+	order_name(&io, made);
 	io.deadline_ns = from + 500 * 1000000u;
 	stub.stall("cuMemcpyHtoDAsync_v2");
 	T_OK(pst_prep(rig_q, &io));
@@ -184,7 +184,7 @@ static void queue_is_freed(void)
 	order_start(q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
 	order_start(q, PST_OP_WRITE, w, s.m.mem, 0, 0, LEN, made);
 	/* Prepared and never submitted: nothing is on the stream for it. */
-	io.stream = made;
+	order_name(&io, made);
 	T_OK(pst_prep(q, &io));
 	pst_queue_free(q);
 	T_OK(pst_mem_drain(s.m.mem, 0));

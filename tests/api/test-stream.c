@@ -76,7 +76,7 @@ static void first_and_last(void)
 
 		if (i == 0 || i == 17) {
 			io = rig_io(PST_OP_READ, f, m.mem, off[i > 0], off[i > 0], len[i > 0]);
-			io.stream = made;
+			order_name(&io, made);
 		}
 		T_OK(pst_prep(rig_q, &io));
 	}
@@ -156,7 +156,7 @@ static void others_go_on(void)
 	for (unsigned i = 0; i < NR; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, LEN);
 
-		io.stream = made;
+		order_name(&io, made);
 		io.user_data = 1;
 		T_OK(pst_prep(rig_q, &io));
 	}
@@ -198,7 +198,7 @@ static void *mate_main(void *arg)
 	for (unsigned i = 0; i < 40 && !me->why[0] && t_now() < end; i += d.res == LEN) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 1000, 0, LEN);
 
-		io.stream = st;
+		order_name(&io, st);
 		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
 		    hw_cu.cuStreamSynchronize(st) != CU_OK ||
 		    pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 ||
@@ -242,7 +242,7 @@ static void memory_without_streams(void)
 			struct pst_mem *m = rig_alloc(devs[i], LEN);
 
 			io = rig_io(op, f, m, 0, 0, LEN);
-			io.stream = made;
+			order_name(&io, made);
 			T_EQ(pst_prep(rig_q, &io), -EOPNOTSUPP);
 			T_CHECK(strstr(pst_error_text(), "no streams to order with"));
 			pst_mem_free(m);

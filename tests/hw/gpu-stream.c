@@ -29,7 +29,7 @@ static void start(const struct pst_io *io, cu_stream st)
 {
 	struct pst_io copy = *io;
 
-	copy.stream = st;
+	order_name(&copy, st);
 	copy.deadline_ns = t_in_ms(HOLD_MS);
 	T_OK(pst_prep(queue, &copy));
 	T_EQ(pst_submit(queue), 1);
@@ -311,7 +311,7 @@ static void early_ends(void)
 	order_ready(queue);
 	rig_mem_fill(m.mem, 0, io.len, ORDER_OLD, 0);
 	order_block(stream);
-	io.stream = stream;
+	order_name(&io, stream);
 	io.deadline_ns = t_in_ms(100);
 	T_OK(pst_prep(queue, &io));
 	io.deadline_ns = 0;
@@ -347,10 +347,10 @@ static void captured(void)
 	queue = rig_queue(PST_STORE_AUTO, 0);
 	order_ready(queue);
 	HW_CU(cuStreamCreate(&st, 0));
-	io.stream = st;
+	order_name(&io, st);
 	HW_CU(cuStreamBeginCapture_v2(st, CU_CAPTURE_GLOBAL));
 	T_EQ(pst_prep(queue, &io), -EBUSY);
-	io.stream = (void *)CU_LEGACY;
+	order_name(&io, (void *)CU_LEGACY);
 	T_EQ(pst_prep(queue, &io), -EBUSY);
 	start(&io, stream);
 	finish(io.len);
@@ -485,7 +485,7 @@ static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 	for (unsigned i = 0; i < NR; i++) {
 		uint64_t from = t_now();
 
-		io->stream = st;
+		order_name(io, st);
 		for (unsigned k = 0; k < batch; k++)
 			T_OK(pst_prep(queue, io));
 		T_EQ(pst_submit(queue), batch);

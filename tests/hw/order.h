@@ -17,6 +17,14 @@
 #define ORDER_SEED 51u /* of the file "order" */
 #define ORDER_OLD 52u  /* of memory before a read, and of what is written */
 
+/* Order the request with a stream, which waits for what is read; NULL: with none. */
+static inline void order_name(struct pst_io *io, cu_stream st)
+{
+	io->stream = st;
+	if (st && io->op == PST_OP_READ)
+		io->flags |= PST_IO_STREAM_WAIT;
+}
+
 /* Host memory that the device copies by itself. */
 static inline uint8_t *order_host(uint64_t len)
 {
@@ -116,7 +124,7 @@ static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file
 {
 	struct pst_io io = rig_io(op, f, m, file_off, mem_off, len);
 
-	io.stream = st;
+	order_name(&io, st);
 	io.deadline_ns = t_in_ms(RIG_WAIT_MS);
 	T_OK(pst_prep(q, &io));
 	T_EQ(pst_submit(q), 1);
@@ -230,11 +238,11 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 	for (unsigned i = 0; i < NR; i++) {
 		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + (NR + i) * ORDER_PIECE, in, ORDER_PIECE, st));
 		io = rig_io(PST_OP_READ, f, m.mem, i * ORDER_PIECE, i * ORDER_PIECE, ORDER_PIECE);
-		io.stream = st;
+		order_name(&io, st);
 		T_OK(pst_prep(q, &io));
 		io = rig_io(PST_OP_WRITE, w, m.mem, i * ORDER_PIECE, (NR + i) * ORDER_PIECE,
 			    ORDER_PIECE);
-		io.stream = st;
+		order_name(&io, st);
 		T_OK(pst_prep(q, &io));
 	}
 	T_EQ(pst_submit(q), 2 * NR);
@@ -271,7 +279,7 @@ static inline void order_many(cu_stream st)
 		for (unsigned i = 0; i < NR; i++) {
 			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * EACH, i * EACH, EACH);
 
-			io.stream = st;
+			order_name(&io, st);
 			T_OK(pst_prep(q, &io));
 		}
 		T_EQ(pst_submit(q), NR);
