@@ -417,6 +417,7 @@ enum pst_caching {
 };
 
 #define PST_WINDOW_READ_ONLY (1u << 0) /* only loads */
+#define PST_WINDOW_UNFENCED  (1u << 1) /* pst_window_store() leaves the fence to the caller */
 
 struct pst_window_opts {
 	size_t sz;	     /* sizeof(struct pst_window_opts) */
@@ -515,7 +516,9 @@ PST_API int pst_window_info(const struct pst_window *window, struct pst_window_i
  * @src:    host memory, any alignment
  * @len:    bytes
  *
- * The stores are fenced when it returns.
+ * The stores are fenced when it returns, which costs a short one most of its time.  Who has
+ * several to make opens the window with PST_WINDOW_UNFENCED and calls pst_window_fence() behind
+ * the last; until then they may reach the device in any order.
  *
  * Return: 0; -ERANGE past the end of @window; -EACCES when it is read-only.
  */

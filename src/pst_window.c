@@ -13,6 +13,7 @@
 
 struct pst_window {
 	struct window *w;
+	bool fenced;           /* by pst_window_store() */
 	struct region *region; /* of the memory; NULL for a window on a grant */
 };
 
@@ -22,7 +23,7 @@ static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts 
 
 	if (r < 0)
 		return r;
-	if (ret->flags & ~PST_WINDOW_READ_ONLY)
+	if (ret->flags & ~(PST_WINDOW_READ_ONLY | PST_WINDOW_UNFENCED))
 		return err_set(EINVAL, "flags 0x%x do not go with a window", ret->flags);
 	if (ret->caching > PST_CACHING_DEVICE)
 		return err_set(EINVAL, "caching %u is none of PST_CACHING_*", ret->caching);
@@ -55,6 +56,7 @@ static int window_new(const struct window_src *src, const struct pst_window_opts
 		return r;
 	}
 	win->region = region;
+	win->fenced = !(o->flags & PST_WINDOW_UNFENCED);
 	*ret = win;
 	return 0;
 }
@@ -162,7 +164,10 @@ int pst_window_store(struct pst_window *window, uint64_t off, const void *src, u
 		return r;
 	if (unlikely(!(w->rights & PST_RIGHT_WRITE)))
 		return err_set(EACCES, "the window is read-only");
-	window_store(w, off, src, len);
+	if (likely(window->fenced))
+		window_store(w, off, src, len);
+	else
+		copy_store_unfenced(&w->copy, w->ptr + off, src, len);
 	return 0;
 }
 

@@ -85,9 +85,15 @@ static inline void copy_fence_all(void)
 #endif
 }
 
-static inline void copy_store(const struct copy_choice *c, void *map, const void *src, size_t len)
+static inline void copy_store_unfenced(const struct copy_choice *c, void *map, const void *src,
+				       size_t len)
 {
 	(len <= COPY_SMALL ? c->store_small : c->store_large)->store(map, src, len);
+}
+
+static inline void copy_store(const struct copy_choice *c, void *map, const void *src, size_t len)
+{
+	copy_store_unfenced(c, map, src, len);
 	copy_fence_stores();
 }
 

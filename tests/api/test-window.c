@@ -76,6 +76,25 @@ static void refusals(void)
 	pst_mem_free(m);
 }
 
+/* Stores without a fence of their own, and one behind the last. */
+static void unfenced(void)
+{
+	struct pst_window_opts o = { .sz = sizeof(o), .flags = PST_WINDOW_UNFENCED };
+	struct pst_mem *m = soft(LEN);
+	struct pst_window *w = NULL;
+	unsigned char in[4096], out[4096];
+
+	rig_fill(in, 9, 0, sizeof(in));
+	T_OK(pst_mem_window(m, 77, sizeof(in), &o, &w));
+	for (unsigned i = 0; i < sizeof(in); i += 64)
+		T_OK(pst_window_store(w, i, in + i, 64));
+	pst_window_fence();
+	T_OK(pst_mem_load(m, 77, out, sizeof(out)));
+	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+	pst_window_close(w);
+	pst_mem_free(m);
+}
+
 static void outlives_its_memory(void)
 {
 	struct pst_mem *m = soft(LEN);
@@ -186,6 +205,7 @@ int main(void)
 {
 	T_RUN(bytes_go_both_ways);
 	T_RUN(refusals);
+	T_RUN(unfenced);
 	T_RUN(outlives_its_memory);
 	T_RUN(a_grant_is_enough);
 	T_RUN(a_child_has_no_window);

@@ -26,20 +26,23 @@
 static const char *device = "cuda:0", *backend;
 static double seconds = 0.3;
 
-static struct pst_window *w;
+static struct pst_window *w, *unfenced;
 static cu_ptr gpu;
 static char *host, *seen; /* of LEN bytes each, registered with the driver */
 static cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
 static cu_result (*memcpy_dtoh)(void *dst, cu_ptr src, size_t len);
 
 /* One way to copy. */
-enum way { STORE, LOAD, HTOD, DTOH };
+enum way { STORE, LOAD, HTOD, DTOH, UNFENCED };
 
 static void copy(enum way how, uint64_t off, uint64_t len)
 {
 	switch (how) {
 	case STORE:
 		T_OK(pst_window_store(w, off, host + off, len));
+		break;
+	case UNFENCED:
+		T_OK(pst_window_store(unfenced, off, host + off, len));
 		break;
 	case LOAD:
 		T_OK(pst_window_load(w, off, seen + off, len));
@@ -54,7 +57,7 @@ static void copy(enum way how, uint64_t off, uint64_t len)
 
 static bool to_device(enum way how)
 {
-	return how == STORE || how == HTOD;
+	return how == STORE || how == UNFENCED || how == HTOD;
 }
 
 /* Other bytes where a copy brings its own. */
@@ -86,6 +89,8 @@ static double bucket(enum way how, uint64_t len, uint32_t ops)
 
 	for (uint32_t i = 0; i < ops; i++)
 		copy(how, 0, len);
+	if (how == UNFENCED)
+		pst_window_fence(); /* one for all of them */
 	return (double)(t_now() - begun) / ops;
 }
 
@@ -115,6 +120,11 @@ static void print_latency(const char *name, struct latency *l)
 
 static void latency(enum way how, enum way plain, uint64_t len, bool last)
 {
+	static const char *const names[] = {
+		[STORE] = "store",
+		[UNFENCED] = "store, one fence a bucket",
+		[LOAD] = "load",
+	};
 	struct latency ours = { 0 }, drivers = { 0 };
 
 	prepare(how, 0, len, len);
@@ -127,8 +137,9 @@ static void latency(enum way how, enum way plain, uint64_t len, bool last)
 	/* Once more by the window alone: the driver's copies moved the same bytes. */
 	prepare(how, 0, len, len + 1);
 	copy(how, 0, len);
+	pst_window_fence();
 	compare(how, 0, len, len + 1);
-	printf("{\"copy\": \"%s\", \"size\": %" PRIu64 ", ", how == STORE ? "store" : "load", len);
+	printf("{\"copy\": \"%s\", \"size\": %" PRIu64 ", ", names[how], len);
 	print_latency("window", &ours);
 	printf(", ");
 	print_latency("memcpy", &drivers);
@@ -137,14 +148,16 @@ static void latency(enum way how, enum way plain, uint64_t len, bool last)
 
 static void latencies(void)
 {
-	static const uint64_t sizes[] = { 4,	8,    16,   32,	  64,	 128,	256,  512,
+	static const uint64_t sizes[] = { 4,    8,    16,   32,   64,    128,   256,  512,
 					  1024, 2048, 4096, 8192, 16384, 32768, 65536 };
 
+	static const enum way ways[] = { STORE, UNFENCED, LOAD };
+
 	printf("\"latency\": [");
-	for (unsigned load = 0; load < 2; load++)
+	for (unsigned k = 0; k < RIG_NR(ways); k++)
 		for (unsigned i = 0; i < RIG_NR(sizes); i++)
-			latency(load ? LOAD : STORE, load ? DTOH : HTOD, sizes[i],
-				load && i + 1 == RIG_NR(sizes));
+			latency(ways[k], ways[k] == LOAD ? DTOH : HTOD, sizes[i],
+				ways[k] == LOAD && i + 1 == RIG_NR(sizes));
 	printf("]");
 }
 
@@ -340,6 +353,8 @@ static void run(void)
 	m = hw_wrap(gpu, LEN);
 	T_OK(pst_mem_window(m, 0, LEN, &o, &w));
 	T_OK(pst_window_info(w, &info));
+	o.flags = PST_WINDOW_UNFENCED;
+	T_OK(pst_mem_window(m, 0, LEN, &o, &unfenced));
 
 	printf("{\"tool\": \"gpu-window-bench\", \"device\": \"%s\", \"model\": \"%s\", "
 	       "\"backend\": \"%s\", \"caching\": \"%s\", \"store_kernel\": \"%s\", "
@@ -352,6 +367,7 @@ static void run(void)
 	kernels(m);
 	printf("}\n");
 
+	pst_window_close(unfenced);
 	pst_window_close(w);
 	pst_mem_free(m);
 	HW_CU(cuMemHostUnregister(host));
