@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "mem/cuda.h"
 
-#define PIECE MIB(64)
+#define PIECE MIB(16)
+#define PAUSE_NS 100000 /* after a piece */
 
 struct pin {
 	uint64_t host, len;
@@ -164,10 +165,21 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 	return r;
 }
 
+/* Who waits for the driver's lock gets it only if we stay away for a moment. */
+static void let_others(void)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE_NS };
+
+	(void)nanosleep(&pause, NULL);
+}
+
 static void unpin_pieces(uint64_t host, uint64_t len)
 {
-	for (uint64_t done = 0; done < len; done += PIECE)
+	for (uint64_t done = 0; done < len; done += PIECE) {
 		piece_unpin(host + done);
+		if (len >= PIECE)
+			let_others();
+	}
 }
 
 static int pin(unsigned device, void *host, uint64_t len, unsigned flags)
@@ -181,6 +193,8 @@ static int pin(unsigned device, void *host, uint64_t len, unsigned flags)
 	(void)pthread_mutex_lock(&ctl);
 	for (uint64_t done = 0; r == 0 && done < len; done += PIECE) {
 		r = piece_pin(cuda_device(device), at + done, MIN(len - done, PIECE), flags);
+		if (len >= PIECE)
+			let_others();
 		if (r < 0)
 			unpin_pieces(at, done);
 	}
