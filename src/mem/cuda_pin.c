@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "mem/cuda.h"
 
-#define PIECE MIB(16)
-#define PAUSE_NS 100000 /* after a piece */
+#define PIECE MIB(8)
+#define PAUSE_NS 200000 /* after a piece */
 
 struct pin {
 	uint64_t host, len;

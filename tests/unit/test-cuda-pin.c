@@ -11,12 +11,12 @@ static void pins_go_in_pieces(void)
 	T_OK(ops()->pin(0, p, len));
 	now = state();
 	if (x.state) {
-		T_EQ(now.registrations, before.registrations + 10);
-		T_CHECK(now.largest_registration <= MIB(16));
+		T_EQ(now.registrations, before.registrations + 20);
+		T_CHECK(now.largest_registration <= MIB(8));
 	}
 	T_EQ(cuda_pin_find(p + 10, 100, MEM_TO_DEVICE, &dev, &n), 100);
 	T_CHECK(dev);
-	T_EQ(cuda_pin_find(p + MIB(16) - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
+	T_EQ(cuda_pin_find(p + MIB(8) - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
 	T_EQ(n, 10);
 	T_EQ(cuda_pin_find(p + len - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
 	T_EQ(cuda_pin_find(p - 10, 100, MEM_TO_DEVICE, &dev, &n), 0);
