@@ -36,6 +36,7 @@
 #include "base/thread.h"
 #include "mem/mem.h"
 #include "mem/memfd.h"
+#include "mem/udmabuf.h"
 
 #define DEVICES_MAX 8
 #define BATCHES_MAX 64u    /* under way in a stream; power of two */
@@ -450,6 +451,26 @@ static int soft_export(const struct mem_alloc *a, uint32_t rights, struct pst_gr
 	return MIN(ret->fd, 0);
 }
 
+/* Whole pages, so that what else lies in the first and the last one is shown too. */
+static int soft_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+			      struct mem_dmabuf *ret)
+{
+	const struct soft_alloc *s = container_of(a, struct soft_alloc, a);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t start = align_down(off, page), end = align_up(off + len, page);
+	int fd = udmabuf_new(s->region->fd, start, end - start);
+
+	if (fd < 0)
+		return fd;
+	*ret = (struct mem_dmabuf){
+		.fd = fd,
+		.off = off - start,
+		.size = end - start,
+		.caching = PST_CACHING_CACHED,
+	};
+	return 0;
+}
+
 static void soft_free(struct mem_alloc *a)
 {
 	struct soft_alloc *s = container_of(a, struct soft_alloc, a);
@@ -779,6 +800,7 @@ const struct mem_ops mem_soft_ops = {
 	.wrap = soft_wrap,
 	.import = soft_import,
 	.export = soft_export,
+	.export_dmabuf = soft_export_dmabuf,
 	.free = soft_free,
 	.pin = soft_pin,
 	.unpin = soft_unpin,

@@ -95,6 +95,39 @@ static void unfenced(void)
 	pst_mem_free(m);
 }
 
+/* By the kernel's own dma-bufs of host memory, where it makes some. */
+static void by_dmabuf(void)
+{
+	struct pst_window_opts o = { .sz = sizeof(o), .backend = "dmabuf" };
+	struct pst_window_info info = { .sz = sizeof(info) };
+	struct pst_mem *m = soft(LEN);
+	struct pst_window *w = NULL;
+	unsigned char in[10007], out[10007];
+
+	if (access("/dev/udmabuf", R_OK | W_OK) < 0) {
+		T_EQ(pst_mem_window(m, 0, LEN, &o, &w), -EOPNOTSUPP);
+		T_CHECK(strstr(pst_error_text(), "udmabuf"));
+		pst_mem_free(m);
+		T_SKIP("/dev/udmabuf");
+	}
+	rig_fill(in, 13, 0, sizeof(in));
+	T_OK(pst_mem_window(m, 4097, sizeof(in), &o, &w));
+	T_OK(pst_window_info(w, &info));
+	T_CHECK(strcmp(info.backend, "dmabuf") == 0);
+	T_EQ(info.state, PST_STATE_PROVEN);
+	T_OK(pst_window_store(w, 0, in, sizeof(in)));
+	T_OK(pst_mem_load(m, 4097, out, sizeof(out)));
+	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+	rig_fill(in, 14, 0, sizeof(in));
+	T_OK(pst_mem_store(m, 4097, in, sizeof(in)));
+	T_OK(pst_window_load(w, 0, out, sizeof(out)));
+	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+	pst_mem_free(m);
+	T_OK(pst_window_load(w, 0, out, sizeof(out)));
+	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
+	pst_window_close(w);
+}
+
 static void outlives_its_memory(void)
 {
 	struct pst_mem *m = soft(LEN);
@@ -206,6 +239,7 @@ int main(void)
 	T_RUN(bytes_go_both_ways);
 	T_RUN(refusals);
 	T_RUN(unfenced);
+	T_RUN(by_dmabuf);
 	T_RUN(outlives_its_memory);
 	T_RUN(a_grant_is_enough);
 	T_RUN(a_child_has_no_window);
