@@ -83,6 +83,29 @@ static void recipe_of_nccl(void)
 	}
 }
 
+/* Memory whose last page of the GPU has nothing of other allocations, which may lie anywhere. */
+static struct pst_mem *alone(uint64_t len, unsigned long *ret_addr)
+{
+	struct pst_mem *held[32], *m = NULL;
+	unsigned n = 0;
+
+	while (n < 32 && !m) {
+		gdr_mh_t mh;
+
+		held[n] = rig_mem(device, len, ret_addr);
+		if (gdr_pin_buffer(g, *ret_addr, up(len), 0, 0, &mh) == 0) {
+			T_EQ(gdr_unpin_buffer(g, mh), 0);
+			m = held[n];
+		} else {
+			n++;
+		}
+	}
+	while (n--)
+		pst_mem_free(held[n]);
+	T_CHECK(m);
+	return m;
+}
+
 /* Only the size is rounded, and the allocation ends before. */
 static void end_past_the_allocation(void)
 {
@@ -91,7 +114,7 @@ static void end_past_the_allocation(void)
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		size_t size = sizes[i], rounded = up(size);
 		unsigned long addr;
-		struct pst_mem *m = rig_mem(device, size, &addr);
+		struct pst_mem *m = alone(size, &addr);
 		gdr_mh_t mh, no;
 		gdr_info_t info;
 		void *va;
