@@ -517,7 +517,7 @@ void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
 int order_prepare(struct share *s);
 /*
  * Before engine_submit(), in the thread that submits: put a mark on the stream that the request
- * names and, for a read, a gate behind it.  0 or -errno with a sentence.
+ * names and, for a read that asks for it, a gate behind it.  0 or -errno with a sentence.
  */
 int order_begin(struct req *r);
 /* pst_submit() has started all that it had. */

@@ -2,8 +2,9 @@
 /*
  * Requests that name a stream of the program.
  *
- * pst_submit() puts a mark on the stream and, for reads, a gate behind it, at which later
- * work on the stream waits.  Requests of one submit that name the same stream share both.
+ * pst_submit() puts a mark on the stream and, for reads that ask for it (PST_IO_STREAM_WAIT),
+ * a gate behind it, at which later work on the stream waits.  Requests of one submit that
+ * name the same stream share both.
  *
  * Until the stream has come to the mark a request is held back as a whole: with a slot in its
  * hands it might wait for work that needs that slot, such as a read by which the same stream
