@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every function of libcufile.so.0 that Penstock calls, once, under the exact name of the
+ * binary interface.  To be included with SYM(type, name, args) and OPT(type, name, args)
+ * defined; see base/dl.h.  Required is what 1.7 (CUDA 12.2) has; the others say since when.
+ *
+ * The formatter is off because it takes a type before a star for a factor.
+ */
+/* clang-format off */
+SYM(struct cuf_error, cuFileGetVersion, (int *ret))
+SYM(struct cuf_error, cuFileDriverOpen, (void))
+SYM(struct cuf_error, cuFileDriverClose_v2, (void))
+SYM(long, cuFileUseCount, (void))
+SYM(struct cuf_error, cuFileDriverGetProperties, (struct cuf_props *ret))
+
+SYM(struct cuf_error, cuFileHandleRegister, (cuf_handle *ret, struct cuf_descr *descr))
+SYM(void, cuFileHandleDeregister, (cuf_handle file))
+SYM(struct cuf_error, cuFileBufRegister, (const void *base, size_t len, int flags))
+SYM(struct cuf_error, cuFileBufDeregister, (const void *base))
+
+SYM(ssize_t, cuFileRead, (cuf_handle file, void *base, size_t len, off_t file_off, off_t base_off))
+SYM(ssize_t, cuFileWrite,
+    (cuf_handle file, const void *base, size_t len, off_t file_off, off_t base_off))
+
+/* 1.7; some builds leave them out. */
+OPT(struct cuf_error, cuFileBatchIOSetUp, (cuf_batch *ret, unsigned nr))
+OPT(struct cuf_error, cuFileBatchIOSubmit,
+    (cuf_batch batch, unsigned nr, struct cuf_io_params *v, unsigned flags))
+OPT(struct cuf_error, cuFileBatchIOGetStatus,
+    (cuf_batch batch, unsigned min, unsigned *nr, struct cuf_io_event *ret, struct timespec *timeout))
+OPT(void, cuFileBatchIODestroy, (cuf_batch batch))
+OPT(struct cuf_error, cuFileReadAsync,
+    (cuf_handle file, void *base, size_t *len, off_t *file_off, off_t *base_off, ssize_t *ret,
+     struct CUstream_st *stream))
+OPT(struct cuf_error, cuFileWriteAsync,
+    (cuf_handle file, void *base, size_t *len, off_t *file_off, off_t *base_off, ssize_t *ret,
+     struct CUstream_st *stream))
+
+/* 1.14 */
+OPT(struct cuf_error, cuFileSetParameterBool, (int param, bool value))
+
+/* 1.15 */
+OPT(struct cuf_error, cuFileSetStatsLevel, (int level))
+OPT(struct cuf_error, cuFileGetStatsLevel, (int *ret))
+OPT(struct cuf_error, cuFileStatsStart, (void))
+OPT(struct cuf_error, cuFileGetStatsL3, (void *ret))
+
+/* 1.16 */
+OPT(struct cuf_error, cuFileDriverGetP2PFlags, (int type, int *ret))
+
+#undef SYM
+#undef OPT
