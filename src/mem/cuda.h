@@ -156,6 +156,10 @@ void cuda_alloc_freep(struct cuda_alloc **c);
 /* Is what was wrapped still the same allocation?  0, or -EFAULT with a sentence. */
 int cuda_alive(const struct cuda_alloc *c);
 
+/* The memory lives, and the context is current that it belongs to. */
+int cuda_enter_of(struct cuda_scope *s, struct cuda_alloc *c);
+int cuda_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg);
+
 bool cuda_owns(uint64_t addr, uint64_t len);
 int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret);
 int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
@@ -176,8 +180,6 @@ uint32_t cuda_alloc_class(const struct mem_alloc *a);
 
 /* ------------------------------------------------------------------- share */
 
-/* The memory lives, and the context is current in which the driver shares it. */
-int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c);
 /* The handle of plain memory.  -EOPNOTSUPP for memory that has none. */
 int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64]);
 /* A new descriptor of the chunk of mapped memory at an address.  -EOPNOTSUPP as above. */

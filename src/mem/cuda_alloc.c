@@ -180,6 +180,27 @@ int cuda_alive(const struct cuda_alloc *c)
 		       c->a.base.va, c->d->info.name);
 }
 
+int cuda_enter_of(struct cuda_scope *s, struct cuda_alloc *c)
+{
+	cu_ctx ctx = c->ctx;
+	int r = cuda_alive(c);
+
+	if (r < 0)
+		return r;
+	/* The context may have changed hands since the wrap, but not under living memory. */
+	if (c->foreign && cu.cuPointerGetAttribute(&ctx, CU_PTR_CONTEXT, c->a.base.va) != CU_OK)
+		return err_set(EFAULT, "the memory's context on %s is gone", c->d->info.name);
+	return cuda_enter(s, c->d, ctx);
+}
+
+int cuda_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)
+{
+	CUDA_SCOPE(scope);
+	int r = cuda_enter_of(&scope, cuda_alloc_of(a));
+
+	return r < 0 ? r : fn(arg);
+}
+
 /* ------------------------------------------------------------------- alloc */
 
 int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret)

@@ -87,19 +87,6 @@ int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
 	return 0;
 }
 
-int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c)
-{
-	cu_ctx ctx = c->ctx;
-	int r = cuda_alive(c);
-
-	if (r < 0)
-		return r;
-	/* The context may have changed hands since the wrap, but not under living memory. */
-	if (c->foreign && cu.cuPointerGetAttribute(&ctx, CU_PTR_CONTEXT, c->a.base.va) != CU_OK)
-		return err_set(EFAULT, "the memory's context on %s is gone", c->d->info.name);
-	return cuda_enter(s, c->d, ctx);
-}
-
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
 	struct cuda_alloc *c = cuda_alloc_of(a);
@@ -107,7 +94,7 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 	int r;
 
 	(void)rights; /* the importer keeps to them; the driver cannot make it */
-	r = cuda_enter_for_export(&scope, c);
+	r = cuda_enter_of(&scope, c);
 	if (r < 0)
 		return r;
 	if (!c->vmm)

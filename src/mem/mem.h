@@ -136,6 +136,11 @@ struct mem_ops {
 	 * that cannot be told, or need not. */
 	int (*alive)(const struct mem_alloc *a);
 
+	/* Call fn with the context of the memory current in the calling thread and nothing of
+	 * it forbidden by captures, for a library of the vendor's that wants that.  What fn gives,
+	 * or -errno without a call.  NULL: the kind has no contexts. */
+	int (*within)(const struct mem_alloc *a, int (*fn)(void *arg), void *arg);
+
 	/* The part that holds byte off, for who maps it past the vendor's library. */
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
@@ -261,6 +266,11 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 static inline int mem_alive(const struct mem_alloc *a)
 {
 	return a->ops->alive ? a->ops->alive(a) : 0;
+}
+
+static inline int mem_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)
+{
+	return a->ops->within ? a->ops->within(a, fn, arg) : fn(arg);
 }
 
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);

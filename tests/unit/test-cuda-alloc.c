@@ -155,6 +155,63 @@ static void other_contexts(void)
 	SAME_OBJECTS(before);
 }
 
+struct seen {
+	cu_ctx ctx;
+	uint32_t mode;
+};
+
+static int look(void *arg)
+{
+	struct stub_cuda_state now = state();
+	struct seen *seen = arg;
+
+	seen->ctx = now.current;
+	seen->mode = now.mode;
+	return -ENOTTY;
+}
+
+/* A library of the vendor's finds the context that the memory belongs to. */
+static void calls_within_a_context(void)
+{
+	struct stub_cuda_state before = state();
+	struct mem_alloc *own = alloc(1000), *w;
+	struct mem_alloc *host = NULL;
+	struct seen seen = { 0 };
+	cu_ctx primary, ctx;
+	cu_ptr p;
+
+	CU(cu.cuDevicePrimaryCtxRetain(&primary, cuda_device(0)->dev));
+	T_EQ(mem_within(own, look, &seen), -ENOTTY);
+	T_CHECK(seen.ctx == primary && seen.mode == CU_CAPTURE_RELAXED);
+	SAME_THREAD(before);
+
+	CU(x.ctx_create(&ctx, 0, 0));
+	CU(cu.cuMemAlloc_v2(&p, 4096));
+	CU(cu.cuCtxPopCurrent_v2(&(cu_ctx){ NULL }));
+	T_OK(mem_wrap(p, 4096, PST_KIND_CUDA, 0, &w));
+	T_EQ(mem_within(w, look, &seen), -ENOTTY);
+	T_CHECK(seen.ctx == ctx);
+	SAME_THREAD(before);
+
+	/* Without a context there is no call. */
+	CU(cu.cuCtxPushCurrent_v2(ctx));
+	CU(cu.cuMemFree_v2(p));
+	CU(x.ctx_destroy(ctx));
+	seen.ctx = NULL;
+	T_EQ(mem_within(w, look, &seen), -EFAULT);
+	T_CHECK(!seen.ctx);
+	mem_free(w);
+
+	/* Other kinds have none, and need none. */
+	T_OK(mem_alloc(mem_provider(PST_KIND_HOST), 0, 4096, 0, &host));
+	T_EQ(mem_within(host, look, &seen), -ENOTTY);
+	mem_free(host);
+	mem_free(own);
+	CU(cu.cuDevicePrimaryCtxRelease_v2(cuda_device(0)->dev));
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
 static void ranges_span_chunks(void)
 {
 	struct stub_cuda_state before = state();
@@ -226,6 +283,7 @@ int main(void)
 	T_RUN(wraps_know_their_allocation);
 	T_RUN(strange_memory);
 	T_RUN(other_contexts);
+	T_RUN(calls_within_a_context);
 	T_RUN(ranges_span_chunks);
 	T_RUN(nothing_is_left);
 	return t_done();
