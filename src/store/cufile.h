@@ -52,8 +52,9 @@
 /* ------------------------------------------------------------------- library */
 
 /*
- * Is the library here and known well enough to be used?  Loads it at the first call, and
- * never unloads it.  0; -ENODEV when there is none; -EOPNOTSUPP when it is too old.
+ * [hangs] Is the library here and known well enough to be used?  Loads it at the first call,
+ * and never unloads it.  0; -ENODEV when there is none; -EOPNOTSUPP when it is too old; -EBUSY
+ * while another thread is loading it.
  */
 int cufile_check(void);
 
@@ -88,6 +89,7 @@ struct cufile_info {
 	unsigned nvfs_major;	/* version of nvidia-fs; 0.0 when it is not loaded */
 	unsigned nvfs_minor;
 	bool batch, async, counts; /* whether the functions below are to be had */
+	bool c2c;		/* GPUs and CPU are linked otherwise than by PCI */
 	char file[256];		/* that was loaded */
 };
 
@@ -101,7 +103,7 @@ struct cufile_file;
 
 /*
  * [hangs] The registration of a file, made at the first call and shared by later ones.  Each
- * get has a put; all puts come before store_file_free().  The driver is open.
+ * get has a put.  The driver is open.
  *
  * -EOPNOTSUPP	cuFile does not take the file: no O_DIRECT, odd flags, no direct way, no
  *		udev database
@@ -111,6 +113,9 @@ int cufile_file_get(struct store_file *f, struct cufile_file **ret);
 
 /* [hangs] The last put ends the registration, or the last transfer that still uses it. */
 void cufile_file_put(struct cufile_file *cf);
+
+/* For store_file_free(): the file goes, its registration stays until it is put. */
+void cufile_file_forget(struct store_file *f);
 
 /* ------------------------------------------------------------- device memory */
 
@@ -126,7 +131,8 @@ int cufile_mem_new(unsigned device, uint64_t base, uint64_t size, struct cufile_
 
 /*
  * [hangs] [context] End all registrations and free m.  To be called before the memory itself
- * is freed, and to have returned 0 by then.  -EBUSY while a transfer uses m: everything stays.
+ * is freed, and to have returned 0 by then.  -EBUSY while a transfer uses m, or another thread
+ * is ending one of its registrations: m stays, and so must the memory.
  */
 int cufile_mem_free(struct cufile_mem *m);
 
@@ -227,8 +233,8 @@ struct cufile_async;
 int cufile_async_start(const struct cufile_io *io, void *stream, struct cufile_async **ret);
 
 /*
- * [hangs] The result, as of cufile_io(), once the stream has passed it; a is freed.
- * -EINPROGRESS: it has not, and a lives on.
+ * [hangs] The result, as of cufile_io(); a is freed.  Only once the stream has passed it, which
+ * the library does not tell: an event of the caller's must.  If it never does, a must stay.
  */
 int64_t cufile_async_end(struct cufile_async *a);
 

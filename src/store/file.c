@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "store/cufile.h"
 #include "store/places.h"
 
 /* linux/stat.h of kernels before 6.1 lacks them; struct statx has had the room since 4.11. */
@@ -557,6 +558,7 @@ void store_file_free(struct store_file *f)
 {
 	if (!f)
 		return;
+	cufile_file_forget(f);
 	if (f->idx != STORE_NO_IDX) {
 		store_tables_forget_file(f->idx);
 		places_put(&places, f->idx, 1);

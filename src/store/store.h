@@ -19,7 +19,7 @@
 #define STORE_IO_MAX GIB(1)	/* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define STORE_NO_IDX UINT32_MAX
 
-/* An open file.  Immutable after open but for the atomics; any thread may read it. */
+/* An open file.  Immutable after open but for the last three; any thread may read it. */
 struct store_file {
 	int fd;			/* without O_DIRECT; always there */
 	int fd_direct;		/* the same file with O_DIRECT, or -1 */
@@ -40,6 +40,7 @@ struct store_file {
 	char fs[16];		/* name for people */
 	_Atomic bool direct_bad;/* an O_DIRECT operation was refused: use fd from now on */
 	_Atomic int warm;	/* core's memory of how often CACHED hit; see plan.c */
+	struct cufile_file *cufile; /* cufile_file.c's, and under its lock */
 };
 
 /*

@@ -45,8 +45,9 @@ void stub_cuda_stall(const char *name);
 /* The context of a device is spoilt: every call in it gives the code from now on. */
 void stub_cuda_poison(int dev, cu_result code);
 
-/* Bytes of device memory. */
+/* Bytes of device memory, read or written. */
 bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len);
+bool stub_cuda_poke(cu_ptr ptr, const void *buf, size_t len);
 
 /* A new descriptor of what holds the byte at ptr, and where in it that is; -1 for none. */
 int stub_cuda_fd(cu_ptr ptr, uint64_t *ret_off);

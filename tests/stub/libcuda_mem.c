@@ -348,9 +348,9 @@ cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)
 	return good ? CU_OK : CU_INVALID_VALUE;
 }
 
-bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
+/* Between device memory, which may span chunks, and a buffer. */
+static bool touch(cu_ptr ptr, char *buf, size_t len, bool write)
 {
-	char *to = buf;
 	bool good = true;
 
 	(void)pthread_mutex_lock(&stub.lock);
@@ -360,13 +360,24 @@ bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
 
 		good = n > 0;
 		if (good)
-			memcpy(to, stub_bytes(r, ptr), n);
+			memcpy(write ? stub_bytes(r, ptr) : buf, write ? buf : stub_bytes(r, ptr),
+			       n);
 		ptr += n;
-		to += n;
+		buf += n;
 		len -= n;
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return good;
+}
+
+bool stub_cuda_peek(cu_ptr ptr, void *buf, size_t len)
+{
+	return touch(ptr, buf, len, false);
+}
+
+bool stub_cuda_poke(cu_ptr ptr, const void *buf, size_t len)
+{
+	return touch(ptr, (char *)(uintptr_t)buf, len, true);
 }
 
 /* ------------------------------------------------------------- shared: IPC */

@@ -16,6 +16,8 @@
 #include <sys/types.h>
 #include <time.h>
 
+struct CUstream_st; /* the vendor's tag, so that signatures can be compared as a whole */
+
 typedef void *cuf_handle; /* of a file */
 typedef void *cuf_batch;
 

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Asking another process, penstock-gds-probe, for the way between a file and a device.
+ *
+ * It finds the file as descriptor 3, is told the device and the offset, and answers with one
+ * line on its output; the library's own chatter there is skipped.  See gds_probe.c.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/spawn.h"
+#include "store/cufile_int.h"
+
+#define PROGRAM "penstock-gds-probe"
+#define ANSWER "gds-probe 1 "
+
+/* ------------------------------------------------------------- the program */
+
+/* Where it is installed, in a bundle, and in the folder of a build. */
+static const char *const places[] = { "../libexec/penstock/" PROGRAM, PROGRAM };
+
+static bool beside_us(char *ret, size_t len)
+{
+	void *us = (void *)&places;
+	const char *slash;
+	Dl_info info;
+
+	if (!dladdr(us, &info) || !info.dli_fname)
+		return false;
+	slash = strrchr(info.dli_fname, '/');
+	for (size_t i = 0; slash && i < ARRAY_SIZE(places); i++) {
+		int n = snprintf(ret, len, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname,
+				 places[i]);
+
+		if (n > 0 && (size_t)n < len && access(ret, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int find_program(char *ret, size_t len)
+{
+	const char *env = secure_getenv("PST_GDS_PROBE");
+
+	(void)snprintf(ret, len, "%s", env && *env ? env : PST_LIBEXECDIR "/" PROGRAM);
+	if (access(ret, X_OK) == 0)
+		return 0;
+	if (!(env && *env) && beside_us(ret, len))
+		return 0;
+	return err_set(ENOENT, "%s is not there; install Penstock as a whole, or name it by "
+			       "PST_GDS_PROBE",
+		       ret);
+}
+
+/* -------------------------------------------------------------- the answer */
+
+/* One field of the line, up to the blank behind it; "" when there is none. */
+static void field(const char *line, const char *key, char *ret, size_t len)
+{
+	const char *at = strstr(line, key);
+	size_t n = at ? strcspn(at + strlen(key), " \n") : 0;
+
+	n = MIN(n, len - 1);
+	memcpy(ret, at ? at + strlen(key) : "", n);
+	ret[n] = '\0';
+}
+
+static enum cufile_mode mode_of(const char *name)
+{
+	for (int m = CUFILE_MODE_UNKNOWN; m <= CUFILE_MODE_C2C; m++)
+		if (!strcmp(cufile_mode_name((enum cufile_mode)m), name))
+			return (enum cufile_mode)m;
+	return CUFILE_MODE_UNKNOWN;
+}
+
+/* 0; -ENOMSG where there is no line yet. */
+static int parse(const char *text, struct cufile_verdict *ret)
+{
+	const char *line = text, *what;
+	char value[32];
+
+	while (line && strncmp(line, ANSWER, sizeof(ANSWER) - 1) != 0) {
+		line = strchr(line, '\n');
+		line += line ? 1 : 0;
+	}
+	if (!line || !strchr(line, '\n'))
+		return -ENOMSG;
+	*ret = (struct cufile_verdict){ .err = 0 };
+	field(line, " err=", value, sizeof(value));
+	ret->err = -abs(atoi(value));
+	field(line, " mode=", value, sizeof(value));
+	ret->mode = mode_of(value);
+	field(line, " version=", value, sizeof(value));
+	ret->version = atoi(value);
+	field(line, " bytes=", value, sizeof(value));
+	ret->bytes = strtoull(value, NULL, 10);
+	field(line, " nvfs=", value, sizeof(value));
+	(void)sscanf(value, "%u.%u", &ret->nvfs_major, &ret->nvfs_minor);
+	what = strstr(line, " text=");
+	if (what)
+		(void)snprintf(ret->text, sizeof(ret->text), "%.*s",
+			       (int)strcspn(what + 6, "\n"), what + 6);
+	return 0;
+}
+
+/* Read until there is an answer, the other side is closed, or the deadline has passed. */
+static int receive(int fd, uint64_t deadline_ns, struct cufile_verdict *ret)
+{
+	char text[8192] = "";
+	size_t len = 0;
+	ssize_t n;
+
+	while (parse(text, ret) < 0) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		uint64_t now = now_ns(), left;
+
+		if (now >= deadline_ns)
+			return err_set(ETIMEDOUT, PROGRAM " did not answer in time: cuFile or its "
+							  "driver hangs");
+		left = (deadline_ns - now) / NSEC_PER_MSEC + 1;
+		if (poll(&p, 1, (int)MIN(left, UINT64_C(1000))) <= 0)
+			continue;
+		n = read(fd, text + len, sizeof(text) - 1 - len);
+		if (n <= 0)
+			return err_set(EIO, PROGRAM " died without a word: cuFile or its driver "
+						    "crashed");
+		len += (size_t)n;
+		text[len] = '\0';
+	}
+	return 0;
+}
+
+int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16],
+		 uint64_t deadline_ns, struct cufile_verdict *ret)
+{
+	char program[PATH_MAX], device[33], offset[24];
+	char *argv[] = { program, (char[]){ "/proc/self/fd/3" }, device, offset, NULL };
+	struct spawn s = { .file = program, .argv = argv, .fd = f->fd };
+	int ends[2], r = fork_guard();
+	pid_t pid;
+
+	if (r == 0)
+		r = find_program(program, sizeof(program));
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < 16; i++)
+		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
+	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_set(errno, "no pipe to " PROGRAM ": %s", err_name(errno));
+	s.out = ends[1];
+	r = spawn_start(&s, &pid);
+	(void)close(ends[1]);
+	if (r == 0) {
+		r = receive(ends[0], deadline_ns, ret);
+		spawn_end(pid);
+	}
+	(void)close(ends[0]);
+	return r;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* Transfers: at once, and in the order of a stream. */
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cufile_stub_int.h"
+
+#define PAGE 4096u
+
+/* ------------------------------------------------------------------- bytes */
+
+static int device_of(uint64_t ptr)
+{
+	int dev = 0;
+
+	return cuPointerGetAttribute(&dev, CU_PTR_DEVICE_ORDINAL, ptr) == CU_OK ? dev : -1;
+}
+
+/* The lock is held. */
+static void count(const struct move *m, int dev, ssize_t moved)
+{
+	struct counts *c = &cf.counts[dev][m->write];
+	bool odd = (m->file_off | m->base_off | (off_t)m->len | (off_t)m->base) & (PAGE - 1);
+
+	c->ops++;
+	c->failed += moved < 0;
+	c->unaligned += odd;
+	if (moved < 0)
+		return;
+	if (cf.lie == LIE_CLAIMS || (cf.mode == MODE_NVFS && !odd))
+		c->nvfs++;
+	else if (cf.mode == MODE_COMPAT || odd)
+		c->posix++;
+	else
+		c->p2p++;
+}
+
+static ssize_t move_bytes(const struct file *f, const struct move *m)
+{
+	uint64_t at = m->base + (uint64_t)m->base_off;
+	char *host = malloc(m->len);
+	ssize_t n = 0;
+
+	if (!host)
+		return -ENOMEM;
+	if (m->write) {
+		n = stub_cuda_peek(at, host, m->len)
+			    ? pwrite(f->plain, host, m->len, m->file_off)
+			    : -1;
+	} else {
+		n = pread(f->plain, host, m->len, m->file_off);
+		if (n > 0 && cf.lie == LIE_SHORT)
+			n = n / 2 & ~(ssize_t)(PAGE - 1);
+		if (n > 0 && cf.lie == LIE_WRONG)
+			host[n / 2] ^= 0x10;
+		/* The real one says "not permitted" for a wrong address, and means nothing. */
+		if (n > 0 && cf.lie != LIE_NODATA && !stub_cuda_poke(at, host, (size_t)n))
+			n = -EPERM;
+	}
+	if (n == -1)
+		n = -errno;
+	free(host);
+	return n > 0 && cf.lie == LIE_MORE ? (ssize_t)m->len + PAGE : n;
+}
+
+/* 0, or what is wrong with a transfer, negative.  The lock is held. */
+static ssize_t check(const struct move *m, const struct file *f, const struct buf *b)
+{
+	cu_ctx ctx = NULL;
+
+	if (m->file_off < 0)
+		return -CUF_INVALID_VALUE;
+	if (m->base_off < 0)
+		return -CUF_INTERNAL_ERROR;
+	if (!m->write && (f->flags & O_ACCMODE) == O_WRONLY)
+		return -CUF_INVALID_FILE_OPEN_FLAG;
+	if (m->write && (f->flags & O_ACCMODE) == O_RDONLY)
+		return -EIO;
+	if (b && (uint64_t)m->base_off + m->len > b->len)
+		return -CUF_INVALID_MAPPING_RANGE;
+	if (cf.mode != MODE_COMPAT && (cuCtxGetCurrent(&ctx) != CU_OK || !ctx))
+		return -CUF_CUDA_CONTEXT_MISMATCH;
+	return device_of(m->base) < 0 ? -EPERM : 0;
+}
+
+ssize_t stub_move(const struct move *m)
+{
+	struct file *f;
+	struct buf *b;
+	ssize_t n;
+
+	(void)pthread_mutex_lock(&cf.lock);
+	f = stub_file(m->file);
+	if (!f) {
+		cf.state.uses--; /* it really does */
+		(void)pthread_mutex_unlock(&cf.lock);
+		return -CUF_HANDLE_NOT_REGISTERED;
+	}
+	b = stub_buf(m->base);
+	n = m->len ? check(m, f, b) : 0;
+	if (n || !m->len)
+		goto out;
+	if (!b)
+		cf.state.bounced++;
+	if (b && b->moving && cf.mode == MODE_NVFS) {
+		cf.state.busy++;
+		n = -EBUSY;
+		goto out;
+	}
+	if (b)
+		b->moving++;
+	f->moving++;
+	cf.state.moving++;
+	(void)pthread_mutex_unlock(&cf.lock);
+	n = stub_call(m->write ? "write" : "read"); /* in the middle of it */
+	n = n ? -n : move_bytes(f, m);
+	(void)pthread_mutex_lock(&cf.lock);
+	cf.state.moving--;
+	f->moving--;
+	if (b)
+		b->moving--;
+	cf.state.reads += !m->write;
+	cf.state.writes += m->write;
+	count(m, device_of(m->base), n);
+out:
+	(void)pthread_mutex_unlock(&cf.lock);
+	return n;
+}
+
+/* As the real one reports it: mostly -1 and errno, which has its own codes too. */
+static ssize_t result(ssize_t n)
+{
+	if (n >= 0)
+		return n;
+	if (n == -CUF_CUDA_CONTEXT_MISMATCH)
+		return n;
+	errno = (int)-n;
+	return -1;
+}
+
+ssize_t cuFileRead(cuf_handle file, void *base, size_t len, off_t file_off, off_t base_off)
+{
+	int code = CALL();
+
+	if (code)
+		return result(-code);
+	return result(stub_move(&(struct move){ file, (uintptr_t)base, file_off, base_off, len,
+						false }));
+}
+
+ssize_t cuFileWrite(cuf_handle file, const void *base, size_t len, off_t file_off, off_t base_off)
+{
+	int code = CALL();
+
+	if (code)
+		return result(-code);
+	return result(
+		stub_move(&(struct move){ file, (uintptr_t)base, file_off, base_off, len, true }));
+}
+
+/* ------------------------------------------------------------------ stream */
+
+/* Arguments are read when the stream has come to them. */
+struct later {
+	cuf_handle file;
+	void *base;
+	size_t *len;
+	off_t *file_off, *base_off;
+	ssize_t *ret;
+	bool write;
+	cu_ctx ctx;
+};
+
+static void run_later(void *arg)
+{
+	struct later *l = arg;
+	struct move m = { l->file, (uintptr_t)l->base, *l->file_off, *l->base_off, *l->len,
+			  l->write };
+	cu_ctx ctx;
+	ssize_t n;
+
+	(void)cuCtxPushCurrent_v2(l->ctx);
+	n = stub_move(&m);
+	(void)cuCtxPopCurrent_v2(&ctx);
+	/* No errno here: it would be another thread's. */
+	__atomic_store_n(l->ret, n < 0 && n > -CUF_BASE ? -1 : n, __ATOMIC_RELEASE);
+	free(l);
+}
+
+static struct cuf_error later(struct later from, struct CUstream_st *stream)
+{
+	struct later *l;
+	struct buf *b;
+	bool large;
+
+	(void)pthread_mutex_lock(&cf.lock);
+	b = stub_buf((uintptr_t)from.base);
+	large = b && *from.len > b->len;
+	(void)pthread_mutex_unlock(&cf.lock);
+	if (large) {
+		*from.ret = -CUF_INVALID_MAPPING_SIZE;
+		return stub_error(0);
+	}
+	l = malloc(sizeof(*l));
+	if (!l)
+		return stub_error(CUF_NOMEM_ERROR);
+	*l = from;
+	*l->ret = 0; /* as if it were done */
+	(void)cuCtxGetCurrent(&l->ctx);
+	if (cuLaunchHostFunc(stream, run_later, l) != CU_OK) {
+		free(l);
+		return stub_error(CU_INVALID_HANDLE);
+	}
+	return stub_error(0);
+}
+
+struct cuf_error cuFileReadAsync(cuf_handle file, void *base, size_t *len, off_t *file_off,
+				 off_t *base_off, ssize_t *ret, struct CUstream_st *stream)
+{
+	int code = CALL();
+
+	if (code)
+		return stub_error(code);
+	return later((struct later){ file, base, len, file_off, base_off, ret, false, NULL },
+		     stream);
+}
+
+struct cuf_error cuFileWriteAsync(cuf_handle file, void *base, size_t *len, off_t *file_off,
+				  off_t *base_off, ssize_t *ret, struct CUstream_st *stream)
+{
+	int code = CALL();
+
+	if (code)
+		return stub_error(code);
+	return later((struct later){ file, base, len, file_off, base_off, ret, true, NULL }, stream);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests of cuFile share.  They run on the libraries of tests/stub/, which PST_LIBCUDA and
+ * PST_LIBCUFILE name; cases that do not need to play with these also run on real ones.
+ *
+ * What the library does lasts as long as the process, so each case has one of its own: forked
+ * before anything was loaded, with its own count of descriptors, and of memory under the
+ * sanitizer.
+ */
+#ifndef PST_CUFILE_RIG_H
+#define PST_CUFILE_RIG_H
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "mem/mem.h"
+#include "store/cufile_int.h"
+#include "stub/cuda_stub.h"
+#include "stub/cufile_stub.h"
+
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#define FILE_LEN MIB(2)
+#define MEM_LEN MIB(64)
+#define SEED 7
+
+/* The stub, NULL on a real library; and another user of the library. */
+static struct {
+	void (*set)(const char *);
+	void (*state)(struct stub_cufile_state *);
+	void (*release)(void);
+	bool (*met)(void);
+	void (*reset)(void);
+	struct cuf_error (*open)(void);
+	struct cuf_error (*close)(void);
+	struct cuf_error (*reg)(cuf_handle *, struct cuf_descr *);
+	void (*unreg)(cuf_handle);
+	struct cuf_error (*buf_reg)(const void *, size_t, int);
+	struct cuf_error (*buf_unreg)(const void *);
+	long (*uses)(void);
+} x;
+
+static char dir[PATH_MAX]; /* the case's own */
+static struct store_file *file;
+static struct mem_alloc *mem;
+
+/* ------------------------------------------------------------------- cases */
+
+/* A case in a process of its own; what it writes to the pipe is why it failed. */
+static inline int apart_child(void (*fn)(void), int out)
+{
+	unsigned fds = t_count_fds();
+	int how = setjmp(t_jump);
+
+	if (!how) {
+		fn();
+		/* A real library keeps some. */
+		if (x.set && t_count_fds() > fds) {
+			(void)snprintf(t_why, sizeof(t_why), "%u descriptors at start, %u at end",
+				       fds, t_count_fds());
+			how = T_JUMP_FAIL;
+		}
+	}
+	if (how)
+		(void)!write(out, t_why, strlen(t_why));
+	(void)close(out);
+	return how;
+}
+
+static inline void apart(const char *name, void (*fn)(void))
+{
+	char why[sizeof(t_why)] = "";
+	int ends[2], status = 0;
+	pid_t pid;
+
+	(void)fflush(stdout);
+	if (pipe(ends) < 0)
+		abort();
+	pid = fork();
+	if (!pid) {
+		(void)close(ends[0]);
+		exit(apart_child(fn, ends[1]));
+	}
+	(void)close(ends[1]);
+	(void)!read(ends[0], why, sizeof(why) - 1);
+	(void)close(ends[0]);
+	(void)waitpid(pid, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		printf("ok %d %s\n", ++t_cases, name);
+	} else if (WIFEXITED(status) && WEXITSTATUS(status) == T_JUMP_SKIP) {
+		printf("ok %d %s # SKIP %s\n", ++t_cases, name, why);
+	} else {
+		printf("not ok %d %s\n# status %#x: %s\n", ++t_cases, name, status, why);
+		t_failed++;
+	}
+}
+
+#define APART(fn) apart(#fn, fn)
+
+/* ---------------------------------------------------------------- beginning */
+
+static inline void find(void *lib, void *slot, const char *name)
+{
+	void *fn = dlsym(lib, name);
+
+	memcpy(slot, &fn, sizeof(fn));
+}
+
+static inline void find_all(void)
+{
+	const char *name = getenv("PST_LIBCUFILE");
+	void *lib = dlopen(name && *name ? name : "libcufile.so.0", RTLD_NOW);
+
+	if (!lib)
+		T_SKIP("no libcufile.so.0 here");
+	find(lib, &x.set, "stub_cufile_set");
+	find(lib, &x.state, "stub_cufile_state");
+	find(lib, &x.release, "stub_cufile_release");
+	find(lib, &x.met, "stub_cufile_met");
+	find(lib, &x.reset, "stub_cufile_reset");
+	find(lib, &x.open, "cuFileDriverOpen");
+	find(lib, &x.close, "cuFileDriverClose_v2");
+	find(lib, &x.reg, "cuFileHandleRegister");
+	find(lib, &x.unreg, "cuFileHandleDeregister");
+	find(lib, &x.buf_reg, "cuFileBufRegister");
+	find(lib, &x.buf_unreg, "cuFileBufDeregister");
+	find(lib, &x.uses, "cuFileUseCount");
+}
+
+#define NEED_STUB()                                                \
+	do {                                                       \
+		if (!x.set)                                        \
+			T_SKIP("needs the library of tests/stub"); \
+	} while (0)
+
+static inline struct stub_cufile_state state(void)
+{
+	struct stub_cufile_state s = { 0 };
+
+	if (x.state)
+		x.state(&s);
+	return s;
+}
+
+static inline void make_file(const char *path)
+{
+	uint8_t *bytes = malloc(FILE_LEN);
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	T_CHECK(bytes && fd >= 0);
+	t_fill(bytes, SEED, 0, FILE_LEN);
+	T_EQ(write(fd, bytes, FILE_LEN), FILE_LEN);
+	(void)close(fd);
+	free(bytes);
+}
+
+/* With the stub as text says, a file and device memory; the driver is not open yet. */
+static inline void begin(const char *text)
+{
+	char path[PATH_MAX + 8];
+	char cwd[PATH_MAX - 64];
+
+	(void)setenv("STUB_CUFILE", text, 1);
+	T_CHECK(getcwd(cwd, sizeof(cwd)));
+	(void)snprintf(dir, sizeof(dir), "%s/cufile-XXXXXX", cwd);
+	T_CHECK(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	if (!mem_provider(PST_KIND_CUDA) || mem_provider(PST_KIND_CUDA)->devices() == 0)
+		T_SKIP("%s", err_text());
+	T_OK(mem_alloc(mem_provider(PST_KIND_CUDA), 0, MEM_LEN, 0, &mem));
+	find_all();
+	make_file(path);
+	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	if (file->fd_direct < 0)
+		T_SKIP("no O_DIRECT on %s", file->fs);
+}
+
+static inline void end(void)
+{
+	char path[PATH_MAX + 8];
+
+	struct stub_cufile_state s = state();
+
+	T_EQ(s.files, 0);
+	T_EQ(s.bufs, 0);
+	T_EQ(s.moving, 0);
+	T_EQ(s.bounced, 0); /* every transfer went to memory that is registered */
+	T_EQ(s.busy, 0);
+	if (x.reset)
+		x.reset(); /* the driver may be open, and its log with it */
+	store_file_free(file);
+	mem_free(mem);
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	(void)unlink(path);
+	T_EQ(rmdir(dir), 0); /* nothing else was left there */
+}
+
+/* ----------------------------------------------------------------- helpers */
+
+struct call {
+	int64_t (*fn)(void *);
+	void *arg;
+	int64_t res;
+};
+
+static inline int call_it(void *arg)
+{
+	struct call *c = arg;
+
+	c->res = c->fn(c->arg);
+	return 0;
+}
+
+/* In the context of the memory. */
+static inline int64_t within(int64_t (*fn)(void *), void *arg)
+{
+	struct call c = { .fn = fn, .arg = arg };
+
+	T_OK(mem_within(mem, call_it, &c));
+	return c.res;
+}
+
+static inline int64_t do_io(void *arg)
+{
+	return cufile_io(arg);
+}
+
+static inline int64_t do_mem_free(void *arg)
+{
+	return cufile_mem_free(arg);
+}
+
+static inline int64_t io(struct cufile_file *cf, struct cufile_mem *m, uint64_t mem_off,
+			 uint64_t file_off, uint64_t len, uint32_t flags)
+{
+	struct cufile_io v = { .file = cf,
+			       .mem = m,
+			       .mem_off = mem_off,
+			       .file_off = file_off,
+			       .len = len,
+			       .flags = flags };
+
+	return within(do_io, &v);
+}
+
+/* Device memory against what the file holds from an offset on. */
+static inline bool mem_is(uint64_t mem_off, uint64_t file_off, uint64_t len)
+{
+	uint8_t *buf = malloc(len);
+	bool same;
+
+	T_CHECK(buf);
+	T_OK(mem_copy_sync(mem, MEM_FROM_DEVICE, mem_off, buf, len));
+	same = t_differs(buf, SEED, file_off, len) == len;
+	free(buf);
+	return same;
+}
+
+static inline struct cufile_mem *mem_new(void)
+{
+	struct cufile_mem *m = NULL;
+
+	T_OK(cufile_mem_new(0, mem->base.va, mem->size, &m));
+	return m;
+}
+
+/* A thread that may hang. */
+struct hung {
+	pthread_t thread;
+	void *(*fn)(void *);
+	void *arg;
+};
+
+static inline struct hung hang(void *(*fn)(void *), void *arg)
+{
+	struct hung h = { .fn = fn, .arg = arg };
+	uint64_t until = t_in_ms(10000);
+
+	T_CHECK(!pthread_create(&h.thread, NULL, fn, arg));
+	while (!state().hung)
+		T_CHECK(t_now() < until);
+	return h;
+}
+
+/* It returns after all. */
+static inline void *unhang(struct hung h)
+{
+	void *res = NULL;
+
+	x.release();
+	(void)pthread_join(h.thread, &res);
+	return res;
+}
+
+#endif

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding cuFile, opening and closing its driver, and others who use it too. */
+#include "cufile_rig.h"
+
+static void opens_and_stays_open(void)
+{
+	struct cufile_info info;
+
+	begin("mode=nvfs");
+	cufile_info(&info);
+	T_CHECK(!info.version && !info.file[0]);
+	T_OK(cufile_check());
+	cufile_info(&info);
+	T_CHECK(info.version >= 1070 && info.file[0] == '/' && !info.open);
+	T_OK(cufile_open());
+	T_OK(cufile_open());
+	cufile_info(&info);
+	T_CHECK(info.open && !info.strict && !info.shared && info.batch && info.async);
+	if (x.set) {
+		T_EQ(state().opens, 1);
+		T_EQ(info.nvfs_major, 2);
+		/* It may matter to somebody who does not count. */
+		T_EQ(state().params, 0);
+		T_EQ(state().levels, 0);
+	}
+	T_EQ(cufile_close(), -EBUSY);
+	T_CHECK(strstr(err_text(), "stays open"));
+	T_EQ(x.uses(), 1);
+	cufile_info(&info);
+	T_CHECK(info.open);
+	end();
+}
+
+/* What is in the current directory, and in TMPDIR. */
+static unsigned entries(const char *path)
+{
+	DIR *d = opendir(path);
+	unsigned n = 0;
+
+	T_CHECK(d);
+	while (readdir(d))
+		n++;
+	(void)closedir(d);
+	return n;
+}
+
+static void its_log_is_nowhere(void)
+{
+	char here[PATH_MAX];
+	unsigned n;
+
+	begin("mode=p2pdma");
+	(void)unsetenv("CUFILE_LOGFILE_PATH");
+	T_CHECK(getcwd(here, sizeof(here)));
+	T_EQ(chdir(dir), 0);
+	(void)setenv("TMPDIR", dir, 1);
+	n = entries(".");
+	T_OK(cufile_open());
+	T_EQ(entries("."), n);
+	if (x.set)
+		T_CHECK(state().log_here); /* but it was the directory of a thread */
+	T_EQ(chdir(here), 0);
+	end();
+}
+
+static void its_log_is_where_the_program_wants(void)
+{
+	char path[PATH_MAX + 8];
+
+	begin("mode=p2pdma");
+	(void)snprintf(path, sizeof(path), "%s/log", dir);
+	(void)setenv("CUFILE_LOGFILE_PATH", path, 1);
+	T_OK(cufile_open());
+	T_EQ(unlink(path), 0);
+	(void)unsetenv("CUFILE_LOGFILE_PATH");
+	end();
+}
+
+static void exclusive_is_strict(void)
+{
+	struct cufile_info info;
+
+	begin("mode=p2pdma");
+	NEED_STUB();
+	(void)setenv("PST_GDS", "exclusive", 1);
+	T_OK(cufile_open());
+	cufile_info(&info);
+	T_CHECK(info.strict && info.counts);
+	T_CHECK(state().strict);
+	T_EQ(state().params, 1);
+	T_OK(cufile_close());
+	T_EQ(state().uses, 0);
+	T_OK(cufile_close());
+	T_OK(cufile_open());
+	T_EQ(state().opens, 2);
+	T_CHECK(state().strict); /* the promise holds for one open, and is made again */
+	T_OK(cufile_close());
+	end();
+}
+
+static void strict_without_a_way(void)
+{
+	begin("mode=compat");
+	NEED_STUB();
+	(void)setenv("PST_GDS", "exclusive", 1);
+	T_EQ(cufile_open(), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "nvidia-fs is not loaded"));
+	/* The answer stays, and costs nothing. */
+	T_EQ(cufile_open(), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "nvidia-fs is not loaded"));
+	T_EQ(state().opens, 0);
+	T_EQ(state().uses, 0);
+	end();
+}
+
+/* An old library cannot be told to be strict; it is refused if it is not so by itself. */
+static void strict_by_environment_only(void)
+{
+	const char *old = getenv("STUB_CUFILE_OLD");
+	struct cufile_info info;
+
+	if (!old)
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("PST_LIBCUFILE", old, 1);
+	(void)setenv("PST_GDS", "exclusive", 1);
+	begin("version=1110");
+	T_EQ(cufile_open(), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "CUFILE_ALLOW_COMPAT_MODE=false"));
+	T_EQ(state().uses, 0);
+	cufile_info(&info);
+	T_CHECK(info.version == 1110 && !info.batch && !info.async && !info.open);
+	end();
+}
+
+static void strict_by_environment(void)
+{
+	const char *old = getenv("STUB_CUFILE_OLD");
+	struct cufile_info info;
+
+	if (!old)
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("PST_LIBCUFILE", old, 1);
+	(void)setenv("PST_GDS", "exclusive", 1);
+	(void)setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
+	begin("version=1110");
+	T_OK(cufile_open());
+	cufile_info(&info);
+	T_CHECK(info.strict && !info.counts);
+	T_OK(cufile_close());
+	end();
+}
+
+static void wishes_that_make_no_sense(void)
+{
+	begin("mode=p2pdma");
+	(void)setenv("PST_GDS", "exclusve", 1);
+	T_EQ(cufile_open(), -EINVAL);
+	T_CHECK(strstr(err_text(), "exclusve"));
+	(void)unsetenv("PST_GDS");
+	T_OK(cufile_open());
+	end();
+}
+
+static void too_old(void)
+{
+	begin("version=1060");
+	NEED_STUB();
+	T_EQ(cufile_check(), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "1.6 is too old"));
+	T_EQ(cufile_open(), -EOPNOTSUPP);
+	T_EQ(state().opens, 0);
+	end();
+}
+
+static void not_there(void)
+{
+	struct cufile_info info;
+
+	(void)setenv("PST_LIBCUFILE", "/nowhere/libcufile.so.0", 1);
+	T_EQ(cufile_check(), -ENODEV);
+	T_CHECK(strstr(err_text(), "/nowhere"));
+	T_EQ(cufile_open(), -ENODEV);
+	cufile_info(&info);
+	T_CHECK(!info.version);
+	T_EQ(cufile_close(), 0);
+}
+
+static void something_else(void)
+{
+	const char *cuda = getenv("PST_LIBCUDA");
+
+	if (!cuda)
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("PST_LIBCUFILE", cuda, 1);
+	T_EQ(cufile_check(), -ENODEV);
+	T_CHECK(strstr(err_text(), "lacks cuFileGetVersion"));
+}
+
+/* ------------------------------------------------------------------ others */
+
+static void somebody_was_first(void)
+{
+	struct cufile_info info;
+
+	begin("mode=compat");
+	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
+	T_EQ(x.open().err, 0);
+	T_OK(cufile_open());
+	cufile_info(&info);
+	T_CHECK(info.open && info.shared && !info.strict);
+	T_EQ(x.uses(), 2);
+	T_EQ(state().params, 0);
+	T_EQ(state().levels, 0);
+	/* Ours ends, theirs does not. */
+	T_OK(cufile_close());
+	T_EQ(x.uses(), 1);
+	T_OK(cufile_open());
+	T_EQ(x.close().err, 0);
+	T_EQ(x.uses(), 1);
+	T_EQ(cufile_close(), -EBUSY);
+	end();
+}
+
+static void somebody_was_first_and_we_want_all(void)
+{
+	begin("mode=p2pdma");
+	NEED_STUB();
+	(void)setenv("PST_GDS", "exclusive", 1);
+	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
+	T_EQ(x.open().err, 0);
+	T_EQ(cufile_open(), -EBUSY);
+	T_CHECK(strstr(err_text(), "somebody else"));
+	T_EQ(state().params, 0);
+	T_EQ(x.uses(), 1);
+	/* When they have gone it works. */
+	T_EQ(x.close().err, 0);
+	T_OK(cufile_open());
+	T_OK(cufile_close());
+	end();
+}
+
+/* Who only registers files is not counted, and must not lose the driver. */
+static void somebody_comes_later(void)
+{
+	struct cuf_descr d = { .type = CUF_FD };
+	cuf_handle theirs;
+
+	begin("mode=p2pdma");
+	NEED_STUB();
+	T_OK(cufile_open());
+	d.u.fd = file->fd_direct;
+	T_EQ(x.reg(&theirs, &d).err, 0);
+	T_EQ(x.uses(), 1);
+	T_EQ(cufile_close(), -EBUSY);
+	T_EQ(state().files, 1);
+	x.unreg(theirs);
+	end();
+}
+
+/* ------------------------------------------------------------------- hangs */
+
+static void *open_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)cufile_open();
+}
+
+static void *close_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)cufile_close();
+}
+
+static void *check_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)cufile_check();
+}
+
+static void an_open_hangs(void)
+{
+	struct cufile_info info;
+	struct cufile_file *cf;
+	struct hung h;
+
+	begin("hang=cuFileDriverOpen:1");
+	NEED_STUB();
+	h = hang(open_thread, NULL);
+	T_EQ(cufile_open(), -EBUSY);
+	T_EQ(cufile_close(), -EBUSY);
+	T_EQ(cufile_check(), 0);
+	cufile_info(&info);
+	T_CHECK(info.version && !info.open);
+	T_EQ(cufile_file_get(file, &cf), -ENODEV);
+	/* It may be slow, and not hang. */
+	T_EQ((intptr_t)unhang(h), 0);
+	T_OK(cufile_open());
+	end();
+}
+
+/* After a while it is called by its name. */
+static void an_open_is_given_up(void)
+{
+	struct hung h;
+	int r;
+
+	begin("hang=cuFileDriverOpen:1");
+	NEED_STUB();
+	cufile_open_ms = 100;
+	h = hang(open_thread, NULL);
+	while ((r = cufile_open()) == -EBUSY)
+		(void)usleep(10000);
+	T_EQ(r, -ETIMEDOUT);
+	T_CHECK(strstr(err_text(), "hangs"));
+	T_EQ((intptr_t)unhang(h), 0);
+	T_OK(cufile_open());
+	end();
+}
+
+static void a_load_hangs(void)
+{
+	struct cufile_info info;
+	struct hung h;
+
+	begin("hang=cuFileGetVersion:1");
+	NEED_STUB();
+	h = hang(check_thread, NULL);
+	T_EQ(cufile_check(), -EBUSY);
+	T_EQ(cufile_open(), -EBUSY);
+	cufile_info(&info);
+	T_CHECK(!info.version);
+	T_EQ((intptr_t)unhang(h), 0);
+	T_OK(cufile_open());
+	end();
+}
+
+static void a_close_hangs(void)
+{
+	struct cufile_info info;
+	struct hung h;
+
+	begin("hang=cuFileDriverClose_v2:1");
+	NEED_STUB();
+	(void)setenv("PST_GDS", "exclusive", 1);
+	T_OK(cufile_open());
+	h = hang(close_thread, NULL);
+	T_EQ(cufile_open(), -EBUSY);
+	T_EQ(cufile_close(), -EBUSY);
+	cufile_info(&info);
+	T_CHECK(!info.open);
+	T_EQ((intptr_t)unhang(h), 0);
+	T_OK(cufile_open());
+	T_OK(cufile_close());
+	end();
+}
+
+/* -------------------------------------------------------------------- fork */
+
+static void a_child_is_kept_out(void)
+{
+	struct cufile_file *cf;
+	struct cufile_mem *m;
+	struct cufile_info info;
+	int status = 0;
+	pid_t pid;
+
+	begin("mode=p2pdma");
+	NEED_STUB();
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &cf));
+	m = mem_new();
+	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
+	pid = fork();
+	if (!pid) {
+		struct cufile_io v = { .file = cf, .mem = m, .len = 4096 };
+		struct cufile_file *other;
+		uint64_t calls = state().calls;
+
+		cufile_file_put(cf);
+		cufile_info(&info);
+		_exit(cufile_check() != -EOWNERDEAD || cufile_open() != -EOWNERDEAD ||
+		      cufile_close() != -EOWNERDEAD || cufile_io(&v) != -EOWNERDEAD ||
+		      cufile_file_get(file, &other) != -EOWNERDEAD ||
+		      cufile_mem_free(m) != -EOWNERDEAD || info.version ||
+		      state().calls != calls);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_EQ(status, 0);
+	/* It took nothing away. */
+	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
+	cufile_file_put(cf);
+	T_EQ(within(do_mem_free, m), 0);
+	end();
+}
+
+/* ------------------------------------------------------------------ places */
+
+static void copy_file(const char *from, const char *to)
+{
+	char cmd[2 * PATH_MAX + 16];
+
+	(void)snprintf(cmd, sizeof(cmd), "cp '%s' '%s'", from, to);
+	T_EQ(system(cmd), 0);
+}
+
+static void make_dirs(const char *path)
+{
+	char cmd[PATH_MAX + 16];
+
+	(void)snprintf(cmd, sizeof(cmd), "mkdir -p '%s'", path);
+	T_EQ(system(cmd), 0);
+}
+
+/* The place with this end; -1 for none. */
+static int place(char (*v)[PATH_MAX], unsigned nr, const char *tail)
+{
+	for (unsigned i = 0; i < nr; i++)
+		if (strlen(v[i]) > strlen(tail) &&
+		    !strcmp(v[i] + strlen(v[i]) - strlen(tail), tail))
+			return (int)i;
+	return -1;
+}
+
+/* Python's packages beside what they have loaded, then CUDA's folders, newest first. */
+static void looks_where_it_may_lie(void)
+{
+	static const char *const at[] = {
+		"/a/site-packages/nvidia/cuda_runtime/lib",
+		"/a/site-packages/nvidia/cufile/lib",
+		"/b/site-packages/nvidia/cu13/lib",
+		"/usr/cuda-9.2/targets/x86_64-linux/lib",
+		"/usr/cuda-13.0/targets/x86_64-linux/lib",
+		"/usr/cuda-12.9/targets/x86_64-linux/lib",
+	};
+	const char *cuda = getenv("PST_LIBCUDA"), *cufile = getenv("PST_LIBCUFILE");
+	char(*v)[PATH_MAX] = calloc(CUFILE_PLACES, sizeof(*v));
+	char path[PATH_MAX + 80], root[PATH_MAX + 8];
+	struct cufile_info info;
+	unsigned nr;
+	int new;
+
+	if (!cuda || !cufile)
+		T_SKIP("needs the libraries of tests/stub");
+	T_CHECK(v);
+	/* What these copies want is there already. */
+	T_CHECK(mem_provider(PST_KIND_CUDA));
+	T_CHECK(getcwd(root, sizeof(root)));
+	(void)snprintf(dir, sizeof(dir), "%.*s/cufile-XXXXXX", PATH_MAX - 64, root);
+	T_CHECK(mkdtemp(dir));
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", dir, at[i]);
+		make_dirs(path);
+		if (i) {
+			(void)strcat(path, "/libcufile.so.0");
+			copy_file(cufile, path);
+		}
+	}
+	/* Any library will do. */
+	for (unsigned i = 0; i < 3; i += 2) {
+		(void)snprintf(path, sizeof(path), "%s%s/libcudart.so.12", dir, at[i]);
+		copy_file(cuda, path);
+		T_CHECK(dlopen(path, RTLD_NOW));
+	}
+
+	(void)snprintf(root, sizeof(root), "%s/usr", dir);
+	nr = cufile_places(root, v, CUFILE_PLACES);
+	T_CHECK(place(v, nr, "/a/site-packages/nvidia/cufile/lib/libcufile.so.0") >= 0);
+	T_CHECK(place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0") >= 0);
+	new = place(v, nr, "/cuda-13.0/targets/x86_64-linux/lib/libcufile.so.0");
+	T_CHECK(new > place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0"));
+	T_EQ(place(v, nr, "/cuda-12.9/targets/x86_64-linux/lib/libcufile.so.0"), new + 1);
+	T_EQ(place(v, nr, "/cuda-9.2/targets/x86_64-linux/lib/libcufile.so.0"), new + 2);
+	/* No more than there is room for. */
+	T_EQ(cufile_places(root, v, 2), 2);
+	T_EQ(cufile_places("/nowhere", v, 0), 0);
+
+	/* And so it is found, where the loader knows none and nobody names one. */
+	(void)unsetenv("PST_LIBCUFILE");
+	if (!dlopen("libcufile.so.0", RTLD_NOW)) {
+		T_CHECK(cufile_places("/usr/local", v, CUFILE_PLACES) > 0);
+		T_OK(cufile_check());
+		cufile_info(&info);
+		T_CHECK(!strcmp(info.file, v[0]));
+	}
+	(void)snprintf(path, sizeof(path), "rm -r '%s'", dir);
+	T_EQ(system(path), 0);
+	free(v);
+}
+
+int main(void)
+{
+	APART(opens_and_stays_open);
+	APART(its_log_is_nowhere);
+	APART(its_log_is_where_the_program_wants);
+	APART(exclusive_is_strict);
+	APART(strict_without_a_way);
+	APART(strict_by_environment_only);
+	APART(strict_by_environment);
+	APART(wishes_that_make_no_sense);
+	APART(too_old);
+	APART(not_there);
+	APART(something_else);
+	APART(somebody_was_first);
+	APART(somebody_was_first_and_we_want_all);
+	APART(somebody_comes_later);
+	APART(an_open_hangs);
+	APART(an_open_is_given_up);
+	APART(a_load_hangs);
+	APART(a_close_hangs);
+	APART(a_child_is_kept_out);
+	APART(looks_where_it_may_lie);
+	return t_done();
+}
