@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Starting programs.  fork() would copy the page tables of a process that may have mapped
- * terabytes, and posix_spawn() makes children that announce their end with SIGCHLD.  So this is
- * vfork() by hand: clone(2) with no signal for the end.
+ * Asking programs.  A child that has become another program tells its parent of its end by
+ * SIGCHLD, whatever it was told before, and that would be news to the program whose process this
+ * is.  So there are two: a warden, which stays what it is and whose end tells nobody, and its
+ * child, the program.  Neither copies page tables, of which there may be many: both are made
+ * as by vfork(), in our memory, and the calling thread stands still until the warden has ended.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,19 +18,26 @@
 #include <sys/wait.h>
 
 #include "base/err.h"
-#include "base/log.h"
 #include "base/spawn.h"
 
-#define STACK KIB(64)
-#define STRAYS_MAX 16u
+#define STACK KIB(64) /* of each of the two */
 #define END_NS (50 * NSEC_PER_MSEC)
 #define FDS_MAX 65536u
 
-struct child {
+struct asked {
 	const struct spawn *s;
-	int fd, out; /* both above 9, out of the way of what they become */
-	int err;     /* the child's, which shares our memory until it is another program */
+	uint64_t deadline_ns;
+	char *text;
+	size_t len;
+	char *stack; /* of the program, until it is one */
+	int err;
+
+	/* Of the warden and the program, whose descriptors are not ours. */
+	int fd;	     /* for the program; -1 for none */
+	int ends[2]; /* of the pipe; these are above 9, out of the way of what they become */
 };
+
+/* ------------------------------------------------------------- the program */
 
 static void close_from(unsigned first)
 {
@@ -51,109 +61,129 @@ static void default_signals(void)
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* On a stack of its own, in our memory; we wait. */
-static int child_main(void *arg)
+static int program_main(void *arg)
 {
-	struct child *c = arg;
+	struct asked *a = arg;
 	int null = open("/dev/null", O_RDWR);
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (null >= 0 && dup2(null, 0) == 0 && dup2(null, 2) == 2 && dup2(c->out, 1) == 1 &&
-	    (c->fd < 0 || dup2(c->fd, 3) == 3)) {
-		close_from(c->fd < 0 ? 3 : 4);
+	if (null >= 0 && dup2(null, 0) == 0 && dup2(null, 2) == 2 && dup2(a->ends[1], 1) == 1 &&
+	    (a->fd < 0 || dup2(a->fd, 3) == 3)) {
+		close_from(a->fd < 0 ? 3 : 4);
 		default_signals();
-		(void)execv(c->s->file, c->s->argv);
+		(void)execv(a->s->file, a->s->argv);
 	}
-	c->err = errno;
+	a->err = errno;
 	_exit(127);
 }
 
-static int clone_child(struct child *c, pid_t *ret_pid)
+/* -------------------------------------------------------------- the warden */
+
+/* 0, or ETIMEDOUT. */
+static int take_text(struct asked *a)
 {
-	void *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	sigset_t all, old;
-	pid_t pid;
-	int err;
+	size_t got = 0;
+	ssize_t n = 1;
 
-	if (stack == MAP_FAILED)
-		return -errno;
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid = clone(child_main, (char *)stack + STACK, CLONE_VM | CLONE_VFORK, c);
-	err = pid < 0 ? errno : c->err;
-	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	(void)munmap(stack, STACK);
-	if (pid > 0 && err)
-		spawn_end(pid);
-	*ret_pid = pid;
-	return -err;
-}
+	while (n > 0 && got < a->len - 1 && !a->s->enough(a->text)) {
+		struct pollfd p = { .fd = a->ends[0], .events = POLLIN };
+		uint64_t now = now_ns(), left;
 
-int spawn_start(const struct spawn *s, pid_t *ret_pid)
-{
-	_cleanup_(closep) int fd = -1, out = fcntl(s->out, F_DUPFD_CLOEXEC, 10);
-	struct child c = { .s = s };
-	pid_t pid = -1;
-	int r;
-
-	if (s->fd >= 0)
-		fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 10);
-	if (out < 0 || (s->fd >= 0 && fd < 0))
-		return err_set(errno, "no descriptor to start %s: %s", s->file, err_name(errno));
-	c.fd = fd;
-	c.out = out;
-	r = clone_child(&c, &pid);
-	if (r < 0)
-		return err_set(r, "%s could not be started: %s", s->file, err_name(r));
-	*ret_pid = pid;
+		if (now >= a->deadline_ns)
+			return ETIMEDOUT;
+		left = (a->deadline_ns - now) / NSEC_PER_MSEC + 1;
+		if (poll(&p, 1, (int)MIN(left, UINT64_C(1000))) <= 0)
+			continue;
+		n = read(a->ends[0], a->text + got, a->len - 1 - got);
+		got += n > 0 ? (size_t)n : 0;
+		a->text[got] = '\0';
+	}
 	return 0;
 }
 
-/* -------------------------------------------------------------------- ends */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pid_t strays[STRAYS_MAX]; /* killed, and not dead yet; 0 for none */
-
-/* Its end sends no signal, and so is waited for with __WALL. */
-static bool is_over(pid_t pid)
-{
-	return waitpid(pid, NULL, __WALL | WNOHANG) != 0;
-}
-
-static void keep(pid_t pid)
-{
-	unsigned i = 0;
-
-	(void)pthread_mutex_lock(&lock);
-	while (i < STRAYS_MAX && strays[i])
-		i++;
-	if (i < STRAYS_MAX)
-		strays[i] = pid;
-	(void)pthread_mutex_unlock(&lock);
-	log_warn("process %d does not end, ignoring", (int)pid);
-}
-
-static void look_at_strays(void)
-{
-	(void)pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < STRAYS_MAX; i++)
-		if (strays[i] && is_over(strays[i]))
-			strays[i] = 0;
-	(void)pthread_mutex_unlock(&lock);
-}
-
-void spawn_end(pid_t pid)
+/* One that hangs in the kernel is left to whoever takes orphans. */
+static void end_program(pid_t pid)
 {
 	const struct timespec nap = { .tv_nsec = 500000 };
 	uint64_t until = now_ns() + END_NS;
 
-	look_at_strays();
 	(void)kill(pid, SIGKILL);
-	while (!is_over(pid)) {
-		if (now_ns() > until) {
-			keep(pid);
-			return;
-		}
+	while (waitpid(pid, NULL, __WALL | WNOHANG) == 0 && now_ns() < until)
 		(void)nanosleep(&nap, NULL);
-	}
+}
+
+/* Where it is not in the way. */
+static int move_up(int fd)
+{
+	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
+}
+
+static int start_program(struct asked *a, pid_t *ret_pid)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return errno;
+	a->ends[0] = move_up(ends[0]);
+	a->ends[1] = move_up(ends[1]);
+	a->fd = move_up(a->s->fd);
+	if (a->ends[0] < 0 || a->ends[1] < 0 || (a->s->fd >= 0 && a->fd < 0))
+		return errno;
+	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
+	if (*ret_pid < 0)
+		return errno;
+	/* It has its own: ours would keep the pipe from ever ending. */
+	(void)close(ends[1]);
+	(void)close(a->ends[1]);
+	return a->err;
+}
+
+static int warden_main(void *arg)
+{
+	struct asked *a = arg;
+	pid_t pid = -1;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	a->err = start_program(a, &pid);
+	if (!a->err)
+		a->err = take_text(a);
+	if (pid > 0)
+		end_program(pid);
+	_exit(0);
+}
+
+/* ---------------------------------------------------------------------- us */
+
+static int run_warden(struct asked *a)
+{
+	char *stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	sigset_t all, old;
+	pid_t pid;
+
+	if (stacks == MAP_FAILED)
+		return errno;
+	a->stack = stacks + STACK;
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
+	pid = clone(warden_main, stacks + STACK, CLONE_VM | CLONE_VFORK, a);
+	if (pid < 0)
+		a->err = errno;
+	else
+		(void)waitpid(pid, NULL, __WALL);
+	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+	(void)munmap(stacks, 2 * STACK);
+	return a->err;
+}
+
+int spawn_ask(const struct spawn *s, uint64_t deadline_ns, char *ret, size_t len)
+{
+	struct asked a = { .s = s, .deadline_ns = deadline_ns, .text = ret, .len = len };
+	int err;
+
+	ret[0] = '\0';
+	err = run_warden(&a);
+	if (err == ETIMEDOUT)
+		return err_set(err, "%s did not answer in time", s->file);
+	return err ? err_set(err, "%s could not be started: %s", s->file, err_name(err)) : 0;
 }

@@ -1,34 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Programs that the library starts.  The program that uses the library hears nothing of them:
- * no SIGCHLD, and no wait() of its own that returns for them.
+ * Programs that the library asks something.  The program that uses the library hears nothing
+ * of them: no SIGCHLD, and no wait() of its own that returns for them.
  */
 #ifndef PST_SPAWN_H
 #define PST_SPAWN_H
-
-#include <sys/types.h>
 
 #include "base/base.h"
 
 struct spawn {
 	const char *file; /* where it lies */
 	char *const *argv;
-	int fd;	 /* that it finds as descriptor 3; -1 for none */
-	int out; /* that it finds as its output; all but these two are closed or /dev/null */
+	int fd;		  /* that it finds as descriptor 3; -1 for none */
+	bool (*enough)(const char *text); /* has it said what it was asked? */
 };
 
 /*
- * Start it with the environment of the process and no signals blocked or ignored.  It is
- * killed when the calling thread ends.
+ * Run it with the environment of the process, no signals blocked or ignored, and no
+ * descriptors but 0, 2 (/dev/null), 1 and 3.  Take what it writes, until it is enough, it ends,
+ * ret is full or the deadline has passed; then kill it.
  *
- * Return: 0; -errno with a sentence, -ENOENT among others.
+ * Return: 0 with a string, which may not be enough; -ETIMEDOUT; -errno of starting it with a
+ * sentence, -ENOENT among others.
  */
-int spawn_start(const struct spawn *s, pid_t *ret_pid);
-
-/*
- * Kill it, and wait a moment for its end.  One that hangs in the kernel is looked at again by
- * later calls.
- */
-void spawn_end(pid_t pid);
+int spawn_ask(const struct spawn *s, uint64_t deadline_ns, char *ret, size_t len);
 
 #endif

@@ -116,7 +116,7 @@ int cufile_err(struct cuf_error e, const char *fmt, ...)
 int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write)
 {
 	const char *what = write ? "write" : "read";
-	int64_t code = ret == -1 ? err : -ret;
+	int64_t code = ret == -1 ? err : -MAX(ret, -(int64_t)INT32_MAX);
 
 	if (ret >= 0 && (uint64_t)ret <= asked)
 		return ret;
@@ -124,7 +124,7 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write)
 		return err_set(EIO, "cuFile says it moved %lld bytes of %llu: nothing of it holds",
 			       (long long)ret, (unsigned long long)asked);
 	if (code > CUF_BASE)
-		return cufile_err((struct cuf_error){ (int)MIN(code, INT32_MAX), 0 }, "%s", what);
+		return cufile_err((struct cuf_error){ (int)code, 0 }, "%s", what);
 	/* EPERM is its own -1, taken for an errno on the way. */
 	if (code == 0 || code == EPERM || code > 4095)
 		return err_set(EIO, "cuFile could not %s and gives no reason", what);

@@ -6,9 +6,7 @@
  * line on its output; the library's own chatter there is skipped.  See gds_probe.c.
  */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,41 +107,20 @@ static int parse(const char *text, struct cufile_verdict *ret)
 	return 0;
 }
 
-/* Read until there is an answer, the other side is closed, or the deadline has passed. */
-static int receive(int fd, uint64_t deadline_ns, struct cufile_verdict *ret)
+static bool is_answer(const char *text)
 {
-	char text[8192] = "";
-	size_t len = 0;
-	ssize_t n;
+	struct cufile_verdict v;
 
-	while (parse(text, ret) < 0) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		uint64_t now = now_ns(), left;
-
-		if (now >= deadline_ns)
-			return err_set(ETIMEDOUT, PROGRAM " did not answer in time: cuFile or its "
-							  "driver hangs");
-		left = (deadline_ns - now) / NSEC_PER_MSEC + 1;
-		if (poll(&p, 1, (int)MIN(left, UINT64_C(1000))) <= 0)
-			continue;
-		n = read(fd, text + len, sizeof(text) - 1 - len);
-		if (n <= 0)
-			return err_set(EIO, PROGRAM " died without a word: cuFile or its driver "
-						    "crashed");
-		len += (size_t)n;
-		text[len] = '\0';
-	}
-	return 0;
+	return parse(text, &v) == 0;
 }
 
 int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16],
 		 uint64_t deadline_ns, struct cufile_verdict *ret)
 {
-	char program[PATH_MAX], device[33], offset[24];
+	char program[PATH_MAX], device[33], offset[24], text[8192];
 	char *argv[] = { program, (char[]){ "/proc/self/fd/3" }, device, offset, NULL };
-	struct spawn s = { .file = program, .argv = argv, .fd = f->fd };
-	int ends[2], r = fork_guard();
-	pid_t pid;
+	struct spawn s = { .file = program, .argv = argv, .fd = f->fd, .enough = is_answer };
+	int r = fork_guard();
 
 	if (r == 0)
 		r = find_program(program, sizeof(program));
@@ -152,15 +129,10 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 	for (unsigned i = 0; i < 16; i++)
 		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
 	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return err_set(errno, "no pipe to " PROGRAM ": %s", err_name(errno));
-	s.out = ends[1];
-	r = spawn_start(&s, &pid);
-	(void)close(ends[1]);
-	if (r == 0) {
-		r = receive(ends[0], deadline_ns, ret);
-		spawn_end(pid);
-	}
-	(void)close(ends[0]);
+	r = spawn_ask(&s, deadline_ns, text, sizeof(text));
+	if (r == -ETIMEDOUT)
+		return err_set(r, PROGRAM " did not answer in time: cuFile or its driver hangs");
+	if (r == 0 && parse(text, ret) < 0)
+		r = err_set(EIO, PROGRAM " died without a word: cuFile or its driver crashed");
 	return r;
 }

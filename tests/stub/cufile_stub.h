@@ -12,7 +12,8 @@
  *	pin=BYTES	that can be registered; 0 is no bound
  *	slabs=64	entries of batches that the compat mode has room for: more wait
  *	lie=WHAT	nodata: success without bytes; wrong: one bit is; short: half; more: says
- *			more than was asked; claims: compat, but counted as nvfs
+ *			more than was asked; claims: compat, but counted as nvfs; twice:
+ *			entries of batches are reported so; none
  *	fail=NAME:N:CODE  the N-th call of NAME from now on gives CODE, each with N 0; NAME "*"
  *			is any.  From 5000 on the library's code, below an errno or, where there
  *			is none, a CUresult.  "entry" is an entry of a batch.

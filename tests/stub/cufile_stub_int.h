@@ -41,6 +41,7 @@ enum stub_lie {
 	LIE_SHORT,
 	LIE_MORE,
 	LIE_CLAIMS,
+	LIE_TWICE,
 };
 
 struct file {

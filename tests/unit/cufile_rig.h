@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -25,7 +26,9 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
+#ifndef FILE_LEN
 #define FILE_LEN MIB(2)
+#endif
 #define MEM_LEN MIB(64)
 #define SEED 7
 
@@ -51,20 +54,26 @@ static struct mem_alloc *mem;
 
 /* ------------------------------------------------------------------- cases */
 
+static inline int guarded(void (*fn)(void))
+{
+	int how = setjmp(t_jump);
+
+	if (!how)
+		fn();
+	return how;
+}
+
 /* A case in a process of its own; what it writes to the pipe is why it failed. */
 static inline int apart_child(void (*fn)(void), int out)
 {
 	unsigned fds = t_count_fds();
-	int how = setjmp(t_jump);
+	int how = guarded(fn);
 
-	if (!how) {
-		fn();
-		/* A real library keeps some. */
-		if (x.set && t_count_fds() > fds) {
-			(void)snprintf(t_why, sizeof(t_why), "%u descriptors at start, %u at end",
-				       fds, t_count_fds());
-			how = T_JUMP_FAIL;
-		}
+	/* A real library keeps some. */
+	if (!how && x.set && t_count_fds() > fds) {
+		(void)snprintf(t_why, sizeof(t_why), "%u descriptors at start, %u at end", fds,
+			       t_count_fds());
+		how = T_JUMP_FAIL;
 	}
 	if (how)
 		(void)!write(out, t_why, strlen(t_why));
@@ -72,11 +81,12 @@ static inline int apart_child(void (*fn)(void), int out)
 	return how;
 }
 
-static inline void apart(const char *name, void (*fn)(void))
+/* What became of it: 0, T_JUMP_SKIP, or something bad. */
+static inline int apart_run(void (*fn)(void), char *why, size_t len)
 {
-	char why[sizeof(t_why)] = "";
 	int ends[2], status = 0;
 	pid_t pid;
+	ssize_t n;
 
 	(void)fflush(stdout);
 	if (pipe(ends) < 0)
@@ -87,15 +97,24 @@ static inline void apart(const char *name, void (*fn)(void))
 		exit(apart_child(fn, ends[1]));
 	}
 	(void)close(ends[1]);
-	(void)!read(ends[0], why, sizeof(why) - 1);
+	n = read(ends[0], why, len - 1);
+	why[n > 0 ? n : 0] = '\0';
 	(void)close(ends[0]);
 	(void)waitpid(pid, &status, 0);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static inline void apart(const char *name, void (*fn)(void))
+{
+	char why[sizeof(t_why)];
+	int how = apart_run(fn, why, sizeof(why));
+
+	if (how == 0) {
 		printf("ok %d %s\n", ++t_cases, name);
-	} else if (WIFEXITED(status) && WEXITSTATUS(status) == T_JUMP_SKIP) {
+	} else if (how == T_JUMP_SKIP) {
 		printf("ok %d %s # SKIP %s\n", ++t_cases, name, why);
 	} else {
-		printf("not ok %d %s\n# status %#x: %s\n", ++t_cases, name, status, why);
+		printf("not ok %d %s\n# status %d: %s\n", ++t_cases, name, how, why);
 		t_failed++;
 	}
 }
@@ -198,6 +217,17 @@ static inline void end(void)
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	(void)unlink(path);
 	T_EQ(rmdir(dir), 0); /* nothing else was left there */
+}
+
+/* For cases after which something is in use for good. */
+__attribute__((noreturn)) static inline void leave(void)
+{
+	char path[PATH_MAX + 8];
+
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	(void)unlink(path);
+	(void)rmdir(dir);
+	_exit(0);
 }
 
 /* ----------------------------------------------------------------- helpers */

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The first, second, ... n-th call fails: of the library, then of the system.  Each time all
+ * that the provider does is done as far as it goes, and nothing must be left of it.
+ */
+#include <stdarg.h>
+
+#define FILE_LEN KIB(128)
+#include "cufile_rig.h"
+
+/* ------------------------------------------------- calls of the system */
+
+static unsigned nth, seen; /* 0: none fails */
+static bool counting;	   /* only while the provider is at it */
+
+static bool fails(void)
+{
+	return counting && ++seen == nth;
+}
+
+#define WRAP(type, name, params, args, bad, err)   \
+	type __real_##name params;                 \
+	type __wrap_##name params;                 \
+	type __wrap_##name params                  \
+	{                                          \
+		if (!fails())                      \
+			return __real_##name args; \
+		errno = (err);                     \
+		return bad;                        \
+	}
+
+WRAP(void *, calloc, (size_t nr, size_t len), (nr, len), NULL, ENOMEM)
+WRAP(int, unshare, (int flags), (flags), -1, EPERM)
+WRAP(char *, mkdtemp, (char *path), (path), NULL, EACCES)
+WRAP(int, chdir, (const char *path), (path), -1, ENOENT)
+WRAP(int, pthread_create,
+     (pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg), (t, attr, fn, arg),
+     EAGAIN, EAGAIN)
+
+int __real_fcntl64(int fd, int cmd, ...);
+int __wrap_fcntl64(int fd, int cmd, ...);
+int __wrap_fcntl64(int fd, int cmd, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, cmd);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (!fails())
+		return __real_fcntl64(fd, cmd, arg);
+	errno = EMFILE;
+	return -1;
+}
+
+/* ------------------------------------------------------- all that it does */
+
+static char spec[64]; /* of the library's call that fails */
+
+/* An error has a sentence. */
+static int64_t said(int64_t r)
+{
+	if (r < 0)
+		T_CHECK(err_text()[0]);
+	(void)err_set(EIO, "%s", "");
+	return r;
+}
+
+struct work {
+	struct cufile_file *cf;
+	struct cufile_mem *m;
+	void *stream;
+};
+
+static int64_t do_transfers(void *arg)
+{
+	struct work *w = arg;
+	struct cufile_io v = { .file = w->cf, .mem = w->m, .len = 65536 };
+	int64_t r = said(cufile_io(&v));
+
+	v.flags = CUFILE_IO_WRITE;
+	v.mem_off = MIB(32);
+	if (r >= 0)
+		r = said(cufile_io(&v));
+	return r;
+}
+
+static int64_t do_batch(void *arg)
+{
+	struct work *w = arg;
+	struct cufile_io v[2] = { { .file = w->cf, .mem = w->m, .len = 4096 },
+				  { .file = w->cf,
+				    .mem = w->m,
+				    .mem_off = MIB(16),
+				    .len = 4096 } };
+	struct cufile_done d[2];
+	struct cufile_batch *b;
+	int64_t r = said(cufile_batch_get(&b)), n;
+
+	if (r < 0)
+		return r;
+	r = said(cufile_batch_start(b, v, 2));
+	for (n = 0; r == 0 && n < 2;) {
+		r = said(cufile_batch_poll(b, 100, d, 2));
+		n += r;
+		r = MIN(r, 0);
+	}
+	/* Broken: what it holds is not ours to check. */
+	if (cufile_batch_put(b) == -EBUSY)
+		leave();
+	return r;
+}
+
+static int64_t do_async(void *arg)
+{
+	struct work *w = arg;
+	struct cufile_io v = { .file = w->cf, .mem = w->m, .len = 65536 };
+	struct cufile_async *a;
+	int64_t r = said(cufile_async_start(&v, w->stream, &a));
+	cu_result (*sync)(cu_stream);
+
+	if (r < 0)
+		return r;
+	find(dlopen(getenv("PST_LIBCUDA"), RTLD_NOW), &sync, "cuStreamSynchronize");
+	counting = false; /* the stub's own */
+	T_EQ(sync(w->stream), 0);
+	counting = true;
+	return said(cufile_async_end(a));
+}
+
+static int64_t work(void)
+{
+	struct work w = { .stream = (void *)(uintptr_t)CU_LEGACY };
+	struct pst_device info = { .sz = sizeof(info) };
+	struct cufile_counts c;
+	int64_t r = said(cufile_check());
+
+	mem->ops->device_info(mem->device, &info);
+	if (r == 0)
+		r = said(cufile_open());
+	if (r == 0)
+		r = said(cufile_file_get(file, &w.cf));
+	if (r == 0)
+		r = said(cufile_mem_new(0, mem->base.va, mem->size, &w.m));
+	if (r == 0)
+		r = within(do_transfers, &w);
+	if (r >= 0)
+		r = within(do_batch, &w);
+	if (r >= 0)
+		r = within(do_async, &w);
+	if (r >= 0)
+		r = said(cufile_counts(info.uuid, false, &c));
+	if (w.cf)
+		cufile_file_put(w.cf);
+	if (w.m)
+		T_EQ(within(do_mem_free, w.m), 0);
+	return r;
+}
+
+/* Skipped when there was nothing left to fail. */
+static void run(void)
+{
+	bool met;
+	int64_t r;
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	begin("mode=p2pdma");
+	x.set(spec);
+	counting = true;
+	r = work();
+	counting = false;
+	met = x.met() || (nth && seen >= nth);
+	if (!met)
+		T_CHECK(r >= 0);
+	T_EQ(state().moving, 0);
+	T_EQ(state().files, 0);
+	T_EQ(state().bufs, 0);
+
+	/* Once more, with all in order: only what the library said of itself is remembered. */
+	x.set("fail=none:1:1");
+	nth = 0;
+	(void)cufile_close();
+	if (cufile_open() == 0) {
+		T_CHECK(work() >= 0);
+		T_OK(cufile_close());
+		T_EQ(state().batches, 0);
+	}
+	T_EQ(state().uses, 0);
+	end();
+	if (!met)
+		T_SKIP("all went well");
+}
+
+/* One run; true while there was a call left to fail. */
+static bool one(void)
+{
+	char why[sizeof(t_why)];
+	int how = apart_run(run, why, sizeof(why));
+
+	if (how != 0 && how != T_JUMP_SKIP)
+		T_FAIL("%s, %u: status %d, %s", spec, nth, how, why);
+	return how == 0;
+}
+
+static unsigned library_fails(const char *code)
+{
+	unsigned n = 0;
+
+	nth = 0;
+	do
+		(void)snprintf(spec, sizeof(spec), "fail=*:%u:%s", ++n, code);
+	while (one());
+	return n - 1;
+}
+
+static unsigned system_fails(void)
+{
+	(void)snprintf(spec, sizeof(spec), "fail=none:1:1");
+	nth = 0;
+	do
+		nth++;
+	while (one());
+	return nth - 1;
+}
+
+static void need_stub(void)
+{
+	if (!getenv("PST_LIBCUFILE") || !getenv("PST_LIBCUDA"))
+		T_SKIP("needs the libraries of tests/stub");
+}
+
+static void calls_of_the_library(void)
+{
+	need_stub();
+	T_CHECK(library_fails("5030") > 20);
+	T_CHECK(library_fails("5043") > 20);
+	T_CHECK(library_fails("5") > 20);
+}
+
+static void calls_of_the_system(void)
+{
+	need_stub();
+	T_CHECK(system_fails() > 8);
+}
+
+int main(void)
+{
+	T_RUN(calls_of_the_library);
+	T_RUN(calls_of_the_system);
+	return t_done();
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that are registered with cuFile: which it takes, and how long it has them. */
+#include "cufile_rig.h"
+
+static void one_registration_for_all(void)
+{
+	struct cufile_file *a, *b;
+
+	begin("");
+	T_EQ(cufile_file_get(file, &a), -ENODEV);
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &a));
+	T_OK(cufile_file_get(file, &b));
+	T_CHECK(a == b);
+	if (x.set)
+		T_EQ(state().files, 1);
+	cufile_file_put(a);
+	if (x.set)
+		T_EQ(state().files, 1);
+	cufile_file_put(b);
+	T_EQ(state().files, 0);
+	/* And again. */
+	T_OK(cufile_file_get(file, &a));
+	cufile_file_put(a);
+	end();
+}
+
+/* By the number of the descriptor, the library would take ours and theirs for one. */
+static void others_may_register_the_same(void)
+{
+	struct cuf_descr d = { .type = CUF_FD };
+	struct cufile_file *cf;
+	cuf_handle theirs;
+
+	begin("");
+	T_OK(cufile_open());
+	d.u.fd = file->fd_direct;
+	T_EQ(x.reg(&theirs, &d).err, 0);
+	T_OK(cufile_file_get(file, &cf));
+	cufile_file_put(cf);
+	x.unreg(theirs);
+	T_OK(cufile_file_get(file, &cf));
+	T_EQ(x.reg(&theirs, &d).err, 0);
+	x.unreg(theirs);
+	cufile_file_put(cf);
+	end();
+}
+
+/* A wrapped descriptor with O_DIRECT is used as it is. */
+static int wrap(const char *path, int flags, struct cufile_file **ret)
+{
+	struct store_file *f;
+	int fd = open(path, flags), r;
+
+	T_CHECK(fd >= 0);
+	T_OK(store_file_wrap(fd, 0, &f));
+	r = cufile_file_get(f, ret);
+	if (r == 0)
+		cufile_file_put(*ret);
+	store_file_free(f);
+	(void)close(fd);
+	return r;
+}
+
+static void odd_flags_are_refused(void)
+{
+	char path[PATH_MAX + 8];
+	struct cufile_file *cf;
+	uint64_t calls;
+
+	begin("");
+	T_OK(cufile_open());
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_EQ(wrap(path, O_RDWR | O_DIRECT, &cf), 0);
+	T_EQ(wrap(path, O_RDONLY | O_DIRECT | O_NOATIME, &cf), 0);
+	T_EQ(wrap(path, O_WRONLY | O_DIRECT | O_SYNC, &cf), 0);
+	T_EQ(wrap(path, O_RDWR | O_NOFOLLOW, &cf), 0); /* its twin has not that flag */
+	calls = state().calls;
+	T_EQ(wrap(path, O_RDWR | O_DIRECT | O_NONBLOCK, &cf), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "O_NONBLOCK"));
+	T_EQ(wrap(path, O_RDWR | O_DIRECT | O_NOFOLLOW, &cf), -EOPNOTSUPP);
+	T_EQ(wrap(dir, O_RDWR | O_DIRECT | O_TMPFILE, &cf), -EOPNOTSUPP);
+	T_EQ(state().calls, calls); /* it was not even asked */
+	end();
+}
+
+static void no_o_direct(void)
+{
+	struct store_file *f;
+	struct cufile_file *cf;
+	char path[PATH_MAX + 8];
+
+	begin("");
+	T_OK(cufile_open());
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
+	T_EQ(cufile_file_get(f, &cf), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "O_DIRECT"));
+	store_file_free(f);
+	end();
+}
+
+static void no_udev(void)
+{
+	struct cufile_file *cf;
+
+	begin("udev=0");
+	NEED_STUB();
+	T_OK(cufile_open());
+	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "/run/udev"));
+	x.set("udev=1");
+	T_OK(cufile_file_get(file, &cf));
+	cufile_file_put(cf);
+	end();
+}
+
+static void unlinked_files_are_refused(void)
+{
+	struct cufile_file *cf;
+	char path[PATH_MAX + 8];
+
+	begin("");
+	T_OK(cufile_open());
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_EQ(unlink(path), 0);
+	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "by its name"));
+	end();
+}
+
+/* ------------------------------------------------------------------- hangs */
+
+static struct cufile_file *hung_file;
+static struct cufile_mem *hung_mem;
+
+static void *get_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)cufile_file_get(file, &hung_file);
+}
+
+static void *put_thread(void *arg)
+{
+	cufile_file_put(arg);
+	return NULL;
+}
+
+static void *io_thread(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)io(hung_file, hung_mem, 0, 0, 65536, 0);
+}
+
+static void a_registration_hangs(void)
+{
+	struct cufile_file *cf;
+	struct store_file *other;
+	char path[PATH_MAX + 8];
+	struct hung h;
+
+	begin("hang=cuFileHandleRegister:1");
+	NEED_STUB();
+	T_OK(cufile_open());
+	h = hang(get_thread, NULL);
+	T_EQ(cufile_file_get(file, &cf), -EBUSY);
+	T_EQ(cufile_close(), -EBUSY);
+
+	/* Another file has nothing to do with it. */
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_OK(store_file_open(path, PST_FILE_READ, 0, &other));
+	T_OK(cufile_file_get(other, &cf));
+	cufile_file_put(cf);
+	store_file_free(other);
+
+	/* The file may go; the late answer is then nobody's, but can be given back. */
+	store_file_free(file);
+	file = NULL;
+	T_EQ((intptr_t)unhang(h), 0);
+	T_EQ(state().files, 1);
+	cufile_file_put(hung_file);
+	T_EQ(state().files, 0);
+	end();
+}
+
+static void a_registration_fails_after_a_hang(void)
+{
+	struct cufile_file *cf;
+	struct hung h;
+
+	begin("hang=cuFileHandleRegister:1,fail=cuFileHandleRegister:1:5008");
+	NEED_STUB();
+	T_OK(cufile_open());
+	h = hang(get_thread, NULL);
+	T_EQ(cufile_file_get(file, &cf), -EBUSY);
+	T_EQ((intptr_t)unhang(h), -EOPNOTSUPP);
+	T_OK(cufile_file_get(file, &cf));
+	cufile_file_put(cf);
+	end();
+}
+
+static void an_end_hangs(void)
+{
+	struct cufile_file *cf, *again;
+	struct hung h;
+
+	begin("hang=cuFileHandleDeregister:1");
+	NEED_STUB();
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &cf));
+	h = hang(put_thread, cf);
+	/* The next registration is another. */
+	T_OK(cufile_file_get(file, &again));
+	T_EQ(state().files, 2);
+	cufile_file_put(again);
+	store_file_free(file);
+	file = NULL;
+	(void)unhang(h);
+	end();
+}
+
+/* Everything that the transfer was given goes meanwhile, but for the memory. */
+static void a_transfer_hangs(void)
+{
+	struct cufile_file *again;
+	struct hung h;
+
+	begin("hang=read:1");
+	NEED_STUB();
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &hung_file));
+	hung_mem = mem_new();
+	h = hang(io_thread, NULL);
+
+	/* Same file, other memory; same slice, not now. */
+	T_EQ(io(hung_file, hung_mem, CUFILE_SLICE, 0, 65536, 0), 65536);
+	T_EQ(io(hung_file, hung_mem, 0, 0, 65536, 0), -EAGAIN);
+	cufile_file_put(hung_file);
+	T_EQ(state().files, 1);
+	T_OK(cufile_file_get(file, &again));
+	T_EQ(state().files, 2);
+	T_EQ(io(again, hung_mem, CUFILE_SLICE, 65536, 65536, CUFILE_IO_WRITE), 65536);
+	cufile_file_put(again);
+	store_file_free(file);
+	file = NULL;
+	T_EQ(within(do_mem_free, hung_mem), -EBUSY);
+	T_EQ(cufile_close(), -EBUSY);
+
+	T_EQ((intptr_t)unhang(h), 65536);
+	T_EQ(state().files, 0);
+	T_CHECK(mem_is(0, 0, 65536));
+	T_EQ(within(do_mem_free, hung_mem), 0);
+	end();
+}
+
+int main(void)
+{
+	APART(one_registration_for_all);
+	APART(others_may_register_the_same);
+	APART(odd_flags_are_refused);
+	APART(no_o_direct);
+	APART(no_udev);
+	APART(unlinked_files_are_refused);
+	APART(a_registration_hangs);
+	APART(a_registration_fails_after_a_hang);
+	APART(an_end_hangs);
+	APART(a_transfer_hangs);
+	return t_done();
+}

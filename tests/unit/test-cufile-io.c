@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT */
+/* Transfers by cuFile: their bytes, their results, and which way they went. */
+#include "cufile_rig.h"
+
+static struct cufile_file *cf;
+static struct cufile_mem *m;
+
+static void ready(const char *text)
+{
+	begin(text);
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &cf));
+	m = mem_new();
+}
+
+static void over(void)
+{
+	T_EQ(within(do_mem_free, m), 0);
+	cufile_file_put(cf);
+	end();
+}
+
+/* ------------------------------------------------------------------- bytes */
+
+static void reads(void)
+{
+	ready("");
+	T_EQ(io(cf, m, 0, 0, MIB(2), 0), MIB(2));
+	T_CHECK(mem_is(0, 0, MIB(2)));
+	/* At a distance from the base of its registration. */
+	T_EQ(io(cf, m, MIB(5) + 8192, 4096, 65536, 0), 65536);
+	T_CHECK(mem_is(MIB(5) + 8192, 4096, 65536));
+	T_EQ(io(cf, m, MIB(32) - 4096, 8192, 4096, 0), 4096);
+	T_CHECK(mem_is(MIB(32) - 4096, 8192, 4096));
+	/* Over the end of the file, and behind it. */
+	T_EQ(io(cf, m, 0, FILE_LEN - 4096, MIB(1), 0), 4096);
+	T_EQ(io(cf, m, 0, FILE_LEN, MIB(1), 0), 0);
+	T_EQ(io(cf, m, 0, FILE_LEN + MIB(9), MIB(1), 0), 0);
+	over();
+}
+
+static void writes(void)
+{
+	uint8_t buf[8192];
+
+	ready("");
+	t_fill(buf, SEED + 1, 0, sizeof(buf));
+	T_OK(mem_copy_sync(mem, MEM_TO_DEVICE, 65536, buf, sizeof(buf)));
+	T_EQ(io(cf, m, 65536, 4096, 8192, CUFILE_IO_WRITE), 8192);
+	memset(buf, 0, sizeof(buf));
+	T_EQ(pread(file->fd, buf, 8192, 4096), 8192);
+	T_EQ(t_differs(buf, SEED + 1, 0, 8192), 8192);
+	T_EQ(pread(file->fd, buf, 4096, 0), 4096);
+	T_EQ(t_differs(buf, SEED, 0, 4096), 4096);
+	/* It grows. */
+	T_EQ(io(cf, m, 65536, FILE_LEN, 4096, CUFILE_IO_WRITE), 4096);
+	over();
+}
+
+static void arguments_are_checked(void)
+{
+	uint64_t calls;
+
+	ready("");
+	calls = state().calls;
+	T_EQ(io(cf, m, 0, 0, 0, 0), -EINVAL);
+	T_EQ(io(cf, m, 0, 0, 4095, 0), -EINVAL);
+	T_EQ(io(cf, m, 0, 100, 4096, 0), -EINVAL);
+	T_EQ(io(cf, m, 100, 0, 4096, 0), -EINVAL);
+	T_EQ(io(cf, m, 0, UINT64_C(1) << 63, 4096, 0), -EINVAL);
+	T_EQ(io(cf, m, 0, 0, MIB(16) + 4096, 0), -EINVAL);
+	T_EQ(io(cf, m, MIB(16) - 4096, 0, 8192, 0), -EINVAL);
+	T_EQ(io(cf, m, MEM_LEN, 0, 4096, 0), -EINVAL);
+	T_EQ(io(cf, m, 0, 0, 4096, 1u << 7), -EINVAL);
+	T_EQ(state().calls, calls);
+	over();
+}
+
+static void directions_are_checked(void)
+{
+	struct store_file *f;
+	struct cufile_file *one;
+	char path[PATH_MAX + 8];
+
+	ready("");
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	T_OK(store_file_open(path, PST_FILE_READ, 0, &f));
+	T_OK(cufile_file_get(f, &one));
+	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), -EBADF);
+	T_EQ(io(one, m, 0, 0, 4096, 0), 4096);
+	cufile_file_put(one);
+	store_file_free(f);
+	T_OK(store_file_open(path, PST_FILE_WRITE, 0, &f));
+	T_OK(cufile_file_get(f, &one));
+	T_EQ(io(one, m, 0, 0, 4096, 0), -EBADF);
+	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), 4096);
+	cufile_file_put(one);
+	store_file_free(f);
+	over();
+}
+
+/* Without a context nothing is registered. */
+static void a_context_is_needed(void)
+{
+	struct cufile_io v = { .len = 4096 };
+
+	ready("mode=p2pdma");
+	v.file = cf;
+	v.mem = m;
+	T_EQ(cufile_io(&v), -EIO);
+	T_CHECK(strstr(err_text(), "CUDA gave it error 201"));
+	T_EQ(within(do_io, &v), 4096);
+	over();
+}
+
+/* ----------------------------------------------------------------- results */
+
+static int64_t result(int64_t ret, int err, const char *says)
+{
+	int64_t r = cufile_result(ret, err, 65536, false);
+
+	if (says)
+		T_CHECK(strstr(err_text(), says));
+	return r;
+}
+
+static void results_are_folded(void)
+{
+	T_EQ(result(0, 0, NULL), 0);
+	T_EQ(result(65536, 5, NULL), 65536);
+	T_EQ(result(100, 0, NULL), 100);
+	/* Too much to be true. */
+	T_EQ(result(65537, 0, "65537 bytes of 65536"), -EIO);
+	T_EQ(result(INT64_MAX, 0, "nothing of it holds"), -EIO);
+	/* An errno of the system. */
+	T_EQ(result(-1, ENOSPC, "could not read: ENOSPC"), -ENOSPC);
+	T_EQ(result(-1, EINVAL, "EINVAL"), -EINVAL);
+	/* Its own -1 in the place of one. */
+	T_EQ(result(-1, EPERM, "no reason"), -EIO);
+	T_EQ(result(-1, 0, "no reason"), -EIO);
+	/* Its codes there. */
+	T_EQ(result(-1, 5022, "INVALID_VALUE (5022)"), -EINVAL);
+	T_EQ(result(-1, 5017, "INVALID_MAPPING_RANGE"), -EINVAL);
+	T_EQ(result(-1, 5027, "/run/udev"), -EOPNOTSUPP);
+	/* And as the result. */
+	T_EQ(result(-5030, 0, "INTERNAL_ERROR (5030)"), -EIO);
+	T_EQ(result(-5036, 0, "BAR1"), -ENOMEM);
+	T_EQ(result(-5008, 0, "no direct way"), -EOPNOTSUPP);
+	T_EQ(result(-5063, 0, "its error 5063"), -EIO);
+	T_EQ(result(-6001, 0, "its error 6001"), -EIO);
+	/* As entries of batches have them. */
+	T_EQ(result(-ENODATA, 0, "ENODATA"), -ENODATA);
+	T_EQ(result(-4999, 0, "no reason"), -EIO);
+	T_EQ(result(INT64_MIN, 0, "its error"), -EIO);
+}
+
+static int folded(int err, int cu_err, const char *says)
+{
+	int r = cufile_err((struct cuf_error){ err, cu_err }, "do %d things", 3);
+
+	T_CHECK(strstr(err_text(), "cuFile could not do 3 things: "));
+	T_CHECK(strstr(err_text(), says));
+	return r;
+}
+
+static void errors_are_folded(void)
+{
+	T_EQ(folded(5001, 0, "nvidia-fs"), -EOPNOTSUPP);
+	T_EQ(folded(5011, 2, "CUDA gave it error 2"), -ENOMEM);
+	T_EQ(folded(5011, 700, "CUDA gave it error 700"), -EIO);
+	T_EQ(folded(5023, 0, "another user"), -EBUSY);
+	T_EQ(folded(5025, 0, "/dev/nvidia-fs"), -EACCES);
+	T_EQ(folded(5043, 0, "NOMEM_ERROR (5043)"), -ENOMEM);
+	T_EQ(folded(5021, 0, "its error 5021"), -EIO);
+	T_EQ(folded(-7, 0, "its error -7"), -EIO);
+	/* All but the end mark have an answer. */
+	for (int code = 5001; code < CUF_LAST; code++)
+		T_CHECK(cufile_err((struct cuf_error){ code, 0 }, "x") < 0 &&
+			(code == 5021 || code == 5032 || !strstr(err_text(), "its error")));
+}
+
+/* --------------------------------------------------------------------- lies */
+
+static void lies(void)
+{
+	ready("mode=p2pdma");
+	NEED_STUB();
+	x.set("lie=more");
+	T_EQ(io(cf, m, 0, 0, 65536, 0), -EIO);
+	T_CHECK(strstr(err_text(), "nothing of it holds"));
+	x.set("lie=short");
+	T_EQ(io(cf, m, 0, 0, 65536, 0), 32768);
+	/* These are for whoever compares. */
+	x.set("lie=wrong");
+	T_EQ(io(cf, m, 0, 0, 65536, 0), 65536);
+	T_CHECK(!mem_is(0, 0, 65536));
+	over();
+}
+
+/* ----------------------------------------------------------------- counters */
+
+static enum cufile_mode moved(bool write)
+{
+	struct cufile_counts before, after;
+	struct pst_device info = { .sz = sizeof(info) };
+
+	mem->ops->device_info(mem->device, &info);
+	T_OK(cufile_counts(info.uuid, write, &before));
+	T_EQ(io(cf, m, 0, 0, 65536, write ? CUFILE_IO_WRITE : 0), 65536);
+	T_OK(cufile_counts(info.uuid, write, &after));
+	return cufile_mode(&before, &after);
+}
+
+static void mode_is(const char *text, enum cufile_mode want)
+{
+	(void)setenv("PST_GDS", "exclusive", 1);
+	ready(text);
+	NEED_STUB();
+	T_EQ(moved(false), want);
+	T_EQ(moved(true), want);
+	T_EQ(moved(false), want);
+	over();
+}
+
+static void p2pdma(void)
+{
+	mode_is("mode=p2pdma", CUFILE_MODE_P2PDMA);
+}
+
+static void nvfs(void)
+{
+	mode_is("mode=nvfs", CUFILE_MODE_NVFS);
+}
+
+static void nvfs_of_1_19(void)
+{
+	mode_is("mode=nvfs,version=1190", CUFILE_MODE_NVFS);
+}
+
+static void c2c(void)
+{
+	mode_is("mode=c2c", CUFILE_MODE_C2C);
+}
+
+/* The library says its module did it, and that the module is not there. */
+static void claims(void)
+{
+	mode_is("mode=compat,lie=claims", CUFILE_MODE_UNKNOWN);
+}
+
+static void counters_of_others_stay_off(void)
+{
+	struct cufile_counts c;
+	uint8_t uuid[16] = { 0 };
+
+	ready("mode=compat");
+	NEED_STUB();
+	T_EQ(cufile_counts(uuid, false, &c), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "PST_GDS=exclusive"));
+	T_EQ(state().levels, 0);
+	over();
+}
+
+static void unknown_counters(void)
+{
+	struct cufile_counts c;
+	uint8_t uuid[16] = { 0 };
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	ready("mode=p2pdma,version=1210");
+	NEED_STUB();
+	T_EQ(cufile_counts(uuid, false, &c), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "1.21 are not known"));
+	over();
+}
+
+static void modes_follow_from_counts(void)
+{
+	struct cufile_counts a = { .p2p = 5, .nvfs = 5, .posix = 5, .unaligned = 5 }, b = a;
+
+	T_EQ(cufile_mode(&a, &b), CUFILE_MODE_UNKNOWN);
+	b.p2p++;
+	T_EQ(cufile_mode(&a, &b), CUFILE_MODE_P2PDMA);
+	b.nvfs++;
+	T_EQ(cufile_mode(&a, &b), CUFILE_MODE_UNKNOWN);
+	b.posix++;
+	T_EQ(cufile_mode(&a, &b), CUFILE_MODE_COMPAT);
+	b = a;
+	b.p2p++;
+	b.unaligned++;
+	T_EQ(cufile_mode(&a, &b), CUFILE_MODE_UNKNOWN);
+	for (int i = CUFILE_MODE_UNKNOWN; i <= CUFILE_MODE_C2C + 1; i++)
+		T_CHECK(cufile_mode_name((enum cufile_mode)i)[0]);
+}
+
+/* ------------------------------------------------------------------- stream */
+
+struct start {
+	struct cufile_io io;
+	void *stream;
+	struct cufile_async *a;
+};
+
+static int64_t do_start(void *arg)
+{
+	struct start *s = arg;
+
+	return cufile_async_start(&s->io, s->stream, &s->a);
+}
+
+static cu_result (*stream_create)(cu_stream *, unsigned);
+static cu_result (*stream_destroy)(cu_stream);
+static cu_result (*stream_sync)(cu_stream);
+
+static int64_t do_stream(void *arg)
+{
+	return stream_create(arg, CU_NON_BLOCKING);
+}
+
+static int64_t do_sync(void *arg)
+{
+	return stream_sync(arg);
+}
+
+static int64_t do_destroy(void *arg)
+{
+	return stream_destroy(arg);
+}
+
+static cu_stream stream_new(void)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
+	cu_stream st;
+
+	find(lib, &stream_create, "cuStreamCreate");
+	find(lib, &stream_destroy, "cuStreamDestroy_v2");
+	find(lib, &stream_sync, "cuStreamSynchronize");
+	T_EQ(within(do_stream, &st), 0);
+	return st;
+}
+
+static int64_t on_stream(cu_stream st, uint64_t mem_off, uint64_t file_off, uint64_t len,
+			 uint32_t flags)
+{
+	struct start s = { .io = { .file = cf,
+				   .mem = m,
+				   .mem_off = mem_off,
+				   .file_off = file_off,
+				   .len = len,
+				   .flags = flags },
+			   .stream = st };
+	int64_t r = within(do_start, &s);
+
+	if (r < 0)
+		return r;
+	T_EQ(within(do_sync, st), 0);
+	return cufile_async_end(s.a);
+}
+
+static void in_order_with_a_stream(void)
+{
+	cu_stream st;
+
+	ready("");
+	st = stream_new();
+	T_EQ(on_stream(st, 8192, 4096, 65536, 0), 65536);
+	T_CHECK(mem_is(8192, 4096, 65536));
+	T_EQ(on_stream(st, 8192, FILE_LEN - 4096, 65536, 0), 4096);
+	T_EQ(on_stream(st, 8192, FILE_LEN, 65536, 0), 0);
+	T_EQ(on_stream(st, 0, 0, 4096, CUFILE_IO_WRITE), 4096);
+	T_EQ(on_stream(st, 0, 0, 100, 0), -EINVAL);
+	if (x.set) {
+		x.set("fail=read:1:5");
+		T_EQ(on_stream(st, 0, 0, 4096, 0), -EIO);
+		x.set("fail=cuFileReadAsync:1:5038");
+		T_EQ(on_stream(st, 0, 0, 4096, 0), -EOPNOTSUPP);
+		x.set("lie=more");
+		T_EQ(on_stream(st, 0, 0, 4096, 0), -EIO);
+	}
+	T_EQ(within(do_destroy, st), 0);
+	over();
+}
+
+/* The stream has not come to it: everything it needs is kept. */
+static void behind_on_a_stream(void)
+{
+	struct start s = { .io = { .len = 65536 } };
+	cu_stream st;
+
+	ready("mode=p2pdma,hang=read:1");
+	NEED_STUB();
+	st = stream_new();
+	s.io.file = cf;
+	s.io.mem = m;
+	s.stream = st;
+	T_EQ(within(do_start, &s), 0);
+	while (!state().hung)
+		(void)usleep(100);
+	T_EQ(io(cf, m, 0, 0, 4096, 0), -EAGAIN);
+	T_EQ(within(do_mem_free, m), -EBUSY);
+	cufile_file_put(cf);
+	T_EQ(state().files, 1);
+	x.release();
+	T_EQ(within(do_sync, st), 0);
+	T_EQ(cufile_async_end(s.a), 65536);
+	T_EQ(state().files, 0);
+	T_CHECK(mem_is(0, 0, 65536));
+	T_EQ(within(do_destroy, st), 0);
+	T_EQ(within(do_mem_free, m), 0);
+	end();
+}
+
+static void no_streams_in_old_ones(void)
+{
+	const char *old = getenv("STUB_CUFILE_OLD");
+
+	if (!old)
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("PST_LIBCUFILE", old, 1);
+	ready("version=1110");
+	T_EQ(on_stream(NULL, 0, 0, 4096, 0), -EOPNOTSUPP);
+	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
+	over();
+}
+
+int main(void)
+{
+	APART(reads);
+	APART(writes);
+	APART(arguments_are_checked);
+	APART(directions_are_checked);
+	APART(a_context_is_needed);
+	APART(results_are_folded);
+	APART(errors_are_folded);
+	APART(lies);
+	APART(p2pdma);
+	APART(nvfs);
+	APART(nvfs_of_1_19);
+	APART(c2c);
+	APART(claims);
+	APART(counters_of_others_stay_off);
+	APART(unknown_counters);
+	APART(modes_follow_from_counts);
+	APART(in_order_with_a_stream);
+	APART(behind_on_a_stream);
+	APART(no_streams_in_old_ones);
+	return t_done();
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The way between a file and a device, asked of another process: what it says when the library
+ * tells the truth, lies, hangs or dies.
+ */
+#include "cufile_rig.h"
+
+#define WAIT_MS 20000
+
+static struct pst_device info = { .sz = sizeof(info) };
+
+/* The stub that is loaded here has nothing to do with the one there. */
+static void ready(const char *text)
+{
+	begin(text);
+	mem->ops->device_info(mem->device, &info);
+}
+
+static int ask(uint64_t off, uint64_t ms, struct cufile_verdict *ret)
+{
+	memset(ret, 0x55, sizeof(*ret));
+	return cufile_probe(file, off, info.uuid, t_in_ms(ms), ret);
+}
+
+static void good_is(const char *text, enum cufile_mode mode, int version, unsigned nvfs)
+{
+	struct cufile_verdict v;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready(text);
+	T_OK(ask(0, WAIT_MS, &v));
+	T_EQ(v.err, 0);
+	T_EQ(v.mode, mode);
+	T_EQ(v.version, version);
+	T_EQ(v.nvfs_major, nvfs);
+	T_EQ(v.bytes, MIB(1));
+	T_CHECK(!v.text[0]);
+	/* Nothing of it happened here. */
+	T_EQ(state().opens, 0);
+	T_EQ(state().calls, 0);
+	end();
+}
+
+static void p2pdma(void)
+{
+	good_is("mode=p2pdma", CUFILE_MODE_P2PDMA, 1150, 0);
+}
+
+static void nvfs(void)
+{
+	good_is("mode=nvfs,version=1190", CUFILE_MODE_NVFS, 1190, 2);
+}
+
+static void c2c(void)
+{
+	good_is("mode=c2c", CUFILE_MODE_C2C, 1150, 0);
+}
+
+/* Its counters are in a form that nobody knows yet; being strict says enough. */
+static void a_version_to_come(void)
+{
+	good_is("mode=nvfs,version=2000", CUFILE_MODE_NVFS, 2000, 2);
+}
+
+static void it_may_print(void)
+{
+	good_is("mode=p2pdma,noise=1", CUFILE_MODE_P2PDMA, 1150, 0);
+}
+
+static void bad_is(const char *text, int err, const char *says)
+{
+	struct cufile_verdict v;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready(text);
+	T_OK(ask(0, WAIT_MS, &v));
+	T_EQ(v.err, err);
+	T_EQ(v.mode, CUFILE_MODE_UNKNOWN);
+	if (!strstr(v.text, says))
+		T_FAIL("\"%s\" has no \"%s\"", v.text, says);
+	end();
+}
+
+static void no_way(void)
+{
+	bad_is("mode=compat", -EOPNOTSUPP, "nvidia-fs is not loaded");
+}
+
+static void no_udev(void)
+{
+	bad_is("udev=0", -EOPNOTSUPP, "/run/udev");
+}
+
+static void no_pages(void)
+{
+	bad_is("mode=nvfs,pin=4096", -ENOMEM, "BAR1");
+}
+
+static void lies_about_success(void)
+{
+	bad_is("lie=nodata", -EILSEQ, "the first at 0");
+}
+
+static void lies_in_one_bit(void)
+{
+	bad_is("mode=nvfs,lie=wrong", -EILSEQ, "the first at 524288");
+}
+
+static void lies_about_the_end(void)
+{
+	bad_is("lie=short", -EIO, "524288 bytes where the file has 1048576");
+}
+
+static void lies_about_too_much(void)
+{
+	bad_is("lie=more", -EIO, "nothing of it holds");
+}
+
+static void lies_about_the_way(void)
+{
+	bad_is("mode=compat,lie=claims", 0, "which way");
+}
+
+static void fails_to_read(void)
+{
+	bad_is("fail=cuFileRead:1:5", -EIO, "EIO");
+}
+
+/* -------------------------------------------------------------- ends badly */
+
+static void it_hangs(void)
+{
+	static const char *const at[] = { "cuFileDriverOpen", "cuFileHandleRegister",
+					  "cuFileBufRegister", "read" };
+	struct cufile_verdict v;
+	char text[64];
+	uint64_t t;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready("");
+	for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
+		(void)snprintf(text, sizeof(text), "hang=%s:1", at[i]);
+		(void)setenv("STUB_CUFILE", text, 1);
+		t = t_now();
+		T_EQ(ask(0, 400, &v), -ETIMEDOUT);
+		T_CHECK(strstr(err_text(), "hangs"));
+		T_CHECK(t_now() - t > 399000000u);
+	}
+	(void)unsetenv("STUB_CUFILE");
+	end();
+}
+
+static void write_script(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0700);
+
+	T_CHECK(fd >= 0);
+	T_EQ(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	(void)close(fd);
+}
+
+static int ask_script(const char *text, struct cufile_verdict *v)
+{
+	char path[PATH_MAX + 16];
+	int r;
+
+	(void)snprintf(path, sizeof(path), "%s/probe", dir);
+	write_script(path, text);
+	(void)setenv("PST_GDS_PROBE", path, 1);
+	r = ask(65536, 2000, v);
+	(void)unlink(path);
+	return r;
+}
+
+static void it_dies(void)
+{
+	struct cufile_verdict v;
+
+	ready("");
+	T_EQ(ask_script("#!/bin/sh\nkill -11 $$\n", &v), -EIO);
+	T_CHECK(strstr(err_text(), "died without a word"));
+	T_EQ(ask_script("#!/bin/sh\necho gds-probe 1 err=0 mode=nvfs\\\\c\n", &v), -EIO);
+	T_EQ(ask_script("#!/bin/sh\necho gds-probe 2 err=0\n", &v), -EIO);
+	T_EQ(ask_script("#!/nowhere/sh\n", &v), -ENOENT);
+	T_EQ(ask_script("neither program nor script", &v), -ENOEXEC);
+	(void)setenv("PST_GDS_PROBE", "/nowhere/probe", 1);
+	T_EQ(ask(0, 1000, &v), -ENOENT);
+	T_CHECK(strstr(err_text(), "/nowhere/probe"));
+	end();
+}
+
+/* Whatever stands there is taken as it is, and no more. */
+static void answers_are_read_with_care(void)
+{
+	struct cufile_verdict v;
+
+	ready("");
+	T_EQ(ask_script("#!/bin/sh\necho gds-probe 1\n", &v), -EIO);
+	T_EQ(ask_script("#!/bin/sh\necho 'gds-probe 1 x'\n", &v), 0);
+	T_CHECK(!v.err && v.mode == CUFILE_MODE_UNKNOWN && !v.version && !v.bytes && !v.text[0]);
+	T_EQ(ask_script("#!/bin/sh\necho chatter\necho 'gds-probe 1 err=5 mode=nvfs version=1150 "
+			"nvfs=2.28 bytes=7 text=a b = c'\necho more\n",
+			&v),
+	     0);
+	T_CHECK(v.err == -5 && v.mode == CUFILE_MODE_NVFS && v.version == 1150 && v.bytes == 7 &&
+		v.nvfs_major == 2 && v.nvfs_minor == 28 && !strcmp(v.text, "a b = c"));
+	T_EQ(ask_script("#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' y\n", &v), -EIO);
+	/* The file as descriptor 3, no other but the usual ones, and the arguments. */
+	T_EQ(ask_script("#!/bin/sh\necho \"gds-probe 1 err=0 mode=nvfs text=$(echo "
+			"/proc/$$/fd/*) $*\"\n",
+			&v),
+	     0);
+	T_CHECK(strstr(v.text, " /proc/self/fd/3 ") && strstr(v.text, " 65536"));
+	end();
+}
+
+/* ------------------------------------------------------------ no side effect */
+
+static volatile int nr_signals;
+
+static void on_child(int sig)
+{
+	(void)sig;
+	nr_signals++;
+}
+
+static void the_program_hears_nothing(void)
+{
+	struct cufile_verdict v;
+	sigset_t before, after;
+	int status;
+
+	ready("mode=p2pdma");
+	(void)signal(SIGCHLD, on_child);
+	(void)pthread_sigmask(SIG_SETMASK, NULL, &before);
+	for (unsigned i = 0; i < 2; i++)
+		T_EQ(ask_script(i ? "#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\nsleep 60\n"
+				  : "#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\n",
+				&v),
+		     0);
+	T_EQ(nr_signals, 0);
+	T_EQ(waitpid(-1, &status, WNOHANG), -1);
+	T_EQ(errno, ECHILD);
+	(void)pthread_sigmask(SIG_SETMASK, NULL, &after);
+	for (int sig = 1; sig < 32; sig++)
+		T_EQ(sigismember(&before, sig), sigismember(&after, sig));
+	end();
+}
+
+/* A program may have closed or used up its lowest descriptors. */
+static void odd_descriptors(void)
+{
+	struct cufile_verdict v;
+	int keep[3], pipe_end[2];
+	char byte;
+
+	ready("mode=p2pdma");
+	T_EQ(pipe(pipe_end), 0); /* not to be seen there: its end would never come */
+	for (int i = 0; i < 3; i++) {
+		keep[i] = fcntl(i, F_DUPFD_CLOEXEC, 20);
+		(void)close(i);
+	}
+	(void)ask_script("#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\nsleep 60 &\n", &v);
+	for (int i = 0; i < 3; i++) {
+		(void)dup2(keep[i], i);
+		(void)close(keep[i]);
+	}
+	T_EQ(v.mode, CUFILE_MODE_NVFS);
+	(void)close(pipe_end[1]);
+	T_EQ(read(pipe_end[0], &byte, 1), 0);
+	(void)close(pipe_end[0]);
+	end();
+}
+
+static void not_in_a_child(void)
+{
+	struct cufile_verdict v;
+	int status = 0;
+	pid_t pid;
+
+	ready("mode=p2pdma");
+	T_OK(cufile_check());
+	pid = fork();
+	if (!pid)
+		_exit(ask(0, 1000, &v) != -EOWNERDEAD);
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_EQ(status, 0);
+	end();
+}
+
+static void offsets(void)
+{
+	struct cufile_verdict v;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready("mode=p2pdma");
+	T_EQ(ftruncate(file->fd, MIB(1) + 100), 0);
+	T_OK(ask(MIB(1), WAIT_MS, &v));
+	T_EQ(v.err, 0);
+	T_EQ(v.bytes, 100);
+	T_OK(ask(5000, WAIT_MS, &v));
+	T_EQ(v.bytes, MIB(1) + 100 - 4096);
+	T_OK(ask(MIB(2), WAIT_MS, &v));
+	T_EQ(v.err, -EINVAL);
+	T_CHECK(strstr(v.text, "no bytes"));
+	info.uuid[3] ^= 1;
+	T_OK(ask(0, WAIT_MS, &v));
+	T_EQ(v.err, -ENODEV);
+	end();
+}
+
+int main(void)
+{
+	APART(p2pdma);
+	APART(nvfs);
+	APART(c2c);
+	APART(a_version_to_come);
+	APART(it_may_print);
+	APART(no_way);
+	APART(no_udev);
+	APART(no_pages);
+	APART(lies_about_success);
+	APART(lies_in_one_bit);
+	APART(lies_about_the_end);
+	APART(lies_about_too_much);
+	APART(lies_about_the_way);
+	APART(fails_to_read);
+	APART(it_hangs);
+	APART(it_dies);
+	APART(answers_are_read_with_care);
+	APART(the_program_hears_nothing);
+	APART(odd_descriptors);
+	APART(not_in_a_child);
+	APART(offsets);
+	return t_done();
+}
