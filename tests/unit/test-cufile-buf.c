@@ -218,6 +218,78 @@ static void many_when_all_say_so(void)
 	over();
 }
 
+static unsigned sharing;
+
+/* Threads, files and slices all over each other, with room for half of the slices. */
+static void *some_reads(void *arg)
+{
+	uint64_t seed = (uintptr_t)arg;
+	unsigned done = 0;
+
+	for (unsigned i = 0; done < 60; i++) {
+		struct cufile_io v = { .mem = m, .len = 65536 };
+		unsigned at = (unsigned)(t_byte(seed, i) % 4);
+		struct call c = { .fn = do_io, .arg = &v };
+		int r = cufile_file_get(file, &v.file);
+
+		if (r == -EBUSY)
+			continue;
+		/* A place of its own in each slice, to look at in the end. */
+		v.mem_off = at * CUFILE_SLICE + seed * 65536;
+		v.file_off = seed * 65536;
+		v.flags = seed & sharing ? CUFILE_IO_SHARE : 0;
+		if (r == 0)
+			r = mem_within(mem, call_it, &c);
+		if (r < 0)
+			return strdup(err_text());
+		cufile_file_put(v.file);
+		done += c.res == 65536;
+		if (c.res != 65536 && c.res != -EAGAIN && c.res != -ENOBUFS)
+			return strdup(err_text());
+	}
+	return NULL;
+}
+
+static void many_threads(const char *text)
+{
+	void *bad[6], *why = NULL;
+	pthread_t t[6];
+
+	ready(text);
+	cufile_file_put(cf);
+	cufile_mem_limit(MIB(32));
+	for (uintptr_t i = 0; i < ARRAY_SIZE(t); i++)
+		T_CHECK(!pthread_create(&t[i], NULL, some_reads, (void *)i));
+	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
+		(void)pthread_join(t[i], &bad[i]);
+		why = bad[i] ? bad[i] : why;
+	}
+	if (why)
+		T_FAIL("%s", (char *)why);
+	for (uint64_t i = 0; i < ARRAY_SIZE(t); i++) {
+		bool seen = false;
+
+		for (unsigned at = 0; at < 4; at++)
+			seen |= mem_is(at * CUFILE_SLICE + i * 65536, i * 65536, 65536);
+		T_CHECK(seen);
+	}
+	T_CHECK(cufile_mem_registered(0) <= MIB(32));
+	cufile_mem_limit(0);
+	T_OK(cufile_file_get(file, &cf));
+	over();
+}
+
+static void many_threads_nvfs(void)
+{
+	many_threads("mode=nvfs");
+}
+
+static void many_threads_p2pdma(void)
+{
+	sharing = 1; /* every other thread */
+	many_threads("mode=p2pdma");
+}
+
 /* ------------------------------------------------------------------- hangs */
 
 static void *free_thread(void *arg)
@@ -306,6 +378,8 @@ int main(void)
 	APART(others_have_it);
 	APART(one_transfer_at_a_time);
 	APART(many_when_all_say_so);
+	APART(many_threads_nvfs);
+	APART(many_threads_p2pdma);
 	APART(a_registration_hangs);
 	APART(an_end_hangs);
 	APART(making_room_hangs);
