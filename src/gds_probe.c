@@ -20,7 +20,7 @@
 #include "store/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 60 /* then it ends itself, if nobody else does */
+#define SECONDS 120 /* then it ends itself, if nobody else does */
 
 struct probe {
 	struct store_file *file;

@@ -32,10 +32,10 @@
  * Others in the process may use the library too.  While they do, no parameter is set; their
  * driver is not closed; what they registered is left alone.  PST_GDS=exclusive in the
  * environment promises that there are none: only then is the library told to refuse what has
- * no direct way (strict), and are its counters switched on.
+ * no direct way (strict), and are its counters switched on when somebody asks for them.
  *
- * Every function gives -EOWNERDEAD in a forked child, or does nothing.  Failures are -errno
- * with a sentence.
+ * In a forked child all that would call the library gives -EOWNERDEAD, or does nothing.
+ * Failures are -errno with a sentence.
  */
 #ifndef PST_STORE_CUFILE_H
 #define PST_STORE_CUFILE_H
@@ -61,7 +61,8 @@ int cufile_check(void);
 /*
  * [hangs] Open the library's driver, once; some 0.4 s.  It writes a log file, cufile.log, into
  * the current directory, unless CUFILE_LOGFILE_PATH names one: so this is done on a thread
- * with a directory of its own, and the file is removed.
+ * with a directory of its own, and the file is removed.  CUDA is there before: the library
+ * complains on the program's output when it finds none.
  *
  * 0, also when it is open already.
  * -ENODEV	no library
@@ -88,7 +89,7 @@ struct cufile_info {
 	bool shared;		/* somebody had opened the driver before us */
 	unsigned nvfs_major;	/* version of nvidia-fs; 0.0 when it is not loaded */
 	unsigned nvfs_minor;
-	bool batch, async, counts; /* whether the functions below are to be had */
+	bool batch, async;	/* whether the functions below are to be had */
 	bool c2c;		/* GPUs and CPU are linked otherwise than by PCI */
 	char file[256];		/* that was loaded */
 };
@@ -205,7 +206,8 @@ int cufile_batch_get(struct cufile_batch **ret);
 /*
  * [hangs] [context] Start nr transfers; v is copied.  b has none under way.  All or nothing:
  * after an error none was started, or the batch is broken (-EIO), see cufile_batch_put().
- * Besides what cufile_io() gives: -EAGAIN when CUFILE_BATCH_MAX are under way in all.
+ * Two of the same slice both have CUFILE_IO_SHARE.  Besides what cufile_io() gives: -EAGAIN
+ * when CUFILE_BATCH_MAX are under way in all.
  */
 int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsigned nr);
 
@@ -229,7 +231,7 @@ int cufile_batch_put(struct cufile_batch *b);
 /* One transfer in the order of a CUDA stream. */
 struct cufile_async;
 
-/* [hangs] [context] Put it on the stream.  Errors as cufile_io(); -EOPNOTSUPP: not to be had. */
+/* [hangs] [context] Put it on the stream.  As cufile_io(); -EOPNOTSUPP: not to be had. */
 int cufile_async_start(const struct cufile_io *io, void *stream, struct cufile_async **ret);
 
 /*
@@ -264,8 +266,7 @@ struct cufile_counts {
 int cufile_counts(const uint8_t uuid[16], bool write, struct cufile_counts *ret);
 
 /* What must have happened between two readings; UNKNOWN when they say nothing or too much. */
-enum cufile_mode cufile_mode(const struct cufile_counts *before,
-			     const struct cufile_counts *after);
+enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cufile_counts *after);
 
 /* --------------------------------------------------------------------- probe */
 

@@ -40,7 +40,7 @@ static int look_near(struct dl_phdr_info *info, size_t size, void *arg)
 	struct places *p = arg;
 
 	(void)size;
-	slash = name ? strrchr(name, '/') : NULL;
+	slash = name && name[0] == '/' ? strrchr(name, '/') : NULL;
 	if (!slash)
 		return 0;
 	add(p, name, (size_t)(slash - name), "");

@@ -74,4 +74,7 @@ void cufile_mem_untake(struct cufile_mem *m, unsigned slice);
 /* [hangs] Destroy the batches that are set up and that nobody has. */
 void cufile_batches_end(void);
 
+/* [hangs] Counters of our own are stopped. */
+void cufile_counts_end(void);
+
 #endif

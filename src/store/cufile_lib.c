@@ -43,7 +43,7 @@ struct opening {
 	int err;
 	char why[300];	/* the sentence of err */
 	bool asked;	/* the library was: the answer stays */
-	bool strict, shared, counts;
+	bool strict, shared;
 	struct cuf_props props;
 	int p2p;	/* CUF_P2P_* of NVMe */
 };
@@ -174,17 +174,6 @@ static int check_strict(const struct opening *o)
 		       lib.load.version / 1000, lib.load.version % 1000 / 10);
 }
 
-static void start_counters(struct opening *o)
-{
-	struct cuf_error e = { CUF_INVALID_VALUE, 0 };
-
-	if (cuf.cuFileSetStatsLevel && cuf.cuFileStatsStart)
-		e = cuf.cuFileSetStatsLevel(CUF_STATS_LEVEL);
-	if (!e.err)
-		e = cuf.cuFileStatsStart();
-	o->counts = !e.err;
-}
-
 /* In the thread's current directory. */
 static int open_here(struct opening *o)
 {
@@ -210,8 +199,6 @@ static int open_here(struct opening *o)
 	}
 	if (cuf.cuFileDriverGetP2PFlags)
 		(void)cuf.cuFileDriverGetP2PFlags(CUF_TYPE_NVME, &o->p2p);
-	if (o->strict)
-		start_counters(o);
 	return 0;
 }
 
@@ -250,14 +237,16 @@ static void *open_aside(void *arg)
 		return NULL;
 	}
 	r = make_dir(dir, sizeof(dir));
-	if (r < 0 || chdir(dir) < 0) {
-		(void)fail(o, r < 0 ? r : err_set(errno, "cannot enter %s: %m", dir));
+	if (r < 0) {
+		(void)fail(o, r);
 		return NULL;
 	}
-	r = open_here(o);
+	r = chdir(dir) < 0 ? err_set(errno, "%s cannot be entered: %s", dir, err_name(errno))
+			   : open_here(o);
 	if (r < 0)
 		(void)fail(o, r);
-	(void)unlink("cufile.log");
+	if (o->asked)
+		(void)unlink("cufile.log");
 	(void)rmdir(dir);
 	return NULL;
 }
@@ -371,6 +360,7 @@ static int driver_close(bool strict)
 			       "cuFile's driver stays open: whoever else uses it since then does "
 			       "not count");
 	cufile_batches_end();
+	cufile_counts_end();
 	e = cuf.cuFileDriverClose_v2();
 	return e.err ? cufile_err(e, "close its driver") : 0;
 }
@@ -449,7 +439,6 @@ void cufile_info(struct cufile_info *ret)
 		ret->open = true;
 		ret->strict = lib.open.strict;
 		ret->shared = lib.open.shared;
-		ret->counts = lib.open.counts;
 		ret->nvfs_major = lib.open.props.nvfs.major;
 		ret->nvfs_minor = lib.open.props.nvfs.minor;
 		ret->c2c = lib.open.p2p == CUF_P2P_C2C;

@@ -51,8 +51,9 @@ static int find_program(char *ret, size_t len)
 		return 0;
 	if (!(env && *env) && beside_us(ret, len))
 		return 0;
-	return err_set(ENOENT, "%s is not there; install Penstock as a whole, or name it by "
-			       "PST_GDS_PROBE",
+	return err_set(ENOENT,
+		       "%s is not there; install Penstock as a whole, or name it by "
+		       "PST_GDS_PROBE",
 		       ret);
 }
 
@@ -102,8 +103,8 @@ static int parse(const char *text, struct cufile_verdict *ret)
 	(void)sscanf(value, "%u.%u", &ret->nvfs_major, &ret->nvfs_minor);
 	what = strstr(line, " text=");
 	if (what)
-		(void)snprintf(ret->text, sizeof(ret->text), "%.*s",
-			       (int)strcspn(what + 6, "\n"), what + 6);
+		(void)snprintf(ret->text, sizeof(ret->text), "%.*s", (int)strcspn(what + 6, "\n"),
+			       what + 6);
 	return 0;
 }
 

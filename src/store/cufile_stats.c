@@ -3,6 +3,7 @@
  * Which way transfers really went: the library's counters of each GPU.  Their place in what it
  * writes moved once, so it is looked up by version, and an unknown version has none.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -51,37 +52,70 @@ static int find(const char *buf, const uint8_t uuid[16], bool write, struct cufi
 	return 0;
 }
 
+static atomic_bool counting; /* by us */
+
+/*
+ * Counting is on, or is switched on where nobody else can mind.  Not before somebody asks: with
+ * libraries before 1.16 the end of the process is not safe while they count.
+ */
+static int count(bool strict)
+{
+	struct cuf_error e;
+	int level = 0;
+
+	if (atomic_load(&counting))
+		return 0;
+	if (!strict) {
+		e = cuf.cuFileGetStatsLevel(&level);
+		if (!e.err && level >= CUF_STATS_LEVEL)
+			return 0;
+		return err_set(EOPNOTSUPP,
+			       "cuFile's counters are off; PST_GDS=exclusive switches them on, or "
+			       "profile.cufile_stats in cufile.json");
+	}
+	e = cuf.cuFileSetStatsLevel(CUF_STATS_LEVEL);
+	if (!e.err)
+		e = cuf.cuFileStatsStart();
+	if (e.err)
+		return cufile_err(e, "count");
+	atomic_store(&counting, true);
+	return 0;
+}
+
+void cufile_counts_end(void)
+{
+	if (atomic_exchange(&counting, false))
+		(void)cuf.cuFileStatsStop();
+}
+
+static int read_counters(const struct cufile_info *info, char *buf)
+{
+	struct cuf_error e;
+	int r;
+
+	if (!layout(info->version) || !cuf.cuFileGetStatsL3 || !cuf.cuFileGetStatsLevel ||
+	    !cuf.cuFileSetStatsLevel || !cuf.cuFileStatsStart || !cuf.cuFileStatsStop)
+		return err_set(EOPNOTSUPP, "the counters of cuFile %d.%d are not known",
+			       info->version / 1000, info->version % 1000 / 10);
+	r = count(info->strict);
+	if (r < 0)
+		return r;
+	e = cuf.cuFileGetStatsL3(buf);
+	return e.err ? cufile_err(e, "say its counters") : 0;
+}
+
 int cufile_counts(const uint8_t uuid[16], bool write, struct cufile_counts *ret)
 {
-	_cleanup_(freep) char *buf = NULL;
-	struct cuf_error e = { 0, 0 };
+	_cleanup_(freep) char *buf = calloc(1, CUF_STATS_ROOM);
 	struct cufile_info info;
-	size_t at;
-	int level = 0, r = cufile_hold();
+	int r = cufile_hold();
 
 	if (r < 0)
 		return r;
 	cufile_info(&info);
-	at = layout(info.version);
-	buf = calloc(1, CUF_STATS_ROOM);
-	if (!buf)
-		r = err_set(ENOMEM, "out of memory");
-	else if (!at || !cuf.cuFileGetStatsL3 || !cuf.cuFileGetStatsLevel)
-		r = err_set(EOPNOTSUPP, "the counters of cuFile %d.%d are not known",
-			    info.version / 1000, info.version % 1000 / 10);
-	if (r == 0) {
-		e = cuf.cuFileGetStatsLevel(&level);
-		if (!e.err && level < CUF_STATS_LEVEL)
-			r = err_set(EOPNOTSUPP, "cuFile's counters are off; PST_GDS=exclusive "
-						"switches them on, or profile.cufile_stats in "
-						"cufile.json");
-	}
-	if (r == 0 && !e.err)
-		e = cuf.cuFileGetStatsL3(buf);
-	if (e.err)
-		r = cufile_err(e, "say its counters");
+	r = buf ? read_counters(&info, buf) : err_set(ENOMEM, "out of memory");
 	cufile_drop();
-	return r == 0 ? find(buf + at, uuid, write, ret) : r;
+	return r < 0 ? r : find(buf + layout(info.version), uuid, write, ret);
 }
 
 enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cufile_counts *after)

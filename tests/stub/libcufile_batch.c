@@ -112,8 +112,9 @@ struct cuf_error cuFileBatchIOSubmit(cuf_batch handle, unsigned nr, struct cuf_i
 /* The lock is held, and dropped while bytes move. */
 static void run_entry(const struct cuf_io_params *p, struct cuf_io_event *ret)
 {
-	struct move m = { p->file,	      (uintptr_t)p->batch.base, p->batch.file_off,
-			  p->batch.base_off,  p->batch.len,		p->opcode == CUF_WRITE };
+	struct move m = { p->file,           (uintptr_t)p->batch.base,
+			  p->batch.file_off, p->batch.base_off,
+			  p->batch.len,      p->opcode == CUF_WRITE };
 	ssize_t n;
 	int code;
 

@@ -45,9 +45,8 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 	if (!host)
 		return -ENOMEM;
 	if (m->write) {
-		n = stub_cuda_peek(at, host, m->len)
-			    ? pwrite(f->plain, host, m->len, m->file_off)
-			    : -1;
+		n = stub_cuda_peek(at, host, m->len) ? pwrite(f->plain, host, m->len, m->file_off)
+						     : -1;
 	} else {
 		n = pread(f->plain, host, m->len, m->file_off);
 		if (n > 0 && cf.lie == LIE_SHORT)
@@ -145,8 +144,8 @@ ssize_t cuFileRead(cuf_handle file, void *base, size_t len, off_t file_off, off_
 
 	if (code)
 		return result(-code);
-	return result(stub_move(&(struct move){ file, (uintptr_t)base, file_off, base_off, len,
-						false }));
+	return result(
+		stub_move(&(struct move){ file, (uintptr_t)base, file_off, base_off, len, false }));
 }
 
 ssize_t cuFileWrite(cuf_handle file, const void *base, size_t len, off_t file_off, off_t base_off)
@@ -175,8 +174,9 @@ struct later {
 static void run_later(void *arg)
 {
 	struct later *l = arg;
-	struct move m = { l->file, (uintptr_t)l->base, *l->file_off, *l->base_off, *l->len,
-			  l->write };
+	struct move m = {
+		l->file, (uintptr_t)l->base, *l->file_off, *l->base_off, *l->len, l->write
+	};
 	cu_ctx ctx;
 	ssize_t n;
 
@@ -233,5 +233,6 @@ struct cuf_error cuFileWriteAsync(cuf_handle file, void *base, size_t *len, off_
 
 	if (code)
 		return stub_error(code);
-	return later((struct later){ file, base, len, file_off, base_off, ret, true, NULL }, stream);
+	return later((struct later){ file, base, len, file_off, base_off, ret, true, NULL },
+		     stream);
 }

@@ -36,6 +36,16 @@ struct cuf_error cuFileStatsStart(void)
 	return stub_error(code);
 }
 
+struct cuf_error cuFileStatsStop(void)
+{
+	int code = CALL();
+
+	if (!code && cf.state.uses <= 0)
+		code = CUF_DRIVER_NOT_INITIALIZED;
+	cf.started &= code != 0;
+	return stub_error(code);
+}
+
 /* All of the buffer is written, to the last byte that this version has. */
 struct cuf_error cuFileGetStatsL3(void *ret)
 {

@@ -159,6 +159,7 @@ HAS(cuFileSetParameterBool, CUfileError_t, CUFileBoolConfigParameter_t, bool);
 HAS(cuFileSetStatsLevel, CUfileError_t, int);
 HAS(cuFileGetStatsLevel, CUfileError_t, int *);
 HAS(cuFileStatsStart, CUfileError_t, void);
+HAS(cuFileStatsStop, CUfileError_t, void);
 HAS(cuFileGetStatsL3, CUfileError_t, CUfileStatsLevel3_t *);
 SIZE(struct cuf_gpu_stats, CUfilePerGpuStats_t);
 FIELD(struct cuf_gpu_stats, uuid, CUfilePerGpuStats_t, uuid);

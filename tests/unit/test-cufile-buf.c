@@ -204,9 +204,8 @@ static void many_when_all_say_so(void)
 
 	ready("mode=p2pdma,hang=read:1");
 	NEED_STUB();
-	hung_io = (struct cufile_io){
-		.file = cf, .mem = m, .len = 65536, .flags = CUFILE_IO_SHARE
-	};
+	hung_io =
+		(struct cufile_io){ .file = cf, .mem = m, .len = 65536, .flags = CUFILE_IO_SHARE };
 	h = hang(io_thread, NULL);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, CUFILE_IO_SHARE), 4096);
 	T_EQ(io(cf, m, MIB(1), 0, 4096, 0), -EAGAIN);

@@ -11,7 +11,7 @@
 /* ------------------------------------------------- calls of the system */
 
 static unsigned nth, seen; /* 0: none fails */
-static bool counting;	   /* only while the provider is at it */
+static bool counting;      /* only while the provider is at it */
 
 static bool fails(void)
 {
@@ -34,8 +34,8 @@ WRAP(int, unshare, (int flags), (flags), -1, EPERM)
 WRAP(char *, mkdtemp, (char *path), (path), NULL, EACCES)
 WRAP(int, chdir, (const char *path), (path), -1, ENOENT)
 WRAP(int, pthread_create,
-     (pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg), (t, attr, fn, arg),
-     EAGAIN, EAGAIN)
+     (pthread_t * t, const pthread_attr_t *attr, void *(*fn)(void *), void *arg),
+     (t, attr, fn, arg), EAGAIN, EAGAIN)
 
 int __real_fcntl64(int fd, int cmd, ...);
 int __wrap_fcntl64(int fd, int cmd, ...);
@@ -89,10 +89,7 @@ static int64_t do_batch(void *arg)
 {
 	struct work *w = arg;
 	struct cufile_io v[2] = { { .file = w->cf, .mem = w->m, .len = 4096 },
-				  { .file = w->cf,
-				    .mem = w->m,
-				    .mem_off = MIB(16),
-				    .len = 4096 } };
+				  { .file = w->cf, .mem = w->m, .mem_off = MIB(16), .len = 4096 } };
 	struct cufile_done d[2];
 	struct cufile_batch *b;
 	int64_t r = said(cufile_batch_get(&b)), n;

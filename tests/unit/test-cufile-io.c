@@ -248,6 +248,33 @@ static void claims(void)
 	mode_is("mode=compat,lie=claims", CUFILE_MODE_UNKNOWN);
 }
 
+/* Nobody counts who has not to. */
+static void counts_only_when_asked(void)
+{
+	struct cufile_counts c;
+	struct pst_device info = { .sz = sizeof(info) };
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	ready("mode=nvfs");
+	NEED_STUB();
+	mem->ops->device_info(mem->device, &info);
+	T_EQ(io(cf, m, 0, 0, 65536, 0), 65536);
+	T_EQ(state().levels, 0);
+	T_OK(cufile_counts(info.uuid, false, &c));
+	T_OK(cufile_counts(info.uuid, false, &c));
+	T_EQ(state().levels, 1);
+	/* It ends with the driver, and begins anew. */
+	T_EQ(within(do_mem_free, m), 0);
+	cufile_file_put(cf);
+	T_OK(cufile_close());
+	T_OK(cufile_open());
+	T_OK(cufile_file_get(file, &cf));
+	m = mem_new();
+	T_OK(cufile_counts(info.uuid, false, &c));
+	T_EQ(state().levels, 2);
+	over();
+}
+
 static void counters_of_others_stay_off(void)
 {
 	struct cufile_counts c;
@@ -439,6 +466,7 @@ int main(void)
 	APART(nvfs_of_1_19);
 	APART(c2c);
 	APART(claims);
+	APART(counts_only_when_asked);
 	APART(counters_of_others_stay_off);
 	APART(unknown_counters);
 	APART(modes_follow_from_counts);

@@ -27,7 +27,8 @@ OPT(struct cuf_error, cuFileBatchIOSetUp, (cuf_batch *ret, unsigned nr))
 OPT(struct cuf_error, cuFileBatchIOSubmit,
     (cuf_batch batch, unsigned nr, struct cuf_io_params *v, unsigned flags))
 OPT(struct cuf_error, cuFileBatchIOGetStatus,
-    (cuf_batch batch, unsigned min, unsigned *nr, struct cuf_io_event *ret, struct timespec *timeout))
+    (cuf_batch batch, unsigned min, unsigned *nr, struct cuf_io_event *ret,
+     struct timespec *timeout))
 OPT(void, cuFileBatchIODestroy, (cuf_batch batch))
 OPT(struct cuf_error, cuFileReadAsync,
     (cuf_handle file, void *base, size_t *len, off_t *file_off, off_t *base_off, ssize_t *ret,
@@ -43,6 +44,7 @@ OPT(struct cuf_error, cuFileSetParameterBool, (int param, bool value))
 OPT(struct cuf_error, cuFileSetStatsLevel, (int level))
 OPT(struct cuf_error, cuFileGetStatsLevel, (int *ret))
 OPT(struct cuf_error, cuFileStatsStart, (void))
+OPT(struct cuf_error, cuFileStatsStop, (void))
 OPT(struct cuf_error, cuFileGetStatsL3, (void *ret))
 
 /* 1.16 */
