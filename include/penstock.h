@@ -96,6 +96,7 @@ enum pst_why {
 	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */
 	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
 	PST_WHY_NO_WINDOW = 13,	   /* no window on this memory is to be had; detail: errno */
+	PST_WHY_NO_GDS = 14,	   /* cuFile was not used; detail: errno, EAGAIN: not yet */
 	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
 };
 

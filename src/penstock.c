@@ -8,6 +8,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "core/gds.h"
 #include "core/limits.h"
 #include "core/pagecache.h"
 #include "guard.h"
@@ -298,6 +299,7 @@ static void release_file(struct object *obj)
 {
 	struct pst_file *f = container_of(obj, struct pst_file, obj);
 
+	gds_file_end(f);
 	pagecache_free(f);
 	(void)pthread_mutex_destroy(&f->maps_lock);
 	store_file_free(f->sf);
@@ -544,6 +546,8 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 	if (!path || path > PST_PATH_TCP)
 		return err_set(EINVAL, "path %u is unknown", path);
 	info.why = plan_path_why(file, mem, op, path, &info.detail);
+	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
+		info.state = PST_STATE_POSSIBLE; /* being found out */
 	if (info.why == PST_WHY_NONE)
 		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN
 								   : PST_STATE_POSSIBLE;

@@ -33,6 +33,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NOT_STABLE] = "not-stable",
 	[PST_WHY_DIRECT_ERROR] = "direct-error",
 	[PST_WHY_NO_WINDOW] = "no-window",
+	[PST_WHY_NO_GDS] = "no-gds",
 };
 
 const char *pst_path_name(uint32_t path)
@@ -52,6 +53,40 @@ static const char *because(int err, char *buf, size_t len)
 	if (err)
 		(void)snprintf(buf, len, ": %s", err_name(err));
 	return buf;
+}
+
+/* What an errno means that kept cuFile from being used; "" where it says enough itself. */
+static const char *no_gds(int err)
+{
+	switch (err) {
+	case EAGAIN:
+		return "it is busy, or it is not known yet whether it has a direct way here; "
+		       "ask again in some seconds";
+	case ECANCELED:
+		return "PST_GDS=off in the environment forbids it";
+	case ENODEV:
+		return "libcufile is not here, or neither the module nvidia-fs nor P2PDMA is; "
+		       "penstock doctor says what is missing";
+	case EOPNOTSUPP:
+		return "it has no direct way between this file and this memory, only slow copies; "
+		       "penstock doctor says what is missing";
+	case EILSEQ:
+		return "it moved wrong bytes, and is not trusted any more with this device and "
+		       "file system";
+	case ETIMEDOUT:
+		return "it hangs; look at the kernel's log for nvidia-fs";
+	case ENOMEM:
+	case ENOBUFS:
+		return "the GPU shows other devices no more of its memory (BAR1); use less at a "
+		       "time";
+	case EBUSY:
+		return "somebody else in this process uses it for this, or the driver is in use; "
+		       "end that use";
+	case ENOENT:
+		return "penstock-gds-probe is not there; install Penstock as a whole";
+	default:
+		return "";
+	}
 }
 
 const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
@@ -119,6 +154,10 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		(void)snprintf(buf, len,
 			       "no window on this memory is to be had%s; penstock doctor says why",
 			       tail);
+		break;
+	case PST_WHY_NO_GDS:
+		(void)snprintf(buf, len, "cuFile was not used: %s%s", no_gds(detail),
+			       no_gds(detail)[0] ? "" : err_name(detail));
 		break;
 	default:
 		(void)snprintf(buf, len, "reason %u, which this version does not know", why);

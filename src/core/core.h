@@ -4,11 +4,11 @@
  *
  * A request is cut into parts (host memory: one file operation each, on the caller's
  * thread, direct.c) or into jobs (device memory: one staging slot each, on the workers of
- * the device's engine, staged.c).  plan.c chooses the hops, queue.c owns the life of a
- * request from pst_prep() to pst_reap().
+ * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops,
+ * queue.c owns the life of a request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> clock -> engines -> pools -> engine -> regions -> what is
- * inside mem/ and store/ -> chores.
+ * Lock order: registry -> queue -> clock -> engines -> pools -> engine -> gds -> regions ->
+ * what is inside mem/ and store/ -> chores.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -63,6 +63,7 @@ struct region {
 	struct mem_alloc *alloc;
 	struct store_buf *sbuf;        /* host memory that lanes may register; NULL: none */
 	_Atomic(struct views *) views; /* view.c; NULL: none yet */
+	_Atomic(struct gds_mem *) gds; /* gds_end.c; NULL: cuFile does not know it */
 	unsigned users;                /* under the regions' lock */
 };
 
@@ -84,6 +85,8 @@ struct pst_file {
 	pthread_mutex_t maps_lock;
 	struct mapping *maps;      /* of its pages, for devices; pagecache.c */
 	struct store_file *reader; /* for proofs where sf is open for writing only, or NULL */
+	_Atomic(struct cufile_file *) gds; /* its registration; gds_end.c */
+	_Atomic int gds_err;               /* why it has none for good */
 };
 
 static inline const struct mem_ops *mem_kind(const struct pst_mem *m)
@@ -142,13 +145,14 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;         /* device hop: PST_PATH_STAGED or _WINDOW; 0 for host memory */
+	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
 	bool pin_now;        /* the caller listed PAGECACHE */
 	bool staged;         /* the pool may be used; false: PAGECACHE alone was listed */
 	struct mapping *map; /* of the file's pages, or NULL */
+	struct gds_way *gds; /* by which long pieces go, or NULL; under the engine's lock */
 	uint32_t why;        /* known before the first byte moves */
 	int detail;
 };
@@ -253,6 +257,7 @@ struct req {
 	unsigned nr_jobs;     /* in flight */
 	unsigned nr_touch;    /* jobs whose copies may touch the memory now */
 	unsigned nr_file;     /* jobs whose file operations are in flight */
+	struct gds_job *redo; /* what cuFile did not move: to be staged */
 	struct crc_run *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 

@@ -14,12 +14,13 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "core/engine.h"
+#include "core/gds.h"
 #include "core/pagecache.h"
 #include "topo/numa.h"
 
 #define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
 #define SPIN_NS 20000u
+#define GDS_LOOK_NS (20 * NSEC_PER_MSEC)
 #define POLL_NS 20000u /* between two looks at what can only be polled */
 
 static struct {
@@ -29,13 +30,20 @@ static struct {
 
 /* ------------------------------------------------------------------- jobs */
 
+/* Has it pieces that nobody has begun, or that have to be moved again? */
+static bool has_more(const struct req *r)
+{
+	return r->redo || !cursor_at_end(&r->cur);
+}
+
 /* Under the lock: the request is through; its queue gets it back. */
 static void hand_back_if_idle(struct req *r)
 {
 	if (r->nr_jobs || r->handed_back)
 		return;
-	if (!r->stop && !r->err && !cursor_at_end(&r->cur))
+	if (!r->stop && !r->err && has_more(r))
 		return;
+	gds_redo_drop(r);
 	if (r->stop && !r->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	list_del(&r->active);
@@ -99,6 +107,30 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool gr
 	return w->nr_jobs < e->worker_jobs || r->share->nr_slots < SLOT_RESERVED || !r->nr_jobs;
 }
 
+/*
+ * Start what cuFile can move of the request.  True when what comes next, or something that it
+ * did not move after all, is for a slot.
+ */
+static bool after_gds(struct req *r)
+{
+	struct engine *e = r->share->engine;
+	enum gds_turn turn;
+
+	if (likely(!r->plan.gds))
+		return true;
+	do
+		turn = gds_next(r);
+	while (turn == GDS_STARTED);
+	if (r->err || !has_more(r)) {
+		list_del(&r->active);
+		hand_back_if_idle(r);
+		return false;
+	}
+	if (turn == GDS_LATER && !cursor_at_end(&r->cur))
+		e->gds_look = now_ns() + GDS_LOOK_NS;
+	return turn == GDS_STAGE || r->redo;
+}
+
 /* The next piece of work for a worker, NULL when there is none for it now. */
 static struct job *engine_next(struct worker *w)
 {
@@ -107,11 +139,15 @@ static struct job *engine_next(struct worker *w)
 	struct job *j = NULL;
 
 	pthread_mutex_lock(&e->lock);
+	e->gds_look = UINT64_MAX;
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, active);
 		struct share *s = r->share;
-		bool group = may_group(r);
+		bool group;
 
+		if (!after_gds(r))
+			continue;
+		group = may_group(r);
 		if (!worker_may_take(w, r, group))
 			continue;
 		j = pool_take(e, s);
@@ -135,7 +171,7 @@ static struct job *engine_next(struct worker *w)
 		else
 			r->nr_file++;
 		list_del(&r->active);
-		if (!cursor_at_end(&r->cur))
+		if (has_more(r))
 			list_add_tail(&e->active, &r->active);
 		/* Who is about to take more does not need help with it. */
 		if (!list_empty(&e->active) && !group)
@@ -209,7 +245,8 @@ void engine_job_done(struct worker *w, struct job *j)
 	/* Start nothing behind an error, nor, in one plain run, behind the end of the file. */
 	if (j->err || (j->limit < j->pos + j->len && r->one_run)) {
 		r->cur.seg = r->cur.nr;
-		list_del(&r->active);
+		if (j->err || !r->redo)
+			list_del(&r->active);
 	}
 	if (j->touches)
 		r->nr_touch--;
@@ -225,6 +262,23 @@ void engine_job_done(struct worker *w, struct job *j)
 	if (!list_empty(&e->active))
 		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_gds_done(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	r->nr_jobs--;
+	r->nr_touch--;
+	if (r->err || !has_more(r))
+		list_del(&r->active);
+	else if (!r->stop && list_empty(&r->active))
+		list_add_tail(&e->active, &r->active);
+	if (r->stop && !r->nr_touch)
+		order_open(r);
+	hand_back_if_idle(r);
+	if (!list_empty(&e->active))
+		wake_one(e);
 }
 
 void engine_activate(struct req *r)
@@ -266,6 +320,7 @@ void engine_stop_locked(struct req *r, int err)
 	r->end_err = err;
 	list_del(&r->active);
 	pool_each_used(r->share->engine, job_lost, r);
+	gds_stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);
 }
@@ -312,6 +367,20 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
+/* What waits for cuFile does so for as long as that makes progress. */
+static uint64_t gds_nap(struct engine *e)
+{
+	uint64_t at, now;
+
+	pthread_mutex_lock(&e->lock);
+	at = e->gds_look;
+	pthread_mutex_unlock(&e->lock);
+	if (likely(at == UINT64_MAX))
+		return at;
+	now = now_ns();
+	return at - MIN(now, at);
+}
+
 /* Sleep until the lane, the stream or a new request has something for us. */
 static void worker_sleep(struct worker *w)
 {
@@ -327,6 +396,7 @@ static void worker_sleep(struct worker *w)
 	if (sfd < 0 && spin_for_copy(w))
 		return;
 	ns = MIN(ns, order_nap(w));
+	ns = MIN(ns, gds_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
 	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->store->arm(w->lane, w->efd, true);
@@ -448,6 +518,7 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	e->ops = ops;
 	e->device = device;
 	e->store = store;
+	e->gds_look = UINT64_MAX;
 	pthread_mutex_init(&e->lock, NULL);
 	list_init(&e->active);
 	pool_init(e);

@@ -119,6 +119,8 @@ struct engine {
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
 	bool stop;
 
+	uint64_t gds_look; /* when to see again whether transfers by cuFile end; gds_move.c */
+
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
 	unsigned worker_jobs; /* slots a worker takes without need, fixed */
@@ -139,6 +141,8 @@ int engine_job_touches(struct job *j, bool touches);
 
 /* There are so many free slots more.  Under the engine's lock. */
 void engine_wake(struct engine *e, unsigned nr);
+/* engine.c, under the lock: a transfer of the request by cuFile is over. */
+void engine_gds_done(struct req *r);
 /* engine.c, under the lock: the request may start. */
 void engine_activate(struct req *r);
 /* engine.c, under the lock: as engine_stop(). */

@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
+#include "core/gds.h"
 #include "core/pagecache.h"
 #include "window/window.h"
 
@@ -60,6 +61,7 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 		return view_get(m->region, m->off, &at, ret_detail) ? PST_WHY_NONE
 								    : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
+		return gds_why(f, m, op, ret_detail);
 	case PST_PATH_P2P:
 		return PST_WHY_NO_DEVICE;
 	case PST_PATH_RDMA:
@@ -140,6 +142,8 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	case PST_PATH_WINDOW:
 		w = mem_on_host(m) ? NULL : view_get(m->region, m->off, &at, &err);
 		return w && w->verdict;
+	case PST_PATH_GDS:
+		return gds_proven(f, m, op);
 	case PST_PATH_STAGED:
 		mem_kind(m)->device_info(m->region->alloc->device, &dev);
 		p = proof_copies(&dev);
@@ -304,6 +308,14 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
+static bool lists_gds(uint64_t policy)
+{
+	for (; policy; policy >>= 4)
+		if ((policy & 15) == PST_PATH_GDS)
+			return true; /* its verdict may come at any time */
+	return false;
+}
+
 /*
  * Programs send the same kind of request again and again, so each queue keeps its last
  * plan.  What may change behind it, O_DIRECT gone bad, is looked at here and again when a
@@ -314,9 +326,10 @@ static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 	enum proof_dir dir = r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
 
-	return memo->file == r->io.file && memo->ops == a->ops && memo->device == a->device &&
-	       memo->op == r->io.op && memo->flags == r->io.flags && memo->policy == r->io.policy &&
-	       !req_sf(r)->direct_bad && !proof_is_bad(r->io.file->direct[dir]);
+	return !lists_gds(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
+	       memo->device == a->device && memo->op == r->io.op && memo->flags == r->io.flags &&
+	       memo->policy == r->io.policy && !req_sf(r)->direct_bad &&
+	       !proof_is_bad(r->io.file->direct[dir]);
 }
 
 int plan_make(struct req *r)

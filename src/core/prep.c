@@ -125,6 +125,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->edge_pos = UINT64_MAX;
 	r->second = r->left = r->sync_started = r->dead = false;
 	r->nr_jobs = r->nr_touch = r->nr_file = 0;
+	r->redo = NULL;
 	r->handed_back = false;
 	r->nr_crcs = r->max_crcs = 0;
 	r->err_pos = UINT64_MAX;

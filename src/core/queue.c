@@ -13,7 +13,7 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "core/core.h"
+#include "core/gds.h"
 
 #define REAP_BATCH 64u
 
@@ -202,6 +202,14 @@ static void req_start(struct req *r)
 			return;
 		}
 	}
+	if (req_staged(r)) {
+		int err = gds_choose(r);
+
+		if (err < 0) {
+			req_fail(r, -err);
+			return;
+		}
+	}
 	if (unlikely(r->io.stream)) {
 		int err = order_begin(r);
 
@@ -211,7 +219,7 @@ static void req_start(struct req *r)
 		}
 	}
 	r->state = REQ_ACTIVE;
-	if (r->plan.window && !r->io.stream)
+	if (r->plan.window && !r->plan.gds && !r->io.stream)
 		small_choose(r);
 	if (req_staged(r)) {
 		q->nr_engine++;

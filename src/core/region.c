@@ -7,7 +7,7 @@
  * address may come back after a free, a buffer id does not.
  */
 #include "base/err.h"
-#include "core/core.h"
+#include "core/gds.h"
 
 static struct {
 	pthread_mutex_t lock;
@@ -84,6 +84,16 @@ struct region *region_again(struct region *r)
 	return r;
 }
 
+static void region_free(void *arg)
+{
+	struct region *r = arg;
+
+	views_free(r);
+	store_buf_free(r->sbuf);
+	mem_free(r->alloc);
+	free(r);
+}
+
 void region_put(struct region *r)
 {
 	pthread_mutex_lock(&regions.lock);
@@ -93,10 +103,10 @@ void region_put(struct region *r)
 	}
 	list_del(&r->link);
 	pthread_mutex_unlock(&regions.lock);
-	views_free(r);
-	store_buf_free(r->sbuf);
-	mem_free(r->alloc);
-	free(r);
+	if (r->gds)
+		gds_mem_end(r, region_free);
+	else
+		region_free(r);
 }
 
 static void release_mem(struct object *obj)

@@ -11,7 +11,7 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "core/engine.h"
+#include "core/gds.h"
 #include "core/pagecache.h"
 
 #define REAP_BATCH 64u
@@ -81,11 +81,38 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 	return n;
 }
 
-void job_build(struct job *j)
+/* What cuFile did not move after all: one piece. */
+static void build_redo(struct job *j)
+{
+	struct req *r = j->req;
+
+	j->pos = gds_redo(r)->pos;
+	j->len = job_add(j, gds_redo(r), j->engine->chunk);
+	gds_redo_skip(r, j->len);
+}
+
+static void build_next(struct job *j)
 {
 	struct req *r = j->req;
 	struct piece pc;
 	uint64_t n;
+
+	while (j->len < j->engine->chunk && cursor_peek(&r->cur, &pc)) {
+		n = j->engine->chunk - j->len;
+		if (r->plan.gds)
+			n = MIN(n, gds_stage_len(r, &pc));
+		if (n)
+			n = job_add(j, &pc, n);
+		if (!n)
+			break;
+		cursor_skip(&r->cur, n);
+		j->len += n;
+	}
+}
+
+void job_build(struct job *j)
+{
+	struct req *r = j->req;
 
 	j->pos = r->cur.pos;
 	j->len = j->crc_len = 0;
@@ -95,13 +122,10 @@ void job_build(struct job *j)
 	j->dev_path = 0;
 	j->mapped = false;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
-	while (j->len < j->engine->chunk && cursor_peek(&r->cur, &pc)) {
-		n = job_add(j, &pc, j->engine->chunk - j->len);
-		if (!n)
-			break;
-		cursor_skip(&r->cur, n);
-		j->len += n;
-	}
+	if (gds_redo(r))
+		build_redo(j);
+	else
+		build_next(j);
 	j->limit = j->pos + j->len;
 	j->err_pos = UINT64_MAX;
 }

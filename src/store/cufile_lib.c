@@ -257,8 +257,8 @@ static int exclusive(bool *ret)
 	const char *env = secure_getenv("PST_GDS");
 
 	*ret = env && !strcmp(env, "exclusive");
-	if (env && *env && !*ret)
-		return err_set(EINVAL, "PST_GDS is \"%s\"; \"exclusive\" is all it knows", env);
+	if (env && *env && !*ret && strcmp(env, "auto") != 0 && strcmp(env, "off") != 0)
+		return err_set(EINVAL, "PST_GDS is \"%s\", not off, auto or exclusive", env);
 	return 0;
 }
 

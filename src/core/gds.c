@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Where cuFile is used.
+ *
+ * The library falls back to copies of its own, slower than ours, without a word.  So it is
+ * used between a device and a file system only after another process found, with the library
+ * told to refuse them, that bytes arrive directly (cufile_probe()).  That takes seconds: it is
+ * asked at the first request that could use it, and until there is an answer ours is the way.
+ * Then the first transfers here are compared with plain reads, and counters must not speak
+ * against it.  What was wrong once is not used again in this process.
+ */
+#include <inttypes.h>
+#include <sys/sysmacros.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/sysfs.h"
+#include "core/gds.h"
+
+#define PROBE_NS (30 * NSEC_PER_SEC)  /* for the other process */
+#define ASKING_NS (60 * NSEC_PER_SEC) /* then what it is asked by hangs */
+#define AGAIN_NS (10 * NSEC_PER_SEC)  /* when asking failed for a reason that may pass */
+#define LOOK_LEN MIB(1)               /* is the beginning of the request resident? */
+
+enum gds_state { UNKNOWN, ASKING, GOOD, BAD };
+
+static struct {
+	pthread_mutex_t lock;
+	struct gds_way *list;
+} ways = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* -------------------------------------------------------------------- gate */
+
+/* Is there anything in the kernel that could make it direct?  Starts and loads nothing. */
+static bool kernel_may(void)
+{
+	char line[64];
+
+	return sysfs_line("/proc/driver/nvidia-fs/version", line, sizeof(line)) == 0 ||
+	       access("/dev/nvidia-fs0", F_OK) == 0 || access("/sys/module/nvidia_fs", F_OK) == 0;
+}
+
+static int gate_err; /* positive errno; 0: cuFile may be asked */
+
+static void find_gate(void)
+{
+	const char *env = secure_getenv("PST_GDS"), *lib = secure_getenv("PST_LIBCUFILE");
+
+	if (env && strcmp(env, "off") == 0) {
+		gate_err = ECANCELED;
+	} else if (env && *env && strcmp(env, "auto") != 0 && strcmp(env, "exclusive") != 0) {
+		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
+		gate_err = ECANCELED;
+	} else if (!(lib && *lib) && !kernel_may()) {
+		/* Who names a library is not doubted. */
+		gate_err = ENODEV;
+	}
+}
+
+static int gate(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, find_gate);
+	return gate_err;
+}
+
+/* -------------------------------------------------------------------- ways */
+
+static struct gds_way *way_new(const struct pst_file *f, const struct mem_alloc *a)
+{
+	struct pst_device info = { .sz = sizeof(info) };
+	struct gds_way *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	a->ops->device_info(a->device, &info);
+	w->device = a->device;
+	memcpy(w->uuid, info.uuid, sizeof(w->uuid));
+	w->dev = f->sf->dev;
+	w->fs_id = f->sf->fs_id;
+	w->next = ways.list;
+	ways.list = w;
+	return w;
+}
+
+static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
+{
+	const struct mem_alloc *a = m->region->alloc;
+	struct gds_way *w;
+
+	pthread_mutex_lock(&ways.lock);
+	for (w = ways.list; w; w = w->next)
+		if (w->device == a->device && w->dev == f->sf->dev && w->fs_id == f->sf->fs_id)
+			break;
+	if (!w)
+		w = way_new(f, a);
+	pthread_mutex_unlock(&ways.lock);
+	return w;
+}
+
+void gds_condemn(struct gds_way *w, int err)
+{
+	int was;
+
+	atomic_store(&w->detail, err);
+	was = atomic_exchange(&w->state, BAD);
+	if (was != BAD)
+		log_warn("cuFile is not used between device %u and files of %u:%u any more: %s",
+			 w->device, major(w->dev), minor(w->dev), err_name(err));
+}
+
+int gds_way_err(struct gds_way *w)
+{
+	int state = atomic_load(&w->state), asking = ASKING;
+
+	if (likely(state == GOOD))
+		return 0;
+	if (state == ASKING && now_ns() - w->since > ASKING_NS) {
+		atomic_store(&w->detail, ETIMEDOUT);
+		(void)atomic_compare_exchange_strong(&w->state, &asking, BAD);
+		state = atomic_load(&w->state);
+	}
+	return state == GOOD ? 0 : state == BAD ? atomic_load(&w->detail) : EAGAIN;
+}
+
+/* ------------------------------------------------------------------ asking */
+
+struct question {
+	struct gds_work work;
+	struct gds_way *way;
+	struct store_file *file;
+};
+
+/* The answer, unless nobody waited for it any more. */
+static void answer(struct gds_way *w, enum gds_state state, int err)
+{
+	int asking = ASKING;
+
+	atomic_store(&w->since, now_ns() + AGAIN_NS);
+	if (state == BAD)
+		atomic_store(&w->detail, err);
+	if (!atomic_compare_exchange_strong(&w->state, &asking, (int)state))
+		return;
+	if (state == GOOD)
+		log_info("files of %u:%u and device %u have a direct way by cuFile: %s",
+			 major(w->dev), minor(w->dev), w->device,
+			 cufile_mode_name((enum cufile_mode)w->mode));
+	else
+		log_info("cuFile is not used between files of %u:%u and device %u%s: %s",
+			 major(w->dev), minor(w->dev), w->device, state == BAD ? "" : " now",
+			 err_text());
+}
+
+/* Failures of starting it, and of this one file, say nothing of the way. */
+static bool may_pass(int err)
+{
+	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
+	       err == -EBUSY || err == -EINVAL;
+}
+
+static int probe(struct question *q)
+{
+	struct gds_way *w = q->way;
+	struct cufile_verdict v;
+	int r = cufile_check();
+
+	if (r < 0 || w->mode)
+		return r;
+	r = cufile_probe(q->file, 0, w->uuid, now_ns() + PROBE_NS, &v);
+	if (r < 0)
+		return r;
+	if (v.err)
+		return err_set(v.err, "%s", v.text);
+	if (v.mode <= CUFILE_MODE_COMPAT)
+		return err_set(EOPNOTSUPP, "%s", v.text);
+	w->mode = (int)v.mode;
+	return 0;
+}
+
+static void ask_run(struct gds_work *work)
+{
+	struct question *q = container_of(work, struct question, work);
+	int r = probe(q);
+
+	/* Opened here, so that no request has to wait for it. */
+	if (r == 0)
+		r = cufile_open();
+	answer(q->way, r == 0 ? GOOD : may_pass(r) ? UNKNOWN : BAD, -r);
+	store_file_free(q->file);
+	free(q);
+}
+
+static void ask_start(struct gds_way *w, const struct store_file *sf)
+{
+	struct question *q = calloc(1, sizeof(*q));
+	int r = q ? store_file_wrap(sf->fd, 0, &q->file) : -ENOMEM;
+
+	if (q)
+		q->way = w;
+	if (r == 0) {
+		r = gds_work_start(&q->work, ask_run);
+		if (r < 0)
+			store_file_free(q->file);
+	}
+	if (r < 0) {
+		free(q);
+		answer(w, UNKNOWN, 0);
+	}
+}
+
+/* Is there a direct way?  To be asked once, about a file that has bytes. */
+static void ask(struct gds_way *w, const struct pst_file *f)
+{
+	const struct store_file *sf = plan_reader(f);
+	uint64_t size = 0, now = now_ns();
+	int unknown = UNKNOWN;
+
+	if (atomic_load(&w->state) != UNKNOWN || now < w->since || !sf ||
+	    store_file_size(sf, &size) < 0 || !size)
+		return;
+	atomic_store(&w->since, now);
+	if (atomic_compare_exchange_strong(&w->state, &unknown, ASKING))
+		ask_start(w, sf);
+}
+
+/* --------------------------------------------------------------------- why */
+
+static enum pst_why no_gds(int err, int *ret_detail)
+{
+	*ret_detail = err;
+	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
+}
+
+/* *ret_way is set where there might be one. */
+static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			     struct gds_way **ret_way, int *ret_detail)
+{
+	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	const struct gds_mem *gm;
+	struct gds_way *w;
+	int err;
+
+	if (mem_kind(m)->kind != PST_KIND_CUDA)
+		return PST_WHY_NO_DEVICE;
+	if (gate())
+		return no_gds(gate(), ret_detail);
+	if (f->sf->fd_direct < 0) {
+		*ret_detail = f->sf->detail;
+		return PST_WHY_NO_DIRECT;
+	}
+	w = way_of(f, m);
+	if (!w)
+		return no_gds(ENOMEM, ret_detail);
+	*ret_way = w;
+	err = gds_way_err(w);
+	if (err)
+		return no_gds(err, ret_detail);
+	if (!plan_reader(f) && !w->good[dir])
+		return PST_WHY_NOT_PROVEN;
+	gm = gds_mem_of(m->region);
+	return no_gds(!gm ? ENOMEM : f->gds_err ? f->gds_err : gm->err, ret_detail);
+}
+
+enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+		     int *ret_detail)
+{
+	struct gds_way *w = NULL;
+	enum pst_why why = find_way(f, m, op, &w, ret_detail);
+
+	if (w)
+		ask(w, f);
+	return why;
+}
+
+bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	struct gds_way *w = NULL;
+	int detail;
+
+	return find_way(f, m, op, &w, &detail) == PST_WHY_NONE &&
+	       w->good[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
+/* ------------------------------------------------------------------ choice */
+
+/* Would it be the better way, if there were one? */
+static bool worth_it(const struct req *r)
+{
+	struct piece pc;
+
+	return cursor_peek(&r->cur, &pc) && pc.len >= GDS_MIN && !r->plan.map &&
+	       !(req_sf(r)->flags & PST_FILE_PLAIN);
+}
+
+/* There is one: is it better here?  What the page cache holds is there sooner. */
+static bool is_better(const struct req *r)
+{
+	struct piece pc;
+	uint64_t skip;
+
+	return cursor_peek(&r->cur, &pc) && gds_fit(r, &pc, &skip) &&
+	       (r->io.op == PST_OP_WRITE ||
+		!plan_resident(req_sf(r), pc.file_off, MIN(pc.len, LOOK_LEN)));
+}
+
+/* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
+ * have calls of the driver wait for it, cuFile's among them. */
+static bool serves(const struct req *r)
+{
+	return !(r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT));
+}
+
+/* Does every piece begin and end where cuFile can? */
+static bool fits_wholly(const struct req *r)
+{
+	struct cursor c = r->cur;
+	struct piece pc;
+	uint64_t skip, n;
+
+	while (cursor_peek(&c, &pc)) {
+		n = gds_fit(r, &pc, &skip);
+		if (!n || skip)
+			return false;
+		cursor_skip(&c, n);
+	}
+	return true;
+}
+
+static int refuse(struct req *r, uint32_t why, int detail)
+{
+	char text[256];
+
+	req_why(r, why, detail);
+	return err_set(EOPNOTSUPP, "the path gds was listed: %s",
+		       pst_why_text(why, detail, text, sizeof(text)));
+}
+
+static int choose_listed(struct req *r)
+{
+	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
+	struct gds_way *w = NULL;
+	enum pst_why why;
+	int detail = 0;
+
+	why = serves(r) ? find_way(r->io.file, req_mem(r), r->io.op, &w, &detail)
+			: PST_WHY_NO_PROVIDER;
+	if (w)
+		ask(w, r->io.file);
+	if (why == PST_WHY_NONE && !fits_wholly(r)) {
+		if (only)
+			return refuse(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
+		req_why(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
+	}
+	if (why == PST_WHY_NONE) {
+		r->plan.gds = w;
+		return 0;
+	}
+	if (only)
+		return refuse(r, why, detail);
+	req_why(r, why, detail);
+	r->plan.dev = PST_PATH_STAGED;
+	return 0;
+}
+
+int gds_choose(struct req *r)
+{
+	struct gds_way *w = NULL;
+	enum pst_why why;
+	int detail = 0;
+
+	if (r->plan.dev == PST_PATH_GDS)
+		return choose_listed(r);
+	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() || !serves(r) ||
+	    !worth_it(r))
+		return 0;
+	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
+	if (why == PST_WHY_NONE)
+		r->plan.gds = is_better(r) ? w : NULL;
+	else if (w && gds_way_err(w) == 0)
+		req_why(r, why, detail); /* there is a way, but not for these two */
+	else if (w)
+		ask(w, r->io.file);
+	return 0;
+}

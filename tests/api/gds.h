@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What tests of requests by cuFile share.  They run on the libraries of tests/stub/, which
+ * PST_LIBCUDA and PST_LIBCUFILE name.  What is known of a way lasts as long as the process, so
+ * each case has one of its own (again.h).
+ */
+#ifndef PST_TEST_GDS_H
+#define PST_TEST_GDS_H
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "again.h"
+#include "stub/cufile_stub.h"
+
+#define GDS PST_PATH_BIT(PST_PATH_GDS)
+#define STAGED PST_PATH_BIT(PST_PATH_STAGED)
+#define LEN (RIG_MIB(20) + 5000)
+#define SEED 21
+
+static struct {
+	void (*set)(const char *);
+	void (*state)(struct stub_cufile_state *);
+	void (*release)(void);
+	bool (*met)(void);
+	void (*reset)(void);
+} x;
+
+static struct pst_mem *mem;   /* of LEN bytes and more */
+static struct pst_file *file; /* LEN bytes of the pattern */
+
+static inline void find(void *lib, void *slot, const char *name)
+{
+	void *fn = dlsym(lib, name);
+
+	memcpy(slot, &fn, sizeof(fn));
+}
+
+static inline struct stub_cufile_state state(void)
+{
+	struct stub_cufile_state s;
+
+	x.state(&s);
+	return s;
+}
+
+/* The libraries as text says, here and in the process that probes; a queue, memory, a file. */
+static inline void begin(const char *text)
+{
+	const char *name = getenv("PST_LIBCUFILE");
+	void *lib;
+
+	if (!name || !getenv("PST_LIBCUDA"))
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("STUB_CUFILE", text, 1);
+	lib = dlopen(name, RTLD_NOW);
+	if (lib)
+		find(lib, &x.set, "stub_cufile_set");
+	if (!x.set)
+		T_SKIP("needs the library of tests/stub");
+	find(lib, &x.state, "stub_cufile_state");
+	find(lib, &x.release, "stub_cufile_release");
+	find(lib, &x.met, "stub_cufile_met");
+	find(lib, &x.reset, "stub_cufile_reset");
+	rig_dev = "cuda:0";
+	rig_q = rig_queue(PST_STORE_AUTO, 0);
+	mem = rig_alloc(rig_dev, RIG_MIB(40));
+	rig_make(rig_path("data"), SEED, LEN);
+	file = rig_open(rig_path("data"), RIG_RW);
+	if (!rig_file_info(file).direct)
+		T_SKIP("no O_DIRECT here");
+}
+
+static inline struct pst_path_info check(uint32_t op)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+
+	T_OK(pst_path_check(file, mem, op, PST_PATH_GDS, &info));
+	return info;
+}
+
+/* What was found out, once it was. */
+static inline struct pst_path_info verdict(void)
+{
+	uint64_t until = t_in_ms(20000);
+	struct pst_path_info info;
+
+	do {
+		info = check(PST_OP_READ);
+		(void)usleep(1000);
+	} while (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN && t_now() < until);
+	return info;
+}
+
+/* The way is open. */
+static inline void begin_good(const char *text)
+{
+	struct pst_path_info info;
+
+	begin(text);
+	info = verdict();
+	T_EQ(info.why, PST_WHY_NONE);
+	T_EQ(info.state, PST_STATE_POSSIBLE);
+}
+
+/* No registration outlives its memory and file, and nothing went by the library's own copies. */
+static inline void end(void)
+{
+	struct stub_cufile_state s;
+
+	mem = pst_mem_free(mem);
+	file = pst_file_close(file);
+	rig_q = pst_queue_free(rig_q);
+	s = state();
+	T_EQ(s.files, 0);
+	T_EQ(s.bufs, 0);
+	T_EQ(s.moving, 0);
+	T_EQ(s.bounced, 0);
+	T_EQ(s.busy, 0);
+	x.reset(); /* its log */
+}
+
+/* A read of what is not in the page cache, into other bytes. */
+static inline struct pst_done cold_read(uint64_t file_off, uint64_t mem_off, uint64_t len,
+					uint64_t policy, uint32_t flags)
+{
+	struct pst_io io = rig_io(PST_OP_READ, file, mem, file_off, mem_off, len);
+	struct pst_done d;
+
+	rig_mem_fill(mem, mem_off, len, 99, 0);
+	rig_cold(rig_path("data"));
+	io.policy = policy;
+	io.flags = flags;
+	d = rig_do(rig_q, &io);
+	rig_show(&d);
+	return d;
+}
+
+static inline bool is_right(uint64_t file_off, uint64_t mem_off, uint64_t len)
+{
+	return rig_mem_differs(mem, mem_off, len, SEED, file_off) == len;
+}
+
+/* Write a pattern of its own there; is it in the file then? */
+static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_t len)
+{
+	struct pst_done d;
+	char *buf = malloc(len);
+
+	T_CHECK(buf);
+	rig_mem_fill(mem, off, len, seed, off);
+	d = rig_write(file, mem, off, off, len);
+	rig_show(&d);
+	T_EQ(d.res, (int64_t)len);
+	T_EQ(rig_slurp(rig_path("data"), off, buf, len), len);
+	T_EQ(rig_differs(buf, seed, off, len), len);
+	free(buf);
+	return d;
+}
+
+#endif
