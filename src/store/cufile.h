@@ -213,8 +213,8 @@ int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsign
 
 /*
  * [hangs] [context] Take transfers that are done, at most max; wait up to timeout_ms for the
- * first.  How many; 0 when there are none yet.  -EIO: the library lost track, and the batch is broken;
- * which of the rest are done will never be known.
+ * first.  How many; 0 when there are none yet.  -EIO: the library lost track, and the batch is
+ * broken; which of the rest are done will never be known.
  */
 int cufile_batch_poll(struct cufile_batch *b, unsigned timeout_ms, struct cufile_done *ret,
 		      unsigned max);

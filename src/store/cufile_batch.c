@@ -12,7 +12,7 @@
  * buffers, 32 at least; there are never more here.
  */
 #include <pthread.h>
-#include <string.h>
+#include <stdatomic.h>
 
 #include "base/err.h"
 #include "base/fork.h"
@@ -31,6 +31,7 @@ struct cufile_batch {
 	cuf_batch handle;
 	unsigned nr, left; /* entries; those that are not done */
 	bool broken;
+	atomic_bool inside; /* a call is, and may be there for ever */
 	struct entry v[CUFILE_BATCH_MAX];
 	/* The library may look at them until they are done. */
 	struct cuf_io_params params[CUFILE_BATCH_MAX];
@@ -103,16 +104,17 @@ int cufile_batch_get(struct cufile_batch **ret)
 
 int cufile_batch_put(struct cufile_batch *b)
 {
-	bool lost = b->left || b->broken;
+	bool lost = atomic_load(&b->inside);
 	int r = fork_guard();
 
 	if (r < 0)
 		return r;
+	lost = lost || b->left || b->broken;
 	(void)pthread_mutex_lock(&batches.lock);
 	list_add_tail(lost ? &batches.lost : &batches.ready, &b->link);
 	(void)pthread_mutex_unlock(&batches.lock);
 	if (lost)
-		return err_set(EBUSY, "%u transfers of a batch were never seen done", b->left);
+		return err_set(EBUSY, "transfers of a batch of cuFile were never seen done");
 	cufile_drop();
 	return 0;
 }
@@ -202,12 +204,10 @@ static int submit(struct cufile_batch *b)
 	return err_set(EIO, "%s; what of it was started is not known", err_text());
 }
 
-int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsigned nr)
+static int start(struct cufile_batch *b, const struct cufile_io *v, unsigned nr)
 {
-	int r = fork_guard();
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!nr || nr > CUFILE_BATCH_MAX || b->left || b->broken)
 		return err_set(EINVAL, "a batch takes 1 to %u transfers, after its last are done",
 			       CUFILE_BATCH_MAX);
@@ -227,6 +227,18 @@ int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsign
 	if (r < 0 && !b->broken)
 		for (unsigned i = 0; i < b->nr; i++)
 			entry_untake(b, i);
+	return r;
+}
+
+int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsigned nr)
+{
+	int r = fork_guard();
+
+	if (r < 0)
+		return r;
+	atomic_store(&b->inside, true);
+	r = start(b, v, nr);
+	atomic_store(&b->inside, false);
 	return r;
 }
 
@@ -259,18 +271,18 @@ static int event(struct cufile_batch *b, const struct cuf_io_event *ev, struct c
 	return 1;
 }
 
-int cufile_batch_poll(struct cufile_batch *b, unsigned timeout_ms, struct cufile_done *ret,
-		      unsigned max)
+static int take_done(struct cufile_batch *b, unsigned timeout_ms, struct cufile_done *ret,
+		     unsigned max)
 {
 	struct cuf_io_event ev[CUFILE_BATCH_MAX] = { { .cookie = NULL } };
 	struct timespec ts = { .tv_sec = timeout_ms / 1000,
 			       .tv_nsec = (long)(timeout_ms % 1000 * NSEC_PER_MSEC) };
 	unsigned room = MIN(max, b->left), nr = room, done = 0;
 	struct cuf_error e;
-	int r = fork_guard();
+	int r = 0;
 
-	if (r < 0 || (!b->broken && !room))
-		return r;
+	if (!b->broken && !room)
+		return 0;
 	if (b->broken)
 		return broken(b, "it lost track of its transfers");
 	e = cuf.cuFileBatchIOGetStatus(b->handle, timeout_ms ? 1 : 0, &nr, ev, &ts);
@@ -285,4 +297,17 @@ int cufile_batch_poll(struct cufile_batch *b, unsigned timeout_ms, struct cufile
 		done += r > 0;
 	}
 	return done ? (int)done : r;
+}
+
+int cufile_batch_poll(struct cufile_batch *b, unsigned timeout_ms, struct cufile_done *ret,
+		      unsigned max)
+{
+	int r = fork_guard();
+
+	if (r < 0)
+		return r;
+	atomic_store(&b->inside, true);
+	r = take_done(b, timeout_ms, ret, max);
+	atomic_store(&b->inside, false);
+	return r;
 }

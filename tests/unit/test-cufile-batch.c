@@ -271,7 +271,7 @@ static void broken_ones_are_put_away(void)
 	T_EQ(poll_it(b, 100, d, 4), -EIO);
 	T_EQ(start(b, v, 4), -EINVAL);
 	T_EQ(cufile_batch_put(b), -EBUSY);
-	T_CHECK(strstr(err_text(), "4 transfers"));
+	T_CHECK(strstr(err_text(), "never seen done"));
 	T_OK(cufile_batch_get(&c));
 	T_CHECK(c != b);
 	/* Its share of what may be under way is lost, too. */
@@ -391,6 +391,25 @@ static void a_start_hangs(void)
 	over();
 }
 
+/* Given up before any entry was ready: the next who wants a batch gets another. */
+static void a_start_is_given_up(void)
+{
+	struct cufile_batch *c;
+	struct hung h;
+
+	ready("mode=p2pdma,hang=cuFileBufRegister:1");
+	NEED_STUB();
+	h = hang(start_thread, NULL);
+	T_EQ(cufile_batch_put(b), -EBUSY);
+	T_OK(cufile_batch_get(&c));
+	T_CHECK(c != b);
+	others_go_on();
+	T_EQ((intptr_t)unhang(h), 0);
+	T_EQ(cufile_batch_put(c), 0);
+	T_EQ(within(do_mem_free, m), -EBUSY);
+	leave();
+}
+
 static void a_poll_hangs(void)
 {
 	struct cufile_io v[4];
@@ -451,6 +470,7 @@ int main(void)
 	APART(given_back_too_early);
 	APART(a_start_that_is_not_sure);
 	APART(a_start_hangs);
+	APART(a_start_is_given_up);
 	APART(a_poll_hangs);
 	APART(a_set_up_hangs);
 	APART(none_in_old_ones);
