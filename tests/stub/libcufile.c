@@ -212,8 +212,10 @@ struct cuf_error cuFileGetVersion(int *ret)
 {
 	int code = CALL();
 
+	(void)pthread_mutex_lock(&cf.lock);
 	if (!code)
 		*ret = cf.version;
+	(void)pthread_mutex_unlock(&cf.lock);
 	return stub_error(code);
 }
 
