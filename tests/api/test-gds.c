@@ -304,6 +304,25 @@ static void switched_off(void)
 	refused(ECANCELED);
 }
 
+static void odd_setting(void)
+{
+	(void)setenv("PST_GDS", "yes", 1);
+	begin("mode=nvfs");
+	refused(ECANCELED);
+}
+
+/* A kernel that has nothing for it: known at once, and nothing is loaded or started. */
+static void no_kernel(void)
+{
+	begin("mode=nvfs");
+	if (access("/proc/driver/nvidia-fs", F_OK) == 0 || access("/proc/driver/nvidia", F_OK) == 0)
+		T_SKIP("needs a machine without NVIDIA's driver");
+	(void)unsetenv("PST_LIBCUFILE");
+	T_EQ(check(PST_OP_READ).detail, ENODEV);
+	T_EQ(state().calls, 0);
+	refused(ENODEV);
+}
+
 static void no_library(void)
 {
 	begin("mode=nvfs");
@@ -497,6 +516,8 @@ static const struct again cases[] = {
 	{ "no_udev", no_udev, AGAIN_ONCE, "" },
 	{ "probe_sees_lies", probe_sees_lies, AGAIN_ONCE, "" },
 	{ "switched_off", switched_off, AGAIN_ONCE, "" },
+	{ "odd_setting", odd_setting, AGAIN_ONCE, "" },
+	{ "no_kernel", no_kernel, AGAIN_ONCE, "" },
 	{ "no_library", no_library, AGAIN_ONCE, "" },
 	{ "no_probe", no_probe, AGAIN_ONCE, "" },
 	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
