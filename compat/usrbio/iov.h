@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the library keeps of an iov: hf3fs_iov.iovh points to it.
+ *
+ * A handle is in the table of living handles from iov_publish() until iov_end(), and only
+ * one that is there is ever followed: programs copy the public structure, and destroy copies.
+ */
+#ifndef USRBIO_IOV_H
+#define USRBIO_IOV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "hf3fs_usrbio.h"
+#include "proto/usrbio_link.h"
+#include "proto/usrbio_name.h"
+
+struct mount;
+struct pst_mem;
+struct worker_buffer;
+
+enum iov_origin {
+	IOV_CREATED, /* memory and publication are ours */
+	IOV_OPENED,  /* a mapping is ours, neither memory nor publication */
+	IOV_WRAPPED, /* host: nothing is ours.  Device: the publication is */
+};
+
+struct iov {
+	enum iov_origin origin;
+	pid_t pid;                  /* of the process that made it: a child ends only its mapping */
+	int device;                 /* CUDA's number; -1 for host memory */
+	struct mount *mount;        /* where it is published; a reference */
+	char link[USRBIO_NAME_MAX]; /* its name there, when we put it there; else "" */
+	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name that is ours to remove; else "" */
+	void *base;                    /* of the mapping that is ours, or NULL */
+	size_t size;
+	struct pst_mem *mem;          /* ours; NULL for host memory on a daemon's mount */
+	struct worker_buffer *buffer; /* known to this process' worker; NULL on a daemon's mount */
+};
+
+/* A handle with nothing in it, device -1; NULL without memory. */
+struct iov *iov_new(struct mount *mount, enum iov_origin origin);
+
+/*
+ * It becomes public: the caller's structure is filled in, and, on a plain directory, rings of
+ * this process find mem by its UUID.  0 or -errno; nothing changed then.
+ */
+int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
+
+/* The living handle of a public structure, or NULL. */
+struct iov *iov_get(const struct hf3fs_iov *iov);
+
+/*
+ * Take the handle out of the table, and everything that is ours out of the world: publication,
+ * buffer, memory, in this order.  The structure's iovh becomes NULL.
+ */
+void iov_end(struct hf3fs_iov *iov);
+
+/* Remove only the publication. */
+void iov_withdraw(struct iov *iov);
+
+/* Free a handle that never became public, with what it holds. */
+struct iov *iov_free(struct iov *iov);
+static inline void iov_freep(struct iov **iov)
+{
+	(void)iov_free(*iov);
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lines on standard error, as HF3FS_USRBIO_LIB_LOG wants them.
+ */
+#ifndef USRBIO_LOG_H
+#define USRBIO_LOG_H
+
+enum log_level { LOG_ERROR = 1, LOG_WARN = 2, LOG_INFO = 3, LOG_DEBUG = 4 };
+
+/* One line, without its newline. */
+void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* As log_line() at LOG_WARN, for a call that fails.  Returns -|err|. */
+int log_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
