@@ -43,9 +43,9 @@ struct ring {
 	uint32_t cq_tail;
 	uint64_t idle_since; /* that nothing came although requests are in flight; ns, 0: not */
 
-	_Atomic uint32_t free;  /* slots: taken by the first thread, given back by the second */
-	_Atomic bool broken;    /* its memory makes no sense */
-	uint32_t entries;       /* of slots */
+	_Atomic uint32_t free; /* slots: taken by the first thread, given back by the second */
+	_Atomic bool broken;   /* its memory makes no sense */
+	uint32_t entries;      /* of slots */
 	struct slot slots[];
 };
 
