@@ -87,7 +87,7 @@ int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
 	return 0;
 }
 
-int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c)
+int cuda_enter_own(struct cuda_scope *s, struct cuda_alloc *c)
 {
 	cu_ctx ctx = c->ctx;
 	int r = cuda_alive(c);
@@ -107,7 +107,7 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 	int r;
 
 	(void)rights; /* the importer keeps to them; the driver cannot make it */
-	r = cuda_enter_for_export(&scope, c);
+	r = cuda_enter_own(&scope, c);
 	if (r < 0)
 		return r;
 	if (!c->vmm)

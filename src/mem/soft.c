@@ -441,6 +441,7 @@ const struct mem_ops mem_soft_ops = {
 	.import = soft_import,
 	.export = soft_export,
 	.export_dmabuf = soft_export_dmabuf,
+	.sync = soft_sync,
 	.free = soft_free,
 	.pin = soft_pin,
 	.unpin = soft_unpin,

@@ -24,5 +24,6 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	      uint64_t *ret_ticket);
 int soft_poll(struct mem_stream *base, uint64_t ticket);
 int soft_stream_fd(struct mem_stream *base);
+int soft_sync(const struct mem_alloc *a);
 
 #endif

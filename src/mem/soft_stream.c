@@ -45,6 +45,7 @@ struct batch {
 struct soft_stream {
 	struct mem_stream base;
 	struct soft_device *dev;
+	uint64_t serial; /* never used twice on the device */
 	struct list on_dev; /* dev->lock */
 	bool busy;          /* dev->lock: the thread is inside a batch */
 	int efd;
@@ -69,9 +70,10 @@ struct soft_device {
 	pthread_mutex_t ctl; /* start and end of the thread */
 	unsigned nr_streams;
 	pthread_t thread;
-	pthread_mutex_t lock; /* streams, stop */
+	pthread_mutex_t lock; /* streams, serial, stop */
 	pthread_cond_t quiet; /* a batch ended */
 	struct list streams;  /* the one served last is last */
+	uint64_t serial;      /* of the latest stream */
 	bool stop;
 	_Atomic uint32_t work; /* futex: rises with every batch queued */
 	_Atomic bool asleep;
@@ -264,6 +266,7 @@ int soft_stream_new(unsigned device, struct mem_stream **ret)
 	if (!r) {
 		d->nr_streams++;
 		(void)pthread_mutex_lock(&d->lock);
+		st->serial = ++d->serial;
 		list_add_tail(&d->streams, &st->on_dev);
 		(void)pthread_mutex_unlock(&d->lock);
 	}
@@ -381,4 +384,49 @@ int soft_poll(struct mem_stream *base, uint64_t ticket)
 int soft_stream_fd(struct mem_stream *base)
 {
 	return ((struct soft_stream *)base)->efd;
+}
+
+/* How far a stream has to come.  Streams end meanwhile, and others get their addresses. */
+struct point {
+	uint64_t serial;
+	uint64_t ticket;
+};
+
+/* The lock is held.  A stream that has ended waited for its work. */
+static bool reached(const struct soft_device *d, const struct point *p)
+{
+	struct list *e;
+
+	list_for_each (e, &d->streams) {
+		struct soft_stream *st = list_entry(e, struct soft_stream, on_dev);
+
+		if (st->serial == p->serial)
+			return atomic_load(&st->done) >= p->ticket;
+	}
+	return true;
+}
+
+int soft_sync(const struct mem_alloc *a)
+{
+	struct soft_device *d = &devices[a->device];
+	_cleanup_(freep) struct point *points = NULL;
+	size_t nr = 0, i = 0;
+	struct list *e;
+
+	(void)pthread_mutex_lock(&d->lock);
+	list_for_each (e, &d->streams)
+		nr++;
+	points = calloc(nr + 1, sizeof(*points));
+	if (points) {
+		list_for_each (e, &d->streams) {
+			struct soft_stream *st = list_entry(e, struct soft_stream, on_dev);
+
+			points[i++] = (struct point){ st->serial, atomic_load(&st->head) };
+		}
+		for (i = 0; i < nr; i++)
+			while (!reached(d, &points[i]))
+				(void)pthread_cond_wait(&d->quiet, &d->lock);
+	}
+	(void)pthread_mutex_unlock(&d->lock);
+	return points ? 0 : err_set(ENOMEM, "no memory to wait for soft:%u", d->idx);
 }
