@@ -72,6 +72,7 @@ struct range {
 	unsigned long long prot;
 	struct obj *obj;
 	char ipc[64];
+	bool sync_memops; /* CU_PTR_SYNC_MEMOPS */
 };
 
 struct registration {

@@ -340,10 +340,11 @@ cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)
 	bool good;
 
 	ENTER(IN_CTX | UNSAFE);
-	(void)value;
 	(void)pthread_mutex_lock(&stub.lock);
 	r = stub_range_at(ptr);
 	good = r && r->kind == RANGE_PLAIN && attr == CU_PTR_SYNC_MEMOPS;
+	if (good)
+		r->sync_memops = *(const unsigned *)value;
 	(void)pthread_mutex_unlock(&stub.lock);
 	return good ? CU_OK : CU_INVALID_VALUE;
 }
