@@ -40,11 +40,17 @@ static int open_daemon(const char *path, const char *iovs)
 	return TAKE_FD(fd);
 }
 
+static void note_submit(struct mount *m)
+{
+	ssize_t n = readlinkat(m->iovs, SUBMIT_LINK, m->submit, sizeof(m->submit) - 1);
+
+	m->submit[n > 0 ? n : 0] = '\0';
+}
+
 static int open_iovs(struct mount *m)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
 	struct stat st;
-	ssize_t n;
 
 	(void)snprintf(iovs, sizeof(iovs), "%s/" USRBIO_IOVS, m->path);
 	m->kind = MOUNT_PLAIN;
@@ -63,8 +69,8 @@ static int open_iovs(struct mount *m)
 	m->dev = st.st_dev;
 	m->ino = st.st_ino;
 	m->forks = lock_forks();
-	n = readlinkat(m->iovs, SUBMIT_LINK, m->submit, sizeof(m->submit) - 1);
-	m->submit[n > 0 ? n : 0] = '\0';
+	if (m->kind == MOUNT_DAEMON)
+		note_submit(m);
 	return 0;
 }
 
