@@ -212,18 +212,18 @@ static inline int gpu_other(const char *what, const struct hf3fs_iov *iov, const
 	pid_t pid;
 
 	usrbio_id_format((const uint8_t *)iov->id, id);
+	/* So few bytes fit into the pipe. */
 	T_EQ(pipe(p), 0);
+	T_CHECK(write(p[1], bytes, len) == (ssize_t)len);
+	(void)close(p[1]);
 	(void)fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		(void)dup2(p[0], 0);
-		(void)close(p[1]);
 		(void)execl(gpu_self, gpu_self, what, gpu_plain, gpu_daemon, id, (char *)NULL);
 		_exit(127);
 	}
 	(void)close(p[0]);
-	T_CHECK(write(p[1], bytes, len) == (ssize_t)len);
-	(void)close(p[1]);
 	T_EQ(waitpid(pid, &status, 0), pid);
 	return status;
 }

@@ -454,6 +454,40 @@ static void open_believes_nothing(void)
 	same(&before);
 }
 
+/* ------------------------------------------------------- half of a driver */
+
+/* The library's first look at CUDA fails, and it stays so: there is no device, and no crash. */
+static int child_has_none(void)
+{
+	struct hf3fs_iov iov;
+
+	GPU_CHILD(!hf3fs_gdr_available() && hf3fs_gdr_device_count() == 0);
+	GPU_CHILD(hf3fs_iovcreate_device(&iov, gpu_plain, LEN, 0, 0) == -ENOTSUP);
+	GPU_CHILD(hf3fs_iovcreate_gpu(&iov, gpu_daemon, LEN, 0, 1) == -ENOTSUP);
+	GPU_CHILD(hf3fs_iovwrap_device(&iov, &iov, gpu_id(), gpu_plain, 8, 0, 0) == -ENOTSUP);
+	GPU_CHILD(hf3fs_iovopen_device(&iov, gpu_id(), gpu_daemon, 8, 0, 0) == -ENOTSUP);
+	GPU_CHILD(hf3fs_iov_import_gpu(&iov, &(hf3fs_gpu_ipc_handle_t){ { 0 } }, gpu_plain) ==
+		  -ENOTSUP);
+	GPU_CHILD(gpu_links(gpu_plain, NULL) == 0 && gpu_links(gpu_daemon, NULL) == 0);
+	return 0;
+}
+
+static void R1b_half_a_driver_is_none(void)
+{
+	static const char *const fails[] = { "cuInit:1:100", "cuInit:1:999", "cuDeviceGetCount:1:3",
+					     "cuDeviceGet:2:101", "cuDeviceGetUuid_v2:1:999" };
+	const struct hf3fs_iov none = { .id = "" };
+
+	for (unsigned i = 0; i < RIG_NR(fails); i++) {
+		T_EQ(setenv("STUB_CUDA_FAIL", fails[i], 1), 0);
+		T_EQ(gpu_other("none", &none, "", 0), 0);
+	}
+	T_EQ(unsetenv("STUB_CUDA_FAIL"), 0);
+	T_EQ(setenv("STUB_CUDA_DEVICES", "0", 1), 0);
+	T_EQ(gpu_other("none", &none, "", 0), 0);
+	T_EQ(setenv("STUB_CUDA_DEVICES", "2", 1), 0);
+}
+
 /* --------------------------------------------------------- every call fails */
 
 static int create_there(struct hf3fs_iov *iov, cu_ptr p)
@@ -545,6 +579,9 @@ static int child(char **argv)
 		return 1;
 	}
 	GPU_CHILD(usrbio_id_parse(argv[4], id) == 0);
+	if (!strcmp(argv[1], "none"))
+		return child_has_none();
+	GPU_CHILD(find_stub());
 	if (!strcmp(argv[1], "open"))
 		return child_opens(id);
 	GPU_CHILD(read(0, &h, sizeof(h)) == sizeof(h));
@@ -554,12 +591,12 @@ static int child(char **argv)
 int main(int argc, char **argv)
 {
 	gpu_self = argv[0];
+	if (argc == 5)
+		return child(argv);
 	if (!find_stub()) {
 		T_RUN(no_stub);
 		return gpu_rig_done();
 	}
-	if (argc == 5)
-		return child(argv);
 	gpu_rig_init();
 	T_RUN(create_publishes);
 	T_RUN(R5d_wrap_publishes_a_part);
@@ -573,6 +610,7 @@ int main(int argc, char **argv)
 	T_RUN(open_by_another_process);
 	T_RUN(R2b_import_by_another_process);
 	T_RUN(open_believes_nothing);
+	T_RUN(R1b_half_a_driver_is_none);
 	T_RUN(failures_leave_nothing);
 	return gpu_rig_done();
 }

@@ -68,7 +68,7 @@ static void create_and_destroy(void)
 	hf3fs_iovdestroy(&copy);
 }
 
-static void host_memory_is_told_apart(void)
+static void R6a_host_memory_is_told_apart(void)
 {
 	struct hf3fs_iov iov, zero = { 0 };
 
@@ -309,7 +309,8 @@ static void blocks(void)
 	T_EQ(unlink(gpu_file("blocks")), 0);
 }
 
-static void ranges_of_opaque_pointers(void)
+/* Parts of device memory are device memory. */
+static void R6a_ranges_of_opaque_pointers(void)
 {
 	struct hf3fs_iov iov = create(4096);
 	struct hf3fs_ior ior;
@@ -603,7 +604,7 @@ int main(void)
 	T_RUN(R1_devices_are_counted);
 	T_RUN(R1_a_wrong_kind_is_none);
 	T_RUN(create_and_destroy);
-	T_RUN(host_memory_is_told_apart);
+	T_RUN(R6a_host_memory_is_told_apart);
 	T_RUN(sync_waits_and_checks);
 	T_RUN(R2a_no_handle_without_ipc);
 	T_RUN(R2c_garbage_is_no_handle);
@@ -611,7 +612,7 @@ int main(void)
 	T_RUN(R3a_host_and_device_in_one_batch);
 	T_RUN(R3d_holes_and_ends);
 	T_RUN(blocks);
-	T_RUN(ranges_of_opaque_pointers);
+	T_RUN(R6a_ranges_of_opaque_pointers);
 	T_RUN(R5d_wraps_of_parts);
 	T_RUN(R5e_two_over_the_same);
 	T_RUN(R5b_addresses_come_again);
