@@ -810,12 +810,14 @@ PST_API const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t
 #define PST_STORE_URING	  1u
 #define PST_STORE_THREADS 2u
 
+#define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
+
 struct pst_queue_opts {
 	size_t sz;	     /* sizeof(struct pst_queue_opts) */
 	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
 	uint32_t store;	     /* PST_STORE_* */
 	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
-	uint32_t flags;	     /* 0 */
+	uint32_t flags;	     /* PST_QUEUE_* */
 };
 
 /**
@@ -898,6 +900,11 @@ PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigne
  * arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up may find
  * nothing, and io_uring's completions may end an epoll_wait(2) with EINTR: go round the
  * loop.  Never read or close it.
+ *
+ * Being armed has its price: system calls for what is there at once.  With PST_QUEUE_FD_ONCE
+ * only this call arms, and pst_submit() and pst_reap() end it: so submit, reap what is there
+ * and, if something is still in flight, call this and sleep.  It returns the same descriptor
+ * each time.
  *
  * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
  * after its deadlines cannot be started.

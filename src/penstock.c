@@ -429,7 +429,7 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 		return err_set(EINVAL, "depth %u is above %u", o.depth, QUEUE_DEPTH_MAX);
 	if (o.store > PST_STORE_THREADS)
 		return err_set(EINVAL, "store %u is unknown", o.store);
-	if (o.flags)
+	if (o.flags & ~PST_QUEUE_FD_ONCE)
 		return err_set(EINVAL, "flags 0x%x are unknown", o.flags);
 	return queue_new(&o, ret_queue);
 }

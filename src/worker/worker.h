@@ -12,9 +12,20 @@
  * different batches may overtake each other.  Writes of one ring that overlap are done one after
  * the other.
  *
+ * A completion carries the bytes that were moved, fewer only at the end of the file, or
+ *
+ *	-EBADF		no file has the number
+ *	-EACCES		none of that number is open for the ring's direction
+ *	-EINVAL		no buffer has the UUID; the range leaves it, or a block of it; no length;
+ *			an end in the file beyond INT64_MAX; a slot that is none
+ *	-ENODATA	a hole, where they are forbidden
+ *	-EINTR		the request was cancelled
+ *	-errno		as libpenstock has it, where it is an error of 3FS's list or one of EBUSY
+ *			EDQUOT EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
+ *
  * Every call may be made from any thread, and by the worker's owner only: none of them is a
  * client's.  int results are 0 or -errno, with the sentence in pst_error_text() where libpenstock
- * gave one.
+ * gave one.  After fork() they are -EOWNERDEAD in the child, and the other calls do nothing there.
  */
 #ifndef PST_WORKER_H
 #define PST_WORKER_H
@@ -32,13 +43,13 @@ struct worker_file;
 struct worker_ring;
 
 struct worker_opts {
-	unsigned threads; /* that execute; 0: as suits the machine */
+	unsigned threads; /* that execute, up to 64; 0: as suits the machine */
 	bool guard;       /* survive that ring memory goes away under a mapping (a client shrank
 			   * it).  Takes SIGBUS for the process, so it is for processes that
 			   * are nothing but a worker */
 };
 
-/* opts may be NULL.  Threads start with the first ring. */
+/* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */
 int worker_new(const struct worker_opts *opts, struct worker **ret);
 
 /* All its rings, buffers and files were removed.  NULL is accepted.  Returns NULL. */
@@ -55,7 +66,9 @@ struct worker *worker_free(struct worker *w);
  */
 int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_file **ret);
 
-/* Requests that were taken before end as they would have. */
+/*
+ * Requests that were started end as they would have; the others as if it had never been there.
+ */
 void worker_file_remove(struct worker *w, struct worker_file *file);
 
 /* ----------------------------------------------------------------- buffers */
@@ -75,6 +88,7 @@ void worker_buffer_remove(struct worker *w, struct worker_buffer *buffer);
 
 /* ------------------------------------------------------------------- rings */
 
+#define WORKER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
 #define WORKER_RING_FORBID_HOLES 2u /* a hole before data in its range: -ENODATA */
 
 struct worker_ring_opts {
@@ -89,17 +103,18 @@ struct worker_ring_opts {
 
 /*
  * Serve a ring.  Its semaphore is initialised, the rest of its memory is as the client left it,
- * zeros as a rule.
+ * zeros as a rule: its entries are taken from sq_tail on, its completions put from cq_head on.
  *
- * Return: 0; -EINVAL when the memory is no ring, or io_depth is more than its entries; -ENOMEM,
- * -EMFILE, -EAGAIN when no thread can be started.
+ * Return: 0; -EINVAL when the memory is no ring, or io_depth is more than its entries, or a flag
+ * is unknown; -ENOMEM, -EMFILE; -EAGAIN when no thread can be started.
  */
 int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts,
 		    struct worker_ring **ret);
 
 /*
- * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any more.
- * Not from within worker_help().
+ * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any more,
+ * and what had not completed before never does.  At most a tenth of a second; other rings go on.
+ * What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
  */
 void worker_ring_remove(struct worker *w, struct worker_ring *ring);
 
@@ -108,7 +123,8 @@ void worker_ring_kick(struct worker_ring *ring);
 
 /*
  * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory is
- * moved without a change of threads.  Never blocks.
+ * moved without a change of threads.  For clients that wait: as long as it did something there
+ * may be completions; after that, sleep.  Never blocks.
  *
  * Return: did it do anything?
  */

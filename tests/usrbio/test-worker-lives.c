@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rings, files and buffers that come and go, whatever is under way; signals and forks.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "worker_rig.h"
+
+/* ------------------------------------------------------------------- lives */
+
+/* One number several times: whoever is open for the direction. */
+static void numbers_shared_and_reused(void)
+{
+	struct worker_file *again = NULL;
+	struct usrbio_args a;
+	struct client r, w;
+	int fd;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&r, 8, true, 0, 0);
+	env_ring(&w, 8, false, 0, 0);
+	a = env_args(1, 0, 0, 4096);
+	T_EQ(env_do(&r, &a), 4096);
+	T_EQ(env_do(&w, &a), -EACCES);
+	fd = open(rig_path("file1"), O_WRONLY | O_CLOEXEC);
+	T_OK(worker_file_add(my.w, 1, fd, &again));
+	T_EQ(env_do(&w, &a), 4096);
+	T_EQ(env_do(&r, &a), 4096);
+	worker_file_remove(my.w, again);
+	T_EQ(env_do(&w, &a), -EACCES);
+	(void)close(fd);
+	for (unsigned i = 0; i < 100; i++) {
+		rig_make(rig_path("other"), 100 + i, 8192);
+		fd = open(rig_path("other"), O_RDONLY | O_CLOEXEC);
+		T_OK(worker_file_add(my.w, 7, fd, &again));
+		(void)close(fd);
+		a.file = 7;
+		a.len = 8192;
+		T_EQ(env_do(&r, &a), 8192);
+		env_check(100 + i, 0, 0, 8192);
+		worker_file_remove(my.w, again);
+		T_EQ(env_do(&r, &a), -EBADF);
+	}
+	client_free(&r);
+	client_free(&w);
+	env_end();
+}
+
+static void descriptors_that_are_no_files(void)
+{
+	struct worker_file *f = NULL;
+	int p[2], fd;
+
+	env_begin(NULL);
+	T_EQ(worker_file_add(my.w, 1, -1, &f), -EBADF);
+	T_EQ(pipe2(p, O_CLOEXEC), 0);
+	T_EQ(worker_file_add(my.w, 1, p[0], &f), -ENXIO);
+	(void)close(p[0]);
+	(void)close(p[1]);
+	fd = open(rig_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	T_EQ(worker_file_add(my.w, 1, fd, &f), -EISDIR);
+	(void)close(fd);
+	T_CHECK(!f);
+	env_end();
+}
+
+static void options_that_make_no_sense(void)
+{
+	struct worker_opts many = { .threads = 65 };
+	struct worker_ring_opts o, good;
+	struct worker *w = NULL;
+	struct client c;
+
+	T_EQ(worker_new(&many, &w), -EINVAL);
+	T_CHECK(!worker_free(NULL));
+	env_begin(NULL);
+	client_map(&c, 8);
+	good = client_opts(&c, true);
+#define REFUSED(field, value)                                       \
+	do {                                                        \
+		o = good;                                           \
+		o.field = (value);                                  \
+		T_EQ(worker_ring_add(my.w, &o, &c.ring), -EINVAL); \
+		T_CHECK(!c.ring);                                   \
+	} while (0)
+	REFUSED(size, 0);
+	REFUSED(size, usrbio_ring_size(1) - 1);
+	REFUSED(base, (char *)c.base + 4);
+	REFUSED(io_depth, 9);
+	REFUSED(timeout_ms, -1);
+	REFUSED(flags, 4);
+	REFUSED(priority, USRBIO_PRIORITIES);
+	c.at.sq_tail[0] = 9;
+	REFUSED(flags, 0);
+	c.at.sq_tail[0] = 0;
+	c.at.cq_head[0] = -1;
+	REFUSED(flags, 0);
+	c.at.cq_head[0] = 0;
+	good.io_depth = INT32_MIN;
+	client_add(&c, my.w, &good);
+	client_free(&c);
+	env_end();
+}
+
+/* A ring that is served again goes on where it was. */
+static void rings_come_back(void)
+{
+	struct worker_ring_opts o;
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 8, true, 0, 0);
+	o = client_opts(&c, true);
+	for (unsigned i = 0; i < 50; i++) {
+		prep(&c, 5);
+		worker_ring_kick(c.ring);
+		expect(&c, 5, false);
+		worker_ring_remove(my.w, c.ring);
+		c.ring = NULL;
+		/* What was put there meanwhile is found without a kick. */
+		prep(&c, 2);
+		T_OK(worker_ring_add(my.w, &o, &c.ring));
+		expect(&c, 2, false);
+	}
+	client_free(&c);
+	env_end();
+}
+
+/* Rings and buffers go while requests of theirs are under way. */
+static void removal_while_busy(void)
+{
+	struct client good;
+
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&good, 64, true, 0, 0);
+	for (unsigned i = 0; i < 60; i++) {
+		struct client c;
+
+		rig_cold(rig_path("file1"));
+		env_ring(&c, 256, true, i % 3 ? 0 : 200, 0);
+		prep(&c, 199 + i % 2);
+		worker_ring_kick(c.ring);
+		prep(&good, 20);
+		worker_ring_kick(good.ring);
+		if (i % 2)
+			(void)usleep((useconds_t)rig_below(2000));
+		client_free(&c);
+		expect(&good, 20, false);
+	}
+	client_free(&good);
+	env_end();
+}
+
+/* Nothing ends by itself there: the removal cancels, and others do not wait for that. */
+static void removal_while_hanging(void)
+{
+	struct client c, good;
+	uint64_t start;
+
+	need_fuse();
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	fuse_file(2, "hang");
+	env_ring(&good, 16, true, 0, 0);
+	env_ring(&c, 16, true, 0, 0);
+	for (unsigned i = 0; i < 16; i++) {
+		struct usrbio_args a = env_args(2, i * 4096, BUF_LEN / 2 + i * 4096, 4096);
+
+		T_CHECK(client_prep(&c, &a) >= 0);
+	}
+	worker_ring_kick(c.ring);
+	(void)usleep(50000);
+	start = t_now();
+	client_free(&c);
+	T_CHECK(t_now() < start + 3000 * 1000000u);
+	prep(&good, 16);
+	worker_ring_kick(good.ring);
+	expect(&good, 16, false);
+	client_free(&good);
+	/* The kernel lets go of the buffer when the file system answers. */
+	for (start = t_in_ms(5000); pst_mem_drain(my.mem, 0) < 0 && t_now() < start;) {
+		fusefs_release(&fs);
+		(void)usleep(5000);
+	}
+	env_end();
+	fusefs_stop(&fs);
+}
+
+/* A file and a buffer go: what waits for them fails, what was started ends as it would have. */
+static void removal_of_files_and_buffers(void)
+{
+	enum { NR = 300 };
+	static struct usrbio_cqe q[NR];
+	unsigned good = 0, gone = 0, n;
+	struct worker_file *f = NULL;
+	struct client c;
+	int fd;
+
+	need_fuse();
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, NR, true, 0, 0);
+	{
+		char path[200];
+
+		(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		T_OK(worker_file_add(my.w, 2, fd, &f));
+		(void)close(fd);
+	}
+	for (unsigned i = 0; i < NR; i++) {
+		struct usrbio_args a = env_args(2, i * 512, i * 512, 512);
+
+		T_CHECK(client_prep(&c, &a) >= 0);
+	}
+	worker_ring_kick(c.ring);
+	(void)usleep(50000);
+	if (!c.never_help)
+		(void)worker_ring_help(c.ring);
+	worker_file_remove(my.w, f);
+	n = release_until(&c, q, NR);
+	T_EQ(n, NR);
+	for (unsigned i = 0; i < NR; i++) {
+		if (q[i].result == 512)
+			good++;
+		else if (q[i].result == -EBADF)
+			gone++;
+	}
+	T_EQ(good + gone, NR);
+	T_CHECK(good >= 64 && gone);
+	client_free(&c);
+	env_end();
+	fusefs_stop(&fs);
+}
+
+struct storm {
+	pthread_t thread;
+	unsigned idx;
+	char why[400];
+};
+
+/* Rings of its own, that come and go, on files and a buffer of its own, that come and go too. */
+static void *storm(void *arg)
+{
+	struct storm *s = arg;
+	uint64_t x = 88172645463325252u + s->idx;
+	uint8_t id[USRBIO_ID_LEN] = { 9, (uint8_t)s->idx };
+	int fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
+
+	for (unsigned round = 0; round < MANY / 20000; round++) {
+		struct worker_buffer *b = NULL;
+		struct worker_file *f = NULL;
+		struct worker_ring_opts o;
+		struct client c;
+
+		client_map(&c, 24);
+		o = client_opts(&c, true);
+		o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
+		o.priority = round % USRBIO_PRIORITIES;
+		o.timeout_ms = 1;
+		c.w = my.w;
+		c.never_help = round & 1;
+		if (worker_ring_add(my.w, &o, &c.ring) || worker_file_add(my.w, 50, fd, &f) ||
+		    worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b)) {
+			(void)snprintf(s->why, sizeof(s->why), "%s", pst_error_text());
+			return NULL;
+		}
+		for (unsigned i = 0; i < 12; i++) {
+			struct usrbio_cqe q[8];
+			unsigned n;
+
+			for (unsigned k = 0; k < 8; k++) {
+				struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096,
+								4096);
+
+				x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+				a.file_off = x % (FILE_LEN - 4096);
+				memcpy(a.buf_id, id, sizeof(id));
+				if (client_prep(&c, &a) < 0)
+					break;
+			}
+			worker_ring_kick(c.ring);
+			n = client_wait(&c, q, 8, 8, RIG_WAIT_MS);
+			for (unsigned k = 0; k < n; k++)
+				if (q[k].result != 4096)
+					n = 0;
+			if (n != 8) {
+				(void)snprintf(s->why, sizeof(s->why), "round %u: %u, %d", round, n,
+					       (int)q[0].result);
+				return NULL;
+			}
+		}
+		/* Some of it is under way when it goes. */
+		if (round % 4 == 0)
+			prep(&c, 8);
+		worker_ring_kick(c.ring);
+		client_free(&c);
+		worker_file_remove(my.w, f);
+		worker_buffer_remove(my.w, b);
+	}
+	(void)close(fd);
+	return NULL;
+}
+
+static void everything_comes_and_goes(void)
+{
+	struct storm s[4] = { 0 };
+	struct worker_opts o = { .threads = 2 };
+
+	env_begin(&o);
+	env_file(1, FILE_LEN, O_RDONLY);
+	for (unsigned i = 0; i < RIG_NR(s); i++) {
+		s[i].idx = i;
+		T_EQ(pthread_create(&s[i].thread, NULL, storm, &s[i]), 0);
+	}
+	for (unsigned i = 0; i < RIG_NR(s); i++)
+		T_EQ(pthread_join(s[i].thread, NULL), 0);
+	for (unsigned i = 0; i < RIG_NR(s); i++)
+		if (s[i].why[0])
+			T_FAIL("thread %u: %s", i, s[i].why);
+	env_end();
+}
+
+static struct worker_ring *handler_ring;
+
+static void on_alarm(int sig)
+{
+	(void)sig;
+	errno = 4711;
+	worker_ring_kick(handler_ring);
+	if (errno != 4711)
+		abort();
+}
+
+/* Kicks by a signal handler, which comes in the middle of anything. */
+static void kicks_by_a_handler(void)
+{
+	struct itimerval every = { { 0, 300 }, { 0, 300 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction sa = { .sa_handler = on_alarm, .sa_flags = SA_RESTART }, old;
+	uint64_t end;
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 64, true, 0, 0);
+	handler_ring = c.ring;
+	T_EQ(sigaction(SIGALRM, &sa, &old), 0);
+	T_EQ(setitimer(ITIMER_REAL, &every, NULL), 0);
+	for (end = t_in_ms(300); t_now() < end;) {
+		prep(&c, 10);
+		expect(&c, 10, false);
+	}
+	T_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
+	T_EQ(sigaction(SIGALRM, &old, NULL), 0);
+	client_free(&c);
+	env_end();
+}
+
+/* ------------------------------------------------------------------ forks */
+
+static int in_the_child(struct client *c)
+{
+	struct worker_ring_stats st = { .requests = 1 };
+	struct worker_ring_opts o = client_opts(c, true);
+	struct worker_buffer *b;
+	struct worker_file *f;
+	struct worker_ring *r;
+	struct worker *w;
+
+	worker_ring_kick(c->ring);
+	worker_ring_stats(c->ring, &st);
+	if (worker_ring_help(c->ring) || st.requests)
+		return 1;
+	if (worker_new(NULL, &w) != -EOWNERDEAD)
+		return 2;
+	if (worker_file_add(my.w, 1, 0, &f) != -EOWNERDEAD)
+		return 3;
+	if (worker_buffer_add(my.w, my.id, my.mem, 1, 0, &b) != -EOWNERDEAD)
+		return 4;
+	if (worker_ring_add(my.w, &o, &r) != -EOWNERDEAD)
+		return 5;
+	worker_ring_remove(my.w, c->ring);
+	worker_file_remove(my.w, my.files[0]);
+	worker_buffer_remove(my.w, my.buffer);
+	return worker_free(my.w) ? 6 : 0;
+}
+
+static void U15_fork(void)
+{
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 64, true, 0, 0);
+	for (unsigned i = 0; i < 20; i++) {
+		int status = -1;
+		pid_t pid;
+
+		prep(&c, 30);
+		worker_ring_kick(c.ring);
+		pid = fork();
+		if (pid == 0)
+			_exit(in_the_child(&c));
+		expect(&c, 30, false);
+		T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+		T_EQ(status, 0);
+	}
+	client_free(&c);
+	env_end();
+}
+
+/* ------------------------------------------------------------------- main */
+
+int main(void)
+{
+	rig_init();
+	(void)atexit(stop_fuse);
+	BOTH(numbers_shared_and_reused);
+	rig_run1("descriptors_that_are_no_files", descriptors_that_are_no_files);
+	rig_run1("options_that_make_no_sense", options_that_make_no_sense);
+	BOTH(rings_come_back);
+	BOTH(removal_while_busy);
+	BOTH(removal_while_hanging);
+	BOTH(removal_of_files_and_buffers);
+	rig_run1("everything_comes_and_goes", everything_comes_and_goes);
+	BOTH(kicks_by_a_handler);
+	BOTH(U15_fork);
+	return rig_done();
+}
