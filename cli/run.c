@@ -16,11 +16,16 @@ const char run_usage[] =
 	"Usage: penstock run [--] COMMAND [ARGUMENT...]\n"
 	"\n"
 	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
-	"loader's path: libgdrapi.so, for programs that use gdrcopy.  The status is that of\n"
+	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
+	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  The status is that of\n"
 	"COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
 
-/* From the folder of libpenstock: installed or in a bundle, and in the folder of a build. */
-static const char *const places[] = { "penstock/compat", "../compat/gdrapi" };
+/*
+ * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
+ * its folder of a build.
+ */
+static const char *const together[] = { "penstock/compat" };
+static const char *const apart[] = { "../compat/gdrapi", "../compat/usrbio" };
 
 /* The folder that libpenstock.so was loaded from. */
 static int library_dir(char ret[PATH_MAX])
@@ -34,30 +39,54 @@ static int library_dir(char ret[PATH_MAX])
 	return 0;
 }
 
-static int compat_dir(char ret[PATH_MAX])
+/* Those that exist, as the loader takes them. */
+static int find_dirs(const char *lib, const char *const places[], size_t nr, char **ret)
 {
-	char lib[PATH_MAX], path[2 * PATH_MAX];
-	int r = library_dir(lib);
+	char path[2 * PATH_MAX], dir[PATH_MAX];
 	struct stat st;
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+	for (size_t i = 0; i < nr && r == 0; i++) {
+		char *had = *ret;
+
 		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
-		if (realpath(path, ret) && stat(ret, &st) == 0 && S_ISDIR(st.st_mode))
-			return 0;
+		if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue;
+		/* A colon would end the folder's name there. */
+		if (strchr(dir, ':'))
+			return fail(EINVAL, "the loader cannot look into %s, for the colon in it",
+				    dir);
+		if (asprintf(ret, "%s%s%s", had ? had : "", had ? ":" : "", dir) < 0) {
+			*ret = NULL;
+			r = fail(ENOMEM, "out of memory");
+		}
+		free(had);
 	}
-	return fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
-		    places[0]);
+	return r;
 }
 
-/* Put a folder before what is searched already. */
-static int search_first(const char *dir)
+static int compat_dirs(char **ret)
+{
+	char lib[PATH_MAX];
+	int r = library_dir(lib);
+
+	if (r == 0)
+		r = find_dirs(lib, together, ARRAY_SIZE(together), ret);
+	if (r == 0 && !*ret)
+		r = find_dirs(lib, apart, ARRAY_SIZE(apart), ret);
+	if (r == 0 && !*ret)
+		r = fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
+			 together[0]);
+	return r;
+}
+
+/* Put folders before what is searched already. */
+static int search_first(const char *dirs)
 {
 	const char *old = getenv("LD_LIBRARY_PATH");
 	_cleanup_(freep) char *path = NULL;
 
-	if (asprintf(&path, "%s%s%s", dir, old && *old ? ":" : "", old ? old : "") < 0 ||
+	if (asprintf(&path, "%s%s%s", dirs, old && *old ? ":" : "", old ? old : "") < 0 ||
 	    setenv("LD_LIBRARY_PATH", path, 1) < 0)
 		return fail(ENOMEM, "out of memory");
 	return 0;
@@ -66,19 +95,16 @@ static int search_first(const char *dir)
 int cmd_run(int argc, char *argv[])
 {
 	int at = argc > 1 && !strcmp(argv[1], "--") ? 2 : 1;
-	char dir[PATH_MAX];
+	_cleanup_(freep) char *dirs = NULL;
 	int r;
 
 	if (at == 1 && argc > 1 && argv[1][0] == '-')
 		return usage_error("unknown option %s", argv[1]);
 	if (at >= argc)
 		return usage_error("give the command to run");
-	/* A colon would end the folder's name there. */
-	r = compat_dir(dir);
-	if (r == 0 && strchr(dir, ':'))
-		r = fail(EINVAL, "the loader cannot look into %s, for the colon in it", dir);
+	r = compat_dirs(&dirs);
 	if (r == 0)
-		r = search_first(dir);
+		r = search_first(dirs);
 	if (r < 0)
 		return exit_status(r);
 	/* As main() found them: a signal that is ignored stays so in the new program. */

@@ -340,8 +340,8 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 	KEEP_ERRNO;
 	struct ring *r = ring_get(ior);
 	int min = MIN(min_results, cqec), n = 0;
+	bool busy, dead;
 	uint64_t ns;
-	bool busy;
 
 	if (!r || !cqes || cqec <= 0)
 		return -EINVAL;
@@ -349,8 +349,10 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		return -EOWNERDEAD;
 	(void)pthread_once(&once, read_environment);
 	for (;;) {
+		/* Before the look, which then took all there will be. */
+		dead = ring_is_dead(r);
 		n += look(r, cqes + n, cqec - n, min - n, &busy);
-		if (n >= min || ring_is_dead(r))
+		if (n >= min || dead)
 			break;
 		ns = left(abs_timeout);
 		if (!ns)

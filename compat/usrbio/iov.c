@@ -83,8 +83,9 @@ void iov_end(struct hf3fs_iov *iov)
 
 void iov_withdraw(struct iov *iov)
 {
+	/* A daemon that has ended has forgotten it. */
 	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
-	    !atomic_load(&iov->mount->gone))
+	    errno != ENOTCONN)
 		log_line(LOG_WARN, "cannot withdraw %s from %s: %m, ignoring", iov->link,
 			 iov->mount->path);
 	iov->link[0] = '\0';

@@ -7,25 +7,31 @@ unset LD_LIBRARY_PATH
 
 finds_the_folder() {
 	gives 0 "$PENSTOCK" run printenv LD_LIBRARY_PATH
-	dir=$(cat out)
-	[ -e "$dir/libgdrapi.so" ]
-	[ -e "$dir/libgdrapi.so.2" ]
-	[ "${dir#/}" != "$dir" ]
+	found=' '
+	# Together in one folder, or each in its own of a build.
+	for dir in $(tr ':' ' ' <out); do
+		[ "${dir#/}" != "$dir" ]
+		for lib in libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so; do
+			[ ! -e "$dir/$lib" ] || found="$found$lib "
+		done
+	done
+	[ "$found" = ' libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so ' ]
 }
 
 what_is_there_comes_behind() {
 	LD_LIBRARY_PATH=/some/where:/else gives 0 "$PENSTOCK" run printenv LD_LIBRARY_PATH
-	grep -Eq '^/[^:]*:/some/where:/else$' out
+	grep -Eq '^(/[^:]*:)+/some/where:/else$' out
 	LD_LIBRARY_PATH='' gives 0 "$PENSTOCK" run printenv LD_LIBRARY_PATH
-	grep -Eq '^/[^:]*$' out
+	grep -Eq '^/[^:]*(:/[^:]+)*$' out
 	gives 0 env -i A=1 B='x y' "$PENSTOCK" run /usr/bin/env
 	[ "$(grep -v '^LD_LIBRARY_PATH=' out | sort | tr '\n' ' ')" = 'A=1 B=x y ' ]
 }
 
 a_program_loads_it() {
 	need python3
-	nm -D "$("$PENSTOCK" run printenv LD_LIBRARY_PATH)/libgdrapi.so" 2>/dev/null |
-		grep -q '__[at]san_init' && skip "a sanitizer's library"
+	dirs=$("$PENSTOCK" run printenv LD_LIBRARY_PATH)
+	nm -D "${dirs%%:*}/libgdrapi.so" 2>/dev/null | grep -q '__[at]san_init' &&
+		skip "a sanitizer's library"
 	cat >load.py <<-'END'
 		import ctypes
 		for name in ("libgdrapi.so", "libgdrapi.so.2"):
@@ -33,10 +39,14 @@ a_program_loads_it() {
 		    a, b = ctypes.c_int(), ctypes.c_int()
 		    lib.gdr_runtime_get_version(ctypes.byref(a), ctypes.byref(b))
 		    print(a.value, b.value)
+		lib = ctypes.CDLL("libhf3fs_api_shared.so")
+		lib.hf3fs_ior_size.restype = ctypes.c_size_t
+		print(lib.hf3fs_ior_size(1024))
 	END
 	gives 0 "$PENSTOCK" run python3 load.py
 	[ "$(cat out)" = "2 6
-2 6" ]
+2 6
+102544" ]
 }
 
 arguments_are_the_programs() {
