@@ -40,11 +40,17 @@ static int open_daemon(const char *path, const char *iovs)
 	return TAKE_FD(fd);
 }
 
+static void note_submit(struct mount *m)
+{
+	ssize_t n = readlinkat(m->iovs, SUBMIT_LINK, m->submit, sizeof(m->submit) - 1);
+
+	m->submit[n > 0 ? n : 0] = '\0';
+}
+
 static int open_iovs(struct mount *m)
 {
 	char iovs[MOUNT_PATH_MAX + sizeof("/" USRBIO_IOVS)];
 	struct stat st;
-	ssize_t n;
 
 	(void)snprintf(iovs, sizeof(iovs), "%s/" USRBIO_IOVS, m->path);
 	m->kind = MOUNT_PLAIN;
@@ -63,8 +69,8 @@ static int open_iovs(struct mount *m)
 	m->dev = st.st_dev;
 	m->ino = st.st_ino;
 	m->forks = lock_forks();
-	n = readlinkat(m->iovs, SUBMIT_LINK, m->submit, sizeof(m->submit) - 1);
-	m->submit[n > 0 ? n : 0] = '\0';
+	if (m->kind == MOUNT_DAEMON)
+		note_submit(m);
 	return 0;
 }
 
@@ -133,18 +139,38 @@ static int look(const char *path, struct stat *ret)
 	return log_fail(errno, "%s: %m", iovs);
 }
 
-static struct mount *known(const char *path, const struct stat *st)
+static bool is_same(const struct mount *m, const struct stat *st)
+{
+	return m->dev == st->st_dev && m->ino == st->st_ino && m->forks == lock_forks() &&
+	       !atomic_load(&m->gone);
+}
+
+/* Nobody uses it, and nobody will: what is there now is another. */
+static struct mount *take_stale(const char *path, const struct stat *st)
 {
 	struct mount *m;
 
+	for (struct mount **p = &mounts; (m = *p); p = &m->next)
+		if (!m->refs && !strcmp(m->path, path) && !is_same(m, st)) {
+			*p = m->next;
+			return m;
+		}
+	return NULL;
+}
+
+static struct mount *known(const char *path, const struct stat *st)
+{
+	struct mount *m, *stale;
+
 	lock_take(LOCK_MOUNTS);
+	stale = take_stale(path, st);
 	for (m = mounts; m; m = m->next)
-		if (m->dev == st->st_dev && m->ino == st->st_ino && m->forks == lock_forks() &&
-		    !atomic_load(&m->gone) && !strcmp(m->path, path))
+		if (!strcmp(m->path, path) && is_same(m, st))
 			break;
 	if (m)
 		m->refs++;
 	lock_drop(LOCK_MOUNTS);
+	(void)mount_free(stale);
 	return m;
 }
 
@@ -181,27 +207,14 @@ int mount_get(const char *path, struct mount **ret)
 	return 0;
 }
 
-static void unlist(const struct mount *m)
-{
-	struct mount **p = &mounts;
-
-	while (*p != m)
-		p = &(*p)->next;
-	*p = m->next;
-}
-
 struct mount *mount_put(struct mount *m)
 {
-	bool last;
-
 	if (!m)
 		return NULL;
 	lock_take(LOCK_MOUNTS);
-	last = --m->refs == 0 && (m->kind == MOUNT_PLAIN || atomic_load(&m->gone));
-	if (last)
-		unlist(m);
+	m->refs--;
 	lock_drop(LOCK_MOUNTS);
-	return last ? mount_free(m) : NULL;
+	return NULL;
 }
 
 /* --------------------------------------------------- is the daemon there? */

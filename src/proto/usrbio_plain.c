@@ -271,30 +271,42 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-static bool is_plain(const char *dir)
+/* What keeps a directory from being looked at, whatever it is. */
+static bool is_want(int r)
+{
+	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+}
+
+/* 1, 0 or -errno. */
+static int is_plain(const char *dir)
 {
 	_cleanup_(closep) int fd = open_dir(dir), virt = -1;
+	int r = fd;
 
-	if (fd < 0)
-		return false;
-	virt = openat(fd, USRBIO_VIRT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return virt >= 0 && has_marker(virt) == 1;
+	if (fd >= 0) {
+		virt = openat(fd, USRBIO_VIRT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		r = virt >= 0 ? has_marker(virt) : -errno;
+	}
+	return r == 1 || is_want(r) ? r : 0;
 }
 
 int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 {
 	char dir[PATH_MAX], *slash;
+	int r;
 
 	if (path[0] != '/')
 		return -EINVAL;
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
-	while (!is_plain(dir)) {
+	while ((r = is_plain(dir)) == 0) {
 		slash = strrchr(dir, '/');
 		if (!slash[1]) /* the root was the last */
 			return -ENOENT;
 		slash[slash == dir] = '\0';
 	}
+	if (r < 0)
+		return r;
 	strcpy(ret_dir, dir);
 	return 0;
 }

@@ -54,7 +54,8 @@ int usrbio_plain_open(const char *dir);
 /*
  * The deepest plain directory that holds a canonical path, whomever it belongs to.
  *
- * Return: 0; -ENOENT when there is none; -EINVAL when the path is not absolute.
+ * Return: 0; -ENOENT when there is none; -EINVAL when the path is not absolute; -EMFILE, -ENFILE,
+ * -ENOMEM when it cannot be looked for.
  */
 int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX]);
 
