@@ -41,6 +41,8 @@
 extern "C" {
 #endif
 
+struct timespec; /* <time.h> of a strict C99 has none */
+
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
 /* Flags of a ring. */
@@ -374,9 +376,10 @@ enum hf3fs_mem_type {
 
 /*
  * Device memory as an iov.  Device numbers are CUDA's, as CUDA_VISIBLE_DEVICES leaves them; with
- * PST_USRBIO_DEVICE=soft in the environment they are libpenstock's software devices.  There is no fallback to
- * host memory.  Everything that takes a struct hf3fs_iov takes one of these; the calling
- * thread's current device stays as it was.  On a plain directory the memory stays in the process.
+ * PST_USRBIO_DEVICE=soft in the environment, which set-uid programs do not look at, they are
+ * libpenstock's software devices.  There is no fallback to host memory.  Everything that takes a
+ * struct hf3fs_iov takes one of these; the calling thread's current device stays as it was.  On a
+ * plain directory the memory stays in the process.
  */
 
 /**
@@ -441,9 +444,10 @@ HF3FS_API int hf3fs_iov_device_id(const struct hf3fs_iov *iov);
  * @iov:       the memory; on host memory the call does nothing
  * @direction: 0 before requests that write what device work made; 1 after completions of reads
  *
- * Waits for all work that was given to the device.
+ * Waits for all work that was given to the device, by whichever thread and on whichever stream.
  *
- * Return: 0; -EINVAL; -EIO when the device failed.
+ * Return: 0; -EINVAL; -EBUSY while a stream is captured into a graph, which CUDA spoils by that;
+ * -EIO when the device failed.
  */
 HF3FS_API int hf3fs_iovsync(const struct hf3fs_iov *iov, int direction);
 

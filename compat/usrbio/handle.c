@@ -82,19 +82,35 @@ void *handle_get(enum handle_kind kind, const void *handle)
 	return p && atomic_load(&p->handle) == (uintptr_t)handle ? atomic_load(&p->object) : NULL;
 }
 
-void *handle_take(enum handle_kind kind, const void *handle)
+void *handle_hide(enum handle_kind kind, const void *handle)
 {
-	struct table *t = &tables[kind];
 	struct place *p = place_of(kind, handle);
-	void *object = NULL;
+	uintptr_t valid = (uintptr_t)handle;
+
+	return p && atomic_compare_exchange_strong(&p->handle, &valid, 0) ? atomic_load(&p->object)
+									  : NULL;
+}
+
+void handle_show(enum handle_kind kind, const void *handle)
+{
+	atomic_store(&place_of(kind, handle)->handle, (uintptr_t)handle);
+}
+
+void handle_drop(enum handle_kind kind, const void *handle)
+{
+	struct place *p = place_of(kind, handle);
 
 	lock_take(LOCK_HANDLES);
-	if (p && atomic_load(&p->handle) == (uintptr_t)handle) {
-		object = atomic_load(&p->object);
-		atomic_store(&p->handle, 0);
-		p->next_free = t->free;
-		t->free = p;
-	}
+	p->next_free = tables[kind].free;
+	tables[kind].free = p;
 	lock_drop(LOCK_HANDLES);
+}
+
+void *handle_take(enum handle_kind kind, const void *handle)
+{
+	void *object = handle_hide(kind, handle);
+
+	if (object)
+		handle_drop(kind, handle);
 	return object;
 }

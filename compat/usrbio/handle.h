@@ -20,4 +20,12 @@ void *handle_get(enum handle_kind kind, const void *handle);
 /* As handle_get(), and the handle is void from now on: of two threads one gets the object. */
 void *handle_take(enum handle_kind kind, const void *handle);
 
+/*
+ * As handle_take(), for who may change his mind: handle_show() makes it valid again, handle_drop()
+ * ends it.
+ */
+void *handle_hide(enum handle_kind kind, const void *handle);
+void handle_show(enum handle_kind kind, const void *handle);
+void handle_drop(enum handle_kind kind, const void *handle);
+
 #endif

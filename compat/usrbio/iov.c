@@ -9,6 +9,7 @@
 #include "handle.h"
 #include "iov.h"
 #include "keep.h"
+#include "lock.h"
 #include "log.h"
 #include "mount.h"
 #include "plain.h"
@@ -34,6 +35,17 @@ struct iov *iov_new(struct mount *mount, enum iov_origin origin)
 	return iov;
 }
 
+int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret)
+{
+	struct mount *mount;
+	int r = mount_get(mount_point, &mount);
+
+	if (r < 0)
+		return r;
+	*ret = iov_new(mount, origin);
+	return *ret ? 0 : -ENOMEM;
+}
+
 int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target)
 {
 	char text[USRBIO_NAME_MAX];
@@ -45,21 +57,33 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
-int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled)
+/* Of two threads with device memory of one UUID, one gets it. */
+static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 {
+	const uint8_t *id = (const uint8_t *)filled->id;
 	struct worker *w;
-	void *handle;
 	int r = 0;
 
-	if (iov->mount->kind == MOUNT_PLAIN) {
-		w = plain_worker(&r);
-		if (!w)
-			return r;
-		r = worker_buffer_add(w, (const uint8_t *)filled->id, iov->mem, filled->size,
-				      filled->block_size, &iov->buffer);
-		if (r < 0)
-			return log_fail(r, "cannot add a buffer: %s", strerror(-r));
-	}
+	w = plain_worker(&r);
+	if (!w)
+		return r;
+	lock_take(LOCK_WORKER);
+	if (iov->device >= 0 && worker_buffer_known(w, id))
+		r = -EEXIST;
+	else
+		r = worker_buffer_add(w, id, iov->mem, filled->size, filled->block_size,
+				      &iov->buffer);
+	lock_drop(LOCK_WORKER);
+	return r < 0 ? log_fail(r, "cannot add a buffer: %s", strerror(-r)) : 0;
+}
+
+int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled)
+{
+	void *handle;
+	int r = iov->mount->kind == MOUNT_PLAIN ? remember(iov, filled) : 0;
+
+	if (r < 0)
+		return r;
 	r = handle_new(HANDLE_IOV, iov, &handle);
 	if (r < 0)
 		return log_fail(r, "no handle for shared memory is to be had: %s", strerror(-r));
@@ -73,22 +97,29 @@ struct iov *iov_get(const struct hf3fs_iov *iov)
 	return iov ? handle_get(HANDLE_IOV, iov->iovh) : NULL;
 }
 
-void iov_end(struct hf3fs_iov *iov)
-{
-	struct iov *it = handle_take(HANDLE_IOV, iov->iovh);
-
-	iov->iovh = NULL;
-	(void)iov_free(it);
-}
-
-void iov_withdraw(struct iov *iov)
+int iov_withdraw(struct iov *iov)
 {
 	/* A daemon that has ended has forgotten it. */
 	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
 	    errno != ENOTCONN)
-		log_line(LOG_WARN, "cannot withdraw %s from %s: %m, ignoring", iov->link,
-			 iov->mount->path);
+		return log_fail(errno, "cannot withdraw %s from %s: %m", iov->link,
+				iov->mount->path);
 	iov->link[0] = '\0';
+	return 0;
+}
+
+void iov_end(struct hf3fs_iov *iov)
+{
+	struct iov *it = handle_hide(HANDLE_IOV, iov->iovh);
+
+	if (it && it->device >= 0 && it->pid == getpid() && iov_withdraw(it) < 0) {
+		handle_show(HANDLE_IOV, iov->iovh);
+		return;
+	}
+	if (it)
+		handle_drop(HANDLE_IOV, iov->iovh);
+	iov->iovh = NULL;
+	(void)iov_free(it);
 }
 
 /* The worker forgets the memory.  False: something may touch it still. */
@@ -117,7 +148,7 @@ struct iov *iov_free(struct iov *iov)
 	if (!iov)
 		return NULL;
 	if (iov->pid == getpid()) {
-		iov_withdraw(iov);
+		(void)iov_withdraw(iov);
 		quiet = forget(iov);
 		if (iov->shm[0])
 			shm_remove(iov->shm);
@@ -170,17 +201,6 @@ static int use_host(struct iov *iov, void *base, size_t size)
 	return r < 0 ? log_fail(r, "cannot use shared memory: %s", pst_error_text()) : 0;
 }
 
-static int begin(const char *mount_point, enum iov_origin origin, struct iov **ret)
-{
-	struct mount *mount;
-	int r = mount_get(mount_point, &mount);
-
-	if (r < 0)
-		return r;
-	*ret = iov_new(mount, origin);
-	return *ret ? 0 : -ENOMEM;
-}
-
 static struct usrbio_name name_of(const struct hf3fs_iov *iov)
 {
 	struct usrbio_name name = { .kind = USRBIO_BUFFER, .block_size = iov->block_size };
@@ -224,7 +244,7 @@ int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t
 		return -EINVAL;
 	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
 	if (r == 0)
-		r = begin(hf3fs_mount_point, IOV_CREATED, &it);
+		r = iov_begin(hf3fs_mount_point, IOV_CREATED, &it);
 	if (r == 0)
 		r = create(it, &out);
 	if (r == 0)
@@ -281,7 +301,7 @@ int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs
 		return -EINVAL;
 	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
 	if (r == 0)
-		r = begin(hf3fs_mount_point, IOV_OPENED, &it);
+		r = iov_begin(hf3fs_mount_point, IOV_OPENED, &it);
 	if (r < 0)
 		return r;
 	memcpy(out.id, id, sizeof(out.id));
@@ -307,7 +327,7 @@ int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 		return -EINVAL;
 	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
 	if (r == 0)
-		r = begin(hf3fs_mount_point, IOV_WRAPPED, &it);
+		r = iov_begin(hf3fs_mount_point, IOV_WRAPPED, &it);
 	if (r < 0)
 		return r;
 	memcpy(out.id, id, sizeof(out.id));
@@ -331,7 +351,7 @@ void hf3fs_iovunlink(struct hf3fs_iov *iov)
 	if (!it || it->pid != getpid())
 		return;
 	if (it->device >= 0) {
-		iov_withdraw(it);
+		(void)iov_withdraw(it);
 	} else if (it->shm[0]) {
 		shm_remove(it->shm);
 		it->shm[0] = '\0';

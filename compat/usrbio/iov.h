@@ -43,6 +43,9 @@ struct iov {
 /* A handle with nothing in it, device -1; NULL without memory.  Takes the reference over. */
 struct iov *iov_new(struct mount *mount, enum iov_origin origin);
 
+/* iov_new() for the mount point of that path.  0, or what mount_get() says. */
+int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret);
+
 /*
  * Put a link into its mount, which goes with the handle.
  *
@@ -52,7 +55,8 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 
 /*
  * It becomes public: the caller's structure is filled in, and, on a plain directory, rings of
- * this process find mem by its UUID.  0 or -errno; nothing changed then.
+ * this process find mem by its UUID.  0; -EEXIST when it is device memory and the UUID is in use
+ * there; -errno.  Nothing changed then.
  */
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
 
@@ -61,12 +65,13 @@ struct iov *iov_get(const struct hf3fs_iov *iov);
 
 /*
  * The handle is void, and everything that is ours goes out of the world: publication, buffer,
- * memory, in this order.  The structure's iovh becomes NULL.
+ * memory, in this order.  The structure's iovh becomes NULL.  Device memory whose publication
+ * stays would be a daemon's to write to after it was freed: then nothing changes.
  */
 void iov_end(struct hf3fs_iov *iov);
 
-/* Remove only the publication. */
-void iov_withdraw(struct iov *iov);
+/* Remove only the publication.  0, also when it is gone already; -errno when it stays. */
+int iov_withdraw(struct iov *iov);
 
 /* Free what never became public, with what it holds.  Returns NULL. */
 struct iov *iov_free(struct iov *iov);

@@ -89,7 +89,7 @@ include_direction() {
 
 header_alone() {
 	status=0
-	for header in penstock.h gdrapi.h; do
+	for header in penstock.h gdrapi.h hf3fs_usrbio.h hf3fs_usrbio_gdr.h; do
 		for option in -DNOTHING -DGDRAPI_V1; do
 			for cc in gcc clang; do
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
@@ -142,6 +142,12 @@ kernel_doc() {
 	# The first form of gdr_get_info() is there for old programs only.
 	for fn in $(sed -n 's/^[[:space:]]*\(gdr_[a-z0-9_]*\);.*/\1/p' compat/gdrapi/gdrapi.map); do
 		[ $fn = gdr_get_info ] || grep -q "^ \* $fn() - " include/gdrapi.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
+	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' compat/usrbio/hf3fs.map); do
+		grep -q -E "^(/\*| )\* $fn\(\) - " include/hf3fs_usrbio.h include/hf3fs_usrbio_gdr.h || {
 			echo "$fn() has no comment that begins with its name"
 			status=1
 		}
