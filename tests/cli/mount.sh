@@ -11,8 +11,13 @@
 # Programs as usrbio has them, in the background: publish DIR...; $pid is its number.
 publish() {
 	[ -x "${PUBLISH:-}" ] || skip "PUBLISH, which names the program tests/cli/publish"
+	rm -f ready
 	"$PUBLISH" "$@" >ready &
 	pid=$!
+	wait_ready
+}
+
+wait_ready() {
 	for _ in $(seq 500); do
 		[ ! -s ready ] || return 0
 		kill -0 $pid || return 1
@@ -31,22 +36,31 @@ shm_of() {
 	find /dev/shm -maxdepth 1 -name "hf3fs-iov-*.p$1.s*"
 }
 
-# nobody COMMAND...: as another user, who finds everything he needs.
+# nobody COMMAND...: as another user, who finds everything he needs; need_nobody before.
 nobody() {
-	[ "$(id -u)" = 0 ] || skip "root, to become another user"
-	need setpriv
-	setpriv --reuid=65534 --regid=65534 --clear-groups true || skip "the right to become nobody"
-	chmod o+x "$base" .
-	[ -x "$PENSTOCK" ] && setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$PENSTOCK" ||
-		skip "a build that other users may run"
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
 
-# private SCRIPT [ARGUMENT...]: in a mount namespace of its own.
+need_nobody() {
+	[ "$(id -u)" = 0 ] || skip "root, to become another user"
+	need setpriv
+	nobody true || skip "the right to become nobody"
+	chmod o+x "$base" .
+	nobody test -x "$PENSTOCK" || skip "a build that other users may run"
+}
+
+# private SCRIPT [ARGUMENT...]: in a mount namespace of its own; need_private before.
 private() {
-	need unshare
-	unshare -m --propagation private true 2>/dev/null || skip "the right to make a mount namespace"
 	unshare -m --propagation private sh -ec "$@"
+}
+
+need_private() {
+	need unshare
+	private true 2>/dev/null || skip "the right to make a mount namespace"
+	# Cases put something in the place of /dev/shm.
+	case $PWD in
+	/dev/*) skip "a TMPDIR that is not beneath /dev" ;;
+	esac
 }
 
 # ----------------------------------------------------------------- as it should be
@@ -110,6 +124,45 @@ leftovers_are_removed() {
 	gives 0 "$PENSTOCK" umount dir
 	[ -z "$(shm_of $pid)" ]
 	[ -z "$(ls -A dir)" ]
+}
+
+# The library of rings, as a program that was written for 3FS calls it.
+a_program_that_is_killed() {
+	need python3
+	libs=$("$PENSTOCK" run printenv LD_LIBRARY_PATH)
+	for lib in $(echo "$libs" | tr ':' ' '); do
+		nm -D "$lib/libhf3fs_api_shared.so" 2>/dev/null | grep -q '__[at]san_init' &&
+			skip "a sanitizer's library"
+	done
+	mkdir dir
+	random 100000 dir/file
+	gives 0 "$PENSTOCK" mount --plain dir
+	cat >program.py <<-'END'
+		import ctypes, sys, time
+		lib = ctypes.CDLL("libhf3fs_api_shared.so")
+		where = ctypes.create_string_buffer(256)
+		assert lib.hf3fs_extract_mount_point(where, 256, b"dir/file") > 0
+		assert where.value == sys.argv[1].encode(), where.value
+		iov, ior = ctypes.create_string_buffer(312), ctypes.create_string_buffer(600)
+		size = ctypes.c_size_t
+		assert lib.hf3fs_iovcreate(iov, where, size(1 << 20), size(0), -1) == 0
+		assert lib.hf3fs_iorcreate(ior, where, 16, True, 0, -1) == 0
+		print("ready", flush=True)
+		time.sleep(100)
+	END
+	"$PENSTOCK" run python3 program.py "$PWD/dir" >ready &
+	pid=$!
+	wait_ready
+	[ "$(ls dir/3fs-virt/iovs | wc -l)" = 2 ]
+	[ "$(shm_of $pid | wc -l)" = 1 ]
+	fails "$PWD/dir is in use by process $pid (python3): end it first" "$PENSTOCK" umount dir
+	end $pid
+	[ "$(ls dir/3fs-virt/iovs | wc -l)" = 2 ]
+	gives 0 "$PENSTOCK" mount --plain dir
+	says "2 names that ended programs had left were removed" out
+	[ -z "$(shm_of $pid)" ]
+	gives 0 "$PENSTOCK" umount dir
+	[ "$(ls -A dir)" = file ]
 }
 
 several_at_once() {
@@ -229,6 +282,7 @@ open_to_others() {
 }
 
 another_users() {
+	need_nobody
 	mkdir dir
 	chmod 777 dir
 	nobody "$PENSTOCK" mount --plain dir
@@ -245,6 +299,7 @@ another_users() {
 }
 
 not_writable() {
+	need_nobody
 	mkdir dir
 	: >out
 	: >err
@@ -254,6 +309,7 @@ not_writable() {
 }
 
 read_only() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o ro none dir
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -263,6 +319,7 @@ read_only() {
 # ---------------------------------------------------------------- shared memory
 
 no_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o mode=755 none /dev
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -272,6 +329,7 @@ no_shared_memory() {
 }
 
 tiny_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=4m none /dev/shm
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -281,6 +339,7 @@ tiny_shared_memory() {
 }
 
 full_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=20m none /dev/shm
 		head -c 20m /dev/zero >/dev/shm/all
@@ -290,6 +349,7 @@ full_shared_memory() {
 }
 
 read_only_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o ro none /dev/shm
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -298,6 +358,7 @@ read_only_shared_memory() {
 }
 
 endless_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=0 none /dev/shm
 		"$0" mount --plain dir
@@ -307,6 +368,7 @@ endless_shared_memory() {
 
 no_proc() {
 	nm "$PENSTOCK" 2>/dev/null | grep -q '__[at]san_init' && skip "a sanitizer's program"
+	need_private
 	mkdir dir
 	# The loader asks /proc where a program lies.
 	LD_LIBRARY_PATH=$(dirname "$PENSTOCK")/../src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -325,11 +387,7 @@ on_a_3fs_mount() {
 	mkdir mnt
 	"$FUSEFS" mnt hf3fs >ready &
 	pid=$!
-	for _ in $(seq 500); do
-		[ ! -s ready ] || break
-		kill -0 $pid || skip "the right to mount by FUSE"
-		sleep 0.01
-	done
+	wait_ready || skip "the right to mount by FUSE"
 	grep -q " $PWD/mnt .* - fuse.hf3fs " /proc/self/mountinfo
 	for what in mount\ --plain umount; do
 		fails "$PWD/mnt is on a 3FS mount, whose daemon serves programs already" \
@@ -340,6 +398,7 @@ on_a_3fs_mount() {
 }
 
 no_room_for_links() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o nr_inodes=4 none dir
 		"$0" mount --plain dir && exit 1
@@ -361,8 +420,8 @@ without_links() {
 }
 
 run_cases prepares_and_undoes twice_is_once what_is_in_it_stays leftovers_are_removed \
-	several_at_once in_use in_use_by_other_programs no_directory too_long_a_name \
-	something_else_is_there inside_of_another open_to_others another_users not_writable read_only \
-	no_shared_memory tiny_shared_memory full_shared_memory read_only_shared_memory \
-	endless_shared_memory no_proc on_a_3fs_mount \
-	no_room_for_links without_links
+	a_program_that_is_killed several_at_once in_use in_use_by_other_programs no_directory \
+	too_long_a_name something_else_is_there inside_of_another open_to_others another_users \
+	not_writable read_only no_shared_memory tiny_shared_memory full_shared_memory \
+	read_only_shared_memory endless_shared_memory no_proc on_a_3fs_mount no_room_for_links \
+	without_links
