@@ -41,6 +41,8 @@
 extern "C" {
 #endif
 
+struct timespec; /* <time.h> of a strict C99 has none */
+
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
 /* Flags of a ring. */
@@ -155,7 +157,8 @@ HF3FS_API int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16],
  * Pure bookkeeping: publication and memory are not looked at, and stay the caller's.  Wrapping
  * the same UUID again replaces what it stood for, on a plain directory.
  *
- * Return: 0 or -EINVAL.
+ * Return: 0; -EINVAL for an argument out of range; -ENOENT when @hf3fs_mount_point is none;
+ * -EPERM when it is another user's; -ENOMEM.
  */
 HF3FS_API int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 			    const char *hf3fs_mount_point, size_t size, size_t block_size,
@@ -262,7 +265,9 @@ HF3FS_API void hf3fs_iordestroy(struct hf3fs_ior *ior);
  *
  * Return: -h, not positive, where both @fd and h name the file in hf3fs_prep_io(), and h is a
  * descriptor of the library's; EBADF when @fd is not open or not on a mount that usrbio
- * serves; EINVAL when it is registered already; EMFILE and what dup(2) and statx(2) say else.
+ * serves; EINVAL when this open file is registered already by this number; EMFILE and what dup(2)
+ * and statx(2) say else; on a plain directory ENXIO for what is no regular file, and EINVAL for
+ * one that was opened with O_APPEND.
  */
 HF3FS_API int hf3fs_reg_fd(int fd, uint64_t flags);
 
@@ -298,9 +303,10 @@ HF3FS_API int hf3fs_io_entries(const struct hf3fs_ior *ior);
  * Never blocks.  The request may start before hf3fs_submit_ios().
  *
  * Return: the request's index, which its completion carries; -EAGAIN when the ring is full:
- * reap first; -EINVAL for a wrong direction, length 0, or a range outside @iov; -EBADF for a file
- * that is not registered; -EACCES when it was not opened for the direction; -ENOTCONN when the
- * ring's daemon is gone.
+ * reap first; -EINVAL for a wrong direction, length 0, a range outside @iov, or one that reaches
+ * beyond what an off_t can say; -EBADF for a file that is not registered, or on the other kind of
+ * mount; -EACCES when it was not opened for the direction; -ENOTCONN when the ring's daemon is
+ * gone.
  */
 HF3FS_API int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool read,
 			    void *ptr, int fd, size_t off, uint64_t len, const void *userdata);
@@ -324,7 +330,8 @@ HF3FS_API int hf3fs_submit_ios(const struct hf3fs_ior *ior);
  * @abs_timeout: when to stop waiting, CLOCK_REALTIME; NULL: never
  *
  * What is there is taken before the time is looked at, so a time in the past is a look.  Signals
- * do not end it.  When the ring's daemon is gone, requests it had complete with -ENOTCONN.
+ * do not end it.  When the ring's daemon is gone, which is noticed after a second without a
+ * completion, requests it had complete with -ENOTCONN, and nothing is waited for any more.
  *
  * Return: how many were taken, 0 when it was too late for any; -EINVAL.
  */
@@ -338,7 +345,8 @@ HF3FS_API int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *
  * @target:    existing file
  * @link_name: new name, the last part at most 254 bytes
  *
- * Return: 0 or a positive errno.
+ * Return: 0 or a positive errno: EINVAL when @link_name does not end in a name, EXDEV when it is on
+ * another mount, ENOTTY when usrbio does not serve @target, and what the system says else.
  */
 HF3FS_API int hf3fs_hardlink(const char *target, const char *link_name);
 
@@ -352,7 +360,9 @@ HF3FS_API int hf3fs_hardlink(const char *target, const char *link_name);
  *
  * On 3FS each must be a multiple of the file's chunk size.
  *
- * Return: 0 or a positive errno.
+ * Return: 0 or a positive errno: EINVAL for ranges that are none, of which then none is freed;
+ * EBADF when @fd is not open for writing; ENOTTY when usrbio does not serve it, and what the
+ * system says else.
  */
 HF3FS_API int hf3fs_punchhole(int fd, int n, const size_t *start, const size_t *end, size_t flags);
 
@@ -366,9 +376,10 @@ enum hf3fs_mem_type {
 
 /*
  * Device memory as an iov.  Device numbers are CUDA's, as CUDA_VISIBLE_DEVICES leaves them; with
- * PST_USRBIO_DEVICE=soft in the environment they are libpenstock's software devices.  There is no fallback to
- * host memory.  Everything that takes a struct hf3fs_iov takes one of these; the calling
- * thread's current device stays as it was.  On a plain directory the memory stays in the process.
+ * PST_USRBIO_DEVICE=soft in the environment, which set-uid programs do not look at, they are
+ * libpenstock's software devices.  There is no fallback to host memory.  Everything that takes a
+ * struct hf3fs_iov takes one of these; the calling thread's current device stays as it was.  On a
+ * plain directory the memory stays in the process.
  */
 
 /**
@@ -433,9 +444,10 @@ HF3FS_API int hf3fs_iov_device_id(const struct hf3fs_iov *iov);
  * @iov:       the memory; on host memory the call does nothing
  * @direction: 0 before requests that write what device work made; 1 after completions of reads
  *
- * Waits for all work that was given to the device.
+ * Waits for all work that was given to the device, by whichever thread and on whichever stream.
  *
- * Return: 0; -EINVAL; -EIO when the device failed.
+ * Return: 0; -EINVAL; -EBUSY while a stream is captured into a graph, which CUDA spoils by that;
+ * -EIO when the device failed.
  */
 HF3FS_API int hf3fs_iovsync(const struct hf3fs_iov *iov, int direction);
 

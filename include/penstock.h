@@ -321,6 +321,24 @@ PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, ui
  */
 PST_API int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len);
 
+/**
+ * pst_mem_sync() - wait for what the memory's device was given to do
+ * @mem: memory of any kind; the host's needs no waiting
+ *
+ * Work that this process gave to the device before the call is done when it returns, whatever
+ * stream it is on.  A write that is submitted then takes the bytes which that work made, and
+ * work that is started then sees the bytes of reads that have completed.  For CUDA this is the
+ * work of the context that the memory belongs to, the device's primary one as a rule.  It waits
+ * for more than a program needs that can name its stream, see struct pst_io.
+ *
+ * Takes as long as that work.  Not while a stream of the context is captured into a graph: CUDA
+ * refuses and spoils the capture.  Safe from any thread.
+ *
+ * Return: 0; -EFAULT when wrapped memory was freed by its owner; -EBUSY while a stream is
+ * captured; -EIO when the device failed.
+ */
+PST_API int pst_mem_sync(struct pst_mem *mem);
+
 /* ----------------------------------------------------------------- grants */
 
 #define PST_RIGHT_READ	(1u << 0)

@@ -227,6 +227,12 @@ int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len)
 	return mem_access(mem, MEM_FROM_DEVICE, off, dst, len);
 }
 
+int pst_mem_sync(struct pst_mem *mem)
+{
+	GUARD();
+	return mem_sync(mem->region->alloc);
+}
+
 /* ----------------------------------------------------------------- grants */
 
 int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library keeps of an iov: hf3fs_iov.iovh points to it.
+ * What the library keeps of an iov: hf3fs_iov.iovh is its handle.
  *
- * A handle is in the table of living handles from iov_publish() until iov_end(), and only
- * one that is there is ever followed: programs copy the public structure, and destroy copies.
+ * A handle is valid from iov_publish() until iov_end(), and is looked up before anything is
+ * followed: programs copy the public structure, and destroy copies.
  */
 #ifndef USRBIO_IOV_H
 #define USRBIO_IOV_H
@@ -40,32 +40,53 @@ struct iov {
 	struct worker_buffer *buffer; /* known to this process' worker; NULL on a daemon's mount */
 };
 
-/* A handle with nothing in it, device -1; NULL without memory. */
+/* A handle with nothing in it, device -1; NULL without memory.  Takes the reference over. */
 struct iov *iov_new(struct mount *mount, enum iov_origin origin);
+
+/* iov_new() for the mount point of that path.  0, or what mount_get() says. */
+int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret);
+
+/*
+ * Put a link into its mount, which goes with the handle.
+ *
+ * Return: 0, or what symlink(2) says, which with a daemon is what that says of the memory.
+ */
+int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target);
 
 /*
  * It becomes public: the caller's structure is filled in, and, on a plain directory, rings of
- * this process find mem by its UUID.  0 or -errno; nothing changed then.
+ * this process find mem by its UUID.  0; -EEXIST when it is device memory and the UUID is in use
+ * there; -errno.  Nothing changed then.
  */
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
 
-/* The living handle of a public structure, or NULL. */
+/* What a public structure stands for, while it lives; or NULL. */
 struct iov *iov_get(const struct hf3fs_iov *iov);
 
 /*
- * Take the handle out of the table, and everything that is ours out of the world: publication,
- * buffer, memory, in this order.  The structure's iovh becomes NULL.
+ * The handle is void, and everything that is ours goes out of the world: publication, buffer,
+ * memory, in this order.  The structure's iovh becomes NULL.  Device memory whose publication
+ * stays would be a daemon's to write to after it was freed: then nothing changes.
  */
 void iov_end(struct hf3fs_iov *iov);
 
-/* Remove only the publication. */
-void iov_withdraw(struct iov *iov);
+/* Remove only the publication.  0, also when it is gone already; -errno when it stays. */
+int iov_withdraw(struct iov *iov);
 
-/* Free a handle that never became public, with what it holds. */
+/* Free what never became public, with what it holds.  Returns NULL. */
 struct iov *iov_free(struct iov *iov);
 static inline void iov_freep(struct iov **iov)
 {
 	(void)iov_free(*iov);
 }
+
+/*
+ * What every call that fills in an iov checks, and the fields that all of them fill in.
+ *
+ * Return: 0; -EINVAL for NULL, a size of 0, a block size above it, a mount point that is empty or
+ * too long.
+ */
+int iov_fill(struct hf3fs_iov *ret, const char *mount_point, size_t size, size_t block_size,
+	     int numa);
 
 #endif

@@ -7,7 +7,11 @@
 
 enum log_level { LOG_ERROR = 1, LOG_WARN = 2, LOG_INFO = 3, LOG_DEBUG = 4 };
 
-/* One line, without its newline. */
+/* For the linker: libpenstock has a log_line() too, and tests put both into one program. */
+#define log_line usrbio_log_line
+#define log_fail usrbio_log_fail
+
+/* One line, without its newline.  errno is kept, and %m works. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* As log_line() at LOG_WARN, for a call that fails.  Returns -|err|. */

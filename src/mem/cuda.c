@@ -393,6 +393,7 @@ const struct mem_ops mem_cuda_ops = {
 	.import = cuda_import,
 	.export = cuda_export,
 	.alive = cuda_is_alive,
+	.sync = cuda_sync,
 	.export_part = cuda_export_part,
 	.alloc_like = cuda_alloc_like,
 	.alloc_class = cuda_alloc_class,

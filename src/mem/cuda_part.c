@@ -18,7 +18,7 @@ int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *r
 	cu_result e;
 	int r;
 
-	r = cuda_enter_for_export(&scope, c);
+	r = cuda_enter_own(&scope, c);
 	if (r < 0)
 		return r;
 	if (!c->vmm) {

@@ -87,7 +87,7 @@ int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
 	return 0;
 }
 
-int cuda_enter_for_export(struct cuda_scope *s, struct cuda_alloc *c)
+int cuda_enter_own(struct cuda_scope *s, struct cuda_alloc *c)
 {
 	cu_ctx ctx = c->ctx;
 	int r = cuda_alive(c);
@@ -107,7 +107,7 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 	int r;
 
 	(void)rights; /* the importer keeps to them; the driver cannot make it */
-	r = cuda_enter_for_export(&scope, c);
+	r = cuda_enter_own(&scope, c);
 	if (r < 0)
 		return r;
 	if (!c->vmm)
@@ -171,6 +171,7 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 	size_t size = 0;
 	cu_ptr base = 0;
 	cu_result e;
+	int idx = -1;
 
 	m = calloc(1, sizeof(*m));
 	if (!m)
@@ -195,6 +196,14 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 		free(m);
 		return e != CU_OK ? cuda_err(d, e, "tell the size of imported memory")
 				  : err_set(EINVAL, "the grant opens a range that is none");
+	}
+	/* It opens memory of a device that d reaches, too. */
+	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
+	    idx != (int)d->idx) {
+		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+		free(m);
+		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
+			       d->info.name);
 	}
 	m->size = size - (m->base - base);
 	m->d = d;

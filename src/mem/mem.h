@@ -136,6 +136,10 @@ struct mem_ops {
 	 * that cannot be told, or need not. */
 	int (*alive)(const struct mem_alloc *a);
 
+	/* Wait until all work that this process gave to the device is done.  NULL: it has no
+	 * work of its own. */
+	int (*sync)(const struct mem_alloc *a);
+
 	/* The part that holds byte off, for who maps it past the vendor's library. */
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
@@ -261,6 +265,11 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 static inline int mem_alive(const struct mem_alloc *a)
 {
 	return a->ops->alive ? a->ops->alive(a) : 0;
+}
+
+static inline int mem_sync(const struct mem_alloc *a)
+{
+	return a->ops->sync ? a->ops->sync(a) : 0;
 }
 
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);

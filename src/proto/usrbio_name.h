@@ -22,7 +22,11 @@
 
 #include "proto/usrbio_id.h"
 
-#define USRBIO_NAME_MAX 128 /* bytes that every name fits into, with its terminating 0 */
+/*
+ * Bytes that every name fits into, with its terminating 0.  The longest is a ring's with
+ * everything: 36 + 13 (.r-2147483647) + 3 (.ph) + 12 (.t2147483647) + 66 (.f and 64 bits).
+ */
+#define USRBIO_NAME_MAX 144
 
 /* The submit semaphores' names, by enum usrbio_priority. */
 #define USRBIO_SEM_NAMES                                       \
@@ -43,7 +47,7 @@ struct usrbio_name {
 	uint8_t id[USRBIO_ID_LEN];
 	uint64_t block_size;           /* buffer: 0 for none */
 	bool for_read;                 /* ring: .r, else .w */
-	int32_t io_depth;              /* ring */
+	int32_t io_depth;              /* ring: above INT32_MIN, so that it can be negated */
 	enum usrbio_priority priority; /* ring */
 	int32_t timeout_ms;            /* ring: 0 and above */
 	uint64_t flags;                /* ring */
@@ -52,7 +56,7 @@ struct usrbio_name {
 
 /*
  * Nothing but the grammar above is taken: no sign but io_depth's "-", no space, no number that
- * does not fit, no attribute twice or of another kind.  0 or -EINVAL.
+ * does not fit, no block size of 0, no attribute twice or of another kind.  0 or -EINVAL.
  */
 int usrbio_name_parse(const char *text, struct usrbio_name *ret);
 

@@ -75,7 +75,10 @@ size_t usrbio_ring_size(int entries);
 /* Entries of a ring of so many bytes; 0 when it is too small or too large to be one. */
 int usrbio_ring_entries(size_t size);
 
-/* Looks at no byte of the memory.  0; -EINVAL when it is not aligned to 8 bytes or no ring's size. */
+/*
+ * Looks at no byte of the memory.  0; -EINVAL when it is not aligned to 8 bytes, or not of a size
+ * that rings have.
+ */
 int usrbio_ring_at(void *base, size_t size, struct usrbio_ring *ret);
 
 static inline int32_t usrbio_marker(const int32_t *marker)

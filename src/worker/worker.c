@@ -172,6 +172,13 @@ int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct 
 	return 0;
 }
 
+bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN])
+{
+	struct table_cache none = { 0 };
+
+	return !forked() && table_buffer(&w->table, &none, id);
+}
+
 void worker_buffer_remove(struct worker *w, struct worker_buffer *b)
 {
 	if (forked())

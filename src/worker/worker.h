@@ -83,6 +83,9 @@ void worker_file_remove(struct worker *w, struct worker_file *file);
 int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 		      uint64_t len, uint64_t block_size, struct worker_buffer **ret);
 
+/* Is there one with this UUID? */
+bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN]);
+
 /* As worker_file_remove(); pst_mem_drain() tells when those requests are through. */
 void worker_buffer_remove(struct worker *w, struct worker_buffer *buffer);
 

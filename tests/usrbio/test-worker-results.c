@@ -274,7 +274,8 @@ static void P7_side_by_side(void)
 
 static void P8_blocks(void)
 {
-	struct worker_buffer *blocks = NULL;
+	const uint8_t other[USRBIO_ID_LEN] = "another one's";
+	struct worker_buffer *blocks = NULL, *one = NULL;
 	struct usrbio_args a, good;
 	struct client c;
 
@@ -284,6 +285,12 @@ static void P8_blocks(void)
 	T_EQ(worker_buffer_add(my.w, my.id, my.mem, 0, 0, &blocks), -EINVAL);
 	/* It stands for the UUID now. */
 	T_OK(worker_buffer_add(my.w, my.id, my.mem, BUF_LEN - 1000, 10000, &blocks));
+	T_CHECK(worker_buffer_known(my.w, my.id));
+	T_CHECK(!worker_buffer_known(my.w, other));
+	T_OK(worker_buffer_add(my.w, other, my.mem, 1, 0, &one));
+	T_CHECK(worker_buffer_known(my.w, other));
+	worker_buffer_remove(my.w, one);
+	T_CHECK(!worker_buffer_known(my.w, other));
 	env_ring(&c, 8, true, 0, 0);
 	good = env_args(1, 0, 0, 10000);
 	TRY(c, len, 10001, -EINVAL);
@@ -301,6 +308,7 @@ static void P8_blocks(void)
 	T_EQ(env_do(&c, &a), -EINVAL);
 	/* And the one before it now. */
 	worker_buffer_remove(my.w, blocks);
+	T_CHECK(worker_buffer_known(my.w, my.id));
 	a = env_args(1, 0, 9999, 2);
 	T_EQ(env_do(&c, &a), 2);
 	client_free(&c);
