@@ -170,6 +170,19 @@ shell() {
 	return $status
 }
 
+# Python that the oldest version we name reads too.
+python() {
+	status=0
+	for f in $(sources -name '*.py'); do
+		python3 -c 'import ast, sys
+ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 8))' "$f" || status=1
+		awk -v f="$f" 'length > 100 { print f ":" FNR ": " length " columns"; bad = 1 }
+			END { exit bad }' "$f" || status=1
+	done
+	sources -name '*.py' | xargs pyflakes3 || status=1
+	return $status
+}
+
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
@@ -242,6 +255,7 @@ check licence licence
 check leftovers leftovers
 check spelling spelling
 check shell shell
+check python python
 check manual manual
 check links links
 check tidy tidy
