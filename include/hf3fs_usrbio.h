@@ -41,6 +41,8 @@
 extern "C" {
 #endif
 
+struct timespec; /* <time.h> of a strict C99 has none */
+
 #define HF3FS_SUPER_MAGIC 0x8f3f5fff
 
 /* Flags of a ring. */

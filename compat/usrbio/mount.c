@@ -139,18 +139,38 @@ static int look(const char *path, struct stat *ret)
 	return log_fail(errno, "%s: %m", iovs);
 }
 
-static struct mount *known(const char *path, const struct stat *st)
+static bool is_same(const struct mount *m, const struct stat *st)
+{
+	return m->dev == st->st_dev && m->ino == st->st_ino && m->forks == lock_forks() &&
+	       !atomic_load(&m->gone);
+}
+
+/* Nobody uses it, and nobody will: what is there now is another. */
+static struct mount *take_stale(const char *path, const struct stat *st)
 {
 	struct mount *m;
 
+	for (struct mount **p = &mounts; (m = *p); p = &m->next)
+		if (!m->refs && !strcmp(m->path, path) && !is_same(m, st)) {
+			*p = m->next;
+			return m;
+		}
+	return NULL;
+}
+
+static struct mount *known(const char *path, const struct stat *st)
+{
+	struct mount *m, *stale;
+
 	lock_take(LOCK_MOUNTS);
+	stale = take_stale(path, st);
 	for (m = mounts; m; m = m->next)
-		if (m->dev == st->st_dev && m->ino == st->st_ino && m->forks == lock_forks() &&
-		    !atomic_load(&m->gone) && !strcmp(m->path, path))
+		if (!strcmp(m->path, path) && is_same(m, st))
 			break;
 	if (m)
 		m->refs++;
 	lock_drop(LOCK_MOUNTS);
+	(void)mount_free(stale);
 	return m;
 }
 
@@ -187,27 +207,14 @@ int mount_get(const char *path, struct mount **ret)
 	return 0;
 }
 
-static void unlist(const struct mount *m)
-{
-	struct mount **p = &mounts;
-
-	while (*p != m)
-		p = &(*p)->next;
-	*p = m->next;
-}
-
 struct mount *mount_put(struct mount *m)
 {
-	bool last;
-
 	if (!m)
 		return NULL;
 	lock_take(LOCK_MOUNTS);
-	last = --m->refs == 0 && (m->kind == MOUNT_PLAIN || atomic_load(&m->gone));
-	if (last)
-		unlist(m);
+	m->refs--;
 	lock_drop(LOCK_MOUNTS);
-	return last ? mount_free(m) : NULL;
+	return NULL;
 }
 
 /* --------------------------------------------------- is the daemon there? */

@@ -20,10 +20,13 @@ enum mount_kind {
 };
 
 /*
- * One for each mount point in use, shared by all that is published there.  The first reference
- * sweeps a plain directory.  To a daemon the open directory says that this process lives: when
- * it is closed, at exit or exec at the latest, the daemon removes what the process published,
- * also what the program itself put there.  So it stays open for good.
+ * One for each mount point that was used, shared by all that is published there.  The first
+ * reference sweeps a plain directory.
+ *
+ * It stays open for good, until something else is found at its path.  To a daemon the open
+ * directory says that this process lives: when it is closed, at exit or exec at the latest, the
+ * daemon removes what the process published, also what the program itself put there.  And to
+ * open a plain directory anew for each ring would be to sweep it each time.
  */
 struct mount {
 	enum mount_kind kind;

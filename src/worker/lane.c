@@ -259,11 +259,13 @@ void lane_forget(struct lane *l, const struct worker_file *f, const struct worke
 {
 	for (unsigned i = 0; i < LANE_DEPTH; i++) {
 		struct request *q = &l->reqs[i];
+		int err;
 
-		if (f && q->file == f)
-			ring_settle(q, -EBADF);
-		else if (b && q->buffer == b)
-			ring_settle(q, -EINVAL);
+		if ((!f || q->file != f) && (!b || q->buffer != b))
+			continue;
+		err = request_check(q);
+		if (err < 0)
+			ring_settle(q, err);
 	}
 	while (!list_empty(&l->touched))
 		ring_publish(list_first(&l->touched, struct worker_ring, touched));

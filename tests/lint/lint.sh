@@ -89,7 +89,7 @@ include_direction() {
 
 header_alone() {
 	status=0
-	for header in penstock.h gdrapi.h; do
+	for header in penstock.h gdrapi.h hf3fs_usrbio.h hf3fs_usrbio_gdr.h; do
 		for option in -DNOTHING -DGDRAPI_V1; do
 			for cc in gcc clang; do
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
@@ -146,6 +146,12 @@ kernel_doc() {
 			status=1
 		}
 	done
+	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' compat/usrbio/hf3fs.map); do
+		grep -q -E "^(/\*| )\* $fn\(\) - " include/hf3fs_usrbio.h include/hf3fs_usrbio_gdr.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
 	return $status
 }
 
@@ -161,6 +167,19 @@ shell() {
 		dash -n "$f" || status=1
 	done
 	scripts | xargs shellcheck --severity=warning --shell=sh -e SC3043 || status=1
+	return $status
+}
+
+# Python that the oldest version we name reads too.
+python() {
+	status=0
+	for f in $(sources -name '*.py'); do
+		python3 -c 'import ast, sys
+ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 8))' "$f" || status=1
+		awk -v f="$f" 'length > 100 { print f ":" FNR ": " length " columns"; bad = 1 }
+			END { exit bad }' "$f" || status=1
+	done
+	sources -name '*.py' | xargs pyflakes3 || status=1
 	return $status
 }
 
@@ -236,6 +255,7 @@ check licence licence
 check leftovers leftovers
 check spelling spelling
 check shell shell
+check python python
 check manual manual
 check links links
 check tidy tidy

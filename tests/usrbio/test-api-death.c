@@ -17,7 +17,6 @@ static void begin(const char *option, const char *value)
 	if (mount_rig_start(&rig, API_DAEMON, options) < 0)
 		T_SKIP("%s", rig.why);
 	mnt = rig.mnt;
-	t_fds_at_start++; /* 3fs-virt/iovs stays open until the daemon's end is noticed */
 	iov = api_iov(65536);
 	ior = api_ior(4, true);
 	fd = api_open("data", 65536);

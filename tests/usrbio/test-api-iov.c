@@ -387,14 +387,11 @@ static int leave_something(void)
 	return 0;
 }
 
-static void P11_plain_directories_are_swept(void)
+static void leave_in_another_process(void)
 {
-	char dir[PATH_MAX];
-	struct hf3fs_iov iov;
 	int status = -1;
 	pid_t pid;
 
-	(void)snprintf(dir, sizeof(dir), "%s/" USRBIO_IOVS, mnt);
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
@@ -403,11 +400,41 @@ static void P11_plain_directories_are_swept(void)
 	}
 	T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 	T_EQ(status, 0);
-	T_EQ(api_count(dir, "", ""), 1);
-	iov = api_iov(4096);
-	T_EQ(api_count(dir, "", ""), 1);
+}
+
+static void P11_plain_directories_are_swept(void)
+{
+	struct hf3fs_iov iov = api_iov(4096);
+	int fd;
+
+	leave_in_another_process();
+	T_EQ(api_links(""), 2);
+	/* The next one removes what that one left, and nothing of a living process. */
+	leave_in_another_process();
+	T_EQ(api_links(""), 2);
 	T_CHECK(is_published(&iov));
+	moves(&iov, &iov);
 	hf3fs_iovdestroy(&iov);
+	fd = usrbio_plain_open(mnt);
+	T_CHECK(fd >= 0);
+	T_EQ(usrbio_plain_sweep(fd), 1);
+	(void)close(fd);
+}
+
+/* Removed and prepared anew, it is another one of the same name. */
+static void a_plain_directory_that_is_made_again(void)
+{
+	struct hf3fs_iov a = api_iov(4096), b;
+
+	moves(&a, &a);
+	hf3fs_iovdestroy(&a);
+	T_EQ(usrbio_plain_remove(mnt), 0);
+	T_EQ(hf3fs_iovcreate(&b, mnt, 4096, 0, -1), -ENOENT);
+	T_EQ(usrbio_plain_make(mnt), 0);
+	b = api_iov(4096);
+	T_CHECK(is_published(&b));
+	moves(&b, &b);
+	hf3fs_iovdestroy(&b);
 }
 
 int main(int argc, char **argv)
@@ -434,5 +461,6 @@ int main(int argc, char **argv)
 	API_RUN(U8_destroy_removes_rings_with_flags);
 	API_RUN(P3_names_of_rings);
 	API_PLAIN(P11_plain_directories_are_swept);
+	API_PLAIN(a_plain_directory_that_is_made_again);
 	return api_done();
 }

@@ -242,88 +242,106 @@ static void removal_of_files_and_buffers(void)
 struct storm {
 	pthread_t thread;
 	unsigned idx;
-	char why[400];
+	int fd;
+	uint64_t random;
+	uint8_t id[USRBIO_ID_LEN];
+	bool good;
 };
+
+/* Eight reads at random. */
+static void storm_prep(struct storm *s, struct client *c)
+{
+	for (unsigned k = 0; k < 8; k++) {
+		struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096, 4096);
+
+		s->random ^= s->random << 13;
+		s->random ^= s->random >> 7;
+		s->random ^= s->random << 17;
+		a.file_off = s->random % (FILE_LEN - 4096);
+		memcpy(a.buf_id, s->id, sizeof(a.buf_id));
+		(void)client_prep(c, &a);
+	}
+	worker_ring_kick(c->ring);
+}
+
+/* A ring's life. */
+static bool storm_ring(struct storm *s, struct client *c, unsigned round)
+{
+	struct worker_ring_opts o;
+	struct usrbio_cqe q[8];
+	unsigned n;
+
+	client_map(c, 24);
+	o = client_opts(c, true);
+	o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
+	o.priority = round % USRBIO_PRIORITIES;
+	o.timeout_ms = 1;
+	c->w = my.w;
+	c->never_help = round & 1;
+	if (worker_ring_add(my.w, &o, &c->ring) < 0)
+		return false;
+	for (unsigned i = 0; i < 12; i++) {
+		storm_prep(s, c);
+		n = client_wait(c, q, 8, 8, RIG_WAIT_MS);
+		for (unsigned k = 0; k < n; k++)
+			if (q[k].result != 4096)
+				return false;
+		if (n != 8)
+			return false;
+	}
+	/* Some of it is under way when it goes. */
+	if (round % 4 == 0)
+		storm_prep(s, c);
+	client_free(c);
+	return true;
+}
 
 /* Rings of its own, that come and go, on files and a buffer of its own, that come and go too. */
 static void *storm(void *arg)
 {
 	struct storm *s = arg;
-	uint64_t x = 88172645463325252u + s->idx;
-	uint8_t id[USRBIO_ID_LEN] = { 9, (uint8_t)s->idx };
-	int fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
 
-	for (unsigned round = 0; round < MANY / 20000; round++) {
+	for (unsigned round = 0; s->good && round < MANY / 20000; round++) {
 		struct worker_buffer *b = NULL;
 		struct worker_file *f = NULL;
-		struct worker_ring_opts o;
 		struct client c;
 
-		client_map(&c, 24);
-		o = client_opts(&c, true);
-		o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
-		o.priority = round % USRBIO_PRIORITIES;
-		o.timeout_ms = 1;
-		c.w = my.w;
-		c.never_help = round & 1;
-		if (worker_ring_add(my.w, &o, &c.ring) || worker_file_add(my.w, 50, fd, &f) ||
-		    worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b)) {
-			(void)snprintf(s->why, sizeof(s->why), "%s", pst_error_text());
-			return NULL;
-		}
-		for (unsigned i = 0; i < 12; i++) {
-			struct usrbio_cqe q[8];
-			unsigned n;
-
-			for (unsigned k = 0; k < 8; k++) {
-				struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096,
-								4096);
-
-				x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-				a.file_off = x % (FILE_LEN - 4096);
-				memcpy(a.buf_id, id, sizeof(id));
-				if (client_prep(&c, &a) < 0)
-					break;
-			}
-			worker_ring_kick(c.ring);
-			n = client_wait(&c, q, 8, 8, RIG_WAIT_MS);
-			for (unsigned k = 0; k < n; k++)
-				if (q[k].result != 4096)
-					n = 0;
-			if (n != 8) {
-				(void)snprintf(s->why, sizeof(s->why), "round %u: %u, %d", round, n,
-					       (int)q[0].result);
-				return NULL;
-			}
-		}
-		/* Some of it is under way when it goes. */
-		if (round % 4 == 0)
-			prep(&c, 8);
-		worker_ring_kick(c.ring);
-		client_free(&c);
+		s->good = worker_file_add(my.w, 50, s->fd, &f) == 0 &&
+			  worker_buffer_add(my.w, s->id, my.mem, BUF_LEN, 0, &b) == 0 &&
+			  storm_ring(s, &c, round);
+		if (!s->good)
+			break;
 		worker_file_remove(my.w, f);
 		worker_buffer_remove(my.w, b);
 	}
-	(void)close(fd);
 	return NULL;
 }
 
 static void everything_comes_and_goes(void)
 {
-	struct storm s[4] = { 0 };
+	struct storm s[4];
 	struct worker_opts o = { .threads = 2 };
+	int fd;
 
 	env_begin(&o);
 	env_file(1, FILE_LEN, O_RDONLY);
+	fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
+	T_CHECK(fd >= 0);
 	for (unsigned i = 0; i < RIG_NR(s); i++) {
-		s[i].idx = i;
+		s[i] = (struct storm){
+			.idx = i,
+			.fd = fd,
+			.random = 88172645463325252u + i,
+			.id = { 9, (uint8_t)i },
+			.good = true,
+		};
 		T_EQ(pthread_create(&s[i].thread, NULL, storm, &s[i]), 0);
 	}
 	for (unsigned i = 0; i < RIG_NR(s); i++)
 		T_EQ(pthread_join(s[i].thread, NULL), 0);
 	for (unsigned i = 0; i < RIG_NR(s); i++)
-		if (s[i].why[0])
-			T_FAIL("thread %u: %s", i, s[i].why);
+		T_CHECK(s[i].good);
+	(void)close(fd);
 	env_end();
 }
 
