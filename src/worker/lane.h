@@ -71,9 +71,10 @@ struct worker_ring {
 	struct worker_ring *next_kicked;
 
 	_Alignas(64) struct list link; /* lane->rings */
-	struct list run;	       /* lane->run[priority]: may have something to do */
+	struct list run;	       /* lane->run[priority]: may have something to do; or stalled */
 	struct list timed;	       /* lane->timed: batch.due is set */
 	struct list touched;	       /* lane->touched: completions are to be published */
+	bool stalled; /* on lane->stalled: has something to do, and no room for it */
 	bool ending, broken;
 	bool more; /* there were entries for one more batch at the last look */
 
@@ -118,7 +119,7 @@ struct lane {
 	struct pst_queue *q;
 	int qfd;
 	struct table_cache cache;
-	struct list rings, run[USRBIO_PRIORITIES], timed, touched;
+	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
 	unsigned nr_prepared; /* pst_prep(), but not pst_submit() yet */

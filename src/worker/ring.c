@@ -259,7 +259,6 @@ static bool take_entries(struct worker_ring *r, unsigned quantum)
 	n = MIN(n, quantum);
 	n = MIN(n, r->batch_left);
 	n = MIN(n, nr);
-	n = MIN(n, room);
 	if (!n)
 		return false;
 	if (!shm_take(&r->shm, r->sq_tail, n, e)) {
