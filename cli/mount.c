@@ -14,10 +14,10 @@
 const char mount_usage[] =
 	"Usage: penstock mount --plain DIR\n"
 	"\n"
-	"Prepares DIR, on any file system, for programs that use 3FS's usrbio: they publish their\n"
-	"rings in DIR/3fs-virt and do the work with threads of their own, without a daemon.  DIR\n"
-	"then serves the user who prepared it.  Start the programs with 'penstock run'.  What ended\n"
-	"programs have left there is removed; a directory that is prepared already stays so.\n"
+	"Prepares DIR, on any file system, for programs that use 3FS's usrbio: they publish\n"
+	"their rings in DIR/3fs-virt and do the work with threads of their own, without a daemon.\n"
+	"DIR then serves the user who prepared it.  Start the programs with 'penstock run'.  What\n"
+	"programs that have ended left there is removed.  A directory that is prepared stays so.\n"
 	"\n"
 	"  --plain  without a daemon; there is no other way yet\n";
 

@@ -3,7 +3,8 @@
  * Run a program with our libraries in the place of those whose names they bear.
  *
  * They lie in a folder beside libpenstock, wherever that was loaded from, and the loader looks
- * into LD_LIBRARY_PATH before its own places.  Nothing else of the environment changes.
+ * into LD_LIBRARY_PATH before its own places; so does Python with PYTHONPATH, for the modules
+ * that lie there.  Nothing else of the environment changes.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -17,8 +18,9 @@ const char run_usage[] =
 	"\n"
 	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
 	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
-	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  The status is that of\n"
-	"COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
+	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the modules\n"
+	"hf3fs_py_usrbio and hf3fs_fuse.  The status is that of COMMAND, 127 when it is not\n"
+	"found and 126 when it cannot be run.\n";
 
 /*
  * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
@@ -26,6 +28,8 @@ const char run_usage[] =
  */
 static const char *const together[] = { "penstock/compat" };
 static const char *const apart[] = { "../compat/gdrapi", "../compat/usrbio" };
+/* A build has none: nothing is built of Python. */
+static const char *const python[] = { "penstock/compat/python" };
 
 /* The folder that libpenstock.so was loaded from. */
 static int library_dir(char ret[PATH_MAX])
@@ -65,13 +69,10 @@ static int find_dirs(const char *lib, const char *const places[], size_t nr, cha
 	return r;
 }
 
-static int compat_dirs(char **ret)
+static int compat_dirs(const char *lib, char **ret)
 {
-	char lib[PATH_MAX];
-	int r = library_dir(lib);
+	int r = find_dirs(lib, together, ARRAY_SIZE(together), ret);
 
-	if (r == 0)
-		r = find_dirs(lib, together, ARRAY_SIZE(together), ret);
 	if (r == 0 && !*ret)
 		r = find_dirs(lib, apart, ARRAY_SIZE(apart), ret);
 	if (r == 0 && !*ret)
@@ -80,31 +81,45 @@ static int compat_dirs(char **ret)
 	return r;
 }
 
-/* Put folders before what is searched already. */
-static int search_first(const char *dirs)
+/* Put folders before what a variable has searched already. */
+static int search_first(const char *name, const char *dirs)
 {
-	const char *old = getenv("LD_LIBRARY_PATH");
+	const char *old = getenv(name);
 	_cleanup_(freep) char *path = NULL;
 
 	if (asprintf(&path, "%s%s%s", dirs, old && *old ? ":" : "", old ? old : "") < 0 ||
-	    setenv("LD_LIBRARY_PATH", path, 1) < 0)
+	    setenv(name, path, 1) < 0)
 		return fail(ENOMEM, "out of memory");
 	return 0;
+}
+
+static int set_paths(void)
+{
+	_cleanup_(freep) char *dirs = NULL, *modules = NULL;
+	char lib[PATH_MAX];
+	int r = library_dir(lib);
+
+	if (r == 0)
+		r = compat_dirs(lib, &dirs);
+	if (r == 0)
+		r = find_dirs(lib, python, ARRAY_SIZE(python), &modules);
+	if (r == 0)
+		r = search_first("LD_LIBRARY_PATH", dirs);
+	if (r == 0 && modules)
+		r = search_first("PYTHONPATH", modules);
+	return r;
 }
 
 int cmd_run(int argc, char *argv[])
 {
 	int at = argc > 1 && !strcmp(argv[1], "--") ? 2 : 1;
-	_cleanup_(freep) char *dirs = NULL;
 	int r;
 
 	if (at == 1 && argc > 1 && argv[1][0] == '-')
 		return usage_error("unknown option %s", argv[1]);
 	if (at >= argc)
 		return usage_error("give the command to run");
-	r = compat_dirs(&dirs);
-	if (r == 0)
-		r = search_first(dirs);
+	r = set_paths();
 	if (r < 0)
 		return exit_status(r);
 	/* As main() found them: a signal that is ignored stays so in the new program. */

@@ -11,8 +11,13 @@
 # Programs as usrbio has them, in the background: publish DIR...; $pid is its number.
 publish() {
 	[ -x "${PUBLISH:-}" ] || skip "PUBLISH, which names the program tests/cli/publish"
+	rm -f ready
 	"$PUBLISH" "$@" >ready &
 	pid=$!
+	wait_ready
+}
+
+wait_ready() {
 	for _ in $(seq 500); do
 		[ ! -s ready ] || return 0
 		kill -0 $pid || return 1
@@ -110,6 +115,45 @@ leftovers_are_removed() {
 	gives 0 "$PENSTOCK" umount dir
 	[ -z "$(shm_of $pid)" ]
 	[ -z "$(ls -A dir)" ]
+}
+
+# The library of rings, as a program that was written for 3FS calls it.
+a_program_that_is_killed() {
+	need python3
+	libs=$("$PENSTOCK" run printenv LD_LIBRARY_PATH)
+	for lib in $(echo "$libs" | tr ':' ' '); do
+		nm -D "$lib/libhf3fs_api_shared.so" 2>/dev/null | grep -q '__[at]san_init' &&
+			skip "a sanitizer's library"
+	done
+	mkdir dir
+	random 100000 dir/file
+	gives 0 "$PENSTOCK" mount --plain dir
+	cat >program.py <<-'END'
+		import ctypes, sys, time
+		lib = ctypes.CDLL("libhf3fs_api_shared.so")
+		where = ctypes.create_string_buffer(256)
+		assert lib.hf3fs_extract_mount_point(where, 256, b"dir/file") > 0
+		assert where.value == sys.argv[1].encode(), where.value
+		iov, ior = ctypes.create_string_buffer(312), ctypes.create_string_buffer(600)
+		size = ctypes.c_size_t
+		assert lib.hf3fs_iovcreate(iov, where, size(1 << 20), size(0), -1) == 0
+		assert lib.hf3fs_iorcreate(ior, where, 16, True, 0, -1) == 0
+		print("ready", flush=True)
+		time.sleep(100)
+	END
+	"$PENSTOCK" run python3 program.py "$PWD/dir" >ready &
+	pid=$!
+	wait_ready
+	[ "$(ls dir/3fs-virt/iovs | wc -l)" = 2 ]
+	[ "$(shm_of $pid | wc -l)" = 1 ]
+	fails "$PWD/dir is in use by process $pid (python3): end it first" "$PENSTOCK" umount dir
+	end $pid
+	[ "$(ls dir/3fs-virt/iovs | wc -l)" = 2 ]
+	gives 0 "$PENSTOCK" mount --plain dir
+	says "2 names that ended programs had left were removed" out
+	[ -z "$(shm_of $pid)" ]
+	gives 0 "$PENSTOCK" umount dir
+	[ "$(ls -A dir)" = file ]
 }
 
 several_at_once() {
@@ -325,11 +369,7 @@ on_a_3fs_mount() {
 	mkdir mnt
 	"$FUSEFS" mnt hf3fs >ready &
 	pid=$!
-	for _ in $(seq 500); do
-		[ ! -s ready ] || break
-		kill -0 $pid || skip "the right to mount by FUSE"
-		sleep 0.01
-	done
+	wait_ready || skip "the right to mount by FUSE"
 	grep -q " $PWD/mnt .* - fuse.hf3fs " /proc/self/mountinfo
 	for what in mount\ --plain umount; do
 		fails "$PWD/mnt is on a 3FS mount, whose daemon serves programs already" \
@@ -361,8 +401,8 @@ without_links() {
 }
 
 run_cases prepares_and_undoes twice_is_once what_is_in_it_stays leftovers_are_removed \
-	several_at_once in_use in_use_by_other_programs no_directory too_long_a_name \
-	something_else_is_there inside_of_another open_to_others another_users not_writable read_only \
-	no_shared_memory tiny_shared_memory full_shared_memory read_only_shared_memory \
-	endless_shared_memory no_proc on_a_3fs_mount \
-	no_room_for_links without_links
+	a_program_that_is_killed several_at_once in_use in_use_by_other_programs no_directory \
+	too_long_a_name something_else_is_there inside_of_another open_to_others another_users \
+	not_writable read_only no_shared_memory tiny_shared_memory full_shared_memory \
+	read_only_shared_memory endless_shared_memory no_proc on_a_3fs_mount no_room_for_links \
+	without_links
