@@ -221,10 +221,11 @@ links() {
 listed() {
 	status=0
 	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
-		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
+		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh' \
+		-o -path './tests/usrbio/python/*.py'); do
 		name=${f##*/}
 		case $f in
-		tests/cli/lib.sh) continue ;;
+		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
 		tests/*)
 			name=${name#test-}
 			name=${name#fuzz-}
