@@ -4,29 +4,19 @@
  * is taken (HF3FS_USRBIO_DONT_CHECKFS_FOR_MP), what a daemon's links may say, and the
  * environment.  tmpfs plays the daemon: it takes links as one does, and asks for nothing.
  */
-#include <sched.h>
 #include <semaphore.h>
-#include <sys/mount.h>
 
 #include "api_rig.h"
+#include "own_mnt.h"
 
 static const char *exe = "/proc/self/exe";
-
-/* /mnt of nobody but this process; as root, or as the root of a user namespace. */
-static bool own_mnt(void)
-{
-	if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-		return false;
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	       mount("tmpfs", "/mnt", "tmpfs", 0, NULL) == 0;
-}
 
 static bool have_mnt;
 
 static void need_mnt(void)
 {
 	if (!have_mnt)
-		T_SKIP("a mount namespace, as root or of a user");
+		T_SKIP(OWN_MNT_LACKS);
 }
 
 static void mounted(const char *dir)
@@ -394,7 +384,6 @@ int main(int argc, char **argv)
 	if (argc == 3 && !strcmp(argv[1], "does-not-find"))
 		return !finds(argv[2]);
 	(void)setenv("HF3FS_USRBIO_DONT_CHECKFS_FOR_MP", "yes", 1);
-	/* Before there are threads: they would stay in the old user namespace. */
 	have_mnt = own_mnt();
 	api_init();
 	T_RUN(U4_names_with_anything_in_them);

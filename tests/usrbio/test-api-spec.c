@@ -6,15 +6,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/api/hf3fs_usrbio_gdr.h"
 
+#include "own_mnt.h"
 #include "proto/usrbio_plain.h"
 #include "t.h"
 
@@ -61,15 +60,6 @@ static int spec_creating_an_iov(uint8_t *ret_bytes)
 	return (int)cqe.result;
 }
 
-/* /mnt of nobody but this process; as root, or as the root of a user namespace. */
-static bool own_mnt(void)
-{
-	if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-		return false;
-	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	       mount("tmpfs", "/mnt", "tmpfs", 0, NULL) == 0;
-}
-
 static void make_file(void)
 {
 	uint8_t *buf = malloc(buffer_size);
@@ -105,7 +95,7 @@ static void the_example_of_the_specification(void)
 	uint8_t *buf;
 
 	if (!own_mnt())
-		T_SKIP("a mount namespace, as root or of a user");
+		T_SKIP(OWN_MNT_LACKS);
 	make_file();
 	buf = malloc(buffer_size);
 	T_CHECK(buf);
