@@ -247,9 +247,9 @@ class iovec(ctypes.Array):
     published under the UUID id.  It exports the buffer protocol: memoryview(iov),
     numpy.frombuffer(iov) and bytes(iov) are its bytes.  iov[a:b] is a slice.
 
-    The memory stays the buffer's owner's.  Requests in flight keep it: closing it then raises
-    BufferError.  At other times it may be closed: the iovec then raises ValueError, and what
-    memoryview() made of it before must not be touched any more.
+    The memory stays the buffer's owner's.  Requests in flight keep it: closing a SharedMemory
+    then raises BufferError.  It may be closed at other times; later requests raise ValueError, and
+    the bytes of the iovec must not be touched any more.
     """
     _type_ = _Byte
     _length_ = 0

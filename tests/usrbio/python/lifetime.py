@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -289,6 +290,21 @@ def children_end_nothing_of_their_parents():
         eq(len(published_memory()), 1)
         eq(ring.prepare(iov[:], True, fd, 0).submit().wait(min_results=1)[0].result, PAGE)
         eq(bytes(shm.buf) == content, True)
+
+
+@case
+def children_do_not_wait_for_threads_that_stay_behind():
+    ring = io.make_ioring(MOUNT, 4)
+    waiter = threading.Thread(target=lambda: ring.wait(min_results=1, timeout=1))
+    waiter.start()
+    time.sleep(0.2)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        ring.destroy()
+        os._exit(0)
+    eq(os.waitpid(pid, 0)[1], 0)
+    waiter.join()
 
 
 @case
