@@ -117,7 +117,8 @@ HF3FS_API int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const
  * @block_size:        see struct hf3fs_iov; at most @size
  * @numa:              node to bind it to; below 0: none
  *
- * The memory is there when the call returns: writing to it never raises SIGBUS.  It is page aligned.
+ * The memory is there when the call returns: writing to it never raises SIGBUS.  It is page
+ * aligned.
  *
  * Return: 0; -EINVAL for a size of 0, @block_size above @size, or a mount point that is too
  * long; -ENOENT when @hf3fs_mount_point is none; -ENOSPC, -ENOMEM when shared memory is

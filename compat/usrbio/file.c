@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include "hf3fs_usrbio.h"
+#include <hf3fs_usrbio.h>
 #include "keep.h"
 #include "log.h"
 #include "mount.h"

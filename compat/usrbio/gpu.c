@@ -15,7 +15,7 @@
 #include "gpu_device.h"
 #include "gpu_handle.h"
 #include "gpu_link.h"
-#include "hf3fs_usrbio_gdr.h"
+#include <hf3fs_usrbio_gdr.h>
 #include "iov.h"
 #include "keep.h"
 #include "log.h"

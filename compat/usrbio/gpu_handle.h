@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hf3fs_usrbio_gdr.h"
+#include <hf3fs_usrbio_gdr.h>
 
 /* 0; -ENOTSUP for memory that CUDA IPC does not know, or a range beyond 16 TiB. */
 int gpu_handle_pack(const struct pst_grant *grant, hf3fs_gpu_ipc_handle_t *ret);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-#include "hf3fs_usrbio.h"
+#include <hf3fs_usrbio.h>
 #include "keep.h"
 #include "lock.h"
 #include "log.h"

@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "hf3fs_usrbio.h"
+#include <hf3fs_usrbio.h>
 #include "keep.h"
 #include "log.h"
 #include "mount.h"

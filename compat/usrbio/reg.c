@@ -7,7 +7,7 @@
 
 #include <penstock.h>
 
-#include "hf3fs_usrbio.h"
+#include <hf3fs_usrbio.h>
 #include "keep.h"
 #include "lock.h"
 #include "log.h"

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hf3fs_usrbio.h"
+#include <hf3fs_usrbio.h>
 #include "proto/usrbio_ring.h"
 
 struct iov;

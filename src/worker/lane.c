@@ -58,8 +58,11 @@ void lane_kick(struct lane *l, struct worker_ring *r)
 
 static void run(struct lane *l, struct worker_ring *r)
 {
-	if (list_empty(&r->run))
-		list_add_tail(&l->run[r->priority], &r->run);
+	if (!r->stalled && !list_empty(&r->run))
+		return;
+	r->stalled = false;
+	list_del(&r->run);
+	list_add_tail(&l->run[r->priority], &r->run);
 }
 
 void lane_take_kicked(struct lane *l)
@@ -77,6 +80,13 @@ void lane_take_kicked(struct lane *l)
 
 /* ------------------------------------------------------------------ passes */
 
+/* There may be room now for rings that had none. */
+static void unstall(struct lane *l)
+{
+	while (!list_empty(&l->stalled))
+		run(l, list_first(&l->stalled, struct worker_ring, run));
+}
+
 static bool reap(struct lane *l)
 {
 	struct pst_done d[REAP_BATCH];
@@ -89,6 +99,8 @@ static bool reap(struct lane *l)
 			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);
 		did |= n > 0;
 	} while (n == REAP_BATCH);
+	if (did)
+		unstall(l);
 	return did;
 }
 
@@ -97,6 +109,10 @@ static bool turn(struct lane *l, struct worker_ring *r, unsigned quantum)
 {
 	bool did = ring_turn(r, quantum);
 
+	list_del(&r->run);
+	r->stalled = !did;
+	if (ring_hungry(r))
+		list_add_tail(did ? &l->run[r->priority] : &l->stalled, &r->run);
 	if (r->batch.due == BATCH_NEVER)
 		list_del(&r->timed);
 	else if (list_empty(&r->timed))
@@ -137,10 +153,7 @@ static bool run_priority(struct lane *l, struct list *list, unsigned quantum)
 	while (!list_empty(&todo)) {
 		struct worker_ring *r = list_first(&todo, struct worker_ring, run);
 
-		list_del(&r->run);
 		did |= turn(l, r, quantum);
-		if (ring_hungry(r))
-			run(l, r);
 	}
 	return did;
 }
@@ -160,6 +173,13 @@ static bool run_all(struct lane *l)
 	return did;
 }
 
+/* Whoever has new completions sees them now. */
+static void publish(struct lane *l)
+{
+	while (!list_empty(&l->touched))
+		ring_publish(list_first(&l->touched, struct worker_ring, touched));
+}
+
 bool lane_pass(struct lane *l, struct worker_ring *only)
 {
 	bool did = false;
@@ -174,8 +194,7 @@ bool lane_pass(struct lane *l, struct worker_ring *only)
 	}
 	if (l->nr_inflight)
 		did |= reap(l);
-	while (!list_empty(&l->touched))
-		ring_publish(list_first(&l->touched, struct worker_ring, touched));
+	publish(l);
 	return did;
 }
 
@@ -208,7 +227,6 @@ static bool help_passes(struct lane *l, struct worker_ring *r)
 	bool more, did;
 
 	lane_take_kicked(l);
-	list_del(&r->run);
 	l->helped = true;
 	do {
 		more = lane_pass(l, r);
@@ -218,8 +236,6 @@ static bool help_passes(struct lane *l, struct worker_ring *r)
 		l->trust = MIN(l->trust + 1, TRUST_MAX);
 		atomic_store_explicit(&l->came, true, memory_order_relaxed);
 	}
-	if (ring_hungry(r))
-		run(l, r);
 	lane_take_kicked(l);
 	if (any_runs(l) && !is_wanted(l))
 		(void)lane_pass(l, NULL);
@@ -230,8 +246,11 @@ static bool help_passes(struct lane *l, struct worker_ring *r)
 /* What is the thread to do, and must it be woken for that? */
 static void hand_over(struct lane *l, const struct worker_ring *r)
 {
-	bool left = any_runs(l);
+	bool left;
 
+	if (l->call_thread)
+		unstall(l);
+	left = any_runs(l);
 	atomic_store(&l->left, left);
 	if (l->call_thread || r->batch.due < l->wake_at ||
 	    (left && atomic_load(&l->state) == LANE_SLEEPS))
@@ -257,16 +276,24 @@ bool lane_help(struct lane *l, struct worker_ring *r)
 
 void lane_forget(struct lane *l, const struct worker_file *f, const struct worker_buffer *b)
 {
+	bool any = false;
+
 	for (unsigned i = 0; i < LANE_DEPTH; i++) {
 		struct request *q = &l->reqs[i];
+		int err;
 
-		if (f && q->file == f)
-			ring_settle(q, -EBADF);
-		else if (b && q->buffer == b)
-			ring_settle(q, -EINVAL);
+		if ((!f || q->file != f) && (!b || q->buffer != b))
+			continue;
+		any = true;
+		run(l, q->ring);
+		err = request_check(q);
+		if (err < 0)
+			ring_settle(q, err);
 	}
-	while (!list_empty(&l->touched))
-		ring_publish(list_first(&l->touched, struct worker_ring, touched));
+	publish(l);
+	/* What stands behind it, or it itself by another file, may go now. */
+	if (any)
+		lane_wake(l);
 }
 
 /* ------------------------------------------------------------------ thread */
@@ -280,7 +307,7 @@ static uint64_t next_look(const struct lane *l)
 	list_for_each (e, &l->timed)
 		at = MIN(at, list_entry(e, struct worker_ring, timed)->batch.due);
 	/* Of what is under way, the end wakes. */
-	if ((l->nr_prepared || any_runs(l)) && l->nr_inflight == l->nr_prepared)
+	if ((l->nr_prepared || !list_empty(&l->stalled)) && l->nr_inflight == l->nr_prepared)
 		at = MIN(at, now_ns() + RETRY_NS);
 	return at;
 }
@@ -349,6 +376,8 @@ static void *lane_main(void *arg)
 
 		lane_enter(l);
 		before = l->nr_taken;
+		if (l->nr_inflight == l->nr_prepared)
+			unstall(l);
 		if (!lane_pass(l, NULL))
 			lies = lie_down(l);
 		else if (napped && l->nr_taken > before)
@@ -405,6 +434,7 @@ static void init(struct lane *l, struct worker *w, unsigned idx)
 	(void)pthread_mutex_init(&l->lock, NULL);
 	(void)pthread_cond_init(&l->quiet, NULL);
 	list_init(&l->rings);
+	list_init(&l->stalled);
 	list_init(&l->timed);
 	list_init(&l->touched);
 	list_init(&l->free);

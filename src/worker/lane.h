@@ -53,11 +53,11 @@ struct request {
 	struct list link; /* lane->free, ring->waiting or ring->started */
 	struct worker_ring *ring;
 	uint32_t item;
+	struct usrbio_args args;
 	struct worker_file *file;     /* while it waits, else NULL */
 	struct worker_buffer *buffer; /* likewise */
 	dev_t dev;		      /* what overlaps is told by these */
 	ino_t ino;
-	uint64_t file_off, buf_off, len;
 };
 
 struct worker_ring {
@@ -71,9 +71,10 @@ struct worker_ring {
 	struct worker_ring *next_kicked;
 
 	_Alignas(64) struct list link; /* lane->rings */
-	struct list run;	       /* lane->run[priority]: may have something to do */
+	struct list run;	       /* lane->run[priority]: may have something to do; or stalled */
 	struct list timed;	       /* lane->timed: batch.due is set */
 	struct list touched;	       /* lane->touched: completions are to be published */
+	bool stalled; /* on lane->stalled: has something to do, and no room for it */
 	bool ending, broken;
 	bool more; /* there were entries for one more batch at the last look */
 
@@ -118,7 +119,7 @@ struct lane {
 	struct pst_queue *q;
 	int qfd;
 	struct table_cache cache;
-	struct list rings, run[USRBIO_PRIORITIES], timed, touched;
+	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
 	unsigned nr_prepared; /* pst_prep(), but not pst_submit() yet */
@@ -163,7 +164,7 @@ bool lane_pass(struct lane *l, struct worker_ring *only);
 /* The same by a client.  False also when somebody else is at it. */
 bool lane_help(struct lane *l, struct worker_ring *r);
 
-/* Nobody names them any more: what waits for them fails. */
+/* They cannot be found any more: what waits for them finds others, or fails. */
 void lane_forget(struct lane *l, const struct worker_file *f, const struct worker_buffer *b);
 
 /* ------------------------------------------------------------------- rings */
@@ -185,8 +186,8 @@ void ring_drop(struct worker_ring *r);
 
 /* ---------------------------------------------------------------- requests */
 
-/* Fill in a request from an entry's copy.  0, or -errno that is the entry's result. */
-int request_check(struct worker_ring *r, const struct usrbio_args *a, struct request *ret);
+/* Find what its arguments name, and check them.  0, or -errno that is its result. */
+int request_check(struct request *q);
 
 enum start {
 	START_TAKEN, /* by the queue */

@@ -16,31 +16,30 @@ static int check_buffer(const struct worker_buffer *b, uint64_t off, uint64_t le
 	return 0;
 }
 
-int request_check(struct worker_ring *r, const struct usrbio_args *a, struct request *ret)
+int request_check(struct request *q)
 {
-	struct lane *l = r->lane;
+	struct worker_ring *r = q->ring;
+	const struct usrbio_args *a = &q->args;
+	struct table *t = &r->lane->w->table;
 	struct worker_buffer *b;
 	struct worker_file *f;
 	int err;
 
 	if (!a->len || a->len > INT64_MAX || a->file_off > INT64_MAX - a->len)
 		return -EINVAL;
-	f = table_file(&l->w->table, &l->cache, a->file, !r->for_read, &err);
+	f = table_file(t, &r->lane->cache, a->file, !r->for_read, &err);
 	if (!f)
 		return err;
-	b = table_buffer(&l->w->table, &l->cache, a->buf_id);
+	b = table_buffer(t, &r->lane->cache, a->buf_id);
 	if (!b)
 		return -EINVAL;
 	err = check_buffer(b, a->buf_off, a->len);
 	if (err < 0)
 		return err;
-	ret->file = f;
-	ret->buffer = b;
-	ret->dev = f->dev;
-	ret->ino = f->ino;
-	ret->file_off = a->file_off;
-	ret->buf_off = a->buf_off;
-	ret->len = a->len;
+	q->file = f;
+	q->buffer = b;
+	q->dev = f->dev;
+	q->ino = f->ino;
 	return 0;
 }
 
@@ -53,9 +52,10 @@ static bool overlaps(const struct request *q)
 
 	list_for_each (e, &q->ring->started) {
 		const struct request *o = list_entry(e, struct request, link);
+		uint64_t start = o->args.file_off, end = start + o->args.len;
 
-		if (o->ino == q->ino && o->dev == q->dev && o->file_off < q->file_off + q->len &&
-		    q->file_off < o->file_off + o->len)
+		if (o->ino == q->ino && o->dev == q->dev &&
+		    start < q->args.file_off + q->args.len && q->args.file_off < end)
 			return true;
 	}
 	return false;
@@ -82,9 +82,9 @@ static enum start put(struct request *q, int64_t *ret_result)
 		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
 		.file = q->file->file,
 		.mem = q->buffer->mem,
-		.file_off = q->file_off,
-		.mem_off = q->buf_off,
-		.len = q->len,
+		.file_off = q->args.file_off,
+		.mem_off = q->args.buf_off,
+		.len = q->args.len,
 		.user_data = (uintptr_t)q,
 	};
 	int err = pst_prep(l->q, &io);
@@ -116,13 +116,13 @@ enum start request_start(struct request *q, int64_t *ret_result)
 		return START_LATER;
 	}
 	if (unlikely(r->forbid_holes && r->for_read)) {
-		int64_t n = hole_cut(q->file, q->file_off, q->len);
+		int64_t n = hole_cut(q->file, q->args.file_off, q->args.len);
 
 		if (n <= 0) {
 			*ret_result = n;
 			return START_OVER;
 		}
-		q->len = (uint64_t)n;
+		q->args.len = (uint64_t)n;
 	}
 	return put(q, ret_result);
 }

@@ -171,7 +171,7 @@ static bool start_waiting(struct worker_ring *r)
 			ring_settle(q, result);
 			break;
 		case START_TAKEN:
-			bytes += q->len;
+			bytes += q->args.len;
 			list_del(&q->link);
 			list_add_tail(&r->started, &q->link);
 			break;
@@ -196,8 +196,9 @@ static void take(struct worker_ring *r, const struct shm_entry *e)
 	}
 	q = request_get(r);
 	q->item = i;
+	q->args = e->args;
 	list_add_tail(&r->waiting, &q->link);
-	err = request_check(r, &e->args, q);
+	err = request_check(q);
 	if (err < 0)
 		ring_settle(q, err);
 }
@@ -258,7 +259,6 @@ static bool take_entries(struct worker_ring *r, unsigned quantum)
 	n = MIN(n, quantum);
 	n = MIN(n, r->batch_left);
 	n = MIN(n, nr);
-	n = MIN(n, room);
 	if (!n)
 		return false;
 	if (!shm_take(&r->shm, r->sq_tail, n, e)) {

@@ -36,22 +36,31 @@ shm_of() {
 	find /dev/shm -maxdepth 1 -name "hf3fs-iov-*.p$1.s*"
 }
 
-# nobody COMMAND...: as another user, who finds everything he needs.
+# nobody COMMAND...: as another user, who finds everything he needs; need_nobody before.
 nobody() {
-	[ "$(id -u)" = 0 ] || skip "root, to become another user"
-	need setpriv
-	setpriv --reuid=65534 --regid=65534 --clear-groups true || skip "the right to become nobody"
-	chmod o+x "$base" .
-	[ -x "$PENSTOCK" ] && setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$PENSTOCK" ||
-		skip "a build that other users may run"
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
 
-# private SCRIPT [ARGUMENT...]: in a mount namespace of its own.
+need_nobody() {
+	[ "$(id -u)" = 0 ] || skip "root, to become another user"
+	need setpriv
+	nobody true || skip "the right to become nobody"
+	chmod o+x "$base" .
+	nobody test -x "$PENSTOCK" || skip "a build that other users may run"
+}
+
+# private SCRIPT [ARGUMENT...]: in a mount namespace of its own; need_private before.
 private() {
-	need unshare
-	unshare -m --propagation private true 2>/dev/null || skip "the right to make a mount namespace"
 	unshare -m --propagation private sh -ec "$@"
+}
+
+need_private() {
+	need unshare
+	private true 2>/dev/null || skip "the right to make a mount namespace"
+	# Cases put something in the place of /dev/shm.
+	case $PWD in
+	/dev/*) skip "a TMPDIR that is not beneath /dev" ;;
+	esac
 }
 
 # ----------------------------------------------------------------- as it should be
@@ -273,6 +282,7 @@ open_to_others() {
 }
 
 another_users() {
+	need_nobody
 	mkdir dir
 	chmod 777 dir
 	nobody "$PENSTOCK" mount --plain dir
@@ -289,6 +299,7 @@ another_users() {
 }
 
 not_writable() {
+	need_nobody
 	mkdir dir
 	: >out
 	: >err
@@ -298,6 +309,7 @@ not_writable() {
 }
 
 read_only() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o ro none dir
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -307,6 +319,7 @@ read_only() {
 # ---------------------------------------------------------------- shared memory
 
 no_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o mode=755 none /dev
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -316,6 +329,7 @@ no_shared_memory() {
 }
 
 tiny_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=4m none /dev/shm
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -325,6 +339,7 @@ tiny_shared_memory() {
 }
 
 full_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=20m none /dev/shm
 		head -c 20m /dev/zero >/dev/shm/all
@@ -334,6 +349,7 @@ full_shared_memory() {
 }
 
 read_only_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o ro none /dev/shm
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1
@@ -342,6 +358,7 @@ read_only_shared_memory() {
 }
 
 endless_shared_memory() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o size=0 none /dev/shm
 		"$0" mount --plain dir
@@ -351,6 +368,7 @@ endless_shared_memory() {
 
 no_proc() {
 	nm "$PENSTOCK" 2>/dev/null | grep -q '__[at]san_init' && skip "a sanitizer's program"
+	need_private
 	mkdir dir
 	# The loader asks /proc where a program lies.
 	LD_LIBRARY_PATH=$(dirname "$PENSTOCK")/../src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -380,6 +398,7 @@ on_a_3fs_mount() {
 }
 
 no_room_for_links() {
+	need_private
 	mkdir dir
 	private 'mount -t tmpfs -o nr_inodes=4 none dir
 		"$0" mount --plain dir && exit 1

@@ -117,8 +117,11 @@ static inline unsigned api_fds_that_stay(void)
 		ssize_t len = readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1);
 		size_t tail = strlen(USRBIO_IOVS);
 
-		to[len > 0 ? len : 0] = '\0';
-		n += !strncmp(to, "anon_inode:", 11);
+		if (len <= 0)
+			continue;
+		to[len] = '\0';
+		if (!strncmp(to, "anon_inode:", 11))
+			n++;
 		if (len <= (ssize_t)tail || strcmp(to + len - tail, USRBIO_IOVS) != 0)
 			continue;
 		/* A daemon's may be several: each mount of a test that starts some. */

@@ -23,7 +23,7 @@
 #define SIZE ((size_t)1 << 20)
 #define PIECE ((size_t)64 << 10)
 #define ENTRIES 16
-#define WARM_UP 3 /* rounds after which nothing grows */
+#define WARM_UP 10 /* rounds after which nothing grows */
 
 static const char *mnt, *path;
 
@@ -208,9 +208,37 @@ static unsigned count_entries(const char *dir)
 	return n;
 }
 
+/* The kernel's own workers for io_uring come and go; the process has no hand in it. */
+static bool is_kernels(const char *task)
+{
+	char file[64], comm[17] = "";
+	FILE *f;
+
+	(void)snprintf(file, sizeof(file), "/proc/self/task/%.20s/comm", task);
+	f = fopen(file, "re");
+	if (f) {
+		(void)!fgets(comm, sizeof(comm), f);
+		(void)fclose(f);
+	}
+	return !strncmp(comm, "iou-", 4);
+}
+
+static unsigned count_threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	unsigned n = 0;
+
+	while (d && (e = readdir(d)))
+		n += e->d_name[0] != '.' && !is_kernels(e->d_name);
+	if (d)
+		(void)closedir(d);
+	return n;
+}
+
 static struct usage measure(void)
 {
-	struct usage u = { count_entries("/proc/self/task"), count_entries("/proc/self/fd"), 0 };
+	struct usage u = { count_threads(), count_entries("/proc/self/fd"), 0 };
 	FILE *f = fopen("/proc/self/maps", "re");
 	int c;
 
@@ -223,8 +251,9 @@ static struct usage measure(void)
 
 static int compare(const struct usage *before, const struct usage *after)
 {
+	/* A thread that allocates for the first time has the C library make a heap, of two. */
 	if (after->threads <= before->threads && after->fds <= before->fds &&
-	    after->maps <= before->maps)
+	    after->maps <= before->maps + 2 * after->threads)
 		return 0;
 	return fail("threads %u, descriptors %u, mappings %u have become %u, %u, %u",
 		    before->threads, before->fds, before->maps, after->threads, after->fds,

@@ -125,31 +125,42 @@ static inline unsigned client_harvest(struct client *c, struct usrbio_cqe *ret, 
 	return n;
 }
 
-/* Until there are min of them, at most so many milliseconds. */
+/* On the semaphore, at most until then.  It may have been posted for what was taken before. */
+static inline void client_sleep(struct client *c, uint64_t end)
+{
+	uint64_t now = t_now(), left = end > now ? end - now : 0;
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_REALTIME, &ts);
+	left += (uint64_t)ts.tv_nsec;
+	ts.tv_sec += (time_t)(left / 1000000000);
+	ts.tv_nsec = (long)(left % 1000000000);
+	(void)sem_timedwait(c->at.sem, &ts);
+}
+
+/*
+ * Until there are min of them, at most so many milliseconds.  Who helped in vain sleeps until a
+ * completion comes, and does not look after the worker again.
+ */
 static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, unsigned min,
 				   unsigned max, uint64_t ms)
 {
-	unsigned n = client_harvest(c, ret, max);
-	struct timespec ts;
+	unsigned n = client_harvest(c, ret, max), more;
+	bool help = !c->never_help && c->ring;
 	uint64_t end = 0;
 
 	while (n < min) {
-		if (!c->never_help && c->ring && worker_ring_help(c->ring)) {
-			n += client_harvest(c, ret + n, max - n);
-			continue;
+		if (!help || !worker_ring_help(c->ring)) {
+			help = false;
+			if (!end)
+				end = t_in_ms(ms);
+			if (t_now() >= end)
+				break;
+			client_sleep(c, end);
 		}
-		if (!end)
-			end = t_in_ms(ms);
-		if (t_now() >= end)
-			break;
-		(void)clock_gettime(CLOCK_REALTIME, &ts);
-		ts.tv_nsec += 20000000;
-		if (ts.tv_nsec >= 1000000000) {
-			ts.tv_nsec -= 1000000000;
-			ts.tv_sec++;
-		}
-		(void)sem_timedwait(c->at.sem, &ts);
-		n += client_harvest(c, ret + n, max - n);
+		more = client_harvest(c, ret + n, max - n);
+		n += more;
+		help |= more && !c->never_help && c->ring;
 	}
 	return n;
 }

@@ -9,6 +9,8 @@
 
 #include "worker_rig.h"
 
+#include "again.h"
+
 /* ------------------------------------------------------------------- lives */
 
 /* One number several times: whoever is open for the direction. */
@@ -106,6 +108,40 @@ static void options_that_make_no_sense(void)
 	env_end();
 }
 
+/* PST_FAULT: no queue is to be had, or no second one. */
+static void no_lane_at_all(void)
+{
+	struct worker_ring_opts o;
+	struct client c;
+
+	env_begin(NULL);
+	client_map(&c, 8);
+	o = client_opts(&c, true);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(worker_ring_add(my.w, &o, &c.ring), -ENOMEM);
+	T_CHECK(!c.ring && pst_error_text()[0]);
+	client_free(&c);
+	env_end();
+}
+
+static void no_second_lane(void)
+{
+	struct worker_opts o = { .threads = 4 };
+	struct client c[3];
+
+	env_begin(&o);
+	env_file(1, FILE_LEN, O_RDONLY);
+	for (unsigned i = 0; i < RIG_NR(c); i++)
+		env_ring(&c[i], 8, true, 0, 0);
+	for (unsigned i = 0; i < RIG_NR(c); i++) {
+		prep(&c[i], 8);
+		worker_ring_kick(c[i].ring);
+		expect(&c[i], 8, false);
+		client_free(&c[i]);
+	}
+	env_end();
+}
+
 /* A ring that is served again goes on where it was. */
 static void rings_come_back(void)
 {
@@ -192,49 +228,81 @@ static void removal_while_hanging(void)
 	fusefs_stop(&fs);
 }
 
-/* A file and a buffer go: what waits for them fails, what was started ends as it would have. */
-static void removal_of_files_and_buffers(void)
+static struct worker_file *fuse_number(uint64_t number, const char *name)
 {
-	enum { NR = 300 };
-	static struct usrbio_cqe q[NR];
-	unsigned good = 0, gone = 0, n;
 	struct worker_file *f = NULL;
-	struct client c;
+	char path[200];
 	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", fs.dir, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	T_OK(worker_file_add(my.w, number, fd, &f));
+	(void)close(fd);
+	return f;
+}
+
+/*
+ * A write that hangs, and another to the same place, which therefore waits: both are under way
+ * when what they name is removed.
+ */
+static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
+{
+	env_ring(c, 16, false, 0, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		struct usrbio_args a = env_args(2, 0, i * 512, 512);
+
+		memcpy(a.buf_id, id, sizeof(a.buf_id));
+		a.user_data = i;
+		T_CHECK(client_prep(c, &a) >= 0);
+		worker_ring_kick(c->ring);
+		if (!c->never_help)
+			(void)worker_ring_help(c->ring);
+		(void)usleep(20000);
+	}
+}
+
+/* The one that waited, and then the one that hung. */
+static void expect_both(struct client *c, int64_t second, int64_t first)
+{
+	struct usrbio_cqe q;
+
+	T_EQ(client_wait(c, &q, 1, 1, RIG_WAIT_MS), 1);
+	T_EQ(q.user_data, 1);
+	T_EQ(q.result, second);
+	T_EQ(release_until(c, &q, 1), 1);
+	T_EQ(q.user_data, 0);
+	T_EQ(q.result, first);
+	client_free(c);
+}
+
+static void removal_of_what_requests_name(void)
+{
+	uint8_t id[USRBIO_ID_LEN] = { 4 };
+	struct worker_buffer *b = NULL;
+	struct worker_file *f, *other;
+	struct client c;
 
 	need_fuse();
 	env_begin(&one_thread);
-	env_file(1, FILE_LEN, O_RDONLY);
-	env_ring(&c, NR, true, 0, 0);
-	{
-		char path[200];
-
-		(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		T_OK(worker_file_add(my.w, 2, fd, &f));
-		(void)close(fd);
-	}
-	for (unsigned i = 0; i < NR; i++) {
-		struct usrbio_args a = env_args(2, i * 512, i * 512, 512);
-
-		T_CHECK(client_prep(&c, &a) >= 0);
-	}
-	worker_ring_kick(c.ring);
-	(void)usleep(50000);
-	if (!c.never_help)
-		(void)worker_ring_help(c.ring);
+	f = fuse_number(2, "hang");
+	hang_and_wait(&c, my.id);
 	worker_file_remove(my.w, f);
-	n = release_until(&c, q, NR);
-	T_EQ(n, NR);
-	for (unsigned i = 0; i < NR; i++) {
-		if (q[i].result == 512)
-			good++;
-		else if (q[i].result == -EBADF)
-			gone++;
-	}
-	T_EQ(good + gone, NR);
-	T_CHECK(good >= 64 && gone);
-	client_free(&c);
+	expect_both(&c, -EBADF, 512);
+
+	/* There is another of that number. */
+	other = fuse_number(2, "slow");
+	f = fuse_number(2, "hang");
+	hang_and_wait(&c, my.id);
+	worker_file_remove(my.w, f);
+	expect_both(&c, 512, 512);
+	worker_file_remove(my.w, other);
+
+	f = fuse_number(2, "hang");
+	T_OK(worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b));
+	hang_and_wait(&c, id);
+	worker_buffer_remove(my.w, b);
+	expect_both(&c, -EINVAL, 512);
+	worker_file_remove(my.w, f);
 	env_end();
 	fusefs_stop(&fs);
 }
@@ -242,88 +310,106 @@ static void removal_of_files_and_buffers(void)
 struct storm {
 	pthread_t thread;
 	unsigned idx;
-	char why[400];
+	int fd;
+	uint64_t random;
+	uint8_t id[USRBIO_ID_LEN];
+	bool good;
 };
+
+/* Eight reads at random. */
+static void storm_prep(struct storm *s, struct client *c)
+{
+	for (unsigned k = 0; k < 8; k++) {
+		struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096, 4096);
+
+		s->random ^= s->random << 13;
+		s->random ^= s->random >> 7;
+		s->random ^= s->random << 17;
+		a.file_off = s->random % (FILE_LEN - 4096);
+		memcpy(a.buf_id, s->id, sizeof(a.buf_id));
+		(void)client_prep(c, &a);
+	}
+	worker_ring_kick(c->ring);
+}
+
+/* A ring's life. */
+static bool storm_ring(struct storm *s, struct client *c, unsigned round)
+{
+	struct worker_ring_opts o;
+	struct usrbio_cqe q[8];
+	unsigned n;
+
+	client_map(c, 24);
+	o = client_opts(c, true);
+	o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
+	o.priority = round % USRBIO_PRIORITIES;
+	o.timeout_ms = 1;
+	c->w = my.w;
+	c->never_help = round & 1;
+	if (worker_ring_add(my.w, &o, &c->ring) < 0)
+		return false;
+	for (unsigned i = 0; i < 12; i++) {
+		storm_prep(s, c);
+		n = client_wait(c, q, 8, 8, RIG_WAIT_MS);
+		for (unsigned k = 0; k < n; k++)
+			if (q[k].result != 4096)
+				return false;
+		if (n != 8)
+			return false;
+	}
+	/* Some of it is under way when it goes. */
+	if (round % 4 == 0)
+		storm_prep(s, c);
+	client_free(c);
+	return true;
+}
 
 /* Rings of its own, that come and go, on files and a buffer of its own, that come and go too. */
 static void *storm(void *arg)
 {
 	struct storm *s = arg;
-	uint64_t x = 88172645463325252u + s->idx;
-	uint8_t id[USRBIO_ID_LEN] = { 9, (uint8_t)s->idx };
-	int fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
 
-	for (unsigned round = 0; round < MANY / 20000; round++) {
+	for (unsigned round = 0; s->good && round < MANY / 20000; round++) {
 		struct worker_buffer *b = NULL;
 		struct worker_file *f = NULL;
-		struct worker_ring_opts o;
 		struct client c;
 
-		client_map(&c, 24);
-		o = client_opts(&c, true);
-		o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
-		o.priority = round % USRBIO_PRIORITIES;
-		o.timeout_ms = 1;
-		c.w = my.w;
-		c.never_help = round & 1;
-		if (worker_ring_add(my.w, &o, &c.ring) || worker_file_add(my.w, 50, fd, &f) ||
-		    worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b)) {
-			(void)snprintf(s->why, sizeof(s->why), "%s", pst_error_text());
-			return NULL;
-		}
-		for (unsigned i = 0; i < 12; i++) {
-			struct usrbio_cqe q[8];
-			unsigned n;
-
-			for (unsigned k = 0; k < 8; k++) {
-				struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096,
-								4096);
-
-				x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-				a.file_off = x % (FILE_LEN - 4096);
-				memcpy(a.buf_id, id, sizeof(id));
-				if (client_prep(&c, &a) < 0)
-					break;
-			}
-			worker_ring_kick(c.ring);
-			n = client_wait(&c, q, 8, 8, RIG_WAIT_MS);
-			for (unsigned k = 0; k < n; k++)
-				if (q[k].result != 4096)
-					n = 0;
-			if (n != 8) {
-				(void)snprintf(s->why, sizeof(s->why), "round %u: %u, %d", round, n,
-					       (int)q[0].result);
-				return NULL;
-			}
-		}
-		/* Some of it is under way when it goes. */
-		if (round % 4 == 0)
-			prep(&c, 8);
-		worker_ring_kick(c.ring);
-		client_free(&c);
+		s->good = worker_file_add(my.w, 50, s->fd, &f) == 0 &&
+			  worker_buffer_add(my.w, s->id, my.mem, BUF_LEN, 0, &b) == 0 &&
+			  storm_ring(s, &c, round);
+		if (!s->good)
+			break;
 		worker_file_remove(my.w, f);
 		worker_buffer_remove(my.w, b);
 	}
-	(void)close(fd);
 	return NULL;
 }
 
 static void everything_comes_and_goes(void)
 {
-	struct storm s[4] = { 0 };
+	struct storm s[4];
 	struct worker_opts o = { .threads = 2 };
+	int fd;
 
 	env_begin(&o);
 	env_file(1, FILE_LEN, O_RDONLY);
+	fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
+	T_CHECK(fd >= 0);
 	for (unsigned i = 0; i < RIG_NR(s); i++) {
-		s[i].idx = i;
+		s[i] = (struct storm){
+			.idx = i,
+			.fd = fd,
+			.random = 88172645463325252u + i,
+			.id = { 9, (uint8_t)i },
+			.good = true,
+		};
 		T_EQ(pthread_create(&s[i].thread, NULL, storm, &s[i]), 0);
 	}
 	for (unsigned i = 0; i < RIG_NR(s); i++)
 		T_EQ(pthread_join(s[i].thread, NULL), 0);
 	for (unsigned i = 0; i < RIG_NR(s); i++)
-		if (s[i].why[0])
-			T_FAIL("thread %u: %s", i, s[i].why);
+		T_CHECK(s[i].good);
+	(void)close(fd);
 	env_end();
 }
 
@@ -417,19 +503,27 @@ static void U15_fork(void)
 
 /* ------------------------------------------------------------------- main */
 
-int main(void)
+static const struct again cases[] = {
+	{ "no_lane_at_all", no_lane_at_all, AGAIN_ONCE, "store.lane:0:ENOMEM,store.uring:0:EPERM" },
+	{ "no_second_lane", no_second_lane, AGAIN_ONCE, "store.lane:2:EMFILE" },
+};
+
+int main(int argc, char **argv)
 {
 	rig_init();
 	(void)atexit(stop_fuse);
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
 	BOTH(numbers_shared_and_reused);
 	rig_run1("descriptors_that_are_no_files", descriptors_that_are_no_files);
 	rig_run1("options_that_make_no_sense", options_that_make_no_sense);
 	BOTH(rings_come_back);
 	BOTH(removal_while_busy);
 	BOTH(removal_while_hanging);
-	BOTH(removal_of_files_and_buffers);
+	BOTH(removal_of_what_requests_name);
 	rig_run1("everything_comes_and_goes", everything_comes_and_goes);
 	BOTH(kicks_by_a_handler);
 	BOTH(U15_fork);
+	again_all(cases, RIG_NR(cases));
 	return rig_done();
 }

@@ -18,13 +18,6 @@ struct dir {
 	struct vfs_list list;
 };
 
-static struct vfs_caller caller(fuse_req_t req)
-{
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-
-	return (struct vfs_caller){ .uid = ctx->uid, .gid = ctx->gid, .tid = ctx->pid };
-}
-
 /* Is name in that directory not a matter of the backing directory? */
 static bool is_virtual(const struct vfs *v, uint64_t parent, const char *name)
 {
@@ -69,7 +62,7 @@ static void lookup_virtual(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct vfs *v = vfs_of(req);
 	struct fuse_entry_param e = { .attr_timeout = v->config.timeout,
 				      .entry_timeout = v->config.timeout };
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	struct vfs_link link;
 	int r;
 
@@ -131,7 +124,7 @@ static void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr_lookups)
 static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	double timeout = v->config.timeout;
 	int r = 0, fd = vfs_inode_fd(v, ino);
 	struct vfs_link link;
@@ -158,7 +151,7 @@ static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	char target[4096];
 	int r = -EPERM;
 
@@ -173,7 +166,7 @@ static void fs_readlink(fuse_req_t req, fuse_ino_t ino)
 static void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	struct vfs_link link;
 	int r = -EPERM;
 
@@ -188,7 +181,7 @@ static void fs_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	int r;
 
 	if (parent == v->config.inner_ino) {
@@ -245,7 +238,7 @@ static void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 static int create(fuse_req_t req, int parent_fd, const char *name, mode_t mode, int flags,
 		  struct fuse_entry_param *ret_e, struct vfs_opened **ret_o)
 {
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	struct vfs *v = vfs_of(req);
 	int r, fd;
 
@@ -253,12 +246,12 @@ static int create(fuse_req_t req, int parent_fd, const char *name, mode_t mode, 
 		    (flags & ~(O_APPEND | O_DIRECT)) | O_CREAT | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (fd < 0)
 		return -errno;
-	r = fchown(fd, ctx->uid, ctx->gid) < 0 ? -errno : 0;
+	r = fchown(fd, who.uid, who.gid) < 0 ? -errno : 0;
 	if (r == 0)
 		r = vfs_inode_lookup(v, parent_fd, name, &ret_e->attr);
 	if (r == 0) {
 		ret_e->ino = ret_e->attr.st_ino;
-		*ret_o = vfs_opened_new(v, ret_e->ino, fd, flags, ctx->uid);
+		*ret_o = vfs_opened_new(v, ret_e->ino, fd, flags, &who);
 		if (*ret_o)
 			return 0;
 		vfs_inode_forget(v, ret_e->ino, 1);
@@ -369,7 +362,7 @@ static void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		vfs_reply(req, -ENOMEM);
 		return;
 	}
-	*d = (struct dir){ .ino = ino, .opener = caller(req) };
+	*d = (struct dir){ .ino = ino, .opener = vfs_caller_of(req) };
 	d->id = atomic_fetch_add(&v->next_dir, 1);
 	fi->fh = (uintptr_t)d;
 	if (ino == v->config.inner_ino && v->ops->opendir)
@@ -386,7 +379,7 @@ static void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct dir *d = (struct dir *)(uintptr_t)fi->fh;
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	char *buf = malloc(size);
 	size_t used = 0;
 	int r = buf ? 0 : -ENOMEM;
@@ -430,7 +423,7 @@ static void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		     size_t out_len)
 {
 	struct vfs *v = vfs_of(req);
-	struct vfs_caller who = caller(req);
+	struct vfs_caller who = vfs_caller_of(req);
 	struct vfs_file file = { .ino = ino, .fd = -1 };
 	void *out = calloc(1, out_len ? out_len : 1);
 	int r = -ENOTTY;

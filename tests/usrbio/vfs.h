@@ -39,12 +39,12 @@ struct vfs_caller {
 
 /* A virtual link as stat shows it. */
 struct vfs_link {
-	uint64_t ino;	     /* not that of a backing file or of a virtual directory */
+	uint64_t ino;        /* not that of a backing file or of a virtual directory */
 	uint64_t generation; /* another one each time that ino is used again */
-	mode_t mode;	     /* permissions */
+	mode_t mode;         /* permissions */
 	uid_t uid;
 	gid_t gid;
-	size_t size;	/* length of the target */
+	size_t size;    /* length of the target */
 	double timeout; /* seconds for which the kernel may keep name and attributes */
 };
 
@@ -56,7 +56,7 @@ struct vfs_file {
 
 /*
  * The owner's side.  Calls come from several threads at once, with no lock held; a NULL member
- * does nothing for opendir and releasedir, and is EPERM else.
+ * does nothing for open, release, opendir and releasedir, and is EPERM else.
  */
 struct vfs_ops {
 	/* The link of that name. */
@@ -71,6 +71,14 @@ struct vfs_ops {
 	int (*symlink)(void *owner, const struct vfs_caller *who, const char *target,
 		       const char *name, struct vfs_link *ret_link);
 	int (*unlink)(void *owner, const struct vfs_caller *who, const char *name);
+
+	/*
+	 * A file was opened, before its opener knows, and closed by the last who had it.  key is the
+	 * same for both.
+	 */
+	void (*open)(void *owner, const struct vfs_caller *who, const struct vfs_file *file,
+		     const void *key);
+	void (*release)(void *owner, const void *key);
 
 	/*
 	 * INNER was opened, is listed from its start by vfs_list_add(), was closed by the last

@@ -8,6 +8,7 @@
 
 void vfs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct vfs_caller who = vfs_caller_of(req);
 	struct vfs *v = vfs_of(req);
 	struct vfs_opened *o;
 	int fd;
@@ -18,7 +19,7 @@ void vfs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		vfs_reply(req, fd);
 		return;
 	}
-	o = vfs_opened_new(v, ino, fd, fi->flags, fuse_req_ctx(req)->uid);
+	o = vfs_opened_new(v, ino, fd, fi->flags, &who);
 	if (!o) {
 		(void)close(fd);
 		vfs_reply(req, -ENOMEM);

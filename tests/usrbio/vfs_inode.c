@@ -151,21 +151,27 @@ int vfs_reopen(struct vfs *v, uint64_t ino, int flags)
 	return fd;
 }
 
-struct vfs_opened *vfs_opened_new(struct vfs *v, uint64_t ino, int fd, int flags, uid_t uid)
+struct vfs_opened *vfs_opened_new(struct vfs *v, uint64_t ino, int fd, int flags,
+				  const struct vfs_caller *who)
 {
 	struct vfs_opened *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return NULL;
-	*o = (struct vfs_opened){ .ino = ino, .fd = fd, .accmode = flags & O_ACCMODE, .uid = uid };
+	*o = (struct vfs_opened){ .ino = ino, .fd = fd, .accmode = flags & O_ACCMODE };
+	o->uid = who->uid;
 	(void)pthread_mutex_lock(&v->lock);
 	LIST_INSERT_HEAD(&v->opened, o, link);
 	(void)pthread_mutex_unlock(&v->lock);
+	if (v->ops->open)
+		v->ops->open(v->owner, who, &(struct vfs_file){ ino, fd }, o);
 	return o;
 }
 
 void vfs_opened_free(struct vfs *v, struct vfs_opened *o)
 {
+	if (v->ops->release)
+		v->ops->release(v->owner, o);
 	(void)pthread_mutex_lock(&v->lock);
 	LIST_REMOVE(o, link);
 	(void)pthread_mutex_unlock(&v->lock);

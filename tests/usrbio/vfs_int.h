@@ -80,7 +80,8 @@ int vfs_inode_fd(struct vfs *v, uint64_t ino);
 void vfs_inodes_free(struct vfs *v);
 
 /* Takes the descriptor, on success only; NULL without memory. */
-struct vfs_opened *vfs_opened_new(struct vfs *v, uint64_t ino, int fd, int flags, uid_t uid);
+struct vfs_opened *vfs_opened_new(struct vfs *v, uint64_t ino, int fd, int flags,
+				  const struct vfs_caller *who);
 void vfs_opened_free(struct vfs *v, struct vfs_opened *o);
 
 /* vfs_file.c: the part of the operations that concerns files alone. */
@@ -97,6 +98,13 @@ void vfs_file_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_
 static inline struct vfs *vfs_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);
+}
+
+static inline struct vfs_caller vfs_caller_of(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct vfs_caller){ .uid = ctx->uid, .gid = ctx->gid, .tid = ctx->pid };
 }
 
 static inline struct vfs_opened *vfs_opened_of(const struct fuse_file_info *fi)
