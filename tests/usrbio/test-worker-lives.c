@@ -449,11 +449,14 @@ static struct worker_ring *handler_ring;
 
 static void on_alarm(int sig)
 {
+	int saved = errno;
+
 	(void)sig;
 	errno = 4711;
 	worker_ring_kick(handler_ring);
 	if (errno != 4711)
 		abort();
+	errno = saved;
 }
 
 /* Kicks by a signal handler, which comes in the middle of anything. */
