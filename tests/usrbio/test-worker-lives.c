@@ -413,15 +413,50 @@ static void everything_comes_and_goes(void)
 	env_end();
 }
 
+/* Start cold reads by helping, and end. */
+static void *start_and_end(void *arg)
+{
+	struct client *c = arg;
+
+	(void)worker_ring_help(c->ring);
+	return NULL;
+}
+
+/* What a client's thread started does not end with it. */
+static void clients_end_before_their_requests(void)
+{
+	struct client c;
+
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 256, true, 0, 0);
+	for (unsigned i = 0; i < 30; i++) {
+		pthread_t thread;
+
+		rig_cold(rig_path("file1"));
+		prep(&c, 100);
+		T_EQ(pthread_create(&thread, NULL, start_and_end, &c), 0);
+		T_EQ(pthread_join(thread, NULL), 0);
+		worker_ring_kick(c.ring);
+		c.never_help = true;
+		expect(&c, 100, false);
+	}
+	client_free(&c);
+	env_end();
+}
+
 static struct worker_ring *handler_ring;
 
 static void on_alarm(int sig)
 {
+	int saved = errno;
+
 	(void)sig;
 	errno = 4711;
 	worker_ring_kick(handler_ring);
 	if (errno != 4711)
 		abort();
+	errno = saved;
 }
 
 /* Kicks by a signal handler, which comes in the middle of anything. */
@@ -522,6 +557,7 @@ int main(int argc, char **argv)
 	BOTH(removal_while_hanging);
 	BOTH(removal_of_what_requests_name);
 	rig_run1("everything_comes_and_goes", everything_comes_and_goes);
+	rig_run1("clients_end_before_their_requests", clients_end_before_their_requests);
 	BOTH(kicks_by_a_handler);
 	BOTH(U15_fork);
 	again_all(cases, RIG_NR(cases));
