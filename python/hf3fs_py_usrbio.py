@@ -13,12 +13,15 @@ give.  HF3FS_LIBRARY_PATH, the library or its folder, comes before the loader's 
 Any thread may use any object: requests of one ring are prepared by one thread at a time, and
 their completions taken by one at a time; others wait their turn.  Calls that fail raise OSError.
 """
+import atexit
+import contextlib
 import ctypes
 import datetime
 import errno
 import fcntl
 import functools
 import itertools
+import mmap
 import operator
 import os
 import threading
@@ -76,6 +79,7 @@ def _prototypes():
         "hf3fs_io_entries": (i, ior),
         "hf3fs_iorcreate3": (i, ior, text, i, ctypes.c_bool, i, i, i, i),
         "hf3fs_iorcreate4": (i, ior, text, i, ctypes.c_bool, i, i, i, u64),
+        "hf3fs_iorwrap": (i, ior, ctypes.c_void_p, text, size, ctypes.c_bool, i, i, i, u64),
         "hf3fs_iordestroy": (None, ior),
         "hf3fs_reg_fd": (i, i, u64),
         "hf3fs_dereg_fd": (None, i),
@@ -102,6 +106,9 @@ def _load():
         try:
             lib = ctypes.CDLL(path)
             for name, (result, *arguments) in _prototypes().items():
+                # 3FS's own does not export this one.
+                if name == "hf3fs_iorwrap" and not hasattr(lib, name):
+                    continue
                 function = getattr(lib, name)
                 function.restype = result
                 function.argtypes = arguments
@@ -349,27 +356,42 @@ class ioring:
     flags     1 to read what is not committed, 2 for -ENODATA instead of zeros from a hole
     """
 
+    _alive = False
+
     def __init__(self, hf3fs_mount_point, entries, for_read=True, io_depth=0, priority=None,
                  timeout=None, numa=-1, flags=0):
         self._ior = _Ior()
-        self._create(_path(hf3fs_mount_point), _int(entries, "entries"), bool(for_read),
-                     _int(io_depth, "io_depth"), _int(priority or 0, "priority"),
-                     _int(timeout or 0, "timeout"), _int(numa, "numa"),
-                     _unsigned(flags, "flags"))
-        self._entries = _lib.hf3fs_io_entries(self._ior)
-        self._for_read = bool(for_read)
-        self._cqes = (_Cqe * min(self._entries, _CQES))()
         self._keys = itertools.count(1)
         self._pending = {}  # key: the slice, its userdata, and a view that holds the memory
         self._ready = []  # taken from the ring, and not yet returned
         # In this order where both are taken.
         self._preparing = threading.RLock()
         self._waiting = threading.RLock()
-        self._end = weakref.finalize(self, _end_ring, self._ior, self._pending,
-                                     (self._preparing, self._waiting), os.getpid())
+        self._pid = os.getpid()
+        self._for_read = bool(for_read)
+        self._link, self._memory = self._create(
+            _path(hf3fs_mount_point), _int(entries, "entries"), self._for_read,
+            _int(io_depth, "io_depth"), _int(priority or 0, "priority"),
+            _int(timeout or 0, "timeout"), _int(numa, "numa"), _unsigned(flags, "flags"))
+        self._alive = True
+        _rings.add(self)
+        self._entries = _lib.hf3fs_io_entries(self._ior)
+        self._cqes = (_Cqe * min(self._entries, _CQES))()
 
     def _create(self, mount, entries, for_read, io_depth, priority, timeout, numa, flags):
-        if priority:
+        """Returns the link and the memory, where they are ours."""
+        link = memory = None
+        if priority and flags:
+            if numa >= 0 or not hasattr(_lib, "hf3fs_iorwrap"):
+                raise _error(errno.EOPNOTSUPP, "no call makes a ring with a priority and flags"
+                             + (" on a node" if numa >= 0 else ""))
+            link, memory = _publish_ring(mount, entries, for_read, io_depth, priority, timeout,
+                                         flags)
+            err = _lib.hf3fs_iorwrap(self._ior, _address(memory), mount, len(memory), for_read,
+                                     io_depth, priority, timeout, flags)
+            if err < 0:
+                os.unlink(link)
+        elif priority:
             err = _lib.hf3fs_iorcreate3(self._ior, mount, entries, for_read, io_depth, priority,
                                         timeout, numa)
         else:
@@ -381,6 +403,7 @@ class ioring:
                          "prepares a directory to be one")
         if err < 0:
             raise _error(-err, f"a ring of {entries} entries on {mount!r} cannot be made")
+        return link, memory
 
     @staticmethod
     def size_for_entries(entries):
@@ -414,7 +437,16 @@ class ioring:
             raise self._refused(-index, bool(read), fd)
         return self
 
+    def _ended(self):
+        """The error of a ring that was destroyed."""
+        if _exiting and threading.current_thread() is not threading.main_thread():
+            # At exit that is no mistake of a thread's.  It goes with the process.
+            threading.Event().wait()
+        return _error(errno.EINVAL, "the ring was destroyed")
+
     def _refused(self, err, read, fd):
+        if not self._alive:
+            return self._ended()
         verb = "read" if read else "write"
         if err == errno.EINVAL and read != self._for_read:
             return _error(err, f"a ring that {'reads' if self._for_read else 'writes'} cannot "
@@ -423,7 +455,7 @@ class ioring:
             errno.EAGAIN: f"all {self._entries} entries are in use: wait() for some first",
             errno.EBADF: f"fd {fd} is not registered: register_fd() first",
             errno.EACCES: f"fd {fd} was not open to {verb} when it was registered",
-            errno.EINVAL: "the slice is empty, or the ring was destroyed",
+            errno.EINVAL: "the slice is empty",
         }.get(err, f"a request on fd {fd} cannot be prepared"))
 
     def submit(self):
@@ -431,7 +463,7 @@ class ioring:
         with self._preparing:
             err = _lib.hf3fs_submit_ios(self._ior)
         if err < 0:
-            raise _error(-err, "the ring was destroyed")
+            raise self._ended()
         return self
 
     def wait(self, *, max_results=0, min_results=0, timeout=None):
@@ -446,25 +478,28 @@ class ioring:
         if not _acquire(self._waiting, least > 0, end):
             return []
         try:
-            self._harvest(least, most, end)
+            # What an exception leaves there is the next call's.
+            ended = self._harvest(least, most, end) and not self._ready
             done = self._ready[:most]
             del self._ready[:most]
-            return done
         finally:
             self._waiting.release()
+        if ended:
+            raise self._ended()
+        return done
 
     def _harvest(self, least, most, end):
+        """Returns whether the ring was destroyed meanwhile."""
         while len(self._ready) < most:
             missing = least - len(self._ready)
             got = self._take(most - len(self._ready), missing, end)
-            if got < 0 and not self._ready:
-                raise _error(-got, "the ring was destroyed")
             if got < 0 or (got == 0 and (missing <= 0 or _is_past(end))):
-                return
+                return got < 0
+        return False
 
     def _take(self, room, missing, end):
         """One call.  How many completions went to self._ready, or -errno."""
-        if not self._end.alive:
+        if not self._alive:
             return -errno.EINVAL
         room = min(room, len(self._cqes))
         pause = _SLICE if end is None else max(min(_SLICE, end - time.monotonic()), 0)
@@ -479,17 +514,55 @@ class ioring:
 
     def destroy(self):
         """End the ring; again does nothing.  With a daemon, wait for its requests first."""
-        self._end()
+        if not self._alive:
+            return
+        self._alive = False
+        if os.getpid() != self._pid:
+            # Locks may be held by threads that are not in this process.
+            _lib.hf3fs_iordestroy(self._ior)
+            return
+        with self._preparing, self._waiting:
+            _lib.hf3fs_iordestroy(self._ior)
+            self._pending.clear()
+        if self._link:
+            with contextlib.suppress(OSError):
+                os.unlink(self._link)
+
+    def __del__(self):
+        self.destroy()
 
 
-def _end_ring(ior, pending, locks, pid):
-    if os.getpid() != pid:
-        # Locks may be held by threads that are not in this process.
-        _lib.hf3fs_iordestroy(ior)
-        return
-    with locks[0], locks[1]:
-        _lib.hf3fs_iordestroy(ior)
-        pending.clear()
+_rings = weakref.WeakSet()
+_exiting = False
+
+
+@atexit.register
+def _exit():
+    """Requests must not meet memory that the interpreter takes down."""
+    global _exiting
+    _exiting = True
+    for ring in list(_rings):
+        ring.destroy()
+
+
+def _publish_ring(mount, entries, for_read, io_depth, priority, timeout, flags):
+    """Memory for a ring, under the name from which a daemon learns what ring it is."""
+    size = _lib.hf3fs_ior_size(entries)
+    if size == 0 or timeout < 0:
+        raise _error(errno.EINVAL, f"a ring of {entries} entries with a timeout of {timeout} ms")
+    name = str(uuid.uuid4())
+    path = f"/dev/shm/hf3fs-iov-{name}"
+    link = (f"{os.fsdecode(mount)}/3fs-virt/iovs/{name}.{'r' if for_read else 'w'}{io_depth}"
+            f".p{'h' if priority < 0 else 'l'}.t{timeout}.f{flags:b}")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)
+        memory = mmap.mmap(fd, size)
+        os.symlink(path, link)
+    finally:
+        os.close(fd)
+        os.unlink(path)
+    return link, memory
 
 
 def _seconds(timeout):

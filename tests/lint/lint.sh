@@ -24,7 +24,7 @@ sources() { # FIND_ARG...
 }
 
 scripts() {
-	sources -name '*.sh' -o -name dev -o -name run-tests | while read -r f; do
+	sources -name '*.sh' -o -name dev -o -name run-tests -o -path './lab/*' | while read -r f; do
 		head -n 1 "$f" | grep -q '^#!/bin/sh' && echo "$f"
 	done
 }
@@ -157,7 +157,7 @@ kernel_doc() {
 
 spelling() {
 	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
-		-o -name dev -o -name meson.build |
+		-o -name dev -o -name meson.build -o -path './lab/*' |
 		xargs codespell --ignore-words tests/lint/words
 }
 
@@ -190,7 +190,7 @@ manual() {
 
 licence() {
 	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
-		-o -name meson.build -o -name '*.map' |
+		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' |
 		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
 	return 0
 }
@@ -221,10 +221,11 @@ links() {
 listed() {
 	status=0
 	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
-		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
+		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh' \
+		-o -path './tests/usrbio/python/*.py'); do
 		name=${f##*/}
 		case $f in
-		tests/cli/lib.sh) continue ;;
+		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
 		tests/*)
 			name=${name#test-}
 			name=${name#fuzz-}
