@@ -247,9 +247,9 @@ class iovec(ctypes.Array):
     published under the UUID id.  It exports the buffer protocol: memoryview(iov),
     numpy.frombuffer(iov) and bytes(iov) are its bytes.  iov[a:b] is a slice.
 
-    The memory stays the buffer's owner's.  Requests in flight keep it: closing it then raises
-    BufferError.  At other times it may be closed: the iovec then raises ValueError, and what
-    memoryview() made of it before must not be touched any more.
+    The memory stays the buffer's owner's.  Requests in flight keep it: closing a SharedMemory
+    then raises BufferError.  It may be closed at other times; later requests raise ValueError, and
+    the bytes of the iovec must not be touched any more.
     """
     _type_ = _Byte
     _length_ = 0
@@ -401,6 +401,9 @@ class ioring:
         if err == -errno.ENOENT:
             raise _error(-err, f"{mount!r} is not a mount point of 3FS; `penstock mount --plain` "
                          "prepares a directory to be one")
+        if err == -errno.EOWNERDEAD:
+            raise _error(-err, "the process that this one was forked from used the library before: "
+                         "start workers by spawn, or earlier")
         if err < 0:
             raise _error(-err, f"a ring of {entries} entries on {mount!r} cannot be made")
         return link, memory
@@ -456,6 +459,7 @@ class ioring:
             errno.EBADF: f"fd {fd} is not registered: register_fd() first",
             errno.EACCES: f"fd {fd} was not open to {verb} when it was registered",
             errno.EINVAL: "the slice is empty",
+            errno.EOWNERDEAD: "the ring is of the process that this one was forked from",
         }.get(err, f"a request on fd {fd} cannot be prepared"))
 
     def submit(self):

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,8 +13,8 @@ from multiprocessing.shared_memory import SharedMemory
 
 import hf3fs_py_usrbio as usrbio
 from hf3fs_fuse import io
-from tap import (MOUNT, case, data, eq, file, gives, memory, published, published_memory,
-                 registered, run)
+from tap import (DAEMON, MOUNT, case, data, eq, file, gives, memory, published,
+                 published_memory, registered, run)
 
 PAGE = 4096
 
@@ -289,6 +290,56 @@ def children_end_nothing_of_their_parents():
         eq(len(published_memory()), 1)
         eq(ring.prepare(iov[:], True, fd, 0).submit().wait(min_results=1)[0].result, PAGE)
         eq(bytes(shm.buf) == content, True)
+
+
+@case
+def forked_workers():
+    """multiprocessing's: a worker of a process that used a plain directory gets none of its own."""
+    path = file("worker", data(PAGE))
+    script = """
+import errno, multiprocessing, sys
+from hf3fs_fuse import io
+mount, path, daemon = sys.argv[1:]
+
+def work(expected):
+    try:
+        got = len(io.read_file(path, mount))
+    except OSError as e:
+        got = e.errno
+    assert got == expected, got
+
+def run(way, expected):
+    worker = multiprocessing.get_context(way).Process(target=work, args=(expected,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == 0
+
+if __name__ == "__main__":
+    run("fork", 4096)
+    work(4096)
+    run("fork", 4096 if daemon else errno.EOWNERDEAD)
+    run("spawn", 4096)
+"""
+    script_path = file("worker.py", script.encode())
+    got = subprocess.run([sys.executable, script_path, MOUNT, path, "1" if DAEMON else ""],
+                         capture_output=True, text=True, timeout=60)
+    eq((got.returncode, got.stdout), (0, ""))
+    eq("Traceback" in got.stderr, False)
+
+
+@case
+def children_do_not_wait_for_threads_that_stay_behind():
+    ring = io.make_ioring(MOUNT, 4)
+    waiter = threading.Thread(target=lambda: ring.wait(min_results=1, timeout=1))
+    waiter.start()
+    time.sleep(0.2)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        ring.destroy()
+        os._exit(0)
+    eq(os.waitpid(pid, 0)[1], 0)
+    waiter.join()
 
 
 @case

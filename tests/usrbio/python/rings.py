@@ -138,16 +138,21 @@ def signals_end_a_wait():
         ring = io.make_ioring(MOUNT, 4)
         old = signal.signal(signal.SIGALRM, raises)
         try:
-            ring.prepare(iov[:1], True, fd, 0, userdata="kept").submit()
+            for i in range(3):
+                ring.prepare(iov[i:i + 1], True, fd, 0, userdata=i)
+            ring.submit()
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             try:
-                ring.wait(min_results=2)
-                raise AssertionError("a wait for 2 of 1 ended")
+                ring.wait(min_results=4)
+                raise AssertionError("a wait for 4 of 3 ended")
             except KeyboardInterrupt:
                 pass
         finally:
             signal.signal(signal.SIGALRM, old)
-        eq([d.userdata for d in ring.wait(min_results=1, timeout=5)], ["kept"])
+        # What it had taken is the next one's.
+        got = [ring.wait(min_results=n, timeout=5) for n in (1, 2)]
+        eq([len(g) for g in got], [1, 2])
+        eq(sorted(d.userdata for g in got for d in g), [0, 1, 2])
 
 
 @case
