@@ -24,7 +24,7 @@ sources() { # FIND_ARG...
 }
 
 scripts() {
-	sources -name '*.sh' -o -name dev -o -name run-tests | while read -r f; do
+	sources -name '*.sh' -o -name dev -o -name run-tests -o -path './lab/*' | while read -r f; do
 		head -n 1 "$f" | grep -q '^#!/bin/sh' && echo "$f"
 	done
 }
@@ -151,7 +151,7 @@ kernel_doc() {
 
 spelling() {
 	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
-		-o -name dev -o -name meson.build |
+		-o -name dev -o -name meson.build -o -path './lab/*' |
 		xargs codespell --ignore-words tests/lint/words
 }
 
@@ -171,7 +171,7 @@ manual() {
 
 licence() {
 	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
-		-o -name meson.build -o -name '*.map' |
+		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' |
 		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
 	return 0
 }
