@@ -175,9 +175,13 @@ static void P12_a_daemon_that_hangs(void)
 	struct timespec until;
 	struct hf3fs_cqe c;
 	uint64_t began;
+	int status;
 
 	begin(NULL, NULL);
 	T_EQ(kill(rig.pid, SIGSTOP), 0);
+	/* The signal is sent, not obeyed, when kill() returns. */
+	T_EQ(waitpid(rig.pid, &status, WUNTRACED), rig.pid);
+	T_CHECK(WIFSTOPPED(status));
 	prepare(1);
 	began = t_now();
 	until = api_in_ms(2500);
