@@ -115,8 +115,8 @@ int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts,
 		    struct worker_ring **ret);
 
 /*
- * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any more,
- * and what had not completed before never does.  At most a tenth of a second; other rings go on.
+ * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any
+ * more, and what had not completed before never does.  At most a tenth of a second; other rings go on.
  * What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
  */
 void worker_ring_remove(struct worker *w, struct worker_ring *ring);
@@ -125,8 +125,8 @@ void worker_ring_remove(struct worker *w, struct worker_ring *ring);
 void worker_ring_kick(struct worker_ring *ring);
 
 /*
- * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory is
- * moved without a change of threads.  For clients that wait: as long as it did something there
+ * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory
+ * is moved without a change of threads.  For clients that wait: as long as it did something there
  * may be completions; after that, sleep.  Never blocks.
  *
  * Return: did it do anything?
