@@ -71,7 +71,7 @@ struct worker_ring {
 	struct worker_ring *next_kicked;
 
 	_Alignas(64) struct list link; /* lane->rings */
-	struct list run;	       /* lane->run[priority]: may have something to do; or stalled */
+	struct list run;	       /* lane->run[priority]: has work perhaps; or stalled */
 	struct list timed;	       /* lane->timed: batch.due is set */
 	struct list touched;	       /* lane->touched: completions are to be published */
 	bool stalled; /* on lane->stalled: has something to do, and no room for it */

@@ -125,8 +125,8 @@ void worker_ring_remove(struct worker *w, struct worker_ring *ring);
 void worker_ring_kick(struct worker_ring *ring);
 
 /*
- * Do some of the ring's work on the calling thread, if no other thread is at it: what is in
- * memory is moved without a change of threads.  For clients that wait: as long as it did something there
+ * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory
+ * is moved without a change of threads.  For clients that wait: as long as it did something there
  * may be completions; after that, sleep.  Never blocks.
  *
  * Return: did it do anything?

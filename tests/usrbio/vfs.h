@@ -73,8 +73,8 @@ struct vfs_ops {
 	int (*unlink)(void *owner, const struct vfs_caller *who, const char *name);
 
 	/*
-	 * A file was opened, before its opener knows, and closed by the last who had it.
-	 * key is the same for both.
+	 * A file was opened, before its opener knows, and closed by the last who had it.  key is
+	 * the same for both.
 	 */
 	void (*open)(void *owner, const struct vfs_caller *who, const struct vfs_file *file,
 		     const void *key);
