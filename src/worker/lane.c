@@ -81,7 +81,7 @@ void lane_take_kicked(struct lane *l)
 /* ------------------------------------------------------------------ passes */
 
 /* There may be room now for rings that had none. */
-static void unstall(struct lane *l)
+static void take_stalled(struct lane *l)
 {
 	while (!list_empty(&l->stalled))
 		run(l, list_first(&l->stalled, struct worker_ring, run));
@@ -100,7 +100,7 @@ static bool reap(struct lane *l)
 		did |= n > 0;
 	} while (n == REAP_BATCH);
 	if (did)
-		unstall(l);
+		take_stalled(l);
 	return did;
 }
 
@@ -249,7 +249,7 @@ static void hand_over(struct lane *l, const struct worker_ring *r)
 	bool left;
 
 	if (l->call_thread)
-		unstall(l);
+		take_stalled(l);
 	left = any_runs(l);
 	atomic_store(&l->left, left);
 	if (l->call_thread || r->batch.due < l->wake_at ||
@@ -377,7 +377,7 @@ static void *lane_main(void *arg)
 		lane_enter(l);
 		before = l->nr_taken;
 		if (l->nr_inflight == l->nr_prepared)
-			unstall(l);
+			take_stalled(l);
 		if (!lane_pass(l, NULL))
 			lies = lie_down(l);
 		else if (napped && l->nr_taken > before)

@@ -116,8 +116,8 @@ int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts,
 
 /*
  * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any
- * more, and what had not completed before never does.  At most a tenth of a second; other rings go on.
- * What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
+ * more, and what had not completed before never does.  At most a tenth of a second; other rings
+ * go on.  What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
  */
 void worker_ring_remove(struct worker *w, struct worker_ring *ring);
 
