@@ -6,9 +6,9 @@
  *
  * One thread or several, each with a ring, a buffer and an io_uring of its own, keep no more
  * under way than a batch: start so many reads, wait for all of them.  The time of a batch is
- * from its first call to its last byte.  The three ways take turns, so that what else the machine does
- * meets all alike; the rate is the median of the turns.  After each turn the last batch is
- * compared with the file.
+ * from its first call to its last byte.  The three ways take turns, so that what else the
+ * machine does meets all alike; the rate is the median of the turns.  After each turn the last
+ * batch is compared with the file.
  */
 #include <errno.h>
 #include <fcntl.h>
