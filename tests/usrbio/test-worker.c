@@ -116,20 +116,26 @@ static void P4_timeout_after_help(void)
 {
 	struct usrbio_cqe q;
 	struct client c;
+	unsigned busy = 0;
 
 	env_begin(NULL);
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&c, 100, true, -8, 30);
 	for (unsigned i = 0; i < 40; i++) {
-		uint64_t end = t_in_ms(5000);
-
 		prep(&c, 1 + i % 7);
-		(void)worker_ring_help(c.ring);
-		while (c.got < c.sent && t_now() < end)
-			if (!client_harvest(&c, &q, 1))
-				(void)usleep(1000);
+		/* It looks at nothing when the thread is at it just then, which is seldom. */
+		for (unsigned tries = 0; c.got < c.sent && tries < 4; tries++) {
+			uint64_t end = t_in_ms(2000);
+
+			busy += tries > 0;
+			(void)worker_ring_help(c.ring);
+			while (c.got < c.sent && t_now() < end)
+				if (!client_harvest(&c, &q, 1))
+					(void)usleep(1000);
+		}
 		T_EQ(c.got, c.sent);
 	}
+	T_CHECK(busy <= 10);
 	client_free(&c);
 	env_end();
 }
