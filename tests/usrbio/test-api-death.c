@@ -32,10 +32,24 @@ static void end(void)
 	(void)mount_rig_stop(&rig);
 }
 
+/* And remove the semaphores that it has no time to. */
 static void kill_it(void)
 {
+	static const char *const links[] = { "submit-ios.ph", "submit-ios", "submit-ios.pl" };
+	char link[PATH_MAX], sem[3][PATH_MAX];
+
+	for (int i = 0; i < 3; i++) {
+		ssize_t n;
+
+		(void)snprintf(link, sizeof(link), "%s/" USRBIO_IOVS "/%s", rig.mnt, links[i]);
+		n = readlink(link, sem[i], sizeof(sem[i]) - 1);
+		T_CHECK(n > 0);
+		sem[i][n] = '\0';
+	}
 	T_EQ(kill(rig.pid, SIGKILL), 0);
 	(void)mount_rig_wait(&rig);
+	for (int i = 0; i < 3; i++)
+		T_EQ(unlink(sem[i]), 0);
 }
 
 /* Another process on the same directory. */
