@@ -8,9 +8,11 @@ int cmd_doctor(int argc, char *argv[]);
 int cmd_cp(int argc, char *argv[]);
 int cmd_bench(int argc, char *argv[]);
 int cmd_window(int argc, char *argv[]);
+int cmd_mount(int argc, char *argv[]);
+int cmd_umount(int argc, char *argv[]);
 int cmd_run(int argc, char *argv[]);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
-	run_usage[];
+	mount_usage[], umount_usage[], run_usage[];
 
 #endif

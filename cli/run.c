@@ -3,7 +3,8 @@
  * Run a program with our libraries in the place of those whose names they bear.
  *
  * They lie in a folder beside libpenstock, wherever that was loaded from, and the loader looks
- * into LD_LIBRARY_PATH before its own places.  Nothing else of the environment changes.
+ * into LD_LIBRARY_PATH before its own places; so does Python with PYTHONPATH, for the modules
+ * that lie there.  Nothing else of the environment changes.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -16,11 +17,19 @@ const char run_usage[] =
 	"Usage: penstock run [--] COMMAND [ARGUMENT...]\n"
 	"\n"
 	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
-	"loader's path: libgdrapi.so, for programs that use gdrcopy.  The status is that of\n"
-	"COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
+	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
+	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the modules\n"
+	"hf3fs_py_usrbio and hf3fs_fuse.  The status is that of COMMAND, 127 when it is not\n"
+	"found and 126 when it cannot be run.\n";
 
-/* From the folder of libpenstock: installed or in a bundle, and in the folder of a build. */
-static const char *const places[] = { "penstock/compat", "../compat/gdrapi" };
+/*
+ * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
+ * its folder of a build.
+ */
+static const char *const together[] = { "penstock/compat" };
+static const char *const apart[] = { "../compat/gdrapi", "../compat/usrbio" };
+/* A build has none: nothing is built of Python. */
+static const char *const python[] = { "penstock/compat/python" };
 
 /* The folder that libpenstock.so was loaded from. */
 static int library_dir(char ret[PATH_MAX])
@@ -34,51 +43,83 @@ static int library_dir(char ret[PATH_MAX])
 	return 0;
 }
 
-static int compat_dir(char ret[PATH_MAX])
+/* Those that exist, as the loader takes them. */
+static int find_dirs(const char *lib, const char *const places[], size_t nr, char **ret)
 {
-	char lib[PATH_MAX], path[2 * PATH_MAX];
-	int r = library_dir(lib);
+	char path[2 * PATH_MAX], dir[PATH_MAX];
 	struct stat st;
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+	for (size_t i = 0; i < nr && r == 0; i++) {
+		char *had = *ret;
+
 		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
-		if (realpath(path, ret) && stat(ret, &st) == 0 && S_ISDIR(st.st_mode))
-			return 0;
+		if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue;
+		/* A colon would end the folder's name there. */
+		if (strchr(dir, ':'))
+			return fail(EINVAL, "the loader cannot look into %s, for the colon in it",
+				    dir);
+		if (asprintf(ret, "%s%s%s", had ? had : "", had ? ":" : "", dir) < 0) {
+			*ret = NULL;
+			r = fail(ENOMEM, "out of memory");
+		}
+		free(had);
 	}
-	return fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
-		    places[0]);
+	return r;
 }
 
-/* Put a folder before what is searched already. */
-static int search_first(const char *dir)
+static int compat_dirs(const char *lib, char **ret)
 {
-	const char *old = getenv("LD_LIBRARY_PATH");
+	int r = find_dirs(lib, together, ARRAY_SIZE(together), ret);
+
+	if (r == 0 && !*ret)
+		r = find_dirs(lib, apart, ARRAY_SIZE(apart), ret);
+	if (r == 0 && !*ret)
+		r = fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
+			 together[0]);
+	return r;
+}
+
+/* Put folders before what a variable has searched already. */
+static int search_first(const char *name, const char *dirs)
+{
+	const char *old = getenv(name);
 	_cleanup_(freep) char *path = NULL;
 
-	if (asprintf(&path, "%s%s%s", dir, old && *old ? ":" : "", old ? old : "") < 0 ||
-	    setenv("LD_LIBRARY_PATH", path, 1) < 0)
+	if (asprintf(&path, "%s%s%s", dirs, old && *old ? ":" : "", old ? old : "") < 0 ||
+	    setenv(name, path, 1) < 0)
 		return fail(ENOMEM, "out of memory");
 	return 0;
+}
+
+static int set_paths(void)
+{
+	_cleanup_(freep) char *dirs = NULL, *modules = NULL;
+	char lib[PATH_MAX];
+	int r = library_dir(lib);
+
+	if (r == 0)
+		r = compat_dirs(lib, &dirs);
+	if (r == 0)
+		r = find_dirs(lib, python, ARRAY_SIZE(python), &modules);
+	if (r == 0)
+		r = search_first("LD_LIBRARY_PATH", dirs);
+	if (r == 0 && modules)
+		r = search_first("PYTHONPATH", modules);
+	return r;
 }
 
 int cmd_run(int argc, char *argv[])
 {
 	int at = argc > 1 && !strcmp(argv[1], "--") ? 2 : 1;
-	char dir[PATH_MAX];
 	int r;
 
 	if (at == 1 && argc > 1 && argv[1][0] == '-')
 		return usage_error("unknown option %s", argv[1]);
 	if (at >= argc)
 		return usage_error("give the command to run");
-	/* A colon would end the folder's name there. */
-	r = compat_dir(dir);
-	if (r == 0 && strchr(dir, ':'))
-		r = fail(EINVAL, "the loader cannot look into %s, for the colon in it", dir);
-	if (r == 0)
-		r = search_first(dir);
+	r = set_paths();
 	if (r < 0)
 		return exit_status(r);
 	/* As main() found them: a signal that is ignored stays so in the new program. */

@@ -322,6 +322,24 @@ PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, ui
  */
 PST_API int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len);
 
+/**
+ * pst_mem_sync() - wait for what the memory's device was given to do
+ * @mem: memory of any kind; the host's needs no waiting
+ *
+ * Work that this process gave to the device before the call is done when it returns, whatever
+ * stream it is on.  A write that is submitted then takes the bytes which that work made, and
+ * work that is started then sees the bytes of reads that have completed.  For CUDA this is the
+ * work of the context that the memory belongs to, the device's primary one as a rule.  It waits
+ * for more than a program needs that can name its stream, see struct pst_io.
+ *
+ * Takes as long as that work.  Not while a stream of the context is captured into a graph: CUDA
+ * refuses and spoils the capture.  Safe from any thread.
+ *
+ * Return: 0; -EFAULT when wrapped memory was freed by its owner; -EBUSY while a stream is
+ * captured; -EIO when the device failed.
+ */
+PST_API int pst_mem_sync(struct pst_mem *mem);
+
 /* ----------------------------------------------------------------- grants */
 
 #define PST_RIGHT_READ	(1u << 0)
@@ -811,12 +829,14 @@ PST_API const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t
 #define PST_STORE_URING	  1u
 #define PST_STORE_THREADS 2u
 
+#define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
+
 struct pst_queue_opts {
 	size_t sz;	     /* sizeof(struct pst_queue_opts) */
 	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
 	uint32_t store;	     /* PST_STORE_* */
 	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
-	uint32_t flags;	     /* 0 */
+	uint32_t flags;	     /* PST_QUEUE_* */
 };
 
 /**
@@ -899,6 +919,11 @@ PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigne
  * arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up may find
  * nothing, and io_uring's completions may end an epoll_wait(2) with EINTR: go round the
  * loop.  Never read or close it.
+ *
+ * Being armed has its price: system calls for what is there at once.  With PST_QUEUE_FD_ONCE
+ * only this call arms, and pst_submit() and pst_reap() end it: so submit, reap what is there
+ * and, if something is still in flight, call this and sleep.  It returns the same descriptor
+ * each time.
  *
  * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
  * after its deadlines cannot be started.

@@ -228,6 +228,12 @@ int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len)
 	return mem_access(mem, MEM_FROM_DEVICE, off, dst, len);
 }
 
+int pst_mem_sync(struct pst_mem *mem)
+{
+	GUARD();
+	return mem_sync(mem->region->alloc);
+}
+
 /* ----------------------------------------------------------------- grants */
 
 int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights,
@@ -431,7 +437,7 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 		return err_set(EINVAL, "depth %u is above %u", o.depth, QUEUE_DEPTH_MAX);
 	if (o.store > PST_STORE_THREADS)
 		return err_set(EINVAL, "store %u is unknown", o.store);
-	if (o.flags)
+	if (o.flags & ~PST_QUEUE_FD_ONCE)
 		return err_set(EINVAL, "flags 0x%x are unknown", o.flags);
 	return queue_new(&o, ret_queue);
 }

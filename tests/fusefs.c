@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fusefs DIR: mounts the file system that fusefs.h describes on DIR, prints "ready" and
- * serves until it is unmounted or gets SIGTERM.
+ * fusefs DIR [NAME]: mounts the file system that fusefs.h describes on DIR, prints "ready" and
+ * serves until it is unmounted or gets SIGTERM.  Its type is fuse, or fuse.NAME.
  *
  * The low-level interface of libfuse lets a request wait without keeping a thread.
  */
@@ -325,15 +325,16 @@ static int serve(struct fuse_session *se)
 
 int main(int argc, char **argv)
 {
-	char *only_name[] = { argv[0], NULL };
-	struct fuse_args args = FUSE_ARGS_INIT(1, only_name);
+	char type[64], *options[] = { argv[0], type, NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(argc == 3 ? 2 : 1, options);
 	struct fuse_session *se;
 	int r = 1;
 
-	if (argc != 2) {
-		(void)fprintf(stderr, "usage: fusefs DIR\n");
+	if (argc != 2 && argc != 3) {
+		(void)fprintf(stderr, "usage: fusefs DIR [NAME]\n");
 		return 2;
 	}
+	(void)snprintf(type, sizeof(type), "-osubtype=%s", argc == 3 ? argv[2] : "");
 	/* Unmount when the test goes without a word. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Sum the TAP cases of all programs that meson ran.
 
-tap-sum.py TESTLOG.json prints the cases that failed with what they said, the cases that
+tap-sum.py TESTLOG.json... prints the cases that failed with what they said, the cases that
 were skipped with their reason, and as its last line "N passed, N failed, N skipped".  A
-program that crashed, timed out or ended before its plan counts as one failure more.
+program that crashed, timed out or ended before its plan counts as one failure more.  Of several
+logs each one's name stands before its cases.
 """
 import json
+import os
 import re
 import sys
 
@@ -59,18 +61,26 @@ def program(run):
         yield "failed", name, [f"all cases passed, but the status is {run['returncode']}"] + tail
 
 
+def cases(path):
+    """Yield what program() does, of all programs in one log."""
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            yield from program(json.loads(line))
+
+
 def main():
     count = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
     skips = []
-    with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
-        for line in log:
-            for what, case, text in program(json.loads(line)):
-                count[what] += 1
-                if what == "failed":
-                    failures.append((case, text))
-                elif what == "skipped":
-                    skips.append((case, text))
+    logs = sys.argv[1:]
+    for path in logs:
+        where = os.path.basename(path)[:-len(".json")] + ": " if len(logs) > 1 else ""
+        for what, case, text in cases(path):
+            count[what] += 1
+            if what == "failed":
+                failures.append((where + case, text))
+            elif what == "skipped":
+                skips.append((where + case, text))
     for case, why in skips:
         print(f"skipped {case}: {why}")
     for case, notes in failures:

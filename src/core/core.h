@@ -443,6 +443,7 @@ struct pst_queue {
 	atomic_bool want_wake; /* engines write efd when they finish something */
 	bool armed;            /* lane and engines write efd */
 	bool has_fd;           /* the user sleeps on efd */
+	bool fd_once;          /* after queue_fd() only, until the next call */
 	struct alarm alarm;    /* for the next deadline, while has_fd */
 
 	struct counters st;

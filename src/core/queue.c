@@ -170,6 +170,41 @@ void queue_finish(struct req *r)
 	req_complete(r);
 }
 
+/* -------------------------------------------------------------------- wake */
+
+/* While armed: what is done without lane or engine, and the deadlines, must wake too. */
+static void queue_notify(struct pst_queue *q)
+{
+	if (q->nr_done)
+		(void)eventfd_write(q->efd, 1);
+	if (q->has_fd)
+		clock_set(&q->alarm, q->next_deadline);
+}
+
+static void queue_arm(struct pst_queue *q)
+{
+	if (q->armed)
+		return;
+	q->armed = true;
+	(void)q->store->arm(q->lane, q->efd, true);
+	atomic_store(&q->want_wake, true);
+	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
+		(void)eventfd_write(q->efd, 1);
+	queue_notify(q);
+}
+
+static void queue_disarm(struct pst_queue *q)
+{
+	eventfd_t v;
+
+	if (!q->armed)
+		return;
+	q->armed = false;
+	(void)q->store->arm(q->lane, q->efd, false);
+	atomic_store(&q->want_wake, false);
+	(void)eventfd_read(q->efd, &v);
+}
+
 /* ------------------------------------------------------------------ start */
 
 static void req_fail(struct req *r, int err)
@@ -229,15 +264,6 @@ static void req_start(struct req *r)
 	}
 }
 
-/* While armed: what is done without lane or engine, and the deadlines, must wake too. */
-static void queue_notify(struct pst_queue *q)
-{
-	if (q->nr_done)
-		(void)eventfd_write(q->efd, 1);
-	if (q->has_fd)
-		clock_set(&q->alarm, q->next_deadline);
-}
-
 static void queue_flush(struct pst_queue *q)
 {
 	int r = q->store->flush(q->lane);
@@ -253,6 +279,8 @@ int queue_submit(struct pst_queue *q)
 	struct list *e, *n;
 	int taken = 0;
 
+	if (q->fd_once)
+		queue_disarm(q);
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -524,30 +552,6 @@ static unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned m
 
 /* ------------------------------------------------------------------- wait */
 
-static void queue_arm(struct pst_queue *q)
-{
-	if (q->armed)
-		return;
-	q->armed = true;
-	(void)q->store->arm(q->lane, q->efd, true);
-	atomic_store(&q->want_wake, true);
-	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
-		(void)eventfd_write(q->efd, 1);
-	queue_notify(q);
-}
-
-static void queue_disarm(struct pst_queue *q)
-{
-	eventfd_t v;
-
-	if (!q->armed)
-		return;
-	q->armed = false;
-	(void)q->store->arm(q->lane, q->efd, false);
-	atomic_store(&q->want_wake, false);
-	(void)eventfd_read(q->efd, &v);
-}
-
 /* poll(2) until the deadline, which a millisecond's rounding must not bring forward. */
 static void sleep_fd(int fd, uint64_t deadline_ns)
 {
@@ -605,7 +609,7 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
 	}
-	if (q->has_fd)
+	if (q->has_fd && !q->fd_once)
 		queue_arm(q);
 	return n;
 }

@@ -157,6 +157,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,
+		.fd_once = o->flags & PST_QUEUE_FD_ONCE,
 		.efd = -1,
 	};
 	pthread_mutex_init(&q->lock, NULL);

@@ -394,6 +394,7 @@ const struct mem_ops mem_cuda_ops = {
 	.export = cuda_export,
 	.alive = cuda_is_alive,
 	.within = cuda_within,
+	.sync = cuda_sync,
 	.export_part = cuda_export_part,
 	.alloc_like = cuda_alloc_like,
 	.alloc_class = cuda_alloc_class,

@@ -10,7 +10,7 @@
  *	cuda_copy.c	streams
  *	cuda_gather.c	the device kernel for many small pieces
  *	cuda_facts.c	what a device is, in words
- *	cuda_order.c	order with the program's streams
+ *	cuda_order.c	order with the program's streams and other work
  *
  * Every entry leaves the calling thread as it found it: the stack of contexts, and the
  * mode that says what is forbidden while somebody captures a graph.  struct cuda_scope
@@ -222,6 +222,7 @@ int cuda_order_gate(struct mem_order *base);
 int cuda_order_poll(struct mem_order *base);
 void cuda_order_open(struct mem_order *base);
 void cuda_order_free(struct mem_order *base);
+int cuda_sync(const struct mem_alloc *a);
 /* The device's context, which is current, may end; none is in use, the lock is held. */
 void cuda_orders_let_go(struct cuda_dev *d);
 

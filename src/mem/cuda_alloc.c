@@ -201,6 +201,17 @@ int cuda_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)
 	return r < 0 ? r : fn(arg);
 }
 
+/*
+ * The program's own synchronous copies and fills of this memory are then done when they return,
+ * and not only queued on a stream that ours do not wait for.
+ */
+static void sync_memops(cu_ptr base)
+{
+	unsigned on = 1;
+
+	(void)cu.cuPointerSetAttribute(&on, CU_PTR_SYNC_MEMOPS, base);
+}
+
 /* ------------------------------------------------------------------- alloc */
 
 int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret)
@@ -247,6 +258,7 @@ int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc *
 	c->id = id_get(&f, &is_new);
 	if (!c->id)
 		return -ENOMEM;
+	sync_memops(va);
 	c->first_id = driver_id;
 	c->a.buffer_id = c->id->id;
 	*ret = &TAKE_PTR(c)->a;
@@ -424,7 +436,7 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 	CUDA_SCOPE(scope);
 	struct facts f;
 	cu_handle handle;
-	unsigned on = 1, capable = 0;
+	unsigned capable = 0;
 	bool is_new;
 	int r;
 
@@ -459,10 +471,8 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 			       "%" PRIu64 " bytes at %#" PRIx64 " reach past the end of the "
 			       "allocation, which has %" PRIu64 " bytes at %#" PRIx64,
 			       len, addr, c->id->size, c->id->base);
-	/* The program's own synchronous copies and fills of this memory are then done when they
-	 * return, and not only queued on a stream that ours do not wait for. */
 	if (is_new && f.ipc_capable && !f.vmm)
-		(void)cu.cuPointerSetAttribute(&on, CU_PTR_SYNC_MEMOPS, c->id->base);
+		sync_memops(c->id->base);
 	c->a.base.va = c->id->base;
 	c->a.size = c->id->size;
 	c->a.buffer_id = c->id->id;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order with the program's streams.
+ * Order with the program's streams and other work.
  *
  * A mark is an event, recorded in the stream's own context.  A gate is a word of pinned memory
  * that the stream waits for and the CPU sets: no thread sleeps for it, and opening it is a
@@ -367,4 +367,30 @@ void cuda_order_free(struct mem_order *base)
 		cuda_leave(&scope);
 	}
 	order_give(o);
+}
+
+/* ------------------------------------------------------------- other work */
+
+int cuda_sync(const struct mem_alloc *a)
+{
+	struct cuda_alloc *c = cuda_alloc_of(a);
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int r = cuda_enter_of(&scope, c);
+
+	if (r < 0)
+		return r;
+	e = cu.cuCtxSynchronize();
+	if (e == CU_OK)
+		return 0;
+	if (is_capture(e))
+		return err_set(EBUSY,
+			       "a stream of %s is being captured into a graph, which CUDA spoils "
+			       "when somebody waits for the device; wait before the capture or "
+			       "after it",
+			       c->d->info.name);
+	if (!c->foreign)
+		return cuda_err(c->d, e, "finish its work");
+	return err_set(EIO, "%s could not finish its work in a context of the program: %s",
+		       c->d->info.name, cuda_err_name(e));
 }

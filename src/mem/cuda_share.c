@@ -158,6 +158,7 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 	size_t size = 0;
 	cu_ptr base = 0;
 	cu_result e;
+	int idx = -1;
 
 	m = calloc(1, sizeof(*m));
 	if (!m)
@@ -182,6 +183,14 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 		free(m);
 		return e != CU_OK ? cuda_err(d, e, "tell the size of imported memory")
 				  : err_set(EINVAL, "the grant opens a range that is none");
+	}
+	/* It opens memory of a device that d reaches, too. */
+	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
+	    idx != (int)d->idx) {
+		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+		free(m);
+		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
+			       d->info.name);
 	}
 	m->size = size - (m->base - base);
 	m->d = d;

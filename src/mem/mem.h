@@ -141,6 +141,10 @@ struct mem_ops {
 	 * or -errno without a call.  NULL: the kind has no contexts. */
 	int (*within)(const struct mem_alloc *a, int (*fn)(void *arg), void *arg);
 
+	/* Wait until all work that this process gave to the device is done.  NULL: it has no
+	 * work of its own. */
+	int (*sync)(const struct mem_alloc *a);
+
 	/* The part that holds byte off, for who maps it past the vendor's library. */
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
@@ -271,6 +275,11 @@ static inline int mem_alive(const struct mem_alloc *a)
 static inline int mem_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)
 {
 	return a->ops->within ? a->ops->within(a, fn, arg) : fn(arg);
+}
+
+static inline int mem_sync(const struct mem_alloc *a)
+{
+	return a->ops->sync ? a->ops->sync(a) : 0;
 }
 
 int mem_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);

@@ -543,7 +543,8 @@ static void queues(void)
 	FAILS(try_queue(4097, 0, 0), EINVAL, "4097");
 	FAILS(try_queue(UINT32_MAX, 0, 0), EINVAL, "depth");
 	FAILS(try_queue(0, 3, 0), EINVAL, "store 3");
-	FAILS(try_queue(0, 0, 1), EINVAL, "flags");
+	FAILS(try_queue(0, 0, 2), EINVAL, "flags");
+	WORKS(try_queue(0, 0, PST_QUEUE_FD_ONCE));
 	WORKS(try_queue(4096, 0, 0));
 	WORKS(try_queue(1, 0, 0));
 	FAILS(pst_store_check(0), EINVAL, "store 0");

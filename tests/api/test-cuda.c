@@ -46,6 +46,7 @@ static void there_and_back(void)
 	T_OK(pst_mem_info(a, &info));
 	T_EQ(info.kind, PST_KIND_CUDA);
 	T_CHECK(!strcmp(info.device, rig_dev) && !pst_mem_ptr(a));
+	T_OK(pst_mem_sync(a));
 	rig_mem_fill(a, 0, FILE_LEN, 5, 0);
 	rig_mem_fill(b, 0, FILE_LEN + 100, 6, 0);
 

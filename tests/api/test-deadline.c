@@ -134,8 +134,10 @@ static void hung_write(void)
 
 	begin();
 	t0 = t_now();
-	start(rig_q, PST_OP_WRITE, hang, 4096, LEN, 8, t_in_ms(150));
-	d = reap_by(rig_q, t0, 149, 2000);
+	/* Enough for the write to get to the file system: a device's engine starts first, which
+	 * takes 100 ms and more on an emulated processor. */
+	start(rig_q, PST_OP_WRITE, hang, 4096, LEN, 8, t_in_ms(500));
+	d = reap_by(rig_q, t0, 499, 2500);
 	T_EQ(d.res, -ETIMEDOUT);
 	/* The file may still be written. */
 	T_CHECK(d.flags & PST_DONE_BUSY);

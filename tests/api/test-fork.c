@@ -49,6 +49,7 @@ static int in_the_child(void)
 	GONE(pst_mem_info(mem, &mi));
 	GONE(pst_mem_store(mem, 0, buf, 1));
 	GONE(pst_mem_load(mem, 0, buf, 1));
+	GONE(pst_mem_sync(mem));
 	GONE(pst_mem_export(mem, 0, 1, PST_RIGHT_READ, &g));
 	GONE(pst_mem_import(&g, &m));
 	GONE(pst_grant_send(0, &g, 0));

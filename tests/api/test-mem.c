@@ -180,6 +180,7 @@ static void store_and_load(void)
 		T_EQ(rig_differs(buf, SEED, off, len), len);
 	}
 	T_OK(pst_mem_load(m, LEN + 1, buf, 0));
+	T_OK(pst_mem_sync(m));
 	T_EQ(pst_mem_load(m, LEN + 1, buf, 1), -ERANGE);
 	T_EQ(pst_mem_store(m, LEN, buf, 2), -ERANGE);
 	T_EQ(pst_mem_store(m, UINT64_MAX, buf, 2), -ERANGE);

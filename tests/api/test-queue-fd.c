@@ -42,6 +42,9 @@ static bool sleep_on(int fd, int ms)
 	return n > 0;
 }
 
+/* Armed for one sleep only? */
+static bool once;
+
 /*
  * Random batches with epoll in between: a wake-up that got lost shows as a sleep of
  * seconds, with completions to be had behind it.
@@ -72,6 +75,8 @@ static void random_batches(struct pst_queue *q, struct pst_file *f, struct pst_m
 			T_OK(pst_prep(q, &io));
 		}
 		T_CHECK(pst_submit(q) >= 0);
+		if (once)
+			T_EQ(pst_queue_fd(q), fd);
 		do {
 			n = epoll_wait(ep, &ev, 1, 5000);
 			sleeps++;
@@ -98,10 +103,24 @@ static void random_batches(struct pst_queue *q, struct pst_file *f, struct pst_m
 	(void)close(ep);
 }
 
+static struct pst_queue *fd_queue(uint32_t depth)
+{
+	struct pst_queue_opts o = {
+		.sz = sizeof(o),
+		.store = rig_store,
+		.depth = depth,
+		.flags = once ? PST_QUEUE_FD_ONCE : 0,
+	};
+	struct pst_queue *q = NULL;
+
+	T_OK(pst_queue_new(&o, &q));
+	return q;
+}
+
 static void no_lost_wake_up(void)
 {
 	enum { DEPTH = 16, PLACE = 20000 };
-	struct pst_queue *q = rig_queue(rig_store, DEPTH);
+	struct pst_queue *q = fd_queue(DEPTH);
 	struct pst_mem *m = rig_alloc(rig_dev, DEPTH * PLACE);
 	struct pst_file *f;
 
@@ -114,6 +133,50 @@ static void no_lost_wake_up(void)
 	pst_file_close(f);
 	pst_mem_free(m);
 	pst_queue_free(q);
+}
+
+static void no_lost_wake_up_once(void)
+{
+	once = true;
+	no_lost_wake_up();
+	once = false;
+}
+
+/* Armed by the one call and until the next one, whatever became of the requests meanwhile. */
+static void once_is_once(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_queue *q;
+	struct pst_done d;
+	struct pst_file *f;
+	struct pst_io io;
+	int fd;
+
+	once = true;
+	q = fd_queue(8);
+	once = false;
+	rig_make(rig_path("data"), 1, LEN);
+	f = rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_PLAIN);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
+	fd = pst_queue_fd(q);
+	T_CHECK(fd >= 0 && !sleep_on(fd, 0));
+	for (unsigned i = 0; i < 20; i++) {
+		/* Nobody said that there would be a sleep: nothing wakes. */
+		T_OK(pst_prep(q, &io));
+		T_EQ(pst_submit(q), 1);
+		T_CHECK(!sleep_on(fd, 5));
+		T_EQ(pst_queue_fd(q), fd);
+		T_CHECK(sleep_on(fd, 5000));
+		while (pst_reap(q, &d, 0, 1, 0) == 0) {
+			T_EQ(pst_queue_fd(q), fd);
+			T_CHECK(sleep_on(fd, 5000));
+		}
+		T_EQ(d.res, 65536);
+		T_CHECK(!sleep_on(fd, 0));
+	}
+	pst_queue_free(q);
+	pst_file_close(f);
+	pst_mem_free(m);
 }
 
 /* By O_DIRECT, which takes its time. */
@@ -744,6 +807,8 @@ int main(void)
 	rig_init();
 	(void)atexit(stop_fuse);
 	RIG_RUN(no_lost_wake_up);
+	RIG_RUN(no_lost_wake_up_once);
+	RIG_RUN(once_is_once);
 	RIG_RUN(direct_wakes);
 	RIG_RUN(level_triggered);
 	RIG_RUN(ends_wake);

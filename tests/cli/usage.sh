@@ -13,7 +13,7 @@ help() {
 		gives 0 "$PENSTOCK" $args
 		says "Usage: penstock COMMAND" out
 	done
-	for command in demo doctor cp bench window run; do
+	for command in demo doctor cp bench window mount umount run; do
 		gives 0 "$PENSTOCK" help $command
 		says "Usage: penstock $command" out
 		gives 0 "$PENSTOCK" $command --help
@@ -41,7 +41,7 @@ wrong_words() {
 	mistaken "there is no command 'frobnicate'" frobnicate
 	mistaken "there is no command 'frobnicate'" help frobnicate
 	mistaken "unknown option --frobnicate" --frobnicate
-	for command in demo doctor cp bench window run; do
+	for command in demo doctor cp bench window mount umount run; do
 		mistaken "unknown option --frobnicate" $command --frobnicate
 		mistaken "unknown option -Z" $command -Z
 	done
@@ -69,6 +69,12 @@ wrong_values() {
 	mistaken "--sizes takes" bench --sizes 4k,,x
 	mistaken "--queues takes" bench --queues 100000
 	mistaken "--batch must not be more" bench --depth 4 --batch 5
+	mistaken "only plain directories" mount
+	mistaken "only plain directories" mount dir
+	mistaken "give one directory" mount --plain
+	mistaken "give one directory" mount --plain a b
+	mistaken "give one directory" umount
+	mistaken "give one directory" umount a b
 	mistaken "give the command" run
 	mistaken "give the command" run --
 	mistaken "more than" bench --sizes 1g --depth 1000

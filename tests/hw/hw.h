@@ -25,6 +25,7 @@ static struct {
 	cu_result (*cuLaunchHostFunc)(cu_stream st, void (*fn)(void *), void *arg);
 	cu_result (*cuCtxCreate_v2)(cu_ctx *ret, unsigned flags, cu_device dev);
 	cu_result (*cuCtxDestroy_v2)(cu_ctx ctx);
+	cu_result (*cuCtxGetCurrent)(cu_ctx *ret);
 	cu_result (*cuMemsetD8Async)(cu_ptr dst, unsigned char value, size_t len, cu_stream st);
 	cu_result (*cuGraphInstantiateWithFlags)(void **ret, void *graph, unsigned long long flags);
 	cu_result (*cuGraphLaunch)(void *exec, cu_stream st);
@@ -61,6 +62,7 @@ static inline const char *hw_cuda(int ordinal)
 	hw_sym(lib, "cuLaunchHostFunc", &hw_cu.cuLaunchHostFunc);
 	hw_sym(lib, "cuCtxCreate_v2", &hw_cu.cuCtxCreate_v2);
 	hw_sym(lib, "cuCtxDestroy_v2", &hw_cu.cuCtxDestroy_v2);
+	hw_sym(lib, "cuCtxGetCurrent", &hw_cu.cuCtxGetCurrent);
 	hw_sym(lib, "cuMemsetD8Async", &hw_cu.cuMemsetD8Async);
 	hw_sym(lib, "cuGraphInstantiateWithFlags", &hw_cu.cuGraphInstantiateWithFlags);
 	hw_sym(lib, "cuGraphLaunch", &hw_cu.cuGraphLaunch);

@@ -24,8 +24,11 @@ allowed() {
 	src/core) echo "base core mem net topo window store remote public" ;;
 	src/tier) echo "base tier core public" ;;
 	src) echo "base mem net topo window store remote core tier public" ;;
+	src/worker) echo "base proto worker public" ;;
 	compat/gdrapi | daemon) echo "proto public" ;;
-	cli | python | examples | bench) echo "public" ;;
+	compat/usrbio) echo "base proto worker public" ;;
+	cli) echo "proto public" ;;
+	python | examples | bench) echo "public" ;;
 	esac
 }
 
@@ -41,7 +44,7 @@ check() { # ROOT PLACE
 			'<penstock.h>') part=public ;;
 			'"'*..*) part=$name ;;
 			'"'*/* | '<base/'* | '<mem/'* | '<net/'* | '<topo/'* | '<proto/'* | \
-			'<window/'* | '<store/'* | '<remote/'* | '<core/'* | '<tier/'*)
+			'<window/'* | '<worker/'* | '<store/'* | '<remote/'* | '<core/'* | '<tier/'*)
 				part=${name%%/*}
 				# <net/if.h> is the system's; <net/...> of ours would exist.
 				case $inc in '<'*) [ -f "$1/src/$name" ] || continue ;; esac
@@ -75,7 +78,7 @@ result() { # NAME TEXT
 }
 
 for place in src/base src/mem src/net src/topo src/proto src/window src/store src/remote \
-	src/core src/tier src compat/gdrapi daemon cli python examples bench; do
+	src/core src/tier src src/worker compat/gdrapi compat/usrbio daemon cli python examples bench; do
 	[ -d "$root/$place" ] || continue
 	result "$place" "$(check "$root" "$place")"
 done

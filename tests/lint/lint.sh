@@ -24,7 +24,7 @@ sources() { # FIND_ARG...
 }
 
 scripts() {
-	sources -name '*.sh' -o -name dev -o -name run-tests | while read -r f; do
+	sources -name '*.sh' -o -name dev -o -name run-tests -o -path './lab/*' | while read -r f; do
 		head -n 1 "$f" | grep -q '^#!/bin/sh' && echo "$f"
 	done
 }
@@ -89,7 +89,7 @@ include_direction() {
 
 header_alone() {
 	status=0
-	for header in penstock.h gdrapi.h; do
+	for header in penstock.h gdrapi.h hf3fs_usrbio.h hf3fs_usrbio_gdr.h; do
 		for option in -DNOTHING -DGDRAPI_V1; do
 			for cc in gcc clang; do
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
@@ -146,12 +146,18 @@ kernel_doc() {
 			status=1
 		}
 	done
+	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' compat/usrbio/hf3fs.map); do
+		grep -q -E "^(/\*| )\* $fn\(\) - " include/hf3fs_usrbio.h include/hf3fs_usrbio_gdr.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
 	return $status
 }
 
 spelling() {
 	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
-		-o -name dev -o -name meson.build |
+		-o -name dev -o -name meson.build -o -path './lab/*' |
 		xargs codespell --ignore-words tests/lint/words
 }
 
@@ -164,6 +170,19 @@ shell() {
 	return $status
 }
 
+# Python that the oldest version we name reads too.
+python() {
+	status=0
+	for f in $(sources -name '*.py'); do
+		python3 -c 'import ast, sys
+ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 8))' "$f" || status=1
+		awk -v f="$f" 'length > 100 { print f ":" FNR ": " length " columns"; bad = 1 }
+			END { exit bad }' "$f" || status=1
+	done
+	sources -name '*.py' | xargs pyflakes3 || status=1
+	return $status
+}
+
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
@@ -171,7 +190,7 @@ manual() {
 
 licence() {
 	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
-		-o -name meson.build -o -name '*.map' |
+		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' |
 		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
 	return 0
 }
@@ -202,10 +221,11 @@ links() {
 listed() {
 	status=0
 	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
-		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh'); do
+		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh' \
+		-o -path './tests/usrbio/python/*.py'); do
 		name=${f##*/}
 		case $f in
-		tests/cli/lib.sh) continue ;;
+		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
 		tests/*)
 			name=${name#test-}
 			name=${name#fuzz-}
@@ -236,6 +256,7 @@ check licence licence
 check leftovers leftovers
 check spelling spelling
 check shell shell
+check python python
 check manual manual
 check links links
 check tidy tidy

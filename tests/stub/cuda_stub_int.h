@@ -72,6 +72,7 @@ struct range {
 	unsigned long long prot;
 	struct obj *obj;
 	char ipc[64];
+	bool sync_memops; /* CU_PTR_SYNC_MEMOPS */
 };
 
 struct registration {
@@ -186,6 +187,8 @@ void stub_obj_unref(struct obj *o);
 
 /* Wait until nothing moves on a device. */
 void stub_quiesce(int dev);
+/* In a context; the lock is held. */
+void stub_wait_ctx(cu_ctx ctx);
 
 /* The lock is held.  The stream of a handle, which may be one that nobody made; NULL without a
  * context for it. */

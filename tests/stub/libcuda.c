@@ -163,6 +163,8 @@ static unsigned length(const struct list *head)
 
 void stub_cuda_state(struct stub_cuda_state *ret)
 {
+	struct list *e;
+
 	(void)pthread_mutex_lock(&stub.lock);
 	*ret = stub.count;
 	for (int i = 0; i < STUB_DEVICES_MAX; i++)
@@ -171,6 +173,9 @@ void stub_cuda_state(struct stub_cuda_state *ret)
 	ret->streams = stub_streams_made();
 	ret->events = length(&stub.events);
 	ret->ranges = length(&stub.ranges);
+	ret->sync_memops = 0;
+	list_for_each (e, &stub.ranges)
+		ret->sync_memops += list_entry(e, struct range, link)->sync_memops;
 	ret->handles = length(&stub.handles);
 	ret->reservations = length(&stub.reservations);
 	ret->registrations = length(&stub.registrations);

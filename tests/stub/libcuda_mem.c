@@ -340,10 +340,11 @@ cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)
 	bool good;
 
 	ENTER(IN_CTX | UNSAFE);
-	(void)value;
 	(void)pthread_mutex_lock(&stub.lock);
 	r = stub_range_at(ptr);
 	good = r && r->kind == RANGE_PLAIN && attr == CU_PTR_SYNC_MEMOPS;
+	if (good)
+		r->sync_memops = *(const unsigned *)value;
 	(void)pthread_mutex_unlock(&stub.lock);
 	return good ? CU_OK : CU_INVALID_VALUE;
 }
@@ -449,19 +450,20 @@ static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 		return CU_ALREADY_MAPPED;
 	(void)snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid,
 		       w[NVRM_IPC_OBJECT] & ~STUB_OBJECT);
-	if (!name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) || dev != ctx->dev)
+	if (!name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) || dev >= stub.nr_devices)
 		return CU_MAP_FAILED;
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return CU_MAP_FAILED;
-	o = obj_new(fd, ctx->dev, align_up(lead + size, PAGE), 0);
+	/* Memory of another device, by peer access. */
+	o = obj_new(fd, dev, align_up(lead + size, PAGE), 0);
 	r = calloc(1, sizeof(*r));
 	if (!o || !r)
 		stub_abort("out of memory");
 	*r = (struct range){ .kind = RANGE_IPC,
 			     .obj = o,
 			     .ctx = ctx,
-			     .dev = ctx->dev,
+			     .dev = dev,
 			     .lead = lead,
 			     .size = size,
 			     .map_len = align_up(lead + size, PAGE),

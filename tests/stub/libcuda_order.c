@@ -178,6 +178,32 @@ cu_result cuStreamEndCapture(cu_stream handle, void **ret_graph)
 	return spoilt ? CU_CAPTURE_INVALIDATED : CU_OK;
 }
 
+/* ----------------------------------------------------------- the whole context */
+
+/* A capture of any of its streams is spoilt, whoever asks. */
+cu_result cuCtxSynchronize(void)
+{
+	cu_ctx ctx = stub_current();
+	struct list *e;
+	cu_result r = CU_OK;
+
+	ENTER(IN_CTX | UNSAFE | ENDS);
+	(void)pthread_mutex_lock(&stub.lock);
+	list_for_each (e, &stub.streams) {
+		const struct CUstream_st *st = list_entry(e, struct CUstream_st, link);
+
+		if (st->ctx == ctx && st->capturing)
+			r = CU_CAPTURE_UNSUPPORTED;
+	}
+	stub.capture_spoilt |= r != CU_OK;
+	if (r == CU_OK) {
+		stub_wait_ctx(ctx);
+		r = stub.poison[ctx->dev];
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return r ? r : stub_late();
+}
+
 /* ------------------------------------------------------------------- words */
 
 void stub_wait_word(struct CUstream_st *st, const struct op *op)

@@ -208,21 +208,33 @@ void stub_wait_idle(struct CUstream_st *st)
 		(void)pthread_cond_wait(&st->idle, &stub.lock);
 }
 
-void stub_quiesce(int dev)
+/* Of one context, or of all on a device where that is NULL. */
+static void wait_for_all(cu_ctx ctx, int dev)
 {
 	struct list *e;
 
-	(void)pthread_mutex_lock(&stub.lock);
 again:
 	list_for_each (e, &stub.streams) {
 		struct CUstream_st *st = list_entry(e, struct CUstream_st, link);
 
-		if (st->ctx->dev == dev && (st->busy || !list_empty(&st->ops))) {
+		if ((ctx ? st->ctx == ctx : st->ctx->dev == dev) &&
+		    (st->busy || !list_empty(&st->ops))) {
 			(void)pthread_cond_wait(&st->idle, &stub.lock);
 			goto again; /* the list may have changed meanwhile */
 		}
 	}
+}
+
+void stub_quiesce(int dev)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	wait_for_all(NULL, dev);
 	(void)pthread_mutex_unlock(&stub.lock);
+}
+
+void stub_wait_ctx(cu_ctx ctx)
+{
+	wait_for_all(ctx, 0);
 }
 
 /* ----------------------------------------------------------------- streams */

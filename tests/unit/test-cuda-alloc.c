@@ -22,6 +22,27 @@ static void bytes_come_back(void)
 	SAME_OBJECTS(before);
 }
 
+/* Otherwise the program's own copies could still be under way when ours begin. */
+static void the_drivers_copies_are_synchronous(void)
+{
+	struct mem_alloc *a, *w;
+	cu_ptr p;
+
+	NEED_STUB();
+	a = alloc(5000);
+	T_EQ(state().sync_memops, 1);
+	(void)app_enter(0);
+	CU(cu.cuMemAlloc_v2(&p, 9000));
+	T_EQ(state().sync_memops, 1);
+	T_OK(mem_wrap(p, 100, 0, 0, &w));
+	T_EQ(state().sync_memops, 2);
+	mem_free(w);
+	CU(cu.cuMemFree_v2(p));
+	app_leave(0);
+	mem_free(a);
+	T_EQ(state().sync_memops, 0);
+}
+
 static void limits_are_said(void)
 {
 	struct stub_cuda_state before = state();
@@ -279,6 +300,7 @@ int main(void)
 	if (!cuda_begin())
 		return t_done();
 	T_RUN(bytes_come_back);
+	T_RUN(the_drivers_copies_are_synchronous);
 	T_RUN(limits_are_said);
 	T_RUN(wraps_know_their_allocation);
 	T_RUN(strange_memory);

@@ -407,6 +407,148 @@ static void threads(void)
 	app_end();
 }
 
+/* ---------------------------------------------------------------- all work */
+
+static struct mem_alloc *alloc(void)
+{
+	struct mem_alloc *a = NULL;
+
+	T_OK(mem_alloc(&mem_cuda_ops, 0, 100000, 0, &a));
+	return a;
+}
+
+struct syncer {
+	const struct mem_alloc *a;
+	_Atomic bool done;
+	int r;
+};
+
+static void *syncer_main(void *arg)
+{
+	struct syncer *s = arg;
+
+	s->r = mem_sync(s->a);
+	s->done = true;
+	return NULL;
+}
+
+/* Begin to wait for a device that has something to do until go. */
+static pthread_t syncer_start(struct syncer *s, const struct mem_alloc *a)
+{
+	pthread_t t;
+
+	*s = (struct syncer){ .a = a, .r = -1 };
+	T_EQ(pthread_create(&t, NULL, syncer_main, s), 0);
+	(void)usleep(20000);
+	T_CHECK(!s->done);
+	return t;
+}
+
+/* On whatever stream it is; another device's is of no interest. */
+static void waits_for_all_work(void)
+{
+	struct mem_alloc *a, *other = NULL;
+	struct stub_cuda_state before;
+	struct syncer s;
+	pthread_t t;
+
+	app_start();
+	a = alloc();
+	T_OK(mem_alloc(&mem_cuda_ops, 1, 100, 0, &other));
+	before = state();
+	T_OK(mem_sync(a));
+	block();
+	CU(x.call(st, pass, NULL));
+	t = syncer_start(&s, a);
+	T_OK(mem_sync(other));
+	T_EQ(passed, 0);
+	go = 1;
+	T_EQ(pthread_join(t, NULL), 0);
+	T_OK(s.r);
+	T_EQ(passed, 1);
+	SAME_THREAD(before);
+	mem_free(a);
+	mem_free(other);
+	app_end();
+}
+
+/* Memory of a context of the program's own: the work there counts, and that of ours not. */
+static void waits_in_the_context_of_the_memory(void)
+{
+	cu_stream there;
+	struct mem_alloc *w;
+	struct stub_cuda_state before;
+	struct syncer s;
+	cu_ctx own, popped;
+	pthread_t t;
+	cu_ptr p;
+
+	app_start();
+	CU(x.ctx_create(&own, 0, 0));
+	CU(cu.cuStreamCreate(&there, CU_NON_BLOCKING));
+	CU(cu.cuMemAlloc_v2(&p, 5000));
+	CU(cu.cuCtxPopCurrent_v2(&popped));
+	T_OK(mem_wrap(p, 5000, 0, 0, &w));
+	before = state();
+	block();
+	T_OK(mem_sync(w));
+	go = 1;
+	CU(cu.cuStreamSynchronize(st));
+	go = 0;
+	CU(cu.cuCtxPushCurrent_v2(own));
+	CU(x.call(there, wait_for_go, NULL));
+	CU(x.call(there, pass, NULL));
+	CU(cu.cuCtxPopCurrent_v2(&popped));
+	t = syncer_start(&s, w);
+	go = 1;
+	T_EQ(pthread_join(t, NULL), 0);
+	T_OK(s.r);
+	T_EQ(passed, 1);
+	SAME_THREAD(before);
+	mem_free(w);
+	CU(cu.cuCtxPushCurrent_v2(own));
+	CU(cu.cuStreamDestroy_v2(there));
+	CU(cu.cuMemFree_v2(p));
+	CU(x.ctx_destroy(own));
+	app_end();
+}
+
+static void waiting_fails(void)
+{
+	struct stub_cuda_state before;
+	struct mem_alloc *a, *w;
+	void *graph;
+	cu_ptr p;
+
+	app_start();
+	a = alloc();
+	before = state();
+	(void)x.fail("cuCtxSynchronize:1:700");
+	T_EQ(mem_sync(a), -EIO);
+	T_CHECK(x.fail(NULL));
+	T_CHECK(strstr(err_text(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
+	SAME_THREAD(before);
+	/* That spoils a context for good. */
+	T_EQ(mem_sync(a), -EIO);
+	atomic_store(&cuda_device(0)->lost, CU_OK);
+	T_OK(mem_sync(a));
+
+	CU(x.begin_capture(st, CU_CAPTURE_RELAXED));
+	T_EQ(mem_sync(a), -EBUSY);
+	T_EQ(x.end_capture(st, &graph), CU_CAPTURE_INVALIDATED);
+	T_OK(mem_sync(a));
+	SAME_THREAD(before);
+	mem_free(a);
+
+	CU(cu.cuMemAlloc_v2(&p, 5000));
+	T_OK(mem_wrap(p, 5000, 0, 0, &w));
+	T_OK(mem_sync(w));
+	CU(cu.cuMemFree_v2(p));
+	T_EQ(mem_sync(w), -EFAULT);
+	mem_free(w);
+	app_end();
+}
+
 static void no_stub(void)
 {
 	T_SKIP("needs the library of tests/stub");
@@ -428,5 +570,8 @@ int main(void)
 	T_RUN(refusals);
 	T_RUN(calls_fail);
 	T_RUN(threads);
+	T_RUN(waits_for_all_work);
+	T_RUN(waits_in_the_context_of_the_memory);
+	T_RUN(waiting_fails);
 	return t_done();
 }

@@ -46,10 +46,17 @@ static int child_import(int sock)
 	g.len = 1;
 	if (!result && mem_import(&g, &c) != -EINVAL)
 		result = 7;
+	mem_free(b);
+	/* Not of the device that its handle opens memory of. */
+	g.size = a ? a->size : 0;
+	mem_free(a);
+	if (!result && cuda_nr_devices() > 1) {
+		memcpy(g.uuid, cuda_device(1)->info.uuid, 16);
+		if (mem_import(&g, &c) != -EINVAL)
+			result = 10;
+	}
 	if (result)
 		(void)fprintf(stderr, "# child: step %d: %s\n", result, err_text());
-	mem_free(a);
-	mem_free(b);
 	if (g.fd >= 0)
 		(void)close(g.fd);
 	free(buf);

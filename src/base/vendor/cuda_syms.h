@@ -25,6 +25,7 @@ SYM(cuDevicePrimaryCtxRelease_v2, (cu_device dev))
 SYM(cuCtxPushCurrent_v2, (cu_ctx ctx))
 SYM(cuCtxPopCurrent_v2, (cu_ctx *ret))
 SYM(cuCtxGetDevice, (cu_device *ret))
+SYM(cuCtxSynchronize, (void))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 
 SYM(cuPointerGetAttribute, (void *ret, uint32_t attr, cu_ptr ptr))

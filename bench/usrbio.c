@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random reads through rings of usrbio, beside what a program would write by hand: pread(2), and
+ * io_uring with a registered file and registered buffers.  Uses <hf3fs_usrbio.h> as any program
+ * does, so it runs on a plain directory and on a mount of 3FS alike.
+ *
+ * One thread or several, each with a ring, a buffer and an io_uring of its own, keep no more
+ * under way than a batch: start so many reads, wait for all of them.  The time of a batch is
+ * from its first call to its last byte.  The three ways take turns, so that what else the
+ * machine does meets all alike; the rate is the median of the turns.  After each turn the last
+ * batch is compared with the file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <liburing.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <hf3fs_usrbio.h>
+#include <penstock.h>
+
+#define BATCH_MAX 64u
+#define THREADS_MAX 64u
+#define TURNS_MAX 101u
+#define SAMPLES (1u << 21) /* times of batches kept, of each thread and row */
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+static const char usage[] =
+	"Usage: usrbio [OPTION...] DIR\n"
+	"\n"
+	"Random reads out of the page cache, from a file that is made in DIR: a plain directory\n"
+	"(penstock mount --plain DIR), or one of a mount of 3FS.\n"
+	"\n"
+	"  -s BYTES    of a read (default 4096)\n"
+	"  -f MIB      of the file (default 256)\n"
+	"  -t THREADS  (default 1)\n"
+	"  -n TURNS    of each way (default 9)\n"
+	"  -m MS       of a turn (default 300)\n";
+
+static struct {
+	const char *dir;
+	uint64_t size, file;
+	unsigned threads, turns, ms;
+} set = { .size = 4096, .file = 256u << 20, .threads = 1, .turns = 9, .ms = 300 };
+
+struct lane {
+	pthread_t thread;
+	struct hf3fs_iov iov;
+	struct hf3fs_ior ior;
+	struct io_uring uring;
+	uint64_t random;
+	uint64_t off[BATCH_MAX];
+	uint32_t *ns; /* of batches */
+	size_t nr_ns;
+	uint64_t reads; /* of a turn */
+	const char *why; /* NULL: nothing went wrong */
+};
+
+static struct lane lanes[THREADS_MAX];
+static char path[4096], mount[256];
+static int fd = -1;
+
+/* What the threads do now. */
+static unsigned batch;
+static bool (*way)(struct lane *l);
+static uint64_t turn_end;
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)fputs("usrbio: ", stderr);
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	(void)fputc('\n', stderr);
+	exit(1);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ------------------------------------------------------------------- ways */
+
+static char *place(const struct lane *l, unsigned i)
+{
+	return (char *)l->iov.base + i * set.size;
+}
+
+static bool by_pread(struct lane *l)
+{
+	for (unsigned i = 0; i < batch; i++)
+		if (pread(fd, place(l, i), set.size, (off_t)l->off[i]) != (ssize_t)set.size)
+			return false;
+	return true;
+}
+
+static bool by_uring(struct lane *l)
+{
+	struct io_uring_cqe *cqe;
+	unsigned head, n = 0;
+	bool good = true;
+
+	for (unsigned i = 0; i < batch; i++) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&l->uring);
+
+		io_uring_prep_read_fixed(sqe, 0, place(l, i), (unsigned)set.size, l->off[i], 0);
+		sqe->flags |= IOSQE_FIXED_FILE;
+	}
+	if (io_uring_submit_and_wait(&l->uring, batch) != (int)batch)
+		return false;
+	io_uring_for_each_cqe(&l->uring, head, cqe)
+	{
+		good &= cqe->res == (int)set.size;
+		n++;
+	}
+	io_uring_cq_advance(&l->uring, n);
+	return good && n == batch;
+}
+
+static bool by_ring(struct lane *l)
+{
+	struct hf3fs_cqe cqes[BATCH_MAX];
+
+	for (unsigned i = 0; i < batch; i++)
+		if (hf3fs_prep_io(&l->ior, &l->iov, true, place(l, i), fd, l->off[i], set.size,
+				  NULL) < 0)
+			return false;
+	if (hf3fs_submit_ios(&l->ior) < 0 ||
+	    hf3fs_wait_for_ios(&l->ior, cqes, (int)batch, (int)batch, NULL) != (int)batch)
+		return false;
+	for (unsigned i = 0; i < batch; i++)
+		if (cqes[i].result != (int64_t)set.size)
+			return false;
+	return true;
+}
+
+static const struct {
+	const char *name;
+	bool (*fn)(struct lane *l);
+} ways[] = { { "pread", by_pread }, { "io_uring", by_uring }, { "ring", by_ring } };
+
+static const unsigned batches[] = { 1, 16, 64 };
+
+/* ------------------------------------------------------------------ turns */
+
+struct row {
+	double rate[TURNS_MAX]; /* reads in a second */
+	double median, p50_us, p99_us;
+	uint32_t paths;
+};
+
+static struct row rows[ARRAY_SIZE(batches)][ARRAY_SIZE(ways)];
+
+static void choose(struct lane *l)
+{
+	for (unsigned i = 0; i < batch; i++) {
+		l->random ^= l->random << 13;
+		l->random ^= l->random >> 7;
+		l->random ^= l->random << 17;
+		l->off[i] = l->random % (set.file / set.size) * set.size;
+	}
+}
+
+/* Each eight bytes of the file hold their own offset. */
+static bool verify(const struct lane *l)
+{
+	for (unsigned i = 0; i < batch; i++)
+		for (uint64_t at = 0; at + 8 <= set.size; at += 8)
+			if (*(const uint64_t *)(place(l, i) + at) != l->off[i] + at)
+				return false;
+	return true;
+}
+
+static void *run_lane(void *arg)
+{
+	struct lane *l = arg;
+	uint64_t start, end;
+
+	l->reads = 0;
+	do {
+		choose(l);
+		start = now_ns();
+		if (!way(l)) {
+			l->why = "a read failed";
+			return NULL;
+		}
+		end = now_ns();
+		l->reads += batch;
+		if (l->nr_ns < SAMPLES)
+			l->ns[l->nr_ns++] = (uint32_t)(end - start);
+	} while (end < turn_end);
+	if (!verify(l))
+		l->why = "a read gave other bytes than the file has";
+	return NULL;
+}
+
+static uint32_t paths_taken(struct pst_stats *before)
+{
+	struct pst_stats now = { .sz = sizeof(now) };
+	uint32_t set_of = 0;
+
+	(void)pst_stats(NULL, &now);
+	for (unsigned i = 0; i <= PST_PATH_MAX; i++)
+		if (now.bytes[i] > before->bytes[i])
+			set_of |= PST_PATH_BIT(i);
+	*before = now;
+	return set_of;
+}
+
+/* One turn of one way; its times are appended to ns. */
+static void turn(struct row *row, unsigned nr)
+{
+	static struct pst_stats st = { .sz = sizeof(st) };
+	uint64_t start = now_ns(), reads = 0;
+
+	turn_end = start + set.ms * UINT64_C(1000000);
+	for (unsigned i = 0; i < set.threads; i++)
+		if (pthread_create(&lanes[i].thread, NULL, run_lane, &lanes[i]))
+			die("no thread");
+	for (unsigned i = 0; i < set.threads; i++) {
+		(void)pthread_join(lanes[i].thread, NULL);
+		reads += lanes[i].reads;
+	}
+	for (unsigned i = 0; i < set.threads; i++)
+		if (lanes[i].why)
+			die("%s", lanes[i].why);
+	row->rate[nr] = (double)reads * 1e9 / (double)(now_ns() - start);
+	row->paths |= paths_taken(&st);
+}
+
+static int by_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int by_u32(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The samples of all threads and turns of a row. */
+static void sum_up(struct row *row, uint32_t *all, size_t nr)
+{
+	qsort(row->rate, set.turns, sizeof(row->rate[0]), by_double);
+	row->median = row->rate[set.turns / 2];
+	qsort(all, nr, sizeof(*all), by_u32);
+	row->p50_us = all[nr / 2] / 1000.0;
+	row->p99_us = all[nr - 1 - nr / 100] / 1000.0;
+}
+
+/* All ways at one size of batches, in turns. */
+static void run_batch(unsigned b)
+{
+	/* Of each way, as the lanes hold only those of one turn. */
+	uint32_t *all[ARRAY_SIZE(ways)];
+	size_t nr[ARRAY_SIZE(ways)] = { 0 };
+	const size_t room = (size_t)SAMPLES * set.threads;
+
+	for (unsigned k = 0; k < ARRAY_SIZE(ways); k++) {
+		all[k] = malloc(room * sizeof(uint32_t));
+		if (!all[k])
+			die("no memory");
+	}
+	batch = batches[b];
+	for (unsigned t = 0; t < set.turns; t++) {
+		for (unsigned k = 0; k < ARRAY_SIZE(ways); k++) {
+			way = ways[k].fn;
+			turn(&rows[b][k], t);
+			for (unsigned i = 0; i < set.threads; i++) {
+				size_t n = lanes[i].nr_ns;
+
+				n = n < room - nr[k] ? n : room - nr[k];
+				memcpy(all[k] + nr[k], lanes[i].ns, n * sizeof(uint32_t));
+				nr[k] += n;
+				lanes[i].nr_ns = 0;
+			}
+		}
+	}
+	for (unsigned k = 0; k < ARRAY_SIZE(ways); k++) {
+		sum_up(&rows[b][k], all[k], nr[k]);
+		free(all[k]);
+	}
+}
+
+/* ---------------------------------------------------------------- set up */
+
+static void drop_file(void)
+{
+	(void)unlink(path);
+}
+
+static void make_file(void)
+{
+	const size_t step = 1u << 20;
+	uint64_t *buf = malloc(step);
+
+	(void)snprintf(path, sizeof(path), "%s/usrbio-bench.%d", set.dir, (int)getpid());
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || !buf)
+		die("%s: %s", path, strerror(errno));
+	(void)atexit(drop_file);
+	for (uint64_t off = 0; off < set.file; off += step) {
+		for (size_t i = 0; i < step / 8; i++)
+			buf[i] = off + i * 8;
+		if (pwrite(fd, buf, step, (off_t)off) != (ssize_t)step)
+			die("%s cannot be written: %s", path, strerror(errno));
+	}
+	if (fsync(fd) < 0)
+		die("%s: %s", path, strerror(errno));
+	for (uint64_t off = 0; off < set.file; off += step)
+		if (pread(fd, buf, step, (off_t)off) != (ssize_t)step)
+			die("%s cannot be read: %s", path, strerror(errno));
+	free(buf);
+}
+
+static void check(const char *what, int r)
+{
+	if (r < 0)
+		die("%s: %s", what, strerror(-r));
+}
+
+static void make_uring(struct lane *l)
+{
+	struct iovec buf = { l->iov.base, BATCH_MAX * set.size };
+	int r = io_uring_queue_init(BATCH_MAX, &l->uring, IORING_SETUP_COOP_TASKRUN);
+
+	if (r == -EINVAL)
+		r = io_uring_queue_init(BATCH_MAX, &l->uring, 0);
+	check("io_uring", r);
+	check("io_uring's registration of a file", io_uring_register_files(&l->uring, &fd, 1));
+	check("io_uring's registration of memory", io_uring_register_buffers(&l->uring, &buf, 1));
+}
+
+static void make_lanes(void)
+{
+	int r = hf3fs_extract_mount_point(mount, sizeof(mount), set.dir);
+
+	if (r < 0 || r > (int)sizeof(mount))
+		die("%s is no plain directory and on no mount of 3FS; penstock mount --plain %s "
+		    "makes it one",
+		    set.dir, set.dir);
+	r = hf3fs_reg_fd(fd, 0);
+	if (r > 0)
+		die("%s cannot be registered: %s", path, strerror(r));
+	for (unsigned i = 0; i < set.threads; i++) {
+		struct lane *l = &lanes[i];
+
+		l->random = 88172645463325252u + i;
+		l->ns = malloc(SAMPLES * sizeof(*l->ns));
+		if (!l->ns)
+			die("no memory");
+		check("hf3fs_iovcreate",
+		      hf3fs_iovcreate(&l->iov, mount, BATCH_MAX * set.size, 0, -1));
+		check("hf3fs_iorcreate",
+		      hf3fs_iorcreate(&l->ior, mount, (int)BATCH_MAX, true, 0, -1));
+		make_uring(l);
+	}
+}
+
+static void free_lanes(void)
+{
+	for (unsigned i = 0; i < set.threads; i++) {
+		io_uring_queue_exit(&lanes[i].uring);
+		hf3fs_iordestroy(&lanes[i].ior);
+		hf3fs_iovdestroy(&lanes[i].iov);
+		free(lanes[i].ns);
+	}
+	hf3fs_dereg_fd(fd);
+}
+
+/* ----------------------------------------------------------------- report */
+
+static double resident(void)
+{
+	size_t pages = (size_t)(set.file / 4096), in = 0;
+	unsigned char *vec = malloc(pages);
+	void *p = mmap(NULL, (size_t)set.file, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (vec && p != MAP_FAILED && mincore(p, (size_t)set.file, vec) == 0)
+		for (size_t i = 0; i < pages; i++)
+			in += vec[i] & 1;
+	if (p != MAP_FAILED)
+		(void)munmap(p, (size_t)set.file);
+	free(vec);
+	return 100.0 * (double)in / (double)pages;
+}
+
+static void print_machine(void)
+{
+	struct statfs fs = { 0 };
+	char line[200] = "";
+	struct utsname u;
+	FILE *f = fopen("/proc/cpuinfo", "re");
+
+	while (f && fgets(line, sizeof(line), f) && strncmp(line, "model name", 10) != 0)
+		;
+	if (f)
+		(void)fclose(f);
+	line[strcspn(line, "\n")] = '\0';
+	(void)uname(&u);
+	(void)fstatfs(fd, &fs);
+	(void)printf("machine  %s, %ld CPUs, Linux %s\n",
+		     strchr(line, ':') ? strchr(line, ':') + 2 : u.machine,
+		     sysconf(_SC_NPROCESSORS_ONLN), u.release);
+	(void)printf("file     %" PRIu64 " MiB, file system 0x%lx, %.0f %% in the page cache\n",
+		     set.file >> 20, (unsigned long)fs.f_type, resident());
+	(void)printf("reads    %" PRIu64 " bytes at random, %u thread%s, host memory\n", set.size,
+		     set.threads, set.threads == 1 ? "" : "s");
+	(void)printf("turns    %u of %u ms of each way, libpenstock %s\n\n", set.turns, set.ms,
+		     pst_version());
+}
+
+static void print_rows(void)
+{
+	(void)printf("%-9s %5s %12s %13s %13s  %s\n", "way", "batch", "reads/s", "p50 us/batch",
+		     "p99 us/batch", "path");
+	for (unsigned b = 0; b < ARRAY_SIZE(batches); b++)
+		for (unsigned k = 0; k < ARRAY_SIZE(ways); k++) {
+			const struct row *r = &rows[b][k];
+
+			(void)printf("%-9s %5u %12.0f %13.2f %13.2f  ", ways[k].name, batches[b],
+				     r->median, r->p50_us, r->p99_us);
+			for (uint32_t p = 0; p <= PST_PATH_MAX; p++)
+				if (r->paths & PST_PATH_BIT(p))
+					(void)printf("%s ", pst_path_name(p));
+			(void)putchar('\n');
+		}
+}
+
+static unsigned number(const char *text, unsigned min, unsigned max)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+
+	if (*end || v < (long)min || v > (long)max)
+		die("%s is not %u to %u", text, min, max);
+	return (unsigned)v;
+}
+
+int main(int argc, char **argv)
+{
+	int c;
+
+	while ((c = getopt(argc, argv, "s:f:t:n:m:")) != -1) {
+		switch (c) {
+		case 's':
+			set.size = number(optarg, 512, 1u << 24);
+			break;
+		case 'f':
+			set.file = (uint64_t)number(optarg, 1, 1u << 20) << 20;
+			break;
+		case 't':
+			set.threads = number(optarg, 1, THREADS_MAX);
+			break;
+		case 'n':
+			set.turns = number(optarg, 1, TURNS_MAX);
+			break;
+		case 'm':
+			set.ms = number(optarg, 1, 60000);
+			break;
+		default:
+			(void)fputs(usage, stderr);
+			return 2;
+		}
+	}
+	if (optind + 1 != argc || set.size % 8 || set.file < set.size) {
+		(void)fputs(usage, stderr);
+		return 2;
+	}
+	set.dir = argv[optind];
+	make_file();
+	make_lanes();
+	print_machine();
+	for (unsigned b = 0; b < ARRAY_SIZE(batches); b++)
+		run_batch(b);
+	print_rows();
+	free_lanes();
+	return 0;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_device.h"
+#include "log.h"
+
+#define NUMBER_MAX 99999 /* a name has room for */
+
+/* NULL where the environment names something else. */
+static const char *kind_name(void)
+{
+	const char *env = secure_getenv("PST_USRBIO_DEVICE");
+
+	if (!env || !*env || !strcmp(env, "cuda"))
+		return "cuda";
+	return strcmp(env, "soft") ? NULL : "soft";
+}
+
+/* 0; -ENODEV when there is none of this number. */
+static int find(const char *kind, int number, struct pst_device *ret)
+{
+	char name[PST_DEVICE_NAME_MAX];
+
+	if (number < 0 || number > NUMBER_MAX)
+		return -ENODEV;
+	(void)snprintf(name, sizeof(name), "%s:%d", kind, number);
+	return pst_device_find(name, ret);
+}
+
+int gpu_device_find(int number, struct pst_device *ret)
+{
+	const char *kind = kind_name();
+	int r;
+
+	if (!kind)
+		return log_fail(ENOTSUP, "PST_USRBIO_DEVICE is neither \"cuda\" nor \"soft\"");
+	r = find(kind, number, ret);
+	if (r != -ENODEV)
+		return r;
+	if (find(kind, 0, &(struct pst_device){ .sz = sizeof(struct pst_device) }) < 0)
+		return log_fail(ENOTSUP, "no device has memory for rings: %s", pst_error_text());
+	return log_fail(ENODEV, "there is no device %s:%d", kind, number);
+}
+
+int gpu_device_count(void)
+{
+	struct pst_device d = { .sz = sizeof(d) };
+	const char *kind = kind_name();
+	int nr = 0;
+
+	while (kind && find(kind, nr, &d) == 0)
+		nr++;
+	return nr;
+}

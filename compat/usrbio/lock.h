@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Locks of the tables, which a forked child finds free, and whose process this is.
+ */
+#ifndef USRBIO_LOCK_H
+#define USRBIO_LOCK_H
+
+#include <stdbool.h>
+
+/* In this order. */
+enum lock {
+	LOCK_MOUNTS,
+	LOCK_FDS,
+	LOCK_WORKER,
+	LOCK_HANDLES,
+	LOCKS,
+};
+
+void lock_take(enum lock which);
+void lock_drop(enum lock which);
+
+/*
+ * How many forks lie between the process that loaded the library and this one: what was made
+ * at another count belongs to a parent.  A load.
+ */
+unsigned lock_forks(void);
+
+#endif

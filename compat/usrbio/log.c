@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "log.h"
+
+static int most = LOG_WARN; /* the most detailed level that is printed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The words of 3FS, whose debug level may carry a number: DBG, DBG3. */
+static int level_of(const char *word)
+{
+	static const struct {
+		const char *word;
+		int level;
+	} words[] = {
+		{ "OFF", 0 },
+		{ "FATAL", LOG_ERROR },
+		{ "CRITICAL", LOG_ERROR },
+		{ "ERR", LOG_ERROR },
+		{ "ERROR", LOG_ERROR },
+		{ "WARN", LOG_WARN },
+		{ "WARNING", LOG_WARN },
+		{ "INFO", LOG_INFO },
+		{ "DEBUG", LOG_DEBUG },
+	};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcasecmp(word, words[i].word))
+			return words[i].level;
+	if (!strncasecmp(word, "DBG", 3) &&
+	    (!word[3] || (isdigit((unsigned char)word[3]) && !word[4])))
+		return LOG_DEBUG;
+	return -1;
+}
+
+static void read_environment(void)
+{
+	const char *word = secure_getenv("HF3FS_USRBIO_LIB_LOG");
+	int level = word && *word ? level_of(word) : LOG_WARN;
+
+	if (level >= 0)
+		most = level;
+	else
+		(void)fprintf(stderr,
+			      "usrbio WARN: HF3FS_USRBIO_LIB_LOG is '%s', which is none of OFF, "
+			      "ERROR, WARN, INFO and DBG; WARN is taken\n",
+			      word);
+}
+
+static void print(enum log_level level, const char *fmt, va_list ap)
+{
+	static const char *const names[] = { "", "ERROR", "WARN", "INFO", "DBG" };
+	char text[1024];
+
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	/* In one piece, so that lines of several threads do not mix. */
+	(void)fprintf(stderr, "usrbio %s: %s\n", names[level], text);
+}
+
+static int wanted(enum log_level level)
+{
+	(void)pthread_once(&once, read_environment);
+	return (int)level <= most;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+	int saved = errno;
+	va_list ap;
+
+	if (wanted(level)) {
+		errno = saved;
+		va_start(ap, fmt);
+		print(level, fmt, ap);
+		va_end(ap);
+	}
+	errno = saved;
+}
+
+int log_fail(int err, const char *fmt, ...)
+{
+	int saved = errno;
+	va_list ap;
+
+	if (wanted(LOG_WARN)) {
+		errno = saved;
+		va_start(ap, fmt);
+		print(LOG_WARN, fmt, ap);
+		va_end(ap);
+	}
+	errno = saved;
+	return err > 0 ? -err : err;
+}

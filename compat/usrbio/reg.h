@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registered files: what a descriptor's number means to rings.
+ *
+ * A registration is found by two numbers, the program's descriptor and the library's duplicate of
+ * it, and keeps the duplicate: to a daemon the open file is what makes the inode known.  Each
+ * request holds a reference, so that a file which is deregistered meanwhile stays until the
+ * last of them completed.
+ */
+#ifndef USRBIO_REG_H
+#define USRBIO_REG_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct worker_file;
+
+/* Never freed but used again, so that looking for one needs no lock. */
+struct reg {
+	_Atomic unsigned refs; /* 0: none */
+
+	/* Constant while there are references. */
+	bool plain;               /* served by this process */
+	bool reads, writes;       /* opened for */
+	uint64_t number;          /* in requests: an inode's, or the library's */
+	int fd;                   /* the program's */
+	int dup;                  /* ours */
+	unsigned forks;           /* of the process that registered it */
+	struct worker_file *file; /* plain */
+
+	struct reg *next_free; /* LOCK_FDS */
+};
+
+/*
+ * The registration of a descriptor, or of what hf3fs_reg_fd() returned, with a reference; NULL for
+ * none.  Without a lock.
+ */
+struct reg *reg_get(int fd);
+void reg_put(struct reg *reg);
+
+#endif

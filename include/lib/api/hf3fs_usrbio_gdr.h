@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: MIT */
+#include "../../hf3fs_usrbio_gdr.h"

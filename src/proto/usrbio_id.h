@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The UUIDs by which shared memory is known: 16 bytes in memory, in names
+ * 8-4-4-4-12 lower-case hexadecimal digits.
+ */
+#ifndef PST_USRBIO_ID_H
+#define PST_USRBIO_ID_H
+
+#include <stdint.h>
+
+#define USRBIO_ID_LEN 16
+#define USRBIO_ID_TEXT 37 /* with its terminating 0 */
+
+/* A random one, version 4.  0 or -errno of getrandom(2). */
+int usrbio_id_new(uint8_t ret_id[USRBIO_ID_LEN]);
+
+void usrbio_id_format(const uint8_t id[USRBIO_ID_LEN], char ret_text[USRBIO_ID_TEXT]);
+
+/*
+ * Exactly the first 36 bytes of the text, whatever follows.  Reads no byte behind a
+ * terminating 0.  0, or -EINVAL for anything that is not a UUID in lower case.
+ */
+int usrbio_id_parse(const char *text, uint8_t ret_id[USRBIO_ID_LEN]);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Numbers in names, as text that somebody else wrote. */
+#ifndef PST_USRBIO_NUMBER_H
+#define PST_USRBIO_NUMBER_H
+
+#include <errno.h>
+#include <stdint.h>
+
+/*
+ * The digits at *text, at least one, in a base from 2 to 10: no sign, no space.  *text is behind
+ * them afterwards.  0, or -EINVAL when there is none, or the number is above @max.
+ */
+static inline int usrbio_number(const char **text, unsigned base, uint64_t max, uint64_t *ret)
+{
+	const char *p = *text;
+	uint64_t n = 0;
+
+	for (; *p >= '0' && *p < (char)('0' + base); p++) {
+		unsigned digit = (unsigned)(*p - '0');
+
+		if (digit > max || n > (max - digit) / base)
+			return -EINVAL;
+		n = n * base + digit;
+	}
+	if (p == *text)
+		return -EINVAL;
+	*text = p;
+	*ret = n;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Scratch directories, processes that live as long as the test wants, and names as programs
+ * publish them.
+ */
+#ifndef USRBIO_RIG_H
+#define USRBIO_RIG_H
+
+#include "t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <grp.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/usrbio_plain.h"
+
+#define NOBODY 65534
+
+/* A new directory, which everybody may enter. */
+static inline void rig_dir(char ret[PATH_MAX])
+{
+	const char *tmp = getenv("TMPDIR");
+
+	(void)snprintf(ret, PATH_MAX, "%s/penstock-test-XXXXXX", tmp ? tmp : "/var/tmp");
+	T_CHECK(mkdtemp(ret));
+	T_EQ(chmod(ret, 0755), 0);
+}
+
+static inline int rig_unlink(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+static inline void rig_remove(const char *dir)
+{
+	T_EQ(nftw(dir, rig_unlink, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+/* How many entries a directory has. */
+static inline unsigned rig_count(const char *dir)
+{
+	DIR *d = opendir(dir);
+	unsigned n = 0;
+
+	if (!d)
+		T_FAIL("cannot open %s", dir);
+	while (readdir(d))
+		n++;
+	(void)closedir(d);
+	return n - 2;
+}
+
+static inline void rig_path(char ret[PATH_MAX], const char *dir, const char *name)
+{
+	T_CHECK(snprintf(ret, PATH_MAX, "%s/%s", dir, name) < PATH_MAX);
+}
+
+/* --------------------------------------------------------------- processes */
+
+/* What a child does; its exit status. */
+typedef int (*rig_fn)(void *arg);
+
+/* Failed checks of a child cannot jump: it says so and ends. */
+#define RIG_MUST(cond)                                                              \
+	do {                                                                        \
+		if (!(cond)) {                                                      \
+			(void)fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, \
+				      __LINE__, #cond, errno);                      \
+			_exit(99);                                                  \
+		}                                                                   \
+	} while (0)
+
+static inline pid_t rig_fork(rig_fn fn, void *arg)
+{
+	pid_t pid;
+
+	(void)fflush(stdout);
+	pid = fork();
+	T_CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(fn(arg));
+	return pid;
+}
+
+static inline int rig_wait(pid_t pid)
+{
+	int status;
+
+	T_EQ(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static inline void rig_kill(pid_t pid)
+{
+	T_EQ(kill(pid, SIGKILL), 0);
+	T_EQ(rig_wait(pid), 128 + SIGKILL);
+}
+
+/* A child that says one byte when it is ready and then sleeps: fn runs in it before. */
+struct rig_child {
+	rig_fn fn;
+	void *arg;
+	int pipe[2];
+};
+
+static inline int rig_child_main(void *arg)
+{
+	struct rig_child *c = arg;
+
+	if (c->fn)
+		RIG_MUST(c->fn(c->arg) == 0);
+	RIG_MUST(write(c->pipe[1], "", 1) == 1);
+	for (;;)
+		(void)pause();
+}
+
+static inline pid_t rig_child(rig_fn fn, void *arg)
+{
+	struct rig_child c = { .fn = fn, .arg = arg };
+	pid_t pid;
+	ssize_t n;
+	char byte;
+
+	T_EQ(pipe2(c.pipe, O_CLOEXEC), 0);
+	pid = rig_fork(rig_child_main, &c);
+	(void)close(c.pipe[1]);
+	n = read(c.pipe[0], &byte, 1);
+	(void)close(c.pipe[0]);
+	T_EQ(n, 1);
+	return pid;
+}
+
+static inline char rig_state(pid_t pid)
+{
+	char path[64], buf[512], *p = NULL, state = '?';
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	f = fopen(path, "re");
+	if (!f)
+		return '?';
+	if (fgets(buf, sizeof(buf), f))
+		p = strrchr(buf, ')');
+	(void)fclose(f);
+	if (p)
+		(void)sscanf(p + 1, " %c", &state);
+	return state;
+}
+
+/* For root: be another user for good, and in no group that root was in. */
+static inline int rig_become_nobody(void)
+{
+	return setgroups(0, NULL) || setresgid(NOBODY, NOBODY, NOBODY) ||
+	       setresuid(NOBODY, NOBODY, NOBODY);
+}
+
+/* Wait until it is in a state, such as 'Z'. */
+static inline void rig_until(pid_t pid, char state)
+{
+	while (rig_state(pid) != state)
+		(void)usleep(500);
+}
+
+/* ------------------------------------------------------------ publications */
+
+struct rig_pub {
+	char name[USRBIO_ID_TEXT];
+	char shm[USRBIO_SHM_NAME_MAX];
+	char path[USRBIO_SHM_NAME_MAX + 16]; /* of the memory */
+};
+
+/* How it would be named. */
+static inline void rig_pub_init(struct rig_pub *p, const struct usrbio_owner *owner)
+{
+	uint8_t id[USRBIO_ID_LEN];
+
+	RIG_MUST(usrbio_id_new(id) == 0);
+	usrbio_id_format(id, p->name);
+	RIG_MUST(usrbio_id_new(id) == 0);
+	usrbio_owner_shm(owner, id, p->shm);
+	(void)snprintf(p->path, sizeof(p->path), USRBIO_SHM_DIR "%s", p->shm);
+}
+
+static inline void rig_pub_make(struct rig_pub *p, int iovs, const struct usrbio_owner *owner)
+{
+	int fd;
+
+	rig_pub_init(p, owner);
+	fd = open(p->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	RIG_MUST(fd >= 0);
+	RIG_MUST(ftruncate(fd, 4096) == 0);
+	(void)close(fd);
+	RIG_MUST(symlinkat(p->path, iovs, p->name) == 0);
+}
+
+static inline bool rig_has(int iovs, const char *name)
+{
+	struct stat st;
+
+	return fstatat(iovs, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Whatever carries this process id goes from /dev/shm; how many there were. */
+static inline unsigned rig_shm_of(pid_t pid, bool remove_it)
+{
+	DIR *d = opendir("/dev/shm");
+	struct usrbio_owner o;
+	struct dirent *e;
+	unsigned n = 0;
+
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		if (usrbio_owner_parse(e->d_name, &o) < 0 || o.pid != pid)
+			continue;
+		n++;
+		if (remove_it)
+			(void)unlinkat(dirfd(d), e->d_name, 0);
+	}
+	(void)closedir(d);
+	return n;
+}
+
+#endif

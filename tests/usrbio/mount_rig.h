@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A daemon on a mount of its own while a test runs.  The daemon is a program of the folder that
+ * the test's program is in, called as PROGRAM BACKING MOUNTPOINT [OPTION...]; it prints "ready"
+ * when it is mounted, and SIGTERM ends it.
+ */
+#ifndef PST_TESTS_MOUNT_RIG_H
+#define PST_TESTS_MOUNT_RIG_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOUNT_RIG_MAX_ARGS 16
+
+struct mount_rig {
+	pid_t pid;      /* 0: there is none, and why says what is missing */
+	char dir[128];  /* what everything is in; root's and others' to enter */
+	char back[160]; /* the backing directory */
+	char mnt[160];
+	char why[256];
+};
+
+/* The path of a program that lies beside this one. */
+static inline int mount_rig_beside(const char *program, char *ret_path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", ret_path, size - 1);
+	char *slash;
+
+	if (n <= 0)
+		return -1;
+	ret_path[n] = '\0';
+	slash = strrchr(ret_path, '/');
+	if (!slash || (size_t)(slash + 1 - ret_path) + strlen(program) >= size)
+		return -1;
+	(void)strcpy(slash + 1, program);
+	return access(ret_path, X_OK);
+}
+
+static inline int mount_rig_dirs(struct mount_rig *m)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	(void)snprintf(m->dir, sizeof(m->dir), "%s/pst-mount-XXXXXX", tmp ? tmp : "/tmp");
+	if (!mkdtemp(m->dir))
+		return -1;
+	(void)snprintf(m->back, sizeof(m->back), "%s/back", m->dir);
+	(void)snprintf(m->mnt, sizeof(m->mnt), "%s/mnt", m->dir);
+	return mkdir(m->back, 0755) < 0 || mkdir(m->mnt, 0755) < 0 || chmod(m->dir, 0755) < 0 ? -1
+											      : 0;
+}
+
+static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
+				  const char *const *options, int out)
+{
+	const char *argv[MOUNT_RIG_MAX_ARGS] = { exe, m->back, m->mnt };
+	union {
+		const char **from;
+		char *const *to; /* what exec asks for and does not change */
+	} args = { argv };
+	int n = 3;
+
+	while (options && *options && n < MOUNT_RIG_MAX_ARGS - 1)
+		argv[n++] = *options++;
+	/* Unmount when the test goes without a word. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+	(void)dup2(out, STDOUT_FILENO);
+	(void)dup2(out, STDERR_FILENO);
+	(void)execv(exe, args.to);
+	_exit(127);
+}
+
+/* "ready" from the program, or its complaint into why. */
+static inline int mount_rig_ready(struct mount_rig *m, int fd)
+{
+	size_t have = 0;
+	ssize_t n;
+
+	while (have < sizeof(m->why) - 1 &&
+	       (n = read(fd, m->why + have, sizeof(m->why) - 1 - have)) > 0) {
+		have += (size_t)n;
+		m->why[have] = '\0';
+		if (strstr(m->why, "ready\n"))
+			return 0;
+	}
+	m->why[strcspn(m->why, "\n")] = '\0';
+	if (!have)
+		(void)snprintf(m->why, sizeof(m->why), "a FUSE that can be mounted");
+	return -1;
+}
+
+static inline void mount_rig_remove(struct mount_rig *m)
+{
+	char cmd[200];
+
+	/* A dead daemon leaves a mount that only answers to this. */
+	(void)umount2(m->mnt, MNT_DETACH);
+	(void)snprintf(cmd, sizeof(cmd), "rm -rf --one-file-system '%s'", m->dir);
+	if (system(cmd) != 0)
+		printf("# %s stays behind\n", m->dir);
+}
+
+/*
+ * 0, or -1 with m->why: the machine lacks something.  options end with NULL, and may be NULL.
+ */
+static inline int mount_rig_start(struct mount_rig *m, const char *program,
+				  const char *const *options)
+{
+	char exe[600];
+	int out[2], r;
+	pid_t pid;
+
+	memset(m, 0, sizeof(*m));
+	if (mount_rig_beside(program, exe, sizeof(exe)) < 0) {
+		(void)snprintf(m->why, sizeof(m->why), "the program %s (libfuse3-dev)", program);
+		return -1;
+	}
+	if (access("/dev/fuse", R_OK | W_OK) < 0) {
+		(void)snprintf(m->why, sizeof(m->why), "/dev/fuse");
+		return -1;
+	}
+	if (mount_rig_dirs(m) < 0 || pipe2(out, O_CLOEXEC) < 0) {
+		(void)snprintf(m->why, sizeof(m->why), "a scratch directory");
+		return -1;
+	}
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		mount_rig_exec(exe, m, options, out[1]);
+	(void)close(out[1]);
+	r = pid < 0 ? -1 : mount_rig_ready(m, out[0]);
+	(void)close(out[0]);
+	if (r == 0) {
+		m->pid = pid;
+		return 0;
+	}
+	if (pid > 0)
+		(void)waitpid(pid, NULL, 0);
+	mount_rig_remove(m);
+	return -1;
+}
+
+/* How the daemon ended, as waitpid() says it; -1 if there was none. */
+static inline int mount_rig_wait(struct mount_rig *m)
+{
+	int status = -1;
+
+	if (m->pid)
+		(void)waitpid(m->pid, &status, 0);
+	m->pid = 0;
+	return status;
+}
+
+/* End it and remove what it was on.  0 if it ended well, else as waitpid() says it. */
+static inline int mount_rig_stop(struct mount_rig *m)
+{
+	int status = 0;
+
+	if (m->pid) {
+		(void)kill(m->pid, SIGTERM);
+		status = mount_rig_wait(m);
+	}
+	mount_rig_remove(m);
+	return status;
+}
+
+#endif

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Which library is loaded, and what is said when there is none."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import hf3fs_py_usrbio
+from tap import case, eq, run
+
+SO = "libhf3fs_api_shared.so"
+MODULES = os.path.dirname(hf3fs_py_usrbio.__file__)
+LIBRARY = os.path.realpath(f"{os.environ['USRBIO_DIR']}/{SO}")
+SHOW = """
+import hf3fs_fuse.io
+print({line.split()[-1] for line in open("/proc/self/maps") if "libhf3fs_api" in line}.pop())
+"""
+
+
+def load(modules=MODULES, **settings):
+    env = {k: v for k, v in os.environ.items()
+           if k not in ("HF3FS_LIBRARY_PATH", "LD_LIBRARY_PATH", "PYTHONPATH")}
+    got = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True,
+                         env={**env, "PYTHONPATH": modules, **settings}, timeout=60)
+    return got.stdout.strip() or got.stderr.strip().splitlines()[-1]
+
+
+@case
+def by_setting():
+    eq(load(HF3FS_LIBRARY_PATH=LIBRARY), LIBRARY)
+    eq(load(HF3FS_LIBRARY_PATH=os.path.dirname(LIBRARY)), LIBRARY)
+
+
+@case
+def by_the_loader():
+    eq(load(LD_LIBRARY_PATH=os.path.dirname(LIBRARY)), LIBRARY)
+
+
+@case
+def by_its_place():
+    """As installed: the modules in a folder beneath the library's."""
+    with tempfile.TemporaryDirectory() as root:
+        os.mkdir(f"{root}/python")
+        for name in ("hf3fs_py_usrbio.py", "hf3fs_fuse"):
+            copy = shutil.copytree if os.path.isdir(f"{MODULES}/{name}") else shutil.copy
+            copy(f"{MODULES}/{name}", f"{root}/python/{name}")
+        shutil.copy(LIBRARY, f"{root}/{SO}")
+        eq(load(f"{root}/python", LD_LIBRARY_PATH=os.environ["PENSTOCK_DIR"]), f"{root}/{SO}")
+
+
+@case
+def none():
+    with tempfile.TemporaryDirectory() as empty:
+        # A setting that leads nowhere is not passed over.
+        for settings in ({}, {"HF3FS_LIBRARY_PATH": empty, "LD_LIBRARY_PATH": MODULES},
+                         {"HF3FS_LIBRARY_PATH": f"{empty}/other.so",
+                          "LD_LIBRARY_PATH": os.path.dirname(LIBRARY)}):
+            said = load(**settings)
+            eq(said.startswith("ImportError: "), True)
+            eq(all(word in said for word in ("penstock run", "HF3FS_LIBRARY_PATH")), True)
+            eq(settings.get("HF3FS_LIBRARY_PATH", SO) in said, True)
+
+
+@case
+def another_library():
+    said = load(HF3FS_LIBRARY_PATH="libc.so.6")
+    eq(said.startswith("ImportError: ") and "hf3fs_" in said, True)
+
+
+run()

@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: MIT */
+/* U4, U5, U6, U9: each error that the header promises, and what a failure leaves. */
+#include <stddef.h>
+#include <sys/resource.h>
+
+#include "api_rig.h"
+#include "proto/usrbio_ring.h"
+#include "trip.h"
+
+static const uint8_t some_id[16] = { 1, 2, 3 };
+
+/* ---------------------------------------------------------------- arguments */
+
+static void U4_iovcreate_arguments(void)
+{
+	struct hf3fs_iov iov = { .iovh = &iov };
+
+	T_EQ(hf3fs_iovcreate(NULL, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovcreate(&iov, NULL, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovcreate(&iov, "", 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovcreate(&iov, api_dir, 4096, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iovcreate(&iov, "/", 4096, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iovcreate(&iov, api_path("none"), 4096, 0, -1), -ENOENT);
+	/* Nothing is written on failure. */
+	T_CHECK(iov.iovh == &iov);
+}
+
+static void U4_other_iov_arguments(void)
+{
+	struct hf3fs_iov iov = { .base = (uint8_t *)&iov };
+
+	T_EQ(hf3fs_iovopen(NULL, some_id, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, NULL, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, some_id, NULL, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, some_id, mnt, 4096, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iovopen(&iov, some_id, api_dir, 4096, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iovwrap(NULL, &iov, some_id, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, NULL, some_id, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, NULL, mnt, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, NULL, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, api_dir, 4096, 0, -1), -ENOENT);
+	hf3fs_iovunlink(NULL);
+	hf3fs_iovdestroy(NULL);
+	/* Never filled in. */
+	hf3fs_iovunlink(&iov);
+	hf3fs_iovdestroy(&iov);
+	iov.iovh = &iov;
+	hf3fs_iovunlink(&iov);
+	hf3fs_iovdestroy(&iov);
+	T_CHECK(!iov.iovh);
+}
+
+static void U5_sizes(void)
+{
+	struct hf3fs_iov iov;
+
+	T_EQ(hf3fs_iovcreate(&iov, mnt, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, 4096, 4097, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, some_id, mnt, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, some_id, mnt, 4096, 4097, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, mnt, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, mnt, 4096, 4097, -1), -EINVAL);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, SIZE_MAX, 0, -1), -ENOSPC);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)INT64_MAX + 1, 0, -1), -ENOSPC);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)1 << 50, 0, -1), -ENOSPC);
+	T_EQ(api_shm(), 0);
+	/* What fits, to its last byte. */
+	T_EQ(hf3fs_iovcreate(&iov, mnt, 4097, 4097, -1), 0);
+	iov.base[4096] = 1;
+	T_EQ((uintptr_t)iov.base % 4096, 0);
+	T_EQ(iov.size, 4097);
+	T_EQ(iov.block_size, 4097);
+	T_EQ(iov.numa, -1);
+	T_CHECK(!strcmp(iov.mount_point, mnt));
+	hf3fs_iovdestroy(&iov);
+	T_CHECK(!iov.iovh);
+}
+
+static void U6_long_mount_points(void)
+{
+	static char ring[16384] __attribute__((aligned(4096)));
+	char name[257];
+	struct hf3fs_iov iov;
+	struct hf3fs_ior ior;
+
+	memset(name, 'x', sizeof(name) - 1);
+	name[0] = '/';
+	name[256] = '\0';
+	T_EQ(hf3fs_iovcreate(&iov, name, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovopen(&iov, some_id, name, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iovwrap(&iov, &iov, some_id, name, 4096, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, name, 8, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate2(&ior, name, 8, true, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate3(&ior, name, 8, true, 0, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate4(&ior, name, 8, true, 0, 0, -1, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, ring, name, hf3fs_ior_size(8), true, 0, 0, 0, 0), -EINVAL);
+	/* One less is looked for. */
+	name[255] = '\0';
+	T_EQ(hf3fs_iovcreate(&iov, name, 4096, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iorcreate(&ior, name, 8, true, 0, -1), -ENOENT);
+}
+
+static void U4_iorcreate_arguments(void)
+{
+	struct hf3fs_ior ior = { .iorh = &ior };
+
+	T_EQ(hf3fs_iorcreate(NULL, mnt, 8, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate2(NULL, mnt, 8, true, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate3(NULL, mnt, 8, true, 0, 0, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate4(NULL, mnt, 8, true, 0, 0, -1, 0), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, NULL, 8, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, "", 8, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, api_dir, 8, true, 0, -1), -ENOENT);
+	T_EQ(hf3fs_iorcreate(&ior, mnt, 0, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, mnt, -1, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, mnt, INT32_MAX, true, 0, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate(&ior, mnt, 8, true, 9, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate3(&ior, mnt, 8, true, -2, 0, -1, -1), -EINVAL);
+	T_EQ(hf3fs_iorcreate4(&ior, mnt, 8, true, 0, -1, -1, 0), -EINVAL);
+	T_EQ(hf3fs_iorcreate4(&ior, mnt, 8, true, 0, 0, -1, 4), -EINVAL);
+	T_CHECK(ior.iorh == &ior);
+	hf3fs_iordestroy(NULL);
+	hf3fs_iordestroy(&ior);
+	T_CHECK(!ior.iorh);
+}
+
+static void U4_iorcreate_keeps_what_it_was_given(void)
+{
+	struct hf3fs_ior ior;
+
+	T_EQ(hf3fs_iorcreate3(&ior, mnt, 8, true, -4, 1, 20, -1), 0);
+	T_CHECK(ior.for_read && ior.io_depth == -4 && ior.priority == 1 && ior.timeout == 20);
+	T_CHECK(ior.flags == 0 && ior.iov.numa == -1 && !strcmp(ior.mount_point, mnt));
+	T_EQ(ior.iov.size, hf3fs_ior_size(8));
+	T_EQ(hf3fs_io_entries(&ior), 8);
+	hf3fs_iordestroy(&ior);
+	T_EQ(hf3fs_iorcreate2(&ior, mnt, 1, false, 1, -1, -1), 0);
+	T_CHECK(!ior.for_read && ior.io_depth == 1 && ior.priority == -1 && ior.timeout == 0);
+	T_EQ(hf3fs_io_entries(&ior), 1);
+	hf3fs_iordestroy(&ior);
+	T_EQ(hf3fs_io_entries(&ior), 0);
+}
+
+static void U4_iorwrap_arguments(void)
+{
+	static char buf[16384] __attribute__((aligned(4096)));
+	size_t size = hf3fs_ior_size(8);
+	struct hf3fs_ior ior;
+
+	T_EQ(hf3fs_iorwrap(NULL, buf, mnt, size, true, 0, 0, 0, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, NULL, mnt, size, true, 0, 0, 0, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, buf + 4, mnt, size, true, 0, 0, 0, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, hf3fs_ior_size(1) - 1, true, 0, 0, 0, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 9, 0, 0, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, -1, 0), -EINVAL);
+	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, 0, 4), -EINVAL);
+	buf[3] = 1; /* a head far behind the end */
+	T_EQ(hf3fs_iorwrap(&ior, buf, mnt, size, true, 0, 0, 0, 0), -EINVAL);
+	buf[3] = 0;
+}
+
+static void U4_calls_on_rings(void)
+{
+	struct hf3fs_iov iov = api_iov(8192), none = { 0 };
+	struct hf3fs_ior ior = api_ior(2, true), copy = ior, zero = { 0 };
+	struct hf3fs_cqe cqe;
+	int fd = api_open("data", 8192);
+
+	T_EQ(hf3fs_prep_io(NULL, &iov, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&zero, &iov, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, NULL, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, &none, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, NULL, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, &iov, false, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd + 500, 0, 1, NULL), -EBADF);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, INT32_MIN, 0, 1, NULL), -EBADF);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, INT32_MAX, 0, 1, NULL), -EBADF);
+	T_EQ(hf3fs_submit_ios(NULL), -EINVAL);
+	T_EQ(hf3fs_submit_ios(&zero), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(NULL, &cqe, 1, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&zero, &cqe, 1, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&ior, NULL, 1, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&ior, &cqe, 0, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&ior, &cqe, -1, 0, NULL), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&ior, &cqe, 1, 0, NULL), 0);
+
+	/* A copy of what was destroyed, also when there is a new one. */
+	hf3fs_iordestroy(&ior);
+	ior = api_ior(2, true);
+	T_EQ(hf3fs_prep_io(&copy, &iov, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	T_EQ(hf3fs_submit_ios(&copy), -EINVAL);
+	T_EQ(hf3fs_wait_for_ios(&copy, &cqe, 1, 0, NULL), -EINVAL);
+	hf3fs_iordestroy(&copy);
+	T_EQ(api_io(&ior, &iov, 0, fd, 0, 8192), 8192);
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL), -EINVAL);
+	api_close(fd);
+}
+
+static void U4_directions_of_files(void)
+{
+	struct hf3fs_iov iov = api_iov(4096);
+	struct hf3fs_ior reads = api_ior(2, true), writes = api_ior(2, false);
+	int ro, wo;
+
+	T_EQ(close(api_file("data", 4096)), 0);
+	ro = open(api_path("data"), O_RDONLY | O_CLOEXEC);
+	wo = open(api_path("data"), O_WRONLY | O_CLOEXEC);
+	T_CHECK(hf3fs_reg_fd(ro, 0) <= 0 && hf3fs_reg_fd(wo, 0) <= 0);
+	T_EQ(api_io(&reads, &iov, 0, wo, 0, 4096), -EACCES);
+	T_EQ(api_io(&writes, &iov, 0, ro, 0, 4096), -EACCES);
+	T_EQ(api_io(&writes, &iov, 0, wo, 0, 4096), 4096);
+	T_EQ(api_io(&reads, &iov, 0, ro, 0, 4096), 4096);
+	api_close(ro);
+	api_close(wo);
+	hf3fs_iordestroy(&reads);
+	hf3fs_iordestroy(&writes);
+	hf3fs_iovdestroy(&iov);
+}
+
+/* Numbers of files are inodes' there and the library's here: they never meet. */
+static void U4_kinds_of_mounts_do_not_mix(void)
+{
+	struct hf3fs_iov iov = api_iov(4096);
+	struct hf3fs_ior ior = api_ior(2, true);
+	const char *daemon = mnt;
+	int fd;
+
+	mnt = api_plain;
+	fd = api_open("data", 4096);
+	mnt = daemon;
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 4096, NULL), -EBADF);
+	api_close(fd);
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+}
+
+/* ------------------------------------------------------------- mount points */
+
+static void U4_is_hf3fs(void)
+{
+	int fd = api_file("data", 1), dir = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int outside = open(api_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[2];
+
+	T_CHECK(dir >= 0 && outside >= 0 && pipe2(ends, O_CLOEXEC) == 0);
+	T_CHECK(hf3fs_is_hf3fs(fd));
+	T_CHECK(hf3fs_is_hf3fs(dir));
+	T_CHECK(!hf3fs_is_hf3fs(outside));
+	T_CHECK(!hf3fs_is_hf3fs(ends[0]));
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+	(void)close(fd);
+	(void)close(dir);
+	(void)close(outside);
+	T_CHECK(!hf3fs_is_hf3fs(fd));
+	T_CHECK(!hf3fs_is_hf3fs(-1));
+}
+
+static void U4_extract_mount_point(void)
+{
+	char buf[300] = "untouched", link[200];
+	int len = (int)strlen(mnt) + 1;
+
+	T_EQ(mkdir(api_path("a b"), 0755), 0);
+	T_EQ(close(api_file("a b/data", 1)), 0);
+	T_EQ(hf3fs_extract_mount_point(buf, len - 1, mnt), len);
+	T_CHECK(!strcmp(buf, "untouched"));
+	T_EQ(hf3fs_extract_mount_point(NULL, 0, mnt), len);
+	T_EQ(hf3fs_extract_mount_point(buf, -1, mnt), len);
+	T_CHECK(!strcmp(buf, "untouched"));
+	T_EQ(hf3fs_extract_mount_point(buf, len, mnt), len);
+	T_CHECK(!strcmp(buf, mnt));
+	buf[0] = '\0';
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), api_path("a b/../a b/data")), len);
+	T_CHECK(!strcmp(buf, mnt));
+	/* By a link from outside. */
+	(void)snprintf(link, sizeof(link), "%s/link", api_dir);
+	T_EQ(symlink(mnt, link), 0);
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), link), len);
+	T_CHECK(!strcmp(buf, mnt));
+	T_EQ(unlink(link), 0);
+
+	errno = 0;
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), api_path("none")), -1);
+	T_EQ(errno, ENOENT);
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), api_dir), -1);
+	T_EQ(errno, ENODEV);
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), NULL), -1);
+	T_EQ(errno, EINVAL);
+	T_EQ(hf3fs_extract_mount_point(buf, sizeof(buf), ""), -1);
+	T_CHECK(!strcmp(buf, mnt));
+	(void)unlink(api_path("a b/data"));
+	(void)rmdir(api_path("a b"));
+}
+
+/* The deepest counts, and a name that only begins alike does not. */
+static void U4_extract_mount_point_of_nested(void)
+{
+	char inner[200], beside[200], buf[256];
+
+	(void)snprintf(inner, sizeof(inner), "%s/sub", mnt);
+	(void)snprintf(beside, sizeof(beside), "%s/sub2", mnt);
+	T_EQ(mkdir(inner, 0755), 0);
+	T_EQ(mkdir(beside, 0755), 0);
+	T_EQ(usrbio_plain_make(inner), 0);
+	T_CHECK(hf3fs_extract_mount_point(buf, sizeof(buf), inner) > 0 && !strcmp(buf, inner));
+	T_CHECK(hf3fs_extract_mount_point(buf, sizeof(buf), beside) > 0 && !strcmp(buf, mnt));
+	T_EQ(usrbio_plain_remove(inner), 0);
+	T_CHECK(hf3fs_extract_mount_point(buf, sizeof(buf), inner) > 0 && !strcmp(buf, mnt));
+	T_EQ(rmdir(inner), 0);
+	T_EQ(rmdir(beside), 0);
+}
+
+/* --------------------------------------------------------------------- files */
+
+static void U4_reg_fd(void)
+{
+	int fd = api_file("data", 1), outside = open(api_dir, O_RDONLY | O_CLOEXEC), h;
+
+	T_EQ(hf3fs_reg_fd(-1, 0), EBADF);
+	T_EQ(hf3fs_reg_fd(1000000, 0), EBADF);
+	T_EQ(hf3fs_reg_fd(outside, 0), EBADF);
+	h = hf3fs_reg_fd(fd, 0);
+	T_CHECK(h <= 0);
+	T_EQ(hf3fs_reg_fd(fd, 0), EINVAL);
+	T_EQ(hf3fs_reg_fd(-h, 0), EINVAL);
+	hf3fs_dereg_fd(outside);
+	hf3fs_dereg_fd(-1);
+	hf3fs_dereg_fd(INT32_MIN);
+	hf3fs_dereg_fd(INT32_MAX);
+	(void)close(outside);
+	api_close(fd);
+}
+
+static void U4_reg_fd_without_descriptors(void)
+{
+	int fd = api_file("data", 1), next = dup(0), r;
+	struct rlimit old, low;
+
+	/* The lowest number that is free is the first that may not be had. */
+	T_CHECK(next >= 0 && close(next) == 0);
+	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+	low = old;
+	/* One descriptor less than it takes each time, until it needs no more. */
+	for (rlim_t more = 0;; more++) {
+		low.rlim_cur = (rlim_t)next + more;
+		T_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+		r = hf3fs_reg_fd(fd, 0);
+		T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+		if (r <= 0)
+			break;
+		T_EQ(r, EMFILE);
+	}
+	T_CHECK(low.rlim_cur > (rlim_t)next);
+	api_close(fd);
+}
+
+static void U4_hardlink(void)
+{
+	char longest[PATH_MAX], name[256];
+
+	T_EQ(close(api_file("data", 4096)), 0);
+	T_EQ(hf3fs_hardlink(NULL, api_path("link")), EINVAL);
+	T_EQ(hf3fs_hardlink(api_path("data"), NULL), EINVAL);
+	T_EQ(hf3fs_hardlink(api_path("none"), api_path("link")), ENOENT);
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path("none/link")), ENOENT);
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path("")), EINVAL);
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path("..")), EINVAL);
+	T_EQ(hf3fs_hardlink(api_path("data"), "/tmp/link"), EXDEV);
+	T_EQ(hf3fs_hardlink("/etc/passwd", api_path("link")), ENOTTY);
+	memset(name, 'n', sizeof(name));
+	name[255] = '\0';
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path(name)), ENAMETOOLONG);
+	name[254] = '\0';
+	(void)snprintf(longest, sizeof(longest), "%s", api_path(name));
+	T_EQ(hf3fs_hardlink(api_path("data"), longest), 0);
+	T_EQ(unlink(longest), 0);
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path("link")), 0);
+	T_EQ(hf3fs_hardlink(api_path("data"), api_path("link")), EEXIST);
+	T_EQ(access(api_path("link"), F_OK), 0);
+	T_EQ(unlink(api_path("link")), 0);
+}
+
+static void U4_punchhole(void)
+{
+	size_t start[1001] = { API_CHUNK, API_CHUNK * 3 },
+	       end[1001] = { API_CHUNK * 2, API_CHUNK * 4 };
+	int fd = api_file("data", API_CHUNK * 4), ro = open(api_path("data"), O_RDONLY | O_CLOEXEC);
+	int outside = open(api_dir, O_RDONLY | O_CLOEXEC);
+	static char buf[API_CHUNK * 4];
+	struct stat st;
+
+	T_EQ(hf3fs_punchhole(fd, 0, start, end, 0), EINVAL);
+	T_EQ(hf3fs_punchhole(fd, 1001, start, end, 0), EINVAL);
+	T_EQ(hf3fs_punchhole(fd, -1, start, end, 0), EINVAL);
+	T_EQ(hf3fs_punchhole(fd, 1, NULL, end, 0), EINVAL);
+	T_EQ(hf3fs_punchhole(fd, 1, start, NULL, 0), EINVAL);
+	T_EQ(hf3fs_punchhole(fd, 1, end, start, 0), EINVAL);
+	end[1] = (size_t)INT64_MAX + 1;
+	T_EQ(hf3fs_punchhole(fd, 2, start, end, 0), EINVAL);
+	end[1] = API_CHUNK * 4;
+	T_EQ(hf3fs_punchhole(-1, 1, start, end, 0), EBADF);
+	T_EQ(hf3fs_punchhole(outside, 1, start, end, 0), ENOTTY);
+	T_EQ(hf3fs_punchhole(ro, 1, start, end, 0), EBADF);
+	T_EQ(pread(fd, buf, sizeof(buf), 0), sizeof(buf));
+	T_EQ(t_differs(buf, API_SEED, 0, sizeof(buf)), sizeof(buf));
+
+	T_EQ(hf3fs_punchhole(fd, 2, start, end, 0), 0);
+	T_EQ(fstat(fd, &st), 0);
+	T_EQ(st.st_size, API_CHUNK * 4);
+	T_EQ(pread(fd, buf, sizeof(buf), 0), sizeof(buf));
+	T_EQ(t_differs(buf, API_SEED, 0, API_CHUNK), API_CHUNK);
+	T_EQ(t_differs(buf + API_CHUNK * 2, API_SEED, API_CHUNK * 2, API_CHUNK), API_CHUNK);
+	for (size_t i = 0; i < API_CHUNK; i++)
+		T_CHECK(!buf[API_CHUNK + i] && !buf[API_CHUNK * 3 + i]);
+	(void)close(fd);
+	(void)close(ro);
+	(void)close(outside);
+}
+
+/* ------------------------------------------------------------- other users */
+
+static int open_as_other_user(void)
+{
+	struct hf3fs_iov iov;
+
+	if (setresgid(65534, 65534, 65534) < 0 || setresuid(65534, 65534, 65534) < 0)
+		return 100;
+	return -hf3fs_iovcreate(&iov, api_plain, 4096, 0, -1);
+}
+
+static void U4_another_users_directory(void)
+{
+	if (getuid() != 0)
+		T_SKIP("root, to be another user");
+	T_EQ(chmod(api_dir, 0755), 0);
+	T_EQ(api_child(open_as_other_user), EPERM);
+}
+
+static void U4_another_users_memory(void)
+{
+	uint8_t id[16] = { 0 };
+	struct hf3fs_iov iov;
+	char link[200];
+	int fd;
+
+	if (getuid() != 0)
+		T_SKIP("root, to make memory of another user");
+	fd = shm_open("/pst-test-other", O_RDWR | O_CREAT | O_EXCL, 0600);
+	T_CHECK(fd >= 0);
+	T_EQ(ftruncate(fd, 8192), 0);
+	T_EQ(fchown(fd, 65534, 65534), 0);
+	(void)close(fd);
+	(void)snprintf(link, sizeof(link),
+		       "%s/" USRBIO_IOVS "/00000000-0000-0000-0000-000000000000", mnt);
+	T_EQ(symlink("/dev/shm/pst-test-other", link), 0);
+	T_EQ(hf3fs_iovopen(&iov, id, mnt, 8192, 0, -1), -EPERM);
+	T_EQ(unlink(link), 0);
+	T_EQ(shm_unlink("/pst-test-other"), 0);
+}
+
+/* -------------------------------------------------------- what failures leave */
+
+/* Fail each system call of one creation in turn. */
+static unsigned fail_each(int (*make)(void), int err)
+{
+	unsigned fds = t_count_fds(), nth = 0;
+	int r;
+
+	for (;;) {
+		trip_arm(++nth, err);
+		r = make();
+		if (!trip_off())
+			break;
+		if (r != -err)
+			T_FAIL("%s, call %u, gave %d and not %d", trip_name, nth, r, -err);
+		T_EQ(api_shm(), 0);
+		if (!on_daemon)
+			T_EQ(api_links(""), 0);
+		if (t_count_fds() > fds)
+			T_FAIL("%s, call %u, leaves %u descriptors", trip_name, nth,
+			       t_count_fds() - fds);
+	}
+	T_EQ(r, 0);
+	return nth - 1;
+}
+
+static int make_iov(void)
+{
+	struct hf3fs_iov iov;
+	int r = hf3fs_iovcreate(&iov, mnt, 100000, 0, -1);
+
+	if (r == 0)
+		hf3fs_iovdestroy(&iov);
+	return r;
+}
+
+static int make_ior(void)
+{
+	struct hf3fs_ior ior;
+	int r = hf3fs_iorcreate4(&ior, mnt, 16, true, 0, 0, -1, HF3FS_IOR_FORBID_READ_HOLES);
+
+	if (r == 0)
+		hf3fs_iordestroy(&ior);
+	return r;
+}
+
+static void U9_a_failed_iovcreate_leaves_nothing(void)
+{
+	/* What stays of a first use is there before they are counted. */
+	T_EQ(make_iov(), 0);
+	T_CHECK(fail_each(make_iov, EIO) >= 4);
+	T_CHECK(fail_each(make_iov, EACCES) >= 4);
+}
+
+static void U9_a_failed_iorcreate_leaves_nothing(void)
+{
+	T_EQ(make_ior(), 0);
+	T_CHECK(fail_each(make_ior, EIO) >= (on_daemon ? 6u : 4u));
+	T_CHECK(fail_each(make_ior, EMFILE) >= (on_daemon ? 6u : 4u));
+}
+
+static void U9_errors_of_symlink_come_through(void)
+{
+	static const int errs[] = { EPERM, EACCES, EMFILE, EINVAL, EEXIST, ENOTCONN };
+	struct hf3fs_iov iov;
+
+	trip_only = "symlinkat";
+	for (size_t i = 0; i < sizeof(errs) / sizeof(errs[0]); i++) {
+		trip_arm(1, errs[i]);
+		T_EQ(hf3fs_iovcreate(&iov, mnt, 4096, 0, -1), -errs[i]);
+		T_CHECK(trip_off());
+	}
+	trip_only = NULL;
+	T_EQ(api_shm(), 0);
+}
+
+/* A full /dev/shm is an error when the memory is made and no signal when it is used. */
+static void U9_no_room_in_shared_memory(void)
+{
+	struct hf3fs_iov iov;
+
+	trip_only = "fallocate";
+	trip_arm(1, ENOSPC);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
+	T_CHECK(trip_off());
+	/* In the middle. */
+	trip_arm(3, ENOSPC);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), -ENOSPC);
+	T_CHECK(trip_off());
+	/* A signal is none of its business. */
+	trip_arm(2, EINTR);
+	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)200 << 20, 0, -1), 0);
+	T_CHECK(trip_off());
+	trip_only = NULL;
+	hf3fs_iovdestroy(&iov);
+	T_EQ(api_shm(), 0);
+}
+
+/* ----------------------------------------------------------------- errno */
+
+static void errno_stays_as_it_was(void)
+{
+	struct timespec past = api_in_ms(-1000);
+	struct hf3fs_iov iov;
+	struct hf3fs_ior ior;
+	struct hf3fs_cqe cqe;
+	char buf[256];
+	int fd;
+
+#define SAME(call)                  \
+	do {                        \
+		errno = 12345;      \
+		(void)(call);       \
+		T_EQ(errno, 12345); \
+	} while (0)
+	fd = api_file("data", 4096);
+	SAME(hf3fs_is_hf3fs(-1));
+	SAME(hf3fs_extract_mount_point(buf, sizeof(buf), mnt));
+	SAME(hf3fs_iovcreate(&iov, api_dir, 4096, 0, -1));
+	SAME(hf3fs_iovopen(&iov, some_id, mnt, 4096, 0, -1));
+	SAME(hf3fs_iorcreate(&ior, api_dir, 8, true, 0, -1));
+	SAME(hf3fs_reg_fd(-1, 0));
+	SAME(hf3fs_hardlink(api_path("none"), api_path("link")));
+	SAME(hf3fs_punchhole(-1, 1, (size_t[]){ 0 }, (size_t[]){ 1 }, 0));
+	SAME(hf3fs_iovcreate(&iov, mnt, 4096, 0, -1));
+	SAME(hf3fs_iorcreate(&ior, mnt, 8, true, 0, -1));
+	SAME(hf3fs_prep_io(&ior, &iov, true, iov.base, 1000, 0, 1, NULL));
+	SAME(hf3fs_reg_fd(fd, 0));
+	SAME(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL));
+	SAME(hf3fs_submit_ios(&ior));
+	SAME(hf3fs_wait_for_ios(&ior, &cqe, 1, 1, &past));
+	SAME(hf3fs_wait_for_ios(&ior, &cqe, 1, 0, NULL));
+	SAME(hf3fs_iordestroy(&ior));
+	SAME(hf3fs_iovunlink(&iov));
+	SAME(hf3fs_iovdestroy(&iov));
+	SAME(hf3fs_dereg_fd(fd));
+	(void)close(fd);
+}
+
+int main(void)
+{
+	api_init();
+	API_RUN(U4_iovcreate_arguments);
+	API_RUN(U4_other_iov_arguments);
+	API_RUN(U5_sizes);
+	API_RUN(U6_long_mount_points);
+	API_RUN(U4_iorcreate_arguments);
+	API_RUN(U4_iorcreate_keeps_what_it_was_given);
+	API_RUN(U4_iorwrap_arguments);
+	API_RUN(U4_calls_on_rings);
+	API_RUN(U4_directions_of_files);
+	API_ON_DAEMON(U4_kinds_of_mounts_do_not_mix);
+	API_RUN(U4_is_hf3fs);
+	API_RUN(U4_extract_mount_point);
+	API_PLAIN(U4_extract_mount_point_of_nested);
+	API_RUN(U4_reg_fd);
+	API_RUN(U4_reg_fd_without_descriptors);
+	API_RUN(U4_hardlink);
+	API_RUN(U4_punchhole);
+	API_PLAIN(U4_another_users_directory);
+	API_PLAIN(U4_another_users_memory);
+	API_RUN(U9_a_failed_iovcreate_leaves_nothing);
+	API_RUN(U9_a_failed_iorcreate_leaves_nothing);
+	API_RUN(U9_errors_of_symlink_come_through);
+	API_RUN(U9_no_room_in_shared_memory);
+	API_RUN(errno_stays_as_it_was);
+	return api_done();
+}

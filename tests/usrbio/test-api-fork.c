@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* U15: what a child of fork() may do with what its parent made. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "api_rig.h"
+
+static struct hf3fs_iov iov;
+static struct hf3fs_ior ior;
+static int fd;
+
+static void begin(void)
+{
+	iov = api_iov(8192);
+	ior = api_ior(4, true);
+	fd = api_open("data", 8192);
+	memset(iov.base, 0, 8192);
+}
+
+static void end(void)
+{
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+	api_close(fd);
+}
+
+#define FAIL_UNLESS(cond)                      \
+	do {                                   \
+		if (!(cond))                   \
+			return __LINE__ % 255; \
+	} while (0)
+
+/* Without T_CHECK(): a child has no case to end. */
+static int one_read(void)
+{
+	struct timespec until = api_in_ms(API_WAIT_MS);
+	struct hf3fs_cqe c;
+
+	FAIL_UNLESS(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 8192, &c) >= 0);
+	FAIL_UNLESS(hf3fs_submit_ios(&ior) == 0);
+	FAIL_UNLESS(hf3fs_wait_for_ios(&ior, &c, 1, 1, &until) == 1);
+	FAIL_UNLESS(c.result == 8192 && c.userdata == &c);
+	FAIL_UNLESS(t_differs(iov.base, API_SEED, 0, 8192) == 8192);
+	return 0;
+}
+
+static int child_is_refused(void)
+{
+	struct timespec until = api_in_ms(100);
+	struct hf3fs_iov mine;
+	struct hf3fs_ior ring;
+	struct hf3fs_cqe c;
+	static const uint8_t id[16] = { 1 };
+
+	FAIL_UNLESS(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_submit_ios(&ior) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_wait_for_ios(&ior, &c, 1, 1, &until) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_iovcreate(&mine, mnt, 4096, 0, -1) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_iovwrap(&mine, &c, id, mnt, 8, 0, -1) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_iorcreate(&ring, mnt, 4, true, 0, -1) == -EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_reg_fd(dup(fd), 0) == EOWNERDEAD);
+	FAIL_UNLESS(hf3fs_is_hf3fs(fd));
+	/* These end its own view and nothing of the parent's. */
+	hf3fs_iovunlink(&iov);
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+	hf3fs_dereg_fd(fd);
+	return 0;
+}
+
+static void U15_plain_rings_stay_the_parents(void)
+{
+	begin();
+	T_EQ(api_child(child_is_refused), 0);
+	T_EQ(api_links(""), 2);
+	T_EQ(api_shm(), 1);
+	T_EQ(api_io(&ior, &iov, 0, fd, 0, 8192), 8192);
+	T_EQ(t_differs(iov.base, API_SEED, 0, 8192), 8192);
+	end();
+}
+
+/* What the child ends is its own: the parent goes on with a ring that the child did not use. */
+static int child_makes_its_own(void)
+{
+	struct hf3fs_iov mine;
+	struct hf3fs_ior ring = ior;
+	int r;
+
+	FAIL_UNLESS(hf3fs_iovcreate(&mine, mnt, 8192, 0, -1) == 0);
+	FAIL_UNLESS(hf3fs_iorcreate(&ior, mnt, 4, true, 0, -1) == 0);
+	r = one_read();
+	if (r)
+		return r;
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&mine);
+	/* And drops what it inherited. */
+	hf3fs_iordestroy(&ring);
+	hf3fs_iovdestroy(&iov);
+	return 0;
+}
+
+static void U15_a_daemons_child_makes_its_own(void)
+{
+	begin();
+	T_EQ(api_child(child_makes_its_own), 0);
+	T_EQ(api_shm(), 1);
+	T_EQ(one_read(), 0);
+	end();
+}
+
+/* The parent does not use the ring from here on. */
+static void U15_a_daemons_child_uses_the_ring(void)
+{
+	begin();
+	T_EQ(api_child(one_read), 0);
+	T_EQ(t_differs(iov.base, API_SEED, 0, 8192), 8192);
+	end();
+}
+
+/* Threads that make and end things while this one forks: no lock stays taken in a child. */
+static _Atomic bool stop;
+
+static void *busy(void *arg)
+{
+	int n = 0;
+
+	(void)arg;
+	while (!stop) {
+		struct hf3fs_iov mem;
+		int h;
+
+		if (hf3fs_iovcreate(&mem, mnt, 4096, 0, -1) == 0)
+			hf3fs_iovdestroy(&mem);
+		h = open(api_plain, O_RDONLY | O_CLOEXEC);
+		(void)hf3fs_reg_fd(h, 0);
+		hf3fs_dereg_fd(h);
+		(void)close(h);
+		n++;
+	}
+	return NULL;
+}
+
+static int locks_are_free(void)
+{
+	int h;
+
+	/* Each takes its lock; a lock that stays taken is a hang, which alarm() ends. */
+	(void)alarm(20);
+	hf3fs_dereg_fd(fd);
+	h = hf3fs_reg_fd(fd, 0);
+	FAIL_UNLESS(on_daemon ? h <= 0 : h == EOWNERDEAD);
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+	return 0;
+}
+
+static void U15_fork_while_threads_are_busy(void)
+{
+	pthread_t t;
+
+	begin();
+	stop = false;
+	T_EQ(pthread_create(&t, NULL, busy, NULL), 0);
+	for (int i = 0; i < 20; i++)
+		T_EQ(api_child(locks_are_free), 0);
+	stop = true;
+	T_EQ(pthread_join(t, NULL), 0);
+	end();
+}
+
+/* A child of a process that has not used a plain directory uses one as any process. */
+static int uses_plain(void)
+{
+	int r;
+
+	mnt = api_plain;
+	on_daemon = false;
+	begin();
+	r = one_read();
+	end();
+	return r;
+}
+
+static void U15_a_child_of_one_that_used_nothing(void)
+{
+	T_EQ(api_child(uses_plain), 0);
+}
+
+int main(void)
+{
+	api_init();
+	T_RUN(U15_a_child_of_one_that_used_nothing);
+	API_ON_DAEMON(U15_a_daemons_child_makes_its_own);
+	API_ON_DAEMON(U15_a_daemons_child_uses_the_ring);
+	API_RUN(U15_fork_while_threads_are_busy);
+	API_PLAIN(U15_plain_rings_stay_the_parents);
+	return api_done();
+}

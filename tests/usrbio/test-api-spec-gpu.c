@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The examples that the calls on device memory came with, as they stand in their description but
+ * for the mount point, the file, and what is left to the reader there: on the software device.
+ */
+#include "gpu_rig.h"
+
+#define BYTES RIG_MIB(4)
+
+static char file_bin[160];
+
+/* -------------------------------------------- memory that the library made */
+
+static int created(size_t buffer_size, int gpu_device_id, uint64_t seed)
+{
+	// Check if GDR is available on this system
+	if (hf3fs_gdr_available()) {
+		int gpu_count = hf3fs_gdr_device_count();
+		printf("# GDR available with %d GPUs\n", gpu_count);
+	}
+
+	// Create GPU iov - library allocates GPU memory internally
+	struct hf3fs_iov iov;
+	int ret = hf3fs_iovcreate_gpu(&iov, gpu_plain, buffer_size, 0, gpu_device_id);
+	if (ret != 0) {
+		fprintf(stderr, "Failed to create GPU iov: %d\n", ret);
+		return ret;
+	}
+
+	// Create I/O ring (same as regular usrbio)
+	struct hf3fs_ior ior;
+	hf3fs_iorcreate4(&ior, gpu_plain, 64, true, 0, 0, -1, 0);
+
+	// Register file
+	int fd = open(file_bin, O_RDONLY);
+	hf3fs_reg_fd(fd, 0);
+
+	// Submit read to GPU memory (same as regular usrbio)
+	hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, buffer_size, NULL);
+	hf3fs_submit_ios(&ior);
+
+	// Wait for completion
+	struct hf3fs_cqe cqe;
+	hf3fs_wait_for_ios(&ior, &cqe, 1, 1, NULL);
+
+	// Use data in GPU memory...
+	T_EQ(cqe.result, (int64_t)buffer_size);
+	T_EQ(gpu_differs(iov.base, buffer_size, seed, 0), buffer_size);
+
+	// Check if an iov contains GPU memory
+	if (hf3fs_iov_is_gpu(&iov)) {
+		// Get GPU device ID
+		int device_id = hf3fs_iov_gpu_device(&iov);
+		printf("# GPU iov on device %d\n", device_id);
+	}
+
+	// Synchronize GPU memory for coherency (usually automatic)
+	T_OK(hf3fs_iovsync_gpu(&iov, 0));
+
+	// Cleanup
+	hf3fs_iovdestroy_gpu(&iov);
+	hf3fs_iordestroy(&ior);
+	hf3fs_dereg_fd(fd);
+	close(fd);
+	return 0;
+}
+
+static void memory_of_the_library(void)
+{
+	rig_make(file_bin, 11, BYTES);
+	T_EQ(created(BYTES, 0, 11), 0);
+	T_EQ(created(1 << 20, 0, 11), 0);
+}
+
+/* ------------------------------------------------ memory of the framework's */
+
+static int wrapped(struct hf3fs_ior *ior, void *gpu_ptr, const uint8_t uuid[16], int fd,
+		   size_t offset, size_t len)
+{
+	const size_t buffer_size = len;
+	const int gpu_device_id = 0;
+
+	// Wrap the existing GPU memory
+	struct hf3fs_iov iov;
+	int ret = hf3fs_iovwrap_gpu(&iov, gpu_ptr, uuid, gpu_plain, buffer_size, 0, gpu_device_id);
+	if (ret != 0) {
+		fprintf(stderr, "Failed to wrap GPU memory: %d\n", ret);
+		return ret;
+	}
+
+	// Use for I/O (same as above)
+	hf3fs_prep_io(ior, &iov, true, gpu_ptr, fd, offset, len, NULL);
+	hf3fs_submit_ios(ior);
+
+	struct hf3fs_cqe cqe;
+	T_EQ(hf3fs_wait_for_ios(ior, &cqe, 1, 1, NULL), 1);
+	T_EQ(cqe.result, (int64_t)len);
+
+	// Cleanup - only releases RDMA registration, does NOT free GPU memory
+	hf3fs_iovdestroy_gpu(&iov);
+	return 0;
+}
+
+static void memory_of_the_framework(void)
+{
+	struct pst_mem *m = rig_alloc("soft:0", BYTES);
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct hf3fs_ior ior;
+	int fd;
+
+	rig_make(file_bin, 12, BYTES);
+	T_OK(pst_mem_info(m, &info));
+	T_OK(hf3fs_iorcreate4(&ior, gpu_plain, 64, true, 0, 0, -1, 0));
+	fd = open(file_bin, O_RDONLY);
+	T_CHECK(hf3fs_reg_fd(fd, 0) <= 0);
+	for (uint64_t part = 0; part < 4; part++)
+		T_EQ(wrapped(&ior, (void *)(uintptr_t)(info.addr + part * RIG_MIB(1)), gpu_id(), fd,
+			     part * RIG_MIB(1), RIG_MIB(1)),
+		     0);
+	T_EQ(rig_mem_differs(m, 0, BYTES, 12, 0), BYTES);
+	hf3fs_iordestroy(&ior);
+	hf3fs_dereg_fd(fd);
+	(void)close(fd);
+	(void)pst_mem_free(m);
+}
+
+int main(void)
+{
+	(void)setenv("PST_USRBIO_DEVICE", "soft", 1);
+	gpu_rig_init();
+	(void)snprintf(file_bin, sizeof(file_bin), "%s/file.bin", gpu_plain);
+	T_RUN(memory_of_the_library);
+	T_RUN(memory_of_the_framework);
+	return gpu_rig_done();
+}

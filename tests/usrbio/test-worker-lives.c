@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Rings, files and buffers that come and go, whatever is under way; signals and forks.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "worker_rig.h"
+
+#include "again.h"
+
+/* ------------------------------------------------------------------- lives */
+
+/* One number several times: whoever is open for the direction. */
+static void numbers_shared_and_reused(void)
+{
+	struct worker_file *again = NULL;
+	struct usrbio_args a;
+	struct client r, w;
+	int fd;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&r, 8, true, 0, 0);
+	env_ring(&w, 8, false, 0, 0);
+	a = env_args(1, 0, 0, 4096);
+	T_EQ(env_do(&r, &a), 4096);
+	T_EQ(env_do(&w, &a), -EACCES);
+	fd = open(rig_path("file1"), O_WRONLY | O_CLOEXEC);
+	T_OK(worker_file_add(my.w, 1, fd, &again));
+	T_EQ(env_do(&w, &a), 4096);
+	T_EQ(env_do(&r, &a), 4096);
+	worker_file_remove(my.w, again);
+	T_EQ(env_do(&w, &a), -EACCES);
+	(void)close(fd);
+	for (unsigned i = 0; i < 100; i++) {
+		rig_make(rig_path("other"), 100 + i, 8192);
+		fd = open(rig_path("other"), O_RDONLY | O_CLOEXEC);
+		T_OK(worker_file_add(my.w, 7, fd, &again));
+		(void)close(fd);
+		a.file = 7;
+		a.len = 8192;
+		T_EQ(env_do(&r, &a), 8192);
+		env_check(100 + i, 0, 0, 8192);
+		worker_file_remove(my.w, again);
+		T_EQ(env_do(&r, &a), -EBADF);
+	}
+	client_free(&r);
+	client_free(&w);
+	env_end();
+}
+
+static void descriptors_that_are_no_files(void)
+{
+	struct worker_file *f = NULL;
+	int p[2], fd;
+
+	env_begin(NULL);
+	T_EQ(worker_file_add(my.w, 1, -1, &f), -EBADF);
+	T_EQ(pipe2(p, O_CLOEXEC), 0);
+	T_EQ(worker_file_add(my.w, 1, p[0], &f), -ENXIO);
+	(void)close(p[0]);
+	(void)close(p[1]);
+	fd = open(rig_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	T_EQ(worker_file_add(my.w, 1, fd, &f), -EISDIR);
+	(void)close(fd);
+	T_CHECK(!f);
+	env_end();
+}
+
+static void options_that_make_no_sense(void)
+{
+	struct worker_opts many = { .threads = 65 };
+	struct worker_ring_opts o, good;
+	struct worker *w = NULL;
+	struct client c;
+
+	T_EQ(worker_new(&many, &w), -EINVAL);
+	T_CHECK(!worker_free(NULL));
+	env_begin(NULL);
+	client_map(&c, 8);
+	good = client_opts(&c, true);
+#define REFUSED(field, value)                                       \
+	do {                                                        \
+		o = good;                                           \
+		o.field = (value);                                  \
+		T_EQ(worker_ring_add(my.w, &o, &c.ring), -EINVAL); \
+		T_CHECK(!c.ring);                                   \
+	} while (0)
+	REFUSED(size, 0);
+	REFUSED(size, usrbio_ring_size(1) - 1);
+	REFUSED(base, (char *)c.base + 4);
+	REFUSED(io_depth, 9);
+	REFUSED(timeout_ms, -1);
+	REFUSED(flags, 4);
+	REFUSED(priority, USRBIO_PRIORITIES);
+	c.at.sq_tail[0] = 9;
+	REFUSED(flags, 0);
+	c.at.sq_tail[0] = 0;
+	c.at.cq_head[0] = -1;
+	REFUSED(flags, 0);
+	c.at.cq_head[0] = 0;
+	good.io_depth = INT32_MIN;
+	client_add(&c, my.w, &good);
+	client_free(&c);
+	env_end();
+}
+
+/* PST_FAULT: no queue is to be had, or no second one. */
+static void no_lane_at_all(void)
+{
+	struct worker_ring_opts o;
+	struct client c;
+
+	env_begin(NULL);
+	client_map(&c, 8);
+	o = client_opts(&c, true);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(worker_ring_add(my.w, &o, &c.ring), -ENOMEM);
+	T_CHECK(!c.ring && pst_error_text()[0]);
+	client_free(&c);
+	env_end();
+}
+
+static void no_second_lane(void)
+{
+	struct worker_opts o = { .threads = 4 };
+	struct client c[3];
+
+	env_begin(&o);
+	env_file(1, FILE_LEN, O_RDONLY);
+	for (unsigned i = 0; i < RIG_NR(c); i++)
+		env_ring(&c[i], 8, true, 0, 0);
+	for (unsigned i = 0; i < RIG_NR(c); i++) {
+		prep(&c[i], 8);
+		worker_ring_kick(c[i].ring);
+		expect(&c[i], 8, false);
+		client_free(&c[i]);
+	}
+	env_end();
+}
+
+/* A ring that is served again goes on where it was. */
+static void rings_come_back(void)
+{
+	struct worker_ring_opts o;
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 8, true, 0, 0);
+	o = client_opts(&c, true);
+	for (unsigned i = 0; i < 50; i++) {
+		prep(&c, 5);
+		worker_ring_kick(c.ring);
+		expect(&c, 5, false);
+		worker_ring_remove(my.w, c.ring);
+		c.ring = NULL;
+		/* What was put there meanwhile is found without a kick. */
+		prep(&c, 2);
+		T_OK(worker_ring_add(my.w, &o, &c.ring));
+		expect(&c, 2, false);
+	}
+	client_free(&c);
+	env_end();
+}
+
+/* Rings and buffers go while requests of theirs are under way. */
+static void removal_while_busy(void)
+{
+	struct client good;
+
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&good, 64, true, 0, 0);
+	for (unsigned i = 0; i < 60; i++) {
+		struct client c;
+
+		rig_cold(rig_path("file1"));
+		env_ring(&c, 256, true, i % 3 ? 0 : 200, 0);
+		prep(&c, 199 + i % 2);
+		worker_ring_kick(c.ring);
+		prep(&good, 20);
+		worker_ring_kick(good.ring);
+		if (i % 2)
+			(void)usleep((useconds_t)rig_below(2000));
+		client_free(&c);
+		expect(&good, 20, false);
+	}
+	client_free(&good);
+	env_end();
+}
+
+/* Nothing ends by itself there: the removal cancels, and others do not wait for that. */
+static void removal_while_hanging(void)
+{
+	struct client c, good;
+	uint64_t start;
+
+	need_fuse();
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	fuse_file(2, "hang");
+	env_ring(&good, 16, true, 0, 0);
+	env_ring(&c, 16, true, 0, 0);
+	for (unsigned i = 0; i < 16; i++) {
+		struct usrbio_args a = env_args(2, i * 4096, BUF_LEN / 2 + i * 4096, 4096);
+
+		T_CHECK(client_prep(&c, &a) >= 0);
+	}
+	worker_ring_kick(c.ring);
+	(void)usleep(50000);
+	start = t_now();
+	client_free(&c);
+	T_CHECK(t_now() < start + 3000 * 1000000u);
+	prep(&good, 16);
+	worker_ring_kick(good.ring);
+	expect(&good, 16, false);
+	client_free(&good);
+	/* The kernel lets go of the buffer when the file system answers. */
+	for (start = t_in_ms(5000); pst_mem_drain(my.mem, 0) < 0 && t_now() < start;) {
+		fusefs_release(&fs);
+		(void)usleep(5000);
+	}
+	env_end();
+	fusefs_stop(&fs);
+}
+
+static struct worker_file *fuse_number(uint64_t number, const char *name)
+{
+	struct worker_file *f = NULL;
+	char path[200];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", fs.dir, name);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	T_OK(worker_file_add(my.w, number, fd, &f));
+	(void)close(fd);
+	return f;
+}
+
+/*
+ * A write that hangs, and another to the same place, which therefore waits: both are under way
+ * when what they name is removed.
+ */
+static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
+{
+	env_ring(c, 16, false, 0, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		struct usrbio_args a = env_args(2, 0, i * 512, 512);
+
+		memcpy(a.buf_id, id, sizeof(a.buf_id));
+		a.user_data = i;
+		T_CHECK(client_prep(c, &a) >= 0);
+		worker_ring_kick(c->ring);
+		if (!c->never_help)
+			(void)worker_ring_help(c->ring);
+		(void)usleep(20000);
+	}
+}
+
+/* The one that waited, and then the one that hung. */
+static void expect_both(struct client *c, int64_t second, int64_t first)
+{
+	struct usrbio_cqe q;
+
+	T_EQ(client_wait(c, &q, 1, 1, RIG_WAIT_MS), 1);
+	T_EQ(q.user_data, 1);
+	T_EQ(q.result, second);
+	T_EQ(release_until(c, &q, 1), 1);
+	T_EQ(q.user_data, 0);
+	T_EQ(q.result, first);
+	client_free(c);
+}
+
+static void removal_of_what_requests_name(void)
+{
+	uint8_t id[USRBIO_ID_LEN] = { 4 };
+	struct worker_buffer *b = NULL;
+	struct worker_file *f, *other;
+	struct client c;
+
+	need_fuse();
+	env_begin(&one_thread);
+	f = fuse_number(2, "hang");
+	hang_and_wait(&c, my.id);
+	worker_file_remove(my.w, f);
+	expect_both(&c, -EBADF, 512);
+
+	/* There is another of that number. */
+	other = fuse_number(2, "slow");
+	f = fuse_number(2, "hang");
+	hang_and_wait(&c, my.id);
+	worker_file_remove(my.w, f);
+	expect_both(&c, 512, 512);
+	worker_file_remove(my.w, other);
+
+	f = fuse_number(2, "hang");
+	T_OK(worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b));
+	hang_and_wait(&c, id);
+	worker_buffer_remove(my.w, b);
+	expect_both(&c, -EINVAL, 512);
+	worker_file_remove(my.w, f);
+	env_end();
+	fusefs_stop(&fs);
+}
+
+struct storm {
+	pthread_t thread;
+	unsigned idx;
+	int fd;
+	uint64_t random;
+	uint8_t id[USRBIO_ID_LEN];
+	bool good;
+};
+
+/* Eight reads at random. */
+static void storm_prep(struct storm *s, struct client *c)
+{
+	for (unsigned k = 0; k < 8; k++) {
+		struct usrbio_args a = env_args(50, 0, s->idx * 65536 + k * 4096, 4096);
+
+		s->random ^= s->random << 13;
+		s->random ^= s->random >> 7;
+		s->random ^= s->random << 17;
+		a.file_off = s->random % (FILE_LEN - 4096);
+		memcpy(a.buf_id, s->id, sizeof(a.buf_id));
+		(void)client_prep(c, &a);
+	}
+	worker_ring_kick(c->ring);
+}
+
+/* A ring's life. */
+static bool storm_ring(struct storm *s, struct client *c, unsigned round)
+{
+	struct worker_ring_opts o;
+	struct usrbio_cqe q[8];
+	unsigned n;
+
+	client_map(c, 24);
+	o = client_opts(c, true);
+	o.io_depth = round % 3 == 0 ? 4 : round % 3 == 1 ? 0 : -4;
+	o.priority = round % USRBIO_PRIORITIES;
+	o.timeout_ms = 1;
+	c->w = my.w;
+	c->never_help = round & 1;
+	if (worker_ring_add(my.w, &o, &c->ring) < 0)
+		return false;
+	for (unsigned i = 0; i < 12; i++) {
+		storm_prep(s, c);
+		n = client_wait(c, q, 8, 8, RIG_WAIT_MS);
+		for (unsigned k = 0; k < n; k++)
+			if (q[k].result != 4096)
+				return false;
+		if (n != 8)
+			return false;
+	}
+	/* Some of it is under way when it goes. */
+	if (round % 4 == 0)
+		storm_prep(s, c);
+	client_free(c);
+	return true;
+}
+
+/* Rings of its own, that come and go, on files and a buffer of its own, that come and go too. */
+static void *storm(void *arg)
+{
+	struct storm *s = arg;
+
+	for (unsigned round = 0; s->good && round < MANY / 20000; round++) {
+		struct worker_buffer *b = NULL;
+		struct worker_file *f = NULL;
+		struct client c;
+
+		s->good = worker_file_add(my.w, 50, s->fd, &f) == 0 &&
+			  worker_buffer_add(my.w, s->id, my.mem, BUF_LEN, 0, &b) == 0 &&
+			  storm_ring(s, &c, round);
+		if (!s->good)
+			break;
+		worker_file_remove(my.w, f);
+		worker_buffer_remove(my.w, b);
+	}
+	return NULL;
+}
+
+static void everything_comes_and_goes(void)
+{
+	struct storm s[4];
+	struct worker_opts o = { .threads = 2 };
+	int fd;
+
+	env_begin(&o);
+	env_file(1, FILE_LEN, O_RDONLY);
+	fd = open(rig_path("file1"), O_RDONLY | O_CLOEXEC);
+	T_CHECK(fd >= 0);
+	for (unsigned i = 0; i < RIG_NR(s); i++) {
+		s[i] = (struct storm){
+			.idx = i,
+			.fd = fd,
+			.random = 88172645463325252u + i,
+			.id = { 9, (uint8_t)i },
+			.good = true,
+		};
+		T_EQ(pthread_create(&s[i].thread, NULL, storm, &s[i]), 0);
+	}
+	for (unsigned i = 0; i < RIG_NR(s); i++)
+		T_EQ(pthread_join(s[i].thread, NULL), 0);
+	for (unsigned i = 0; i < RIG_NR(s); i++)
+		T_CHECK(s[i].good);
+	(void)close(fd);
+	env_end();
+}
+
+/* Start cold reads by helping, and end. */
+static void *start_and_end(void *arg)
+{
+	struct client *c = arg;
+
+	(void)worker_ring_help(c->ring);
+	return NULL;
+}
+
+/* What a client's thread started does not end with it. */
+static void clients_end_before_their_requests(void)
+{
+	struct client c;
+
+	env_begin(&one_thread);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 256, true, 0, 0);
+	for (unsigned i = 0; i < 30; i++) {
+		pthread_t thread;
+
+		rig_cold(rig_path("file1"));
+		prep(&c, 100);
+		T_EQ(pthread_create(&thread, NULL, start_and_end, &c), 0);
+		T_EQ(pthread_join(thread, NULL), 0);
+		worker_ring_kick(c.ring);
+		c.never_help = true;
+		expect(&c, 100, false);
+	}
+	client_free(&c);
+	env_end();
+}
+
+static struct worker_ring *handler_ring;
+
+static void on_alarm(int sig)
+{
+	int saved = errno;
+
+	(void)sig;
+	errno = 4711;
+	worker_ring_kick(handler_ring);
+	if (errno != 4711)
+		abort();
+	errno = saved;
+}
+
+/* Kicks by a signal handler, which comes in the middle of anything. */
+static void kicks_by_a_handler(void)
+{
+	struct itimerval every = { { 0, 300 }, { 0, 300 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction sa = { .sa_handler = on_alarm, .sa_flags = SA_RESTART }, old;
+	uint64_t end;
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 64, true, 0, 0);
+	handler_ring = c.ring;
+	T_EQ(sigaction(SIGALRM, &sa, &old), 0);
+	T_EQ(setitimer(ITIMER_REAL, &every, NULL), 0);
+	for (end = t_in_ms(300); t_now() < end;) {
+		prep(&c, 10);
+		expect(&c, 10, false);
+	}
+	T_EQ(setitimer(ITIMER_REAL, &never, NULL), 0);
+	T_EQ(sigaction(SIGALRM, &old, NULL), 0);
+	client_free(&c);
+	env_end();
+}
+
+/* ------------------------------------------------------------------ forks */
+
+static int in_the_child(struct client *c)
+{
+	struct worker_ring_stats st = { .requests = 1 };
+	struct worker_ring_opts o = client_opts(c, true);
+	struct worker_buffer *b;
+	struct worker_file *f;
+	struct worker_ring *r;
+	struct worker *w;
+
+	worker_ring_kick(c->ring);
+	worker_ring_stats(c->ring, &st);
+	if (worker_ring_help(c->ring) || st.requests)
+		return 1;
+	if (worker_new(NULL, &w) != -EOWNERDEAD)
+		return 2;
+	if (worker_file_add(my.w, 1, 0, &f) != -EOWNERDEAD)
+		return 3;
+	if (worker_buffer_add(my.w, my.id, my.mem, 1, 0, &b) != -EOWNERDEAD)
+		return 4;
+	if (worker_ring_add(my.w, &o, &r) != -EOWNERDEAD)
+		return 5;
+	worker_ring_remove(my.w, c->ring);
+	worker_file_remove(my.w, my.files[0]);
+	worker_buffer_remove(my.w, my.buffer);
+	return worker_free(my.w) ? 6 : 0;
+}
+
+static void U15_fork(void)
+{
+	struct client c;
+
+	env_begin(NULL);
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&c, 64, true, 0, 0);
+	for (unsigned i = 0; i < 20; i++) {
+		int status = -1;
+		pid_t pid;
+
+		prep(&c, 30);
+		worker_ring_kick(c.ring);
+		pid = fork();
+		if (pid == 0)
+			_exit(in_the_child(&c));
+		expect(&c, 30, false);
+		T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+		T_EQ(status, 0);
+	}
+	client_free(&c);
+	env_end();
+}
+
+/* ------------------------------------------------------------------- main */
+
+static const struct again cases[] = {
+	{ "no_lane_at_all", no_lane_at_all, AGAIN_ONCE, "store.lane:0:ENOMEM,store.uring:0:EPERM" },
+	{ "no_second_lane", no_second_lane, AGAIN_ONCE, "store.lane:2:EMFILE" },
+};
+
+int main(int argc, char **argv)
+{
+	rig_init();
+	(void)atexit(stop_fuse);
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
+	BOTH(numbers_shared_and_reused);
+	rig_run1("descriptors_that_are_no_files", descriptors_that_are_no_files);
+	rig_run1("options_that_make_no_sense", options_that_make_no_sense);
+	BOTH(rings_come_back);
+	BOTH(removal_while_busy);
+	BOTH(removal_while_hanging);
+	BOTH(removal_of_what_requests_name);
+	rig_run1("everything_comes_and_goes", everything_comes_and_goes);
+	rig_run1("clients_end_before_their_requests", clients_end_before_their_requests);
+	BOTH(kicks_by_a_handler);
+	BOTH(U15_fork);
+	again_all(cases, RIG_NR(cases));
+	return rig_done();
+}
