@@ -1049,6 +1049,50 @@ struct pst_path_info {
 PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint32_t path,
 			   struct pst_path_info *ret);
 
+/* One thing that a direct way between a file and a GPU needs, as pst_gds_checks() found it. */
+enum pst_gds_state {
+	PST_GDS_MISSING = 0,  /* it is in the way; the text has the cure */
+	PST_GDS_UNKNOWN = 1,  /* cannot be told from here; the text says why */
+	PST_GDS_OK = 2,	      /* as it should be */
+	PST_GDS_UNNEEDED = 3, /* not there, but what stands in for it is */
+};
+
+struct pst_gds_check {
+	size_t sz;	/* sizeof(struct pst_gds_check) */
+	char name[16];	/* "udev" */
+	uint32_t state; /* enum pst_gds_state */
+	int32_t err;	/* positive errno that the machine gave, or 0 */
+	char text[488]; /* what was found, and what to do about it if it is in the way */
+};
+
+#define PST_GDS_TRIAL (1u << 0) /* also read through cuFile, and compare */
+
+/**
+ * pst_gds_checks() - what a direct way between a file and a GPU needs, and what of it is here
+ * @device: a name as pst_device_find() takes it; NULL: look at the file's side alone
+ * @path:   a file, or without PST_GDS_TRIAL a directory: then what is said holds for new files
+ *          in it
+ * @flags:  PST_GDS_TRIAL
+ * @ret:    filled with up to @max checks, from the library down to the wires between disk and
+ *          GPU; each element's sz must be set before the call; may be NULL when @max is 0
+ * @max:    room in @ret
+ *
+ * The checks are called "gpu", "library", "nvidia-fs", "p2pdma", "filesystem", "disk", "udev",
+ * "direct-io", "iommu", "acs", "distance" and, with PST_GDS_TRIAL, "trial"; a later version may
+ * have more.  "nvidia-fs" and "p2pdma" stand in for each other.  They explain; what decides is
+ * the trial: bytes read by a process of its own through cuFile, which is told to refuse what has
+ * no direct way, and compared with a plain read.  It may take seconds, at most 30, and leaves the
+ * calling process without cuFile.  Nothing is written, and no setting of the machine changed.
+ *
+ * What requests in this process met is not here but in pst_path_check().  Any thread.
+ *
+ * Return: how many checks there are, which may be more than @max; -ENODEV for an unknown
+ * device, -EINVAL for one that is no NVIDIA GPU, for a bad sz or flag, or for a trial without a
+ * file that has bytes; and what opening @path gives.
+ */
+PST_API int pst_gds_checks(const char *device, const char *path, uint32_t flags,
+			   struct pst_gds_check *ret, unsigned max);
+
 /**
  * pst_store_check() - is a store to be had on this machine?
  * @store: PST_STORE_URING or PST_STORE_THREADS

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the machine has of what a direct way between a disk and a GPU needs: read from /proc,
+ * /sys, /run/udev and /dev, and judged.  Nothing is loaded, started, written or opened for
+ * longer than a look, so every function here returns soon and is safe from any thread.
+ *
+ * What the kernel shows is taken as it is, but parsed as foreign: a container may have put
+ * anything there.
+ */
+#ifndef PST_GDS_FACTS_H
+#define PST_GDS_FACTS_H
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+/* As enum pst_gds_state and struct pst_gds_check in <penstock.h>. */
+struct gds_fact {
+	char name[16];
+	int state;
+	int err;
+	char text[488];
+};
+
+#define GDS_FACTS_MAX 16u
+
+/*
+ * All facts: of the kernel, of the file system and disk below a file or directory, of the GPU
+ * at a PCI address ("0000:17:00.0"; NULL or "": those of the file's side alone), and of what
+ * lies between.  root stands before every path that is looked at: "" as a rule, a folder that
+ * was made up in tests.
+ *
+ * Return: how many; -errno with a sentence when fd cannot be looked at.
+ */
+int gds_facts(const char *root, int fd, const char *pci, struct gds_fact ret[GDS_FACTS_MAX]);
+
+/*
+ * Is there anything in the kernel that could make a way direct?  Where CPU and GPU may share
+ * memory, as with 64-bit ARM, there need not be: true.  Cheap; not remembered.
+ */
+bool gds_kernel_may(const char *root);
+
+#endif
