@@ -256,10 +256,11 @@ static int redirects(const struct gds_look *l, const char *pci)
 
 struct acs_search {
 	const struct gds_look *l;
-	unsigned looked, nr;
+	unsigned looked, listed;
+	bool more; /* than the list has room for */
 	int err;
 	char unread[GDS_PCI_MAX];
-	char list[160]; /* of bridges, as the kernel's command line has them */
+	char list[240]; /* of bridges, as the kernel's command line has them */
 };
 
 static void see_bridge(struct acs_search *s, const char *pci)
@@ -274,9 +275,12 @@ static void see_bridge(struct acs_search *s, const char *pci)
 	}
 	if (r <= 0 || strstr(s->list, pci))
 		return;
-	s->nr++;
-	if (n + strlen(pci) + 2 < sizeof(s->list))
-		(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
+	if (n + strlen(pci) + 2 > sizeof(s->list)) {
+		s->more = true;
+		return;
+	}
+	s->listed++;
+	(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
 }
 
 /* Up from one to where they meet, and down to the other. */
@@ -308,12 +312,13 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 			unplaced = l->disks.list[i].name;
 		see_way(&s, &gpu, &disk);
 	}
-	if (s.nr)
+	if (s.listed)
 		gds_say(f, PST_GDS_MISSING, ENOTSUP,
-			"ACS sends what passes between GPU and disk up to the root, at %s; boot with "
-			"pci=disable_acs_redir=%s (in quotes for the boot loader), or until then setpci "
-			"-s ADDRESS ECAP_ACS+6.w=0:2c for each",
-			s.list, s.list);
+			"ACS sends what passes between GPU and disk up to the root, at %u bridge%s; boot "
+			"with pci=disable_acs_redir=%s (in quotes for the boot loader), or until then "
+			"setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
+			s.listed, s.listed > 1 ? "s" : "", s.list,
+			s.more ? "; then look for more" : "");
 	else if (s.err == -EACCES)
 		gds_say(f, PST_GDS_UNKNOWN, EACCES,
 			"the configuration of %s is for root to read, so ACS is not known; ask again "

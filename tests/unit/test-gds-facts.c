@@ -177,7 +177,7 @@ static void what_cannot_be_looked_at(void)
 static void forged_files(void)
 {
 	static char huge[MIB(1)];
-	char path[512];
+	char path[1024];
 
 	machine();
 	on("ext4\033[2J\007", "/dev/x", "rw");
@@ -221,7 +221,7 @@ static void forged_files(void)
 /* Nothing waits for a writer that never comes, and a folder is no file. */
 static void what_is_no_file_is_not_read(void)
 {
-	char path[512];
+	char path[1024];
 
 	machine();
 	at(path, "/proc/self/mountinfo");
