@@ -220,22 +220,22 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 		bool rdma = strcmp(k->transport, "rdma") == 0;
 
 		if (!k->nvme)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"%s is %s, and cuFile has a direct way to "
 				"NVMe alone; %s",
 				k->name, sort_of(k->name), cure_of(k->name));
 		else if (*k->integrity)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"%s is formatted with protection information (%s); nvme format --pi=0 "
 				"/dev/%s, which erases it",
 				k->name, k->integrity, k->name);
 		else if (rdma && l->nvidia_fs != PST_GDS_OK)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"%s is reached by RDMA, which needs nvidia-fs; load that, or " GOOD_DISK
 				" of this machine",
 				k->name);
 		else if (*k->transport && strcmp(k->transport, "pcie") != 0 && !rdma)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"%s is reached by %s, which goes through the CPU; connect it by RDMA, "
 				"or " GOOD_DISK " of this machine",
 				k->name, k->transport);
@@ -272,7 +272,7 @@ static void no_disk(const struct gds_look *l, struct gds_fact *f)
 		gds_say(f, PST_GDS_UNKNOWN, 0, "%s does not say which disk is below it",
 			l->mount.found ? l->mount.type : "the file system");
 	else
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT,
+		gds_say(f, PST_GDS_UNKNOWN, 0,
 			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not mounted",
 			major(l->dev), minor(l->dev));
 }
@@ -299,7 +299,7 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 			"raid0; a trial tells",
 			d->name, d->layer, names);
 	else
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"%s is %s over %s, through which cuFile has no direct way; put the file "
 			"system on a disk or partition itself",
 			d->name, d->layer, names);
@@ -361,12 +361,12 @@ void gds_udev(struct gds_look *l, struct gds_fact *f)
 	if (r < 0)
 		no_record(l, -r, f);
 	else if (!raw && strcmp(u.usage, "filesystem") != 0)
-		gds_say(f, PST_GDS_MISSING, ENODATA,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm trigger "
 			"--action=change --name-match=%s, or add the line",
 			major(l->dev), minor(l->dev), l->disks.name);
 	else if (!raw && (!*u.type || (l->mount.found && strcmp(u.type, l->mount.type) != 0)))
-		gds_say(f, PST_GDS_MISSING, ENODATA,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"/run/udev/data/b%u:%u says E:ID_FS_TYPE=%s, not %s; run udevadm trigger "
 			"--action=change --name-match=%s, or put the line right",
 			major(l->dev), minor(l->dev), u.type,

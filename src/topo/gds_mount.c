@@ -206,8 +206,8 @@ static void never(const struct gds_mount *m, struct gds_fact *f)
 {
 	const struct kind *kind = find_kind(m->type);
 
-	gds_say(f, PST_GDS_MISSING, EOPNOTSUPP,
-		"%s at %.100s %s, and cuFile has no direct way to it; %s", m->type, m->where,
+	gds_say(f, PST_GDS_MISSING, 0, "%s at %.100s %s, and cuFile has no direct way to it; %s",
+		m->type, m->where,
 		kind && kind->what ? kind->what : "is read by copies through host memory",
 		kind && kind->cure ? kind->cure : GOOD_PLACE);
 }
@@ -300,7 +300,7 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f)
 		return;
 	}
 	if (r == -EOPNOTSUPP) {
-		gds_say(f, PST_GDS_MISSING, EOPNOTSUPP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"this file has no O_DIRECT, as where data is encrypted, compressed or "
 			"journaled; put it where that is off");
 		return;

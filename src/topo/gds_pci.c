@@ -130,13 +130,13 @@ static void bound(const struct gds_look *l, struct gds_fact *f)
 	const char *name;
 
 	if (gds_real(l->root, &p, driver) < 0) {
-		gds_say(f, PST_GDS_MISSING, ENODEV, "no driver is bound to GPU %s; modprobe nvidia",
+		gds_say(f, PST_GDS_MISSING, 0, "no driver is bound to GPU %s; modprobe nvidia",
 			l->pci);
 		return;
 	}
 	name = strrchr(driver, '/') + 1;
 	if (strcmp(name, "nvidia") != 0)
-		gds_say(f, PST_GDS_MISSING, EBUSY,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"GPU %s is bound to the driver %.60s; unbind it (/sys/bus/pci/drivers/%.60s/"
 			"unbind) and modprobe nvidia",
 			l->pci, name, name);
@@ -160,7 +160,7 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 			"there is no PCI device %s (%s); see lspci -D -d 10de: for those of NVIDIA",
 			l->pci, err_name(r));
 	else if (strcmp(vendor, VENDOR) != 0)
-		gds_say(f, PST_GDS_MISSING, ENODEV,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"the PCI device %s is of vendor %s, not of NVIDIA; see lspci -D -d 10de:",
 			l->pci, vendor);
 	else
@@ -203,7 +203,7 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 			return;
 		}
 		if (*type && strcmp(type, "identity") != 0) {
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"the IOMMU translates the addresses of %s (%s), and what a disk sends "
 				"to a GPU may go astray; boot with iommu=pt, or without "
 				"(intel_iommu=off, amd_iommu=off)",
@@ -313,14 +313,14 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 		see_way(&s, &gpu, &disk);
 	}
 	if (s.listed)
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"ACS sends what passes between GPU and disk up to the root, at %u bridge%s; boot "
 			"with pci=disable_acs_redir=%s (in quotes for the boot loader), or until then "
 			"setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
 			s.listed, s.listed > 1 ? "s" : "", s.list,
 			s.more ? "; then look for more" : "");
 	else if (s.err == -EACCES)
-		gds_say(f, PST_GDS_UNKNOWN, EACCES,
+		gds_say(f, PST_GDS_UNKNOWN, 0,
 			"the configuration of %s is for root to read, so ACS is not known; ask again "
 			"as root",
 			s.unread);
@@ -329,8 +329,7 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 			"the configuration of %s cannot be read, so ACS is not known: %s", s.unread,
 			err_name(s.err));
 	else if (unplaced)
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT, "the place of %s on PCI is not known",
-			unplaced);
+		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known", unplaced);
 	else if (!s.looked)
 		gds_say(f, PST_GDS_OK, 0,
 			"no bridge is above both GPU and disk, so none can send requests a longer way");
@@ -359,7 +358,7 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 	int a = node_of(l, l->pci), b = node_of(l, k->pci);
 
 	if (!gpu->nr || !disk.nr)
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT, "the place of %s on PCI is not known",
+		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known",
 			gpu->nr ? k->name : l->pci);
 	else if (n)
 		gds_say(f, PST_GDS_OK, 0,

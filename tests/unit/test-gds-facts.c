@@ -87,7 +87,7 @@ static void virtual_machine(void)
 	says("p2pdma", PST_GDS_MISSING,
 	     "kernel 6.18.44 has no CONFIG_PCI_P2PDMA, the GPU driver was not told "
 	     "RMForceStaticBar1=1; boot a kernel with CONFIG_PCI_P2PDMA=y, options nvidia ",
-	     "\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in /etc/modprobe.d/");
+	     "\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in /etc/modprobe.d/ (and in the initramfs)");
 	says("filesystem", PST_GDS_OK, "ext4 at /data; nvidia-fs would need it", "data=ordered");
 	says("disk", PST_GDS_MISSING,
 	     "vda is a virtio disk, and cuFile has a direct way to NVMe alone; put the file",

@@ -6,7 +6,7 @@
 #define OPEN_DRIVER VERSION "Open Kernel Module for x86_64  580.159.04  Release Build  (x)\n"
 #define SET_REGISTRY                                                                              \
 	"options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in " \
-	"/etc/modprobe.d/"
+	"/etc/modprobe.d/ (and in the initramfs)"
 
 static void lacks(const char *begin, const char *end)
 {

@@ -66,7 +66,7 @@ static void what_a_gpu_may_be(void)
 	pci(PORT "/" GPU, "0x10de");
 	T_EQ(ask(GPU), 10);
 	says("gpu", PST_GDS_MISSING, "no driver is bound to GPU " GPU "; modprobe nvidia", "");
-	T_EQ(fact("gpu")->err, ENODEV);
+	T_EQ(fact("gpu")->err, 0);
 	put_dir("/sys/bus/pci/drivers/vfio-pci");
 	put_link("/sys/devices/" PORT "/" GPU "/driver", "/sys/bus/pci/drivers/vfio-pci");
 	T_EQ(ask(GPU), 10);
@@ -178,7 +178,7 @@ static void bridges_that_cannot_be_read(void)
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_GDS_UNKNOWN,
 	     "the configuration of 0000:18:01.0 is for root to read, so ACS", "ask again as root");
-	T_EQ(fact("acs")->err, EACCES);
+	T_EQ(fact("acs")->err, 0);
 	forget("/sys/devices/" SWITCH "/0000:18:01.0/config");
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_GDS_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
