@@ -226,18 +226,18 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 				k->name, sort_of(k->name), cure_of(k->name));
 		else if (*k->integrity)
 			gds_say(f, PST_GDS_MISSING, 0,
-				"%s is formatted with protection information (%s); nvme format --pi=0 "
-				"/dev/%s, which erases it",
+				"%s is formatted with protection information (%s); nvme format "
+				"--pi=0 /dev/%s, which erases it",
 				k->name, k->integrity, k->name);
 		else if (rdma && l->nvidia_fs != PST_GDS_OK)
 			gds_say(f, PST_GDS_MISSING, 0,
-				"%s is reached by RDMA, which needs nvidia-fs; load that, or " GOOD_DISK
-				" of this machine",
+				"%s is reached by RDMA, which needs nvidia-fs; load that, "
+				"or " GOOD_DISK " of this machine",
 				k->name);
 		else if (*k->transport && strcmp(k->transport, "pcie") != 0 && !rdma)
 			gds_say(f, PST_GDS_MISSING, 0,
-				"%s is reached by %s, which goes through the CPU; connect it by RDMA, "
-				"or " GOOD_DISK " of this machine",
+				"%s is reached by %s, which goes through the CPU; connect it by "
+				"RDMA, or " GOOD_DISK " of this machine",
 				k->name, k->transport);
 		else
 			continue;
@@ -273,7 +273,8 @@ static void no_disk(const struct gds_look *l, struct gds_fact *f)
 			l->mount.found ? l->mount.type : "the file system");
 	else
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not mounted",
+			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not "
+			"mounted",
 			major(l->dev), minor(l->dev));
 }
 
@@ -289,7 +290,9 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 	if (bad_disk(l, f))
 		return;
 	name_disks(d, names, sizeof(names));
-	if (!*d->layer)
+	if (!*d->layer && strcmp(d->name, d->list[0].name) == 0)
+		gds_say(f, PST_GDS_OK, 0, "%s", names);
+	else if (!*d->layer)
 		gds_say(f, PST_GDS_OK, 0, "%s on %s", d->name, names);
 	else if (strcmp(d->layer, "md raid0") == 0 && l->nvidia_fs == PST_GDS_OK)
 		gds_say(f, PST_GDS_OK, 0, "%s, %s of %s", d->name, d->layer, names);
@@ -331,15 +334,15 @@ static void no_record(const struct gds_look *l, int err, struct gds_fact *f)
 			major(l->dev), minor(l->dev), err_name(err));
 	else if (gds_exists(&whole))
 		gds_say(f, PST_GDS_MISSING, err,
-			"udev has no record of the file system's device, /run/udev/data/b%u:%u; run "
-			"udevadm trigger --subsystem-match=block",
+			"udev has no record of the file system's device, /run/udev/data/b%u:%u; "
+			"run udevadm trigger --subsystem-match=block",
 			major(l->dev), minor(l->dev));
 	else
 		gds_say(f, PST_GDS_MISSING, err,
-			"no udev runs here, and cuFile takes no file without its record; in a container "
-			"mount the host's /run/udev read-only, else run udevd and udevadm trigger, or "
-			"write the lines E:ID_FS_USAGE=filesystem and E:ID_FS_TYPE=%s into "
-			"/run/udev/data/b%u:%u",
+			"no udev runs here, and cuFile takes no file without its record; in a "
+			"container mount the host's /run/udev read-only, else run udevd and "
+			"udevadm trigger, or write the lines E:ID_FS_USAGE=filesystem and "
+			"E:ID_FS_TYPE=%s into /run/udev/data/b%u:%u",
 			type, major(l->dev), minor(l->dev));
 }
 
@@ -362,8 +365,8 @@ void gds_udev(struct gds_look *l, struct gds_fact *f)
 		no_record(l, -r, f);
 	else if (!raw && strcmp(u.usage, "filesystem") != 0)
 		gds_say(f, PST_GDS_MISSING, 0,
-			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm trigger "
-			"--action=change --name-match=%s, or add the line",
+			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm "
+			"trigger --action=change --name-match=%s, or add the line",
 			major(l->dev), minor(l->dev), l->disks.name);
 	else if (!raw && (!*u.type || (l->mount.found && strcmp(u.type, l->mount.type) != 0)))
 		gds_say(f, PST_GDS_MISSING, 0,

@@ -88,15 +88,16 @@ static void judge_nvidia_fs(const struct gds_look *l, struct gds_fact *f)
 
 	if (!gds_exists(&node) && !module_loaded(l->root)) {
 		gds_say(f, PST_GDS_MISSING, 0,
-			"nvidia-fs is not loaded; install the package nvidia-gds (or nvidia-fs-dkms) "
-			"and run modprobe nvidia-fs, or set up P2PDMA");
+			"nvidia-fs is not loaded; install the package nvidia-gds (or "
+			"nvidia-fs-dkms) and run modprobe nvidia-fs, or set up P2PDMA");
 		return;
 	}
 	if (access(node.s, R_OK | W_OK) < 0) {
 		err = errno;
 		gds_say(f, PST_GDS_MISSING, err,
-			"nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used: %s; give a container "
-			"all of /dev/nvidia-fs*, and the user the right to read and write them",
+			"nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used: %s; give a "
+			"container all of /dev/nvidia-fs*, and the user the right to read and "
+			"write them",
 			err_name(err));
 		return;
 	}
@@ -341,13 +342,13 @@ static void complete(const struct gds_look *l, const char *release, int has, str
 					  : "");
 	else if (has < 0)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"whether kernel %.40s has CONFIG_PCI_P2PDMA cannot be read here; zgrep P2PDMA "
-			"/proc/config.gz",
+			"whether kernel %.40s has CONFIG_PCI_P2PDMA cannot be read here; zgrep "
+			"P2PDMA /proc/config.gz",
 			release);
 	else if (pooled)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"kernel and driver are set up for P2PDMA, but the pool of GPU %s (p2pmem) is "
-			"empty; dmesg may say why, and whether Resizable BAR is on",
+			"kernel and driver are set up for P2PDMA, but the pool of GPU %s (p2pmem) "
+			"is empty; dmesg may say why, and whether Resizable BAR is on",
 			l->pci);
 	else
 		gds_say(f, PST_GDS_OK, 0,
@@ -429,7 +430,8 @@ void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shar
 			soften(both[i], PST_GDS_UNKNOWN, "", after);
 		} else if (shared) {
 			soften(both[i], PST_GDS_UNKNOWN,
-			       "not needed where CPU and GPU share memory, which is not known; else: ",
+			       "not needed where CPU and GPU share memory, which is not known; "
+			       "else: ",
 			       "");
 		}
 	}

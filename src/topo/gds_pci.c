@@ -137,8 +137,8 @@ static void bound(const struct gds_look *l, struct gds_fact *f)
 	name = strrchr(driver, '/') + 1;
 	if (strcmp(name, "nvidia") != 0)
 		gds_say(f, PST_GDS_MISSING, 0,
-			"GPU %s is bound to the driver %.60s; unbind it (/sys/bus/pci/drivers/%.60s/"
-			"unbind) and modprobe nvidia",
+			"GPU %s is bound to the driver %.60s; unbind it "
+			"(/sys/bus/pci/drivers/%.60s/unbind) and modprobe nvidia",
 			l->pci, name, name);
 	else
 		gds_say(f, PST_GDS_OK, 0, "%s, on the driver nvidia", l->pci);
@@ -153,7 +153,8 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 
 	if (!gds_exists(&bus))
 		gds_say(f, PST_GDS_UNKNOWN, ENOENT,
-			"/sys/bus/pci is not there, so nothing is known of GPU %s; mount sysfs on /sys",
+			"/sys/bus/pci is not there, so nothing is known of GPU %s; mount sysfs on "
+			"/sys",
 			l->pci);
 	else if (r < 0)
 		gds_say(f, PST_GDS_MISSING, -r,
@@ -204,8 +205,8 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 		}
 		if (*type && strcmp(type, "identity") != 0) {
 			gds_say(f, PST_GDS_MISSING, 0,
-				"the IOMMU translates the addresses of %s (%s), and what a disk sends "
-				"to a GPU may go astray; boot with iommu=pt, or without "
+				"the IOMMU translates the addresses of %s (%s), and what a disk "
+				"sends to a GPU may go astray; boot with iommu=pt, or without "
 				"(intel_iommu=off, amd_iommu=off)",
 				pci[i], type);
 			return;
@@ -314,15 +315,15 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 	}
 	if (s.listed)
 		gds_say(f, PST_GDS_MISSING, 0,
-			"ACS sends what passes between GPU and disk up to the root, at %u bridge%s; boot "
-			"with pci=disable_acs_redir=%s (in quotes for the boot loader), or until then "
-			"setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
+			"ACS sends what passes between GPU and disk up to the root, at %u "
+			"bridge%s; boot with pci=disable_acs_redir=%s (in quotes for the boot "
+			"loader), or until then setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
 			s.listed, s.listed > 1 ? "s" : "", s.list,
 			s.more ? "; then look for more" : "");
 	else if (s.err == -EACCES)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"the configuration of %s is for root to read, so ACS is not known; ask again "
-			"as root",
+			"the configuration of %s is for root to read, so ACS is not known; ask "
+			"again as root",
 			s.unread);
 	else if (s.err)
 		gds_say(f, PST_GDS_UNKNOWN, -s.err,
@@ -332,7 +333,8 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known", unplaced);
 	else if (!s.looked)
 		gds_say(f, PST_GDS_OK, 0,
-			"no bridge is above both GPU and disk, so none can send requests a longer way");
+			"no bridge is above both GPU and disk, so none can send requests a longer "
+			"way");
 	else
 		gds_say(f, PST_GDS_OK, 0,
 			"no bridge between GPU and disk sends requests up to the root");
@@ -366,14 +368,14 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 			disk.at[n - 1], gpu->nr - n, disk.nr - n);
 	else if (a >= 0 && b >= 0 && a != b)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"the GPU is on NUMA node %d, %s on node %d: bytes cross between CPUs, slowly or "
-			"not at all; use a disk on node %d",
+			"the GPU is on NUMA node %d, %s on node %d: bytes cross between CPUs, "
+			"slowly or not at all; use a disk on node %d",
 			a, k->name, b, a);
 	else
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"GPU and %s share no bridge: bytes pass the CPU's root complex (%s, %s), and the "
-			"kind of CPU decides whether that goes and how fast; best is a disk behind the "
-			"GPU's own switch",
+			"GPU and %s share no bridge: bytes pass the CPU's root complex (%s, %s), "
+			"and the kind of CPU decides whether that goes and how fast; best is a "
+			"disk behind the GPU's own switch",
 			k->name, gpu->host, disk.host);
 	return f->state != PST_GDS_OK;
 }

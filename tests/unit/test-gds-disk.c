@@ -118,7 +118,7 @@ static void nvme_of_other_kinds(void)
 	     "nvme0n1 is formatted with protection information (T10-DIF-TYPE1-CRC); nvme format",
 	     "--pi=0 /dev/nvme0n1, which erases it");
 	put(DISK0 "/integrity/format", "nop\n");
-	disk(PST_GDS_OK, "nvme0n1 on nvme0n1 (0000:41:00.0)", "");
+	disk(PST_GDS_OK, "nvme0n1 (0000:41:00.0)", "");
 	put("/sys/devices/" WAY0 "/nvme/nvme0/transport", "tcp\n");
 	disk(PST_GDS_MISSING, "nvme0n1 is reached by tcp, which goes through the CPU;",
 	     "put the file on an NVMe disk of this machine");
@@ -126,7 +126,7 @@ static void nvme_of_other_kinds(void)
 	disk(PST_GDS_MISSING, "nvme0n1 is reached by RDMA, which needs nvidia-fs; load that",
 	     "of this machine");
 	nvidia_fs();
-	disk(PST_GDS_OK, "nvme0n1 on nvme0n1", "");
+	disk(PST_GDS_OK, "nvme0n1", "");
 	machine_gone();
 }
 
@@ -141,13 +141,15 @@ static void a_multipath_head(void)
 	block(head, 259, 1);
 	put_link("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0",
 		 "/sys/devices/" WAY0 "/nvme/nvme0");
-	disk(PST_GDS_OK, "nvme0n1 on nvme0n1 (0000:41:00.0)", "");
+	disk(PST_GDS_OK, "nvme0n1 (0000:41:00.0)", "");
 	p2pdma();
 	T_EQ(ask(NULL), 7);
 	says("p2pdma", PST_GDS_MISSING, "nvme0n1 is a multipath head; boot with",
 	     "nvme_core.multipath=N");
 	forget("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0");
-	disk(PST_GDS_OK, "nvme0n1 on nvme0n1", "nvme0n1");
+	disk(PST_GDS_OK, "nvme0n1", "nvme0n1");
+	put_link("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme7", "/sys/nowhere");
+	disk(PST_GDS_OK, "nvme0n1", "nvme0n1");
 	machine_gone();
 }
 

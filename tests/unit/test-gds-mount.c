@@ -165,7 +165,7 @@ static void block_devices(void)
 	rig.dio = -1;
 	T_EQ(ask(NULL), 7);
 	says("filesystem", PST_GDS_OK, "a block device, without a file system between", "");
-	says("disk", PST_GDS_OK, "nvme3n1 on nvme3n1 (0000:41:00.0)", "");
+	says("disk", PST_GDS_OK, "nvme3n1 (0000:41:00.0)", "");
 	says("udev", PST_GDS_OK, "/run/udev/data/b259:1 names the device", "");
 	says("direct-io", PST_GDS_OK, "O_DIRECT, as block devices have it", "");
 	machine_gone();

@@ -282,7 +282,7 @@ static void a_host_bridge_below_another(void)
 	gpu("pci0000:16/0000:16:01.0/" GPU);
 	nvme("pci0000:16/0000:16:01.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0", 0, 1);
 	T_EQ(ask(GPU), 10);
-	says("disk", PST_GDS_OK, "nvme0n1 on nvme0n1 (10000:e1:00.0)", "");
+	says("disk", PST_GDS_OK, "nvme0n1 (10000:e1:00.0)", "");
 	says("distance", PST_GDS_UNKNOWN,
 	     "GPU and nvme0n1 share no bridge: bytes pass the CPU's root "
 	     "complex (pci0000:16, pci10000:e0)",
