@@ -145,7 +145,7 @@ static void see_layer(const struct walk *w, const char *at)
 	}
 }
 
-/* NOLINTNEXTLINE(misc-no-recursion): bounded by DEPTH_MAX and VISITS_MAX */
+/* Calls itself, at most DEPTH_MAX deep and VISITS_MAX times in all. */
 static void visit(struct walk *w, const struct gds_path *link, unsigned depth)
 {
 	char at[GDS_PATH_MAX], name[GDS_NAME_MAX];
