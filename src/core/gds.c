@@ -9,13 +9,13 @@
  * Then the first transfers here are compared with plain reads, and counters must not speak
  * against it.  What was wrong once is not used again in this process.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "core/gds.h"
+#include "topo/gds_facts.h"
 
 #define PROBE_NS (30 * NSEC_PER_SEC)  /* for the other process */
 #define ASKING_NS (60 * NSEC_PER_SEC) /* then what it is asked by hangs */
@@ -31,30 +31,6 @@ static struct {
 
 /* -------------------------------------------------------------------- gate */
 
-/* P2PDMA needs this of the GPU driver's parameters. */
-static bool has_static_bar(void)
-{
-	_cleanup_(closep) int fd = open("/proc/driver/nvidia/params", O_RDONLY | O_CLOEXEC);
-	char text[8192];
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-
-	text[MAX(n, 0)] = '\0';
-	return strcasestr(text, "RMForceStaticBar1=1") != NULL;
-}
-
-/*
- * Is there anything in the kernel that could make it direct?  Starts and loads nothing.  Where
- * CPU and GPU may share memory, as with 64-bit ARM, there need not be.
- */
-static bool kernel_may(void)
-{
-#ifdef __aarch64__
-	return true;
-#endif
-	return access("/proc/driver/nvidia-fs", F_OK) == 0 ||
-	       access("/dev/nvidia-fs0", F_OK) == 0 || has_static_bar();
-}
-
 static int gate_err; /* positive errno; 0: cuFile may be asked */
 
 static void find_gate(void)
@@ -66,7 +42,7 @@ static void find_gate(void)
 	} else if (env && *env && strcmp(env, "auto") != 0 && strcmp(env, "exclusive") != 0) {
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
-	} else if (!(lib && *lib) && !kernel_may()) {
+	} else if (!(lib && *lib) && !gds_kernel_may("")) {
 		/* Who names a library is not doubted. */
 		gate_err = ENODEV;
 	}
