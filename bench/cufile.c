@@ -22,7 +22,7 @@ static const char usage[] =
 	"                  whether the page cache holds the file (default --both)\n"
 	"  --seconds S     of measuring for each way in each cell (default 1)\n"
 	"  --turns N       in which they are spent (default 3)\n"
-	"  --depth N       blocks that Penstock has under way for each thread when it has many, less\n"
+	"  --depth N       blocks that Penstock has under way for a thread when many, fewer\n"
 	"                  when they are large (default 16)\n"
 	"  --batch N       entries of a batch of cuFile (default 16)\n"
 	"  --patience S    a way that does not answer for so long hangs (default 10)\n"

@@ -459,10 +459,9 @@ struct other {
 
 static void other_reads(const struct other *o)
 {
-	char *buf = malloc(RIG_MIB(1)), *zero = calloc(1, RIG_MIB(1));
+	static char buf[RIG_MIB(1)], zero[RIG_MIB(1)];
 	cu_stream st = NULL;
 
-	T_CHECK(buf && zero);
 	HW_CU(cuStreamCreate(&st, CU_NON_BLOCKING));
 	HW_CU(cuMemcpyHtoDAsync_v2(o->ptr, zero, RIG_MIB(1), st));
 	HW_CU(cuStreamSynchronize(st));
@@ -471,8 +470,6 @@ static void other_reads(const struct other *o)
 	HW_CU(cuStreamSynchronize(st));
 	HW_CU(cuStreamDestroy_v2(st));
 	T_EQ(rig_differs(buf, SEED, 4096, RIG_MIB(1)), RIG_MIB(1));
-	free(buf);
-	free(zero);
 }
 
 static struct cuf_props properties(void)
@@ -549,12 +546,13 @@ static void direct_reads(void)
 
 static void direct_writes(void)
 {
-	char *buf = malloc(LEN);
 	struct pst_done d;
+	char *buf;
 
 	begin();
-	T_CHECK(buf);
 	need_direct(true);
+	buf = malloc(LEN);
+	T_CHECK(buf);
 	start();
 	(void)verdict(PST_OP_WRITE);
 	for (uint64_t seed = 41; seed < 43; seed++) {
