@@ -1088,7 +1088,8 @@ struct pst_gds_check {
  *
  * Return: how many checks there are, which may be more than @max; -ENODEV for an unknown
  * device, -EINVAL for one that is no NVIDIA GPU, for a bad sz or flag, or for a trial without a
- * file that has bytes; and what opening @path gives.
+ * device or without a file that has bytes; -ENXIO when @path is neither a regular file, a block
+ * device nor a directory; and what opening it gives.
  */
 PST_API int pst_gds_checks(const char *device, const char *path, uint32_t flags,
 			   struct pst_gds_check *ret, unsigned max);

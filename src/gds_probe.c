@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock-gds-probe FILE DEVICE [OFFSET]
+ * penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]
  *
- * Is there a direct way between a file and the memory of a GPU?  Reads up to 1 MiB through
+ * Is there a direct way between a file and the memory of a GPU, by this libcufile?  Reads up to 1 MiB through
  * cuFile, told to refuse what has no direct way, compares it with a plain read, and says on
  * one line what it found:
  *
@@ -28,8 +28,8 @@ struct probe {
 	unsigned device;
 	struct mem_alloc *mem;
 	struct pst_device info;
-	uint64_t off, len;	    /* of the transfer: whole pages */
-	uint64_t there;		    /* bytes that the file has of it */
+	uint64_t off, len; /* of the transfer: whole pages */
+	uint64_t there;    /* bytes that the file has of it */
 	uint8_t *plain, *back;
 	struct cufile_verdict v;
 };
@@ -185,13 +185,15 @@ int main(int argc, char **argv)
 	struct probe p = { .file = NULL };
 	struct cufile_info info;
 
-	if (argc < 3 || argc > 4) {
-		(void)fputs("Usage: penstock-gds-probe FILE DEVICE [OFFSET]\n", stderr);
+	if (argc < 3 || argc > 5) {
+		(void)fputs("Usage: penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]\n", stderr);
 		return 2;
 	}
 	(void)alarm(SECONDS);
 	/* Nobody else is here yet, and nobody else will be. */
 	(void)setenv("PST_GDS", "exclusive", 1);
+	if (argc > 4)
+		(void)setenv("PST_LIBCUFILE", argv[4], 1);
 	(void)setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	p.off = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;

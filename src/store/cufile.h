@@ -3,7 +3,7 @@
  * Files and GPU memory without a stop in between: NVIDIA's cuFile, where it is real.
  *
  *	cufile_lib.c	the library: where it is, its driver opened and closed
- *	cufile_find.c	the places where it may lie
+ *	cufile_find.c	where it lies, and where it may lie
  *	cufile_err.c	the five ways in which it reports errors
  *	cufile_file.c	files that are registered with it
  *	cufile_buf.c	device memory that is registered with it
@@ -40,6 +40,8 @@
 #ifndef PST_STORE_CUFILE_H
 #define PST_STORE_CUFILE_H
 
+#include <limits.h>
+
 #include "base/base.h"
 #include "store/store.h"
 
@@ -47,6 +49,7 @@
 #define CUFILE_SLICE MIB(16)	  /* device memory of one registration, at most */
 #define CUFILE_GRAIN KIB(64)	  /* where slices begin and end: pages of the GPU */
 #define CUFILE_BATCH_MAX 32u	  /* transfers in a batch, and in all batches together */
+#define CUFILE_VERSION_MIN 1070	  /* as cufile_info.version: the first with batches and streams */
 #define CUFILE_OPEN_MS 10000u	  /* an open of the driver that takes longer is called hung */
 
 /* ------------------------------------------------------------------- library */
@@ -82,8 +85,14 @@ int cufile_open(void);
  */
 int cufile_close(void);
 
+/*
+ * Where the library lies that cufile_check() would load; nothing is loaded.  0; -ENODEV when it
+ * is nowhere, with a sentence.
+ */
+int cufile_find(char ret[PATH_MAX]);
+
 struct cufile_info {
-	int version;		/* 1150 for 1.15 */
+	int version;		/* 1150 for 1.15; also of one that is too old */
 	bool open;
 	bool strict;		/* never falls back: PST_GDS=exclusive */
 	bool shared;		/* somebody had opened the driver before us */
@@ -94,7 +103,7 @@ struct cufile_info {
 	char file[256];		/* that was loaded */
 };
 
-/* What is known of the library; all zero before cufile_check() gave 0. */
+/* What is known of the library; all zero before cufile_check() loaded one. */
 void cufile_info(struct cufile_info *ret);
 
 /* --------------------------------------------------------------------- files */

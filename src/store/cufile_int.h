@@ -3,8 +3,6 @@
 #ifndef PST_STORE_CUFILE_INT_H
 #define PST_STORE_CUFILE_INT_H
 
-#include <limits.h>
-
 #include "base/vendor/cufile_types.h"
 #include "store/cufile.h"
 
@@ -40,6 +38,7 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
 
 /* ------------------------------------------------------------------ places */
 
+#define CUFILE_SONAME "libcufile.so.0"
 #define CUFILE_PLACES 64u
 
 /*
@@ -47,6 +46,12 @@ int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
  * cuda ("/usr/local").  How many were written.
  */
 unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max);
+
+/* The file of that name ("/libcufile.so.0") in a cache of the loader; false: none to be read. */
+bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX]);
+
+/* The sentence that there is no library; -ENODEV. */
+int cufile_absent(void);
 
 /* --------------------------------------------------------------- transfers */
 

@@ -24,10 +24,7 @@
 #include "base/thread.h"
 #include "store/cufile_int.h"
 
-#define SONAME "libcufile.so.0"
-#define VERSION_MIN 1070 /* the first with batches and streams */
-
-DL_NOTE(SONAME, "cufile", "files to NVIDIA GPUs without a stop in host memory");
+DL_NOTE(CUFILE_SONAME, "cufile", "files to NVIDIA GPUs without a stop in host memory");
 
 struct cufile_api cuf;
 unsigned cufile_open_ms = CUFILE_OPEN_MS;
@@ -41,11 +38,11 @@ static const struct dl_sym syms[] = {
 /* What one thread finds out while it opens the driver. */
 struct opening {
 	int err;
-	char why[300];	/* the sentence of err */
-	bool asked;	/* the library was: the answer stays */
+	char why[300]; /* the sentence of err */
+	bool asked;    /* the library was: the answer stays */
 	bool strict, shared;
 	struct cuf_props props;
-	int p2p;	/* CUF_P2P_* of NVMe */
+	int p2p; /* CUF_P2P_* of NVMe */
 };
 
 /* What one thread finds out while it loads the library. */
@@ -61,10 +58,10 @@ enum state { UNKNOWN, LOADING, CLOSED, OPENING, OPEN, CLOSING };
 static struct {
 	pthread_mutex_t lock; /* of all; not held while the library is called */
 	enum state state;
-	struct loading load;  /* from CLOSED on; when its err is set it stays at that */
-	uint64_t since;	      /* OPENING: now_ns() */
+	struct loading load; /* from CLOSED on; when its err is set it stays at that */
+	uint64_t since;      /* OPENING: now_ns() */
 	unsigned users;
-	struct opening open;  /* OPEN: what was found; CLOSED: why it stays so, if err is set */
+	struct opening open; /* OPEN: what was found; CLOSED: why it stays so, if err is set */
 } lib = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ----------------------------------------------------------------- loading */
@@ -82,7 +79,7 @@ static int load_any(void)
 	char(*places)[PATH_MAX];
 	unsigned nr;
 	const char *env = secure_getenv("PST_LIBCUFILE");
-	int r = load_one(SONAME, "PST_LIBCUFILE");
+	int r = load_one(CUFILE_SONAME, "PST_LIBCUFILE");
 
 	if (r == 0 || (env && *env))
 		return r;
@@ -93,12 +90,7 @@ static int load_any(void)
 	for (unsigned i = 0; r < 0 && i < nr; i++)
 		r = load_one(places[i], NULL);
 	free(places);
-	if (r < 0)
-		return err_set(ENODEV,
-			       "no cuFile here: " SONAME " is not where the loader looks, not "
-			       "beside a library of this process, and not in /usr/local/cuda*; "
-			       "install NVIDIA's libcufile, or name it by PST_LIBCUFILE");
-	return 0;
+	return r < 0 ? cufile_absent() : 0;
 }
 
 static int load_checked(struct loading *l)
@@ -116,7 +108,7 @@ static int load_checked(struct loading *l)
 	e = cuf.cuFileGetVersion(&l->version);
 	if (e.err)
 		return cufile_err(e, "say its version");
-	if (l->version < VERSION_MIN)
+	if (l->version < CUFILE_VERSION_MIN)
 		return err_set(EOPNOTSUPP, "cuFile %d.%d is too old; 1.7, of CUDA 12.2, is needed",
 			       l->version / 1000, l->version % 1000 / 10);
 	return 0;
@@ -428,8 +420,9 @@ void cufile_info(struct cufile_info *ret)
 	if (fork_guard() < 0)
 		return;
 	(void)pthread_mutex_lock(&lib.lock);
-	if (lib.state > LOADING && !lib.load.err) {
+	if (lib.state > LOADING)
 		ret->version = lib.load.version;
+	if (lib.state > LOADING && !lib.load.err) {
 		memcpy(ret->file, lib.load.file, sizeof(ret->file));
 		ret->batch = cuf.cuFileBatchIOSetUp && cuf.cuFileBatchIOSubmit &&
 			     cuf.cuFileBatchIOGetStatus && cuf.cuFileBatchIODestroy;

@@ -2,8 +2,8 @@
 /*
  * Asking another process, penstock-gds-probe, for the way between a file and a device.
  *
- * It finds the file as descriptor 3, is told the device and the offset, and answers with one
- * line on its output; the library's own chatter there is skipped.  See gds_probe.c.
+ * It finds the file as descriptor 3, is told the device, the offset and the library, and answers
+ * with one line on its output; the library's own chatter there is skipped.  See gds_probe.c.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -119,7 +119,8 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 		 uint64_t deadline_ns, struct cufile_verdict *ret)
 {
 	char program[PATH_MAX], device[33], offset[24], text[8192];
-	char *argv[] = { program, (char[]){ "/proc/self/fd/3" }, device, offset, NULL };
+	char library[PATH_MAX];
+	char *argv[] = { program, (char[]){ "/proc/self/fd/3" }, device, offset, NULL, NULL };
 	struct spawn s = { .file = program, .argv = argv, .fd = f->fd, .enough = is_answer };
 	int r = fork_guard();
 
@@ -130,6 +131,9 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 	for (unsigned i = 0; i < 16; i++)
 		(void)snprintf(device + 2 * i, 3, "%02x", uuid[i]);
 	(void)snprintf(offset, sizeof(offset), "%" PRIu64, off);
+	/* What was found beside the libraries of this process, that one would not find. */
+	if (cufile_find(library) == 0)
+		argv[4] = library;
 	r = spawn_ask(&s, deadline_ns, text, sizeof(text));
 	if (r == -ETIMEDOUT)
 		return err_set(r, PROGRAM " did not answer in time: cuFile or its driver hangs");

@@ -163,11 +163,15 @@ static void wishes_that_make_no_sense(void)
 
 static void too_old(void)
 {
+	struct cufile_info info;
+
 	begin("version=1060");
 	NEED_STUB();
 	T_EQ(cufile_check(), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "1.6 is too old"));
 	T_EQ(cufile_open(), -EOPNOTSUPP);
+	cufile_info(&info);
+	T_CHECK(info.version == 1060 && !info.batch && !info.file[0]);
 	T_EQ(state().opens, 0);
 	end();
 }
@@ -474,9 +478,14 @@ static void looks_where_it_may_lie(void)
 	T_EQ(cufile_places("/nowhere", v, 0), 0);
 
 	/* And so it is found, where the loader knows none and nobody names one. */
+	T_OK(cufile_find(path));
+	T_CHECK(!strcmp(path, cufile));
 	(void)unsetenv("PST_LIBCUFILE");
 	if (!dlopen("libcufile.so.0", RTLD_NOW)) {
 		T_CHECK(cufile_places("/usr/local", v, CUFILE_PLACES) > 0);
+		T_OK(cufile_find(path));
+		T_CHECK(!strcmp(path, v[0]));
+		T_CHECK(!dlopen("libcufile.so.0", RTLD_NOW | RTLD_NOLOAD));
 		T_OK(cufile_check());
 		cufile_info(&info);
 		T_CHECK(!strcmp(info.file, v[0]));
@@ -484,6 +493,74 @@ static void looks_where_it_may_lie(void)
 	(void)snprintf(path, sizeof(path), "rm -r '%s'", dir);
 	T_EQ(system(path), 0);
 	free(v);
+}
+
+static void put_file(const char *path, const void *text, size_t len)
+{
+	FILE *f = fopen(path, "w");
+
+	T_CHECK(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
+}
+
+/* The loader's cache is taken as bytes that anybody may have written. */
+static void looks_into_the_cache(void)
+{
+	static const char name[] = "/libx.so.0";
+	char cache[PATH_MAX], there[PATH_MAX], found[PATH_MAX], text[3 * PATH_MAX];
+	size_t len;
+
+	T_CHECK(getcwd(found, sizeof(found)));
+	(void)snprintf(dir, sizeof(dir), "%.*s/cufile-XXXXXX", PATH_MAX - 64, found);
+	T_CHECK(mkdtemp(dir));
+	(void)snprintf(cache, sizeof(cache), "%s/cache", dir);
+	(void)snprintf(there, sizeof(there), "%s%s", dir, name);
+	T_CHECK(!cufile_cached(cache, name, found));
+	put_file(cache, "", 0);
+	T_CHECK(!cufile_cached(cache, name, found));
+
+	/* Gone since; not a whole path; a longer name; and there it is. */
+	len = (size_t)snprintf(text, sizeof(text), "junk%c/gone%s%clib%s%c%s.1%c%s", 0, name, 0,
+			       name, 0, there, 0, there);
+	put_file(cache, text, len + 1);
+	T_CHECK(!cufile_cached(cache, name, found));
+	put_file(there, "x", 1);
+	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
+	/* Cut off before its end. */
+	put_file(cache, text, len);
+	T_CHECK(!cufile_cached(cache, name, found));
+	/* As the first and only bytes. */
+	put_file(cache, there, strlen(there) + 1);
+	T_CHECK(cufile_cached(cache, name, found) && !strcmp(found, there));
+	/* Longer than any path. */
+	memset(text, 'a', sizeof(text));
+	text[0] = '/';
+	memcpy(text + sizeof(text) - sizeof(name), name, sizeof(name));
+	put_file(cache, text, sizeof(text));
+	T_CHECK(!cufile_cached(cache, name, found));
+	T_CHECK(!cufile_cached(dir, name, found));
+	(void)unlink(there);
+	(void)unlink(cache);
+	(void)rmdir(dir);
+}
+
+/* The folders of LD_LIBRARY_PATH, as they were when the process began; a name that is wrong. */
+static void looks_as_the_loader(void)
+{
+	const char *cufile = getenv("PST_LIBCUFILE");
+	char path[PATH_MAX];
+
+	if (!cufile)
+		T_SKIP("needs the libraries of tests/stub");
+	(void)setenv("PST_LIBCUFILE", "libc.so.6", 1);
+	T_OK(cufile_find(path));
+	T_CHECK(path[0] == '/' && strstr(path, "/libc.so.6"));
+	/* Not loaded, and in none of our folders. */
+	(void)setenv("PST_LIBCUFILE", "libnone-of-these.so.7", 1);
+	T_EQ(cufile_find(path), -ENODEV);
+	T_CHECK(strstr(err_text(), "libnone-of-these.so.7"));
+	(void)setenv("PST_LIBCUFILE", "/nowhere/libcufile.so.0", 1);
+	T_EQ(cufile_find(path), -ENODEV);
+	T_CHECK(strstr(err_text(), "/nowhere"));
 }
 
 int main(void)
@@ -508,5 +585,7 @@ int main(void)
 	APART(a_close_hangs);
 	APART(a_child_is_kept_out);
 	APART(looks_where_it_may_lie);
+	APART(looks_into_the_cache);
+	APART(looks_as_the_loader);
 	return t_done();
 }
