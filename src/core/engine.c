@@ -107,6 +107,21 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool gr
 	return w->nr_jobs < e->worker_jobs || r->share->nr_slots < SLOT_RESERVED || !r->nr_jobs;
 }
 
+uint64_t engine_part(const struct req *r)
+{
+	const struct engine *e = r->share->engine;
+	const struct list *first = e->active.next;
+	uint64_t left = r->total - r->cur.pos;
+	unsigned idle = 1; /* who takes the job */
+
+	if (r->io.op != PST_OP_READ || !r->one_run || r->plan.map || left <= PART_MIN ||
+	    (first != &e->active && (first != &r->active || first->next != &e->active)))
+		return e->chunk;
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		idle += !e->workers[i].nr_jobs;
+	return MIN(e->chunk, MAX(PART_MIN, align_up(left / idle, KIB(64))));
+}
+
 /*
  * Start what cuFile can move of the request.  True when what comes next, or something that it
  * did not move after all, is for a slot.
@@ -284,7 +299,7 @@ void engine_gds_done(struct req *r)
 void engine_activate(struct req *r)
 {
 	struct engine *e = r->share->engine;
-	uint64_t jobs = 1 + MAX(r->total / e->chunk, r->cur.nr / JOB_PIECES);
+	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
 
 	if (may_group(r))
 		jobs = 1;

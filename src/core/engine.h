@@ -17,6 +17,7 @@
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define LANE_DEPTH 512u     /* file operations of one worker */
 #define WORKERS_MAX 8u
+#define PART_MIN KIB(256) /* of a read that is shared out, see engine_part() */
 #define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
 #define GROUP_JOBS 16u       /* of so many jobs at most, */
 #define GROUPS_MAX 3u        /* of which the device has so many at a time */
@@ -139,6 +140,12 @@ void engine_job_done(struct worker *w, struct job *j);
  */
 int engine_job_touches(struct job *j, bool touches);
 
+/*
+ * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that
+ * the engine has to itself is through sooner when all who have no job take a part of it: each has
+ * its part copied out of the page cache, and the device copies the first while others come.
+ */
+uint64_t engine_part(const struct req *r);
 /* There are so many free slots more.  Under the engine's lock. */
 void engine_wake(struct engine *e, unsigned nr);
 /* engine.c, under the lock: a transfer of the request by cuFile is over. */

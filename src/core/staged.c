@@ -94,11 +94,11 @@ static void build_redo(struct job *j)
 static void build_next(struct job *j)
 {
 	struct req *r = j->req;
+	uint64_t n, max = engine_part(r);
 	struct piece pc;
-	uint64_t n;
 
-	while (j->len < j->engine->chunk && cursor_peek(&r->cur, &pc)) {
-		n = j->engine->chunk - j->len;
+	while (j->len < max && cursor_peek(&r->cur, &pc)) {
+		n = max - j->len;
 		if (r->plan.gds)
 			n = MIN(n, gds_stage_len(r, &pc));
 		if (n)
