@@ -16,17 +16,12 @@
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 
+#include "base/dio.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "store/cufile.h"
 #include "store/places.h"
-
-/* linux/stat.h of kernels before 6.1 lacks them; struct statx has had the room since 4.11. */
-#ifndef STATX_DIOALIGN
-#define STATX_DIOALIGN 0x00002000U
-#endif
-#define STATX_DIO_MEM_ALIGN_AT 0x98 /* uint32_t; the offset alignment follows it */
 
 /* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
 #define ALIGN_UNTOLD 4096
@@ -227,9 +222,7 @@ static bool kernel_before(unsigned major, unsigned minor)
 static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
 	const struct fs *fs = find_fs(f->fs_magic);
-	uint32_t told[2] = { 0, 0 };
-	struct statx stx;
-	int size;
+	int r, size;
 
 	if (f->block_device) {
 		if (ioctl(f->fd, BLKSSZGET, &size) < 0 || size <= 0)
@@ -237,17 +230,9 @@ static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *re
 		*ret_mem = *ret_off = (uint32_t)size;
 		return 0;
 	}
-	(void)memset(&stx, 0, sizeof(stx));
-	/* A seccomp filter may forbid statx(2): the same as a kernel that does not say. */
-	if (statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) == 0 &&
-	    stx.stx_mask & STATX_DIOALIGN) {
-		(void)memcpy(told, (const char *)&stx + STATX_DIO_MEM_ALIGN_AT, sizeof(told));
-		if (!is_pow2(told[0]) || !is_pow2(told[1]))
-			return -EOPNOTSUPP;
-		*ret_mem = told[0];
-		*ret_off = told[1];
-		return 0;
-	}
+	r = dio_align(f->fd, ret_mem, ret_off);
+	if (r != -ENODATA)
+		return r;
 	if (!fs)
 		return -EOPNOTSUPP;
 	/* Since 6.1 overlayfs hands on what the file system below says: silence is a no. */

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/dio.h"
+
+/* linux/stat.h of kernels before 6.1 lacks them; struct statx has had the room since 4.11. */
+#ifndef STATX_DIOALIGN
+#define STATX_DIOALIGN 0x00002000U
+#endif
+#define STATX_DIO_MEM_ALIGN_AT 0x98 /* uint32_t; the offset alignment follows it */
+
+int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)
+{
+	uint32_t told[2];
+	struct statx stx;
+
+	(void)memset(&stx, 0, sizeof(stx));
+	/* A seccomp filter may forbid statx(2): the same as a kernel that does not say. */
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) < 0 ||
+	    !(stx.stx_mask & STATX_DIOALIGN))
+		return -ENODATA;
+	(void)memcpy(told, (const char *)&stx + STATX_DIO_MEM_ALIGN_AT, sizeof(told));
+	if (!is_pow2(told[0]) || !is_pow2(told[1]))
+		return -EOPNOTSUPP;
+	*ret_mem = told[0];
+	*ret_off = told[1];
+	return 0;
+}

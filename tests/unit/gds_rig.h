@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Machines that are made up: a folder that stands for the root, and what fstat(2), statx(2) and
+ * an open with O_DIRECT say of the file.
+ */
+#ifndef PST_GDS_RIG_H
+#define PST_GDS_RIG_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+#include "topo/gds_int.h"
+
+#define GPU "0000:17:00.0"
+#define SWITCH "pci0000:16/0000:16:01.0/0000:17:00.0" /* its upstream port, in some machines */
+
+static struct {
+	char root[64];
+	int fd;
+	mode_t mode;
+	dev_t dev, rdev;
+	int fstat_err, open_err;
+	int dio; /* 0: aligned to 512; 1: no O_DIRECT; -1: not told */
+	struct gds_fact list[GDS_FACTS_MAX];
+	int nr;
+} rig;
+
+/* ------------------------------------------------------------ what is wrapped */
+
+int __real_open64(const char *path, int flags, ...);
+int __real_fstat64(int fd, struct stat64 *st);
+int __wrap_open64(const char *path, int flags, ...);
+int __wrap_fstat64(int fd, struct stat64 *st);
+int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct statx *stx);
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	if (!(flags & O_DIRECT))
+		return __real_open64(path, flags, 0600);
+	if (rig.open_err) {
+		errno = rig.open_err;
+		return -1;
+	}
+	return __real_open64("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+int __wrap_fstat64(int fd, struct stat64 *st)
+{
+	int r = __real_fstat64(fd, st);
+
+	if (fd != rig.fd || r < 0)
+		return r;
+	if (rig.fstat_err) {
+		errno = rig.fstat_err;
+		return -1;
+	}
+	st->st_mode = rig.mode;
+	st->st_dev = rig.dev;
+	st->st_rdev = rig.rdev;
+	return 0;
+}
+
+int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct statx *stx)
+{
+	uint32_t told[2] = { rig.dio ? 0 : 512, rig.dio ? 0 : 512 };
+
+	(void)dir, (void)path, (void)flags, (void)mask;
+	stx->stx_mask = rig.dio < 0 ? 0 : 0x2000u; /* STATX_DIOALIGN */
+	memcpy((char *)stx + 0x98, told, sizeof(told));
+	return 0;
+}
+
+/* ----------------------------------------------------------------- the folder */
+
+/* Path below the root, with the folders above it. */
+static inline void at(char buf[static 512], const char *path)
+{
+	(void)snprintf(buf, 512, "%s%s", rig.root, path);
+	for (char *p = buf + strlen(rig.root) + 1; (p = strchr(p, '/')); p++) {
+		*p = '\0';
+		(void)mkdir(buf, 0700);
+		*p = '/';
+	}
+}
+
+static inline void put_bytes(const char *path, const void *bytes, size_t len)
+{
+	char buf[512];
+	int fd;
+
+	at(buf, path);
+	(void)unlink(buf);
+	fd = open(buf, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	T_CHECK(fd >= 0);
+	T_EQ(write(fd, bytes, len), len);
+	T_EQ(close(fd), 0);
+}
+
+__attribute__((format(printf, 2, 3))) static inline void put(const char *path, const char *fmt, ...)
+{
+	char text[4096];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	put_bytes(path, text, strlen(text));
+}
+
+static inline void put_dir(const char *path)
+{
+	char buf[512];
+
+	at(buf, path);
+	T_CHECK(mkdir(buf, 0700) == 0 || errno == EEXIST);
+}
+
+/* A link to another path below the root, relative as those of sysfs are. */
+static inline void put_link(const char *path, const char *to)
+{
+	char buf[512], up[512] = "";
+
+	at(buf, path);
+	for (const char *p = path + 1; (p = strchr(p, '/')); p++)
+		(void)strcat(up, "../");
+	(void)strcat(up, to + 1);
+	(void)unlink(buf);
+	T_EQ(symlink(up, buf), 0);
+}
+
+static inline int forget_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st, (void)flag, (void)ftw;
+	return remove(path);
+}
+
+static inline void forget(const char *path)
+{
+	char buf[512];
+
+	(void)snprintf(buf, sizeof(buf), "%s%s", rig.root, path);
+	(void)nftw(buf, forget_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* An empty machine. */
+static inline void machine(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (*rig.root)
+		forget("");
+	(void)snprintf(rig.root, sizeof(rig.root), "%.40s/pst-gds.XXXXXX", tmp ? tmp : "/tmp");
+	T_CHECK(mkdtemp(rig.root) != NULL);
+	if (rig.fd > 0)
+		(void)close(rig.fd);
+	rig.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	T_CHECK(rig.fd > 0);
+	rig.mode = S_IFREG | 0600;
+	rig.dev = makedev(259, 1);
+	rig.rdev = 0;
+	rig.fstat_err = rig.open_err = rig.dio = 0;
+}
+
+static inline void machine_gone(void)
+{
+	forget("");
+	(void)close(rig.fd);
+}
+
+/* The file lies on a mount with number 36. */
+static inline void on(const char *type, const char *source, const char *options)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", rig.fd);
+	put(path, "pos:\t0\nflags:\t0100000\nmnt_id:\t36\nino:\t12\n");
+	put("/proc/self/mountinfo",
+	    "22 1 0:21 / /proc rw,relatime - proc proc rw\n"
+	    "36 22 %u:%u / /data rw,relatime shared:7 - %s %s %s\n",
+	    major(rig.dev), minor(rig.dev), type, source, options);
+}
+
+/* A PCI device at the end of a way, as SWITCH "/0000:18:00.0". */
+static inline void pci(const char *way, const char *vendor)
+{
+	const char *name = strrchr(way, '/') + 1;
+	char path[256], to[256];
+
+	(void)snprintf(to, sizeof(to), "/sys/devices/%s", way);
+	(void)snprintf(path, sizeof(path), "%s/vendor", to);
+	put(path, "%s\n", vendor);
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", name);
+	put_link(path, to);
+}
+
+/* A bridge's or device's configuration, with these bits set in ACS' control register. */
+static inline void acs(const char *way, unsigned bits)
+{
+	uint8_t config[4096] = { 0 };
+	char path[256];
+
+	config[0x100] = 0x01; /* errors; the next one is at 0x148 */
+	config[0x102] = 0x81;
+	config[0x103] = 0x14;
+	config[0x148] = 0x0d; /* ACS, and there is no next */
+	config[0x14a] = 0x01;
+	config[0x148 + 6] = (uint8_t)bits;
+	(void)snprintf(path, sizeof(path), "/sys/devices/%s/config", way);
+	put_bytes(path, config, sizeof(config));
+}
+
+static inline void bridge(const char *way, unsigned bits)
+{
+	pci(way, "0x1000");
+	acs(way, bits);
+}
+
+static inline void gpu(const char *way)
+{
+	char path[256];
+
+	pci(way, "0x10de");
+	(void)snprintf(path, sizeof(path), "/sys/devices/%s/driver", way);
+	put_dir("/sys/bus/pci/drivers/nvidia");
+	put_link(path, "/sys/bus/pci/drivers/nvidia");
+	acs(way, 0);
+}
+
+/* A block device that stands in a folder of sysfs. */
+static inline void block(const char *folder, unsigned maj, unsigned min)
+{
+	char path[64];
+
+	put_dir(folder);
+	(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", maj, min);
+	put_link(path, folder);
+}
+
+/* An NVMe disk, and 259:min is it. */
+static inline void nvme(const char *way, unsigned n, unsigned min)
+{
+	char path[256];
+
+	pci(way, "0x144d");
+	acs(way, 0);
+	(void)snprintf(path, sizeof(path), "/sys/devices/%s/nvme/nvme%u/transport", way, n);
+	put(path, "pcie\n");
+	(void)snprintf(path, sizeof(path), "/sys/devices/%s/nvme/nvme%u/nvme%un1", way, n, n);
+	block(path, 259, min);
+	(void)strcat(path, "/device");
+	{
+		char to[256];
+
+		(void)snprintf(to, sizeof(to), "/sys/devices/%s/nvme/nvme%u", way, n);
+		put_link(path, to);
+	}
+}
+
+static inline void udev(const char *type)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/run/udev/data/b%u:%u", major(rig.dev), minor(rig.dev));
+	put(path, "S:disk/by-id/x\nE:ID_FS_UUID=1\nE:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=%s\n",
+	    type);
+}
+
+static inline void nvidia_fs(void)
+{
+	put("/proc/driver/nvidia-fs/version", "version: 2.28\n");
+	put("/proc/driver/nvidia-fs/devcount", "16\n");
+	put("/dev/nvidia-fs0", "x");
+}
+
+#define SYMBOLS "0000000000000000 T _text\n0000000000000000 t other\t[m]\n"
+
+static inline void p2pdma(void)
+{
+	put("/proc/sys/kernel/osrelease", "6.8.0-71-generic\n");
+	put("/proc/kallsyms", SYMBOLS "0000000000000000 T pci_p2pdma_add_resource\n");
+	put("/proc/driver/nvidia/version",
+	    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n");
+	put("/proc/driver/nvidia/params",
+	    "ResmanDebugLevel: 4294967295\n"
+	    "RegistryDwords: \"RMForceStaticBar1=1;RmForceDisableIomapWC=1\"\n");
+}
+
+/* ------------------------------------------------------------------ the facts */
+
+static inline int ask(const char *pci_name)
+{
+	rig.nr = gds_facts(rig.root, rig.fd, pci_name, rig.list);
+	return rig.nr;
+}
+
+static inline const struct gds_fact *fact(const char *name)
+{
+	for (int i = 0; i < rig.nr; i++)
+		if (!strcmp(rig.list[i].name, name))
+			return &rig.list[i];
+	T_FAIL("there is no fact %s", name);
+}
+
+/* A fact is so, and its sentence begins and ends like this. */
+static inline void says(const char *name, int state, const char *begin, const char *end)
+{
+	const struct gds_fact *f = fact(name);
+	size_t len = strlen(f->text), n = strlen(end);
+
+	if (f->state != state || strncmp(f->text, begin, strlen(begin)) != 0 || len < n ||
+	    strcmp(f->text + len - n, end) != 0)
+		T_FAIL("%s is %d: %.380s", name, f->state, f->text);
+	for (const char *p = f->text; *p; p++)
+		T_CHECK(*p >= ' ' && *p <= '~');
+	/* What is in the way has a cure. */
+	T_CHECK(f->state != PST_GDS_MISSING || strstr(f->text, "; "));
+}
+
+#endif
