@@ -34,6 +34,15 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
+# The same with NVIDIA's cuFile, a double of it as the text says (tests/stub/cufile_stub.h).
+use_cufile() { # TEXT [GPUS]
+	use_stub "${2:-2}"
+	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
+	PST_LIBCUFILE=$STUB_LIBCUFILE
+	STUB_CUFILE=$1
+	export PST_LIBCUFILE STUB_CUFILE
+}
+
 # gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
 gives() {
 	want=$1
