@@ -54,18 +54,22 @@ int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 		   struct pst_path_info *ret)
 {
 	uint64_t until = now_ns() + ANSWER_NS;
-	int r;
+	int r = 0;
 
-	for (;;) {
+	while (!hangs && !stop_signal) {
 		r = pst_path_check(file, mem, op, PST_PATH_GDS, ret);
-		if (r < 0 || ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN || hangs)
+		if (r < 0 || ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN)
 			break;
-		if (now_ns() > until || stop_signal)
-			break;
+		hangs = now_ns() > until;
 		wait_a_moment();
 	}
-	hangs = hangs || (r == 0 && ret->why == PST_WHY_NO_GDS &&
-			  (ret->detail == EAGAIN || ret->detail == ETIMEDOUT));
+	if (r == 0 && ret->why == PST_WHY_NO_GDS && ret->detail == ETIMEDOUT)
+		hangs = true;
+	if (hangs) {
+		ret->state = PST_STATE_IMPOSSIBLE;
+		ret->why = PST_WHY_NO_GDS;
+		ret->detail = ETIMEDOUT;
+	}
 	return r;
 }
 
@@ -84,7 +88,7 @@ static void prove(const struct pst_io *plain, struct pst_path_info *info)
 }
 
 /* cold: a descriptor of the file if it is ours, or -1. */
-static int try_requests(const struct pst_io *io, int cold, struct gds_request *ret)
+static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
 	struct pst_done d;
@@ -99,6 +103,8 @@ static int try_requests(const struct pst_io *io, int cold, struct gds_request *r
 	/* Trials leave the bytes in the page cache, where requests would take them from. */
 	if (cold >= 0)
 		make_cold(cold);
+	/* Nothing is asked again, then; and the way is the same. */
+	io->policy = hangs ? PST_POLICY1(PST_PATH_STAGED) : 0;
 	r = doctor_request(io, &d);
 	if (r == 0)
 		ret->paths = d.paths;
@@ -159,11 +165,7 @@ static void look_at_file(struct gds_report *rep, const char *path, int cold)
 		look(s->dev.name, path, hangs ? 0 : PST_GDS_TRIAL, &s->checks);
 		trial = gds_checks_find(&s->checks, "trial");
 		hangs = hangs || (trial && trial->err == ETIMEDOUT);
-		if (!hangs || trial)
-			request(path, cold, s);
-		else
-			(void)snprintf(s->request.error, sizeof(s->request.error),
-				       "not tried, after a trial that hung");
+		request(path, cold, s);
 	}
 }
 

@@ -60,7 +60,7 @@ const struct pst_gds_check *gds_checks_find(const struct gds_checks *c, const ch
 
 /*
  * As pst_path_check() for the path gds.  The library asks another process first, and says EAGAIN
- * until that has an answer: waits for it, but not once more after it hung.
+ * until that has an answer: waits for it.  Once it has hung it is not asked again.
  */
 int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
 		   struct pst_path_info *ret);
