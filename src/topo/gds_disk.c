@@ -145,7 +145,7 @@ static void see_layer(const struct walk *w, const char *at)
 	}
 }
 
-/* NOLINTNEXTLINE(misc-no-recursion): bounded by DEPTH_MAX and VISITS_MAX */
+/* Calls itself, at most DEPTH_MAX deep and VISITS_MAX times in all. */
 static void visit(struct walk *w, const struct gds_path *link, unsigned depth)
 {
 	char at[GDS_PATH_MAX], name[GDS_NAME_MAX];
@@ -220,24 +220,24 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 		bool rdma = strcmp(k->transport, "rdma") == 0;
 
 		if (!k->nvme)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
+			gds_say(f, PST_GDS_MISSING, 0,
 				"%s is %s, and cuFile has a direct way to "
 				"NVMe alone; %s",
 				k->name, sort_of(k->name), cure_of(k->name));
 		else if (*k->integrity)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
-				"%s is formatted with protection information (%s); nvme format --pi=0 "
-				"/dev/%s, which erases it",
+			gds_say(f, PST_GDS_MISSING, 0,
+				"%s is formatted with protection information (%s); nvme format "
+				"--pi=0 /dev/%s, which erases it",
 				k->name, k->integrity, k->name);
 		else if (rdma && l->nvidia_fs != PST_GDS_OK)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
-				"%s is reached by RDMA, which needs nvidia-fs; load that, or " GOOD_DISK
-				" of this machine",
+			gds_say(f, PST_GDS_MISSING, 0,
+				"%s is reached by RDMA, which needs nvidia-fs; load that, "
+				"or " GOOD_DISK " of this machine",
 				k->name);
 		else if (*k->transport && strcmp(k->transport, "pcie") != 0 && !rdma)
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
-				"%s is reached by %s, which goes through the CPU; connect it by RDMA, "
-				"or " GOOD_DISK " of this machine",
+			gds_say(f, PST_GDS_MISSING, 0,
+				"%s is reached by %s, which goes through the CPU; connect it by "
+				"RDMA, or " GOOD_DISK " of this machine",
 				k->name, k->transport);
 		else
 			continue;
@@ -272,8 +272,9 @@ static void no_disk(const struct gds_look *l, struct gds_fact *f)
 		gds_say(f, PST_GDS_UNKNOWN, 0, "%s does not say which disk is below it",
 			l->mount.found ? l->mount.type : "the file system");
 	else
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT,
-			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not mounted",
+		gds_say(f, PST_GDS_UNKNOWN, 0,
+			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not "
+			"mounted",
 			major(l->dev), minor(l->dev));
 }
 
@@ -289,7 +290,9 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 	if (bad_disk(l, f))
 		return;
 	name_disks(d, names, sizeof(names));
-	if (!*d->layer)
+	if (!*d->layer && strcmp(d->name, d->list[0].name) == 0)
+		gds_say(f, PST_GDS_OK, 0, "%s", names);
+	else if (!*d->layer)
 		gds_say(f, PST_GDS_OK, 0, "%s on %s", d->name, names);
 	else if (strcmp(d->layer, "md raid0") == 0 && l->nvidia_fs == PST_GDS_OK)
 		gds_say(f, PST_GDS_OK, 0, "%s, %s of %s", d->name, d->layer, names);
@@ -299,7 +302,7 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 			"raid0; a trial tells",
 			d->name, d->layer, names);
 	else
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"%s is %s over %s, through which cuFile has no direct way; put the file "
 			"system on a disk or partition itself",
 			d->name, d->layer, names);
@@ -331,15 +334,15 @@ static void no_record(const struct gds_look *l, int err, struct gds_fact *f)
 			major(l->dev), minor(l->dev), err_name(err));
 	else if (gds_exists(&whole))
 		gds_say(f, PST_GDS_MISSING, err,
-			"udev has no record of the file system's device, /run/udev/data/b%u:%u; run "
-			"udevadm trigger --subsystem-match=block",
+			"udev has no record of the file system's device, /run/udev/data/b%u:%u; "
+			"run udevadm trigger --subsystem-match=block",
 			major(l->dev), minor(l->dev));
 	else
 		gds_say(f, PST_GDS_MISSING, err,
-			"no udev runs here, and cuFile takes no file without its record; in a container "
-			"mount the host's /run/udev read-only, else run udevd and udevadm trigger, or "
-			"write the lines E:ID_FS_USAGE=filesystem and E:ID_FS_TYPE=%s into "
-			"/run/udev/data/b%u:%u",
+			"no udev runs here, and cuFile takes no file without its record; in a "
+			"container mount the host's /run/udev read-only, else run udevd and "
+			"udevadm trigger, or write the lines E:ID_FS_USAGE=filesystem and "
+			"E:ID_FS_TYPE=%s into /run/udev/data/b%u:%u",
 			type, major(l->dev), minor(l->dev));
 }
 
@@ -361,12 +364,12 @@ void gds_udev(struct gds_look *l, struct gds_fact *f)
 	if (r < 0)
 		no_record(l, -r, f);
 	else if (!raw && strcmp(u.usage, "filesystem") != 0)
-		gds_say(f, PST_GDS_MISSING, ENODATA,
-			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm trigger "
-			"--action=change --name-match=%s, or add the line",
+		gds_say(f, PST_GDS_MISSING, 0,
+			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm "
+			"trigger --action=change --name-match=%s, or add the line",
 			major(l->dev), minor(l->dev), l->disks.name);
 	else if (!raw && (!*u.type || (l->mount.found && strcmp(u.type, l->mount.type) != 0)))
-		gds_say(f, PST_GDS_MISSING, ENODATA,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"/run/udev/data/b%u:%u says E:ID_FS_TYPE=%s, not %s; run udevadm trigger "
 			"--action=change --name-match=%s, or put the line right",
 			major(l->dev), minor(l->dev), u.type,

@@ -25,18 +25,21 @@ struct gds_fact {
 #define GDS_FACTS_MAX 16u
 
 /*
- * All facts: of the kernel, of the file system and disk below a file or directory, of the GPU
- * at a PCI address ("0000:17:00.0"; NULL or "": those of the file's side alone), and of what
- * lies between.  root stands before every path that is looked at: "" as a rule, a folder that
- * was made up in tests.
+ * All facts, in the order of pst_gds_checks(): "gpu", "nvidia-fs", "p2pdma", "filesystem", "disk",
+ * "udev", "direct-io", "iommu", "acs", "distance".  fd is a file, a directory or a block device;
+ * pci is the GPU's address ("0000:17:00.0").  With NULL or "" there is no "gpu", no "acs" and no
+ * "distance", and the others are of the file's side alone.  root stands before every path that is
+ * looked at: "" as a rule, a folder that was made up in tests.
  *
- * Return: how many; -errno with a sentence when fd cannot be looked at.
+ * Return: how many; -EINVAL for another kind of fd or what is no address, and what fstat(2)
+ * gives, with a sentence.
  */
 int gds_facts(const char *root, int fd, const char *pci, struct gds_fact ret[GDS_FACTS_MAX]);
 
 /*
- * Is there anything in the kernel that could make a way direct?  Where CPU and GPU may share
- * memory, as with 64-bit ARM, there need not be: true.  Cheap; not remembered.
+ * Is there anything in the kernel that could make a way direct: nvidia-fs, or a GPU driver that
+ * was told to serve P2PDMA?  Where CPU and GPU may share memory, as with 64-bit ARM, there need
+ * not be: true.  Cheap; not remembered.
  */
 bool gds_kernel_may(const char *root);
 

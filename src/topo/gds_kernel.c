@@ -18,7 +18,7 @@
 
 #define REGISTRY                                                                                  \
 	"options nvidia NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in " \
-	"/etc/modprobe.d/"
+	"/etc/modprobe.d/ (and in the initramfs)"
 
 /* ----------------------------------------------------------------- symbols */
 
@@ -87,22 +87,23 @@ static void judge_nvidia_fs(const struct gds_look *l, struct gds_fact *f)
 	int err;
 
 	if (!gds_exists(&node) && !module_loaded(l->root)) {
-		gds_say(f, PST_GDS_MISSING, ENODEV,
-			"nvidia-fs is not loaded; install the package nvidia-gds (or nvidia-fs-dkms) "
-			"and run modprobe nvidia-fs, or set up P2PDMA");
+		gds_say(f, PST_GDS_MISSING, 0,
+			"nvidia-fs is not loaded; install the package nvidia-gds (or "
+			"nvidia-fs-dkms) and run modprobe nvidia-fs, or set up P2PDMA");
 		return;
 	}
 	if (access(node.s, R_OK | W_OK) < 0) {
 		err = errno;
 		gds_say(f, PST_GDS_MISSING, err,
-			"nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used: %s; give a container "
-			"all of /dev/nvidia-fs*, and the user the right to read and write them",
+			"nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used: %s; give a "
+			"container all of /dev/nvidia-fs*, and the user the right to read and "
+			"write them",
 			err_name(err));
 		return;
 	}
 	s = symbols(l);
 	if (on_nvme(l) && s.read && !s.nvme_hook) {
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"nvidia-fs is loaded, but the driver of NVMe cannot call it "
 			"(nvme_v1_register_nvfs_dma_ops); install NVIDIA's, of DOCA or MLNX_OFED "
 			"(mlnx-nvme-dkms), or set up P2PDMA");
@@ -340,14 +341,14 @@ static void complete(const struct gds_look *l, const char *release, int has, str
 			*multipath == 'Y' ? ", nvme_core.multipath is Y where NVIDIA asks for N"
 					  : "");
 	else if (has < 0)
-		gds_say(f, PST_GDS_UNKNOWN, -has,
-			"whether kernel %.40s has CONFIG_PCI_P2PDMA cannot be read here; zgrep P2PDMA "
-			"/proc/config.gz",
+		gds_say(f, PST_GDS_UNKNOWN, 0,
+			"whether kernel %.40s has CONFIG_PCI_P2PDMA cannot be read here; zgrep "
+			"P2PDMA /proc/config.gz",
 			release);
 	else if (pooled)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"kernel and driver are set up for P2PDMA, but the pool of GPU %s (p2pmem) is "
-			"empty; dmesg may say why, and whether Resizable BAR is on",
+			"kernel and driver are set up for P2PDMA, but the pool of GPU %s (p2pmem) "
+			"is empty; dmesg may say why, and whether Resizable BAR is on",
 			l->pci);
 	else
 		gds_say(f, PST_GDS_OK, 0,
@@ -366,7 +367,7 @@ static void judge_p2pdma(const struct gds_look *l, struct gds_fact *f)
 	int has = 1;
 
 	if (l->fs == GDS_FS_REMOTE) {
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"P2PDMA reaches NVMe disks of this machine alone, not %s; set up nvidia-fs",
 			l->mount.type);
 		return;
@@ -382,7 +383,7 @@ static void judge_p2pdma(const struct gds_look *l, struct gds_fact *f)
 	}
 	lack_single_path(l, &k);
 	if (k.nr)
-		gds_say(f, PST_GDS_MISSING, ENOTSUP, "%s; %s", k.found, k.cure);
+		gds_say(f, PST_GDS_MISSING, 0, "%s; %s", k.found, k.cure);
 	else
 		complete(l, release, has, f);
 }
@@ -429,7 +430,8 @@ void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shar
 			soften(both[i], PST_GDS_UNKNOWN, "", after);
 		} else if (shared) {
 			soften(both[i], PST_GDS_UNKNOWN,
-			       "not needed where CPU and GPU share memory, which is not known; else: ",
+			       "not needed where CPU and GPU share memory, which is not known; "
+			       "else: ",
 			       "");
 		}
 	}

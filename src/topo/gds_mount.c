@@ -206,8 +206,8 @@ static void never(const struct gds_mount *m, struct gds_fact *f)
 {
 	const struct kind *kind = find_kind(m->type);
 
-	gds_say(f, PST_GDS_MISSING, EOPNOTSUPP,
-		"%s at %.100s %s, and cuFile has no direct way to it; %s", m->type, m->where,
+	gds_say(f, PST_GDS_MISSING, 0, "%s at %.100s %s, and cuFile has no direct way to it; %s",
+		m->type, m->where,
 		kind && kind->what ? kind->what : "is read by copies through host memory",
 		kind && kind->cure ? kind->cure : GOOD_PLACE);
 }
@@ -224,8 +224,9 @@ static void ext4(const struct gds_look *l, struct gds_fact *f)
 		gds_say(f, PST_GDS_OK, 0, "ext4 at %.200s", m->where);
 	else if (l->nvidia_fs == PST_GDS_OK || strstr(m->options, "data="))
 		gds_say(f, PST_GDS_MISSING, 0,
-			"ext4 at %.150s was not mounted with data=ordered, which nvidia-fs asks for; "
-			"add data=ordered to its options in /etc/fstab, unmount it and mount it again",
+			"ext4 at %.150s was not mounted with data=ordered, which nvidia-fs asks "
+			"for; add data=ordered to its options in /etc/fstab, unmount it and mount "
+			"it again",
 			m->where);
 	else
 		gds_say(f, PST_GDS_OK, 0,
@@ -245,8 +246,8 @@ static void remote(const struct gds_look *l, struct gds_fact *f)
 			m->type, m->where);
 	else
 		gds_say(f, PST_GDS_MISSING, 0,
-			"%s at %.150s does not use RDMA; mount it with the options proto=rdma,port=20049 "
-			"from a server that has it",
+			"%s at %.150s does not use RDMA; mount it with the options "
+			"proto=rdma,port=20049 from a server that has it",
 			m->type, m->where);
 }
 
@@ -258,8 +259,8 @@ void gds_filesystem(struct gds_look *l, struct gds_fact *f)
 		gds_say(f, PST_GDS_OK, 0, "a block device, without a file system between");
 	else if (!m->found)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"the mount of the file is not in /proc/self/mountinfo, so its file system is "
-			"not known");
+			"the mount of the file is not in /proc/self/mountinfo, so its file system "
+			"is not known");
 	else if (l->fs == GDS_FS_NEVER)
 		never(m, f);
 	else if (l->fs == GDS_FS_REMOTE)
@@ -283,7 +284,8 @@ static void not_opened(const struct gds_look *l, int err, struct gds_fact *f)
 			l->mount.found ? l->mount.type : "its file system");
 	else
 		gds_say(f, PST_GDS_UNKNOWN, err,
-			"the file cannot be opened again, with O_DIRECT, to see whether it has that: %s",
+			"the file cannot be opened again, with O_DIRECT, to see whether it has "
+			"that: %s",
 			err_name(err));
 }
 
@@ -296,11 +298,12 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f)
 
 	if (S_ISDIR(l->st.st_mode) && r < 0) {
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"a directory does not tell whether its files have O_DIRECT; ask with a file");
+			"a directory does not tell whether its files have O_DIRECT; ask with a "
+			"file");
 		return;
 	}
 	if (r == -EOPNOTSUPP) {
-		gds_say(f, PST_GDS_MISSING, EOPNOTSUPP,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"this file has no O_DIRECT, as where data is encrypted, compressed or "
 			"journaled; put it where that is off");
 		return;

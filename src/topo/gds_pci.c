@@ -130,15 +130,15 @@ static void bound(const struct gds_look *l, struct gds_fact *f)
 	const char *name;
 
 	if (gds_real(l->root, &p, driver) < 0) {
-		gds_say(f, PST_GDS_MISSING, ENODEV, "no driver is bound to GPU %s; modprobe nvidia",
+		gds_say(f, PST_GDS_MISSING, 0, "no driver is bound to GPU %s; modprobe nvidia",
 			l->pci);
 		return;
 	}
 	name = strrchr(driver, '/') + 1;
 	if (strcmp(name, "nvidia") != 0)
-		gds_say(f, PST_GDS_MISSING, EBUSY,
-			"GPU %s is bound to the driver %.60s; unbind it (/sys/bus/pci/drivers/%.60s/"
-			"unbind) and modprobe nvidia",
+		gds_say(f, PST_GDS_MISSING, 0,
+			"GPU %s is bound to the driver %.60s; unbind it "
+			"(/sys/bus/pci/drivers/%.60s/unbind) and modprobe nvidia",
 			l->pci, name, name);
 	else
 		gds_say(f, PST_GDS_OK, 0, "%s, on the driver nvidia", l->pci);
@@ -153,14 +153,15 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 
 	if (!gds_exists(&bus))
 		gds_say(f, PST_GDS_UNKNOWN, ENOENT,
-			"/sys/bus/pci is not there, so nothing is known of GPU %s; mount sysfs on /sys",
+			"/sys/bus/pci is not there, so nothing is known of GPU %s; mount sysfs on "
+			"/sys",
 			l->pci);
 	else if (r < 0)
 		gds_say(f, PST_GDS_MISSING, -r,
 			"there is no PCI device %s (%s); see lspci -D -d 10de: for those of NVIDIA",
 			l->pci, err_name(r));
 	else if (strcmp(vendor, VENDOR) != 0)
-		gds_say(f, PST_GDS_MISSING, ENODEV,
+		gds_say(f, PST_GDS_MISSING, 0,
 			"the PCI device %s is of vendor %s, not of NVIDIA; see lspci -D -d 10de:",
 			l->pci, vendor);
 	else
@@ -203,9 +204,9 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 			return;
 		}
 		if (*type && strcmp(type, "identity") != 0) {
-			gds_say(f, PST_GDS_MISSING, ENOTSUP,
-				"the IOMMU translates the addresses of %s (%s), and what a disk sends "
-				"to a GPU may go astray; boot with iommu=pt, or without "
+			gds_say(f, PST_GDS_MISSING, 0,
+				"the IOMMU translates the addresses of %s (%s), and what a disk "
+				"sends to a GPU may go astray; boot with iommu=pt, or without "
 				"(intel_iommu=off, amd_iommu=off)",
 				pci[i], type);
 			return;
@@ -256,10 +257,11 @@ static int redirects(const struct gds_look *l, const char *pci)
 
 struct acs_search {
 	const struct gds_look *l;
-	unsigned looked, nr;
+	unsigned looked, listed;
+	bool more; /* than the list has room for */
 	int err;
 	char unread[GDS_PCI_MAX];
-	char list[160]; /* of bridges, as the kernel's command line has them */
+	char list[240]; /* of bridges, as the kernel's command line has them */
 };
 
 static void see_bridge(struct acs_search *s, const char *pci)
@@ -274,9 +276,12 @@ static void see_bridge(struct acs_search *s, const char *pci)
 	}
 	if (r <= 0 || strstr(s->list, pci))
 		return;
-	s->nr++;
-	if (n + strlen(pci) + 2 < sizeof(s->list))
-		(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
+	if (n + strlen(pci) + 2 > sizeof(s->list)) {
+		s->more = true;
+		return;
+	}
+	s->listed++;
+	(void)snprintf(s->list + n, sizeof(s->list) - n, "%s%s", n ? ";" : "", pci);
 }
 
 /* Up from one to where they meet, and down to the other. */
@@ -308,27 +313,28 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 			unplaced = l->disks.list[i].name;
 		see_way(&s, &gpu, &disk);
 	}
-	if (s.nr)
-		gds_say(f, PST_GDS_MISSING, ENOTSUP,
-			"ACS sends what passes between GPU and disk up to the root, at %s; boot with "
-			"pci=disable_acs_redir=%s (in quotes for the boot loader), or until then setpci "
-			"-s ADDRESS ECAP_ACS+6.w=0:2c for each",
-			s.list, s.list);
+	if (s.listed)
+		gds_say(f, PST_GDS_MISSING, 0,
+			"ACS sends what passes between GPU and disk up to the root, at %u "
+			"bridge%s; boot with pci=disable_acs_redir=%s (in quotes for the boot "
+			"loader), or until then setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
+			s.listed, s.listed > 1 ? "s" : "", s.list,
+			s.more ? "; then look for more" : "");
 	else if (s.err == -EACCES)
-		gds_say(f, PST_GDS_UNKNOWN, EACCES,
-			"the configuration of %s is for root to read, so ACS is not known; ask again "
-			"as root",
+		gds_say(f, PST_GDS_UNKNOWN, 0,
+			"the configuration of %s is for root to read, so ACS is not known; ask "
+			"again as root",
 			s.unread);
 	else if (s.err)
 		gds_say(f, PST_GDS_UNKNOWN, -s.err,
 			"the configuration of %s cannot be read, so ACS is not known: %s", s.unread,
 			err_name(s.err));
 	else if (unplaced)
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT, "the place of %s on PCI is not known",
-			unplaced);
+		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known", unplaced);
 	else if (!s.looked)
 		gds_say(f, PST_GDS_OK, 0,
-			"no bridge is above both GPU and disk, so none can send requests a longer way");
+			"no bridge is above both GPU and disk, so none can send requests a longer "
+			"way");
 	else
 		gds_say(f, PST_GDS_OK, 0,
 			"no bridge between GPU and disk sends requests up to the root");
@@ -354,7 +360,7 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 	int a = node_of(l, l->pci), b = node_of(l, k->pci);
 
 	if (!gpu->nr || !disk.nr)
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT, "the place of %s on PCI is not known",
+		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known",
 			gpu->nr ? k->name : l->pci);
 	else if (n)
 		gds_say(f, PST_GDS_OK, 0,
@@ -362,14 +368,14 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 			disk.at[n - 1], gpu->nr - n, disk.nr - n);
 	else if (a >= 0 && b >= 0 && a != b)
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"the GPU is on NUMA node %d, %s on node %d: bytes cross between CPUs, slowly or "
-			"not at all; use a disk on node %d",
+			"the GPU is on NUMA node %d, %s on node %d: bytes cross between CPUs, "
+			"slowly or not at all; use a disk on node %d",
 			a, k->name, b, a);
 	else
 		gds_say(f, PST_GDS_UNKNOWN, 0,
-			"GPU and %s share no bridge: bytes pass the CPU's root complex (%s, %s), and the "
-			"kind of CPU decides whether that goes and how fast; best is a disk behind the "
-			"GPU's own switch",
+			"GPU and %s share no bridge: bytes pass the CPU's root complex (%s, %s), "
+			"and the kind of CPU decides whether that goes and how fast; best is a "
+			"disk behind the GPU's own switch",
 			k->name, gpu->host, disk.host);
 	return f->state != PST_GDS_OK;
 }

@@ -81,9 +81,9 @@ int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct sta
 /* ----------------------------------------------------------------- the folder */
 
 /* Path below the root, with the folders above it. */
-static inline void at(char buf[static 512], const char *path)
+static inline void at(char buf[static 1024], const char *path)
 {
-	(void)snprintf(buf, 512, "%s%s", rig.root, path);
+	(void)snprintf(buf, 1024, "%s%s", rig.root, path);
 	for (char *p = buf + strlen(rig.root) + 1; (p = strchr(p, '/')); p++) {
 		*p = '\0';
 		(void)mkdir(buf, 0700);
@@ -93,7 +93,7 @@ static inline void at(char buf[static 512], const char *path)
 
 static inline void put_bytes(const char *path, const void *bytes, size_t len)
 {
-	char buf[512];
+	char buf[1024];
 	int fd;
 
 	at(buf, path);
@@ -117,7 +117,7 @@ __attribute__((format(printf, 2, 3))) static inline void put(const char *path, c
 
 static inline void put_dir(const char *path)
 {
-	char buf[512];
+	char buf[1024];
 
 	at(buf, path);
 	T_CHECK(mkdir(buf, 0700) == 0 || errno == EEXIST);
@@ -126,7 +126,7 @@ static inline void put_dir(const char *path)
 /* A link to another path below the root, relative as those of sysfs are. */
 static inline void put_link(const char *path, const char *to)
 {
-	char buf[512], up[512] = "";
+	char buf[1024], up[1024] = "";
 
 	at(buf, path);
 	for (const char *p = path + 1; (p = strchr(p, '/')); p++)
@@ -144,7 +144,7 @@ static inline int forget_one(const char *path, const struct stat *st, int flag, 
 
 static inline void forget(const char *path)
 {
-	char buf[512];
+	char buf[1024];
 
 	(void)snprintf(buf, sizeof(buf), "%s%s", rig.root, path);
 	(void)nftw(buf, forget_one, 8, FTW_DEPTH | FTW_PHYS);
@@ -192,7 +192,7 @@ static inline void on(const char *type, const char *source, const char *options)
 static inline void pci(const char *way, const char *vendor)
 {
 	const char *name = strrchr(way, '/') + 1;
-	char path[256], to[256];
+	char path[600], to[600];
 
 	(void)snprintf(to, sizeof(to), "/sys/devices/%s", way);
 	(void)snprintf(path, sizeof(path), "%s/vendor", to);
@@ -205,7 +205,7 @@ static inline void pci(const char *way, const char *vendor)
 static inline void acs(const char *way, unsigned bits)
 {
 	uint8_t config[4096] = { 0 };
-	char path[256];
+	char path[600];
 
 	config[0x100] = 0x01; /* errors; the next one is at 0x148 */
 	config[0x102] = 0x81;
@@ -225,7 +225,7 @@ static inline void bridge(const char *way, unsigned bits)
 
 static inline void gpu(const char *way)
 {
-	char path[256];
+	char path[600];
 
 	pci(way, "0x10de");
 	(void)snprintf(path, sizeof(path), "/sys/devices/%s/driver", way);
@@ -247,7 +247,7 @@ static inline void block(const char *folder, unsigned maj, unsigned min)
 /* An NVMe disk, and 259:min is it. */
 static inline void nvme(const char *way, unsigned n, unsigned min)
 {
-	char path[256];
+	char path[600];
 
 	pci(way, "0x144d");
 	acs(way, 0);
@@ -257,7 +257,7 @@ static inline void nvme(const char *way, unsigned n, unsigned min)
 	block(path, 259, min);
 	(void)strcat(path, "/device");
 	{
-		char to[256];
+		char to[600];
 
 		(void)snprintf(to, sizeof(to), "/sys/devices/%s/nvme/nvme%u", way, n);
 		put_link(path, to);

@@ -57,7 +57,7 @@ static void bare_metal_with_p2pdma(void)
 	says("p2pdma", PST_GDS_OK,
 	     "kernel 6.8.0-71-generic has P2PDMA, and the GPU's driver was told", " to use it");
 	says("filesystem", PST_GDS_OK, "xfs at /data", "");
-	says("disk", PST_GDS_OK, "nvme3n1 on nvme3n1 (0000:41:00.0)", "");
+	says("disk", PST_GDS_OK, "nvme3n1 (0000:41:00.0)", "");
 	says("acs", PST_GDS_OK, "no bridge is above both", "");
 	says("distance", PST_GDS_UNKNOWN,
 	     "GPU and nvme3n1 share no bridge: bytes pass the CPU's root complex (pci0000:16, "
@@ -87,7 +87,8 @@ static void virtual_machine(void)
 	says("p2pdma", PST_GDS_MISSING,
 	     "kernel 6.18.44 has no CONFIG_PCI_P2PDMA, the GPU driver was not told "
 	     "RMForceStaticBar1=1; boot a kernel with CONFIG_PCI_P2PDMA=y, options nvidia ",
-	     "\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in /etc/modprobe.d/");
+	     "\"RMForceStaticBar1=1;RmForceDisableIomapWC=1\" in /etc/modprobe.d/ (and in the "
+	     "initramfs)");
 	says("filesystem", PST_GDS_OK, "ext4 at /data; nvidia-fs would need it", "data=ordered");
 	says("disk", PST_GDS_MISSING,
 	     "vda is a virtio disk, and cuFile has a direct way to NVMe alone; put the file",
@@ -177,7 +178,7 @@ static void what_cannot_be_looked_at(void)
 static void forged_files(void)
 {
 	static char huge[MIB(1)];
-	char path[512];
+	char path[1024];
 
 	machine();
 	on("ext4\033[2J\007", "/dev/x", "rw");
@@ -215,13 +216,17 @@ static void forged_files(void)
 	T_EQ(symlink("/etc", path), 0);
 	T_EQ(ask("0000:18:00.0"), 10);
 	says("disk", PST_GDS_UNKNOWN, "/sys/dev/block/259:1 does not lead", "");
+	(void)snprintf(path, sizeof(path), "/sys/devices/%0250d/%0250d/sda", 1, 2);
+	block(path, 259, 1);
+	T_EQ(ask("0000:18:00.0"), 10);
+	says("disk", PST_GDS_UNKNOWN, "/sys/dev/block/259:1 does not lead", "");
 	machine_gone();
 }
 
 /* Nothing waits for a writer that never comes, and a folder is no file. */
 static void what_is_no_file_is_not_read(void)
 {
-	char path[512];
+	char path[1024];
 
 	machine();
 	at(path, "/proc/self/mountinfo");
