@@ -34,6 +34,17 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
+# From here on the case has a double of cuFile too, set up as tests/stub/cufile_stub.h says.
+use_cufile() { # TEXT
+	[ -n "${STUB_LIBCUFILE:-}" ] && [ -n "${GDS_PROBE:-}" ] ||
+		skip "STUB_LIBCUFILE and GDS_PROBE, which name cuFile's double and who tries it"
+	use_stub 2
+	PST_LIBCUFILE=$STUB_LIBCUFILE
+	PST_GDS_PROBE=$GDS_PROBE
+	STUB_CUFILE=$1
+	export PST_LIBCUFILE PST_GDS_PROBE STUB_CUFILE
+}
+
 # gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
 gives() {
 	want=$1
