@@ -253,7 +253,7 @@ direct_by_liar() {
 	use_cufile mode=p2pdma
 	cat >probe <<-EOF
 		#!/bin/sh
-		STUB_CUFILE=mode=p2pdma exec "$GDS_PROBE" "\$@"
+		STUB_CUFILE=mode=p2pdma exec "$PST_GDS_PROBE" "\$@"
 	EOF
 	chmod +x probe
 	export PST_GDS_PROBE="$PWD/probe"

@@ -34,15 +34,13 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
-# From here on the case has a double of cuFile too, set up as tests/stub/cufile_stub.h says.
-use_cufile() { # TEXT
-	[ -n "${STUB_LIBCUFILE:-}" ] && [ -n "${GDS_PROBE:-}" ] ||
-		skip "STUB_LIBCUFILE and GDS_PROBE, which name cuFile's double and who tries it"
-	use_stub 2
+# The same with NVIDIA's cuFile, a double of it as the text says (tests/stub/cufile_stub.h).
+use_cufile() { # TEXT [GPUS]
+	use_stub "${2:-2}"
+	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
 	PST_LIBCUFILE=$STUB_LIBCUFILE
-	PST_GDS_PROBE=$GDS_PROBE
 	STUB_CUFILE=$1
-	export PST_LIBCUFILE PST_GDS_PROBE STUB_CUFILE
+	export PST_LIBCUFILE STUB_CUFILE
 }
 
 # gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
