@@ -38,6 +38,9 @@ use_stub() {
 use_cufile() { # TEXT [GPUS]
 	use_stub "${2:-2}"
 	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
+	dd if=/dev/zero of=direct bs=4096 count=1 oflag=direct 2>why ||
+		skip "O_DIRECT in $PWD: $(cat why)"
+	rm direct why
 	PST_LIBCUFILE=$STUB_LIBCUFILE
 	STUB_CUFILE=$1
 	export PST_LIBCUFILE STUB_CUFILE
