@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include "commands.h"
+#include "doctor_gds.h"
 #include "pattern.h"
 
 #define PROBE_BYTES MIB(2)
@@ -22,12 +23,17 @@
 
 const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
+	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
 	"\n"
 	"The first three lines are the verdict: what works, what limits it, what to do next.\n"
 	"Then come the devices, each path with what it needs, and the limits of this process.\n"
 	"\n"
 	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
-	"  --json     one JSON object\n";
+	"  --json     one JSON object\n"
+	"\n"
+	"  --gds        what a direct way between files and NVIDIA GPUs (GPUDirect Storage) needs,\n"
+	"               what of it is missing here, and what to do about it\n"
+	"  --file FILE  with --gds: look at this file, which is only read\n";
 
 /* ------------------------------------------------------------------- facts */
 
@@ -148,7 +154,7 @@ struct scratch {
 	struct pst_file *file;
 };
 
-static int one_request(const struct pst_io *io, struct pst_done *ret)
+int doctor_request(const struct pst_io *io, struct pst_done *ret)
 {
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = 4, .timeout_ms = PROBE_TIMEOUT_MS };
 	_cleanup_(pst_queuep) struct pst_queue *q = NULL;
@@ -280,7 +286,7 @@ static int move_bytes(const struct move *m, struct pst_done *ret)
 	}
 	r = before_move(m, buf, seed);
 	if (r == 0)
-		r = one_request(&io, ret);
+		r = doctor_request(&io, ret);
 	return r < 0 ? r : after_move(m, buf, seed);
 }
 
@@ -299,7 +305,8 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	 * scratch file, and some paths want that promise. */
 	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE | PST_FILE_STABLE, NULL, &file);
 	if (r == 0)
-		r = pst_path_check(file, mem, op, path, &info);
+		r = path == PST_PATH_GDS ? gds_path_check(file, mem, op, &info)
+					 : pst_path_check(file, mem, op, path, &info);
 	if (r < 0) {
 		(void)snprintf(t->error, sizeof(t->error), "%.250s", pst_error_text());
 		return;
@@ -362,6 +369,7 @@ static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 static void try_device(const struct scratch *s, struct device_report *dr)
 {
 	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
+	struct pst_path_info gds = { .sz = sizeof(gds) };
 	bool host = dr->dev.kind == PST_KIND_HOST;
 	int r;
 
@@ -370,6 +378,9 @@ static void try_device(const struct scratch *s, struct device_report *dr)
 		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
 		return;
 	}
+	/* What requests do once it is known, not what the first of them does. */
+	if (dr->dev.kind == PST_KIND_CUDA)
+		(void)gds_path_check(s->file, mem, PST_OP_READ, &gds);
 	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);
 	try_auto(s, mem, PST_OP_WRITE, &dr->t.auto_write);
 	for (uint32_t path = 1; path < PST_PATH_MAX; path++) {
@@ -430,15 +441,17 @@ static void reportp(struct report **rep)
 
 int cmd_doctor(int argc, char *argv[])
 {
-	enum { DIR_OPT = 256, JSON };
+	enum { DIR_OPT = 256, FILE_OPT, GDS, JSON };
 	static const struct option longs[] = {
 		{ "dir", required_argument, NULL, DIR_OPT },
+		{ "file", required_argument, NULL, FILE_OPT },
+		{ "gds", no_argument, NULL, GDS },
 		{ "json", no_argument, NULL, JSON },
 		{ 0 },
 	};
 	_cleanup_(reportp) struct report *rep = calloc(1, sizeof(*rep));
-	const char *dir = NULL;
-	bool json = false;
+	const char *dir = NULL, *file = NULL;
+	bool json = false, gds = false;
 	int opt;
 
 	if (!rep)
@@ -447,6 +460,12 @@ int cmd_doctor(int argc, char *argv[])
 		switch (opt) {
 		case DIR_OPT:
 			dir = optarg;
+			break;
+		case FILE_OPT:
+			file = optarg;
+			break;
+		case GDS:
+			gds = true;
 			break;
 		case JSON:
 			json = true;
@@ -457,8 +476,12 @@ int cmd_doctor(int argc, char *argv[])
 	}
 	if (optind != argc)
 		return usage_error("unexpected argument %s", argv[optind]);
+	if (file && (!gds || dir))
+		return usage_error("--file goes with --gds, and not with --dir");
 
 	signals_catch();
+	if (gds)
+		return doctor_gds(dir, file, json);
 	rep->file.sz = sizeof(rep->file);
 	machine_facts(&rep->m);
 	find_limits(&rep->l);

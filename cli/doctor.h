@@ -59,6 +59,9 @@ struct report {
 	bool ok;
 };
 
+/* Do one request on a queue of its own.  0, or -errno with a sentence; fewer bytes are an error. */
+int doctor_request(const struct pst_io *io, struct pst_done *ret);
+
 /* Fill in the verdict. */
 void doctor_judge(struct report *rep);
 

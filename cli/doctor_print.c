@@ -29,7 +29,7 @@ static const struct {
 	[PST_PATH_PAGECACHE] = { .needs =
 					 "a stable file and a device that registers it read-only" },
 	[PST_PATH_GATHER] = { .needs = "many small pieces and a kernel on the device" },
-	[PST_PATH_GDS] = { .needs = "cuFile on nvidia-fs or P2PDMA", .planned = true },
+	[PST_PATH_GDS] = { .needs = "an NVIDIA GPU, and cuFile on nvidia-fs, P2PDMA or C2C" },
 	[PST_PATH_P2P] = { .needs = "peer-to-peer pages of the device, and CONFIG_PCI_P2PDMA",
 			   .planned = true },
 	[PST_PATH_RDMA] = { .needs = "a storage service and an RDMA adapter", .planned = true },
@@ -39,6 +39,15 @@ static const struct {
 static bool is_path(uint32_t path)
 {
 	return strcmp(pst_path_name(path), "unknown") != 0;
+}
+
+static void print_why(uint32_t path, const struct trial *t)
+{
+	struct text why = why_text(t->why, t->detail);
+	bool more = path == PST_PATH_GDS && t->why != PST_WHY_NO_DEVICE && !strstr(why.s, "--gds");
+
+	(void)printf("needs %s; %s%s\n", paths[path].needs, why.s,
+		     more ? "; see penstock doctor --gds" : "");
 }
 
 static void print_trial(uint32_t path, const char *op, const struct trial *t)
@@ -56,7 +65,7 @@ static void print_trial(uint32_t path, const char *op, const struct trial *t)
 	else if (t->why == PST_WHY_DIRECTION)
 		(void)puts(why_text(t->why, t->detail).s);
 	else
-		(void)printf("needs %s; %s\n", paths[path].needs, why_text(t->why, t->detail).s);
+		print_why(path, t);
 }
 
 /* An earlier device of the same kind of which a part of the report is the same, or NULL. */

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
+#include "shown.h"
+
 const char *cmd_name = "";
 volatile sig_atomic_t stop_signal;
 
@@ -65,13 +67,14 @@ const char *fail_text(void)
 
 void say(const char *fmt, ...)
 {
+	char text[4096], safe[2 * sizeof(text)];
 	va_list ap;
 
-	(void)fprintf(stderr, "penstock: %s%s", cmd_name, *cmd_name ? ": " : "");
 	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	(void)fputc('\n', stderr);
+	shown(safe, sizeof(safe), text);
+	(void)fprintf(stderr, "penstock: %s%s%s\n", cmd_name, *cmd_name ? ": " : "", safe);
 }
 
 int usage_error(const char *fmt, ...)

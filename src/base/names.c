@@ -66,10 +66,10 @@ static const char *no_gds(int err)
 		return "PST_GDS=off in the environment forbids it";
 	case ENODEV:
 		return "libcufile is not here, or neither the module nvidia-fs nor P2PDMA is; "
-		       "penstock doctor says what is missing";
+		       "penstock doctor --gds says what is missing";
 	case EOPNOTSUPP:
 		return "it has no direct way between this file and this memory, only slow copies; "
-		       "penstock doctor says what is missing";
+		       "penstock doctor --gds says what is missing";
 	case EILSEQ:
 		return "it moved wrong bytes, and is not trusted any more with this device and "
 		       "file system";

@@ -237,7 +237,8 @@ static void order(void)
 	}
 	/* The file's side needs no device. */
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
-	T_CHECK(place_of("library") >= 0 && place_of("trial") < 0 && place_of("filesystem") > 0);
+	T_EQ(place_of("library"), 0);
+	T_CHECK(place_of("gpu") < 0 && place_of("trial") < 0 && place_of("filesystem") > 0);
 	/* And of a directory what holds for its files. */
 	T_CHECK(ask("cuda:0", rig_path("."), 0) > 0);
 	T_CHECK(place_of("filesystem") > 0 && place_of("trial") < 0);

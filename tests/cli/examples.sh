@@ -33,4 +33,238 @@ kv_offload() {
 	[ -z "$(find . -name 'kv-offload*')" ]
 }
 
-run_cases load_shards kv_offload
+# What read_direct must print of these parts of a file, by arithmetic of our own.
+checksums() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
+	need python3
+	python3 -c 'import sys
+table = []
+for i in range(256):
+    for k in range(8):
+        i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+    table.append(i)
+data = open(sys.argv[1], "rb").read()
+for off, length in zip(*[map(int, sys.argv[2:])] * 2):
+    part = data[off:off + length]
+    crc = 0xFFFFFFFF
+    for b in part:
+        crc = crc >> 8 ^ table[(crc ^ b) & 255]
+    print("read of", len(part), "bytes")
+    print("crc32c %08x" % (crc ^ 0xFFFFFFFF))' "$@"
+}
+
+# What write_direct must make of a file.
+written() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
+	need python3
+	python3 -c 'import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+for off, length in zip(*[map(int, sys.argv[2:])] * 2):
+    data.extend(bytes(max(0, off + length - len(data))))
+    for i in range(off, off + length):
+        data[i] = (i * 0x9E3779B97F4A7C15 & 2**64 - 1) >> 56
+open(sys.argv[1], "wb").write(data)' "$@"
+}
+
+# Nothing of it is in the page cache.
+cold() { # FILE
+	sync "$1"
+	dd if="$1" iflag=nocache count=0 status=none
+}
+
+reads() { # DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
+	device=$1
+	shift
+	checksums "$@" >want
+	cold "$1"
+	gives 0 "$path" "$device" "$@"
+	grep -o -e '^read of [0-9]* bytes' -e '^crc32c .*' out >got
+	cmp got want
+}
+
+writes() { # DEVICE FILE OFFSET LENGTH [OFFSET LENGTH]...
+	device=$1
+	shift
+	if [ -e "$1" ]; then cp "$1" want; else : >want; fi
+	gives 0 "$path" -s "$device" "$@"
+	says "sync done" out
+	file=$1
+	shift
+	written want "$@"
+	cmp want "$file"
+}
+
+# Whole pages; odd ends; across the end of the file, at it, behind it; a byte.
+some="0 1048576 4096 4096 4095 1000003 1500000 600000 2000300 1 2000301 1 4611686018427387904 5 77 1"
+
+read_direct() {
+	example read_direct
+	random 2000301 file
+	: >empty
+	for device in host soft:0; do
+		reads $device file $some
+		reads $device empty 0 1 100 100000
+	done
+	says "gds no: the path needs an accelerator" out
+}
+
+write_direct() {
+	example write_direct
+	for device in host soft:0; do
+		random 2000301 file
+		writes $device file 0 1048576 4095 100003
+		# It stays as long as it is, grows by a part of a page, gets a hole.
+		writes $device file 2000000 301 2000300 10000 3000000 5
+		rm -f new
+		writes $device new 0 70001
+		: >empty
+		writes $device empty 100 1
+	done
+	PST_FAULT=store.sync:0:EIO gives 1 "$path" -s host file 0 1
+	says EIO err
+	PST_FAULT=store.write:0:ENOSPC gives 1 "$path" host file 0 1
+	says ENOSPC err
+}
+
+# One line that begins with the program's name, for both programs.
+refuses() { # TEXT DEVICE FILE OFFSET LENGTH
+	text=$1
+	shift
+	for name in read_direct write_direct; do
+		example $name
+		gives 1 "$path" "$@"
+		says "$name: " err
+		says "$text" err
+		[ "$(wc -l <err)" = 1 ]
+	done
+}
+
+direct_errors() {
+	random 5000 file
+	mkdir dir
+	refuses "there is no" soft:77 file 0 1
+	refuses "device" nothing file 0 1
+	refuses "dir is a directory" host dir 0 1
+	refuses "ends beyond 2^63" host file 9223372036854775807 1
+	refuses "no number" host file -1 1
+	refuses "no number" host file 0 1k
+	refuses "no number" host file 0 18446744073709551616
+	refuses "length zero" host file 0 0
+	refuses "bytes" host file 0 9223372036854775807
+	refuses "bytes" soft:0 file 0 9223372036854775807
+	for name in read_direct write_direct; do
+		example $name
+		gives 2 "$path" host file 0
+		gives 2 "$path" host file 0 1 2
+	done
+	[ "$(wc -c <file)" = 5000 ]
+	example read_direct
+	gives 1 "$path" host nothing 0 1
+	says "nothing does not exist" err
+}
+
+read_only_file() {
+	example write_direct
+	random 5000 file
+	cp file want
+	chmod 400 file
+	as=
+	if [ "$(id -u)" = 0 ]; then
+		need setpriv
+		as="setpriv --bounding-set=-dac_override"
+	fi
+	gives 1 $as "$path" host file 0 1
+	says "file: no permission" err
+	cmp file want
+}
+
+# Bytes behind a hole that is longer than what the kernel reads ahead when the way is looked for:
+# cuFile is used for what the page cache has not.
+HOLE=40000000
+behind_hole() { # BYTES FILE
+	[ "$(stat -f -c %T .)" != tmpfs ] || skip "a directory on a disk"
+	random "$1" tail
+	rm -f "$2"
+	truncate -s $HOLE "$2"
+	cat tail >>"$2"
+}
+
+# By cuFile where it is direct; the bytes are the same.
+direct_by_gds() {
+	for mode in p2pdma nvfs c2c; do
+		use_cufile mode=$mode
+		behind_hole 3000301 file
+		example read_direct
+		reads cuda:0 file $((HOLE + 2048)) 1048576
+		says "gds proven" out
+		says "+gds" out
+		example write_direct
+		writes cuda:0 tail 4096 1048576
+		says "bytes by gds" out
+		says "gds proven" out
+	done
+}
+
+# Edges and ends that it cannot move go otherwise.
+direct_odd_ends() {
+	use_cufile mode=p2pdma
+	behind_hole 3000301 file
+	example read_direct
+	reads cuda:0 file $((HOLE + 1600001)) 5000000
+	says "read of 1400300 bytes by staged+gds" out
+	reads cuda:0 tail $some
+	: >empty
+	reads cuda:0 empty 0 1000000
+	example write_direct
+	writes cuda:0 tail 4095 1000003 2900000 300000
+	says "+gds" out
+	# Nothing is known of the file system before the file has bytes.
+	writes cuda:0 new 0 1000001 1000001 1000001
+	says "+gds" out
+}
+
+# Where it is not, the bytes are the same, and the cause is named.
+no_gds() { # TEXT
+	behind_hole 1000301 file
+	example read_direct
+	reads cuda:0 file $((HOLE + 100)) 1000000
+	lacks "+gds" out
+	lacks "by gds" out
+	says "gds no: cuFile was not used: $1" out
+	example write_direct
+	writes cuda:0 tail 4095 900003 1000300 1000
+	lacks "+gds" out
+	says "gds no: cuFile was not used: $1" out
+}
+
+direct_without_gds() {
+	use_stub
+	no_gds "libcufile is not here, or neither the module nvidia-fs nor P2PDMA is"
+	use_cufile mode=compat
+	no_gds "it has no direct way"
+	use_cufile mode=nvfs,udev=0
+	no_gds "it has no direct way"
+	use_cufile mode=nvfs,lie=wrong
+	no_gds "it moved wrong bytes"
+	use_cufile mode=nvfs
+	PST_GDS=off no_gds "PST_GDS=off in the environment forbids it"
+}
+
+# It told the truth to who tried it, and lies to us.
+direct_by_liar() {
+	use_cufile mode=p2pdma
+	cat >probe <<-EOF
+		#!/bin/sh
+		STUB_CUFILE=mode=p2pdma exec "$PST_GDS_PROBE" "\$@"
+	EOF
+	chmod +x probe
+	export PST_GDS_PROBE="$PWD/probe"
+	for lie in wrong nodata; do
+		export STUB_CUFILE=mode=p2pdma,lie=$lie
+		no_gds "it moved wrong bytes"
+		example read_direct
+		reads cuda:0 file $((HOLE + 100)) 1000000
+		says "not better because cuFile was not used: it moved wrong bytes" out
+	done
+}
+
+run_cases load_shards kv_offload read_direct write_direct direct_errors read_only_file \
+	direct_by_gds direct_odd_ends direct_without_gds direct_by_liar

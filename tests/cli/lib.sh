@@ -34,6 +34,18 @@ use_stub() {
 	export STUB_CUDA_DEVICES
 }
 
+# The same with NVIDIA's cuFile, a double of it as the text says (tests/stub/cufile_stub.h).
+use_cufile() { # TEXT [GPUS]
+	use_stub "${2:-2}"
+	[ -n "${STUB_LIBCUFILE:-}" ] || skip "STUB_LIBCUFILE, which names the double of cuFile"
+	dd if=/dev/zero of=direct bs=4096 count=1 oflag=direct 2>why ||
+		skip "O_DIRECT in $PWD: $(cat why)"
+	rm direct why
+	PST_LIBCUFILE=$STUB_LIBCUFILE
+	STUB_CUFILE=$1
+	export PST_LIBCUFILE STUB_CUFILE
+}
+
 # gives STATUS COMMAND...: its exit status must be that one; its output is in ./out and ./err.
 gives() {
 	want=$1

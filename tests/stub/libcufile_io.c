@@ -36,6 +36,15 @@ static void count(const struct move *m, int dev, ssize_t moved)
 		c->p2p++;
 }
 
+static ssize_t write_bytes(const struct file *f, const struct move *m, uint64_t at, char *host)
+{
+	if (!stub_cuda_peek(at, host, m->len))
+		return -1;
+	if (cf.lie == LIE_WRONG)
+		host[m->len / 2] ^= 0x10;
+	return cf.lie == LIE_NODATA ? (ssize_t)m->len : pwrite(f->plain, host, m->len, m->file_off);
+}
+
 static ssize_t move_bytes(const struct file *f, const struct move *m)
 {
 	uint64_t at = m->base + (uint64_t)m->base_off;
@@ -45,8 +54,7 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 	if (!host)
 		return -ENOMEM;
 	if (m->write) {
-		n = stub_cuda_peek(at, host, m->len) ? pwrite(f->plain, host, m->len, m->file_off)
-						     : -1;
+		n = write_bytes(f, m, at, host);
 	} else {
 		n = pread(f->plain, host, m->len, m->file_off);
 		if (n > 0 && cf.lie == LIE_SHORT)

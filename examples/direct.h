@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* What read_direct.c and write_direct.c share; ME is the name of the program. */
+#ifndef DIRECT_H
+#define DIRECT_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <penstock.h>
+
+#define PAGE 4096u
+
+/* Made once and kept: what is registered for them stays so until they are freed. */
+struct direct {
+	struct pst_queue *queue;
+	struct pst_file *file;
+	struct pst_mem *mem;
+	uint64_t addr; /* of the memory, as the device knows it */
+	uint32_t op;   /* PST_OP_READ or PST_OP_WRITE */
+};
+
+static inline int complain(const char *what, const char *why)
+{
+	(void)fprintf(stderr, ME ": %s: %s\n", what, why);
+	return -1;
+}
+
+/* A number of bytes, decimal. */
+static inline int number(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end || errno || *ret > INT64_MAX)
+		return complain(text, "this is no number of bytes");
+	return 0;
+}
+
+/*
+ * Where in the memory bytes of the file lie: as far behind the beginning of a page as there.  Then
+ * all whole pages can go directly, and only the edges are copied.
+ */
+static inline uint64_t place(const struct direct *d, uint64_t offset)
+{
+	return (offset - d->addr) % PAGE;
+}
+
+/* Room for each of the pairs OFFSET LENGTH; then queue and file. */
+static inline int direct_open(struct direct *d, const char *device, const char *path,
+			      uint32_t flags, char *const pairs[])
+{
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	uint64_t offset, length, room = 0;
+
+	for (; pairs[0]; pairs += 2) {
+		if (number(pairs[0], &offset) < 0 || number(pairs[1], &length) < 0)
+			return -1;
+		if (length + PAGE > room)
+			room = length + PAGE;
+	}
+	if (pst_file_open(path, flags, NULL, &d->file) < 0)
+		return complain(path, pst_error_text());
+	if (pst_mem_alloc(device, room, NULL, &d->mem) < 0)
+		return complain(device, pst_error_text());
+	if (pst_mem_info(d->mem, &info) < 0 || pst_queue_new(NULL, &d->queue) < 0)
+		return complain("queue", pst_error_text());
+	d->addr = info.addr;
+	return 0;
+}
+
+static inline void direct_close(struct direct *d)
+{
+	/* The queue first: what is in flight may still use the others. */
+	(void)pst_queue_free(d->queue);
+	(void)pst_file_close(d->file);
+	(void)pst_mem_free(d->mem);
+}
+
+/*
+ * What cuFile can do here.  Who asks first starts the search for a direct way, which may take
+ * seconds; requests go otherwise meanwhile.  A program need not wait for it; here we do, to show
+ * what it found.  About an empty file it finds nothing.
+ */
+static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+
+	*ret = (struct pst_path_info){ .sz = sizeof(*ret) };
+	(void)pst_file_info(d->file, &info);
+	for (int i = 0; i < 3000; i++, (void)usleep(10000))
+		if (pst_path_check(d->file, d->mem, d->op, PST_PATH_GDS, ret) < 0 ||
+		    ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN || !info.size)
+			break;
+}
+
+/* Do one request and say which way it went.  Bytes, or -1. */
+static inline int64_t direct_do(const struct direct *d, const struct pst_io *io)
+{
+	static const char *const states[] = { "no", "possible", "proven" };
+	struct pst_path_info gds;
+	struct pst_done done;
+	char text[500];
+
+	direct_gds(d, &gds);
+	if (pst_prep(d->queue, io) < 0 || pst_submit(d->queue) < 0 ||
+	    pst_reap(d->queue, &done, 1, 1, PST_NO_DEADLINE) < 1)
+		return complain("request", pst_error_text());
+	if (done.res < 0)
+		return complain("request", pst_done_text(&done, text, sizeof(text)));
+	(void)puts(pst_done_text(&done, text, sizeof(text)));
+	if (io->op == PST_OP_SYNC)
+		return 0;
+	direct_gds(d, &gds);
+	(void)printf("gds %s", states[gds.state]);
+	if (gds.why)
+		(void)printf(": %s", pst_why_text(gds.why, gds.detail, text, sizeof(text)));
+	(void)putchar('\n');
+	return done.res;
+}
+
+/* CRC-32C, bit by bit: slow, and independent of the library.  Begins with 0. */
+static inline uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t len)
+{
+	crc = ~crc;
+	while (len--) {
+		crc ^= *p++;
+		for (int k = 0; k < 8; k++)
+			crc = crc & 1 ? crc >> 1 ^ 0x82f63b78u : crc >> 1;
+	}
+	return ~crc;
+}
+
+#endif
