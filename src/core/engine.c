@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -18,8 +19,8 @@
 #include "core/pagecache.h"
 #include "topo/numa.h"
 
-#define SPIN_MAX KIB(256) /* bytes of a copy worth spinning for */
-#define SPIN_NS 20000u
+#define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */
+#define SPIN_NS 60000u  /* that long: more than it should take */
 #define GDS_LOOK_NS (20 * NSEC_PER_MSEC)
 #define POLL_NS 20000u /* between two looks at what can only be polled */
 
@@ -432,6 +433,8 @@ static void *worker_main(void *arg)
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
+	/* Naps are short; the kernel would make each 50 us longer. */
+	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	while (!stop) {
 		bool moved = order_watch(e);
 		struct job *j;
@@ -521,6 +524,17 @@ static void engine_free(struct engine *e)
 	free(e);
 }
 
+/* Held for moments, and wanted by all who were woken for the same request. */
+static void lock_init(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	(void)pthread_mutexattr_init(&attr);
+	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	(void)pthread_mutex_init(lock, &attr);
+	(void)pthread_mutexattr_destroy(&attr);
+}
+
 static int engine_new(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
 		      struct engine **ret)
 {
@@ -534,7 +548,7 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 	e->device = device;
 	e->store = store;
 	e->gds_look = UINT64_MAX;
-	pthread_mutex_init(&e->lock, NULL);
+	lock_init(&e->lock);
 	list_init(&e->active);
 	pool_init(e);
 	order_init(e);
