@@ -31,8 +31,8 @@ const char doctor_usage[] =
 	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
 	"  --json     one JSON object\n"
 	"\n"
-	"  --gds        what a direct way between files and NVIDIA GPUs (GPUDirect Storage) needs,\n"
-	"               what of it is missing here, and what to do about it\n"
+	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage) needs, what\n"
+	"               of it is missing here, and what to do about it\n"
 	"  --file FILE  with --gds: look at this file, which is only read\n";
 
 /* ------------------------------------------------------------------- facts */

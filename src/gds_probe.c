@@ -2,9 +2,9 @@
 /*
  * penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]
  *
- * Is there a direct way between a file and the memory of a GPU, by this libcufile?  Reads up to 1 MiB through
- * cuFile, told to refuse what has no direct way, compares it with a plain read, and says on
- * one line what it found:
+ * Is there a direct way between a file and the memory of a GPU, by this libcufile?  Reads up to
+ * 1 MiB through cuFile, told to refuse what has no direct way, compares it with a plain read,
+ * and says on one line what it found:
  *
  *	gds-probe 1 err=0 mode=p2pdma version=1150 nvfs=0.0 bytes=1048576 text=
  *
