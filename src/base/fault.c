@@ -18,6 +18,7 @@ static const char *const site_names[FAULT_SITE_NR] = {
 	[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
 	[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
 	[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
 struct rule {
@@ -108,10 +109,11 @@ static int parse_rule(char *s, struct rule *ret)
 			       n);
 
 	if (!strcmp(what, "short")) {
-		if (r.site != FAULT_STORE_READ && r.site != FAULT_STORE_WRITE)
+		if (r.site != FAULT_STORE_READ && r.site != FAULT_STORE_WRITE &&
+		    r.site != FAULT_GDS_PROBE)
 			return err_set(EINVAL,
-				       "PST_FAULT: %s cannot be short; store.read and "
-				       "store.write can",
+				       "PST_FAULT: %s cannot be short; store.read, "
+				       "store.write and gds.probe can",
 				       s);
 		r.what = FAULT_SHORT;
 	} else if (!parse_delay(what, &r.delay_ns)) {

@@ -15,9 +15,9 @@
 
 enum fault_site {
 	FAULT_MEM_ALLOC,    /* mem.alloc: any provider's alloc */
-	FAULT_MEM_COPY,	    /* mem.copy: the device copy of one batch */
+	FAULT_MEM_COPY,     /* mem.copy: the device copy of one batch */
 	FAULT_MEM_STREAM,   /* mem.stream: making a stream */
-	FAULT_MEM_PIN,	    /* mem.pin: making host memory or a file fit for a device */
+	FAULT_MEM_PIN,      /* mem.pin: making host memory or a file fit for a device */
 	FAULT_STORE_OPEN,   /* store.open */
 	FAULT_STORE_LANE,   /* store.lane: making a lane */
 	FAULT_STORE_READ,   /* store.read: one file operation; knows short */
@@ -26,10 +26,11 @@ enum fault_site {
 	FAULT_STORE_PIN,    /* store.pin: registering memory with the kernel */
 	FAULT_STORE_DIRECT, /* store.direct: opening with O_DIRECT */
 	FAULT_STORE_URING,  /* store.uring: setting up io_uring */
+	FAULT_GDS_PROBE,    /* gds.probe: the process that tries cuFile; short: it has a second */
 	FAULT_SITE_NR,
 };
 
-#define FAULT_SHORT 0x10000 /* not an errno: give half of what was asked for */
+#define FAULT_SHORT 0x10000 /* not an errno: less than was asked for */
 
 extern _Atomic bool fault_active; /* false: no site is armed */
 

@@ -11,12 +11,14 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/fork.h"
 #include "base/spawn.h"
 #include "store/cufile_int.h"
 
 #define PROGRAM "penstock-gds-probe"
 #define ANSWER "gds-probe 1 "
+#define FAULT_NS NSEC_PER_SEC /* what an injected fault leaves of the time */
 
 /* ------------------------------------------------------------- the program */
 
@@ -115,6 +117,18 @@ static bool is_answer(const char *text)
 	return parse(text, &v) == 0;
 }
 
+/* An errno instead of an answer, or less time for it. */
+static int fault(uint64_t *deadline_ns)
+{
+	int r = fault_hit(FAULT_GDS_PROBE);
+
+	if (r == FAULT_SHORT)
+		*deadline_ns = MIN(*deadline_ns, now_ns() + FAULT_NS);
+	return r && r != FAULT_SHORT
+		       ? err_set(r, PROGRAM ": an injected fault made it fail (PST_FAULT)")
+		       : 0;
+}
+
 int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16],
 		 uint64_t deadline_ns, struct cufile_verdict *ret)
 {
@@ -124,6 +138,8 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 	struct spawn s = { .file = program, .argv = argv, .fd = f->fd, .enough = is_answer };
 	int r = fork_guard();
 
+	if (r == 0)
+		r = fault(&deadline_ns);
 	if (r == 0)
 		r = find_program(program, sizeof(program));
 	if (r < 0)

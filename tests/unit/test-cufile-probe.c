@@ -3,6 +3,7 @@
  * The way between a file and a device, asked of another process: what it says when the library
  * tells the truth, lies, hangs or dies.
  */
+#include "base/fault.h"
 #include "cufile_rig.h"
 
 #define WAIT_MS 20000
@@ -150,6 +151,27 @@ static void it_hangs(void)
 		T_CHECK(t_now() - t > 399000000u);
 	}
 	(void)unsetenv("STUB_CUFILE");
+	end();
+}
+
+/* A fault takes the time for the answer, or is the answer. */
+static void it_is_made_to_fail(void)
+{
+	struct cufile_verdict v;
+	uint64_t t;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready("");
+	T_OK(fault_set("gds.probe:1:EMFILE,gds.probe:2:short"));
+	T_EQ(ask(0, WAIT_MS, &v), -EMFILE);
+	T_CHECK(strstr(err_text(), "PST_FAULT"));
+	(void)setenv("STUB_CUFILE", "hang=cuFileDriverOpen:1", 1);
+	t = t_now();
+	T_EQ(ask(0, WAIT_MS, &v), -ETIMEDOUT);
+	T_CHECK(t_now() - t < 3000000000u);
+	(void)unsetenv("STUB_CUFILE");
+	T_OK(fault_set(NULL));
 	end();
 }
 
@@ -330,6 +352,7 @@ int main(void)
 	APART(lies_about_the_way);
 	APART(fails_to_read);
 	APART(it_hangs);
+	APART(it_is_made_to_fail);
 	APART(it_dies);
 	APART(answers_are_read_with_care);
 	APART(the_program_hears_nothing);

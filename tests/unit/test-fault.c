@@ -56,6 +56,7 @@ static void every_site_has_its_name(void)
 		[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
 		[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
 		[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+		[FAULT_GDS_PROBE] = "gds.probe",
 	};
 	char spec[64];
 
@@ -105,6 +106,7 @@ static void refuses_what_it_does_not_know(void)
 		"mem.copy:1:99999999999999999999999999999s",
 		"mem.copy:1:5ms ",
 		"mem.copy:1:short",
+		"store.uring:1:short",
 		"mem.soft:1:EIO",
 		"mem.copy:1:EIO,",
 		",mem.copy:1:EIO",
