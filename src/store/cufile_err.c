@@ -89,6 +89,12 @@ static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };
 
+	/* Transfers give its own code alone. */
+	if (!cu_err)
+		return err_set(EIO,
+			       "cuFile could not %s: CUDA_DRIVER_ERROR (%d), of which it says no "
+			       "more; look for NVRM in the kernel's log",
+			       what, CUF_CUDA_DRIVER_ERROR);
 	return err_set(cu_err == OUT_OF_MEMORY ? ENOMEM : EIO,
 		       "cuFile could not %s: CUDA gave it error %d", what, cu_err);
 }

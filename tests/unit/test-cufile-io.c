@@ -168,6 +168,7 @@ static void errors_are_folded(void)
 	T_EQ(folded(5001, 0, "nvidia-fs"), -EOPNOTSUPP);
 	T_EQ(folded(5011, 2, "CUDA gave it error 2"), -ENOMEM);
 	T_EQ(folded(5011, 700, "CUDA gave it error 700"), -EIO);
+	T_EQ(folded(5011, 0, "CUDA_DRIVER_ERROR (5011)"), -EIO);
 	T_EQ(folded(5023, 0, "another user"), -EBUSY);
 	T_EQ(folded(5025, 0, "/dev/nvidia-fs"), -EACCES);
 	T_EQ(folded(5043, 0, "NOMEM_ERROR (5043)"), -ENOMEM);
