@@ -487,7 +487,7 @@ enum gds_turn gds_next(struct req *r)
 	struct gds_job *j;
 	struct piece pc;
 	uint64_t skip, n;
-	int err = gds_way_err(r->plan.gds);
+	int err = -gds_way_err(r->plan.gds);
 
 	if (!cursor_peek(&r->cur, &pc))
 		return GDS_LATER;
@@ -498,7 +498,7 @@ enum gds_turn gds_next(struct req *r)
 	j = err ? NULL : job_new(r, &pc, n);
 	if (!err)
 		err = j ? job_begin(j) : -ENOMEM;
-	if (err == 1) {
+	if (err > 0) {
 		r->nr_jobs++;
 		r->nr_touch++;
 		cursor_skip(&r->cur, n);
@@ -507,7 +507,7 @@ enum gds_turn gds_next(struct req *r)
 	free(j);
 	if (err == 0)
 		return GDS_LATER;
-	give_up(r, abs(err));
+	give_up(r, -err);
 	return GDS_STAGE;
 }
 

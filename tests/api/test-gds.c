@@ -3,6 +3,12 @@
  * Requests by cuFile: where it is direct they take it and say so, and where it is not, lies or
  * fails, the same bytes come by the library's own way, with the reason.
  */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 #include "gds.h"
 
 /* ------------------------------------------------------------------ direct */
@@ -474,6 +480,39 @@ static void fails_again(void)
 	end();
 }
 
+/* In this process the system call gives EPERM, as in a container that forbids it. */
+static void forbid(unsigned nr)
+{
+	struct sock_filter v[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { RIG_NR(v), v };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		T_SKIP("no filters of system calls here");
+}
+
+/* An errno that is 1 is an errno: the request ends, and says it. */
+static void forbidden(void)
+{
+	struct pst_done d;
+
+	forbid(__NR_sync_file_range);
+	begin_good("mode=p2pdma");
+	d = cold_read(0, 0, LEN, 0, 0);
+	T_EQ(d.res, (int64_t)LEN);
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_EQ(d.detail, EPERM);
+	T_CHECK(is_right(0, 0, LEN) && !(d.paths & GDS));
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	T_EQ(verdict().detail, EPERM);
+	end();
+}
+
 /* A file that it does not take, among others that it does. */
 static void one_file(void)
 {
@@ -528,6 +567,7 @@ static const struct again cases[] = {
 	{ "short_later", short_later, AGAIN_ONCE, "" },
 	{ "fails_in_turn", fails_in_turn, AGAIN_ONCE, "" },
 	{ "fails_again", fails_again, AGAIN_ONCE, "" },
+	{ "forbidden", forbidden, AGAIN_ONCE, "" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
 };
 
