@@ -17,12 +17,8 @@
 #include "core/gds.h"
 #include "topo/gds_facts.h"
 
-#define PROBE_NS (30 * NSEC_PER_SEC)  /* for the other process */
-#define ASKING_NS (60 * NSEC_PER_SEC) /* then what it is asked by hangs */
-#define AGAIN_NS (10 * NSEC_PER_SEC)  /* when asking failed for a reason that may pass */
-#define LOOK_LEN MIB(1)               /* is the beginning of the request resident? */
-
-enum gds_state { UNKNOWN, ASKING, GOOD, BAD };
+#define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
+#define LOOK_LEN MIB(1)              /* is the beginning of the request resident? */
 
 static struct {
 	pthread_mutex_t lock;
@@ -90,31 +86,6 @@ static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
 	return w;
 }
 
-void gds_condemn(struct gds_way *w, int err)
-{
-	int was;
-
-	atomic_store(&w->detail, err);
-	was = atomic_exchange(&w->state, BAD);
-	if (was != BAD)
-		log_warn("cuFile is not used between device %u and files of %u:%u any more: %s",
-			 w->device, major(w->dev), minor(w->dev), err_name(err));
-}
-
-int gds_way_err(struct gds_way *w)
-{
-	int state = atomic_load(&w->state), asking = ASKING;
-
-	if (likely(state == GOOD))
-		return 0;
-	if (state == ASKING && now_ns() - w->since > ASKING_NS) {
-		atomic_store(&w->detail, ETIMEDOUT);
-		(void)atomic_compare_exchange_strong(&w->state, &asking, BAD);
-		state = atomic_load(&w->state);
-	}
-	return state == GOOD ? 0 : state == BAD ? atomic_load(&w->detail) : EAGAIN;
-}
-
 /* ------------------------------------------------------------------ asking */
 
 struct question {
@@ -123,23 +94,18 @@ struct question {
 	struct store_file *file;
 };
 
-/* The answer, unless nobody waited for it any more. */
+/* err is positive; the sentence of it has just been kept. */
 static void answer(struct gds_way *w, enum gds_state state, int err)
 {
-	int asking = ASKING;
-
-	atomic_store(&w->since, now_ns() + AGAIN_NS);
-	if (state == BAD)
-		atomic_store(&w->detail, err);
-	if (!atomic_compare_exchange_strong(&w->state, &asking, (int)state))
+	if (!gds_way_answer(w, state, err, now_ns()))
 		return;
-	if (state == GOOD)
+	if (state == GDS_GOOD)
 		log_info("files of %u:%u and device %u have a direct way by cuFile: %s",
 			 major(w->dev), minor(w->dev), w->device,
 			 cufile_mode_name((enum cufile_mode)w->mode));
 	else
 		log_info("cuFile is not used between files of %u:%u and device %u%s: %s",
-			 major(w->dev), minor(w->dev), w->device, state == BAD ? "" : " now",
+			 major(w->dev), minor(w->dev), w->device, state == GDS_BAD ? "" : " now",
 			 err_text());
 }
 
@@ -177,7 +143,7 @@ static void ask_run(struct gds_work *work)
 	/* Opened here, so that no request has to wait for it. */
 	if (r == 0)
 		r = cufile_open();
-	answer(q->way, r == 0 ? GOOD : may_pass(r) ? UNKNOWN : BAD, -r);
+	answer(q->way, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
 	store_file_free(q->file);
 	free(q);
 }
@@ -185,7 +151,7 @@ static void ask_run(struct gds_work *work)
 static void ask_start(struct gds_way *w, const struct store_file *sf)
 {
 	struct question *q = calloc(1, sizeof(*q));
-	int r = q ? store_file_wrap(sf->fd, 0, &q->file) : -ENOMEM;
+	int r = q ? store_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
 
 	if (q)
 		q->way = w;
@@ -196,7 +162,7 @@ static void ask_start(struct gds_way *w, const struct store_file *sf)
 	}
 	if (r < 0) {
 		free(q);
-		answer(w, UNKNOWN, 0);
+		answer(w, GDS_UNKNOWN, -r);
 	}
 }
 
@@ -205,13 +171,10 @@ static void ask(struct gds_way *w, const struct pst_file *f)
 {
 	const struct store_file *sf = plan_reader(f);
 	uint64_t size = 0, now = now_ns();
-	int unknown = UNKNOWN;
 
-	if (atomic_load(&w->state) != UNKNOWN || now < w->since || !sf ||
-	    store_file_size(sf, &size) < 0 || !size)
+	if (!gds_way_may_ask(w, now) || !sf || store_file_size(sf, &size) < 0 || !size)
 		return;
-	atomic_store(&w->since, now);
-	if (atomic_compare_exchange_strong(&w->state, &unknown, ASKING))
+	if (gds_way_ask(w, now))
 		ask_start(w, sf);
 }
 

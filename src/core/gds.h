@@ -2,6 +2,7 @@
 /*
  * Requests by cuFile (store/cufile.h), where it is really direct.
  *
+ *	gds_way.c	what is known of the way between a device and a file system
  *	gds.c		which device and file system have a direct way, and requests that take it
  *	gds_move.c	pieces of a request, moved and compared
  *	gds_end.c	registrations, which end before the memory and the file do
@@ -19,16 +20,16 @@
 #include "core/engine.h"
 #include "store/cufile.h"
 
-#define GDS_MIN KIB(64)    /* shorter pieces are staged: to start one takes cuFile longer */
-#define GDS_CHUNK MIB(4)   /* of one transfer, where several may go through one registration */
-#define GDS_THREADS 4u     /* transfers of a device at a time, those that hang apart */
-#define GDS_HUNG_MAX 8u    /* that hang; then cuFile is not used with the device any more */
+#define GDS_MIN KIB(64)     /* shorter pieces are staged: to start one takes cuFile longer */
+#define GDS_CHUNK MIB(4)    /* of one transfer, where several may go through one registration */
+#define GDS_THREADS 4u      /* transfers of a device at a time, those that hang apart */
+#define GDS_HUNG_MAX 8u     /* that hang; then cuFile is not used with the device any more */
 #define GDS_FAILURES_MAX 3u /* in a row, for no good reason; likewise with the file system */
-#define GDS_PATIENCE_NS NSEC_PER_SEC     /* without any progress; then what waits is staged */
-#define GDS_HUNG_NS (10 * NSEC_PER_SEC)  /* a call that takes longer hangs */
-#define GDS_LOST_NS NSEC_PER_SEC         /* or so long after its request was stopped */
+#define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then what waits is staged */
+#define GDS_HUNG_NS (10 * NSEC_PER_SEC)   /* a call that takes longer hangs */
+#define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
-#define GDS_END_NS NSEC_PER_SEC          /* how long a free or close waits for cuFile */
+#define GDS_END_NS NSEC_PER_SEC           /* how long a free or close waits for cuFile */
 
 /* ----------------------------------------------------------------- threads */
 
@@ -48,6 +49,13 @@ int gds_work_wait(void (*fn)(void *arg), void *arg);
 
 /* -------------------------------------------------------------------- ways */
 
+enum gds_state {
+	GDS_UNKNOWN,
+	GDS_ASKING, /* somebody is finding out */
+	GDS_GOOD,
+	GDS_BAD, /* for good */
+};
+
 /* The way between a device and a file system.  Never freed. */
 struct gds_way {
 	struct gds_way *next;
@@ -55,18 +63,23 @@ struct gds_way {
 	uint8_t uuid[16];
 	dev_t dev;
 	uint64_t fs_id;
-	_Atomic int state;            /* enum gds_state */
-	_Atomic int detail;           /* BAD: errno why */
-	_Atomic uint64_t since;       /* ASKING: now_ns() when it began; UNKNOWN: ask not before */
-	_Atomic int mode;             /* enum cufile_mode, as the probe found it */
+	_Atomic uint64_t word;          /* state, errno and time; gds_way.c's */
+	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
 	atomic_bool good[PROOF_DIR_NR]; /* bytes of ours were compared */
-	atomic_uint failures;         /* in a row */
+	atomic_uint failures;           /* in a row */
 };
 
-/* Not at all any more; err is a positive errno. */
-void gds_condemn(struct gds_way *way, int err);
-/* 0, or the positive errno why it is not used now. */
+/* 0, or the positive errno why it is not used now; EAGAIN: that is being found out. */
 int gds_way_err(struct gds_way *way);
+int gds_way_look(struct gds_way *way, uint64_t now);
+/* Is it time to find out? */
+bool gds_way_may_ask(const struct gds_way *way, uint64_t now);
+/* If so: true, and the caller has to find out, and to answer. */
+bool gds_way_ask(struct gds_way *way, uint64_t now);
+/* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: it was given up meanwhile. */
+bool gds_way_answer(struct gds_way *way, enum gds_state state, int err, uint64_t now);
+/* It was GOOD, and is not used any more; err is a positive errno. */
+void gds_condemn(struct gds_way *way, int err);
 
 /* As plan_path_why() and plan_path_proven(). */
 enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
