@@ -85,17 +85,14 @@ static inline void direct_close(struct direct *d)
 /*
  * What cuFile can do here.  Who asks first starts the search for a direct way, which may take
  * seconds; requests go otherwise meanwhile.  A program need not wait for it; here we do, to show
- * what it found.  About an empty file it finds nothing.
+ * what it found.  With a file that has no bytes nothing can be tried: ENODATA.
  */
 static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
 {
-	struct pst_file_info info = { .sz = sizeof(info) };
-
 	*ret = (struct pst_path_info){ .sz = sizeof(*ret) };
-	(void)pst_file_info(d->file, &info);
 	for (int i = 0; i < 3000; i++, (void)usleep(10000))
 		if (pst_path_check(d->file, d->mem, d->op, PST_PATH_GDS, ret) < 0 ||
-		    ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN || !info.size)
+		    ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN)
 			break;
 }
 

@@ -316,14 +316,15 @@ static void release_file(struct object *obj)
 
 /*
  * Writes by O_DIRECT are proven by reading back, which a file open for writing only does not
- * allow.  Without a reader such a file is written through the page cache.
+ * allow.  Without a reader such a file is written through the page cache.  cuFile too is looked
+ * for and proven by reading.
  */
 static void file_open_reader(struct pst_file *f)
 {
 	char path[32];
 
 	if ((f->sf->flags & PST_FILE_READ) || f->sf->fd_direct < 0 ||
-	    proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN)
+	    (proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN && !gds_may()))
 		return;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->sf->fd);
 	if (store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)

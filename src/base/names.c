@@ -70,6 +70,11 @@ static const char *no_gds(int err)
 	case EOPNOTSUPP:
 		return "it has no direct way between this file and this memory, only slow copies; "
 		       "penstock doctor --gds says what is missing";
+	case ENODATA:
+		return "the file has no bytes yet with which its way could be tried; write some";
+	case EBADF:
+		return "its way is tried by reading, and this file cannot be opened for reading; "
+		       "use one first that can";
 	case EILSEQ:
 		return "it moved wrong bytes, and is not trusted any more with this device and "
 		       "file system";

@@ -52,6 +52,11 @@ static int gate(void)
 	return gate_err;
 }
 
+bool gds_may(void)
+{
+	return gate() == 0;
+}
+
 /* -------------------------------------------------------------------- ways */
 
 static struct gds_way *way_new(const struct pst_file *f, const struct mem_alloc *a)
@@ -166,16 +171,28 @@ static void ask_start(struct gds_way *w, const struct store_file *sf)
 	}
 }
 
-/* Is there a direct way?  To be asked once, about a file that has bytes. */
-static void ask(struct gds_way *w, const struct pst_file *f)
+/* What the file lacks to be asked about: a positive errno, or 0. */
+static int lacks(const struct pst_file *f)
 {
 	const struct store_file *sf = plan_reader(f);
-	uint64_t size = 0, now = now_ns();
+	uint64_t size = 0;
 
-	if (!gds_way_may_ask(w, now) || !sf || store_file_size(sf, &size) < 0 || !size)
-		return;
-	if (gds_way_ask(w, now))
-		ask_start(w, sf);
+	if (!sf)
+		return EBADF;
+	return store_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
+}
+
+/* The way is not good; the errno why, or why it is not known.  Has it found out if it is time. */
+static int ask(struct gds_way *w, const struct pst_file *f, int err)
+{
+	uint64_t now = now_ns();
+	int lack = gds_way_may_ask(w, now) ? lacks(f) : 0;
+
+	if (lack || !gds_way_ask(w, now))
+		return lack ? lack : err;
+	ask_start(w, plan_reader(f));
+	err = gds_way_err(w);
+	return err ? err : EAGAIN;
 }
 
 /* --------------------------------------------------------------------- why */
@@ -186,7 +203,7 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-/* *ret_way is set where there might be one. */
+/* *ret_way is set where there might be one; who asks first has that found out. */
 static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			     struct gds_way **ret_way, int *ret_detail)
 {
@@ -209,9 +226,9 @@ static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, 
 	*ret_way = w;
 	err = gds_way_err(w);
 	if (err)
-		return no_gds(err, ret_detail);
+		return no_gds(ask(w, f, err), ret_detail);
 	if (!plan_reader(f) && !w->good[dir])
-		return PST_WHY_NOT_PROVEN;
+		return no_gds(EBADF, ret_detail);
 	gm = gds_mem_of(m->region);
 	return no_gds(!gm ? ENOMEM : f->gds_err ? f->gds_err : gm->err, ret_detail);
 }
@@ -219,12 +236,9 @@ static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, 
 enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 		     int *ret_detail)
 {
-	struct gds_way *w = NULL;
-	enum pst_why why = find_way(f, m, op, &w, ret_detail);
+	struct gds_way *w;
 
-	if (w)
-		ask(w, f);
-	return why;
+	return find_way(f, m, op, &w, ret_detail);
 }
 
 bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
@@ -299,8 +313,6 @@ static int choose_listed(struct req *r)
 
 	why = serves(r) ? find_way(r->io.file, req_mem(r), r->io.op, &w, &detail)
 			: PST_WHY_NO_PROVIDER;
-	if (w)
-		ask(w, r->io.file);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
 			return refuse(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
@@ -333,7 +345,5 @@ int gds_choose(struct req *r)
 		r->plan.gds = is_better(r) ? w : NULL;
 	else if (w && gds_way_err(w) == 0)
 		req_why(r, why, detail); /* there is a way, but not for these two */
-	else if (w)
-		ask(w, r->io.file);
 	return 0;
 }

@@ -81,6 +81,9 @@ bool gds_way_answer(struct gds_way *way, enum gds_state state, int err, uint64_t
 /* It was GOOD, and is not used any more; err is a positive errno. */
 void gds_condemn(struct gds_way *way, int err);
 
+/* May there be a direct way for any file, on this machine and with its settings? */
+bool gds_may(void);
+
 /* As plan_path_why() and plan_path_proven(). */
 enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 		     int *ret_detail);

@@ -3,6 +3,7 @@
  * Requests by cuFile: where it is direct they take it and say so, and where it is not, lies or
  * fails, the same bytes come by the library's own way, with the reason.
  */
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -513,6 +514,96 @@ static void forbidden(void)
 	end();
 }
 
+/* ------------------------------------------------------- what can be asked */
+
+/* In the words of people. */
+static void says(const struct pst_path_info *info, const char *what)
+{
+	char text[400];
+
+	(void)pst_why_text(info->why, info->detail, text, sizeof(text));
+	if (!strstr(text, what))
+		T_FAIL("\"%s\" has no \"%s\"", text, what);
+}
+
+static void reopen(const char *name, uint32_t flags)
+{
+	pst_file_close(file);
+	file = rig_open(rig_path(name), flags);
+}
+
+/* A file of no bytes has nothing to try with; once it has some it is asked about. */
+static void empty_file(void)
+{
+	struct pst_path_info info;
+	struct pst_done d;
+
+	begin("mode=p2pdma");
+	reopen("new", RIG_NEW);
+	for (unsigned i = 0; i < 3; i++) {
+		info = check(PST_OP_WRITE);
+		T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+		T_EQ(info.why, PST_WHY_NO_GDS);
+		T_EQ(info.detail, ENODATA);
+		says(&info, "no bytes yet");
+	}
+	rig_mem_fill(mem, 0, RIG_MIB(1), 3, 0);
+	d = rig_write(file, mem, 0, 0, RIG_MIB(1));
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	/* Of another one nothing needs to be asked. */
+	reopen("other", RIG_NEW);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
+	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(1)).paths & GDS);
+	end();
+}
+
+/* Also where writes by O_DIRECT were proven before: then nobody else needs a reader. */
+static void written_only(void)
+{
+	struct pst_done d;
+
+	begin("mode=p2pdma");
+	d = rig_write(file, mem, 0, 0, RIG_MIB(1));
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
+	reopen("data", PST_FILE_WRITE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
+	d = pattern_write(5, 0, RIG_MIB(2));
+	T_CHECK((d.paths & GDS) && (d.flags & PST_DONE_PROOF));
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
+	end();
+}
+
+/* One that this user may not read: what is missing is said, until others have proven writes. */
+static void unreadable(void)
+{
+	struct pst_path_info info;
+
+	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+
+	begin("mode=p2pdma");
+	rig_make(rig_path("sink"), 1, RIG_MIB(2));
+	T_EQ(chmod(rig_path("sink"), 0200), 0);
+	T_EQ(syscall(SYS_capset, &cap, none), 0); /* root reads everything */
+	for (unsigned i = 0; i < 2; i++) {
+		reopen("sink", PST_FILE_WRITE);
+		info = check(PST_OP_WRITE);
+		T_EQ(info.why, PST_WHY_NO_GDS);
+		T_EQ(info.detail, EBADF);
+		says(&info, "for reading");
+		reopen("data", RIG_RW);
+		T_EQ(verdict().why, PST_WHY_NONE);
+	}
+	T_CHECK(pattern_write(5, 0, RIG_MIB(2)).paths & GDS);
+	reopen("sink", PST_FILE_WRITE);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
+	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(2)).paths & GDS);
+	end();
+}
+
 /* A file that it does not take, among others that it does. */
 static void one_file(void)
 {
@@ -568,6 +659,9 @@ static const struct again cases[] = {
 	{ "fails_in_turn", fails_in_turn, AGAIN_ONCE, "" },
 	{ "fails_again", fails_again, AGAIN_ONCE, "" },
 	{ "forbidden", forbidden, AGAIN_ONCE, "" },
+	{ "empty_file", empty_file, AGAIN_ONCE, "" },
+	{ "written_only", written_only, AGAIN_ONCE, "" },
+	{ "unreadable", unreadable, AGAIN_ONCE, "" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
 };
 
