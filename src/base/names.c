@@ -85,8 +85,11 @@ static const char *no_gds(int err)
 		return "the GPU shows other devices no more of its memory (BAR1); use less at a "
 		       "time";
 	case EBUSY:
-		return "somebody else in this process uses it for this, or the driver is in use; "
-		       "end that use";
+		return "somebody else in this process has registered this memory with it; end that "
+		       "use";
+	case EUSERS:
+		return "PST_GDS=exclusive is not true, somebody else in this process had opened "
+		       "it; set PST_GDS=auto, or end that use";
 	case ENOENT:
 		return "penstock-gds-probe is not there; install Penstock as a whole";
 	default:

@@ -18,6 +18,7 @@
 #include "topo/gds_facts.h"
 
 #define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
+#define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */
 #define LOOK_LEN MIB(1)              /* is the beginning of the request resident? */
 
 static struct {
@@ -114,18 +115,30 @@ static void answer(struct gds_way *w, enum gds_state state, int err)
 			 err_text());
 }
 
-/* Failures of starting it, and of this one file, say nothing of the way. */
+/* Failures of starting it, of this one file, and what others do, say nothing of the way. */
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
-	       err == -EBUSY || err == -EINVAL;
+	       err == -EBUSY || err == -EINVAL || err == -EUSERS;
+}
+
+/* For another way the same may be going on: that is over soon, or is given up. */
+static int in_turn(int (*fn)(void))
+{
+	const struct timespec nap = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
+	uint64_t until = now_ns() + TURN_NS;
+	int r;
+
+	while ((r = fn()) == -EBUSY && now_ns() < until)
+		(void)nanosleep(&nap, NULL);
+	return r;
 }
 
 static int probe(struct question *q)
 {
 	struct gds_way *w = q->way;
 	struct cufile_verdict v;
-	int r = cufile_check();
+	int r = in_turn(cufile_check);
 
 	if (r < 0 || w->mode)
 		return r;
@@ -147,7 +160,7 @@ static void ask_run(struct gds_work *work)
 
 	/* Opened here, so that no request has to wait for it. */
 	if (r == 0)
-		r = cufile_open();
+		r = in_turn(cufile_open);
 	answer(q->way, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
 	store_file_free(q->file);
 	free(q);

@@ -70,7 +70,8 @@ int cufile_check(void);
  * 0, also when it is open already.
  * -ENODEV	no library
  * -EOPNOTSUPP	it cannot be used here: too old; no direct way at all (strict)
- * -EBUSY	another thread is opening or closing it; or PST_GDS=exclusive is not true
+ * -EBUSY	another thread is opening or closing it
+ * -EUSERS	PST_GDS=exclusive is not true
  * -ETIMEDOUT	another thread has been opening it for CUFILE_OPEN_MS: given up, unless it
  *		returns after all
  * -EPERM	the thread got no directory of its own

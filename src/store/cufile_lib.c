@@ -263,9 +263,9 @@ static int driver_open(struct opening *o)
 		return fail(o, r);
 	o->shared = cuf.cuFileUseCount() > 0;
 	if (o->strict && o->shared)
-		return fail(o, err_set(EBUSY,
+		return fail(o, err_set(EUSERS,
 				       "PST_GDS=exclusive, but somebody else in this process has "
-				       "opened cuFile"));
+				       "opened cuFile; set auto, or end that use"));
 	/* The log has its place already where somebody else opened, or chose one. */
 	if (o->shared || getenv("CUFILE_LOGFILE_PATH")) {
 		r = open_here(o);

@@ -604,6 +604,47 @@ static void unreadable(void)
 	end();
 }
 
+/* A promise that is not kept: the reason is said, and it is looked at again after a while. */
+static void not_exclusive(void)
+{
+	struct pst_path_info info;
+	uint64_t (*open)(void);
+	struct pst_done d;
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	begin("mode=p2pdma");
+	find(dlopen(getenv("PST_LIBCUFILE"), RTLD_NOW), &open, "cuFileDriverOpen");
+	T_EQ(open(), 0); /* its struct of two int */
+	info = verdict();
+	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+	T_EQ(info.why, PST_WHY_NO_GDS);
+	T_EQ(info.detail, EUSERS);
+	says(&info, "PST_GDS=exclusive");
+	d = cold_read(0, 0, RIG_MIB(1), 0, PST_IO_STRICT);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	end();
+}
+
+/* Two devices are asked about at once: each has its answer, and none waits for long. */
+static void two_devices(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	uint64_t until = t_in_ms(8000);
+	struct pst_mem *other;
+
+	begin("mode=p2pdma");
+	other = rig_alloc("cuda:1", RIG_MIB(1));
+	(void)check(PST_OP_READ);
+	do
+		T_OK(pst_path_check(file, other, PST_OP_READ, PST_PATH_GDS, &info));
+	while (info.why && t_now() < until);
+	T_EQ(info.why, PST_WHY_NONE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	T_CHECK(t_now() < until);
+	pst_mem_free(other);
+	end();
+}
+
 /* A file that it does not take, among others that it does. */
 static void one_file(void)
 {
@@ -662,6 +703,8 @@ static const struct again cases[] = {
 	{ "empty_file", empty_file, AGAIN_ONCE, "" },
 	{ "written_only", written_only, AGAIN_ONCE, "" },
 	{ "unreadable", unreadable, AGAIN_ONCE, "" },
+	{ "not_exclusive", not_exclusive, AGAIN_ONCE, "" },
+	{ "two_devices", two_devices, AGAIN_ONCE, "gds.probe:0:1ms" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
 };
 

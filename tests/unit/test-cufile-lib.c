@@ -232,7 +232,7 @@ static void somebody_was_first_and_we_want_all(void)
 	(void)setenv("PST_GDS", "exclusive", 1);
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
 	T_EQ(x.open().err, 0);
-	T_EQ(cufile_open(), -EBUSY);
+	T_EQ(cufile_open(), -EUSERS);
 	T_CHECK(strstr(err_text(), "somebody else"));
 	T_EQ(state().params, 0);
 	T_EQ(x.uses(), 1);
