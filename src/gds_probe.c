@@ -20,7 +20,9 @@
 #include "store/cufile.h"
 
 #define BYTES MIB(1)
-#define SECONDS 120 /* then it ends itself, if nobody else does */
+#define SECONDS 120                  /* then it ends itself, if nobody else does */
+#define TRIES 20                     /* of a file that changes meanwhile, */
+#define NAP_NS (100 * NSEC_PER_MSEC) /* with this between them */
 
 struct probe {
 	struct store_file *file;
@@ -28,9 +30,10 @@ struct probe {
 	unsigned device;
 	struct mem_alloc *mem;
 	struct pst_device info;
-	uint64_t off, len; /* of the transfer: whole pages */
-	uint64_t there;    /* bytes that the file has of it */
-	uint8_t *plain, *back;
+	uint64_t off, len;             /* of the transfer: whole pages */
+	uint64_t there;                /* bytes that the file has of it */
+	uint8_t *plain, *back, *later; /* before, by cuFile, and after that */
+	struct cufile_io io;
 	struct cufile_verdict v;
 };
 
@@ -39,7 +42,6 @@ struct probe {
 static int open_file(struct probe *p, const char *path)
 {
 	uint64_t size = 0;
-	ssize_t n;
 	int r = store_file_open(path, PST_FILE_READ, 0, &p->file);
 
 	if (r == 0)
@@ -53,9 +55,16 @@ static int open_file(struct probe *p, const char *path)
 	p->len = align_up(p->there, CUFILE_ALIGN);
 	p->plain = malloc(BYTES);
 	p->back = malloc(BYTES);
-	if (!p->plain || !p->back)
+	p->later = malloc(BYTES);
+	if (!p->plain || !p->back || !p->later)
 		return err_set(ENOMEM, "out of memory");
-	n = pread(p->file->fd, p->plain, p->there, (off_t)p->off);
+	return 0;
+}
+
+static int read_plain(const struct probe *p, uint8_t *buf)
+{
+	ssize_t n = pread(p->file->fd, buf, p->there, (off_t)p->off);
+
 	return n == (ssize_t)p->there ? 0 : err_set(EIO, "a plain read of the file failed");
 }
 
@@ -65,7 +74,6 @@ static uint64_t mem_off(const struct probe *p)
 	return align_up(p->mem->base.va, CUFILE_GRAIN) - p->mem->base.va;
 }
 
-/* What is in the memory before cannot be mistaken for what is in the file. */
 static int make_memory(struct probe *p, const char *device)
 {
 	int r = mem_find(device, &p->ops, &p->device);
@@ -76,9 +84,12 @@ static int make_memory(struct probe *p, const char *device)
 		return err_set(EINVAL, "cuFile knows NVIDIA GPUs only");
 	p->info.sz = sizeof(p->info);
 	p->ops->device_info(p->device, &p->info);
-	r = mem_alloc(p->ops, p->device, 2 * BYTES, 0, &p->mem);
-	if (r < 0)
-		return r;
+	return mem_alloc(p->ops, p->device, 2 * BYTES, 0, &p->mem);
+}
+
+/* What is in the memory before cannot be mistaken for what is in the file. */
+static int fill_memory(struct probe *p)
+{
 	for (uint64_t i = 0; i < p->there; i++)
 		p->back[i] = (uint8_t)~p->plain[i];
 	return mem_copy_sync(p->mem, MEM_TO_DEVICE, mem_off(p), p->back, p->there);
@@ -93,11 +104,11 @@ static enum cufile_mode by_exclusion(void)
 	return info.nvfs_major || info.nvfs_minor ? CUFILE_MODE_NVFS : CUFILE_MODE_P2PDMA;
 }
 
-static int transfer(struct probe *p, const struct cufile_io *io)
+static int transfer(struct probe *p)
 {
 	struct cufile_counts before, after;
 	bool counted = cufile_counts(p->info.uuid, false, &before) == 0;
-	int64_t n = cufile_io(io);
+	int64_t n = cufile_io(&p->io);
 
 	if (n < 0)
 		return (int)n;
@@ -111,34 +122,59 @@ static int transfer(struct probe *p, const struct cufile_io *io)
 	return 0;
 }
 
+/* -EAGAIN: somebody writes to the file. */
+static int compare(struct probe *p)
+{
+	uint64_t i = 0;
+	int r = mem_copy_sync(p->mem, MEM_FROM_DEVICE, mem_off(p), p->back, p->there);
+
+	while (r == 0 && i < p->there && p->back[i] == p->plain[i])
+		i++;
+	if (r == 0 && i == p->there)
+		p->v.bytes = p->there;
+	if (r < 0 || i == p->there)
+		return r;
+	r = read_plain(p, p->later);
+	if (r == 0 && memcmp(p->later, p->plain, p->there) != 0)
+		return err_set(EAGAIN, "the file changes while it is read; try another one");
+	return r < 0 ? r
+		     : err_set(EILSEQ,
+			       "cuFile read wrong bytes, the first at %llu of %llu: this way must "
+			       "not be used",
+			       (unsigned long long)i, (unsigned long long)p->there);
+}
+
+static int try_once(struct probe *p)
+{
+	int r = read_plain(p, p->plain);
+
+	if (r == 0)
+		r = fill_memory(p);
+	if (r == 0)
+		r = transfer(p);
+	return r < 0 ? r : compare(p);
+}
+
 static int read_direct(void *arg)
 {
+	const struct timespec nap = { .tv_nsec = (long)NAP_NS };
 	struct probe *p = arg;
-	struct cufile_io io = { .file_off = p->off, .len = p->len };
 	int r = cufile_open();
 
 	if (r == 0)
-		r = cufile_file_get(p->file, &io.file);
+		r = cufile_file_get(p->file, &p->io.file);
 	if (r == 0)
-		r = cufile_mem_new(p->device, p->mem->base.va, p->mem->size, &io.mem);
+		r = cufile_mem_new(p->device, p->mem->base.va, p->mem->size, &p->io.mem);
 	if (r < 0)
 		return r;
-	io.mem_off = mem_off(p);
-	return transfer(p, &io);
-}
-
-static int compare(struct probe *p)
-{
-	int r = mem_copy_sync(p->mem, MEM_FROM_DEVICE, mem_off(p), p->back, p->there);
-
-	for (uint64_t i = 0; r == 0 && i < p->there; i++)
-		if (p->back[i] != p->plain[i])
-			r = err_set(EILSEQ,
-				    "cuFile read wrong bytes, the first at %llu of %llu: this way "
-				    "must not be used",
-				    (unsigned long long)i, (unsigned long long)p->there);
-	if (r == 0)
-		p->v.bytes = p->there;
+	p->io.file_off = p->off;
+	p->io.len = p->len;
+	p->io.mem_off = mem_off(p);
+	r = try_once(p);
+	for (unsigned i = 1; i < TRIES && r == -EAGAIN; i++) {
+		(void)nanosleep(&nap, NULL);
+		r = try_once(p);
+	}
 	return r;
 }
 
@@ -148,9 +184,7 @@ static int probe(struct probe *p, const char *path, const char *device)
 
 	if (r == 0)
 		r = make_memory(p, device);
-	if (r == 0)
-		r = mem_within(p->mem, read_direct, p);
-	return r < 0 ? r : compare(p);
+	return r < 0 ? r : mem_within(p->mem, read_direct, p);
 }
 
 /* ------------------------------------------------------------------ answer */

@@ -3,6 +3,8 @@
  * The way between a file and a device, asked of another process: what it says when the library
  * tells the truth, lies, hangs or dies.
  */
+#include <stdatomic.h>
+
 #include "base/fault.h"
 #include "cufile_rig.h"
 
@@ -151,6 +153,44 @@ static void it_hangs(void)
 		T_CHECK(t_now() - t > 399000000u);
 	}
 	(void)unsetenv("STUB_CUFILE");
+	end();
+}
+
+static atomic_bool written;
+
+static void *write_on(void *arg)
+{
+	uint8_t *bytes = malloc(MIB(1));
+
+	(void)arg;
+	for (int i = 0; bytes && !atomic_load(&written); i++) {
+		memset(bytes, i, MIB(1));
+		if (pwrite(file->fd, bytes, MIB(1), 0) != MIB(1))
+			break;
+	}
+	free(bytes);
+	return NULL;
+}
+
+/* What a program writes meanwhile is no lie of the library's. */
+static void the_file_changes(void)
+{
+	struct cufile_verdict v;
+	pthread_t writer;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready("mode=p2pdma");
+	T_CHECK(!pthread_create(&writer, NULL, write_on, NULL));
+	T_OK(ask(0, WAIT_MS, &v));
+	atomic_store(&written, true);
+	(void)pthread_join(writer, NULL);
+	if (v.err) {
+		T_EQ(v.err, -EAGAIN);
+		T_CHECK(strstr(v.text, "changes"));
+	}
+	T_OK(ask(0, WAIT_MS, &v));
+	T_EQ(v.err, 0);
 	end();
 }
 
@@ -351,6 +391,7 @@ int main(void)
 	APART(lies_about_too_much);
 	APART(lies_about_the_way);
 	APART(fails_to_read);
+	APART(the_file_changes);
 	APART(it_hangs);
 	APART(it_is_made_to_fail);
 	APART(it_dies);
