@@ -82,11 +82,20 @@ static const char *no_gds(int err)
 		return "it hangs; look at the kernel's log for nvidia-fs";
 	case ENOMEM:
 	case ENOBUFS:
-		return "the GPU shows other devices no more of its memory (BAR1); use less at a "
-		       "time";
+		return "memory is short, or what the GPU shows other devices of its own (BAR1); use "
+		       "less at a time";
 	case EBUSY:
 		return "somebody else in this process has registered this memory with it; end that "
 		       "use";
+	case EPERM:
+		return "this container forbids a system call: as a rule unshare(2), which keeps its log "
+		       "out of the current directory; set CUFILE_LOGFILE_PATH=/dev/null";
+	case EACCES:
+		return "/dev/nvidia-fs* is not open to this user or container; give it all of these "
+		       "nodes";
+	case EINVAL:
+		return "its settings or this file do not suit it; look at cufile.json, and PST_LOG=info "
+		       "has its sentence";
 	case EUSERS:
 		return "PST_GDS=exclusive is not true, somebody else in this process had opened "
 		       "it; set PST_GDS=auto, or end that use";

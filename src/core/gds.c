@@ -119,7 +119,7 @@ static void answer(struct gds_way *w, enum gds_state state, int err)
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
-	       err == -EBUSY || err == -EINVAL || err == -EUSERS;
+	       err == -EBUSY || err == -EINVAL || err == -EUSERS || err == -EPERM;
 }
 
 /* For another way the same may be going on: that is over soon, or is given up. */

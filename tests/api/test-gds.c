@@ -625,6 +625,62 @@ static void not_exclusive(void)
 	end();
 }
 
+/* A container where no thread has a directory of its own; a log's name makes up for it. */
+static void no_unshare(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	uint64_t until = t_in_ms(8000);
+	struct pst_mem *other;
+
+	(void)unsetenv("CUFILE_LOGFILE_PATH");
+	forbid(__NR_unshare);
+	begin("mode=p2pdma");
+	info = verdict();
+	T_EQ(info.why, PST_WHY_NO_GDS);
+	T_EQ(info.detail, EPERM);
+	says(&info, "set CUFILE_LOGFILE_PATH");
+	T_EQ(state().opens, 0);
+	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
+	other = rig_alloc("cuda:1", RIG_MIB(1));
+	do
+		T_OK(pst_path_check(file, other, PST_OP_READ, PST_PATH_GDS, &info));
+	while (info.why && t_now() < until);
+	T_EQ(info.why, PST_WHY_NONE);
+	pst_mem_free(other);
+	end();
+}
+
+/* Every reason has words of its own, and no cause is taken for another. */
+static void reasons(void)
+{
+	static const struct {
+		int detail;
+		const char *says;
+	} v[] = {
+		{ EAGAIN, "ask again" },
+		{ ECANCELED, "PST_GDS=off" },
+		{ ENODEV, "not here" },
+		{ EOPNOTSUPP, "no direct way" },
+		{ EILSEQ, "wrong bytes" },
+		{ ETIMEDOUT, "hangs" },
+		{ ENOMEM, "BAR1" },
+		{ ENOBUFS, "BAR1" },
+		{ EBUSY, "registered" },
+		{ ENOENT, "penstock-gds-probe" },
+		{ ENODATA, "no bytes yet" },
+		{ EBADF, "for reading" },
+		{ EUSERS, "exclusive" },
+		{ EPERM, "CUFILE_LOGFILE_PATH" },
+		{ EACCES, "/dev/nvidia-fs*" },
+		{ EINVAL, "cufile.json" },
+		{ EIO, "EIO" },
+	};
+
+	for (unsigned i = 0; i < RIG_NR(v); i++)
+		says(&(struct pst_path_info){ .why = PST_WHY_NO_GDS, .detail = v[i].detail },
+		     v[i].says);
+}
+
 /* Two devices are asked about at once: each has its answer, and none waits for long. */
 static void two_devices(void)
 {
@@ -704,6 +760,8 @@ static const struct again cases[] = {
 	{ "written_only", written_only, AGAIN_ONCE, "" },
 	{ "unreadable", unreadable, AGAIN_ONCE, "" },
 	{ "not_exclusive", not_exclusive, AGAIN_ONCE, "" },
+	{ "no_unshare", no_unshare, AGAIN_ONCE, "" },
+	{ "reasons", reasons, AGAIN_ONCE, "" },
 	{ "two_devices", two_devices, AGAIN_ONCE, "gds.probe:0:1ms" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
 };
