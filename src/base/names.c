@@ -75,6 +75,9 @@ static const char *no_gds(int err)
 	case EBADF:
 		return "its way is tried by reading, and this file cannot be opened for reading; "
 		       "use one first that can";
+	case ENOSYS:
+		return "this libcufile is too old; install that of CUDA 12.2 or newer, with "
+		       "PST_GDS=exclusive of 12.9";
 	case EILSEQ:
 		return "it moved wrong bytes, and is not trusted any more with this device and "
 		       "file system";
@@ -104,6 +107,18 @@ static const char *no_gds(int err)
 	default:
 		return "";
 	}
+}
+
+/* What a path that a device offers does not do. */
+static const char *no_provider(int flag)
+{
+	if (flag & PST_IO_CRC32C)
+		return "the path gives no checksum, for which the CPU would have to load bytes from the "
+		       "device; leave PST_IO_CRC32C out";
+	if (flag & PST_IO_STREAM_WAIT)
+		return "the path keeps no stream waiting, which could keep its own calls waiting; leave "
+		       "PST_IO_STREAM_WAIT out";
+	return "this kind of memory does not offer the path";
 }
 
 const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
@@ -148,7 +163,7 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       tail);
 		break;
 	case PST_WHY_NO_PROVIDER:
-		(void)snprintf(buf, len, "this kind of memory does not offer the path");
+		(void)snprintf(buf, len, "%s", no_provider(detail));
 		break;
 	case PST_WHY_NOT_PROVEN:
 		(void)snprintf(buf, len,

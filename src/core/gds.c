@@ -287,9 +287,9 @@ static bool is_better(const struct req *r)
 
 /* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
  * have calls of the driver wait for it, cuFile's among them. */
-static bool serves(const struct req *r)
+static uint32_t not_served(const struct req *r)
 {
-	return !(r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT));
+	return r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT);
 }
 
 /* Does every piece begin and end where cuFile can? */
@@ -322,10 +322,10 @@ static int choose_listed(struct req *r)
 	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
 	struct gds_way *w = NULL;
 	enum pst_why why;
-	int detail = 0;
+	int detail = (int)not_served(r);
 
-	why = serves(r) ? find_way(r->io.file, req_mem(r), r->io.op, &w, &detail)
-			: PST_WHY_NO_PROVIDER;
+	why = detail ? PST_WHY_NO_PROVIDER
+		     : find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
 			return refuse(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
@@ -350,8 +350,8 @@ int gds_choose(struct req *r)
 
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
-	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() || !serves(r) ||
-	    !worth_it(r))
+	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
+	    not_served(r) || !worth_it(r))
 		return 0;
 	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE)

@@ -63,7 +63,7 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 		const char *where = r < 0 ? "where this process does not see it" : file;
 		bool old = version < CUFILE_VERSION_MIN;
 
-		say(f, old ? PST_GDS_MISSING : PST_GDS_OK, old ? EOPNOTSUPP : 0,
+		say(f, old ? PST_GDS_MISSING : PST_GDS_OK, old ? ENOSYS : 0,
 		    "cuFile %d.%d, %.300s%s", version / 1000, version % 1000 / 10, where,
 		    old ? "; it is too old: install that of CUDA 12.2 or newer" : "");
 	}

@@ -263,7 +263,7 @@ static void plan_window(const struct req *r, struct plan *p, uint32_t listed)
 			hops[nr++] = p->hop[i];
 	if ((r->io.flags & PST_IO_CRC32C) ||
 	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
-		plan_why(p, PST_WHY_NO_PROVIDER, 0);
+		plan_why(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
 		p->dev = p->staged ? PST_PATH_STAGED : 0;
 	} else if (read && !p->staged) {
 		memcpy(p->hop, hops, nr);

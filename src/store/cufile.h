@@ -56,7 +56,7 @@
 
 /*
  * [hangs] Is the library here and known well enough to be used?  Loads it at the first call,
- * and never unloads it.  0; -ENODEV when there is none; -EOPNOTSUPP when it is too old; -EBUSY
+ * and never unloads it.  0; -ENODEV when there is none; -ENOSYS when it is too old; -EBUSY
  * while another thread is loading it.
  */
 int cufile_check(void);
@@ -69,7 +69,8 @@ int cufile_check(void);
  *
  * 0, also when it is open already.
  * -ENODEV	no library
- * -EOPNOTSUPP	it cannot be used here: too old; no direct way at all (strict)
+ * -ENOSYS	it is too old, or too old to be strict
+ * -EOPNOTSUPP	there is no direct way at all (strict)
  * -EBUSY	another thread is opening or closing it
  * -EUSERS	PST_GDS=exclusive is not true
  * -ETIMEDOUT	another thread has been opening it for CUFILE_OPEN_MS: given up, unless it

@@ -109,7 +109,7 @@ static int load_checked(struct loading *l)
 	if (e.err)
 		return cufile_err(e, "say its version");
 	if (l->version < CUFILE_VERSION_MIN)
-		return err_set(EOPNOTSUPP, "cuFile %d.%d is too old; 1.7, of CUDA 12.2, is needed",
+		return err_set(ENOSYS, "cuFile %d.%d is too old; 1.7, of CUDA 12.2, is needed",
 			       l->version / 1000, l->version % 1000 / 10);
 	return 0;
 }
@@ -160,7 +160,7 @@ static int check_strict(const struct opening *o)
 {
 	if (!(o->props.nvfs.control & CUF_CONTROL_ALLOW_COMPAT))
 		return 0;
-	return err_set(EOPNOTSUPP,
+	return err_set(ENOSYS,
 		       "cuFile %d.%d would fall back to copies without a word; set "
 		       "CUFILE_ALLOW_COMPAT_MODE=false, or use 1.14 or newer",
 		       lib.load.version / 1000, lib.load.version % 1000 / 10);

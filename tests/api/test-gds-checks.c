@@ -183,9 +183,9 @@ static void no_library(void)
 static void old_library(void)
 {
 	tried("version=1060");
-	is("library", PST_GDS_MISSING, EOPNOTSUPP, "cuFile 1.6, /");
-	is("library", PST_GDS_MISSING, EOPNOTSUPP, "; it is too old: install");
-	is("trial", PST_GDS_MISSING, EOPNOTSUPP, "1.6 is too old");
+	is("library", PST_GDS_MISSING, ENOSYS, "cuFile 1.6, /");
+	is("library", PST_GDS_MISSING, ENOSYS, "; it is too old: install");
+	is("trial", PST_GDS_MISSING, ENOSYS, "1.6 is too old");
 }
 
 /* Beside other libraries of Python's packages: the process of the trial has none of them. */

@@ -168,6 +168,16 @@ static void page_cache(void)
 	end();
 }
 
+/* In the words of people. */
+static void says(const struct pst_path_info *info, const char *what)
+{
+	char text[400];
+
+	(void)pst_why_text(info->why, info->detail, text, sizeof(text));
+	if (!strstr(text, what))
+		T_FAIL("\"%s\" has no \"%s\"", text, what);
+}
+
 /* What cannot be done without the CPU goes the other way, and is no fallback. */
 static void checksums(void)
 {
@@ -180,6 +190,9 @@ static void checksums(void)
 	d = cold_read(0, 0, RIG_MIB(1), PST_POLICY1(PST_PATH_GDS), PST_IO_CRC32C);
 	T_EQ(d.res, -EOPNOTSUPP);
 	T_EQ(d.why, PST_WHY_NO_PROVIDER);
+	says(&(struct pst_path_info){ .why = d.why, .detail = d.detail }, "PST_IO_CRC32C");
+	says(&(struct pst_path_info){ .why = d.why, .detail = PST_IO_STREAM_WAIT }, "stream");
+	says(&(struct pst_path_info){ .why = d.why }, "kind of memory");
 	end();
 }
 
@@ -335,6 +348,12 @@ static void no_library(void)
 	begin("mode=nvfs");
 	(void)setenv("PST_LIBCUFILE", "/nowhere/libcufile.so.0", 1);
 	refused(ENODEV);
+}
+
+static void old_library(void)
+{
+	begin("mode=nvfs,version=1060");
+	refused(ENOSYS);
 }
 
 static void no_probe(void)
@@ -516,16 +535,6 @@ static void forbidden(void)
 
 /* ------------------------------------------------------- what can be asked */
 
-/* In the words of people. */
-static void says(const struct pst_path_info *info, const char *what)
-{
-	char text[400];
-
-	(void)pst_why_text(info->why, info->detail, text, sizeof(text));
-	if (!strstr(text, what))
-		T_FAIL("\"%s\" has no \"%s\"", text, what);
-}
-
 static void reopen(const char *name, uint32_t flags)
 {
 	pst_file_close(file);
@@ -673,6 +682,7 @@ static void reasons(void)
 		{ EPERM, "CUFILE_LOGFILE_PATH" },
 		{ EACCES, "/dev/nvidia-fs*" },
 		{ EINVAL, "cufile.json" },
+		{ ENOSYS, "too old" },
 		{ EIO, "EIO" },
 	};
 
@@ -746,6 +756,7 @@ static const struct again cases[] = {
 	{ "odd_setting", odd_setting, AGAIN_ONCE, "" },
 	{ "no_kernel", no_kernel, AGAIN_ONCE, "" },
 	{ "no_library", no_library, AGAIN_ONCE, "" },
+	{ "old_library", old_library, AGAIN_ONCE, "" },
 	{ "no_probe", no_probe, AGAIN_ONCE, "" },
 	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
 	{ "lie_wrong", lie_wrong, AGAIN_ONCE, "" },
