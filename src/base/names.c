@@ -72,6 +72,10 @@ static const char *no_gds(int err)
 		       "penstock doctor --gds says what is missing";
 	case ENODATA:
 		return "the file has no bytes yet with which its way could be tried; write some";
+	case EMEDIUMTYPE:
+		return "it would copy this file, which has holes, or is compressed, encrypted, "
+		       "append-only, immutable, under fs-verity or journals data (see lsattr); copy it "
+		       "to a plain one";
 	case EBADF:
 		return "its way is tried by reading, and this file cannot be opened for reading; "
 		       "use one first that can";

@@ -10,6 +10,7 @@
  * against it.  What was wrong once is not used again in this process.
  */
 #include <inttypes.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
@@ -19,6 +20,7 @@
 
 #define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
 #define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */
+#define HOLES_VERSION 1190           /* of cuFile: reads holes by P2PDMA from then on */
 #define LOOK_LEN MIB(1)              /* is the beginning of the request resident? */
 
 static struct {
@@ -150,6 +152,7 @@ static int probe(struct question *q)
 	if (v.mode <= CUFILE_MODE_COMPAT)
 		return err_set(EOPNOTSUPP, "%s", v.text);
 	w->mode = (int)v.mode;
+	w->no_holes = v.mode == CUFILE_MODE_P2PDMA && v.version < HOLES_VERSION;
 	return 0;
 }
 
@@ -216,12 +219,35 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
+static bool has_holes(const struct store_file *sf)
+{
+	struct stat st;
+
+	return !sf->block_device && fstat(sf->fd, &st) == 0 &&
+	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
+}
+
+/* A way that is good: why not with this file and memory?  0, or a positive errno. */
+static int misfit(const struct gds_way *w, const struct pst_file *f, const struct pst_mem *m,
+		  enum proof_dir dir)
+{
+	const struct gds_mem *gm;
+
+	if (!plan_reader(f) && !w->good[dir])
+		return EBADF;
+	if (f->gds_err)
+		return f->gds_err;
+	if (w->no_holes && dir == PROOF_READ && has_holes(f->sf))
+		return EMEDIUMTYPE;
+	gm = gds_mem_of(m->region);
+	return gm ? gm->err : ENOMEM;
+}
+
 /* *ret_way is set where there might be one; who asks first has that found out. */
 static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			     struct gds_way **ret_way, int *ret_detail)
 {
 	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
-	const struct gds_mem *gm;
 	struct gds_way *w;
 	int err;
 
@@ -240,10 +266,7 @@ static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, 
 	err = gds_way_err(w);
 	if (err)
 		return no_gds(ask(w, f, err), ret_detail);
-	if (!plan_reader(f) && !w->good[dir])
-		return no_gds(EBADF, ret_detail);
-	gm = gds_mem_of(m->region);
-	return no_gds(!gm ? ENOMEM : f->gds_err ? f->gds_err : gm->err, ret_detail);
+	return no_gds(misfit(w, f, m, dir), ret_detail);
 }
 
 enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,

@@ -65,6 +65,7 @@ struct gds_way {
 	uint64_t fs_id;
 	_Atomic uint64_t word;          /* state, errno and time; gds_way.c's */
 	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
+	atomic_bool no_holes;         /* reads of a file that has any would be copied */
 	atomic_bool good[PROOF_DIR_NR]; /* bytes of ours were compared */
 	atomic_uint failures;           /* in a row */
 };

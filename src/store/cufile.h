@@ -119,6 +119,7 @@ struct cufile_file;
  *
  * -EOPNOTSUPP	cuFile does not take the file: no O_DIRECT, odd flags, no direct way, no
  *		udev database
+ * -EMEDIUMTYPE	it would copy the file, because of its attributes
  * -EBUSY	another thread is registering it
  */
 int cufile_file_get(struct store_file *f, struct cufile_file **ret);

@@ -10,7 +10,10 @@
  * that has ended even spoils the count of its driver.  Hence ours.
  */
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/ioctl.h>
 
 #include "base/err.h"
 #include "base/fork.h"
@@ -18,10 +21,10 @@
 
 struct cufile_file {
 	struct store_file *owner; /* that points here, or NULL */
-	unsigned gets, moving;	  /* it ends when both are 0 */
+	unsigned gets, moving;    /* it ends when both are 0 */
 	bool ready;
 	int fd;
-	int access;		  /* O_ACCMODE of fd */
+	int access; /* O_ACCMODE of fd */
 	cuf_handle handle;
 };
 
@@ -37,6 +40,30 @@ static int check_flags(int flags)
 		return err_set(EOPNOTSUPP,
 			       "cuFile takes no file opened with O_APPEND, O_NONBLOCK, O_NOFOLLOW "
 			       "or O_TMPFILE; open it without");
+	/* The description may be the program's, too. */
+	if (!(flags & O_DIRECT))
+		return err_set(EOPNOTSUPP, "somebody took O_DIRECT off the file's descriptor, and "
+					   "cuFile needs it");
+	return 0;
+}
+
+/* Where not strict, the library copies these without a word. */
+static int check_attributes(int fd)
+{
+	const unsigned odd = FS_COMPR_FL | FS_ENCRYPT_FL | FS_APPEND_FL | FS_IMMUTABLE_FL |
+			     FS_VERITY_FL | FS_JOURNAL_DATA_FL | FS_INLINE_DATA_FL;
+	unsigned long v = 0; /* the kernel writes an int there, the number says long */
+	unsigned has;
+
+	if (ioctl(fd, FS_IOC_GETFLAGS, &v) < 0)
+		return 0; /* a file system without */
+	memcpy(&has, &v, sizeof(has));
+	if (has & odd)
+		return err_set(EMEDIUMTYPE,
+			       "the file has attributes (%#x, see lsattr) with which cuFile has no "
+			       "direct way: it is compressed, encrypted, append-only, immutable, "
+			       "under fs-verity, journals data or holds them in its inode",
+			       has & odd);
 	return 0;
 }
 
@@ -53,6 +80,8 @@ static int open_own(const struct store_file *f, int *ret_fd, int *ret_access)
 	if (flags < 0)
 		return err_set(errno, "no descriptor for cuFile: %s", err_name(errno));
 	r = check_flags(flags);
+	if (r == 0)
+		r = check_attributes(fd);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(fd);

@@ -613,6 +613,42 @@ static void unreadable(void)
 	end();
 }
 
+/* Before 1.19 reads of holes are no matter of P2PDMA, and cuFile would copy. */
+static void holes(const char *text, int detail)
+{
+	struct pst_path_info info;
+	struct pst_done d;
+
+	begin_good(text);
+	T_EQ(truncate(rig_path("data"), LEN + RIG_MIB(1)), 0);
+	info = check(PST_OP_READ);
+	T_EQ(info.detail, detail);
+	if (detail)
+		says(&info, "holes");
+	T_EQ(check(PST_OP_WRITE).why, PST_WHY_NONE);
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_EQ(d.why, detail ? PST_WHY_NO_GDS : PST_WHY_NONE);
+	T_EQ((d.paths & GDS) != 0, !detail);
+	T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	T_CHECK(pattern_write(SEED, 0, RIG_MIB(2)).paths & GDS);
+	end();
+}
+
+static void holes_before(void)
+{
+	holes("mode=p2pdma,version=1180", EMEDIUMTYPE);
+}
+
+static void holes_since(void)
+{
+	holes("mode=p2pdma,version=1190", 0);
+}
+
+static void holes_nvfs(void)
+{
+	holes("mode=nvfs", 0);
+}
+
 /* A promise that is not kept: the reason is said, and it is looked at again after a while. */
 static void not_exclusive(void)
 {
@@ -682,6 +718,7 @@ static void reasons(void)
 		{ EPERM, "CUFILE_LOGFILE_PATH" },
 		{ EACCES, "/dev/nvidia-fs*" },
 		{ EINVAL, "cufile.json" },
+		{ EMEDIUMTYPE, "holes" },
 		{ ENOSYS, "too old" },
 		{ EIO, "EIO" },
 	};
@@ -770,6 +807,9 @@ static const struct again cases[] = {
 	{ "empty_file", empty_file, AGAIN_ONCE, "" },
 	{ "written_only", written_only, AGAIN_ONCE, "" },
 	{ "unreadable", unreadable, AGAIN_ONCE, "" },
+	{ "holes_before", holes_before, AGAIN_ONCE, "" },
+	{ "holes_since", holes_since, AGAIN_ONCE, "" },
+	{ "holes_nvfs", holes_nvfs, AGAIN_ONCE, "" },
 	{ "not_exclusive", not_exclusive, AGAIN_ONCE, "" },
 	{ "no_unshare", no_unshare, AGAIN_ONCE, "" },
 	{ "reasons", reasons, AGAIN_ONCE, "" },

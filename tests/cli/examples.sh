@@ -190,7 +190,7 @@ behind_hole() { # BYTES FILE
 # By cuFile where it is direct; the bytes are the same.
 direct_by_gds() {
 	for mode in p2pdma nvfs c2c; do
-		use_cufile mode=$mode
+		use_cufile mode=$mode,version=1190
 		behind_hole 3000301 file
 		example read_direct
 		reads cuda:0 file $((HOLE + 2048)) 1048576
@@ -205,7 +205,7 @@ direct_by_gds() {
 
 # Edges and ends that it cannot move go otherwise.
 direct_odd_ends() {
-	use_cufile mode=p2pdma
+	use_cufile mode=p2pdma,version=1190
 	behind_hole 3000301 file
 	example read_direct
 	reads cuda:0 file $((HOLE + 1600001)) 5000000
@@ -250,15 +250,15 @@ direct_without_gds() {
 
 # It told the truth to who tried it, and lies to us.
 direct_by_liar() {
-	use_cufile mode=p2pdma
+	use_cufile mode=p2pdma,version=1190
 	cat >probe <<-EOF
 		#!/bin/sh
-		STUB_CUFILE=mode=p2pdma exec "$PST_GDS_PROBE" "\$@"
+		STUB_CUFILE=mode=p2pdma,version=1190 exec "$PST_GDS_PROBE" "\$@"
 	EOF
 	chmod +x probe
 	export PST_GDS_PROBE="$PWD/probe"
 	for lie in wrong nodata; do
-		export STUB_CUFILE=mode=p2pdma,lie=$lie
+		export STUB_CUFILE=mode=p2pdma,version=1190,lie=$lie
 		no_gds "it moved wrong bytes"
 		example read_direct
 		reads cuda:0 file $((HOLE + 100)) 1000000

@@ -1,6 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that are registered with cuFile: which it takes, and how long it has them. */
+#include <linux/fs.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+
 #include "cufile_rig.h"
+
+static long attributes; /* of every file, if not 0 */
+
+int __real_ioctl(int fd, unsigned long nr, ...);
+int __wrap_ioctl(int fd, unsigned long nr, ...);
+int __wrap_ioctl(int fd, unsigned long nr, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, nr);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	if (nr != FS_IOC_GETFLAGS || !attributes)
+		return __real_ioctl(fd, nr, arg);
+	/* An int is what the kernel writes, whatever the number says. */
+	*(int *)arg = (int)attributes;
+	return 0;
+}
 
 static void one_registration_for_all(void)
 {
@@ -42,6 +65,45 @@ static void others_may_register_the_same(void)
 	T_OK(cufile_file_get(file, &cf));
 	T_EQ(x.reg(&theirs, &d).err, 0);
 	x.unreg(theirs);
+	cufile_file_put(cf);
+	end();
+}
+
+/* What cuFile would move through host memory, without a word where it may. */
+static void odd_attributes_are_refused(void)
+{
+	static const long odd[] = { FS_COMPR_FL,      FS_ENCRYPT_FL, FS_APPEND_FL,
+				    FS_IMMUTABLE_FL,  FS_VERITY_FL,  FS_JOURNAL_DATA_FL,
+				    FS_INLINE_DATA_FL };
+	struct cufile_file *cf;
+
+	begin("");
+	T_OK(cufile_open());
+	for (unsigned i = 0; i < ARRAY_SIZE(odd); i++) {
+		attributes = odd[i] | FS_EXTENT_FL;
+		T_EQ(cufile_file_get(file, &cf), -EMEDIUMTYPE);
+		T_CHECK(strstr(err_text(), "lsattr"));
+	}
+	attributes = FS_EXTENT_FL | FS_NOATIME_FL;
+	T_OK(cufile_file_get(file, &cf));
+	cufile_file_put(cf);
+	end();
+}
+
+/* Somebody who has the same descriptor may take O_DIRECT off it. */
+static void o_direct_may_be_lost(void)
+{
+	struct cufile_file *cf;
+	int flags;
+
+	begin("");
+	T_OK(cufile_open());
+	flags = fcntl(file->fd_direct, F_GETFL);
+	T_EQ(fcntl(file->fd_direct, F_SETFL, flags & ~O_DIRECT), 0);
+	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "O_DIRECT"));
+	T_EQ(fcntl(file->fd_direct, F_SETFL, flags), 0);
+	T_OK(cufile_file_get(file, &cf));
 	cufile_file_put(cf);
 	end();
 }
@@ -258,6 +320,8 @@ int main(void)
 	APART(one_registration_for_all);
 	APART(others_may_register_the_same);
 	APART(odd_flags_are_refused);
+	APART(odd_attributes_are_refused);
+	APART(o_direct_may_be_lost);
 	APART(no_o_direct);
 	APART(no_udev);
 	APART(unlinked_files_are_refused);
