@@ -63,9 +63,9 @@ static int open_file(struct probe *p, const char *path)
 
 static int read_plain(const struct probe *p, uint8_t *buf)
 {
-	ssize_t n = pread(p->file->fd, buf, p->there, (off_t)p->off);
+	int64_t n = store_file_peek(p->file, buf, p->off, p->there);
 
-	return n == (ssize_t)p->there ? 0 : err_set(EIO, "a plain read of the file failed");
+	return n == (int64_t)p->there ? 0 : err_set(EIO, "a plain read of the file failed");
 }
 
 /* Where in the memory the first page of the GPU begins. */

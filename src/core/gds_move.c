@@ -119,21 +119,6 @@ void gds_redo_drop(struct req *r)
 
 /* ----------------------------------------------------------------- compare */
 
-static int64_t read_plain(const struct store_file *sf, void *buf, uint64_t off, uint64_t len)
-{
-	uint64_t at = 0;
-	ssize_t n = 1;
-
-	while (at < len && n > 0) {
-		n = pread(sf->fd, (char *)buf + at, len - at, (off_t)(off + at));
-		if (n < 0 && errno == EINTR)
-			n = 1;
-		else if (n > 0)
-			at += (uint64_t)n;
-	}
-	return n < 0 ? -errno : (int64_t)at;
-}
-
 /*
  * Is in the file what is in the memory?  1; 0; -errno when that cannot be told, also where
  * the file changes meanwhile.  Buffers of PROOF_MAX each.
@@ -145,11 +130,11 @@ static int same_bytes(const struct gds_job *j, char *mem, char *plain)
 	uint64_t len = MIN(j->got, PROOF_MAX);
 	int r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off, mem, len);
 
-	if (r < 0 || read_plain(sf, plain, j->pc.file_off, len) != (int64_t)len)
+	if (r < 0 || store_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
 		return r < 0 ? r : -EIO;
 	if (memcmp(mem, plain, len) == 0)
 		return 1;
-	if (read_plain(sf, mem, j->pc.file_off, len) != (int64_t)len ||
+	if (store_file_peek(sf, mem, j->pc.file_off, len) != (int64_t)len ||
 	    memcmp(mem, plain, len) != 0)
 		return -EAGAIN;
 	return 0;

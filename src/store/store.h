@@ -54,6 +54,12 @@ void store_file_free(struct store_file *f);
 int store_file_size(const struct store_file *f, uint64_t *ret_size);
 
 /*
+ * Read for a look (peek.c): through the page cache, which has afterwards no more of the file
+ * than before.  Bytes, fewer at the end of the file; -errno.
+ */
+int64_t store_file_peek(const struct store_file *f, void *buf, uint64_t off, uint64_t len);
+
+/*
  * Host memory that lanes may register with the kernel so that operations need not pin
  * it each time.  A lane does it at the first operation; memory longer than
  * STORE_BUF_MAX takes several places of the table in a row.

@@ -141,6 +141,24 @@ static void ends_of_files(void)
 	end();
 }
 
+/* Neither the search nor what is compared puts bytes there that the next read would take. */
+static void stays_cold(void)
+{
+	struct pst_done d;
+
+	begin("mode=p2pdma");
+	rig_cold(rig_path("data"));
+	T_EQ(verdict().why, PST_WHY_NONE);
+	for (unsigned i = 0; i < 3; i++) {
+		d = rig_read(file, mem, 0, 0, RIG_MIB(8));
+		rig_show(&d);
+		T_EQ(d.paths, GDS);
+		T_EQ((d.flags & PST_DONE_PROOF) != 0, !i);
+		T_CHECK(is_right(0, 0, RIG_MIB(8)));
+	}
+	end();
+}
+
 /* Bytes that the page cache holds come from there, and newer ones are not missed. */
 static void page_cache(void)
 {
@@ -782,6 +800,7 @@ static const struct again cases[] = {
 	{ "exclusive", exclusive, AGAIN_ONCE, "" },
 	{ "odd_pieces", odd_pieces, AGAIN_ONCE, "" },
 	{ "ends_of_files", ends_of_files, AGAIN_ONCE, "" },
+	{ "stays_cold", stays_cold, AGAIN_ONCE, "" },
 	{ "page_cache", page_cache, AGAIN_ONCE, "" },
 	{ "checksums", checksums, AGAIN_ONCE, "" },
 	{ "many", many, AGAIN_ONCE, "" },

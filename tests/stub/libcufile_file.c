@@ -96,6 +96,7 @@ static int file_add(int fd, int flags, cuf_handle *ret)
 		free(f);
 		return CUF_GETNEWFD_FAILED;
 	}
+	(void)posix_fadvise(f->plain, 0, 0, POSIX_FADV_RANDOM);
 	f->id = ++last_id;
 	list_add_tail(&cf.files, &f->link);
 	*ret = (cuf_handle)f->id;

@@ -45,6 +45,16 @@ static ssize_t write_bytes(const struct file *f, const struct move *m, uint64_t 
 	return cf.lie == LIE_NODATA ? (ssize_t)m->len : pwrite(f->plain, host, m->len, m->file_off);
 }
 
+/* The real one leaves nothing in the page cache, but when it copies. */
+static ssize_t read_bytes(const struct file *f, const struct move *m, char *host)
+{
+	ssize_t n = pread(f->plain, host, m->len, m->file_off);
+
+	if (cf.mode != MODE_COMPAT)
+		(void)posix_fadvise(f->plain, m->file_off, (off_t)m->len, POSIX_FADV_DONTNEED);
+	return n;
+}
+
 static ssize_t move_bytes(const struct file *f, const struct move *m)
 {
 	uint64_t at = m->base + (uint64_t)m->base_off;
@@ -56,7 +66,7 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 	if (m->write) {
 		n = write_bytes(f, m, at, host);
 	} else {
-		n = pread(f->plain, host, m->len, m->file_off);
+		n = read_bytes(f, m, host);
 		if (n > 0 && cf.lie == LIE_SHORT)
 			n = n / 2 & ~(ssize_t)(PAGE - 1);
 		if (n > 0 && cf.lie == LIE_WRONG)

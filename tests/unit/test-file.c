@@ -400,6 +400,53 @@ static void block_devices(void)
 	store_file_free(f);
 }
 
+/* Pages of a file in the page cache, or -1 where that cannot be told. */
+static int resident(const struct store_file *f, uint64_t off, uint64_t len)
+{
+	unsigned char v[2048];
+	void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, f->fd, (off_t)off);
+	int nr = 0;
+
+	T_CHECK(p != MAP_FAILED && len / 4096 <= sizeof(v));
+	T_EQ(mincore(p, len, v), 0);
+	for (uint64_t i = 0; i < len / 4096; i++)
+		nr += v[i] & 1;
+	(void)munmap(p, len);
+	return nr;
+}
+
+/* Nothing is read ahead, and what was not in the page cache is not there afterwards. */
+static void a_look_leaves_no_trace(void)
+{
+	uint8_t *buf = malloc(MIB(8)), *back = malloc(MIB(8));
+	struct store_file *f;
+
+	T_CHECK(buf && back);
+	t_fill(buf, 3, 0, MIB(8));
+	T_OK(store_file_open(in_dir("looked-at"), RW | PST_FILE_CREATE, 0600, &f));
+	T_EQ(pwrite(f->fd, buf, MIB(8), 0), (ssize_t)MIB(8));
+	T_EQ(fsync(f->fd), 0);
+	T_EQ(posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	if (f->memory_fs || resident(f, 0, MIB(8)))
+		T_SKIP("a file system that drops pages, not %s", f->fs);
+	T_EQ(store_file_peek(f, back, MIB(2), MIB(1)), (int64_t)MIB(1));
+	T_CHECK(!memcmp(back, buf + MIB(2), MIB(1)));
+	T_EQ(resident(f, 0, MIB(8)), 0);
+	/* Of others it takes nothing away. */
+	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
+	T_EQ(pread(f->fd, back, MIB(1), MIB(4)), (ssize_t)MIB(1));
+	T_EQ(store_file_peek(f, back, MIB(4), MIB(1)), (int64_t)MIB(1));
+	T_CHECK(!memcmp(back, buf + MIB(4), MIB(1)));
+	T_EQ(resident(f, MIB(4), MIB(1)), (int)(MIB(1) / 4096));
+	/* Up to the end of the file, and behind it. */
+	T_EQ(store_file_peek(f, back, MIB(8) - 100, MIB(1)), 100);
+	T_EQ(store_file_peek(f, back, MIB(9), MIB(1)), 0);
+	store_file_free(f);
+	T_EQ(unlink(in_dir("looked-at")), 0);
+	free(buf);
+	free(back);
+}
+
 int main(void)
 {
 	const char *parent = getenv("PST_TEST_DIR");
@@ -433,6 +480,7 @@ int main(void)
 	T_RUN(wrapping_a_file_without_a_name);
 	T_RUN(places_are_used_again);
 	T_RUN(block_devices);
+	T_RUN(a_look_leaves_no_trace);
 	(void)unlink(path);
 	(void)rmdir(dir);
 	return t_done();
