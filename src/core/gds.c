@@ -21,7 +21,8 @@
 #define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
 #define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */
 #define HOLES_VERSION 1190           /* of cuFile: reads holes by P2PDMA from then on */
-#define LOOK_LEN MIB(1)              /* is the beginning of the request resident? */
+#define LOOK_PIECES 64u              /* of a request, for a long one */
+#define LOOK_LEN MIB(1)              /* is the beginning of it resident? */
 
 static struct {
 	pthread_mutex_t lock;
@@ -288,24 +289,53 @@ bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 
 /* ------------------------------------------------------------------ choice */
 
+/* The next long piece among so many; false: there is none. */
+static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
+{
+	while (*left && cursor_peek(c, ret)) {
+		--*left;
+		cursor_skip(c, ret->len);
+		if (ret->len >= GDS_MIN)
+			return true;
+	}
+	return false;
+}
+
 /* Would it be the better way, if there were one? */
 static bool worth_it(const struct req *r)
 {
+	struct cursor c = r->cur;
+	unsigned left = LOOK_PIECES;
 	struct piece pc;
 
-	return cursor_peek(&r->cur, &pc) && pc.len >= GDS_MIN && !r->plan.map &&
-	       !(req_sf(r)->flags & PST_FILE_PLAIN);
+	return !r->plan.map && !(req_sf(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
 }
 
-/* There is one: is it better here?  What the page cache holds is there sooner. */
-static bool is_better(const struct req *r)
+/* What the page cache holds is there sooner. */
+static bool is_cold(const struct req *r, const struct piece *pc)
 {
-	struct piece pc;
+	return r->io.op == PST_OP_WRITE ||
+	       !plan_resident(req_sf(r), pc->file_off, MIN(pc->len, LOOK_LEN));
+}
+
+/* There is one: the first long piece that it could move decides whether it is better here. */
+static void take_if_better(struct req *r, struct gds_way *w)
+{
+	struct piece pc, odd = { .len = 0 };
+	struct cursor c = r->cur;
+	unsigned left = LOOK_PIECES;
 	uint64_t skip;
 
-	return cursor_peek(&r->cur, &pc) && gds_fit(r, &pc, &skip) &&
-	       (r->io.op == PST_OP_WRITE ||
-		!plan_resident(req_sf(r), pc.file_off, MIN(pc.len, LOOK_LEN)));
+	while (next_long(&c, &left, &pc)) {
+		if (gds_fit(r, &pc, &skip)) {
+			r->plan.gds = is_cold(r, &pc) ? w : NULL;
+			return;
+		}
+		if (!odd.len && gds_only_odd(r, &pc))
+			odd = pc;
+	}
+	if (odd.len && is_cold(r, &odd))
+		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 }
 
 /* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
@@ -351,8 +381,8 @@ static int choose_listed(struct req *r)
 		     : find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
-			return refuse(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
-		req_why(r, PST_WHY_UNALIGNED, CUFILE_ALIGN);
+			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 	}
 	if (why == PST_WHY_NONE) {
 		r->plan.gds = w;
@@ -378,7 +408,7 @@ int gds_choose(struct req *r)
 		return 0;
 	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE)
-		r->plan.gds = is_better(r) ? w : NULL;
+		take_if_better(r, w);
 	else if (w && gds_way_err(w) == 0)
 		req_why(r, why, detail); /* there is a way, but not for these two */
 	return 0;

@@ -101,6 +101,12 @@ int gds_choose(struct req *r);
 /* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
 
+/* Of which offsets, addresses and lengths are multiples. */
+uint64_t gds_unit(const struct req *r);
+
+/* Could it, but for an offset in the file and an address that are not the same modulo that? */
+bool gds_only_odd(const struct req *r, const struct piece *pc);
+
 enum gds_turn {
 	GDS_STARTED, /* something was; ask again */
 	GDS_LATER,   /* what is next has to wait, or there is nothing */

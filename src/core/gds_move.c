@@ -46,15 +46,24 @@ static struct device {
 
 /* ------------------------------------------------------------------ pieces */
 
-static uint64_t unit(const struct req *r)
+uint64_t gds_unit(const struct req *r)
 {
 	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_sf(r)->off_align);
+}
+
+bool gds_only_odd(const struct req *r, const struct piece *pc)
+{
+	const struct pst_mem *m = req_mem(r);
+	uint64_t va = m->region->alloc->base.va + m->off + pc->mem_off;
+	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
+
+	return ((va ^ pc->file_off) & (gds_unit(r) - 1)) && pc->len >= skip + GDS_MIN;
 }
 
 /* Who lists the path means short pieces too. */
 static uint64_t shortest(const struct req *r)
 {
-	return r->plan.dev == PST_PATH_GDS ? unit(r) : GDS_MIN;
+	return r->plan.dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
 }
 
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip)
@@ -62,19 +71,19 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 	const struct pst_mem *m = req_mem(r);
 	const struct gds_mem *gm = atomic_load(&m->region->gds);
 	uint64_t base = m->off + pc->mem_off, va = m->region->alloc->base.va + base;
-	uint64_t skip = align_up(pc->file_off, unit(r)) - pc->file_off;
+	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
 
 	/* At most the end of one registration and a part of the next are too short. */
 	for (unsigned i = 0; i < 3 && skip < pc->len; i++) {
 		uint64_t n = MIN(cufile_mem_room(gm->cm, base + skip), pc->len - skip);
 
-		n = align_down(n, unit(r));
+		n = align_down(n, gds_unit(r));
 		if (n >= shortest(r)) {
 			*ret_skip = skip;
 			return n;
 		}
 		skip = align_up(va + skip + 1, CUFILE_GRAIN) - va;
-		if ((pc->file_off + skip) & (unit(r) - 1))
+		if ((pc->file_off + skip) & (gds_unit(r) - 1))
 			return 0;
 	}
 	return 0;

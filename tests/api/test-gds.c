@@ -88,21 +88,23 @@ static void odd_pieces(void)
 {
 	static const struct {
 		uint64_t file_off, mem_off, len;
-		bool gds;
+		bool gds, odd;
 	} v[] = {
-		{ 0, 0, 1 << 20, true },
-		{ 100, 100, 3 << 20, true },
-		{ 100, 4096 + 100, 3 << 20, true },
-		{ 4096, 0, 1 << 20, true },
-		{ 0, 100, 1 << 20, false },
-		{ 0, 512, 1 << 20, false },
-		{ 4095, 0, 1 << 20, false },
-		{ 0, 0, 65536, true },
-		{ 0, 0, 65535, false },
-		{ 4096, 4096, 4096, false },
-		{ 1 << 20, (16 << 20) - 4096, 8 << 20, true },
-		{ 0, (16 << 20) - 4096, 65536, false },
-		{ RIG_MIB(19), 0, LEN - RIG_MIB(19), true },
+		{ 0, 0, 1 << 20, true, false },
+		{ 100, 100, 3 << 20, true, false },
+		{ 100, 4096 + 100, 3 << 20, true, false },
+		{ 4096, 0, 1 << 20, true, false },
+		{ 0, 100, 1 << 20, false, true },
+		{ 0, 512, 1 << 20, false, true },
+		{ 4095, 0, 1 << 20, false, true },
+		{ 0, 512, 65535, false, false },
+		{ 4095, 0, 65536, false, false },
+		{ 0, 0, 65536, true, false },
+		{ 0, 0, 65535, false, false },
+		{ 4096, 4096, 4096, false, false },
+		{ 1 << 20, (16 << 20) - 4096, 8 << 20, true, false },
+		{ 0, (16 << 20) - 4096, 65536, false, false },
+		{ RIG_MIB(19), 0, LEN - RIG_MIB(19), true, false },
 	};
 	struct pst_done d;
 
@@ -111,10 +113,53 @@ static void odd_pieces(void)
 		printf("# %u\n", i);
 		d = cold_read(v[i].file_off, v[i].mem_off, v[i].len, 0, 0);
 		T_EQ(d.res, (int64_t)v[i].len);
-		T_EQ(d.why == PST_WHY_NONE, true);
+		T_EQ(d.why, v[i].odd ? PST_WHY_UNALIGNED : PST_WHY_NONE);
+		T_EQ(d.detail, v[i].odd ? 4096 : 0);
 		T_EQ((d.paths & GDS) != 0, v[i].gds);
 		T_CHECK(is_right(v[i].file_off, v[i].mem_off, v[i].len));
 		T_EQ(rig_mem_differs(mem, v[i].mem_off + v[i].len, 4096, 77, 0) == 4096, false);
+	}
+	end();
+}
+
+/* What it could not have moved in any case, or is in the page cache, is no fallback. */
+static void odd_and_warm(void)
+{
+	struct pst_done d;
+
+	begin_good("mode=p2pdma");
+	rig_warm(rig_path("data"));
+	d = rig_read(file, mem, 0, 512, RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_NONE);
+	d = rig_write(file, mem, 0, 512, RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_UNALIGNED);
+	d = cold_read(0, 512, RIG_MIB(1), PST_POLICY1(PST_PATH_STAGED), PST_IO_STRICT);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	end();
+}
+
+/* Short pieces first: the long ones behind them are seen, but not behind many. */
+static void short_first(void)
+{
+	static struct pst_seg segs[80];
+	struct pst_io io;
+	struct pst_done d;
+
+	begin_good("mode=p2pdma");
+	for (unsigned nr = 2; nr <= RIG_NR(segs); nr += RIG_NR(segs) - 2) {
+		for (unsigned i = 0; i + 1 < nr; i++)
+			segs[i] = (struct pst_seg){ i * 8192u, i * 8192u, 4096, 0, 0, 0 };
+		segs[nr - 1] = (struct pst_seg){ RIG_MIB(2), RIG_MIB(2), RIG_MIB(4), 0, 0, 0 };
+		rig_cold(rig_path("data"));
+		io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
+		io.segs = segs;
+		io.nr_segs = nr;
+		d = rig_do(rig_q, &io);
+		rig_show(&d);
+		T_EQ(d.res, (int64_t)(RIG_MIB(4) + (nr - 1) * 4096));
+		T_EQ(d.why, PST_WHY_NONE);
+		T_EQ((d.paths & GDS) != 0, nr == 2);
+		T_CHECK(is_right(0, 0, 4096) && is_right(RIG_MIB(2), RIG_MIB(2), RIG_MIB(4)));
 	}
 	end();
 }
@@ -799,6 +844,8 @@ static const struct again cases[] = {
 	{ "c2c", c2c, AGAIN_ONCE, "" },
 	{ "exclusive", exclusive, AGAIN_ONCE, "" },
 	{ "odd_pieces", odd_pieces, AGAIN_ONCE, "" },
+	{ "odd_and_warm", odd_and_warm, AGAIN_ONCE, "" },
+	{ "short_first", short_first, AGAIN_ONCE, "" },
 	{ "ends_of_files", ends_of_files, AGAIN_ONCE, "" },
 	{ "stays_cold", stays_cold, AGAIN_ONCE, "" },
 	{ "page_cache", page_cache, AGAIN_ONCE, "" },
