@@ -74,8 +74,8 @@ static const char *no_gds(int err)
 		return "the file has no bytes yet with which its way could be tried; write some";
 	case EMEDIUMTYPE:
 		return "it would copy this file, which has holes, or is compressed, encrypted, "
-		       "append-only, immutable, under fs-verity or journals data (see lsattr); copy it "
-		       "to a plain one";
+		       "append-only, immutable, under fs-verity or journals data (see lsattr); "
+		       "copy it to a plain one";
 	case EBADF:
 		return "its way is tried by reading, and this file cannot be opened for reading; "
 		       "use one first that can";
@@ -89,20 +89,20 @@ static const char *no_gds(int err)
 		return "it hangs; look at the kernel's log for nvidia-fs";
 	case ENOMEM:
 	case ENOBUFS:
-		return "memory is short, or what the GPU shows other devices of its own (BAR1); use "
-		       "less at a time";
+		return "memory is short, or what the GPU shows other devices of its own (BAR1); "
+		       "use less at a time";
 	case EBUSY:
 		return "somebody else in this process has registered this memory with it; end that "
 		       "use";
 	case EPERM:
-		return "this container forbids a system call: as a rule unshare(2), which keeps its log "
-		       "out of the current directory; set CUFILE_LOGFILE_PATH=/dev/null";
+		return "this container forbids a system call: as a rule unshare(2), which keeps "
+		       "its log out of the current directory; set CUFILE_LOGFILE_PATH=/dev/null";
 	case EACCES:
-		return "/dev/nvidia-fs* is not open to this user or container; give it all of these "
-		       "nodes";
+		return "/dev/nvidia-fs* is not open to this user or container; give it all of "
+		       "these nodes";
 	case EINVAL:
-		return "its settings or this file do not suit it; look at cufile.json, and PST_LOG=info "
-		       "has its sentence";
+		return "its settings or this file do not suit it; look at cufile.json, and "
+		       "PST_LOG=info has its sentence";
 	case EUSERS:
 		return "PST_GDS=exclusive is not true, somebody else in this process had opened "
 		       "it; set PST_GDS=auto, or end that use";
@@ -117,11 +117,11 @@ static const char *no_gds(int err)
 static const char *no_provider(int flag)
 {
 	if (flag & PST_IO_CRC32C)
-		return "the path gives no checksum, for which the CPU would have to load bytes from the "
-		       "device; leave PST_IO_CRC32C out";
+		return "the path gives no checksum, for which the CPU would have to load bytes "
+		       "from the device; leave PST_IO_CRC32C out";
 	if (flag & PST_IO_STREAM_WAIT)
-		return "the path keeps no stream waiting, which could keep its own calls waiting; leave "
-		       "PST_IO_STREAM_WAIT out";
+		return "the path keeps no stream waiting, which could keep its own calls "
+		       "waiting; leave PST_IO_STREAM_WAIT out";
 	return "this kind of memory does not offer the path";
 }
 

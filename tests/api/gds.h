@@ -158,4 +158,14 @@ static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_
 	return d;
 }
 
+/* In the words of people. */
+static inline void says(const struct pst_path_info *info, const char *what)
+{
+	char text[400];
+
+	(void)pst_why_text(info->why, info->detail, text, sizeof(text));
+	if (!strstr(text, what))
+		T_FAIL("\"%s\" has no \"%s\"", text, what);
+}
+
 #endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Why cuFile is not used, for a file, in a container, beside others in the process: the reason
+ * is the true one, and passes when its cause does.
+ */
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "gds.h"
+
+/* In this process the system call gives EPERM, as in a container that forbids it. */
+static void forbid(unsigned nr)
+{
+	struct sock_filter v[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { RIG_NR(v), v };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		T_SKIP("no filters of system calls here");
+}
+
+/* An errno that is 1 is an errno: the request ends, and says it. */
+static void forbidden(void)
+{
+	struct pst_done d;
+
+	forbid(__NR_sync_file_range);
+	begin_good("mode=p2pdma");
+	d = cold_read(0, 0, LEN, 0, 0);
+	T_EQ(d.res, (int64_t)LEN);
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_EQ(d.detail, EPERM);
+	T_CHECK(is_right(0, 0, LEN) && !(d.paths & GDS));
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	T_EQ(verdict().detail, EPERM);
+	end();
+}
+
+/* ------------------------------------------------------- what can be asked */
+
+static void reopen(const char *name, uint32_t flags)
+{
+	pst_file_close(file);
+	file = rig_open(rig_path(name), flags);
+}
+
+/* A file of no bytes has nothing to try with; once it has some it is asked about. */
+static void empty_file(void)
+{
+	struct pst_path_info info;
+	struct pst_done d;
+
+	begin("mode=p2pdma");
+	reopen("new", RIG_NEW);
+	for (unsigned i = 0; i < 3; i++) {
+		info = check(PST_OP_WRITE);
+		T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+		T_EQ(info.why, PST_WHY_NO_GDS);
+		T_EQ(info.detail, ENODATA);
+		says(&info, "no bytes yet");
+	}
+	rig_mem_fill(mem, 0, RIG_MIB(1), 3, 0);
+	d = rig_write(file, mem, 0, 0, RIG_MIB(1));
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	/* Of another one nothing needs to be asked. */
+	reopen("other", RIG_NEW);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
+	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(1)).paths & GDS);
+	end();
+}
+
+/* Also where writes by O_DIRECT were proven before: then nobody else needs a reader. */
+static void written_only(void)
+{
+	struct pst_done d;
+
+	begin("mode=p2pdma");
+	d = rig_write(file, mem, 0, 0, RIG_MIB(1));
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
+	reopen("data", PST_FILE_WRITE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
+	d = pattern_write(5, 0, RIG_MIB(2));
+	T_CHECK((d.paths & GDS) && (d.flags & PST_DONE_PROOF));
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
+	end();
+}
+
+/* One that this user may not read: what is missing is said, until others have proven writes. */
+static void unreadable(void)
+{
+	struct pst_path_info info;
+
+	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
+
+	begin("mode=p2pdma");
+	rig_make(rig_path("sink"), 1, RIG_MIB(2));
+	T_EQ(chmod(rig_path("sink"), 0200), 0);
+	T_EQ(syscall(SYS_capset, &cap, none), 0); /* root reads everything */
+	for (unsigned i = 0; i < 2; i++) {
+		reopen("sink", PST_FILE_WRITE);
+		info = check(PST_OP_WRITE);
+		T_EQ(info.why, PST_WHY_NO_GDS);
+		T_EQ(info.detail, EBADF);
+		says(&info, "for reading");
+		reopen("data", RIG_RW);
+		T_EQ(verdict().why, PST_WHY_NONE);
+	}
+	T_CHECK(pattern_write(5, 0, RIG_MIB(2)).paths & GDS);
+	reopen("sink", PST_FILE_WRITE);
+	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
+	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(2)).paths & GDS);
+	end();
+}
+
+/* Before 1.19 reads of holes are no matter of P2PDMA, and cuFile would copy. */
+static void holes(const char *text, int detail)
+{
+	struct pst_path_info info;
+	struct pst_done d;
+
+	begin_good(text);
+	T_EQ(truncate(rig_path("data"), LEN + RIG_MIB(1)), 0);
+	info = check(PST_OP_READ);
+	T_EQ(info.detail, detail);
+	if (detail)
+		says(&info, "holes");
+	T_EQ(check(PST_OP_WRITE).why, PST_WHY_NONE);
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_EQ(d.why, detail ? PST_WHY_NO_GDS : PST_WHY_NONE);
+	T_EQ((d.paths & GDS) != 0, !detail);
+	T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	T_CHECK(pattern_write(SEED, 0, RIG_MIB(2)).paths & GDS);
+	end();
+}
+
+static void holes_before(void)
+{
+	holes("mode=p2pdma,version=1180", EMEDIUMTYPE);
+}
+
+static void holes_since(void)
+{
+	holes("mode=p2pdma,version=1190", 0);
+}
+
+static void holes_nvfs(void)
+{
+	holes("mode=nvfs", 0);
+}
+
+/* A promise that is not kept: the reason is said, and it is looked at again after a while. */
+static void not_exclusive(void)
+{
+	struct pst_path_info info;
+	uint64_t (*open)(void);
+	struct pst_done d;
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	begin("mode=p2pdma");
+	find(dlopen(getenv("PST_LIBCUFILE"), RTLD_NOW), &open, "cuFileDriverOpen");
+	T_EQ(open(), 0); /* its struct of two int */
+	info = verdict();
+	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+	T_EQ(info.why, PST_WHY_NO_GDS);
+	T_EQ(info.detail, EUSERS);
+	says(&info, "PST_GDS=exclusive");
+	d = cold_read(0, 0, RIG_MIB(1), 0, PST_IO_STRICT);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	end();
+}
+
+/* A container where no thread has a directory of its own; a log's name makes up for it. */
+static void no_unshare(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	uint64_t until = t_in_ms(8000);
+	struct pst_mem *other;
+
+	(void)unsetenv("CUFILE_LOGFILE_PATH");
+	forbid(__NR_unshare);
+	begin("mode=p2pdma");
+	info = verdict();
+	T_EQ(info.why, PST_WHY_NO_GDS);
+	T_EQ(info.detail, EPERM);
+	says(&info, "set CUFILE_LOGFILE_PATH");
+	T_EQ(state().opens, 0);
+	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
+	other = rig_alloc("cuda:1", RIG_MIB(1));
+	do
+		T_OK(pst_path_check(file, other, PST_OP_READ, PST_PATH_GDS, &info));
+	while (info.why && t_now() < until);
+	T_EQ(info.why, PST_WHY_NONE);
+	pst_mem_free(other);
+	end();
+}
+
+/* Every reason has words of its own, and no cause is taken for another. */
+static void reasons(void)
+{
+	static const struct {
+		int detail;
+		const char *says;
+	} v[] = {
+		{ EAGAIN, "ask again" },
+		{ ECANCELED, "PST_GDS=off" },
+		{ ENODEV, "not here" },
+		{ EOPNOTSUPP, "no direct way" },
+		{ EILSEQ, "wrong bytes" },
+		{ ETIMEDOUT, "hangs" },
+		{ ENOMEM, "BAR1" },
+		{ ENOBUFS, "BAR1" },
+		{ EBUSY, "registered" },
+		{ ENOENT, "penstock-gds-probe" },
+		{ ENODATA, "no bytes yet" },
+		{ EBADF, "for reading" },
+		{ EUSERS, "exclusive" },
+		{ EPERM, "CUFILE_LOGFILE_PATH" },
+		{ EACCES, "/dev/nvidia-fs*" },
+		{ EINVAL, "cufile.json" },
+		{ EMEDIUMTYPE, "holes" },
+		{ ENOSYS, "too old" },
+		{ EIO, "EIO" },
+	};
+
+	for (unsigned i = 0; i < RIG_NR(v); i++)
+		says(&(struct pst_path_info){ .why = PST_WHY_NO_GDS, .detail = v[i].detail },
+		     v[i].says);
+}
+
+/* Two devices are asked about at once: each has its answer, and none waits for long. */
+static void two_devices(void)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	uint64_t until = t_in_ms(8000);
+	struct pst_mem *other;
+
+	begin("mode=p2pdma");
+	other = rig_alloc("cuda:1", RIG_MIB(1));
+	(void)check(PST_OP_READ);
+	do
+		T_OK(pst_path_check(file, other, PST_OP_READ, PST_PATH_GDS, &info));
+	while (info.why && t_now() < until);
+	T_EQ(info.why, PST_WHY_NONE);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	T_CHECK(t_now() < until);
+	pst_mem_free(other);
+	end();
+}
+
+static const struct again cases[] = {
+	{ "forbidden", forbidden, AGAIN_ONCE, "" },
+	{ "empty_file", empty_file, AGAIN_ONCE, "" },
+	{ "written_only", written_only, AGAIN_ONCE, "" },
+	{ "unreadable", unreadable, AGAIN_ONCE, "" },
+	{ "holes_before", holes_before, AGAIN_ONCE, "" },
+	{ "holes_since", holes_since, AGAIN_ONCE, "" },
+	{ "holes_nvfs", holes_nvfs, AGAIN_ONCE, "" },
+	{ "not_exclusive", not_exclusive, AGAIN_ONCE, "" },
+	{ "no_unshare", no_unshare, AGAIN_ONCE, "" },
+	{ "reasons", reasons, AGAIN_ONCE, "" },
+	{ "two_devices", two_devices, AGAIN_ONCE, "gds.probe:0:1ms" },
+};
+
+int main(int argc, char **argv)
+{
+	rig_init();
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
+	again_all(cases, RIG_NR(cases));
+	return rig_done();
+}
