@@ -149,6 +149,7 @@ struct plan {
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
+	bool ahead;          /* the kernel reads ahead for it: the page cache, and no O_DIRECT */
 	bool pin_now;        /* the caller listed PAGECACHE */
 	bool staged;         /* the pool may be used; false: PAGECACHE alone was listed */
 	struct mapping *map; /* of the file's pages, or NULL */
@@ -191,6 +192,9 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 
 /* Is CACHED worth trying for these bytes?  The answer that came of it goes to plan_cached(). */
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len);
+void plan_cached(const struct req *r, bool hit);
+/* Did so many hits in a row come of it that nothing needs asking? */
+bool plan_is_warm(const struct store_file *sf);
 /* Does RWF_NOWAIT do what it says there?  Else a resident read is a plain one. */
 bool plan_nowait(const struct store_file *sf);
 /* A short NOWAIT read stopped at off: because the file ends there?  Asks local file systems
@@ -201,7 +205,19 @@ bool plan_at_end(const struct store_file *sf, uint64_t off);
 bool plan_can_judge(const struct req *r);
 /* Where the plain bytes of a proof can be read from, or NULL. */
 struct store_file *plan_reader(const struct pst_file *f);
-void plan_cached(struct store_file *sf, bool hit);
+
+#define AHEAD_NR 16u
+
+/* Where reads of a queue may be going front to back; ahead.c. */
+struct ahead {
+	uint64_t key; /* of the file, and where the last one ended */
+	int nr;       /* in a row, as far as that matters; below 0: too many at once */
+	bool found;   /* since its place was last asked for */
+};
+
+/* The request has its plan: if it is a small read that goes on where others ended, the
+ * kernel's read-ahead serves it better than O_DIRECT. */
+void ahead_choose(struct req *r);
 
 /* --------------------------------------------------------------- requests */
 
@@ -435,6 +451,8 @@ struct pst_queue {
 
 	struct use *uses[USE_BUCKETS];
 	struct plan_memo memo;
+	struct ahead ahead[AHEAD_NR];
+	unsigned ahead_turn; /* the place to be taken next */
 
 	struct list shares;             /* of engines */
 	struct order *orders;           /* of the pst_submit() under way */

@@ -461,7 +461,7 @@ void direct_part_done(struct part *p)
 		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
 			    (!err && got < op->len && !plan_at_end(op->file, op->off + got));
 
-		plan_cached(req_sf(r), !miss && !err);
+		plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
 				req_why(r, PST_WHY_NOT_RESIDENT, 0);

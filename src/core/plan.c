@@ -4,7 +4,8 @@
  *
  * The choice has two halves: the device hop (none for host memory) and the file hop.
  * Automatic file hops of a read are CACHED when the page cache has all of it, else
- * DIRECT, else BUFFERED; of a write DIRECT, else BUFFERED.  A reason is set where DIRECT was
+ * DIRECT, else BUFFERED; of a write DIRECT, else BUFFERED.  ahead.c takes DIRECT away from
+ * small reads that go through a file front to back.  A reason is set where DIRECT was
  * wanted and not possible, and where a hop that the caller listed was passed over.
  */
 #include <linux/magic.h>
@@ -477,6 +478,9 @@ bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 
 	if (sf->memory_fs || w.hits >= WARM_SURE)
 		return true;
+	/* Read-ahead is what is wanted there, but a file system that may hang is asked first. */
+	if (r->plan.ahead && plan_nowait(sf) && !sf->may_hang)
+		return true;
 	/* To ask costs nothing beside many bytes, and the file may have become warm. */
 	res = skip && len < WARM_ASK_LEN ? -1 : resident(sf, off, len);
 	if (res < 0 && skip) {
@@ -485,17 +489,24 @@ bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 		return false;
 	}
 	if (res == 0 && !(r->plan.listed && plan_at_end(sf, off))) {
-		plan_cached(sf, false);
+		plan_cached(r, false);
 		return false;
 	}
 	return true;
 }
 
-void plan_cached(struct store_file *sf, bool hit)
+bool plan_is_warm(const struct store_file *sf)
 {
+	return warm_get(sf).hits >= WARM_SURE;
+}
+
+void plan_cached(const struct req *r, bool hit)
+{
+	struct store_file *sf = req_sf(r);
 	struct warm w = warm_get(sf);
 
-	if (hit && w.hits >= WARM_SURE)
+	/* What was read ahead says nothing of the rest of the file. */
+	if (r->plan.ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {
 		w = (struct warm){ .hits = (uint8_t)(w.hits + 1) };

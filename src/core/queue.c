@@ -253,6 +253,7 @@ static void req_start(struct req *r)
 			return;
 		}
 	}
+	ahead_choose(r);
 	r->state = REQ_ACTIVE;
 	if (r->plan.window && !r->plan.gds && !r->io.stream)
 		small_choose(r);

@@ -356,7 +356,7 @@ static void run_body_done(struct worker *w, struct run *run)
 			    (!err && op->moved < op->len &&
 			     !plan_at_end(op->file, op->off + op->moved));
 
-		plan_cached(op->file, !miss && !err);
+		plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
 				job_why(j, PST_WHY_NOT_RESIDENT, 0);
