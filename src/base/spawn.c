@@ -53,6 +53,30 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define UNSEEN_END() ((void)0)
 #endif
 
+/*
+ * In warden and program the kernel is called by itself where a sanitizer would take notes: of
+ * descriptors, which are others in a child, and of an end, which is not the end of this memory.
+ */
+static int move_up(int fd)
+{
+	return fd < 0 ? -1 : (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 10);
+}
+
+static int become(int fd, int number)
+{
+	return (int)syscall(SYS_dup3, fd, number, 0);
+}
+
+static void close_one(int fd)
+{
+	(void)syscall(SYS_close, fd);
+}
+
+static void leave(int status)
+{
+	(void)syscall(SYS_exit_group, status);
+}
+
 struct asked {
 	const struct spawn *s;
 	uint64_t deadline_ns;
@@ -62,7 +86,7 @@ struct asked {
 	int err;
 
 	/* Of the warden and the program, whose descriptors are not ours. */
-	int fd;	     /* for the program; -1 for none */
+	int fd;      /* for the program; -1 for none */
 	int ends[2]; /* of the pipe; these are above 9, out of the way of what they become */
 };
 
@@ -76,7 +100,7 @@ static void close_from(unsigned first)
 		return;
 	(void)getrlimit(RLIMIT_NOFILE, &rl);
 	for (unsigned fd = first; fd < MIN(rl.rlim_cur, FDS_MAX); fd++)
-		(void)close((int)fd);
+		close_one((int)fd);
 }
 
 static void default_signals(void)
@@ -93,17 +117,18 @@ static void default_signals(void)
 OWN_STACK static int program_main(void *arg)
 {
 	struct asked *a = arg;
-	int null = open("/dev/null", O_RDWR);
+	int null = move_up((int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR));
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (null >= 0 && dup2(null, 0) == 0 && dup2(null, 2) == 2 && dup2(a->ends[1], 1) == 1 &&
-	    (a->fd < 0 || dup2(a->fd, 3) == 3)) {
+	if (null >= 0 && become(null, 0) == 0 && become(null, 2) == 2 &&
+	    become(a->ends[1], 1) == 1 && (a->fd < 0 || become(a->fd, 3) == 3)) {
 		close_from(a->fd < 0 ? 3 : 4);
 		default_signals();
 		(void)execv(a->s->file, a->s->argv);
 	}
 	a->err = errno;
-	_exit(127);
+	leave(127);
+	return 0;
 }
 
 /* -------------------------------------------------------------- the warden */
@@ -141,17 +166,11 @@ static void end_program(pid_t pid)
 		(void)nanosleep(&nap, NULL);
 }
 
-/* Where it is not in the way. */
-static int move_up(int fd)
-{
-	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
-}
-
 static int start_program(struct asked *a, pid_t *ret_pid)
 {
 	int ends[2];
 
-	if (pipe2(ends, O_CLOEXEC) < 0)
+	if (syscall(SYS_pipe2, ends, O_CLOEXEC) < 0)
 		return errno;
 	a->ends[0] = move_up(ends[0]);
 	a->ends[1] = move_up(ends[1]);
@@ -162,8 +181,8 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	if (*ret_pid < 0)
 		return errno;
 	/* It has its own: ours would keep the pipe from ever ending. */
-	(void)close(ends[1]);
-	(void)close(a->ends[1]);
+	close_one(ends[1]);
+	close_one(a->ends[1]);
 	return a->err;
 }
 
@@ -178,7 +197,8 @@ OWN_STACK static int warden_main(void *arg)
 		a->err = take_text(a);
 	if (pid > 0)
 		end_program(pid);
-	_exit(0);
+	leave(0);
+	return 0;
 }
 
 /* ---------------------------------------------------------------------- us */
