@@ -11,7 +11,9 @@
 #include "cufile.h"
 
 #define COLD_MOST 0.01 /* of the file may stay in the page cache */
-#define HANGS_MAX 3u   /* in a row; then a way is not asked any more */
+#define COLD_TRIES 40u
+#define COLD_WAIT_US 50000
+#define HANGS_MAX 3u /* in a row; then a way is not asked any more */
 
 struct worker {
 	pid_t pid; /* 0: none */
@@ -175,10 +177,15 @@ static bool prepare(struct cell *c, const char *path, int fd)
 	double part = resident_part(fd);
 
 	if (c->cold) {
-		make_cold(fd);
-		part = resident_part(fd);
-		if (part >= 0 && part <= COLD_MOST)
-			return true;
+		/* What is being read ahead stays until it is there. */
+		for (unsigned i = 0; i < COLD_TRIES && part >= 0; i++) {
+			if (i)
+				(void)usleep(COLD_WAIT_US);
+			make_cold(fd);
+			part = resident_part(fd);
+			if (part >= 0 && part <= COLD_MOST)
+				return true;
+		}
 	} else if (part >= 1 || (make_warm(fd, path) == 0 && (part = resident_part(fd)) >= 1)) {
 		return true;
 	}

@@ -18,7 +18,7 @@ struct said {
 /* Others become -EIO. */
 static const struct said table[] = {
 	{ CUF_DRIVER_NOT_INITIALIZED, EOPNOTSUPP, "DRIVER_NOT_INITIALIZED",
-	  "there is no direct way: the module nvidia-fs is not loaded, and P2PDMA is not set up" },
+	  "load the module nvidia-fs or set up P2PDMA, without which there is no direct way" },
 	{ CUF_DRIVER_INVALID_PROPS, EINVAL, "DRIVER_INVALID_PROPS",
 	  "look at cufile.json (CUFILE_ENV_PATH_JSON)" },
 	{ CUF_DRIVER_UNSUPPORTED_LIMIT, EINVAL, "DRIVER_UNSUPPORTED_LIMIT",

@@ -8,6 +8,7 @@ void store_op_begin(struct store_op *op)
 	op->pin_err = 0;
 	op->pinned = false;
 	op->canceled = false;
+	op->doubted = false;
 	op->next = NULL;
 }
 

@@ -104,6 +104,7 @@ struct store_op {
 
 	/* The lane's own. */
 	bool canceled;
+	bool doubted; /* its -EFAULT, once */
 	struct store_op *next;
 	void *lane_data;
 };

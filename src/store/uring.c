@@ -560,11 +560,6 @@ static void restart(struct uring_lane *l, struct store_op *op, int64_t res)
 /* True when op is finished. */
 static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t res)
 {
-	if (unlikely(res == -ECANCELED && !store_op_canceled(op))) {
-		/* The kernel cancels what a thread started when that thread ends.  The lane
-		 * lives on in another. */
-		res = -EINTR;
-	}
 	if (likely(store_op_advance(op, res))) {
 		if (unlikely(op->canceled) && l->to_cancel.head)
 			(void)store_fifo_remove(&l->to_cancel, op);
@@ -572,6 +567,22 @@ static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t r
 	}
 	restart(l, op, res);
 	return false;
+}
+
+/*
+ * What a thread started the kernel cancels when that thread ends, or says that it cannot reach
+ * the memory any more: of an operation that waited for a page of the page cache.  The lane lives on
+ * in another thread, so it is no result yet.  If the memory is really bad, it will be again.
+ */
+static inline int64_t of_thread(struct store_op *op, int64_t res)
+{
+	if (unlikely(res == -ECANCELED && !store_op_canceled(op)))
+		return -EINTR;
+	if (unlikely(res == -EFAULT && !op->doubted)) {
+		op->doubted = true;
+		return -EINTR;
+	}
+	return res;
 }
 
 static unsigned reap_done(struct uring_lane *l, struct store_op **ret, unsigned max)
@@ -614,7 +625,7 @@ static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned 
 		if (unlikely(tag == TAG_DROPPED)) {
 			op->res = -ECANCELED;
 			ret[n++] = op;
-		} else if (likely(complete(l, op, cqe->res))) {
+		} else if (likely(complete(l, op, of_thread(op, cqe->res)))) {
 			ret[n++] = op;
 		}
 	}

@@ -38,7 +38,7 @@ refused() {
 	sed -n 2p out >line
 	says "trial: cuFile could not open its driver: DRIVER_NOT_INITIALIZED (5001)" line
 	grep -q '^  trial       missing     cuFile could not open' out
-	grep -q '^                          -> there is no direct way' out
+	grep -q '^                          -> load the module nvidia-fs or' out
 	# In the words of a completion.
 	grep -q '^  requests    impossible  a read went staged+' out
 	tr -s ' \n' ' ' <out >flat

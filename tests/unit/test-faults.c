@@ -14,6 +14,7 @@ static const char *const sites[FAULT_SITE_NR] = {
 	[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
 	[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
 	[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
 static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret)

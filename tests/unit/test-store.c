@@ -739,17 +739,23 @@ static void *start_one(void *arg)
 	return NULL;
 }
 
-/* The kernel cancels what a thread started when it ends; the lane must start it again. */
-static void a_lane_outlives_the_thread_that_used_it(void)
+/*
+ * The kernel cancels what a thread started when it ends, or gives -EFAULT for what waited for the
+ * page cache; the lane must start it again.
+ */
+static void outlive(bool direct)
 {
 	struct handed_over h[16];
 	struct store_op *got;
 	pthread_t t;
 
-	set_up(16);
+	(void)fdatasync(file->fd);
+	(void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
+	(void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+	memset(mem, 0, 16 * 65536);
 	for (unsigned i = 0; i < 16; i++) {
 		h[i].op = op_rw(STORE_READ, mem + i * 65536, i * 65536, 65536);
-		if (file->fd_direct >= 0)
+		if (direct)
 			h[i].op.flags = STORE_OP_DIRECT;
 		T_EQ(pthread_create(&t, NULL, start_one, &h[i]), 0);
 		T_EQ(pthread_join(t, NULL), 0);
@@ -761,6 +767,29 @@ static void a_lane_outlives_the_thread_that_used_it(void)
 		T_EQ(got->res, 65536);
 	}
 	T_EQ(t_differs(mem, SEED, 0, 16 * 65536), 16 * 65536);
+}
+
+static void a_lane_outlives_the_thread_that_used_it(void)
+{
+	set_up(16);
+	if (file->fd_direct >= 0)
+		outlive(true);
+	outlive(false);
+	tear_down();
+}
+
+/* Memory that is not there is an error all the same. */
+static void bad_memory_is_an_error(void)
+{
+	struct store_op op, *got;
+
+	set_up(16);
+	op = op_rw(STORE_READ, NULL, 0, 4096);
+	T_OK(lane->ops->queue(lane, &op));
+	T_OK(lane->ops->flush(lane));
+	while (!lane->ops->reap(lane, &got, 1))
+		T_OK(lane->ops->wait(lane, 1, t_in_ms(5000)));
+	T_EQ(got->res, -EFAULT);
 	tear_down();
 }
 
@@ -1062,6 +1091,7 @@ static void cases(void)
 	T_RUN(a_reused_place_never_reads_the_old_file);
 	T_RUN(files_come_and_go_on_two_threads);
 	T_RUN(a_lane_outlives_the_thread_that_used_it);
+	T_RUN(bad_memory_is_an_error);
 	T_RUN(odd_short_reads);
 	T_RUN(an_error_in_the_middle);
 	T_RUN(nowait_where_nobody_can_say);
