@@ -112,7 +112,8 @@ struct engine {
 	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
 	struct list active;   /* requests with something to start, by turns */
 	struct list held;     /* requests whose stream has not come to its mark */
-	struct list orders;   /* with marks that no stream has come to */
+	struct list orders;   /* with marks that no stream has come to, */
+	unsigned nr_asked;    /* but those that a worker asks for just now */
 	struct list gated;    /* reads that keep a stream waiting */
 	uint64_t gate_next;   /* no gate_until of these is earlier */
 	struct alarm alarm;   /* for that; under the clock's lock */

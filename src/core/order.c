@@ -316,9 +316,11 @@ static bool order_ask(struct engine *e, struct order *o)
 
 	list_del(&o->link);
 	o->refs++;
+	e->nr_asked++;
 	pthread_mutex_unlock(&e->lock);
 	state = o->mem->ops->order_poll(o->mem);
 	pthread_mutex_lock(&e->lock);
+	e->nr_asked--;
 	if (state)
 		order_reached(o, state);
 	else
@@ -358,6 +360,9 @@ uint64_t order_nap(const struct worker *w)
 		return UINT64_MAX;
 	now = now_ns();
 	pthread_mutex_lock(&e->lock);
+	/* Another worker has taken one off the list, and may put it back and sleep. */
+	if (e->nr_asked)
+		until = now + ASK_NEW_NS;
 	list_for_each (el, &e->orders) {
 		uint64_t age = now - list_entry(el, struct order, link)->since;
 		uint64_t pause = age < ASK_NEW_NS ? 0 : MAX(age / ASK_PART, ASK_NEW_NS);

@@ -88,7 +88,7 @@ static void bad_is(const char *text, int err, const char *says)
 
 static void no_way(void)
 {
-	bad_is("mode=compat", -EOPNOTSUPP, "nvidia-fs is not loaded");
+	bad_is("mode=compat", -EOPNOTSUPP, "load the module nvidia-fs");
 }
 
 static void no_udev(void)
