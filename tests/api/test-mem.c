@@ -33,11 +33,20 @@ static struct pst_mem *wrap(uint64_t addr, uint64_t len, uint32_t flags, uint32_
 	return m;
 }
 
+/*
+ * Memory where nothing else comes when it is unmapped: new mappings are put into the highest
+ * gap that is large enough (mm/mmap.c, vm_unmapped_area()), and above this one is a larger.
+ */
 static char *map(size_t len)
 {
-	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const size_t apart = (size_t)64 << 30;
+	char *top = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(top - apart, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
 
-	T_CHECK(p != MAP_FAILED);
+	T_CHECK(top != MAP_FAILED && p != MAP_FAILED);
+	T_EQ(munmap(top, len), 0);
+	T_CHECK(p + len <= top);
 	return p;
 }
 
