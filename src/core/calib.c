@@ -15,6 +15,8 @@
 #define CALIB_SMALL KIB(4)
 #define CALIB_LIMIT_NS (20 * NSEC_PER_MSEC)
 #define CALIB_ROUNDS 8u
+#define CALIB_LEAST 3u /* of them in any case: the first may have been interrupted */
+#define CALIB_PATIENCE_NS (5 * NSEC_PER_SEC)
 #define CALIB_PIECES 128u
 #define CHUNK_MIN KIB(256)
 #define CHUNK_MAX MIB(4)
@@ -37,10 +39,10 @@ static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy 
 
 	while (r == 0) {
 		r = mem_poll(c->stream, ticket);
-		/* A device that does not answer for a second is not going to be used. */
-		if (r == 0 && now_ns() - start > NSEC_PER_SEC)
-			r = err_set(ETIMEDOUT, "the device did not finish %u copies in a second",
-				    nr);
+		/* A device that does not answer for so long is not going to be used. */
+		if (r == 0 && now_ns() - start > CALIB_PATIENCE_NS)
+			r = err_set(ETIMEDOUT, "the device did not finish %u copies in %u seconds",
+				    nr, (unsigned)(CALIB_PATIENCE_NS / NSEC_PER_SEC));
 	}
 	*ret_ns = now_ns() - start;
 	return r < 0 ? r : 0;
@@ -63,7 +65,7 @@ static int calib_time(struct calib *c, uint64_t len, uint64_t *ret_ns)
 		if (r < 0)
 			return r;
 		best = MIN(best, ns);
-		if (now_ns() > c->end)
+		if (i + 1 >= CALIB_LEAST && now_ns() > c->end)
 			break;
 	}
 	*ret_ns = best;

@@ -164,7 +164,7 @@ static void all_threads(void)
 	begin_good("mode=p2pdma");
 	x.set("hang=read:0");
 	for (unsigned i = 0; i < 4; i++) {
-		io = io_at(i * RIG_MIB(1), RIG_MIB(1), 3000, i);
+		io = io_at(i * RIG_MIB(1), RIG_MIB(1), 6000, i);
 		start(&io);
 	}
 	wait_hung(4);

@@ -100,25 +100,25 @@ no_gpu() {
 }
 
 hanging_batch() {
-	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k --threads 1,2 --patience 0.5 --json
+	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k --threads 1,2 --patience 1 --json
 	all cufile_batch "v['status'] == 'HANGS' and 'no answer' in v['text']"
 	for key in cufile penstock plain; do
 		all $key "v['status'] == 'done' and v['gb_per_s'] > 0"
 	done
 	# A way that does nothing else is not waited for in every cell.
-	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k,8k,16k --patience 0.2 --json
+	bench 0 hang=cuFileBatchIOGetStatus:0 --warm --blocks 4k,8k,16k --patience 1 --json
 	json out '"not asked again" in d["cells"][-1]["cufile_batch"]["text"]'
 }
 
 hanging_driver() {
-	bench 0 hang=cuFileDriverOpen:0 --warm --blocks 4k --patience 0.3 --json
+	bench 0 hang=cuFileDriverOpen:0 --warm --blocks 4k --patience 1 --json
 	json out 'd["cufile_status"] == "HANGS"'
 	all cufile "v['status'] == 'HANGS'"
 	all penstock "v['status'] == 'done' and v['gb_per_s'] > 0"
 }
 
 hanging_read() {
-	bench 0 hang=read:20 --warm --blocks 4k --threads 1 --patience 0.3 --json
+	bench 0 hang=read:20 --warm --blocks 4k --threads 1 --patience 1 --json
 	all cufile "v['status'] == 'HANGS'"
 	all plain "v['status'] == 'done'"
 }
