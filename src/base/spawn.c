@@ -56,6 +56,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 /*
  * In warden and program the kernel is called by itself where a sanitizer would take notes: of
  * descriptors, which are others in a child, and of an end, which is not the end of this memory.
+ * gcov too would write what it has counted before an execv(), and count no more.
  */
 static int move_up(int fd)
 {
@@ -124,7 +125,7 @@ OWN_STACK static int program_main(void *arg)
 	    become(a->ends[1], 1) == 1 && (a->fd < 0 || become(a->fd, 3) == 3)) {
 		close_from(a->fd < 0 ? 3 : 4);
 		default_signals();
-		(void)execv(a->s->file, a->s->argv);
+		(void)syscall(SYS_execve, a->s->file, a->s->argv, environ);
 	}
 	a->err = errno;
 	leave(127);

@@ -3,7 +3,6 @@
  * Checks of a direct way.  The library is looked for and not loaded: it opens devices, starts
  * threads and may hang.  What it is like, the process of the trial tells.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,17 +23,6 @@ struct tried {
 	struct cufile_verdict v;
 };
 
-_printf_(4, 5) static void say(struct gds_fact *f, int state, int err, const char *fmt, ...)
-{
-	va_list ap;
-
-	f->state = state;
-	f->err = err;
-	va_start(ap, fmt);
-	(void)vsnprintf(f->text, sizeof(f->text), fmt, ap);
-	va_end(ap);
-}
-
 static struct gds_fact *add(struct gds_fact *all, int *nr, const char *name)
 {
 	struct gds_fact *f = &all[(*nr)++];
@@ -54,18 +42,18 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 	r = cufile_find(file);
 	if (r < 0 && !version) {
 		/* Its own cure is shorter and says less. */
-		say(f, PST_GDS_MISSING, -r, "%.*s; " LIBRARY_CURE, (int)strcspn(err_text(), ";"),
-		    err_text());
+		gds_say(f, PST_GDS_MISSING, -r, "%.*s; " LIBRARY_CURE,
+			(int)strcspn(err_text(), ";"), err_text());
 	} else if (!version) {
-		say(f, t->was ? PST_GDS_UNKNOWN : PST_GDS_OK, 0, "%.300s%s", file,
-		    t->was ? ", of which the trial did not learn the version" : "");
+		gds_say(f, t->was ? PST_GDS_UNKNOWN : PST_GDS_OK, 0, "%.300s%s", file,
+			t->was ? ", of which the trial did not learn the version" : "");
 	} else {
 		const char *where = r < 0 ? "where this process does not see it" : file;
 		bool old = version < CUFILE_VERSION_MIN;
 
-		say(f, old ? PST_GDS_MISSING : PST_GDS_OK, old ? ENOSYS : 0,
-		    "cuFile %d.%d, %.300s%s", version / 1000, version % 1000 / 10, where,
-		    old ? "; it is too old: install that of CUDA 12.2 or newer" : "");
+		gds_say(f, old ? PST_GDS_MISSING : PST_GDS_OK, old ? ENOSYS : 0,
+			"cuFile %d.%d, %.300s%s", version / 1000, version % 1000 / 10, where,
+			old ? "; it is too old: install that of CUDA 12.2 or newer" : "");
 	}
 }
 
@@ -102,7 +90,8 @@ static void bad(struct gds_fact *f, int state, int err, const char *text)
 {
 	bool has_cure = strstr(text, "; ") != NULL;
 
-	say(f, state, -err, "%.250s%s%s", text, has_cure ? "" : "; ", has_cure ? "" : cure_of(err));
+	gds_say(f, state, -err, "%.250s%s%s", text, has_cure ? "" : "; ",
+		has_cure ? "" : cure_of(err));
 }
 
 /* Did it fail because of the machine, or could it not be made? */
@@ -124,12 +113,12 @@ static void check_trial(struct gds_fact *f, const struct tried *t)
 	else if (v->mode == CUFILE_MODE_UNKNOWN)
 		bad(f, PST_GDS_UNKNOWN, 0, v->text);
 	else if (v->mode == CUFILE_MODE_NVFS)
-		say(f, PST_GDS_OK, 0,
-		    "%llu bytes came directly, by nvidia-fs %u.%u, and were right",
-		    (unsigned long long)v->bytes, v->nvfs_major, v->nvfs_minor);
+		gds_say(f, PST_GDS_OK, 0,
+			"%llu bytes came directly, by nvidia-fs %u.%u, and were right",
+			(unsigned long long)v->bytes, v->nvfs_major, v->nvfs_minor);
 	else
-		say(f, PST_GDS_OK, 0, "%llu bytes came directly, by %s, and were right",
-		    (unsigned long long)v->bytes, cufile_mode_name(v->mode));
+		gds_say(f, PST_GDS_OK, 0, "%llu bytes came directly, by %s, and were right",
+			(unsigned long long)v->bytes, cufile_mode_name(v->mode));
 }
 
 static void store_file_freep(struct store_file **f)

@@ -257,11 +257,10 @@ static void blame(struct gds_job *j, int err)
 	case ENOMEM:
 	case EBUSY:
 		return; /* not now */
-	case EOPNOTSUPP:
-		atomic_store(&j->gm->err, err); /* not this memory */
-		return;
 	default:
-		if (atomic_fetch_add(&j->way->failures, 1) + 1 >= GDS_FAILURES_MAX)
+		if (err == EOPNOTSUPP && cufile_mem_refused(j->gm->cm))
+			atomic_store(&j->gm->err, err); /* not this memory */
+		else if (atomic_fetch_add(&j->way->failures, 1) + 1 >= GDS_FAILURES_MAX)
 			gds_condemn(j->way, err);
 	}
 }

@@ -163,6 +163,9 @@ uint64_t cufile_mem_room(const struct cufile_mem *m, uint64_t off);
  */
 void cufile_mem_limit(uint64_t bytes);
 
+/* Has the library said of a part of it that it does not take such memory? */
+bool cufile_mem_refused(const struct cufile_mem *m);
+
 /* Bytes registered on a device now. */
 uint64_t cufile_mem_registered(unsigned device);
 

@@ -36,6 +36,7 @@ struct cufile_mem {
 	unsigned device;
 	uint64_t base;	     /* of the allocation */
 	uint64_t start, end; /* of what can be registered */
+	bool refused;	     /* the library does not take it */
 	unsigned nr;
 	struct slice v[];
 };
@@ -116,6 +117,16 @@ void cufile_mem_limit(uint64_t bytes)
 	(void)pthread_mutex_unlock(&lock);
 }
 
+bool cufile_mem_refused(const struct cufile_mem *m)
+{
+	bool refused;
+
+	(void)pthread_mutex_lock(&lock);
+	refused = m->refused;
+	(void)pthread_mutex_unlock(&lock);
+	return refused;
+}
+
 uint64_t cufile_mem_registered(unsigned device)
 {
 	uint64_t used;
@@ -158,6 +169,8 @@ static int slice_register(struct slice *s, uint64_t len)
 	s->state = r < 0 ? NONE : READY;
 	if (r < 0)
 		devices[s->mem->device].used -= len;
+	if (e.err && r == -EOPNOTSUPP)
+		s->mem->refused = true;
 	return r;
 }
 

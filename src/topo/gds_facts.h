@@ -24,6 +24,10 @@ struct gds_fact {
 
 #define GDS_FACTS_MAX 16u
 
+/* Give a fact its sentence.  What is no printable ASCII, as names from outside may not be, comes
+ * out as '?'. */
+void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _printf_(4, 5);
+
 /*
  * All facts, in the order of pst_gds_checks(): "gpu", "nvidia-fs", "p2pdma", "filesystem", "disk",
  * "udev", "direct-io", "iommu", "acs", "distance".  fd is a file, a directory or a block device;

@@ -75,10 +75,6 @@ struct gds_look {
 	int nvidia_fs, p2pdma; /* what was found of these two, before one stands in for the other */
 };
 
-/* Give a fact its sentence.  What is no printable ASCII, as names from outside may not be, comes
- * out as '?'. */
-void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _printf_(4, 5);
-
 /* ---------------------------------------------------------------- gds_read.c */
 
 /* A path below the root; "" (which nothing opens) where it is too long. */

@@ -573,6 +573,36 @@ static void one_file(void)
 	end();
 }
 
+/* Nor memory; and a read that it does not take is not the memory's fault. */
+static void one_memory(void)
+{
+	struct pst_mem *other;
+	struct pst_done d;
+
+	begin_good("mode=p2pdma");
+	x.set("fail=cuFileBufRegister:1:5013"); /* CUDA_MEMORY_TYPE_INVALID */
+	for (unsigned i = 0; i < 4; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, EOPNOTSUPP);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	other = mem;
+	mem = rig_alloc(rig_dev, RIG_MIB(40));
+	x.set("fail=cuFileRead:1:5027"); /* HANDLE_NOT_REGISTERED */
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(2));
+	T_EQ(d.detail, EOPNOTSUPP);
+	T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_CHECK(d.paths & GDS);
+	T_EQ(d.why, PST_WHY_NONE);
+	pst_mem_free(other);
+	end();
+}
+
 static const struct again cases[] = {
 	{ "p2pdma", p2pdma, AGAIN_ONCE, "" },
 	{ "nvfs", nvfs, AGAIN_ONCE, "" },
@@ -605,6 +635,7 @@ static const struct again cases[] = {
 	{ "fails_in_turn", fails_in_turn, AGAIN_ONCE, "" },
 	{ "fails_again", fails_again, AGAIN_ONCE, "" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
+	{ "one_memory", one_memory, AGAIN_ONCE, "" },
 };
 
 int main(int argc, char **argv)
