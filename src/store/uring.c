@@ -19,20 +19,18 @@
  *     than the ring, an entry that several share costs less still.
  */
 #include <assert.h>
-#include <fcntl.h>
 #include <liburing.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "store/op.h"
+#include "store/uring_ring.h"
 
 /* Kinds of completions, in the low bits of user_data: operations are aligned. */
 #define TAG_MASK UINT64_C(7)
@@ -78,115 +76,6 @@ static struct uring_lane *lane_of(struct store_lane *l)
 
 /* ------------------------------------------------------------------ set up */
 
-static int read_sysctl(const char *path)
-{
-	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char c;
-
-	return fd >= 0 && read(fd, &c, 1) == 1 ? c - '0' : -1;
-}
-
-/* The sentence for a ring that could not be made. */
-static int err_setup(int err)
-{
-	struct rlimit rl = { 0 };
-
-	switch (err) {
-	case EPERM:
-		switch (read_sysctl("/proc/sys/kernel/io_uring_disabled")) {
-		case 1:
-			return err_set(err,
-				       "io_uring is only for privileged processes here: set the "
-				       "sysctl kernel.io_uring_disabled to 0, or join the group "
-				       "in kernel.io_uring_group");
-		case 2:
-			return err_set(err, "io_uring is switched off here: set the sysctl "
-					    "kernel.io_uring_disabled to 0");
-		default:
-			return err_set(err,
-				       "io_uring is forbidden here, by a seccomp filter as "
-				       "containers have: allow io_uring_setup, io_uring_enter and "
-				       "io_uring_register in its profile");
-		}
-	case ENOSYS:
-		return err_set(err,
-			       "this kernel has no io_uring of 5.11 or later, or a seccomp filter "
-			       "as containers have hides it: allow io_uring_setup, "
-			       "io_uring_enter and io_uring_register in its profile");
-	case ENOMEM:
-		(void)getrlimit(RLIMIT_MEMLOCK, &rl);
-		return err_set(err,
-			       "no memory for an io_uring; if RLIMIT_MEMLOCK (ulimit -l), now "
-			       "%llu KiB, is small, raise it",
-			       (unsigned long long)(rl.rlim_cur >> 10));
-	case EMFILE:
-		(void)getrlimit(RLIMIT_NOFILE, &rl);
-		return err_set(err,
-			       "no free descriptor for an io_uring; raise RLIMIT_NOFILE (ulimit "
-			       "-n), now %llu",
-			       (unsigned long long)rl.rlim_cur);
-	default:
-		return err_set(err, "io_uring cannot be set up: %s", err_name(err));
-	}
-}
-
-/* 0 or -errno without a sentence. */
-static int ring_init(unsigned entries, struct io_uring *ret)
-{
-	/* In order of preference: older kernels refuse flags they do not know. */
-	static const unsigned flags[] = {
-		/* 5.19: no interrupts of the thread for completions it is not waiting for. */
-		IORING_SETUP_CLAMP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
-			IORING_SETUP_TASKRUN_FLAG,
-		IORING_SETUP_CLAMP,
-	};
-	int r = fault_hit(FAULT_STORE_URING);
-
-	if (r)
-		return -r;
-	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
-		(void)memset(ret, 0, sizeof(*ret));
-		r = io_uring_queue_init(entries, ret, flags[i]);
-		if (r != -EINVAL)
-			break;
-	}
-	if (r < 0)
-		return r;
-	/* wait() needs timeouts that are no requests, and completions must not be dropped. */
-	if (!(ret->features & IORING_FEAT_EXT_ARG) || !(ret->features & IORING_FEAT_NODROP)) {
-		io_uring_queue_exit(ret);
-		return -ENOSYS;
-	}
-	return 0;
-}
-
-static int uring_check(void)
-{
-	/* -1: not known yet.  Only lasting answers are kept: 0, EPERM and ENOSYS. */
-	static _Atomic int known = -1;
-	struct io_uring ring;
-	int err = fault_active ? -1 : known;
-
-	if (err < 0) {
-		err = -ring_init(1, &ring);
-		if (!err)
-			io_uring_queue_exit(&ring);
-		if (!fault_active && (!err || err == EPERM || err == ENOSYS))
-			known = err;
-	}
-	return err ? err_setup(err) : 0;
-}
-
-/* The kernel's own argument: liburing's call would raise RLIMIT_NOFILE. */
-static int register_sparse(const struct io_uring *ring, unsigned opcode, unsigned nr)
-{
-	struct io_uring_rsrc_register reg = { .nr = nr, .flags = IORING_RSRC_REGISTER_SPARSE };
-
-	if (syscall(__NR_io_uring_register, ring->ring_fd, opcode, &reg, sizeof(reg)) < 0)
-		return -errno;
-	return 0;
-}
-
 /* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
 static void add_tables(struct uring_lane *l)
 {
@@ -196,9 +85,9 @@ static void add_tables(struct uring_lane *l)
 	/* The kernel refuses a table longer than that. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
 		files = (unsigned)align_down(rl.rlim_cur, 2);
-	if (files && register_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
+	if (files && uring_ring_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
 		l->nr_files = files / 2;
-	if (register_sparse(&l->ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0)
+	if (uring_ring_sparse(&l->ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0)
 		l->nr_bufs = STORE_NR_BUFS;
 	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
 		  l->nr_files, l->nr_bufs);
@@ -230,17 +119,6 @@ static void forget_buf(struct store_tables *t, uint32_t idx, unsigned nr)
 	}
 }
 
-/*
- * Operations that would block run on kernel threads, by default four a CPU.  A file
- * system that hangs keeps its thread, so allow enough of them for the others to go on.
- */
-static void let_workers_hang(struct io_uring *ring)
-{
-	unsigned max[2] = { 64, 0 }; /* for files; for sockets: as it is */
-
-	(void)io_uring_register_iowq_max_workers(ring, max);
-}
-
 static int uring_lane_new(unsigned depth, struct store_lane **ret)
 {
 	struct uring_lane *l = calloc(1, sizeof(*l));
@@ -250,12 +128,12 @@ static int uring_lane_new(unsigned depth, struct store_lane **ret)
 		return err_set(ENOMEM, "no memory for an io_uring lane");
 	l->base = (struct store_lane){ .ops = &store_uring_ops, .depth = depth };
 	l->efd = -1;
-	r = ring_init(depth, &l->ring);
+	r = uring_ring_new(depth, &l->ring);
 	if (r < 0) {
 		free(l);
-		return err_setup(-r);
+		return uring_ring_err(-r);
 	}
-	let_workers_hang(&l->ring);
+	uring_ring_may_hang(&l->ring);
 	/* A forked child must not work on its parent's ring. */
 	(void)io_uring_ring_dontfork(&l->ring);
 	add_tables(l);
@@ -809,7 +687,7 @@ static int uring_arm(struct store_lane *sl, int efd, bool armed)
 const struct store_ops store_uring_ops = {
 	.name = "uring",
 	.store = PST_STORE_URING,
-	.check = uring_check,
+	.check = uring_ring_check,
 	.lane_new = uring_lane_new,
 	.lane_free = uring_lane_free,
 	.queue = uring_queue,
