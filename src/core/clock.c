@@ -107,7 +107,9 @@ void clock_set(struct alarm *a, uint64_t at)
 	if (at >= atomic_load_explicit(&a->at, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&clk.lock);
-	a->at = at;
-	pthread_cond_signal(&clk.wake);
+	if (at < a->at) {
+		a->at = at;
+		pthread_cond_signal(&clk.wake);
+	}
 	pthread_mutex_unlock(&clk.lock);
 }

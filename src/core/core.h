@@ -201,7 +201,7 @@ bool plan_nowait(const struct store_file *sf);
  * only: others may hang, and then the next hop finds out. */
 bool plan_at_end(const struct store_file *sf, uint64_t off);
 /* May wrong data in a proof of this request be held against the path?  Not where its own
- * pieces may overlap. */
+ * pieces may overlap.  Asked while the caller's segments are there: can_judge keeps it. */
 bool plan_can_judge(const struct req *r);
 /* Where the plain bytes of a proof can be read from, or NULL. */
 struct store_file *plan_reader(const struct pst_file *f);
@@ -254,6 +254,7 @@ struct req {
 	/* direct.c */
 	unsigned nr_parts; /* in flight */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
+	bool starting;     /* more parts may come in this call: not ended by one */
 	bool second;       /* in the second pass */
 	bool left;         /* the engine has to do it; see small.c */
 	char *bounce;      /* a small write's bytes, loaded through a window, or NULL */
@@ -290,6 +291,7 @@ struct req {
 
 	/* proof of the direct hop by this request's own data */
 	struct proof *proof;
+	bool can_judge;
 	uint64_t proof_off; /* in the file */
 	uint64_t proof_len;
 	void *proof_data; /* host memory with what the direct hop moved */

@@ -300,7 +300,7 @@ static bool start_second(struct req *r)
 
 static void direct_check_end(struct req *r)
 {
-	if (r->nr_parts)
+	if (r->nr_parts || r->starting)
 		return;
 	if (r->left && !r->stop && !r->err) {
 		small_give_up(r);
@@ -327,9 +327,12 @@ static void direct_check_end(struct req *r)
 
 void direct_start(struct req *r)
 {
+	/* A part that the lane refuses is done at once, and must not end the request in here. */
+	r->starting = true;
 	if (!r->stop)
 		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
 			;
+	r->starting = false;
 	/* What did not find a free part is on q->started and tried again. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
@@ -536,7 +539,7 @@ static void direct_proof_done(struct req *r, int64_t res)
 		queue_finish(r);
 		return;
 	}
-	if (plan_can_judge(r))
+	if (r->can_judge)
 		proof_failed(r->proof);
 	direct_again(r);
 }

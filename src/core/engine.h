@@ -115,6 +115,9 @@ struct engine {
 	struct list orders;   /* with marks that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
 	struct list gated;    /* reads that keep a stream waiting */
+	unsigned nr_gates;    /* that are shut or about to be: all on one stream, of one queue; */
+	void *gate_stream;    /* these are they */
+	const struct pst_queue *gate_queue;
 	uint64_t gate_next;   /* no gate_until of these is earlier */
 	struct alarm alarm;   /* for that; under the clock's lock */
 	struct pool pool;

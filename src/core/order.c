@@ -79,8 +79,10 @@ static void order_free(struct order *o)
 
 static void gate_put(struct order *o)
 {
-	if (--o->gates == 0)
-		o->mem->ops->order_open(o->mem);
+	if (--o->gates)
+		return;
+	o->mem->ops->order_open(o->mem);
+	o->engine->nr_gates -= o->gate;
 }
 
 /* ------------------------------------------------------------------ submit */
@@ -127,17 +129,18 @@ static int order_get(struct req *r, struct order **ret)
  * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
  * neither's read can be copied.  So only one stream waits at a time.
  */
-static int gate_alone(const struct req *r)
+static int gate_reserve(const struct req *r)
 {
 	struct engine *e = r->share->engine;
-	const struct req *g;
-	bool alone = true;
+	bool alone;
 
 	pthread_mutex_lock(&e->lock);
-	if (!list_empty(&e->gated)) {
-		g = list_first(&e->gated, struct req, gated);
-		/* A handle may mean another stream to another queue's thread. */
-		alone = g->io.stream == r->io.stream && g->q == r->q;
+	/* A handle may mean another stream to another queue's thread. */
+	alone = !e->nr_gates || (e->gate_stream == r->io.stream && e->gate_queue == r->q);
+	if (alone) {
+		e->nr_gates++;
+		e->gate_stream = r->io.stream;
+		e->gate_queue = r->q;
 	}
 	pthread_mutex_unlock(&e->lock);
 	return alone ? 0
@@ -147,19 +150,30 @@ static int gate_alone(const struct req *r)
 			       "stream");
 }
 
+static void gate_unreserve(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->nr_gates--;
+	pthread_mutex_unlock(&e->lock);
+}
+
 int order_begin(struct req *r)
 {
 	struct engine *e = r->share->engine;
 	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
-	struct order *o = NULL;
-	int err = wait ? gate_alone(r) : 0;
+	bool shut = false;
+	struct order *o;
+	int err = wait ? gate_reserve(r) : 0;
 
-	if (err == 0)
-		err = order_get(r, &o);
+	if (err < 0)
+		return err;
+	err = order_get(r, &o);
 	if (err == 0 && wait && !o->gate) {
 		err = o->mem->ops->order_gate(o->mem);
-		o->gate = err == 0;
+		shut = o->gate = err == 0;
 	}
+	if (wait && !shut)
+		gate_unreserve(e);
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);

@@ -117,13 +117,14 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->plan = (struct plan){ 0 };
 	cursor_init(&r->cur, io->segs ? io->segs : &r->seg, io->segs ? io->nr_segs : 1);
 	r->one_run = r->cur.nr == 1 && r->cur.segs->count < 2;
+	r->can_judge = plan_can_judge(r);
 	r->total = r->limit = total;
 	r->state = REQ_PREPARED;
 	r->end_err = 0;
 	r->stop = r->ended = r->started = false;
 	r->nr_parts = 0;
 	r->edge_pos = UINT64_MAX;
-	r->second = r->left = r->sync_started = r->dead = false;
+	r->starting = r->second = r->left = r->sync_started = r->dead = false;
 	r->nr_jobs = r->nr_touch = r->nr_file = 0;
 	r->redo = NULL;
 	r->handed_back = false;

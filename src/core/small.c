@@ -152,6 +152,8 @@ int small_listed(struct req *r)
 
 void small_give_up(struct req *r)
 {
+	/* It may have waited for a free part. */
+	list_del(&r->link);
 	r->left = false;
 	r->plan.dev = PST_PATH_STAGED;
 	r->plan.restage = false;

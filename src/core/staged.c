@@ -335,7 +335,7 @@ static void run_proof_done(struct worker *w, struct run *run)
 		run_edges(w, run);
 		return;
 	}
-	if (plan_can_judge(r))
+	if (r->can_judge)
 		proof_failed(proof);
 	run_again(w, run);
 }
@@ -720,8 +720,9 @@ static bool progress_copies(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		if (!list_empty(&j->link) && w->to_copy.prev == &j->link)
-			break; /* still no room */
+		/* Still no room.  If its copy failed j may be somebody else's by now. */
+		if (w->to_copy.prev == &j->link)
+			break;
 	}
 	return moved;
 }
