@@ -30,7 +30,7 @@ struct probe {
 	unsigned device;
 	struct mem_alloc *mem;
 	struct pst_device info;
-	uint64_t off, len;             /* of the transfer: whole pages */
+	uint64_t off;                  /* of the transfer: whole pages */
 	uint64_t there;                /* bytes that the file has of it */
 	uint8_t *plain, *back, *later; /* before, by cuFile, and after that */
 	struct cufile_io io;
@@ -39,20 +39,39 @@ struct probe {
 
 /* ------------------------------------------------------------------- steps */
 
-static int open_file(struct probe *p, const char *path)
+/* How much of the range the file has now. */
+static int look_there(const struct probe *p, uint64_t *ret)
 {
 	uint64_t size = 0;
-	int r = store_file_open(path, PST_FILE_READ, 0, &p->file);
+	int r = store_file_size(p->file, &size);
 
-	if (r == 0)
-		r = store_file_size(p->file, &size);
 	if (r < 0)
 		return r;
-	p->off = align_down(p->off, CUFILE_ALIGN);
 	if (p->off >= size)
 		return err_set(EINVAL, "the file has no bytes at %llu", (unsigned long long)p->off);
-	p->there = MIN(BYTES, size - p->off);
-	p->len = align_up(p->there, CUFILE_ALIGN);
+	*ret = MIN(BYTES, size - p->off);
+	return 0;
+}
+
+/* Other bytes than there should be: is the file to blame?  -EAGAIN if so, else err. */
+static int unless_changed(const struct probe *p, int err)
+{
+	uint64_t now;
+
+	if (look_there(p, &now) < 0 || now != p->there)
+		return err_set(EAGAIN, "the file changes while it is read; try another one");
+	return err;
+}
+
+static int open_file(struct probe *p, const char *path)
+{
+	int r = store_file_open(path, PST_FILE_READ, 0, &p->file);
+
+	p->off = align_down(p->off, CUFILE_ALIGN);
+	if (r == 0)
+		r = look_there(p, &p->there);
+	if (r < 0)
+		return r;
 	p->plain = malloc(BYTES);
 	p->back = malloc(BYTES);
 	p->later = malloc(BYTES);
@@ -65,7 +84,9 @@ static int read_plain(const struct probe *p, uint8_t *buf)
 {
 	int64_t n = store_file_peek(p->file, buf, p->off, p->there);
 
-	return n == (int64_t)p->there ? 0 : err_set(EIO, "a plain read of the file failed");
+	return n == (int64_t)p->there
+		       ? 0
+		       : unless_changed(p, err_set(EIO, "a plain read of the file failed"));
 }
 
 /* Where in the memory the first page of the GPU begins. */
@@ -117,8 +138,9 @@ static int transfer(struct probe *p)
 	else
 		p->v.mode = by_exclusion();
 	if ((uint64_t)n != p->there)
-		return err_set(EIO, "cuFile read %lld bytes where the file has %llu", (long long)n,
-			       (unsigned long long)p->there);
+		return unless_changed(p,
+				      err_set(EIO, "cuFile read %lld bytes where the file has %llu",
+					      (long long)n, (unsigned long long)p->there));
 	return 0;
 }
 
@@ -146,8 +168,12 @@ static int compare(struct probe *p)
 
 static int try_once(struct probe *p)
 {
-	int r = read_plain(p, p->plain);
+	int r = look_there(p, &p->there);
 
+	if (r < 0)
+		return r;
+	p->io.len = align_up(p->there, CUFILE_ALIGN);
+	r = read_plain(p, p->plain);
 	if (r == 0)
 		r = fill_memory(p);
 	if (r == 0)
@@ -168,7 +194,6 @@ static int read_direct(void *arg)
 	if (r < 0)
 		return r;
 	p->io.file_off = p->off;
-	p->io.len = p->len;
 	p->io.mem_off = mem_off(p);
 	r = try_once(p);
 	for (unsigned i = 1; i < TRIES && r == -EAGAIN; i++) {

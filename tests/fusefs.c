@@ -39,7 +39,7 @@ static const struct {
 	[SLOW] = { "slow", FUSEFS_SIZE, 0666 },
 	[SHRINK] = { "shrink", 4u << 20, 0444 },
 	[FULL] = { "full", 0, 0666 },
-	[RELEASE] = { "release", 0, 0222 },
+	[RELEASE] = { "release", 0, 0666 },
 };
 
 #define INO(file) ((fuse_ino_t)(file) + 2) /* 1 is the root */
@@ -179,6 +179,19 @@ static void hang(fuse_req_t req, bool write, uint64_t off, size_t len)
 	(void)pthread_mutex_unlock(&lock);
 }
 
+/* How many wait, as text. */
+static void reply_waiting(fuse_req_t req)
+{
+	char text[16];
+	unsigned nr = 0;
+
+	(void)pthread_mutex_lock(&lock);
+	for (const struct waiting *w = waiting; w; w = w->next)
+		nr++;
+	(void)pthread_mutex_unlock(&lock);
+	(void)fuse_reply_buf(req, text, (size_t)snprintf(text, sizeof(text), "%u", nr));
+}
+
 static void release_all(void)
 {
 	struct waiting *w, *next;
@@ -225,6 +238,9 @@ static void fs_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t at, struct
 	switch (ino - 2) {
 	case HANG:
 		hang(req, false, off, len);
+		return;
+	case RELEASE:
+		reply_waiting(req);
 		return;
 	case EIO_AT:
 		if (off >= ROOM) {

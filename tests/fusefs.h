@@ -148,6 +148,21 @@ static inline void fusefs_release(const struct fusefs *f)
 	(void)close(fd);
 }
 
+/* How many reads and writes of `hang' wait now. */
+static inline unsigned fusefs_waiting(const struct fusefs *f)
+{
+	char path[160], text[16] = "";
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/release", f->dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	(void)!read(fd, text, sizeof(text) - 1);
+	(void)close(fd);
+	return (unsigned)strtoul(text, NULL, 10);
+}
+
 /*
  * The end, also when something hangs: with the program its descriptor of /dev/fuse goes,
  * and the kernel then fails every request that waits.

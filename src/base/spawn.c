@@ -121,6 +121,8 @@ OWN_STACK static int program_main(void *arg)
 	int null = move_up((int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR));
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* ^C and ^Z on the terminal are for the program whose process this was. */
+	(void)syscall(SYS_setsid);
 	if (null >= 0 && become(null, 0) == 0 && become(null, 2) == 2 &&
 	    become(a->ends[1], 1) == 1 && (a->fd < 0 || become(a->fd, 3) == 3)) {
 		close_from(a->fd < 0 ? 3 : 4);
@@ -181,9 +183,12 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
 	if (*ret_pid < 0)
 		return errno;
-	/* It has its own: ours would keep the pipe from ever ending. */
-	close_one(ends[1]);
-	close_one(a->ends[1]);
+	/* It has its own.  Ours would keep the pipe from ever ending, and what others were told
+	 * is closed, open. */
+	if (become(a->ends[0], 0) < 0)
+		return errno;
+	a->ends[0] = 0;
+	close_from(1);
 	return a->err;
 }
 

@@ -145,6 +145,9 @@ void gds_mem_end(struct region *r, void (*fn)(void *arg));
 /* On a thread of gds: the file's registration, made if there is none yet.  -EAGAIN while another
  * thread does that; else as cufile_file_get(). */
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
+/* It could not be moved for a reason of the file: unless err, -errno, may be gone the next time,
+ * the file is not asked about again. */
+void gds_file_failed(struct pst_file *f, int err);
 /* Nobody uses the file any more. */
 void gds_file_end(struct pst_file *f);
 

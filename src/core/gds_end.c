@@ -42,15 +42,15 @@ struct gds_mem *gds_mem_of(struct region *r)
 struct mem_end {
 	struct region *region;
 	void (*fn)(void *arg);
-	bool called;
+	int res; /* of cufile_mem_free(); 1 when it was not called */
 };
 
 static int unregister(void *arg)
 {
 	struct mem_end *end = arg;
 
-	end->called = true;
-	return cufile_mem_free(end->region->gds->cm);
+	end->res = cufile_mem_free(end->region->gds->cm);
+	return 0;
 }
 
 static void mem_end_run(void *arg)
@@ -58,12 +58,17 @@ static void mem_end_run(void *arg)
 	struct mem_end *end = arg;
 	struct timespec nap = { .tv_nsec = (long)NSEC_PER_MSEC };
 
-	/* -EBUSY: room is being made in it for others. */
-	while (mem_within(end->region->alloc, unregister, end) == -EBUSY && end->called)
+	for (;;) {
+		end->res = 1;
+		(void)mem_within(end->region->alloc, unregister, end);
+		/* Without a context, because the program ended it, the memory is gone too. */
+		if (end->res > 0)
+			(void)unregister(end);
+		/* Room is being made in it for others. */
+		if (end->res != -EBUSY)
+			break;
 		(void)nanosleep(&nap, NULL);
-	/* Without a context, because the program ended it, the memory is gone too. */
-	if (!end->called)
-		(void)unregister(end);
+	}
 	free(end->region->gds);
 	end->fn(end->region);
 	free(end);
@@ -94,6 +99,12 @@ static bool is_final(int err)
 	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;
 }
 
+void gds_file_failed(struct pst_file *f, int err)
+{
+	if (is_final(err) && !atomic_exchange(&f->gds_err, -err))
+		log_info("%s", err_text());
+}
+
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
 {
 	struct cufile_file *cf = atomic_load(&f->gds), *none = NULL;
@@ -104,8 +115,7 @@ int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
 		if (r == -EBUSY)
 			return -EAGAIN;
 		if (r < 0) {
-			if (is_final(r) && !atomic_exchange(&f->gds_err, -r))
-				log_info("%s", err_text());
+			gds_file_failed(f, r);
 			return r;
 		}
 		*ret_fresh = true;

@@ -9,6 +9,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -175,7 +176,7 @@ static void job_prove(struct gds_job *j)
 		return;
 	}
 	job_failed(j, r == 0 ? PST_WHY_NO_GDS : PST_WHY_NOT_PROVEN, r == 0 ? EILSEQ : 0);
-	if (r == 0 && plan_can_judge(j->req))
+	if (r == 0 && j->req->can_judge)
 		gds_condemn(j->way, EILSEQ);
 }
 
@@ -194,13 +195,26 @@ static int transfer_run(void *arg)
 	return 0;
 }
 
-/* Bytes of the range that only the page cache has go to the disk. */
+/*
+ * Bytes of the range that only the page cache has go to the disk.  That a write back failed is
+ * told once to each open file description: this takes one of its own, so that the file's, which
+ * may be the program's too, still has it for the next fsync().
+ */
 static int flush(const struct store_file *sf, uint64_t off, uint64_t len)
 {
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 			     SYNC_FILE_RANGE_WAIT_AFTER;
+	_cleanup_(closep) int own = -1;
+	char path[32];
 
-	return sync_file_range(sf->fd, (off_t)off, (off_t)len, all) < 0 ? -errno : 0;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", sf->fd);
+	own = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (own < 0 || sync_file_range(own, (off_t)off, (off_t)len, all) < 0)
+		return err_set(errno,
+			       "what the page cache has of the file cannot be written back "
+			       "before cuFile reads it: %s",
+			       err_name(errno));
+	return 0;
 }
 
 static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
@@ -214,10 +228,8 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 			.file_off = j->pc.file_off,
 			.len = j->pc.len },
 	};
-	int r = write ? 0 : flush(req_sf(j->req), j->pc.file_off, j->pc.len);
+	int r = mem_alive(m->region->alloc);
 
-	if (r == 0)
-		r = mem_alive(m->region->alloc);
 	if (write)
 		t.io.flags |= CUFILE_IO_WRITE;
 	if (j->way->mode != CUFILE_MODE_NVFS)
@@ -265,13 +277,13 @@ static void blame(struct gds_job *j, int err)
 	}
 }
 
-/* Only the end of the file makes a transfer short. */
-static bool is_end(const struct gds_job *j, uint64_t got)
+/* Only the end of the file makes a transfer short: as it is, or was before, as files grow. */
+static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
-	uint64_t size;
+	uint64_t end = j->pc.file_off + got, size;
 
 	return j->req->io.op == PST_OP_READ && store_file_size(req_sf(j->req), &size) == 0 &&
-	       j->pc.file_off + got >= size;
+	       (end >= size || end >= before);
 }
 
 /* Another thread is registering the same; unless it hangs, that is over at once. */
@@ -289,12 +301,19 @@ static void job_move(struct gds_job *j)
 {
 	bool fresh = false, unproven, counted;
 	struct cufile_counts before;
+	uint64_t before_size = UINT64_MAX;
 	struct cufile_file *cf;
 	int64_t n;
 
 	do
 		n = gds_file_of(j->req->io.file, &cf, &fresh);
 	while (soon(j, n));
+	if (n == 0 && j->req->io.op == PST_OP_READ) {
+		(void)store_file_size(req_sf(j->req), &before_size);
+		n = flush(req_sf(j->req), j->pc.file_off, j->pc.len);
+		if (n < 0)
+			gds_file_failed(j->req->io.file, (int)n);
+	}
 	if (n < 0) {
 		job_failed(j, PST_WHY_NO_GDS, (int)-n);
 		return;
@@ -304,7 +323,7 @@ static void job_move(struct gds_job *j)
 	do
 		n = transfer(j, cf);
 	while (soon(j, n));
-	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n))
+	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n, before_size))
 		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->pc.len);
 	if (n < 0) {
 		log_debug("a piece is staged: %s", err_text());

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -138,6 +139,10 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 	struct spawn s = { .file = program, .argv = argv, .fd = f->fd, .enough = is_answer };
 	int r = fork_guard();
 
+	/* It would be an ordinary program again, and heed what the caller set. */
+	if (r == 0 && getauxval(AT_SECURE))
+		r = err_set(EPERM, "a program with more rights than its caller, as set-uid gives "
+				   "them, tries no direct way");
 	if (r == 0)
 		r = fault(&deadline_ns);
 	if (r == 0)

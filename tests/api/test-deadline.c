@@ -19,6 +19,16 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
+/* Until so many requests have come to the file system. */
+static void waits(unsigned nr)
+{
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+
+	while (fusefs_waiting(&fs) < nr && t_now() < end)
+		(void)usleep(1000);
+	T_CHECK(fusefs_waiting(&fs) >= nr);
+}
+
 /* Let the file system answer until the memory is quiet; one read may be several to it. */
 static void release(struct pst_mem *m)
 {
@@ -296,7 +306,7 @@ static void queue_freed(void)
 	for (unsigned i = 0; i < 4; i++)
 		start(rig_q, i & 1 ? PST_OP_WRITE : PST_OP_READ, hang, i * LEN, LEN, 1, 0);
 	start(rig_q, PST_OP_SYNC, hang, 0, 0, 1, 0); /* behind the writes */
-	(void)usleep(50000); /* what has not begun yet can be cancelled, and does not hang */
+	waits(1); /* what has not begun yet can be cancelled, and does not hang */
 	t0 = t_now();
 	rig_q = pst_queue_free(rig_q);
 	T_CHECK(t_now() - t0 < 1000 * 1000000u);
@@ -340,7 +350,7 @@ static void file_system_dies(void)
 
 	begin();
 	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(20000));
-	(void)usleep(20000);
+	waits(1);
 	fusefs_stop(&fs);
 	d = rig_reap1(rig_q);
 	T_CHECK(d.res < 0 && d.res != -ETIMEDOUT);

@@ -3,6 +3,8 @@
  * Requests by cuFile: where it is direct they take it and say so, and where it is not, lies or
  * fails, the same bytes come by the library's own way, with the reason.
  */
+#include <stdatomic.h>
+
 #include "gds.h"
 
 /* ------------------------------------------------------------------ direct */
@@ -603,6 +605,100 @@ static void one_memory(void)
 	end();
 }
 
+/*
+ * That a write back failed is told once to each open file description.  Whoever wrote the file
+ * must hear of it, so what a read does for itself goes by another.
+ */
+static int wrapped = -1, sync_errno;
+static unsigned nr_synced, nr_shared;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int sync_file_range(int fd, off_t off, off_t len,
+							   unsigned flags)
+{
+	(void)off, (void)len, (void)flags;
+	nr_synced++;
+	nr_shared += lseek(fd, 0, SEEK_CUR) == lseek(wrapped, 0, SEEK_CUR);
+	errno = sync_errno;
+	return sync_errno ? -1 : 0;
+}
+
+static void write_back_fails(void)
+{
+	struct pst_done d;
+
+	begin_good("mode=p2pdma");
+	wrapped = open(rig_path("data"), O_RDWR | O_CLOEXEC);
+	T_CHECK(wrapped >= 0);
+	T_EQ(lseek(wrapped, 12345, SEEK_SET), 12345);
+	pst_file_close(file);
+	file = NULL;
+	T_OK(pst_file_wrap(wrapped, 0, &file));
+	T_EQ(verdict().state, PST_STATE_POSSIBLE);
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));
+	T_CHECK(nr_synced && !nr_shared);
+	/* That file goes another way from now on, and others as before. */
+	sync_errno = EIO;
+	for (unsigned i = 0; i < 4; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, EIO);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	sync_errno = 0;
+	pst_file_close(file);
+	file = rig_open(rig_path("data"), RIG_RW);
+	T_EQ(verdict().state, PST_STATE_PROVEN);
+	T_CHECK(cold_read(0, 0, RIG_MIB(2), 0, 0).paths & GDS);
+	(void)close(wrapped);
+	end();
+}
+
+static atomic_bool grown;
+static atomic_uint_fast64_t size_now;
+
+static void *grow(void *arg)
+{
+	int fd = open(rig_path("data"), O_WRONLY | O_CLOEXEC);
+	uint8_t bytes[777];
+
+	(void)arg;
+	while (fd >= 0 && !atomic_load(&grown) && atomic_load(&size_now) < RIG_MIB(39)) {
+		t_fill(bytes, SEED, atomic_load(&size_now), sizeof(bytes));
+		if (pwrite(fd, bytes, sizeof(bytes), (off_t)atomic_load(&size_now)) < 0)
+			break;
+		atomic_fetch_add(&size_now, sizeof(bytes));
+	}
+	(void)close(fd);
+	return NULL;
+}
+
+/* A read that was short because the file was is no failure of cuFile's. */
+static void grows_meanwhile(void)
+{
+	struct pst_done d;
+	pthread_t writer;
+	uint64_t off;
+
+	begin_good("mode=p2pdma");
+	atomic_store(&size_now, LEN);
+	T_CHECK(!pthread_create(&writer, NULL, grow, NULL));
+	for (unsigned i = 0; i < 60; i++) {
+		off = (atomic_load(&size_now) & ~UINT64_C(4095)) - RIG_MIB(1);
+		d = rig_read(file, mem, off, 0, RIG_MIB(2));
+		T_CHECK(d.res >= (int64_t)RIG_MIB(1));
+		T_CHECK(d.why != PST_WHY_NO_GDS || d.detail == EAGAIN);
+		T_CHECK(d.res > 0 && is_right(off, 0, (uint64_t)d.res));
+	}
+	atomic_store(&grown, true);
+	(void)pthread_join(writer, NULL);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	end();
+}
+
 static const struct again cases[] = {
 	{ "p2pdma", p2pdma, AGAIN_ONCE, "" },
 	{ "nvfs", nvfs, AGAIN_ONCE, "" },
@@ -636,6 +732,8 @@ static const struct again cases[] = {
 	{ "fails_again", fails_again, AGAIN_ONCE, "" },
 	{ "one_file", one_file, AGAIN_ONCE, "" },
 	{ "one_memory", one_memory, AGAIN_ONCE, "" },
+	{ "write_back_fails", write_back_fails, AGAIN_ONCE, "" },
+	{ "grows_meanwhile", grows_meanwhile, AGAIN_ONCE, "" },
 };
 
 int main(int argc, char **argv)

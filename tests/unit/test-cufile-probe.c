@@ -3,12 +3,24 @@
  * The way between a file and a device, asked of another process: what it says when the library
  * tells the truth, lies, hangs or dies.
  */
+#include <poll.h>
 #include <stdatomic.h>
+#include <sys/auxv.h>
 
 #include "base/fault.h"
 #include "cufile_rig.h"
 
 #define WAIT_MS 20000
+
+static bool privileged;
+
+unsigned long __real_getauxval(unsigned long type);
+unsigned long __wrap_getauxval(unsigned long type);
+
+unsigned long __wrap_getauxval(unsigned long type)
+{
+	return type == AT_SECURE ? privileged : __real_getauxval(type);
+}
 
 static struct pst_device info = { .sz = sizeof(info) };
 
@@ -194,6 +206,43 @@ static void the_file_changes(void)
 	end();
 }
 
+static void *append(void *arg)
+{
+	static const uint8_t bytes[777];
+	off_t at = *(const off_t *)arg;
+
+	for (; !atomic_load(&written) && at < 1 << 20; at += sizeof(bytes)) {
+		if (pwrite(file->fd, bytes, sizeof(bytes), at) != sizeof(bytes))
+			break;
+		(void)usleep(300);
+	}
+	return NULL;
+}
+
+/* Nor is it a lie that there is more by now. */
+static void the_file_grows(void)
+{
+	struct cufile_verdict v;
+	off_t size = 200001;
+	pthread_t writer;
+
+	if (!getenv("PST_LIBCUFILE"))
+		T_SKIP("needs the libraries of tests/stub");
+	ready("mode=p2pdma");
+	T_EQ(ftruncate(file->fd, size), 0);
+	T_CHECK(!pthread_create(&writer, NULL, append, &size));
+	T_OK(ask(0, WAIT_MS, &v));
+	atomic_store(&written, true);
+	(void)pthread_join(writer, NULL);
+	if (v.err) {
+		T_EQ(v.err, -EAGAIN);
+		T_CHECK(strstr(v.text, "changes"));
+	}
+	T_OK(ask(0, WAIT_MS, &v));
+	T_EQ(v.err, 0);
+	end();
+}
+
 /* A fault takes the time for the answer, or is the answer. */
 static void it_is_made_to_fail(void)
 {
@@ -235,6 +284,20 @@ static int ask_script(const char *text, struct cufile_verdict *v)
 	r = ask(65536, 2000, v);
 	(void)unlink(path);
 	return r;
+}
+
+/* What the caller of a set-uid program set reaches no process that is an ordinary one again. */
+static void more_rights_than_the_caller(void)
+{
+	struct cufile_verdict v;
+
+	ready("mode=p2pdma");
+	privileged = true;
+	T_EQ(ask_script("#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\n", &v), -EPERM);
+	T_CHECK(strstr(err_text(), "set-uid"));
+	privileged = false;
+	T_OK(ask_script("#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\n", &v));
+	end();
 }
 
 static void it_dies(void)
@@ -337,6 +400,55 @@ static void odd_descriptors(void)
 	end();
 }
 
+/* Keys on the program's terminal do not end or stop what it asks. */
+static void its_own_session(void)
+{
+	struct cufile_verdict v;
+	int session, pid;
+
+	ready("mode=p2pdma");
+	T_OK(ask_script("#!/bin/sh\nread -r pid name state up group session rest </proc/$$/stat\n"
+			"echo \"gds-probe 1 err=0 text=$session $$\"\n",
+			&v));
+	T_EQ(sscanf(v.text, "%d %d", &session, &pid), 2);
+	T_EQ(session, pid);
+	T_CHECK(session != getsid(0));
+	end();
+}
+
+static atomic_bool answered;
+
+static void *ask_slowly(void *arg)
+{
+	struct cufile_verdict v;
+
+	(void)arg;
+	(void)ask_script("#!/bin/sh\nsleep 1\necho 'gds-probe 1 err=0 mode=nvfs'\n", &v);
+	atomic_store(&answered, true);
+	return NULL;
+}
+
+/* What the program closes meanwhile is closed. */
+static void nothing_is_kept_open(void)
+{
+	struct pollfd p = { .events = POLLIN };
+	pthread_t asker;
+	int ends[2];
+
+	ready("mode=p2pdma");
+	T_EQ(pipe2(ends, O_CLOEXEC), 0);
+	T_CHECK(!pthread_create(&asker, NULL, ask_slowly, NULL));
+	(void)usleep(300000);
+	(void)close(ends[1]);
+	p.fd = ends[0];
+	T_EQ(poll(&p, 1, WAIT_MS), 1);
+	T_CHECK(p.revents & POLLHUP);
+	T_CHECK(!atomic_load(&answered));
+	(void)pthread_join(asker, NULL);
+	(void)close(ends[0]);
+	end();
+}
+
 static void not_in_a_child(void)
 {
 	struct cufile_verdict v;
@@ -392,12 +504,16 @@ int main(void)
 	APART(lies_about_the_way);
 	APART(fails_to_read);
 	APART(the_file_changes);
+	APART(the_file_grows);
+	APART(more_rights_than_the_caller);
 	APART(it_hangs);
 	APART(it_is_made_to_fail);
 	APART(it_dies);
 	APART(answers_are_read_with_care);
 	APART(the_program_hears_nothing);
 	APART(odd_descriptors);
+	APART(its_own_session);
+	APART(nothing_is_kept_open);
 	APART(not_in_a_child);
 	APART(offsets);
 	return t_done();
