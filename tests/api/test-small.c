@@ -275,6 +275,70 @@ static void paths_are_told(void)
 	end();
 }
 
+/*
+ * Reads of what was resident a moment ago: some wait for a free part when the first misses, and
+ * the engine, which another queue keeps busy, has to do them.  Each completes once.
+ */
+static void given_up_while_waiting(void)
+{
+	enum { NR = 24, BUSY = 16 };
+	static struct pst_seg segs[NR];
+	const uint64_t half = RIG_MIB(4);
+	struct pst_queue *q, *other;
+	struct pst_mem *far;
+	unsigned seen[NR] = { 0 };
+	struct pst_io io;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, 2 * half);
+	rig_warm(rig_path("data"));
+	file = rig_open(rig_path("data"), RIG_R);
+	mem = rig_alloc("soft", 2 * half);
+	far = rig_alloc("soft", half);
+	q = rig_queue(rig_store, 32);
+	other = rig_queue(rig_store, 32);
+	for (unsigned i = 0; i < 12; i++) { /* the file is known to be warm */
+		io = rig_io(PST_OP_READ, file, mem, 4096 * i, 4096 * i, 4096);
+		T_EQ(rig_do(q, &io).res, 4096);
+	}
+	rig_cold(rig_path("data"));
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, 131072);
+	io.policy = PST_POLICY1(PST_PATH_BUFFERED);
+	(void)rig_do(q, &io);
+	for (unsigned i = 0; i < NR; i++) {
+		uint64_t at = i < 2 ? 65536 * i : half + 65536 * i;
+
+		segs[i] = (struct pst_seg){ at, at, 256, 4096, 4096, 16 };
+		io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
+		io.segs = &segs[i];
+		io.nr_segs = 1;
+		io.user_data = i;
+		T_OK(pst_prep(q, &io));
+	}
+	for (unsigned i = 0; i < BUSY; i++) {
+		io = rig_io(PST_OP_READ, file, far, 0, 0, half);
+		T_OK(pst_prep(other, &io));
+	}
+	T_EQ(pst_submit(other), BUSY);
+	T_EQ(pst_submit(q), NR);
+	for (unsigned i = 0; i < NR; i++) {
+		d = rig_reap1(q);
+		T_EQ(d.res, 4096);
+		T_CHECK(d.user_data < NR && seen[d.user_data]++ == 0);
+	}
+	T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
+	T_EQ(rig_stats(q).inflight, 0);
+	for (unsigned i = 0; i < NR; i++)
+		for (unsigned k = 0; k < 16; k++)
+			T_EQ(rig_mem_differs(mem, segs[i].mem_off + 4096 * k, 256, SEED,
+					     segs[i].file_off + 4096 * k),
+			     256);
+	q = pst_queue_free(q);
+	other = pst_queue_free(other);
+	far = pst_mem_free(far);
+	end();
+}
+
 int main(void)
 {
 	rig_init();
@@ -288,5 +352,6 @@ int main(void)
 	RIG_RUN_STORES(over_a_border);
 	RIG_RUN_STORES(threads);
 	RIG_RUN_STORES(paths_are_told);
+	RIG_RUN_STORES(given_up_while_waiting);
 	return rig_done();
 }

@@ -35,9 +35,10 @@ static void wait_pinned(struct pst_file *f, struct pst_mem *m)
 	}
 }
 
-static void prep(struct pst_file *f, struct pst_mem *m, unsigned piece, uint64_t deadline)
+static void prep(struct pst_file *f, struct pst_mem *m, uint64_t at, unsigned piece,
+		 uint64_t deadline)
 {
-	struct pst_io io = rig_io(PST_OP_READ, f, m, piece * PIECE, 0, PIECE);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, piece * PIECE, at, PIECE);
 
 	io.user_data = piece;
 	io.deadline_ns = deadline;
@@ -54,7 +55,7 @@ static void pieces_go_together(void)
 	wait_pinned(f, all);
 	for (unsigned i = 0; i < PIECES; i++) {
 		m[i] = rig_alloc(rig_dev, PIECE);
-		prep(f, m[i], i, 0);
+		prep(f, m[i], 0, i, 0);
 	}
 	T_EQ(pst_submit(rig_q), PIECES);
 	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
@@ -78,7 +79,7 @@ static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 	bool met;
 
 	for (unsigned i = 0; i < PIECES; i++)
-		prep(f, i == 5 ? m : all, i, 0);
+		prep(f, i == 5 ? m : all, i == 5 ? 0 : i * PIECE, i, 0);
 	(void)fail(spec);
 	delay_us(20000); /* the device is busy with the first while the others come in */
 	T_EQ(pst_submit(rig_q), PIECES);
@@ -123,7 +124,7 @@ static void some_end_early(void)
 	wait_pinned(f, all);
 	for (unsigned i = 0; i < PIECES; i++) {
 		m[i] = rig_alloc(rig_dev, PIECE);
-		prep(f, m[i], i, i % 4 == 1 ? 1 : 0);
+		prep(f, m[i], 0, i, i % 4 == 1 ? 1 : 0);
 	}
 	T_EQ(pst_submit(rig_q), PIECES);
 	for (unsigned i = 2; i < PIECES; i += 4)
