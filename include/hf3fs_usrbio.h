@@ -155,8 +155,10 @@ HF3FS_API int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16],
  * @block_size:        see struct hf3fs_iov; at most @size
  * @numa:              node to bind it to; below 0: none
  *
- * Pure bookkeeping: publication and memory are not looked at, and stay the caller's.  Wrapping
- * the same UUID again replaces what it stood for, on a plain directory.
+ * Pure bookkeeping: publication and memory are not looked at, and stay the caller's; only, on a
+ * plain directory, requests heed @block_size if the memory is published with it.  Wrapping other
+ * memory under the same UUID replaces what it stood for there.  The same again costs nothing and
+ * has the same handle, which goes with the last hf3fs_iovdestroy().
  *
  * Return: 0; -EINVAL for an argument out of range; -ENOENT when @hf3fs_mount_point is none;
  * -EPERM when it is another user's; -ENOMEM.

@@ -57,6 +57,12 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
+/* A wrap is bookkeeping: what it is published with counts. */
+static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
+{
+	return iov->wraps ? iov->block : filled->block_size;
+}
+
 /* Of two threads with device memory of one UUID, one gets it. */
 static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 {
@@ -71,7 +77,7 @@ static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 	if (iov->device >= 0 && worker_buffer_known(w, id))
 		r = -EEXIST;
 	else
-		r = worker_buffer_add(w, id, iov->mem, filled->size, filled->block_size,
+		r = worker_buffer_add(w, id, iov->mem, filled->size, block_of(iov, filled),
 				      &iov->buffer);
 	lock_drop(LOCK_WORKER);
 	return r < 0 ? log_fail(r, "cannot add a buffer: %s", strerror(-r)) : 0;
@@ -92,6 +98,78 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
 	return 0;
 }
 
+/*
+ * Programs wrap a region anew for each transfer, and do not destroy what has nothing to be
+ * destroyed in the reference.  So there is one object for the same memory under the same UUID.
+ */
+#define WRAP_BUCKETS 256u
+
+static struct iov *wraps[WRAP_BUCKETS]; /* the newest of a UUID first; under LOCK_WRAPS */
+
+static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
+{
+	return &wraps[(uint8_t)iov->id[0] ^ (uint8_t)iov->id[15]];
+}
+
+/* Is it what the UUID stands for already?  Then it is *ret, once more. */
+static bool wrap_again(const struct mount *mount, size_t block, const struct hf3fs_iov *filled,
+		       struct hf3fs_iov *ret)
+{
+	struct iov *it;
+	bool same;
+
+	lock_take(LOCK_WRAPS);
+	it = *wrap_bucket(filled);
+	while (it && (it->mount != mount || it->pid != getpid() ||
+		      memcmp(it->like.id, filled->id, sizeof(filled->id)) != 0))
+		it = it->next;
+	same = it && it->like.base == filled->base && it->like.size == filled->size &&
+	       it->block == block;
+	if (same) {
+		it->wraps++;
+		*ret = *filled;
+		ret->iovh = it->like.iovh;
+	}
+	lock_drop(LOCK_WRAPS);
+	return same;
+}
+
+static void wrap_add(struct iov *it, const struct hf3fs_iov *like)
+{
+	struct iov **bucket = wrap_bucket(like);
+
+	lock_take(LOCK_WRAPS);
+	it->like = *like;
+	it->next = *bucket;
+	*bucket = it;
+	lock_drop(LOCK_WRAPS);
+}
+
+/* True when others are left.  Else the handle is void, and *ret what it stood for, or NULL. */
+static bool wrap_drop(const void *handle, struct iov **ret)
+{
+	struct iov *it, **at;
+	bool left;
+
+	lock_take(LOCK_WRAPS);
+	it = handle_get(HANDLE_IOV, handle);
+	left = it && it->wraps > 1;
+	if (left) {
+		it->wraps--;
+	} else {
+		it = handle_hide(HANDLE_IOV, handle);
+		if (it && it->wraps) {
+			for (at = wrap_bucket(&it->like); *at && *at != it;)
+				at = &(*at)->next;
+			if (*at)
+				*at = it->next;
+		}
+	}
+	lock_drop(LOCK_WRAPS);
+	*ret = it;
+	return left;
+}
+
 struct iov *iov_get(const struct hf3fs_iov *iov)
 {
 	return iov ? handle_get(HANDLE_IOV, iov->iovh) : NULL;
@@ -110,8 +188,12 @@ int iov_withdraw(struct iov *iov)
 
 void iov_end(struct hf3fs_iov *iov)
 {
-	struct iov *it = handle_hide(HANDLE_IOV, iov->iovh);
+	struct iov *it;
 
+	if (wrap_drop(iov->iovh, &it)) {
+		iov->iovh = NULL;
+		return;
+	}
 	if (it && it->device >= 0 && it->pid == getpid() && iov_withdraw(it) < 0) {
 		handle_show(HANDLE_IOV, iov->iovh);
 		return;
@@ -315,6 +397,32 @@ int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs
 
 /* -------------------------------------------------------------------- wrap */
 
+/* Is it published with the block size of the wrap?  Then no request crosses one. */
+static size_t published_block(const struct mount *mount, const struct hf3fs_iov *out)
+{
+	struct usrbio_name name = name_of(out);
+	char text[USRBIO_NAME_MAX];
+
+	if (mount->kind != MOUNT_PLAIN || !out->block_size)
+		return 0;
+	usrbio_name_format(&name, text);
+	return faccessat(mount->iovs, text, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? out->block_size : 0;
+}
+
+static int wrap_new(struct iov *it, struct hf3fs_iov *iov, const struct hf3fs_iov *out)
+{
+	int r;
+
+	it->wraps = 1;
+	shm_bind(out->base, out->size, out->numa);
+	r = use_host(it, out->base, out->size);
+	if (r == 0)
+		r = iov_publish(it, iov, out);
+	if (r == 0)
+		wrap_add(it, iov);
+	return r;
+}
+
 int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 		  const char *hf3fs_mount_point, size_t size, size_t block_size, int numa)
 {
@@ -332,10 +440,10 @@ int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 		return r;
 	memcpy(out.id, id, sizeof(out.id));
 	out.base = base;
-	shm_bind(base, size, numa);
-	r = use_host(it, base, size);
-	if (r == 0)
-		r = iov_publish(it, iov, &out);
+	it->block = published_block(it->mount, &out);
+	if (wrap_again(it->mount, it->block, &out, iov))
+		return 0;
+	r = wrap_new(it, iov, &out);
 	if (r == 0)
 		TAKE_PTR(it);
 	return r;

@@ -38,6 +38,12 @@ struct iov {
 	size_t size;
 	struct pst_mem *mem;          /* ours; NULL for host memory on a daemon's mount */
 	struct worker_buffer *buffer; /* known to this process' worker; NULL on a daemon's mount */
+
+	/* Host memory that was wrapped: iov.c, under LOCK_WRAPS. */
+	struct iov *next;
+	unsigned wraps; /* how often, the same under the same UUID */
+	struct hf3fs_iov like;
+	size_t block; /* that requests may not cross: the publication's; 0: none */
 };
 
 /* A handle with nothing in it, device -1; NULL without memory.  Takes the reference over. */

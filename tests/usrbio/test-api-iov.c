@@ -274,7 +274,7 @@ static void P3_shm_unlink_straight_after_symlink(void)
 	T_EQ(munmap(p, 65536), 0);
 }
 
-/* The block size of the wrapping and of the name may differ; the wrapping counts here. */
+/* The block size of the wrapping and of the name may differ: that of the name counts. */
 static void P3_wrapping_is_bookkeeping(void)
 {
 	struct hf3fs_iov iov, like;
@@ -290,6 +290,58 @@ static void P3_wrapping_is_bookkeeping(void)
 	T_EQ(munmap(p, 65536), 0);
 	T_EQ(hf3fs_iovwrap(&iov, p, id_of(&like), mnt, 65536, 0, -1), 0);
 	hf3fs_iovdestroy(&iov);
+}
+
+/*
+ * NIXL publishes a region once, wraps it for each descriptor with that one's length as the block
+ * size, and destroys no wrap.
+ */
+static void P3_wraps_of_one_region(void)
+{
+	static const size_t lengths[] = { 65536, 98304, 4096, 65536 };
+	const size_t size = 1 << 20;
+	struct hf3fs_ior reads = api_ior(4, true);
+	struct hf3fs_iov iov, first, like, blocks;
+	uint8_t *p = publish("/pst-test-wrap", size, &like);
+	int fd = api_open("data", size);
+
+	for (unsigned i = 0; i < 4000; i++) {
+		size_t len = lengths[i % 4], off = 4096 * (1 + i % 7);
+
+		T_EQ(hf3fs_iovwrap(&iov, p, id_of(&like), mnt, size, len, -1), 0);
+		T_EQ(iov.block_size, len);
+		if (!i)
+			first = iov;
+		T_CHECK(iov.iovh == first.iovh);
+		if (i % 500)
+			continue;
+		memset(p + off, 0, len);
+		T_EQ(api_io(&reads, &iov, off, fd, 0, len), len);
+		T_EQ(t_differs(p + off, API_SEED, 0, len), len);
+	}
+	/* One destroyed leaves the others; all, and it is unknown. */
+	for (unsigned i = 0; i < 3999; i++) {
+		iov = first;
+		hf3fs_iovdestroy(&iov);
+	}
+	T_EQ(api_io(&reads, &first, 0, fd, 0, 4096), 4096);
+	T_EQ(unlink(link_of(&like)), 0);
+	/* What is published with a block size is held to it. */
+	blocks = like;
+	blocks.block_size = 65536;
+	T_EQ(symlink("/dev/shm/pst-test-wrap", link_of(&blocks)), 0);
+	T_EQ(hf3fs_iovwrap(&iov, p, id_of(&like), mnt, size, 65536, -1), 0);
+	T_CHECK(iov.iovh != first.iovh);
+	T_EQ(api_io(&reads, &iov, 65536 - 4096, fd, 0, 8192), -EINVAL);
+	hf3fs_iovdestroy(&iov);
+	T_EQ(unlink(link_of(&blocks)), 0);
+	iov = first;
+	hf3fs_iovdestroy(&iov);
+	hf3fs_iovdestroy(&first);
+	T_EQ(shm_unlink("/pst-test-wrap"), 0);
+	T_EQ(munmap(p, size), 0);
+	api_close(fd);
+	hf3fs_iordestroy(&reads);
 }
 
 static void P3_wrapping_again_replaces(void)
@@ -457,6 +509,7 @@ int main(int argc, char **argv)
 	API_RUN(U7_another_process_opens_it);
 	API_RUN(P3_shm_unlink_straight_after_symlink);
 	API_RUN(P3_wrapping_is_bookkeeping);
+	API_PLAIN(P3_wraps_of_one_region);
 	API_PLAIN(P3_wrapping_again_replaces);
 	API_RUN(U8_destroy_removes_rings_with_flags);
 	API_RUN(P3_names_of_rings);
