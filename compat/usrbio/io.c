@@ -220,6 +220,8 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 "ignoring",
 				 cqes[good].index);
 	}
+	/* Whatever looks there must not take a server's mark for a request's. */
+	memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
 }
 
