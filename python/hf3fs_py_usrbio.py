@@ -38,6 +38,7 @@ _PUNCH_RANGES = 1000
 _MOUNT_MAX = 4096
 _CQES = 1024  # completions taken by one call
 _SLICE = 0.1  # seconds that a thread is out of Python: signals are handled in between
+_EARLY = 0.001  # seconds by which a call that did not wait to its end ends before it, at least
 
 
 # ------------------------------------------------------------------- library
@@ -363,7 +364,7 @@ class ioring:
         self._ior = _Ior()
         self._keys = itertools.count(1)
         self._pending = {}  # key: the slice, its userdata, and a view that holds the memory
-        self._ready = []  # taken from the ring, and not yet returned
+        self._ready = {}  # key: the slice; taken from the ring, and not yet returned
         # In this order where both are taken.
         self._preparing = threading.RLock()
         self._waiting = threading.RLock()
@@ -440,16 +441,18 @@ class ioring:
             raise self._refused(-index, bool(read), fd)
         return self
 
-    def _ended(self):
-        """The error of a ring that was destroyed."""
+    def _ended(self, err):
+        """The error of a ring that was destroyed, or is the parent's."""
+        if err == errno.EOWNERDEAD:
+            return _error(err, "the ring is of the process that this one was forked from")
         if _exiting and threading.current_thread() is not threading.main_thread():
             # At exit that is no mistake of a thread's.  It goes with the process.
             threading.Event().wait()
-        return _error(errno.EINVAL, "the ring was destroyed")
+        return _error(err, "the ring was destroyed")
 
     def _refused(self, err, read, fd):
-        if not self._alive:
-            return self._ended()
+        if not self._alive or err == errno.EOWNERDEAD:
+            return self._ended(err if self._alive else errno.EINVAL)
         verb = "read" if read else "write"
         if err == errno.EINVAL and read != self._for_read:
             return _error(err, f"a ring that {'reads' if self._for_read else 'writes'} cannot "
@@ -459,7 +462,6 @@ class ioring:
             errno.EBADF: f"fd {fd} is not registered: register_fd() first",
             errno.EACCES: f"fd {fd} was not open to {verb} when it was registered",
             errno.EINVAL: "the slice is empty",
-            errno.EOWNERDEAD: "the ring is of the process that this one was forked from",
         }.get(err, f"a request on fd {fd} cannot be prepared"))
 
     def submit(self):
@@ -467,14 +469,15 @@ class ioring:
         with self._preparing:
             err = _lib.hf3fs_submit_ios(self._ior)
         if err < 0:
-            raise self._ended()
+            raise self._ended(-err)
         return self
 
     def wait(self, *, max_results=0, min_results=0, timeout=None):
         """Take completions: slices whose result and userdata are set.
 
         Waits until there are min_results, or for timeout, a datetime.timedelta or seconds, and
-        then takes what is there up to max_results.  With both 0 it looks for one.
+        then takes what is there up to max_results.  With both 0 it looks for one.  There are fewer,
+        or none, at once when the daemon has ended and nothing is in flight any more.
         """
         least = _int(min_results, "min_results")
         most = max(_int(max_results, "max_results"), least) or 1
@@ -483,38 +486,58 @@ class ioring:
             return []
         try:
             # What an exception leaves there is the next call's.
-            ended = self._harvest(least, most, end) and not self._ready
-            done = self._ready[:most]
-            del self._ready[:most]
+            err = self._harvest(least, most, end)
+            done = list(self._ready.values())
+            self._ready = dict(itertools.islice(self._ready.items(), most, None))
         finally:
             self._waiting.release()
-        if ended:
-            raise self._ended()
-        return done
+        if err and not done:
+            raise self._ended(err)
+        return done[:most]
 
     def _harvest(self, least, most, end):
-        """Returns whether the ring was destroyed meanwhile."""
+        """Returns the errno of a ring that was destroyed meanwhile or is the parent's, or 0."""
+        self._settle()
         while len(self._ready) < most:
             missing = least - len(self._ready)
-            got = self._take(most - len(self._ready), missing, end)
-            if got < 0 or (got == 0 and (missing <= 0 or _is_past(end))):
-                return got < 0
-        return False
+            got, early = self._take(most - len(self._ready), missing, end)
+            if got < 0:
+                return -got
+            if got == 0 and (missing <= 0 or early or _is_past(end)):
+                break
+        return 0
 
     def _take(self, room, missing, end):
-        """One call.  How many completions went to self._ready, or -errno."""
+        """One call.  How many completions there were, or -errno; and whether it ended before its
+        time.  With none, that is a ring to which nothing comes any more: signals end no call."""
         if not self._alive:
-            return -errno.EINVAL
+            return -errno.EINVAL, True
         room = min(room, len(self._cqes))
         pause = _SLICE if end is None else max(min(_SLICE, end - time.monotonic()), 0)
         until = time.time() + pause if missing > 0 else 0
-        got = _lib.hf3fs_wait_for_ios(self._ior, self._cqes, room, min(missing, room),
-                                      _Timespec(int(until), int(until % 1 * 1e9)))
-        for cqe in self._cqes[:max(got, 0)]:
-            iov, userdata, _ = self._pending.pop(cqe.userdata)
-            iov._result, iov._userdata = cqe.result, userdata
-            self._ready.append(iov)
-        return got
+        try:
+            got = _lib.hf3fs_wait_for_ios(self._ior, self._cqes, room, min(missing, room),
+                                          _Timespec(int(until), int(until % 1 * 1e9)))
+            # By the clock that the call goes by, which may have been set.
+            return got, time.time() < until - _EARLY
+        finally:
+            # The handler of a signal that came meanwhile may raise before got is known.
+            self._settle()
+
+    def _settle(self):
+        """Move what the last call left in self._cqes to self._ready.  Wherever an exception ends
+        it, the next time does what is left to do, and nothing twice."""
+        for cqe in self._cqes:
+            key = cqe.userdata
+            if not key:
+                break
+            if key in self._pending:
+                iov, userdata = self._pending[key][:2]
+                iov._result, iov._userdata = cqe.result, userdata
+                self._ready[key] = iov
+                del self._pending[key]
+        if self._cqes[0].userdata:
+            ctypes.memset(self._cqes, 0, ctypes.sizeof(self._cqes))
 
     def destroy(self):
         """End the ring; again does nothing.  With a daemon, wait for its requests first."""

@@ -188,9 +188,9 @@ static int copy_out(struct ring *r, struct hf3fs_cqe *cqes, int room)
 	int n = 0;
 
 	if (head >= r->at.slots) {
-		log_line(LOG_ERROR, "the server of a ring wrote nonsense into it; it is not used "
-				    "any more");
-		atomic_store(&r->broken, true);
+		if (!atomic_exchange(&r->broken, true))
+			log_line(LOG_ERROR, "the server of a ring wrote nonsense into it; it is "
+					    "not used any more");
 		return 0;
 	}
 	while (n < room && r->cq_tail != head) {
@@ -220,6 +220,8 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 "ignoring",
 				 cqes[good].index);
 	}
+	/* Whatever looks there must not take a server's mark for a request's. */
+	memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
 }
 

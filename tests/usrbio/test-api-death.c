@@ -239,11 +239,12 @@ static void a_daemon_that_completes_what_was_not_asked(void)
 	begin("--slow", "30000");
 	prepare(1);
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
-		forged = (struct hf3fs_cqe){ .index = slots[i], .result = 1 };
+		forged = (struct hf3fs_cqe){ .index = slots[i], .result = 1, .userdata = &forged };
 		memcpy(ior.iov.base + at + i % 5 * 24, &forged, sizeof(forged));
 		__atomic_store_n(&markers()[2], (int32_t)(i + 1) % 5, __ATOMIC_SEQ_CST);
 		soon = api_in_ms(5);
 		T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 1, &soon), 0);
+		T_CHECK(!c[0].userdata);
 	}
 	/* The one that was asked, with more bytes than were, and with another's mark. */
 	forged = (struct hf3fs_cqe){ .index = 0, .result = 4097, .userdata = &forged };

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import weakref
 from multiprocessing.shared_memory import SharedMemory
 
 import hf3fs_py_usrbio as usrbio
 from hf3fs_fuse import io
-from tap import (DAEMON, MOUNT, case, data, eq, file, gives, memory, published,
+from tap import (DAEMON, MOUNT, Skip, case, data, eq, file, gives, memory, published,
                  published_memory, registered, run)
 
 PAGE = 4096
@@ -290,6 +291,33 @@ def children_end_nothing_of_their_parents():
         eq(len(published_memory()), 1)
         eq(ring.prepare(iov[:], True, fd, 0).submit().wait(min_results=1)[0].result, PAGE)
         eq(bytes(shm.buf) == content, True)
+
+
+@case
+def children_are_told_whose_ring_it_is():
+    if DAEMON:
+        raise Skip("a ring that is the parent's alone: that is one of a plain directory")
+    with memory(PAGE) as shm, registered(file("whose", data(PAGE))) as fd:
+        iov = io.make_iovec(shm, MOUNT)
+        ring = io.make_ioring(MOUNT, 4)
+        ring.prepare(iov[:], True, fd, 0).submit().wait(min_results=1)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                gives(errno.EOWNERDEAD, ring.prepare, iov[:], True, fd, 0)
+                gives(errno.EOWNERDEAD, ring.submit)
+                gives(errno.EOWNERDEAD, ring.wait)
+                e = gives(errno.EOWNERDEAD, ring.wait, min_results=1)
+                eq("forked" in str(e), True)
+                ring.destroy()
+                gives(errno.EINVAL, ring.submit)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        eq(os.waitpid(pid, 0)[1], 0)
 
 
 @case

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
 """ioring: requests, completions, time, errors."""
+import contextlib
+import ctypes
 import datetime
 import errno
 import os
 import signal
+import sys
+import tempfile
 import time
 
 import hf3fs_py_usrbio as usrbio
@@ -128,10 +132,15 @@ def timeouts():
         eq(least <= took < least + 5, True)
     gives(TypeError, ring.wait, min_results=1, timeout=[])
 
+
+class Raised(Exception):
+    """What handlers raise here."""
+
+
 @case
 def signals_end_a_wait():
     def raises(signum, frame):
-        raise KeyboardInterrupt
+        raise Raised
 
     with memory(PAGE) as shm, registered(file("signal", data(PAGE))) as fd:
         iov = io.make_iovec(shm, MOUNT)
@@ -145,7 +154,7 @@ def signals_end_a_wait():
             try:
                 ring.wait(min_results=4)
                 raise AssertionError("a wait for 4 of 3 ended")
-            except KeyboardInterrupt:
+            except Raised:
                 pass
         finally:
             signal.signal(signal.SIGALRM, old)
@@ -153,6 +162,146 @@ def signals_end_a_wait():
         got = [ring.wait(min_results=n, timeout=5) for n in (1, 2)]
         eq([len(g) for g in got], [1, 2])
         eq(sorted(d.userdata for g in got for d in g), [0, 1, 2])
+
+
+@contextlib.contextmanager
+def interrupted_where_requests_end():
+    """A signal whose handler raises comes in the first call that takes a completion: Python runs
+    the handler after the call, and before its result is anybody's."""
+    def raises(signum, frame):
+        raise Raised
+
+    call, calls = usrbio._lib.hf3fs_wait_for_ios, []
+
+    def wait_for_ios(*arguments):
+        got = call(*arguments)
+        if got > 0 and not calls:
+            calls.append(got)
+            signal.raise_signal(signal.SIGALRM)
+        return got
+
+    old = signal.signal(signal.SIGALRM, raises)
+    usrbio._lib.hf3fs_wait_for_ios = wait_for_ios
+    try:
+        yield calls
+    finally:
+        usrbio._lib.hf3fs_wait_for_ios = call
+        signal.signal(signal.SIGALRM, old)
+
+
+@case
+def signals_lose_no_completion():
+    with memory(PAGE) as shm, registered(file("lost", data(PAGE))) as fd:
+        iov = io.make_iovec(shm, MOUNT)
+        ring = io.make_ioring(MOUNT, 4, io_depth=2)
+        with interrupted_where_requests_end() as calls:
+            ring.prepare(iov[:1], True, fd, 0, userdata=0)
+            ring.prepare(iov[1:3], True, fd, 0, userdata=1).submit()
+            gives(Raised, ring.wait, min_results=2, timeout=20)
+            eq(calls, [2])
+        done = ring.wait(min_results=2, timeout=5)
+        eq([(d.userdata, d.result) for d in done], [(0, 1), (1, 2)])
+        eq(ring.wait(max_results=4), [])
+    # It was closed: no request holds it.
+
+
+@case
+def signals_that_come_in_a_slice():
+    def raises(signum, frame):
+        raise Raised
+
+    with memory(PAGE) as shm, registered(file("slice", data(PAGE))) as fd:
+        iov = io.make_iovec(shm, MOUNT)
+        # A batch that is not full starts after 60 ms, when the signal is 40 ms old.
+        ring = io.make_ioring(MOUNT, 16, io_depth=-8, timeout=60)
+        old = signal.signal(signal.SIGALRM, raises)
+        try:
+            ring.prepare(iov[:], True, fd, 0, userdata="one").submit()
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            gives(Raised, ring.wait, min_results=2, timeout=20)
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        done = ring.wait(min_results=1, timeout=5)
+        eq([(d.userdata, d.result) for d in done], [("one", PAGE)])
+
+
+@case
+def completions_are_taken_once_wherever_it_ends():
+    settle, lines = usrbio.ioring._settle.__code__, []
+
+    def trace(frame, event, argument):
+        if frame.f_code is not settle:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == stop:
+                raise Raised
+        return trace
+
+    with memory(PAGE) as shm, registered(file("once", data(PAGE))) as fd:
+        iov = io.make_iovec(shm, MOUNT)
+        ring = io.make_ioring(MOUNT, 4, io_depth=3)
+        old = sys.gettrace()
+        for stop in range(1, 100):
+            for i in range(3):
+                ring.prepare(iov[i:i + 1], True, fd, 0, userdata=i)
+            ring.submit()
+            lines.clear()
+            got = []
+            sys.settrace(trace)
+            try:
+                got = ring.wait(min_results=3, timeout=20)
+            except Raised:
+                pass
+            finally:
+                sys.settrace(old)
+            whole = len(lines) < stop
+            while len(got) < 3:
+                some = ring.wait(min_results=1, timeout=5)
+                eq(len(some), 1)
+                got += some
+            eq([d.userdata for d in got], [0, 1, 2])
+            eq(ring.wait(max_results=4), [])
+            if whole:
+                break
+        eq((whole, stop > 20), (True, True))
+
+
+@contextlib.contextmanager
+def errors_of_c():
+    """A list of what goes to standard error, complete at the end."""
+    lines, kept = [], os.dup(2)
+    with tempfile.TemporaryFile() as f:
+        os.dup2(f.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            f.seek(0)
+            lines += f.read().decode().splitlines()
+
+
+@case
+def ring_to_which_nothing_comes():
+    with memory(PAGE) as shm, registered(file("dead", data(PAGE))) as fd:
+        iov = io.make_iovec(shm, MOUNT)
+        ring = io.make_ioring(MOUNT, 4, io_depth=4)
+        ring.prepare(iov[:], True, fd, 0, userdata="one")
+        with errors_of_c() as lines:
+            # Where its server says how far completions go.
+            ctypes.c_int32.from_address(ring.ior._ior.iov.base + 8).value = -1
+            done = ring.wait(min_results=2)
+            eq([(d.userdata, d.result) for d in done], [("one", -errno.ENOTCONN)])
+            begun = time.monotonic()
+            for timeout in (None, 60):
+                eq(ring.wait(min_results=1, timeout=timeout), [])
+            eq(time.monotonic() - begun < 30, True)
+            for _ in range(100):
+                eq(ring.wait(), [])
+            gives(errno.ENOTCONN, ring.prepare, iov[:], True, fd, 0)
+            ring.destroy()
+        eq(len([line for line in lines if "nonsense" in line]), 1)
 
 
 @case
