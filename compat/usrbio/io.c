@@ -318,13 +318,25 @@ static void note_idle(struct ring *r)
 	}
 }
 
+/* A thread that is cancelled in there would leave others' lane locked. */
+static bool help(struct ring *r)
+{
+	int before;
+	bool busy;
+
+	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	busy = worker_ring_help(r->worker);
+	(void)pthread_setcancelstate(before, NULL);
+	return busy;
+}
+
 /* What is there now, on plain directories after a share of the work. */
 static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min, bool *ret_busy)
 {
 	int n = take(r, cqes, room);
 
 	*ret_busy = false;
-	if (n < MAX(min, 1) && r->worker && worker_ring_help(r->worker)) {
+	if (n < MAX(min, 1) && r->worker && help(r)) {
 		*ret_busy = true;
 		n += take(r, cqes + n, room - n);
 	}
