@@ -56,7 +56,7 @@ static int look_there(const struct probe *p, uint64_t *ret)
 /* Other bytes than there should be: is the file to blame?  -EAGAIN if so, else err. */
 static int unless_changed(const struct probe *p, int err)
 {
-	uint64_t now;
+	uint64_t now = 0;
 
 	if (look_there(p, &now) < 0 || now != p->there)
 		return err_set(EAGAIN, "the file changes while it is read; try another one");
