@@ -609,8 +609,8 @@ static void one_memory(void)
  * That a write back failed is told once to each open file description.  Whoever wrote the file
  * must hear of it, so what a read does for itself goes by another.
  */
-static int wrapped = -1, sync_errno;
-static unsigned nr_synced, nr_shared;
+static _Atomic int wrapped = -1, sync_errno;
+static atomic_uint nr_synced, nr_shared;
 
 /* Seen by the library, which else would have libc's. */
 __attribute__((visibility("default"))) int sync_file_range(int fd, off_t off, off_t len,
