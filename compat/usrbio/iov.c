@@ -414,7 +414,6 @@ static int wrap_new(struct iov *it, struct hf3fs_iov *iov, const struct hf3fs_io
 	int r;
 
 	it->wraps = 1;
-	shm_bind(out->base, out->size, out->numa);
 	r = use_host(it, out->base, out->size);
 	if (r == 0)
 		r = iov_publish(it, iov, out);
@@ -440,6 +439,7 @@ int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
 		return r;
 	memcpy(out.id, id, sizeof(out.id));
 	out.base = base;
+	shm_bind(base, size, numa);
 	it->block = published_block(it->mount, &out);
 	if (wrap_again(it->mount, it->block, &out, iov))
 		return 0;

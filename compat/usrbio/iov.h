@@ -70,9 +70,10 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
 struct iov *iov_get(const struct hf3fs_iov *iov);
 
 /*
- * The handle is void, and everything that is ours goes out of the world: publication, buffer,
- * memory, in this order.  The structure's iovh becomes NULL.  Device memory whose publication
- * stays would be a daemon's to write to after it was freed: then nothing changes.
+ * Memory that was wrapped more often stays for the others.  Else the handle is void, and
+ * everything that is ours goes out of the world: publication, buffer, memory, in this order.  The
+ * structure's iovh becomes NULL.  Device memory whose publication stays would be a daemon's to
+ * write to after it was freed: then nothing changes.
  */
 void iov_end(struct hf3fs_iov *iov);
 
