@@ -924,7 +924,8 @@ PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigne
  * Being armed has its price: system calls for what is there at once.  With PST_QUEUE_FD_ONCE
  * only this call arms, and pst_submit() and pst_reap() end it: so submit, reap what is there
  * and, if something is still in flight, call this and sleep.  It returns the same descriptor
- * each time.
+ * each time.  Whatever woke, call pst_reap(), also with nothing in flight: where it finds
+ * nothing, the descriptor is not readable any more.
  *
  * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
  * after its deadlines cannot be started.

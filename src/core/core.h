@@ -409,7 +409,7 @@ static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
 int clock_add(struct alarm *a);
 /* It does not ring any more. */
 void clock_del(struct alarm *a);
-/* Ring at that time, or when it would have rung earlier. */
+/* Ring at that time, or when it would have rung earlier; a full barrier before it looks. */
 void clock_set(struct alarm *a, uint64_t at);
 
 /* ----------------------------------------------------------------- queues */
@@ -464,7 +464,8 @@ struct pst_queue {
 	bool armed;            /* lane and engines write efd */
 	bool has_fd;           /* the user sleeps on efd */
 	bool fd_once;          /* after queue_fd() only, until the next call */
-	struct alarm alarm;    /* for the next deadline, while has_fd */
+	struct alarm alarm;    /* rings at ring_at or before */
+	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
 
 	struct counters st;
 };
@@ -508,6 +509,8 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 int queue_cancel(struct pst_queue *q, uint64_t user_data);
 /* An eventfd that is written while armed. */
 int queue_fd(struct pst_queue *q);
+/* The alarm of a queue. */
+void queue_ring(struct alarm *a);
 
 /* use.c: a queue's hold on objects, under its lock. */
 struct use *use_get(struct pst_queue *q, struct object *obj);

@@ -111,7 +111,8 @@ static void req_complete(struct req *r)
 	list_del(&r->all);
 	r->state = REQ_DONE;
 	list_add_tail(&q->done, &r->link);
-	q->nr_inflight--;
+	if (!--q->nr_inflight)
+		q->next_deadline = PST_NO_DEADLINE;
 	q->nr_done++;
 
 	count(&st->requests, 1);
@@ -180,8 +181,33 @@ static void queue_notify(struct pst_queue *q)
 {
 	if (q->nr_done)
 		(void)eventfd_write(q->efd, 1);
-	if (q->has_fd)
-		clock_set(&q->alarm, q->next_deadline);
+	if (!q->has_fd)
+		return;
+	/* Pairs with the clock, which resets the alarm and then reads ring_at: either it sees
+	 * the new time there, or clock_set() sees the alarm reset. */
+	atomic_store(&q->ring_at, q->next_deadline);
+	clock_set(&q->alarm, q->next_deadline);
+}
+
+void queue_ring(struct alarm *a)
+{
+	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
+	uint64_t at = atomic_load(&q->ring_at);
+
+	/* Requests that ended since the alarm was set may have left a later deadline, or none:
+	 * to set an alarm later at each of their ends would cost more. */
+	if (at <= now_ns())
+		(void)eventfd_write(q->efd, 1);
+	else
+		a->at = at;
+}
+
+/* A write that was under way when the queue was disarmed may come after that. */
+static void queue_drain(struct pst_queue *q)
+{
+	eventfd_t v;
+
+	(void)eventfd_read(q->efd, &v);
 }
 
 static void queue_arm(struct pst_queue *q)
@@ -198,14 +224,13 @@ static void queue_arm(struct pst_queue *q)
 
 static void queue_disarm(struct pst_queue *q)
 {
-	eventfd_t v;
-
 	if (!q->armed)
 		return;
 	q->armed = false;
 	(void)q->store->arm(q->lane, q->efd, false);
 	atomic_store(&q->want_wake, false);
-	(void)eventfd_read(q->efd, &v);
+	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
+	queue_drain(q);
 }
 
 /* ------------------------------------------------------------------ start */
@@ -601,6 +626,7 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
 		    uint64_t deadline_ns)
 {
+	bool was_armed = q->armed;
 	unsigned n = 0;
 
 	queue_disarm(q);
@@ -613,6 +639,9 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
 	}
+	/* Else who sleeps on it without need would wake for ever. */
+	if (q->has_fd && !was_armed && !n)
+		queue_drain(q);
 	if (q->has_fd && !q->fd_once)
 		queue_arm(q);
 	return n;

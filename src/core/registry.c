@@ -138,12 +138,6 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
 }
 
-/* A deadline has passed: the owner that sleeps finds it in pst_reap(). */
-static void queue_ring(struct alarm *a)
-{
-	(void)eventfd_write(container_of(a, struct pst_queue, alarm)->efd, 1);
-}
-
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
@@ -171,6 +165,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->inflight);
 	list_init(&q->shares);
 	alarm_init(&q->alarm, queue_ring);
+	atomic_init(&q->ring_at, PST_NO_DEADLINE);
 	q->reqs = calloc(depth, sizeof(*q->reqs));
 	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
 	if (!q->reqs || !q->part_array) {
