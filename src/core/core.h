@@ -253,6 +253,7 @@ struct req {
 
 	/* direct.c */
 	unsigned nr_parts; /* in flight */
+	struct list parts; /* these, and those about to be */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
 	bool starting;     /* more parts may come in this call: not ended by one */
 	bool second;       /* in the second pass */
@@ -272,6 +273,7 @@ struct req {
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */
+	struct list jobs;     /* of these, those with a slot */
 	unsigned nr_touch;    /* jobs whose copies may touch the memory now */
 	unsigned nr_file;     /* jobs whose file operations are in flight */
 	struct gds_job *redo; /* what cuFile did not move: to be staged */
@@ -348,6 +350,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 struct part {
 	struct store_op op;
 	struct part *next; /* q->parts */
+	struct list link;  /* req->parts */
 	struct req *req;
 	uint64_t pos; /* of its first byte, in piece order */
 	uint8_t hop;  /* index in the plan */
@@ -361,7 +364,7 @@ void direct_start(struct req *r);
 void direct_part_done(struct part *p);
 /* Start the request's fsync. */
 void direct_sync(struct req *r);
-/* Ask the lane to end the request's parts. */
+/* Ask the lane to end the request's parts, when it is flushed. */
 void direct_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
 bool direct_prove(struct req *r);

@@ -182,6 +182,7 @@ static struct job *engine_next(struct worker *w)
 		job_build(j);
 		j->touches = r->io.op == PST_OP_WRITE;
 		r->nr_jobs++;
+		list_add_tail(&r->jobs, &j->of_req);
 		if (j->touches)
 			r->nr_touch++;
 		else
@@ -269,6 +270,7 @@ void engine_job_done(struct worker *w, struct job *j)
 	else
 		r->nr_file--;
 	r->nr_jobs--;
+	list_del(&j->of_req);
 	e->nr_groups -= j->leads;
 	j->req = NULL;
 	pool_give(e, s, j);
@@ -322,11 +324,16 @@ void engine_submit(struct req *r)
 }
 
 /* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
-static void job_lost(struct job *j, const void *req)
+static void jobs_lost(struct req *r)
 {
-	if (j->req == req && !j->lost) {
+	struct list *el;
+
+	list_for_each (el, &r->jobs) {
+		struct job *j = list_entry(el, struct job, of_req);
+
+		if (!j->lost)
+			j->worker->nr_jobs--;
 		j->lost = true;
-		j->worker->nr_jobs--;
 	}
 }
 
@@ -335,7 +342,7 @@ void engine_stop_locked(struct req *r, int err)
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->active);
-	pool_each_used(r->share->engine, job_lost, r);
+	jobs_lost(r);
 	gds_stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);

@@ -54,7 +54,8 @@ struct span {
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
-	struct list link; /* worker's list for its state */
+	struct list link;   /* worker's list for its state */
+	struct list of_req; /* req->jobs */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */

@@ -512,19 +512,6 @@ void pool_give(struct engine *e, struct share *s, struct job *j)
 		(void)pool_ask(p);
 }
 
-void pool_each_used(struct engine *e, void (*fn)(struct job *j, const void *arg), const void *arg)
-{
-	struct list *el;
-
-	list_for_each (el, &e->pool.arenas) {
-		struct arena *a = list_entry(el, struct arena, link);
-
-		for (unsigned i = 0; i < a->nr && a->nr_used; i++)
-			if (a->jobs[i].req)
-				fn(&a->jobs[i], arg);
-	}
-}
-
 /* -------------------------------------------------------------------- life */
 
 void pool_init(struct engine *e)

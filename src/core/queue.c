@@ -379,7 +379,7 @@ static void take_finished(struct pst_queue *q)
 	}
 }
 
-/* Start nothing more for the request, and ask what is under way to end. */
+/* Start nothing more for the request, and ask what is under way to end; then queue_flush(). */
 static void req_stop(struct req *r, int err)
 {
 	if (req_staged(r)) {
@@ -388,10 +388,7 @@ static void req_stop(struct req *r, int err)
 	}
 	r->stop = true;
 	r->end_err = err;
-	if (r->nr_parts) {
-		direct_cancel(r);
-		queue_flush(r->q);
-	}
+	direct_cancel(r);
 }
 
 /* Complete the request now, whatever is still under way. */
@@ -443,6 +440,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		}
 	}
 	if (stopped) {
+		queue_flush(q);
 		reap_lane(q);
 		take_finished(q);
 	}
@@ -490,6 +488,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		if (!req_staged(r) && !r->nr_parts)
 			req_end(r, ECANCELED);
 	}
+	queue_flush(q);
 	if (q->armed)
 		queue_notify(q);
 	return asked ? asked : err_set(ENOENT, "no request has user_data %" PRIu64, user_data);

@@ -177,6 +177,8 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		list_init(&q->reqs[i].all);
 		list_init(&q->reqs[i].active);
 		list_init(&q->reqs[i].gated);
+		list_init(&q->reqs[i].parts);
+		list_init(&q->reqs[i].jobs);
 		list_add_tail(&q->free, &q->reqs[i].link);
 	}
 	for (unsigned i = nr_parts; i-- > 0;) {
