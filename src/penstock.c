@@ -457,9 +457,9 @@ int pst_prep(struct pst_queue *queue, const struct pst_io *io)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_prep(queue, io);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -468,9 +468,9 @@ int pst_submit(struct pst_queue *queue)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_submit(queue);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -482,9 +482,9 @@ int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, u
 	GUARD();
 	if (!max || min > max || max > INT32_MAX)
 		return err_set(EINVAL, "min %u and max %u make no sense", min, max);
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	n = queue_reap(queue, ret_done, min, max, deadline_ns);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return (int)n;
 }
 
@@ -493,9 +493,9 @@ int pst_queue_fd(struct pst_queue *queue)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_fd(queue);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -504,9 +504,9 @@ int pst_cancel(struct pst_queue *queue, uint64_t user_data)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_cancel(queue, user_data);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 

@@ -111,7 +111,8 @@ static void req_complete(struct req *r)
 	list_del(&r->all);
 	r->state = REQ_DONE;
 	list_add_tail(&q->done, &r->link);
-	if (!--q->nr_inflight)
+	gauge(&q->nr_inflight, -1);
+	if (!q->nr_inflight)
 		q->next_deadline = PST_NO_DEADLINE;
 	q->nr_done++;
 
@@ -146,7 +147,7 @@ void queue_quiet(struct req *r)
 	r->ended = false;
 	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
 	req_release(r);
-	q->nr_zombies--;
+	gauge(&q->nr_zombies, -1);
 	if (r->state == REQ_ZOMBIE) {
 		list_del(&r->link);
 		req_free(r);
@@ -210,16 +211,18 @@ static void queue_drain(struct pst_queue *q)
 	(void)eventfd_read(q->efd, &v);
 }
 
-static void queue_arm(struct pst_queue *q)
+static int queue_arm(struct pst_queue *q)
 {
-	if (q->armed)
-		return;
+	int r = q->armed ? 0 : q->store->arm(q->lane, q->efd, true);
+
+	if (q->armed || unlikely(r < 0))
+		return r;
 	q->armed = true;
-	(void)q->store->arm(q->lane, q->efd, true);
 	atomic_store(&q->want_wake, true);
 	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
 		(void)eventfd_write(q->efd, 1);
 	queue_notify(q);
+	return 0;
 }
 
 static void queue_disarm(struct pst_queue *q)
@@ -319,7 +322,7 @@ int queue_submit(struct pst_queue *q)
 		r->seq = ++q->seq;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
 		list_add_tail(&q->inflight, &r->all);
-		q->nr_inflight++;
+		gauge(&q->nr_inflight, 1);
 		if (r->deadline < q->next_deadline)
 			q->next_deadline = r->deadline;
 		if (r->deadline <= now) {
@@ -416,7 +419,7 @@ static void req_end(struct req *r, int err)
 		return;
 	}
 	r->ended = true;
-	r->q->nr_zombies++;
+	gauge(&r->q->nr_zombies, 1);
 	if (!touch && r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (touch || (file && r->io.op == PST_OP_WRITE))
@@ -469,7 +472,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		asked++;
 		q->nr_prepared--;
 		list_add_tail(&q->inflight, &r->all);
-		q->nr_inflight++;
+		gauge(&q->nr_inflight, 1);
 		req_fail(r, ECANCELED);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
@@ -608,15 +611,16 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (nr > 1)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
-	if (engines)
-		queue_arm(q);
+	/* Who cannot be woken looks again soon. */
+	if (engines && unlikely(queue_arm(q) < 0))
+		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;
-	pthread_mutex_unlock(&q->lock);
+	queue_unlock(q);
 	if (engines)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		(void)q->store->wait(q->lane, nr, deadline_ns);
-	pthread_mutex_lock(&q->lock);
+	queue_lock(q);
 	q->waiting = false;
 	if (engines)
 		queue_disarm(q);
@@ -642,11 +646,10 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 	if (q->has_fd && !was_armed && !n)
 		queue_drain(q);
 	if (q->has_fd && !q->fd_once)
-		queue_arm(q);
+		(void)queue_arm(q); /* it did before */
 	return n;
 }
 
-/* End everything, and give what is under way a little time to end by itself. */
 void queue_wind_up(struct pst_queue *q)
 {
 	uint64_t give_up = now_ns() + CANCEL_GRACE_NS;
@@ -654,6 +657,7 @@ void queue_wind_up(struct pst_queue *q)
 	struct pst_done dropped[REAP_BATCH];
 	struct list *e, *n;
 
+	queue_lock(q);
 	queue_disarm(q);
 	q->has_fd = false;
 	list_for_each_safe (e, n, &q->prepared) {
@@ -671,22 +675,28 @@ void queue_wind_up(struct pst_queue *q)
 		while (queue_take(q, dropped, REAP_BATCH))
 			;
 		if (!q->nr_zombies || now_ns() > give_up)
-			return;
+			break;
+		queue_unlock(q);
 		(void)nanosleep(&nap, NULL);
+		queue_lock(q);
 		queue_progress(q);
 	}
+	atomic_store(&q->quiet, !q->nr_zombies);
+	atomic_store(&q->orphan, true);
+	queue_unlock(q);
 }
 
 int queue_fd(struct pst_queue *q)
 {
-	int r;
+	bool first = !q->has_fd;
+	int r = first ? clock_add(&q->alarm) : 0;
 
-	if (!q->has_fd) {
-		r = clock_add(&q->alarm);
-		if (r < 0)
-			return r;
-		q->has_fd = true;
+	q->has_fd = true;
+	if (r == 0)
+		r = queue_arm(q);
+	if (r < 0 && first) {
+		q->has_fd = false;
+		clock_del(&q->alarm);
 	}
-	queue_arm(q);
-	return q->efd;
+	return r < 0 ? r : q->efd;
 }

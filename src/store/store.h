@@ -157,7 +157,8 @@ struct store_ops {
 	void (*cancel)(struct store_lane *l, struct store_op *op);
 
 	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
-	 * work.  What is done already at arming counts: it writes at once. */
+	 * work.  What is done already at arming counts: it writes at once.  Only the first call
+	 * can fail. */
 	int (*arm)(struct store_lane *l, int efd, bool armed);
 };
 
