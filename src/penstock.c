@@ -147,6 +147,7 @@ int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 struct pst_mem *pst_mem_free(struct pst_mem *mem)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (mem && fork_guard() == 0)
 		registry_release(&mem->obj);
@@ -279,6 +280,7 @@ int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
 void pst_grant_done(struct pst_grant *grant)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (!grant)
 		return;
@@ -397,6 +399,7 @@ int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file)
 struct pst_file *pst_file_close(struct pst_file *file)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (file && fork_guard() == 0)
 		registry_release(&file->obj);
@@ -446,6 +449,7 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 struct pst_queue *pst_queue_free(struct pst_queue *queue)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (queue && fork_guard() == 0)
 		queue_free(queue);
