@@ -17,6 +17,8 @@
  *   - Structures of options start with their size, so that a program built against
  *     an older header runs on a newer library: set it to sizeof() and zero the rest.
  *     An option this library is too old to know is refused with -E2BIG.
+ *   - No call is a cancellation point: a thread that is cancelled in one ends after it.
+ *     pst_reap() and others that wait do so to their end.
  *   - After fork() the child gets -EOWNERDEAD from every call on an object of its
  *     parent and from every call that would make a new one; exec() is fine.
  *   - The library prints nothing, installs no signal handler and leaves the caller's
@@ -871,7 +873,10 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  *
  * Checks everything that can be checked without touching the file, and starts nothing.
  *
- * Return: 0; -EAGAIN when the queue holds its depth of requests (reap first); -EINVAL for
+ * Return: 0; -EAGAIN when the queue holds its depth of requests, and for nothing else: submit,
+ * reap at least one and try again; where pst_reap() with a min of 1 gives 0, all of them are
+ * requests that ended early and are not quiet yet (PST_DONE_BUSY), and only time or a deeper
+ * queue helps; -EINVAL for
  * an unknown op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX
  * pieces, a reserved field that is not 0, or a stream of another device; -ERANGE for
  * a piece past the end of the memory; -EOVERFLOW for an offset plus length beyond
@@ -880,8 +885,9 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * what this version has not, and for a stream where the memory's kind or its driver knows
  * no order with one; and, at the queue's first request for a device, -EBUSY when the bound
  * of staging memory has no room for one more queue, also after waiting for a second, see
- * pst_limits_set(), and what starting the device's engine met: -ENOMEM, -EMFILE, -EAGAIN (no
- * thread), -EIO (it failed its proof).
+ * pst_limits_set(), and what starting the device's engine met: -ENOMEM, -EMFILE, -EBUSY (no
+ * thread: raise the limit of processes), -EIO (it failed its proof).  Reaping does not help
+ * against -EBUSY: fail the request, or try again after a pause.
  */
 PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
 
@@ -924,10 +930,12 @@ PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigne
  * Being armed has its price: system calls for what is there at once.  With PST_QUEUE_FD_ONCE
  * only this call arms, and pst_submit() and pst_reap() end it: so submit, reap what is there
  * and, if something is still in flight, call this and sleep.  It returns the same descriptor
- * each time.
+ * each time.  Whatever woke, call pst_reap(), also with nothing in flight: where it finds
+ * nothing, the descriptor is not readable any more.
  *
  * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
- * after its deadlines cannot be started.
+ * after its deadlines cannot be started; -ENOMEM or another -errno of the kernel's when it does
+ * not take the descriptor.  After a failure pst_reap() still waits as ever.
  */
 PST_API int pst_queue_fd(struct pst_queue *queue);
 

@@ -147,6 +147,7 @@ int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 struct pst_mem *pst_mem_free(struct pst_mem *mem)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (mem && fork_guard() == 0)
 		registry_release(&mem->obj);
@@ -279,6 +280,7 @@ int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
 void pst_grant_done(struct pst_grant *grant)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (!grant)
 		return;
@@ -397,6 +399,7 @@ int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file)
 struct pst_file *pst_file_close(struct pst_file *file)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (file && fork_guard() == 0)
 		registry_release(&file->obj);
@@ -446,6 +449,7 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 struct pst_queue *pst_queue_free(struct pst_queue *queue)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	if (queue && fork_guard() == 0)
 		queue_free(queue);
@@ -457,9 +461,9 @@ int pst_prep(struct pst_queue *queue, const struct pst_io *io)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_prep(queue, io);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -468,9 +472,9 @@ int pst_submit(struct pst_queue *queue)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_submit(queue);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -482,9 +486,9 @@ int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, u
 	GUARD();
 	if (!max || min > max || max > INT32_MAX)
 		return err_set(EINVAL, "min %u and max %u make no sense", min, max);
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	n = queue_reap(queue, ret_done, min, max, deadline_ns);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return (int)n;
 }
 
@@ -493,9 +497,9 @@ int pst_queue_fd(struct pst_queue *queue)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_fd(queue);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -504,9 +508,9 @@ int pst_cancel(struct pst_queue *queue, uint64_t user_data)
 	int r;
 
 	GUARD();
-	pthread_mutex_lock(&queue->lock);
+	queue_lock(queue);
 	r = queue_cancel(queue, user_data);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 

@@ -108,6 +108,7 @@ int pst_grant_window(const struct pst_grant *grant, const struct pst_window_opts
 struct pst_window *pst_window_close(struct pst_window *window)
 {
 	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
 
 	/* A forked child has no mapping, and what is open is its parent's. */
 	if (!window || fork_guard() < 0)

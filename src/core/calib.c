@@ -5,6 +5,7 @@
  * should be for the cost of starting a copy to vanish.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include "base/err.h"
@@ -154,6 +155,15 @@ static int calib_run(struct calib *c)
 		  " bytes",
 		  e->ops->name, e->device, small, large, e->chunk);
 	return 0;
+}
+
+/* Half of the CPUs this process may use: the other half belongs to the program. */
+unsigned engine_width(void)
+{
+	cpu_set_t set;
+	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 2;
+
+	return (unsigned)MIN(MAX(cpus / 2, 1), (int)WORKERS_MAX);
 }
 
 int engine_calibrate(struct engine *e)

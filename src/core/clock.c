@@ -104,7 +104,7 @@ void clock_del(struct alarm *a)
 
 void clock_set(struct alarm *a, uint64_t at)
 {
-	if (at >= atomic_load_explicit(&a->at, memory_order_relaxed))
+	if (at >= atomic_load(&a->at))
 		return;
 	pthread_mutex_lock(&clk.lock);
 	if (at < a->at) {

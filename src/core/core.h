@@ -7,7 +7,7 @@
  * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops,
  * queue.c owns the life of a request from pst_prep() to pst_reap().
  *
- * Lock order: registry -> queue -> clock -> engines -> pools -> engine -> gds -> regions ->
+ * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
  * what is inside mem/ and store/ -> chores.
  */
 #ifndef PST_CORE_H
@@ -253,6 +253,7 @@ struct req {
 
 	/* direct.c */
 	unsigned nr_parts; /* in flight */
+	struct list parts; /* these, and those about to be */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
 	bool starting;     /* more parts may come in this call: not ended by one */
 	bool second;       /* in the second pass */
@@ -272,6 +273,7 @@ struct req {
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */
+	struct list jobs;     /* of these, those with a slot */
 	unsigned nr_touch;    /* jobs whose copies may touch the memory now */
 	unsigned nr_file;     /* jobs whose file operations are in flight */
 	struct gds_job *redo; /* what cuFile did not move: to be staged */
@@ -348,6 +350,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 struct part {
 	struct store_op op;
 	struct part *next; /* q->parts */
+	struct list link;  /* req->parts */
 	struct req *req;
 	uint64_t pos; /* of its first byte, in piece order */
 	uint8_t hop;  /* index in the plan */
@@ -361,7 +364,7 @@ void direct_start(struct req *r);
 void direct_part_done(struct part *p);
 /* Start the request's fsync. */
 void direct_sync(struct req *r);
-/* Ask the lane to end the request's parts. */
+/* Ask the lane to end the request's parts, when it is flushed. */
 void direct_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
 bool direct_prove(struct req *r);
@@ -409,7 +412,7 @@ static inline void alarm_init(struct alarm *a, void (*ring)(struct alarm *a))
 int clock_add(struct alarm *a);
 /* It does not ring any more. */
 void clock_del(struct alarm *a);
-/* Ring at that time, or when it would have rung earlier. */
+/* Ring at that time, or when it would have rung earlier; a full barrier before it looks. */
 void clock_set(struct alarm *a, uint64_t at);
 
 /* ----------------------------------------------------------------- queues */
@@ -424,11 +427,17 @@ struct counters {
  * lock is held inside every call, but not while the owner sleeps in pst_reap(): then
  * waiting is true, and others may look at the uses but leave lane and requests alone.
  * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
- * finds it taken otherwise.
+ * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
+ * takes, so others only try: queue_unlock() does what they could not.
  */
 struct pst_queue {
 	pthread_mutex_t lock;
-	struct list link; /* registry */
+	struct list link;      /* registry */
+	unsigned visitors;     /* who stands on it there; under the registry's lock */
+	atomic_bool orphan;    /* freed, but something of it is not quiet */
+	atomic_bool quiet;     /* freed, and nothing is under way: the last visitor destroys it */
+	atomic_bool look;      /* objects died while the lock was taken */
+	struct use *dropped;   /* objects to be let go of without the lock */
 	const struct store_ops *store;
 	struct store_lane *lane;
 	bool store_auto;    /* the caller left the choice to us */
@@ -438,11 +447,11 @@ struct pst_queue {
 	uint64_t timeout_ns;
 	uint64_t seq;
 	bool waiting;
-	bool orphan; /* freed, but something of it is not quiet */
 
 	struct req *reqs; /* depth of them */
 	struct list free, prepared, held, started, done, zombies, inflight;
-	unsigned nr_prepared, nr_inflight, nr_done, nr_zombies;
+	unsigned nr_prepared, nr_done;
+	_Atomic unsigned nr_inflight, nr_zombies; /* by gauge() */
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
@@ -464,7 +473,8 @@ struct pst_queue {
 	bool armed;            /* lane and engines write efd */
 	bool has_fd;           /* the user sleeps on efd */
 	bool fd_once;          /* after queue_fd() only, until the next call */
-	struct alarm alarm;    /* for the next deadline, while has_fd */
+	struct alarm alarm;    /* rings at ring_at or before */
+	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
 
 	struct counters st;
 };
@@ -476,12 +486,22 @@ static inline void count(_Atomic uint64_t *c, uint64_t n)
 			      memory_order_relaxed);
 }
 
+/* The same for a number that goes down, too. */
+static inline void gauge(_Atomic unsigned *g, int by)
+{
+	atomic_store_explicit(g, atomic_load_explicit(g, memory_order_relaxed) + (unsigned)by,
+			      memory_order_relaxed);
+}
+
 /* Let go of what the request uses. */
 void req_release(struct req *r);
 /* Everything that can be done without waiting. */
 void queue_progress(struct pst_queue *q);
-/* End everything, and give what is under way a little time to end by itself. */
+/* End everything, and give what is under way a little time to end by itself; without the lock. */
 void queue_wind_up(struct pst_queue *q);
+/* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
+void queue_lock(struct pst_queue *q);
+void queue_unlock(struct pst_queue *q);
 
 /* The request has its data, or its error: prove it where that is due, else complete it. */
 void queue_finish(struct req *r);
@@ -508,12 +528,18 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 int queue_cancel(struct pst_queue *q, uint64_t user_data);
 /* An eventfd that is written while armed. */
 int queue_fd(struct pst_queue *q);
+/* The alarm of a queue. */
+void queue_ring(struct alarm *a);
 
 /* use.c: a queue's hold on objects, under its lock. */
 struct use *use_get(struct pst_queue *q, struct object *obj);
 void use_put(struct pst_queue *q, struct use *u);
 unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
+/* Every object whose handle is gone. */
+void use_release_dying(struct pst_queue *q);
+/* Without the lock: these are dropped now. */
+void use_end(struct use *dropped);
 void use_release_all(struct pst_queue *q);
 
 /* ---------------------------------------------------------------- engines */

@@ -76,6 +76,7 @@ static void part_free(struct part *p)
 	struct pst_queue *q = p->req->q;
 
 	p->busy = false;
+	list_del(&p->link);
 	p->next = q->parts;
 	q->parts = p;
 	q->nr_parts++;
@@ -93,6 +94,7 @@ static struct part *part_new(struct req *r)
 	q->nr_parts--;
 	p->req = r;
 	p->proving = false;
+	list_add_tail(&r->parts, &p->link);
 	r->nr_parts++;
 	return p;
 }
@@ -363,11 +365,12 @@ void direct_sync(struct req *r)
 void direct_cancel(struct req *r)
 {
 	struct pst_queue *q = r->q;
+	struct list *e;
 
-	for (unsigned i = 0; i < q->lane->depth && r->nr_parts; i++) {
-		struct part *p = &q->part_array[i];
+	list_for_each (e, &r->parts) {
+		struct part *p = list_entry(e, struct part, link);
 
-		if (p->req == r && p->busy)
+		if (p->busy)
 			q->store->cancel(q->lane, &p->op);
 	}
 }

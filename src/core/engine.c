@@ -8,7 +8,6 @@
  */
 #include <inttypes.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
@@ -26,8 +25,9 @@
 
 static struct {
 	pthread_mutex_t lock;
+	pthread_cond_t started; /* one of them, or not after all */
 	struct list list;
-} engines = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(engines.list) };
+} engines = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, LIST_INIT(engines.list) };
 
 /* ------------------------------------------------------------------- jobs */
 
@@ -182,6 +182,7 @@ static struct job *engine_next(struct worker *w)
 		job_build(j);
 		j->touches = r->io.op == PST_OP_WRITE;
 		r->nr_jobs++;
+		list_add_tail(&r->jobs, &j->of_req);
 		if (j->touches)
 			r->nr_touch++;
 		else
@@ -269,6 +270,7 @@ void engine_job_done(struct worker *w, struct job *j)
 	else
 		r->nr_file--;
 	r->nr_jobs--;
+	list_del(&j->of_req);
 	e->nr_groups -= j->leads;
 	j->req = NULL;
 	pool_give(e, s, j);
@@ -322,11 +324,16 @@ void engine_submit(struct req *r)
 }
 
 /* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
-static void job_lost(struct job *j, const void *req)
+static void jobs_lost(struct req *r)
 {
-	if (j->req == req && !j->lost) {
+	struct list *el;
+
+	list_for_each (el, &r->jobs) {
+		struct job *j = list_entry(el, struct job, of_req);
+
+		if (!j->lost)
+			j->worker->nr_jobs--;
 		j->lost = true;
-		j->worker->nr_jobs--;
 	}
 }
 
@@ -335,7 +342,7 @@ void engine_stop_locked(struct req *r, int err)
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->active);
-	pool_each_used(r->share->engine, job_lost, r);
+	jobs_lost(r);
 	gds_stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);
@@ -482,6 +489,8 @@ static int worker_init(struct worker *w, struct engine *e)
 	if (w->efd < 0)
 		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));
 	r = store_lane_new(e->store, LANE_DEPTH, &w->lane);
+	if (r == 0)
+		r = e->store->arm(w->lane, w->efd, true); /* later ones do not fail */
 	if (r < 0)
 		return r;
 	return mem_stream_new(e->ops, e->device, &w->stream);
@@ -501,15 +510,6 @@ static void worker_done(struct worker *w)
 }
 
 /* ---------------------------------------------------------------- engines */
-
-/* Half of the CPUs this process may use: the other half belongs to the program. */
-static unsigned workers_wanted(void)
-{
-	cpu_set_t set;
-	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 2;
-
-	return (unsigned)MIN(MAX(cpus / 2, 1), (int)WORKERS_MAX);
-}
 
 static void engine_free(struct engine *e)
 {
@@ -535,18 +535,12 @@ static void lock_init(pthread_mutex_t *lock)
 	(void)pthread_mutexattr_destroy(&attr);
 }
 
-static int engine_new(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
-		      struct engine **ret)
+/* Calls the driver, which takes its time. */
+static int engine_start(struct engine *e)
 {
-	struct engine *e = calloc(1, sizeof(*e));
-	unsigned wanted = workers_wanted();
+	unsigned wanted = engine_width();
 	int r;
 
-	if (!e)
-		return err_set(ENOMEM, "out of memory");
-	e->ops = ops;
-	e->device = device;
-	e->store = store;
 	e->gds_look = UINT64_MAX;
 	lock_init(&e->lock);
 	list_init(&e->active);
@@ -559,25 +553,23 @@ static int engine_new(const struct mem_ops *ops, unsigned device, const struct s
 		struct worker *w = &e->workers[e->nr_workers];
 
 		r = worker_init(w, e);
-		if (r < 0)
+		if (r < 0) {
 			e->nr_workers++; /* engine_free() ends the half-made one too */
-		if (r < 0)
 			break;
+		}
 	}
 	for (unsigned i = 0; r == 0 && i < e->nr_workers; i++) {
 		r = thread_start(&e->workers[i].thread, worker_main, &e->workers[i]);
 		e->workers[i].started = r == 0;
 	}
-	if (r < 0) {
-		engine_free(e);
+	if (r < 0)
 		return r;
-	}
-	log_debug("engine for %s %u: %u workers, slots of %" PRIu64 " bytes", ops->name, device,
-		  e->nr_workers, e->slot_size);
-	*ret = e;
+	log_debug("engine for %s %u: %u workers, slots of %" PRIu64 " bytes", e->ops->name,
+		  e->device, e->nr_workers, e->slot_size);
 	return 0;
 }
 
+/* Under the lock: there is one, and no other thread is just starting it. */
 static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
 				  const struct store_ops *store)
 {
@@ -586,10 +578,65 @@ static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
 	list_for_each (el, &engines.list) {
 		struct engine *e = list_entry(el, struct engine, link);
 
-		if (e->ops == ops && e->device == device && e->store == store)
+		if (e->ops != ops || e->device != device || e->store != store)
+			continue;
+		if (!e->starts)
 			return e;
+		pthread_cond_wait(&engines.started, &engines.lock);
+		el = &engines.list; /* from the beginning */
 	}
 	return NULL;
+}
+
+static void engine_put(struct engine *e)
+{
+	bool last;
+
+	pthread_mutex_lock(&engines.lock);
+	last = --e->refs == 0;
+	if (last)
+		list_del(&e->link);
+	pthread_mutex_unlock(&engines.lock);
+	if (last)
+		engine_free(e);
+}
+
+static int engine_get(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
+		      struct engine **ret)
+{
+	struct engine *e;
+	int r = 1;
+
+	pthread_mutex_lock(&engines.lock);
+	e = engine_find(ops, device, store);
+	if (e) {
+		e->refs++;
+		r = 0;
+	} else if ((e = calloc(1, sizeof(*e)))) {
+		e->ops = ops;
+		e->device = device;
+		e->store = store;
+		e->refs = 1;
+		e->starts = true;
+		list_add_tail(&engines.list, &e->link);
+	}
+	pthread_mutex_unlock(&engines.lock);
+	*ret = e;
+	if (!r)
+		return 0;
+	if (!e)
+		return err_set(ENOMEM, "out of memory");
+	/* Other devices' engines start meanwhile. */
+	r = engine_start(e);
+	pthread_mutex_lock(&engines.lock);
+	e->starts = false;
+	if (r < 0)
+		list_del(&e->link);
+	(void)pthread_cond_broadcast(&engines.started);
+	pthread_mutex_unlock(&engines.lock);
+	if (r < 0)
+		engine_free(e);
+	return r;
 }
 
 static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
@@ -615,22 +662,6 @@ bool share_without_uring(const struct share *s, const struct pst_queue *q)
 	return s->engine->store != q->store;
 }
 
-/* Under the engines' lock. */
-static int engine_get(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
-		      struct engine **ret)
-{
-	struct engine *e = engine_find(ops, device, store);
-	int r = 0;
-
-	if (!e) {
-		r = engine_new(ops, device, store, &e);
-		if (r == 0)
-			list_add_tail(&engines.list, &e->link);
-	}
-	*ret = e;
-	return r;
-}
-
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret)
 {
@@ -646,38 +677,25 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 			return 0;
 		}
 	}
-	pthread_mutex_lock(&engines.lock);
 	r = engine_get(ops, device, q->store, &e);
 	if (r == -ENOMEM && q->store_auto && q->store == &store_uring_ops) {
 		log_info("no memory for an engine's rings, threads instead: %s", err_text());
 		r = engine_get(ops, device, &store_threads_ops, &e);
 	}
-	if (r == 0) {
-		r = share_new(q, e, ret);
-		if (r == 0) {
-			e->refs++;
-		} else if (!e->refs) {
-			list_del(&e->link);
-			engine_free(e);
-		}
-	}
-	pthread_mutex_unlock(&engines.lock);
+	if (r < 0)
+		return r;
+	r = share_new(q, e, ret);
+	if (r < 0)
+		engine_put(e);
 	return r;
 }
 
 void engine_unshare(struct share *s)
 {
 	struct engine *e = s->engine;
-	bool last;
 
 	list_del(&s->link);
-	pthread_mutex_lock(&engines.lock);
 	pool_unreserve(e);
-	last = --e->refs == 0;
-	if (last)
-		list_del(&e->link);
-	pthread_mutex_unlock(&engines.lock);
 	free(s);
-	if (last)
-		engine_free(e);
+	engine_put(e);
 }

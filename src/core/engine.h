@@ -54,7 +54,8 @@ struct span {
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
-	struct list link; /* worker's list for its state */
+	struct list link;   /* worker's list for its state */
+	struct list of_req; /* req->jobs */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */
@@ -107,7 +108,8 @@ struct engine {
 	unsigned device;
 	int node; /* of the device, -1 for unknown */
 	const struct store_ops *store;
-	unsigned refs; /* shares; under the engines' lock */
+	unsigned refs; /* shares; under the engines' lock, as is: */
+	bool starts;   /* its thread is at it */
 
 	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
 	struct list active;   /* requests with something to start, by turns */
@@ -186,5 +188,7 @@ bool worker_progress(struct worker *w);
 
 /* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
 int engine_calibrate(struct engine *e);
+/* calib.c: how many workers an engine has. */
+unsigned engine_width(void);
 
 #endif

@@ -309,11 +309,12 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
-static bool lists_gds(uint64_t policy)
+/* The verdict on GDS may come at any time, and one allocation has a window where another has not. */
+static bool lists_volatile(uint64_t policy)
 {
 	for (; policy; policy >>= 4)
-		if ((policy & 15) == PST_PATH_GDS)
-			return true; /* its verdict may come at any time */
+		if ((policy & 15) == PST_PATH_GDS || (policy & 15) == PST_PATH_WINDOW)
+			return true;
 	return false;
 }
 
@@ -327,7 +328,7 @@ static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 	enum proof_dir dir = r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
 
-	return !lists_gds(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
+	return !lists_volatile(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
 	       memo->device == a->device && memo->op == r->io.op && memo->flags == r->io.flags &&
 	       memo->policy == r->io.policy && !req_sf(r)->direct_bad &&
 	       !proof_is_bad(r->io.file->direct[dir]);

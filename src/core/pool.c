@@ -17,7 +17,9 @@
 /* The slots that were allocated together. */
 struct arena {
 	struct list link; /* the pool's */
-	unsigned age;     /* lower is older */
+	const struct mem_ops *ops;
+	unsigned device;
+	unsigned age; /* lower is older */
 	unsigned nr, nr_used;
 	struct job *free;
 	char *buf;
@@ -124,10 +126,10 @@ static char *memory_new(uint64_t len, int node)
 	return p;
 }
 
-static void arena_free(struct engine *e, struct arena *a)
+static void arena_free(struct arena *a)
 {
 	store_buf_free(a->sbuf);
-	mem_unpin(e->ops, e->device, a->buf, a->len);
+	mem_unpin(a->ops, a->device, a->buf, a->len);
 	(void)munmap(a->buf, a->len);
 	pool_uncharge(a->len);
 	free(a);
@@ -180,6 +182,8 @@ static int arena_new(struct engine *e)
 	int r = a ? 0 : err_set(ENOMEM, "out of memory");
 
 	if (a) {
+		a->ops = e->ops;
+		a->device = e->device;
 		a->nr = nr;
 		a->len = len;
 		a->buf = memory_new(len, e->node);
@@ -238,20 +242,21 @@ static void pool_trim(struct pool *p, struct list *ret)
 	}
 }
 
-static void arenas_free(struct engine *e, struct list *arenas)
+/* Without a lock: it calls the driver. */
+static void arenas_free(struct list *arenas)
 {
 	while (!list_empty(arenas)) {
 		struct arena *a = list_first(arenas, struct arena, link);
 
 		list_del(&a->link);
-		arena_free(e, a);
+		arena_free(a);
 	}
 }
 
 /* ------------------------------------------------------------------- parts */
 
-/* Under the pools' lock: to each pool its part of the bound. */
-static void share_out(void)
+/* Under the pools' lock: to each pool its part of the bound.  What is above goes to idle. */
+static void share_out(struct list *idle)
 {
 	uint64_t bound = limit_get(LIMIT_POOL, builtin()), sure = pools.sure;
 	uint64_t rest = bound > sure ? (bound - sure) / MAX(pools.nr, 1u) : 0;
@@ -260,22 +265,21 @@ static void share_out(void)
 	list_for_each (el, &pools.list) {
 		struct pool *p = list_entry(el, struct pool, link);
 		struct engine *e = container_of(p, struct engine, pool);
-		struct list idle = LIST_INIT(idle);
 
 		if (!p->sure)
 			continue; /* it only starts */
 		pthread_mutex_lock(&e->lock);
 		p->max_slots = (unsigned)MIN((p->sure + rest) / e->slot_size, (uint64_t)INT32_MAX);
 		p->not_before = 0;
-		pool_trim(p, &idle);
+		pool_trim(p, idle);
 		engine_wake(e, 1); /* it may ask for more now */
 		pthread_mutex_unlock(&e->lock);
-		arenas_free(e, &idle);
 	}
 }
 
 int pool_limit(uint64_t bytes)
 {
+	struct list idle = LIST_INIT(idle);
 	uint64_t sure;
 	int r = 0;
 
@@ -288,9 +292,10 @@ int pool_limit(uint64_t bytes)
 			    sure);
 	} else {
 		limit_store(LIMIT_POOL, bytes);
-		share_out();
+		share_out(&idle);
 	}
 	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
 	return r;
 }
 
@@ -303,7 +308,7 @@ static uint64_t sure_of(const struct engine *e, unsigned nr_shares)
 }
 
 /* Under the pools' lock. */
-static void shares_are(struct engine *e, unsigned nr)
+static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 {
 	struct pool *p = &e->pool;
 
@@ -311,7 +316,7 @@ static void shares_are(struct engine *e, unsigned nr)
 	p->nr_shares = nr;
 	p->sure = sure_of(e, nr);
 	pools.sure += p->sure;
-	share_out();
+	share_out(idle);
 }
 
 /* Get the slots for p->unmet; -EAGAIN: not yet. */
@@ -337,6 +342,7 @@ static int reserve_slots(struct engine *e)
 int pool_reserve(struct engine *e)
 {
 	uint64_t end = now_ns() + RESERVE_WAIT_NS, bound, sure, more;
+	struct list idle = LIST_INIT(idle);
 	bool fits;
 	int r;
 
@@ -346,8 +352,9 @@ int pool_reserve(struct engine *e)
 	more = sure_of(e, e->pool.nr_shares + 1) - e->pool.sure;
 	fits = sure <= bound && more <= bound - sure;
 	if (fits)
-		shares_are(e, e->pool.nr_shares + 1);
+		shares_are(e, e->pool.nr_shares + 1, &idle);
 	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
 	if (!fits)
 		return err_set(EBUSY,
 			       "a queue needs %" PRIu64 " bytes of the staging pool, and others "
@@ -373,12 +380,15 @@ int pool_reserve(struct engine *e)
 
 void pool_unreserve(struct engine *e)
 {
+	struct list idle = LIST_INIT(idle);
+
 	pthread_mutex_lock(&e->lock);
 	e->pool.unmet -= SLOT_RESERVED;
 	pthread_mutex_unlock(&e->lock);
 	pthread_mutex_lock(&pools.lock);
-	shares_are(e, e->pool.nr_shares - 1);
+	shares_are(e, e->pool.nr_shares - 1, &idle);
 	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
 }
 
 /* ------------------------------------------------------------------ growth */
@@ -440,7 +450,7 @@ static void pool_work(struct chore *c)
 	pool_trim(p, &idle);
 	more = p->growing = p->growing && may_grow(e);
 	pthread_mutex_unlock(&e->lock);
-	arenas_free(e, &idle);
+	arenas_free(&idle);
 	if (more)
 		grow(e);
 }
@@ -512,24 +522,12 @@ void pool_give(struct engine *e, struct share *s, struct job *j)
 		(void)pool_ask(p);
 }
 
-void pool_each_used(struct engine *e, void (*fn)(struct job *j, const void *arg), const void *arg)
-{
-	struct list *el;
-
-	list_for_each (el, &e->pool.arenas) {
-		struct arena *a = list_entry(el, struct arena, link);
-
-		for (unsigned i = 0; i < a->nr && a->nr_used; i++)
-			if (a->jobs[i].req)
-				fn(&a->jobs[i], arg);
-	}
-}
-
 /* -------------------------------------------------------------------- life */
 
 void pool_init(struct engine *e)
 {
 	struct pool *p = &e->pool;
+	struct list idle = LIST_INIT(idle);
 
 	list_init(&p->arenas);
 	p->roomy = &p->arenas;
@@ -537,19 +535,22 @@ void pool_init(struct engine *e)
 	pthread_mutex_lock(&pools.lock);
 	list_add_tail(&pools.list, &p->link);
 	pools.nr++;
-	share_out();
+	share_out(&idle);
 	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
 }
 
 void pool_done(struct engine *e)
 {
 	struct pool *p = &e->pool;
+	struct list idle = LIST_INIT(idle);
 
 	chore_end(&p->chore);
-	arenas_free(e, &p->arenas);
+	arenas_free(&p->arenas);
 	pthread_mutex_lock(&pools.lock);
 	list_del(&p->link);
 	pools.nr--;
-	share_out();
+	share_out(&idle);
 	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
 }

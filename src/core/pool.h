@@ -53,8 +53,6 @@ void pool_unreserve(struct engine *e);
 struct job *pool_take(struct engine *e, struct share *s);
 /* Back from the share that it was taken for.  Under the engine's lock. */
 void pool_give(struct engine *e, struct share *s, struct job *j);
-/* Every slot in use.  Under the engine's lock. */
-void pool_each_used(struct engine *e, void (*fn)(struct job *j, const void *arg), const void *arg);
 
 /* Pinned memory of another kind that counts too: room for it within the bound, or -EBUSY. */
 int pool_charge(uint64_t len);

@@ -69,6 +69,12 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 	return err == 0 && gate ? order_prepare(share) : err;
 }
 
+/* -EAGAIN says one thing alone: reap first. */
+static int not_full(int err)
+{
+	return err == -EAGAIN ? -EBUSY : err;
+}
+
 int queue_prep(struct pst_queue *q, const struct pst_io *io)
 {
 	struct pst_seg inline_seg = { io->file_off, io->mem_off, io->len, 0, 0, 1 };
@@ -93,12 +99,12 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 
 			err = engine_share(q, a->ops, a->device, &share);
 			if (err < 0)
-				return err;
+				return not_full(err);
 		}
 		if (unlikely(io->stream)) {
 			err = prep_stream(io, share);
 			if (err < 0)
-				return err;
+				return not_full(err);
 		}
 		r->mem_use = use_get(q, &io->mem->obj);
 		if (unlikely(!r->mem_use))

@@ -111,7 +111,9 @@ static void req_complete(struct req *r)
 	list_del(&r->all);
 	r->state = REQ_DONE;
 	list_add_tail(&q->done, &r->link);
-	q->nr_inflight--;
+	gauge(&q->nr_inflight, -1);
+	if (!q->nr_inflight)
+		q->next_deadline = PST_NO_DEADLINE;
 	q->nr_done++;
 
 	count(&st->requests, 1);
@@ -145,7 +147,7 @@ void queue_quiet(struct req *r)
 	r->ended = false;
 	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
 	req_release(r);
-	q->nr_zombies--;
+	gauge(&q->nr_zombies, -1);
 	if (r->state == REQ_ZOMBIE) {
 		list_del(&r->link);
 		req_free(r);
@@ -180,32 +182,58 @@ static void queue_notify(struct pst_queue *q)
 {
 	if (q->nr_done)
 		(void)eventfd_write(q->efd, 1);
-	if (q->has_fd)
-		clock_set(&q->alarm, q->next_deadline);
+	if (!q->has_fd)
+		return;
+	/* Pairs with the clock, which resets the alarm and then reads ring_at: either it sees
+	 * the new time there, or clock_set() sees the alarm reset. */
+	atomic_store(&q->ring_at, q->next_deadline);
+	clock_set(&q->alarm, q->next_deadline);
 }
 
-static void queue_arm(struct pst_queue *q)
+void queue_ring(struct alarm *a)
 {
-	if (q->armed)
-		return;
+	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
+	uint64_t at = atomic_load(&q->ring_at);
+
+	/* Requests that ended since the alarm was set may have left a later deadline, or none:
+	 * to set an alarm later at each of their ends would cost more. */
+	if (at <= now_ns())
+		(void)eventfd_write(q->efd, 1);
+	else
+		a->at = at;
+}
+
+/* A write that was under way when the queue was disarmed may come after that. */
+static void queue_drain(struct pst_queue *q)
+{
+	eventfd_t v;
+
+	(void)eventfd_read(q->efd, &v);
+}
+
+static int queue_arm(struct pst_queue *q)
+{
+	int r = q->armed ? 0 : q->store->arm(q->lane, q->efd, true);
+
+	if (q->armed || unlikely(r < 0))
+		return r;
 	q->armed = true;
-	(void)q->store->arm(q->lane, q->efd, true);
 	atomic_store(&q->want_wake, true);
 	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
 		(void)eventfd_write(q->efd, 1);
 	queue_notify(q);
+	return 0;
 }
 
 static void queue_disarm(struct pst_queue *q)
 {
-	eventfd_t v;
-
 	if (!q->armed)
 		return;
 	q->armed = false;
 	(void)q->store->arm(q->lane, q->efd, false);
 	atomic_store(&q->want_wake, false);
-	(void)eventfd_read(q->efd, &v);
+	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
+	queue_drain(q);
 }
 
 /* ------------------------------------------------------------------ start */
@@ -294,7 +322,7 @@ int queue_submit(struct pst_queue *q)
 		r->seq = ++q->seq;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
 		list_add_tail(&q->inflight, &r->all);
-		q->nr_inflight++;
+		gauge(&q->nr_inflight, 1);
 		if (r->deadline < q->next_deadline)
 			q->next_deadline = r->deadline;
 		if (r->deadline <= now) {
@@ -354,7 +382,7 @@ static void take_finished(struct pst_queue *q)
 	}
 }
 
-/* Start nothing more for the request, and ask what is under way to end. */
+/* Start nothing more for the request, and ask what is under way to end; then queue_flush(). */
 static void req_stop(struct req *r, int err)
 {
 	if (req_staged(r)) {
@@ -363,10 +391,7 @@ static void req_stop(struct req *r, int err)
 	}
 	r->stop = true;
 	r->end_err = err;
-	if (r->nr_parts) {
-		direct_cancel(r);
-		queue_flush(r->q);
-	}
+	direct_cancel(r);
 }
 
 /* Complete the request now, whatever is still under way. */
@@ -394,7 +419,7 @@ static void req_end(struct req *r, int err)
 		return;
 	}
 	r->ended = true;
-	r->q->nr_zombies++;
+	gauge(&r->q->nr_zombies, 1);
 	if (!touch && r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (touch || (file && r->io.op == PST_OP_WRITE))
@@ -418,6 +443,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		}
 	}
 	if (stopped) {
+		queue_flush(q);
 		reap_lane(q);
 		take_finished(q);
 	}
@@ -446,7 +472,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		asked++;
 		q->nr_prepared--;
 		list_add_tail(&q->inflight, &r->all);
-		q->nr_inflight++;
+		gauge(&q->nr_inflight, 1);
 		req_fail(r, ECANCELED);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
@@ -465,6 +491,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		if (!req_staged(r) && !r->nr_parts)
 			req_end(r, ECANCELED);
 	}
+	queue_flush(q);
 	if (q->armed)
 		queue_notify(q);
 	return asked ? asked : err_set(ENOENT, "no request has user_data %" PRIu64, user_data);
@@ -584,15 +611,16 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (nr > 1)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
-	if (engines)
-		queue_arm(q);
+	/* Who cannot be woken looks again soon. */
+	if (engines && unlikely(queue_arm(q) < 0))
+		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;
-	pthread_mutex_unlock(&q->lock);
+	queue_unlock(q);
 	if (engines)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		(void)q->store->wait(q->lane, nr, deadline_ns);
-	pthread_mutex_lock(&q->lock);
+	queue_lock(q);
 	q->waiting = false;
 	if (engines)
 		queue_disarm(q);
@@ -601,6 +629,7 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
 		    uint64_t deadline_ns)
 {
+	bool was_armed = q->armed;
 	unsigned n = 0;
 
 	queue_disarm(q);
@@ -613,12 +642,14 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
 	}
+	/* Else who sleeps on it without need would wake for ever. */
+	if (q->has_fd && !was_armed && !n)
+		queue_drain(q);
 	if (q->has_fd && !q->fd_once)
-		queue_arm(q);
+		(void)queue_arm(q); /* it did before */
 	return n;
 }
 
-/* End everything, and give what is under way a little time to end by itself. */
 void queue_wind_up(struct pst_queue *q)
 {
 	uint64_t give_up = now_ns() + CANCEL_GRACE_NS;
@@ -626,6 +657,7 @@ void queue_wind_up(struct pst_queue *q)
 	struct pst_done dropped[REAP_BATCH];
 	struct list *e, *n;
 
+	queue_lock(q);
 	queue_disarm(q);
 	q->has_fd = false;
 	list_for_each_safe (e, n, &q->prepared) {
@@ -643,22 +675,28 @@ void queue_wind_up(struct pst_queue *q)
 		while (queue_take(q, dropped, REAP_BATCH))
 			;
 		if (!q->nr_zombies || now_ns() > give_up)
-			return;
+			break;
+		queue_unlock(q);
 		(void)nanosleep(&nap, NULL);
+		queue_lock(q);
 		queue_progress(q);
 	}
+	atomic_store(&q->quiet, !q->nr_zombies);
+	atomic_store(&q->orphan, true);
+	queue_unlock(q);
 }
 
 int queue_fd(struct pst_queue *q)
 {
-	int r;
+	bool first = !q->has_fd;
+	int r = first ? clock_add(&q->alarm) : 0;
 
-	if (!q->has_fd) {
-		r = clock_add(&q->alarm);
-		if (r < 0)
-			return r;
-		q->has_fd = true;
+	q->has_fd = true;
+	if (r == 0)
+		r = queue_arm(q);
+	if (r < 0 && first) {
+		q->has_fd = false;
+		clock_del(&q->alarm);
 	}
-	queue_arm(q);
-	return q->efd;
+	return r < 0 ? r : q->efd;
 }

@@ -13,6 +13,9 @@
 #include "core/pagecache.h"
 #include "core/pool.h"
 
+#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest wait for the lock of a queue */
+#define LOOK_NAP_NS 20000
+
 static struct {
 	pthread_mutex_t lock;
 	struct list queues;
@@ -33,6 +36,7 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 	while (!list_empty(&q->shares))
 		engine_unshare(list_first(&q->shares, struct share, link));
 	use_release_all(q);
+	use_end(TAKE_PTR(q->dropped));
 	if (q->lane)
 		store_lane_free(q->lane);
 	closep(&q->efd);
@@ -43,62 +47,113 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 	return NULL;
 }
 
-/* Under the registry's lock: queues that were freed and have become quiet. */
+/* Under the lock: one visitor less.  The queue, when it is to be destroyed without the lock. */
+static struct pst_queue *unpin(struct pst_queue *q)
+{
+	if (--q->visitors || !atomic_load(&q->quiet))
+		return NULL;
+	list_del(&q->link);
+	counters_add(&registry.retired, &q->st);
+	return q;
+}
+
+/*
+ * The first queue, or the one behind it; NULL at the end.  No lock is held in between: what one
+ * queue takes is no matter of the others.
+ */
+static struct pst_queue *visit(struct pst_queue *prev)
+{
+	struct pst_queue *q = NULL, *dead = NULL;
+	struct list *e;
+
+	pthread_mutex_lock(&registry.lock);
+	e = prev ? prev->link.next : registry.queues.next;
+	if (e != &registry.queues) {
+		q = list_entry(e, struct pst_queue, link);
+		q->visitors++;
+	}
+	if (prev)
+		dead = unpin(prev);
+	pthread_mutex_unlock(&registry.lock);
+	if (dead)
+		queue_destroy(dead);
+	return q;
+}
+
+/* The owner's calls are over in moments, as a rule. */
+static bool try_lock(struct pst_queue *q)
+{
+	uint64_t end = now_ns() + LOOK_NS;
+
+	while (pthread_mutex_trylock(&q->lock) != 0) {
+		if (now_ns() >= end)
+			return false;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NAP_NS }, NULL);
+	}
+	return true;
+}
+
+/* See whether what was freed has become quiet. */
+static void look_after(struct pst_queue *q)
+{
+	if (!atomic_load(&q->orphan) || pthread_mutex_trylock(&q->lock) != 0)
+		return;
+	queue_progress(q);
+	if (!q->nr_zombies)
+		atomic_store(&q->quiet, true);
+	queue_unlock(q);
+}
+
 static void registry_sweep(void)
 {
-	struct list *e, *n;
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q))
+		look_after(q);
+}
 
-	list_for_each_safe (e, n, &registry.queues) {
-		struct pst_queue *q = list_entry(e, struct pst_queue, link);
+/* Requests of the queue on the object; one, where that cannot be told. */
+static unsigned uses(struct pst_queue *q, const struct object *obj)
+{
+	unsigned nr;
 
-		if (!q->orphan)
-			continue;
-		pthread_mutex_lock(&q->lock);
+	if (!try_lock(q))
+		return 1;
+	nr = use_count(q, obj);
+	if (nr && !q->waiting) {
 		queue_progress(q);
-		pthread_mutex_unlock(&q->lock);
-		if (q->nr_zombies)
-			continue;
-		list_del(&q->link);
-		counters_add(&registry.retired, &q->st);
-		queue_destroy(q);
+		nr = use_count(q, obj);
 	}
+	queue_unlock(q);
+	return nr;
 }
 
 unsigned registry_uses(const struct object *obj)
 {
-	struct list *e;
 	unsigned nr = 0;
 
-	pthread_mutex_lock(&registry.lock);
-	list_for_each (e, &registry.queues) {
-		struct pst_queue *q = list_entry(e, struct pst_queue, link);
-
-		pthread_mutex_lock(&q->lock);
-		if (!q->waiting && use_count(q, obj))
-			queue_progress(q);
-		nr += use_count(q, obj);
-		pthread_mutex_unlock(&q->lock);
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+		/* With the caller's reference alone there is no queue that knows it. */
+		if (atomic_load(&obj->refs) > 1)
+			nr += uses(q, obj);
+		look_after(q);
 	}
-	registry_sweep();
-	pthread_mutex_unlock(&registry.lock);
 	return nr;
 }
 
 void registry_release(struct object *obj)
 {
-	struct list *e;
-
 	atomic_store(&obj->dying, true);
-	pthread_mutex_lock(&registry.lock);
-	list_for_each (e, &registry.queues) {
-		struct pst_queue *q = list_entry(e, struct pst_queue, link);
-
-		pthread_mutex_lock(&q->lock);
-		use_release(q, obj);
-		pthread_mutex_unlock(&q->lock);
-	}
-	registry_sweep();
-	pthread_mutex_unlock(&registry.lock);
+	if (atomic_load(&obj->refs) > 1)
+		for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+			if (pthread_mutex_trylock(&q->lock) == 0) {
+				use_release(q, obj);
+				queue_unlock(q);
+				continue;
+			}
+			/* Pairs with queue_unlock(), which lets go of it. */
+			atomic_store(&q->look, true);
+			if (pthread_mutex_trylock(&q->lock) == 0)
+				queue_unlock(q);
+		}
 	object_put(obj);
 }
 
@@ -107,8 +162,15 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	struct counters sum = { 0 };
 	struct list *e;
 
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+		if (q->nr_zombies && try_lock(q)) {
+			if (!q->waiting)
+				queue_progress(q);
+			queue_unlock(q);
+		}
+		look_after(q);
+	}
 	pthread_mutex_lock(&registry.lock);
-	registry_sweep();
 	if (!only)
 		counters_add(&sum, &registry.retired);
 	list_for_each (e, &registry.queues) {
@@ -116,13 +178,9 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 
 		if (only && q != only)
 			continue;
-		pthread_mutex_lock(&q->lock);
-		if (!q->waiting && q->nr_zombies)
-			queue_progress(q);
 		counters_add(&sum, &q->st);
 		ret->inflight += q->nr_inflight;
 		ret->busy += q->nr_zombies;
-		pthread_mutex_unlock(&q->lock);
 	}
 	pthread_mutex_unlock(&registry.lock);
 	ret->requests = sum.requests;
@@ -136,12 +194,6 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 		ret->why[i] = sum.why[i];
 	pool_stats(&ret->pool_bytes, &ret->pool_limit);
 	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
-}
-
-/* A deadline has passed: the owner that sleeps finds it in pst_reap(). */
-static void queue_ring(struct alarm *a)
-{
-	(void)eventfd_write(container_of(a, struct pst_queue, alarm)->efd, 1);
 }
 
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
@@ -171,6 +223,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->inflight);
 	list_init(&q->shares);
 	alarm_init(&q->alarm, queue_ring);
+	atomic_init(&q->ring_at, PST_NO_DEADLINE);
 	q->reqs = calloc(depth, sizeof(*q->reqs));
 	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
 	if (!q->reqs || !q->part_array) {
@@ -182,6 +235,8 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		list_init(&q->reqs[i].all);
 		list_init(&q->reqs[i].active);
 		list_init(&q->reqs[i].gated);
+		list_init(&q->reqs[i].parts);
+		list_init(&q->reqs[i].jobs);
 		list_add_tail(&q->free, &q->reqs[i].link);
 	}
 	for (unsigned i = nr_parts; i-- > 0;) {
@@ -217,8 +272,8 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		queue_destroy(q);
 		return r;
 	}
-	pthread_mutex_lock(&registry.lock);
 	registry_sweep();
+	pthread_mutex_lock(&registry.lock);
 	list_add_tail(&registry.queues, &q->link);
 	pthread_mutex_unlock(&registry.lock);
 	*ret = q;
@@ -229,13 +284,15 @@ void queue_free(struct pst_queue *q)
 {
 	if (q->has_fd)
 		clock_del(&q->alarm);
-	pthread_mutex_lock(&q->lock);
-	queue_wind_up(q);
-	pthread_mutex_unlock(&q->lock);
-
-	/* What still hangs keeps the queue until registry_sweep() finds it quiet. */
 	pthread_mutex_lock(&registry.lock);
-	q->orphan = true;
-	registry_sweep();
+	q->visitors++;
 	pthread_mutex_unlock(&registry.lock);
+	queue_wind_up(q);
+	pthread_mutex_lock(&registry.lock);
+	q = unpin(q);
+	pthread_mutex_unlock(&registry.lock);
+	if (q)
+		queue_destroy(q);
+	/* What still hangs keeps its queue until somebody finds it quiet. */
+	registry_sweep();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Which objects a queue has requests on: a small hash table by address, under the
- * queue's lock.
+ * queue's lock, and that lock.
  */
 #include "base/err.h"
 #include "core/core.h"
@@ -41,8 +41,20 @@ static void use_drop(struct pst_queue *q, struct use *u)
 		at = &(*at)->next;
 	*at = u->next;
 	q->memo.file = NULL; /* its address may come back as another file's */
-	object_put(u->obj);
-	free(u);
+	/* The last to let go closes a file or frees memory, for which no lock is held. */
+	u->next = q->dropped;
+	q->dropped = u;
+}
+
+void use_end(struct use *dropped)
+{
+	struct use *next;
+
+	for (struct use *u = dropped; u; u = next) {
+		next = u->next;
+		object_put(u->obj);
+		free(u);
+	}
 }
 
 void use_put(struct pst_queue *q, struct use *u)
@@ -71,9 +83,42 @@ void use_release(struct pst_queue *q, const struct object *obj)
 		}
 }
 
+void use_release_dying(struct pst_queue *q)
+{
+	for (unsigned i = 0; i < USE_BUCKETS; i++)
+		for (struct use *u = q->uses[i], *next; u; u = next) {
+			next = u->next;
+			if (!u->nr && atomic_load(&u->obj->dying))
+				use_drop(q, u);
+		}
+}
+
 void use_release_all(struct pst_queue *q)
 {
 	for (unsigned i = 0; i < USE_BUCKETS; i++)
 		while (q->uses[i])
 			use_drop(q, q->uses[i]);
+}
+
+void queue_lock(struct pst_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+}
+
+void queue_unlock(struct pst_queue *q)
+{
+	struct use *dropped;
+
+	do {
+		if (unlikely(atomic_load_explicit(&q->look, memory_order_relaxed))) {
+			atomic_store(&q->look, false);
+			use_release_dying(q);
+		}
+		dropped = TAKE_PTR(q->dropped);
+		pthread_mutex_unlock(&q->lock);
+		if (unlikely(dropped))
+			use_end(dropped);
+		/* Pairs with registry_release(), which sets it and then tries the lock: either
+		 * that gets the lock, or this sees it. */
+	} while (unlikely(atomic_load(&q->look)) && pthread_mutex_trylock(&q->lock) == 0);
 }

@@ -9,7 +9,8 @@ void store_op_begin(struct store_op *op)
 	op->pinned = false;
 	op->canceled = false;
 	op->doubted = false;
-	op->next = NULL;
+	op->next = op->prev = NULL;
+	op->in = NULL;
 }
 
 static bool finish(struct store_op *op, int64_t res)
@@ -89,18 +90,16 @@ int64_t store_op_ask_fault(const struct store_op *op)
 
 bool store_fifo_remove(struct store_fifo *q, struct store_op *op)
 {
-	struct store_op *prev = NULL;
-
-	for (struct store_op *o = q->head; o; prev = o, o = o->next) {
-		if (o != op)
-			continue;
-		if (prev)
-			prev->next = o->next;
-		else
-			q->head = o->next;
-		if (q->tail == o)
-			q->tail = prev;
-		return true;
-	}
-	return false;
+	if (!store_fifo_has(q, op))
+		return false;
+	if (op->prev)
+		op->prev->next = op->next;
+	else
+		q->head = op->next;
+	if (op->next)
+		op->next->prev = op->prev;
+	else
+		q->tail = op->prev;
+	__atomic_store_n(&op->in, NULL, __ATOMIC_RELAXED);
+	return true;
 }

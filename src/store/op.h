@@ -56,7 +56,10 @@ static inline void store_op_set_canceled(struct store_op *op)
 	__atomic_store_n(&op->canceled, true, __ATOMIC_RELAXED);
 }
 
-/* First in, first out, through op->next. */
+/*
+ * First in, first out, through op->next; any can be taken out of the middle.  op->in is written
+ * under the lock of its list, and read without: only whether it is this list is asked for then.
+ */
 struct store_fifo {
 	struct store_op *head, *tail;
 };
@@ -64,20 +67,31 @@ struct store_fifo {
 static inline void store_fifo_push(struct store_fifo *q, struct store_op *op)
 {
 	op->next = NULL;
+	op->prev = q->head ? q->tail : NULL;
 	if (q->head)
 		q->tail->next = op;
 	else
 		q->head = op;
 	q->tail = op;
+	__atomic_store_n(&op->in, q, __ATOMIC_RELAXED);
 }
 
 static inline struct store_op *store_fifo_pop(struct store_fifo *q)
 {
 	struct store_op *op = q->head;
 
-	if (op)
-		q->head = op->next;
+	if (!op)
+		return NULL;
+	q->head = op->next;
+	if (q->head)
+		q->head->prev = NULL;
+	__atomic_store_n(&op->in, NULL, __ATOMIC_RELAXED);
 	return op;
+}
+
+static inline bool store_fifo_has(const struct store_fifo *q, const struct store_op *op)
+{
+	return __atomic_load_n(&op->in, __ATOMIC_RELAXED) == q;
 }
 
 /* Take one out of the middle; false when it is not there. */

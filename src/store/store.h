@@ -105,7 +105,8 @@ struct store_op {
 	/* The lane's own. */
 	bool canceled;
 	bool doubted; /* its -EFAULT, once */
-	struct store_op *next;
+	struct store_op *next, *prev;
+	const struct store_fifo *in; /* the list that it is on, or NULL */
 	void *lane_data;
 };
 
@@ -150,11 +151,14 @@ struct store_ops {
 	int (*wait)(struct store_lane *l, unsigned min, uint64_t deadline_ns);
 
 	/* Ask for an end of op, which is queued or in flight: it still comes out of reap(), with
-	 * its result or -ECANCELED, or never if the kernel hangs. */
+	 * its result or -ECANCELED, or never if the kernel hangs.  The next flush() tells the
+	 * kernel, so that many take few system calls.  Costs the same however many others
+	 * there are. */
 	void (*cancel)(struct store_lane *l, struct store_op *op);
 
 	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
-	 * work.  What is done already at arming counts: it writes at once. */
+	 * work.  What is done already at arming counts: it writes at once.  Only the first call
+	 * can fail. */
 	int (*arm)(struct store_lane *l, int efd, bool armed);
 };
 

@@ -350,18 +350,16 @@ static int threads_queue(struct store_lane *sl, struct store_op *op)
 /* What cannot wait is done here and now: no thread would be faster. */
 static void run_nowait(struct threads_lane *l)
 {
-	struct store_fifo rest = { 0 };
-	struct store_op *op;
+	struct store_op *op, *next;
 
-	while ((op = store_fifo_pop(&l->queued))) {
-		if (op->flags & STORE_OP_NOWAIT) {
-			perform(op);
-			deliver(l, op);
-		} else {
-			store_fifo_push(&rest, op);
-		}
+	for (op = l->queued.head; op; op = next) {
+		next = op->next;
+		if (!(op->flags & STORE_OP_NOWAIT))
+			continue;
+		(void)store_fifo_remove(&l->queued, op);
+		perform(op);
+		deliver(l, op);
 	}
-	l->queued = rest;
 }
 
 static int threads_flush(struct store_lane *sl)

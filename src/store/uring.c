@@ -274,6 +274,7 @@ static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, stru
 	};
 	int place;
 
+	op->lane_data = (void *)(uintptr_t)(l->ring.sq.sqe_tail - 1);
 	io_uring_prep_rw(opcodes[op->kind], sqe, store_op_fd(op), NULL, 0, 0);
 	sqe->user_data = (uintptr_t)op;
 	if (file_registered(l, op->file)) {
@@ -599,18 +600,16 @@ static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
 	return enter_wait(l, min, deadline_ns);
 }
 
-/* The entry of an operation that was not submitted yet. */
+/* The entry of an operation that was not submitted yet; fill_sqe() keeps where it went. */
 static struct io_uring_sqe *find_queued(struct uring_lane *l, const struct store_op *op)
 {
 	const struct io_uring_sq *sq = &l->ring.sq;
+	unsigned at = (unsigned)(uintptr_t)op->lane_data, head = *sq->khead;
+	struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
 
-	for (unsigned i = *sq->khead; i != sq->sqe_tail; i++) {
-		struct io_uring_sqe *sqe = &sq->sqes[i & sq->ring_mask];
-
-		if (sqe->user_data == (uintptr_t)op)
-			return sqe;
-	}
-	return NULL;
+	if (at - head >= sq->sqe_tail - head || sqe->user_data != (uintptr_t)op)
+		return NULL;
+	return sqe;
 }
 
 static void uring_cancel(struct store_lane *sl, struct store_op *op)
@@ -631,15 +630,11 @@ static void uring_cancel(struct store_lane *sl, struct store_op *op)
 	if (sqe) {
 		io_uring_prep_nop(sqe);
 		sqe->user_data = (uintptr_t)op | TAG_DROPPED;
-	} else {
-		/* On the list of what ended it needs no cancel, and has no link to spare. */
-		for (struct store_op *o = l->done.head; o; o = o->next)
-			if (o == op)
-				return;
+	} else if (!store_fifo_has(&l->done, op)) {
 		store_fifo_push(&l->to_cancel, op);
 	}
-	/* At once: the caller may be about to sleep on the eventfd. */
-	(void)flush(l);
+	/* For callers that only reap(). */
+	l->owe_submit = true;
 }
 
 /* On or off; a full barrier. */

@@ -328,8 +328,8 @@ static bool lie_down(struct lane *l)
 	return true;
 }
 
-/* False when the time is over and nothing woke it. */
-static bool sleep_until(struct lane *l, uint64_t at)
+/* False when the time is over and nothing woke it.  *ret_rang: the queue's descriptor did. */
+static bool sleep_until(struct lane *l, uint64_t at, bool *ret_rang)
 {
 	struct pollfd fds[2] = { { l->efd, POLLIN, 0 }, { l->qfd, POLLIN, 0 } };
 	struct timespec ts, *tsp = NULL;
@@ -346,29 +346,32 @@ static bool sleep_until(struct lane *l, uint64_t at)
 	n = ppoll(fds, 2, tsp, NULL);
 	if (n > 0 && fds[0].revents)
 		(void)eventfd_read(l->efd, &v);
+	*ret_rang = n > 0 && fds[1].revents;
 	return n != 0;
 }
 
 /*
  * Lie until there is something to do, or nobody comes to help any more.  Looks without the
- * lock, which is the clients' mostly.
+ * lock, which is the clients' mostly.  True when the queue's descriptor woke it.
  */
-static void lie(struct lane *l, uint64_t wake_at)
+static bool lie(struct lane *l, uint64_t wake_at)
 {
+	bool rang = false;
 	uint64_t at;
 
 	do {
 		at = wake_at;
 		if (atomic_load(&l->state) == LANE_NAPS)
 			at = MIN(at, now_ns() + NAP_NS);
-	} while (!sleep_until(l, at) && at < wake_at && !atomic_load(&l->kicked) &&
+	} while (!sleep_until(l, at, &rang) && at < wake_at && !atomic_load(&l->kicked) &&
 		 !atomic_load(&l->left) && atomic_exchange(&l->came, false));
+	return rang;
 }
 
 static void *lane_main(void *arg)
 {
 	struct lane *l = arg;
-	bool napped = false;
+	bool napped = false, rang = false;
 
 	while (!atomic_load(&l->stop)) {
 		uint64_t before, wake_at;
@@ -376,6 +379,11 @@ static void *lane_main(void *arg)
 
 		lane_enter(l);
 		before = l->nr_taken;
+		/* A wake-up that came late: passes do not reap where nothing is under way, and the
+		 * descriptor would stay readable. */
+		if (rang && !l->nr_inflight)
+			(void)reap(l);
+		rang = false;
 		if (l->nr_inflight == l->nr_prepared)
 			take_stalled(l);
 		if (!lane_pass(l, NULL))
@@ -386,7 +394,7 @@ static void *lane_main(void *arg)
 		lane_leave(l);
 		napped = atomic_load(&l->state) == LANE_NAPS;
 		if (lies)
-			lie(l, wake_at);
+			rang = lie(l, wake_at);
 		else
 			while (atomic_load(&l->wanted))
 				(void)sched_yield();
