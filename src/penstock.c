@@ -470,7 +470,7 @@ int pst_submit(struct pst_queue *queue)
 	GUARD();
 	pthread_mutex_lock(&queue->lock);
 	r = queue_submit(queue);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 
@@ -484,7 +484,7 @@ int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, u
 		return err_set(EINVAL, "min %u and max %u make no sense", min, max);
 	pthread_mutex_lock(&queue->lock);
 	n = queue_reap(queue, ret_done, min, max, deadline_ns);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return (int)n;
 }
 
@@ -506,7 +506,7 @@ int pst_cancel(struct pst_queue *queue, uint64_t user_data)
 	GUARD();
 	pthread_mutex_lock(&queue->lock);
 	r = queue_cancel(queue, user_data);
-	pthread_mutex_unlock(&queue->lock);
+	queue_unlock(queue);
 	return r;
 }
 

@@ -45,7 +45,8 @@
 struct object {
 	atomic_uint refs;
 	atomic_bool dying; /* the user's handle is gone: queues let go when idle */
-	void (*release)(struct object *obj);
+	void (*release)(struct object *obj); /* may take long: without any lock */
+	struct object *next;                 /* of those that wait for that */
 };
 
 /* A queue's hold on an object. */
@@ -100,6 +101,9 @@ static inline bool mem_on_host(const struct pst_mem *m)
 }
 
 void object_put(struct object *obj);
+/* The same, but what dies goes to a list, because a lock is held; to be released after it. */
+void object_put_later(struct object *obj, struct object **list);
+void objects_release(struct object *list);
 
 /* ----------------------------------------------------------------- pieces */
 
@@ -452,6 +456,7 @@ struct pst_queue {
 	unsigned nr_parts;  /* of these */
 
 	struct use *uses[USE_BUCKETS];
+	struct object *dead; /* to be released without the lock */
 	struct plan_memo memo;
 	struct ahead ahead[AHEAD_NR];
 	unsigned ahead_turn; /* the place to be taken next */
@@ -474,6 +479,17 @@ static inline void count(_Atomic uint64_t *c, uint64_t n)
 	/* One writer, under the queue's lock; pst_stats() may read from elsewhere. */
 	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n,
 			      memory_order_relaxed);
+}
+
+/* Also releases what died under the lock. */
+static inline void queue_unlock(struct pst_queue *q)
+{
+	struct object *dead = q->dead;
+
+	q->dead = NULL;
+	pthread_mutex_unlock(&q->lock);
+	if (unlikely(dead))
+		objects_release(dead);
 }
 
 /* Let go of what the request uses. */

@@ -587,7 +587,7 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (engines)
 		queue_arm(q);
 	q->waiting = true;
-	pthread_mutex_unlock(&q->lock);
+	queue_unlock(q);
 	if (engines)
 		sleep_fd(q->efd, deadline_ns);
 	else

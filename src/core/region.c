@@ -142,3 +142,21 @@ void object_put(struct object *obj)
 	if (atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1)
 		obj->release(obj);
 }
+
+void object_put_later(struct object *obj, struct object **list)
+{
+	if (atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	obj->next = *list;
+	*list = obj;
+}
+
+void objects_release(struct object *list)
+{
+	while (list) {
+		struct object *obj = list;
+
+		list = obj->next;
+		obj->release(obj);
+	}
+}

@@ -17,7 +17,28 @@ static struct {
 	pthread_mutex_t lock;
 	struct list queues;
 	struct counters retired; /* of queues that are gone */
-} registry = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(registry.queues), { 0 } };
+	struct object *dead;     /* to be released without the lock */
+} registry = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(registry.queues), { 0 }, NULL };
+
+/* Under the registry's lock: what died under the queue's. */
+static void collect(struct pst_queue *q)
+{
+	while (q->dead) {
+		struct object *obj = q->dead;
+
+		q->dead = obj->next;
+		obj->next = registry.dead;
+		registry.dead = obj;
+	}
+}
+
+static void registry_unlock(void)
+{
+	struct object *dead = TAKE_PTR(registry.dead);
+
+	pthread_mutex_unlock(&registry.lock);
+	objects_release(dead);
+}
 
 static void counters_add(struct counters *to, const struct counters *from)
 {
@@ -32,7 +53,6 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 {
 	while (!list_empty(&q->shares))
 		engine_unshare(list_first(&q->shares, struct share, link));
-	use_release_all(q);
 	if (q->lane)
 		store_lane_free(q->lane);
 	closep(&q->efd);
@@ -55,11 +75,14 @@ static void registry_sweep(void)
 			continue;
 		pthread_mutex_lock(&q->lock);
 		queue_progress(q);
+		collect(q);
 		pthread_mutex_unlock(&q->lock);
 		if (q->nr_zombies)
 			continue;
 		list_del(&q->link);
 		counters_add(&registry.retired, &q->st);
+		use_release_all(q);
+		collect(q);
 		queue_destroy(q);
 	}
 }
@@ -77,10 +100,11 @@ unsigned registry_uses(const struct object *obj)
 		if (!q->waiting && use_count(q, obj))
 			queue_progress(q);
 		nr += use_count(q, obj);
+		collect(q);
 		pthread_mutex_unlock(&q->lock);
 	}
 	registry_sweep();
-	pthread_mutex_unlock(&registry.lock);
+	registry_unlock();
 	return nr;
 }
 
@@ -95,10 +119,11 @@ void registry_release(struct object *obj)
 
 		pthread_mutex_lock(&q->lock);
 		use_release(q, obj);
+		collect(q);
 		pthread_mutex_unlock(&q->lock);
 	}
 	registry_sweep();
-	pthread_mutex_unlock(&registry.lock);
+	registry_unlock();
 	object_put(obj);
 }
 
@@ -122,9 +147,10 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 		counters_add(&sum, &q->st);
 		ret->inflight += q->nr_inflight;
 		ret->busy += q->nr_zombies;
+		collect(q);
 		pthread_mutex_unlock(&q->lock);
 	}
-	pthread_mutex_unlock(&registry.lock);
+	registry_unlock();
 	ret->requests = sum.requests;
 	ret->errors = sum.errors;
 	ret->timeouts = sum.timeouts;
@@ -220,7 +246,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	pthread_mutex_lock(&registry.lock);
 	registry_sweep();
 	list_add_tail(&registry.queues, &q->link);
-	pthread_mutex_unlock(&registry.lock);
+	registry_unlock();
 	*ret = q;
 	return 0;
 }
@@ -231,11 +257,11 @@ void queue_free(struct pst_queue *q)
 		clock_del(&q->alarm);
 	pthread_mutex_lock(&q->lock);
 	queue_wind_up(q);
-	pthread_mutex_unlock(&q->lock);
+	queue_unlock(q);
 
 	/* What still hangs keeps the queue until registry_sweep() finds it quiet. */
 	pthread_mutex_lock(&registry.lock);
 	q->orphan = true;
 	registry_sweep();
-	pthread_mutex_unlock(&registry.lock);
+	registry_unlock();
 }

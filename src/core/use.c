@@ -41,7 +41,7 @@ static void use_drop(struct pst_queue *q, struct use *u)
 		at = &(*at)->next;
 	*at = u->next;
 	q->memo.file = NULL; /* its address may come back as another file's */
-	object_put(u->obj);
+	object_put_later(u->obj, &q->dead);
 	free(u);
 }
 
