@@ -232,8 +232,9 @@ struct pst_mem_info {
  * @opts:    NULL for the defaults
  * @ret_mem: the memory, to be freed with pst_mem_free()
  *
- * Host memory is zeroed, page aligned and registered with the kernel the first time a
- * queue uses it.  Device memory is as the device gives it.
+ * Host memory is zeroed and page aligned, and what a queue uses of it again and again is
+ * registered with the kernel, as far as RLIMIT_MEMLOCK allows.  Device memory is as the device
+ * gives it.
  *
  * Return: 0; -EINVAL for zero length or an unknown option; -ENODEV when there is no such
  * device; -ENOMEM when device, address space or RLIMIT_AS is exhausted; -EMFILE without

@@ -25,6 +25,7 @@ static struct chore *chore_next(void)
 
 static void *chores_main(void *arg)
 {
+	void (*run)(struct chore * c);
 	struct chore *c;
 
 	(void)arg;
@@ -33,8 +34,9 @@ static void *chores_main(void *arg)
 	while ((c = chore_next())) {
 		list_del(&c->link);
 		chores.current = c;
+		run = c->run;
 		pthread_mutex_unlock(&chores.lock);
-		c->run(c);
+		run(c);
 		pthread_mutex_lock(&chores.lock);
 		chores.current = NULL;
 		pthread_cond_broadcast(&chores.ran);
@@ -50,12 +52,12 @@ void chore_init(struct chore *c, void (*run)(struct chore *c))
 	c->run = run;
 }
 
-int chore_ask(struct chore *c, enum chore_rank rank)
+/* Under the lock. */
+static int ask(struct chore *c, enum chore_rank rank)
 {
 	pthread_t thread;
 	int r = 0;
 
-	pthread_mutex_lock(&chores.lock);
 	if (!chores.running) {
 		r = thread_start(&thread, chores_main, NULL);
 		chores.running = r == 0;
@@ -66,6 +68,26 @@ int chore_ask(struct chore *c, enum chore_rank rank)
 		list_del(&c->link);
 		list_add_tail(&chores.waiting[rank], &c->link);
 	}
+	return r;
+}
+
+int chore_ask(struct chore *c, enum chore_rank rank)
+{
+	int r;
+
+	pthread_mutex_lock(&chores.lock);
+	r = ask(c, rank);
+	pthread_mutex_unlock(&chores.lock);
+	return r;
+}
+
+int chore_become(struct chore *c, void (*run)(struct chore *c), enum chore_rank rank)
+{
+	int r;
+
+	pthread_mutex_lock(&chores.lock);
+	c->run = run;
+	r = ask(c, rank);
 	pthread_mutex_unlock(&chores.lock);
 	return r;
 }

@@ -12,7 +12,8 @@
 /* Part of what it works on. */
 struct chore {
 	struct list link;
-	void (*run)(struct chore *c); /* on the thread, without any lock; may ask for c again */
+	void (*run)(struct chore *c); /* on the thread, without any lock; may ask for c again, or
+				       * free it */
 };
 
 enum chore_rank {
@@ -27,6 +28,12 @@ void chore_init(struct chore *c, void (*run)(struct chore *c));
  * thread for it.  No lock that run() takes is needed, any may be held.
  */
 int chore_ask(struct chore *c, enum chore_rank rank);
+
+/*
+ * As chore_ask(), and what runs from now on is another function.  The old one may be running and
+ * ends before that.  On failure neither runs any more.
+ */
+int chore_become(struct chore *c, void (*run)(struct chore *c), enum chore_rank rank);
 
 /* It does not run any more on return.  Nobody asks for it meanwhile, run() apart, and no lock
  * that run() takes is held. */

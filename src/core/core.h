@@ -45,7 +45,7 @@
 struct object {
 	atomic_uint refs;
 	atomic_bool dying; /* the user's handle is gone: queues let go when idle */
-	void (*release)(struct object *obj);
+	void (*release)(struct object *obj); /* may take long: no lock is held */
 };
 
 /* A queue's hold on an object. */
@@ -352,8 +352,9 @@ struct part {
 	struct part *next; /* q->parts */
 	struct list link;  /* req->parts */
 	struct req *req;
-	uint64_t pos; /* of its first byte, in piece order */
-	uint8_t hop;  /* index in the plan */
+	struct view *view; /* whose window it uses, or NULL */
+	uint64_t pos;      /* of its first byte, in piece order */
+	uint8_t hop;       /* index in the plan */
 	bool proving; /* the plain read of a proof */
 	bool busy;    /* in the lane */
 };
@@ -376,8 +377,11 @@ void direct_again(struct req *r);
 #define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
 
 /* Windows on an allocation (view.c): the one that holds byte off, which is its byte
- * *ret_at.  NULL: there is none, *ret_err says why. */
-const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at, int *ret_err);
+ * *ret_at; open until view_put(*ret_view).  NULL: there is none, *ret_err says why; ENOSPC: not
+ * now, because too much is open. */
+const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at,
+			      struct view **ret_view, int *ret_err);
+void view_put(struct view *v);
 /* Nobody uses the region any more. */
 void views_free(struct region *r);
 
@@ -388,7 +392,8 @@ void small_choose(struct req *r);
 /* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
 int small_listed(struct req *r);
 /* Where the CPU finds a piece, and how much of it; NULL with *ret_err: nowhere. */
-char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room, int *ret_err);
+char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
+		 struct view **ret_view, int *ret_err);
 /* Nothing is under way, and not all of it was resident: the engine does all of it. */
 void small_give_up(struct req *r);
 

@@ -34,8 +34,9 @@ static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t le
 	return m;
 }
 
-/* Where the piece begins; cut to what lies there in one run.  NULL: there is no window. */
-static char *piece_addr(struct req *r, struct piece *p)
+/* Where the piece begins; cut to what lies there in one run.  NULL: there is no window.
+ * *ret_view is set where there is one. */
+static char *piece_addr(struct req *r, struct piece *p, struct view **ret_view)
 {
 	const struct pst_mem *m = req_mem(r);
 	uint64_t room = p->len;
@@ -44,7 +45,7 @@ static char *piece_addr(struct req *r, struct piece *p)
 
 	if (likely(!r->plan.dev))
 		return (char *)m->region->alloc->host + m->off + p->mem_off;
-	addr = small_addr(r, p, &room, &err);
+	addr = small_addr(r, p, &room, ret_view, &err);
 	if (!addr)
 		req_why(r, PST_WHY_NO_WINDOW, err);
 	p->len = MIN(p->len, room);
@@ -75,6 +76,8 @@ static void part_free(struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 
+	if (unlikely(p->view))
+		view_put(TAKE_PTR(p->view));
 	p->busy = false;
 	list_del(&p->link);
 	p->next = q->parts;
@@ -240,7 +243,7 @@ static bool start_first(struct req *r)
 	p = part_new(r);
 	if (!p)
 		return false;
-	addr = piece_addr(r, &pc);
+	addr = piece_addr(r, &pc, &p->view);
 	len = part_len(r, pc.file_off, pc.len);
 	hop = nr_hops(r);
 	if (likely(addr))
@@ -265,6 +268,7 @@ static bool start_first(struct req *r)
 /* The edges that the first pass left. */
 static bool start_second(struct req *r)
 {
+	struct view *view = NULL;
 	uint64_t len;
 	struct middle m;
 	struct piece pc;
@@ -274,7 +278,8 @@ static bool start_second(struct req *r)
 	for (;;) {
 		if (!cursor_peek(&r->cur, &pc))
 			return false;
-		addr = piece_addr(r, &pc);
+		/* Nothing that goes into a window has edges. */
+		addr = piece_addr(r, &pc, &view);
 		m = piece_middle(r, pc.file_off, pc.len, addr);
 		if (m.start < m.end) {
 			if (m.start > pc.file_off) {

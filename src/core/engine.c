@@ -82,6 +82,15 @@ void engine_wake(struct engine *e, unsigned nr)
 		wake_one(e);
 }
 
+/* Is a piece of at least so many bytes next, that are pinned? */
+static bool next_is_pinned(const struct req *r, uint64_t min)
+{
+	struct piece pc;
+
+	return r->plan.map && cursor_peek(&r->cur, &pc) && pc.len >= min &&
+	       pagecache_ready(r->plan.map, pc.file_off, MIN(pc.len, MIB(1)), false);
+}
+
 /*
  * Is a long piece next, whose bytes are pinned?  Copying it costs the CPU nothing, and the
  * device the least if it goes together with others.  So there are few groups at a time, and
@@ -89,10 +98,7 @@ void engine_wake(struct engine *e, unsigned nr)
  */
 static bool may_group(const struct req *r)
 {
-	struct piece pc;
-
-	return r->plan.map && cursor_peek(&r->cur, &pc) && pc.len >= GROUP_PIECE &&
-	       pagecache_ready(r->plan.map, pc.file_off, MIN(pc.len, MIB(1)), false);
+	return next_is_pinned(r, GROUP_PIECE);
 }
 
 /*
@@ -115,7 +121,8 @@ uint64_t engine_part(const struct req *r)
 	uint64_t left = r->total - r->cur.pos;
 	unsigned idle = 1; /* who takes the job */
 
-	if (r->io.op != PST_OP_READ || !r->one_run || r->plan.map || left <= PART_MIN ||
+	if (r->io.op != PST_OP_READ || !r->one_run || r->plan.pin_now || left <= PART_MIN ||
+	    next_is_pinned(r, 1) ||
 	    (first != &e->active && (first != &r->active || first->next != &e->active)))
 		return e->chunk;
 	for (unsigned i = 0; i < e->nr_workers; i++)

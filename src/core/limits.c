@@ -16,6 +16,7 @@ static struct {
 } limits[LIMIT_NR] = {
 	[LIMIT_POOL] = { .name = "PST_POOL" },
 	[LIMIT_PAGES] = { .name = "PST_PAGES" },
+	[LIMIT_APERTURE] = { .name = "PST_APERTURE" },
 };
 
 static void read_env(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How much memory may be pinned.  A bound comes from the program (pst_limits_set()), else
+ * How much memory may be pinned, or mapped.  A bound comes from the program (pst_limits_set()), else
  * from the environment, else it is the library's own; the program may not go above what the
  * environment says.
  */
@@ -14,6 +14,7 @@
 enum limit {
 	LIMIT_POOL,  /* PST_POOL: staging memory, pool.c */
 	LIMIT_PAGES, /* PST_PAGES: page cache pinned for devices, pagecache.c */
+	LIMIT_APERTURE, /* PST_APERTURE: windows of view.c, on each device */
 	LIMIT_NR,
 };
 

@@ -5,9 +5,10 @@
  * A file whose user says that it is stable is mapped read-only, and the device's driver
  * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
  * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
- * some 20 ms a GiB, which the first pass over a file must not pay: a unit is pinned by the
- * chores' thread once its bytes have been read through the staging pool.  A caller who lists
- * the path has it pinned on the spot.
+ * some 20 ms a GiB and keeps others out of the driver meanwhile, which a file that is read
+ * once must not pay: a unit is pinned by the chores' thread when a second pass over it has
+ * begun.  A caller who lists the path has it pinned on the spot.  The same thread unpins what
+ * a closed file leaves behind.
  *
  * Size and change time are compared before and after each copy.  A file that changed loses
  * its mapping, and what was read from it is read again through the pool.
@@ -35,7 +36,7 @@ enum unit_state {
 
 struct unit {
 	_Atomic uint8_t state;
-	_Atomic uint32_t seen_kib; /* staged so far */
+	_Atomic uint32_t seen; /* bytes staged so far */
 };
 
 struct mapping {
@@ -47,7 +48,10 @@ struct mapping {
 	uint64_t len;
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
-	struct chore chore; /* pins waiting units */
+	struct chore chore; /* pins waiting units; when the file is closed, unpins all */
+	pthread_mutex_t lock;
+	bool closed;          /* sf is gone; under the lock */
+	unsigned nr_unpinned; /* units looked at since */
 	unsigned nr_units;
 	struct unit units[];
 };
@@ -82,6 +86,17 @@ static uint64_t unit_len(const struct mapping *m, unsigned idx)
 
 /* ---------------------------------------------------------------- pinning */
 
+/* Else pinning would read it from the disk. */
+static bool unit_resident(struct mapping *m, unsigned idx)
+{
+	bool resident;
+
+	pthread_mutex_lock(&m->lock);
+	resident = !m->closed && plan_resident(m->sf, idx * UNIT, unit_len(m, idx));
+	pthread_mutex_unlock(&m->lock);
+	return resident;
+}
+
 static void unit_pin(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns();
@@ -90,12 +105,12 @@ static void unit_pin(struct mapping *m, unsigned idx)
 
 	if (!pin_charge(len)) {
 		log_debug("the bound of pinned page cache is reached");
-		atomic_store(&u->seen_kib, 0);
+		atomic_store(&u->seen, 0);
 		atomic_store(&u->state, UNIT_COLD); /* it may be raised */
 		return;
 	}
-	if (!plan_resident(m->sf, idx * UNIT, len)) {
-		state = UNIT_COLD; /* pinning would read it from the disk */
+	if (!unit_resident(m, idx)) {
+		state = UNIT_COLD;
 	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len) < 0) {
 		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
 			 err_text());
@@ -105,7 +120,7 @@ static void unit_pin(struct mapping *m, unsigned idx)
 		return;
 	}
 	atomic_fetch_sub(&pinned_bytes, len);
-	atomic_store(&u->seen_kib, 0);
+	atomic_store(&u->seen, 0);
 	atomic_store(&u->state, state);
 }
 
@@ -114,7 +129,42 @@ static bool unit_claim(struct unit *u, uint8_t from)
 	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
 }
 
+/* The next that is pinned is not any more; false after the last. */
+static bool unpin_next(struct mapping *m)
+{
+	while (m->nr_unpinned < m->nr_units) {
+		unsigned i = m->nr_unpinned++;
+
+		if (m->units[i].state != UNIT_PINNED)
+			continue;
+		mem_unpin_file(m->ops, m->device, m->base + i * UNIT, unit_len(m, i));
+		atomic_fetch_sub(&pinned_bytes, unit_len(m, i));
+		return true;
+	}
+	return false;
+}
+
+static void mapping_free(struct mapping *m)
+{
+	while (unpin_next(m))
+		;
+	(void)munmap(m->base, m->len);
+	(void)pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
 /* One unit at a time, so that those of other files have their turn, and the pool has its. */
+static void unpin_some(struct chore *c)
+{
+	struct mapping *m = container_of(c, struct mapping, chore);
+
+	if (unpin_next(m))
+		(void)chore_ask(c, CHORE_LAST); /* does not fail on the thread itself */
+	else
+		mapping_free(m);
+}
+
+/* Likewise. */
 static void pin_waiting(struct chore *c)
 {
 	struct mapping *m = container_of(c, struct mapping, chore);
@@ -125,7 +175,7 @@ static void pin_waiting(struct chore *c)
 	if (i == m->nr_units)
 		return;
 	unit_pin(m, i);
-	(void)chore_ask(c, CHORE_LAST); /* does not fail on the thread itself */
+	(void)chore_ask(c, CHORE_LAST);
 }
 
 /* Have a unit pinned in the background. */
@@ -170,25 +220,15 @@ static struct mapping *mapping_new(const struct store_file *sf, const struct mem
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
 	chore_init(&m->chore, pin_waiting);
+	(void)pthread_mutex_init(&m->lock, NULL);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, sf->fd, 0);
 	if (m->base == MAP_FAILED) {
+		(void)pthread_mutex_destroy(&m->lock);
 		free(m);
 		return NULL;
 	}
 	(void)madvise(m->base, m->len, MADV_DONTFORK);
 	return m;
-}
-
-static void mapping_free(struct mapping *m)
-{
-	chore_end(&m->chore);
-	for (unsigned i = 0; i < m->nr_units; i++)
-		if (m->units[i].state == UNIT_PINNED) {
-			mem_unpin_file(m->ops, m->device, m->base + i * UNIT, unit_len(m, i));
-			atomic_fetch_sub(&pinned_bytes, unit_len(m, i));
-		}
-	(void)munmap(m->base, m->len);
-	free(m);
 }
 
 struct mapping *pagecache_mapping(struct pst_file *f, const struct mem_ops *ops, unsigned device)
@@ -216,7 +256,12 @@ void pagecache_free(struct pst_file *f)
 		struct mapping *m = f->maps;
 
 		f->maps = m->next;
-		mapping_free(m);
+		/* The thread may be pinning a unit of it just now. */
+		pthread_mutex_lock(&m->lock);
+		m->closed = true;
+		pthread_mutex_unlock(&m->lock);
+		if (chore_become(&m->chore, unpin_some, CHORE_LAST) < 0)
+			mapping_free(m); /* there is no thread */
 	}
 }
 
@@ -253,6 +298,12 @@ bool pagecache_still(struct mapping *m)
 	return !m->stale;
 }
 
+/* More than once over, with room for what is read twice in one pass: headers, and edges. */
+static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
+{
+	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
+}
+
 void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
 {
 	while (len && off < m->len && !m->stale) {
@@ -261,10 +312,7 @@ void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
 		struct unit *u = &m->units[idx];
 
 		if (atomic_load_explicit(&u->state, memory_order_relaxed) == UNIT_COLD &&
-		    (atomic_fetch_add(&u->seen_kib, (uint32_t)((n + 1023) / 1024)) + n / 1024) *
-					    1024 +
-				    4096 >=
-			    unit_len(m, idx))
+		    worth_pinning(m, idx, atomic_fetch_add(&u->seen, (uint32_t)n) + n))
 			unit_want(m, idx);
 		off += n;
 		len -= n;

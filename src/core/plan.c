@@ -27,6 +27,8 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 {
 	const struct store_file *sf = f->sf;
 	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+	const struct window *w;
+	struct view *view;
 	uint64_t at;
 
 	*ret_detail = 0;
@@ -59,8 +61,9 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 	case PST_PATH_WINDOW:
 		if (mem_on_host(m))
 			return PST_WHY_NO_PROVIDER;
-		return view_get(m->region, m->off, &at, ret_detail) ? PST_WHY_NONE
-								    : PST_WHY_NO_WINDOW;
+		w = view_get(m->region, m->off, &at, &view, ret_detail);
+		view_put(view);
+		return w ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
 		return gds_why(f, m, op, ret_detail);
 	case PST_PATH_P2P:
@@ -130,6 +133,8 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	struct pst_device dev = { .sz = sizeof(dev) };
 	const struct window *w;
 	const struct proof *p;
+	struct view *view;
+	bool proven;
 	uint64_t at;
 	int err;
 
@@ -141,8 +146,12 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 		return proof_state(f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ]) ==
 		       PST_STATE_PROVEN;
 	case PST_PATH_WINDOW:
-		w = mem_on_host(m) ? NULL : view_get(m->region, m->off, &at, &err);
-		return w && w->verdict;
+		if (mem_on_host(m))
+			return false;
+		w = view_get(m->region, m->off, &at, &view, &err);
+		proven = w && w->verdict;
+		view_put(view);
+		return proven;
 	case PST_PATH_GDS:
 		return gds_proven(f, m, op);
 	case PST_PATH_STAGED:

@@ -41,7 +41,8 @@ static uint64_t bounce_lead(const struct req *r)
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room, int *ret_err)
+char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
+		 struct view **ret_view, int *ret_err)
 {
 	const struct pst_mem *m = req_mem(r);
 	const struct window *w;
@@ -51,7 +52,7 @@ char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
 		*ret_room = p->len;
 		return r->bounce + bounce_lead(r) + p->pos;
 	}
-	w = view_get(m->region, m->off + p->mem_off, &at, ret_err);
+	w = view_get(m->region, m->off + p->mem_off, &at, ret_view, ret_err);
 	if (unlikely(!w))
 		return NULL;
 	*ret_room = w->len - at;
@@ -64,6 +65,7 @@ static int small_load(struct req *r)
 	const struct pst_mem *m = req_mem(r);
 	struct cursor c = r->cur;
 	const struct window *w;
+	struct view *view;
 	struct piece p;
 	uint64_t at, n;
 	int err;
@@ -72,13 +74,14 @@ static int small_load(struct req *r)
 	if (!r->bounce)
 		return ENOMEM;
 	while (cursor_peek(&c, &p)) {
-		w = view_get(m->region, m->off + p.mem_off, &at, &err);
+		w = view_get(m->region, m->off + p.mem_off, &at, &view, &err);
 		if (!w) {
 			free(TAKE_PTR(r->bounce));
 			return err;
 		}
 		n = MIN(p.len, w->len - at);
 		window_load(w, at, r->bounce + bounce_lead(r) + p.pos, n);
+		view_put(view);
 		cursor_skip(&c, n);
 	}
 	return 0;
@@ -102,18 +105,21 @@ static int small_fits(const struct req *r)
 	const struct pst_mem *m = req_mem(r);
 	bool write = r->io.op == PST_OP_WRITE;
 	const struct window *w;
+	struct view *view;
 	struct piece p;
-	uint64_t at;
+	uint64_t at, most;
 	int err;
 
 	if (r->total > SMALL_MAX || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !plan_try_cached(r, p.file_off, p.len)))
 		return -1;
-	w = view_get(m->region, m->off + p.mem_off, &at, &err);
+	w = view_get(m->region, m->off + p.mem_off, &at, &view, &err);
 	if (!w)
 		return err;
-	return r->total <= (write ? w->load_max : w->store_max) ? 0 : -1;
+	most = write ? w->load_max : w->store_max;
+	view_put(view);
+	return r->total <= most ? 0 : -1;
 }
 
 void small_choose(struct req *r)

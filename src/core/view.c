@@ -5,25 +5,52 @@
  * They are opened where a request first needs one, VIEW_LEN bytes at a time: to map all of a
  * large allocation would take long, and with it more of the device's aperture and of
  * page tables than the requests ever touch.
+ *
+ * The aperture belongs to all processes of a machine, so what is open here is bounded.  Where the
+ * bound is reached, the least recently used window closes that nothing uses and that was not
+ * used for a while; without such a one, requests are staged: to open windows in turn for
+ * requests all over a large memory would take longer.
  */
+#include <time.h>
+
 #include "base/err.h"
 #include "base/log.h"
 #include "core/core.h"
+#include "core/limits.h"
 #include "window/window.h"
 
 #define VIEW_LEN MIB(64)
+#define IDLE_NS (100 * NSEC_PER_MSEC)
+#define APERTURE_SHARE 4u	/* one part in so many is for views */
+#define APERTURE_UNKNOWN GIB(1) /* for views, where nobody can tell the size */
 
 struct view {
+	struct list link; /* of open ones; under the lock */
+	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
-	atomic_int err; /* why there is none; 0: not tried */
+	atomic_int err;        /* why there is none; 0: not tried */
+	atomic_uint users;     /* who has it from view_get() */
+	_Atomic uint64_t used; /* when it was last taken */
 };
 
 struct views {
 	unsigned nr;
+	_Atomic uint64_t retry; /* no room before that time */
 	struct view v[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* who opens */
+/* Who opens and closes. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list open_views = LIST_INIT(open_views);
+
+/* To a few milliseconds. */
+static uint64_t about_now(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
 
 static struct views *views_of(struct region *r)
 {
@@ -38,13 +65,96 @@ static struct views *views_of(struct region *r)
 		vs = calloc(1, sizeof(*vs) + nr * sizeof(vs->v[0]));
 		if (vs)
 			vs->nr = nr;
+		for (unsigned i = 0; vs && i < nr; i++) {
+			list_init(&vs->v[i].link);
+			vs->v[i].alloc = r->alloc;
+		}
 		atomic_store_explicit(&r->views, vs, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);
 	return vs;
 }
 
-static void view_open(struct region *r, struct view *v, uint64_t off)
+/* The window of a view that is taken, or NULL. */
+static struct window *view_take(struct view *v)
+{
+	struct window *w;
+
+	/* Pairs with view_close(): either it sees the user, or we see no window. */
+	atomic_fetch_add(&v->users, 1);
+	w = atomic_load(&v->window);
+	if (unlikely(!w))
+		atomic_fetch_sub(&v->users, 1);
+	return w;
+}
+
+void view_put(struct view *v)
+{
+	if (v)
+		atomic_fetch_sub(&v->users, 1);
+}
+
+/* ---------------------------------------------------------------- the bound */
+
+static uint64_t bound(const struct mem_alloc *a)
+{
+	uint64_t aperture = mem_aperture(a->ops, a->device);
+
+	return limit_get(LIMIT_APERTURE,
+			 aperture ? MAX(aperture / APERTURE_SHARE, VIEW_LEN) : APERTURE_UNKNOWN);
+}
+
+/* Under the lock: false when somebody uses it. */
+static bool view_close(struct view *v)
+{
+	struct window *w = atomic_exchange(&v->window, NULL);
+
+	if (atomic_load(&v->users)) {
+		atomic_store(&v->window, w);
+		return false;
+	}
+	list_del(&v->link);
+	window_close(w);
+	return true;
+}
+
+/* Under the lock: what is open on the allocation's device, and the view that should close. */
+static uint64_t open_bytes(const struct mem_alloc *a, struct view **ret_idle)
+{
+	uint64_t sum = 0, oldest = about_now() - IDLE_NS;
+	struct list *e;
+
+	*ret_idle = NULL;
+	list_for_each (e, &open_views) {
+		struct view *v = list_entry(e, struct view, link);
+
+		if (v->alloc->ops != a->ops || v->alloc->device != a->device)
+			continue;
+		sum += atomic_load(&v->window)->len;
+		if (!v->users && v->used < oldest) {
+			oldest = v->used;
+			*ret_idle = v;
+		}
+	}
+	return sum;
+}
+
+/* Under the lock. */
+static bool make_room(const struct mem_alloc *a, uint64_t len)
+{
+	uint64_t most = bound(a);
+	struct view *idle;
+
+	while (open_bytes(a, &idle) + len > most)
+		if (!idle || !view_close(idle))
+			return false;
+	return true;
+}
+
+/* ------------------------------------------------------------------- views */
+
+/* Under the lock; it is taken then.  NULL with *ret_err. */
+static struct window *view_open(struct region *r, struct view *v, uint64_t off, int *ret_err)
 {
 	struct window_src src = {
 		.alloc = r->alloc,
@@ -53,37 +163,59 @@ static void view_open(struct region *r, struct view *v, uint64_t off)
 		.rights = r->alloc->rights,
 	};
 	struct pst_window_opts o = { .sz = sizeof(o) };
-	struct window *w;
+	struct window *w = view_take(v);
 	int err;
 
-	pthread_mutex_lock(&lock);
-	if (!atomic_load(&v->window) && !atomic_load(&v->err)) {
-		err = window_open(&src, &o, &w);
-		if (err < 0)
-			log_info("small requests are staged: %s", err_text());
-		atomic_store(&v->err, -MIN(err, 0));
-		atomic_store_explicit(&v->window, err < 0 ? NULL : w, memory_order_release);
+	*ret_err = v->err;
+	if (w || *ret_err)
+		return w;
+	if (!make_room(r->alloc, src.len)) {
+		*ret_err = ENOSPC;
+		return NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	err = window_open(&src, &o, &w);
+	if (err < 0) {
+		log_info("small requests are staged: %s", err_text());
+		atomic_store(&v->err, -err);
+		*ret_err = -err;
+		return NULL;
+	}
+	list_add_tail(&open_views, &v->link);
+	atomic_fetch_add(&v->users, 1);
+	atomic_store(&v->window, w);
+	return w;
 }
 
-const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at, int *ret_err)
+const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at,
+			      struct view **ret_view, int *ret_err)
 {
 	struct views *vs = views_of(r);
+	uint64_t now = about_now();
 	struct window *w;
 	struct view *v;
 
+	*ret_view = NULL;
 	*ret_at = off % VIEW_LEN;
 	*ret_err = ENOMEM;
 	if (unlikely(!vs))
 		return NULL;
 	v = &vs->v[off / VIEW_LEN];
-	w = atomic_load_explicit(&v->window, memory_order_acquire);
-	if (unlikely(!w && !atomic_load(&v->err))) {
-		view_open(r, v, off - *ret_at);
-		w = atomic_load(&v->window);
+	w = view_take(v);
+	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
+	if (unlikely(!w && !*ret_err)) {
+		*ret_err = ENOSPC;
+		if (now < vs->retry)
+			return NULL;
+		pthread_mutex_lock(&lock);
+		w = view_open(r, v, off - *ret_at, ret_err);
+		pthread_mutex_unlock(&lock);
+		if (!w && *ret_err == ENOSPC)
+			vs->retry = now + IDLE_NS;
 	}
-	*ret_err = atomic_load_explicit(&v->err, memory_order_relaxed);
+	if (unlikely(!w))
+		return NULL;
+	atomic_store_explicit(&v->used, now, memory_order_relaxed);
+	*ret_view = v;
 	return w;
 }
 
@@ -91,8 +223,16 @@ void views_free(struct region *r)
 {
 	struct views *vs = atomic_load(&r->views);
 
-	for (unsigned i = 0; vs && i < vs->nr; i++)
-		if (vs->v[i].window)
-			window_close(vs->v[i].window);
+	for (unsigned i = 0; vs && i < vs->nr; i++) {
+		struct view *v = &vs->v[i];
+		struct window *w;
+
+		pthread_mutex_lock(&lock);
+		w = atomic_exchange(&v->window, NULL);
+		list_del(&v->link);
+		pthread_mutex_unlock(&lock);
+		if (w)
+			window_close(w);
+	}
 	free(vs);
 }

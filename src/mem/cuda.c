@@ -404,6 +404,7 @@ const struct mem_ops mem_cuda_ops = {
 	.unpin = cuda_unpin,
 	.pin_file = cuda_pin_file,
 	.unpin_file = cuda_unpin,
+	.aperture = cuda_aperture,
 	.stream_new = cuda_stream_new,
 	.stream_free = cuda_stream_free,
 	.copy = cuda_copy,

@@ -244,6 +244,7 @@ cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st
 /* ------------------------------------------------------------------- facts */
 
 void cuda_device_text(unsigned idx, struct facts *f);
+uint64_t cuda_aperture(unsigned device);
 
 /* Its parts that read files; what these do not tell is "unknown", and 0 as a size. */
 void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t len);

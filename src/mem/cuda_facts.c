@@ -85,15 +85,25 @@ uint64_t cuda_bar_size(const char *resource)
 	return most;
 }
 
-static void add_bar(struct facts *f, const struct pst_device *info)
+static uint64_t bar_of(const struct pst_device *info)
 {
-	uint64_t size = 0;
 	char path[96];
 
-	if (info->pci[0]) {
-		(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/resource", info->pci);
-		size = cuda_bar_size(path);
-	}
+	if (!info->pci[0])
+		return 0;
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/resource", info->pci);
+	return cuda_bar_size(path);
+}
+
+uint64_t cuda_aperture(unsigned device)
+{
+	return bar_of(&cuda_device(device)->info);
+}
+
+static void add_bar(struct facts *f, const struct pst_device *info)
+{
+	uint64_t size = bar_of(info);
+
 	if (!size)
 		facts_add(f, "bar1", "%s", unknown);
 	else

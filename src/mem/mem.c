@@ -466,6 +466,11 @@ void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint
 		ops->unpin_file(device, host, len);
 }
 
+uint64_t mem_aperture(const struct mem_ops *ops, unsigned device)
+{
+	return ops->aperture ? ops->aperture(device) : 0;
+}
+
 void mem_free(struct mem_alloc *a)
 {
 	if (a)

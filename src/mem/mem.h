@@ -174,6 +174,9 @@ struct mem_ops {
 	int (*pin_file)(unsigned device, void *host, uint64_t len);
 	void (*unpin_file)(unsigned device, void *host, uint64_t len);
 
+	/* Bytes of it that all CPU mappings on the machine may show at a time; 0: unknown. */
+	uint64_t (*aperture)(unsigned device);
+
 	int (*stream_new)(unsigned device, struct mem_stream **ret);
 	/* Waits for the copies still under way. */
 	void (*stream_free)(struct mem_stream *st);
@@ -291,6 +294,7 @@ int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len
 void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+uint64_t mem_aperture(const struct mem_ops *ops, unsigned device);
 
 /* The stream's descriptor to sleep on, -1 when it can only be polled. */
 int mem_stream_fd(struct mem_stream *st);

@@ -14,8 +14,8 @@
 #include "base/base.h"
 
 #define STORE_NR_FILES 4096	/* files that lanes can register; more work, unregistered */
-#define STORE_NR_BUFS 1024	/* pieces of host memory likewise, STORE_BUF_MAX bytes each */
-#define STORE_BUF_MAX GIB(1)	/* io_uring_register_buffers(2): at most 1 GiB a buffer */
+#define STORE_NR_BUFS 8192	/* pieces of host memory likewise, STORE_BUF_MAX bytes each */
+#define STORE_BUF_MAX MIB(8)	/* to pin as many small pages takes 0.3 ms */
 #define STORE_IO_MAX GIB(1)	/* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define STORE_NO_IDX UINT32_MAX
 
@@ -60,15 +60,14 @@ int store_file_size(const struct store_file *f, uint64_t *ret_size);
 int64_t store_file_peek(const struct store_file *f, void *buf, uint64_t off, uint64_t len);
 
 /*
- * Host memory that lanes may register with the kernel so that operations need not pin
- * it each time.  A lane does it at the first operation; memory longer than
- * STORE_BUF_MAX takes several places of the table in a row.
+ * Host memory that lanes may register with the kernel so that operations need not pin it each
+ * time, in pieces of STORE_BUF_MAX bytes that are used again and again.
  */
 struct store_buf {
 	void *base;
 	uint64_t len;
-	uint32_t idx;		/* first place in lanes' tables; STORE_NO_IDX: none was free */
-	uint32_t gen;
+	uint32_t idx;		/* first place in lanes' tables */
+	uint32_t nr;		/* places in a row, for the first pieces; 0: none was free */
 };
 
 int store_buf_new(void *base, uint64_t len, struct store_buf **ret);

@@ -4,11 +4,12 @@
  *
  * What is chosen here and why:
  *
- *   - Files and buffers are registered with a ring at their first operation on it, which
- *     saves two atomics and, for buffers, the pinning of every page, per operation.  Their
- *     places are remembered by generation, so that a place with a new owner is never
- *     mistaken for the old one.  Other threads take them out when the file or buffer goes
- *     (lane.c); SINGLE_ISSUER and with it DEFER_TASKRUN would forbid that.
+ *   - Files are registered with a ring at their first operation on it, which saves two atomics
+ *     per operation, and buffers once they are used again and again, which saves the pinning
+ *     of every page (uring_bufs.h).  Places of files are remembered by generation, so that a
+ *     place with a new owner is never mistaken for the old one.  Other threads take them out
+ *     when the file or buffer goes (lane.c); SINGLE_ISSUER and with it DEFER_TASKRUN would
+ *     forbid that.
  *   - The ring's own descriptor is not registered: that registration belongs to a thread,
  *     not to the ring, and a lane may be used by one thread after the other.
  *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
@@ -30,6 +31,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "store/op.h"
+#include "store/uring_bufs.h"
 #include "store/uring_ring.h"
 
 /* Kinds of completions, in the low bits of user_data: operations are aligned. */
@@ -37,12 +39,6 @@
 #define TAG_OP 0u      /* the result of an operation */
 #define TAG_CANCEL 1u  /* the result of a cancel: of no interest */
 #define TAG_DROPPED 2u /* an operation that was cancelled before it started */
-
-/* One place in the table of buffers: the generation tried there, and how that went. */
-struct buf_slot {
-	uint32_t gen; /* 0: none */
-	int err;      /* positive errno of the registration, 0 when it is there */
-};
 
 #define SPIN_NS 10000u
 #define SPIN_SKIP 31u
@@ -56,7 +52,6 @@ struct uring_lane {
 	unsigned nr_done;
 	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
 	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
-	unsigned nr_bufs;
 	bool files_off;  /* registering one failed: register no more */
 	bool owe_submit; /* requeued operations that the kernel did not take yet */
 	bool armed;
@@ -66,7 +61,7 @@ struct uring_lane {
 	/* Generation registered in place [idx], 0: none.  Written by the lane's user, and by
 	 * whoever frees the file; those two never meet at one place, see lane.c. */
 	uint32_t file_gen[STORE_NR_FILES];
-	struct buf_slot bufs[STORE_NR_BUFS];
+	struct uring_bufs bufs;
 };
 
 static struct uring_lane *lane_of(struct store_lane *l)
@@ -87,10 +82,9 @@ static void add_tables(struct uring_lane *l)
 		files = (unsigned)align_down(rl.rlim_cur, 2);
 	if (files && uring_ring_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
 		l->nr_files = files / 2;
-	if (uring_ring_sparse(&l->ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0)
-		l->nr_bufs = STORE_NR_BUFS;
+	uring_bufs_init(&l->bufs, &l->ring);
 	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
-		  l->nr_files, l->nr_bufs);
+		  l->nr_files, l->bufs.on ? STORE_NR_BUFS : 0);
 }
 
 /* Called by whoever frees the file, from any thread. */
@@ -108,15 +102,8 @@ static void forget_file(struct store_tables *t, uint32_t idx)
 static void forget_buf(struct store_tables *t, uint32_t idx, unsigned nr)
 {
 	struct uring_lane *l = container_of(t, struct uring_lane, tables);
-	struct iovec none = { 0 };
 
-	for (uint32_t i = idx; i < idx + nr; i++) {
-		struct buf_slot *s = &l->bufs[i];
-
-		if (s->gen && !s->err)
-			(void)io_uring_register_buffers_update_tag(&l->ring, i, &none, NULL, 1);
-		*s = (struct buf_slot){ 0 };
-	}
+	uring_bufs_forget(&l->bufs, idx, nr);
 }
 
 static int uring_lane_new(unsigned depth, struct store_lane **ret)
@@ -161,6 +148,7 @@ static void uring_lane_free(struct store_lane *sl)
 	 * not keep their file system busy when we are long gone. */
 	if (any_registered(l))
 		(void)io_uring_unregister_files(&l->ring);
+	uring_bufs_done(&l->bufs);
 	io_uring_queue_exit(&l->ring);
 	free(l);
 }
@@ -193,53 +181,6 @@ static inline bool file_registered(struct uring_lane *l, const struct store_file
 	if (likely(l->file_gen[f->idx] == f->gen))
 		return true;
 	return register_file(l, f);
-}
-
-static int register_buf(struct uring_lane *l, const struct store_buf *b, uint32_t piece)
-{
-	uint64_t at = (uint64_t)piece * STORE_BUF_MAX;
-	struct iovec iov = {
-		.iov_base = (char *)b->base + at,
-		.iov_len = (size_t)MIN(b->len - at, STORE_BUF_MAX),
-	};
-	int err = fault_hit(FAULT_STORE_PIN), r;
-
-	if (!err) {
-		r = io_uring_register_buffers_update_tag(&l->ring, b->idx + piece, &iov, NULL, 1);
-		err = r == 1 ? 0 : r < 0 ? -r : EIO;
-	}
-	if (err)
-		log_debug("registering %zu bytes with io_uring failed: %s; pinning them each time",
-			  iov.iov_len, err_name(err));
-	/* A failure is remembered too: it is not tried again for every operation. */
-	l->bufs[b->idx + piece] = (struct buf_slot){ .gen = b->gen, .err = err };
-	return err;
-}
-
-/* The place of buf..buf+len in the ring's table, or -1. */
-static inline int buf_place(struct uring_lane *l, struct store_op *op, const void *buf,
-			    uint64_t len)
-{
-	const struct store_buf *b = op->sbuf;
-	const struct buf_slot *s;
-	uint64_t at;
-	uint32_t piece;
-	int err;
-
-	if (!b || b->idx >= l->nr_bufs)
-		return -1;
-	at = (uint64_t)((const char *)buf - (const char *)b->base);
-	piece = (uint32_t)(at / STORE_BUF_MAX);
-	/* One operation uses one registered piece. */
-	if (unlikely((at + len - 1) / STORE_BUF_MAX != piece))
-		return -1;
-	s = &l->bufs[b->idx + piece];
-	err = likely(s->gen == b->gen) ? s->err : register_buf(l, b, piece);
-	if (unlikely(err)) {
-		op->pin_err = err;
-		return -1;
-	}
-	return (int)(b->idx + piece);
 }
 
 /* ------------------------------------------------------------- operations */
@@ -291,7 +232,7 @@ static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, stru
 	sqe->off = store_op_off(op);
 	if (op->flags & STORE_OP_NOWAIT)
 		sqe->rw_flags = RWF_NOWAIT;
-	place = buf_place(l, op, store_op_buf(op), ask);
+	place = uring_bufs_place(&l->bufs, op, (uintptr_t)store_op_buf(op), ask);
 	if (place >= 0) {
 		sqe->opcode = fixed[op->kind];
 		sqe->buf_index = (uint16_t)place;

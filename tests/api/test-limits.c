@@ -563,6 +563,7 @@ static void pages(void)
 	struct pst_device d = { .sz = sizeof(d) };
 	struct pst_file *f;
 	struct pst_mem *m;
+	uint64_t end;
 	char *zero;
 
 	if (pst_device_find("cuda:0", &d) < 0)
@@ -586,6 +587,9 @@ static void pages(void)
 	T_CHECK(rig_read(f, m, 0, 0, len).paths & PST_PATH_BIT(PST_PATH_PAGECACHE));
 	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);
 	pst_file_close(f);
+	end = t_in_ms(RIG_WAIT_MS);
+	while (rig_stats(NULL).pages_bytes && t_now() < end)
+		(void)usleep(1000); /* given back in the background */
 	T_EQ(rig_stats(NULL).pages_bytes, 0);
 	f = rig_open(rig_path("pages"), RIG_R | PST_FILE_STABLE);
 	pins(f, m, len, 0);

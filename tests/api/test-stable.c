@@ -4,6 +4,7 @@
  * at a time.  On the CUDA library that PST_LIBCUDA names, or the machine's own.
  */
 #include <dlfcn.h>
+#include <sys/wait.h>
 
 #include "rig.h"
 
@@ -15,6 +16,7 @@
 /* Of the stand-in for the driver, see tests/stub/cuda_stub.h; NULL with a real one. */
 static bool (*fail)(const char *spec);
 static void (*delay_us)(unsigned us);
+static void (*stall)(const char *name);
 
 static struct pst_file *stable(void)
 {
@@ -174,6 +176,120 @@ static void a_changed_file_is_read_again(void)
 	pst_mem_free(all);
 }
 
+/* Until the thread of chores is gone: what it was asked for is done. */
+static void wait_chores(void)
+{
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+
+	do
+		(void)usleep(1000);
+	while (rig_count_tasks() && strstr(rig_task_names, "pst-chores") && t_now() < end);
+	T_CHECK(!strstr(rig_task_names, "pst-chores"));
+}
+
+/* A file that is read once, its first bytes twice, is not pinned: only what comes again. */
+static void read_once_is_not_pinned(void)
+{
+	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
+	uint64_t before = rig_stats(NULL).pages_bytes;
+	struct pst_file *f = stable();
+
+	T_EQ(rig_read(f, all, 0, 0, PIECE).res, (int64_t)PIECE);
+	for (unsigned i = 0; i < PIECES; i++)
+		T_EQ(rig_read(f, all, i * PIECE, i * PIECE, PIECE).res, (int64_t)PIECE);
+	wait_chores();
+	T_EQ(rig_stats(NULL).pages_bytes, before);
+	wait_pinned(f, all);
+	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN);
+	pst_file_close(f);
+	pst_mem_free(all);
+}
+
+/* Who closes does not wait for the driver, and what is pinned counts until it is not. */
+static void close_does_not_unpin(void)
+{
+	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
+	uint64_t before = rig_stats(NULL).pages_bytes, end;
+	struct pst_file *f = stable();
+
+	if (!stall)
+		T_SKIP("a CUDA library that stalls on demand");
+	wait_pinned(f, all);
+	stall("cuMemHostUnregister");
+	(void)alarm(60);
+	pst_file_close(f);
+	(void)alarm(0);
+	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN);
+	/* The memory that was read into is no concern of the file. */
+	T_OK(pst_mem_drain(all, t_in_ms(RIG_WAIT_MS)));
+	stall(NULL);
+	end = t_in_ms(RIG_WAIT_MS);
+	while (rig_stats(NULL).pages_bytes != before && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(rig_stats(NULL).pages_bytes, before);
+	pst_mem_free(all);
+}
+
+/* Closed again and again while units are being pinned: each comes to its end. */
+static void close_while_pinning(void)
+{
+	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
+	uint64_t before = rig_stats(NULL).pages_bytes, end;
+
+	for (unsigned i = 0; i < 20; i++) {
+		struct pst_file *f = stable();
+
+		for (unsigned k = 0; k < 2 + i % 2; k++)
+			T_EQ(rig_read(f, all, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+		pst_file_close(f);
+	}
+	end = t_in_ms(RIG_WAIT_MS);
+	while (rig_stats(NULL).pages_bytes != before && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(rig_stats(NULL).pages_bytes, before);
+	pst_mem_free(all);
+}
+
+static void ends_here(void)
+{
+	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable();
+
+	wait_pinned(f, all);
+	pst_file_close(f);
+	exit(0);
+}
+
+/* A process that ends right after it closed does not wait, and does not crash. */
+static int child(void)
+{
+	rig_init();
+	rig_dev = "cuda:0";
+	rig_q = rig_queue(0, 0);
+	if (!setjmp(t_jump))
+		ends_here();
+	fprintf(stderr, "%s\n", t_why);
+	return 2;
+}
+
+static const char *self;
+
+static void the_process_may_end(void)
+{
+	int status;
+	pid_t pid;
+
+	for (unsigned i = 0; i < 5; i++) {
+		pid = fork();
+		if (pid == 0) {
+			(void)execl("/proc/self/exe", self, "child", (char *)NULL);
+			_exit(3);
+		}
+		T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+		T_EQ(status, 0);
+	}
+}
+
 static void no_cuda(void)
 {
 	T_SKIP("%s", pst_error_text());
@@ -206,13 +322,18 @@ static void find_stub(void)
 	memcpy(&fail, &fn, sizeof(fn));
 	fn = lib ? dlsym(lib, "stub_cuda_delay_us") : NULL;
 	memcpy(&delay_us, &fn, sizeof(fn));
+	fn = lib ? dlsym(lib, "stub_cuda_stall") : NULL;
+	memcpy(&stall, &fn, sizeof(fn));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct pst_device dev = { .sz = sizeof(dev) };
 	struct pst_mem *keep = NULL;
 
+	self = argv[0];
+	if (argc == 2 && !strcmp(argv[1], "child"))
+		return child();
 	rig_init();
 	if (pst_device_find("cuda:0", &dev) < 0) {
 		T_RUN(no_cuda);
@@ -227,6 +348,10 @@ int main(void)
 	RUN(a_failed_batch_is_taken_apart);
 	RUN(some_end_early);
 	RUN(a_changed_file_is_read_again);
+	RUN(read_once_is_not_pinned);
+	RUN(close_does_not_unpin);
+	RUN(close_while_pinning);
+	RIG_RUN1(the_process_may_end);
 	pst_mem_free(keep);
 	return rig_done();
 }

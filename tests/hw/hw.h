@@ -106,19 +106,20 @@ static inline const char *hw_paths(uint32_t paths, char *buf, size_t len)
 	return buf;
 }
 
-/* Read a file of len bytes through a stable pst_file and wait until its pages are pinned, or
+/* Read a file of len bytes twice through a stable pst_file and wait until its pages are pinned, or
  * nothing more happens.  Returns the bytes that are. */
 static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 			      uint64_t mem_len, uint64_t len)
 {
 	uint64_t before = rig_stats(NULL).pages_bytes, last = 0, since = t_now(), now;
 
-	for (uint64_t off = 0; off < len; off += mem_len) {
-		uint64_t n = len - off < mem_len ? len - off : mem_len;
-		struct pst_io io = rig_io(PST_OP_READ, f, m, off, 0, n);
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (uint64_t off = 0; off < len; off += mem_len) {
+			uint64_t n = len - off < mem_len ? len - off : mem_len;
+			struct pst_io io = rig_io(PST_OP_READ, f, m, off, 0, n);
 
-		T_EQ(rig_do(q, &io).res, (int64_t)n);
-	}
+			T_EQ(rig_do(q, &io).res, (int64_t)n);
+		}
 	do {
 		now = rig_stats(NULL).pages_bytes - before;
 		if (now != last)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory and files that were freed in use end with their last request.  That may take long, and
+ * nobody else waits for it: no lock is held.
+ */
+#include "rig.h"
+
+#include "core/core.h"
+
+#define LEN 8192u
+#define SEED 5
+
+static struct pst_file *file;
+static struct pst_mem *mem;
+static struct pst_queue *looked; /* whose lock must be free, or NULL */
+static void (*release_mem)(struct object *obj), (*release_file)(struct object *obj);
+static unsigned released, locked;
+
+static void look(void)
+{
+	bool held = looked && pthread_mutex_trylock(&looked->lock) != 0;
+
+	released++;
+	locked += held;
+	if (held)
+		return;
+	if (looked)
+		pthread_mutex_unlock(&looked->lock);
+	(void)rig_stats(NULL); /* takes the registry's, and each queue's */
+}
+
+static void on_mem(struct object *obj)
+{
+	look();
+	release_mem(obj);
+}
+
+static void on_file(struct object *obj)
+{
+	look();
+	release_file(obj);
+}
+
+/* One read is under way, and nobody but its queue has file and memory any more. */
+static void freed_in_use(struct pst_queue *q)
+{
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	file = rig_open(rig_path("data"), PST_FILE_READ);
+	mem = rig_alloc("host", LEN);
+	release_mem = mem->obj.release;
+	release_file = file->obj.release;
+	mem->obj.release = on_mem;
+	file->obj.release = on_file;
+	released = locked = 0;
+	looked = q;
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
+	T_OK(pst_prep(q, &io));
+	T_EQ(pst_submit(q), 1);
+	pst_mem_free(mem);
+	pst_file_close(file);
+	T_EQ(released, 0);
+}
+
+static void ends_in_reap(void)
+{
+	freed_in_use(rig_q);
+	T_EQ(rig_reap1(rig_q).res, LEN);
+	T_EQ(released, 2);
+	T_EQ(locked, 0);
+}
+
+/* Who waits for other memory of the same queue finds that the request is over. */
+static void ends_in_drain(void)
+{
+	struct pst_file *other_file;
+	struct pst_mem *other;
+	struct pst_done d[2];
+	struct pst_io io;
+
+	rig_make(rig_path("other"), SEED, LEN);
+	other_file = rig_open(rig_path("other"), PST_FILE_READ);
+	other = rig_alloc("host", LEN);
+	freed_in_use(rig_q);
+	io = rig_io(PST_OP_READ, other_file, other, 0, 0, LEN);
+	T_OK(pst_prep(rig_q, &io));
+	T_EQ(pst_submit(rig_q), 1);
+	while (released < 2 && pst_mem_drain(other, 0) == -EBUSY)
+		(void)usleep(1000);
+	T_EQ(pst_reap(rig_q, d, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
+	T_EQ(released, 2);
+	T_EQ(locked, 0);
+	pst_mem_free(other);
+	pst_file_close(other_file);
+}
+
+static void ends_with_the_queue(void)
+{
+	struct pst_queue *q = rig_queue(rig_store, 8);
+
+	freed_in_use(q);
+	looked = NULL;
+	pst_queue_free(q);
+	while (released < 2) {
+		(void)rig_stats(NULL); /* sweeps */
+		(void)usleep(1000);
+	}
+	T_EQ(released, 2);
+}
+
+int main(void)
+{
+	rig_init();
+	(void)alarm(50); /* a lock that is held while it is waited for */
+	RIG_RUN_STORES(ends_in_reap);
+	RIG_RUN_STORES(ends_in_drain);
+	RIG_RUN_STORES(ends_with_the_queue);
+	return rig_done();
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Windows for small requests: what is open is bounded, and what is used stays open.
+ *
+ * The linker's --wrap leads window_open() and window_close() here.
+ */
+#include "rig.h"
+
+#include "core/core.h"
+#include "window/window.h"
+
+#define VIEW RIG_MIB(64)
+#define NR 6u
+#define LEN (NR * VIEW)
+#define SMALL 4096u
+#define SEED 5
+#define WINDOW PST_PATH_BIT(PST_PATH_WINDOW)
+
+/* Of memory that a case has; proofs open some on other memory. */
+static const struct mem_alloc *alloc;
+static struct window *opened[NR];
+static unsigned nr_open, most_open, nr_opened;
+
+int __real_window_open(const struct window_src *src, const struct pst_window_opts *o,
+		       struct window **ret);
+int __wrap_window_open(const struct window_src *src, const struct pst_window_opts *o,
+		       struct window **ret);
+void __real_window_close(struct window *w);
+void __wrap_window_close(struct window *w);
+
+int __wrap_window_open(const struct window_src *src, const struct pst_window_opts *o,
+		       struct window **ret)
+{
+	int r = __real_window_open(src, o, ret);
+
+	if (r == 0 && src->alloc == alloc) {
+		opened[src->off / VIEW] = *ret;
+		nr_opened++;
+		nr_open++;
+		most_open = nr_open > most_open ? nr_open : most_open;
+	}
+	return r;
+}
+
+void __wrap_window_close(struct window *w)
+{
+	for (unsigned i = 0; i < NR; i++)
+		if (w && opened[i] == w) {
+			opened[i] = NULL;
+			nr_open--;
+		}
+	__real_window_close(w);
+}
+
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static void begin(void)
+{
+	rig_make(rig_path("data"), SEED, SMALL);
+	rig_warm(rig_path("data"));
+	file = rig_open(rig_path("data"), PST_FILE_READ);
+	mem = rig_alloc("soft:0", LEN);
+	alloc = mem->region->alloc;
+	most_open = nr_opened = 0;
+}
+
+static void end(void)
+{
+	pst_mem_free(mem);
+	pst_file_close(file);
+	T_EQ(nr_open, 0);
+	alloc = NULL;
+}
+
+static bool by_window(unsigned view)
+{
+	struct pst_done d = rig_read(file, mem, 0, view * VIEW, SMALL);
+
+	T_EQ(d.res, SMALL);
+	T_EQ(rig_mem_differs(mem, view * VIEW, SMALL, SEED, 0), SMALL);
+	return d.paths & WINDOW;
+}
+
+/* Sooner or later: what was not used for a while makes room. */
+static void becomes(unsigned view)
+{
+	uint64_t until = t_in_ms(RIG_WAIT_MS);
+
+	while (!by_window(view))
+		T_CHECK(t_now() < until);
+}
+
+/* Two are open at a time, and every read has its bytes; the oldest makes room. */
+static void the_oldest_makes_room(void)
+{
+	begin();
+	becomes(0);
+	becomes(1);
+	for (unsigned i = 2; i < NR; i++) {
+		becomes(i);
+		T_EQ(nr_open, 2);
+		T_CHECK(opened[i] && opened[i - 1] && !opened[i - 2]);
+	}
+	T_EQ(most_open, 2);
+	end();
+}
+
+/* What is used stays, however long. */
+static void what_is_used_stays(void)
+{
+	const struct window *w;
+	struct view *view;
+	uint64_t at;
+	int err;
+
+	begin();
+	becomes(0);
+	w = view_get(mem->region, 5, &at, &view, &err);
+	T_CHECK(w && view);
+	T_CHECK(w == opened[0]);
+	T_EQ(at, 5);
+	for (unsigned i = 1; i < NR; i++) {
+		becomes(i);
+		T_CHECK(opened[0] == w);
+		T_EQ(nr_open, 2);
+	}
+	view_put(view);
+	becomes(1);
+	T_CHECK(!opened[0]); /* the oldest now */
+	end();
+}
+
+/* No room, and nothing that may close: requests are staged. */
+static void without_room(void)
+{
+	struct view *view[2];
+	uint64_t at;
+	int err;
+
+	begin();
+	for (unsigned i = 0; i < 2; i++)
+		T_CHECK(view_get(mem->region, i * VIEW, &at, &view[i], &err));
+	for (unsigned i = 0; i < 100; i++)
+		T_EQ(by_window(i % NR), i % NR < 2);
+	T_EQ(nr_opened, 2);
+	for (unsigned i = 0; i < 2; i++)
+		view_put(view[i]);
+	becomes(2);
+	T_EQ(nr_open, 2);
+	end();
+}
+
+int main(void)
+{
+	(void)setenv("PST_APERTURE", "128M", 1);
+	rig_init();
+	RIG_RUN_STORES(the_oldest_makes_room);
+	RIG_RUN_STORES(what_is_used_stays);
+	RIG_RUN_STORES(without_room);
+	return rig_done();
+}
