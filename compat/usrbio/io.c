@@ -64,9 +64,8 @@ static uint32_t find_slot(struct ring *r)
  * Say why a request is refused.  What refuses one refuses thousands: the first since the last wait
  * is told.
  */
-#define refuse(r, err, ...)                                                                  \
-	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), \
-	 -(err))
+#define refuse(r, err, ...) \
+	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), -(err))
 
 /* A registration that may be used in the ring, with a reference. */
 static int find_file(struct ring *r, int fd, struct reg **ret)
