@@ -14,6 +14,7 @@
 #define SHM "/dev/shm"
 #define SHM_LEAST MIB(16) /* below that there is not even room for small buffers */
 #define SHM_PROBE KIB(64)
+#define NAMES_SHOWN 8u /* of links; as many as one line may have */
 
 /* --------------------------------------------------------------- directory */
 
@@ -160,6 +161,31 @@ static void list_pids(const struct usrbio_users *u, char *buf, size_t len)
 	}
 }
 
+/* "a, b and 30 more" */
+static void list_names(const struct usrbio_users *u, char *buf, size_t len)
+{
+	unsigned nr = MIN(u->others, NAMES_SHOWN);
+	size_t at = 0;
+
+	for (unsigned i = 0; i < nr && at < len; i++)
+		at += (size_t)snprintf(buf + at, len - at, "%s%s", i ? ", " : "", u->other[i]);
+	if (u->others > nr && at < len)
+		(void)snprintf(buf + at, len - at, " and %u more", u->others - nr);
+}
+
+/* What programs put there that gave their shared memory a name of their own. */
+static int fail_others(const struct usrbio_users *u, const char *dir)
+{
+	char names[512] = "";
+
+	list_names(u, names, sizeof(names));
+	return fail(EBUSY,
+		    "%s holds %u name%s of programs that left no trace of themselves; when they "
+		    "have ended, 'find %s/" USRBIO_IOVS " -type l -delete' removes what is left: "
+		    "%s",
+		    dir, u->others, u->others == 1 ? "" : "s", dir, names);
+}
+
 int mount_busy(const char *dir)
 {
 	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
@@ -174,10 +200,7 @@ int mount_busy(const char *dir)
 			    u.nr_pids > 1 ? "them" : "it");
 	}
 	if (u.others)
-		return fail(EBUSY,
-			    "%s/" USRBIO_IOVS "/%s was put there by a program that left no trace "
-			    "of itself: when it has ended, remove that name",
-			    dir, u.other);
+		return fail_others(&u, dir);
 	if (u.hidden)
 		return fail(EBUSY,
 			    "%s is in use by processes of another container or machine, %u "

@@ -405,8 +405,9 @@ PST_API void pst_grant_done(struct pst_grant *grant);
  * @grant:       stays the caller's
  * @deadline_ns: when to give up; 0 tries once
  *
- * Return: 0; -EACCES when the peer runs under another uid; -EPROTOTYPE when @sock is
- * not a connected AF_UNIX socket; -ETIMEDOUT; -EPIPE when the peer is gone.
+ * Return: 0; -EACCES when the peer runs under another uid, or under one that stands for all users
+ * without a number in this user namespace; -EPROTOTYPE when @sock is not a connected AF_UNIX
+ * socket; -ETIMEDOUT; -EPIPE when the peer is gone.
  */
 PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
 
@@ -416,8 +417,8 @@ PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t dea
  * @ret_grant:   the grant, to be ended with pst_grant_done(); its sz must be set
  * @deadline_ns: when to give up; 0 tries once
  *
- * Return: 0; -EACCES when the peer runs under another uid; -EBADMSG for bytes that are
- * no grant; -ETIMEDOUT; -EPIPE when the peer is gone.
+ * Return: 0; -EACCES as pst_grant_send(); -EBADMSG for bytes that are no grant; -ETIMEDOUT; -EPIPE
+ * when the peer is gone.
  */
 PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadline_ns);
 

@@ -10,6 +10,7 @@
 #include "keep.h"
 #include "log.h"
 #include "mount.h"
+#include "proto/usrbio_sem.h"
 #include "reg.h"
 #include "ring.h"
 #include "worker/worker.h"
@@ -59,20 +60,27 @@ static uint32_t find_slot(struct ring *r)
 	return i;
 }
 
+/*
+ * Say why a request is refused.  What refuses one refuses thousands: the first since the last wait
+ * is told.
+ */
+#define refuse(r, err, ...) \
+	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), -(err))
+
 /* A registration that may be used in the ring, with a reference. */
-static int find_file(const struct ring *r, int fd, struct reg **ret)
+static int find_file(struct ring *r, int fd, struct reg **ret)
 {
 	struct reg *reg = reg_get(fd);
 	int err = 0;
 
 	if (!reg)
-		return log_fail(EBADF, "descriptor %d is not registered", fd);
+		return refuse(r, EBADF, "descriptor %d is not registered", fd);
 	/* Numbers of files mean something else there. */
 	if (reg->plain != !!r->worker)
-		err = log_fail(EBADF, "descriptor %d is registered on another kind of mount", fd);
+		err = refuse(r, EBADF, "descriptor %d is registered on another kind of mount", fd);
 	else if (r->for_read ? !reg->reads : !reg->writes)
-		err = log_fail(EACCES, "descriptor %d was not opened for %s", fd,
-			       r->for_read ? "reading" : "writing");
+		err = refuse(r, EACCES, "descriptor %d was not opened for %s", fd,
+			     r->for_read ? "reading" : "writing");
 	if (err < 0)
 		reg_put(reg);
 	else
@@ -105,15 +113,19 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	uint32_t slot;
 	int err;
 
-	if (!r || !iov || !iov->iovh || !iov->base)
+	if (!r)
 		return -EINVAL;
+	if (!iov || !iov->iovh || !iov->base)
+		return refuse(r, EINVAL,
+			      "a request for memory that is none: did creating it fail, or was it "
+			      "destroyed?");
 	if (read != r->for_read || !in_range(iov, ptr, off, len))
-		return log_fail(EINVAL,
-				"no request of a ring that %s: %s %" PRIu64
-				" bytes at %zu of the file, "
-				"%p in memory of %zu bytes at %p",
-				r->for_read ? "reads" : "writes", read ? "read" : "write", len, off,
-				ptr, iov->size, (void *)iov->base);
+		return refuse(r, EINVAL,
+			      "no request of a ring that %s: %s %" PRIu64
+			      " bytes at %zu of the file, "
+			      "%p in memory of %zu bytes at %p",
+			      r->for_read ? "reads" : "writes", read ? "read" : "write", len, off,
+			      ptr, iov->size, (void *)iov->base);
 	if (ring_is_foreign(r))
 		return -EOWNERDEAD;
 	if (ring_is_dead(r))
@@ -142,6 +154,23 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	return (int)slot;
 }
 
+/* Tell the server.  False when a daemon took its semaphore away. */
+static bool post(struct ring *r)
+{
+	if (r->worker) {
+		worker_ring_kick(r->worker);
+		return true;
+	}
+	if (usrbio_sem_post_by_kernel(r->submit) == 0)
+		return true;
+	if (!atomic_exchange(&r->broken, true))
+		log_line(LOG_ERROR,
+			 "the daemon of %s took its semaphore away: requests in flight end with "
+			 "ENOTCONN; make the ring again",
+			 r->iov->mount->path);
+	return false;
+}
+
 int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 {
 	KEEP_ERRNO;
@@ -151,11 +180,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 		return -EINVAL;
 	if (ring_is_foreign(r))
 		return -EOWNERDEAD;
-	if (r->worker)
-		worker_ring_kick(r->worker);
-	else
-		(void)sem_post(r->submit); /* at its maximum it says enough already */
-	return 0;
+	return post(r) ? 0 : -ENOTCONN;
 }
 
 /* --------------------------------------------------------------------- take */
@@ -248,8 +273,7 @@ static int take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 	int n;
 
 	/* Before looking, so that none is lost that comes after it. */
-	for (uint32_t i = 0; i < r->entries && sem_trywait(r->at.sem) == 0; i++)
-		;
+	usrbio_sem_drain(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
 		n += end_all(r, cqes + n, room - n);
@@ -285,11 +309,8 @@ static uint64_t left(const struct timespec *until)
 /* By the clock that nobody sets. */
 static void doze(struct ring *r, uint64_t ns)
 {
-	uint64_t until = now_ns() + MIN(ns, jitter_ns);
-	struct timespec ts = { .tv_sec = (time_t)(until / NSEC_PER_SEC),
-			       .tv_nsec = (long)(until % NSEC_PER_SEC) };
-
-	(void)sem_clockwait(r->at.sem, CLOCK_MONOTONIC, &ts);
+	pthread_testcancel();
+	usrbio_sem_wait(r->at.sem, now_ns() + MIN(ns, jitter_ns));
 }
 
 static uint64_t coarse_ns(void)
@@ -369,13 +390,15 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		if (n >= min || dead)
 			break;
 		ns = left(abs_timeout);
-		if (!ns)
+		/* What was refused does not come, however long a program waits for it. */
+		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
 		if (!busy)
 			doze(r, ns);
 	}
+	atomic_store(&r->refused, false);
 	/* There is room for completions now. */
-	if (n && r->submit && in_flight(r))
-		(void)sem_post(r->submit);
+	if (n && r->submit && in_flight(r) && !ring_is_dead(r))
+		(void)post(r);
 	return n;
 }

@@ -3,10 +3,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <penstock.h>
 
+#include "base/user.h"
 #include "handle.h"
 #include "iov.h"
 #include "keep.h"
@@ -64,7 +66,7 @@ static struct ring *ring_free(struct ring *r)
 			reg_put(r->slots[i].reg);
 	(void)iov_free(r->iov);
 	if (r->submit)
-		(void)sem_close(r->submit);
+		(void)munmap(r->submit, sizeof(*r->submit));
 	free(r);
 	return NULL;
 }
@@ -101,17 +103,36 @@ static enum usrbio_priority priority_of(int priority)
 	return priority ? USRBIO_LOW : USRBIO_NORMAL;
 }
 
-/* A semaphore is what a daemon says it is: have a look before it is mapped. */
-static int check_sem(const char *name)
+/* Of root, of who mounted it, or of this user. */
+static bool may_own_sem(const struct mount *m, uid_t uid)
 {
-	char path[sizeof(USRBIO_SHM_DIR "sem.") + USRBIO_SHM_NAME_MAX];
-	struct stat st;
+	return uid == 0 || user_is_own(uid) || (uid == m->user && user_is_mapped(uid));
+}
 
-	(void)snprintf(path, sizeof(path), USRBIO_SHM_DIR "sem.%s", name + 1);
-	if (lstat(path, &st) < 0)
-		return log_fail(errno, "cannot open the daemon's semaphore %s: %m", path);
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(sem_t))
-		return log_fail(EIO, "%s is no semaphore", path);
+/* A semaphore is what a daemon says it is: what was opened is looked at before it is mapped. */
+static int map_sem(const struct mount *m, const char *name, sem_t **ret)
+{
+	char path[sizeof("/sem.") + USRBIO_SHM_NAME_MAX];
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+	void *p;
+
+	(void)snprintf(path, sizeof(path), "/sem.%s", name + 1);
+	fd = shm_open(path, O_RDWR | O_NONBLOCK | O_NOCTTY, 0);
+	if (fd < 0 && errno != ELOOP && errno != EINVAL && errno != ENXIO)
+		return log_fail(errno, "cannot open the daemon's semaphore %s: %m", name);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    st.st_size < (off_t)sizeof(sem_t))
+		return log_fail(EIO, "/dev/shm%s is no semaphore", path);
+	if (!may_own_sem(m, st.st_uid))
+		return log_fail(EPERM,
+				"the daemon's semaphore %s belongs to user %u, who is neither "
+				"root nor this user nor who mounted %s",
+				name, st.st_uid, m->path);
+	p = mmap(NULL, sizeof(sem_t), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return log_fail(errno, "cannot map the daemon's semaphore %s: %m", name);
+	*ret = p;
 	return 0;
 }
 
@@ -123,8 +144,6 @@ static int open_submit(struct ring *r, int priority)
 	const struct mount *m = r->iov->mount;
 	char target[PATH_MAX], name[USRBIO_SHM_NAME_MAX];
 	ssize_t n = readlinkat(m->iovs, link, target, sizeof(target) - 1);
-	sem_t *sem;
-	int err;
 
 	if (n < 0)
 		return log_fail(errno, "cannot read %s/3fs-virt/iovs/%s: %m", m->path, link);
@@ -132,14 +151,7 @@ static int open_submit(struct ring *r, int priority)
 	if (usrbio_link_sem(target, name) < 0)
 		return log_fail(EIO, "%s/3fs-virt/iovs/%s leads to no semaphore: %s", m->path, link,
 				target);
-	err = check_sem(name);
-	if (err < 0)
-		return err;
-	sem = sem_open(name, 0);
-	if (sem == SEM_FAILED)
-		return log_fail(errno, "cannot open the daemon's semaphore %s: %m", name);
-	r->submit = sem;
-	return 0;
+	return map_sem(m, name, &r->submit);
 }
 
 /* This process serves it. */

@@ -76,6 +76,9 @@ static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 	lock_take(LOCK_WORKER);
 	if (iov->device >= 0 && worker_buffer_known(w, id))
 		r = -EEXIST;
+	else if (iov->origin == IOV_OPENED)
+		r = worker_buffer_add_view(w, id, iov->mem, filled->size, filled->block_size,
+					   &iov->buffer);
 	else
 		r = worker_buffer_add(w, id, iov->mem, filled->size, block_of(iov, filled),
 				      &iov->buffer);

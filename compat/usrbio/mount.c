@@ -69,8 +69,10 @@ static int open_iovs(struct mount *m)
 	m->dev = st.st_dev;
 	m->ino = st.st_ino;
 	m->forks = lock_forks();
-	if (m->kind == MOUNT_DAEMON)
+	if (m->kind == MOUNT_DAEMON) {
+		m->user = mount_user(m->dev);
 		note_submit(m);
+	}
 	return 0;
 }
 
@@ -338,6 +340,15 @@ int mount_of_fd(int fd, char ret_plain[PATH_MAX])
 	if (r == -ENOENT)
 		return 0;
 	return r < 0 ? r : MOUNT_PLAIN;
+}
+
+int mount_refuse(const char *plain)
+{
+	return log_fail(EPERM,
+			"%s/" USRBIO_VIRT " is not used: it belongs to another user, or others may "
+			"write to it.  If nobody put anything there, 'chmod -R go-w' it; or take a "
+			"directory of your own, 'penstock mount --plain DIR'",
+			plain);
 }
 
 bool hf3fs_is_hf3fs(int fd)

@@ -38,6 +38,7 @@ struct mount {
 	ino_t ino;
 	unsigned forks;
 
+	uid_t user;              /* daemon: who mounted it, as the kernel has it; root if unknown */
 	char submit[PATH_MAX];   /* daemon: where submit-ios led when it was opened; "" */
 	_Atomic bool gone;       /* daemon: it is, and its rings with it */
 	_Atomic unsigned asking; /* lock_forks() + 1 of a process in which a thread finds out */
@@ -68,10 +69,16 @@ void mount_ask(struct mount *m);
 /*
  * What serves the file system of an open descriptor.
  *
- * Return: enum mount_kind, for MOUNT_PLAIN with the directory; 0 when it is on none; -EBADF when
- * it is not open; -errno when it cannot be found out: -ENOTCONN without the daemon, -EMFILE.
+ * Return: enum mount_kind, for MOUNT_PLAIN with the directory; 0 when it is on none; -EPERM, with
+ * the directory, when that is one that others may have made; -EBADF when it is not open; -errno when it cannot be found out: -ENOTCONN without the daemon, -EMFILE.
  */
 int mount_of_fd(int fd, char ret_plain[PATH_MAX]);
+
+/* Say why such a directory is not used.  -EPERM. */
+int mount_refuse(const char *plain);
+
+/* Who mounted the FUSE of that device, as mountinfo has it; root when that does not say. */
+uid_t mount_user(dev_t dev);
 
 /* Does HF3FS_USRBIO_DONT_CHECKFS_FOR_MP say "yes"? */
 bool mount_any_type(void);

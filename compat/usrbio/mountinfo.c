@@ -8,10 +8,12 @@
  * names are three octal digits behind a backslash.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <hf3fs_usrbio.h>
 #include "keep.h"
@@ -136,6 +138,35 @@ static int find_mounted(const char *path, char best[PATH_MAX])
 	return 0;
 }
 
+/* "36 35 0:52 ... - fuse.hf3fs SOURCE rw,user_id=1000,group_id=1000" */
+static bool read_user(char *line, dev_t dev, uid_t *ret)
+{
+	char *dash = strstr(line, " - "), *save, *options;
+	unsigned major, minor;
+
+	if (!dash || sscanf(line, "%*d %*d %u:%u", &major, &minor) != 2 ||
+	    makedev(major, minor) != dev || !strtok_r(dash + 3, " ", &save) ||
+	    !strtok_r(NULL, " ", &save))
+		return false;
+	options = strtok_r(NULL, " ", &save);
+	options = options ? strstr(options, ",user_id=") : NULL;
+	return options && sscanf(options, ",user_id=%u", ret) == 1;
+}
+
+uid_t mount_user(dev_t dev)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_(freep) char *line = NULL;
+	size_t room = 0;
+	uid_t user = 0;
+
+	while (f && getline(&line, &room, f) > 0 && !read_user(line, dev, &user))
+		;
+	if (f)
+		(void)fclose(f);
+	return user;
+}
+
 /* 0 with the mount point, or -errno. */
 static int find(const char *path, char ret[PATH_MAX])
 {
@@ -150,9 +181,26 @@ static int find(const char *path, char ret[PATH_MAX])
 	r = find_mounted(real, ret);
 	if (r < 0)
 		return r;
-	if (usrbio_plain_find(real, plain) == 0)
+	r = usrbio_plain_find(real, plain);
+	if (r == 0)
 		deeper(ret, plain);
+	if (r == -EPERM && !ret[0])
+		return mount_refuse(plain);
 	return ret[0] ? 0 : -ENODEV;
+}
+
+/*
+ * A program that gets no mount point ends as a rule, and does not say why.  Some try many
+ * paths: once is enough.
+ */
+static void tell_none(const char *path)
+{
+	static _Atomic bool told;
+
+	log_line(atomic_exchange(&told, true) ? LOG_DEBUG : LOG_WARN,
+		 "%s is on no mount of 3FS and in no plain directory; 'penstock mount --plain DIR' "
+		 "prepares one",
+		 path);
 }
 
 int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *path)
@@ -163,8 +211,11 @@ int hf3fs_extract_mount_point(char *hf3fs_mount_point, int size, const char *pat
 	int r = find(path, best);
 
 	if (r < 0) {
-		log_line(LOG_DEBUG, "no mount point of 3FS above %s: %s", path ? path : "NULL",
-			 strerror(-r));
+		if (r == -ENODEV)
+			tell_none(path);
+		else
+			log_line(LOG_DEBUG, "no mount point of 3FS above %s: %s",
+				 path ? path : "NULL", strerror(-r));
 		errno = -r;
 		return -1;
 	}

@@ -235,12 +235,16 @@ int hf3fs_reg_fd(int fd, uint64_t flags)
 
 	(void)flags;
 	kind = mount_of_fd(fd, plain);
+	if (kind == -EPERM)
+		return -mount_refuse(plain);
 	if (kind < 0)
 		return -log_fail(kind, "cannot tell what descriptor %d is: %s", fd,
 				 strerror(-kind));
 	if (!kind)
-		return -log_fail(
-			EBADF, "descriptor %d is no open file on 3FS or in a plain directory", fd);
+		return -log_fail(EBADF,
+				 "descriptor %d is no open file on 3FS or in a plain directory; "
+				 "'penstock mount --plain DIR' prepares one",
+				 fd);
 	lock_take(LOCK_FDS);
 	r = add(fd, kind, &dup);
 	lock_drop(LOCK_FDS);

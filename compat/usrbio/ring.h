@@ -32,7 +32,7 @@ struct ring {
 	struct iov *iov; /* its memory and publication */
 	bool for_read;
 	unsigned forks;             /* of the process that made it */
-	sem_t *submit;              /* daemon: its semaphore */
+	sem_t *submit;              /* daemon: its semaphore, which only the kernel touches */
 	struct worker_ring *worker; /* plain */
 
 	/* The thread's that prepares. */
@@ -45,6 +45,7 @@ struct ring {
 
 	_Atomic uint32_t free; /* slots: taken by the first thread, given back by the second */
 	_Atomic bool broken;   /* its memory makes no sense */
+	_Atomic bool refused;  /* a request was, since a wait ended: nobody completes that */
 	uint32_t entries;      /* of slots */
 	struct slot slots[];
 };

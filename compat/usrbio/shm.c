@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/mempolicy.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 
+#include "base/user.h"
 #include "keep.h"
 #include "log.h"
 #include "proto/usrbio_plain.h"
@@ -60,12 +62,16 @@ void shm_bind(void *base, size_t size, int numa)
 
 /* ------------------------------------------------------------- allocation */
 
+static _Atomic bool told_full; /* since shared memory was made last */
+
+/* Programs try again and again: once is enough. */
 static int full(uint64_t size)
 {
-	return log_fail(ENOSPC,
-			"shared memory has no room for %" PRIu64 " bytes: see 'df " USRBIO_SHM_DIR
-			"'; a container takes --shm-size, a machine 'mount -o remount,size='",
-			size);
+	log_line(atomic_exchange(&told_full, true) ? LOG_DEBUG : LOG_WARN,
+		 "shared memory has no room for %" PRIu64 " bytes: see 'df " USRBIO_SHM_DIR
+		 "'; a container takes --shm-size, a machine 'mount -o remount,size='",
+		 size);
+	return -ENOSPC;
 }
 
 /* Before much is allocated in vain.  A limit of 0 is none. */
@@ -159,11 +165,13 @@ int shm_create(size_t size, int numa, char ret_name[USRBIO_SHM_NAME_MAX], void *
 	if (fd < 0)
 		return log_fail(errno, "cannot make " USRBIO_SHM_DIR "%s: %m", name);
 	r = fill(fd, size, numa, ret_base);
-	if (r < 0)
+	if (r < 0) {
 		shm_remove(name);
-	else
-		(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "%s", name);
-	return r;
+		return r;
+	}
+	atomic_store(&told_full, false);
+	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "%s", name);
+	return 0;
 }
 
 /* ------------------------------------------------------------- attachment */
@@ -174,7 +182,7 @@ static int check(int fd, const char *name, size_t size)
 
 	if (fstat(fd, &st) < 0)
 		return log_fail(errno, USRBIO_SHM_DIR "%s: %m", name);
-	if (st.st_uid != geteuid())
+	if (!user_is_own(st.st_uid))
 		return log_fail(EPERM, USRBIO_SHM_DIR "%s belongs to user %u", name, st.st_uid);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < size)
 		return log_fail(EINVAL, USRBIO_SHM_DIR "%s has %" PRId64 " bytes, fewer than %zu",

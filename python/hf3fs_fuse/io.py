@@ -6,6 +6,7 @@
 A layer over hf3fs_py_usrbio that publishes the memory of a SharedMemory.
 """
 import contextlib
+import errno
 # Programs use multiprocessing.shared_memory without importing it, because this module does.
 import multiprocessing.shared_memory
 import os
@@ -79,9 +80,11 @@ class ioring:
 def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     """Publish the memory of a multiprocessing.shared_memory.SharedMemory.
 
-    shm.unlink() may follow at once.  It may be closed too, but for requests in flight; the
+    shm.unlink() may follow at once.  All pages are allocated: where shared
+    memory has no room for them this is an OSError, and no later access ends the process.  It may be closed too, but for requests in flight; the
     iovec is of no use any more then.
     """
+    _allocate(shm)
     name = str(uuid.uuid4())
     block = f".b{block_size}" if block_size > 0 else ""
     link = f"{os.fspath(hf3fs_mount_point)}/3fs-virt/iovs/{name}{block}"
@@ -116,7 +119,8 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
         if hf3fs_mount_point is None:
             hf3fs_mount_point = extract_mount_point(fn)
         # What is more than the file has would never be filled.
-        shm = _shared_memory(min(block_size, max(os.fstat(fd).st_size, 1)))
+        shm = multiprocessing.shared_memory.SharedMemory(
+            create=True, size=min(block_size, max(os.fstat(fd).st_size, 1)))
         last.callback(shm.close)
         try:
             iov = make_iovec(shm, hf3fs_mount_point)
@@ -148,17 +152,18 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
         return b"".join(parts) if cb is None else None
 
 
-def _shared_memory(size):
-    """All of it is there: where it is short of pages, a later access would end the process."""
-    shm = multiprocessing.shared_memory.SharedMemory(create=True, size=size)
+def _allocate(shm):
     try:
         fd = os.open(f"/dev/shm/{shm.name}", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.posix_fallocate(fd, 0, size)
-        finally:
-            os.close(fd)
-    except BaseException:
-        shm.close()
-        shm.unlink()
+    except FileNotFoundError:  # it was unlinked before: nobody but this process can have it
+        return
+    size = len(shm.buf)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as e:
+        if e.errno == errno.ENOSPC:
+            e.strerror = (f"shared memory has no room for {size} bytes: see 'df /dev/shm'; a "
+                          "container takes --shm-size, a machine 'mount -o remount,size='")
         raise
-    return shm
+    finally:
+        os.close(fd)

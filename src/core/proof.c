@@ -19,6 +19,7 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/user.h"
 #include "core/core.h"
 
 #define PROOF_KEY_MAX 160u
@@ -66,7 +67,7 @@ static int cache_dir_open(void)
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
-	if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
+	if (fstat(fd, &st) < 0 || !user_is_own(st.st_uid) || (st.st_mode & 077)) {
 		log_info("%s is not a private directory of this user, not used", path);
 		(void)close(fd);
 		return -1;
@@ -85,7 +86,7 @@ static int cache_open(int flags)
 	fd = openat(dir, "proofs", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
 	if (fd < 0)
 		return -1;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !user_is_own(st.st_uid)) {
 		(void)close(fd);
 		return -1;
 	}

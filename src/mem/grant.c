@@ -20,6 +20,7 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/opts.h"
+#include "base/user.h"
 #include "mem/mem.h"
 
 #define MAGIC 0x47545350u /* "PSTG" in memory on little-endian machines */
@@ -109,6 +110,12 @@ static int check_socket(int sock)
 			       "the peer runs under uid %u, this process under %u; grants stay "
 			       "with one user",
 			       peer.uid, geteuid());
+	if (!user_is_own(peer.uid))
+		return err_set(EACCES,
+			       "uid %u stands for every user who has no number in this user "
+			       "namespace; map this process' user (uid_map), or run it as one "
+			       "that is mapped",
+			       peer.uid);
 	return 0;
 }
 

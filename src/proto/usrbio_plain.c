@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
+#include "base/user.h"
 
 #define IOVS "iovs"
 #define MARKER "plain"
@@ -33,7 +34,7 @@ static int open_own(int at, const char *name, mode_t forbidden)
 		return errno == ELOOP ? -ENOTDIR : -errno;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (st.st_uid != geteuid() || st.st_mode & forbidden)
+	if (!user_is_own(st.st_uid) || st.st_mode & forbidden)
 		return -EPERM;
 	return TAKE_FD(fd);
 }
@@ -64,9 +65,15 @@ static int open_dir(const char *dir)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Root's or this user's, and nobody else may write to it: what it says may be believed. */
+static bool is_trusted(const struct stat *st)
+{
+	return (st->st_uid == 0 || user_is_own(st->st_uid)) && !(st->st_mode & 022);
+}
+
 /*
  * Is the marker there?  1; 0 when there is none, or an empty one, whose maker was killed; -EEXIST
- * for what is no marker of this version; -errno.
+ * for what is no marker of this version; -EPERM for one that anybody may have put there; -errno.
  */
 static int has_marker(int virt)
 {
@@ -88,7 +95,9 @@ static int has_marker(int virt)
 		return -errno;
 	if (n == 0)
 		return 0;
-	return n == MARKER_LEN && !memcmp(text, MARKER_TEXT, MARKER_LEN) ? 1 : -EEXIST;
+	if (n != MARKER_LEN || memcmp(text, MARKER_TEXT, MARKER_LEN) != 0)
+		return -EEXIST;
+	return is_trusted(&st) ? 1 : -EPERM;
 }
 
 /* Does it hold nothing but what belongs there?  1, 0 or -errno. */
@@ -277,36 +286,45 @@ static bool is_want(int r)
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
-/* 1, 0 or -errno. */
+/* 1; 0; -EPERM for one that anybody may have made; -errno. */
 static int is_plain(const char *dir)
 {
 	_cleanup_(closep) int fd = open_dir(dir), virt = -1;
+	struct stat st;
 	int r = fd;
 
 	if (fd >= 0) {
 		virt = openat(fd, USRBIO_VIRT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		r = virt >= 0 ? has_marker(virt) : -errno;
 	}
-	return r == 1 || is_want(r) ? r : 0;
+	if (r == 1 && (fstat(virt, &st) < 0 || !is_trusted(&st)))
+		r = -EPERM;
+	return r == 1 || r == -EPERM || is_want(r) ? r : 0;
 }
 
 int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 {
-	char dir[PATH_MAX], *slash;
+	char dir[PATH_MAX], refused[PATH_MAX] = "", *slash;
 	int r;
 
 	if (path[0] != '/')
 		return -EINVAL;
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
-	while ((r = is_plain(dir)) == 0) {
+	while ((r = is_plain(dir)) == 0 || r == -EPERM) {
+		/* What somebody planted must not hide the one above it. */
+		if (r == -EPERM && !refused[0])
+			strcpy(refused, dir);
 		slash = strrchr(dir, '/');
 		if (!slash[1]) /* the root was the last */
-			return -ENOENT;
+			break;
 		slash[slash == dir] = '\0';
 	}
-	if (r < 0)
-		return r;
-	strcpy(ret_dir, dir);
-	return 0;
+	if (r == 1)
+		strcpy(ret_dir, dir);
+	else if (refused[0])
+		strcpy(ret_dir, refused);
+	if (r == 0 || r == -EPERM)
+		return refused[0] ? -EPERM : -ENOENT;
+	return r < 0 ? r : 0;
 }

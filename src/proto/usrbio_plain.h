@@ -52,9 +52,10 @@ int usrbio_plain_remove(const char *dir);
 int usrbio_plain_open(const char *dir);
 
 /*
- * The deepest plain directory that holds a canonical path, whomever it belongs to.
+ * The deepest plain directory that holds a canonical path and was made by root or by this user.
  *
- * Return: 0; -ENOENT when there is none; -EINVAL when the path is not absolute; -EMFILE, -ENFILE,
+ * Return: 0; -ENOENT when there is none; -EPERM, with the deepest in ret_dir, when there are only
+ * others' or what others may write to; -EINVAL when the path is not absolute; -EMFILE, -ENFILE,
  * -ENOMEM when it cannot be looked for.
  */
 int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX]);
@@ -79,7 +80,7 @@ struct usrbio_users {
 	unsigned nr_pids;         /* as many of them as fit */
 	unsigned hidden;          /* names of processes that cannot be seen from here */
 	unsigned others;          /* names without an owner */
-	char other[NAME_MAX + 1]; /* one of those */
+	char other[USRBIO_USERS][NAME_MAX + 1]; /* as many of them as fit */
 };
 
 /* 0 or -errno. */

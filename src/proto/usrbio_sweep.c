@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "base/base.h"
+#include "base/user.h"
 #include "proto/usrbio_plain.h"
 
 #define MAGIC_BCACHEFS 0xca451a4e
@@ -166,7 +167,7 @@ static bool is_own(int shm, const char *name)
 	struct stat st;
 
 	return fstatat(shm, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-	       st.st_uid == geteuid();
+	       user_is_own(st.st_uid);
 }
 
 /* Memory whose owner died before it was published, or after it had withdrawn it. */
@@ -232,8 +233,9 @@ int usrbio_plain_users(int iovs_fd, struct usrbio_users *ret)
 		} else if (e.whose == HIDDEN) {
 			u.hidden++;
 		} else {
+			if (u.others < USRBIO_USERS)
+				(void)snprintf(u.other[u.others], sizeof(u.other[0]), "%s", name);
 			u.others++;
-			(void)snprintf(u.other, sizeof(u.other), "%s", name);
 		}
 	}
 	*ret = u;

@@ -3,14 +3,12 @@
  * Each access is a function, so that all of it lies behind one sigsetjmp().  Words are read by
  * atomic loads: the compiler must not read one again that was checked meanwhile.
  */
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
 
+#include "proto/usrbio_sem.h"
 #include "worker/shm.h"
 
 /* ------------------------------------------------------------------- guard */
@@ -210,27 +208,10 @@ bool shm_put(const struct shm *s, uint32_t pos, const struct usrbio_cqe *cqe)
 	return access_run(s, put, &p);
 }
 
-/*
- * sem_post() by hand.  The library's takes the operation of its futex call from the semaphore, and
- * ends the process when the kernel does not know what the client put there.  This is the layout
- * of glibc 2.21 and later on 64-bit little-endian machines, which clients in other processes rely
- * on as well: the value in the lower half of a word, the number of waiters in the upper.
- */
-static void post(sem_t *sem)
-{
-	uint64_t *word = (uint64_t *)sem;
-
-	/* Full is as good as posted. */
-	if ((uint32_t)__atomic_load_n(word, __ATOMIC_RELAXED) >= SEM_VALUE_MAX)
-		return;
-	if (__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST) >> 32)
-		(void)syscall(__NR_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
-
 static void publish(const struct shm *s, void *arg)
 {
 	usrbio_marker_set(s->at.cq_head, *(const uint32_t *)arg);
-	post(s->at.sem);
+	usrbio_sem_post(s->at.sem);
 }
 
 bool shm_publish(const struct shm *s, uint32_t cq_head)

@@ -100,11 +100,14 @@ struct worker_file *table_file(struct table *t, struct table_cache *c, uint64_t 
 
 void table_buffer_add(struct table *t, struct worker_buffer *b)
 {
-	struct worker_buffer **head = &t->buffers[hash_id(b->id) % TABLE_BUCKETS];
+	struct worker_buffer **at = &t->buffers[hash_id(b->id) % TABLE_BUCKETS], **it;
 
 	(void)pthread_mutex_lock(&t->lock);
-	b->next = *head;
-	*head = b;
+	for (it = at; b->view && *it; it = &(*it)->next)
+		if ((*it)->len >= b->len && memcmp((*it)->id, b->id, sizeof(b->id)) == 0)
+			at = &(*it)->next;
+	b->next = *at;
+	*at = b;
 	changed(t);
 	(void)pthread_mutex_unlock(&t->lock);
 }

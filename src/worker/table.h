@@ -37,6 +37,7 @@ struct worker_buffer {
 	struct pst_mem *mem; /* the caller's */
 	uint64_t len, block_size;
 	bool host;
+	bool view; /* of memory that others may have under the same UUID, perhaps more of it */
 	_Atomic uint64_t lanes; /* set of those that have used it */
 };
 
@@ -72,7 +73,9 @@ void table_buffer_del(struct table *t, struct worker_buffer *b);
 struct worker_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
 			       int *ret_err);
 
-/* The latest buffer with that UUID, or NULL. */
+/*
+ * The latest buffer with that UUID, or NULL; but a view comes after what is as long or longer.
+ */
 struct worker_buffer *table_buffer(struct table *t, struct table_cache *c,
 				   const uint8_t id[USRBIO_ID_LEN]);
 

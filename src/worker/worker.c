@@ -148,8 +148,8 @@ void worker_file_remove(struct worker *w, struct worker_file *f)
 
 /* ----------------------------------------------------------------- buffers */
 
-int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-		      uint64_t len, uint64_t block_size, struct worker_buffer **ret)
+static int buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, bool view, struct worker_buffer **ret)
 {
 	struct worker_buffer *b;
 
@@ -165,11 +165,24 @@ int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct 
 		.len = len,
 		.block_size = block_size,
 		.host = pst_mem_ptr(mem) != NULL,
+		.view = view,
 	};
 	memcpy(b->id, id, sizeof(b->id));
 	table_buffer_add(&w->table, b);
 	*ret = b;
 	return 0;
+}
+
+int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, struct worker_buffer **ret)
+{
+	return buffer_add(w, id, mem, len, block_size, false, ret);
+}
+
+int worker_buffer_add_view(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+			   uint64_t len, uint64_t block_size, struct worker_buffer **ret)
+{
+	return buffer_add(w, id, mem, len, block_size, true, ret);
 }
 
 bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN])

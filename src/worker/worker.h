@@ -83,6 +83,13 @@ void worker_file_remove(struct worker *w, struct worker_file *file);
 int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 		      uint64_t len, uint64_t block_size, struct worker_buffer **ret);
 
+/*
+ * As worker_buffer_add(), for a mapping of memory that this process may have under the same UUID
+ * already: of those the longest is meant.
+ */
+int worker_buffer_add_view(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+			   uint64_t len, uint64_t block_size, struct worker_buffer **ret);
+
 /* Is there one with this UUID? */
 bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN]);
 

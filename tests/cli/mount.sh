@@ -201,10 +201,17 @@ in_use_by_other_programs() {
 	mkdir dir
 	gives 0 "$PENSTOCK" mount --plain dir
 	ln -s /dev/shm/psm_of_some_python dir/3fs-virt/iovs/00112233-4455-6677-8899-aabbccddeeff
-	fails "iovs/00112233-4455-6677-8899-aabbccddeeff was put there by a program that left no trace" \
+	fails "$PWD/dir holds 1 name of programs that left no trace of themselves; when they have ended" \
 		"$PENSTOCK" umount dir
-	says "when it has ended, remove that name" err
-	rm dir/3fs-virt/iovs/*
+	says "'find $PWD/dir/3fs-virt/iovs -type l -delete' removes what is left: 00112233-4455-6677-8899-aabbccddeeff" err
+	for i in $(seq 10 40); do
+		ln -s /dev/shm/psm_of_some_python "dir/3fs-virt/iovs/00112233-4455-6677-8899-aabbccddee$i"
+	done
+	fails "$PWD/dir holds 32 names" "$PENSTOCK" umount dir
+	[ "$(tr , '\n' <err | grep -c aabbccddee)" = 8 ]
+	says " and 24 more" err
+	sh -c "$(sed -n "s/.*'\\(find .*\\)'.*/\\1/p" err)"
+	[ -z "$(ls dir/3fs-virt/iovs)" ]
 	ln -s /dev/shm/hf3fs-iov-00112233-4455-6677-8899-aabbccddeeff.p1.s1.n1 dir/3fs-virt/iovs/x
 	fails "another container or machine, 1 name:" "$PENSTOCK" umount dir
 	# Of an earlier boot, in a place that no other machine sees.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -530,6 +531,35 @@ static void another_user_gets_nothing(void)
 	T_EQ(status, 0);
 }
 
+/* All users without a number in a user namespace bear the same one: it says nothing. */
+static void the_overflow_uid_is_nobodys(void)
+{
+	struct pst_grant g, h = empty();
+	struct mem_alloc *a;
+	int s[2], status;
+	pid_t pid;
+
+	a = shared(PST_KIND_HOST, 1);
+	T_OK(mem_export(a, RW, &g));
+	pid = fork();
+	if (!pid) {
+		if (unshare(CLONE_NEWUSER) < 0)
+			_exit(77);
+		pair(SOCK_STREAM, s);
+		if (grant_send(s[0], &g, t_in_ms(1000)) != -EACCES ||
+		    !strstr(err_text(), "uid_map"))
+			_exit(1);
+		_exit(grant_recv(s[1], &h, t_in_ms(1000)) == -EACCES ? 0 : 2);
+	}
+	T_EQ(waitpid(pid, &status, 0), pid);
+	(void)close(g.fd);
+	mem_free(a);
+	T_CHECK(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		T_SKIP("a user namespace");
+	T_EQ(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	T_RUN(two_processes_share_host_memory);
@@ -546,5 +576,6 @@ int main(void)
 	T_RUN(credentials_beside_the_grant);
 	T_RUN(without_descriptors);
 	T_RUN(another_user_gets_nothing);
+	T_RUN(the_overflow_uid_is_nobodys);
 	return t_done();
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Plain directories: made, removed, opened and found, also by several at once and by others. */
+#include <sched.h>
+
 #include "usrbio_rig.h"
 
 #include "base/base.h"
@@ -254,6 +256,17 @@ static void links_are_not_followed(void)
 	rig_remove(real);
 }
 
+static void must_find(const char *path, const char *want)
+{
+	char found[PATH_MAX] = "as it was";
+	int r = usrbio_plain_find(path, found);
+
+	if (want && (r != 0 || strcmp(found, want) != 0))
+		T_FAIL("%s: %d, %s", path, r, found);
+	if (!want && (r != -ENOENT || strcmp(found, "as it was") != 0))
+		T_FAIL("%s: %d, %s", path, r, found);
+}
+
 /* ---------------------------------------------------------------- other users */
 
 static void P9_what_others_may_write_to_is_refused(void)
@@ -315,12 +328,86 @@ static void P9_another_users_is_refused(void)
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);
 	T_EQ(usrbio_plain_remove(dir), -EPERM);
-	T_EQ(usrbio_plain_find(dir, path), 0);
+	T_EQ(usrbio_plain_find(dir, path), -EPERM);
+	T_CHECK(!strcmp(path, dir));
 	/* Of all three the owner counts. */
 	T_EQ(chown((rig_path(path, dir, "3fs-virt"), path), 0, 0), 0);
 	T_EQ(usrbio_plain_open(dir), -EPERM);
 	T_EQ(usrbio_plain_make(dir), -EPERM);
 	rig_remove(dir);
+}
+
+/* Who may write into a folder must not make it a mount point for others. */
+static void P9_what_was_planted_is_not_found(void)
+{
+	char path[PATH_MAX], found[PATH_MAX], outer[PATH_MAX];
+
+	if (geteuid() != 0)
+		T_SKIP("root, to become another user");
+	rig_dir(outer);
+	rig_path(dir, outer, "open");
+	T_EQ(mkdir(dir, 0777), 0);
+	T_EQ(chmod(dir, 0777), 0);
+	T_EQ(rig_wait(rig_fork(make_as_nobody, NULL)), 0);
+	rig_path(path, dir, "file");
+	T_EQ(usrbio_plain_find(path, found), -EPERM);
+	T_CHECK(!strcmp(found, dir));
+	/* Nor does it hide one that is above it. */
+	T_OK(usrbio_plain_make(outer));
+	must_find(path, outer);
+	T_OK(usrbio_plain_remove(outer));
+	rig_remove(outer);
+}
+
+static void P9_what_others_could_have_written(void)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} rows[] = { { "3fs-virt", 0775 },
+		     { "3fs-virt", 01777 },
+		     { "3fs-virt/plain", 0646 },
+		     { "3fs-virt/plain", 0664 } };
+	char path[PATH_MAX], found[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		rig_dir(dir);
+		T_OK(usrbio_plain_make(dir));
+		rig_path(path, dir, rows[i].name);
+		T_EQ(chmod(path, rows[i].mode), 0);
+		T_EQ(usrbio_plain_find(dir, found), -EPERM);
+		T_EQ(usrbio_plain_open(dir), -EPERM);
+		rig_remove(dir);
+	}
+}
+
+/* All users without a number in a user namespace bear the same one, this one here too. */
+static int refused_without_a_number(void *arg)
+{
+	char found[PATH_MAX];
+	struct stat st;
+
+	(void)arg;
+	if (unshare(CLONE_NEWUSER) < 0)
+		return 77;
+	RIG_MUST(stat(dir, &st) == 0 && st.st_uid == geteuid());
+	RIG_MUST(usrbio_plain_open(dir) == -EPERM);
+	RIG_MUST(usrbio_plain_make(dir) == -EPERM);
+	RIG_MUST(usrbio_plain_find(dir, found) == -EPERM);
+	return 0;
+}
+
+static void P9_the_overflow_uid_is_nobodys(void)
+{
+	int status;
+
+	rig_dir(dir);
+	T_OK(usrbio_plain_make(dir));
+	status = rig_wait(rig_fork(refused_without_a_number, NULL));
+	rig_remove(dir);
+	if (status == 77)
+		T_SKIP("a user namespace");
+	T_EQ(status, 0);
 }
 
 static int make_in_what_is_not_ours(void *arg)
@@ -342,17 +429,6 @@ static void P9_a_directory_that_may_not_be_written(void)
 }
 
 /* ---------------------------------------------------------------------- find */
-
-static void must_find(const char *path, const char *want)
-{
-	char found[PATH_MAX] = "as it was";
-	int r = usrbio_plain_find(path, found);
-
-	if (want && (r != 0 || strcmp(found, want) != 0))
-		T_FAIL("%s: %d, %s", path, r, found);
-	if (!want && (r != -ENOENT || strcmp(found, "as it was") != 0))
-		T_FAIL("%s: %d, %s", path, r, found);
-}
 
 static void the_deepest_is_found(void)
 {
@@ -583,6 +659,9 @@ int main(void)
 	T_RUN(links_are_not_followed);
 	T_RUN(P9_what_others_may_write_to_is_refused);
 	T_RUN(P9_another_users_is_refused);
+	T_RUN(P9_what_was_planted_is_not_found);
+	T_RUN(P9_what_others_could_have_written);
+	T_RUN(P9_the_overflow_uid_is_nobodys);
 	T_RUN(P9_a_directory_that_may_not_be_written);
 	T_RUN(the_deepest_is_found);
 	T_RUN(paths_that_have_none);

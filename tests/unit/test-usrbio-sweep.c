@@ -502,7 +502,7 @@ static void P11_users_are_told(void)
 	T_EQ(users.pids[0], pid);
 	T_EQ(users.hidden, 1);
 	T_EQ(users.others, 1);
-	T_CHECK(!strcmp(users.other, "of another program"));
+	T_CHECK(!strcmp(users.other[0], "of another program"));
 	rig_kill(pid);
 	T_OK(usrbio_plain_users(iovs, &users));
 	T_EQ(users.nr_pids, 0);

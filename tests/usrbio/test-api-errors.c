@@ -537,6 +537,29 @@ static void U9_errors_of_symlink_come_through(void)
 	T_EQ(api_shm(), 0);
 }
 
+/* A program that looks at no result ends all the same: nobody completes what was refused. */
+static void U9_a_wait_for_what_was_refused(void)
+{
+	int fd = api_open("data", 4096);
+	struct hf3fs_ior ior = api_ior(16, true);
+	struct hf3fs_iov none = { 0 }, iov = api_iov(4096);
+	struct hf3fs_cqe c[16];
+
+	for (int i = 0; i < 16; i++)
+		T_EQ(hf3fs_prep_io(&ior, &none, true, none.base, fd, 0, 4096, NULL), -EINVAL);
+	T_EQ(hf3fs_submit_ios(&ior), 0);
+	T_EQ(hf3fs_wait_for_ios(&ior, c, 16, 16, NULL), 0);
+	/* With what was not. */
+	T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 4096, NULL) >= 0);
+	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd + 1000, 0, 4096, NULL), -EBADF);
+	T_EQ(hf3fs_submit_ios(&ior), 0);
+	T_EQ(hf3fs_wait_for_ios(&ior, c, 16, 2, NULL), 1);
+	T_EQ(c[0].result, 4096);
+	hf3fs_iovdestroy(&iov);
+	hf3fs_iordestroy(&ior);
+	api_close(fd);
+}
+
 /* A full /dev/shm is an error when the memory is made and no signal when it is used. */
 static void U9_no_room_in_shared_memory(void)
 {
@@ -625,6 +648,7 @@ int main(void)
 	API_RUN(U9_a_failed_iovcreate_leaves_nothing);
 	API_RUN(U9_a_failed_iorcreate_leaves_nothing);
 	API_RUN(U9_errors_of_symlink_come_through);
+	API_RUN(U9_a_wait_for_what_was_refused);
 	API_RUN(U9_no_room_in_shared_memory);
 	API_RUN(errno_stays_as_it_was);
 	return api_done();

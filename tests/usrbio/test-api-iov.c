@@ -162,6 +162,34 @@ static void U7_destroying_what_was_opened_keeps_the_publication(void)
 	hf3fs_iovdestroy(&a);
 }
 
+/* The creator's own process may open less of it, and the rest stays in reach. */
+static void U7_opened_in_its_own_process(void)
+{
+	int fd = api_open("data", 4096);
+	struct hf3fs_ior ior = api_ior(4, true);
+	struct hf3fs_iov a = api_iov(8192), b, c;
+
+	T_EQ(hf3fs_iovopen(&b, id_of(&a), mnt, 4096, 0, -1), 0);
+	T_EQ(api_io(&ior, &a, 4096, fd, 0, 4096), 4096);
+	T_EQ(api_io(&ior, &a, 100, fd, 0, 4096), 4096);
+	T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
+	T_EQ(hf3fs_iovopen(&c, id_of(&a), mnt, 8192, 0, -1), 0);
+	/* Of what was opened the longest counts, whichever came first. */
+	if (!on_daemon) {
+		hf3fs_iovdestroy(&a);
+		T_EQ(api_io(&ior, &c, 4096, fd, 0, 4096), 4096);
+		T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
+		hf3fs_iovdestroy(&c);
+		T_EQ(api_io(&ior, &b, 0, fd, 0, 4096), 4096);
+		hf3fs_iovdestroy(&b);
+	}
+	hf3fs_iovdestroy(&b);
+	hf3fs_iovdestroy(&c);
+	hf3fs_iovdestroy(&a);
+	hf3fs_iordestroy(&ior);
+	api_close(fd);
+}
+
 /* What must not be taken for shared memory. */
 static void U7_open_follows_only_shared_memory(void)
 {
@@ -505,6 +533,7 @@ int main(int argc, char **argv)
 	API_RUN(U7_unlink_keeps_the_memory);
 	API_RUN(U7_open_checks_the_size);
 	API_RUN(U7_destroying_what_was_opened_keeps_the_publication);
+	API_RUN(U7_opened_in_its_own_process);
 	API_PLAIN(U7_open_follows_only_shared_memory);
 	API_RUN(U7_another_process_opens_it);
 	API_RUN(P3_shm_unlink_straight_after_symlink);

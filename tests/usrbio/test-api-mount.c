@@ -341,6 +341,43 @@ static void levels_of_the_log(void)
 		T_CHECK(!*again("use", "HF3FS_USRBIO_LIB_LOG", silent[i]));
 }
 
+/* Nothing of this can work, and the program does not see it.  Each is said once. */
+static int tries_in_vain(const char *where)
+{
+	struct hf3fs_iov iov = { 0 };
+	struct hf3fs_ior ior;
+	struct hf3fs_cqe c;
+	int r = 0;
+
+	if (hf3fs_iorcreate(&ior, where, 64, true, 0, -1) != 0)
+		return 1;
+	for (int i = 0; i < 64; i++) {
+		r |= hf3fs_iovcreate(&iov, where, (size_t)INT64_MAX + 1, 0, -1) != -ENOSPC;
+		r |= hf3fs_prep_io(&ior, &iov, true, iov.base, 0, 0, 1, NULL) != -EINVAL;
+	}
+	r |= hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL) != 0;
+	hf3fs_iordestroy(&ior);
+	return r;
+}
+
+static unsigned lines_with(const char *said, const char *what)
+{
+	unsigned n = 0;
+
+	for (const char *p = said; (p = strstr(p, what)); p++)
+		n++;
+	return n;
+}
+
+static void what_fails_often_is_said_once(void)
+{
+	const char *said = again("in-vain", "HF3FS_USRBIO_LIB_LOG", "WARN");
+
+	T_EQ(lines_with(said, "\n"), 2);
+	T_EQ(lines_with(said, "--shm-size"), 1);
+	T_EQ(lines_with(said, "did creating it fail"), 1);
+}
+
 /* They are said once, and the program runs. */
 static void bad_values_are_not_fatal(void)
 {
@@ -369,7 +406,9 @@ static void any_type_is_asked_for(void)
 	mounted("/mnt/any");
 	T_EQ(mkdir("/mnt/any/3fs-virt", 0755), 0);
 	T_CHECK(!*again("finds", "HF3FS_USRBIO_DONT_CHECKFS_FOR_MP", "yes"));
-	T_CHECK(!*again("does-not-find", "HF3FS_USRBIO_DONT_CHECKFS_FOR_MP", "no"));
+	T_CHECK(says(again("does-not-find", "HF3FS_USRBIO_DONT_CHECKFS_FOR_MP", "no"),
+		     "usrbio WARN: /mnt/any is on no mount of 3FS and in no plain directory; "
+		     "'penstock mount --plain DIR' prepares one\n"));
 	T_CHECK(!*again("does-not-find", "HF3FS_USRBIO_LIB_LOG", "OFF"));
 	T_EQ(umount("/mnt/any"), 0);
 	T_EQ(rmdir("/mnt/any"), 0);
@@ -379,6 +418,8 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "use"))
 		return use(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "in-vain"))
+		return tries_in_vain(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "finds"))
 		return finds(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "does-not-find"))
@@ -393,6 +434,7 @@ int main(int argc, char **argv)
 	T_RUN(P5_the_semaphore_of_the_priority);
 	T_RUN(P12_the_link_leads_elsewhere);
 	T_RUN(levels_of_the_log);
+	T_RUN(what_fails_often_is_said_once);
 	T_RUN(bad_values_are_not_fatal);
 	T_RUN(any_type_is_asked_for);
 	return api_done();

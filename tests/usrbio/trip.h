@@ -17,7 +17,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <semaphore.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -81,11 +80,5 @@ TRIP(int, -1, fallocate, (int fd, int mode, off_t off, off_t len), (fd, mode, of
 TRIP(int, -1, symlinkat, (const char *to, int dir, const char *name), (to, dir, name))
 TRIP(ssize_t, -1, readlinkat, (int dir, const char *name, char *buf, size_t len),
      (dir, name, buf, len))
-
-__attribute__((visibility("default"))) sem_t *sem_open(const char *name, int flags, ...)
-{
-	TRIP_REAL(sem_open)
-	return trip("sem_open") ? SEM_FAILED : real(name, flags);
-}
 
 #endif

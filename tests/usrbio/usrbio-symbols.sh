@@ -90,6 +90,24 @@ case $(dynamic RUNPATH) in
 *'$ORIGIN/../..'*) result U3_runpath "" ;;
 *) result U3_runpath "it is '$(dynamic RUNPATH)'" ;;
 esac
+
+# Who comes by a link in another folder finds libpenstock too.  A bundle has no place of its own.
+dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 1' INT TERM
+ln -s "$(readlink -f "$lib")" "$dir/libhf3fs_api_shared.so"
+missing() { # ENVIRONMENT... COMMAND...
+	env -u LD_LIBRARY_PATH "$@" 2>&1 | grep -E 'not found|cannot'
+}
+case $(dynamic NEEDED) in
+*san*) ;; # has to come before the program's own
+*)
+	result U3_through_a_link "$(missing ldd "$dir/libhf3fs_api_shared.so")"
+	result U3_preloaded_through_a_link \
+		"$(missing LD_PRELOAD="$dir/libhf3fs_api_shared.so" true)"
+	;;
+esac
+
 readelf -d "$lib" | grep -q NODELETE
 same U3_stays_loaded 0 $?
 

@@ -50,6 +50,22 @@ def by_its_place():
 
 
 @case
+def beside_the_package_of_3fs():
+    """The other modules of a package of that name stay reachable."""
+    with tempfile.TemporaryDirectory() as root:
+        os.mkdir(f"{root}/hf3fs_fuse")
+        for name in ("__init__", "io", "fuse"):
+            with open(f"{root}/hf3fs_fuse/{name}.py", "w", encoding="ascii") as f:
+                f.write(f"WHO = 'theirs {name}'\n")
+        env = {**os.environ, "PYTHONPATH": f"{MODULES}:{root}"}
+        code = ("import hf3fs_fuse.fuse, hf3fs_fuse.io; print(hf3fs_fuse.fuse.WHO, "
+                "hasattr(hf3fs_fuse.io, 'make_iovec'))")
+        got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                             env=env, timeout=60)
+        eq((got.stdout, got.stderr), ("theirs fuse True\n", ""))
+
+
+@case
 def none():
     with tempfile.TemporaryDirectory() as empty:
         # A setting that leads nowhere is not passed over.

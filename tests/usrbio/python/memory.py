@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import errno
+import os
 import pickle
 import uuid
 
@@ -29,6 +30,29 @@ def slices():
             gives(ValueError, lambda: iov[0:10:step])
         gives(TypeError, lambda: iov[3])
         gives(TypeError, lambda: iov["a"])
+
+
+@case
+def no_room_for_its_pages():
+    """More than /dev/shm has: an error when it is published, and nothing stays."""
+    fs = os.statvfs("/dev/shm")
+    if not fs.f_blocks:
+        raise Skip("a /dev/shm with a limit")
+    before = published()
+    with memory((fs.f_blocks + 1) * fs.f_frsize) as shm:
+        error = gives(OSError, lambda: io.make_iovec(shm, MOUNT))
+        eq((error.errno, "--shm-size" in str(error)), (errno.ENOSPC, True))
+    eq(published(), before)
+
+
+@case
+def its_pages_are_there():
+    with memory(1 << 20) as shm:
+        path = f"/dev/shm/{shm.name}"
+        eq(os.stat(path).st_blocks, 0)
+        iov = io.make_iovec(shm, MOUNT)
+        eq(os.stat(path).st_blocks * 512, 1 << 20)
+        del iov
 
 
 @case
