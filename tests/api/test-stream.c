@@ -7,6 +7,8 @@
 
 #include "stream.h"
 
+#include "idle.h"
+
 static uint64_t gates(void)
 {
 	struct stub_cuda_state s;
@@ -42,6 +44,22 @@ static void read_is_late(void)
 static void writes(void)
 {
 	over_streams(order_writes);
+}
+
+/* Nobody looks after streams any more when the reads that they waited for are over. */
+static void rests(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = rig_store, .timeout_ms = 2000 };
+	struct pst_queue *q = NULL;
+	uint64_t passed;
+
+	T_OK(pst_queue_new(&o, &q));
+	T_CHECK(pst_queue_fd(q) >= 0);
+	order_reads(q, made);
+	for (passed = t_in_ms(o.timeout_ms); t_now() < passed;)
+		(void)usleep(1000);
+	idle_rests("pst-");
+	pst_queue_free(q);
 }
 
 static void together(void)
@@ -355,6 +373,7 @@ int main(void)
 	RUN(reads);
 	RUN(read_is_late);
 	RUN(writes);
+	RUN(rests);
 	RUN(together);
 	RUN(many);
 	RUN(first_and_last);
