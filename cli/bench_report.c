@@ -2,6 +2,7 @@
 #include "bench_report.h"
 
 #include "json.h"
+#include "shown.h"
 #include "svg.h"
 #include "table.h"
 
@@ -84,12 +85,14 @@ int bench_print_table(const struct bench *b)
 					     "p50",   "p99",    "CPU s/10 GB", "ratio" };
 	const struct settings *set = b->set;
 	_cleanup_(table_freep) struct table *t = table_new(heads, set->baseline ? 14 : 8);
+	char path[1024];
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
 	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
 	(void)printf("memory   %s\n", device_text(&b->dev).s);
-	(void)printf("file     %s, %s on %s\n", b->path, size_text(b->file_size).s, b->fs);
+	shown(path, sizeof(path), b->path);
+	(void)printf("file     %s, %s on %s\n", path, size_text(b->file_size).s, b->fs);
 	if (b->file)
 		print_pages(b);
 	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",

@@ -23,7 +23,8 @@ const char cp_usage[] =
 	"\n"
 	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0, soft:0\n"
 	"or host: SRC is then loaded into fresh memory there, and given up after the report.\n"
-	"An interrupted copy leaves nothing under the name of DST.\n"
+	"A new DST gets its name when it is complete; an existing one is overwritten in place,\n"
+	"as by cp(1), and is left empty by a copy that fails.\n"
 	"\n"
 	"  --via DEVICE     let the bytes go through this device's memory (default: host)\n"
 	"  --device DEVICE  with DST the same as --via; without, the DEVICE to load into\n"
@@ -394,8 +395,7 @@ static void copy_done(struct copy *c)
 	(void)pst_mem_free(c->mem);
 	(void)pst_file_close(c->in);
 	(void)pst_file_close(c->out);
-	if (c->tmp)
-		(void)unlinkat(c->dir_fd, c->tmp, 0);
+	cp_give_up(c);
 	closep(&c->src_fd);
 	closep(&c->dst_fd);
 	closep(&c->dir_fd);

@@ -29,6 +29,10 @@ struct copy {
 	char *base;
 	char *tmp; /* name of the file being written, NULL while it has none */
 	int dir_fd, dst_fd;
+	bool in_place; /* the target was there; else it is new, and will be of this mode */
+	mode_t mode;
+	off_t old_size;
+	bool torn; /* in place: neither the old bytes nor all of the new ones */
 	struct pst_file *out;
 
 	struct pst_device dev;
@@ -50,10 +54,12 @@ bool cp_names_device(const char *s);
 int cp_open_source(struct copy *c);
 int cp_check_unchanged(const struct copy *c);
 
-/* The target's full name: in a directory, and behind a symbolic link. */
+/* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
-/* Give the finished file its name. */
+/* All bytes are there: a new file gets its name. */
 int cp_publish(struct copy *c);
+/* Whatever of an unfinished target would be taken for it. */
+void cp_give_up(struct copy *c);
 
 #endif

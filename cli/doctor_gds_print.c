@@ -304,14 +304,6 @@ void doctor_gds_print(const struct gds_report *rep)
 
 /* -------------------------------------------------------------------- json */
 
-static void add_text(struct json_object *to, const char *key, const char *text)
-{
-	char safe[2 * SHOWN_MAX];
-
-	shown(safe, sizeof(safe), text);
-	json_text(to, key, safe);
-}
-
 static struct json_object *checks_json(const struct gds_checks *c)
 {
 	struct json_object *a = json_object_new_array();
@@ -322,11 +314,11 @@ static struct json_object *checks_json(const struct gds_checks *c)
 		char finding[sizeof(k->text)];
 
 		(void)snprintf(finding, sizeof(finding), "%.*s", finding_len(k), k->text);
-		add_text(o, "check", k->name);
+		json_text(o, "check", k->name);
 		json_text(o, "state", state_name(k->state));
 		json_int(o, "errno", k->err);
-		add_text(o, "text", finding);
-		add_text(o, "cure", cure_of(k) ? cure_of(k) : "");
+		json_text(o, "text", finding);
+		json_text(o, "cure", cure_of(k) ? cure_of(k) : "");
 		json_add(a, NULL, o);
 	}
 	return a;
@@ -340,14 +332,14 @@ static struct json_object *side_json(const struct gds_side *s)
 	json_text(o, "model", s->dev.model);
 	json_text(o, "pci", s->dev.pci);
 	json_flag(o, "direct", is_direct(s));
-	add_text(o, "error", s->checks.error);
+	json_text(o, "error", s->checks.error);
 	json_add(o, "checks", checks_json(&s->checks));
 	json_text(r, "gds", path_state_name(s->request.state));
 	json_text(r, "why", pst_why_name(s->request.why));
 	json_int(r, "detail", s->request.detail);
 	json_text(r, "text", s->request.why ? why_text(s->request.why, s->request.detail).s : "");
 	json_paths(r, "paths", s->request.paths);
-	add_text(r, "error", s->request.error);
+	json_text(r, "error", s->request.error);
 	json_add(o, "requests", r);
 	return o;
 }
@@ -358,11 +350,11 @@ static struct json_object *mount_json(const struct gds_mount *m)
 	char number[32];
 
 	(void)snprintf(number, sizeof(number), "%u:%u", m->at.major, m->at.minor);
-	add_text(o, "mount", m->at.path);
-	add_text(o, "type", m->at.type);
+	json_text(o, "mount", m->at.path);
+	json_text(o, "type", m->at.type);
 	json_text(o, "device", number);
-	add_text(o, "source", m->at.source);
-	add_text(o, "error", m->checks.error);
+	json_text(o, "source", m->at.source);
+	json_text(o, "error", m->checks.error);
 	json_add(o, "checks", checks_json(&m->checks));
 	return o;
 }
@@ -377,12 +369,12 @@ void doctor_gds_print_json(const struct gds_report *rep)
 	json_machine(root, &m);
 	json_flag(root, "ok", rep->ok);
 	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
-		add_text(a, NULL, rep->verdict[i]);
+		json_text(a, NULL, rep->verdict[i]);
 	json_add(root, "verdict", a);
-	add_text(root, "file", rep->file);
-	add_text(root, "dir", rep->dir);
-	add_text(root, "file_error", rep->file_error);
-	add_text(root, "no_gpu", rep->no_gpu);
+	json_text(root, "file", rep->file);
+	json_text(root, "dir", rep->dir);
+	json_text(root, "file_error", rep->file_error);
+	json_text(root, "no_gpu", rep->no_gpu);
 	a = json_object_new_array();
 	for (unsigned i = 0; i < rep->nr_sides; i++)
 		json_add(a, NULL, side_json(&rep->sides[i]));

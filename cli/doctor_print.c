@@ -3,6 +3,7 @@
 
 #include "doctor_window.h"
 #include "json.h"
+#include "shown.h"
 
 static const char *state_name(uint32_t state)
 {
@@ -210,11 +211,14 @@ static void print_stores(const struct report *rep)
 
 static void print_all_paths(const struct report *rep)
 {
+	char dir[1024];
+
 	if (*rep->dir_error) {
 		(void)printf("\npaths\n  not tried: %s\n", rep->dir_error);
 		return;
 	}
-	(void)printf("\npaths to a scratch file in %s (%s", rep->dir, rep->file.fs);
+	shown(dir, sizeof(dir), rep->dir);
+	(void)printf("\npaths to a scratch file in %s (%s", dir, rep->file.fs);
 	if (rep->file.direct)
 		(void)printf(", O_DIRECT at %u bytes of the file and %u of memory",
 			     rep->file.off_align, rep->file.mem_align);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "shown.h"
 #include "util.h"
 
 void json_add(struct json_object *to, const char *key, struct json_object *value)
@@ -15,7 +16,13 @@ void json_add(struct json_object *to, const char *key, struct json_object *value
 
 void json_text(struct json_object *to, const char *key, const char *value)
 {
-	json_add(to, key, json_object_new_string(value));
+	/* JSON may hold control characters of C1, and bytes that are no UTF-8 make it none. */
+	size_t len = 4 * strlen(value) + 5;
+	_cleanup_(freep) char *safe = malloc(len);
+
+	if (safe)
+		shown(safe, len, value);
+	json_add(to, key, safe ? json_object_new_string(safe) : NULL);
 }
 
 void json_u64(struct json_object *to, const char *key, uint64_t value)

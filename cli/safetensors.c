@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "safetensors.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,8 +13,15 @@
 
 #include <json-c/json.h>
 
-/* A header of the largest length could hold values that take 100 times its memory. */
-#define VALUES_MAX (4u << 20)
+/*
+ * A header of the largest length could hold values that take 100 times its memory in json-c's
+ * tree, so what they take at most is counted first: an object has a table of 16 entries, an array
+ * one of 32 pointers.  160,000 tensors fit.
+ */
+#define OBJECT_COST 1024u
+#define ARRAY_COST 512u
+#define VALUE_COST 128u
+#define COST_MAX (512u << 20)
 #define DEPTH_MAX 4 /* header, tensor, array; one more gives the better sentence */
 
 #define _cleanup_(f) __attribute__((cleanup(f)))
@@ -57,36 +65,113 @@ static void tokener_freep(struct json_tokener **t)
 		json_tokener_free(*t);
 }
 
+/* Bytes of the UTF-8 character there; 0 when it is none. */
+static size_t utf8_len(const unsigned char *p, size_t len)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	size_t n = p[0] < 0x80 ? 1 : p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : 4;
+	uint32_t c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+
+	if (n > len || (n == 4 && p[0] >> 3 != 30))
+		return 0;
+	for (size_t i = 1; i < n; i++) {
+		if (p[i] >> 6 != 2)
+			return 0;
+		c = c << 6 | (p[i] & 0x3f);
+	}
+	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+}
+
+/* Four hexadecimal digits; -1 when they are none. */
+static int hex4(const char *p, size_t len)
+{
+	int v = 0;
+
+	for (size_t i = 0; i < 4; i++) {
+		if (i >= len || !isxdigit((unsigned char)p[i]))
+			return -1;
+		v = v << 4 | (p[i] <= '9' ? p[i] - '0' : (p[i] | 32) - 'a' + 10);
+	}
+	return v;
+}
+
+/* Bytes of the escape there, which begins with a backslash; 0 when it names no character. */
+static size_t escape_len(const char *p, size_t len)
+{
+	int v;
+
+	if (len < 2)
+		return 0;
+	if (p[1] != 'u')
+		return p[1] && strchr("\"\\/bfnrt", p[1]) ? 2 : 0;
+	v = hex4(p + 2, len - 2);
+	if (v <= 0 || (v >= 0xdc00 && v < 0xe000))
+		return 0;
+	if (v < 0xd800 || v >= 0xe000)
+		return 6;
+	/* Half of a character, and the other half. */
+	if (len < 12 || p[6] != '\\' || p[7] != 'u')
+		return 0;
+	v = hex4(p + 8, len - 8);
+	return v >= 0xdc00 && v < 0xe000 ? 12 : 0;
+}
+
+/* Why what is there may not stand in a string. */
+static int refuse_char(const char *p, size_t len, size_t at, struct sink why)
+{
+	if (len >= 6 && !memcmp(p, "\\u0000", 6))
+		return refuse(why, EINVAL, "a name in the header contains NUL");
+	if ((unsigned char)*p < 0x20)
+		return refuse(why, EINVAL,
+			      "a name in the header contains the control character %#04x, at "
+			      "byte %zu",
+			      (unsigned)*p, at);
+	return refuse(why, EINVAL, "the header is not valid %s at byte %zu",
+		      *p == '\\' ? "JSON" : "UTF-8", at);
+}
+
+/* Bytes of the character of a string there; 0 for what may not stand in one. */
+static size_t char_len(const char *p, size_t len)
+{
+	if (*p == '\\')
+		return escape_len(p, len);
+	return (unsigned char)*p < 0x20 ? 0 : utf8_len((const unsigned char *)p, len);
+}
+
 /*
- * What json-c would not tell: bytes and escapes of NUL, at which it cuts names short, and how
- * many members the text has, since of two with one name it keeps the last.
+ * What json-c would not tell: it takes single quotes, control characters in strings, escapes of
+ * half a character and bytes that are nearly UTF-8, cuts names short at a NUL, and of two members
+ * with one name it keeps the last; so they are counted.
  */
 static int scan(const char *p, size_t len, size_t *ret_members, struct sink why)
 {
-	size_t members = 0, values = 0;
+	size_t members = 0, cost = 0, n;
 	bool in_string = false;
 
-	for (size_t i = 0; i < len; i++) {
+	for (size_t i = 0; i < len; i += n) {
+		n = 1;
 		if (p[i] == '\0')
 			return refuse(why, EINVAL, "the header contains a NUL byte");
-		if (in_string) {
-			if (p[i] == '\\') {
-				if (len - i > 5 && !memcmp(p + i, "\\u0000", 6))
-					return refuse(why, EINVAL,
-						      "a name in the header contains NUL");
-				i++;
-			} else if (p[i] == '"') {
-				in_string = false;
-			}
+		if (p[i] == '"') {
+			in_string = !in_string;
 			continue;
 		}
-		if (p[i] == '"')
-			in_string = true;
+		if (in_string) {
+			n = char_len(p + i, len - i);
+			if (!n)
+				return refuse_char(p + i, len - i, i, why);
+			continue;
+		}
+		if (!strchr(" \t\r\n{}[]:,+-.0123456789eEtrufalsn", p[i]))
+			return refuse(why, EINVAL, "the header is not valid JSON at byte %zu", i);
 		members += p[i] == ':';
-		values += p[i] == ':' || p[i] == ',' || p[i] == '[' || p[i] == '{';
-		if (values > VALUES_MAX)
-			return refuse(why, EINVAL, "the header holds more than %u values",
-				      VALUES_MAX);
+		cost += p[i] == '{' ? OBJECT_COST : p[i] == '[' ? ARRAY_COST : 0;
+		cost += p[i] == ':' || p[i] == ',' ? VALUE_COST : 0;
+		if (cost > COST_MAX)
+			return refuse(why, EINVAL,
+				      "the header holds too many values: to read it would "
+				      "take more than %u MiB",
+				      COST_MAX >> 20);
 	}
 	*ret_members = members;
 	return 0;

@@ -5,10 +5,7 @@
 
 #include <stddef.h>
 
-/*
- * Copy a text without what would do something to a terminal: control characters, marks that turn
- * the direction of writing and bytes that are no UTF-8 become \ooo, in octal.  Cut at len.
- */
+/* base/shown.h, whose file the command is built with. */
 void shown(char *ret, size_t len, const char *text);
 
 /* Columns of the terminal on standard output, 100 where it is none; at least 60. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shown.h"
 #include "util.h"
 
 struct table {
@@ -42,7 +43,7 @@ struct table *table_free(struct table *t)
 
 void table_add(struct table *t, const char *fmt, ...)
 {
-	char *text = NULL;
+	char *text = NULL, *safe = NULL;
 	va_list ap;
 
 	if (t->nr_cells == t->max_cells) {
@@ -58,7 +59,12 @@ void table_add(struct table *t, const char *fmt, ...)
 	if (vasprintf(&text, fmt, ap) < 0)
 		text = NULL;
 	va_end(ap);
-	t->cells[t->nr_cells++] = text;
+	if (text)
+		safe = malloc(4 * strlen(text) + 5);
+	if (safe)
+		shown(safe, 4 * strlen(text) + 5, text);
+	free(text);
+	t->cells[t->nr_cells++] = safe;
 }
 
 static const char *cell(const struct table *t, size_t i)

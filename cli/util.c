@@ -45,7 +45,7 @@ int fail(int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
-	memcpy(sentence, buf, sizeof(buf));
+	shown(sentence, sizeof(sentence), buf);
 	return err < 0 ? err : -err;
 }
 

@@ -257,7 +257,8 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * stay mapped and makes requests cheaper.
  *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
- * knows the range (freed or never allocated); -ERANGE when it reaches past its allocation.
+ * knows the range and the CPU may not access all of it (freed or never allocated); -ERANGE
+ * when it reaches past its allocation.
  */
 PST_API int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 			 struct pst_mem **ret_mem);

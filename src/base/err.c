@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/shown.h"
 
 #define TEXT_MAX 512
 #define NAME_MAX_LEN 128
@@ -23,7 +24,8 @@ int err_set(int err, const char *fmt, ...)
 	if (vsnprintf(line, sizeof(line), fmt, ap) < 0)
 		line[0] = '\0';
 	va_end(ap);
-	memcpy(text, line, sizeof(text));
+	/* Names of files may hold newlines and what terminals obey. */
+	shown(text, sizeof(text), line);
 	errno = saved;
 	return err < 0 ? err : -err;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/shown.h"
 
 #define LINE_MAX_LEN 1024
 
@@ -59,7 +60,7 @@ static void read_env(void)
 void log_line(int level, const char *fmt, ...)
 {
 	int saved = errno;
-	char line[LINE_MAX_LEN];
+	char line[LINE_MAX_LEN], safe[LINE_MAX_LEN];
 	va_list ap;
 	int n;
 
@@ -74,13 +75,15 @@ void log_line(int level, const char *fmt, ...)
 	n = vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
 	if (n >= 0) {
+		/* One line, whatever the names in it hold. */
+		shown(safe, sizeof(safe), line);
 		(void)pthread_rwlock_rdlock(&lock);
 		/* Looked at again: the level may have changed together with the callback. */
 		if (level <= log_level) {
 			if (callback)
-				callback(callback_arg, level, line);
+				callback(callback_arg, level, safe);
 			else
-				write_stderr(level, line);
+				write_stderr(level, safe);
 		}
 		(void)pthread_rwlock_unlock(&lock);
 	}

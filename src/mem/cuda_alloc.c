@@ -319,14 +319,19 @@ static int device_of(uint64_t addr, unsigned *ret)
 	return 0;
 }
 
-static int facts_of(uint64_t addr, struct facts *ret)
+static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 {
 	unsigned managed = 0;
 	int r;
 
 	*ret = (struct facts){ 0 };
 	if (!is_device_memory(addr))
-		return err_set(EFAULT, "no CUDA device has memory at %#" PRIx64, addr);
+		return is_device_memory(addr + len - 1)
+			       ? err_set(ERANGE,
+					 "%" PRIu64 " bytes at %#" PRIx64 " begin before the "
+					 "allocation that they end in",
+					 len, addr)
+			       : err_set(EFAULT, "no CUDA device has memory at %#" PRIx64, addr);
 	if (cu.cuPointerGetAttribute(&managed, CU_PTR_IS_MANAGED, addr) == CU_OK && managed)
 		return err_set(EOPNOTSUPP,
 			       "managed memory (at %#" PRIx64 ") moves between host and device by "
@@ -404,7 +409,7 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 			return err_set(E2BIG, "the range spans more than %u mapped chunks",
 				       CHUNKS_MAX);
 		if (!is_device_memory(at))
-			return err_set(EFAULT,
+			return err_set(ERANGE,
 				       "%" PRIu64 " bytes at %#" PRIx64 " reach past what is "
 				       "mapped, which ends at %#" PRIx64,
 				       len, addr, at);
@@ -442,7 +447,7 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 
 	r = cuda_ready();
 	if (r == 0)
-		r = facts_of(addr, &f);
+		r = facts_of(addr, len, &f);
 	if (r == 0)
 		r = cuda_alloc_new(cuda_device(f.device), CUDA_WRAPPED, &c);
 	if (r == 0)
@@ -467,7 +472,7 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 	if (!c->id)
 		return -ENOMEM;
 	if (addr < c->id->base || addr + len > c->id->base + c->id->size)
-		return err_set(EFAULT,
+		return err_set(ERANGE,
 			       "%" PRIu64 " bytes at %#" PRIx64 " reach past the end of the "
 			       "allocation, which has %" PRIu64 " bytes at %#" PRIx64,
 			       len, addr, c->id->size, c->id->base);

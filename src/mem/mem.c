@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "mem/facts.h"
+#include "mem/mapped.h"
 #include "mem/mem.h"
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
@@ -290,6 +291,7 @@ int mem_alloc(const struct mem_ops *ops, unsigned device, uint64_t len, uint32_t
 int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct mem_alloc **ret)
 {
 	const struct mem_ops *owner = NULL;
+	int r;
 
 	if (!addr || !len)
 		return err_set(EINVAL,
@@ -319,6 +321,12 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			       addr, owner->name, kind_name(kind));
 	if (!owner->wrap)
 		return cannot(owner, "wrapped");
+	/* Host memory claims what nobody else knows, such as freed memory of a device. */
+	if (owner->kind == PST_KIND_HOST) {
+		r = mapped_check(addr, len);
+		if (r < 0)
+			return r;
+	}
 	return owner->wrap(addr, len, flags, ret);
 }
 

@@ -6,6 +6,9 @@
  * Python packages bring it without telling the loader: in a folder with the other libraries
  * of CUDA, or in one beside theirs.  A framework has usually loaded some of those by the time
  * we are asked, so we look near what is loaded.  CUDA's own folders come last, newest first.
+ *
+ * A guess is taken only where nobody but root and the caller could have put it (base/trust.h), and
+ * never in a program with more rights than its caller.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -13,9 +16,12 @@
 #include <link.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/log.h"
+#include "base/trust.h"
 #include "store/cufile_int.h"
 
 #define FILE_NAME "/" CUFILE_SONAME
@@ -28,15 +34,19 @@ struct places {
 
 static void add(struct places *p, const char *dir, size_t dir_len, const char *more)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], real[PATH_MAX];
 	int n = snprintf(path, sizeof(path), "%.*s%s" FILE_NAME, (int)dir_len, dir, more);
 
 	if (n < 0 || (size_t)n >= sizeof(path) || p->nr == p->max || access(path, R_OK) < 0)
 		return;
+	if (trust_path(path, real) < 0) {
+		log_info("not taking %s for cuFile: %s", path, err_text());
+		return;
+	}
 	for (unsigned i = 0; i < p->nr; i++)
-		if (!strcmp(p->v[i], path))
+		if (!strcmp(p->v[i], real))
 			return;
-	memcpy(p->v[p->nr++], path, sizeof(path));
+	memcpy(p->v[p->nr++], real, sizeof(real));
 }
 
 /* The loader's lock is held: nothing is loaded here. */
@@ -81,6 +91,8 @@ unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max)
 {
 	struct places p = { .v = ret, .max = max };
 
+	if (getauxval(AT_SECURE))
+		return 0;
 	(void)dl_iterate_phdr(look_near, &p);
 	look_below(&p, cuda, "/cuda/targets/*/lib");
 	look_below(&p, cuda, "/cuda/lib64");
@@ -97,12 +109,21 @@ static bool readable(char *ret, const char *dir, size_t dir_len, const char *nam
 	return n > 0 && n < PATH_MAX && access(ret, R_OK) == 0;
 }
 
+/*
+ * What came from a relative LD_LIBRARY_PATH meant another file before a chdir(), so it is not
+ * taken for where the library lies.
+ */
+static bool readable_anywhere(char *ret, const char *dir, const char *name)
+{
+	return dir[0] == '/' && readable(ret, dir, strlen(dir), name);
+}
+
 static bool loaded(const char *name, char *ret)
 {
 	void *lib = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
 	struct link_map *map;
 	bool found = lib && dlinfo(lib, RTLD_DI_LINKMAP, &map) == 0 &&
-		     readable(ret, map->l_name, strlen(map->l_name), "");
+		     readable_anywhere(ret, map->l_name, "");
 
 	if (lib)
 		(void)dlclose(lib);
@@ -128,9 +149,7 @@ static bool in_search_path(const char *name, char *ret)
 	all->dls_cnt = size.dls_cnt;
 	if (dlinfo(us, RTLD_DI_SERINFO, all) == 0)
 		for (unsigned i = 0; !found && i < all->dls_cnt; i++) {
-			const char *dir = all->dls_serpath[i].dls_name;
-
-			found = readable(ret, dir, strlen(dir), name);
+			found = readable_anywhere(ret, all->dls_serpath[i].dls_name, name);
 		}
 	free(all);
 	return found;
@@ -213,6 +232,7 @@ int cufile_absent(void)
 {
 	return err_set(ENODEV,
 		       "no cuFile here: " CUFILE_SONAME " is not where the loader looks, not "
-		       "beside a library of this process, and not in /usr/local/cuda*; install "
-		       "NVIDIA's libcufile, or name it by PST_LIBCUFILE");
+		       "beside a library of this process, and not in /usr/local/cuda*, as far as "
+		       "only root and the caller may write there (PST_LOG=info says what was "
+		       "passed over); install NVIDIA's libcufile, or name it by PST_LIBCUFILE");
 }

@@ -267,7 +267,7 @@ static int driver_open(struct opening *o)
 				       "PST_GDS=exclusive, but somebody else in this process has "
 				       "opened cuFile; set auto, or end that use"));
 	/* The log has its place already where somebody else opened, or chose one. */
-	if (o->shared || getenv("CUFILE_LOGFILE_PATH")) {
+	if (o->shared || secure_getenv("CUFILE_LOGFILE_PATH")) {
 		r = open_here(o);
 		return r < 0 ? fail(o, r) : 0;
 	}

@@ -14,7 +14,9 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "base/spawn.h"
+#include "base/trust.h"
 #include "store/cufile_int.h"
 
 #define PROGRAM "penstock-gds-probe"
@@ -26,38 +28,49 @@
 /* Where it is installed, in a bundle, and in the folder of a build. */
 static const char *const places[] = { "../libexec/penstock/" PROGRAM, PROGRAM };
 
-static bool beside_us(char *ret, size_t len)
+/* A relative name, from a relative LD_LIBRARY_PATH, may mean another place by now. */
+static bool beside_us(char ret[PATH_MAX])
 {
 	void *us = (void *)&places;
+	char path[PATH_MAX];
 	const char *slash;
 	Dl_info info;
 
-	if (!dladdr(us, &info) || !info.dli_fname)
+	if (!dladdr(us, &info) || !info.dli_fname || info.dli_fname[0] != '/')
 		return false;
 	slash = strrchr(info.dli_fname, '/');
-	for (size_t i = 0; slash && i < ARRAY_SIZE(places); i++) {
-		int n = snprintf(ret, len, "%.*s/%s", (int)(slash - info.dli_fname), info.dli_fname,
-				 places[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		int n = snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - info.dli_fname),
+				 info.dli_fname, places[i]);
 
-		if (n > 0 && (size_t)n < len && access(ret, X_OK) == 0)
+		if (n < 0 || (size_t)n >= sizeof(path) || access(path, X_OK) < 0)
+			continue;
+		if (trust_path(path, ret) == 0)
 			return true;
+		log_info("not starting %s: %s", path, err_text());
 	}
 	return false;
 }
 
-static int find_program(char *ret, size_t len)
+static int find_program(char ret[PATH_MAX])
 {
 	const char *env = secure_getenv("PST_GDS_PROBE");
+	bool named = env && *env;
 
-	(void)snprintf(ret, len, "%s", env && *env ? env : PST_LIBEXECDIR "/" PROGRAM);
+	if (named && env[0] != '/')
+		return err_set(EINVAL, "PST_GDS_PROBE is \"%s\", and no absolute path", env);
+	(void)snprintf(ret, PATH_MAX, "%s", named ? env : PST_LIBEXECDIR "/" PROGRAM);
 	if (access(ret, X_OK) == 0)
 		return 0;
-	if (!(env && *env) && beside_us(ret, len))
+	if (!named && beside_us(ret))
 		return 0;
 	return err_set(ENOENT,
-		       "%s is not there; install Penstock as a whole, or name it by "
+		       "%s is not there%s; install Penstock as a whole, or name it by "
 		       "PST_GDS_PROBE",
-		       ret);
+		       named ? env : PST_LIBEXECDIR "/" PROGRAM,
+		       named ? ""
+			     : ", nor beside the library where only root and the caller may "
+			       "write");
 }
 
 /* -------------------------------------------------------------- the answer */
@@ -146,7 +159,7 @@ int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16
 	if (r == 0)
 		r = fault(&deadline_ns);
 	if (r == 0)
-		r = find_program(program, sizeof(program));
+		r = find_program(program);
 	if (r < 0)
 		return r;
 	for (unsigned i = 0; i < 16; i++)

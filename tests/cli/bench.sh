@@ -144,5 +144,18 @@ interrupted() {
 	no_leftovers .
 }
 
+odd_names() {
+	mkdir "$(odd_name)"
+	for option in '' --json; do
+		# shellcheck disable=SC2086
+		PST_LOG=debug gives 0 "$PENSTOCK" bench --dir "$(odd_name)" --size 16m \
+			--runtime 0.2 --sizes 64k $option
+		plain_text out err
+	done
+	fails 'a\012\033[31mb\233\302\205\377c' "$PENSTOCK" bench --dir "$(odd_name)/none" --size 16m
+	plain_text err
+}
+
 run_cases table json_output every_operation_into_every_memory cold_reads_each_byte_once \
-	bytes_limit stores stable stable_is_not_cold gpu plot own_file_is_not_destroyed errors interrupted
+	bytes_limit stores stable stable_is_not_cold gpu plot own_file_is_not_destroyed errors interrupted \
+	odd_names

@@ -133,12 +133,48 @@ bad_files() {
 	refuses "the header has a tensor or a field twice"
 	tensor_file '{"a\u0000b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' 4 >bad
 	refuses "a name in the header contains NUL"
+	named() { # NAME, as it stands in the JSON
+		tensor_file "{\"$1\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}" 4
+	}
+	tensor_file "{'a':{'dtype':'U8','shape':[4],'data_offsets':[0,4]}}" 4 >bad
+	refuses "the header is not valid JSON at byte 1"
+	named "$(printf 'x\ny')" >bad
+	refuses "a name in the header contains the control character 0x0a, at byte 3"
+	named "$(printf 'x\033y')" >bad
+	refuses "a name in the header contains the control character 0x1b, at byte 3"
+	for name in '\ud800' '\udc00' '\ud800\u0041' '\ud800x' '\x' '\u12' '\u12g4'; do
+		named "$name" >bad
+		refuses "the header is not valid JSON at byte 2"
+	done
+	# Of no character; too long; a half; past the last.
+	for name in '\200' '\303' '\300\257' '\340\200\257' '\355\240\200' '\364\220\200\200' '\370\210\200\200\200'; do
+		# shellcheck disable=SC2059
+		named "$(printf "$name")" >bad
+		refuses "the header is not valid UTF-8 at byte 2"
+	done
+	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"\u0061":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' 4 >bad
+	refuses "the header has a tensor or a field twice"
+	tensor_file '{"a":/**/{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' 4 >bad
+	refuses "the header is not valid JSON at byte 5"
+	named '\ud83d\ude00\u00e4\"\\' >bad
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file bad
 	tensor_file '{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"more":1}}' 4 >bad
 	refuses "tensor 'a' does not have exactly dtype, shape and data_offsets"
 	mkdir bad.d
 	fails "bad.d" "$PENSTOCK" demo --size 2 --dir . --file bad.d
 	fails "cannot open none: No such file" "$PENSTOCK" demo --size 2 --dir . --file none
 	no_leftovers .
+}
+
+# What a header may cost in memory is counted before it is read.
+too_many_values() {
+	need python3
+	for value in '{}' '[]' 1; do
+		python3 -c 'import struct, sys
+h = b"{" + b",".join(b"\"%x\":%s" % (i, sys.argv[1].encode()) for i in range(2500000)) + b"}"
+sys.stdout.buffer.write(struct.pack("<Q", len(h)) + h)' "$value" >bad
+		fails "bad: the header holds too many values" "$PENSTOCK" demo --size 2 --dir . --file bad
+	done
 }
 
 garbage() {
@@ -168,4 +204,4 @@ failing_device() {
 }
 
 run_cases table_has_all_rows json_output gpu full_gpu host_memory nothing_is_cold_in_memory own_file \
-	only_empty_tensors bad_files garbage no_place interrupted failing_device
+	only_empty_tensors bad_files too_many_values garbage no_place interrupted failing_device

@@ -167,6 +167,27 @@ empty_environment() {
 	verdict "OK: "
 }
 
+odd_names() {
+	shown='a\012\033[31mb\233\302\205\377c'
+	mkdir "$(odd_name)"
+	PST_LOG=debug gives 0 "$PENSTOCK" doctor --dir "$(odd_name)"
+	says "paths to a scratch file in $shown (" out
+	plain_text out err
+	PST_LOG=debug gives 0 "$PENSTOCK" doctor --dir "$(odd_name)" --json
+	json out 'd["ok"]'
+	plain_text out err
+	for option in '' --json --gds; do
+		# shellcheck disable=SC2086
+		"$PENSTOCK" doctor --dir "$(odd_name)/none" $option >out 2>err || true
+		says "a\\" out
+		plain_text out err
+	done
+	: >"$(odd_name)/$(odd_name)"
+	PST_LOG=debug "$PENSTOCK" doctor --gds "$(odd_name)/$(odd_name)" --json >out 2>err || true
+	json out 'isinstance(d, dict)'
+	plain_text out err
+}
+
 run_cases three_lines_first json_output no_uring no_direct no_directory no_descriptors \
 	failing_device failing_disk gpu_facts what_the_driver_does_not_tell kernel_facts \
-	gpu_without_driver no_gpu full_gpus empty_environment
+	gpu_without_driver no_gpu full_gpus empty_environment odd_names

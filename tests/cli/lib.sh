@@ -77,6 +77,22 @@ lacks() {
 	fi
 }
 
+# What a name may hold: a newline, an escape sequence, C1 controls and bytes that are no UTF-8.
+odd_name() {
+	printf 'a\n\033[31mb\233\302\205\377c'
+}
+
+# plain FILE...: lines of text alone, nothing that a terminal obeys.
+plain_text() {
+	for file; do
+		[ "$(LC_ALL=C tr -d '\n\t\040-\176' <"$file" | wc -c)" = 0 ] || {
+			echo "$file is not plain text:"
+			cat -v "$file"
+			return 1
+		}
+	done
+}
+
 # fails TEXT COMMAND...: it must exit with 1, print nothing on standard output and one line
 # that begins as messages do and contains the text.
 fails() {

@@ -70,7 +70,8 @@ static void wraps_know_their_allocation(void)
 	T_EQ(w->buffer_id, a->buffer_id);
 	T_CHECK(!w->owned);
 	mem_free(w);
-	T_EQ(mem_wrap(a->base.va + 4000, 1001, PST_KIND_CUDA, 0, &w), -EFAULT);
+	T_EQ(mem_wrap(a->base.va + 4000, 1001, PST_KIND_CUDA, 0, &w), -ERANGE);
+	T_EQ(mem_wrap(a->base.va - 1, 2, 0, 0, &w), -ERANGE);
 	mem_free(a);
 
 	/* Of the program's. */
@@ -85,7 +86,7 @@ static void wraps_know_their_allocation(void)
 	T_OK(mem_copy_sync(w, MEM_TO_DEVICE, 100, buf, 100));
 	last = v->buffer_id;
 	mem_free(v);
-	T_EQ(mem_wrap(p + 8000, UINT64_C(1) << 30, PST_KIND_CUDA, 0, &v), -EFAULT);
+	T_EQ(mem_wrap(p + 8000, UINT64_C(1) << 30, PST_KIND_CUDA, 0, &v), -ERANGE);
 
 	/* Freed under the wrap; and the address comes back as something else. */
 	CU(cu.cuMemFree_v2(p));
@@ -101,6 +102,10 @@ static void wraps_know_their_allocation(void)
 	mem_free(w);
 	CU(cu.cuMemFree_v2(q));
 	T_EQ(mem_wrap(q, 1, PST_KIND_CUDA, 0, &v), -EFAULT);
+	/* Nor is it taken for memory of the host, to which its addresses belong now. */
+	T_EQ(mem_wrap(q, 9000, 0, 0, &v), -EFAULT);
+	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
+	T_EQ(mem_wrap(q + 100, 1, PST_KIND_HOST, 0, &v), -EFAULT);
 	app_leave(0);
 }
 
@@ -264,7 +269,7 @@ static void ranges_span_chunks(void)
 	mem_free(v);
 
 	/* Past what is mapped. */
-	T_EQ(mem_wrap(m.va + 3 * CHUNK, CHUNK + 1, 0, 0, &v), -EFAULT);
+	T_EQ(mem_wrap(m.va + 3 * CHUNK, CHUNK + 1, 0, 0, &v), -ERANGE);
 	T_CHECK(strstr(err_text(), "past what is mapped"));
 
 	/* A chunk that was exchanged makes it another range. */

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding cuFile, opening and closing its driver, and others who use it too. */
+#include <sys/auxv.h>
+
 #include "cufile_rig.h"
+
+static bool privileged;
+
+unsigned long __real_getauxval(unsigned long type);
+unsigned long __wrap_getauxval(unsigned long type);
+
+unsigned long __wrap_getauxval(unsigned long type)
+{
+	return type == AT_SECURE ? privileged : __real_getauxval(type);
+}
 
 static void opens_and_stays_open(void)
 {
@@ -447,8 +459,9 @@ static void looks_where_it_may_lie(void)
 	T_CHECK(v);
 	/* What these copies want is there already. */
 	T_CHECK(mem_provider(PST_KIND_CUDA));
-	T_CHECK(getcwd(root, sizeof(root)));
-	(void)snprintf(dir, sizeof(dir), "%.*s/cufile-XXXXXX", PATH_MAX - 64, root);
+	/* Where others may write nothing is taken: not below a build of umask 002. */
+	(void)umask(022);
+	(void)snprintf(dir, sizeof(dir), "/tmp/cufile-XXXXXX");
 	T_CHECK(mkdtemp(dir));
 	for (unsigned i = 0; i < ARRAY_SIZE(at); i++) {
 		(void)snprintf(path, sizeof(path), "%s%s", dir, at[i]);
@@ -476,6 +489,17 @@ static void looks_where_it_may_lie(void)
 	/* No more than there is room for. */
 	T_EQ(cufile_places(root, v, 2), 2);
 	T_EQ(cufile_places("/nowhere", v, 0), 0);
+
+	/* Nothing is guessed for a set-uid program, and none where others may write. */
+	privileged = true;
+	T_EQ(cufile_places(root, v, CUFILE_PLACES), 0);
+	privileged = false;
+	(void)snprintf(path, sizeof(path), "%s/a/site-packages/nvidia", dir);
+	T_EQ(chmod(path, 0777), 0);
+	nr = cufile_places(root, v, CUFILE_PLACES);
+	T_EQ(place(v, nr, "/a/site-packages/nvidia/cufile/lib/libcufile.so.0"), -1);
+	T_CHECK(place(v, nr, "/b/site-packages/nvidia/cu13/lib/libcufile.so.0") >= 0);
+	T_EQ(chmod(path, 0755), 0);
 
 	/* And so it is found, where the loader knows none and nobody names one. */
 	T_OK(cufile_find(path));

@@ -314,6 +314,10 @@ static void it_dies(void)
 	(void)setenv("PST_GDS_PROBE", "/nowhere/probe", 1);
 	T_EQ(ask(0, 1000, &v), -ENOENT);
 	T_CHECK(strstr(err_text(), "/nowhere/probe"));
+	/* A chdir() would make it another program. */
+	(void)setenv("PST_GDS_PROBE", "bin/probe", 1);
+	T_EQ(ask(0, 1000, &v), -EINVAL);
+	T_CHECK(strstr(err_text(), "no absolute path"));
 	end();
 }
 

@@ -37,6 +37,17 @@ static void long_sentences_are_cut(void)
 	T_EQ(strlen(err_text()), 511);
 }
 
+/* What a terminal or a reader of lines would obey, and bytes that are no UTF-8. */
+static void names_are_shown_and_not_obeyed(void)
+{
+	static const char safe[] = "open a\\012\\033[31mb\\233\\302\\205\\377\xc3\xa4\\177: x";
+
+	(void)err_set(EIO, "open %s: x", "a\n\033[31mb\x9b\xc2\x85\xff\xc3\xa4\x7f");
+	T_CHECK(!strcmp(err_text(), safe));
+	(void)err_set(EIO, "%s", err_text());
+	T_CHECK(!strcmp(err_text(), safe));
+}
+
 static void wraps_its_own_text(void)
 {
 	(void)err_set(EIO, "inner");
@@ -76,6 +87,7 @@ int main(void)
 	T_RUN(takes_either_sign);
 	T_RUN(keeps_errno_and_knows_m);
 	T_RUN(long_sentences_are_cut);
+	T_RUN(names_are_shown_and_not_obeyed);
 	T_RUN(wraps_its_own_text);
 	T_RUN(each_thread_has_its_own);
 	T_RUN(names);

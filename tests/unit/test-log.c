@@ -98,6 +98,14 @@ static void long_lines_are_cut(void)
 	log_set(NULL, NULL, 0);
 }
 
+static void names_stay_in_their_line(void)
+{
+	log_set(keep, last, PST_LOG_DEBUG);
+	log_debug("open %s", "a\n\033[31mb\x9b\xff");
+	T_CHECK(!strcmp(last, "open a\\012\\033[31mb\\233\\377"));
+	log_set(NULL, NULL, 0);
+}
+
 static void levels_out_of_range(void)
 {
 	log_set(keep, last, 77);
@@ -170,6 +178,7 @@ int main(int argc, char **argv)
 	T_RUN(environment);
 	T_RUN(callback_gets_lines);
 	T_RUN(long_lines_are_cut);
+	T_RUN(names_stay_in_their_line);
 	T_RUN(levels_out_of_range);
 	T_RUN(changes_under_fire);
 	return t_done();

@@ -1,0 +1,214 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# cp: what becomes of a target is what cp(1) makes of it.
+. "$(dirname "$0")/lib.sh"
+
+# Whom the copies run as; root follows links and opens files that others may not.
+as_user() {
+	if [ "$(id -u)" = 0 ]; then
+		setpriv --reuid=12345 --regid=12345 --clear-groups "$@"
+	else
+		"$@"
+	fi
+}
+
+# All that can be seen of the folder, but times and inodes.
+state() { # FOLDER
+	(
+		cd "$1" || exit 1
+		find . -mindepth 1 -printf '%p %y %m %u %g %n %s %l\n' | sort
+		find . -type f -print | sort | while read -r f; do
+			echo "$f $(cksum <"$f")"
+		done
+		echo "in sum: $(cat sum)"
+	)
+}
+
+# same STATUS SRC DST [RUN...]: the same as cp(1) in a folder of the same contents, which "put"
+# makes; its exit status is the one that is wanted here.
+same() {
+	want=$1 src=$2 dst=$3
+	shift 3
+	for who in model ours; do
+		rm -rf $who
+		mkdir $who
+		(
+			cd $who || exit 1
+			random_but_same >src
+			put
+			[ "$(id -u)" != 0 ] || [ "${1:-}" != as_user ] || chown -R 12345:12345 .
+			[ $who = model ] || set -- "$@" "$PENSTOCK"
+			echo "$want" >sum
+			status=0
+			"$@" cp "$src" "$dst" >../out 2>../err || status=$?
+			[ $status = "$want" ] || {
+				echo "$who: cp $src $dst gave $status and not $want"
+				cat ../err
+				exit 1
+			}
+		)
+	done
+	state model >model.txt
+	state ours >ours.txt
+	diff model.txt ours.txt
+}
+
+random_but_same() {
+	yes 0123456789abcdef | head -c 70001
+}
+
+old() {
+	echo "the old contents" >dst
+	chmod "$1" dst
+}
+
+a_new_file() {
+	put() { chmod 644 src; }
+	for mask in 022 077 002 0; do
+		(
+			umask $mask
+			same 0 src dst
+		)
+	done
+	for mode in 600 755 4755 400 666 444; do
+		put() { chmod $mode src; }
+		same 0 src dst
+		same 0 src dst as_user
+	done
+}
+
+an_existing_file() {
+	put() { old 604; }
+	same 0 src dst
+	(
+		umask 077
+		same 0 src dst
+	)
+	put() { old 640 && chmod 755 src; }
+	same 0 src dst as_user
+	# It may be written and not be read.
+	put() { old 200; }
+	same 0 src dst as_user
+	# One of another user that all may write: it stays theirs.
+	[ "$(id -u)" = 0 ] || skip "this needs root, to give files away"
+	put() { old 666 && chown 54321:54321 dst; }
+	same 0 src dst
+}
+
+a_read_only_file() {
+	put() { old 400; }
+	same 1 src dst as_user
+	[ "$(id -u)" != 0 ] || same 0 src dst
+}
+
+a_hard_link() {
+	put() { old 644 && ln dst other; }
+	same 0 src dst
+	cmp ours/src ours/other
+}
+
+an_access_control_list() {
+	need setfacl
+	put() { old 640 && setfacl -m u:54321:rw dst; }
+	(
+		mkdir probe
+		cd probe
+		old 640
+		setfacl -m u:54321:rw dst 2>/dev/null
+	) || skip "this file system has no access control lists"
+	same 0 src dst
+	[ "$(getfacl -c model/dst)" = "$(getfacl -c ours/dst)" ]
+	# And a folder that gives one to all that is made in it.
+	put() { mkdir d && setfacl -d -m u:54321:rw d; }
+	same 0 src d
+	[ "$(getfacl -c model/d/src)" = "$(getfacl -c ours/d/src)" ]
+}
+
+symbolic_links() {
+	put() { mkdir dir && echo old >dir/real && chmod 606 dir/real && ln -s dir/real dst; }
+	same 0 src dst
+	cmp ours/src ours/dir/real
+	put() { mkdir dir && ln -s dir dst; }
+	same 0 src dst
+	put() { ln -s nowhere dst; }
+	same 1 src dst
+	put() { ln -s dst dst; }
+	same 1 src dst
+	put() { ln -s src dst; }
+	same 1 src dst
+	put() { mkdir dir && ln -s ../src dir/src; }
+	same 1 src dir
+}
+
+# fs.protected_symlinks: others' links in a sticky folder are not followed, by root neither.
+a_link_that_is_protected() {
+	[ "$(cat /proc/sys/fs/protected_symlinks)" = 1 ] || skip "fs.protected_symlinks is off"
+	[ "$(id -u)" = 0 ] || skip "this needs root, to give a link away"
+	put() {
+		mkdir sticky && chmod 1777 sticky && old 644 && chown 12345 sticky
+		ln -s ../dst sticky/link && chown -h 54321 sticky/link
+	}
+	same 1 src sticky/link
+	says "Permission denied" err
+	put() {
+		mkdir sticky dir && chmod 1777 sticky && chown 12345 sticky
+		ln -s ../dir sticky/link && chown -h 54321 sticky/link
+	}
+	same 1 src sticky/link
+}
+
+folders() {
+	put() { mkdir dir; }
+	same 0 src dir
+	same 0 src dir/
+	same 0 src dir/new
+	same 1 src nowhere/
+	same 1 src nowhere/dst
+	put() { mkdir -p dir/src; }
+	same 1 src dir
+	put() { mkdir dir && chmod 555 dir; }
+	same 1 src dir/new as_user
+}
+
+source_is_target() {
+	put() { ln src hard; }
+	same 1 src src
+	same 1 src ./src
+	same 1 src hard
+	same 1 src .
+}
+
+# What a shell has opened, by its name: a file is a file.
+standard_output() {
+	random_but_same >src
+	echo "longer than nothing" >ours
+	gives 0 sh -c '"$0" cp --quiet src /dev/stdout >>ours' "$PENSTOCK"
+	cmp src ours
+	# cp(1) writes to pipes; this does not, and says so.
+	# shellcheck disable=SC2016
+	gives 0 sh -c '{ "$0" cp --quiet src /dev/stdout; echo $? >&3; } 3>status | cat >piped' "$PENSTOCK"
+	[ "$(cat status)" = 1 ] && [ ! -s piped ]
+	says "/dev/stdout is not a regular file" err
+}
+
+no_space() {
+	mkdir mnt
+	mount -t tmpfs -o size=1m none mnt 2>/dev/null || skip "this needs to mount a tmpfs"
+	random 800000 src
+	random 700000 mnt/dst
+	# There is room for one of the two: in place it goes.
+	gives 0 "$PENSTOCK" cp --verify src mnt/dst
+	cmp src mnt/dst
+	random 4000000 big
+	fails "No space left on device" "$PENSTOCK" cp big mnt/dst
+	# Other than cp(1): the old bytes are there, and of a new file nothing.
+	cmp src mnt/dst
+	fails "No space left on device" "$PENSTOCK" cp big mnt/new
+	[ ! -e mnt/new ]
+	no_leftovers mnt
+}
+
+[ "$(id -u)" != 0 ] || need setpriv
+chmod 755 "${base:?}"
+run_cases a_new_file an_existing_file a_read_only_file a_hard_link an_access_control_list \
+	symbolic_links a_link_that_is_protected folders source_is_target standard_output no_space

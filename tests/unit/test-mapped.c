@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "mem/mapped.h"
+
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#define PAGES 8
+
+/* What the kernel has to tell about mappings: a call, a text or nothing. */
+static enum { CALL, TEXT, NOTHING } kernel;
+static unsigned calls;
+
+int __real_ioctl(int fd, unsigned long nr, void *arg);
+int __wrap_ioctl(int fd, unsigned long nr, ...);
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen64(const char *path, const char *mode);
+
+int __wrap_ioctl(int fd, unsigned long nr, ...)
+{
+	va_list ap;
+	void *arg;
+
+	va_start(ap, nr);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	calls++;
+	errno = ENOTTY;
+	return kernel == CALL ? __real_ioctl(fd, nr, arg) : -1;
+}
+
+FILE *__wrap_fopen(const char *path, const char *mode)
+{
+	errno = ENOENT;
+	return kernel == NOTHING ? NULL : __real_fopen(path, mode);
+}
+
+FILE *__wrap_fopen64(const char *path, const char *mode)
+{
+	return __wrap_fopen(path, mode);
+}
+
+static uint64_t page;
+static char *at;
+
+static void begin(void)
+{
+	page = (uint64_t)sysconf(_SC_PAGESIZE);
+	at = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(at != MAP_FAILED);
+}
+
+static int ask(uint64_t from, uint64_t to)
+{
+	int r;
+
+	errno = 99;
+	r = mapped_check((uintptr_t)at + from, to - from);
+	T_EQ(errno, 99);
+	return r;
+}
+
+static void look(void)
+{
+	unsigned char there[PAGES];
+	char *big;
+
+	begin();
+	T_OK(ask(0, PAGES * page));
+	T_OK(ask(5, 6));
+	T_OK(ask(page - 1, page + 1));
+	/* Read or write: one is enough.  Several mappings are one range. */
+	T_EQ(mprotect(at + page, page, PROT_READ), 0);
+	T_EQ(mprotect(at + 2 * page, page, PROT_WRITE), 0);
+	T_OK(ask(0, PAGES * page));
+	/* No page is faulted in. */
+	T_EQ(mincore(at, PAGES * page, there), 0);
+	for (unsigned i = 0; i < PAGES; i++)
+		T_EQ(there[i] & 1, 0);
+
+	T_EQ(munmap(at + 5 * page, page), 0);
+	T_OK(ask(0, 5 * page));
+	T_OK(ask(6 * page, PAGES * page));
+	T_EQ(ask(5 * page, 5 * page + 1), -EFAULT);
+	T_EQ(ask(5 * page - 1, 5 * page + 1), -EFAULT);
+	T_EQ(ask(0, PAGES * page), -EFAULT);
+	T_EQ(ask(6 * page - 1, PAGES * page), -EFAULT);
+	T_CHECK(strstr(err_text(), "no memory that the CPU may use"));
+
+	/* Addresses that are only reserved.  Without /proc this cannot be told. */
+	T_EQ(mprotect(at + 3 * page, page, PROT_NONE), 0);
+	T_EQ(ask(3 * page + 7, 3 * page + 8), kernel == NOTHING ? 0 : -EFAULT);
+	T_EQ(ask(0, 5 * page), kernel == NOTHING ? 0 : -EFAULT);
+	T_OK(ask(0, 3 * page));
+	T_OK(ask(4 * page, 5 * page));
+	T_EQ(munmap(at, PAGES * page), 0);
+
+	/* Nothing at all, below and above. */
+	T_EQ(mapped_check(4096, 1), -EFAULT);
+	T_EQ(mapped_check(UINT64_C(1) << 62, 1), -EFAULT);
+	/* Of any length. */
+	big = mmap(NULL, GIB(512), PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	T_CHECK(big != MAP_FAILED);
+	T_OK(mapped_check((uintptr_t)big + 1, GIB(512) - 2));
+	T_EQ(munmap(big, GIB(512)), 0);
+}
+
+static void by_call(void)
+{
+	kernel = CALL;
+	calls = 0;
+	look();
+	T_CHECK(calls > 0);
+}
+
+static void by_text(void)
+{
+	kernel = TEXT;
+	look();
+}
+
+static void without_proc(void)
+{
+	kernel = NOTHING;
+	look();
+}
+
+int main(void)
+{
+	T_RUN(by_call);
+	T_RUN(by_text);
+	T_RUN(without_proc);
+	return t_done();
+}
