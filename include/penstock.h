@@ -253,6 +253,11 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * memory freed too early gives -EFAULT and not silence; PST_MEM_PINNED says that it will
  * stay mapped and makes requests cheaper.
  *
+ * If another process shrinks the file behind wrapped host memory, or another thread unmaps or
+ * protects it, requests that need it fail with -EFAULT and no signal is raised: the library
+ * leaves such memory to the kernel.  A checksum costs a copy there that memory by
+ * pst_mem_alloc() does without.
+ *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range (freed or never allocated); -ERANGE when it reaches past its allocation.
  */
