@@ -313,7 +313,8 @@ PST_API void *pst_mem_ptr(const struct pst_mem *mem);
  *
  * Blocks until the bytes are there.  For set-up and checks; requests are the fast way.
  *
- * Return: 0; -ERANGE past the end of @mem; -EIO when the device failed.
+ * Return: 0; -ERANGE past the end of @mem; -EFAULT when host memory that it needs is not there
+ * any more; -EIO when the device failed.
  */
 PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len);
 

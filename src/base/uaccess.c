@@ -22,7 +22,8 @@ enum dir { FROM_PROGRAM, TO_PROGRAM };
 static int gone(const void *addr, uint64_t len)
 {
 	return err_set(EFAULT,
-		       "the memory (%" PRIu64 " bytes at %p) was unmapped or protected, or the file "
+		       "the memory (%" PRIu64
+		       " bytes at %p) was unmapped or protected, or the file "
 		       "behind it shrank, while it was in use; keep it until the request is over",
 		       len, addr);
 }
