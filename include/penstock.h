@@ -256,6 +256,11 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * memory freed too early gives -EFAULT and not silence; PST_MEM_PINNED says that it will
  * stay mapped and makes requests cheaper.
  *
+ * If another process shrinks the file behind wrapped host memory, or another thread unmaps or
+ * protects it, requests that need it fail with -EFAULT and no signal is raised: the library
+ * leaves such memory to the kernel.  A checksum costs a copy there that memory by
+ * pst_mem_alloc() does without.
+ *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range and the CPU may not access all of it (freed or never allocated); -ERANGE
  * when it reaches past its allocation.
@@ -312,7 +317,8 @@ PST_API void *pst_mem_ptr(const struct pst_mem *mem);
  *
  * Blocks until the bytes are there.  For set-up and checks; requests are the fast way.
  *
- * Return: 0; -ERANGE past the end of @mem; -EIO when the device failed.
+ * Return: 0; -ERANGE past the end of @mem; -EFAULT when host memory that it needs is not there
+ * any more; -EIO when the device failed.
  */
 PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len);
 

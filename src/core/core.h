@@ -310,6 +310,15 @@ static inline struct store_file *req_sf(const struct req *r)
 	return r->io.file->sf;
 }
 
+/*
+ * May the CPU follow addresses that the request's file operations use?  Memory of ours stays,
+ * and what is shared is sealed; a wrap may vanish, and then only the kernel touches it.
+ */
+static inline bool req_stays(const struct req *r)
+{
+	return req_mem(r)->region->alloc->owned || r->bounce;
+}
+
 /* Does an engine do it?  Else file operations on the caller's thread. */
 static inline bool req_staged(const struct req *r)
 {

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/uaccess.h"
 #include "core/core.h"
 #include "window/copy.h"
 
@@ -527,8 +528,18 @@ bool direct_prove(struct req *r)
 	return true;
 }
 
+/* Did the direct hop move what a plain read gave?  1; 0; -EFAULT: nobody can tell any more. */
+static int direct_same(const struct req *r)
+{
+	if (req_stays(r))
+		return memcmp(r->proof_buf, r->proof_data, r->proof_len) == 0;
+	return uaccess_same(r->proof_data, r->proof_buf, r->proof_len);
+}
+
 static void direct_proof_done(struct req *r, int64_t res)
 {
+	int same;
+
 	if (r->stop) {
 		/* The data is there, but nobody may rely on the hop that brought it. */
 		req_settle(r, 0, r->total, 0, r->end_err);
@@ -540,7 +551,13 @@ static void direct_proof_done(struct req *r, int64_t res)
 		direct_again(r);
 		return;
 	}
-	if (memcmp(r->proof_buf, r->proof_data, r->proof_len) == 0) {
+	same = direct_same(r);
+	if (same < 0) {
+		req_settle(r, 0, r->total, 0, -same);
+		queue_finish(r);
+		return;
+	}
+	if (same) {
 		proof_good(r->proof);
 		r->flags |= PST_DONE_PROOF;
 		r->proof = NULL;

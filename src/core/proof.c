@@ -7,11 +7,11 @@
  * a private cache, so that the next process need not pay again:
  * $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, one line each.  The key has
  * everything that could make a verdict false: boot, kernel, library version, device and
- * mount.  A wrong answer is never cached: it is found again where it is still true.
+ * mount.  A wrong answer is never cached: it is found again where it is still true.  The cache is
+ * read and written in the background; until it was read, requests prove by themselves.
  */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -19,126 +19,171 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/user.h"
 #include "core/core.h"
 
-#define PROOF_KEY_MAX 160u
+#define PROOF_KEY_MAX 64u
+#define PROOF_LINE_MAX 192u     /* of the cache, with what the system is */
 #define PROOF_FAILURES_MAX 3u   /* then the path is not used any more in this process */
 #define PROOF_CACHE_MAX KIB(64) /* a longer file is begun anew */
 
 struct proof {
 	struct proof *next;
-	bool keep; /* its key says for certain what was proven */
+	bool keep;    /* its key says for certain what was proven */
+	bool unsaved; /* it was proven, and the cache does not have it; under the lock */
 	atomic_bool good;
 	atomic_uint failures;
 	char key[PROOF_KEY_MAX];
 };
 
-/* Entries are never freed: files point to them, and there are as many as mounts. */
+/*
+ * Entries are never freed: files point to them, and there are as many as mounts.  The lock is
+ * never held while a file is touched: requests take it.
+ */
 static struct {
 	pthread_mutex_t lock;
 	struct proof *list;
-	bool loaded;
-	char system[96]; /* the part of every key that this boot and this library share */
+	bool running;    /* there is a thread for the cache */
+	bool loaded;     /* by it */
 	char *cache;     /* good keys of earlier processes, one a line */
+	char system[96]; /* the part of their keys that this boot and this library share */
 } proofs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------ cache */
 
-/* The directory, made if need be, ours and private; -1 when there is none to trust. */
-static int cache_dir_open(void)
+/*
+ * The directory of that name, if it is the effective user's own and no link.  It is made where
+ * that is the user's place too: root with the environment of somebody else makes nothing there.
+ */
+static int dir_open(int parent, const char *name)
 {
-	const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-	char path[512];
+	_cleanup_(closep) int fd = -1;
 	struct stat st;
-	int fd;
 
-	if (xdg && xdg[0] == '/')
-		(void)snprintf(path, sizeof(path), "%s", xdg);
-	else if (home && home[0] == '/')
-		(void)snprintf(path, sizeof(path), "%s/.cache", home);
-	else
+	if (fstat(parent, &st) < 0)
 		return -1;
-	if (strlen(path) + sizeof("/penstock") > sizeof(path))
+	if (user_is_own(st.st_uid))
+		(void)mkdirat(parent, name, 0700);
+	else if (st.st_uid != 0)
 		return -1;
-	(void)mkdir(path, 0700);
-	(void)strcat(path, "/penstock");
-	(void)mkdir(path, 0700);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
+	fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return -1;
-	if (fstat(fd, &st) < 0 || !user_is_own(st.st_uid) || (st.st_mode & 077)) {
-		log_info("%s is not a private directory of this user, not used", path);
-		(void)close(fd);
+	if (!user_is_own(st.st_uid)) {
+		log_info("%s belongs to another user: proofs are not kept there", name);
 		return -1;
 	}
-	return fd;
+	return TAKE_FD(fd);
+}
+
+/* Split a path before its last name; false when it has none. */
+static bool split(char *path, const char **ret_dir, const char **ret_name)
+{
+	char *slash;
+
+	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';)
+		path[--n] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash || !slash[1])
+		return false;
+	*slash = '\0';
+	*ret_dir = *path ? path : "/";
+	*ret_name = slash + 1;
+	return true;
+}
+
+/* Where users keep what can be made again; -1 when there is no place to trust. */
+static int base_dir_open(void)
+{
+	const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+	_cleanup_(closep) int parent = -1;
+	const char *dir, *name;
+	char path[512];
+
+	if (xdg && xdg[0] == '/') {
+		if ((size_t)snprintf(path, sizeof(path), "%s", xdg) >= sizeof(path) ||
+		    !split(path, &dir, &name))
+			return -1;
+	} else if (home && home[0] == '/') {
+		dir = home;
+		name = ".cache";
+	} else {
+		return -1;
+	}
+	parent = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return parent < 0 ? -1 : dir_open(parent, name);
 }
 
 static int cache_open(int flags)
 {
-	_cleanup_(closep) int dir = cache_dir_open();
+	_cleanup_(closep) int base = base_dir_open();
+	_cleanup_(closep) int dir = base < 0 ? -1 : dir_open(base, "penstock");
+	_cleanup_(closep) int fd = -1;
 	struct stat st;
-	int fd;
 
-	if (dir < 0)
+	if (dir < 0 || fstat(dir, &st) < 0)
 		return -1;
-	fd = openat(dir, "proofs", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !user_is_own(st.st_uid)) {
-		(void)close(fd);
+	if (st.st_mode & 077) {
+		log_info("the directory for proofs is not private, not used");
 		return -1;
 	}
-	return fd;
+	fd = openat(dir, "proofs", flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !user_is_own(st.st_uid))
+		return -1;
+	return TAKE_FD(fd);
 }
 
-static void cache_load(void)
+/* All of it as a string, or NULL. */
+static char *cache_read(void)
 {
 	_cleanup_(closep) int fd = cache_open(O_RDONLY);
-	ssize_t n;
+	char *buf = fd < 0 ? NULL : calloc(1, PROOF_CACHE_MAX + 1);
+	ssize_t n = buf ? pread(fd, buf, PROOF_CACHE_MAX, 0) : 0;
 
-	if (fd < 0)
-		return;
-	proofs.cache = calloc(1, PROOF_CACHE_MAX + 1);
-	if (!proofs.cache)
-		return;
-	n = pread(fd, proofs.cache, PROOF_CACHE_MAX, 0);
-	proofs.cache[n > 0 ? n : 0] = '\0';
+	if (buf)
+		buf[n > 0 ? n : 0] = '\0';
+	return buf;
+}
+
+static void cache_key(const char *key, char buf[static PROOF_LINE_MAX])
+{
+	(void)snprintf(buf, PROOF_LINE_MAX, "%s %s\n", proofs.system, key);
 }
 
 static void cache_add(const char *key)
 {
 	_cleanup_(closep) int fd = cache_open(O_WRONLY | O_APPEND | O_CREAT);
-	char line[PROOF_KEY_MAX + 1];
+	char line[PROOF_LINE_MAX];
 	struct stat st;
-	int n = snprintf(line, sizeof(line), "%s\n", key);
+	size_t n;
 
+	cache_key(key, line);
+	n = strlen(line);
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return;
-	if (fstat(fd, &st) == 0 && (uint64_t)st.st_size + (uint64_t)n > PROOF_CACHE_MAX)
+	if (fstat(fd, &st) == 0 && (uint64_t)st.st_size + n > PROOF_CACHE_MAX)
 		(void)ftruncate(fd, 0);
-	if (write(fd, line, (size_t)n) != n)
+	if (write(fd, line, n) != (ssize_t)n)
 		log_debug("the proof cache could not be written: %m, ignoring");
 }
 
 /* A whole line of the cache. */
 static bool cache_has(const char *key)
 {
-	size_t len = strlen(key);
+	char line[PROOF_LINE_MAX];
 	const char *at = proofs.cache;
 
-	while (at && (at = strstr(at, key)) != NULL) {
-		if ((at == proofs.cache || at[-1] == '\n') && at[len] == '\n')
+	cache_key(key, line);
+	while (at && (at = strstr(at, line)) != NULL) {
+		if (at == proofs.cache || at[-1] == '\n')
 			return true;
-		at += len;
+		at += strlen(line);
 	}
 	return false;
 }
 
-/* ---------------------------------------------------------------- entries */
-
-static void system_key(void)
+static void system_key(char *buf, size_t len)
 {
 	_cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	char boot[40] = "-";
@@ -150,24 +195,81 @@ static void system_key(void)
 	if (uname(&u) < 0)
 		u.release[0] = u.version[0] = '\0';
 	(void)snprintf(
-		proofs.system, sizeof(proofs.system), "%s %08x %s", boot,
+		buf, len, "%s %08x %s", boot,
 		crc32c(crc32c(0, u.release, strlen(u.release)), u.version, strlen(u.version)),
 		pst_version());
 }
 
-static struct proof *proof_get(const char *what, bool keep)
+static void cache_load(void)
 {
-	char key[PROOF_KEY_MAX];
+	char system[sizeof(proofs.system)], *cache;
+
+	system_key(system, sizeof(system));
+	cache = cache_read();
+	pthread_mutex_lock(&proofs.lock);
+	memcpy(proofs.system, system, sizeof(system));
+	proofs.cache = cache;
+	proofs.loaded = true;
+	for (struct proof *p = proofs.list; p; p = p->next)
+		if (p->keep && !atomic_load(&p->failures) && cache_has(p->key))
+			atomic_store(&p->good, true);
+	pthread_mutex_unlock(&proofs.lock);
+}
+
+/* Under the lock: what is to be written next, or NULL. */
+static struct proof *cache_next(void)
+{
+	struct proof *p = proofs.list;
+
+	while (p && !p->unsaved)
+		p = p->next;
+	return p;
+}
+
+static void *cache_main(void *arg)
+{
+	struct proof *p;
+
+	(void)arg;
+	if (!proofs.loaded) /* one thread at a time writes that */
+		cache_load();
+	pthread_mutex_lock(&proofs.lock);
+	while ((p = cache_next())) {
+		p->unsaved = false;
+		pthread_mutex_unlock(&proofs.lock);
+		cache_add(p->key);
+		pthread_mutex_lock(&proofs.lock);
+	}
+	proofs.running = false;
+	pthread_mutex_unlock(&proofs.lock);
+	return NULL;
+}
+
+/*
+ * Under the lock: see to the cache, on a thread of its own, because the file system that it
+ * lies on may hang.  Nobody waits for it; what needs a verdict before it has one is proven.
+ */
+static void cache_work(void)
+{
+	pthread_t thread;
+
+	if (proofs.running || thread_start(&thread, cache_main, NULL) < 0)
+		return;
+	proofs.running = true;
+	(void)pthread_setname_np(thread, "pst-proofs"); /* here: who looks now finds it */
+	(void)pthread_detach(thread);
+}
+
+/* ---------------------------------------------------------------- entries */
+
+static struct proof *proof_get(const char *key, bool keep)
+{
 	int saved = errno;
 	struct proof *p;
 
 	pthread_mutex_lock(&proofs.lock);
-	if (!proofs.loaded) {
-		proofs.loaded = true;
-		system_key();
-		cache_load();
-	}
-	(void)snprintf(key, sizeof(key), "%s %s", proofs.system, what);
+	if (keep && !proofs.loaded)
+		cache_work();
 	for (p = proofs.list; p; p = p->next)
 		if (strcmp(p->key, key) == 0)
 			break;
@@ -176,7 +278,7 @@ static struct proof *proof_get(const char *what, bool keep)
 		if (p) {
 			(void)snprintf(p->key, sizeof(p->key), "%s", key);
 			p->keep = keep;
-			p->good = keep && cache_has(key);
+			p->good = keep && proofs.loaded && cache_has(key);
 			p->next = proofs.list;
 			proofs.list = p;
 		}
@@ -229,7 +331,8 @@ void proof_good(struct proof *p)
 	if (!p->keep)
 		return;
 	pthread_mutex_lock(&proofs.lock);
-	cache_add(p->key);
+	p->unsaved = true;
+	cache_work();
 	pthread_mutex_unlock(&proofs.lock);
 }
 

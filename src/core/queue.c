@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/uaccess.h"
 #include "core/gds.h"
 
 #define REAP_BATCH 64u
@@ -57,7 +58,7 @@ static void writes_done(struct pst_queue *q, uint64_t seq)
 	}
 }
 
-/* The checksum of what arrived, where the CPU may look at the memory. */
+/* The checksum of what arrived in host memory; false: it is gone meanwhile. */
 static bool req_crc_host(struct req *r)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -66,8 +67,20 @@ static bool req_crc_host(struct req *r)
 	struct piece p;
 
 	cursor_init(&c, r->cur.segs, r->cur.nr);
-	for (; cursor_peek(&c, &p) && p.pos < r->limit; cursor_skip(&c, p.len))
-		r->crc = crc32c(r->crc, base + p.mem_off, MIN(p.len, r->limit - p.pos));
+	for (; cursor_peek(&c, &p) && p.pos < r->limit; cursor_skip(&c, p.len)) {
+		uint64_t len = MIN(p.len, r->limit - p.pos);
+		int err = 0;
+
+		if (req_stays(r))
+			r->crc = crc32c(r->crc, base + p.mem_off, len);
+		else
+			err = uaccess_crc32c(&r->crc, base + p.mem_off, len);
+		if (err < 0) {
+			req_settle(r, p.pos, p.len, 0, -err);
+			r->crc = 0;
+			return false;
+		}
+	}
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "base/uaccess.h"
 #include "mem/facts.h"
 #include "mem/mapped.h"
 #include "mem/mem.h"
@@ -564,8 +565,8 @@ static int wait_for(struct mem_stream *st, uint64_t ticket)
 	return MIN(r, 0);
 }
 
-int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
-		  void *host, uint64_t len)
+static int copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir,
+		     uint64_t off, void *host, uint64_t len, bool may_vanish)
 {
 	uint64_t ticket = 0;
 	int r = 0;
@@ -574,13 +575,20 @@ int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir
 		struct mem_copy c = { .alloc = a,
 				      .off = off + done,
 				      .host = (char *)host + done,
-				      .len = MIN(len - done, SYNC_CHUNK) };
+				      .len = MIN(len - done, SYNC_CHUNK),
+				      .may_vanish = may_vanish };
 
 		r = mem_copy(st, dir, &c, 1, &ticket);
 		if (!r)
 			r = wait_for(st, ticket);
 	}
 	return r;
+}
+
+int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir dir, uint64_t off,
+		  void *host, uint64_t len)
+{
+	return copy_wait(st, a, dir, off, host, len, false);
 }
 
 static void mem_stream_freep(struct mem_stream **st)
@@ -601,13 +609,10 @@ int mem_copy_sync(const struct mem_alloc *a, enum mem_dir dir, uint64_t off, voi
 		char *p = (char *)a->host + off;
 
 		/* Either side may lie in the other. */
-		if (dir == MEM_TO_DEVICE)
-			memmove(p, host, len);
-		else
-			memmove(host, p, len);
-		return 0;
+		return dir == MEM_TO_DEVICE ? uaccess_move(p, host, len)
+					    : uaccess_move(host, p, len);
 	}
 
 	r = mem_stream_new(a->ops, a->device, &st);
-	return st ? mem_copy_wait(st, a, dir, off, host, len) : r;
+	return st ? copy_wait(st, a, dir, off, host, len, true) : r;
 }

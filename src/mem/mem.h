@@ -42,6 +42,7 @@ struct mem_copy {
 	uint64_t off;		 /* in the allocation, bytes */
 	void *host;
 	uint64_t len;
+	bool may_vanish; /* host is the program's: a CPU that copies leaves it to the kernel */
 };
 
 enum mem_dir {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <penstock.h>
 
@@ -83,6 +85,7 @@ int memfd_again(int fd, uint32_t rights)
 
 int memfd_check(int fd, uint64_t size, uint32_t rights)
 {
+	struct statfs fs;
 	struct stat st;
 	int mode, seals;
 
@@ -95,6 +98,11 @@ int memfd_check(int fd, uint64_t size, uint32_t rights)
 		return err_set(EINVAL,
 			       "the grant's descriptor is not sealed against shrinking; its "
 			       "owner could crash this process");
+	/* A hole that is made later is filled again when it is touched, as long as there are
+	 * pages: of huge ones there may be none, and then that is a SIGBUS too. */
+	if (fstatfs(fd, &fs) < 0 || fs.f_type == HUGETLBFS_MAGIC)
+		return err_set(EINVAL, "the grant's descriptor is memory of reserved huge pages, "
+				       "which its owner could take away");
 	if ((uint64_t)st.st_size != size)
 		return err_set(EINVAL,
 			       "the grant says %" PRIu64 " bytes, its descriptor has %" PRIu64,

@@ -19,7 +19,7 @@ int memfd_new(const char *name, uint64_t len);
 int memfd_again(int fd, uint32_t rights);
 
 /*
- * Is a descriptor that somebody sent fit to be mapped: a regular file that cannot
+ * Is a descriptor that somebody sent fit to be mapped: a regular file of plain pages that cannot
  * shrink, of just this size, opened for what rights say?  0; -EINVAL; -EACCES.
  */
 int memfd_check(int fd, uint64_t size, uint32_t rights);

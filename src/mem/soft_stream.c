@@ -22,6 +22,7 @@
 #include "base/fault.h"
 #include "base/list.h"
 #include "base/thread.h"
+#include "base/uaccess.h"
 #include "mem/soft.h"
 
 #define BATCHES_MAX 64u    /* under way in a stream; power of two */
@@ -35,6 +36,7 @@ struct piece {
 	char *dev;
 	char *host;
 	uint64_t len;
+	bool may_vanish;
 };
 
 struct batch {
@@ -153,6 +155,19 @@ static struct soft_stream *next_stream(struct soft_device *d)
 	return NULL;
 }
 
+/* 0 or a positive errno. */
+static int run_piece(const struct piece *p, enum mem_dir dir)
+{
+	if (p->may_vanish)
+		return dir == MEM_TO_DEVICE ? -uaccess_read(p->dev, p->host, p->len)
+					    : -uaccess_write(p->host, p->dev, p->len);
+	if (dir == MEM_TO_DEVICE)
+		memcpy(p->dev, p->host, p->len);
+	else
+		memcpy(p->host, p->dev, p->len);
+	return 0;
+}
+
 static void run_batch(struct soft_stream *st)
 {
 	uint64_t ticket = atomic_load(&st->done) + 1;
@@ -162,12 +177,8 @@ static void run_batch(struct soft_stream *st)
 	for (; st->piece_tail != b->end; st->piece_tail++) {
 		const struct piece *p = &st->pieces[st->piece_tail & (st->nr_pieces - 1)];
 
-		if (err)
-			continue;
-		if (b->dir == MEM_TO_DEVICE)
-			memcpy(p->dev, p->host, p->len);
-		else
-			memcpy(p->host, p->dev, p->len);
+		if (!err)
+			err = run_piece(p, b->dir);
 	}
 	st->results[ticket & (RESULTS_KEPT - 1)] = err;
 	atomic_store(&st->done, ticket);
@@ -346,6 +357,7 @@ int soft_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 			.dev = soft_bytes(v[i].alloc) + v[i].off,
 			.host = v[i].host,
 			.len = v[i].len,
+			.may_vanish = v[i].may_vanish,
 		};
 	}
 	b = &st->batches[ticket & (BATCHES_MAX - 1)];

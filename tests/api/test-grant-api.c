@@ -673,6 +673,23 @@ static void hostile_descriptors(void)
 	pst_mem_free(m);
 }
 
+/* Sealed, but its pages are reserved ones: a hole that is made later may find none. */
+static void huge_pages(void)
+{
+	struct pst_mem *m;
+	struct pst_grant g;
+	int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+	if (fd < 0 || ftruncate(fd, LEN) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
+		T_SKIP("a kernel with hugetlbfs and pages of 2 MiB");
+	m = shared();
+	g = grant_of(m, 0, LEN, RW);
+	refused_fd(g, fd);
+	T_CHECK(strstr(pst_error_text(), "huge"));
+	pst_grant_done(&g);
+	pst_mem_free(m);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 6)
@@ -695,5 +712,6 @@ int main(int argc, char **argv)
 	RIG_RUN(importer_is_killed);
 	RIG_RUN(both_at_once);
 	RIG_RUN(hostile_descriptors);
+	RIG_RUN(huge_pages);
 	return rig_done();
 }

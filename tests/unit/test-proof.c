@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "core/core.h"
+#include "fusefs.h"
 #include "rig.h"
 
 #define SEED 51
@@ -86,13 +87,30 @@ int __wrap_mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_co
 
 /* ------------------------------------------------------------- processes */
 
+/* Where the cache lies and hangs, until the child has ended, with the cache's thread in it. */
+static struct fusefs *hung;
+
+/* How a child ended; one that does not end is killed. */
+static int wait_child(pid_t pid)
+{
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+	int status = -1;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (t_now() > end)
+			(void)kill(pid, SIGKILL);
+		(void)usleep(1000);
+	}
+	return status;
+}
+
 /* Run fn in a child and take over how it ended. */
 static void in_child(void (*fn)(void))
 {
 	char why[sizeof(t_why)] = "";
 	int out[2], status = -1, how;
-	ssize_t n;
 	pid_t pid;
+	ssize_t n;
 
 	(void)fflush(stdout);
 	T_EQ(pipe2(out, O_CLOEXEC), 0);
@@ -103,7 +121,8 @@ static void in_child(void (*fn)(void))
 			rig_q = rig_queue(0, 0);
 			fn();
 			rig_q = pst_queue_free(rig_q);
-			rig_quiet();
+			if (!hung)
+				rig_quiet();
 			exit(0);
 		}
 		(void)!write(out[1], t_why, strlen(t_why));
@@ -113,8 +132,9 @@ static void in_child(void (*fn)(void))
 	n = read(out[0], why, sizeof(why) - 1);
 	(void)n;
 	(void)close(out[0]);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	status = wait_child(pid);
+	if (hung)
+		fusefs_stop(hung);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		T_SKIP("%s", why);
 	if (status)
@@ -178,6 +198,18 @@ static struct pst_path_info check(struct pst_file *f, struct pst_mem *m, uint32_
 	return info;
 }
 
+/* The cache was read, if there is one. */
+static void wait_cache(void)
+{
+	uint64_t end = t_in_ms(RIG_WAIT_MS);
+
+	while (rig_count_tasks() && strstr(rig_task_names, "pst-proofs")) {
+		if (t_now() > end)
+			T_FAIL("the cache of proofs is still being read");
+		(void)usleep(100);
+	}
+}
+
 /* A read whose first hop is O_DIRECT. */
 static struct pst_done read_direct(struct pst_file *f, struct pst_mem *m, uint64_t off,
 				   uint64_t len)
@@ -201,6 +233,8 @@ static void honest_child(void)
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
 	struct pst_done d;
 
+	if (!hung)
+		wait_cache();
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
 	d = rig_read(f, m, 0, 0, 65536);
@@ -232,6 +266,7 @@ static void knows_child(void)
 	struct pst_file *f = open_cold("honest", RIG_RW);
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
 
+	wait_cache();
 	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
 	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
 	T_EQ(rig_read(f, m, 0, 0, 65536).flags & PST_DONE_PROOF, 0);
@@ -641,6 +676,66 @@ static void a_strangers_directory(void)
 	untrusted();
 }
 
+static void is_empty(const char *path)
+{
+	struct dirent *e;
+	DIR *d = opendir(path);
+
+	T_CHECK(d);
+	while ((e = readdir(d)) && e->d_name[0] == '.' &&
+	       strspn(e->d_name, ".") == strlen(e->d_name))
+		;
+	if (e)
+		T_FAIL("there is %.100s in %.200s", e->d_name, path);
+	(void)closedir(d);
+}
+
+/* sudo keeps HOME: root makes nothing in the places of a user. */
+static void a_strangers_home(void)
+{
+	static const char *const subs[] = { "", "/", "/cache", "/cache//" };
+	char xdg[PATH_MAX + 64];
+	const char *home;
+
+	if (geteuid())
+		T_SKIP("root, to give a directory away");
+	cache_new();
+	home = strdup(cache_path("home"));
+	T_EQ(mkdir(home, 0755), 0);
+	T_EQ(chown(home, 12345, 12345), 0);
+	for (unsigned i = 0; i < RIG_NR(subs); i++) {
+		(void)snprintf(xdg, sizeof(xdg), "%s%s", home, subs[i]);
+		(void)setenv("XDG_CACHE_HOME", xdg, 1);
+		in_child(honest_child);
+		is_empty(home);
+	}
+	(void)unsetenv("XDG_CACHE_HOME");
+	(void)setenv("HOME", home, 1);
+	in_child(honest_child);
+	is_empty(home);
+	/* It is the user and not the path. */
+	T_EQ(chown(home, 0, 0), 0);
+	in_child(honest_child);
+	in_child(knows_child);
+	(void)snprintf(xdg, sizeof(xdg), "%s/.cache/penstock/proofs", home);
+	check_mode(xdg, S_IFREG, 0600);
+	free((char *)(uintptr_t)home);
+}
+
+/* Nobody waits for it: no open, no request, no exit. */
+static void a_home_that_hangs(void)
+{
+	struct fusefs fs;
+
+	if (fusefs_start(&fs, "/tmp") < 0)
+		T_SKIP("%s", fs.why);
+	(void)setenv("XDG_CACHE_HOME", fs.dir, 1);
+	(void)kill(fs.pid, SIGSTOP);
+	hung = &fs;
+	in_child(honest_child);
+	hung = NULL;
+}
+
 static void no_file(void)
 {
 	cache_full();
@@ -728,6 +823,9 @@ int main(void)
 	T_RUN(a_linked_directory);
 	T_RUN(a_linked_file);
 	T_RUN(a_strangers_directory);
+	T_RUN(a_strangers_home);
+	BOTH(a_home_that_hangs);
+	rig_dev = "host";
 	T_RUN(no_file);
 	T_RUN(rubbish);
 	T_RUN(other_keys);

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Copies by process_vm_writev(2) and process_vm_readv(2) of this process.  The program's memory
+ * is the local side of both, since the kernel reaches mappings of devices only there.  Where a
+ * filter or the kernel's configuration refuses them, a pipe does the same with two copies.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/uaccess.h"
+
+#define CHUNK KIB(64) /* stays in the CPU's cache between the kernel's copy and its use */
+
+enum dir { FROM_PROGRAM, TO_PROGRAM };
+
+static int gone(const void *addr, uint64_t len)
+{
+	return err_set(EFAULT,
+		       "the memory (%" PRIu64
+		       " bytes at %p) was unmapped or protected, or the file "
+		       "behind it shrank, while it was in use; keep it until the request is over",
+		       len, addr);
+}
+
+static int failed(const void *addr, uint64_t len, int err)
+{
+	return err == EFAULT ? gone(addr, len)
+			     : err_set(err, "the kernel does not copy memory of the program: %s",
+				       err_name(err));
+}
+
+/* 0; -EFAULT; another -errno where the kernel does not do it at all. */
+static int copy_by_vm(enum dir dir, void *addr, void *ours, uint64_t len)
+{
+	struct iovec local = { .iov_base = addr, .iov_len = len };
+	struct iovec remote = { .iov_base = ours, .iov_len = len };
+	ssize_t n = dir == FROM_PROGRAM ? process_vm_writev(getpid(), &local, 1, &remote, 1, 0)
+					: process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+
+	if (n < 0)
+		return -errno;
+	return (uint64_t)n == len ? 0 : -EFAULT;
+}
+
+static int copy_by_pipe(enum dir dir, void *addr, void *ours, uint64_t len)
+{
+	char *from = dir == FROM_PROGRAM ? addr : ours, *to = dir == FROM_PROGRAM ? ours : addr;
+	_cleanup_(closep) int rd = -1;
+	_cleanup_(closep) int wr = -1;
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	rd = fds[0];
+	wr = fds[1];
+	while (len) {
+		ssize_t n = write(wr, from, len), m;
+
+		if (n < 0)
+			return -errno;
+		m = read(rd, to, (size_t)n);
+		if (m != n)
+			return m < 0 ? -errno : -EFAULT;
+		from += n;
+		to += n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+static int copy(enum dir dir, void *addr, void *ours, uint64_t len)
+{
+	static atomic_bool by_pipe;
+	int saved = errno, r;
+
+	if (!atomic_load_explicit(&by_pipe, memory_order_relaxed)) {
+		r = copy_by_vm(dir, addr, ours, len);
+		if (r != -ENOSYS && r != -EPERM && r != -EACCES)
+			goto out;
+		if (!atomic_exchange(&by_pipe, true))
+			log_info("process_vm_writev(2) is refused (%s): memory of the program is "
+				 "copied through pipes",
+				 err_name(r));
+	}
+	r = copy_by_pipe(dir, addr, ours, len);
+out:
+	errno = saved;
+	return r < 0 ? failed(addr, len, -r) : 0;
+}
+
+int uaccess_read(void *ours, const void *addr, uint64_t len)
+{
+	return copy(FROM_PROGRAM, (void *)(uintptr_t)addr, ours, len);
+}
+
+int uaccess_write(void *addr, const void *ours, uint64_t len)
+{
+	return copy(TO_PROGRAM, addr, (void *)(uintptr_t)ours, len);
+}
+
+static char *chunk_new(uint64_t len)
+{
+	char *buf = malloc(MIN(len, CHUNK));
+
+	if (!buf)
+		(void)err_set(ENOMEM, "no memory to copy through");
+	return buf;
+}
+
+int uaccess_move(void *to, const void *from, uint64_t len)
+{
+	_cleanup_(freep) char *buf = chunk_new(len);
+	/* The last chunk first where that one would be written over. */
+	bool back = (uintptr_t)to > (uintptr_t)from;
+	int r = buf ? 0 : -ENOMEM;
+
+	for (uint64_t done = 0, n; r == 0 && done < len; done += n) {
+		uint64_t at;
+
+		n = MIN(len - done, CHUNK);
+		at = back ? len - done - n : done;
+		r = uaccess_read(buf, (const char *)from + at, n);
+		if (r == 0)
+			r = uaccess_write((char *)to + at, buf, n);
+	}
+	return r;
+}
+
+int uaccess_crc32c(uint32_t *crc, const void *addr, uint64_t len)
+{
+	_cleanup_(freep) char *buf = chunk_new(len);
+	int r = buf ? 0 : -ENOMEM;
+
+	for (uint64_t at = 0, n; r == 0 && at < len; at += n) {
+		n = MIN(len - at, CHUNK);
+		r = uaccess_read(buf, (const char *)addr + at, n);
+		if (r == 0)
+			*crc = crc32c(*crc, buf, n);
+	}
+	return r;
+}
+
+int uaccess_same(const void *addr, const void *ours, uint64_t len)
+{
+	_cleanup_(freep) char *buf = chunk_new(len);
+
+	if (!buf)
+		return -ENOMEM;
+	for (uint64_t at = 0, n; at < len; at += n) {
+		int r;
+
+		n = MIN(len - at, CHUNK);
+		r = uaccess_read(buf, (const char *)addr + at, n);
+		if (r < 0)
+			return r;
+		if (memcmp(buf, (const char *)ours + at, n) != 0)
+			return 0;
+	}
+	return 1;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory of the program, which may vanish at any time: another process shrinks the file behind
+ * it, another thread unmaps or protects it.  A CPU that follows an address into it gets a signal
+ * then, and the signal handlers of the process are not ours.  So the kernel makes the copies,
+ * and what is gone is -EFAULT with a sentence.
+ */
+#ifndef PST_UACCESS_H
+#define PST_UACCESS_H
+
+#include "base/base.h"
+
+/* len bytes at addr, which is the program's, to and from memory of ours.  0 or -errno. */
+int uaccess_read(void *ours, const void *addr, uint64_t len);
+int uaccess_write(void *addr, const void *ours, uint64_t len);
+
+/* memmove() where both sides are the program's. */
+int uaccess_move(void *to, const void *from, uint64_t len);
+
+/* As crc32c(), with the result so far in *crc. */
+int uaccess_crc32c(uint32_t *crc, const void *addr, uint64_t len);
+
+/* Does memory of ours hold the same?  1; 0; -errno. */
+int uaccess_same(const void *addr, const void *ours, uint64_t len);
+
+#endif
