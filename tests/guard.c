@@ -84,9 +84,10 @@ static void run(const char *const argv[])
 static void remove_tree(const char *path)
 {
 	/* Directories may have been left read-only. */
-	run((const char *const[]){ "sh", "-c",
-				   "chmod -R u+rwX \"$0\" 2>/dev/null; exec rm -rf --one-file-system \"$0\"",
-				   path, NULL });
+	run((const char *const[]){
+		"sh", "-c",
+		"chmod -R u+rwX \"$0\" 2>/dev/null; exec rm -rf --one-file-system \"$0\"", path,
+		NULL });
 }
 
 /* ------------------------------------------------------------------ mounts */
@@ -463,8 +464,8 @@ static int wait_command(pid_t pid, const sigset_t *signals)
 			return 128 + sig;
 		while ((gone = waitpid(-1, &status, WNOHANG)) > 0)
 			if (gone == pid)
-				return WIFEXITED(status) ? WEXITSTATUS(status) :
-							   128 + WTERMSIG(status);
+				return WIFEXITED(status) ? WEXITSTATUS(status)
+							 : 128 + WTERMSIG(status);
 	}
 }
 
