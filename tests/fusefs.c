@@ -78,6 +78,14 @@ static void fill_stat(fuse_ino_t ino, struct stat *st)
 	}
 }
 
+/* Requests of `hang' are many at a time; without this the kernel sends twelve. */
+static void fs_init(void *user, struct fuse_conn_info *conn)
+{
+	(void)user;
+	conn->max_background = 8192;
+	conn->congestion_threshold = 8192;
+}
+
 static void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e = { .attr_timeout = 0, .entry_timeout = 60 };
@@ -314,6 +322,7 @@ static void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 }
 
 static const struct fuse_lowlevel_ops ops = {
+	.init = fs_init,
 	.lookup = fs_lookup,
 	.getattr = fs_getattr,
 	.setattr = fs_setattr,

@@ -135,6 +135,19 @@ static inline uint64_t t_now(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* What a test may take that waits for a condition, in ns: only what hangs takes longer, however
+ * busy the machine is. */
+#define T_HANG_NS UINT64_C(60000000000)
+
+/* Processor time of this thread, in ns: what others do on the machine is not in it. */
+static inline uint64_t t_cpu(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 /* A deadline so many milliseconds from now. */
 static inline uint64_t t_in_ms(uint64_t ms)
 {

@@ -96,12 +96,12 @@ static void begin(void)
 	T_EQ(rig_reap1(rig_q).res, 4096);
 }
 
-static struct pst_done reap_by(struct pst_queue *q, uint64_t from, uint64_t min_ms, uint64_t max_ms)
+static struct pst_done reap_by(struct pst_queue *q, uint64_t from, uint64_t min_ms)
 {
 	struct pst_done d = rig_reap1(q);
 	uint64_t ms = (t_now() - from) / 1000000;
 
-	if (ms < min_ms || ms > max_ms)
+	if (ms < min_ms)
 		T_FAIL("it took %" PRIu64 " ms", ms);
 	return d;
 }
@@ -117,7 +117,7 @@ static void hung_read(void)
 	t0 = t_now();
 	start(rig_q, PST_OP_READ, hang, 0, LEN, 7, t_in_ms(300));
 	T_EQ(rig_stats(rig_q).inflight, 1);
-	d = reap_by(rig_q, t0, 299, 5000);
+	d = reap_by(rig_q, t0, 299);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_EQ(d.user_data, 7);
 	T_EQ(d.prefix, 0);
@@ -132,7 +132,7 @@ static void hung_read(void)
 		T_EQ(pst_mem_drain(mem, 0), -EBUSY);
 		t1 = t_now();
 		T_EQ(pst_mem_drain(mem, t_in_ms(50)), -EBUSY);
-		T_CHECK(t_now() - t1 >= 49 * 1000000u && t_now() - t1 < 1000 * 1000000u);
+		T_CHECK(t_now() - t1 >= 49 * 1000000u && t_now() - t1 < T_HANG_NS);
 		T_CHECK(pst_error_text()[0]);
 		release(mem);
 	}
@@ -150,7 +150,7 @@ static void hung_write(void)
 	t0 = t_now();
 	/* Enough for the write to get to the file system. */
 	start(rig_q, PST_OP_WRITE, hang, 4096, LEN, 8, t_in_ms(500));
-	d = reap_by(rig_q, t0, 499, 5000);
+	d = reap_by(rig_q, t0, 499);
 	T_EQ(d.res, -ETIMEDOUT);
 	/* The file may still be written. */
 	T_CHECK(d.flags & PST_DONE_BUSY);
@@ -169,7 +169,7 @@ static void others_go_on(void)
 	begin();
 	other = rig_queue(rig_store, 0);
 	for (unsigned i = 0; i < 20; i++)
-		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(20000));
+		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(600000));
 	t0 = t_now();
 	for (unsigned i = 0; i < 20; i++) {
 		start(rig_q, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
@@ -180,7 +180,7 @@ static void others_go_on(void)
 		start(other, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
 		T_EQ(rig_reap1(other).res, 30000);
 	}
-	T_CHECK(t_now() - t0 < 10000 * UINT64_C(1000000));
+	T_CHECK(t_now() - t0 < T_HANG_NS);
 	T_EQ(pst_cancel(rig_q, 1000), 20);
 	for (unsigned i = 0; i < 20; i++)
 		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
@@ -262,11 +262,11 @@ static void default_timeout(void)
 	T_OK(pst_queue_new(&o, &q));
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, 0, LEN, 1, 0);
-	T_EQ(reap_by(q, t0, 119, 2000).res, -ETIMEDOUT);
+	T_EQ(reap_by(q, t0, 119).res, -ETIMEDOUT);
 	/* The request's own counts, and so does having none. */
 	t0 = t_now();
 	start(q, PST_OP_READ, hang, LEN, LEN, 1, t_in_ms(250));
-	T_EQ(reap_by(q, t0, 249, 2000).res, -ETIMEDOUT);
+	T_EQ(reap_by(q, t0, 249).res, -ETIMEDOUT);
 	start(q, PST_OP_READ, hang, 2 * LEN, LEN, 1, PST_NO_DEADLINE);
 	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 1, 1, t_in_ms(250)), 0);
 	T_EQ(pst_cancel(q, 1), 1);
@@ -309,7 +309,7 @@ static void queue_freed(void)
 	waits(1); /* what has not begun yet can be cancelled, and does not hang */
 	t0 = t_now();
 	rig_q = pst_queue_free(rig_q);
-	T_CHECK(t_now() - t0 < 1000 * 1000000u);
+	T_CHECK(t_now() - t0 < T_HANG_NS);
 	T_CHECK(rig_stats(NULL).busy > rig_before.busy);
 	if (!rig_soft())
 		T_EQ(pst_mem_drain(mem, 0), -EBUSY);
@@ -397,7 +397,7 @@ static void cancel_hung(void)
 	T_EQ(pst_cancel(rig_q, 5), 2);
 	T_CHECK(pst_cancel(rig_q, 5) == 2 || 1); /* they may have ended by now */
 	T_EQ(pst_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
-	T_CHECK(t_now() - t0 < 1000 * 1000000u);
+	T_CHECK(t_now() - t0 < T_HANG_NS);
 	for (unsigned i = 0; i < 2; i++) {
 		T_EQ(d[i].res, -ECANCELED);
 		T_EQ(d[i].user_data, 5);

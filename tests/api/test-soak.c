@@ -426,7 +426,7 @@ static void new_queue(struct soak *s)
 	uint64_t start = t_now();
 
 	s->q = pst_queue_free(s->q);
-	S_CHECK(s, t_now() - start < UINT64_C(20000000000));
+	S_CHECK(s, t_now() - start < T_HANG_NS);
 	for (unsigned i = 0; i < SLOTS; i++) {
 		struct slot *sl = &s->slots[i];
 

@@ -100,7 +100,7 @@ static void late_with_nobody_awake(void)
 	T_EQ(pst_submit(rig_q), 2);
 	HW_CU(cuStreamSynchronize(made));
 	ms = (t_now() - from) / 1000000;
-	if (ms < 99 || ms > 2000)
+	if (ms < 99 || ms > 60000)
 		T_FAIL("the stream went on after %" PRIu64 " ms", ms);
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_reap1(rig_q);
@@ -165,7 +165,7 @@ static void late_with_a_busy_driver(void)
 	d = rig_reap1(rig_q);
 	stub.stall(NULL);
 	T_CHECK(now.stalled);
-	if (ms < 599 || ms > 5000)
+	if (ms < 599 || ms > 60000)
 		T_FAIL("the stream went on after %" PRIu64 " ms", ms);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_CHECK(d.flags & PST_DONE_BUSY);

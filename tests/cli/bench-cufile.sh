@@ -138,13 +138,10 @@ wrong_bytes() {
 
 not_cold() {
 	[ "$(stat -f -c %T /dev/shm)" = tmpfs ] || skip "a file system in memory"
-	shm=$(mktemp -d /dev/shm/penstock-test-XXXXXX)
+	shm=$(mktemp -d "/dev/shm/${PST_TEST_ID:-penstock-test}-XXXXXX")
+	trap 'status=$?; end_case; rm -rf "$shm"; exit $status' EXIT
 	random 4194304 "$shm/file"
-	bench 0 mode=compat --file "$shm/file" --blocks 64k --json || {
-		rm -rf "$shm"
-		return 1
-	}
-	rm -rf "$shm"
+	bench 0 mode=compat --file "$shm/file" --blocks 64k --json
 	json out 'all(("stayed in" in c["text"]) == (c["state"] == "cold") for c in d["cells"])'
 }
 

@@ -122,8 +122,8 @@ failed_operations() {
 
 failed_reread() {
 	random 2000000 src
-	# 31 blocks are read from the source, the next read is of the target.
-	PST_FAULT=store.read:40:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
+	# 31 blocks are read from the source and then 31 of the target; proofs add reads at the start.
+	PST_FAULT=store.read:60:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
 	[ ! -e dst ]
 	no_leftovers .
 }

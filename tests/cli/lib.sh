@@ -13,8 +13,8 @@ esac
 PST_LIBCUDA=/nonexistent/libcuda.so.1
 export PST_LIBCUDA
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock-test-XXXXXX") || exit 1
-# Files made by a case may be read-only, and one may have mounted something.
-trap 'umount "$base"/*/mnt 2>/dev/null; chmod -R u+rwx "$base" 2>/dev/null; rm -rf "$base"' EXIT
+# Files made by a case may be read-only.
+trap 'chmod -R u+rwx "$base" 2>/dev/null; rm -rf --one-file-system "$base"' EXIT
 trap 'exit 1' INT TERM
 
 skip() {
@@ -135,6 +135,14 @@ assert isinstance(d, dict)
 assert eval("(" + sys.argv[2] + ")"), sys.argv[2]' "$1" "$2"
 }
 
+# However a case ends: what it started in the background, and what it mounted on ./mnt.
+end_case() {
+	# shellcheck disable=SC2046
+	kill -KILL $(jobs -p) 2>/dev/null && wait 2>/dev/null
+	! grep -qF " $PWD/mnt " /proc/self/mountinfo || umount -l mnt 2>/dev/null ||
+		fusermount3 -u -z mnt
+}
+
 run_cases() {
 	n=0
 	failed=0
@@ -144,6 +152,7 @@ run_cases() {
 		# Not as a condition: set -e would not work in there.
 		(
 			cd "$base/$name" || exit 1
+			trap 'status=$?; end_case; exit $status' EXIT
 			set -e
 			"$name"
 		) >"$base/log" 2>&1

@@ -377,8 +377,9 @@ no_proc() {
 	nm "$PENSTOCK" 2>/dev/null | grep -q '__[at]san_init' && skip "a sanitizer's program"
 	need_private
 	mkdir dir
-	# The loader asks /proc where a program lies.
-	LD_LIBRARY_PATH=$(dirname "$PENSTOCK")/../src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	# The loader asks /proc where a program lies; its library is in src/ of a build, lib/ of a bundle.
+	bin=$(dirname "$PENSTOCK")
+	LD_LIBRARY_PATH=$bin/../src:$bin/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export LD_LIBRARY_PATH
 	private 'mount -t tmpfs none /proc
 		"$0" mount --plain dir' "$PENSTOCK" 2>err && return 1

@@ -109,8 +109,8 @@ static void P12_killed_while_somebody_waits(void)
 	kill_it();
 	began = t_now();
 	all_end(3, NULL);
-	/* It is noticed after a second, and not after ten. */
-	T_CHECK(t_now() - began >= 900000000u && t_now() - began < 10000000000u);
+	/* It is noticed after a second, and not when the daemon would have answered. */
+	T_CHECK(t_now() - began >= 900000000u && t_now() - began < 25000000000u);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL), -ENOTCONN);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	/* Nothing can come: waiting without an end would be for ever. */
@@ -134,7 +134,7 @@ static void P12_killed_while_somebody_polls(void)
 	began = t_now();
 	while (!n) {
 		n = hf3fs_wait_for_ios(&ior, &c, 1, 1, &past);
-		T_CHECK(t_now() - began < 10000000000u);
+		T_CHECK(t_now() - began < 25000000000u);
 		(void)usleep(1000);
 	}
 	T_EQ(n, 1);
@@ -200,7 +200,7 @@ static void P12_a_daemon_that_hangs(void)
 	began = t_now();
 	until = api_in_ms(2500);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, &until), 0);
-	T_CHECK(t_now() - began < 4000000000u);
+	T_CHECK(t_now() - began < T_HANG_NS);
 	T_EQ(kill(rig.pid, SIGCONT), 0);
 	T_EQ(api_wait(&ior).result, 4096);
 	T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);

@@ -14,14 +14,15 @@
 static void accounting(int entries, unsigned batch)
 {
 	struct usrbio_cqe q[64];
+	const unsigned many = MANY;
 	uint64_t sum = 0;
 	struct client c;
 
 	env_ring(&c, entries, true, 0, 0);
-	while (c.got < MANY) {
+	while (c.got < many) {
 		unsigned n;
 
-		for (unsigned i = 0; i < batch && c.sent < MANY; i++) {
+		for (unsigned i = 0; i < batch && c.sent < many; i++) {
 			struct usrbio_args a = env_args(1, c.sent % 4096 * 512, c.sent % 512 * 64,
 							64);
 
@@ -39,12 +40,12 @@ static void accounting(int entries, unsigned batch)
 			sum += q[i].user_data;
 		}
 	}
-	T_EQ(c.sent, MANY);
-	T_EQ(c.got, MANY);
-	T_EQ(sum, (uint64_t)MANY * (MANY - 1) / 2);
-	T_EQ(usrbio_marker(c.at.sq_head), MANY % (unsigned)(entries + 1));
-	T_EQ(usrbio_marker(c.at.sq_tail), MANY % (unsigned)(entries + 1));
-	T_EQ(usrbio_marker(c.at.cq_head), MANY % (unsigned)(entries + 1));
+	T_EQ(c.sent, many);
+	T_EQ(c.got, many);
+	T_EQ(sum, (uint64_t)many * (many - 1) / 2);
+	T_EQ(usrbio_marker(c.at.sq_head), many % (unsigned)(entries + 1));
+	T_EQ(usrbio_marker(c.at.sq_tail), many % (unsigned)(entries + 1));
+	T_EQ(usrbio_marker(c.at.cq_head), many % (unsigned)(entries + 1));
 	for (int i = 0; i < entries; i++)
 		T_CHECK(!c.busy[i]);
 	client_free(&c);

@@ -129,7 +129,7 @@ def timeouts():
         begun = time.monotonic()
         eq(ring.wait(min_results=1, timeout=timeout), [])
         took = time.monotonic() - begun
-        eq(least <= took < least + 5, True)
+        eq(least <= took < least + 60, True)
     gives(TypeError, ring.wait, min_results=1, timeout=[])
 
 
