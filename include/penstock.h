@@ -86,7 +86,8 @@ enum pst_path {
 enum pst_why {
 	PST_WHY_NONE = 0,	   /* the path used is the one wanted */
 	PST_WHY_NO_DEVICE = 1,	   /* the path needs an accelerator that is not here */
-	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, or 0 */
+	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, ERANGE for an
+				    * alignment beyond 4 KiB of memory or 64 KiB of offset, or 0 */
 	PST_WHY_UNALIGNED = 3,	   /* offset, length or memory; detail: alignment in bytes */
 	PST_WHY_NOT_RESIDENT = 4,  /* not (all) in the page cache */
 	PST_WHY_MEMLOCK = 5,	   /* memory could not be pinned; detail: errno */
@@ -100,13 +101,16 @@ enum pst_why {
 	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
 	PST_WHY_NO_WINDOW = 13,	   /* no window on this memory is to be had; detail: errno */
 	PST_WHY_NO_GDS = 14,	   /* cuFile was not used; detail: errno, EAGAIN: not yet */
+	PST_WHY_MIXED = 15,	   /* other writes of the file go through the page cache just now */
 	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
 };
 
 /* Operations.  4 to 7 are reserved for PUT, GET, SEND and RECV between peers. */
 enum pst_op {
 	PST_OP_READ = 1,  /* file -> memory */
-	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file */
+	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file.  By
+			   * O_DIRECT as a whole, or through the page cache as a whole, and of one
+			   * file never both at once: see PST_WHY_MIXED */
 	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
 };
 
@@ -904,7 +908,8 @@ PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
  * pst_submit() - start what was prepared
  * @queue: the queue
  *
- * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
+ * Never blocks on a disk.  Small reads that the page cache holds may be done on return; beyond
+ * 1 MiB of them pst_reap() copies, and looks at deadlines in between.
  *
  * Return: how many requests were started; the rest stay prepared.  -errno only when
  * none could be.

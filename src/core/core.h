@@ -30,8 +30,9 @@
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_cancel() promises */
-#define NAP_NS NSEC_PER_MSEC                  /* longest sleep for several operations at once */
+#define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
 #define PART_MAX MIB(4)                       /* one file operation of the direct path */
+#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_submit() */
 #define PROOF_MAX MIB(1)                      /* most that a proof compares */
 #define PIECES_MAX (UINT64_C(1) << 24)        /* of one request */
 
@@ -146,6 +147,7 @@ struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
 	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
+	bool unaligned;      /* a write that O_DIRECT cannot move as a whole: it moves nothing of it */
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
@@ -358,7 +360,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 /* One file operation of a request on host memory. */
 struct part {
 	struct store_op op;
-	struct part *next; /* q->parts */
+	struct part *next; /* q->parts or q->parked */
 	struct list link;  /* req->parts */
 	struct req *req;
 	struct view *view; /* whose window it uses, or NULL */
@@ -374,6 +376,8 @@ void direct_start(struct req *r);
 void direct_part_done(struct part *p);
 /* Start the request's fsync. */
 void direct_sync(struct req *r);
+/* Start the writes that had to wait for others, or end them where their request has ended. */
+void direct_unpark(struct pst_queue *q);
 /* Ask the lane to end the request's parts, when it is flushed. */
 void direct_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
@@ -466,6 +470,8 @@ struct pst_queue {
 	struct list free, prepared, held, started, done, zombies, inflight;
 	unsigned nr_prepared, nr_done;
 	_Atomic unsigned nr_inflight, nr_zombies; /* by gauge() */
+	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
+	bool more;              /* that was too little for one on started: it can go on at once */
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
@@ -473,6 +479,7 @@ struct pst_queue {
 	struct part *part_array;
 	struct part *parts; /* free ones */
 	unsigned nr_parts;  /* of these */
+	struct part *parked; /* writes that wait for others of their file to end */
 
 	struct use *uses[USE_BUCKETS];
 	struct plan_memo memo;
@@ -528,6 +535,12 @@ void queue_hand_back(struct req *r);
 unsigned registry_uses(const struct object *obj);
 /* The object's handle is gone: queues without requests on it let go of it. */
 void registry_release(struct object *obj);
+
+/*
+ * Take what is done in queues that nobody reaps just now: a write of theirs may be all that
+ * another waits for.  Under any lock, and in vain where others hold what it needs.
+ */
+void registry_progress(void);
 
 /* The counters of one queue, or of all. */
 void registry_stats(struct pst_queue *only, struct pst_stats *ret);

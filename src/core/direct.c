@@ -3,12 +3,10 @@
  * Requests on memory that the CPU reaches, host memory or a window: file operations
  * straight between file and memory, on the caller's thread inside submit and reap.
  *
- * O_DIRECT moves only the aligned middle of a piece.  The edges are plain reads and writes
- * of exactly those bytes, so nothing outside the request is ever read, modified and
- * written back.  They run in a second pass, after every middle of the request is done:
- * a write through the page cache beside an O_DIRECT write of the same page could leave
- * stale bytes in the cache, so writes keep the two apart by at least a page, and in
- * time.
+ * Of a read O_DIRECT moves the aligned middle of a piece.  The edges are plain reads of exactly
+ * those bytes, in a second pass.  A write is aligned as a whole or takes no O_DIRECT at all
+ * (plan.c), so nothing outside the request is ever read, modified and written back.  What it
+ * has to wait for is in store/writers.c.
  */
 #include <fcntl.h>
 
@@ -103,11 +101,44 @@ static struct part *part_new(struct req *r)
 	return p;
 }
 
+/* The hop through the page cache; nr_hops when the caller listed none. */
+static unsigned plain_hop(const struct req *r)
+{
+	unsigned hop = 0;
+
+	while (hop < r->plan.nr_hops && !hop_is(r, hop, PST_PATH_BUFFERED))
+		hop++;
+	return hop;
+}
+
+/* May the part's write start?  If not by O_DIRECT, then perhaps through the page cache. */
+static bool part_may_write(struct part *p)
+{
+	struct req *r = p->req;
+	unsigned plain;
+
+	if (likely(store_write_begin(&p->op)))
+		return true;
+	plain = plain_hop(r);
+	if (!(p->op.flags & STORE_OP_DIRECT) || plain == r->plan.nr_hops ||
+	    (r->io.flags & PST_IO_STRICT))
+		return false;
+	req_why(r, PST_WHY_MIXED, 0);
+	p->hop = (uint8_t)plain;
+	p->op.flags = 0;
+	return store_write_begin(&p->op);
+}
+
 static void part_queue(struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 	int r;
 
+	if (p->op.kind == STORE_WRITE && unlikely(!part_may_write(p))) {
+		p->next = q->parked;
+		q->parked = p;
+		return;
+	}
 	p->busy = true;
 	r = q->store->queue(q->lane, &p->op);
 
@@ -140,16 +171,6 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 	p->op.len = len;
 	p->op.kind = r->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
 	p->op.flags = flags;
-}
-
-/* The hop that edges take; nr_hops when the caller listed none that can. */
-static unsigned edge_hop(const struct req *r)
-{
-	unsigned hop = 0;
-
-	while (hop < r->plan.nr_hops && !hop_is(r, hop, PST_PATH_BUFFERED))
-		hop++;
-	return hop;
 }
 
 /* Bytes from pos on are left for the second pass. */
@@ -197,15 +218,10 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 		if (m.start == off && m.end == off + len)
 			break;
 		req_why(r, PST_WHY_UNALIGNED, m.unit);
-		if (m.start >= m.end) {
-			if (r->io.op == PST_OP_READ)
-				continue;
-			/* All edge: nothing to do in the first pass. */
-			leave_edge(r, pos);
-			*ret_len = 0;
-			break;
-		}
-		if (edge_hop(r) == r->plan.nr_hops)
+		/* A write is not aligned where an earlier hop stopped short. */
+		if (m.start >= m.end || r->io.op == PST_OP_WRITE)
+			continue;
+		if (plain_hop(r) == r->plan.nr_hops)
 			return nr_hops(r);
 		leave_edge(r, m.start > off ? pos : pos + (m.end - off));
 		*ret_skip = m.start - off;
@@ -230,6 +246,28 @@ static void no_hop(struct req *r, uint64_t pos, uint64_t len)
 		      pst_why_text(r->why, r->detail, text, sizeof(text)));
 }
 
+/*
+ * This thread copies what the page cache holds when the lane is flushed, and meanwhile looks at
+ * no deadline and no cancel.  So it does a bounded part at a time, within pst_submit() a small
+ * one, and the rest in pst_reap().
+ */
+static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
+{
+	struct pst_queue *q = r->q;
+
+	if (r->io.op != PST_OP_READ || hop_is(r, hop, PST_PATH_DIRECT))
+		return true;
+	if (likely(len <= q->copy_left)) {
+		q->copy_left -= len;
+		return true;
+	}
+	/* What has to come from the disk is not there to be copied. */
+	if (hop_is(r, hop, PST_PATH_BUFFERED) && !plan_resident(req_sf(r), off, len))
+		return true;
+	q->more = true;
+	return false;
+}
+
 /* One part of the first pass; false when none could be started now. */
 static bool start_first(struct req *r)
 {
@@ -249,14 +287,14 @@ static bool start_first(struct req *r)
 	hop = nr_hops(r);
 	if (likely(addr))
 		hop = hop_choose(r, 0, pc.file_off, len, pc.pos, addr, &skip, &n);
+	if (hop < nr_hops(r) && !may_copy(r, hop, pc.file_off, len)) {
+		r->nr_parts--;
+		part_free(p);
+		return false;
+	}
 	cursor_skip(&r->cur, len);
 	if (hop == nr_hops(r)) {
 		no_hop(r, pc.pos, len);
-		r->nr_parts--;
-		part_free(p);
-		return true;
-	}
-	if (!n) {
 		r->nr_parts--;
 		part_free(p);
 		return true;
@@ -293,7 +331,7 @@ static bool start_second(struct req *r)
 		len = part_len(r, pc.file_off, pc.len);
 		/* A read without a middle went through the page cache in the first pass; what
 		 * is left of a piece whose middle was skipped is its tail. */
-		if (r->io.op == PST_OP_WRITE || r->cur.off)
+		if (r->cur.off)
 			break;
 		cursor_skip(&r->cur, pc.len);
 	}
@@ -301,7 +339,7 @@ static bool start_second(struct req *r)
 	if (!p)
 		return false;
 	cursor_skip(&r->cur, len);
-	part_fill(p, edge_hop(r), pc.file_off, addr, len, pc.pos);
+	part_fill(p, plain_hop(r), pc.file_off, addr, len, pc.pos);
 	part_queue(p);
 	return true;
 }
@@ -341,7 +379,7 @@ void direct_start(struct req *r)
 		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
 			;
 	r->starting = false;
-	/* What did not find a free part is on q->started and tried again. */
+	/* What found no free part, or has to let others go first, is on q->started. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
 	direct_check_end(r);
@@ -366,6 +404,24 @@ void direct_sync(struct req *r)
 	p->op.kind = r->io.flags & PST_IO_DATASYNC ? STORE_FDATASYNC : STORE_FSYNC;
 	p->op.flags = 0;
 	part_queue(p);
+}
+
+void direct_unpark(struct pst_queue *q)
+{
+	struct part *p, *next;
+
+	registry_progress();
+	p = TAKE_PTR(q->parked);
+	for (; p; p = next) {
+		next = p->next;
+		if (p->req->stop) {
+			store_op_begin(&p->op);
+			p->op.res = -ECANCELED;
+			direct_part_done(p);
+		} else {
+			part_queue(p);
+		}
+	}
 }
 
 void direct_cancel(struct req *r)
@@ -435,6 +491,7 @@ void direct_part_done(struct part *p)
 
 	r->nr_parts--;
 	p->busy = false;
+	store_write_end(op);
 	if (r->ended) {
 		/* Its completion went out; this only makes it quiet. */
 		part_free(p);

@@ -193,14 +193,17 @@ void queue_finish(struct req *r)
 /* While armed: what is done without lane or engine, and the deadlines, must wake too. */
 static void queue_notify(struct pst_queue *q)
 {
-	if (q->nr_done)
+	uint64_t at;
+
+	if (q->nr_done || q->more)
 		(void)eventfd_write(q->efd, 1);
 	if (!q->has_fd)
 		return;
+	at = q->parked ? now_ns() + NAP_NS : q->next_deadline;
 	/* Pairs with the clock, which resets the alarm and then reads ring_at: either it sees
 	 * the new time there, or clock_set() sees the alarm reset. */
-	atomic_store(&q->ring_at, q->next_deadline);
-	clock_set(&q->alarm, q->next_deadline);
+	atomic_store(&q->ring_at, at);
+	clock_set(&q->alarm, at);
 }
 
 void queue_ring(struct alarm *a)
@@ -326,6 +329,7 @@ int queue_submit(struct pst_queue *q)
 
 	if (q->fd_once)
 		queue_disarm(q);
+	q->copy_left = SUBMIT_COPY_MAX;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -375,6 +379,8 @@ static void reap_lane(struct pst_queue *q)
 		for (unsigned i = 0; i < n; i++)
 			direct_part_done(container_of(ops[i], struct part, op));
 	} while (n == REAP_BATCH);
+	if (unlikely(q->parked))
+		direct_unpark(q);
 }
 
 static void take_finished(struct pst_queue *q)
@@ -532,7 +538,9 @@ void queue_progress(struct pst_queue *q)
 
 	reap_lane(q);
 	take_finished(q);
+	q->more = false;
 	if (!list_empty(&q->started)) {
+		q->copy_left = PART_MAX;
 		/* Those that do not get far put themselves back at the end. */
 		list_init(&again);
 		list_for_each_safe (e, n, &q->started) {
@@ -543,7 +551,9 @@ void queue_progress(struct pst_queue *q)
 			struct req *r = list_first(&again, struct req, link);
 
 			list_del(&r->link);
-			if (r->io.op == PST_OP_SYNC)
+			if (q->more)
+				list_add_tail(&q->started, &r->link);
+			else if (r->io.op == PST_OP_SYNC)
 				direct_sync(r);
 			else
 				direct_start(r);
@@ -619,23 +629,24 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
  */
 static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
-	bool engines = q->nr_engine > 0;
+	bool by_fd = q->nr_engine || q->parked;
 
-	if (nr > 1)
+	/* Nobody tells when another queue's write has ended. */
+	if (nr > 1 || q->parked)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
 	/* Who cannot be woken looks again soon. */
-	if (engines && unlikely(queue_arm(q) < 0))
+	if (by_fd && unlikely(queue_arm(q) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;
 	queue_unlock(q);
-	if (engines)
+	if (by_fd)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		(void)q->store->wait(q->lane, nr, deadline_ns);
 	queue_lock(q);
 	q->waiting = false;
-	if (engines)
+	if (by_fd)
 		queue_disarm(q);
 }
 
@@ -653,7 +664,9 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
 			break;
-		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
+		if (!q->more)
+			queue_wait(q, MIN(min - n, q->nr_inflight),
+				   MIN(deadline_ns, q->next_deadline));
 	}
 	/* Else who sleeps on it without need would wake for ever. */
 	if (q->has_fd && !was_armed && !n)
