@@ -14,7 +14,7 @@
 int dio_check(uint32_t mem, uint32_t off)
 {
 	return is_pow2(mem) && is_pow2(off) && mem <= DIO_MEM_MAX && off <= DIO_OFF_MAX ? 0
-											 : -ERANGE;
+											: -ERANGE;
 }
 
 int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)

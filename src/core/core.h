@@ -147,7 +147,7 @@ struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
 	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
-	bool unaligned;      /* a write that O_DIRECT cannot move as a whole: it moves nothing of it */
+	bool unaligned;      /* a write of which O_DIRECT, which cannot move all, moves nothing */
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
@@ -477,8 +477,8 @@ struct pst_queue {
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
-	struct part *parts; /* free ones */
-	unsigned nr_parts;  /* of these */
+	struct part *parts;  /* free ones */
+	unsigned nr_parts;   /* of these */
 	struct part *parked; /* writes that wait for others of their file to end */
 
 	struct use *uses[USE_BUCKETS];

@@ -33,8 +33,8 @@
 #include "store/store.h"
 
 #define BUCKETS 256u
-#define DIRECT UINT64_C(1)         /* one O_DIRECT write under way */
-#define PLAIN (UINT64_C(1) << 32)  /* one through the page cache, under way or waiting */
+#define DIRECT UINT64_C(1)        /* one O_DIRECT write under way */
+#define PLAIN (UINT64_C(1) << 32) /* one through the page cache, under way or waiting */
 
 struct writers {
 	struct writers *next;

@@ -16,7 +16,8 @@ static bool told; /* by the stand-in below, instead of the kernel */
 static uint32_t told_mem, told_off;
 
 /* The library's calls come here. */
-__attribute__((visibility("default"))) int statx(int dir, const char *path, int flags, unsigned mask, struct statx *stx)
+__attribute__((visibility("default"))) int statx(int dir, const char *path, int flags,
+						 unsigned mask, struct statx *stx)
 {
 	const uint32_t v[2] = { told_mem, told_off };
 	int r = (int)syscall(SYS_statx, dir, path, flags, mask, stx);
@@ -32,18 +33,10 @@ static const struct {
 	uint32_t mem, off;
 	bool served;
 } aligns[] = {
-	{ 512, 512, true },
-	{ 4096, 65536, true },
-	{ 4, 131072, false },
-	{ 4, 1u << 20, false },
-	{ 4, 4u << 20, false },
-	{ 4, 1u << 31, false },
-	{ 4, UINT32_MAX, false },
-	{ 4, 0, false },
-	{ 0, 512, false },
-	{ 4, 513, false },
-	{ 3, 512, false },
-	{ 8192, 4096, false },
+	{ 512, 512, true },       { 4096, 65536, true },  { 4, 131072, false },
+	{ 4, 1u << 20, false },   { 4, 4u << 20, false }, { 4, 1u << 31, false },
+	{ 4, UINT32_MAX, false }, { 4, 0, false },        { 0, 512, false },
+	{ 4, 513, false },        { 3, 512, false },      { 8192, 4096, false },
 	{ 1u << 31, 512, false },
 };
 
@@ -126,8 +119,7 @@ static void in_words(void)
 	if (info.why == PST_WHY_NO_DIRECT && info.detail == ERANGE) {
 		T_EQ(info.direct, 0);
 		T_EQ(info.off_align, 0);
-		T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)),
-			       "aligned"));
+		T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)), "aligned"));
 	} else {
 		/* A file system in memory is not asked. */
 		T_EQ(info.direct, 0);
