@@ -184,8 +184,7 @@ static void queue_notify(struct pst_queue *q)
 		(void)eventfd_write(q->efd, 1);
 	if (!q->has_fd)
 		return;
-	/* Pairs with the clock, which resets the alarm and then reads ring_at: either it sees
-	 * the new time there, or clock_set() sees the alarm reset. */
+	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
 	atomic_store(&q->ring_at, q->next_deadline);
 	clock_set(&q->alarm, q->next_deadline);
 }
@@ -195,8 +194,7 @@ void queue_ring(struct alarm *a)
 	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
 	uint64_t at = atomic_load(&q->ring_at);
 
-	/* Requests that ended since the alarm was set may have left a later deadline, or none:
-	 * to set an alarm later at each of their ends would cost more. */
+	/* Requests that ended since may have left a later deadline, or none. */
 	if (at <= now_ns())
 		(void)eventfd_write(q->efd, 1);
 	else
