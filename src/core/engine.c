@@ -636,7 +636,6 @@ static int engine_get(const struct mem_ops *ops, unsigned device, const struct s
 		return 0;
 	if (!e)
 		return err_set(ENOMEM, "out of memory");
-	/* Other devices' engines start meanwhile. */
 	r = engine_start(e);
 	pthread_mutex_lock(&engines.lock);
 	e->starts = false;

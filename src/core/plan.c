@@ -318,7 +318,7 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
-/* The verdict on GDS may come at any time, and one allocation has a window where another has not. */
+/* The verdict on GDS may come at any time; one allocation has a window where others have none. */
 static bool lists_volatile(uint64_t policy)
 {
 	for (; policy; policy >>= 4)

@@ -200,8 +200,7 @@ static void queue_notify(struct pst_queue *q)
 	if (!q->has_fd)
 		return;
 	at = q->parked ? now_ns() + NAP_NS : q->next_deadline;
-	/* Pairs with the clock, which resets the alarm and then reads ring_at: either it sees
-	 * the new time there, or clock_set() sees the alarm reset. */
+	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
 	atomic_store(&q->ring_at, at);
 	clock_set(&q->alarm, at);
 }
@@ -211,8 +210,7 @@ void queue_ring(struct alarm *a)
 	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
 	uint64_t at = atomic_load(&q->ring_at);
 
-	/* Requests that ended since the alarm was set may have left a later deadline, or none:
-	 * to set an alarm later at each of their ends would cost more. */
+	/* Requests that ended since may have left a later deadline, or none. */
 	if (at <= now_ns())
 		(void)eventfd_write(q->efd, 1);
 	else

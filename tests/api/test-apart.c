@@ -26,13 +26,14 @@ static void stop_fuse(void)
 struct hung {
 	pthread_t thread;
 	struct pst_queue *q;
-	atomic_bool freed;
+	atomic_bool begun, freed;
 };
 
 static void *free_it(void *arg)
 {
 	struct hung *h = arg;
 
+	h->begun = true;
 	(void)pst_queue_free(h->q);
 	h->freed = true;
 	return NULL;
@@ -44,6 +45,9 @@ static unsigned rounds_meanwhile(struct hung *h, struct pst_file *f)
 	unsigned n = 0;
 
 	T_EQ(pthread_create(&h->thread, NULL, free_it, h), 0);
+	while (!h->begun)
+		(void)usleep(100);
+	(void)usleep(10000); /* of the 100 ms that it takes */
 	while (!h->freed && n < ROUNDS) {
 		struct pst_mem *m = rig_alloc(rig_dev, LEN);
 

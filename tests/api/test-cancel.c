@@ -10,7 +10,7 @@
 
 #include "fusefs.h"
 
-#define FEW 128u
+#define FEW 64u
 #define PIECE 4096u
 #define ENOUGH 3 /* twice as many may take so many times the instructions */
 
