@@ -97,8 +97,11 @@ static int wait_child(pid_t pid)
 	int status = -1;
 
 	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (t_now() > end)
+		if (t_now() > end) {
 			(void)kill(pid, SIGKILL);
+			if (hung) /* or the kernel does not let go of the child */
+				fusefs_stop(hung);
+		}
 		(void)usleep(1000);
 	}
 	return status;
@@ -129,12 +132,12 @@ static void in_child(void (*fn)(void))
 		_exit(how == T_JUMP_SKIP ? 77 : 1);
 	}
 	(void)close(out[1]);
-	n = read(out[0], why, sizeof(why) - 1);
-	(void)n;
-	(void)close(out[0]);
 	status = wait_child(pid);
 	if (hung)
 		fusefs_stop(hung);
+	n = read(out[0], why, sizeof(why) - 1);
+	(void)n;
+	(void)close(out[0]);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
 		T_SKIP("%s", why);
 	if (status)
