@@ -6,9 +6,9 @@
 
 /*
  * The largest that is served.  Memory of slots and of ours begins on pages and on nothing
- * larger, and a slot, of 256 KiB or more, holds a block in front of at least one more.  The kernel's own
- * block sizes end there too; more is told by file systems whose unit is an extent, and by whoever
- * errs.
+ * larger, and a slot, of 256 KiB or more, holds a block in front of at least one more.  The
+ * kernel's own block sizes end there too; more is told by file systems whose unit is an extent,
+ * and by whoever errs.
  */
 #define DIO_MEM_MAX KIB(4)
 #define DIO_OFF_MAX KIB(64)

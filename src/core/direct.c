@@ -530,7 +530,8 @@ void direct_part_done(struct part *p)
 		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
 			    (!err && got < op->len && !plan_at_end(op->file, op->off + got));
 
-		plan_cached(r, !miss && !err);
+		if (!r->stop) /* a cancel says nothing of the page cache */
+			plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
 				req_why(r, PST_WHY_NOT_RESIDENT, 0);
