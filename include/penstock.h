@@ -84,7 +84,8 @@ enum pst_path {
 enum pst_why {
 	PST_WHY_NONE = 0,	   /* the path used is the one wanted */
 	PST_WHY_NO_DEVICE = 1,	   /* the path needs an accelerator that is not here */
-	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, or 0 */
+	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, ERANGE for an
+				    * alignment beyond 4 KiB of memory or 64 KiB of offset, or 0 */
 	PST_WHY_UNALIGNED = 3,	   /* offset, length or memory; detail: alignment in bytes */
 	PST_WHY_NOT_RESIDENT = 4,  /* not (all) in the page cache */
 	PST_WHY_MEMLOCK = 5,	   /* memory could not be pinned; detail: errno */

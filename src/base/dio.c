@@ -11,6 +11,12 @@
 #endif
 #define STATX_DIO_MEM_ALIGN_AT 0x98 /* uint32_t; the offset alignment follows it */
 
+int dio_check(uint32_t mem, uint32_t off)
+{
+	return is_pow2(mem) && is_pow2(off) && mem <= DIO_MEM_MAX && off <= DIO_OFF_MAX ? 0
+											: -ERANGE;
+}
+
 int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)
 {
 	uint32_t told[2];
@@ -22,8 +28,10 @@ int dio_align(int fd, uint32_t *ret_mem, uint32_t *ret_off)
 	    !(stx.stx_mask & STATX_DIOALIGN))
 		return -ENODATA;
 	(void)memcpy(told, (const char *)&stx + STATX_DIO_MEM_ALIGN_AT, sizeof(told));
-	if (!is_pow2(told[0]) || !is_pow2(told[1]))
+	if (!told[0] && !told[1])
 		return -EOPNOTSUPP;
+	if (dio_check(told[0], told[1]) < 0)
+		return -ERANGE;
 	*ret_mem = told[0];
 	*ret_off = told[1];
 	return 0;

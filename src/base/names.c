@@ -140,6 +140,14 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 		break;
 	case PST_WHY_NO_DIRECT:
 		(void)snprintf(buf, len,
+		if (detail == ERANGE) {
+			(void)snprintf(
+				buf, len,
+				"O_DIRECT on this file asks for memory aligned to more than 4 KiB, "
+				"for offsets aligned to more than 64 KiB, or for something that is "
+				"no power of two (statx, STATX_DIOALIGN); use another file system");
+			break;
+		}
 			       "this file takes no O_DIRECT%s; use a file system that does (ext4, "
 			       "XFS)",
 			       tail);

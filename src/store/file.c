@@ -218,7 +218,10 @@ static bool kernel_before(unsigned major, unsigned minor)
 	return a < major || (a == major && b < minor);
 }
 
-/* 0 with the alignments; -EOPNOTSUPP when the file has no O_DIRECT worth its name. */
+/*
+ * 0 with the alignments; -EOPNOTSUPP when the file has no O_DIRECT worth its name, -ERANGE when
+ * it has one with alignments that nobody can serve.
+ */
 static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
 	const struct fs *fs = find_fs(f->fs_magic);
@@ -228,7 +231,7 @@ static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *re
 		if (ioctl(f->fd, BLKSSZGET, &size) < 0 || size <= 0)
 			return -EOPNOTSUPP;
 		*ret_mem = *ret_off = (uint32_t)size;
-		return 0;
+		return dio_check((uint32_t)size, (uint32_t)size);
 	}
 	r = dio_align(f->fd, ret_mem, ret_off);
 	if (r != -ENODATA)
@@ -296,8 +299,9 @@ static int add_direct(struct store_file *f, int direct, const char *path, int of
 	err = fault_hit(FAULT_STORE_DIRECT);
 	if (err)
 		return no_direct(f, err);
-	if (alignment(f, &mem, &off) < 0)
-		return no_direct(f, 0);
+	err = alignment(f, &mem, &off);
+	if (err < 0)
+		return no_direct(f, err == -ERANGE ? ERANGE : 0);
 	if (twin < 0) {
 		twin = open_twin(f->fd, path, oflags | O_DIRECT);
 		if (twin == -EMFILE)

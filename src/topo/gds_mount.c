@@ -308,6 +308,12 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f)
 			"journaled; put it where that is off");
 		return;
 	}
+	if (r == -ERANGE) {
+		gds_say(f, PST_GDS_MISSING, 0,
+			"O_DIRECT on this file asks for alignments that are not served, beyond 4 "
+			"KiB of memory or 64 KiB of offsets; use another file system");
+		return;
+	}
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", l->fd);
 	fd = S_ISDIR(l->st.st_mode) ? -1 : open(path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && !S_ISDIR(l->st.st_mode))

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files that ask for odd alignments of O_DIRECT, as some file systems and drivers do: requests
+ * end, with the right bytes, and say why they took no O_DIRECT where they took none.
+ */
+#include <sys/syscall.h>
+
+#include "rig.h"
+
+#define SEED 5
+#define LEN RIG_MIB(5)
+#define DIOALIGN 0x2000u /* STATX_DIOALIGN, and where its two numbers lie */
+#define DIOALIGN_AT 0x98
+
+static bool told; /* by the stand-in below, instead of the kernel */
+static uint32_t told_mem, told_off;
+
+/* The library's calls come here. */
+__attribute__((visibility("default"))) int statx(int dir, const char *path, int flags,
+						 unsigned mask, struct statx *stx)
+{
+	const uint32_t v[2] = { told_mem, told_off };
+	int r = (int)syscall(SYS_statx, dir, path, flags, mask, stx);
+
+	if (r == 0 && told && (mask & DIOALIGN)) {
+		stx->stx_mask |= DIOALIGN;
+		memcpy((char *)stx + DIOALIGN_AT, v, sizeof(v));
+	}
+	return r;
+}
+
+static const struct {
+	uint32_t mem, off;
+	bool served;
+} aligns[] = {
+	{ 512, 512, true },       { 4096, 65536, true },  { 4, 131072, false },
+	{ 4, 1u << 20, false },   { 4, 4u << 20, false }, { 4, 1u << 31, false },
+	{ 4, UINT32_MAX, false }, { 4, 0, false },        { 0, 512, false },
+	{ 4, 513, false },        { 3, 512, false },      { 8192, 4096, false },
+	{ 1u << 31, 512, false },
+};
+
+static struct pst_file *open_told(unsigned i, uint32_t flags)
+{
+	struct pst_file *f;
+
+	told = true;
+	told_mem = aligns[i].mem;
+	told_off = aligns[i].off;
+	f = rig_open(rig_path("file"), flags);
+	told = false;
+	return f;
+}
+
+static void check(unsigned i, const struct pst_done *d, uint64_t len)
+{
+	T_EQ(d->res, (int64_t)len);
+	if (aligns[i].served)
+		return;
+	T_EQ(d->paths & PST_PATH_BIT(PST_PATH_DIRECT), 0);
+	T_EQ(d->why, PST_WHY_NO_DIRECT);
+	T_EQ(d->detail, ERANGE);
+}
+
+static void requests_end(void)
+{
+	static const struct {
+		uint64_t off, len;
+	} pieces[] = { { 0, RIG_MIB(4) }, { 4096, 4096 }, { 100, 100000 }, { 65536, 131072 } };
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	uint8_t *buf = malloc(LEN);
+	struct pst_file *f;
+	struct pst_done d;
+
+	T_CHECK(buf);
+	rig_make(rig_path("file"), SEED, LEN);
+	f = rig_open(rig_path("file"), PST_FILE_READ);
+	if (!rig_file_info(f).direct) {
+		pst_file_close(f);
+		pst_mem_free(m);
+		free(buf);
+		T_SKIP("O_DIRECT on the file system of the test");
+	}
+	pst_file_close(f);
+	for (unsigned i = 0; i < RIG_NR(aligns); i++)
+		for (unsigned k = 0; k < RIG_NR(pieces); k++) {
+			uint64_t off = pieces[k].off, len = pieces[k].len;
+
+			rig_cold(rig_path("file"));
+			f = open_told(i, RIG_RW);
+			T_EQ(rig_file_info(f).direct, aligns[i].served);
+			d = rig_read(f, m, off, off, len);
+			check(i, &d, len);
+			T_EQ(rig_mem_differs(m, off, len, SEED, off), len);
+			rig_mem_fill(m, off, len, SEED + i, off);
+			d = rig_write(f, m, off, off, len);
+			check(i, &d, len);
+			T_EQ(rig_sync(f).res, 0);
+			T_EQ(rig_slurp(rig_path("file"), off, buf, len), len);
+			T_EQ(rig_differs(buf, SEED + i, off, len), len);
+			rig_mem_fill(m, off, len, SEED, off);
+			T_EQ(rig_write(f, m, off, off, len).res, (int64_t)len);
+			pst_file_close(f);
+		}
+	pst_mem_free(m);
+	free(buf);
+}
+
+/* No number, no O_DIRECT, and the sentence says what it was. */
+static void in_words(void)
+{
+	struct pst_file_info info;
+	struct pst_file *f;
+	char text[300];
+
+	rig_make(rig_path("file"), SEED, 4096);
+	f = open_told(3, PST_FILE_READ);
+	info = rig_file_info(f);
+	if (info.why == PST_WHY_NO_DIRECT && info.detail == ERANGE) {
+		T_EQ(info.direct, 0);
+		T_EQ(info.off_align, 0);
+		T_CHECK(strstr(pst_why_text(info.why, info.detail, text, sizeof(text)), "aligned"));
+	} else {
+		/* A file system in memory is not asked. */
+		T_EQ(info.direct, 0);
+	}
+	pst_file_close(f);
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN(requests_end);
+	RIG_RUN1(in_words);
+	return rig_done();
+}
