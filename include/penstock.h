@@ -99,13 +99,16 @@ enum pst_why {
 	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
 	PST_WHY_NO_WINDOW = 13,	   /* no window on this memory is to be had; detail: errno */
 	PST_WHY_NO_GDS = 14,	   /* cuFile was not used; detail: errno, EAGAIN: not yet */
+	PST_WHY_MIXED = 15,	   /* other writes of the file go through the page cache just now */
 	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
 };
 
 /* Operations.  4 to 7 are reserved for PUT, GET, SEND and RECV between peers. */
 enum pst_op {
 	PST_OP_READ = 1,  /* file -> memory */
-	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file */
+	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file.  By
+			   * O_DIRECT as a whole, or through the page cache as a whole, and of one
+			   * file never both at once: see PST_WHY_MIXED */
 	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
 };
 

@@ -34,6 +34,7 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_DIRECT_ERROR] = "direct-error",
 	[PST_WHY_NO_WINDOW] = "no-window",
 	[PST_WHY_NO_GDS] = "no-gds",
+	[PST_WHY_MIXED] = "mixed",
 };
 
 const char *pst_path_name(uint32_t path)
@@ -139,7 +140,6 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       "the path needs an accelerator or driver that is not here");
 		break;
 	case PST_WHY_NO_DIRECT:
-		(void)snprintf(buf, len,
 		if (detail == ERANGE) {
 			(void)snprintf(
 				buf, len,
@@ -148,6 +148,7 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 				"no power of two (statx, STATX_DIOALIGN); use another file system");
 			break;
 		}
+		(void)snprintf(buf, len,
 			       "this file takes no O_DIRECT%s; use a file system that does (ext4, "
 			       "XFS)",
 			       tail);
@@ -202,6 +203,12 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 	case PST_WHY_NO_GDS:
 		(void)snprintf(buf, len, "cuFile was not used: %s%s", no_gds(detail),
 			       no_gds(detail)[0] ? "" : err_name(detail));
+		break;
+	case PST_WHY_MIXED:
+		(void)snprintf(buf, len,
+			       "other writes of this file go through the page cache, and O_DIRECT "
+			       "beside them would leave old bytes there; align all writes of the "
+			       "file");
 		break;
 	default:
 		(void)snprintf(buf, len, "reason %u, which this version does not know", why);

@@ -30,7 +30,7 @@
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_cancel() promises */
-#define NAP_NS NSEC_PER_MSEC                  /* longest sleep for several operations at once */
+#define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
 #define PART_MAX MIB(4)                       /* one file operation of the direct path */
 #define PROOF_MAX MIB(1)                      /* most that a proof compares */
 #define PIECES_MAX (UINT64_C(1) << 24)        /* of one request */
@@ -146,6 +146,7 @@ struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
 	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
+	bool unaligned;      /* a write of which O_DIRECT, which cannot move all, moves nothing */
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
@@ -347,7 +348,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 /* One file operation of a request on host memory. */
 struct part {
 	struct store_op op;
-	struct part *next; /* q->parts */
+	struct part *next; /* q->parts or q->parked */
 	struct req *req;
 	uint64_t pos; /* of its first byte, in piece order */
 	uint8_t hop;  /* index in the plan */
@@ -361,6 +362,8 @@ void direct_start(struct req *r);
 void direct_part_done(struct part *p);
 /* Start the request's fsync. */
 void direct_sync(struct req *r);
+/* Start the writes that had to wait for others, or end them where their request has ended. */
+void direct_unpark(struct pst_queue *q);
 /* Ask the lane to end the request's parts. */
 void direct_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
@@ -448,8 +451,9 @@ struct pst_queue {
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
-	struct part *parts; /* free ones */
-	unsigned nr_parts;  /* of these */
+	struct part *parts;  /* free ones */
+	unsigned nr_parts;   /* of these */
+	struct part *parked; /* writes that wait for others of their file to end */
 
 	struct use *uses[USE_BUCKETS];
 	struct plan_memo memo;
@@ -494,6 +498,12 @@ void queue_hand_back(struct req *r);
 unsigned registry_uses(const struct object *obj);
 /* The object's handle is gone: queues without requests on it let go of it. */
 void registry_release(struct object *obj);
+
+/*
+ * Take what is done in queues that nobody reaps just now: a write of theirs may be all that
+ * another waits for.  Under any lock, and in vain where others hold what it needs.
+ */
+void registry_progress(void);
 
 /* The counters of one queue, or of all. */
 void registry_stats(struct pst_queue *only, struct pst_stats *ret);

@@ -3,12 +3,10 @@
  * Requests on memory that the CPU reaches, host memory or a window: file operations
  * straight between file and memory, on the caller's thread inside submit and reap.
  *
- * O_DIRECT moves only the aligned middle of a piece.  The edges are plain reads and writes
- * of exactly those bytes, so nothing outside the request is ever read, modified and
- * written back.  They run in a second pass, after every middle of the request is done:
- * a write through the page cache beside an O_DIRECT write of the same page could leave
- * stale bytes in the cache, so writes keep the two apart by at least a page, and in
- * time.
+ * Of a read O_DIRECT moves the aligned middle of a piece.  The edges are plain reads of exactly
+ * those bytes, in a second pass.  A write is aligned as a whole or takes no O_DIRECT at all
+ * (plan.c), so nothing outside the request is ever read, modified and written back.  What it
+ * has to wait for is in store/writers.c.
  */
 #include <fcntl.h>
 
@@ -97,11 +95,44 @@ static struct part *part_new(struct req *r)
 	return p;
 }
 
+/* The hop through the page cache; nr_hops when the caller listed none. */
+static unsigned plain_hop(const struct req *r)
+{
+	unsigned hop = 0;
+
+	while (hop < r->plan.nr_hops && !hop_is(r, hop, PST_PATH_BUFFERED))
+		hop++;
+	return hop;
+}
+
+/* May the part's write start?  If not by O_DIRECT, then perhaps through the page cache. */
+static bool part_may_write(struct part *p)
+{
+	struct req *r = p->req;
+	unsigned plain;
+
+	if (likely(store_write_begin(&p->op)))
+		return true;
+	plain = plain_hop(r);
+	if (!(p->op.flags & STORE_OP_DIRECT) || plain == r->plan.nr_hops ||
+	    (r->io.flags & PST_IO_STRICT))
+		return false;
+	req_why(r, PST_WHY_MIXED, 0);
+	p->hop = (uint8_t)plain;
+	p->op.flags = 0;
+	return store_write_begin(&p->op);
+}
+
 static void part_queue(struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 	int r;
 
+	if (p->op.kind == STORE_WRITE && unlikely(!part_may_write(p))) {
+		p->next = q->parked;
+		q->parked = p;
+		return;
+	}
 	p->busy = true;
 	r = q->store->queue(q->lane, &p->op);
 
@@ -134,16 +165,6 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 	p->op.len = len;
 	p->op.kind = r->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
 	p->op.flags = flags;
-}
-
-/* The hop that edges take; nr_hops when the caller listed none that can. */
-static unsigned edge_hop(const struct req *r)
-{
-	unsigned hop = 0;
-
-	while (hop < r->plan.nr_hops && !hop_is(r, hop, PST_PATH_BUFFERED))
-		hop++;
-	return hop;
 }
 
 /* Bytes from pos on are left for the second pass. */
@@ -191,15 +212,10 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 		if (m.start == off && m.end == off + len)
 			break;
 		req_why(r, PST_WHY_UNALIGNED, m.unit);
-		if (m.start >= m.end) {
-			if (r->io.op == PST_OP_READ)
-				continue;
-			/* All edge: nothing to do in the first pass. */
-			leave_edge(r, pos);
-			*ret_len = 0;
-			break;
-		}
-		if (edge_hop(r) == r->plan.nr_hops)
+		/* A write is not aligned where an earlier hop stopped short. */
+		if (m.start >= m.end || r->io.op == PST_OP_WRITE)
+			continue;
+		if (plain_hop(r) == r->plan.nr_hops)
 			return nr_hops(r);
 		leave_edge(r, m.start > off ? pos : pos + (m.end - off));
 		*ret_skip = m.start - off;
@@ -250,11 +266,6 @@ static bool start_first(struct req *r)
 		part_free(p);
 		return true;
 	}
-	if (!n) {
-		r->nr_parts--;
-		part_free(p);
-		return true;
-	}
 	part_fill(p, hop, pc.file_off + skip, addr + skip, n, pc.pos + skip);
 	part_queue(p);
 	return true;
@@ -285,7 +296,7 @@ static bool start_second(struct req *r)
 		len = part_len(r, pc.file_off, pc.len);
 		/* A read without a middle went through the page cache in the first pass; what
 		 * is left of a piece whose middle was skipped is its tail. */
-		if (r->io.op == PST_OP_WRITE || r->cur.off)
+		if (r->cur.off)
 			break;
 		cursor_skip(&r->cur, pc.len);
 	}
@@ -293,7 +304,7 @@ static bool start_second(struct req *r)
 	if (!p)
 		return false;
 	cursor_skip(&r->cur, len);
-	part_fill(p, edge_hop(r), pc.file_off, addr, len, pc.pos);
+	part_fill(p, plain_hop(r), pc.file_off, addr, len, pc.pos);
 	part_queue(p);
 	return true;
 }
@@ -358,6 +369,24 @@ void direct_sync(struct req *r)
 	p->op.kind = r->io.flags & PST_IO_DATASYNC ? STORE_FDATASYNC : STORE_FSYNC;
 	p->op.flags = 0;
 	part_queue(p);
+}
+
+void direct_unpark(struct pst_queue *q)
+{
+	struct part *p, *next;
+
+	registry_progress();
+	p = TAKE_PTR(q->parked);
+	for (; p; p = next) {
+		next = p->next;
+		if (p->req->stop) {
+			store_op_begin(&p->op);
+			p->op.res = -ECANCELED;
+			direct_part_done(p);
+		} else {
+			part_queue(p);
+		}
+	}
 }
 
 void direct_cancel(struct req *r)
@@ -426,6 +455,7 @@ void direct_part_done(struct part *p)
 
 	r->nr_parts--;
 	p->busy = false;
+	store_write_end(op);
 	if (r->ended) {
 		/* Its completion went out; this only makes it quiet. */
 		part_free(p);

@@ -411,6 +411,9 @@ static void worker_sleep(struct worker *w)
 
 	if (sfd < 0 && spin_for_copy(w))
 		return;
+	/* Nobody tells when another's write has ended. */
+	if (w->parked)
+		ns = MIN(ns, NAP_NS);
 	ns = MIN(ns, order_nap(w));
 	ns = MIN(ns, gds_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);

@@ -95,6 +95,7 @@ struct worker {
 	unsigned nr_jobs;    /* under the engine's lock */
 	bool flush_again;    /* the kernel could not take all operations */
 	struct run *blocked; /* runs that found the lane full */
+	struct run *parked;  /* writes that wait for others of their file */
 	struct list to_copy; /* jobs whose copies the stream had no room for */
 	struct list copying; /* in order of tickets */
 	struct list group;   /* mapped jobs whose copies are going to start together */

@@ -384,6 +384,10 @@ static int choose_listed(struct req *r)
 			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 	}
+	if (r->plan.unaligned) {
+		r->plan.dev = PST_PATH_STAGED;
+		return 0;
+	}
 	if (why == PST_WHY_NONE) {
 		r->plan.gds = w;
 		return 0;
@@ -404,7 +408,7 @@ int gds_choose(struct req *r)
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
 	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
-	    not_served(r) || !worth_it(r))
+	    not_served(r) || r->plan.unaligned || !worth_it(r))
 		return 0;
 	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE)

@@ -299,6 +299,7 @@ static bool soon(const struct gds_job *j, int64_t err)
 
 static void job_move(struct gds_job *j)
 {
+	bool write = j->req->io.op == PST_OP_WRITE;
 	bool fresh = false, unproven, counted;
 	struct cufile_counts before;
 	uint64_t before_size = UINT64_MAX;
@@ -318,11 +319,19 @@ static void job_move(struct gds_job *j)
 		job_failed(j, PST_WHY_NO_GDS, (int)-n);
 		return;
 	}
+	while (write && !writers_direct(req_sf(j->req)->writers)) {
+		if (!j->req->plan.staged && soon(j, -EAGAIN))
+			continue;
+		job_failed(j, PST_WHY_MIXED, 0);
+		return;
+	}
 	unproven = !j->way->good[direction(j)];
 	counted = (unproven || fresh) && read_counts(j, &before);
 	do
 		n = transfer(j, cf);
 	while (soon(j, n));
+	if (write)
+		writers_direct_done(req_sf(j->req)->writers);
 	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n, before_size))
 		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->pc.len);
 	if (n < 0) {

@@ -354,13 +354,18 @@ int plan_make(struct req *r)
 		};
 	}
 	*p = memo->plan;
-	if (p->hop[0] == PST_PATH_DIRECT && (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
+	if (p->hop[0] == PST_PATH_DIRECT &&
+	    (r->io.op == PST_OP_WRITE || p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
 	    unlikely(!plan_aligned(r))) {
 		uint32_t unit = req_sf(r)->off_align;
 
+		p->unaligned = true;
 		plan_why(p, PST_WHY_UNALIGNED,
 			 (int)(r->io.op == PST_OP_WRITE ? MAX(PAGE, unit) : unit));
-		return plan_refuse(r, p, "O_DIRECT alone cannot serve this request");
+		if (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT))
+			return plan_refuse(r, p, "O_DIRECT alone cannot serve this request");
+		p->hop[0] = p->hop[1];
+		p->nr_hops = 1;
 	}
 	r->why = p->why;
 	r->detail = p->detail;

@@ -181,7 +181,7 @@ static void queue_notify(struct pst_queue *q)
 	if (q->nr_done)
 		(void)eventfd_write(q->efd, 1);
 	if (q->has_fd)
-		clock_set(&q->alarm, q->next_deadline);
+		clock_set(&q->alarm, q->parked ? now_ns() + NAP_NS : q->next_deadline);
 }
 
 static void queue_arm(struct pst_queue *q)
@@ -334,6 +334,8 @@ static void reap_lane(struct pst_queue *q)
 		for (unsigned i = 0; i < n; i++)
 			direct_part_done(container_of(ops[i], struct part, op));
 	} while (n == REAP_BATCH);
+	if (unlikely(q->parked))
+		direct_unpark(q);
 }
 
 static void take_finished(struct pst_queue *q)
@@ -579,22 +581,23 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
  */
 static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
-	bool engines = q->nr_engine > 0;
+	bool by_fd = q->nr_engine || q->parked;
 
-	if (nr > 1)
+	/* Nobody tells when another queue's write has ended. */
+	if (nr > 1 || q->parked)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
-	if (engines)
+	if (by_fd)
 		queue_arm(q);
 	q->waiting = true;
 	pthread_mutex_unlock(&q->lock);
-	if (engines)
+	if (by_fd)
 		sleep_fd(q->efd, deadline_ns);
 	else
 		(void)q->store->wait(q->lane, nr, deadline_ns);
 	pthread_mutex_lock(&q->lock);
 	q->waiting = false;
-	if (engines)
+	if (by_fd)
 		queue_disarm(q);
 }
 

@@ -84,6 +84,24 @@ unsigned registry_uses(const struct object *obj)
 	return nr;
 }
 
+void registry_progress(void)
+{
+	struct list *e;
+
+	if (pthread_mutex_trylock(&registry.lock) != 0)
+		return;
+	list_for_each (e, &registry.queues) {
+		struct pst_queue *q = list_entry(e, struct pst_queue, link);
+
+		if (pthread_mutex_trylock(&q->lock) != 0)
+			continue;
+		if (!q->waiting && q->lane->nr_ops)
+			queue_progress(q);
+		pthread_mutex_unlock(&q->lock);
+	}
+	pthread_mutex_unlock(&registry.lock);
+}
+
 void registry_release(struct object *obj)
 {
 	struct list *e;

@@ -5,8 +5,8 @@
  * A read fills the slot from the file and then copies it to the device, a write the other
  * way round; both halves are asynchronous, and a worker has many slots under way.  In the
  * slot a run lies as it does in the file, modulo its blocks.  So a read can take the
- * blocks around what is wanted by O_DIRECT, and a write the aligned middle; the edges of
- * a write are plain writes of exactly those bytes, after the middle (see direct.c).
+ * blocks around what is wanted by O_DIRECT.  A write is aligned as a whole, or takes no
+ * O_DIRECT (plan.c).
  */
 #include "base/crc32c.h"
 #include "base/err.h"
@@ -17,9 +17,7 @@
 #define REAP_BATCH 64u
 
 enum run_step {
-	RUN_BODY, /* all of it, or the aligned middle of a direct write */
-	RUN_HEAD,
-	RUN_TAIL,
+	RUN_BODY,
 	RUN_PROOF, /* a plain read of what the body moved */
 };
 
@@ -152,23 +150,37 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 static void job_files_done(struct worker *w, struct job *j);
 static void run_end(struct worker *w, struct run *run);
 
+/* May the run's write start?  If not by O_DIRECT, then perhaps through the page cache. */
+static bool run_may_write(struct run *run)
+{
+	const struct req *r = run->job->req;
+	uint8_t last = (uint8_t)(r->plan.nr_hops - 1);
+
+	if (likely(store_write_begin(&run->op)))
+		return true;
+	if (!(run->op.flags & STORE_OP_DIRECT) || r->plan.hop[last] != PST_PATH_BUFFERED ||
+	    (r->io.flags & PST_IO_STRICT))
+		return false;
+	job_why(run->job, PST_WHY_MIXED, 0);
+	run->hop = last;
+	run->op.flags = 0;
+	return store_write_begin(&run->op);
+}
+
 static void run_queue(struct worker *w, struct run *run)
 {
-	int r = w->engine->store->queue(w->lane, &run->op);
+	int r;
 
+	if (run->op.kind == STORE_WRITE && unlikely(!run_may_write(run))) {
+		run->next = w->parked;
+		w->parked = run;
+		return;
+	}
+	r = w->engine->store->queue(w->lane, &run->op);
 	if (r == -EAGAIN) {
 		run->next = w->blocked;
 		w->blocked = run;
 	}
-}
-
-/* The aligned middle of a write. */
-static void run_middle(const struct run *run, uint64_t *ret_start, uint64_t *ret_end)
-{
-	uint64_t blk = block(run->job->req);
-
-	*ret_start = align_up(run->off, blk);
-	*ret_end = align_down(run->off + run->len, blk);
 }
 
 static void run_op(struct worker *w, struct run *run, uint8_t flags, uint64_t off, uint64_t len)
@@ -225,13 +237,7 @@ static void run_start(struct worker *w, struct run *run, unsigned hop)
 				job_why(j, PST_WHY_DIRECT_ERROR, 0);
 				continue;
 			}
-			if (write) {
-				run_middle(run, &start, &end);
-				if (start != run->off || end != run->off + run->len)
-					job_why(j, PST_WHY_UNALIGNED, (int)block(r));
-				if (start >= end)
-					continue;
-			} else {
+			if (!write) {
 				start = align_down(start, sf->off_align);
 				end = align_up(end, sf->off_align);
 				if (end > INT64_MAX)
@@ -246,11 +252,6 @@ static void run_start(struct worker *w, struct run *run, unsigned hop)
 	}
 	run->err = EOPNOTSUPP;
 	run_end(w, run);
-}
-
-static bool run_hop_is(const struct run *run, uint32_t path)
-{
-	return run->job->req->plan.hop[run->hop] == path;
 }
 
 /* Read what the direct hop moved through the page cache; false when that cannot be. */
@@ -294,29 +295,6 @@ static void run_again(struct worker *w, struct run *run)
 								     : plan->nr_hops);
 }
 
-/* The edges of a direct write, one after the other. */
-static void run_edges(struct worker *w, struct run *run)
-{
-	uint64_t start, end;
-
-	if (run->job->req->io.op != PST_OP_WRITE || !run_hop_is(run, PST_PATH_DIRECT)) {
-		run_end(w, run);
-		return;
-	}
-	run_middle(run, &start, &end);
-	if (run->step < RUN_HEAD && start > run->off) {
-		run->step = RUN_HEAD;
-		run_op(w, run, 0, run->off, start - run->off);
-		return;
-	}
-	if (run->step < RUN_TAIL && end < run->off + run->len) {
-		run->step = RUN_TAIL;
-		run_op(w, run, 0, end, run->off + run->len - end);
-		return;
-	}
-	run_end(w, run);
-}
-
 static void run_proof_done(struct worker *w, struct run *run)
 {
 	struct req *r = run->job->req;
@@ -331,8 +309,7 @@ static void run_proof_done(struct worker *w, struct run *run)
 		run_proof_free(run);
 		proof_good(proof);
 		run->job->flags |= PST_DONE_PROOF;
-		run->step = RUN_BODY;
-		run_edges(w, run);
+		run_end(w, run);
 		return;
 	}
 	if (r->can_judge)
@@ -374,9 +351,7 @@ static void run_body_done(struct worker *w, struct run *run)
 	}
 	run->err = err;
 	if (write) {
-		run->got = err || op->moved < op->len ? 0 : run->len;
-		if (op->off == run->off)
-			run->got = op->moved < op->len ? op->moved : run->len;
+		run->got = op->moved;
 	} else {
 		uint64_t lead = run->off - op->off;
 
@@ -396,32 +371,16 @@ static void run_body_done(struct worker *w, struct run *run)
 			run_again(w, run);
 		return;
 	}
-	run_edges(w, run);
+	run_end(w, run);
 }
 
 static void run_op_done(struct worker *w, struct run *run)
 {
-	struct job *j = run->job;
-
-	switch (run->step) {
-	case RUN_BODY:
-		run_body_done(w, run);
-		return;
-	case RUN_PROOF:
+	store_write_end(&run->op);
+	if (run->step == RUN_PROOF)
 		run_proof_done(w, run);
-		return;
-	default:
-		if (run->op.res < 0) {
-			run->err = (int)-run->op.res;
-			run->got = 0;
-			run_end(w, run);
-			return;
-		}
-		j->paths |= PST_PATH_BIT(PST_PATH_BUFFERED);
-		j->hop_bytes[PST_PATH_BUFFERED] += run->op.moved;
-		run_edges(w, run);
-		return;
-	}
+	else
+		run_body_done(w, run);
 }
 
 static void run_end(struct worker *w, struct run *run)
@@ -738,11 +697,38 @@ static void queue_blocked(struct worker *w)
 	}
 }
 
+/* Writes that had to wait for others of their file; not those of requests that were stopped. */
+static bool queue_parked(struct worker *w)
+{
+	struct run *run, *next;
+	bool moved = false;
+
+	registry_progress();
+	run = TAKE_PTR(w->parked);
+	for (; run; run = next) {
+		struct job *j = run->job;
+		int err = engine_job_touches(j, j->touches);
+
+		next = run->next;
+		if (err < 0) {
+			store_op_begin(&run->op);
+			run->op.res = err;
+			run_op_done(w, run);
+		} else {
+			run_queue(w, run);
+		}
+		moved |= w->parked != run;
+	}
+	return moved;
+}
+
 bool worker_progress(struct worker *w)
 {
 	bool moved = progress_files(w);
 
 	moved |= progress_copies(w);
+	if (unlikely(w->parked))
+		moved |= queue_parked(w);
 	if (moved && w->blocked)
 		queue_blocked(w);
 	w->flush_again = w->lane->nr_ops && w->engine->store->flush(w->lane) < 0;

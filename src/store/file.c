@@ -398,9 +398,15 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	return TAKE_FD(fd);
 }
 
-static void take_place(struct store_file *f)
+/* The last step. */
+static int take_place(struct store_file *f)
 {
-	f->idx = places_get(&places, 1, &f->gen);
+	/* A block device has many names. */
+	int r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->writers);
+
+	if (r == 0)
+		f->idx = places_get(&places, 1, &f->gen);
+	return r;
 }
 
 int store_file_open(const char *path, uint32_t flags, uint32_t mode, struct store_file **ret)
@@ -427,7 +433,9 @@ int store_file_open(const char *path, uint32_t flags, uint32_t mode, struct stor
 	r = add_direct(f, -1, path, access_flags(flags));
 	if (r < 0)
 		return r;
-	take_place(f);
+	r = take_place(f);
+	if (r < 0)
+		return r;
 	*ret = TAKE_PTR(f);
 	return 0;
 }
@@ -538,7 +546,9 @@ int store_file_wrap(int fd, uint32_t flags, struct store_file **ret)
 	r = add_direct(f, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)), again_flags(oflags));
 	if (r < 0)
 		return r;
-	take_place(f);
+	r = take_place(f);
+	if (r < 0)
+		return r;
 	*ret = TAKE_PTR(f);
 	return 0;
 }
@@ -554,6 +564,7 @@ void store_file_free(struct store_file *f)
 	}
 	closep(&f->fd);
 	closep(&f->fd_direct);
+	writers_put(f->writers);
 	free(f);
 }
 

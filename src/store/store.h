@@ -41,6 +41,7 @@ struct store_file {
 	_Atomic bool direct_bad;/* an O_DIRECT operation was refused: use fd from now on */
 	_Atomic int warm;	/* core's memory of how often CACHED hit; see plan.c */
 	struct cufile_file *cufile; /* cufile_file.c's, and under its lock */
+	struct writers *writers; /* of all who have the same file open here */
 };
 
 /*
@@ -82,6 +83,12 @@ enum store_kind {
 	STORE_FDATASYNC,
 };
 
+enum store_claim {
+	STORE_CLAIM_NONE,
+	STORE_CLAIM_DIRECT,
+	STORE_CLAIM_PLAIN,
+};
+
 #define STORE_OP_DIRECT (1u << 0) /* through fd_direct: buf, off and len are aligned */
 #define STORE_OP_NOWAIT (1u << 1) /* READ: only what is resident; else -EAGAIN or short */
 
@@ -101,6 +108,7 @@ struct store_op {
 	uint64_t moved;		/* bytes moved before an error; = res on success */
 	int pin_err;		/* 0, or errno of registering sbuf: it went unregistered */
 	bool pinned;		/* sbuf was used registered */
+	uint8_t claim;		/* enum store_claim: a write's, from begin to end */
 
 	/* The lane's own. */
 	bool canceled;
@@ -108,6 +116,22 @@ struct store_op {
 	struct store_op *next;
 	void *lane_data;
 };
+
+/*
+ * Before a write is queued, and once it is back from reap() (writers.c).  While begin says
+ * false it must not start: one with STORE_OP_DIRECT may drop that flag and begin as another, and
+ * each asks again later.  Nobody tells when.
+ */
+bool store_write_begin(struct store_op *op);
+void store_write_end(struct store_op *op);
+
+/* The same for O_DIRECT writes that are no store_op. */
+struct writers;
+bool writers_direct(struct writers *w);
+void writers_direct_done(struct writers *w);
+/* For file.c. */
+int writers_get(dev_t dev, ino_t ino, struct writers **ret);
+void writers_put(struct writers *w);
 
 struct store_ops;
 

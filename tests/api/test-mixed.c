@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writes that O_DIRECT cannot move beside those that it can, and somebody who reads the file
+ * meanwhile: what is durable is said to be durable, and readers see what was written.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "rig.h"
+
+#define LEN RIG_MIB(4)
+#define DIRECT PST_PATH_BIT(PST_PATH_DIRECT)
+#define BUFFERED PST_PATH_BIT(PST_PATH_BUFFERED)
+
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static void begin(void)
+{
+	rig_make(rig_path("file"), 1, LEN);
+	file = rig_open(rig_path("file"), RIG_RW);
+	mem = rig_alloc(rig_dev, LEN);
+	rig_mem_fill(mem, 0, LEN, 2, 0);
+	if (!rig_file_info(file).direct) {
+		file = pst_file_close(file);
+		mem = pst_mem_free(mem);
+		T_SKIP("O_DIRECT on the file system of the test");
+	}
+	/* Proven, so that what follows is compared with nothing. */
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(rig_write(file, mem, 0, 0, 65536).res, 65536);
+}
+
+static void end(void)
+{
+	file = pst_file_close(file);
+	mem = pst_mem_free(mem);
+}
+
+static void prep(struct pst_queue *q, uint64_t off, uint64_t len, uint32_t flags, uint64_t policy)
+{
+	struct pst_io io = rig_io(PST_OP_WRITE, file, mem, off, off, len);
+
+	io.flags = flags;
+	io.policy = policy;
+	io.user_data = off;
+	T_OK(pst_prep(q, &io));
+}
+
+static void took(const struct pst_done *d, uint32_t path, uint32_t why)
+{
+	uint32_t file_hops = DIRECT | BUFFERED;
+
+	if (d->res < 0 || (d->paths & file_hops) != path || d->why != why)
+		rig_show(d);
+	T_CHECK(d->res > 0);
+	T_EQ(d->paths & file_hops, path);
+	T_EQ(d->why, why);
+}
+
+/* All of a write or nothing of it. */
+static void as_a_whole(void)
+{
+	struct pst_seg segs[] = { { 0, 0, 65536, 0, 0, 1 }, { 131072, 131072, 65537, 0, 0, 1 } };
+	struct pst_io io;
+	struct pst_done d;
+
+	begin();
+	d = rig_write(file, mem, 8192, 8192, RIG_MIB(2));
+	took(&d, DIRECT, PST_WHY_NONE);
+	d = rig_write(file, mem, 100, 100, RIG_MIB(3));
+	took(&d, BUFFERED, PST_WHY_UNALIGNED);
+	T_EQ(d.detail, 4096);
+	d = rig_write(file, mem, 8192, 8192, RIG_MIB(2) + 1);
+	took(&d, BUFFERED, PST_WHY_UNALIGNED);
+	io = (struct pst_io){
+		.op = PST_OP_WRITE, .file = file, .mem = mem, .segs = segs, .nr_segs = 2
+	};
+	d = rig_do(rig_q, &io);
+	took(&d, BUFFERED, PST_WHY_UNALIGNED);
+	segs[1].len--;
+	d = rig_do(rig_q, &io);
+	took(&d, DIRECT, PST_WHY_NONE);
+	end();
+}
+
+/* Started first, what needs the page cache has the aligned ones join it; not those that must
+ * not, which go behind it. */
+static void joined(void)
+{
+	const uint64_t only = PST_POLICY1(PST_PATH_DIRECT);
+	struct pst_done d[4];
+
+	if (rig_soft())
+		T_SKIP("writes that start in a known order");
+	begin();
+	prep(rig_q, 100, 1000, 0, 0);
+	prep(rig_q, 65536, 65536, 0, 0);
+	prep(rig_q, 131072, 65536, PST_IO_STRICT, 0);
+	prep(rig_q, 262144, 65536, 0, only);
+	T_EQ(pst_submit(rig_q), 4);
+	T_EQ(pst_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	for (unsigned i = 0; i < 4; i++)
+		switch (d[i].user_data) {
+		case 100:
+			took(&d[i], BUFFERED, PST_WHY_UNALIGNED);
+			break;
+		case 65536:
+			took(&d[i], BUFFERED, PST_WHY_MIXED);
+			break;
+		default:
+			took(&d[i], DIRECT, PST_WHY_NONE);
+		}
+	/* And that is over. */
+	d[0] = rig_write(file, mem, 65536, 65536, 65536);
+	took(&d[0], DIRECT, PST_WHY_NONE);
+	T_EQ(rig_stats(rig_q).why[PST_WHY_MIXED], 1);
+	end();
+}
+
+/* One that waits for an O_DIRECT write of another queue, which nobody reaps, gets its turn. */
+static void behind_another_queue(void)
+{
+	struct pst_queue *other;
+	struct pst_done d;
+
+	begin();
+	other = rig_queue(rig_store, 4);
+	for (unsigned i = 0; i < 4; i++)
+		prep(other, i * RIG_MIB(1), RIG_MIB(1), 0, 0);
+	T_EQ(pst_submit(other), 4);
+	d = rig_write(file, mem, 100, 100, 1000);
+	took(&d, BUFFERED, PST_WHY_UNALIGNED);
+	for (unsigned i = 0; i < 4; i++) {
+		d = rig_reap1(other);
+		T_EQ(d.res, RIG_MIB(1));
+	}
+	pst_queue_free(other);
+	end();
+}
+
+/* Any mixture ends, and gives the right bytes. */
+static void everything_at_once(void)
+{
+	uint8_t *buf = malloc(LEN);
+	struct pst_done d[32];
+	unsigned direct = 0;
+
+	T_CHECK(buf);
+	begin();
+	for (unsigned round = 0; round < 20; round++) {
+		uint64_t off = 0;
+		unsigned nr = 0;
+
+		rig_mem_fill(mem, 0, LEN, round, 0);
+		for (; nr < 32; nr++) {
+			uint64_t len = rig_below(2) ? 65536 : 4096 + rig_below(100000);
+
+			if (rig_below(2))
+				off = (off + 4095) & ~UINT64_C(4095);
+			prep(rig_q, off, len, rig_below(4) ? 0 : PST_IO_CRC32C, 0);
+			off += len;
+		}
+		T_EQ(pst_submit(rig_q), nr);
+		T_EQ(pst_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
+		for (unsigned i = 0; i < nr; i++) {
+			bool is = d[i].paths & DIRECT;
+
+			T_CHECK(d[i].res > 0);
+			T_CHECK(is != !!(d[i].paths & BUFFERED) || d[i].why == PST_WHY_MIXED);
+			direct += is;
+		}
+		T_EQ(rig_sync(file).res, 0);
+		for (unsigned i = 0; i < nr; i++) {
+			size_t len = (size_t)d[i].res;
+
+			T_EQ(rig_slurp(rig_path("file"), d[i].user_data, buf, len), len);
+			T_EQ(rig_differs(buf, round, d[i].user_data, len), len);
+		}
+	}
+	T_CHECK(direct);
+	free(buf);
+	end();
+}
+
+/* ------------------------------------------------------------------- reader */
+
+static pid_t reader_pid;
+
+static void stop_reader(void)
+{
+	if (reader_pid <= 0)
+		return;
+	(void)kill(reader_pid, SIGKILL);
+	(void)waitpid(reader_pid, NULL, 0);
+	reader_pid = 0;
+}
+
+/* Another process reads the file again and again, out of a page cache that was dropped, so
+ * that the kernel reads ahead, into folios as large as it likes. */
+static void start_reader(void)
+{
+	reader_pid = fork();
+	T_CHECK(reader_pid >= 0);
+	if (reader_pid == 0) {
+		static char buf[65536];
+		int fd = open(rig_path("file"), O_RDONLY | O_CLOEXEC);
+
+		(void)alarm(60); /* should the parent die */
+		for (;;) {
+			(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+			for (off_t at = 0; pread(fd, buf, sizeof(buf), at) > 0;)
+				at += (off_t)sizeof(buf);
+		}
+	}
+}
+
+/* Chunks that lie side by side, not in their order. */
+static void beside_reader(uint64_t chunk, uint64_t nr, unsigned rounds)
+{
+	uint8_t *buf = malloc(LEN);
+
+	T_CHECK(buf);
+	start_reader();
+	for (unsigned round = 0; round < rounds; round++) {
+		uint64_t turn = rig_below(nr), left = nr;
+		struct pst_done d;
+
+		rig_mem_fill(mem, 0, nr * chunk, round, 0);
+		for (uint64_t i = 0; i < nr; i++, turn = (turn + 29) % nr)
+			prep(rig_q, turn * chunk, chunk, 0, 0);
+		T_EQ(pst_submit(rig_q), (int)nr);
+		for (; left; left--) {
+			d = rig_reap1(rig_q);
+			T_EQ(d.res, (int64_t)chunk);
+		}
+		d = rig_sync(file);
+		if (d.res < 0)
+			rig_show(&d);
+		T_EQ(d.res, 0);
+		T_EQ(rig_slurp(rig_path("file"), 0, buf, nr * chunk), nr * chunk);
+		T_EQ(rig_differs(buf, round, 0, nr * chunk), nr * chunk);
+	}
+	stop_reader();
+	free(buf);
+}
+
+static void unaligned_beside_reader(void)
+{
+	begin();
+	beside_reader(10000, 127, 120);
+	end();
+}
+
+static void aligned_beside_reader(void)
+{
+	begin();
+	beside_reader(8192, 127, 20);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	(void)atexit(stop_reader);
+	RIG_RUN(as_a_whole);
+	RIG_RUN(joined);
+	RIG_RUN(behind_another_queue);
+	RIG_RUN(everything_at_once);
+	RIG_RUN(unaligned_beside_reader);
+	RIG_RUN(aligned_beside_reader);
+	return rig_done();
+}

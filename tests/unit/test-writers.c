@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * O_DIRECT writes and writes through the page cache of one file take turns.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#include "store/store.h"
+
+#define RW (PST_FILE_READ | PST_FILE_WRITE)
+
+static char path[64], other[64];
+static struct store_file *f, *g, *h; /* twice the same file, and another one */
+
+static struct store_op op_on(struct store_file *file, uint8_t flags)
+{
+	return (struct store_op){ .file = file, .kind = STORE_WRITE, .flags = flags };
+}
+
+static void begin(void)
+{
+	T_OK(store_file_open(path, RW | PST_FILE_CREATE, 0600, &f));
+	T_OK(store_file_open(path, RW | PST_FILE_PLAIN, 0, &g));
+	T_OK(store_file_open(other, RW | PST_FILE_CREATE, 0600, &h));
+}
+
+static void end(void)
+{
+	store_file_free(f);
+	store_file_free(g);
+	store_file_free(h);
+}
+
+static void each_kind_beside_itself(void)
+{
+	struct store_op a, b;
+
+	begin();
+	for (unsigned kind = 0; kind < 2; kind++) {
+		a = op_on(f, kind ? STORE_OP_DIRECT : 0);
+		b = op_on(g, kind ? STORE_OP_DIRECT : 0);
+		T_CHECK(store_write_begin(&a));
+		T_CHECK(store_write_begin(&b));
+		T_CHECK(store_write_begin(&a)); /* asked again: counted once */
+		store_write_end(&a);
+		store_write_end(&b);
+		store_write_end(&b);
+	}
+	end();
+}
+
+/* The one that needs the page cache waits, and nothing new gets in its way. */
+static void plain_waits_for_direct(void)
+{
+	struct store_op d, p, late;
+
+	begin();
+	d = op_on(f, STORE_OP_DIRECT);
+	p = op_on(g, 0);
+	late = op_on(f, STORE_OP_DIRECT);
+	T_CHECK(store_write_begin(&d));
+	T_CHECK(!store_write_begin(&p));
+	T_CHECK(!store_write_begin(&late));
+	store_write_end(&late); /* it was never begun */
+	T_CHECK(!store_write_begin(&p));
+	store_write_end(&d);
+	T_CHECK(store_write_begin(&p));
+	T_CHECK(!store_write_begin(&late));
+	store_write_end(&p);
+	T_CHECK(store_write_begin(&late));
+	store_write_end(&late);
+	end();
+}
+
+static void direct_joins_plain(void)
+{
+	struct store_op d, p;
+
+	begin();
+	p = op_on(g, 0);
+	d = op_on(f, STORE_OP_DIRECT);
+	T_CHECK(store_write_begin(&p));
+	T_CHECK(!store_write_begin(&d));
+	T_CHECK(!writers_direct(f->writers));
+	d.flags = 0;
+	T_CHECK(store_write_begin(&d));
+	store_write_end(&p);
+	T_CHECK(!writers_direct(f->writers));
+	store_write_end(&d);
+	T_CHECK(writers_direct(f->writers));
+	p = op_on(g, 0);
+	T_CHECK(!store_write_begin(&p));
+	writers_direct_done(f->writers);
+	T_CHECK(store_write_begin(&p));
+	store_write_end(&p);
+	end();
+}
+
+/* One that waited and was given up leaves no trace. */
+static void given_up(void)
+{
+	struct store_op d, p;
+
+	begin();
+	d = op_on(f, STORE_OP_DIRECT);
+	p = op_on(g, 0);
+	T_CHECK(store_write_begin(&d));
+	T_CHECK(!store_write_begin(&p));
+	store_write_end(&p);
+	store_write_end(&d);
+	T_CHECK(store_write_begin(&d));
+	store_write_end(&d);
+	end();
+}
+
+static void other_files_do_not_matter(void)
+{
+	struct store_op d, p;
+
+	begin();
+	d = op_on(f, STORE_OP_DIRECT);
+	p = op_on(h, 0);
+	T_CHECK(f->writers == g->writers && f->writers != h->writers);
+	T_CHECK(store_write_begin(&d));
+	T_CHECK(store_write_begin(&p));
+	store_write_end(&d);
+	store_write_end(&p);
+	end();
+}
+
+/* ------------------------------------------------------------------ threads */
+
+static atomic_uint now[2], bad; /* under way: plain, direct */
+
+static void *writer(void *arg)
+{
+	uint8_t flags = arg ? STORE_OP_DIRECT : 0;
+
+	for (unsigned i = 0; i < 20000; i++) {
+		struct store_op op = op_on(i & 1 ? f : g, flags);
+
+		if (!store_write_begin(&op)) {
+			if (flags) {
+				op.flags = 0;
+			}
+			while (!store_write_begin(&op))
+				sched_yield();
+		}
+		atomic_fetch_add(&now[op.flags != 0], 1);
+		if (atomic_load(&now[op.flags == 0]))
+			atomic_fetch_add(&bad, 1);
+		atomic_fetch_sub(&now[op.flags != 0], 1);
+		store_write_end(&op);
+	}
+	return NULL;
+}
+
+static void never_both(void)
+{
+	pthread_t t[4];
+
+	begin();
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(pthread_create(&t[i], NULL, writer, i < 3 ? &now : NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		(void)pthread_join(t[i], NULL);
+	T_EQ(atomic_load(&bad), 0);
+	end();
+}
+
+int main(void)
+{
+	(void)snprintf(path, sizeof(path), "/tmp/pst-writers-%d", (int)getpid());
+	(void)snprintf(other, sizeof(other), "%s-other", path);
+	T_RUN(each_kind_beside_itself);
+	T_RUN(plain_waits_for_direct);
+	T_RUN(direct_joins_plain);
+	T_RUN(given_up);
+	T_RUN(other_files_do_not_matter);
+	T_RUN(never_both);
+	(void)unlink(path);
+	(void)unlink(other);
+	return t_done();
+}
