@@ -893,7 +893,8 @@ PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
  * pst_submit() - start what was prepared
  * @queue: the queue
  *
- * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
+ * Never blocks on a disk.  Small reads that the page cache holds may be done on return; beyond
+ * 1 MiB of them pst_reap() copies, and looks at deadlines in between.
  *
  * Return: how many requests were started; the rest stay prepared.  -errno only when
  * none could be.

@@ -32,6 +32,7 @@
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_cancel() promises */
 #define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
 #define PART_MAX MIB(4)                       /* one file operation of the direct path */
+#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_submit() */
 #define PROOF_MAX MIB(1)                      /* most that a proof compares */
 #define PIECES_MAX (UINT64_C(1) << 24)        /* of one request */
 
@@ -446,6 +447,8 @@ struct pst_queue {
 	struct req *reqs; /* depth of them */
 	struct list free, prepared, held, started, done, zombies, inflight;
 	unsigned nr_prepared, nr_inflight, nr_done, nr_zombies;
+	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
+	bool more;              /* that was too little for one on started: it can go on at once */
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	uint64_t next_deadline; /* no deadline in flight is earlier */

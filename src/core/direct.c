@@ -240,6 +240,28 @@ static void no_hop(struct req *r, uint64_t pos, uint64_t len)
 		      pst_why_text(r->why, r->detail, text, sizeof(text)));
 }
 
+/*
+ * This thread copies what the page cache holds when the lane is flushed, and meanwhile looks at
+ * no deadline and no cancel.  So it does a bounded part at a time, within pst_submit() a small
+ * one, and the rest in pst_reap().
+ */
+static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
+{
+	struct pst_queue *q = r->q;
+
+	if (r->io.op != PST_OP_READ || hop_is(r, hop, PST_PATH_DIRECT))
+		return true;
+	if (likely(len <= q->copy_left)) {
+		q->copy_left -= len;
+		return true;
+	}
+	/* What has to come from the disk is not there to be copied. */
+	if (hop_is(r, hop, PST_PATH_BUFFERED) && !plan_resident(req_sf(r), off, len))
+		return true;
+	q->more = true;
+	return false;
+}
+
 /* One part of the first pass; false when none could be started now. */
 static bool start_first(struct req *r)
 {
@@ -259,6 +281,11 @@ static bool start_first(struct req *r)
 	hop = nr_hops(r);
 	if (likely(addr))
 		hop = hop_choose(r, 0, pc.file_off, len, pc.pos, addr, &skip, &n);
+	if (hop < nr_hops(r) && !may_copy(r, hop, pc.file_off, len)) {
+		r->nr_parts--;
+		part_free(p);
+		return false;
+	}
 	cursor_skip(&r->cur, len);
 	if (hop == nr_hops(r)) {
 		no_hop(r, pc.pos, len);
@@ -344,7 +371,7 @@ void direct_start(struct req *r)
 		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
 			;
 	r->starting = false;
-	/* What did not find a free part is on q->started and tried again. */
+	/* What found no free part, or has to let others go first, is on q->started. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
 	direct_check_end(r);
@@ -494,7 +521,8 @@ void direct_part_done(struct part *p)
 		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
 			    (!err && got < op->len && !plan_at_end(op->file, op->off + got));
 
-		plan_cached(r, !miss && !err);
+		if (!r->stop) /* a cancel says nothing of the page cache */
+			plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
 				req_why(r, PST_WHY_NOT_RESIDENT, 0);

@@ -178,7 +178,7 @@ void queue_finish(struct req *r)
 /* While armed: what is done without lane or engine, and the deadlines, must wake too. */
 static void queue_notify(struct pst_queue *q)
 {
-	if (q->nr_done)
+	if (q->nr_done || q->more)
 		(void)eventfd_write(q->efd, 1);
 	if (q->has_fd)
 		clock_set(&q->alarm, q->parked ? now_ns() + NAP_NS : q->next_deadline);
@@ -285,6 +285,7 @@ int queue_submit(struct pst_queue *q)
 
 	if (q->fd_once)
 		queue_disarm(q);
+	q->copy_left = SUBMIT_COPY_MAX;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -494,7 +495,9 @@ void queue_progress(struct pst_queue *q)
 
 	reap_lane(q);
 	take_finished(q);
+	q->more = false;
 	if (!list_empty(&q->started)) {
+		q->copy_left = PART_MAX;
 		/* Those that do not get far put themselves back at the end. */
 		list_init(&again);
 		list_for_each_safe (e, n, &q->started) {
@@ -505,7 +508,9 @@ void queue_progress(struct pst_queue *q)
 			struct req *r = list_first(&again, struct req, link);
 
 			list_del(&r->link);
-			if (r->io.op == PST_OP_SYNC)
+			if (q->more)
+				list_add_tail(&q->started, &r->link);
+			else if (r->io.op == PST_OP_SYNC)
 				direct_sync(r);
 			else
 				direct_start(r);
@@ -614,7 +619,9 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			break;
 		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
 			break;
-		queue_wait(q, MIN(min - n, q->nr_inflight), MIN(deadline_ns, q->next_deadline));
+		if (!q->more)
+			queue_wait(q, MIN(min - n, q->nr_inflight),
+				   MIN(deadline_ns, q->next_deadline));
 	}
 	if (q->has_fd && !q->fd_once)
 		queue_arm(q);

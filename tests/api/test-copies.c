@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads of what the page cache holds are copies by the thread that calls.  It does many of them
+ * bit by bit, so that deadlines, cancelling and the limit of pst_reap() mean something.
+ */
+#include <poll.h>
+
+#include "rig.h"
+
+#define PIECE RIG_MIB(4)
+#define NR 12u
+#define SEED 3
+
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static void begin(void)
+{
+	rig_make(rig_path("file"), SEED, PIECE);
+	rig_warm(rig_path("file"));
+	file = rig_open(rig_path("file"), PST_FILE_READ);
+	mem = rig_alloc(rig_dev, NR * PIECE);
+}
+
+static void end(void)
+{
+	file = pst_file_close(file);
+	mem = pst_mem_free(mem);
+}
+
+static void submit(uint64_t deadline_ns, uint64_t policy)
+{
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, i * PIECE, PIECE);
+
+		io.user_data = i;
+		io.deadline_ns = deadline_ns;
+		io.policy = policy;
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), NR);
+}
+
+/* A look takes no more than one piece of all that waits, and in the end there are all. */
+static void bit_by_bit(void)
+{
+	static const uint64_t policies[] = { PST_POLICY1(PST_PATH_CACHED),
+					     PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED) };
+	struct pst_done d[NR];
+
+	begin();
+	for (unsigned k = 0; k < RIG_NR(policies); k++) {
+		unsigned n = 0;
+
+		submit(0, policies[k]);
+		while (n < NR) {
+			int r = pst_reap(rig_q, d, 0, NR, 0);
+
+			T_CHECK(r == 0 || r == 1);
+			for (int i = 0; i < r; i++) {
+				T_EQ(d[i].res, PIECE);
+				T_EQ(d[i].paths, PST_PATH_BIT(PST_PATH_CACHED));
+			}
+			n += (unsigned)r;
+		}
+		T_EQ(rig_mem_differs(mem, (NR - 1) * PIECE, PIECE, SEED, 0), PIECE);
+	}
+	end();
+}
+
+static void all_at_once(void)
+{
+	struct pst_done d[NR];
+
+	begin();
+	submit(0, PST_POLICY1(PST_PATH_CACHED));
+	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	for (unsigned i = 0; i < NR; i++) {
+		T_EQ(d[i].res, PIECE);
+		T_EQ(rig_mem_differs(mem, i * PIECE, PIECE, SEED, 0), PIECE);
+	}
+	end();
+}
+
+/* What was not begun when the time was over is not begun any more. */
+static void past_a_deadline(void)
+{
+	struct pst_done d[NR];
+	unsigned late = 0;
+
+	begin();
+	submit(t_in_ms(200), PST_POLICY1(PST_PATH_CACHED));
+	(void)usleep(250000);
+	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	for (unsigned i = 0; i < NR; i++)
+		late += d[i].res == -ETIMEDOUT;
+	T_CHECK(late >= NR - 1);
+	end();
+}
+
+static void canceled(void)
+{
+	struct pst_done d[NR];
+	unsigned n = 0;
+
+	begin();
+	submit(0, PST_POLICY1(PST_PATH_CACHED));
+	for (unsigned i = 1; i < NR; i++)
+		T_EQ(pst_cancel(rig_q, i), 1);
+	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	for (unsigned i = 0; i < NR; i++)
+		n += d[i].res == -ECANCELED;
+	T_EQ(n, NR - 1);
+	end();
+}
+
+/* Who sleeps on the descriptor is told that there is more to do. */
+static void by_descriptor(void)
+{
+	struct pst_done d[NR];
+	struct pollfd p = { .events = POLLIN };
+	unsigned n = 0;
+
+	begin();
+	p.fd = pst_queue_fd(rig_q);
+	T_CHECK(p.fd >= 0);
+	submit(0, PST_POLICY1(PST_PATH_CACHED));
+	while (n < NR) {
+		int r;
+
+		T_EQ(poll(&p, 1, RIG_WAIT_MS), 1);
+		r = pst_reap(rig_q, d, 0, NR, 0);
+		T_CHECK(r >= 0);
+		n += (unsigned)r;
+	}
+	end();
+}
+
+/* Small ones are there when pst_submit() returns. */
+static void small_ones(void)
+{
+	struct pst_done d[64];
+
+	begin();
+	for (unsigned i = 0; i < 64; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
+
+		io.policy = PST_POLICY1(PST_PATH_CACHED);
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), 64);
+	T_EQ(pst_reap(rig_q, d, 0, 64, 0), 64);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN_STORES(bit_by_bit);
+	RIG_RUN_STORES(all_at_once);
+	RIG_RUN_STORES(past_a_deadline);
+	RIG_RUN_STORES(canceled);
+	RIG_RUN_STORES(by_descriptor);
+	RIG_RUN_STORES(small_ones);
+	return rig_done();
+}
