@@ -182,8 +182,8 @@ odd_names() {
 		says "a\\" out
 		plain_text out err
 	done
-	: >"$(odd_name)/$(odd_name)"
-	PST_LOG=debug "$PENSTOCK" doctor --gds "$(odd_name)/$(odd_name)" --json >out 2>err || true
+	random 300000 "$(odd_name)/$(odd_name)"
+	PST_LOG=debug "$PENSTOCK" doctor --gds --json --file "$(odd_name)/$(odd_name)" >out 2>err || true
 	json out 'isinstance(d, dict)'
 	plain_text out err
 }
