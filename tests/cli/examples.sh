@@ -203,7 +203,7 @@ direct_by_gds() {
 	done
 }
 
-# Edges and ends that it cannot move go otherwise.
+# Edges and ends that it cannot move go otherwise; a write with such edges does as a whole.
 direct_odd_ends() {
 	use_cufile mode=p2pdma,version=1190
 	behind_hole 3000301 file
@@ -214,11 +214,12 @@ direct_odd_ends() {
 	: >empty
 	reads cuda:0 empty 0 1000000
 	example write_direct
-	writes cuda:0 tail 4095 1000003 2900000 300000
-	says "+gds" out
+	writes cuda:0 tail 4095 1000003 2900000 300000 4096 1048576
+	says "write of 1000003 bytes by staged+buffered" out
+	says "write of 1048576 bytes by gds" out
 	# Nothing is known of the file system before the file has bytes.
-	writes cuda:0 new 0 1000001 1000001 1000001
-	says "+gds" out
+	writes cuda:0 new 0 1048576 1048576 1048576
+	says "write of 1048576 bytes by gds" out
 }
 
 # Where it is not, the bytes are the same, and the cause is named.
@@ -230,8 +231,9 @@ no_gds() { # TEXT
 	lacks "by gds" out
 	says "gds no: cuFile was not used: $1" out
 	example write_direct
-	writes cuda:0 tail 4095 900003 1000300 1000
+	writes cuda:0 tail 4096 901120 4095 900003 1000300 1000
 	lacks "+gds" out
+	lacks "by gds" out
 	says "gds no: cuFile was not used: $1" out
 }
 
