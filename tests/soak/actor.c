@@ -355,15 +355,13 @@ struct actor *actor_new(const struct actor_plan *plan)
 	a->dice = dice_new(plan->seed, plan->nr);
 	a->buf = malloc(SLOT_LEN);
 	a->doing = "starting";
-	for (unsigned i = 0; i < NR_SLOTS; i++)
-		a->slots[i].past = malloc(sizeof(struct ground_past) + SLOT_LEN * sizeof(uint16_t));
+	slots_init(a);
 	return a;
 }
 
 void actor_free(struct actor *a)
 {
-	for (unsigned i = 0; i < NR_SLOTS; i++)
-		free(a->slots[i].past);
+	slots_done(a);
 	free(a->buf);
 	free(a);
 }

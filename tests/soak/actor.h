@@ -24,7 +24,9 @@
 #define NR_FILES 4u
 #define NR_SEGS 4u
 #define REPS_MAX 12u
-#define SLOT_LEN (192u << 10)
+/* The thread sanitizer looks at every byte that is filled, copied or compared. */
+#define PIECE_BITS (RIG_TSAN ? 15u : 17u)
+#define SLOT_LEN (3u << (PIECE_BITS - 1))
 #define BANK_LEN ((uint64_t)NR_SLOTS * SLOT_LEN)
 #define CANARY 0xc5
 #define POOL_MIN (128u << 20)
@@ -53,7 +55,8 @@ struct slot {
 	struct pst_io io;
 	struct pst_seg segs[NR_SEGS];
 	struct bank *bank; /* NULL for a sync */
-	unsigned life;     /* the bank's at that time */
+	unsigned life;     /* of the bank at that time: later it may be another */
+	bool shrinks;
 	struct ground *ground;
 	int claim; /* of a write, or -1 */
 	bool cancelled;
@@ -85,6 +88,10 @@ static inline uint64_t slot_off(const struct actor *a, const struct slot *sl)
 {
 	return (uint64_t)(sl - a->slots) * SLOT_LEN;
 }
+
+/* Before any thread, and after all. */
+void slots_init(struct actor *a);
+void slots_done(struct actor *a);
 
 /* Put a random request into a free slot and the queue. */
 void slot_prepare(struct actor *a, struct slot *sl);
