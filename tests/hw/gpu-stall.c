@@ -111,7 +111,7 @@ static void stall(const char *path)
 	struct pst_io io;
 	const char *why;
 	pthread_t thread;
-	uint64_t len, pinned = 0, last = UINT64_MAX, since;
+	uint64_t len, pinned = 0, last = UINT64_MAX, since, close_ns;
 
 	why = hw_cuda(hw_ordinal(device));
 	if (why)
@@ -136,7 +136,9 @@ static void stall(const char *path)
 	/* The copies alone, to tell their share; then with pinning at the same time. */
 	enter(LOADING);
 	load_all(q, plain, m, len);
+	/* What is read once is not pinned. */
 	enter(PINNING);
+	load_all(q, f, m, len);
 	load_all(q, f, m, len);
 	for (since = t_now(); t_now() - since < 500 * 1000000u;) {
 		pinned = rig_stats(NULL).pages_bytes;
@@ -149,8 +151,14 @@ static void stall(const char *path)
 	}
 	st = rig_stats(NULL);
 	enter(CLOSING);
+	since = t_now();
 	pst_file_close(f);
+	close_ns = t_now() - since;
 	pst_queue_free(q);
+	/* Unpinning goes on in the background. */
+	since = t_now();
+	while (rig_stats(NULL).pages_bytes && t_now() - since < T_HANG_NS)
+		(void)usleep(1000);
 	enter(PHASES);
 	stop = true;
 	T_EQ(pthread_join(thread, NULL), 0);
@@ -161,9 +169,9 @@ static void stall(const char *path)
 	pst_mem_free(small);
 
 	printf("{\"tool\": \"gpu-stall\", \"file_bytes\": %" PRIu64 ", \"pinned_bytes\": %" PRIu64
-	       ", \"pin_ns\": %" PRIu64 ", \"pages_limit\": %" PRIu64 ", \"pool_bytes\": %" PRIu64
-	       ", \"pool_limit\": %" PRIu64,
-	       len, pinned, st.pages_ns, st.pages_limit, st.pool_bytes, st.pool_limit);
+	       ", \"pin_ns\": %" PRIu64 ", \"close_ns\": %" PRIu64 ", \"pages_limit\": %" PRIu64
+	       ", \"pool_bytes\": %" PRIu64 ", \"pool_limit\": %" PRIu64,
+	       len, pinned, st.pages_ns, close_ns, st.pages_limit, st.pool_bytes, st.pool_limit);
 	for (int i = 0; i < PHASES; i++)
 		printf(", \"%s\": {\"longest_ms\": %.3f, \"calls\": %" PRIu64
 		       ", \"lasted_ms\": %.1f}",

@@ -376,7 +376,7 @@ static void stable_file(void)
 	struct pst_mem *m = rig_alloc(device, BIG);
 	struct pst_file *f = pattern("stable", 19, BIG, RIG_R | PST_FILE_STABLE);
 	struct pst_path_info info = { .sz = sizeof(info) };
-	uint64_t step = PIECE + 77, pinned;
+	uint64_t step = PIECE + 77, pinned, end;
 	struct pst_seg *segs = scatter(RIG_MIB(128), step, 16);
 	struct pst_io io = {
 		.op = PST_OP_READ, .file = f, .mem = m, .segs = segs, .nr_segs = PIECES
@@ -407,6 +407,10 @@ static void stable_file(void)
 	check_scatter(m, segs, PIECES * step + 64, 19, 93);
 	end_queue();
 	pst_file_close(f);
+	/* Unpinning goes on in the background. */
+	end = t_now() + T_HANG_NS;
+	while (rig_stats(NULL).pages_bytes && t_now() < end)
+		(void)usleep(1000);
 	T_EQ(rig_stats(NULL).pages_bytes, 0);
 	pst_mem_free(m);
 	free(segs);
