@@ -27,6 +27,7 @@ struct job;
 enum run_step {
 	RUN_BODY,
 	RUN_PROOF, /* a plain read of what the body moved */
+	RUN_TRIAL, /* that differed: more of both */
 };
 
 /* One file operation of a job: adjacent pieces of the file are one run. */
@@ -47,6 +48,7 @@ struct run {
 	uint64_t proof_off, proof_len;
 	const char *proof_data;
 	char *proof_buf;
+	struct trial *trial;
 };
 
 /* A run of memory: what one device copy moves. */
@@ -208,6 +210,7 @@ struct proof *run_proof(const struct run *run);
 bool run_prove(struct worker *w, struct run *run);
 /* That came back. */
 void run_proof_done(struct worker *w, struct run *run);
+void run_tried(struct worker *w, struct run *run);
 void run_proof_free(struct run *run);
 /* O_DIRECT cannot be trusted here: once more through the page cache. */
 void run_again(struct worker *w, struct run *run);

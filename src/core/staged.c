@@ -300,7 +300,9 @@ static void run_body_done(struct worker *w, struct run *run)
 static void run_op_done(struct worker *w, struct run *run)
 {
 	store_write_end(&run->op);
-	if (run->step == RUN_PROOF)
+	if (run->step == RUN_TRIAL)
+		run_tried(w, run);
+	else if (run->step == RUN_PROOF)
 		run_proof_done(w, run);
 	else
 		run_body_done(w, run);

@@ -3,6 +3,7 @@
  * What O_DIRECT moved between a file and a slot is compared with a plain read.
  */
 #include "core/engine.h"
+#include "core/trial.h"
 
 struct proof *run_proof(const struct run *run)
 {
@@ -36,6 +37,7 @@ bool run_prove(struct worker *w, struct run *run)
 void run_proof_free(struct run *run)
 {
 	free(TAKE_PTR(run->proof_buf));
+	trial_free(TAKE_PTR(run->trial));
 }
 
 void run_again(struct worker *w, struct run *run)
@@ -48,6 +50,31 @@ void run_again(struct worker *w, struct run *run)
 	run_start(w, run,
 		  plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u
 								     : plan->nr_hops);
+}
+
+/* Start the trial's next operation, or start over. */
+static void run_try(struct worker *w, struct run *run)
+{
+	if (!run->trial || engine_job_touches(run->job, run->job->touches) < 0) {
+		run_again(w, run);
+		return;
+	}
+	run->step = RUN_TRIAL;
+	trial_op(run->trial, &run->op);
+	run_queue(w, run);
+}
+
+void run_tried(struct worker *w, struct run *run)
+{
+	enum trial_end end = trial_step(run->trial, run->op.res);
+
+	if (end == TRIAL_ON) {
+		run_try(w, run);
+		return;
+	}
+	if (end == TRIAL_LIE)
+		proof_failed(run_proof(run));
+	run_again(w, run);
 }
 
 void run_proof_done(struct worker *w, struct run *run)
@@ -67,7 +94,7 @@ void run_proof_done(struct worker *w, struct run *run)
 		run_end(w, run);
 		return;
 	}
-	if (r->can_judge)
-		proof_failed(proof);
-	run_again(w, run);
+	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
+	run->trial = trial_new(r, run->proof_off, run->proof_len, run->proof_data, run->proof_buf);
+	run_try(w, run);
 }
