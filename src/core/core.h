@@ -298,8 +298,9 @@ struct req {
 	bool can_judge;
 	uint64_t proof_off; /* in the file */
 	uint64_t proof_len;
-	void *proof_data; /* host memory with what the direct hop moved */
-	void *proof_buf;  /* what a plain read gave */
+	void *proof_data;    /* host memory with what the direct hop moved */
+	void *proof_buf;     /* what a plain read gave */
+	struct trial *trial; /* they differ */
 };
 
 static inline struct pst_mem *req_mem(const struct req *r)
@@ -366,7 +367,7 @@ struct part {
 	struct view *view; /* whose window it uses, or NULL */
 	uint64_t pos;      /* of its first byte, in piece order */
 	uint8_t hop;       /* index in the plan */
-	bool proving; /* the plain read of a proof */
+	bool proving; /* a proof's, not the request's own */
 	bool busy;    /* in the lane */
 };
 

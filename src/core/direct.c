@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/uaccess.h"
-#include "core/core.h"
+#include "core/trial.h"
 #include "window/copy.h"
 
 /* O_DIRECT moves [start, end) of a piece; nothing where start >= end. */
@@ -586,6 +586,34 @@ bool direct_prove(struct req *r)
 	return true;
 }
 
+/* Start the trial's next operation, or start over. */
+static void direct_try(struct req *r)
+{
+	struct part *p = r->trial ? part_new(r) : NULL;
+
+	if (!p) {
+		direct_again(r);
+		return;
+	}
+	p->proving = true;
+	p->hop = 0;
+	trial_op(r->trial, &p->op);
+	part_queue(p);
+}
+
+static void direct_tried(struct req *r, int64_t res)
+{
+	enum trial_end end = trial_step(r->trial, res);
+
+	if (end == TRIAL_ON) {
+		direct_try(r);
+		return;
+	}
+	if (end == TRIAL_LIE)
+		proof_failed(r->proof);
+	direct_again(r);
+}
+
 /* Did the direct hop move what a plain read gave?  1; 0; -EFAULT: nobody can tell any more. */
 static int direct_same(const struct req *r)
 {
@@ -602,6 +630,10 @@ static void direct_proof_done(struct req *r, int64_t res)
 		/* The data is there, but nobody may rely on the hop that brought it. */
 		req_settle(r, 0, r->total, 0, r->end_err);
 		queue_finish(r);
+		return;
+	}
+	if (r->trial) {
+		direct_tried(r, res);
 		return;
 	}
 	if (res != (int64_t)r->proof_len) {
@@ -622,9 +654,9 @@ static void direct_proof_done(struct req *r, int64_t res)
 		queue_finish(r);
 		return;
 	}
-	if (r->can_judge)
-		proof_failed(r->proof);
-	direct_again(r);
+	req_why(r, PST_WHY_NOT_PROVEN, 0);
+	r->trial = trial_new(r, r->proof_off, r->proof_len, r->proof_data, r->proof_buf);
+	direct_try(r);
 }
 
 /* The direct hop moved other bytes than a plain read sees, or nobody can tell: once more. */

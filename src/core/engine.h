@@ -24,6 +24,12 @@
 
 struct job;
 
+enum run_step {
+	RUN_BODY,
+	RUN_PROOF, /* a plain read of what the body moved */
+	RUN_TRIAL, /* that differed: more of both */
+};
+
 /* One file operation of a job: adjacent pieces of the file are one run. */
 struct run {
 	struct store_op op;
@@ -35,13 +41,14 @@ struct run {
 	uint64_t got;
 	int err;
 	uint8_t hop;      /* index in the plan */
-	uint8_t step;     /* enum run_step in staged.c */
+	uint8_t step;     /* enum run_step */
 	struct run *next; /* worker's list of runs that found the lane full */
 
 	/* The direct operation that is being proven. */
 	uint64_t proof_off, proof_len;
 	const char *proof_data;
 	char *proof_buf;
+	struct trial *trial;
 };
 
 /* A run of memory: what one device copy moves. */
@@ -186,6 +193,27 @@ void job_start(struct worker *w, struct job *j);
 void group_start(struct worker *w);
 /* Reap, copy, complete: true when something moved. */
 bool worker_progress(struct worker *w);
+
+/* staged.c: the first reason stays. */
+void job_why(struct job *j, uint32_t why, int detail);
+/* staged.c: give the run's operation to the lane. */
+void run_queue(struct worker *w, struct run *run);
+/* staged.c: start the body of a run by the first hop from the given one on that can. */
+void run_start(struct worker *w, struct run *run, unsigned hop);
+/* staged.c: nothing more of the run is to be done. */
+void run_end(struct worker *w, struct run *run);
+
+/* staged_proof.c */
+/* Of the direct hop on the run's mount. */
+struct proof *run_proof(const struct run *run);
+/* Read what the direct hop moved through the page cache; false when that cannot be. */
+bool run_prove(struct worker *w, struct run *run);
+/* That came back. */
+void run_proof_done(struct worker *w, struct run *run);
+void run_tried(struct worker *w, struct run *run);
+void run_proof_free(struct run *run);
+/* O_DIRECT cannot be trusted here: once more through the page cache. */
+void run_again(struct worker *w, struct run *run);
 
 /* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
 int engine_calibrate(struct engine *e);

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/gds.h"
+#include "core/trial.h"
 
 #define COUNTS_VERSION 1160
 
@@ -129,25 +130,42 @@ void gds_redo_drop(struct req *r)
 
 /* ----------------------------------------------------------------- compare */
 
+static int move_again(struct gds_job *j, struct cufile_file *cf);
+
 /*
- * Is in the file what is in the memory?  1; 0; -errno when that cannot be told, also where
- * the file changes meanwhile.  Buffers of PROOF_MAX each.
+ * Is in the file what is in the memory?  1; 0 when it is not after each of three more transfers, in
+ * a file that is not seen to change (trial.h); -errno when that cannot be told.  Three buffers
+ * of PROOF_MAX.
  */
-static int same_bytes(const struct gds_job *j, char *mem, char *plain)
+static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {
+	char *mem = buf, *plain = buf + PROOF_MAX, *seen = buf + 2 * PROOF_MAX;
 	const struct pst_mem *m = req_mem(j->req);
 	const struct store_file *sf = plan_reader(j->req->io.file);
 	uint64_t len = MIN(j->got, PROOF_MAX);
-	int r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off, mem, len);
+	struct stamp stamp;
+	int r = 0;
 
-	if (r < 0 || store_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
-		return r < 0 ? r : -EIO;
-	if (memcmp(mem, plain, len) == 0)
-		return 1;
-	if (store_file_peek(sf, mem, j->pc.file_off, len) != (int64_t)len ||
-	    memcmp(mem, plain, len) != 0)
-		return -EAGAIN;
-	return 0;
+	for (unsigned i = 0;; i++) {
+		if (i)
+			r = move_again(j, cf);
+		if (r == 0 && (i == 0 || j->req->io.op == PST_OP_WRITE))
+			r = stamp_take(sf, &stamp);
+		if (r == 0)
+			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off,
+					  mem, len);
+		if (r < 0 || store_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
+			return r < 0 ? r : -EIO;
+		if (memcmp(mem, plain, len) == 0)
+			return i ? -EAGAIN : 1;
+		if (i && (memcmp(plain, seen, len) != 0 || !stamp_is(sf, &stamp)))
+			return -EAGAIN;
+		if (i == TRIALS)
+			return 0;
+		if (!j->req->can_judge || sf->stale)
+			return -EAGAIN;
+		memcpy(seen, plain, len);
+	}
 }
 
 static void job_failed(struct gds_job *j, uint32_t why, int detail)
@@ -163,11 +181,11 @@ static enum proof_dir direction(const struct gds_job *j)
 }
 
 /* What was moved is there and right, or is not believed. */
-static void job_prove(struct gds_job *j)
+static void job_prove(struct gds_job *j, struct cufile_file *cf)
 {
-	_cleanup_(freep) char *buf = malloc(2 * PROOF_MAX);
+	_cleanup_(freep) char *buf = malloc(3 * PROOF_MAX);
 	enum proof_dir dir = direction(j);
-	int r = buf ? same_bytes(j, buf, buf + PROOF_MAX) : -ENOMEM;
+	int r = buf ? same_bytes(j, cf, buf) : -ENOMEM;
 
 	if (r > 0) {
 		j->proved = true;
@@ -176,7 +194,7 @@ static void job_prove(struct gds_job *j)
 		return;
 	}
 	job_failed(j, r == 0 ? PST_WHY_NO_GDS : PST_WHY_NOT_PROVEN, r == 0 ? EILSEQ : 0);
-	if (r == 0 && j->req->can_judge)
+	if (r == 0)
 		gds_condemn(j->way, EILSEQ);
 }
 
@@ -237,6 +255,26 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 	if (r == 0)
 		r = mem_within(m->region->alloc, transfer_run, &t);
 	return r < 0 ? r : t.res;
+}
+
+/* As much as before; 0 or -errno. */
+static int move_again(struct gds_job *j, struct cufile_file *cf)
+{
+	const struct store_file *sf = req_sf(j->req);
+	bool write = j->req->io.op == PST_OP_WRITE;
+	int64_t n = 0;
+
+	if (write && !writers_direct(sf->writers))
+		return -EAGAIN;
+	if (!write)
+		n = flush(sf, j->pc.file_off, j->pc.len);
+	if (n == 0)
+		n = transfer(j, cf);
+	if (write)
+		writers_direct_done(sf->writers);
+	if (n < 0)
+		return (int)n;
+	return (uint64_t)n == j->got ? 0 : -EAGAIN;
 }
 
 /*
@@ -346,7 +384,7 @@ static void job_move(struct gds_job *j)
 		job_failed(j, PST_WHY_NO_GDS, EOPNOTSUPP);
 		gds_condemn(j->way, EOPNOTSUPP);
 	} else if (unproven && n) {
-		job_prove(j);
+		job_prove(j, cf);
 	}
 }
 

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/uaccess.h"
 #include "core/gds.h"
+#include "core/trial.h"
 
 #define REAP_BATCH 64u
 
@@ -30,6 +31,7 @@ void req_release(struct req *r)
 	if (r->file_use)
 		use_put(q, TAKE_PTR(r->file_use));
 	free(TAKE_PTR(r->proof_buf));
+	trial_free(TAKE_PTR(r->trial));
 	free(TAKE_PTR(r->crcs));
 	free(TAKE_PTR(r->bounce));
 }
@@ -426,8 +428,7 @@ static void req_end(struct req *r, int err)
 		quiet = false;
 	} else {
 		quiet = !r->nr_parts;
-		/* The plain read of a proof goes to a buffer of ours, a bounced write comes from
-		 * one. */
+		/* What a proof reads and writes is a buffer of ours, as is a bounced write's. */
 		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC && !r->bounce;
 		file = !quiet;
 	}

@@ -16,11 +16,6 @@
 
 #define REAP_BATCH 64u
 
-enum run_step {
-	RUN_BODY,
-	RUN_PROOF, /* a plain read of what the body moved */
-};
-
 /* ------------------------------------------------------------------ build */
 
 static uint64_t block(const struct req *r)
@@ -130,7 +125,7 @@ void job_build(struct job *j)
 
 /* ------------------------------------------------------------------ files */
 
-static void job_why(struct job *j, uint32_t why, int detail)
+void job_why(struct job *j, uint32_t why, int detail)
 {
 	if (!j->why) {
 		j->why = why;
@@ -148,7 +143,6 @@ static void job_settle(struct job *j, uint64_t pos, int err)
 }
 
 static void job_files_done(struct worker *w, struct job *j);
-static void run_end(struct worker *w, struct run *run);
 
 /* May the run's write start?  If not by O_DIRECT, then perhaps through the page cache. */
 static bool run_may_write(struct run *run)
@@ -167,7 +161,7 @@ static bool run_may_write(struct run *run)
 	return store_write_begin(&run->op);
 }
 
-static void run_queue(struct worker *w, struct run *run)
+void run_queue(struct worker *w, struct run *run)
 {
 	int r;
 
@@ -197,16 +191,8 @@ static void run_op(struct worker *w, struct run *run, uint8_t flags, uint64_t of
 	run_queue(w, run);
 }
 
-/* Of the direct hop on the run's mount. */
-static struct proof *run_proof(const struct run *run)
-{
-	const struct pst_io *io = &run->job->req->io;
-
-	return io->file->direct[io->op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
-}
-
 /* Start the body of a run by the first hop from the given one on that can. */
-static void run_start(struct worker *w, struct run *run, unsigned hop)
+void run_start(struct worker *w, struct run *run, unsigned hop)
 {
 	struct job *j = run->job;
 	struct req *r = j->req;
@@ -252,69 +238,6 @@ static void run_start(struct worker *w, struct run *run, unsigned hop)
 	}
 	run->err = EOPNOTSUPP;
 	run_end(w, run);
-}
-
-/* Read what the direct hop moved through the page cache; false when that cannot be. */
-static bool run_prove(struct worker *w, struct run *run)
-{
-	struct store_file *sf = plan_reader(run->job->req->io.file);
-
-	run->proof_off = run->op.off;
-	run->proof_len = MIN(run->op.moved, PROOF_MAX);
-	run->proof_data = run->op.buf;
-	run->proof_buf = malloc(run->proof_len);
-	if (!sf || !run->proof_buf)
-		return false;
-	run->step = RUN_PROOF;
-	run->op.file = sf;
-	run->op.sbuf = NULL;
-	run->op.kind = STORE_READ;
-	run->op.flags = 0;
-	run->op.off = run->proof_off;
-	run->op.len = run->proof_len;
-	run->op.buf = run->proof_buf;
-	run_queue(w, run);
-	return true;
-}
-
-static void run_proof_free(struct run *run)
-{
-	free(TAKE_PTR(run->proof_buf));
-}
-
-/* O_DIRECT cannot be trusted here: once more through the page cache. */
-static void run_again(struct worker *w, struct run *run)
-{
-	const struct plan *plan = &run->job->req->plan;
-
-	run_proof_free(run);
-	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
-	run->got = 0;
-	run_start(w, run,
-		  plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u
-								     : plan->nr_hops);
-}
-
-static void run_proof_done(struct worker *w, struct run *run)
-{
-	struct req *r = run->job->req;
-	struct proof *proof = run_proof(run);
-
-	if (run->op.res != (int64_t)run->proof_len) {
-		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
-		run_again(w, run);
-		return;
-	}
-	if (memcmp(run->proof_buf, run->proof_data, run->proof_len) == 0) {
-		run_proof_free(run);
-		proof_good(proof);
-		run->job->flags |= PST_DONE_PROOF;
-		run_end(w, run);
-		return;
-	}
-	if (r->can_judge)
-		proof_failed(proof);
-	run_again(w, run);
 }
 
 /* The body came back whole or short; what of it was wanted? */
@@ -377,13 +300,15 @@ static void run_body_done(struct worker *w, struct run *run)
 static void run_op_done(struct worker *w, struct run *run)
 {
 	store_write_end(&run->op);
-	if (run->step == RUN_PROOF)
+	if (run->step == RUN_TRIAL)
+		run_tried(w, run);
+	else if (run->step == RUN_PROOF)
 		run_proof_done(w, run);
 	else
 		run_body_done(w, run);
 }
 
-static void run_end(struct worker *w, struct run *run)
+void run_end(struct worker *w, struct run *run)
 {
 	struct job *j = run->job;
 

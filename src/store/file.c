@@ -36,6 +36,7 @@ static struct places places = {
 #define FS_MEMORY (1u << 0) /* everything is resident */
 #define FS_DIRECT (1u << 1) /* O_DIRECT is real, though statx(2) may not say so */
 #define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
+#define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
 
 /* Magic numbers: linux/magic.h, and the sources of those that are not in the kernel. */
 static const struct fs {
@@ -48,10 +49,10 @@ static const struct fs {
 	{ 0x9123683e, FS_DIRECT, "btrfs" },
 	{ 0xf2f52010, FS_DIRECT, "f2fs" },
 	{ 0xca451a4e, FS_DIRECT, "bcachefs" },
-	{ 0x00006969, FS_DIRECT, "nfs" },
+	{ 0x00006969, FS_DIRECT | FS_STALE, "nfs" },
 	{ 0x0bd00bd0, FS_DIRECT, "lustre" },
 	{ 0x47504653, FS_DIRECT, "gpfs" },
-	{ 0x19830326, FS_DIRECT, "beegfs" },
+	{ 0x19830326, FS_DIRECT | FS_STALE, "beegfs" },
 	{ 0x00c36400, FS_DIRECT, "ceph" },
 	{ 0x7461636f, FS_DIRECT, "ocfs2" },
 	{ 0x01161970, FS_DIRECT, "gfs2" },
@@ -60,9 +61,9 @@ static const struct fs {
 	{ 0x858458f6, FS_MEMORY, "ramfs" },
 	{ 0x958458f6, FS_MEMORY, "hugetlbfs" },
 	{ 0x65735546, 0, "fuse" },
-	{ 0x01021997, 0, "9p" },
-	{ 0xff534d42, 0, "cifs" },
-	{ 0xfe534d42, 0, "smb2" },
+	{ 0x01021997, FS_STALE, "9p" },
+	{ 0xff534d42, FS_STALE, "cifs" },
+	{ 0xfe534d42, FS_STALE, "smb2" },
 	{ 0x2fc12fc1, 0, "zfs" },
 	{ 0x73717368, 0, "squashfs" },
 	{ 0xe0f5e1e2, 0, "erofs" },
@@ -343,7 +344,8 @@ static int fill(struct store_file *f, const struct stat *st)
 	else
 		(void)snprintf(f->fs, sizeof(f->fs), "0x%x", f->fs_magic);
 	f->memory_fs = fs && fs->flags & FS_MEMORY;
-	f->may_hang = !fs || !fs->flags;
+	f->may_hang = !fs || !(fs->flags & ~FS_STALE);
+	f->stale = fs && (fs->flags & FS_STALE);
 	return 0;
 }
 

@@ -34,6 +34,7 @@ struct store_file {
 	uint64_t fs_id;		/* statfs(2) f_fsid; 0 for a block device */
 	bool memory_fs;		/* tmpfs, ramfs, hugetlbfs: everything is resident */
 	bool may_hang;		/* FUSE and its like: starting an operation may block */
+	bool stale;		/* its page cache may lack what another machine wrote */
 	bool block_device;
 	dev_t dev;		/* of the file system, or of the block device itself */
 	ino_t ino;

@@ -451,6 +451,25 @@ static void lie_wrong(void)
 	lies("lie=wrong", EILSEQ);
 }
 
+/* What differs once may be what somebody else wrote meanwhile: not believed, and no lie. */
+static void other_bytes_once(void)
+{
+	struct pst_done d;
+
+	begin_good("mode=p2pdma");
+	x.set("lie=once");
+	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	T_CHECK(is_right(0, 0, RIG_MIB(1)));
+	T_CHECK(verdict().state != PST_STATE_IMPOSSIBLE);
+	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_CHECK(d.paths & GDS);
+	T_CHECK(d.flags & PST_DONE_PROOF);
+	end();
+}
+
 static void lie_short(void)
 {
 	lies("lie=short", EIO);
@@ -728,6 +747,7 @@ static const struct again cases[] = {
 	{ "no_probe", no_probe, AGAIN_ONCE, "" },
 	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
 	{ "lie_wrong", lie_wrong, AGAIN_ONCE, "" },
+	{ "other_bytes_once", other_bytes_once, AGAIN_ONCE, "" },
 	{ "lie_short", lie_short, AGAIN_ONCE, "" },
 	{ "lie_more", lie_more, AGAIN_ONCE, "" },
 	{ "lie_compat", lie_compat, AGAIN_ONCE, "" },

@@ -42,6 +42,7 @@ enum stub_lie {
 	LIE_MORE,
 	LIE_CLAIMS,
 	LIE_TWICE,
+	LIE_ONCE, /* wrong, and right from then on */
 };
 
 struct file {

@@ -58,8 +58,8 @@ static int word(const char *value, const char *const *words, const char *key)
 static void set_one(const char *key, const char *value)
 {
 	static const char *const modes[] = { "compat", "nvfs", "p2pdma", "c2c", NULL };
-	static const char *const lies[] = { "none", "nodata", "wrong", "short",
-					    "more", "claims", "twice", NULL };
+	static const char *const lies[] = { "none",   "nodata", "wrong", "short", "more",
+					    "claims", "twice",  "once",  NULL };
 	unsigned long long n = strtoull(value, NULL, 0);
 
 	if (!strcmp(key, "version"))

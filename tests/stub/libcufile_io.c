@@ -36,11 +36,20 @@ static void count(const struct move *m, int dev, ssize_t moved)
 		c->p2p++;
 }
 
+static bool is_wrong(void)
+{
+	enum stub_lie once = LIE_ONCE;
+
+	return cf.lie == LIE_WRONG ||
+	       __atomic_compare_exchange_n(&cf.lie, &once, LIE_NONE, false, __ATOMIC_RELAXED,
+					   __ATOMIC_RELAXED);
+}
+
 static ssize_t write_bytes(const struct file *f, const struct move *m, uint64_t at, char *host)
 {
 	if (!stub_cuda_peek(at, host, m->len))
 		return -1;
-	if (cf.lie == LIE_WRONG)
+	if (is_wrong())
 		host[m->len / 2] ^= 0x10;
 	return cf.lie == LIE_NODATA ? (ssize_t)m->len : pwrite(f->plain, host, m->len, m->file_off);
 }
@@ -69,7 +78,7 @@ static ssize_t move_bytes(const struct file *f, const struct move *m)
 		n = read_bytes(f, m, host);
 		if (n > 0 && cf.lie == LIE_SHORT)
 			n = n / 2 & ~(ssize_t)(PAGE - 1);
-		if (n > 0 && cf.lie == LIE_WRONG)
+		if (n > 0 && is_wrong())
 			host[n / 2] ^= 0x10;
 		/* The real one says "not permitted" for a wrong address, and means nothing. */
 		if (n > 0 && cf.lie != LIE_NODATA && !stub_cuda_poke(at, host, (size_t)n))

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a proof found to differ is moved and compared again.
+ *
+ * Somebody else may be writing to the file, or to the memory of the request.  So a trial moves
+ * the same range by O_DIRECT, between the file and a buffer of ours, and reads it plainly.  Only
+ * bytes that differ in every trial, in a file that is not seen to change, speak against O_DIRECT.
+ */
+#ifndef PST_TRIAL_H
+#define PST_TRIAL_H
+
+#include <sys/stat.h>
+
+#include "core/core.h"
+
+#define TRIALS 3u
+
+enum trial_end {
+	TRIAL_ON,   /* one more operation is to be done */
+	TRIAL_OPEN, /* the bytes are the same now, or nobody can tell */
+	TRIAL_LIE,
+};
+
+/* When a file changed last, as far as this machine knows. */
+struct stamp {
+	uint64_t size;
+	struct statx_timestamp ctime;
+};
+
+/* 0 or -errno.  Asks no server, so it does not hang. */
+int stamp_take(const struct store_file *sf, struct stamp *ret);
+bool stamp_is(const struct store_file *sf, const struct stamp *stamp);
+
+/*
+ * Of off..off+len of the request's file; data is what O_DIRECT moved, seen what a plain read gave,
+ * and stays until the end.  NULL: nobody can tell.
+ */
+struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
+			const void *seen);
+/* The next operation. */
+void trial_op(const struct trial *t, struct store_op *op);
+/* It came back with that. */
+enum trial_end trial_step(struct trial *t, int64_t res);
+void trial_free(struct trial *t);
+
+#endif
