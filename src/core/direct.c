@@ -410,7 +410,7 @@ void direct_unpark(struct pst_queue *q)
 {
 	struct part *p, *next;
 
-	registry_progress();
+	registry_progress(&q->dropped);
 	p = TAKE_PTR(q->parked);
 	for (; p; p = next) {
 		next = p->next;

@@ -703,7 +703,8 @@ static bool queue_parked(struct worker *w)
 	struct run *run, *next;
 	bool moved = false;
 
-	registry_progress();
+	/* A close(2) that hangs must not take the worker along. */
+	registry_progress(NULL);
 	run = TAKE_PTR(w->parked);
 	for (; run; run = next) {
 		struct job *j = run->job;
