@@ -135,6 +135,7 @@ static void part_queue(struct part *p)
 	int r;
 
 	if (p->op.kind == STORE_WRITE && unlikely(!part_may_write(p))) {
+		store_write_wait(&p->op);
 		p->next = q->parked;
 		q->parked = p;
 		return;

@@ -172,6 +172,7 @@ static void run_queue(struct worker *w, struct run *run)
 	int r;
 
 	if (run->op.kind == STORE_WRITE && unlikely(!run_may_write(run))) {
+		store_write_wait(&run->op);
 		run->next = w->parked;
 		w->parked = run;
 		return;
