@@ -524,6 +524,9 @@ void queue_wind_up(struct pst_queue *q);
 /* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
 void queue_lock(struct pst_queue *q);
 void queue_unlock(struct pst_queue *q);
+/* The same for who must not wait: the objects go to a list for use_end(), or stay where it is
+ * NULL. */
+void queue_unlock_to(struct pst_queue *q, struct use **dropped);
 
 /* The request has its data, or its error: prove it where that is due, else complete it. */
 void queue_finish(struct req *r);
@@ -539,9 +542,10 @@ void registry_release(struct object *obj);
 
 /*
  * Take what is done in queues that nobody reaps just now: a write of theirs may be all that
- * another waits for.  Under any lock, and in vain where others hold what it needs.
+ * another waits for.  Under any lock, and in vain where others hold what it needs.  Objects that
+ * go with it are for the caller's use_end(), or stay with their queue where @dropped is NULL.
  */
-void registry_progress(void);
+void registry_progress(struct use **dropped);
 
 /* The counters of one queue, or of all. */
 void registry_stats(struct pst_queue *only, struct pst_stats *ret);

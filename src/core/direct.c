@@ -135,6 +135,7 @@ static void part_queue(struct part *p)
 	int r;
 
 	if (p->op.kind == STORE_WRITE && unlikely(!part_may_write(p))) {
+		store_write_wait(&p->op);
 		p->next = q->parked;
 		q->parked = p;
 		return;
@@ -410,7 +411,7 @@ void direct_unpark(struct pst_queue *q)
 {
 	struct part *p, *next;
 
-	registry_progress();
+	registry_progress(&q->dropped);
 	p = TAKE_PTR(q->parked);
 	for (; p; p = next) {
 		next = p->next;

@@ -139,7 +139,7 @@ unsigned registry_uses(const struct object *obj)
 	return nr;
 }
 
-void registry_progress(void)
+void registry_progress(struct use **dropped)
 {
 	struct list *e;
 
@@ -150,9 +150,10 @@ void registry_progress(void)
 
 		if (pthread_mutex_trylock(&q->lock) != 0)
 			continue;
-		if (!q->waiting && q->lane->nr_ops)
+		/* A write that waits keeps others from starting, too. */
+		if (!q->waiting && (q->lane->nr_ops || q->parked))
 			queue_progress(q);
-		pthread_mutex_unlock(&q->lock);
+		queue_unlock_to(q, dropped);
 	}
 	pthread_mutex_unlock(&registry.lock);
 }

@@ -166,6 +166,7 @@ void run_queue(struct worker *w, struct run *run)
 	int r;
 
 	if (run->op.kind == STORE_WRITE && unlikely(!run_may_write(run))) {
+		store_write_wait(&run->op);
 		run->next = w->parked;
 		w->parked = run;
 		return;
@@ -628,7 +629,8 @@ static bool queue_parked(struct worker *w)
 	struct run *run, *next;
 	bool moved = false;
 
-	registry_progress();
+	/* A close(2) that hangs must not take the worker along. */
+	registry_progress(NULL);
 	run = TAKE_PTR(w->parked);
 	for (; run; run = next) {
 		struct job *j = run->job;

@@ -105,20 +105,31 @@ void queue_lock(struct pst_queue *q)
 	pthread_mutex_lock(&q->lock);
 }
 
-void queue_unlock(struct pst_queue *q)
+void queue_unlock_to(struct pst_queue *q, struct use **dropped)
 {
-	struct use *dropped;
-
 	do {
 		if (unlikely(atomic_load_explicit(&q->look, memory_order_relaxed))) {
 			atomic_store(&q->look, false);
 			use_release_dying(q);
 		}
-		dropped = TAKE_PTR(q->dropped);
+		while (unlikely(dropped && q->dropped)) {
+			struct use *u = q->dropped;
+
+			q->dropped = u->next;
+			u->next = *dropped;
+			*dropped = u;
+		}
 		pthread_mutex_unlock(&q->lock);
-		if (unlikely(dropped))
-			use_end(dropped);
 		/* Pairs with registry_release(), which sets it and then tries the lock: either
 		 * that gets the lock, or this sees it. */
 	} while (unlikely(atomic_load(&q->look)) && pthread_mutex_trylock(&q->lock) == 0);
+}
+
+void queue_unlock(struct pst_queue *q)
+{
+	struct use *dropped = NULL;
+
+	queue_unlock_to(q, &dropped);
+	if (unlikely(dropped))
+		use_end(dropped);
 }

@@ -87,6 +87,7 @@ enum store_claim {
 	STORE_CLAIM_NONE,
 	STORE_CLAIM_DIRECT,
 	STORE_CLAIM_PLAIN,
+	STORE_CLAIM_WAIT, /* of an O_DIRECT write: no new ones through the page cache begin */
 };
 
 #define STORE_OP_DIRECT (1u << 0) /* through fd_direct: buf, off and len are aligned */
@@ -124,6 +125,8 @@ struct store_op {
  * each asks again later.  Nobody tells when.
  */
 bool store_write_begin(struct store_op *op);
+/* After false, for one that keeps STORE_OP_DIRECT: it gets its turn. */
+void store_write_wait(struct store_op *op);
 void store_write_end(struct store_op *op);
 
 /* The same for O_DIRECT writes that are no store_op. */

@@ -22,7 +22,8 @@
  *
  * So a write that wants O_DIRECT takes it only where none is under way through the page cache, and
  * one that needs the page cache waits for the O_DIRECT ones.  While it waits, no new
- * O_DIRECT write begins.  Writes by other processes, and stores into mappings of the file, are
+ * O_DIRECT write begins.  One that can do with nothing but O_DIRECT waits too, and meanwhile no new
+ * ones begin through the page cache: else they could follow each other for ever.  Writes by other processes, and stores into mappings of the file, are
  * out of reach here: docs/ARCHITECTURE.md says whose they are.
  */
 #include <pthread.h>
@@ -42,6 +43,7 @@ struct writers {
 	ino_t ino;
 	unsigned refs; /* open files; under the lock */
 	_Atomic uint64_t nr;
+	atomic_uint waiting; /* O_DIRECT writes; too many or too few for a moment do no harm */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -111,21 +113,36 @@ bool store_write_begin(struct store_op *op)
 	struct writers *w = op->file->writers;
 
 	if (op->flags & STORE_OP_DIRECT) {
-		if (op->claim == STORE_CLAIM_NONE && writers_direct(w))
+		if (op->claim != STORE_CLAIM_DIRECT && writers_direct(w)) {
+			store_write_end(op);
 			op->claim = STORE_CLAIM_DIRECT;
-		return op->claim != STORE_CLAIM_NONE;
+		}
+		return op->claim == STORE_CLAIM_DIRECT;
 	}
 	if (op->claim == STORE_CLAIM_NONE) {
+		if (unlikely(atomic_load(&w->waiting)))
+			return false;
 		(void)atomic_fetch_add(&w->nr, PLAIN);
 		op->claim = STORE_CLAIM_PLAIN;
 	}
 	return atomic_load(&w->nr) % PLAIN == 0;
 }
 
+void store_write_wait(struct store_op *op)
+{
+	if (!(op->flags & STORE_OP_DIRECT) || op->claim != STORE_CLAIM_NONE)
+		return;
+	(void)atomic_fetch_add(&op->file->writers->waiting, 1);
+	op->claim = STORE_CLAIM_WAIT;
+}
+
 void store_write_end(struct store_op *op)
 {
-	if (op->claim != STORE_CLAIM_NONE)
-		(void)atomic_fetch_sub(&op->file->writers->nr,
-				       op->claim == STORE_CLAIM_DIRECT ? DIRECT : PLAIN);
+	struct writers *w = op->file->writers;
+
+	if (op->claim == STORE_CLAIM_WAIT)
+		(void)atomic_fetch_sub(&w->waiting, 1);
+	else if (op->claim != STORE_CLAIM_NONE)
+		(void)atomic_fetch_sub(&w->nr, op->claim == STORE_CLAIM_DIRECT ? DIRECT : PLAIN);
 	op->claim = STORE_CLAIM_NONE;
 }

@@ -139,6 +139,76 @@ static void behind_another_queue(void)
 	end();
 }
 
+/* What waits in a queue that nobody reaps keeps no other queue waiting for ever. */
+static void behind_one_that_waits(void)
+{
+	struct pst_queue *other;
+	struct pst_done d;
+
+	begin();
+	other = rig_queue(rig_store, 4);
+	prep(rig_q, 0, 65536, 0, 0);
+	T_EQ(pst_submit(rig_q), 1);
+	prep(other, 100000, 1000, 0, 0);
+	T_EQ(pst_submit(other), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, 65536);
+	prep(rig_q, 65536, 65536, PST_IO_STRICT, 0);
+	T_EQ(pst_submit(rig_q), 1);
+	d = rig_reap1(rig_q);
+	took(&d, DIRECT, PST_WHY_NONE);
+	d = rig_reap1(other);
+	took(&d, BUFFERED, PST_WHY_UNALIGNED);
+	pst_queue_free(other);
+	end();
+}
+
+static unsigned descriptors_of(const char *path)
+{
+	struct stat want, st;
+	unsigned nr = 0;
+
+	T_EQ(stat(path, &want), 0);
+	for (int fd = 0; fd < 1024; fd++)
+		nr += fstat(fd, &st) == 0 && st.st_dev == want.st_dev && st.st_ino == want.st_ino;
+	return nr;
+}
+
+/* A file that was closed goes when its last write ends, whoever finds that out. */
+static void ended_by_another_queue(void)
+{
+	struct pst_queue *first, *other;
+	struct pst_file *closed;
+	struct pst_io io;
+	struct pst_done d;
+
+	if (rig_soft())
+		T_SKIP("writes that their own queue ends");
+	begin();
+	first = rig_queue(rig_store, 4);
+	other = rig_queue(rig_store, 4);
+	rig_make(rig_path("closed"), 1, 65536);
+	closed = rig_open(rig_path("closed"), RIG_RW);
+	io = rig_io(PST_OP_WRITE, closed, mem, 0, 0, 65536);
+	T_OK(pst_prep(other, &io));
+	T_EQ(pst_submit(other), 1);
+	closed = pst_file_close(closed);
+	for (int i = 0; i < 1000 && descriptors_of(rig_path("closed")); i++) {
+		prep(first, 0, 65536, 0, 0);
+		T_EQ(pst_submit(first), 1);
+		d = rig_write(file, mem, 100, 100, 1000);
+		took(&d, BUFFERED, PST_WHY_UNALIGNED);
+		d = rig_reap1(first);
+		T_EQ(d.res, 65536);
+	}
+	T_EQ(descriptors_of(rig_path("closed")), 0);
+	d = rig_reap1(other);
+	T_EQ(d.res, 65536);
+	pst_queue_free(other);
+	pst_queue_free(first);
+	end();
+}
+
 /* Any mixture ends, and gives the right bytes. */
 static void everything_at_once(void)
 {
@@ -266,6 +336,8 @@ int main(void)
 	RIG_RUN(as_a_whole);
 	RIG_RUN(joined);
 	RIG_RUN(behind_another_queue);
+	RIG_RUN(behind_one_that_waits);
+	RIG_RUN(ended_by_another_queue);
 	RIG_RUN(everything_at_once);
 	RIG_RUN(unaligned_beside_reader);
 	RIG_RUN(aligned_beside_reader);

@@ -102,6 +102,41 @@ static void direct_joins_plain(void)
 	end();
 }
 
+/* One that keeps to O_DIRECT gets its turn, however many come through the page cache. */
+static void direct_gets_its_turn(void)
+{
+	struct store_op d, first, late;
+
+	begin();
+	d = op_on(f, STORE_OP_DIRECT);
+	first = op_on(g, 0);
+	late = op_on(g, 0);
+	T_CHECK(store_write_begin(&first));
+	T_CHECK(!store_write_begin(&d));
+	store_write_wait(&d);
+	store_write_wait(&d); /* counted once */
+	T_CHECK(store_write_begin(&first));
+	T_CHECK(!store_write_begin(&late));
+	store_write_end(&first);
+	T_CHECK(!store_write_begin(&late));
+	T_CHECK(store_write_begin(&d));
+	T_CHECK(!store_write_begin(&late));
+	store_write_end(&d);
+	T_CHECK(store_write_begin(&late));
+	/* Given up, it keeps nobody waiting. */
+	T_CHECK(!store_write_begin(&d));
+	store_write_wait(&d);
+	T_CHECK(!store_write_begin(&first));
+	store_write_end(&d);
+	T_CHECK(store_write_begin(&first));
+	store_write_wait(&first); /* nothing, for one of these */
+	store_write_end(&first);
+	store_write_end(&late);
+	T_CHECK(writers_direct(f->writers));
+	writers_direct_done(f->writers);
+	end();
+}
+
 /* One that waited and was given up leaves no trace. */
 static void given_up(void)
 {
@@ -181,6 +216,7 @@ int main(void)
 	T_RUN(each_kind_beside_itself);
 	T_RUN(plain_waits_for_direct);
 	T_RUN(direct_joins_plain);
+	T_RUN(direct_gets_its_turn);
 	T_RUN(given_up);
 	T_RUN(other_files_do_not_matter);
 	T_RUN(never_both);
