@@ -28,6 +28,22 @@ bool cp_names_device(const char *s)
 	return false;
 }
 
+/* Of files that the kernel makes up as they are read, as in /proc, the length says nothing. */
+static int check_length(const struct copy *c)
+{
+	ssize_t n;
+	char byte;
+
+	if (!S_ISREG(c->src_stat.st_mode) || c->src_stat.st_size)
+		return 0;
+	n = pread(c->src_fd, &byte, 1, 0);
+	if (n < 0)
+		return fail(errno, "%s: %s", c->src, strerror(errno));
+	return n == 0 ? 0
+		      : fail(EINVAL, "%s has more than the 0 bytes that it says; take cp(1)",
+			     c->src);
+}
+
 int cp_open_source(struct copy *c)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
@@ -48,6 +64,9 @@ int cp_open_source(struct copy *c)
 		return fail(EISDIR, "%s is a directory; penstock cp copies single files", c->src);
 	if (!S_ISREG(c->src_stat.st_mode) && !S_ISBLK(c->src_stat.st_mode))
 		return fail(EINVAL, "%s is neither a regular file nor a block device", c->src);
+	r = check_length(c);
+	if (r < 0)
+		return r;
 	(void)fcntl(c->src_fd, F_SETFL, O_RDONLY);
 
 	r = pst_file_wrap(c->src_fd, 0, &c->in);

@@ -210,6 +210,7 @@ PST_API int pst_device_text(const char *device, char *buf, size_t len);
 
 #define PST_MEM_SHARED (1u << 0) /* may be exported to another process */
 #define PST_MEM_PINNED (1u << 1) /* wrap: the caller promises that the pages stay */
+#define PST_MEM_LATER  (1u << 2) /* wrap: host memory that need not be there yet */
 
 struct pst_mem_opts {
 	size_t sz;	/* sizeof(struct pst_mem_opts) */
@@ -264,6 +265,10 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * protects it, requests that need it fail with -EFAULT and no signal is raised: the library
  * leaves such memory to the kernel.  A checksum costs a copy there that memory by
  * pst_mem_alloc() does without.
+ *
+ * With PST_MEM_LATER, which goes with PST_KIND_HOST alone, nobody looks whether the range is
+ * accessible: addresses may be reserved now and get their memory later.  Requests that meet
+ * addresses without memory fail with -EFAULT.
  *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range and the CPU may not access all of it (freed or never allocated); -ERANGE

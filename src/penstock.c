@@ -134,8 +134,10 @@ int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
 	r = opts_copy(&o, sizeof(o), opts);
 	if (r < 0)
 		return r;
-	if (o.flags & ~PST_MEM_PINNED)
-		return err_set(EINVAL, "flags 0x%x do not go with wrapped memory", o.flags);
+	if (o.flags & ~(PST_MEM_PINNED | PST_MEM_LATER) ||
+	    (o.flags & PST_MEM_LATER && (o.flags & PST_MEM_PINNED || o.kind != PST_KIND_HOST)))
+		return err_set(EINVAL, "flags 0x%x do not go with wrapped memory of kind %u",
+			       o.flags, o.kind);
 	if (!addr || !len)
 		return err_set(EINVAL, "%s is zero", addr ? "the length" : "the address");
 	if (__builtin_add_overflow(addr, len, &end) || len > INT64_MAX)

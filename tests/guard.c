@@ -83,11 +83,12 @@ static void run(const char *const argv[])
 
 static void remove_tree(const char *path)
 {
-	/* Directories may have been left read-only. */
+	/* Directories may have been left read-only.  A file may have another name elsewhere. */
 	run((const char *const[]){
 		"sh", "-c",
-		"chmod -R u+rwX \"$0\" 2>/dev/null; exec rm -rf --one-file-system \"$0\"", path,
-		NULL });
+		"find \"$0\" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; 2>/dev/null; "
+		"exec rm -rf --one-file-system \"$0\"",
+		path, NULL });
 }
 
 /* ------------------------------------------------------------------ mounts */
@@ -431,12 +432,14 @@ static void command(char **argv)
 static void make_scratch(void)
 {
 	const char *parent = getenv("PST_TEST_DIR"), *tmp = getenv("TMPDIR");
-	char cache[PATH_MAX + 8];
+	char real[PATH_MAX], cache[PATH_MAX + 8];
 
+	/* The path that mountinfo has, and good in every directory. */
 	parent = parent ? parent : tmp ? tmp : "/var/tmp";
-	(void)snprintf(scratch, sizeof(scratch), "%s/pst-XXXXXX", parent);
-	if (!mkdtemp(scratch)) {
-		say("no directory %s: %s", scratch, strerror(errno));
+	if (!realpath(parent, real) ||
+	    (size_t)snprintf(scratch, sizeof(scratch), "%s/pst-XXXXXX", real) >= sizeof(scratch) ||
+	    !mkdtemp(scratch)) {
+		say("no directory in %s: %s", parent, strerror(errno));
 		exit(125);
 	}
 	id = strrchr(scratch, '/') + 1;
@@ -471,6 +474,7 @@ static int wait_command(pid_t pid, const sigset_t *signals)
 
 static int keeper(char **argv, bool shared, const sigset_t *signals)
 {
+	char path[PATH_MAX];
 	bool aloud, own_shm;
 	int status;
 	pid_t pid;
@@ -499,6 +503,11 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 		shm_clean();
 	/* Nobody works in there. */
 	(void)chdir("/");
+	/* A mount shows files of others, on the same file system perhaps. */
+	if (last_mount(path)) {
+		say("%s stays: %s cannot be unmounted", scratch, path);
+		return status ? status : 1;
+	}
 	remove_tree(scratch);
 	return status;
 }

@@ -118,6 +118,26 @@ is_killed() {
 	ends wait 137 KILL
 }
 
+# What a test mounts or links and others have stays as it is, also when the directory was named by a
+# symbolic link or from where it is.  Without the right to mount it is the link alone.
+leaves_others_alone() {
+	rm -rf theirs link
+	mkdir theirs
+	ln -s dirs link
+	: >theirs/file >theirs/linked
+	chmod 400 theirs/linked
+	for dir in "$base/link" link; do
+		# shellcheck disable=SC2016,SC2086
+		PST_TEST_DIR=$dir "$guard" $mode sh -c '
+			ln theirs/linked "$TMPDIR/linked" && mkdir "$TMPDIR/mnt" "$TMPDIR/shut" &&
+			: >"$TMPDIR/shut/file" && chmod 0 "$TMPDIR/shut" || exit 9
+			mount --bind theirs "$TMPDIR/mnt" 2>/dev/null; exit 3' >out 2>err
+		[ $? = 3 ] && [ -e theirs/file ] && [ "$(stat -c %a theirs/linked)" = 400 ] &&
+			[ -z "$(ls -A dirs)" ] && ! grep -q " $base/" /proc/self/mountinfo ||
+			return 1
+	done
+}
+
 n=0
 failed=0
 run() {
@@ -131,7 +151,8 @@ run() {
 }
 
 for mode in "" " --shared"; do
-	for name in a_good_test skips fails crashes is_interrupted is_terminated is_killed; do
+	for name in a_good_test skips fails crashes is_interrupted is_terminated is_killed \
+		leaves_others_alone; do
 		run $name
 	done
 done

@@ -275,8 +275,8 @@ static int use_host(struct iov *iov, void *base, size_t size)
 		.sz = sizeof(opts),
 		.kind = PST_KIND_HOST,
 		/* What we mapped stays; what a program mapped may go too early, and then
-		 * unpinned memory is an error and not silence. */
-		.flags = iov->origin == IOV_WRAPPED ? 0 : PST_MEM_PINNED,
+		 * unpinned memory is an error and not silence.  It may also come later. */
+		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
 	};
 	int r;
 

@@ -35,20 +35,37 @@ static bool owner_is_good(const struct stat *st)
 	return st->st_uid == 0 || (st->st_uid == geteuid() && st->st_uid != UID_UNKNOWN);
 }
 
+/* A file may be mounted on, too. */
+static int check_mount(const struct walk *w, int fd, const char *name, const struct stat *st)
+{
+	struct statfs fs;
+
+	if (st->st_dev == w->dev)
+		return 0;
+	/* It is the server that answers. */
+	if (fstatfs(fd, &fs) < 0)
+		return err_set(EPERM, "%s%s is a mount that does not say what it is: %s", w->at,
+			       name, err_name(errno));
+	if (fs.f_type == FUSE_SUPER_MAGIC)
+		return err_set(EPERM, "%s%s is a FUSE mount, whose server says who owns what",
+			       w->at, name);
+	return 0;
+}
+
 /* fd becomes the folder of the walk; it is consumed. */
 static int enter(struct walk *w, int fd, const char *name, const struct stat *st)
 {
 	bool writable = st->st_mode & (S_IWGRP | S_IWOTH);
-	struct statfs fs;
+	int r;
 
 	if (w->fd >= 0)
 		(void)close(w->fd);
 	w->fd = fd;
 	if (!owner_is_good(st) || (writable && !(st->st_mode & S_ISVTX)))
 		return refuse(w->at, name, st);
-	if (st->st_dev != w->dev && fstatfs(fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC)
-		return err_set(EPERM, "%s%s is a FUSE mount, whose server says who owns what",
-			       w->at, name);
+	r = check_mount(w, fd, name, st);
+	if (r < 0)
+		return r;
 	w->dev = st->st_dev;
 	w->sticky = writable;
 	return 0;
@@ -112,7 +129,8 @@ static int step(struct walk *w, const char *name, const char *rest)
 		return err_set(EINVAL, "%s%s is no regular file", w->at, name);
 	if (w->sticky || !owner_is_good(&st) || st.st_mode & (S_IWGRP | S_IWOTH))
 		return refuse(w->at, name, &st);
-	return 1;
+	r = check_mount(w, fd, name, &st);
+	return r < 0 ? r : 1;
 }
 
 static int walk(struct walk *w, const char *path, char ret[PATH_MAX])

@@ -302,11 +302,8 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			       "%" PRIu64 " bytes at %#" PRIx64 " reach past the end of the "
 			       "address space",
 			       len, addr);
-	if (flags & ~PST_MEM_PINNED)
-		return err_set(EINVAL,
-			       "unknown flags %#" PRIx32 " for a wrap; PST_MEM_PINNED is the "
-			       "only one",
-			       flags);
+	if (flags & ~(PST_MEM_PINNED | PST_MEM_LATER))
+		return err_set(EINVAL, "unknown flags %#" PRIx32 " for a wrap", flags);
 	if (kind && !mem_provider(kind))
 		return -ENODEV;
 
@@ -323,12 +320,12 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 	if (!owner->wrap)
 		return cannot(owner, "wrapped");
 	/* Host memory claims what nobody else knows, such as freed memory of a device. */
-	if (owner->kind == PST_KIND_HOST) {
+	if (owner->kind == PST_KIND_HOST && !(flags & PST_MEM_LATER)) {
 		r = mapped_check(addr, len);
 		if (r < 0)
 			return r;
 	}
-	return owner->wrap(addr, len, flags, ret);
+	return owner->wrap(addr, len, flags & ~PST_MEM_LATER, ret);
 }
 
 int mem_import(const struct pst_grant *grant, struct mem_alloc **ret)

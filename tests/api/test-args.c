@@ -305,7 +305,15 @@ static void memory(void)
 	FAILS(pst_mem_alloc("host", 1, &o, &m), EINVAL, "flags");
 	o.flags = PST_MEM_SHARED;
 	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
-	o.flags = 0;
+	o.flags = PST_MEM_LATER;
+	FAILS(pst_mem_alloc("host", 1, &o, &m), EINVAL, "flags");
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
+	o.kind = PST_KIND_SOFT;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
+	o.kind = PST_KIND_HOST;
+	o.flags |= PST_MEM_PINNED;
+	FAILS(pst_mem_wrap(addr, 1, &o, &m), EINVAL, "flags");
+	o.flags = o.kind = 0;
 	FAILS(pst_mem_wrap(0, 1, NULL, &m), EINVAL, "address");
 	FAILS(pst_mem_wrap(addr, 0, NULL, &m), EINVAL, "length");
 	FAILS(pst_mem_wrap(UINT64_MAX, 2, NULL, &m), EINVAL, "");

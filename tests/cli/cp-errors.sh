@@ -25,6 +25,17 @@ fifo_as_source() {
 	fails "fifo is neither a regular file nor a block device" timeout 10 "$PENSTOCK" cp fifo dst
 }
 
+# It says that it has no bytes; an empty copy would be a loss.
+source_without_a_length() {
+	[ "$(stat -c %s /proc/self/status)" = 0 ] || skip "the kernel says how long it is"
+	fails "/proc/self/status has more than the 0 bytes that it says; take cp(1)" \
+		"$PENSTOCK" cp /proc/self/status dst
+	[ ! -e dst ]
+	: >empty
+	"$PENSTOCK" cp -q empty dst
+	[ -f dst ] && [ ! -s dst ]
+}
+
 fifo_as_target() {
 	mkfifo fifo
 	random 100 src
@@ -160,7 +171,7 @@ strict_says_why() {
 	[ ! -e dst ]
 }
 
-run_cases missing_source unreadable_source directory_as_source fifo_as_source fifo_as_target \
-	same_file missing_directory dangling_link read_only_target unknown_device full_disk \
+run_cases missing_source unreadable_source directory_as_source fifo_as_source source_without_a_length \
+	fifo_as_target same_file missing_directory dangling_link read_only_target unknown_device full_disk \
 	limited_file_size failed_operations failed_reread source_that_changes source_that_shrinks \
 	strict_says_why

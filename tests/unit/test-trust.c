@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
+#include <linux/fuse.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/err.h"
 #include "base/trust.h"
@@ -206,11 +212,85 @@ static void what_belongs_to_others(void)
 	end();
 }
 
+/* A FUSE server whose only file is its root, and says that it belongs to root. */
+static void serve(int fd)
+{
+	static union {
+		struct fuse_in_header in;
+		char buf[1 << 17];
+	} u;
+
+	while (read(fd, &u, sizeof(u)) > 0) {
+		struct {
+			struct fuse_out_header head;
+			union {
+				struct fuse_init_out init;
+				struct fuse_attr_out attr;
+			};
+		} out = { .head = { .unique = u.in.unique } };
+
+		out.head.len = sizeof(out.head);
+		if (u.in.opcode == FUSE_INIT) {
+			out.init.major = FUSE_KERNEL_VERSION;
+			out.init.minor = 31;
+			out.init.max_write = 4096;
+			out.head.len += sizeof(out.init);
+		} else if (u.in.opcode == FUSE_GETATTR) {
+			out.attr.attr.ino = 1;
+			out.attr.attr.nlink = 1;
+			out.attr.attr.mode = S_IFREG | 0644;
+			out.head.len += sizeof(out.attr);
+		} else if (u.in.opcode == FUSE_FORGET || u.in.opcode == FUSE_INTERRUPT) {
+			continue;
+		} else {
+			out.head.error = -ENOSYS;
+		}
+		(void)!write(fd, &out, out.head.len);
+	}
+	_exit(0);
+}
+
+static void a_server_of_one_file(void)
+{
+	char file[PATH_MAX + 64], real[PATH_MAX], options[128];
+	_cleanup_(closep) int fd = geteuid() == 0 ? open("/dev/fuse", O_RDWR | O_CLOEXEC) : -1;
+	pid_t pid;
+
+	(void)snprintf(options, sizeof(options),
+		       "fd=%d,rootmode=100000,user_id=0,group_id=0,allow_other", fd);
+	if (fd < 0)
+		T_SKIP("no right to mount");
+	begin();
+	(void)snprintf(file, sizeof(file), "%s/good/lib", dir);
+	T_OK(trust_path(file, real));
+	if (mount("test", file, "fuse", MS_NOSUID | MS_NODEV, options) < 0) {
+		closep(&fd);
+		end();
+		T_SKIP("no right to mount");
+	}
+	pid = fork();
+	T_CHECK(pid >= 0);
+	if (pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		serve(fd);
+	}
+	closep(&fd);
+	fd = -1;
+	T_EQ(trust_path(file, real), -EPERM);
+	T_CHECK(strstr(err_text(), "mount"));
+	T_EQ(umount2(file, MNT_DETACH), 0);
+	(void)kill(pid, SIGKILL);
+	T_EQ(waitpid(pid, NULL, 0), pid);
+	T_OK(trust_path(file, real));
+	end();
+}
+
 int main(void)
 {
 	T_RUN(who_may_write);
 	T_RUN(links);
 	T_RUN(what_is_no_file);
 	T_RUN(what_belongs_to_others);
+	T_RUN(a_server_of_one_file);
 	return t_done();
 }

@@ -320,6 +320,30 @@ static void P3_wrapping_is_bookkeeping(void)
 	hf3fs_iovdestroy(&iov);
 }
 
+/* Allocators reserve addresses first and give them memory as it is needed. */
+static void P3_wrapped_memory_may_come_later(void)
+{
+	struct hf3fs_ior reads = api_ior(2, true);
+	const size_t size = 1 << 20;
+	int fd = api_open("data", size);
+	struct hf3fs_iov iov;
+	uint8_t id[16], *p;
+
+	p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	T_CHECK(p != MAP_FAILED);
+	T_EQ(usrbio_id_new(id), 0);
+	T_EQ(hf3fs_iovwrap(&iov, p, id, mnt, size, 0, -1), 0);
+	T_EQ(api_io(&reads, &iov, 0, fd, 0, 65536), -EFAULT);
+	T_EQ(mprotect(p, 65536, PROT_READ | PROT_WRITE), 0);
+	T_EQ(api_io(&reads, &iov, 0, fd, 0, 65536), 65536);
+	T_EQ(t_differs(p, API_SEED, 0, 65536), 65536);
+	T_EQ(api_io(&reads, &iov, 65536, fd, 0, 65536), -EFAULT);
+	hf3fs_iovdestroy(&iov);
+	T_EQ(munmap(p, size), 0);
+	api_close(fd);
+	hf3fs_iordestroy(&reads);
+}
+
 /*
  * NIXL publishes a region once, wraps it for each descriptor with that one's length as the block
  * size, and destroys no wrap.
@@ -538,6 +562,7 @@ int main(int argc, char **argv)
 	API_RUN(U7_another_process_opens_it);
 	API_RUN(P3_shm_unlink_straight_after_symlink);
 	API_RUN(P3_wrapping_is_bookkeeping);
+	API_PLAIN(P3_wrapped_memory_may_come_later);
 	API_PLAIN(P3_wraps_of_one_region);
 	API_PLAIN(P3_wrapping_again_replaces);
 	API_RUN(U8_destroy_removes_rings_with_flags);
