@@ -124,7 +124,8 @@ leaves_others_alone() {
 	rm -rf theirs link
 	mkdir theirs
 	ln -s dirs link
-	: >theirs/file >theirs/linked
+	: >theirs/file
+	: >theirs/linked
 	chmod 400 theirs/linked
 	for dir in "$base/link" link; do
 		# shellcheck disable=SC2016,SC2086

@@ -81,8 +81,9 @@ def make_iovec(shm, hf3fs_mount_point, block_size=0, numa=-1):
     """Publish the memory of a multiprocessing.shared_memory.SharedMemory.
 
     shm.unlink() may follow at once.  All pages are allocated: where shared
-    memory has no room for them this is an OSError, and no later access ends the process.  It may be closed too, but for requests in flight; the
-    iovec is of no use any more then.
+    memory has no room for them this is an OSError, and no later access ends
+    the process.  It may be closed too, but for requests in flight; the iovec
+    is of no use any more then.
     """
     _allocate(shm)
     name = str(uuid.uuid4())

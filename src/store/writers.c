@@ -23,8 +23,10 @@
  * So a write that wants O_DIRECT takes it only where none is under way through the page cache, and
  * one that needs the page cache waits for the O_DIRECT ones.  While it waits, no new
  * O_DIRECT write begins.  One that can do with nothing but O_DIRECT waits too, and meanwhile no new
- * ones begin through the page cache: else they could follow each other for ever.  Writes by other processes, and stores into mappings of the file, are
- * out of reach here: docs/ARCHITECTURE.md says whose they are.
+ * ones begin through the page cache: else they could follow each other for ever.
+ *
+ * Writes by other processes, and stores into mappings of the file, are out of reach here:
+ * docs/ARCHITECTURE.md says whose they are.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1167,7 +1167,7 @@ static void a_file_system_that_hangs(void)
 	stuck.file = f;
 	T_OK(hung->ops->queue(hung, &stuck));
 	T_OK(hung->ops->flush(hung));
-	/* The file system has it before somebody answers, else it would wait for the next answer. */
+	/* The file system has it before somebody answers: it would wait for the next one. */
 	hang_guard = t_in_ms(HANG_MS);
 	while (fusefs_waiting(&fuse) < 1 && t_now() < hang_guard)
 		(void)usleep(1000);

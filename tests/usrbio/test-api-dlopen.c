@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * U16, C5: a program that loads the library by name, uses it and unloads it: 200 times, and with PST_SOAK a thousand.
+ * U16, C5: a program that loads the library by name, uses it and unloads it: 200 times, and with
+ * PST_SOAK a thousand.
  * usrbio-foreign-dlopen does so, and counts threads, descriptors and mappings.
  */
 #include <dlfcn.h>
