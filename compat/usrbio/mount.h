@@ -70,8 +70,8 @@ void mount_ask(struct mount *m);
  * What serves the file system of an open descriptor.
  *
  * Return: enum mount_kind, for MOUNT_PLAIN with the directory; 0 when it is on none; -EPERM, with
- * the directory, when that is one that others may have made; -EBADF when it is not open; -errno when
- * it cannot be found out: -ENOTCONN without the daemon, -EMFILE.
+ * the directory, when that is one that others may have made; -EBADF when it is not open; -errno
+ * when it cannot be found out: -ENOTCONN without the daemon, -EMFILE.
  */
 int mount_of_fd(int fd, char ret_plain[PATH_MAX]);
 

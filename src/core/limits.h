@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How much memory may be pinned, or mapped.  A bound comes from the program
- * (pst_limits_set()), else from the environment, else it is the library's own; the program may not go above what the
- * environment says.
+ * (pst_limits_set()), else from the environment, else it is the library's own; the program may
+ * not go above what the environment says.
  */
 #ifndef PST_LIMITS_H
 #define PST_LIMITS_H
