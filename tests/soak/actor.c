@@ -35,8 +35,6 @@ static void bank_open(struct actor *a, struct bank *b)
 	do {
 		*b = (struct bank){ .kind = (enum bank_kind)below(&a->dice, BANK_KINDS), .fd = -1 };
 		b->life = life;
-		if (b->kind == BANK_SHRINKS && KNOWN_SHRINK_FATAL)
-			b->kind = BANK_WRAP;
 		switch (b->kind) {
 		case BANK_ALLOC:
 			o.flags = one_in(&a->dice, 3) ? PST_MEM_SHARED : 0;

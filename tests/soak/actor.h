@@ -12,13 +12,6 @@
 
 #include "soak.h"
 
-/*
- * What the library is known to get wrong, and must not end a run.  Each line goes with its
- * defect.
- */
-#define KNOWN_SYNC_EIO 0     /* SYNC fails with EIO after unaligned writes beside a reader */
-#define KNOWN_SHRINK_FATAL 0 /* wrapped memory that its owner shrinks ends the process */
-
 #define NR_SLOTS 16u
 #define NR_BANKS 5u
 #define NR_FILES 4u

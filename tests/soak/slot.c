@@ -76,7 +76,8 @@ static bool may_end_with(const struct slot *sl, int err)
 	case EFAULT:
 		return sl->shrinks;
 	case EIO:
-		return KNOWN_SYNC_EIO && sl->io.op == PST_OP_SYNC;
+		/* The neighbour writes through the page cache beside O_DIRECT of ours: store/writers.c. */
+		return sl->io.op == PST_OP_SYNC;
 	default:
 		return false;
 	}
