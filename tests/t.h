@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static jmp_buf t_jump;
 static int t_cases, t_failed;
@@ -133,6 +134,15 @@ static inline uint64_t t_now(void)
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/*
+ * An ordinary user that no other process is: the kernel sums up locked memory by user, and
+ * tests run side by side.
+ */
+static inline uid_t t_stranger(void)
+{
+	return 1000000 + (uid_t)getpid();
 }
 
 /* What a test may take that waits for a condition, in ns: only what hangs takes longer, however

@@ -574,7 +574,7 @@ static void without_memlock_here(void)
 		T_SKIP("io_uring");
 	begin(RIG_RW); /* while this user may */
 	needs_direct();
-	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(65534) < 0))
+	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
 	rig_q = rig_queue(PST_STORE_URING, 8);
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
