@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Transfers: at once, and in the order of a stream. */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,11 +39,9 @@ static void count(const struct move *m, int dev, ssize_t moved)
 
 static bool is_wrong(void)
 {
-	enum stub_lie once = LIE_ONCE;
+	static atomic_bool done;
 
-	return cf.lie == LIE_WRONG ||
-	       __atomic_compare_exchange_n(&cf.lie, &once, LIE_NONE, false, __ATOMIC_RELAXED,
-					   __ATOMIC_RELAXED);
+	return cf.lie == LIE_WRONG || (cf.lie == LIE_ONCE && !atomic_exchange(&done, true));
 }
 
 static ssize_t write_bytes(const struct file *f, const struct move *m, uint64_t at, char *host)

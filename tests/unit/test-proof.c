@@ -143,6 +143,11 @@ static void in_child(void (*fn)(void))
 			rig_q = pst_queue_free(rig_q);
 			if (!hung)
 				rig_quiet();
+#ifdef __SANITIZE_ADDRESS__
+			/* Its search for leaks waits for every thread. */
+			if (hung)
+				_exit(0);
+#endif
 			exit(0);
 		}
 		(void)!write(out[1], t_why, strlen(t_why));
