@@ -59,7 +59,7 @@ int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
 /* All bytes are there: a new file gets its name. */
 int cp_publish(struct copy *c);
-/* Whatever of an unfinished target would be taken for it. */
+/* Remove the part of a target that another program could take for the whole of it. */
 void cp_give_up(struct copy *c);
 
 #endif

@@ -173,7 +173,7 @@ static void list_names(const struct usrbio_users *u, char *buf, size_t len)
 		(void)snprintf(buf + at, len - at, " and %u more", u->others - nr);
 }
 
-/* What programs put there that gave their shared memory a name of their own. */
+/* Links to shared memory that programs named themselves: only a person can tell if it is in use. */
 static int fail_others(const struct usrbio_users *u, const char *dir)
 {
 	char names[512] = "";

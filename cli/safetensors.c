@@ -139,9 +139,9 @@ static size_t char_len(const char *p, size_t len)
 }
 
 /*
- * What json-c would not tell: it takes single quotes, control characters in strings, escapes of
- * half a character and bytes that are nearly UTF-8, cuts names short at a NUL, and of two members
- * with one name it keeps the last; so they are counted.
+ * Refuse what json-c takes and the format does not have: single quotes, control characters in
+ * strings, escapes of half a character, bytes that are nearly UTF-8 and names with a NUL.  Members
+ * are counted, because json-c keeps the last of two with one name and drops the other.
  */
 static int scan(const char *p, size_t len, size_t *ret_members, struct sink why)
 {

@@ -61,8 +61,8 @@ static uint32_t find_slot(struct ring *r)
 }
 
 /*
- * Say why a request is refused.  What refuses one refuses thousands: the first since the last wait
- * is told.
+ * Say why a request is refused.  One cause often refuses thousands of requests, so only the first
+ * since the last wait is logged as a warning.
  */
 #define refuse(r, err, ...) \
 	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), -(err))
@@ -390,7 +390,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		if (n >= min || dead)
 			break;
 		ns = left(abs_timeout);
-		/* What was refused does not come, however long a program waits for it. */
+		/* A refused request never completes: do not wait for it. */
 		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
 		if (!busy)

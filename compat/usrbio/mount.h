@@ -78,7 +78,7 @@ int mount_of_fd(int fd, char ret_plain[PATH_MAX]);
 /* Say why such a directory is not used.  -EPERM. */
 int mount_refuse(const char *plain);
 
-/* Who mounted the FUSE of that device, as mountinfo has it; root when that does not say. */
+/* The user who mounted the FUSE file system on that device, by mountinfo; root if it names none. */
 uid_t mount_user(dev_t dev);
 
 /* Does HF3FS_USRBIO_DONT_CHECKFS_FOR_MP say "yes"? */

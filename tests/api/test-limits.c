@@ -451,12 +451,23 @@ static void hog_start(uint64_t bound)
 	}
 	T_EQ(pst_submit(hog), HOG_DEPTH);
 	pst_log_set(NULL, NULL, 0);
+	while (rig_stats(NULL).pool_bytes < bound && t_now() < end)
+		(void)usleep(500);
+	T_EQ(rig_stats(NULL).pool_bytes, bound);
+}
+
+/*
+ * Until a request hangs in every slot: memory of the pool counts before it is there, and is there
+ * before it is used.  For few slots: the threads of all queues are 64 at most.
+ */
+static void hog_has_all(uint64_t bound)
+{
+	uint64_t end = t_in_ms(HANG_MS);
+
 	T_CHECK(slot_bytes > 0);
-	/* What the pool has counts before it is there, and is there before it is used. */
 	while (fusefs_waiting(&fs) * slot_bytes < bound && t_now() < end)
 		(void)usleep(500);
 	T_EQ(fusefs_waiting(&fs) * slot_bytes, bound);
-	T_EQ(rig_stats(NULL).pool_bytes, bound);
 }
 
 static void hog_release(void)
@@ -495,6 +506,7 @@ static void grows_to_the_bound(void)
 	struct pst_io io;
 
 	hog_start(RIG_MIB(16));
+	hog_has_all(RIG_MIB(16));
 	m = rig_alloc("soft:0", PIECE);
 	rig_make(rig_path("small"), SEED, PIECE);
 	f = rig_open(rig_path("small"), RIG_R);
@@ -516,10 +528,11 @@ static void lowered_below_use(void)
 {
 	uint64_t low = 2 * SLOT_MAX, end;
 
-	hog_start(RIG_MIB(64));
+	hog_start(RIG_MIB(16));
+	hog_has_all(RIG_MIB(16));
 	T_OK(set(low, 0));
 	T_EQ(rig_stats(NULL).pool_limit, low);
-	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* every slot hangs */
+	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(16)); /* every slot hangs */
 	hog_release();
 	end = t_in_ms(HANG_MS);
 	while (rig_stats(NULL).pool_bytes > low && t_now() < end)

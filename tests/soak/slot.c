@@ -76,7 +76,8 @@ static bool may_end_with(const struct slot *sl, int err)
 	case EFAULT:
 		return sl->shrinks;
 	case EIO:
-		/* The neighbour writes through the page cache beside O_DIRECT of ours: store/writers.c. */
+		/* The neighbour writes through the page cache, beside our O_DIRECT: see
+		 * src/store/writers.c. */
 		return sl->io.op == PST_OP_SYNC;
 	default:
 		return false;
