@@ -5,9 +5,7 @@
 #ifndef PST_GUARD_H
 #define PST_GUARD_H
 
-#include <pthread.h>
-
-#include "base/base.h"
+#include "base/cancel.h"
 #include "base/fork.h"
 
 static inline void errno_restore(const int *saved)
@@ -15,31 +13,21 @@ static inline void errno_restore(const int *saved)
 	errno = *saved;
 }
 
-static inline int cancel_disable(void)
-{
-	int before;
-
-	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	return before;
-}
-
-static inline void cancel_restore(const int *before)
-{
-	(void)pthread_setcancelstate(*before, NULL);
-}
-
-/* A thread that is cancelled in here would leave locks taken. */
-#define NO_CANCEL() _cleanup_(cancel_restore) int _cancel = cancel_disable()
-
-/* Every call begins with it: errno stays the caller's; -EOWNERDEAD in a forked child; no
- * cancellation point. */
-#define GUARD()                                      \
-	NO_CANCEL();                                 \
+/*
+ * A call that reaches no cancellation point, but in places that say NO_CANCEL() themselves,
+ * begins with it: errno stays the caller's; -EOWNERDEAD in a forked child.
+ */
+#define GUARD_LIGHT()                                \
 	_cleanup_(errno_restore) int _errno = errno; \
 	do {                                         \
 		int _g = fork_guard();               \
 		if (unlikely(_g < 0))                \
 			return _g;                   \
 	} while (0)
+
+/* Every other call does; a thread is not cancelled in it. */
+#define GUARD()      \
+	NO_CANCEL(); \
+	GUARD_LIGHT()
 
 #endif

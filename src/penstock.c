@@ -462,7 +462,7 @@ int pst_prep(struct pst_queue *queue, const struct pst_io *io)
 {
 	int r;
 
-	GUARD();
+	GUARD_LIGHT();
 	queue_lock(queue);
 	r = queue_prep(queue, io);
 	queue_unlock(queue);

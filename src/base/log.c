@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/shown.h"
 
@@ -64,6 +65,7 @@ void log_line(int level, const char *fmt, ...)
 	va_list ap;
 	int n;
 
+	NO_CANCEL(); /* writing is a cancellation point, under the lock */
 	(void)pthread_once(&env_once, read_env);
 	if (level < PST_LOG_ERROR || level > log_level) {
 		errno = saved;

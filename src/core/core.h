@@ -261,6 +261,7 @@ struct req {
 	bool second;       /* in the second pass */
 	bool left;         /* the engine has to do it; see small.c */
 	char *bounce;      /* a small write's bytes, loaded through a window, or NULL */
+	struct view *view; /* whose window its next part will use, or NULL */
 
 	/* sync */
 	unsigned nr_before; /* writes that must complete first */
@@ -367,8 +368,8 @@ struct part {
 	struct view *view; /* whose window it uses, or NULL */
 	uint64_t pos;      /* of its first byte, in piece order */
 	uint8_t hop;       /* index in the plan */
-	bool proving; /* a proof's, not the request's own */
-	bool busy;    /* in the lane */
+	bool proving;      /* a proof's, not the request's own */
+	bool busy;         /* in the lane */
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */
@@ -390,12 +391,19 @@ void direct_again(struct req *r);
 
 #define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
 
+/* Who uses windows: a queue, under its lock. */
+struct viewer {
+	unsigned number; /* in the order of their making */
+	uint64_t now;    /* of the last pst_submit() */
+};
+
 /* Windows on an allocation (view.c): the one that holds byte off, which is its byte
- * *ret_at; open until view_put(*ret_view).  NULL: there is none, *ret_err says why; ENOSPC: not
- * now, because too much is open. */
-const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at,
-			      struct view **ret_view, int *ret_err);
-void view_put(struct view *v);
+ * *ret_at; open until view_put(*view).  The caller may have one in *view already, which is put if
+ * it is another.  NULL: there is none, *ret_err says why; ENOSPC: not now, because too much is
+ * open. */
+const struct window *view_get(const struct viewer *by, struct region *r, uint64_t off,
+			      uint64_t *ret_at, struct view **view, int *ret_err);
+void view_put(const struct viewer *by, struct view *v);
 /* Nobody uses the region any more. */
 void views_free(struct region *r);
 
@@ -406,8 +414,8 @@ void small_choose(struct req *r);
 /* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
 int small_listed(struct req *r);
 /* Where the CPU finds a piece, and how much of it; NULL with *ret_err: nowhere. */
-char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
-		 struct view **ret_view, int *ret_err);
+char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room, struct view **ret_view,
+		 int *ret_err);
 /* Nothing is under way, and not all of it was resident: the engine does all of it. */
 void small_give_up(struct req *r);
 
@@ -451,12 +459,12 @@ struct counters {
  */
 struct pst_queue {
 	pthread_mutex_t lock;
-	struct list link;      /* registry */
-	unsigned visitors;     /* who stands on it there; under the registry's lock */
-	atomic_bool orphan;    /* freed, but something of it is not quiet */
-	atomic_bool quiet;     /* freed, and nothing is under way: the last visitor destroys it */
-	atomic_bool look;      /* objects died while the lock was taken */
-	struct use *dropped;   /* objects to be let go of without the lock */
+	struct list link;    /* registry */
+	unsigned visitors;   /* who stands on it there; under the registry's lock */
+	atomic_bool orphan;  /* freed, but something of it is not quiet */
+	atomic_bool quiet;   /* freed, and nothing is under way: the last visitor destroys it */
+	atomic_bool look;    /* objects died while the lock was taken */
+	struct use *dropped; /* objects to be let go of without the lock */
 	const struct store_ops *store;
 	struct store_lane *lane;
 	bool store_auto;    /* the caller left the choice to us */
@@ -465,6 +473,7 @@ struct pst_queue {
 	uint32_t depth;
 	uint64_t timeout_ns;
 	uint64_t seq;
+	struct viewer viewer;
 	bool waiting;
 
 	struct req *reqs; /* depth of them */
@@ -491,11 +500,11 @@ struct pst_queue {
 	struct order *orders;           /* of the pst_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
-	atomic_bool want_wake; /* engines write efd when they finish something */
-	bool armed;            /* lane and engines write efd */
-	bool has_fd;           /* the user sleeps on efd */
-	bool fd_once;          /* after queue_fd() only, until the next call */
-	struct alarm alarm;    /* rings at ring_at or before */
+	atomic_bool want_wake;    /* engines write efd when they finish something */
+	bool armed;               /* lane and engines write efd */
+	bool has_fd;              /* the user sleeps on efd */
+	bool fd_once;             /* after queue_fd() only, until the next call */
+	struct alarm alarm;       /* rings at ring_at or before */
 	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
 
 	struct counters st;
@@ -513,6 +522,13 @@ static inline void gauge(_Atomic unsigned *g, int by)
 {
 	atomic_store_explicit(g, atomic_load_explicit(g, memory_order_relaxed) + (unsigned)by,
 			      memory_order_relaxed);
+}
+
+/* The request needs its window no longer, or does not get that far. */
+static inline void small_let_go(struct req *r)
+{
+	if (unlikely(r->view))
+		view_put(&r->q->viewer, TAKE_PTR(r->view));
 }
 
 /* Let go of what the request uses. */

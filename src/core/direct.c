@@ -76,7 +76,7 @@ static void part_free(struct part *p)
 	struct pst_queue *q = p->req->q;
 
 	if (unlikely(p->view))
-		view_put(TAKE_PTR(p->view));
+		view_put(&q->viewer, TAKE_PTR(p->view));
 	p->busy = false;
 	list_del(&p->link);
 	p->next = q->parts;

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -671,21 +672,13 @@ bool share_without_uring(const struct share *s, const struct pst_queue *q)
 	return s->engine->store != q->store;
 }
 
-int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
-		 struct share **ret)
+static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+		     struct share **ret)
 {
 	struct engine *e;
-	struct list *el;
 	int r;
 
-	list_for_each (el, &q->shares) {
-		struct share *s = list_entry(el, struct share, link);
-
-		if (s->engine->ops == ops && s->engine->device == device) {
-			*ret = s;
-			return 0;
-		}
-	}
+	NO_CANCEL(); /* pst_prep() leaves it to us */
 	r = engine_get(ops, device, q->store, &e);
 	if (r == -ENOMEM && q->store_auto && q->store == &store_uring_ops) {
 		log_info("no memory for an engine's rings, threads instead: %s", err_text());
@@ -697,6 +690,22 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 	if (r < 0)
 		engine_put(e);
 	return r;
+}
+
+int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+		 struct share **ret)
+{
+	struct list *el;
+
+	list_for_each (el, &q->shares) {
+		struct share *s = list_entry(el, struct share, link);
+
+		if (s->engine->ops == ops && s->engine->device == device) {
+			*ret = s;
+			return 0;
+		}
+	}
+	return share_get(q, ops, device, ret);
 }
 
 void engine_unshare(struct share *s)

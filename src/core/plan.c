@@ -22,14 +22,28 @@
 #define __NR_cachestat 451
 #endif
 
+/* Is there a window on the memory's first byte?  If not, *ret_err says why. */
+static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
+{
+	struct viewer me = { .now = now_ns() };
+	struct view *view = NULL;
+	const struct window *w;
+	uint64_t at;
+
+	w = view_get(&me, m->region, m->off, &at, &view, ret_err);
+	if (!w)
+		return false;
+	*ret_proven = w->verdict;
+	view_put(&me, view);
+	return true;
+}
+
 enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			   uint32_t path, int *ret_detail)
 {
 	const struct store_file *sf = f->sf;
 	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
-	const struct window *w;
-	struct view *view;
-	uint64_t at;
+	bool proven;
 
 	*ret_detail = 0;
 	switch (path) {
@@ -61,9 +75,7 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 	case PST_PATH_WINDOW:
 		if (mem_on_host(m))
 			return PST_WHY_NO_PROVIDER;
-		w = view_get(m->region, m->off, &at, &view, ret_detail);
-		view_put(view);
-		return w ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
+		return has_window(m, &proven, ret_detail) ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
 		return gds_why(f, m, op, ret_detail);
 	case PST_PATH_P2P:
@@ -131,11 +143,8 @@ static int plan_refuse(struct req *r, const struct plan *p, const char *what)
 bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op, uint32_t path)
 {
 	struct pst_device dev = { .sz = sizeof(dev) };
-	const struct window *w;
 	const struct proof *p;
-	struct view *view;
 	bool proven;
-	uint64_t at;
 	int err;
 
 	switch (path) {
@@ -148,10 +157,7 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	case PST_PATH_WINDOW:
 		if (mem_on_host(m))
 			return false;
-		w = view_get(m->region, m->off, &at, &view, &err);
-		proven = w && w->verdict;
-		view_put(view);
-		return proven;
+		return has_window(m, &proven, &err) && proven;
 	case PST_PATH_GDS:
 		return gds_proven(f, m, op);
 	case PST_PATH_STAGED:

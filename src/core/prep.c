@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 
+#include "base/cancel.h"
 #include "base/err.h"
 #include "core/core.h"
 
@@ -64,7 +65,10 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
 	bool gate = io->flags & PST_IO_STREAM_WAIT;
-	int err = mem_order_check(a->ops, a->device, io->stream, gate);
+	int err;
+
+	NO_CANCEL(); /* pst_prep() leaves it to us */
+	err = mem_order_check(a->ops, a->device, io->stream, gate);
 
 	return err == 0 && gate ? order_prepare(share) : err;
 }

@@ -34,6 +34,7 @@ void req_release(struct req *r)
 	trial_free(TAKE_PTR(r->trial));
 	free(TAKE_PTR(r->crcs));
 	free(TAKE_PTR(r->bounce));
+	small_let_go(r);
 }
 
 static void req_free(struct req *r)
@@ -329,6 +330,7 @@ int queue_submit(struct pst_queue *q)
 
 	if (q->fd_once)
 		queue_disarm(q);
+	q->viewer.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);

@@ -220,11 +220,13 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
 	unsigned nr_parts = MAX(2 * depth, 64u);
 	struct pst_queue *q = calloc(1, sizeof(*q));
+	static atomic_uint made;
 	int r;
 
 	if (!q)
 		return err_set(ENOMEM, "out of memory");
 	*q = (struct pst_queue){
+		.viewer.number = atomic_fetch_add(&made, 1),
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,

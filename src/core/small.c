@@ -41,8 +41,8 @@ static uint64_t bounce_lead(const struct req *r)
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
-		 struct view **ret_view, int *ret_err)
+char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room, struct view **ret_view,
+		 int *ret_err)
 {
 	const struct pst_mem *m = req_mem(r);
 	const struct window *w;
@@ -52,7 +52,8 @@ char *small_addr(const struct req *r, const struct piece *p, uint64_t *ret_room,
 		*ret_room = p->len;
 		return r->bounce + bounce_lead(r) + p->pos;
 	}
-	w = view_get(m->region, m->off + p->mem_off, &at, ret_view, ret_err);
+	*ret_view = TAKE_PTR(r->view);
+	w = view_get(&r->q->viewer, m->region, m->off + p->mem_off, &at, ret_view, ret_err);
 	if (unlikely(!w))
 		return NULL;
 	*ret_room = w->len - at;
@@ -65,26 +66,25 @@ static int small_load(struct req *r)
 	const struct pst_mem *m = req_mem(r);
 	struct cursor c = r->cur;
 	const struct window *w;
-	struct view *view;
 	struct piece p;
 	uint64_t at, n;
-	int err;
+	int err = 0;
 
 	r->bounce = aligned_alloc(PAGE, align_up(bounce_lead(r) + r->total, PAGE));
 	if (!r->bounce)
 		return ENOMEM;
 	while (cursor_peek(&c, &p)) {
-		w = view_get(m->region, m->off + p.mem_off, &at, &view, &err);
+		w = view_get(&r->q->viewer, m->region, m->off + p.mem_off, &at, &r->view, &err);
 		if (!w) {
 			free(TAKE_PTR(r->bounce));
-			return err;
+			break;
 		}
 		n = MIN(p.len, w->len - at);
 		window_load(w, at, r->bounce + bounce_lead(r) + p.pos, n);
-		view_put(view);
 		cursor_skip(&c, n);
 	}
-	return 0;
+	small_let_go(r);
+	return err;
 }
 
 static bool few_pieces(const struct req *r)
@@ -100,12 +100,11 @@ static bool few_pieces(const struct req *r)
 }
 
 /* Is a window the better way?  If so, is there one?  0; the errno why not; -1 it is not. */
-static int small_fits(const struct req *r)
+static int small_fits(struct req *r)
 {
 	const struct pst_mem *m = req_mem(r);
 	bool write = r->io.op == PST_OP_WRITE;
 	const struct window *w;
-	struct view *view;
 	struct piece p;
 	uint64_t at, most;
 	int err;
@@ -114,11 +113,10 @@ static int small_fits(const struct req *r)
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !plan_try_cached(r, p.file_off, p.len)))
 		return -1;
-	w = view_get(m->region, m->off + p.mem_off, &at, &view, &err);
+	w = view_get(&r->q->viewer, m->region, m->off + p.mem_off, &at, &r->view, &err);
 	if (!w)
 		return err;
 	most = write ? w->load_max : w->store_max;
-	view_put(view);
 	return r->total <= most ? 0 : -1;
 }
 
@@ -128,13 +126,15 @@ void small_choose(struct req *r)
 	int err = small_fits(r);
 
 	if (err == 0 && mem_alive(req_mem(r)->region->alloc) < 0)
-		return; /* the engine finds that out too, and says it */
+		err = -1; /* the engine finds that out too, and says it */
 	if (err == 0 && r->io.op == PST_OP_WRITE)
 		err = small_load(r);
 	if (err > 0)
 		req_why(r, PST_WHY_NO_WINDOW, err);
-	if (err)
+	if (err) {
+		small_let_go(r);
 		return;
+	}
 	p->dev = PST_PATH_WINDOW;
 	p->restage = true;
 }
@@ -169,6 +169,7 @@ void small_give_up(struct req *r)
 	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
 	free(TAKE_PTR(r->bounce));
+	small_let_go(r);
 	r->q->nr_engine++;
 	engine_submit(r);
 }

@@ -3,6 +3,7 @@
  * Which objects a queue has requests on: a small hash table by address, under the
  * queue's lock, and that lock.
  */
+#include "base/cancel.h"
 #include "base/err.h"
 #include "core/core.h"
 
@@ -50,6 +51,7 @@ void use_end(struct use *dropped)
 {
 	struct use *next;
 
+	NO_CANCEL(); /* pst_prep() leaves it to us */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
 		object_put(u->obj);

@@ -21,16 +21,24 @@
 
 #define VIEW_LEN MIB(64)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
-#define APERTURE_SHARE 4u	/* one part in so many is for views */
-#define APERTURE_UNKNOWN GIB(1) /* for views, where nobody can tell the size */
+#define USED_NS (5 * NSEC_PER_MSEC) /* so exactly is known when one was used */
+#define APERTURE_SHARE 4u           /* one part in so many is for views */
+#define APERTURE_UNKNOWN GIB(1)     /* for views, where nobody can tell the size */
+#define NR_TURNSTILES 16u
+
+/* Who has a view from view_get(), counted apart for each queue: requests of several queues on
+ * one memory would pass a common counter's cache line round, at a higher price than the copy. */
+struct turnstile {
+	atomic_uint users;
+} __attribute__((aligned(64)));
 
 struct view {
 	struct list link; /* of open ones; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
 	atomic_int err;        /* why there is none; 0: not tried */
-	atomic_uint users;     /* who has it from view_get() */
-	_Atomic uint64_t used; /* when it was last taken */
+	_Atomic uint64_t used; /* when it was last taken, to a few milliseconds */
+	struct turnstile turnstiles[NR_TURNSTILES];
 };
 
 struct views {
@@ -62,9 +70,11 @@ static struct views *views_of(struct region *r)
 	pthread_mutex_lock(&lock);
 	vs = atomic_load(&r->views);
 	if (!vs) {
-		vs = calloc(1, sizeof(*vs) + nr * sizeof(vs->v[0]));
-		if (vs)
+		vs = aligned_alloc(_Alignof(struct views), sizeof(*vs) + nr * sizeof(vs->v[0]));
+		if (vs) {
+			memset(vs, 0, sizeof(*vs) + nr * sizeof(vs->v[0]));
 			vs->nr = nr;
+		}
 		for (unsigned i = 0; vs && i < nr; i++) {
 			list_init(&vs->v[i].link);
 			vs->v[i].alloc = r->alloc;
@@ -75,23 +85,35 @@ static struct views *views_of(struct region *r)
 	return vs;
 }
 
+static atomic_uint *turnstile(const struct viewer *by, struct view *v)
+{
+	return &v->turnstiles[by->number % NR_TURNSTILES].users;
+}
+
 /* The window of a view that is taken, or NULL. */
-static struct window *view_take(struct view *v)
+static struct window *view_take(const struct viewer *by, struct view *v)
 {
 	struct window *w;
 
 	/* Pairs with view_close(): either it sees the user, or we see no window. */
-	atomic_fetch_add(&v->users, 1);
+	atomic_fetch_add(turnstile(by, v), 1);
 	w = atomic_load(&v->window);
 	if (unlikely(!w))
-		atomic_fetch_sub(&v->users, 1);
+		atomic_fetch_sub(turnstile(by, v), 1);
 	return w;
 }
 
-void view_put(struct view *v)
+void view_put(const struct viewer *by, struct view *v)
 {
-	if (v)
-		atomic_fetch_sub(&v->users, 1);
+	atomic_fetch_sub(turnstile(by, v), 1);
+}
+
+static bool view_in_use(struct view *v)
+{
+	for (unsigned i = 0; i < NR_TURNSTILES; i++)
+		if (atomic_load(&v->turnstiles[i].users))
+			return true;
+	return false;
 }
 
 /* ---------------------------------------------------------------- the bound */
@@ -109,7 +131,7 @@ static bool view_close(struct view *v)
 {
 	struct window *w = atomic_exchange(&v->window, NULL);
 
-	if (atomic_load(&v->users)) {
+	if (view_in_use(v)) {
 		atomic_store(&v->window, w);
 		return false;
 	}
@@ -131,7 +153,7 @@ static uint64_t open_bytes(const struct mem_alloc *a, struct view **ret_idle)
 		if (v->alloc->ops != a->ops || v->alloc->device != a->device)
 			continue;
 		sum += atomic_load(&v->window)->len;
-		if (!v->users && v->used < oldest) {
+		if (v->used < oldest && !view_in_use(v)) {
 			oldest = v->used;
 			*ret_idle = v;
 		}
@@ -154,7 +176,8 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 /* ------------------------------------------------------------------- views */
 
 /* Under the lock; it is taken then.  NULL with *ret_err. */
-static struct window *view_open(struct region *r, struct view *v, uint64_t off, int *ret_err)
+static struct window *view_open(const struct viewer *by, struct region *r, struct view *v,
+				uint64_t off, int *ret_err)
 {
 	struct window_src src = {
 		.alloc = r->alloc,
@@ -163,7 +186,7 @@ static struct window *view_open(struct region *r, struct view *v, uint64_t off, 
 		.rights = r->alloc->rights,
 	};
 	struct pst_window_opts o = { .sz = sizeof(o) };
-	struct window *w = view_take(v);
+	struct window *w = view_take(by, v);
 	int err;
 
 	*ret_err = v->err;
@@ -181,41 +204,46 @@ static struct window *view_open(struct region *r, struct view *v, uint64_t off, 
 		return NULL;
 	}
 	list_add_tail(&open_views, &v->link);
-	atomic_fetch_add(&v->users, 1);
+	atomic_fetch_add(turnstile(by, v), 1);
 	atomic_store(&v->window, w);
 	return w;
 }
 
-const struct window *view_get(struct region *r, uint64_t off, uint64_t *ret_at,
-			      struct view **ret_view, int *ret_err)
+const struct window *view_get(const struct viewer *by, struct region *r, uint64_t off,
+			      uint64_t *ret_at, struct view **view, int *ret_err)
 {
 	struct views *vs = views_of(r);
-	uint64_t now = about_now();
+	uint64_t now = by->now;
 	struct window *w;
 	struct view *v;
 
-	*ret_view = NULL;
 	*ret_at = off % VIEW_LEN;
 	*ret_err = ENOMEM;
 	if (unlikely(!vs))
 		return NULL;
 	v = &vs->v[off / VIEW_LEN];
-	w = view_take(v);
+	*ret_err = 0;
+	if (*view == v)
+		return atomic_load_explicit(&v->window, memory_order_relaxed);
+	if (*view)
+		view_put(by, TAKE_PTR(*view));
+	w = view_take(by, v);
 	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
 	if (unlikely(!w && !*ret_err)) {
 		*ret_err = ENOSPC;
 		if (now < vs->retry)
 			return NULL;
 		pthread_mutex_lock(&lock);
-		w = view_open(r, v, off - *ret_at, ret_err);
+		w = view_open(by, r, v, off - *ret_at, ret_err);
 		pthread_mutex_unlock(&lock);
 		if (!w && *ret_err == ENOSPC)
 			vs->retry = now + IDLE_NS;
 	}
 	if (unlikely(!w))
 		return NULL;
-	atomic_store_explicit(&v->used, now, memory_order_relaxed);
-	*ret_view = v;
+	if (now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
+		atomic_store_explicit(&v->used, now, memory_order_relaxed);
+	*view = v;
 	return w;
 }
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Thread cancellation.  A thread that is cancelled while it holds our locks would leave them
+ * taken, so what may reach a cancellation point (pthreads(7)) switches cancelling off.
+ */
+#ifndef PST_BASE_CANCEL_H
+#define PST_BASE_CANCEL_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+
+static inline int cancel_disable(void)
+{
+	int before;
+
+	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+
+static inline void cancel_restore(const int *before)
+{
+	(void)pthread_setcancelstate(*before, NULL);
+}
+
+/* From here to the end of the block. */
+#define NO_CANCEL() _cleanup_(cancel_restore) int _cancel = cancel_disable()
+
+#endif
