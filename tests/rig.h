@@ -50,7 +50,7 @@
 #define RIG_TSAN 0
 #endif
 
-#define RIG_WAIT_MS 30000
+#define RIG_WAIT_MS 60000
 
 #define RIG_NR(a) (sizeof(a) / sizeof((a)[0]))
 #define RIG_MIB(n) ((uint64_t)(n) << 20)
@@ -424,7 +424,7 @@ static inline bool rig_soft(void)
 /* Nothing is left of any queue; threads take a moment to go. */
 static inline void rig_quiet(void)
 {
-	uint64_t end = t_in_ms(3000);
+	uint64_t end = t_hang();
 	struct pst_stats st;
 	unsigned tasks;
 

@@ -37,35 +37,35 @@ static int t_cases, t_failed;
 enum { T_JUMP_FAIL = 1, T_JUMP_SKIP };
 static char t_why[512];
 
-#define T_FAIL(...)                                                                                \
-	do {                                                                                       \
-		int _n = snprintf(t_why, sizeof(t_why), "%s:%d: ", __FILE__, __LINE__);            \
-		(void)snprintf(t_why + _n, sizeof(t_why) - (size_t)_n, __VA_ARGS__);               \
-		longjmp(t_jump, T_JUMP_FAIL);                                                      \
+#define T_FAIL(...)                                                                     \
+	do {                                                                            \
+		int _n = snprintf(t_why, sizeof(t_why), "%s:%d: ", __FILE__, __LINE__); \
+		(void)snprintf(t_why + _n, sizeof(t_why) - (size_t)_n, __VA_ARGS__);    \
+		longjmp(t_jump, T_JUMP_FAIL);                                           \
 	} while (0)
-#define T_SKIP(...)                                                                                \
-	do {                                                                                       \
-		(void)snprintf(t_why, sizeof(t_why), __VA_ARGS__);                                 \
-		longjmp(t_jump, T_JUMP_SKIP);                                                      \
+#define T_SKIP(...)                                                \
+	do {                                                       \
+		(void)snprintf(t_why, sizeof(t_why), __VA_ARGS__); \
+		longjmp(t_jump, T_JUMP_SKIP);                      \
 	} while (0)
-#define T_CHECK(cond)                                                                              \
-	do {                                                                                       \
-		if (!(cond))                                                                       \
-			T_FAIL("%s", #cond);                                                       \
+#define T_CHECK(cond)                        \
+	do {                                 \
+		if (!(cond))                 \
+			T_FAIL("%s", #cond); \
 	} while (0)
 /* Integers of any type. */
-#define T_EQ(a, b)                                                                                 \
-	do {                                                                                       \
-		long long _a = (long long)(a), _b = (long long)(b);                                \
-		if (_a != _b)                                                                      \
-			T_FAIL("%s is %lld, not %s = %lld", #a, _a, #b, _b);                       \
+#define T_EQ(a, b)                                                           \
+	do {                                                                 \
+		long long _a = (long long)(a), _b = (long long)(b);          \
+		if (_a != _b)                                                \
+			T_FAIL("%s is %lld, not %s = %lld", #a, _a, #b, _b); \
 	} while (0)
 /* A result that must be 0, with the library's sentence when it is not. */
-#define T_OK(call)                                                                                 \
-	do {                                                                                       \
-		int _r = (call);                                                                   \
-		if (_r != 0)                                                                       \
-			T_FAIL("%s gave %d: %s", #call, _r, T_ERROR_TEXT());                       \
+#define T_OK(call)                                                           \
+	do {                                                                 \
+		int _r = (call);                                             \
+		if (_r != 0)                                                 \
+			T_FAIL("%s gave %d: %s", #call, _r, T_ERROR_TEXT()); \
 	} while (0)
 #ifndef T_ERROR_TEXT
 #define T_ERROR_TEXT() ""
@@ -162,6 +162,11 @@ static inline uint64_t t_cpu(void)
 static inline uint64_t t_in_ms(uint64_t ms)
 {
 	return t_now() + ms * 1000000u;
+}
+
+static inline uint64_t t_hang(void)
+{
+	return t_now() + T_HANG_NS;
 }
 
 /* The byte that belongs at an offset of test data: different in every page and line. */

@@ -89,8 +89,7 @@ static void queue_that_is_freed(void)
 	pst_mem_free(m);
 	pst_file_close(hangs);
 	pst_file_close(f);
-	for (uint64_t end = t_in_ms(5000);
-	     rig_stats(NULL).busy > rig_before.busy && t_now() < end;) {
+	for (uint64_t end = t_hang(); rig_stats(NULL).busy > rig_before.busy && t_now() < end;) {
 		fusefs_release(&fs);
 		(void)usleep(5000);
 	}

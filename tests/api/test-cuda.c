@@ -125,12 +125,12 @@ static int child(int sock, const char *path)
 	struct pst_io io = { .op = PST_OP_READ, .len = 100000 };
 	char ok;
 
-	if (pst_grant_recv(sock, &g, t_in_ms(10000)) == 0 && pst_mem_import(&g, &m) == 0 &&
+	if (pst_grant_recv(sock, &g, t_hang()) == 0 && pst_mem_import(&g, &m) == 0 &&
 	    pst_file_open(path, PST_FILE_READ, NULL, &f) == 0 && pst_queue_new(NULL, &q) == 0) {
 		io.mem = m;
 		io.file = f;
 		if (pst_prep(q, &io) == 0 && pst_submit(q) == 1)
-			(void)pst_reap(q, &d, 1, 1, t_in_ms(10000));
+			(void)pst_reap(q, &d, 1, 1, t_hang());
 	}
 	pst_grant_done(&g);
 	ok = d.res == 100000;
@@ -163,7 +163,7 @@ static void grants(void)
 		_exit(127);
 	}
 	(void)close(sv[1]);
-	T_OK(pst_grant_send(sv[0], &g, t_in_ms(10000)));
+	T_OK(pst_grant_send(sv[0], &g, t_hang()));
 	pst_grant_done(&g);
 	T_EQ(read(sv[0], &ok, 1), 1);
 	(void)close(sv[0]);

@@ -32,7 +32,7 @@ static void waits(unsigned nr)
 /* Let the file system answer until the memory is quiet; one read may be several to it. */
 static void release(struct pst_mem *m)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 
 	do
 		fusefs_release(&fs);
@@ -43,7 +43,7 @@ static void release(struct pst_mem *m)
 /* Likewise, until nothing of the process is busy. */
 static void release_all(struct pst_queue *q)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 
 	while (rig_stats(NULL).busy > rig_before.busy && t_now() < end) {
 		fusefs_release(&fs);
@@ -172,12 +172,12 @@ static void others_go_on(void)
 		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(600000));
 	t0 = t_now();
 	for (unsigned i = 0; i < 20; i++) {
-		start(rig_q, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		start(rig_q, PST_OP_READ, data, i, 30000, i, t_hang());
 		d = rig_reap1(rig_q);
 		T_EQ(d.user_data, i);
 		T_EQ(d.res, 30000);
 		T_EQ(rig_mem_differs(mem, DATA_AT, 30000, 3, i), 30000);
-		start(other, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		start(other, PST_OP_READ, data, i, 30000, i, t_hang());
 		T_EQ(rig_reap1(other).res, 30000);
 	}
 	T_CHECK(t_now() - t0 < T_HANG_NS);
@@ -186,7 +186,7 @@ static void others_go_on(void)
 		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
 	/* Also with all of them still holding what they have. */
 	for (unsigned i = 0; i < 20; i++) {
-		start(rig_q, PST_OP_READ, data, i, 30000, i, t_in_ms(10000));
+		start(rig_q, PST_OP_READ, data, i, 30000, i, t_hang());
 		T_EQ(rig_reap1(rig_q).res, 30000);
 	}
 	pst_queue_free(other);
@@ -211,7 +211,7 @@ static void large_ones_leave_room(void)
 				     .mem = mem,
 				     .segs = &segs[i],
 				     .nr_segs = 1,
-				     .deadline_ns = t_in_ms(20000) };
+				     .deadline_ns = t_hang() };
 
 		segs[i] = (struct pst_seg){ 0,          RIG_MIB(4 + 9 * i), RIG_MIB(1),
 					    RIG_MIB(1), RIG_MIB(1) + 4096,  8 };

@@ -26,7 +26,7 @@ static void start(const struct pst_io *io)
 
 static void wait_hung(unsigned nr)
 {
-	uint64_t until = t_in_ms(10000);
+	uint64_t until = t_hang();
 
 	while (state().hung < nr)
 		T_CHECK(t_now() < until);
@@ -35,7 +35,7 @@ static void wait_hung(unsigned nr)
 /* Nothing of it is under way any more. */
 static void drained(void)
 {
-	T_OK(pst_mem_drain(mem, t_in_ms(10000)));
+	T_OK(pst_mem_drain(mem, t_hang()));
 	T_EQ(rig_stats(rig_q).busy, 0);
 }
 
@@ -240,7 +240,7 @@ static void queue_freed(void)
 	T_EQ(state().bufs, 1);
 	T_EQ(state().files, 1);
 	x.release();
-	t = t_in_ms(10000);
+	t = t_hang();
 	do
 		st = rig_stats(NULL);
 	while (st.busy && t_now() < t);
@@ -267,7 +267,7 @@ static void at_the_end(void)
 	rig_q = pst_queue_free(rig_q);
 	file = pst_file_close(file);
 	x.release();
-	t = t_in_ms(10000);
+	t = t_hang();
 	while ((state().files || state().bufs) && t_now() < t)
 		;
 	end();

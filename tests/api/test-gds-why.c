@@ -186,7 +186,7 @@ static void not_exclusive(void)
 static void no_unshare(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
-	uint64_t until = t_in_ms(8000);
+	uint64_t until = t_hang();
 	struct pst_mem *other;
 
 	(void)unsetenv("CUFILE_LOGFILE_PATH");
@@ -244,7 +244,7 @@ static void reasons(void)
 static void two_devices(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
-	uint64_t until = t_in_ms(8000);
+	uint64_t until = t_hang();
 	struct pst_mem *other;
 
 	begin("mode=p2pdma");

@@ -149,8 +149,8 @@ static void unaligned(void)
 	d = ask(PST_OP_WRITE, 0, 0, 100, 100000);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
 	T_EQ(d.detail, 4096);
-	/* No aligned block in it. */
-	d = ask(PST_OP_WRITE, 0, 0, 100, 300);
+	/* No aligned block in it: where the path is listed, for a small one has no better. */
+	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED), 0, 100, 300);
 	TOOK(d, BIT(BUFFERED), PST_WHY_UNALIGNED);
 	/* O_DIRECT alone cannot. */
 	d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 100, 300);
@@ -437,14 +437,14 @@ static void counters(void)
 	T_EQ(b.bytes[PST_PATH_DIRECT], LEN);
 	T_EQ(b.bytes[PST_PATH_STAGED], rig_soft() ? LEN : 0);
 	T_EQ(b.bytes[PST_PATH_BUFFERED], 0);
-	d = ask(PST_OP_WRITE, 0, 0, 100, 8192);
+	d = ask(PST_OP_WRITE, 0, 0, 100, 81920);
 	T_EQ(d.why, PST_WHY_UNALIGNED);
 	b = rig_stats(rig_q);
 	T_EQ(b.fallbacks, 1);
 	T_EQ(b.why[PST_WHY_UNALIGNED], 1);
 	T_EQ(b.bytes[PST_PATH_DIRECT], LEN);
-	T_EQ(b.bytes[PST_PATH_BUFFERED], 8192);
-	T_EQ(b.bytes[PST_PATH_STAGED], rig_soft() ? LEN + 8192 : 0);
+	T_EQ(b.bytes[PST_PATH_BUFFERED], 81920);
+	T_EQ(b.bytes[PST_PATH_STAGED], rig_soft() ? LEN + 81920 : 0);
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_GDS), 0, 0, 4096);
 	REFUSED(d, PST_WHY_NO_DEVICE);
 	b = rig_stats(rig_q);
@@ -610,6 +610,45 @@ static void without_memlock(void)
 	in_child(without_memlock_here);
 }
 
+static void small_writes_here(void)
+{
+	const char *env = getenv("PST_SMALL_WRITE");
+	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 16384;
+	struct pst_done d;
+
+	rig_q = rig_queue(PST_STORE_AUTO, 8);
+	begin(RIG_RW);
+	needs_direct();
+	for (uint64_t len = 4096; len <= 65536; len *= 2) {
+		d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 0, len);
+		TOOK(d, len <= max ? BIT(BUFFERED) : BIT(DIRECT), PST_WHY_NONE);
+		/* Of any alignment. */
+		d = ask(PST_OP_WRITE, 0, 0, 100, len);
+		TOOK(d, BIT(BUFFERED), len <= max ? PST_WHY_NONE : PST_WHY_UNALIGNED);
+		/* Who lists the path gets it. */
+		d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 0, len);
+		TOOK(d, BIT(DIRECT), PST_WHY_NONE);
+	}
+	T_EQ(rig_sync(file).res, 0);
+	end();
+	rig_q = pst_queue_free(rig_q);
+}
+
+/* Through the page cache they are done sooner; PST_SMALL_WRITE says what is small. */
+static void small_writes(void)
+{
+	static const char *const limits[] = { NULL, "32K", "0" };
+
+	needs_memlock();
+	for (unsigned i = 0; i < 2 * RIG_NR(limits); i++) {
+		rig_dev = i % 2 ? "soft:0" : "host";
+		if (limits[i / 2])
+			(void)setenv("PST_SMALL_WRITE", limits[i / 2], 1);
+		in_child(small_writes_here);
+	}
+	(void)unsetenv("PST_SMALL_WRITE");
+}
+
 static bool read_pinned(struct pst_mem *m)
 {
 	struct pst_done d = rig_read(file, m, 0, 0, 65536);
@@ -663,6 +702,7 @@ int main(void)
 	/* First, while the library was not used in this process: its children may use it. */
 	t_run("without_uring", without_uring);
 	t_run("without_memlock", without_memlock);
+	t_run("small_writes", small_writes);
 	RIG_RUN(automatic);
 	RIG_RUN(warm);
 	RIG_RUN(unaligned);

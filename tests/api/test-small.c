@@ -237,7 +237,7 @@ static void *thread(void *arg)
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, off, off, 512);
 
 		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
-		    pst_reap(q, &d, 1, 1, t_in_ms(5000)) != 1 || d.res != 512)
+		    pst_reap(q, &d, 1, 1, t_hang()) != 1 || d.res != 512)
 			bad++;
 	}
 	pst_queue_free(q);

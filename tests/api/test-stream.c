@@ -206,7 +206,7 @@ static void *mate_main(void *arg)
 	struct pst_mem *m = NULL;
 	cu_stream st = (cu_stream)CU_PER_THREAD;
 	struct pst_done d = { 0 };
-	uint64_t end = t_in_ms(20000);
+	uint64_t end = t_hang();
 
 	(void)hw_cu.cuCtxPushCurrent_v2(hw_ctx);
 	if (pst_queue_new(NULL, &q) < 0 || pst_mem_alloc(rig_dev, LEN, NULL, &m) < 0 ||

@@ -150,7 +150,7 @@ static inline struct mem_stream *stream(unsigned device)
 
 static inline int wait_done(struct mem_stream *st, uint64_t ticket)
 {
-	uint64_t until = t_in_ms(20000);
+	uint64_t until = t_hang();
 	int r;
 
 	while (!(r = mem_poll(st, ticket)))

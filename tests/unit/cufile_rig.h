@@ -309,7 +309,7 @@ struct hung {
 static inline struct hung hang(void *(*fn)(void *), void *arg)
 {
 	struct hung h = { .fn = fn, .arg = arg };
-	uint64_t until = t_in_ms(10000);
+	uint64_t until = t_hang();
 
 	T_CHECK(!pthread_create(&h.thread, NULL, fn, arg));
 	while (!state().hung)

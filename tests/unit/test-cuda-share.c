@@ -17,7 +17,7 @@ static int child_import(int sock)
 	struct pst_grant again = { .sz = sizeof(again) };
 	char result = 0;
 
-	if (!buf || grant_recv(sock, &g, t_in_ms(10000)) < 0) {
+	if (!buf || grant_recv(sock, &g, t_hang()) < 0) {
 		(void)fprintf(stderr, "# child: %s\n", err_text());
 		return 1;
 	}
@@ -85,7 +85,7 @@ static int with_child(const char *what, const struct pst_grant *g)
 		_exit(127);
 	}
 	(void)close(sv[1]);
-	T_OK(grant_send(sv[0], g, t_in_ms(10000)));
+	T_OK(grant_send(sv[0], g, t_hang()));
 	if (read(sv[0], &result, 1) != 1)
 		result = 98;
 	(void)close(sv[0]);

@@ -79,7 +79,7 @@ static void fill(struct cufile_io *v, unsigned nr)
 /* All results, by index; how many there were. */
 static unsigned drain(struct cufile_batch *batch, int64_t *res)
 {
-	uint64_t until = t_in_ms(10000);
+	uint64_t until = t_hang();
 	struct cufile_done d[8];
 	unsigned nr = 0;
 	int n;

@@ -10,7 +10,7 @@
 #include "base/fault.h"
 #include "cufile_rig.h"
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000
 
 static bool privileged;
 

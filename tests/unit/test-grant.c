@@ -110,7 +110,7 @@ static int peer(int sock, uint64_t off, uint64_t len)
 	struct mem_alloc *a;
 	uint8_t *buf = malloc(len);
 
-	if (!buf || grant_recv(sock, &g, t_in_ms(10000)) < 0)
+	if (!buf || grant_recv(sock, &g, t_hang()) < 0)
 		return 1;
 	if (g.off != off || g.len != len || g.rights != RW || fcntl(g.fd, F_GETFD) != FD_CLOEXEC)
 		return 2;
@@ -148,7 +148,7 @@ static void two_processes_share(uint32_t kind, int type)
 	T_OK(mem_export(a, RW, &g));
 	g.off = OFF;
 	g.len = LEN;
-	T_OK(grant_send(s[0], &g, t_in_ms(10000)));
+	T_OK(grant_send(s[0], &g, t_hang()));
 	(void)close(g.fd);
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_CHECK(WIFEXITED(status));
@@ -345,8 +345,8 @@ static void only_connected_unix_sockets(void)
 	fds[4] = open("/dev/null", O_RDWR | O_CLOEXEC);
 	fds[5] = -1;
 	for (int i = 0; i < 6; i++) {
-		T_EQ(grant_send(fds[i], &g, t_in_ms(1000)), -EPROTOTYPE);
-		T_EQ(grant_recv(fds[i], &h, t_in_ms(1000)), -EPROTOTYPE);
+		T_EQ(grant_send(fds[i], &g, t_hang()), -EPROTOTYPE);
+		T_EQ(grant_recv(fds[i], &h, t_hang()), -EPROTOTYPE);
 	}
 	for (int i = 1; i < 5; i++)
 		(void)close(fds[i]);
@@ -433,8 +433,8 @@ static void a_peer_that_is_gone(void)
 	for (int i = 0; i < 2; i++) {
 		pair(i ? SOCK_SEQPACKET : SOCK_STREAM, s);
 		(void)close(s[0]);
-		T_EQ(grant_recv(s[1], &h, t_in_ms(1000)), -EPIPE);
-		T_EQ(grant_send(s[1], &g, t_in_ms(1000)), -EPIPE); /* and no SIGPIPE */
+		T_EQ(grant_recv(s[1], &h, t_hang()), -EPIPE);
+		T_EQ(grant_send(s[1], &g, t_hang()), -EPIPE); /* and no SIGPIPE */
 		(void)close(s[1]);
 	}
 	(void)close(g.fd);
@@ -514,13 +514,13 @@ static void another_user_gets_nothing(void)
 		    connect(c, (struct sockaddr *)&addr, len) < 0)
 			_exit(1);
 		/* Root is another user for them, too. */
-		if (grant_recv(c, &h, t_in_ms(5000)) != -EACCES)
+		if (grant_recv(c, &h, t_hang()) != -EACCES)
 			_exit(2);
 		_exit(read(c, &b, 1) == 0 ? 0 : 3); /* not a byte came */
 	}
 	sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	T_EQ(grant_send(sock, &g, t_in_ms(1000)), -EACCES);
-	T_EQ(grant_recv(sock, &h, t_in_ms(1000)), -EACCES);
+	T_EQ(grant_send(sock, &g, t_hang()), -EACCES);
+	T_EQ(grant_recv(sock, &h, t_hang()), -EACCES);
 	(void)close(sock);
 	T_EQ(waitpid(pid, &status, 0), pid);
 	(void)close(listener);
@@ -546,10 +546,9 @@ static void the_overflow_uid_is_nobodys(void)
 		if (unshare(CLONE_NEWUSER) < 0)
 			_exit(77);
 		pair(SOCK_STREAM, s);
-		if (grant_send(s[0], &g, t_in_ms(1000)) != -EACCES ||
-		    !strstr(err_text(), "uid_map"))
+		if (grant_send(s[0], &g, t_hang()) != -EACCES || !strstr(err_text(), "uid_map"))
 			_exit(1);
-		_exit(grant_recv(s[1], &h, t_in_ms(1000)) == -EACCES ? 0 : 2);
+		_exit(grant_recv(s[1], &h, t_hang()) == -EACCES ? 0 : 2);
 	}
 	T_EQ(waitpid(pid, &status, 0), pid);
 	(void)close(g.fd);

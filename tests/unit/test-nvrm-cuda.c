@@ -21,7 +21,7 @@
 #define LEN MIB(1)
 #define CHUNK STUB_CHUNK
 #define RW (PST_RIGHT_READ | PST_RIGHT_WRITE)
-#define WAIT_MS 20000
+#define WAIT_MS 60000
 
 /* The driver's calls, as programs make them. */
 static struct {

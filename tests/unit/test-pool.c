@@ -120,7 +120,7 @@ static void end(void)
 /* Until the pool is larger than it was. */
 static void load_until_grown(uint64_t from)
 {
-	uint64_t until = t_in_ms(20000);
+	uint64_t until = t_hang();
 
 	while (rig_stats(NULL).pool_bytes <= from && t_now() < until)
 		load();
@@ -180,7 +180,7 @@ static void note(void *arg, int level, const char *line)
 /* What could not be pinned is tried again, and told once. */
 static void tries_again(void)
 {
-	uint64_t first, until = t_in_ms(20000);
+	uint64_t first, until = t_hang();
 
 	begin();
 	first = rig_stats(NULL).pool_bytes;

@@ -173,7 +173,7 @@ static void writes(void)
 /* Again and again, until it was registered, or why it was not is known; io_uring alone does. */
 static void run_registered(struct store_op *op)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 
 	do {
 		op->pinned = false;

@@ -298,7 +298,7 @@ static inline struct timespec api_in_ms(int ms)
 				  .tv_nsec = (long)(ns % 1000000000) };
 }
 
-#define API_WAIT_MS 30000
+#define API_WAIT_MS 60000
 
 /* One completion, which must come. */
 static inline struct hf3fs_cqe api_wait(const struct hf3fs_ior *ior)

@@ -16,7 +16,7 @@
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
-#define WAIT_MS 10000 /* until an answer that must come is said to be missing */
+#define WAIT_MS 60000 /* until an answer that must come is said to be missing */
 #define BUF_SIZE (1 * MIB)
 #define SEED 7
 

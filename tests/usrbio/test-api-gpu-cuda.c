@@ -120,7 +120,7 @@ static void *destroyer(void *arg)
 static void R5c_publication_goes_first(void)
 {
 	struct stub_cuda_state before = state();
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 	struct hf3fs_iov iov;
 	pthread_t t;
 
@@ -286,7 +286,7 @@ static _Atomic int go, passed;
 
 static void wait_for_go(void *arg)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 
 	(void)arg;
 	while (!go && t_now() < end)

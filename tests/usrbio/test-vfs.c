@@ -29,7 +29,7 @@ static int served = 1; /* what serving ended with */
 /* What the owner has: one link, if any, and what it was told. */
 static struct notes {
 	char name[64], target[64]; /* empty: no link */
-	struct vfs_caller who;	   /* the last caller */
+	struct vfs_caller who;     /* the last caller */
 	uint64_t opened_id, listed_id, released_id;
 	pid_t releaser;
 } owner;
@@ -381,7 +381,7 @@ static void links_are_the_owners(void)
 
 static void the_owner_sees_who_opens_its_directory(void)
 {
-	uint64_t until = t_in_ms(10000);
+	uint64_t until = t_hang();
 	int fd = open(at(mnt, "v/links"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	uint64_t id = notes().opened_id;
@@ -476,7 +476,7 @@ static void opened_files_are_found_by_number(void)
 	(void)close(w);
 	T_EQ(unlink(at(mnt, "f")), 0);
 	/* Open still, by the duplicate, and not for writing any more once the kernel said so. */
-	for (uint64_t until = t_in_ms(10000); t_now() < until; (void)usleep(1000)) {
+	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000)) {
 		w = vfs_dup_opened(vfs, st.st_ino, me, O_WRONLY);
 		if (w < 0)
 			break;

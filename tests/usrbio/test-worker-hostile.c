@@ -68,7 +68,7 @@ static uint64_t bad_random(void)
 /* Numbers that are at the edge of what is right, more often than not. */
 static uint64_t bad_number(uint64_t limit)
 {
-	static const uint64_t edges[] = { 0,	     1,		 INT32_MAX,	 UINT32_MAX,
+	static const uint64_t edges[] = { 0,         1,          INT32_MAX,         UINT32_MAX,
 					  INT64_MAX, UINT64_MAX, UINT64_C(1) << 63, 4095 };
 
 	switch (bad_random() % 8) {
@@ -284,7 +284,7 @@ static void P10_scribble(void)
 
 static void wait_broken(struct client *c, struct worker_ring_stats *ret)
 {
-	uint64_t end = t_in_ms(5000);
+	uint64_t end = t_hang();
 
 	if (!c->never_help)
 		(void)worker_ring_help(c->ring);
@@ -372,7 +372,7 @@ static void P10_tail_moved_back(void)
 	*c.at.cq_tail = 3; /* as if six were held */
 	worker_ring_kick(c.ring);
 	wait_broken(&c, &st);
-	for (uint64_t end = t_in_ms(5000); st.requests < 4 && t_now() < end;) {
+	for (uint64_t end = t_hang(); st.requests < 4 && t_now() < end;) {
 		fusefs_release(&fs);
 		(void)usleep(5000);
 		worker_ring_stats(c.ring, &st);
