@@ -3,10 +3,10 @@
  * Which hops a request takes.
  *
  * The choice has two halves: the device hop (none for host memory) and the file hop.
- * Automatic file hops of a read are CACHED when the page cache has all of it, else
- * DIRECT, else BUFFERED; of a write DIRECT, else BUFFERED, and of a small one BUFFERED.  ahead.c takes DIRECT away from
- * small reads that go through a file front to back.  A reason is set where DIRECT was
- * wanted and not possible, and where a hop that the caller listed was passed over.
+ * Automatic file hops of a read are CACHED when the page cache has all of it, else DIRECT,
+ * else BUFFERED; of a write DIRECT, else BUFFERED, and of a small write BUFFERED.  ahead.c takes
+ * DIRECT away from small reads that go through a file front to back.  A reason is set where
+ * DIRECT was wanted and not possible, and where a hop that the caller listed was passed over.
  */
 #include <linux/magic.h>
 #include <pthread.h>
