@@ -127,9 +127,6 @@ int cufile_file_get(struct store_file *f, struct cufile_file **ret);
 /* [hangs] The last put ends the registration, or the last transfer that still uses it. */
 void cufile_file_put(struct cufile_file *cf);
 
-/* For store_file_free(): the file goes, its registration stays until it is put. */
-void cufile_file_forget(struct store_file *f);
-
 /* ------------------------------------------------------------- device memory */
 
 /*

@@ -140,6 +140,15 @@ static int file_register(struct cufile_file *cf)
 	return r;
 }
 
+/* The file goes; its registration stays until it is put. */
+static void file_forget(struct store_file *f)
+{
+	(void)pthread_mutex_lock(&lock);
+	if (f->cufile)
+		unlink_owner(f->cufile);
+	(void)pthread_mutex_unlock(&lock);
+}
+
 /* 0 with what is there; 1 with a new one, to be registered.  The lock is held. */
 static int find_or_make(struct store_file *f, struct cufile_file **ret)
 {
@@ -157,6 +166,7 @@ static int find_or_make(struct store_file *f, struct cufile_file **ret)
 		return r;
 	(*ret)->owner = f;
 	f->cufile = *ret;
+	f->forget = file_forget;
 	return 1;
 }
 
@@ -193,14 +203,6 @@ void cufile_file_put(struct cufile_file *cf)
 	(void)pthread_mutex_unlock(&lock);
 	if (last)
 		file_free(cf);
-}
-
-void cufile_file_forget(struct store_file *f)
-{
-	(void)pthread_mutex_lock(&lock);
-	if (f->cufile)
-		unlink_owner(f->cufile);
-	(void)pthread_mutex_unlock(&lock);
 }
 
 int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret)

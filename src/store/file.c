@@ -20,7 +20,6 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "store/cufile.h"
 #include "store/places.h"
 
 /* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
@@ -559,7 +558,8 @@ void store_file_free(struct store_file *f)
 {
 	if (!f)
 		return;
-	cufile_file_forget(f);
+	if (f->forget)
+		f->forget(f);
 	if (f->idx != STORE_NO_IDX) {
 		store_tables_forget_file(f->idx);
 		places_put(&places, f->idx, 1);

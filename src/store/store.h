@@ -42,6 +42,7 @@ struct store_file {
 	_Atomic bool direct_bad;/* an O_DIRECT operation was refused: use fd from now on */
 	_Atomic int warm;	/* core's memory of how often CACHED hit; see plan.c */
 	struct cufile_file *cufile; /* cufile_file.c's, and under its lock */
+	void (*forget)(struct store_file *f); /* set by who keeps such for it: the file goes */
 	struct writers *writers; /* of all who have the same file open here */
 };
 
