@@ -110,9 +110,7 @@ enum pst_op {
 	PST_OP_READ = 1,  /* file -> memory */
 	PST_OP_WRITE = 2, /* memory -> file; writes under way must not overlap in the file.  By
 			   * O_DIRECT as a whole, or through the page cache as a whole, and of one
-			   * file never both at once: see PST_WHY_MIXED.  Small ones, of at most
-			   * 16 KiB or PST_SMALL_WRITE in the environment, go through the page
-			   * cache, unless the policy lists another file hop */
+			   * file never both at once: see PST_WHY_MIXED */
 	PST_OP_SYNC = 3,  /* make earlier writes of this queue to the file durable */
 };
 

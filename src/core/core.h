@@ -147,6 +147,7 @@ struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
 	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
+	bool small;          /* a write that goes through the page cache for its size */
 	bool unaligned;      /* a write of which O_DIRECT, which cannot move all, moves nothing */
 	bool window;         /* small requests may go by a window */
 	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
@@ -394,7 +395,7 @@ void direct_again(struct req *r);
 /* Who uses windows: a queue, under its lock. */
 struct viewer {
 	unsigned number; /* in the order of their making */
-	uint64_t now;    /* of the last pst_submit() */
+	uint64_t now;    /* when the queue was last looked after, to a few milliseconds */
 };
 
 /* Windows on an allocation (view.c): the one that holds byte off, which is its byte

@@ -408,7 +408,7 @@ int gds_choose(struct req *r)
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
 	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
-	    not_served(r) || r->plan.unaligned || !worth_it(r))
+	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
 		return 0;
 	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE)

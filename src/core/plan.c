@@ -4,9 +4,10 @@
  *
  * The choice has two halves: the device hop (none for host memory) and the file hop.
  * Automatic file hops of a read are CACHED when the page cache has all of it, else DIRECT,
- * else BUFFERED; of a write DIRECT, else BUFFERED, and of a small write BUFFERED.  ahead.c takes
- * DIRECT away from small reads that go through a file front to back.  A reason is set where
- * DIRECT was wanted and not possible, and where a hop that the caller listed was passed over.
+ * else BUFFERED; of a write DIRECT, else BUFFERED.  ahead.c takes DIRECT away from small reads
+ * that go through a file front to back, and PST_SMALL_WRITE from small writes.  A reason is set
+ * where DIRECT was wanted and not possible, and where a hop that the caller listed was passed
+ * over.
  */
 #include <linux/magic.h>
 #include <pthread.h>
@@ -112,6 +113,36 @@ static void plan_why(struct plan *p, uint32_t why, int detail)
 	}
 }
 
+/*
+ * A small write is done sooner through the page cache, the sync that follows included.  But other
+ * processes may write the file by O_DIRECT, and nobody can ask them: so only where the user says
+ * that it may be.
+ */
+static uint64_t small_write_max;
+
+static void small_write_env(void)
+{
+	const char *text = secure_getenv("PST_SMALL_WRITE");
+	uint64_t max;
+
+	if (!text || !*text)
+		return;
+	if (size_parse(text, &max) < 0)
+		log_warn("PST_SMALL_WRITE: %s, ignoring", err_text());
+	else
+		small_write_max = max;
+}
+
+static bool plan_small_write(const struct req *r)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	if (r->io.op != PST_OP_WRITE || r->io.policy || req_sf(r)->block_device)
+		return false;
+	(void)pthread_once(&once, small_write_env);
+	return r->total <= small_write_max;
+}
+
 static void plan_auto_hops(struct req *r, struct plan *p)
 {
 	const struct store_file *sf = req_sf(r);
@@ -120,7 +151,8 @@ static void plan_auto_hops(struct req *r, struct plan *p)
 
 	if (r->io.op == PST_OP_READ)
 		plan_add(p, PST_PATH_CACHED);
-	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN)) {
+	p->small = plan_small_write(r);
+	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN) || p->small) {
 		/* There is no disk to go to directly, or the caller wants none of it. */
 		plan_add(p, PST_PATH_BUFFERED);
 		return;
@@ -348,37 +380,8 @@ static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 
 	return !lists_volatile(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
 	       memo->device == a->device && memo->op == r->io.op && memo->flags == r->io.flags &&
-	       memo->policy == r->io.policy && !req_sf(r)->direct_bad &&
-	       !proof_is_bad(r->io.file->direct[dir]);
-}
-
-/*
- * A write so small is done sooner through the page cache, the sync that follows included: by the
- * factor 1.3 to 5 (docs/PERFORMANCE.md).
- */
-#define SMALL_WRITE_MAX KIB(16)
-
-static uint64_t small_write_max = SMALL_WRITE_MAX;
-
-static void small_write_env(void)
-{
-	const char *text = secure_getenv("PST_SMALL_WRITE");
-	uint64_t max;
-
-	if (!text || !*text)
-		return;
-	if (size_parse(text, &max) < 0)
-		log_warn("PST_SMALL_WRITE: %s, ignoring", err_text());
-	else
-		small_write_max = max;
-}
-
-static bool plan_small_write(const struct req *r)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	(void)pthread_once(&once, small_write_env);
-	return r->total <= small_write_max;
+	       memo->policy == r->io.policy && memo->plan.small == plan_small_write(r) &&
+	       !req_sf(r)->direct_bad && !proof_is_bad(r->io.file->direct[dir]);
 }
 
 int plan_make(struct req *r)
@@ -402,11 +405,6 @@ int plan_make(struct req *r)
 		};
 	}
 	*p = memo->plan;
-	if (r->io.op == PST_OP_WRITE && !p->listed && p->hop[0] == PST_PATH_DIRECT &&
-	    plan_small_write(r)) {
-		p->hop[0] = PST_PATH_BUFFERED;
-		p->nr_hops = 1;
-	}
 	if (p->hop[0] == PST_PATH_DIRECT &&
 	    (r->io.op == PST_OP_WRITE || p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
 	    unlikely(!plan_aligned(r))) {

@@ -542,6 +542,7 @@ void queue_progress(struct pst_queue *q)
 	q->more = false;
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
+		q->viewer.now = now_ns();
 		/* Those that do not get far put themselves back at the end. */
 		list_init(&again);
 		list_for_each_safe (e, n, &q->started) {

@@ -108,6 +108,20 @@ void view_put(const struct viewer *by, struct view *v)
 	atomic_fetch_sub(turnstile(by, v), 1);
 }
 
+/* The window of a view that the caller has taken. */
+static struct window *view_window(struct view *v)
+{
+	struct window *w = atomic_load(&v->window);
+
+	if (unlikely(!w)) {
+		/* Somebody tries to close it, and finds us. */
+		pthread_mutex_lock(&lock);
+		w = atomic_load(&v->window);
+		pthread_mutex_unlock(&lock);
+	}
+	return w;
+}
+
 static bool view_in_use(struct view *v)
 {
 	for (unsigned i = 0; i < NR_TURNSTILES; i++)
@@ -213,7 +227,6 @@ const struct window *view_get(const struct viewer *by, struct region *r, uint64_
 			      uint64_t *ret_at, struct view **view, int *ret_err)
 {
 	struct views *vs = views_of(r);
-	uint64_t now = by->now;
 	struct window *w;
 	struct view *v;
 
@@ -224,25 +237,25 @@ const struct window *view_get(const struct viewer *by, struct region *r, uint64_
 	v = &vs->v[off / VIEW_LEN];
 	*ret_err = 0;
 	if (*view == v)
-		return atomic_load_explicit(&v->window, memory_order_relaxed);
+		return view_window(v);
 	if (*view)
 		view_put(by, TAKE_PTR(*view));
 	w = view_take(by, v);
 	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
 	if (unlikely(!w && !*ret_err)) {
 		*ret_err = ENOSPC;
-		if (now < vs->retry)
+		if (about_now() < vs->retry)
 			return NULL;
 		pthread_mutex_lock(&lock);
 		w = view_open(by, r, v, off - *ret_at, ret_err);
 		pthread_mutex_unlock(&lock);
 		if (!w && *ret_err == ENOSPC)
-			vs->retry = now + IDLE_NS;
+			vs->retry = about_now() + IDLE_NS;
 	}
 	if (unlikely(!w))
 		return NULL;
-	if (now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
-		atomic_store_explicit(&v->used, now, memory_order_relaxed);
+	if (by->now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
+		atomic_store_explicit(&v->used, by->now, memory_order_relaxed);
 	*view = v;
 	return w;
 }

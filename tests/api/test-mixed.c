@@ -331,8 +331,6 @@ static void aligned_beside_reader(void)
 
 int main(void)
 {
-	/* Small ones have the same hops as others. */
-	(void)setenv("PST_SMALL_WRITE", "0", 1);
 	rig_init();
 	(void)atexit(stop_reader);
 	RIG_RUN(as_a_whole);

@@ -613,7 +613,7 @@ static void without_memlock(void)
 static void small_writes_here(void)
 {
 	const char *env = getenv("PST_SMALL_WRITE");
-	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 16384;
+	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 0;
 	struct pst_done d;
 
 	rig_q = rig_queue(PST_STORE_AUTO, 8);
@@ -634,10 +634,10 @@ static void small_writes_here(void)
 	rig_q = pst_queue_free(rig_q);
 }
 
-/* Through the page cache they are done sooner; PST_SMALL_WRITE says what is small. */
+/* Through the page cache they are done sooner; PST_SMALL_WRITE says whether, and what is small. */
 static void small_writes(void)
 {
-	static const char *const limits[] = { NULL, "32K", "0" };
+	static const char *const limits[] = { NULL, "16K", "32K" };
 
 	needs_memlock();
 	for (unsigned i = 0; i < 2 * RIG_NR(limits); i++) {
