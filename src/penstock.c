@@ -343,6 +343,7 @@ static int file_new(struct store_file *sf, struct pst_file **ret)
 	if (f) {
 		atomic_init(&f->obj.refs, 1);
 		f->obj.release = release_file;
+		f->obj.hangs = sf->may_hang;
 		f->sf = sf;
 		(void)pthread_mutex_init(&f->maps_lock, NULL);
 		f->direct[PROOF_READ] = proof_direct(sf, PROOF_READ);

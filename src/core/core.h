@@ -47,6 +47,7 @@ struct object {
 	atomic_uint refs;
 	atomic_bool dying; /* the user's handle is gone: queues let go when idle */
 	void (*release)(struct object *obj); /* may take long: no lock is held */
+	bool hangs;			     /* it may hang: nobody waits for it beside */
 };
 
 /* A queue's hold on an object. */
@@ -101,6 +102,8 @@ static inline bool mem_on_host(const struct pst_mem *m)
 }
 
 void object_put(struct object *obj);
+/* True when that was the last: release() is the caller's. */
+bool object_unref(struct object *obj);
 
 /* ----------------------------------------------------------------- pieces */
 

@@ -136,9 +136,14 @@ int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem 
 	return 0;
 }
 
-void object_put(struct object *obj)
+bool object_unref(struct object *obj)
 {
 	/* acq_rel: what other holders did happens before release(). */
-	if (atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1)
+	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void object_put(struct object *obj)
+{
+	if (object_unref(obj))
 		obj->release(obj);
 }

@@ -5,6 +5,7 @@
  */
 #include "base/cancel.h"
 #include "base/err.h"
+#include "base/thread.h"
 #include "core/core.h"
 
 static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
@@ -47,16 +48,51 @@ static void use_drop(struct pst_queue *q, struct use *u)
 	q->dropped = u;
 }
 
-void use_end(struct use *dropped)
+static void release_all(struct use *list)
 {
 	struct use *next;
+
+	for (struct use *u = list; u; u = next) {
+		next = u->next;
+		u->obj->release(u->obj);
+		free(u);
+	}
+}
+
+static void *release_main(void *arg)
+{
+	(void)pthread_setname_np(pthread_self(), "pst-close");
+	release_all(arg);
+	return NULL;
+}
+
+void use_end(struct use *dropped)
+{
+	struct use *next, *hang = NULL;
+	pthread_t thread;
 
 	NO_CANCEL(); /* pst_prep() leaves it to us */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
-		object_put(u->obj);
+		if (!object_unref(u->obj)) {
+			free(u);
+			continue;
+		}
+		if (u->obj->hangs) {
+			u->next = hang;
+			hang = u;
+			continue;
+		}
+		u->obj->release(u->obj);
 		free(u);
 	}
+	if (likely(!hang))
+		return;
+	/* It is pst_reap() mostly, which has deadlines to keep. */
+	if (thread_start(&thread, release_main, hang) == 0)
+		(void)pthread_detach(thread);
+	else
+		release_all(hang);
 }
 
 void use_put(struct pst_queue *q, struct use *u)

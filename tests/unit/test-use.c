@@ -109,6 +109,36 @@ static void ends_with_the_queue(void)
 	T_EQ(released, 2);
 }
 
+static atomic_bool may_close, closed;
+
+static void on_slow_file(struct object *obj)
+{
+	while (!atomic_load(&may_close))
+		(void)usleep(1000);
+	release_file(obj);
+	atomic_store(&closed, true);
+}
+
+/* A close that hangs, as on a network file system, holds up nobody who reaps. */
+static void close_hangs(void)
+{
+	struct pst_done d;
+
+	atomic_store(&may_close, false);
+	atomic_store(&closed, false);
+	freed_in_use(rig_q);
+	file->obj.release = on_slow_file;
+	file->obj.hangs = true;
+	T_EQ(pst_reap(rig_q, &d, 1, 1, t_hang()), 1);
+	T_EQ(d.res, LEN);
+	T_CHECK(!atomic_load(&closed));
+	atomic_store(&may_close, true);
+	for (uint64_t end = t_hang(); !atomic_load(&closed) && t_now() < end;)
+		(void)usleep(1000);
+	T_CHECK(atomic_load(&closed));
+	looked = NULL;
+}
+
 int main(void)
 {
 	rig_init();
@@ -116,5 +146,6 @@ int main(void)
 	RIG_RUN_STORES(ends_in_reap);
 	RIG_RUN_STORES(ends_in_drain);
 	RIG_RUN_STORES(ends_with_the_queue);
+	RIG_RUN_STORES(close_hangs);
 	return rig_done();
 }
