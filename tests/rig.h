@@ -30,6 +30,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <penstock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -417,6 +418,19 @@ static inline struct pst_done rig_sync(struct pst_file *f)
 static inline bool rig_soft(void)
 {
 	return strcmp(rig_dev, "host") != 0;
+}
+
+/*
+ * What programs of one user lock counts together, and so do rings and registered memory.  With
+ * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
+ */
+static inline void rig_needs_memlock(void)
+{
+	struct rlimit rl;
+
+	T_EQ(getrlimit(RLIMIT_MEMLOCK, &rl), 0);
+	if (geteuid() != 0 && rl.rlim_cur < RIG_MIB(256))
+		T_SKIP("RLIMIT_MEMLOCK of 256 MiB (ulimit -l), or root");
 }
 
 /* --------------------------------------------------------------- the cases */

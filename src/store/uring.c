@@ -52,8 +52,8 @@ struct uring_lane {
 	unsigned nr_done;
 	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
 	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
-	bool files_off;  /* registering one failed: register no more */
-	bool owe_submit; /* requeued operations that the kernel did not take yet */
+	bool files_off;              /* registering one failed: register no more */
+	bool owe_submit;             /* requeued operations that the kernel did not take yet */
 	bool armed;
 	unsigned spin_skip; /* waits that sleep at once */
 	int efd;            /* -1 until the first arm() */
@@ -256,6 +256,33 @@ static void cancel_owed(struct uring_lane *l)
 	}
 }
 
+/* The kernel takes nothing from this process any more, as after a sandbox. */
+static bool is_forbidden(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EBADF;
+}
+
+/* What is in the ring and was not taken ends with that error. */
+static void withdraw(struct uring_lane *l, int err)
+{
+	struct io_uring_sq *sq = &l->ring.sq;
+	unsigned head = *sq->khead;
+
+	for (unsigned at = head; at != sq->sqe_tail; at++) {
+		uint64_t data = sq->sqes[at & sq->ring_mask].user_data;
+		unsigned tag = (unsigned)(data & TAG_MASK);
+
+		if (tag != TAG_CANCEL)
+			push_done(l, (struct store_op *)(uintptr_t)(data & ~TAG_MASK),
+				  tag == TAG_DROPPED ? -ECANCELED : err);
+	}
+	/* They were published already; nobody but io_uring_enter() looks there. */
+	sq->sqe_head = sq->sqe_tail = head;
+	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
+	while (l->to_cancel.head)
+		(void)store_fifo_pop(&l->to_cancel);
+}
+
 static int submit(struct uring_lane *l)
 {
 	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
@@ -267,6 +294,8 @@ static int submit(struct uring_lane *l)
 		r = io_uring_submit(&l->ring);
 		if (likely(r > 0) || r == -EINTR)
 			continue;
+		if (unlikely(is_forbidden(r)))
+			withdraw(l, r);
 		/* EBUSY: completions that did not fit must be reaped first. */
 		return r == -EBUSY || r == 0 ? -EAGAIN : r;
 	}

@@ -27,23 +27,10 @@
 static struct pst_file *file;
 static struct pst_mem *mem;
 
-/*
- * What programs of one user lock counts together, and so do rings and registered memory.  With
- * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
- */
-static void needs_memlock(void)
-{
-	struct rlimit rl;
-
-	T_EQ(getrlimit(RLIMIT_MEMLOCK, &rl), 0);
-	if (geteuid() != 0 && rl.rlim_cur < RIG_MIB(256))
-		T_SKIP("RLIMIT_MEMLOCK of 256 MiB (ulimit -l), or root");
-}
-
 static void begin(uint32_t flags)
 {
 	if (rig_soft() && rig_store == PST_STORE_URING)
-		needs_memlock();        /* of the staging pool */
+		rig_needs_memlock();        /* of the staging pool */
 	(void)unlink(rig_path("file")); /* it may be another user's */
 	rig_make(rig_path("file"), SEED, LEN);
 	rig_cold(rig_path("file"));
@@ -101,7 +88,7 @@ static void automatic(void)
 {
 	struct pst_done d;
 
-	needs_memlock();
+	rig_needs_memlock();
 	begin(RIG_RW);
 	needs_direct();
 	d = ask(PST_OP_READ, 0, 0, 0, LEN);
@@ -305,7 +292,7 @@ static void plain_file(void)
 {
 	struct pst_done d;
 
-	needs_memlock();
+	rig_needs_memlock();
 	begin(RIG_RW | PST_FILE_PLAIN);
 	T_EQ(rig_file_info(file).direct, 0);
 	T_EQ(rig_file_info(file).why, PST_WHY_NONE);
@@ -330,7 +317,7 @@ static void in_memory(void)
 	struct pst_done d;
 	int fd;
 
-	needs_memlock();
+	rig_needs_memlock();
 	fd = mkstemp(path);
 	if (fd < 0 || fstatfs(fd, &sfs) < 0 || sfs.f_type != 0x01021994) {
 		if (fd >= 0) {
@@ -424,7 +411,7 @@ static void counters(void)
 	struct pst_stats a, b, all = rig_stats(NULL);
 	struct pst_done d;
 
-	needs_memlock();
+	rig_needs_memlock();
 	begin(RIG_RW);
 	needs_direct();
 	a = rig_stats(rig_q);
@@ -542,6 +529,58 @@ static void without_uring_here(void)
 	rig_quiet();
 }
 
+/* A sandbox that forbids what a queue already uses: requests end at once, and nobody spins. */
+static void without_uring_later_here(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_enter, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { RIG_NR(code), code };
+	struct pst_done d[8];
+	uint64_t cpu;
+
+	if (pst_store_check(PST_STORE_URING) < 0)
+		T_SKIP("io_uring");
+	begin(RIG_RW);
+	needs_direct();
+	rig_q = rig_queue(PST_STORE_URING, 8);
+	d[0] = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
+	T_EQ(d[0].res, LEN);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+		T_SKIP("seccomp filters: %s", strerror(errno));
+	cpu = t_cpu();
+	for (unsigned i = 0; i < 8; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
+
+		io.policy = PST_POLICY1(PST_PATH_DIRECT);
+		io.user_data = i;
+		T_OK(pst_prep(rig_q, &io));
+	}
+	T_EQ(pst_submit(rig_q), 8);
+	T_EQ(pst_cancel(rig_q, 7), 1);
+	T_EQ(pst_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
+	for (unsigned i = 0; i < 8; i++) {
+		T_CHECK(d[i].res == -EPERM || (d[i].user_data == 7 && d[i].res == -ECANCELED));
+		T_CHECK(!(d[i].flags & PST_DONE_BUSY));
+	}
+	T_CHECK(t_cpu() - cpu < 500000000);
+	T_EQ(rig_stats(NULL).busy, 0);
+	T_OK(pst_mem_drain(mem, 0));
+	end();
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+}
+
+static void without_uring_later(void)
+{
+	rig_dev = "host";
+	in_child(without_uring_later_here);
+}
+
 static void without_uring(void)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -603,7 +642,7 @@ static void without_memlock_here(void)
 
 static void without_memlock(void)
 {
-	needs_memlock();
+	rig_needs_memlock();
 	rig_dev = "host";
 	in_child(without_memlock_here);
 	rig_dev = "soft:0";
@@ -639,7 +678,7 @@ static void small_writes(void)
 {
 	static const char *const limits[] = { NULL, "16K", "32K" };
 
-	needs_memlock();
+	rig_needs_memlock();
 	for (unsigned i = 0; i < 2 * RIG_NR(limits); i++) {
 		rig_dev = i % 2 ? "soft:0" : "host";
 		if (limits[i / 2])
@@ -675,7 +714,7 @@ static void pinned(void)
 	bool pins;
 
 	T_CHECK(p != MAP_FAILED);
-	needs_memlock();
+	rig_needs_memlock();
 	begin(PST_FILE_READ);
 	/* Where everything is in memory, bytes are copied without the kernel's registration. */
 	pins = rig_store == PST_STORE_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
@@ -701,6 +740,7 @@ int main(void)
 	rig_init();
 	/* First, while the library was not used in this process: its children may use it. */
 	t_run("without_uring", without_uring);
+	t_run("without_uring_later", without_uring_later);
 	t_run("without_memlock", without_memlock);
 	t_run("small_writes", small_writes);
 	RIG_RUN(automatic);
