@@ -52,6 +52,7 @@ static inline void begin(const char *text)
 
 	if (!name || !getenv("PST_LIBCUDA"))
 		T_SKIP("needs the libraries of tests/stub");
+	rig_needs_memlock();
 	(void)setenv("STUB_CUFILE", text, 1);
 	lib = dlopen(name, RTLD_NOW);
 	if (lib)

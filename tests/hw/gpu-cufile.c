@@ -80,6 +80,7 @@ static void begin(void)
 	(void)alarm(CASE_S);
 	if (pst_device_find(device, &d) < 0)
 		T_SKIP("%s", pst_error_text());
+	rig_needs_memlock();
 	T_EQ(mkdir(rig_path("here"), 0700), 0);
 	T_EQ(chdir(rig_path("here")), 0);
 	rig_make(rig_path("data"), SEED, LEN);

@@ -339,6 +339,7 @@ static void P10_tail_moved_back(void)
 	struct worker_ring_stats st;
 	struct client c;
 
+	need_fuse();
 	env_begin(NULL);
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&c, 8, true, 0, 0);
@@ -358,7 +359,6 @@ static void P10_tail_moved_back(void)
 	client_free(&c);
 
 	/* While some are owed it is. */
-	need_fuse();
 	fuse_file(2, "hang");
 	env_ring(&c, 8, true, 0, 0);
 	for (unsigned i = 0; i < 4; i++) {
