@@ -270,6 +270,10 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * accessible: addresses may be reserved now and get their memory later.  Requests that meet
  * addresses without memory fail with -EFAULT.
  *
+ * The kernel's copy faults pages of a wrap in on the caller's thread.  Where that may hang, as
+ * with a mapping of a file on FUSE or a network file system, pst_submit() and pst_reap() may
+ * come back after the deadlines; fault such pages in first.
+ *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range and the CPU may not access all of it (freed or never allocated); -ERANGE
  * when it reaches past its allocation.
