@@ -114,9 +114,9 @@ static void plan_why(struct plan *p, uint32_t why, int detail)
 }
 
 /*
- * A small write is done sooner through the page cache, the sync that follows included.  But other
- * processes may write the file by O_DIRECT, and nobody can ask them: so only where the user says
- * that it may be.
+ * Small writes one at a time are done sooner through the page cache, the sync that follows
+ * included.  But other processes may write the file by O_DIRECT, and nobody can ask them: so only
+ * where the user says that it may be.
  */
 static uint64_t small_write_max;
 
