@@ -112,7 +112,7 @@ static void o_direct_may_be_lost(void)
 static int wrap(const char *path, int flags, struct cufile_file **ret)
 {
 	struct store_file *f;
-	int fd = open(path, flags), r;
+	int fd = open(path, flags, 0600), r; /* O_TMPFILE has a mode */
 
 	T_CHECK(fd >= 0);
 	T_OK(store_file_wrap(fd, 0, &f));
