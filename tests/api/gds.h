@@ -83,7 +83,7 @@ static inline struct pst_path_info check(uint32_t op)
 /* What was found out, once it was. */
 static inline struct pst_path_info verdict(void)
 {
-	uint64_t until = t_in_ms(20000);
+	uint64_t until = t_hang();
 	struct pst_path_info info;
 
 	do {

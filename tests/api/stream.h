@@ -60,7 +60,7 @@ static inline void set(void *arg)
 static inline void is_free(cu_stream st)
 {
 	_Atomic int there = 0;
-	uint64_t end = t_in_ms(5000);
+	uint64_t end = t_hang();
 
 	HW_CU(cuLaunchHostFunc(st, set, &there));
 	while (!there && t_now() < end)

@@ -349,7 +349,7 @@ static void file_system_dies(void)
 	struct pst_done d;
 
 	begin();
-	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_in_ms(20000));
+	start(rig_q, PST_OP_READ, hang, 0, LEN, 1, t_hang());
 	waits(1);
 	fusefs_stop(&fs);
 	d = rig_reap1(rig_q);

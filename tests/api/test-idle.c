@@ -152,7 +152,7 @@ static void deadline_behind_another(void)
 	pst_file_close(f);
 	pst_mem_free(m);
 	rig_q = pst_queue_free(rig_q);
-	for (end = t_in_ms(5000); rig_stats(NULL).busy > rig_before.busy && t_now() < end;) {
+	for (end = t_hang(); rig_stats(NULL).busy > rig_before.busy && t_now() < end;) {
 		fusefs_release(&fs);
 		(void)usleep(5000);
 	}

@@ -399,7 +399,7 @@ static void reap_some(struct soak *s)
 		n = pst_reap(s->q, d, (unsigned)below(s, 9), 8, t_now() + below(s, 2000000));
 		break;
 	default:
-		n = pst_reap(s->q, d, 1, 8, t_in_ms(20000));
+		n = pst_reap(s->q, d, 1, 8, t_hang());
 		S_CHECK(s, n > 0 || !s->nr_used);
 		break;
 	}
@@ -501,7 +501,7 @@ static void turn(struct soak *s)
 
 static void finish(struct soak *s)
 {
-	uint64_t end = t_in_ms(30000);
+	uint64_t end = t_hang();
 	struct pst_stats st = { .sz = sizeof(st) };
 	struct pst_done d[8];
 
@@ -644,7 +644,7 @@ static void soak_all(bool faults, uint64_t ns)
 	pst_mem_free(src[0]);
 	pst_mem_free(src[1]);
 	free(buf);
-	release_while(t_in_ms(10000), true);
+	release_while(t_hang(), true);
 	fusefs_stop(&fuse);
 	if (why)
 		T_FAIL("%s", why);

@@ -60,7 +60,7 @@ static void pieces_go_together(void)
 		prep(f, m[i], 0, i, 0);
 	}
 	T_EQ(pst_submit(rig_q), PIECES);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	for (unsigned i = 0; i < PIECES; i++) {
 		rig_show(&d[i]);
 		T_EQ(d[i].res, (int64_t)PIECE);
@@ -85,7 +85,7 @@ static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 	(void)fail(spec);
 	delay_us(20000); /* the device is busy with the first while the others come in */
 	T_EQ(pst_submit(rig_q), PIECES);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	delay_us(0);
 	met = fail(NULL);
 	for (unsigned i = 0; i < PIECES; i++)
@@ -131,7 +131,7 @@ static void some_end_early(void)
 	T_EQ(pst_submit(rig_q), PIECES);
 	for (unsigned i = 2; i < PIECES; i += 4)
 		(void)pst_cancel(rig_q, i);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_in_ms(10000)), PIECES);
+	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	for (unsigned i = 0; i < PIECES; i++) {
 		unsigned p = (unsigned)d[i].user_data;
 
@@ -146,7 +146,7 @@ static void some_end_early(void)
 			T_EQ(d[i].res, (int64_t)PIECE);
 	}
 	for (unsigned i = 0; i < PIECES; i++) {
-		T_OK(pst_mem_drain(m[i], t_in_ms(10000)));
+		T_OK(pst_mem_drain(m[i], t_hang()));
 		pst_mem_free(m[i]);
 	}
 	pst_file_close(f);

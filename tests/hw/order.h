@@ -72,7 +72,7 @@ static struct {
 
 static inline void order_work_fn(void *arg)
 {
-	uint64_t end = t_in_ms(20000);
+	uint64_t end = t_hang();
 
 	(void)arg;
 	order_work.there = 1;
@@ -83,7 +83,7 @@ static inline void order_work_fn(void *arg)
 
 static inline void order_wait_for(int there)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 
 	while (order_work.there != there && t_now() < end)
 		(void)usleep(100);
