@@ -146,7 +146,8 @@ typedef void (*pst_log_fn)(void *arg, int level, const char *line);
  *
  * Without a callback the environment variable PST_LOG (error, warn, info, debug)
  * sends lines to standard error; it is ignored in set-uid programs.
- * Safe from any thread.
+ * Safe from any thread.  In a forked child of a process that used the library there
+ * are no more lines, and this does nothing.
  */
 PST_API void pst_log_set(pst_log_fn fn, void *arg, int level);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/err.h"
@@ -25,6 +26,7 @@ static int make_page(void)
 {
 	const unsigned *none = NULL;
 	size_t len = (size_t)sysconf(_SC_PAGESIZE);
+	int err = 0;
 	unsigned *page;
 
 	page = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,7 +36,7 @@ static int make_page(void)
 	if (madvise(page, len, MADV_WIPEONFORK) < 0) {
 		/* Some sandboxes have no such advice.  A handler sees every fork() but not
 		 * a bare clone(2); two of them do no harm. */
-		log_debug("no MADV_WIPEONFORK (%m), watching fork() by a handler");
+		err = errno;
 		if (pthread_atfork(NULL, NULL, wipe_in_child) != 0) {
 			(void)munmap(page, len);
 			return err_set(ENOMEM, "cannot register a handler for fork()");
@@ -42,6 +44,9 @@ static int make_page(void)
 	}
 	if (!atomic_compare_exchange_strong(&fork_page, &none, page))
 		(void)munmap(page, len);
+	/* Last: no line is on its way in a process that has no page, see log.c. */
+	if (err)
+		log_debug("no MADV_WIPEONFORK (%s), watching fork() by a handler", strerror(err));
 	return 0;
 }
 

@@ -23,4 +23,15 @@ static inline int fork_guard(void)
 	return likely(page && *page) ? 0 : fork_guard_slow();
 }
 
+/*
+ * Would fork_guard() say -EOWNERDEAD?  It makes no page and no sentence, so that what fork_guard()
+ * itself calls may ask.
+ */
+static inline bool fork_is_child(void)
+{
+	const unsigned *page = fork_page;
+
+	return page && !*page;
+}
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/shown.h"
 
@@ -26,7 +27,11 @@ static const char *const level_names[] = {
 static pthread_once_t env_once = PTHREAD_ONCE_INIT;
 static int env_level;
 
-/* Held for reading while a line is delivered: log_set() waits for those under way. */
+/*
+ * Held for reading while a line is delivered: log_set() waits for those under way.  A fork()
+ * meanwhile leaves it taken in the child, by a thread that is not there, so children that may not
+ * use the library leave it alone.  Others have a parent in which no line was on its way.
+ */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pst_log_fn callback;
 static void *callback_arg;
@@ -65,6 +70,8 @@ void log_line(int level, const char *fmt, ...)
 	va_list ap;
 	int n;
 
+	if (fork_is_child())
+		return;
 	NO_CANCEL(); /* writing is a cancellation point, under the lock */
 	(void)pthread_once(&env_once, read_env);
 	if (level < PST_LOG_ERROR || level > log_level) {
@@ -96,6 +103,8 @@ void log_set(pst_log_fn fn, void *arg, int level)
 {
 	int saved = errno;
 
+	if (fork_is_child())
+		return;
 	(void)pthread_once(&env_once, read_env);
 	(void)pthread_rwlock_wrlock(&lock);
 	callback = fn;

@@ -9,12 +9,15 @@
 /* The most detailed level somebody listens to; 0 is nobody. */
 extern _Atomic int log_level;
 
-/* Deliver one line.  errno is kept, and %m works.  Use the macros. */
+/*
+ * Deliver one line.  errno is kept, and %m works.  Use the macros.  A forked child of a process
+ * that used the library delivers none.
+ */
 void log_line(int level, const char *fmt, ...) _printf_(2, 3);
 
 /*
  * What pst_log_set() does: lines up to level go to fn, NULL goes back to PST_LOG.  On
- * return no thread is inside an earlier fn any more.
+ * return no thread is inside an earlier fn any more.  Nothing in such a child.
  */
 void log_set(pst_log_fn fn, void *arg, int level);
 

@@ -334,6 +334,63 @@ static void beside_another_thread(void)
 	end();
 }
 
+/* A line that stays on its way until it is let go. */
+struct slow_line {
+	_Atomic bool begun, go;
+};
+
+static void deliver_slowly(void *arg, int level, const char *line)
+{
+	struct slow_line *slow = arg;
+
+	(void)level;
+	(void)line;
+	slow->begun = true;
+	while (!slow->go)
+		(void)usleep(1000);
+}
+
+static void *make_queues(void *arg)
+{
+	struct slow_line *slow = arg;
+	struct pst_queue *q = NULL;
+
+	while (!slow->go && pst_queue_new(NULL, &q) == 0)
+		q = pst_queue_free(q);
+	return NULL;
+}
+
+/* The thread that delivers a line at the fork is not there in the child. */
+static void beside_a_log_line(void)
+{
+	struct slow_line slow = { 0 };
+	pthread_t t;
+	pid_t pid;
+	int status;
+
+	begin(LEN);
+	pst_log_set(deliver_slowly, &slow, PST_LOG_DEBUG);
+	T_EQ(pthread_create(&t, NULL, make_queues, &slow), 0);
+	for (uint64_t until = t_in_ms(RIG_WAIT_MS); !slow.begun && t_now() < until;)
+		(void)usleep(1000);
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		(void)alarm(20); /* a lock that nobody opens any more */
+		errno = 4711;
+		pst_log_set(NULL, NULL, 0);
+		pst_log_set(deliver_slowly, &slow, PST_LOG_DEBUG);
+		_exit(errno == 4711 ? in_the_child() : 6);
+	}
+	status = wait_for(pid);
+	slow.go = true;
+	(void)pthread_join(t, NULL);
+	pst_log_set(NULL, NULL, 0);
+	T_CHECK(slow.begun);
+	T_EQ(status, 0);
+	end();
+}
+
 /* Host memory is private: what the child writes there stays its own, and pages that fork()
  * left shared get the parent's bytes all the same. */
 static void host_memory_is_the_parents(void)
@@ -379,14 +436,29 @@ static int work_anew(void)
 	return 0;
 }
 
-/* And with "first": who forks before the first call has two that may use the library. */
+static void count_lines(void *arg, int level, const char *line)
+{
+	_Atomic unsigned *lines = arg;
+
+	(void)level;
+	(void)line;
+	(*lines)++;
+}
+
+/*
+ * And with "first": who forks before the first call has two that may use the library.  To have
+ * asked for its lines is no use of it, and both get theirs.
+ */
 static int fork_first(void)
 {
-	pid_t pid = fork();
+	static _Atomic unsigned lines;
+	pid_t pid;
 
+	pst_log_set(count_lines, &lines, PST_LOG_DEBUG);
+	pid = fork();
 	if (pid == 0)
-		_exit(work_anew());
-	return work_anew() == 0 && wait_for(pid) == 0 ? 0 : 1;
+		_exit(work_anew() == 0 && lines ? 0 : 1);
+	return work_anew() == 0 && lines && wait_for(pid) == 0 ? 0 : 1;
 }
 
 static int run_self(const char *how)
@@ -427,6 +499,7 @@ int main(int argc, char **argv)
 	RIG_RUN(beside_a_request_that_hangs);
 	RIG_RUN(freed_while_the_child_lives);
 	RIG_RUN(beside_another_thread);
+	RIG_RUN1(beside_a_log_line);
 	RIG_RUN_STORES(host_memory_is_the_parents);
 	RIG_RUN(exec_begins_anew);
 	RIG_RUN1(fork_before_the_first_call);
