@@ -29,7 +29,7 @@ struct iov *iov_new(struct mount *mount, enum iov_origin origin)
 		return NULL;
 	}
 	iov->origin = origin;
-	iov->pid = getpid();
+	iov->forks = lock_forks();
 	iov->device = -1;
 	iov->mount = mount;
 	return iov;
@@ -123,7 +123,7 @@ static bool wrap_again(const struct mount *mount, size_t block, const struct hf3
 
 	lock_take(LOCK_WRAPS);
 	it = *wrap_bucket(filled);
-	while (it && (it->mount != mount || it->pid != getpid() ||
+	while (it && (it->mount != mount || it->forks != lock_forks() ||
 		      memcmp(it->like.id, filled->id, sizeof(filled->id)) != 0))
 		it = it->next;
 	same = it && it->like.base == filled->base && it->like.size == filled->size &&
@@ -197,7 +197,7 @@ void iov_end(struct hf3fs_iov *iov)
 		iov->iovh = NULL;
 		return;
 	}
-	if (it && it->device >= 0 && it->pid == getpid() && iov_withdraw(it) < 0) {
+	if (it && it->device >= 0 && it->forks == lock_forks() && iov_withdraw(it) < 0) {
 		handle_show(HANDLE_IOV, iov->iovh);
 		return;
 	}
@@ -232,7 +232,7 @@ struct iov *iov_free(struct iov *iov)
 
 	if (!iov)
 		return NULL;
-	if (iov->pid == getpid()) {
+	if (iov->forks == lock_forks()) {
 		(void)iov_withdraw(iov);
 		quiet = forget(iov);
 		if (iov->shm[0])
@@ -459,7 +459,7 @@ void hf3fs_iovunlink(struct hf3fs_iov *iov)
 	KEEP_ERRNO;
 	struct iov *it = iov_get(iov);
 
-	if (!it || it->pid != getpid())
+	if (!it || it->forks != lock_forks())
 		return;
 	if (it->device >= 0) {
 		(void)iov_withdraw(it);

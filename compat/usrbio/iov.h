@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <hf3fs_usrbio.h>
 #include "proto/usrbio_link.h"
@@ -29,7 +28,7 @@ enum iov_origin {
 
 struct iov {
 	enum iov_origin origin;
-	pid_t pid;                  /* of the process that made it: a child ends only its mapping */
+	unsigned forks; /* lock_forks() when it was made: a child ends only its mapping */
 	int device;                 /* CUDA's number; -1 for host memory */
 	struct mount *mount;        /* where it is published; a reference */
 	char link[USRBIO_NAME_MAX]; /* its name there, when we put it there; else "" */

@@ -2,10 +2,22 @@
 /* U15: what a child of fork() may do with what its parent made. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
 #include "api_rig.h"
 
-static struct hf3fs_iov iov;
+/*
+ * In another PID namespace a child may have its parent's number.  The loader gives this to every
+ * library in the program.
+ */
+static pid_t same_pid;
+
+__attribute__((visibility("default"))) pid_t getpid(void)
+{
+	return same_pid ? same_pid : (pid_t)syscall(SYS_getpid);
+}
+
+static struct hf3fs_iov iov, wrapped;
 static struct hf3fs_ior ior;
 static int fd;
 
@@ -108,6 +120,36 @@ static void U15_a_daemons_child_makes_its_own(void)
 	end();
 }
 
+/* Nor is a wrap of the parent's found again. */
+static int ends_what_it_inherited(void)
+{
+	struct hf3fs_iov mine = { 0 };
+	int r = hf3fs_iovwrap(&mine, iov.base, (uint8_t *)iov.id, mnt, 8192, 0, -1);
+
+	FAIL_UNLESS(r == (on_daemon ? 0 : -EOWNERDEAD) && mine.iovh != wrapped.iovh);
+	hf3fs_iovdestroy(&mine);
+	hf3fs_iovdestroy(&wrapped);
+	hf3fs_iovunlink(&iov);
+	hf3fs_iordestroy(&ior);
+	hf3fs_iovdestroy(&iov);
+	return 0;
+}
+
+static void U15_a_child_of_the_same_pid(void)
+{
+	begin();
+	T_EQ(hf3fs_iovwrap(&wrapped, iov.base, (uint8_t *)iov.id, mnt, 8192, 0, -1), 0);
+	same_pid = getpid();
+	T_EQ(api_child(ends_what_it_inherited), 0);
+	same_pid = 0;
+	if (!on_daemon)
+		T_EQ(api_links(""), 2);
+	T_EQ(api_shm(), 1);
+	T_EQ(one_read(), 0);
+	hf3fs_iovdestroy(&wrapped);
+	end();
+}
+
 /* The parent does not use the ring from here on. */
 static void U15_a_daemons_child_uses_the_ring(void)
 {
@@ -193,6 +235,7 @@ int main(void)
 	API_ON_DAEMON(U15_a_daemons_child_makes_its_own);
 	API_ON_DAEMON(U15_a_daemons_child_uses_the_ring);
 	API_RUN(U15_fork_while_threads_are_busy);
+	API_RUN(U15_a_child_of_the_same_pid);
 	API_PLAIN(U15_plain_rings_stay_the_parents);
 	return api_done();
 }
