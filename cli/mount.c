@@ -11,6 +11,10 @@
 #include "commands.h"
 #include "proto/usrbio_plain.h"
 
+/* Others may make and undo what is being made here: begin again, so often and after so long. */
+#define TRIES 100
+#define TRY_AGAIN_US 1000
+
 const char mount_usage[] =
 	"Usage: penstock mount --plain DIR\n"
 	"\n"
@@ -39,9 +43,34 @@ static void say_ready(const char *dir, bool was_ready, int removed)
 	(void)printf("'penstock umount %s' undoes it.\n", dir);
 }
 
+/* How many names were removed.  -ENOENT without a sentence when somebody undoes it meanwhile. */
+static int prepare_once(const char *dir, bool *ret_was_ready)
+{
+	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
+	bool was_ready = iovs >= 0;
+	int r = 0;
+
+	if (!was_ready) {
+		r = usrbio_plain_make(dir);
+		iovs = r < 0 ? r : usrbio_plain_open(dir);
+	}
+	if (iovs < 0)
+		return iovs == -ENOENT ? iovs : mount_fail(iovs, dir);
+	r = mount_check_links(iovs, dir);
+	if (r < 0) {
+		if (!was_ready && r != -ENOENT)
+			(void)usrbio_plain_remove(dir);
+		return r;
+	}
+	r = usrbio_plain_sweep(iovs);
+	if (r < 0)
+		return r == -ENOENT ? r : mount_fail(r, dir);
+	*ret_was_ready = was_ready;
+	return r;
+}
+
 static int mount_plain(const char *given)
 {
-	_cleanup_(closep) int iovs = -1;
 	char dir[PATH_MAX];
 	bool was_ready;
 	int r = mount_dir(given, dir);
@@ -50,41 +79,45 @@ static int mount_plain(const char *given)
 		r = mount_check_shm();
 	if (r < 0)
 		return r;
-	iovs = usrbio_plain_open(dir);
-	was_ready = iovs >= 0;
-	if (!was_ready) {
-		r = usrbio_plain_make(dir);
-		iovs = r < 0 ? r : usrbio_plain_open(dir);
+	r = prepare_once(dir, &was_ready);
+	for (unsigned i = 1; i < TRIES && r == -ENOENT; i++) {
+		(void)usleep(TRY_AGAIN_US);
+		r = prepare_once(dir, &was_ready);
 	}
-	if (iovs < 0)
-		return mount_fail(iovs, dir);
-	r = mount_check_links(iovs, dir);
-	if (r < 0) {
-		if (!was_ready)
-			(void)usrbio_plain_remove(dir);
-		return r;
-	}
-	r = usrbio_plain_sweep(iovs);
 	if (r < 0)
-		return mount_fail(r, dir);
+		return r == -ENOENT ? mount_fail(r, dir) : r;
 	say_ready(dir, was_ready, r);
 	return 0;
 }
 
+/* 0; 1 when there was nothing to undo; -errno, -ENOENT when somebody else undoes it meanwhile. */
+static int undo_once(const char *dir)
+{
+	char virt[PATH_MAX + sizeof(USRBIO_VIRT) + 1];
+	struct stat st;
+
+	(void)snprintf(virt, sizeof(virt), "%s/" USRBIO_VIRT, dir);
+	if (lstat(virt, &st) < 0 && errno == ENOENT)
+		return 1;
+	return usrbio_plain_remove(dir);
+}
+
 static int umount_plain(const char *given)
 {
-	char dir[PATH_MAX], virt[PATH_MAX + sizeof(USRBIO_VIRT) + 1];
-	struct stat st;
+	char dir[PATH_MAX];
 	int r = mount_dir(given, dir);
 
 	if (r < 0)
 		return r;
-	(void)snprintf(virt, sizeof(virt), "%s/" USRBIO_VIRT, dir);
-	if (lstat(virt, &st) < 0 && errno == ENOENT) {
+	r = undo_once(dir);
+	for (unsigned i = 1; i < TRIES && r == -ENOENT; i++) {
+		(void)usleep(TRY_AGAIN_US);
+		r = undo_once(dir);
+	}
+	if (r > 0) {
 		(void)printf("%s is not prepared: there is nothing to undo.\n", dir);
 		return 0;
 	}
-	r = usrbio_plain_remove(dir);
 	if (r == -EBUSY)
 		return mount_busy(dir);
 	if (r < 0)

@@ -25,7 +25,10 @@ int mount_check_shm(void);
 /* ", 3.2 GiB free", or nothing where there is no limit. */
 struct text mount_shm_text(void);
 
-/* Can names be published in that iovs directory?  0 or -errno with a sentence. */
+/*
+ * Can names be published in that iovs directory?  0 or -errno with a sentence; -ENOENT without one
+ * when somebody has undone it.
+ */
 int mount_check_links(int iovs, const char *dir);
 
 #endif

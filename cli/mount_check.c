@@ -116,6 +116,14 @@ static int fail_perm(const char *dir)
 	return fail(EPERM, "cannot make or remove %s/" USRBIO_VIRT ": %s", dir, strerror(EPERM));
 }
 
+/* Did somebody prepare it since it was found not to be? */
+static bool is_prepared(const char *dir)
+{
+	_cleanup_(closep) int iovs = usrbio_plain_open(dir);
+
+	return iovs >= 0;
+}
+
 int mount_fail(int err, const char *dir)
 {
 	char virt[PATH_MAX + sizeof(USRBIO_VIRT) + 1];
@@ -126,7 +134,11 @@ int mount_fail(int err, const char *dir)
 	/* What is there but no plain directory's is not there, to who opens or removes one. */
 	if (err == ENOENT && lstat(virt, &st) == 0)
 		err = EEXIST;
+	if (err == EEXIST && is_prepared(dir))
+		err = EAGAIN;
 	switch (err) {
+	case EAGAIN:
+		return fail(err, "others prepare and undo %s all the time: try again", dir);
 	case EPERM:
 		return fail_perm(dir);
 	case EEXIST:
@@ -301,11 +313,14 @@ int mount_check_links(int iovs, const char *dir)
 	if (r < 0)
 		return r;
 	/* The memory's name will do for the link: it is nobody else's. */
-	if (symlinkat(path, iovs, path + sizeof(USRBIO_SHM_DIR) - 1) < 0)
+	if (symlinkat(path, iovs, path + sizeof(USRBIO_SHM_DIR) - 1) < 0) {
+		if (errno == ENOENT)
+			return -ENOENT;
 		return fail(errno, "cannot make a symbolic link in %s/" USRBIO_IOVS ": %s%s", dir,
 			    strerror(errno),
 			    errno == EPERM ? "; take a directory on a file system that has them"
 					   : "");
+	}
 	(void)unlinkat(iovs, path + sizeof(USRBIO_SHM_DIR) - 1, 0);
 	return 0;
 }

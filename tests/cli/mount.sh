@@ -176,6 +176,38 @@ several_at_once() {
 	[ -z "$(ls -A dir)" ]
 }
 
+# again COMMAND...: until ./over is there; what it says when it fails goes to ./said.
+again() {
+	while [ ! -e over ]; do
+		"$@" >/dev/null 2>>said || echo >>failed
+	done
+}
+
+# Whoever prepares it has it prepared, whatever others undo meanwhile.
+made_and_undone_at_once() {
+	mkdir dir
+	for _ in 1 2; do
+		again "$PENSTOCK" umount dir &
+	done
+	for _ in 1 2 3; do
+		again "$PENSTOCK" mount --plain dir &
+	done
+	sleep 3
+	: >over
+	wait
+	[ -e said ]
+	# One that is at work uses it.
+	grep -v -e '^penstock: umount: .* is in use' -e '^penstock: umount: a program has just used ' \
+		said >wrong || :
+	[ ! -s wrong ] || {
+		sort wrong | uniq -c
+		return 1
+	}
+	gives 0 "$PENSTOCK" mount --plain dir
+	gives 0 "$PENSTOCK" umount dir
+	[ -z "$(ls -A dir)" ]
+}
+
 # --------------------------------------------------------------------- in use
 
 in_use() {
@@ -428,8 +460,8 @@ without_links() {
 }
 
 run_cases prepares_and_undoes twice_is_once what_is_in_it_stays leftovers_are_removed \
-	a_program_that_is_killed several_at_once in_use in_use_by_other_programs no_directory \
-	too_long_a_name something_else_is_there inside_of_another open_to_others another_users \
+	a_program_that_is_killed several_at_once made_and_undone_at_once in_use \
+	in_use_by_other_programs no_directory too_long_a_name something_else_is_there inside_of_another open_to_others another_users \
 	not_writable read_only no_shared_memory tiny_shared_memory full_shared_memory \
 	read_only_shared_memory endless_shared_memory no_proc on_a_3fs_mount no_room_for_links \
 	without_links
