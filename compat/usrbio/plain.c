@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <penstock.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "lock.h"
@@ -29,7 +29,7 @@ struct worker *plain_worker(int *ret_err)
 		(void)log_fail(r, "plain directories stay with the process that used them first; "
 				  "this is a fork of it");
 	else if (r < 0)
-		(void)log_fail(r, "cannot make a worker: %s", pst_error_text());
+		(void)log_fail(r, "cannot make a worker: %s", strerror(-r));
 	if (!w)
 		*ret_err = r;
 	return w;

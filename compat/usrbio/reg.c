@@ -145,6 +145,19 @@ static int inode_number(int fd, uint64_t *ret)
 	return 0;
 }
 
+/*
+ * The worker keeps libpenstock's sentence where libpenstock refused, and has none of its own: the
+ * thread's last may be of any earlier call.  Asked once more, libpenstock refuses again.
+ */
+static const char *why_not(int dup, int err)
+{
+	struct pst_file *file = NULL;
+	bool refused = pst_file_wrap(dup, 0, &file) == err;
+
+	(void)pst_file_close(file);
+	return refused ? pst_error_text() : strerror(-err);
+}
+
 static int add_to_worker(struct reg *r)
 {
 	int err = 0;
@@ -154,7 +167,8 @@ static int add_to_worker(struct reg *r)
 		return err;
 	r->number = ++last_number;
 	err = worker_file_add(w, r->number, r->dup, &r->file);
-	return err < 0 ? log_fail(err, "cannot register descriptor %d: %s", r->fd, pst_error_text())
+	return err < 0 ? log_fail(err, "cannot register descriptor %d: %s", r->fd,
+				  why_not(r->dup, err))
 		       : 0;
 }
 

@@ -9,6 +9,35 @@
 
 static const uint8_t some_id[16] = { 1, 2, 3 };
 
+/* -------------------------------------------------------------- allocations */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ALLOCATES 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+	__has_feature(memory_sanitizer)
+#define ALLOCATES 0
+#endif
+#endif
+#ifndef ALLOCATES
+#define ALLOCATES 1
+#endif
+
+#if ALLOCATES
+static _Thread_local unsigned callocs_left; /* until the one that fails; 0: none does */
+
+void *__libc_calloc(size_t nr, size_t size);
+
+__attribute__((visibility("default"))) void *calloc(size_t nr, size_t size)
+{
+	if (callocs_left && --callocs_left == 0) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return __libc_calloc(nr, size);
+}
+#endif
+
 /* ---------------------------------------------------------------- arguments */
 
 static void U4_iovcreate_arguments(void)
@@ -311,6 +340,141 @@ static void U4_extract_mount_point_of_nested(void)
 	T_CHECK(hf3fs_extract_mount_point(buf, sizeof(buf), inner) > 0 && !strcmp(buf, mnt));
 	T_EQ(rmdir(inner), 0);
 	T_EQ(rmdir(beside), 0);
+}
+
+/* ------------------------------------------------------------------- causes */
+
+static char said[8192]; /* to standard error, by hear() */
+
+/* What a call says, as another sentence is the thread's last. */
+static int hear(int (*call)(int), int arg)
+{
+	struct pst_device none = { .sz = sizeof(none) };
+	char path[200];
+	int r, old = dup(STDERR_FILENO), fd;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "%s/said", api_dir);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	T_CHECK(old >= 0 && fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+	T_CHECK(pst_device_find("cuda:99", &none) < 0);
+	r = call(arg);
+	T_CHECK(dup2(old, STDERR_FILENO) >= 0);
+	n = pread(fd, said, sizeof(said) - 1, 0);
+	said[n > 0 ? n : 0] = '\0';
+	(void)close(old);
+	(void)close(fd);
+	(void)unlink(path);
+	return r;
+}
+
+/* Registering with so few descriptors more than there are. */
+static int reg_with_few(int fd)
+{
+	int next = dup(0), r = 0;
+	struct rlimit old, low;
+
+	if (next < 0 || close(next) < 0 || getrlimit(RLIMIT_NOFILE, &old) < 0)
+		return -1;
+	low = old;
+	for (low.rlim_cur = (rlim_t)next; low.rlim_cur < (rlim_t)next + 64; low.rlim_cur++) {
+		if (setrlimit(RLIMIT_NOFILE, &low) < 0)
+			return -1;
+		r = hf3fs_reg_fd(fd, 0);
+		(void)setrlimit(RLIMIT_NOFILE, &old);
+		if (r <= 0)
+			break;
+	}
+	return r;
+}
+
+/* Twice: the second time the sentence is the same as before. */
+static int reg_twice(int fd)
+{
+	return hf3fs_reg_fd(fd, 0) == EISDIR ? hf3fs_reg_fd(fd, 0) : -1;
+}
+
+static bool each_line_says(const char *what)
+{
+	unsigned lines = 0;
+
+	for (char *save, *line = strtok_r(said, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save), lines++)
+		if (!strstr(line, what))
+			T_FAIL("%s", line);
+	return lines > 0;
+}
+
+/* Whichever of the descriptors it is that cannot be had. */
+static void U4_a_lack_of_descriptors_is_named(void)
+{
+	int fd = api_file("data", 1);
+
+	T_CHECK(hear(reg_with_few, fd) <= 0);
+	T_CHECK(each_line_says("Too many open files"));
+	api_close(fd);
+}
+
+/* A sentence of libpenstock's is said, and no other. */
+static void U4_a_cause_that_libpenstock_found(void)
+{
+	int fd = open(mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	T_CHECK(fd >= 0);
+	T_EQ(hear(reg_twice, fd), EISDIR);
+	T_CHECK(each_line_says("is a directory, not a file"));
+	(void)close(fd);
+}
+
+#if ALLOCATES
+static unsigned nth_calloc;
+
+static int reg_without_memory(int fd)
+{
+	int r;
+
+	callocs_left = nth_calloc;
+	r = hf3fs_reg_fd(fd, 0);
+	if (callocs_left)
+		r = 0; /* there was no nth */
+	callocs_left = 0;
+	return r;
+}
+
+enum { WENT_THROUGH, NAMED, NAMED_BY_WORKER, NOT_NAMED };
+
+static int fail_nth_calloc(void)
+{
+	int fd;
+
+	mnt = api_plain;
+	fd = api_file("data", 1);
+	if (hear(reg_without_memory, fd) <= 0)
+		return WENT_THROUGH;
+	if (strstr(said, "cannot make a worker: Cannot allocate memory"))
+		return NAMED_BY_WORKER;
+	/* Some end without a word. */
+	return !said[0] || each_line_says("Cannot allocate memory") ? NAMED : NOT_NAMED;
+}
+#endif
+
+/* In children of a process that has used no plain directory. */
+static void U4_a_lack_of_memory_is_named(void)
+{
+#if ALLOCATES
+	bool worker = false;
+	int r;
+
+	do {
+		nth_calloc++;
+		r = api_child(fail_nth_calloc);
+		T_CHECK(r <= NAMED_BY_WORKER);
+		worker |= r == NAMED_BY_WORKER;
+	} while (r != WENT_THROUGH);
+	T_CHECK(worker);
+#else
+	T_SKIP("an allocator that is not a sanitizer's");
+#endif
 }
 
 /* --------------------------------------------------------------------- files */
@@ -626,6 +790,7 @@ static void errno_stays_as_it_was(void)
 int main(void)
 {
 	api_init();
+	T_RUN(U4_a_lack_of_memory_is_named);
 	API_RUN(U4_iovcreate_arguments);
 	API_RUN(U4_other_iov_arguments);
 	API_RUN(U5_sizes);
@@ -641,6 +806,8 @@ int main(void)
 	API_PLAIN(U4_extract_mount_point_of_nested);
 	API_RUN(U4_reg_fd);
 	API_RUN(U4_reg_fd_without_descriptors);
+	API_RUN(U4_a_lack_of_descriptors_is_named);
+	API_PLAIN(U4_a_cause_that_libpenstock_found);
 	API_RUN(U4_hardlink);
 	API_RUN(U4_punchhole);
 	API_PLAIN(U4_another_users_directory);
