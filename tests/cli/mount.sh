@@ -461,7 +461,7 @@ without_links() {
 
 run_cases prepares_and_undoes twice_is_once what_is_in_it_stays leftovers_are_removed \
 	a_program_that_is_killed several_at_once made_and_undone_at_once in_use \
-	in_use_by_other_programs no_directory too_long_a_name something_else_is_there inside_of_another open_to_others another_users \
-	not_writable read_only no_shared_memory tiny_shared_memory full_shared_memory \
-	read_only_shared_memory endless_shared_memory no_proc on_a_3fs_mount no_room_for_links \
-	without_links
+	in_use_by_other_programs no_directory too_long_a_name something_else_is_there \
+	inside_of_another open_to_others another_users not_writable read_only no_shared_memory \
+	tiny_shared_memory full_shared_memory read_only_shared_memory endless_shared_memory \
+	no_proc on_a_3fs_mount no_room_for_links without_links
