@@ -72,7 +72,7 @@ static int prepare_once(const char *dir, bool *ret_was_ready)
 static int mount_plain(const char *given)
 {
 	char dir[PATH_MAX];
-	bool was_ready;
+	bool was_ready = false;
 	int r = mount_dir(given, dir);
 
 	if (r == 0)
