@@ -395,7 +395,7 @@ void direct_again(struct req *r);
 
 #define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
 
-/* Who uses windows: a queue, under its lock. */
+/* A queue as a user of windows; under the queue's lock. */
 struct viewer {
 	unsigned number; /* in the order of their making */
 	uint64_t now;    /* when the queue was last looked after, to a few milliseconds */

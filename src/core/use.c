@@ -5,6 +5,7 @@
  */
 #include "base/cancel.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "core/core.h"
 
@@ -88,11 +89,13 @@ void use_end(struct use *dropped)
 	}
 	if (likely(!hang))
 		return;
-	/* It is pst_reap() mostly, which has deadlines to keep. */
-	if (thread_start(&thread, release_main, hang) == 0)
+	/* The caller is pst_reap() mostly, which has deadlines to keep. */
+	if (thread_start(&thread, release_main, hang) == 0) {
 		(void)pthread_detach(thread);
-	else
-		release_all(hang);
+		return;
+	}
+	log_warn("a file that may hang is closed within the call: %s", err_text());
+	release_all(hang);
 }
 
 void use_put(struct pst_queue *q, struct use *u)

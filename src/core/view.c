@@ -26,8 +26,8 @@
 #define APERTURE_UNKNOWN GIB(1)     /* for views, where nobody can tell the size */
 #define NR_TURNSTILES 16u
 
-/* Who has a view from view_get(), counted apart for each queue: requests of several queues on
- * one memory would pass a common counter's cache line round, at a higher price than the copy. */
+/* Each queue counts its users of a view apart: a common counter's cache line would go from CPU to
+ * CPU with the requests of several queues. */
 struct turnstile {
 	atomic_uint users;
 } __attribute__((aligned(64)));

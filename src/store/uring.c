@@ -262,7 +262,7 @@ static bool is_forbidden(int err)
 	return err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EBADF;
 }
 
-/* What is in the ring and was not taken ends with that error. */
+/* End every operation in the ring that the kernel has not taken with that error. */
 static void withdraw(struct uring_lane *l, int err)
 {
 	struct io_uring_sq *sq = &l->ring.sq;
