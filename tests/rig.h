@@ -421,7 +421,7 @@ static inline bool rig_soft(void)
 }
 
 /*
- * What programs of one user lock counts together, and so do rings and registered memory.  With
+ * The kernel counts what all programs of a user lock, rings and registered memory too.  With
  * little of it a request may say MEMLOCK, rightly, where a case expects another reason or none.
  */
 static inline void rig_needs_memlock(void)

@@ -4,29 +4,11 @@
  * is the true one, and passes when its cause does.
  */
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "gds.h"
 
-/* In this process the system call gives EPERM, as in a container that forbids it. */
-static void forbid(unsigned nr)
-{
-	struct sock_filter v[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { RIG_NR(v), v };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
-		T_SKIP("no filters of system calls here");
-}
+#include "forbid.h"
 
 /* An errno that is 1 is an errno: the request ends, and says it. */
 static void forbidden(void)

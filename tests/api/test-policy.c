@@ -2,13 +2,9 @@
 /*
  * Which path a request takes, and what it says about the one it did not take.
  */
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -16,6 +12,7 @@
 
 #include "rig.h"
 
+#include "forbid.h"
 #include "fusefs.h"
 
 #define SEED 11
@@ -30,7 +27,7 @@ static struct pst_mem *mem;
 static void begin(uint32_t flags)
 {
 	if (rig_soft() && rig_store == PST_STORE_URING)
-		rig_needs_memlock();        /* of the staging pool */
+		rig_needs_memlock();    /* of the staging pool */
 	(void)unlink(rig_path("file")); /* it may be another user's */
 	rig_make(rig_path("file"), SEED, LEN);
 	rig_cold(rig_path("file"));
@@ -484,20 +481,11 @@ static uint32_t forbidden_store;
 
 static void without_uring_here(void)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { RIG_NR(code), code };
 	struct pst_queue_opts o = { .sz = sizeof(o), .store = PST_STORE_URING };
 	struct pst_queue *q = NULL;
 	struct pst_done d;
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
-		T_SKIP("seccomp filters: %s", strerror(errno));
+	forbid(__NR_io_uring_setup);
 	T_EQ(pst_store_check(PST_STORE_URING), -EPERM);
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
 	T_EQ(pst_queue_new(&o, &q), -EPERM);
@@ -532,13 +520,6 @@ static void without_uring_here(void)
 /* A sandbox that forbids what a queue already uses: requests end at once, and nobody spins. */
 static void without_uring_later_here(void)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_enter, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { RIG_NR(code), code };
 	struct pst_done d[8];
 	uint64_t cpu;
 
@@ -549,9 +530,7 @@ static void without_uring_later_here(void)
 	rig_q = rig_queue(PST_STORE_URING, 8);
 	d[0] = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
 	T_EQ(d[0].res, LEN);
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
-		T_SKIP("seccomp filters: %s", strerror(errno));
+	forbid(__NR_io_uring_enter);
 	cpu = t_cpu();
 	for (unsigned i = 0; i < 8; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
@@ -664,7 +643,7 @@ static void small_writes_here(void)
 		/* Of any alignment. */
 		d = ask(PST_OP_WRITE, 0, 0, 100, len);
 		TOOK(d, BIT(BUFFERED), len <= max ? PST_WHY_NONE : PST_WHY_UNALIGNED);
-		/* Who lists the path gets it. */
+		/* A policy that lists the path gets it. */
 		d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 0, len);
 		TOOK(d, BIT(DIRECT), PST_WHY_NONE);
 	}

@@ -393,7 +393,7 @@ static void odd_descriptors(void)
 		keep[i] = fcntl(i, F_DUPFD_CLOEXEC, 20);
 		(void)close(i);
 	}
-	/* What follows its answer may never run. */
+	/* The script may be killed as soon as it has answered. */
 	(void)ask_script("#!/bin/sh\nsleep 60 &\necho $! >\"$0.pid\"\n"
 			 "echo 'gds-probe 1 err=0 mode=nvfs'\n",
 			 &v);

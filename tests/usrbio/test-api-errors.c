@@ -346,7 +346,7 @@ static void U4_extract_mount_point_of_nested(void)
 
 static char said[8192]; /* to standard error, by hear() */
 
-/* What a call says, as another sentence is the thread's last. */
+/* Keep in said[] what the call logs.  The thread's last sentence before it is another one. */
 static int hear(int (*call)(int), int arg)
 {
 	struct pst_device none = { .sz = sizeof(none) };
