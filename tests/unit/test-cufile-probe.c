@@ -286,6 +286,50 @@ static int ask_script(const char *text, struct cufile_verdict *v)
 	return r;
 }
 
+/* In a process whose name is relative, as that of a library from a relative LD_LIBRARY_PATH. */
+static int as_relative(void)
+{
+	struct cufile_verdict v;
+
+	(void)unsetenv("PST_GDS_PROBE");
+	if (setjmp(t_jump) == 0) {
+		ready("mode=p2pdma");
+		(void)ask(65536, 2000, &v);
+		end();
+	}
+	return 0;
+}
+
+/* The folder of a relative name is another one after a chdir(): no program there is started. */
+static void a_relative_folder(void)
+{
+	char path[PATH_MAX + 32], text[PATH_MAX + 64];
+	int status;
+	pid_t pid;
+
+	ready("mode=p2pdma");
+	(void)snprintf(path, sizeof(path), "%s/evil", dir);
+	T_EQ(mkdir(path, 0700), 0);
+	(void)snprintf(text, sizeof(text), "#!/bin/sh\ntouch %s/evil/started\n", dir);
+	(void)snprintf(path, sizeof(path), "%s/evil/penstock-gds-probe", dir);
+	write_script(path, text);
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		if (chdir(dir) == 0)
+			(void)execl("/proc/self/exe", "evil/test", "relative", (char *)NULL);
+		_exit(3);
+	}
+	T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+	(void)unlink(path);
+	(void)snprintf(path, sizeof(path), "%s/evil/started", dir);
+	T_CHECK(unlink(path) < 0 && errno == ENOENT);
+	(void)snprintf(path, sizeof(path), "%s/evil", dir);
+	T_EQ(rmdir(path), 0);
+	T_EQ(status, 0);
+	end();
+}
+
 /* What the caller of a set-uid program set reaches no process that is an ordinary one again. */
 static void more_rights_than_the_caller(void)
 {
@@ -508,8 +552,10 @@ static void offsets(void)
 	end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1 && strcmp(argv[1], "relative") == 0)
+		return as_relative();
 	APART(p2pdma);
 	APART(nvfs);
 	APART(c2c);
@@ -526,6 +572,7 @@ int main(void)
 	APART(fails_to_read);
 	APART(the_file_changes);
 	APART(the_file_grows);
+	APART(a_relative_folder);
 	APART(more_rights_than_the_caller);
 	APART(it_hangs);
 	APART(it_is_made_to_fail);
