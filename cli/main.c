@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "commands.h"
-#include "gdrtools.h"
-#include "util.h"
+#include "cli/commands.h"
+#include "cli/window/gdrtools.h"
+#include "tools/common/util.h"
 
 static const struct command {
 	const char *name;

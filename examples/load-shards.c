@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include <penstock.h>
-#include <safetensors.h>
+#include "tools/common/safetensors.h"
 
 #define DEPTH 32  /* requests in flight */
 #define ALIGN 256 /* of a tensor in device memory */

@@ -23,9 +23,12 @@ def main():
         print("{:6.1f} %  {:5} of {:5}  {}".format(
             100.0 * file["line_covered"] / max(file["line_total"], 1),
             file["line_covered"], file["line_total"], name))
+        # Each folder counts what is below it too.
         folder = os.path.dirname(name)
-        covered[folder] += file["line_covered"]
-        total[folder] += file["line_total"]
+        while folder:
+            covered[folder] += file["line_covered"]
+            total[folder] += file["line_total"]
+            folder = os.path.dirname(folder)
 
     bad = []
     print()

@@ -3,18 +3,18 @@
  * Vendor libraries, loaded at run time into a typed table.
  *
  * A vendor's functions stand once, with their signatures, in a list of SYM() and OPT()
- * lines (base/vendor/).  The list is included twice: as the members of a struct of function
- * pointers, and as an array of struct dl_sym that says where each goes.
+ * lines, such as mem/cuda/cuda_syms.h.  The list is included twice: as the members of a
+ * struct of function pointers, and as an array of struct dl_sym that says where each goes.
  *
  *	struct cuda_api {
  *	#define SYM(name, args) uint32_t(*name) args;
  *	#define OPT SYM
- *	#include "base/vendor/cuda_syms.h"
+ *	#include "mem/cuda/cuda_syms.h"
  *	};
  *	static const struct dl_sym syms[] = {
  *	#define SYM(name, args) DL_SYM(struct cuda_api, name, true),
  *	#define OPT(name, args) DL_SYM(struct cuda_api, name, false),
- *	#include "base/vendor/cuda_syms.h"
+ *	#include "mem/cuda/cuda_syms.h"
  *	};
  */
 #ifndef PST_DL_H

@@ -8,7 +8,7 @@
  * queue.c owns the life of a request from pst_prep() to pst_reap().
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and store/ -> chores.
+ * what is inside mem/ and file/ -> chores.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -23,7 +23,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "mem/mem.h"
-#include "store/store.h"
+#include "file/store.h"
 
 #define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see direct.c */
 #define QUEUE_DEPTH_DEFAULT 128u
@@ -65,7 +65,7 @@ struct region {
 	struct mem_alloc *alloc;
 	struct store_buf *sbuf;        /* host memory that lanes may register; NULL: none */
 	_Atomic(struct views *) views; /* view.c; NULL: none yet */
-	_Atomic(struct gds_mem *) gds; /* gds_end.c; NULL: cuFile does not know it */
+	_Atomic(struct gds_mem *) gds; /* gds/path/end.c; NULL: cuFile does not know it */
 	unsigned users;                /* under the regions' lock */
 };
 
@@ -87,7 +87,7 @@ struct pst_file {
 	pthread_mutex_t maps_lock;
 	struct mapping *maps;      /* of its pages, for devices; pagecache.c */
 	struct store_file *reader; /* for proofs where sf is open for writing only, or NULL */
-	_Atomic(struct cufile_file *) gds; /* its registration; gds_end.c */
+	_Atomic(struct cufile_file *) gds; /* its registration; gds/path/end.c */
 	_Atomic int gds_err;               /* why it has none for good */
 };
 

@@ -16,7 +16,7 @@
 #include <sys/ioctl.h>
 
 #include "base/err.h"
-#include "base/vendor/gdrdrv_types.h"
+#include "window/gdrdrv_types.h"
 #include "window/window.h"
 
 #define API GDRDRV_VERSION(2, 6)    /* what this file speaks */

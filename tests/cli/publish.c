@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "proto/usrbio_plain.h"
+#include "usrbio/proto/plain.h"
 
 static int publish(const char *dir)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "topo/gds_int.h"
+#include "gds/facts/internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

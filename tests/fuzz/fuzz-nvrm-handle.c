@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "window/nvrm.h"
+#include "window/nvrm/nvrm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

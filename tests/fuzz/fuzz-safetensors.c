@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <safetensors.h>
+#include "tools/common/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/usrbio_link.h"
+#include "usrbio/proto/link.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/usrbio_name.h"
-#include "proto/usrbio_owner.h"
+#include "usrbio/proto/name.h"
+#include "usrbio/proto/owner.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -13,7 +13,7 @@
 #include <sys/sysmacros.h>
 
 #include "again.h"
-#include "base/vendor/cufile_types.h"
+#include "gds/cufile/cufile_types.h"
 #include "hw.h"
 
 #define LEN RIG_MIB(12)
@@ -27,7 +27,7 @@ static const char *device = "cuda:0";
 static struct {
 #define SYM(type, name, args) type(*name) args;
 #define OPT SYM
-#include "base/vendor/cufile_syms.h"
+#include "gds/cufile/cufile_syms.h"
 } cf;
 
 /* ------------------------------------------------------------------- begin */
@@ -68,7 +68,7 @@ static void load_cufile(void)
 		T_SKIP("libcufile.so.0; PST_LIBCUFILE names one: %.200s", dlerror());
 #define SYM(type, name, args) hw_sym(lib, #name, &cf.name);
 #define OPT SYM
-#include "base/vendor/cufile_syms.h"
+#include "gds/cufile/cufile_syms.h"
 	T_CHECK(cf.cuFileGetVersion && cf.cuFileDriverOpen && cf.cuFileHandleRegister);
 }
 

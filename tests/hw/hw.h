@@ -9,14 +9,14 @@
 
 #include <dlfcn.h>
 
-#include "base/vendor/cuda_types.h"
+#include "mem/cuda/cuda_types.h"
 #include "rig.h"
 
 /* NULL where the driver lacks it. */
 static struct {
 #define SYM(name, args) cu_result(*name) args;
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 	cu_result (*cuStreamBeginCapture_v2)(cu_stream st, uint32_t mode);
 	cu_result (*cuStreamEndCapture)(cu_stream st, void **ret_graph);
 	cu_result (*cuStreamQuery)(cu_stream st);
@@ -53,7 +53,7 @@ static inline const char *hw_cuda(int ordinal)
 		return "there is no libcuda.so.1";
 #define SYM(name, args) hw_sym(lib, #name, &hw_cu.name);
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 	hw_sym(lib, "cuStreamBeginCapture_v2", &hw_cu.cuStreamBeginCapture_v2);
 	hw_sym(lib, "cuStreamEndCapture", &hw_cu.cuStreamEndCapture);
 	hw_sym(lib, "cuStreamQuery", &hw_cu.cuStreamQuery);

@@ -21,7 +21,7 @@ result() { # NAME TEXT
 }
 
 files() {
-	find src compat -name '*.[ch]' | sort
+	find src compat usrbio -name '*.[ch]' | sort
 }
 
 # Our own by their form, wherever they stand; others' where they are asked for.

@@ -1,69 +1,93 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# include-direction.sh [ROOT]: a layer includes only what stands to its left in
+# include-direction.sh [ROOT]: a room includes only itself and what stands to its left in
 #
-#	base  <  mem, net, topo  <  window, store, remote  <  core  <  penstock.c  <  the rest
+#	base  <  topo, mem, net  <  window, file, remote, gds  <  core, gds/path  <  api
 #
-# Providers of one layer do not know each other, and what is not the library itself sees
-# only <penstock.h>.  The last case plants a violation to see that this test can fail.
+# Providers of one room do not know those of another.  What is not the library itself sees
+# <penstock.h>, formats that it shares (usrbio/proto) and helpers (tools/common).  The last
+# case plants violations to see that this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
-# Folders of src/ that files of the given place may include; "public" is <penstock.h>.
+# Folders that a file of this path may include from, those below them too; "public" is
+# <penstock.h>.
 allowed() {
 	case $1 in
-	src/base) echo "base public" ;;
-	src/mem) echo "base mem public" ;;
-	src/net) echo "base net public" ;;
-	src/topo) echo "base topo public" ;;
-	src/proto) echo "base proto" ;;
-	src/window) echo "base window mem net topo public" ;;
-	src/store) echo "base store public" ;;
-	src/remote) echo "base remote net store public" ;;
-	src/core) echo "base core mem net topo window store remote public" ;;
-	src/tier) echo "base tier core public" ;;
-	src) echo "base mem net topo window store remote core tier public" ;;
-	src/worker) echo "base proto worker public" ;;
-	compat/gdrapi | daemon) echo "proto public" ;;
-	compat/usrbio) echo "base proto worker public" ;;
-	cli) echo "proto public" ;;
-	# What it measures beside us is called by the vendor's ABI; the command has the means.
-	bench) echo "base cli public" ;;
-	python | examples) echo "public" ;;
+	src/base/*) echo "base public" ;;
+	src/topo/*) echo "base topo public" ;;
+	src/mem/*) echo "base mem public" ;;
+	src/net/*) echo "base net public" ;;
+	src/window/*) echo "base window mem net topo public" ;;
+	src/file/*) echo "base file public" ;;
+	src/remote/*) echo "base remote net file public" ;;
+	# A path is written against the core, what it stands on is not.
+	src/gds/path/*) echo "base gds core mem net topo window file public" ;;
+	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
+	src/core/*) echo "base core mem net topo window file remote gds public" ;;
+	src/tier/*) echo "base tier core public" ;;
+	src/api/*) echo "base mem net topo window file remote gds core tier api public" ;;
+	usrbio/proto/*) echo "base usrbio/proto" ;;
+	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
+	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
+	compat/gdrapi/*) echo "public" ;;
+	# A command does not know another one; all know the list of commands.
+	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
+	cli/*) echo "cli tools/common public" ;;
+	tools/common/*) echo "tools/common public" ;;
+	# What is measured beside us is called by the vendor's ABI.
+	bench/*) echo "base gds/cufile mem/cuda tools/common public" ;;
+	examples/*) echo "tools/common public" ;;
+	usrbio/python/*) echo "public" ;;
 	esac
 }
 
-# Print one line for each #include of the folder that it must not have.
-check() { # ROOT PLACE
-	for f in "$1/$2"/*.[ch]; do
-		[ -f "$f" ] || continue
-		sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\([<"][^>"]*[>"]\).*/\1/p' "$f" |
-		while read -r inc; do
-			name=${inc#?}
-			name=${name%?}
-			case $inc in
-			'<penstock.h>') part=public ;;
-			'"'*..*) part=$name ;;
-			'"'*/* | '<base/'* | '<mem/'* | '<net/'* | '<topo/'* | '<proto/'* | \
-			'<window/'* | '<worker/'* | '<store/'* | '<remote/'* | '<core/'* | '<tier/'*)
-				part=${name%%/*}
-				# <net/if.h> is the system's; <net/...> of ours would exist.
-				case $inc in '<'*) [ -f "$1/src/$name" ] || continue ;; esac
-				;;
-			'"'*)
-				# A header of its own folder.
-				[ -f "$1/$2/$name" ] && continue
-				part=$name
-				;;
-			*) continue ;;
-			esac
-			case " $(allowed "$2") " in
-			*" $part "*) ;;
-			*) echo "$2/${f##*/}: must not include $inc" ;;
-			esac
-		done
+# Is FOLDER one of ALLOWED, or below one?
+within() { # FOLDER ALLOWED
+	for have in $2; do
+		case $1/ in
+		"$have"/*) return 0 ;;
+		esac
 	done
+	return 1
+}
+
+# Print one line for each #include that a file must not have.
+check() { # ROOT FILE
+	may=$(allowed "$2")
+	sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\([<"][^>"]*[>"]\).*/\1/p' "$1/$2" |
+	while read -r inc; do
+		name=${inc#?}
+		name=${name%?}
+		from=${name%/*}
+		case $inc in
+		'<penstock.h>') from=public ;;
+		'"cli/commands.h"') from=$name ;;
+		'<'*)
+			# <net/if.h> is the system's; <net/...> of ours would exist.
+			[ -f "$1/src/$name" ] || [ -f "$1/$name" ] || continue
+			;;
+		'"'*..*) ;;
+		*)
+			# A header of its own folder.
+			case $name in
+			*/*) ;;
+			*) [ -f "$1/${2%/*}/$name" ] && continue ;;
+			esac
+			;;
+		esac
+		within "$from" "$may" || echo "$2: must not include $inc"
+	done
+}
+
+# C files of these folders.
+files() { # ROOT FOLDER...
+	(
+		cd "$1"
+		shift
+		find "$@" -name '*.[ch]' | sort
+	)
 }
 
 n=0
@@ -79,38 +103,41 @@ result() { # NAME TEXT
 	fi
 }
 
-for place in src/base src/mem src/net src/topo src/proto src/window src/store src/remote \
-	src/core src/tier src src/worker compat/gdrapi compat/usrbio daemon cli python examples bench; do
-	[ -d "$root/$place" ] || continue
-	result "$place" "$(check "$root" "$place")"
-done
-
 # Folders that this test does not know would go unchecked.
-unknown=$(cd "$root" && for d in src/*/ compat/*/; do
-	d=${d%/}
-	[ -n "$(allowed "$d")" ] || echo "$d is not in this test's list"
-done)
+unknown=
+for room in $(cd "$root" && ls -d src/*/ usrbio/*/ compat/*/ cli tools/*/ bench examples); do
+	room=${room%/}
+	[ -n "$(files "$root" "$room")" ] || continue
+	if [ -z "$(allowed "$room/a.c")" ]; then
+		unknown="$unknown $room"
+		continue
+	fi
+	result "$room" "$(files "$root" "$room" | while read -r f; do check "$root" "$f"; done)"
+done
 result every_folder_is_listed "$unknown"
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/src/base" "$tmp/src/mem" "$tmp/src/store" "$tmp/src/core" "$tmp/cli" \
-	"$tmp/compat/gdrapi"
-: >"$tmp/src/core/queue.h"
-echo '#include "core/queue.h"' >"$tmp/src/base/a.c"
-echo '#include "store/store.h"' >"$tmp/src/mem/b.c"
-echo '# include "../mem/mem.h"' >"$tmp/src/store/c.c"
-echo '#include <core/queue.h>' >"$tmp/cli/d.c"
+mkdir -p "$tmp/src/base" "$tmp/src/mem/cuda" "$tmp/src/file" "$tmp/src/core/queue" \
+	"$tmp/src/gds/cufile" "$tmp/src/gds/path" "$tmp/cli/cp" "$tmp/compat/gdrapi"
+: >"$tmp/src/core/queue/queue.h"
+echo '#include "core/queue/queue.h"' >"$tmp/src/base/a.c"
+echo '#include "file/file.h"' >"$tmp/src/mem/cuda/b.c"
+echo '# include "../mem/mem.h"' >"$tmp/src/file/c.c"
+echo '#include <core/queue/queue.h>' >"$tmp/cli/cp/d.c"
 echo '#include <net/if.h>' >"$tmp/src/core/e.c"
+echo '#include "core/core.h"' >"$tmp/src/gds/cufile/f.c"
+echo '#include "core/core.h"' >"$tmp/src/gds/path/g.c"
 : >"$tmp/compat/gdrapi/log.h"
-echo '#include "log.h"' >"$tmp/compat/gdrapi/f.c"
-echo '#include "base/base.h"' >>"$tmp/compat/gdrapi/f.c"
-found=$(for place in src/base src/mem src/store src/core cli compat/gdrapi; do check "$tmp" "$place"; done)
-want='src/base/a.c: must not include "core/queue.h"
-src/mem/b.c: must not include "store/store.h"
-src/store/c.c: must not include "../mem/mem.h"
-cli/d.c: must not include <core/queue.h>
-compat/gdrapi/f.c: must not include "base/base.h"'
+echo '#include "log.h"' >"$tmp/compat/gdrapi/h.c"
+echo '#include "base/base.h"' >>"$tmp/compat/gdrapi/h.c"
+found=$(files "$tmp" src cli compat | while read -r f; do check "$tmp" "$f"; done)
+want='cli/cp/d.c: must not include <core/queue/queue.h>
+compat/gdrapi/h.c: must not include "base/base.h"
+src/base/a.c: must not include "core/queue/queue.h"
+src/file/c.c: must not include "../mem/mem.h"
+src/gds/cufile/f.c: must not include "core/core.h"
+src/mem/cuda/b.c: must not include "file/file.h"'
 if [ "$found" = "$want" ]; then
 	result planted_violations_are_found ""
 else

@@ -75,7 +75,7 @@ werror_release() {
 tidy() {
 	# Only what is in the compilation database has flags to be read with.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
-		grep -E '^(src|cli|compat)/' | sort -u >"$out/files"
+		grep -E '^(src|usrbio|cli|tools|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
 	xargs -n 1 -P 2 clang-tidy --quiet -p build/clang-werror <"$out/files" 2>/dev/null |
 		grep -E '(warning|error): ' | sort -u >"$out/tidy"
@@ -93,11 +93,11 @@ header_alone() {
 		for option in -DNOTHING -DGDRAPI_V1; do
 			for cc in gcc clang; do
 				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
-					include/$header || status=1
+					"$(find include -maxdepth 2 -name $header)" || status=1
 			done
 			# Not as the main file: that is what programs do not do either.
 			echo "#include \"$header\"" >"$out/h.cc"
-			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude -fsyntax-only \
+			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude -Iinclude/compat -fsyntax-only \
 				-x c++ "$out/h.cc" || status=1
 		done
 	done
@@ -112,7 +112,7 @@ header_functions() {
 
 symbols() {
 	header_functions >"$out/header"
-	sed -n 's/^[[:space:]]*\(pst_[a-z0-9_]*\);.*/\1/p' src/penstock.map | sort >"$out/map"
+	sed -n 's/^[[:space:]]*\(pst_[a-z0-9_]*\);.*/\1/p' src/api/penstock.map | sort >"$out/map"
 	diff --label header --label map -u "$out/header" "$out/map" || return 1
 	nm -D --defined-only build/gcc-werror/src/libpenstock.so |
 		sed -n 's/.* T \([^@]*\)@.*/\1/p' | sort >"$out/so"
@@ -141,13 +141,13 @@ kernel_doc() {
 	done
 	# The first form of gdr_get_info() is there for old programs only.
 	for fn in $(sed -n 's/^[[:space:]]*\(gdr_[a-z0-9_]*\);.*/\1/p' compat/gdrapi/gdrapi.map); do
-		[ $fn = gdr_get_info ] || grep -q "^ \* $fn() - " include/gdrapi.h || {
+		[ $fn = gdr_get_info ] || grep -q "^ \* $fn() - " include/compat/gdrapi.h || {
 			echo "$fn() has no comment that begins with its name"
 			status=1
 		}
 	done
-	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' compat/usrbio/hf3fs.map); do
-		grep -q -E "^(/\*| )\* $fn\(\) - " include/hf3fs_usrbio.h include/hf3fs_usrbio_gdr.h || {
+	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' usrbio/library/hf3fs.map); do
+		grep -q -E "^(/\*| )\* $fn\(\) - " include/compat/hf3fs_usrbio.h include/compat/hf3fs_usrbio_gdr.h || {
 			echo "$fn() has no comment that begins with its name"
 			status=1
 		}
@@ -220,9 +220,11 @@ links() {
 # A file that no list names is neither built nor run, and nobody notices.
 listed() {
 	status=0
-	for f in $(sources -path './src/*/*.c' -o -path './cli/*.c' -o -path './examples/*.c' \
-		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' -o -path './tests/cli/*.sh' \
-		-o -path './tests/usrbio/python/*.py'); do
+	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './cli/*.c' \
+		-o -path './tools/*.c' -o -path './bench/*.c' -o -path './examples/*.c' \
+		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' \
+		-o -path './tests/cli/*.sh' -o -path './tests/usrbio/python/*.py'); do
+		dir=${f%/*}
 		name=${f##*/}
 		case $f in
 		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
@@ -233,10 +235,19 @@ listed() {
 			;;
 		examples/*) name=${name%.c} ;;
 		esac
-		grep -q "'$name\(\.c\)\{0,1\}'" "${f%/*}/meson.build" || {
-			echo "${f%/*}/meson.build does not name $f"
-			status=1
-		}
+		# The list of a folder above may name it too.
+		until grep -q "'$name\(\.c\)\{0,1\}'" "$dir/meson.build" 2>/dev/null; do
+			case $dir in
+			*/*) ;;
+			*)
+				echo "no meson.build names $f"
+				status=1
+				break
+				;;
+			esac
+			name=${dir##*/}/$name
+			dir=${dir%/*}
+		done
 	done
 	return $status
 }

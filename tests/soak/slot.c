@@ -77,7 +77,7 @@ static bool may_end_with(const struct slot *sl, int err)
 		return sl->shrinks;
 	case EIO:
 		/* The neighbour writes through the page cache, beside our O_DIRECT: see
-		 * src/store/writers.c. */
+		 * src/file/writers.c. */
 		return sl->io.op == PST_OP_SYNC;
 	default:
 		return false;

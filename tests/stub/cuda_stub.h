@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "base/vendor/cuda_types.h"
+#include "mem/cuda/cuda_types.h"
 
 #define STUB_DEVICES_MAX 8
 #define STUB_TOTAL (UINT64_C(8) << 30) /* bytes of a device */

@@ -16,7 +16,7 @@
 /* Every function of the list under its own name, checked against its signature there. */
 #define SYM(name, args) cu_result name args;
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 
 /* And what only programs use. */
 cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev);

@@ -10,20 +10,20 @@
 
 #include "base/base.h"
 #include "base/list.h"
-#include "base/vendor/cuda_types.h"
-#include "base/vendor/cufile_types.h"
+#include "mem/cuda/cuda_types.h"
+#include "gds/cufile/cufile_types.h"
 #include "cuda_stub.h"
 #include "cufile_stub.h"
 
 /* Every function of the list under its own name, checked against its signature there. */
 #define SYM(type, name, args) type name args;
 #define OPT SYM
-#include "base/vendor/cufile_syms.h"
+#include "gds/cufile/cufile_syms.h"
 
 /* And of libcuda. */
 #define SYM(name, args) cu_result name args;
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 cu_result cuCtxGetCurrent(cu_ctx *ret);
 cu_result cuLaunchHostFunc(cu_stream st, void (*fn)(void *), void *arg);
 

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "base/vendor/nvrm_types.h"
+#include "window/nvrm/nvrm_types.h"
 #include "cuda_stub_int.h"
 #include "nvrm_stub.h"
 

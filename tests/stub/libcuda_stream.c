@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cuda_stub_int.h"
-#include "mem/cuda_ptx.h"
+#include "mem/cuda/ptx.h"
 
 struct CUevent_st {
 	struct list link;
@@ -78,7 +78,7 @@ static bool tile_copy(cu_ptr dst, cu_ptr src, uint64_t len)
 	return true;
 }
 
-/* The kernel of mem/cuda_ptx.h; the lock is held. */
+/* The kernel of mem/cuda/ptx.h; the lock is held. */
 static bool run_kernel(const struct op *op)
 {
 	for (unsigned i = 0; i < op->nr; i++) {

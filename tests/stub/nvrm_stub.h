@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/vendor/nvrm_types.h"
+#include "window/nvrm/nvrm_types.h"
 
 #define STUB_OBJECT 0x5c000000u /* of a client of libcuda: and the descriptor's number */
 #define STUB_GPUS 2u

@@ -19,7 +19,7 @@
 
 #include "base/err.h"
 #include "mem/mem.h"
-#include "store/cufile_int.h"
+#include "gds/cufile/internal.h"
 #include "stub/cuda_stub.h"
 #include "stub/cufile_stub.h"
 

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
-#include "topo/gds_int.h"
+#include "gds/facts/internal.h"
 
 #define GPU "0000:17:00.0"
 #define SWITCH "pci0000:16/0000:16:01.0/0000:17:00.0" /* its upstream port, in some machines */

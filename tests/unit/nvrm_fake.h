@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "stub/nvrm_stub.h"
-#include "window/nvrm.h"
+#include "window/nvrm/nvrm.h"
 #include "window/window.h"
 
 #define T_ERROR_TEXT() err_text()

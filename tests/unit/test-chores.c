@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/err.h"
-#include "core/chores.h"
+#include "base/chores.h"
 
 #define T_ERROR_TEXT() err_text()
 #include "t.h"

@@ -9,7 +9,7 @@
 #define CUDA_VERSION 0
 #endif
 
-#include "base/vendor/cuda_types.h"
+#include "mem/cuda/cuda_types.h"
 
 #include "t.h"
 
@@ -155,7 +155,7 @@ CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *, CUdeviceptr *, size_t *, size
 #define SYM(name, args)                                                                            \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(name), cu_result args), #name);
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 
 static void declarations_are_the_vendors(void)
 {

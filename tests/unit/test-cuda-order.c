@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "base/err.h"
-#include "mem/cuda.h"
+#include "mem/cuda/cuda.h"
 #include "stub/cuda_stub.h"
 
 #define T_ERROR_TEXT() err_text()

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
-#include "base/vendor/nvrm_types.h"
-#include "mem/cuda.h"
+#include "window/nvrm/nvrm_types.h"
+#include "mem/cuda/cuda.h"
 #include "stub/cuda_stub.h"
 
 #define T_ERROR_TEXT() err_text()

@@ -9,7 +9,7 @@
 #include <cufile.h>
 #endif
 
-#include "base/vendor/cufile_types.h"
+#include "gds/cufile/cufile_types.h"
 
 #include "t.h"
 

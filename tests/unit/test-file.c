@@ -14,7 +14,7 @@
 #include "t.h"
 
 #include "base/fault.h"
-#include "store/store.h"
+#include "file/store.h"
 
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 

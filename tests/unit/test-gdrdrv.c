@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "mem/cuda.h"
+#include "mem/cuda/cuda.h"
 
 #define T_ERROR_TEXT() pst_error_text()
 #include "t.h"

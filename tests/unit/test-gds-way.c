@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "core/gds.h"
+#include "gds/path/gds.h"
 #include "t.h"
 
 #define S NSEC_PER_SEC

@@ -27,7 +27,7 @@
 static struct {
 #define SYM(name, args) cu_result(*name) args;
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 	cu_result (*cuMemAllocManaged)(cu_ptr *, size_t, unsigned);
 	cu_result (*cuMemAllocAsync)(cu_ptr *, size_t, cu_stream);
 	void (*stub_cuda_state)(struct stub_cuda_state *);
@@ -52,7 +52,7 @@ static bool cuda(void)
 		return false;
 #define SYM(name, args) find(lib, #name, &cu.name);
 #define OPT SYM
-#include "base/vendor/cuda_syms.h"
+#include "mem/cuda/cuda_syms.h"
 	find(lib, "cuMemAllocManaged", &cu.cuMemAllocManaged);
 	find(lib, "cuMemAllocAsync", &cu.cuMemAllocAsync);
 	find(lib, "stub_cuda_state", &cu.stub_cuda_state);

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "window/nvrm.h"
+#include "window/nvrm/nvrm.h"
 
 #define T_ERROR_TEXT() err_text()
 #include "t.h"

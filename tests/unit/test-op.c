@@ -6,7 +6,7 @@
 #include "t.h"
 
 #include "base/fault.h"
-#include "store/op.h"
+#include "file/op.h"
 
 static struct store_file file = { .fd = 3, .fd_direct = 4, .mem_align = 512, .off_align = 4096 };
 

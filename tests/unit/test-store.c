@@ -20,7 +20,7 @@
 
 #include "base/fault.h"
 #include "fusefs.h"
-#include "store/store.h"
+#include "file/store.h"
 
 #define SIZE MIB(4)
 #define SEED 7

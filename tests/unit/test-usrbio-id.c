@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "proto/usrbio_id.h"
+#include "usrbio/proto/id.h"
 
 #define TEXT "00112233-4455-6677-8899-aabbccddeeff"
 

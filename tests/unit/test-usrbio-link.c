@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "proto/usrbio_link.h"
+#include "usrbio/proto/link.h"
 
 #define ROWS(a) (sizeof(a) / sizeof(*(a)))
 

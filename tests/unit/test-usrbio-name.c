@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "proto/usrbio_name.h"
+#include "usrbio/proto/name.h"
 
 #define ID "00112233-4455-6677-8899-aabbccddeeff"
 #define ID_BYTES                                                                               \

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "proto/usrbio_ring.h"
+#include "usrbio/proto/ring.h"
 
 /*
  * The first 336 bytes of a ring of two entries, three slots, as a client and a server leave

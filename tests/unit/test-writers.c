@@ -11,7 +11,7 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
-#include "store/store.h"
+#include "file/store.h"
 
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "proto/usrbio_plain.h"
+#include "usrbio/proto/plain.h"
 
 #define NOBODY 65534
 

@@ -35,7 +35,7 @@
 #include <hf3fs_usrbio.h>
 #include <penstock.h>
 
-#include "proto/usrbio_plain.h"
+#include "usrbio/proto/plain.h"
 
 #define T_ERROR_TEXT() pst_error_text()
 #include "mount_rig.h"

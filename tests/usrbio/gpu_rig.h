@@ -11,10 +11,10 @@
 #include <hf3fs_usrbio_gdr.h>
 #include <sys/wait.h>
 
-#include "proto/usrbio_id.h"
-#include "proto/usrbio_link.h"
-#include "proto/usrbio_name.h"
-#include "proto/usrbio_plain.h"
+#include "usrbio/proto/id.h"
+#include "usrbio/proto/link.h"
+#include "usrbio/proto/name.h"
+#include "usrbio/proto/plain.h"
 #include "rig.h"
 
 static char gpu_plain[128], gpu_daemon[128];

@@ -12,8 +12,8 @@
 
 #include "rig.h"
 
-#include "proto/usrbio_ring.h"
-#include "worker/worker.h"
+#include "usrbio/proto/ring.h"
+#include "usrbio/server/worker.h"
 
 struct client {
 	void *base;

@@ -5,7 +5,7 @@
 #include <hf3fs_usrbio.h>
 #include <hf3fs_usrbio_gdr.h>
 
-#include "proto/usrbio_ring.h"
+#include "usrbio/proto/ring.h"
 #include "t.h"
 
 #define AT(type, member, offset) \

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 #include "api_rig.h"
-#include "proto/usrbio_id.h"
+#include "usrbio/proto/id.h"
 
 #define KIB 1024u
 #define MIB (1024u * 1024u)

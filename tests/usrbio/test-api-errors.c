@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "api_rig.h"
-#include "proto/usrbio_ring.h"
+#include "usrbio/proto/ring.h"
 #include "trip.h"
 
 static const uint8_t some_id[16] = { 1, 2, 3 };

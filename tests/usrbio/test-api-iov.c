@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* U7, U8, P3: who publishes, who removes, and memory that others share. */
 #include "api_rig.h"
-#include "proto/usrbio_id.h"
-#include "proto/usrbio_link.h"
-#include "proto/usrbio_name.h"
+#include "usrbio/proto/id.h"
+#include "usrbio/proto/link.h"
+#include "usrbio/proto/name.h"
 
 /* The name that an iov is published by. */
 static const char *link_of(const struct hf3fs_iov *iov)

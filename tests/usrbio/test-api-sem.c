@@ -9,7 +9,7 @@
 
 #include "api_rig.h"
 #include "own_mnt.h"
-#include "proto/usrbio_ring.h"
+#include "usrbio/proto/ring.h"
 
 #define FAKE "/mnt/fake"
 #define SUBMIT FAKE "/3fs-virt/iovs/submit-ios"

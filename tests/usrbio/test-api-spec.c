@@ -14,7 +14,7 @@
 #include "lib/api/hf3fs_usrbio_gdr.h"
 
 #include "own_mnt.h"
-#include "proto/usrbio_plain.h"
+#include "usrbio/proto/plain.h"
 #include "t.h"
 
 #define SEED 7

@@ -20,11 +20,11 @@
 
 #include <penstock.h>
 
-#include "proto/usrbio_ioctl.h"
-#include "proto/usrbio_link.h"
-#include "proto/usrbio_name.h"
+#include "usrbio/proto/ioctl.h"
+#include "usrbio/proto/link.h"
+#include "usrbio/proto/name.h"
 #include "vfs.h"
-#include "worker/worker.h"
+#include "usrbio/server/worker.h"
 
 #define USERS_MAX 16
 #define CHUNK (UINT64_C(1) << 20) /* holes are multiples of it */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* All of a run of penstock bench: what was asked for, what came out, and its three forms. */
+#ifndef CLI_BENCH_REPORT_H
+#define CLI_BENCH_REPORT_H
+
+#include "cli/bench/bench.h"
+
+#define SIZES_MAX 16
+
+struct settings {
+	const char *file, *dir, *device, *plot, *path_list;
+	uint64_t size;
+	uint64_t sizes[SIZES_MAX];
+	unsigned nr_sizes;
+	bool json, baseline, overwrite, cold, said_cold, strict, stable;
+	bool write, random;
+	const char *op;
+	uint32_t pieces, depth, batch, store;
+	unsigned queues;
+	uint64_t policy, bytes;
+	double seconds;
+};
+
+struct row {
+	uint64_t size;
+	struct bench_result ours, plain;
+};
+
+struct bench {
+	const struct settings *set;
+	struct machine m;
+	struct pst_device dev;
+	char *dir;  /* of the scratch file, or NULL */
+	char *path; /* of the file */
+	int fd;
+	uint64_t file_size;
+	char fs[16];
+	bool cold;
+	struct pst_file *file; /* opened as stable, or NULL */
+	struct bench_pages pages;
+	struct row *rows;
+	unsigned nr_rows;
+};
+
+/* Each is 0 or -errno with a sentence. */
+int bench_print_table(const struct bench *b);
+int bench_plot(const struct bench *b);
+
+void bench_print_json(const struct bench *b);
+
+#endif

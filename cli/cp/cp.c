@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Copy a file to a file, through host or device memory, or load it into device memory.
+ */
+#include "cli/cp/cp.h"
+
+#include <getopt.h>
+
+#include "cli/commands.h"
+#include "tools/common/crc32c.h"
+
+#define BATCH 64
+#define DEPTH_DEFAULT 8
+#define DEPTH_MAX 1024
+#define BLOCK_DEFAULT KIB(512) /* times the depth: less than users may lock on most systems */
+#define BLOCK_MIN KIB(4)
+#define BLOCK_MAX GIB(1)
+#define MEMORY_MAX GIB(4) /* of depth times block */
+
+const char cp_usage[] =
+	"Usage: penstock cp [OPTION...] SRC DST\n"
+	"       penstock cp [OPTION...] SRC DEVICE\n"
+	"\n"
+	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0, soft:0\n"
+	"or host: SRC is then loaded into fresh memory there, and given up after the report.\n"
+	"A new DST gets its name when it is complete; an existing one is overwritten in place,\n"
+	"as by cp(1), and is left empty by a copy that fails.\n"
+	"\n"
+	"  --via DEVICE     let the bytes go through this device's memory (default: host)\n"
+	"  --device DEVICE  with DST the same as --via; without, the DEVICE to load into\n"
+	"  --verify         read the target back from the disk (or device) and compare\n"
+	"  --depth N        blocks in flight (default 8)\n"
+	"  --block SIZE     bytes of one block (default 512k)\n"
+	"  --path LIST      only these paths, such as direct or staged,direct (default auto)\n"
+	"  --strict         fail where the wanted path cannot be taken\n"
+	"  --store S        auto, uring or threads\n"
+	"  --no-sync        do not wait until the bytes are on the disk\n"
+	"  --quiet          print nothing but errors\n";
+
+/* --------------------------------------------------------------- progress */
+
+static void progress(struct copy *c, const char *verb, uint64_t done)
+{
+	uint64_t now = now_ns(), ns = now - c->begun_ns;
+	double eta;
+
+	if (!c->bar || now < c->bar_next_ns)
+		return;
+	c->bar_next_ns = now + 200 * NSEC_PER_MSEC;
+	eta = done ? (double)ns / 1e9 * (double)(c->size - done) / (double)done : 0;
+	(void)fprintf(stderr, "\r%s %3.0f%%  %s of %s  %.2f GB/s  %.0f s left\033[K", verb,
+		      100.0 * (double)done / (double)c->size, size_text(done).s,
+		      size_text(c->size).s, gb_per_s(done, ns), eta);
+}
+
+static void progress_end(const struct copy *c)
+{
+	if (c->bar)
+		(void)fputs("\r\033[K", stderr);
+}
+
+/* ------------------------------------------------------------------ bytes */
+
+static uint64_t block_len(const struct copy *c, uint64_t block)
+{
+	return MIN(c->o->block, c->size - block * c->o->block);
+}
+
+/* What a pass does with each block. */
+enum pass {
+	PASS_COPY,   /* source to memory to target */
+	PASS_LOAD,   /* source to memory, each block to its own place */
+	PASS_REREAD, /* target to memory, compared with the CRCs of the first pass */
+};
+
+static int prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint64_t block)
+{
+	struct pst_io io = {
+		.op = op,
+		.flags = (c->o->strict ? PST_IO_STRICT : 0) |
+			 (c->o->verify && op == PST_OP_READ ? PST_IO_CRC32C : 0),
+		.policy = c->o->policy,
+		.file = op == PST_OP_WRITE || pass == PASS_REREAD ? c->out : c->in,
+		.mem = c->mem,
+		.file_off = block * c->o->block,
+		.mem_off = (pass == PASS_LOAD ? block : slot) * c->o->block,
+		.len = block_len(c, block),
+		.user_data = slot,
+	};
+	int r = pst_prep(c->queue, &io);
+
+	return r < 0 ? fail_pst(r, NULL) : 0;
+}
+
+/* A completion that is an error, short or of the wrong data. */
+static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
+{
+	const char *name = d->op == PST_OP_WRITE || pass == PASS_REREAD ? c->dst : c->src;
+	char buf[512];
+
+	if (d->res < 0)
+		return fail((int)-d->res, "%s: %s", name, pst_done_text(d, buf, sizeof(buf)));
+	if ((uint64_t)d->res != block_len(c, block))
+		return fail(EIO, "%s ended early: something made it shorter", name);
+	if (c->o->verify && d->op == PST_OP_READ) {
+		if (!(d->flags & PST_DONE_CRC32C))
+			return fail(EIO, "%s: the checksum that was asked for did not come", name);
+		if (pass == PASS_REREAD && c->crcs[block] != d->crc32c)
+			return fail(EIO,
+				    "%s differs from %s in the %s at offset %llu: the copy was not "
+				    "kept",
+				    c->dst, c->src, size_text(block_len(c, block)).s,
+				    (unsigned long long)(block * c->o->block));
+		c->crcs[block] = d->crc32c;
+	}
+	whys_add(&c->whys, d->why, d->detail);
+	return 0;
+}
+
+static int run_pass(struct copy *c, enum pass pass, const char *verb)
+{
+	_cleanup_(freep) uint64_t *block_of = calloc(c->slots + 1, sizeof(*block_of));
+	_cleanup_(freep) uint32_t *idle = calloc(c->slots + 1, sizeof(*idle));
+	struct pst_done batch[BATCH];
+	uint64_t next = 0, done = 0, bytes = 0;
+	uint32_t nr_idle = 0;
+	int n, r;
+
+	if (!block_of || !idle)
+		return fail(ENOMEM, "out of memory");
+	for (uint32_t s = 0; s < c->slots; s++)
+		idle[nr_idle++] = s;
+	c->begun_ns = now_ns();
+	while (done < c->nr_blocks) {
+		while (nr_idle && next < c->nr_blocks) {
+			uint32_t slot = idle[--nr_idle];
+
+			block_of[slot] = next;
+			r = prep(c, pass, PST_OP_READ, slot, next++);
+			if (r < 0)
+				return r;
+		}
+		r = pst_submit(c->queue);
+		if (r < 0)
+			return fail_pst(r, NULL);
+		n = pst_reap(c->queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
+		if (n < 0)
+			return fail_pst(n, NULL);
+		for (int i = 0; i < n; i++) {
+			uint32_t slot = (uint32_t)batch[i].user_data;
+			uint64_t block = block_of[slot];
+
+			r = check(c, pass, &batch[i], block);
+			if (r < 0)
+				return r;
+			if (pass == PASS_COPY && batch[i].op == PST_OP_READ) {
+				r = prep(c, pass, PST_OP_WRITE, slot, block);
+				if (r < 0)
+					return r;
+				continue;
+			}
+			bytes += block_len(c, block);
+			idle[nr_idle++] = slot;
+			done++;
+		}
+		if (stop_signal)
+			return fail(EINTR, "interrupted");
+		progress(c, verb, bytes);
+	}
+	return 0;
+}
+
+static int sync_target(struct copy *c)
+{
+	struct pst_io io = { .op = PST_OP_SYNC, .file = c->out };
+	struct pst_done d;
+	char buf[512];
+	int r;
+
+	r = pst_prep(c->queue, &io);
+	if (r == 0)
+		r = pst_submit(c->queue);
+	if (r < 0)
+		return fail_pst(r, c->dst);
+	do {
+		r = pst_reap(c->queue, &d, 1, 1, now_ns() + 100 * NSEC_PER_MSEC);
+		if (r < 0)
+			return fail_pst(r, c->dst);
+		if (stop_signal)
+			return fail(EINTR, "interrupted");
+	} while (!r);
+	if (d.res < 0)
+		return fail((int)-d.res, "%s: %s", c->dst, pst_done_text(&d, buf, sizeof(buf)));
+	return 0;
+}
+
+/* Device memory against the CRCs of the requests and the bytes of the file. */
+static int verify_memory(struct copy *c)
+{
+	const uint64_t chunk = MIB(1);
+	_cleanup_(freep) uint8_t *got = malloc(chunk), *want = malloc(chunk);
+
+	if (!got || !want)
+		return fail(ENOMEM, "out of memory");
+	c->begun_ns = now_ns();
+	for (uint64_t block = 0; block < c->nr_blocks; block++) {
+		uint64_t off = block * c->o->block, len = block_len(c, block);
+		uint32_t crc = 0;
+
+		for (uint64_t done = 0; done < len;) {
+			uint64_t n = MIN(chunk, len - done);
+			int r;
+
+			r = pst_mem_load(c->mem, off + done, got, n);
+			if (r < 0)
+				return fail_pst(r, c->dev.name);
+			r = pread_all(c->src_fd, want, n, off + done, c->src);
+			if (r < 0)
+				return r;
+			if (memcmp(got, want, n) != 0)
+				return fail(EIO, "%s differs from %s between offsets %llu and %llu",
+					    c->dev.name, c->src, (unsigned long long)(off + done),
+					    (unsigned long long)(off + done + n));
+			crc = crc32c_add(crc, got, n);
+			done += n;
+			if (stop_signal)
+				return fail(EINTR, "interrupted");
+			progress(c, "verify", off + done);
+		}
+		if (crc != c->crcs[block])
+			return fail(
+				EIO,
+				"the checksum of the %s at offset %llu is %08x, but the request "
+				"reported %08x",
+				size_text(len).s, (unsigned long long)off, crc, c->crcs[block]);
+	}
+	return 0;
+}
+
+static int set_up(struct copy *c)
+{
+	struct pst_queue_opts qo = { .sz = sizeof(qo), .store = c->o->store };
+	uint64_t bytes;
+	int r;
+
+	c->nr_blocks = (c->size + c->o->block - 1) / c->o->block;
+	c->slots = (uint32_t)MIN((uint64_t)c->o->depth, c->nr_blocks + !c->nr_blocks);
+	qo.depth = c->slots;
+	r = pst_queue_new(&qo, &c->queue);
+	if (r < 0)
+		return fail_pst(r, "cannot make a queue");
+	c->dev = (struct pst_device){ .sz = sizeof(c->dev) };
+	r = pst_device_find(c->o->device ? c->o->device : "host", &c->dev);
+	if (r < 0)
+		return fail_pst(r, c->o->device);
+	if (!c->size)
+		return 0;
+	bytes = c->dst && c->nr_blocks > 1 ? c->slots * c->o->block : c->size;
+	if (c->dst && bytes > MEMORY_MAX)
+		return fail(ENOMEM, "depth times block is %s, the limit is %s; lower one of them",
+			    size_text(bytes).s, size_text(MEMORY_MAX).s);
+	r = pst_mem_alloc(c->dev.name, bytes, NULL, &c->mem);
+	if (r < 0)
+		return fail_pst(r, c->dev.name);
+	if (c->o->verify) {
+		c->crcs = calloc(c->nr_blocks, sizeof(*c->crcs));
+		if (!c->crcs)
+			return fail(ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
+{
+	struct pst_stats st = { .sz = sizeof(st) };
+	const char *sep = "; by ";
+
+	if (c->o->quiet)
+		return;
+	(void)printf("%llu bytes in %.3f s", (unsigned long long)c->size, (double)ns / 1e9);
+	if (c->size)
+		(void)printf(", %s GB/s", rate_text(c->size, ns).s);
+	if (!c->dst)
+		(void)printf(", into %s", device_text(&c->dev).s);
+	else if (c->dev.kind != PST_KIND_HOST)
+		(void)printf(", through %s", device_text(&c->dev).s);
+	if (pst_stats(c->queue, &st) == 0) {
+		for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
+			if (!st.bytes[p])
+				continue;
+			(void)printf("%s%s %s", sep, pst_path_name(p), size_text(st.bytes[p]).s);
+			sep = ", ";
+		}
+	}
+	if (c->o->verify)
+		(void)printf("; read back and compared in %.3f s", (double)verify_ns / 1e9);
+	(void)putchar('\n');
+	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
+		if (c->whys.nr[i])
+			(void)printf("why %s (%llu request%s): %s\n", pst_why_name(i),
+				     (unsigned long long)c->whys.nr[i],
+				     c->whys.nr[i] == 1 ? "" : "s",
+				     why_text(i, c->whys.detail[i]).s);
+}
+
+static int copy_to_file(struct copy *c)
+{
+	uint64_t t0, ns, verify_ns = 0;
+	int r;
+
+	r = cp_open_target(c);
+	if (r < 0)
+		return r;
+	t0 = now_ns();
+	r = run_pass(c, PASS_COPY, "copy");
+	if (r < 0)
+		return r;
+	if (c->o->sync) {
+		r = sync_target(c);
+		if (r < 0)
+			return r;
+	}
+	ns = now_ns() - t0;
+	if (c->o->verify) {
+		/* From the disk and not from memory: what is clean now gives way. */
+		make_cold(c->dst_fd);
+		t0 = now_ns();
+		r = run_pass(c, PASS_REREAD, "verify");
+		if (r < 0)
+			return r;
+		verify_ns = now_ns() - t0;
+	}
+	r = cp_check_unchanged(c);
+	if (r < 0)
+		return r;
+	if (stop_signal)
+		return fail(EINTR, "interrupted");
+	t0 = now_ns();
+	r = cp_publish(c);
+	if (r < 0)
+		return r;
+	ns += now_ns() - t0;
+	progress_end(c);
+	report(c, ns, verify_ns);
+	return 0;
+}
+
+static int copy_to_device(struct copy *c)
+{
+	uint64_t t0 = now_ns(), ns, verify_ns = 0;
+	int r;
+
+	r = run_pass(c, PASS_LOAD, "load");
+	if (r < 0)
+		return r;
+	ns = now_ns() - t0;
+	if (c->o->verify) {
+		t0 = now_ns();
+		r = verify_memory(c);
+		if (r < 0)
+			return r;
+		verify_ns = now_ns() - t0;
+	}
+	r = cp_check_unchanged(c);
+	if (r < 0)
+		return r;
+	progress_end(c);
+	report(c, ns, verify_ns);
+	return 0;
+}
+
+static int copy(struct copy *c, const char *dst)
+{
+	int r;
+
+	r = cp_open_source(c);
+	if (r < 0)
+		return r;
+	if (dst) {
+		r = cp_resolve_target(c, dst);
+		if (r < 0)
+			return r;
+	}
+	r = set_up(c);
+	if (r < 0)
+		return r;
+	c->bar = !c->o->quiet && c->size && isatty(STDERR_FILENO);
+	return dst ? copy_to_file(c) : copy_to_device(c);
+}
+
+static void copy_done(struct copy *c)
+{
+	progress_end(c);
+	(void)pst_queue_free(c->queue);
+	(void)pst_mem_free(c->mem);
+	(void)pst_file_close(c->in);
+	(void)pst_file_close(c->out);
+	cp_give_up(c);
+	closep(&c->src_fd);
+	closep(&c->dst_fd);
+	closep(&c->dir_fd);
+	free(c->crcs);
+	free(c->tmp);
+	free(c->base);
+	free(c->dst);
+}
+
+int cmd_cp(int argc, char *argv[])
+{
+	enum { VIA = 256, DEVICE, VERIFY, DEPTH, BLOCK, PATH, STRICT, STORE, QUIET, NO_SYNC };
+	static const struct option longs[] = {
+		{ "via", required_argument, NULL, VIA },
+		{ "device", required_argument, NULL, DEVICE },
+		{ "verify", no_argument, NULL, VERIFY },
+		{ "depth", required_argument, NULL, DEPTH },
+		{ "block", required_argument, NULL, BLOCK },
+		{ "path", required_argument, NULL, PATH },
+		{ "strict", no_argument, NULL, STRICT },
+		{ "store", required_argument, NULL, STORE },
+		{ "quiet", no_argument, NULL, QUIET },
+		{ "no-sync", no_argument, NULL, NO_SYNC },
+		{ 0 },
+	};
+	struct options o = { .sync = true, .depth = DEPTH_DEFAULT, .block = BLOCK_DEFAULT };
+	_cleanup_(copy_done) struct copy c = { .o = &o, .src_fd = -1, .dst_fd = -1, .dir_fd = -1 };
+	const char *dst = NULL;
+	bool via = false;
+	uint64_t v;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, ":q", longs, NULL)) != -1) {
+		switch (opt) {
+		case VIA:
+			via = true;
+			o.device = optarg;
+			break;
+		case DEVICE:
+			o.device = optarg;
+			break;
+		case VERIFY:
+			o.verify = true;
+			break;
+		case DEPTH:
+			if (parse_number(optarg, 1, DEPTH_MAX, &v) < 0)
+				return usage_error("--depth takes a number from 1 to %d",
+						   DEPTH_MAX);
+			o.depth = (uint32_t)v;
+			break;
+		case BLOCK:
+			if (parse_size(optarg, &o.block) < 0 || o.block < BLOCK_MIN ||
+			    o.block > BLOCK_MAX || o.block % BLOCK_MIN)
+				return usage_error("--block takes a multiple of 4k up to 1g");
+			break;
+		case PATH:
+			if (parse_policy(optarg, &o.policy) < 0)
+				return usage_error("%s", fail_text());
+			break;
+		case STRICT:
+			o.strict = true;
+			break;
+		case STORE:
+			if (parse_store(optarg, &o.store) < 0)
+				return usage_error("--store takes auto, uring or threads");
+			break;
+		case 'q':
+		case QUIET:
+			o.quiet = true;
+			break;
+		case NO_SYNC:
+			o.sync = false;
+			break;
+		default:
+			return option_error(argv, opt);
+		}
+	}
+	if (argc - optind == 1 && o.device && !via) {
+		dst = NULL;
+	} else if (argc - optind == 2) {
+		dst = argv[optind + 1];
+		if (cp_names_device(dst)) {
+			if (o.device)
+				return usage_error("two devices are named, %s and %s", o.device,
+						   dst);
+			o.device = dst;
+			dst = NULL;
+		}
+	} else {
+		return usage_error("one SRC and one DST are needed");
+	}
+	c.src = argv[optind];
+	signals_catch();
+	return exit_status(copy(&c, dst));
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* A copy under way, and its two files. */
+#ifndef CLI_CP_H
+#define CLI_CP_H
+
+#include <sys/stat.h>
+
+#include "tools/common/util.h"
+
+struct options {
+	bool verify, strict, sync, quiet;
+	const char *device; /* NULL: host */
+	uint32_t depth;
+	uint64_t block;
+	uint64_t policy;
+	uint32_t store;
+};
+
+struct copy {
+	const struct options *o;
+	const char *src;
+	struct stat src_stat;
+	int src_fd;
+	struct pst_file *in;
+	uint64_t size;
+	uint64_t nr_blocks;
+
+	char *dst; /* NULL when the target is device memory */
+	char *base;
+	char *tmp; /* name of the file being written, NULL while it has none */
+	int dir_fd, dst_fd;
+	bool in_place; /* the target was there; else it is new, and will be of this mode */
+	mode_t mode;
+	off_t old_size;
+	bool torn; /* in place: neither the old bytes nor all of the new ones */
+	struct pst_file *out;
+
+	struct pst_device dev;
+	struct pst_mem *mem;
+	uint32_t slots; /* blocks in flight */
+	struct pst_queue *queue;
+	uint32_t *crcs; /* of each block, with --verify */
+	struct whys whys;
+
+	bool bar;
+	uint64_t bar_next_ns;
+	uint64_t begun_ns;
+};
+
+/* Names like soft:0 and host are devices; a file of such a name is ./soft:0. */
+bool cp_names_device(const char *s);
+
+/* Each is 0 or -errno with a sentence. */
+int cp_open_source(struct copy *c);
+int cp_check_unchanged(const struct copy *c);
+
+/* The target's full name, and the file if there is one, which is not changed yet. */
+int cp_resolve_target(struct copy *c, const char *dst);
+int cp_open_target(struct copy *c);
+/* All bytes are there: a new file gets its name. */
+int cp_publish(struct copy *c);
+/* Remove the part of a target that another program could take for the whole of it. */
+void cp_give_up(struct copy *c);
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Targets as cp(1) treats them.  One that exists is opened by the name as it was given, so that
+ * the kernel applies its own rules to links (fs.protected_symlinks), and is overwritten in place:
+ * mode, owner, ACL and hard links stay.  A new one has the mode of the source less the umask.
+ *
+ * The bytes of a new one go to a file without a name where the file system has such files
+ * (O_TMPFILE), else to DST.penstock-XXXXXX beside the target.  Only when all of them are there, on
+ * the disk and checked, does it get the target's name, and only if nobody else has taken that.
+ */
+#include "cli/cp/cp.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <sys/random.h>
+
+bool cp_names_device(const char *s)
+{
+	static const char *const kinds[] = { "host", "soft", "cuda", "gaudi" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		size_t n = strlen(kinds[i]);
+
+		if (!strncmp(s, kinds[i], n) && (!s[n] || s[n] == ':') && !strchr(s, '/'))
+			return true;
+	}
+	return false;
+}
+
+/* Of files that the kernel makes up as they are read, as in /proc, the length says nothing. */
+static int check_length(const struct copy *c)
+{
+	ssize_t n;
+	char byte;
+
+	if (!S_ISREG(c->src_stat.st_mode) || c->src_stat.st_size)
+		return 0;
+	n = pread(c->src_fd, &byte, 1, 0);
+	if (n < 0)
+		return fail(errno, "%s: %s", c->src, strerror(errno));
+	return n == 0 ? 0
+		      : fail(EINVAL, "%s has more than the 0 bytes that it says; take cp(1)",
+			     c->src);
+}
+
+int cp_open_source(struct copy *c)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	int r;
+
+	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
+	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (c->src_fd < 0 && errno == ENOENT && cp_names_device(c->src))
+		return fail(ENOENT,
+			    "%s is a device and no file: its memory is new to each command, so "
+			    "there is nothing to copy from it",
+			    c->src);
+	if (c->src_fd < 0)
+		return fail(errno, "cannot open %s: %s", c->src, strerror(errno));
+	if (fstat(c->src_fd, &c->src_stat) < 0)
+		return fail(errno, "%s: %s", c->src, strerror(errno));
+	if (S_ISDIR(c->src_stat.st_mode))
+		return fail(EISDIR, "%s is a directory; penstock cp copies single files", c->src);
+	if (!S_ISREG(c->src_stat.st_mode) && !S_ISBLK(c->src_stat.st_mode))
+		return fail(EINVAL, "%s is neither a regular file nor a block device", c->src);
+	r = check_length(c);
+	if (r < 0)
+		return r;
+	(void)fcntl(c->src_fd, F_SETFL, O_RDONLY);
+
+	r = pst_file_wrap(c->src_fd, 0, &c->in);
+	if (r < 0)
+		return fail_pst(r, c->src);
+	r = pst_file_info(c->in, &info);
+	if (r < 0)
+		return fail_pst(r, c->src);
+	c->size = info.size;
+	return 0;
+}
+
+int cp_check_unchanged(const struct copy *c)
+{
+	struct stat st;
+
+	if (fstat(c->src_fd, &st) < 0)
+		return fail(errno, "%s: %s", c->src, strerror(errno));
+	if (st.st_size != c->src_stat.st_size || st.st_mtim.tv_sec != c->src_stat.st_mtim.tv_sec ||
+	    st.st_mtim.tv_nsec != c->src_stat.st_mtim.tv_nsec)
+		return fail(EBUSY, "%s changed while it was copied; nothing was kept of the copy",
+			    c->src);
+	return 0;
+}
+
+/* An existing file, checked and not yet touched.  0 without dst_fd: there is none. */
+static int open_existing(struct copy *c)
+{
+	struct stat st;
+
+	if (stat(c->dst, &st) < 0) {
+		if (errno != ENOENT)
+			return fail(errno, "%s: %s", c->dst, strerror(errno));
+		if (lstat(c->dst, &st) == 0)
+			return fail(ENOENT, "%s is a symbolic link that leads nowhere", c->dst);
+		return 0;
+	}
+	/* To open other things may do something. */
+	if (S_ISREG(st.st_mode)) {
+		c->dst_fd = open(c->dst, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (c->dst_fd < 0 && errno == EACCES && !c->o->verify)
+			c->dst_fd = open(c->dst, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+		if (c->dst_fd < 0 || fstat(c->dst_fd, &st) < 0)
+			return fail(errno, "cannot open %s to write: %s", c->dst, strerror(errno));
+		(void)fcntl(c->dst_fd, F_SETFL, 0);
+	}
+	if (st.st_dev == c->src_stat.st_dev && st.st_ino == c->src_stat.st_ino)
+		return fail(EINVAL, "%s and %s are the same file", c->src, c->dst);
+	if (S_ISDIR(st.st_mode))
+		return fail(EISDIR, "%s is a directory", c->dst);
+	if (!S_ISREG(st.st_mode))
+		return fail(EINVAL, "%s is not a regular file", c->dst);
+	c->in_place = true;
+	c->old_size = st.st_size;
+	return 0;
+}
+
+int cp_resolve_target(struct copy *c, const char *dst)
+{
+	_cleanup_(freep) char *src = strdup(c->src);
+	size_t len = strlen(dst);
+	struct stat st;
+
+	if (!src)
+		return fail(ENOMEM, "out of memory");
+	if (!len)
+		return fail(ENOENT, "the target has no name");
+	if (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)) {
+		if (asprintf(&c->dst, "%s/%s", dst, basename(src)) < 0)
+			c->dst = NULL;
+	} else if (dst[len - 1] == '/') {
+		return fail(ENOTDIR, "there is no directory %s", dst);
+	} else {
+		c->dst = strdup(dst);
+	}
+	return c->dst ? open_existing(c) : fail(ENOMEM, "out of memory");
+}
+
+static int temp_name(struct copy *c)
+{
+	uint32_t random = 0;
+
+	free(c->tmp);
+	c->tmp = NULL;
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint32_t)now_ns();
+	/* Room for the suffix in a name as long as names may be. */
+	if (asprintf(&c->tmp, "%.*s.penstock-%06x", NAME_MAX - 20, c->base, random & 0xffffff) <
+	    0) {
+		c->tmp = NULL;
+		return fail(ENOMEM, "out of memory");
+	}
+	return 0;
+}
+
+/* Room first: a disk that is too full says so now and not at the end. */
+static int reserve(const struct copy *c)
+{
+	if (!c->size || fallocate(c->dst_fd, 0, 0, (off_t)c->size) == 0 ||
+	    (errno != ENOSPC && errno != EDQUOT && errno != EFBIG))
+		return 0;
+	return fail(errno, "%s needs %s: %s", c->dst, size_text(c->size).s, strerror(errno));
+}
+
+static int begin_in_place(struct copy *c)
+{
+	int r = reserve(c);
+
+	if (r < 0) {
+		(void)!ftruncate(c->dst_fd, c->old_size);
+		return r;
+	}
+	c->torn = true;
+	if (ftruncate(c->dst_fd, 0) < 0)
+		return fail(errno, "%s cannot be emptied: %s", c->dst, strerror(errno));
+	return reserve(c);
+}
+
+/*
+ * A file of the mode that it will have, as the kernel makes it of the source's, the umask and the
+ * directory's ACL; meanwhile the owner may read and write it.
+ */
+static int create(struct copy *c, const char *name, int flags)
+{
+	struct stat st;
+
+	c->dst_fd = openat(c->dir_fd, name, flags | O_RDWR | O_CLOEXEC, c->src_stat.st_mode & 0777);
+	if (c->dst_fd < 0)
+		return -errno;
+	if (fstat(c->dst_fd, &st) < 0)
+		return -errno;
+	c->mode = st.st_mode & 07777;
+	if ((c->mode & 0600) != 0600)
+		(void)fchmod(c->dst_fd, c->mode | 0600);
+	return 0;
+}
+
+static int begin_new(struct copy *c)
+{
+	_cleanup_(freep) char *copy = strdup(c->dst);
+	const char *slash = strrchr(c->dst, '/');
+	const char *dir;
+	int r;
+
+	c->base = strdup(slash ? slash + 1 : c->dst);
+	if (!copy || !c->base)
+		return fail(ENOMEM, "out of memory");
+	dir = dirname(copy);
+	c->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (c->dir_fd < 0 && errno == EACCES)
+		c->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (c->dir_fd < 0)
+		return fail(errno, "cannot open directory %s: %s", dir, strerror(errno));
+
+	/* To give it a name later takes /proc. */
+	if (access("/proc/self/fd", X_OK) == 0)
+		(void)create(c, ".", O_TMPFILE);
+	for (int tries = 0; c->dst_fd < 0 && tries < 100; tries++) {
+		r = temp_name(c);
+		if (r < 0)
+			return r;
+		r = create(c, c->tmp, O_CREAT | O_EXCL);
+		if (c->dst_fd < 0) {
+			free(c->tmp);
+			c->tmp = NULL;
+			if (r != -EEXIST)
+				return fail(r, "cannot create a file in %s: %s", dir, strerror(-r));
+		}
+	}
+	if (c->dst_fd < 0)
+		return fail(EEXIST, "cannot find a free name in %s", dir);
+	return reserve(c);
+}
+
+int cp_open_target(struct copy *c)
+{
+	int r = c->in_place ? begin_in_place(c) : begin_new(c);
+
+	if (r < 0)
+		return r;
+	r = pst_file_wrap(c->dst_fd, 0, &c->out);
+	return r < 0 ? fail_pst(r, c->dst) : 0;
+}
+
+/* The name, if nobody has it: a file that was made meanwhile stays, and so does a link. */
+static int take_name(struct copy *c)
+{
+	char fd_path[64];
+
+	(void)snprintf(fd_path, sizeof(fd_path), "/proc/self/fd/%d", c->dst_fd);
+	if (!c->tmp)
+		return linkat(AT_FDCWD, fd_path, c->dir_fd, c->base, AT_SYMLINK_FOLLOW);
+	if (renameat2(c->dir_fd, c->tmp, c->dir_fd, c->base, RENAME_NOREPLACE) < 0) {
+		/* Not every file system can do that; those have hard links. */
+		if ((errno != EINVAL && errno != ENOSYS) ||
+		    linkat(c->dir_fd, c->tmp, c->dir_fd, c->base, 0) < 0)
+			return -1;
+		(void)unlinkat(c->dir_fd, c->tmp, 0);
+	}
+	free(c->tmp);
+	c->tmp = NULL;
+	return 0;
+}
+
+int cp_publish(struct copy *c)
+{
+	if (c->in_place) {
+		c->torn = false;
+		return 0;
+	}
+	if ((c->mode & 0600) != 0600 && fchmod(c->dst_fd, c->mode) < 0)
+		return fail(errno, "setting the mode of %s: %s", c->dst, strerror(errno));
+	if (take_name(c) < 0)
+		return fail(errno, "naming %s: %s", c->dst, strerror(errno));
+	/* Some file systems have no fsync for directories, and O_PATH has none either. */
+	if (c->o->sync && fsync(c->dir_fd) < 0 && errno != EINVAL && errno != EBADF)
+		return fail(errno, "syncing the directory of %s: %s", c->dst, strerror(errno));
+	return 0;
+}
+
+void cp_give_up(struct copy *c)
+{
+	if (c->tmp)
+		(void)unlinkat(c->dir_fd, c->tmp, 0);
+	/* A part of it would have the size of the whole. */
+	if (c->torn)
+		(void)!ftruncate(c->dst_fd, 0);
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What this machine can do and what keeps it from more: every path of every device to a
+ * scratch file is tried with real bytes.  Whatever is missing here (/proc, a writable
+ * directory, a device) becomes a line of the report and not an error of the report.
+ */
+#include "cli/doctor/doctor.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include "cli/commands.h"
+#include "cli/doctor/gds.h"
+#include "tools/common/pattern.h"
+
+#define PROBE_BYTES MIB(2)
+#define WINDOW_BYTES KIB(64) /* more are not written through a window */
+#define PROBE_TIMEOUT_MS 10000
+#define PIECE KIB(4) /* where many small ones are tried */
+
+const char doctor_usage[] =
+	"Usage: penstock doctor [--dir DIR] [--json]\n"
+	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
+	"\n"
+	"The first three lines are the verdict: what works, what limits it, what to do next.\n"
+	"Then come the devices, each path with what it needs, and the limits of this process.\n"
+	"\n"
+	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
+	"  --json     one JSON object\n"
+	"\n"
+	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage) needs, what\n"
+	"               of it is missing here, and what to do about it\n"
+	"  --file FILE  with --gds: look at this file, which is only read\n";
+
+/* ------------------------------------------------------------------- facts */
+
+static uint64_t limit_of(int what)
+{
+	struct rlimit rl;
+
+	if (getrlimit((__rlimit_resource_t)what, &rl) < 0 || rl.rlim_cur == RLIM_INFINITY)
+		return UINT64_MAX;
+	return rl.rlim_cur;
+}
+
+static void find_container(char *buf, size_t len)
+{
+	_cleanup_(fclosep) FILE *f = NULL;
+	const char *env = getenv("container");
+	char line[1024];
+
+	buf[0] = '\0';
+	if (access("/.dockerenv", F_OK) == 0) {
+		(void)snprintf(buf, len, "docker");
+	} else if (access("/run/.containerenv", F_OK) == 0) {
+		(void)snprintf(buf, len, "podman");
+	} else if (getenv("KUBERNETES_SERVICE_HOST")) {
+		(void)snprintf(buf, len, "kubernetes");
+	} else if (env && *env) {
+		(void)snprintf(buf, len, "%.60s", env);
+	} else if ((f = fopen("/proc/1/cgroup", "re"))) {
+		while (fgets(line, sizeof(line), f))
+			if (strstr(line, "docker") || strstr(line, "kubepods") ||
+			    strstr(line, "lxc"))
+				(void)snprintf(buf, len, "by the name of its control group");
+	}
+}
+
+static void find_limits(struct limits *l)
+{
+	struct statvfs vfs;
+	char line[64];
+
+	*l = (struct limits){
+		.memlock = limit_of(RLIMIT_MEMLOCK),
+		.nofile = limit_of(RLIMIT_NOFILE),
+		.as = limit_of(RLIMIT_AS),
+		.uring_disabled = -1,
+		.cgroup_memory = cgroup_memory_limit(),
+	};
+	if (read_line("/proc/sys/kernel/io_uring_disabled", line, sizeof(line)) == 0)
+		l->uring_disabled = atoi(line);
+	if (statvfs("/dev/shm", &vfs) == 0)
+		l->shm_size = (uint64_t)vfs.f_blocks * vfs.f_frsize;
+	find_container(l->container, sizeof(l->container));
+}
+
+static void find_store(uint32_t store, char *buf, size_t len)
+{
+	int r = pst_store_check(store);
+
+	buf[0] = '\0';
+	if (r < 0)
+		(void)snprintf(buf, len, "%s", *pst_error_text() ? pst_error_text() : strerror(-r));
+}
+
+static void find_devices(struct report *rep)
+{
+	struct pst_device devs[DOCTOR_DEVICES_MAX];
+	int n;
+
+	for (unsigned i = 0; i < DOCTOR_DEVICES_MAX; i++)
+		devs[i] = (struct pst_device){ .sz = sizeof(devs[i]) };
+	n = pst_device_list(devs, DOCTOR_DEVICES_MAX);
+	for (int i = 0; i < n && i < DOCTOR_DEVICES_MAX; i++) {
+		struct device_report *dr = &rep->devs[rep->nr_devs++];
+
+		dr->dev = devs[i];
+		if (pst_device_text(devs[i].name, dr->facts, sizeof(dr->facts)) < 0)
+			dr->facts[0] = '\0';
+	}
+	devs[0].sz = sizeof(devs[0]);
+	if (pst_device_find("cuda", &devs[0]) < 0)
+		(void)snprintf(rep->no_cuda, sizeof(rep->no_cuda), "%s", pst_error_text());
+}
+
+static bool pci_fact(const char *device, const char *fact, char *buf, size_t len)
+{
+	char path[320];
+
+	(void)snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.255s/%s", device, fact);
+	return read_line(path, buf, len) == 0;
+}
+
+/* Display controllers of NVIDIA, as the PCI bus numbers them. */
+static void find_gpus(struct gpus *g)
+{
+	DIR *d = opendir("/sys/bus/pci/devices");
+	char vendor[16], class[16];
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.' || !pci_fact(e->d_name, "vendor", vendor, sizeof(vendor)) ||
+		    !pci_fact(e->d_name, "class", class, sizeof(class)) ||
+		    strcmp(vendor, "0x10de") != 0 || strncmp(class, "0x03", 4) != 0)
+			continue;
+		/* In no order; the smallest address is the first. */
+		if (!g->nr++ || strcmp(e->d_name, g->first) < 0)
+			(void)snprintf(g->first, sizeof(g->first), "%.31s", e->d_name);
+	}
+	if (d)
+		(void)closedir(d);
+}
+
+/* ------------------------------------------------------------------ trials */
+
+/* The file that is tried with. */
+struct scratch {
+	char *dir, *path;
+	int fd;
+	struct pst_file *file;
+};
+
+int doctor_request(const struct pst_io *io, struct pst_done *ret)
+{
+	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = 4, .timeout_ms = PROBE_TIMEOUT_MS };
+	_cleanup_(pst_queuep) struct pst_queue *q = NULL;
+	char buf[256];
+	int r;
+
+	r = pst_queue_new(&qo, &q);
+	if (r == 0)
+		r = pst_prep(q, io);
+	if (r == 0)
+		r = pst_submit(q);
+	if (r >= 0)
+		r = pst_reap(q, ret, 1, 1, PST_NO_DEADLINE);
+	if (r < 0)
+		return fail_pst(r, NULL);
+	if (r != 1)
+		return fail(EIO, "a request was lost");
+	if (ret->res < 0)
+		return fail((int)-ret->res, "%s", pst_done_text(ret, buf, sizeof(buf)));
+	if (ret->res != (int64_t)(io->segs ? PROBE_BYTES : io->len))
+		return fail(EIO, "only %lld bytes were moved", (long long)ret->res);
+	return 0;
+}
+
+/*
+ * In many small pieces: the first half of the file goes to every other piece of memory, the
+ * second half between them, so that no two pieces can be moved as one.
+ */
+static const struct pst_seg scattered[2] = {
+	{ .len = PIECE,
+	  .file_stride = PIECE,
+	  .mem_stride = 2 * PIECE,
+	  .count = PROBE_BYTES / PIECE / 2 },
+	{ .file_off = PROBE_BYTES / 2,
+	  .mem_off = PIECE,
+	  .len = PIECE,
+	  .file_stride = PIECE,
+	  .mem_stride = 2 * PIECE,
+	  .count = PROBE_BYTES / PIECE / 2 },
+};
+
+/* Where in the file the bytes belong that such a piece of memory has. */
+static uint64_t file_off_of(uint64_t mem_off)
+{
+	uint64_t piece = mem_off / PIECE;
+
+	return (piece / 2 + piece % 2 * (PROBE_BYTES / PIECE / 2)) * PIECE;
+}
+
+static void fill(uint8_t *buf, uint64_t seed, bool in_pieces)
+{
+	uint64_t step = in_pieces ? PIECE : PROBE_BYTES;
+
+	for (uint64_t off = 0; off < PROBE_BYTES; off += step)
+		pattern_fill(buf + off, seed, in_pieces ? file_off_of(off) : off, step);
+}
+
+static bool is_right(const uint8_t *buf, uint64_t len, uint64_t seed, bool in_pieces)
+{
+	uint64_t step = in_pieces ? PIECE : len;
+
+	for (uint64_t off = 0; off < len; off += step)
+		if (pattern_differs(buf + off, seed, in_pieces ? file_off_of(off) : off, step) !=
+		    step)
+			return false;
+	return true;
+}
+
+struct move {
+	int fd;
+	struct pst_file *file;
+	struct pst_mem *mem;
+	uint32_t op;
+	uint64_t policy;
+	uint64_t len; /* of the request, at most PROBE_BYTES */
+	bool cold, in_pieces;
+};
+
+static int before_move(const struct move *m, uint8_t *buf, uint64_t seed)
+{
+	int r;
+
+	fill(buf, seed, m->op == PST_OP_WRITE && m->in_pieces);
+	if (m->op == PST_OP_WRITE) {
+		r = pst_mem_store(m->mem, 0, buf, PROBE_BYTES);
+		return r < 0 ? fail_pst(r, NULL) : 0;
+	}
+	r = pwrite_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
+	if (r == 0 && m->cold && fsync(m->fd) == 0)
+		make_cold(m->fd);
+	return r;
+}
+
+static int after_move(const struct move *m, uint8_t *buf, uint64_t seed)
+{
+	int r;
+
+	memset(buf, 0, PROBE_BYTES);
+	if (m->op == PST_OP_WRITE) {
+		r = pread_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
+	} else {
+		r = pst_mem_load(m->mem, 0, buf, PROBE_BYTES);
+		if (r < 0)
+			r = fail_pst(r, NULL);
+	}
+	if (r < 0)
+		return r;
+	if (!is_right(buf, m->len, seed, m->op == PST_OP_READ && m->in_pieces))
+		return fail(EIO, "the path gave wrong data");
+	return 0;
+}
+
+/* Move real bytes along a policy and compare them. */
+static int move_bytes(const struct move *m, struct pst_done *ret)
+{
+	_cleanup_(freep) uint8_t *buf = malloc(PROBE_BYTES);
+	struct pst_io io = { .op = m->op, .policy = m->policy, .file = m->file, .mem = m->mem };
+	/* Another seed each time, so that what the last trial left is no success. */
+	uint64_t seed = now_ns();
+	int r;
+
+	if (!buf)
+		return fail(ENOMEM, "out of memory");
+	if (m->in_pieces) {
+		io.segs = scattered;
+		io.nr_segs = ARRAY_SIZE(scattered);
+	} else {
+		io.len = m->len;
+	}
+	r = before_move(m, buf, seed);
+	if (r == 0)
+		r = doctor_request(&io, ret);
+	return r < 0 ? r : after_move(m, buf, seed);
+}
+
+static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, uint32_t path,
+		     bool host, struct trial *t)
+{
+	_cleanup_(pst_filep) struct pst_file *file = NULL;
+	struct pst_path_info info = { .sz = sizeof(info) };
+	bool file_hop = path <= PST_PATH_BUFFERED;
+	struct move m = { .fd = s->fd, .mem = mem, .op = op, .len = PROBE_BYTES };
+	struct pst_done d;
+	int r;
+
+	*t = (struct trial){ .why = PST_WHY_NONE };
+	/* An open file remembers what it met: each trial gets its own.  Nobody else changes the
+	 * scratch file, and some paths want that promise. */
+	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE | PST_FILE_STABLE, NULL, &file);
+	if (r == 0)
+		r = path == PST_PATH_GDS ? gds_path_check(file, mem, op, &info)
+					 : pst_path_check(file, mem, op, path, &info);
+	if (r < 0) {
+		(void)snprintf(t->error, sizeof(t->error), "%.250s", pst_error_text());
+		return;
+	}
+	t->state = info.state;
+	t->why = info.why;
+	t->detail = info.detail;
+	m.in_pieces = path == PST_PATH_GATHER && !host;
+	if (path == PST_PATH_WINDOW)
+		m.len = WINDOW_BYTES;
+	/* Whether a device gathers, only a request of many small pieces tells. */
+	if (info.state == PST_STATE_IMPOSSIBLE && !m.in_pieces)
+		return;
+
+	m.file = file;
+	/* To a device a way of reaching the file is always behind the staging, and gathering is
+	 * a way of staging. */
+	if (m.in_pieces)
+		m.policy = PST_POLICY1(PST_PATH_STAGED);
+	else if (file_hop && !host)
+		m.policy = PST_POLICY2(PST_PATH_STAGED, path);
+	else
+		m.policy = PST_POLICY1(path);
+	/* Not cold: CACHED needs the bytes in the page cache, the others do not mind. */
+	r = move_bytes(&m, &d);
+	if (r < 0) {
+		t->state = PST_STATE_POSSIBLE;
+		(void)snprintf(t->error, sizeof(t->error), "%.250s", fail_text());
+	} else if (d.paths & PST_PATH_BIT(path)) {
+		t->state = PST_STATE_PROVEN;
+		t->why = PST_WHY_NONE;
+		t->paths = d.paths;
+	} else if (info.state != PST_STATE_IMPOSSIBLE) {
+		t->state = PST_STATE_POSSIBLE;
+		t->why = d.why;
+		t->detail = d.detail;
+		t->paths = d.paths;
+	}
+}
+
+/* As an engine meets it: the disk has the bytes, memory has not. */
+static void try_auto(const struct scratch *s, struct pst_mem *mem, uint32_t op, struct trial *t)
+{
+	struct move m = {
+		.fd = s->fd, .file = s->file, .mem = mem, .op = op, .len = PROBE_BYTES, .cold = true
+	};
+	struct pst_done d;
+
+	*t = (struct trial){ .why = PST_WHY_NONE };
+	if (move_bytes(&m, &d) < 0) {
+		(void)snprintf(t->error, sizeof(t->error), "%.250s", fail_text());
+		return;
+	}
+	t->state = PST_STATE_PROVEN;
+	t->why = d.why;
+	t->detail = d.detail;
+	t->paths = d.paths;
+}
+
+static void try_device(const struct scratch *s, struct device_report *dr)
+{
+	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
+	struct pst_path_info gds = { .sz = sizeof(gds) };
+	bool host = dr->dev.kind == PST_KIND_HOST;
+	int r;
+
+	r = pst_mem_alloc(dr->dev.name, PROBE_BYTES, NULL, &mem);
+	if (r < 0) {
+		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
+		return;
+	}
+	/* What requests do once it is known, not what the first of them does. */
+	if (dr->dev.kind == PST_KIND_CUDA)
+		(void)gds_path_check(s->file, mem, PST_OP_READ, &gds);
+	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);
+	try_auto(s, mem, PST_OP_WRITE, &dr->t.auto_write);
+	for (uint32_t path = 1; path < PST_PATH_MAX; path++) {
+		if (!strcmp(pst_path_name(path), "unknown"))
+			continue;
+		try_path(s, mem, PST_OP_READ, path, host, &dr->t.read[path]);
+		try_path(s, mem, PST_OP_WRITE, path, host, &dr->t.write[path]);
+	}
+}
+
+static int make_scratch(struct scratch *s, struct report *rep, const char *dir)
+{
+	int r;
+
+	r = scratch_dir(dir, &s->dir);
+	if (r < 0)
+		return r;
+	(void)snprintf(rep->dir, sizeof(rep->dir), "%.*s", (int)(strrchr(s->dir, '/') - s->dir),
+		       s->dir);
+	if (asprintf(&s->path, "%s/scratch", s->dir) < 0) {
+		s->path = NULL;
+		return fail(ENOMEM, "out of memory");
+	}
+	s->fd = open(s->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (s->fd < 0)
+		return fail(errno, "cannot make a file in %s: %s", rep->dir, strerror(errno));
+	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE, NULL, &s->file);
+	return r < 0 ? fail_pst(r, NULL) : 0;
+}
+
+static void scratch_done(struct scratch *s)
+{
+	(void)pst_file_close(s->file);
+	closep(&s->fd);
+	if (s->dir)
+		scratch_remove(s->dir);
+	free(s->path);
+	free(s->dir);
+}
+
+static void try_all(struct report *rep, const char *dir)
+{
+	_cleanup_(scratch_done) struct scratch s = { .fd = -1 };
+
+	if (make_scratch(&s, rep, dir) < 0) {
+		(void)snprintf(rep->dir_error, sizeof(rep->dir_error), "%.250s", fail_text());
+		return;
+	}
+	(void)pst_file_info(s.file, &rep->file);
+	for (unsigned i = 0; i < rep->nr_devs && !stop_signal; i++)
+		try_device(&s, &rep->devs[i]);
+}
+
+static void reportp(struct report **rep)
+{
+	free(*rep);
+}
+
+int cmd_doctor(int argc, char *argv[])
+{
+	enum { DIR_OPT = 256, FILE_OPT, GDS, JSON };
+	static const struct option longs[] = {
+		{ "dir", required_argument, NULL, DIR_OPT },
+		{ "file", required_argument, NULL, FILE_OPT },
+		{ "gds", no_argument, NULL, GDS },
+		{ "json", no_argument, NULL, JSON },
+		{ 0 },
+	};
+	_cleanup_(reportp) struct report *rep = calloc(1, sizeof(*rep));
+	const char *dir = NULL, *file = NULL;
+	bool json = false, gds = false;
+	int opt;
+
+	if (!rep)
+		return exit_status(fail(ENOMEM, "out of memory"));
+	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+		switch (opt) {
+		case DIR_OPT:
+			dir = optarg;
+			break;
+		case FILE_OPT:
+			file = optarg;
+			break;
+		case GDS:
+			gds = true;
+			break;
+		case JSON:
+			json = true;
+			break;
+		default:
+			return option_error(argv, opt);
+		}
+	}
+	if (optind != argc)
+		return usage_error("unexpected argument %s", argv[optind]);
+	if (file && (!gds || dir))
+		return usage_error("--file goes with --gds, and not with --dir");
+
+	signals_catch();
+	if (gds)
+		return doctor_gds(dir, file, json);
+	rep->file.sz = sizeof(rep->file);
+	machine_facts(&rep->m);
+	find_limits(&rep->l);
+	find_store(PST_STORE_URING, rep->uring, sizeof(rep->uring));
+	find_store(PST_STORE_THREADS, rep->threads, sizeof(rep->threads));
+	find_devices(rep);
+	find_gpus(&rep->nvidia);
+	try_all(rep, dir);
+	if (stop_signal)
+		return exit_status(-EINTR);
+	doctor_judge(rep);
+	if (json)
+		doctor_print_json(rep);
+	else
+		doctor_print(rep);
+	return 0;
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What stands between files and GPUs: for one file the checks of the library and a trial with
+ * real bytes for each GPU, and what requests do; for other mounts what can be told without
+ * writing there.
+ */
+#include "cli/doctor/gds.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "cli/doctor/doctor.h"
+#include "tools/common/pattern.h"
+
+#define BYTES MIB(2)
+#define PIECE KIB(4)                  /* what cuFile moves is a multiple of */
+#define LEAST KIB(64)                 /* shorter reads do not go by it */
+#define ANSWER_NS (40 * NSEC_PER_SEC) /* until the library knows whether it uses cuFile */
+#define MOUNT_SECONDS 5               /* for a mount to answer; those of dead servers do not */
+
+/* It hung once.  That concerns the machine as a rule, and each time would take its time. */
+static bool hangs;
+
+const struct pst_gds_check *gds_checks_find(const struct gds_checks *c, const char *name)
+{
+	for (int i = 0; i < c->nr; i++)
+		if (!strcmp(c->of[i].name, name))
+			return &c->of[i];
+	return NULL;
+}
+
+static void look(const char *device, const char *path, uint32_t flags, struct gds_checks *ret)
+{
+	for (int i = 0; i < GDS_CHECKS_MAX; i++)
+		ret->of[i].sz = sizeof(ret->of[i]);
+	ret->nr = pst_gds_checks(device, path, flags, ret->of, GDS_CHECKS_MAX);
+	if (ret->nr < 0)
+		(void)snprintf(ret->error, sizeof(ret->error), "%.600s", pst_error_text());
+	ret->nr = ret->nr < 0 ? 0 : MIN(ret->nr, GDS_CHECKS_MAX);
+}
+
+/* ---------------------------------------------------------------- requests */
+
+static void wait_a_moment(void)
+{
+	const struct timespec nap = { .tv_nsec = 20000000 };
+
+	(void)nanosleep(&nap, NULL);
+}
+
+int gds_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op,
+		   struct pst_path_info *ret)
+{
+	uint64_t until = now_ns() + ANSWER_NS;
+	int r = 0;
+
+	while (!hangs && !stop_signal) {
+		r = pst_path_check(file, mem, op, PST_PATH_GDS, ret);
+		if (r < 0 || ret->why != PST_WHY_NO_GDS || ret->detail != EAGAIN)
+			break;
+		hangs = now_ns() > until;
+		wait_a_moment();
+	}
+	if (r == 0 && ret->why == PST_WHY_NO_GDS && ret->detail == ETIMEDOUT)
+		hangs = true;
+	if (hangs) {
+		ret->state = PST_STATE_IMPOSSIBLE;
+		ret->why = PST_WHY_NO_GDS;
+		ret->detail = ETIMEDOUT;
+	}
+	return r;
+}
+
+/* Possible becomes proven, or not, by a read that takes no other way. */
+static void prove(const struct pst_io *plain, struct pst_path_info *info)
+{
+	struct pst_io io = *plain;
+	struct pst_done d;
+
+	if (info->state != PST_STATE_POSSIBLE || io.len < LEAST)
+		return;
+	io.len &= ~(PIECE - 1);
+	io.policy = PST_POLICY1(PST_PATH_GDS);
+	(void)doctor_request(&io, &d);
+	(void)gds_path_check(io.file, io.mem, io.op, info);
+}
+
+/* cold: a descriptor of the file if it is ours, or -1. */
+static int try_requests(struct pst_io *io, int cold, struct gds_request *ret)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	struct pst_done d;
+	int r = gds_path_check(io->file, io->mem, io->op, &info);
+
+	if (r < 0)
+		return fail_pst(r, NULL);
+	prove(io, &info);
+	ret->state = info.state;
+	ret->why = info.why;
+	ret->detail = info.detail;
+	/* Trials leave the bytes in the page cache, where requests would take them from. */
+	if (cold >= 0)
+		make_cold(cold);
+	/* Nothing is asked again, then; and the way is the same. */
+	io->policy = hangs ? PST_POLICY1(PST_PATH_STAGED) : 0;
+	r = doctor_request(io, &d);
+	if (r == 0)
+		ret->paths = d.paths;
+	return r;
+}
+
+static void request(const char *path, int cold, struct gds_side *s)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	_cleanup_(pst_filep) struct pst_file *file = NULL;
+	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
+	struct pst_io io = { .op = PST_OP_READ };
+	int r = pst_file_open(path, PST_FILE_READ, NULL, &file);
+
+	if (r == 0)
+		r = pst_file_info(file, &info);
+	if (r == 0)
+		r = pst_mem_alloc(s->dev.name, BYTES, NULL, &mem);
+	io.file = file;
+	io.mem = mem;
+	io.len = MIN(info.size, BYTES);
+	r = r < 0 ? fail_pst(r, NULL) : try_requests(&io, cold, &s->request);
+	if (r < 0)
+		(void)snprintf(s->request.error, sizeof(s->request.error), "%.250s", fail_text());
+}
+
+/* ------------------------------------------------------------------- files */
+
+static void find_sides(struct gds_report *rep)
+{
+	struct pst_device devs[DOCTOR_DEVICES_MAX];
+	int n;
+
+	for (unsigned i = 0; i < DOCTOR_DEVICES_MAX; i++)
+		devs[i] = (struct pst_device){ .sz = sizeof(devs[i]) };
+	n = pst_device_list(devs, DOCTOR_DEVICES_MAX);
+	for (int i = 0; i < MIN(n, DOCTOR_DEVICES_MAX) && rep->nr_sides < GDS_SIDES_MAX; i++)
+		if (devs[i].kind == PST_KIND_CUDA)
+			rep->sides[rep->nr_sides++].dev = devs[i];
+	devs[0].sz = sizeof(devs[0]);
+	if (!rep->nr_sides && pst_device_find("cuda", &devs[0]) < 0)
+		(void)snprintf(rep->no_gpu, sizeof(rep->no_gpu), "%.250s", pst_error_text());
+}
+
+/* Each GPU with the file; cold: a descriptor of the file if it is ours, or -1. */
+static void look_at_file(struct gds_report *rep, const char *path, int cold)
+{
+	struct stat st;
+
+	if (stat(path, &st) == 0)
+		rep->dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
+	if (!rep->nr_sides)
+		look(NULL, path, 0, &rep->alone);
+	for (unsigned i = 0; i < rep->nr_sides && !stop_signal; i++) {
+		struct gds_side *s = &rep->sides[i];
+		const struct pst_gds_check *trial;
+
+		look(s->dev.name, path, hangs ? 0 : PST_GDS_TRIAL, &s->checks);
+		trial = gds_checks_find(&s->checks, "trial");
+		hangs = hangs || (trial && trial->err == ETIMEDOUT);
+		request(path, cold, s);
+	}
+}
+
+static int fill_scratch(int fd)
+{
+	_cleanup_(freep) uint8_t *buf = malloc(BYTES);
+	int r;
+
+	if (!buf)
+		return fail(ENOMEM, "out of memory");
+	pattern_fill(buf, now_ns(), 0, BYTES);
+	r = pwrite_all(fd, buf, BYTES, 0, "the scratch file");
+	if (r == 0 && fsync(fd) < 0)
+		r = fail(errno, "the scratch file cannot be synced: %s", strerror(errno));
+	return r;
+}
+
+static void scratch_donep(char **dir)
+{
+	if (*dir)
+		scratch_remove(*dir);
+	free(*dir);
+}
+
+static int look_at_scratch(struct gds_report *rep, const char *in)
+{
+	_cleanup_(scratch_donep) char *dir = NULL;
+	_cleanup_(closep) int fd = -1;
+	_cleanup_(freep) char *path = NULL;
+	int r = scratch_dir(in, &dir);
+
+	if (r < 0)
+		return r;
+	(void)snprintf(rep->dir, sizeof(rep->dir), "%.*s", (int)(strrchr(dir, '/') - dir), dir);
+	(void)snprintf(rep->what, sizeof(rep->what), "a scratch file in %s", rep->dir);
+	if (asprintf(&path, "%s/scratch", dir) < 0) {
+		path = NULL;
+		return fail(ENOMEM, "out of memory");
+	}
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return fail(errno, "cannot make a file in %s: %s", dir, strerror(errno));
+	r = fill_scratch(fd);
+	if (r == 0)
+		look_at_file(rep, path, fd);
+	return r;
+}
+
+/* A file of somebody's is looked at as far as it can be, and it can be opened. */
+static int look_at_named(struct gds_report *rep, const char *path)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	_cleanup_(pst_filep) struct pst_file *file = NULL;
+	int r = pst_file_open(path, PST_FILE_READ, NULL, &file);
+
+	if (r == 0)
+		r = pst_file_info(file, &info);
+	if (r < 0)
+		return fail_pst(r, NULL);
+	if (!info.size)
+		return fail(EINVAL, "%s is empty: there is nothing to try with", path);
+	(void)snprintf(rep->file, sizeof(rep->file), "%s", path);
+	(void)snprintf(rep->what, sizeof(rep->what), "%s", path);
+	look_at_file(rep, path, -1);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ mounts */
+
+/* Left to the thread when that hangs in the kernel. */
+struct visit {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool done;
+	struct gds_mount m;
+};
+
+/* What hides below another mount cannot be reached by its path. */
+static bool is_hidden(const struct mount *m)
+{
+	struct stat st;
+
+	/* The numbers of btrfs and of the network are another matter. */
+	return m->major && strcmp(m->type, "btrfs") != 0 && stat(m->path, &st) == 0 &&
+	       (major(st.st_dev) != m->major || minor(st.st_dev) != m->minor);
+}
+
+static void *visit_run(void *arg)
+{
+	struct visit *v = arg;
+
+	if (is_hidden(&v->m.at))
+		(void)snprintf(v->m.checks.error, sizeof(v->m.checks.error),
+			       "another mount lies over it");
+	else
+		look(NULL, v->m.at.path, 0, &v->m.checks);
+	(void)pthread_mutex_lock(&v->lock);
+	v->done = true;
+	(void)pthread_cond_signal(&v->changed);
+	(void)pthread_mutex_unlock(&v->lock);
+	return NULL;
+}
+
+static bool wait_for(struct visit *v)
+{
+	struct timespec until;
+	int r = 0;
+	bool done;
+
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += MOUNT_SECONDS;
+	(void)pthread_mutex_lock(&v->lock);
+	while (!v->done && r == 0)
+		r = pthread_cond_timedwait(&v->changed, &v->lock, &until);
+	done = v->done;
+	(void)pthread_mutex_unlock(&v->lock);
+	return done;
+}
+
+static void visit(struct gds_mount *m)
+{
+	struct visit *v = calloc(1, sizeof(*v));
+	pthread_t thread;
+
+	if (v) {
+		*v = (struct visit){ .lock = PTHREAD_MUTEX_INITIALIZER,
+				     .changed = PTHREAD_COND_INITIALIZER,
+				     .m.at = m->at };
+	}
+	if (!v || pthread_create(&thread, NULL, visit_run, v) != 0) {
+		(void)snprintf(m->checks.error, sizeof(m->checks.error),
+			       "no memory or no thread to look");
+		free(v);
+		return;
+	}
+	if (!wait_for(v)) {
+		(void)pthread_detach(thread);
+		(void)snprintf(m->checks.error, sizeof(m->checks.error),
+			       "it does not answer within %d s", MOUNT_SECONDS);
+		return;
+	}
+	(void)pthread_join(thread, NULL);
+	m->checks = v->m.checks;
+	free(v);
+}
+
+/* It has nothing to do with mounts. */
+static void drop_library(struct gds_checks *c)
+{
+	int to = 0;
+
+	for (int i = 0; i < c->nr; i++)
+		if (strcmp(c->of[i].name, "library") != 0)
+			c->of[to++] = c->of[i];
+	c->nr = to;
+}
+
+/* All but the one that the file is on. */
+static void look_at_mounts(struct gds_report *rep)
+{
+	_cleanup_(freep) struct mount *all = calloc(MOUNTS_MAX, sizeof(*all));
+	int n = all ? mounts_find(all, &rep->more_mounts) : fail(ENOMEM, "out of memory");
+
+	if (n < 0)
+		(void)snprintf(rep->mounts_error, sizeof(rep->mounts_error), "%.250s", fail_text());
+	for (int i = 0; i < n && !stop_signal; i++) {
+		struct gds_mount *m = &rep->mounts[rep->nr_mounts];
+
+		if (all[i].major == major(rep->dev) && all[i].minor == minor(rep->dev))
+			continue;
+		m->at = all[i];
+		visit(m);
+		drop_library(&m->checks);
+		rep->nr_mounts++;
+	}
+}
+
+static void reportp(struct gds_report **rep)
+{
+	free(*rep);
+}
+
+int doctor_gds(const char *dir, const char *file, bool json)
+{
+	_cleanup_(reportp) struct gds_report *rep = calloc(1, sizeof(*rep));
+	int r;
+
+	if (!rep)
+		return exit_status(fail(ENOMEM, "out of memory"));
+	find_sides(rep);
+	r = file ? look_at_named(rep, file) : look_at_scratch(rep, dir);
+	if (r < 0 && file)
+		return exit_status(r);
+	if (r < 0)
+		(void)snprintf(rep->file_error, sizeof(rep->file_error), "%.600s", fail_text());
+	if (!file)
+		look_at_mounts(rep);
+	if (stop_signal)
+		return exit_status(-EINTR);
+	doctor_gds_judge(rep);
+	if (json)
+		doctor_gds_print_json(rep);
+	else
+		doctor_gds_print(rep);
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* What mount and umount say and look at before they begin. */
+#ifndef CLI_MOUNT_H
+#define CLI_MOUNT_H
+
+#include <limits.h>
+
+#include "tools/common/util.h"
+
+/*
+ * The canonical name of a directory that may be served, or have been.
+ * 0 or -errno with a sentence: no directory, on a 3FS mount, or too long for usrbio.
+ */
+int mount_dir(const char *given, char ret[PATH_MAX]);
+
+/* Why a call on a plain directory failed, with its cure: -|err|. */
+int mount_fail(int err, const char *dir);
+
+/* The same for what is in use. */
+int mount_busy(const char *dir);
+
+/* Can programs have shared memory here?  0 or -errno with a sentence. */
+int mount_check_shm(void);
+
+/* ", 3.2 GiB free", or nothing where there is no limit. */
+struct text mount_shm_text(void);
+
+/*
+ * Can names be published in that iovs directory?  0 or -errno with a sentence; -ENOENT without one
+ * when somebody has undone it.
+ */
+int mount_check_links(int iovs, const char *dir);
+
+#endif

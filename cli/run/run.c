@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Run a program with our libraries in the place of those whose names they bear.
+ *
+ * They lie in a folder beside libpenstock, wherever that was loaded from, and the loader looks
+ * into LD_LIBRARY_PATH before its own places; so does Python with PYTHONPATH, for the modules
+ * that lie there.  Nothing else of the environment changes.
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <sys/stat.h>
+
+#include "cli/commands.h"
+#include "tools/common/util.h"
+
+const char run_usage[] =
+	"Usage: penstock run [--] COMMAND [ARGUMENT...]\n"
+	"\n"
+	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
+	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
+	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the modules\n"
+	"hf3fs_py_usrbio and hf3fs_fuse.  The status is that of COMMAND, 127 when it is not\n"
+	"found and 126 when it cannot be run.\n";
+
+/*
+ * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
+ * its folder of a build.
+ */
+static const char *const together[] = { "penstock/compat" };
+static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library" };
+/* A build has none: nothing is built of Python. */
+static const char *const python[] = { "penstock/compat/python" };
+
+/* The folder that libpenstock.so was loaded from. */
+static int library_dir(char ret[PATH_MAX])
+{
+	void *fn = dlsym(RTLD_DEFAULT, "pst_version");
+	Dl_info info;
+
+	if (!fn || !dladdr(fn, &info) || !realpath(info.dli_fname, ret))
+		return fail(ENOENT, "libpenstock.so is not found where it was loaded from");
+	*strrchr(ret, '/') = '\0';
+	return 0;
+}
+
+/* Those that exist, as the loader takes them. */
+static int find_dirs(const char *lib, const char *const places[], size_t nr, char **ret)
+{
+	char path[2 * PATH_MAX], dir[PATH_MAX];
+	struct stat st;
+	int r = 0;
+
+	for (size_t i = 0; i < nr && r == 0; i++) {
+		char *had = *ret;
+
+		(void)snprintf(path, sizeof(path), "%s/%s", lib, places[i]);
+		if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue;
+		/* A colon would end the folder's name there. */
+		if (strchr(dir, ':'))
+			return fail(EINVAL, "the loader cannot look into %s, for the colon in it",
+				    dir);
+		if (asprintf(ret, "%s%s%s", had ? had : "", had ? ":" : "", dir) < 0) {
+			*ret = NULL;
+			r = fail(ENOMEM, "out of memory");
+		}
+		free(had);
+	}
+	return r;
+}
+
+static int compat_dirs(const char *lib, char **ret)
+{
+	int r = find_dirs(lib, together, ARRAY_SIZE(together), ret);
+
+	if (r == 0 && !*ret)
+		r = find_dirs(lib, apart, ARRAY_SIZE(apart), ret);
+	if (r == 0 && !*ret)
+		r = fail(ENOENT, "there is no folder %s/%s; install Penstock as a whole", lib,
+			 together[0]);
+	return r;
+}
+
+/* Put folders before what a variable has searched already. */
+static int search_first(const char *name, const char *dirs)
+{
+	const char *old = getenv(name);
+	_cleanup_(freep) char *path = NULL;
+
+	if (asprintf(&path, "%s%s%s", dirs, old && *old ? ":" : "", old ? old : "") < 0 ||
+	    setenv(name, path, 1) < 0)
+		return fail(ENOMEM, "out of memory");
+	return 0;
+}
+
+static int set_paths(void)
+{
+	_cleanup_(freep) char *dirs = NULL, *modules = NULL;
+	char lib[PATH_MAX];
+	int r = library_dir(lib);
+
+	if (r == 0)
+		r = compat_dirs(lib, &dirs);
+	if (r == 0)
+		r = find_dirs(lib, python, ARRAY_SIZE(python), &modules);
+	if (r == 0)
+		r = search_first("LD_LIBRARY_PATH", dirs);
+	if (r == 0 && modules)
+		r = search_first("PYTHONPATH", modules);
+	return r;
+}
+
+int cmd_run(int argc, char *argv[])
+{
+	int at = argc > 1 && !strcmp(argv[1], "--") ? 2 : 1;
+	int r;
+
+	if (at == 1 && argc > 1 && argv[1][0] == '-')
+		return usage_error("unknown option %s", argv[1]);
+	if (at >= argc)
+		return usage_error("give the command to run");
+	r = set_paths();
+	if (r < 0)
+		return exit_status(r);
+	/* As main() found them: a signal that is ignored stays so in the new program. */
+	(void)signal(SIGPIPE, SIG_DFL);
+	(void)signal(SIGXFSZ, SIG_DFL);
+	(void)execvp(argv[at], argv + at);
+	r = errno;
+	say("%s: %s", argv[at], strerror(r));
+	return r == ENOENT ? 127 : 126;
+}

@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The public calls: check the arguments and the process, take the lock, hand on.
+ */
+#include <inttypes.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/opts.h"
+#include "gds/path/gds.h"
+#include "core/engine/limits.h"
+#include "core/path/pagecache.h"
+#include "api/guard.h"
+
+_Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
+_Static_assert(sizeof(struct pst_done) == 64, "struct pst_done is 64 bytes for ever");
+_Static_assert(sizeof(struct pst_seg) == 48, "struct pst_seg is 48 bytes for ever");
+
+/* ---------------------------------------------------------------- library */
+
+#define STR_(x) #x
+#define STR(x) STR_(x)
+
+const char *pst_version(void)
+{
+	return STR(PST_VERSION_MAJOR) "." STR(PST_VERSION_MINOR) "." STR(PST_VERSION_PATCH);
+}
+
+const char *pst_error_text(void)
+{
+	return err_text();
+}
+
+void pst_log_set(pst_log_fn fn, void *arg, int level)
+{
+	log_set(fn, arg, level);
+}
+
+/* ---------------------------------------------------------------- devices */
+
+int pst_device_list(struct pst_device *ret_devs, unsigned max)
+{
+	GUARD();
+	for (unsigned i = 0; i < max; i++)
+		if (ret_devs[i].sz != sizeof(*ret_devs))
+			return err_set(EINVAL,
+				       "sz of element %u is %zu, not sizeof(struct "
+				       "pst_device)",
+				       i, ret_devs[i].sz);
+	return mem_list(ret_devs, max);
+}
+
+int pst_device_find(const char *name, struct pst_device *ret)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	const struct mem_ops *ops;
+	unsigned idx;
+	int r;
+
+	GUARD();
+	if (!name)
+		return err_set(EINVAL, "no device name is given");
+	r = mem_find(name, &ops, &idx);
+	if (r < 0)
+		return r;
+	ops->device_info(idx, &dev);
+	return opts_return(ret, &dev, sizeof(dev));
+}
+
+int pst_device_text(const char *device, char *buf, size_t len)
+{
+	const struct mem_ops *ops;
+	unsigned idx;
+	int r;
+
+	GUARD();
+	if (!device || !buf)
+		return err_set(EINVAL, "no %s is given", device ? "buffer" : "device name");
+	r = mem_find(device, &ops, &idx);
+	return r < 0 ? r : mem_device_text(ops, idx, buf, len);
+}
+
+/* ----------------------------------------------------------------- memory */
+
+/* The pst_mem for a range of an allocation just made or found; takes @a over. */
+static int mem_new(struct mem_alloc *a, uint64_t off, uint64_t len, struct pst_mem **ret)
+{
+	struct region *region;
+	int r = region_get(a, &region);
+
+	return r < 0 ? r : object_new_mem(region, off, len, ret);
+}
+
+int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem_opts *opts,
+		  struct pst_mem **ret_mem)
+{
+	const struct mem_ops *ops;
+	struct pst_mem_opts o;
+	struct mem_alloc *a;
+	unsigned idx;
+	int r;
+
+	GUARD();
+	r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	if (o.flags & ~PST_MEM_SHARED)
+		return err_set(EINVAL, "flags 0x%x do not go with an allocation", o.flags);
+	if (!device)
+		return err_set(EINVAL, "no device name is given");
+	if (!len)
+		return err_set(EINVAL, "the length is zero");
+	if (len > INT64_MAX)
+		return err_set(ENOMEM, "no device has %" PRIu64 " bytes", len);
+	r = mem_find(device, &ops, &idx);
+	if (r < 0)
+		return r;
+	if (o.kind && o.kind != ops->kind)
+		return err_set(EINVAL, "kind %u is not the kind of %s", o.kind, device);
+	r = mem_alloc(ops, idx, len, o.flags, &a);
+	return r < 0 ? r : mem_new(a, 0, len, ret_mem);
+}
+
+int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts *opts,
+		 struct pst_mem **ret_mem)
+{
+	struct pst_mem_opts o;
+	struct mem_alloc *a;
+	uint64_t end;
+	int r;
+
+	GUARD();
+	r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	if (o.flags & ~(PST_MEM_PINNED | PST_MEM_LATER) ||
+	    (o.flags & PST_MEM_LATER && (o.flags & PST_MEM_PINNED || o.kind != PST_KIND_HOST)))
+		return err_set(EINVAL, "flags 0x%x do not go with wrapped memory of kind %u",
+			       o.flags, o.kind);
+	if (!addr || !len)
+		return err_set(EINVAL, "%s is zero", addr ? "the length" : "the address");
+	if (__builtin_add_overflow(addr, len, &end) || len > INT64_MAX)
+		return err_set(EINVAL, "the range wraps around the end of the address space");
+	r = mem_wrap(addr, len, o.kind, o.flags, &a);
+	return r < 0 ? r : mem_new(a, addr - a->base.va, len, ret_mem);
+}
+
+struct pst_mem *pst_mem_free(struct pst_mem *mem)
+{
+	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
+
+	if (mem && fork_guard() == 0)
+		registry_release(&mem->obj);
+	return NULL;
+}
+
+int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
+{
+	uint64_t nap = 20000;
+
+	GUARD();
+	for (;;) {
+		unsigned nr = registry_uses(&mem->obj);
+		struct timespec ts;
+		uint64_t now;
+
+		if (!nr)
+			return 0;
+		now = now_ns();
+		if (deadline_ns <= now)
+			return err_set(EBUSY, "%u requests may still touch the memory", nr);
+		ts = (struct timespec){ .tv_nsec = (long)MIN(nap, deadline_ns - now) };
+		(void)nanosleep(&ts, NULL);
+		nap = MIN(2 * nap, NSEC_PER_MSEC);
+	}
+}
+
+int pst_mem_info(const struct pst_mem *mem, struct pst_mem_info *ret)
+{
+	const struct mem_alloc *a = mem->region->alloc;
+	struct pst_device dev = { .sz = sizeof(dev) };
+	struct pst_mem_info info = {
+		.sz = sizeof(info),
+		.kind = a->ops->kind,
+		.flags = mem->flags,
+		.addr = a->base.va + mem->off,
+		.len = mem->len,
+		.base = a->base.va,
+		.size = a->size,
+		.buffer_id = a->buffer_id,
+	};
+
+	GUARD();
+	a->ops->device_info(a->device, &dev);
+	memcpy(info.device, dev.name, sizeof(info.device));
+	return opts_return(ret, &info, sizeof(info));
+}
+
+void *pst_mem_ptr(const struct pst_mem *mem)
+{
+	const struct mem_alloc *a = mem->region->alloc;
+
+	return a->host ? (char *)a->host + mem->off : NULL;
+}
+
+static int mem_access(struct pst_mem *mem, enum mem_dir dir, uint64_t off, void *buf, uint64_t len)
+{
+	uint32_t need = dir == MEM_TO_DEVICE ? PST_RIGHT_WRITE : PST_RIGHT_READ;
+	uint64_t end;
+
+	if (__builtin_add_overflow(off, len, &end) || end > mem->len)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at %" PRIu64 " reach past memory of %" PRIu64,
+			       len, off, mem->len);
+	if (!(mem->rights & need))
+		return err_set(EACCES, "the grant of this memory does not allow that");
+	return len ? mem_copy_sync(mem->region->alloc, dir, mem->off + off, buf, len) : 0;
+}
+
+int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len)
+{
+	GUARD();
+	return mem_access(mem, MEM_TO_DEVICE, off, (void *)(uintptr_t)src, len);
+}
+
+int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len)
+{
+	GUARD();
+	return mem_access(mem, MEM_FROM_DEVICE, off, dst, len);
+}
+
+int pst_mem_sync(struct pst_mem *mem)
+{
+	GUARD();
+	return mem_sync(mem->region->alloc);
+}
+
+/* ----------------------------------------------------------------- grants */
+
+int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rights,
+		   struct pst_grant *ret_grant)
+{
+	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
+	uint64_t end;
+	int r;
+
+	GUARD();
+	if (ret_grant->sz != sizeof(g))
+		return err_set(EINVAL, "sz of the grant is not sizeof(struct pst_grant)");
+	if (!rights || (rights & ~(PST_RIGHT_READ | PST_RIGHT_WRITE)))
+		return err_set(EINVAL, "rights are 0x%x; give PST_RIGHT_READ, _WRITE or both",
+			       rights);
+	if (rights & ~mem->rights)
+		return err_set(EACCES,
+			       "memory that was imported cannot be granted with more rights");
+	if (!len || __builtin_add_overflow(off, len, &end) || end > mem->len)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at %" PRIu64 " are not within memory of %" PRIu64,
+			       len, off, mem->len);
+	r = mem_export(mem->region->alloc, rights, &g);
+	if (r < 0)
+		return r;
+	g.rights = rights;
+	g.off = mem->off + off;
+	g.len = len;
+	*ret_grant = g;
+	return 0;
+}
+
+int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
+{
+	struct mem_alloc *a;
+	int r;
+
+	GUARD();
+	r = mem_import(grant, &a);
+	return r < 0 ? r : mem_new(a, grant->off, grant->len, ret_mem);
+}
+
+void pst_grant_done(struct pst_grant *grant)
+{
+	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
+
+	if (!grant)
+		return;
+	closep(&grant->fd);
+	explicit_bzero(grant, sizeof(*grant));
+	grant->fd = -1;
+}
+
+int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
+{
+	GUARD();
+	return grant_send(sock, grant, deadline_ns);
+}
+
+int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadline_ns)
+{
+	GUARD();
+	return grant_recv(sock, ret_grant, deadline_ns);
+}
+
+/* ------------------------------------------------------------------ files */
+
+static void release_file(struct object *obj)
+{
+	struct pst_file *f = container_of(obj, struct pst_file, obj);
+
+	gds_file_end(f);
+	pagecache_free(f);
+	(void)pthread_mutex_destroy(&f->maps_lock);
+	store_file_free(f->sf);
+	if (f->reader)
+		store_file_free(f->reader);
+	free(f);
+}
+
+/*
+ * Writes by O_DIRECT are proven by reading back, which a file open for writing only does not
+ * allow.  Without a reader such a file is written through the page cache.  cuFile too is looked
+ * for and proven by reading.
+ */
+static void file_open_reader(struct pst_file *f)
+{
+	char path[32];
+
+	if ((f->sf->flags & PST_FILE_READ) || f->sf->fd_direct < 0 ||
+	    (proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN && !gds_may()))
+		return;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->sf->fd);
+	if (store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)
+		log_info("writes are not proven, and so not direct: %s", err_text());
+}
+
+/* Takes @sf over, also on failure. */
+static int file_new(struct store_file *sf, struct pst_file **ret)
+{
+	struct pst_file *f = calloc(1, sizeof(*f));
+
+	if (f) {
+		atomic_init(&f->obj.refs, 1);
+		f->obj.release = release_file;
+		f->obj.hangs = sf->may_hang;
+		f->sf = sf;
+		(void)pthread_mutex_init(&f->maps_lock, NULL);
+		f->direct[PROOF_READ] = proof_direct(sf, PROOF_READ);
+		f->direct[PROOF_WRITE] = proof_direct(sf, PROOF_WRITE);
+	}
+	if (!f || !f->direct[PROOF_READ] || !f->direct[PROOF_WRITE]) {
+		free(f);
+		store_file_free(sf);
+		return err_set(ENOMEM, "out of memory");
+	}
+	file_open_reader(f);
+	*ret = f;
+	return 0;
+}
+
+int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
+		  struct pst_file **ret_file)
+{
+	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
+	struct pst_file_opts o;
+	struct store_file *sf;
+	int r;
+
+	GUARD();
+	r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	if (!path)
+		return err_set(EINVAL, "no path is given");
+	if ((flags &
+	     ~(PST_FILE_READ | PST_FILE_WRITE | write_flags | PST_FILE_STABLE | PST_FILE_PLAIN)) ||
+	    o.flags || (o.mode & ~07777u))
+		return err_set(EINVAL, "unknown flags for %s", path);
+	if (!(flags & (PST_FILE_READ | PST_FILE_WRITE)))
+		return err_set(EINVAL, "%s: give PST_FILE_READ, PST_FILE_WRITE or both", path);
+	if ((flags & write_flags) && !(flags & PST_FILE_WRITE))
+		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
+	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
+		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
+	r = store_file_open(path, flags, o.mode ? o.mode : 0666, &sf);
+	return r < 0 ? r : file_new(sf, ret_file);
+}
+
+int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file)
+{
+	struct store_file *sf;
+	int r;
+
+	GUARD();
+	if (flags & ~(PST_FILE_STABLE | PST_FILE_PLAIN))
+		return err_set(EINVAL, "flags 0x%x do not go with a wrapped descriptor", flags);
+	r = store_file_wrap(fd, flags, &sf);
+	return r < 0 ? r : file_new(sf, ret_file);
+}
+
+struct pst_file *pst_file_close(struct pst_file *file)
+{
+	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
+
+	if (file && fork_guard() == 0)
+		registry_release(&file->obj);
+	return NULL;
+}
+
+int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
+{
+	const struct store_file *sf = file->sf;
+	struct pst_file_info info = {
+		.sz = sizeof(info),
+		.flags = sf->flags,
+		.direct = sf->fd_direct >= 0 && !sf->direct_bad,
+		.mem_align = sf->mem_align,
+		.off_align = sf->off_align,
+		.why = sf->why,
+		.detail = sf->detail,
+	};
+	int r;
+
+	GUARD();
+	memcpy(info.fs, sf->fs, sizeof(info.fs));
+	r = store_file_size(sf, &info.size);
+	return r < 0 ? r : opts_return(ret, &info, sizeof(info));
+}
+
+/* ----------------------------------------------------------------- queues */
+
+int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queue)
+{
+	struct pst_queue_opts o;
+	int r;
+
+	GUARD();
+	r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	if (o.depth > QUEUE_DEPTH_MAX)
+		return err_set(EINVAL, "depth %u is above %u", o.depth, QUEUE_DEPTH_MAX);
+	if (o.store > PST_STORE_THREADS)
+		return err_set(EINVAL, "store %u is unknown", o.store);
+	if (o.flags & ~PST_QUEUE_FD_ONCE)
+		return err_set(EINVAL, "flags 0x%x are unknown", o.flags);
+	return queue_new(&o, ret_queue);
+}
+
+struct pst_queue *pst_queue_free(struct pst_queue *queue)
+{
+	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
+
+	if (queue && fork_guard() == 0)
+		queue_free(queue);
+	return NULL;
+}
+
+int pst_prep(struct pst_queue *queue, const struct pst_io *io)
+{
+	int r;
+
+	GUARD_LIGHT();
+	queue_lock(queue);
+	r = queue_prep(queue, io);
+	queue_unlock(queue);
+	return r;
+}
+
+int pst_submit(struct pst_queue *queue)
+{
+	int r;
+
+	GUARD();
+	queue_lock(queue);
+	r = queue_submit(queue);
+	queue_unlock(queue);
+	return r;
+}
+
+int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, unsigned max,
+	     uint64_t deadline_ns)
+{
+	unsigned n;
+
+	GUARD();
+	if (!max || min > max || max > INT32_MAX)
+		return err_set(EINVAL, "min %u and max %u make no sense", min, max);
+	queue_lock(queue);
+	n = queue_reap(queue, ret_done, min, max, deadline_ns);
+	queue_unlock(queue);
+	return (int)n;
+}
+
+int pst_queue_fd(struct pst_queue *queue)
+{
+	int r;
+
+	GUARD();
+	queue_lock(queue);
+	r = queue_fd(queue);
+	queue_unlock(queue);
+	return r;
+}
+
+int pst_cancel(struct pst_queue *queue, uint64_t user_data)
+{
+	int r;
+
+	GUARD();
+	queue_lock(queue);
+	r = queue_cancel(queue, user_data);
+	queue_unlock(queue);
+	return r;
+}
+
+int pst_stats(struct pst_queue *queue, struct pst_stats *ret)
+{
+	struct pst_stats st = { .sz = sizeof(st) };
+
+	GUARD();
+	registry_stats(queue, &st);
+	return opts_return(ret, &st, sizeof(st));
+}
+
+/* ------------------------------------------------------------------ limits */
+
+int pst_limits_set(const struct pst_limits *limits)
+{
+	struct pst_limits l;
+	int r;
+
+	GUARD();
+	r = opts_copy(&l, sizeof(l), limits);
+	return r < 0 ? r : limits_set(&l);
+}
+
+int pst_limits_get(struct pst_limits *ret)
+{
+	struct pst_limits l = { .sz = sizeof(l) };
+
+	GUARD();
+	limits_get(&l);
+	return opts_return(ret, &l, sizeof(l));
+}
+
+/* -------------------------------------------------------- what is possible */
+
+int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint32_t path,
+		   struct pst_path_info *ret)
+{
+	struct pst_path_info info = { .sz = sizeof(info), .path = path };
+
+	GUARD();
+	if (op != PST_OP_READ && op != PST_OP_WRITE)
+		return err_set(EINVAL, "operation %u is neither READ nor WRITE", op);
+	if (!path || path > PST_PATH_TCP)
+		return err_set(EINVAL, "path %u is unknown", path);
+	info.why = plan_path_why(file, mem, op, path, &info.detail);
+	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
+		info.state = PST_STATE_POSSIBLE; /* being found out */
+	if (info.why == PST_WHY_NONE)
+		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN
+								   : PST_STATE_POSSIBLE;
+	return opts_return(ret, &info, sizeof(info));
+}
+
+int pst_store_check(uint32_t store)
+{
+	GUARD();
+	if (store == PST_STORE_URING)
+		return store_uring_ops.check();
+	if (store == PST_STORE_THREADS)
+		return store_threads_ops.check();
+	return err_set(EINVAL, "store %u is unknown", store);
+}

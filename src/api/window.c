@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The public calls on windows.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/opts.h"
+#include "core/core.h"
+#include "api/guard.h"
+#include "window/window.h"
+
+struct pst_window {
+	struct window *w;
+	bool fenced;           /* by pst_window_store() */
+	struct region *region; /* of the memory; NULL for a window on a grant */
+};
+
+static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts *opts)
+{
+	int r = opts_copy(ret, sizeof(*ret), opts);
+
+	if (r < 0)
+		return r;
+	if (ret->flags & ~(PST_WINDOW_READ_ONLY | PST_WINDOW_UNFENCED))
+		return err_set(EINVAL, "flags 0x%x do not go with a window", ret->flags);
+	if (ret->caching > PST_CACHING_DEVICE)
+		return err_set(EINVAL, "caching %u is none of PST_CACHING_*", ret->caching);
+	return 0;
+}
+
+/* What the window shall have, out of what the memory gives. */
+static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32_t *ret)
+{
+	*ret = o->flags & PST_WINDOW_READ_ONLY ? PST_RIGHT_READ : PST_RIGHT_READ | PST_RIGHT_WRITE;
+	if (*ret & ~rights)
+		return err_set(EACCES, "the memory may not be %s; %s",
+			       rights & PST_RIGHT_READ ? "written" : "read",
+			       rights & PST_RIGHT_READ ? "ask for PST_WINDOW_READ_ONLY"
+						       : "a window needs that right");
+	return 0;
+}
+
+/* Takes the region's reference over, also on failure. */
+static int window_new(const struct window_src *src, const struct pst_window_opts *o,
+		      struct region *region, struct pst_window **ret)
+{
+	struct pst_window *win = calloc(1, sizeof(*win));
+	int r = win ? window_open(src, o, &win->w) : err_set(ENOMEM, "out of memory");
+
+	if (r < 0) {
+		if (region)
+			region_put(region);
+		free(win);
+		return r;
+	}
+	win->region = region;
+	win->fenced = !(o->flags & PST_WINDOW_UNFENCED);
+	*ret = win;
+	return 0;
+}
+
+int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
+		   const struct pst_window_opts *opts, struct pst_window **ret_window)
+{
+	struct window_src src = { .alloc = mem->region->alloc, .off = mem->off + off, .len = len };
+	struct pst_window_opts o;
+	uint64_t end;
+	int r;
+
+	GUARD();
+	r = check_opts(&o, opts);
+	if (r < 0)
+		return r;
+	if (!len)
+		return err_set(EINVAL, "the length is zero");
+	if (__builtin_add_overflow(off, len, &end) || end > mem->len)
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at %" PRIu64 " reach past memory of %" PRIu64,
+			       len, off, mem->len);
+	if (mem_on_host(mem))
+		return err_set(EOPNOTSUPP, "host memory needs no window; use pst_mem_ptr()");
+	r = check_rights(&o, mem->rights, &src.rights);
+	return r < 0 ? r : window_new(&src, &o, region_again(mem->region), ret_window);
+}
+
+int pst_grant_window(const struct pst_grant *grant, const struct pst_window_opts *opts,
+		     struct pst_window **ret_window)
+{
+	struct pst_window_opts o;
+	struct window_src src;
+	int r;
+
+	GUARD();
+	if (grant->sz != sizeof(*grant))
+		return err_set(EINVAL, "sz of the grant is not sizeof(struct pst_grant)");
+	r = check_opts(&o, opts);
+	if (r == 0)
+		r = grant_check(grant);
+	if (r < 0)
+		return r;
+	src = (struct window_src){ .grant = grant, .off = grant->off, .len = grant->len };
+	r = check_rights(&o, grant->rights, &src.rights);
+	return r < 0 ? r : window_new(&src, &o, NULL, ret_window);
+}
+
+struct pst_window *pst_window_close(struct pst_window *window)
+{
+	_cleanup_(errno_restore) int saved = errno;
+	NO_CANCEL();
+
+	/* A forked child has no mapping, and what is open is its parent's. */
+	if (!window || fork_guard() < 0)
+		return NULL;
+	window_close(window->w);
+	if (window->region)
+		region_put(window->region);
+	free(window);
+	return NULL;
+}
+
+void *pst_window_ptr(const struct pst_window *window)
+{
+	return window->w->ptr;
+}
+
+int pst_window_info(const struct pst_window *window, struct pst_window_info *ret)
+{
+	const struct window *w = window->w;
+	struct pst_window_info info = {
+		.sz = sizeof(info),
+		.len = w->len,
+		.caching = w->caching,
+		.rights = w->rights,
+		.state = w->verdict ? PST_STATE_PROVEN : PST_STATE_POSSIBLE,
+	};
+
+	GUARD();
+	(void)snprintf(info.backend, sizeof(info.backend), "%s", w->ops->name);
+	(void)snprintf(info.store, sizeof(info.store), "%s", w->copy.store_large->name);
+	(void)snprintf(info.load, sizeof(info.load), "%s", w->copy.load_large->name);
+	return opts_return(ret, &info, sizeof(info));
+}
+
+static int check_range(const struct window *w, uint64_t off, uint64_t len)
+{
+	int g = fork_guard();
+
+	if (unlikely(g < 0))
+		return g;
+	if (unlikely(off > w->len || len > w->len - off))
+		return err_set(ERANGE,
+			       "%" PRIu64 " bytes at %" PRIu64 " reach past a window of %" PRIu64,
+			       len, off, w->len);
+	return 0;
+}
+
+int pst_window_store(struct pst_window *window, uint64_t off, const void *src, uint64_t len)
+{
+	const struct window *w = window->w;
+	int r = check_range(w, off, len);
+
+	if (unlikely(r < 0))
+		return r;
+	if (unlikely(!(w->rights & PST_RIGHT_WRITE)))
+		return err_set(EACCES, "the window is read-only");
+	if (likely(window->fenced))
+		window_store(w, off, src, len);
+	else
+		copy_store_unfenced(&w->copy, w->ptr + off, src, len);
+	return 0;
+}
+
+int pst_window_load(struct pst_window *window, uint64_t off, void *dst, uint64_t len)
+{
+	const struct window *w = window->w;
+	int r = check_range(w, off, len);
+
+	if (unlikely(r < 0))
+		return r;
+	window_load(w, off, dst, len);
+	return 0;
+}
+
+void pst_window_fence(void)
+{
+	copy_fence_all();
+}
+
+int pst_window_kernels(const char **ret_names, unsigned max)
+{
+	const struct copy_kernel *const *all;
+	unsigned nr_all, nr = 0;
+
+	GUARD();
+	all = copy_kernels(&nr_all);
+	for (unsigned i = 0; i < nr_all; i++) {
+		if (!copy_supported(all[i]))
+			continue;
+		if (nr < max)
+			ret_names[nr] = all[i]->name;
+		nr++;
+	}
+	return (int)nr;
+}
+
+int pst_window_backends(const char *device, struct pst_window_backend *ret, unsigned max)
+{
+	const struct mem_ops *ops;
+	unsigned idx;
+	int r;
+
+	GUARD();
+	if (!device)
+		return err_set(EINVAL, "no device name is given");
+	for (unsigned i = 0; i < max; i++)
+		if (ret[i].sz != sizeof(*ret))
+			return err_set(EINVAL,
+				       "sz of element %u is %zu, not sizeof(struct "
+				       "pst_window_backend)",
+				       i, ret[i].sz);
+	r = mem_find(device, &ops, &idx);
+	if (r < 0)
+		return r;
+	if (ops->caps & MEM_CAP_CPU)
+		return 0;
+	return window_backends(ops, idx, ret, max);
+}

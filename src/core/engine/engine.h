@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What engine.c, pool.c and staged.c share: the engine of a device, its workers and slots.
+ *
+ * engine.c decides which request gets the next slot, pool.c has slots for it; staged.c takes
+ * a slot with its pieces through file and device.  A slot belongs to one worker from
+ * engine_next() to engine_job_done().
+ */
+#ifndef PST_ENGINE_H
+#define PST_ENGINE_H
+
+#include "core/core.h"
+#include "core/engine/pool.h"
+
+#define JOB_PIECES 256u     /* pieces in one slot */
+#define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
+#define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
+#define LANE_DEPTH 512u     /* file operations of one worker */
+#define WORKERS_MAX 8u
+#define PART_MIN KIB(256) /* of a read that is shared out, see engine_part() */
+#define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
+#define GROUP_JOBS 16u       /* of so many jobs at most, */
+#define GROUPS_MAX 3u        /* of which the device has so many at a time */
+
+struct job;
+
+enum run_step {
+	RUN_BODY,
+	RUN_PROOF, /* a plain read of what the body moved */
+	RUN_TRIAL, /* that differed: more of both */
+};
+
+/* One file operation of a job: adjacent pieces of the file are one run. */
+struct run {
+	struct store_op op;
+	struct job *job;
+	uint64_t pos; /* of its first byte, in piece order */
+	uint64_t off; /* in the file */
+	uint64_t len;
+	char *data; /* in the slot */
+	uint64_t got;
+	int err;
+	uint8_t hop;      /* index in the plan */
+	uint8_t step;     /* enum run_step */
+	struct run *next; /* worker's list of runs that found the lane full */
+
+	/* The direct operation that is being proven. */
+	uint64_t proof_off, proof_len;
+	const char *proof_data;
+	char *proof_buf;
+	struct trial *trial;
+};
+
+/* A run of memory: what one device copy moves. */
+struct span {
+	uint64_t mem_off; /* in the allocation */
+	uint64_t len;
+	char *data;   /* in the slot */
+	unsigned run; /* which holds the bytes */
+};
+
+/* A slot of staging memory and the pieces in it. */
+struct job {
+	struct list link;   /* worker's list for its state */
+	struct list of_req; /* req->jobs */
+	struct job *next_free;
+	struct arena *arena;
+	char *buf; /* slot_size bytes, page aligned, pinned */
+	struct store_buf *sbuf;
+	struct engine *engine;
+	struct req *req;
+	uint64_t pos, len; /* range in piece order */
+	unsigned nr_runs, nr_spans, nr_ops;
+	uint64_t ticket;
+	uint64_t limit, err_pos;
+	int err;
+	uint32_t why;
+	int detail;
+	uint32_t flags;
+	uint32_t paths;
+	uint64_t hop_bytes[PST_PATH_BUFFERED + 1]; /* of file hops */
+	uint32_t dev_path;                         /* that the copies took */
+	uint32_t crc;
+	uint64_t crc_len;
+	struct worker *worker;
+	bool mapped;  /* copies come from req->plan.map, the slot is not filled */
+	bool grouped; /* is to be copied together with others */
+	bool leads;   /* the first of its group, counted in engine->nr_groups */
+	bool touches; /* counted in req->nr_touch, else in nr_file */
+	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
+	struct run runs[JOB_PIECES];
+	struct span spans[JOB_PIECES];
+};
+
+struct worker {
+	struct engine *engine;
+	pthread_t thread;
+	bool started;
+	struct store_lane *lane;
+	struct mem_stream *stream;
+	int efd;             /* wakes it: new requests, its lane */
+	bool sleeping;       /* under the engine's lock */
+	unsigned nr_jobs;    /* under the engine's lock */
+	bool flush_again;    /* the kernel could not take all operations */
+	struct run *blocked; /* runs that found the lane full */
+	struct run *parked;  /* writes that wait for others of their file */
+	struct list to_copy; /* jobs whose copies the stream had no room for */
+	struct list copying; /* in order of tickets */
+	struct list group;   /* mapped jobs whose copies are going to start together */
+	unsigned nr_group;   /* taken for it, by engine_next() */
+};
+
+struct engine {
+	struct list link;
+	const struct mem_ops *ops;
+	unsigned device;
+	int node; /* of the device, -1 for unknown */
+	const struct store_ops *store;
+	unsigned refs; /* shares; under the engines' lock, as is: */
+	bool starts;   /* its thread is at it */
+
+	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
+	struct list active;   /* requests with something to start, by turns */
+	struct list held;     /* requests whose stream has not come to its mark */
+	struct list orders;   /* with marks that no stream has come to, */
+	unsigned nr_asked;    /* but those that a worker asks for just now */
+	struct list gated;    /* reads that keep a stream waiting */
+	unsigned nr_gates;    /* that are shut or about to be: all on one stream, of one queue; */
+	void *gate_stream;    /* these are they */
+	const struct pst_queue *gate_queue;
+	uint64_t gate_next;   /* no gate_until of these is earlier */
+	struct alarm alarm;   /* for that; under the clock's lock */
+	struct pool pool;
+	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
+	bool stop;
+
+	uint64_t gds_look; /* when to see again whether transfers by cuFile end; gds/path/move.c */
+
+	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
+
+	unsigned worker_jobs; /* slots a worker takes without need, fixed */
+	uint64_t slot_size;   /* bytes of a slot, fixed */
+	uint64_t chunk;       /* bytes that a job takes on at most, fixed */
+	struct proof *proof;  /* of the device's copies */
+	unsigned nr_workers;
+	struct worker workers[WORKERS_MAX];
+};
+
+/* engine.c: the job is over; settle it, and hand its request back if it was the last. */
+void engine_job_done(struct worker *w, struct job *j);
+/*
+ * The job goes from its file operations to its copies, or back.  0, or the -errno that its
+ * request was stopped with: then it must not.
+ */
+int engine_job_touches(struct job *j, bool touches);
+
+/*
+ * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that
+ * the engine has to itself is through sooner when all who have no job take a part of it: each has
+ * its part copied out of the page cache, and the device copies the first while others come.
+ */
+uint64_t engine_part(const struct req *r);
+/* There are so many free slots more.  Under the engine's lock. */
+void engine_wake(struct engine *e, unsigned nr);
+/* engine.c, under the lock: a transfer of the request by cuFile is over. */
+void engine_gds_done(struct req *r);
+/* engine.c, under the lock: the request may start. */
+void engine_activate(struct req *r);
+/* engine.c, under the lock: as engine_stop(). */
+void engine_stop_locked(struct req *r, int err);
+
+/* order.c: an engine without orders; its end. */
+void order_init(struct engine *e);
+void order_done(struct engine *e);
+/* order.c, under the lock: keep the request back if its stream is not there yet. */
+bool order_hold(struct req *r);
+/* order.c, under the lock: nothing of the request touches its memory any more. */
+void order_open(struct req *r);
+/* order.c, under the lock: nothing more of it is started. */
+void order_stop(struct req *r);
+/* order.c, not under the lock: after requests were stopped. */
+void order_stopped(struct engine *e);
+/* order.c: see how far streams are; true when something moved. */
+bool order_watch(struct engine *e);
+/* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
+uint64_t order_nap(const struct worker *w);
+
+/* staged.c */
+/* Take pieces from the request's cursor into the slot, under the engine's lock. */
+void job_build(struct job *j);
+void job_start(struct worker *w, struct job *j);
+/* Start the copies of the worker's group. */
+void group_start(struct worker *w);
+/* Reap, copy, complete: true when something moved. */
+bool worker_progress(struct worker *w);
+
+/* staged.c: the first reason stays. */
+void job_why(struct job *j, uint32_t why, int detail);
+/* staged.c: give the run's operation to the lane. */
+void run_queue(struct worker *w, struct run *run);
+/* staged.c: start the body of a run by the first hop from the given one on that can. */
+void run_start(struct worker *w, struct run *run, unsigned hop);
+/* staged.c: nothing more of the run is to be done. */
+void run_end(struct worker *w, struct run *run);
+
+/* staged_proof.c */
+/* Of the direct hop on the run's mount. */
+struct proof *run_proof(const struct run *run);
+/* Read what the direct hop moved through the page cache; false when that cannot be. */
+bool run_prove(struct worker *w, struct run *run);
+/* That came back. */
+void run_proof_done(struct worker *w, struct run *run);
+void run_tried(struct worker *w, struct run *run);
+void run_proof_free(struct run *run);
+/* O_DIRECT cannot be trusted here: once more through the page cache. */
+void run_again(struct worker *w, struct run *run);
+
+/* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
+int engine_calibrate(struct engine *e);
+/* calib.c: how many workers an engine has. */
+unsigned engine_width(void);
+
+#endif

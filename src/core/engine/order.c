@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Requests that name a stream of the program.
+ *
+ * pst_submit() puts a mark on the stream and, for reads that ask for it (PST_IO_STREAM_WAIT),
+ * a gate behind it, at which later work on the stream waits.  Requests of one submit that
+ * name the same stream share both.
+ *
+ * Until the stream has come to the mark a request is held back as a whole: with a slot in its
+ * hands it might wait for work that needs that slot, such as a read by which the same stream
+ * is kept waiting.  Nor does a stream of ours wait in its place, where copies of others would
+ * stand behind it.  The workers ask how far streams are.
+ *
+ * A gate opens when the last of its reads is over; for one that was stopped while the device
+ * copies, when those copies are, but not later than CANCEL_GRACE_NS after that.  The program
+ * may sleep in its device's API until then, so that nobody reaps and looks at deadlines, and
+ * may keep the workers' calls of a driver waiting: the clock looks at the deadlines of reads
+ * with a gate.
+ *
+ * Everything but marking and asking is under the engine's lock.
+ */
+#include "base/err.h"
+#include "core/engine/engine.h"
+
+/* The pause between two looks at a stream: none while it is new, then a part of its age. */
+#define ASK_NEW_NS UINT64_C(20000)
+#define ASK_PART 16u
+#define ASK_MAX_NS UINT64_C(500000)
+
+struct order {
+	struct list link;   /* e->orders, but while somebody asks */
+	struct order *next; /* q->orders */
+	struct engine *engine;
+	struct mem_order *mem;
+	void *stream;
+	bool gate; /* it is on the stream; the owner's */
+	uint64_t since;
+	unsigned refs;  /* requests, the submit under way, who asks */
+	unsigned gates; /* reads and submit: it is open when there are none */
+	int state;      /* 1: the stream has come to the mark; -errno: it never will */
+};
+
+static void gates_ring(struct alarm *a);
+
+void order_init(struct engine *e)
+{
+	list_init(&e->held);
+	list_init(&e->orders);
+	list_init(&e->gated);
+	e->gate_next = PST_NO_DEADLINE;
+	alarm_init(&e->alarm, gates_ring);
+}
+
+void order_done(struct engine *e)
+{
+	clock_del(&e->alarm);
+}
+
+int order_prepare(struct share *s)
+{
+	return clock_add(&s->engine->alarm);
+}
+
+/* True when nobody has it any more: to be freed without the lock. */
+static bool order_unref(struct order *o)
+{
+	if (--o->refs)
+		return false;
+	list_del(&o->link);
+	return true;
+}
+
+static void order_free(struct order *o)
+{
+	atomic_fetch_sub(&o->engine->nr_orders, 1);
+	o->mem->ops->order_free(o->mem);
+	free(o);
+}
+
+static void gate_put(struct order *o)
+{
+	if (--o->gates)
+		return;
+	o->mem->ops->order_open(o->mem);
+	o->engine->nr_gates -= o->gate;
+}
+
+/* ------------------------------------------------------------------ submit */
+
+static int order_new(struct req *r, struct order **ret)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	struct engine *e = r->share->engine;
+	struct order *o = calloc(1, sizeof(*o));
+	int err;
+
+	if (!o)
+		return err_set(ENOMEM, "out of memory");
+	err = a->ops->order_new(a->device, r->io.stream, &o->mem);
+	if (err < 0) {
+		free(o);
+		return err;
+	}
+	o->engine = e;
+	o->stream = r->io.stream;
+	o->since = now_ns();
+	o->refs = o->gates = 1;
+	o->next = r->q->orders;
+	r->q->orders = o;
+	atomic_fetch_add(&e->nr_orders, 1);
+	pthread_mutex_lock(&e->lock);
+	list_add_tail(&e->orders, &o->link);
+	pthread_mutex_unlock(&e->lock);
+	*ret = o;
+	return 0;
+}
+
+static int order_get(struct req *r, struct order **ret)
+{
+	struct order *o = r->q->orders;
+
+	while (o && (o->stream != r->io.stream || o->engine != r->share->engine))
+		o = o->next;
+	*ret = o;
+	return o ? 0 : order_new(r, ret);
+}
+
+/*
+ * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
+ * neither's read can be copied.  So only one stream waits at a time.
+ */
+static int gate_reserve(const struct req *r)
+{
+	struct engine *e = r->share->engine;
+	bool alone;
+
+	pthread_mutex_lock(&e->lock);
+	/* A handle may mean another stream to another queue's thread. */
+	alone = !e->nr_gates || (e->gate_stream == r->io.stream && e->gate_queue == r->q);
+	if (alone) {
+		e->nr_gates++;
+		e->gate_stream = r->io.stream;
+		e->gate_queue = r->q;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return alone ? 0
+		     : err_set(EBUSY,
+			       "another stream of the device waits for a read, and two may keep "
+			       "each other waiting for ever; reap that read first, or name its "
+			       "stream");
+}
+
+static void gate_unreserve(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->nr_gates--;
+	pthread_mutex_unlock(&e->lock);
+}
+
+int order_begin(struct req *r)
+{
+	struct engine *e = r->share->engine;
+	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
+	bool shut = false;
+	struct order *o;
+	int err = wait ? gate_reserve(r) : 0;
+
+	if (err < 0)
+		return err;
+	err = order_get(r, &o);
+	if (err == 0 && wait && !o->gate) {
+		err = o->mem->ops->order_gate(o->mem);
+		shut = o->gate = err == 0;
+	}
+	if (wait && !shut)
+		gate_unreserve(e);
+	if (err < 0)
+		return err;
+	pthread_mutex_lock(&e->lock);
+	o->refs++;
+	r->order = o;
+	if (wait) {
+		o->gates++;
+		r->gate_until = r->deadline;
+		e->gate_next = MIN(e->gate_next, r->gate_until);
+		list_add_tail(&e->gated, &r->gated);
+	}
+	pthread_mutex_unlock(&e->lock);
+	if (wait)
+		clock_set(&e->alarm, r->deadline);
+	return 0;
+}
+
+void order_submitted(struct pst_queue *q)
+{
+	while (q->orders) {
+		struct order *o = q->orders;
+		struct engine *e = o->engine;
+		bool last;
+
+		q->orders = o->next;
+		pthread_mutex_lock(&e->lock);
+		gate_put(o);
+		last = order_unref(o);
+		pthread_mutex_unlock(&e->lock);
+		if (last)
+			order_free(o);
+	}
+}
+
+bool order_hold(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	if (!r->order || r->order->state == 1)
+		return false;
+	list_add_tail(&e->held, &r->active);
+	if (r->order->state < 0)
+		engine_stop_locked(r, -r->order->state);
+	return true;
+}
+
+/* --------------------------------------------------------------------- end */
+
+void order_open(struct req *r)
+{
+	if (list_empty(&r->gated))
+		return;
+	list_del(&r->gated);
+	gate_put(r->order);
+}
+
+void order_stop(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	if (list_empty(&r->gated))
+		return;
+	if (!r->nr_touch) {
+		order_open(r);
+		return;
+	}
+	r->gate_until = now_ns() + CANCEL_GRACE_NS;
+	e->gate_next = MIN(e->gate_next, r->gate_until);
+}
+
+void order_stopped(struct engine *e)
+{
+	uint64_t next;
+
+	if (likely(!atomic_load(&e->nr_orders)))
+		return;
+	pthread_mutex_lock(&e->lock);
+	next = e->gate_next;
+	pthread_mutex_unlock(&e->lock);
+	clock_set(&e->alarm, next);
+}
+
+void order_end(struct req *r)
+{
+	struct order *o = r->order;
+	struct engine *e;
+	bool last;
+
+	if (likely(!o))
+		return;
+	e = o->engine;
+	pthread_mutex_lock(&e->lock);
+	order_open(r);
+	r->order = NULL;
+	last = order_unref(o);
+	pthread_mutex_unlock(&e->lock);
+	if (last)
+		order_free(o);
+}
+
+/* By the clock: those whose time is over. */
+static void gates_ring(struct alarm *a)
+{
+	struct engine *e = container_of(a, struct engine, alarm);
+	struct list *el, *n;
+	uint64_t now = now_ns(), next = PST_NO_DEADLINE;
+
+	pthread_mutex_lock(&e->lock);
+	list_for_each_safe (el, n, &e->gated) {
+		struct req *r = list_entry(el, struct req, gated);
+
+		if (r->gate_until > now)
+			continue;
+		if (r->stop)
+			order_open(r);
+		else
+			engine_stop_locked(r, ETIMEDOUT);
+	}
+	list_for_each (el, &e->gated)
+		next = MIN(next, list_entry(el, struct req, gated)->gate_until);
+	e->gate_next = next;
+	a->at = next;
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* ------------------------------------------------------------------- watch */
+
+/* The stream has come to the mark, or it never will. */
+static void order_reached(struct order *o, int state)
+{
+	struct engine *e = o->engine;
+	struct list *el, *n;
+
+	o->state = state;
+	list_for_each_safe (el, n, &e->held) {
+		struct req *r = list_entry(el, struct req, active);
+
+		if (r->order != o)
+			continue;
+		if (state < 0) {
+			engine_stop_locked(r, -state);
+			continue;
+		}
+		list_del(&r->active);
+		engine_activate(r);
+	}
+}
+
+/* Ask for one of them, with the lock dropped; true when there is news. */
+static bool order_ask(struct engine *e, struct order *o)
+{
+	int state;
+	bool last;
+
+	list_del(&o->link);
+	o->refs++;
+	e->nr_asked++;
+	pthread_mutex_unlock(&e->lock);
+	state = o->mem->ops->order_poll(o->mem);
+	pthread_mutex_lock(&e->lock);
+	e->nr_asked--;
+	if (state)
+		order_reached(o, state);
+	else
+		list_add_tail(&e->orders, &o->link);
+	last = order_unref(o);
+	if (last) {
+		pthread_mutex_unlock(&e->lock);
+		order_free(o);
+		pthread_mutex_lock(&e->lock);
+	}
+	return state != 0;
+}
+
+bool order_watch(struct engine *e)
+{
+	unsigned nr = atomic_load(&e->nr_orders);
+	bool moved = false;
+
+	if (likely(!nr))
+		return false;
+	pthread_mutex_lock(&e->lock);
+	/* Each once: those that are not there yet go to the end. */
+	for (; nr && !list_empty(&e->orders); nr--)
+		moved |= order_ask(e, list_first(&e->orders, struct order, link));
+	pthread_mutex_unlock(&e->lock);
+	return moved;
+}
+
+/* One worker is enough, so that a stream that takes long does not keep all of them awake. */
+uint64_t order_nap(const struct worker *w)
+{
+	struct engine *e = w->engine;
+	uint64_t now, until = UINT64_MAX;
+	struct list *el;
+
+	if (w != e->workers || !atomic_load(&e->nr_orders))
+		return UINT64_MAX;
+	now = now_ns();
+	pthread_mutex_lock(&e->lock);
+	/* Another worker has taken one off the list, and may put it back and sleep. */
+	if (e->nr_asked)
+		until = now + ASK_NEW_NS;
+	list_for_each (el, &e->orders) {
+		uint64_t age = now - list_entry(el, struct order, link)->since;
+		uint64_t pause = age < ASK_NEW_NS ? 0 : MAX(age / ASK_PART, ASK_NEW_NS);
+
+		until = MIN(until, now + pause);
+		until = MIN(until, now + ASK_MAX_NS);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return until == UINT64_MAX ? until : until - MIN(until, now);
+}

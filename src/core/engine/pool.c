@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: MIT
+#include <inttypes.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/engine/engine.h"
+#include "core/engine/limits.h"
+#include "topo/numa.h"
+
+#define ARENA_MIN MIB(2)            /* a huge page */
+#define GROW_MAX MIB(64)            /* at a time */
+#define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
+#define RESERVE_WAIT_NS NSEC_PER_SEC
+#define GROW_AGAIN_NS NSEC_PER_SEC
+
+/* The slots that were allocated together. */
+struct arena {
+	struct list link; /* the pool's */
+	const struct mem_ops *ops;
+	unsigned device;
+	unsigned age; /* lower is older */
+	unsigned nr, nr_used;
+	struct job *free;
+	char *buf;
+	uint64_t len;
+	struct store_buf *sbuf;
+	struct job jobs[];
+};
+
+/* Lock order: pools, engine. */
+static struct {
+	pthread_mutex_t lock;
+	struct list list;
+	_Atomic unsigned nr;    /* of pools */
+	_Atomic uint64_t sure;  /* sum over them */
+	_Atomic uint64_t bytes; /* pinned, or about to be; grows under the lock */
+} pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(pools.list) };
+
+/* -------------------------------------------------------------- the bound */
+
+/* Not less than queues got while there were more engines. */
+static uint64_t builtin(void)
+{
+	uint64_t sure = pools.sure, all = pools.nr * BUILTIN_PER_ENGINE;
+
+	return MAX(all ? all : BUILTIN_PER_ENGINE, sure);
+}
+
+/* So much more will be pinned. */
+static int charge(uint64_t len)
+{
+	uint64_t bound;
+	bool fits;
+
+	pthread_mutex_lock(&pools.lock);
+	bound = limit_get(LIMIT_POOL, builtin());
+	fits = pools.bytes <= bound && len <= bound - pools.bytes;
+	if (fits)
+		pools.bytes += len;
+	pthread_mutex_unlock(&pools.lock);
+	if (fits)
+		return 0;
+	return err_set(EBUSY,
+		       "%" PRIu64 " bytes of pinned memory are needed and the staging pool's bound "
+		       "of %" PRIu64 " leaves no room; raise it (pst_limits_set(), PST_POOL)",
+		       len, bound);
+}
+
+static void nap(void)
+{
+	(void)nanosleep(&(struct timespec){ .tv_nsec = (long)NSEC_PER_MSEC }, NULL);
+}
+
+int pool_charge(uint64_t len)
+{
+	uint64_t end = now_ns() + RESERVE_WAIT_NS;
+	int r = charge(len);
+
+	/* Until other pools have given back what is above their part. */
+	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
+		nap();
+		r = charge(len);
+	}
+	return r;
+}
+
+void pool_uncharge(uint64_t len)
+{
+	pools.bytes -= len;
+}
+
+void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit)
+{
+	*ret_limit = limit_get(LIMIT_POOL, builtin());
+	*ret_bytes = pools.bytes;
+}
+
+/* ----------------------------------------------------------------- arenas */
+
+/*
+ * Slots of an arena.  All of a pool are alike, so that it can come down to any part that is
+ * not less than its shares are sure of, and small, because the driver keeps others waiting
+ * while it pins one.
+ */
+static unsigned arena_slots(const struct engine *e)
+{
+	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
+}
+
+/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
+static char *memory_new(uint64_t len, int node)
+{
+	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED) {
+		(void)err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", len);
+		return NULL;
+	}
+	(void)madvise(p, len, MADV_HUGEPAGE);
+	(void)madvise(p, len, MADV_DONTFORK);
+	numa_place(p, len, node);
+	/* The driver would do it under a lock that others wait for. */
+	for (uint64_t off = 0; off < len; off += PAGE)
+		*(volatile char *)(p + off) = 0;
+	return p;
+}
+
+static void arena_free(struct arena *a)
+{
+	store_buf_free(a->sbuf);
+	mem_unpin(a->ops, a->device, a->buf, a->len);
+	(void)munmap(a->buf, a->len);
+	pool_uncharge(a->len);
+	free(a);
+}
+
+static int arena_pin(struct engine *e, struct arena *a)
+{
+	int r = mem_pin(e->ops, e->device, a->buf, a->len);
+
+	if (r < 0)
+		return r;
+	r = store_buf_new(a->buf, a->len, &a->sbuf);
+	if (r < 0)
+		mem_unpin(e->ops, e->device, a->buf, a->len);
+	return r;
+}
+
+static void arena_cut(struct engine *e, struct arena *a)
+{
+	for (unsigned i = a->nr; i-- > 0;) {
+		struct job *j = &a->jobs[i];
+
+		j->engine = e;
+		j->arena = a;
+		j->buf = a->buf + i * e->slot_size;
+		j->sbuf = a->sbuf;
+		list_init(&j->link);
+		j->next_free = a->free;
+		a->free = j;
+	}
+}
+
+/* Under the engine's lock. */
+static void arena_add(struct pool *p, struct arena *a)
+{
+	a->age = p->ages++;
+	list_add_tail(&p->arenas, &a->link);
+	if (p->roomy == &p->arenas)
+		p->roomy = &a->link;
+	p->nr_slots += a->nr;
+	p->nr_free += a->nr;
+}
+
+/* One more for the pool.  Its bytes were charged; on failure they are not any more. */
+static int arena_new(struct engine *e)
+{
+	unsigned nr = arena_slots(e);
+	struct arena *a = calloc(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
+	uint64_t len = nr * e->slot_size;
+	int r = a ? 0 : err_set(ENOMEM, "out of memory");
+
+	if (a) {
+		a->ops = e->ops;
+		a->device = e->device;
+		a->nr = nr;
+		a->len = len;
+		a->buf = memory_new(len, e->node);
+		r = a->buf ? arena_pin(e, a) : -ENOMEM;
+	}
+	if (r < 0) {
+		if (a && a->buf)
+			(void)munmap(a->buf, len);
+		free(a);
+		pool_uncharge(len);
+		return r;
+	}
+	arena_cut(e, a);
+	pthread_mutex_lock(&e->lock);
+	arena_add(&e->pool, a);
+	engine_wake(e, nr);
+	pthread_mutex_unlock(&e->lock);
+	return 0;
+}
+
+/* Under the engine's lock: nothing of it is in use. */
+static void arena_del(struct pool *p, struct arena *a)
+{
+	if (p->roomy == &a->link)
+		p->roomy = a->link.next;
+	list_del(&a->link);
+	p->nr_slots -= a->nr;
+	p->nr_free -= a->nr;
+}
+
+/* The oldest with a free slot, so that the youngest become idle. */
+static struct arena *arena_roomy(struct pool *p)
+{
+	for (; p->roomy != &p->arenas; p->roomy = p->roomy->next) {
+		struct arena *a = list_entry(p->roomy, struct arena, link);
+
+		if (a->free)
+			return a;
+	}
+	return NULL;
+}
+
+/* Under the engine's lock: idle arenas above the pool's part, the youngest first. */
+static void pool_trim(struct pool *p, struct list *ret)
+{
+	struct list *el, *prev;
+
+	for (el = p->arenas.prev; el != &p->arenas && p->nr_slots > p->max_slots; el = prev) {
+		struct arena *a = list_entry(el, struct arena, link);
+
+		prev = el->prev;
+		if (a->nr_used || p->nr_free - a->nr < p->unmet)
+			continue;
+		arena_del(p, a);
+		list_add_tail(ret, &a->link);
+	}
+}
+
+/* Without a lock: it calls the driver. */
+static void arenas_free(struct list *arenas)
+{
+	while (!list_empty(arenas)) {
+		struct arena *a = list_first(arenas, struct arena, link);
+
+		list_del(&a->link);
+		arena_free(a);
+	}
+}
+
+/* ------------------------------------------------------------------- parts */
+
+/* Under the pools' lock: to each pool its part of the bound.  What is above goes to idle. */
+static void share_out(struct list *idle)
+{
+	uint64_t bound = limit_get(LIMIT_POOL, builtin()), sure = pools.sure;
+	uint64_t rest = bound > sure ? (bound - sure) / MAX(pools.nr, 1u) : 0;
+	struct list *el;
+
+	list_for_each (el, &pools.list) {
+		struct pool *p = list_entry(el, struct pool, link);
+		struct engine *e = container_of(p, struct engine, pool);
+
+		if (!p->sure)
+			continue; /* it only starts */
+		pthread_mutex_lock(&e->lock);
+		p->max_slots = (unsigned)MIN((p->sure + rest) / e->slot_size, (uint64_t)INT32_MAX);
+		p->not_before = 0;
+		pool_trim(p, idle);
+		engine_wake(e, 1); /* it may ask for more now */
+		pthread_mutex_unlock(&e->lock);
+	}
+}
+
+int pool_limit(uint64_t bytes)
+{
+	struct list idle = LIST_INIT(idle);
+	uint64_t sure;
+	int r = 0;
+
+	pthread_mutex_lock(&pools.lock);
+	sure = pools.sure;
+	if (limit_if(LIMIT_POOL, bytes, builtin()) < sure) {
+		r = err_set(EBUSY,
+			    "the queues that stage are sure of %" PRIu64
+			    " bytes of the pool; set at least as much, or free some of them first",
+			    sure);
+	} else {
+		limit_store(LIMIT_POOL, bytes);
+		share_out(&idle);
+	}
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+	return r;
+}
+
+/* Bytes of the arenas that so many shares need. */
+static uint64_t sure_of(const struct engine *e, unsigned nr_shares)
+{
+	unsigned nr = arena_slots(e);
+
+	return (nr_shares * SLOT_RESERVED + nr - 1) / nr * nr * e->slot_size;
+}
+
+/* Under the pools' lock. */
+static void shares_are(struct engine *e, unsigned nr, struct list *idle)
+{
+	struct pool *p = &e->pool;
+
+	pools.sure -= p->sure;
+	p->nr_shares = nr;
+	p->sure = sure_of(e, nr);
+	pools.sure += p->sure;
+	share_out(idle);
+}
+
+/* Get the slots for p->unmet; -EAGAIN: not yet. */
+static int reserve_slots(struct engine *e)
+{
+	struct pool *p = &e->pool;
+	bool enough;
+	int r;
+
+	pthread_mutex_lock(&e->lock);
+	enough = p->nr_free >= p->unmet;
+	pthread_mutex_unlock(&e->lock);
+	if (enough)
+		return 0;
+	if (charge(arena_slots(e) * e->slot_size) < 0) {
+		nap(); /* until slots in use come back, here or in another pool */
+		return -EAGAIN;
+	}
+	r = arena_new(e);
+	return r < 0 ? r : -EAGAIN;
+}
+
+int pool_reserve(struct engine *e)
+{
+	uint64_t end = now_ns() + RESERVE_WAIT_NS, bound, sure, more;
+	struct list idle = LIST_INIT(idle);
+	bool fits;
+	int r;
+
+	pthread_mutex_lock(&pools.lock);
+	bound = limit_get(LIMIT_POOL, builtin());
+	sure = pools.sure;
+	more = sure_of(e, e->pool.nr_shares + 1) - e->pool.sure;
+	fits = sure <= bound && more <= bound - sure;
+	if (fits)
+		shares_are(e, e->pool.nr_shares + 1, &idle);
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+	if (!fits)
+		return err_set(EBUSY,
+			       "a queue needs %" PRIu64 " bytes of the staging pool, and others "
+			       "are sure of %" PRIu64 " of its bound of %" PRIu64
+			       "; free a queue, or raise the bound (pst_limits_set(), PST_POOL)",
+			       more, sure, bound);
+	pthread_mutex_lock(&e->lock);
+	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
+	pthread_mutex_unlock(&e->lock);
+	do
+		r = reserve_slots(e);
+	while (r == -EAGAIN && now_ns() < end);
+	if (r == 0)
+		return 0;
+	pool_unreserve(e);
+	if (r == -EAGAIN)
+		r = err_set(EBUSY,
+			    "requests under way hold all of the staging pool's %" PRIu64
+			    " bytes; try again, or raise the bound (pst_limits_set(), PST_POOL)",
+			    bound);
+	return r;
+}
+
+void pool_unreserve(struct engine *e)
+{
+	struct list idle = LIST_INIT(idle);
+
+	pthread_mutex_lock(&e->lock);
+	e->pool.unmet -= SLOT_RESERVED;
+	pthread_mutex_unlock(&e->lock);
+	pthread_mutex_lock(&pools.lock);
+	shares_are(e, e->pool.nr_shares - 1, &idle);
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+}
+
+/* ------------------------------------------------------------------ growth */
+
+/* Under the engine's lock: not again for a while. */
+static void grow_failed(struct pool *p, int err)
+{
+	p->growing = false;
+	p->not_before = now_ns() + GROW_AGAIN_NS;
+	if (err == -EBUSY)
+		return; /* another pool has not given back yet what is above its part */
+	if (!p->failed)
+		log_warn("the staging pool stays at %u slots: %s, ignoring", p->nr_slots,
+			 err_text());
+	p->failed = true;
+}
+
+/* Under the engine's lock: may there be one arena more? */
+static bool may_grow(const struct engine *e)
+{
+	return e->pool.nr_slots + arena_slots(e) <= e->pool.max_slots;
+}
+
+/* Twice as many slots as there are, until there are some that nobody takes. */
+static void grow(struct engine *e)
+{
+	struct pool *p = &e->pool;
+	unsigned nr = arena_slots(e), left;
+	bool more = true;
+	int r = 0;
+
+	pthread_mutex_lock(&e->lock);
+	left = (unsigned)MIN(p->nr_slots * e->slot_size, GROW_MAX) / (nr * e->slot_size);
+	while (more && r == 0) {
+		pthread_mutex_unlock(&e->lock);
+		r = charge(nr * e->slot_size);
+		if (r == 0)
+			r = arena_new(e);
+		pthread_mutex_lock(&e->lock);
+		more = left-- > 1 && p->nr_free <= p->unmet + nr && may_grow(e) && !e->stop;
+	}
+	if (r < 0) {
+		grow_failed(p, r);
+	} else {
+		p->growing = p->failed = false;
+		engine_wake(e, 1); /* who found nothing meanwhile did not ask */
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+static void pool_work(struct chore *c)
+{
+	struct pool *p = container_of(c, struct pool, chore);
+	struct engine *e = container_of(p, struct engine, pool);
+	struct list idle = LIST_INIT(idle);
+	bool more;
+
+	pthread_mutex_lock(&e->lock);
+	pool_trim(p, &idle);
+	more = p->growing = p->growing && may_grow(e);
+	pthread_mutex_unlock(&e->lock);
+	arenas_free(&idle);
+	if (more)
+		grow(e);
+}
+
+/* Under the engine's lock: have the pool grow, or give back what it has too much. */
+static bool pool_ask(struct pool *p)
+{
+	int r;
+
+	if (now_ns() < p->not_before)
+		return false;
+	r = chore_ask(&p->chore, CHORE_FIRST);
+	if (r < 0)
+		grow_failed(p, r);
+	return r == 0;
+}
+
+/* ------------------------------------------------------------------- slots */
+
+/* May a share that has what it is sure of take one more? */
+static bool may_borrow(struct engine *e)
+{
+	struct pool *p = &e->pool;
+	unsigned nr_used = p->nr_slots - p->nr_free;
+
+	if (nr_used + p->unmet >= p->max_slots)
+		return false;
+	if (p->nr_free > p->unmet)
+		return true;
+	if (!p->growing && may_grow(e))
+		p->growing = pool_ask(p);
+	return false;
+}
+
+struct job *pool_take(struct engine *e, struct share *s)
+{
+	struct pool *p = &e->pool;
+	struct arena *a;
+	struct job *j;
+
+	if (s->nr_slots >= SLOT_RESERVED && !may_borrow(e))
+		return NULL;
+	a = arena_roomy(p);
+	if (!a)
+		return NULL; /* a share is being made: its slots are just being had */
+	j = a->free;
+	a->free = j->next_free;
+	a->nr_used++;
+	p->nr_free--;
+	if (s->nr_slots++ < SLOT_RESERVED)
+		p->unmet--;
+	return j;
+}
+
+void pool_give(struct engine *e, struct share *s, struct job *j)
+{
+	struct arena *a = j->arena;
+	struct pool *p = &e->pool;
+
+	j->next_free = a->free;
+	a->free = j;
+	a->nr_used--;
+	p->nr_free++;
+	if (p->roomy == &p->arenas || a->age < list_entry(p->roomy, struct arena, link)->age)
+		p->roomy = &a->link;
+	if (--s->nr_slots < SLOT_RESERVED)
+		p->unmet++;
+	if (p->nr_slots > p->max_slots && !a->nr_used)
+		(void)pool_ask(p);
+}
+
+/* -------------------------------------------------------------------- life */
+
+void pool_init(struct engine *e)
+{
+	struct pool *p = &e->pool;
+	struct list idle = LIST_INIT(idle);
+
+	list_init(&p->arenas);
+	p->roomy = &p->arenas;
+	chore_init(&p->chore, pool_work);
+	pthread_mutex_lock(&pools.lock);
+	list_add_tail(&pools.list, &p->link);
+	pools.nr++;
+	share_out(&idle);
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+}
+
+void pool_done(struct engine *e)
+{
+	struct pool *p = &e->pool;
+	struct list idle = LIST_INIT(idle);
+
+	chore_end(&p->chore);
+	arenas_free(&p->arenas);
+	pthread_mutex_lock(&pools.lock);
+	list_del(&p->link);
+	pools.nr--;
+	share_out(&idle);
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+}

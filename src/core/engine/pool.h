@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Staging memory: the slots of an engine, allocated and pinned some at a time (an arena), as
+ * they are needed, by the chores' thread.
+ *
+ * One bound holds for all engines of the process.  First of all it has room for the slots
+ * that each queue is sure of; what is left is divided evenly.  A pool that has more than its
+ * part, because the bound was lowered or another engine came, gives back arenas as they
+ * become idle.
+ */
+#ifndef PST_POOL_H
+#define PST_POOL_H
+
+#include "base/list.h"
+#include "base/chores.h"
+
+struct engine;
+struct job;
+struct share;
+
+struct pool {
+	struct list link; /* of all pools */
+	/* Under the pools' lock. */
+	unsigned nr_shares;
+	uint64_t sure; /* bytes that they are sure of */
+
+	/* Under the engine's lock. */
+	struct list arenas; /* oldest first */
+	struct list *roomy; /* none before it has a free slot */
+	unsigned ages;      /* of the next arena */
+	unsigned nr_slots, nr_free;
+	unsigned max_slots;  /* its part of the bound */
+	unsigned unmet;      /* free slots that shares below SLOT_RESERVED may claim */
+	bool growing;        /* asked for, or under way */
+	bool failed;         /* the last time it was tried */
+	uint64_t not_before; /* when to try again */
+	struct chore chore;  /* grows, and gives back */
+};
+
+/* A new engine, which has no slot_size yet, takes part. */
+void pool_init(struct engine *e);
+/* Its workers are gone: nothing uses a slot any more. */
+void pool_done(struct engine *e);
+
+/*
+ * Have room for the slots that one more share is sure of.  0; -EBUSY when the bound has none
+ * for it, perhaps after waiting some time for slots in use; -ENOMEM and what pinning meets.
+ */
+int pool_reserve(struct engine *e);
+void pool_unreserve(struct engine *e);
+
+/* A slot for a share, or NULL, and then the pool grows if it may.  Under the engine's lock. */
+struct job *pool_take(struct engine *e, struct share *s);
+/* Back from the share that it was taken for.  Under the engine's lock. */
+void pool_give(struct engine *e, struct share *s, struct job *j);
+
+/* Pinned memory of another kind that counts too: room for it within the bound, or -EBUSY. */
+int pool_charge(uint64_t len);
+void pool_uncharge(uint64_t len);
+
+/* The bound that the program sets, 0 for none; -EBUSY when it is less than queues are sure of. */
+int pool_limit(uint64_t bytes);
+void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit);
+
+#endif

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Device copies straight from the page cache.
+ *
+ * A file whose user says that it is stable is mapped read-only, and the device's driver
+ * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
+ * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
+ * some 20 ms a GiB and keeps others out of the driver meanwhile, which a file that is read
+ * once must not pay: a unit is pinned by the chores' thread when a second pass over it has
+ * begun.  A caller who lists the path has it pinned on the spot.  The same thread unpins what
+ * a closed file leaves behind.
+ *
+ * Size and change time are compared before and after each copy.  A file that changed loses
+ * its mapping, and what was read from it is read again through the pool.
+ */
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/chores.h"
+#include "core/engine/limits.h"
+#include "core/path/pagecache.h"
+
+#define UNIT MIB(64)
+
+enum unit_state {
+	UNIT_COLD,
+	UNIT_WAITING, /* for the chores' thread */
+	UNIT_PINNING, /* in the hands of one thread */
+	UNIT_PINNED,
+	UNIT_REFUSED, /* by the driver */
+};
+
+struct unit {
+	_Atomic uint8_t state;
+	_Atomic uint32_t seen; /* bytes staged so far */
+};
+
+struct mapping {
+	struct mapping *next; /* of the file's */
+	const struct mem_ops *ops;
+	unsigned device;
+	const struct store_file *sf;
+	char *base;
+	uint64_t len;
+	struct stat st; /* when it was mapped */
+	atomic_bool stale;
+	struct chore chore; /* pins waiting units; when the file is closed, unpins all */
+	pthread_mutex_t lock;
+	bool closed;          /* sf is gone; under the lock */
+	unsigned nr_unpinned; /* units looked at since */
+	unsigned nr_units;
+	struct unit units[];
+};
+
+static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
+
+/* Half of the machine's memory may be pinned file where nobody set a bound. */
+static uint64_t pin_limit(void)
+{
+	struct sysinfo si;
+
+	return limit_get(LIMIT_PAGES,
+			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
+}
+
+/* So much more will be pinned, if the bound has room for it. */
+static bool pin_charge(uint64_t len)
+{
+	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
+
+	do
+		if (now > limit || len > limit - now)
+			return false;
+	while (!atomic_compare_exchange_weak(&pinned_bytes, &now, now + len));
+	return true;
+}
+
+static uint64_t unit_len(const struct mapping *m, unsigned idx)
+{
+	return MIN(UNIT, m->len - idx * UNIT);
+}
+
+/* ---------------------------------------------------------------- pinning */
+
+/* Else pinning would read it from the disk. */
+static bool unit_resident(struct mapping *m, unsigned idx)
+{
+	bool resident;
+
+	pthread_mutex_lock(&m->lock);
+	resident = !m->closed && plan_resident(m->sf, idx * UNIT, unit_len(m, idx));
+	pthread_mutex_unlock(&m->lock);
+	return resident;
+}
+
+static void unit_pin(struct mapping *m, unsigned idx)
+{
+	uint64_t len = unit_len(m, idx), start = now_ns();
+	struct unit *u = &m->units[idx];
+	uint8_t state = UNIT_REFUSED;
+
+	if (!pin_charge(len)) {
+		log_debug("the bound of pinned page cache is reached");
+		atomic_store(&u->seen, 0);
+		atomic_store(&u->state, UNIT_COLD); /* it may be raised */
+		return;
+	}
+	if (!unit_resident(m, idx)) {
+		state = UNIT_COLD;
+	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len) < 0) {
+		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
+			 err_text());
+	} else {
+		atomic_fetch_add(&pinned_ns, now_ns() - start);
+		atomic_store(&u->state, UNIT_PINNED);
+		return;
+	}
+	atomic_fetch_sub(&pinned_bytes, len);
+	atomic_store(&u->seen, 0);
+	atomic_store(&u->state, state);
+}
+
+static bool unit_claim(struct unit *u, uint8_t from)
+{
+	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
+}
+
+/* The next that is pinned is not any more; false after the last. */
+static bool unpin_next(struct mapping *m)
+{
+	while (m->nr_unpinned < m->nr_units) {
+		unsigned i = m->nr_unpinned++;
+
+		if (m->units[i].state != UNIT_PINNED)
+			continue;
+		mem_unpin_file(m->ops, m->device, m->base + i * UNIT, unit_len(m, i));
+		atomic_fetch_sub(&pinned_bytes, unit_len(m, i));
+		return true;
+	}
+	return false;
+}
+
+static void mapping_free(struct mapping *m)
+{
+	while (unpin_next(m))
+		;
+	(void)munmap(m->base, m->len);
+	(void)pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+/* One unit at a time, so that those of other files have their turn, and the pool has its. */
+static void unpin_some(struct chore *c)
+{
+	struct mapping *m = container_of(c, struct mapping, chore);
+
+	if (unpin_next(m))
+		(void)chore_ask(c, CHORE_LAST); /* does not fail on the thread itself */
+	else
+		mapping_free(m);
+}
+
+/* Likewise. */
+static void pin_waiting(struct chore *c)
+{
+	struct mapping *m = container_of(c, struct mapping, chore);
+	unsigned i = 0;
+
+	while (i < m->nr_units && !unit_claim(&m->units[i], UNIT_WAITING))
+		i++;
+	if (i == m->nr_units)
+		return;
+	unit_pin(m, i);
+	(void)chore_ask(c, CHORE_LAST);
+}
+
+/* Have a unit pinned in the background. */
+static void unit_want(struct mapping *m, unsigned idx)
+{
+	uint8_t cold = UNIT_COLD, waiting = UNIT_WAITING;
+
+	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING))
+		return;
+	if (chore_ask(&m->chore, CHORE_LAST) < 0)
+		(void)atomic_compare_exchange_strong(&m->units[idx].state, &waiting, UNIT_COLD);
+}
+
+/* --------------------------------------------------------------- mappings */
+
+static bool unchanged(const struct mapping *m)
+{
+	struct stat st;
+
+	return fstat(m->sf->fd, &st) == 0 && st.st_size == m->st.st_size &&
+	       st.st_ctim.tv_sec == m->st.st_ctim.tv_sec &&
+	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
+}
+
+static struct mapping *mapping_new(const struct store_file *sf, const struct mem_ops *ops,
+				   unsigned device)
+{
+	struct mapping *m;
+	struct stat st;
+	unsigned nr;
+
+	if (fstat(sf->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+		return NULL;
+	nr = (unsigned)(((uint64_t)st.st_size + UNIT - 1) / UNIT);
+	m = calloc(1, sizeof(*m) + nr * sizeof(m->units[0]));
+	if (!m)
+		return NULL;
+	m->ops = ops;
+	m->device = device;
+	m->sf = sf;
+	m->st = st;
+	m->len = (uint64_t)st.st_size;
+	m->nr_units = nr;
+	chore_init(&m->chore, pin_waiting);
+	(void)pthread_mutex_init(&m->lock, NULL);
+	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, sf->fd, 0);
+	if (m->base == MAP_FAILED) {
+		(void)pthread_mutex_destroy(&m->lock);
+		free(m);
+		return NULL;
+	}
+	(void)madvise(m->base, m->len, MADV_DONTFORK);
+	return m;
+}
+
+struct mapping *pagecache_mapping(struct pst_file *f, const struct mem_ops *ops, unsigned device)
+{
+	struct mapping *m;
+
+	pthread_mutex_lock(&f->maps_lock);
+	for (m = f->maps; m; m = m->next)
+		if (m->ops == ops && m->device == device)
+			break;
+	if (!m) {
+		m = mapping_new(f->sf, ops, device);
+		if (m) {
+			m->next = f->maps;
+			f->maps = m;
+		}
+	}
+	pthread_mutex_unlock(&f->maps_lock);
+	return m && !m->stale ? m : NULL;
+}
+
+void pagecache_free(struct pst_file *f)
+{
+	while (f->maps) {
+		struct mapping *m = f->maps;
+
+		f->maps = m->next;
+		/* The thread may be pinning a unit of it just now. */
+		pthread_mutex_lock(&m->lock);
+		m->closed = true;
+		pthread_mutex_unlock(&m->lock);
+		if (chore_become(&m->chore, unpin_some, CHORE_LAST) < 0)
+			mapping_free(m); /* there is no thread */
+	}
+}
+
+bool pagecache_ready(struct mapping *m, uint64_t off, uint64_t len, bool pin_now)
+{
+	if (m->stale || off + len > m->len)
+		return false;
+	for (uint64_t i = off / UNIT; i <= (off + len - 1) / UNIT; i++) {
+		struct unit *u = &m->units[i];
+
+		if (atomic_load(&u->state) == UNIT_PINNED)
+			continue;
+		if (!pin_now)
+			return false;
+		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
+			unit_pin(m, (unsigned)i);
+		if (atomic_load(&u->state) != UNIT_PINNED)
+			return false;
+	}
+	return true;
+}
+
+const void *pagecache_at(const struct mapping *m, uint64_t off)
+{
+	return m->base + off;
+}
+
+bool pagecache_still(struct mapping *m)
+{
+	if (!m->stale && !unchanged(m)) {
+		log_warn("a file opened as stable changed; its pages are not used any more");
+		atomic_store(&m->stale, true);
+	}
+	return !m->stale;
+}
+
+/* More than once over, with room for what is read twice in one pass: headers, and edges. */
+static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
+{
+	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
+}
+
+void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
+{
+	while (len && off < m->len && !m->stale) {
+		unsigned idx = (unsigned)(off / UNIT);
+		uint64_t n = MIN(len, (idx + 1) * UNIT - off);
+		struct unit *u = &m->units[idx];
+
+		if (atomic_load_explicit(&u->state, memory_order_relaxed) == UNIT_COLD &&
+		    worth_pinning(m, idx, atomic_fetch_add(&u->seen, (uint32_t)n) + n))
+			unit_want(m, idx);
+		off += n;
+		len -= n;
+	}
+}
+
+void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_limit, uint64_t *ret_ns)
+{
+	*ret_limit = pin_limit();
+	*ret_bytes = pinned_bytes;
+	*ret_ns = pinned_ns;
+}

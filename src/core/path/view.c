@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Windows on an allocation, for small requests.
+ *
+ * They are opened where a request first needs one, VIEW_LEN bytes at a time: to map all of a
+ * large allocation would take long, and with it more of the device's aperture and of
+ * page tables than the requests ever touch.
+ *
+ * The aperture belongs to all processes of a machine, so what is open here is bounded.  Where the
+ * bound is reached, the least recently used window closes that nothing uses and that was not
+ * used for a while; without such a one, requests are staged: to open windows in turn for
+ * requests all over a large memory would take longer.
+ */
+#include <time.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/core.h"
+#include "core/engine/limits.h"
+#include "window/window.h"
+
+#define VIEW_LEN MIB(64)
+#define IDLE_NS (100 * NSEC_PER_MSEC)
+#define USED_NS (5 * NSEC_PER_MSEC) /* so exactly is known when one was used */
+#define APERTURE_SHARE 4u           /* one part in so many is for views */
+#define APERTURE_UNKNOWN GIB(1)     /* for views, where nobody can tell the size */
+#define NR_TURNSTILES 16u
+
+/* Each queue counts its users of a view apart: a common counter's cache line would go from CPU to
+ * CPU with the requests of several queues. */
+struct turnstile {
+	atomic_uint users;
+} __attribute__((aligned(64)));
+
+struct view {
+	struct list link; /* of open ones; under the lock */
+	const struct mem_alloc *alloc;
+	_Atomic(struct window *) window;
+	atomic_int err;        /* why there is none; 0: not tried */
+	_Atomic uint64_t used; /* when it was last taken, to a few milliseconds */
+	struct turnstile turnstiles[NR_TURNSTILES];
+};
+
+struct views {
+	unsigned nr;
+	_Atomic uint64_t retry; /* no room before that time */
+	struct view v[];
+};
+
+/* Who opens and closes. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list open_views = LIST_INIT(open_views);
+
+/* To a few milliseconds. */
+static uint64_t about_now(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static struct views *views_of(struct region *r)
+{
+	struct views *vs = atomic_load_explicit(&r->views, memory_order_acquire);
+	unsigned nr = (unsigned)((r->alloc->size + VIEW_LEN - 1) / VIEW_LEN);
+
+	if (likely(vs))
+		return vs;
+	pthread_mutex_lock(&lock);
+	vs = atomic_load(&r->views);
+	if (!vs) {
+		vs = aligned_alloc(_Alignof(struct views), sizeof(*vs) + nr * sizeof(vs->v[0]));
+		if (vs) {
+			memset(vs, 0, sizeof(*vs) + nr * sizeof(vs->v[0]));
+			vs->nr = nr;
+		}
+		for (unsigned i = 0; vs && i < nr; i++) {
+			list_init(&vs->v[i].link);
+			vs->v[i].alloc = r->alloc;
+		}
+		atomic_store_explicit(&r->views, vs, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return vs;
+}
+
+static atomic_uint *turnstile(const struct viewer *by, struct view *v)
+{
+	return &v->turnstiles[by->number % NR_TURNSTILES].users;
+}
+
+/* The window of a view that is taken, or NULL. */
+static struct window *view_take(const struct viewer *by, struct view *v)
+{
+	struct window *w;
+
+	/* Pairs with view_close(): either it sees the user, or we see no window. */
+	atomic_fetch_add(turnstile(by, v), 1);
+	w = atomic_load(&v->window);
+	if (unlikely(!w))
+		atomic_fetch_sub(turnstile(by, v), 1);
+	return w;
+}
+
+void view_put(const struct viewer *by, struct view *v)
+{
+	atomic_fetch_sub(turnstile(by, v), 1);
+}
+
+/* The window of a view that the caller has taken. */
+static struct window *view_window(struct view *v)
+{
+	struct window *w = atomic_load(&v->window);
+
+	if (unlikely(!w)) {
+		/* Somebody tries to close it, and finds us. */
+		pthread_mutex_lock(&lock);
+		w = atomic_load(&v->window);
+		pthread_mutex_unlock(&lock);
+	}
+	return w;
+}
+
+static bool view_in_use(struct view *v)
+{
+	for (unsigned i = 0; i < NR_TURNSTILES; i++)
+		if (atomic_load(&v->turnstiles[i].users))
+			return true;
+	return false;
+}
+
+/* ---------------------------------------------------------------- the bound */
+
+static uint64_t bound(const struct mem_alloc *a)
+{
+	uint64_t aperture = mem_aperture(a->ops, a->device);
+
+	return limit_get(LIMIT_APERTURE,
+			 aperture ? MAX(aperture / APERTURE_SHARE, VIEW_LEN) : APERTURE_UNKNOWN);
+}
+
+/* Under the lock: false when somebody uses it. */
+static bool view_close(struct view *v)
+{
+	struct window *w = atomic_exchange(&v->window, NULL);
+
+	if (view_in_use(v)) {
+		atomic_store(&v->window, w);
+		return false;
+	}
+	list_del(&v->link);
+	window_close(w);
+	return true;
+}
+
+/* Under the lock: what is open on the allocation's device, and the view that should close. */
+static uint64_t open_bytes(const struct mem_alloc *a, struct view **ret_idle)
+{
+	uint64_t sum = 0, oldest = about_now() - IDLE_NS;
+	struct list *e;
+
+	*ret_idle = NULL;
+	list_for_each (e, &open_views) {
+		struct view *v = list_entry(e, struct view, link);
+
+		if (v->alloc->ops != a->ops || v->alloc->device != a->device)
+			continue;
+		sum += atomic_load(&v->window)->len;
+		if (v->used < oldest && !view_in_use(v)) {
+			oldest = v->used;
+			*ret_idle = v;
+		}
+	}
+	return sum;
+}
+
+/* Under the lock. */
+static bool make_room(const struct mem_alloc *a, uint64_t len)
+{
+	uint64_t most = bound(a);
+	struct view *idle;
+
+	while (open_bytes(a, &idle) + len > most)
+		if (!idle || !view_close(idle))
+			return false;
+	return true;
+}
+
+/* ------------------------------------------------------------------- views */
+
+/* Under the lock; it is taken then.  NULL with *ret_err. */
+static struct window *view_open(const struct viewer *by, struct region *r, struct view *v,
+				uint64_t off, int *ret_err)
+{
+	struct window_src src = {
+		.alloc = r->alloc,
+		.off = off,
+		.len = MIN(VIEW_LEN, r->alloc->size - off),
+		.rights = r->alloc->rights,
+	};
+	struct pst_window_opts o = { .sz = sizeof(o) };
+	struct window *w = view_take(by, v);
+	int err;
+
+	*ret_err = v->err;
+	if (w || *ret_err)
+		return w;
+	if (!make_room(r->alloc, src.len)) {
+		*ret_err = ENOSPC;
+		return NULL;
+	}
+	err = window_open(&src, &o, &w);
+	if (err < 0) {
+		log_info("small requests are staged: %s", err_text());
+		atomic_store(&v->err, -err);
+		*ret_err = -err;
+		return NULL;
+	}
+	list_add_tail(&open_views, &v->link);
+	atomic_fetch_add(turnstile(by, v), 1);
+	atomic_store(&v->window, w);
+	return w;
+}
+
+const struct window *view_get(const struct viewer *by, struct region *r, uint64_t off,
+			      uint64_t *ret_at, struct view **view, int *ret_err)
+{
+	struct views *vs = views_of(r);
+	struct window *w;
+	struct view *v;
+
+	*ret_at = off % VIEW_LEN;
+	*ret_err = ENOMEM;
+	if (unlikely(!vs))
+		return NULL;
+	v = &vs->v[off / VIEW_LEN];
+	*ret_err = 0;
+	if (*view == v)
+		return view_window(v);
+	if (*view)
+		view_put(by, TAKE_PTR(*view));
+	w = view_take(by, v);
+	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
+	if (unlikely(!w && !*ret_err)) {
+		*ret_err = ENOSPC;
+		if (about_now() < vs->retry)
+			return NULL;
+		pthread_mutex_lock(&lock);
+		w = view_open(by, r, v, off - *ret_at, ret_err);
+		pthread_mutex_unlock(&lock);
+		if (!w && *ret_err == ENOSPC)
+			vs->retry = about_now() + IDLE_NS;
+	}
+	if (unlikely(!w))
+		return NULL;
+	if (by->now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
+		atomic_store_explicit(&v->used, by->now, memory_order_relaxed);
+	*view = v;
+	return w;
+}
+
+void views_free(struct region *r)
+{
+	struct views *vs = atomic_load(&r->views);
+
+	for (unsigned i = 0; vs && i < vs->nr; i++) {
+		struct view *v = &vs->v[i];
+		struct window *w;
+
+		pthread_mutex_lock(&lock);
+		w = atomic_exchange(&v->window, NULL);
+		list_del(&v->link);
+		pthread_mutex_unlock(&lock);
+		if (w)
+			window_close(w);
+	}
+	free(vs);
+}

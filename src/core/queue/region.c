@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Allocations and the pieces of memory that users hold on them.
+ *
+ * What costs time (registration, exports) belongs to the allocation and is shared by
+ * every pst_mem on it.  The key is the provider's buffer id, never the address: an
+ * address may come back after a free, a buffer id does not.
+ */
+#include "base/err.h"
+#include "gds/path/gds.h"
+
+static struct {
+	pthread_mutex_t lock;
+	struct list list;
+} regions = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(regions.list) };
+
+static struct region *region_find(const struct mem_alloc *a)
+{
+	struct list *e;
+
+	list_for_each (e, &regions.list) {
+		struct region *r = list_entry(e, struct region, link);
+
+		if (r->alloc->ops == a->ops && r->alloc->buffer_id == a->buffer_id)
+			return r;
+	}
+	return NULL;
+}
+
+/*
+ * Memory that lanes may register with the kernel.  Wrapped host memory only when its
+ * owner promised that it stays: registration pins the pages, and after an early
+ * munmap() the kernel would go on writing to pages that nobody sees.
+ */
+static int region_make_fit(struct region *r)
+{
+	struct mem_alloc *a = r->alloc;
+
+	if (!a->host || (!a->owned && !(a->flags & PST_MEM_PINNED)))
+		return 0;
+	if (!(a->rights & PST_RIGHT_WRITE))
+		return 0; /* registration asks for writable pages */
+	return store_buf_new(a->host, a->size, &r->sbuf);
+}
+
+int region_get(struct mem_alloc *a, struct region **ret)
+{
+	struct region *r;
+	int err = 0;
+
+	pthread_mutex_lock(&regions.lock);
+	r = region_find(a);
+	if (r) {
+		r->users++;
+	} else {
+		r = calloc(1, sizeof(*r));
+		if (r) {
+			r->alloc = a;
+			r->users = 1;
+			err = region_make_fit(r);
+		} else {
+			err = err_set(ENOMEM, "out of memory");
+		}
+		if (!err)
+			list_add_tail(&regions.list, &r->link);
+	}
+	pthread_mutex_unlock(&regions.lock);
+	if (err) {
+		free(r);
+		mem_free(a);
+		return err;
+	}
+	if (r->alloc != a)
+		mem_free(a);
+	*ret = r;
+	return 0;
+}
+
+struct region *region_again(struct region *r)
+{
+	pthread_mutex_lock(&regions.lock);
+	r->users++;
+	pthread_mutex_unlock(&regions.lock);
+	return r;
+}
+
+static void region_free(void *arg)
+{
+	struct region *r = arg;
+
+	views_free(r);
+	store_buf_free(r->sbuf);
+	mem_free(r->alloc);
+	free(r);
+}
+
+void region_put(struct region *r)
+{
+	pthread_mutex_lock(&regions.lock);
+	if (--r->users) {
+		pthread_mutex_unlock(&regions.lock);
+		return;
+	}
+	list_del(&r->link);
+	pthread_mutex_unlock(&regions.lock);
+	if (r->gds)
+		gds_mem_end(r, region_free);
+	else
+		region_free(r);
+}
+
+static void release_mem(struct object *obj)
+{
+	struct pst_mem *m = container_of(obj, struct pst_mem, obj);
+
+	region_put(m->region);
+	free(m);
+}
+
+int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem **ret)
+{
+	struct pst_mem *m = calloc(1, sizeof(*m));
+
+	if (!m) {
+		region_put(r);
+		return err_set(ENOMEM, "out of memory");
+	}
+	atomic_init(&m->obj.refs, 1);
+	m->obj.release = release_mem;
+	m->region = r;
+	m->off = off;
+	m->len = len;
+	m->flags = r->alloc->flags;
+	m->rights = r->alloc->rights;
+	*ret = m;
+	return 0;
+}
+
+bool object_unref(struct object *obj)
+{
+	/* acq_rel: what other holders did happens before release(). */
+	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void object_put(struct object *obj)
+{
+	if (object_unref(obj))
+		obj->release(obj);
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+/*
+ * All queues of the process, from queue_new() until nothing of them is under way.
+ *
+ * A queue that is freed while the kernel still has a part of it stays here as an orphan;
+ * whoever looks at the registry next finds out whether it has become quiet.
+ */
+#include <inttypes.h>
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/path/pagecache.h"
+#include "core/engine/pool.h"
+
+#define LOOK_NS (10 * NSEC_PER_MSEC) /* longest wait for the lock of a queue */
+#define LOOK_NAP_NS 20000
+
+static struct {
+	pthread_mutex_t lock;
+	struct list queues;
+	struct counters retired; /* of queues that are gone */
+} registry = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(registry.queues), { 0 } };
+
+static void counters_add(struct counters *to, const struct counters *from)
+{
+	const _Atomic uint64_t *f = (const _Atomic uint64_t *)from;
+	_Atomic uint64_t *t = (_Atomic uint64_t *)to;
+
+	for (size_t i = 0; i < sizeof(*to) / sizeof(*t); i++)
+		count(&t[i], atomic_load_explicit(&f[i], memory_order_relaxed));
+}
+
+static struct pst_queue *queue_destroy(struct pst_queue *q)
+{
+	while (!list_empty(&q->shares))
+		engine_unshare(list_first(&q->shares, struct share, link));
+	use_release_all(q);
+	use_end(TAKE_PTR(q->dropped));
+	if (q->lane)
+		store_lane_free(q->lane);
+	closep(&q->efd);
+	free(q->part_array);
+	free(q->reqs);
+	pthread_mutex_destroy(&q->lock);
+	free(q);
+	return NULL;
+}
+
+/* Under the lock: one visitor less.  The queue, when it is to be destroyed without the lock. */
+static struct pst_queue *unpin(struct pst_queue *q)
+{
+	if (--q->visitors || !atomic_load(&q->quiet))
+		return NULL;
+	list_del(&q->link);
+	counters_add(&registry.retired, &q->st);
+	return q;
+}
+
+/*
+ * The first queue, or the one behind it; NULL at the end.  No lock is held in between: what one
+ * queue takes is no matter of the others.
+ */
+static struct pst_queue *visit(struct pst_queue *prev)
+{
+	struct pst_queue *q = NULL, *dead = NULL;
+	struct list *e;
+
+	pthread_mutex_lock(&registry.lock);
+	e = prev ? prev->link.next : registry.queues.next;
+	if (e != &registry.queues) {
+		q = list_entry(e, struct pst_queue, link);
+		q->visitors++;
+	}
+	if (prev)
+		dead = unpin(prev);
+	pthread_mutex_unlock(&registry.lock);
+	if (dead)
+		queue_destroy(dead);
+	return q;
+}
+
+/* The owner's calls are over in moments, as a rule. */
+static bool try_lock(struct pst_queue *q)
+{
+	uint64_t end = now_ns() + LOOK_NS;
+
+	while (pthread_mutex_trylock(&q->lock) != 0) {
+		if (now_ns() >= end)
+			return false;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NAP_NS }, NULL);
+	}
+	return true;
+}
+
+/* See whether what was freed has become quiet. */
+static void look_after(struct pst_queue *q)
+{
+	if (!atomic_load(&q->orphan) || pthread_mutex_trylock(&q->lock) != 0)
+		return;
+	queue_progress(q);
+	if (!q->nr_zombies)
+		atomic_store(&q->quiet, true);
+	queue_unlock(q);
+}
+
+static void registry_sweep(void)
+{
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q))
+		look_after(q);
+}
+
+/* Requests of the queue on the object; one, where that cannot be told. */
+static unsigned uses(struct pst_queue *q, const struct object *obj)
+{
+	unsigned nr;
+
+	if (!try_lock(q))
+		return 1;
+	nr = use_count(q, obj);
+	if (nr && !q->waiting) {
+		queue_progress(q);
+		nr = use_count(q, obj);
+	}
+	queue_unlock(q);
+	return nr;
+}
+
+unsigned registry_uses(const struct object *obj)
+{
+	unsigned nr = 0;
+
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+		/* With the caller's reference alone there is no queue that knows it. */
+		if (atomic_load(&obj->refs) > 1)
+			nr += uses(q, obj);
+		look_after(q);
+	}
+	return nr;
+}
+
+void registry_progress(struct use **dropped)
+{
+	struct list *e;
+
+	if (pthread_mutex_trylock(&registry.lock) != 0)
+		return;
+	list_for_each (e, &registry.queues) {
+		struct pst_queue *q = list_entry(e, struct pst_queue, link);
+
+		if (pthread_mutex_trylock(&q->lock) != 0)
+			continue;
+		/* A write that waits keeps others from starting, too. */
+		if (!q->waiting && (q->lane->nr_ops || q->parked))
+			queue_progress(q);
+		queue_unlock_to(q, dropped);
+	}
+	pthread_mutex_unlock(&registry.lock);
+}
+
+void registry_release(struct object *obj)
+{
+	atomic_store(&obj->dying, true);
+	if (atomic_load(&obj->refs) > 1)
+		for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+			if (pthread_mutex_trylock(&q->lock) == 0) {
+				use_release(q, obj);
+				queue_unlock(q);
+				continue;
+			}
+			/* Pairs with queue_unlock(), which lets go of it. */
+			atomic_store(&q->look, true);
+			if (pthread_mutex_trylock(&q->lock) == 0)
+				queue_unlock(q);
+		}
+	object_put(obj);
+}
+
+void registry_stats(struct pst_queue *only, struct pst_stats *ret)
+{
+	struct counters sum = { 0 };
+	struct list *e;
+
+	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+		if (q->nr_zombies && try_lock(q)) {
+			if (!q->waiting)
+				queue_progress(q);
+			queue_unlock(q);
+		}
+		look_after(q);
+	}
+	pthread_mutex_lock(&registry.lock);
+	if (!only)
+		counters_add(&sum, &registry.retired);
+	list_for_each (e, &registry.queues) {
+		struct pst_queue *q = list_entry(e, struct pst_queue, link);
+
+		if (only && q != only)
+			continue;
+		counters_add(&sum, &q->st);
+		ret->inflight += q->nr_inflight;
+		ret->busy += q->nr_zombies;
+	}
+	pthread_mutex_unlock(&registry.lock);
+	ret->requests = sum.requests;
+	ret->errors = sum.errors;
+	ret->timeouts = sum.timeouts;
+	ret->canceled = sum.canceled;
+	ret->fallbacks = sum.fallbacks;
+	for (unsigned i = 0; i <= PST_PATH_MAX; i++)
+		ret->bytes[i] = sum.bytes[i];
+	for (unsigned i = 0; i <= PST_WHY_MAX; i++)
+		ret->why[i] = sum.why[i];
+	pool_stats(&ret->pool_bytes, &ret->pool_limit);
+	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
+}
+
+int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
+{
+	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
+	unsigned nr_parts = MAX(2 * depth, 64u);
+	struct pst_queue *q = calloc(1, sizeof(*q));
+	static atomic_uint made;
+	int r;
+
+	if (!q)
+		return err_set(ENOMEM, "out of memory");
+	*q = (struct pst_queue){
+		.viewer.number = atomic_fetch_add(&made, 1),
+		.depth = depth,
+		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
+		.next_deadline = PST_NO_DEADLINE,
+		.fd_once = o->flags & PST_QUEUE_FD_ONCE,
+		.efd = -1,
+	};
+	pthread_mutex_init(&q->lock, NULL);
+	list_init(&q->link);
+	list_init(&q->free);
+	list_init(&q->prepared);
+	list_init(&q->held);
+	list_init(&q->started);
+	list_init(&q->done);
+	list_init(&q->zombies);
+	list_init(&q->inflight);
+	list_init(&q->shares);
+	alarm_init(&q->alarm, queue_ring);
+	atomic_init(&q->ring_at, PST_NO_DEADLINE);
+	q->reqs = calloc(depth, sizeof(*q->reqs));
+	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
+	if (!q->reqs || !q->part_array) {
+		queue_destroy(q);
+		return err_set(ENOMEM, "out of memory for a queue of depth %u", depth);
+	}
+	for (uint32_t i = 0; i < depth; i++) {
+		q->reqs[i].q = q;
+		list_init(&q->reqs[i].all);
+		list_init(&q->reqs[i].active);
+		list_init(&q->reqs[i].gated);
+		list_init(&q->reqs[i].parts);
+		list_init(&q->reqs[i].jobs);
+		list_add_tail(&q->free, &q->reqs[i].link);
+	}
+	for (unsigned i = nr_parts; i-- > 0;) {
+		q->part_array[i].next = q->parts;
+		q->parts = &q->part_array[i];
+		q->nr_parts++;
+	}
+	q->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (q->efd < 0) {
+		r = err_set(errno, "no descriptor for a queue: %s", err_name(errno));
+		queue_destroy(q);
+		return r;
+	}
+	q->store = store_pick(o->store, &q->store_detail);
+	if (!q->store) {
+		queue_destroy(q);
+		r = (o->store == PST_STORE_THREADS ? &store_threads_ops : &store_uring_ops)
+			    ->check();
+		return r < 0 ? r : -ENOSYS;
+	}
+	r = store_lane_new(q->store, nr_parts, &q->lane);
+	if (r == -ENOMEM && q->store == &store_uring_ops && o->store == PST_STORE_AUTO) {
+		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
+		log_info("no memory for a ring, threads instead: %s", err_text());
+		q->store = &store_threads_ops;
+		q->store_detail = ENOMEM;
+		r = store_lane_new(q->store, nr_parts, &q->lane);
+	}
+	q->store_auto = o->store == PST_STORE_AUTO;
+	if (q->store_detail)
+		q->store_why = PST_WHY_NO_URING;
+	if (r < 0) {
+		queue_destroy(q);
+		return r;
+	}
+	registry_sweep();
+	pthread_mutex_lock(&registry.lock);
+	list_add_tail(&registry.queues, &q->link);
+	pthread_mutex_unlock(&registry.lock);
+	*ret = q;
+	return 0;
+}
+
+void queue_free(struct pst_queue *q)
+{
+	if (q->has_fd)
+		clock_del(&q->alarm);
+	pthread_mutex_lock(&registry.lock);
+	q->visitors++;
+	pthread_mutex_unlock(&registry.lock);
+	queue_wind_up(q);
+	pthread_mutex_lock(&registry.lock);
+	q = unpin(q);
+	pthread_mutex_unlock(&registry.lock);
+	if (q)
+		queue_destroy(q);
+	/* What still hangs keeps its queue until somebody finds it quiet. */
+	registry_sweep();
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Open files.  Where the file system takes O_DIRECT, the file is open twice: O_DIRECT is
+ * a property of the open file description, and changing it while requests are under way
+ * would change them too.  The twin is opened through /proc/self/fd, which names the
+ * same file even after a rename or an unlink.
+ */
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+
+#include "base/dio.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "file/places.h"
+
+/* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
+#define ALIGN_UNTOLD 4096
+
+static uint64_t bits[STORE_NR_FILES / 64];
+static struct places places = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.nr = STORE_NR_FILES,
+	.bits = bits,
+};
+
+#define FS_MEMORY (1u << 0) /* everything is resident */
+#define FS_DIRECT (1u << 1) /* O_DIRECT is real, though statx(2) may not say so */
+#define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
+#define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
+
+/* Magic numbers: linux/magic.h, and the sources of those that are not in the kernel. */
+static const struct fs {
+	uint32_t magic;
+	unsigned flags;
+	char name[16];
+} known_fs[] = {
+	{ 0x0000ef53, FS_DIRECT, "ext4" }, /* ext2 and ext3 too: one number, one driver */
+	{ 0x58465342, FS_DIRECT, "xfs" },
+	{ 0x9123683e, FS_DIRECT, "btrfs" },
+	{ 0xf2f52010, FS_DIRECT, "f2fs" },
+	{ 0xca451a4e, FS_DIRECT, "bcachefs" },
+	{ 0x00006969, FS_DIRECT | FS_STALE, "nfs" },
+	{ 0x0bd00bd0, FS_DIRECT, "lustre" },
+	{ 0x47504653, FS_DIRECT, "gpfs" },
+	{ 0x19830326, FS_DIRECT | FS_STALE, "beegfs" },
+	{ 0x00c36400, FS_DIRECT, "ceph" },
+	{ 0x7461636f, FS_DIRECT, "ocfs2" },
+	{ 0x01161970, FS_DIRECT, "gfs2" },
+	{ 0x794c7630, FS_LAYER, "overlay" },
+	{ 0x01021994, FS_MEMORY, "tmpfs" },
+	{ 0x858458f6, FS_MEMORY, "ramfs" },
+	{ 0x958458f6, FS_MEMORY, "hugetlbfs" },
+	{ 0x65735546, 0, "fuse" },
+	{ 0x01021997, FS_STALE, "9p" },
+	{ 0xff534d42, FS_STALE, "cifs" },
+	{ 0xfe534d42, FS_STALE, "smb2" },
+	{ 0x2fc12fc1, 0, "zfs" },
+	{ 0x73717368, 0, "squashfs" },
+	{ 0xe0f5e1e2, 0, "erofs" },
+	{ 0x00009660, 0, "iso9660" },
+	{ 0x00004d44, 0, "vfat" },
+	{ 0x2011bab0, 0, "exfat" },
+	{ 0x00009fa0, 0, "proc" },
+	{ 0x62656572, 0, "sysfs" },
+};
+
+static const struct fs *find_fs(uint32_t magic)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(known_fs); i++)
+		if (known_fs[i].magic == magic)
+			return &known_fs[i];
+	return NULL;
+}
+
+static void store_file_freep(struct store_file **f)
+{
+	store_file_free(*f);
+}
+
+static struct store_file *new_file(uint32_t flags)
+{
+	struct store_file *f = malloc(sizeof(*f));
+
+	if (!f) {
+		(void)err_set(ENOMEM, "no memory for the description of a file");
+		return NULL;
+	}
+	*f = (struct store_file){
+		.fd = -1,
+		.fd_direct = -1,
+		.idx = STORE_NO_IDX,
+		.flags = flags,
+	};
+	return f;
+}
+
+/* ------------------------------------------------------------- sentences */
+
+static int err_files(const char *what)
+{
+	struct rlimit rl = { 0 };
+
+	(void)getrlimit(RLIMIT_NOFILE, &rl);
+	return err_set(EMFILE,
+		       "%s: this process has no free descriptor; raise RLIMIT_NOFILE "
+		       "(ulimit -n), now %llu",
+		       what, (unsigned long long)rl.rlim_cur);
+}
+
+static const char *wants(uint32_t flags)
+{
+	switch (flags & (PST_FILE_READ | PST_FILE_WRITE)) {
+	case PST_FILE_READ:
+		return "reading";
+	case PST_FILE_WRITE:
+		return "writing";
+	default:
+		return "reading and writing";
+	}
+}
+
+static int err_open(const char *path, uint32_t flags, int err)
+{
+	switch (err) {
+	case ENOENT:
+		if (flags & PST_FILE_CREATE)
+			return err_set(err, "%s cannot be created: its directory does not exist",
+				       path);
+		return err_set(err, "%s does not exist", path);
+	case EEXIST:
+		return err_set(err, "%s exists already, and PST_FILE_EXCL asks for a new file",
+			       path);
+	case EACCES:
+	case EPERM:
+		return err_set(err,
+			       "%s: no permission for %s (uid %u); check the mode of the file "
+			       "and of the directories above it",
+			       path, wants(flags), (unsigned)geteuid());
+	case EROFS:
+		return err_set(err, "%s lies on a file system that is mounted read-only", path);
+	case ETXTBSY:
+		return err_set(err, "%s is a program that runs now: it cannot be written", path);
+	case ENOTDIR:
+		return err_set(err, "%s: a part of the path is not a directory", path);
+	case ELOOP:
+		return err_set(err, "%s: too many symbolic links", path);
+	case ENAMETOOLONG:
+		return err_set(err, "the path is too long: %.64s...", path);
+	case ENOSPC:
+	case EDQUOT:
+		return err_set(err, "%s cannot be created: no space or no inode is left", path);
+	case EMFILE:
+		return err_files(path);
+	case ENFILE:
+		return err_set(err,
+			       "%s: the system's table of open files is full; raise the sysctl "
+			       "fs.file-max",
+			       path);
+	case EISDIR:
+		return err_set(err, "%s is a directory, not a file", path);
+	case ENXIO:
+		return err_set(err,
+			       "%s has nobody behind it: a FIFO, a socket or a device that is "
+			       "not there",
+			       path);
+	default:
+		return err_set(err, "%s cannot be opened for %s: %s", path, wants(flags),
+			       err_name(err));
+	}
+}
+
+/* Regular files and block devices are what has offsets. */
+static int check_type(const char *what, mode_t mode)
+{
+	const char *is;
+
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFBLK:
+		return 0;
+	case S_IFDIR:
+		return err_set(EISDIR, "%s is a directory, not a file", what);
+	case S_IFIFO:
+		is = "FIFO or pipe";
+		break;
+	case S_IFSOCK:
+		is = "socket";
+		break;
+	case S_IFCHR:
+		is = "character device";
+		break;
+	default:
+		is = "thing without a type (an eventfd, an epoll or the like)";
+		break;
+	}
+	return err_set(ENXIO, "%s is a %s: only regular files and block devices have offsets", what,
+		       is);
+}
+
+/* --------------------------------------------------------------- O_DIRECT */
+
+static bool kernel_before(unsigned major, unsigned minor)
+{
+	struct utsname u;
+	unsigned a, b;
+
+	if (uname(&u) < 0 || sscanf(u.release, "%u.%u", &a, &b) != 2)
+		return false;
+	return a < major || (a == major && b < minor);
+}
+
+/*
+ * 0 with the alignments; -EOPNOTSUPP when the file has no O_DIRECT worth its name, -ERANGE when
+ * it has one with alignments that nobody can serve.
+ */
+static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *ret_off)
+{
+	const struct fs *fs = find_fs(f->fs_magic);
+	int r, size;
+
+	if (f->block_device) {
+		if (ioctl(f->fd, BLKSSZGET, &size) < 0 || size <= 0)
+			return -EOPNOTSUPP;
+		*ret_mem = *ret_off = (uint32_t)size;
+		return dio_check((uint32_t)size, (uint32_t)size);
+	}
+	r = dio_align(f->fd, ret_mem, ret_off);
+	if (r != -ENODATA)
+		return r;
+	if (!fs)
+		return -EOPNOTSUPP;
+	/* Since 6.1 overlayfs hands on what the file system below says: silence is a no. */
+	if (fs->flags & FS_DIRECT || (fs->flags & FS_LAYER && kernel_before(6, 1))) {
+		*ret_mem = *ret_off = ALIGN_UNTOLD;
+		return 0;
+	}
+	return -EOPNOTSUPP;
+}
+
+/* Where the same file can be opened again. */
+static void proc_path(int fd, char buf[static 32])
+{
+	(void)snprintf(buf, 32, "/proc/self/fd/%d", fd);
+}
+
+/*
+ * Open fd's file a second time.  @path: where it was found, for systems without /proc;
+ * NULL when nobody knows.
+ */
+static int open_twin(int fd, const char *path, int oflags)
+{
+	_cleanup_(closep) int twin = -1;
+	struct stat a, b;
+	char proc[32];
+
+	proc_path(fd, proc);
+	twin = open(proc, oflags | O_CLOEXEC | O_NOCTTY);
+	if (twin < 0 && errno == ENOENT && path)
+		twin = open(path, oflags | O_CLOEXEC | O_NOCTTY);
+	if (twin < 0)
+		return -errno;
+	if (fstat(fd, &a) < 0 || fstat(twin, &b) < 0)
+		return -errno;
+	/* Somebody put another file there between the two calls. */
+	if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+		return -ESTALE;
+	return TAKE_FD(twin);
+}
+
+static int no_direct(struct store_file *f, int err)
+{
+	f->why = PST_WHY_NO_DIRECT;
+	f->detail = err;
+	return 0;
+}
+
+/*
+ * Fill fd_direct, or why there is none.  Fails only for want of a descriptor.
+ * @direct: a descriptor with O_DIRECT that is there already, or -1; taken over
+ * @oflags: as the plain one was opened
+ */
+static int add_direct(struct store_file *f, int direct, const char *path, int oflags)
+{
+	_cleanup_(closep) int twin = direct;
+	uint32_t mem, off;
+	int err;
+
+	if (f->flags & PST_FILE_PLAIN)
+		return 0;
+	err = fault_hit(FAULT_STORE_DIRECT);
+	if (err)
+		return no_direct(f, err);
+	err = alignment(f, &mem, &off);
+	if (err < 0)
+		return no_direct(f, err == -ERANGE ? ERANGE : 0);
+	if (twin < 0) {
+		twin = open_twin(f->fd, path, oflags | O_DIRECT);
+		if (twin == -EMFILE)
+			return err_files("opening a file a second time for O_DIRECT");
+		if (twin < 0) {
+			log_debug("no O_DIRECT on %s: %s", f->fs, err_name(twin));
+			return no_direct(f, -twin);
+		}
+	}
+	f->fd_direct = TAKE_FD(twin);
+	f->mem_align = mem;
+	f->off_align = off;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+/* What fd tells, into a file that has it. */
+static int fill(struct store_file *f, const struct stat *st)
+{
+	const struct fs *fs;
+	struct statfs sfs;
+
+	f->block_device = S_ISBLK(st->st_mode);
+	f->dev = f->block_device ? st->st_rdev : st->st_dev;
+	f->ino = st->st_ino;
+	if (f->block_device) {
+		/* statfs(2) would tell of the file system that holds the device's name. */
+		(void)snprintf(f->fs, sizeof(f->fs), "block");
+		return 0;
+	}
+	if (fstatfs(f->fd, &sfs) < 0)
+		return err_set(errno, "statfs of an open file failed: %s", err_name(errno));
+	f->fs_magic = (uint32_t)sfs.f_type;
+	memcpy(&f->fs_id, &sfs.f_fsid, sizeof(f->fs_id));
+	fs = find_fs(f->fs_magic);
+	if (fs)
+		(void)snprintf(f->fs, sizeof(f->fs), "%s", fs->name);
+	else
+		(void)snprintf(f->fs, sizeof(f->fs), "0x%x", f->fs_magic);
+	f->memory_fs = fs && fs->flags & FS_MEMORY;
+	f->may_hang = !fs || !(fs->flags & ~FS_STALE);
+	f->stale = fs && (fs->flags & FS_STALE);
+	return 0;
+}
+
+static int access_flags(uint32_t flags)
+{
+	switch (flags & (PST_FILE_READ | PST_FILE_WRITE)) {
+	case PST_FILE_READ | PST_FILE_WRITE:
+		return O_RDWR;
+	case PST_FILE_WRITE:
+		return O_WRONLY;
+	default:
+		return O_RDONLY;
+	}
+}
+
+/*
+ * Open without side effects on what is no file: a FIFO would make open(2) wait, and some
+ * character devices (a watchdog, a tape) do something when opened.
+ */
+static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct stat *ret_st)
+{
+	int oflags = access_flags(flags) | O_CLOEXEC | O_NOCTTY;
+	_cleanup_(closep) int fd = -1;
+	int r;
+
+	if (stat(path, ret_st) == 0) {
+		r = check_type(path, ret_st->st_mode);
+		if (r < 0)
+			return r;
+	}
+	if (flags & PST_FILE_CREATE)
+		oflags |= O_CREAT;
+	if (flags & PST_FILE_EXCL)
+		oflags |= O_EXCL;
+	if (flags & PST_FILE_TRUNC)
+		oflags |= O_TRUNC;
+	fd = open(path, oflags | O_NONBLOCK, mode);
+	/* Another process holds a lease on the file: wait until the kernel broke it. */
+	if (fd < 0 && errno == EWOULDBLOCK)
+		fd = open(path, oflags, mode);
+	if (fd < 0)
+		return err_open(path, flags, errno);
+	if (fstat(fd, ret_st) < 0)
+		return err_set(errno, "%s: fstat failed: %s", path, err_name(errno));
+	r = check_type(path, ret_st->st_mode);
+	if (r < 0)
+		return r;
+	/* With O_NONBLOCK io_uring would answer -EAGAIN where it should wait. */
+	r = fcntl(fd, F_GETFL);
+	if (r < 0 || fcntl(fd, F_SETFL, r & ~O_NONBLOCK) < 0)
+		return err_set(errno, "%s: fcntl failed: %s", path, err_name(errno));
+	return TAKE_FD(fd);
+}
+
+/* The last step. */
+static int take_place(struct store_file *f)
+{
+	/* A block device has many names. */
+	int r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->writers);
+
+	if (r == 0)
+		f->idx = places_get(&places, 1, &f->gen);
+	return r;
+}
+
+int store_file_open(const char *path, uint32_t flags, uint32_t mode, struct store_file **ret)
+{
+	_cleanup_(store_file_freep) struct store_file *f = NULL;
+	struct stat st = { 0 };
+	int r;
+
+	r = fault_hit(FAULT_STORE_OPEN);
+	if (r)
+		return err_set(r,
+			       "%s: an injected fault made the open fail (PST_FAULT, store.open)",
+			       path);
+	f = new_file(flags);
+	if (!f)
+		return -ENOMEM;
+	r = open_plain(path, flags, mode, &st);
+	if (r < 0)
+		return r;
+	f->fd = r;
+	r = fill(f, &st);
+	if (r < 0)
+		return r;
+	r = add_direct(f, -1, path, access_flags(flags));
+	if (r < 0)
+		return r;
+	r = take_place(f);
+	if (r < 0)
+		return r;
+	*ret = TAKE_PTR(f);
+	return 0;
+}
+
+/* What may be kept of a descriptor's flags when its file is opened again. */
+static int again_flags(int oflags)
+{
+	return oflags & (O_ACCMODE | O_SYNC | O_DSYNC);
+}
+
+static int check_wrap(int fd, int *ret_oflags, struct stat *ret_st)
+{
+	int oflags = fcntl(fd, F_GETFL);
+	char what[32];
+	int r;
+
+	if (oflags < 0)
+		return err_set(errno, "descriptor %d is not open", fd);
+	if (oflags & O_PATH)
+		return err_set(EINVAL,
+			       "descriptor %d was opened with O_PATH: nothing can be read or "
+			       "written through it",
+			       fd);
+	if (fstat(fd, ret_st) < 0)
+		return err_set(errno, "fstat of descriptor %d failed: %s", fd, err_name(errno));
+	(void)snprintf(what, sizeof(what), "descriptor %d", fd);
+	r = check_type(what, ret_st->st_mode);
+	if (r < 0)
+		return r;
+	if (oflags & O_APPEND)
+		return err_set(EINVAL,
+			       "descriptor %d was opened with O_APPEND: its writes would "
+			       "ignore their offsets",
+			       fd);
+	*ret_oflags = oflags;
+	return 0;
+}
+
+static uint32_t direction(int oflags)
+{
+	switch (oflags & O_ACCMODE) {
+	case O_RDWR:
+		return PST_FILE_READ | PST_FILE_WRITE;
+	case O_WRONLY:
+		return PST_FILE_WRITE;
+	default:
+		return PST_FILE_READ;
+	}
+}
+
+/* Where the descriptor's file was found, for systems where /proc/self/fd cannot be opened. */
+static const char *path_of(int fd, char *buf, size_t len)
+{
+	char proc[32];
+	ssize_t n;
+
+	proc_path(fd, proc);
+	n = readlink(proc, buf, len - 1);
+	if (n <= 0)
+		return NULL;
+	buf[n] = '\0';
+	return buf[0] == '/' ? buf : NULL;
+}
+
+int store_file_wrap(int fd, uint32_t flags, struct store_file **ret)
+{
+	_cleanup_(store_file_freep) struct store_file *f = NULL;
+	_cleanup_(closep) int dup_fd = -1, direct = -1;
+	char path[4096];
+	struct stat st = { 0 };
+	int r, oflags = 0;
+
+	r = fault_hit(FAULT_STORE_OPEN);
+	if (r)
+		return err_set(r,
+			       "descriptor %d: an injected fault made the wrap fail (PST_FAULT, "
+			       "store.open)",
+			       fd);
+	r = check_wrap(fd, &oflags, &st);
+	if (r < 0)
+		return r;
+	f = new_file(flags | direction(oflags));
+	if (!f)
+		return -ENOMEM;
+	dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (dup_fd < 0)
+		return errno == EMFILE ? err_files("duplicating a descriptor")
+				       : err_set(errno, "descriptor %d cannot be duplicated: %s",
+						 fd, err_name(errno));
+	if (oflags & O_DIRECT) {
+		direct = TAKE_FD(dup_fd);
+		r = open_twin(direct, path_of(direct, path, sizeof(path)), again_flags(oflags));
+		if (r == -EMFILE)
+			return err_files("opening a file a second time without O_DIRECT");
+		if (r < 0)
+			return err_set(
+				r,
+				"descriptor %d has O_DIRECT and its file could not be opened "
+				"a second time without: %s",
+				fd, err_name(r));
+		f->fd = r;
+	} else {
+		f->fd = TAKE_FD(dup_fd);
+	}
+	r = fill(f, &st);
+	if (r < 0)
+		return r;
+	r = add_direct(f, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)), again_flags(oflags));
+	if (r < 0)
+		return r;
+	r = take_place(f);
+	if (r < 0)
+		return r;
+	*ret = TAKE_PTR(f);
+	return 0;
+}
+
+void store_file_free(struct store_file *f)
+{
+	if (!f)
+		return;
+	if (f->forget)
+		f->forget(f);
+	if (f->idx != STORE_NO_IDX) {
+		store_tables_forget_file(f->idx);
+		places_put(&places, f->idx, 1);
+	}
+	closep(&f->fd);
+	closep(&f->fd_direct);
+	writers_put(f->writers);
+	free(f);
+}
+
+int store_file_size(const struct store_file *f, uint64_t *ret_size)
+{
+	struct stat st;
+
+	if (f->block_device) {
+		uint64_t size;
+
+		if (ioctl(f->fd, BLKGETSIZE64, &size) < 0)
+			return err_set(errno, "the block device does not tell its size: %s",
+				       err_name(errno));
+		*ret_size = size;
+		return 0;
+	}
+	if (fstat(f->fd, &st) < 0)
+		return err_set(errno, "fstat of an open file failed: %s", err_name(errno));
+	*ret_size = (uint64_t)st.st_size;
+	return 0;
+}

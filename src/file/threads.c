@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files by pread(2) and pwrite(2) on threads: works everywhere.
+ *
+ * One pool of threads serves all lanes of the process.  It grows while operations find
+ * nobody idle, and a thread that found nothing for IDLE_NS goes; one stays while there
+ * is a lane, so that operations can always start.  The last lane's end ends and joins
+ * them all.  Nothing can be in flight then, so none of them is inside a system call; an
+ * operation that hangs keeps its lane, and with it the pool.  NR_THREADS_MAX operations
+ * that hang leave no thread for the others, which can then only be cancelled.
+ *
+ * Lock order: life_lock, pool.lock.  A lane's lock is never held together with these.
+ */
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+
+#include "base/err.h"
+#include "base/thread.h"
+#include "file/op.h"
+
+#define NR_THREADS_MAX 64
+#define IDLE_NS (2 * NSEC_PER_SEC)
+
+struct threads_lane {
+	struct store_lane base;
+	struct store_fifo queued; /* the owner's: until flush() */
+
+	pthread_mutex_t lock; /* of all below; taken by workers */
+	pthread_cond_t more;  /* done has wait_for operations */
+	struct store_fifo done;
+	unsigned nr_done;
+	unsigned wait_for; /* 0: nobody waits */
+	bool armed;
+	int efd; /* -1 until the first arm() */
+};
+
+struct worker {
+	struct worker *next; /* in pool.gone */
+	pthread_t thread;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work;      /* queued is not empty, or stop */
+	pthread_cond_t none_left; /* nr_threads fell to 0 */
+	struct store_fifo queued;
+	unsigned nr_queued;
+	unsigned nr_threads; /* that take work */
+	unsigned nr_idle;
+	bool stop;
+	struct worker *gone; /* those that went: to be joined */
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Guards the beginning and the end of the pool. */
+static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned nr_lanes;
+
+static struct threads_lane *lane_of(struct store_lane *l)
+{
+	return container_of(l, struct threads_lane, base);
+}
+
+static void cond_init_monotonic(pthread_cond_t *c)
+{
+	pthread_condattr_t attr;
+
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(c, &attr);
+	(void)pthread_condattr_destroy(&attr);
+}
+
+/* 0 or ETIMEDOUT. */
+static int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline_ns / NSEC_PER_SEC),
+		.tv_nsec = (long)(deadline_ns % NSEC_PER_SEC),
+	};
+
+	if (deadline_ns == PST_NO_DEADLINE)
+		return pthread_cond_wait(c, lock);
+	return pthread_cond_timedwait(c, lock, &ts);
+}
+
+/* ------------------------------------------------------------- operations */
+
+/* Files in memory are all resident, but know no RWF_NOWAIT. */
+static ssize_t call_read(const struct store_op *op, size_t len)
+{
+	struct iovec iov = { .iov_base = store_op_buf(op), .iov_len = len };
+	off_t off = (off_t)store_op_off(op);
+
+	if (op->flags & STORE_OP_NOWAIT && !op->file->memory_fs)
+		return preadv2(store_op_fd(op), &iov, 1, off, RWF_NOWAIT);
+	return pread(store_op_fd(op), iov.iov_base, len, off);
+}
+
+/* One system call. */
+static int64_t call(const struct store_op *op)
+{
+	int64_t ask = store_op_ask(op);
+	ssize_t n;
+
+	if (ask < 0)
+		return ask;
+	switch (op->kind) {
+	case STORE_READ:
+		n = call_read(op, (size_t)ask);
+		break;
+	case STORE_WRITE:
+		n = pwrite(store_op_fd(op), store_op_buf(op), (size_t)ask, (off_t)store_op_off(op));
+		break;
+	case STORE_FSYNC:
+		n = fsync(store_op_fd(op));
+		break;
+	default:
+		n = fdatasync(store_op_fd(op));
+		break;
+	}
+	return n < 0 ? -errno : n;
+}
+
+static void perform(struct store_op *op)
+{
+	/* EAGAIN of a call that may wait: some resource is short for a moment. */
+	static const struct timespec moment = { .tv_nsec = (long)NSEC_PER_MSEC };
+	int64_t res = call(op);
+
+	while (!store_op_advance(op, res)) {
+		if (res == -EAGAIN)
+			(void)nanosleep(&moment, NULL);
+		res = call(op);
+	}
+}
+
+/*
+ * Hand an operation that ended to its lane.  The lane may be freed as soon as its lock is
+ * open again, so everything that touches it happens before that.
+ */
+static void deliver(struct threads_lane *l, struct store_op *op)
+{
+	(void)pthread_mutex_lock(&l->lock);
+	store_fifo_push(&l->done, op);
+	l->nr_done++;
+	/* Those after the first find the eventfd readable. */
+	if (l->armed && l->nr_done == 1)
+		(void)eventfd_write(l->efd, 1);
+	if (l->wait_for && l->nr_done >= l->wait_for)
+		(void)pthread_cond_signal(&l->more);
+	(void)pthread_mutex_unlock(&l->lock);
+}
+
+/* ------------------------------------------------------------------- pool */
+
+/* With pool.lock.  The next operation, or NULL when the calling worker is to end. */
+static struct store_op *next_op(void)
+{
+	uint64_t until = now_ns() + IDLE_NS;
+
+	while (!pool.queued.head) {
+		bool last = pool.nr_threads == 1;
+		int r;
+
+		if (pool.stop)
+			return NULL;
+		pool.nr_idle++;
+		r = cond_wait_until(&pool.work, &pool.lock, last ? PST_NO_DEADLINE : until);
+		pool.nr_idle--;
+		if (r == ETIMEDOUT && !pool.queued.head && pool.nr_threads > 1)
+			return NULL;
+	}
+	pool.nr_queued--;
+	return store_fifo_pop(&pool.queued);
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+	struct store_op *op;
+
+	(void)pthread_setname_np(pthread_self(), "pst-io");
+	(void)pthread_mutex_lock(&pool.lock);
+	pool.nr_idle--; /* see spawn() */
+	while ((op = next_op())) {
+		struct threads_lane *l = op->lane_data;
+
+		(void)pthread_mutex_unlock(&pool.lock);
+		perform(op);
+		deliver(l, op);
+		(void)pthread_mutex_lock(&pool.lock);
+	}
+	w->next = pool.gone;
+	pool.gone = w;
+	if (!--pool.nr_threads)
+		(void)pthread_cond_signal(&pool.none_left);
+	(void)pthread_mutex_unlock(&pool.lock);
+	return NULL;
+}
+
+/* With pool.lock.  0 or -EAGAIN with a sentence. */
+static int spawn(void)
+{
+	struct worker *w = malloc(sizeof(*w));
+	int r;
+
+	if (!w)
+		return err_set(EAGAIN, "no memory to start a thread for file operations");
+	r = thread_start(&w->thread, work, w);
+	if (r < 0) {
+		free(w);
+		return r;
+	}
+	pool.nr_threads++;
+	/* It is as good as idle: it will take one of the operations that wait now. */
+	pool.nr_idle++;
+	return 0;
+}
+
+/*
+ * With pool.lock: an idle thread for every operation that waits, as far as that goes.
+ * Those there are, at least one, do the rest.
+ */
+static void grow(void)
+{
+	while (pool.nr_queued > pool.nr_idle && pool.nr_threads < NR_THREADS_MAX)
+		if (spawn() < 0)
+			break;
+}
+
+/* Join those that went.  Quick: all that is left for them to do is return. */
+static void join_gone(struct worker *w)
+{
+	struct worker *next;
+
+	for (; w; w = next) {
+		next = w->next;
+		(void)pthread_join(w->thread, NULL);
+		free(w);
+	}
+}
+
+static int pool_start(void)
+{
+	int r;
+
+	cond_init_monotonic(&pool.work);
+	cond_init_monotonic(&pool.none_left);
+	(void)pthread_mutex_lock(&pool.lock);
+	pool.stop = false;
+	r = spawn();
+	(void)pthread_mutex_unlock(&pool.lock);
+	if (r < 0) {
+		(void)pthread_cond_destroy(&pool.work);
+		(void)pthread_cond_destroy(&pool.none_left);
+	}
+	return r;
+}
+
+static void pool_stop(void)
+{
+	(void)pthread_mutex_lock(&pool.lock);
+	pool.stop = true;
+	(void)pthread_cond_broadcast(&pool.work);
+	while (pool.nr_threads)
+		(void)pthread_cond_wait(&pool.none_left, &pool.lock);
+	(void)pthread_mutex_unlock(&pool.lock);
+	join_gone(TAKE_PTR(pool.gone));
+	(void)pthread_cond_destroy(&pool.work);
+	(void)pthread_cond_destroy(&pool.none_left);
+}
+
+static int pool_get(void)
+{
+	int r = 0;
+
+	(void)pthread_mutex_lock(&life_lock);
+	if (!nr_lanes)
+		r = pool_start();
+	if (r == 0)
+		nr_lanes++;
+	(void)pthread_mutex_unlock(&life_lock);
+	return r;
+}
+
+static void pool_put(void)
+{
+	(void)pthread_mutex_lock(&life_lock);
+	if (!--nr_lanes)
+		pool_stop();
+	(void)pthread_mutex_unlock(&life_lock);
+}
+
+/* ------------------------------------------------------------------ lanes */
+
+static int threads_check(void)
+{
+	return 0;
+}
+
+static int threads_lane_new(unsigned depth, struct store_lane **ret)
+{
+	struct threads_lane *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return err_set(ENOMEM, "no memory for a lane of threads");
+	r = pool_get();
+	if (r < 0) {
+		free(l);
+		return r;
+	}
+	l->base = (struct store_lane){ .ops = &store_threads_ops, .depth = depth };
+	l->efd = -1;
+	(void)pthread_mutex_init(&l->lock, NULL);
+	cond_init_monotonic(&l->more);
+	*ret = &l->base;
+	return 0;
+}
+
+static void threads_lane_free(struct store_lane *sl)
+{
+	struct threads_lane *l = lane_of(sl);
+
+	/* The worker that delivered last may still be inside its critical section. */
+	(void)pthread_mutex_lock(&l->lock);
+	(void)pthread_mutex_unlock(&l->lock);
+	(void)pthread_mutex_destroy(&l->lock);
+	(void)pthread_cond_destroy(&l->more);
+	free(l);
+	pool_put();
+}
+
+static int threads_queue(struct store_lane *sl, struct store_op *op)
+{
+	struct threads_lane *l = lane_of(sl);
+
+	if (sl->nr_ops >= sl->depth)
+		return -EAGAIN;
+	store_op_begin(op);
+	op->lane_data = l;
+	store_fifo_push(&l->queued, op);
+	sl->nr_ops++;
+	return 0;
+}
+
+/* What cannot wait is done here and now: no thread would be faster. */
+static void run_nowait(struct threads_lane *l)
+{
+	struct store_op *op, *next;
+
+	for (op = l->queued.head; op; op = next) {
+		next = op->next;
+		if (!(op->flags & STORE_OP_NOWAIT))
+			continue;
+		(void)store_fifo_remove(&l->queued, op);
+		perform(op);
+		deliver(l, op);
+	}
+}
+
+static int threads_flush(struct store_lane *sl)
+{
+	struct threads_lane *l = lane_of(sl);
+	struct worker *gone;
+	struct store_op *op;
+	unsigned nr = 0;
+
+	run_nowait(l);
+	if (!l->queued.head)
+		return 0;
+	(void)pthread_mutex_lock(&pool.lock);
+	for (; (op = store_fifo_pop(&l->queued)); nr++)
+		store_fifo_push(&pool.queued, op);
+	pool.nr_queued += nr;
+	grow();
+	for (unsigned i = 0; i < MIN(nr, pool.nr_idle); i++)
+		(void)pthread_cond_signal(&pool.work);
+	gone = TAKE_PTR(pool.gone);
+	(void)pthread_mutex_unlock(&pool.lock);
+	join_gone(gone);
+	return 0;
+}
+
+static unsigned threads_reap(struct store_lane *sl, struct store_op **ret, unsigned max)
+{
+	struct threads_lane *l = lane_of(sl);
+	unsigned n = 0;
+
+	(void)pthread_mutex_lock(&l->lock);
+	for (; n < max && l->nr_done; n++, l->nr_done--)
+		ret[n] = store_fifo_pop(&l->done);
+	(void)pthread_mutex_unlock(&l->lock);
+	sl->nr_ops -= n;
+	return n;
+}
+
+static int threads_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
+{
+	struct threads_lane *l = lane_of(sl);
+	int r = 0;
+
+	min = MIN(min, sl->nr_ops);
+	(void)pthread_mutex_lock(&l->lock);
+	l->wait_for = min ? min : 1;
+	/* nr_ops is 0: there is nothing to wait for. */
+	while (sl->nr_ops && l->nr_done < l->wait_for && r == 0)
+		r = cond_wait_until(&l->more, &l->lock, deadline_ns);
+	l->wait_for = 0;
+	(void)pthread_mutex_unlock(&l->lock);
+	return -r;
+}
+
+static void threads_cancel(struct store_lane *sl, struct store_op *op)
+{
+	struct threads_lane *l = lane_of(sl);
+	bool waits = store_fifo_remove(&l->queued, op);
+
+	/* One inside a system call goes on until that ends, and not further. */
+	store_op_set_canceled(op);
+	if (!waits) {
+		(void)pthread_mutex_lock(&pool.lock);
+		waits = store_fifo_remove(&pool.queued, op);
+		if (waits)
+			pool.nr_queued--;
+		(void)pthread_mutex_unlock(&pool.lock);
+	}
+	if (waits) {
+		op->res = -ECANCELED;
+		deliver(l, op);
+	}
+}
+
+static int threads_arm(struct store_lane *sl, int efd, bool armed)
+{
+	struct threads_lane *l = lane_of(sl);
+
+	(void)pthread_mutex_lock(&l->lock);
+	l->efd = efd;
+	l->armed = armed;
+	if (armed && l->nr_done)
+		(void)eventfd_write(efd, 1);
+	(void)pthread_mutex_unlock(&l->lock);
+	return 0;
+}
+
+const struct store_ops store_threads_ops = {
+	.name = "threads",
+	.store = PST_STORE_THREADS,
+	.check = threads_check,
+	.lane_new = threads_lane_new,
+	.lane_free = threads_lane_free,
+	.queue = threads_queue,
+	.flush = threads_flush,
+	.reap = threads_reap,
+	.wait = threads_wait,
+	.cancel = threads_cancel,
+	.arm = threads_arm,
+};

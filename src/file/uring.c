@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files by io_uring: one ring per lane.
+ *
+ * What is chosen here and why:
+ *
+ *   - Files are registered with a ring at their first operation on it, which saves two atomics
+ *     per operation, and buffers once they are used again and again, which saves the pinning
+ *     of every page (uring_bufs.h).  Places of files are remembered by generation, so that a
+ *     place with a new owner is never mistaken for the old one.  Other threads take them out
+ *     when the file or buffer goes (lane.c); SINGLE_ISSUER and with it DEFER_TASKRUN would
+ *     forbid that.
+ *   - The ring's own descriptor is not registered: that registration belongs to a thread,
+ *     not to the ring, and a lane may be used by one thread after the other.
+ *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
+ *     files is shorter.
+ *   - Operations that end without the ring (injected faults, reads of files in memory) stand
+ *     in a list of the lane, and reap() takes them from there as if they were completions.
+ *     So does a read that may not wait and is alone: a system call of its own costs less
+ *     than the ring, an entry that several share costs less still.
+ */
+#include <assert.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "file/op.h"
+#include "file/uring_bufs.h"
+#include "file/uring_ring.h"
+
+/* Kinds of completions, in the low bits of user_data: operations are aligned. */
+#define TAG_MASK UINT64_C(7)
+#define TAG_OP 0u      /* the result of an operation */
+#define TAG_CANCEL 1u  /* the result of a cancel: of no interest */
+#define TAG_DROPPED 2u /* an operation that was cancelled before it started */
+
+#define SPIN_NS 10000u
+#define SPIN_SKIP 31u
+
+struct uring_lane {
+	struct store_lane base;
+	struct io_uring ring;
+	struct store_op *lone;          /* a read that may not wait, if it is the only one */
+	struct store_fifo inline_reads; /* to be read by flush(): files in memory */
+	struct store_fifo done;         /* ended without the ring; res holds the raw result */
+	unsigned nr_done;
+	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
+	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
+	bool files_off;              /* registering one failed: register no more */
+	bool owe_submit;             /* requeued operations that the kernel did not take yet */
+	bool armed;
+	unsigned spin_skip; /* waits that sleep at once */
+	int efd;            /* -1 until the first arm() */
+	struct store_tables tables;
+	/* Generation registered in place [idx], 0: none.  Written by the lane's user, and by
+	 * whoever frees the file; those two never meet at one place, see lane.c. */
+	uint32_t file_gen[STORE_NR_FILES];
+	struct uring_bufs bufs;
+};
+
+static struct uring_lane *lane_of(struct store_lane *l)
+{
+	return container_of(l, struct uring_lane, base);
+}
+
+/* ------------------------------------------------------------------ set up */
+
+/* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
+static void add_tables(struct uring_lane *l)
+{
+	unsigned files = 2 * STORE_NR_FILES;
+	struct rlimit rl;
+
+	/* The kernel refuses a table longer than that. */
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
+		files = (unsigned)align_down(rl.rlim_cur, 2);
+	if (files && uring_ring_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
+		l->nr_files = files / 2;
+	uring_bufs_init(&l->bufs, &l->ring);
+	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
+		  l->nr_files, l->bufs.on ? STORE_NR_BUFS : 0);
+}
+
+/* Called by whoever frees the file, from any thread. */
+static void forget_file(struct store_tables *t, uint32_t idx)
+{
+	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+	int none[2] = { -1, -1 };
+
+	if (!l->file_gen[idx])
+		return;
+	l->file_gen[idx] = 0;
+	(void)io_uring_register_files_update(&l->ring, 2 * idx, none, 2);
+}
+
+static void forget_buf(struct store_tables *t, uint32_t idx, unsigned nr)
+{
+	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+
+	uring_bufs_forget(&l->bufs, idx, nr);
+}
+
+static int uring_lane_new(unsigned depth, struct store_lane **ret)
+{
+	struct uring_lane *l = calloc(1, sizeof(*l));
+	int r;
+
+	if (!l)
+		return err_set(ENOMEM, "no memory for an io_uring lane");
+	l->base = (struct store_lane){ .ops = &store_uring_ops, .depth = depth };
+	l->efd = -1;
+	r = uring_ring_new(depth, &l->ring);
+	if (r < 0) {
+		free(l);
+		return uring_ring_err(-r);
+	}
+	uring_ring_may_hang(&l->ring);
+	/* A forked child must not work on its parent's ring. */
+	(void)io_uring_ring_dontfork(&l->ring);
+	add_tables(l);
+	l->tables.forget_file = forget_file;
+	l->tables.forget_buf = forget_buf;
+	store_tables_add(&l->tables);
+	*ret = &l->base;
+	return 0;
+}
+
+static bool any_registered(const struct uring_lane *l)
+{
+	for (unsigned i = 0; i < STORE_NR_FILES; i++)
+		if (l->file_gen[i])
+			return true;
+	return false;
+}
+
+static void uring_lane_free(struct store_lane *sl)
+{
+	struct uring_lane *l = lane_of(sl);
+
+	store_tables_del(&l->tables);
+	/* The kernel tears a ring down in the background.  Files given back before that do
+	 * not keep their file system busy when we are long gone. */
+	if (any_registered(l))
+		(void)io_uring_unregister_files(&l->ring);
+	uring_bufs_done(&l->bufs);
+	io_uring_queue_exit(&l->ring);
+	free(l);
+}
+
+/* ---------------------------------------------------------- registrations */
+
+/* The file's place, now registered; false: use descriptors. */
+static bool register_file(struct uring_lane *l, const struct store_file *f)
+{
+	int fds[2] = { f->fd, f->fd_direct };
+	int r;
+
+	if (l->files_off)
+		return false;
+	r = io_uring_register_files_update(&l->ring, 2 * f->idx, fds, 2);
+	if (r != 2) {
+		log_debug("registering a file with io_uring failed: %s; using descriptors",
+			  err_name(r));
+		l->files_off = true;
+		return false;
+	}
+	l->file_gen[f->idx] = f->gen;
+	return true;
+}
+
+static inline bool file_registered(struct uring_lane *l, const struct store_file *f)
+{
+	if (unlikely(f->idx >= l->nr_files))
+		return false;
+	if (likely(l->file_gen[f->idx] == f->gen))
+		return true;
+	return register_file(l, f);
+}
+
+/* ------------------------------------------------------------- operations */
+
+static void wake_armed(struct uring_lane *l)
+{
+	if (l->armed)
+		(void)eventfd_write(l->efd, 1);
+}
+
+/* End op without the kernel. */
+static void push_done(struct uring_lane *l, struct store_op *op, int64_t raw)
+{
+	op->res = raw;
+	store_fifo_push(&l->done, op);
+	l->nr_done++;
+	wake_armed(l);
+}
+
+static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, struct store_op *op,
+			    uint64_t ask)
+{
+	static const uint8_t opcodes[] = {
+		[STORE_READ] = IORING_OP_READ,
+		[STORE_WRITE] = IORING_OP_WRITE,
+		[STORE_FSYNC] = IORING_OP_FSYNC,
+		[STORE_FDATASYNC] = IORING_OP_FSYNC,
+	};
+	static const uint8_t fixed[] = {
+		[STORE_READ] = IORING_OP_READ_FIXED,
+		[STORE_WRITE] = IORING_OP_WRITE_FIXED,
+	};
+	int place;
+
+	op->lane_data = (void *)(uintptr_t)(l->ring.sq.sqe_tail - 1);
+	io_uring_prep_rw(opcodes[op->kind], sqe, store_op_fd(op), NULL, 0, 0);
+	sqe->user_data = (uintptr_t)op;
+	if (file_registered(l, op->file)) {
+		sqe->fd = (int)(2 * op->file->idx + !!(op->flags & STORE_OP_DIRECT));
+		sqe->flags = IOSQE_FIXED_FILE;
+	}
+	if (unlikely(store_op_is_sync(op))) {
+		if (op->kind == STORE_FDATASYNC)
+			sqe->fsync_flags = IORING_FSYNC_DATASYNC;
+		return;
+	}
+	sqe->addr = (uintptr_t)store_op_buf(op);
+	sqe->len = (uint32_t)ask;
+	sqe->off = store_op_off(op);
+	if (op->flags & STORE_OP_NOWAIT)
+		sqe->rw_flags = RWF_NOWAIT;
+	place = uring_bufs_place(&l->bufs, op, (uintptr_t)store_op_buf(op), ask);
+	if (place >= 0) {
+		sqe->opcode = fixed[op->kind];
+		sqe->buf_index = (uint16_t)place;
+	}
+	op->pinned = place >= 0;
+	/* With many requests open, FUSE makes the next one wait, NOWAIT or not: not here. */
+	if (unlikely(op->file->may_hang && !(op->flags & STORE_OP_NOWAIT)))
+		sqe->flags |= IOSQE_ASYNC;
+}
+
+/* Say to the kernel what cancel() could not. */
+static void cancel_owed(struct uring_lane *l)
+{
+	struct io_uring_sqe *sqe;
+
+	while (l->to_cancel.head && (sqe = io_uring_get_sqe(&l->ring))) {
+		struct store_op *op = store_fifo_pop(&l->to_cancel);
+
+		io_uring_prep_cancel64(sqe, (uintptr_t)op, 0);
+		sqe->user_data = TAG_CANCEL;
+	}
+}
+
+/* The kernel takes nothing from this process any more, as after a sandbox. */
+static bool is_forbidden(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EBADF;
+}
+
+/* End every operation in the ring that the kernel has not taken with that error. */
+static void withdraw(struct uring_lane *l, int err)
+{
+	struct io_uring_sq *sq = &l->ring.sq;
+	unsigned head = *sq->khead;
+
+	for (unsigned at = head; at != sq->sqe_tail; at++) {
+		uint64_t data = sq->sqes[at & sq->ring_mask].user_data;
+		unsigned tag = (unsigned)(data & TAG_MASK);
+
+		if (tag != TAG_CANCEL)
+			push_done(l, (struct store_op *)(uintptr_t)(data & ~TAG_MASK),
+				  tag == TAG_DROPPED ? -ECANCELED : err);
+	}
+	/* They were published already; nobody but io_uring_enter() looks there. */
+	sq->sqe_head = sq->sqe_tail = head;
+	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
+	while (l->to_cancel.head)
+		(void)store_fifo_pop(&l->to_cancel);
+}
+
+static int submit(struct uring_lane *l)
+{
+	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
+	while (io_uring_sq_ready(&l->ring) || l->to_cancel.head) {
+		int r;
+
+		if (unlikely(l->to_cancel.head))
+			cancel_owed(l);
+		r = io_uring_submit(&l->ring);
+		if (likely(r > 0) || r == -EINTR)
+			continue;
+		if (unlikely(is_forbidden(r)))
+			withdraw(l, r);
+		/* EBUSY: completions that did not fit must be reaped first. */
+		return r == -EBUSY || r == 0 ? -EAGAIN : r;
+	}
+	return 0;
+}
+
+/* 0, or -EAGAIN when the ring has no room. */
+static inline int into_ring(struct uring_lane *l, struct store_op *op, uint64_t ask, bool may_wait)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+
+	/* There is room for every operation, but cancels take some too. */
+	if (unlikely(!sqe) && submit(l) == 0)
+		sqe = io_uring_get_sqe(&l->ring);
+	if (unlikely(!sqe))
+		return -EAGAIN;
+	fill_sqe(l, sqe, op, ask);
+	if (unlikely(may_wait))
+		sqe->flags |= IOSQE_ASYNC;
+	return 0;
+}
+
+/* FUSE may wait all the same. */
+static inline bool does_not_wait(const struct store_op *op)
+{
+	return op->flags & STORE_OP_NOWAIT && !op->file->may_hang;
+}
+
+/*
+ * Start op from where it stands.
+ * @may_wait: let a kernel thread do it, where it would not have waited before
+ *
+ * 0, or -EAGAIN when the ring has no room.
+ */
+static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait)
+{
+	int64_t ask = store_op_ask(op);
+
+	if (unlikely(ask < 0)) {
+		push_done(l, op, ask);
+		return 0;
+	}
+	/* These file systems have everything in memory, but know no RWF_NOWAIT, and io_uring
+	 * would send their reads through a kernel thread. */
+	if (op->flags & STORE_OP_NOWAIT && op->file->memory_fs) {
+		op->res = ask;
+		store_fifo_push(&l->inline_reads, op);
+		return 0;
+	}
+	if (!l->lone && does_not_wait(op) && !io_uring_sq_ready(&l->ring)) {
+		op->res = ask;
+		l->lone = op;
+		return 0;
+	}
+	if (l->lone && into_ring(l, l->lone, (uint64_t)l->lone->res, false) == 0)
+		l->lone = NULL;
+	return into_ring(l, op, (uint64_t)ask, may_wait);
+}
+
+static int uring_queue(struct store_lane *sl, struct store_op *op)
+{
+	struct uring_lane *l = lane_of(sl);
+	int r;
+
+	if (unlikely(sl->nr_ops >= sl->depth))
+		return -EAGAIN;
+	store_op_begin(op);
+	r = start(l, op, false);
+	if (likely(r == 0))
+		sl->nr_ops++;
+	return r;
+}
+
+static void read_inline(struct uring_lane *l, struct store_op *op, int flags)
+{
+	struct iovec iov = { op->buf, (size_t)op->res };
+	ssize_t n = preadv2(op->file->fd, &iov, 1, (off_t)op->off, flags);
+
+	push_done(l, op, n < 0 ? -errno : n);
+}
+
+static int flush(struct uring_lane *l)
+{
+	int r;
+
+	if (l->lone)
+		read_inline(l, TAKE_PTR(l->lone), RWF_NOWAIT);
+	while (unlikely(l->inline_reads.head))
+		read_inline(l, store_fifo_pop(&l->inline_reads), 0);
+	r = submit(l);
+	l->owe_submit = r < 0;
+	return r;
+}
+
+static int uring_flush(struct store_lane *sl)
+{
+	return flush(lane_of(sl));
+}
+
+/* Goes on with an operation that is not finished. */
+static void restart(struct uring_lane *l, struct store_op *op, int64_t res)
+{
+	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
+	 * instead of waiting; its own threads may wait. */
+	if (start(l, op, res == -EAGAIN) < 0)
+		push_done(l, op, -EINTR); /* no room: come back at the next reap() */
+	else
+		l->owe_submit = true;
+}
+
+/* True when op is finished. */
+static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t res)
+{
+	if (likely(store_op_advance(op, res))) {
+		if (unlikely(op->canceled) && l->to_cancel.head)
+			(void)store_fifo_remove(&l->to_cancel, op);
+		return true;
+	}
+	restart(l, op, res);
+	return false;
+}
+
+/*
+ * What a thread started the kernel cancels when that thread ends, or says that it cannot reach
+ * the memory any more: of an operation that waited for a page of the page cache.  The lane lives on
+ * in another thread, so it is no result yet.  If the memory is really bad, it will be again.
+ */
+static inline int64_t of_thread(struct store_op *op, int64_t res)
+{
+	if (unlikely(res == -ECANCELED && !store_op_canceled(op)))
+		return -EINTR;
+	if (unlikely(res == -EFAULT && !op->doubted)) {
+		op->doubted = true;
+		return -EINTR;
+	}
+	return res;
+}
+
+static unsigned reap_done(struct uring_lane *l, struct store_op **ret, unsigned max)
+{
+	unsigned n = 0, todo = l->nr_done;
+
+	/* Not those that come back in this round: that could go on for ever. */
+	for (; todo && n < max; todo--) {
+		struct store_op *op = store_fifo_pop(&l->done);
+
+		l->nr_done--;
+		if (complete(l, op, op->res))
+			ret[n++] = op;
+	}
+	return n;
+}
+
+/* Completions wait in the kernel: for room in the ring, or for this thread to fetch them. */
+static inline bool must_enter(const struct uring_lane *l)
+{
+	return IO_URING_READ_ONCE(*l->ring.sq.kflags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
+}
+
+static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned max)
+{
+	unsigned head, n = 0, seen = 0;
+	struct io_uring_cqe *cqe;
+
+	io_uring_for_each_cqe(&l->ring, head, cqe)
+	{
+		uint64_t data = cqe->user_data;
+		struct store_op *op = (struct store_op *)(uintptr_t)(data & ~TAG_MASK);
+		unsigned tag = (unsigned)(data & TAG_MASK);
+
+		if (n == max)
+			break;
+		seen++;
+		if (unlikely(tag == TAG_CANCEL))
+			continue;
+		if (unlikely(tag == TAG_DROPPED)) {
+			op->res = -ECANCELED;
+			ret[n++] = op;
+		} else if (likely(complete(l, op, of_thread(op, cqe->res)))) {
+			ret[n++] = op;
+		}
+	}
+	if (seen)
+		io_uring_cq_advance(&l->ring, seen);
+	return n;
+}
+
+static unsigned uring_reap(struct store_lane *sl, struct store_op **ret, unsigned max)
+{
+	struct uring_lane *l = lane_of(sl);
+	unsigned n = 0;
+
+	if (unlikely(l->nr_done))
+		n = reap_done(l, ret, max);
+	n += reap_ring(l, ret + n, max - n);
+	if (n < max && must_enter(l)) {
+		(void)io_uring_get_events(&l->ring);
+		n += reap_ring(l, ret + n, max - n);
+	}
+	if (unlikely(l->owe_submit))
+		(void)flush(l);
+	sl->nr_ops -= n;
+	return n;
+}
+
+/* io_uring_enter(2) that neither submits nor takes completions. */
+static int enter_wait(struct uring_lane *l, unsigned min, uint64_t deadline_ns)
+{
+	struct io_uring_getevents_arg arg = { 0 };
+	struct __kernel_timespec ts;
+	uint64_t now;
+	int r;
+
+	if (deadline_ns != PST_NO_DEADLINE) {
+		now = now_ns();
+		deadline_ns -= MIN(now, deadline_ns);
+		ts.tv_sec = (int64_t)(deadline_ns / NSEC_PER_SEC);
+		ts.tv_nsec = (int64_t)(deadline_ns % NSEC_PER_SEC);
+		arg.ts = (uintptr_t)&ts;
+	}
+	r = io_uring_enter2((unsigned)l->ring.ring_fd, 0, min,
+			    IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, (sigset_t *)&arg,
+			    sizeof(arg));
+	if (r == -ETIME)
+		return -ETIMEDOUT;
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Going to sleep and being woken costs more than a fast device takes, most of all in a
+ * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
+ */
+static bool spin(struct uring_lane *l, unsigned min)
+{
+	uint64_t end;
+
+	if (l->spin_skip) {
+		l->spin_skip--;
+		return false;
+	}
+	end = now_ns() + SPIN_NS;
+	do {
+		if (io_uring_get_events(&l->ring) < 0)
+			break;
+		if (io_uring_cq_ready(&l->ring) >= min)
+			return true;
+	} while (now_ns() < end);
+	l->spin_skip = SPIN_SKIP;
+	return false;
+}
+
+static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
+{
+	struct uring_lane *l = lane_of(sl);
+	uint64_t soon;
+	int r;
+
+	if (l->nr_done || !sl->nr_ops)
+		return 0;
+	min = MIN(min, sl->nr_ops);
+	min = min ? min : 1;
+	if (io_uring_cq_ready(&l->ring) >= min)
+		return 0;
+	/* What reap() could not give to the kernel would be waited for in vain. */
+	if (unlikely(l->owe_submit) && flush(l) < 0) {
+		soon = now_ns() + NSEC_PER_MSEC;
+		r = enter_wait(l, 1, MIN(soon, deadline_ns));
+		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
+	}
+	if (l->nr_done || spin(l, min))
+		return 0;
+	return enter_wait(l, min, deadline_ns);
+}
+
+/* The entry of an operation that was not submitted yet; fill_sqe() keeps where it went. */
+static struct io_uring_sqe *find_queued(struct uring_lane *l, const struct store_op *op)
+{
+	const struct io_uring_sq *sq = &l->ring.sq;
+	unsigned at = (unsigned)(uintptr_t)op->lane_data, head = *sq->khead;
+	struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
+
+	if (at - head >= sq->sqe_tail - head || sqe->user_data != (uintptr_t)op)
+		return NULL;
+	return sqe;
+}
+
+static void uring_cancel(struct store_lane *sl, struct store_op *op)
+{
+	struct uring_lane *l = lane_of(sl);
+	struct io_uring_sqe *sqe;
+
+	if (op->canceled)
+		return;
+	store_op_set_canceled(op);
+	if (l->lone == op || store_fifo_remove(&l->inline_reads, op)) {
+		if (l->lone == op)
+			l->lone = NULL;
+		push_done(l, op, -ECANCELED);
+		return;
+	}
+	sqe = find_queued(l, op);
+	if (sqe) {
+		io_uring_prep_nop(sqe);
+		sqe->user_data = (uintptr_t)op | TAG_DROPPED;
+	} else if (!store_fifo_has(&l->done, op)) {
+		store_fifo_push(&l->to_cancel, op);
+	}
+	/* For callers that only reap(). */
+	l->owe_submit = true;
+}
+
+/* On or off; a full barrier. */
+static void set_events(struct uring_lane *l, bool on)
+{
+	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
+	 * it sees the flag, or has_work() below sees the completion. */
+	(void)__atomic_exchange_n(l->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
+				  __ATOMIC_SEQ_CST);
+	l->armed = on;
+}
+
+static bool has_work(struct uring_lane *l)
+{
+	if (must_enter(l))
+		(void)io_uring_get_events(&l->ring);
+	return l->nr_done || l->owe_submit ||
+	       __atomic_load_n(l->ring.cq.ktail, __ATOMIC_SEQ_CST) != *l->ring.cq.khead;
+}
+
+static int uring_arm(struct store_lane *sl, int efd, bool armed)
+{
+	struct uring_lane *l = lane_of(sl);
+	int r;
+
+	if (!armed) {
+		if (l->armed)
+			set_events(l, false);
+		return 0;
+	}
+	if (l->efd < 0) {
+		r = io_uring_register_eventfd(&l->ring, efd);
+		if (r < 0)
+			return err_set(r, "io_uring does not take the eventfd of a queue: %s",
+				       err_name(r));
+		l->efd = efd;
+	}
+	assert(efd == l->efd);
+	set_events(l, true);
+	if (has_work(l))
+		wake_armed(l);
+	return 0;
+}
+
+const struct store_ops store_uring_ops = {
+	.name = "uring",
+	.store = PST_STORE_URING,
+	.check = uring_ring_check,
+	.lane_new = uring_lane_new,
+	.lane_free = uring_lane_free,
+	.queue = uring_queue,
+	.flush = uring_flush,
+	.reap = uring_reap,
+	.wait = uring_wait,
+	.cancel = uring_cancel,
+	.arm = uring_arm,
+};

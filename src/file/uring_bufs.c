@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+#include <liburing.h>
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "file/uring_bufs.h"
+#include "file/uring_ring.h"
+
+#define WORTH 2u	   /* times the bytes named, moved unregistered */
+#define REGISTER_SHARE 16u /* of a lane's time */
+
+/* Registered with all rings that RLIMIT_MEMLOCK holds for: each ring counts by itself. */
+static _Atomic uint64_t locked_bytes;
+
+/* ---------------------------------------------------------------- the limit */
+
+/* As the kernel asks when a ring is made. */
+static bool may_lock(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = { 0 };
+
+	return syscall(SYS_capget, &head, data) == 0 &&
+	       (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK));
+}
+
+/*
+ * So much more will be registered, if the limit has room.  The kernel may refuse all the same: it
+ * counts other processes of the user, which nobody can ask it about, and whole huge pages.
+ */
+static int charge(const struct uring_bufs *t, uint64_t len)
+{
+	uint64_t now = atomic_load(&locked_bytes);
+	struct rlimit rl;
+
+	if (t->exempt)
+		return 0;
+	if (getrlimit(RLIMIT_MEMLOCK, &rl) < 0)
+		return errno;
+	do
+		if (now > rl.rlim_cur || len > rl.rlim_cur - now)
+			return ENOMEM;
+	while (!atomic_compare_exchange_weak(&locked_bytes, &now, now + len));
+	return 0;
+}
+
+static void uncharge(const struct uring_bufs *t, uint64_t len)
+{
+	if (!t->exempt)
+		atomic_fetch_sub(&locked_bytes, len);
+}
+
+/* ------------------------------------------------------------- registering */
+
+/* Are all of these pages there, so that registering faults none in? */
+static bool resident(uintptr_t start, uintptr_t end)
+{
+	unsigned char there[STORE_BUF_MAX / 4096 + 1];
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	size_t nr;
+
+	start = align_down(start, page);
+	nr = (size_t)((align_up(end, page) - start) / page);
+	if (mincore((void *)start, end - start, there) < 0)
+		return false;
+	for (size_t i = 0; i < nr; i++)
+		if (!(there[i] & 1))
+			return false;
+	return true;
+}
+
+static int update(struct uring_bufs *t, uint32_t place, uintptr_t start, uint64_t len)
+{
+	struct iovec iov = { .iov_base = (void *)start, .iov_len = len };
+	int r = io_uring_register_buffers_update_tag(t->ring, place, &iov, NULL, 1);
+
+	return r == 1 ? 0 : r < 0 ? -r : EIO;
+}
+
+/* 0 or an errno.  What was registered in the place before stays if the new range is refused. */
+static int place_set(struct uring_bufs *t, uint32_t place, uintptr_t start, uintptr_t end)
+{
+	struct buf_slot *s = &t->slots[place];
+	int err;
+
+	if (t->err)
+		return t->err;
+	err = charge(t, end - start);
+	if (err)
+		return err;
+	err = fault_hit(FAULT_STORE_PIN);
+	if (!err)
+		err = update(t, place, start, end - start);
+	if (err) {
+		log_debug("registering %zu bytes with io_uring failed: %s; pinning them each time",
+			  (size_t)(end - start), err_name(err));
+		uncharge(t, end - start);
+		if (err == ENOMEM)
+			t->err = err;
+		return err;
+	}
+	uncharge(t, s->end - s->start);
+	s->start = start;
+	s->end = end;
+	return 0;
+}
+
+/* Pages of what operations named in the piece, if it is time. */
+static void piece_try(struct uring_bufs *t, const struct store_buf *b, uint32_t piece)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), now = now_ns();
+	struct buf_slot *s = &t->slots[b->idx + piece];
+	uintptr_t first = (uintptr_t)b->base + piece * STORE_BUF_MAX;
+	uintptr_t last = first + MIN(b->len - piece * STORE_BUF_MAX, STORE_BUF_MAX);
+	uintptr_t start = MAX(align_down(first + s->lo, page), first);
+	uintptr_t end = MIN(align_up(first + s->hi, page), last);
+
+	if (now < t->next)
+		return;
+	s->moved = 0;
+	if (!resident(start, end))
+		return;
+	s->err = place_set(t, b->idx + piece, start, end);
+	t->next = now + (now_ns() - now) * REGISTER_SHARE;
+}
+
+bool uring_bufs_miss(struct uring_bufs *t, struct store_op *op, uint32_t piece, uintptr_t at,
+		     uint64_t len)
+{
+	const struct store_buf *b = op->sbuf;
+	struct buf_slot *s = &t->slots[b->idx + piece];
+	uint64_t lo = at - (uintptr_t)b->base - piece * STORE_BUF_MAX, hi = lo + len;
+
+	/* One operation uses one registered piece. */
+	if (!t->on || hi > STORE_BUF_MAX)
+		return false;
+	s->lo = s->hi ? (uint32_t)MIN(s->lo, lo) : (uint32_t)lo;
+	s->hi = (uint32_t)MAX(s->hi, hi);
+	s->moved += len;
+	/* There may be room under a limit later; what the kernel refuses it refuses again. */
+	if (s->moved >= WORTH * (uint64_t)(s->hi - s->lo) && (!s->err || s->err == ENOMEM))
+		piece_try(t, b, piece);
+	if (at >= s->start && at + len <= s->end)
+		return true;
+	op->pin_err = s->err;
+	return false;
+}
+
+/* -------------------------------------------------------------------- life */
+
+void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring)
+{
+	t->ring = ring;
+	t->exempt = may_lock();
+	/* Kernels before 5.19 have no empty tables: then nothing is registered. */
+	t->on = uring_ring_sparse(ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0;
+}
+
+void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr)
+{
+	for (uint32_t i = idx; i < idx + nr; i++) {
+		struct buf_slot *s = &t->slots[i];
+
+		if (s->end > s->start) {
+			(void)update(t, i, 0, 0);
+			uncharge(t, s->end - s->start);
+		}
+		*s = (struct buf_slot){ 0 };
+	}
+}
+
+void uring_bufs_done(struct uring_bufs *t)
+{
+	uint64_t sum = 0;
+
+	/* Where no limit holds the kernel may take its time. */
+	if (t->exempt || !t->on)
+		return;
+	for (uint32_t i = 0; i < STORE_NR_BUFS; i++)
+		sum += t->slots[i].end - t->slots[i].start;
+	if (sum)
+		(void)io_uring_unregister_buffers(t->ring);
+	uncharge(t, sum);
+}

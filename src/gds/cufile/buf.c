@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device memory that is registered with the library.
+ *
+ * A transfer of memory that is not registered, or whose address is not given as a
+ * registration and a distance from its base, goes through a buffer of the library's without a
+ * word.  So every transfer has a registered slice here.  Registering costs more than a small
+ * transfer and takes of what the GPU can show to other devices; slices are made when they are
+ * first needed, stay, and go when room is needed for others.
+ *
+ * A slice consists of whole pages of the GPU: nvidia-fs takes nothing else.
+ */
+#include <pthread.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "gds/cufile/internal.h"
+
+enum state {
+	NONE,
+	CHANGING, /* some thread registers it, or ends that */
+	READY,
+};
+
+struct slice {
+	struct list idle; /* READY and not moving: on its device's list */
+	enum state state;
+	bool share;	  /* what moves allows others beside it */
+	unsigned moving;
+	struct cufile_mem *mem;
+};
+
+struct cufile_mem {
+	unsigned device;
+	uint64_t base;	     /* of the allocation */
+	uint64_t start, end; /* of what can be registered */
+	bool refused;	     /* the library does not take it */
+	unsigned nr;
+	struct slice v[];
+};
+
+/* Not held while the library is called. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t limit; /* what the user wants; 0: not said */
+static struct {
+	uint64_t used;
+	uint64_t found;	  /* it could not have more; 0: not known */
+	struct list idle; /* the oldest first */
+} devices[CUFILE_DEVICES];
+
+static struct list *idle_list(unsigned device)
+{
+	if (!devices[device].idle.next)
+		list_init(&devices[device].idle);
+	return &devices[device].idle;
+}
+
+/* ---------------------------------------------------------------- geometry */
+
+static uint64_t slice_base(const struct cufile_mem *m, unsigned i)
+{
+	return m->start + i * CUFILE_SLICE;
+}
+
+static uint64_t slice_len(const struct cufile_mem *m, unsigned i)
+{
+	return MIN(CUFILE_SLICE, m->end - slice_base(m, i));
+}
+
+int cufile_mem_new(unsigned device, uint64_t base, uint64_t size, struct cufile_mem **ret)
+{
+	uint64_t start = align_up(base, CUFILE_GRAIN);
+	uint64_t end = align_down(base + size, CUFILE_GRAIN);
+	struct cufile_mem *m;
+	unsigned nr;
+
+	if (device >= CUFILE_DEVICES)
+		return err_set(EINVAL, "device %u is beyond what cuFile is used with", device);
+	if (end < start)
+		end = start;
+	nr = (unsigned)((end - start + CUFILE_SLICE - 1) / CUFILE_SLICE);
+	m = calloc(1, sizeof(*m) + nr * sizeof(m->v[0]));
+	if (!m)
+		return err_set(ENOMEM, "out of memory");
+	m->device = device;
+	m->base = base;
+	m->start = start;
+	m->end = end;
+	m->nr = nr;
+	for (unsigned i = 0; i < nr; i++) {
+		m->v[i].mem = m;
+		list_init(&m->v[i].idle);
+	}
+	*ret = m;
+	return 0;
+}
+
+uint64_t cufile_mem_room(const struct cufile_mem *m, uint64_t off)
+{
+	uint64_t at = m->base + off;
+	unsigned i;
+
+	if (at < m->start || at >= m->end || at & (CUFILE_ALIGN - 1))
+		return 0;
+	i = (unsigned)((at - m->start) / CUFILE_SLICE);
+	return slice_base(m, i) + slice_len(m, i) - at;
+}
+
+/* ------------------------------------------------------------- registering */
+
+void cufile_mem_limit(uint64_t bytes)
+{
+	(void)pthread_mutex_lock(&lock);
+	limit = bytes;
+	(void)pthread_mutex_unlock(&lock);
+}
+
+bool cufile_mem_refused(const struct cufile_mem *m)
+{
+	bool refused;
+
+	(void)pthread_mutex_lock(&lock);
+	refused = m->refused;
+	(void)pthread_mutex_unlock(&lock);
+	return refused;
+}
+
+uint64_t cufile_mem_registered(unsigned device)
+{
+	uint64_t used;
+
+	(void)pthread_mutex_lock(&lock);
+	used = devices[device].used;
+	(void)pthread_mutex_unlock(&lock);
+	return used;
+}
+
+/* The lock is held. */
+static uint64_t bound(unsigned device)
+{
+	uint64_t b = limit ? limit : KIB(cufile_pinnable_kib()) / 2;
+
+	return devices[device].found ? MIN(b, devices[device].found) : b;
+}
+
+static void *slice_ptr(const struct slice *s)
+{
+	return (void *)(uintptr_t)slice_base(s->mem, (unsigned)(s - s->mem->v));
+}
+
+/* The lock is held, and dropped meanwhile: nobody else touches a slice that is CHANGING. */
+static int slice_register(struct slice *s, uint64_t len)
+{
+	struct cuf_error e = { 0, 0 };
+	int r = cufile_hold();
+
+	s->state = CHANGING;
+	devices[s->mem->device].used += len;
+	(void)pthread_mutex_unlock(&lock);
+	if (r == 0)
+		e = cuf.cuFileBufRegister(slice_ptr(s), len, 0);
+	if (e.err) {
+		r = cufile_err(e, "register %llu bytes of device memory", (unsigned long long)len);
+		cufile_drop();
+	}
+	(void)pthread_mutex_lock(&lock);
+	s->state = r < 0 ? NONE : READY;
+	if (r < 0)
+		devices[s->mem->device].used -= len;
+	if (e.err && r == -EOPNOTSUPP)
+		s->mem->refused = true;
+	return r;
+}
+
+/* As above. */
+static void slice_unregister(struct slice *s)
+{
+	uint64_t len = slice_len(s->mem, (unsigned)(s - s->mem->v));
+	struct cuf_error e;
+
+	s->state = CHANGING;
+	list_del(&s->idle);
+	(void)pthread_mutex_unlock(&lock);
+	e = cuf.cuFileBufDeregister(slice_ptr(s));
+	cufile_drop();
+	if (e.err) {
+		(void)cufile_err(e, "let go of device memory");
+		log_warn("%s, ignoring", err_text());
+	}
+	(void)pthread_mutex_lock(&lock);
+	s->state = NONE;
+	devices[s->mem->device].used -= len;
+	if (!devices[s->mem->device].used)
+		devices[s->mem->device].found = 0; /* others may have left room since */
+}
+
+/* Make room for len bytes more, by the slice that was not used for longest.  1: look again. */
+static int make_room(unsigned device)
+{
+	struct list *idle = idle_list(device);
+
+	if (list_empty(idle))
+		return err_set(ENOBUFS,
+			       "the bound of %llu bytes registered with cuFile is reached, and all "
+			       "are in use",
+			       (unsigned long long)bound(device));
+	slice_unregister(list_first(idle, struct slice, idle));
+	return 1;
+}
+
+/* One step towards a slice that is READY: 0 when it is, 1 to look again.  The lock is held. */
+static int slice_step(struct slice *s, bool share)
+{
+	uint64_t len = slice_len(s->mem, (unsigned)(s - s->mem->v));
+	unsigned device = s->mem->device;
+	int r;
+
+	if (s->state == CHANGING)
+		return err_set(EAGAIN, "another thread is registering the memory with cuFile");
+	if (s->moving && !(share && s->share))
+		return err_set(EAGAIN, "another transfer uses the same 16 MiB of device memory");
+	if (s->state == READY)
+		return 0;
+	if (devices[device].used + len > bound(device))
+		return make_room(device);
+	r = slice_register(s, len);
+	/* Less than it was said to be: what there is now is what can be. */
+	if (r == -ENOMEM && devices[device].used) {
+		devices[device].found = devices[device].used;
+		return 1;
+	}
+	return r < 0 ? r : 1;
+}
+
+int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret)
+{
+	unsigned i = (unsigned)((m->base + off - m->start) / CUFILE_SLICE);
+	struct slice *s = &m->v[i];
+	int r;
+
+	(void)pthread_mutex_lock(&lock);
+	do
+		r = slice_step(s, share);
+	while (r > 0);
+	if (r == 0) {
+		list_del(&s->idle);
+		s->share = share;
+		s->moving++;
+		ret->slice = i;
+		ret->base = slice_base(m, i);
+		ret->base_off = m->base + off - ret->base;
+	}
+	(void)pthread_mutex_unlock(&lock);
+	return r;
+}
+
+void cufile_mem_untake(struct cufile_mem *m, unsigned slice)
+{
+	struct slice *s = &m->v[slice];
+
+	(void)pthread_mutex_lock(&lock);
+	if (!--s->moving)
+		list_add_tail(idle_list(m->device), &s->idle);
+	(void)pthread_mutex_unlock(&lock);
+}
+
+static bool in_use(const struct cufile_mem *m)
+{
+	for (unsigned i = 0; i < m->nr; i++)
+		if (m->v[i].moving || m->v[i].state == CHANGING)
+			return true;
+	return false;
+}
+
+int cufile_mem_free(struct cufile_mem *m)
+{
+	int r = fork_guard();
+
+	if (!m || r < 0)
+		return r;
+	(void)pthread_mutex_lock(&lock);
+	if (in_use(m))
+		r = err_set(EBUSY, "cuFile still uses the device memory");
+	for (unsigned i = 0; r == 0 && i < m->nr; i++)
+		if (m->v[i].state == READY)
+			slice_unregister(&m->v[i]);
+	/* Another thread may have found room in m while the lock was dropped. */
+	if (r == 0 && in_use(m))
+		r = err_set(EBUSY, "cuFile is being told to let go of the device memory");
+	(void)pthread_mutex_unlock(&lock);
+	if (r == 0)
+		free(m);
+	return r;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of cuFile share; cufile.h says what is where. */
+#ifndef PST_STORE_CUFILE_INT_H
+#define PST_STORE_CUFILE_INT_H
+
+#include "gds/cufile/cufile_types.h"
+#include "gds/cufile/cufile.h"
+
+struct cufile_api {
+#define SYM(type, name, args) type(*name) args;
+#define OPT SYM
+#include "gds/cufile/cufile_syms.h"
+};
+
+/* Filled by cufile_check(), constant afterwards. */
+extern struct cufile_api cuf;
+
+/* CUFILE_OPEN_MS; tests have less patience. */
+extern unsigned cufile_open_ms;
+
+/* Something of ours lives in the driver, which is open: it is not closed meanwhile. */
+int cufile_hold(void);
+void cufile_drop(void);
+
+/* KiB that the library allows to be registered on a device; 0 while the driver is closed. */
+uint64_t cufile_pinnable_kib(void);
+
+/* ------------------------------------------------------------------ errors */
+
+/* Keep "cuFile could not WHAT: why" and what to do about it; gives -errno. */
+int cufile_err(struct cuf_error e, const char *fmt, ...) _printf_(2, 3);
+
+/*
+ * What a transfer gave, where asked bytes were asked for: bytes, or -errno with a sentence.
+ * @err: errno right after the call, 0 if it was not set
+ */
+int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);
+
+/* ------------------------------------------------------------------ places */
+
+#define CUFILE_SONAME "libcufile.so.0"
+#define CUFILE_PLACES 64u
+
+/*
+ * Files that may be the library, best first: beside what the process has loaded, then below
+ * cuda ("/usr/local").  How many were written.
+ */
+unsigned cufile_places(const char *cuda, char (*ret)[PATH_MAX], unsigned max);
+
+/* The file of that name ("/libcufile.so.0") in a cache of the loader; false: none to be read. */
+bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX]);
+
+/* The sentence that there is no library; -ENODEV. */
+int cufile_absent(void);
+
+/* --------------------------------------------------------------- transfers */
+
+/* For one transfer: the file is held, and its slice is registered and held. */
+struct cufile_taken {
+	struct cufile_file *file;
+	struct cufile_mem *mem;
+	cuf_handle handle;
+	uint64_t base;	   /* as registered */
+	uint64_t base_off; /* of the first byte from there */
+	unsigned slice;
+};
+
+/* [hangs] Check and take; errors as of cufile_io(). */
+int cufile_take(const struct cufile_io *io, struct cufile_taken *ret);
+/* [hangs] */
+void cufile_untake(struct cufile_taken *t);
+
+/* Their parts.  -EBADF when the file is not open for that. */
+int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret);
+void cufile_file_untake(struct cufile_file *cf);
+int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret);
+void cufile_mem_untake(struct cufile_mem *m, unsigned slice);
+
+/* [hangs] Destroy the batches that are set up and that nobody has. */
+void cufile_batches_end(void);
+
+/* [hangs] Counters of our own are stopped. */
+void cufile_counts_end(void);
+
+#endif

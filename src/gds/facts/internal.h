@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Between the files that make up facts.h: what is looked at once (struct gds_look), and one
+ * function for each fact, which judges it.
+ *
+ *	read.c    files and links below a root, within bounds
+ *	mount.c   the mount of a file, O_DIRECT
+ *	disk.c    the disks below it, the udev record
+ *	kernel.c  nvidia-fs, P2PDMA
+ *	pci.c     the GPU, and what lies between it and the disks
+ *	facts.c   the list
+ *
+ * A sentence of what is in the way is "what was found; what to do".
+ */
+#ifndef PST_GDS_INT_H
+#define PST_GDS_INT_H
+
+#include <penstock.h>
+#include <sys/stat.h>
+
+#include "gds/facts/facts.h"
+
+#define GDS_PATH_MAX 512u  /* of what is looked at, without the root; sysfs stays far below */
+#define GDS_PCI_MAX 24u	   /* "0000:17:00.0" with its NUL; a domain may have 8 digits */
+#define GDS_NAME_MAX 48u   /* of a block device */
+#define GDS_DISKS_MAX 16u  /* below one file system; what is more is counted out */
+#define GDS_HOPS_MAX 32u   /* bridges above a PCI device */
+#define GDS_CONFIG_MAX 4096 /* of a PCI device's configuration */
+
+/* What cuFile can do with a file system. */
+enum gds_fs {
+	GDS_FS_UNTOLD, /* nobody has tried, or the mount is not known */
+	GDS_FS_LOCAL,  /* direct, by either way, when its disk is */
+	GDS_FS_REMOTE, /* direct, by nvidia-fs alone */
+	GDS_FS_NEVER,  /* by copies through host memory */
+};
+
+struct gds_mount {
+	bool found;
+	unsigned long id;
+	dev_t dev;
+	char type[32];
+	char source[128]; /* these two may be cut */
+	char where[256];
+	char options[1024]; /* of the file system, not of the mount */
+};
+
+struct gds_disk {
+	char name[GDS_NAME_MAX];
+	char pci[GDS_PCI_MAX]; /* "" where it has no PCI address */
+	char transport[16];    /* NVMe: "pcie", "rdma", ...; "" not told */
+	char integrity[32];    /* format of its protection information, "" for none */
+	bool nvme;
+	bool multipath; /* a head that stands for several paths */
+};
+
+struct gds_disks {
+	char name[GDS_NAME_MAX]; /* what carries the file system; "" where no disk is known */
+	char layer[32];		 /* between that and the disks: "md raid0", "LVM"; "" nothing */
+	unsigned nr;
+	bool more; /* than were looked at */
+	struct gds_disk list[GDS_DISKS_MAX];
+};
+
+/* What all facts are told of. */
+struct gds_look {
+	const char *root; /* stands before every path */
+	int fd;
+	struct stat st;
+	dev_t dev;		/* block device below; major 0: none that is known */
+	char pci[GDS_PCI_MAX]; /* of the GPU, in small letters; "" where none is named */
+	enum gds_fs fs;
+	struct gds_mount mount;
+	struct gds_disks disks;
+	int nvidia_fs, p2pdma; /* what was found of these two, before one stands in for the other */
+};
+
+/* ---------------------------------------------------------------- read.c */
+
+/* A path below the root; "" (which nothing opens) where it is too long. */
+struct gds_path {
+	char s[GDS_PATH_MAX + 256];
+};
+struct gds_path gds_path(const char *root, const char *fmt, ...) _printf_(2, 3);
+
+bool gds_exists(const struct gds_path *p);
+
+/*
+ * Read a regular file, at most len bytes of it.
+ *
+ * Return: how many; -errno.
+ */
+ssize_t gds_read(const struct gds_path *p, void *buf, size_t len);
+
+/*
+ * The first line of a file, without its newline and as much of it as fits.
+ *
+ * Return: 0; -errno with @buf empty.
+ */
+int gds_line(const struct gds_path *p, char *buf, size_t len);
+
+/* Copies as much of a text as fits. */
+void gds_copy(char *buf, size_t len, const char *text);
+
+/*
+ * Call fn for each line until it returns true.  Lines of more than 8 KiB are left out; no more
+ * than 64 MiB are read.
+ *
+ * Return: 1 when fn has; 0; -errno when the file cannot be read.
+ */
+int gds_each_line(const struct gds_path *p, bool (*fn)(char *line, void *arg), void *arg);
+
+/*
+ * Where a path beneath /sys/ leads, through all links, without the root.
+ *
+ * Return: 0; -errno, -EXDEV for one that leads out of /sys/.
+ */
+int gds_real(const char *root, const struct gds_path *p, char ret[GDS_PATH_MAX]);
+
+/* --------------------------------------------------------------- mount.c */
+
+/* A line of mountinfo, which is cut into pieces; false when it is none. */
+bool gds_mount_parse(char *line, struct gds_mount *ret);
+
+/* Is a word among options that commas separate? */
+bool gds_mount_has(const struct gds_mount *m, const char *word);
+
+/* Fill l->mount and l->fs. */
+void gds_mount_find(struct gds_look *l);
+
+void gds_filesystem(struct gds_look *l, struct gds_fact *f);
+void gds_direct_io(struct gds_look *l, struct gds_fact *f);
+
+/* ---------------------------------------------------------------- disk.c */
+
+struct gds_udev {
+	char usage[32]; /* ID_FS_USAGE; "" where the record has none */
+	char type[32];	/* ID_FS_TYPE */
+};
+
+/* Take what matters from a line of a udev record. */
+void gds_udev_line(const char *line, struct gds_udev *u);
+
+/* Fill l->disks. */
+void gds_disks_find(struct gds_look *l);
+
+void gds_disk(struct gds_look *l, struct gds_fact *f);
+void gds_udev(struct gds_look *l, struct gds_fact *f);
+
+/* -------------------------------------------------------------- kernel.c */
+
+void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f);
+void gds_p2pdma(struct gds_look *l, struct gds_fact *f);
+
+/* One of the two is enough; where memory may be shared, none. */
+void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shared);
+
+/* ----------------------------------------------------------------- pci.c */
+
+/* Is it an address as sysfs writes it? */
+bool gds_is_pci(const char *text);
+
+/* The PCI device that is lowest in a path of sysfs; "" for none. */
+void gds_pci_of(const char *path, char ret[GDS_PCI_MAX]);
+
+/*
+ * Does a bridge with this configuration space send requests between its devices up to the root?
+ *
+ * Return: 1, 0; -EACCES when the end of it is missing, as it is to who is not privileged.
+ */
+int gds_acs_redirects(const uint8_t *config, size_t len);
+
+void gds_gpu(struct gds_look *l, struct gds_fact *f);
+void gds_iommu(struct gds_look *l, struct gds_fact *f);
+void gds_acs(struct gds_look *l, struct gds_fact *f);
+void gds_distance(struct gds_look *l, struct gds_fact *f);
+
+#endif

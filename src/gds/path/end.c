@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Registrations with cuFile, which end before the memory and the file do.
+ *
+ * They are ended on a thread of gds, because that may hang, and who frees or closes waits a
+ * moment for it: the program may free wrapped memory or unmount right after.  If it takes
+ * longer, memory of ours stays allocated until cuFile has let go of it.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "gds/path/gds.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* who makes a gds_mem */
+
+/* ------------------------------------------------------------------ memory */
+
+static struct gds_mem *mem_of_new(const struct mem_alloc *a)
+{
+	struct gds_mem *gm = calloc(1, sizeof(*gm));
+
+	if (gm && cufile_mem_new(a->device, a->base.va, a->size, &gm->cm) < 0)
+		free(TAKE_PTR(gm));
+	return gm;
+}
+
+struct gds_mem *gds_mem_of(struct region *r)
+{
+	struct gds_mem *gm = atomic_load(&r->gds);
+
+	if (likely(gm))
+		return gm;
+	pthread_mutex_lock(&lock);
+	gm = atomic_load(&r->gds);
+	if (!gm) {
+		gm = mem_of_new(r->alloc);
+		atomic_store(&r->gds, gm);
+	}
+	pthread_mutex_unlock(&lock);
+	return gm;
+}
+
+struct mem_end {
+	struct region *region;
+	void (*fn)(void *arg);
+	int res; /* of cufile_mem_free(); 1 when it was not called */
+};
+
+static int unregister(void *arg)
+{
+	struct mem_end *end = arg;
+
+	end->res = cufile_mem_free(end->region->gds->cm);
+	return 0;
+}
+
+static void mem_end_run(void *arg)
+{
+	struct mem_end *end = arg;
+	struct timespec nap = { .tv_nsec = (long)NSEC_PER_MSEC };
+
+	for (;;) {
+		end->res = 1;
+		(void)mem_within(end->region->alloc, unregister, end);
+		/* Without a context, because the program ended it, the memory is gone too. */
+		if (end->res > 0)
+			(void)unregister(end);
+		/* Room is being made in it for others. */
+		if (end->res != -EBUSY)
+			break;
+		(void)nanosleep(&nap, NULL);
+	}
+	free(end->region->gds);
+	end->fn(end->region);
+	free(end);
+}
+
+void gds_mem_end(struct region *r, void (*fn)(void *arg))
+{
+	struct mem_end *end = calloc(1, sizeof(*end));
+	int err = -EAGAIN;
+
+	if (end) {
+		*end = (struct mem_end){ .region = r, .fn = fn };
+		err = gds_work_wait(mem_end_run, end);
+	}
+	if (err == -ETIMEDOUT)
+		log_warn("cuFile has not let go of device memory yet; it is freed when it has");
+	if (err == -EAGAIN) {
+		free(end);
+		log_warn("device memory stays allocated, cuFile may use it: %s", err_text());
+	}
+}
+
+/* ------------------------------------------------------------------- files */
+
+/* Errors of this file alone, which stay. */
+static bool is_final(int err)
+{
+	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;
+}
+
+void gds_file_failed(struct pst_file *f, int err)
+{
+	if (is_final(err) && !atomic_exchange(&f->gds_err, -err))
+		log_info("%s", err_text());
+}
+
+int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
+{
+	struct cufile_file *cf = atomic_load(&f->gds), *none = NULL;
+	int r;
+
+	if (!cf) {
+		r = cufile_file_get(f->sf, &cf);
+		if (r == -EBUSY)
+			return -EAGAIN;
+		if (r < 0) {
+			gds_file_failed(f, r);
+			return r;
+		}
+		*ret_fresh = true;
+		if (!atomic_compare_exchange_strong(&f->gds, &none, cf)) {
+			cufile_file_put(cf);
+			cf = none;
+		}
+	}
+	*ret = cf;
+	return 0;
+}
+
+static void file_put(void *arg)
+{
+	cufile_file_put(arg);
+}
+
+void gds_file_end(struct pst_file *f)
+{
+	struct cufile_file *cf = atomic_load(&f->gds);
+	int r;
+
+	if (!cf)
+		return;
+	r = gds_work_wait(file_put, cf);
+	if (r < 0)
+		log_warn("cuFile has not let go of a file yet: its descriptor stays open");
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Where cuFile is used.
+ *
+ * The library falls back to copies of its own, slower than ours, without a word.  So it is
+ * used between a device and a file system only after another process found, with the library
+ * told to refuse them, that bytes arrive directly (cufile_probe()).  That takes seconds: it is
+ * asked at the first request that could use it, and until there is an answer ours is the way.
+ * Then the first transfers here are compared with plain reads, and counters must not speak
+ * against it.  What was wrong once is not used again in this process.
+ */
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "gds/path/gds.h"
+#include "gds/facts/facts.h"
+
+#define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
+#define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */
+#define HOLES_VERSION 1190           /* of cuFile: reads holes by P2PDMA from then on */
+#define LOOK_PIECES 64u              /* of a request, for a long one */
+#define LOOK_LEN MIB(1)              /* is the beginning of it resident? */
+
+static struct {
+	pthread_mutex_t lock;
+	struct gds_way *list;
+} ways = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* -------------------------------------------------------------------- gate */
+
+static int gate_err; /* positive errno; 0: cuFile may be asked */
+
+static void find_gate(void)
+{
+	const char *env = secure_getenv("PST_GDS"), *lib = secure_getenv("PST_LIBCUFILE");
+
+	if (env && strcmp(env, "off") == 0) {
+		gate_err = ECANCELED;
+	} else if (env && *env && strcmp(env, "auto") != 0 && strcmp(env, "exclusive") != 0) {
+		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
+		gate_err = ECANCELED;
+	} else if (!(lib && *lib) && !gds_kernel_may("")) {
+		/* Who names a library is not doubted. */
+		gate_err = ENODEV;
+	}
+}
+
+static int gate(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, find_gate);
+	return gate_err;
+}
+
+bool gds_may(void)
+{
+	return gate() == 0;
+}
+
+/* -------------------------------------------------------------------- ways */
+
+static struct gds_way *way_new(const struct pst_file *f, const struct mem_alloc *a)
+{
+	struct pst_device info = { .sz = sizeof(info) };
+	struct gds_way *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	a->ops->device_info(a->device, &info);
+	w->device = a->device;
+	memcpy(w->uuid, info.uuid, sizeof(w->uuid));
+	w->dev = f->sf->dev;
+	w->fs_id = f->sf->fs_id;
+	w->next = ways.list;
+	ways.list = w;
+	return w;
+}
+
+static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
+{
+	const struct mem_alloc *a = m->region->alloc;
+	struct gds_way *w;
+
+	pthread_mutex_lock(&ways.lock);
+	for (w = ways.list; w; w = w->next)
+		if (w->device == a->device && w->dev == f->sf->dev && w->fs_id == f->sf->fs_id)
+			break;
+	if (!w)
+		w = way_new(f, a);
+	pthread_mutex_unlock(&ways.lock);
+	return w;
+}
+
+/* ------------------------------------------------------------------ asking */
+
+struct question {
+	struct gds_work work;
+	struct gds_way *way;
+	struct store_file *file;
+};
+
+/* err is positive; the sentence of it has just been kept. */
+static void answer(struct gds_way *w, enum gds_state state, int err)
+{
+	if (!gds_way_answer(w, state, err, now_ns()))
+		return;
+	if (state == GDS_GOOD)
+		log_info("files of %u:%u and device %u have a direct way by cuFile: %s",
+			 major(w->dev), minor(w->dev), w->device,
+			 cufile_mode_name((enum cufile_mode)w->mode));
+	else
+		log_info("cuFile is not used between files of %u:%u and device %u%s: %s",
+			 major(w->dev), minor(w->dev), w->device, state == GDS_BAD ? "" : " now",
+			 err_text());
+}
+
+/* Failures of starting it, of this one file, and what others do, say nothing of the way. */
+static bool may_pass(int err)
+{
+	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
+	       err == -EBUSY || err == -EINVAL || err == -EUSERS || err == -EPERM;
+}
+
+/* For another way the same may be going on: that is over soon, or is given up. */
+static int in_turn(int (*fn)(void))
+{
+	const struct timespec nap = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
+	uint64_t until = now_ns() + TURN_NS;
+	int r;
+
+	while ((r = fn()) == -EBUSY && now_ns() < until)
+		(void)nanosleep(&nap, NULL);
+	return r;
+}
+
+static int probe(struct question *q)
+{
+	struct gds_way *w = q->way;
+	struct cufile_verdict v;
+	int r = in_turn(cufile_check);
+
+	if (r < 0 || w->mode)
+		return r;
+	r = cufile_probe(q->file, 0, w->uuid, now_ns() + PROBE_NS, &v);
+	if (r < 0)
+		return r;
+	if (v.err)
+		return err_set(v.err, "%s", v.text);
+	if (v.mode <= CUFILE_MODE_COMPAT)
+		return err_set(EOPNOTSUPP, "%s", v.text);
+	w->mode = (int)v.mode;
+	w->no_holes = v.mode == CUFILE_MODE_P2PDMA && v.version < HOLES_VERSION;
+	return 0;
+}
+
+static void ask_run(struct gds_work *work)
+{
+	struct question *q = container_of(work, struct question, work);
+	int r = probe(q);
+
+	/* Opened here, so that no request has to wait for it. */
+	if (r == 0)
+		r = in_turn(cufile_open);
+	answer(q->way, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
+	store_file_free(q->file);
+	free(q);
+}
+
+static void ask_start(struct gds_way *w, const struct store_file *sf)
+{
+	struct question *q = calloc(1, sizeof(*q));
+	int r = q ? store_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
+
+	if (q)
+		q->way = w;
+	if (r == 0) {
+		r = gds_work_start(&q->work, ask_run);
+		if (r < 0)
+			store_file_free(q->file);
+	}
+	if (r < 0) {
+		free(q);
+		answer(w, GDS_UNKNOWN, -r);
+	}
+}
+
+/* What the file lacks to be asked about: a positive errno, or 0. */
+static int lacks(const struct pst_file *f)
+{
+	const struct store_file *sf = plan_reader(f);
+	uint64_t size = 0;
+
+	if (!sf)
+		return EBADF;
+	return store_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
+}
+
+/* The way is not good; the errno why, or why it is not known.  Has it found out if it is time. */
+static int ask(struct gds_way *w, const struct pst_file *f, int err)
+{
+	uint64_t now = now_ns();
+	int lack = gds_way_may_ask(w, now) ? lacks(f) : 0;
+
+	if (lack || !gds_way_ask(w, now))
+		return lack ? lack : err;
+	ask_start(w, plan_reader(f));
+	err = gds_way_err(w);
+	return err ? err : EAGAIN;
+}
+
+/* --------------------------------------------------------------------- why */
+
+static enum pst_why no_gds(int err, int *ret_detail)
+{
+	*ret_detail = err;
+	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
+}
+
+static bool has_holes(const struct store_file *sf)
+{
+	struct stat st;
+
+	return !sf->block_device && fstat(sf->fd, &st) == 0 &&
+	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
+}
+
+/* A way that is good: why not with this file and memory?  0, or a positive errno. */
+static int misfit(const struct gds_way *w, const struct pst_file *f, const struct pst_mem *m,
+		  enum proof_dir dir)
+{
+	const struct gds_mem *gm;
+
+	if (!plan_reader(f) && !w->good[dir])
+		return EBADF;
+	if (f->gds_err)
+		return f->gds_err;
+	if (w->no_holes && dir == PROOF_READ && has_holes(f->sf))
+		return EMEDIUMTYPE;
+	gm = gds_mem_of(m->region);
+	return gm ? gm->err : ENOMEM;
+}
+
+/* *ret_way is set where there might be one; who asks first has that found out. */
+static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			     struct gds_way **ret_way, int *ret_detail)
+{
+	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	struct gds_way *w;
+	int err;
+
+	if (mem_kind(m)->kind != PST_KIND_CUDA)
+		return PST_WHY_NO_DEVICE;
+	if (gate())
+		return no_gds(gate(), ret_detail);
+	if (f->sf->fd_direct < 0) {
+		*ret_detail = f->sf->detail;
+		return PST_WHY_NO_DIRECT;
+	}
+	w = way_of(f, m);
+	if (!w)
+		return no_gds(ENOMEM, ret_detail);
+	*ret_way = w;
+	err = gds_way_err(w);
+	if (err)
+		return no_gds(ask(w, f, err), ret_detail);
+	return no_gds(misfit(w, f, m, dir), ret_detail);
+}
+
+enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+		     int *ret_detail)
+{
+	struct gds_way *w;
+
+	return find_way(f, m, op, &w, ret_detail);
+}
+
+bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	struct gds_way *w = NULL;
+	int detail;
+
+	return find_way(f, m, op, &w, &detail) == PST_WHY_NONE &&
+	       w->good[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
+/* ------------------------------------------------------------------ choice */
+
+/* The next long piece among so many; false: there is none. */
+static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
+{
+	while (*left && cursor_peek(c, ret)) {
+		--*left;
+		cursor_skip(c, ret->len);
+		if (ret->len >= GDS_MIN)
+			return true;
+	}
+	return false;
+}
+
+/* Would it be the better way, if there were one? */
+static bool worth_it(const struct req *r)
+{
+	struct cursor c = r->cur;
+	unsigned left = LOOK_PIECES;
+	struct piece pc;
+
+	return !r->plan.map && !(req_sf(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
+}
+
+/* What the page cache holds is there sooner. */
+static bool is_cold(const struct req *r, const struct piece *pc)
+{
+	return r->io.op == PST_OP_WRITE ||
+	       !plan_resident(req_sf(r), pc->file_off, MIN(pc->len, LOOK_LEN));
+}
+
+/* There is one: the first long piece that it could move decides whether it is better here. */
+static void take_if_better(struct req *r, struct gds_way *w)
+{
+	struct piece pc, odd = { .len = 0 };
+	struct cursor c = r->cur;
+	unsigned left = LOOK_PIECES;
+	uint64_t skip;
+
+	while (next_long(&c, &left, &pc)) {
+		if (gds_fit(r, &pc, &skip)) {
+			r->plan.gds = is_cold(r, &pc) ? w : NULL;
+			return;
+		}
+		if (!odd.len && gds_only_odd(r, &pc))
+			odd = pc;
+	}
+	if (odd.len && is_cold(r, &odd))
+		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+}
+
+/* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
+ * have calls of the driver wait for it, cuFile's among them. */
+static uint32_t not_served(const struct req *r)
+{
+	return r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT);
+}
+
+/* Does every piece begin and end where cuFile can? */
+static bool fits_wholly(const struct req *r)
+{
+	struct cursor c = r->cur;
+	struct piece pc;
+	uint64_t skip, n;
+
+	while (cursor_peek(&c, &pc)) {
+		n = gds_fit(r, &pc, &skip);
+		if (!n || skip)
+			return false;
+		cursor_skip(&c, n);
+	}
+	return true;
+}
+
+static int refuse(struct req *r, uint32_t why, int detail)
+{
+	char text[256];
+
+	req_why(r, why, detail);
+	return err_set(EOPNOTSUPP, "the path gds was listed: %s",
+		       pst_why_text(why, detail, text, sizeof(text)));
+}
+
+static int choose_listed(struct req *r)
+{
+	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
+	struct gds_way *w = NULL;
+	enum pst_why why;
+	int detail = (int)not_served(r);
+
+	why = detail ? PST_WHY_NO_PROVIDER
+		     : find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
+	if (why == PST_WHY_NONE && !fits_wholly(r)) {
+		if (only)
+			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+	}
+	if (r->plan.unaligned) {
+		r->plan.dev = PST_PATH_STAGED;
+		return 0;
+	}
+	if (why == PST_WHY_NONE) {
+		r->plan.gds = w;
+		return 0;
+	}
+	if (only)
+		return refuse(r, why, detail);
+	req_why(r, why, detail);
+	r->plan.dev = PST_PATH_STAGED;
+	return 0;
+}
+
+int gds_choose(struct req *r)
+{
+	struct gds_way *w = NULL;
+	enum pst_why why;
+	int detail = 0;
+
+	if (r->plan.dev == PST_PATH_GDS)
+		return choose_listed(r);
+	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
+	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
+		return 0;
+	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
+	if (why == PST_WHY_NONE)
+		take_if_better(r, w);
+	else if (w && gds_way_err(w) == 0)
+		req_why(r, why, detail); /* there is a way, but not for these two */
+	return 0;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests by cuFile (gds/cufile/cufile.h), where it is really direct.
+ *
+ *	way.c	what is known of the way between a device and a file system
+ *	gds.c		which device and file system have a direct way, and requests that take it
+ *	move.c	pieces of a request, moved and compared
+ *	end.c	registrations, which end before the memory and the file do
+ *	thread.c	threads that may hang
+ *
+ * A request goes through its engine as always; engine_next() gives what cuFile can move to
+ * threads of this and the rest to slots.  What cuFile did not move after all comes back as
+ * r->redo and is staged.
+ *
+ * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
+ */
+#ifndef PST_GDS_H
+#define PST_GDS_H
+
+#include "core/engine/engine.h"
+#include "gds/cufile/cufile.h"
+
+#define GDS_MIN KIB(64)     /* shorter pieces are staged: to start one takes cuFile longer */
+#define GDS_CHUNK MIB(4)    /* of one transfer, where several may go through one registration */
+#define GDS_THREADS 4u      /* transfers of a device at a time, those that hang apart */
+#define GDS_HUNG_MAX 8u     /* that hang; then cuFile is not used with the device any more */
+#define GDS_FAILURES_MAX 3u /* in a row, for no good reason; likewise with the file system */
+#define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then what waits is staged */
+#define GDS_HUNG_NS (10 * NSEC_PER_SEC)   /* a call that takes longer hangs */
+#define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
+#define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
+#define GDS_END_NS NSEC_PER_SEC           /* how long a free or close waits for cuFile */
+
+/* ----------------------------------------------------------------- threads */
+
+/* Part of what it works on. */
+struct gds_work {
+	struct list link;
+	void (*run)(struct gds_work *w); /* on a thread of gds, without any lock; may free w */
+};
+
+/* Have it run on a thread that nothing else keeps busy.  0; -EAGAIN without one, and then it
+ * does not run.  Any lock may be held. */
+int gds_work_start(struct gds_work *w, void (*run)(struct gds_work *w));
+
+/* Have fn run likewise, and wait for it, GDS_END_NS at most.  0; -EAGAIN: it does not run;
+ * -ETIMEDOUT: it is still running. */
+int gds_work_wait(void (*fn)(void *arg), void *arg);
+
+/* -------------------------------------------------------------------- ways */
+
+enum gds_state {
+	GDS_UNKNOWN,
+	GDS_ASKING, /* somebody is finding out */
+	GDS_GOOD,
+	GDS_BAD, /* for good */
+};
+
+/* The way between a device and a file system.  Never freed. */
+struct gds_way {
+	struct gds_way *next;
+	unsigned device;
+	uint8_t uuid[16];
+	dev_t dev;
+	uint64_t fs_id;
+	_Atomic uint64_t word;          /* state, errno and time; way.c's */
+	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
+	atomic_bool no_holes;         /* reads of a file that has any would be copied */
+	atomic_bool good[PROOF_DIR_NR]; /* bytes of ours were compared */
+	atomic_uint failures;           /* in a row */
+};
+
+/* 0, or the positive errno why it is not used now; EAGAIN: that is being found out. */
+int gds_way_err(struct gds_way *way);
+int gds_way_look(struct gds_way *way, uint64_t now);
+/* Is it time to find out? */
+bool gds_way_may_ask(const struct gds_way *way, uint64_t now);
+/* If so: true, and the caller has to find out, and to answer. */
+bool gds_way_ask(struct gds_way *way, uint64_t now);
+/* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: it was given up meanwhile. */
+bool gds_way_answer(struct gds_way *way, enum gds_state state, int err, uint64_t now);
+/* It was GOOD, and is not used any more; err is a positive errno. */
+void gds_condemn(struct gds_way *way, int err);
+
+/* May there be a direct way for any file, on this machine and with its settings? */
+bool gds_may(void);
+
+/* As plan_path_why() and plan_path_proven(). */
+enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+		     int *ret_detail);
+bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op);
+
+/*
+ * The request has its plan: set r->plan.gds where cuFile is the better way, or listed.  0, or
+ * -EOPNOTSUPP with a sentence where nothing else is listed and it cannot be taken.
+ */
+int gds_choose(struct req *r);
+
+/* ------------------------------------------------------------------ pieces */
+
+/* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
+uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
+
+/* Of which offsets, addresses and lengths are multiples. */
+uint64_t gds_unit(const struct req *r);
+
+/* Could it, but for an offset in the file and an address that are not the same modulo that? */
+bool gds_only_odd(const struct req *r, const struct piece *pc);
+
+enum gds_turn {
+	GDS_STARTED, /* something was; ask again */
+	GDS_LATER,   /* what is next has to wait, or there is nothing */
+	GDS_STAGE,   /* what is next is for a slot, or the request has failed */
+};
+
+/* Under the engine's lock, with r->plan.gds: start the next transfer of the request. */
+enum gds_turn gds_next(struct req *r);
+
+/* Under the engine's lock: how many bytes of the piece, which is next, are for a slot. */
+uint64_t gds_stage_len(const struct req *r, const struct piece *pc);
+
+/* Under the engine's lock: fill a slot with what cuFile did not move. */
+struct piece *gds_redo(struct req *r);
+/* Of that so many bytes were taken. */
+void gds_redo_skip(struct req *r, uint64_t len);
+/* Under the engine's lock: it will not be moved by anybody. */
+void gds_redo_drop(struct req *r);
+
+/* Under the engine's lock: the request was stopped; its transfers may hang. */
+void gds_stopped(const struct req *r);
+
+/* -------------------------------------------------------------------- ends */
+
+/* What cuFile knows of a region. */
+struct gds_mem {
+	struct cufile_mem *cm;
+	_Atomic int err; /* why it does not take the memory at all */
+};
+
+/* NULL: out of memory, or a device that cuFile is not used with. */
+struct gds_mem *gds_mem_of(struct region *r);
+/* Nobody uses the region any more: fn(r) once cuFile does not either. */
+void gds_mem_end(struct region *r, void (*fn)(void *arg));
+
+/* On a thread of gds: the file's registration, made if there is none yet.  -EAGAIN while another
+ * thread does that; else as cufile_file_get(). */
+int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
+/* It could not be moved for a reason of the file: unless err, -errno, may be gone the next time,
+ * the file is not asked about again. */
+void gds_file_failed(struct pst_file *f, int err);
+/* Nobody uses the file any more. */
+void gds_file_end(struct pst_file *f);
+
+#endif

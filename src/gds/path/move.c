@@ -1,0 +1,590 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Pieces of requests by cuFile: cut to what one registration holds, moved by threads of gds,
+ * and compared with what a plain read gives until the way has been proven.
+ *
+ * To compare takes all bytes of a transfer, so those are short before that.  A read of a range
+ * that the page cache holds newer bytes of waits until these are on the disk: not every
+ * direct way looks for them.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "gds/path/gds.h"
+#include "core/path/trial.h"
+
+#define COUNTS_VERSION 1160
+
+/* One transfer. */
+struct gds_job {
+	struct gds_work work;
+	struct list link;     /* its device's, oldest first */
+	struct gds_job *next; /* r->redo */
+	struct engine *engine;
+	struct req *req;
+	struct gds_way *way;
+	struct gds_mem *gm;
+	struct piece pc;
+	uint64_t slice_end; /* in the allocation: names the registration */
+	uint64_t start;
+	uint64_t hung_at; /* from then on it counts as hung; under the lock of gds */
+
+	/* What became of it. */
+	uint64_t got;
+	uint32_t why;
+	int detail;
+	bool proved;
+};
+
+/* Lock order: engine, this. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device {
+	struct list running; /* all zero: none was yet */
+	uint64_t last_done;
+} devices[CUFILE_DEVICES];
+
+/* ------------------------------------------------------------------ pieces */
+
+uint64_t gds_unit(const struct req *r)
+{
+	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_sf(r)->off_align);
+}
+
+bool gds_only_odd(const struct req *r, const struct piece *pc)
+{
+	const struct pst_mem *m = req_mem(r);
+	uint64_t va = m->region->alloc->base.va + m->off + pc->mem_off;
+	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
+
+	return ((va ^ pc->file_off) & (gds_unit(r) - 1)) && pc->len >= skip + GDS_MIN;
+}
+
+/* Who lists the path means short pieces too. */
+static uint64_t shortest(const struct req *r)
+{
+	return r->plan.dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
+}
+
+uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip)
+{
+	const struct pst_mem *m = req_mem(r);
+	const struct gds_mem *gm = atomic_load(&m->region->gds);
+	uint64_t base = m->off + pc->mem_off, va = m->region->alloc->base.va + base;
+	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
+
+	/* At most the end of one registration and a part of the next are too short. */
+	for (unsigned i = 0; i < 3 && skip < pc->len; i++) {
+		uint64_t n = MIN(cufile_mem_room(gm->cm, base + skip), pc->len - skip);
+
+		n = align_down(n, gds_unit(r));
+		if (n >= shortest(r)) {
+			*ret_skip = skip;
+			return n;
+		}
+		skip = align_up(va + skip + 1, CUFILE_GRAIN) - va;
+		if ((pc->file_off + skip) & (gds_unit(r) - 1))
+			return 0;
+	}
+	return 0;
+}
+
+uint64_t gds_stage_len(const struct req *r, const struct piece *pc)
+{
+	uint64_t skip;
+
+	return gds_fit(r, pc, &skip) ? skip : pc->len;
+}
+
+struct piece *gds_redo(struct req *r)
+{
+	return r->redo ? &r->redo->pc : NULL;
+}
+
+void gds_redo_skip(struct req *r, uint64_t len)
+{
+	struct gds_job *j = r->redo;
+
+	j->pc.file_off += len;
+	j->pc.mem_off += len;
+	j->pc.pos += len;
+	j->pc.len -= len;
+	if (j->pc.len)
+		return;
+	r->redo = j->next;
+	free(j);
+}
+
+void gds_redo_drop(struct req *r)
+{
+	while (r->redo) {
+		const struct piece *pc = &r->redo->pc;
+
+		if (!r->dead)
+			req_settle(r, pc->pos, pc->len, 0, r->stop ? r->end_err : r->err);
+		gds_redo_skip(r, pc->len);
+	}
+}
+
+/* ----------------------------------------------------------------- compare */
+
+static int move_again(struct gds_job *j, struct cufile_file *cf);
+
+/*
+ * Is in the file what is in the memory?  1; 0 when it is not after each of three more transfers, in
+ * a file that is not seen to change (trial.h); -errno when that cannot be told.  Three buffers
+ * of PROOF_MAX.
+ */
+static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
+{
+	char *mem = buf, *plain = buf + PROOF_MAX, *seen = buf + 2 * PROOF_MAX;
+	const struct pst_mem *m = req_mem(j->req);
+	const struct store_file *sf = plan_reader(j->req->io.file);
+	uint64_t len = MIN(j->got, PROOF_MAX);
+	struct stamp stamp;
+	int r = 0;
+
+	for (unsigned i = 0;; i++) {
+		if (i)
+			r = move_again(j, cf);
+		if (r == 0 && (i == 0 || j->req->io.op == PST_OP_WRITE))
+			r = stamp_take(sf, &stamp);
+		if (r == 0)
+			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off,
+					  mem, len);
+		if (r < 0 || store_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
+			return r < 0 ? r : -EIO;
+		if (memcmp(mem, plain, len) == 0)
+			return i ? -EAGAIN : 1;
+		if (i && (memcmp(plain, seen, len) != 0 || !stamp_is(sf, &stamp)))
+			return -EAGAIN;
+		if (i == TRIALS)
+			return 0;
+		if (!j->req->can_judge || sf->stale)
+			return -EAGAIN;
+		memcpy(seen, plain, len);
+	}
+}
+
+static void job_failed(struct gds_job *j, uint32_t why, int detail)
+{
+	j->got = 0;
+	j->why = why;
+	j->detail = detail;
+}
+
+static enum proof_dir direction(const struct gds_job *j)
+{
+	return j->req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+}
+
+/* What was moved is there and right, or is not believed. */
+static void job_prove(struct gds_job *j, struct cufile_file *cf)
+{
+	_cleanup_(freep) char *buf = malloc(3 * PROOF_MAX);
+	enum proof_dir dir = direction(j);
+	int r = buf ? same_bytes(j, cf, buf) : -ENOMEM;
+
+	if (r > 0) {
+		j->proved = true;
+		if (!atomic_exchange(&j->way->good[dir], true))
+			log_debug("proven: cuFile %s", dir == PROOF_READ ? "reads" : "writes");
+		return;
+	}
+	job_failed(j, r == 0 ? PST_WHY_NO_GDS : PST_WHY_NOT_PROVEN, r == 0 ? EILSEQ : 0);
+	if (r == 0)
+		gds_condemn(j->way, EILSEQ);
+}
+
+/* ---------------------------------------------------------------- transfer */
+
+struct transfer {
+	struct cufile_io io;
+	int64_t res;
+};
+
+static int transfer_run(void *arg)
+{
+	struct transfer *t = arg;
+
+	t->res = cufile_io(&t->io);
+	return 0;
+}
+
+/*
+ * Bytes of the range that only the page cache has go to the disk.  That a write back failed is
+ * told once to each open file description: this takes one of its own, so that the file's, which
+ * may be the program's too, still has it for the next fsync().
+ */
+static int flush(const struct store_file *sf, uint64_t off, uint64_t len)
+{
+	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			     SYNC_FILE_RANGE_WAIT_AFTER;
+	_cleanup_(closep) int own = -1;
+	char path[32];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", sf->fd);
+	own = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (own < 0 || sync_file_range(own, (off_t)off, (off_t)len, all) < 0)
+		return err_set(errno,
+			       "what the page cache has of the file cannot be written back "
+			       "before cuFile reads it: %s",
+			       err_name(errno));
+	return 0;
+}
+
+static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
+{
+	const struct pst_mem *m = req_mem(j->req);
+	bool write = j->req->io.op == PST_OP_WRITE;
+	struct transfer t = {
+		.io = { .file = cf,
+			.mem = j->gm->cm,
+			.mem_off = m->off + j->pc.mem_off,
+			.file_off = j->pc.file_off,
+			.len = j->pc.len },
+	};
+	int r = mem_alive(m->region->alloc);
+
+	if (write)
+		t.io.flags |= CUFILE_IO_WRITE;
+	if (j->way->mode != CUFILE_MODE_NVFS)
+		t.io.flags |= CUFILE_IO_SHARE;
+	if (r == 0)
+		r = mem_within(m->region->alloc, transfer_run, &t);
+	return r < 0 ? r : t.res;
+}
+
+/* As much as before; 0 or -errno. */
+static int move_again(struct gds_job *j, struct cufile_file *cf)
+{
+	const struct store_file *sf = req_sf(j->req);
+	bool write = j->req->io.op == PST_OP_WRITE;
+	int64_t n = 0;
+
+	if (write && !writers_direct(sf->writers))
+		return -EAGAIN;
+	if (!write)
+		n = flush(sf, j->pc.file_off, j->pc.len);
+	if (n == 0)
+		n = transfer(j, cf);
+	if (write)
+		writers_direct_done(sf->writers);
+	if (n < 0)
+		return (int)n;
+	return (uint64_t)n == j->got ? 0 : -EAGAIN;
+}
+
+/*
+ * What the library counts, where it does, or may be told to.  Before 1.16 it is not safe to leave
+ * while it counts; being strict has to do then.
+ */
+static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
+{
+	struct cufile_info info;
+
+	cufile_info(&info);
+	return (!info.strict || info.version >= COUNTS_VERSION) &&
+	       cufile_counts(j->way->uuid, j->req->io.op == PST_OP_WRITE, ret) == 0;
+}
+
+/* Did the library copy through host memory after all? */
+static bool was_compat(const struct gds_job *j, const struct cufile_counts *before)
+{
+	struct cufile_counts after;
+
+	return read_counts(j, &after) && cufile_mode(before, &after) == CUFILE_MODE_COMPAT;
+}
+
+/* What the piece says about others. */
+static void blame(struct gds_job *j, int err)
+{
+	switch (err) {
+	case EAGAIN:
+	case ENOBUFS:
+	case ENOMEM:
+	case EBUSY:
+		return; /* not now */
+	default:
+		if (err == EOPNOTSUPP && cufile_mem_refused(j->gm->cm))
+			atomic_store(&j->gm->err, err); /* not this memory */
+		else if (atomic_fetch_add(&j->way->failures, 1) + 1 >= GDS_FAILURES_MAX)
+			gds_condemn(j->way, err);
+	}
+}
+
+/* Only the end of the file makes a transfer short: as it is, or was before, as files grow. */
+static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
+{
+	uint64_t end = j->pc.file_off + got, size;
+
+	return j->req->io.op == PST_OP_READ && store_file_size(req_sf(j->req), &size) == 0 &&
+	       (end >= size || end >= before);
+}
+
+/* Another thread is registering the same; unless it hangs, that is over at once. */
+static bool soon(const struct gds_job *j, int64_t err)
+{
+	struct timespec nap = { .tv_nsec = 100000 };
+
+	if (err != -EAGAIN || now_ns() > j->start + GDS_SOON_NS)
+		return false;
+	(void)nanosleep(&nap, NULL);
+	return true;
+}
+
+static void job_move(struct gds_job *j)
+{
+	bool write = j->req->io.op == PST_OP_WRITE;
+	bool fresh = false, unproven, counted;
+	struct cufile_counts before;
+	uint64_t before_size = UINT64_MAX;
+	struct cufile_file *cf;
+	int64_t n;
+
+	do
+		n = gds_file_of(j->req->io.file, &cf, &fresh);
+	while (soon(j, n));
+	if (n == 0 && j->req->io.op == PST_OP_READ) {
+		(void)store_file_size(req_sf(j->req), &before_size);
+		n = flush(req_sf(j->req), j->pc.file_off, j->pc.len);
+		if (n < 0)
+			gds_file_failed(j->req->io.file, (int)n);
+	}
+	if (n < 0) {
+		job_failed(j, PST_WHY_NO_GDS, (int)-n);
+		return;
+	}
+	while (write && !writers_direct(req_sf(j->req)->writers)) {
+		if (!j->req->plan.staged && soon(j, -EAGAIN))
+			continue;
+		job_failed(j, PST_WHY_MIXED, 0);
+		return;
+	}
+	unproven = !j->way->good[direction(j)];
+	counted = (unproven || fresh) && read_counts(j, &before);
+	do
+		n = transfer(j, cf);
+	while (soon(j, n));
+	if (write)
+		writers_direct_done(req_sf(j->req)->writers);
+	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n, before_size))
+		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->pc.len);
+	if (n < 0) {
+		log_debug("a piece is staged: %s", err_text());
+		job_failed(j, PST_WHY_NO_GDS, (int)-n);
+		blame(j, (int)-n);
+		return;
+	}
+	j->got = (uint64_t)n;
+	atomic_store(&j->way->failures, 0);
+	if (counted && was_compat(j, &before)) {
+		job_failed(j, PST_WHY_NO_GDS, EOPNOTSUPP);
+		gds_condemn(j->way, EOPNOTSUPP);
+	} else if (unproven && n) {
+		job_prove(j, cf);
+	}
+}
+
+/* -------------------------------------------------------------------- jobs */
+
+/* Under the engine's lock: what the request has of it. */
+static void job_results(struct gds_job *j)
+{
+	struct req *r = j->req;
+	const struct piece *pc = &j->pc;
+
+	if (!j->why) {
+		req_moved(r, PST_PATH_GDS, j->got);
+		req_settle(r, pc->pos, pc->len, j->got, 0);
+		if (j->proved)
+			r->flags |= PST_DONE_PROOF;
+		/* Behind the end of the file is nothing of a plain run. */
+		if (j->got < pc->len && r->one_run)
+			r->cur.seg = r->cur.nr;
+		return;
+	}
+	req_why(r, j->why, j->detail);
+	if (r->stop)
+		req_settle(r, pc->pos, pc->len, 0, r->end_err);
+	else if (!r->plan.staged)
+		req_settle(r, pc->pos, pc->len, 0, EOPNOTSUPP);
+	else
+		j->next = r->redo, r->redo = j;
+}
+
+static void job_ended(struct gds_job *j)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	bool again;
+
+	pthread_mutex_lock(&e->lock);
+	pthread_mutex_lock(&lock);
+	list_del(&j->link);
+	devices[j->way->device].last_done = now_ns();
+	pthread_mutex_unlock(&lock);
+	if (!r->dead)
+		job_results(j);
+	again = r->redo == j;
+	engine_gds_done(r);
+	pthread_mutex_unlock(&e->lock);
+	if (!again)
+		free(j);
+}
+
+static void job_run(struct gds_work *w)
+{
+	struct gds_job *j = container_of(w, struct gds_job, work);
+
+	job_move(j);
+	job_ended(j);
+}
+
+/* ------------------------------------------------------------------- turns */
+
+/* It is not used for the rest of the request. */
+static void give_up(struct req *r, int err)
+{
+	r->plan.gds = NULL;
+	req_why(r, PST_WHY_NO_GDS, err);
+	if (r->plan.staged)
+		return;
+	req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, EOPNOTSUPP);
+	r->cur.seg = r->cur.nr;
+}
+
+/*
+ * May a transfer on this registration start?  1; 0 when it has to wait; -ETIMEDOUT when it
+ * waited for too long.  The lock is held.
+ */
+static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
+{
+	unsigned nr = 0, hung = 0;
+	uint64_t since = 0;
+	bool taken = false;
+	struct list *el;
+
+	list_for_each (el, &d->running) {
+		const struct gds_job *j = list_entry(el, struct gds_job, link);
+
+		hung += j->hung_at <= new->start;
+		nr++;
+		if (new->way->mode == CUFILE_MODE_NVFS && j->gm == new->gm &&
+		    j->slice_end == new->slice_end) {
+			taken = true;
+			since = j->start;
+		}
+	}
+	*ret_bad = hung >= GDS_HUNG_MAX;
+	if (!taken && !*ret_bad && nr - hung < GDS_THREADS)
+		return 1;
+	if (!taken)
+		since = MAX(d->last_done, list_first(&d->running, struct gds_job, link)->start);
+	return new->start > since + GDS_PATIENCE_NS || *ret_bad ? -ETIMEDOUT : 0;
+}
+
+/* 1 when it runs; as room() gives; -EAGAIN without a thread. */
+static int job_begin(struct gds_job *j)
+{
+	struct device *d = &devices[j->way->device];
+	bool bad = false;
+	int r;
+
+	pthread_mutex_lock(&lock);
+	if (!d->running.next)
+		list_init(&d->running);
+	r = room(d, j, &bad);
+	if (r > 0) {
+		list_add_tail(&d->running, &j->link);
+		if (gds_work_start(&j->work, job_run) < 0) {
+			list_del(&j->link);
+			r = -EAGAIN;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	if (bad)
+		gds_condemn(j->way, ETIMEDOUT);
+	return r;
+}
+
+static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t len)
+{
+	const struct pst_mem *m = req_mem(r);
+	struct gds_job *j = calloc(1, sizeof(*j));
+	uint64_t off = m->off + pc->mem_off;
+
+	if (!j)
+		return NULL;
+	list_init(&j->link);
+	j->engine = r->share->engine;
+	j->req = r;
+	j->way = r->plan.gds;
+	j->gm = atomic_load(&m->region->gds);
+	j->pc = *pc;
+	j->pc.len = len;
+	j->slice_end = off + cufile_mem_room(j->gm->cm, off);
+	j->start = now_ns();
+	j->hung_at = j->start + GDS_HUNG_NS;
+	return j;
+}
+
+/* So much in one transfer. */
+static uint64_t longest(const struct req *r)
+{
+	const struct gds_way *w = r->plan.gds;
+
+	if (!w->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
+		return PROOF_MAX;
+	return w->mode == CUFILE_MODE_NVFS ? CUFILE_SLICE : GDS_CHUNK;
+}
+
+enum gds_turn gds_next(struct req *r)
+{
+	struct gds_job *j;
+	struct piece pc;
+	uint64_t skip, n;
+	int err = -gds_way_err(r->plan.gds);
+
+	if (!cursor_peek(&r->cur, &pc))
+		return GDS_LATER;
+	n = gds_fit(r, &pc, &skip);
+	if (!err && (!n || skip))
+		return GDS_STAGE;
+	n = MIN(n, longest(r));
+	j = err ? NULL : job_new(r, &pc, n);
+	if (!err)
+		err = j ? job_begin(j) : -ENOMEM;
+	if (err > 0) {
+		r->nr_jobs++;
+		r->nr_touch++;
+		cursor_skip(&r->cur, n);
+		return GDS_STARTED;
+	}
+	free(j);
+	if (err == 0)
+		return GDS_LATER;
+	give_up(r, -err);
+	return GDS_STAGE;
+}
+
+void gds_stopped(const struct req *r)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	uint64_t at = now_ns() + GDS_LOST_NS;
+	struct list *el;
+
+	if (a->ops->kind != PST_KIND_CUDA || a->device >= CUFILE_DEVICES)
+		return;
+	pthread_mutex_lock(&lock);
+	if (devices[a->device].running.next)
+		list_for_each (el, &devices[a->device].running) {
+			struct gds_job *j = list_entry(el, struct gds_job, link);
+
+			if (j->req == r)
+				j->hung_at = MIN(j->hung_at, at);
+		}
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Streams: copies in order on one device, finished as events tell.
+ *
+ * A batch goes by the driver's own batched copy, where it has one and host memory is
+ * registered, because between two copies that were started one by one the device pauses for
+ * some two microseconds.  A batch of many small pieces goes by one device kernel that
+ * reads, or writes, the host memory itself; that needs device memory of the context it
+ * runs in.  What is left is a loop of asynchronous copies.
+ *
+ * The kernel's list of tiles is written into a ring that the device reads; a batch gives its
+ * part back when it is done.
+ */
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "mem/cuda/cuda.h"
+
+#define BATCHES_MAX 64u      /* under way in a stream; power of two */
+#define MARK_EVERY 4u        /* batches behind one event, where the stream is busy */
+#define RESULTS_KEPT 1024u   /* tickets whose result poll() still knows; power of two */
+#define PIECES_MAX 65536u    /* most pieces of one batch */
+#define TILES 8192u          /* room in the ring */
+#define MANY_PIECES 4u       /* from here on the kernel pays off ... */
+#define SMALL_PIECE KIB(256) /* ... for pieces up to this, on average */
+
+struct cuda_stream {
+	struct mem_stream base;
+	struct cuda_dev *d;
+	cu_ctx ctx; /* held */
+	cu_stream stream;
+	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
+	uint64_t marks[BATCHES_MAX];  /* tickets with an event behind them, not done yet */
+	unsigned mark_first, mark_end;
+	uint64_t marked; /* the last of them */
+	uint64_t head;   /* last ticket given out */
+	uint64_t done;   /* last ticket known to be done */
+	int results[RESULTS_KEPT];
+	uint32_t path; /* of the last batch */
+
+	struct cuda_tile *tiles; /* NULL until the first gather */
+	cu_ptr tiles_dev;
+	bool no_tiles;                  /* the ring could not be had */
+	uint64_t tile_head;             /* tiles ever used, skipped ones included */
+	uint64_t tile_tail;             /* of these the batches up to done had */
+	uint64_t tile_end[BATCHES_MAX]; /* tile_head behind a batch */
+
+	/* Arguments of a batched copy. */
+	cu_ptr *batch_dev, *batch_host;
+	size_t *batch_len;
+	size_t batch_room;
+};
+
+/* A batch, looked at. */
+struct batch {
+	enum mem_dir dir;
+	const struct mem_copy *v;
+	unsigned nr;
+	uint64_t tiles; /* most that it can need */
+	bool foreign;
+};
+
+static atomic_bool no_batched; /* the driver has refused it */
+
+/* -------------------------------------------------------------- life cycle */
+
+static void stream_done(struct cuda_stream *st)
+{
+	CUDA_SCOPE(scope);
+
+	cuda_enter_anyway(&scope, st->ctx);
+	/* Fails where the device is lost, and nothing moves there any more. */
+	if (st->stream)
+		cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
+	for (unsigned i = 0; i < BATCHES_MAX; i++)
+		if (st->events[i])
+			cuda_ignore(st->d, cu.cuEventDestroy_v2(st->events[i]), "end an event");
+	if (st->stream)
+		cuda_ignore(st->d, cu.cuStreamDestroy_v2(st->stream), "end a stream");
+	cuda_leave(&scope);
+	if (st->tiles) {
+		cuda_unpin(st->d->idx, st->tiles, TILES * sizeof(*st->tiles));
+		(void)munmap(st->tiles, TILES * sizeof(*st->tiles));
+	}
+	free(st->batch_dev);
+	free(st->batch_host);
+	free(st->batch_len);
+	cuda_drop(st->d);
+	free(st);
+}
+
+static void stream_donep(struct cuda_stream **st)
+{
+	if (*st)
+		stream_done(*st);
+}
+
+int cuda_stream_new(unsigned device, struct mem_stream **ret)
+{
+	_cleanup_(stream_donep) struct cuda_stream *st = NULL;
+	struct cuda_dev *d = cuda_device(device);
+	CUDA_SCOPE(scope);
+	cu_result e;
+	cu_ctx ctx;
+	int r;
+
+	r = cuda_hold(d, &ctx);
+	if (r < 0)
+		return r;
+	st = calloc(1, sizeof(*st));
+	if (!st) {
+		cuda_drop(d);
+		return err_set(ENOMEM, "no memory for a stream");
+	}
+	st->base.ops = &mem_cuda_ops;
+	st->d = d;
+	st->ctx = ctx;
+	st->path = PST_PATH_STAGED;
+	r = cuda_enter(&scope, d, ctx);
+	if (r < 0)
+		return r;
+	/* One that the program's default stream neither waits for nor holds up. */
+	e = cu.cuStreamCreate(&st->stream, CU_NON_BLOCKING);
+	if (e != CU_OK) {
+		st->stream = NULL;
+		return cuda_err(d, e, "make a stream");
+	}
+	*ret = &TAKE_PTR(st)->base;
+	return 0;
+}
+
+void cuda_stream_free(struct mem_stream *base)
+{
+	stream_done(container_of(base, struct cuda_stream, base));
+}
+
+/* ----------------------------------------------------------------- tickets */
+
+static void mark_done(struct cuda_stream *st, uint64_t ticket)
+{
+	st->done = ticket;
+	st->tile_tail = st->tile_end[ticket & (BATCHES_MAX - 1)];
+}
+
+/*
+ * Put an event behind what was started.  Each makes the device stop for a moment, so there
+ * is one for several batches where the stream is busy anyway.
+ */
+static cu_result mark(struct cuda_stream *st)
+{
+	bool idle = st->mark_first == st->mark_end;
+	cu_event *ev = &st->events[st->head & (BATCHES_MAX - 1)];
+	cu_result e = CU_OK;
+
+	if (st->head == st->marked || (!idle && st->head - st->marked < MARK_EVERY))
+		return CU_OK;
+	if (!*ev)
+		e = cu.cuEventCreate(ev, CU_DISABLE_TIMING);
+	if (e == CU_OK)
+		e = cu.cuEventRecord(*ev, st->stream);
+	if (e != CU_OK)
+		return e;
+	st->marked = st->head;
+	st->marks[st->mark_end++ % BATCHES_MAX] = st->head;
+	return CU_OK;
+}
+
+/* Is a batch through?  1; 0; -errno, and then nothing moves any more. */
+static int advance(struct cuda_stream *st, uint64_t ticket)
+{
+	cu_result e = CU_OK;
+
+	if (ticket <= st->done)
+		return 1;
+	while (st->mark_first != st->mark_end) {
+		uint64_t t = st->marks[st->mark_first % BATCHES_MAX];
+
+		e = cu.cuEventQuery(st->events[t & (BATCHES_MAX - 1)]);
+		if (e != CU_OK)
+			break;
+		mark_done(st, t);
+		st->mark_first++;
+	}
+	if (ticket <= st->done)
+		return 1;
+	if (e == CU_OK || e == CU_NOT_READY)
+		e = mark(st);
+	if (e == CU_OK)
+		return 0;
+	/* Host memory is given to others after this: be sure that it is quiet. */
+	e = cu.cuStreamSynchronize(st->stream);
+	if (e != CU_OK)
+		return cuda_err(st->d, e, "finish a copy");
+	mark_done(st, st->head);
+	st->mark_first = st->mark_end;
+	st->marked = st->head;
+	return 1;
+}
+
+int cuda_poll(struct mem_stream *base, uint64_t ticket)
+{
+	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
+	CUDA_SCOPE(scope);
+	int e, r;
+
+	if (!ticket || ticket > st->head)
+		return err_set(EINVAL, "ticket %" PRIu64 " was never given out", ticket);
+	if (st->head - ticket >= RESULTS_KEPT)
+		return err_set(EINVAL, "ticket %" PRIu64 " is older than the last %u", ticket,
+			       RESULTS_KEPT);
+	if (ticket > st->done) {
+		r = cuda_enter(&scope, st->d, st->ctx);
+		if (r == 0)
+			r = advance(st, ticket);
+		if (r <= 0)
+			return r;
+	}
+	e = st->results[ticket & (RESULTS_KEPT - 1)];
+	if (unlikely(e))
+		return err_set(e, "the copy on %s failed: %s", st->d->info.name, err_name(e));
+	return 1;
+}
+
+uint32_t cuda_copied_by(const struct mem_stream *base)
+{
+	return ((const struct cuda_stream *)base)->path;
+}
+
+/* ------------------------------------------------------------------- loops */
+
+/* One piece, cut where one registration of host memory ends. */
+static cu_result copy_piece(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
+			    bool *started)
+{
+	cu_ptr dev = c->alloc->base.va + c->off, unused;
+	char *host = c->host;
+	uint64_t left = c->len, n;
+	cu_result e = CU_OK;
+
+	while (left && e == CU_OK) {
+		(void)cuda_pin_find(host, left, dir, &unused, &n);
+		e = dir == MEM_TO_DEVICE ? cu.cuMemcpyHtoDAsync_v2(dev, host, n, st->stream)
+					 : cu.cuMemcpyDtoHAsync_v2(host, dev, n, st->stream);
+		*started |= e == CU_OK;
+		dev += n;
+		host += n;
+		left -= n;
+	}
+	return e;
+}
+
+static cu_result copy_loop(struct cuda_stream *st, const struct batch *b, bool *started)
+{
+	cu_result e = CU_OK;
+
+	for (unsigned i = 0; i < b->nr && e == CU_OK; i++)
+		e = copy_piece(st, b->dir, &b->v[i], started);
+	return e;
+}
+
+/* Room for the arguments of so many copies. */
+static bool batch_room(struct cuda_stream *st, size_t nr)
+{
+	cu_ptr *dev, *host;
+	size_t *len;
+
+	if (nr <= st->batch_room)
+		return true;
+	nr = MAX(nr, 2 * st->batch_room);
+	dev = reallocarray(st->batch_dev, nr, sizeof(*dev));
+	if (dev)
+		st->batch_dev = dev;
+	host = reallocarray(st->batch_host, nr, sizeof(*host));
+	if (host)
+		st->batch_host = host;
+	len = reallocarray(st->batch_len, nr, sizeof(*len));
+	if (len)
+		st->batch_len = len;
+	if (!dev || !host || !len)
+		return false;
+	st->batch_room = nr;
+	return true;
+}
+
+/* One piece, cut where one registration ends; false for memory that is not registered. */
+static bool batch_add(struct cuda_stream *st, enum mem_dir dir, const struct mem_copy *c,
+		      size_t *nr)
+{
+	cu_ptr dev = c->alloc->base.va + c->off, unused;
+	uint64_t left = c->len, n, skip;
+	uintptr_t host = (uintptr_t)c->host;
+
+	for (; left; left -= n) {
+		n = cuda_pin_find((const void *)host, left, dir, &unused, &skip);
+		if (!n || !batch_room(st, *nr + 1))
+			return false;
+		st->batch_dev[*nr] = dev;
+		st->batch_host[*nr] = host;
+		st->batch_len[(*nr)++] = n;
+		dev += n;
+		host += n;
+	}
+	return true;
+}
+
+/* By the driver's batched copy; false when that cannot be and nothing was started. */
+static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_result *ret)
+{
+	struct cu_batch_attr attr = { .src_order = CU_SRC_ORDER_STREAM };
+	size_t from = 0, failed = SIZE_MAX, nr = 0;
+	cu_ptr *dst, *src;
+	cu_result e;
+
+	if ((!cu.cuMemcpyBatchAsync_v2 && !cu.cuMemcpyBatchAsync) || atomic_load(&no_batched))
+		return false;
+	for (unsigned i = 0; i < b->nr; i++)
+		if (!batch_add(st, b->dir, &b->v[i], &nr))
+			return false;
+	if (!nr)
+		return false;
+	dst = b->dir == MEM_TO_DEVICE ? st->batch_dev : st->batch_host;
+	src = b->dir == MEM_TO_DEVICE ? st->batch_host : st->batch_dev;
+	if (cu.cuMemcpyBatchAsync_v2)
+		e = cu.cuMemcpyBatchAsync_v2(dst, src, st->batch_len, nr, &attr, &from, 1,
+					     st->stream);
+	else
+		e = cu.cuMemcpyBatchAsync(dst, src, st->batch_len, nr, &attr, &from, 1, &failed,
+					  st->stream);
+	if (e == CU_NOT_SUPPORTED) {
+		atomic_store(&no_batched, true);
+		return false;
+	}
+	*ret = e;
+	return true;
+}
+
+/* ------------------------------------------------------------------ gather */
+
+/*
+ * Registered host memory that a kernel reaches.  The pieces of a batch lie in one
+ * registration as a rule, and looking it up takes a lock that all streams share.
+ */
+struct reach {
+	uintptr_t start, end;
+	cu_ptr dev; /* of start */
+};
+
+static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
+{
+	uintptr_t at = (uintptr_t)host;
+	uint64_t rest;
+
+	if (at >= w->start && at < w->end)
+		return true;
+	w->start = at;
+	w->end = at + cuda_pin_find(host, UINT64_MAX, dir, &w->dev, &rest);
+	return w->end > at && w->dev;
+}
+
+/* Cut a piece into tiles; where no kernel reaches its host memory, false. */
+static bool put_tiles(const struct batch *b, const struct mem_copy *c, struct reach *w,
+		      struct cuda_tile **at)
+{
+	uint64_t dev = c->alloc->base.va + c->off, left = c->len, n;
+	const char *host = c->host;
+
+	while (left) {
+		cu_ptr host_dev;
+		uint64_t run;
+
+		if (!reach_from(w, host, b->dir))
+			return false;
+		run = MIN(left, w->end - (uintptr_t)host);
+		host_dev = w->dev + ((uintptr_t)host - w->start);
+		left -= run;
+		host += run;
+		for (; run; run -= n) {
+			n = MIN(run, CUDA_TILE);
+			*(*at)++ = (struct cuda_tile){
+				.dst = b->dir == MEM_TO_DEVICE ? dev : host_dev,
+				.src = b->dir == MEM_TO_DEVICE ? host_dev : dev,
+				.len = n,
+			};
+			dev += n;
+			host_dev += n;
+		}
+	}
+	return true;
+}
+
+static bool tiles_ring(struct cuda_stream *st)
+{
+	uint64_t len = TILES * sizeof(*st->tiles), n;
+	void *p;
+
+	if (st->tiles || st->no_tiles)
+		return st->tiles;
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p != MAP_FAILED && cuda_pin(st->d->idx, p, len) < 0) {
+		(void)munmap(p, len);
+		p = MAP_FAILED;
+	}
+	if (p == MAP_FAILED || !cuda_pin_find(p, len, MEM_TO_DEVICE, &st->tiles_dev, &n) ||
+	    !st->tiles_dev) {
+		log_info("%s: no pinned memory for lists of pieces, copying one by one",
+			 st->d->info.name);
+		if (p != MAP_FAILED) {
+			cuda_unpin(st->d->idx, p, len);
+			(void)munmap(p, len);
+		}
+		st->no_tiles = true;
+		return false;
+	}
+	st->tiles = p;
+	return true;
+}
+
+/*
+ * By one kernel.  1 when it was launched; 0 when it cannot be and nothing was started;
+ * -EAGAIN when the ring is full; another -errno when the device is lost.
+ */
+static int copy_gather(struct cuda_stream *st, const struct batch *b)
+{
+	uint64_t start = st->tile_head, at = start % TILES;
+	struct cuda_tile *first, *end;
+	struct reach within = { 0 };
+	cu_func fn;
+	cu_result e;
+
+	if (b->foreign || b->tiles > TILES || !tiles_ring(st))
+		return 0;
+	fn = cuda_gather_fn(st->d);
+	if (!fn)
+		return 0;
+	/* A batch lies in one run; what is left at the end of the ring may be too little. */
+	if (at + b->tiles > TILES) {
+		start += TILES - at;
+		at = 0;
+	}
+	if (st->head != st->done && start + b->tiles - st->tile_tail > TILES)
+		return -EAGAIN;
+	first = end = &st->tiles[at];
+	for (unsigned i = 0; i < b->nr; i++)
+		if (!put_tiles(b, &b->v[i], &within, &end))
+			return 0;
+	if (end == first)
+		return 0;
+	e = cuda_gather_launch(fn, st->tiles_dev + at * sizeof(*first), (unsigned)(end - first),
+			       st->stream);
+	if (e != CU_OK) {
+		int r = cuda_err(st->d, e, "start the gather kernel");
+
+		if (cuda_check_lost(st->d) < 0)
+			return r;
+		cuda_gather_cannot(st->d, e);
+		return 0;
+	}
+	st->tile_head = start + (uint64_t)(end - first);
+	return 1;
+}
+
+/* -------------------------------------------------------------------- copy */
+
+static int look_at(struct cuda_stream *st, struct batch *b)
+{
+	const struct mem_alloc *last = NULL;
+	int r;
+
+	for (unsigned i = 0; i < b->nr; i++) {
+		const struct mem_copy *c = &b->v[i];
+
+		/* In a list of pieces the same memory stands many times in a row. */
+		if (c->alloc != last) {
+			if (c->alloc->device != st->d->idx)
+				return err_set(EINVAL, "memory of cuda:%u on a stream of cuda:%u",
+					       c->alloc->device, st->d->idx);
+			r = cuda_alive(cuda_alloc_of(c->alloc));
+			if (r < 0)
+				return r;
+			b->foreign |= cuda_alloc_of(c->alloc)->foreign;
+			last = c->alloc;
+		}
+		/* One more where a piece crosses a registration, and one for the rest. */
+		b->tiles += c->len / CUDA_TILE + 2;
+	}
+	return 0;
+}
+
+static bool many_small(const struct batch *b)
+{
+	uint64_t sum = 0;
+
+	if (b->nr < MANY_PIECES)
+		return false;
+	for (unsigned i = 0; i < b->nr; i++)
+		sum += b->v[i].len;
+	return sum / b->nr <= SMALL_PIECE;
+}
+
+/*
+ * Start the copies.  0; -EAGAIN; -errno.  *started says whether something may be under way,
+ * in which case an error becomes the result of the batch.
+ */
+static int start(struct cuda_stream *st, const struct batch *b, bool *started)
+{
+	cu_result e = CU_OK;
+	int r = 0;
+
+	st->path = PST_PATH_STAGED;
+	if (many_small(b)) {
+		r = copy_gather(st, b);
+		if (r < 0)
+			return r;
+		if (r > 0) {
+			*started = true;
+			st->path = PST_PATH_GATHER;
+			return 0;
+		}
+	}
+	if (b->nr > 1 && copy_batched(st, b, &e))
+		*started = true;
+	else
+		e = copy_loop(st, b, started);
+	return e == CU_OK ? 0 : cuda_err(st->d, e, "start a copy");
+}
+
+int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	      uint64_t *ret_ticket)
+{
+	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
+	struct batch b = { .dir = dir, .v = v, .nr = nr };
+	uint64_t ticket = st->head + 1;
+	CUDA_SCOPE(scope);
+	bool started = false;
+	int fault, r;
+
+	if (nr > PIECES_MAX)
+		return err_set(EINVAL, "%u copies in one batch; %u are the most", nr, PIECES_MAX);
+	r = look_at(st, &b);
+	if (r == 0)
+		r = cuda_enter(&scope, st->d, st->ctx);
+	if (r < 0)
+		return r;
+	if (st->head - st->done == BATCHES_MAX) {
+		r = advance(st, st->done + 1);
+		if (r < 0)
+			return r;
+		if (!r)
+			return err_set(EAGAIN, "the stream has %u batches under way", BATCHES_MAX);
+	}
+
+	fault = fault_hit(FAULT_MEM_COPY);
+	r = fault ? 0 : start(st, &b, &started);
+	if (r == -EAGAIN)
+		return err_set(EAGAIN, "the stream has %u small pieces under way", TILES);
+	if (r < 0 && !started)
+		return r;
+	st->results[ticket & (RESULTS_KEPT - 1)] = fault ? fault : -r;
+	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
+	st->head = ticket;
+	*ret_ticket = ticket;
+	return 0;
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The NVIDIA driver, its devices and contexts; cuda.h says what is where.
+ *
+ * The library is loaded with the other providers, but the driver is initialized only when
+ * somebody asks for a device, wraps memory that the driver knows, or imports some: a
+ * program that moves host memory only does not pay for it, and may fork afterwards.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dl.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/sysfs.h"
+#include "mem/cuda/cuda.h"
+
+#define DEVICES_MAX 64
+
+struct cuda_api cu;
+
+#define SONAME "libcuda.so.1"
+
+DL_NOTE(SONAME, "cuda", "memory of NVIDIA GPUs");
+
+static const struct dl_lib library = {
+	.what = "NVIDIA driver",
+	.soname = SONAME,
+	.env = "PST_LIBCUDA",
+};
+
+static const struct dl_sym syms[] = {
+#define SYM(name, args) DL_SYM(struct cuda_api, name, true),
+#define OPT(name, args) DL_SYM(struct cuda_api, name, false),
+#include "mem/cuda/cuda_syms.h"
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct cuda_dev devices[DEVICES_MAX];
+static unsigned nr_devices;
+static char why_none[200]; /* the sentence while nr_devices is 0 */
+
+/* ------------------------------------------------------------------ errors */
+
+const char *cuda_err_name(cu_result err)
+{
+	static _Thread_local char number[24];
+	const char *name = NULL;
+
+	if (cu.cuGetErrorName(err, &name) == CU_OK && name)
+		return name;
+	(void)snprintf(number, sizeof(number), "error %" PRIu32, err);
+	return number;
+}
+
+/* Every later call in the same context would give the same error. */
+static bool is_sticky(cu_result err)
+{
+	switch (err) {
+	case CU_DEINITIALIZED:
+	case CU_DEVICE_UNAVAILABLE:
+	case CU_ECC_UNCORRECTABLE:
+	case CU_NVLINK_UNCORRECTABLE:
+	case CU_CONTAINED:
+	case CU_ILLEGAL_ADDRESS:
+	case CU_LAUNCH_TIMEOUT:
+	case CU_CONTEXT_IS_DESTROYED:
+	case CU_ASSERT:
+	case CU_UNKNOWN:
+		return true;
+	default:
+		/* 714 to 719: stack error, illegal instruction, misaligned address, wrong address
+		 * space, wrong program counter, launch failed. */
+		return err > CU_HOST_NOT_REGISTERED && err <= CU_LAUNCH_FAILED;
+	}
+}
+
+static int to_errno(cu_result err)
+{
+	switch (err) {
+	case CU_INVALID_VALUE:
+	case CU_INVALID_HANDLE:
+	case CU_INVALID_CONTEXT:
+		return EINVAL;
+	case CU_OUT_OF_MEMORY:
+		return ENOMEM;
+	case CU_DEINITIALIZED:
+	case CU_DEVICE_UNAVAILABLE:
+	case CU_NO_DEVICE:
+	case CU_INVALID_DEVICE:
+	case CU_NOT_INITIALIZED:
+	case CU_STUB_LIBRARY:
+		return ENODEV;
+	case CU_HOST_ALREADY_REGISTERED:
+	case CU_ALREADY_MAPPED:
+		return EBUSY;
+	case CU_NOT_FOUND:
+		return EFAULT;
+	case CU_NOT_PERMITTED:
+		return EPERM;
+	case CU_NOT_SUPPORTED:
+		return EOPNOTSUPP;
+	default:
+		return EIO;
+	}
+}
+
+static void mark_lost(struct cuda_dev *d, cu_result err)
+{
+	cu_result none = CU_OK;
+
+	if (!atomic_compare_exchange_strong(&d->lost, &none, err))
+		return;
+	/* What everybody gets when the process ends is no news. */
+	if (err == CU_DEINITIALIZED)
+		log_debug("the NVIDIA driver has shut down");
+	else
+		log_error("%s is lost for this process: %s", d->info.name, cuda_err_name(err));
+}
+
+int cuda_err(struct cuda_dev *d, cu_result err, const char *fmt, ...)
+{
+	char what[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	log_debug("%s could not %s: %s", d->info.name, what, cuda_err_name(err));
+	if (is_sticky(err))
+		mark_lost(d, err);
+	return err_set(to_errno(err), "%s could not %s: %s", d->info.name, what,
+		       cuda_err_name(err));
+}
+
+void cuda_ignore(struct cuda_dev *d, cu_result err, const char *what)
+{
+	if (likely(err == CU_OK))
+		return;
+	if (is_sticky(err))
+		mark_lost(d, err);
+	else
+		log_warn("%s could not %s: %s, ignoring", d->info.name, what, cuda_err_name(err));
+}
+
+int cuda_check_lost(struct cuda_dev *d)
+{
+	cu_result err = atomic_load(&d->lost);
+
+	if (likely(err == CU_OK))
+		return 0;
+	return err_set(to_errno(err),
+		       "%s was lost to %s in this process, by a kernel or the hardware; restart "
+		       "the process",
+		       d->info.name, cuda_err_name(err));
+}
+
+/* ---------------------------------------------------------------- contexts */
+
+static void relax(struct cuda_scope *s)
+{
+	s->mode = CU_CAPTURE_RELAXED;
+	s->relaxed = cu.cuThreadExchangeStreamCaptureMode(&s->mode) == CU_OK;
+}
+
+int cuda_enter(struct cuda_scope *s, struct cuda_dev *d, cu_ctx ctx)
+{
+	cu_result e;
+	int r = cuda_check_lost(d);
+
+	if (unlikely(r < 0))
+		return r;
+	relax(s);
+	e = cu.cuCtxPushCurrent_v2(ctx);
+	s->pushed = e == CU_OK;
+	if (likely(s->pushed))
+		return 0;
+	/* Not lost by that: it may be a context of the program's own that has ended. */
+	return err_set(to_errno(e), "a context on %s cannot be made current: %s", d->info.name,
+		       cuda_err_name(e));
+}
+
+void cuda_enter_anyway(struct cuda_scope *s, cu_ctx ctx)
+{
+	relax(s);
+	s->pushed = cu.cuCtxPushCurrent_v2(ctx) == CU_OK;
+}
+
+void cuda_leave(struct cuda_scope *s)
+{
+	cu_ctx ctx;
+
+	if (s->pushed)
+		(void)cu.cuCtxPopCurrent_v2(&ctx);
+	if (s->relaxed)
+		(void)cu.cuThreadExchangeStreamCaptureMode(&s->mode);
+	*s = (struct cuda_scope){ 0 };
+}
+
+int cuda_hold(struct cuda_dev *d, cu_ctx *ret)
+{
+	CUDA_SCOPE(scope);
+	cu_result e = CU_OK;
+	int r = cuda_check_lost(d);
+
+	if (r < 0)
+		return r;
+	relax(&scope);
+	(void)pthread_mutex_lock(&d->lock);
+	if (!d->users)
+		e = cu.cuDevicePrimaryCtxRetain(&d->ctx, d->dev);
+	if (e == CU_OK) {
+		d->users++;
+		*ret = d->ctx;
+	}
+	(void)pthread_mutex_unlock(&d->lock);
+	if (e == CU_OK)
+		return 0;
+	/* Nor by this, since others may leave room. */
+	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
+		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
+}
+
+/* The last user is gone; the lock is held. */
+static void let_go(struct cuda_dev *d)
+{
+	CUDA_SCOPE(outer);
+
+	relax(&outer);
+	if (d->gather == GATHER_READY || d->orders) {
+		CUDA_SCOPE(inner);
+
+		cuda_enter_anyway(&inner, d->ctx);
+		if (inner.pushed && d->gather == GATHER_READY)
+			cuda_ignore(d, cu.cuModuleUnload(d->module), "unload the gather kernel");
+		if (inner.pushed)
+			cuda_orders_let_go(d);
+	}
+	d->gather = GATHER_UNKNOWN;
+	d->ctx = NULL;
+	cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
+}
+
+void cuda_drop(struct cuda_dev *d)
+{
+	(void)pthread_mutex_lock(&d->lock);
+	if (!--d->users)
+		let_go(d);
+	(void)pthread_mutex_unlock(&d->lock);
+}
+
+/* ----------------------------------------------------------------- devices */
+
+bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret)
+{
+	return cu.cuDeviceGetAttribute(ret, attr, d->dev) == CU_OK;
+}
+
+/* 0, or the driver's error when a device cannot even be named. */
+static cu_result device_init(struct cuda_dev *d, unsigned idx)
+{
+	struct pst_device *info = &d->info;
+	struct cu_uuid uuid;
+	char pci[32] = "";
+	size_t total = 0;
+	cu_result e;
+	int v;
+
+	d->idx = idx;
+	(void)pthread_mutex_init(&d->lock, NULL);
+	e = cu.cuDeviceGet(&d->dev, (int)idx);
+	if (e != CU_OK)
+		return e;
+	/* The second form knows the parts of a device that was divided (MIG). */
+	if (cu.cuDeviceGetUuid_v2)
+		e = cu.cuDeviceGetUuid_v2(&uuid, d->dev);
+	else
+		e = cu.cuDeviceGetUuid(&uuid, d->dev);
+	if (e != CU_OK)
+		return e;
+
+	info->kind = PST_KIND_CUDA;
+	info->numa_node = -1;
+	memcpy(info->uuid, uuid.bytes, sizeof(info->uuid));
+	(void)snprintf(info->name, sizeof(info->name), "cuda:%u", idx);
+	if (cu.cuDeviceGetName(info->model, sizeof(info->model), d->dev) != CU_OK)
+		(void)snprintf(info->model, sizeof(info->model), "NVIDIA device");
+	info->model[sizeof(info->model) - 1] = '\0';
+	if (cu.cuDeviceTotalMem_v2(&total, d->dev) == CU_OK)
+		info->total = total;
+	if (cu.cuDeviceGetPCIBusId(pci, sizeof(pci), d->dev) == CU_OK) {
+		/* sysfs writes small letters. */
+		for (char *p = pci; *p; p++)
+			*p = (char)tolower((unsigned char)*p);
+		if (strlen(pci) < sizeof(info->pci)) {
+			memcpy(info->pci, pci, strlen(pci) + 1);
+			info->numa_node = sysfs_numa_node(pci);
+		}
+	}
+	d->read_only_register = cuda_attribute(d, CU_DEV_READ_ONLY_REGISTER, &v) && v;
+	return CU_OK;
+}
+
+static void say_none(const char *what, cu_result err)
+{
+	const char *cure = "";
+
+	if (err == CU_NO_DEVICE)
+		cure = "; CUDA_VISIBLE_DEVICES and /dev/nvidia* decide what it sees";
+	(void)snprintf(why_none, sizeof(why_none), "the NVIDIA driver is here, but %s: %s%s", what,
+		       cuda_err_name(err), cure);
+}
+
+static void init(void)
+{
+	cu_result e = cu.cuInit(0);
+	int nr = 0;
+
+	if (e != CU_OK) {
+		say_none("cuInit failed", e);
+		return;
+	}
+	e = cu.cuDeviceGetCount(&nr);
+	if (e == CU_OK && nr <= 0)
+		e = CU_NO_DEVICE;
+	if (e != CU_OK) {
+		say_none("it shows no device", e);
+		return;
+	}
+	if (nr > DEVICES_MAX) {
+		log_warn("%d CUDA devices, ignoring all but %d", nr, DEVICES_MAX);
+		nr = DEVICES_MAX;
+	}
+	for (unsigned i = 0; i < (unsigned)nr; i++) {
+		e = device_init(&devices[i], i);
+		if (e != CU_OK) {
+			say_none("a device does not answer", e);
+			return;
+		}
+	}
+	nr_devices = (unsigned)nr;
+}
+
+int cuda_ready(void)
+{
+	(void)pthread_once(&once, init);
+	return nr_devices ? 0 : err_set(ENODEV, "%s", why_none);
+}
+
+unsigned cuda_nr_devices(void)
+{
+	return cuda_ready() < 0 ? 0 : nr_devices;
+}
+
+struct cuda_dev *cuda_device(unsigned idx)
+{
+	return &devices[idx];
+}
+
+static int cuda_load(void)
+{
+	return dl_load(&library, &cu, syms, ARRAY_SIZE(syms));
+}
+
+static void cuda_device_info(unsigned idx, struct pst_device *ret)
+{
+	size_t sz = ret->sz;
+
+	*ret = devices[idx].info;
+	ret->sz = sz;
+	ret->index = idx;
+}
+
+static int cuda_is_alive(const struct mem_alloc *a)
+{
+	return cuda_alive(cuda_alloc_of(a));
+}
+
+const struct mem_ops mem_cuda_ops = {
+	.name = "cuda",
+	.kind = PST_KIND_CUDA,
+	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT,
+	.load = cuda_load,
+	.devices = cuda_nr_devices,
+	.device_info = cuda_device_info,
+	.device_text = cuda_device_text,
+	.owns = cuda_owns,
+	.alloc = cuda_alloc,
+	.wrap = cuda_wrap,
+	.import = cuda_import,
+	.export = cuda_export,
+	.alive = cuda_is_alive,
+	.within = cuda_within,
+	.sync = cuda_sync,
+	.export_part = cuda_export_part,
+	.alloc_like = cuda_alloc_like,
+	.alloc_class = cuda_alloc_class,
+	.export_dmabuf = cuda_export_dmabuf,
+	.free = cuda_free,
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.pin_file = cuda_pin_file,
+	.unpin_file = cuda_unpin,
+	.aperture = cuda_aperture,
+	.stream_new = cuda_stream_new,
+	.stream_free = cuda_stream_free,
+	.copy = cuda_copy,
+	.poll = cuda_poll,
+	.copied_by = cuda_copied_by,
+	.order_check = cuda_order_check,
+	.order_new = cuda_order_new,
+	.order_gate = cuda_order_gate,
+	.order_poll = cuda_order_poll,
+	.order_open = cuda_order_open,
+	.order_free = cuda_order_free,
+};

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of the CUDA provider share.
+ *
+ *	cuda.c		the driver, devices, contexts, errors, the table of operations
+ *	alloc.c	allocations and wraps, and the numbers that tell them apart
+ *	part.c	handles of parts of an allocation, and scratch memory like it
+ *	share.c	grants and dma-bufs
+ *	pin.c	host memory registered with the driver
+ *	copy.c	streams
+ *	gather.c	the device kernel for many small pieces
+ *	facts.c	what a device is, in words
+ *	order.c	order with the program's streams and other work
+ *
+ * Every entry leaves the calling thread as it found it: the stack of contexts, and the
+ * mode that says what is forbidden while somebody captures a graph.  struct cuda_scope
+ * does that.  Contexts are the devices' primary ones, which the runtime API and so all
+ * big frameworks use; one is held while something of ours lives in it and no longer.
+ */
+#ifndef PST_MEM_CUDA_H
+#define PST_MEM_CUDA_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "base/list.h"
+#include "mem/cuda/cuda_types.h"
+#include "mem/mem.h"
+
+struct cuda_api {
+#define SYM(name, args) cu_result(*name) args;
+#define OPT SYM
+#include "mem/cuda/cuda_syms.h"
+};
+
+/* Filled by load(), constant afterwards. */
+extern struct cuda_api cu;
+
+enum cuda_gather_state {
+	GATHER_UNKNOWN, /* not tried in this life of the context */
+	GATHER_READY,
+	GATHER_CANNOT,
+};
+
+struct cuda_dev {
+	unsigned idx;
+	cu_device dev;
+	struct pst_device info;
+	bool read_only_register; /* CU_DEV_READ_ONLY_REGISTER */
+	_Atomic cu_result lost;	 /* the error that spoiled its context for good, or 0 */
+
+	pthread_mutex_t lock;	 /* what follows */
+	unsigned users;
+	cu_ctx ctx;		 /* retained while there are users */
+	enum cuda_gather_state gather;
+	cu_module module;
+	cu_func gather_fn;
+	struct cuda_orders *orders; /* all that were ever made */
+	struct cuda_order *order;   /* of these the free ones */
+	_Atomic bool no_gates;	    /* it has no stream memory operations */
+};
+
+/* The driver is initialized and has devices: 0, or -ENODEV with a sentence. */
+int cuda_ready(void);
+
+unsigned cuda_nr_devices(void);
+struct cuda_dev *cuda_device(unsigned idx);
+
+/* An attribute of the device; false where this driver does not know it. */
+bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
+
+/* Hold the device's primary context; it may be made by this. */
+int cuda_hold(struct cuda_dev *d, cu_ctx *ret);
+void cuda_drop(struct cuda_dev *d);
+
+/* A context made current for a while, with nothing forbidden by others' captures. */
+struct cuda_scope {
+	bool relaxed, pushed;
+	uint32_t mode; /* the thread's own */
+};
+
+#define CUDA_SCOPE(name) _cleanup_(cuda_leave) struct cuda_scope name = { 0 }
+
+/* Fails at once where the device is lost. */
+int cuda_enter(struct cuda_scope *s, struct cuda_dev *d, cu_ctx ctx);
+/* For ending things: also where the device is lost, as far as it goes. */
+void cuda_enter_anyway(struct cuda_scope *s, cu_ctx ctx);
+void cuda_leave(struct cuda_scope *s);
+
+/*
+ * The sentence and the errno for a driver's error.  The format says what could not be
+ * done: "allocate %d bytes".  Errors that spoil the context mark the device as lost.
+ */
+int cuda_err(struct cuda_dev *d, cu_result err, const char *fmt, ...) _printf_(3, 4);
+
+/* An error while ending something, which nobody can do anything about. */
+void cuda_ignore(struct cuda_dev *d, cu_result err, const char *what);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY" */
+const char *cuda_err_name(cu_result err);
+
+/* -EIO with the sentence of a device that is lost, else 0. */
+int cuda_check_lost(struct cuda_dev *d);
+
+/* ------------------------------------------------------------- allocations */
+
+/*
+ * The driver numbers its allocations; grants and regions need numbers that are unique
+ * across all kinds of memory.  So each of the driver's has one of ours while somebody holds
+ * it, shared by all wraps of the same allocation.
+ */
+struct cuda_id {
+	struct list link;
+	unsigned refs;
+	uint64_t driver_id;   /* CU_PTR_BUFFER_ID; of several chunks: mixed */
+	uint64_t key_base, key_size; /* 0 but for mapped memory, see id_get() */
+	uint64_t base, size;
+	uint64_t id;	      /* mem_buffer_id() */
+};
+
+enum cuda_how {
+	CUDA_OWNED,
+	CUDA_WRAPPED,
+	CUDA_IPC,	/* opened by a 64-byte handle */
+	CUDA_MAPPED,	/* imported by descriptor and mapped here */
+};
+
+struct cuda_ipc_map;
+
+struct cuda_alloc {
+	struct mem_alloc a;
+	struct cuda_dev *d;
+	cu_ctx ctx;		/* the primary one; held */
+	enum cuda_how how;
+	bool vmm;		/* memory of cuMemCreate */
+	bool foreign;		/* of a context that is not the primary one */
+	unsigned chunks;	/* of cuMemCreate that the range consists of */
+	uint64_t first_id;	/* the driver's number of what lies at base; 0 unknown */
+	struct cuda_id *id;	/* NULL for imports */
+	struct cuda_ipc_map *ipc;
+	int fd;			/* what an import was opened by, to hand it on; -1 */
+	uint64_t map_len;	/* CUDA_MAPPED */
+};
+
+static inline struct cuda_alloc *cuda_alloc_of(const struct mem_alloc *a)
+{
+	return container_of((struct mem_alloc *)(uintptr_t)a, struct cuda_alloc, a);
+}
+
+/* An empty description that holds the device's context; freed by cuda_alloc_freep(). */
+int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **ret);
+void cuda_alloc_free(struct cuda_alloc *c);
+void cuda_alloc_freep(struct cuda_alloc **c);
+
+/* Is what was wrapped still the same allocation?  0, or -EFAULT with a sentence. */
+int cuda_alive(const struct cuda_alloc *c);
+
+/* The memory lives, and the context is current that it belongs to. */
+int cuda_enter_of(struct cuda_scope *s, struct cuda_alloc *c);
+int cuda_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg);
+
+bool cuda_owns(uint64_t addr, uint64_t len);
+int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret);
+int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
+void cuda_free(struct mem_alloc *a);
+
+/*
+ * Map len bytes of what a handle names, which the mapping keeps, at addresses of our own: the
+ * base of an allocation that is CUDA_MAPPED.  rights: PST_RIGHT_*.  -EINVAL where the
+ * handle has fewer bytes or len is no multiple of the driver's pages.
+ */
+int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t rights);
+
+/* -------------------------------------------------------------------- part */
+
+int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
+int cuda_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
+uint32_t cuda_alloc_class(const struct mem_alloc *a);
+
+/* ------------------------------------------------------------------- share */
+
+/* The handle of plain memory.  -EOPNOTSUPP for memory that has none. */
+int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64]);
+/* A new descriptor of the chunk of mapped memory at an address.  -EOPNOTSUPP as above. */
+int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd);
+
+int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret);
+int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
+int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+		       struct mem_dmabuf *ret);
+void cuda_ipc_close(struct cuda_alloc *c); /* a context is current */
+
+/* --------------------------------------------------------------------- pin */
+
+int cuda_pin(unsigned device, void *host, uint64_t len);
+int cuda_pin_file(unsigned device, void *host, uint64_t len);
+void cuda_unpin(unsigned device, void *host, uint64_t len);
+
+/*
+ * How much of host..host+len lies in one registration, and through which address kernels
+ * reach it, for the given direction of a copy (0: not at all).  0 bytes: the first is not
+ * registered by us, and *ret_len says how many are not.
+ */
+uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
+		       uint64_t *ret_len);
+
+/* ----------------------------------------------------------------- streams */
+
+int cuda_stream_new(unsigned device, struct mem_stream **ret);
+void cuda_stream_free(struct mem_stream *base);
+int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+	      uint64_t *ret_ticket);
+int cuda_poll(struct mem_stream *base, uint64_t ticket);
+uint32_t cuda_copied_by(const struct mem_stream *base);
+
+/* ------------------------------------------------------------------- order */
+
+int cuda_order_check(unsigned device, void *stream, bool gate);
+int cuda_order_new(unsigned device, void *stream, struct mem_order **ret);
+int cuda_order_gate(struct mem_order *base);
+int cuda_order_poll(struct mem_order *base);
+void cuda_order_open(struct mem_order *base);
+void cuda_order_free(struct mem_order *base);
+int cuda_sync(const struct mem_alloc *a);
+/* The device's context, which is current, may end; none is in use, the lock is held. */
+void cuda_orders_let_go(struct cuda_dev *d);
+
+/* ------------------------------------------------------------------ gather */
+
+/* One tile for the kernel: at most CUDA_TILE bytes, moved by one block of threads. */
+struct cuda_tile {
+	uint64_t dst, src, len, reserved;
+};
+
+#define CUDA_TILE KIB(16)
+
+/* The kernel, or NULL where it cannot be had; the device's context is current. */
+cu_func cuda_gather_fn(struct cuda_dev *d);
+/* After a launch that failed: not again in this life of the context. */
+void cuda_gather_cannot(struct cuda_dev *d, cu_result err);
+cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st);
+
+/* ------------------------------------------------------------------- facts */
+
+void cuda_device_text(unsigned idx, struct facts *f);
+uint64_t cuda_aperture(unsigned device);
+
+/* Its parts that read files; what these do not tell is "unknown", and 0 as a size. */
+void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t len);
+const char *cuda_module_kind(const char *proc, const char *taint);
+uint64_t cuda_bar_size(const char *resource);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that crosses process borders.
+ *
+ * There are two ways.  Memory of cuMemAlloc has a handle of 64 bytes, which whoever knows it
+ * can open: it opens the whole allocation for reading and writing.  The driver opens
+ * one only once in a process, so open ones are counted here.  Memory of cuMemCreate has
+ * descriptors, if it was made for them; such an import can be mapped read-only.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "mem/cuda/cuda.h"
+
+struct cuda_ipc_map {
+	struct list link;
+	unsigned refs;
+	struct cuda_dev *d;
+	struct cu_ipc handle;
+	cu_ptr base;
+	uint64_t size;
+};
+
+static struct {
+	pthread_mutex_t lock; /* also while the driver opens and closes */
+	struct list list;
+} opened = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(opened.list) };
+
+/* ------------------------------------------------------------------ export */
+
+int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64])
+{
+	struct cu_ipc ipc;
+	cu_result e;
+
+	/* What was opened by a handle cannot be given another one, but the same serves. */
+	if (c->how == CUDA_IPC) {
+		memcpy(ret_ipc, c->ipc->handle.reserved, sizeof(ipc.reserved));
+		return 0;
+	}
+	e = cu.cuIpcGetMemHandle(&ipc, c->a.base.va);
+	if (e == CU_INVALID_VALUE || e == CU_NOT_SUPPORTED)
+		return err_set(EOPNOTSUPP,
+			       "%s cannot share this memory with other processes; memory of "
+			       "cudaMalloc can be shared, that of a pool (cudaMallocAsync) not",
+			       c->d->info.name);
+	if (e != CU_OK)
+		return cuda_err(c->d, e, "share memory with other processes");
+	memcpy(ret_ipc, ipc.reserved, sizeof(ipc.reserved));
+	explicit_bzero(&ipc, sizeof(ipc));
+	return 0;
+}
+
+int cuda_export_fd(struct cuda_alloc *c, uint64_t va, int *ret_fd)
+{
+	struct cu_prop prop = { 0 };
+	cu_handle handle;
+	cu_result e;
+	int fd = -1;
+
+	if (c->fd >= 0) {
+		*ret_fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+		return *ret_fd >= 0 ? 0
+				    : err_set(errno, "no free descriptor for the memory: %s",
+					      err_name(errno));
+	}
+	e = cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)va);
+	if (e != CU_OK)
+		return cuda_err(c->d, e, "find the handle of mapped memory");
+	e = cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
+	if (e == CU_OK && prop.handle_types & CU_HANDLE_POSIX_FD)
+		e = cu.cuMemExportToShareableHandle(&fd, handle, CU_HANDLE_POSIX_FD, 0);
+	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
+	if (e != CU_OK)
+		return cuda_err(c->d, e, "share mapped memory by a descriptor");
+	if (fd < 0)
+		return err_set(EOPNOTSUPP,
+			       "the memory was not made to be shared: cuMemCreate takes "
+			       "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR for that; in PyTorch turn "
+			       "expandable_segments off");
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	*ret_fd = fd;
+	return 0;
+}
+
+int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
+{
+	struct cuda_alloc *c = cuda_alloc_of(a);
+	CUDA_SCOPE(scope);
+	int r;
+
+	(void)rights; /* the importer keeps to them; the driver cannot make it */
+	r = cuda_enter_of(&scope, c);
+	if (r < 0)
+		return r;
+	if (!c->vmm)
+		return cuda_export_ipc(c, ret->ipc);
+	if (c->chunks > 1)
+		return err_set(EOPNOTSUPP,
+			       "the range spans %u mapped chunks, and each is shared by itself; "
+			       "wrap a range inside one",
+			       c->chunks);
+	return cuda_export_fd(c, a->base.va, &ret->fd);
+}
+
+/*
+ * A dma-buf of a range.  The driver wants whole pages of the host, so the descriptor shows
+ * what else lies in the first and the last one: whoever registers it for others must
+ * offer them the range and not the dma-buf.
+ */
+int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
+		       struct mem_dmabuf *ret)
+{
+	struct cuda_alloc *c = cuda_alloc_of(a);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t start = align_down(a->base.va + off, page);
+	uint64_t end = align_up(a->base.va + off + len, page);
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int fd = -1, r;
+
+	if (!cu.cuMemGetHandleForAddressRange)
+		return err_set(EOPNOTSUPP, "this NVIDIA driver makes no dma-bufs; CUDA 11.7 does");
+	r = cuda_alive(c);
+	if (r == 0)
+		r = cuda_enter(&scope, c->d, c->ctx);
+	if (r < 0)
+		return r;
+	e = cu.cuMemGetHandleForAddressRange(&fd, start, end - start, CU_RANGE_DMA_BUF, 0);
+	if (e != CU_OK)
+		return cuda_err(c->d, e, "make a dma-buf of %" PRIu64 " bytes", end - start);
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	ret->fd = fd;
+	ret->off = a->base.va + off - start;
+	ret->size = end - start;
+	ret->caching = PST_CACHING_WC;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ import */
+
+static struct cuda_dev *device_by_uuid(const uint8_t uuid[16])
+{
+	for (unsigned i = 0; i < cuda_nr_devices(); i++)
+		if (!memcmp(cuda_device(i)->info.uuid, uuid, 16))
+			return cuda_device(i);
+	return NULL;
+}
+
+/* The lock is held and a context is current. */
+static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_ipc_map **ret)
+{
+	struct cuda_ipc_map *m;
+	size_t size = 0;
+	cu_ptr base = 0;
+	cu_result e;
+	int idx = -1;
+
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return err_set(ENOMEM, "no memory to describe an import");
+	e = cu.cuIpcOpenMemHandle_v2(&m->base, *handle, CU_IPC_LAZY_PEER);
+	if (e != CU_OK) {
+		free(m);
+		if (e == CU_INVALID_CONTEXT)
+			return err_set(EINVAL, "the grant is this process' own; the NVIDIA driver "
+					       "opens only those of other processes");
+		if (e == CU_INVALID_VALUE || e == CU_INVALID_HANDLE || e == CU_MAP_FAILED)
+			return err_set(EINVAL,
+				       "%s cannot open the grant (%s): memory or process are gone, "
+				       "or containers keep the two processes apart",
+				       d->info.name, cuda_err_name(e));
+		return cuda_err(d, e, "open the memory of another process");
+	}
+	/* From where the handle points to the end of what it opened. */
+	e = cu.cuMemGetAddressRange_v2(&base, &size, m->base);
+	if (e != CU_OK || m->base < base || m->base - base > size) {
+		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+		free(m);
+		return e != CU_OK ? cuda_err(d, e, "tell the size of imported memory")
+				  : err_set(EINVAL, "the grant opens a range that is none");
+	}
+	/* It opens memory of a device that d reaches, too. */
+	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
+	    idx != (int)d->idx) {
+		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+		free(m);
+		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
+			       d->info.name);
+	}
+	m->size = size - (m->base - base);
+	m->d = d;
+	m->handle = *handle;
+	list_add_tail(&opened.list, &m->link);
+	*ret = m;
+	return 0;
+}
+
+static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
+{
+	struct cuda_ipc_map *m = NULL;
+	struct cu_ipc handle;
+	struct list *e;
+	int r = 0;
+
+	memcpy(handle.reserved, g->ipc, sizeof(handle.reserved));
+	(void)pthread_mutex_lock(&opened.lock);
+	list_for_each (e, &opened.list) {
+		struct cuda_ipc_map *o = list_entry(e, struct cuda_ipc_map, link);
+
+		if (o->d == c->d && !memcmp(&o->handle, &handle, sizeof(handle))) {
+			m = o;
+			break;
+		}
+	}
+	if (!m)
+		r = ipc_open(c->d, &handle, &m);
+	if (r == 0) {
+		m->refs++;
+		c->ipc = m;
+		c->a.base.va = m->base;
+	}
+	(void)pthread_mutex_unlock(&opened.lock);
+	explicit_bzero(&handle, sizeof(handle));
+	if (r == 0 && m->size < g->size)
+		r = err_set(EINVAL, "the grant says %" PRIu64 " bytes, its handle opens %" PRIu64,
+			    g->size, m->size);
+	return r;
+}
+
+void cuda_ipc_close(struct cuda_alloc *c)
+{
+	struct cuda_ipc_map *m = c->ipc;
+
+	(void)pthread_mutex_lock(&opened.lock);
+	if (!--m->refs) {
+		list_del(&m->link);
+		cuda_ignore(c->d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+		explicit_bzero(m, sizeof(*m));
+		free(m);
+	}
+	(void)pthread_mutex_unlock(&opened.lock);
+}
+
+/* Map what a handle names at addresses of our own. */
+static int map_handle(struct cuda_alloc *c, cu_handle handle, const struct pst_grant *g)
+{
+	struct cu_prop prop = { 0 };
+	cu_result e;
+	int r;
+
+	e = cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
+	if (e != CU_OK)
+		return cuda_err(c->d, e, "look at imported memory");
+	if (prop.location.type != CU_LOC_DEVICE || prop.location.id != (int)c->d->idx)
+		return err_set(EINVAL, "the grant says %s, its descriptor is for other memory",
+			       c->d->info.name);
+	r = cuda_map(c, handle, g->size, g->rights);
+	/* More than there is, or no multiple of the driver's pages. */
+	if (r == -EINVAL)
+		return err_set(EINVAL,
+			       "the grant says %" PRIu64 " bytes, which its descriptor has not",
+			       g->size);
+	return r;
+}
+
+static int import_fd(struct cuda_alloc *c, const struct pst_grant *g)
+{
+	cu_handle handle;
+	cu_result e;
+	int r;
+
+	e = cu.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)g->fd, CU_HANDLE_POSIX_FD);
+	if (e != CU_OK)
+		return err_set(EINVAL, "the grant's descriptor is none of CUDA memory: %s",
+			       cuda_err_name(e));
+	r = map_handle(c, handle, g);
+	/* The mapping keeps the memory. */
+	cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
+	c->vmm = true;
+	/* The driver makes no second descriptor of what it imported. */
+	c->fd = fcntl(g->fd, F_DUPFD_CLOEXEC, 0);
+	if (r == 0 && c->fd < 0)
+		r = err_set(errno, "no free descriptor for an import: %s", err_name(errno));
+	return r;
+}
+
+int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret)
+{
+	_cleanup_(cuda_alloc_freep) struct cuda_alloc *c = NULL;
+	static const uint8_t none[64];
+	CUDA_SCOPE(scope);
+	struct cuda_dev *d;
+	bool by_fd = grant->fd >= 0;
+	int r = cuda_ready();
+
+	if (r < 0)
+		return r;
+	d = device_by_uuid(grant->uuid);
+	if (!d)
+		return err_set(ENODEV,
+			       "the grant's CUDA device is not visible to this process; see "
+			       "CUDA_VISIBLE_DEVICES");
+	if (!by_fd && !memcmp(grant->ipc, none, sizeof(none)))
+		return err_set(EINVAL, "the grant has neither a descriptor nor a handle");
+	r = cuda_alloc_new(d, by_fd ? CUDA_MAPPED : CUDA_IPC, &c);
+	if (r == 0)
+		r = cuda_enter(&scope, d, c->ctx);
+	if (r == 0)
+		r = by_fd ? import_fd(c, grant) : import_ipc(c, grant);
+	if (r < 0)
+		return r;
+	/* Two imports of one grant may have different rights: they are not one region. */
+	c->a.buffer_id = mem_buffer_id();
+	c->a.size = grant->size;
+	c->a.rights = grant->rights;
+	c->a.flags = PST_MEM_SHARED;
+	*ret = &TAKE_PTR(c)->a;
+	return 0;
+}

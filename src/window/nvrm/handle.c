@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The 64 bytes of cuIpcGetMemHandle().
+ *
+ * Their layout is nobody's promise, so it is checked by what is known beforehand: the size of
+ * the allocation and the owner's pid.  A driver that moves a word moves these too, or
+ * what is read instead of a client is none.  Behind these checks stand the driver's own,
+ * which looks its objects up and knows who may have them, and the proofs with data.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "window/nvrm/nvrm.h"
+
+/* The driver rounds sizes up, and small allocations may be said to have their block's. */
+#define ROUNDING_MAX MIB(64)
+#define ALIGNMENT 256u                /* of the beginning of an allocation, at least */
+#define PID_LIMIT (UINT32_C(1) << 22) /* PID_MAX_LIMIT of the kernel */
+
+static bool is_pid(uint32_t pid, const uint32_t *pids, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		if (pids[i] == pid)
+			return true;
+	return !nr && pid && pid <= PID_LIMIT;
+}
+
+int nvrm_handle_parse(const uint8_t ipc[64], uint64_t size, const uint32_t *pids, unsigned nr,
+		      struct nvrm_handle *ret)
+{
+	uint32_t w[NVRM_IPC_WORDS];
+	uint64_t said;
+	int r = 0;
+
+	memcpy(w, ipc, sizeof(w));
+	memcpy(&said, &w[NVRM_IPC_SIZE], sizeof(said));
+	/* Nothing secret, that is neither client nor object. */
+	log_debug("nvrm: handle by process %" PRIu32 " of %" PRIu64 " bytes at %#" PRIx32
+		  ", client 0x%03" PRIx32 "..., word 6 is %" PRIu32 "; the memory has %" PRIu64
+		  " bytes",
+		  w[NVRM_IPC_PID], said, w[NVRM_IPC_OFFSET], w[NVRM_IPC_CLIENT] >> 20, w[6], size);
+	if (!size || said < size || said - size > ROUNDING_MAX)
+		r = err_set(EINVAL,
+			    "the IPC handle is for %" PRIu64 " bytes and the memory has %" PRIu64
+			    ", or this driver's handles are different",
+			    said, size);
+	else if (!is_pid(w[NVRM_IPC_PID], pids, nr))
+		r = err_set(EINVAL, "the IPC handle is not of the process that owns the memory, or "
+				    "this driver's handles are different");
+	else if (w[NVRM_IPC_OFFSET] % ALIGNMENT)
+		r = err_set(EINVAL,
+			    "the IPC handle has an allocation at %#" PRIx32
+			    ", where none can be, or this driver's handles are different",
+			    w[NVRM_IPC_OFFSET]);
+	else if ((w[NVRM_IPC_CLIENT] & NVRM_CLIENT_MASK) != NVRM_CLIENT_BASE || !w[NVRM_IPC_OBJECT])
+		r = err_set(EOPNOTSUPP, "the IPC handle names no object of the driver where those "
+					"that are known do");
+	if (r == 0)
+		*ret = (struct nvrm_handle){ .client = w[NVRM_IPC_CLIENT],
+					     .object = w[NVRM_IPC_OBJECT],
+					     .off = w[NVRM_IPC_OFFSET] };
+	explicit_bzero(w, sizeof(w));
+	return r;
+}
+
+/* "NSpid:\t4711\t12": as the outermost namespace sees the process, .., as it itself. */
+static unsigned parse_pids(const char *line, uint32_t pids[NVRM_PIDS_MAX])
+{
+	const char *p = line + strlen("NSpid:");
+	unsigned nr = 0;
+	char *end;
+
+	while (nr < NVRM_PIDS_MAX) {
+		unsigned long pid = strtoul(p, &end, 10);
+
+		if (end == p)
+			break;
+		pids[nr++] = (uint32_t)pid;
+		p = end;
+	}
+	return nr;
+}
+
+unsigned nvrm_own_pids(uint32_t pids[NVRM_PIDS_MAX])
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[512];
+	unsigned nr = 0;
+
+	while (f && !nr && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "NSpid:", strlen("NSpid:")))
+			nr = parse_pids(line, pids);
+	if (f)
+		(void)fclose(f);
+	if (!nr)
+		pids[nr++] = (uint32_t)getpid();
+	return nr;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests: prepare, submit, wait.  None of it takes a lock or allocates.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "iov.h"
+#include "keep.h"
+#include "log.h"
+#include "mount.h"
+#include "usrbio/proto/sem.h"
+#include "reg.h"
+#include "ring.h"
+#include "usrbio/server/worker.h"
+
+#define JITTER_MS_MAX 60000
+#define ASK_NS NSEC_PER_SEC /* without a completion, before a daemon is asked */
+
+static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
+
+static void read_environment(void)
+{
+	const char *text = secure_getenv("HF3FS_USRBIO_WAIT_JITTER_MS");
+	char *end;
+	long ms;
+
+	if (!text || !*text)
+		return;
+	errno = 0;
+	ms = strtol(text, &end, 10);
+	if (errno || *end || ms < 1 || ms > JITTER_MS_MAX)
+		log_line(LOG_WARN,
+			 "HF3FS_USRBIO_WAIT_JITTER_MS is '%s', which is not 1 to %d; 1 is taken",
+			 text, JITTER_MS_MAX);
+	else
+		jitter_ns = (uint64_t)ms * NSEC_PER_MSEC;
+}
+
+/* ------------------------------------------------------------------ prepare */
+
+/* Does the request's memory lie within the iov, and its file range within what files have? */
+static bool in_range(const struct hf3fs_iov *iov, const void *ptr, size_t off, uint64_t len)
+{
+	uintptr_t base = (uintptr_t)iov->base, at = (uintptr_t)ptr;
+
+	return len && at >= base && at - base <= iov->size && len <= iov->size - (at - base) &&
+	       len <= INT64_MAX && off <= INT64_MAX - len;
+}
+
+/* A free slot; there is one. */
+static uint32_t find_slot(struct ring *r)
+{
+	uint32_t i = r->next;
+
+	while (atomic_load(&r->slots[i].reg))
+		i = i + 1 == r->entries ? 0 : i + 1;
+	r->next = i + 1 == r->entries ? 0 : i + 1;
+	return i;
+}
+
+/*
+ * Say why a request is refused.  One cause often refuses thousands of requests, so only the first
+ * since the last wait is logged as a warning.
+ */
+#define refuse(r, err, ...) \
+	(log_line(atomic_exchange(&(r)->refused, true) ? LOG_DEBUG : LOG_WARN, __VA_ARGS__), -(err))
+
+/* A registration that may be used in the ring, with a reference. */
+static int find_file(struct ring *r, int fd, struct reg **ret)
+{
+	struct reg *reg = reg_get(fd);
+	int err = 0;
+
+	if (!reg)
+		return refuse(r, EBADF, "descriptor %d is not registered", fd);
+	/* Numbers of files mean something else there. */
+	if (reg->plain != !!r->worker)
+		err = refuse(r, EBADF, "descriptor %d is registered on another kind of mount", fd);
+	else if (r->for_read ? !reg->reads : !reg->writes)
+		err = refuse(r, EACCES, "descriptor %d was not opened for %s", fd,
+			     r->for_read ? "reading" : "writing");
+	if (err < 0)
+		reg_put(reg);
+	else
+		*ret = reg;
+	return err;
+}
+
+static void push(struct ring *r, uint32_t slot, const struct usrbio_args *args)
+{
+	r->at.args[slot] = *args;
+	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
+						      .user_data = args->user_data };
+	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
+	usrbio_marker_set(r->at.sq_head, r->sq_head);
+}
+
+/* The server takes entries in order, so its queue may be full while slots are free. */
+static bool is_full(const struct ring *r)
+{
+	return !atomic_load(&r->free) ||
+	       (int32_t)usrbio_ring_next(&r->at, r->sq_head) == usrbio_marker(r->at.sq_tail);
+}
+
+int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool read, void *ptr,
+		  int fd, size_t off, uint64_t len, const void *userdata)
+{
+	struct ring *r = ring_get(ior);
+	struct usrbio_args args;
+	struct reg *reg = NULL;
+	uint32_t slot;
+	int err;
+
+	if (!r)
+		return -EINVAL;
+	if (!iov || !iov->iovh || !iov->base)
+		return refuse(r, EINVAL,
+			      "a request for memory that is none: did creating it fail, or was it "
+			      "destroyed?");
+	if (read != r->for_read || !in_range(iov, ptr, off, len))
+		return refuse(r, EINVAL,
+			      "no request of a ring that %s: %s %" PRIu64
+			      " bytes at %zu of the file, "
+			      "%p in memory of %zu bytes at %p",
+			      r->for_read ? "reads" : "writes", read ? "read" : "write", len, off,
+			      ptr, iov->size, (void *)iov->base);
+	if (ring_is_foreign(r))
+		return -EOWNERDEAD;
+	if (ring_is_dead(r))
+		return -ENOTCONN;
+	err = find_file(r, fd, &reg);
+	if (err < 0)
+		return err;
+	if (is_full(r)) {
+		reg_put(reg);
+		return -EAGAIN;
+	}
+	args = (struct usrbio_args){
+		.buf_off = (uintptr_t)ptr - (uintptr_t)iov->base,
+		.file = reg->number,
+		.file_off = off,
+		.len = len,
+		.user_data = (uintptr_t)userdata,
+	};
+	memcpy(args.buf_id, iov->id, sizeof(args.buf_id));
+	slot = find_slot(r);
+	(void)atomic_fetch_sub(&r->free, 1);
+	r->slots[slot].user_data = userdata;
+	r->slots[slot].len = len;
+	atomic_store(&r->slots[slot].reg, reg);
+	push(r, slot, &args);
+	return (int)slot;
+}
+
+/* Tell the server.  False when a daemon took its semaphore away. */
+static bool post(struct ring *r)
+{
+	if (r->worker) {
+		worker_ring_kick(r->worker);
+		return true;
+	}
+	if (usrbio_sem_post_by_kernel(r->submit) == 0)
+		return true;
+	if (!atomic_exchange(&r->broken, true))
+		log_line(LOG_ERROR,
+			 "the daemon of %s took its semaphore away: requests in flight end with "
+			 "ENOTCONN; make the ring again",
+			 r->iov->mount->path);
+	return false;
+}
+
+int hf3fs_submit_ios(const struct hf3fs_ior *ior)
+{
+	KEEP_ERRNO;
+	struct ring *r = ring_get(ior);
+
+	if (!r)
+		return -EINVAL;
+	if (ring_is_foreign(r))
+		return -EOWNERDEAD;
+	return post(r) ? 0 : -ENOTCONN;
+}
+
+/* --------------------------------------------------------------------- take */
+
+/*
+ * Make the caller's completion of what stood in the ring.  False when it was none: a slot
+ * without a request.
+ */
+static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
+{
+	struct slot *slot = (uint32_t)cqe->index < r->entries ? &r->slots[cqe->index] : NULL;
+	struct reg *reg = slot ? atomic_load(&slot->reg) : NULL;
+
+	if (!reg)
+		return false;
+	cqe->reserved = 0;
+	cqe->userdata = slot->user_data;
+	if (cqe->result > 0 && (uint64_t)cqe->result > slot->len)
+		cqe->result = -EIO;
+	atomic_store(&slot->reg, NULL);
+	(void)atomic_fetch_add(&r->free, 1);
+	reg_put(reg);
+	return true;
+}
+
+/* Take completions as they stand there, and move the tail behind them. */
+static int copy_out(struct ring *r, struct hf3fs_cqe *cqes, int room)
+{
+	uint32_t head = (uint32_t)usrbio_marker(r->at.cq_head);
+	int n = 0;
+
+	if (head >= r->at.slots) {
+		if (!atomic_exchange(&r->broken, true))
+			log_line(LOG_ERROR, "the server of a ring wrote nonsense into it; it is "
+					    "not used any more");
+		return 0;
+	}
+	while (n < room && r->cq_tail != head) {
+		memcpy(&cqes[n++], &r->at.cqes[r->cq_tail], sizeof(cqes[0]));
+		r->cq_tail = usrbio_ring_next(&r->at, r->cq_tail);
+	}
+	if (n)
+		usrbio_marker_set(r->at.cq_tail, r->cq_tail);
+	return n;
+}
+
+_Static_assert(sizeof(struct hf3fs_cqe) == sizeof(struct usrbio_cqe), "one form");
+_Static_assert(offsetof(struct hf3fs_cqe, result) == offsetof(struct usrbio_cqe, result), "");
+
+/* Slots become free after the tail moved: else there could be more requests than room. */
+static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
+{
+	int n = copy_out(r, cqes, room), good = 0;
+
+	for (int i = 0; i < n; i++) {
+		cqes[good] = cqes[i];
+		if (settle(r, &cqes[good]))
+			good++;
+		else
+			log_line(LOG_WARN,
+				 "a completion names slot %d, which has no request, "
+				 "ignoring",
+				 cqes[good].index);
+	}
+	/* Whatever looks there must not take a server's mark for a request's. */
+	memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
+	return good;
+}
+
+static bool in_flight(const struct ring *r)
+{
+	return atomic_load(&r->free) < r->entries;
+}
+
+/* Nobody will complete them. */
+static int end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < r->entries && n < room; i++) {
+		cqes[n] = (struct hf3fs_cqe){ .index = (int32_t)i, .result = -ENOTCONN };
+		if (settle(r, &cqes[n]))
+			n++;
+	}
+	return n;
+}
+
+static int take(struct ring *r, struct hf3fs_cqe *cqes, int room)
+{
+	int n;
+
+	/* Before looking, so that none is lost that comes after it. */
+	usrbio_sem_drain(r->at.sem);
+	n = harvest(r, cqes, room);
+	if (ring_is_dead(r))
+		n += end_all(r, cqes + n, room - n);
+	return n;
+}
+
+/* --------------------------------------------------------------------- wait */
+
+/* Saturated, so that any numbers give a time. */
+static int64_t to_ns(const struct timespec *ts)
+{
+	__int128 ns = (__int128)ts->tv_sec * (int64_t)NSEC_PER_SEC + ts->tv_nsec;
+
+	if (ns > INT64_MAX)
+		return INT64_MAX;
+	return ns < INT64_MIN ? INT64_MIN : (int64_t)ns;
+}
+
+/* Nanoseconds until then, 0 when it has passed. */
+static uint64_t left(const struct timespec *until)
+{
+	struct timespec now;
+	int64_t then, at;
+
+	if (!until)
+		return UINT64_MAX;
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	then = to_ns(until);
+	at = to_ns(&now);
+	return then > at ? (uint64_t)then - (uint64_t)at : 0;
+}
+
+/* By the clock that nobody sets. */
+static void doze(struct ring *r, uint64_t ns)
+{
+	pthread_testcancel();
+	usrbio_sem_wait(r->at.sem, now_ns() + MIN(ns, jitter_ns));
+}
+
+static uint64_t coarse_ns(void)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+/* Nothing came.  A daemon that lets requests lie for a second may have ended. */
+static void note_idle(struct ring *r)
+{
+	uint64_t now;
+
+	if (r->worker || !in_flight(r)) {
+		r->idle_since = 0;
+		return;
+	}
+	now = coarse_ns();
+	if (!r->idle_since) {
+		r->idle_since = now;
+	} else if (now - r->idle_since >= ASK_NS) {
+		r->idle_since = now;
+		mount_ask(r->iov->mount);
+	}
+}
+
+/* A thread that is cancelled in there would leave others' lane locked. */
+static bool help(struct ring *r)
+{
+	int before;
+	bool busy;
+
+	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	busy = worker_ring_help(r->worker);
+	(void)pthread_setcancelstate(before, NULL);
+	return busy;
+}
+
+/* What is there now, on plain directories after a share of the work. */
+static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min, bool *ret_busy)
+{
+	int n = take(r, cqes, room);
+
+	*ret_busy = false;
+	if (n < MAX(min, 1) && r->worker && help(r)) {
+		*ret_busy = true;
+		n += take(r, cqes + n, room - n);
+	}
+	if (n)
+		r->idle_since = 0;
+	else
+		note_idle(r);
+	return n;
+}
+
+int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int cqec,
+		       int min_results, const struct timespec *abs_timeout)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	KEEP_ERRNO;
+	struct ring *r = ring_get(ior);
+	int min = MIN(min_results, cqec), n = 0;
+	bool busy, dead;
+	uint64_t ns;
+
+	if (!r || !cqes || cqec <= 0)
+		return -EINVAL;
+	if (ring_is_foreign(r))
+		return -EOWNERDEAD;
+	(void)pthread_once(&once, read_environment);
+	for (;;) {
+		/* Before the look, which then took all there will be. */
+		dead = ring_is_dead(r);
+		n += look(r, cqes + n, cqec - n, min - n, &busy);
+		if (n >= min || dead)
+			break;
+		ns = left(abs_timeout);
+		/* A refused request never completes: do not wait for it. */
+		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
+			break;
+		if (!busy)
+			doze(r, ns);
+	}
+	atomic_store(&r->refused, false);
+	/* There is room for completions now. */
+	if (n && r->submit && in_flight(r) && !ring_is_dead(r))
+		(void)post(r);
+	return n;
+}

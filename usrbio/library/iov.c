@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <penstock.h>
+
+#include "handle.h"
+#include "iov.h"
+#include "keep.h"
+#include "lock.h"
+#include "log.h"
+#include "mount.h"
+#include "plain.h"
+#include "shm.h"
+#include "usrbio/server/worker.h"
+
+#define DRAIN_NS (5 * NSEC_PER_SEC) /* how long requests that should not be there may take */
+
+/* ----------------------------------------------------------------- handles */
+
+struct iov *iov_new(struct mount *mount, enum iov_origin origin)
+{
+	struct iov *iov = calloc(1, sizeof(*iov));
+
+	if (!iov) {
+		(void)mount_put(mount);
+		return NULL;
+	}
+	iov->origin = origin;
+	iov->forks = lock_forks();
+	iov->device = -1;
+	iov->mount = mount;
+	return iov;
+}
+
+int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret)
+{
+	struct mount *mount;
+	int r = mount_get(mount_point, &mount);
+
+	if (r < 0)
+		return r;
+	*ret = iov_new(mount, origin);
+	return *ret ? 0 : -ENOMEM;
+}
+
+int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target)
+{
+	char text[USRBIO_NAME_MAX];
+
+	usrbio_name_format(name, text);
+	if (symlinkat(target, iov->mount->iovs, text) < 0)
+		return log_fail(errno, "cannot publish %s at %s: %m", text, iov->mount->path);
+	memcpy(iov->link, text, sizeof(text));
+	return 0;
+}
+
+/* A wrap is bookkeeping: what it is published with counts. */
+static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
+{
+	return iov->wraps ? iov->block : filled->block_size;
+}
+
+/* Of two threads with device memory of one UUID, one gets it. */
+static int remember(struct iov *iov, const struct hf3fs_iov *filled)
+{
+	const uint8_t *id = (const uint8_t *)filled->id;
+	struct worker *w;
+	int r = 0;
+
+	w = plain_worker(&r);
+	if (!w)
+		return r;
+	lock_take(LOCK_WORKER);
+	if (iov->device >= 0 && worker_buffer_known(w, id))
+		r = -EEXIST;
+	else if (iov->origin == IOV_OPENED)
+		r = worker_buffer_add_view(w, id, iov->mem, filled->size, filled->block_size,
+					   &iov->buffer);
+	else
+		r = worker_buffer_add(w, id, iov->mem, filled->size, block_of(iov, filled),
+				      &iov->buffer);
+	lock_drop(LOCK_WORKER);
+	return r < 0 ? log_fail(r, "cannot add a buffer: %s", strerror(-r)) : 0;
+}
+
+int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled)
+{
+	void *handle;
+	int r = iov->mount->kind == MOUNT_PLAIN ? remember(iov, filled) : 0;
+
+	if (r < 0)
+		return r;
+	r = handle_new(HANDLE_IOV, iov, &handle);
+	if (r < 0)
+		return log_fail(r, "no handle for shared memory is to be had: %s", strerror(-r));
+	*ret = *filled;
+	ret->iovh = handle;
+	return 0;
+}
+
+/*
+ * Programs wrap a region anew for each transfer, and do not destroy what has nothing to be
+ * destroyed in the reference.  So there is one object for the same memory under the same UUID.
+ */
+#define WRAP_BUCKETS 256u
+
+static struct iov *wraps[WRAP_BUCKETS]; /* the newest of a UUID first; under LOCK_WRAPS */
+
+static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
+{
+	return &wraps[(uint8_t)iov->id[0] ^ (uint8_t)iov->id[15]];
+}
+
+/* Is it what the UUID stands for already?  Then it is *ret, once more. */
+static bool wrap_again(const struct mount *mount, size_t block, const struct hf3fs_iov *filled,
+		       struct hf3fs_iov *ret)
+{
+	struct iov *it;
+	bool same;
+
+	lock_take(LOCK_WRAPS);
+	it = *wrap_bucket(filled);
+	while (it && (it->mount != mount || it->forks != lock_forks() ||
+		      memcmp(it->like.id, filled->id, sizeof(filled->id)) != 0))
+		it = it->next;
+	same = it && it->like.base == filled->base && it->like.size == filled->size &&
+	       it->block == block;
+	if (same) {
+		it->wraps++;
+		*ret = *filled;
+		ret->iovh = it->like.iovh;
+	}
+	lock_drop(LOCK_WRAPS);
+	return same;
+}
+
+static void wrap_add(struct iov *it, const struct hf3fs_iov *like)
+{
+	struct iov **bucket = wrap_bucket(like);
+
+	lock_take(LOCK_WRAPS);
+	it->like = *like;
+	it->next = *bucket;
+	*bucket = it;
+	lock_drop(LOCK_WRAPS);
+}
+
+/* True when others are left.  Else the handle is void, and *ret what it stood for, or NULL. */
+static bool wrap_drop(const void *handle, struct iov **ret)
+{
+	struct iov *it, **at;
+	bool left;
+
+	lock_take(LOCK_WRAPS);
+	it = handle_get(HANDLE_IOV, handle);
+	left = it && it->wraps > 1;
+	if (left) {
+		it->wraps--;
+	} else {
+		it = handle_hide(HANDLE_IOV, handle);
+		if (it && it->wraps) {
+			for (at = wrap_bucket(&it->like); *at && *at != it;)
+				at = &(*at)->next;
+			if (*at)
+				*at = it->next;
+		}
+	}
+	lock_drop(LOCK_WRAPS);
+	*ret = it;
+	return left;
+}
+
+struct iov *iov_get(const struct hf3fs_iov *iov)
+{
+	return iov ? handle_get(HANDLE_IOV, iov->iovh) : NULL;
+}
+
+int iov_withdraw(struct iov *iov)
+{
+	/* A daemon that has ended has forgotten it. */
+	if (iov->link[0] && unlinkat(iov->mount->iovs, iov->link, 0) < 0 && errno != ENOENT &&
+	    errno != ENOTCONN)
+		return log_fail(errno, "cannot withdraw %s from %s: %m", iov->link,
+				iov->mount->path);
+	iov->link[0] = '\0';
+	return 0;
+}
+
+void iov_end(struct hf3fs_iov *iov)
+{
+	struct iov *it;
+
+	if (wrap_drop(iov->iovh, &it)) {
+		iov->iovh = NULL;
+		return;
+	}
+	if (it && it->device >= 0 && it->forks == lock_forks() && iov_withdraw(it) < 0) {
+		handle_show(HANDLE_IOV, iov->iovh);
+		return;
+	}
+	if (it)
+		handle_drop(HANDLE_IOV, iov->iovh);
+	iov->iovh = NULL;
+	(void)iov_free(it);
+}
+
+/* The worker forgets the memory.  False: something may touch it still. */
+static bool forget(struct iov *iov)
+{
+	bool quiet = true;
+	int r;
+
+	if (iov->buffer)
+		worker_buffer_remove(plain_worker(&r), iov->buffer);
+	if (iov->mem)
+		quiet = pst_mem_drain(iov->mem, now_ns() + DRAIN_NS) == 0;
+	if (!quiet)
+		log_line(LOG_ERROR,
+			 "%zu bytes of shared memory were destroyed under requests, which do not "
+			 "end: its pages stay",
+			 iov->size);
+	(void)pst_mem_free(iov->mem);
+	return quiet;
+}
+
+struct iov *iov_free(struct iov *iov)
+{
+	bool quiet = true;
+
+	if (!iov)
+		return NULL;
+	if (iov->forks == lock_forks()) {
+		(void)iov_withdraw(iov);
+		quiet = forget(iov);
+		if (iov->shm[0])
+			shm_remove(iov->shm);
+	}
+	if (iov->base && quiet)
+		(void)munmap(iov->base, iov->size);
+	(void)mount_put(iov->mount);
+	free(iov);
+	return NULL;
+}
+
+/* ------------------------------------------------------------ shared parts */
+
+int iov_fill(struct hf3fs_iov *ret, const char *mount_point, size_t size, size_t block_size,
+	     int numa)
+{
+	size_t len = mount_point ? strlen(mount_point) : 0;
+
+	if (len == 0 || len >= sizeof(ret->mount_point))
+		return log_fail(EINVAL, "a mount point is a path of 1 to %zu bytes",
+				sizeof(ret->mount_point) - 1);
+	if (size == 0)
+		return log_fail(EINVAL, "shared memory of 0 bytes is none");
+	if (block_size > size)
+		return log_fail(EINVAL, "a block size of %zu is more than the size, %zu",
+				block_size, size);
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret->mount_point, mount_point, len + 1);
+	ret->size = size;
+	ret->block_size = block_size;
+	ret->numa = numa;
+	return 0;
+}
+
+/* A worker of this process reads and writes it through libpenstock. */
+static int use_host(struct iov *iov, void *base, size_t size)
+{
+	struct pst_mem_opts opts = {
+		.sz = sizeof(opts),
+		.kind = PST_KIND_HOST,
+		/* What we mapped stays; what a program mapped may go too early, and then
+		 * unpinned memory is an error and not silence.  It may also come later. */
+		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
+	};
+	int r;
+
+	if (iov->mount->kind != MOUNT_PLAIN)
+		return 0;
+	r = pst_mem_wrap((uintptr_t)base, size, &opts, &iov->mem);
+	return r < 0 ? log_fail(r, "cannot use shared memory: %s", pst_error_text()) : 0;
+}
+
+static struct usrbio_name name_of(const struct hf3fs_iov *iov)
+{
+	struct usrbio_name name = { .kind = USRBIO_BUFFER, .block_size = iov->block_size };
+
+	memcpy(name.id, iov->id, sizeof(name.id));
+	return name;
+}
+
+/* ------------------------------------------------------------------ create */
+
+static int create(struct iov *iov, struct hf3fs_iov *out)
+{
+	char target[sizeof(USRBIO_SHM_DIR) + USRBIO_SHM_NAME_MAX];
+	struct usrbio_name name;
+	int r = usrbio_id_new((uint8_t *)out->id);
+
+	if (r < 0)
+		return r;
+	r = shm_create(out->size, out->numa, iov->shm, &iov->base);
+	if (r < 0)
+		return r;
+	iov->size = out->size;
+	out->base = iov->base;
+	r = use_host(iov, iov->base, iov->size);
+	if (r < 0)
+		return r;
+	(void)snprintf(target, sizeof(target), USRBIO_SHM_DIR "%s", iov->shm);
+	name = name_of(out);
+	return iov_link(iov, &name, target);
+}
+
+int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_point, size_t size,
+		    size_t block_size, int numa)
+{
+	KEEP_ERRNO;
+	_cleanup_(iov_freep) struct iov *it = NULL;
+	struct hf3fs_iov out;
+	int r;
+
+	if (!iov)
+		return -EINVAL;
+	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
+	if (r == 0)
+		r = iov_begin(hf3fs_mount_point, IOV_CREATED, &it);
+	if (r == 0)
+		r = create(it, &out);
+	if (r == 0)
+		r = iov_publish(it, iov, &out);
+	if (r == 0)
+		TAKE_PTR(it);
+	return r;
+}
+
+/* -------------------------------------------------------------------- open */
+
+/* The shared memory that a link leads to. */
+static int follow(const struct mount *mount, const struct hf3fs_iov *out,
+		  char ret_shm[USRBIO_SHM_NAME_MAX])
+{
+	char text[USRBIO_NAME_MAX], target[PATH_MAX];
+	struct usrbio_name name = name_of(out);
+	ssize_t n;
+	int r;
+
+	usrbio_name_format(&name, text);
+	n = readlinkat(mount->iovs, text, target, sizeof(target) - 1);
+	if (n < 0)
+		return log_fail(errno, "there is no %s at %s: %m", text, mount->path);
+	target[n] = '\0';
+	r = usrbio_link_shm(target, ret_shm);
+	return r < 0 ? log_fail(r, "%s at %s is no shared memory", text, mount->path) : 0;
+}
+
+static int attach(struct iov *iov, struct hf3fs_iov *out)
+{
+	char shm[USRBIO_SHM_NAME_MAX];
+	int r = follow(iov->mount, out, shm);
+
+	if (r < 0)
+		return r;
+	r = shm_attach(shm, out->size, &iov->base);
+	if (r < 0)
+		return r;
+	iov->size = out->size;
+	out->base = iov->base;
+	return use_host(iov, iov->base, iov->size);
+}
+
+int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16], const char *hf3fs_mount_point,
+		  size_t size, size_t block_size, int numa)
+{
+	KEEP_ERRNO;
+	_cleanup_(iov_freep) struct iov *it = NULL;
+	struct hf3fs_iov out;
+	int r;
+
+	if (!iov || !id)
+		return -EINVAL;
+	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
+	if (r == 0)
+		r = iov_begin(hf3fs_mount_point, IOV_OPENED, &it);
+	if (r < 0)
+		return r;
+	memcpy(out.id, id, sizeof(out.id));
+	r = attach(it, &out);
+	if (r == 0)
+		r = iov_publish(it, iov, &out);
+	if (r == 0)
+		TAKE_PTR(it);
+	return r;
+}
+
+/* -------------------------------------------------------------------- wrap */
+
+/* Is it published with the block size of the wrap?  Then no request crosses one. */
+static size_t published_block(const struct mount *mount, const struct hf3fs_iov *out)
+{
+	struct usrbio_name name = name_of(out);
+	char text[USRBIO_NAME_MAX];
+
+	if (mount->kind != MOUNT_PLAIN || !out->block_size)
+		return 0;
+	usrbio_name_format(&name, text);
+	return faccessat(mount->iovs, text, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ? out->block_size : 0;
+}
+
+static int wrap_new(struct iov *it, struct hf3fs_iov *iov, const struct hf3fs_iov *out)
+{
+	int r;
+
+	it->wraps = 1;
+	r = use_host(it, out->base, out->size);
+	if (r == 0)
+		r = iov_publish(it, iov, out);
+	if (r == 0)
+		wrap_add(it, iov);
+	return r;
+}
+
+int hf3fs_iovwrap(struct hf3fs_iov *iov, void *base, const uint8_t id[16],
+		  const char *hf3fs_mount_point, size_t size, size_t block_size, int numa)
+{
+	KEEP_ERRNO;
+	_cleanup_(iov_freep) struct iov *it = NULL;
+	struct hf3fs_iov out;
+	int r;
+
+	if (!iov || !base || !id)
+		return -EINVAL;
+	r = iov_fill(&out, hf3fs_mount_point, size, block_size, numa);
+	if (r == 0)
+		r = iov_begin(hf3fs_mount_point, IOV_WRAPPED, &it);
+	if (r < 0)
+		return r;
+	memcpy(out.id, id, sizeof(out.id));
+	out.base = base;
+	shm_bind(base, size, numa);
+	it->block = published_block(it->mount, &out);
+	if (wrap_again(it->mount, it->block, &out, iov))
+		return 0;
+	r = wrap_new(it, iov, &out);
+	if (r == 0)
+		TAKE_PTR(it);
+	return r;
+}
+
+/* --------------------------------------------------------------------- end */
+
+void hf3fs_iovunlink(struct hf3fs_iov *iov)
+{
+	KEEP_ERRNO;
+	struct iov *it = iov_get(iov);
+
+	if (!it || it->forks != lock_forks())
+		return;
+	if (it->device >= 0) {
+		(void)iov_withdraw(it);
+	} else if (it->shm[0]) {
+		shm_remove(it->shm);
+		it->shm[0] = '\0';
+	}
+}
+
+void hf3fs_iovdestroy(struct hf3fs_iov *iov)
+{
+	KEEP_ERRNO;
+
+	if (iov)
+		iov_end(iov);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <penstock.h>
+
+#include <hf3fs_usrbio.h>
+#include "keep.h"
+#include "lock.h"
+#include "log.h"
+#include "mount.h"
+#include "plain.h"
+#include "reg.h"
+#include "usrbio/server/worker.h"
+
+/* By descriptor: pages of places, made where one is needed and kept. */
+#define PAGE_BITS 12
+#define PAGE_PLACES (1u << PAGE_BITS)
+#define PAGES (1u << (31 - PAGE_BITS))
+
+typedef struct reg *_Atomic place_t;
+
+static place_t *_Atomic pages[PAGES]; /* written with LOCK_FDS */
+static struct reg *free_regs;         /* LOCK_FDS, as the next */
+static uint64_t last_number;
+
+/* ------------------------------------------------------------------- table */
+
+static place_t *place_at(int fd)
+{
+	place_t *page = fd >= 0 ? atomic_load(&pages[(unsigned)fd >> PAGE_BITS]) : NULL;
+
+	return page ? &page[(unsigned)fd % PAGE_PLACES] : NULL;
+}
+
+static struct reg *occupant(int fd)
+{
+	place_t *place = place_at(fd);
+
+	return place ? atomic_load(place) : NULL;
+}
+
+static int make_place(int fd)
+{
+	place_t *page;
+
+	if (place_at(fd))
+		return 0;
+	page = calloc(PAGE_PLACES, sizeof(*page));
+	if (!page)
+		return -ENOMEM;
+	atomic_store(&pages[(unsigned)fd >> PAGE_BITS], page);
+	return 0;
+}
+
+/* What a program says: a descriptor, or the negative one that it got. */
+static int number_of(int fd)
+{
+	return fd >= 0 || fd == INT32_MIN ? fd : -fd;
+}
+
+struct reg *reg_get(int fd)
+{
+	place_t *place = place_at(number_of(fd));
+
+	for (;;) {
+		struct reg *r = place ? atomic_load(place) : NULL;
+		unsigned refs;
+
+		if (!r)
+			return NULL;
+		refs = atomic_load(&r->refs);
+		while (refs && !atomic_compare_exchange_weak(&r->refs, &refs, refs + 1))
+			;
+		/* It may have been another's meanwhile; without references it has left the
+		 * place already. */
+		if (refs && atomic_load(place) == r)
+			return r;
+		if (refs)
+			reg_put(r);
+	}
+}
+
+static void recycle(struct reg *r)
+{
+	lock_take(LOCK_FDS);
+	r->next_free = free_regs;
+	free_regs = r;
+	lock_drop(LOCK_FDS);
+}
+
+void reg_put(struct reg *r)
+{
+	int err;
+
+	if (atomic_fetch_sub(&r->refs, 1) != 1)
+		return;
+	if (r->file && r->forks == lock_forks())
+		worker_file_remove(plain_worker(&err), r->file);
+	(void)close(r->dup);
+	recycle(r);
+}
+
+/* -------------------------------------------------------------- registering */
+
+/* Are two descriptors the same open file, and not only the same inode? */
+static bool same_file(int a, int b)
+{
+	long pid = getpid(), r = syscall(SYS_kcmp, pid, pid, KCMP_FILE, a, b);
+	struct stat sa, sb;
+
+	if (r >= 0)
+		return r == 0;
+	/* Forbidden in some containers.  Then what can be seen must differ. */
+	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino && fcntl(a, F_GETFL) == fcntl(b, F_GETFL);
+}
+
+/*
+ * A duplicate whose number names no file here: that of a registered descriptor which was closed
+ * may come again, and still means that file.
+ */
+static int duplicate(int fd)
+{
+	int dup = -1, least = 0;
+
+	do {
+		closep(&dup);
+		dup = fcntl(fd, F_DUPFD_CLOEXEC, least);
+		least = dup + 1;
+	} while (dup >= 0 && occupant(dup));
+	return dup >= 0 ? dup : log_fail(errno, "cannot duplicate descriptor %d: %m", fd);
+}
+
+static int inode_number(int fd, uint64_t *ret)
+{
+	struct statx sx;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &sx) < 0)
+		return log_fail(errno, "cannot look at descriptor %d: %m", fd);
+	*ret = sx.stx_ino;
+	return 0;
+}
+
+/*
+ * The worker keeps libpenstock's sentence where libpenstock refused, and has none of its own: the
+ * thread's last may be of any earlier call.  Asked once more, libpenstock refuses again.
+ */
+static const char *why_not(int dup, int err)
+{
+	struct pst_file *file = NULL;
+	bool refused = pst_file_wrap(dup, 0, &file) == err;
+
+	(void)pst_file_close(file);
+	return refused ? pst_error_text() : strerror(-err);
+}
+
+static int add_to_worker(struct reg *r)
+{
+	int err = 0;
+	struct worker *w = plain_worker(&err);
+
+	if (!w)
+		return err;
+	r->number = ++last_number;
+	err = worker_file_add(w, r->number, r->dup, &r->file);
+	return err < 0 ? log_fail(err, "cannot register descriptor %d: %s", r->fd,
+				  why_not(r->dup, err))
+		       : 0;
+}
+
+/* What is known of it before it is public.  With LOCK_FDS. */
+static int look_at(struct reg *r, int kind)
+{
+	int flags = fcntl(r->fd, F_GETFL);
+	int mode = flags & O_ACCMODE;
+
+	if (flags < 0)
+		return log_fail(errno, "descriptor %d: %m", r->fd);
+	r->reads = mode == O_RDONLY || mode == O_RDWR;
+	r->writes = mode == O_WRONLY || mode == O_RDWR;
+	r->plain = kind == MOUNT_PLAIN;
+	return r->plain ? add_to_worker(r) : inode_number(r->fd, &r->number);
+}
+
+static struct reg *take_free(void)
+{
+	struct reg *r = free_regs;
+
+	if (r)
+		free_regs = r->next_free;
+	else
+		r = calloc(1, sizeof(*r));
+	return r;
+}
+
+/* With LOCK_FDS.  What it takes to become public; a half is left to the caller. */
+static int prepare(struct reg *r, int fd, int kind)
+{
+	int err = make_place(fd);
+
+	r->fd = fd;
+	r->dup = -1;
+	r->file = NULL;
+	r->forks = lock_forks();
+	if (err < 0)
+		return err;
+	r->dup = duplicate(fd);
+	if (r->dup < 0)
+		return r->dup;
+	err = make_place(r->dup);
+	return err < 0 ? err : look_at(r, kind);
+}
+
+/* With LOCK_FDS. */
+static int add(int fd, int kind, int *ret_dup)
+{
+	struct reg *old = occupant(fd), *r;
+	int err;
+
+	if (old && (old->dup == fd || same_file(fd, old->dup)))
+		return log_fail(EINVAL, "descriptor %d is registered already", fd);
+	r = take_free();
+	if (!r)
+		return -ENOMEM;
+	err = prepare(r, fd, kind);
+	if (err < 0) {
+		closep(&r->dup);
+		r->next_free = free_regs;
+		free_regs = r;
+		return err;
+	}
+	atomic_store(&r->refs, 1);
+	/* Where a registered descriptor was closed, its number means this file from now on. */
+	atomic_store(place_at(fd), r);
+	atomic_store(place_at(r->dup), r);
+	*ret_dup = r->dup;
+	return 0;
+}
+
+int hf3fs_reg_fd(int fd, uint64_t flags)
+{
+	KEEP_ERRNO;
+	char plain[PATH_MAX];
+	int r, kind, dup = -1;
+
+	(void)flags;
+	kind = mount_of_fd(fd, plain);
+	if (kind == -EPERM)
+		return -mount_refuse(plain);
+	if (kind < 0)
+		return -log_fail(kind, "cannot tell what descriptor %d is: %s", fd,
+				 strerror(-kind));
+	if (!kind)
+		return -log_fail(EBADF,
+				 "descriptor %d is no open file on 3FS or in a plain directory; "
+				 "'penstock mount --plain DIR' prepares one",
+				 fd);
+	lock_take(LOCK_FDS);
+	r = add(fd, kind, &dup);
+	lock_drop(LOCK_FDS);
+	return r < 0 ? -r : -dup;
+}
+
+static void leave(int fd, const struct reg *r)
+{
+	if (occupant(fd) == r)
+		atomic_store(place_at(fd), NULL);
+}
+
+void hf3fs_dereg_fd(int fd)
+{
+	KEEP_ERRNO;
+	struct reg *r;
+
+	lock_take(LOCK_FDS);
+	r = occupant(number_of(fd));
+	if (r) {
+		leave(r->fd, r);
+		leave(r->dup, r);
+	}
+	lock_drop(LOCK_FDS);
+	if (r)
+		reg_put(r);
+	else
+		log_line(LOG_DEBUG, "descriptor %d is not registered", fd);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/proto/owner.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "usrbio/proto/number.h"
+
+#define PREFIX "hf3fs-iov-"
+
+/* All of a small file of /proc as text, as far as it fits.  Its length or -errno. */
+static int read_text(const char *path, char *buf, size_t len)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, len - 1);
+	if (n < 0)
+		return -errno;
+	buf[n] = '\0';
+	return (int)n;
+}
+
+/* What /proc/PID/stat says. */
+struct process {
+	int pid; /* where /proc was mounted */
+	char state;
+	long threads;
+	uint64_t start;
+};
+
+static int read_process(const char *path, struct process *ret)
+{
+	char buf[1024], *p;
+	int r = read_text(path, buf, sizeof(buf));
+
+	if (r < 0)
+		return r;
+	/* The name, in parentheses, may be anything. */
+	p = strrchr(buf, ')');
+	if (!p || sscanf(buf, "%d", &ret->pid) != 1 ||
+	    sscanf(p + 1,
+		   " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d "
+		   "%" SCNu64,
+		   &ret->state, &ret->threads, &ret->start) != 3)
+		return -EIO;
+	return 0;
+}
+
+static void mix(uint64_t *hash, const void *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		*hash = (*hash ^ ((const uint8_t *)data)[i]) * UINT64_C(0x100000001b3);
+}
+
+/*
+ * What a machine has not (older kernels no time namespaces, some sandboxes no boot_id) it has
+ * for none of its processes.  Any other failure must not make a place of its own.
+ */
+static bool is_missing(int r)
+{
+	return r == -ENOENT || r == -EACCES || r == -EPERM;
+}
+
+/* Of this thread: of the whole process the first one may have ended, and be in no namespace. */
+static int find_namespace(const char *name, ino_t *ret)
+{
+	char path[64];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "/proc/thread-self/ns/%s", name);
+	if (stat(path, &st) < 0)
+		return -errno;
+	*ret = st.st_ino;
+	return 0;
+}
+
+static int this_place(uint64_t *ret)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	ino_t pids = 0, times = 0;
+	char boot[64] = "";
+	int r;
+
+	r = find_namespace("pid", &pids);
+	if (r < 0)
+		return r;
+	r = find_namespace("time", &times);
+	if (r < 0 && !is_missing(r))
+		return r;
+	r = read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	if (r < 0 && !is_missing(r))
+		return r;
+	mix(&hash, boot, strlen(boot));
+	mix(&hash, &pids, sizeof(pids));
+	mix(&hash, &times, sizeof(times));
+	*ret = hash;
+	return 0;
+}
+
+int usrbio_owner_self(struct usrbio_owner *ret)
+{
+	struct usrbio_owner o = { .pid = getpid() };
+	struct process self;
+	int r = read_process("/proc/self/stat", &self);
+
+	if (r == 0 && self.pid != o.pid)
+		r = -EXDEV;
+	if (r == 0)
+		r = this_place(&o.place);
+	if (r < 0)
+		return r;
+	o.start = self.start;
+	*ret = o;
+	return 0;
+}
+
+void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
+		      char ret_name[USRBIO_SHM_NAME_MAX])
+{
+	char uuid[USRBIO_ID_TEXT];
+
+	usrbio_id_format(id, uuid);
+	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, PREFIX "%s.p%d.s%" PRIu64 ".n%" PRIu64, uuid,
+		       owner->pid, owner->start, owner->place);
+}
+
+/* Is this next?  Then *p is behind it. */
+static bool skip(const char **p, const char *text)
+{
+	size_t len = strlen(text);
+
+	if (strncmp(*p, text, len) != 0)
+		return false;
+	*p += len;
+	return true;
+}
+
+int usrbio_owner_parse(const char *shm_name, struct usrbio_owner *ret)
+{
+	uint8_t id[USRBIO_ID_LEN];
+	struct usrbio_owner o;
+	const char *p = shm_name;
+	uint64_t pid;
+
+	if (!skip(&p, PREFIX) || usrbio_id_parse(p, id) < 0)
+		return -EINVAL;
+	p += USRBIO_ID_TEXT - 1;
+	if (!skip(&p, ".p") || usrbio_number(&p, 10, INT_MAX, &pid) < 0 || !pid ||
+	    !skip(&p, ".s") || usrbio_number(&p, 10, UINT64_MAX, &o.start) < 0 || !skip(&p, ".n") ||
+	    usrbio_number(&p, 10, UINT64_MAX, &o.place) < 0 || *p)
+		return -EINVAL;
+	o.pid = (pid_t)pid;
+	*ret = o;
+	return 0;
+}
+
+int usrbio_owner_alive(const struct usrbio_owner *owner)
+{
+	struct usrbio_owner self;
+	struct process p;
+	char path[32];
+	int r = usrbio_owner_self(&self);
+
+	if (r < 0)
+		return r;
+	if (owner->place != self.place)
+		return -EXDEV;
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", owner->pid);
+	r = read_process(path, &p);
+	if (r < 0) {
+		/* /proc may be mounted so that it hides processes; kill(2) knows them all. */
+		return kill(owner->pid, 0) < 0 && errno == ESRCH ? 0 : -EACCES;
+	}
+	if (p.start != owner->start)
+		return 0;
+	/* A leader that ended is a zombie as long as other threads of its live. */
+	return p.state != 'X' && (p.state != 'Z' || p.threads > 1);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/proto/plain.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "base/user.h"
+
+#define IOVS "iovs"
+#define MARKER "plain"
+#define MARKER_TEXT "usrbio plain directory 1\n"
+#define MARKER_LEN (sizeof(MARKER_TEXT) - 1)
+
+/* How often somebody else may undo what is being made. */
+#define MAKE_TRIES 64
+
+/* ------------------------------------------------------------------ checks */
+
+/*
+ * Open a directory of this user's which others have none of these rights to, by O_PATH: its
+ * owner is found out even where it may not be read.  The descriptor; -ENOENT; -ENOTDIR, also for
+ * a symbolic link; -EPERM.
+ */
+static int open_own(int at, const char *name, mode_t forbidden)
+{
+	_cleanup_(closep) int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ELOOP ? -ENOTDIR : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!user_is_own(st.st_uid) || st.st_mode & forbidden)
+		return -EPERM;
+	return TAKE_FD(fd);
+}
+
+static int open_virt(int dir)
+{
+	int r = open_own(dir, USRBIO_VIRT, 022);
+
+	return r == -ENOTDIR ? -EEXIST : r;
+}
+
+/* iovs for reading. */
+static int open_iovs(int virt)
+{
+	_cleanup_(closep) int path = open_own(virt, IOVS, 077);
+	int fd;
+
+	if (path < 0)
+		return path;
+	fd = openat(path, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_dir(const char *dir)
+{
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Root's or this user's, and nobody else may write to it: what it says may be believed. */
+static bool is_trusted(const struct stat *st)
+{
+	return (st->st_uid == 0 || user_is_own(st->st_uid)) && !(st->st_mode & 022);
+}
+
+/*
+ * Is the marker there?  1; 0 when there is none, or an empty one, whose maker was killed; -EEXIST
+ * for what is no marker of this version; -EPERM for one that anybody may have put there; -errno.
+ */
+static int has_marker(int virt)
+{
+	/* Without waiting for a writer, should it be a pipe. */
+	_cleanup_(closep) int fd =
+		openat(virt, MARKER, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	char text[MARKER_LEN + 1];
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : errno == ELOOP || errno == ENXIO ? -EEXIST : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EEXIST;
+	n = read(fd, text, sizeof(text));
+	if (n < 0)
+		return -errno;
+	if (n == 0)
+		return 0;
+	if (n != MARKER_LEN || memcmp(text, MARKER_TEXT, MARKER_LEN) != 0)
+		return -EEXIST;
+	return is_trusted(&st) ? 1 : -EPERM;
+}
+
+/* Does it hold nothing but what belongs there?  1, 0 or -errno. */
+static int is_pure(int virt)
+{
+	int fd = openat(virt, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), pure = 1;
+	const struct dirent *e;
+	DIR *d;
+
+	if (fd < 0)
+		return -errno;
+	d = fdopendir(fd);
+	if (!d) {
+		(void)close(fd);
+		return -ENOMEM;
+	}
+	while (pure && (e = readdir(d)))
+		pure = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+		       !strcmp(e->d_name, IOVS) || !strcmp(e->d_name, MARKER);
+	(void)closedir(d);
+	return pure;
+}
+
+/*
+ * A plain directory's, or what is left of one, or becomes one: 1 with the marker, 0 without;
+ * -EEXIST for something else.
+ */
+static int check_virt(int virt)
+{
+	int marked = has_marker(virt), pure;
+
+	if (marked)
+		return marked;
+	pure = is_pure(virt);
+	return pure < 0 ? pure : pure ? 0 : -EEXIST;
+}
+
+/* -ENOENT unless everything is there. */
+static int open_complete(int dir)
+{
+	_cleanup_(closep) int virt = open_virt(dir);
+	int r;
+
+	if (virt < 0)
+		return virt;
+	r = has_marker(virt);
+	return r < 0 ? r : r == 0 ? -ENOENT : open_iovs(virt);
+}
+
+int usrbio_plain_open(const char *dir)
+{
+	_cleanup_(closep) int fd = open_dir(dir);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = open_complete(fd);
+	return r == -EEXIST || r == -ENOTDIR ? -ENOENT : r;
+}
+
+/* -------------------------------------------------------------------- make */
+
+/*
+ * No chmod(2) follows: where everybody may write into DIR, somebody may have put another directory
+ * of this user's in its place.
+ */
+static int make_dir(int at, const char *name, mode_t mode)
+{
+	return mkdirat(at, name, mode) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+/* Whoever writes it writes the same, so it does not matter how many do. */
+static int make_marker(int virt)
+{
+	_cleanup_(closep) int fd = openat(
+		virt, MARKER, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = pwrite(fd, MARKER_TEXT, MARKER_LEN, 0);
+	return n == MARKER_LEN ? 0 : n < 0 ? -errno : -ENOSPC;
+}
+
+/* -ENOENT when somebody removes it meanwhile. */
+static int make_once(int dir)
+{
+	_cleanup_(closep) int virt = -1, iovs = -1;
+	int r = make_dir(dir, USRBIO_VIRT, 0755);
+
+	if (r < 0)
+		return r;
+	virt = open_virt(dir);
+	if (virt < 0)
+		return virt;
+	r = check_virt(virt);
+	if (r < 0)
+		return r;
+	r = make_dir(virt, IOVS, 0700);
+	if (r < 0)
+		return r;
+	r = make_marker(virt);
+	if (r < 0)
+		return r;
+	iovs = open_complete(dir);
+	return iovs < 0 ? iovs : 0;
+}
+
+static int make_at(int dir)
+{
+	int r = -ENOENT;
+
+	for (unsigned i = 0; i < MAKE_TRIES && r == -ENOENT; i++)
+		r = make_once(dir);
+	return r == -ENOTDIR ? -EEXIST : r;
+}
+
+int usrbio_plain_make(const char *dir)
+{
+	_cleanup_(closep) int fd = open_dir(dir), iovs = -1;
+
+	if (fd < 0)
+		return fd;
+	iovs = open_complete(fd);
+	return iovs >= 0 ? 0 : make_at(fd);
+}
+
+/* ------------------------------------------------------------------ remove */
+
+static int remove_iovs(int virt)
+{
+	_cleanup_(closep) int iovs = open_iovs(virt);
+	int r;
+
+	if (iovs < 0)
+		return iovs == -ENOENT ? 0 : iovs;
+	r = usrbio_plain_sweep(iovs);
+	if (r < 0)
+		return r;
+	/* From here on nobody can publish: that needs a name in a directory which has one. */
+	if (unlinkat(virt, IOVS, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return errno == ENOTEMPTY || errno == EEXIST ? -EBUSY : -errno;
+	return 0;
+}
+
+static int remove_at(int dir)
+{
+	_cleanup_(closep) int virt = open_virt(dir);
+	int r;
+
+	if (virt < 0)
+		return virt;
+	r = check_virt(virt);
+	if (r < 0)
+		return r;
+	r = is_pure(virt);
+	if (r <= 0)
+		return r < 0 ? r : -ENOTEMPTY;
+	r = remove_iovs(virt);
+	if (r < 0)
+		return r;
+	if (unlinkat(virt, MARKER, 0) < 0 && errno != ENOENT)
+		return -errno;
+	if (unlinkat(dir, USRBIO_VIRT, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return 0;
+	/* Somebody makes it anew, and may have seen the marker that is gone now. */
+	return errno == ENOTEMPTY || errno == EEXIST ? make_at(dir) : -errno;
+}
+
+int usrbio_plain_remove(const char *dir)
+{
+	_cleanup_(closep) int fd = open_dir(dir);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = remove_at(fd);
+	return r == -EEXIST || r == -ENOTDIR ? -ENOENT : r;
+}
+
+/* -------------------------------------------------------------------- find */
+
+/* What keeps a directory from being looked at, whatever it is. */
+static bool is_want(int r)
+{
+	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+}
+
+/* 1; 0; -EPERM for one that anybody may have made; -errno. */
+static int is_plain(const char *dir)
+{
+	_cleanup_(closep) int fd = open_dir(dir), virt = -1;
+	struct stat st;
+	int r = fd;
+
+	if (fd >= 0) {
+		virt = openat(fd, USRBIO_VIRT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		r = virt >= 0 ? has_marker(virt) : -errno;
+	}
+	if (r == 1 && (fstat(virt, &st) < 0 || !is_trusted(&st)))
+		r = -EPERM;
+	return r == 1 || r == -EPERM || is_want(r) ? r : 0;
+}
+
+int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
+{
+	char dir[PATH_MAX], refused[PATH_MAX] = "", *slash;
+	int r;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
+		return -ENAMETOOLONG;
+	while ((r = is_plain(dir)) == 0 || r == -EPERM) {
+		/* What somebody planted must not hide the one above it. */
+		if (r == -EPERM && !refused[0])
+			strcpy(refused, dir);
+		slash = strrchr(dir, '/');
+		if (!slash[1]) /* the root was the last */
+			break;
+		slash[slash == dir] = '\0';
+	}
+	if (r == 1)
+		strcpy(ret_dir, dir);
+	else if (refused[0])
+		strcpy(ret_dir, refused);
+	if (r == 0 || r == -EPERM)
+		return refused[0] ? -EPERM : -ENOENT;
+	return r < 0 ? r : 0;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "usrbio/server/hole.h"
+
+/*
+ * lseek(2) is how holes are found, and moves the position of the open file, which the caller's
+ * descriptor and ours share.  So the file is opened once more.
+ */
+static int seek_fd(struct worker_file *f)
+{
+	int fd = atomic_load(&f->seek_fd), none = -1;
+	char path[32];
+
+	if (fd >= 0)
+		return fd;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return -errno;
+	if (atomic_compare_exchange_strong(&f->seek_fd, &none, fd))
+		return fd;
+	(void)close(fd);
+	return none;
+}
+
+int64_t hole_cut(struct worker_file *f, uint64_t off, uint64_t len)
+{
+	int fd = seek_fd(f);
+	off_t hole, data;
+
+	if (fd < 0)
+		return fd;
+	hole = lseek(fd, (off_t)off, SEEK_HOLE);
+	if (hole < 0)
+		/* Behind the end of the file: the read says so. */
+		return errno == ENXIO ? (int64_t)len : -errno;
+	if ((uint64_t)hole - off >= len)
+		return (int64_t)len;
+	data = lseek(fd, hole, SEEK_DATA);
+	if (data < 0 && errno != ENXIO)
+		return -errno;
+	if (data >= 0 && (uint64_t)data - off < len)
+		return -ENODATA;
+	return (int64_t)((uint64_t)hole - off);
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT
+/*
+ * One ring: what its client asks for, copied once and checked, and what it gets for that.
+ *
+ * Completions never lack room: an entry is taken only when the ring can hold one completion more
+ * than those that are there or owed.  That follows from the client's own rules too, so a ring
+ * where it does not is broken.
+ */
+#include <string.h>
+
+#include "usrbio/server/lane.h"
+
+/* ------------------------------------------------------------------- items */
+
+static uint32_t item_new(struct worker_ring *r)
+{
+	uint32_t i = r->free_item;
+
+	if (i == NO_ITEM)
+		i = r->fresh_item++;
+	else
+		r->free_item = r->items[i].next;
+	r->nr_items++;
+	return i;
+}
+
+static void item_free(struct worker_ring *r, uint32_t i)
+{
+	r->items[i].next = r->free_item;
+	r->free_item = i;
+	r->nr_items--;
+}
+
+/* One more of the batch. */
+static uint32_t item_add(struct worker_ring *r, const struct usrbio_sqe *sqe)
+{
+	uint32_t i = item_new(r);
+
+	r->items[i] = (struct item){
+		.user_data = sqe->user_data,
+		.index = sqe->index,
+		.next = NO_ITEM,
+		.first = r->batch_last == NO_ITEM,
+	};
+	if (r->batch_last != NO_ITEM)
+		r->items[r->batch_last].next = i;
+	r->batch_last = i;
+	return i;
+}
+
+static void count(struct worker_ring_stats *st, int64_t result)
+{
+	st->requests++;
+	if (result < 0)
+		st->errors++;
+	else
+		st->bytes += (uint64_t)result;
+}
+
+/* Its memory makes no sense, or is gone. */
+static void ring_break(struct worker_ring *r)
+{
+	if (r->broken)
+		return;
+	r->broken = r->st.broken = true;
+	r->batch.due = BATCH_NEVER;
+	ring_drop(r);
+}
+
+static void emit(struct worker_ring *r, const struct item *it)
+{
+	struct usrbio_cqe cqe = {
+		.index = it->index,
+		.result = it->result,
+		.user_data = it->user_data,
+	};
+
+	count(&r->st, it->result);
+	if (r->broken || r->ending)
+		return;
+	if (!shm_put(&r->shm, r->cq_head, &cqe)) {
+		ring_break(r);
+		return;
+	}
+	r->cq_head = usrbio_ring_next(&r->shm.at, r->cq_head);
+	if (list_empty(&r->touched))
+		list_add_tail(&r->lane->touched, &r->touched);
+}
+
+/* It has its result, and goes out when it is its turn. */
+static void item_done(struct worker_ring *r, uint32_t i, int64_t result)
+{
+	struct item *it = &r->items[i];
+
+	it->result = result;
+	it->done = true;
+	while (it->first && it->done) {
+		uint32_t next = it->next;
+
+		emit(r, it);
+		item_free(r, i);
+		if (next == NO_ITEM) {
+			if (r->batch_last == i)
+				r->batch_last = NO_ITEM;
+			break;
+		}
+		i = next;
+		it = &r->items[i];
+		it->first = true;
+	}
+}
+
+void ring_publish(struct worker_ring *r)
+{
+	list_del(&r->touched);
+	if (!r->broken && !r->ending && !shm_publish(&r->shm, r->cq_head))
+		ring_break(r);
+}
+
+/* --------------------------------------------------------------- requests */
+
+static struct request *request_get(struct worker_ring *r)
+{
+	struct lane *l = r->lane;
+	struct request *q = list_entry(l->free.prev, struct request, link);
+
+	list_del(&q->link);
+	l->nr_free--;
+	q->ring = r;
+	r->nr_requests++;
+	return q;
+}
+
+void ring_settle(struct request *q, int64_t result)
+{
+	struct worker_ring *r = q->ring;
+	struct lane *l = r->lane;
+
+	q->file = NULL;
+	q->buffer = NULL;
+	list_del(&q->link);
+	/* The one that was used last is still in the CPU's cache. */
+	list_add_tail(&l->free, &q->link);
+	l->nr_free++;
+	if (!--r->nr_requests && r->ending)
+		(void)pthread_cond_broadcast(&l->quiet);
+	item_done(r, q->item, result);
+}
+
+void ring_drop(struct worker_ring *r)
+{
+	while (!list_empty(&r->waiting))
+		ring_settle(list_first(&r->waiting, struct request, link), -EINTR);
+	r->batch_left = 0;
+}
+
+/* Start what waits, in order, until something has to go on waiting. */
+static bool start_waiting(struct worker_ring *r)
+{
+	uint64_t bytes = 0;
+	bool did = false;
+
+	while (!list_empty(&r->waiting) && bytes < QUANTUM_BYTES) {
+		struct request *q = list_first(&r->waiting, struct request, link);
+		int64_t result = 0;
+
+		switch (request_start(q, &result)) {
+		case START_LATER:
+			return did;
+		case START_OVER:
+			ring_settle(q, result);
+			break;
+		case START_TAKEN:
+			bytes += q->args.len;
+			list_del(&q->link);
+			list_add_tail(&r->started, &q->link);
+			break;
+		}
+		did = true;
+	}
+	return did;
+}
+
+/* ------------------------------------------------------------------ entries */
+
+/* One entry's copy becomes an item, and a request if it makes sense. */
+static void take(struct worker_ring *r, const struct shm_entry *e)
+{
+	uint32_t i = item_add(r, &e->sqe);
+	struct request *q;
+	int err;
+
+	if ((uint32_t)e->sqe.index >= r->shm.at.slots) {
+		item_done(r, i, -EINVAL);
+		return;
+	}
+	q = request_get(r);
+	q->item = i;
+	q->args = e->args;
+	list_add_tail(&r->waiting, &q->link);
+	err = request_check(q);
+	if (err < 0)
+		ring_settle(q, err);
+}
+
+/*
+ * How many entries there are, and how many completions could be owed besides those that are.
+ * False for a ring whose markers make no sense.
+ */
+static bool survey(struct worker_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
+{
+	const struct usrbio_ring *at = &r->shm.at;
+	struct shm_markers m;
+	uint32_t held;
+
+	if (!shm_look(&r->shm, &m))
+		return false;
+	if ((uint32_t)m.sq_head >= at->slots || (uint32_t)m.cq_tail >= at->slots)
+		return false;
+	held = usrbio_ring_held(at, r->cq_head, (uint32_t)m.cq_tail) + r->nr_items;
+	if (held > at->slots - 1)
+		return false;
+	*ret_nr = usrbio_ring_held(at, (uint32_t)m.sq_head, r->sq_tail);
+	*ret_room = at->slots - 1 - held;
+	return true;
+}
+
+/*
+ * Requests that the ring may have besides those that it has: the last ones are for lower
+ * priorities, and half of all for other rings.
+ */
+static uint32_t requests_left(const struct worker_ring *r)
+{
+	const struct lane *l = r->lane;
+	unsigned keep = LANE_RESERVE * (USRBIO_LOW - r->priority);
+	unsigned most = l->rings.next == l->rings.prev ? LANE_DEPTH : LANE_DEPTH / 2;
+
+	if (l->nr_free <= keep || r->nr_requests >= most)
+		return 0;
+	return MIN(l->nr_free - keep, most - r->nr_requests);
+}
+
+/* Take up to so many entries. */
+static bool take_entries(struct worker_ring *r, unsigned quantum)
+{
+	struct shm_entry e[QUANTUM];
+	uint32_t nr, room, n;
+
+	if (!survey(r, &nr, &room)) {
+		ring_break(r);
+		return true;
+	}
+	r->more = false;
+	if (!r->batch_left) {
+		r->batch_left = batch_next(&r->batch, nr, room);
+		r->batch_last = NO_ITEM;
+	}
+	n = requests_left(r);
+	n = MIN(n, quantum);
+	n = MIN(n, r->batch_left);
+	n = MIN(n, nr);
+	if (!n)
+		return false;
+	if (!shm_take(&r->shm, r->sq_tail, n, e)) {
+		ring_break(r);
+		return true;
+	}
+	r->sq_tail = (r->sq_tail + n) % r->shm.at.slots;
+	r->lane->nr_taken += n;
+	r->batch_left -= n;
+	r->more = batch_more(&r->batch, nr - n);
+	for (uint32_t i = 0; i < n && !r->broken; i++)
+		take(r, &e[i]);
+	return true;
+}
+
+bool ring_turn(struct worker_ring *r, unsigned quantum)
+{
+	bool did = start_waiting(r);
+
+	if (r->broken || r->ending || !list_empty(&r->waiting))
+		return did;
+	if (!take_entries(r, MIN(quantum, QUANTUM)))
+		return did;
+	(void)start_waiting(r);
+	return true;
+}
+
+bool ring_hungry(const struct worker_ring *r)
+{
+	return !r->broken && !r->ending && (r->more || r->batch_left || !list_empty(&r->waiting));
+}
+
+/* -------------------------------------------------------------------- life */
+
+static int check_opts(const struct worker_ring_opts *o, const struct usrbio_ring *at)
+{
+	const uint64_t known = WORKER_RING_READ_UNCOMMITTED | WORKER_RING_FORBID_HOLES;
+
+	if (o->io_depth > (int64_t)at->slots - 1 || o->timeout_ms < 0 || (o->flags & ~known) ||
+	    (unsigned)o->priority >= USRBIO_PRIORITIES)
+		return -EINVAL;
+	return 0;
+}
+
+/* Go on where the ring's memory says that we were. */
+static int ring_begin(struct worker_ring *r)
+{
+	int32_t sq_tail, cq_head;
+
+	if (!shm_begin(&r->shm, &sq_tail, &cq_head) || (uint32_t)sq_tail >= r->shm.at.slots ||
+	    (uint32_t)cq_head >= r->shm.at.slots)
+		return -EINVAL;
+	r->sq_tail = (uint32_t)sq_tail;
+	r->cq_head = (uint32_t)cq_head;
+	return 0;
+}
+
+int ring_new(const struct worker_ring_opts *o, bool guard, struct worker_ring **ret)
+{
+	struct usrbio_ring at;
+	struct worker_ring *r;
+	int err = usrbio_ring_at(o->base, o->size, &at);
+
+	if (!err)
+		err = check_opts(o, &at);
+	if (err < 0)
+		return err;
+	r = aligned_alloc(_Alignof(struct worker_ring), sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	*r = (struct worker_ring){
+		.shm = { .at = at, .base = o->base, .size = o->size, .guard = guard },
+		.for_read = o->for_read,
+		.forbid_holes = o->flags & WORKER_RING_FORBID_HOLES,
+		.priority = o->priority,
+		.batch_last = NO_ITEM,
+		.free_item = NO_ITEM,
+		.items = calloc(at.slots - 1, sizeof(*r->items)),
+	};
+	list_init(&r->link);
+	list_init(&r->run);
+	list_init(&r->timed);
+	list_init(&r->touched);
+	list_init(&r->waiting);
+	list_init(&r->started);
+	batch_init(&r->batch, o->io_depth, (uint64_t)o->timeout_ms * NSEC_PER_MSEC);
+	err = r->items ? ring_begin(r) : -ENOMEM;
+	if (err < 0)
+		ring_free(r);
+	else
+		*ret = r;
+	return err;
+}
+
+void ring_free(struct worker_ring *r)
+{
+	free(r->items);
+	free(r);
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Each access is a function, so that all of it lies behind one sigsetjmp().  Words are read by
+ * atomic loads: the compiler must not read one again that was checked meanwhile.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "usrbio/proto/sem.h"
+#include "usrbio/server/shm.h"
+
+/* ------------------------------------------------------------------- guard */
+
+/* The access that this thread makes now. */
+struct access {
+	sigjmp_buf out;
+	const char *base;
+	size_t size;
+};
+
+/* Not allocated at the first touch, which may be in the handler. */
+static __thread struct access *_Atomic current __attribute__((tls_model("initial-exec")));
+
+static struct {
+	pthread_mutex_t lock;
+	unsigned users;
+	struct sigaction before;
+} guard = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void chain(int sig, siginfo_t *info, void *ctx)
+{
+	const struct sigaction *b = &guard.before;
+
+	if (b->sa_flags & SA_SIGINFO) {
+		b->sa_sigaction(sig, info, ctx);
+		return;
+	}
+	if (b->sa_handler != SIG_DFL && b->sa_handler != SIG_IGN) {
+		b->sa_handler(sig);
+		return;
+	}
+	/* The access is made again, and ends the process as it would have without us. */
+	(void)signal(sig, SIG_DFL);
+}
+
+static void on_sigbus(int sig, siginfo_t *info, void *ctx)
+{
+	struct access *a = current;
+	uintptr_t addr = (uintptr_t)info->si_addr;
+
+	if (a && addr - (uintptr_t)a->base < a->size)
+		siglongjmp(a->out, 1);
+	chain(sig, info, ctx);
+}
+
+void shm_guard(void)
+{
+	/* The handler is left by a jump: the signal must not stay blocked then. */
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER };
+
+	(void)pthread_mutex_lock(&guard.lock);
+	if (!guard.users++)
+		(void)sigaction(SIGBUS, &sa, &guard.before);
+	(void)pthread_mutex_unlock(&guard.lock);
+}
+
+void shm_unguard(void)
+{
+	(void)pthread_mutex_lock(&guard.lock);
+	if (!--guard.users)
+		(void)sigaction(SIGBUS, &guard.before, NULL);
+	(void)pthread_mutex_unlock(&guard.lock);
+}
+
+typedef void (*access_fn)(const struct shm *s, void *arg);
+
+static bool access_guarded(const struct shm *s, access_fn fn, void *arg)
+{
+	struct access a = { .base = s->base, .size = s->size };
+
+	if (sigsetjmp(a.out, 0)) {
+		current = NULL;
+		return false;
+	}
+	current = &a;
+	atomic_signal_fence(memory_order_seq_cst);
+	fn(s, arg);
+	atomic_signal_fence(memory_order_seq_cst);
+	current = NULL;
+	return true;
+}
+
+static inline bool access_run(const struct shm *s, access_fn fn, void *arg)
+{
+	if (unlikely(s->guard))
+		return access_guarded(s, fn, arg);
+	fn(s, arg);
+	return true;
+}
+
+/* ---------------------------------------------------------------- accesses */
+
+/* len is a multiple of 8, and so are the addresses. */
+static inline void copy_in(void *to, const void *from, size_t len)
+{
+	uint64_t *t = to;
+	const uint64_t *f = from;
+
+	for (size_t i = 0; i < len / 8; i++)
+		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
+}
+
+static inline void copy_out(void *to, const void *from, size_t len)
+{
+	uint64_t *t = to;
+	const uint64_t *f = from;
+
+	for (size_t i = 0; i < len / 8; i++)
+		__atomic_store_n(&t[i], f[i], __ATOMIC_RELAXED);
+}
+
+struct begin {
+	int32_t sq_tail, cq_head;
+};
+
+static void begin(const struct shm *s, void *arg)
+{
+	struct begin *b = arg;
+
+	b->sq_tail = usrbio_marker(s->at.sq_tail);
+	b->cq_head = usrbio_marker(s->at.cq_head);
+	(void)sem_init(s->at.sem, 1, 0);
+}
+
+bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head)
+{
+	struct begin b;
+
+	if (!access_run(s, begin, &b))
+		return false;
+	*ret_sq_tail = b.sq_tail;
+	*ret_cq_head = b.cq_head;
+	return true;
+}
+
+static void look(const struct shm *s, void *arg)
+{
+	struct shm_markers *m = arg;
+
+	m->sq_head = usrbio_marker(s->at.sq_head);
+	m->cq_tail = usrbio_marker(s->at.cq_tail);
+}
+
+bool shm_look(const struct shm *s, struct shm_markers *ret)
+{
+	return access_run(s, look, ret);
+}
+
+struct take {
+	uint32_t pos;
+	unsigned nr;
+	struct shm_entry *ret;
+};
+
+static void take(const struct shm *s, void *arg)
+{
+	const struct take *t = arg;
+	uint32_t pos = t->pos;
+
+	for (unsigned i = 0; i < t->nr; i++) {
+		struct shm_entry *e = &t->ret[i];
+
+		copy_in(&e->sqe, &s->at.sqes[pos], sizeof(e->sqe));
+		if (likely((uint32_t)e->sqe.index < s->at.slots))
+			copy_in(&e->args, &s->at.args[e->sqe.index], sizeof(e->args));
+		else
+			e->args = (struct usrbio_args){ 0 };
+		pos = usrbio_ring_next(&s->at, pos);
+	}
+	usrbio_marker_set(s->at.sq_tail, pos);
+}
+
+bool shm_take(const struct shm *s, uint32_t pos, unsigned nr, struct shm_entry *ret)
+{
+	struct take t = { pos, nr, ret };
+
+	return access_run(s, take, &t);
+}
+
+struct put {
+	uint32_t pos;
+	const struct usrbio_cqe *cqe;
+};
+
+static void put(const struct shm *s, void *arg)
+{
+	const struct put *p = arg;
+
+	copy_out(&s->at.cqes[p->pos], p->cqe, sizeof(*p->cqe));
+}
+
+bool shm_put(const struct shm *s, uint32_t pos, const struct usrbio_cqe *cqe)
+{
+	struct put p = { pos, cqe };
+
+	return access_run(s, put, &p);
+}
+
+static void publish(const struct shm *s, void *arg)
+{
+	usrbio_marker_set(s->at.cq_head, *(const uint32_t *)arg);
+	usrbio_sem_post(s->at.sem);
+}
+
+bool shm_publish(const struct shm *s, uint32_t cq_head)
+{
+	return access_run(s, publish, &cq_head);
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Executes the requests of usrbio rings with libpenstock, on threads of its own.
+ *
+ * A worker serves one user: the process itself, or one uid of a mount.  It believes nothing that
+ * stands in a ring's memory: markers, indices and entries are read once, into memory of its own,
+ * and checked there; what an entry names selects only among the files and buffers that were
+ * added here.  A ring whose markers make no sense is broken: its requests under way end, it
+ * gets no more, and the other rings notice nothing.
+ *
+ * Requests of one ring are started in their order.  Those of a batch complete in it; those of
+ * different batches may overtake each other.  Writes of one ring that overlap are done one after
+ * the other.
+ *
+ * A completion carries the bytes that were moved, fewer only at the end of the file, or
+ *
+ *	-EBADF		no file has the number
+ *	-EACCES		none of that number is open for the ring's direction
+ *	-EINVAL		no buffer has the UUID; the range leaves it, or a block of it; no length;
+ *			an end in the file beyond INT64_MAX; a slot that is none
+ *	-ENODATA	a hole, where they are forbidden
+ *	-EINTR		the request was cancelled
+ *	-errno		as libpenstock has it, where it is an error of 3FS's list or one of EBUSY
+ *			EDQUOT EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
+ *
+ * Every call may be made from any thread, and by the worker's owner only: none of them is a
+ * client's.  int results are 0 or -errno, with the sentence in pst_error_text() where libpenstock
+ * gave one.  After fork() they are -EOWNERDEAD in the child, and the other calls do nothing there.
+ */
+#ifndef PST_WORKER_H
+#define PST_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "usrbio/proto/name.h"
+
+struct pst_mem;
+struct worker;
+struct worker_buffer;
+struct worker_file;
+struct worker_ring;
+
+struct worker_opts {
+	unsigned threads; /* that execute, up to 64; 0: as suits the machine */
+	bool guard;       /* survive that ring memory goes away under a mapping (a client shrank
+			   * it).  Takes SIGBUS for the process, so it is for processes that
+			   * are nothing but a worker */
+};
+
+/* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */
+int worker_new(const struct worker_opts *opts, struct worker **ret);
+
+/* All its rings, buffers and files were removed.  NULL is accepted.  Returns NULL. */
+struct worker *worker_free(struct worker *w);
+
+/* ------------------------------------------------------------------- files */
+
+/*
+ * Let entries name an open file by a number.  The descriptor is duplicated, and its access mode
+ * is what rings may do.  One number may be added several times: a request takes one that is
+ * open for its direction.
+ *
+ * Return: 0; -EBADF, -EINVAL, -ENXIO, -EMFILE as pst_file_wrap(); -ENOMEM.
+ */
+int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_file **ret);
+
+/*
+ * Requests that were started end as they would have; the others as if it had never been there.
+ */
+void worker_file_remove(struct worker *w, struct worker_file *file);
+
+/* ----------------------------------------------------------------- buffers */
+
+/*
+ * Let entries name memory by its UUID.  @mem stays the caller's, and valid until
+ * worker_buffer_remove().  Of several with one UUID the latest is meant.  No request may cross a
+ * multiple of @block_size; 0: no such rule.
+ *
+ * Return: 0; -EINVAL for a block size above @len or no length; -ENOMEM.
+ */
+int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, struct worker_buffer **ret);
+
+/*
+ * As worker_buffer_add(), for a mapping of memory that this process may have under the same UUID
+ * already: of those the longest is meant.
+ */
+int worker_buffer_add_view(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+			   uint64_t len, uint64_t block_size, struct worker_buffer **ret);
+
+/* Is there one with this UUID? */
+bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN]);
+
+/* As worker_file_remove(); pst_mem_drain() tells when those requests are through. */
+void worker_buffer_remove(struct worker *w, struct worker_buffer *buffer);
+
+/* ------------------------------------------------------------------- rings */
+
+#define WORKER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
+#define WORKER_RING_FORBID_HOLES 2u /* a hole before data in its range: -ENODATA */
+
+struct worker_ring_opts {
+	void *base;  /* stays mapped until worker_ring_remove() */
+	size_t size; /* bytes of the mapping */
+	bool for_read;
+	int32_t io_depth;
+	enum usrbio_priority priority;
+	int32_t timeout_ms;
+	uint64_t flags;
+};
+
+/*
+ * Serve a ring.  Its semaphore is initialised, the rest of its memory is as the client left it,
+ * zeros as a rule: its entries are taken from sq_tail on, its completions put from cq_head on.
+ *
+ * Return: 0; -EINVAL when the memory is no ring, or io_depth is more than its entries, or a flag
+ * is unknown; -ENOMEM, -EMFILE; -EAGAIN when no thread can be started.
+ */
+int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts,
+		    struct worker_ring **ret);
+
+/*
+ * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any
+ * more, and what had not completed before never does.  At most a tenth of a second; other rings
+ * go on.  What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
+ */
+void worker_ring_remove(struct worker *w, struct worker_ring *ring);
+
+/* The ring has entries, or room for completions.  Async-signal-safe. */
+void worker_ring_kick(struct worker_ring *ring);
+
+/*
+ * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory
+ * is moved without a change of threads.  For clients that wait: as long as it did something there
+ * may be completions; after that, sleep.  Never blocks.
+ *
+ * Return: did it do anything?
+ */
+bool worker_ring_help(struct worker_ring *ring);
+
+struct worker_ring_stats {
+	uint64_t requests; /* completed */
+	uint64_t errors;   /* of these */
+	uint64_t bytes;
+	uint32_t paths; /* set of PST_PATH_BIT(), of all requests together */
+	uint32_t why;   /* enum pst_why of the latest request that had one */
+	int32_t detail; /* of why */
+	bool broken;    /* its markers made no sense */
+};
+
+void worker_ring_stats(struct worker_ring *ring, struct worker_ring_stats *ret);
+
+#endif
