@@ -105,8 +105,8 @@ static inline int64_t direct_do(const struct direct *d, const struct pst_io *io)
 	char text[500];
 
 	direct_gds(d, &gds);
-	if (pst_prep(d->queue, io) < 0 || pst_submit(d->queue) < 0 ||
-	    pst_reap(d->queue, &done, 1, 1, PST_NO_DEADLINE) < 1)
+	if (pst_queue_prep(d->queue, io) < 0 || pst_queue_submit(d->queue) < 0 ||
+	    pst_queue_reap(d->queue, &done, 1, 1, PST_NO_DEADLINE) < 1)
 		return complain("request", pst_error_text());
 	if (done.res < 0)
 		return complain("request", pst_done_text(&done, text, sizeof(text)));

@@ -74,7 +74,7 @@ static int drain(struct pst_queue *q, uint32_t *paths)
 
 	/* Less than asked for arms the descriptor: only then is it time to sleep. */
 	do {
-		n = pst_reap(q, done, 0, DEPTH, 0);
+		n = pst_queue_reap(q, done, 0, DEPTH, 0);
 		if (n < 0)
 			return complain("reap", n);
 		for (int i = 0; i < n; i++) {
@@ -120,11 +120,11 @@ static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struc
 
 			segs[started] = block_seg(
 				op == PST_OP_WRITE ? started : NR_BLOCKS - 1 - started, started);
-			r = pst_prep(q, &io);
+			r = pst_queue_prep(q, &io);
 			if (r < 0)
 				return complain("prep", r);
 		}
-		r = pst_submit(q);
+		r = pst_queue_submit(q);
 		if (r < 0)
 			return complain("submit", r);
 		r = drain(q, &paths);
@@ -152,11 +152,11 @@ static int make_durable(struct pst_queue *q, struct pst_file *file)
 	struct pst_done done;
 	int r;
 
-	r = pst_prep(q, &io);
+	r = pst_queue_prep(q, &io);
 	if (r == 0)
-		r = pst_submit(q);
+		r = pst_queue_submit(q);
 	if (r >= 0)
-		r = pst_reap(q, &done, 1, 1, PST_NO_DEADLINE);
+		r = pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE);
 	if (r < 0)
 		return complain("sync", r);
 	return done.res < 0 ? (int)done.res : 0;
@@ -179,8 +179,8 @@ static int fill(struct pst_mem *mem)
 			for (unsigned w = 0; w < PIECE / 4; w++)
 				piece[w] = word(b, layer, w);
 			/* Device memory cannot be dereferenced: these calls copy. */
-			r = pst_mem_store(mem, (layer * (uint64_t)NR_BLOCKS + b) * PIECE, piece,
-					  PIECE);
+			r = pst_mem_copy_in(mem, (layer * (uint64_t)NR_BLOCKS + b) * PIECE, piece,
+					    PIECE);
 			if (r < 0)
 				return complain("store", r);
 		}
@@ -195,8 +195,8 @@ static int check(struct pst_mem *mem)
 
 	for (unsigned layer = 0; layer < LAYERS; layer++) {
 		for (uint64_t b = 0; b < NR_BLOCKS; b++) {
-			int r = pst_mem_load(mem, (layer * (uint64_t)NR_BLOCKS + b) * PIECE, piece,
-					     PIECE);
+			int r = pst_mem_copy_out(mem, (layer * (uint64_t)NR_BLOCKS + b) * PIECE,
+						 piece, PIECE);
 
 			if (r < 0)
 				return complain("load", r);

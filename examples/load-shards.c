@@ -120,7 +120,7 @@ static int check(struct shard *s, const struct pst_done *d)
 	copy = malloc(t->len);
 	if (!copy)
 		return complain_errno(t->name);
-	r = pst_mem_load(s->mem, s->mem_offs[d->user_data], copy, t->len);
+	r = pst_mem_copy_out(s->mem, s->mem_offs[d->user_data], copy, t->len);
 	if (r < 0)
 		(void)complain(t->name, r);
 	else if (crc32c(copy, t->len) != d->crc32c) {
@@ -158,15 +158,15 @@ static int load(struct pst_queue *q, struct shard *s)
 
 			if (!t->len)
 				continue;
-			r = pst_prep(q, &io);
+			r = pst_queue_prep(q, &io);
 			if (r < 0)
 				return complain(t->name, r);
 			flying++;
 		}
-		r = pst_submit(q);
+		r = pst_queue_submit(q);
 		if (r < 0)
 			return complain(s->path, r);
-		n = pst_reap(q, done, flying ? 1 : 0, DEPTH, PST_NO_DEADLINE);
+		n = pst_queue_reap(q, done, flying ? 1 : 0, DEPTH, PST_NO_DEADLINE);
 		if (n < 0)
 			return complain(s->path, n);
 		flying -= (size_t)n;

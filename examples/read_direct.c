@@ -33,7 +33,7 @@ static int verify(const struct direct *d, int fd, uint64_t offset, uint64_t leng
 
 	for (uint64_t at = 0, n; at < length; at += n) {
 		n = length - at < PAGE ? length - at : PAGE;
-		if (pst_mem_load(d->mem, place(d, offset) + at, got, n) < 0)
+		if (pst_mem_copy_out(d->mem, place(d, offset) + at, got, n) < 0)
 			return complain("load", pst_error_text());
 		if (pread(fd, want, n, (off_t)(offset + at)) != (ssize_t)n ||
 		    memcmp(got, want, n) != 0)

@@ -51,7 +51,7 @@ static int fill(const struct direct *d, uint64_t offset, uint64_t length)
 	for (uint64_t at = 0, n; at < length; at += n) {
 		n = length - at < PAGE ? length - at : PAGE;
 		pattern(offset + at, buf, n);
-		if (pst_mem_store(d->mem, place(d, offset) + at, buf, n) < 0)
+		if (pst_mem_copy_in(d->mem, place(d, offset) + at, buf, n) < 0)
 			return complain("store", pst_error_text());
 	}
 	return 0;

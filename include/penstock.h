@@ -18,7 +18,7 @@
  *     an older header runs on a newer library: set it to sizeof() and zero the rest.
  *     An option this library is too old to know is refused with -E2BIG.
  *   - No call is a cancellation point: a thread that is cancelled in one ends after it.
- *     pst_reap() and others that wait do so to their end.
+ *     pst_queue_reap() and others that wait do so to their end.
  *   - After fork() the child gets -EOWNERDEAD from every call on an object of its
  *     parent and from every call that would make a new one; exec() is fine.
  *   - The library prints nothing, installs no signal handler and leaves the caller's
@@ -43,21 +43,21 @@ extern "C" {
 #define PST_API __attribute__((visibility("default")))
 #endif
 
-struct pst_mem;		/* a range of memory on one device */
-struct pst_file;	/* an open file */
-struct pst_queue;	/* requests in flight; one owner thread */
-struct pst_window;	/* a CPU mapping of device memory */
-struct pst_peer;	/* another process or host; no call takes one yet */
+struct pst_mem;    /* a range of memory on one device */
+struct pst_file;   /* an open file */
+struct pst_queue;  /* requests in flight; one owner thread */
+struct pst_window; /* a CPU mapping of device memory */
+struct pst_peer;   /* another process or host; no call takes one yet */
 
 /* ------------------------------------------------------------------ names */
 
 /* Kinds of memory. */
 enum pst_kind {
-	PST_KIND_HOST = 1,	/* memory of this process that the CPU may touch */
-	PST_KIND_SOFT = 2,	/* the software device: an accelerator without silicon */
-	PST_KIND_CUDA = 3,	/* NVIDIA GPUs, through libcuda where it is installed */
-	PST_KIND_GAUDI = 4,	/* Habana Gaudi; no provider in this version */
-	PST_KIND_DMABUF = 5,	/* a dma-buf descriptor; no provider in this version */
+	PST_KIND_HOST = 1,   /* memory of this process that the CPU may touch */
+	PST_KIND_SOFT = 2,   /* the software device: an accelerator without silicon */
+	PST_KIND_CUDA = 3,   /* NVIDIA GPUs, through libcuda where it is installed */
+	PST_KIND_GAUDI = 4,  /* Habana Gaudi; no provider in this version */
+	PST_KIND_DMABUF = 5, /* a dma-buf descriptor; no provider in this version */
 };
 
 /*
@@ -65,18 +65,18 @@ enum pst_kind {
  * into device memory that was staged out of an O_DIRECT read has STAGED | DIRECT.
  */
 enum pst_path {
-	PST_PATH_DIRECT = 1,	/* file hop: O_DIRECT between the file and host memory */
-	PST_PATH_CACHED = 2,	/* file hop: out of the page cache, never waiting for a disk */
-	PST_PATH_BUFFERED = 3,	/* file hop: through the page cache, waiting where it must */
-	PST_PATH_STAGED = 4,	/* device hop: by asynchronous copies from a pinned pool */
-	PST_PATH_WINDOW = 5,	/* device hop: through a CPU mapping of device memory */
-	PST_PATH_PAGECACHE = 6,	/* device DMA straight from the page cache */
-	PST_PATH_GATHER = 7,	/* device hop: staged, scattered by one device kernel */
-	PST_PATH_GDS = 8,	/* cuFile, when it is really direct */
-	PST_PATH_P2P = 9,	/* O_DIRECT into peer-to-peer pages of the device */
-	PST_PATH_RDMA = 10,	/* the storage service reads or writes registered memory */
-	PST_PATH_TCP = 11,	/* the storage service over a socket */
-	PST_PATH_MAX = 15,	/* largest value a path can ever have */
+	PST_PATH_DIRECT = 1,    /* file hop: O_DIRECT between the file and host memory */
+	PST_PATH_CACHED = 2,    /* file hop: out of the page cache, never waiting for a disk */
+	PST_PATH_BUFFERED = 3,  /* file hop: through the page cache, waiting where it must */
+	PST_PATH_STAGED = 4,    /* device hop: by asynchronous copies from a pinned pool */
+	PST_PATH_WINDOW = 5,    /* device hop: through a CPU mapping of device memory */
+	PST_PATH_PAGECACHE = 6, /* device DMA straight from the page cache */
+	PST_PATH_GATHER = 7,    /* device hop: staged, scattered by one device kernel */
+	PST_PATH_GDS = 8,       /* cuFile, when it is really direct */
+	PST_PATH_P2P = 9,       /* O_DIRECT into peer-to-peer pages of the device */
+	PST_PATH_RDMA = 10,     /* the storage service reads or writes registered memory */
+	PST_PATH_TCP = 11,      /* the storage service over a socket */
+	PST_PATH_MAX = 15,      /* largest value a path can ever have */
 };
 
 /* The bit of a path in pst_done.paths. */
@@ -84,25 +84,25 @@ enum pst_path {
 
 /* Why a path that exists in principle was not the one used. */
 enum pst_why {
-	PST_WHY_NONE = 0,	   /* the path used is the one wanted */
-	PST_WHY_NO_DEVICE = 1,	   /* the path needs an accelerator that is not here */
-	PST_WHY_NO_DIRECT = 2,	   /* this file takes no O_DIRECT; detail: errno, ERANGE for an
+	PST_WHY_NONE = 0,          /* the path used is the one wanted */
+	PST_WHY_NO_DEVICE = 1,     /* the path needs an accelerator that is not here */
+	PST_WHY_NO_DIRECT = 2,     /* this file takes no O_DIRECT; detail: errno, ERANGE for an
 				    * alignment beyond 4 KiB of memory or 64 KiB of offset, or 0 */
-	PST_WHY_UNALIGNED = 3,	   /* offset, length or memory; detail: alignment in bytes */
+	PST_WHY_UNALIGNED = 3,     /* offset, length or memory; detail: alignment in bytes */
 	PST_WHY_NOT_RESIDENT = 4,  /* not (all) in the page cache */
-	PST_WHY_MEMLOCK = 5,	   /* memory could not be pinned; detail: errno */
-	PST_WHY_NO_URING = 6,	   /* io_uring is not to be had; detail: errno */
+	PST_WHY_MEMLOCK = 5,       /* memory could not be pinned; detail: errno */
+	PST_WHY_NO_URING = 6,      /* io_uring is not to be had; detail: errno */
 	PST_WHY_NO_PROVIDER = 7,   /* this kind of memory does not offer the path; detail: 0, or
 				    * the PST_IO_* of the request that the path does not do */
-	PST_WHY_NOT_PROVEN = 8,	   /* the path gave wrong data or could not be proven */
-	PST_WHY_NOT_REMOTE = 9,	   /* the path is for remote files, this one is local */
-	PST_WHY_DIRECTION = 10,	   /* the path does not serve this operation */
+	PST_WHY_NOT_PROVEN = 8,    /* the path gave wrong data or could not be proven */
+	PST_WHY_NOT_REMOTE = 9,    /* the path is for remote files, this one is local */
+	PST_WHY_DIRECTION = 10,    /* the path does not serve this operation */
 	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */
 	PST_WHY_DIRECT_ERROR = 12, /* O_DIRECT failed on this file; detail: errno */
-	PST_WHY_NO_WINDOW = 13,	   /* no window on this memory is to be had; detail: errno */
-	PST_WHY_NO_GDS = 14,	   /* cuFile was not used; detail: errno, EAGAIN: not yet */
-	PST_WHY_MIXED = 15,	   /* other writes of the file go through the page cache just now */
-	PST_WHY_MAX = 31,	   /* largest value a reason can ever have */
+	PST_WHY_NO_WINDOW = 13,    /* no window on this memory is to be had; detail: errno */
+	PST_WHY_NO_GDS = 14,       /* cuFile was not used; detail: errno, EAGAIN: not yet */
+	PST_WHY_MIXED = 15,        /* other writes of the file go through the page cache just now */
+	PST_WHY_MAX = 31,          /* largest value a reason can ever have */
 };
 
 /* Operations.  4 to 7 are reserved for PUT, GET, SEND and RECV between peers. */
@@ -157,16 +157,16 @@ PST_API void pst_log_set(pst_log_fn fn, void *arg, int level);
 
 /* A device that holds memory.  uuid is what identifies it; an index may change. */
 struct pst_device {
-	size_t sz;		       /* sizeof(struct pst_device) */
-	uint32_t kind;		       /* enum pst_kind */
-	uint32_t index;		       /* among devices of its kind, from 0 */
-	char name[PST_DEVICE_NAME_MAX];/* what pst_mem_alloc() takes: "soft:0", "host" */
-	char model[PST_DEVICE_NAME_MAX];/* for people */
-	char pci[16];		       /* "0000:17:00.0", or "" */
-	uint8_t uuid[16];	       /* all zero for the host */
-	int32_t numa_node;	       /* -1 when unknown */
+	size_t sz;                       /* sizeof(struct pst_device) */
+	uint32_t kind;                   /* enum pst_kind */
+	uint32_t index;                  /* among devices of its kind, from 0 */
+	char name[PST_DEVICE_NAME_MAX];  /* what pst_mem_alloc() takes: "soft:0", "host" */
+	char model[PST_DEVICE_NAME_MAX]; /* for people */
+	char pci[16];                    /* "0000:17:00.0", or "" */
+	uint8_t uuid[16];                /* all zero for the host */
+	int32_t numa_node;               /* -1 when unknown */
 	uint32_t reserved;
-	uint64_t total;		       /* bytes of memory, 0 when unknown */
+	uint64_t total; /* bytes of memory, 0 when unknown */
 };
 
 /**
@@ -211,23 +211,23 @@ PST_API int pst_device_text(const char *device, char *buf, size_t len);
 
 #define PST_MEM_SHARED (1u << 0) /* may be exported to another process */
 #define PST_MEM_PINNED (1u << 1) /* wrap: the caller promises that the pages stay */
-#define PST_MEM_LATER  (1u << 2) /* wrap: host memory that need not be there yet */
+#define PST_MEM_LATER (1u << 2)  /* wrap: host memory that need not be there yet */
 
 struct pst_mem_opts {
-	size_t sz;	/* sizeof(struct pst_mem_opts) */
+	size_t sz;      /* sizeof(struct pst_mem_opts) */
 	uint32_t flags; /* PST_MEM_* */
-	uint32_t kind;	/* wrap: enum pst_kind, 0 finds it out */
+	uint32_t kind;  /* wrap: enum pst_kind, 0 finds it out */
 };
 
 struct pst_mem_info {
-	size_t sz;	   /* sizeof(struct pst_mem_info) */
-	uint32_t kind;	   /* enum pst_kind */
-	uint32_t flags;	   /* PST_MEM_* in force */
-	uint64_t addr;	   /* address of the first byte, as the device's API knows it */
-	uint64_t len;	   /* bytes */
-	uint64_t base;	   /* of the allocation that holds the range */
-	uint64_t size;	   /* of that allocation */
-	uint64_t buffer_id;/* of that allocation; never used twice in a process */
+	size_t sz;          /* sizeof(struct pst_mem_info) */
+	uint32_t kind;      /* enum pst_kind */
+	uint32_t flags;     /* PST_MEM_* in force */
+	uint64_t addr;      /* address of the first byte, as the device's API knows it */
+	uint64_t len;       /* bytes */
+	uint64_t base;      /* of the allocation that holds the range */
+	uint64_t size;      /* of that allocation */
+	uint64_t buffer_id; /* of that allocation; never used twice in a process */
 	char device[PST_DEVICE_NAME_MAX];
 };
 
@@ -272,8 +272,8 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  * addresses without memory fail with -EFAULT.
  *
  * The kernel's copy faults pages of a wrap in on the caller's thread.  Where that may hang, as
- * with a mapping of a file on FUSE or a network file system, pst_submit() and pst_reap() may
- * come back after the deadlines; fault such pages in first.
+ * with a mapping of a file on FUSE or a network file system, pst_queue_submit() and
+ * pst_queue_reap() may come back after the deadlines; fault such pages in first.
  *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range and the CPU may not access all of it (freed or never allocated); -ERANGE
@@ -323,7 +323,7 @@ PST_API int pst_mem_info(const struct pst_mem *mem, struct pst_mem_info *ret);
 PST_API void *pst_mem_ptr(const struct pst_mem *mem);
 
 /**
- * pst_mem_store() - copy from a caller's buffer into memory of any kind
+ * pst_mem_copy_in() - copy from a caller's buffer into memory of any kind
  * @mem: the target
  * @off: first byte in @mem
  * @src: host memory
@@ -334,18 +334,18 @@ PST_API void *pst_mem_ptr(const struct pst_mem *mem);
  * Return: 0; -ERANGE past the end of @mem; -EFAULT when host memory that it needs is not there
  * any more; -EIO when the device failed.
  */
-PST_API int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len);
+PST_API int pst_mem_copy_in(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len);
 
 /**
- * pst_mem_load() - copy from memory of any kind into a caller's buffer
+ * pst_mem_copy_out() - copy from memory of any kind into a caller's buffer
  * @mem: the source
  * @off: first byte in @mem
  * @dst: host memory
  * @len: bytes
  *
- * Return: as pst_mem_store().
+ * Return: as pst_mem_copy_in().
  */
-PST_API int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len);
+PST_API int pst_mem_copy_out(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len);
 
 /**
  * pst_mem_sync() - wait for what the memory's device was given to do
@@ -367,7 +367,7 @@ PST_API int pst_mem_sync(struct pst_mem *mem);
 
 /* ----------------------------------------------------------------- grants */
 
-#define PST_RIGHT_READ	(1u << 0)
+#define PST_RIGHT_READ (1u << 0)
 #define PST_RIGHT_WRITE (1u << 1)
 
 /*
@@ -376,16 +376,16 @@ PST_API int pst_mem_sync(struct pst_mem *mem);
  * never logs one, never writes one to disk and never sends one to another uid.
  */
 struct pst_grant {
-	size_t sz;	     /* sizeof(struct pst_grant) */
-	uint32_t kind;	     /* enum pst_kind */
-	uint32_t rights;     /* PST_RIGHT_* */
-	uint8_t uuid[16];    /* of the device */
-	uint64_t size;	     /* of the allocation */
-	uint64_t off;	     /* of the range in the allocation */
-	uint64_t len;	     /* of the range */
-	int32_t fd;	     /* owned by whoever holds the grant; -1 for none */
+	size_t sz;        /* sizeof(struct pst_grant) */
+	uint32_t kind;    /* enum pst_kind */
+	uint32_t rights;  /* PST_RIGHT_* */
+	uint8_t uuid[16]; /* of the device */
+	uint64_t size;    /* of the allocation */
+	uint64_t off;     /* of the range in the allocation */
+	uint64_t len;     /* of the range */
+	int32_t fd;       /* owned by whoever holds the grant; -1 for none */
 	uint32_t reserved;
-	uint8_t ipc[64];     /* the vendor's handle; zero for host and soft */
+	uint8_t ipc[64]; /* the vendor's handle; zero for host and soft */
 };
 
 /**
@@ -456,17 +456,17 @@ PST_API int pst_grant_recv(int sock, struct pst_grant *ret_grant, uint64_t deadl
  */
 
 enum pst_caching {
-	PST_CACHING_WC = 1,	/* write combining: stores gather, loads go to the device */
-	PST_CACHING_CACHED = 2,	/* as ordinary memory; the hardware keeps it coherent */
-	PST_CACHING_DEVICE = 3,	/* neither gathered nor cached */
+	PST_CACHING_WC = 1,     /* write combining: stores gather, loads go to the device */
+	PST_CACHING_CACHED = 2, /* as ordinary memory; the hardware keeps it coherent */
+	PST_CACHING_DEVICE = 3, /* neither gathered nor cached */
 };
 
 #define PST_WINDOW_READ_ONLY (1u << 0) /* only loads */
-#define PST_WINDOW_UNFENCED  (1u << 1) /* pst_window_store() leaves the fence to the caller */
+#define PST_WINDOW_UNFENCED (1u << 1)  /* pst_window_store() leaves the fence to the caller */
 
 struct pst_window_opts {
-	size_t sz;	     /* sizeof(struct pst_window_opts) */
-	uint32_t flags;	     /* PST_WINDOW_* */
+	size_t sz;           /* sizeof(struct pst_window_opts) */
+	uint32_t flags;      /* PST_WINDOW_* */
 	uint32_t caching;    /* enum pst_caching that it must have; 0: any */
 	const char *backend; /* the one to use; NULL: the first that works */
 	const char *kernel;  /* the instructions to copy with, one of pst_window_kernels(), for
@@ -474,21 +474,21 @@ struct pst_window_opts {
 };
 
 struct pst_window_info {
-	size_t sz;	  /* sizeof(struct pst_window_info) */
-	uint64_t len;	  /* bytes */
+	size_t sz;        /* sizeof(struct pst_window_info) */
+	uint64_t len;     /* bytes */
 	uint32_t caching; /* enum pst_caching */
 	uint32_t rights;  /* PST_RIGHT_* */
-	uint32_t state;	  /* enum pst_state: PROVEN when data went through this class of
+	uint32_t state;   /* enum pst_state: PROVEN when data went through this class of
 			   * window both ways and was compared on the device's side */
 	uint32_t reserved;
 	char backend[16]; /* "gdrdrv", "dmabuf", "nvrm", "soft" */
-	char store[16];	  /* the kernel that pst_window_store() uses for long copies:
+	char store[16];   /* the kernel that pst_window_store() uses for long copies:
 			   * one of pst_window_kernels() */
-	char load[16];	  /* the one of pst_window_load() */
+	char load[16];    /* the one of pst_window_load() */
 };
 
 /**
- * pst_mem_window() - map device memory for the CPU
+ * pst_window_open() - map device memory for the CPU
  * @mem:        device memory with any history: allocated, wrapped, imported
  * @off:        first byte in @mem; any alignment
  * @len:        bytes, at least 1
@@ -507,11 +507,11 @@ struct pst_window_info {
  * backend can (the sentence says why of each) or for a kernel that this CPU or this
  * mapping cannot; -ENOMEM, -EMFILE.
  */
-PST_API int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
-			   const struct pst_window_opts *opts, struct pst_window **ret_window);
+PST_API int pst_window_open(struct pst_mem *mem, uint64_t off, uint64_t len,
+			    const struct pst_window_opts *opts, struct pst_window **ret_window);
 
 /**
- * pst_grant_window() - map what a grant names, without a device context
+ * pst_window_open_grant() - map what a grant names, without a device context
  * @grant:      stays the caller's
  * @opts:       NULL for the defaults
  * @ret_window: the window on the grant's range, to be closed with pst_window_close()
@@ -520,10 +520,10 @@ PST_API int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
  * library for it.  Without a device context nothing can be proven by data here, so
  * state is PST_STATE_POSSIBLE; everything else about the handle is checked.
  *
- * Return: as pst_mem_window(), and -EINVAL for a grant that does not check.
+ * Return: as pst_window_open(), and -EINVAL for a grant that does not check.
  */
-PST_API int pst_grant_window(const struct pst_grant *grant, const struct pst_window_opts *opts,
-			     struct pst_window **ret_window);
+PST_API int pst_window_open_grant(const struct pst_grant *grant, const struct pst_window_opts *opts,
+				  struct pst_window **ret_window);
 
 /**
  * pst_window_close() - unmap a window
@@ -607,10 +607,10 @@ PST_API void pst_window_fence(void);
 PST_API int pst_window_kernels(const char **ret_names, unsigned max);
 
 struct pst_window_backend {
-	size_t sz;	/* sizeof(struct pst_window_backend) */
-	char name[16];	/* "nvrm" */
+	size_t sz;      /* sizeof(struct pst_window_backend) */
+	char name[16];  /* "nvrm" */
 	uint32_t state; /* enum pst_state */
-	int32_t err;	/* positive errno when impossible, else 0 */
+	int32_t err;    /* positive errno when impossible, else 0 */
 	char text[232]; /* why not, and what to do about it; "" when possible */
 };
 
@@ -630,31 +630,32 @@ PST_API int pst_window_backends(const char *device, struct pst_window_backend *r
 
 /* ------------------------------------------------------------------ files */
 
-#define PST_FILE_READ	(1u << 0) /* open for reading */
-#define PST_FILE_WRITE	(1u << 1) /* open for writing */
+#define PST_FILE_READ (1u << 0)   /* open for reading */
+#define PST_FILE_WRITE (1u << 1)  /* open for writing */
 #define PST_FILE_CREATE (1u << 2) /* create it if it is missing, mode 0666 less umask */
-#define PST_FILE_EXCL	(1u << 3) /* with CREATE: fail if it exists */
-#define PST_FILE_TRUNC	(1u << 4) /* empty it */
-#define PST_FILE_STABLE (1u << 5) /* nobody changes it while it is open here, so that devices
+#define PST_FILE_EXCL (1u << 3)   /* with CREATE: fail if it exists */
+#define PST_FILE_TRUNC (1u << 4)  /* empty it */
+#define PST_FILE_STABLE \
+	(1u << 5)                /* nobody changes it while it is open here, so that devices
 				   * may read its page cache directly */
-#define PST_FILE_PLAIN	(1u << 6) /* never O_DIRECT; such requests say no `why' */
+#define PST_FILE_PLAIN (1u << 6) /* never O_DIRECT; such requests say no `why' */
 
 struct pst_file_opts {
-	size_t sz;	/* sizeof(struct pst_file_opts) */
-	uint32_t mode;	/* of a created file; 0 means 0666 less umask */
-	uint32_t flags;	/* 0 */
+	size_t sz;      /* sizeof(struct pst_file_opts) */
+	uint32_t mode;  /* of a created file; 0 means 0666 less umask */
+	uint32_t flags; /* 0 */
 };
 
 struct pst_file_info {
-	size_t sz;	     /* sizeof(struct pst_file_info) */
-	uint64_t size;	     /* bytes now */
-	uint32_t flags;	     /* PST_FILE_* */
-	uint32_t direct;     /* 1 when O_DIRECT is possible */
-	uint32_t mem_align;  /* O_DIRECT: of the memory address, bytes; 0 without */
-	uint32_t off_align;  /* O_DIRECT: of file offset and length, bytes; 0 without */
-	uint32_t why;	     /* enum pst_why: why O_DIRECT is not possible */
-	int32_t detail;	     /* of why */
-	char fs[16];	     /* file system: "ext4", "xfs", "tmpfs", "fuse", ... or hex magic */
+	size_t sz;          /* sizeof(struct pst_file_info) */
+	uint64_t size;      /* bytes now */
+	uint32_t flags;     /* PST_FILE_* */
+	uint32_t direct;    /* 1 when O_DIRECT is possible */
+	uint32_t mem_align; /* O_DIRECT: of the memory address, bytes; 0 without */
+	uint32_t off_align; /* O_DIRECT: of file offset and length, bytes; 0 without */
+	uint32_t why;       /* enum pst_why: why O_DIRECT is not possible */
+	int32_t detail;     /* of why */
+	char fs[16];        /* file system: "ext4", "xfs", "tmpfs", "fuse", ... or hex magic */
 };
 
 /**
@@ -711,20 +712,22 @@ PST_API int pst_file_info(const struct pst_file *file, struct pst_file_info *ret
 struct pst_seg {
 	uint64_t file_off;    /* in the file */
 	uint64_t mem_off;     /* in io.mem */
-	uint64_t len;	      /* of one piece, at least 1 */
+	uint64_t len;         /* of one piece, at least 1 */
 	uint64_t file_stride; /* ignored when count < 2 */
 	uint64_t mem_stride;  /* ignored when count < 2 */
-	uint64_t count;	      /* pieces; 0 means 1 */
+	uint64_t count;       /* pieces; 0 means 1 */
 };
 
-#define PST_SEGS_MAX (1u << 20)	 /* segments in one request */
+#define PST_SEGS_MAX (1u << 20)   /* segments in one request */
 #define PST_PIECES_MAX (1u << 24) /* pieces in one request */
 
-#define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set, MEMLOCK
+#define PST_IO_STRICT \
+	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set, MEMLOCK
 				   * apart: that changes the price and not the path */
-#define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion;
+#define PST_IO_CRC32C \
+	(1u << 1)                    /* CRC-32C of the bytes, in piece order, in the completion;
 				   * of no meaning where pieces overlap in memory */
-#define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
+#define PST_IO_DATASYNC (1u << 2)    /* SYNC: fdatasync(2) is enough */
 #define PST_IO_STREAM_WAIT (1u << 3) /* READ with a stream: it waits for the bytes, see below */
 
 #define PST_NO_DEADLINE UINT64_MAX
@@ -743,17 +746,17 @@ struct pst_seg {
 /*
  * Order with a stream of the program.  io.stream names it as the device's own API does: for
  * CUDA a CUstream, which cudaStream_t is too, also CU_STREAM_LEGACY (1) and
- * CU_STREAM_PER_THREAD (2) of the context and the thread that call pst_submit().  NULL is
+ * CU_STREAM_PER_THREAD (2) of the context and the thread that call pst_queue_submit().  NULL is
  * no stream, and not the default one.
  *
- * The request begins when the work is done that was on the stream at pst_submit().  Later
+ * The request begins when the work is done that was on the stream at pst_queue_submit().  Later
  * work does not wait: it must not use what is read, nor overwrite what is written, before
- * the completion.  A SYNC has no memory, and takes no stream.  Requests of one pst_submit()
+ * the completion.  A SYNC has no memory, and takes no stream.  Requests of one pst_queue_submit()
  * that name the same stream begin together.  What they name must be on its device.
  *
  * With PST_IO_STREAM_WAIT later work on the stream of a READ does wait, until the bytes are in
  * memory or the request has ended otherwise: the completion tells which.  The stream goes on
- * without pst_reap(), also at the deadline, so that the program may wait for it instead.  A
+ * without pst_queue_reap(), also at the deadline, so that the program may wait for it instead.  A
  * request that is late or cancelled, or whose queue is freed, lets it go at once, but while
  * the device copies for it: then when that ends, after at most 100 ms.  If it did not end, the
  * completion says PST_DONE_BUSY, and what the stream does then must leave the memory alone.
@@ -764,51 +767,52 @@ struct pst_seg {
  * one stream of a device waits at a time, and a read that would make another wait meanwhile,
  * or comes by another queue, completes with -EBUSY.
  *
- * The stream must be valid until pst_submit() returns, and its context until the completion.
- * One that is being captured into a graph cannot be named: pst_prep() or the completion
+ * The stream must be valid until pst_queue_submit() returns, and its context until the completion.
+ * One that is being captured into a graph cannot be named: pst_queue_prep() or the completion
  * says -EBUSY, and the capture stays as it was.
  */
 
 /* One request: 128 bytes, fixed.  Zero what is not used. */
 struct pst_io {
-	uint32_t op;		    /* enum pst_op */
-	uint32_t flags;		    /* PST_IO_* */
-	uint64_t policy;	    /* PST_POLICY* */
+	uint32_t op;     /* enum pst_op */
+	uint32_t flags;  /* PST_IO_* */
+	uint64_t policy; /* PST_POLICY* */
 	struct pst_file *file;
-	struct pst_mem *mem;	    /* NULL for SYNC */
-	struct pst_peer *peer;	    /* NULL */
-	const void *key;	    /* NULL */
+	struct pst_mem *mem;        /* NULL for SYNC */
+	struct pst_peer *peer;      /* NULL */
+	const void *key;            /* NULL */
 	const struct pst_seg *segs; /* NULL: the inline piece below; else it must stay
 				     * valid and unchanged until the completion */
-	uint64_t nr_segs;	    /* 0 with segs NULL, else 1 to PST_SEGS_MAX */
-	uint64_t file_off;	    /* the inline piece */
+	uint64_t nr_segs;           /* 0 with segs NULL, else 1 to PST_SEGS_MAX */
+	uint64_t file_off;          /* the inline piece */
 	uint64_t mem_off;
 	uint64_t len;
-	void *stream;		    /* to be ordered with, see above; or NULL */
-	uint64_t deadline_ns;	    /* 0: the queue's default; PST_NO_DEADLINE */
-	uint64_t user_data;	    /* comes back in the completion */
-	uint64_t reserved[2];	    /* 0 */
+	void *stream;         /* to be ordered with, see above; or NULL */
+	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE */
+	uint64_t user_data;   /* comes back in the completion */
+	uint64_t reserved[2]; /* 0 */
 };
 
-#define PST_DONE_BUSY	 (1u << 0) /* hardware or kernel may still touch the memory or, for
+#define PST_DONE_BUSY \
+	(1u << 0)                 /* hardware or kernel may still touch the memory or, for
 				    * a write, the file; see pst_mem_drain() */
-#define PST_DONE_CRC32C	 (1u << 1) /* crc32c is valid */
-#define PST_DONE_PINNED	 (1u << 2) /* the memory was registered with the kernel */
-#define PST_DONE_PROOF	 (1u << 3) /* this request proved its path with its own data */
+#define PST_DONE_CRC32C (1u << 1) /* crc32c is valid */
+#define PST_DONE_PINNED (1u << 2) /* the memory was registered with the kernel */
+#define PST_DONE_PROOF (1u << 3)  /* this request proved its path with its own data */
 
 /* One completion: 64 bytes, fixed. */
 struct pst_done {
 	uint64_t user_data;
-	int64_t res;	    /* bytes moved: less than asked only where a read met the end of
+	int64_t res;     /* bytes moved: less than asked only where a read met the end of
 			     * the file (memory behind it may have been overwritten); or
 			     * -errno */
-	uint64_t prefix;    /* bytes complete from the first piece on, also when res < 0 */
-	uint32_t paths;	    /* set of PST_PATH_BIT() */
-	uint32_t why;	    /* enum pst_why */
-	int32_t detail;	    /* of why */
-	uint32_t flags;	    /* PST_DONE_* */
+	uint64_t prefix; /* bytes complete from the first piece on, also when res < 0 */
+	uint32_t paths;  /* set of PST_PATH_BIT() */
+	uint32_t why;    /* enum pst_why */
+	int32_t detail;  /* of why */
+	uint32_t flags;  /* PST_DONE_* */
 	uint32_t crc32c;
-	uint32_t op;	    /* enum pst_op */
+	uint32_t op; /* enum pst_op */
 	uint64_t reserved[2];
 };
 
@@ -851,18 +855,18 @@ PST_API const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t
 
 /* ----------------------------------------------------------------- queues */
 
-#define PST_STORE_AUTO	  0u /* io_uring where it is to be had, else threads */
-#define PST_STORE_URING	  1u
-#define PST_STORE_THREADS 2u
+#define PST_BACKEND_AUTO 0u /* io_uring where it is to be had, else threads */
+#define PST_BACKEND_URING 1u
+#define PST_BACKEND_THREADS 2u
 
 #define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
 
 struct pst_queue_opts {
-	size_t sz;	     /* sizeof(struct pst_queue_opts) */
-	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
-	uint32_t store;	     /* PST_STORE_* */
+	size_t sz;           /* sizeof(struct pst_queue_opts) */
+	uint32_t depth;      /* requests in flight, 1 to 4096; 0 means 128 */
+	uint32_t store;      /* PST_STORE_* */
 	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
-	uint32_t flags;	     /* PST_QUEUE_* */
+	uint32_t flags;      /* PST_QUEUE_* */
 };
 
 /**
@@ -890,14 +894,14 @@ PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **
 PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
 
 /**
- * pst_prep() - put a request into a queue
+ * pst_queue_prep() - put a request into a queue
  * @queue: the queue
  * @io:    copied; io->segs is not
  *
  * Checks everything that can be checked without touching the file, and starts nothing.
  *
  * Return: 0; -EAGAIN when the queue holds its depth of requests, and for nothing else: submit,
- * reap at least one and try again; where pst_reap() with a min of 1 gives 0, all of them are
+ * reap at least one and try again; where pst_queue_reap() with a min of 1 gives 0, all of them are
  * requests that ended early and are not quiet yet (PST_DONE_BUSY), and only time or a deeper
  * queue helps; -EINVAL for
  * an unknown op or flag, a zero length, more than PST_SEGS_MAX segments or PST_PIECES_MAX
@@ -912,22 +916,22 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
  * thread: raise the limit of processes), -EIO (it failed its proof).  Reaping does not help
  * against -EBUSY: fail the request, or try again after a pause.
  */
-PST_API int pst_prep(struct pst_queue *queue, const struct pst_io *io);
+PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
 
 /**
- * pst_submit() - start what was prepared
+ * pst_queue_submit() - start what was prepared
  * @queue: the queue
  *
  * Never blocks on a disk.  Small reads that the page cache holds may be done on return; beyond
- * 1 MiB of them pst_reap() copies, and looks at deadlines in between.
+ * 1 MiB of them pst_queue_reap() copies, and looks at deadlines in between.
  *
  * Return: how many requests were started; the rest stay prepared.  -errno only when
  * none could be.
  */
-PST_API int pst_submit(struct pst_queue *queue);
+PST_API int pst_queue_submit(struct pst_queue *queue);
 
 /**
- * pst_reap() - take completions
+ * pst_queue_reap() - take completions
  * @queue:       the queue
  * @ret_done:    room for @max completions
  * @min:         wait until there are so many, or nothing more is in flight
@@ -939,32 +943,32 @@ PST_API int pst_submit(struct pst_queue *queue);
  *
  * Return: how many were taken, 0 to @max; -EINVAL for bad arguments.
  */
-PST_API int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, unsigned max,
-		     uint64_t deadline_ns);
+PST_API int pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
+			   unsigned max, uint64_t deadline_ns);
 
 /**
  * pst_queue_fd() - a descriptor to sleep on
  * @queue: the queue
  *
- * Readable (poll, select, epoll) when pst_reap() has something to do; every pst_reap()
+ * Readable (poll, select, epoll) when pst_queue_reap() has something to do; every pst_queue_reap()
  * arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up may find
  * nothing, and io_uring's completions may end an epoll_wait(2) with EINTR: go round the
  * loop.  Never read or close it.
  *
  * Being armed has its price: system calls for what is there at once.  With PST_QUEUE_FD_ONCE
- * only this call arms, and pst_submit() and pst_reap() end it: so submit, reap what is there
- * and, if something is still in flight, call this and sleep.  It returns the same descriptor
- * each time.  Whatever woke, call pst_reap(), also with nothing in flight: where it finds
+ * only this call arms, and pst_queue_submit() and pst_queue_reap() end it: so submit, reap what
+ * is there and, if something is still in flight, call this and sleep.  It returns the same descriptor
+ * each time.  Whatever woke, call pst_queue_reap(), also with nothing in flight: where it finds
  * nothing, the descriptor is not readable any more.
  *
  * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
  * after its deadlines cannot be started; -ENOMEM or another -errno of the kernel's when it does
- * not take the descriptor.  After a failure pst_reap() still waits as ever.
+ * not take the descriptor.  After a failure pst_queue_reap() still waits as ever.
  */
 PST_API int pst_queue_fd(struct pst_queue *queue);
 
 /**
- * pst_cancel() - end requests early
+ * pst_queue_cancel() - end requests early
  * @queue:     the queue
  * @user_data: every request with this value is meant
  *
@@ -973,26 +977,26 @@ PST_API int pst_queue_fd(struct pst_queue *queue);
  *
  * Return: how many requests were asked to end, -ENOENT when none matched.
  */
-PST_API int pst_cancel(struct pst_queue *queue, uint64_t user_data);
+PST_API int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
 
 struct pst_stats {
-	size_t sz;			      /* sizeof(struct pst_stats) */
-	uint64_t requests;		      /* completed */
-	uint64_t errors;		      /* of these with res < 0 */
-	uint64_t timeouts;		      /* of these with -ETIMEDOUT */
-	uint64_t canceled;		      /* of these with -ECANCELED */
-	uint64_t fallbacks;		      /* of these with a reason why */
-	uint64_t inflight;		      /* requests not yet completed */
-	uint64_t busy;			      /* completed, but not quiet yet */
-	uint64_t bytes[PST_PATH_MAX + 1];     /* by path; a byte counts on every hop it took */
-	uint64_t why[PST_WHY_MAX + 1];	      /* requests by reason */
-	uint64_t pool_bytes;		      /* staging memory held now, all devices; above
+	size_t sz;                        /* sizeof(struct pst_stats) */
+	uint64_t requests;                /* completed */
+	uint64_t errors;                  /* of these with res < 0 */
+	uint64_t timeouts;                /* of these with -ETIMEDOUT */
+	uint64_t canceled;                /* of these with -ECANCELED */
+	uint64_t fallbacks;               /* of these with a reason why */
+	uint64_t inflight;                /* requests not yet completed */
+	uint64_t busy;                    /* completed, but not quiet yet */
+	uint64_t bytes[PST_PATH_MAX + 1]; /* by path; a byte counts on every hop it took */
+	uint64_t why[PST_WHY_MAX + 1];    /* requests by reason */
+	uint64_t pool_bytes;              /* staging memory held now, all devices; above
 					       * pool_limit only for some time after that
 					       * was lowered */
-	uint64_t pool_limit;		      /* most that it may become, see pst_limits_set() */
-	uint64_t pages_bytes;		      /* page cache pinned now for devices to read */
-	uint64_t pages_ns;		      /* time that pinning it took so far, nanoseconds */
-	uint64_t pages_limit;		      /* most of it that may be pinned */
+	uint64_t pool_limit;              /* most that it may become, see pst_limits_set() */
+	uint64_t pages_bytes;             /* page cache pinned now for devices to read */
+	uint64_t pages_ns;                /* time that pinning it took so far, nanoseconds */
+	uint64_t pages_limit;             /* most of it that may be pinned */
 };
 
 /**
@@ -1010,7 +1014,7 @@ PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
 
 /* How much memory this process may pin for devices. */
 struct pst_limits {
-	size_t sz;	      /* sizeof(struct pst_limits) */
+	size_t sz;            /* sizeof(struct pst_limits) */
 	uint64_t pool_bytes;  /* staging memory, all devices together; 0: what PST_POOL says,
 			       * else 256 MiB for each device in use */
 	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE; 0: what
@@ -1055,15 +1059,15 @@ PST_API int pst_limits_get(struct pst_limits *ret);
 
 enum pst_state {
 	PST_STATE_IMPOSSIBLE = 0, /* not here; why says what is missing */
-	PST_STATE_POSSIBLE = 1,	  /* could run, not yet proven with data */
-	PST_STATE_PROVEN = 2,	  /* ran, and its data was compared */
+	PST_STATE_POSSIBLE = 1,   /* could run, not yet proven with data */
+	PST_STATE_PROVEN = 2,     /* ran, and its data was compared */
 };
 
 struct pst_path_info {
-	size_t sz;	/* sizeof(struct pst_path_info) */
-	uint32_t path;	/* enum pst_path */
+	size_t sz;      /* sizeof(struct pst_path_info) */
+	uint32_t path;  /* enum pst_path */
 	uint32_t state; /* enum pst_state */
-	uint32_t why;	/* enum pst_why */
+	uint32_t why;   /* enum pst_why */
 	int32_t detail; /* of why */
 };
 
@@ -1082,36 +1086,36 @@ struct pst_path_info {
 PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint32_t path,
 			   struct pst_path_info *ret);
 
-/* One thing that a direct way between a file and a GPU needs, as pst_gds_checks() found it. */
-enum pst_gds_state {
-	PST_GDS_MISSING = 0,  /* it is in the way; the text has the cure */
-	PST_GDS_UNKNOWN = 1,  /* cannot be told from here; the text says why */
-	PST_GDS_OK = 2,	      /* as it should be */
-	PST_GDS_UNNEEDED = 3, /* not there, but what stands in for it is */
+/* One thing that a direct way between a file and a GPU needs, as pst_checks() found it. */
+enum pst_check_state {
+	PST_CHECK_MISSING = 0,  /* it is in the way; the text has the cure */
+	PST_CHECK_UNKNOWN = 1,  /* cannot be told from here; the text says why */
+	PST_CHECK_OK = 2,       /* as it should be */
+	PST_CHECK_UNNEEDED = 3, /* not there, but what stands in for it is */
 };
 
-struct pst_gds_check {
-	size_t sz;	/* sizeof(struct pst_gds_check) */
-	char name[16];	/* "udev" */
-	uint32_t state; /* enum pst_gds_state */
-	int32_t err;	/* positive errno that the machine gave, or 0 */
+struct pst_check {
+	size_t sz;      /* sizeof(struct pst_check) */
+	char name[16];  /* "udev" */
+	uint32_t state; /* enum pst_check_state */
+	int32_t err;    /* positive errno that the machine gave, or 0 */
 	char text[488]; /* what was found, and what to do about it if it is in the way */
 };
 
-#define PST_GDS_TRIAL (1u << 0) /* also read through cuFile, and compare */
+#define PST_CHECK_TRIAL (1u << 0) /* also read through cuFile, and compare */
 
 /**
- * pst_gds_checks() - what a direct way between a file and a GPU needs, and what of it is here
+ * pst_checks() - what a direct way between a file and a GPU needs, and what of it is here
  * @device: a name as pst_device_find() takes it; NULL: look at the file's side alone
- * @path:   a file, or without PST_GDS_TRIAL a directory: then what is said holds for new files
+ * @path:   a file, or without PST_CHECK_TRIAL a directory: then what is said holds for new files
  *          in it
- * @flags:  PST_GDS_TRIAL
+ * @flags:  PST_CHECK_TRIAL
  * @ret:    filled with up to @max checks, from the library down to the wires between disk and
  *          GPU; each element's sz must be set before the call; may be NULL when @max is 0
  * @max:    room in @ret
  *
  * The checks are called "gpu", "library", "nvidia-fs", "p2pdma", "filesystem", "disk", "udev",
- * "direct-io", "iommu", "acs", "distance" and, with PST_GDS_TRIAL, "trial"; a later version may
+ * "direct-io", "iommu", "acs", "distance" and, with PST_CHECK_TRIAL, "trial"; a later version may
  * have more.  "nvidia-fs" and "p2pdma" stand in for each other.  They explain; what decides is
  * the trial: bytes read by a process of its own through cuFile, which is told to refuse what has
  * no direct way, and compared with a plain read.  It may take seconds, at most 30, and leaves the
@@ -1124,12 +1128,12 @@ struct pst_gds_check {
  * device or without a file that has bytes; -ENXIO when @path is neither a regular file, a block
  * device nor a directory; and what opening it gives.
  */
-PST_API int pst_gds_checks(const char *device, const char *path, uint32_t flags,
-			   struct pst_gds_check *ret, unsigned max);
+PST_API int pst_checks(const char *device, const char *path, uint32_t flags, struct pst_check *ret,
+		       unsigned max);
 
 /**
  * pst_store_check() - is a store to be had on this machine?
- * @store: PST_STORE_URING or PST_STORE_THREADS
+ * @store: PST_BACKEND_URING or PST_BACKEND_THREADS
  *
  * Return: 0, or -errno of what forbids it with the sentence in pst_error_text().
  */

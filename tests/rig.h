@@ -324,7 +324,7 @@ static inline void rig_mem_fill(struct pst_mem *m, uint64_t off, uint64_t len, u
 
 	T_CHECK(buf);
 	rig_fill(buf, seed, at, len);
-	T_OK(pst_mem_store(m, off, buf, len));
+	T_OK(pst_mem_copy_in(m, off, buf, len));
 	free(buf);
 }
 
@@ -335,7 +335,7 @@ static inline size_t rig_mem_differs(struct pst_mem *m, uint64_t off, uint64_t l
 	size_t n;
 
 	T_CHECK(buf);
-	T_OK(pst_mem_load(m, off, buf, len));
+	T_OK(pst_mem_copy_out(m, off, buf, len));
 	n = rig_differs(buf, seed, at, len);
 	free(buf);
 	return n;
@@ -373,14 +373,14 @@ static inline struct pst_done rig_reap1(struct pst_queue *q)
 {
 	struct pst_done d = { 0 };
 
-	T_EQ(pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
+	T_EQ(pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
 	return d;
 }
 
 static inline struct pst_done rig_do(struct pst_queue *q, const struct pst_io *io)
 {
-	T_OK(pst_prep(q, io));
-	T_EQ(pst_submit(q), 1);
+	T_OK(pst_queue_prep(q, io));
+	T_EQ(pst_queue_submit(q), 1);
 	return rig_reap1(q);
 }
 
@@ -505,7 +505,7 @@ static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 	const char *only = getenv("PST_TEST_ONLY");
 	char full[160];
 
-	for (rig_store = PST_STORE_URING; rig_store <= PST_STORE_THREADS; rig_store++)
+	for (rig_store = PST_BACKEND_URING; rig_store <= PST_BACKEND_THREADS; rig_store++)
 		for (unsigned i = 0; i < (all_mem ? 2 : 1); i++) {
 			rig_dev = devs[i];
 			rig_last = rig_q;

@@ -5,7 +5,7 @@
  *
  *	static void reads_past_the_end(void)
  *	{
- *		T_EQ(pst_reap(q, &d, 1, 1, soon()), 1);
+ *		T_EQ(pst_queue_reap(q, &d, 1, 1, soon()), 1);
  *		T_CHECK(d.res == 0);
  *	}
  *	int main(void)

@@ -163,7 +163,7 @@ static int ours_start(struct lane *l, unsigned slot, uint64_t off, uint64_t now)
 			     .mem_off = slot * work.cell.block,
 			     .len = work.cell.block,
 			     .user_data = slot };
-	int r = pst_prep(l->queue, &io);
+	int r = pst_queue_prep(l->queue, &io);
 
 	l->moved[slot] = off;
 	l->since[slot] = now;
@@ -203,11 +203,11 @@ static int ours_pass(struct lane *l)
 		}
 		if (r < 0)
 			return r;
-		if (more && (r = pst_submit(l->queue)) < 0)
+		if (more && (r = pst_queue_submit(l->queue)) < 0)
 			return fail_pst(r, "submitting");
 		if (nr == work.slots)
 			return 0;
-		n = pst_reap(l->queue, d, 1, work.slots, PST_NO_DEADLINE);
+		n = pst_queue_reap(l->queue, d, 1, work.slots, PST_NO_DEADLINE);
 		now = now_ns();
 		for (int i = 0; i < n; i++) {
 			r = ours_end(l, &d[i], now);

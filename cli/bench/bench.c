@@ -16,7 +16,7 @@
 const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
 	"\n"
-	"Measures requests against plain pread or pwrite (and pst_mem_store or pst_mem_load, for\n"
+	"Measures requests against plain pread or pwrite (and pst_mem_copy_in/_out, for\n"
 	"device memory) with as many threads.  Without -f it makes a scratch file and removes it.\n"
 	"\n"
 	"  -f FILE           read this file; to write to it --overwrite is needed\n"

@@ -28,11 +28,11 @@ static double cpu_per_10gb(const struct bench_result *r)
 
 static const char *store_name(const struct settings *set)
 {
-	if (set->store == PST_STORE_URING)
+	if (set->store == PST_BACKEND_URING)
 		return "uring";
-	if (set->store == PST_STORE_THREADS)
+	if (set->store == PST_BACKEND_THREADS)
 		return "threads";
-	return pst_store_check(PST_STORE_URING) == 0 ? "uring" : "threads";
+	return pst_store_check(PST_BACKEND_URING) == 0 ? "uring" : "threads";
 }
 
 static void print_whys(const struct row *row)
@@ -122,8 +122,8 @@ int bench_print_table(const struct bench *b)
 		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
 			     set->write ? "pwrite" : "pread",
 			     b->dev.kind == PST_KIND_HOST ? ""
-			     : set->write                 ? " and pst_mem_load"
-							  : " and pst_mem_store");
+			     : set->write                 ? " and pst_mem_copy_out"
+							  : " and pst_mem_copy_in");
 	return 0;
 }
 
@@ -208,8 +208,8 @@ int bench_plot(const struct bench *b)
 		.series = { { "penstock", ours },
 			    { b->dev.kind == PST_KIND_HOST
 				      ? (b->set->write ? "plain pwrite" : "plain pread")
-				      : (b->set->write ? "pst_mem_load and pwrite"
-						       : "pread and pst_mem_store"),
+				      : (b->set->write ? "pst_mem_copy_out and pwrite"
+						       : "pread and pst_mem_copy_in"),
 			      plain } },
 		.nr_series = b->set->baseline ? 2 : 1,
 	};

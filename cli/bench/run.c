@@ -128,12 +128,12 @@ static int rig_start(struct rig *rig)
 	struct pst_path_info info = { .sz = sizeof(info) };
 	const struct pst_io *io = &rig->slots[0].io;
 	struct pst_done d;
-	int r = pst_prep(rig->queue, io);
+	int r = pst_queue_prep(rig->queue, io);
 
 	if (r < 0)
 		return fail_pst(r, "cannot prepare a request");
-	(void)pst_cancel(rig->queue, io->user_data);
-	if (pst_reap(rig->queue, &d, 1, 1, PST_NO_DEADLINE) != 1)
+	(void)pst_queue_cancel(rig->queue, io->user_data);
+	if (pst_queue_reap(rig->queue, &d, 1, 1, PST_NO_DEADLINE) != 1)
 		return fail(EIO, "a cancelled request did not come back");
 	if (io->len <= WINDOW_LEN)
 		(void)pst_path_check(rig->file, rig->mem, io->op, PST_PATH_WINDOW, &info);
@@ -202,7 +202,7 @@ static int launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
 		s->io.nr_segs = n;
 	}
 	s->begun = now;
-	r = pst_prep(rig->queue, &s->io);
+	r = pst_queue_prep(rig->queue, &s->io);
 	return r < 0 ? fail_pst(r, NULL) : 1;
 }
 
@@ -233,11 +233,11 @@ static int sync_queue(struct rig *rig)
 	char buf[400];
 	int r;
 
-	r = pst_prep(rig->queue, &io);
+	r = pst_queue_prep(rig->queue, &io);
 	if (r == 0)
-		r = pst_submit(rig->queue);
+		r = pst_queue_submit(rig->queue);
 	if (r >= 0)
-		r = pst_reap(rig->queue, &d, 1, 1, PST_NO_DEADLINE);
+		r = pst_queue_reap(rig->queue, &d, 1, 1, PST_NO_DEADLINE);
 	if (r < 0)
 		return fail_pst(r, NULL);
 	return r == 1 && d.res < 0 ? fail((int)-d.res, "%s", pst_done_text(&d, buf, sizeof(buf)))
@@ -258,12 +258,12 @@ static int loop_ours(struct worker *w, struct rig *rig)
 			return r;
 		inflight += (uint32_t)r;
 	}
-	r = pst_submit(rig->queue);
+	r = pst_queue_submit(rig->queue);
 	while (inflight) {
 		if (r < 0)
 			return fail_pst(r, NULL);
-		n = pst_reap(rig->queue, done, MIN(job->batch, inflight), REAP_MAX,
-			     now + 100 * NSEC_PER_MSEC);
+		n = pst_queue_reap(rig->queue, done, MIN(job->batch, inflight), REAP_MAX,
+				   now + 100 * NSEC_PER_MSEC);
 		if (n < 0)
 			return fail_pst(n, NULL);
 		now = now_ns();
@@ -279,7 +279,7 @@ static int loop_ours(struct worker *w, struct rig *rig)
 				return r;
 			inflight += (uint32_t)r;
 		}
-		r = pst_submit(rig->queue);
+		r = pst_queue_submit(rig->queue);
 	}
 	return job->write ? sync_queue(rig) : 0;
 }
@@ -314,13 +314,13 @@ static int pin_read(const struct bench_job *job, struct pst_queue *q, struct pst
 					     .mem_off = at++ % PIN_DEPTH * PIN_PIECE,
 					     .len = MIN(PIN_PIECE, job->file_size - off) };
 
-			r = pst_prep(q, &io);
+			r = pst_queue_prep(q, &io);
 			off += io.len;
 		}
 		if (r >= 0)
-			r = pst_submit(q);
+			r = pst_queue_submit(q);
 		if (r >= 0)
-			r = pst_reap(q, &d, 1, 1, PST_NO_DEADLINE);
+			r = pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE);
 		if (r < 0)
 			return fail_pst(r, job->path);
 		if (d.res < 0)
@@ -382,14 +382,14 @@ static int read_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, s
 
 	if (r < 0 || !mem)
 		return r;
-	r = pst_mem_store(mem, mem_off, buf, job->size);
+	r = pst_mem_copy_in(mem, mem_off, buf, job->size);
 	return r < 0 ? fail_pst(r, NULL) : 0;
 }
 
 static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, struct pst_mem *mem,
 		       uint64_t mem_off)
 {
-	int r = mem ? pst_mem_load(mem, mem_off, buf, job->size) : 0;
+	int r = mem ? pst_mem_copy_out(mem, mem_off, buf, job->size) : 0;
 
 	if (r < 0)
 		return fail_pst(r, NULL);

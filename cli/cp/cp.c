@@ -87,7 +87,7 @@ static int prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint
 		.len = block_len(c, block),
 		.user_data = slot,
 	};
-	int r = pst_prep(c->queue, &io);
+	int r = pst_queue_prep(c->queue, &io);
 
 	return r < 0 ? fail_pst(r, NULL) : 0;
 }
@@ -140,10 +140,10 @@ static int run_pass(struct copy *c, enum pass pass, const char *verb)
 			if (r < 0)
 				return r;
 		}
-		r = pst_submit(c->queue);
+		r = pst_queue_submit(c->queue);
 		if (r < 0)
 			return fail_pst(r, NULL);
-		n = pst_reap(c->queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
+		n = pst_queue_reap(c->queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
 		if (n < 0)
 			return fail_pst(n, NULL);
 		for (int i = 0; i < n; i++) {
@@ -177,13 +177,13 @@ static int sync_target(struct copy *c)
 	char buf[512];
 	int r;
 
-	r = pst_prep(c->queue, &io);
+	r = pst_queue_prep(c->queue, &io);
 	if (r == 0)
-		r = pst_submit(c->queue);
+		r = pst_queue_submit(c->queue);
 	if (r < 0)
 		return fail_pst(r, c->dst);
 	do {
-		r = pst_reap(c->queue, &d, 1, 1, now_ns() + 100 * NSEC_PER_MSEC);
+		r = pst_queue_reap(c->queue, &d, 1, 1, now_ns() + 100 * NSEC_PER_MSEC);
 		if (r < 0)
 			return fail_pst(r, c->dst);
 		if (stop_signal)
@@ -211,7 +211,7 @@ static int verify_memory(struct copy *c)
 			uint64_t n = MIN(chunk, len - done);
 			int r;
 
-			r = pst_mem_load(c->mem, off + done, got, n);
+			r = pst_mem_copy_out(c->mem, off + done, got, n);
 			if (r < 0)
 				return fail_pst(r, c->dev.name);
 			r = pread_all(c->src_fd, want, n, off + done, c->src);

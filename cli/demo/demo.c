@@ -28,7 +28,7 @@ const char demo_usage[] =
 	"\n"
 	"Makes model shards in safetensors format, loads every tensor into device memory, pages\n"
 	"KV blocks to a file and back, compares the bytes and prints one table: the path taken,\n"
-	"speed and latency beside plain pread and pst_mem_store.  Takes less than a minute; its\n"
+	"speed and latency beside plain pread and pst_mem_copy_in.  Takes less than a minute; its\n"
 	"files are removed at the end.\n"
 	"\n"
 	"  --dir DIR      where to make a private directory (default: $TMPDIR, /var/tmp or .)\n"
@@ -78,7 +78,7 @@ int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len)
 	memset(d->buf, POISON, DEMO_CHUNK);
 	for (uint64_t off = 0; off < len;) {
 		uint64_t n = MIN(DEMO_CHUNK, len - off);
-		int r = pst_mem_store(mem, off, d->buf, n);
+		int r = pst_mem_copy_in(mem, off, d->buf, n);
 
 		if (r < 0)
 			return fail_pst(r, NULL);
@@ -401,7 +401,7 @@ static int print_table(const struct demo *d, const struct facts *f)
 	(void)putchar('\n');
 	print_whys(d);
 	(void)printf(
-		"Latencies are with up to %d requests in flight.  plain: pread and pst_mem_store, "
+		"Latencies are with up to %d requests in flight.  plain: pread, pst_mem_copy_in, "
 		"or\npst_mem_load and pwrite, one at a time in one thread.\n",
 		DEMO_DEPTH);
 	print_compared(d, f);

@@ -55,7 +55,7 @@ static int fill_pool(struct kv *kv)
 		int r;
 
 		pattern_fill(kv->d->buf, SEED, off, n);
-		r = pst_mem_store(kv->pool, off, kv->d->buf, n);
+		r = pst_mem_copy_in(kv->pool, off, kv->d->buf, n);
 		if (r < 0)
 			return fail_pst(r, NULL);
 		off += n;
@@ -127,8 +127,8 @@ static int write_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_st
 
 	for (uint64_t b = from; b < to; b++) {
 		for (unsigned a = 0; a < ARRAYS; a++) {
-			r = pst_mem_load(kv->pool, (a * kv->nr_blocks + b) * kv->piece,
-					 kv->d->buf + a * kv->piece, kv->piece);
+			r = pst_mem_copy_out(kv->pool, (a * kv->nr_blocks + b) * kv->piece,
+					     kv->d->buf + a * kv->piece, kv->piece);
 			if (r < 0)
 				return fail_pst(r, NULL);
 		}
@@ -228,7 +228,7 @@ static int read_plain(struct kv *kv, uint64_t from, uint64_t to, struct xfer_sta
 		r = pread_all(kv->fds[0], kv->d->buf, PAGE, kv->segs[i].file_off, kv->paths[0]);
 		if (r < 0)
 			return r;
-		r = pst_mem_store(kv->paged, kv->segs[i].mem_off, kv->d->buf, PAGE);
+		r = pst_mem_copy_in(kv->paged, kv->segs[i].mem_off, kv->d->buf, PAGE);
 		if (r < 0)
 			return fail_pst(r, NULL);
 		stats->bytes += PAGE;
@@ -253,7 +253,7 @@ static int verify_paged(struct kv *kv, uint64_t from, uint64_t to)
 	for (uint64_t i = from; i < to; i++) {
 		uint64_t off = (uint64_t)kv->pages[i] * PAGE;
 
-		r = pst_mem_load(kv->paged, kv->slots[i] * PAGE, kv->d->buf, PAGE);
+		r = pst_mem_copy_out(kv->paged, kv->slots[i] * PAGE, kv->d->buf, PAGE);
 		if (r < 0)
 			return fail_pst(r, NULL);
 		if (pattern_differs(kv->d->buf, SEED, pool_off(kv, off), PAGE) != PAGE)
@@ -265,7 +265,7 @@ static int verify_paged(struct kv *kv, uint64_t from, uint64_t to)
 	for (uint64_t slot = 0; slot < kv->nr_slots; slot++) {
 		if (kv->touched[slot])
 			continue;
-		r = pst_mem_load(kv->paged, slot * PAGE, kv->d->buf, PAGE);
+		r = pst_mem_copy_out(kv->paged, slot * PAGE, kv->d->buf, PAGE);
 		if (r < 0)
 			return fail_pst(r, NULL);
 		if (!demo_is_poison(kv->d->buf, PAGE))

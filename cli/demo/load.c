@@ -72,7 +72,7 @@ static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *
 				return r;
 			if (l->crc)
 				crc = crc32c_add(crc, l->d->buf, n);
-			r = pst_mem_store(l->mem, l->mem_offs[i] + done, l->d->buf, n);
+			r = pst_mem_copy_in(l->mem, l->mem_offs[i] + done, l->d->buf, n);
 			if (r < 0)
 				return fail_pst(r, NULL);
 			done += n;
@@ -104,7 +104,7 @@ static int verify(struct load *l, const struct shard *s)
 		for (uint64_t done = 0; done < t->len;) {
 			uint64_t n = MIN(DEMO_CHUNK, t->len - done);
 
-			r = pst_mem_load(l->mem, l->mem_offs[i] + done, l->d->buf, n);
+			r = pst_mem_copy_out(l->mem, l->mem_offs[i] + done, l->d->buf, n);
 			if (r < 0)
 				return fail_pst(r, NULL);
 			r = shard_compare(s, t->off + done, l->d->buf, n, t->name);

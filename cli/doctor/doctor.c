@@ -163,11 +163,11 @@ int doctor_request(const struct pst_io *io, struct pst_done *ret)
 
 	r = pst_queue_new(&qo, &q);
 	if (r == 0)
-		r = pst_prep(q, io);
+		r = pst_queue_prep(q, io);
 	if (r == 0)
-		r = pst_submit(q);
+		r = pst_queue_submit(q);
 	if (r >= 0)
-		r = pst_reap(q, ret, 1, 1, PST_NO_DEADLINE);
+		r = pst_queue_reap(q, ret, 1, 1, PST_NO_DEADLINE);
 	if (r < 0)
 		return fail_pst(r, NULL);
 	if (r != 1)
@@ -239,7 +239,7 @@ static int before_move(const struct move *m, uint8_t *buf, uint64_t seed)
 
 	fill(buf, seed, m->op == PST_OP_WRITE && m->in_pieces);
 	if (m->op == PST_OP_WRITE) {
-		r = pst_mem_store(m->mem, 0, buf, PROBE_BYTES);
+		r = pst_mem_copy_in(m->mem, 0, buf, PROBE_BYTES);
 		return r < 0 ? fail_pst(r, NULL) : 0;
 	}
 	r = pwrite_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
@@ -256,7 +256,7 @@ static int after_move(const struct move *m, uint8_t *buf, uint64_t seed)
 	if (m->op == PST_OP_WRITE) {
 		r = pread_all(m->fd, buf, PROBE_BYTES, 0, "the scratch file");
 	} else {
-		r = pst_mem_load(m->mem, 0, buf, PROBE_BYTES);
+		r = pst_mem_copy_out(m->mem, 0, buf, PROBE_BYTES);
 		if (r < 0)
 			r = fail_pst(r, NULL);
 	}
@@ -485,8 +485,8 @@ int cmd_doctor(int argc, char *argv[])
 	rep->file.sz = sizeof(rep->file);
 	machine_facts(&rep->m);
 	find_limits(&rep->l);
-	find_store(PST_STORE_URING, rep->uring, sizeof(rep->uring));
-	find_store(PST_STORE_THREADS, rep->threads, sizeof(rep->threads));
+	find_store(PST_BACKEND_URING, rep->uring, sizeof(rep->uring));
+	find_store(PST_BACKEND_THREADS, rep->threads, sizeof(rep->threads));
 	find_devices(rep);
 	find_gpus(&rep->nvidia);
 	try_all(rep, dir);

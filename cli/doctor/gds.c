@@ -23,7 +23,7 @@
 /* It hung once.  That concerns the machine as a rule, and each time would take its time. */
 static bool hangs;
 
-const struct pst_gds_check *gds_checks_find(const struct gds_checks *c, const char *name)
+const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name)
 {
 	for (int i = 0; i < c->nr; i++)
 		if (!strcmp(c->of[i].name, name))
@@ -35,7 +35,7 @@ static void look(const char *device, const char *path, uint32_t flags, struct gd
 {
 	for (int i = 0; i < GDS_CHECKS_MAX; i++)
 		ret->of[i].sz = sizeof(ret->of[i]);
-	ret->nr = pst_gds_checks(device, path, flags, ret->of, GDS_CHECKS_MAX);
+	ret->nr = pst_checks(device, path, flags, ret->of, GDS_CHECKS_MAX);
 	if (ret->nr < 0)
 		(void)snprintf(ret->error, sizeof(ret->error), "%.600s", pst_error_text());
 	ret->nr = ret->nr < 0 ? 0 : MIN(ret->nr, GDS_CHECKS_MAX);
@@ -160,9 +160,9 @@ static void look_at_file(struct gds_report *rep, const char *path, int cold)
 		look(NULL, path, 0, &rep->alone);
 	for (unsigned i = 0; i < rep->nr_sides && !stop_signal; i++) {
 		struct gds_side *s = &rep->sides[i];
-		const struct pst_gds_check *trial;
+		const struct pst_check *trial;
 
-		look(s->dev.name, path, hangs ? 0 : PST_GDS_TRIAL, &s->checks);
+		look(s->dev.name, path, hangs ? 0 : PST_CHECK_TRIAL, &s->checks);
 		trial = gds_checks_find(&s->checks, "trial");
 		hangs = hangs || (trial && trial->err == ETIMEDOUT);
 		request(path, cold, s);

@@ -11,7 +11,7 @@
 #define GDS_CHECKS_MAX 24
 
 struct gds_checks {
-	struct pst_gds_check of[GDS_CHECKS_MAX];
+	struct pst_check of[GDS_CHECKS_MAX];
 	int nr;          /* 0 with an error */
 	char error[640]; /* why there are none, or "" */
 };
@@ -56,7 +56,7 @@ struct gds_report {
 };
 
 /* The named check, or NULL. */
-const struct pst_gds_check *gds_checks_find(const struct gds_checks *c, const char *name);
+const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *name);
 
 /*
  * As pst_path_check() for the path gds.  The library asks another process first, and says EAGAIN

@@ -10,10 +10,10 @@
 #define SHOWN_MAX 4096
 
 static const char *const states[] = {
-	[PST_GDS_MISSING] = "missing",
-	[PST_GDS_UNKNOWN] = "unknown",
-	[PST_GDS_OK] = "ok",
-	[PST_GDS_UNNEEDED] = "not needed",
+	[PST_CHECK_MISSING] = "missing",
+	[PST_CHECK_UNKNOWN] = "unknown",
+	[PST_CHECK_OK] = "ok",
+	[PST_CHECK_UNNEEDED] = "not needed",
 };
 
 static const char *state_name(uint32_t state)
@@ -29,14 +29,14 @@ static const char *path_state_name(uint32_t state)
 }
 
 /* What is in the way ends with what to do about it, after the first "; ". */
-static const char *cure_of(const struct pst_gds_check *c)
+static const char *cure_of(const struct pst_check *c)
 {
-	const char *at = c->state == PST_GDS_MISSING ? strstr(c->text, "; ") : NULL;
+	const char *at = c->state == PST_CHECK_MISSING ? strstr(c->text, "; ") : NULL;
 
 	return at ? at + 2 : NULL;
 }
 
-static int finding_len(const struct pst_gds_check *c)
+static int finding_len(const struct pst_check *c)
 {
 	const char *cure = cure_of(c);
 
@@ -47,9 +47,9 @@ static int finding_len(const struct pst_gds_check *c)
 
 static bool is_direct(const struct gds_side *s)
 {
-	const struct pst_gds_check *trial = gds_checks_find(&s->checks, "trial");
+	const struct pst_check *trial = gds_checks_find(&s->checks, "trial");
 
-	return trial && trial->state == PST_GDS_OK && s->request.why == PST_WHY_NONE &&
+	return trial && trial->state == PST_CHECK_OK && s->request.why == PST_WHY_NONE &&
 	       !*s->request.error;
 }
 
@@ -68,12 +68,12 @@ static void add_names(char *buf, size_t len, const struct gds_checks *c, uint32_
 }
 
 /* What to do first.  Without these the rest would be in vain; and the trial speaks last. */
-static const struct pst_gds_check *first_cure(const struct gds_checks *c)
+static const struct pst_check *first_cure(const struct gds_checks *c)
 {
 	static const char *const names[] = { "gpu", "library", "disk", "filesystem", "direct-io" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		const struct pst_gds_check *k = gds_checks_find(c, names[i]);
+		const struct pst_check *k = gds_checks_find(c, names[i]);
 
 		if (k && cure_of(k))
 			return k;
@@ -88,13 +88,13 @@ static void judge_checks(struct gds_report *rep, const struct gds_checks *c)
 {
 	char *limits = rep->verdict[1], *next = rep->verdict[2];
 	size_t len = sizeof(rep->verdict[0]);
-	const struct pst_gds_check *first = first_cure(c), *trial = gds_checks_find(c, "trial");
+	const struct pst_check *first = first_cure(c), *trial = gds_checks_find(c, "trial");
 	char names[400] = "";
 
-	add_names(names, sizeof(names), c, PST_GDS_MISSING, "missing: ");
-	add_names(names, sizeof(names), c, PST_GDS_UNKNOWN, *names ? "; unknown: " : "unknown: ");
+	add_names(names, sizeof(names), c, PST_CHECK_MISSING, "missing: ");
+	add_names(names, sizeof(names), c, PST_CHECK_UNKNOWN, *names ? "; unknown: " : "unknown: ");
 	(void)snprintf(limits, len, "LIMITS: %s", *names ? names : "none found");
-	if (trial && trial->state != PST_GDS_OK)
+	if (trial && trial->state != PST_CHECK_OK)
 		(void)snprintf(limits + strlen(limits), len - strlen(limits), "; trial: %.*s",
 			       finding_len(trial), trial->text);
 	if (first)
@@ -105,14 +105,14 @@ static void judge_checks(struct gds_report *rep, const struct gds_checks *c)
 
 static void judge_side(struct gds_report *rep, const struct gds_side *s, unsigned nr_bad)
 {
-	const struct pst_gds_check *trial = gds_checks_find(&s->checks, "trial");
+	const struct pst_check *trial = gds_checks_find(&s->checks, "trial");
 	char *line = rep->verdict[0], more[40] = "";
 	size_t len = sizeof(rep->verdict[0]);
 	const char *go = *s->request.error ? "do not come through" : "go";
 
 	if (nr_bad > 1)
 		(void)snprintf(more, sizeof(more), " and %u more", nr_bad - 1);
-	if (trial && trial->state == PST_GDS_OK && !*s->request.error) {
+	if (trial && trial->state == PST_CHECK_OK && !*s->request.error) {
 		(void)snprintf(line, len,
 			       "NO: cuFile has a direct way to %s%s, but requests %s %s: %s",
 			       s->dev.name, more, go, paths_text(s->request.paths).s,
@@ -204,7 +204,7 @@ static void print_row(const char *name, const char *state, const char *text, int
 	print_text(text, len, TEXT_COL);
 }
 
-static void print_check(const struct pst_gds_check *c)
+static void print_check(const struct pst_check *c)
 {
 	const char *cure = cure_of(c);
 
@@ -215,9 +215,9 @@ static void print_check(const struct pst_gds_check *c)
 	}
 }
 
-static bool is_same(const struct pst_gds_check *c, const struct gds_checks *other)
+static bool is_same(const struct pst_check *c, const struct gds_checks *other)
 {
-	const struct pst_gds_check *o = other ? gds_checks_find(other, c->name) : NULL;
+	const struct pst_check *o = other ? gds_checks_find(other, c->name) : NULL;
 
 	return o && o->state == c->state && !strcmp(o->text, c->text);
 }
@@ -310,7 +310,7 @@ static struct json_object *checks_json(const struct gds_checks *c)
 
 	for (int i = 0; i < c->nr; i++) {
 		struct json_object *o = json_object_new_object();
-		const struct pst_gds_check *k = &c->of[i];
+		const struct pst_check *k = &c->of[i];
 		char finding[sizeof(k->text)];
 
 		(void)snprintf(finding, sizeof(finding), "%.*s", finding_len(k), k->text);

@@ -50,7 +50,7 @@ static int one_turn(const struct win *win, const struct win_set *set, uint64_t l
 	r = pst_mem_wrap(win->mem_info.addr + win->off, len, NULL, &mem);
 	ret[API_WRAP] = since(&at);
 	if (r == 0)
-		r = pst_mem_window(mem, 0, len, &o, &w);
+		r = pst_window_open(mem, 0, len, &o, &w);
 	ret[API_OPEN] = since(&at);
 	if (r == 0)
 		r = pst_window_info(w, &info);
@@ -166,7 +166,7 @@ static int print_table(const struct api *a)
 		     WARM_UP);
 	table_print(t, stdout);
 	(void)puts(
-		"wrap: pst_mem_wrap(); open: pst_mem_window(), which compares some bytes with the "
+		"wrap: pst_mem_wrap(); open: pst_window_open(), which compares some bytes with the "
 		"device's own\n"
 		"copies; info: pst_window_info(); close: pst_window_close(); free: pst_mem_free()");
 	for (unsigned i = 0; i < a->nr_rows; i++)

@@ -119,7 +119,7 @@ static int one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_
 	int r;
 
 	memset(k->want, FILL, k->size);
-	r = pst_mem_store(k->win->mem, k->win->off, k->want, k->size);
+	r = pst_mem_copy_in(k->win->mem, k->win->off, k->want, k->size);
 	if (r < 0)
 		return pst_failed(k, r);
 	k->copies++;
@@ -131,7 +131,7 @@ static int one_copy(struct win_checker *k, unsigned nr, uint64_t on_map, uint64_
 		return pst_failed(k, r);
 	if (checks[nr - 1].device) {
 		memcpy(k->want + on_map, k->src + on_host, len);
-		r = pst_mem_load(k->win->mem, k->win->off, k->seen, k->size);
+		r = pst_mem_copy_out(k->win->mem, k->win->off, k->seen, k->size);
 		if (r < 0)
 			return pst_failed(k, r);
 		(void)snprintf(where, sizeof(where), "+%llu of the window, read back by the device",
@@ -194,7 +194,7 @@ static int random_copy(struct win_checker *k, uint64_t *state, struct win_diff *
 	k->copies++;
 	r = pst_window_store(k->win->w, off, k->src + from, len);
 	if (r == 0)
-		r = pst_mem_load(k->win->mem, k->win->off + first, k->seen, last - first);
+		r = pst_mem_copy_out(k->win->mem, k->win->off + first, k->seen, last - first);
 	if (r < 0)
 		return pst_failed(k, r);
 	(void)snprintf(where, sizeof(where), "%llu bytes at +%llu, read back by the device",
@@ -220,7 +220,7 @@ int win_check_random(struct win_checker *k, uint64_t nr, uint64_t seed, struct w
 
 	*ret = (struct win_diff){ 0 };
 	pattern_fill(k->want, seed, 0, k->size);
-	r = pst_mem_store(k->win->mem, k->win->off, k->want, k->size);
+	r = pst_mem_copy_in(k->win->mem, k->win->off, k->want, k->size);
 	if (r < 0)
 		return pst_failed(k, r);
 	for (uint64_t i = 0; i < nr; i++) {
@@ -230,7 +230,7 @@ int win_check_random(struct win_checker *k, uint64_t nr, uint64_t seed, struct w
 		if (r < 0)
 			return r;
 	}
-	r = pst_mem_load(k->win->mem, k->win->off, k->seen, k->size);
+	r = pst_mem_copy_out(k->win->mem, k->win->off, k->seen, k->size);
 	if (r < 0)
 		return pst_failed(k, r);
 	compare(k, k->seen, k->want, 0, k->size, "all of the buffer at the end", ret);

@@ -38,8 +38,8 @@ int win_copies(void *copy, uint32_t ops)
 	if (!c->mem)
 		return c->load ? window_loads(c, ops) : window_stores(c, ops);
 	for (uint32_t i = 0; i < ops && r == 0; i++)
-		r = c->load ? pst_mem_load(c->mem, 0, c->host, c->len)
-			    : pst_mem_store(c->mem, 0, c->host, c->len);
+		r = c->load ? pst_mem_copy_out(c->mem, 0, c->host, c->len)
+			    : pst_mem_copy_in(c->mem, 0, c->host, c->len);
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
@@ -53,7 +53,7 @@ int win_copy_begin(struct win_copy *c, uint64_t seed)
 		return fail(ENOMEM, "out of memory");
 	pattern_fill(c->host, c->load ? ~seed : seed, 0, c->len);
 	pattern_fill(other, c->load ? seed : ~seed, 0, c->len);
-	r = pst_mem_store(c->win->mem, c->win->off + c->off, other, c->len);
+	r = pst_mem_copy_in(c->win->mem, c->win->off + c->off, other, c->len);
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
@@ -65,7 +65,7 @@ int win_copy_check(const struct win_copy *c, uint64_t seed)
 
 	if (!seen)
 		return fail(ENOMEM, "out of memory");
-	r = pst_mem_load(c->win->mem, c->win->off + c->off, seen, c->len);
+	r = pst_mem_copy_out(c->win->mem, c->win->off + c->off, seen, c->len);
 	if (r < 0)
 		return copy_failed(r, c);
 	at = pattern_differs(c->load ? c->host : seen, seed, 0, c->len);

@@ -45,7 +45,7 @@ static int check_written(struct bench *b, uint64_t len)
 
 	if (!seen)
 		return fail(ENOMEM, "out of memory");
-	r = pst_mem_load(b->win.mem, b->win.off + b->o.off, seen, len);
+	r = pst_mem_copy_out(b->win.mem, b->win.off + b->o.off, seen, len);
 	if (r < 0)
 		return fail_pst(r, b->win.dev.name);
 	return memcmp(seen, b->src, len) == 0

@@ -70,7 +70,7 @@ static uint64_t word_on_device(const struct win *win)
 {
 	uint64_t v = 0;
 
-	MUST(pst_mem_load(win->mem, win->off, &v, sizeof(v)) == 0);
+	MUST(pst_mem_copy_out(win->mem, win->off, &v, sizeof(v)) == 0);
 	return v;
 }
 
@@ -193,12 +193,12 @@ static void small_buffers(void)
 
 	for (uint64_t i = 0; i < SMALL_NR; i++) {
 		MUST(pst_mem_alloc(device, SMALL_SIZE + i * 333, NULL, &mem[i]) == 0);
-		MUST(pst_mem_window(mem[i], 0, SMALL_SIZE, NULL, &w[i]) == 0);
+		MUST(pst_window_open(mem[i], 0, SMALL_SIZE, NULL, &w[i]) == 0);
 		v = WORD + i;
 		MUST(pst_window_store(w[i], SMALL_SIZE - sizeof(v), &v, sizeof(v)) == 0);
 	}
 	for (uint64_t i = 0; i < SMALL_NR; i++) {
-		MUST(pst_mem_load(mem[i], SMALL_SIZE - sizeof(v), &v, sizeof(v)) == 0);
+		MUST(pst_mem_copy_out(mem[i], SMALL_SIZE - sizeof(v), &v, sizeof(v)) == 0);
 		MUST(v == WORD + i);
 		(void)pst_window_close(w[i]);
 		(void)pst_mem_free(mem[i]);
@@ -216,7 +216,7 @@ static void unaligned(void)
 	for (uint64_t off = GDR_PAGE - 13; off < GDR_PAGE + 13; off += 5) {
 		MUST(win_again(&win, &set, off, sizeof(v), &w) == 0);
 		MUST(pst_window_store(w, 0, &v, sizeof(v)) == 0);
-		MUST(pst_mem_load(win.mem, win.off + off, &back, sizeof(back)) == 0);
+		MUST(pst_mem_copy_out(win.mem, win.off + off, &back, sizeof(back)) == 0);
 		MUST(back == v);
 		w = pst_window_close(w);
 		v += off;
@@ -333,7 +333,7 @@ static void fork_child_maps_parents(void)
 	open_win(&win, GDR_PAGE);
 	pid = fork_with(&sock);
 	if (pid == 0)
-		_exit(pst_mem_window(win.mem, 0, win.len, NULL, &w) != -EOWNERDEAD);
+		_exit(pst_window_open(win.mem, 0, win.len, NULL, &w) != -EOWNERDEAD);
 	child_must_succeed(pid);
 	win_close(&win);
 }

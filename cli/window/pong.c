@@ -118,7 +118,7 @@ static int open_by_grant(const struct win_set *set, int sock, struct pst_window 
 
 	r = pst_grant_recv(sock, &g, now_ns() + WAIT_NS);
 	if (r == 0)
-		r = pst_grant_window(&g, &o, ret);
+		r = pst_window_open_grant(&g, &o, ret);
 	pst_grant_done(&g);
 	return r < 0 ? fail_pst(r, NULL) : 0;
 }
@@ -240,10 +240,10 @@ static int by_copies(void *arg, uint32_t ops)
 	uint64_t v;
 
 	for (uint32_t i = 0; i < ops; i++) {
-		int r = pst_mem_store(p->win.mem, p->win.off + PING, &p->turn, sizeof(p->turn));
+		int r = pst_mem_copy_in(p->win.mem, p->win.off + PING, &p->turn, sizeof(p->turn));
 
 		if (r == 0)
-			r = pst_mem_load(p->win.mem, p->win.off + PONG, &v, sizeof(v));
+			r = pst_mem_copy_out(p->win.mem, p->win.off + PONG, &v, sizeof(v));
 		if (r < 0)
 			return fail_pst(r, p->win.dev.name);
 	}
@@ -287,7 +287,7 @@ static const char what[] =
 	"window to window: one process stores 8 bytes by the CPU, another process sees them by "
 	"polling, stores them elsewhere and the first polls for that; no code runs on the device";
 static const char what_copies[] =
-	"the device's own copies: pst_mem_store() and pst_mem_load() of 8 bytes in this process, "
+	"the device's own copies: pst_mem_copy_in() and _out() of 8 bytes in this process, "
 	"nobody answers; a stream is made for each";
 static const char what_socket[] =
 	"socket: the same two processes, 8 bytes there and back through a UNIX socket";
@@ -359,7 +359,7 @@ int win_pingpong(const struct win_set *set)
 		r = win_open(&p.win, set, LEN, 1);
 	if (r < 0)
 		return r;
-	r = pst_mem_store(p.win.mem, p.win.off, zero, LEN);
+	r = pst_mem_copy_in(p.win.mem, p.win.off, zero, LEN);
 	if (r < 0)
 		return fail_pst(r, p.win.dev.name);
 	r = child_greet(&p);

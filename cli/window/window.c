@@ -60,7 +60,7 @@ int win_again(const struct win *win, const struct win_set *set, uint64_t off, ui
 	      struct pst_window **ret)
 {
 	struct pst_window_opts o = win_opts(set);
-	int r = pst_mem_window(win->mem, win->off + off, len, &o, ret);
+	int r = pst_window_open(win->mem, win->off + off, len, &o, ret);
 
 	return r < 0 ? fail_pst(r, win->dev.name) : 0;
 }

@@ -83,7 +83,7 @@ int win_copy_check(const struct win_copy *c, uint64_t seed);
 struct json_object;
 
 #define WIN_BASELINE                                                            \
-	"pst_mem_store() and pst_mem_load(): the device's own copies, one after " \
+	"pst_mem_copy_in() and pst_mem_copy_out(): the device's own copies, one after " \
 	"the other, each with a stream of its own that is made for it"
 
 void win_print_head(const struct win *win, const struct machine *m);

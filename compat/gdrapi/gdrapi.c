@@ -85,7 +85,7 @@ static int try_device(const char *name)
 	r = pst_mem_info(mem, &info);
 	/* Some backends want to begin with a page that is all of this memory. */
 	if (r == 0)
-		r = pst_mem_window(mem, -info.addr & GPU_PAGE_OFFSET, GPU_PAGE_SIZE, NULL, &w);
+		r = pst_window_open(mem, -info.addr & GPU_PAGE_OFFSET, GPU_PAGE_SIZE, NULL, &w);
 	if (r == 0)
 		pst_window_close(w);
 	pst_mem_free(mem);

@@ -22,7 +22,7 @@ int mapping_begin(struct place *p, uint64_t size, unsigned caching)
 	len = map_size - range->lead;
 	if (len > range->len)
 		len = range->len;
-	r = pst_mem_window(range->mem, 0, len, &o, &p->window);
+	r = pst_window_open(range->mem, 0, len, &o, &p->window);
 	if (r == 0)
 		r = pst_window_info(p->window, &info);
 	if (r < 0) {

@@ -13,7 +13,7 @@
 
 #define TRIAL_NS (25 * NSEC_PER_SEC) /* and the other process is given time to end */
 
-_Static_assert(sizeof(((struct pst_gds_check *)0)->text) == sizeof(((struct gds_fact *)0)->text),
+_Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact *)0)->text),
 	       "no text of a check is cut");
 
 /* NULL is no device. */
@@ -48,32 +48,30 @@ static int open_path(const char *path)
 	return TAKE_FD(fd);
 }
 
-static int check_args(const char *path, uint32_t flags, const struct pst_gds_check *ret,
-		      unsigned max)
+static int check_args(const char *path, uint32_t flags, const struct pst_check *ret, unsigned max)
 {
 	if (!path)
 		return err_set(EINVAL, "no path is given");
-	if (flags & ~PST_GDS_TRIAL)
-		return err_set(EINVAL, "flags 0x%x are not known; give PST_GDS_TRIAL or 0", flags);
+	if (flags & ~PST_CHECK_TRIAL)
+		return err_set(EINVAL, "flags 0x%x are not known; give PST_CHECK_TRIAL or 0",
+			       flags);
 	for (unsigned i = 0; i < max; i++)
 		if (ret[i].sz != sizeof(*ret))
 			return err_set(EINVAL,
-				       "sz of element %u is %zu, not sizeof(struct pst_gds_check)",
-				       i, ret[i].sz);
+				       "sz of element %u is %zu, not sizeof(struct pst_check)", i,
+				       ret[i].sz);
 	return 0;
 }
 
-static void copy_out(const struct gds_fact *f, struct pst_gds_check *ret)
+static void copy_out(const struct gds_fact *f, struct pst_check *ret)
 {
-	*ret = (struct pst_gds_check){ .sz = sizeof(*ret),
-				       .state = (uint32_t)f->state,
-				       .err = f->err };
+	*ret = (struct pst_check){ .sz = sizeof(*ret), .state = (uint32_t)f->state, .err = f->err };
 	memcpy(ret->name, f->name, sizeof(ret->name));
 	memcpy(ret->text, f->text, sizeof(ret->text));
 }
 
-int pst_gds_checks(const char *device, const char *path, uint32_t flags, struct pst_gds_check *ret,
-		   unsigned max)
+int pst_checks(const char *device, const char *path, uint32_t flags, struct pst_check *ret,
+	       unsigned max)
 {
 	struct pst_device dev = { .sz = sizeof(dev) };
 	struct gds_fact facts[GDS_CHECKS_MAX];
@@ -89,7 +87,7 @@ int pst_gds_checks(const char *device, const char *path, uint32_t flags, struct 
 	fd = open_path(path);
 	if (fd < 0)
 		return fd;
-	r = gds_check(fd, device ? &dev : NULL, flags & PST_GDS_TRIAL ? now_ns() + TRIAL_NS : 0,
+	r = gds_check(fd, device ? &dev : NULL, flags & PST_CHECK_TRIAL ? now_ns() + TRIAL_NS : 0,
 		      facts);
 	for (int i = 0; i < r && i < (int)MIN(max, GDS_CHECKS_MAX); i++)
 		copy_out(&facts[i], &ret[i]);

@@ -219,13 +219,13 @@ static int mem_access(struct pst_mem *mem, enum mem_dir dir, uint64_t off, void 
 	return len ? mem_copy_sync(mem->region->alloc, dir, mem->off + off, buf, len) : 0;
 }
 
-int pst_mem_store(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len)
+int pst_mem_copy_in(struct pst_mem *mem, uint64_t off, const void *src, uint64_t len)
 {
 	GUARD();
 	return mem_access(mem, MEM_TO_DEVICE, off, (void *)(uintptr_t)src, len);
 }
 
-int pst_mem_load(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len)
+int pst_mem_copy_out(struct pst_mem *mem, uint64_t off, void *dst, uint64_t len)
 {
 	GUARD();
 	return mem_access(mem, MEM_FROM_DEVICE, off, dst, len);
@@ -442,7 +442,7 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 		return r;
 	if (o.depth > QUEUE_DEPTH_MAX)
 		return err_set(EINVAL, "depth %u is above %u", o.depth, QUEUE_DEPTH_MAX);
-	if (o.store > PST_STORE_THREADS)
+	if (o.store > PST_BACKEND_THREADS)
 		return err_set(EINVAL, "store %u is unknown", o.store);
 	if (o.flags & ~PST_QUEUE_FD_ONCE)
 		return err_set(EINVAL, "flags 0x%x are unknown", o.flags);
@@ -459,7 +459,7 @@ struct pst_queue *pst_queue_free(struct pst_queue *queue)
 	return NULL;
 }
 
-int pst_prep(struct pst_queue *queue, const struct pst_io *io)
+int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io)
 {
 	int r;
 
@@ -470,7 +470,7 @@ int pst_prep(struct pst_queue *queue, const struct pst_io *io)
 	return r;
 }
 
-int pst_submit(struct pst_queue *queue)
+int pst_queue_submit(struct pst_queue *queue)
 {
 	int r;
 
@@ -481,8 +481,8 @@ int pst_submit(struct pst_queue *queue)
 	return r;
 }
 
-int pst_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, unsigned max,
-	     uint64_t deadline_ns)
+int pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min, unsigned max,
+		   uint64_t deadline_ns)
 {
 	unsigned n;
 
@@ -506,7 +506,7 @@ int pst_queue_fd(struct pst_queue *queue)
 	return r;
 }
 
-int pst_cancel(struct pst_queue *queue, uint64_t user_data)
+int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data)
 {
 	int r;
 
@@ -571,9 +571,9 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 int pst_store_check(uint32_t store)
 {
 	GUARD();
-	if (store == PST_STORE_URING)
+	if (store == PST_BACKEND_URING)
 		return store_uring_ops.check();
-	if (store == PST_STORE_THREADS)
+	if (store == PST_BACKEND_THREADS)
 		return store_threads_ops.check();
 	return err_set(EINVAL, "store %u is unknown", store);
 }

@@ -61,8 +61,8 @@ static int window_new(const struct window_src *src, const struct pst_window_opts
 	return 0;
 }
 
-int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
-		   const struct pst_window_opts *opts, struct pst_window **ret_window)
+int pst_window_open(struct pst_mem *mem, uint64_t off, uint64_t len,
+		    const struct pst_window_opts *opts, struct pst_window **ret_window)
 {
 	struct window_src src = { .alloc = mem->region->alloc, .off = mem->off + off, .len = len };
 	struct pst_window_opts o;
@@ -85,8 +85,8 @@ int pst_mem_window(struct pst_mem *mem, uint64_t off, uint64_t len,
 	return r < 0 ? r : window_new(&src, &o, region_again(mem->region), ret_window);
 }
 
-int pst_grant_window(const struct pst_grant *grant, const struct pst_window_opts *opts,
-		     struct pst_window **ret_window)
+int pst_window_open_grant(const struct pst_grant *grant, const struct pst_window_opts *opts,
+			  struct pst_window **ret_window)
 {
 	struct pst_window_opts o;
 	struct window_src src;

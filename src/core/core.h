@@ -5,7 +5,7 @@
  * A request is cut into parts (host memory: one file operation each, on the caller's
  * thread, direct.c) or into jobs (device memory: one staging slot each, on the workers of
  * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops,
- * queue.c owns the life of a request from pst_prep() to pst_reap().
+ * queue.c owns the life of a request from pst_queue_prep() to pst_queue_reap().
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
  * what is inside mem/ and file/ -> chores.
@@ -29,10 +29,10 @@
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
 #define TIMEOUT_DEFAULT_MS 300000u
-#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_cancel() promises */
+#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
 #define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
 #define PART_MAX MIB(4)                       /* one file operation of the direct path */
-#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_submit() */
+#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_queue_submit() */
 #define PROOF_MAX MIB(1)                      /* most that a proof compares */
 #define PIECES_MAX (UINT64_C(1) << 24)        /* of one request */
 
@@ -233,7 +233,7 @@ enum req_state {
 	REQ_HELD,     /* a sync behind writes: q->held */
 	REQ_ACTIVE,   /* parts or jobs are under way or still to start */
 	REQ_PROVING,  /* its data is compared before it completes */
-	REQ_DONE,     /* q->done, waiting for pst_reap() */
+	REQ_DONE,     /* q->done, waiting for pst_queue_reap() */
 	REQ_ZOMBIE,   /* reaped, but the kernel has parts of it still */
 };
 
@@ -455,7 +455,7 @@ struct counters {
 };
 
 /*
- * lock is held inside every call, but not while the owner sleeps in pst_reap(): then
+ * lock is held inside every call, but not while the owner sleeps in pst_queue_reap(): then
  * waiting is true, and others may look at the uses but leave lane and requests alone.
  * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
  * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
@@ -501,7 +501,7 @@ struct pst_queue {
 	unsigned ahead_turn; /* the place to be taken next */
 
 	struct list shares;             /* of engines */
-	struct order *orders;           /* of the pst_submit() under way */
+	struct order *orders;           /* of the pst_queue_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
 	atomic_bool want_wake;    /* engines write efd when they finish something */
@@ -624,7 +624,7 @@ int order_prepare(struct share *s);
  * names and, for a read that asks for it, a gate behind it.  0 or -errno with a sentence.
  */
 int order_begin(struct req *r);
-/* pst_submit() has started all that it had. */
+/* pst_queue_submit() has started all that it had. */
 void order_submitted(struct pst_queue *q);
 /* The request is over, or never got to an engine. */
 void order_end(struct req *r);

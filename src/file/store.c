@@ -24,7 +24,7 @@ static const struct store_ops *pick_auto(int *ret_err)
 
 const struct store_ops *store_pick(uint32_t store, int *ret_err)
 {
-	if (store == PST_STORE_AUTO)
+	if (store == PST_BACKEND_AUTO)
 		return pick_auto(ret_err);
 	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
 		int r;

@@ -192,7 +192,7 @@ struct store_ops {
 
 extern const struct store_ops store_uring_ops, store_threads_ops;
 
-/* PST_STORE_AUTO: uring if its check() passes, else threads; *ret_err then holds the
+/* PST_BACKEND_AUTO: uring if its check() passes, else threads; *ret_err then holds the
  * errno that check() gave, 0 otherwise.  NULL with a sentence when what was asked
  * for is not to be had. */
 const struct store_ops *store_pick(uint32_t store, int *ret_err);

@@ -449,7 +449,7 @@ static int threads_arm(struct store_lane *sl, int efd, bool armed)
 
 const struct store_ops store_threads_ops = {
 	.name = "threads",
-	.store = PST_STORE_THREADS,
+	.store = PST_BACKEND_THREADS,
 	.check = threads_check,
 	.lane_new = threads_lane_new,
 	.lane_free = threads_lane_free,

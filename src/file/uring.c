@@ -651,7 +651,7 @@ static int uring_arm(struct store_lane *sl, int efd, bool armed)
 
 const struct store_ops store_uring_ops = {
 	.name = "uring",
-	.store = PST_STORE_URING,
+	.store = PST_BACKEND_URING,
 	.check = uring_ring_check,
 	.lane_new = uring_lane_new,
 	.lane_free = uring_lane_free,

@@ -10,7 +10,8 @@
  *
  * err is an errno, 0 for none.  mode is unknown, compat, nvfs, p2pdma or c2c, the last three
  * only when the bytes were right.  text is a sentence up to the end of the line.  The library
- * starts it (gds/cufile/probe.c), so that it may hang or crash here; nothing is written to the file.
+ * starts it (gds/cufile/probe.c), so that it may hang or crash here; nothing is written to the
+ * file.
  */
 #include <stdio.h>
 #include <string.h>

@@ -83,7 +83,7 @@ struct window_ops {
 extern const struct window_ops window_dmabuf_ops, window_gdrdrv_ops, window_nvrm_ops,
 	window_soft_ops;
 
-/* As pst_mem_window() and pst_grant_window() say; the caller checked the range. */
+/* As pst_window_open() and pst_window_open_grant() say; the caller checked the range. */
 int window_open(const struct window_src *src, const struct pst_window_opts *o, struct window **ret);
 void window_close(struct window *w);
 int window_backends(const struct mem_ops *ops, unsigned device, struct pst_window_backend *ret,

@@ -64,7 +64,7 @@ static inline void begin(const char *text)
 	find(lib, &x.met, "stub_cufile_met");
 	find(lib, &x.reset, "stub_cufile_reset");
 	rig_dev = "cuda:0";
-	rig_q = rig_queue(PST_STORE_AUTO, 0);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 0);
 	mem = rig_alloc(rig_dev, RIG_MIB(40));
 	rig_make(rig_path("data"), SEED, LEN);
 	file = rig_open(rig_path("data"), RIG_RW);

@@ -93,8 +93,8 @@ static inline void run1(const char *name, void (*fn)(void), uint32_t store)
 
 static inline void run(const char *name, void (*fn)(void))
 {
-	run1(name, fn, PST_STORE_URING);
-	run1(name, fn, PST_STORE_THREADS);
+	run1(name, fn, PST_BACKEND_URING);
+	run1(name, fn, PST_BACKEND_THREADS);
 }
 
 #define RUN(fn) run(#fn, fn)

@@ -177,8 +177,8 @@ static void *read_part(void *arg)
 		struct pst_io io = rig_io(PST_OP_READ, file, r->mem, r->off + i * PIECE, i * PIECE,
 					  PIECE);
 
-		if (pst_prep(r->q, &io) < 0 || pst_submit(r->q) != 1 ||
-		    pst_reap(r->q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != PIECE)
+		if (pst_queue_prep(r->q, &io) < 0 || pst_queue_submit(r->q) != 1 ||
+		    pst_queue_reap(r->q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != PIECE)
 			r->nr_bad++;
 		r->nr_direct += i >= FEW && (d.paths & BIT(DIRECT));
 	}
@@ -324,10 +324,10 @@ static void many_at_once(void)
 			uint64_t off = (round * 32 + i) * UINT64_C(65536);
 			struct pst_io io = rig_io(PST_OP_READ, file, mem, off, off, 65536);
 
-			T_OK(pst_prep(rig_q, &io));
+			T_OK(pst_queue_prep(rig_q, &io));
 		}
-		T_EQ(pst_submit(rig_q), 32);
-		T_EQ(pst_reap(rig_q, d, 32, 32, t_in_ms(RIG_WAIT_MS)), 32);
+		T_EQ(pst_queue_submit(rig_q), 32);
+		T_EQ(pst_queue_reap(rig_q, d, 32, 32, t_in_ms(RIG_WAIT_MS)), 32);
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
 			T_EQ(d[i].paths & FILE_HOPS, BIT(DIRECT));

@@ -81,8 +81,8 @@ static void queue_that_is_freed(void)
 		struct pst_io io = rig_io(PST_OP_READ, hangs, m, i * 65536, i * 65536, 65536);
 		unsigned n;
 
-		T_OK(pst_prep(h.q, &io));
-		T_EQ(pst_submit(h.q), 1);
+		T_OK(pst_queue_prep(h.q, &io));
+		T_EQ(pst_queue_submit(h.q), 1);
 		n = rounds_meanwhile(&h, f);
 		best = n > best ? n : best;
 	}
@@ -118,19 +118,19 @@ static void *call(void *arg)
 	(void)pthread_cancel(pthread_self());
 	switch (c->call) {
 	case PREP:
-		(void)pst_prep(rig_q, &c->io);
+		(void)pst_queue_prep(rig_q, &c->io);
 		break;
 	case SUBMIT:
-		(void)pst_submit(rig_q);
+		(void)pst_queue_submit(rig_q);
 		break;
 	case REAP:
-		(void)pst_reap(rig_q, &d, 1, 1, t_in_ms(RIG_WAIT_MS));
+		(void)pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(RIG_WAIT_MS));
 		break;
 	case FD:
 		(void)pst_queue_fd(rig_q);
 		break;
 	case CANCEL:
-		(void)pst_cancel(rig_q, 7);
+		(void)pst_queue_cancel(rig_q, 7);
 		break;
 	case STATS:
 		(void)pst_stats(NULL, &st);

@@ -48,7 +48,7 @@ static void begin(void)
 	wr = rig_open(rig_path("file"), PST_FILE_WRITE);
 	rw = rig_open(rig_path("file"), RIG_RW);
 	mem = rig_alloc("host", 10000);
-	q = rig_queue(PST_STORE_AUTO, 4);
+	q = rig_queue(PST_BACKEND_AUTO, 4);
 }
 
 static void end(void)
@@ -327,12 +327,12 @@ static void memory(void)
 	FAILS(pst_mem_wrap(addr, 1, &o, &m), ENODEV, "77");
 	T_CHECK(!m);
 
-	FAILS(pst_mem_store(mem, 0, buf, 10001), ERANGE, "10000");
-	FAILS(pst_mem_store(mem, 10001, buf, 0), ERANGE, "10000");
-	FAILS(pst_mem_load(mem, UINT64_MAX, buf, 2), ERANGE, "");
-	FAILS(pst_mem_load(mem, 2, buf, UINT64_MAX), ERANGE, "");
-	WORKS(pst_mem_store(mem, 10000, buf, 0));
-	WORKS(pst_mem_store(mem, 9999, buf, 1));
+	FAILS(pst_mem_copy_in(mem, 0, buf, 10001), ERANGE, "10000");
+	FAILS(pst_mem_copy_in(mem, 10001, buf, 0), ERANGE, "10000");
+	FAILS(pst_mem_copy_out(mem, UINT64_MAX, buf, 2), ERANGE, "");
+	FAILS(pst_mem_copy_out(mem, 2, buf, UINT64_MAX), ERANGE, "");
+	WORKS(pst_mem_copy_in(mem, 10000, buf, 0));
+	WORKS(pst_mem_copy_in(mem, 9999, buf, 1));
 	end();
 }
 
@@ -471,7 +471,7 @@ static void wrapped_descriptors(void)
 	};
 	struct pst_mem *m = rig_alloc("host", 4096);
 
-	q = rig_queue(PST_STORE_AUTO, 4);
+	q = rig_queue(PST_BACKEND_AUTO, 4);
 	rig_make(rig_path("wrapped"), 3, 8192);
 	for (unsigned i = 0; i < RIG_NR(modes); i++) {
 		int fd = open(rig_path("wrapped"), modes[i] | O_CLOEXEC),
@@ -489,14 +489,14 @@ static void wrapped_descriptors(void)
 		(void)close(fd); /* the library has its own */
 		io = rig_io(PST_OP_READ, f, m, 10, 0, 1000);
 		if (acc == O_WRONLY) {
-			FAILS(pst_prep(q, &io), EBADF, "reading");
+			FAILS(pst_queue_prep(q, &io), EBADF, "reading");
 		} else {
 			T_EQ(rig_do(q, &io).res, 1000);
 			T_EQ(rig_mem_differs(m, 0, 1000, 3, 10), 1000);
 		}
 		io.op = PST_OP_WRITE;
 		if (acc == O_RDONLY)
-			FAILS(pst_prep(q, &io), EBADF, "writing");
+			FAILS(pst_queue_prep(q, &io), EBADF, "writing");
 		else
 			T_EQ(rig_do(q, &io).res, 1000);
 		rig_make(rig_path("wrapped"), 3, 8192);
@@ -557,16 +557,16 @@ static void queues(void)
 	WORKS(try_queue(1, 0, 0));
 	FAILS(pst_store_check(0), EINVAL, "store 0");
 	FAILS(pst_store_check(3), EINVAL, "store 3");
-	WORKS(pst_store_check(PST_STORE_THREADS));
-	FAILS(pst_reap(q, d, 0, 0, 0), EINVAL, "max");
-	FAILS(pst_reap(q, d, 2, 1, 0), EINVAL, "max");
-	FAILS(pst_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
+	WORKS(pst_store_check(PST_BACKEND_THREADS));
+	FAILS(pst_queue_reap(q, d, 0, 0, 0), EINVAL, "max");
+	FAILS(pst_queue_reap(q, d, 2, 1, 0), EINVAL, "max");
+	FAILS(pst_queue_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
 	errno = MARK;
-	T_EQ(pst_reap(q, d, 0, 1, 0), 0);
-	T_EQ(pst_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* nothing is in flight */
-	T_EQ(pst_submit(q), 0);
+	T_EQ(pst_queue_reap(q, d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, d, 1, 4, PST_NO_DEADLINE), 0); /* nothing is in flight */
+	T_EQ(pst_queue_submit(q), 0);
 	T_EQ(errno, MARK);
-	FAILS(pst_cancel(q, 1), ENOENT, "1");
+	FAILS(pst_queue_cancel(q, 1), ENOENT, "1");
 	T_CHECK(!pst_queue_free(NULL) && !pst_mem_free(NULL) && !pst_file_close(NULL));
 	pst_grant_done(NULL);
 	end();
@@ -580,17 +580,17 @@ static void full_queue(void)
 	begin();
 	io = rig_io(PST_OP_READ, rd, mem, 0, 0, 100);
 	for (unsigned i = 0; i < 4; i++)
-		WORKS(pst_prep(q, &io));
-	FAILS(pst_prep(q, &io), EAGAIN, "4");
+		WORKS(pst_queue_prep(q, &io));
+	FAILS(pst_queue_prep(q, &io), EAGAIN, "4");
 	errno = MARK;
-	T_EQ(pst_submit(q), 4);
+	T_EQ(pst_queue_submit(q), 4);
 	T_EQ(errno, MARK);
-	FAILS(pst_prep(q, &io), EAGAIN, "4");
-	T_EQ(pst_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
+	FAILS(pst_queue_prep(q, &io), EAGAIN, "4");
+	T_EQ(pst_queue_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
 	T_EQ(errno, MARK);
-	WORKS(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
-	T_EQ(pst_reap(q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	WORKS(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	T_EQ(pst_queue_reap(q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 	end();
 }
 
@@ -600,7 +600,7 @@ static int prep(uint32_t op, struct pst_file *f, uint64_t file_off, uint64_t mem
 {
 	struct pst_io io = rig_io(op, f, mem, file_off, mem_off, len);
 
-	return pst_prep(q, &io);
+	return pst_queue_prep(q, &io);
 }
 
 static int prep_seg(struct pst_seg seg)
@@ -609,7 +609,7 @@ static int prep_seg(struct pst_seg seg)
 		.op = PST_OP_READ, .file = rd, .mem = mem, .segs = &seg, .nr_segs = 1
 	};
 
-	return pst_prep(q, &io);
+	return pst_queue_prep(q, &io);
 }
 
 static void requests(void)
@@ -622,42 +622,42 @@ static void requests(void)
 	for (uint32_t op = 0; op < 20; op++) {
 		io.op = op;
 		if (op < PST_OP_READ || op > PST_OP_SYNC)
-			FAILS(pst_prep(q, &io), EINVAL, "operation");
+			FAILS(pst_queue_prep(q, &io), EINVAL, "operation");
 	}
 	io = good;
 	for (uint32_t bit = 2; bit < 32; bit++) {
 		io.flags = 1u << bit;
-		FAILS(pst_prep(q, &io), EINVAL, "flags");
+		FAILS(pst_queue_prep(q, &io), EINVAL, "flags");
 	}
 	io = good;
 	io.op = PST_OP_SYNC;
 	io.flags = PST_IO_STRICT;
-	FAILS(pst_prep(q, &io), EINVAL, "flags");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "flags");
 	for (unsigned i = 0; i < 2; i++) {
 		io = good;
 		io.reserved[i] = 1;
-		FAILS(pst_prep(q, &io), EINVAL, "reserved");
+		FAILS(pst_queue_prep(q, &io), EINVAL, "reserved");
 	}
 	io = good;
 	io.file = NULL;
-	FAILS(pst_prep(q, &io), EINVAL, "file");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "file");
 	io.op = PST_OP_SYNC;
-	FAILS(pst_prep(q, &io), EINVAL, "file");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "file");
 	io = good;
 	io.mem = NULL;
-	FAILS(pst_prep(q, &io), EINVAL, "memory");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "memory");
 	io = good;
 	io.peer = (struct pst_peer *)&io;
-	FAILS(pst_prep(q, &io), EOPNOTSUPP, "peer");
+	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "peer");
 	io = good;
 	io.key = &io;
-	FAILS(pst_prep(q, &io), EOPNOTSUPP, "key");
+	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "key");
 	io = good;
 	io.stream = &io;
-	FAILS(pst_prep(q, &io), EOPNOTSUPP, "stream");
+	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "stream");
 	io = good;
 	io.nr_segs = 1;
-	FAILS(pst_prep(q, &io), EINVAL, "segs");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "segs");
 
 	FAILS(prep(PST_OP_READ, rd, 0, 0, 0), EINVAL, "zero");
 	FAILS(prep(PST_OP_READ, rd, 0, 0, 10001), ERANGE, "10000");
@@ -684,15 +684,15 @@ static void segments(void)
 
 	begin();
 	io = (struct pst_io){ .op = PST_OP_READ, .file = rd, .mem = mem, .segs = two };
-	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "nr_segs");
 	io.nr_segs = PST_SEGS_MAX + 1;
-	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "nr_segs");
 	io.nr_segs = UINT64_MAX;
-	FAILS(pst_prep(q, &io), EINVAL, "nr_segs");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "nr_segs");
 	io.nr_segs = 2;
-	FAILS(pst_prep(q, &io), EINVAL, "segment 1");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "segment 1");
 	two[1].len = 10001;
-	FAILS(pst_prep(q, &io), ERANGE, "segment 1");
+	FAILS(pst_queue_prep(q, &io), ERANGE, "segment 1");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 1, 10001 }), ERANGE, "segment 0");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 5000, 3 }), ERANGE, "segment 0");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 1, UINT64_MAX, 2 }), EOVERFLOW, "memory");
@@ -704,7 +704,7 @@ static void segments(void)
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 10000, 0, 0, UINT64_MAX }), EINVAL, "pieces");
 	FAILS(prep_seg((struct pst_seg){ 0, 0, 1, 0, 0, (1u << 24) + 1 }), EINVAL, "pieces");
 	two[0] = two[1] = (struct pst_seg){ 0, 0, 1, 0, 0, 1u << 24 };
-	FAILS(pst_prep(q, &io), EINVAL, "pieces");
+	FAILS(pst_queue_prep(q, &io), EINVAL, "pieces");
 	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, UINT64_MAX, 1 }));
 	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, UINT64_MAX, UINT64_MAX, 0 }));
 	WORKS(prep_seg((struct pst_seg){ 0, 0, 1, 1, 1, 10000 }));

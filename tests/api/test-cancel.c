@@ -39,7 +39,7 @@ static void prep(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uns
 
 	io.deadline_ns = deadline;
 	io.user_data = user_data;
-	C_CHECK(pst_prep(q, &io) == 0);
+	C_CHECK(pst_queue_prep(q, &io) == 0);
 }
 
 /* Reads that hang, and between two stops they are ended. */
@@ -61,21 +61,21 @@ static int child(char **argv)
 	C_CHECK(pst_file_open(argv[6], PST_FILE_READ | PST_FILE_PLAIN, NULL, &f) == 0);
 	/* What the dynamic linker does at the first calls counts for nobody. */
 	prep(q, f, m, nr, PST_NO_DEADLINE, 1);
-	C_CHECK(pst_submit(q) == 1 && pst_cancel(q, 1) == 1);
-	C_CHECK(pst_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
+	C_CHECK(pst_queue_submit(q) == 1 && pst_queue_cancel(q, 1) == 1);
+	C_CHECK(pst_queue_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
 	if (expire)
 		deadline = t_in_ms(1000);
 	for (unsigned i = 0; i < nr; i++)
 		prep(q, f, m, i, deadline, 2);
-	C_CHECK(pst_submit(q) == (int)nr);
+	C_CHECK(pst_queue_submit(q) == (int)nr);
 	while (expire && t_now() <= deadline)
 		(void)usleep(1000);
 	C_CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
 	(void)raise(SIGSTOP);
 	if (expire)
-		(void)pst_reap(q, d, 0, nr, 0);
+		(void)pst_queue_reap(q, d, 0, nr, 0);
 	else
-		(void)pst_cancel(q, 2);
+		(void)pst_queue_cancel(q, 2);
 	(void)raise(SIGSTOP);
 	_exit(0);
 }

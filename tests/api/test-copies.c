@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reads of what the page cache holds are copies by the thread that calls.  It does many of them
- * bit by bit, so that deadlines, cancelling and the limit of pst_reap() mean something.
+ * bit by bit, so that deadlines, cancelling and the limit of pst_queue_reap() mean something.
  */
 #include <poll.h>
 
@@ -36,9 +36,9 @@ static void submit(uint64_t deadline_ns, uint64_t policy)
 		io.user_data = i;
 		io.deadline_ns = deadline_ns;
 		io.policy = policy;
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), NR);
+	T_EQ(pst_queue_submit(rig_q), NR);
 }
 
 /* A look takes no more than one piece of all that waits, and in the end there are all. */
@@ -54,7 +54,7 @@ static void bit_by_bit(void)
 
 		submit(0, policies[k]);
 		while (n < NR) {
-			int r = pst_reap(rig_q, d, 0, NR, 0);
+			int r = pst_queue_reap(rig_q, d, 0, NR, 0);
 
 			T_CHECK(r == 0 || r == 1);
 			for (int i = 0; i < r; i++) {
@@ -74,7 +74,7 @@ static void all_at_once(void)
 
 	begin();
 	submit(0, PST_POLICY1(PST_PATH_CACHED));
-	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	T_EQ(pst_queue_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++) {
 		T_EQ(d[i].res, PIECE);
 		T_EQ(rig_mem_differs(mem, i * PIECE, PIECE, SEED, 0), PIECE);
@@ -91,7 +91,7 @@ static void past_a_deadline(void)
 	begin();
 	submit(t_in_ms(200), PST_POLICY1(PST_PATH_CACHED));
 	(void)usleep(250000);
-	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	T_EQ(pst_queue_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++)
 		late += d[i].res == -ETIMEDOUT;
 	T_CHECK(late >= NR - 1);
@@ -106,8 +106,8 @@ static void canceled(void)
 	begin();
 	submit(0, PST_POLICY1(PST_PATH_CACHED));
 	for (unsigned i = 1; i < NR; i++)
-		T_EQ(pst_cancel(rig_q, i), 1);
-	T_EQ(pst_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+		T_EQ(pst_queue_cancel(rig_q, i), 1);
+	T_EQ(pst_queue_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++)
 		n += d[i].res == -ECANCELED;
 	T_EQ(n, NR - 1);
@@ -129,14 +129,14 @@ static void by_descriptor(void)
 		int r;
 
 		T_EQ(poll(&p, 1, RIG_WAIT_MS), 1);
-		r = pst_reap(rig_q, d, 0, NR, 0);
+		r = pst_queue_reap(rig_q, d, 0, NR, 0);
 		T_CHECK(r >= 0);
 		n += (unsigned)r;
 	}
 	end();
 }
 
-/* Small ones are there when pst_submit() returns. */
+/* Small ones are there when pst_queue_submit() returns. */
 static void small_ones(void)
 {
 	struct pst_done d[64];
@@ -146,10 +146,10 @@ static void small_ones(void)
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
 
 		io.policy = PST_POLICY1(PST_PATH_CACHED);
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 64);
-	T_EQ(pst_reap(rig_q, d, 0, 64, 0), 64);
+	T_EQ(pst_queue_submit(rig_q), 64);
+	T_EQ(pst_queue_reap(rig_q, d, 0, 64, 0), 64);
 	end();
 }
 

@@ -129,8 +129,8 @@ static int child(int sock, const char *path)
 	    pst_file_open(path, PST_FILE_READ, NULL, &f) == 0 && pst_queue_new(NULL, &q) == 0) {
 		io.mem = m;
 		io.file = f;
-		if (pst_prep(q, &io) == 0 && pst_submit(q) == 1)
-			(void)pst_reap(q, &d, 1, 1, t_hang());
+		if (pst_queue_prep(q, &io) == 0 && pst_queue_submit(q) == 1)
+			(void)pst_queue_reap(q, &d, 1, 1, t_hang());
 	}
 	pst_grant_done(&g);
 	ok = d.res == 100000;
@@ -191,10 +191,10 @@ static void two_devices(void)
 	for (unsigned i = 0; i < 2; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m[i], 0, 0, FILE_LEN);
 
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 2);
-	T_EQ(pst_reap(rig_q, done, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
+	T_EQ(pst_queue_submit(rig_q), 2);
+	T_EQ(pst_queue_reap(rig_q, done, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
 	for (unsigned i = 0; i < 2; i++) {
 		T_EQ(done[i].res, (int64_t)FILE_LEN);
 		T_EQ(rig_mem_differs(m[i], 0, FILE_LEN, 8, 0), FILE_LEN);
@@ -213,7 +213,7 @@ static void run(const char *name, void (*fn)(void))
 	static const char *const stores[] = { "", "uring", "threads" };
 	char full[100];
 
-	for (rig_store = PST_STORE_URING; rig_store <= PST_STORE_THREADS; rig_store++) {
+	for (rig_store = PST_BACKEND_URING; rig_store <= PST_BACKEND_THREADS; rig_store++) {
 		rig_dev = "cuda:0";
 		rig_last = rig_q;
 		rig_q = NULL;
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
 	/* A real driver has threads of its own while there is a context, and so has the thread
 	 * sanitizer after the first that was started. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep[0]) == 0)
-		(void)pst_mem_store(keep[0], 0, "", 1);
+		(void)pst_mem_copy_in(keep[0], 0, "", 1);
 	(void)pst_mem_alloc("cuda:1", 1, NULL, &keep[1]);
 	rig_tasks = rig_count_tasks();
 

@@ -49,7 +49,7 @@ static void release_all(struct pst_queue *q)
 		fusefs_release(&fs);
 		(void)usleep(10000);
 		if (q) /* a queue sees that only when it is looked after */
-			T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
+			T_EQ(pst_queue_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
 	}
 	T_EQ(rig_stats(NULL).busy, rig_before.busy);
 }
@@ -74,8 +74,8 @@ static void start(struct pst_queue *q, uint32_t op, struct pst_file *f, uint64_t
 	io.deadline_ns = deadline;
 	if (op == PST_OP_SYNC)
 		io.mem = NULL, io.len = 0;
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
 }
 
 static void begin(void)
@@ -137,7 +137,7 @@ static void hung_read(void)
 		release(mem);
 	}
 	release_all(rig_q);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	end();
 }
 
@@ -181,7 +181,7 @@ static void others_go_on(void)
 		T_EQ(rig_reap1(other).res, 30000);
 	}
 	T_CHECK(t_now() - t0 < T_HANG_NS);
-	T_EQ(pst_cancel(rig_q, 1000), 20);
+	T_EQ(pst_queue_cancel(rig_q, 1000), 20);
 	for (unsigned i = 0; i < 20; i++)
 		T_EQ(rig_reap1(rig_q).res, -ECANCELED);
 	/* Also with all of them still holding what they have. */
@@ -216,14 +216,14 @@ static void large_ones_leave_room(void)
 		segs[i] = (struct pst_seg){ 0,          RIG_MIB(4 + 9 * i), RIG_MIB(1),
 					    RIG_MIB(1), RIG_MIB(1) + 4096,  8 };
 		io.user_data = 100;
-		T_OK(pst_prep(q, &io));
-		T_EQ(pst_submit(q), 1);
+		T_OK(pst_queue_prep(q, &io));
+		T_EQ(pst_queue_submit(q), 1);
 	}
 	start(q, PST_OP_READ, data, 0, LEN, 1, t_in_ms(RIG_WAIT_MS));
 	d = rig_reap1(q);
 	T_EQ(d.user_data, 1);
 	T_EQ(d.res, LEN);
-	T_EQ(pst_cancel(q, 100), 6);
+	T_EQ(pst_queue_cancel(q, 100), 6);
 	for (unsigned i = 0; i < 6; i++)
 		T_EQ(rig_reap1(q).res, -ECANCELED);
 	/* Also with all of them still holding what they have. */
@@ -246,7 +246,7 @@ static void waiting_for_two(void)
 	d = rig_reap1(rig_q);
 	T_EQ(d.user_data, 2);
 	T_EQ(d.res, 300000);
-	T_EQ(pst_cancel(rig_q, 1), 1);
+	T_EQ(pst_queue_cancel(rig_q, 1), 1);
 	T_EQ(rig_reap1(rig_q).res, -ECANCELED);
 	release_all(rig_q);
 	end();
@@ -268,8 +268,8 @@ static void default_timeout(void)
 	start(q, PST_OP_READ, hang, LEN, LEN, 1, t_in_ms(250));
 	T_EQ(reap_by(q, t0, 249).res, -ETIMEDOUT);
 	start(q, PST_OP_READ, hang, 2 * LEN, LEN, 1, PST_NO_DEADLINE);
-	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 1, 1, t_in_ms(250)), 0);
-	T_EQ(pst_cancel(q, 1), 1);
+	T_EQ(pst_queue_reap(q, &(struct pst_done){ 0 }, 1, 1, t_in_ms(250)), 0);
+	T_EQ(pst_queue_cancel(q, 1), 1);
 	T_EQ(rig_reap1(q).res, -ECANCELED);
 	release_all(q);
 	pst_queue_free(q);
@@ -369,16 +369,16 @@ static void cancel_prepared(void)
 	io = rig_io(PST_OP_READ, data, mem, 0, 0, LEN);
 	io.user_data = 5;
 	rig_mem_fill(mem, 0, LEN, 9, 0);
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_cancel(rig_q, 5), 1);
-	T_EQ(pst_cancel(rig_q, 5), -ENOENT);
-	T_EQ(pst_submit(rig_q), 0);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_cancel(rig_q, 5), 1);
+	T_EQ(pst_queue_cancel(rig_q, 5), -ENOENT);
+	T_EQ(pst_queue_submit(rig_q), 0);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ECANCELED);
 	T_EQ(d.user_data, 5);
 	T_EQ(rig_mem_differs(mem, 0, LEN, 9, 0), LEN);
 	T_EQ(rig_stats(rig_q).canceled, 1);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	end();
 }
 
@@ -392,20 +392,20 @@ static void cancel_hung(void)
 	start(rig_q, PST_OP_READ, hang, 0, LEN, 5, 0);
 	start(rig_q, PST_OP_READ, hang, LEN, LEN, 6, 0);
 	start(rig_q, PST_OP_READ, hang, 2 * LEN, LEN, 5, 0);
-	T_EQ(pst_cancel(rig_q, 4), -ENOENT);
+	T_EQ(pst_queue_cancel(rig_q, 4), -ENOENT);
 	t0 = t_now();
-	T_EQ(pst_cancel(rig_q, 5), 2);
-	T_CHECK(pst_cancel(rig_q, 5) == 2 || 1); /* they may have ended by now */
-	T_EQ(pst_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
+	T_EQ(pst_queue_cancel(rig_q, 5), 2);
+	T_CHECK(pst_queue_cancel(rig_q, 5) == 2 || 1); /* they may have ended by now */
+	T_EQ(pst_queue_reap(rig_q, d, 2, 4, t_in_ms(RIG_WAIT_MS)), 2);
 	T_CHECK(t_now() - t0 < T_HANG_NS);
 	for (unsigned i = 0; i < 2; i++) {
 		T_EQ(d[i].res, -ECANCELED);
 		T_EQ(d[i].user_data, 5);
 	}
-	T_EQ(pst_cancel(rig_q, 5), -ENOENT);
-	T_EQ(pst_reap(rig_q, d, 1, 4, t_in_ms(150)), 0);
-	T_EQ(pst_cancel(rig_q, 6), 1);
-	sum = (unsigned)pst_reap(rig_q, d, 1, 4, t_in_ms(RIG_WAIT_MS));
+	T_EQ(pst_queue_cancel(rig_q, 5), -ENOENT);
+	T_EQ(pst_queue_reap(rig_q, d, 1, 4, t_in_ms(150)), 0);
+	T_EQ(pst_queue_cancel(rig_q, 6), 1);
+	sum = (unsigned)pst_queue_reap(rig_q, d, 1, 4, t_in_ms(RIG_WAIT_MS));
 	T_EQ(sum, 1);
 	T_EQ(d[0].res, -ECANCELED);
 	T_EQ(rig_stats(rig_q).canceled, 3);
@@ -421,8 +421,8 @@ static void cancel_held_sync(void)
 	start(rig_q, PST_OP_WRITE, hang, 0, LEN, 1, 0);
 	start(rig_q, PST_OP_SYNC, data, 0, 0, 2, 0);
 	start(rig_q, PST_OP_SYNC, data, 0, 0, 3, t_in_ms(150));
-	T_EQ(pst_reap(rig_q, &d, 1, 1, t_in_ms(50)), 0);
-	T_EQ(pst_cancel(rig_q, 2), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(50)), 0);
+	T_EQ(pst_queue_cancel(rig_q, 2), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.user_data, 2);
 	T_EQ(d.res, -ECANCELED);
@@ -431,7 +431,7 @@ static void cancel_held_sync(void)
 	T_EQ(d.user_data, 3);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_EQ(d.flags, 0);
-	T_EQ(pst_cancel(rig_q, 1), 1);
+	T_EQ(pst_queue_cancel(rig_q, 1), 1);
 	T_EQ(rig_reap1(rig_q).res, -ECANCELED);
 	release_all(rig_q);
 	end();
@@ -446,11 +446,11 @@ static void cancel_too_late(void)
 	begin();
 	start(rig_q, PST_OP_READ, data, 0, LEN, 1, 0);
 	(void)usleep(50000);
-	n = pst_cancel(rig_q, 1);
+	n = pst_queue_cancel(rig_q, 1);
 	T_CHECK(n == 1 || n == -ENOENT);
 	d = rig_reap1(rig_q);
 	T_CHECK(d.res == LEN || (n == 1 && d.res == -ECANCELED));
-	T_EQ(pst_cancel(rig_q, 1), -ENOENT);
+	T_EQ(pst_queue_cancel(rig_q, 1), -ENOENT);
 	end();
 }
 
@@ -503,7 +503,7 @@ static void exactly_once(void)
 				io.mem = NULL;
 			if (rig_below(4) == 0)
 				io.deadline_ns = t_now() + rig_below(2000000);
-			r = pst_prep(q, &io);
+			r = pst_queue_prep(q, &io);
 			if (r == -EAGAIN) { /* some are not quiet */
 				nr_free++;
 				break;
@@ -511,12 +511,13 @@ static void exactly_once(void)
 			T_OK(r);
 			sent++;
 			if (rig_below(4) == 0)
-				(void)pst_cancel(q, sent - 1 - rig_below(sent > 9 ? 9 : sent));
+				(void)pst_queue_cancel(q,
+						       sent - 1 - rig_below(sent > 9 ? 9 : sent));
 		}
-		T_CHECK(pst_submit(q) >= 0);
+		T_CHECK(pst_queue_submit(q) >= 0);
 		if (sent && rig_below(4) == 0)
-			(void)pst_cancel(q, sent - 1 - rig_below(sent > 9 ? 9 : sent));
-		n = pst_reap(q, d, (unsigned)rig_below(2), RIG_NR(d), t_in_ms(RIG_WAIT_MS));
+			(void)pst_queue_cancel(q, sent - 1 - rig_below(sent > 9 ? 9 : sent));
+		n = pst_queue_reap(q, d, (unsigned)rig_below(2), RIG_NR(d), t_in_ms(RIG_WAIT_MS));
 		T_CHECK(n >= 0);
 		for (int i = 0; i < n; i++) {
 			uint64_t u = d[i].user_data;
@@ -549,7 +550,7 @@ static void exactly_once(void)
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(seen[i], 1);
 	T_CHECK(ends > 0);
-	T_EQ(pst_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, &(struct pst_done){ 0 }, 0, 1, 0), 0);
 	T_EQ(rig_stats(q).requests, NR);
 	T_EQ(rig_stats(q).timeouts + rig_stats(q).canceled, ends);
 	pst_file_close(f);

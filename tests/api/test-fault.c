@@ -152,8 +152,8 @@ static void truncated(void)
 		f = rig_open(rig_path("file"), PST_FILE_READ);
 		io = rig_io(PST_OP_READ, f, m, i & 2 ? 13 : 0, 0, len - 100);
 		io.flags = PST_IO_CRC32C;
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		(void)usleep(i * 100);
 		T_EQ(truncate(rig_path("file"), (off_t)left), 0);
 		d = rig_reap1(rig_q);

@@ -47,8 +47,8 @@ static int in_the_child(void)
 	GONE(pst_mem_wrap((uintptr_t)buf, 1, NULL, &m));
 	GONE(pst_mem_drain(mem, 0));
 	GONE(pst_mem_info(mem, &mi));
-	GONE(pst_mem_store(mem, 0, buf, 1));
-	GONE(pst_mem_load(mem, 0, buf, 1));
+	GONE(pst_mem_copy_in(mem, 0, buf, 1));
+	GONE(pst_mem_copy_out(mem, 0, buf, 1));
 	GONE(pst_mem_sync(mem));
 	GONE(pst_mem_export(mem, 0, 1, PST_RIGHT_READ, &g));
 	GONE(pst_mem_import(&g, &m));
@@ -58,15 +58,15 @@ static int in_the_child(void)
 	GONE(pst_file_wrap(0, 0, &f));
 	GONE(pst_file_info(file, &fi));
 	GONE(pst_queue_new(NULL, &q));
-	GONE(pst_prep(rig_q, &io));
-	GONE(pst_submit(rig_q));
-	GONE(pst_reap(rig_q, &d, 0, 1, 0));
+	GONE(pst_queue_prep(rig_q, &io));
+	GONE(pst_queue_submit(rig_q));
+	GONE(pst_queue_reap(rig_q, &d, 0, 1, 0));
 	GONE(pst_queue_fd(rig_q));
-	GONE(pst_cancel(rig_q, 1));
+	GONE(pst_queue_cancel(rig_q, 1));
 	GONE(pst_stats(rig_q, &st));
 	GONE(pst_stats(NULL, &st));
 	GONE(pst_path_check(file, mem, PST_OP_READ, PST_PATH_DIRECT, &pi));
-	GONE(pst_store_check(PST_STORE_THREADS));
+	GONE(pst_store_check(PST_BACKEND_THREADS));
 	if (m || f || q || pst_queue_free(rig_q) || pst_mem_free(mem) || pst_file_close(file))
 		return 2;
 	pst_grant_done(&g);
@@ -91,13 +91,13 @@ static void child_is_told(void)
 		pid_t pid;
 
 		/* With requests in flight and threads at work. */
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		pid = fork();
 		if (pid == 0)
 			_exit(in_the_child());
 		T_CHECK(pid > 0);
-		got += (unsigned)pst_reap(rig_q, &d, 0, 1, 0);
+		got += (unsigned)pst_queue_reap(rig_q, &d, 0, 1, 0);
 		T_EQ(waitpid(pid, &status, 0), pid);
 		T_EQ(status, 0);
 	}
@@ -203,16 +203,16 @@ static void requests_in_flight(void)
 			struct pst_io io = rig_io(round & 1 ? PST_OP_WRITE : PST_OP_READ, file, mem,
 						  i * PIECE, i * PIECE, PIECE);
 
-			T_OK(pst_prep(rig_q, &io));
+			T_OK(pst_queue_prep(rig_q, &io));
 			if (i == NR / 2 - 1)
-				T_EQ(pst_submit(rig_q), NR / 2);
+				T_EQ(pst_queue_submit(rig_q), NR / 2);
 		}
 		pid = fork();
 		if (pid == 0)
 			_exit(in_the_child());
-		T_EQ(pst_submit(rig_q), NR / 2);
+		T_EQ(pst_queue_submit(rig_q), NR / 2);
 		while (n < NR) {
-			int r = pst_reap(rig_q, d, 1, NR, t_in_ms(RIG_WAIT_MS));
+			int r = pst_queue_reap(rig_q, d, 1, NR, t_in_ms(RIG_WAIT_MS));
 
 			T_CHECK(r > 0);
 			for (int i = 0; i < r; i++)
@@ -241,21 +241,21 @@ static void beside_a_request_that_hangs(void)
 	file = rig_open(path, PST_FILE_READ);
 	mem = rig_alloc(rig_dev, 4096);
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, 4096);
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
 		(void)alarm(20);
-		if (pst_reap(rig_q, &d, 1, 1, PST_NO_DEADLINE) != -EOWNERDEAD)
+		if (pst_queue_reap(rig_q, &d, 1, 1, PST_NO_DEADLINE) != -EOWNERDEAD)
 			_exit(7);
 		_exit(in_the_child());
 	}
 	T_EQ(wait_for(pid), 0);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	for (unsigned i = 0; i < 500 && d.res != 4096; i++) {
 		fusefs_release(&fs);
-		(void)pst_reap(rig_q, &d, 1, 1, t_in_ms(20));
+		(void)pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(20));
 	}
 	T_EQ(d.res, 4096);
 	T_EQ(rig_mem_differs(mem, 0, 4096, FUSEFS_SEED, 0), 4096);
@@ -301,8 +301,9 @@ static void *worker_main(void *arg)
 		struct pst_done d = { 0 };
 		struct pst_mem *m = NULL;
 
-		w->bad += pst_prep(w->q, &io) != 0 || pst_submit(w->q) != 1;
-		w->bad += pst_reap(w->q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != 4096;
+		w->bad += pst_queue_prep(w->q, &io) != 0 || pst_queue_submit(w->q) != 1;
+		w->bad += pst_queue_reap(w->q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 ||
+			  d.res != 4096;
 		w->bad += pst_mem_alloc("soft:0", 4096, NULL, &m) != 0;
 		w->bad += pst_device_list(&dev, 1) < 1;
 		pst_mem_free(m);
@@ -428,8 +429,8 @@ static int work_anew(void)
 	    pst_file_open("/proc/self/exe", PST_FILE_READ, NULL, &file) < 0)
 		return 1;
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, 4096);
-	if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
-	    pst_reap(q, &d, 1, 1, PST_NO_DEADLINE) != 1 || d.res != 4096)
+	if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
+	    pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE) != 1 || d.res != 4096)
 		return 2;
 	end();
 	pst_queue_free(q);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a direct way needs, as pst_gds_checks() tells it: on the libraries of tests/stub, each
+ * What a direct way needs, as pst_checks() tells it: on the libraries of tests/stub, each
  * case in a process of its own (again.h), because of their environment.
  */
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #define MAX 32
 
-static struct pst_gds_check checks[MAX];
+static struct pst_check checks[MAX];
 static int nr;
 
 /* The libraries as text says, and a file with bytes. */
@@ -27,7 +27,7 @@ static int ask(const char *device, const char *path, uint32_t flags)
 	memset(checks, 0x55, sizeof(checks));
 	for (unsigned i = 0; i < MAX; i++)
 		checks[i].sz = sizeof(checks[i]);
-	nr = pst_gds_checks(device, path, flags, checks, MAX);
+	nr = pst_checks(device, path, flags, checks, MAX);
 	for (int i = 0; i < nr; i++)
 		printf("# %s %u %d %s\n", checks[i].name, checks[i].state, checks[i].err,
 		       checks[i].text);
@@ -42,9 +42,9 @@ static int place_of(const char *name)
 	return -1;
 }
 
-static const struct pst_gds_check *check(const char *name)
+static const struct pst_check *check(const char *name)
 {
-	static const struct pst_gds_check none = { .state = ~0u };
+	static const struct pst_check none = { .state = ~0u };
 	int i = place_of(name);
 
 	return i < 0 ? &none : &checks[i];
@@ -52,7 +52,7 @@ static const struct pst_gds_check *check(const char *name)
 
 static void is(const char *name, uint32_t state, int err, const char *says)
 {
-	const struct pst_gds_check *c = check(name);
+	const struct pst_check *c = check(name);
 
 	T_EQ(c->state, state);
 	T_EQ(c->err, err);
@@ -67,7 +67,7 @@ static void tried(const char *text)
 	FILE *maps;
 
 	begin(text);
-	T_CHECK(ask("cuda:0", rig_path("data"), PST_GDS_TRIAL) > 0);
+	T_CHECK(ask("cuda:0", rig_path("data"), PST_CHECK_TRIAL) > 0);
 	T_CHECK(waitpid(-1, NULL, WNOHANG | __WALL) == -1 && errno == ECHILD);
 	maps = fopen("/proc/self/maps", "re");
 	T_CHECK(maps);
@@ -81,47 +81,47 @@ static void tried(const char *text)
 static void p2pdma(void)
 {
 	tried("mode=p2pdma");
-	is("library", PST_GDS_OK, 0, "cuFile 1.15, /");
-	is("trial", PST_GDS_OK, 0, "1048576 bytes came directly, by p2pdma, and were right");
+	is("library", PST_CHECK_OK, 0, "cuFile 1.15, /");
+	is("trial", PST_CHECK_OK, 0, "1048576 bytes came directly, by p2pdma, and were right");
 }
 
 static void nvfs(void)
 {
 	tried("mode=nvfs,version=1190");
-	is("library", PST_GDS_OK, 0, "cuFile 1.19, ");
-	is("trial", PST_GDS_OK, 0, "by nvidia-fs 2.");
+	is("library", PST_CHECK_OK, 0, "cuFile 1.19, ");
+	is("trial", PST_CHECK_OK, 0, "by nvidia-fs 2.");
 }
 
 static void refused(void)
 {
 	tried("mode=compat");
-	is("library", PST_GDS_OK, 0, "cuFile 1.15");
-	is("trial", PST_GDS_MISSING, EOPNOTSUPP, "DRIVER_NOT_INITIALIZED (5001); ");
+	is("library", PST_CHECK_OK, 0, "cuFile 1.15");
+	is("trial", PST_CHECK_MISSING, EOPNOTSUPP, "DRIVER_NOT_INITIALIZED (5001); ");
 }
 
 static void no_udev(void)
 {
 	tried("udev=0");
-	is("trial", PST_GDS_MISSING, EOPNOTSUPP, "; it finds nothing about the disk");
+	is("trial", PST_CHECK_MISSING, EOPNOTSUPP, "; it finds nothing about the disk");
 }
 
 static void wrong_bytes(void)
 {
 	tried("mode=nvfs,lie=wrong");
-	is("trial", PST_GDS_MISSING, EILSEQ, "wrong bytes");
-	is("trial", PST_GDS_MISSING, EILSEQ, "; keep it off with PST_GDS=off");
+	is("trial", PST_CHECK_MISSING, EILSEQ, "wrong bytes");
+	is("trial", PST_CHECK_MISSING, EILSEQ, "; keep it off with PST_GDS=off");
 }
 
 static void no_bytes(void)
 {
 	tried("lie=nodata");
-	is("trial", PST_GDS_MISSING, EILSEQ, "wrong bytes");
+	is("trial", PST_CHECK_MISSING, EILSEQ, "wrong bytes");
 }
 
 static void claims(void)
 {
 	tried("mode=compat,lie=claims");
-	T_CHECK(check("trial")->state != PST_GDS_OK);
+	T_CHECK(check("trial")->state != PST_CHECK_OK);
 }
 
 /* Every failure has a cure behind it. */
@@ -133,7 +133,7 @@ static void fails(void)
 	for (unsigned i = 0; i < RIG_NR(codes); i++) {
 		(void)snprintf(text, sizeof(text), "fail=cuFileRead:1:%d", codes[i]);
 		tried(text);
-		T_EQ(check("trial")->state, PST_GDS_MISSING);
+		T_EQ(check("trial")->state, PST_CHECK_MISSING);
 		T_CHECK(check("trial")->err > 0);
 		T_CHECK(strstr(check("trial")->text, "; "));
 	}
@@ -146,23 +146,23 @@ static void hangs(void)
 
 	tried("hang=cuFileDriverOpen:1");
 	T_CHECK(t_now() - began < T_HANG_NS);
-	is("library", PST_GDS_UNKNOWN, 0, "libcufile");
-	is("trial", PST_GDS_MISSING, ETIMEDOUT, "hangs; keep it off");
+	is("library", PST_CHECK_UNKNOWN, 0, "libcufile");
+	is("trial", PST_CHECK_MISSING, ETIMEDOUT, "hangs; keep it off");
 }
 
 static void crashes(void)
 {
 	(void)setenv("PST_GDS_PROBE", "/bin/false", 1);
 	tried("mode=p2pdma");
-	is("library", PST_GDS_UNKNOWN, 0, "did not learn the version");
-	is("trial", PST_GDS_MISSING, EIO, "crashed; update cuFile");
+	is("library", PST_CHECK_UNKNOWN, 0, "did not learn the version");
+	is("trial", PST_CHECK_MISSING, EIO, "crashed; update cuFile");
 }
 
 static void no_program(void)
 {
 	(void)setenv("PST_GDS_PROBE", "/nowhere/penstock-gds-probe", 1);
 	tried("mode=p2pdma");
-	is("trial", PST_GDS_UNKNOWN, ENOENT, "/nowhere/penstock-gds-probe is not there; install");
+	is("trial", PST_CHECK_UNKNOWN, ENOENT, "/nowhere/penstock-gds-probe is not there; install");
 }
 
 /* ----------------------------------------------------------------- library */
@@ -171,21 +171,21 @@ static void no_library(void)
 {
 	(void)setenv("PST_LIBCUFILE", "/nowhere/libcufile.so.0", 1);
 	tried("");
-	is("library", PST_GDS_MISSING, ENODEV, "/nowhere/libcufile.so.0");
-	is("library", PST_GDS_MISSING, ENODEV, "; install it: ");
-	is("library", PST_GDS_MISSING, ENODEV, "nvidia-cufile");
-	is("trial", PST_GDS_MISSING, ENODEV, "no cuFile here");
+	is("library", PST_CHECK_MISSING, ENODEV, "/nowhere/libcufile.so.0");
+	is("library", PST_CHECK_MISSING, ENODEV, "; install it: ");
+	is("library", PST_CHECK_MISSING, ENODEV, "nvidia-cufile");
+	is("trial", PST_CHECK_MISSING, ENODEV, "no cuFile here");
 	/* Also where nobody asks for a trial. */
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
-	is("library", PST_GDS_MISSING, ENODEV, "/nowhere/libcufile.so.0");
+	is("library", PST_CHECK_MISSING, ENODEV, "/nowhere/libcufile.so.0");
 }
 
 static void old_library(void)
 {
 	tried("version=1060");
-	is("library", PST_GDS_MISSING, ENOSYS, "cuFile 1.6, /");
-	is("library", PST_GDS_MISSING, ENOSYS, "; it is too old: install");
-	is("trial", PST_GDS_MISSING, ENOSYS, "1.6 is too old");
+	is("library", PST_CHECK_MISSING, ENOSYS, "cuFile 1.6, /");
+	is("library", PST_CHECK_MISSING, ENOSYS, "; it is too old: install");
+	is("trial", PST_CHECK_MISSING, ENOSYS, "1.6 is too old");
 }
 
 /* Beside other libraries of Python's packages: the process of the trial has none of them. */
@@ -208,13 +208,13 @@ static void python_library(void)
 	(void)setenv("PST_LIBCUDA", driver, 1);
 	(void)unsetenv("PST_LIBCUFILE");
 	T_CHECK(ask("cuda:0", rig_path("data"), 0) > 0);
-	if (check("library")->state == PST_GDS_OK)
+	if (check("library")->state == PST_CHECK_OK)
 		T_SKIP("a machine without a libcufile of its own");
 	(void)snprintf(cmd, sizeof(cmd), "%s/cuda_runtime/lib/libcudart.so.13", dir);
 	T_CHECK(dlopen(cmd, RTLD_NOW));
-	T_CHECK(ask("cuda:0", rig_path("data"), PST_GDS_TRIAL) > 0);
-	is("library", PST_GDS_OK, 0, "/nvidia/cufile/lib/libcufile.so.0");
-	is("trial", PST_GDS_OK, 0, "by p2pdma");
+	T_CHECK(ask("cuda:0", rig_path("data"), PST_CHECK_TRIAL) > 0);
+	is("library", PST_CHECK_OK, 0, "/nvidia/cufile/lib/libcufile.so.0");
+	is("trial", PST_CHECK_OK, 0, "by p2pdma");
 }
 
 /* ------------------------------------------------------------------- order */
@@ -232,7 +232,7 @@ static void order(void)
 	for (unsigned i = 0; i < RIG_NR(names); i++) {
 		T_CHECK(place_of(names[i]) > last);
 		last = place_of(names[i]);
-		T_CHECK(checks[i].sz == sizeof(checks[i]) && checks[i].state <= PST_GDS_UNNEEDED);
+		T_CHECK(checks[i].sz == sizeof(checks[i]) && checks[i].state <= PST_CHECK_UNNEEDED);
 		T_CHECK(checks[i].text[0]);
 	}
 	/* The file's side needs no device. */
@@ -263,13 +263,13 @@ static void wrong_arguments(void)
 	says(ask("0000:ff:1f.7", data, 0), -ENODEV, "0000:ff:1f.7");
 	says(ask("nonsense", data, 0), -EINVAL, "nonsense");
 	says(ask("host", data, 0), -EINVAL, "no NVIDIA GPU");
-	says(ask("soft:0", data, PST_GDS_TRIAL), -EINVAL, "no NVIDIA GPU");
+	says(ask("soft:0", data, PST_CHECK_TRIAL), -EINVAL, "no NVIDIA GPU");
 	says(ask("cuda:0", NULL, 0), -EINVAL, "no path");
 	says(ask("cuda:0", data, 2), -EINVAL, "0x2");
-	says(ask(NULL, data, PST_GDS_TRIAL), -EINVAL, "a device");
-	says(ask("cuda:0", rig_path("."), PST_GDS_TRIAL), -EINVAL, "not a directory");
+	says(ask(NULL, data, PST_CHECK_TRIAL), -EINVAL, "a device");
+	says(ask("cuda:0", rig_path("."), PST_CHECK_TRIAL), -EINVAL, "not a directory");
 	rig_make(rig_path("empty"), 0, 0);
-	says(ask("cuda:0", rig_path("empty"), PST_GDS_TRIAL), -EINVAL, "is empty");
+	says(ask("cuda:0", rig_path("empty"), PST_CHECK_TRIAL), -EINVAL, "is empty");
 	T_CHECK(ask("cuda:0", rig_path("empty"), 0) > 0);
 }
 
@@ -280,7 +280,7 @@ static void wrong_paths(void)
 	says(ask("cuda:0", "/dev/null", 0), -ENXIO, "/dev/null");
 	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
 	/* Nobody will ever write to it. */
-	says(ask("cuda:0", rig_path("fifo"), PST_GDS_TRIAL), -ENXIO, "fifo");
+	says(ask("cuda:0", rig_path("fifo"), PST_CHECK_TRIAL), -ENXIO, "fifo");
 	if (geteuid() != 0) {
 		rig_make(rig_path("secret"), 0, 10);
 		T_EQ(chmod(rig_path("secret"), 0), 0);
@@ -290,26 +290,26 @@ static void wrong_paths(void)
 
 static void room(void)
 {
-	struct pst_gds_check few[3];
+	struct pst_check few[3];
 	int all;
 
 	begin("mode=p2pdma");
 	all = ask("cuda:0", rig_path("data"), 0);
 	T_CHECK(all > 3);
-	T_EQ(pst_gds_checks("cuda:0", rig_path("data"), 0, NULL, 0), all);
+	T_EQ(pst_checks("cuda:0", rig_path("data"), 0, NULL, 0), all);
 	memset(few, 0x55, sizeof(few));
 	few[0].sz = few[1].sz = sizeof(few[0]);
-	T_EQ(pst_gds_checks("cuda:0", rig_path("data"), 0, few, 2), all);
+	T_EQ(pst_checks("cuda:0", rig_path("data"), 0, few, 2), all);
 	T_CHECK(!memcmp(few, checks, 2 * sizeof(few[0])));
 	T_EQ(few[2].name[0], 0x55);
 	/* Nothing is written where one of them is too small. */
 	few[1].sz--;
 	memset(few[0].name, 0x33, sizeof(few[0].name));
-	says(pst_gds_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");
+	says(pst_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");
 	T_EQ(few[0].name[0], 0x33);
 	/* errno is the caller's. */
 	errno = ENOTTY;
-	T_EQ(pst_gds_checks("cuda:0", rig_path("none"), 0, NULL, 0), -ENOENT);
+	T_EQ(pst_checks("cuda:0", rig_path("none"), 0, NULL, 0), -ENOENT);
 	T_EQ(errno, ENOTTY);
 }
 
@@ -322,7 +322,7 @@ static void after_fork(void)
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(pst_gds_checks(NULL, rig_path("data"), 0, NULL, 0) == -EOWNERDEAD ? 0 : 1);
+		_exit(pst_checks(NULL, rig_path("data"), 0, NULL, 0) == -EOWNERDEAD ? 0 : 1);
 	T_CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 

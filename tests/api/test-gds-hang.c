@@ -20,8 +20,8 @@ static struct pst_io io_at(uint64_t off, uint64_t len, uint64_t ms, uint64_t use
 
 static void start(const struct pst_io *io)
 {
-	T_OK(pst_prep(rig_q, io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
 static void wait_hung(unsigned nr)
@@ -146,7 +146,7 @@ static void cancelled(void)
 	start(&io);
 	wait_hung(1);
 	t = t_now();
-	T_EQ(pst_cancel(rig_q, 7), 1);
+	T_EQ(pst_queue_cancel(rig_q, 7), 1);
 	d = rig_reap1(rig_q);
 	T_CHECK(t_now() - t < T_HANG_NS);
 	late(&d, ECANCELED);
@@ -180,7 +180,7 @@ static void all_threads(void)
 	T_EQ(d[0].detail, ETIMEDOUT);
 	T_CHECK(t_now() - t < T_HANG_NS);
 	T_CHECK(is_right(RIG_MIB(8), RIG_MIB(8), RIG_MIB(2)));
-	T_EQ(pst_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 	for (unsigned i = 0; i < 4; i++)
 		T_EQ(d[i].res, -ETIMEDOUT);
 	x.release();
@@ -202,7 +202,7 @@ static void replaced(void)
 		wait_hung(i + 1);
 		if (i % 4 < 3)
 			continue;
-		T_EQ(pst_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+		T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 		for (unsigned k = 0; k < 4; k++)
 			late(&d[k], ETIMEDOUT);
 		(void)usleep(1200000);

@@ -278,10 +278,10 @@ static void many(void)
 	rig_cold(rig_path("data"));
 	for (unsigned i = 0; i < 8; i++) {
 		io = rig_io(PST_OP_READ, file, mem, i * RIG_MIB(2), i * RIG_MIB(2), RIG_MIB(2));
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 8);
-	T_EQ(pst_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
+	T_EQ(pst_queue_submit(rig_q), 8);
+	T_EQ(pst_queue_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(d[i].res, (int64_t)RIG_MIB(2));
 	T_CHECK(is_right(0, 0, RIG_MIB(16)));

@@ -102,10 +102,10 @@ static void rights(void)
 	rig_make(rig_path("file"), 8, LEN);
 	f = rig_open(rig_path("file"), RIG_RW);
 	rig_mem_fill(m, 0, LEN, 4, 0);
-	T_OK(pst_mem_load(ro, 0, buf, sizeof(buf)));
-	T_EQ(pst_mem_store(ro, 0, buf, sizeof(buf)), -EACCES);
+	T_OK(pst_mem_copy_out(ro, 0, buf, sizeof(buf)));
+	T_EQ(pst_mem_copy_in(ro, 0, buf, sizeof(buf)), -EACCES);
 	io = rig_io(PST_OP_READ, f, ro, 0, 0, 4096);
-	T_EQ(pst_prep(rig_q, &io), -EACCES);
+	T_EQ(pst_queue_prep(rig_q, &io), -EACCES);
 	T_CHECK(pst_error_text()[0]);
 	T_EQ(rig_write(f, ro, 0, 0, LEN).res, LEN);
 	T_EQ(rig_mem_differs(m, 0, LEN, 4, 0), LEN);
@@ -131,12 +131,12 @@ static int serve(int sock)
 
 	/* Its own grant goes out, and what the other side wrote comes back. */
 	rig_fill(buf, 21, 0, LEN);
-	if (pst_mem_alloc(rig_dev, LEN, &o, &m) < 0 || pst_mem_store(m, 0, buf, LEN) < 0 ||
+	if (pst_mem_alloc(rig_dev, LEN, &o, &m) < 0 || pst_mem_copy_in(m, 0, buf, LEN) < 0 ||
 	    pst_mem_export(m, 4096, LEN - 4096, PST_RIGHT_READ | PST_RIGHT_WRITE, &g) < 0 ||
 	    pst_grant_send(sock, &g, t_hang()) < 0)
 		return 1;
 	pst_grant_done(&g);
-	if (read(sock, &c, 1) != 1 || pst_mem_load(m, 0, buf, LEN) < 0)
+	if (read(sock, &c, 1) != 1 || pst_mem_copy_out(m, 0, buf, LEN) < 0)
 		return 2;
 	if (rig_differs(buf, 21, 0, 4096) != 4096 ||
 	    rig_differs(buf + 4096, 8, 100, 500000) != 500000 ||
@@ -367,9 +367,9 @@ static int64_t c_do(struct pst_queue *q, uint32_t op, struct pst_file *f, struct
 	struct pst_io io = rig_io(op, f, m, off, off, len);
 	struct pst_done d = { 0 };
 
-	C_CHECK(pst_prep(q, &io) == 0);
-	C_CHECK(pst_submit(q) == 1);
-	C_CHECK(pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
+	C_CHECK(pst_queue_prep(q, &io) == 0);
+	C_CHECK(pst_queue_submit(q) == 1);
+	C_CHECK(pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);
 	return d.res;
 }
 
@@ -391,10 +391,10 @@ static void import_read_only(struct importer *i)
 	struct pst_io io = rig_io(PST_OP_READ, i->in, i->m, 0, 0, 4096);
 	char c = 0;
 
-	C_CHECK(pst_prep(i->q, &io) == -EACCES);
-	C_CHECK(pst_mem_store(i->m, 0, &c, 1) == -EACCES);
-	C_CHECK(pst_mem_load(i->m, PART - 1, &c, 1) == 0);
-	C_CHECK(pst_mem_load(i->m, PART, &c, 1) == -ERANGE);
+	C_CHECK(pst_queue_prep(i->q, &io) == -EACCES);
+	C_CHECK(pst_mem_copy_in(i->m, 0, &c, 1) == -EACCES);
+	C_CHECK(pst_mem_copy_out(i->m, PART - 1, &c, 1) == 0);
+	C_CHECK(pst_mem_copy_out(i->m, PART, &c, 1) == -ERANGE);
 	C_CHECK(c_do(i->q, PST_OP_WRITE, i->out, i->m, 0, PART) == PART);
 }
 
@@ -403,8 +403,8 @@ static void import_write_only(struct importer *i)
 	struct pst_io io = rig_io(PST_OP_WRITE, i->out, i->m, 0, 0, 4096);
 	char c = 0;
 
-	C_CHECK(pst_prep(i->q, &io) == -EACCES);
-	C_CHECK(pst_mem_load(i->m, 0, &c, 1) == -EACCES);
+	C_CHECK(pst_queue_prep(i->q, &io) == -EACCES);
+	C_CHECK(pst_mem_copy_out(i->m, 0, &c, 1) == -EACCES);
 	C_CHECK(c_do(i->q, PST_OP_READ, i->in, i->m, 0, PART) == PART);
 }
 
@@ -430,9 +430,9 @@ static void import_killed(struct importer *i)
 	for (unsigned k = 0; k < 100; k++) {
 		struct pst_io io = rig_io(PST_OP_READ, i->in, i->m, 0, k * 10000, 10000);
 
-		C_CHECK(pst_prep(i->q, &io) == 0);
+		C_CHECK(pst_queue_prep(i->q, &io) == 0);
 	}
-	C_CHECK(pst_submit(i->q) == 100);
+	C_CHECK(pst_queue_submit(i->q) == 100);
 	(void)kill(getpid(), SIGKILL);
 }
 

@@ -53,9 +53,9 @@ static void one(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint
 	struct pst_io io = rig_io(op, f, m, 0, 0, 65536);
 	struct pst_done d;
 
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
-	while (pst_reap(q, &d, 0, 1, 0) == 0)
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	while (pst_queue_reap(q, &d, 0, 1, 0) == 0)
 		T_CHECK(readable(pst_queue_fd(q), 5000));
 	T_CHECK(d.res == 65536 || d.res == -ETIMEDOUT);
 }
@@ -77,8 +77,8 @@ static void rests(uint32_t flags)
 	T_CHECK(fd >= 0);
 	/* What the kernel or an engine wrote late. */
 	while (readable(fd, 0))
-		T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
-	T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
+		T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	for (passed = t_in_ms(2 * TIMEOUT_MS); t_now() < passed;)
 		(void)usleep(1000);
 	idle_rests("pst-");
@@ -106,10 +106,10 @@ static void late_wake_up(void)
 	struct pst_done d;
 
 	T_CHECK(fd >= 0);
-	T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	T_EQ(eventfd_write(fd, 1), 0);
 	T_CHECK(readable(fd, 0));
-	T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	T_CHECK(!readable(fd, 0));
 	pst_queue_free(q);
 }
@@ -136,14 +136,14 @@ static void deadline_behind_another(void)
 	hangs = rig_open(path, PST_FILE_READ);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 4096);
 	io.deadline_ns = t_in_ms(TIMEOUT_MS);
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 	io = rig_io(PST_OP_READ, hangs, m, 0, LEN / 2, 65536);
 	io.deadline_ns = second = t_in_ms(20 * TIMEOUT_MS);
 	io.user_data = 2;
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 2);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 2);
 	for (unsigned got = 0; got < 2; got++)
-		while (pst_reap(rig_q, &d, 0, 1, 0) == 0)
+		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0)
 			T_CHECK(readable(fd, RIG_WAIT_MS));
 	T_EQ(d.user_data, 2);
 	T_EQ(d.res, -ETIMEDOUT);

@@ -49,7 +49,7 @@ static void check_mem(struct pst_mem *m, uint64_t mem_len, uint64_t from, uint64
 {
 	from = from > GUARD ? from - GUARD : 0;
 	to = to + GUARD < mem_len ? to + GUARD : mem_len;
-	T_OK(pst_mem_load(m, from, scratch, to - from));
+	T_OK(pst_mem_copy_out(m, from, scratch, to - from));
 	for (uint64_t i = 0; memcmp(scratch, mem_image + from, to - from) != 0 && i < to - from;
 	     i++)
 		if (scratch[i] != mem_image[from + i])
@@ -72,7 +72,7 @@ static struct pst_mem *mem_new(uint64_t len)
 	struct pst_mem *m = rig_alloc(rig_dev, len);
 
 	rig_fill(mem_image, 99, 0, len);
-	T_OK(pst_mem_store(m, 0, mem_image, len));
+	T_OK(pst_mem_copy_in(m, 0, mem_image, len));
 	return m;
 }
 
@@ -171,7 +171,7 @@ static void long_ones(void)
 		rig_cold(data_path);
 		one(f, m, mem_len, PST_OP_READ, at[i][0], at[i][1], len);
 		rig_fill(mem_image, 1000 + i, 0, mem_len);
-		T_OK(pst_mem_store(m, 0, mem_image, mem_len));
+		T_OK(pst_mem_copy_in(m, 0, mem_image, mem_len));
 		one(f, m, mem_len, PST_OP_WRITE, at[i][0], at[i][1], len);
 		one(f, m, mem_len, PST_OP_READ, at[i][0], at[i][1], len);
 	}
@@ -398,7 +398,7 @@ static void overlapping_targets(void)
 		if (rig_file_info(io.file).direct && d.why)
 			rig_show(&d);
 		T_CHECK(!rig_file_info(io.file).direct || d.why == PST_WHY_NONE);
-		T_OK(pst_mem_load(m, 0, got, sizeof(got)));
+		T_OK(pst_mem_copy_out(m, 0, got, sizeof(got)));
 		for (unsigned k = 0; k < sizeof(got); k++) {
 			bool known = false;
 
@@ -479,14 +479,14 @@ static void batches(void)
 						  (uint64_t)sent * LEN, LEN);
 
 			io.user_data = sent;
-			r = pst_prep(q, &io);
+			r = pst_queue_prep(q, &io);
 			if (r == -EAGAIN)
 				break;
 			T_OK(r);
 			sent++;
 		}
-		T_CHECK(pst_submit(q) >= 0);
-		n = pst_reap(q, d, 1, RIG_NR(d), t_in_ms(RIG_WAIT_MS));
+		T_CHECK(pst_queue_submit(q) >= 0);
+		n = pst_queue_reap(q, d, 1, RIG_NR(d), t_in_ms(RIG_WAIT_MS));
 		T_CHECK(n >= 1);
 		for (int i = 0; i < n; i++) {
 			T_EQ(d[i].res, LEN);
@@ -496,7 +496,7 @@ static void batches(void)
 		got += (unsigned)n;
 		T_CHECK(rig_stats(q).inflight <= sent - got);
 	}
-	T_EQ(pst_reap(q, d, 1, 1, t_in_ms(100)), 0);
+	T_EQ(pst_queue_reap(q, d, 1, 1, t_in_ms(100)), 0);
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(rig_mem_differs(m, (uint64_t)i * LEN, LEN, SEED, at[i]), LEN);
 	pst_file_close(f);
@@ -513,12 +513,12 @@ static void requests_are_copied(void)
 
 	rig_make(data_path, SEED, 100000);
 	io = rig_io(PST_OP_READ, rig_open(data_path, RIG_R), m, 1000, 0, 4096);
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 	pst_file_close(io.file);
 	memset(&io, 0xff, sizeof(io));
 	m = pst_mem_free(m);
 	T_CHECK(!m);
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, 4096);
 }

@@ -211,9 +211,10 @@ static void load_round(struct load *l, struct pst_queue *q, struct pst_file *f, 
 	for (unsigned i = 0; i < NR; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * len, i * len, len);
 
-		nr += pst_prep(q, &io) == 0;
+		nr += pst_queue_prep(q, &io) == 0;
 	}
-	if (pst_submit(q) != NR || nr != NR || pst_reap(q, d, NR, NR, t_in_ms(RIG_WAIT_MS)) != NR)
+	if (pst_queue_submit(q) != NR || nr != NR ||
+	    pst_queue_reap(q, d, NR, NR, t_in_ms(RIG_WAIT_MS)) != NR)
 		l->failed = 1;
 	for (unsigned i = 0; i < NR && !l->failed; i++)
 		l->failed = d[i].res != (int64_t)len;
@@ -236,7 +237,7 @@ static void *load_main(void *arg)
 		load_round(l, q, f, m);
 	if (l->failed)
 		(void)snprintf(l->why, sizeof(l->why), "%s", pst_error_text());
-	else if (pst_mem_load(m, 0, buf, FILE_LEN) < 0 ||
+	else if (pst_mem_copy_out(m, 0, buf, FILE_LEN) < 0 ||
 		 rig_differs(buf, SEED, 0, FILE_LEN) != FILE_LEN)
 		l->failed = 3;
 	pst_queue_free(q);
@@ -248,14 +249,14 @@ static void *load_main(void *arg)
 
 static void loads_start(void)
 {
-	bool uring = pst_store_check(PST_STORE_URING) == 0;
+	bool uring = pst_store_check(PST_BACKEND_URING) == 0;
 
 	if (access(rig_path("data"), R_OK) < 0)
 		rig_make(rig_path("data"), SEED, FILE_LEN);
 	for (unsigned i = 0; i < LOADS; i++) {
 		struct load *l = &loads[i];
 
-		l->store = i & 1 && uring ? PST_STORE_URING : PST_STORE_THREADS;
+		l->store = i & 1 && uring ? PST_BACKEND_URING : PST_BACKEND_THREADS;
 		(void)snprintf(l->path, sizeof(l->path), "%s", rig_path("data"));
 		l->stop = false;
 		l->rounds = 0;
@@ -344,7 +345,7 @@ static void too_small(void)
 	f = rig_open(rig_path("small"), RIG_R);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, PIECE);
 	T_OK(set(100000, 0));
-	T_EQ(pst_prep(rig_q, &io), -EBUSY);
+	T_EQ(pst_queue_prep(rig_q, &io), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "PST_POOL"));
 	T_EQ(rig_stats(NULL).pool_bytes, rig_before.pool_bytes);
 	T_OK(set(2 * SLOT_MAX, 0));
@@ -381,7 +382,7 @@ static void a_queue_too_many(void)
 	sampler_start();
 	while (nr < MOST && r == 0) {
 		q[nr] = rig_queue(rig_store, 4);
-		r = pst_prep(q[nr], &io);
+		r = pst_queue_prep(q[nr], &io);
 		nr += r == 0;
 	}
 	if (r < 0)
@@ -389,7 +390,7 @@ static void a_queue_too_many(void)
 	T_CHECK(r == -EBUSY || nr == MOST);
 	T_CHECK(nr > 0);
 	for (unsigned i = 0; i < nr; i++) {
-		T_EQ(pst_submit(q[i]), 1);
+		T_EQ(pst_queue_submit(q[i]), 1);
 		T_EQ(rig_reap1(q[i]).res, PIECE);
 	}
 	/* One goes, and there is room for the one that had none. */
@@ -447,9 +448,9 @@ static void hog_start(uint64_t bound)
 		struct pst_io io = rig_io(PST_OP_READ, hang, mem, i * PIECE, i * PIECE, PIECE);
 
 		io.deadline_ns = PST_NO_DEADLINE;
-		T_OK(pst_prep(hog, &io));
+		T_OK(pst_queue_prep(hog, &io));
 	}
-	T_EQ(pst_submit(hog), HOG_DEPTH);
+	T_EQ(pst_queue_submit(hog), HOG_DEPTH);
 	pst_log_set(NULL, NULL, 0);
 	while (rig_stats(NULL).pool_bytes < bound && t_now() < end)
 		(void)usleep(500);
@@ -478,7 +479,7 @@ static void hog_release(void)
 
 	while (nr < HOG_DEPTH && t_now() < end) {
 		fusefs_release(&fs);
-		while (pst_reap(hog, &d, 0, 1, 0) == 1) {
+		while (pst_queue_reap(hog, &d, 0, 1, 0) == 1) {
 			T_EQ(d.res, PIECE);
 			nr++;
 		}
@@ -511,7 +512,7 @@ static void grows_to_the_bound(void)
 	rig_make(rig_path("small"), SEED, PIECE);
 	f = rig_open(rig_path("small"), RIG_R);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, PIECE);
-	T_EQ(pst_prep(rig_q, &io), -EBUSY);
+	T_EQ(pst_queue_prep(rig_q, &io), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "under way"));
 	T_OK(set(RIG_MIB(32), 0));
 	T_EQ(rig_do(rig_q, &io).res, PIECE);
@@ -545,7 +546,7 @@ static void lowered_below_use(void)
 /* An engine that has everything, idle by now, makes room for another. */
 static void another_engine(void)
 {
-	uint32_t other = rig_store == PST_STORE_URING ? PST_STORE_THREADS : PST_STORE_URING;
+	uint32_t other = rig_store == PST_BACKEND_URING ? PST_BACKEND_THREADS : PST_BACKEND_URING;
 	struct pst_queue *q = NULL;
 	struct pst_done d;
 	struct pst_io io;
@@ -557,10 +558,10 @@ static void another_engine(void)
 	T_EQ(rig_stats(NULL).pool_bytes, RIG_MIB(64)); /* it stays for the next time */
 	q = rig_queue(other, 0);
 	io = rig_io(PST_OP_READ, hang, mem, 0, 0, PIECE);
-	T_OK(pst_prep(q, &io));
+	T_OK(pst_queue_prep(q, &io));
 	T_CHECK(rig_stats(NULL).pool_bytes <= RIG_MIB(48));
-	T_EQ(pst_submit(q), 1);
-	while (pst_reap(q, &d, 0, 1, 0) == 0) {
+	T_EQ(pst_queue_submit(q), 1);
+	while (pst_queue_reap(q, &d, 0, 1, 0) == 0) {
 		fusefs_release(&fs);
 		(void)usleep(500);
 	}
@@ -613,7 +614,7 @@ static void pages(void)
 	T_OK(set(0, 1));
 	zero = calloc(1, len);
 	T_CHECK(zero);
-	T_OK(pst_mem_store(m, 0, zero, len));
+	T_OK(pst_mem_copy_in(m, 0, zero, len));
 	free(zero);
 	T_CHECK(rig_read(f, m, 0, 0, len).paths & PST_PATH_BIT(PST_PATH_PAGECACHE));
 	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);

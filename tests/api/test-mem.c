@@ -176,23 +176,23 @@ static void store_and_load(void)
 	char *buf = malloc(LEN + 1);
 
 	if (!rig_soft()) {
-		T_OK(pst_mem_load(m, 0, buf, LEN + 1));
+		T_OK(pst_mem_copy_out(m, 0, buf, LEN + 1));
 		T_EQ(buf[0], 0);
 		T_EQ(memcmp(buf, buf + 1, LEN), 0);
 	}
 	rig_fill(buf, SEED, 0, LEN + 1);
-	T_OK(pst_mem_store(m, 0, buf, LEN + 1));
+	T_OK(pst_mem_copy_in(m, 0, buf, LEN + 1));
 	for (unsigned i = 0; i < 50; i++) {
 		uint64_t off = rig_below(LEN), len = rig_below(LEN - off + 2);
 
-		T_OK(pst_mem_load(m, off, buf, len));
+		T_OK(pst_mem_copy_out(m, off, buf, len));
 		T_EQ(rig_differs(buf, SEED, off, len), len);
 	}
-	T_OK(pst_mem_load(m, LEN + 1, buf, 0));
+	T_OK(pst_mem_copy_out(m, LEN + 1, buf, 0));
 	T_OK(pst_mem_sync(m));
-	T_EQ(pst_mem_load(m, LEN + 1, buf, 1), -ERANGE);
-	T_EQ(pst_mem_store(m, LEN, buf, 2), -ERANGE);
-	T_EQ(pst_mem_store(m, UINT64_MAX, buf, 2), -ERANGE);
+	T_EQ(pst_mem_copy_out(m, LEN + 1, buf, 1), -ERANGE);
+	T_EQ(pst_mem_copy_in(m, LEN, buf, 2), -ERANGE);
+	T_EQ(pst_mem_copy_in(m, UINT64_MAX, buf, 2), -ERANGE);
 	T_EQ(rig_mem_differs(m, LEN, 1, SEED, LEN), 1);
 	pst_mem_free(m);
 	free(buf);
@@ -228,11 +228,11 @@ static void soft_wraps_share(void)
 	T_EQ(rig_mem_differs(m, 12288, LEN - 12288, 1, 12288), LEN - 12288);
 
 	/* Its own end is the end, not the allocation's. */
-	T_EQ(pst_mem_load(w[1], 8192, &(char){ 0 }, 1), -ERANGE);
+	T_EQ(pst_mem_copy_out(w[1], 8192, &(char){ 0 }, 1), -ERANGE);
 	{
 		struct pst_io io = rig_io(PST_OP_READ, f, w[1], 0, 1, 8192);
 
-		T_EQ(pst_prep(rig_q, &io), -ERANGE);
+		T_EQ(pst_queue_prep(rig_q, &io), -ERANGE);
 	}
 	for (unsigned n = 0; n < 3; n++)
 		pst_mem_free(w[n]);
@@ -371,7 +371,7 @@ static void host_wraps(void)
 			if (!pinned)
 				T_EQ(d.flags & PST_DONE_PINNED, 0);
 		}
-		if (pinned && rig_store == PST_STORE_URING && !d.why)
+		if (pinned && rig_store == PST_BACKEND_URING && !d.why)
 			T_CHECK(becomes_pinned(f, m));
 		T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
 		pst_mem_free(m);
@@ -482,11 +482,11 @@ static void drain(void)
 	T_OK(pst_mem_drain(m, PST_NO_DEADLINE));
 
 	/* Prepared counts. */
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_mem_drain(m, 0), -EBUSY);
 	T_EQ(pst_mem_drain(m, t_in_ms(60)), -EBUSY);
 	T_CHECK(t_now() - start >= UINT64_C(60000000));
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 
 	/* In flight and never reaped: quiet all the same, and the completion is still there. */
 	T_OK(pst_mem_drain(m, t_in_ms(RIG_WAIT_MS)));
@@ -543,7 +543,7 @@ static void drain_of_what_hangs(void)
 	while (rig_stats(rig_q).busy && t_now() < end) {
 		fusefs_release(&fuse);
 		(void)usleep(2000);
-		(void)pst_reap(rig_q, &d, 0, 1, 0);
+		(void)pst_queue_reap(rig_q, &d, 0, 1, 0);
 	}
 	T_EQ(rig_stats(rig_q).busy, 0);
 	if (m) {
@@ -571,13 +571,13 @@ static void freed_in_flight(void)
 
 			if (!(i & 1))
 				rig_mem_fill(m, i * (LEN / 8), LEN / 8, SEED, i * (LEN / 8));
-			T_OK(pst_prep(rig_q, &io));
+			T_OK(pst_queue_prep(rig_q, &io));
 		}
 		if (round & 1)
 			m = pst_mem_free(m);
-		T_EQ(pst_submit(rig_q), 8);
+		T_EQ(pst_queue_submit(rig_q), 8);
 		m = m ? pst_mem_free(m) : NULL;
-		T_EQ(pst_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
+		T_EQ(pst_queue_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
 		for (unsigned i = 0; i < 8; i++)
 			T_EQ(d[i].res, LEN / 8);
 	}

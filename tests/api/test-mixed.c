@@ -44,7 +44,7 @@ static void prep(struct pst_queue *q, uint64_t off, uint64_t len, uint32_t flags
 	io.flags = flags;
 	io.policy = policy;
 	io.user_data = off;
-	T_OK(pst_prep(q, &io));
+	T_OK(pst_queue_prep(q, &io));
 }
 
 static void took(const struct pst_done *d, uint32_t path, uint32_t why)
@@ -98,8 +98,8 @@ static void joined(void)
 	prep(rig_q, 65536, 65536, 0, 0);
 	prep(rig_q, 131072, 65536, PST_IO_STRICT, 0);
 	prep(rig_q, 262144, 65536, 0, only);
-	T_EQ(pst_submit(rig_q), 4);
-	T_EQ(pst_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	T_EQ(pst_queue_submit(rig_q), 4);
+	T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 	for (unsigned i = 0; i < 4; i++)
 		switch (d[i].user_data) {
 		case 100:
@@ -128,7 +128,7 @@ static void behind_another_queue(void)
 	other = rig_queue(rig_store, 4);
 	for (unsigned i = 0; i < 4; i++)
 		prep(other, i * RIG_MIB(1), RIG_MIB(1), 0, 0);
-	T_EQ(pst_submit(other), 4);
+	T_EQ(pst_queue_submit(other), 4);
 	d = rig_write(file, mem, 100, 100, 1000);
 	took(&d, BUFFERED, PST_WHY_UNALIGNED);
 	for (unsigned i = 0; i < 4; i++) {
@@ -148,13 +148,13 @@ static void behind_one_that_waits(void)
 	begin();
 	other = rig_queue(rig_store, 4);
 	prep(rig_q, 0, 65536, 0, 0);
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	prep(other, 100000, 1000, 0, 0);
-	T_EQ(pst_submit(other), 1);
+	T_EQ(pst_queue_submit(other), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, 65536);
 	prep(rig_q, 65536, 65536, PST_IO_STRICT, 0);
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	d = rig_reap1(rig_q);
 	took(&d, DIRECT, PST_WHY_NONE);
 	d = rig_reap1(other);
@@ -190,12 +190,12 @@ static void ended_by_another_queue(void)
 	rig_make(rig_path("closed"), 1, 65536);
 	closed = rig_open(rig_path("closed"), RIG_RW);
 	io = rig_io(PST_OP_WRITE, closed, mem, 0, 0, 65536);
-	T_OK(pst_prep(other, &io));
-	T_EQ(pst_submit(other), 1);
+	T_OK(pst_queue_prep(other, &io));
+	T_EQ(pst_queue_submit(other), 1);
 	closed = pst_file_close(closed);
 	for (int i = 0; i < 1000 && descriptors_of(rig_path("closed")); i++) {
 		prep(first, 0, 65536, 0, 0);
-		T_EQ(pst_submit(first), 1);
+		T_EQ(pst_queue_submit(first), 1);
 		d = rig_write(file, mem, 100, 100, 1000);
 		took(&d, BUFFERED, PST_WHY_UNALIGNED);
 		d = rig_reap1(first);
@@ -231,8 +231,8 @@ static void everything_at_once(void)
 			prep(rig_q, off, len, rig_below(4) ? 0 : PST_IO_CRC32C, 0);
 			off += len;
 		}
-		T_EQ(pst_submit(rig_q), nr);
-		T_EQ(pst_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
+		T_EQ(pst_queue_submit(rig_q), nr);
+		T_EQ(pst_queue_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
 		for (unsigned i = 0; i < nr; i++) {
 			bool is = d[i].paths & DIRECT;
 
@@ -299,7 +299,7 @@ static void beside_reader(uint64_t chunk, uint64_t nr, unsigned rounds)
 		rig_mem_fill(mem, 0, nr * chunk, round, 0);
 		for (uint64_t i = 0; i < nr; i++, turn = (turn + 29) % nr)
 			prep(rig_q, turn * chunk, chunk, 0, 0);
-		T_EQ(pst_submit(rig_q), (int)nr);
+		T_EQ(pst_queue_submit(rig_q), (int)nr);
 		for (; left; left--) {
 			d = rig_reap1(rig_q);
 			T_EQ(d.res, (int64_t)chunk);

@@ -26,7 +26,7 @@ static struct pst_mem *mem;
 
 static void begin(uint32_t flags)
 {
-	if (rig_soft() && rig_store == PST_STORE_URING)
+	if (rig_soft() && rig_store == PST_BACKEND_URING)
 		rig_needs_memlock();    /* of the staging pool */
 	(void)unlink(rig_path("file")); /* it may be another user's */
 	rig_make(rig_path("file"), SEED, LEN);
@@ -481,12 +481,12 @@ static uint32_t forbidden_store;
 
 static void without_uring_here(void)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = PST_STORE_URING };
+	struct pst_queue_opts o = { .sz = sizeof(o), .store = PST_BACKEND_URING };
 	struct pst_queue *q = NULL;
 	struct pst_done d;
 
 	forbid(__NR_io_uring_setup);
-	T_EQ(pst_store_check(PST_STORE_URING), -EPERM);
+	T_EQ(pst_store_check(PST_BACKEND_URING), -EPERM);
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
 	T_EQ(pst_queue_new(&o, &q), -EPERM);
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
@@ -497,7 +497,7 @@ static void without_uring_here(void)
 	d = ask(PST_OP_READ, 0, 0, 0, LEN);
 	T_EQ(d.res, LEN);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
-	if (forbidden_store == PST_STORE_THREADS) {
+	if (forbidden_store == PST_BACKEND_THREADS) {
 		T_EQ(d.why, PST_WHY_NONE);
 	} else {
 		T_EQ(d.why, PST_WHY_NO_URING);
@@ -523,11 +523,11 @@ static void without_uring_later_here(void)
 	struct pst_done d[8];
 	uint64_t cpu;
 
-	if (pst_store_check(PST_STORE_URING) < 0)
+	if (pst_store_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
 	begin(RIG_RW);
 	needs_direct();
-	rig_q = rig_queue(PST_STORE_URING, 8);
+	rig_q = rig_queue(PST_BACKEND_URING, 8);
 	d[0] = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
 	T_EQ(d[0].res, LEN);
 	forbid(__NR_io_uring_enter);
@@ -537,11 +537,11 @@ static void without_uring_later_here(void)
 
 		io.policy = PST_POLICY1(PST_PATH_DIRECT);
 		io.user_data = i;
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 8);
-	T_EQ(pst_cancel(rig_q, 7), 1);
-	T_EQ(pst_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
+	T_EQ(pst_queue_submit(rig_q), 8);
+	T_EQ(pst_queue_cancel(rig_q, 7), 1);
+	T_EQ(pst_queue_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
 	for (unsigned i = 0; i < 8; i++) {
 		T_CHECK(d[i].res == -EPERM || (d[i].user_data == 7 && d[i].res == -ECANCELED));
 		T_CHECK(!(d[i].flags & PST_DONE_BUSY));
@@ -564,9 +564,9 @@ static void without_uring(void)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		rig_dev = i ? "soft:0" : "host";
-		forbidden_store = PST_STORE_AUTO;
+		forbidden_store = PST_BACKEND_AUTO;
 		in_child(without_uring_here);
-		forbidden_store = PST_STORE_THREADS; /* what was asked for is no fallback */
+		forbidden_store = PST_BACKEND_THREADS; /* what was asked for is no fallback */
 		in_child(without_uring_here);
 	}
 }
@@ -588,13 +588,13 @@ static void without_memlock_here(void)
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;
 
-	if (pst_store_check(PST_STORE_URING) < 0)
+	if (pst_store_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
 	begin(RIG_RW); /* while this user may */
 	needs_direct();
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
-	rig_q = rig_queue(PST_STORE_URING, 8);
+	rig_q = rig_queue(PST_BACKEND_URING, 8);
 	/* So few bytes that the limit holds for them, if they are read twice to be sure of them. */
 	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN / 4);
 	TOOK(d, BIT(DIRECT), PST_WHY_NONE);
@@ -634,7 +634,7 @@ static void small_writes_here(void)
 	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 0;
 	struct pst_done d;
 
-	rig_q = rig_queue(PST_STORE_AUTO, 8);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 8);
 	begin(RIG_RW);
 	needs_direct();
 	for (uint64_t len = 4096; len <= 65536; len *= 2) {
@@ -696,7 +696,7 @@ static void pinned(void)
 	rig_needs_memlock();
 	begin(PST_FILE_READ);
 	/* Where everything is in memory, bytes are copied without the kernel's registration. */
-	pins = rig_store == PST_STORE_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
+	pins = rig_store == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, NULL, &wrapped));
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, &o, &promised));
 	/* Not for one request; memory that is used again is registered sooner or later. */

@@ -72,23 +72,23 @@ static void random_batches(struct pst_queue *q, struct pst_file *f, struct pst_m
 
 			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
 			io.user_data = io.len;
-			T_OK(pst_prep(q, &io));
+			T_OK(pst_queue_prep(q, &io));
 		}
-		T_CHECK(pst_submit(q) >= 0);
+		T_CHECK(pst_queue_submit(q) >= 0);
 		if (once)
 			T_EQ(pst_queue_fd(q), fd);
 		do {
 			n = epoll_wait(ep, &ev, 1, 5000);
 			sleeps++;
 		} while (n < 0 && errno == EINTR);
-		if (n == 0 && pst_reap(q, d, 0, 1, 0) > 0)
+		if (n == 0 && pst_queue_reap(q, d, 0, 1, 0) > 0)
 			T_FAIL("a wake-up got lost after %u of %u", got, nr);
 		T_EQ(n, 1);
 		/* Sometimes not all that is there: the rest must wake again. */
 		do {
 			unsigned max = 1 + (unsigned)(x >> 40) % RIG_NR(d);
 
-			n = pst_reap(q, d, 0, max, 0);
+			n = pst_queue_reap(q, d, 0, max, 0);
 			T_CHECK(n >= 0);
 			for (int i = 0; i < n; i++)
 				T_EQ(d[i].res, d[i].user_data);
@@ -162,12 +162,12 @@ static void once_is_once(void)
 	T_CHECK(fd >= 0 && !sleep_on(fd, 0));
 	for (unsigned i = 0; i < 20; i++) {
 		/* Nobody said that there would be a sleep: nothing wakes. */
-		T_OK(pst_prep(q, &io));
-		T_EQ(pst_submit(q), 1);
+		T_OK(pst_queue_prep(q, &io));
+		T_EQ(pst_queue_submit(q), 1);
 		T_CHECK(!sleep_on(fd, 5));
 		T_EQ(pst_queue_fd(q), fd);
 		T_CHECK(sleep_on(fd, 5000));
-		while (pst_reap(q, &d, 0, 1, 0) == 0) {
+		while (pst_queue_reap(q, &d, 0, 1, 0) == 0) {
 			T_EQ(pst_queue_fd(q), fd);
 			T_CHECK(sleep_on(fd, 5000));
 		}
@@ -197,9 +197,9 @@ static void direct_wakes(void)
 		unsigned wakes = 0;
 
 		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
-		while (pst_reap(rig_q, &d, 0, 1, 0) == 0) {
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0) {
 			T_CHECK(sleep_on(fd, 5000));
 			T_CHECK(wakes++ < 1000);
 		}
@@ -220,19 +220,19 @@ static void level_triggered(void)
 	T_CHECK(fd >= 0);
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
-	T_EQ(pst_reap(rig_q, d, 0, 8, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, d, 0, 8, 0), 0);
 	T_CHECK(!sleep_on(fd, 20));
 	for (unsigned i = 0; i < 8; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i, 0, 1000);
 
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 8);
+	T_EQ(pst_queue_submit(rig_q), 8);
 	for (unsigned got = 0; got < 8; got++) {
-		while (pst_reap(rig_q, d, 0, 1, 0) == 0)
+		while (pst_queue_reap(rig_q, d, 0, 1, 0) == 0)
 			T_CHECK(sleep_on(fd, 5000));
 	}
-	while (pst_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
+	while (pst_queue_reap(rig_q, d, 0, 8, 0) == 0 && sleep_on(fd, 0))
 		; /* what woke for nothing */
 	T_CHECK(!sleep_on(fd, 20));
 	/* A reap that waits by itself does not spoil the descriptor. */
@@ -259,27 +259,27 @@ static void ends_wake(void)
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 1000);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	io.policy = PST_POLICY1(PST_PATH_GDS); /* refused */
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	T_CHECK(sleep_on(fd, 2000));
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 1);
 	T_EQ(d.res, -EOPNOTSUPP);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	io.policy = 0;
 	io.deadline_ns = 1; /* too late */
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	T_CHECK(sleep_on(fd, 2000));
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 1);
 	T_EQ(d.res, -ETIMEDOUT);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	io.deadline_ns = 0; /* cancelled */
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_cancel(rig_q, 0), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	T_CHECK(sleep_on(fd, 2000));
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 1);
 	T_EQ(d.res, -ECANCELED);
 	pst_file_close(f);
 	pst_mem_free(m);
@@ -309,22 +309,22 @@ static void deadline_wakes(void)
 		/* A later deadline first: the earlier one must not get lost behind it. */
 		io.deadline_ns = t_hang();
 		io.user_data = 1;
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		io.deadline_ns = deadline = t_in_ms(100);
 		io.user_data = 2;
 		io.mem_off += LEN / 2;
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
-		while (pst_reap(rig_q, &d, 0, 1, 0) == 0)
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0)
 			T_CHECK(sleep_on(fd, 5000));
 		T_EQ(d.res, -ETIMEDOUT);
 		T_EQ(d.user_data, 2);
 		T_CHECK(t_now() >= deadline && t_now() < deadline + 2000 * 1000000u);
 		/* And what is cancelled ends, with nobody but the clock to say so. */
-		T_EQ(pst_cancel(rig_q, 1), 1);
+		T_EQ(pst_queue_cancel(rig_q, 1), 1);
 		end = t_hang();
-		while (pst_reap(rig_q, &d, 0, 1, 0) == 0) {
+		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 0) {
 			T_CHECK(sleep_on(fd, 5000));
 			T_CHECK(t_now() < end);
 		}
@@ -355,7 +355,7 @@ static void many_in_one_epoll(void)
 	for (unsigned i = 0; i < QUEUES; i++) {
 		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = i };
 
-		q[i] = rig_queue(i & 1 ? rig_store : PST_STORE_AUTO, 8);
+		q[i] = rig_queue(i & 1 ? rig_store : PST_BACKEND_AUTO, 8);
 		T_CHECK(pst_queue_fd(q[i]) >= 0);
 		T_EQ(epoll_ctl(ep, EPOLL_CTL_ADD, pst_queue_fd(q[i]), &ev), 0);
 	}
@@ -369,10 +369,10 @@ static void many_in_one_epoll(void)
 				struct pst_io io = rig_io(PST_OP_READ, f, m, sent[i] * 512,
 							  i * 100000, 4096);
 
-				T_OK(pst_prep(q[i], &io));
+				T_OK(pst_queue_prep(q[i], &io));
 				sent[i]++;
 			}
-			T_CHECK(pst_submit(q[i]) >= 0);
+			T_CHECK(pst_queue_submit(q[i]) >= 0);
 		}
 		do
 			n = epoll_wait(ep, ev, RIG_NR(ev), 5000);
@@ -383,7 +383,7 @@ static void many_in_one_epoll(void)
 			int r;
 
 			do {
-				r = pst_reap(q[i], d, 0, RIG_NR(d), 0);
+				r = pst_queue_reap(q[i], d, 0, RIG_NR(d), 0);
 				T_CHECK(r >= 0);
 				for (int j = 0; j < r; j++)
 					T_EQ(d[j].res, 4096);
@@ -446,13 +446,13 @@ static void *work(void *arg)
 			x ^= x << 13, x ^= x >> 7, x ^= x << 17;
 			io.file_off = want[i] = x % (LEN - place);
 			io.user_data = i;
-			W_CHECK(w, pst_prep(q, &io) == 0);
+			W_CHECK(w, pst_queue_prep(q, &io) == 0);
 		}
-		W_CHECK(w, pst_submit(q) == (int)n);
+		W_CHECK(w, pst_queue_submit(q) == (int)n);
 		if (left % 3 == 0)
 			W_CHECK(w, pst_queue_fd(q) >= 0 && sleep_on(pst_queue_fd(q), 5000));
 		while (got < n) {
-			int r = pst_reap(q, d, 1, RIG_NR(d), t_in_ms(RIG_WAIT_MS));
+			int r = pst_queue_reap(q, d, 1, RIG_NR(d), t_in_ms(RIG_WAIT_MS));
 
 			W_CHECK(w, r > 0);
 			for (int i = 0; i < r; i++) {
@@ -461,8 +461,8 @@ static void *work(void *arg)
 				W_CHECK(w, d[i].res == (int64_t)place);
 				if (left % 8)
 					continue;
-				W_CHECK(w, pst_mem_load(w->shared, w->idx * SLICE + k * place, buf,
-							place) == 0);
+				W_CHECK(w, pst_mem_copy_out(w->shared, w->idx * SLICE + k * place,
+							    buf, place) == 0);
 				W_CHECK(w, rig_differs(buf, w->idx, want[k], place) == place);
 			}
 			got += (unsigned)r;
@@ -533,7 +533,8 @@ static void *finish_elsewhere(void *arg)
 	struct pst_done d = { 0 };
 	struct worker *w = arg;
 
-	w->good = pst_reap(rig_q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1 && d.res == (int64_t)LEN;
+	w->good = pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1 &&
+		  d.res == (int64_t)LEN;
 	return NULL;
 }
 
@@ -542,7 +543,7 @@ static void *start_elsewhere(void *arg)
 	struct worker *w = arg;
 	struct pst_io io = rig_io(PST_OP_READ, w->file, w->shared, 0, 0, LEN);
 
-	w->good = pst_prep(rig_q, &io) == 0 && pst_submit(rig_q) == 1;
+	w->good = pst_queue_prep(rig_q, &io) == 0 && pst_queue_submit(rig_q) == 1;
 	return NULL;
 }
 
@@ -599,7 +600,7 @@ static void storm_prep(struct storm *s, unsigned slot)
 	s->ios[slot] = write ? rig_io(PST_OP_WRITE, s->f, s->src, off, off, len)
 			     : rig_io(PST_OP_READ, s->f, s->dst, off, slot * SLOT_LEN, len);
 	s->ios[slot].user_data = slot;
-	T_OK(pst_prep(rig_q, &s->ios[slot]));
+	T_OK(pst_queue_prep(rig_q, &s->ios[slot]));
 	s->used[slot] = true;
 	s->nr_used++;
 }
@@ -616,7 +617,7 @@ static void storm_done(struct storm *s, const struct pst_done *d)
 	T_EQ(d->res, io->len);
 	if (io->op == PST_OP_WRITE || rig_below(4))
 		return;
-	T_OK(pst_mem_load(s->dst, io->mem_off, s->buf, io->len));
+	T_OK(pst_mem_copy_out(s->dst, io->mem_off, s->buf, io->len));
 	T_EQ(rig_differs(s->buf, 11, io->file_off, io->len), io->len);
 }
 
@@ -644,17 +645,17 @@ static void storm(void)
 				left--;
 			}
 		if (taken)
-			T_EQ(pst_submit(rig_q), taken);
+			T_EQ(pst_queue_submit(rig_q), taken);
 		if (rig_below(50) == 0)
 			rig_cold(rig_path("storm"));
-		n = pst_reap(rig_q, d, 0, 1 + (unsigned)rig_below(SLOTS), 0);
+		n = pst_queue_reap(rig_q, d, 0, 1 + (unsigned)rig_below(SLOTS), 0);
 		T_CHECK(n >= 0);
 		for (int i = 0; i < n; i++)
 			storm_done(&s, &d[i]);
 		done += (unsigned)n;
 		if (n || !s.nr_used || sleep_on(fd, SLEEP_MS))
 			continue;
-		n = pst_reap(rig_q, d, 0, SLOTS, 0);
+		n = pst_queue_reap(rig_q, d, 0, SLOTS, 0);
 		T_FAIL("asleep for %d ms with %u in flight, %d of them done", SLEEP_MS, s.nr_used,
 		       n);
 	}
@@ -664,7 +665,7 @@ static void storm(void)
 	free(s.buf);
 }
 
-/* Asleep at once after pst_submit(), without a look in between. */
+/* Asleep at once after pst_queue_submit(), without a look in between. */
 static void no_look_before_sleep(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, 65536);
@@ -684,11 +685,11 @@ static void no_look_before_sleep(void)
 			io = (struct pst_io){ .op = PST_OP_SYNC, .file = f };
 		if (i % 16 == 0)
 			rig_cold(rig_path("data"));
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		while (!n) {
 			T_CHECK(sleep_on(fd, SLEEP_MS));
-			n = pst_reap(rig_q, &d, 0, 1, 0);
+			n = pst_queue_reap(rig_q, &d, 0, 1, 0);
 		}
 		T_EQ(d.res, io.len);
 	}
@@ -738,11 +739,11 @@ static void drained_by_another(void)
 			struct pst_io io = rig_io(i % 4 ? PST_OP_READ : PST_OP_WRITE, f, dr.m,
 						  i * 65536, i * 65536, 1 + rig_below(65536));
 
-			(void)pst_prep(rig_q, &io);
+			(void)pst_queue_prep(rig_q, &io);
 		}
-		(void)pst_submit(rig_q);
+		(void)pst_queue_submit(rig_q);
 		while (n < 8 && !lost) {
-			n += (unsigned)pst_reap(rig_q, d, 0, 8, 0);
+			n += (unsigned)pst_queue_reap(rig_q, d, 0, 8, 0);
 			if (n < 8 && !sleep_on(fd, SLEEP_MS))
 				lost = 8 - n;
 		}
@@ -787,10 +788,10 @@ static void late_answer_wakes(void)
 	f = rig_open(path, PST_FILE_READ);
 	m = rig_alloc(rig_dev, 65536);
 	io = rig_io(PST_OP_READ, f, m, LEN, 0, 65536);
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	T_EQ(pthread_create(&t, NULL, release_main, NULL), 0);
-	while (woken && pst_reap(rig_q, &d, 0, 1, 0) == 0)
+	while (woken && pst_queue_reap(rig_q, &d, 0, 1, 0) == 0)
 		woken = sleep_on(fd, SLEEP_MS);
 	T_EQ(pthread_join(t, NULL), 0);
 	T_CHECK(woken);

@@ -236,8 +236,8 @@ static void *thread(void *arg)
 		uint64_t off = (n * 200 + i) * 512 % LEN;
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, off, off, 512);
 
-		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
-		    pst_reap(q, &d, 1, 1, t_hang()) != 1 || d.res != 512)
+		if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
+		    pst_queue_reap(q, &d, 1, 1, t_hang()) != 1 || d.res != 512)
 			bad++;
 	}
 	pst_queue_free(q);
@@ -313,20 +313,20 @@ static void given_up_while_waiting(void)
 		io.segs = &segs[i];
 		io.nr_segs = 1;
 		io.user_data = i;
-		T_OK(pst_prep(q, &io));
+		T_OK(pst_queue_prep(q, &io));
 	}
 	for (unsigned i = 0; i < BUSY; i++) {
 		io = rig_io(PST_OP_READ, file, far, 0, 0, half);
-		T_OK(pst_prep(other, &io));
+		T_OK(pst_queue_prep(other, &io));
 	}
-	T_EQ(pst_submit(other), BUSY);
-	T_EQ(pst_submit(q), NR);
+	T_EQ(pst_queue_submit(other), BUSY);
+	T_EQ(pst_queue_submit(q), NR);
 	for (unsigned i = 0; i < NR; i++) {
 		d = rig_reap1(q);
 		T_EQ(d.res, 4096);
 		T_CHECK(d.user_data < NR && seen[d.user_data]++ == 0);
 	}
-	T_EQ(pst_reap(q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	T_EQ(rig_stats(q).inflight, 0);
 	for (unsigned i = 0; i < NR; i++)
 		for (unsigned k = 0; k < 16; k++)

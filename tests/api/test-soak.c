@@ -255,12 +255,12 @@ static bool prep_slot(struct soak *s, struct slot *sl)
 	int r;
 
 	fill_slot(s, sl);
-	r = pst_prep(s->q, &sl->io);
+	r = pst_queue_prep(s->q, &sl->io);
 	if (r == 0) {
 		sl->used = true;
 		s->nr_used++;
 	} else if (r != -EAGAIN && !s->faults) {
-		S_FAIL(s, "pst_prep gave %d: %s", r, pst_error_text());
+		S_FAIL(s, "pst_queue_prep gave %d: %s", r, pst_error_text());
 	}
 	/* The handle goes, the request keeps the memory. */
 	sl->own_mem = pst_mem_free(sl->own_mem);
@@ -272,7 +272,7 @@ static bool prep_slot(struct soak *s, struct slot *sl)
 static void poison(struct soak *s, const struct slot *sl, struct pst_mem *m)
 {
 	memset(s->buf, POISON, SLOT_LEN);
-	S_CHECK(s, pst_mem_store(m, slot_off(s, sl), s->buf, SLOT_LEN) == 0 || s->faults);
+	S_CHECK(s, pst_mem_copy_in(m, slot_off(s, sl), s->buf, SLOT_LEN) == 0 || s->faults);
 }
 
 /* A request that was over does not write any more. */
@@ -281,7 +281,7 @@ static void check_poison(struct soak *s, struct slot *sl)
 	if (!sl->poisoned)
 		return;
 	sl->poisoned = false;
-	if (pst_mem_load(sl->io.mem, slot_off(s, sl), s->buf, SLOT_LEN) < 0) {
+	if (pst_mem_copy_out(sl->io.mem, slot_off(s, sl), s->buf, SLOT_LEN) < 0) {
 		S_CHECK(s, s->faults);
 		return;
 	}
@@ -297,7 +297,7 @@ static void check_bytes(struct soak *s, struct slot *sl, const struct pst_done *
 	uint64_t off = io->segs ? io->segs[0].file_off : io->file_off;
 	uint32_t seed = sl->hung ? FUSEFS_SEED : SEED;
 
-	if (pst_mem_load(io->mem, slot_off(s, sl), s->buf, d->prefix) < 0) {
+	if (pst_mem_copy_out(io->mem, slot_off(s, sl), s->buf, d->prefix) < 0) {
 		S_CHECK(s, s->faults);
 		return;
 	}
@@ -382,24 +382,24 @@ static void reap_some(struct soak *s)
 
 	switch (below(s, 4)) {
 	case 0:
-		n = pst_reap(s->q, d, 0, 1 + (unsigned)below(s, 8), 0);
+		n = pst_queue_reap(s->q, d, 0, 1 + (unsigned)below(s, 8), 0);
 		break;
 	case 1:
 		fd = pst_queue_fd(s->q);
 		if (fd >= 0) {
 			struct pollfd p = { .fd = fd, .events = POLLIN };
 
-			n = pst_reap(s->q, d, 0, 8, 0);
+			n = pst_queue_reap(s->q, d, 0, 8, 0);
 			if (n == 0 && s->nr_used && poll(&p, 1, 20000) == 0)
 				S_FAIL(s, "nobody woke us in 20 s");
 			break;
 		}
 		/* fallthrough */
 	case 2:
-		n = pst_reap(s->q, d, (unsigned)below(s, 9), 8, t_now() + below(s, 2000000));
+		n = pst_queue_reap(s->q, d, (unsigned)below(s, 9), 8, t_now() + below(s, 2000000));
 		break;
 	default:
-		n = pst_reap(s->q, d, 1, 8, t_hang());
+		n = pst_queue_reap(s->q, d, 1, 8, t_hang());
 		S_CHECK(s, n > 0 || !s->nr_used);
 		break;
 	}
@@ -416,7 +416,7 @@ static void cancel_some(struct soak *s)
 	if (!sl->used)
 		return;
 	sl->may_cancel = true;
-	r = pst_cancel(s->q, sl->io.user_data);
+	r = pst_queue_cancel(s->q, sl->io.user_data);
 	S_CHECK(s, r == 1 || r == -ENOENT); /* done, and not reaped yet */
 }
 
@@ -446,7 +446,7 @@ static void check_gaps(struct soak *s)
 		for (unsigned i = 0; i <= SLOTS; i++) {
 			uint64_t at = (uint64_t)i * (SLOT_LEN + GAP);
 
-			if (pst_mem_load(s->dst[dev], at, s->buf, GAP) < 0) {
+			if (pst_mem_copy_out(s->dst[dev], at, s->buf, GAP) < 0) {
 				S_CHECK(s, s->faults);
 				continue;
 			}
@@ -482,7 +482,7 @@ static void turn(struct soak *s)
 		n--;
 	}
 	if (!one_in(s, 5))
-		S_CHECK(s, pst_submit(s->q) >= 0);
+		S_CHECK(s, pst_queue_submit(s->q) >= 0);
 	if (one_in(s, 8))
 		cancel_some(s);
 	if (one_in(s, 40)) {
@@ -495,7 +495,7 @@ static void turn(struct soak *s)
 		check_gaps(s);
 	if (one_in(s, 30))
 		cold(s);
-	S_CHECK(s, pst_submit(s->q) >= 0);
+	S_CHECK(s, pst_queue_submit(s->q) >= 0);
 	reap_some(s);
 }
 
@@ -506,7 +506,7 @@ static void finish(struct soak *s)
 	struct pst_done d[8];
 
 	while (s->nr_used && t_now() < end) {
-		int n = pst_reap(s->q, d, 1, 8, t_in_ms(1000));
+		int n = pst_queue_reap(s->q, d, 1, 8, t_in_ms(1000));
 
 		S_CHECK(s, n >= 0);
 		for (int i = 0; i < n; i++)
@@ -558,7 +558,7 @@ static void mem_store(struct pst_mem *m, const void *buf, uint64_t len)
 	int r;
 
 	do
-		r = pst_mem_store(m, 0, buf, len);
+		r = pst_mem_copy_in(m, 0, buf, len);
 	while (r < 0 && getenv("PST_FAULT"));
 	T_OK(r);
 }
@@ -612,8 +612,8 @@ static void soak_all(bool faults, uint64_t ns)
 		struct soak *s = &soaks[i];
 
 		*s = (struct soak){ .nr = i, .faults = faults };
-		s->store = i & 1 && pst_store_check(PST_STORE_URING) == 0 ? PST_STORE_URING
-									  : PST_STORE_THREADS;
+		s->store = i & 1 && pst_store_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING
+									    : PST_BACKEND_THREADS;
 		s->random = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 		s->src[0] = src[0];
 		s->src[1] = src[1];

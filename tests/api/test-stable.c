@@ -54,7 +54,7 @@ static void prep(struct pst_file *f, struct pst_mem *m, uint64_t at, unsigned pi
 
 	io.user_data = piece;
 	io.deadline_ns = deadline;
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 }
 
 /* All pieces at once: right bytes, out of the page cache. */
@@ -69,8 +69,8 @@ static void pieces_go_together(void)
 		m[i] = rig_alloc(rig_dev, PIECE);
 		prep(f, m[i], 0, i, 0);
 	}
-	T_EQ(pst_submit(rig_q), PIECES);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
+	T_EQ(pst_queue_submit(rig_q), PIECES);
+	T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	for (unsigned i = 0; i < PIECES; i++) {
 		rig_show(&d[i]);
 		T_EQ(d[i].res, (int64_t)PIECE);
@@ -94,8 +94,8 @@ static bool despite(const char *spec, struct pst_file *f, struct pst_mem *all)
 		prep(f, i == 5 ? m : all, i == 5 ? 0 : i * PIECE, i, 0);
 	(void)fail(spec);
 	delay_us(20000); /* the device is busy with the first while the others come in */
-	T_EQ(pst_submit(rig_q), PIECES);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
+	T_EQ(pst_queue_submit(rig_q), PIECES);
+	T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	delay_us(0);
 	met = fail(NULL);
 	for (unsigned i = 0; i < PIECES; i++)
@@ -138,10 +138,10 @@ static void some_end_early(void)
 		m[i] = rig_alloc(rig_dev, PIECE);
 		prep(f, m[i], 0, i, i % 4 == 1 ? 1 : 0);
 	}
-	T_EQ(pst_submit(rig_q), PIECES);
+	T_EQ(pst_queue_submit(rig_q), PIECES);
 	for (unsigned i = 2; i < PIECES; i += 4)
-		(void)pst_cancel(rig_q, i);
-	T_EQ(pst_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
+		(void)pst_queue_cancel(rig_q, i);
+	T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
 	for (unsigned i = 0; i < PIECES; i++) {
 		unsigned p = (unsigned)d[i].user_data;
 
@@ -312,7 +312,7 @@ static void run(const char *name, void (*fn)(void))
 	static const char *const stores[] = { "", "uring", "threads" };
 	char full[100];
 
-	for (rig_store = PST_STORE_URING; rig_store <= PST_STORE_THREADS; rig_store++) {
+	for (rig_store = PST_BACKEND_URING; rig_store <= PST_BACKEND_THREADS; rig_store++) {
 		rig_dev = "cuda:0";
 		rig_last = rig_q;
 		rig_q = NULL;
@@ -353,7 +353,7 @@ int main(int argc, char **argv)
 	}
 	/* A real driver has threads of its own while there is a context. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
-		(void)pst_mem_store(keep, 0, "", 1);
+		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_stub();
 	rig_tasks = rig_count_tasks();
 	RUN(pieces_go_together);

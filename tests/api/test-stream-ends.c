@@ -43,7 +43,7 @@ static void canceled_before_the_mark(void)
 
 	order_block(made);
 	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
-	T_EQ(pst_cancel(rig_q, 0), 1);
+	T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ECANCELED);
 	T_CHECK(!(d.flags & PST_DONE_BUSY));
@@ -64,8 +64,8 @@ static void late_before_the_mark(void)
 	order_block(made);
 	order_name(&io, made);
 	io.deadline_ns = from + 80 * 1000000u;
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_CHECK(!(d.flags & PST_DONE_BUSY));
@@ -95,9 +95,9 @@ static void late_with_nobody_awake(void)
 
 		order_name(&io, made);
 		io.deadline_ns = from + 100 * 1000000u;
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 2);
+	T_EQ(pst_queue_submit(rig_q), 2);
 	HW_CU(cuStreamSynchronize(made));
 	ms = (t_now() - from) / 1000000;
 	if (ms < 99 || ms > 60000)
@@ -124,8 +124,8 @@ static void late_with_copies(void)
 		from = t_now();
 		order_name(&io, made);
 		io.deadline_ns = from + 50 * 1000000u;
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		HW_CU(cuStreamSynchronize(made));
 		ms = (t_now() - from) / 1000000;
 		stub.delay_us(0);
@@ -154,8 +154,8 @@ static void late_with_a_busy_driver(void)
 	order_name(&io, made);
 	io.deadline_ns = from + 500 * 1000000u;
 	stub.stall("cuMemcpyHtoDAsync_v2");
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	do {
 		(void)usleep(1000);
 		stub.state(&now);
@@ -185,7 +185,7 @@ static void queue_is_freed(void)
 	order_start(q, PST_OP_WRITE, w, s.m.mem, 0, 0, LEN, made);
 	/* Prepared and never submitted: nothing is on the stream for it. */
 	order_name(&io, made);
-	T_OK(pst_prep(q, &io));
+	T_OK(pst_queue_prep(q, &io));
 	pst_queue_free(q);
 	T_OK(pst_mem_drain(s.m.mem, 0));
 	order_unblock();
@@ -220,10 +220,10 @@ static void calls_fail(void)
 
 			(void)snprintf(spec, sizeof(spec), "%s:%u:1", names[i], n);
 			(void)stub.fail(spec);
-			r = pst_prep(rig_q, &io);
+			r = pst_queue_prep(rig_q, &io);
 			T_CHECK(r == 0 || (r < 0 && pst_error_text()[0]));
 			failed += r < 0;
-			T_EQ(pst_submit(rig_q), r == 0);
+			T_EQ(pst_queue_submit(rig_q), r == 0);
 			if (r == 0) {
 				struct pst_done d = rig_reap1(rig_q);
 
@@ -260,7 +260,7 @@ static void lose_the_device(void)
 	{
 		struct pst_io io = io_for(&m, f, PST_OP_READ, made);
 
-		T_EQ(pst_prep(rig_q, &io), -EIO);
+		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
 		T_CHECK(strstr(pst_error_text(), "restart the process"));
 	}
 	pst_file_close(f);
@@ -275,7 +275,7 @@ static void device_is_lost(void)
 
 	if (!pid) {
 		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
-		(void)execl(self, self, rig_store == PST_STORE_URING ? "uring" : "threads",
+		(void)execl(self, self, rig_store == PST_BACKEND_URING ? "uring" : "threads",
 			    (char *)NULL);
 		_exit(127);
 	}
@@ -293,15 +293,15 @@ static void no_gates(void)
 	struct pst_done d;
 
 	rig_make(rig_path("order-written"), 3, LEN);
-	if (rig_store == PST_STORE_URING) {
+	if (rig_store == PST_BACKEND_URING) {
 		(void)stub.fail("cuStreamWaitValue32_v2:1:801");
-		T_OK(pst_prep(rig_q, &io));
-		T_EQ(pst_submit(rig_q), 1);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
 		d = rig_reap1(rig_q);
 		T_EQ(d.res, -EOPNOTSUPP);
 		T_CHECK(stub.fail(NULL));
 	}
-	T_EQ(pst_prep(rig_q, &io), -EOPNOTSUPP);
+	T_EQ(pst_queue_prep(rig_q, &io), -EOPNOTSUPP);
 	T_CHECK(strstr(pst_error_text(), "stream memory operations"));
 	order_start(rig_q, PST_OP_WRITE, f, m.mem, 0, 0, LEN, made);
 	order_reap(rig_q, 1, LEN);
@@ -322,7 +322,7 @@ int main(int argc, char **argv)
 	}
 	if (argc == 2) {
 		run1("lose_the_device", lose_the_device,
-		     strcmp(argv[1], "uring") ? PST_STORE_THREADS : PST_STORE_URING);
+		     strcmp(argv[1], "uring") ? PST_BACKEND_THREADS : PST_BACKEND_URING);
 		return hw_done();
 	}
 	RUN(canceled_before_the_mark);

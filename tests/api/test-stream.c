@@ -96,9 +96,9 @@ static void first_and_last(void)
 			io = rig_io(PST_OP_READ, f, m.mem, off[i > 0], off[i > 0], len[i > 0]);
 			order_name(&io, made);
 		}
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), 18);
+	T_EQ(pst_queue_submit(rig_q), 18);
 	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, ORDER_BYTES, made));
 	HW_CU(cuStreamSynchronize(made));
 	T_EQ(rig_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
@@ -153,7 +153,7 @@ static void write_holds_nothing_back(void)
 	HW_CU(cuLaunchHostFunc(made, set, &there));
 	HW_CU(cuStreamSynchronize(made));
 	T_CHECK(there);
-	T_EQ(pst_reap(rig_q, &d, 0, 1, 0), 0);
+	T_EQ(pst_queue_reap(rig_q, &d, 0, 1, 0), 0);
 	order_reap(rig_q, 1, LEN);
 	stub.delay_us(0);
 	pst_file_close(f);
@@ -176,15 +176,15 @@ static void others_go_on(void)
 
 		order_name(&io, made);
 		io.user_data = 1;
-		T_OK(pst_prep(rig_q, &io));
+		T_OK(pst_queue_prep(rig_q, &io));
 	}
-	T_EQ(pst_submit(rig_q), NR);
+	T_EQ(pst_queue_submit(rig_q), NR);
 	/* But no second stream may wait: the two could end behind each other. */
 	for (unsigned i = 0; i < 20; i++) {
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, i % 2 ? other : NULL);
 		order_reap(rig_q, 1, i % 2 ? -EBUSY : (int64_t)LEN);
 	}
-	T_EQ(pst_cancel(rig_q, 1), NR);
+	T_EQ(pst_queue_cancel(rig_q, 1), NR);
 	order_reap(rig_q, NR, -ECANCELED);
 	order_unblock();
 	HW_CU(cuStreamSynchronize(made));
@@ -217,9 +217,9 @@ static void *mate_main(void *arg)
 		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 1000, 0, LEN);
 
 		order_name(&io, st);
-		if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
+		if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
 		    hw_cu.cuStreamSynchronize(st) != CU_OK ||
-		    pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 ||
+		    pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 ||
 		    (d.res != LEN && d.res != -EBUSY))
 			(void)snprintf(me->why, sizeof(me->why), "%u: %" PRId64 ", %s", i, d.res,
 				       pst_error_text());
@@ -261,14 +261,14 @@ static void memory_without_streams(void)
 
 			io = rig_io(op, f, m, 0, 0, LEN);
 			order_name(&io, made);
-			T_EQ(pst_prep(rig_q, &io), -EOPNOTSUPP);
+			T_EQ(pst_queue_prep(rig_q, &io), -EOPNOTSUPP);
 			T_CHECK(strstr(pst_error_text(), "no streams to order with"));
 			pst_mem_free(m);
 		}
 	io = (struct pst_io){ .op = PST_OP_SYNC, .file = f, .stream = made };
-	T_EQ(pst_prep(rig_q, &io), -EINVAL);
+	T_EQ(pst_queue_prep(rig_q, &io), -EINVAL);
 	T_CHECK(strstr(pst_error_text(), "sync"));
-	T_EQ(pst_submit(rig_q), 0);
+	T_EQ(pst_queue_submit(rig_q), 0);
 	pst_file_close(f);
 }
 
@@ -280,18 +280,18 @@ static void refused_while_captured(struct order_mem *m, struct pst_file *f, uint
 	struct pst_done d;
 	void *graph = NULL;
 
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 	HW_CU(cuStreamBeginCapture_v2(captured, CU_CAPTURE_GLOBAL));
-	T_EQ(pst_prep(rig_q, &io), -EBUSY);
+	T_EQ(pst_queue_prep(rig_q, &io), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "captured into a graph"));
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "captured into a graph"));
 	HW_CU(cuStreamEndCapture(captured, &graph));
 	T_CHECK(!graph); /* of the stub: no nodes */
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	order_reap(rig_q, 1, LEN);
 	HW_CU(cuStreamSynchronize(named));
 }
@@ -329,7 +329,7 @@ static void *prep_without_context(void *arg)
 {
 	struct pst_io *io = arg;
 	static char text[300];
-	int r = pst_prep(rig_q, io);
+	int r = pst_queue_prep(rig_q, io);
 
 	(void)snprintf(text, sizeof(text), "%d %s", r, pst_error_text());
 	return text;
@@ -351,11 +351,11 @@ static void wrong_streams(void)
 	T_EQ(atoi(text), -EINVAL);
 
 	HW_CU(cuCtxCreate_v2(&ctx, 0, 1));
-	T_EQ(pst_prep(rig_q, &io), -EINVAL);
+	T_EQ(pst_queue_prep(rig_q, &io), -EINVAL);
 	T_CHECK(strstr(pst_error_text(), "another device"));
 	HW_CU(cuCtxPopCurrent_v2(&top));
 	HW_CU(cuCtxDestroy_v2(ctx));
-	T_EQ(pst_submit(rig_q), 0);
+	T_EQ(pst_queue_submit(rig_q), 0);
 	pst_file_close(f);
 	order_mem_free(&m);
 }

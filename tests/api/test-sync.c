@@ -21,7 +21,7 @@ static void prep(struct pst_queue *q, uint32_t op, struct pst_file *f, struct ps
 	struct pst_io io = rig_io(op, f, op == PST_OP_SYNC ? NULL : m, off, 0, len);
 
 	io.user_data = user_data;
-	T_OK(pst_prep(q, &io));
+	T_OK(pst_queue_prep(q, &io));
 }
 
 /* In one batch, and each one submitted alone. */
@@ -41,10 +41,10 @@ static void after_earlier_writes(void)
 			prep(rig_q, sync ? PST_OP_SYNC : PST_OP_WRITE, i % 3 ? f : g, m,
 			     i * (RIG_MIB(1) + 5000), sync ? 0 : 1 + i * 40000, i);
 			if (round & 1)
-				T_EQ(pst_submit(rig_q), 1);
+				T_EQ(pst_queue_submit(rig_q), 1);
 		}
 		if (!(round & 1))
-			T_EQ(pst_submit(rig_q), 24);
+			T_EQ(pst_queue_submit(rig_q), 24);
 		for (unsigned i = 0; i < 24; i++) {
 			d = rig_reap1(rig_q);
 			T_CHECK(d.res >= 0);
@@ -77,7 +77,7 @@ static void beside_reads(void)
 	f = rig_open(rig_path("file"), RIG_RW);
 	for (unsigned i = 0; i < 40; i++)
 		prep(rig_q, i % 4 ? PST_OP_READ : PST_OP_SYNC, f, m, 0, i % 4 ? LEN : 0, i);
-	T_EQ(pst_submit(rig_q), 40);
+	T_EQ(pst_queue_submit(rig_q), 40);
 	for (unsigned i = 0; i < 40; i++) {
 		struct pst_done d = rig_reap1(rig_q);
 
@@ -134,12 +134,12 @@ static void after_a_failure(void)
 	prep(rig_q, PST_OP_WRITE, f, m, 0, 4096, 1);
 	prep(rig_q, PST_OP_WRITE, f, m, RIG_MIB(1) - 4096, 65536, 2);
 	prep(rig_q, PST_OP_SYNC, f, m, 0, 0, 3);
-	T_EQ(pst_submit(rig_q), 3);
+	T_EQ(pst_queue_submit(rig_q), 3);
 	for (unsigned i = 0; i < 3; i++) {
 		d = rig_reap1(rig_q);
 		if (d.user_data == 2) {
 			/* Of an asynchronous write that FUSE cut short the kernel makes EIO. */
-			if (rig_store == PST_STORE_THREADS || d.res != -EIO)
+			if (rig_store == PST_BACKEND_THREADS || d.res != -EIO)
 				T_EQ(d.res, -ENOSPC);
 			T_CHECK(d.prefix <= 4096);
 			failed++;
@@ -175,10 +175,10 @@ static void neighbours(void)
 		for (unsigned i = 0; i < NR; i++) {
 			struct pst_io io = rig_io(PST_OP_WRITE, f, m, i * PIECE, i * PIECE, PIECE);
 
-			T_OK(pst_prep(rig_q, &io));
+			T_OK(pst_queue_prep(rig_q, &io));
 		}
 		prep(rig_q, PST_OP_SYNC, f, m, 0, 0, 0);
-		T_EQ(pst_submit(rig_q), NR + 1);
+		T_EQ(pst_queue_submit(rig_q), NR + 1);
 		for (unsigned i = 0; i <= NR; i++) {
 			d = rig_reap1(rig_q);
 			if (d.res < 0)
@@ -213,12 +213,12 @@ static void prep_by(uint32_t op, struct pst_file *f, struct pst_mem *m, uint64_t
 
 	io.user_data = user_data;
 	io.deadline_ns = deadline_ns;
-	T_OK(pst_prep(rig_q, &io));
+	T_OK(pst_queue_prep(rig_q, &io));
 }
 
 static void reap(struct pst_done *d, unsigned nr)
 {
-	T_EQ(pst_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
+	T_EQ(pst_queue_reap(rig_q, d, nr, nr, t_in_ms(RIG_WAIT_MS)), nr);
 }
 
 static int64_t res_of(const struct pst_done *d, unsigned nr, uint64_t user_data)
@@ -239,7 +239,7 @@ static void release_all(struct pst_queue *q)
 		fusefs_release(&fs);
 		(void)usleep(2000);
 		if (q)
-			(void)pst_reap(q, &d, 0, 1, 0);
+			(void)pst_queue_reap(q, &d, 0, 1, 0);
 	}
 	T_CHECK(rig_stats(q).busy <= (q ? 0 : rig_before.busy));
 }
@@ -255,10 +255,10 @@ static void held(void)
 
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
-	T_EQ(pst_submit(rig_q), 2);
-	T_EQ(pst_reap(rig_q, d, 1, 2, t_in_ms(150)), 0);
+	T_EQ(pst_queue_submit(rig_q), 2);
+	T_EQ(pst_queue_reap(rig_q, d, 1, 2, t_in_ms(150)), 0);
 	while (n < 2 && t_now() < end) {
-		int r = pst_reap(rig_q, d + n, 0, 2 - n, t_in_ms(5));
+		int r = pst_queue_reap(rig_q, d + n, 0, 2 - n, t_in_ms(5));
 
 		T_CHECK(r >= 0);
 		n += (unsigned)r;
@@ -284,7 +284,7 @@ static void held_no_longer(void)
 
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, t_in_ms(100));
-	T_EQ(pst_submit(rig_q), 2);
+	T_EQ(pst_queue_submit(rig_q), 2);
 	reap(&d, 1);
 	T_EQ(d.user_data, 2);
 	T_EQ(d.res, -ETIMEDOUT);
@@ -296,20 +296,20 @@ static void held_no_longer(void)
 	/* At once; the other one stays. */
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 3, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 4, 0);
-	T_EQ(pst_submit(rig_q), 2);
-	T_EQ(pst_cancel(rig_q, 3), 1);
-	T_EQ(pst_reap(rig_q, &d, 1, 1, 0), 1);
+	T_EQ(pst_queue_submit(rig_q), 2);
+	T_EQ(pst_queue_cancel(rig_q, 3), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 1, 1, 0), 1);
 	T_EQ(d.user_data, 3);
 	T_EQ(d.res, -ECANCELED);
-	T_EQ(pst_cancel(rig_q, 3), -ENOENT);
+	T_EQ(pst_queue_cancel(rig_q, 3), -ENOENT);
 	T_EQ(rig_stats(rig_q).inflight, 2);
 
 	/* The write's early end lets that go. */
-	T_EQ(pst_cancel(rig_q, 1), 1);
+	T_EQ(pst_queue_cancel(rig_q, 1), 1);
 	reap(&d, 1);
 	T_EQ(d.user_data, 1);
 	T_EQ(d.res, -ECANCELED);
-	while (pst_reap(rig_q, &d, 1, 1, t_in_ms(20)) != 1 && t_now() - start < T_HANG_NS)
+	while (pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(20)) != 1 && t_now() - start < T_HANG_NS)
 		fusefs_release(&fs);
 	T_EQ(d.user_data, 4);
 	T_EQ(d.res, 0);
@@ -319,7 +319,7 @@ static void held_no_longer(void)
 	fusefs_stop(&fs);
 }
 
-/* A later write that hangs is none of its business, whatever else pst_reap() waits for. */
+/* A later write that hangs is none of its business, whatever else pst_queue_reap() waits for. */
 static void does_not_wait_for_later_writes(void)
 {
 	struct pst_file *h = fuse_open("hang");
@@ -330,11 +330,11 @@ static void does_not_wait_for_later_writes(void)
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
 	prep_by(PST_OP_WRITE, h, m, 8192, 4096, 3, 0);
-	T_EQ(pst_submit(rig_q), 3);
+	T_EQ(pst_queue_submit(rig_q), 3);
 	reap(d, 2);
 	T_EQ(res_of(d, 2, 1), 4096);
 	T_EQ(res_of(d, 2, 2), 0);
-	T_EQ(pst_cancel(rig_q, 3), 1);
+	T_EQ(pst_queue_cancel(rig_q, 3), 1);
 	reap(d, 1);
 	T_EQ(res_of(d, 1, 3), -ECANCELED);
 	release_all(rig_q);
@@ -353,7 +353,7 @@ static void queue_goes_while_held(void)
 
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
-	T_EQ(pst_submit(rig_q), 2);
+	T_EQ(pst_queue_submit(rig_q), 2);
 	start = t_now();
 	rig_q = pst_queue_free(rig_q);
 	T_CHECK(t_now() - start < T_HANG_NS);
@@ -376,9 +376,9 @@ static void after_slow_writes(void)
 	for (unsigned i = 0; i < 8; i++)
 		prep_by(PST_OP_WRITE, f, m, i * 4096, 4096, i, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 8, 0);
-	T_EQ(pst_submit(rig_q), 9);
+	T_EQ(pst_queue_submit(rig_q), 9);
 	while (n < 9 && t_now() < end) {
-		int r = pst_reap(rig_q, d + n, 0, 9 - n, 0);
+		int r = pst_queue_reap(rig_q, d + n, 0, 9 - n, 0);
 
 		T_CHECK(r >= 0);
 		n += (unsigned)r;
@@ -405,7 +405,7 @@ static void slow_writes(void)
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 0, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
-	T_EQ(pst_submit(rig_q), 3);
+	T_EQ(pst_queue_submit(rig_q), 3);
 	reap(d, 3);
 	T_CHECK(t_now() - start >= UINT64_C(80000000));
 	T_EQ(d[0].user_data, 0);
@@ -426,7 +426,7 @@ static void failed_writes(void)
 	prep_by(PST_OP_WRITE, f, m, 0, 4096, 0, 0);
 	prep_by(PST_OP_WRITE, f, m, 8192, 100, 1, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
-	T_EQ(pst_submit(rig_q), 3);
+	T_EQ(pst_queue_submit(rig_q), 3);
 	reap(d, 3);
 	T_EQ(res_of(d, 2, 0), -EIO);
 	T_EQ(res_of(d, 2, 1), -EIO);
@@ -464,25 +464,25 @@ static void slow_sync(void)
 	struct pst_file *f;
 	struct pst_done d;
 
-	if (rig_store == PST_STORE_URING)
+	if (rig_store == PST_BACKEND_URING)
 		T_SKIP("a sync that is slow in the kernel");
 	f = rig_open(rig_path("slow-sync"), RIG_NEW);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 1, t_in_ms(50));
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	reap(&d, 1);
 	T_EQ(d.res, -ETIMEDOUT);
 	T_EQ(d.flags & PST_DONE_BUSY, 0);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 2, 0);
-	T_EQ(pst_submit(rig_q), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
 	(void)usleep(5000); /* until a thread has it */
-	T_EQ(pst_cancel(rig_q, 2), 1);
+	T_EQ(pst_queue_cancel(rig_q, 2), 1);
 	reap(&d, 1);
 	T_EQ(d.res, -ECANCELED);
 	T_EQ(d.flags & PST_DONE_BUSY, 0);
 	pst_file_close(f);
 	for (unsigned i = 0; i < 3000 && rig_stats(rig_q).busy; i++) {
 		(void)usleep(1000);
-		(void)pst_reap(rig_q, &d, 0, 1, 0);
+		(void)pst_queue_reap(rig_q, &d, 0, 1, 0);
 	}
 	T_EQ(rig_stats(rig_q).busy, 0);
 }

@@ -84,8 +84,8 @@ static void start(struct pst_file *f, const struct shared *s, uint32_t op, uint6
 
 	io.policy = policy;
 	io.flags = flags;
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
 /* The bytes are in the memory, though nobody has reaped; seen through its file, since the
@@ -226,17 +226,17 @@ static void loads_and_stores(void)
 		struct pst_mem *host = rig_alloc("host", LEN), *soft = rig_alloc("soft:0", LEN);
 
 		rig_fill(buf, SEED, 0, LEN);
-		T_OK(pst_mem_store(s.mem, 0, buf, LEN));
-		T_OK(pst_mem_store(soft, 0, s.p, LEN));
-		T_OK(pst_mem_store(host, 0, s.p, LEN));
+		T_OK(pst_mem_copy_in(s.mem, 0, buf, LEN));
+		T_OK(pst_mem_copy_in(soft, 0, s.p, LEN));
+		T_OK(pst_mem_copy_in(host, 0, s.p, LEN));
 		take_away(&s, how);
-		T_EQ(pst_mem_store(s.mem, 0, buf, LEN), -EFAULT);
-		T_EQ(pst_mem_load(s.mem, 0, buf, LEN), -EFAULT);
-		T_EQ(pst_mem_store(host, 0, s.p, LEN), -EFAULT);
-		T_EQ(pst_mem_load(host, 0, s.p, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_in(s.mem, 0, buf, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_out(s.mem, 0, buf, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_in(host, 0, s.p, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_out(host, 0, s.p, LEN), -EFAULT);
 		T_CHECK(strstr(pst_error_text(), "unmapped"));
-		T_EQ(pst_mem_store(soft, 0, s.p, LEN), -EFAULT);
-		T_EQ(pst_mem_load(soft, 0, s.p, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_in(soft, 0, s.p, LEN), -EFAULT);
+		T_EQ(pst_mem_copy_out(soft, 0, s.p, LEN), -EFAULT);
 		T_CHECK(strstr(pst_error_text(), "EFAULT"));
 		T_EQ(rig_mem_differs(soft, 0, LEN, SEED, 0), LEN);
 		T_EQ(rig_mem_differs(host, 0, LEN, SEED, 0), LEN);

@@ -20,7 +20,7 @@ static struct pst_window *open_at(struct pst_mem *m, uint64_t off, uint64_t len)
 {
 	struct pst_window *w = NULL;
 
-	T_OK(pst_mem_window(m, off, len, NULL, &w));
+	T_OK(pst_window_open(m, off, len, NULL, &w));
 	return w;
 }
 
@@ -33,9 +33,9 @@ static void bytes_go_both_ways(void)
 
 	rig_fill(in, 7, 0, sizeof(in));
 	memset(out, 0xee, sizeof(out));
-	T_OK(pst_mem_store(m, 4097 + 32, out, sizeof(out)));
+	T_OK(pst_mem_copy_in(m, 4097 + 32, out, sizeof(out)));
 	T_OK(pst_window_store(w, 33, in, sizeof(in)));
-	T_OK(pst_mem_load(m, 4097 + 32, all, sizeof(all)));
+	T_OK(pst_mem_copy_out(m, 4097 + 32, all, sizeof(all)));
 	T_CHECK(memcmp(all + 1, in, sizeof(in)) == 0);
 	T_CHECK(all[0] == 0xee && all[sizeof(all) - 1] == 0xee);
 	T_OK(pst_window_load(w, 33, out, sizeof(in)));
@@ -52,15 +52,15 @@ static void refusals(void)
 	struct pst_window *w = NULL;
 	char b[16] = "";
 
-	T_EQ(pst_mem_window(m, 0, 0, NULL, &w), -EINVAL);
-	T_EQ(pst_mem_window(m, LEN, 1, NULL, &w), -ERANGE);
-	T_EQ(pst_mem_window(m, UINT64_MAX, 2, NULL, &w), -ERANGE);
-	T_EQ(pst_mem_window(m, 0, 64, &o, &w), -EOPNOTSUPP);
+	T_EQ(pst_window_open(m, 0, 0, NULL, &w), -EINVAL);
+	T_EQ(pst_window_open(m, LEN, 1, NULL, &w), -ERANGE);
+	T_EQ(pst_window_open(m, UINT64_MAX, 2, NULL, &w), -ERANGE);
+	T_EQ(pst_window_open(m, 0, 64, &o, &w), -EOPNOTSUPP);
 	o = (struct pst_window_opts){ .sz = sizeof(o), .backend = "none" };
-	T_EQ(pst_mem_window(m, 0, 64, &o, &w), -EOPNOTSUPP);
+	T_EQ(pst_window_open(m, 0, 64, &o, &w), -EOPNOTSUPP);
 	T_CHECK(strstr(pst_error_text(), "none"));
 	T_OK(pst_mem_alloc("host", 4096, NULL, &host));
-	T_EQ(pst_mem_window(host, 0, 64, NULL, &w), -EOPNOTSUPP);
+	T_EQ(pst_window_open(host, 0, 64, NULL, &w), -EOPNOTSUPP);
 	w = open_at(m, 100, 50);
 	T_EQ(pst_window_store(w, 50, b, 1), -ERANGE);
 	T_EQ(pst_window_store(w, UINT64_MAX, b, 2), -ERANGE);
@@ -68,7 +68,7 @@ static void refusals(void)
 	T_OK(pst_window_load(w, 50, b, 0));
 	pst_window_close(w);
 	o = (struct pst_window_opts){ .sz = sizeof(o), .flags = PST_WINDOW_READ_ONLY };
-	T_OK(pst_mem_window(m, 100, 50, &o, &w));
+	T_OK(pst_window_open(m, 100, 50, &o, &w));
 	T_EQ(pst_window_store(w, 0, b, 1), -EACCES);
 	T_OK(pst_window_load(w, 0, b, 1));
 	pst_window_close(w);
@@ -85,11 +85,11 @@ static void unfenced(void)
 	unsigned char in[4096], out[4096];
 
 	rig_fill(in, 9, 0, sizeof(in));
-	T_OK(pst_mem_window(m, 77, sizeof(in), &o, &w));
+	T_OK(pst_window_open(m, 77, sizeof(in), &o, &w));
 	for (unsigned i = 0; i < sizeof(in); i += 64)
 		T_OK(pst_window_store(w, i, in + i, 64));
 	pst_window_fence();
-	T_OK(pst_mem_load(m, 77, out, sizeof(out)));
+	T_OK(pst_mem_copy_out(m, 77, out, sizeof(out)));
 	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
 	pst_window_close(w);
 	pst_mem_free(m);
@@ -105,21 +105,21 @@ static void by_dmabuf(void)
 	unsigned char in[10007], out[10007];
 
 	if (access("/dev/udmabuf", R_OK | W_OK) < 0) {
-		T_EQ(pst_mem_window(m, 0, LEN, &o, &w), -EOPNOTSUPP);
+		T_EQ(pst_window_open(m, 0, LEN, &o, &w), -EOPNOTSUPP);
 		T_CHECK(strstr(pst_error_text(), "udmabuf"));
 		pst_mem_free(m);
 		T_SKIP("/dev/udmabuf");
 	}
 	rig_fill(in, 13, 0, sizeof(in));
-	T_OK(pst_mem_window(m, 4097, sizeof(in), &o, &w));
+	T_OK(pst_window_open(m, 4097, sizeof(in), &o, &w));
 	T_OK(pst_window_info(w, &info));
 	T_CHECK(strcmp(info.backend, "dmabuf") == 0);
 	T_EQ(info.state, PST_STATE_PROVEN);
 	T_OK(pst_window_store(w, 0, in, sizeof(in)));
-	T_OK(pst_mem_load(m, 4097, out, sizeof(out)));
+	T_OK(pst_mem_copy_out(m, 4097, out, sizeof(out)));
 	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
 	rig_fill(in, 14, 0, sizeof(in));
-	T_OK(pst_mem_store(m, 4097, in, sizeof(in)));
+	T_OK(pst_mem_copy_in(m, 4097, in, sizeof(in)));
 	T_OK(pst_window_load(w, 0, out, sizeof(out)));
 	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
 	pst_mem_free(m);
@@ -149,14 +149,14 @@ static void a_grant_is_enough(void)
 	uint64_t v = 0x1122334455667788, back = 0;
 
 	T_OK(pst_mem_export(m, 4000, 5000, PST_RIGHT_READ | PST_RIGHT_WRITE, &g));
-	T_OK(pst_grant_window(&g, NULL, &w));
+	T_OK(pst_window_open_grant(&g, NULL, &w));
 	T_OK(pst_window_store(w, 4992, &v, 8));
-	T_OK(pst_mem_load(m, 8992, &back, 8));
+	T_OK(pst_mem_copy_out(m, 8992, &back, 8));
 	T_EQ(back, v);
 	T_EQ(pst_window_store(w, 4993, &v, 8), -ERANGE);
 	pst_window_close(w);
 	g.len = LEN;
-	T_EQ(pst_grant_window(&g, NULL, &w), -EINVAL);
+	T_EQ(pst_window_open_grant(&g, NULL, &w), -EINVAL);
 	pst_grant_done(&g);
 	pst_mem_free(m);
 }
@@ -214,17 +214,17 @@ static void kernels_by_name(void)
 
 	T_CHECK(nr >= 2 && nr <= 16);
 	T_EQ(pst_window_kernels(NULL, 0), nr);
-	T_EQ(pst_mem_window(m, 0, LEN, &o, &w), -EOPNOTSUPP);
+	T_EQ(pst_window_open(m, 0, LEN, &o, &w), -EOPNOTSUPP);
 	(void)snprintf(listed, sizeof(listed), "%s", pst_error_text());
 	for (int i = 0; i < nr; i++) {
 		T_CHECK(strstr(listed, names[i]));
 		o.kernel = names[i];
-		T_OK(pst_mem_window(m, 0, LEN, &o, &w));
+		T_OK(pst_window_open(m, 0, LEN, &o, &w));
 		T_OK(pst_window_info(w, &info));
 		T_CHECK(strcmp(info.store, names[i]) == 0 || strcmp(info.load, names[i]) == 0);
 		rig_fill(in, (uint64_t)i, 0, sizeof(in));
 		T_OK(pst_window_store(w, 33, in, sizeof(in)));
-		T_OK(pst_mem_load(m, 33, out, sizeof(out)));
+		T_OK(pst_mem_copy_out(m, 33, out, sizeof(out)));
 		T_CHECK(memcmp(in, out, sizeof(in)) == 0);
 		memset(out, 0, sizeof(out));
 		T_OK(pst_window_load(w, 33, out, sizeof(out)));

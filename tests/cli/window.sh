@@ -77,7 +77,7 @@ wrong_bytes_are_noticed() {
 bandwidth() {
 	gives 0 window copybw -d soft --sizes 4k,64k -t 1,2 --runtime 0.02
 	[ "$(grep -c '^store ' out)" = 4 ] && [ "$(grep -c '^load ' out)" = 4 ]
-	says "copies: pst_mem_store() and pst_mem_load()" out
+	says "copies: pst_mem_copy_in() and pst_mem_copy_out()" out
 	[ ! -s err ]
 	gives 0 window copybw -d soft --sizes 4k,64k -t 1,2 --runtime 0.02 --json
 	json out '[(r["copy"], r["threads"], r["size"]) for r in d["rows"]] == [(c, t, s) for c in ("store", "load") for t in (1, 2) for s in (4096, 65536)]'
@@ -103,7 +103,7 @@ kernels() {
 latency() {
 	gives 0 window copylat -d soft --max 64k --runtime 0.02
 	[ "$(grep -c '^store ' out)" = 17 ] && [ "$(grep -c '^load ' out)" = 17 ]
-	says "device's own: pst_mem_store()" out
+	says "device's own: pst_mem_copy_in()" out
 	gives 0 window copylat -d soft --max 64k --runtime 0.02 --json
 	json out '[r["size"] for r in d["rows"]] == 2 * [1 << i for i in range(17)]'
 	json out 'all(r["window"]["median_us"] >= r["window"]["min_us"] > 0 for r in d["rows"])'

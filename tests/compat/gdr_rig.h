@@ -70,10 +70,10 @@ static inline void rig_bytes(gdr_mh_t mh, char *ptr, struct pst_mem *m, uint64_t
 	T_CHECK(a && b);
 	t_fill(a, off + 1, 0, len);
 	T_EQ(gdr_copy_to_mapping(mh, ptr, a, len), 0);
-	T_OK(pst_mem_load(m, off, b, len));
+	T_OK(pst_mem_copy_out(m, off, b, len));
 	T_EQ(t_differs(b, off + 1, 0, len), len);
 	t_fill(a, off + 2, 0, len);
-	T_OK(pst_mem_store(m, off, a, len));
+	T_OK(pst_mem_copy_in(m, off, a, len));
 	T_EQ(gdr_copy_from_mapping(mh, b, ptr, len), 0);
 	T_EQ(t_differs(b, off + 2, 0, len), len);
 	free(a);

@@ -101,7 +101,7 @@ static void use(struct gdr *g, bool v2)
 	T_EQ(info.mapped_size, size);
 	for (volatile uint64_t *p = map; (char *)p < (char *)map + size; p += 512)
 		*p = ++v;
-	T_EQ(pst_mem_load(mem, aligned - m.addr + size - 4096, &back, 8), 0);
+	T_EQ(pst_mem_copy_out(mem, aligned - m.addr + size - 4096, &back, 8), 0);
 	T_EQ(back, v);
 	T_EQ(api.gdr_copy_to_mapping(mh, (char *)map + 8, &v, 8), 0);
 	T_EQ(api.gdr_copy_from_mapping(mh, &back, (char *)map + 8, 8), 0);

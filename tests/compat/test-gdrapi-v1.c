@@ -38,7 +38,7 @@ static void direct_access(void)
 	for (unsigned i = 0; i < SIZE / 4; i++)
 		v[i] = init[i];
 	pst_window_fence();
-	T_OK(pst_mem_load(mem, 0, back, SIZE));
+	T_OK(pst_mem_copy_out(mem, 0, back, SIZE));
 	T_CHECK(!memcmp(init, back, SIZE));
 }
 
@@ -46,7 +46,7 @@ static void copy_to_bar(void)
 {
 	pattern(2);
 	T_EQ(gdr_copy_to_bar(p, init, SIZE), 0);
-	T_OK(pst_mem_load(mem, 0, back, SIZE));
+	T_OK(pst_mem_copy_out(mem, 0, back, SIZE));
 	T_CHECK(!memcmp(init, back, SIZE));
 }
 

@@ -300,7 +300,7 @@ static void copies(void)
 
 		t_fill(in, i, 0, len);
 		GIVES(gdr_copy_to_mapping(mh, p + off, in, len), 0);
-		T_OK(pst_mem_load(mem, 4000 + off, out, len));
+		T_OK(pst_mem_copy_out(mem, 4000 + off, out, len));
 		T_EQ(t_differs(out, i, 0, len), len);
 		memset(out, 0, len);
 		GIVES(gdr_copy_from_mapping(mh, out + i % 9, p + off, len), 0);
@@ -377,7 +377,7 @@ static void two_handles_on_one_range(void)
 	rig_unmap(a, va, LEN);
 	T_EQ(gdr_copy_from_mapping(b, &c, pb, 1), 0);
 	*(volatile char *)pb = 'y';
-	T_OK(pst_mem_load(mem, 5000, &c, 1));
+	T_OK(pst_mem_copy_out(mem, 5000, &c, 1));
 	T_EQ(c, 'y');
 	rig_unmap(b, vb, 2 * PAGE);
 }

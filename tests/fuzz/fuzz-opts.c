@@ -340,13 +340,13 @@ static void step_prep(struct input *in)
 		take_segs(in, &io, which);
 	else if (zero & 64)
 		io.nr_segs = 0;
-	r = checked(pst_prep(my.q[k], &io));
+	r = checked(pst_queue_prep(my.q[k], &io));
 	run.prepared[k] += r == 0;
 }
 
 static void submit(unsigned k)
 {
-	int r = checked(pst_submit(my.q[k]));
+	int r = checked(pst_queue_submit(my.q[k]));
 
 	must(r >= 0 && (unsigned)r == run.prepared[k]);
 	run.prepared[k] -= (unsigned)r;
@@ -356,7 +356,7 @@ static void submit(unsigned k)
 static void reap(unsigned k, unsigned min, unsigned max, uint64_t deadline_ns)
 {
 	struct pst_done d[DEPTH];
-	int r = checked(pst_reap(my.q[k], d, min, max, deadline_ns));
+	int r = checked(pst_queue_reap(my.q[k], d, min, max, deadline_ns));
 
 	if (!max || min > max) {
 		must(r == -EINVAL);
@@ -381,12 +381,12 @@ static void step_cancel(struct input *in)
 	int r, submitted;
 
 	take(in, &user_data, sizeof(user_data));
-	r = checked(pst_cancel(my.q[k], user_data));
+	r = checked(pst_queue_cancel(my.q[k], user_data));
 	must(r == -ENOENT || (r > 0 && (unsigned)r <= run.prepared[k] + run.inflight[k]));
 	if (r < 0)
 		return;
 	/* Those that were only prepared count as submitted now. */
-	submitted = checked(pst_submit(my.q[k]));
+	submitted = checked(pst_queue_submit(my.q[k]));
 	must(submitted >= 0 && (unsigned)submitted <= run.prepared[k] &&
 	     run.prepared[k] - (unsigned)submitted <= (unsigned)r);
 	run.inflight[k] += run.prepared[k];
@@ -450,7 +450,7 @@ static void finish(unsigned k)
 
 static void set_up(void)
 {
-	static const uint32_t stores[] = { PST_STORE_AUTO, PST_STORE_THREADS };
+	static const uint32_t stores[] = { PST_BACKEND_AUTO, PST_BACKEND_THREADS };
 	const char *dir = getenv("PST_TEST_DIR");
 	struct pst_mem_opts shared = { .sz = sizeof(shared), .flags = PST_MEM_SHARED };
 	struct pst_mem_info info = { .sz = sizeof(info) };

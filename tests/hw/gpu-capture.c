@@ -46,15 +46,15 @@ static void end_and_replay(void)
 	if (!hw_cu.cuGraphInstantiateWithFlags || !hw_cu.cuGraphLaunch)
 		return;
 	memset(buf, 0, sizeof(buf));
-	T_OK(pst_mem_store(target_mem, 0, buf, sizeof(buf)));
+	T_OK(pst_mem_copy_in(target_mem, 0, buf, sizeof(buf)));
 	HW_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	for (unsigned i = 0; i < 2; i++)
 		HW_CU(cuGraphLaunch(exec, stream));
 	HW_CU(cuStreamSynchronize(stream));
-	T_OK(pst_mem_load(target_mem, 0, buf, sizeof(buf)));
+	T_OK(pst_mem_copy_out(target_mem, 0, buf, sizeof(buf)));
 	for (unsigned i = 0; i < sizeof(buf); i++)
 		T_EQ(buf[i], 0x5c);
-	T_OK(pst_mem_load(target_mem, 4096, buf, sizeof(buf)));
+	T_OK(pst_mem_copy_out(target_mem, 4096, buf, sizeof(buf)));
 	for (unsigned i = 0; i < sizeof(buf); i++)
 		T_EQ(buf[i], 0x6d);
 	HW_CU(cuGraphExecDestroy(exec));
@@ -75,7 +75,7 @@ static void queue_from_before(void)
 {
 	struct pst_mem *m = rig_alloc(device, LEN);
 	struct pst_file *f = rig_open(rig_path("data"), RIG_R);
-	struct pst_queue *q = rig_queue(PST_STORE_AUTO, 0);
+	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 0);
 
 	read_all(q, f, m);
 	rig_mem_fill(m, 0, LEN, 9, 0);
@@ -100,7 +100,7 @@ static void queue_made_meanwhile(void)
 	begin();
 	m = hw_wrap(info.addr, LEN);
 	f = rig_open(rig_path("data"), RIG_R);
-	q = rig_queue(PST_STORE_AUTO, 0);
+	q = rig_queue(PST_BACKEND_AUTO, 0);
 	read_all(q, f, m);
 	pst_queue_free(q);
 	pst_file_close(f);
@@ -118,8 +118,8 @@ static void memory_made_meanwhile(void)
 	memset(in, 0x33, sizeof(in));
 	begin();
 	m = rig_alloc(device, RIG_MIB(3));
-	T_OK(pst_mem_store(m, 11, in, sizeof(in)));
-	T_OK(pst_mem_load(m, 11, out, sizeof(out)));
+	T_OK(pst_mem_copy_in(m, 11, in, sizeof(in)));
+	T_OK(pst_mem_copy_out(m, 11, out, sizeof(out)));
 	pst_mem_free(m);
 	end_and_replay();
 	T_CHECK(!memcmp(in, out, sizeof(in)));
@@ -143,8 +143,8 @@ static void *other_main(void *arg)
 		return NULL;
 	}
 	io = rig_io(PST_OP_READ, f, o->m, 0, 0, LEN);
-	if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
-	    pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
+	if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
+	    pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
 		(void)snprintf(o->text, sizeof(o->text), "%s", pst_error_text());
 	else if (d.res != (int64_t)LEN)
 		(void)pst_done_text(&d, o->text, sizeof(o->text));
@@ -173,7 +173,7 @@ static void pages_pinned_meanwhile(void)
 {
 	struct pst_mem *m = rig_alloc(device, LEN);
 	struct pst_file *f = rig_open(rig_path("data"), RIG_R | PST_FILE_STABLE);
-	struct pst_queue *q = rig_queue(PST_STORE_AUTO, 0);
+	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 0);
 	struct pst_path_info info = { .sz = sizeof(info) };
 	uint64_t pinned;
 

@@ -202,7 +202,7 @@ static struct pst_file *file;
 
 static void start(void)
 {
-	rig_q = rig_queue(PST_STORE_AUTO, 0);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 0);
 	mem = rig_alloc(device, LEN);
 	file = rig_open(rig_path("data"), RIG_RW);
 }
@@ -321,13 +321,13 @@ static void strict_is_refused(void)
 	start();
 	is_refused(verdict(PST_OP_READ));
 	io = cold_io(PST_POLICY1(PST_PATH_GDS), PST_IO_STRICT);
-	r = pst_prep(rig_q, &io);
+	r = pst_queue_prep(rig_q, &io);
 	if (r < 0) {
 		T_EQ(r, -EOPNOTSUPP);
 		printf("# %s\n", pst_error_text());
 		T_CHECK(strstr(pst_error_text(), "gds") && strstr(pst_error_text(), "cuFile"));
 	} else {
-		T_EQ(pst_submit(rig_q), 1);
+		T_EQ(pst_queue_submit(rig_q), 1);
 		d = rig_reap1(rig_q);
 		rig_show(&d);
 		T_EQ(d.res, -EOPNOTSUPP);
@@ -574,11 +574,11 @@ static void direct_writes(void)
 
 /* ------------------------------------------------------------------ checks */
 
-static struct pst_gds_check checks[24];
+static struct pst_check checks[24];
 
-static const struct pst_gds_check *check_named(const char *name, int nr)
+static const struct pst_check *check_named(const char *name, int nr)
 {
-	const struct pst_gds_check *found = NULL;
+	const struct pst_check *found = NULL;
 
 	for (int i = 0; i < nr; i++) {
 		if (strcmp(checks[i].name, name) != 0)
@@ -600,12 +600,12 @@ static int run_checks(uint32_t flags)
 
 	for (unsigned i = 0; i < RIG_NR(checks); i++)
 		checks[i].sz = sizeof(checks[i]);
-	nr = pst_gds_checks(device, rig_path("data"), flags, checks, RIG_NR(checks));
+	nr = pst_checks(device, rig_path("data"), flags, checks, RIG_NR(checks));
 	T_CHECK(nr >= (int)RIG_NR(names) && nr <= (int)RIG_NR(checks));
 	for (int i = 0; i < nr; i++) {
 		printf("# %-10s %u %d %s\n", checks[i].name, checks[i].state, checks[i].err,
 		       checks[i].text);
-		T_CHECK(checks[i].state <= PST_GDS_UNNEEDED && *checks[i].text);
+		T_CHECK(checks[i].state <= PST_CHECK_UNNEEDED && *checks[i].text);
 	}
 	for (unsigned i = 0; i < RIG_NR(names); i++)
 		(void)check_named(names[i], nr);
@@ -646,15 +646,15 @@ static void checks_without_trial(void)
 	T_CHECK(!is_mapped("libcufile"));
 	/* A disk that is part of another may have its record there. */
 	if (has_udev_record())
-		T_CHECK(check_named("udev", nr)->state != PST_GDS_MISSING);
+		T_CHECK(check_named("udev", nr)->state != PST_CHECK_MISSING);
 	else if (access("/run/udev", F_OK) < 0)
-		T_CHECK(check_named("udev", nr)->state != PST_GDS_OK);
+		T_CHECK(check_named("udev", nr)->state != PST_CHECK_OK);
 	end();
 }
 
 static void checks_with_trial(void)
 {
-	const struct pst_gds_check *trial;
+	const struct pst_check *trial;
 	struct said s;
 	uint64_t began;
 	int nr;
@@ -664,14 +664,14 @@ static void checks_with_trial(void)
 	if (!s.version)
 		T_SKIP("libcufile.so.0: %s", s.text);
 	began = t_now();
-	nr = run_checks(PST_GDS_TRIAL);
+	nr = run_checks(PST_CHECK_TRIAL);
 	T_CHECK(t_now() - began < UINT64_C(31000000000));
 	T_CHECK(!is_mapped("libcufile"));
 	trial = check_named("trial", nr);
-	T_EQ(trial->state == PST_GDS_OK, is_direct(&s));
+	T_EQ(trial->state == PST_CHECK_OK, is_direct(&s));
 	if (!is_direct(&s))
-		T_EQ(trial->state, PST_GDS_MISSING);
-	T_EQ(check_named("library", nr)->state, PST_GDS_OK);
+		T_EQ(trial->state, PST_CHECK_MISSING);
+	T_EQ(check_named("library", nr)->state, PST_CHECK_OK);
 	end();
 }
 

@@ -27,7 +27,7 @@ static void run(int sock, const char *path, uint64_t off, uint64_t len)
 	T_CHECK(g.len >= len);
 	pst_grant_done(&g);
 	T_OK(pst_mem_info(m, &info));
-	q = rig_queue(PST_STORE_AUTO, 0);
+	q = rig_queue(PST_BACKEND_AUTO, 0);
 	f = rig_open(path, RIG_R);
 	io = rig_io(PST_OP_READ, f, m, off, 0, len);
 	begun = t_now();

@@ -56,9 +56,9 @@ static int peer(const char *how, int sock)
 	PEER_OK(pst_grant_recv(sock, &g, t_in_ms(RIG_WAIT_MS)));
 	if (import) {
 		PEER_OK(pst_mem_import(&g, &m));
-		PEER_OK(pst_mem_window(m, 0, g.len, &o, &w));
+		PEER_OK(pst_window_open(m, 0, g.len, &o, &w));
 	} else {
-		PEER_OK(pst_grant_window(&g, &o, &w));
+		PEER_OK(pst_window_open_grant(&g, &o, &w));
 		if (has_libcuda()) {
 			printf("#   the other process has libcuda\n");
 			return 1;
@@ -151,7 +151,7 @@ static int map_only(int sock)
 
 	PEER_OK(pst_grant_recv(sock, &g, t_in_ms(RIG_WAIT_MS)));
 	begun = t_now();
-	PEER_OK(pst_grant_window(&g, &o, &w));
+	PEER_OK(pst_window_open_grant(&g, &o, &w));
 	begun = t_now() - begun;
 	len = g.len;
 	pst_grant_done(&g);

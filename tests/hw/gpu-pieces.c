@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long do thousands of small pieces take?  From pst_submit() to the last completion,
+ * How long do thousands of small pieces take?  From pst_queue_submit() to the last completion,
  * for pieces from all over a file that is in memory to all over device memory.
  *
  *	gpu-pieces [-m DEVICE] [--stable] [--requests N] [--pieces N] [--size BYTES]
@@ -63,7 +63,7 @@ static void prepare(struct pst_seg *segs)
 				     .nr_segs = to - from,
 				     .user_data = (to - from) * size };
 
-		T_OK(pst_prep(q, &io));
+		T_OK(pst_queue_prep(q, &io));
 	}
 }
 
@@ -76,8 +76,9 @@ static uint64_t batch(struct pst_seg *segs, uint64_t *ret_prep)
 	prepare(segs);
 	begun = t_now();
 	*ret_prep = begun - before;
-	T_EQ(pst_submit(q), nr_requests);
-	T_EQ(pst_reap(q, done, (unsigned)nr_requests, (unsigned)nr_requests, t_in_ms(RIG_WAIT_MS)),
+	T_EQ(pst_queue_submit(q), nr_requests);
+	T_EQ(pst_queue_reap(q, done, (unsigned)nr_requests, (unsigned)nr_requests,
+			    t_in_ms(RIG_WAIT_MS)),
 	     nr_requests);
 	begun = t_now() - begun;
 	for (uint64_t i = 0; i < nr_requests; i++) {
@@ -97,7 +98,7 @@ static void verify(const struct pst_seg *segs)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	T_CHECK(got && want && fd >= 0);
-	T_OK(pst_mem_load(m, 0, got, nr_pieces * size));
+	T_OK(pst_mem_copy_out(m, 0, got, nr_pieces * size));
 	for (uint64_t i = 0; i < nr_pieces; i++) {
 		T_EQ(pread(fd, want, size, (off_t)segs[i].file_off), size);
 		if (memcmp(want, got + segs[i].mem_off, size) != 0)
@@ -123,7 +124,7 @@ static void run(void)
 	char text[300];
 
 	T_CHECK(ns && prep);
-	q = rig_queue(PST_STORE_AUTO, nr_requests > 128 ? (uint32_t)nr_requests : 0);
+	q = rig_queue(PST_BACKEND_AUTO, nr_requests > 128 ? (uint32_t)nr_requests : 0);
 	f = rig_open(path, RIG_R | (stable ? PST_FILE_STABLE : 0));
 	m = rig_alloc(device, nr_pieces * size);
 	file_len = rig_file_info(f).size;

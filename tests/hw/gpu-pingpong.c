@@ -227,7 +227,7 @@ static void run(void)
 	HW_CU(cuMemHostRegister_v2(host, LEN, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP));
 	HW_CU(cuMemHostGetDevicePointer_v2(&host_at, host, 0));
 	m = hw_wrap(gpu, LEN);
-	T_OK(pst_mem_window(m, 0, LEN, &o, &w));
+	T_OK(pst_window_open(m, 0, LEN, &o, &w));
 	T_OK(pst_window_info(w, &info));
 	map = pst_window_ptr(w);
 

@@ -129,7 +129,7 @@ static void stall(const char *path)
 	(void)usleep(1000000);
 
 	enter(START);
-	q = rig_queue(PST_STORE_AUTO, 0);
+	q = rig_queue(PST_BACKEND_AUTO, 0);
 	io = rig_io(PST_OP_READ, f, small, 0, 0, 4096);
 	T_EQ(rig_do(q, &io).res, 4096);
 
@@ -263,7 +263,7 @@ static void load(const char *path, int fd, unsigned idx)
 	struct sampler s = { .sh = shared_map(fd), .idx = idx };
 	struct pst_mem *m = rig_alloc(device, DEPTH * RIG_MIB(4));
 	struct pst_file *f = rig_open(path, RIG_R);
-	struct pst_queue *q = rig_queue(PST_STORE_AUTO, 0);
+	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 0);
 	uint64_t len = rig_file_info(f).size / RIG_MIB(4), at = idx * 7, begun;
 	unsigned inflight = 0;
 	struct pst_done d;
@@ -280,14 +280,14 @@ static void load(const char *path, int fd, unsigned idx)
 					  i % DEPTH * RIG_MIB(4), RIG_MIB(4));
 
 		if (t_now() - begun < LOAD_NS) {
-			T_OK(pst_prep(q, &io));
-			T_EQ(pst_submit(q), 1);
+			T_OK(pst_queue_prep(q, &io));
+			T_EQ(pst_queue_submit(q), 1);
 			inflight++;
 		}
 		if (inflight >= DEPTH || t_now() - begun >= LOAD_NS) {
 			if (!inflight)
 				break;
-			T_EQ(pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
+			T_EQ(pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)), 1);
 			T_EQ(d.res, RIG_MIB(4));
 			s.sh->of[idx].bytes += RIG_MIB(4);
 			inflight--;

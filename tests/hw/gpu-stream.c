@@ -31,8 +31,8 @@ static void start(const struct pst_io *io, cu_stream st)
 
 	order_name(&copy, st);
 	copy.deadline_ns = t_in_ms(HOLD_MS);
-	T_OK(pst_prep(queue, &copy));
-	T_EQ(pst_submit(queue), 1);
+	T_OK(pst_queue_prep(queue, &copy));
+	T_EQ(pst_queue_submit(queue), 1);
 }
 
 static struct pst_done finish(uint64_t len)
@@ -79,7 +79,7 @@ static void (*order_fn)(struct pst_queue *q, cu_stream st);
 
 static void order_case(void)
 {
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_fn(queue, stream);
 	queue = pst_queue_free(queue);
 }
@@ -119,7 +119,7 @@ static void kernels(void)
 
 	if (!hw_cu.cuMemsetD8Async)
 		T_SKIP("libcuda.so.1 has no cuMemsetD8Async");
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	for (unsigned turn = 1; turn <= 20; turn++) {
 		order_block(stream);
@@ -142,7 +142,7 @@ static void kernels(void)
 			T_EQ(host[i], (uint8_t)(turn + 19));
 		finish(io.len);
 		/* A read that came late would have put its bytes over these. */
-		T_OK(pst_mem_load(m.mem, 0, host, io.len));
+		T_OK(pst_mem_copy_out(m.mem, 0, host, io.len));
 		for (uint64_t i = 0; i < io.len; i += 4093)
 			T_EQ(host[i], 0xee);
 	}
@@ -179,7 +179,7 @@ static void from_nothing(void)
 	struct pst_done d;
 	uint64_t from;
 
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	from = t_now();
 	d = read_and_look(&io, &m, out, LARGE, stream);
 	printf("# the first request, 512 MiB, took %.1f ms with its start\n", us_since(from) / 1e3);
@@ -208,7 +208,7 @@ static void pieces(void)
 		segs[i] = (struct pst_seg){ .file_off = i * 2 * EACH,
 					    .mem_off = (uint64_t)(NR - 1 - i) * EACH,
 					    .len = EACH };
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	for (unsigned turn = 0; turn < 10; turn++) {
 		d = read_and_look(&io, &m, out, NR * EACH, stream);
@@ -231,7 +231,7 @@ static void stable_file(void)
 	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, RIG_MIB(128));
 	struct pst_done d = { 0 };
 
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	(void)hw_pin(queue, f, m.mem, RIG_MIB(128), RIG_MIB(128));
 	for (unsigned turn = 0; turn < 5; turn++) {
 		memset(out, 0, RIG_MIB(128));
@@ -255,7 +255,7 @@ static void crowd(void)
 	unsigned busy = 0;
 	cu_stream st[NR];
 
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	for (unsigned i = 0; i < NR; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * each, i * each, each);
@@ -285,7 +285,7 @@ static void another_context(void)
 	cu_stream st;
 	cu_ctx ctx;
 
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	HW_CU(cuDeviceGet(&dev, hw_ordinal(device)));
 	HW_CU(cuCtxCreate_v2(&ctx, 0, dev));
@@ -307,18 +307,18 @@ static void early_ends(void)
 	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, 65536);
 	struct pst_done d;
 
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	rig_mem_fill(m.mem, 0, io.len, ORDER_OLD, 0);
 	order_block(stream);
 	order_name(&io, stream);
 	io.deadline_ns = t_in_ms(100);
-	T_OK(pst_prep(queue, &io));
+	T_OK(pst_queue_prep(queue, &io));
 	io.deadline_ns = 0;
 	io.user_data = 1;
-	T_OK(pst_prep(queue, &io));
-	T_EQ(pst_submit(queue), 2);
-	T_EQ(pst_cancel(queue, 1), 1);
+	T_OK(pst_queue_prep(queue, &io));
+	T_EQ(pst_queue_submit(queue), 2);
+	T_EQ(pst_queue_cancel(queue, 1), 1);
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_reap1(queue);
 		T_EQ(d.res, d.user_data ? -ECANCELED : -ETIMEDOUT);
@@ -344,14 +344,14 @@ static void captured(void)
 	if (!hw_cu.cuStreamBeginCapture_v2 || !hw_cu.cuMemsetD8Async ||
 	    !hw_cu.cuGraphInstantiateWithFlags)
 		T_SKIP("libcuda.so.1 cannot capture");
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	HW_CU(cuStreamCreate(&st, 0));
 	order_name(&io, st);
 	HW_CU(cuStreamBeginCapture_v2(st, CU_CAPTURE_GLOBAL));
-	T_EQ(pst_prep(queue, &io), -EBUSY);
+	T_EQ(pst_queue_prep(queue, &io), -EBUSY);
 	order_name(&io, (void *)CU_LEGACY);
-	T_EQ(pst_prep(queue, &io), -EBUSY);
+	T_EQ(pst_queue_prep(queue, &io), -EBUSY);
 	start(&io, stream);
 	finish(io.len);
 	HW_CU(cuMemsetD8Async(m.ptr, 0x3d, io.len, st));
@@ -474,8 +474,8 @@ struct cost {
 	double submit_us, done_us, stream_us;
 };
 
-/* Medians of one request at a time on warm bytes: what pst_prep() and pst_submit() take, until the
- * completion, and until the stream is through. */
+/* Medians of one request at a time on warm bytes: what pst_queue_prep() and
+ * pst_queue_submit() take, until the completion, and until the stream is through. */
 static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 {
 	enum { NR = 201 };
@@ -487,10 +487,10 @@ static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 
 		io->stream = st;
 		for (unsigned k = 0; k < batch; k++)
-			T_OK(pst_prep(queue, io));
-		T_EQ(pst_submit(queue), batch);
+			T_OK(pst_queue_prep(queue, io));
+		T_EQ(pst_queue_submit(queue), batch);
 		submit[i] = us_since(from) / batch;
-		T_EQ(pst_reap(queue, d, batch, batch, t_in_ms(HOLD_MS)), batch);
+		T_EQ(pst_queue_reap(queue, d, batch, batch, t_in_ms(HOLD_MS)), batch);
 		done[i] = us_since(from) / batch;
 		for (unsigned k = 0; k < batch; k++)
 			T_EQ(d[k].res, (int64_t)io->len);
@@ -499,12 +499,12 @@ static struct cost cost_of(struct pst_io *io, cu_stream st, unsigned batch)
 		/* The same again with only the stream to wait for. */
 		from = t_now();
 		for (unsigned k = 0; k < batch; k++)
-			T_OK(pst_prep(queue, io));
-		T_EQ(pst_submit(queue), batch);
+			T_OK(pst_queue_prep(queue, io));
+		T_EQ(pst_queue_submit(queue), batch);
 		if (st)
 			HW_CU(cuStreamSynchronize(st));
 		through[i] = us_since(from) / batch;
-		T_EQ(pst_reap(queue, d, batch, batch, t_in_ms(HOLD_MS)), batch);
+		T_EQ(pst_queue_reap(queue, d, batch, batch, t_in_ms(HOLD_MS)), batch);
 	}
 	return (struct cost){ median(submit, NR), median(done, NR), median(through, NR) };
 }
@@ -517,7 +517,7 @@ static void cost(void)
 	struct pst_file *f = rig_open(rig_path("set"), RIG_NEW);
 
 	rig_make(rig_path("set"), 3, RIG_MIB(1));
-	queue = rig_queue(PST_STORE_AUTO, 0);
+	queue = rig_queue(PST_BACKEND_AUTO, 0);
 	order_ready(queue);
 	printf("# microseconds a request, medians of 201: without a stream -> with one\n");
 	for (uint32_t op = PST_OP_READ; op <= PST_OP_WRITE; op++)

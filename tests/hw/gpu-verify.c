@@ -29,7 +29,7 @@ static void need_driver(void)
 
 static struct pst_queue *queue(void)
 {
-	rig_q = rig_queue(PST_STORE_AUTO, 0);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 0);
 	return rig_q;
 }
 
@@ -164,7 +164,7 @@ static void check_scatter(struct pst_mem *m, const struct pst_seg *segs, uint64_
 	rig_fill(want, around, 0, len);
 	for (unsigned i = 0; i < PIECES; i++)
 		rig_fill(want + segs[i].mem_off, seed, segs[i].file_off, PIECE);
-	T_OK(pst_mem_load(m, 0, got, len));
+	T_OK(pst_mem_copy_out(m, 0, got, len));
 	for (uint64_t i = 0; i < len; i++)
 		if (got[i] != want[i])
 			T_FAIL("device byte %" PRIu64 " is wrong", i);
@@ -348,9 +348,9 @@ static void each_path(void)
 			rig_mem_fill(m, 0, len + 100, 94, 0);
 			if (hops[k] == PST_PATH_CACHED)
 				rig_warm(rig_path("paths"));
-			if (pst_prep(rig_q, &io) < 0)
+			if (pst_queue_prep(rig_q, &io) < 0)
 				continue;
-			T_EQ(pst_submit(rig_q), 1);
+			T_EQ(pst_queue_submit(rig_q), 1);
 			d = rig_reap1(rig_q);
 			if (d.res == -EOPNOTSUPP || d.res == -EAGAIN)
 				continue;
@@ -519,12 +519,12 @@ static void *part_main(void *arg)
 			io = rig_io(PST_OP_READ, p->f, p->m, off + p->idx * 4099,
 				    p->idx * PART + off, n);
 			io.user_data = n;
-			if (pst_prep(q, &io) < 0)
+			if (pst_queue_prep(q, &io) < 0)
 				(void)snprintf(p->text, sizeof(p->text), "%s", pst_error_text());
 			off += n;
 		}
-		(void)pst_submit(q);
-		if (p->text[0] || pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1) {
+		(void)pst_queue_submit(q);
+		if (p->text[0] || pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1) {
 			if (!p->text[0])
 				(void)snprintf(p->text, sizeof(p->text), "a request did not end");
 			break;
@@ -575,8 +575,8 @@ static int importer(int sock, const char *path)
 	len = g.len;
 	pst_grant_done(&g);
 	io = rig_io(PST_OP_READ, f, m, 3, 0, len);
-	if (pst_prep(q, &io) < 0 || pst_submit(q) != 1 ||
-	    pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
+	if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
+	    pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
 		HW_DIE("importer: %s", pst_error_text());
 	pst_queue_free(q);
 	pst_file_close(f);

@@ -301,7 +301,7 @@ static void kernels(struct pst_mem *m)
 	for (int i = 0; i < n; i++) {
 		o.kernel = names[i];
 		w = pst_window_close(w);
-		r = pst_mem_window(m, 0, LEN, &o, &w);
+		r = pst_window_open(m, 0, LEN, &o, &w);
 		if (r == -EOPNOTSUPP)
 			continue;
 		T_EQ(r, 0);
@@ -354,10 +354,10 @@ static void run(void)
 	host = host_memory();
 	seen = host_memory();
 	m = hw_wrap(gpu, LEN);
-	T_OK(pst_mem_window(m, 0, LEN, &o, &w));
+	T_OK(pst_window_open(m, 0, LEN, &o, &w));
 	T_OK(pst_window_info(w, &info));
 	o.flags = PST_WINDOW_UNFENCED;
-	T_OK(pst_mem_window(m, 0, LEN, &o, &unfenced));
+	T_OK(pst_window_open(m, 0, LEN, &o, &unfenced));
 
 	printf("{\"tool\": \"gpu-window-bench\", \"device\": \"%s\", \"model\": \"%s\", "
 	       "\"backend\": \"%s\", \"caching\": \"%s\", \"store_kernel\": \"%s\", "

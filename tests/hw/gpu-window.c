@@ -241,7 +241,7 @@ static void many_windows_at_once(void)
 	for (uint64_t i = 0; i < NR; i++) {
 		uint64_t back = 0;
 
-		T_OK(pst_mem_load(m, i * 100003 + 500, &back, 8));
+		T_OK(pst_mem_copy_out(m, i * 100003 + 500, &back, 8));
 		T_EQ(back, i);
 		pst_window_close(w[i]);
 	}
@@ -264,9 +264,9 @@ static void *open_and_close(void *arg)
 		struct pst_window *w = NULL;
 		uint64_t back = 0;
 
-		if (pst_mem_window(o->m, o->at, 70000, &op, &w) < 0 ||
+		if (pst_window_open(o->m, o->at, 70000, &op, &w) < 0 ||
 		    pst_window_store(w, 60000, &i, 8) < 0 ||
-		    pst_mem_load(o->m, o->at + 60000, &back, 8) < 0 || back != i)
+		    pst_mem_copy_out(o->m, o->at + 60000, &back, 8) < 0 || back != i)
 			(void)snprintf(o->why, sizeof(o->why), "turn %" PRIu64 ": %s", i,
 				       pst_error_text());
 		pst_window_close(w);
@@ -375,7 +375,7 @@ static void read_only_memory(void)
 	HW_CU(cuMemSetAccess(row.va, row.len, &access, 1));
 	m = hw_wrap(row.va, row.len);
 	T_EQ(refused(m, 0, 4096), -EACCES);
-	T_OK(pst_mem_window(m, RIG_MIB(2) - 1000, sizeof(buf), &o, &w));
+	T_OK(pst_window_open(m, RIG_MIB(2) - 1000, sizeof(buf), &o, &w));
 	T_OK(pst_window_load(w, 0, buf, sizeof(buf)));
 	T_EQ(rig_differs(buf, 81, RIG_MIB(2) - 1000, sizeof(buf)), sizeof(buf));
 	T_EQ(pst_window_store(w, 0, buf, 1), -EACCES);

@@ -84,14 +84,14 @@ class Penstock:
         "pst_mem_info": [C.c_void_p, P(MemInfo)],
         "pst_mem_export": [C.c_void_p, C.c_uint64, C.c_uint64, C.c_uint32, P(Grant)],
         "pst_grant_send": [C.c_int, P(Grant), C.c_uint64],
-        "pst_mem_window": [C.c_void_p, C.c_uint64, C.c_uint64, P(WindowOpts), P(C.c_void_p)],
+        "pst_window_open": [C.c_void_p, C.c_uint64, C.c_uint64, P(WindowOpts), P(C.c_void_p)],
         "pst_window_store": [C.c_void_p, C.c_uint64, C.c_char_p, C.c_uint64],
         "pst_window_load": [C.c_void_p, C.c_uint64, C.c_char_p, C.c_uint64],
         "pst_file_open": [C.c_char_p, C.c_uint32, C.c_void_p, P(C.c_void_p)],
         "pst_queue_new": [C.c_void_p, P(C.c_void_p)],
-        "pst_prep": [C.c_void_p, P(Io)],
-        "pst_submit": [C.c_void_p],
-        "pst_reap": [C.c_void_p, P(Done), C.c_uint, C.c_uint, C.c_uint64],
+        "pst_queue_prep": [C.c_void_p, P(Io)],
+        "pst_queue_submit": [C.c_void_p],
+        "pst_queue_reap": [C.c_void_p, P(Done), C.c_uint, C.c_uint, C.c_uint64],
     }
     ENDS = {"pst_mem_free": C.c_void_p, "pst_file_close": C.c_void_p,
             "pst_queue_free": C.c_void_p, "pst_window_close": C.c_void_p,
@@ -129,10 +129,10 @@ class Penstock:
         file = self.make("pst_file_open", path.encode(), 1 if op == READ else 7, None)
         try:
             io = Io(op=op, file=file, mem=mem, file_off=file_off, mem_off=mem_off, len=length)
-            self.call("pst_prep", queue, C.byref(io))
-            self.call("pst_submit", queue)
+            self.call("pst_queue_prep", queue, C.byref(io))
+            self.call("pst_queue_submit", queue)
             done = Done()
-            if self.call("pst_reap", queue, C.byref(done), 1, 1, NO_DEADLINE) != 1:
+            if self.call("pst_queue_reap", queue, C.byref(done), 1, 1, NO_DEADLINE) != 1:
                 raise PenstockError(-errno.EIO, "there is no completion")
         finally:
             self.lib.pst_queue_free(queue)
@@ -352,7 +352,7 @@ class Cases:
         window = None
         try:
             opts = WindowOpts(sz=C.sizeof(WindowOpts), backend=b"nvrm")
-            window = self.pst.make("pst_mem_window", mem, 0, length, C.byref(opts))
+            window = self.pst.make("pst_window_open", mem, 0, length, C.byref(opts))
             data = os.urandom(length)
             t.fill_(20)
             torch.cuda.synchronize(self.device)

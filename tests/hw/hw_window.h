@@ -72,7 +72,7 @@ static inline struct pst_window *window(struct pst_mem *m, uint64_t off, uint64_
 	struct pst_window_info info = { .sz = sizeof(info) };
 	struct pst_window *w = NULL;
 
-	T_OK(pst_mem_window(m, off, len, &o, &w));
+	T_OK(pst_window_open(m, off, len, &o, &w));
 	T_OK(pst_window_info(w, &info));
 	T_EQ(info.state, PST_STATE_PROVEN);
 	T_EQ(info.len, len);
@@ -84,7 +84,7 @@ static inline int refused(struct pst_mem *m, uint64_t off, uint64_t len)
 {
 	struct pst_window_opts o = opts(0);
 	struct pst_window *w = NULL;
-	int r = pst_mem_window(m, off, len, &o, &w);
+	int r = pst_window_open(m, off, len, &o, &w);
 
 	if (r == 0)
 		pst_window_close(w);

@@ -126,8 +126,8 @@ static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file
 
 	order_name(&io, st);
 	io.deadline_ns = t_in_ms(RIG_WAIT_MS);
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
 }
 
 static inline void order_reap(struct pst_queue *q, unsigned nr, int64_t res)
@@ -182,7 +182,7 @@ static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 	order_block(st);
 	HW_CU(cuMemcpyDtoHAsync_v2(old, m.ptr, ORDER_PIECE, st));
 	order_start(q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, st);
-	T_EQ(pst_reap(q, &d, 1, 1, t_in_ms(60)), 0);
+	T_EQ(pst_queue_reap(q, &d, 1, 1, t_in_ms(60)), 0);
 	order_unblock();
 	order_reap(q, 1, ORDER_PIECE);
 	HW_CU(cuStreamSynchronize(st));
@@ -239,13 +239,13 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + (NR + i) * ORDER_PIECE, in, ORDER_PIECE, st));
 		io = rig_io(PST_OP_READ, f, m.mem, i * ORDER_PIECE, i * ORDER_PIECE, ORDER_PIECE);
 		order_name(&io, st);
-		T_OK(pst_prep(q, &io));
+		T_OK(pst_queue_prep(q, &io));
 		io = rig_io(PST_OP_WRITE, w, m.mem, i * ORDER_PIECE, (NR + i) * ORDER_PIECE,
 			    ORDER_PIECE);
 		order_name(&io, st);
-		T_OK(pst_prep(q, &io));
+		T_OK(pst_queue_prep(q, &io));
 	}
-	T_EQ(pst_submit(q), 2 * NR);
+	T_EQ(pst_queue_submit(q), 2 * NR);
 	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * ORDER_PIECE, st));
 	order_unblock();
 	HW_CU(cuStreamSynchronize(st));
@@ -280,9 +280,9 @@ static inline void order_many(cu_stream st)
 			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * EACH, i * EACH, EACH);
 
 			order_name(&io, st);
-			T_OK(pst_prep(q, &io));
+			T_OK(pst_queue_prep(q, &io));
 		}
-		T_EQ(pst_submit(q), NR);
+		T_EQ(pst_queue_submit(q), NR);
 		HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * EACH, st));
 		HW_CU(cuStreamSynchronize(st));
 		T_EQ(rig_differs(out, ORDER_SEED, 0, NR * EACH), NR * EACH);

@@ -90,7 +90,7 @@ static void queue_open(struct actor *a)
 	int r;
 
 	do {
-		o.store = one_in(&a->dice, 2) ? PST_STORE_THREADS : PST_STORE_AUTO;
+		o.store = one_in(&a->dice, 2) ? PST_BACKEND_THREADS : PST_BACKEND_AUTO;
 		o.depth = (uint32_t)any_size(&a->dice, 6);
 		o.flags = one_in(&a->dice, 3) ? PST_QUEUE_FD_ONCE : 0;
 		r = pst_queue_new(&o, &a->q);
@@ -109,16 +109,16 @@ static void deed_prepare(struct actor *a)
 			slot_prepare(a, sl);
 	}
 	if (!one_in(&a->dice, 4))
-		must(a, pst_submit(a->q), "pst_submit()");
+		must(a, pst_queue_submit(a->q), "pst_queue_submit()");
 }
 
 static void deed_reap(struct actor *a)
 {
 	struct pst_done d[8];
 	unsigned min = one_in(&a->dice, 2) ? 0 : 1 + (unsigned)below(&a->dice, 8);
-	int n = pst_reap(a->q, d, min, 8, t_now() + any_size(&a->dice, 23));
+	int n = pst_queue_reap(a->q, d, min, 8, t_now() + any_size(&a->dice, 23));
 
-	must(a, n, "pst_reap()");
+	must(a, n, "pst_queue_reap()");
 	for (int i = 0; i < n; i++)
 		slot_done(a, &d[i]);
 }
@@ -130,11 +130,11 @@ static void deed_sleep(struct actor *a)
 	struct pst_done d[8];
 	int n;
 
-	must(a, pst_submit(a->q), "pst_submit()");
+	must(a, pst_queue_submit(a->q), "pst_queue_submit()");
 	p.fd = pst_queue_fd(a->q);
 	must(a, p.fd, "pst_queue_fd()");
-	n = pst_reap(a->q, d, 0, 8, 0);
-	must(a, n, "pst_reap()");
+	n = pst_queue_reap(a->q, d, 0, 8, 0);
+	must(a, n, "pst_queue_reap()");
 	for (int i = 0; i < n; i++)
 		slot_done(a, &d[i]);
 	if (n || !a->flying)
@@ -157,9 +157,9 @@ static void deed_cancel(struct actor *a)
 	if (sl->state != SLOT_FLYING)
 		return;
 	sl->cancelled = true;
-	r = pst_cancel(a->q, sl->io.user_data);
+	r = pst_queue_cancel(a->q, sl->io.user_data);
 	if (r != 1 && r != -ENOENT) /* done, and not reaped yet */
-		soak_fail("actor %u: pst_cancel() gave %d", a->plan.nr, r);
+		soak_fail("actor %u: pst_queue_cancel() gave %d", a->plan.nr, r);
 }
 
 static void deed_reopen(struct actor *a)
@@ -177,7 +177,7 @@ static void deed_replace_bank(struct actor *a)
 	int r;
 
 	if (b->host) {
-		must(a, pst_submit(a->q), "pst_submit()");
+		must(a, pst_queue_submit(a->q), "pst_queue_submit()");
 		r = pst_mem_drain(b->mem, t_now() + any_size(&a->dice, 26));
 		if (r < 0 && r != -EBUSY)
 			must(a, r, "pst_mem_drain()");
@@ -223,16 +223,16 @@ static void deed_window(struct actor *a)
 	if (sl->state != SLOT_FREE || !b->windows)
 		return;
 	slot_check_sum(a, sl);
-	r = pst_mem_window(b->mem, slot_off(a, sl) + off, len, NULL, &w);
-	must(a, r, "pst_mem_window()");
+	r = pst_window_open(b->mem, slot_off(a, sl) + off, len, NULL, &w);
+	must(a, r, "pst_window_open()");
 	if (r < 0)
 		return;
 	mine = malloc(len);
 	rig_fill(mine, a->serial, 0, len);
 	must(a, pst_window_store(w, 0, mine, len), "pst_window_store()");
 	memset(mine, 0, len);
-	r = pst_mem_load(b->mem, slot_off(a, sl) + off, mine, len);
-	must(a, r, "pst_mem_load()");
+	r = pst_mem_copy_out(b->mem, slot_off(a, sl) + off, mine, len);
+	must(a, r, "pst_mem_copy_out()");
 	if (r == 0 && rig_differs(mine, a->serial, 0, len) != len)
 		soak_fail("actor %u: what was stored by a window is not there", a->plan.nr);
 	free(mine);
@@ -246,8 +246,8 @@ static void deed_fork(struct actor *a)
 	int status = 0;
 
 	if (pid == 0)
-		_exit(pst_reap(a->q, &d, 0, 1, 0) != -EOWNERDEAD ||
-		      pst_submit(a->q) != -EOWNERDEAD || pst_mem_free(a->banks[0].mem));
+		_exit(pst_queue_reap(a->q, &d, 0, 1, 0) != -EOWNERDEAD ||
+		      pst_queue_submit(a->q) != -EOWNERDEAD || pst_mem_free(a->banks[0].mem));
 	if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
 		soak_fail("actor %u: a forked child ended with 0x%x", a->plan.nr, (unsigned)status);
 }
@@ -304,7 +304,7 @@ static void wind_up(struct actor *a)
 	bool busy = true;
 
 	atomic_store(&a->doing, "winding up");
-	must(a, pst_submit(a->q), "pst_submit()");
+	must(a, pst_queue_submit(a->q), "pst_queue_submit()");
 	while (a->flying) {
 		deed_reap(a);
 		slots_look(a);

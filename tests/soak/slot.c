@@ -122,9 +122,9 @@ static bool slot_visible(const struct slot *sl)
 
 static bool slot_load(struct actor *a, const struct slot *sl)
 {
-	int r = pst_mem_load(sl->bank->mem, slot_off(a, sl), a->buf, SLOT_LEN);
+	int r = pst_mem_copy_out(sl->bank->mem, slot_off(a, sl), a->buf, SLOT_LEN);
 
-	must(a, r, "pst_mem_load()");
+	must(a, r, "pst_mem_copy_out()");
 	return r == 0;
 }
 
@@ -267,8 +267,8 @@ static bool slot_fill(struct actor *a, struct slot *sl, bool write)
 	sl->filled = buf_sum(a);
 	if (!slot_visible(sl))
 		return true;
-	r = pst_mem_store(sl->bank->mem, slot_off(a, sl), a->buf, SLOT_LEN);
-	must(a, r, "pst_mem_store()");
+	r = pst_mem_copy_in(sl->bank->mem, slot_off(a, sl), a->buf, SLOT_LEN);
+	must(a, r, "pst_mem_copy_in()");
 	return r == 0;
 }
 
@@ -307,11 +307,11 @@ static void refused(struct actor *a, struct slot *sl)
 	sl->io.op = PST_OP_READ;
 	sl->io.segs = sl->segs;
 	sl->io.nr_segs = 1;
-	r = pst_prep(a->q, &sl->io);
+	r = pst_queue_prep(a->q, &sl->io);
 	if (r == 0)
 		slot_fail(a, sl, NULL, "it was taken, into memory that is for reading");
 	if (r != -EACCES)
-		must(a, r, "pst_prep()");
+		must(a, r, "pst_queue_prep()");
 }
 
 void slot_prepare(struct actor *a, struct slot *sl)
@@ -353,14 +353,14 @@ void slot_prepare(struct actor *a, struct slot *sl)
 			if (!sl->segs[sl->io.nr_segs].len)
 				break;
 	}
-	r = pst_prep(a->q, &sl->io);
+	r = pst_queue_prep(a->q, &sl->io);
 	if (r == 0) {
 		sl->state = SLOT_FLYING;
 		a->flying++;
 		return;
 	}
 	if (r != -EAGAIN && r != -EBUSY)
-		must(a, r, "pst_prep()");
+		must(a, r, "pst_queue_prep()");
 undo:
 	if (sl->claim >= 0)
 		ground_release(sl->ground, sl->claim);

@@ -321,7 +321,7 @@ static inline void says(const char *name, int state, const char *begin, const ch
 	for (const char *p = f->text; *p; p++)
 		T_CHECK(*p >= ' ' && *p <= '~');
 	/* What is in the way has a cure. */
-	T_CHECK(f->state != PST_GDS_MISSING || strstr(f->text, "; "));
+	T_CHECK(f->state != PST_CHECK_MISSING || strstr(f->text, "; "));
 }
 
 #endif

@@ -31,14 +31,14 @@ static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file 
 	int r;
 
 	io.flags = flags;
-	r = scenario_said("prep", pst_prep(q, &io));
+	r = scenario_said("prep", pst_queue_prep(q, &io));
 	if (r < 0)
 		return r;
-	r = scenario_said("submit", pst_submit(q));
+	r = scenario_said("submit", pst_queue_submit(q));
 	if (r < 0)
 		return r;
 	/* Longer than the request's own deadline: it must end by itself. */
-	if (pst_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
+	if (pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1)
 		return -ELIBBAD;
 	(void)snprintf(scenario_why, sizeof(scenario_why), "%s",
 		       pst_done_text(&d, text, sizeof(text)));
@@ -62,7 +62,7 @@ static inline int scenario_steps(uint32_t store, const char *dev, struct pst_que
 	if (r == 0)
 		r = pst_queue_fd(*q) < 0 ? scenario_said("fd", pst_queue_fd(*q)) : 0;
 	if (r == 0)
-		r = scenario_said("store", pst_mem_store(*m, 0, scenario_bytes, SCENARIO_LEN));
+		r = scenario_said("store", pst_mem_copy_in(*m, 0, scenario_bytes, SCENARIO_LEN));
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_WRITE, *f, *m, 0, 65536, PST_IO_CRC32C);
 	if (r == 0)
@@ -70,11 +70,11 @@ static inline int scenario_steps(uint32_t store, const char *dev, struct pst_que
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_SYNC, *f, *m, 0, 0, 0);
 	if (r == 0)
-		r = scenario_said("store", pst_mem_store(*m, 0, scenario_back, SCENARIO_LEN));
+		r = scenario_said("store", pst_mem_copy_in(*m, 0, scenario_back, SCENARIO_LEN));
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_READ, *f, *m, 0, SCENARIO_LEN, PST_IO_CRC32C);
 	if (r == 0)
-		r = scenario_said("load", pst_mem_load(*m, 0, scenario_back, SCENARIO_LEN));
+		r = scenario_said("load", pst_mem_copy_out(*m, 0, scenario_back, SCENARIO_LEN));
 	if (r == 0)
 		r = memcmp(scenario_back, scenario_bytes, SCENARIO_LEN) ? -EBADE : 0;
 	return r;

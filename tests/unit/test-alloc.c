@@ -182,7 +182,7 @@ static bool fail_nth(enum call call, unsigned n)
 	survived += hit && r == 0;
 	if (r == -EBADE || r == -ELIBBAD || r == -ENOMSG || r == -ETIMEDOUT || (r < 0 && !hit))
 		T_FAIL("%s %u: %d (%s)", names[call], n, r, scenario_why);
-	/* pst_prep() without a thread for an engine. */
+	/* pst_queue_prep() without a thread for an engine. */
 	if (call == PTHREAD_CREATE && r == -EBUSY)
 		r = -EAGAIN;
 	if (hit && r < 0 && r != -ENOMEM && r != -EMFILE && r != -EAGAIN)

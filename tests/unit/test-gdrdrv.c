@@ -24,7 +24,7 @@ static int open_on(struct pst_mem *m, uint64_t off, uint64_t len, uint32_t cachi
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .backend = "gdrdrv", .caching = caching };
 
-	return pst_mem_window(m, off, len, &o, ret);
+	return pst_window_open(m, off, len, &o, ret);
 }
 
 static void needs_cuda(void)
@@ -55,10 +55,10 @@ static void check_bytes(struct pst_mem *m, struct pst_window *w, uint64_t off, u
 	T_CHECK(in && out);
 	t_fill(in, off, 0, len);
 	T_OK(pst_window_store(w, 0, in, len));
-	T_OK(pst_mem_load(m, off, out, len));
+	T_OK(pst_mem_copy_out(m, off, out, len));
 	T_EQ(t_differs(out, off, 0, len), len);
 	t_fill(in, off + 1, 0, len);
-	T_OK(pst_mem_store(m, off, in, len));
+	T_OK(pst_mem_copy_in(m, off, in, len));
 	T_OK(pst_window_load(w, 0, out, len));
 	T_EQ(t_differs(out, off + 1, 0, len), len);
 	free(in);
@@ -107,7 +107,7 @@ static void it_is_the_first_choice(void)
 	struct pst_window *w = NULL;
 
 	needs_cuda();
-	T_OK(pst_mem_window(mem, first, 4096, NULL, &w));
+	T_OK(pst_window_open(mem, first, 4096, NULL, &w));
 	T_OK(pst_window_info(w, &info));
 	T_CHECK(!strcmp(info.backend, "gdrdrv"));
 	pst_window_close(w);
@@ -192,7 +192,7 @@ static void pages_of_others(void)
 	T_EQ(open_on(small, 0, 4096, 0, &w), -EOPNOTSUPP);
 	T_CHECK(strstr(pst_error_text(), "64 KiB page"));
 	/* Another way is taken then. */
-	T_OK(pst_mem_window(small, 0, 4096, NULL, &w));
+	T_OK(pst_window_open(small, 0, 4096, NULL, &w));
 	pst_window_close(w);
 	pst_mem_free(small);
 	is_over();
@@ -331,7 +331,7 @@ static void a_wrong_mapping_is_noticed(void)
 	needs_cuda();
 	T_CHECK(buf);
 	t_fill(buf, 3, 0, LEN);
-	T_OK(pst_mem_store(mem, first, buf, LEN));
+	T_OK(pst_mem_copy_in(mem, first, buf, LEN));
 	free(buf);
 	stub_gdrdrv.lies = true;
 	refused(EOPNOTSUPP, "shows other bytes");

@@ -46,17 +46,17 @@ static void raid_of_two(void)
 	two_disks();
 	made_of("md0", DISK0, DISK1 "/nvme1n1p2");
 	put(VIRTUAL "md0/md/level", "raid0\n");
-	disk(PST_GDS_UNKNOWN,
+	disk(PST_CHECK_UNKNOWN,
 	     "md0 is md raid0 of nvme0n1 (0000:41:00.0), nvme1n1 (0000:42:00.0), which not every",
 	     "tells");
 	nvidia_fs();
-	disk(PST_GDS_OK, "md0, md raid0 of nvme0n1 (0000:41:00.0), nvme1n1 (0000:42:00.0)", "");
+	disk(PST_CHECK_OK, "md0, md raid0 of nvme0n1 (0000:41:00.0), nvme1n1 (0000:42:00.0)", "");
 	put(VIRTUAL "md0/md/level", "raid5\n");
-	disk(PST_GDS_UNKNOWN, "md0 is md raid5 of nvme0n1", "tells");
+	disk(PST_CHECK_UNKNOWN, "md0 is md raid5 of nvme0n1", "tells");
 	/* One of them is none of NVMe. */
 	put_dir(VIRTUAL "sda");
 	made_of("md0", VIRTUAL "sda", NULL);
-	disk(PST_GDS_MISSING, "sda is a SCSI or SATA disk, and cuFile", "NVMe disk");
+	disk(PST_CHECK_MISSING, "sda is a SCSI or SATA disk, and cuFile", "NVMe disk");
 	machine_gone();
 }
 
@@ -68,16 +68,16 @@ static void device_mapper(void)
 	two_disks();
 	made_of("dm-0", DISK0, NULL);
 	put(VIRTUAL "dm-0/dm/uuid", "LVM-abcdef\n");
-	disk(PST_GDS_MISSING, "dm-0 is LVM over nvme0n1 (0000:41:00.0), through which cuFile",
+	disk(PST_CHECK_MISSING, "dm-0 is LVM over nvme0n1 (0000:41:00.0), through which cuFile",
 	     "put the file system on a disk or partition itself");
 	put(VIRTUAL "dm-0/dm/uuid", "CRYPT-LUKS2-abcdef-very-long-names-that-are-cut-somewhere\n");
-	disk(PST_GDS_MISSING, "dm-0 is dm-crypt over nvme0n1", "itself");
+	disk(PST_CHECK_MISSING, "dm-0 is dm-crypt over nvme0n1", "itself");
 	put(VIRTUAL "dm-0/dm/uuid", "mpath-36\n");
-	disk(PST_GDS_MISSING, "dm-0 is dm-multipath over nvme0n1", "itself");
+	disk(PST_CHECK_MISSING, "dm-0 is dm-multipath over nvme0n1", "itself");
 	put(VIRTUAL "dm-0/dm/uuid", "\n");
-	disk(PST_GDS_MISSING, "dm-0 is the device mapper over nvme0n1", "itself");
+	disk(PST_CHECK_MISSING, "dm-0 is the device mapper over nvme0n1", "itself");
 	forget(VIRTUAL "dm-0/dm/uuid");
-	disk(PST_GDS_MISSING, "dm-0 is a device made of others over nvme0n1", "itself");
+	disk(PST_CHECK_MISSING, "dm-0 is a device made of others over nvme0n1", "itself");
 	machine_gone();
 }
 
@@ -102,7 +102,7 @@ static void kinds_of_disks(void)
 		on("ext4", "src", "rw");
 		(void)snprintf(folder, sizeof(folder), VIRTUAL "%s", t[i].name);
 		block(folder, 259, 1);
-		disk(PST_GDS_MISSING, t[i].said, t[i].end);
+		disk(PST_CHECK_MISSING, t[i].said, t[i].end);
 		T_EQ(fact("disk")->err, 0);
 	}
 	machine_gone();
@@ -114,19 +114,19 @@ static void nvme_of_other_kinds(void)
 	on("ext4", "src", "rw");
 	nvme(WAY0, 0, 1);
 	put(DISK0 "/integrity/format", "T10-DIF-TYPE1-CRC\n");
-	disk(PST_GDS_MISSING,
+	disk(PST_CHECK_MISSING,
 	     "nvme0n1 is formatted with protection information (T10-DIF-TYPE1-CRC); nvme format",
 	     "--pi=0 /dev/nvme0n1, which erases it");
 	put(DISK0 "/integrity/format", "nop\n");
-	disk(PST_GDS_OK, "nvme0n1 (0000:41:00.0)", "");
+	disk(PST_CHECK_OK, "nvme0n1 (0000:41:00.0)", "");
 	put("/sys/devices/" WAY0 "/nvme/nvme0/transport", "tcp\n");
-	disk(PST_GDS_MISSING, "nvme0n1 is reached by tcp, which goes through the CPU;",
+	disk(PST_CHECK_MISSING, "nvme0n1 is reached by tcp, which goes through the CPU;",
 	     "put the file on an NVMe disk of this machine");
 	put("/sys/devices/" WAY0 "/nvme/nvme0/transport", "rdma\n");
-	disk(PST_GDS_MISSING, "nvme0n1 is reached by RDMA, which needs nvidia-fs; load that",
+	disk(PST_CHECK_MISSING, "nvme0n1 is reached by RDMA, which needs nvidia-fs; load that",
 	     "of this machine");
 	nvidia_fs();
-	disk(PST_GDS_OK, "nvme0n1", "");
+	disk(PST_CHECK_OK, "nvme0n1", "");
 	machine_gone();
 }
 
@@ -141,15 +141,15 @@ static void a_multipath_head(void)
 	block(head, 259, 1);
 	put_link("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0",
 		 "/sys/devices/" WAY0 "/nvme/nvme0");
-	disk(PST_GDS_OK, "nvme0n1 (0000:41:00.0)", "");
+	disk(PST_CHECK_OK, "nvme0n1 (0000:41:00.0)", "");
 	p2pdma();
 	T_EQ(ask(NULL), 7);
-	says("p2pdma", PST_GDS_MISSING, "nvme0n1 is a multipath head; boot with",
+	says("p2pdma", PST_CHECK_MISSING, "nvme0n1 is a multipath head; boot with",
 	     "nvme_core.multipath=N");
 	forget("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0");
-	disk(PST_GDS_OK, "nvme0n1", "nvme0n1");
+	disk(PST_CHECK_OK, "nvme0n1", "nvme0n1");
 	put_link("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme7", "/sys/nowhere");
-	disk(PST_GDS_OK, "nvme0n1", "nvme0n1");
+	disk(PST_CHECK_OK, "nvme0n1", "nvme0n1");
 	machine_gone();
 }
 
@@ -158,9 +158,9 @@ static void no_disk_is_below(void)
 	machine();
 	rig.dev = makedev(0, 44);
 	on("nfs4", "server:/x", "rw,proto=rdma");
-	disk(PST_GDS_UNNEEDED, "the disks of nfs4 are those of its servers", "");
+	disk(PST_CHECK_UNNEEDED, "the disks of nfs4 are those of its servers", "");
 	on("tmpfs", "none", "rw");
-	disk(PST_GDS_UNKNOWN, "tmpfs does not say which disk is below it", "");
+	disk(PST_CHECK_UNKNOWN, "tmpfs does not say which disk is below it", "");
 	machine_gone();
 }
 
@@ -173,11 +173,11 @@ static void devices_in_circles(void)
 	on("xfs", "src", "rw");
 	rig.dev = makedev(9, 0);
 	made_of("md0", VIRTUAL "md0", NULL);
-	disk(PST_GDS_UNKNOWN, "/sys/dev/block/9:0 does not lead to a disk", "");
+	disk(PST_CHECK_UNKNOWN, "/sys/dev/block/9:0 does not lead to a disk", "");
 	made_of("md0", VIRTUAL "md0", VIRTUAL "md1");
 	put_link(VIRTUAL "md1/slaves/md0", VIRTUAL "md0");
 	put_link(VIRTUAL "md1/slaves/md1", VIRTUAL "md1");
-	disk(PST_GDS_UNKNOWN, "/sys/dev/block/9:0 does not lead to a disk", "");
+	disk(PST_CHECK_UNKNOWN, "/sys/dev/block/9:0 does not lead to a disk", "");
 
 	forget(VIRTUAL "md0/slaves");
 	for (int i = 0; i < 100; i++) {
@@ -188,7 +188,7 @@ static void devices_in_circles(void)
 	}
 	put(VIRTUAL "md0/md/level", "raid0\n");
 	nvidia_fs();
-	disk(PST_GDS_OK, "md0, md raid0 of nvme", "and more");
+	disk(PST_CHECK_OK, "md0, md raid0 of nvme", "and more");
 	machine_gone();
 }
 
@@ -206,23 +206,23 @@ static void records_of_udev(void)
 	nvme(WAY0, 0, 1);
 	put_dir("/run/udev/data");
 	T_EQ(ask(NULL), 7);
-	says("udev", PST_GDS_MISSING,
+	says("udev", PST_CHECK_MISSING,
 	     "udev has no record of the file system's device, /run/udev/data/b259:1; run udevadm",
 	     "--subsystem-match=block");
 	T_EQ(fact("udev")->err, ENOENT);
-	record("I:1\n", PST_GDS_MISSING,
+	record("I:1\n", PST_CHECK_MISSING,
 	       "/run/udev/data/b259:1 has no line E:ID_FS_USAGE=filesystem; run udevadm trigger",
 	       "--name-match=nvme0n1, or add the line");
-	record("E:ID_FS_USAGE=raid\nE:ID_FS_TYPE=ext4\n", PST_GDS_MISSING,
+	record("E:ID_FS_USAGE=raid\nE:ID_FS_TYPE=ext4\n", PST_CHECK_MISSING,
 	       "/run/udev/data/b259:1 has no line E:ID_FS_USAGE=filesystem;", "");
-	record("E:ID_FS_USAGE=filesystem\n", PST_GDS_MISSING,
+	record("E:ID_FS_USAGE=filesystem\n", PST_CHECK_MISSING,
 	       "/run/udev/data/b259:1 says E:ID_FS_TYPE=, not ext4; run udevadm",
 	       "--name-match=nvme0n1, or put the line right");
-	record("E:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=xfs\n", PST_GDS_MISSING,
+	record("E:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=xfs\n", PST_CHECK_MISSING,
 	       "/run/udev/data/b259:1 says E:ID_FS_TYPE=xfs, not ext4;", "");
-	record("E:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4", PST_GDS_OK,
+	record("E:ID_FS_USAGE=filesystem\nE:ID_FS_TYPE=ext4", PST_CHECK_OK,
 	       "/run/udev/data/b259:1 names ext4", "");
-	record("E:ID_FS_TYPE=ext4\n\nE:ID_FS_USAGE=filesystem\n", PST_GDS_OK, "/run/udev", "");
+	record("E:ID_FS_TYPE=ext4\n\nE:ID_FS_USAGE=filesystem\n", PST_CHECK_OK, "/run/udev", "");
 	machine_gone();
 }
 

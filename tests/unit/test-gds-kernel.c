@@ -11,13 +11,13 @@
 static void lacks(const char *begin, const char *end)
 {
 	T_CHECK(ask(GPU) == 10);
-	says("p2pdma", PST_GDS_MISSING, begin, end);
+	says("p2pdma", PST_CHECK_MISSING, begin, end);
 }
 
 static void has(const char *begin, const char *end)
 {
 	T_CHECK(ask(GPU) == 10);
-	says("p2pdma", PST_GDS_OK, begin, end);
+	says("p2pdma", PST_CHECK_OK, begin, end);
 }
 
 static void whole(void)
@@ -103,10 +103,10 @@ static void configurations_of_kernels(void)
 		whole();
 		forget("/proc/kallsyms");
 		T_EQ(ask(GPU), 10);
-		says("p2pdma", PST_GDS_UNKNOWN,
+		says("p2pdma", PST_CHECK_UNKNOWN,
 		     "whether kernel 6.8.0-71-generic has CONFIG_PCI_P2PDMA cannot be read here;",
 		     "zgrep P2PDMA /proc/config.gz");
-		says("nvidia-fs", PST_GDS_UNKNOWN, "nvidia-fs is not loaded; install",
+		says("nvidia-fs", PST_CHECK_UNKNOWN, "nvidia-fs is not loaded; install",
 		     ", unless P2PDMA works, which is not known");
 		put(files[i], "CONFIG_PCI=y\n# CONFIG_PCI_P2PDMA is not set\n");
 		lacks("kernel 6.8.0-71-generic has no CONFIG_PCI_P2PDMA", "");
@@ -120,7 +120,7 @@ static void configurations_of_kernels(void)
 	put("/boot/config-6.8.0", "# nothing\n");
 	put_dir("/boot/config-x");
 	T_EQ(ask(GPU), 10);
-	says("p2pdma", PST_GDS_UNKNOWN, "whether kernel x/../config-6.8.0 has", "");
+	says("p2pdma", PST_CHECK_UNKNOWN, "whether kernel x/../config-6.8.0 has", "");
 	machine_gone();
 }
 
@@ -138,7 +138,7 @@ static void a_pool_is_proof(void)
 	lacks("the NVIDIA driver is not loaded", "");
 	p2pdma();
 	T_EQ(ask(GPU), 10);
-	says("p2pdma", PST_GDS_UNKNOWN,
+	says("p2pdma", PST_CHECK_UNKNOWN,
 	     "kernel and driver are set up for P2PDMA, but the pool of GPU " GPU
 	     " (p2pmem) is empty",
 	     "Resizable BAR is on");
@@ -154,10 +154,10 @@ static void remote_files(void)
 	on("nfs4", "server:/x", "rw,proto=rdma");
 	p2pdma();
 	lacks("P2PDMA reaches NVMe disks of this machine alone, not nfs4; set up nvidia-fs", "");
-	says("nvidia-fs", PST_GDS_MISSING, "nvidia-fs is not loaded; install", "");
+	says("nvidia-fs", PST_CHECK_MISSING, "nvidia-fs is not loaded; install", "");
 	nvidia_fs();
 	T_EQ(ask(GPU), 10);
-	says("p2pdma", PST_GDS_UNNEEDED,
+	says("p2pdma", PST_CHECK_UNNEEDED,
 	     "P2PDMA reaches NVMe disks of this machine alone, not nfs4,",
 	     "but nvidia-fs stands in for it");
 	machine_gone();
@@ -169,22 +169,22 @@ static void nvidia_fs_and_its_driver_of_nvme(void)
 	nvidia_fs();
 	put("/proc/driver/nvidia/params", "\n");
 	T_EQ(ask(GPU), 10);
-	says("nvidia-fs", PST_GDS_MISSING,
+	says("nvidia-fs", PST_CHECK_MISSING,
 	     "nvidia-fs is loaded, but the driver of NVMe cannot call it",
 	     "(mlnx-nvme-dkms), or set up P2PDMA");
 	put("/proc/kallsyms", SYMBOLS "0 T nvme_v2_register_nvfs_dma_ops\t[nvme]\n");
 	T_EQ(ask(GPU), 10);
-	says("nvidia-fs", PST_GDS_OK, "nvidia-fs is loaded, version: 2.28, devices: 16", "");
+	says("nvidia-fs", PST_CHECK_OK, "nvidia-fs is loaded, version: 2.28, devices: 16", "");
 	forget("/proc/kallsyms");
 	T_EQ(ask(GPU), 10);
-	says("nvidia-fs", PST_GDS_OK, "nvidia-fs is loaded", "");
+	says("nvidia-fs", PST_CHECK_OK, "nvidia-fs is loaded", "");
 	forget("/proc/driver/nvidia-fs");
 	T_EQ(ask(GPU), 10);
-	says("nvidia-fs", PST_GDS_OK, "nvidia-fs is loaded", "loaded");
+	says("nvidia-fs", PST_CHECK_OK, "nvidia-fs is loaded", "loaded");
 	forget("/dev/nvidia-fs0");
 	put("/sys/module/nvidia_fs/version", "2.28\n");
 	T_EQ(ask(GPU), 10);
-	says("nvidia-fs", PST_GDS_MISSING,
+	says("nvidia-fs", PST_CHECK_MISSING,
 	     "nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used", "");
 	machine_gone();
 }
@@ -194,12 +194,12 @@ static void one_is_enough(void)
 	static const struct {
 		int a, b, want_a, want_b;
 	} t[] = {
-		{ PST_GDS_OK, PST_GDS_MISSING, PST_GDS_OK, PST_GDS_UNNEEDED },
-		{ PST_GDS_MISSING, PST_GDS_OK, PST_GDS_UNNEEDED, PST_GDS_OK },
-		{ PST_GDS_OK, PST_GDS_OK, PST_GDS_OK, PST_GDS_OK },
-		{ PST_GDS_MISSING, PST_GDS_MISSING, PST_GDS_MISSING, PST_GDS_MISSING },
-		{ PST_GDS_MISSING, PST_GDS_UNKNOWN, PST_GDS_UNKNOWN, PST_GDS_UNKNOWN },
-		{ PST_GDS_OK, PST_GDS_UNKNOWN, PST_GDS_OK, PST_GDS_UNKNOWN },
+		{ PST_CHECK_OK, PST_CHECK_MISSING, PST_CHECK_OK, PST_CHECK_UNNEEDED },
+		{ PST_CHECK_MISSING, PST_CHECK_OK, PST_CHECK_UNNEEDED, PST_CHECK_OK },
+		{ PST_CHECK_OK, PST_CHECK_OK, PST_CHECK_OK, PST_CHECK_OK },
+		{ PST_CHECK_MISSING, PST_CHECK_MISSING, PST_CHECK_MISSING, PST_CHECK_MISSING },
+		{ PST_CHECK_MISSING, PST_CHECK_UNKNOWN, PST_CHECK_UNKNOWN, PST_CHECK_UNKNOWN },
+		{ PST_CHECK_OK, PST_CHECK_UNKNOWN, PST_CHECK_OK, PST_CHECK_UNKNOWN },
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
@@ -214,14 +214,14 @@ static void one_is_enough(void)
 
 static void shared_memory_needs_neither(void)
 {
-	struct gds_fact a = { .state = PST_GDS_MISSING }, b = { .state = PST_GDS_MISSING };
+	struct gds_fact a = { .state = PST_CHECK_MISSING }, b = { .state = PST_CHECK_MISSING };
 
 	memset(a.text, 'a', sizeof(a.text) - 1); /* as long as there is room for */
 	gds_copy(b.text, sizeof(b.text), "there is none; get one");
 	gds_stand_in(&a, &b, true);
-	T_EQ(a.state, PST_GDS_UNKNOWN);
+	T_EQ(a.state, PST_CHECK_UNKNOWN);
 	T_EQ(strlen(a.text), sizeof(a.text) - 1);
-	T_EQ(b.state, PST_GDS_UNKNOWN);
+	T_EQ(b.state, PST_CHECK_UNKNOWN);
 	T_CHECK(!strcmp(b.text,
 			"not needed where CPU and GPU share memory, which is not known; else: "
 			"there is none; get one"));

@@ -70,34 +70,37 @@ static void expect(const char *type, const char *options, int state, const char 
 static void file_systems_of_a_machine_without_a_way(void)
 {
 	machine();
-	expect("ext4", "rw", PST_GDS_OK, "ext4 at /data; nvidia-fs would need it", "data=ordered");
-	expect("ext4", "rw,data=ordered", PST_GDS_OK, "ext4 at /data", "/data");
-	expect("ext4", "rw,data=journal", PST_GDS_MISSING,
+	expect("ext4", "rw", PST_CHECK_OK, "ext4 at /data; nvidia-fs would need it",
+	       "data=ordered");
+	expect("ext4", "rw,data=ordered", PST_CHECK_OK, "ext4 at /data", "/data");
+	expect("ext4", "rw,data=journal", PST_CHECK_MISSING,
 	       "ext4 at /data was not mounted with data=ordered", "and mount it again");
-	expect("xfs", "rw", PST_GDS_OK, "xfs at /data", "/data");
-	expect("nfs4", "rw,proto=tcp", PST_GDS_MISSING, "nfs4 at /data does not use RDMA; mount it",
-	       "from a server that has it");
-	expect("nfs", "rw,vers=3,proto=rdma", PST_GDS_OK, "nfs by RDMA at /data", "serves");
-	expect("lustre", "rw", PST_GDS_OK, "lustre at /data, which nvidia-fs alone serves", "");
-	expect("wekafs", "rw", PST_GDS_OK, "wekafs at /data", "");
-	expect("gpfs", "rw", PST_GDS_OK, "gpfs at /data", "");
-	expect("beegfs", "rw", PST_GDS_OK, "beegfs at /data", "");
-	expect("virtiofs", "rw", PST_GDS_OK, "virtiofs at /data", "");
-	expect("tmpfs", "rw", PST_GDS_MISSING, "tmpfs at /data keeps its bytes in memory, and",
+	expect("xfs", "rw", PST_CHECK_OK, "xfs at /data", "/data");
+	expect("nfs4", "rw,proto=tcp", PST_CHECK_MISSING,
+	       "nfs4 at /data does not use RDMA; mount it", "from a server that has it");
+	expect("nfs", "rw,vers=3,proto=rdma", PST_CHECK_OK, "nfs by RDMA at /data", "serves");
+	expect("lustre", "rw", PST_CHECK_OK, "lustre at /data, which nvidia-fs alone serves", "");
+	expect("wekafs", "rw", PST_CHECK_OK, "wekafs at /data", "");
+	expect("gpfs", "rw", PST_CHECK_OK, "gpfs at /data", "");
+	expect("beegfs", "rw", PST_CHECK_OK, "beegfs at /data", "");
+	expect("virtiofs", "rw", PST_CHECK_OK, "virtiofs at /data", "");
+	expect("tmpfs", "rw", PST_CHECK_MISSING, "tmpfs at /data keeps its bytes in memory, and",
 	       "way to it; put the file on ext4 or XFS on an NVMe disk");
-	expect("overlay", "rw", PST_GDS_MISSING, "overlay at /data is the layers of a container",
+	expect("overlay", "rw", PST_CHECK_MISSING, "overlay at /data is the layers of a container",
 	       "and put the file there");
-	expect("squashfs", "ro", PST_GDS_MISSING, "squashfs at /data unpacks what it reads",
+	expect("squashfs", "ro", PST_CHECK_MISSING, "squashfs at /data unpacks what it reads",
 	       "disk");
-	expect("fuse.sshfs", "rw", PST_GDS_MISSING, "fuse.sshfs at /data is served by a program",
+	expect("fuse.sshfs", "rw", PST_CHECK_MISSING, "fuse.sshfs at /data is served by a program",
 	       "disk");
-	expect("fuseblk", "rw", PST_GDS_MISSING, "fuseblk at /data is served by a program", "disk");
-	expect("btrfs", "rw", PST_GDS_MISSING,
+	expect("fuseblk", "rw", PST_CHECK_MISSING, "fuseblk at /data is served by a program",
+	       "disk");
+	expect("btrfs", "rw", PST_CHECK_MISSING,
 	       "btrfs at /data is read by copies through host memory", "disk");
-	expect("zfs", "rw", PST_GDS_MISSING, "zfs at /data is read by copies", "disk");
-	expect("9p", "rw", PST_GDS_MISSING, "9p at /data comes through the host's CPU",
+	expect("zfs", "rw", PST_CHECK_MISSING, "zfs at /data is read by copies", "disk");
+	expect("9p", "rw", PST_CHECK_MISSING, "9p at /data comes through the host's CPU",
 	       "give the guest an NVMe disk with ext4 or XFS");
-	expect("fusectl", "rw", PST_GDS_UNKNOWN, "what cuFile does with fusectl at /data", "tells");
+	expect("fusectl", "rw", PST_CHECK_UNKNOWN, "what cuFile does with fusectl at /data",
+	       "tells");
 	machine_gone();
 }
 
@@ -105,11 +108,11 @@ static void ext4_beside_nvidia_fs(void)
 {
 	machine();
 	nvidia_fs();
-	expect("ext4", "rw", PST_GDS_MISSING, "ext4 at /data was not mounted with data=ordered",
+	expect("ext4", "rw", PST_CHECK_MISSING, "ext4 at /data was not mounted with data=ordered",
 	       "unmount it and mount it again");
-	expect("ext4", "rw,data=ordered", PST_GDS_OK, "ext4 at /data", "/data");
+	expect("ext4", "rw,data=ordered", PST_CHECK_OK, "ext4 at /data", "/data");
 	p2pdma();
-	expect("ext4", "rw", PST_GDS_OK, "ext4 at /data", "/data");
+	expect("ext4", "rw", PST_CHECK_OK, "ext4 at /data", "/data");
 	machine_gone();
 }
 
@@ -124,14 +127,14 @@ static void the_mount_is_found_by_its_number(void)
 				    "36 22 259:1 /b /second\\040one rw - xfs a rw\n"
 				    "37 22 259:1 / /third rw - xfs a rw\n");
 	T_EQ(ask(NULL), 7);
-	says("filesystem", PST_GDS_OK, "xfs at /second one", "one");
+	says("filesystem", PST_CHECK_OK, "xfs at /second one", "one");
 	(void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", rig.fd);
 	put(path, "pos: 0\n");
 	T_EQ(ask(NULL), 7);
-	says("filesystem", PST_GDS_OK, "xfs at /third", "third");
+	says("filesystem", PST_CHECK_OK, "xfs at /third", "third");
 	put("/proc/self/mountinfo", "35 22 259:2 / /first rw - xfs a rw\n");
 	T_EQ(ask(NULL), 7);
-	says("filesystem", PST_GDS_UNKNOWN, "the mount of the file is not in", "known");
+	says("filesystem", PST_CHECK_UNKNOWN, "the mount of the file is not in", "known");
 	machine_gone();
 }
 
@@ -150,7 +153,7 @@ static void lines_that_are_too_long(void)
 		       "36 22 259:1 / /good rw - xfs a rw");
 	put_bytes("/proc/self/mountinfo", text, strlen(text));
 	T_EQ(ask(NULL), 7);
-	says("filesystem", PST_GDS_OK, "xfs at /good", "good"); /* the last line has no newline */
+	says("filesystem", PST_CHECK_OK, "xfs at /good", "good"); /* the last line has no newline */
 	machine_gone();
 }
 
@@ -164,10 +167,10 @@ static void block_devices(void)
 	put("/run/udev/data/b259:1", "S:x\n");
 	rig.dio = -1;
 	T_EQ(ask(NULL), 7);
-	says("filesystem", PST_GDS_OK, "a block device, without a file system between", "");
-	says("disk", PST_GDS_OK, "nvme3n1 (0000:41:00.0)", "");
-	says("udev", PST_GDS_OK, "/run/udev/data/b259:1 names the device", "");
-	says("direct-io", PST_GDS_OK, "O_DIRECT, as block devices have it", "");
+	says("filesystem", PST_CHECK_OK, "a block device, without a file system between", "");
+	says("disk", PST_CHECK_OK, "nvme3n1 (0000:41:00.0)", "");
+	says("udev", PST_CHECK_OK, "/run/udev/data/b259:1 names the device", "");
+	says("direct-io", PST_CHECK_OK, "O_DIRECT, as block devices have it", "");
 	machine_gone();
 }
 
@@ -177,25 +180,25 @@ static void direct_io(void)
 	on("ext3", "src", "rw");
 	rig.dio = 1;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_MISSING, "this file has no O_DIRECT, as where", "that is off");
+	says("direct-io", PST_CHECK_MISSING, "this file has no O_DIRECT, as where", "that is off");
 	T_EQ(fact("direct-io")->err, 0);
 	rig.dio = -1;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_UNKNOWN, "O_DIRECT was accepted, but", "goes to the disk");
+	says("direct-io", PST_CHECK_UNKNOWN, "O_DIRECT was accepted, but", "goes to the disk");
 	rig.open_err = EINVAL;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_MISSING, "ext3 has no O_DIRECT; put the file", "disk");
+	says("direct-io", PST_CHECK_MISSING, "ext3 has no O_DIRECT; put the file", "disk");
 	T_EQ(fact("direct-io")->err, EINVAL);
 	rig.open_err = EACCES;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_UNKNOWN, "the file cannot be opened again", "denied)");
+	says("direct-io", PST_CHECK_UNKNOWN, "the file cannot be opened again", "denied)");
 	T_EQ(fact("direct-io")->err, EACCES);
 	rig.mode = S_IFDIR | 0700;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_UNKNOWN, "a directory does not tell", "ask with a file");
+	says("direct-io", PST_CHECK_UNKNOWN, "a directory does not tell", "ask with a file");
 	rig.dio = 0;
 	T_EQ(ask(NULL), 7);
-	says("direct-io", PST_GDS_OK, "O_DIRECT, with memory aligned to 512", "bytes");
+	says("direct-io", PST_CHECK_OK, "O_DIRECT, with memory aligned to 512", "bytes");
 	machine_gone();
 }
 

@@ -57,29 +57,29 @@ static void what_a_gpu_may_be(void)
 	machine();
 	put_dir("/sys/bus/pci/devices");
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_MISSING, "there is no PCI device " GPU " (ENOENT",
+	says("gpu", PST_CHECK_MISSING, "there is no PCI device " GPU " (ENOENT",
 	     "for those of NVIDIA");
 	pci(PORT "/" GPU, "0x8086");
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_MISSING, "the PCI device " GPU " is of vendor 0x8086, not of NVIDIA;",
+	says("gpu", PST_CHECK_MISSING, "the PCI device " GPU " is of vendor 0x8086, not of NVIDIA;",
 	     "-d 10de:");
 	pci(PORT "/" GPU, "0x10de");
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_MISSING, "no driver is bound to GPU " GPU "; modprobe nvidia", "");
+	says("gpu", PST_CHECK_MISSING, "no driver is bound to GPU " GPU "; modprobe nvidia", "");
 	T_EQ(fact("gpu")->err, 0);
 	put_dir("/sys/bus/pci/drivers/vfio-pci");
 	put_link("/sys/devices/" PORT "/" GPU "/driver", "/sys/bus/pci/drivers/vfio-pci");
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_MISSING, "GPU " GPU " is bound to the driver vfio-pci; unbind it",
+	says("gpu", PST_CHECK_MISSING, "GPU " GPU " is bound to the driver vfio-pci; unbind it",
 	     "(/sys/bus/pci/drivers/vfio-pci/unbind) and modprobe nvidia");
 	gpu(PORT "/" GPU);
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_OK, GPU ", on the driver nvidia", "nvidia");
+	says("gpu", PST_CHECK_OK, GPU ", on the driver nvidia", "nvidia");
 	at(path, "/sys/devices/" PORT "/" GPU "/driver");
 	T_EQ(unlink(path), 0);
 	T_EQ(symlink("/", path), 0); /* leads out of /sys */
 	T_EQ(ask(GPU), 10);
-	says("gpu", PST_GDS_MISSING, "no driver is bound to GPU " GPU, "");
+	says("gpu", PST_CHECK_MISSING, "no driver is bound to GPU " GPU, "");
 	machine_gone();
 }
 
@@ -94,26 +94,27 @@ static void group(const char *way, const char *type)
 static void iommus(void)
 {
 	one_switch(0, 0, 0);
-	says("iommu", PST_GDS_OK, "no IOMMU is in use (0000:1a:00.0 and what is below", "file)");
+	says("iommu", PST_CHECK_OK, "no IOMMU is in use (0000:1a:00.0 and what is below", "file)");
 	group(SWITCH "/0000:18:00.0/0000:1a:00.0", "identity");
 	group(SWITCH "/0000:18:01.0/0000:1b:00.0", "identity");
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("iommu", PST_GDS_OK, "the IOMMU leaves addresses as they are (0000:1a:00.0", "file)");
+	says("iommu", PST_CHECK_OK, "the IOMMU leaves addresses as they are (0000:1a:00.0",
+	     "file)");
 	group(SWITCH "/0000:18:01.0/0000:1b:00.0", "DMA-FQ");
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("iommu", PST_GDS_MISSING,
+	says("iommu", PST_CHECK_MISSING,
 	     "the IOMMU translates the addresses of 0000:1b:00.0 (DMA-FQ), and what a disk sends",
 	     "boot with iommu=pt, or without (intel_iommu=off, amd_iommu=off)");
 	group(SWITCH "/0000:18:00.0/0000:1a:00.0", "DMA");
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("iommu", PST_GDS_MISSING, "the IOMMU translates the addresses of 0000:1a:00.0 (DMA)",
+	says("iommu", PST_CHECK_MISSING, "the IOMMU translates the addresses of 0000:1a:00.0 (DMA)",
 	     "amd_iommu=off)");
 	T_EQ(ask(NULL), 7);
-	says("iommu", PST_GDS_MISSING, "the IOMMU translates the addresses of 0000:1b:00.0",
+	says("iommu", PST_CHECK_MISSING, "the IOMMU translates the addresses of 0000:1b:00.0",
 	     "off)");
 	forget("/sys/devices/" SWITCH "/0000:18:01.0/0000:1b:00.0/iommu_group/type");
 	T_EQ(ask(NULL), 7);
-	says("iommu", PST_GDS_UNKNOWN, "the IOMMU group of 0000:1b:00.0 cannot be read: ENOENT",
+	says("iommu", PST_CHECK_UNKNOWN, "the IOMMU group of 0000:1b:00.0 cannot be read: ENOENT",
 	     "");
 	machine_gone();
 }
@@ -125,46 +126,47 @@ static void no_disk_of_pci(void)
 	block("/sys/devices/virtual/block/loop0", 259, 1);
 	gpu(SWITCH);
 	T_EQ(ask(NULL), 7);
-	says("iommu", PST_GDS_UNKNOWN, "loop0 has no PCI address", "");
+	says("iommu", PST_CHECK_UNKNOWN, "loop0 has no PCI address", "");
 	T_EQ(ask(GPU), 10);
-	says("acs", PST_GDS_UNKNOWN, "loop0 has no PCI address", "");
-	says("distance", PST_GDS_UNKNOWN, "loop0 has no PCI address", "");
+	says("acs", PST_CHECK_UNKNOWN, "loop0 has no PCI address", "");
+	says("distance", PST_CHECK_UNKNOWN, "loop0 has no PCI address", "");
 	forget("/sys/bus/pci/devices");
 	forget("/sys/dev/block");
 	nvme(SWITCH "/0000:18:01.0/0000:1b:00.0", 0, 1);
 	T_EQ(ask(GPU), 10);
-	says("acs", PST_GDS_UNKNOWN, "the place of " GPU " on PCI is not known", "");
-	says("distance", PST_GDS_UNKNOWN, "the place of " GPU " on PCI is not known", "");
+	says("acs", PST_CHECK_UNKNOWN, "the place of " GPU " on PCI is not known", "");
+	says("distance", PST_CHECK_UNKNOWN, "the place of " GPU " on PCI is not known", "");
 	gpu(SWITCH);
 	forget("/sys/bus/pci/devices/0000:1b:00.0");
 	T_EQ(ask(GPU), 10);
-	says("acs", PST_GDS_UNKNOWN, "the place of nvme0n1 on PCI is not known", "");
-	says("distance", PST_GDS_UNKNOWN, "the place of nvme0n1 on PCI is not known", "");
+	says("acs", PST_CHECK_UNKNOWN, "the place of nvme0n1 on PCI is not known", "");
+	says("distance", PST_CHECK_UNKNOWN, "the place of nvme0n1 on PCI is not known", "");
 	machine_gone();
 }
 
 static void bridges_that_redirect(void)
 {
 	one_switch(0, 0, 0);
-	says("acs", PST_GDS_OK, "no bridge between GPU and disk sends requests up to the root", "");
+	says("acs", PST_CHECK_OK, "no bridge between GPU and disk sends requests up to the root",
+	     "");
 	one_switch(0, PCI_ACS_RR | PCI_ACS_SV, PCI_ACS_CR);
-	says("acs", PST_GDS_MISSING,
+	says("acs", PST_CHECK_MISSING,
 	     "ACS sends what passes between GPU and disk up to the root, at 2 bridges; boot with "
 	     "pci=disable_acs_redir=0000:18:00.0;0000:18:01.0 (in quotes",
 	     "setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each");
 	one_switch(PCI_ACS_EC, 0, 0);
-	says("acs", PST_GDS_MISSING,
+	says("acs", PST_CHECK_MISSING,
 	     "ACS sends what passes between GPU and disk up to the root, at 1 bridge; boot with "
 	     "pci=disable_acs_redir=" GPU " (in",
 	     "");
 	/* Checks of the source, and forwarding of what others redirect, turn nothing away. */
 	one_switch(PCI_ACS_SV | PCI_ACS_UF, PCI_ACS_UF | PCI_ACS_TB, PCI_ACS_DT);
-	says("acs", PST_GDS_OK, "no bridge between", "");
+	says("acs", PST_CHECK_OK, "no bridge between", "");
 	/* What is above both is not passed. */
 	one_switch(0, 0, 0);
 	acs(PORT, PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("acs", PST_GDS_OK, "no bridge between", "");
+	says("acs", PST_CHECK_OK, "no bridge between", "");
 	machine_gone();
 }
 
@@ -176,17 +178,17 @@ static void bridges_that_cannot_be_read(void)
 	one_switch(0, 0, 0);
 	put_bytes("/sys/devices/" SWITCH "/0000:18:01.0/config", config, sizeof(config));
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("acs", PST_GDS_UNKNOWN,
+	says("acs", PST_CHECK_UNKNOWN,
 	     "the configuration of 0000:18:01.0 is for root to read, so ACS", "ask again as root");
 	T_EQ(fact("acs")->err, 0);
 	forget("/sys/devices/" SWITCH "/0000:18:01.0/config");
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("acs", PST_GDS_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
+	says("acs", PST_CHECK_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
 	     ")");
 	/* What is known to redirect is said all the same. */
 	acs(SWITCH "/0000:18:00.0", PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("acs", PST_GDS_MISSING, "ACS sends", "each");
+	says("acs", PST_CHECK_MISSING, "ACS sends", "each");
 	machine_gone();
 }
 
@@ -206,7 +208,7 @@ static void many_bridges_that_redirect(void)
 	(void)snprintf(disk, sizeof(disk), "%s/0000:40:00.0", way);
 	nvme(disk, 0, 1);
 	T_EQ(ask("0000:18:00.0"), 10);
-	says("acs", PST_GDS_MISSING,
+	says("acs", PST_CHECK_MISSING,
 	     "ACS sends what passes between GPU and disk up to the root, at 18 ",
 	     "0000:31:00.0 (in quotes for the boot loader), or until then setpci -s ADDRESS "
 	     "ECAP_ACS+6.w=0:2c for each; then look for more");
@@ -249,10 +251,10 @@ static void lists_of_capabilities(void)
 static void distances(void)
 {
 	one_switch(0, 0, 0);
-	says("distance", PST_GDS_OK, "GPU and nvme0n1 are both below the bridge " GPU ", 2 and 2",
+	says("distance", PST_CHECK_OK, "GPU and nvme0n1 are both below the bridge " GPU ", 2 and 2",
 	     "");
 	T_EQ(ask("0000:1b:00.0"), 10); /* the same device: nothing between */
-	says("distance", PST_GDS_OK, "GPU and nvme0n1 are both below the bridge 0000:1b:00.0, 0",
+	says("distance", PST_CHECK_OK, "GPU and nvme0n1 are both below the bridge 0000:1b:00.0, 0",
 	     "");
 
 	machine();
@@ -262,13 +264,13 @@ static void distances(void)
 	put("/sys/devices/pci0000:16/0000:16:01.0/" GPU "/numa_node", "0\n");
 	put("/sys/devices/pci0000:16/0000:16:02.0/0000:1b:00.0/numa_node", "0\n");
 	T_EQ(ask(GPU), 10);
-	says("distance", PST_GDS_UNKNOWN,
+	says("distance", PST_CHECK_UNKNOWN,
 	     "GPU and nvme0n1 share no bridge: bytes pass the CPU's root complex (pci0000:16, "
 	     "pci0000:16)",
 	     "best is a disk behind the GPU's own switch");
 	put("/sys/devices/pci0000:16/0000:16:02.0/0000:1b:00.0/numa_node", "1\n");
 	T_EQ(ask(GPU), 10);
-	says("distance", PST_GDS_UNKNOWN,
+	says("distance", PST_CHECK_UNKNOWN,
 	     "the GPU is on NUMA node 0, nvme0n1 on node 1: bytes cross between CPUs",
 	     "use a disk on node 0");
 	machine_gone();
@@ -282,8 +284,8 @@ static void a_host_bridge_below_another(void)
 	gpu("pci0000:16/0000:16:01.0/" GPU);
 	nvme("pci0000:16/0000:16:01.0/pci10000:e0/10000:e0:06.0/10000:e1:00.0", 0, 1);
 	T_EQ(ask(GPU), 10);
-	says("disk", PST_GDS_OK, "nvme0n1 (10000:e1:00.0)", "");
-	says("distance", PST_GDS_UNKNOWN,
+	says("disk", PST_CHECK_OK, "nvme0n1 (10000:e1:00.0)", "");
+	says("distance", PST_CHECK_UNKNOWN,
 	     "GPU and nvme0n1 share no bridge: bytes pass the CPU's root "
 	     "complex (pci0000:16, pci10000:e0)",
 	     "");
@@ -301,11 +303,11 @@ static void several_disks(void)
 		 "/sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0/nvme/nvme1/nvme1n1");
 	block("/sys/devices/virtual/block/md0", 259, 1);
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("acs", PST_GDS_MISSING, "ACS sends", "each");
-	says("distance", PST_GDS_UNKNOWN, "GPU and nvme1n1 share no bridge", "");
+	says("acs", PST_CHECK_MISSING, "ACS sends", "each");
+	says("distance", PST_CHECK_UNKNOWN, "GPU and nvme1n1 share no bridge", "");
 	group("pci0000:40/0000:40:01.0/0000:41:00.0", "DMA");
 	T_EQ(ask("0000:1a:00.0"), 10);
-	says("iommu", PST_GDS_MISSING, "the IOMMU translates the addresses of 0000:41:00.0", "");
+	says("iommu", PST_CHECK_MISSING, "the IOMMU translates the addresses of 0000:41:00.0", "");
 	machine_gone();
 }
 

@@ -81,7 +81,7 @@ static int open_window(struct pst_mem *m, uint64_t off, uint64_t len, uint32_t f
 	struct pst_window_opts o = by_nvrm;
 
 	o.flags = flags;
-	return pst_mem_window(m, off, len, &o, ret);
+	return pst_window_open(m, off, len, &o, ret);
 }
 
 static bool says(const char *what)
@@ -113,14 +113,14 @@ static void check(struct pst_mem *m, uint64_t off, uint64_t len)
 	T_EQ(info.len, len);
 	/* By the device, seen by the CPU. */
 	t_fill(want, 3, 0, len + before + behind);
-	T_OK(pst_mem_store(m, off - before, want, len + before + behind));
+	T_OK(pst_mem_copy_in(m, off - before, want, len + before + behind));
 	T_OK(pst_window_load(w, 0, got, len));
 	T_CHECK(!memcmp(got, want + before, len));
 	/* By the CPU, seen by the device. */
 	t_fill(got, 4, 0, len);
 	T_OK(pst_window_store(w, 0, got, len));
 	memcpy(want + before, got, len);
-	T_OK(pst_mem_load(m, off - before, got, len + before + behind));
+	T_OK(pst_mem_copy_out(m, off - before, got, len + before + behind));
 	T_CHECK(!memcmp(got, want, len + before + behind));
 	pst_window_close(w);
 	free(want);
@@ -261,7 +261,7 @@ static void what_cannot_be_shared(void)
 
 	CU(cuMemAlloc_v2(&va, LEN));
 	m = wrap(va, LEN);
-	T_EQ(pst_mem_window(m, LEN - 1, 2, NULL, &(struct pst_window *){ NULL }), -ERANGE);
+	T_EQ(pst_window_open(m, LEN - 1, 2, NULL, &(struct pst_window *){ NULL }), -ERANGE);
 	CU(cuMemFree_v2(va));
 	T_EQ(refusal(m, 0, 64), -EOPNOTSUPP);
 	T_CHECK(says("freed by its owner"));
@@ -361,7 +361,7 @@ static int as_child(const char *how, int sock)
 
 	if (pst_grant_recv(sock, &g, t_in_ms(WAIT_MS)) < 0)
 		return 10;
-	if (!strcmp(how, "grant") && pst_grant_window(&g, &by_nvrm, &w) < 0)
+	if (!strcmp(how, "grant") && pst_window_open_grant(&g, &by_nvrm, &w) < 0)
 		return 11;
 	if (!strcmp(how, "import") &&
 	    (pst_mem_import(&g, &m) < 0 || open_window(m, 0, g.len, 0, &w) < 0))
@@ -386,7 +386,7 @@ static void lend(struct pst_mem *m, uint64_t off, const char *how)
 	pid_t pid;
 
 	t_fill(buf, 5, 0, sizeof(buf));
-	T_OK(pst_mem_store(m, off, buf, sizeof(buf)));
+	T_OK(pst_mem_copy_in(m, off, buf, sizeof(buf)));
 	T_OK(pst_mem_export(m, off, sizeof(buf), RW, &g));
 	T_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
 	(void)fcntl(sock[0], F_SETFD, FD_CLOEXEC);
@@ -404,7 +404,7 @@ static void lend(struct pst_mem *m, uint64_t off, const char *how)
 	T_CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 	T_EQ(WEXITSTATUS(status), 0);
 	T_CHECK(WIFEXITED(status));
-	T_OK(pst_mem_load(m, off, buf, sizeof(buf)));
+	T_OK(pst_mem_copy_out(m, off, buf, sizeof(buf)));
 	T_EQ(t_differs(buf, 6, 0, sizeof(buf)), sizeof(buf));
 	pst_grant_done(&g);
 	(void)close(sock[0]);

@@ -86,7 +86,7 @@ static void begin(void)
 		rig_make(rig_path("data"), SEED, NR * LEN);
 	file = rig_open(rig_path("data"), RIG_R);
 	mem = rig_alloc("soft:0", NR * LEN);
-	q = rig_queue(PST_STORE_AUTO, 0);
+	q = rig_queue(PST_BACKEND_AUTO, 0);
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
 	T_EQ(rig_do(q, &io).res, LEN);
 }
@@ -99,10 +99,10 @@ static void load(void)
 	for (unsigned i = 0; i < NR; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * LEN, i * LEN, LEN);
 
-		T_OK(pst_prep(q, &io));
+		T_OK(pst_queue_prep(q, &io));
 	}
-	T_EQ(pst_submit(q), NR);
-	T_EQ(pst_reap(q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
+	T_EQ(pst_queue_submit(q), NR);
+	T_EQ(pst_queue_reap(q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(d[i].res, LEN);
 }
@@ -205,10 +205,10 @@ static void no_first_slots(void)
 	for (unsigned i = 0; i < RIG_NR(specs); i++) {
 		begin();
 		q = pst_queue_free(q);
-		q = rig_queue(PST_STORE_THREADS, 0); /* no other is tried then */
+		q = rig_queue(PST_BACKEND_THREADS, 0); /* no other is tried then */
 		io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
 		T_EQ(fault_set(specs[i]), 0);
-		T_EQ(pst_prep(q, &io), -ENOMEM);
+		T_EQ(pst_queue_prep(q, &io), -ENOMEM);
 		T_CHECK(strstr(pst_error_text(), "pinning"));
 		T_EQ(rig_stats(NULL).pool_bytes, 0);
 		T_EQ(fault_set(NULL), 0);

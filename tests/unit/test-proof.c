@@ -604,11 +604,11 @@ static void crowd_child(void)
 			io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
 			io.flags = PST_IO_CRC32C;
 			io.user_data = i;
-			T_OK(pst_prep(rig_q, &io));
+			T_OK(pst_queue_prep(rig_q, &io));
 		}
-		T_EQ(pst_submit(rig_q), 32);
-		T_EQ(pst_reap(rig_q, d, 32, 32, t_in_ms(RIG_WAIT_MS)), 32);
-		T_OK(pst_mem_load(m, 0, buf, FILE_LEN));
+		T_EQ(pst_queue_submit(rig_q), 32);
+		T_EQ(pst_queue_reap(rig_q, d, 32, 32, t_in_ms(RIG_WAIT_MS)), 32);
+		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
 		for (unsigned i = 0; i < 32; i++) {
 			T_EQ(d[i].res, 65536);
 			/* Or it joined those that were written again. */
@@ -678,12 +678,12 @@ static void lying_device_child(void)
 	for (unsigned i = 1; i < 4; i++) {
 		lie.to = i & 1;
 		lie.from = i & 2;
-		T_EQ(pst_prep(rig_q, &io), -EIO);
+		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
 		T_CHECK(strstr(pst_error_text(), "soft"));
 		T_EQ(check(f, m, PST_OP_READ, PST_PATH_STAGED).state, PST_STATE_POSSIBLE);
 		T_EQ(rig_stats(NULL).pool_bytes, 0);
 	}
-	T_EQ(pst_submit(rig_q), 0);
+	T_EQ(pst_queue_submit(rig_q), 0);
 	T_OK(pst_mem_drain(m, 0));
 	lie.to = lie.from = false;
 	T_EQ(rig_do(rig_q, &io).res, 65536);

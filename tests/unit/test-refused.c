@@ -45,7 +45,7 @@ int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn
 
 static void need_uring(void)
 {
-	if (pst_store_check(PST_STORE_URING) < 0)
+	if (pst_store_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring: %s", pst_error_text());
 }
 
@@ -59,7 +59,7 @@ static void queue_without_eventfd(void)
 	need_uring();
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
-	q = rig_queue(PST_STORE_URING, 4);
+	q = rig_queue(PST_BACKEND_URING, 4);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	no_eventfd = true;
 	T_EQ(pst_queue_fd(q), -ENOMEM);
@@ -84,18 +84,18 @@ static void engine_without_eventfd(void)
 	need_uring();
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
-	q = rig_queue(PST_STORE_URING, 4);
+	q = rig_queue(PST_BACKEND_URING, 4);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
 	no_eventfd = true;
-	T_EQ(pst_prep(q, &io), -ENOMEM);
+	T_EQ(pst_queue_prep(q, &io), -ENOMEM);
 	no_eventfd = false;
 	T_EQ(rig_do(q, &io).res, LEN);
 	/* The engine is there, the queue's own descriptor is not to be had. */
 	pst_queue_free(q);
-	q = rig_queue(PST_STORE_URING, 4);
-	T_OK(pst_prep(q, &io));
+	q = rig_queue(PST_BACKEND_URING, 4);
+	T_OK(pst_queue_prep(q, &io));
 	no_eventfd = true;
-	T_EQ(pst_submit(q), 1);
+	T_EQ(pst_queue_submit(q), 1);
 	T_EQ(rig_reap1(q).res, LEN);
 	no_eventfd = false;
 	pst_queue_free(q);
@@ -107,7 +107,7 @@ static void engine_without_eventfd(void)
 static void full_is_not_without_threads(void)
 {
 	struct pst_mem *host = rig_alloc("host", LEN), *soft = rig_alloc("soft:0", LEN);
-	struct pst_queue *q = rig_queue(PST_STORE_AUTO, 2);
+	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 2);
 	struct pst_file *f;
 	struct pst_io io;
 
@@ -115,18 +115,18 @@ static void full_is_not_without_threads(void)
 	f = rig_open(rig_path("data"), PST_FILE_READ);
 	io = rig_io(PST_OP_READ, f, soft, 0, 0, LEN);
 	no_thread = true;
-	T_EQ(pst_prep(q, &io), -EBUSY);
+	T_EQ(pst_queue_prep(q, &io), -EBUSY);
 	T_CHECK(strstr(pst_error_text(), "thread"));
 	no_thread = false;
 	io.mem = host;
-	T_OK(pst_prep(q, &io));
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_prep(q, &io), -EAGAIN);
-	T_EQ(pst_submit(q), 2);
+	T_OK(pst_queue_prep(q, &io));
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_prep(q, &io), -EAGAIN);
+	T_EQ(pst_queue_submit(q), 2);
 	T_EQ(rig_reap1(q).res, LEN);
 	io.mem = soft;
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
 	T_EQ(rig_reap1(q).res, LEN);
 	T_EQ(rig_reap1(q).res, LEN);
 	pst_queue_free(q);
@@ -139,7 +139,7 @@ static void full_is_not_without_threads(void)
 static void window_of_one_memory(void)
 {
 	struct pst_mem *without = rig_alloc("soft:0", LEN), *with = rig_alloc("soft:0", LEN);
-	struct pst_queue *q = rig_queue(PST_STORE_AUTO, 4);
+	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 4);
 	struct pst_done d;
 	struct pst_file *f;
 	struct pst_io io;

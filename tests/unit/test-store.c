@@ -1280,17 +1280,17 @@ static void picking(void)
 	const struct store_ops *o;
 	int err = -1;
 
-	o = store_pick(PST_STORE_THREADS, &err);
+	o = store_pick(PST_BACKEND_THREADS, &err);
 	T_CHECK(o == &store_threads_ops && err == 0);
 	T_OK(fault_set("store.uring:0:EPERM"));
-	o = store_pick(PST_STORE_AUTO, &err);
+	o = store_pick(PST_BACKEND_AUTO, &err);
 	T_CHECK(o == &store_threads_ops && err == EPERM);
-	o = store_pick(PST_STORE_URING, &err);
+	o = store_pick(PST_BACKEND_URING, &err);
 	T_CHECK(!o && err == EPERM);
 	T_CHECK(strstr(err_text(), "io_uring"));
 	T_OK(fault_set(NULL));
 	T_CHECK(!store_pick(99, &err) && err == EINVAL);
-	o = store_pick(PST_STORE_AUTO, &err);
+	o = store_pick(PST_BACKEND_AUTO, &err);
 	T_CHECK(o && (o == &store_uring_ops) == (err == 0));
 }
 

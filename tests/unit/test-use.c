@@ -56,8 +56,8 @@ static void freed_in_use(struct pst_queue *q)
 	released = locked = 0;
 	looked = q;
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
-	T_OK(pst_prep(q, &io));
-	T_EQ(pst_submit(q), 1);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
 	pst_mem_free(mem);
 	pst_file_close(file);
 	T_EQ(released, 0);
@@ -84,11 +84,11 @@ static void ends_in_drain(void)
 	other = rig_alloc("host", LEN);
 	freed_in_use(rig_q);
 	io = rig_io(PST_OP_READ, other_file, other, 0, 0, LEN);
-	T_OK(pst_prep(rig_q, &io));
-	T_EQ(pst_submit(rig_q), 1);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
 	while (released < 2 && pst_mem_drain(other, 0) == -EBUSY)
 		(void)usleep(1000);
-	T_EQ(pst_reap(rig_q, d, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
+	T_EQ(pst_queue_reap(rig_q, d, 2, 2, t_in_ms(RIG_WAIT_MS)), 2);
 	T_EQ(released, 2);
 	T_EQ(locked, 0);
 	pst_mem_free(other);
@@ -129,7 +129,7 @@ static void close_hangs(void)
 	freed_in_use(rig_q);
 	file->obj.release = on_slow_file;
 	file->obj.hangs = true;
-	T_EQ(pst_reap(rig_q, &d, 1, 1, t_hang()), 1);
+	T_EQ(pst_queue_reap(rig_q, &d, 1, 1, t_hang()), 1);
 	T_EQ(d.res, LEN);
 	T_CHECK(!atomic_load(&closed));
 	atomic_store(&may_close, true);

@@ -269,7 +269,7 @@ static void R3d_holes_and_ends(void)
 	T_EQ(v.result, 200000);
 	T_EQ(gpu_differs(dev.base + 10, 50000, 4, 0), 50000);
 	m = gpu_view(dev.base, 300000);
-	T_OK(pst_mem_load(m, 0, buf, 300000));
+	T_OK(pst_mem_copy_out(m, 0, buf, 300000));
 	(void)pst_mem_free(m);
 	T_CHECK(!memcmp(buf + 10 + 100000, zeros, 100000));
 	T_EQ(rig_differs(buf, 99, 0, 10), 10);

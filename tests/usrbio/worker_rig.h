@@ -56,7 +56,7 @@ static inline void env_buffer_device(void)
 	memset(fill, CANARY, BUF_LEN + FENCE);
 	my.map = my.host = NULL;
 	my.mem = rig_alloc(env_dev, BUF_LEN + FENCE);
-	T_OK(pst_mem_store(my.mem, 0, fill, BUF_LEN + FENCE));
+	T_OK(pst_mem_copy_in(my.mem, 0, fill, BUF_LEN + FENCE));
 	free(fill);
 }
 
@@ -77,7 +77,7 @@ static inline void env_fences(void)
 	uint8_t fence[FENCE];
 
 	if (!my.host) {
-		T_OK(pst_mem_load(my.mem, BUF_LEN, fence, FENCE));
+		T_OK(pst_mem_copy_out(my.mem, BUF_LEN, fence, FENCE));
 		for (unsigned i = 0; i < FENCE; i++)
 			T_EQ(fence[i], CANARY);
 		return;

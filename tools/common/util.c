@@ -241,11 +241,11 @@ int parse_policy(const char *text, uint64_t *ret)
 int parse_store(const char *text, uint32_t *ret)
 {
 	if (!strcmp(text, "auto"))
-		*ret = PST_STORE_AUTO;
+		*ret = PST_BACKEND_AUTO;
 	else if (!strcmp(text, "uring"))
-		*ret = PST_STORE_URING;
+		*ret = PST_BACKEND_URING;
 	else if (!strcmp(text, "threads"))
-		*ret = PST_STORE_THREADS;
+		*ret = PST_BACKEND_THREADS;
 	else
 		return -EINVAL;
 	return 0;

@@ -34,9 +34,9 @@ void xfer_abandon(struct pst_queue *queue, size_t nr)
 	struct pst_done batch[BATCH];
 
 	for (size_t i = 0; i < nr; i++)
-		(void)pst_cancel(queue, i);
+		(void)pst_queue_cancel(queue, i);
 	/* Less than was asked for: nothing is in flight any more, or the kernel hangs. */
-	while (pst_reap(queue, batch, BATCH, BATCH, deadline) == BATCH)
+	while (pst_queue_reap(queue, batch, BATCH, BATCH, deadline) == BATCH)
 		;
 }
 
@@ -56,7 +56,7 @@ static int run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size
 
 		while (next < nr && next - done < depth) {
 			ios[next].user_data = next;
-			r = pst_prep(queue, &ios[next]);
+			r = pst_queue_prep(queue, &ios[next]);
 			if (r == -EAGAIN)
 				break;
 			if (r < 0)
@@ -64,12 +64,12 @@ static int run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size
 			begun[next++] = t;
 		}
 		if (next > from) {
-			r = pst_submit(queue);
+			r = pst_queue_submit(queue);
 			if (r < 0)
 				return fail_pst(r, NULL);
 		}
 		/* A signal does not end the wait, so look from time to time. */
-		n = pst_reap(queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
+		n = pst_queue_reap(queue, batch, 1, BATCH, now_ns() + 100 * NSEC_PER_MSEC);
 		if (n < 0)
 			return fail_pst(n, NULL);
 		t = now_ns();

@@ -94,7 +94,7 @@ static bool reap(struct lane *l)
 	int n;
 
 	do {
-		n = pst_reap(l->q, d, 0, REAP_BATCH, 0);
+		n = pst_queue_reap(l->q, d, 0, REAP_BATCH, 0);
 		for (int i = 0; i < n; i++)
 			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);
 		did |= n > 0;
@@ -189,7 +189,7 @@ bool lane_pass(struct lane *l, struct worker_ring *only)
 		did = reap(l);
 	did |= only ? turn(l, only, QUANTUM) : run_all(l);
 	if (l->nr_prepared) {
-		n = pst_submit(l->q);
+		n = pst_queue_submit(l->q);
 		l->nr_prepared -= n > 0 ? (unsigned)n : 0;
 	}
 	if (l->nr_inflight)

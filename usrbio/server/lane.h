@@ -122,8 +122,8 @@ struct lane {
 	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
-	unsigned nr_prepared; /* pst_prep(), but not pst_submit() yet */
-	unsigned nr_inflight; /* pst_prep() or later, not reaped */
+	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
+	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
 	bool helped;	      /* a client makes this pass: nothing in it may block */
 	bool call_thread;     /* the lane's thread has to go on with what the client left */
 	uint64_t nr_taken;    /* entries, ever */

@@ -87,7 +87,7 @@ static enum start put(struct request *q, int64_t *ret_result)
 		.len = q->args.len,
 		.user_data = (uintptr_t)q,
 	};
-	int err = pst_prep(l->q, &io);
+	int err = pst_queue_prep(l->q, &io);
 
 	if (err == -EAGAIN)
 		return START_LATER;

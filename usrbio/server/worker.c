@@ -17,7 +17,7 @@
 /* In a child every call of libpenstock says so, and this one does nothing else. */
 static bool forked(void)
 {
-	return unlikely(pst_store_check(PST_STORE_THREADS) == -EOWNERDEAD);
+	return unlikely(pst_store_check(PST_BACKEND_THREADS) == -EOWNERDEAD);
 }
 
 /* ------------------------------------------------------------------ worker */
@@ -263,7 +263,7 @@ void worker_ring_remove(struct worker *w, struct worker_ring *r)
 	ring_drop(r);
 	lane_take_kicked(l);
 	list_for_each (e, &r->started)
-		(void)pst_cancel(l->q, (uintptr_t)list_entry(e, struct request, link));
+		(void)pst_queue_cancel(l->q, (uintptr_t)list_entry(e, struct request, link));
 	lane_wake(l);
 	while (r->nr_requests)
 		(void)pthread_cond_wait(&l->quiet, &l->lock);

@@ -678,7 +678,7 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	struct engine *e;
 	int r;
 
-	NO_CANCEL(); /* pst_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
 	r = engine_get(ops, device, q->store, &e);
 	if (r == -ENOMEM && q->store_auto && q->store == &store_uring_ops) {
 		log_info("no memory for an engine's rings, threads instead: %s", err_text());

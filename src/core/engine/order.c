@@ -2,7 +2,7 @@
 /*
  * Requests that name a stream of the program.
  *
- * pst_submit() puts a mark on the stream and, for reads that ask for it (PST_IO_STREAM_WAIT),
+ * pst_queue_submit() puts a mark on the stream and, for reads that ask for it (PST_IO_STREAM_WAIT),
  * a gate behind it, at which later work on the stream waits.  Requests of one submit that
  * name the same stream share both.
  *

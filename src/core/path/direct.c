@@ -249,8 +249,8 @@ static void no_hop(struct req *r, uint64_t pos, uint64_t len)
 
 /*
  * This thread copies what the page cache holds when the lane is flushed, and meanwhile looks at
- * no deadline and no cancel.  So it does a bounded part at a time, within pst_submit() a small
- * one, and the rest in pst_reap().
+ * no deadline and no cancel.  So it does a bounded part at a time, within pst_queue_submit() a
+ * small one, and the rest in pst_queue_reap().
  */
 static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
 {

@@ -15,7 +15,7 @@
 #include "window/window.h"
 
 #define SMALL_PIECES 16u         /* of a request; each costs a system call */
-#define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_submit() must not */
+#define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool off; /* PST_WINDOW=off */

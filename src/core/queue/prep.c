@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * pst_prep(): check a request and put it into the queue.
+ * pst_queue_prep(): check a request and put it into the queue.
  */
 #include <inttypes.h>
 
@@ -67,7 +67,7 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 	bool gate = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
-	NO_CANCEL(); /* pst_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
 	err = mem_order_check(a->ops, a->device, io->stream, gate);
 
 	return err == 0 && gate ? order_prepare(share) : err;

@@ -108,7 +108,7 @@ static bool req_crc_jobs(struct req *r)
 	return at == r->limit;
 }
 
-/* Put the completion where pst_reap() finds it. */
+/* Put the completion where pst_queue_reap() finds it. */
 static void req_complete(struct req *r)
 {
 	struct pst_queue *q = r->q;

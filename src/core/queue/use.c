@@ -72,7 +72,7 @@ void use_end(struct use *dropped)
 	struct use *next, *hang = NULL;
 	pthread_t thread;
 
-	NO_CANCEL(); /* pst_prep() leaves it to us */
+	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
 	for (struct use *u = dropped; u; u = next) {
 		next = u->next;
 		if (!object_unref(u->obj)) {
@@ -89,7 +89,7 @@ void use_end(struct use *dropped)
 	}
 	if (likely(!hang))
 		return;
-	/* The caller is pst_reap() mostly, which has deadlines to keep. */
+	/* The caller is pst_queue_reap() mostly, which has deadlines to keep. */
 	if (thread_start(&thread, release_main, hang) == 0) {
 		(void)pthread_detach(thread);
 		return;

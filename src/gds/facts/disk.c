@@ -220,22 +220,22 @@ static bool bad_disk(const struct gds_look *l, struct gds_fact *f)
 		bool rdma = strcmp(k->transport, "rdma") == 0;
 
 		if (!k->nvme)
-			gds_say(f, PST_GDS_MISSING, 0,
+			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is %s, and cuFile has a direct way to "
 				"NVMe alone; %s",
 				k->name, sort_of(k->name), cure_of(k->name));
 		else if (*k->integrity)
-			gds_say(f, PST_GDS_MISSING, 0,
+			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is formatted with protection information (%s); nvme format "
 				"--pi=0 /dev/%s, which erases it",
 				k->name, k->integrity, k->name);
-		else if (rdma && l->nvidia_fs != PST_GDS_OK)
-			gds_say(f, PST_GDS_MISSING, 0,
+		else if (rdma && l->nvidia_fs != PST_CHECK_OK)
+			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is reached by RDMA, which needs nvidia-fs; load that, "
 				"or " GOOD_DISK " of this machine",
 				k->name);
 		else if (*k->transport && strcmp(k->transport, "pcie") != 0 && !rdma)
-			gds_say(f, PST_GDS_MISSING, 0,
+			gds_say(f, PST_CHECK_MISSING, 0,
 				"%s is reached by %s, which goes through the CPU; connect it by "
 				"RDMA, or " GOOD_DISK " of this machine",
 				k->name, k->transport);
@@ -266,13 +266,13 @@ static void name_disks(const struct gds_disks *d, char *buf, size_t len)
 static void no_disk(const struct gds_look *l, struct gds_fact *f)
 {
 	if (l->fs == GDS_FS_REMOTE)
-		gds_say(f, PST_GDS_UNNEEDED, 0, "the disks of %s are those of its servers",
+		gds_say(f, PST_CHECK_UNNEEDED, 0, "the disks of %s are those of its servers",
 			l->mount.type);
 	else if (!major(l->dev))
-		gds_say(f, PST_GDS_UNKNOWN, 0, "%s does not say which disk is below it",
+		gds_say(f, PST_CHECK_UNKNOWN, 0, "%s does not say which disk is below it",
 			l->mount.found ? l->mount.type : "the file system");
 	else
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"/sys/dev/block/%u:%u does not lead to a disk, as where /sys is not "
 			"mounted",
 			major(l->dev), minor(l->dev));
@@ -291,18 +291,18 @@ void gds_disk(struct gds_look *l, struct gds_fact *f)
 		return;
 	name_disks(d, names, sizeof(names));
 	if (!*d->layer && strcmp(d->name, d->list[0].name) == 0)
-		gds_say(f, PST_GDS_OK, 0, "%s", names);
+		gds_say(f, PST_CHECK_OK, 0, "%s", names);
 	else if (!*d->layer)
-		gds_say(f, PST_GDS_OK, 0, "%s on %s", d->name, names);
-	else if (strcmp(d->layer, "md raid0") == 0 && l->nvidia_fs == PST_GDS_OK)
-		gds_say(f, PST_GDS_OK, 0, "%s, %s of %s", d->name, d->layer, names);
+		gds_say(f, PST_CHECK_OK, 0, "%s on %s", d->name, names);
+	else if (strcmp(d->layer, "md raid0") == 0 && l->nvidia_fs == PST_CHECK_OK)
+		gds_say(f, PST_CHECK_OK, 0, "%s, %s of %s", d->name, d->layer, names);
 	else if (strncmp(d->layer, "md ", 3) == 0)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"%s is %s of %s, which not every cuFile and kernel takes: nvidia-fs takes "
 			"raid0; a trial tells",
 			d->name, d->layer, names);
 	else
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"%s is %s over %s, through which cuFile has no direct way; put the file "
 			"system on a disk or partition itself",
 			d->name, d->layer, names);
@@ -330,15 +330,15 @@ static void no_record(const struct gds_look *l, int err, struct gds_fact *f)
 	const char *type = l->mount.found ? l->mount.type : "ext4";
 
 	if (err != ENOENT)
-		gds_say(f, PST_GDS_UNKNOWN, err, "/run/udev/data/b%u:%u cannot be read: %s",
+		gds_say(f, PST_CHECK_UNKNOWN, err, "/run/udev/data/b%u:%u cannot be read: %s",
 			major(l->dev), minor(l->dev), err_name(err));
 	else if (gds_exists(&whole))
-		gds_say(f, PST_GDS_MISSING, err,
+		gds_say(f, PST_CHECK_MISSING, err,
 			"udev has no record of the file system's device, /run/udev/data/b%u:%u; "
 			"run udevadm trigger --subsystem-match=block",
 			major(l->dev), minor(l->dev));
 	else
-		gds_say(f, PST_GDS_MISSING, err,
+		gds_say(f, PST_CHECK_MISSING, err,
 			"no udev runs here, and cuFile takes no file without its record; in a "
 			"container mount the host's /run/udev read-only, else run udevd and "
 			"udevadm trigger, or write the lines E:ID_FS_USAGE=filesystem and "
@@ -355,7 +355,7 @@ void gds_udev(struct gds_look *l, struct gds_fact *f)
 	int r;
 
 	if (!major(l->dev)) {
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"%s has no block device that udev could have a record of",
 			l->mount.found ? l->mount.type : "the file system");
 		return;
@@ -364,17 +364,17 @@ void gds_udev(struct gds_look *l, struct gds_fact *f)
 	if (r < 0)
 		no_record(l, -r, f);
 	else if (!raw && strcmp(u.usage, "filesystem") != 0)
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"/run/udev/data/b%u:%u has no line E:ID_FS_USAGE=filesystem; run udevadm "
 			"trigger --action=change --name-match=%s, or add the line",
 			major(l->dev), minor(l->dev), l->disks.name);
 	else if (!raw && (!*u.type || (l->mount.found && strcmp(u.type, l->mount.type) != 0)))
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"/run/udev/data/b%u:%u says E:ID_FS_TYPE=%s, not %s; run udevadm trigger "
 			"--action=change --name-match=%s, or put the line right",
 			major(l->dev), minor(l->dev), u.type,
 			l->mount.found ? l->mount.type : "its type", l->disks.name);
 	else
-		gds_say(f, PST_GDS_OK, 0, "/run/udev/data/b%u:%u names %s", major(l->dev),
+		gds_say(f, PST_CHECK_OK, 0, "/run/udev/data/b%u:%u names %s", major(l->dev),
 			minor(l->dev), raw ? "the device" : u.type);
 }

@@ -87,14 +87,14 @@ static void judge_nvidia_fs(const struct gds_look *l, struct gds_fact *f)
 	int err;
 
 	if (!gds_exists(&node) && !module_loaded(l->root)) {
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"nvidia-fs is not loaded; install the package nvidia-gds (or "
 			"nvidia-fs-dkms) and run modprobe nvidia-fs, or set up P2PDMA");
 		return;
 	}
 	if (access(node.s, R_OK | W_OK) < 0) {
 		err = errno;
-		gds_say(f, PST_GDS_MISSING, err,
+		gds_say(f, PST_CHECK_MISSING, err,
 			"nvidia-fs is loaded, but /dev/nvidia-fs0 cannot be used: %s; give a "
 			"container all of /dev/nvidia-fs*, and the user the right to read and "
 			"write them",
@@ -103,7 +103,7 @@ static void judge_nvidia_fs(const struct gds_look *l, struct gds_fact *f)
 	}
 	s = symbols(l);
 	if (on_nvme(l) && s.read && !s.nvme_hook) {
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"nvidia-fs is loaded, but the driver of NVMe cannot call it "
 			"(nvme_v1_register_nvfs_dma_ops); install NVIDIA's, of DOCA or MLNX_OFED "
 			"(mlnx-nvme-dkms), or set up P2PDMA");
@@ -111,7 +111,7 @@ static void judge_nvidia_fs(const struct gds_look *l, struct gds_fact *f)
 	}
 	(void)gds_line(&version, text, sizeof(text));
 	(void)gds_line(&count, nodes, sizeof(nodes));
-	gds_say(f, PST_GDS_OK, 0, "nvidia-fs is loaded%s%s%s%s", *text ? ", " : "", text,
+	gds_say(f, PST_CHECK_OK, 0, "nvidia-fs is loaded%s%s%s%s", *text ? ", " : "", text,
 		*nodes ? ", devices: " : "", nodes);
 }
 
@@ -336,22 +336,22 @@ static void complete(const struct gds_look *l, const char *release, int has, str
 
 	(void)gds_line(&p, multipath, sizeof(multipath));
 	if (size)
-		gds_say(f, PST_GDS_OK, 0, "the GPU's driver gave %llu MiB to P2PDMA (p2pmem)%s",
+		gds_say(f, PST_CHECK_OK, 0, "the GPU's driver gave %llu MiB to P2PDMA (p2pmem)%s",
 			size >> 20,
 			*multipath == 'Y' ? ", nvme_core.multipath is Y where NVIDIA asks for N"
 					  : "");
 	else if (has < 0)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"whether kernel %.40s has CONFIG_PCI_P2PDMA cannot be read here; zgrep "
 			"P2PDMA /proc/config.gz",
 			release);
 	else if (pooled)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"kernel and driver are set up for P2PDMA, but the pool of GPU %s (p2pmem) "
 			"is empty; dmesg may say why, and whether Resizable BAR is on",
 			l->pci);
 	else
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"kernel %.40s has P2PDMA, and the GPU's driver was told to use it%s",
 			release,
 			*multipath == 'Y' ? ", nvme_core.multipath is Y where NVIDIA asks for N"
@@ -367,7 +367,7 @@ static void judge_p2pdma(const struct gds_look *l, struct gds_fact *f)
 	int has = 1;
 
 	if (l->fs == GDS_FS_REMOTE) {
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"P2PDMA reaches NVMe disks of this machine alone, not %s; set up nvidia-fs",
 			l->mount.type);
 		return;
@@ -383,7 +383,7 @@ static void judge_p2pdma(const struct gds_look *l, struct gds_fact *f)
 	}
 	lack_single_path(l, &k);
 	if (k.nr)
-		gds_say(f, PST_GDS_MISSING, 0, "%s; %s", k.found, k.cure);
+		gds_say(f, PST_CHECK_MISSING, 0, "%s; %s", k.found, k.cure);
 	else
 		complete(l, release, has, f);
 }
@@ -402,7 +402,7 @@ static void soften(struct gds_fact *f, int state, const char *before, const char
 	char text[sizeof(f->text)];
 
 	gds_copy(text, sizeof(text), f->text);
-	if (state == PST_GDS_UNNEEDED)
+	if (state == PST_CHECK_UNNEEDED)
 		text[strstr(text, "; ") ? (size_t)(strstr(text, "; ") - text) : strlen(text)] =
 			'\0';
 	gds_say(f, state, f->err, "%s%.*s%s", before,
@@ -418,18 +418,18 @@ void gds_stand_in(struct gds_fact *nvidia_fs, struct gds_fact *p2pdma, bool shar
 	for (unsigned i = 0; i < 2; i++) {
 		char after[80];
 
-		if (states[i] != PST_GDS_MISSING)
+		if (states[i] != PST_CHECK_MISSING)
 			continue;
-		if (states[!i] == PST_GDS_OK) {
+		if (states[!i] == PST_CHECK_OK) {
 			(void)snprintf(after, sizeof(after), ", but %s stands in for it",
 				       names[!i]);
-			soften(both[i], PST_GDS_UNNEEDED, "", after);
-		} else if (states[!i] == PST_GDS_UNKNOWN) {
+			soften(both[i], PST_CHECK_UNNEEDED, "", after);
+		} else if (states[!i] == PST_CHECK_UNKNOWN) {
 			(void)snprintf(after, sizeof(after),
 				       ", unless %s works, which is not known", names[!i]);
-			soften(both[i], PST_GDS_UNKNOWN, "", after);
+			soften(both[i], PST_CHECK_UNKNOWN, "", after);
 		} else if (shared) {
-			soften(both[i], PST_GDS_UNKNOWN,
+			soften(both[i], PST_CHECK_UNKNOWN,
 			       "not needed where CPU and GPU share memory, which is not known; "
 			       "else: ",
 			       "");

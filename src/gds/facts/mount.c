@@ -206,7 +206,7 @@ static void never(const struct gds_mount *m, struct gds_fact *f)
 {
 	const struct kind *kind = find_kind(m->type);
 
-	gds_say(f, PST_GDS_MISSING, 0, "%s at %.100s %s, and cuFile has no direct way to it; %s",
+	gds_say(f, PST_CHECK_MISSING, 0, "%s at %.100s %s, and cuFile has no direct way to it; %s",
 		m->type, m->where,
 		kind && kind->what ? kind->what : "is read by copies through host memory",
 		kind && kind->cure ? kind->cure : GOOD_PLACE);
@@ -220,16 +220,16 @@ static void ext4(const struct gds_look *l, struct gds_fact *f)
 {
 	const struct gds_mount *m = &l->mount;
 
-	if (gds_mount_has(m, "data=ordered") || l->p2pdma == PST_GDS_OK)
-		gds_say(f, PST_GDS_OK, 0, "ext4 at %.200s", m->where);
-	else if (l->nvidia_fs == PST_GDS_OK || strstr(m->options, "data="))
-		gds_say(f, PST_GDS_MISSING, 0,
+	if (gds_mount_has(m, "data=ordered") || l->p2pdma == PST_CHECK_OK)
+		gds_say(f, PST_CHECK_OK, 0, "ext4 at %.200s", m->where);
+	else if (l->nvidia_fs == PST_CHECK_OK || strstr(m->options, "data="))
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"ext4 at %.150s was not mounted with data=ordered, which nvidia-fs asks "
 			"for; add data=ordered to its options in /etc/fstab, unmount it and mount "
 			"it again",
 			m->where);
 	else
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"ext4 at %.150s; nvidia-fs would need it to be mounted with data=ordered",
 			m->where);
 }
@@ -239,13 +239,13 @@ static void remote(const struct gds_look *l, struct gds_fact *f)
 	const struct gds_mount *m = &l->mount;
 
 	if (strncmp(m->type, "nfs", 3) != 0)
-		gds_say(f, PST_GDS_OK, 0, "%s at %.200s, which nvidia-fs alone serves", m->type,
+		gds_say(f, PST_CHECK_OK, 0, "%s at %.200s, which nvidia-fs alone serves", m->type,
 			m->where);
 	else if (gds_mount_has(m, "proto=rdma"))
-		gds_say(f, PST_GDS_OK, 0, "%s by RDMA at %.200s, which nvidia-fs alone serves",
+		gds_say(f, PST_CHECK_OK, 0, "%s by RDMA at %.200s, which nvidia-fs alone serves",
 			m->type, m->where);
 	else
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"%s at %.150s does not use RDMA; mount it with the options "
 			"proto=rdma,port=20049 from a server that has it",
 			m->type, m->where);
@@ -256,9 +256,9 @@ void gds_filesystem(struct gds_look *l, struct gds_fact *f)
 	const struct gds_mount *m = &l->mount;
 
 	if (S_ISBLK(l->st.st_mode))
-		gds_say(f, PST_GDS_OK, 0, "a block device, without a file system between");
+		gds_say(f, PST_CHECK_OK, 0, "a block device, without a file system between");
 	else if (!m->found)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"the mount of the file is not in /proc/self/mountinfo, so its file system "
 			"is not known");
 	else if (l->fs == GDS_FS_NEVER)
@@ -266,13 +266,13 @@ void gds_filesystem(struct gds_look *l, struct gds_fact *f)
 	else if (l->fs == GDS_FS_REMOTE)
 		remote(l, f);
 	else if (l->fs == GDS_FS_UNTOLD)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"what cuFile does with %s at %.150s is not known here; a trial tells",
 			m->type, m->where);
 	else if (strcmp(m->type, "ext4") == 0)
 		ext4(l, f);
 	else
-		gds_say(f, PST_GDS_OK, 0, "%s at %.200s", m->type, m->where);
+		gds_say(f, PST_CHECK_OK, 0, "%s at %.200s", m->type, m->where);
 }
 
 /* --------------------------------------------------------------- direct-io */
@@ -280,10 +280,10 @@ void gds_filesystem(struct gds_look *l, struct gds_fact *f)
 static void not_opened(const struct gds_look *l, int err, struct gds_fact *f)
 {
 	if (err == EINVAL)
-		gds_say(f, PST_GDS_MISSING, err, "%s has no O_DIRECT; " GOOD_PLACE,
+		gds_say(f, PST_CHECK_MISSING, err, "%s has no O_DIRECT; " GOOD_PLACE,
 			l->mount.found ? l->mount.type : "its file system");
 	else
-		gds_say(f, PST_GDS_UNKNOWN, err,
+		gds_say(f, PST_CHECK_UNKNOWN, err,
 			"the file cannot be opened again, with O_DIRECT, to see whether it has "
 			"that: %s",
 			err_name(err));
@@ -297,19 +297,19 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f)
 	int r = dio_align(l->fd, &mem, &off);
 
 	if (S_ISDIR(l->st.st_mode) && r < 0) {
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"a directory does not tell whether its files have O_DIRECT; ask with a "
 			"file");
 		return;
 	}
 	if (r == -EOPNOTSUPP) {
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"this file has no O_DIRECT, as where data is encrypted, compressed or "
 			"journaled; put it where that is off");
 		return;
 	}
 	if (r == -ERANGE) {
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"O_DIRECT on this file asks for alignments that are not served, beyond 4 "
 			"KiB of memory or 64 KiB of offsets; use another file system");
 		return;
@@ -319,12 +319,12 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f)
 	if (fd < 0 && !S_ISDIR(l->st.st_mode))
 		not_opened(l, errno, f);
 	else if (r == 0)
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"O_DIRECT, with memory aligned to %u and offsets to %u bytes", mem, off);
 	else if (S_ISBLK(l->st.st_mode))
-		gds_say(f, PST_GDS_OK, 0, "O_DIRECT, as block devices have it");
+		gds_say(f, PST_CHECK_OK, 0, "O_DIRECT, as block devices have it");
 	else
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"O_DIRECT was accepted, but neither kernel nor file system say "
 			"(STATX_DIOALIGN) that it goes to the disk");
 }

@@ -116,9 +116,9 @@ static bool has_pci(const struct gds_disks *d)
 static void no_disk(const struct gds_look *l, struct gds_fact *f)
 {
 	if (l->disks.nr)
-		gds_say(f, PST_GDS_UNKNOWN, 0, "%s has no PCI address", l->disks.list[0].name);
+		gds_say(f, PST_CHECK_UNKNOWN, 0, "%s has no PCI address", l->disks.list[0].name);
 	else
-		gds_say(f, PST_GDS_UNKNOWN, 0, "the disk is not known");
+		gds_say(f, PST_CHECK_UNKNOWN, 0, "the disk is not known");
 }
 
 /* --------------------------------------------------------------------- gpu */
@@ -130,18 +130,18 @@ static void bound(const struct gds_look *l, struct gds_fact *f)
 	const char *name;
 
 	if (gds_real(l->root, &p, driver) < 0) {
-		gds_say(f, PST_GDS_MISSING, 0, "no driver is bound to GPU %s; modprobe nvidia",
+		gds_say(f, PST_CHECK_MISSING, 0, "no driver is bound to GPU %s; modprobe nvidia",
 			l->pci);
 		return;
 	}
 	name = strrchr(driver, '/') + 1;
 	if (strcmp(name, "nvidia") != 0)
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"GPU %s is bound to the driver %.60s; unbind it "
 			"(/sys/bus/pci/drivers/%.60s/unbind) and modprobe nvidia",
 			l->pci, name, name);
 	else
-		gds_say(f, PST_GDS_OK, 0, "%s, on the driver nvidia", l->pci);
+		gds_say(f, PST_CHECK_OK, 0, "%s, on the driver nvidia", l->pci);
 }
 
 void gds_gpu(struct gds_look *l, struct gds_fact *f)
@@ -152,16 +152,16 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 	int r = gds_line(&p, vendor, sizeof(vendor));
 
 	if (!gds_exists(&bus))
-		gds_say(f, PST_GDS_UNKNOWN, ENOENT,
+		gds_say(f, PST_CHECK_UNKNOWN, ENOENT,
 			"/sys/bus/pci is not there, so nothing is known of GPU %s; mount sysfs on "
 			"/sys",
 			l->pci);
 	else if (r < 0)
-		gds_say(f, PST_GDS_MISSING, -r,
+		gds_say(f, PST_CHECK_MISSING, -r,
 			"there is no PCI device %s (%s); see lspci -D -d 10de: for those of NVIDIA",
 			l->pci, err_name(r));
 	else if (strcmp(vendor, VENDOR) != 0)
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"the PCI device %s is of vendor %s, not of NVIDIA; see lspci -D -d 10de:",
 			l->pci, vendor);
 	else
@@ -199,12 +199,12 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 		int r = translation(l, pci[i], type, sizeof(type));
 
 		if (r < 0) {
-			gds_say(f, PST_GDS_UNKNOWN, -r, "the IOMMU group of %s cannot be read: %s",
-				pci[i], err_name(r));
+			gds_say(f, PST_CHECK_UNKNOWN, -r,
+				"the IOMMU group of %s cannot be read: %s", pci[i], err_name(r));
 			return;
 		}
 		if (*type && strcmp(type, "identity") != 0) {
-			gds_say(f, PST_GDS_MISSING, 0,
+			gds_say(f, PST_CHECK_MISSING, 0,
 				"the IOMMU translates the addresses of %s (%s), and what a disk "
 				"sends to a GPU may go astray; boot with iommu=pt, or without "
 				"(intel_iommu=off, amd_iommu=off)",
@@ -216,7 +216,7 @@ void gds_iommu(struct gds_look *l, struct gds_fact *f)
 	if (!n)
 		no_disk(l, f);
 	else
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			identity ? "the IOMMU leaves addresses as they are (%s%s)"
 				 : "no IOMMU is in use (%s%s)",
 			pci[0], n > 1 ? " and what is below the file" : "");
@@ -314,29 +314,29 @@ void gds_acs(struct gds_look *l, struct gds_fact *f)
 		see_way(&s, &gpu, &disk);
 	}
 	if (s.listed)
-		gds_say(f, PST_GDS_MISSING, 0,
+		gds_say(f, PST_CHECK_MISSING, 0,
 			"ACS sends what passes between GPU and disk up to the root, at %u "
 			"bridge%s; boot with pci=disable_acs_redir=%s (in quotes for the boot "
 			"loader), or until then setpci -s ADDRESS ECAP_ACS+6.w=0:2c for each%s",
 			s.listed, s.listed > 1 ? "s" : "", s.list,
 			s.more ? "; then look for more" : "");
 	else if (s.err == -EACCES)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"the configuration of %s is for root to read, so ACS is not known; ask "
 			"again as root",
 			s.unread);
 	else if (s.err)
-		gds_say(f, PST_GDS_UNKNOWN, -s.err,
+		gds_say(f, PST_CHECK_UNKNOWN, -s.err,
 			"the configuration of %s cannot be read, so ACS is not known: %s", s.unread,
 			err_name(s.err));
 	else if (unplaced)
-		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known", unplaced);
+		gds_say(f, PST_CHECK_UNKNOWN, 0, "the place of %s on PCI is not known", unplaced);
 	else if (!s.looked)
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"no bridge is above both GPU and disk, so none can send requests a longer "
 			"way");
 	else
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"no bridge between GPU and disk sends requests up to the root");
 }
 
@@ -360,24 +360,24 @@ static bool far(const struct gds_look *l, const struct gds_disk *k, const struct
 	int a = node_of(l, l->pci), b = node_of(l, k->pci);
 
 	if (!gpu->nr || !disk.nr)
-		gds_say(f, PST_GDS_UNKNOWN, 0, "the place of %s on PCI is not known",
+		gds_say(f, PST_CHECK_UNKNOWN, 0, "the place of %s on PCI is not known",
 			gpu->nr ? k->name : l->pci);
 	else if (n)
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"GPU and %s are both below the bridge %s, %u and %u steps", k->name,
 			disk.at[n - 1], gpu->nr - n, disk.nr - n);
 	else if (a >= 0 && b >= 0 && a != b)
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"the GPU is on NUMA node %d, %s on node %d: bytes cross between CPUs, "
 			"slowly or not at all; use a disk on node %d",
 			a, k->name, b, a);
 	else
-		gds_say(f, PST_GDS_UNKNOWN, 0,
+		gds_say(f, PST_CHECK_UNKNOWN, 0,
 			"GPU and %s share no bridge: bytes pass the CPU's root complex (%s, %s), "
 			"and the kind of CPU decides whether that goes and how fast; best is a "
 			"disk behind the GPU's own switch",
 			k->name, gpu->host, disk.host);
-	return f->state != PST_GDS_OK;
+	return f->state != PST_CHECK_OK;
 }
 
 void gds_distance(struct gds_look *l, struct gds_fact *f)

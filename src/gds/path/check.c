@@ -42,16 +42,16 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 	r = cufile_find(file);
 	if (r < 0 && !version) {
 		/* Its own cure is shorter and says less. */
-		gds_say(f, PST_GDS_MISSING, -r, "%.*s; " LIBRARY_CURE,
+		gds_say(f, PST_CHECK_MISSING, -r, "%.*s; " LIBRARY_CURE,
 			(int)strcspn(err_text(), ";"), err_text());
 	} else if (!version) {
-		gds_say(f, t->was ? PST_GDS_UNKNOWN : PST_GDS_OK, 0, "%.300s%s", file,
+		gds_say(f, t->was ? PST_CHECK_UNKNOWN : PST_CHECK_OK, 0, "%.300s%s", file,
 			t->was ? ", of which the trial did not learn the version" : "");
 	} else {
 		const char *where = r < 0 ? "where this process does not see it" : file;
 		bool old = version < CUFILE_VERSION_MIN;
 
-		gds_say(f, old ? PST_GDS_MISSING : PST_GDS_OK, old ? ENOSYS : 0,
+		gds_say(f, old ? PST_CHECK_MISSING : PST_CHECK_OK, old ? ENOSYS : 0,
 			"cuFile %d.%d, %.300s%s", version / 1000, version % 1000 / 10, where,
 			old ? "; it is too old: install that of CUDA 12.2 or newer" : "");
 	}
@@ -97,7 +97,7 @@ static void bad(struct gds_fact *f, int state, int err, const char *text)
 /* Did it fail because of the machine, or could it not be made? */
 static int state_of(int err)
 {
-	return err == -ETIMEDOUT || err == -EIO ? PST_GDS_MISSING : PST_GDS_UNKNOWN;
+	return err == -ETIMEDOUT || err == -EIO ? PST_CHECK_MISSING : PST_CHECK_UNKNOWN;
 }
 
 static void check_trial(struct gds_fact *f, const struct tried *t)
@@ -107,17 +107,17 @@ static void check_trial(struct gds_fact *f, const struct tried *t)
 	if (t->err < 0)
 		bad(f, state_of(t->err), t->err, t->why);
 	else if (v->err < 0)
-		bad(f, PST_GDS_MISSING, v->err, v->text);
+		bad(f, PST_CHECK_MISSING, v->err, v->text);
 	else if (v->mode == CUFILE_MODE_COMPAT)
-		bad(f, PST_GDS_MISSING, -EOPNOTSUPP, v->text);
+		bad(f, PST_CHECK_MISSING, -EOPNOTSUPP, v->text);
 	else if (v->mode == CUFILE_MODE_UNKNOWN)
-		bad(f, PST_GDS_UNKNOWN, 0, v->text);
+		bad(f, PST_CHECK_UNKNOWN, 0, v->text);
 	else if (v->mode == CUFILE_MODE_NVFS)
-		gds_say(f, PST_GDS_OK, 0,
+		gds_say(f, PST_CHECK_OK, 0,
 			"%llu bytes came directly, by nvidia-fs %u.%u, and were right",
 			(unsigned long long)v->bytes, v->nvfs_major, v->nvfs_minor);
 	else
-		gds_say(f, PST_GDS_OK, 0, "%llu bytes came directly, by %s, and were right",
+		gds_say(f, PST_CHECK_OK, 0, "%llu bytes came directly, by %s, and were right",
 			(unsigned long long)v->bytes, cufile_mode_name(v->mode));
 }
 
