@@ -345,7 +345,7 @@ static inline size_t rig_mem_differs(struct pst_mem *m, uint64_t off, uint64_t l
 
 static inline struct pst_queue *rig_queue(uint32_t store, uint32_t depth)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = store, .depth = depth };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = store, .depth = depth };
 	struct pst_queue *q = NULL;
 
 	T_OK(pst_queue_new(&o, &q));
@@ -461,6 +461,22 @@ static inline void rig_quiet(void)
 static void (*rig_fn)(void);
 static struct pst_queue *rig_last; /* of the case before, which left it behind */
 
+/* 0, or why file operations cannot be done by PST_BACKEND_URING or _THREADS here. */
+static inline int rig_backend_check(uint32_t backend)
+{
+	struct pst_check c[4] = { { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) } };
+	const char *name = backend == PST_BACKEND_URING ? "io_uring" : "threads";
+	int nr = pst_check("io", NULL, c, RIG_NR(c));
+
+	for (int i = 0; i < nr; i++)
+		if (!strcmp(c[i].name, name))
+			return -c[i].err;
+	return nr < 0 ? nr : -EINVAL;
+}
+
 static inline void rig_case(void)
 {
 	/* One that failed or was skipped took no time to clean up. */
@@ -470,7 +486,7 @@ static inline void rig_case(void)
 		rig_tasks = rig_count_tasks();
 	}
 	if (rig_store) {
-		int r = pst_store_check(rig_store);
+		int r = rig_backend_check(rig_store);
 
 		if (r < 0)
 			T_SKIP("io_uring: %s", pst_error_text());

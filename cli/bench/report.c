@@ -32,7 +32,7 @@ static const char *store_name(const struct settings *set)
 		return "uring";
 	if (set->store == PST_BACKEND_THREADS)
 		return "threads";
-	return pst_store_check(PST_BACKEND_URING) == 0 ? "uring" : "threads";
+	return backend_check(PST_BACKEND_URING).err == 0 ? "uring" : "threads";
 }
 
 static void print_whys(const struct row *row)

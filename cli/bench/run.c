@@ -142,7 +142,7 @@ static int rig_start(struct rig *rig)
 
 static int rig_init(struct rig *rig, const struct bench_job *job)
 {
-	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = job->depth, .store = job->store };
+	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = job->depth, .backend = job->store };
 	uint64_t each = job->size * job->pieces;
 	int r;
 

@@ -239,7 +239,7 @@ static int verify_memory(struct copy *c)
 
 static int set_up(struct copy *c)
 {
-	struct pst_queue_opts qo = { .sz = sizeof(qo), .store = c->o->store };
+	struct pst_queue_opts qo = { .sz = sizeof(qo), .backend = c->o->store };
 	uint64_t bytes;
 	int r;
 

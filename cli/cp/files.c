@@ -17,7 +17,7 @@
 
 bool cp_names_device(const char *s)
 {
-	static const char *const kinds[] = { "host", "soft", "cuda", "gaudi" };
+	static const char *const kinds[] = { "host", "soft", "cuda" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		size_t n = strlen(kinds[i]);

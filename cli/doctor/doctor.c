@@ -88,13 +88,11 @@ static void find_limits(struct limits *l)
 	find_container(l->container, sizeof(l->container));
 }
 
-static void find_store(uint32_t store, char *buf, size_t len)
+static void find_backend(uint32_t backend, char *buf, size_t len)
 {
-	int r = pst_store_check(store);
+	struct pst_check c = backend_check(backend);
 
-	buf[0] = '\0';
-	if (r < 0)
-		(void)snprintf(buf, len, "%s", *pst_error_text() ? pst_error_text() : strerror(-r));
+	(void)snprintf(buf, len, "%s", c.err ? c.text : "");
 }
 
 static void find_devices(struct report *rep)
@@ -485,8 +483,8 @@ int cmd_doctor(int argc, char *argv[])
 	rep->file.sz = sizeof(rep->file);
 	machine_facts(&rep->m);
 	find_limits(&rep->l);
-	find_store(PST_BACKEND_URING, rep->uring, sizeof(rep->uring));
-	find_store(PST_BACKEND_THREADS, rep->threads, sizeof(rep->threads));
+	find_backend(PST_BACKEND_URING, rep->uring, sizeof(rep->uring));
+	find_backend(PST_BACKEND_THREADS, rep->threads, sizeof(rep->threads));
 	find_devices(rep);
 	find_gpus(&rep->nvidia);
 	try_all(rep, dir);

@@ -33,9 +33,13 @@ const struct pst_check *gds_checks_find(const struct gds_checks *c, const char *
 
 static void look(const char *device, const char *path, uint32_t flags, struct gds_checks *ret)
 {
+	const struct pst_check_opts o = {
+		.sz = sizeof(o), .device = device, .path = path, .flags = flags
+	};
+
 	for (int i = 0; i < GDS_CHECKS_MAX; i++)
 		ret->of[i].sz = sizeof(ret->of[i]);
-	ret->nr = pst_checks(device, path, flags, ret->of, GDS_CHECKS_MAX);
+	ret->nr = pst_check("gds", &o, ret->of, GDS_CHECKS_MAX);
 	if (ret->nr < 0)
 		(void)snprintf(ret->error, sizeof(ret->error), "%.600s", pst_error_text());
 	ret->nr = ret->nr < 0 ? 0 : MIN(ret->nr, GDS_CHECKS_MAX);

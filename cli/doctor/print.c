@@ -17,24 +17,16 @@ static const char *state_name(uint32_t state)
 	}
 }
 
-/* What a path takes in principle, and whether this version has it at all. */
-static const struct {
-	const char *needs;
-	bool planned;
-} paths[PST_PATH_MAX + 1] = {
-	[PST_PATH_DIRECT] = { .needs = "O_DIRECT on the file" },
-	[PST_PATH_CACHED] = { .needs = "the bytes in the page cache" },
-	[PST_PATH_BUFFERED] = { .needs = "nothing but the file" },
-	[PST_PATH_STAGED] = { .needs = "a device that copies by itself" },
-	[PST_PATH_WINDOW] = { .needs = "a CPU mapping of device memory" },
-	[PST_PATH_PAGECACHE] = { .needs =
-					 "a stable file and a device that registers it read-only" },
-	[PST_PATH_GATHER] = { .needs = "many small pieces and a kernel on the device" },
-	[PST_PATH_GDS] = { .needs = "an NVIDIA GPU, and cuFile on nvidia-fs, P2PDMA or C2C" },
-	[PST_PATH_P2P] = { .needs = "peer-to-peer pages of the device, and CONFIG_PCI_P2PDMA",
-			   .planned = true },
-	[PST_PATH_RDMA] = { .needs = "a storage service and an RDMA adapter", .planned = true },
-	[PST_PATH_TCP] = { .needs = "a storage service", .planned = true },
+/* What a path takes in principle. */
+static const char *const needs[PST_PATH_MAX + 1] = {
+	[PST_PATH_DIRECT] = "O_DIRECT on the file",
+	[PST_PATH_CACHED] = "the bytes in the page cache",
+	[PST_PATH_BUFFERED] = "nothing but the file",
+	[PST_PATH_STAGED] = "a device that copies by itself",
+	[PST_PATH_WINDOW] = "a CPU mapping of device memory",
+	[PST_PATH_PAGECACHE] = "a stable file and a device that registers it read-only",
+	[PST_PATH_GATHER] = "many small pieces and a kernel on the device",
+	[PST_PATH_GDS] = "an NVIDIA GPU, and cuFile on nvidia-fs, P2PDMA or C2C",
 };
 
 static bool is_path(uint32_t path)
@@ -47,7 +39,7 @@ static void print_why(uint32_t path, const struct trial *t)
 	struct text why = why_text(t->why, t->detail);
 	bool more = path == PST_PATH_GDS && t->why != PST_WHY_NO_DEVICE && !strstr(why.s, "--gds");
 
-	(void)printf("needs %s; %s%s\n", paths[path].needs, why.s,
+	(void)printf("needs %s; %s%s\n", needs[path], why.s,
 		     more ? "; see penstock doctor --gds" : "");
 }
 
@@ -59,10 +51,8 @@ static void print_trial(uint32_t path, const char *op, const struct trial *t)
 		return;
 	}
 	(void)printf("%-10s  ", state_name(t->state));
-	if (paths[path].planned)
-		(void)printf("not in this version; needs %s\n", paths[path].needs);
-	else if (*t->error)
-		(void)printf("needs %s; but: %s\n", paths[path].needs, t->error);
+	if (*t->error)
+		(void)printf("needs %s; but: %s\n", needs[path], t->error);
 	else if (t->why == PST_WHY_DIRECTION)
 		(void)puts(why_text(t->why, t->detail).s);
 	else
@@ -314,8 +304,7 @@ static struct json_object *device_json(const struct device_report *dr, bool trie
 		if (!is_path(p))
 			continue;
 		path = json_object_new_object();
-		json_text(path, "needs", paths[p].needs);
-		json_flag(path, "in_this_version", !paths[p].planned);
+		json_text(path, "needs", needs[p]);
 		add_trial(path, "read", &dr->t.read[p]);
 		add_trial(path, "write", &dr->t.write[p]);
 		json_add(all, pst_path_name(p), path);

@@ -11,7 +11,7 @@ struct lines {
 
 static bool is_accelerator(const struct device_report *dr)
 {
-	return dr->dev.kind == PST_KIND_CUDA || dr->dev.kind == PST_KIND_GAUDI;
+	return dr->dev.kind == PST_KIND_CUDA;
 }
 
 /* The device a user would think of first: an accelerator, else the software device. */

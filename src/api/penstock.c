@@ -41,14 +41,22 @@ void pst_log_set(pst_log_fn fn, void *arg, int level)
 
 int pst_device_list(struct pst_device *ret_devs, unsigned max)
 {
+	_cleanup_(freep) struct pst_device *devs = NULL;
+	int nr, r;
+
 	GUARD();
+	r = opts_array_check(ret_devs, max, "pst_device");
+	if (r < 0)
+		return r;
+	nr = mem_list(NULL, 0);
+	max = MIN(max, (unsigned)nr);
+	devs = calloc(max + 1, sizeof(*devs));
+	if (!devs)
+		return err_set(ENOMEM, "out of memory");
+	nr = mem_list(devs, max);
 	for (unsigned i = 0; i < max; i++)
-		if (ret_devs[i].sz != sizeof(*ret_devs))
-			return err_set(EINVAL,
-				       "sz of element %u is %zu, not sizeof(struct "
-				       "pst_device)",
-				       i, ret_devs[i].sz);
-	return mem_list(ret_devs, max);
+		(void)opts_return(opts_array_at(ret_devs, i), &devs[i], sizeof(devs[i]));
+	return nr;
 }
 
 int pst_device_find(const char *name, struct pst_device *ret)
@@ -247,7 +255,7 @@ int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rig
 	int r;
 
 	GUARD();
-	if (ret_grant->sz != sizeof(g))
+	if (!grant_has_room(ret_grant))
 		return err_set(EINVAL, "sz of the grant is not sizeof(struct pst_grant)");
 	if (!rights || (rights & ~(PST_RIGHT_READ | PST_RIGHT_WRITE)))
 		return err_set(EINVAL, "rights are 0x%x; give PST_RIGHT_READ, _WRITE or both",
@@ -265,18 +273,23 @@ int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rig
 	g.rights = rights;
 	g.off = mem->off + off;
 	g.len = len;
-	*ret_grant = g;
-	return 0;
+	return opts_return(ret_grant, &g, sizeof(g));
 }
 
 int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
 {
 	struct mem_alloc *a;
+	struct pst_grant g;
 	int r;
 
 	GUARD();
-	r = mem_import(grant, &a);
-	return r < 0 ? r : mem_new(a, grant->off, grant->len, ret_mem);
+	r = grant_copy(&g, grant);
+	if (r == 0)
+		r = mem_import(&g, &a);
+	if (r == 0)
+		r = mem_new(a, g.off, g.len, ret_mem);
+	grant_wipe(&g);
+	return r;
 }
 
 void pst_grant_done(struct pst_grant *grant)
@@ -286,8 +299,10 @@ void pst_grant_done(struct pst_grant *grant)
 
 	if (!grant)
 		return;
+	if (!grant_has_room(grant))
+		return;
 	closep(&grant->fd);
-	explicit_bzero(grant, sizeof(*grant));
+	explicit_bzero(grant, MIN(grant->sz, sizeof(*grant)));
 	grant->fd = -1;
 }
 
@@ -442,8 +457,8 @@ int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queu
 		return r;
 	if (o.depth > QUEUE_DEPTH_MAX)
 		return err_set(EINVAL, "depth %u is above %u", o.depth, QUEUE_DEPTH_MAX);
-	if (o.store > PST_BACKEND_THREADS)
-		return err_set(EINVAL, "store %u is unknown", o.store);
+	if (o.backend > PST_BACKEND_THREADS)
+		return err_set(EINVAL, "back end %u is unknown", o.backend);
 	if (o.flags & ~PST_QUEUE_FD_ONCE)
 		return err_set(EINVAL, "flags 0x%x are unknown", o.flags);
 	return queue_new(&o, ret_queue);
@@ -557,7 +572,7 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 	GUARD();
 	if (op != PST_OP_READ && op != PST_OP_WRITE)
 		return err_set(EINVAL, "operation %u is neither READ nor WRITE", op);
-	if (!path || path > PST_PATH_TCP)
+	if (!path || path > PST_PATH_GDS)
 		return err_set(EINVAL, "path %u is unknown", path);
 	info.why = plan_path_why(file, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
@@ -566,14 +581,4 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN
 								   : PST_STATE_POSSIBLE;
 	return opts_return(ret, &info, sizeof(info));
-}
-
-int pst_store_check(uint32_t store)
-{
-	GUARD();
-	if (store == PST_BACKEND_URING)
-		return store_uring_ops.check();
-	if (store == PST_BACKEND_THREADS)
-		return store_threads_ops.check();
-	return err_set(EINVAL, "store %u is unknown", store);
 }

@@ -90,19 +90,21 @@ int pst_window_open_grant(const struct pst_grant *grant, const struct pst_window
 {
 	struct pst_window_opts o;
 	struct window_src src;
+	struct pst_grant g;
 	int r;
 
 	GUARD();
-	if (grant->sz != sizeof(*grant))
-		return err_set(EINVAL, "sz of the grant is not sizeof(struct pst_grant)");
 	r = check_opts(&o, opts);
 	if (r == 0)
-		r = grant_check(grant);
+		r = grant_copy(&g, grant);
 	if (r < 0)
 		return r;
-	src = (struct window_src){ .grant = grant, .off = grant->off, .len = grant->len };
-	r = check_rights(&o, grant->rights, &src.rights);
-	return r < 0 ? r : window_new(&src, &o, NULL, ret_window);
+	src = (struct window_src){ .grant = &g, .off = g.off, .len = g.len };
+	r = check_rights(&o, g.rights, &src.rights);
+	if (r == 0)
+		r = window_new(&src, &o, NULL, ret_window);
+	grant_wipe(&g);
+	return r;
 }
 
 struct pst_window *pst_window_close(struct pst_window *window)
@@ -207,6 +209,7 @@ int pst_window_kernels(const char **ret_names, unsigned max)
 
 int pst_window_backends(const char *device, struct pst_window_backend *ret, unsigned max)
 {
+	struct pst_window_backend of[WINDOW_BACKENDS_MAX];
 	const struct mem_ops *ops;
 	unsigned idx;
 	int r;
@@ -214,16 +217,15 @@ int pst_window_backends(const char *device, struct pst_window_backend *ret, unsi
 	GUARD();
 	if (!device)
 		return err_set(EINVAL, "no device name is given");
-	for (unsigned i = 0; i < max; i++)
-		if (ret[i].sz != sizeof(*ret))
-			return err_set(EINVAL,
-				       "sz of element %u is %zu, not sizeof(struct "
-				       "pst_window_backend)",
-				       i, ret[i].sz);
-	r = mem_find(device, &ops, &idx);
+	r = opts_array_check(ret, max, "pst_window_backend");
+	if (r == 0)
+		r = mem_find(device, &ops, &idx);
 	if (r < 0)
 		return r;
 	if (ops->caps & MEM_CAP_CPU)
 		return 0;
-	return window_backends(ops, idx, ret, max);
+	r = window_backends(ops, idx, of, ARRAY_SIZE(of));
+	for (int i = 0; i < r && i < (int)MIN(max, ARRAY_SIZE(of)); i++)
+		(void)opts_return(opts_array_at(ret, (unsigned)i), &of[i], sizeof(of[i]));
+	return r;
 }

@@ -14,8 +14,6 @@ static const char *const path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_BUFFERED] = "buffered", [PST_PATH_STAGED] = "staged",
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
 	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
-	[PST_PATH_P2P] = "p2p",           [PST_PATH_RDMA] = "rdma",
-	[PST_PATH_TCP] = "tcp",
 };
 
 static const char *const why_names[PST_WHY_MAX + 1] = {
@@ -28,7 +26,6 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NO_URING] = "no-io_uring",
 	[PST_WHY_NO_PROVIDER] = "no-provider",
 	[PST_WHY_NOT_PROVEN] = "not-proven",
-	[PST_WHY_NOT_REMOTE] = "not-remote",
 	[PST_WHY_DIRECTION] = "direction",
 	[PST_WHY_NOT_STABLE] = "not-stable",
 	[PST_WHY_DIRECT_ERROR] = "direct-error",
@@ -183,9 +180,6 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 			       "what the path moved differed from a plain read, or could "
 			       "not be compared with one");
 		break;
-	case PST_WHY_NOT_REMOTE:
-		(void)snprintf(buf, len, "the path is for remote files; this one is local");
-		break;
 	case PST_WHY_DIRECTION:
 		(void)snprintf(buf, len, "the path does not serve this operation");
 		break;
@@ -217,7 +211,7 @@ const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)
 	return buf;
 }
 
-static int path_set_text(uint32_t set, char *buf, size_t len)
+const char *pst_paths_text(uint32_t paths, char *buf, size_t len)
 {
 	int n = 0;
 
@@ -227,13 +221,13 @@ static int path_set_text(uint32_t set, char *buf, size_t len)
 		for (uint32_t path = 1; path <= PST_PATH_MAX; path++) {
 			bool file_hop = path <= PST_PATH_BUFFERED;
 
-			if (!(set & PST_PATH_BIT(path)) || file_hop != (pass == 1) || n < 0 ||
+			if (!(paths & PST_PATH_BIT(path)) || file_hop != (pass == 1) || n < 0 ||
 			    (size_t)n >= len)
 				continue;
 			n += snprintf(buf + n, len - (size_t)n, "%s%s", n ? "+" : "",
 				      pst_path_name(path));
 		}
-	return n;
+	return buf;
 }
 
 const char *pst_done_text(const struct pst_done *done, char *buf, size_t len)
@@ -243,7 +237,7 @@ const char *pst_done_text(const struct pst_done *done, char *buf, size_t len)
 	int err = done->res < 0 && done->res >= -4095 ? (int)-done->res : 0;
 	char paths[96], why[256], part[64] = "";
 
-	(void)path_set_text(done->paths, paths, sizeof(paths));
+	(void)pst_paths_text(done->paths, paths, sizeof(paths));
 	if (done->prefix)
 		(void)snprintf(part, sizeof(part), "; the first %llu bytes are complete",
 			       (unsigned long long)done->prefix);

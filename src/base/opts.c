@@ -54,3 +54,34 @@ int opts_return(void *dst, const void *src, size_t src_sz)
 	memcpy(dst, &sz, sizeof(sz));
 	return 0;
 }
+
+int opts_array_check(const void *array, unsigned nr, const char *what)
+{
+	const char *at = array;
+	size_t sz, other;
+
+	if (!nr)
+		return 0;
+	if (!array)
+		return err_set(EINVAL, "no room is given for %u elements", nr);
+	memcpy(&sz, at, sizeof(sz));
+	if (sz < sizeof(sz) || sz > SZ_MAX)
+		return err_set(EINVAL, "sz of element 0 is %zu, not sizeof(struct %s)", sz, what);
+	for (unsigned i = 1; i < nr; i++) {
+		memcpy(&other, at + i * sz, sizeof(other));
+		if (other != sz)
+			return err_set(EINVAL,
+				       "sz of element %u is %zu, not sizeof(struct %s) as that of "
+				       "element 0",
+				       i, other, what);
+	}
+	return 0;
+}
+
+void *opts_array_at(void *array, unsigned idx)
+{
+	size_t sz;
+
+	memcpy(&sz, array, sizeof(sz));
+	return (char *)array + idx * sz;
+}

@@ -21,8 +21,20 @@ int opts_copy(void *dst, size_t dst_sz, const void *src);
  * @dst: sz says how much room the caller has
  * @src: what this library knows; @src_sz its size
  *
- * Return: 0; -EINVAL when sz is smaller than size_t.
+ * Return: 0; -EINVAL when sz is smaller than size_t or larger than any struct of ours.
  */
 int opts_return(void *dst, const void *src, size_t src_sz);
+
+/*
+ * Check an array of size-first structs to fill: every sz must be that of the first, which is the
+ * distance between elements.
+ * @what: "pst_device", for the sentence
+ *
+ * Return: 0 or -EINVAL.
+ */
+int opts_array_check(const void *array, unsigned nr, const char *what);
+
+/* Element idx of such an array, for opts_return(). */
+void *opts_array_at(void *array, unsigned idx);
 
 #endif

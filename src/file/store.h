@@ -154,7 +154,7 @@ struct store_lane {
  */
 struct store_ops {
 	const char *name;	/* "uring", "threads" */
-	uint32_t store;		/* PST_STORE_* */
+	uint32_t store;		/* PST_BACKEND_* */
 
 	/* Is it to be had here?  0 or -errno with a sentence; cheap after the first call. */
 	int (*check)(void);

@@ -45,6 +45,10 @@ _Static_assert(sizeof(struct message) == 128, "the wire format");
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
+/* What the first grant of 0.2.0 had, and more than any will have. */
+#define GRANT_SZ_MIN (offsetof(struct pst_grant, ipc) + 64)
+#define GRANT_SZ_MAX 4096
+
 #ifndef SCM_PIDFD
 #define SCM_PIDFD 0x04 /* Linux 6.5: a descriptor that the socket's owner asked for */
 #endif
@@ -58,7 +62,7 @@ int grant_check(const struct pst_grant *g)
 {
 	static const uint8_t zero[64];
 
-	if (g->kind < PST_KIND_HOST || g->kind > PST_KIND_DMABUF)
+	if (g->kind < PST_KIND_HOST || g->kind > PST_KIND_CUDA)
 		return err_set(EINVAL, "the grant is for memory of unknown kind %" PRIu32, g->kind);
 	if (!g->rights || g->rights & ~RIGHTS_ALL)
 		return err_set(EINVAL, "the grant gives no or unknown rights, %#" PRIx32,
@@ -79,6 +83,32 @@ int grant_check(const struct pst_grant *g)
 				       "memory does not use");
 	}
 	return 0;
+}
+
+int grant_copy(struct pst_grant *ret, const struct pst_grant *grant)
+{
+	int r;
+
+	if (!grant)
+		return err_set(EINVAL, "no grant is given");
+	r = opts_copy(ret, sizeof(*ret), grant);
+	if (r < 0)
+		r = err_set(EINVAL, "the grant's sz is wrong: %s", err_text());
+	else
+		r = grant_check(ret);
+	if (r < 0)
+		grant_wipe(ret);
+	return r;
+}
+
+void grant_wipe(struct pst_grant *grant)
+{
+	explicit_bzero(grant, sizeof(*grant));
+}
+
+bool grant_has_room(const struct pst_grant *grant)
+{
+	return grant->sz >= GRANT_SZ_MIN && grant->sz <= GRANT_SZ_MAX;
 }
 
 /*
@@ -156,12 +186,9 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 	ssize_t n;
 	int e, r;
 
-	if (!grant)
-		return err_set(EINVAL, "no grant to send");
-	r = opts_copy(&g, sizeof(g), grant);
+	r = grant_copy(&g, grant);
 	if (r < 0)
 		return r;
-	r = grant_check(&g);
 	m.kind = g.kind;
 	m.rights = g.rights;
 	memcpy(m.uuid, g.uuid, sizeof(m.uuid));
@@ -280,7 +307,7 @@ int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns)
 	int e, r;
 
 	memset(&m, 0, sizeof(m));
-	if (!ret || ret->sz < sizeof(*ret))
+	if (!ret || !grant_has_room(ret))
 		return err_set(EINVAL, "the sz of the grant to fill is not set");
 	r = check_socket(sock);
 	if (r < 0)

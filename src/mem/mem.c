@@ -30,8 +30,9 @@ static const struct {
 	const char *name;
 	uint32_t kind;
 } kinds[] = {
-	{ "host", PST_KIND_HOST },   { "soft", PST_KIND_SOFT },     { "cuda", PST_KIND_CUDA },
-	{ "gaudi", PST_KIND_GAUDI }, { "dmabuf", PST_KIND_DMABUF },
+	{ "host", PST_KIND_HOST },
+	{ "soft", PST_KIND_SOFT },
+	{ "cuda", PST_KIND_CUDA },
 };
 
 static void load_all(void)
@@ -332,22 +333,16 @@ int mem_import(const struct pst_grant *grant, struct mem_alloc **ret)
 {
 	const struct mem_ops *ops;
 	struct pst_grant g;
-	int r;
+	int r = grant_copy(&g, grant);
 
-	if (!grant)
-		return err_set(EINVAL, "no grant to import");
-	r = opts_copy(&g, sizeof(g), grant);
 	if (r < 0)
-		return err_set(EINVAL, "the grant's sz is wrong: %s", err_text());
-	r = grant_check(&g);
-	if (!r) {
-		ops = mem_provider(g.kind);
-		if (!ops)
-			r = -ENODEV;
-		else
-			r = ops->import ? ops->import(&g, ret) : cannot(ops, "imported");
-	}
-	explicit_bzero(&g, sizeof(g));
+		return r;
+	ops = mem_provider(g.kind);
+	if (!ops)
+		r = -ENODEV;
+	else
+		r = ops->import ? ops->import(&g, ret) : cannot(ops, "imported");
+	grant_wipe(&g);
 	return r;
 }
 

@@ -312,7 +312,16 @@ int mem_copy_wait(struct mem_stream *st, const struct mem_alloc *a, enum mem_dir
 int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
 int grant_recv(int sock, struct pst_grant *ret, uint64_t deadline_ns);
 
+/*
+ * A caller's grant of any size, checked by itself: 0 or -EINVAL.  The copy is secret too: wipe it
+ * with grant_wipe().
+ */
+int grant_copy(struct pst_grant *ret, const struct pst_grant *grant);
 /* Does a grant of this library's size make sense by itself?  0 or -EINVAL. */
 int grant_check(const struct pst_grant *grant);
+void grant_wipe(struct pst_grant *grant);
+
+/* Is a caller's grant, as its sz says, large enough to be filled or ended? */
+bool grant_has_room(const struct pst_grant *grant);
 
 #endif

@@ -17,6 +17,7 @@ static const struct window_ops *const backends[] = {
 	&window_nvrm_ops,
 	&window_soft_ops,
 };
+_Static_assert(ARRAY_SIZE(backends) <= WINDOW_BACKENDS_MAX, "pst_window_backends() has room");
 
 /* ---------------------------------------------------------------- mappings */
 

@@ -20,6 +20,8 @@
 #include "mem/mem.h"
 #include "window/copy.h"
 
+#define WINDOW_BACKENDS_MAX 8
+
 /* What to map: a range of an allocation that this process holds, or of a grant. */
 struct window_src {
 	const struct mem_alloc *alloc; /* NULL: only the grant is known, and no device context */

@@ -245,6 +245,7 @@ static void device_names(void)
 					   "0000:17:00",
 					   "17:00.0",
 					   "cuda:0x",
+					   "gaudi:3",
 					   "soft:00000000000000000001",
 					   "0123456789abcdef0123456789abcde",
 					   "0123456789abcdef0123456789abcdefa",
@@ -253,7 +254,6 @@ static void device_names(void)
 					    "host:1",
 					    "cuda",
 					    "cuda:0",
-					    "gaudi:3",
 					    "0000:17:00.0",
 					    "ffffffffffffffffffffffffffffffff",
 					    "00000000-0000-0000-0000-000000000000" };
@@ -531,10 +531,10 @@ static void unreadable(void)
 
 /* ----------------------------------------------------------------- queues */
 
-static int try_queue(uint32_t depth, uint32_t store, uint32_t flags)
+static int try_queue(uint32_t depth, uint32_t backend, uint32_t flags)
 {
 	struct pst_queue_opts o = {
-		.sz = sizeof(o), .depth = depth, .store = store, .flags = flags
+		.sz = sizeof(o), .depth = depth, .backend = backend, .flags = flags
 	};
 	struct pst_queue *n = NULL;
 	int r = pst_queue_new(&o, &n);
@@ -550,14 +550,11 @@ static void queues(void)
 	begin();
 	FAILS(try_queue(4097, 0, 0), EINVAL, "4097");
 	FAILS(try_queue(UINT32_MAX, 0, 0), EINVAL, "depth");
-	FAILS(try_queue(0, 3, 0), EINVAL, "store 3");
+	FAILS(try_queue(0, 3, 0), EINVAL, "back end 3");
 	FAILS(try_queue(0, 0, 2), EINVAL, "flags");
 	WORKS(try_queue(0, 0, PST_QUEUE_FD_ONCE));
 	WORKS(try_queue(4096, 0, 0));
 	WORKS(try_queue(1, 0, 0));
-	FAILS(pst_store_check(0), EINVAL, "store 0");
-	FAILS(pst_store_check(3), EINVAL, "store 3");
-	WORKS(pst_store_check(PST_BACKEND_THREADS));
 	FAILS(pst_queue_reap(q, d, 0, 0, 0), EINVAL, "max");
 	FAILS(pst_queue_reap(q, d, 2, 1, 0), EINVAL, "max");
 	FAILS(pst_queue_reap(q, d, 0, UINT32_MAX, 0), EINVAL, "max");
@@ -646,12 +643,6 @@ static void requests(void)
 	io = good;
 	io.mem = NULL;
 	FAILS(pst_queue_prep(q, &io), EINVAL, "memory");
-	io = good;
-	io.peer = (struct pst_peer *)&io;
-	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "peer");
-	io = good;
-	io.key = &io;
-	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "key");
 	io = good;
 	io.stream = &io;
 	FAILS(pst_queue_prep(q, &io), EOPNOTSUPP, "stream");

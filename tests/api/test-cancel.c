@@ -49,7 +49,7 @@ static int child(char **argv)
 	bool expire = strcmp(argv[3], "expire") == 0;
 	struct pst_queue_opts o = { .sz = sizeof(o),
 				    .depth = nr + 1,
-				    .store = (uint32_t)atoi(argv[4]) };
+				    .backend = (uint32_t)atoi(argv[4]) };
 	struct pst_done *d = calloc(nr, sizeof(*d));
 	uint64_t deadline = PST_NO_DEADLINE;
 	struct pst_queue *q;

@@ -254,7 +254,7 @@ static void waiting_for_two(void)
 
 static void default_timeout(void)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = rig_store, .timeout_ms = 120 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_store, .timeout_ms = 120 };
 	struct pst_queue *q = NULL;
 	uint64_t t0;
 

@@ -66,7 +66,7 @@ static int in_the_child(void)
 	GONE(pst_stats(rig_q, &st));
 	GONE(pst_stats(NULL, &st));
 	GONE(pst_path_check(file, mem, PST_OP_READ, PST_PATH_DIRECT, &pi));
-	GONE(pst_store_check(PST_BACKEND_THREADS));
+	GONE(pst_check("io", NULL, NULL, 0));
 	if (m || f || q || pst_queue_free(rig_q) || pst_mem_free(mem) || pst_file_close(file))
 		return 2;
 	pst_grant_done(&g);

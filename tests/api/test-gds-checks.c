@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a direct way needs, as pst_checks() tells it: on the libraries of tests/stub, each
+ * What a direct way needs, as pst_check() tells it: on the libraries of tests/stub, each
  * case in a process of its own (again.h), because of their environment.
  */
 #include <dlfcn.h>
@@ -22,12 +22,22 @@ static void begin(const char *text)
 	rig_make(rig_path("data"), 3, RIG_MIB(2));
 }
 
+static int gds_checks(const char *device, const char *path, uint32_t flags, struct pst_check *ret,
+		      unsigned max)
+{
+	const struct pst_check_opts o = {
+		.sz = sizeof(o), .device = device, .path = path, .flags = flags
+	};
+
+	return pst_check("gds", &o, ret, max);
+}
+
 static int ask(const char *device, const char *path, uint32_t flags)
 {
 	memset(checks, 0x55, sizeof(checks));
 	for (unsigned i = 0; i < MAX; i++)
 		checks[i].sz = sizeof(checks[i]);
-	nr = pst_checks(device, path, flags, checks, MAX);
+	nr = gds_checks(device, path, flags, checks, MAX);
 	for (int i = 0; i < nr; i++)
 		printf("# %s %u %d %s\n", checks[i].name, checks[i].state, checks[i].err,
 		       checks[i].text);
@@ -296,20 +306,20 @@ static void room(void)
 	begin("mode=p2pdma");
 	all = ask("cuda:0", rig_path("data"), 0);
 	T_CHECK(all > 3);
-	T_EQ(pst_checks("cuda:0", rig_path("data"), 0, NULL, 0), all);
+	T_EQ(gds_checks("cuda:0", rig_path("data"), 0, NULL, 0), all);
 	memset(few, 0x55, sizeof(few));
 	few[0].sz = few[1].sz = sizeof(few[0]);
-	T_EQ(pst_checks("cuda:0", rig_path("data"), 0, few, 2), all);
+	T_EQ(gds_checks("cuda:0", rig_path("data"), 0, few, 2), all);
 	T_CHECK(!memcmp(few, checks, 2 * sizeof(few[0])));
 	T_EQ(few[2].name[0], 0x55);
 	/* Nothing is written where one of them is too small. */
 	few[1].sz--;
 	memset(few[0].name, 0x33, sizeof(few[0].name));
-	says(pst_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");
+	says(gds_checks("cuda:0", rig_path("data"), 0, few, 2), -EINVAL, "sz of element 1");
 	T_EQ(few[0].name[0], 0x33);
 	/* errno is the caller's. */
 	errno = ENOTTY;
-	T_EQ(pst_checks("cuda:0", rig_path("none"), 0, NULL, 0), -ENOENT);
+	T_EQ(gds_checks("cuda:0", rig_path("none"), 0, NULL, 0), -ENOENT);
 	T_EQ(errno, ENOTTY);
 }
 
@@ -322,7 +332,7 @@ static void after_fork(void)
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(pst_checks(NULL, rig_path("data"), 0, NULL, 0) == -EOWNERDEAD ? 0 : 1);
+		_exit(gds_checks(NULL, rig_path("data"), 0, NULL, 0) == -EOWNERDEAD ? 0 : 1);
 	T_CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 

@@ -451,7 +451,7 @@ static const struct {
 /* importer HOW SOCKET STORE IN OUT */
 static int importer(char **argv)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = (uint32_t)atoi(argv[3]) };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = (uint32_t)atoi(argv[3]) };
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct importer i = { .sock = atoi(argv[2]) };
 	struct pst_grant g = { .sz = sizeof(g) };

@@ -36,7 +36,7 @@ static struct pst_queue *queue(uint32_t flags)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
-		.store = rig_store,
+		.backend = rig_store,
 		.depth = 8,
 		.timeout_ms = TIMEOUT_MS,
 		.flags = flags,

@@ -224,7 +224,7 @@ static void load_round(struct load *l, struct pst_queue *q, struct pst_file *f, 
 static void *load_main(void *arg)
 {
 	struct load *l = arg;
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = l->store };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = l->store };
 	struct pst_queue *q = NULL;
 	struct pst_file *f = NULL;
 	struct pst_mem *m = NULL;
@@ -249,7 +249,7 @@ static void *load_main(void *arg)
 
 static void loads_start(void)
 {
-	bool uring = pst_store_check(PST_BACKEND_URING) == 0;
+	bool uring = rig_backend_check(PST_BACKEND_URING) == 0;
 
 	if (access(rig_path("data"), R_OK) < 0)
 		rig_make(rig_path("data"), SEED, FILE_LEN);
@@ -429,7 +429,7 @@ static void see_slots(void *arg, int level, const char *line)
 /* Requests that hold a slot each until they are released: the pool grows to its bound. */
 static void hog_start(uint64_t bound)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = rig_store, .depth = HOG_DEPTH };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_store, .depth = HOG_DEPTH };
 	uint64_t end = t_in_ms(HANG_MS);
 	char path[200];
 
@@ -551,7 +551,7 @@ static void another_engine(void)
 	struct pst_done d;
 	struct pst_io io;
 
-	if (pst_store_check(other) < 0)
+	if (rig_backend_check(other) < 0)
 		T_SKIP("io_uring: %s", pst_error_text());
 	hog_start(RIG_MIB(64));
 	hog_release();

@@ -207,9 +207,6 @@ static void impossible_paths(void)
 		uint32_t path, why;
 	} list[] = {
 		{ PST_PATH_GDS, PST_WHY_NO_DEVICE },
-		{ PST_PATH_P2P, PST_WHY_NO_DEVICE },
-		{ PST_PATH_RDMA, PST_WHY_NOT_REMOTE },
-		{ PST_PATH_TCP, PST_WHY_NOT_REMOTE },
 		{ PST_PATH_WINDOW, PST_WHY_NO_PROVIDER },
 		{ PST_PATH_GATHER, PST_WHY_NO_PROVIDER },
 		{ 12, PST_WHY_NO_PROVIDER },
@@ -242,7 +239,7 @@ static void impossible_paths(void)
 			0, 0, 8192);
 		TOOK(d, BIT(BUFFERED), list[i].why);
 		rig_mem_fill(mem, 0, LEN, 5, 0);
-		if (list[i].path > PST_PATH_TCP)
+		if (list[i].path > PST_PATH_GDS)
 			continue;
 		T_OK(pst_path_check(file, mem, PST_OP_READ, list[i].path, &info));
 		T_EQ(info.state, PST_STATE_IMPOSSIBLE);
@@ -481,12 +478,12 @@ static uint32_t forbidden_store;
 
 static void without_uring_here(void)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = PST_BACKEND_URING };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
 	struct pst_queue *q = NULL;
 	struct pst_done d;
 
 	forbid(__NR_io_uring_setup);
-	T_EQ(pst_store_check(PST_BACKEND_URING), -EPERM);
+	T_EQ(rig_backend_check(PST_BACKEND_URING), -EPERM);
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
 	T_EQ(pst_queue_new(&o, &q), -EPERM);
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
@@ -523,7 +520,7 @@ static void without_uring_later_here(void)
 	struct pst_done d[8];
 	uint64_t cpu;
 
-	if (pst_store_check(PST_BACKEND_URING) < 0)
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
 	begin(RIG_RW);
 	needs_direct();
@@ -588,7 +585,7 @@ static void without_memlock_here(void)
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 	struct pst_done d;
 
-	if (pst_store_check(PST_BACKEND_URING) < 0)
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring");
 	begin(RIG_RW); /* while this user may */
 	needs_direct();

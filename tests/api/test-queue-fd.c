@@ -107,7 +107,7 @@ static struct pst_queue *fd_queue(uint32_t depth)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
-		.store = rig_store,
+		.backend = rig_store,
 		.depth = depth,
 		.flags = once ? PST_QUEUE_FD_ONCE : 0,
 	};
@@ -427,7 +427,7 @@ struct worker {
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = w->store, .depth = 16 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = w->store, .depth = 16 };
 	struct pst_queue *q = NULL;
 	uint64_t x = w->idx + 12345, want[16];
 	static const uint64_t place = SLICE / 16;

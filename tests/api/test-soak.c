@@ -115,7 +115,7 @@ static void open_file(struct soak *s)
 
 static void open_queue(struct soak *s)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .store = s->store };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = s->store };
 	int r;
 
 	o.depth = 2 * SLOTS;
@@ -612,8 +612,8 @@ static void soak_all(bool faults, uint64_t ns)
 		struct soak *s = &soaks[i];
 
 		*s = (struct soak){ .nr = i, .faults = faults };
-		s->store = i & 1 && pst_store_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING
-									    : PST_BACKEND_THREADS;
+		s->store = i & 1 && rig_backend_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING
+									      : PST_BACKEND_THREADS;
 		s->random = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 		s->src[0] = src[0];
 		s->src[1] = src[1];

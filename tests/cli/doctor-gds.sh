@@ -307,8 +307,6 @@ the_other_doctor() {
 	gives 0 "$PENSTOCK" doctor --dir .
 	verdict "OK: files reach cuda:0 by gds and leave it by gds"
 	grep -q '^    gds  *both  *proven$' out
-	gives 0 "$PENSTOCK" doctor --dir . --json
-	json out '[x["paths"]["gds"]["in_this_version"] for x in d["devices"]][0]'
 }
 
 run_cases proven refused json_output lies hangs crashes no_library switched_off no_gpu full_gpu \

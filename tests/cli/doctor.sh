@@ -88,8 +88,6 @@ gpu_facts() {
 	json out '[x["paths"]["gather"]["write"]["state"] for x in d["devices"]] ==
 		["impossible", "proven", "proven", "impossible"]'
 	json out 'all(p["needs"] for x in d["devices"] for p in x["paths"].values())'
-	json out 'all(p["in_this_version"] or p[op]["state"] == "impossible"
-		for x in d["devices"] for p in x["paths"].values() for op in ("read", "write"))'
 }
 
 what_the_driver_does_not_tell() {

@@ -17,7 +17,7 @@ example() {
 	gives 0 ./example file
 	says "read of 125640 bytes by staged" out
 	gives 1 ./example nothing
-	says "nothing" err
+	says "nothing" out
 }
 
 commands() {

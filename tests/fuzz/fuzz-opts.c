@@ -332,8 +332,6 @@ static void step_prep(struct input *in)
 		io.file_off %= FILE_LEN;
 	io.file = (how & 6) == 6 ? NULL : my.file[how >> 1 & 3];
 	io.mem = how & 128 ? NULL : my.mem[how >> 3 & 3];
-	io.peer = how & 32 && which & 128 ? (struct pst_peer *)&run : NULL;
-	io.key = how & 64 && which & 128 ? &run : NULL;
 	io.stream = NULL;
 	io.segs = NULL;
 	if (which & 16)

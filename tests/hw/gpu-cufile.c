@@ -596,11 +596,14 @@ static int run_checks(uint32_t flags)
 	static const char *const names[] = { "gpu",        "library", "nvidia-fs", "p2pdma",
 					     "filesystem", "disk",    "udev",      "direct-io",
 					     "iommu",      "acs",     "distance" };
+	const struct pst_check_opts o = {
+		.sz = sizeof(o), .device = device, .path = rig_path("data"), .flags = flags
+	};
 	int nr;
 
 	for (unsigned i = 0; i < RIG_NR(checks); i++)
 		checks[i].sz = sizeof(checks[i]);
-	nr = pst_checks(device, rig_path("data"), flags, checks, RIG_NR(checks));
+	nr = pst_check("gds", &o, checks, RIG_NR(checks));
 	T_CHECK(nr >= (int)RIG_NR(names) && nr <= (int)RIG_NR(checks));
 	for (int i = 0; i < nr; i++) {
 		printf("# %-10s %u %d %s\n", checks[i].name, checks[i].state, checks[i].err,

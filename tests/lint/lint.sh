@@ -89,24 +89,29 @@ include_direction() {
 
 header_alone() {
 	status=0
-	for header in penstock.h gdrapi.h hf3fs_usrbio.h hf3fs_usrbio_gdr.h; do
+	for file in include/penstock.h include/penstock/*.h include/compat/*.h; do
+		header=${file#include/}
+		header=${header#compat/}
 		for option in -DNOTHING -DGDRAPI_V1; do
 			for cc in gcc clang; do
-				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -fsyntax-only -x c \
-					"$(find include -maxdepth 2 -name $header)" || status=1
+				$cc -std=c99 -pedantic -Wall -Wextra -Werror $option -Iinclude \
+					-fsyntax-only -x c "$file" || status=1
 			done
 			# Not as the main file: that is what programs do not do either.
 			echo "#include \"$header\"" >"$out/h.cc"
-			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude -Iinclude/compat -fsyntax-only \
-				-x c++ "$out/h.cc" || status=1
+			clang -std=c++17 -pedantic -Wall -Wextra -Werror $option -Iinclude \
+				-Iinclude/compat -fsyntax-only -x c++ "$out/h.cc" || status=1
 		done
 	done
 	return $status
 }
 
-# Functions that the header declares, without comments.
+# The public header in all its parts.
+public="include/penstock.h include/penstock/*.h"
+
+# Functions that it declares, without comments.
 header_functions() {
-	sed -e ':join' -e '/^PST_API[^;]*$/{N;bjoin' -e '}' include/penstock.h |
+	cat $public | sed -e ':join' -e '/^PST_API[^;]*$/{N;bjoin' -e '}' |
 		tr '\n' ' ' | grep -o 'PST_API [^;]*;' | sed -n 's/[^(]*[ *]\(pst_[a-z0-9_]*\)(.*/\1/p' | sort
 }
 
@@ -134,7 +139,7 @@ needed() {
 kernel_doc() {
 	status=0
 	for fn in $(header_functions); do
-		grep -q "^ \* $fn() - " include/penstock.h || {
+		grep -q -h "^ \* $fn() - " $public || {
 			echo "$fn() has no comment that begins with its name"
 			status=1
 		}

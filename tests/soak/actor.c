@@ -90,7 +90,7 @@ static void queue_open(struct actor *a)
 	int r;
 
 	do {
-		o.store = one_in(&a->dice, 2) ? PST_BACKEND_THREADS : PST_BACKEND_AUTO;
+		o.backend = one_in(&a->dice, 2) ? PST_BACKEND_THREADS : PST_BACKEND_AUTO;
 		o.depth = (uint32_t)any_size(&a->dice, 6);
 		o.flags = one_in(&a->dice, 3) ? PST_QUEUE_FD_ONCE : 0;
 		r = pst_queue_new(&o, &a->q);

@@ -51,7 +51,7 @@ static inline int scenario_steps(uint32_t store, const char *dev, struct pst_que
 				 struct pst_file **f, struct pst_mem **m)
 {
 	struct pst_queue_opts o = {
-		.sz = sizeof(o), .store = store, .depth = 4, .timeout_ms = 5000
+		.sz = sizeof(o), .backend = store, .depth = 4, .timeout_ms = 5000
 	};
 	int r = scenario_said("queue", pst_queue_new(&o, q));
 

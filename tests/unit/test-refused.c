@@ -45,7 +45,7 @@ int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn
 
 static void need_uring(void)
 {
-	if (pst_store_check(PST_BACKEND_URING) < 0)
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
 		T_SKIP("io_uring: %s", pst_error_text());
 }
 

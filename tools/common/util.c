@@ -465,7 +465,7 @@ int device_pick(const char *name, struct pst_device *ret)
 		return fail_pst(n, "listing the devices");
 	n = MIN(n, (int)ARRAY_SIZE(devs));
 	for (int i = 0; i < n; i++) {
-		if (devs[i].kind == PST_KIND_CUDA || devs[i].kind == PST_KIND_GAUDI) {
+		if (devs[i].kind == PST_KIND_CUDA) {
 			*ret = devs[i];
 			return 0;
 		}
@@ -634,4 +634,21 @@ double resident_part(int fd)
 		pages += (len + page - 1) / page;
 	}
 	return (double)there / (double)pages;
+}
+
+struct pst_check backend_check(uint32_t backend)
+{
+	const char *name = backend == PST_BACKEND_URING ? "io_uring" : "threads";
+	struct pst_check of[4];
+	int nr;
+
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
+		of[i] = (struct pst_check){ .sz = sizeof(of[i]) };
+	nr = pst_check("io", NULL, of, ARRAY_SIZE(of));
+	for (int i = 0; i < nr && i < (int)ARRAY_SIZE(of); i++)
+		if (!strcmp(of[i].name, name))
+			return of[i];
+	of[0] = (struct pst_check){ .sz = sizeof(of[0]), .err = nr < 0 ? -nr : EINVAL };
+	(void)snprintf(of[0].text, sizeof(of[0].text), "%.400s", pst_error_text());
+	return of[0];
 }

@@ -166,7 +166,10 @@ int parse_seconds(const char *text, double *ret);
 /* "direct", "staged,direct" or "auto" as a policy; 0 or -EINVAL with a sentence. */
 int parse_policy(const char *text, uint64_t *ret);
 
-/* "auto", "uring" or "threads" as PST_STORE_*; 0 or -EINVAL. */
+/* Can file operations be done by PST_BACKEND_URING or _THREADS?  err is 0 where they can. */
+struct pst_check backend_check(uint32_t backend);
+
+/* "auto", "uring" or "threads" as PST_BACKEND_*; 0 or -EINVAL. */
 int parse_store(const char *text, uint32_t *ret);
 
 struct text {

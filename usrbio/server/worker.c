@@ -17,7 +17,9 @@
 /* In a child every call of libpenstock says so, and this one does nothing else. */
 static bool forked(void)
 {
-	return unlikely(pst_store_check(PST_BACKEND_THREADS) == -EOWNERDEAD);
+	struct pst_limits l = { .sz = sizeof(l) };
+
+	return unlikely(pst_limits_get(&l) == -EOWNERDEAD);
 }
 
 /* ------------------------------------------------------------------ worker */

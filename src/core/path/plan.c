@@ -82,11 +82,6 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 		return has_window(m, &proven, ret_detail) ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
 		return gds_why(f, m, op, ret_detail);
-	case PST_PATH_P2P:
-		return PST_WHY_NO_DEVICE;
-	case PST_PATH_RDMA:
-	case PST_PATH_TCP:
-		return PST_WHY_NOT_REMOTE;
 	default:
 		return PST_WHY_NO_PROVIDER;
 	}

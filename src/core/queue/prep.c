@@ -22,13 +22,10 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	if (unlikely(io->flags & ~known))
 		return err_set(EINVAL, "flags 0x%x do not go with this operation",
 			       io->flags & ~known);
-	if (unlikely(io->reserved[0] | io->reserved[1]))
+	if (unlikely(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3]))
 		return err_set(EINVAL, "a reserved field is not 0; zero struct pst_io first");
 	if (unlikely(!f))
 		return err_set(EINVAL, "no file is given");
-	if (unlikely(io->peer || io->key))
-		return err_set(EOPNOTSUPP,
-			       "peers are not in this version; leave peer and key NULL");
 	if (unlikely(sync && io->stream))
 		return err_set(EINVAL, "a sync has no memory to order; leave stream NULL: it "
 				       "follows the writes before it, and they their streams");

@@ -271,22 +271,22 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		queue_destroy(q);
 		return r;
 	}
-	q->store = store_pick(o->store, &q->store_detail);
+	q->store = store_pick(o->backend, &q->store_detail);
 	if (!q->store) {
 		queue_destroy(q);
-		r = (o->store == PST_BACKEND_THREADS ? &store_threads_ops : &store_uring_ops)
+		r = (o->backend == PST_BACKEND_THREADS ? &store_threads_ops : &store_uring_ops)
 			    ->check();
 		return r < 0 ? r : -ENOSYS;
 	}
 	r = store_lane_new(q->store, nr_parts, &q->lane);
-	if (r == -ENOMEM && q->store == &store_uring_ops && o->store == PST_BACKEND_AUTO) {
+	if (r == -ENOMEM && q->store == &store_uring_ops && o->backend == PST_BACKEND_AUTO) {
 		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
 		log_info("no memory for a ring, threads instead: %s", err_text());
 		q->store = &store_threads_ops;
 		q->store_detail = ENOMEM;
 		r = store_lane_new(q->store, nr_parts, &q->lane);
 	}
-	q->store_auto = o->store == PST_BACKEND_AUTO;
+	q->store_auto = o->backend == PST_BACKEND_AUTO;
 	if (q->store_detail)
 		q->store_why = PST_WHY_NO_URING;
 	if (r < 0) {

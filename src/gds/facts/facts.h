@@ -29,7 +29,7 @@ struct gds_fact {
 void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _printf_(4, 5);
 
 /*
- * All facts, in the order of pst_checks(): "gpu", "nvidia-fs", "p2pdma", "filesystem", "disk",
+ * All facts, in the order of pst_check(): "gpu", "nvidia-fs", "p2pdma", "filesystem", "disk",
  * "udev", "direct-io", "iommu", "acs", "distance".  fd is a file, a directory or a block device;
  * pci is the GPU's address ("0000:17:00.0").  With NULL or "" there is no "gpu", no "acs" and no
  * "distance", and the others are of the file's side alone.  root stands before every path that is
