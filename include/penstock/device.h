@@ -9,8 +9,6 @@
 extern "C" {
 #endif
 
-#define PST_DEVICE_NAME_MAX 64
-
 /* A device that holds memory.  uuid is what identifies it; an index may change. */
 struct pst_device {
 	size_t sz;		       /* sizeof(struct pst_device) */

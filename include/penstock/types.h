@@ -15,6 +15,8 @@ struct pst_file;	/* an open file */
 struct pst_queue;	/* requests in flight; one owner thread */
 struct pst_window;	/* a CPU mapping of device memory */
 
+#define PST_DEVICE_NAME_MAX 64 /* bytes of a device's name, its end included */
+
 /* Kinds of memory. */
 enum pst_kind {
 	PST_KIND_HOST = 1,	/* memory of this process that the CPU may touch */

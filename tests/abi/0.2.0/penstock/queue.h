@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues of requests; manual page: pst_queue(3). */
+#ifndef PENSTOCK_QUEUE_H
+#define PENSTOCK_QUEUE_H
+
+#include <penstock/io.h>
+#include <penstock/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PST_BACKEND_AUTO    0u /* io_uring where it is to be had, else threads */
+#define PST_BACKEND_URING   1u
+#define PST_BACKEND_THREADS 2u
+
+#define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
+
+struct pst_queue_opts {
+	size_t sz;	     /* sizeof(struct pst_queue_opts) */
+	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
+	uint32_t backend;    /* PST_BACKEND_* for file operations */
+	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
+	uint32_t flags;	     /* PST_QUEUE_* */
+};
+
+/**
+ * pst_queue_new() - create a queue
+ * @opts:      NULL for the defaults
+ * @ret_queue: the queue, to be freed with pst_queue_free()
+ *
+ * Allocates all that preparing, submitting and reaping need.
+ *
+ * Return: 0; -EINVAL for an option out of range; -EPERM or -ENOSYS when @opts asks for
+ * io_uring and the machine forbids it; -ENOMEM; -EMFILE; -EAGAIN when no thread can be
+ * started.
+ */
+PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queue);
+
+/**
+ * pst_queue_free() - end a queue
+ * @queue: requests in flight are cancelled and their completions dropped
+ *
+ * Waits at most 100 ms.  What a request uses that neither ends nor can be cancelled is kept
+ * until it is quiet, see pst_mem_drain().
+ *
+ * Return: NULL.
+ */
+PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
+
+/**
+ * pst_queue_prep() - put a request into a queue
+ * @queue: the queue
+ * @io:    copied; io->segs is not
+ *
+ * Checks everything that can be checked without touching the file, and starts nothing.
+ *
+ * Return: 0; -EAGAIN when the queue holds its depth of requests, and for nothing else: submit,
+ * reap and try again; -EINVAL for an unknown op or flag, a zero length, more than PST_SEGS_MAX
+ * segments or PST_PIECES_MAX pieces, a reserved field that is not 0, or a stream of another
+ * device; -ERANGE for a piece past the end of the memory; -EOVERFLOW for an offset plus length
+ * beyond int64_t; -EBADF for a direction the file was not opened for; -EACCES for a right that
+ * the grant of the memory does not give; -EBUSY while io->stream is captured, and when the
+ * bound of staging memory has no room for one more queue (see pst_limits_set());
+ * -EOPNOTSUPP for what this version, this kind of memory or its driver has not; and what
+ * starting a device's engine met at its first request: -ENOMEM, -EMFILE, -EBUSY, -EIO.
+ */
+PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
+
+/**
+ * pst_queue_submit() - start what was prepared
+ * @queue: the queue
+ *
+ * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
+ *
+ * Return: how many requests were started; the rest stay prepared.  -errno only when
+ * none could be.
+ */
+PST_API int pst_queue_submit(struct pst_queue *queue);
+
+/**
+ * pst_queue_reap() - take completions
+ * @queue:       the queue
+ * @ret_done:    room for @max completions
+ * @min:         wait until there are so many, or nothing more is in flight
+ * @max:         at least 1, at least @min
+ * @deadline_ns: when to stop waiting; 0 only looks, PST_NO_DEADLINE waits
+ *
+ * Every request that was submitted completes exactly once, at the latest at its own
+ * deadline (-ETIMEDOUT).  A signal does not end the wait.
+ *
+ * Return: how many were taken, 0 to @max; -EINVAL for bad arguments.
+ */
+PST_API int pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
+			   unsigned max, uint64_t deadline_ns);
+
+/**
+ * pst_queue_cancel() - end requests early
+ * @queue:     the queue
+ * @user_data: every request with this value is meant
+ *
+ * Each still completes exactly once: with its own result if it was done, else with
+ * -ECANCELED, at the latest 100 ms from now.
+ *
+ * Return: how many requests were asked to end, -ENOENT when none matched.
+ */
+PST_API int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
+
+/**
+ * pst_queue_fd() - a descriptor to sleep on
+ * @queue: the queue
+ *
+ * Readable (poll, select, epoll) when pst_queue_reap() has something to do; every
+ * pst_queue_reap() arms it anew.  So: submit, reap what is there, sleep, and again.  A wake-up
+ * may find nothing, and epoll_wait(2) may end with EINTR.  Never read or close it.
+ *
+ * With PST_QUEUE_FD_ONCE only this call arms it, for one sleep, which costs less: call it
+ * where something is still in flight after a reap.
+ *
+ * Return: an eventfd that lives as long as the queue; -EAGAIN when the thread that looks
+ * after its deadlines cannot be started; -ENOMEM or another -errno of the kernel's.  After a
+ * failure pst_queue_reap() still waits as ever.
+ */
+PST_API int pst_queue_fd(struct pst_queue *queue);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""grow.py STAMP OUT HEADER...: the public headers as those of a later release.
+
+Each structure that begins with sz has 16 bytes more at its end, each enumeration one value
+more.  Headers keep their places below OUT; STAMP is a header that says when they were made.
+"""
+import os
+import re
+import sys
+
+
+def grow_struct(match):
+    return match.group(1) + "\tuint64_t grown[2];\n};\n"
+
+
+def grow_enum(match):
+    body = match.group(2)
+    # The largest value that a number can ever have is no value in use.
+    used = [int(n) for name, n in re.findall(r"(\w+) = (\d+)", body) if not name.endswith("_MAX")]
+    line = "\t{}_GROWN = {},\n".format(match.group(1).upper(), max(used) + 1)
+    if not body.rstrip().endswith(","):
+        line = "\t, " + line.lstrip()
+    return "enum {} {{{}{}}};".format(match.group(1), body, line)
+
+
+def main():
+    out = sys.argv[2]
+    structs = enums = 0
+    for path in sys.argv[3:]:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        # Comments may have braces and commas.
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        text, n = re.subn(r"(struct \w+ \{\n\tsize_t sz;[^}]*)\};\n", grow_struct, text)
+        structs += n
+        text, n = re.subn(r"enum (\w+) \{([^}]*)\};", grow_enum, text)
+        enums += n
+        name = os.path.basename(path)
+        if name != "penstock.h":
+            name = os.path.join("penstock", name)
+        os.makedirs(os.path.dirname(os.path.join(out, name)) or ".", exist_ok=True)
+        with open(os.path.join(out, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    if structs < 15 or enums < 8:
+        sys.exit("grow.py: {} structures and {} enumerations grew; where are the others?".format(
+            structs, enums))
+    with open(sys.argv[1], "w", encoding="utf-8") as f:
+        f.write("/* The headers of {}. */\n".format(os.path.basename(out)))
+
+
+main()
