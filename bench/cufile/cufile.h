@@ -6,7 +6,7 @@
  *	cells.c	cells: the ways take turns
  *	worker.c	a way's process: threads, memory, one turn, its bytes compared
  *	ways.c	the ways themselves
- *	cufile_lib.c	CUDA and cuFile, found at run time
+ *	lib.c		CUDA and cuFile, found at run time
  *	report.c	the table, and JSON
  *
  * Each way runs in a process of its own: a call of cuFile may never return, and what one
@@ -18,7 +18,7 @@
 #include <pthread.h>
 
 #include "mem/cuda/cuda_types.h"
-#include "gds/cufile/cufile_types.h"
+#include "batch_types.h"
 #include "tools/common/hist.h"
 #include "tools/common/util.h"
 
@@ -181,6 +181,9 @@ extern struct cufile_api {
 #define SYM(type, name, args) type(*name) args;
 #define OPT SYM
 #include "gds/cufile/cufile_syms.h"
+#define SYM(type, name, args) type(*name) args;
+#define OPT SYM
+#include "batch_syms.h"
 } cuf;
 
 /* 0 or -errno with a sentence. */

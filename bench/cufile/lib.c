@@ -23,6 +23,9 @@ static const struct sym cufile_syms[] = {
 #define SYM(type, name, args) { #name, offsetof(struct cufile_api, name), true },
 #define OPT(type, name, args) { #name, offsetof(struct cufile_api, name), false },
 #include "gds/cufile/cufile_syms.h"
+#define SYM(type, name, args) { #name, offsetof(struct cufile_api, name), true },
+#define OPT(type, name, args) { #name, offsetof(struct cufile_api, name), false },
+#include "batch_syms.h"
 };
 
 static int load(const char *file, void *table, const struct sym *syms, size_t nr)

@@ -10,15 +10,13 @@
  *	mode=compat	compat, nvfs, p2pdma or c2c: the way that files have
  *	udev=1		0: no file can be registered, as without a udev database
  *	pin=BYTES	that can be registered; 0 is no bound
- *	slabs=64	entries of batches that the compat mode has room for: more wait
  *	lie=WHAT	nodata: success without bytes; wrong: one bit is; short: half; more: says
- *			more than was asked; claims: compat, but counted as nvfs; twice:
- *			entries of batches are reported so; none
+ *			more than was asked; claims: compat, but counted as nvfs; once: as
+ *			wrong, and right from then on; none
  *	fail=NAME:N:CODE  the N-th call of NAME from now on gives CODE, each with N 0; NAME "*"
  *			is any.  From 5000 on the library's code, below an errno or, where there
  *			is none, a CUresult.  "entry" is an entry of a batch.
  *	hang=NAME:N	that call does not return until stub_cufile_release()
- *	stuck=0		1: entries of batches do not end
  *	noise=0		1: prints, as the real one does when it registers files
  */
 #ifndef PST_CUFILE_STUB_H
@@ -30,7 +28,7 @@
 struct stub_cufile_state {
 	/* Now. */
 	long uses;	     /* of the driver */
-	unsigned files, bufs, batches;
+	unsigned files, bufs;
 	unsigned moving;     /* transfers and entries under way */
 	unsigned hung;	     /* calls */
 	uint64_t registered; /* bytes */

@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "mem/cuda/cuda_types.h"
-#include "gds/cufile/cufile_types.h"
+#include "bench/cufile/batch_types.h"
 #include "cuda_stub.h"
 #include "cufile_stub.h"
 
@@ -19,6 +19,9 @@
 #define SYM(type, name, args) type name args;
 #define OPT SYM
 #include "gds/cufile/cufile_syms.h"
+#define SYM(type, name, args) type name args;
+#define OPT SYM
+#include "bench/cufile/batch_syms.h"
 
 /* And of libcuda. */
 #define SYM(name, args) cu_result name args;
@@ -41,7 +44,6 @@ enum stub_lie {
 	LIE_SHORT,
 	LIE_MORE,
 	LIE_CLAIMS,
-	LIE_TWICE,
 	LIE_ONCE, /* wrong, and right from then on */
 };
 
@@ -69,9 +71,8 @@ extern struct cufile_stub {
 	int version;
 	enum stub_mode mode;
 	enum stub_lie lie;
-	bool udev, stuck, noise;
+	bool udev, noise;
 	uint64_t pin;
-	unsigned slabs;
 	int level;
 	bool started;
 	struct list files, bufs, batches;

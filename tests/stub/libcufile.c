@@ -58,8 +58,8 @@ static int word(const char *value, const char *const *words, const char *key)
 static void set_one(const char *key, const char *value)
 {
 	static const char *const modes[] = { "compat", "nvfs", "p2pdma", "c2c", NULL };
-	static const char *const lies[] = { "none",   "nodata", "wrong", "short", "more",
-					    "claims", "twice",  "once",  NULL };
+	static const char *const lies[] = { "none", "nodata", "wrong", "short",
+					    "more", "claims", "once",  NULL };
 	unsigned long long n = strtoull(value, NULL, 0);
 
 	if (!strcmp(key, "version"))
@@ -72,10 +72,6 @@ static void set_one(const char *key, const char *value)
 		cf.udev = n;
 	else if (!strcmp(key, "pin"))
 		cf.pin = n;
-	else if (!strcmp(key, "slabs"))
-		cf.slabs = (unsigned)n;
-	else if (!strcmp(key, "stuck"))
-		cf.stuck = n;
 	else if (!strcmp(key, "noise"))
 		cf.noise = n;
 	else if (!strcmp(key, "fail")) {
@@ -129,13 +125,12 @@ void stub_cufile_reset(void)
 	memset(cf.counts, 0, sizeof(cf.counts));
 	staged_compat = -1;
 	cf.level = 0;
-	cf.started = cf.stuck = cf.noise = false;
+	cf.started = cf.noise = false;
 	cf.version = 1150;
 	cf.mode = MODE_P2PDMA;
 	cf.lie = LIE_NONE;
 	cf.udev = true;
 	cf.pin = 0;
-	cf.slabs = 64;
 	(void)pthread_mutex_unlock(&cf.lock);
 	if (env)
 		stub_cufile_set(env);
@@ -158,8 +153,6 @@ void stub_cufile_state(struct stub_cufile_state *ret)
 		ret->bufs++;
 		ret->registered += list_entry(e, struct buf, link)->len;
 	}
-	list_for_each (e, &cf.batches)
-		ret->batches++;
 	(void)pthread_mutex_unlock(&cf.lock);
 }
 

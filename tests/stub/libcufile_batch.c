@@ -8,6 +8,7 @@
 #include "cufile_stub_int.h"
 
 #define BATCH_MAX 128u
+#define SLABS 64u /* entries that the compat mode has room for: more wait */
 
 struct entry {
 	struct cuf_io_params p;
@@ -99,7 +100,7 @@ struct cuf_error cuFileBatchIOSubmit(cuf_batch handle, unsigned nr, struct cuf_i
 	for (unsigned i = 0; !code && i < nr; i++)
 		code = check_entry(&v[i]);
 	/* For ever, if nobody takes what is done meanwhile. */
-	while (!code && cf.mode == MODE_COMPAT && cf.state.moving + nr > cf.slabs)
+	while (!code && cf.mode == MODE_COMPAT && cf.state.moving + nr > SLABS)
 		(void)pthread_cond_wait(&room, &cf.lock);
 	for (unsigned i = 0; !code && i < nr; i++) {
 		b->v[b->nr++] = (struct entry){ v[i], is_lost(&v[i]) };
@@ -129,11 +130,9 @@ static void run_entry(const struct cuf_io_params *p, struct cuf_io_event *ret)
 				      .ret = (size_t)n };
 }
 
-/* An entry that can end now; a transfer of no bytes never does, nor what is stuck. */
+/* An entry that can end now; a transfer of no bytes never does. */
 static int next_entry(const struct batch *b)
 {
-	if (cf.stuck)
-		return -1;
 	for (unsigned i = 1; i <= b->nr; i++)
 		if (b->v[i % b->nr].p.batch.len)
 			return (int)(i % b->nr);
@@ -166,10 +165,6 @@ struct cuf_error cuFileBatchIOGetStatus(cuf_batch handle, unsigned min, unsigned
 			code = CUF_IO_ERROR;
 		} else {
 			run_entry(&e.p, &ret[got++]);
-			if (cf.lie == LIE_TWICE && got < max) {
-				ret[got] = ret[got - 1];
-				got++;
-			}
 		}
 	}
 	(void)pthread_mutex_unlock(&cf.lock);

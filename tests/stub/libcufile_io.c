@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Transfers: at once, and in the order of a stream. */
+/* Transfers. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -182,83 +182,4 @@ ssize_t cuFileWrite(cuf_handle file, const void *base, size_t len, off_t file_of
 		return result(-code);
 	return result(
 		stub_move(&(struct move){ file, (uintptr_t)base, file_off, base_off, len, true }));
-}
-
-/* ------------------------------------------------------------------ stream */
-
-/* Arguments are read when the stream has come to them. */
-struct later {
-	cuf_handle file;
-	void *base;
-	size_t *len;
-	off_t *file_off, *base_off;
-	ssize_t *ret;
-	bool write;
-	cu_ctx ctx;
-};
-
-static void run_later(void *arg)
-{
-	struct later *l = arg;
-	struct move m = {
-		l->file, (uintptr_t)l->base, *l->file_off, *l->base_off, *l->len, l->write
-	};
-	cu_ctx ctx;
-	ssize_t n;
-
-	(void)cuCtxPushCurrent_v2(l->ctx);
-	n = stub_move(&m);
-	(void)cuCtxPopCurrent_v2(&ctx);
-	/* No errno here: it would be another thread's. */
-	__atomic_store_n(l->ret, n < 0 && n > -CUF_BASE ? -1 : n, __ATOMIC_RELEASE);
-	free(l);
-}
-
-static struct cuf_error later(struct later from, struct CUstream_st *stream)
-{
-	struct later *l;
-	struct buf *b;
-	bool large;
-
-	(void)pthread_mutex_lock(&cf.lock);
-	b = stub_buf((uintptr_t)from.base);
-	large = b && *from.len > b->len;
-	(void)pthread_mutex_unlock(&cf.lock);
-	if (large) {
-		*from.ret = -CUF_INVALID_MAPPING_SIZE;
-		return stub_error(0);
-	}
-	l = malloc(sizeof(*l));
-	if (!l)
-		return stub_error(CUF_NOMEM_ERROR);
-	*l = from;
-	*l->ret = 0; /* as if it were done */
-	(void)cuCtxGetCurrent(&l->ctx);
-	if (cuLaunchHostFunc(stream, run_later, l) != CU_OK) {
-		free(l);
-		return stub_error(CU_INVALID_HANDLE);
-	}
-	return stub_error(0);
-}
-
-struct cuf_error cuFileReadAsync(cuf_handle file, void *base, size_t *len, off_t *file_off,
-				 off_t *base_off, ssize_t *ret, struct CUstream_st *stream)
-{
-	int code = CALL();
-
-	if (code)
-		return stub_error(code);
-	return later((struct later){ file, base, len, file_off, base_off, ret, false, NULL },
-		     stream);
-}
-
-struct cuf_error cuFileWriteAsync(cuf_handle file, void *base, size_t *len, off_t *file_off,
-				  off_t *base_off, ssize_t *ret, struct CUstream_st *stream)
-{
-	int code = CALL();
-
-	if (code)
-		return stub_error(code);
-	return later((struct later){ file, base, len, file_off, base_off, ret, true, NULL },
-		     stream);
 }

@@ -9,7 +9,7 @@
 #include <cufile.h>
 #endif
 
-#include "gds/cufile/cufile_types.h"
+#include "bench/cufile/batch_types.h"
 
 #include "t.h"
 
@@ -147,10 +147,6 @@ HAS(cuFileBatchIOSubmit, CUfileError_t, CUfileBatchHandle_t, unsigned, CUfileIOP
 HAS(cuFileBatchIOGetStatus, CUfileError_t, CUfileBatchHandle_t, unsigned, unsigned *,
     CUfileIOEvents_t *, struct timespec *);
 HAS(cuFileBatchIODestroy, void, CUfileBatchHandle_t);
-HAS(cuFileReadAsync, CUfileError_t, CUfileHandle_t, void *, size_t *, off_t *, off_t *, ssize_t *,
-    CUstream);
-HAS(cuFileWriteAsync, CUfileError_t, CUfileHandle_t, void *, size_t *, off_t *, off_t *, ssize_t *,
-    CUstream);
 _Static_assert(__builtin_types_compatible_p(CUfileHandle_t, cuf_handle), "handle");
 _Static_assert(__builtin_types_compatible_p(CUfileBatchHandle_t, cuf_batch), "batch");
 

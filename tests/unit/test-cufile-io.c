@@ -148,7 +148,7 @@ static void results_are_folded(void)
 	T_EQ(result(-5008, 0, "no direct way"), -EOPNOTSUPP);
 	T_EQ(result(-5063, 0, "its error 5063"), -EIO);
 	T_EQ(result(-6001, 0, "its error 6001"), -EIO);
-	/* As entries of batches have them. */
+	/* An errno of the system as the result. */
 	T_EQ(result(-ENODATA, 0, "ENODATA"), -ENODATA);
 	T_EQ(result(-4999, 0, "no reason"), -EIO);
 	T_EQ(result(INT64_MIN, 0, "its error"), -EIO);
@@ -321,137 +321,6 @@ static void modes_follow_from_counts(void)
 		T_CHECK(cufile_mode_name((enum cufile_mode)i)[0]);
 }
 
-/* ------------------------------------------------------------------- stream */
-
-struct start {
-	struct cufile_io io;
-	void *stream;
-	struct cufile_async *a;
-};
-
-static int64_t do_start(void *arg)
-{
-	struct start *s = arg;
-
-	return cufile_async_start(&s->io, s->stream, &s->a);
-}
-
-static cu_result (*stream_create)(cu_stream *, unsigned);
-static cu_result (*stream_destroy)(cu_stream);
-static cu_result (*stream_sync)(cu_stream);
-
-static int64_t do_stream(void *arg)
-{
-	return stream_create(arg, CU_NON_BLOCKING);
-}
-
-static int64_t do_sync(void *arg)
-{
-	return stream_sync(arg);
-}
-
-static int64_t do_destroy(void *arg)
-{
-	return stream_destroy(arg);
-}
-
-static cu_stream stream_new(void)
-{
-	const char *name = getenv("PST_LIBCUDA");
-	void *lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
-	cu_stream st;
-
-	find(lib, &stream_create, "cuStreamCreate");
-	find(lib, &stream_destroy, "cuStreamDestroy_v2");
-	find(lib, &stream_sync, "cuStreamSynchronize");
-	T_EQ(within(do_stream, &st), 0);
-	return st;
-}
-
-static int64_t on_stream(cu_stream st, uint64_t mem_off, uint64_t file_off, uint64_t len,
-			 uint32_t flags)
-{
-	struct start s = { .io = { .file = cf,
-				   .mem = m,
-				   .mem_off = mem_off,
-				   .file_off = file_off,
-				   .len = len,
-				   .flags = flags },
-			   .stream = st };
-	int64_t r = within(do_start, &s);
-
-	if (r < 0)
-		return r;
-	T_EQ(within(do_sync, st), 0);
-	return cufile_async_end(s.a);
-}
-
-static void in_order_with_a_stream(void)
-{
-	cu_stream st;
-
-	ready("");
-	st = stream_new();
-	T_EQ(on_stream(st, 8192, 4096, 65536, 0), 65536);
-	T_CHECK(mem_is(8192, 4096, 65536));
-	T_EQ(on_stream(st, 8192, FILE_LEN - 4096, 65536, 0), 4096);
-	T_EQ(on_stream(st, 8192, FILE_LEN, 65536, 0), 0);
-	T_EQ(on_stream(st, 0, 0, 4096, CUFILE_IO_WRITE), 4096);
-	T_EQ(on_stream(st, 0, 0, 100, 0), -EINVAL);
-	if (x.set) {
-		x.set("fail=read:1:5");
-		T_EQ(on_stream(st, 0, 0, 4096, 0), -EIO);
-		x.set("fail=cuFileReadAsync:1:5038");
-		T_EQ(on_stream(st, 0, 0, 4096, 0), -EOPNOTSUPP);
-		x.set("lie=more");
-		T_EQ(on_stream(st, 0, 0, 4096, 0), -EIO);
-	}
-	T_EQ(within(do_destroy, st), 0);
-	over();
-}
-
-/* The stream has not come to it: everything it needs is kept. */
-static void behind_on_a_stream(void)
-{
-	struct start s = { .io = { .len = 65536 } };
-	cu_stream st;
-
-	ready("mode=p2pdma,hang=read:1");
-	NEED_STUB();
-	st = stream_new();
-	s.io.file = cf;
-	s.io.mem = m;
-	s.stream = st;
-	T_EQ(within(do_start, &s), 0);
-	while (!state().hung)
-		(void)usleep(100);
-	T_EQ(io(cf, m, 0, 0, 4096, 0), -EAGAIN);
-	T_EQ(within(do_mem_free, m), -EBUSY);
-	cufile_file_put(cf);
-	T_EQ(state().files, 1);
-	x.release();
-	T_EQ(within(do_sync, st), 0);
-	T_EQ(cufile_async_end(s.a), 65536);
-	T_EQ(state().files, 0);
-	T_CHECK(mem_is(0, 0, 65536));
-	T_EQ(within(do_destroy, st), 0);
-	T_EQ(within(do_mem_free, m), 0);
-	end();
-}
-
-static void no_streams_in_old_ones(void)
-{
-	const char *old = getenv("STUB_CUFILE_OLD");
-
-	if (!old)
-		T_SKIP("needs the libraries of tests/stub");
-	(void)setenv("PST_LIBCUFILE", old, 1);
-	ready("version=1110");
-	T_EQ(on_stream(NULL, 0, 0, 4096, 0), -EOPNOTSUPP);
-	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
-	over();
-}
-
 int main(void)
 {
 	APART(reads);
@@ -471,8 +340,5 @@ int main(void)
 	APART(counters_of_others_stay_off);
 	APART(unknown_counters);
 	APART(modes_follow_from_counts);
-	APART(in_order_with_a_stream);
-	APART(behind_on_a_stream);
-	APART(no_streams_in_old_ones);
 	return t_done();
 }

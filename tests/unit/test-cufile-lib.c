@@ -27,7 +27,7 @@ static void opens_and_stays_open(void)
 	T_OK(cufile_open());
 	T_OK(cufile_open());
 	cufile_info(&info);
-	T_CHECK(info.open && !info.strict && !info.shared && info.batch && info.async);
+	T_CHECK(info.open && !info.strict && !info.shared);
 	if (x.set) {
 		T_EQ(state().opens, 1);
 		T_EQ(info.nvfs_major, 2);
@@ -140,7 +140,7 @@ static void strict_by_environment_only(void)
 	T_CHECK(strstr(err_text(), "CUFILE_ALLOW_COMPAT_MODE=false"));
 	T_EQ(state().uses, 0);
 	cufile_info(&info);
-	T_CHECK(info.version == 1110 && !info.batch && !info.async && !info.open);
+	T_CHECK(info.version == 1110 && !info.open);
 	end();
 }
 
@@ -183,7 +183,7 @@ static void too_old(void)
 	T_CHECK(strstr(err_text(), "1.6 is too old"));
 	T_EQ(cufile_open(), -ENOSYS);
 	cufile_info(&info);
-	T_CHECK(info.version == 1060 && !info.batch && !info.file[0]);
+	T_CHECK(info.version == 1060 && !info.file[0]);
 	T_EQ(state().opens, 0);
 	end();
 }

@@ -2,14 +2,12 @@
 /*
  * Files and GPU memory without a stop in between: NVIDIA's cuFile, where it is real.
  *
- *	cufile_lib.c	the library: where it is, its driver opened and closed
+ *	lib.c	the library: loaded, its driver opened and closed
  *	find.c	where it lies, and where it may lie
  *	err.c	the five ways in which it reports errors
  *	file.c	files that are registered with it
  *	buf.c	device memory that is registered with it
  *	io.c	one transfer
- *	batch.c	many small ones
- *	async.c	one in the order of a CUDA stream
  *	stats.c	which way transfers really went
  *	probe.c	the same question, asked of another process
  *
@@ -20,8 +18,8 @@
  * Hangs.  Any call into the library may never return: its driver waits for kernel modules,
  * these wait for hardware.  Functions marked [hangs] make such calls.  They are for threads
  * of our own that may be given up, and the thread must go on to exist after that: the
- * library may still write to its stack.  What a call uses, a file, memory, a batch, it holds
- * for itself until it returns, so whoever gave the thread up may put and free as always.
+ * library may still write to its stack.  A call holds the file and the memory that it uses
+ * until it returns, so whoever gave the thread up may put and free as always.
  * No lock is held during such a call: while one hangs, everything else here answers, and
  * what would have to wait for it gives -EAGAIN or -EBUSY instead.  Functions without the
  * mark never call the library and never wait.
@@ -48,8 +46,7 @@
 #define CUFILE_ALIGN 4096u	  /* of offsets in files, of lengths and of device addresses */
 #define CUFILE_SLICE MIB(16)	  /* device memory of one registration, at most */
 #define CUFILE_GRAIN KIB(64)	  /* where slices begin and end: pages of the GPU */
-#define CUFILE_BATCH_MAX 32u	  /* transfers in a batch, and in all batches together */
-#define CUFILE_VERSION_MIN 1070	  /* as cufile_info.version: the first with batches and streams */
+#define CUFILE_VERSION_MIN 1070	  /* as cufile_info.version */
 #define CUFILE_OPEN_MS 10000u	  /* an open of the driver that takes longer is called hung */
 
 /* ------------------------------------------------------------------- library */
@@ -81,7 +78,7 @@ int cufile_check(void);
 int cufile_open(void);
 
 /*
- * [hangs] Close the driver again.  -EBUSY when files, memory or batches are still registered;
+ * [hangs] Close the driver again.  -EBUSY when files or memory are still registered;
  * and when somebody else may depend on it being open, which cannot always be told: a user who
  * registers a file while it is open is not counted by the library.  It then stays open.
  */
@@ -100,7 +97,6 @@ struct cufile_info {
 	bool shared;		/* somebody had opened the driver before us */
 	unsigned nvfs_major;	/* version of nvidia-fs; 0.0 when it is not loaded */
 	unsigned nvfs_minor;
-	bool batch, async;	/* whether the functions below are to be had */
 	bool c2c;		/* GPUs and CPU are linked otherwise than by PCI */
 	char file[256];		/* that was loaded */
 };
@@ -201,56 +197,6 @@ struct cufile_io {
  * and what else the library says.  After a failure any part may have been moved.
  */
 int64_t cufile_io(const struct cufile_io *io);
-
-/* ------------------------------------------------------------------- batches */
-
-/* Up to CUFILE_BATCH_MAX transfers by one call of the library; one thread at a time. */
-struct cufile_batch;
-
-struct cufile_done {
-	unsigned idx;	/* in what was given to cufile_batch_start() */
-	int64_t res;	/* bytes, or -errno */
-};
-
-/* [hangs] Take a batch that is set up.  -EOPNOTSUPP: this library has none. */
-int cufile_batch_get(struct cufile_batch **ret);
-
-/*
- * [hangs] [context] Start nr transfers; v is copied.  b has none under way.  All or nothing:
- * after an error none was started, or the batch is broken (-EIO), see cufile_batch_put().
- * Two of the same slice both have CUFILE_IO_SHARE.  Besides what cufile_io() gives: -EAGAIN
- * when CUFILE_BATCH_MAX are under way in all.
- */
-int cufile_batch_start(struct cufile_batch *b, const struct cufile_io *v, unsigned nr);
-
-/*
- * [hangs] [context] Take transfers that are done, at most max; wait up to timeout_ms for the
- * first.  How many; 0 when there are none yet.  -EIO: the library lost track, and the batch is
- * broken; which of the rest are done will never be known.
- */
-int cufile_batch_poll(struct cufile_batch *b, unsigned timeout_ms, struct cufile_done *ret,
-		      unsigned max);
-
-/*
- * Give the batch back, for the next who takes one.  -EBUSY when it has transfers that were not
- * seen done: it is put away for good, and so are the places in the files and the memory that
- * it holds.  The bytes may still move: the memory must never be freed.
- */
-int cufile_batch_put(struct cufile_batch *b);
-
-/* -------------------------------------------------------------------- stream */
-
-/* One transfer in the order of a CUDA stream. */
-struct cufile_async;
-
-/* [hangs] [context] Put it on the stream.  As cufile_io(); -EOPNOTSUPP: not to be had. */
-int cufile_async_start(const struct cufile_io *io, void *stream, struct cufile_async **ret);
-
-/*
- * [hangs] The result, as of cufile_io(); a is freed.  Only once the stream has passed it, which
- * the library does not tell: an event of the caller's must.  If it never does, a must stay.
- */
-int64_t cufile_async_end(struct cufile_async *a);
 
 /* ---------------------------------------------------------- which way it went */
 

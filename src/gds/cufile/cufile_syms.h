@@ -22,21 +22,6 @@ SYM(ssize_t, cuFileRead, (cuf_handle file, void *base, size_t len, off_t file_of
 SYM(ssize_t, cuFileWrite,
     (cuf_handle file, const void *base, size_t len, off_t file_off, off_t base_off))
 
-/* 1.7; some builds leave them out. */
-OPT(struct cuf_error, cuFileBatchIOSetUp, (cuf_batch *ret, unsigned nr))
-OPT(struct cuf_error, cuFileBatchIOSubmit,
-    (cuf_batch batch, unsigned nr, struct cuf_io_params *v, unsigned flags))
-OPT(struct cuf_error, cuFileBatchIOGetStatus,
-    (cuf_batch batch, unsigned min, unsigned *nr, struct cuf_io_event *ret,
-     struct timespec *timeout))
-OPT(void, cuFileBatchIODestroy, (cuf_batch batch))
-OPT(struct cuf_error, cuFileReadAsync,
-    (cuf_handle file, void *base, size_t *len, off_t *file_off, off_t *base_off, ssize_t *ret,
-     struct CUstream_st *stream))
-OPT(struct cuf_error, cuFileWriteAsync,
-    (cuf_handle file, void *base, size_t *len, off_t *file_off, off_t *base_off, ssize_t *ret,
-     struct CUstream_st *stream))
-
 /* 1.14 */
 OPT(struct cuf_error, cuFileSetParameterBool, (int param, bool value))
 

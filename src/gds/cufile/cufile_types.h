@@ -16,10 +16,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-struct CUstream_st; /* the vendor's tag, so that signatures can be compared as a whole */
-
 typedef void *cuf_handle; /* of a file */
-typedef void *cuf_batch;
 
 /* Result of most calls, by value. */
 struct cuf_error {
@@ -84,7 +81,6 @@ enum {
 	CUF_FD = 1, /* type of a handle */
 	CUF_READ = 0,
 	CUF_WRITE = 1,
-	CUF_BATCH = 1, /* mode of an entry of a batch */
 	CUF_PARAM_ALLOW_COMPAT = 1,
 	CUF_CONTROL_ALLOW_COMPAT = 1 << 1, /* in cuf_props.control */
 	CUF_TYPE_NVME = 4,
@@ -92,17 +88,6 @@ enum {
 	CUF_P2P_C2C = 1 << 3,
 	CUF_STATS_LEVEL = 3, /* the one with counters for each GPU */
 	CUF_GPUS = 16,
-};
-
-/* Of an entry of a batch; one bit is set. */
-enum {
-	CUF_WAITING = 0x01,
-	CUF_PENDING = 0x02,
-	CUF_INVALID = 0x04,
-	CUF_CANCELED = 0x08,
-	CUF_COMPLETE = 0x10,
-	CUF_TIMEOUT = 0x20,
-	CUF_FAILED = 0x40,
 };
 
 struct cuf_descr {
@@ -123,24 +108,6 @@ struct cuf_props {
 	} nvfs;
 	unsigned features, max_device_cache, per_buffer_cache, max_device_pinned;
 	unsigned max_batch, batch_timeout_ms;
-};
-
-struct cuf_io_params {
-	int mode; /* CUF_BATCH */
-	struct {
-		void *base;
-		off_t file_off, base_off;
-		size_t len;
-	} batch; /* the only member of a union */
-	cuf_handle file;
-	int opcode;
-	void *cookie;
-};
-
-struct cuf_io_event {
-	void *cookie;
-	int status;
-	size_t ret; /* bytes, or what a negative number looks like here */
 };
 
 /* Counters of one GPU, at the third level of statistics. */
@@ -170,18 +137,6 @@ _Static_assert(sizeof(struct cuf_props) == 56 && offsetof(struct cuf_props, nvfs
 		       offsetof(struct cuf_props, features) == 32 &&
 		       offsetof(struct cuf_props, max_device_pinned) == 44,
 	       "CUfileDrvProps_t");
-_Static_assert(sizeof(struct cuf_io_params) == 64 &&
-		       offsetof(struct cuf_io_params, batch.base) == 8 &&
-		       offsetof(struct cuf_io_params, batch.file_off) == 16 &&
-		       offsetof(struct cuf_io_params, batch.base_off) == 24 &&
-		       offsetof(struct cuf_io_params, batch.len) == 32 &&
-		       offsetof(struct cuf_io_params, file) == 40 &&
-		       offsetof(struct cuf_io_params, opcode) == 48 &&
-		       offsetof(struct cuf_io_params, cookie) == 56,
-	       "CUfileIOParams_t");
-_Static_assert(sizeof(struct cuf_io_event) == 24 && offsetof(struct cuf_io_event, status) == 8 &&
-		       offsetof(struct cuf_io_event, ret) == 16,
-	       "CUfileIOEvents_t");
 _Static_assert(sizeof(struct cuf_gpu_stats) == 248 &&
 		       offsetof(struct cuf_gpu_stats, posix_reads) == 72 &&
 		       offsetof(struct cuf_gpu_stats, failed_writes) == 200,

@@ -65,19 +65,11 @@ struct cufile_taken {
 	unsigned slice;
 };
 
-/* [hangs] Check and take; errors as of cufile_io(). */
-int cufile_take(const struct cufile_io *io, struct cufile_taken *ret);
-/* [hangs] */
-void cufile_untake(struct cufile_taken *t);
-
-/* Their parts.  -EBADF when the file is not open for that. */
+/* -EBADF when the file is not open for that. */
 int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret);
 void cufile_file_untake(struct cufile_file *cf);
 int cufile_mem_take(struct cufile_mem *m, uint64_t off, bool share, struct cufile_taken *ret);
 void cufile_mem_untake(struct cufile_mem *m, unsigned slice);
-
-/* [hangs] Destroy the batches that are set up and that nobody has. */
-void cufile_batches_end(void);
 
 /* [hangs] Counters of our own are stopped. */
 void cufile_counts_end(void);

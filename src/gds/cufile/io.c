@@ -19,7 +19,8 @@ static int check(const struct cufile_io *io)
 	return 0;
 }
 
-int cufile_take(const struct cufile_io *io, struct cufile_taken *ret)
+/* Check and take; errors as of cufile_io(). */
+static int take(const struct cufile_io *io, struct cufile_taken *ret)
 {
 	struct cufile_taken t = { .file = io->file, .mem = io->mem };
 	int r = fork_guard();
@@ -39,7 +40,7 @@ int cufile_take(const struct cufile_io *io, struct cufile_taken *ret)
 	return 0;
 }
 
-void cufile_untake(struct cufile_taken *t)
+static void untake(const struct cufile_taken *t)
 {
 	cufile_mem_untake(t->mem, t->slice);
 	cufile_file_untake(t->file);
@@ -51,7 +52,7 @@ int64_t cufile_io(const struct cufile_io *io)
 	uint64_t len = io->len;
 	struct cufile_taken t;
 	ssize_t n;
-	int err, r = cufile_take(io, &t);
+	int err, r = take(io, &t);
 
 	if (r < 0)
 		return r;
@@ -63,6 +64,6 @@ int64_t cufile_io(const struct cufile_io *io)
 		n = cuf.cuFileRead(t.handle, (void *)(uintptr_t)t.base, len, (off_t)io->file_off,
 				   (off_t)t.base_off);
 	err = errno;
-	cufile_untake(&t);
+	untake(&t);
 	return cufile_result(n, err, len, write);
 }

@@ -338,7 +338,7 @@ static int may_close(void)
 	if (lib.state != OPEN)
 		return err_set(EBUSY, "another thread is opening or closing cuFile's driver");
 	if (lib.users)
-		return err_set(EBUSY, "%u files, pieces of memory and batches use cuFile's driver",
+		return err_set(EBUSY, "%u files and pieces of memory use cuFile's driver",
 			       lib.users);
 	return 1;
 }
@@ -351,7 +351,6 @@ static int driver_close(bool strict)
 		return err_set(EBUSY,
 			       "cuFile's driver stays open: whoever else uses it since then does "
 			       "not count");
-	cufile_batches_end();
 	cufile_counts_end();
 	e = cuf.cuFileDriverClose_v2();
 	return e.err ? cufile_err(e, "close its driver") : 0;
@@ -424,9 +423,6 @@ void cufile_info(struct cufile_info *ret)
 		ret->version = lib.load.version;
 	if (lib.state > LOADING && !lib.load.err) {
 		memcpy(ret->file, lib.load.file, sizeof(ret->file));
-		ret->batch = cuf.cuFileBatchIOSetUp && cuf.cuFileBatchIOSubmit &&
-			     cuf.cuFileBatchIOGetStatus && cuf.cuFileBatchIODestroy;
-		ret->async = cuf.cuFileReadAsync && cuf.cuFileWriteAsync;
 	}
 	if (lib.state == OPEN) {
 		ret->open = true;

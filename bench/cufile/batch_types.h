@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What batches add to gds/cufile/cufile_types.h.  tests/unit/test-cufile-abi.c compares it with
+ * <cufile.h> where there is one.
+ */
+#ifndef BENCH_CUFILE_BATCH_TYPES_H
+#define BENCH_CUFILE_BATCH_TYPES_H
+
+#include "gds/cufile/cufile_types.h"
+
+#define CUF_BATCH 1 /* mode of an entry of a batch */
+
+typedef void *cuf_batch;
+
+/* Of an entry of a batch; one bit is set. */
+enum {
+	CUF_WAITING = 0x01,
+	CUF_PENDING = 0x02,
+	CUF_INVALID = 0x04,
+	CUF_CANCELED = 0x08,
+	CUF_COMPLETE = 0x10,
+	CUF_TIMEOUT = 0x20,
+	CUF_FAILED = 0x40,
+};
+
+struct cuf_io_params {
+	int mode; /* CUF_BATCH */
+	struct {
+		void *base;
+		off_t file_off, base_off;
+		size_t len;
+	} batch; /* the only member of a union */
+	cuf_handle file;
+	int opcode;
+	void *cookie;
+};
+
+struct cuf_io_event {
+	void *cookie;
+	int status;
+	size_t ret; /* bytes, or what a negative number looks like here */
+};
+
+_Static_assert(sizeof(struct cuf_io_params) == 64 &&
+		       offsetof(struct cuf_io_params, batch.base) == 8 &&
+		       offsetof(struct cuf_io_params, batch.file_off) == 16 &&
+		       offsetof(struct cuf_io_params, batch.base_off) == 24 &&
+		       offsetof(struct cuf_io_params, batch.len) == 32 &&
+		       offsetof(struct cuf_io_params, file) == 40 &&
+		       offsetof(struct cuf_io_params, opcode) == 48 &&
+		       offsetof(struct cuf_io_params, cookie) == 56,
+	       "CUfileIOParams_t");
+_Static_assert(sizeof(struct cuf_io_event) == 24 && offsetof(struct cuf_io_event, status) == 8 &&
+		       offsetof(struct cuf_io_event, ret) == 16,
+	       "CUfileIOEvents_t");
+
+#endif
