@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "api/guard.h"
-#include "base/chores.h"
+#include "base/work.h"
 #include "base/err.h"
 #include "core/core.h"
 
@@ -33,7 +33,7 @@ static struct {
 	} of[QUEUES_IDLE_MAX];
 	unsigned nr;
 	struct alarm alarm;
-	struct chore end;
+	struct work end;
 } idle = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Take the queue that was idle for longest out of the table, if that was long enough. */
@@ -55,11 +55,11 @@ static struct pst_queue *idle_expired(uint64_t now)
 	return q;
 }
 
-static void idle_end(struct chore *c)
+static void idle_end(struct work *w)
 {
 	struct pst_queue *q;
 
-	(void)c;
+	(void)w;
 	while ((q = idle_expired(now_ns())))
 		(void)pst_queue_free(q);
 }
@@ -68,13 +68,13 @@ static void idle_ring(struct alarm *a)
 {
 	/* Without a thread for it they stay until the next call. */
 	(void)a;
-	(void)chore_ask(&idle.end, CHORE_LAST);
+	(void)work_queue(&idle.end, WORK_LOW);
 }
 
 static void idle_init(void)
 {
 	alarm_init(&idle.alarm, idle_ring);
-	chore_init(&idle.end, idle_end);
+	work_init(&idle.end, idle_end);
 }
 
 static int queue_take(struct pst_queue **ret)

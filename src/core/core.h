@@ -8,7 +8,7 @@
  * queue.c owns the life of a request from pst_queue_prep() to pst_queue_reap().
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and file/ -> chores.
+ * what is inside mem/ and file/ -> work.
  */
 #ifndef PST_CORE_H
 #define PST_CORE_H
@@ -22,6 +22,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "base/work.h"
 #include "mem/mem.h"
 #include "file/store.h"
 
@@ -55,6 +56,7 @@ struct use {
 	struct use *next;
 	struct object *obj;
 	uint32_t nr; /* requests of this queue on it, until they are quiet */
+	struct work work; /* closes it and those behind it, if that may hang */
 };
 
 #define USE_BUCKETS 64u

@@ -186,15 +186,15 @@ static void a_changed_file_is_read_again(void)
 	pst_mem_free(all);
 }
 
-/* Until the thread of chores is gone: what it was asked for is done. */
-static void wait_chores(void)
+/* Until the work queue's thread is gone: what it was asked for is done. */
+static void wait_work(void)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
 
 	do
 		(void)usleep(1000);
-	while (rig_count_tasks() && strstr(rig_task_names, "pst-chores") && t_now() < end);
-	T_CHECK(!strstr(rig_task_names, "pst-chores"));
+	while (rig_count_tasks() && strstr(rig_task_names, "pst-work") && t_now() < end);
+	T_CHECK(!strstr(rig_task_names, "pst-work"));
 }
 
 /* A file that is read once, its first bytes twice, is not pinned: only what comes again. */
@@ -204,12 +204,12 @@ static void read_once_is_not_pinned(void)
 	struct pst_file *f = stable();
 	uint64_t before;
 
-	wait_chores(); /* of the cases before */
+	wait_work(); /* of the cases before */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, all, 0, 0, PIECE).res, (int64_t)PIECE);
 	for (unsigned i = 0; i < PIECES; i++)
 		T_EQ(rig_read(f, all, i * PIECE, i * PIECE, PIECE).res, (int64_t)PIECE);
-	wait_chores();
+	wait_work();
 	T_EQ(rig_stats(NULL).pages_bytes, before);
 	wait_pinned(f, all);
 	wait_bytes(before + FILE_LEN);
@@ -226,7 +226,7 @@ static void close_does_not_unpin(void)
 
 	if (!stall)
 		T_SKIP("a CUDA library that stalls on demand");
-	wait_chores(); /* of the cases before */
+	wait_work(); /* of the cases before */
 	before = rig_stats(NULL).pages_bytes;
 	wait_pinned(f, all);
 	wait_bytes(before + FILE_LEN);

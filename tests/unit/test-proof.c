@@ -223,7 +223,7 @@ static struct pst_path_info check(struct pst_file *f, struct pst_mem *m, uint32_
 	return info;
 }
 
-/* The cache was read, if there is one. */
+/* The cache was read, if there is one: a thread has the name from when it is asked to. */
 static void wait_cache(void)
 {
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
@@ -911,6 +911,7 @@ static void other_keys(void)
 int main(void)
 {
 	rig_init();
+	work_idle_ns = 0; /* wait_cache() waits for the end of a thread */
 	BOTH(a_proof_is_made_once);
 	BOTH(write_only_files_are_proven);
 	BOTH(odd_requests_are_no_lies);

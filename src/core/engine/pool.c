@@ -439,9 +439,9 @@ static void grow(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static void pool_work(struct chore *c)
+static void pool_work(struct work *w)
 {
-	struct pool *p = container_of(c, struct pool, chore);
+	struct pool *p = container_of(w, struct pool, work);
 	struct engine *e = container_of(p, struct engine, pool);
 	struct list idle = LIST_INIT(idle);
 	bool more;
@@ -462,7 +462,7 @@ static bool pool_ask(struct pool *p)
 
 	if (now_ns() < p->not_before)
 		return false;
-	r = chore_ask(&p->chore, CHORE_FIRST);
+	r = work_queue(&p->work, WORK_HIGH);
 	if (r < 0)
 		grow_failed(p, r);
 	return r == 0;
@@ -531,7 +531,7 @@ void pool_init(struct engine *e)
 
 	list_init(&p->arenas);
 	p->roomy = &p->arenas;
-	chore_init(&p->chore, pool_work);
+	work_init(&p->work, pool_work);
 	pthread_mutex_lock(&pools.lock);
 	list_add_tail(&pools.list, &p->link);
 	pools.nr++;
@@ -545,7 +545,7 @@ void pool_done(struct engine *e)
 	struct pool *p = &e->pool;
 	struct list idle = LIST_INIT(idle);
 
-	chore_end(&p->chore);
+	work_end(&p->work);
 	arenas_free(&p->arenas);
 	pthread_mutex_lock(&pools.lock);
 	list_del(&p->link);

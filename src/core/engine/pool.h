@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Staging memory: the slots of an engine, allocated and pinned some at a time (an arena), as
- * they are needed, by the chores' thread.
+ * they are needed, by the work queue.
  *
  * One bound holds for all engines of the process.  First of all it has room for the slots
  * that each queue is sure of; what is left is divided evenly.  A pool that has more than its
@@ -12,7 +12,7 @@
 #define PST_POOL_H
 
 #include "base/list.h"
-#include "base/chores.h"
+#include "base/work.h"
 
 struct engine;
 struct job;
@@ -34,7 +34,7 @@ struct pool {
 	bool growing;        /* asked for, or under way */
 	bool failed;         /* the last time it was tried */
 	uint64_t not_before; /* when to try again */
-	struct chore chore;  /* grows, and gives back */
+	struct work work;    /* grows, and gives back */
 };
 
 /* A new engine, which has no slot_size yet, takes part. */

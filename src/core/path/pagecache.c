@@ -6,8 +6,8 @@
  * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
  * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
  * some 20 ms a GiB and keeps others out of the driver meanwhile, which a file that is read
- * once must not pay: a unit is pinned by the chores' thread when a second pass over it has
- * begun.  A caller who lists the path has it pinned on the spot.  The same thread unpins what
+ * once must not pay: a unit is pinned by the work queue when a second pass over it has
+ * begun.  A caller who lists the path has it pinned on the spot.  The work queue unpins too what
  * a closed file leaves behind.
  *
  * Size and change time are compared before and after each copy.  A file that changed loses
@@ -20,7 +20,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/chores.h"
+#include "base/work.h"
 #include "core/engine/limits.h"
 #include "core/path/pagecache.h"
 
@@ -28,7 +28,7 @@
 
 enum unit_state {
 	UNIT_COLD,
-	UNIT_WAITING, /* for the chores' thread */
+	UNIT_WAITING, /* for the work queue */
 	UNIT_PINNING, /* in the hands of one thread */
 	UNIT_PINNED,
 	UNIT_REFUSED, /* by the driver */
@@ -48,7 +48,7 @@ struct mapping {
 	uint64_t len;
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
-	struct chore chore; /* pins waiting units; when the file is closed, unpins all */
+	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	pthread_mutex_t lock;
 	bool closed;          /* sf is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
@@ -154,20 +154,20 @@ static void mapping_free(struct mapping *m)
 }
 
 /* One unit at a time, so that those of other files have their turn, and the pool has its. */
-static void unpin_some(struct chore *c)
+static void unpin_some(struct work *w)
 {
-	struct mapping *m = container_of(c, struct mapping, chore);
+	struct mapping *m = container_of(w, struct mapping, work);
 
 	if (unpin_next(m))
-		(void)chore_ask(c, CHORE_LAST); /* does not fail on the thread itself */
+		(void)work_queue(w, WORK_LOW); /* does not fail on the thread itself */
 	else
 		mapping_free(m);
 }
 
 /* Likewise. */
-static void pin_waiting(struct chore *c)
+static void pin_waiting(struct work *w)
 {
-	struct mapping *m = container_of(c, struct mapping, chore);
+	struct mapping *m = container_of(w, struct mapping, work);
 	unsigned i = 0;
 
 	while (i < m->nr_units && !unit_claim(&m->units[i], UNIT_WAITING))
@@ -175,7 +175,7 @@ static void pin_waiting(struct chore *c)
 	if (i == m->nr_units)
 		return;
 	unit_pin(m, i);
-	(void)chore_ask(c, CHORE_LAST);
+	(void)work_queue(w, WORK_LOW);
 }
 
 /* Have a unit pinned in the background. */
@@ -185,7 +185,7 @@ static void unit_want(struct mapping *m, unsigned idx)
 
 	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING))
 		return;
-	if (chore_ask(&m->chore, CHORE_LAST) < 0)
+	if (work_queue(&m->work, WORK_LOW) < 0)
 		(void)atomic_compare_exchange_strong(&m->units[idx].state, &waiting, UNIT_COLD);
 }
 
@@ -219,7 +219,7 @@ static struct mapping *mapping_new(const struct store_file *sf, const struct mem
 	m->st = st;
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
-	chore_init(&m->chore, pin_waiting);
+	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, sf->fd, 0);
 	if (m->base == MAP_FAILED) {
@@ -260,7 +260,7 @@ void pagecache_free(struct pst_file *f)
 		pthread_mutex_lock(&m->lock);
 		m->closed = true;
 		pthread_mutex_unlock(&m->lock);
-		if (chore_become(&m->chore, unpin_some, CHORE_LAST) < 0)
+		if (work_change(&m->work, unpin_some, WORK_LOW) < 0)
 			mapping_free(m); /* there is no thread */
 	}
 }

@@ -19,8 +19,8 @@
 
 #include "base/crc32c.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "base/user.h"
+#include "base/work.h"
 #include "core/core.h"
 
 #define PROOF_KEY_MAX 64u
@@ -44,7 +44,8 @@ struct proof {
 static struct {
 	pthread_mutex_t lock;
 	struct proof *list;
-	bool running;    /* there is a thread for the cache */
+	struct work work; /* on the cache */
+	bool working;    /* it was spawned, and has not ended */
 	bool loaded;     /* by it */
 	char *cache;     /* good keys of earlier processes, one a line */
 	char system[96]; /* the part of their keys that this boot and this library share */
@@ -226,11 +227,11 @@ static struct proof *cache_next(void)
 	return p;
 }
 
-static void *cache_main(void *arg)
+static void cache_run(struct work *w)
 {
 	struct proof *p;
 
-	(void)arg;
+	(void)w;
 	if (!proofs.loaded) /* one thread at a time writes that */
 		cache_load();
 	pthread_mutex_lock(&proofs.lock);
@@ -240,9 +241,8 @@ static void *cache_main(void *arg)
 		cache_add(p->key);
 		pthread_mutex_lock(&proofs.lock);
 	}
-	proofs.running = false;
+	proofs.working = false;
 	pthread_mutex_unlock(&proofs.lock);
-	return NULL;
 }
 
 /*
@@ -251,13 +251,10 @@ static void *cache_main(void *arg)
  */
 static void cache_work(void)
 {
-	pthread_t thread;
-
-	if (proofs.running || thread_start(&thread, cache_main, NULL) < 0)
+	if (proofs.working)
 		return;
-	proofs.running = true;
-	(void)pthread_setname_np(thread, "pst-proofs"); /* here: who looks now finds it */
-	(void)pthread_detach(thread);
+	work_init(&proofs.work, cache_run);
+	proofs.working = work_spawn(&proofs.work, "pst-proofs", false) == 0;
 }
 
 /* ---------------------------------------------------------------- entries */

@@ -6,7 +6,7 @@
 #include "base/cancel.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/work.h"
 #include "core/core.h"
 
 static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
@@ -60,17 +60,14 @@ static void release_all(struct use *list)
 	}
 }
 
-static void *release_main(void *arg)
+static void release_run(struct work *w)
 {
-	(void)pthread_setname_np(pthread_self(), "pst-close");
-	release_all(arg);
-	return NULL;
+	release_all(container_of(w, struct use, work));
 }
 
 void use_end(struct use *dropped)
 {
 	struct use *next, *hang = NULL;
-	pthread_t thread;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
 	for (struct use *u = dropped; u; u = next) {
@@ -90,10 +87,9 @@ void use_end(struct use *dropped)
 	if (likely(!hang))
 		return;
 	/* The caller is pst_queue_reap() mostly, which has deadlines to keep. */
-	if (thread_start(&thread, release_main, hang) == 0) {
-		(void)pthread_detach(thread);
+	work_init(&hang->work, release_run);
+	if (work_spawn(&hang->work, "pst-close", true) == 0)
 		return;
-	}
 	log_warn("a file that may hang is closed within the call: %s", err_text());
 	release_all(hang);
 }

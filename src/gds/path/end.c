@@ -2,7 +2,7 @@
 /*
  * Registrations with cuFile, which end before the memory and the file do.
  *
- * They are ended on a thread of gds, because that may hang, and who frees or closes waits a
+ * They are ended on a thread of their own, because that may hang, and who frees or closes waits a
  * moment for it: the program may free wrapped memory or unmount right after.  If it takes
  * longer, memory of ours stays allocated until cuFile has let go of it.
  */
@@ -81,7 +81,7 @@ void gds_mem_end(struct region *r, void (*fn)(void *arg))
 
 	if (end) {
 		*end = (struct mem_end){ .region = r, .fn = fn };
-		err = gds_work_wait(mem_end_run, end);
+		err = work_call(mem_end_run, end, GDS_THREAD, GDS_END_NS);
 	}
 	if (err == -ETIMEDOUT)
 		log_warn("cuFile has not let go of device memory yet; it is freed when it has");
@@ -140,7 +140,7 @@ void gds_file_end(struct pst_file *f)
 
 	if (!cf)
 		return;
-	r = gds_work_wait(file_put, cf);
+	r = work_call(file_put, cf, GDS_THREAD, GDS_END_NS);
 	if (r < 0)
 		log_warn("cuFile has not let go of a file yet: its descriptor stays open");
 }

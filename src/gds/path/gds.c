@@ -98,7 +98,7 @@ static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
 /* ------------------------------------------------------------------ asking */
 
 struct question {
-	struct gds_work work;
+	struct work work;
 	struct gds_way *way;
 	struct store_file *file;
 };
@@ -157,7 +157,7 @@ static int probe(struct question *q)
 	return 0;
 }
 
-static void ask_run(struct gds_work *work)
+static void ask_run(struct work *work)
 {
 	struct question *q = container_of(work, struct question, work);
 	int r = probe(q);
@@ -178,7 +178,8 @@ static void ask_start(struct gds_way *w, const struct store_file *sf)
 	if (q)
 		q->way = w;
 	if (r == 0) {
-		r = gds_work_start(&q->work, ask_run);
+		work_init(&q->work, ask_run);
+		r = work_spawn(&q->work, GDS_THREAD, false);
 		if (r < 0)
 			store_file_free(q->file);
 	}

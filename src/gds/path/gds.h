@@ -6,20 +6,21 @@
  *	gds.c		which device and file system have a direct way, and requests that take it
  *	move.c	pieces of a request, moved and compared
  *	end.c	registrations, which end before the memory and the file do
- *	thread.c	threads that may hang
  *
  * A request goes through its engine as always; engine_next() gives what cuFile can move to
- * threads of this and the rest to slots.  What cuFile did not move after all comes back as
- * r->redo and is staged.
+ * threads for what may hang (base/work.h), and the rest to slots.  What cuFile did not move
+ * after all comes back as r->redo and is staged.
  *
  * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
  */
 #ifndef PST_GDS_H
 #define PST_GDS_H
 
+#include "base/work.h"
 #include "core/engine/engine.h"
 #include "gds/cufile/cufile.h"
 
+#define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
 #define GDS_MIN KIB(64)     /* shorter pieces are staged: to start one takes cuFile longer */
 #define GDS_CHUNK MIB(4)    /* of one transfer, where several may go through one registration */
 #define GDS_THREADS 4u      /* transfers of a device at a time, those that hang apart */
@@ -30,22 +31,6 @@
 #define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
 #define GDS_END_NS NSEC_PER_SEC           /* how long a free or close waits for cuFile */
-
-/* ----------------------------------------------------------------- threads */
-
-/* Part of what it works on. */
-struct gds_work {
-	struct list link;
-	void (*run)(struct gds_work *w); /* on a thread of gds, without any lock; may free w */
-};
-
-/* Have it run on a thread that nothing else keeps busy.  0; -EAGAIN without one, and then it
- * does not run.  Any lock may be held. */
-int gds_work_start(struct gds_work *w, void (*run)(struct gds_work *w));
-
-/* Have fn run likewise, and wait for it, GDS_END_NS at most.  0; -EAGAIN: it does not run;
- * -ETIMEDOUT: it is still running. */
-int gds_work_wait(void (*fn)(void *arg), void *arg);
 
 /* -------------------------------------------------------------------- ways */
 
@@ -142,7 +127,7 @@ struct gds_mem *gds_mem_of(struct region *r);
 /* Nobody uses the region any more: fn(r) once cuFile does not either. */
 void gds_mem_end(struct region *r, void (*fn)(void *arg));
 
-/* On a thread of gds: the file's registration, made if there is none yet.  -EAGAIN while another
+/* [hangs] The file's registration, made if there is none yet.  -EAGAIN while another
  * thread does that; else as cufile_file_get(). */
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
 /* It could not be moved for a reason of the file: unless err, -errno, may be gone the next time,

@@ -20,7 +20,7 @@
 
 /* One transfer. */
 struct gds_job {
-	struct gds_work work;
+	struct work work;
 	struct list link;     /* its device's, oldest first */
 	struct gds_job *next; /* r->redo */
 	struct engine *engine;
@@ -435,7 +435,7 @@ static void job_ended(struct gds_job *j)
 		free(j);
 }
 
-static void job_run(struct gds_work *w)
+static void job_run(struct work *w)
 {
 	struct gds_job *j = container_of(w, struct gds_job, work);
 
@@ -499,7 +499,8 @@ static int job_begin(struct gds_job *j)
 	r = room(d, j, &bad);
 	if (r > 0) {
 		list_add_tail(&d->running, &j->link);
-		if (gds_work_start(&j->work, job_run) < 0) {
+		work_init(&j->work, job_run);
+		if (work_spawn(&j->work, GDS_THREAD, false) < 0) {
 			list_del(&j->link);
 			r = -EAGAIN;
 		}
