@@ -4,7 +4,7 @@
  *
  *	gdrapi.c	the calls of <gdrapi.h>
  *	mapping.c	windows on pinned ranges, and copies through them
- *	handle.c	the numbers that programs hold, and what they stand for
+ *	pin.c		sessions and pins, and the numbers that programs hold for them
  *	range.c		which bytes of which allocation a pin is for
  *	log.c		lines on standard error, when the environment asks for them
  *	error.h		errors as gdrcopy's clients know them
@@ -22,7 +22,7 @@
 #include <penstock.h>
 
 #include "error.h"
-#include "handle.h"
+#include "pin.h"
 #include "log.h"
 #include "mapping.h"
 
@@ -117,30 +117,30 @@ gdr_t gdr_open(void)
 	return (gdr_t)(uintptr_t)session;
 }
 
-/* The place is locked. */
-static void end(struct place *p)
+/* The pin is locked. */
+static void end(struct pin *p)
 {
 	if (p->window)
 		mapping_end(p);
 	range_done(&p->range);
-	place_void(p);
+	pin_void(p);
 }
 
 int gdr_close(gdr_t g)
 {
 	KEEP_ERRNO();
 	unsigned long session = session_of(g);
-	struct place *p;
+	struct pin *p;
 	int r = session_end(session);
 
-	for (unsigned i = 0; r == 0 && (p = place_at(i)) != NULL; i++) {
-		if (!place_lock_any(p, session))
+	for (p = r ? NULL : pin_first(); p; p = p->next) {
+		if (!pin_lock_any(p, session))
 			continue;
 		gdr_log_line(LOG_INFO, "gdr_close: %#lx is still pinned%s, ending it", p->handle,
 			     p->window ? " and mapped" : "");
 		end(p);
-		place_unlock(p);
-		place_free(p);
+		pin_unlock(p);
+		pin_free(p);
 	}
 	return r;
 }
@@ -151,7 +151,7 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 {
 	KEEP_ERRNO();
 	struct range range;
-	struct place *p;
+	struct pin *p;
 	int r = session_check(session_of(g));
 
 	if (r || !handle || flags != GDR_PIN_FLAG_DEFAULT)
@@ -160,14 +160,13 @@ int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, 
 	r = range_find(addr, size, &range);
 	if (r)
 		return r;
-	p = place_new(&range);
-	if (p && place_publish(p, session_of(g), &handle->h))
-		return 0;
-	range_done(&range);
-	if (!p)
-		return ENOMEM;
-	place_free(p);
-	return EINVAL;
+	p = pin_new(&range);
+	r = p ? pin_publish(p, session_of(g), &handle->h) : ENOMEM;
+	if (r)
+		range_done(&range);
+	if (r && p)
+		pin_free(p);
+	return r;
 }
 
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
@@ -178,40 +177,40 @@ int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token,
 	return gdr_pin_buffer_v2(g, addr, size, GDR_PIN_FLAG_DEFAULT, handle);
 }
 
-/* The place of a handle, locked; 0 or a positive errno. */
-static int find(gdr_t g, gdr_mh_t handle, struct place **ret)
+/* The pin of a handle, locked; 0 or a positive errno. */
+static int find(gdr_t g, gdr_mh_t handle, struct pin **ret)
 {
 	int r = session_check(session_of(g));
 
 	if (r)
 		return r;
-	*ret = place_lock(session_of(g), handle.h);
+	*ret = pin_lock(session_of(g), handle.h);
 	return *ret ? 0 : EINVAL;
 }
 
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle)
 {
 	KEEP_ERRNO();
-	struct place *p;
+	struct pin *p;
 	int r = find(g, handle, &p);
 
 	if (r)
 		return r;
 	end(p);
-	place_unlock(p);
-	place_free(p);
+	pin_unlock(p);
+	pin_free(p);
 	return 0;
 }
 
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag)
 {
 	KEEP_ERRNO();
-	struct place *p;
+	struct pin *p;
 	int r = flag ? find(g, handle, &p) : EINVAL;
 
 	if (r)
 		return r;
-	place_unlock(p);
+	pin_unlock(p);
 	*flag = 0;
 	return 0;
 }
@@ -228,7 +227,7 @@ _Static_assert((int)GDR_MAPPING_TYPE_WC == (int)PST_CACHING_WC &&
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 {
 	KEEP_ERRNO();
-	struct place *p;
+	struct pin *p;
 	int r = info ? find(g, handle, &p) : EINVAL;
 
 	if (r)
@@ -241,7 +240,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info)
 		.wc_mapping = p->window && p->caching == PST_CACHING_WC,
 		.mapping_type = p->window ? (gdr_mapping_type_t)p->caching : GDR_MAPPING_TYPE_NONE,
 	};
-	place_unlock(p);
+	pin_unlock(p);
 	return 0;
 }
 
@@ -268,7 +267,7 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, gdr_info_v1_t *info)
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
 {
 	KEEP_ERRNO();
-	struct place *p;
+	struct pin *p;
 	int r;
 
 	if (!va || flags < GDR_MAP_FLAG_DEFAULT || flags > GDR_MAP_FLAG_REQ_DEVICE_MAPPING)
@@ -279,7 +278,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags)
 	r = p->window ? EAGAIN : mapping_begin(p, size, (unsigned)flags);
 	if (!r)
 		*va = p->va;
-	place_unlock(p);
+	pin_unlock(p);
 	return r;
 }
 
@@ -291,7 +290,7 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size)
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 {
 	KEEP_ERRNO();
-	struct place *p;
+	struct pin *p;
 	int r = find(g, handle, &p);
 
 	if (r)
@@ -300,7 +299,7 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size)
 		mapping_end(p);
 	else
 		r = EINVAL;
-	place_unlock(p);
+	pin_unlock(p);
 	return r;
 }
 

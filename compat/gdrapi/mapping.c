@@ -8,7 +8,7 @@
 #include "log.h"
 #include "mapping.h"
 
-int mapping_begin(struct place *p, uint64_t size, unsigned caching)
+int mapping_begin(struct pin *p, uint64_t size, unsigned caching)
 {
 	struct pst_window_opts o = { .sz = sizeof(o), .caching = caching };
 	struct pst_window_info info = { .sz = sizeof(info) };
@@ -36,15 +36,15 @@ int mapping_begin(struct place *p, uint64_t size, unsigned caching)
 	p->map_size = map_size;
 	p->len = len;
 	p->caching = info.caching;
-	place_mapped(p);
+	pin_mapped(p);
 	gdr_log_line(LOG_INFO, "mapped %" PRIu64 " bytes at %#" PRIx64 " to %p by %s", size,
 		     range->va, (void *)p->va, info.backend);
 	return 0;
 }
 
-void mapping_end(struct place *p)
+void mapping_end(struct pin *p)
 {
-	place_unmapped(p);
+	pin_unmapped(p);
 	p->window = pst_window_close(p->window);
 	gdr_log_line(LOG_DEBUG, "unmapped %#" PRIx64, p->range.va);
 }
@@ -52,7 +52,7 @@ void mapping_end(struct place *p)
 /* ------------------------------------------------------------------ copies */
 
 /* Where the byte is in the window; false when not all are there. */
-static bool offset_of(const struct place *p, const void *ptr, size_t size, uint64_t *ret)
+static bool offset_of(const struct pin *p, const void *ptr, size_t size, uint64_t *ret)
 {
 	uint64_t off = (uintptr_t)ptr - (uintptr_t)p->bytes;
 
@@ -70,8 +70,8 @@ static int refuse(unsigned long handle, const void *ptr, size_t size)
 
 int mapping_store(unsigned long handle, void *ptr, const void *src, size_t size)
 {
-	unsigned lane;
-	struct place *p = place_enter(handle, &lane);
+	unsigned shard;
+	struct pin *p = pin_enter(handle, &shard);
 	uint64_t off;
 	int r;
 
@@ -83,14 +83,14 @@ int mapping_store(unsigned long handle, void *ptr, const void *src, size_t size)
 		r = to_errno(pst_window_store(p->window, off, src, size));
 	else
 		r = refuse(handle, ptr, size);
-	place_leave(p, lane);
+	pin_leave(p, shard);
 	return r;
 }
 
 int mapping_load(unsigned long handle, void *dst, const void *ptr, size_t size)
 {
-	unsigned lane;
-	struct place *p = place_enter(handle, &lane);
+	unsigned shard;
+	struct pin *p = pin_enter(handle, &shard);
 	uint64_t off;
 	int r;
 
@@ -102,24 +102,22 @@ int mapping_load(unsigned long handle, void *dst, const void *ptr, size_t size)
 		r = to_errno(pst_window_load(p->window, off, dst, size));
 	else
 		r = refuse(handle, ptr, size);
-	place_leave(p, lane);
+	pin_leave(p, shard);
 	return r;
 }
 
 unsigned long mapping_find(const void *ptr)
 {
-	struct place *p;
-
-	for (unsigned i = 0; (p = place_at(i)) != NULL; i++) {
+	for (struct pin *p = pin_first(); p; p = p->next) {
 		unsigned long handle = atomic_load(&p->mapped);
-		unsigned lane;
+		unsigned shard;
 		uint64_t off;
 		bool inside;
 
-		if (!handle || !place_enter(handle, &lane))
+		if (!handle || !pin_enter(handle, &shard))
 			continue;
 		inside = offset_of(p, ptr, 1, &off);
-		place_leave(p, lane);
+		pin_leave(p, shard);
 		if (inside)
 			return handle;
 	}

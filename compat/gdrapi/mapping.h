@@ -5,13 +5,13 @@
 #ifndef GDRAPI_MAPPING_H
 #define GDRAPI_MAPPING_H
 
-#include "handle.h"
+#include "pin.h"
 
-/* Map size bytes from the range's va, of a caching (enum pst_caching, 0: any).  The place is
+/* Map size bytes from the range's va, of a caching (enum pst_caching, 0: any).  The pin is
  * locked and not mapped. */
-int mapping_begin(struct place *p, uint64_t size, unsigned caching);
-/* Waits for copies.  The place is locked and mapped. */
-void mapping_end(struct place *p);
+int mapping_begin(struct pin *p, uint64_t size, unsigned caching);
+/* Waits for copies.  The pin is locked and mapped. */
+void mapping_end(struct pin *p);
 
 /* Any thread, without a lock.  ptr may be any byte of the mapping. */
 int mapping_store(unsigned long handle, void *ptr, const void *src, size_t size);

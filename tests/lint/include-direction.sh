@@ -31,7 +31,7 @@ allowed() {
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
-	compat/gdrapi/*) echo "public" ;;
+	compat/gdrapi/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
@@ -130,10 +130,10 @@ echo '#include "core/core.h"' >"$tmp/src/gds/cufile/f.c"
 echo '#include "core/core.h"' >"$tmp/src/gds/path/g.c"
 : >"$tmp/compat/gdrapi/log.h"
 echo '#include "log.h"' >"$tmp/compat/gdrapi/h.c"
-echo '#include "base/base.h"' >>"$tmp/compat/gdrapi/h.c"
+echo '#include "mem/mem.h"' >>"$tmp/compat/gdrapi/h.c"
 found=$(files "$tmp" src cli compat | while read -r f; do check "$tmp" "$f"; done)
 want='cli/cp/d.c: must not include <core/queue/queue.h>
-compat/gdrapi/h.c: must not include "base/base.h"
+compat/gdrapi/h.c: must not include "mem/mem.h"
 src/base/a.c: must not include "core/queue/queue.h"
 src/file/c.c: must not include "../mem/mem.h"
 src/gds/cufile/f.c: must not include "core/core.h"

@@ -8,8 +8,8 @@
 
 #include <penstock.h>
 
+#include "base/handle.h"
 #include "base/user.h"
-#include "handle.h"
 #include "iov.h"
 #include "keep.h"
 #include "lock.h"
@@ -40,9 +40,12 @@ struct wish {
 
 /* ------------------------------------------------------------------ objects */
 
+/* What programs hold in hf3fs_ior.iorh. */
+static struct handle_table rings = HANDLE_TABLE(HANDLES_MAX);
+
 struct ring *ring_get(const struct hf3fs_ior *ior)
 {
-	return ior ? handle_get(HANDLE_RING, ior->iorh) : NULL;
+	return ior ? handle_get(&rings, (uintptr_t)ior->iorh) : NULL;
 }
 
 bool ring_is_dead(const struct ring *r)
@@ -286,6 +289,7 @@ static int create(struct hf3fs_ior *ior, const struct wish *wish)
 	_cleanup_(ring_freep) struct ring *r = NULL;
 	struct mount *mount;
 	struct hf3fs_ior out;
+	uintptr_t handle;
 	int err;
 
 	if (!ior)
@@ -300,9 +304,10 @@ static int create(struct hf3fs_ior *ior, const struct wish *wish)
 		return -ENOMEM;
 	err = make(r, wish, &out);
 	if (err == 0)
-		err = handle_new(HANDLE_RING, r, &out.iorh);
+		err = handle_new(&rings, r, &handle);
 	if (err < 0)
 		return err;
+	out.iorh = (void *)handle;
 	*ior = out;
 	TAKE_PTR(r);
 	return 0;
@@ -412,7 +417,7 @@ void hf3fs_iordestroy(struct hf3fs_ior *ior)
 
 	if (!ior)
 		return;
-	r = handle_take(HANDLE_RING, ior->iorh);
+	r = handle_take(&rings, (uintptr_t)ior->iorh);
 	ior->iorh = NULL;
 	if (r && r->worker)
 		tell(r);

@@ -6,7 +6,7 @@
 
 #include <penstock.h>
 
-#include "handle.h"
+#include "base/handle.h"
 #include "iov.h"
 #include "keep.h"
 #include "lock.h"
@@ -19,6 +19,9 @@
 #define DRAIN_NS (5 * NSEC_PER_SEC) /* how long requests that should not be there may take */
 
 /* ----------------------------------------------------------------- handles */
+
+/* What programs hold in hf3fs_iov.iovh. */
+static struct handle_table handles = HANDLE_TABLE(HANDLES_MAX);
 
 struct iov *iov_new(struct mount *mount, enum iov_origin origin)
 {
@@ -88,16 +91,16 @@ static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled)
 {
-	void *handle;
+	uintptr_t handle;
 	int r = iov->mount->kind == MOUNT_PLAIN ? remember(iov, filled) : 0;
 
 	if (r < 0)
 		return r;
-	r = handle_new(HANDLE_IOV, iov, &handle);
+	r = handle_new(&handles, iov, &handle);
 	if (r < 0)
 		return log_fail(r, "no handle for shared memory is to be had: %s", strerror(-r));
 	*ret = *filled;
-	ret->iovh = handle;
+	ret->iovh = (void *)handle;
 	return 0;
 }
 
@@ -149,18 +152,18 @@ static void wrap_add(struct iov *it, const struct hf3fs_iov *like)
 }
 
 /* True when others are left.  Else the handle is void, and *ret what it stood for, or NULL. */
-static bool wrap_drop(const void *handle, struct iov **ret)
+static bool wrap_drop(uintptr_t handle, struct iov **ret)
 {
 	struct iov *it, **at;
 	bool left;
 
 	lock_take(LOCK_WRAPS);
-	it = handle_get(HANDLE_IOV, handle);
+	it = handle_get(&handles, handle);
 	left = it && it->wraps > 1;
 	if (left) {
 		it->wraps--;
 	} else {
-		it = handle_hide(HANDLE_IOV, handle);
+		it = handle_hide(&handles, handle);
 		if (it && it->wraps) {
 			for (at = wrap_bucket(&it->like); *at && *at != it;)
 				at = &(*at)->next;
@@ -175,7 +178,7 @@ static bool wrap_drop(const void *handle, struct iov **ret)
 
 struct iov *iov_get(const struct hf3fs_iov *iov)
 {
-	return iov ? handle_get(HANDLE_IOV, iov->iovh) : NULL;
+	return iov ? handle_get(&handles, (uintptr_t)iov->iovh) : NULL;
 }
 
 int iov_withdraw(struct iov *iov)
@@ -191,18 +194,19 @@ int iov_withdraw(struct iov *iov)
 
 void iov_end(struct hf3fs_iov *iov)
 {
+	uintptr_t handle = (uintptr_t)iov->iovh;
 	struct iov *it;
 
-	if (wrap_drop(iov->iovh, &it)) {
+	if (wrap_drop(handle, &it)) {
 		iov->iovh = NULL;
 		return;
 	}
 	if (it && it->device >= 0 && it->forks == lock_forks() && iov_withdraw(it) < 0) {
-		handle_show(HANDLE_IOV, iov->iovh);
+		handle_show(&handles, handle);
 		return;
 	}
 	if (it)
-		handle_drop(HANDLE_IOV, iov->iovh);
+		handle_drop(&handles, handle);
 	iov->iovh = NULL;
 	(void)iov_free(it);
 }

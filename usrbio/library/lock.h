@@ -13,7 +13,6 @@ enum lock {
 	LOCK_FDS,
 	LOCK_WRAPS,
 	LOCK_WORKER,
-	LOCK_HANDLES,
 	LOCKS,
 };
 

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/handle.h"
+
+_Static_assert(sizeof(uintptr_t) == 8, "a handle has room for an index and its uses");
+
+/* Never freed, so that looking is safe without a lock. */
+struct handle_slot {
+	_Atomic uintptr_t handle; /* 0: none */
+	void *_Atomic object;     /* written before the handle */
+	uintptr_t next;           /* the handle that it will have; of who has it off the list */
+	_Atomic uint32_t next_free;
+};
+
+static struct handle_slot *slot_at(struct handle_table *t, uint32_t idx)
+{
+	struct handle_slot *chunk = atomic_load(&t->chunks[idx / HANDLE_CHUNK]);
+
+	return chunk ? &chunk[idx % HANDLE_CHUNK] : NULL;
+}
+
+static struct handle_slot *slot_of(struct handle_table *t, uintptr_t handle)
+{
+	return handle ? slot_at(t, handle % HANDLES_MAX) : NULL;
+}
+
+/* ------------------------------------------------------- the list of free ones */
+
+/* The count of changes makes a list that changed meanwhile differ, whatever its first is. */
+static uint64_t head_of(uint64_t old, uint32_t first)
+{
+	return ((old >> 32) + 1) << 32 | first;
+}
+
+/* A chain of slots goes in front; first and last are indices. */
+static void push(struct handle_table *t, uint32_t first, uint32_t last)
+{
+	struct handle_slot *end = slot_at(t, last);
+	uint64_t head = atomic_load(&t->free);
+
+	do
+		atomic_store(&end->next_free, (uint32_t)head);
+	while (!atomic_compare_exchange_weak(&t->free, &head, head_of(head, first + 1)));
+}
+
+static struct handle_slot *pop(struct handle_table *t)
+{
+	uint64_t head = atomic_load(&t->free);
+	struct handle_slot *s;
+	uint32_t next;
+
+	do {
+		if (!(uint32_t)head)
+			return NULL;
+		s = slot_at(t, (uint32_t)head - 1);
+		next = atomic_load(&s->next_free);
+	} while (!atomic_compare_exchange_weak(&t->free, &head, head_of(head, next)));
+	return s;
+}
+
+/* The first chunk that is not there. */
+static uint32_t chunks_end(struct handle_table *t)
+{
+	uint32_t i = 0;
+
+	while (i < t->max / HANDLE_CHUNK && atomic_load(&t->chunks[i]))
+		i++;
+	return i;
+}
+
+/* One more chunk; each thread that comes here makes its own. */
+static int grow(struct handle_table *t)
+{
+	struct handle_slot *none, *c = NULL;
+	uint32_t i, first;
+
+	while ((i = chunks_end(t)) < t->max / HANDLE_CHUNK) {
+		if (!c)
+			c = calloc(HANDLE_CHUNK, sizeof(*c));
+		if (!c)
+			return -ENOMEM;
+		first = i * HANDLE_CHUNK;
+		for (uint32_t k = 0; k < HANDLE_CHUNK; k++) {
+			c[k].next = HANDLES_MAX + first + k;
+			atomic_store(&c[k].next_free, first + k + 2);
+		}
+		none = NULL;
+		if (atomic_compare_exchange_strong(&t->chunks[i], &none, c)) {
+			push(t, first, first + HANDLE_CHUNK - 1);
+			return 0;
+		}
+	}
+	free(c);
+	return -EMFILE;
+}
+
+/* ----------------------------------------------------------------- handles */
+
+int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle)
+{
+	struct handle_slot *s;
+	int r = 0;
+
+	while ((s = pop(t)) == NULL && r == 0)
+		r = grow(t);
+	if (!s)
+		return r;
+	atomic_store(&s->object, object);
+	*ret_handle = s->next;
+	atomic_store(&s->handle, s->next);
+	return 0;
+}
+
+void *handle_get(struct handle_table *t, uintptr_t handle)
+{
+	struct handle_slot *s = slot_of(t, handle);
+	void *object;
+
+	if (!s)
+		return NULL;
+	/* In this order: while the handle is valid the object does not change. */
+	object = atomic_load(&s->object);
+	return atomic_load(&s->handle) == handle ? object : NULL;
+}
+
+void *handle_hide(struct handle_table *t, uintptr_t handle)
+{
+	struct handle_slot *s = slot_of(t, handle);
+	uintptr_t valid = handle;
+
+	return s && atomic_compare_exchange_strong(&s->handle, &valid, 0) ? atomic_load(&s->object)
+									  : NULL;
+}
+
+void handle_show(struct handle_table *t, uintptr_t handle)
+{
+	atomic_store(&slot_of(t, handle)->handle, handle);
+}
+
+void handle_drop(struct handle_table *t, uintptr_t handle)
+{
+	uint32_t idx = handle % HANDLES_MAX;
+
+	slot_at(t, idx)->next = handle + HANDLES_MAX;
+	push(t, idx, idx);
+}
+
+void *handle_take(struct handle_table *t, uintptr_t handle)
+{
+	void *object = handle_hide(t, handle);
+
+	if (object)
+		handle_drop(t, handle);
+	return object;
+}
