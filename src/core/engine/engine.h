@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What engine.c, pool.c and staged.c share: the engine of a device, its workers and slots.
+ * The engine of a device, its workers and slots.
  *
- * engine.c decides which request gets the next slot, pool.c has slots for it; staged.c takes
- * a slot with its pieces through file and device.  A slot belongs to one worker from
+ * engine.c has the engines, turns.c decides which request gets the next slot, pool.c has slots
+ * for it; worker.c is the threads, on which staged.c takes a slot with its pieces through file and
+ * device.  A slot belongs to one worker from
  * engine_next() to engine_job_done().
  */
 #ifndef PST_ENGINE_H
@@ -146,7 +147,9 @@ struct engine {
 	struct worker workers[WORKERS_MAX];
 };
 
-/* engine.c: the job is over; settle it, and hand its request back if it was the last. */
+/* turns.c: the next piece of work for a worker, NULL when there is none for it now. */
+struct job *engine_next(struct worker *w);
+/* turns.c: the job is over; settle it, and hand its request back if it was the last. */
 void engine_job_done(struct worker *w, struct job *j);
 /*
  * The job goes from its file operations to its copies, or back.  0, or the -errno that its
@@ -162,12 +165,17 @@ int engine_job_touches(struct job *j, bool touches);
 uint64_t engine_part(const struct req *r);
 /* There are so many free slots more.  Under the engine's lock. */
 void engine_wake(struct engine *e, unsigned nr);
-/* engine.c, under the lock: a transfer of the request by cuFile is over. */
+/* turns.c, under the lock: a transfer of the request by cuFile is over. */
 void engine_gds_done(struct req *r);
-/* engine.c, under the lock: the request may start. */
+/* turns.c, under the lock: the request may start. */
 void engine_activate(struct req *r);
-/* engine.c, under the lock: as engine_stop(). */
+/* turns.c, under the lock: as engine_stop(). */
 void engine_stop_locked(struct req *r, int err);
+
+/* worker.c: all that a thread needs; the thread; the end of both, also of a half-made one. */
+int worker_init(struct worker *w, struct engine *e);
+int worker_start(struct worker *w);
+void worker_done(struct worker *w);
 
 /* order.c: an engine without orders; its end. */
 void order_init(struct engine *e);

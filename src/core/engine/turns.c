@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Whose turn it is: requests of all queues take turns on an engine's workers, a job each time.
+ *
+ * What bounds them is the pool of slots (pool.c): each queue is sure of SLOT_RESERVED of them
+ * and borrows what no other queue may still claim, so a queue whose file hangs keeps the
+ * slots it has, and the others go on.
+ */
+#include <sys/eventfd.h>
+
+#include "gds/path/gds.h"
+#include "core/path/pagecache.h"
+
+#define GDS_LOOK_NS (20 * NSEC_PER_MSEC)
+
+/* Has it pieces that nobody has begun, or that have to be moved again? */
+static bool has_more(const struct req *r)
+{
+	return r->redo || !cursor_at_end(&r->cur);
+}
+
+/* Under the lock: the request is through; its queue gets it back. */
+static void hand_back_if_idle(struct req *r)
+{
+	if (r->nr_jobs || r->handed_back)
+		return;
+	if (!r->stop && !r->err && has_more(r))
+		return;
+	gds_redo_drop(r);
+	if (r->stop && !r->dead && !cursor_at_end(&r->cur))
+		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	list_del(&r->active);
+	order_open(r);
+	r->handed_back = true;
+	queue_hand_back(r);
+}
+
+static void worker_wake(struct worker *w)
+{
+	if (!w->sleeping)
+		return;
+	w->sleeping = false;
+	(void)eventfd_write(w->efd, 1);
+}
+
+/* Under the lock: a worker that sleeps, one with room for jobs if there is one. */
+static void wake_one(struct engine *e)
+{
+	struct worker *best = NULL;
+
+	for (unsigned i = 0; i < e->nr_workers; i++) {
+		struct worker *w = &e->workers[i];
+
+		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
+			best = w;
+	}
+	if (best)
+		worker_wake(best);
+}
+
+void engine_wake(struct engine *e, unsigned nr)
+{
+	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
+		wake_one(e);
+}
+
+/* Is a piece of at least so many bytes next, that are pinned? */
+static bool next_is_pinned(const struct req *r, uint64_t min)
+{
+	struct piece pc;
+
+	return r->plan.map && cursor_peek(&r->cur, &pc) && pc.len >= min &&
+	       pagecache_ready(r->plan.map, pc.file_off, MIN(pc.len, MIB(1)), false);
+}
+
+/*
+ * Is a long piece next, whose bytes are pinned?  Copying it costs the CPU nothing, and the
+ * device the least if it goes together with others.  So there are few groups at a time, and
+ * what comes in meanwhile is the next one.
+ */
+static bool may_group(const struct req *r)
+{
+	return next_is_pinned(r, GROUP_PIECE);
+}
+
+/*
+ * May the worker take the request's next job?  A full worker still takes what would else
+ * wait for others that may hang: a queue's sure slots, and the first job of a request.
+ */
+static bool worker_may_take(const struct worker *w, const struct req *r, bool group)
+{
+	const struct engine *e = w->engine;
+
+	if (group)
+		return w->nr_group ? w->nr_group < GROUP_JOBS : e->nr_groups < GROUPS_MAX;
+	return w->nr_jobs < e->worker_jobs || r->share->nr_slots < SLOT_RESERVED || !r->nr_jobs;
+}
+
+uint64_t engine_part(const struct req *r)
+{
+	const struct engine *e = r->share->engine;
+	const struct list *first = e->active.next;
+	uint64_t left = r->total - r->cur.pos;
+	unsigned idle = 1; /* who takes the job */
+
+	if (r->io.op != PST_OP_READ || !r->one_run || r->plan.pin_now || left <= PART_MIN ||
+	    next_is_pinned(r, 1) ||
+	    (first != &e->active && (first != &r->active || first->next != &e->active)))
+		return e->chunk;
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		idle += !e->workers[i].nr_jobs;
+	return MIN(e->chunk, MAX(PART_MIN, align_up(left / idle, KIB(64))));
+}
+
+/*
+ * Start what cuFile can move of the request.  True when what comes next, or something that it
+ * did not move after all, is for a slot.
+ */
+static bool after_gds(struct req *r)
+{
+	struct engine *e = r->share->engine;
+	enum gds_turn turn;
+
+	if (likely(!r->plan.gds))
+		return true;
+	do
+		turn = gds_next(r);
+	while (turn == GDS_STARTED);
+	if (r->err || !has_more(r)) {
+		list_del(&r->active);
+		hand_back_if_idle(r);
+		return false;
+	}
+	if (turn == GDS_LATER && !cursor_at_end(&r->cur))
+		e->gds_look = now_ns() + GDS_LOOK_NS;
+	return turn == GDS_STAGE || r->redo;
+}
+
+struct job *engine_next(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct list *el, *n;
+	struct job *j = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	e->gds_look = UINT64_MAX;
+	list_for_each_safe (el, n, &e->active) {
+		struct req *r = list_entry(el, struct req, active);
+		struct share *s = r->share;
+		bool group;
+
+		if (!after_gds(r))
+			continue;
+		group = may_group(r);
+		if (!worker_may_take(w, r, group))
+			continue;
+		j = pool_take(e, s);
+		if (!j && !e->pool.nr_free)
+			break;
+		if (!j)
+			continue;
+		j->req = r;
+		j->worker = w;
+		j->lost = false;
+		w->nr_jobs++;
+		j->grouped = group;
+		j->leads = group && !w->nr_group;
+		w->nr_group += group;
+		e->nr_groups += j->leads;
+		job_build(j);
+		j->touches = r->io.op == PST_OP_WRITE;
+		r->nr_jobs++;
+		list_add_tail(&r->jobs, &j->of_req);
+		if (j->touches)
+			r->nr_touch++;
+		else
+			r->nr_file++;
+		list_del(&r->active);
+		if (has_more(r))
+			list_add_tail(&e->active, &r->active);
+		/* Who is about to take more does not need help with it. */
+		if (!list_empty(&e->active) && !group)
+			wake_one(e);
+		break;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return j;
+}
+
+int engine_job_touches(struct job *j, bool touches)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	int err;
+
+	pthread_mutex_lock(&e->lock);
+	err = r->stop ? -r->end_err : 0;
+	if (!err && touches != j->touches) {
+		j->touches = touches;
+		r->nr_touch += touches ? 1 : -1u;
+		r->nr_file += touches ? -1u : 1;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return err;
+}
+
+static void crc_keep(struct req *r, const struct job *j)
+{
+	if (!(r->io.flags & PST_IO_CRC32C) || !j->crc_len)
+		return;
+	if (r->nr_crcs == r->max_crcs) {
+		unsigned max = r->max_crcs ? 2 * r->max_crcs : 16;
+		struct crc_run *v = reallocarray(r->crcs, max, sizeof(*v));
+
+		if (!v)
+			return; /* the completion then says that it has no checksum */
+		r->crcs = v;
+		r->max_crcs = max;
+	}
+	r->crcs[r->nr_crcs++] = (struct crc_run){ j->pos, j->crc_len, j->crc };
+}
+
+/* What the job found goes to its request. */
+static void job_results(struct req *r, const struct job *j)
+{
+	if (j->err || j->limit < j->pos + j->len)
+		req_settle(r, j->limit, j->pos + j->len - j->limit, 0, j->err);
+	if (j->why)
+		req_why(r, j->why, j->detail);
+	r->flags |= j->flags;
+	r->paths |= j->paths;
+	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++)
+		r->hop_bytes[i] += j->hop_bytes[i];
+	if (j->dev_path)
+		r->hop_bytes[j->dev_path] += j->limit - j->pos;
+	crc_keep(r, j);
+}
+
+void engine_job_done(struct worker *w, struct job *j)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	struct share *s = r->share;
+
+	pthread_mutex_lock(&e->lock);
+	if (!j->lost)
+		w->nr_jobs--;
+	if (!r->dead)
+		job_results(r, j);
+	/* Start nothing behind an error, nor, in one plain run, behind the end of the file. */
+	if (j->err || (j->limit < j->pos + j->len && r->one_run)) {
+		r->cur.seg = r->cur.nr;
+		if (j->err || !r->redo)
+			list_del(&r->active);
+	}
+	if (j->touches)
+		r->nr_touch--;
+	else
+		r->nr_file--;
+	r->nr_jobs--;
+	list_del(&j->of_req);
+	e->nr_groups -= j->leads;
+	j->req = NULL;
+	pool_give(e, s, j);
+	if (r->stop && !r->nr_touch)
+		order_open(r);
+	hand_back_if_idle(r);
+	if (!list_empty(&e->active))
+		wake_one(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_gds_done(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	r->nr_jobs--;
+	r->nr_touch--;
+	if (r->err || !has_more(r))
+		list_del(&r->active);
+	else if (!r->stop && list_empty(&r->active))
+		list_add_tail(&e->active, &r->active);
+	if (r->stop && !r->nr_touch)
+		order_open(r);
+	hand_back_if_idle(r);
+	if (!list_empty(&e->active))
+		wake_one(e);
+}
+
+void engine_activate(struct req *r)
+{
+	struct engine *e = r->share->engine;
+	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
+
+	if (may_group(r))
+		jobs = 1;
+	list_add_tail(&e->active, &r->active);
+	/* As many at once as there will be jobs: to wake each other takes them too long. */
+	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
+}
+
+void engine_submit(struct req *r)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	if (order_hold(r))
+		worker_wake(&e->workers[0]); /* order_nap() knows it */
+	else
+		engine_activate(r);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
+static void jobs_lost(struct req *r)
+{
+	struct list *el;
+
+	list_for_each (el, &r->jobs) {
+		struct job *j = list_entry(el, struct job, of_req);
+
+		if (!j->lost)
+			j->worker->nr_jobs--;
+		j->lost = true;
+	}
+}
+
+void engine_stop_locked(struct req *r, int err)
+{
+	r->stop = true;
+	r->end_err = err;
+	list_del(&r->active);
+	jobs_lost(r);
+	gds_stopped(r);
+	order_stop(r);
+	hand_back_if_idle(r);
+}
+
+void engine_stop(struct req *r, int err)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	engine_stop_locked(r, err);
+	pthread_mutex_unlock(&e->lock);
+	order_stopped(e);
+}
+
+void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
+{
+	struct engine *e = r->share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	r->dead = true;
+	*ret_mem = r->nr_touch > 0;
+	*ret_file = r->nr_file > 0;
+	pthread_mutex_unlock(&e->lock);
+}
