@@ -3,14 +3,16 @@
  * pst_check(): one function for each topic.
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "api/guard.h"
 #include "base/err.h"
 #include "base/opts.h"
-#include "core/core.h"
+#include "file/store.h"
 #include "gds/path/check.h"
+#include "mem/mem.h"
 
 #define TRIAL_NS (25 * NSEC_PER_SEC) /* and the other process is given time to end */
 

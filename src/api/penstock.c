@@ -3,6 +3,8 @@
  * The public calls: check the arguments and the process, take the lock, hand on.
  */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/fork.h"
@@ -11,6 +13,10 @@
 #include "gds/path/gds.h"
 #include "core/engine/limits.h"
 #include "core/path/pagecache.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 #include "api/guard.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");

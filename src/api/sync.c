@@ -12,7 +12,9 @@
 #include "api/guard.h"
 #include "base/work.h"
 #include "base/err.h"
-#include "core/core.h"
+#include "core/queue/clock.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 
 #define QUEUES_IDLE_MAX 4u
 #define IDLE_NS NSEC_PER_SEC
@@ -77,7 +79,7 @@ static void idle_init(void)
 	work_init(&idle.end, idle_end);
 }
 
-static int queue_take(struct pst_queue **ret)
+static int idle_take(struct pst_queue **ret)
 {
 	struct pst_queue *q = NULL;
 
@@ -92,7 +94,7 @@ static int queue_take(struct pst_queue **ret)
 }
 
 /* A queue in which something still runs is ended: what runs is looked after there. */
-static void queue_give(struct pst_queue *q, bool quiet)
+static void idle_give(struct pst_queue *q, bool quiet)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -378,14 +380,14 @@ static int64_t run(struct call *c, struct pst_done *ret_done)
 	int r = call_init(c);
 
 	if (r == 0)
-		r = queue_take(&q);
+		r = idle_take(&q);
 	if (r == 0) {
 		int started = call_run(c, q);
 
 		r = call_result(c, &done);
 		if (r == 0)
 			r = started;
-		queue_give(q, r == 0 && !(done.flags & PST_DONE_BUSY));
+		idle_give(q, r == 0 && !(done.flags & PST_DONE_BUSY));
 	}
 	call_done(c);
 	if (r == 0 && done.res < 0) {
@@ -443,7 +445,7 @@ int pst_file_sync(struct pst_file *file)
 	GUARD();
 	if (!file)
 		return err_set(EINVAL, "no file is given");
-	r = queue_take(&q);
+	r = idle_take(&q);
 	if (r < 0)
 		return r;
 	r = pst_queue_prep(q, &io);
@@ -451,7 +453,7 @@ int pst_file_sync(struct pst_file *file)
 		r = pst_queue_submit(q);
 	if (r > 0)
 		r = pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE);
-	queue_give(q, r == 1 && !(done.flags & PST_DONE_BUSY));
+	idle_give(q, r == 1 && !(done.flags & PST_DONE_BUSY));
 	if (r == 1)
 		r = done.res < 0 ? err_set((int)-done.res, "the file could not be synced: %s",
 					   err_name((int)-done.res))

@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 #include "base/opts.h"
-#include "core/core.h"
-#include "api/guard.h"
 #include "window/window.h"
+#include "core/queue/object.h"
+#include "api/guard.h"
 
 struct pst_window {
 	struct window *w;

@@ -5,7 +5,8 @@
  */
 #include "rig.h"
 
-#include "core/core.h"
+#include "core/queue/cursor.h"
+#include "core/queue/queue.h"
 
 static int check1(struct pst_seg s, uint64_t mem_len)
 {

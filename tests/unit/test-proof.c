@@ -11,7 +11,8 @@
  */
 #include <sys/wait.h>
 
-#include "core/core.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 #include "fusefs.h"
 #include "rig.h"
 

@@ -5,7 +5,9 @@
  */
 #include "rig.h"
 
-#include "core/core.h"
+#include "core/queue/clock.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 
 #define LEN 8192u
 #define SEED 5

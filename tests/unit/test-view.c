@@ -6,7 +6,8 @@
  */
 #include "rig.h"
 
-#include "core/core.h"
+#include "core/path/view.h"
+#include "core/queue/object.h"
 #include "window/window.h"
 
 #define VIEW RIG_MIB(64)

@@ -6,11 +6,14 @@
  */
 #include <inttypes.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "core/engine/engine.h"
+#include "core/engine/pool.h"
+#include "core/path/proof.h"
 
 #define CALIB_LEN MIB(1)
 #define CALIB_SMALL KIB(4)

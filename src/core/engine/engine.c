@@ -8,6 +8,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "core/engine/engine.h"
+#include "core/engine/pool.h"
+#include "core/engine/share.h"
+#include "core/queue/queue.h"
 
 static struct {
 	pthread_mutex_t lock;

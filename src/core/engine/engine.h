@@ -10,8 +10,17 @@
 #ifndef PST_ENGINE_H
 #define PST_ENGINE_H
 
-#include "core/core.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <penstock.h>
+
+#include "base/list.h"
+#include "mem/mem.h"
+#include "file/store.h"
 #include "core/engine/pool.h"
+#include "core/engine/share.h"
+#include "core/queue/clock.h"
 
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
@@ -120,7 +129,7 @@ struct engine {
 	unsigned refs; /* shares; under the engines' lock, as is: */
 	bool starts;   /* its thread is at it */
 
-	pthread_mutex_t lock; /* everything below, and what core.h says of requests */
+	pthread_mutex_t lock; /* everything below, and what req.h says of requests */
 	struct list active;   /* requests with something to start, by turns */
 	struct list held;     /* requests whose stream has not come to its mark */
 	struct list orders;   /* with marks that no stream has come to, */

@@ -21,6 +21,11 @@
  */
 #include "base/err.h"
 #include "core/engine/engine.h"
+#include "core/engine/share.h"
+#include "core/queue/clock.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 /* The pause between two looks at a stream: none while it is new, then a part of its age. */
 #define ASK_NEW_NS UINT64_C(20000)

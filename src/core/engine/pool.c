@@ -4,9 +4,12 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "topo/numa.h"
 #include "core/engine/engine.h"
 #include "core/engine/limits.h"
-#include "topo/numa.h"
+#include "core/engine/pool.h"
+#include "core/engine/share.h"
+#include "core/path/plan.h"
 
 #define ARENA_MIN MIB(2)            /* a huge page */
 #define GROW_MAX MIB(64)            /* at a time */

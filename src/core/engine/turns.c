@@ -9,7 +9,14 @@
 #include <sys/eventfd.h>
 
 #include "gds/path/gds.h"
+#include "core/engine/engine.h"
+#include "core/engine/pool.h"
+#include "core/engine/share.h"
 #include "core/path/pagecache.h"
+#include "core/path/plan.h"
+#include "core/queue/cursor.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 #define GDS_LOOK_NS (20 * NSEC_PER_MSEC)
 

@@ -9,8 +9,9 @@
 
 #include "base/err.h"
 #include "base/thread.h"
-#include "core/engine/engine.h"
 #include "topo/numa.h"
+#include "core/engine/engine.h"
+#include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */
 #define SPIN_NS 60000u  /* that long: more than it should take */

@@ -11,7 +11,11 @@
  * remembers is a guess.  A wrong one costs a few pages of the page cache, because the kernel
  * looks for a pattern of its own before it reads further than it was asked to.
  */
-#include "core/core.h"
+#include "core/path/ahead.h"
+#include "core/path/plan.h"
+#include "core/queue/cursor.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 #define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
 #define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */

@@ -9,12 +9,22 @@
  * has to wait for is in file/writers.c.
  */
 #include <fcntl.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/uaccess.h"
-#include "core/path/trial.h"
 #include "window/copy.h"
+#include "core/path/direct.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/path/small.h"
+#include "core/path/trial.h"
+#include "core/path/view.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 /* O_DIRECT moves [start, end) of a piece; nothing where start >= end. */
 struct middle {

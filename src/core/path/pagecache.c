@@ -23,6 +23,8 @@
 #include "base/work.h"
 #include "core/engine/limits.h"
 #include "core/path/pagecache.h"
+#include "core/path/plan.h"
+#include "core/queue/object.h"
 
 #define UNIT MIB(64)
 

@@ -2,7 +2,7 @@
 #ifndef PST_PAGECACHE_H
 #define PST_PAGECACHE_H
 
-#include "core/core.h"
+#include "core/queue/object.h"
 
 /* The file's mapping for a device, made if need be; NULL when it cannot or may not be. */
 struct mapping *pagecache_mapping(struct pst_file *f, const struct mem_ops *ops, unsigned device);

@@ -11,6 +11,7 @@
  */
 #include <linux/magic.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -18,9 +19,18 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "gds/path/gds.h"
-#include "core/path/pagecache.h"
 #include "window/window.h"
+#include "gds/path/gds.h"
+#include "core/engine/share.h"
+#include "core/path/ahead.h"
+#include "core/path/pagecache.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/path/small.h"
+#include "core/path/view.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 #ifndef __NR_cachestat
 #define __NR_cachestat 451

@@ -12,6 +12,10 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -21,7 +25,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "base/work.h"
-#include "core/core.h"
+#include "core/path/proof.h"
 
 #define PROOF_KEY_MAX 64u
 #define PROOF_LINE_MAX 192u     /* of the cache, with what the system is */

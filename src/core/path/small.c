@@ -9,10 +9,19 @@
  * does the file operations of both.  What turns out not to be resident goes back to
  * the engine, all of it.
  */
+#include <string.h>
+
 #include "base/err.h"
 #include "base/log.h"
-#include "core/core.h"
 #include "window/window.h"
+#include "core/engine/share.h"
+#include "core/path/plan.h"
+#include "core/path/small.h"
+#include "core/path/view.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 #define SMALL_PIECES 16u         /* of a request; each costs a system call */
 #define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */

@@ -8,11 +8,20 @@
  * blocks around what is wanted by O_DIRECT.  A write is aligned as a whole, or takes no
  * O_DIRECT (plan.c).
  */
+#include <string.h>
+
 #include "base/crc32c.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/path/gds.h"
+#include "core/engine/engine.h"
 #include "core/path/pagecache.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 #define REAP_BATCH 64u
 

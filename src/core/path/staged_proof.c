@@ -2,8 +2,13 @@
 /*
  * What O_DIRECT moved between a file and a slot is compared with a plain read.
  */
+#include <string.h>
+
 #include "core/engine/engine.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
 #include "core/path/trial.h"
+#include "core/queue/req.h"
 
 struct proof *run_proof(const struct run *run)
 {

@@ -8,9 +8,12 @@
  * wrote after the first is gone then, and the request is written again anyway.
  */
 #include <fcntl.h>
+#include <string.h>
 
 #include "base/uaccess.h"
+#include "core/path/plan.h"
 #include "core/path/trial.h"
+#include "core/queue/req.h"
 
 struct trial {
 	struct store_file *sf, *reader;

@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-#include "core/core.h"
+#include "core/queue/req.h"
 
 #define TRIALS 3u
 

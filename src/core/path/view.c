@@ -11,13 +11,15 @@
  * used for a while; without such a one, requests are staged: to open windows in turn for
  * requests all over a large memory would take longer.
  */
+#include <string.h>
 #include <time.h>
 
 #include "base/err.h"
 #include "base/log.h"
-#include "core/core.h"
-#include "core/engine/limits.h"
 #include "window/window.h"
+#include "core/engine/limits.h"
+#include "core/path/view.h"
+#include "core/queue/object.h"
 
 #define VIEW_LEN MIB(64)
 #define IDLE_NS (100 * NSEC_PER_MSEC)

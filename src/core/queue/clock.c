@@ -9,7 +9,7 @@
  * only while there are alarms.
  */
 #include "base/thread.h"
-#include "core/core.h"
+#include "core/queue/clock.h"
 
 static struct {
 	pthread_mutex_t lock;

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "base/err.h"
-#include "core/core.h"
+#include "core/queue/cursor.h"
 
 void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
 {

@@ -6,7 +6,12 @@
 
 #include "base/cancel.h"
 #include "base/err.h"
-#include "core/core.h"
+#include "core/engine/share.h"
+#include "core/path/plan.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
 
 static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct pst_seg **segs)
 {

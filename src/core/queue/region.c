@@ -8,6 +8,8 @@
  */
 #include "base/err.h"
 #include "gds/path/gds.h"
+#include "core/path/view.h"
+#include "core/queue/object.h"
 
 static struct {
 	pthread_mutex_t lock;

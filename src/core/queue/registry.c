@@ -10,8 +10,14 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "core/path/pagecache.h"
 #include "core/engine/pool.h"
+#include "core/engine/share.h"
+#include "core/path/direct.h"
+#include "core/path/pagecache.h"
+#include "core/path/view.h"
+#include "core/queue/clock.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 
 #define LOOK_NS (10 * NSEC_PER_MSEC) /* longest wait for the lock of a queue */
 #define LOOK_NAP_NS 20000

@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/work.h"
-#include "core/core.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
 
 static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
 {

@@ -10,13 +10,19 @@
  * against it.  What was wrong once is not used again in this process.
  */
 #include <inttypes.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
 #include "base/log.h"
-#include "gds/path/gds.h"
 #include "gds/facts/facts.h"
+#include "gds/path/gds.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/req.h"
 
 #define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
 #define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */

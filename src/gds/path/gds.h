@@ -17,8 +17,9 @@
 #define PST_GDS_H
 
 #include "base/work.h"
-#include "core/engine/engine.h"
 #include "gds/cufile/cufile.h"
+#include "core/path/proof.h"
+#include "core/queue/req.h"
 
 #define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
 #define GDS_MIN KIB(64)     /* shorter pieces are staged: to start one takes cuFile longer */

@@ -10,11 +10,19 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/path/gds.h"
+#include "core/engine/engine.h"
+#include "core/engine/share.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
 #include "core/path/trial.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/req.h"
 
 #define COUNTS_VERSION 1160
 

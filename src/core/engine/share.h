@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What queues know of engines: a share of one for each device.
+ */
+#ifndef PST_SHARE_H
+#define PST_SHARE_H
+
+#include "core/queue/req.h"
+
+#define SLOT_RESERVED 2u /* slots that every queue is sure of */
+
+/* A queue's part of an engine. */
+struct share {
+	struct list link; /* q->shares */
+	struct engine *engine;
+	unsigned nr_slots; /* in use; under the engine's lock */
+};
+
+/* Does it use threads because there was no memory for rings? */
+bool share_without_uring(const struct share *s, const struct pst_queue *q);
+/* The queue's share of the engine that serves the device; made at the first request. */
+int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+		 struct share **ret);
+void engine_unshare(struct share *s);
+/* Give a request to the engine. */
+void engine_submit(struct req *r);
+/* Start nothing more of it; it comes back when what is under way has ended. */
+void engine_stop(struct req *r, int err);
+/* The completion goes out now: which of memory and file may its jobs still touch? */
+void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
+/* Reads of the share may have gates from now on: 0, or -EAGAIN without a thread. */
+int order_prepare(struct share *s);
+/*
+ * Before engine_submit(), in the thread that submits: put a mark on the stream that the request
+ * names and, for a read that asks for it, a gate behind it.  0 or -errno with a sentence.
+ */
+int order_begin(struct req *r);
+/* pst_queue_submit() has started all that it had. */
+void order_submitted(struct pst_queue *q);
+/* The request is over, or never got to an engine. */
+void order_end(struct req *r);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests on host memory, and through windows: file operations on the caller's thread (direct.c).
+ */
+#ifndef PST_DIRECT_H
+#define PST_DIRECT_H
+
+#include "core/queue/req.h"
+
+#define PART_MAX MIB(4)        /* one file operation of the direct path */
+#define SUBMIT_COPY_MAX MIB(1) /* out of the page cache within pst_queue_submit() */
+
+/* One file operation of a request on host memory. */
+struct part {
+	struct store_op op;
+	struct part *next; /* q->parts or q->parked */
+	struct list link;  /* req->parts */
+	struct req *req;
+	struct view *view; /* whose window it uses, or NULL */
+	uint64_t pos;      /* of its first byte, in piece order */
+	uint8_t hop;       /* index in the plan */
+	bool proving;      /* a proof's, not the request's own */
+	bool busy;         /* in the lane */
+};
+
+/* Start as many parts as there is room for.  The request ends by itself. */
+void direct_start(struct req *r);
+/* A part came back from the lane. */
+void direct_part_done(struct part *p);
+/* Start the request's fsync. */
+void direct_sync(struct req *r);
+/* Start the writes that had to wait for others, or end them where their request has ended. */
+void direct_unpark(struct pst_queue *q);
+/* Ask the lane to end the request's parts, when it is flushed. */
+void direct_cancel(struct req *r);
+/* Compare what the direct hop moved with a plain read; false when that cannot be. */
+bool direct_prove(struct req *r);
+/* Move everything again through the page cache, because the direct hop cannot be trusted. */
+void direct_again(struct req *r);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Small requests that go by a window (small.c).
+ */
+#ifndef PST_SMALL_H
+#define PST_SMALL_H
+
+#include "core/queue/queue.h"
+
+#define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
+
+/* Not switched off by PST_WINDOW. */
+bool small_enabled(void);
+/* plan.window: take the window where it is the better way. */
+void small_choose(struct req *r);
+/* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
+int small_listed(struct req *r);
+/* Where the CPU finds a piece, and how much of it; NULL with *ret_err: nowhere. */
+char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room, struct view **ret_view,
+		 int *ret_err);
+/* Nothing is under way, and not all of it was resident: the engine does all of it. */
+void small_give_up(struct req *r);
+
+/* The request needs its window no longer, or does not get that far. */
+static inline void small_let_go(struct req *r)
+{
+	if (unlikely(r->view))
+		view_put(&r->q->viewer, TAKE_PTR(r->view));
+}
+
+#endif

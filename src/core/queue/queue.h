@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queues: where memory, files and engines meet.
+ *
+ * A request is cut into parts (host memory: one file operation each, on the caller's
+ * thread, direct.c) or into jobs (device memory: one staging slot each, on the workers of
+ * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops.
+ * Of its life, complete.c has the end, wait.c those who wait for it, and queue.c the rest.
+ *
+ * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
+ * what is inside mem/ and file/ -> work.
+ */
+#ifndef PST_QUEUE_H
+#define PST_QUEUE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <penstock.h>
+
+#include "base/list.h"
+#include "core/path/ahead.h"
+#include "core/path/plan.h"
+#include "core/path/view.h"
+#include "core/queue/clock.h"
+#include "core/queue/req.h"
+#include "file/store.h"
+
+#define QUEUE_DEPTH_DEFAULT 128u
+#define QUEUE_DEPTH_MAX 4096u
+#define TIMEOUT_DEFAULT_MS 300000u
+#define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
+#define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
+#define USE_BUCKETS 64u
+
+struct part;
+
+struct counters {
+	_Atomic uint64_t requests, errors, timeouts, canceled, fallbacks;
+	_Atomic uint64_t bytes[PST_PATH_MAX + 1];
+	_Atomic uint64_t why[PST_WHY_MAX + 1];
+};
+
+/*
+ * lock is held inside every call, but not while the owner sleeps in pst_queue_reap(): then
+ * waiting is true, and others may look at the uses but leave lane and requests alone.
+ * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
+ * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
+ * takes, so others only try: queue_unlock() does what they could not.
+ */
+struct pst_queue {
+	pthread_mutex_t lock;
+	struct list link;    /* registry */
+	unsigned visitors;   /* who stands on it there; under the registry's lock */
+	atomic_bool orphan;  /* freed, but something of it is not quiet */
+	atomic_bool quiet;   /* freed, and nothing is under way: the last visitor destroys it */
+	atomic_bool look;    /* objects died while the lock was taken */
+	struct use *dropped; /* objects to be let go of without the lock */
+	const struct store_ops *store;
+	struct store_lane *lane;
+	bool store_auto;    /* the caller left the choice to us */
+	uint32_t store_why; /* PST_WHY_NO_URING where threads stand in for it */
+	int store_detail;
+	uint32_t depth;
+	uint64_t timeout_ns;
+	uint64_t seq;
+	struct viewer viewer;
+	bool waiting;
+
+	struct req *reqs; /* depth of them */
+	struct list free, prepared, held, started, done, zombies, inflight;
+	unsigned nr_prepared, nr_done;
+	_Atomic unsigned nr_inflight, nr_zombies; /* by gauge() */
+	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
+	bool more;              /* that was too little for one on started: it can go on at once */
+	unsigned nr_writes;     /* started, not completed */
+	unsigned nr_engine;     /* requests that an engine has */
+	uint64_t next_deadline; /* no deadline in flight is earlier */
+
+	struct part *part_array;
+	struct part *parts;  /* free ones */
+	unsigned nr_parts;   /* of these */
+	struct part *parked; /* writes that wait for others of their file to end */
+
+	struct use *uses[USE_BUCKETS];
+	struct plan_memo memo;
+	struct ahead ahead[AHEAD_NR];
+	unsigned ahead_turn; /* the place to be taken next */
+
+	struct list shares;             /* of engines */
+	struct order *orders;           /* of the pst_queue_submit() under way */
+	_Atomic(struct req *) finished; /* from engines, latest first */
+	int efd;
+	atomic_bool want_wake;    /* engines write efd when they finish something */
+	bool armed;               /* lane and engines write efd */
+	bool has_fd;              /* the user sleeps on efd */
+	bool fd_once;             /* after queue_fd() only, until the next call */
+	struct alarm alarm;       /* rings at ring_at or before */
+	_Atomic uint64_t ring_at; /* the next deadline while armed, else PST_NO_DEADLINE */
+
+	struct counters st;
+};
+
+static inline void count(_Atomic uint64_t *c, uint64_t n)
+{
+	/* One writer, under the queue's lock; pst_stats() may read from elsewhere. */
+	atomic_store_explicit(c, atomic_load_explicit(c, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+/* The same for a number that goes down, too. */
+static inline void gauge(_Atomic unsigned *g, int by)
+{
+	atomic_store_explicit(g, atomic_load_explicit(g, memory_order_relaxed) + (unsigned)by,
+			      memory_order_relaxed);
+}
+
+/* Everything that can be done without waiting. */
+void queue_progress(struct pst_queue *q);
+/* End everything, and give what is under way a little time to end by itself; without the lock. */
+void queue_wind_up(struct pst_queue *q);
+/* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
+void queue_lock(struct pst_queue *q);
+void queue_unlock(struct pst_queue *q);
+/* The same for who must not wait: the objects go to a list for use_end(), or stay where it is
+ * NULL. */
+void queue_unlock_to(struct pst_queue *q, struct use **dropped);
+
+/* The request has its data, or its error: prove it where that is due, else complete it. */
+void queue_finish(struct req *r);
+/* Nothing of the request is under way any more, and its result was delivered before. */
+void queue_quiet(struct req *r);
+/* Called by engines, under their lock: hand a request back to its queue. */
+void queue_hand_back(struct req *r);
+/* Completions that are there; how many. */
+unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max);
+/* wait.c: while armed, what is done without lane or engine, and the deadlines, must wake too. */
+void queue_notify(struct pst_queue *q);
+/* wait.c: nobody sleeps on the descriptor any more. */
+void queue_disarm(struct pst_queue *q);
+
+/* ---------------------------------------------------------------- registry */
+
+/* Requests of any queue that may touch the object; looks for what got quiet meanwhile. */
+unsigned registry_uses(const struct object *obj);
+/* The object's handle is gone: queues without requests on it let go of it. */
+void registry_release(struct object *obj);
+
+/*
+ * Take what is done in queues that nobody reaps just now: a write of theirs may be all that
+ * another waits for.  Under any lock, and in vain where others hold what it needs.  Objects that
+ * go with it are for the caller's use_end(), or stay with their queue where @dropped is NULL.
+ */
+void registry_progress(struct use **dropped);
+
+/* The counters of one queue, or of all. */
+void registry_stats(struct pst_queue *only, struct pst_stats *ret);
+
+/* ------------------------------------------------------- calls of the program */
+
+/* What penstock.c calls, under the queue's lock but for new and free. */
+int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
+void queue_free(struct pst_queue *q);
+int queue_prep(struct pst_queue *q, const struct pst_io *io);
+int queue_submit(struct pst_queue *q);
+unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
+		    uint64_t deadline_ns);
+int queue_cancel(struct pst_queue *q, uint64_t user_data);
+/* An eventfd that is written while armed. */
+int queue_fd(struct pst_queue *q);
+/* The alarm of a queue. */
+void queue_ring(struct alarm *a);
+
+#endif

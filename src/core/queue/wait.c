@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Who waits for completions: the owner within pst_queue_reap(), or an event loop with the queue's
+ * descriptor.
+ */
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "core/queue/clock.h"
+#include "core/queue/queue.h"
+
+/* -------------------------------------------------------------------- wake */
+
+/* While armed: what is done without lane or engine, and the deadlines, must wake too. */
+void queue_notify(struct pst_queue *q)
+{
+	uint64_t at;
+
+	if (q->nr_done || q->more)
+		(void)eventfd_write(q->efd, 1);
+	if (!q->has_fd)
+		return;
+	at = q->parked ? now_ns() + NAP_NS : q->next_deadline;
+	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
+	atomic_store(&q->ring_at, at);
+	clock_set(&q->alarm, at);
+}
+
+void queue_ring(struct alarm *a)
+{
+	struct pst_queue *q = container_of(a, struct pst_queue, alarm);
+	uint64_t at = atomic_load(&q->ring_at);
+
+	/* Requests that ended since may have left a later deadline, or none. */
+	if (at <= now_ns())
+		(void)eventfd_write(q->efd, 1);
+	else
+		a->at = at;
+}
+
+/* A write that was under way when the queue was disarmed may come after that. */
+static void queue_drain(struct pst_queue *q)
+{
+	eventfd_t v;
+
+	(void)eventfd_read(q->efd, &v);
+}
+
+static int queue_arm(struct pst_queue *q)
+{
+	int r = q->armed ? 0 : q->store->arm(q->lane, q->efd, true);
+
+	if (q->armed || unlikely(r < 0))
+		return r;
+	q->armed = true;
+	atomic_store(&q->want_wake, true);
+	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
+		(void)eventfd_write(q->efd, 1);
+	queue_notify(q);
+	return 0;
+}
+
+void queue_disarm(struct pst_queue *q)
+{
+	if (!q->armed)
+		return;
+	q->armed = false;
+	(void)q->store->arm(q->lane, q->efd, false);
+	atomic_store(&q->want_wake, false);
+	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
+	queue_drain(q);
+}
+/* ------------------------------------------------------------------- wait */
+
+/* poll(2) until the deadline, which a millisecond's rounding must not bring forward. */
+static void sleep_fd(int fd, uint64_t deadline_ns)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+	struct timespec ts, *tsp = NULL;
+
+	if (deadline_ns != PST_NO_DEADLINE) {
+		uint64_t now = now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+
+		ts.tv_sec = (time_t)(left / NSEC_PER_SEC);
+		ts.tv_nsec = (long)(left % NSEC_PER_SEC);
+		tsp = &ts;
+	}
+	(void)ppoll(&pfd, 1, tsp, NULL);
+}
+
+/*
+ * Sleep until the lane has finished nr operations, or an engine anything.  An operation may
+ * be only a step of its request, whose next must not wait for others that hang: so a sleep
+ * for several is short.
+ */
+static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
+{
+	struct timespec nap = { .tv_nsec = NAP_NS };
+	bool by_fd = q->nr_engine || q->parked;
+	int r = 0;
+
+	/* Nobody tells when another queue's write has ended. */
+	if (nr > 1 || q->parked)
+		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
+
+	/* Who cannot be woken looks again soon. */
+	if (by_fd && unlikely(queue_arm(q) < 0))
+		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
+	q->waiting = true;
+	queue_unlock(q);
+	if (by_fd)
+		sleep_fd(q->efd, deadline_ns);
+	else
+		r = q->store->wait(q->lane, nr, deadline_ns);
+	/* Where waiting is forbidden, by a sandbox that came later, looking has to do. */
+	if (unlikely(r < 0 && r != -ETIMEDOUT && r != -EINTR))
+		(void)nanosleep(&nap, NULL);
+	queue_lock(q);
+	q->waiting = false;
+	if (by_fd)
+		queue_disarm(q);
+}
+
+unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
+		    uint64_t deadline_ns)
+{
+	bool was_armed = q->armed;
+	unsigned n = 0;
+
+	queue_disarm(q);
+	for (;;) {
+		queue_progress(q);
+		n += queue_take(q, ret + n, max - n);
+		if (n >= min || n == max || !q->nr_inflight)
+			break;
+		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
+			break;
+		if (!q->more)
+			queue_wait(q, MIN(min - n, q->nr_inflight),
+				   MIN(deadline_ns, q->next_deadline));
+	}
+	/* Else who sleeps on it without need would wake for ever. */
+	if (q->has_fd && !was_armed && !n)
+		queue_drain(q);
+	if (q->has_fd && !q->fd_once)
+		(void)queue_arm(q); /* it did before */
+	return n;
+}
+
+int queue_fd(struct pst_queue *q)
+{
+	bool first = !q->has_fd;
+	int r = first ? clock_add(&q->alarm) : 0;
+
+	q->has_fd = true;
+	if (r == 0)
+		r = queue_arm(q);
+	if (r < 0 && first) {
+		q->has_fd = false;
+		clock_del(&q->alarm);
+	}
+	return r < 0 ? r : q->efd;
+}
