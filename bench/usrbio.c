@@ -30,11 +30,12 @@
 #include <hf3fs_usrbio.h>
 #include <penstock.h>
 
+#include "base/base.h"
+
 #define BATCH_MAX 64u
 #define THREADS_MAX 64u
 #define TURNS_MAX 101u
 #define SAMPLES (1u << 21) /* times of batches kept, of each thread and row */
-#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 static const char usage[] =
 	"Usage: usrbio [OPTION...] DIR\n"
@@ -86,14 +87,6 @@ __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt,
 	va_end(ap);
 	(void)fputc('\n', stderr);
 	exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 /* ------------------------------------------------------------------- ways */

@@ -35,7 +35,7 @@ allowed() {
 	# A command does not know another one; all know the list of commands.
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
-	tools/common/*) echo "tools/common public" ;;
+	tools/common/*) echo "base tools/common public" ;;
 	# What is measured beside us is called by the vendor's ABI.
 	bench/*) echo "base gds/cufile mem/cuda tools/common public" ;;
 	examples/*) echo "tools/common public" ;;

@@ -13,6 +13,8 @@
 
 #include <json-c/json.h>
 
+#include "base/base.h"
+
 /*
  * A header of the largest length could hold values that take 100 times its memory in json-c's
  * tree, so what they take at most is counted first: an object has a table of 16 entries, an array
@@ -23,8 +25,6 @@
 #define VALUE_COST 128u
 #define COST_MAX (512u << 20)
 #define DEPTH_MAX 4 /* header, tensor, array; one more gives the better sentence */
-
-#define _cleanup_(f) __attribute__((cleanup(f)))
 
 /* Where the sentence goes. */
 struct sink {
@@ -421,11 +421,6 @@ int safetensors_parse(const void *buf, size_t len, uint64_t file_size, struct sa
 	*ret = st;
 	st = NULL;
 	return 0;
-}
-
-static void freep(void *p)
-{
-	free(*(void **)p);
 }
 
 static int read_some(int fd, uint8_t *buf, size_t len, uint64_t off, struct sink why)

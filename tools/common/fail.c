@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/common/fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <penstock.h>
+
+#include "tools/common/shown.h"
+
+const char *cmd_name = "";
+volatile sig_atomic_t stop_signal;
+
+static _Thread_local char sentence[1024];
+
+int fail(int err, const char *fmt, ...)
+{
+	char buf[sizeof(sentence)];
+	va_list ap;
+
+	/* An argument may be the old sentence. */
+	va_start(ap, fmt);
+	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
+	va_end(ap);
+	shown(sentence, sizeof(sentence), buf);
+	return err < 0 ? err : -err;
+}
+
+int fail_pst(int err, const char *what)
+{
+	const char *text = pst_error_text();
+
+	if (!*text)
+		text = strerror(err < 0 ? -err : err);
+	if (!what || strstr(text, what))
+		return fail(err, "%s", text);
+	return fail(err, "%s: %s", what, text);
+}
+
+const char *fail_text(void)
+{
+	return sentence;
+}
+
+void say(const char *fmt, ...)
+{
+	char text[4096], safe[2 * sizeof(text)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	shown(safe, sizeof(safe), text);
+	(void)fprintf(stderr, "penstock: %s%s%s\n", cmd_name, *cmd_name ? ": " : "", safe);
+}
+
+int usage_error(const char *fmt, ...)
+{
+	char buf[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(buf, sizeof(buf), fmt, ap);
+	va_end(ap);
+	say("%s", buf);
+	(void)fprintf(stderr, "Try 'penstock help%s%s'.\n", *cmd_name ? " " : "", cmd_name);
+	return 2;
+}
+
+int option_error(char *const argv[], int c)
+{
+	const char *given = argv[optind - 1];
+
+	if (c == ':')
+		return usage_error("option %s needs a value", given);
+	if (optopt > 0 && optopt < 256)
+		return usage_error("unknown option -%c", optopt);
+	return usage_error("unknown option %s, or a value that it does not take", given);
+}
+
+int exit_status(int r)
+{
+	if (stop_signal)
+		return 128 + stop_signal;
+	if (r < 0) {
+		say("%s", *sentence ? sentence : strerror(-r));
+		return 1;
+	}
+	return r;
+}
+
+/* ---------------------------------------------------------------- signals */
+
+static void on_signal(int sig)
+{
+	static uint64_t first_ns;
+	uint64_t now = now_ns();
+
+	if (!stop_signal) {
+		stop_signal = sig;
+		first_ns = now;
+	} else if (now - first_ns > NSEC_PER_SEC) {
+		/* Asked again: the hard way.  timeout(1) sends each signal twice at once. */
+		(void)signal(sig, SIG_DFL);
+		(void)raise(sig);
+	}
+}
+
+void signals_catch(void)
+{
+	static const int sigs[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction sa = { .sa_handler = on_signal }, old;
+
+	(void)sigemptyset(&sa.sa_mask);
+	for (size_t i = 0; i < ARRAY_SIZE(sigs); i++) {
+		/* nohup(1) and background jobs of sh ignore some: leave that alone. */
+		if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			(void)sigaction(sigs[i], &sa, NULL);
+	}
+}

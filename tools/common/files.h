@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* Files as a whole: scratch ones, and what of one the page cache holds. */
+#ifndef CLI_FILES_H
+#define CLI_FILES_H
+
+#include "base/base.h"
+
+/* Make a private directory under dir, or where scratch files belong when it is NULL. */
+int scratch_dir(const char *dir, char **ret_path);
+
+/* Remove what scratch_dir() made and the plain files in it. */
+void scratch_remove(const char *path);
+
+/* All of it or -errno with a sentence; name is for the sentence. */
+int write_all(int fd, const void *buf, size_t len, const char *name);
+int pread_all(int fd, void *buf, size_t len, uint64_t off, const char *name);
+int pwrite_all(int fd, const void *buf, size_t len, uint64_t off, const char *name);
+
+/* Take a clean file out of the page cache, as far as the kernel obeys. */
+void make_cold(int fd);
+
+/* Read all of a file once, so that the page cache holds it; 0 or -errno. */
+int make_warm(int fd, const char *name);
+
+/*
+ * The part of a file that is in the page cache, 0.0 to 1.0; negative where the kernel
+ * does not say (a file that is neither owned nor writable).
+ */
+double resident_part(int fd);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* What the machine is and has. */
+#ifndef CLI_MACHINE_H
+#define CLI_MACHINE_H
+
+#include <penstock.h>
+
+#include "tools/common/numbers.h"
+
+/* User and system seconds of the whole process, its library threads included. */
+double cpu_seconds(void);
+
+struct machine {
+	char cpu[128];    /* model, or "unknown processor" */
+	char kernel[160]; /* "Linux 6.1.0 x86_64" */
+	unsigned cpus;    /* that this process may use */
+	unsigned online;
+	uint64_t memory;    /* bytes; 0 when unknown */
+	uint64_t available; /* bytes free to use, the control group's limit counted in */
+};
+
+void machine_facts(struct machine *ret);
+
+/* The first line of a small file without its newline; 0 or -errno. */
+int read_line(const char *path, char *buf, size_t len);
+
+/* The limit of the control group's memory; UINT64_MAX for none or unknown. */
+uint64_t cgroup_memory_limit(void);
+
+/*
+ * The device a command should use: name, or NULL for the first accelerator and the
+ * software device where there is none.  0 or -errno with a sentence.
+ */
+int device_pick(const char *name, struct pst_device *ret);
+
+/* "soft:0 (software device, ...)": name and model. */
+struct text device_text(const struct pst_device *dev);
+
+#endif
