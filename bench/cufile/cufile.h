@@ -6,7 +6,7 @@
  *	cells.c	cells: the ways take turns
  *	worker.c	a way's process: threads, memory, one turn, its bytes compared
  *	ways.c	the ways themselves
- *	lib.c		CUDA and cuFile, found at run time
+ *	lib.c		CUDA and cuFile, as far as they are here
  *	report.c	the table, and JSON
  *
  * Each way runs in a process of its own: a call of cuFile may never return, and what one
@@ -17,8 +17,7 @@
 
 #include <pthread.h>
 
-#include "mem/cuda/cuda_types.h"
-#include "batch_types.h"
+#include "bench/vendor.h"
 #include "tools/common/hist.h"
 #include "tools/common/util.h"
 
@@ -170,21 +169,6 @@ int way_pass(struct lane *l); /* until lane_take() ends it */
 void way_done(struct lane *l);
 
 /* --------------------------------------------------------------- libraries */
-
-extern struct cuda_api {
-#define SYM(name, args) cu_result(*name) args;
-#define OPT SYM
-#include "mem/cuda/cuda_syms.h"
-} cu;
-
-extern struct cufile_api {
-#define SYM(type, name, args) type(*name) args;
-#define OPT SYM
-#include "gds/cufile/cufile_syms.h"
-#define SYM(type, name, args) type(*name) args;
-#define OPT SYM
-#include "batch_syms.h"
-} cuf;
 
 /* 0 or -errno with a sentence. */
 int cuda_open(cu_ctx *ret);

@@ -4,46 +4,6 @@
 
 #include "cufile.h"
 
-struct cuda_api cu;
-struct cufile_api cuf;
-
-struct sym {
-	const char *name;
-	size_t off;
-	bool required;
-};
-
-static const struct sym cuda_syms[] = {
-#define SYM(name, args) { #name, offsetof(struct cuda_api, name), true },
-#define OPT(name, args) { #name, offsetof(struct cuda_api, name), false },
-#include "mem/cuda/cuda_syms.h"
-};
-
-static const struct sym cufile_syms[] = {
-#define SYM(type, name, args) { #name, offsetof(struct cufile_api, name), true },
-#define OPT(type, name, args) { #name, offsetof(struct cufile_api, name), false },
-#include "gds/cufile/cufile_syms.h"
-#define SYM(type, name, args) { #name, offsetof(struct cufile_api, name), true },
-#define OPT(type, name, args) { #name, offsetof(struct cufile_api, name), false },
-#include "batch_syms.h"
-};
-
-static int load(const char *file, void *table, const struct sym *syms, size_t nr)
-{
-	void *lib = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
-
-	if (!lib)
-		return fail(ENODEV, "%s", dlerror());
-	for (size_t i = 0; i < nr; i++) {
-		void *fn = dlsym(lib, syms[i].name);
-
-		if (!fn && syms[i].required)
-			return fail(EOPNOTSUPP, "%s has no %s: it is too old", file, syms[i].name);
-		memcpy((char *)table + syms[i].off, &fn, sizeof(fn));
-	}
-	return 0;
-}
-
 /* -------------------------------------------------------------------- CUDA */
 
 int cuda_check(cu_result e, const char *call)
@@ -59,12 +19,12 @@ int cuda_check(cu_result e, const char *call)
 
 int cuda_open(cu_ctx *ret)
 {
-	const char *file = getenv("PST_LIBCUDA");
+	char why[256];
 	cu_device dev;
-	int r = load(file && *file ? file : "libcuda.so.1", &cu, cuda_syms, ARRAY_SIZE(cuda_syms));
+	int r = vendor_cuda(why, sizeof(why));
 
 	if (r < 0)
-		return r;
+		return fail(r, "%s", why);
 	if (cu.cuInit(0) || cu.cuDeviceGet(&dev, (int)set.gpu))
 		return fail(ENODEV, "there is no NVIDIA GPU %u", set.gpu);
 	r = CU(cuDevicePrimaryCtxRetain(ret, dev));
@@ -147,15 +107,18 @@ int cufile_load(void)
 		"/usr/local/cuda/targets/x86_64-linux/lib/libcufile.so.0",
 	};
 	const char *named = set.libcufile;
+	char why[256];
 	int r = -ENODEV;
 
 	/* Else it leaves its log in the current directory. */
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 	if (named)
-		return load(named, &cuf, cufile_syms, ARRAY_SIZE(cufile_syms));
-	for (size_t i = 0; r == -ENODEV && i < ARRAY_SIZE(places); i++)
-		r = load(places[i], &cuf, cufile_syms, ARRAY_SIZE(cufile_syms));
-	return r == -ENODEV ? fail(ENODEV, "there is no libcufile.so.0; --libcufile names one") : r;
+		r = vendor_cufile(named, why, sizeof(why));
+	for (size_t i = 0; !named && r == -ENODEV && i < ARRAY_SIZE(places); i++)
+		r = vendor_cufile(places[i], why, sizeof(why));
+	if (!named && r == -ENODEV)
+		return fail(ENODEV, "there is no libcufile.so.0; --libcufile names one");
+	return r < 0 ? fail(r, "%s", why) : 0;
 }
 
 int cufile_open(int fd, cuf_handle *ret)

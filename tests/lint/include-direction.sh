@@ -37,7 +37,7 @@ allowed() {
 	cli/*) echo "cli tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
 	# What is measured beside us is called by the vendor's ABI.
-	bench/*) echo "base gds/cufile mem/cuda tools/common public" ;;
+	bench/*) echo "base bench gds/cufile mem/cuda tools/common public" ;;
 	examples/*) echo "tools/common public" ;;
 	usrbio/python/*) echo "public" ;;
 	esac

@@ -7,9 +7,6 @@
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
-#include "tools/common/fail.h"
-#include "tools/common/util.h"
-
 double cpu_seconds(void)
 {
 	struct rusage u;
@@ -117,39 +114,4 @@ void machine_facts(struct machine *ret)
 		ret->memory = ret->memory ? MIN(ret->memory, limit) : limit;
 		ret->available = ret->available ? MIN(ret->available, limit) : limit;
 	}
-}
-
-int device_pick(const char *name, struct pst_device *ret)
-{
-	struct pst_device devs[64];
-	int n, r;
-
-	*ret = (struct pst_device){ .sz = sizeof(*ret) };
-	if (name) {
-		r = pst_device_find(name, ret);
-		return r < 0 ? fail_pst(r, name) : 0;
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(devs); i++)
-		devs[i] = (struct pst_device){ .sz = sizeof(devs[i]) };
-	n = pst_device_list(devs, ARRAY_SIZE(devs));
-	if (n < 0)
-		return fail_pst(n, "listing the devices");
-	n = MIN(n, (int)ARRAY_SIZE(devs));
-	for (int i = 0; i < n; i++) {
-		if (devs[i].kind == PST_KIND_CUDA) {
-			*ret = devs[i];
-			return 0;
-		}
-	}
-	r = pst_device_find("soft", ret);
-	return r < 0 ? fail_pst(r, "soft") : 0;
-}
-
-struct text device_text(const struct pst_device *dev)
-{
-	struct text t;
-
-	(void)snprintf(t.s, sizeof(t.s), "%s (%s)", dev->name,
-		       dev->model[0] ? dev->model : "no model name");
-	return t;
 }

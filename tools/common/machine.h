@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* What the machine is and has. */
+/* What the machine is and has; on libc alone. */
 #ifndef CLI_MACHINE_H
 #define CLI_MACHINE_H
 
-#include <penstock.h>
+#include <stdio.h>
 
 #include "tools/common/numbers.h"
+
+static inline void fclosep(FILE **f)
+{
+	if (*f)
+		(void)fclose(*f);
+}
 
 /* User and system seconds of the whole process, its library threads included. */
 double cpu_seconds(void);
@@ -26,14 +32,5 @@ int read_line(const char *path, char *buf, size_t len);
 
 /* The limit of the control group's memory; UINT64_MAX for none or unknown. */
 uint64_t cgroup_memory_limit(void);
-
-/*
- * The device a command should use: name, or NULL for the first accelerator and the
- * software device where there is none.  0 or -errno with a sentence.
- */
-int device_pick(const char *name, struct pst_device *ret);
-
-/* "soft:0 (software device, ...)": name and model. */
-struct text device_text(const struct pst_device *dev);
 
 #endif

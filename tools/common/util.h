@@ -9,17 +9,12 @@
 #include <penstock.h>
 
 #include "base/base.h"
+#include "tools/common/device.h"
 #include "tools/common/fail.h"
 #include "tools/common/files.h"
 #include "tools/common/machine.h"
 #include "tools/common/names.h"
 #include "tools/common/numbers.h"
-
-static inline void fclosep(FILE **f)
-{
-	if (*f)
-		(void)fclose(*f);
-}
 
 static inline void pst_memp(struct pst_mem **mem)
 {

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+#include "raw.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+int fd = -1, fd_direct = -1;
+
+static uint64_t nr_pieces, walk_stride, walk_start;
+
+double file_resident(void)
+{
+	_cleanup_(freep) unsigned char *vec = NULL;
+	uint64_t pages, there = 0;
+	struct stat st;
+	void *p;
+	int r;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < PAGE)
+		return -1;
+	pages = (uint64_t)st.st_size / PAGE;
+	if (pages > 1u << 18)
+		pages = 1u << 18;
+	vec = malloc(pages);
+	p = mmap(NULL, pages * PAGE, PROT_NONE, MAP_SHARED, fd, 0);
+	if (!vec || p == MAP_FAILED)
+		return -1;
+	r = mincore(p, pages * PAGE, vec);
+	(void)munmap(p, pages * PAGE);
+	for (uint64_t i = 0; r == 0 && i < pages; i++)
+		there += vec[i] & 1;
+	return r < 0 ? -1 : (double)there / (double)pages;
+}
+
+void file_make_cold(void)
+{
+	(void)fdatasync(fd);
+	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void file_make_warm(void)
+{
+	static char buf[1 << 20];
+	off_t off = 0;
+	ssize_t n;
+
+	while ((n = pread(fd, buf, sizeof(buf), off)) > 0)
+		off += n;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t t = a % b;
+
+		a = b;
+		b = t;
+	}
+	return a;
+}
+
+/* Random offsets: every piece once, by steps that share no factor with their number. */
+static void plan_walk(uint64_t len)
+{
+	if (set.bytes && set.bytes < len)
+		len = set.bytes;
+	nr_pieces = len / set.size;
+	if (!nr_pieces)
+		die(1, "%s is smaller than a piece", set.path);
+	walk_stride = 1;
+	if (!set.random || nr_pieces < 3)
+		return;
+	walk_stride = (uint64_t)((double)nr_pieces * 0.618) | 1;
+	while (gcd(walk_stride, nr_pieces) != 1)
+		walk_stride++;
+	walk_start = nr_pieces / 3;
+}
+
+void file_open(void)
+{
+	int mode = set.write ? O_RDWR : O_RDONLY;
+	struct stat st;
+
+	fd = open(set.path, mode | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		die(1, "%s: %s", set.path, strerror(errno));
+	if (set.direct) {
+		fd_direct = open(set.path, mode | O_DIRECT | O_CLOEXEC);
+		if (fd_direct < 0)
+			die(REFUSED, "%s takes no O_DIRECT: %s", set.path, strerror(errno));
+		if (set.size % PAGE)
+			die(2, "O_DIRECT wants pieces of whole pages");
+	}
+	plan_walk((uint64_t)st.st_size);
+}
+
+bool file_piece(uint64_t idx, uint64_t *ret_off)
+{
+	if (set.seconds > 0)
+		idx %= nr_pieces;
+	else if (idx >= nr_pieces)
+		return false;
+	*ret_off = (walk_start + idx * walk_stride) % nr_pieces * set.size;
+	return true;
+}

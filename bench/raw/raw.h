@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a program gets that moves bytes between a file and NVIDIA memory by its own few
+ * lines: the baselines that Penstock is compared with.  libpenstock is not in it, and no
+ * header of NVIDIA's is needed.
+ *
+ *	plain		pread into ordinary memory, cuMemcpyHtoD
+ *	pinned		two registered buffers a thread, cuMemcpyHtoDAsync from one while the
+ *			other is filled
+ *	odirect		O_DIRECT between the disk and host memory: the disk's own rate
+ *	gpu-write	the way of pinned backwards
+ *	cufile		cuFileRead or cuFileWrite on registered buffers
+ *
+ *	raw.c		what was asked for
+ *	file.c		the file, and the order of its pieces
+ *	vendor.c	CUDA and cuFile, as far as they are here
+ *	lanes.c		the threads, and the modes
+ *	report.c	passes, and what is printed of them
+ *
+ * Threads take the next piece from a common counter.  After each pass every thread
+ * compares the last pieces that it moved, device memory against file, outside the time.
+ */
+#ifndef BENCH_RAW_H
+#define BENCH_RAW_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "bench/vendor.h"
+#include "tools/common/hist.h"
+
+#define THREADS_MAX 256
+#define PASSES_MAX 100
+#define SLOTS 2
+#define PAGE 4096
+#define NONE UINT64_MAX
+#define REFUSED 3 /* exit status: what was asked for is not to be had on this machine */
+
+enum mode { PLAIN, PINNED, ODIRECT, GPU_WRITE, CUFILE };
+
+extern const char *const mode_names[];
+
+struct settings {
+	enum mode mode;
+	const char *path, *libcufile;
+	uint64_t size, bytes;
+	unsigned threads, passes;
+	int gpu;
+	double seconds;
+	bool random, cold, direct, write, json;
+};
+
+extern struct settings set;
+
+static inline bool on_gpu(void)
+{
+	return set.mode != ODIRECT;
+}
+
+__attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char *fmt, ...);
+
+/* ------------------------------------------------------------------- file */
+
+extern int fd, fd_direct; /* buffered; O_DIRECT or -1 */
+
+void file_open(void);
+/* The part of the first gigabyte that the page cache holds; negative: unknown. */
+double file_resident(void);
+void file_make_cold(void);
+void file_make_warm(void);
+/* The offset of the idx-th piece; false behind the last, if there is one. */
+bool file_piece(uint64_t idx, uint64_t *ret_off);
+
+/* ---------------------------------------------------------------- vendors */
+
+extern cu_ctx ctx;
+extern cuf_handle cf_handle;
+extern char gpu_name[128];
+/* Not on the list of the library's own. */
+extern cu_result (*memcpy_htod)(cu_ptr dst, const void *src, size_t len);
+
+void load_cuda(void);
+void load_cufile(void);
+const char *cu_text(cu_result err);
+
+/* ------------------------------------------------------------------ lanes */
+
+/* One thread. */
+struct lane {
+	pthread_t thread;
+	unsigned idx;
+	char *host[SLOTS];
+	char *check;
+	cu_ptr dev[SLOTS];
+	cu_stream stream[SLOTS];
+	uint64_t moved[SLOTS]; /* the offset that a slot moved last */
+	uint64_t begun, ended, ops, bytes, verified;
+	struct hist hist; /* ns of pieces */
+	int status; /* 0, or an exit status with a text */
+	char text[400];
+};
+
+extern struct lane *lanes;
+extern pthread_barrier_t gate;
+extern bool stop;     /* written between barriers */
+extern unsigned turn; /* pass, from 0 */
+extern _Atomic uint64_t next_piece;
+
+/* A lane's thread. */
+void *lane_main(void *arg);
+void gate_wait(void);
+
+/* ------------------------------------------------------------------ report */
+
+/* All passes, and what came of them. */
+void run(void);
+
+#endif
