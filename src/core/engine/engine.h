@@ -202,36 +202,6 @@ bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
 uint64_t order_nap(const struct worker *w);
 
-/* staged.c */
-/* Take pieces from the request's cursor into the slot, under the engine's lock. */
-void job_build(struct job *j);
-void job_start(struct worker *w, struct job *j);
-/* Start the copies of the worker's group. */
-void group_start(struct worker *w);
-/* Reap, copy, complete: true when something moved. */
-bool worker_progress(struct worker *w);
-
-/* staged.c: the first reason stays. */
-void job_why(struct job *j, uint32_t why, int detail);
-/* staged.c: give the run's operation to the lane. */
-void run_queue(struct worker *w, struct run *run);
-/* staged.c: start the body of a run by the first hop from the given one on that can. */
-void run_start(struct worker *w, struct run *run, unsigned hop);
-/* staged.c: nothing more of the run is to be done. */
-void run_end(struct worker *w, struct run *run);
-
-/* staged_proof.c */
-/* Of the direct hop on the run's mount. */
-struct proof *run_proof(const struct run *run);
-/* Read what the direct hop moved through the page cache; false when that cannot be. */
-bool run_prove(struct worker *w, struct run *run);
-/* That came back. */
-void run_proof_done(struct worker *w, struct run *run);
-void run_tried(struct worker *w, struct run *run);
-void run_proof_free(struct run *run);
-/* O_DIRECT cannot be trusted here: once more through the page cache. */
-void run_again(struct worker *w, struct run *run);
-
 /* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
 int engine_calibrate(struct engine *e);
 /* calib.c: how many workers an engine has. */

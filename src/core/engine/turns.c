@@ -14,6 +14,7 @@
 #include "core/engine/share.h"
 #include "core/path/pagecache.h"
 #include "core/path/plan.h"
+#include "core/path/staged.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"

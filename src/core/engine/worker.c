@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "topo/numa.h"
 #include "core/engine/engine.h"
+#include "core/path/staged.h"
 #include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */

@@ -37,5 +37,12 @@ void direct_cancel(struct req *r);
 bool direct_prove(struct req *r);
 /* Move everything again through the page cache, because the direct hop cannot be trusted. */
 void direct_again(struct req *r);
+/* A proof's part came back. */
+void direct_proof_done(struct req *r, int64_t res);
+
+/* A part for the request; NULL when there is none just now. */
+struct part *part_new(struct req *r);
+/* Give it to the lane, or keep it while it has to wait for other writes. */
+void part_queue(struct part *p);
 
 #endif

@@ -7,6 +7,7 @@
 #include "core/engine/engine.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
+#include "core/path/staged.h"
 #include "core/path/trial.h"
 #include "core/queue/req.h"
 
