@@ -232,6 +232,12 @@ extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
 
 /* The provider of a kind whose load() succeeded, or NULL with a sentence. */
 const struct mem_ops *mem_provider(uint32_t kind);
+/* The provider that knows an allocation there, or NULL. */
+const struct mem_ops *mem_owner(uint64_t addr, uint64_t len);
+/* "host", "cuda", ... */
+const char *mem_kind_name(uint32_t kind);
+/* All that is known of a device. */
+void mem_device_info(const struct mem_ops *ops, unsigned device, struct pst_device *ret);
 
 /* All devices, host first: fills up to max, returns how many there are. */
 int mem_list(struct pst_device *ret, unsigned max);

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* The kinds of memory that this machine has, and their devices by name. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "mem/mem.h"
+
+/* Asked in this order who owns an address; host last, because it claims every one. */
+static const struct mem_ops *const providers[] = { &mem_cuda_ops, &mem_soft_ops, &mem_host_ops };
+
+static bool loaded[ARRAY_SIZE(providers)];
+static char why_not[ARRAY_SIZE(providers)][256]; /* load()'s sentence where it failed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const struct {
+	const char *name;
+	uint32_t kind;
+} kinds[] = {
+	{ "host", PST_KIND_HOST },
+	{ "soft", PST_KIND_SOFT },
+	{ "cuda", PST_KIND_CUDA },
+};
+
+static void load_all(void)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		int r = providers[i]->load ? providers[i]->load() : 0;
+
+		loaded[i] = r == 0;
+		if (r < 0) {
+			(void)snprintf(why_not[i], sizeof(why_not[i]), "%s", err_text());
+			log_debug("no %s memory: %s", providers[i]->name, why_not[i]);
+		}
+	}
+}
+
+/* The i-th provider, or NULL where its load() failed. */
+static const struct mem_ops *provider_at(unsigned i)
+{
+	(void)pthread_once(&once, load_all);
+	return loaded[i] ? providers[i] : NULL;
+}
+
+const char *mem_kind_name(uint32_t kind)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (kinds[i].kind == kind)
+			return kinds[i].name;
+	return "unknown";
+}
+
+const struct mem_ops *mem_provider(uint32_t kind)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		if (providers[i]->kind != kind)
+			continue;
+		if (!provider_at(i))
+			(void)err_set(ENODEV, "%s", why_not[i]);
+		else if (providers[i]->devices())
+			return providers[i];
+		return NULL;
+	}
+	(void)err_set(ENODEV,
+		      "this build has no provider for %s memory (kind %" PRIu32 "); it serves "
+		      "host, soft and cuda",
+		      mem_kind_name(kind), kind);
+	return NULL;
+}
+
+const struct mem_ops *mem_owner(uint64_t addr, uint64_t len)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++)
+		if (provider_at(i) && providers[i]->owns(addr, len))
+			return providers[i];
+	return NULL;
+}
+
+void mem_device_info(const struct mem_ops *ops, unsigned idx, struct pst_device *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	ret->sz = sizeof(*ret);
+	ret->index = idx;
+	ops->device_info(idx, ret);
+}
+
+int mem_list(struct pst_device *ret, unsigned max)
+{
+	unsigned n = 0;
+
+	for (int host = 1; host >= 0; host--) {
+		for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+			const struct mem_ops *ops = provider_at(i);
+
+			if (!ops || (ops->kind == PST_KIND_HOST) != host)
+				continue;
+			for (unsigned d = 0; d < ops->devices(); d++, n++)
+				if (n < max)
+					mem_device_info(ops, d, &ret[n]);
+		}
+	}
+	return (int)n;
+}
+
+/* The first device that match() takes. */
+static int find_by(bool (*match)(const struct pst_device *dev, const void *key), const void *key,
+		   const struct mem_ops **ret_ops, unsigned *ret_device)
+{
+	struct pst_device dev;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		const struct mem_ops *ops = provider_at(i);
+
+		for (unsigned d = 0; ops && d < ops->devices(); d++) {
+			mem_device_info(ops, d, &dev);
+			if (!match(&dev, key))
+				continue;
+			*ret_ops = ops;
+			*ret_device = d;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+struct pci {
+	unsigned domain, bus, dev, fn;
+};
+
+/* "0000:17:00.0" and nothing before or behind; a domain has four digits or more. */
+static bool parse_pci(const char *s, struct pci *ret)
+{
+	size_t len = strspn(s, "0123456789abcdefABCDEF");
+	struct pci p;
+	int n = 0;
+
+	/* sscanf() would take blanks, signs and "0x" for parts of numbers. */
+	if (len < 4 || len > 8 || strlen(s) != len + strlen(":17:00.0") ||
+	    s[strspn(s, "0123456789abcdefABCDEF:.")])
+		return false;
+	if (sscanf(s, "%8x:%2x:%2x.%1x%n", &p.domain, &p.bus, &p.dev, &p.fn, &n) != 4 || s[n])
+		return false;
+	*ret = p;
+	return true;
+}
+
+static bool match_pci(const struct pst_device *dev, const void *key)
+{
+	const struct pci *want = key;
+	struct pci p;
+
+	return parse_pci(dev->pci, &p) && p.domain == want->domain && p.bus == want->bus &&
+	       p.dev == want->dev && p.fn == want->fn;
+}
+
+static bool parse_uuid(const char *s, uint8_t ret[16])
+{
+	static const char digits[] = "0123456789abcdef";
+	unsigned nr = 0;
+
+	memset(ret, 0, 16);
+	for (; *s; s++) {
+		const char *d = strchr(digits, *s >= 'A' && *s <= 'F' ? *s | 32 : *s);
+
+		if (*s == '-')
+			continue;
+		if (!d || nr == 32)
+			return false;
+		ret[nr / 2] = (uint8_t)(ret[nr / 2] << 4 | (d - digits));
+		nr++;
+	}
+	return nr == 32;
+}
+
+/* Zero is "has none" and names nobody. */
+static bool match_uuid(const struct pst_device *dev, const void *key)
+{
+	return dev->kind != PST_KIND_HOST && !memcmp(dev->uuid, key, sizeof(dev->uuid));
+}
+
+/* "soft" or "soft:3".  False when s is not of that form. */
+static bool parse_kind(const char *s, uint32_t *ret_kind, unsigned *ret_idx)
+{
+	size_t len = strcspn(s, ":");
+	const char *idx = s + len + 1;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strlen(kinds[i].name) != len || strncmp(s, kinds[i].name, len) != 0)
+			continue;
+		*ret_kind = kinds[i].kind;
+		*ret_idx = 0;
+		if (!s[len])
+			return true;
+		if (!*idx || strlen(idx) > 6 || idx[strspn(idx, "0123456789")])
+			return false;
+		*ret_idx = (unsigned)strtoul(idx, NULL, 10);
+		return true;
+	}
+	return false;
+}
+
+int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device)
+{
+	const struct mem_ops *ops;
+	struct pci pci;
+	uint8_t uuid[16];
+	uint32_t kind;
+	unsigned idx;
+
+	if (!name)
+		return err_set(EINVAL, "no device was named");
+	if (parse_kind(name, &kind, &idx)) {
+		const char *more = kind == PST_KIND_SOFT ? " (PST_SOFT_DEVICES makes more)" : "";
+
+		ops = mem_provider(kind);
+		if (!ops)
+			return -ENODEV;
+		if (idx >= ops->devices())
+			return err_set(ENODEV, "there is no device %s; %s devices here: %u%s", name,
+				       ops->name, ops->devices(), more);
+		*ret_ops = ops;
+		*ret_device = idx;
+		return 0;
+	}
+	if (parse_pci(name, &pci)) {
+		if (find_by(match_pci, &pci, ret_ops, ret_device) < 0)
+			return err_set(ENODEV,
+				       "no device at PCI address %s has memory that this "
+				       "build can serve",
+				       name);
+		return 0;
+	}
+	if (parse_uuid(name, uuid)) {
+		if (find_by(match_uuid, uuid, ret_ops, ret_device) < 0)
+			return err_set(ENODEV, "no device here has the UUID %.64s", name);
+		return 0;
+	}
+	return err_set(EINVAL,
+		       "\"%.64s\" is no device name; names are like host, cuda:0, soft:0, "
+		       "0000:17:00.0 or a UUID of 32 hex digits",
+		       name);
+}
