@@ -74,6 +74,7 @@ missing() {
 	raw 3 cufile file --libcufile /nonexistent/libcufile.so.0
 	says "libcufile.so.0" err
 	PST_LIBCUDA=/nonexistent/libcuda.so.1
+	export PST_LIBCUDA
 	gives 3 "$RAW_BENCH" pinned file
 	says "libcuda.so.1" err
 }
