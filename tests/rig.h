@@ -65,7 +65,7 @@ static struct pst_stats rig_before;
 /* Of the case that runs. */
 static struct pst_queue *rig_q;
 static const char *rig_dev;
-static uint32_t rig_store;
+static uint32_t rig_backend;
 
 /* ------------------------------------------------------------ environment */
 
@@ -485,12 +485,12 @@ static inline void rig_case(void)
 		rig_before = rig_stats(NULL);
 		rig_tasks = rig_count_tasks();
 	}
-	if (rig_store) {
-		int r = rig_backend_check(rig_store);
+	if (rig_backend) {
+		int r = rig_backend_check(rig_backend);
 
 		if (r < 0)
 			T_SKIP("io_uring: %s", pst_error_text());
-		rig_q = rig_queue(rig_store, 0);
+		rig_q = rig_queue(rig_backend, 0);
 	}
 	rig_fn();
 	if (rig_q) {
@@ -503,7 +503,7 @@ static inline void rig_case(void)
 /* One case, by itself: makes its own queues. */
 static inline void rig_run1(const char *name, void (*fn)(void))
 {
-	rig_store = 0;
+	rig_backend = 0;
 	rig_dev = "host";
 	rig_last = rig_q;
 	rig_q = NULL;
@@ -513,7 +513,7 @@ static inline void rig_run1(const char *name, void (*fn)(void))
 
 #define RIG_RUN1(fn) rig_run1(#fn, fn)
 
-/* A case over stores and kinds of memory, with rig_q, rig_dev and rig_store set. */
+/* A case over stores and kinds of memory, with rig_q, rig_dev and rig_backend set. */
 static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 {
 	static const char *const devs[] = { "host", "soft:0" };
@@ -521,13 +521,13 @@ static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 	const char *only = getenv("PST_TEST_ONLY");
 	char full[160];
 
-	for (rig_store = PST_BACKEND_URING; rig_store <= PST_BACKEND_THREADS; rig_store++)
+	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++)
 		for (unsigned i = 0; i < (all_mem ? 2 : 1); i++) {
 			rig_dev = devs[i];
 			rig_last = rig_q;
 			rig_q = NULL;
 			rig_fn = fn;
-			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_store],
+			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_backend],
 				       all_mem ? " " : "", all_mem ? devs[i] : "");
 			if (!only || strstr(full, only))
 				t_run(full, rig_case);
@@ -535,7 +535,7 @@ static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 }
 
 #define RIG_RUN(fn) rig_run(#fn, fn, true)
-#define RIG_RUN_STORES(fn) rig_run(#fn, fn, false)
+#define RIG_RUN_BACKENDS(fn) rig_run(#fn, fn, false)
 
 static inline int rig_done(void)
 {

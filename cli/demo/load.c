@@ -136,7 +136,7 @@ static int verify_crcs(const struct load *l, const struct shard *s)
 	return 0;
 }
 
-static int run_step(struct load *l, struct demo_step *step, bool cold)
+static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 {
 	struct demo *d = l->d;
 	int r;
@@ -198,12 +198,13 @@ int demo_load(struct demo *d)
 	if (r < 0)
 		return r;
 
-	r = run_step(&l, demo_step_add(d, "load tensors", "tensor", true), true);
+	r = job_part_step(&l, demo_step_add(d, "load tensors", "tensor", true), true);
 	if (r == 0)
-		r = run_step(&l, demo_step_add(d, "load tensors", "tensor", false), false);
+		r = job_part_step(&l, demo_step_add(d, "load tensors", "tensor", false), false);
 	l.crc = true;
 	if (r == 0)
-		r = run_step(&l, demo_step_add(d, "load tensors, CRC-32C checked", "tensor", false),
-			     false);
+		r = job_part_step(
+			&l, demo_step_add(d, "load tensors, CRC-32C checked", "tensor", false),
+			false);
 	return r;
 }

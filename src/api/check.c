@@ -10,7 +10,7 @@
 #include "api/guard.h"
 #include "base/err.h"
 #include "base/opts.h"
-#include "file/store.h"
+#include "file/io.h"
 #include "gds/path/check.h"
 #include "mem/mem.h"
 
@@ -31,8 +31,8 @@ static int check_io(const struct pst_check_opts *o, struct pst_check *ret)
 {
 	static const struct {
 		const char *name;
-		const struct store_ops *ops;
-	} backends[] = { { "io_uring", &store_uring_ops }, { "threads", &store_threads_ops } };
+		const struct io_backend *ops;
+	} backends[] = { { "io_uring", &uring_backend }, { "threads", &threads_backend } };
 
 	(void)o;
 	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++) {

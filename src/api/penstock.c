@@ -333,9 +333,9 @@ static void release_file(struct object *obj)
 	gds_file_end(f);
 	pagecache_free(f);
 	(void)pthread_mutex_destroy(&f->maps_lock);
-	store_file_free(f->sf);
+	local_file_free(f->sf);
 	if (f->reader)
-		store_file_free(f->reader);
+		local_file_free(f->reader);
 	free(f);
 }
 
@@ -352,12 +352,12 @@ static void file_open_reader(struct pst_file *f)
 	    (proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN && !gds_may()))
 		return;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->sf->fd);
-	if (store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)
+	if (local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)
 		log_info("writes are not proven, and so not direct: %s", err_text());
 }
 
 /* Takes @sf over, also on failure. */
-static int file_new(struct store_file *sf, struct pst_file **ret)
+static int file_new(struct local_file *sf, struct pst_file **ret)
 {
 	struct pst_file *f = calloc(1, sizeof(*f));
 
@@ -372,7 +372,7 @@ static int file_new(struct store_file *sf, struct pst_file **ret)
 	}
 	if (!f || !f->direct[PROOF_READ] || !f->direct[PROOF_WRITE]) {
 		free(f);
-		store_file_free(sf);
+		local_file_free(sf);
 		return err_set(ENOMEM, "out of memory");
 	}
 	file_open_reader(f);
@@ -385,7 +385,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 {
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
-	struct store_file *sf;
+	struct local_file *sf;
 	int r;
 
 	GUARD();
@@ -404,19 +404,19 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
 		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
-	r = store_file_open(path, flags, o.mode ? o.mode : 0666, &sf);
+	r = local_file_open(path, flags, o.mode ? o.mode : 0666, &sf);
 	return r < 0 ? r : file_new(sf, ret_file);
 }
 
 int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file)
 {
-	struct store_file *sf;
+	struct local_file *sf;
 	int r;
 
 	GUARD();
 	if (flags & ~(PST_FILE_STABLE | PST_FILE_PLAIN))
 		return err_set(EINVAL, "flags 0x%x do not go with a wrapped descriptor", flags);
-	r = store_file_wrap(fd, flags, &sf);
+	r = local_file_wrap(fd, flags, &sf);
 	return r < 0 ? r : file_new(sf, ret_file);
 }
 
@@ -432,7 +432,7 @@ struct pst_file *pst_file_close(struct pst_file *file)
 
 int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
 {
-	const struct store_file *sf = file->sf;
+	const struct local_file *sf = file->sf;
 	struct pst_file_info info = {
 		.sz = sizeof(info),
 		.flags = sf->flags,
@@ -446,7 +446,7 @@ int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
 
 	GUARD();
 	memcpy(info.fs, sf->fs, sizeof(info.fs));
-	r = store_file_size(sf, &info.size);
+	r = local_file_size(sf, &info.size);
 	return r < 0 ? r : opts_return(ret, &info, sizeof(info));
 }
 
@@ -580,7 +580,7 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		return err_set(EINVAL, "operation %u is neither READ nor WRITE", op);
 	if (!path || path > PST_PATH_GDS)
 		return err_set(EINVAL, "path %u is unknown", path);
-	info.why = plan_path_why(file, mem, op, path, &info.detail);
+	info.why = plan_path_reason(file, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
 		info.state = PST_STATE_POSSIBLE; /* being found out */
 	if (info.why == PST_WHY_NONE)

@@ -14,10 +14,10 @@
 static const char *const site_names[FAULT_SITE_NR] = {
 	[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
 	[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
-	[FAULT_STORE_OPEN] = "store.open",     [FAULT_STORE_LANE] = "store.lane",
-	[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
-	[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
-	[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+	[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
+	[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
+	[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
+	[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
 	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
@@ -109,7 +109,7 @@ static int parse_rule(char *s, struct rule *ret)
 			       n);
 
 	if (!strcmp(what, "short")) {
-		if (r.site != FAULT_STORE_READ && r.site != FAULT_STORE_WRITE &&
+		if (r.site != FAULT_FILE_READ && r.site != FAULT_FILE_WRITE &&
 		    r.site != FAULT_GDS_PROBE)
 			return err_set(EINVAL,
 				       "PST_FAULT: %s cannot be short; store.read, "

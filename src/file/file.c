@@ -20,15 +20,15 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "file/places.h"
+#include "file/index.h"
 
 /* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
 #define ALIGN_UNTOLD 4096
 
-static uint64_t bits[STORE_NR_FILES / 64];
-static struct places places = {
+static uint64_t bits[IO_NR_FILES / 64];
+static struct index_table index_table = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.nr = STORE_NR_FILES,
+	.nr = IO_NR_FILES,
 	.bits = bits,
 };
 
@@ -81,23 +81,23 @@ static const struct fs *find_fs(uint32_t magic)
 	return NULL;
 }
 
-static void store_file_freep(struct store_file **f)
+static void local_file_freep(struct local_file **f)
 {
-	store_file_free(*f);
+	local_file_free(*f);
 }
 
-static struct store_file *new_file(uint32_t flags)
+static struct local_file *new_file(uint32_t flags)
 {
-	struct store_file *f = malloc(sizeof(*f));
+	struct local_file *f = malloc(sizeof(*f));
 
 	if (!f) {
 		(void)err_set(ENOMEM, "no memory for the description of a file");
 		return NULL;
 	}
-	*f = (struct store_file){
+	*f = (struct local_file){
 		.fd = -1,
 		.fd_direct = -1,
-		.idx = STORE_NO_IDX,
+		.idx = IO_NO_IDX,
 		.flags = flags,
 	};
 	return f;
@@ -222,7 +222,7 @@ static bool kernel_before(unsigned major, unsigned minor)
  * 0 with the alignments; -EOPNOTSUPP when the file has no O_DIRECT worth its name, -ERANGE when
  * it has one with alignments that nobody can serve.
  */
-static int alignment(const struct store_file *f, uint32_t *ret_mem, uint32_t *ret_off)
+static int alignment(const struct local_file *f, uint32_t *ret_mem, uint32_t *ret_off)
 {
 	const struct fs *fs = find_fs(f->fs_magic);
 	int r, size;
@@ -276,7 +276,7 @@ static int open_twin(int fd, const char *path, int oflags)
 	return TAKE_FD(twin);
 }
 
-static int no_direct(struct store_file *f, int err)
+static int no_direct(struct local_file *f, int err)
 {
 	f->why = PST_WHY_NO_DIRECT;
 	f->detail = err;
@@ -288,7 +288,7 @@ static int no_direct(struct store_file *f, int err)
  * @direct: a descriptor with O_DIRECT that is there already, or -1; taken over
  * @oflags: as the plain one was opened
  */
-static int add_direct(struct store_file *f, int direct, const char *path, int oflags)
+static int add_direct(struct local_file *f, int direct, const char *path, int oflags)
 {
 	_cleanup_(closep) int twin = direct;
 	uint32_t mem, off;
@@ -296,7 +296,7 @@ static int add_direct(struct store_file *f, int direct, const char *path, int of
 
 	if (f->flags & PST_FILE_PLAIN)
 		return 0;
-	err = fault_hit(FAULT_STORE_DIRECT);
+	err = fault_hit(FAULT_FILE_DIRECT);
 	if (err)
 		return no_direct(f, err);
 	err = alignment(f, &mem, &off);
@@ -320,7 +320,7 @@ static int add_direct(struct store_file *f, int direct, const char *path, int of
 /* ------------------------------------------------------------------ opening */
 
 /* What fd tells, into a file that has it. */
-static int fill(struct store_file *f, const struct stat *st)
+static int fill(struct local_file *f, const struct stat *st)
 {
 	const struct fs *fs;
 	struct statfs sfs;
@@ -400,23 +400,23 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 }
 
 /* The last step. */
-static int take_place(struct store_file *f)
+static int take_index(struct local_file *f)
 {
 	/* A block device has many names. */
 	int r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->writers);
 
 	if (r == 0)
-		f->idx = places_get(&places, 1, &f->gen);
+		f->idx = index_get(&index_table, 1, &f->gen);
 	return r;
 }
 
-int store_file_open(const char *path, uint32_t flags, uint32_t mode, struct store_file **ret)
+int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct local_file **ret)
 {
-	_cleanup_(store_file_freep) struct store_file *f = NULL;
+	_cleanup_(local_file_freep) struct local_file *f = NULL;
 	struct stat st = { 0 };
 	int r;
 
-	r = fault_hit(FAULT_STORE_OPEN);
+	r = fault_hit(FAULT_FILE_OPEN);
 	if (r)
 		return err_set(r,
 			       "%s: an injected fault made the open fail (PST_FAULT, store.open)",
@@ -434,7 +434,7 @@ int store_file_open(const char *path, uint32_t flags, uint32_t mode, struct stor
 	r = add_direct(f, -1, path, access_flags(flags));
 	if (r < 0)
 		return r;
-	r = take_place(f);
+	r = take_index(f);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(f);
@@ -501,15 +501,15 @@ static const char *path_of(int fd, char *buf, size_t len)
 	return buf[0] == '/' ? buf : NULL;
 }
 
-int store_file_wrap(int fd, uint32_t flags, struct store_file **ret)
+int local_file_wrap(int fd, uint32_t flags, struct local_file **ret)
 {
-	_cleanup_(store_file_freep) struct store_file *f = NULL;
+	_cleanup_(local_file_freep) struct local_file *f = NULL;
 	_cleanup_(closep) int dup_fd = -1, direct = -1;
 	char path[4096];
 	struct stat st = { 0 };
 	int r, oflags = 0;
 
-	r = fault_hit(FAULT_STORE_OPEN);
+	r = fault_hit(FAULT_FILE_OPEN);
 	if (r)
 		return err_set(r,
 			       "descriptor %d: an injected fault made the wrap fail (PST_FAULT, "
@@ -547,22 +547,22 @@ int store_file_wrap(int fd, uint32_t flags, struct store_file **ret)
 	r = add_direct(f, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)), again_flags(oflags));
 	if (r < 0)
 		return r;
-	r = take_place(f);
+	r = take_index(f);
 	if (r < 0)
 		return r;
 	*ret = TAKE_PTR(f);
 	return 0;
 }
 
-void store_file_free(struct store_file *f)
+void local_file_free(struct local_file *f)
 {
 	if (!f)
 		return;
 	if (f->forget)
 		f->forget(f);
-	if (f->idx != STORE_NO_IDX) {
-		store_tables_forget_file(f->idx);
-		places_put(&places, f->idx, 1);
+	if (f->idx != IO_NO_IDX) {
+		ctx_tables_forget_file(f->idx);
+		index_put(&index_table, f->idx, 1);
 	}
 	closep(&f->fd);
 	closep(&f->fd_direct);
@@ -570,7 +570,7 @@ void store_file_free(struct store_file *f)
 	free(f);
 }
 
-int store_file_size(const struct store_file *f, uint64_t *ret_size)
+int local_file_size(const struct local_file *f, uint64_t *ret_size)
 {
 	struct stat st;
 

@@ -1,57 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 #include "file/op.h"
 
-void store_op_begin(struct store_op *op)
+void io_op_begin(struct io_op *op)
 {
 	op->res = 0;
 	op->moved = 0;
 	op->pin_err = 0;
 	op->pinned = false;
 	op->canceled = false;
-	op->doubted = false;
+	op->suspect = false;
 	op->next = op->prev = NULL;
 	op->in = NULL;
 }
 
-static bool finish(struct store_op *op, int64_t res)
+static bool finish(struct io_op *op, int64_t res)
 {
 	op->res = res;
 	return true;
 }
 
 /* The rest cannot be asked for now; go on unless somebody asked for the end. */
-static bool go_on(struct store_op *op)
+static bool go_on(struct io_op *op)
 {
-	return store_op_canceled(op) ? finish(op, -ECANCELED) : false;
+	return io_op_canceled(op) ? finish(op, -ECANCELED) : false;
 }
 
-static bool advance_moved(struct store_op *op, uint64_t moved)
+static bool advance_moved(struct io_op *op, uint64_t moved)
 {
-	const struct store_file *f = op->file;
+	const struct local_file *f = op->file;
 
 	op->moved += moved;
-	if (op->moved >= op->len || op->flags & STORE_OP_NOWAIT)
+	if (op->moved >= op->len || op->flags & IO_OP_NOWAIT)
 		return finish(op, (int64_t)op->moved);
 
 	/* O_DIRECT stops inside a block only at the end of the file.  Whether it is still
 	 * there only a buffered call can find out: it may start at any byte. */
-	if (op->flags & STORE_OP_DIRECT && store_op_off(op) & (f->off_align - 1))
-		op->flags &= (uint8_t)~STORE_OP_DIRECT;
+	if (op->flags & IO_OP_DIRECT && io_op_off(op) & (f->off_align - 1))
+		op->flags &= (uint8_t)~IO_OP_DIRECT;
 	return go_on(op);
 }
 
-bool store_op_advance(struct store_op *op, int64_t res)
+bool io_op_advance(struct io_op *op, int64_t res)
 {
 	if (likely(res > 0))
 		return advance_moved(op, (uint64_t)res);
 	if (res == 0) {
 		/* pwrite(2) gives 0 for a length above 0 on no file we take; if one does,
 		 * asking again for ever is the one wrong answer. */
-		if (op->kind == STORE_WRITE)
+		if (op->kind == IO_WRITE)
 			return finish(op, -EIO);
 		return finish(op, (int64_t)op->moved);
 	}
-	if (op->flags & STORE_OP_NOWAIT) {
+	if (op->flags & IO_OP_NOWAIT) {
 		/* The file system cannot say what is resident, so nothing is. */
 		if (res == -EOPNOTSUPP)
 			return finish(op, -EAGAIN);
@@ -62,19 +62,19 @@ bool store_op_advance(struct store_op *op, int64_t res)
 	return finish(op, res);
 }
 
-static enum fault_site site(const struct store_op *op)
+static enum fault_site site(const struct io_op *op)
 {
 	switch (op->kind) {
-	case STORE_READ:
-		return FAULT_STORE_READ;
-	case STORE_WRITE:
-		return FAULT_STORE_WRITE;
+	case IO_READ:
+		return FAULT_FILE_READ;
+	case IO_WRITE:
+		return FAULT_FILE_WRITE;
 	default:
-		return FAULT_STORE_SYNC;
+		return FAULT_FILE_SYNC;
 	}
 }
 
-int64_t store_op_ask_fault(const struct store_op *op)
+int64_t io_op_ask_fault(const struct io_op *op)
 {
 	uint64_t left = op->len - op->moved, half = left / 2;
 	int err = fault_hit(site(op));
@@ -83,14 +83,14 @@ int64_t store_op_ask_fault(const struct store_op *op)
 		return (int64_t)left;
 	if (err != FAULT_SHORT)
 		return -err;
-	if (op->flags & STORE_OP_DIRECT)
+	if (op->flags & IO_OP_DIRECT)
 		half = align_down(half, op->file->off_align);
 	return (int64_t)(half ? half : left);
 }
 
-bool store_fifo_remove(struct store_fifo *q, struct store_op *op)
+bool io_fifo_remove(struct io_fifo *q, struct io_op *op)
 {
-	if (!store_fifo_has(q, op))
+	if (!io_fifo_has(q, op))
 		return false;
 	if (op->prev)
 		op->prev->next = op->next;

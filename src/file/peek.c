@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/uio.h>
 
-#include "file/store.h"
+#include "file/io.h"
 
 static int64_t read_all(int fd, char *buf, uint64_t off, uint64_t len)
 {
@@ -26,7 +26,7 @@ static int64_t read_all(int fd, char *buf, uint64_t off, uint64_t len)
 	return (int64_t)at;
 }
 
-int64_t store_file_peek(const struct store_file *f, void *buf, uint64_t off, uint64_t len)
+int64_t local_file_peek(const struct local_file *f, void *buf, uint64_t off, uint64_t len)
 {
 	const struct iovec v = { buf, len };
 	_cleanup_(closep) int own = -1;

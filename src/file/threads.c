@@ -2,14 +2,14 @@
 /*
  * Files by pread(2) and pwrite(2) on threads: works everywhere.
  *
- * One pool of threads serves all lanes of the process.  It grows while operations find
- * nobody idle, and a thread that found nothing for IDLE_NS goes; one stays while there
- * is a lane, so that operations can always start.  The last lane's end ends and joins
- * them all.  Nothing can be in flight then, so none of them is inside a system call; an
- * operation that hangs keeps its lane, and with it the pool.  NR_THREADS_MAX operations
- * that hang leave no thread for the others, which can then only be cancelled.
+ * One pool of threads serves all I/O contexts of the process.  It grows while operations find
+ * nobody idle, and a thread that found nothing for IDLE_NS goes; one stays while there is an I/O
+ * context, so that operations can always start.  The last I/O context's end ends and joins them
+ * all.  Nothing can be in flight then, so none of them is inside a system call; an operation
+ * that hangs keeps its I/O context, and with it the pool.  NR_THREADS_MAX operations that hang
+ * leave no thread for the others, which can then only be cancelled.
  *
- * Lock order: life_lock, pool.lock.  A lane's lock is never held together with these.
+ * Lock order: life_lock, pool.lock.  An I/O context's lock is never held together with these.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -24,21 +24,21 @@
 #define NR_THREADS_MAX 64
 #define IDLE_NS (2 * NSEC_PER_SEC)
 
-struct threads_lane {
-	struct store_lane base;
-	struct store_fifo queued; /* the owner's: until flush() */
+struct threads_ctx {
+	struct io_ctx base;
+	struct io_fifo queued; /* the owner's: until flush() */
 
 	pthread_mutex_t lock; /* of all below; taken by workers */
 	pthread_cond_t more;  /* done has wait_for operations */
-	struct store_fifo done;
+	struct io_fifo done;
 	unsigned nr_done;
 	unsigned wait_for; /* 0: nobody waits */
 	bool armed;
 	int efd; /* -1 until the first arm() */
 };
 
-struct worker {
-	struct worker *next; /* in pool.gone */
+struct pool_thread {
+	struct pool_thread *next; /* in pool.gone */
 	pthread_t thread;
 };
 
@@ -46,21 +46,21 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work;      /* queued is not empty, or stop */
 	pthread_cond_t none_left; /* nr_threads fell to 0 */
-	struct store_fifo queued;
+	struct io_fifo queued;
 	unsigned nr_queued;
 	unsigned nr_threads; /* that take work */
 	unsigned nr_idle;
 	bool stop;
-	struct worker *gone; /* those that went: to be joined */
+	struct pool_thread *gone; /* those that went: to be joined */
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Guards the beginning and the end of the pool. */
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned nr_lanes;
+static unsigned nr_ctxs;
 
-static struct threads_lane *lane_of(struct store_lane *l)
+static struct threads_ctx *ctx_of(struct io_ctx *l)
 {
-	return container_of(l, struct threads_lane, base);
+	return container_of(l, struct threads_ctx, base);
 }
 
 static void cond_init_monotonic(pthread_cond_t *c)
@@ -89,48 +89,48 @@ static int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t de
 /* ------------------------------------------------------------- operations */
 
 /* Files in memory are all resident, but know no RWF_NOWAIT. */
-static ssize_t call_read(const struct store_op *op, size_t len)
+static ssize_t call_read(const struct io_op *op, size_t len)
 {
-	struct iovec iov = { .iov_base = store_op_buf(op), .iov_len = len };
-	off_t off = (off_t)store_op_off(op);
+	struct iovec iov = { .iov_base = io_op_buf(op), .iov_len = len };
+	off_t off = (off_t)io_op_off(op);
 
-	if (op->flags & STORE_OP_NOWAIT && !op->file->memory_fs)
-		return preadv2(store_op_fd(op), &iov, 1, off, RWF_NOWAIT);
-	return pread(store_op_fd(op), iov.iov_base, len, off);
+	if (op->flags & IO_OP_NOWAIT && !op->file->memory_fs)
+		return preadv2(io_op_fd(op), &iov, 1, off, RWF_NOWAIT);
+	return pread(io_op_fd(op), iov.iov_base, len, off);
 }
 
 /* One system call. */
-static int64_t call(const struct store_op *op)
+static int64_t call(const struct io_op *op)
 {
-	int64_t ask = store_op_ask(op);
+	int64_t ask = io_op_ask(op);
 	ssize_t n;
 
 	if (ask < 0)
 		return ask;
 	switch (op->kind) {
-	case STORE_READ:
+	case IO_READ:
 		n = call_read(op, (size_t)ask);
 		break;
-	case STORE_WRITE:
-		n = pwrite(store_op_fd(op), store_op_buf(op), (size_t)ask, (off_t)store_op_off(op));
+	case IO_WRITE:
+		n = pwrite(io_op_fd(op), io_op_buf(op), (size_t)ask, (off_t)io_op_off(op));
 		break;
-	case STORE_FSYNC:
-		n = fsync(store_op_fd(op));
+	case IO_FSYNC:
+		n = fsync(io_op_fd(op));
 		break;
 	default:
-		n = fdatasync(store_op_fd(op));
+		n = fdatasync(io_op_fd(op));
 		break;
 	}
 	return n < 0 ? -errno : n;
 }
 
-static void perform(struct store_op *op)
+static void perform(struct io_op *op)
 {
 	/* EAGAIN of a call that may wait: some resource is short for a moment. */
 	static const struct timespec moment = { .tv_nsec = (long)NSEC_PER_MSEC };
 	int64_t res = call(op);
 
-	while (!store_op_advance(op, res)) {
+	while (!io_op_advance(op, res)) {
 		if (res == -EAGAIN)
 			(void)nanosleep(&moment, NULL);
 		res = call(op);
@@ -138,13 +138,13 @@ static void perform(struct store_op *op)
 }
 
 /*
- * Hand an operation that ended to its lane.  The lane may be freed as soon as its lock is
- * open again, so everything that touches it happens before that.
+ * Hand an operation that ended to its I/O context.  The I/O context may be freed as soon as its
+ * lock is open again, so everything that touches it happens before that.
  */
-static void deliver(struct threads_lane *l, struct store_op *op)
+static void deliver(struct threads_ctx *l, struct io_op *op)
 {
 	(void)pthread_mutex_lock(&l->lock);
-	store_fifo_push(&l->done, op);
+	io_fifo_push(&l->done, op);
 	l->nr_done++;
 	/* Those after the first find the eventfd readable. */
 	if (l->armed && l->nr_done == 1)
@@ -157,7 +157,7 @@ static void deliver(struct threads_lane *l, struct store_op *op)
 /* ------------------------------------------------------------------- pool */
 
 /* With pool.lock.  The next operation, or NULL when the calling worker is to end. */
-static struct store_op *next_op(void)
+static struct io_op *next_op(void)
 {
 	uint64_t until = now_ns() + IDLE_NS;
 
@@ -174,19 +174,19 @@ static struct store_op *next_op(void)
 			return NULL;
 	}
 	pool.nr_queued--;
-	return store_fifo_pop(&pool.queued);
+	return io_fifo_pop(&pool.queued);
 }
 
 static void *work(void *arg)
 {
-	struct worker *w = arg;
-	struct store_op *op;
+	struct pool_thread *w = arg;
+	struct io_op *op;
 
 	(void)pthread_setname_np(pthread_self(), "pst-io");
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.nr_idle--; /* see spawn() */
 	while ((op = next_op())) {
-		struct threads_lane *l = op->lane_data;
+		struct threads_ctx *l = op->ctx_data;
 
 		(void)pthread_mutex_unlock(&pool.lock);
 		perform(op);
@@ -204,7 +204,7 @@ static void *work(void *arg)
 /* With pool.lock.  0 or -EAGAIN with a sentence. */
 static int spawn(void)
 {
-	struct worker *w = malloc(sizeof(*w));
+	struct pool_thread *w = malloc(sizeof(*w));
 	int r;
 
 	if (!w)
@@ -232,9 +232,9 @@ static void grow(void)
 }
 
 /* Join those that went.  Quick: all that is left for them to do is return. */
-static void join_gone(struct worker *w)
+static void join_gone(struct pool_thread *w)
 {
-	struct worker *next;
+	struct pool_thread *next;
 
 	for (; w; w = next) {
 		next = w->next;
@@ -278,10 +278,10 @@ static int pool_get(void)
 	int r = 0;
 
 	(void)pthread_mutex_lock(&life_lock);
-	if (!nr_lanes)
+	if (!nr_ctxs)
 		r = pool_start();
 	if (r == 0)
-		nr_lanes++;
+		nr_ctxs++;
 	(void)pthread_mutex_unlock(&life_lock);
 	return r;
 }
@@ -289,21 +289,21 @@ static int pool_get(void)
 static void pool_put(void)
 {
 	(void)pthread_mutex_lock(&life_lock);
-	if (!--nr_lanes)
+	if (!--nr_ctxs)
 		pool_stop();
 	(void)pthread_mutex_unlock(&life_lock);
 }
 
-/* ------------------------------------------------------------------ lanes */
+/* ------------------------------------------------------------------ I/O contexts */
 
 static int threads_check(void)
 {
 	return 0;
 }
 
-static int threads_lane_new(unsigned depth, struct store_lane **ret)
+static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	struct threads_lane *l = calloc(1, sizeof(*l));
+	struct threads_ctx *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
@@ -313,7 +313,7 @@ static int threads_lane_new(unsigned depth, struct store_lane **ret)
 		free(l);
 		return r;
 	}
-	l->base = (struct store_lane){ .ops = &store_threads_ops, .depth = depth };
+	l->base = (struct io_ctx){ .ops = &threads_backend, .depth = depth };
 	l->efd = -1;
 	(void)pthread_mutex_init(&l->lock, NULL);
 	cond_init_monotonic(&l->more);
@@ -321,9 +321,9 @@ static int threads_lane_new(unsigned depth, struct store_lane **ret)
 	return 0;
 }
 
-static void threads_lane_free(struct store_lane *sl)
+static void threads_ctx_free(struct io_ctx *sl)
 {
-	struct threads_lane *l = lane_of(sl);
+	struct threads_ctx *l = ctx_of(sl);
 
 	/* The worker that delivered last may still be inside its critical section. */
 	(void)pthread_mutex_lock(&l->lock);
@@ -334,47 +334,47 @@ static void threads_lane_free(struct store_lane *sl)
 	pool_put();
 }
 
-static int threads_queue(struct store_lane *sl, struct store_op *op)
+static int threads_queue(struct io_ctx *sl, struct io_op *op)
 {
-	struct threads_lane *l = lane_of(sl);
+	struct threads_ctx *l = ctx_of(sl);
 
 	if (sl->nr_ops >= sl->depth)
 		return -EAGAIN;
-	store_op_begin(op);
-	op->lane_data = l;
-	store_fifo_push(&l->queued, op);
+	io_op_begin(op);
+	op->ctx_data = l;
+	io_fifo_push(&l->queued, op);
 	sl->nr_ops++;
 	return 0;
 }
 
 /* What cannot wait is done here and now: no thread would be faster. */
-static void run_nowait(struct threads_lane *l)
+static void run_nowait(struct threads_ctx *l)
 {
-	struct store_op *op, *next;
+	struct io_op *op, *next;
 
 	for (op = l->queued.head; op; op = next) {
 		next = op->next;
-		if (!(op->flags & STORE_OP_NOWAIT))
+		if (!(op->flags & IO_OP_NOWAIT))
 			continue;
-		(void)store_fifo_remove(&l->queued, op);
+		(void)io_fifo_remove(&l->queued, op);
 		perform(op);
 		deliver(l, op);
 	}
 }
 
-static int threads_flush(struct store_lane *sl)
+static int threads_flush(struct io_ctx *sl)
 {
-	struct threads_lane *l = lane_of(sl);
-	struct worker *gone;
-	struct store_op *op;
+	struct threads_ctx *l = ctx_of(sl);
+	struct pool_thread *gone;
+	struct io_op *op;
 	unsigned nr = 0;
 
 	run_nowait(l);
 	if (!l->queued.head)
 		return 0;
 	(void)pthread_mutex_lock(&pool.lock);
-	for (; (op = store_fifo_pop(&l->queued)); nr++)
-		store_fifo_push(&pool.queued, op);
+	for (; (op = io_fifo_pop(&l->queued)); nr++)
+		io_fifo_push(&pool.queued, op);
 	pool.nr_queued += nr;
 	grow();
 	for (unsigned i = 0; i < MIN(nr, pool.nr_idle); i++)
@@ -385,22 +385,22 @@ static int threads_flush(struct store_lane *sl)
 	return 0;
 }
 
-static unsigned threads_reap(struct store_lane *sl, struct store_op **ret, unsigned max)
+static unsigned threads_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
 {
-	struct threads_lane *l = lane_of(sl);
+	struct threads_ctx *l = ctx_of(sl);
 	unsigned n = 0;
 
 	(void)pthread_mutex_lock(&l->lock);
 	for (; n < max && l->nr_done; n++, l->nr_done--)
-		ret[n] = store_fifo_pop(&l->done);
+		ret[n] = io_fifo_pop(&l->done);
 	(void)pthread_mutex_unlock(&l->lock);
 	sl->nr_ops -= n;
 	return n;
 }
 
-static int threads_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
+static int threads_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
 {
-	struct threads_lane *l = lane_of(sl);
+	struct threads_ctx *l = ctx_of(sl);
 	int r = 0;
 
 	min = MIN(min, sl->nr_ops);
@@ -414,16 +414,16 @@ static int threads_wait(struct store_lane *sl, unsigned min, uint64_t deadline_n
 	return -r;
 }
 
-static void threads_cancel(struct store_lane *sl, struct store_op *op)
+static void threads_cancel(struct io_ctx *sl, struct io_op *op)
 {
-	struct threads_lane *l = lane_of(sl);
-	bool waits = store_fifo_remove(&l->queued, op);
+	struct threads_ctx *l = ctx_of(sl);
+	bool waits = io_fifo_remove(&l->queued, op);
 
 	/* One inside a system call goes on until that ends, and not further. */
-	store_op_set_canceled(op);
+	io_op_set_canceled(op);
 	if (!waits) {
 		(void)pthread_mutex_lock(&pool.lock);
-		waits = store_fifo_remove(&pool.queued, op);
+		waits = io_fifo_remove(&pool.queued, op);
 		if (waits)
 			pool.nr_queued--;
 		(void)pthread_mutex_unlock(&pool.lock);
@@ -434,9 +434,9 @@ static void threads_cancel(struct store_lane *sl, struct store_op *op)
 	}
 }
 
-static int threads_arm(struct store_lane *sl, int efd, bool armed)
+static int threads_arm(struct io_ctx *sl, int efd, bool armed)
 {
-	struct threads_lane *l = lane_of(sl);
+	struct threads_ctx *l = ctx_of(sl);
 
 	(void)pthread_mutex_lock(&l->lock);
 	l->efd = efd;
@@ -447,12 +447,12 @@ static int threads_arm(struct store_lane *sl, int efd, bool armed)
 	return 0;
 }
 
-const struct store_ops store_threads_ops = {
+const struct io_backend threads_backend = {
 	.name = "threads",
-	.store = PST_BACKEND_THREADS,
+	.backend = PST_BACKEND_THREADS,
 	.check = threads_check,
-	.lane_new = threads_lane_new,
-	.lane_free = threads_lane_free,
+	.ctx_new = threads_ctx_new,
+	.ctx_free = threads_ctx_free,
 	.queue = threads_queue,
 	.flush = threads_flush,
 	.reap = threads_reap,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files by io_uring: one ring per lane.
+ * Files by io_uring: one ring per I/O context.
  *
  * What is chosen here and why:
  *
@@ -8,14 +8,14 @@
  *     per operation, and buffers once they are used again and again, which saves the pinning
  *     of every page (uring_bufs.h).  Places of files are remembered by generation, so that a
  *     place with a new owner is never mistaken for the old one.  Other threads take them out
- *     when the file or buffer goes (lane.c); SINGLE_ISSUER and with it DEFER_TASKRUN would
+ *     when the file or buffer goes (ctx.c); SINGLE_ISSUER and with it DEFER_TASKRUN would
  *     forbid that.
  *   - The ring's own descriptor is not registered: that registration belongs to a thread,
- *     not to the ring, and a lane may be used by one thread after the other.
+ *     not to the ring, and an I/O context may be used by one thread after the other.
  *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
  *     files is shorter.
  *   - Operations that end without the ring (injected faults, reads of files in memory) stand
- *     in a list of the lane, and reap() takes them from there as if they were completions.
+ *     in a list of the I/O context, and reap() takes them from there as if they were completions.
  *     So does a read that may not wait and is alone: a system call of its own costs less
  *     than the ring, an entry that several share costs less still.
  */
@@ -43,38 +43,38 @@
 #define SPIN_NS 10000u
 #define SPIN_SKIP 31u
 
-struct uring_lane {
-	struct store_lane base;
+struct uring_ctx {
+	struct io_ctx base;
 	struct io_uring ring;
-	struct store_op *lone;          /* a read that may not wait, if it is the only one */
-	struct store_fifo inline_reads; /* to be read by flush(): files in memory */
-	struct store_fifo done;         /* ended without the ring; res holds the raw result */
+	struct io_op *lone;          /* a read that may not wait, if it is the only one */
+	struct io_fifo inline_reads; /* to be read by flush(): files in memory */
+	struct io_fifo done;         /* ended without the ring; res holds the raw result */
 	unsigned nr_done;
-	struct store_fifo to_cancel; /* flagged, but the ring had no room to say so */
+	struct io_fifo to_cancel; /* flagged, but the ring had no room to say so */
 	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
 	bool files_off;              /* registering one failed: register no more */
 	bool owe_submit;             /* requeued operations that the kernel did not take yet */
 	bool armed;
 	unsigned spin_skip; /* waits that sleep at once */
 	int efd;            /* -1 until the first arm() */
-	struct store_tables tables;
-	/* Generation registered in place [idx], 0: none.  Written by the lane's user, and by
-	 * whoever frees the file; those two never meet at one place, see lane.c. */
-	uint32_t file_gen[STORE_NR_FILES];
+	struct ctx_tables tables;
+	/* Generation registered in place [idx], 0: none.  Written by the I/O context's user, and by
+	 * whoever frees the file; those two never meet at one place, see ctx.c. */
+	uint32_t file_gen[IO_NR_FILES];
 	struct uring_bufs bufs;
 };
 
-static struct uring_lane *lane_of(struct store_lane *l)
+static struct uring_ctx *ctx_of(struct io_ctx *l)
 {
-	return container_of(l, struct uring_lane, base);
+	return container_of(l, struct uring_ctx, base);
 }
 
 /* ------------------------------------------------------------------ set up */
 
 /* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
-static void add_tables(struct uring_lane *l)
+static void add_tables(struct uring_ctx *l)
 {
-	unsigned files = 2 * STORE_NR_FILES;
+	unsigned files = 2 * IO_NR_FILES;
 	struct rlimit rl;
 
 	/* The kernel refuses a table longer than that. */
@@ -84,13 +84,13 @@ static void add_tables(struct uring_lane *l)
 		l->nr_files = files / 2;
 	uring_bufs_init(&l->bufs, &l->ring);
 	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
-		  l->nr_files, l->bufs.on ? STORE_NR_BUFS : 0);
+		  l->nr_files, l->bufs.on ? IO_NR_BUFS : 0);
 }
 
 /* Called by whoever frees the file, from any thread. */
-static void forget_file(struct store_tables *t, uint32_t idx)
+static void forget_file(struct ctx_tables *t, uint32_t idx)
 {
-	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+	struct uring_ctx *l = container_of(t, struct uring_ctx, tables);
 	int none[2] = { -1, -1 };
 
 	if (!l->file_gen[idx])
@@ -99,21 +99,21 @@ static void forget_file(struct store_tables *t, uint32_t idx)
 	(void)io_uring_register_files_update(&l->ring, 2 * idx, none, 2);
 }
 
-static void forget_buf(struct store_tables *t, uint32_t idx, unsigned nr)
+static void forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
 {
-	struct uring_lane *l = container_of(t, struct uring_lane, tables);
+	struct uring_ctx *l = container_of(t, struct uring_ctx, tables);
 
 	uring_bufs_forget(&l->bufs, idx, nr);
 }
 
-static int uring_lane_new(unsigned depth, struct store_lane **ret)
+static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	struct uring_lane *l = calloc(1, sizeof(*l));
+	struct uring_ctx *l = calloc(1, sizeof(*l));
 	int r;
 
 	if (!l)
 		return err_set(ENOMEM, "no memory for an io_uring lane");
-	l->base = (struct store_lane){ .ops = &store_uring_ops, .depth = depth };
+	l->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
 	l->efd = -1;
 	r = uring_ring_new(depth, &l->ring);
 	if (r < 0) {
@@ -126,24 +126,24 @@ static int uring_lane_new(unsigned depth, struct store_lane **ret)
 	add_tables(l);
 	l->tables.forget_file = forget_file;
 	l->tables.forget_buf = forget_buf;
-	store_tables_add(&l->tables);
+	ctx_tables_add(&l->tables);
 	*ret = &l->base;
 	return 0;
 }
 
-static bool any_registered(const struct uring_lane *l)
+static bool any_registered(const struct uring_ctx *l)
 {
-	for (unsigned i = 0; i < STORE_NR_FILES; i++)
+	for (unsigned i = 0; i < IO_NR_FILES; i++)
 		if (l->file_gen[i])
 			return true;
 	return false;
 }
 
-static void uring_lane_free(struct store_lane *sl)
+static void uring_ctx_free(struct io_ctx *sl)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 
-	store_tables_del(&l->tables);
+	ctx_tables_del(&l->tables);
 	/* The kernel tears a ring down in the background.  Files given back before that do
 	 * not keep their file system busy when we are long gone. */
 	if (any_registered(l))
@@ -156,7 +156,7 @@ static void uring_lane_free(struct store_lane *sl)
 /* ---------------------------------------------------------- registrations */
 
 /* The file's place, now registered; false: use descriptors. */
-static bool register_file(struct uring_lane *l, const struct store_file *f)
+static bool register_file(struct uring_ctx *l, const struct local_file *f)
 {
 	int fds[2] = { f->fd, f->fd_direct };
 	int r;
@@ -174,7 +174,7 @@ static bool register_file(struct uring_lane *l, const struct store_file *f)
 	return true;
 }
 
-static inline bool file_registered(struct uring_lane *l, const struct store_file *f)
+static inline bool file_registered(struct uring_ctx *l, const struct local_file *f)
 {
 	if (unlikely(f->idx >= l->nr_files))
 		return false;
@@ -185,71 +185,71 @@ static inline bool file_registered(struct uring_lane *l, const struct store_file
 
 /* ------------------------------------------------------------- operations */
 
-static void wake_armed(struct uring_lane *l)
+static void wake_armed(struct uring_ctx *l)
 {
 	if (l->armed)
 		(void)eventfd_write(l->efd, 1);
 }
 
 /* End op without the kernel. */
-static void push_done(struct uring_lane *l, struct store_op *op, int64_t raw)
+static void push_done(struct uring_ctx *l, struct io_op *op, int64_t raw)
 {
 	op->res = raw;
-	store_fifo_push(&l->done, op);
+	io_fifo_push(&l->done, op);
 	l->nr_done++;
 	wake_armed(l);
 }
 
-static inline void fill_sqe(struct uring_lane *l, struct io_uring_sqe *sqe, struct store_op *op,
+static inline void fill_sqe(struct uring_ctx *l, struct io_uring_sqe *sqe, struct io_op *op,
 			    uint64_t ask)
 {
 	static const uint8_t opcodes[] = {
-		[STORE_READ] = IORING_OP_READ,
-		[STORE_WRITE] = IORING_OP_WRITE,
-		[STORE_FSYNC] = IORING_OP_FSYNC,
-		[STORE_FDATASYNC] = IORING_OP_FSYNC,
+		[IO_READ] = IORING_OP_READ,
+		[IO_WRITE] = IORING_OP_WRITE,
+		[IO_FSYNC] = IORING_OP_FSYNC,
+		[IO_FDATASYNC] = IORING_OP_FSYNC,
 	};
 	static const uint8_t fixed[] = {
-		[STORE_READ] = IORING_OP_READ_FIXED,
-		[STORE_WRITE] = IORING_OP_WRITE_FIXED,
+		[IO_READ] = IORING_OP_READ_FIXED,
+		[IO_WRITE] = IORING_OP_WRITE_FIXED,
 	};
-	int place;
+	int slot;
 
-	op->lane_data = (void *)(uintptr_t)(l->ring.sq.sqe_tail - 1);
-	io_uring_prep_rw(opcodes[op->kind], sqe, store_op_fd(op), NULL, 0, 0);
+	op->ctx_data = (void *)(uintptr_t)(l->ring.sq.sqe_tail - 1);
+	io_uring_prep_rw(opcodes[op->kind], sqe, io_op_fd(op), NULL, 0, 0);
 	sqe->user_data = (uintptr_t)op;
 	if (file_registered(l, op->file)) {
-		sqe->fd = (int)(2 * op->file->idx + !!(op->flags & STORE_OP_DIRECT));
+		sqe->fd = (int)(2 * op->file->idx + !!(op->flags & IO_OP_DIRECT));
 		sqe->flags = IOSQE_FIXED_FILE;
 	}
-	if (unlikely(store_op_is_sync(op))) {
-		if (op->kind == STORE_FDATASYNC)
+	if (unlikely(io_op_is_sync(op))) {
+		if (op->kind == IO_FDATASYNC)
 			sqe->fsync_flags = IORING_FSYNC_DATASYNC;
 		return;
 	}
-	sqe->addr = (uintptr_t)store_op_buf(op);
+	sqe->addr = (uintptr_t)io_op_buf(op);
 	sqe->len = (uint32_t)ask;
-	sqe->off = store_op_off(op);
-	if (op->flags & STORE_OP_NOWAIT)
+	sqe->off = io_op_off(op);
+	if (op->flags & IO_OP_NOWAIT)
 		sqe->rw_flags = RWF_NOWAIT;
-	place = uring_bufs_place(&l->bufs, op, (uintptr_t)store_op_buf(op), ask);
-	if (place >= 0) {
+	slot = uring_bufs_slot(&l->bufs, op, (uintptr_t)io_op_buf(op), ask);
+	if (slot >= 0) {
 		sqe->opcode = fixed[op->kind];
-		sqe->buf_index = (uint16_t)place;
+		sqe->buf_index = (uint16_t)slot;
 	}
-	op->pinned = place >= 0;
+	op->pinned = slot >= 0;
 	/* With many requests open, FUSE makes the next one wait, NOWAIT or not: not here. */
-	if (unlikely(op->file->may_hang && !(op->flags & STORE_OP_NOWAIT)))
+	if (unlikely(op->file->may_hang && !(op->flags & IO_OP_NOWAIT)))
 		sqe->flags |= IOSQE_ASYNC;
 }
 
 /* Say to the kernel what cancel() could not. */
-static void cancel_owed(struct uring_lane *l)
+static void cancel_owed(struct uring_ctx *l)
 {
 	struct io_uring_sqe *sqe;
 
 	while (l->to_cancel.head && (sqe = io_uring_get_sqe(&l->ring))) {
-		struct store_op *op = store_fifo_pop(&l->to_cancel);
+		struct io_op *op = io_fifo_pop(&l->to_cancel);
 
 		io_uring_prep_cancel64(sqe, (uintptr_t)op, 0);
 		sqe->user_data = TAG_CANCEL;
@@ -263,7 +263,7 @@ static bool is_forbidden(int err)
 }
 
 /* End every operation in the ring that the kernel has not taken with that error. */
-static void withdraw(struct uring_lane *l, int err)
+static void withdraw(struct uring_ctx *l, int err)
 {
 	struct io_uring_sq *sq = &l->ring.sq;
 	unsigned head = *sq->khead;
@@ -273,17 +273,17 @@ static void withdraw(struct uring_lane *l, int err)
 		unsigned tag = (unsigned)(data & TAG_MASK);
 
 		if (tag != TAG_CANCEL)
-			push_done(l, (struct store_op *)(uintptr_t)(data & ~TAG_MASK),
+			push_done(l, (struct io_op *)(uintptr_t)(data & ~TAG_MASK),
 				  tag == TAG_DROPPED ? -ECANCELED : err);
 	}
 	/* They were published already; nobody but io_uring_enter() looks there. */
 	sq->sqe_head = sq->sqe_tail = head;
 	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
 	while (l->to_cancel.head)
-		(void)store_fifo_pop(&l->to_cancel);
+		(void)io_fifo_pop(&l->to_cancel);
 }
 
-static int submit(struct uring_lane *l)
+static int submit(struct uring_ctx *l)
 {
 	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
 	while (io_uring_sq_ready(&l->ring) || l->to_cancel.head) {
@@ -303,7 +303,7 @@ static int submit(struct uring_lane *l)
 }
 
 /* 0, or -EAGAIN when the ring has no room. */
-static inline int into_ring(struct uring_lane *l, struct store_op *op, uint64_t ask, bool may_wait)
+static inline int into_ring(struct uring_ctx *l, struct io_op *op, uint64_t ask, bool may_wait)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
 
@@ -319,9 +319,9 @@ static inline int into_ring(struct uring_lane *l, struct store_op *op, uint64_t 
 }
 
 /* FUSE may wait all the same. */
-static inline bool does_not_wait(const struct store_op *op)
+static inline bool does_not_wait(const struct io_op *op)
 {
-	return op->flags & STORE_OP_NOWAIT && !op->file->may_hang;
+	return op->flags & IO_OP_NOWAIT && !op->file->may_hang;
 }
 
 /*
@@ -330,9 +330,9 @@ static inline bool does_not_wait(const struct store_op *op)
  *
  * 0, or -EAGAIN when the ring has no room.
  */
-static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait)
+static inline int start(struct uring_ctx *l, struct io_op *op, bool may_wait)
 {
-	int64_t ask = store_op_ask(op);
+	int64_t ask = io_op_ask(op);
 
 	if (unlikely(ask < 0)) {
 		push_done(l, op, ask);
@@ -340,9 +340,9 @@ static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait
 	}
 	/* These file systems have everything in memory, but know no RWF_NOWAIT, and io_uring
 	 * would send their reads through a kernel thread. */
-	if (op->flags & STORE_OP_NOWAIT && op->file->memory_fs) {
+	if (op->flags & IO_OP_NOWAIT && op->file->memory_fs) {
 		op->res = ask;
-		store_fifo_push(&l->inline_reads, op);
+		io_fifo_push(&l->inline_reads, op);
 		return 0;
 	}
 	if (!l->lone && does_not_wait(op) && !io_uring_sq_ready(&l->ring)) {
@@ -355,21 +355,21 @@ static inline int start(struct uring_lane *l, struct store_op *op, bool may_wait
 	return into_ring(l, op, (uint64_t)ask, may_wait);
 }
 
-static int uring_queue(struct store_lane *sl, struct store_op *op)
+static int uring_queue(struct io_ctx *sl, struct io_op *op)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 	int r;
 
 	if (unlikely(sl->nr_ops >= sl->depth))
 		return -EAGAIN;
-	store_op_begin(op);
+	io_op_begin(op);
 	r = start(l, op, false);
 	if (likely(r == 0))
 		sl->nr_ops++;
 	return r;
 }
 
-static void read_inline(struct uring_lane *l, struct store_op *op, int flags)
+static void read_inline(struct uring_ctx *l, struct io_op *op, int flags)
 {
 	struct iovec iov = { op->buf, (size_t)op->res };
 	ssize_t n = preadv2(op->file->fd, &iov, 1, (off_t)op->off, flags);
@@ -377,26 +377,26 @@ static void read_inline(struct uring_lane *l, struct store_op *op, int flags)
 	push_done(l, op, n < 0 ? -errno : n);
 }
 
-static int flush(struct uring_lane *l)
+static int flush(struct uring_ctx *l)
 {
 	int r;
 
 	if (l->lone)
 		read_inline(l, TAKE_PTR(l->lone), RWF_NOWAIT);
 	while (unlikely(l->inline_reads.head))
-		read_inline(l, store_fifo_pop(&l->inline_reads), 0);
+		read_inline(l, io_fifo_pop(&l->inline_reads), 0);
 	r = submit(l);
 	l->owe_submit = r < 0;
 	return r;
 }
 
-static int uring_flush(struct store_lane *sl)
+static int uring_flush(struct io_ctx *sl)
 {
-	return flush(lane_of(sl));
+	return flush(ctx_of(sl));
 }
 
 /* Goes on with an operation that is not finished. */
-static void restart(struct uring_lane *l, struct store_op *op, int64_t res)
+static void restart(struct uring_ctx *l, struct io_op *op, int64_t res)
 {
 	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
 	 * instead of waiting; its own threads may wait. */
@@ -407,11 +407,11 @@ static void restart(struct uring_lane *l, struct store_op *op, int64_t res)
 }
 
 /* True when op is finished. */
-static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t res)
+static inline bool complete(struct uring_ctx *l, struct io_op *op, int64_t res)
 {
-	if (likely(store_op_advance(op, res))) {
+	if (likely(io_op_advance(op, res))) {
 		if (unlikely(op->canceled) && l->to_cancel.head)
-			(void)store_fifo_remove(&l->to_cancel, op);
+			(void)io_fifo_remove(&l->to_cancel, op);
 		return true;
 	}
 	restart(l, op, res);
@@ -420,27 +420,28 @@ static inline bool complete(struct uring_lane *l, struct store_op *op, int64_t r
 
 /*
  * What a thread started the kernel cancels when that thread ends, or says that it cannot reach
- * the memory any more: of an operation that waited for a page of the page cache.  The lane lives on
- * in another thread, so it is no result yet.  If the memory is really bad, it will be again.
+ * the memory any more: of an operation that waited for a page of the page cache.  The I/O
+ * context lives on in another thread, so it is no result yet.  If the memory is really bad, it
+ * will be again.
  */
-static inline int64_t of_thread(struct store_op *op, int64_t res)
+static inline int64_t of_thread(struct io_op *op, int64_t res)
 {
-	if (unlikely(res == -ECANCELED && !store_op_canceled(op)))
+	if (unlikely(res == -ECANCELED && !io_op_canceled(op)))
 		return -EINTR;
-	if (unlikely(res == -EFAULT && !op->doubted)) {
-		op->doubted = true;
+	if (unlikely(res == -EFAULT && !op->suspect)) {
+		op->suspect = true;
 		return -EINTR;
 	}
 	return res;
 }
 
-static unsigned reap_done(struct uring_lane *l, struct store_op **ret, unsigned max)
+static unsigned reap_done(struct uring_ctx *l, struct io_op **ret, unsigned max)
 {
 	unsigned n = 0, todo = l->nr_done;
 
 	/* Not those that come back in this round: that could go on for ever. */
 	for (; todo && n < max; todo--) {
-		struct store_op *op = store_fifo_pop(&l->done);
+		struct io_op *op = io_fifo_pop(&l->done);
 
 		l->nr_done--;
 		if (complete(l, op, op->res))
@@ -450,12 +451,12 @@ static unsigned reap_done(struct uring_lane *l, struct store_op **ret, unsigned 
 }
 
 /* Completions wait in the kernel: for room in the ring, or for this thread to fetch them. */
-static inline bool must_enter(const struct uring_lane *l)
+static inline bool must_enter(const struct uring_ctx *l)
 {
 	return IO_URING_READ_ONCE(*l->ring.sq.kflags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
 }
 
-static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned max)
+static unsigned reap_ring(struct uring_ctx *l, struct io_op **ret, unsigned max)
 {
 	unsigned head, n = 0, seen = 0;
 	struct io_uring_cqe *cqe;
@@ -463,7 +464,7 @@ static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned 
 	io_uring_for_each_cqe(&l->ring, head, cqe)
 	{
 		uint64_t data = cqe->user_data;
-		struct store_op *op = (struct store_op *)(uintptr_t)(data & ~TAG_MASK);
+		struct io_op *op = (struct io_op *)(uintptr_t)(data & ~TAG_MASK);
 		unsigned tag = (unsigned)(data & TAG_MASK);
 
 		if (n == max)
@@ -483,9 +484,9 @@ static unsigned reap_ring(struct uring_lane *l, struct store_op **ret, unsigned 
 	return n;
 }
 
-static unsigned uring_reap(struct store_lane *sl, struct store_op **ret, unsigned max)
+static unsigned uring_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 	unsigned n = 0;
 
 	if (unlikely(l->nr_done))
@@ -502,7 +503,7 @@ static unsigned uring_reap(struct store_lane *sl, struct store_op **ret, unsigne
 }
 
 /* io_uring_enter(2) that neither submits nor takes completions. */
-static int enter_wait(struct uring_lane *l, unsigned min, uint64_t deadline_ns)
+static int enter_wait(struct uring_ctx *l, unsigned min, uint64_t deadline_ns)
 {
 	struct io_uring_getevents_arg arg = { 0 };
 	struct __kernel_timespec ts;
@@ -528,7 +529,7 @@ static int enter_wait(struct uring_lane *l, unsigned min, uint64_t deadline_ns)
  * Going to sleep and being woken costs more than a fast device takes, most of all in a
  * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
  */
-static bool spin(struct uring_lane *l, unsigned min)
+static bool spin(struct uring_ctx *l, unsigned min)
 {
 	uint64_t end;
 
@@ -547,9 +548,9 @@ static bool spin(struct uring_lane *l, unsigned min)
 	return false;
 }
 
-static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
+static int uring_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 	uint64_t soon;
 	int r;
 
@@ -571,10 +572,10 @@ static int uring_wait(struct store_lane *sl, unsigned min, uint64_t deadline_ns)
 }
 
 /* The entry of an operation that was not submitted yet; fill_sqe() keeps where it went. */
-static struct io_uring_sqe *find_queued(struct uring_lane *l, const struct store_op *op)
+static struct io_uring_sqe *find_queued(struct uring_ctx *l, const struct io_op *op)
 {
 	const struct io_uring_sq *sq = &l->ring.sq;
-	unsigned at = (unsigned)(uintptr_t)op->lane_data, head = *sq->khead;
+	unsigned at = (unsigned)(uintptr_t)op->ctx_data, head = *sq->khead;
 	struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
 
 	if (at - head >= sq->sqe_tail - head || sqe->user_data != (uintptr_t)op)
@@ -582,15 +583,15 @@ static struct io_uring_sqe *find_queued(struct uring_lane *l, const struct store
 	return sqe;
 }
 
-static void uring_cancel(struct store_lane *sl, struct store_op *op)
+static void uring_cancel(struct io_ctx *sl, struct io_op *op)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 	struct io_uring_sqe *sqe;
 
 	if (op->canceled)
 		return;
-	store_op_set_canceled(op);
-	if (l->lone == op || store_fifo_remove(&l->inline_reads, op)) {
+	io_op_set_canceled(op);
+	if (l->lone == op || io_fifo_remove(&l->inline_reads, op)) {
 		if (l->lone == op)
 			l->lone = NULL;
 		push_done(l, op, -ECANCELED);
@@ -600,15 +601,15 @@ static void uring_cancel(struct store_lane *sl, struct store_op *op)
 	if (sqe) {
 		io_uring_prep_nop(sqe);
 		sqe->user_data = (uintptr_t)op | TAG_DROPPED;
-	} else if (!store_fifo_has(&l->done, op)) {
-		store_fifo_push(&l->to_cancel, op);
+	} else if (!io_fifo_has(&l->done, op)) {
+		io_fifo_push(&l->to_cancel, op);
 	}
 	/* For callers that only reap(). */
 	l->owe_submit = true;
 }
 
 /* On or off; a full barrier. */
-static void set_events(struct uring_lane *l, bool on)
+static void set_events(struct uring_ctx *l, bool on)
 {
 	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
 	 * it sees the flag, or has_work() below sees the completion. */
@@ -617,7 +618,7 @@ static void set_events(struct uring_lane *l, bool on)
 	l->armed = on;
 }
 
-static bool has_work(struct uring_lane *l)
+static bool has_work(struct uring_ctx *l)
 {
 	if (must_enter(l))
 		(void)io_uring_get_events(&l->ring);
@@ -625,9 +626,9 @@ static bool has_work(struct uring_lane *l)
 	       __atomic_load_n(l->ring.cq.ktail, __ATOMIC_SEQ_CST) != *l->ring.cq.khead;
 }
 
-static int uring_arm(struct store_lane *sl, int efd, bool armed)
+static int uring_arm(struct io_ctx *sl, int efd, bool armed)
 {
-	struct uring_lane *l = lane_of(sl);
+	struct uring_ctx *l = ctx_of(sl);
 	int r;
 
 	if (!armed) {
@@ -649,12 +650,12 @@ static int uring_arm(struct store_lane *sl, int efd, bool armed)
 	return 0;
 }
 
-const struct store_ops store_uring_ops = {
+const struct io_backend uring_backend = {
 	.name = "uring",
-	.store = PST_BACKEND_URING,
+	.backend = PST_BACKEND_URING,
 	.check = uring_ring_check,
-	.lane_new = uring_lane_new,
-	.lane_free = uring_lane_free,
+	.ctx_new = uring_ctx_new,
+	.ctx_free = uring_ctx_free,
 	.queue = uring_queue,
 	.flush = uring_flush,
 	.reap = uring_reap,

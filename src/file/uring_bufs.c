@@ -12,7 +12,7 @@
 #include "file/uring_ring.h"
 
 #define WORTH 2u	   /* times the bytes named, moved unregistered */
-#define REGISTER_SHARE 16u /* of a lane's time */
+#define REGISTER_SHARE 16u /* of an I/O context's time */
 
 /* Registered with all rings that RLIMIT_MEMLOCK holds for: each ring counts by itself. */
 static _Atomic uint64_t locked_bytes;
@@ -60,7 +60,7 @@ static void uncharge(const struct uring_bufs *t, uint64_t len)
 /* Are all of these pages there, so that registering faults none in? */
 static bool resident(uintptr_t start, uintptr_t end)
 {
-	unsigned char there[STORE_BUF_MAX / 4096 + 1];
+	unsigned char there[IO_BUF_MAX / 4096 + 1];
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	size_t nr;
 
@@ -74,18 +74,18 @@ static bool resident(uintptr_t start, uintptr_t end)
 	return true;
 }
 
-static int update(struct uring_bufs *t, uint32_t place, uintptr_t start, uint64_t len)
+static int update(struct uring_bufs *t, uint32_t slot, uintptr_t start, uint64_t len)
 {
 	struct iovec iov = { .iov_base = (void *)start, .iov_len = len };
-	int r = io_uring_register_buffers_update_tag(t->ring, place, &iov, NULL, 1);
+	int r = io_uring_register_buffers_update_tag(t->ring, slot, &iov, NULL, 1);
 
 	return r == 1 ? 0 : r < 0 ? -r : EIO;
 }
 
 /* 0 or an errno.  What was registered in the place before stays if the new range is refused. */
-static int place_set(struct uring_bufs *t, uint32_t place, uintptr_t start, uintptr_t end)
+static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintptr_t end)
 {
-	struct buf_slot *s = &t->slots[place];
+	struct buf_slot *s = &t->slots[slot];
 	int err;
 
 	if (t->err)
@@ -93,9 +93,9 @@ static int place_set(struct uring_bufs *t, uint32_t place, uintptr_t start, uint
 	err = charge(t, end - start);
 	if (err)
 		return err;
-	err = fault_hit(FAULT_STORE_PIN);
+	err = fault_hit(FAULT_FILE_PIN);
 	if (!err)
-		err = update(t, place, start, end - start);
+		err = update(t, slot, start, end - start);
 	if (err) {
 		log_debug("registering %zu bytes with io_uring failed: %s; pinning them each time",
 			  (size_t)(end - start), err_name(err));
@@ -111,12 +111,12 @@ static int place_set(struct uring_bufs *t, uint32_t place, uintptr_t start, uint
 }
 
 /* Pages of what operations named in the piece, if it is time. */
-static void piece_try(struct uring_bufs *t, const struct store_buf *b, uint32_t piece)
+static void piece_try(struct uring_bufs *t, const struct io_buf *b, uint32_t piece)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), now = now_ns();
 	struct buf_slot *s = &t->slots[b->idx + piece];
-	uintptr_t first = (uintptr_t)b->base + piece * STORE_BUF_MAX;
-	uintptr_t last = first + MIN(b->len - piece * STORE_BUF_MAX, STORE_BUF_MAX);
+	uintptr_t first = (uintptr_t)b->base + piece * IO_BUF_MAX;
+	uintptr_t last = first + MIN(b->len - piece * IO_BUF_MAX, IO_BUF_MAX);
 	uintptr_t start = MAX(align_down(first + s->lo, page), first);
 	uintptr_t end = MIN(align_up(first + s->hi, page), last);
 
@@ -125,19 +125,19 @@ static void piece_try(struct uring_bufs *t, const struct store_buf *b, uint32_t 
 	s->moved = 0;
 	if (!resident(start, end))
 		return;
-	s->err = place_set(t, b->idx + piece, start, end);
+	s->err = slot_set(t, b->idx + piece, start, end);
 	t->next = now + (now_ns() - now) * REGISTER_SHARE;
 }
 
-bool uring_bufs_miss(struct uring_bufs *t, struct store_op *op, uint32_t piece, uintptr_t at,
+bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,
 		     uint64_t len)
 {
-	const struct store_buf *b = op->sbuf;
+	const struct io_buf *b = op->sbuf;
 	struct buf_slot *s = &t->slots[b->idx + piece];
-	uint64_t lo = at - (uintptr_t)b->base - piece * STORE_BUF_MAX, hi = lo + len;
+	uint64_t lo = at - (uintptr_t)b->base - piece * IO_BUF_MAX, hi = lo + len;
 
 	/* One operation uses one registered piece. */
-	if (!t->on || hi > STORE_BUF_MAX)
+	if (!t->on || hi > IO_BUF_MAX)
 		return false;
 	s->lo = s->hi ? (uint32_t)MIN(s->lo, lo) : (uint32_t)lo;
 	s->hi = (uint32_t)MAX(s->hi, hi);
@@ -158,7 +158,7 @@ void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring)
 	t->ring = ring;
 	t->exempt = may_lock();
 	/* Kernels before 5.19 have no empty tables: then nothing is registered. */
-	t->on = uring_ring_sparse(ring, IORING_REGISTER_BUFFERS2, STORE_NR_BUFS) == 0;
+	t->on = uring_ring_sparse(ring, IORING_REGISTER_BUFFERS2, IO_NR_BUFS) == 0;
 }
 
 void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr)
@@ -181,7 +181,7 @@ void uring_bufs_done(struct uring_bufs *t)
 	/* Where no limit holds the kernel may take its time. */
 	if (t->exempt || !t->on)
 		return;
-	for (uint32_t i = 0; i < STORE_NR_BUFS; i++)
+	for (uint32_t i = 0; i < IO_NR_BUFS; i++)
 		sum += t->slots[i].end - t->slots[i].start;
 	if (sum)
 		(void)io_uring_unregister_buffers(t->ring);

@@ -5,20 +5,21 @@
  * A piece is registered when operations have moved twice the bytes that they named of it: by
  * then its pages were pinned as often, one operation at a time, as registering costs at most
  * once.  Only what was named is registered, and only if all of its pages are there, so that
- * nothing is faulted in.  A lane spends at most one part in REGISTER_SHARE of its time on it.
+ * nothing is faulted in.  An I/O context spends at most one part in REGISTER_SHARE of its time
+ * on it.
  */
 #ifndef PST_URING_BUFS_H
 #define PST_URING_BUFS_H
 
-#include "file/store.h"
+#include "file/io.h"
 
 struct io_uring;
 
 struct buf_slot {
 	uintptr_t start, end; /* registered; equal: nothing */
-	uint64_t moved;	      /* unregistered, since it was last tried */
+	uint64_t moved;       /* unregistered, since it was last tried */
 	uint32_t lo, hi;      /* named by operations: bytes in the piece */
-	int err;	      /* why it is not registered; 0: not tried, or it is */
+	int err;              /* why it is not registered; 0: not tried, or it is */
 };
 
 struct uring_bufs {
@@ -27,7 +28,7 @@ struct uring_bufs {
 	bool exempt;   /* RLIMIT_MEMLOCK does not hold for the ring */
 	int err;       /* the kernel had no memory for more: nothing more is registered */
 	uint64_t next; /* not before that time, now_ns() */
-	struct buf_slot slots[STORE_NR_BUFS];
+	struct buf_slot slots[IO_NR_BUFS];
 };
 
 void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring);
@@ -36,20 +37,20 @@ void uring_bufs_done(struct uring_bufs *t);
 /* Called by whoever frees the memory, from any thread. */
 void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr);
 /* These bytes of a piece are not registered: are they now?  If not, op->pin_err may say why. */
-bool uring_bufs_miss(struct uring_bufs *t, struct store_op *op, uint32_t piece, uintptr_t at,
+bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,
 		     uint64_t len);
 
 /* The place of at..at+len in the ring's table, or -1. */
-static inline int uring_bufs_place(struct uring_bufs *t, struct store_op *op, uintptr_t at,
-				   uint64_t len)
+static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
+				  uint64_t len)
 {
-	const struct store_buf *b = op->sbuf;
+	const struct io_buf *b = op->sbuf;
 	const struct buf_slot *s;
 	uint64_t piece;
 
 	if (!b)
 		return -1;
-	piece = (at - (uintptr_t)b->base) / STORE_BUF_MAX;
+	piece = (at - (uintptr_t)b->base) / IO_BUF_MAX;
 	if (unlikely(piece >= b->nr))
 		return -1;
 	s = &t->slots[b->idx + piece];

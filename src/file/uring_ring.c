@@ -70,7 +70,7 @@ int uring_ring_new(unsigned entries, struct io_uring *ret)
 			IORING_SETUP_TASKRUN_FLAG,
 		IORING_SETUP_CLAMP,
 	};
-	int r = fault_hit(FAULT_STORE_URING);
+	int r = fault_hit(FAULT_FILE_URING);
 
 	if (r)
 		return -r;

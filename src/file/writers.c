@@ -25,7 +25,7 @@
  * O_DIRECT write begins.  One that can do with nothing but O_DIRECT waits too, and meanwhile no new
  * ones begin through the page cache: else they could follow each other for ever.
  *
- * Writes by other processes, and stores into mappings of the file, are out of reach here:
+ * Writes by other processes, and back ends into mappings of the file, are out of reach here:
  * docs/ARCHITECTURE.md says whose they are.
  */
 #include <pthread.h>
@@ -33,7 +33,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
-#include "file/store.h"
+#include "file/io.h"
 
 #define BUCKETS 256u
 #define DIRECT UINT64_C(1)        /* one O_DIRECT write under way */
@@ -110,41 +110,41 @@ void writers_direct_done(struct writers *w)
 	(void)atomic_fetch_sub(&w->nr, DIRECT);
 }
 
-bool store_write_begin(struct store_op *op)
+bool writers_begin(struct io_op *op)
 {
 	struct writers *w = op->file->writers;
 
-	if (op->flags & STORE_OP_DIRECT) {
-		if (op->claim != STORE_CLAIM_DIRECT && writers_direct(w)) {
-			store_write_end(op);
-			op->claim = STORE_CLAIM_DIRECT;
+	if (op->flags & IO_OP_DIRECT) {
+		if (op->claim != WRITERS_DIRECT && writers_direct(w)) {
+			writers_end(op);
+			op->claim = WRITERS_DIRECT;
 		}
-		return op->claim == STORE_CLAIM_DIRECT;
+		return op->claim == WRITERS_DIRECT;
 	}
-	if (op->claim == STORE_CLAIM_NONE) {
+	if (op->claim == WRITERS_NONE) {
 		if (unlikely(atomic_load(&w->waiting)))
 			return false;
 		(void)atomic_fetch_add(&w->nr, PLAIN);
-		op->claim = STORE_CLAIM_PLAIN;
+		op->claim = WRITERS_PLAIN;
 	}
 	return atomic_load(&w->nr) % PLAIN == 0;
 }
 
-void store_write_wait(struct store_op *op)
+void writers_wait(struct io_op *op)
 {
-	if (!(op->flags & STORE_OP_DIRECT) || op->claim != STORE_CLAIM_NONE)
+	if (!(op->flags & IO_OP_DIRECT) || op->claim != WRITERS_NONE)
 		return;
 	(void)atomic_fetch_add(&op->file->writers->waiting, 1);
-	op->claim = STORE_CLAIM_WAIT;
+	op->claim = WRITERS_WAIT;
 }
 
-void store_write_end(struct store_op *op)
+void writers_end(struct io_op *op)
 {
 	struct writers *w = op->file->writers;
 
-	if (op->claim == STORE_CLAIM_WAIT)
+	if (op->claim == WRITERS_WAIT)
 		(void)atomic_fetch_sub(&w->waiting, 1);
-	else if (op->claim != STORE_CLAIM_NONE)
-		(void)atomic_fetch_sub(&w->nr, op->claim == STORE_CLAIM_DIRECT ? DIRECT : PLAIN);
-	op->claim = STORE_CLAIM_NONE;
+	else if (op->claim != WRITERS_NONE)
+		(void)atomic_fetch_sub(&w->nr, op->claim == WRITERS_DIRECT ? DIRECT : PLAIN);
+	op->claim = WRITERS_NONE;
 }

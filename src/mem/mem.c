@@ -295,13 +295,13 @@ int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, 
 	return st->ops->copy(st, dir, v, nr, ret_ticket);
 }
 
-int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool gate)
+int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier)
 {
 	if (!ops->order_check)
 		return err_set(EOPNOTSUPP,
 			       "%s memory has no streams to order with; leave stream NULL",
 			       ops->name);
-	return ops->order_check(device, stream, gate);
+	return ops->order_check(device, stream, barrier);
 }
 
 int mem_stream_fd(struct mem_stream *st)

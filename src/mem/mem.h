@@ -206,17 +206,17 @@ struct mem_ops {
 	 * handle that the device's own API has for it, which must be valid.  The first three are
 	 * called in the thread that named it: some handles mean another stream in each.
 	 *
-	 * order_check: would order_new(), and order_gate() if it is wanted, be possible?  0;
+	 * order_check: would order_new(), and order_barrier() if it is wanted, be possible?  0;
 	 * -EBUSY while the stream is captured into a graph; -EINVAL for one of another device;
 	 * -EOPNOTSUPP.  Puts nothing on the stream.
 	 */
-	int (*order_check)(unsigned device, void *stream, bool gate);
+	int (*order_check)(unsigned device, void *stream, bool barrier);
 
 	/* Mark the point that the stream has reached. */
 	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
 
 	/* What the stream is given from now on waits for order_open(). */
-	int (*order_gate)(struct mem_order *o);
+	int (*order_barrier)(struct mem_order *o);
 
 	/* 1 when the work before the mark is done, 0 before that, -errno when it never will be. */
 	int (*order_poll)(struct mem_order *o);
@@ -271,7 +271,7 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 }
 
 /* The rest of order_*() is for those who have one, and so in the table. */
-int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool gate);
+int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier);
 
 /* As pst_device_text(). */
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);

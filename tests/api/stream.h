@@ -83,7 +83,7 @@ static inline void run1(const char *name, void (*fn)(void), uint32_t store)
 	char full[100];
 
 	rig_dev = "cuda:0";
-	rig_store = store;
+	rig_backend = store;
 	rig_last = rig_q;
 	rig_q = NULL;
 	rig_fn = fn;

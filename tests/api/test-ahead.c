@@ -146,7 +146,7 @@ static void interleaved(void)
 		struct pst_queue *q;
 
 		begin(LEN);
-		q = rig_queue(rig_store, 0); /* that has seen no other reads */
+		q = rig_queue(rig_backend, 0); /* that has seen no other reads */
 		for (unsigned i = 0; i < 32; i++)
 			for (unsigned k = 0; k < regions[n]; k++) {
 				uint32_t hops = ask_by(q, mem, &(struct pst_io){ 0 },
@@ -191,7 +191,7 @@ static void threads(void)
 
 	begin(LEN);
 	for (unsigned i = 0; i < 4; i++) {
-		r[i].q = rig_queue(rig_store, 0);
+		r[i].q = rig_queue(rig_backend, 0);
 		r[i].mem = rig_alloc(rig_dev, 64 * PIECE);
 		r[i].off = i * LEN / 4;
 	}

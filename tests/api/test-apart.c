@@ -77,7 +77,7 @@ static void queue_that_is_freed(void)
 	m = rig_alloc(rig_dev, TRIES * 65536);
 	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
 	for (unsigned i = 0; i < TRIES && best < ROUNDS; i++) {
-		struct hung h = { .q = rig_queue(rig_store, 8) };
+		struct hung h = { .q = rig_queue(rig_backend, 8) };
 		struct pst_io io = rig_io(PST_OP_READ, hangs, m, i * 65536, i * 65536, 65536);
 		unsigned n;
 

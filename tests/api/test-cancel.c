@@ -93,7 +93,7 @@ static uint64_t count(unsigned nr, const char *how)
 	pid_t pid;
 
 	(void)snprintf(number, sizeof(number), "%u", nr);
-	(void)snprintf(store, sizeof(store), "%u", rig_store);
+	(void)snprintf(store, sizeof(store), "%u", rig_backend);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	pid = fork();
 	if (pid == 0) {

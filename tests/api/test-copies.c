@@ -156,11 +156,11 @@ static void small_ones(void)
 int main(void)
 {
 	rig_init();
-	RIG_RUN_STORES(bit_by_bit);
-	RIG_RUN_STORES(all_at_once);
-	RIG_RUN_STORES(past_a_deadline);
-	RIG_RUN_STORES(canceled);
-	RIG_RUN_STORES(by_descriptor);
-	RIG_RUN_STORES(small_ones);
+	RIG_RUN_BACKENDS(bit_by_bit);
+	RIG_RUN_BACKENDS(all_at_once);
+	RIG_RUN_BACKENDS(past_a_deadline);
+	RIG_RUN_BACKENDS(canceled);
+	RIG_RUN_BACKENDS(by_descriptor);
+	RIG_RUN_BACKENDS(small_ones);
 	return rig_done();
 }

@@ -213,12 +213,12 @@ static void run(const char *name, void (*fn)(void))
 	static const char *const stores[] = { "", "uring", "threads" };
 	char full[100];
 
-	for (rig_store = PST_BACKEND_URING; rig_store <= PST_BACKEND_THREADS; rig_store++) {
+	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++) {
 		rig_dev = "cuda:0";
 		rig_last = rig_q;
 		rig_q = NULL;
 		rig_fn = fn;
-		(void)snprintf(full, sizeof(full), "%s %s", name, stores[rig_store]);
+		(void)snprintf(full, sizeof(full), "%s %s", name, stores[rig_backend]);
 		t_run(full, rig_case);
 	}
 }

@@ -167,7 +167,7 @@ static void others_go_on(void)
 	uint64_t t0;
 
 	begin();
-	other = rig_queue(rig_store, 0);
+	other = rig_queue(rig_backend, 0);
 	for (unsigned i = 0; i < 20; i++)
 		start(rig_q, PST_OP_READ, hang, i * LEN, LEN, 1000, t_in_ms(600000));
 	t0 = t_now();
@@ -202,7 +202,7 @@ static void large_ones_leave_room(void)
 	struct pst_done d;
 
 	begin();
-	q = rig_queue(rig_store, 8);
+	q = rig_queue(rig_backend, 8);
 	mem = pst_mem_free(mem);
 	mem = rig_alloc(rig_dev, RIG_MIB(64));
 	for (unsigned i = 0; i < 6; i++) {
@@ -254,7 +254,7 @@ static void waiting_for_two(void)
 
 static void default_timeout(void)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_store, .timeout_ms = 120 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .timeout_ms = 120 };
 	struct pst_queue *q = NULL;
 	uint64_t t0;
 
@@ -460,7 +460,7 @@ static void cancel_too_late(void)
 static void exactly_once(void)
 {
 	enum { NR = 4000, DEPTH = 32, PLACE = 70000, OWN = 32768 };
-	struct pst_queue *q = rig_queue(rig_store, DEPTH);
+	struct pst_queue *q = rig_queue(rig_backend, DEPTH);
 	struct pst_mem *m = rig_alloc(rig_dev, (uint64_t)DEPTH * PLACE);
 	static uint8_t seen[NR];
 	static uint64_t off[NR], len[NR];

@@ -314,7 +314,7 @@ static void *worker_main(void *arg)
 /* One thread forks while another is inside the library, with whatever locks it holds. */
 static void beside_another_thread(void)
 {
-	struct worker w = { .q = rig_queue(rig_store, 4) };
+	struct worker w = { .q = rig_queue(rig_backend, 4) };
 	pthread_t t;
 
 	begin(LEN);
@@ -501,7 +501,7 @@ int main(int argc, char **argv)
 	RIG_RUN(freed_while_the_child_lives);
 	RIG_RUN(beside_another_thread);
 	RIG_RUN1(beside_a_log_line);
-	RIG_RUN_STORES(host_memory_is_the_parents);
+	RIG_RUN_BACKENDS(host_memory_is_the_parents);
 	RIG_RUN(exec_begins_anew);
 	RIG_RUN1(fork_before_the_first_call);
 	return rig_done();

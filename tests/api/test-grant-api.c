@@ -486,7 +486,7 @@ static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, in
 	rig_cold(rig_path("in"));
 	(void)snprintf(in, sizeof(in), "%s", rig_path("in"));
 	(void)snprintf(out, sizeof(out), "%s", rig_path("out"));
-	(void)snprintf(store, sizeof(store), "%u", rig_store);
+	(void)snprintf(store, sizeof(store), "%u", rig_backend);
 	T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
 	(void)snprintf(fd, sizeof(fd), "%d", s[1]);
 	(void)fflush(stdout);

@@ -36,7 +36,7 @@ static struct pst_queue *queue(uint32_t flags)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
-		.backend = rig_store,
+		.backend = rig_backend,
 		.depth = 8,
 		.timeout_ms = TIMEOUT_MS,
 		.flags = flags,
@@ -165,7 +165,7 @@ int main(void)
 	(void)atexit(stop_fuse);
 	RIG_RUN(queue_that_is_armed);
 	RIG_RUN(queue_armed_once);
-	RIG_RUN_STORES(late_wake_up);
+	RIG_RUN_BACKENDS(late_wake_up);
 	RIG_RUN(deadline_behind_another);
 	return rig_done();
 }

@@ -461,7 +461,7 @@ static void random_segments(void)
 static void batches(void)
 {
 	enum { NR = 600, LEN = 5000, DEPTH = 64 };
-	struct pst_queue *q = rig_queue(rig_store, DEPTH);
+	struct pst_queue *q = rig_queue(rig_backend, DEPTH);
 	struct pst_mem *m = mem_new(NR * LEN);
 	uint64_t at[NR];
 	unsigned sent = 0, got = 0, seen[NR] = { 0 };

@@ -381,7 +381,7 @@ static void a_queue_too_many(void)
 	T_OK(set(2 * SLOT_MAX, 0));
 	sampler_start();
 	while (nr < MOST && r == 0) {
-		q[nr] = rig_queue(rig_store, 4);
+		q[nr] = rig_queue(rig_backend, 4);
 		r = pst_queue_prep(q[nr], &io);
 		nr += r == 0;
 	}
@@ -429,7 +429,7 @@ static void see_slots(void *arg, int level, const char *line)
 /* Requests that hold a slot each until they are released: the pool grows to its bound. */
 static void hog_start(uint64_t bound)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_store, .depth = HOG_DEPTH };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .depth = HOG_DEPTH };
 	uint64_t end = t_in_ms(HANG_MS);
 	char path[200];
 
@@ -546,7 +546,7 @@ static void lowered_below_use(void)
 /* An engine that has everything, idle by now, makes room for another. */
 static void another_engine(void)
 {
-	uint32_t other = rig_store == PST_BACKEND_URING ? PST_BACKEND_THREADS : PST_BACKEND_URING;
+	uint32_t other = rig_backend == PST_BACKEND_URING ? PST_BACKEND_THREADS : PST_BACKEND_URING;
 	struct pst_queue *q = NULL;
 	struct pst_done d;
 	struct pst_io io;
@@ -645,12 +645,12 @@ int main(int argc, char **argv)
 	RIG_RUN1(environment);
 	RIG_RUN1(stays_within);
 	RIG_RUN1(lowered_while_running);
-	RIG_RUN_STORES(too_small);
-	RIG_RUN_STORES(a_queue_too_many);
-	RIG_RUN_STORES(grows_to_the_bound);
-	RIG_RUN_STORES(lowered_below_use);
-	RIG_RUN_STORES(another_engine);
-	RIG_RUN_STORES(pages);
+	RIG_RUN_BACKENDS(too_small);
+	RIG_RUN_BACKENDS(a_queue_too_many);
+	RIG_RUN_BACKENDS(grows_to_the_bound);
+	RIG_RUN_BACKENDS(lowered_below_use);
+	RIG_RUN_BACKENDS(another_engine);
+	RIG_RUN_BACKENDS(pages);
 	fusefs_stop(&fs);
 	return rig_done();
 }

@@ -371,7 +371,7 @@ static void host_wraps(void)
 			if (!pinned)
 				T_EQ(d.flags & PST_DONE_PINNED, 0);
 		}
-		if (pinned && rig_store == PST_BACKEND_URING && !d.why)
+		if (pinned && rig_backend == PST_BACKEND_URING && !d.why)
 			T_CHECK(becomes_pinned(f, m));
 		T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
 		pst_mem_free(m);
@@ -610,13 +610,13 @@ int main(void)
 	RIG_RUN1(device_texts);
 	RIG_RUN(facts);
 	RIG_RUN(store_and_load);
-	RIG_RUN_STORES(soft_wraps_share);
+	RIG_RUN_BACKENDS(soft_wraps_share);
 	RIG_RUN1(bad_wraps);
-	RIG_RUN_STORES(wrapped_and_freed);
+	RIG_RUN_BACKENDS(wrapped_and_freed);
 	RIG_RUN1(the_cpu_crashes);
-	RIG_RUN_STORES(host_wraps);
-	RIG_RUN_STORES(host_wrap_unmapped);
-	RIG_RUN_STORES(host_wrap_with_a_hole);
+	RIG_RUN_BACKENDS(host_wraps);
+	RIG_RUN_BACKENDS(host_wrap_unmapped);
+	RIG_RUN_BACKENDS(host_wrap_with_a_hole);
 	RIG_RUN(drain);
 	(void)fusefs_start(&fuse, rig_dir);
 	RIG_RUN(drain_of_what_hangs);

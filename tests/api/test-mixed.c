@@ -125,7 +125,7 @@ static void behind_another_queue(void)
 	struct pst_done d;
 
 	begin();
-	other = rig_queue(rig_store, 4);
+	other = rig_queue(rig_backend, 4);
 	for (unsigned i = 0; i < 4; i++)
 		prep(other, i * RIG_MIB(1), RIG_MIB(1), 0, 0);
 	T_EQ(pst_queue_submit(other), 4);
@@ -146,7 +146,7 @@ static void behind_one_that_waits(void)
 	struct pst_done d;
 
 	begin();
-	other = rig_queue(rig_store, 4);
+	other = rig_queue(rig_backend, 4);
 	prep(rig_q, 0, 65536, 0, 0);
 	T_EQ(pst_queue_submit(rig_q), 1);
 	prep(other, 100000, 1000, 0, 0);
@@ -185,8 +185,8 @@ static void ended_by_another_queue(void)
 	if (rig_soft())
 		T_SKIP("writes that their own queue ends");
 	begin();
-	first = rig_queue(rig_store, 4);
-	other = rig_queue(rig_store, 4);
+	first = rig_queue(rig_backend, 4);
+	other = rig_queue(rig_backend, 4);
 	rig_make(rig_path("closed"), 1, 65536);
 	closed = rig_open(rig_path("closed"), RIG_RW);
 	io = rig_io(PST_OP_WRITE, closed, mem, 0, 0, 65536);

@@ -26,7 +26,7 @@ static struct pst_mem *mem;
 
 static void begin(uint32_t flags)
 {
-	if (rig_soft() && rig_store == PST_BACKEND_URING)
+	if (rig_soft() && rig_backend == PST_BACKEND_URING)
 		rig_needs_memlock();    /* of the staging pool */
 	(void)unlink(rig_path("file")); /* it may be another user's */
 	rig_make(rig_path("file"), SEED, LEN);
@@ -693,7 +693,7 @@ static void pinned(void)
 	rig_needs_memlock();
 	begin(PST_FILE_READ);
 	/* Where everything is in memory, bytes are copied without the kernel's registration. */
-	pins = rig_store == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
+	pins = rig_backend == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, NULL, &wrapped));
 	T_OK(pst_mem_wrap((uintptr_t)p, LEN, &o, &promised));
 	/* Not for one request; memory that is used again is registered sooner or later. */
@@ -731,6 +731,6 @@ int main(void)
 	RIG_RUN(on_fuse);
 	RIG_RUN(checks);
 	RIG_RUN(counters);
-	RIG_RUN_STORES(pinned);
+	RIG_RUN_BACKENDS(pinned);
 	return rig_done();
 }

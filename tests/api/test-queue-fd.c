@@ -107,7 +107,7 @@ static struct pst_queue *fd_queue(uint32_t depth)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
-		.backend = rig_store,
+		.backend = rig_backend,
 		.depth = depth,
 		.flags = once ? PST_QUEUE_FD_ONCE : 0,
 	};
@@ -355,7 +355,7 @@ static void many_in_one_epoll(void)
 	for (unsigned i = 0; i < QUEUES; i++) {
 		struct epoll_event ev = { .events = EPOLLIN, .data.u32 = i };
 
-		q[i] = rig_queue(i & 1 ? rig_store : PST_BACKEND_AUTO, 8);
+		q[i] = rig_queue(i & 1 ? rig_backend : PST_BACKEND_AUTO, 8);
 		T_CHECK(pst_queue_fd(q[i]) >= 0);
 		T_EQ(epoll_ctl(ep, EPOLL_CTL_ADD, pst_queue_fd(q[i]), &ev), 0);
 	}
@@ -506,7 +506,7 @@ static void eight_threads(void)
 		(void)snprintf(name, sizeof(name), "data%u", i);
 		rig_make(rig_path(name), i, LEN);
 		w[i].idx = i;
-		w[i].store = rig_store;
+		w[i].store = rig_backend;
 		w[i].shared = shared;
 		w[i].file = rig_open(rig_path(name), PST_FILE_READ);
 		T_EQ(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);

@@ -97,8 +97,8 @@ static void what_is_used_is_registered(void)
 	do
 		d = read_at(f, m, LEN / 2);
 	while (!(d.flags & PST_DONE_PINNED) && d.why == PST_WHY_NONE && t_now() < until &&
-	       rig_store == PST_BACKEND_URING);
-	if (rig_store == PST_BACKEND_URING && d.why == PST_WHY_NONE)
+	       rig_backend == PST_BACKEND_URING);
+	if (rig_backend == PST_BACKEND_URING && d.why == PST_WHY_NONE)
 		T_CHECK(d.flags & PST_DONE_PINNED);
 	/* Of a huge page the kernel counts all. */
 	T_CHECK(status("VmPin") <= HUGE);
@@ -113,7 +113,7 @@ static void what_is_used_is_registered(void)
 int main(void)
 {
 	rig_init();
-	RIG_RUN_STORES(a_large_buffer_is_left_alone);
-	RIG_RUN_STORES(what_is_used_is_registered);
+	RIG_RUN_BACKENDS(a_large_buffer_is_left_alone);
+	RIG_RUN_BACKENDS(what_is_used_is_registered);
 	return rig_done();
 }

@@ -295,8 +295,8 @@ static void given_up_while_waiting(void)
 	file = rig_open(rig_path("data"), RIG_R);
 	mem = rig_alloc("soft", 2 * half);
 	far = rig_alloc("soft", half);
-	q = rig_queue(rig_store, 32);
-	other = rig_queue(rig_store, 32);
+	q = rig_queue(rig_backend, 32);
+	other = rig_queue(rig_backend, 32);
 	for (unsigned i = 0; i < 12; i++) { /* the file is known to be warm */
 		io = rig_io(PST_OP_READ, file, mem, 4096 * i, 4096 * i, 4096);
 		T_EQ(rig_do(q, &io).res, 4096);
@@ -342,16 +342,16 @@ static void given_up_while_waiting(void)
 int main(void)
 {
 	rig_init();
-	RIG_RUN_STORES(warm_reads);
-	RIG_RUN_STORES(cold_reads_are_staged);
-	RIG_RUN_STORES(half_resident);
-	RIG_RUN_STORES(pieces);
-	RIG_RUN_STORES(the_end_of_the_file);
-	RIG_RUN_STORES(writes);
-	RIG_RUN_STORES(listed);
-	RIG_RUN_STORES(over_a_border);
-	RIG_RUN_STORES(threads);
-	RIG_RUN_STORES(paths_are_told);
-	RIG_RUN_STORES(given_up_while_waiting);
+	RIG_RUN_BACKENDS(warm_reads);
+	RIG_RUN_BACKENDS(cold_reads_are_staged);
+	RIG_RUN_BACKENDS(half_resident);
+	RIG_RUN_BACKENDS(pieces);
+	RIG_RUN_BACKENDS(the_end_of_the_file);
+	RIG_RUN_BACKENDS(writes);
+	RIG_RUN_BACKENDS(listed);
+	RIG_RUN_BACKENDS(over_a_border);
+	RIG_RUN_BACKENDS(threads);
+	RIG_RUN_BACKENDS(paths_are_told);
+	RIG_RUN_BACKENDS(given_up_while_waiting);
 	return rig_done();
 }

@@ -22,7 +22,7 @@ static struct setting set_up(const char *path)
 {
 	struct setting s = { .m = order_mem_new(LEN), .f = rig_open(path, RIG_R) };
 
-	s.keep = rig_queue(rig_store, 0);
+	s.keep = rig_queue(rig_backend, 0);
 	order_ready(s.keep);
 	rig_mem_fill(s.m.mem, 0, LEN, ORDER_OLD, 0);
 	return s;
@@ -178,7 +178,7 @@ static void queue_is_freed(void)
 	struct setting s = set_up(rig_path("order"));
 	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
 	struct pst_io io = rig_io(PST_OP_WRITE, w, s.m.mem, 0, 0, LEN);
-	struct pst_queue *q = rig_queue(rig_store, 0);
+	struct pst_queue *q = rig_queue(rig_backend, 0);
 
 	order_block(made);
 	order_start(q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
@@ -275,7 +275,7 @@ static void device_is_lost(void)
 
 	if (!pid) {
 		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
-		(void)execl(self, self, rig_store == PST_BACKEND_URING ? "uring" : "threads",
+		(void)execl(self, self, rig_backend == PST_BACKEND_URING ? "uring" : "threads",
 			    (char *)NULL);
 		_exit(127);
 	}
@@ -285,7 +285,7 @@ static void device_is_lost(void)
 
 /* The driver cannot make streams wait: reads say so from then on, writes are none the worse.  The
  * library keeps that in mind, so this is the last case. */
-static void no_gates(void)
+static void no_barriers(void)
 {
 	struct order_mem m = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
@@ -293,7 +293,7 @@ static void no_gates(void)
 	struct pst_done d;
 
 	rig_make(rig_path("order-written"), 3, LEN);
-	if (rig_store == PST_BACKEND_URING) {
+	if (rig_backend == PST_BACKEND_URING) {
 		(void)stub.fail("cuStreamWaitValue32_v2:1:801");
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);
@@ -333,6 +333,6 @@ int main(int argc, char **argv)
 	RUN(queue_is_freed);
 	RUN(calls_fail);
 	RUN(device_is_lost);
-	RUN(no_gates);
+	RUN(no_barriers);
 	return rig_done();
 }

@@ -49,7 +49,7 @@ static void writes(void)
 /* Nobody looks after streams any more when the reads that they waited for are over. */
 static void rests(void)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_store, .timeout_ms = 2000 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .timeout_ms = 2000 };
 	struct pst_queue *q = NULL;
 	uint64_t passed;
 

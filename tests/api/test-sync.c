@@ -139,7 +139,7 @@ static void after_a_failure(void)
 		d = rig_reap1(rig_q);
 		if (d.user_data == 2) {
 			/* Of an asynchronous write that FUSE cut short the kernel makes EIO. */
-			if (rig_store == PST_BACKEND_THREADS || d.res != -EIO)
+			if (rig_backend == PST_BACKEND_THREADS || d.res != -EIO)
 				T_EQ(d.res, -ENOSPC);
 			T_CHECK(d.prefix <= 4096);
 			failed++;
@@ -464,7 +464,7 @@ static void slow_sync(void)
 	struct pst_file *f;
 	struct pst_done d;
 
-	if (rig_store == PST_BACKEND_URING)
+	if (rig_backend == PST_BACKEND_URING)
 		T_SKIP("a sync that is slow in the kernel");
 	f = rig_open(rig_path("slow-sync"), RIG_NEW);
 	prep_by(PST_OP_SYNC, f, NULL, 0, 0, 1, t_in_ms(50));
@@ -503,7 +503,7 @@ int main(int argc, char **argv)
 	(void)atexit(stop_fuse);
 	RIG_RUN(after_earlier_writes);
 	RIG_RUN(beside_reads);
-	RIG_RUN_STORES(kinds);
+	RIG_RUN_BACKENDS(kinds);
 	RIG_RUN(after_a_failure);
 	RIG_RUN(neighbours);
 	RIG_RUN(held);

@@ -250,10 +250,10 @@ int main(void)
 {
 	rig_init();
 	/* The proofs first: what is proven is proven for the process. */
-	RIG_RUN_STORES(proof_of_a_read);
-	RIG_RUN_STORES(proof_of_a_write);
-	RIG_RUN_STORES(crc_of_a_read);
-	RIG_RUN_STORES(crc_of_a_write);
+	RIG_RUN_BACKENDS(proof_of_a_read);
+	RIG_RUN_BACKENDS(proof_of_a_write);
+	RIG_RUN_BACKENDS(crc_of_a_read);
+	RIG_RUN_BACKENDS(crc_of_a_write);
 	RIG_RUN1(loads_and_stores);
 	return rig_done();
 }

@@ -268,7 +268,7 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 static inline void order_many(cu_stream st)
 {
 	enum { NR = 1000, EACH = 300 };
-	struct pst_queue *q = rig_queue(rig_store, NR);
+	struct pst_queue *q = rig_queue(rig_backend, NR);
 	struct order_mem m = order_mem_new(NR * EACH);
 	uint8_t *out = order_host(NR * EACH);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);

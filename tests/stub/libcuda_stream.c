@@ -95,7 +95,7 @@ static bool run_kernel(const struct op *op)
 }
 
 /* The lock is held, and dropped while bytes are copied. */
-static void run_op(struct CUstream_st *st, struct op *op)
+static void job_part_op(struct CUstream_st *st, struct op *op)
 {
 	cu_result *poison = &stub.poison[st->ctx->dev];
 	unsigned delay = stub.delay_us;
@@ -161,7 +161,7 @@ static void *stream_main(void *arg)
 		op = list_first(&st->ops, struct op, link);
 		list_del(&op->link);
 		st->busy = true;
-		run_op(st, op);
+		job_part_op(st, op);
 		free(op);
 		st->busy = false;
 		st->done++;

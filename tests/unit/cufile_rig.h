@@ -49,7 +49,7 @@ static struct {
 } x;
 
 static char dir[PATH_MAX]; /* the case's own */
-static struct store_file *file;
+static struct local_file *file;
 static struct mem_alloc *mem;
 
 /* ------------------------------------------------------------------- cases */
@@ -194,7 +194,7 @@ static inline void begin(const char *text)
 	T_OK(mem_alloc(mem_provider(PST_KIND_CUDA), 0, MEM_LEN, 0, &mem));
 	find_all();
 	make_file(path);
-	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
 	if (file->fd_direct < 0)
 		T_SKIP("no O_DIRECT on %s", file->fs);
 }
@@ -212,7 +212,7 @@ static inline void end(void)
 	T_EQ(s.busy, 0);
 	if (x.reset)
 		x.reset(); /* the driver may be open, and its log with it */
-	store_file_free(file);
+	local_file_free(file);
 	mem_free(mem);
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	(void)unlink(path);

@@ -175,7 +175,7 @@ static bool fail_nth(enum call call, unsigned n)
 	atomic_store(&hits, 0);
 	atomic_store(&left, n);
 	atomic_store(&armed, call);
-	r = scenario(rig_store, rig_dev);
+	r = scenario(rig_backend, rig_dev);
 	atomic_store(&armed, NR_CALLS);
 	hit = atomic_load(&hits) > 0;
 	runs += hit;

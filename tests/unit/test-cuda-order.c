@@ -134,7 +134,7 @@ static void mark_and_gate(void)
 	T_OK(cuda_order_check(0, st, true));
 	block();
 	o = order();
-	T_OK(cuda_order_gate(o));
+	T_OK(cuda_order_barrier(o));
 	CU(x.call(st, pass, NULL));
 	T_EQ(cuda_order_poll(o), 0);
 	go = 1;
@@ -164,7 +164,7 @@ static void stream_comes_late(void)
 		block();
 		for (int i = 0; i < 3; i++) {
 			o[i] = order();
-			T_OK(cuda_order_gate(o[i]));
+			T_OK(cuda_order_barrier(o[i]));
 			CU(x.call(st, pass, NULL));
 			cuda_order_open(o[i]);
 			cuda_order_free(o[i]);
@@ -184,12 +184,12 @@ static void old_gates_stay_open(void)
 	app_start();
 	block();
 	o = order();
-	T_OK(cuda_order_gate(o));
+	T_OK(cuda_order_barrier(o));
 	CU(x.call(st, pass, NULL));
 	cuda_order_open(o);
 	cuda_order_free(o);
 	T_CHECK(o == order());
-	T_OK(cuda_order_gate(o));
+	T_OK(cuda_order_barrier(o));
 	CU(x.call(st, pass, NULL));
 	go = 1;
 	T_CHECK(has_passed(1));
@@ -211,7 +211,7 @@ static void many(void)
 	block();
 	for (int i = 0; i < NR; i++) {
 		o[i] = order();
-		T_OK(cuda_order_gate(o[i]));
+		T_OK(cuda_order_barrier(o[i]));
 		CU(x.call(st, pass, NULL));
 	}
 	go = 1;
@@ -235,7 +235,7 @@ static void context_ends_between(void)
 		app_start();
 		block();
 		o = order();
-		T_OK(cuda_order_gate(o));
+		T_OK(cuda_order_barrier(o));
 		CU(x.call(st, pass, NULL));
 		go = 1;
 		(void)usleep(2000);
@@ -259,7 +259,7 @@ static void foreign_context(void)
 	before = state();
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_LEGACY, &o));
-	T_OK(cuda_order_gate(o));
+	T_OK(cuda_order_barrier(o));
 	CU(x.call((cu_stream)CU_LEGACY, pass, NULL));
 	CU(cu.cuCtxPopCurrent_v2(&top));
 	while (!cuda_order_poll(o))
@@ -350,7 +350,7 @@ static void calls_fail(void)
 		passed = 0;
 		r = cuda_order_new(0, st, &o);
 		if (r == 0) {
-			r = cuda_order_gate(o);
+			r = cuda_order_barrier(o);
 			cuda_order_open(o);
 			cuda_order_free(o);
 		}
@@ -377,7 +377,7 @@ static void *thread_main(void *arg)
 		int r = cuda_order_new(0, own, &o);
 
 		if (r == 0)
-			r = cuda_order_gate(o);
+			r = cuda_order_barrier(o);
 		while (r == 0 && !cuda_order_poll(o))
 			;
 		if (r < 0)

@@ -111,15 +111,15 @@ static void o_direct_may_be_lost(void)
 /* A wrapped descriptor with O_DIRECT is used as it is. */
 static int wrap(const char *path, int flags, struct cufile_file **ret)
 {
-	struct store_file *f;
+	struct local_file *f;
 	int fd = open(path, flags, 0600), r; /* O_TMPFILE has a mode */
 
 	T_CHECK(fd >= 0);
-	T_OK(store_file_wrap(fd, 0, &f));
+	T_OK(local_file_wrap(fd, 0, &f));
 	r = cufile_file_get(f, ret);
 	if (r == 0)
 		cufile_file_put(*ret);
-	store_file_free(f);
+	local_file_free(f);
 	(void)close(fd);
 	return r;
 }
@@ -148,17 +148,17 @@ static void odd_flags_are_refused(void)
 
 static void no_o_direct(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 	struct cufile_file *cf;
 	char path[PATH_MAX + 8];
 
 	begin("");
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
+	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
 	T_EQ(cufile_file_get(f, &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "O_DIRECT"));
-	store_file_free(f);
+	local_file_free(f);
 	end();
 }
 
@@ -217,7 +217,7 @@ static void *io_thread(void *arg)
 static void a_registration_hangs(void)
 {
 	struct cufile_file *cf;
-	struct store_file *other;
+	struct local_file *other;
 	char path[PATH_MAX + 8];
 	struct hung h;
 
@@ -230,13 +230,13 @@ static void a_registration_hangs(void)
 
 	/* Another file has nothing to do with it. */
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(store_file_open(path, PST_FILE_READ, 0, &other));
+	T_OK(local_file_open(path, PST_FILE_READ, 0, &other));
 	T_OK(cufile_file_get(other, &cf));
 	cufile_file_put(cf);
-	store_file_free(other);
+	local_file_free(other);
 
 	/* The file may go; the late answer is then nobody's, but can be given back. */
-	store_file_free(file);
+	local_file_free(file);
 	file = NULL;
 	T_EQ((intptr_t)unhang(h), 0);
 	T_EQ(state().files, 1);
@@ -275,7 +275,7 @@ static void an_end_hangs(void)
 	T_OK(cufile_file_get(file, &again));
 	T_EQ(state().files, 2);
 	cufile_file_put(again);
-	store_file_free(file);
+	local_file_free(file);
 	file = NULL;
 	(void)unhang(h);
 	end();
@@ -303,7 +303,7 @@ static void a_transfer_hangs(void)
 	T_EQ(state().files, 2);
 	T_EQ(io(again, hung_mem, CUFILE_SLICE, 65536, 65536, CUFILE_IO_WRITE), 65536);
 	cufile_file_put(again);
-	store_file_free(file);
+	local_file_free(file);
 	file = NULL;
 	T_EQ(within(do_mem_free, hung_mem), -EBUSY);
 	T_EQ(cufile_close(), -EBUSY);

@@ -78,24 +78,24 @@ static void arguments_are_checked(void)
 
 static void directions_are_checked(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 	struct cufile_file *one;
 	char path[PATH_MAX + 8];
 
 	ready("");
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(store_file_open(path, PST_FILE_READ, 0, &f));
+	T_OK(local_file_open(path, PST_FILE_READ, 0, &f));
 	T_OK(cufile_file_get(f, &one));
 	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), -EBADF);
 	T_EQ(io(one, m, 0, 0, 4096, 0), 4096);
 	cufile_file_put(one);
-	store_file_free(f);
-	T_OK(store_file_open(path, PST_FILE_WRITE, 0, &f));
+	local_file_free(f);
+	T_OK(local_file_open(path, PST_FILE_WRITE, 0, &f));
 	T_OK(cufile_file_get(f, &one));
 	T_EQ(io(one, m, 0, 0, 4096, 0), -EBADF);
 	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), 4096);
 	cufile_file_put(one);
-	store_file_free(f);
+	local_file_free(f);
 	over();
 }
 

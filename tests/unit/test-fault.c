@@ -39,11 +39,11 @@ static void every_call_and_several_rules(void)
 	T_OK(fault_set("store.read:0:EAGAIN,store.write:2:short,store.write:3:ENOSPC,"
 		       "store.open:1:EMFILE"));
 	for (int i = 0; i < 5; i++)
-		T_EQ(fault_hit(FAULT_STORE_READ), EAGAIN);
-	T_EQ(fault_hit(FAULT_STORE_WRITE), 0);
-	T_EQ(fault_hit(FAULT_STORE_WRITE), FAULT_SHORT);
-	T_EQ(fault_hit(FAULT_STORE_WRITE), ENOSPC);
-	T_EQ(fault_hit(FAULT_STORE_OPEN), EMFILE);
+		T_EQ(fault_hit(FAULT_FILE_READ), EAGAIN);
+	T_EQ(fault_hit(FAULT_FILE_WRITE), 0);
+	T_EQ(fault_hit(FAULT_FILE_WRITE), FAULT_SHORT);
+	T_EQ(fault_hit(FAULT_FILE_WRITE), ENOSPC);
+	T_EQ(fault_hit(FAULT_FILE_OPEN), EMFILE);
 	T_OK(fault_set(NULL));
 }
 
@@ -52,10 +52,10 @@ static void every_site_has_its_name(void)
 	static const char *const names[FAULT_SITE_NR] = {
 		[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
 		[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
-		[FAULT_STORE_OPEN] = "store.open",     [FAULT_STORE_LANE] = "store.lane",
-		[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
-		[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
-		[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+		[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
+		[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
+		[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
+		[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
 		[FAULT_GDS_PROBE] = "gds.probe",
 	};
 	char spec[64];

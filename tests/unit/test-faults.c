@@ -10,10 +10,10 @@
 static const char *const sites[FAULT_SITE_NR] = {
 	[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
 	[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
-	[FAULT_STORE_OPEN] = "store.open",     [FAULT_STORE_LANE] = "store.lane",
-	[FAULT_STORE_READ] = "store.read",     [FAULT_STORE_WRITE] = "store.write",
-	[FAULT_STORE_SYNC] = "store.sync",     [FAULT_STORE_PIN] = "store.pin",
-	[FAULT_STORE_DIRECT] = "store.direct", [FAULT_STORE_URING] = "store.uring",
+	[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
+	[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
+	[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
+	[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
 	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
@@ -25,7 +25,7 @@ static void fail_at(enum fault_site site, unsigned n, const char *what, int *ret
 
 	(void)snprintf(spec, sizeof(spec), "%s:%u:%s", sites[site], n, what);
 	T_EQ(fault_set(spec), 0);
-	r = scenario(rig_store, rig_dev);
+	r = scenario(rig_backend, rig_dev);
 	if (r == -EBADE || r == -ELIBBAD || r == -ENOMSG || r == -ETIMEDOUT)
 		T_FAIL("%s: %d (%s)", spec, r, scenario_why);
 	/* Counted before it is disarmed, which begins anew. */
@@ -54,7 +54,7 @@ static void every_site(void)
 static void works_with(const char *spec)
 {
 	T_EQ(fault_set(spec), 0);
-	if (scenario(rig_store, rig_dev) != 0)
+	if (scenario(rig_backend, rig_dev) != 0)
 		T_FAIL("%s: %s", spec, scenario_why);
 	T_EQ(fault_set(NULL), 0);
 	rig_quiet();

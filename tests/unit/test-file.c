@@ -14,7 +14,7 @@
 #include "t.h"
 
 #include "base/fault.h"
-#include "file/store.h"
+#include "file/io.h"
 
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 
@@ -31,8 +31,8 @@ static const char *in_dir(const char *name)
 /* An open that must fail, with a sentence that names the path. */
 static void refused(const char *p, uint32_t flags, int err)
 {
-	struct store_file *f = NULL;
-	int r = store_file_open(p, flags, 0600, &f);
+	struct local_file *f = NULL;
+	int r = local_file_open(p, flags, 0600, &f);
 
 	if (r != err)
 		T_FAIL("opening %s gave %d, not %d: %s", p, r, err, err_text());
@@ -93,34 +93,34 @@ static void without_permission(void)
 static void creating(void)
 {
 	mode_t old = umask(0);
-	struct store_file *f;
+	struct local_file *f;
 	struct stat st;
 	uint64_t size;
 
-	T_OK(store_file_open(in_dir("new"), RW | PST_FILE_CREATE | PST_FILE_EXCL, 0640, &f));
+	T_OK(local_file_open(in_dir("new"), RW | PST_FILE_CREATE | PST_FILE_EXCL, 0640, &f));
 	T_EQ(fstat(f->fd, &st), 0);
 	T_EQ(st.st_mode & 07777, 0640);
 	T_EQ(pwrite(f->fd, "abc", 3, 0), 3);
-	T_OK(store_file_size(f, &size));
+	T_OK(local_file_size(f, &size));
 	T_EQ(size, 3);
-	store_file_free(f);
+	local_file_free(f);
 	refused(in_dir("new"), RW | PST_FILE_CREATE | PST_FILE_EXCL, -EEXIST);
-	T_OK(store_file_open(in_dir("new"), RW | PST_FILE_TRUNC, 0, &f));
-	T_OK(store_file_size(f, &size));
+	T_OK(local_file_open(in_dir("new"), RW | PST_FILE_TRUNC, 0, &f));
+	T_OK(local_file_size(f, &size));
 	T_EQ(size, 0);
-	store_file_free(f);
+	local_file_free(f);
 	T_EQ(unlink(in_dir("new")), 0);
 	(void)umask(old);
 }
 
 /* What must hold for any open file. */
-static void check_facts(const struct store_file *f)
+static void check_facts(const struct local_file *f)
 {
 	int fl = fcntl(f->fd, F_GETFL);
 
 	T_CHECK(fl >= 0 && !(fl & (O_DIRECT | O_NONBLOCK)));
 	T_CHECK(fcntl(f->fd, F_GETFD) & FD_CLOEXEC);
-	T_CHECK(f->idx < STORE_NR_FILES && f->gen);
+	T_CHECK(f->idx < IO_NR_FILES && f->gen);
 	T_CHECK(f->fs[0]);
 	if (f->fd_direct < 0) {
 		T_EQ(f->mem_align, 0);
@@ -138,11 +138,11 @@ static void check_facts(const struct store_file *f)
 
 static void facts(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 	struct statfs sfs;
 	struct stat st;
 
-	T_OK(store_file_open(path, RW, 0, &f));
+	T_OK(local_file_open(path, RW, 0, &f));
 	check_facts(f);
 	T_EQ(f->flags, RW);
 	T_EQ(statfs(path, &sfs), 0);
@@ -153,17 +153,17 @@ static void facts(void)
 		T_EQ(strcmp(f->fs, "ext4"), 0);
 		T_CHECK(f->fd_direct >= 0 && !f->memory_fs);
 	}
-	store_file_free(f);
+	local_file_free(f);
 }
 
 static void the_alignment_is_true(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 	uint8_t *buf;
 
-	T_OK(store_file_open(path, RW, 0, &f));
+	T_OK(local_file_open(path, RW, 0, &f));
 	if (f->fd_direct < 0) {
-		store_file_free(f);
+		local_file_free(f);
 		T_SKIP("O_DIRECT on the file system of the test");
 	}
 	buf = mmap(NULL, 131072, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -171,13 +171,13 @@ static void the_alignment_is_true(void)
 	T_EQ(pread(f->fd_direct, buf + f->mem_align, f->off_align, f->off_align), f->off_align);
 	T_EQ(t_differs(buf + f->mem_align, 1, f->off_align, f->off_align), f->off_align);
 	(void)munmap(buf, 131072);
-	store_file_free(f);
+	local_file_free(f);
 }
 
 static void in_memory(void)
 {
 	char p[64];
-	struct store_file *f;
+	struct local_file *f;
 	struct statfs sfs;
 	int fd;
 
@@ -186,50 +186,50 @@ static void in_memory(void)
 		T_SKIP("a tmpfs on /dev/shm");
 	fd = mkstemp(p);
 	T_CHECK(fd >= 0);
-	T_OK(store_file_open(p, RW, 0, &f));
+	T_OK(local_file_open(p, RW, 0, &f));
 	check_facts(f);
 	T_CHECK(f->memory_fs);
 	T_EQ(strcmp(f->fs, "tmpfs"), 0);
 	T_EQ(f->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NO_DIRECT);
-	store_file_free(f);
+	local_file_free(f);
 	T_EQ(unlink(p), 0);
 	(void)close(fd);
 }
 
 static void plain(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 
-	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
+	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
 	check_facts(f);
 	T_EQ(f->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NONE);
-	store_file_free(f);
+	local_file_free(f);
 }
 
 static void direct_that_is_refused(void)
 {
-	struct store_file *f;
+	struct local_file *f;
 
 	T_OK(fault_set("store.direct:1:EINVAL"));
-	T_OK(store_file_open(path, RW, 0, &f));
+	T_OK(local_file_open(path, RW, 0, &f));
 	check_facts(f);
 	T_EQ(f->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NO_DIRECT);
 	T_EQ(f->detail, EINVAL);
-	store_file_free(f);
+	local_file_free(f);
 	T_OK(fault_set("store.open:1:EIO"));
 	refused(path, RW, -EIO);
 	T_OK(fault_set("store.open:1:EMFILE"));
-	T_EQ(store_file_wrap(0, 0, &f), -EMFILE);
+	T_EQ(local_file_wrap(0, 0, &f), -EMFILE);
 	T_OK(fault_set(NULL));
 }
 
 static void out_of_descriptors(void)
 {
 	struct rlimit old, rl;
-	struct store_file *f = NULL;
+	struct local_file *f = NULL;
 	int lowest = dup(STDIN_FILENO), r[2];
 
 	T_CHECK(lowest >= 0);
@@ -239,23 +239,23 @@ static void out_of_descriptors(void)
 	for (int i = 0; i < 2; i++) {
 		rl = (struct rlimit){ .rlim_cur = (rlim_t)(lowest + i), .rlim_max = old.rlim_max };
 		T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
-		r[i] = store_file_open(path, RW, 0, &f);
+		r[i] = local_file_open(path, RW, 0, &f);
 		T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
 		if (r[i] < 0)
 			T_CHECK(strstr(err_text(), "ulimit -n"));
 	}
 	T_EQ(r[0], -EMFILE);
 	if (r[1] == 0) /* the file system takes no O_DIRECT */
-		store_file_free(f);
+		local_file_free(f);
 	else
 		T_EQ(r[1], -EMFILE);
 }
 
 static void wrap_refused(int fd, int err)
 {
-	struct store_file *f = NULL;
+	struct local_file *f = NULL;
 
-	T_EQ(store_file_wrap(fd, 0, &f), err);
+	T_EQ(local_file_wrap(fd, 0, &f), err);
 	T_CHECK(!f && err_text()[0]);
 }
 
@@ -301,11 +301,11 @@ static void wrapping(void)
 
 	for (size_t i = 0; i < ARRAY_SIZE(how); i++) {
 		int fd = open(path, how[i].oflags | O_CLOEXEC);
-		struct store_file *f;
+		struct local_file *f;
 		char c;
 
 		T_CHECK(fd >= 0);
-		T_OK(store_file_wrap(fd, PST_FILE_STABLE, &f));
+		T_OK(local_file_wrap(fd, PST_FILE_STABLE, &f));
 		T_CHECK(f->fd != fd);
 		/* The caller's may go; ours is another. */
 		(void)close(fd);
@@ -316,92 +316,92 @@ static void wrapping(void)
 			T_EQ(fcntl(f->fd_direct, F_GETFL) & (O_ACCMODE | O_DSYNC), how[i].oflags);
 		if (how[i].flags & PST_FILE_READ)
 			T_EQ(pread(f->fd, &c, 1, 0), 1);
-		store_file_free(f);
+		local_file_free(f);
 	}
 }
 
 static void wrapping_a_direct_descriptor(void)
 {
 	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
-	struct store_file *f;
+	struct local_file *f;
 	char c;
 
 	if (fd < 0)
 		T_SKIP("O_DIRECT on the file system of the test");
-	T_OK(store_file_wrap(fd, 0, &f));
+	T_OK(local_file_wrap(fd, 0, &f));
 	check_facts(f);
 	T_CHECK(fcntl(fd, F_GETFL) & O_DIRECT); /* the caller's is as it was */
 	T_EQ(pread(f->fd, &c, 1, 1), 1);        /* the twin takes any offset */
 	T_EQ(c, (char)t_byte(1, 1));
-	store_file_free(f);
-	T_OK(store_file_wrap(fd, PST_FILE_PLAIN, &f));
+	local_file_free(f);
+	T_OK(local_file_wrap(fd, PST_FILE_PLAIN, &f));
 	check_facts(f);
 	T_EQ(f->fd_direct, -1);
-	store_file_free(f);
+	local_file_free(f);
 	(void)close(fd);
 }
 
 static void wrapping_a_file_without_a_name(void)
 {
 	int fd = memfd_create("pst-test", MFD_CLOEXEC);
-	struct store_file *f;
+	struct local_file *f;
 	uint64_t size;
 
 	T_CHECK(fd >= 0);
 	T_EQ(ftruncate(fd, 12345), 0);
-	T_OK(store_file_wrap(fd, 0, &f));
+	T_OK(local_file_wrap(fd, 0, &f));
 	T_CHECK(f->memory_fs);
-	T_OK(store_file_size(f, &size));
+	T_OK(local_file_size(f, &size));
 	T_EQ(size, 12345);
-	store_file_free(f);
+	local_file_free(f);
 	(void)close(fd);
 
 	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
 		T_SKIP("O_TMPFILE on the file system of the test");
-	T_OK(store_file_wrap(fd, 0, &f));
+	T_OK(local_file_wrap(fd, 0, &f));
 	check_facts(f);
-	store_file_free(f);
+	local_file_free(f);
 	(void)close(fd);
 }
 
 static void places_are_used_again(void)
 {
-	struct store_file *a, *b, *c;
+	struct local_file *a, *b, *c;
 
-	T_OK(store_file_open(path, RW, 0, &a));
-	T_OK(store_file_open(path, RW, 0, &b));
+	T_OK(local_file_open(path, RW, 0, &a));
+	T_OK(local_file_open(path, RW, 0, &b));
 	T_CHECK(a->idx != b->idx && a->gen != b->gen);
-	store_file_free(a);
-	T_OK(store_file_open(path, RW, 0, &c));
+	local_file_free(a);
+	T_OK(local_file_open(path, RW, 0, &c));
 	T_CHECK(c->idx != b->idx && c->gen != b->gen);
-	store_file_free(b);
-	store_file_free(c);
-	store_file_free(NULL);
+	local_file_free(b);
+	local_file_free(c);
+	local_file_free(NULL);
 }
 
 /* Any block device that may be read, looked at and not touched. */
 static void block_devices(void)
 {
 	static const char *const names[] = { "/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0" };
-	struct store_file *f = NULL;
+	struct local_file *f = NULL;
 	uint64_t size;
 
 	for (size_t i = 0; i < ARRAY_SIZE(names) && !f; i++)
-		if (store_file_open(names[i], PST_FILE_READ, 0, &f) < 0)
+		if (local_file_open(names[i], PST_FILE_READ, 0, &f) < 0)
 			f = NULL;
 	if (!f)
 		T_SKIP("a block device that may be read");
 	check_facts(f);
 	T_CHECK(f->block_device && !f->memory_fs);
 	T_EQ(strcmp(f->fs, "block"), 0);
-	T_OK(store_file_size(f, &size));
+	T_OK(local_file_size(f, &size));
 	T_CHECK(f->fd_direct < 0 || f->off_align >= 512);
-	store_file_free(f);
+	local_file_free(f);
 }
 
 /* Pages of a file in the page cache, or -1 where that cannot be told. */
-static int resident(const struct store_file *f, uint64_t off, uint64_t len)
+static int resident(const struct local_file *f, uint64_t off, uint64_t len)
 {
 	unsigned char v[2048];
 	void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, f->fd, (off_t)off);
@@ -419,29 +419,29 @@ static int resident(const struct store_file *f, uint64_t off, uint64_t len)
 static void a_look_leaves_no_trace(void)
 {
 	uint8_t *buf = malloc(MIB(8)), *back = malloc(MIB(8));
-	struct store_file *f;
+	struct local_file *f;
 
 	T_CHECK(buf && back);
 	t_fill(buf, 3, 0, MIB(8));
-	T_OK(store_file_open(in_dir("looked-at"), RW | PST_FILE_CREATE, 0600, &f));
+	T_OK(local_file_open(in_dir("looked-at"), RW | PST_FILE_CREATE, 0600, &f));
 	T_EQ(pwrite(f->fd, buf, MIB(8), 0), (ssize_t)MIB(8));
 	T_EQ(fsync(f->fd), 0);
 	T_EQ(posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	if (f->memory_fs || resident(f, 0, MIB(8)))
 		T_SKIP("a file system that drops pages, not %s", f->fs);
-	T_EQ(store_file_peek(f, back, MIB(2), MIB(1)), (int64_t)MIB(1));
+	T_EQ(local_file_peek(f, back, MIB(2), MIB(1)), (int64_t)MIB(1));
 	T_CHECK(!memcmp(back, buf + MIB(2), MIB(1)));
 	T_EQ(resident(f, 0, MIB(8)), 0);
 	/* Of others it takes nothing away. */
 	(void)posix_fadvise(f->fd, 0, 0, POSIX_FADV_RANDOM);
 	T_EQ(pread(f->fd, back, MIB(1), MIB(4)), (ssize_t)MIB(1));
-	T_EQ(store_file_peek(f, back, MIB(4), MIB(1)), (int64_t)MIB(1));
+	T_EQ(local_file_peek(f, back, MIB(4), MIB(1)), (int64_t)MIB(1));
 	T_CHECK(!memcmp(back, buf + MIB(4), MIB(1)));
 	T_EQ(resident(f, MIB(4), MIB(1)), (int)(MIB(1) / 4096));
 	/* Up to the end of the file, and behind it. */
-	T_EQ(store_file_peek(f, back, MIB(8) - 100, MIB(1)), 100);
-	T_EQ(store_file_peek(f, back, MIB(9), MIB(1)), 0);
-	store_file_free(f);
+	T_EQ(local_file_peek(f, back, MIB(8) - 100, MIB(1)), 100);
+	T_EQ(local_file_peek(f, back, MIB(9), MIB(1)), 0);
+	local_file_free(f);
 	T_EQ(unlink(in_dir("looked-at")), 0);
 	free(buf);
 	free(back);

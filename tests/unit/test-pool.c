@@ -167,7 +167,7 @@ static void each_call_fails(void)
 		for (unsigned n = 1; n < 50 && !fail_nth((enum call)call, n); n++)
 			runs++;
 	printf("# %u runs met a failure\n", runs);
-	/* Of an arena its description, its store_buf and its memory, and the thread. */
+	/* Of an arena its description, its io_buf and its memory, and the thread. */
 	T_CHECK(runs >= 4);
 }
 

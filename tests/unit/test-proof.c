@@ -3,7 +3,7 @@
  * No path is trusted before its bytes were compared: here O_DIRECT and the copies of a device
  * lie, and wrong bytes must never reach the caller.
  *
- * Linked with --wrap=store_pick and --wrap=mem_copy, so that queues get the store below:
+ * Linked with --wrap=io_backend_pick and --wrap=mem_copy, so that queues get the store below:
  * threads that read and write as they should, and then spoil what O_DIRECT moved.
  *
  * Verdicts live as long as the process, so each case is a process of its own, forked before
@@ -19,8 +19,8 @@
 #define SEED 51
 #define FILE_LEN RIG_MIB(2)
 
-const struct store_ops *__real_store_pick(uint32_t store, int *ret_err);
-const struct store_ops *__wrap_store_pick(uint32_t store, int *ret_err);
+const struct io_backend *__real_store_pick(uint32_t store, int *ret_err);
+const struct io_backend *__wrap_io_backend_pick(uint32_t store, int *ret_err);
 int __real_mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 		    uint64_t *ret_ticket);
 int __wrap_mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
@@ -40,7 +40,7 @@ static struct {
 	_Atomic unsigned turn;
 } writer;
 
-static void writer_writes(const struct store_op *op)
+static void writer_writes(const struct io_op *op)
 {
 	unsigned turn = ++writer.turn;
 
@@ -49,44 +49,44 @@ static void writer_writes(const struct store_op *op)
 		abort();
 }
 
-static struct store_ops lying_ops;
+static struct io_backend lying_ops;
 
-static int lying_lane_new(unsigned depth, struct store_lane **ret)
+static int lying_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	int r = store_threads_ops.lane_new(depth, ret);
+	int r = threads_backend.ctx_new(depth, ret);
 
 	if (r == 0)
 		(*ret)->ops = &lying_ops;
 	return r;
 }
 
-static unsigned lying_reap(struct store_lane *l, struct store_op **ret, unsigned max)
+static unsigned lying_reap(struct io_ctx *l, struct io_op **ret, unsigned max)
 {
-	unsigned n = store_threads_ops.reap(l, ret, max);
+	unsigned n = threads_backend.reap(l, ret, max);
 
 	for (unsigned i = 0; i < n; i++) {
-		struct store_op *op = ret[i];
+		struct io_op *op = ret[i];
 
-		if (!(op->flags & STORE_OP_DIRECT) || op->res <= 0)
+		if (!(op->flags & IO_OP_DIRECT) || op->res <= 0)
 			continue;
 		lie.direct++;
 		if (writer.on || atomic_exchange(&writer.once, false))
 			writer_writes(op);
-		if (op->kind == STORE_READ && lie.reads)
+		if (op->kind == IO_READ && lie.reads)
 			((char *)op->buf)[op->moved / 2] ^= 1;
-		if (op->kind == STORE_WRITE && lie.writes &&
+		if (op->kind == IO_WRITE && lie.writes &&
 		    pwrite(op->file->fd, "", 1, (off_t)(op->off + op->moved / 2)) != 1)
 			abort();
 	}
 	return n;
 }
 
-const struct store_ops *__wrap_store_pick(uint32_t store, int *ret_err)
+const struct io_backend *__wrap_io_backend_pick(uint32_t store, int *ret_err)
 {
 	(void)store;
 	*ret_err = 0;
-	lying_ops = store_threads_ops;
-	lying_ops.lane_new = lying_lane_new;
+	lying_ops = threads_backend;
+	lying_ops.ctx_new = lying_ctx_new;
 	lying_ops.reap = lying_reap;
 	return &lying_ops;
 }

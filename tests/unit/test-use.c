@@ -99,7 +99,7 @@ static void ends_in_drain(void)
 
 static void ends_with_the_queue(void)
 {
-	struct pst_queue *q = rig_queue(rig_store, 8);
+	struct pst_queue *q = rig_queue(rig_backend, 8);
 
 	freed_in_use(q);
 	looked = NULL;
@@ -145,9 +145,9 @@ int main(void)
 {
 	rig_init();
 	(void)alarm(50); /* a lock that is held while it is waited for */
-	RIG_RUN_STORES(ends_in_reap);
-	RIG_RUN_STORES(ends_in_drain);
-	RIG_RUN_STORES(ends_with_the_queue);
-	RIG_RUN_STORES(close_hangs);
+	RIG_RUN_BACKENDS(ends_in_reap);
+	RIG_RUN_BACKENDS(ends_in_drain);
+	RIG_RUN_BACKENDS(ends_with_the_queue);
+	RIG_RUN_BACKENDS(close_hangs);
 	return rig_done();
 }

@@ -11,46 +11,46 @@
 #define T_ERROR_TEXT() err_text()
 #include "t.h"
 
-#include "file/store.h"
+#include "file/io.h"
 
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 
 static char path[64], other[64];
-static struct store_file *f, *g, *h; /* twice the same file, and another one */
+static struct local_file *f, *g, *h; /* twice the same file, and another one */
 
-static struct store_op op_on(struct store_file *file, uint8_t flags)
+static struct io_op op_on(struct local_file *file, uint8_t flags)
 {
-	return (struct store_op){ .file = file, .kind = STORE_WRITE, .flags = flags };
+	return (struct io_op){ .file = file, .kind = IO_WRITE, .flags = flags };
 }
 
 static void begin(void)
 {
-	T_OK(store_file_open(path, RW | PST_FILE_CREATE, 0600, &f));
-	T_OK(store_file_open(path, RW | PST_FILE_PLAIN, 0, &g));
-	T_OK(store_file_open(other, RW | PST_FILE_CREATE, 0600, &h));
+	T_OK(local_file_open(path, RW | PST_FILE_CREATE, 0600, &f));
+	T_OK(local_file_open(path, RW | PST_FILE_PLAIN, 0, &g));
+	T_OK(local_file_open(other, RW | PST_FILE_CREATE, 0600, &h));
 }
 
 static void end(void)
 {
-	store_file_free(f);
-	store_file_free(g);
-	store_file_free(h);
+	local_file_free(f);
+	local_file_free(g);
+	local_file_free(h);
 }
 
 static void each_kind_beside_itself(void)
 {
-	struct store_op a, b;
+	struct io_op a, b;
 
 	begin();
 	for (unsigned kind = 0; kind < 2; kind++) {
-		a = op_on(f, kind ? STORE_OP_DIRECT : 0);
-		b = op_on(g, kind ? STORE_OP_DIRECT : 0);
-		T_CHECK(store_write_begin(&a));
-		T_CHECK(store_write_begin(&b));
-		T_CHECK(store_write_begin(&a)); /* asked again: counted once */
-		store_write_end(&a);
-		store_write_end(&b);
-		store_write_end(&b);
+		a = op_on(f, kind ? IO_OP_DIRECT : 0);
+		b = op_on(g, kind ? IO_OP_DIRECT : 0);
+		T_CHECK(writers_begin(&a));
+		T_CHECK(writers_begin(&b));
+		T_CHECK(writers_begin(&a)); /* asked again: counted once */
+		writers_end(&a);
+		writers_end(&b);
+		writers_end(&b);
 	}
 	end();
 }
@@ -58,80 +58,80 @@ static void each_kind_beside_itself(void)
 /* The one that needs the page cache waits, and nothing new gets in its way. */
 static void plain_waits_for_direct(void)
 {
-	struct store_op d, p, late;
+	struct io_op d, p, late;
 
 	begin();
-	d = op_on(f, STORE_OP_DIRECT);
+	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(g, 0);
-	late = op_on(f, STORE_OP_DIRECT);
-	T_CHECK(store_write_begin(&d));
-	T_CHECK(!store_write_begin(&p));
-	T_CHECK(!store_write_begin(&late));
-	store_write_end(&late); /* it was never begun */
-	T_CHECK(!store_write_begin(&p));
-	store_write_end(&d);
-	T_CHECK(store_write_begin(&p));
-	T_CHECK(!store_write_begin(&late));
-	store_write_end(&p);
-	T_CHECK(store_write_begin(&late));
-	store_write_end(&late);
+	late = op_on(f, IO_OP_DIRECT);
+	T_CHECK(writers_begin(&d));
+	T_CHECK(!writers_begin(&p));
+	T_CHECK(!writers_begin(&late));
+	writers_end(&late); /* it was never begun */
+	T_CHECK(!writers_begin(&p));
+	writers_end(&d);
+	T_CHECK(writers_begin(&p));
+	T_CHECK(!writers_begin(&late));
+	writers_end(&p);
+	T_CHECK(writers_begin(&late));
+	writers_end(&late);
 	end();
 }
 
 static void direct_joins_plain(void)
 {
-	struct store_op d, p;
+	struct io_op d, p;
 
 	begin();
 	p = op_on(g, 0);
-	d = op_on(f, STORE_OP_DIRECT);
-	T_CHECK(store_write_begin(&p));
-	T_CHECK(!store_write_begin(&d));
+	d = op_on(f, IO_OP_DIRECT);
+	T_CHECK(writers_begin(&p));
+	T_CHECK(!writers_begin(&d));
 	T_CHECK(!writers_direct(f->writers));
 	d.flags = 0;
-	T_CHECK(store_write_begin(&d));
-	store_write_end(&p);
+	T_CHECK(writers_begin(&d));
+	writers_end(&p);
 	T_CHECK(!writers_direct(f->writers));
-	store_write_end(&d);
+	writers_end(&d);
 	T_CHECK(writers_direct(f->writers));
 	p = op_on(g, 0);
-	T_CHECK(!store_write_begin(&p));
+	T_CHECK(!writers_begin(&p));
 	writers_direct_done(f->writers);
-	T_CHECK(store_write_begin(&p));
-	store_write_end(&p);
+	T_CHECK(writers_begin(&p));
+	writers_end(&p);
 	end();
 }
 
 /* One that keeps to O_DIRECT gets its turn, however many come through the page cache. */
 static void direct_gets_its_turn(void)
 {
-	struct store_op d, first, late;
+	struct io_op d, first, late;
 
 	begin();
-	d = op_on(f, STORE_OP_DIRECT);
+	d = op_on(f, IO_OP_DIRECT);
 	first = op_on(g, 0);
 	late = op_on(g, 0);
-	T_CHECK(store_write_begin(&first));
-	T_CHECK(!store_write_begin(&d));
-	store_write_wait(&d);
-	store_write_wait(&d); /* counted once */
-	T_CHECK(store_write_begin(&first));
-	T_CHECK(!store_write_begin(&late));
-	store_write_end(&first);
-	T_CHECK(!store_write_begin(&late));
-	T_CHECK(store_write_begin(&d));
-	T_CHECK(!store_write_begin(&late));
-	store_write_end(&d);
-	T_CHECK(store_write_begin(&late));
+	T_CHECK(writers_begin(&first));
+	T_CHECK(!writers_begin(&d));
+	writers_wait(&d);
+	writers_wait(&d); /* counted once */
+	T_CHECK(writers_begin(&first));
+	T_CHECK(!writers_begin(&late));
+	writers_end(&first);
+	T_CHECK(!writers_begin(&late));
+	T_CHECK(writers_begin(&d));
+	T_CHECK(!writers_begin(&late));
+	writers_end(&d);
+	T_CHECK(writers_begin(&late));
 	/* Given up, it keeps nobody waiting. */
-	T_CHECK(!store_write_begin(&d));
-	store_write_wait(&d);
-	T_CHECK(!store_write_begin(&first));
-	store_write_end(&d);
-	T_CHECK(store_write_begin(&first));
-	store_write_wait(&first); /* nothing, for one of these */
-	store_write_end(&first);
-	store_write_end(&late);
+	T_CHECK(!writers_begin(&d));
+	writers_wait(&d);
+	T_CHECK(!writers_begin(&first));
+	writers_end(&d);
+	T_CHECK(writers_begin(&first));
+	writers_wait(&first); /* nothing, for one of these */
+	writers_end(&first);
+	writers_end(&late);
 	T_CHECK(writers_direct(f->writers));
 	writers_direct_done(f->writers);
 	end();
@@ -140,32 +140,32 @@ static void direct_gets_its_turn(void)
 /* One that waited and was given up leaves no trace. */
 static void given_up(void)
 {
-	struct store_op d, p;
+	struct io_op d, p;
 
 	begin();
-	d = op_on(f, STORE_OP_DIRECT);
+	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(g, 0);
-	T_CHECK(store_write_begin(&d));
-	T_CHECK(!store_write_begin(&p));
-	store_write_end(&p);
-	store_write_end(&d);
-	T_CHECK(store_write_begin(&d));
-	store_write_end(&d);
+	T_CHECK(writers_begin(&d));
+	T_CHECK(!writers_begin(&p));
+	writers_end(&p);
+	writers_end(&d);
+	T_CHECK(writers_begin(&d));
+	writers_end(&d);
 	end();
 }
 
 static void other_files_do_not_matter(void)
 {
-	struct store_op d, p;
+	struct io_op d, p;
 
 	begin();
-	d = op_on(f, STORE_OP_DIRECT);
+	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(h, 0);
 	T_CHECK(f->writers == g->writers && f->writers != h->writers);
-	T_CHECK(store_write_begin(&d));
-	T_CHECK(store_write_begin(&p));
-	store_write_end(&d);
-	store_write_end(&p);
+	T_CHECK(writers_begin(&d));
+	T_CHECK(writers_begin(&p));
+	writers_end(&d);
+	writers_end(&p);
 	end();
 }
 
@@ -175,23 +175,23 @@ static atomic_uint now[2], bad; /* under way: plain, direct */
 
 static void *writer(void *arg)
 {
-	uint8_t flags = arg ? STORE_OP_DIRECT : 0;
+	uint8_t flags = arg ? IO_OP_DIRECT : 0;
 
 	for (unsigned i = 0; i < 20000; i++) {
-		struct store_op op = op_on(i & 1 ? f : g, flags);
+		struct io_op op = op_on(i & 1 ? f : g, flags);
 
-		if (!store_write_begin(&op)) {
+		if (!writers_begin(&op)) {
 			if (flags) {
 				op.flags = 0;
 			}
-			while (!store_write_begin(&op))
+			while (!writers_begin(&op))
 				sched_yield();
 		}
 		atomic_fetch_add(&now[op.flags != 0], 1);
 		if (atomic_load(&now[op.flags == 0]))
 			atomic_fetch_add(&bad, 1);
 		atomic_fetch_sub(&now[op.flags != 0], 1);
-		store_write_end(&op);
+		writers_end(&op);
 	}
 	return NULL;
 }

@@ -44,7 +44,7 @@ static void sem_link(enum prio prio, struct vfs_link *l)
 	*l = (struct vfs_link){ .ino = INO_SEM(prio), .mode = 0666, .timeout = CACHE_S };
 	l->uid = geteuid();
 	l->gid = getegid();
-	l->size = strlen(lane_target(prio));
+	l->size = strlen(executor_target(prio));
 }
 
 /* The priority whose semaphore has that name, or -1. */
@@ -117,7 +117,7 @@ static int on_readlink(void *owner, const struct vfs_caller *who, uint64_t ino, 
 
 	(void)owner;
 	if (prio >= 0) {
-		(void)snprintf(buf, size, "%s", lane_target((enum prio)prio));
+		(void)snprintf(buf, size, "%s", executor_target((enum prio)prio));
 		return 0;
 	}
 	iov = iov_find_ino(ino);
@@ -345,14 +345,14 @@ static int serve(void)
 
 	if (r < 0)
 		return r;
-	r = lanes_start();
+	r = executors_start();
 	if (r < 0) {
-		lanes_unlink();
+		executors_unlink();
 	} else {
 		(void)printf("ready\n");
 		(void)fflush(stdout);
 		r = vfs_serve(exec_vfs);
-		lanes_stop();
+		executors_stop();
 	}
 	iov_unpublish_all();
 	exec_vfs = vfs_free(exec_vfs);

@@ -5,7 +5,7 @@
  *	foreign_daemon.c	options, the virtual links, ioctls
  *	foreign_iov.c		the table of published memory
  *	foreign_ring.c		one ring: which ios make a batch, and their completions
- *	foreign_lane.c		one lane per priority: semaphore, watcher, queue, workers
+ *	foreign_lane.c		one executor per priority: semaphore, watcher, queue, servers
  *	foreign_exec.c		a batch is executed
  *
  * It behaves as the reference does where clients can tell, with its limits: it trusts inode
@@ -13,7 +13,7 @@
  * Where the reference crashes (junk in names, memory that is too small, markers out of range) it
  * refuses or ignores instead.
  *
- * Locks, in this order: a lane's queue, the table, a ring.
+ * Locks, in this order: an executor's queue, the table, a ring.
  */
 #ifndef PST_TESTS_FOREIGN_DAEMON_H
 #define PST_TESTS_FOREIGN_DAEMON_H
@@ -112,16 +112,16 @@ struct batch *ring_claim(struct iov *iov, uint64_t now_ns, uint64_t *wake_ns);
 /* Hand results to the client, and free the batch. */
 void ring_complete(struct batch *b);
 
-/* ------------------------------------------------------------------------ lanes */
+/* ------------------------------------------------------------------------ executors */
 
-/* 0 or -errno; after a failure the process can but end, after lanes_unlink(). */
-int lanes_start(void);
+/* 0 or -errno; after a failure the process can but end, after executors_unlink(). */
+int executors_start(void);
 /* Finishes batches that were claimed. */
-void lanes_stop(void);
+void executors_stop(void);
 /* The target of the priority's link. */
-const char *lane_target(enum prio prio);
+const char *executor_target(enum prio prio);
 /* Remove the names of the semaphores. */
-void lanes_unlink(void);
+void executors_unlink(void);
 
 /* The file system that batches are executed on. */
 extern struct vfs *exec_vfs;

@@ -208,7 +208,7 @@ static unsigned count_entries(const char *dir)
 	return n;
 }
 
-/* The kernel's own workers for io_uring come and go; the process has no hand in it. */
+/* The kernel's own servers for io_uring come and go; the process has no hand in it. */
 static bool is_kernels(const char *task)
 {
 	char file[64], comm[17] = "";

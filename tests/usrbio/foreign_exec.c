@@ -176,7 +176,7 @@ static void misbehave(void)
 		(void)nanosleep(&ts, NULL);
 	if (options.die_after && atomic_fetch_add(&nr_ios, 1) >= options.die_after) {
 		/* Clients hear nothing of it; only names would stay behind for good. */
-		lanes_unlink();
+		executors_unlink();
 		_exit(0);
 	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A lane per priority: the semaphore that clients post, a watcher that looks for work in the
- * rings of its priority when one did or when an incomplete batch is due, a bounded queue, workers.
+ * An executor per priority: the semaphore that clients post, a watcher that looks for work in the
+ * rings of its priority when one did or when an incomplete batch is due, a bounded queue, servers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #define NR_WORKERS 4
 #define MAX_BATCHES_PER_RING 32 /* in one round */
 
-struct lane {
+struct executor {
 	enum prio prio;
 	unsigned limit; /* of the queue */
 	sem_t *posted;
@@ -33,7 +33,7 @@ struct lane {
 	bool closed; /* no more is queued */
 };
 
-static struct lane lanes[NR_PRIOS] = {
+static struct executor executors[NR_PRIOS] = {
 	[PRIO_HIGH] = { .prio = PRIO_HIGH, .limit = 32 },
 	[PRIO_NORMAL] = { .prio = PRIO_NORMAL, .limit = 1024 },
 	[PRIO_LOW] = { .prio = PRIO_LOW, .limit = 4096 },
@@ -49,7 +49,7 @@ static uint64_t now_ns(void)
 
 /* --------------------------------------------------------------- the queue */
 
-static void push(struct lane *l, struct batch *b)
+static void push(struct executor *l, struct batch *b)
 {
 	(void)pthread_mutex_lock(&l->lock);
 	while (l->nr_queued == l->limit)
@@ -61,7 +61,7 @@ static void push(struct lane *l, struct batch *b)
 }
 
 /* NULL when nothing is left and nothing will come. */
-static struct batch *pop(struct lane *l)
+static struct batch *pop(struct executor *l)
 {
 	struct batch *b;
 
@@ -79,7 +79,7 @@ static struct batch *pop(struct lane *l)
 
 static void *work(void *arg)
 {
-	struct lane *l = arg;
+	struct executor *l = arg;
 	struct batch *b, *next;
 	uint64_t unused = 0; /* whoever prepared ios posts, and the watcher looks itself */
 
@@ -124,7 +124,7 @@ static int claim_some(struct iov *iov, void *arg)
 }
 
 /* Queue what can be claimed.  When to look again unasked; 0: never. */
-static uint64_t look(struct lane *l)
+static uint64_t look(struct executor *l)
 {
 	struct round round = { .prio = l->prio };
 	struct batch *b;
@@ -136,7 +136,7 @@ static uint64_t look(struct lane *l)
 		round.wake_ns = 0;
 		(void)iov_each(claim_some, &round);
 		more = !STAILQ_EMPTY(&round.found);
-		/* Not with the table locked: a full queue waits for workers, who look into it. */
+		/* Not with the table locked: a full queue waits for servers, who look into it. */
 		while ((b = STAILQ_FIRST(&round.found))) {
 			STAILQ_REMOVE_HEAD(&round.found, link);
 			push(l, b);
@@ -145,7 +145,7 @@ static uint64_t look(struct lane *l)
 	return round.wake_ns;
 }
 
-static void wait_posted(struct lane *l, uint64_t wake_ns)
+static void wait_posted(struct executor *l, uint64_t wake_ns)
 {
 	struct timespec ts = { .tv_sec = (time_t)(wake_ns / 1000000000),
 			       .tv_nsec = (long)(wake_ns % 1000000000) };
@@ -158,7 +158,7 @@ static void wait_posted(struct lane *l, uint64_t wake_ns)
 
 static void *watch(void *arg)
 {
-	struct lane *l = arg;
+	struct executor *l = arg;
 	uint64_t wake_ns = 0;
 
 	while (!atomic_load(&l->stopping)) {
@@ -170,7 +170,7 @@ static void *watch(void *arg)
 
 /* -------------------------------------------------------------------- life */
 
-static int open_semaphore(struct lane *l)
+static int open_semaphore(struct executor *l)
 {
 	char uuid[KEY_UUID_LEN + 1];
 	uint8_t id[16];
@@ -187,7 +187,7 @@ static int open_semaphore(struct lane *l)
 	return chmod(l->target, 0666) < 0 ? -errno : 0; /* whatever the umask was */
 }
 
-static int start(struct lane *l)
+static int start(struct executor *l)
 {
 	int r;
 
@@ -202,7 +202,7 @@ static int start(struct lane *l)
 	return r;
 }
 
-int lanes_start(void)
+int executors_start(void)
 {
 	sigset_t all, before;
 	int r = 0;
@@ -211,14 +211,14 @@ int lanes_start(void)
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_BLOCK, &all, &before);
 	for (int i = 0; r == 0 && i < NR_PRIOS; i++)
-		r = start(&lanes[i]);
+		r = start(&executors[i]);
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return r;
 }
 
-static void stop(struct lane *l)
+static void stop(struct executor *l)
 {
-	/* The watcher first: it may still have batches for the workers. */
+	/* The watcher first: it may still have batches for the servers. */
 	atomic_store(&l->stopping, true);
 	(void)sem_post(l->posted);
 	(void)pthread_join(l->watcher, NULL);
@@ -232,21 +232,21 @@ static void stop(struct lane *l)
 	(void)sem_close(l->posted);
 }
 
-void lanes_stop(void)
+void executors_stop(void)
 {
-	lanes_unlink();
+	executors_unlink();
 	for (int i = 0; i < NR_PRIOS; i++)
-		stop(&lanes[i]);
+		stop(&executors[i]);
 }
 
-void lanes_unlink(void)
+void executors_unlink(void)
 {
 	for (int i = 0; i < NR_PRIOS; i++)
-		if (lanes[i].posted)
-			(void)sem_unlink(lanes[i].name);
+		if (executors[i].posted)
+			(void)sem_unlink(executors[i].name);
 }
 
-const char *lane_target(enum prio prio)
+const char *executor_target(enum prio prio)
 {
-	return lanes[prio].target;
+	return executors[prio].target;
 }

@@ -46,7 +46,7 @@ static inline void gpu_rig_init(void)
 	}
 }
 
-/* As t_done(), without the descriptors: the worker has its own until the process ends. */
+/* As t_done(), without the descriptors: the server has its own until the process ends. */
 static inline int gpu_rig_done(void)
 {
 	printf("1..%d\n", t_cases);

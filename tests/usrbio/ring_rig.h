@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The client's side of a ring, as the format has it, for tests of the worker: slots, entries,
- * completions, and a wait that helps the worker before it sleeps.  Not thread-safe but for one
+ * The client's side of a ring, as the format has it, for tests of the server: slots, entries,
+ * completions, and a wait that helps the server before it sleeps.  Not thread-safe but for one
  * thread that prepares and another that waits.
  */
 #ifndef PST_RING_RIG_H
@@ -13,14 +13,14 @@
 #include "rig.h"
 
 #include "usrbio/proto/ring.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 struct client {
 	void *base;
 	size_t size;
 	struct usrbio_ring at;
-	struct worker *w;
-	struct worker_ring *ring; /* NULL: the worker does not serve it */
+	struct server *w;
+	struct server_ring *ring; /* NULL: the server does not serve it */
 	bool never_help;          /* always sleep */
 	uint32_t sq_head, cq_tail;
 	atomic_char *busy; /* by slot */
@@ -39,9 +39,9 @@ static inline void client_map(struct client *c, int entries)
 	T_CHECK(c->busy);
 }
 
-static inline struct worker_ring_opts client_opts(const struct client *c, bool for_read)
+static inline struct server_ring_opts client_opts(const struct client *c, bool for_read)
 {
-	return (struct worker_ring_opts){
+	return (struct server_ring_opts){
 		.base = c->base,
 		.size = c->size,
 		.for_read = for_read,
@@ -49,16 +49,16 @@ static inline struct worker_ring_opts client_opts(const struct client *c, bool f
 	};
 }
 
-static inline void client_add(struct client *c, struct worker *w, const struct worker_ring_opts *o)
+static inline void client_add(struct client *c, struct server *w, const struct server_ring_opts *o)
 {
 	c->w = w;
-	T_OK(worker_ring_add(w, o, &c->ring));
+	T_OK(server_ring_add(w, o, &c->ring));
 }
 
-static inline void client_new(struct client *c, struct worker *w, int entries, bool for_read,
+static inline void client_new(struct client *c, struct server *w, int entries, bool for_read,
 			      int depth, int timeout_ms)
 {
-	struct worker_ring_opts o;
+	struct server_ring_opts o;
 
 	client_map(c, entries);
 	o = client_opts(c, for_read);
@@ -70,7 +70,7 @@ static inline void client_new(struct client *c, struct worker *w, int entries, b
 static inline void client_free(struct client *c)
 {
 	if (c->ring)
-		worker_ring_remove(c->w, c->ring);
+		server_ring_remove(c->w, c->ring);
 	(void)munmap(c->base, c->size);
 	free(c->busy);
 	*c = (struct client){ 0 };
@@ -140,7 +140,7 @@ static inline void client_sleep(struct client *c, uint64_t end)
 
 /*
  * Until there are min of them, at most so many milliseconds.  Who helped in vain sleeps until a
- * completion comes, and does not look after the worker again.
+ * completion comes, and does not look after the server again.
  */
 static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, unsigned min,
 				   unsigned max, uint64_t ms)
@@ -150,7 +150,7 @@ static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, uns
 	uint64_t end = 0;
 
 	while (n < min) {
-		if (!help || !worker_ring_help(c->ring)) {
+		if (!help || !server_ring_help(c->ring)) {
 			help = false;
 			if (!end)
 				end = t_in_ms(ms);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Clients that break every rule of the ring: whatever stands in its memory, whenever it changes,
- * and if it goes away, the worker and its other rings go on, and no byte outside of the buffers
+ * and if it goes away, the server and its other rings go on, and no byte outside of the buffers
  * and files that the client may use is touched.
  *
  * Five seconds of scribbling, or with PST_SOAK=1 ten minutes; PST_SOAK=N means N seconds.
@@ -51,9 +51,9 @@ static struct {
 	uint8_t id[USRBIO_ID_LEN];
 	struct pst_mem *mem;
 	char *map; /* fence, buffer, fence */
-	struct worker_buffer *buffer;
+	struct server_buffer *buffer;
 	bool plausible;
-	struct worker_ring_stats sum; /* of all its rings */
+	struct server_ring_stats sum; /* of all its rings */
 	unsigned nr_broken;
 } bad;
 
@@ -115,7 +115,7 @@ static void scribble_args(void)
 	}
 }
 
-/* What the worker takes for a ring at work, mostly. */
+/* What the server takes for a ring at work, mostly. */
 static void scribble_plausibly(void)
 {
 	const struct usrbio_ring *at = &bad.c.at;
@@ -158,7 +158,7 @@ static void *scribbler(void *arg)
 			else
 				words[bad_random() % nr] = bad_random() % 4 ? bad_random() % 40
 									    : bad_random();
-		/* Not so fast that the worker never sees the same ring twice. */
+		/* Not so fast that the server never sees the same ring twice. */
 		if (bad_random() % 4 == 0)
 			(void)sched_yield();
 	}
@@ -168,8 +168,8 @@ static void *scribbler(void *arg)
 /* One ring's life under it. */
 static void scribble_round(struct client *good, unsigned round)
 {
-	struct worker_ring_stats st;
-	struct worker_ring_opts o;
+	struct server_ring_stats st;
+	struct server_ring_opts o;
 	pthread_t thread;
 	uint64_t end;
 
@@ -178,8 +178,8 @@ static void scribble_round(struct client *good, unsigned round)
 	o.io_depth = (int)(rig_below(9)) - 4;
 	o.timeout_ms = (int)rig_below(3);
 	o.priority = (enum usrbio_priority)rig_below(USRBIO_PRIORITIES);
-	o.flags = round & 2 ? WORKER_RING_FORBID_HOLES : 0;
-	T_OK(worker_ring_add(my.w, &o, &bad.c.ring));
+	o.flags = round & 2 ? SERVER_RING_FORBID_HOLES : 0;
+	T_OK(server_ring_add(my.w, &o, &bad.c.ring));
 	bad.plausible = round % 8 != 0;
 	bad.stop = false;
 	bad.random = rig_random() | 1;
@@ -187,26 +187,26 @@ static void scribble_round(struct client *good, unsigned round)
 	for (end = t_in_ms(20); t_now() < end;) {
 		struct usrbio_cqe q[8];
 
-		worker_ring_kick(bad.c.ring);
-		(void)worker_ring_help(bad.c.ring);
+		server_ring_kick(bad.c.ring);
+		(void)server_ring_help(bad.c.ring);
 		for (unsigned i = 0; i < 8; i++) {
 			struct usrbio_args a = env_args(1, rig_below(FILE_LEN - PIECE), i * PIECE,
 							PIECE);
 
 			T_CHECK(client_prep(good, &a) >= 0);
 		}
-		worker_ring_kick(good->ring);
+		server_ring_kick(good->ring);
 		T_EQ(client_wait(good, q, 8, 8, RIG_WAIT_MS), 8);
 		for (unsigned i = 0; i < 8; i++)
 			T_EQ(q[i].result, PIECE);
 		env_check(1, q[7].user_data & ((UINT64_C(1) << 40) - 1), 7 * PIECE, PIECE);
 	}
-	worker_ring_stats(bad.c.ring, &st);
+	server_ring_stats(bad.c.ring, &st);
 	bad.sum.requests += st.requests;
 	bad.sum.errors += st.errors;
 	bad.sum.bytes += st.bytes;
 	bad.nr_broken += st.broken;
-	worker_ring_remove(my.w, bad.c.ring);
+	server_ring_remove(my.w, bad.c.ring);
 	bad.stop = true;
 	T_EQ(pthread_join(thread, NULL), 0);
 }
@@ -222,7 +222,7 @@ static void bad_begin(void)
 	memset(bad.map, CANARY, BAD_LEN + 2 * FENCE);
 	T_OK(pst_mem_wrap((uintptr_t)bad.map + FENCE, BAD_LEN, &o, &bad.mem));
 	T_EQ(usrbio_id_new(bad.id), 0);
-	T_OK(worker_buffer_add(my.w, bad.id, bad.mem, BAD_LEN, PAGE * 16, &bad.buffer));
+	T_OK(server_buffer_add(my.w, bad.id, bad.mem, BAD_LEN, PAGE * 16, &bad.buffer));
 	env_file(2, BAD_LEN, O_RDWR);
 	env_file(3, BAD_LEN, O_RDONLY);
 }
@@ -231,7 +231,7 @@ static void bad_end(void)
 {
 	char *buf = malloc(BAD_LEN);
 
-	worker_buffer_remove(my.w, bad.buffer);
+	server_buffer_remove(my.w, bad.buffer);
 	T_OK(pst_mem_drain(bad.mem, t_in_ms(RIG_WAIT_MS)));
 	bad.mem = pst_mem_free(bad.mem);
 	for (unsigned i = 0; i < FENCE; i++) {
@@ -258,7 +258,7 @@ static uint64_t seconds(void)
 static void P10_scribble(void)
 {
 	uint64_t end = t_in_ms(seconds() * 1000);
-	struct worker_opts o = { .threads = 2 };
+	struct server_opts o = { .threads = 2 };
 	struct client good;
 
 	env_begin(&o);
@@ -266,7 +266,7 @@ static void P10_scribble(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&good, 16, true, 0, 0);
 	for (unsigned round = 0; t_now() < end; round++) {
-		/* With the good ring on its lane, and alone on another. */
+		/* With the good ring on its executor, and alone on another. */
 		good.never_help = round & 4;
 		scribble_round(&good, round);
 	}
@@ -282,14 +282,14 @@ static void P10_scribble(void)
 
 /* --------------------------------------------------------- single offences */
 
-static void wait_broken(struct client *c, struct worker_ring_stats *ret)
+static void wait_broken(struct client *c, struct server_ring_stats *ret)
 {
 	uint64_t end = t_hang();
 
 	if (!c->never_help)
-		(void)worker_ring_help(c->ring);
+		(void)server_ring_help(c->ring);
 	for (;;) {
-		worker_ring_stats(c->ring, ret);
+		server_ring_stats(c->ring, ret);
 		if (ret->broken || t_now() >= end)
 			break;
 		(void)usleep(100);
@@ -307,24 +307,24 @@ static void P10_forged_markers(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&good, 16, true, 0, 0);
 	for (unsigned i = 0; i < RIG_NR(values) * 2; i++) {
-		struct worker_ring_stats st;
+		struct server_ring_stats st;
 
 		env_ring(&c, ENTRIES, true, 0, 0);
 		prep(&c, 5);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 5, false);
 		*(i & 1 ? c.at.sq_head : c.at.cq_tail) = values[i / 2];
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		prep(&good, 5);
-		worker_ring_kick(good.ring);
+		server_ring_kick(good.ring);
 		expect(&good, 5, false);
 		wait_broken(&c, &st);
 		T_EQ(st.requests, 5);
 		/* It stays so. */
 		*c.at.sq_head = 6;
 		*c.at.cq_tail = 5;
-		worker_ring_kick(c.ring);
-		(void)worker_ring_help(c.ring);
+		server_ring_kick(c.ring);
+		(void)server_ring_help(c.ring);
 		(void)usleep(2000);
 		T_EQ(usrbio_marker(c.at.cq_head), 5);
 		client_free(&c);
@@ -336,7 +336,7 @@ static void P10_forged_markers(void)
 /* A client that says it took less than it did: there would be more completions than room. */
 static void P10_tail_moved_back(void)
 {
-	struct worker_ring_stats st;
+	struct server_ring_stats st;
 	struct client c;
 
 	need_fuse();
@@ -344,15 +344,15 @@ static void P10_tail_moved_back(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&c, 8, true, 0, 0);
 	prep(&c, 6);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 6, false);
 	/* Eight are held: nothing more is taken, and nothing is wrong. */
 	*c.at.cq_tail = 7;
 	prep(&c, 2);
-	worker_ring_kick(c.ring);
-	(void)worker_ring_help(c.ring);
+	server_ring_kick(c.ring);
+	(void)server_ring_help(c.ring);
 	(void)usleep(20000);
-	worker_ring_stats(c.ring, &st);
+	server_ring_stats(c.ring, &st);
 	T_CHECK(!st.broken);
 	T_EQ(st.requests, 6);
 	T_EQ(usrbio_marker(c.at.cq_head), 6);
@@ -366,16 +366,16 @@ static void P10_tail_moved_back(void)
 
 		T_CHECK(client_prep(&c, &a) >= 0);
 	}
-	worker_ring_kick(c.ring);
-	(void)worker_ring_help(c.ring);
+	server_ring_kick(c.ring);
+	(void)server_ring_help(c.ring);
 	(void)usleep(20000);
 	*c.at.cq_tail = 3; /* as if six were held */
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	wait_broken(&c, &st);
 	for (uint64_t end = t_hang(); st.requests < 4 && t_now() < end;) {
 		fusefs_release(&fs);
 		(void)usleep(5000);
-		worker_ring_stats(c.ring, &st);
+		server_ring_stats(c.ring, &st);
 	}
 	T_EQ(st.requests, 4);
 	T_EQ(usrbio_marker(c.at.cq_head), 0);
@@ -426,7 +426,7 @@ static bool faults(volatile char *p)
 static void P10_memory_goes_away(void)
 {
 	struct sigaction sa = { .sa_sigaction = on_bus, .sa_flags = SA_SIGINFO }, old, now;
-	struct worker_opts o = { .threads = 1, .guard = true };
+	struct server_opts o = { .threads = 1, .guard = true };
 	struct client c, good;
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
 
@@ -435,21 +435,21 @@ static void P10_memory_goes_away(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&good, 16, true, 0, 0);
 	for (unsigned i = 0; i < 200; i++) {
-		struct worker_ring_stats st;
-		struct worker_ring_opts ro;
+		struct server_ring_stats st;
+		struct server_ring_opts ro;
 		int fd = shm_map(&c);
 
 		ro = client_opts(&c, true);
 		if (i % 20 == 0) {
 			T_EQ(ftruncate(fd, 0), 0);
-			T_EQ(worker_ring_add(my.w, &ro, &c.ring), -EINVAL);
+			T_EQ(server_ring_add(my.w, &ro, &c.ring), -EINVAL);
 			(void)close(fd);
 			client_free(&c);
 			continue;
 		}
 		client_add(&c, my.w, &ro);
 		prep(&c, ENTRIES);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		if (i & 1)
 			for (uint64_t when = t_now() + rig_below(100000); t_now() < when;)
 				;
@@ -457,15 +457,15 @@ static void P10_memory_goes_away(void)
 		T_EQ(ftruncate(fd, i & 2 ? 0 : PAGE), 0);
 		if (!(i & 2))
 			usrbio_marker_set(c.at.sq_head, ENTRIES + 1);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		do {
 			prep(&good, 10);
-			worker_ring_kick(good.ring);
+			server_ring_kick(good.ring);
 			expect(&good, 10, false);
-			worker_ring_stats(c.ring, &st);
+			server_ring_stats(c.ring, &st);
 		} while (!st.broken && t_now() < end);
 		T_CHECK(st.broken);
-		/* A fault that is none of the worker's goes where it always went. */
+		/* A fault that is none of the server's goes where it always went. */
 		T_CHECK(faults((char *)c.base + c.size - 1));
 		(void)close(fd);
 		client_free(&c);
@@ -505,7 +505,7 @@ static unsigned files_possible(void)
 static void P10_ten_thousand_files(void)
 {
 	unsigned nr = files_possible();
-	struct worker_file **files = calloc(nr, sizeof(void *));
+	struct server_file **files = calloc(nr, sizeof(void *));
 	struct client c;
 
 	T_CHECK(files);
@@ -521,7 +521,7 @@ static void P10_ten_thousand_files(void)
 		rig_fill(buf, 1000 + i, 0, sizeof(buf));
 		T_CHECK(fd >= 0 && write(fd, buf, sizeof(buf)) == sizeof(buf));
 		(void)unlink(rig_path("many"));
-		T_OK(worker_file_add(my.w, 1000 + i, fd, &files[i]));
+		T_OK(server_file_add(my.w, 1000 + i, fd, &files[i]));
 		(void)close(fd);
 	}
 	for (unsigned i = 0; i < 20000; i++) {
@@ -536,7 +536,7 @@ static void P10_ten_thousand_files(void)
 		}
 	}
 	for (unsigned i = 0; i < nr; i++)
-		worker_file_remove(my.w, files[i]);
+		server_file_remove(my.w, files[i]);
 	client_free(&c);
 	env_end();
 	free(files);
@@ -546,7 +546,7 @@ static void P10_many_rings(void)
 {
 	enum { NR = 500 };
 	static struct client c[NR];
-	struct worker_opts o = { .threads = 3 };
+	struct server_opts o = { .threads = 3 };
 
 	env_begin(&o);
 	env_file(1, FILE_LEN, O_RDONLY);
@@ -555,7 +555,7 @@ static void P10_many_rings(void)
 	for (unsigned k = 0; k < 10; k++) {
 		for (unsigned i = 0; i < NR; i++) {
 			prep(&c[i], 3);
-			worker_ring_kick(c[i].ring);
+			server_ring_kick(c[i].ring);
 		}
 		for (unsigned i = 0; i < NR; i++)
 			expect(&c[i], 3, false);

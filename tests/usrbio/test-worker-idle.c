@@ -13,7 +13,7 @@
 int __real_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret);
 int __wrap_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret);
 
-/* Lanes leave the deadline to the library, whose is five minutes. */
+/* Executors leave the deadline to the library, whose is five minutes. */
 int __wrap_pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret)
 {
 	struct pst_queue_opts o = *opts;

@@ -16,7 +16,7 @@
 /* One number several times: whoever is open for the direction. */
 static void numbers_shared_and_reused(void)
 {
-	struct worker_file *again = NULL;
+	struct server_file *again = NULL;
 	struct usrbio_args a;
 	struct client r, w;
 	int fd;
@@ -29,22 +29,22 @@ static void numbers_shared_and_reused(void)
 	T_EQ(env_do(&r, &a), 4096);
 	T_EQ(env_do(&w, &a), -EACCES);
 	fd = open(rig_path("file1"), O_WRONLY | O_CLOEXEC);
-	T_OK(worker_file_add(my.w, 1, fd, &again));
+	T_OK(server_file_add(my.w, 1, fd, &again));
 	T_EQ(env_do(&w, &a), 4096);
 	T_EQ(env_do(&r, &a), 4096);
-	worker_file_remove(my.w, again);
+	server_file_remove(my.w, again);
 	T_EQ(env_do(&w, &a), -EACCES);
 	(void)close(fd);
 	for (unsigned i = 0; i < 100; i++) {
 		rig_make(rig_path("other"), 100 + i, 8192);
 		fd = open(rig_path("other"), O_RDONLY | O_CLOEXEC);
-		T_OK(worker_file_add(my.w, 7, fd, &again));
+		T_OK(server_file_add(my.w, 7, fd, &again));
 		(void)close(fd);
 		a.file = 7;
 		a.len = 8192;
 		T_EQ(env_do(&r, &a), 8192);
 		env_check(100 + i, 0, 0, 8192);
-		worker_file_remove(my.w, again);
+		server_file_remove(my.w, again);
 		T_EQ(env_do(&r, &a), -EBADF);
 	}
 	client_free(&r);
@@ -54,17 +54,17 @@ static void numbers_shared_and_reused(void)
 
 static void descriptors_that_are_no_files(void)
 {
-	struct worker_file *f = NULL;
+	struct server_file *f = NULL;
 	int p[2], fd;
 
 	env_begin(NULL);
-	T_EQ(worker_file_add(my.w, 1, -1, &f), -EBADF);
+	T_EQ(server_file_add(my.w, 1, -1, &f), -EBADF);
 	T_EQ(pipe2(p, O_CLOEXEC), 0);
-	T_EQ(worker_file_add(my.w, 1, p[0], &f), -ENXIO);
+	T_EQ(server_file_add(my.w, 1, p[0], &f), -ENXIO);
 	(void)close(p[0]);
 	(void)close(p[1]);
 	fd = open(rig_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	T_EQ(worker_file_add(my.w, 1, fd, &f), -EISDIR);
+	T_EQ(server_file_add(my.w, 1, fd, &f), -EISDIR);
 	(void)close(fd);
 	T_CHECK(!f);
 	env_end();
@@ -72,13 +72,13 @@ static void descriptors_that_are_no_files(void)
 
 static void options_that_make_no_sense(void)
 {
-	struct worker_opts many = { .threads = 65 };
-	struct worker_ring_opts o, good;
-	struct worker *w = NULL;
+	struct server_opts many = { .threads = 65 };
+	struct server_ring_opts o, good;
+	struct server *w = NULL;
 	struct client c;
 
-	T_EQ(worker_new(&many, &w), -EINVAL);
-	T_CHECK(!worker_free(NULL));
+	T_EQ(server_new(&many, &w), -EINVAL);
+	T_CHECK(!server_free(NULL));
 	env_begin(NULL);
 	client_map(&c, 8);
 	good = client_opts(&c, true);
@@ -86,7 +86,7 @@ static void options_that_make_no_sense(void)
 	do {                                                       \
 		o = good;                                          \
 		o.field = (value);                                 \
-		T_EQ(worker_ring_add(my.w, &o, &c.ring), -EINVAL); \
+		T_EQ(server_ring_add(my.w, &o, &c.ring), -EINVAL); \
 		T_CHECK(!c.ring);                                  \
 	} while (0)
 	REFUSED(size, 0);
@@ -109,24 +109,24 @@ static void options_that_make_no_sense(void)
 }
 
 /* PST_FAULT: no queue is to be had, or no second one. */
-static void no_lane_at_all(void)
+static void no_executor_at_all(void)
 {
-	struct worker_ring_opts o;
+	struct server_ring_opts o;
 	struct client c;
 
 	env_begin(NULL);
 	client_map(&c, 8);
 	o = client_opts(&c, true);
 	for (unsigned i = 0; i < 3; i++)
-		T_EQ(worker_ring_add(my.w, &o, &c.ring), -ENOMEM);
+		T_EQ(server_ring_add(my.w, &o, &c.ring), -ENOMEM);
 	T_CHECK(!c.ring && pst_error_text()[0]);
 	client_free(&c);
 	env_end();
 }
 
-static void no_second_lane(void)
+static void no_second_executor(void)
 {
-	struct worker_opts o = { .threads = 4 };
+	struct server_opts o = { .threads = 4 };
 	struct client c[3];
 
 	env_begin(&o);
@@ -135,7 +135,7 @@ static void no_second_lane(void)
 		env_ring(&c[i], 8, true, 0, 0);
 	for (unsigned i = 0; i < RIG_NR(c); i++) {
 		prep(&c[i], 8);
-		worker_ring_kick(c[i].ring);
+		server_ring_kick(c[i].ring);
 		expect(&c[i], 8, false);
 		client_free(&c[i]);
 	}
@@ -145,7 +145,7 @@ static void no_second_lane(void)
 /* A ring that is served again goes on where it was. */
 static void rings_come_back(void)
 {
-	struct worker_ring_opts o;
+	struct server_ring_opts o;
 	struct client c;
 
 	env_begin(NULL);
@@ -154,13 +154,13 @@ static void rings_come_back(void)
 	o = client_opts(&c, true);
 	for (unsigned i = 0; i < 50; i++) {
 		prep(&c, 5);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 5, false);
-		worker_ring_remove(my.w, c.ring);
+		server_ring_remove(my.w, c.ring);
 		c.ring = NULL;
 		/* What was put there meanwhile is found without a kick. */
 		prep(&c, 2);
-		T_OK(worker_ring_add(my.w, &o, &c.ring));
+		T_OK(server_ring_add(my.w, &o, &c.ring));
 		expect(&c, 2, false);
 	}
 	client_free(&c);
@@ -181,9 +181,9 @@ static void removal_while_busy(void)
 		rig_cold(rig_path("file1"));
 		env_ring(&c, 256, true, i % 3 ? 0 : 200, 0);
 		prep(&c, 199 + i % 2);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		prep(&good, 20);
-		worker_ring_kick(good.ring);
+		server_ring_kick(good.ring);
 		if (i % 2)
 			(void)usleep((useconds_t)rig_below(2000));
 		client_free(&c);
@@ -210,13 +210,13 @@ static void removal_while_hanging(void)
 
 		T_CHECK(client_prep(&c, &a) >= 0);
 	}
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	(void)usleep(50000);
 	start = t_now();
 	client_free(&c);
 	T_CHECK(t_now() < start + 3000 * 1000000u);
 	prep(&good, 16);
-	worker_ring_kick(good.ring);
+	server_ring_kick(good.ring);
 	expect(&good, 16, false);
 	client_free(&good);
 	/* The kernel lets go of the buffer when the file system answers. */
@@ -228,15 +228,15 @@ static void removal_while_hanging(void)
 	fusefs_stop(&fs);
 }
 
-static struct worker_file *fuse_number(uint64_t number, const char *name)
+static struct server_file *fuse_number(uint64_t number, const char *name)
 {
-	struct worker_file *f = NULL;
+	struct server_file *f = NULL;
 	char path[200];
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "%s/%s", fs.dir, name);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	T_OK(worker_file_add(my.w, number, fd, &f));
+	T_OK(server_file_add(my.w, number, fd, &f));
 	(void)close(fd);
 	return f;
 }
@@ -254,9 +254,9 @@ static void hang_and_wait(struct client *c, const uint8_t id[USRBIO_ID_LEN])
 		memcpy(a.buf_id, id, sizeof(a.buf_id));
 		a.user_data = i;
 		T_CHECK(client_prep(c, &a) >= 0);
-		worker_ring_kick(c->ring);
+		server_ring_kick(c->ring);
 		if (!c->never_help)
-			(void)worker_ring_help(c->ring);
+			(void)server_ring_help(c->ring);
 		(void)usleep(20000);
 	}
 }
@@ -283,17 +283,17 @@ static void expect_both(struct client *c, int64_t second, int64_t first)
 static bool goes_to_the_other(void)
 {
 	int fd = memfd_create("other", MFD_CLOEXEC);
-	struct worker_file *f, *other = NULL;
+	struct server_file *f, *other = NULL;
 	struct usrbio_cqe q[2];
 	struct client c;
 	bool went;
 
 	T_CHECK(fd >= 0);
-	T_OK(worker_file_add(my.w, 2, fd, &other));
+	T_OK(server_file_add(my.w, 2, fd, &other));
 	(void)close(fd);
 	f = fuse_number(2, "hang");
 	hang_and_wait(&c, my.id);
-	worker_file_remove(my.w, f);
+	server_file_remove(my.w, f);
 	went = client_wait(&c, q, 1, 1, 5000) == 1;
 	if (went)
 		T_EQ(q[0].user_data, 1);
@@ -301,33 +301,33 @@ static bool goes_to_the_other(void)
 	T_EQ(q[0].result, 512);
 	T_EQ(q[1].result, 512);
 	client_free(&c);
-	worker_file_remove(my.w, other);
+	server_file_remove(my.w, other);
 	return went;
 }
 
 static void removal_of_what_requests_name(void)
 {
 	uint8_t id[USRBIO_ID_LEN] = { 4 };
-	struct worker_buffer *b = NULL;
-	struct worker_file *f;
+	struct server_buffer *b = NULL;
+	struct server_file *f;
 	struct client c;
 
 	need_fuse();
 	env_begin(&one_thread);
 	f = fuse_number(2, "hang");
 	hang_and_wait(&c, my.id);
-	worker_file_remove(my.w, f);
+	server_file_remove(my.w, f);
 	expect_both(&c, -EBADF, 512);
 
 	for (unsigned tries = 0; !goes_to_the_other(); tries++)
 		T_CHECK(tries < 4);
 
 	f = fuse_number(2, "hang");
-	T_OK(worker_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b));
+	T_OK(server_buffer_add(my.w, id, my.mem, BUF_LEN, 0, &b));
 	hang_and_wait(&c, id);
-	worker_buffer_remove(my.w, b);
+	server_buffer_remove(my.w, b);
 	expect_both(&c, -EINVAL, 512);
-	worker_file_remove(my.w, f);
+	server_file_remove(my.w, f);
 	env_end();
 	fusefs_stop(&fs);
 }
@@ -354,13 +354,13 @@ static void storm_prep(struct storm *s, struct client *c)
 		memcpy(a.buf_id, s->id, sizeof(a.buf_id));
 		(void)client_prep(c, &a);
 	}
-	worker_ring_kick(c->ring);
+	server_ring_kick(c->ring);
 }
 
 /* A ring's life. */
 static bool storm_ring(struct storm *s, struct client *c, unsigned round)
 {
-	struct worker_ring_opts o;
+	struct server_ring_opts o;
 	struct usrbio_cqe q[8];
 	unsigned n;
 
@@ -371,7 +371,7 @@ static bool storm_ring(struct storm *s, struct client *c, unsigned round)
 	o.timeout_ms = 1;
 	c->w = my.w;
 	c->never_help = round & 1;
-	if (worker_ring_add(my.w, &o, &c->ring) < 0)
+	if (server_ring_add(my.w, &o, &c->ring) < 0)
 		return false;
 	for (unsigned i = 0; i < 12; i++) {
 		storm_prep(s, c);
@@ -395,17 +395,17 @@ static void *storm(void *arg)
 	struct storm *s = arg;
 
 	for (unsigned round = 0; s->good && round < (RIG_TSAN ? 3 : 50); round++) {
-		struct worker_buffer *b = NULL;
-		struct worker_file *f = NULL;
+		struct server_buffer *b = NULL;
+		struct server_file *f = NULL;
 		struct client c;
 
-		s->good = worker_file_add(my.w, 50, s->fd, &f) == 0 &&
-			  worker_buffer_add(my.w, s->id, my.mem, BUF_LEN, 0, &b) == 0 &&
+		s->good = server_file_add(my.w, 50, s->fd, &f) == 0 &&
+			  server_buffer_add(my.w, s->id, my.mem, BUF_LEN, 0, &b) == 0 &&
 			  storm_ring(s, &c, round);
 		if (!s->good)
 			break;
-		worker_file_remove(my.w, f);
-		worker_buffer_remove(my.w, b);
+		server_file_remove(my.w, f);
+		server_buffer_remove(my.w, b);
 	}
 	return NULL;
 }
@@ -413,7 +413,7 @@ static void *storm(void *arg)
 static void everything_comes_and_goes(void)
 {
 	struct storm s[4];
-	struct worker_opts o = { .threads = 2 };
+	struct server_opts o = { .threads = 2 };
 	int fd;
 
 	env_begin(&o);
@@ -443,7 +443,7 @@ static void *start_and_end(void *arg)
 {
 	struct client *c = arg;
 
-	(void)worker_ring_help(c->ring);
+	(void)server_ring_help(c->ring);
 	return NULL;
 }
 
@@ -462,7 +462,7 @@ static void clients_end_before_their_requests(void)
 		prep(&c, 100);
 		T_EQ(pthread_create(&thread, NULL, start_and_end, &c), 0);
 		T_EQ(pthread_join(thread, NULL), 0);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		c.never_help = true;
 		expect(&c, 100, false);
 	}
@@ -470,7 +470,7 @@ static void clients_end_before_their_requests(void)
 	env_end();
 }
 
-static struct worker_ring *handler_ring;
+static struct server_ring *handler_ring;
 
 static void on_alarm(int sig)
 {
@@ -478,7 +478,7 @@ static void on_alarm(int sig)
 
 	(void)sig;
 	errno = 4711;
-	worker_ring_kick(handler_ring);
+	server_ring_kick(handler_ring);
 	if (errno != 4711)
 		abort();
 	errno = saved;
@@ -512,29 +512,29 @@ static void kicks_by_a_handler(void)
 
 static int in_the_child(struct client *c)
 {
-	struct worker_ring_stats st = { .requests = 1 };
-	struct worker_ring_opts o = client_opts(c, true);
-	struct worker_buffer *b;
-	struct worker_file *f;
-	struct worker_ring *r;
-	struct worker *w;
+	struct server_ring_stats st = { .requests = 1 };
+	struct server_ring_opts o = client_opts(c, true);
+	struct server_buffer *b;
+	struct server_file *f;
+	struct server_ring *r;
+	struct server *w;
 
-	worker_ring_kick(c->ring);
-	worker_ring_stats(c->ring, &st);
-	if (worker_ring_help(c->ring) || st.requests)
+	server_ring_kick(c->ring);
+	server_ring_stats(c->ring, &st);
+	if (server_ring_help(c->ring) || st.requests)
 		return 1;
-	if (worker_new(NULL, &w) != -EOWNERDEAD)
+	if (server_new(NULL, &w) != -EOWNERDEAD)
 		return 2;
-	if (worker_file_add(my.w, 1, 0, &f) != -EOWNERDEAD)
+	if (server_file_add(my.w, 1, 0, &f) != -EOWNERDEAD)
 		return 3;
-	if (worker_buffer_add(my.w, my.id, my.mem, 1, 0, &b) != -EOWNERDEAD)
+	if (server_buffer_add(my.w, my.id, my.mem, 1, 0, &b) != -EOWNERDEAD)
 		return 4;
-	if (worker_ring_add(my.w, &o, &r) != -EOWNERDEAD)
+	if (server_ring_add(my.w, &o, &r) != -EOWNERDEAD)
 		return 5;
-	worker_ring_remove(my.w, c->ring);
-	worker_file_remove(my.w, my.files[0]);
-	worker_buffer_remove(my.w, my.buffer);
-	return worker_free(my.w) ? 6 : 0;
+	server_ring_remove(my.w, c->ring);
+	server_file_remove(my.w, my.files[0]);
+	server_buffer_remove(my.w, my.buffer);
+	return server_free(my.w) ? 6 : 0;
 }
 
 static void U15_fork(void)
@@ -549,7 +549,7 @@ static void U15_fork(void)
 		pid_t pid;
 
 		prep(&c, 30);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		pid = fork();
 		if (pid == 0)
 			_exit(in_the_child(&c));
@@ -564,8 +564,9 @@ static void U15_fork(void)
 /* ------------------------------------------------------------------- main */
 
 static const struct again cases[] = {
-	{ "no_lane_at_all", no_lane_at_all, AGAIN_ONCE, "store.lane:0:ENOMEM,store.uring:0:EPERM" },
-	{ "no_second_lane", no_second_lane, AGAIN_ONCE, "store.lane:2:EMFILE" },
+	{ "no_executor_at_all", no_executor_at_all, AGAIN_ONCE,
+	  "store.lane:0:ENOMEM,store.uring:0:EPERM" },
+	{ "no_second_executor", no_second_executor, AGAIN_ONCE, "store.lane:2:EMFILE" },
 };
 
 int main(int argc, char **argv)

@@ -65,7 +65,7 @@ static void P6_results(void)
 /* What the statistics say, and which path it was. */
 static void P6_statistics(void)
 {
-	struct worker_ring_stats st;
+	struct server_ring_stats st;
 	struct usrbio_args a;
 	struct client c;
 
@@ -78,7 +78,7 @@ static void P6_statistics(void)
 		T_EQ(env_do(&c, &a), 4096);
 	a.file = 9;
 	T_EQ(env_do(&c, &a), -EBADF);
-	worker_ring_stats(c.ring, &st);
+	server_ring_stats(c.ring, &st);
 	T_EQ(st.requests, 11);
 	T_EQ(st.errors, 1);
 	T_EQ(st.bytes, 40960);
@@ -105,7 +105,7 @@ static void P6_slots_that_are_none(void)
 		c.sq_head = usrbio_ring_next(&c.at, c.sq_head);
 		c.sent++;
 		usrbio_marker_set(c.at.sq_head, c.sq_head);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		T_EQ(client_wait(&c, &q, 1, 1, RIG_WAIT_MS), 1);
 		T_EQ(q.index, bad[i]);
 		T_EQ(q.user_data, 1000 + i);
@@ -162,7 +162,7 @@ static int make_holes(const char *path)
 
 static void hole_ring(struct client *c, uint64_t flags)
 {
-	struct worker_ring_opts o;
+	struct server_ring_opts o;
 
 	client_map(c, 16);
 	o = client_opts(c, true);
@@ -205,7 +205,7 @@ static void P7_forbidden(void)
 
 	env_begin(NULL);
 	env_number(1, fd);
-	hole_ring(&c, WORKER_RING_FORBID_HOLES | WORKER_RING_READ_UNCOMMITTED);
+	hole_ring(&c, SERVER_RING_FORBID_HOLES | SERVER_RING_READ_UNCOMMITTED);
 	for (unsigned i = 0; i < 3; i++) {
 		T_EQ(hole_read(&c, 0, HOLE_LEN), HOLE_LEN);
 		env_check(1, 0, 64, HOLE_LEN);
@@ -253,14 +253,14 @@ static void P7_side_by_side(void)
 
 	env_begin(NULL);
 	env_number(1, fd);
-	hole_ring(&c, WORKER_RING_FORBID_HOLES);
+	hole_ring(&c, SERVER_RING_FORBID_HOLES);
 	for (unsigned k = 0; k < 50; k++) {
 		for (unsigned i = 0; i < RIG_NR(reads); i++) {
 			struct usrbio_args a = env_args(1, reads[i].off, 0, reads[i].len);
 
 			T_CHECK(client_prep(&c, &a) >= 0);
 		}
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		T_EQ(client_wait(&c, q, RIG_NR(reads), RIG_NR(reads), RIG_WAIT_MS), RIG_NR(reads));
 		for (unsigned i = 0; i < RIG_NR(reads); i++)
 			T_EQ(q[i].result, reads[i].want);
@@ -275,22 +275,22 @@ static void P7_side_by_side(void)
 static void P8_blocks(void)
 {
 	const uint8_t other[USRBIO_ID_LEN] = "another one's";
-	struct worker_buffer *blocks = NULL, *one = NULL;
+	struct server_buffer *blocks = NULL, *one = NULL;
 	struct usrbio_args a, good;
 	struct client c;
 
 	env_begin(NULL);
 	env_file(1, FILE_LEN, O_RDONLY);
-	T_EQ(worker_buffer_add(my.w, my.id, my.mem, BUF_LEN, BUF_LEN + 1, &blocks), -EINVAL);
-	T_EQ(worker_buffer_add(my.w, my.id, my.mem, 0, 0, &blocks), -EINVAL);
+	T_EQ(server_buffer_add(my.w, my.id, my.mem, BUF_LEN, BUF_LEN + 1, &blocks), -EINVAL);
+	T_EQ(server_buffer_add(my.w, my.id, my.mem, 0, 0, &blocks), -EINVAL);
 	/* It stands for the UUID now. */
-	T_OK(worker_buffer_add(my.w, my.id, my.mem, BUF_LEN - 1000, 10000, &blocks));
-	T_CHECK(worker_buffer_known(my.w, my.id));
-	T_CHECK(!worker_buffer_known(my.w, other));
-	T_OK(worker_buffer_add(my.w, other, my.mem, 1, 0, &one));
-	T_CHECK(worker_buffer_known(my.w, other));
-	worker_buffer_remove(my.w, one);
-	T_CHECK(!worker_buffer_known(my.w, other));
+	T_OK(server_buffer_add(my.w, my.id, my.mem, BUF_LEN - 1000, 10000, &blocks));
+	T_CHECK(server_buffer_known(my.w, my.id));
+	T_CHECK(!server_buffer_known(my.w, other));
+	T_OK(server_buffer_add(my.w, other, my.mem, 1, 0, &one));
+	T_CHECK(server_buffer_known(my.w, other));
+	server_buffer_remove(my.w, one);
+	T_CHECK(!server_buffer_known(my.w, other));
 	env_ring(&c, 8, true, 0, 0);
 	good = env_args(1, 0, 0, 10000);
 	TRY(c, len, 10001, -EINVAL);
@@ -307,8 +307,8 @@ static void P8_blocks(void)
 	a = env_args(1, 0, BUF_LEN - 1000, 1);
 	T_EQ(env_do(&c, &a), -EINVAL);
 	/* And the one before it now. */
-	worker_buffer_remove(my.w, blocks);
-	T_CHECK(worker_buffer_known(my.w, my.id));
+	server_buffer_remove(my.w, blocks);
+	T_CHECK(server_buffer_known(my.w, my.id));
 	a = env_args(1, 0, 9999, 2);
 	T_EQ(env_do(&c, &a), 2);
 	client_free(&c);

@@ -32,7 +32,7 @@ static void accounting(int entries, unsigned batch)
 				break;
 			}
 		}
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		n = client_wait(&c, q, 1, RIG_NR(q), RIG_WAIT_MS);
 		T_CHECK(n);
 		for (unsigned i = 0; i < n; i++) {
@@ -78,11 +78,11 @@ static void full_ring(void)
 		for (unsigned i = 0; i < 16; i++) {
 			a.user_data = c.sent;
 			T_CHECK(client_prep(&c, &a) >= 0);
-			worker_ring_kick(c.ring);
+			server_ring_kick(c.ring);
 		}
 		T_EQ(client_prep(&c, &a), -EAGAIN);
 		while (cq_held(&c) < 16 && t_now() < end)
-			if (c.never_help || !worker_ring_help(c.ring))
+			if (c.never_help || !server_ring_help(c.ring))
 				(void)usleep(100);
 		T_EQ(client_prep(&c, &a), -EAGAIN); /* no slot is free */
 		T_EQ(client_harvest(&c, q, 16), 16);
@@ -122,7 +122,7 @@ static void moves_bytes(void)
 			a.user_data = i;
 			T_CHECK(client_prep(&r, &a) >= 0);
 		}
-		worker_ring_kick(r.ring);
+		server_ring_kick(r.ring);
 		T_EQ(client_wait(&r, q, NR, NR, RIG_WAIT_MS), NR);
 		for (unsigned i = 0; i < NR; i++) {
 			T_EQ(q[i].user_data, i);
@@ -136,7 +136,7 @@ static void moves_bytes(void)
 
 			T_CHECK(client_prep(&w, &a) >= 0);
 		}
-		worker_ring_kick(w.ring);
+		server_ring_kick(w.ring);
 		T_EQ(client_wait(&w, q, NR, NR, RIG_WAIT_MS), NR);
 		for (unsigned i = 0; i < NR; i++) {
 			T_EQ(q[i].result, PLACE);
@@ -168,7 +168,7 @@ static void reads_what_is_cold(void)
 	for (unsigned i = 0; i < 4; i++) {
 		rig_cold(rig_path("file1"));
 		prep(&c, 250);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 250, false);
 	}
 	client_free(&c);
@@ -197,7 +197,7 @@ static void writes_that_overlap(void)
 			memset(my.host + at, (int)(k + i), sizeof(got));
 			T_CHECK(client_prep(&c, &a) >= 0);
 		}
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		T_EQ(client_wait(&c, q, NR, NR, RIG_WAIT_MS), NR);
 		for (unsigned i = 0; i < NR; i++)
 			T_EQ(q[i].result, sizeof(got));
@@ -226,9 +226,9 @@ static void *poster(void *arg)
 		if (client_prep(&shared, &a) < 0)
 			(void)sched_yield();
 		else if (rig_below(3) == 0)
-			worker_ring_kick(shared.ring);
+			server_ring_kick(shared.ring);
 	}
-	worker_ring_kick(shared.ring);
+	server_ring_kick(shared.ring);
 	posted_all = true;
 	return NULL;
 }

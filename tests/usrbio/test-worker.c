@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * When the worker takes what stands in a ring, and whose turn it is.  Most cases run twice: with
- * clients that sleep until the worker's threads are through, and with clients that help them.
+ * When the server takes what stands in a ring, and whose turn it is.  Most cases run twice: with
+ * clients that sleep until the server's threads are through, and with clients that help them.
  */
 #include "worker_rig.h"
 
@@ -17,16 +17,16 @@ static void P4_depth_exact(void)
 	env_file(1, FILE_LEN, O_RDONLY);
 	env_ring(&c, 20, true, 4, 5);
 	prep(&c, 3);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 0, true);
 	prep(&c, 1);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 4, true);
 	prep(&c, 9);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 8, true);
 	prep(&c, 3);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 4, true);
 	client_free(&c);
 	env_end();
@@ -42,10 +42,10 @@ static void P4_depth_is_all(void)
 	env_ring(&c, 200, true, 200, 0);
 	for (unsigned i = 0; i < 3; i++) {
 		prep(&c, 199);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 0, true);
 		prep(&c, 1);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 200, true);
 	}
 	client_free(&c);
@@ -61,7 +61,7 @@ static void P4_depth_zero(void)
 	env_ring(&c, 200, true, 0, 0);
 	for (unsigned i = 1; i <= 200; i += 33) {
 		prep(&c, i);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, i, false);
 	}
 	client_free(&c);
@@ -77,7 +77,7 @@ static void P4_depth_below_zero_at_once(void)
 	env_ring(&c, 100, true, -8, 0);
 	for (unsigned i = 1; i <= 100; i += 9) {
 		prep(&c, i);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, i, false);
 	}
 	client_free(&c);
@@ -95,13 +95,13 @@ static void P4_timeout_fires(void)
 	env_ring(&c, 100, true, -8, 500);
 	start = t_now();
 	prep(&c, 8);
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	expect(&c, 8, false);
 	T_CHECK(t_now() < start + 450 * 1000000u);
 	for (unsigned i = 1; i < 8; i += 3) {
 		start = t_now();
 		prep(&c, 8 + i);
-		worker_ring_kick(c.ring);
+		server_ring_kick(c.ring);
 		expect(&c, 8, false);
 		T_CHECK(t_now() < start + 450 * 1000000u);
 		expect(&c, i, false);
@@ -128,7 +128,7 @@ static void P4_timeout_after_help(void)
 			uint64_t end = t_in_ms(2000);
 
 			busy += tries > 0;
-			(void)worker_ring_help(c.ring);
+			(void)server_ring_help(c.ring);
 			while (c.got < c.sent && t_now() < end)
 				if (!client_harvest(&c, &q, 1))
 					(void)usleep(1000);
@@ -160,7 +160,7 @@ static void P4_order_within_batches(void)
 		a->user_data = i;
 		T_CHECK(client_prep(&c, a) >= 0);
 	}
-	worker_ring_kick(c.ring);
+	server_ring_kick(c.ring);
 	T_EQ(client_wait(&c, q, 4, 8, RIG_WAIT_MS), 4);
 	T_EQ(q[0].user_data, 0);
 	for (unsigned i = 1; i < 4; i++)
@@ -184,7 +184,7 @@ static void side_by_side(struct client *c, const enum usrbio_priority *priority,
 	env_begin(&one_thread);
 	env_file(1, FILE_LEN, O_RDONLY);
 	for (unsigned i = 0; i < nr; i++) {
-		struct worker_ring_opts o;
+		struct server_ring_opts o;
 
 		client_map(&c[i], (int)entries);
 		o = client_opts(&c[i], true);
@@ -194,11 +194,11 @@ static void side_by_side(struct client *c, const enum usrbio_priority *priority,
 	}
 	/* The first read takes long: all that follows is there when it is through. */
 	prep(&c[0], 1);
-	worker_ring_kick(c[0].ring);
+	server_ring_kick(c[0].ring);
 	(void)usleep(20000);
 	for (unsigned i = nr; i-- > 0;) {
 		prep(&c[i], entries - (i == 0));
-		worker_ring_kick(c[i].ring);
+		server_ring_kick(c[i].ring);
 	}
 }
 
@@ -254,7 +254,7 @@ static void fair_to_small_rings(void)
 		client_new(&late, my.w, 8, true, 0, 0);
 		late.never_help = true;
 		prep(&late, 8);
-		worker_ring_kick(late.ring);
+		server_ring_kick(late.ring);
 		T_EQ(client_wait(&late, q, 8, 8, RIG_WAIT_MS), 8);
 		T_CHECK(cq_held(&c[0]) + cq_held(&c[1]) + cq_held(&c[2]) < 400);
 		client_free(&late);
@@ -262,7 +262,7 @@ static void fair_to_small_rings(void)
 	finish(c, 3);
 }
 
-/* A file that hangs keeps its ring, and half of the lane at most. */
+/* A file that hangs keeps its ring, and half of the executor at most. */
 static void others_go_on_beside_one_that_hangs(void)
 {
 	static struct usrbio_cqe q[600];
@@ -279,10 +279,10 @@ static void others_go_on_beside_one_that_hangs(void)
 		a = env_args(2, i * 64, i * 64, 64);
 		T_CHECK(client_prep(&bad, &a) >= 0);
 	}
-	worker_ring_kick(bad.ring);
+	server_ring_kick(bad.ring);
 	for (unsigned i = 0; i < 200; i++) {
 		prep(&good, 10);
-		worker_ring_kick(good.ring);
+		server_ring_kick(good.ring);
 		expect(&good, 10, false);
 	}
 	T_EQ(cq_held(&bad), 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * usrbio-worker-host BACKING MOUNTPOINT
+ * usrbio-server-host BACKING MOUNTPOINT
  *
- * Our ring worker behind a mount: what clients publish is mapped and handed to a worker of their
+ * Our ring server behind a mount: what clients publish is mapped and handed to a server of their
  * user, with the files that this user has open through the mount.  Prints "ready" and serves until
  * it is unmounted or gets SIGTERM.  It has no more of a daemon than foreign clients need.
  */
@@ -24,7 +24,7 @@
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/name.h"
 #include "vfs.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 #define USERS_MAX 16
 #define CHUNK (UINT64_C(1) << 20) /* holes are multiples of it */
@@ -36,7 +36,7 @@ static const char *const sem_names[] = USRBIO_SEM_NAMES;
 
 struct user {
 	uid_t uid;
-	struct worker *worker;
+	struct server *server;
 };
 
 /* What somebody published. */
@@ -51,8 +51,8 @@ struct entry {
 	void *base;
 	size_t size;
 	struct pst_mem *mem;
-	struct worker_buffer *buffer;
-	struct worker_ring *ring;
+	struct server_buffer *buffer;
+	struct server_ring *ring;
 };
 
 /* What somebody has open, from open to release. */
@@ -60,7 +60,7 @@ struct opened {
 	struct opened *next;
 	const void *key;
 	struct user *user;
-	struct worker_file *file;
+	struct server_file *file;
 };
 
 static struct {
@@ -81,7 +81,7 @@ static struct {
 
 static struct user *user_get(uid_t uid)
 {
-	struct worker_opts o = { .threads = 2, .guard = true };
+	struct server_opts o = { .threads = 2, .guard = true };
 	struct user *u;
 
 	for (unsigned i = 0; i < host.nr_users; i++)
@@ -91,7 +91,7 @@ static struct user *user_get(uid_t uid)
 		return NULL;
 	u = &host.users[host.nr_users];
 	u->uid = uid;
-	if (worker_new(&o, &u->worker) < 0)
+	if (server_new(&o, &u->server) < 0)
 		return NULL;
 	host.nr_users++;
 	return u;
@@ -102,9 +102,9 @@ static struct user *user_get(uid_t uid)
 static void entry_free(struct entry *e)
 {
 	if (e->ring)
-		worker_ring_remove(e->user->worker, e->ring);
+		server_ring_remove(e->user->server, e->ring);
 	if (e->buffer)
-		worker_buffer_remove(e->user->worker, e->buffer);
+		server_buffer_remove(e->user->server, e->buffer);
 	if (e->mem) {
 		(void)pst_mem_drain(e->mem, PST_NO_DEADLINE);
 		e->mem = pst_mem_free(e->mem);
@@ -144,7 +144,7 @@ static int entry_map(struct entry *e, const char *shm)
 
 static int entry_add(struct entry *e, const struct usrbio_name *n)
 {
-	struct worker_ring_opts o = {
+	struct server_ring_opts o = {
 		.base = e->base,
 		.size = e->size,
 		.for_read = n->for_read,
@@ -157,14 +157,14 @@ static int entry_add(struct entry *e, const struct usrbio_name *n)
 
 	if (n->kind == USRBIO_RING) {
 		e->priority = n->priority;
-		return worker_ring_add(e->user->worker, &o, &e->ring);
+		return server_ring_add(e->user->server, &o, &e->ring);
 	}
 	if (n->block_size > e->size)
 		return -EINVAL;
 	r = pst_mem_wrap((uintptr_t)e->base, e->size, NULL, &e->mem);
 	if (r < 0)
 		return r;
-	return worker_buffer_add(e->user->worker, n->id, e->mem, e->size, n->block_size,
+	return server_buffer_add(e->user->server, n->id, e->mem, e->size, n->block_size,
 				 &e->buffer);
 }
 
@@ -226,7 +226,7 @@ static void *watch(void *arg)
 		(void)pthread_mutex_lock(&host.lock);
 		for (struct entry *e = host.entries; e; e = e->next)
 			if (e->ring && e->priority == prio)
-				worker_ring_kick(e->ring);
+				server_ring_kick(e->ring);
 		(void)pthread_mutex_unlock(&host.lock);
 	}
 	return NULL;
@@ -495,7 +495,7 @@ static void on_open(void *owner, const struct vfs_caller *who, const struct vfs_
 	(void)pthread_mutex_lock(&host.lock);
 	o->key = key;
 	o->user = user_get(who->uid);
-	if (o->user && worker_file_add(o->user->worker, file->ino, file->fd, &o->file) == 0) {
+	if (o->user && server_file_add(o->user->server, file->ino, file->fd, &o->file) == 0) {
 		o->next = host.opened;
 		host.opened = o;
 		o = NULL;
@@ -518,7 +518,7 @@ static void on_release(void *owner, const void *key)
 	(void)pthread_mutex_unlock(&host.lock);
 	if (!o)
 		return;
-	worker_file_remove(o->user->worker, o->file);
+	server_file_remove(o->user->server, o->file);
 	free(o);
 }
 
@@ -571,6 +571,6 @@ int main(int argc, char **argv)
 		host.entries = e->next;
 		entry_free(e);
 	}
-	/* Watchers, workers and what is open go with the process. */
+	/* Watchers, servers and what is open go with the process. */
 	return r < 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the worker share: a worker with one buffer, whose neighbourhood is watched,
+ * What the tests of the server share: a server with one buffer, whose neighbourhood is watched,
  * and files with a pattern.
  */
-#ifndef PST_WORKER_RIG_H
-#define PST_WORKER_RIG_H
+#ifndef PST_SERVER_RIG_H
+#define PST_SERVER_RIG_H
 
 #include "ring_rig.h"
 
@@ -20,16 +20,16 @@
 /* Requests of one case; a million where there is time. */
 #define MANY (RIG_TSAN ? 60000u : getenv("PST_SOAK") ? 1000000u : 200000u)
 
-static const struct worker_opts one_thread = { .threads = 1 };
+static const struct server_opts one_thread = { .threads = 1 };
 
 static struct {
-	struct worker *w;
+	struct server *w;
 	struct pst_mem *mem;
 	char *host; /* the buffer, or NULL: it is a device's */
 	char *map;
 	uint8_t id[USRBIO_ID_LEN];
-	struct worker_buffer *buffer;
-	struct worker_file *files[FILES_MAX];
+	struct server_buffer *buffer;
+	struct server_file *files[FILES_MAX];
 	unsigned nr_files;
 } my;
 
@@ -60,16 +60,16 @@ static inline void env_buffer_device(void)
 	free(fill);
 }
 
-static inline void env_begin(const struct worker_opts *o)
+static inline void env_begin(const struct server_opts *o)
 {
 	memset(&my, 0, sizeof(my));
-	T_OK(worker_new(o, &my.w));
+	T_OK(server_new(o, &my.w));
 	if (strcmp(env_dev, "host") == 0)
 		env_buffer_host();
 	else
 		env_buffer_device();
 	T_EQ(usrbio_id_new(my.id), 0);
-	T_OK(worker_buffer_add(my.w, my.id, my.mem, BUF_LEN, 0, &my.buffer));
+	T_OK(server_buffer_add(my.w, my.id, my.mem, BUF_LEN, 0, &my.buffer));
 }
 
 static inline void env_fences(void)
@@ -90,12 +90,12 @@ static inline void env_fences(void)
 
 static inline void env_end(void)
 {
-	worker_buffer_remove(my.w, my.buffer);
+	server_buffer_remove(my.w, my.buffer);
 	T_OK(pst_mem_drain(my.mem, t_in_ms(RIG_WAIT_MS)));
 	env_fences();
 	for (unsigned i = 0; i < my.nr_files; i++)
-		worker_file_remove(my.w, my.files[i]);
-	my.w = worker_free(my.w);
+		server_file_remove(my.w, my.files[i]);
+	my.w = server_free(my.w);
 	my.mem = pst_mem_free(my.mem);
 	if (my.map)
 		(void)munmap(my.map, BUF_LEN + 2 * FENCE);
@@ -105,7 +105,7 @@ static inline void env_end(void)
 static inline void env_number(uint64_t number, int fd)
 {
 	T_CHECK(fd >= 0 && my.nr_files < FILES_MAX);
-	T_OK(worker_file_add(my.w, number, fd, &my.files[my.nr_files++]));
+	T_OK(server_file_add(my.w, number, fd, &my.files[my.nr_files++]));
 }
 
 static inline void env_open(uint64_t number, const char *path, int flags)
@@ -163,7 +163,7 @@ static inline int64_t env_do(struct client *c, const struct usrbio_args *a)
 
 	T_CHECK(slot >= 0);
 	if (c->ring)
-		worker_ring_kick(c->ring);
+		server_ring_kick(c->ring);
 	T_EQ(client_wait(c, &q, 1, 1, RIG_WAIT_MS), 1);
 	T_EQ(q.index, slot);
 	T_EQ(q.reserved, 0);

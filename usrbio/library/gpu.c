@@ -4,7 +4,7 @@
  * <hf3fs_usrbio_gdr.h>.
  *
  * An iov of device memory is one like any other, with device set and mem what libpenstock
- * knows of the memory.  On a plain directory it is made known to this process' worker and
+ * knows of the memory.  On a plain directory it is made known to this process' server and
  * nothing is published.  To a daemon it is published by a link, whose making is the daemon's
  * answer; only when that is there is the caller's structure filled in.  There is no fallback
  * to host memory anywhere.

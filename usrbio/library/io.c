@@ -13,7 +13,7 @@
 #include "usrbio/proto/sem.h"
 #include "reg.h"
 #include "ring.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
 #define ASK_NS NSEC_PER_SEC /* without a completion, before a daemon is asked */
@@ -76,7 +76,7 @@ static int find_file(struct ring *r, int fd, struct reg **ret)
 	if (!reg)
 		return refuse(r, EBADF, "descriptor %d is not registered", fd);
 	/* Numbers of files mean something else there. */
-	if (reg->plain != !!r->worker)
+	if (reg->plain != !!r->server)
 		err = refuse(r, EBADF, "descriptor %d is registered on another kind of mount", fd);
 	else if (r->for_read ? !reg->reads : !reg->writes)
 		err = refuse(r, EACCES, "descriptor %d was not opened for %s", fd,
@@ -157,8 +157,8 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 /* Tell the server.  False when a daemon took its semaphore away. */
 static bool post(struct ring *r)
 {
-	if (r->worker) {
-		worker_ring_kick(r->worker);
+	if (r->server) {
+		server_ring_kick(r->server);
 		return true;
 	}
 	if (usrbio_sem_post_by_kernel(r->submit) == 0)
@@ -326,7 +326,7 @@ static void note_idle(struct ring *r)
 {
 	uint64_t now;
 
-	if (r->worker || !in_flight(r)) {
+	if (r->server || !in_flight(r)) {
 		r->idle_since = 0;
 		return;
 	}
@@ -339,14 +339,14 @@ static void note_idle(struct ring *r)
 	}
 }
 
-/* A thread that is cancelled in there would leave others' lane locked. */
+/* A thread that is cancelled in there would leave others' executor locked. */
 static bool help(struct ring *r)
 {
 	int before;
 	bool busy;
 
 	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	busy = worker_ring_help(r->worker);
+	busy = server_ring_help(r->server);
 	(void)pthread_setcancelstate(before, NULL);
 	return busy;
 }
@@ -357,7 +357,7 @@ static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min, bool 
 	int n = take(r, cqes, room);
 
 	*ret_busy = false;
-	if (n < MAX(min, 1) && r->worker && help(r)) {
+	if (n < MAX(min, 1) && r->server && help(r)) {
 		*ret_busy = true;
 		n += take(r, cqes + n, room - n);
 	}

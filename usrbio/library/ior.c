@@ -19,11 +19,11 @@
 #include "reg.h"
 #include "ring.h"
 #include "shm.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 #define FLAGS_KNOWN ((uint64_t)(HF3FS_IOR_ALLOW_READ_UNCOMMITTED | HF3FS_IOR_FORBID_READ_HOLES))
 
-_Static_assert(WORKER_RING_FORBID_HOLES == HF3FS_IOR_FORBID_READ_HOLES, "one number for both");
+_Static_assert(SERVER_RING_FORBID_HOLES == HF3FS_IOR_FORBID_READ_HOLES, "one number for both");
 
 /* What a caller asks for. */
 struct wish {
@@ -55,15 +55,15 @@ bool ring_is_dead(const struct ring *r)
 
 bool ring_is_foreign(const struct ring *r)
 {
-	return r->worker && r->forks != lock_forks();
+	return r->server && r->forks != lock_forks();
 }
 
 static struct ring *ring_free(struct ring *r)
 {
 	if (!r)
 		return NULL;
-	if (r->worker && r->forks == lock_forks())
-		worker_ring_remove(plain_worker(&(int){ 0 }), r->worker);
+	if (r->server && r->forks == lock_forks())
+		server_ring_remove(plain_server(&(int){ 0 }), r->server);
 	for (uint32_t i = 0; i < r->entries; i++)
 		if (r->slots[i].reg)
 			reg_put(r->slots[i].reg);
@@ -160,7 +160,7 @@ static int open_submit(struct ring *r, int priority)
 /* This process serves it. */
 static int serve(struct ring *r, void *base, const struct wish *wish)
 {
-	struct worker_ring_opts opts = {
+	struct server_ring_opts opts = {
 		.base = base,
 		.size = wish->size,
 		.for_read = wish->for_read,
@@ -170,11 +170,11 @@ static int serve(struct ring *r, void *base, const struct wish *wish)
 		.flags = wish->flags,
 	};
 	int err = 0;
-	struct worker *w = plain_worker(&err);
+	struct server *w = plain_server(&err);
 
 	if (!w)
 		return err;
-	err = worker_ring_add(w, &opts, &r->worker);
+	err = server_ring_add(w, &opts, &r->server);
 	return err < 0 ? log_fail(err, "cannot serve a ring: %s", strerror(-err)) : 0;
 }
 
@@ -394,12 +394,12 @@ static void name_paths(uint32_t paths, char *text, size_t room)
 
 static void tell(const struct ring *r)
 {
-	struct worker_ring_stats st;
+	struct server_ring_stats st;
 	char paths[160], why[400] = "";
 
 	if (ring_is_foreign(r))
 		return;
-	worker_ring_stats(r->worker, &st);
+	server_ring_stats(r->server, &st);
 	name_paths(st.paths, paths, sizeof(paths));
 	if (st.why)
 		(void)pst_why_text(st.why, st.detail, why, sizeof(why));
@@ -419,7 +419,7 @@ void hf3fs_iordestroy(struct hf3fs_ior *ior)
 		return;
 	r = handle_take(&rings, (uintptr_t)ior->iorh);
 	ior->iorh = NULL;
-	if (r && r->worker)
+	if (r && r->server)
 		tell(r);
 	(void)ring_free(r);
 }

@@ -14,7 +14,7 @@
 #include "mount.h"
 #include "plain.h"
 #include "shm.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 #define DRAIN_NS (5 * NSEC_PER_SEC) /* how long requests that should not be there may take */
 
@@ -70,22 +70,22 @@ static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 static int remember(struct iov *iov, const struct hf3fs_iov *filled)
 {
 	const uint8_t *id = (const uint8_t *)filled->id;
-	struct worker *w;
+	struct server *w;
 	int r = 0;
 
-	w = plain_worker(&r);
+	w = plain_server(&r);
 	if (!w)
 		return r;
-	lock_take(LOCK_WORKER);
-	if (iov->device >= 0 && worker_buffer_known(w, id))
+	lock_take(LOCK_SERVER);
+	if (iov->device >= 0 && server_buffer_known(w, id))
 		r = -EEXIST;
 	else if (iov->origin == IOV_OPENED)
-		r = worker_buffer_add_view(w, id, iov->mem, filled->size, filled->block_size,
+		r = server_buffer_add_view(w, id, iov->mem, filled->size, filled->block_size,
 					   &iov->buffer);
 	else
-		r = worker_buffer_add(w, id, iov->mem, filled->size, block_of(iov, filled),
+		r = server_buffer_add(w, id, iov->mem, filled->size, block_of(iov, filled),
 				      &iov->buffer);
-	lock_drop(LOCK_WORKER);
+	lock_drop(LOCK_SERVER);
 	return r < 0 ? log_fail(r, "cannot add a buffer: %s", strerror(-r)) : 0;
 }
 
@@ -211,14 +211,14 @@ void iov_end(struct hf3fs_iov *iov)
 	(void)iov_free(it);
 }
 
-/* The worker forgets the memory.  False: something may touch it still. */
+/* The server forgets the memory.  False: something may touch it still. */
 static bool forget(struct iov *iov)
 {
 	bool quiet = true;
 	int r;
 
 	if (iov->buffer)
-		worker_buffer_remove(plain_worker(&r), iov->buffer);
+		server_buffer_remove(plain_server(&r), iov->buffer);
 	if (iov->mem)
 		quiet = pst_mem_drain(iov->mem, now_ns() + DRAIN_NS) == 0;
 	if (!quiet)
@@ -272,7 +272,7 @@ int iov_fill(struct hf3fs_iov *ret, const char *mount_point, size_t size, size_t
 	return 0;
 }
 
-/* A worker of this process reads and writes it through libpenstock. */
+/* A server of this process reads and writes it through libpenstock. */
 static int use_host(struct iov *iov, void *base, size_t size)
 {
 	struct pst_mem_opts opts = {

@@ -18,7 +18,7 @@
 
 struct mount;
 struct pst_mem;
-struct worker_buffer;
+struct server_buffer;
 
 enum iov_origin {
 	IOV_CREATED, /* memory and publication are ours */
@@ -36,7 +36,7 @@ struct iov {
 	void *base;                    /* of the mapping that is ours, or NULL */
 	size_t size;
 	struct pst_mem *mem;          /* ours; NULL for host memory on a daemon's mount */
-	struct worker_buffer *buffer; /* known to this process' worker; NULL on a daemon's mount */
+	struct server_buffer *buffer; /* known to this process' server; NULL on a daemon's mount */
 
 	/* Host memory that was wrapped: iov.c, under LOCK_WRAPS. */
 	struct iov *next;

@@ -12,7 +12,7 @@ enum lock {
 	LOCK_MOUNTS,
 	LOCK_FDS,
 	LOCK_WRAPS,
-	LOCK_WORKER,
+	LOCK_SERVER,
 	LOCKS,
 };
 

@@ -5,26 +5,26 @@
 #include "lock.h"
 #include "log.h"
 #include "plain.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
-static struct worker *worker; /* LOCK_WORKER, as the next */
+static struct server *server; /* LOCK_SERVER, as the next */
 static unsigned forks;        /* when it was made */
 
-struct worker *plain_worker(int *ret_err)
+struct server *plain_server(int *ret_err)
 {
-	struct worker *w = NULL;
+	struct server *w = NULL;
 	int r = 0;
 
-	lock_take(LOCK_WORKER);
-	if (!worker) {
-		r = worker_new(NULL, &worker);
+	lock_take(LOCK_SERVER);
+	if (!server) {
+		r = server_new(NULL, &server);
 		forks = lock_forks();
 	}
 	if (r == 0 && forks != lock_forks())
 		r = -EOWNERDEAD;
 	if (r == 0)
-		w = worker;
-	lock_drop(LOCK_WORKER);
+		w = server;
+	lock_drop(LOCK_SERVER);
 	if (r == -EOWNERDEAD)
 		(void)log_fail(r, "plain directories stay with the process that used them first; "
 				  "this is a fork of it");

@@ -14,7 +14,7 @@
 #include "mount.h"
 #include "plain.h"
 #include "reg.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
 /* By descriptor: pages of places, made where one is needed and kept. */
 #define PAGE_BITS 12
@@ -99,7 +99,7 @@ void reg_put(struct reg *r)
 	if (atomic_fetch_sub(&r->refs, 1) != 1)
 		return;
 	if (r->file && r->forks == lock_forks())
-		worker_file_remove(plain_worker(&err), r->file);
+		server_file_remove(plain_server(&err), r->file);
 	(void)close(r->dup);
 	recycle(r);
 }
@@ -146,7 +146,7 @@ static int inode_number(int fd, uint64_t *ret)
 }
 
 /*
- * The worker keeps libpenstock's sentence where libpenstock refused, and has none of its own: the
+ * The server keeps libpenstock's sentence where libpenstock refused, and has none of its own: the
  * thread's last may be of any earlier call.  Asked once more, libpenstock refuses again.
  */
 static const char *why_not(int dup, int err)
@@ -158,15 +158,15 @@ static const char *why_not(int dup, int err)
 	return refused ? pst_error_text() : strerror(-err);
 }
 
-static int add_to_worker(struct reg *r)
+static int add_to_server(struct reg *r)
 {
 	int err = 0;
-	struct worker *w = plain_worker(&err);
+	struct server *w = plain_server(&err);
 
 	if (!w)
 		return err;
 	r->number = ++last_number;
-	err = worker_file_add(w, r->number, r->dup, &r->file);
+	err = server_file_add(w, r->number, r->dup, &r->file);
 	return err < 0 ? log_fail(err, "cannot register descriptor %d: %s", r->fd,
 				  why_not(r->dup, err))
 		       : 0;
@@ -183,7 +183,7 @@ static int look_at(struct reg *r, int kind)
 	r->reads = mode == O_RDONLY || mode == O_RDWR;
 	r->writes = mode == O_WRONLY || mode == O_RDWR;
 	r->plain = kind == MOUNT_PLAIN;
-	return r->plain ? add_to_worker(r) : inode_number(r->fd, &r->number);
+	return r->plain ? add_to_server(r) : inode_number(r->fd, &r->number);
 }
 
 static struct reg *take_free(void)

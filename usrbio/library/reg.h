@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct worker_file;
+struct server_file;
 
 /* Never freed but used again, so that looking for one needs no lock. */
 struct reg {
@@ -27,7 +27,7 @@ struct reg {
 	int fd;                   /* the program's */
 	int dup;                  /* ours */
 	unsigned forks;           /* of the process that registered it */
-	struct worker_file *file; /* plain */
+	struct server_file *file; /* plain */
 
 	struct reg *next_free; /* LOCK_FDS */
 };

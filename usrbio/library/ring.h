@@ -19,7 +19,7 @@
 
 struct iov;
 struct reg;
-struct worker_ring;
+struct server_ring;
 
 struct slot {
 	struct reg *_Atomic reg; /* of the request, a reference; NULL: free */
@@ -33,7 +33,7 @@ struct ring {
 	bool for_read;
 	unsigned forks;             /* of the process that made it */
 	sem_t *submit;              /* daemon: its semaphore, which only the kernel touches */
-	struct worker_ring *worker; /* plain */
+	struct server_ring *server; /* plain */
 
 	/* The thread's that prepares. */
 	uint32_t sq_head;

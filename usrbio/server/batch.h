@@ -2,8 +2,8 @@
 /*
  * When entries of a ring become a batch, and how many of them.
  */
-#ifndef WORKER_BATCH_H
-#define WORKER_BATCH_H
+#ifndef SERVER_BATCH_H
+#define SERVER_BATCH_H
 
 #include "base/base.h"
 

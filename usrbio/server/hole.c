@@ -8,7 +8,7 @@
  * lseek(2) is how holes are found, and moves the position of the open file, which the caller's
  * descriptor and ours share.  So the file is opened once more.
  */
-static int seek_fd(struct worker_file *f)
+static int seek_fd(struct server_file *f)
 {
 	int fd = atomic_load(&f->seek_fd), none = -1;
 	char path[32];
@@ -25,7 +25,7 @@ static int seek_fd(struct worker_file *f)
 	return none;
 }
 
-int64_t hole_cut(struct worker_file *f, uint64_t off, uint64_t len)
+int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len)
 {
 	int fd = seek_fd(f);
 	off_t hole, data;

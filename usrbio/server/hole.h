@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_HOLE_H
-#define WORKER_HOLE_H
+#ifndef SERVER_HOLE_H
+#define SERVER_HOLE_H
 
 #include "usrbio/server/table.h"
 
@@ -10,6 +10,6 @@
  *
  * Return: bytes, 0 to @len; -ENODATA for a hole with data behind it in the range; -errno.
  */
-int64_t hole_cut(struct worker_file *f, uint64_t off, uint64_t len);
+int64_t hole_cut(struct server_file *f, uint64_t off, uint64_t len);
 
 #endif

@@ -3,11 +3,11 @@
  * One request: the checks of an entry's copy, its way into the queue, and its result.
  */
 #include "usrbio/server/hole.h"
-#include "usrbio/server/lane.h"
+#include "usrbio/server/executor.h"
 
 /* ------------------------------------------------------------------ checks */
 
-static int check_buffer(const struct worker_buffer *b, uint64_t off, uint64_t len)
+static int check_buffer(const struct server_buffer *b, uint64_t off, uint64_t len)
 {
 	if (off >= b->len || len > b->len - off)
 		return -EINVAL;
@@ -18,19 +18,19 @@ static int check_buffer(const struct worker_buffer *b, uint64_t off, uint64_t le
 
 int request_check(struct request *q)
 {
-	struct worker_ring *r = q->ring;
+	struct server_ring *r = q->ring;
 	const struct usrbio_args *a = &q->args;
-	struct table *t = &r->lane->w->table;
-	struct worker_buffer *b;
-	struct worker_file *f;
+	struct table *t = &r->executor->w->table;
+	struct server_buffer *b;
+	struct server_file *f;
 	int err;
 
 	if (!a->len || a->len > INT64_MAX || a->file_off > INT64_MAX - a->len)
 		return -EINVAL;
-	f = table_file(t, &r->lane->cache, a->file, !r->for_read, &err);
+	f = table_file(t, &r->executor->cache, a->file, !r->for_read, &err);
 	if (!f)
 		return err;
-	b = table_buffer(t, &r->lane->cache, a->buf_id);
+	b = table_buffer(t, &r->executor->cache, a->buf_id);
 	if (!b)
 		return -EINVAL;
 	err = check_buffer(b, a->buf_off, a->len);
@@ -67,17 +67,17 @@ static bool overlaps(const struct request *q)
  */
 static bool may_block(const struct request *q)
 {
-	uint64_t bit = UINT64_C(1) << q->ring->lane->idx;
+	uint64_t bit = UINT64_C(1) << q->ring->executor->idx;
 
 	if (q->ring->forbid_holes)
 		return true;
 	return !q->buffer->host &&
-	       !(atomic_load_explicit(&q->buffer->lanes, memory_order_relaxed) & bit);
+	       !(atomic_load_explicit(&q->buffer->executors, memory_order_relaxed) & bit);
 }
 
 static enum start put(struct request *q, int64_t *ret_result)
 {
-	struct lane *l = q->ring->lane;
+	struct executor *l = q->ring->executor;
 	struct pst_io io = {
 		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
 		.file = q->file->file,
@@ -96,7 +96,7 @@ static enum start put(struct request *q, int64_t *ret_result)
 		return START_OVER;
 	}
 	if (!q->buffer->host)
-		(void)atomic_fetch_or(&q->buffer->lanes, UINT64_C(1) << l->idx);
+		(void)atomic_fetch_or(&q->buffer->executors, UINT64_C(1) << l->idx);
 	/* From here on it is libpenstock that keeps them. */
 	q->file = NULL;
 	q->buffer = NULL;
@@ -107,12 +107,12 @@ static enum start put(struct request *q, int64_t *ret_result)
 
 enum start request_start(struct request *q, int64_t *ret_result)
 {
-	struct worker_ring *r = q->ring;
+	struct server_ring *r = q->ring;
 
 	if (!r->for_read && overlaps(q))
 		return START_LATER;
-	if (unlikely(r->lane->helped && may_block(q))) {
-		r->lane->call_thread = true;
+	if (unlikely(r->executor->helped && may_block(q))) {
+		r->executor->call_thread = true;
 		return START_LATER;
 	}
 	if (unlikely(r->forbid_holes && r->for_read)) {
@@ -170,9 +170,9 @@ int64_t request_result(int64_t res)
 
 void request_done(struct request *q, const struct pst_done *d)
 {
-	struct worker_ring_stats *st = &q->ring->st;
+	struct server_ring_stats *st = &q->ring->st;
 
-	q->ring->lane->nr_inflight--;
+	q->ring->executor->nr_inflight--;
 	st->paths |= d->paths;
 	if (d->why != PST_WHY_NONE) {
 		st->why = d->why;

@@ -8,11 +8,11 @@
  */
 #include <string.h>
 
-#include "usrbio/server/lane.h"
+#include "usrbio/server/executor.h"
 
 /* ------------------------------------------------------------------- items */
 
-static uint32_t item_new(struct worker_ring *r)
+static uint32_t item_new(struct server_ring *r)
 {
 	uint32_t i = r->free_item;
 
@@ -24,7 +24,7 @@ static uint32_t item_new(struct worker_ring *r)
 	return i;
 }
 
-static void item_free(struct worker_ring *r, uint32_t i)
+static void item_free(struct server_ring *r, uint32_t i)
 {
 	r->items[i].next = r->free_item;
 	r->free_item = i;
@@ -32,7 +32,7 @@ static void item_free(struct worker_ring *r, uint32_t i)
 }
 
 /* One more of the batch. */
-static uint32_t item_add(struct worker_ring *r, const struct usrbio_sqe *sqe)
+static uint32_t item_add(struct server_ring *r, const struct usrbio_sqe *sqe)
 {
 	uint32_t i = item_new(r);
 
@@ -48,7 +48,7 @@ static uint32_t item_add(struct worker_ring *r, const struct usrbio_sqe *sqe)
 	return i;
 }
 
-static void count(struct worker_ring_stats *st, int64_t result)
+static void count(struct server_ring_stats *st, int64_t result)
 {
 	st->requests++;
 	if (result < 0)
@@ -58,7 +58,7 @@ static void count(struct worker_ring_stats *st, int64_t result)
 }
 
 /* Its memory makes no sense, or is gone. */
-static void ring_break(struct worker_ring *r)
+static void ring_break(struct server_ring *r)
 {
 	if (r->broken)
 		return;
@@ -67,7 +67,7 @@ static void ring_break(struct worker_ring *r)
 	ring_drop(r);
 }
 
-static void emit(struct worker_ring *r, const struct item *it)
+static void emit(struct server_ring *r, const struct item *it)
 {
 	struct usrbio_cqe cqe = {
 		.index = it->index,
@@ -84,11 +84,11 @@ static void emit(struct worker_ring *r, const struct item *it)
 	}
 	r->cq_head = usrbio_ring_next(&r->shm.at, r->cq_head);
 	if (list_empty(&r->touched))
-		list_add_tail(&r->lane->touched, &r->touched);
+		list_add_tail(&r->executor->touched, &r->touched);
 }
 
 /* It has its result, and goes out when it is its turn. */
-static void item_done(struct worker_ring *r, uint32_t i, int64_t result)
+static void item_done(struct server_ring *r, uint32_t i, int64_t result)
 {
 	struct item *it = &r->items[i];
 
@@ -110,7 +110,7 @@ static void item_done(struct worker_ring *r, uint32_t i, int64_t result)
 	}
 }
 
-void ring_publish(struct worker_ring *r)
+void ring_publish(struct server_ring *r)
 {
 	list_del(&r->touched);
 	if (!r->broken && !r->ending && !shm_publish(&r->shm, r->cq_head))
@@ -119,9 +119,9 @@ void ring_publish(struct worker_ring *r)
 
 /* --------------------------------------------------------------- requests */
 
-static struct request *request_get(struct worker_ring *r)
+static struct request *request_get(struct server_ring *r)
 {
-	struct lane *l = r->lane;
+	struct executor *l = r->executor;
 	struct request *q = list_entry(l->free.prev, struct request, link);
 
 	list_del(&q->link);
@@ -133,8 +133,8 @@ static struct request *request_get(struct worker_ring *r)
 
 void ring_settle(struct request *q, int64_t result)
 {
-	struct worker_ring *r = q->ring;
-	struct lane *l = r->lane;
+	struct server_ring *r = q->ring;
+	struct executor *l = r->executor;
 
 	q->file = NULL;
 	q->buffer = NULL;
@@ -147,7 +147,7 @@ void ring_settle(struct request *q, int64_t result)
 	item_done(r, q->item, result);
 }
 
-void ring_drop(struct worker_ring *r)
+void ring_drop(struct server_ring *r)
 {
 	while (!list_empty(&r->waiting))
 		ring_settle(list_first(&r->waiting, struct request, link), -EINTR);
@@ -155,7 +155,7 @@ void ring_drop(struct worker_ring *r)
 }
 
 /* Start what waits, in order, until something has to go on waiting. */
-static bool start_waiting(struct worker_ring *r)
+static bool start_waiting(struct server_ring *r)
 {
 	uint64_t bytes = 0;
 	bool did = false;
@@ -184,7 +184,7 @@ static bool start_waiting(struct worker_ring *r)
 /* ------------------------------------------------------------------ entries */
 
 /* One entry's copy becomes an item, and a request if it makes sense. */
-static void take(struct worker_ring *r, const struct shm_entry *e)
+static void take(struct server_ring *r, const struct shm_entry *e)
 {
 	uint32_t i = item_add(r, &e->sqe);
 	struct request *q;
@@ -207,7 +207,7 @@ static void take(struct worker_ring *r, const struct shm_entry *e)
  * How many entries there are, and how many completions could be owed besides those that are.
  * False for a ring whose markers make no sense.
  */
-static bool survey(struct worker_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
+static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
 {
 	const struct usrbio_ring *at = &r->shm.at;
 	struct shm_markers m;
@@ -229,11 +229,11 @@ static bool survey(struct worker_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
  * Requests that the ring may have besides those that it has: the last ones are for lower
  * priorities, and half of all for other rings.
  */
-static uint32_t requests_left(const struct worker_ring *r)
+static uint32_t requests_left(const struct server_ring *r)
 {
-	const struct lane *l = r->lane;
-	unsigned keep = LANE_RESERVE * (USRBIO_LOW - r->priority);
-	unsigned most = l->rings.next == l->rings.prev ? LANE_DEPTH : LANE_DEPTH / 2;
+	const struct executor *l = r->executor;
+	unsigned keep = EXECUTOR_RESERVE * (USRBIO_LOW - r->priority);
+	unsigned most = l->rings.next == l->rings.prev ? CTX_DEPTH : CTX_DEPTH / 2;
 
 	if (l->nr_free <= keep || r->nr_requests >= most)
 		return 0;
@@ -241,7 +241,7 @@ static uint32_t requests_left(const struct worker_ring *r)
 }
 
 /* Take up to so many entries. */
-static bool take_entries(struct worker_ring *r, unsigned quantum)
+static bool take_entries(struct server_ring *r, unsigned quantum)
 {
 	struct shm_entry e[QUANTUM];
 	uint32_t nr, room, n;
@@ -266,7 +266,7 @@ static bool take_entries(struct worker_ring *r, unsigned quantum)
 		return true;
 	}
 	r->sq_tail = (r->sq_tail + n) % r->shm.at.slots;
-	r->lane->nr_taken += n;
+	r->executor->nr_taken += n;
 	r->batch_left -= n;
 	r->more = batch_more(&r->batch, nr - n);
 	for (uint32_t i = 0; i < n && !r->broken; i++)
@@ -274,7 +274,7 @@ static bool take_entries(struct worker_ring *r, unsigned quantum)
 	return true;
 }
 
-bool ring_turn(struct worker_ring *r, unsigned quantum)
+bool ring_turn(struct server_ring *r, unsigned quantum)
 {
 	bool did = start_waiting(r);
 
@@ -286,16 +286,16 @@ bool ring_turn(struct worker_ring *r, unsigned quantum)
 	return true;
 }
 
-bool ring_hungry(const struct worker_ring *r)
+bool ring_hungry(const struct server_ring *r)
 {
 	return !r->broken && !r->ending && (r->more || r->batch_left || !list_empty(&r->waiting));
 }
 
 /* -------------------------------------------------------------------- life */
 
-static int check_opts(const struct worker_ring_opts *o, const struct usrbio_ring *at)
+static int check_opts(const struct server_ring_opts *o, const struct usrbio_ring *at)
 {
-	const uint64_t known = WORKER_RING_READ_UNCOMMITTED | WORKER_RING_FORBID_HOLES;
+	const uint64_t known = SERVER_RING_READ_UNCOMMITTED | SERVER_RING_FORBID_HOLES;
 
 	if (o->io_depth > (int64_t)at->slots - 1 || o->timeout_ms < 0 || (o->flags & ~known) ||
 	    (unsigned)o->priority >= USRBIO_PRIORITIES)
@@ -304,7 +304,7 @@ static int check_opts(const struct worker_ring_opts *o, const struct usrbio_ring
 }
 
 /* Go on where the ring's memory says that we were. */
-static int ring_begin(struct worker_ring *r)
+static int ring_begin(struct server_ring *r)
 {
 	int32_t sq_tail, cq_head;
 
@@ -316,23 +316,23 @@ static int ring_begin(struct worker_ring *r)
 	return 0;
 }
 
-int ring_new(const struct worker_ring_opts *o, bool guard, struct worker_ring **ret)
+int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **ret)
 {
 	struct usrbio_ring at;
-	struct worker_ring *r;
+	struct server_ring *r;
 	int err = usrbio_ring_at(o->base, o->size, &at);
 
 	if (!err)
 		err = check_opts(o, &at);
 	if (err < 0)
 		return err;
-	r = aligned_alloc(_Alignof(struct worker_ring), sizeof(*r));
+	r = aligned_alloc(_Alignof(struct server_ring), sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	*r = (struct worker_ring){
+	*r = (struct server_ring){
 		.shm = { .at = at, .base = o->base, .size = o->size, .guard = guard },
 		.for_read = o->for_read,
-		.forbid_holes = o->flags & WORKER_RING_FORBID_HOLES,
+		.forbid_holes = o->flags & SERVER_RING_FORBID_HOLES,
 		.priority = o->priority,
 		.batch_last = NO_ITEM,
 		.free_item = NO_ITEM,
@@ -353,7 +353,7 @@ int ring_new(const struct worker_ring_opts *o, bool guard, struct worker_ring **
 	return err;
 }
 
-void ring_free(struct worker_ring *r)
+void ring_free(struct server_ring *r)
 {
 	free(r->items);
 	free(r);

@@ -6,8 +6,8 @@
  *
  * bool results are false when the memory is gone, which only a guard notices.
  */
-#ifndef WORKER_SHM_H
-#define WORKER_SHM_H
+#ifndef SERVER_SHM_H
+#define SERVER_SHM_H
 
 #include "base/base.h"
 #include "usrbio/proto/ring.h"

@@ -34,9 +34,9 @@ static inline void cache_check(const struct table *t, struct table_cache *c)
 
 /* ------------------------------------------------------------------- files */
 
-void table_file_add(struct table *t, struct worker_file *f)
+void table_file_add(struct table *t, struct server_file *f)
 {
-	struct worker_file **head = &t->files[spread(f->number) % TABLE_BUCKETS];
+	struct server_file **head = &t->files[spread(f->number) % TABLE_BUCKETS];
 
 	(void)pthread_mutex_lock(&t->lock);
 	f->next = *head;
@@ -45,9 +45,9 @@ void table_file_add(struct table *t, struct worker_file *f)
 	(void)pthread_mutex_unlock(&t->lock);
 }
 
-void table_file_del(struct table *t, struct worker_file *f)
+void table_file_del(struct table *t, struct server_file *f)
 {
-	struct worker_file **at = &t->files[spread(f->number) % TABLE_BUCKETS];
+	struct server_file **at = &t->files[spread(f->number) % TABLE_BUCKETS];
 
 	(void)pthread_mutex_lock(&t->lock);
 	while (*at != f)
@@ -57,15 +57,15 @@ void table_file_del(struct table *t, struct worker_file *f)
 	(void)pthread_mutex_unlock(&t->lock);
 }
 
-static inline bool file_does(const struct worker_file *f, bool write)
+static inline bool file_does(const struct server_file *f, bool write)
 {
 	return write ? f->write : f->read;
 }
 
-static struct worker_file *file_find(struct table *t, uint32_t hash, uint64_t number, bool write,
+static struct server_file *file_find(struct table *t, uint32_t hash, uint64_t number, bool write,
 				     int *ret_err)
 {
-	struct worker_file *f;
+	struct server_file *f;
 
 	*ret_err = -EBADF;
 	(void)pthread_mutex_lock(&t->lock);
@@ -80,11 +80,11 @@ static struct worker_file *file_find(struct table *t, uint32_t hash, uint64_t nu
 	return f;
 }
 
-struct worker_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
+struct server_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
 			       int *ret_err)
 {
 	uint32_t hash = spread(number);
-	struct worker_file **place = &c->files[hash % TABLE_CACHE], *f;
+	struct server_file **place = &c->files[hash % TABLE_CACHE], *f;
 
 	cache_check(t, c);
 	f = *place;
@@ -98,9 +98,9 @@ struct worker_file *table_file(struct table *t, struct table_cache *c, uint64_t 
 
 /* ----------------------------------------------------------------- buffers */
 
-void table_buffer_add(struct table *t, struct worker_buffer *b)
+void table_buffer_add(struct table *t, struct server_buffer *b)
 {
-	struct worker_buffer **at = &t->buffers[hash_id(b->id) % TABLE_BUCKETS], **it;
+	struct server_buffer **at = &t->buffers[hash_id(b->id) % TABLE_BUCKETS], **it;
 
 	(void)pthread_mutex_lock(&t->lock);
 	for (it = at; b->view && *it; it = &(*it)->next)
@@ -112,9 +112,9 @@ void table_buffer_add(struct table *t, struct worker_buffer *b)
 	(void)pthread_mutex_unlock(&t->lock);
 }
 
-void table_buffer_del(struct table *t, struct worker_buffer *b)
+void table_buffer_del(struct table *t, struct server_buffer *b)
 {
-	struct worker_buffer **at = &t->buffers[hash_id(b->id) % TABLE_BUCKETS];
+	struct server_buffer **at = &t->buffers[hash_id(b->id) % TABLE_BUCKETS];
 
 	(void)pthread_mutex_lock(&t->lock);
 	while (*at != b)
@@ -124,11 +124,11 @@ void table_buffer_del(struct table *t, struct worker_buffer *b)
 	(void)pthread_mutex_unlock(&t->lock);
 }
 
-struct worker_buffer *table_buffer(struct table *t, struct table_cache *c,
+struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
 				   const uint8_t id[USRBIO_ID_LEN])
 {
 	uint32_t hash = hash_id(id);
-	struct worker_buffer **place = &c->buffers[hash % TABLE_CACHE], *b;
+	struct server_buffer **place = &c->buffers[hash % TABLE_CACHE], *b;
 
 	cache_check(t, c);
 	b = *place;

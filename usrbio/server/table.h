@@ -5,11 +5,11 @@
  * Threads that look things up keep what they found in a cache of their own, so that a look-up
  * takes neither lock nor atomic operation.  An entry of it is good as long as the table's
  * version stays; so after table_*_del() nobody finds the thing any more, and who frees it then
- * waits only until each of those threads was seen outside of its look-ups (worker.c does,
- * by the lanes' locks).
+ * waits only until each of those threads was seen outside of its look-ups (server.c does,
+ * by the executors' locks).
  */
-#ifndef WORKER_TABLE_H
-#define WORKER_TABLE_H
+#ifndef SERVER_TABLE_H
+#define SERVER_TABLE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,8 +20,8 @@
 #include "base/base.h"
 #include "usrbio/proto/id.h"
 
-struct worker_file {
-	struct worker_file *next; /* in its bucket */
+struct server_file {
+	struct server_file *next; /* in its bucket */
 	uint64_t number;
 	struct pst_file *file;
 	int fd;		/* the same; shares its position with the caller's: not to be moved */
@@ -31,14 +31,14 @@ struct worker_file {
 	ino_t ino;
 };
 
-struct worker_buffer {
-	struct worker_buffer *next; /* in its bucket */
+struct server_buffer {
+	struct server_buffer *next; /* in its bucket */
 	uint8_t id[USRBIO_ID_LEN];
 	struct pst_mem *mem; /* the caller's */
 	uint64_t len, block_size;
 	bool host;
 	bool view; /* of memory that others may have under the same UUID, perhaps more of it */
-	_Atomic uint64_t lanes; /* set of those that have used it */
+	_Atomic uint64_t executors; /* set of those that have used it */
 };
 
 #define TABLE_BUCKETS 8192u
@@ -47,22 +47,22 @@ struct worker_buffer {
 struct table {
 	pthread_mutex_t lock;
 	_Atomic uint64_t version;
-	struct worker_file *files[TABLE_BUCKETS];
-	struct worker_buffer *buffers[TABLE_BUCKETS];
+	struct server_file *files[TABLE_BUCKETS];
+	struct server_buffer *buffers[TABLE_BUCKETS];
 };
 
 #define TABLE_CACHE 64u
 
 struct table_cache {
 	uint64_t version; /* that the rest is of; 0: none */
-	struct worker_file *files[TABLE_CACHE];
-	struct worker_buffer *buffers[TABLE_CACHE];
+	struct server_file *files[TABLE_CACHE];
+	struct server_buffer *buffers[TABLE_CACHE];
 };
 
-void table_file_add(struct table *t, struct worker_file *f);
-void table_file_del(struct table *t, struct worker_file *f);
-void table_buffer_add(struct table *t, struct worker_buffer *b);
-void table_buffer_del(struct table *t, struct worker_buffer *b);
+void table_file_add(struct table *t, struct server_file *f);
+void table_file_del(struct table *t, struct server_file *f);
+void table_buffer_add(struct table *t, struct server_buffer *b);
+void table_buffer_del(struct table *t, struct server_buffer *b);
 
 /*
  * The file with that number that is open for the direction.
@@ -70,13 +70,13 @@ void table_buffer_del(struct table *t, struct worker_buffer *b);
  * Return: NULL, with -EBADF in *ret_err when there is none of that number, -EACCES when none
  * of them is open for it.
  */
-struct worker_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
+struct server_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
 			       int *ret_err);
 
 /*
  * The latest buffer with that UUID, or NULL; but a view comes after what is as long or longer.
  */
-struct worker_buffer *table_buffer(struct table *t, struct table_cache *c,
+struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
 				   const uint8_t id[USRBIO_ID_LEN]);
 
 #endif

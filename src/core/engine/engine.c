@@ -76,14 +76,14 @@ static int engine_start(struct engine *e)
 
 /* Under the lock: there is one, and no other thread is just starting it. */
 static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
-				  const struct store_ops *store)
+				  const struct io_backend *backend)
 {
 	struct list *el;
 
 	list_for_each (el, &engines.list) {
 		struct engine *e = list_entry(el, struct engine, link);
 
-		if (e->ops != ops || e->device != device || e->store != store)
+		if (e->ops != ops || e->device != device || e->backend != backend)
 			continue;
 		if (!e->starts)
 			return e;
@@ -106,21 +106,21 @@ static void engine_put(struct engine *e)
 		engine_free(e);
 }
 
-static int engine_get(const struct mem_ops *ops, unsigned device, const struct store_ops *store,
+static int engine_get(const struct mem_ops *ops, unsigned device, const struct io_backend *backend,
 		      struct engine **ret)
 {
 	struct engine *e;
 	int r = 1;
 
 	pthread_mutex_lock(&engines.lock);
-	e = engine_find(ops, device, store);
+	e = engine_find(ops, device, backend);
 	if (e) {
 		e->refs++;
 		r = 0;
 	} else if ((e = calloc(1, sizeof(*e)))) {
 		e->ops = ops;
 		e->device = device;
-		e->store = store;
+		e->backend = backend;
 		e->refs = 1;
 		e->starts = true;
 		list_add_tail(&engines.list, &e->link);
@@ -165,7 +165,7 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 
 bool share_without_uring(const struct share *s, const struct pst_queue *q)
 {
-	return s->engine->store != q->store;
+	return s->engine->backend != q->backend;
 }
 
 static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
@@ -175,10 +175,10 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	int r;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	r = engine_get(ops, device, q->store, &e);
-	if (r == -ENOMEM && q->store_auto && q->store == &store_uring_ops) {
+	r = engine_get(ops, device, q->backend, &e);
+	if (r == -ENOMEM && q->backend_auto && q->backend == &uring_backend) {
 		log_info("no memory for an engine's rings, threads instead: %s", err_text());
-		r = engine_get(ops, device, &store_threads_ops, &e);
+		r = engine_get(ops, device, &threads_backend, &e);
 	}
 	if (r < 0)
 		return r;

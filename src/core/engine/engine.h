@@ -17,7 +17,7 @@
 
 #include "base/list.h"
 #include "mem/mem.h"
-#include "file/store.h"
+#include "file/io.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/queue/clock.h"
@@ -25,7 +25,7 @@
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
-#define LANE_DEPTH 512u     /* file operations of one worker */
+#define CTX_DEPTH 512u     /* file operations of one worker */
 #define WORKERS_MAX 8u
 #define PART_MIN KIB(256) /* of a read that is shared out, see engine_part() */
 #define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
@@ -34,15 +34,15 @@
 
 struct job;
 
-enum run_step {
-	RUN_BODY,
-	RUN_PROOF, /* a plain read of what the body moved */
-	RUN_TRIAL, /* that differed: more of both */
+enum job_part_step {
+	PART_BODY,
+	PART_PROOF, /* a plain read of what the body moved */
+	PART_TRIAL, /* that differed: more of both */
 };
 
 /* One file operation of a job: adjacent pieces of the file are one run. */
-struct run {
-	struct store_op op;
+struct job_part {
+	struct io_op op;
 	struct job *job;
 	uint64_t pos; /* of its first byte, in piece order */
 	uint64_t off; /* in the file */
@@ -51,8 +51,8 @@ struct run {
 	uint64_t got;
 	int err;
 	uint8_t hop;      /* index in the plan */
-	uint8_t step;     /* enum run_step */
-	struct run *next; /* worker's list of runs that found the lane full */
+	uint8_t step;     /* enum job_part_step */
+	struct job_part *next; /* worker's list of runs that found the I/O context full */
 
 	/* The direct operation that is being proven. */
 	uint64_t proof_off, proof_len;
@@ -66,7 +66,7 @@ struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
 	char *data;   /* in the slot */
-	unsigned run; /* which holds the bytes */
+	unsigned job_part; /* which holds the bytes */
 };
 
 /* A slot of staging memory and the pieces in it. */
@@ -76,11 +76,11 @@ struct job {
 	struct job *next_free;
 	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */
-	struct store_buf *sbuf;
+	struct io_buf *sbuf;
 	struct engine *engine;
 	struct req *req;
 	uint64_t pos, len; /* range in piece order */
-	unsigned nr_runs, nr_spans, nr_ops;
+	unsigned nr_job_parts, nr_spans, nr_ops;
 	uint64_t ticket;
 	uint64_t limit, err_pos;
 	int err;
@@ -98,7 +98,7 @@ struct job {
 	bool leads;   /* the first of its group, counted in engine->nr_groups */
 	bool touches; /* counted in req->nr_touch, else in nr_file */
 	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
-	struct run runs[JOB_PIECES];
+	struct job_part parts[JOB_PIECES];
 	struct span spans[JOB_PIECES];
 };
 
@@ -106,14 +106,14 @@ struct worker {
 	struct engine *engine;
 	pthread_t thread;
 	bool started;
-	struct store_lane *lane;
+	struct io_ctx *ctx;
 	struct mem_stream *stream;
-	int efd;             /* wakes it: new requests, its lane */
+	int efd;             /* wakes it: new requests, its I/O context */
 	bool sleeping;       /* under the engine's lock */
 	unsigned nr_jobs;    /* under the engine's lock */
 	bool flush_again;    /* the kernel could not take all operations */
-	struct run *blocked; /* runs that found the lane full */
-	struct run *parked;  /* writes that wait for others of their file */
+	struct job_part *blocked; /* runs that found the I/O context full */
+	struct job_part *parked;  /* writes that wait for others of their file */
 	struct list to_copy; /* jobs whose copies the stream had no room for */
 	struct list copying; /* in order of tickets */
 	struct list group;   /* mapped jobs whose copies are going to start together */
@@ -125,7 +125,7 @@ struct engine {
 	const struct mem_ops *ops;
 	unsigned device;
 	int node; /* of the device, -1 for unknown */
-	const struct store_ops *store;
+	const struct io_backend *backend;
 	unsigned refs; /* shares; under the engines' lock, as is: */
 	bool starts;   /* its thread is at it */
 
@@ -134,11 +134,11 @@ struct engine {
 	struct list held;     /* requests whose stream has not come to its mark */
 	struct list orders;   /* with marks that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
-	struct list gated;    /* reads that keep a stream waiting */
-	unsigned nr_gates;    /* that are shut or about to be: all on one stream, of one queue; */
-	void *gate_stream;    /* these are they */
-	const struct pst_queue *gate_queue;
-	uint64_t gate_next;   /* no gate_until of these is earlier */
+	struct list behind_barrier;    /* reads that keep a stream waiting */
+	unsigned nr_barriers;    /* shut or about to be: all on one stream, of one queue; */
+	void *barrier_stream;    /* these are they */
+	const struct pst_queue *barrier_queue;
+	uint64_t barrier_next;   /* no barrier_until of these is earlier */
 	struct alarm alarm;   /* for that; under the clock's lock */
 	struct pool pool;
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */

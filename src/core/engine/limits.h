@@ -14,7 +14,7 @@
 enum limit {
 	LIMIT_POOL,  /* PST_POOL: staging memory, pool.c */
 	LIMIT_PAGES, /* PST_PAGES: page cache pinned for devices, pagecache.c */
-	LIMIT_APERTURE, /* PST_APERTURE: windows of view.c, on each device */
+	LIMIT_APERTURE, /* PST_APERTURE: windows of window_cache.c, on each device */
 	LIMIT_NR,
 };
 

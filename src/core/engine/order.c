@@ -38,22 +38,22 @@ struct order {
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
-	bool gate; /* it is on the stream; the owner's */
+	bool barrier; /* it is on the stream; the owner's */
 	uint64_t since;
 	unsigned refs;  /* requests, the submit under way, who asks */
-	unsigned gates; /* reads and submit: it is open when there are none */
+	unsigned barriers; /* reads and submit: it is open when there are none */
 	int state;      /* 1: the stream has come to the mark; -errno: it never will */
 };
 
-static void gates_ring(struct alarm *a);
+static void barriers_ring(struct alarm *a);
 
 void order_init(struct engine *e)
 {
 	list_init(&e->held);
 	list_init(&e->orders);
-	list_init(&e->gated);
-	e->gate_next = PST_NO_DEADLINE;
-	alarm_init(&e->alarm, gates_ring);
+	list_init(&e->behind_barrier);
+	e->barrier_next = PST_NO_DEADLINE;
+	alarm_init(&e->alarm, barriers_ring);
 }
 
 void order_done(struct engine *e)
@@ -82,12 +82,12 @@ static void order_free(struct order *o)
 	free(o);
 }
 
-static void gate_put(struct order *o)
+static void barrier_put(struct order *o)
 {
-	if (--o->gates)
+	if (--o->barriers)
 		return;
 	o->mem->ops->order_open(o->mem);
-	o->engine->nr_gates -= o->gate;
+	o->engine->nr_barriers -= o->barrier;
 }
 
 /* ------------------------------------------------------------------ submit */
@@ -109,7 +109,7 @@ static int order_new(struct req *r, struct order **ret)
 	o->engine = e;
 	o->stream = r->io.stream;
 	o->since = now_ns();
-	o->refs = o->gates = 1;
+	o->refs = o->barriers = 1;
 	o->next = r->q->orders;
 	r->q->orders = o;
 	atomic_fetch_add(&e->nr_orders, 1);
@@ -134,18 +134,18 @@ static int order_get(struct req *r, struct order **ret)
  * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
  * neither's read can be copied.  So only one stream waits at a time.
  */
-static int gate_reserve(const struct req *r)
+static int barrier_reserve(const struct req *r)
 {
 	struct engine *e = r->share->engine;
 	bool alone;
 
 	pthread_mutex_lock(&e->lock);
 	/* A handle may mean another stream to another queue's thread. */
-	alone = !e->nr_gates || (e->gate_stream == r->io.stream && e->gate_queue == r->q);
+	alone = !e->nr_barriers || (e->barrier_stream == r->io.stream && e->barrier_queue == r->q);
 	if (alone) {
-		e->nr_gates++;
-		e->gate_stream = r->io.stream;
-		e->gate_queue = r->q;
+		e->nr_barriers++;
+		e->barrier_stream = r->io.stream;
+		e->barrier_queue = r->q;
 	}
 	pthread_mutex_unlock(&e->lock);
 	return alone ? 0
@@ -155,10 +155,10 @@ static int gate_reserve(const struct req *r)
 			       "stream");
 }
 
-static void gate_unreserve(struct engine *e)
+static void barrier_unreserve(struct engine *e)
 {
 	pthread_mutex_lock(&e->lock);
-	e->nr_gates--;
+	e->nr_barriers--;
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -168,27 +168,27 @@ int order_begin(struct req *r)
 	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
 	bool shut = false;
 	struct order *o;
-	int err = wait ? gate_reserve(r) : 0;
+	int err = wait ? barrier_reserve(r) : 0;
 
 	if (err < 0)
 		return err;
 	err = order_get(r, &o);
-	if (err == 0 && wait && !o->gate) {
-		err = o->mem->ops->order_gate(o->mem);
-		shut = o->gate = err == 0;
+	if (err == 0 && wait && !o->barrier) {
+		err = o->mem->ops->order_barrier(o->mem);
+		shut = o->barrier = err == 0;
 	}
 	if (wait && !shut)
-		gate_unreserve(e);
+		barrier_unreserve(e);
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
 	o->refs++;
 	r->order = o;
 	if (wait) {
-		o->gates++;
-		r->gate_until = r->deadline;
-		e->gate_next = MIN(e->gate_next, r->gate_until);
-		list_add_tail(&e->gated, &r->gated);
+		o->barriers++;
+		r->barrier_until = r->deadline;
+		e->barrier_next = MIN(e->barrier_next, r->barrier_until);
+		list_add_tail(&e->behind_barrier, &r->behind_barrier);
 	}
 	pthread_mutex_unlock(&e->lock);
 	if (wait)
@@ -205,7 +205,7 @@ void order_submitted(struct pst_queue *q)
 
 		q->orders = o->next;
 		pthread_mutex_lock(&e->lock);
-		gate_put(o);
+		barrier_put(o);
 		last = order_unref(o);
 		pthread_mutex_unlock(&e->lock);
 		if (last)
@@ -229,24 +229,24 @@ bool order_hold(struct req *r)
 
 void order_open(struct req *r)
 {
-	if (list_empty(&r->gated))
+	if (list_empty(&r->behind_barrier))
 		return;
-	list_del(&r->gated);
-	gate_put(r->order);
+	list_del(&r->behind_barrier);
+	barrier_put(r->order);
 }
 
 void order_stop(struct req *r)
 {
 	struct engine *e = r->share->engine;
 
-	if (list_empty(&r->gated))
+	if (list_empty(&r->behind_barrier))
 		return;
 	if (!r->nr_touch) {
 		order_open(r);
 		return;
 	}
-	r->gate_until = now_ns() + CANCEL_GRACE_NS;
-	e->gate_next = MIN(e->gate_next, r->gate_until);
+	r->barrier_until = now_ns() + CANCEL_GRACE_NS;
+	e->barrier_next = MIN(e->barrier_next, r->barrier_until);
 }
 
 void order_stopped(struct engine *e)
@@ -256,7 +256,7 @@ void order_stopped(struct engine *e)
 	if (likely(!atomic_load(&e->nr_orders)))
 		return;
 	pthread_mutex_lock(&e->lock);
-	next = e->gate_next;
+	next = e->barrier_next;
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, next);
 }
@@ -280,26 +280,26 @@ void order_end(struct req *r)
 }
 
 /* By the clock: those whose time is over. */
-static void gates_ring(struct alarm *a)
+static void barriers_ring(struct alarm *a)
 {
 	struct engine *e = container_of(a, struct engine, alarm);
 	struct list *el, *n;
 	uint64_t now = now_ns(), next = PST_NO_DEADLINE;
 
 	pthread_mutex_lock(&e->lock);
-	list_for_each_safe (el, n, &e->gated) {
-		struct req *r = list_entry(el, struct req, gated);
+	list_for_each_safe (el, n, &e->behind_barrier) {
+		struct req *r = list_entry(el, struct req, behind_barrier);
 
-		if (r->gate_until > now)
+		if (r->barrier_until > now)
 			continue;
 		if (r->stop)
 			order_open(r);
 		else
 			engine_stop_locked(r, ETIMEDOUT);
 	}
-	list_for_each (el, &e->gated)
-		next = MIN(next, list_entry(el, struct req, gated)->gate_until);
-	e->gate_next = next;
+	list_for_each (el, &e->behind_barrier)
+		next = MIN(next, list_entry(el, struct req, behind_barrier)->barrier_until);
+	e->barrier_next = next;
 	a->at = next;
 	pthread_mutex_unlock(&e->lock);
 }

@@ -27,7 +27,7 @@ struct arena {
 	struct job *free;
 	char *buf;
 	uint64_t len;
-	struct store_buf *sbuf;
+	struct io_buf *sbuf;
 	struct job jobs[];
 };
 
@@ -35,9 +35,9 @@ struct arena {
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
-	_Atomic unsigned nr;    /* of pools */
-	_Atomic uint64_t sure;  /* sum over them */
-	_Atomic uint64_t bytes; /* pinned, or about to be; grows under the lock */
+	_Atomic unsigned nr;      /* of pools */
+	_Atomic uint64_t reserve; /* sum over them */
+	_Atomic uint64_t bytes;   /* pinned, or about to be; grows under the lock */
 } pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(pools.list) };
 
 /* -------------------------------------------------------------- the bound */
@@ -45,9 +45,9 @@ static struct {
 /* Not less than queues got while there were more engines. */
 static uint64_t builtin(void)
 {
-	uint64_t sure = pools.sure, all = pools.nr * BUILTIN_PER_ENGINE;
+	uint64_t reserve = pools.reserve, all = pools.nr * BUILTIN_PER_ENGINE;
 
-	return MAX(all ? all : BUILTIN_PER_ENGINE, sure);
+	return MAX(all ? all : BUILTIN_PER_ENGINE, reserve);
 }
 
 /* So much more will be pinned. */
@@ -131,7 +131,7 @@ static char *memory_new(uint64_t len, int node)
 
 static void arena_free(struct arena *a)
 {
-	store_buf_free(a->sbuf);
+	io_buf_free(a->sbuf);
 	mem_unpin(a->ops, a->device, a->buf, a->len);
 	(void)munmap(a->buf, a->len);
 	pool_uncharge(a->len);
@@ -144,7 +144,7 @@ static int arena_pin(struct engine *e, struct arena *a)
 
 	if (r < 0)
 		return r;
-	r = store_buf_new(a->buf, a->len, &a->sbuf);
+	r = io_buf_new(a->buf, a->len, &a->sbuf);
 	if (r < 0)
 		mem_unpin(e->ops, e->device, a->buf, a->len);
 	return r;
@@ -261,18 +261,19 @@ static void arenas_free(struct list *arenas)
 /* Under the pools' lock: to each pool its part of the bound.  What is above goes to idle. */
 static void share_out(struct list *idle)
 {
-	uint64_t bound = limit_get(LIMIT_POOL, builtin()), sure = pools.sure;
-	uint64_t rest = bound > sure ? (bound - sure) / MAX(pools.nr, 1u) : 0;
+	uint64_t bound = limit_get(LIMIT_POOL, builtin()), reserve = pools.reserve;
+	uint64_t rest = bound > reserve ? (bound - reserve) / MAX(pools.nr, 1u) : 0;
 	struct list *el;
 
 	list_for_each (el, &pools.list) {
 		struct pool *p = list_entry(el, struct pool, link);
 		struct engine *e = container_of(p, struct engine, pool);
 
-		if (!p->sure)
+		if (!p->reserve)
 			continue; /* it only starts */
 		pthread_mutex_lock(&e->lock);
-		p->max_slots = (unsigned)MIN((p->sure + rest) / e->slot_size, (uint64_t)INT32_MAX);
+		p->max_slots = (unsigned)MIN((p->reserve + rest) / e->slot_size,
+					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
 		engine_wake(e, 1); /* it may ask for more now */
@@ -283,16 +284,16 @@ static void share_out(struct list *idle)
 int pool_limit(uint64_t bytes)
 {
 	struct list idle = LIST_INIT(idle);
-	uint64_t sure;
+	uint64_t reserve;
 	int r = 0;
 
 	pthread_mutex_lock(&pools.lock);
-	sure = pools.sure;
-	if (limit_if(LIMIT_POOL, bytes, builtin()) < sure) {
+	reserve = pools.reserve;
+	if (limit_if(LIMIT_POOL, bytes, builtin()) < reserve) {
 		r = err_set(EBUSY,
 			    "the queues that stage are sure of %" PRIu64
 			    " bytes of the pool; set at least as much, or free some of them first",
-			    sure);
+			    reserve);
 	} else {
 		limit_store(LIMIT_POOL, bytes);
 		share_out(&idle);
@@ -303,7 +304,7 @@ int pool_limit(uint64_t bytes)
 }
 
 /* Bytes of the arenas that so many shares need. */
-static uint64_t sure_of(const struct engine *e, unsigned nr_shares)
+static uint64_t reserve_of(const struct engine *e, unsigned nr_shares)
 {
 	unsigned nr = arena_slots(e);
 
@@ -315,10 +316,10 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 {
 	struct pool *p = &e->pool;
 
-	pools.sure -= p->sure;
+	pools.reserve -= p->reserve;
 	p->nr_shares = nr;
-	p->sure = sure_of(e, nr);
-	pools.sure += p->sure;
+	p->reserve = reserve_of(e, nr);
+	pools.reserve += p->reserve;
 	share_out(idle);
 }
 
@@ -344,16 +345,16 @@ static int reserve_slots(struct engine *e)
 
 int pool_reserve(struct engine *e)
 {
-	uint64_t end = now_ns() + RESERVE_WAIT_NS, bound, sure, more;
+	uint64_t end = now_ns() + RESERVE_WAIT_NS, bound, reserve, more;
 	struct list idle = LIST_INIT(idle);
 	bool fits;
 	int r;
 
 	pthread_mutex_lock(&pools.lock);
 	bound = limit_get(LIMIT_POOL, builtin());
-	sure = pools.sure;
-	more = sure_of(e, e->pool.nr_shares + 1) - e->pool.sure;
-	fits = sure <= bound && more <= bound - sure;
+	reserve = pools.reserve;
+	more = reserve_of(e, e->pool.nr_shares + 1) - e->pool.reserve;
+	fits = reserve <= bound && more <= bound - reserve;
 	if (fits)
 		shares_are(e, e->pool.nr_shares + 1, &idle);
 	pthread_mutex_unlock(&pools.lock);
@@ -363,7 +364,7 @@ int pool_reserve(struct engine *e)
 			       "a queue needs %" PRIu64 " bytes of the staging pool, and others "
 			       "are sure of %" PRIu64 " of its bound of %" PRIu64
 			       "; free a queue, or raise the bound (pst_limits_set(), PST_POOL)",
-			       more, sure, bound);
+			       more, reserve, bound);
 	pthread_mutex_lock(&e->lock);
 	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
 	pthread_mutex_unlock(&e->lock);

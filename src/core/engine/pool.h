@@ -22,7 +22,7 @@ struct pool {
 	struct list link; /* of all pools */
 	/* Under the pools' lock. */
 	unsigned nr_shares;
-	uint64_t sure; /* bytes that they are sure of */
+	uint64_t reserve; /* bytes that they are sure of */
 
 	/* Under the engine's lock. */
 	struct list arenas; /* oldest first */

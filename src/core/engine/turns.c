@@ -234,7 +234,7 @@ static void job_results(struct req *r, const struct job *j)
 	if (j->err || j->limit < j->pos + j->len)
 		req_settle(r, j->limit, j->pos + j->len - j->limit, 0, j->err);
 	if (j->why)
-		req_why(r, j->why, j->detail);
+		req_reason(r, j->why, j->detail);
 	r->flags |= j->flags;
 	r->paths |= j->paths;
 	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++)

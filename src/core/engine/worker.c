@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The threads of an engine, each with a lane to files and a stream of the device.
+ * The threads of an engine, each with an I/O context to files and a stream of the device.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static uint64_t gds_nap(struct engine *e)
 	return at - MIN(now, at);
 }
 
-/* Sleep until the lane, the stream or a new request has something for us. */
+/* Sleep until the I/O context, the stream or a new request has something for us. */
 static void worker_sleep(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -72,9 +72,9 @@ static void worker_sleep(struct worker *w)
 	ns = MIN(ns, gds_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
 	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
-	(void)e->store->arm(w->lane, w->efd, true);
+	(void)e->backend->arm(w->ctx, w->efd, true);
 	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, ns == UINT64_MAX ? NULL : &nap, NULL);
-	(void)e->store->arm(w->lane, w->efd, false);
+	(void)e->backend->arm(w->ctx, w->efd, false);
 	(void)eventfd_read(w->efd, &v);
 	if (sfd >= 0)
 		(void)eventfd_read(sfd, &v);
@@ -138,9 +138,9 @@ int worker_init(struct worker *w, struct engine *e)
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0)
 		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));
-	r = store_lane_new(e->store, LANE_DEPTH, &w->lane);
+	r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
 	if (r == 0)
-		r = e->store->arm(w->lane, w->efd, true); /* later ones do not fail */
+		r = e->backend->arm(w->ctx, w->efd, true); /* later ones do not fail */
 	if (r < 0)
 		return r;
 	return mem_stream_new(e->ops, e->device, &w->stream);
@@ -162,7 +162,7 @@ void worker_done(struct worker *w)
 	}
 	if (w->stream)
 		mem_stream_free(w->stream);
-	if (w->lane)
-		store_lane_free(w->lane);
+	if (w->ctx)
+		io_ctx_free(w->ctx);
 	closep(&w->efd);
 }

@@ -19,7 +19,7 @@
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/small.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -33,7 +33,7 @@ struct middle {
 
 static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t len, const void *addr)
 {
-	const struct store_file *sf = req_sf(r);
+	const struct local_file *sf = req_sf(r);
 	uint64_t unit = r->io.op == PST_OP_WRITE ? MAX(PAGE, sf->off_align) : sf->off_align;
 	struct middle m = { align_up(off, unit), align_down(off + len, unit), (int)unit };
 
@@ -43,8 +43,8 @@ static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t le
 }
 
 /* Where the piece begins; cut to what lies there in one run.  NULL: there is no window.
- * *ret_view is set where there is one. */
-static char *piece_addr(struct req *r, struct piece *p, struct view **ret_view)
+ * *ret_cached is set where there is one. */
+static char *piece_addr(struct req *r, struct piece *p, struct cached_window **ret_cached)
 {
 	const struct pst_mem *m = req_mem(r);
 	uint64_t room = p->len;
@@ -53,9 +53,9 @@ static char *piece_addr(struct req *r, struct piece *p, struct view **ret_view)
 
 	if (likely(!r->plan.dev))
 		return (char *)m->region->alloc->host + m->off + p->mem_off;
-	addr = small_addr(r, p, &room, ret_view, &err);
+	addr = small_addr(r, p, &room, ret_cached, &err);
 	if (!addr)
-		req_why(r, PST_WHY_NO_WINDOW, err);
+		req_reason(r, PST_WHY_NO_WINDOW, err);
 	p->len = MIN(p->len, room);
 	return addr;
 }
@@ -82,8 +82,8 @@ static void part_free(struct part *p)
 {
 	struct pst_queue *q = p->req->q;
 
-	if (unlikely(p->view))
-		view_put(&q->viewer, TAKE_PTR(p->view));
+	if (unlikely(p->cached_window))
+		window_cache_put(&q->cache_user, TAKE_PTR(p->cached_window));
 	p->busy = false;
 	list_del(&p->link);
 	p->next = q->parts;
@@ -124,16 +124,16 @@ static bool part_may_write(struct part *p)
 	struct req *r = p->req;
 	unsigned plain;
 
-	if (likely(store_write_begin(&p->op)))
+	if (likely(writers_begin(&p->op)))
 		return true;
 	plain = plain_hop(r);
-	if (!(p->op.flags & STORE_OP_DIRECT) || plain == r->plan.nr_hops ||
+	if (!(p->op.flags & IO_OP_DIRECT) || plain == r->plan.nr_hops ||
 	    (r->io.flags & PST_IO_STRICT))
 		return false;
-	req_why(r, PST_WHY_MIXED, 0);
+	req_reason(r, PST_WHY_MIXED, 0);
 	p->hop = (uint8_t)plain;
 	p->op.flags = 0;
-	return store_write_begin(&p->op);
+	return writers_begin(&p->op);
 }
 
 void part_queue(struct part *p)
@@ -141,16 +141,16 @@ void part_queue(struct part *p)
 	struct pst_queue *q = p->req->q;
 	int r;
 
-	if (p->op.kind == STORE_WRITE && unlikely(!part_may_write(p))) {
-		store_write_wait(&p->op);
+	if (p->op.kind == IO_WRITE && unlikely(!part_may_write(p))) {
+		writers_wait(&p->op);
 		p->next = q->parked;
 		q->parked = p;
 		return;
 	}
 	p->busy = true;
-	r = q->store->queue(q->lane, &p->op);
+	r = q->backend->queue(q->ctx, &p->op);
 
-	/* The lane has room for every part there is. */
+	/* The I/O context has room for every part there is. */
 	if (r < 0) {
 		p->op.res = r;
 		p->op.moved = 0;
@@ -167,9 +167,9 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 	uint8_t flags = 0;
 
 	if (hop_is(r, hop, PST_PATH_DIRECT))
-		flags = STORE_OP_DIRECT;
+		flags = IO_OP_DIRECT;
 	else if (hop_is(r, hop, PST_PATH_CACHED) && plan_nowait(req_sf(r)))
-		flags = STORE_OP_NOWAIT;
+		flags = IO_OP_NOWAIT;
 	p->hop = (uint8_t)hop;
 	p->pos = pos;
 	p->op.file = req_sf(r);
@@ -177,7 +177,7 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 	p->op.buf = buf;
 	p->op.off = off;
 	p->op.len = len;
-	p->op.kind = r->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
+	p->op.kind = r->io.op == PST_OP_WRITE ? IO_WRITE : IO_READ;
 	p->op.flags = flags;
 }
 
@@ -211,21 +211,21 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 			if (plan_try_cached(r, off, len))
 				break;
 			if (r->plan.listed)
-				req_why(r, PST_WHY_NOT_RESIDENT, 0);
+				req_reason(r, PST_WHY_NOT_RESIDENT, 0);
 			continue;
 		}
 		if (proof_is_bad(direct_proof(r))) {
-			req_why(r, PST_WHY_NOT_PROVEN, 0);
+			req_reason(r, PST_WHY_NOT_PROVEN, 0);
 			continue;
 		}
 		if (req_sf(r)->direct_bad) {
-			req_why(r, PST_WHY_DIRECT_ERROR, 0);
+			req_reason(r, PST_WHY_DIRECT_ERROR, 0);
 			continue;
 		}
 		m = piece_middle(r, off, len, addr);
 		if (m.start == off && m.end == off + len)
 			break;
-		req_why(r, PST_WHY_UNALIGNED, m.unit);
+		req_reason(r, PST_WHY_UNALIGNED, m.unit);
 		/* A write is not aligned where an earlier hop stopped short. */
 		if (m.start >= m.end || r->io.op == PST_OP_WRITE)
 			continue;
@@ -255,9 +255,9 @@ static void no_hop(struct req *r, uint64_t pos, uint64_t len)
 }
 
 /*
- * This thread copies what the page cache holds when the lane is flushed, and meanwhile looks at
- * no deadline and no cancel.  So it does a bounded part at a time, within pst_queue_submit() a
- * small one, and the rest in pst_queue_reap().
+ * This thread copies what the page cache holds when the I/O context is flushed, and meanwhile
+ * looks at no deadline and no cancel.  So it does a bounded part at a time, within
+ * pst_queue_submit() a small one, and the rest in pst_queue_reap().
  */
 static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
 {
@@ -290,7 +290,7 @@ static bool start_first(struct req *r)
 	p = part_new(r);
 	if (!p)
 		return false;
-	addr = piece_addr(r, &pc, &p->view);
+	addr = piece_addr(r, &pc, &p->cached_window);
 	len = part_len(r, pc.file_off, pc.len);
 	hop = nr_hops(r);
 	if (likely(addr))
@@ -315,7 +315,7 @@ static bool start_first(struct req *r)
 /* The edges that the first pass left. */
 static bool start_second(struct req *r)
 {
-	struct view *view = NULL;
+	struct cached_window *cached_window = NULL;
 	uint64_t len;
 	struct middle m;
 	struct piece pc;
@@ -326,7 +326,7 @@ static bool start_second(struct req *r)
 		if (!cursor_peek(&r->cur, &pc))
 			return false;
 		/* Nothing that goes into a window has edges. */
-		addr = piece_addr(r, &pc, &view);
+		addr = piece_addr(r, &pc, &cached_window);
 		m = piece_middle(r, pc.file_off, pc.len, addr);
 		if (m.start < m.end) {
 			if (m.start > pc.file_off) {
@@ -381,7 +381,8 @@ static void direct_check_end(struct req *r)
 
 void direct_start(struct req *r)
 {
-	/* A part that the lane refuses is done at once, and must not end the request in here. */
+	/* A part that the I/O context refuses is done at once, and must not end the request in
+	 * here. */
 	r->starting = true;
 	if (!r->stop)
 		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
@@ -409,7 +410,7 @@ void direct_sync(struct req *r)
 	p->op.sbuf = NULL;
 	p->op.buf = NULL;
 	p->op.off = p->op.len = 0;
-	p->op.kind = r->io.flags & PST_IO_DATASYNC ? STORE_FDATASYNC : STORE_FSYNC;
+	p->op.kind = r->io.flags & PST_IO_DATASYNC ? IO_FDATASYNC : IO_FSYNC;
 	p->op.flags = 0;
 	part_queue(p);
 }
@@ -423,7 +424,7 @@ void direct_unpark(struct pst_queue *q)
 	for (; p; p = next) {
 		next = p->next;
 		if (p->req->stop) {
-			store_op_begin(&p->op);
+			io_op_begin(&p->op);
 			p->op.res = -ECANCELED;
 			direct_part_done(p);
 		} else {
@@ -441,7 +442,7 @@ void direct_cancel(struct req *r)
 		struct part *p = list_entry(e, struct part, link);
 
 		if (p->busy)
-			q->store->cancel(q->lane, &p->op);
+			q->backend->cancel(q->ctx, &p->op);
 	}
 }
 
@@ -493,13 +494,13 @@ static void part_remember_proof(struct part *p, uint64_t got)
 void direct_part_done(struct part *p)
 {
 	struct req *r = p->req;
-	struct store_op *op = &p->op;
+	struct io_op *op = &p->op;
 	uint64_t got = op->moved;
 	int err = op->res < 0 ? (int)-op->res : 0;
 
 	r->nr_parts--;
 	p->busy = false;
-	store_write_end(op);
+	writers_end(op);
 	if (r->ended) {
 		/* Its completion went out; this only makes it quiet. */
 		part_free(p);
@@ -514,7 +515,7 @@ void direct_part_done(struct part *p)
 		direct_proof_done(r, res);
 		return;
 	}
-	if (op->kind == STORE_FSYNC || op->kind == STORE_FDATASYNC) {
+	if (op->kind == IO_FSYNC || op->kind == IO_FDATASYNC) {
 		if (err)
 			r->err = err == ECANCELED ? r->end_err : err;
 		part_free(p);
@@ -524,7 +525,7 @@ void direct_part_done(struct part *p)
 	if (op->pinned)
 		r->flags |= PST_DONE_PINNED;
 	if (op->pin_err)
-		req_why(r, PST_WHY_MEMLOCK, op->pin_err);
+		req_reason(r, PST_WHY_MEMLOCK, op->pin_err);
 	if (got)
 		req_moved(r, r->plan.hop[p->hop], got);
 	if (got && r->plan.dev) {
@@ -534,7 +535,7 @@ void direct_part_done(struct part *p)
 	if (err == ECANCELED && r->stop)
 		err = r->end_err;
 
-	if (op->flags & STORE_OP_NOWAIT) {
+	if (op->flags & IO_OP_NOWAIT) {
 		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
 			    (!err && got < op->len && !plan_at_end(op->file, op->off + got));
 
@@ -542,7 +543,7 @@ void direct_part_done(struct part *p)
 			plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
-				req_why(r, PST_WHY_NOT_RESIDENT, 0);
+				req_reason(r, PST_WHY_NOT_RESIDENT, 0);
 			part_next_hop(p, got);
 			return;
 		}
@@ -550,7 +551,7 @@ void direct_part_done(struct part *p)
 	if (hop_is(r, p->hop, PST_PATH_DIRECT)) {
 		if (direct_refused(err)) {
 			atomic_store(&req_sf(r)->direct_bad, true);
-			req_why(r, PST_WHY_DIRECT_ERROR, err);
+			req_reason(r, PST_WHY_DIRECT_ERROR, err);
 			log_info("O_DIRECT refused with %s, going on without", err_name(err));
 			part_next_hop(p, got);
 			return;

@@ -12,26 +12,26 @@
 
 /* One file operation of a request on host memory. */
 struct part {
-	struct store_op op;
+	struct io_op op;
 	struct part *next; /* q->parts or q->parked */
 	struct list link;  /* req->parts */
 	struct req *req;
-	struct view *view; /* whose window it uses, or NULL */
+	struct cached_window *cached_window; /* whose window it uses, or NULL */
 	uint64_t pos;      /* of its first byte, in piece order */
 	uint8_t hop;       /* index in the plan */
 	bool proving;      /* a proof's, not the request's own */
-	bool busy;         /* in the lane */
+	bool busy;         /* in the I/O context */
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */
 void direct_start(struct req *r);
-/* A part came back from the lane. */
+/* A part came back from the I/O context. */
 void direct_part_done(struct part *p);
 /* Start the request's fsync. */
 void direct_sync(struct req *r);
 /* Start the writes that had to wait for others, or end them where their request has ended. */
 void direct_unpark(struct pst_queue *q);
-/* Ask the lane to end the request's parts, when it is flushed. */
+/* Ask the I/O context to end the request's parts, when it is flushed. */
 void direct_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
 bool direct_prove(struct req *r);
@@ -42,7 +42,7 @@ void direct_proof_done(struct req *r, int64_t res);
 
 /* A part for the request; NULL when there is none just now. */
 struct part *part_new(struct req *r);
-/* Give it to the lane, or keep it while it has to wait for other writes. */
+/* Give it to the I/O context, or keep it while it has to wait for other writes. */
 void part_queue(struct part *p);
 
 #endif

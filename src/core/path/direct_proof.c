@@ -19,7 +19,7 @@
  */
 bool direct_prove(struct req *r)
 {
-	struct store_file *sf = plan_reader(r->io.file);
+	struct local_file *sf = plan_reader(r->io.file);
 	struct part *p;
 
 	r->proof_buf = malloc(r->proof_len);
@@ -34,7 +34,7 @@ bool direct_prove(struct req *r)
 	p->op.buf = r->proof_buf;
 	p->op.off = r->proof_off;
 	p->op.len = r->proof_len;
-	p->op.kind = STORE_READ;
+	p->op.kind = IO_READ;
 	p->op.flags = 0;
 	part_queue(p);
 	return true;
@@ -108,7 +108,7 @@ void direct_proof_done(struct req *r, int64_t res)
 		queue_finish(r);
 		return;
 	}
-	req_why(r, PST_WHY_NOT_PROVEN, 0);
+	req_reason(r, PST_WHY_NOT_PROVEN, 0);
 	r->trial = trial_new(r, r->proof_off, r->proof_len, r->proof_data, r->proof_buf);
 	direct_try(r);
 }
@@ -117,7 +117,7 @@ void direct_proof_done(struct req *r, int64_t res)
 void direct_again(struct req *r)
 {
 	r->proof = NULL;
-	req_why(r, PST_WHY_NOT_PROVEN, 0);
+	req_reason(r, PST_WHY_NOT_PROVEN, 0);
 	if (r->plan.hop[r->plan.nr_hops - 1u] != PST_PATH_BUFFERED ||
 	    (r->io.flags & PST_IO_STRICT)) {
 		req_settle(r, 0, r->total, 0, EOPNOTSUPP);

@@ -45,7 +45,7 @@ struct mapping {
 	struct mapping *next; /* of the file's */
 	const struct mem_ops *ops;
 	unsigned device;
-	const struct store_file *sf;
+	const struct local_file *sf;
 	char *base;
 	uint64_t len;
 	struct stat st; /* when it was mapped */
@@ -202,7 +202,7 @@ static bool unchanged(const struct mapping *m)
 	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
 }
 
-static struct mapping *mapping_new(const struct store_file *sf, const struct mem_ops *ops,
+static struct mapping *mapping_new(const struct local_file *sf, const struct mem_ops *ops,
 				   unsigned device)
 {
 	struct mapping *m;

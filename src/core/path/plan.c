@@ -27,7 +27,7 @@
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/small.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -39,23 +39,23 @@
 /* Is there a window on the memory's first byte?  If not, *ret_err says why. */
 static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
 {
-	struct viewer me = { .now = now_ns() };
-	struct view *view = NULL;
+	struct cache_user me = { .now = now_ns() };
+	struct cached_window *cached_window = NULL;
 	const struct window *w;
 	uint64_t at;
 
-	w = view_get(&me, m->region, m->off, &at, &view, ret_err);
+	w = window_cache_get(&me, m->region, m->off, &at, &cached_window, ret_err);
 	if (!w)
 		return false;
 	*ret_proven = w->verdict;
-	view_put(&me, view);
+	window_cache_put(&me, cached_window);
 	return true;
 }
 
-enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			   uint32_t path, int *ret_detail)
+enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			      uint32_t path, int *ret_detail)
 {
-	const struct store_file *sf = f->sf;
+	const struct local_file *sf = f->sf;
 	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 	bool proven;
 
@@ -91,7 +91,7 @@ enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, ui
 			return PST_WHY_NO_PROVIDER;
 		return has_window(m, &proven, ret_detail) ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
 	case PST_PATH_GDS:
-		return gds_why(f, m, op, ret_detail);
+		return gds_reason(f, m, op, ret_detail);
 	default:
 		return PST_WHY_NO_PROVIDER;
 	}
@@ -110,7 +110,7 @@ static void plan_add(struct plan *p, uint32_t path)
 	}
 }
 
-static void plan_why(struct plan *p, uint32_t why, int detail)
+static void plan_reason(struct plan *p, uint32_t why, int detail)
 {
 	if (p->why == PST_WHY_NONE) {
 		p->why = why;
@@ -150,7 +150,7 @@ static bool plan_small_write(const struct req *r)
 
 static void plan_auto_hops(struct req *r, struct plan *p)
 {
-	const struct store_file *sf = req_sf(r);
+	const struct local_file *sf = req_sf(r);
 	enum pst_why why;
 	int detail;
 
@@ -162,11 +162,11 @@ static void plan_auto_hops(struct req *r, struct plan *p)
 		plan_add(p, PST_PATH_BUFFERED);
 		return;
 	}
-	why = plan_path_why(r->io.file, req_mem(r), r->io.op, PST_PATH_DIRECT, &detail);
+	why = plan_path_reason(r->io.file, req_mem(r), r->io.op, PST_PATH_DIRECT, &detail);
 	if (why == PST_WHY_NONE)
 		plan_add(p, PST_PATH_DIRECT);
 	else
-		plan_why(p, why, detail);
+		plan_reason(p, why, detail);
 	plan_add(p, PST_PATH_BUFFERED);
 }
 
@@ -209,7 +209,7 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	}
 }
 
-struct store_file *plan_reader(const struct pst_file *f)
+struct local_file *plan_reader(const struct pst_file *f)
 {
 	return f->sf->flags & PST_FILE_READ ? f->sf : f->reader;
 }
@@ -240,13 +240,13 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 		if (!path)
 			continue;
 		listed |= PST_PATH_BIT(path);
-		why = plan_path_why(r->io.file, req_mem(r), r->io.op, path, &detail);
+		why = plan_path_reason(r->io.file, req_mem(r), r->io.op, path, &detail);
 		if (why == PST_WHY_NONE && file_hop)
 			plan_add(p, path);
 		else if (why == PST_WHY_NONE && !p->dev)
 			p->dev = (uint8_t)path;
 		else if (why != PST_WHY_NONE && (file_hop ? !p->nr_hops : !p->dev))
-			plan_why(p, why, detail);
+			plan_reason(p, why, detail);
 	}
 	p->listed = listed & FILE_HOPS;
 	if (!p->listed)
@@ -260,7 +260,7 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
  */
 static bool plan_aligned(const struct req *r)
 {
-	const struct store_file *sf = req_sf(r);
+	const struct local_file *sf = req_sf(r);
 	const struct pst_mem *m = req_mem(r);
 	uint64_t base = m->region->alloc->base.va + m->off;
 	bool write = r->io.op == PST_OP_WRITE, host = mem_on_host(m);
@@ -298,7 +298,7 @@ static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
 	if (!p->pin_now && (listed & ~FILE_HOPS))
 		return;
 	if ((r->io.flags & PST_IO_CRC32C) ||
-	    plan_path_why(r->io.file, req_mem(r), r->io.op, PST_PATH_PAGECACHE, &detail))
+	    plan_path_reason(r->io.file, req_mem(r), r->io.op, PST_PATH_PAGECACHE, &detail))
 		return;
 	p->map = pagecache_mapping(r->io.file, a->ops, a->device);
 }
@@ -319,7 +319,7 @@ static void plan_window(const struct req *r, struct plan *p, uint32_t listed)
 			hops[nr++] = p->hop[i];
 	if ((r->io.flags & PST_IO_CRC32C) ||
 	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
-		plan_why(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
+		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
 		p->dev = p->staged ? PST_PATH_STAGED : 0;
 	} else if (read && !p->staged) {
 		memcpy(p->hop, hops, nr);
@@ -354,10 +354,10 @@ static int plan_find(struct req *r, struct plan *ret)
 		return plan_refuse(r, &p, "none of the listed paths serves this request");
 	if (!p.nr_hops)
 		return plan_refuse(r, &p, "none of the listed paths reaches this file");
-	if (r->q->store_why)
-		plan_why(&p, r->q->store_why, r->q->store_detail);
+	if (r->q->backend_reason)
+		plan_reason(&p, r->q->backend_reason, r->q->backend_detail);
 	else if (p.dev && share_without_uring(r->share, r->q))
-		plan_why(&p, PST_WHY_NO_URING, ENOMEM);
+		plan_reason(&p, PST_WHY_NO_URING, ENOMEM);
 	if ((r->io.flags & PST_IO_STRICT) && p.why)
 		return plan_refuse(r, &p, "strict, and a better path is not possible");
 	*ret = p;
@@ -416,8 +416,8 @@ int plan_make(struct req *r)
 		uint32_t unit = req_sf(r)->off_align;
 
 		p->unaligned = true;
-		plan_why(p, PST_WHY_UNALIGNED,
-			 (int)(r->io.op == PST_OP_WRITE ? MAX(PAGE, unit) : unit));
+		plan_reason(p, PST_WHY_UNALIGNED,
+			    (int)(r->io.op == PST_OP_WRITE ? MAX(PAGE, unit) : unit));
 		if (p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT))
 			return plan_refuse(r, p, "O_DIRECT alone cannot serve this request");
 		p->hop[0] = p->hop[1];
@@ -439,21 +439,21 @@ int plan_make(struct req *r)
 #define WARM_BACKOFF_MAX 64
 #define WARM_ASK_LEN KIB(64)
 
-/* What store_file.warm remembers of that. */
+/* What local_file.warm remembers of that. */
 struct warm {
 	uint8_t hits;    /* in a row, up to WARM_SURE: then asking is not needed */
 	uint8_t skip;    /* requests that go without asking */
 	uint8_t backoff; /* how many these were at first, after the last miss */
 };
 
-static struct warm warm_get(const struct store_file *sf)
+static struct warm warm_get(const struct local_file *sf)
 {
 	int v = atomic_load_explicit(&sf->warm, memory_order_relaxed);
 
 	return (struct warm){ (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16) };
 }
 
-static void warm_set(struct store_file *sf, struct warm w)
+static void warm_set(struct local_file *sf, struct warm w)
 {
 	atomic_store_explicit(&sf->warm, w.hits | w.skip << 8 | w.backoff << 16,
 			      memory_order_relaxed);
@@ -467,21 +467,21 @@ struct cachestat {
 	uint64_t nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted;
 };
 
-bool plan_at_end(const struct store_file *sf, uint64_t off)
+bool plan_at_end(const struct local_file *sf, uint64_t off)
 {
 	uint64_t size;
 
 	if (sf->may_hang || (!sf->memory_fs && !sf->block_device && !major(sf->dev) &&
 			     sf->fs_magic != OVERLAYFS_SUPER_MAGIC))
 		return false;
-	return store_file_size(sf, &size) == 0 && off >= size;
+	return local_file_size(sf, &size) == 0 && off >= size;
 }
 
 /*
  * A file of an overlay has its pages in the file system below, where cachestat(2) does not
  * look; a mapping leads there.  The mapping is not touched.
  */
-static int resident_below(const struct store_file *sf, uint64_t off, uint64_t len)
+static int resident_below(const struct local_file *sf, uint64_t off, uint64_t len)
 {
 	uint64_t start = align_down(off, PAGE), end = align_up(off + len, PAGE);
 	unsigned char vec[1024];
@@ -506,7 +506,7 @@ static int resident_below(const struct store_file *sf, uint64_t off, uint64_t le
 }
 
 /* 1 resident, 0 not, -1 this kernel cannot tell. */
-static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
+static int resident(const struct local_file *sf, uint64_t off, uint64_t len)
 {
 	struct cachestat_range range = { off, len };
 	struct cachestat cs;
@@ -520,19 +520,19 @@ static int resident(const struct store_file *sf, uint64_t off, uint64_t len)
 	       (cs.nr_cache && plan_at_end(sf, (first + cs.nr_cache) * PAGE));
 }
 
-bool plan_nowait(const struct store_file *sf)
+bool plan_nowait(const struct local_file *sf)
 {
 	return sf->fs_magic != OVERLAYFS_SUPER_MAGIC;
 }
 
-bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len)
+bool plan_resident(const struct local_file *sf, uint64_t off, uint64_t len)
 {
 	return sf->memory_fs || resident(sf, off, len) > 0;
 }
 
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 {
-	struct store_file *sf = req_sf(r);
+	struct local_file *sf = req_sf(r);
 	struct warm w = warm_get(sf);
 	bool skip = w.skip && !r->plan.listed;
 	int res;
@@ -556,14 +556,14 @@ bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 	return true;
 }
 
-bool plan_is_warm(const struct store_file *sf)
+bool plan_is_warm(const struct local_file *sf)
 {
 	return warm_get(sf).hits >= WARM_SURE;
 }
 
 void plan_cached(const struct req *r, bool hit)
 {
-	struct store_file *sf = req_sf(r);
+	struct local_file *sf = req_sf(r);
 	struct warm w = warm_get(sf);
 
 	/* What was read ahead says nothing of the rest of the file. */

@@ -16,23 +16,23 @@
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;         /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
-	bool small;          /* a write that goes through the page cache for its size */
-	bool unaligned;      /* a write of which O_DIRECT, which cannot move all, moves nothing */
-	bool window;         /* small requests may go by a window */
-	bool restage;        /* WINDOW: by the engine after all, if it is not resident */
-	bool listed;         /* by the caller: skipping CACHED is worth a `why' */
-	bool ahead;          /* the kernel reads ahead for it: the page cache, and no O_DIRECT */
-	bool pin_now;        /* the caller listed PAGECACHE */
-	bool staged;         /* the pool may be used; false: PAGECACHE alone was listed */
-	struct mapping *map; /* of the file's pages, or NULL */
-	struct gds_way *gds; /* by which long pieces go, or NULL; under the engine's lock */
-	uint32_t why;        /* known before the first byte moves */
+	uint8_t dev;           /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
+	bool small;            /* a write that goes through the page cache for its size */
+	bool unaligned;        /* a write of which O_DIRECT, which cannot move all, moves nothing */
+	bool window;           /* small requests may go by a window */
+	bool restage;          /* WINDOW: by the engine after all, if it is not resident */
+	bool listed;           /* by the caller: skipping CACHED is worth a `why' */
+	bool ahead;            /* the kernel reads ahead for it: the page cache, and no O_DIRECT */
+	bool pin_now;          /* the caller listed PAGECACHE */
+	bool staged;           /* the pool may be used; false: PAGECACHE alone was listed */
+	struct mapping *map;   /* of the file's pages, or NULL */
+	struct gds_route *gds; /* by which long pieces go, or NULL; under the engine's lock */
+	uint32_t why;          /* known before the first byte moves */
 	int detail;
 };
 
 /* Is all of the range in the page cache?  False also when the kernel cannot tell. */
-bool plan_resident(const struct store_file *sf, uint64_t off, uint64_t len);
+bool plan_resident(const struct local_file *sf, uint64_t off, uint64_t len);
 
 /* A queue's last plan, and what it was made for. */
 struct plan_memo {
@@ -50,8 +50,8 @@ struct req;
 int plan_make(struct req *req);
 
 /* Why a path cannot serve this file and memory, PST_WHY_NONE when it can. */
-enum pst_why plan_path_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			   uint32_t path, int *ret_detail);
+enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			      uint32_t path, int *ret_detail);
 
 /* Was a path that can serve them proven with data? */
 bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
@@ -61,16 +61,16 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len);
 void plan_cached(const struct req *r, bool hit);
 /* Did so many hits in a row come of it that nothing needs asking? */
-bool plan_is_warm(const struct store_file *sf);
+bool plan_is_warm(const struct local_file *sf);
 /* Does RWF_NOWAIT do what it says there?  Else a resident read is a plain one. */
-bool plan_nowait(const struct store_file *sf);
+bool plan_nowait(const struct local_file *sf);
 /* A short NOWAIT read stopped at off: because the file ends there?  Asks local file systems
  * only: others may hang, and then the next hop finds out. */
-bool plan_at_end(const struct store_file *sf, uint64_t off);
+bool plan_at_end(const struct local_file *sf, uint64_t off);
 /* May wrong data in a proof of this request be held against the path?  Not where its own
  * pieces may overlap.  Asked while the caller's segments are there: can_judge keeps it. */
 bool plan_can_judge(const struct req *r);
 /* Where the plain bytes of a proof can be read from, or NULL. */
-struct store_file *plan_reader(const struct pst_file *f);
+struct local_file *plan_reader(const struct pst_file *f);
 
 #endif

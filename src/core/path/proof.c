@@ -289,7 +289,7 @@ static struct proof *proof_get(const char *key, bool keep)
 	return p;
 }
 
-struct proof *proof_direct(const struct store_file *sf, enum proof_dir dir)
+struct proof *proof_direct(const struct local_file *sf, enum proof_dir dir)
 {
 	char what[64];
 

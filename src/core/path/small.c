@@ -17,7 +17,7 @@
 #include "core/engine/share.h"
 #include "core/path/plan.h"
 #include "core/path/small.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -50,8 +50,8 @@ static uint64_t bounce_lead(const struct req *r)
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room, struct view **ret_view,
-		 int *ret_err)
+char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room,
+		 struct cached_window **ret_cached, int *ret_err)
 {
 	const struct pst_mem *m = req_mem(r);
 	const struct window *w;
@@ -61,8 +61,9 @@ char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room, struc
 		*ret_room = p->len;
 		return r->bounce + bounce_lead(r) + p->pos;
 	}
-	*ret_view = TAKE_PTR(r->view);
-	w = view_get(&r->q->viewer, m->region, m->off + p->mem_off, &at, ret_view, ret_err);
+	*ret_cached = TAKE_PTR(r->cached_window);
+	w = window_cache_get(&r->q->cache_user, m->region, m->off + p->mem_off, &at, ret_cached,
+			     ret_err);
 	if (unlikely(!w))
 		return NULL;
 	*ret_room = w->len - at;
@@ -83,7 +84,8 @@ static int small_load(struct req *r)
 	if (!r->bounce)
 		return ENOMEM;
 	while (cursor_peek(&c, &p)) {
-		w = view_get(&r->q->viewer, m->region, m->off + p.mem_off, &at, &r->view, &err);
+		w = window_cache_get(&r->q->cache_user, m->region, m->off + p.mem_off, &at,
+				     &r->cached_window, &err);
 		if (!w) {
 			free(TAKE_PTR(r->bounce));
 			break;
@@ -122,7 +124,8 @@ static int small_fits(struct req *r)
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !plan_try_cached(r, p.file_off, p.len)))
 		return -1;
-	w = view_get(&r->q->viewer, m->region, m->off + p.mem_off, &at, &r->view, &err);
+	w = window_cache_get(&r->q->cache_user, m->region, m->off + p.mem_off, &at,
+			     &r->cached_window, &err);
 	if (!w)
 		return err;
 	most = write ? w->load_max : w->store_max;
@@ -139,7 +142,7 @@ void small_choose(struct req *r)
 	if (err == 0 && r->io.op == PST_OP_WRITE)
 		err = small_load(r);
 	if (err > 0)
-		req_why(r, PST_WHY_NO_WINDOW, err);
+		req_reason(r, PST_WHY_NO_WINDOW, err);
 	if (err) {
 		small_let_go(r);
 		return;
@@ -158,7 +161,7 @@ int small_listed(struct req *r)
 		err = r->total <= LISTED_WRITE_MAX ? small_load(r) : EFBIG;
 	if (!err)
 		return 0;
-	req_why(r, PST_WHY_NO_WINDOW, err);
+	req_reason(r, PST_WHY_NO_WINDOW, err);
 	if (!r->plan.staged)
 		return err_set(EOPNOTSUPP, "no window for this request: %s", err_name(err));
 	r->plan.dev = PST_PATH_STAGED;

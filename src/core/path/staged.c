@@ -30,12 +30,13 @@ static void job_crc(struct job *j)
 {
 	if (!(j->req->io.flags & PST_IO_CRC32C))
 		return;
-	for (unsigned i = 0; i < j->nr_runs; i++) {
-		const struct run *run = &j->runs[i];
+	for (unsigned i = 0; i < j->nr_job_parts; i++) {
+		const struct job_part *job_part = &j->parts[i];
 
-		if (run->pos >= j->limit)
+		if (job_part->pos >= j->limit)
 			break;
-		j->crc = crc32c(j->crc, run->data, MIN(run->len, j->limit - run->pos));
+		j->crc = crc32c(j->crc, job_part->data,
+				MIN(job_part->len, j->limit - job_part->pos));
 	}
 	j->crc_len = j->limit - j->pos;
 }
@@ -43,23 +44,23 @@ static void job_crc(struct job *j)
 /* What of a span there is to copy: a read may have met the end of the file. */
 static uint64_t span_len(const struct job *j, const struct span *s)
 {
-	const struct run *run = &j->runs[s->run];
-	uint64_t at = (uint64_t)(s->data - run->data);
+	const struct job_part *job_part = &j->parts[s->job_part];
+	uint64_t at = (uint64_t)(s->data - job_part->data);
 
 	if (j->mapped || j->req->io.op == PST_OP_WRITE)
 		return s->len;
-	return run->got > at ? MIN(run->got - at, s->len) : 0;
+	return job_part->got > at ? MIN(job_part->got - at, s->len) : 0;
 }
 
 /* Where the device finds the bytes of a span, or puts them. */
 static void *span_source(const struct job *j, const struct span *s)
 {
-	const struct run *run = &j->runs[s->run];
+	const struct job_part *job_part = &j->parts[s->job_part];
 
 	if (!j->mapped)
 		return s->data;
-	return (void *)(uintptr_t)pagecache_at(j->req->plan.map,
-					       run->off + (uint64_t)(s->data - run->data));
+	return (void *)(uintptr_t)pagecache_at(
+		j->req->plan.map, job_part->off + (uint64_t)(s->data - job_part->data));
 }
 
 static void job_copy_failed(struct worker *w, struct job *j, int err)
@@ -187,8 +188,8 @@ static void job_seen(const struct job *j)
 
 	if (!p->map || j->mapped || j->hop_bytes[PST_PATH_CACHED] != j->len)
 		return;
-	for (unsigned i = 0; i < j->nr_runs; i++)
-		pagecache_seen(p->map, j->runs[i].off, j->runs[i].len);
+	for (unsigned i = 0; i < j->nr_job_parts; i++)
+		pagecache_seen(p->map, j->parts[i].off, j->parts[i].len);
 }
 
 /* Through the pool, if the caller's list has it. */
@@ -234,8 +235,8 @@ static bool job_is_pinned(const struct job *j)
 {
 	const struct plan *p = &j->req->plan;
 
-	for (unsigned i = 0; i < j->nr_runs; i++)
-		if (!pagecache_ready(p->map, j->runs[i].off, j->runs[i].len, p->pin_now))
+	for (unsigned i = 0; i < j->nr_job_parts; i++)
+		if (!pagecache_ready(p->map, j->parts[i].off, j->parts[i].len, p->pin_now))
 			return false;
 	return pagecache_still(p->map);
 }
@@ -258,7 +259,7 @@ void job_start(struct worker *w, struct job *j)
 			job_copy(w, j);
 	} else {
 		if (p->pin_now)
-			job_why(j, PST_WHY_NOT_RESIDENT, 0);
+			job_reason(j, PST_WHY_NOT_RESIDENT, 0);
 		job_stage(w, j);
 	}
 }
@@ -267,11 +268,11 @@ void job_start(struct worker *w, struct job *j)
 
 static bool progress_files(struct worker *w)
 {
-	struct store_op *ops[REAP_BATCH];
-	unsigned n = w->engine->store->reap(w->lane, ops, REAP_BATCH);
+	struct io_op *ops[REAP_BATCH];
+	unsigned n = w->engine->backend->reap(w->ctx, ops, REAP_BATCH);
 
 	for (unsigned i = 0; i < n; i++)
-		run_op_done(w, container_of(ops[i], struct run, op));
+		job_part_op_done(w, container_of(ops[i], struct job_part, op));
 	return n > 0;
 }
 
@@ -309,37 +310,37 @@ static bool progress_copies(struct worker *w)
 
 static void queue_blocked(struct worker *w)
 {
-	struct run *run = w->blocked, *next;
+	struct job_part *job_part = w->blocked, *next;
 
 	w->blocked = NULL;
-	for (; run; run = next) {
-		next = run->next;
-		run_queue(w, run);
+	for (; job_part; job_part = next) {
+		next = job_part->next;
+		job_part_queue(w, job_part);
 	}
 }
 
 /* Writes that had to wait for others of their file; not those of requests that were stopped. */
 static bool queue_parked(struct worker *w)
 {
-	struct run *run, *next;
+	struct job_part *job_part, *next;
 	bool moved = false;
 
 	/* A close(2) that hangs must not take the worker along. */
 	registry_progress(NULL);
-	run = TAKE_PTR(w->parked);
-	for (; run; run = next) {
-		struct job *j = run->job;
+	job_part = TAKE_PTR(w->parked);
+	for (; job_part; job_part = next) {
+		struct job *j = job_part->job;
 		int err = engine_job_touches(j, j->touches);
 
-		next = run->next;
+		next = job_part->next;
 		if (err < 0) {
-			store_op_begin(&run->op);
-			run->op.res = err;
-			run_op_done(w, run);
+			io_op_begin(&job_part->op);
+			job_part->op.res = err;
+			job_part_op_done(w, job_part);
 		} else {
-			run_queue(w, run);
+			job_part_queue(w, job_part);
 		}
-		moved |= w->parked != run;
+		moved |= w->parked != job_part;
 	}
 	return moved;
 }
@@ -353,6 +354,6 @@ bool worker_progress(struct worker *w)
 		moved |= queue_parked(w);
 	if (moved && w->blocked)
 		queue_blocked(w);
-	w->flush_again = w->lane->nr_ops && w->engine->store->flush(w->lane) < 0;
+	w->flush_again = w->ctx->nr_ops && w->engine->backend->flush(w->ctx) < 0;
 	return moved;
 }

@@ -22,28 +22,28 @@ void job_files_done(struct worker *w, struct job *j);
 /* staged_runs.c: start the job's file operations. */
 void job_files(struct worker *w, struct job *j);
 /* staged_runs.c: an operation of the run came back. */
-void run_op_done(struct worker *w, struct run *run);
+void job_part_op_done(struct worker *w, struct job_part *job_part);
 /* staged_runs.c: of the job's range nothing holds from pos on. */
 void job_settle(struct job *j, uint64_t pos, int err);
 /* staged_runs.c: the first reason stays. */
-void job_why(struct job *j, uint32_t why, int detail);
-/* staged_runs.c: give the run's operation to the lane. */
-void run_queue(struct worker *w, struct run *run);
+void job_reason(struct job *j, uint32_t why, int detail);
+/* staged_runs.c: give the run's operation to the I/O context. */
+void job_part_queue(struct worker *w, struct job_part *job_part);
 /* staged_runs.c: start the body of a run by the first hop from the given one on that can. */
-void run_start(struct worker *w, struct run *run, unsigned hop);
+void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop);
 /* staged_runs.c: nothing more of the run is to be done. */
-void run_end(struct worker *w, struct run *run);
+void job_part_end(struct worker *w, struct job_part *job_part);
 
 /* staged_proof.c */
 /* Of the direct hop on the run's mount. */
-struct proof *run_proof(const struct run *run);
+struct proof *job_part_proof(const struct job_part *job_part);
 /* Read what the direct hop moved through the page cache; false when that cannot be. */
-bool run_prove(struct worker *w, struct run *run);
+bool job_part_prove(struct worker *w, struct job_part *job_part);
 /* That came back. */
-void run_proof_done(struct worker *w, struct run *run);
-void run_tried(struct worker *w, struct run *run);
-void run_proof_free(struct run *run);
+void job_part_proof_done(struct worker *w, struct job_part *job_part);
+void job_part_tried(struct worker *w, struct job_part *job_part);
+void job_part_proof_free(struct job_part *job_part);
 /* O_DIRECT cannot be trusted here: once more through the page cache. */
-void run_again(struct worker *w, struct run *run);
+void job_part_again(struct worker *w, struct job_part *job_part);
 
 #endif

@@ -16,28 +16,28 @@ static uint64_t block(const struct req *r)
 	return MAX(PAGE, req_sf(r)->off_align);
 }
 
-static uint64_t slot_end(const struct job *j, const struct run *run)
+static uint64_t slot_end(const struct job *j, const struct job_part *job_part)
 {
-	return (uint64_t)(run->data + run->len - j->buf);
+	return (uint64_t)(job_part->data + job_part->len - j->buf);
 }
 
 /* Put up to max bytes of a piece into the slot; how many found room. */
 static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 {
-	struct run *run = j->nr_runs ? &j->runs[j->nr_runs - 1] : NULL;
+	struct job_part *job_part = j->nr_job_parts ? &j->parts[j->nr_job_parts - 1] : NULL;
 	struct span *span = j->nr_spans ? &j->spans[j->nr_spans - 1] : NULL;
 	uint64_t slot = j->engine->slot_size, blk = block(j->req);
 	uint64_t mem_off = req_mem(j->req)->off + pc->mem_off, n = MIN(pc->len, max);
-	bool adjacent = run && run->off + run->len == pc->file_off;
+	bool adjacent = job_part && job_part->off + job_part->len == pc->file_off;
 	char *data;
 
 	if (adjacent) {
-		data = run->data + run->len;
+		data = job_part->data + job_part->len;
 	} else {
-		uint64_t at = run ? align_up(slot_end(j, run), blk) : 0;
+		uint64_t at = job_part ? align_up(slot_end(j, job_part), blk) : 0;
 
 		at += pc->file_off & (blk - 1);
-		if (at >= slot || j->nr_runs == JOB_PIECES)
+		if (at >= slot || j->nr_job_parts == JOB_PIECES)
 			return 0;
 		data = j->buf + at;
 	}
@@ -58,12 +58,14 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 		*span = (struct span){ .mem_off = mem_off, .data = data };
 	}
 	if (!adjacent) {
-		run = &j->runs[j->nr_runs++];
-		*run = (struct run){ .job = j, .pos = pc->pos, .off = pc->file_off, .data = data };
+		job_part = &j->parts[j->nr_job_parts++];
+		*job_part = (struct job_part){
+			.job = j, .pos = pc->pos, .off = pc->file_off, .data = data
+		};
 	}
-	run->len += n;
+	job_part->len += n;
 	span->len += n;
-	span->run = j->nr_runs - 1;
+	span->job_part = j->nr_job_parts - 1;
 	return n;
 }
 
@@ -102,7 +104,7 @@ void job_build(struct job *j)
 
 	j->pos = r->cur.pos;
 	j->len = j->crc_len = 0;
-	j->nr_runs = j->nr_spans = j->nr_ops = 0;
+	j->nr_job_parts = j->nr_spans = j->nr_ops = 0;
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
 	j->dev_path = 0;

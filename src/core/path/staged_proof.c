@@ -11,96 +11,97 @@
 #include "core/path/trial.h"
 #include "core/queue/req.h"
 
-struct proof *run_proof(const struct run *run)
+struct proof *job_part_proof(const struct job_part *job_part)
 {
-	const struct pst_io *io = &run->job->req->io;
+	const struct pst_io *io = &job_part->job->req->io;
 
 	return io->file->direct[io->op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
-bool run_prove(struct worker *w, struct run *run)
+bool job_part_prove(struct worker *w, struct job_part *job_part)
 {
-	struct store_file *sf = plan_reader(run->job->req->io.file);
+	struct local_file *sf = plan_reader(job_part->job->req->io.file);
 
-	run->proof_off = run->op.off;
-	run->proof_len = MIN(run->op.moved, PROOF_MAX);
-	run->proof_data = run->op.buf;
-	run->proof_buf = malloc(run->proof_len);
-	if (!sf || !run->proof_buf)
+	job_part->proof_off = job_part->op.off;
+	job_part->proof_len = MIN(job_part->op.moved, PROOF_MAX);
+	job_part->proof_data = job_part->op.buf;
+	job_part->proof_buf = malloc(job_part->proof_len);
+	if (!sf || !job_part->proof_buf)
 		return false;
-	run->step = RUN_PROOF;
-	run->op.file = sf;
-	run->op.sbuf = NULL;
-	run->op.kind = STORE_READ;
-	run->op.flags = 0;
-	run->op.off = run->proof_off;
-	run->op.len = run->proof_len;
-	run->op.buf = run->proof_buf;
-	run_queue(w, run);
+	job_part->step = PART_PROOF;
+	job_part->op.file = sf;
+	job_part->op.sbuf = NULL;
+	job_part->op.kind = IO_READ;
+	job_part->op.flags = 0;
+	job_part->op.off = job_part->proof_off;
+	job_part->op.len = job_part->proof_len;
+	job_part->op.buf = job_part->proof_buf;
+	job_part_queue(w, job_part);
 	return true;
 }
 
-void run_proof_free(struct run *run)
+void job_part_proof_free(struct job_part *job_part)
 {
-	free(TAKE_PTR(run->proof_buf));
-	trial_free(TAKE_PTR(run->trial));
+	free(TAKE_PTR(job_part->proof_buf));
+	trial_free(TAKE_PTR(job_part->trial));
 }
 
-void run_again(struct worker *w, struct run *run)
+void job_part_again(struct worker *w, struct job_part *job_part)
 {
-	const struct plan *plan = &run->job->req->plan;
+	const struct plan *plan = &job_part->job->req->plan;
 
-	run_proof_free(run);
-	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
-	run->got = 0;
-	run_start(w, run,
-		  plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u
-								     : plan->nr_hops);
+	job_part_proof_free(job_part);
+	job_reason(job_part->job, PST_WHY_NOT_PROVEN, 0);
+	job_part->got = 0;
+	job_part_start(w, job_part,
+		       plan->hop[plan->nr_hops - 1u] == PST_PATH_BUFFERED ? plan->nr_hops - 1u
+									  : plan->nr_hops);
 }
 
 /* Start the trial's next operation, or start over. */
-static void run_try(struct worker *w, struct run *run)
+static void job_part_try(struct worker *w, struct job_part *job_part)
 {
-	if (!run->trial || engine_job_touches(run->job, run->job->touches) < 0) {
-		run_again(w, run);
+	if (!job_part->trial || engine_job_touches(job_part->job, job_part->job->touches) < 0) {
+		job_part_again(w, job_part);
 		return;
 	}
-	run->step = RUN_TRIAL;
-	trial_op(run->trial, &run->op);
-	run_queue(w, run);
+	job_part->step = PART_TRIAL;
+	trial_op(job_part->trial, &job_part->op);
+	job_part_queue(w, job_part);
 }
 
-void run_tried(struct worker *w, struct run *run)
+void job_part_tried(struct worker *w, struct job_part *job_part)
 {
-	enum trial_end end = trial_step(run->trial, run->op.res);
+	enum trial_end end = trial_step(job_part->trial, job_part->op.res);
 
 	if (end == TRIAL_ON) {
-		run_try(w, run);
+		job_part_try(w, job_part);
 		return;
 	}
 	if (end == TRIAL_LIE)
-		proof_failed(run_proof(run));
-	run_again(w, run);
+		proof_failed(job_part_proof(job_part));
+	job_part_again(w, job_part);
 }
 
-void run_proof_done(struct worker *w, struct run *run)
+void job_part_proof_done(struct worker *w, struct job_part *job_part)
 {
-	struct req *r = run->job->req;
-	struct proof *proof = run_proof(run);
+	struct req *r = job_part->job->req;
+	struct proof *proof = job_part_proof(job_part);
 
-	if (run->op.res != (int64_t)run->proof_len) {
+	if (job_part->op.res != (int64_t)job_part->proof_len) {
 		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
-		run_again(w, run);
+		job_part_again(w, job_part);
 		return;
 	}
-	if (memcmp(run->proof_buf, run->proof_data, run->proof_len) == 0) {
-		run_proof_free(run);
+	if (memcmp(job_part->proof_buf, job_part->proof_data, job_part->proof_len) == 0) {
+		job_part_proof_free(job_part);
 		proof_good(proof);
-		run->job->flags |= PST_DONE_PROOF;
-		run_end(w, run);
+		job_part->job->flags |= PST_DONE_PROOF;
+		job_part_end(w, job_part);
 		return;
 	}
-	job_why(run->job, PST_WHY_NOT_PROVEN, 0);
-	run->trial = trial_new(r, run->proof_off, run->proof_len, run->proof_data, run->proof_buf);
-	run_try(w, run);
+	job_reason(job_part->job, PST_WHY_NOT_PROVEN, 0);
+	job_part->trial = trial_new(r, job_part->proof_off, job_part->proof_len,
+				    job_part->proof_data, job_part->proof_buf);
+	job_part_try(w, job_part);
 }

@@ -11,7 +11,7 @@
 #include "core/path/staged.h"
 #include "core/queue/req.h"
 
-void job_why(struct job *j, uint32_t why, int detail)
+void job_reason(struct job *j, uint32_t why, int detail)
 {
 	if (!j->why) {
 		j->why = why;
@@ -29,83 +29,84 @@ void job_settle(struct job *j, uint64_t pos, int err)
 }
 
 /* May the run's write start?  If not by O_DIRECT, then perhaps through the page cache. */
-static bool run_may_write(struct run *run)
+static bool job_part_may_write(struct job_part *job_part)
 {
-	const struct req *r = run->job->req;
+	const struct req *r = job_part->job->req;
 	uint8_t last = (uint8_t)(r->plan.nr_hops - 1);
 
-	if (likely(store_write_begin(&run->op)))
+	if (likely(writers_begin(&job_part->op)))
 		return true;
-	if (!(run->op.flags & STORE_OP_DIRECT) || r->plan.hop[last] != PST_PATH_BUFFERED ||
+	if (!(job_part->op.flags & IO_OP_DIRECT) || r->plan.hop[last] != PST_PATH_BUFFERED ||
 	    (r->io.flags & PST_IO_STRICT))
 		return false;
-	job_why(run->job, PST_WHY_MIXED, 0);
-	run->hop = last;
-	run->op.flags = 0;
-	return store_write_begin(&run->op);
+	job_reason(job_part->job, PST_WHY_MIXED, 0);
+	job_part->hop = last;
+	job_part->op.flags = 0;
+	return writers_begin(&job_part->op);
 }
 
-void run_queue(struct worker *w, struct run *run)
+void job_part_queue(struct worker *w, struct job_part *job_part)
 {
 	int r;
 
-	if (run->op.kind == STORE_WRITE && unlikely(!run_may_write(run))) {
-		store_write_wait(&run->op);
-		run->next = w->parked;
-		w->parked = run;
+	if (job_part->op.kind == IO_WRITE && unlikely(!job_part_may_write(job_part))) {
+		writers_wait(&job_part->op);
+		job_part->next = w->parked;
+		w->parked = job_part;
 		return;
 	}
-	r = w->engine->store->queue(w->lane, &run->op);
+	r = w->engine->backend->queue(w->ctx, &job_part->op);
 	if (r == -EAGAIN) {
-		run->next = w->blocked;
-		w->blocked = run;
+		job_part->next = w->blocked;
+		w->blocked = job_part;
 	}
 }
 
-static void run_op(struct worker *w, struct run *run, uint8_t flags, uint64_t off, uint64_t len)
+static void job_part_op(struct worker *w, struct job_part *job_part, uint8_t flags, uint64_t off,
+			uint64_t len)
 {
-	struct job *j = run->job;
+	struct job *j = job_part->job;
 
-	run->op.file = req_sf(j->req);
-	run->op.sbuf = j->sbuf;
-	run->op.kind = j->req->io.op == PST_OP_WRITE ? STORE_WRITE : STORE_READ;
-	run->op.flags = flags;
-	run->op.off = off;
-	run->op.len = len;
-	run->op.buf = run->data + (int64_t)(off - run->off);
-	run_queue(w, run);
+	job_part->op.file = req_sf(j->req);
+	job_part->op.sbuf = j->sbuf;
+	job_part->op.kind = j->req->io.op == PST_OP_WRITE ? IO_WRITE : IO_READ;
+	job_part->op.flags = flags;
+	job_part->op.off = off;
+	job_part->op.len = len;
+	job_part->op.buf = job_part->data + (int64_t)(off - job_part->off);
+	job_part_queue(w, job_part);
 }
 
 /* Start the body of a run by the first hop from the given one on that can. */
-void run_start(struct worker *w, struct run *run, unsigned hop)
+void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 {
-	struct job *j = run->job;
+	struct job *j = job_part->job;
 	struct req *r = j->req;
-	struct store_file *sf = req_sf(r);
+	struct local_file *sf = req_sf(r);
 	bool write = r->io.op == PST_OP_WRITE;
 
-	run->step = RUN_BODY;
+	job_part->step = PART_BODY;
 	for (; hop < r->plan.nr_hops; hop++) {
-		uint64_t start = run->off, end = run->off + run->len;
+		uint64_t start = job_part->off, end = job_part->off + job_part->len;
 
-		run->hop = (uint8_t)hop;
+		job_part->hop = (uint8_t)hop;
 		switch (r->plan.hop[hop]) {
 		case PST_PATH_CACHED:
-			if (plan_try_cached(r, run->off, run->len)) {
-				run_op(w, run, plan_nowait(sf) ? STORE_OP_NOWAIT : 0, start,
-				       end - start);
+			if (plan_try_cached(r, job_part->off, job_part->len)) {
+				job_part_op(w, job_part, plan_nowait(sf) ? IO_OP_NOWAIT : 0, start,
+					    end - start);
 				return;
 			}
 			if (r->plan.listed)
-				job_why(j, PST_WHY_NOT_RESIDENT, 0);
+				job_reason(j, PST_WHY_NOT_RESIDENT, 0);
 			continue;
 		case PST_PATH_DIRECT:
-			if (proof_is_bad(run_proof(run))) {
-				job_why(j, PST_WHY_NOT_PROVEN, 0);
+			if (proof_is_bad(job_part_proof(job_part))) {
+				job_reason(j, PST_WHY_NOT_PROVEN, 0);
 				continue;
 			}
 			if (sf->direct_bad) {
-				job_why(j, PST_WHY_DIRECT_ERROR, 0);
+				job_reason(j, PST_WHY_DIRECT_ERROR, 0);
 				continue;
 			}
 			if (!write) {
@@ -114,29 +115,29 @@ void run_start(struct worker *w, struct run *run, unsigned hop)
 				if (end > INT64_MAX)
 					continue;
 			}
-			run_op(w, run, STORE_OP_DIRECT, start, end - start);
+			job_part_op(w, job_part, IO_OP_DIRECT, start, end - start);
 			return;
 		default:
-			run_op(w, run, 0, start, end - start);
+			job_part_op(w, job_part, 0, start, end - start);
 			return;
 		}
 	}
-	run->err = EOPNOTSUPP;
-	run_end(w, run);
+	job_part->err = EOPNOTSUPP;
+	job_part_end(w, job_part);
 }
 
 /* The body came back whole or short; what of it was wanted? */
-static void run_body_done(struct worker *w, struct run *run)
+static void job_part_body_done(struct worker *w, struct job_part *job_part)
 {
-	struct job *j = run->job;
+	struct job *j = job_part->job;
 	struct req *r = j->req;
-	struct store_op *op = &run->op;
+	struct io_op *op = &job_part->op;
 	bool write = r->io.op == PST_OP_WRITE;
 	int err = op->res < 0 ? (int)-op->res : 0;
 
 	if (op->pin_err)
-		job_why(j, PST_WHY_MEMLOCK, op->pin_err);
-	if (op->flags & STORE_OP_NOWAIT) {
+		job_reason(j, PST_WHY_MEMLOCK, op->pin_err);
+	if (op->flags & IO_OP_NOWAIT) {
 		bool miss = err == EAGAIN || err == EOPNOTSUPP ||
 			    (!err && op->moved < op->len &&
 			     !plan_at_end(op->file, op->off + op->moved));
@@ -144,62 +145,61 @@ static void run_body_done(struct worker *w, struct run *run)
 		plan_cached(r, !miss && !err);
 		if (miss) {
 			if (r->plan.listed)
-				job_why(j, PST_WHY_NOT_RESIDENT, 0);
-			run_start(w, run, run->hop + 1u);
+				job_reason(j, PST_WHY_NOT_RESIDENT, 0);
+			job_part_start(w, job_part, job_part->hop + 1u);
 			return;
 		}
 	}
-	if ((op->flags & STORE_OP_DIRECT) &&
-	    (err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK)) {
+	if ((op->flags & IO_OP_DIRECT) && (err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK)) {
 		atomic_store(&op->file->direct_bad, true);
-		job_why(j, PST_WHY_DIRECT_ERROR, err);
+		job_reason(j, PST_WHY_DIRECT_ERROR, err);
 		log_info("O_DIRECT refused with %s, going on without", err_name(err));
-		run_start(w, run, run->hop + 1u);
+		job_part_start(w, job_part, job_part->hop + 1u);
 		return;
 	}
-	run->err = err;
+	job_part->err = err;
 	if (write) {
-		run->got = op->moved;
+		job_part->got = op->moved;
 	} else {
-		uint64_t lead = run->off - op->off;
+		uint64_t lead = job_part->off - op->off;
 
-		run->got = op->moved > lead ? MIN(op->moved - lead, run->len) : 0;
-		if (run->got == run->len)
-			run->err = err = 0; /* what failed was not asked for */
+		job_part->got = op->moved > lead ? MIN(op->moved - lead, job_part->len) : 0;
+		if (job_part->got == job_part->len)
+			job_part->err = err = 0; /* what failed was not asked for */
 	}
-	j->paths |= PST_PATH_BIT(r->plan.hop[run->hop]);
-	j->hop_bytes[r->plan.hop[run->hop]] += write ? op->moved : run->got;
+	j->paths |= PST_PATH_BIT(r->plan.hop[job_part->hop]);
+	j->hop_bytes[r->plan.hop[job_part->hop]] += write ? op->moved : job_part->got;
 	if (err) {
-		run_end(w, run);
+		job_part_end(w, job_part);
 		return;
 	}
-	if ((op->flags & STORE_OP_DIRECT) && op->moved &&
-	    proof_state(run_proof(run)) != PST_STATE_PROVEN) {
-		if (!run_prove(w, run))
-			run_again(w, run);
+	if ((op->flags & IO_OP_DIRECT) && op->moved &&
+	    proof_state(job_part_proof(job_part)) != PST_STATE_PROVEN) {
+		if (!job_part_prove(w, job_part))
+			job_part_again(w, job_part);
 		return;
 	}
-	run_end(w, run);
+	job_part_end(w, job_part);
 }
 
-void run_op_done(struct worker *w, struct run *run)
+void job_part_op_done(struct worker *w, struct job_part *job_part)
 {
-	store_write_end(&run->op);
-	if (run->step == RUN_TRIAL)
-		run_tried(w, run);
-	else if (run->step == RUN_PROOF)
-		run_proof_done(w, run);
+	writers_end(&job_part->op);
+	if (job_part->step == PART_TRIAL)
+		job_part_tried(w, job_part);
+	else if (job_part->step == PART_PROOF)
+		job_part_proof_done(w, job_part);
 	else
-		run_body_done(w, run);
+		job_part_body_done(w, job_part);
 }
 
-void run_end(struct worker *w, struct run *run)
+void job_part_end(struct worker *w, struct job_part *job_part)
 {
-	struct job *j = run->job;
+	struct job *j = job_part->job;
 
-	run_proof_free(run);
-	if (run->err || run->got < run->len)
-		job_settle(j, run->pos + run->got, run->err);
+	job_part_proof_free(job_part);
+	if (job_part->err || job_part->got < job_part->len)
+		job_settle(j, job_part->pos + job_part->got, job_part->err);
 	if (--j->nr_ops == 0)
 		job_files_done(w, j);
 }
@@ -207,7 +207,7 @@ void run_end(struct worker *w, struct run *run)
 void job_files(struct worker *w, struct job *j)
 {
 	/* Counted before the first starts, so that the last to end is the last. */
-	j->nr_ops = j->nr_runs;
-	for (unsigned i = 0, n = j->nr_runs; i < n; i++)
-		run_start(w, &j->runs[i], 0);
+	j->nr_ops = j->nr_job_parts;
+	for (unsigned i = 0, n = j->nr_job_parts; i < n; i++)
+		job_part_start(w, &j->parts[i], 0);
 }

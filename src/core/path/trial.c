@@ -16,7 +16,7 @@
 #include "core/queue/req.h"
 
 struct trial {
-	struct store_file *sf, *reader;
+	struct local_file *sf, *reader;
 	uint64_t off, len;
 	uint64_t room; /* len in whole blocks */
 	bool write;
@@ -27,7 +27,7 @@ struct trial {
 	char *direct, *plain; /* one allocation */
 };
 
-int stamp_take(const struct store_file *sf, struct stamp *ret)
+int stamp_take(const struct local_file *sf, struct stamp *ret)
 {
 	const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 	struct statx st;
@@ -38,7 +38,7 @@ int stamp_take(const struct store_file *sf, struct stamp *ret)
 	return 0;
 }
 
-bool stamp_is(const struct store_file *sf, const struct stamp *stamp)
+bool stamp_is(const struct local_file *sf, const struct stamp *stamp)
 {
 	struct stamp now;
 
@@ -57,7 +57,7 @@ void trial_free(struct trial *t)
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			const void *seen)
 {
-	struct store_file *sf = req_sf(r);
+	struct local_file *sf = req_sf(r);
 	bool write = r->io.op == PST_OP_WRITE;
 	uint64_t unit = MAX((uint64_t)PAGE, (uint64_t)sf->off_align), room = align_up(len, unit);
 	uint64_t align = MAX(unit, (uint64_t)sf->mem_align);
@@ -90,12 +90,12 @@ fail:
 	return NULL;
 }
 
-void trial_op(const struct trial *t, struct store_op *op)
+void trial_op(const struct trial *t, struct io_op *op)
 {
 	op->file = t->look ? t->reader : t->sf;
 	op->sbuf = NULL;
-	op->kind = t->write && !t->look ? STORE_WRITE : STORE_READ;
-	op->flags = t->look ? 0 : STORE_OP_DIRECT;
+	op->kind = t->write && !t->look ? IO_WRITE : IO_READ;
+	op->flags = t->look ? 0 : IO_OP_DIRECT;
 	op->off = t->off;
 	op->len = t->look ? t->len : t->room;
 	op->buf = t->look ? t->plain : t->direct;

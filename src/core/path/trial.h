@@ -28,8 +28,8 @@ struct stamp {
 };
 
 /* 0 or -errno.  Asks no server, so it does not hang. */
-int stamp_take(const struct store_file *sf, struct stamp *ret);
-bool stamp_is(const struct store_file *sf, const struct stamp *stamp);
+int stamp_take(const struct local_file *sf, struct stamp *ret);
+bool stamp_is(const struct local_file *sf, const struct stamp *stamp);
 
 /*
  * Of off..off+len of the request's file; data is what O_DIRECT moved, seen what a plain read gave,
@@ -38,7 +38,7 @@ bool stamp_is(const struct store_file *sf, const struct stamp *stamp);
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			const void *seen);
 /* The next operation. */
-void trial_op(const struct trial *t, struct store_op *op);
+void trial_op(const struct trial *t, struct io_op *op);
 /* It came back with that. */
 enum trial_end trial_step(struct trial *t, int64_t res);
 void trial_free(struct trial *t);

@@ -66,13 +66,13 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
-	bool gate = io->flags & PST_IO_STREAM_WAIT;
+	bool barrier = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	err = mem_order_check(a->ops, a->device, io->stream, gate);
+	err = mem_order_check(a->ops, a->device, io->stream, barrier);
 
-	return err == 0 && gate ? order_prepare(share) : err;
+	return err == 0 && barrier ? order_prepare(share) : err;
 }
 
 /* -EAGAIN says one thing alone: reap first. */

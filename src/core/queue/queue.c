@@ -17,7 +17,7 @@
 #include "core/path/direct.h"
 #include "core/path/plan.h"
 #include "core/path/small.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -39,8 +39,8 @@ void req_start(struct req *r)
 
 	if (r->io.op == PST_OP_SYNC) {
 		r->state = REQ_ACTIVE;
-		if (q->store_why)
-			req_why(r, q->store_why, q->store_detail);
+		if (q->backend_reason)
+			req_reason(r, q->backend_reason, q->backend_detail);
 		direct_sync(r);
 		return;
 	}
@@ -86,7 +86,7 @@ void req_start(struct req *r)
 
 static void queue_flush(struct pst_queue *q)
 {
-	int r = q->store->flush(q->lane);
+	int r = q->backend->flush(q->ctx);
 
 	/* What the kernel could not take now stays queued and goes with the next call. */
 	if (r < 0)
@@ -101,7 +101,7 @@ int queue_submit(struct pst_queue *q)
 
 	if (q->fd_once)
 		queue_disarm(q);
-	q->viewer.now = now;
+	q->cache_user.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
@@ -142,13 +142,13 @@ int queue_submit(struct pst_queue *q)
 
 /* -------------------------------------------------------------- early end */
 
-static void reap_lane(struct pst_queue *q)
+static void reap_ctx(struct pst_queue *q)
 {
-	struct store_op *ops[REAP_BATCH];
+	struct io_op *ops[REAP_BATCH];
 	unsigned n;
 
 	do {
-		n = q->store->reap(q->lane, ops, REAP_BATCH);
+		n = q->backend->reap(q->ctx, ops, REAP_BATCH);
 		for (unsigned i = 0; i < n; i++)
 			direct_part_done(container_of(ops[i], struct part, op));
 	} while (n == REAP_BATCH);
@@ -235,7 +235,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 	}
 	if (stopped) {
 		queue_flush(q);
-		reap_lane(q);
+		reap_ctx(q);
 		take_finished(q);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
@@ -308,12 +308,12 @@ void queue_progress(struct pst_queue *q)
 {
 	struct list *e, *n, again;
 
-	reap_lane(q);
+	reap_ctx(q);
 	take_finished(q);
 	q->more = false;
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
-		q->viewer.now = now_ns();
+		q->cache_user.now = now_ns();
 		/* Those that do not get far put themselves back at the end. */
 		list_init(&again);
 		list_for_each_safe (e, n, &q->started) {
@@ -338,7 +338,7 @@ void queue_progress(struct pst_queue *q)
 		if (q->next_deadline <= now)
 			queue_expire(q, now, ETIMEDOUT);
 	}
-	if (q->lane->nr_ops)
+	if (q->ctx->nr_ops)
 		queue_flush(q);
 }
 

@@ -21,10 +21,10 @@
 #include "base/list.h"
 #include "core/path/ahead.h"
 #include "core/path/plan.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/clock.h"
 #include "core/queue/req.h"
-#include "file/store.h"
+#include "file/io.h"
 
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
@@ -43,7 +43,7 @@ struct counters {
 
 /*
  * lock is held inside every call, but not while the owner sleeps in pst_queue_reap(): then
- * waiting is true, and others may look at the uses but leave lane and requests alone.
+ * waiting is true, and others may look at the uses but leave I/O context and requests alone.
  * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
  * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
  * takes, so others only try: queue_unlock() does what they could not.
@@ -56,15 +56,15 @@ struct pst_queue {
 	atomic_bool quiet;   /* freed, and nothing is under way: the last visitor destroys it */
 	atomic_bool look;    /* objects died while the lock was taken */
 	struct use *dropped; /* objects to be let go of without the lock */
-	const struct store_ops *store;
-	struct store_lane *lane;
-	bool store_auto;    /* the caller left the choice to us */
-	uint32_t store_why; /* PST_WHY_NO_URING where threads stand in for it */
-	int store_detail;
+	const struct io_backend *backend;
+	struct io_ctx *ctx;
+	bool backend_auto;    /* the caller left the choice to us */
+	uint32_t backend_reason; /* PST_WHY_NO_URING where threads stand in for it */
+	int backend_detail;
 	uint32_t depth;
 	uint64_t timeout_ns;
 	uint64_t seq;
-	struct viewer viewer;
+	struct cache_user cache_user;
 	bool waiting;
 
 	struct req *reqs; /* depth of them */
@@ -92,7 +92,7 @@ struct pst_queue {
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
 	atomic_bool want_wake;    /* engines write efd when they finish something */
-	bool armed;               /* lane and engines write efd */
+	bool armed;               /* I/O context and engines write efd */
 	bool has_fd;              /* the user sleeps on efd */
 	bool fd_once;             /* after queue_fd() only, until the next call */
 	struct alarm alarm;       /* rings at ring_at or before */
@@ -134,7 +134,8 @@ void queue_quiet(struct req *r);
 void queue_hand_back(struct req *r);
 /* Completions that are there; how many. */
 unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max);
-/* wait.c: while armed, what is done without lane or engine, and the deadlines, must wake too. */
+/* wait.c: while armed, what is done without I/O context or engine, and the deadlines, must wake
+ * too. */
 void queue_notify(struct pst_queue *q);
 /* wait.c: nobody sleeps on the descriptor any more. */
 void queue_disarm(struct pst_queue *q);

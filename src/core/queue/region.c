@@ -8,7 +8,7 @@
  */
 #include "base/err.h"
 #include "gds/path/gds.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 
 static struct {
@@ -30,7 +30,7 @@ static struct region *region_find(const struct mem_alloc *a)
 }
 
 /*
- * Memory that lanes may register with the kernel.  Wrapped host memory only when its
+ * Memory that I/O contexts may register with the kernel.  Wrapped host memory only when its
  * owner promised that it stays: registration pins the pages, and after an early
  * munmap() the kernel would go on writing to pages that nobody sees.
  */
@@ -42,7 +42,7 @@ static int region_make_fit(struct region *r)
 		return 0;
 	if (!(a->rights & PST_RIGHT_WRITE))
 		return 0; /* registration asks for writable pages */
-	return store_buf_new(a->host, a->size, &r->sbuf);
+	return io_buf_new(a->host, a->size, &r->sbuf);
 }
 
 int region_get(struct mem_alloc *a, struct region **ret)
@@ -90,8 +90,8 @@ static void region_free(void *arg)
 {
 	struct region *r = arg;
 
-	views_free(r);
-	store_buf_free(r->sbuf);
+	window_cache_free(r);
+	io_buf_free(r->sbuf);
 	mem_free(r->alloc);
 	free(r);
 }

@@ -14,7 +14,7 @@
 #include "core/engine/share.h"
 #include "core/path/direct.h"
 #include "core/path/pagecache.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -43,8 +43,8 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 		engine_unshare(list_first(&q->shares, struct share, link));
 	use_release_all(q);
 	use_end(TAKE_PTR(q->dropped));
-	if (q->lane)
-		store_lane_free(q->lane);
+	if (q->ctx)
+		io_ctx_free(q->ctx);
 	closep(&q->efd);
 	free(q->part_array);
 	free(q->reqs);
@@ -157,7 +157,7 @@ void registry_progress(struct use **dropped)
 		if (pthread_mutex_trylock(&q->lock) != 0)
 			continue;
 		/* A write that waits keeps others from starting, too. */
-		if (!q->waiting && (q->lane->nr_ops || q->parked))
+		if (!q->waiting && (q->ctx->nr_ops || q->parked))
 			queue_progress(q);
 		queue_unlock_to(q, dropped);
 	}
@@ -232,7 +232,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	if (!q)
 		return err_set(ENOMEM, "out of memory");
 	*q = (struct pst_queue){
-		.viewer.number = atomic_fetch_add(&made, 1),
+		.cache_user.number = atomic_fetch_add(&made, 1),
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,
@@ -261,7 +261,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		q->reqs[i].q = q;
 		list_init(&q->reqs[i].all);
 		list_init(&q->reqs[i].active);
-		list_init(&q->reqs[i].gated);
+		list_init(&q->reqs[i].behind_barrier);
 		list_init(&q->reqs[i].parts);
 		list_init(&q->reqs[i].jobs);
 		list_add_tail(&q->free, &q->reqs[i].link);
@@ -277,24 +277,24 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		queue_destroy(q);
 		return r;
 	}
-	q->store = store_pick(o->backend, &q->store_detail);
-	if (!q->store) {
+	q->backend = io_backend_pick(o->backend, &q->backend_detail);
+	if (!q->backend) {
 		queue_destroy(q);
-		r = (o->backend == PST_BACKEND_THREADS ? &store_threads_ops : &store_uring_ops)
+		r = (o->backend == PST_BACKEND_THREADS ? &threads_backend : &uring_backend)
 			    ->check();
 		return r < 0 ? r : -ENOSYS;
 	}
-	r = store_lane_new(q->store, nr_parts, &q->lane);
-	if (r == -ENOMEM && q->store == &store_uring_ops && o->backend == PST_BACKEND_AUTO) {
+	r = io_ctx_new(q->backend, nr_parts, &q->ctx);
+	if (r == -ENOMEM && q->backend == &uring_backend && o->backend == PST_BACKEND_AUTO) {
 		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
 		log_info("no memory for a ring, threads instead: %s", err_text());
-		q->store = &store_threads_ops;
-		q->store_detail = ENOMEM;
-		r = store_lane_new(q->store, nr_parts, &q->lane);
+		q->backend = &threads_backend;
+		q->backend_detail = ENOMEM;
+		r = io_ctx_new(q->backend, nr_parts, &q->ctx);
 	}
-	q->store_auto = o->backend == PST_BACKEND_AUTO;
-	if (q->store_detail)
-		q->store_why = PST_WHY_NO_URING;
+	q->backend_auto = o->backend == PST_BACKEND_AUTO;
+	if (q->backend_detail)
+		q->backend_reason = PST_WHY_NO_URING;
 	if (r < 0) {
 		queue_destroy(q);
 		return r;

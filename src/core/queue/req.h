@@ -57,7 +57,7 @@ struct req {
 	bool second;       /* in the second pass */
 	bool left;         /* the engine has to do it; see small.c */
 	char *bounce;      /* a small write's bytes, loaded through a window, or NULL */
-	struct view *view; /* whose window its next part will use, or NULL */
+	struct cached_window *cached_window; /* whose window its next part will use, or NULL */
 
 	/* sync */
 	unsigned nr_before; /* writes that must complete first */
@@ -67,8 +67,8 @@ struct req {
 	struct share *share;
 	struct list active;  /* engine's list of requests with something to start */
 	struct order *order; /* with the stream that it names, or NULL */
-	struct list gated;   /* engine's list of reads that keep a stream waiting */
-	uint64_t gate_until; /* when that has to end */
+	struct list behind_barrier;   /* engine's list of reads that keep a stream waiting */
+	uint64_t barrier_until; /* when that has to end */
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */
@@ -105,7 +105,7 @@ static inline struct pst_mem *req_mem(const struct req *r)
 	return r->io.mem;
 }
 
-static inline struct store_file *req_sf(const struct req *r)
+static inline struct local_file *req_sf(const struct req *r)
 {
 	return r->io.file->sf;
 }
@@ -139,7 +139,7 @@ static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_
 }
 
 /* The first reason stays. */
-static inline void req_why(struct req *r, uint32_t why, int detail)
+static inline void req_reason(struct req *r, uint32_t why, int detail)
 {
 	if (r->why == PST_WHY_NONE) {
 		r->why = why;

@@ -13,7 +13,7 @@
 
 /* -------------------------------------------------------------------- wake */
 
-/* While armed: what is done without lane or engine, and the deadlines, must wake too. */
+/* While armed: what is done without I/O context or engine, and the deadlines, must wake too. */
 void queue_notify(struct pst_queue *q)
 {
 	uint64_t at;
@@ -50,7 +50,7 @@ static void queue_drain(struct pst_queue *q)
 
 static int queue_arm(struct pst_queue *q)
 {
-	int r = q->armed ? 0 : q->store->arm(q->lane, q->efd, true);
+	int r = q->armed ? 0 : q->backend->arm(q->ctx, q->efd, true);
 
 	if (q->armed || unlikely(r < 0))
 		return r;
@@ -67,7 +67,7 @@ void queue_disarm(struct pst_queue *q)
 	if (!q->armed)
 		return;
 	q->armed = false;
-	(void)q->store->arm(q->lane, q->efd, false);
+	(void)q->backend->arm(q->ctx, q->efd, false);
 	atomic_store(&q->want_wake, false);
 	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
 	queue_drain(q);
@@ -91,7 +91,7 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
- * Sleep until the lane has finished nr operations, or an engine anything.  An operation may
+ * Sleep until the I/O context has finished nr operations, or an engine anything.  An operation may
  * be only a step of its request, whose next must not wait for others that hang: so a sleep
  * for several is short.
  */
@@ -113,7 +113,7 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (by_fd)
 		sleep_fd(q->efd, deadline_ns);
 	else
-		r = q->store->wait(q->lane, nr, deadline_ns);
+		r = q->backend->wait(q->ctx, nr, deadline_ns);
 	/* Where waiting is forbidden, by a sandbox that came later, looking has to do. */
 	if (unlikely(r < 0 && r != -ETIMEDOUT && r != -EINTR))
 		(void)nanosleep(&nap, NULL);

@@ -35,13 +35,13 @@
  * In a forked child all that would call the library gives -EOWNERDEAD, or does nothing.
  * Failures are -errno with a sentence.
  */
-#ifndef PST_STORE_CUFILE_H
-#define PST_STORE_CUFILE_H
+#ifndef PST_GDS_CUFILE_H
+#define PST_GDS_CUFILE_H
 
 #include <limits.h>
 
 #include "base/base.h"
-#include "file/store.h"
+#include "file/io.h"
 
 #define CUFILE_ALIGN 4096u	  /* of offsets in files, of lengths and of device addresses */
 #define CUFILE_SLICE MIB(16)	  /* device memory of one registration, at most */
@@ -106,7 +106,7 @@ void cufile_info(struct cufile_info *ret);
 
 /* --------------------------------------------------------------------- files */
 
-/* A registered file: through a descriptor of its own, so the store_file may be freed first. */
+/* A registered file: through a descriptor of its own, so the local_file may be freed first. */
 struct cufile_file;
 
 /*
@@ -118,7 +118,7 @@ struct cufile_file;
  * -EMEDIUMTYPE	it would copy the file, because of its attributes
  * -EBUSY	another thread is registering it
  */
-int cufile_file_get(struct store_file *f, struct cufile_file **ret);
+int cufile_file_get(struct local_file *f, struct cufile_file **ret);
 
 /* [hangs] The last put ends the registration, or the last transfer that still uses it. */
 void cufile_file_put(struct cufile_file *cf);
@@ -246,7 +246,7 @@ struct cufile_verdict {
  * 0 when there is a verdict, good or bad; -ETIMEDOUT; -ENOENT when the program is not
  * installed; -EIO when it died without a word; -errno of starting it.
  */
-int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16],
+int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16],
 		 uint64_t deadline_ns, struct cufile_verdict *ret);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * It knows a file by its descriptor's number, and one registration is all that a number can
  * have.  So each registration here has a descriptor of its own: nobody else's is met, and it
- * lives for as long as the library may use it, whatever becomes of the store_file.
+ * lives for as long as the library may use it, whatever becomes of the local_file.
  *
  * The library keeps no count of transfers under way; one that comes late to a registration
  * that has ended even spoils the count of its driver.  Hence ours.
@@ -20,7 +20,7 @@
 #include "gds/cufile/internal.h"
 
 struct cufile_file {
-	struct store_file *owner; /* that points here, or NULL */
+	struct local_file *owner; /* that points here, or NULL */
 	unsigned gets, moving;    /* it ends when both are 0 */
 	bool ready;
 	int fd;
@@ -28,7 +28,7 @@ struct cufile_file {
 	cuf_handle handle;
 };
 
-/* Of all members above but the last three, and of store_file.cufile. */
+/* Of all members above but the last three, and of local_file.cufile. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* What the library would refuse, said in words, and what makes no sense to hand it. */
@@ -67,7 +67,7 @@ static int check_attributes(int fd)
 	return 0;
 }
 
-static int open_own(const struct store_file *f, int *ret_fd, int *ret_access)
+static int open_own(const struct local_file *f, int *ret_fd, int *ret_access)
 {
 	_cleanup_(closep) int fd = -1;
 	int flags, r;
@@ -90,7 +90,7 @@ static int open_own(const struct store_file *f, int *ret_fd, int *ret_access)
 }
 
 /* All but the registration. */
-static int file_new(const struct store_file *f, struct cufile_file **ret)
+static int file_new(const struct local_file *f, struct cufile_file **ret)
 {
 	struct cufile_file *cf = calloc(1, sizeof(*cf));
 	int r = cf ? cufile_hold() : err_set(ENOMEM, "out of memory");
@@ -141,7 +141,7 @@ static int file_register(struct cufile_file *cf)
 }
 
 /* The file goes; its registration stays until it is put. */
-static void file_forget(struct store_file *f)
+static void file_forget(struct local_file *f)
 {
 	(void)pthread_mutex_lock(&lock);
 	if (f->cufile)
@@ -150,7 +150,7 @@ static void file_forget(struct store_file *f)
 }
 
 /* 0 with what is there; 1 with a new one, to be registered.  The lock is held. */
-static int find_or_make(struct store_file *f, struct cufile_file **ret)
+static int find_or_make(struct local_file *f, struct cufile_file **ret)
 {
 	int r;
 
@@ -170,7 +170,7 @@ static int find_or_make(struct store_file *f, struct cufile_file **ret)
 	return 1;
 }
 
-int cufile_file_get(struct store_file *f, struct cufile_file **ret)
+int cufile_file_get(struct local_file *f, struct cufile_file **ret)
 {
 	struct cufile_file *cf = NULL;
 	int r = fork_guard();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What the files of cuFile share; cufile.h says what is where. */
-#ifndef PST_STORE_CUFILE_INT_H
-#define PST_STORE_CUFILE_INT_H
+#ifndef PST_GDS_CUFILE_INTERNAL_H
+#define PST_GDS_CUFILE_INTERNAL_H
 
 #include "gds/cufile/cufile_types.h"
 #include "gds/cufile/cufile.h"

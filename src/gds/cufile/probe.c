@@ -143,7 +143,7 @@ static int fault(uint64_t *deadline_ns)
 		       : 0;
 }
 
-int cufile_probe(const struct store_file *f, uint64_t off, const uint8_t uuid[16],
+int cufile_probe(const struct local_file *f, uint64_t off, const uint8_t uuid[16],
 		 uint64_t deadline_ns, struct cufile_verdict *ret)
 {
 	char program[PATH_MAX], device[33], offset[24], text[8192];

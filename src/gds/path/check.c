@@ -121,22 +121,22 @@ static void check_trial(struct gds_fact *f, const struct tried *t)
 			(unsigned long long)v->bytes, cufile_mode_name(v->mode));
 }
 
-static void store_file_freep(struct store_file **f)
+static void local_file_freep(struct local_file **f)
 {
-	store_file_free(*f);
+	local_file_free(*f);
 }
 
 static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, struct tried *t)
 {
-	_cleanup_(store_file_freep) struct store_file *sf = NULL;
+	_cleanup_(local_file_freep) struct local_file *sf = NULL;
 	uint64_t size = 0;
 	int r;
 
 	if (!dev)
 		return err_set(EINVAL, "a trial wants a device");
-	r = store_file_wrap(fd, 0, &sf);
+	r = local_file_wrap(fd, 0, &sf);
 	if (r == 0)
-		r = store_file_size(sf, &size);
+		r = local_file_size(sf, &size);
 	if (r < 0)
 		return r == -EISDIR ? err_set(EINVAL, "a trial wants a file, not a directory") : r;
 	if (!size)

@@ -32,8 +32,8 @@
 
 static struct {
 	pthread_mutex_t lock;
-	struct gds_way *list;
-} ways = { .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct gds_route *list;
+} routes = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* -------------------------------------------------------------------- gate */
 
@@ -49,7 +49,7 @@ static void find_gate(void)
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
 	} else if (!(lib && *lib) && !gds_kernel_may("")) {
-		/* Who names a library is not doubted. */
+		/* Who names a library is not suspect. */
 		gate_err = ENODEV;
 	}
 }
@@ -69,10 +69,10 @@ bool gds_may(void)
 
 /* -------------------------------------------------------------------- ways */
 
-static struct gds_way *way_new(const struct pst_file *f, const struct mem_alloc *a)
+static struct gds_route *route_new(const struct pst_file *f, const struct mem_alloc *a)
 {
 	struct pst_device info = { .sz = sizeof(info) };
-	struct gds_way *w = calloc(1, sizeof(*w));
+	struct gds_route *w = calloc(1, sizeof(*w));
 
 	if (!w)
 		return NULL;
@@ -81,23 +81,23 @@ static struct gds_way *way_new(const struct pst_file *f, const struct mem_alloc 
 	memcpy(w->uuid, info.uuid, sizeof(w->uuid));
 	w->dev = f->sf->dev;
 	w->fs_id = f->sf->fs_id;
-	w->next = ways.list;
-	ways.list = w;
+	w->next = routes.list;
+	routes.list = w;
 	return w;
 }
 
-static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
+static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem *m)
 {
 	const struct mem_alloc *a = m->region->alloc;
-	struct gds_way *w;
+	struct gds_route *w;
 
-	pthread_mutex_lock(&ways.lock);
-	for (w = ways.list; w; w = w->next)
+	pthread_mutex_lock(&routes.lock);
+	for (w = routes.list; w; w = w->next)
 		if (w->device == a->device && w->dev == f->sf->dev && w->fs_id == f->sf->fs_id)
 			break;
 	if (!w)
-		w = way_new(f, a);
-	pthread_mutex_unlock(&ways.lock);
+		w = route_new(f, a);
+	pthread_mutex_unlock(&routes.lock);
 	return w;
 }
 
@@ -105,14 +105,14 @@ static struct gds_way *way_of(const struct pst_file *f, const struct pst_mem *m)
 
 struct question {
 	struct work work;
-	struct gds_way *way;
-	struct store_file *file;
+	struct gds_route *route;
+	struct local_file *file;
 };
 
 /* err is positive; the sentence of it has just been kept. */
-static void answer(struct gds_way *w, enum gds_state state, int err)
+static void answer(struct gds_route *w, enum gds_state state, int err)
 {
-	if (!gds_way_answer(w, state, err, now_ns()))
+	if (!gds_route_answer(w, state, err, now_ns()))
 		return;
 	if (state == GDS_GOOD)
 		log_info("files of %u:%u and device %u have a direct way by cuFile: %s",
@@ -145,7 +145,7 @@ static int in_turn(int (*fn)(void))
 
 static int probe(struct question *q)
 {
-	struct gds_way *w = q->way;
+	struct gds_route *w = q->route;
 	struct cufile_verdict v;
 	int r = in_turn(cufile_check);
 
@@ -171,23 +171,23 @@ static void ask_run(struct work *work)
 	/* Opened here, so that no request has to wait for it. */
 	if (r == 0)
 		r = in_turn(cufile_open);
-	answer(q->way, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
-	store_file_free(q->file);
+	answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
+	local_file_free(q->file);
 	free(q);
 }
 
-static void ask_start(struct gds_way *w, const struct store_file *sf)
+static void ask_start(struct gds_route *w, const struct local_file *sf)
 {
 	struct question *q = calloc(1, sizeof(*q));
-	int r = q ? store_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
+	int r = q ? local_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
 
 	if (q)
-		q->way = w;
+		q->route = w;
 	if (r == 0) {
 		work_init(&q->work, ask_run);
 		r = work_spawn(&q->work, GDS_THREAD, false);
 		if (r < 0)
-			store_file_free(q->file);
+			local_file_free(q->file);
 	}
 	if (r < 0) {
 		free(q);
@@ -198,24 +198,24 @@ static void ask_start(struct gds_way *w, const struct store_file *sf)
 /* What the file lacks to be asked about: a positive errno, or 0. */
 static int lacks(const struct pst_file *f)
 {
-	const struct store_file *sf = plan_reader(f);
+	const struct local_file *sf = plan_reader(f);
 	uint64_t size = 0;
 
 	if (!sf)
 		return EBADF;
-	return store_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
+	return local_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
 }
 
 /* The way is not good; the errno why, or why it is not known.  Has it found out if it is time. */
-static int ask(struct gds_way *w, const struct pst_file *f, int err)
+static int ask(struct gds_route *w, const struct pst_file *f, int err)
 {
 	uint64_t now = now_ns();
-	int lack = gds_way_may_ask(w, now) ? lacks(f) : 0;
+	int lack = gds_route_may_ask(w, now) ? lacks(f) : 0;
 
-	if (lack || !gds_way_ask(w, now))
+	if (lack || !gds_route_ask(w, now))
 		return lack ? lack : err;
 	ask_start(w, plan_reader(f));
-	err = gds_way_err(w);
+	err = gds_route_err(w);
 	return err ? err : EAGAIN;
 }
 
@@ -227,7 +227,7 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-static bool has_holes(const struct store_file *sf)
+static bool has_holes(const struct local_file *sf)
 {
 	struct stat st;
 
@@ -236,7 +236,7 @@ static bool has_holes(const struct store_file *sf)
 }
 
 /* A way that is good: why not with this file and memory?  0, or a positive errno. */
-static int misfit(const struct gds_way *w, const struct pst_file *f, const struct pst_mem *m,
+static int misfit(const struct gds_route *w, const struct pst_file *f, const struct pst_mem *m,
 		  enum proof_dir dir)
 {
 	const struct gds_mem *gm;
@@ -251,12 +251,12 @@ static int misfit(const struct gds_way *w, const struct pst_file *f, const struc
 	return gm ? gm->err : ENOMEM;
 }
 
-/* *ret_way is set where there might be one; who asks first has that found out. */
-static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			     struct gds_way **ret_way, int *ret_detail)
+/* *ret_route is set where there might be one; who asks first has that found out. */
+static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			       struct gds_route **ret_route, int *ret_detail)
 {
 	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
-	struct gds_way *w;
+	struct gds_route *w;
 	int err;
 
 	if (mem_kind(m)->kind != PST_KIND_CUDA)
@@ -267,30 +267,30 @@ static enum pst_why find_way(const struct pst_file *f, const struct pst_mem *m, 
 		*ret_detail = f->sf->detail;
 		return PST_WHY_NO_DIRECT;
 	}
-	w = way_of(f, m);
+	w = route_of(f, m);
 	if (!w)
 		return no_gds(ENOMEM, ret_detail);
-	*ret_way = w;
-	err = gds_way_err(w);
+	*ret_route = w;
+	err = gds_route_err(w);
 	if (err)
 		return no_gds(ask(w, f, err), ret_detail);
 	return no_gds(misfit(w, f, m, dir), ret_detail);
 }
 
-enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-		     int *ret_detail)
+enum pst_why gds_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			int *ret_detail)
 {
-	struct gds_way *w;
+	struct gds_route *w;
 
-	return find_way(f, m, op, &w, ret_detail);
+	return find_route(f, m, op, &w, ret_detail);
 }
 
 bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
-	struct gds_way *w = NULL;
+	struct gds_route *w = NULL;
 	int detail;
 
-	return find_way(f, m, op, &w, &detail) == PST_WHY_NONE &&
+	return find_route(f, m, op, &w, &detail) == PST_WHY_NONE &&
 	       w->good[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
@@ -326,7 +326,7 @@ static bool is_cold(const struct req *r, const struct piece *pc)
 }
 
 /* There is one: the first long piece that it could move decides whether it is better here. */
-static void take_if_better(struct req *r, struct gds_way *w)
+static void take_if_better(struct req *r, struct gds_route *w)
 {
 	struct piece pc, odd = { .len = 0 };
 	struct cursor c = r->cur;
@@ -342,7 +342,7 @@ static void take_if_better(struct req *r, struct gds_way *w)
 			odd = pc;
 	}
 	if (odd.len && is_cold(r, &odd))
-		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+		req_reason(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 }
 
 /* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
@@ -372,7 +372,7 @@ static int refuse(struct req *r, uint32_t why, int detail)
 {
 	char text[256];
 
-	req_why(r, why, detail);
+	req_reason(r, why, detail);
 	return err_set(EOPNOTSUPP, "the path gds was listed: %s",
 		       pst_why_text(why, detail, text, sizeof(text)));
 }
@@ -380,16 +380,16 @@ static int refuse(struct req *r, uint32_t why, int detail)
 static int choose_listed(struct req *r)
 {
 	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
-	struct gds_way *w = NULL;
+	struct gds_route *w = NULL;
 	enum pst_why why;
 	int detail = (int)not_served(r);
 
 	why = detail ? PST_WHY_NO_PROVIDER
-		     : find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
+		     : find_route(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
 			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
-		req_why(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
+		req_reason(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 	}
 	if (r->plan.unaligned) {
 		r->plan.dev = PST_PATH_STAGED;
@@ -401,14 +401,14 @@ static int choose_listed(struct req *r)
 	}
 	if (only)
 		return refuse(r, why, detail);
-	req_why(r, why, detail);
+	req_reason(r, why, detail);
 	r->plan.dev = PST_PATH_STAGED;
 	return 0;
 }
 
 int gds_choose(struct req *r)
 {
-	struct gds_way *w = NULL;
+	struct gds_route *w = NULL;
 	enum pst_why why;
 	int detail = 0;
 
@@ -417,10 +417,10 @@ int gds_choose(struct req *r)
 	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
 	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
 		return 0;
-	why = find_way(r->io.file, req_mem(r), r->io.op, &w, &detail);
+	why = find_route(r->io.file, req_mem(r), r->io.op, &w, &detail);
 	if (why == PST_WHY_NONE)
 		take_if_better(r, w);
-	else if (w && gds_way_err(w) == 0)
-		req_why(r, why, detail); /* there is a way, but not for these two */
+	else if (w && gds_route_err(w) == 0)
+		req_reason(r, why, detail); /* there is a way, but not for these two */
 	return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * Requests by cuFile (gds/cufile/cufile.h), where it is really direct.
  *
- *	way.c	what is known of the way between a device and a file system
+ *	route.c	what is known of the route between a device and a file system
  *	gds.c		which device and file system have a direct way, and requests that take it
  *	move.c	pieces of a request, moved and compared
  *	end.c	registrations, which end before the memory and the file do
@@ -22,11 +22,11 @@
 #include "core/queue/req.h"
 
 #define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
-#define GDS_MIN KIB(64)     /* shorter pieces are staged: to start one takes cuFile longer */
-#define GDS_CHUNK MIB(4)    /* of one transfer, where several may go through one registration */
-#define GDS_THREADS 4u      /* transfers of a device at a time, those that hang apart */
-#define GDS_HUNG_MAX 8u     /* that hang; then cuFile is not used with the device any more */
-#define GDS_FAILURES_MAX 3u /* in a row, for no good reason; likewise with the file system */
+#define GDS_MIN KIB(64)      /* shorter pieces are staged: to start one takes cuFile longer */
+#define GDS_CHUNK MIB(4)     /* of one transfer, where several may go through one registration */
+#define GDS_THREADS 4u       /* transfers of a device at a time, those that hang apart */
+#define GDS_HUNG_MAX 8u      /* that hang; then cuFile is not used with the device any more */
+#define GDS_FAILURES_MAX 3u  /* in a row, for no good reason; likewise with the file system */
 #define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then what waits is staged */
 #define GDS_HUNG_NS (10 * NSEC_PER_SEC)   /* a call that takes longer hangs */
 #define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
@@ -43,37 +43,37 @@ enum gds_state {
 };
 
 /* The way between a device and a file system.  Never freed. */
-struct gds_way {
-	struct gds_way *next;
+struct gds_route {
+	struct gds_route *next;
 	unsigned device;
 	uint8_t uuid[16];
 	dev_t dev;
 	uint64_t fs_id;
-	_Atomic uint64_t word;          /* state, errno and time; way.c's */
+	_Atomic uint64_t word;          /* state, errno and time; route.c's */
 	_Atomic int mode;               /* enum cufile_mode, as the probe found it */
-	atomic_bool no_holes;         /* reads of a file that has any would be copied */
+	atomic_bool no_holes;           /* reads of a file that has any would be copied */
 	atomic_bool good[PROOF_DIR_NR]; /* bytes of ours were compared */
 	atomic_uint failures;           /* in a row */
 };
 
 /* 0, or the positive errno why it is not used now; EAGAIN: that is being found out. */
-int gds_way_err(struct gds_way *way);
-int gds_way_look(struct gds_way *way, uint64_t now);
+int gds_route_err(struct gds_route *route);
+int gds_route_look(struct gds_route *route, uint64_t now);
 /* Is it time to find out? */
-bool gds_way_may_ask(const struct gds_way *way, uint64_t now);
+bool gds_route_may_ask(const struct gds_route *route, uint64_t now);
 /* If so: true, and the caller has to find out, and to answer. */
-bool gds_way_ask(struct gds_way *way, uint64_t now);
+bool gds_route_ask(struct gds_route *route, uint64_t now);
 /* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: it was given up meanwhile. */
-bool gds_way_answer(struct gds_way *way, enum gds_state state, int err, uint64_t now);
+bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now);
 /* It was GOOD, and is not used any more; err is a positive errno. */
-void gds_condemn(struct gds_way *way, int err);
+void gds_disable(struct gds_route *route, int err);
 
 /* May there be a direct way for any file, on this machine and with its settings? */
 bool gds_may(void);
 
-/* As plan_path_why() and plan_path_proven(). */
-enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-		     int *ret_detail);
+/* As plan_path_reason() and plan_path_proven(). */
+enum pst_why gds_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			int *ret_detail);
 bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op);
 
 /*

@@ -33,7 +33,7 @@ struct gds_job {
 	struct gds_job *next; /* r->redo */
 	struct engine *engine;
 	struct req *req;
-	struct gds_way *way;
+	struct gds_route *route;
 	struct gds_mem *gm;
 	struct piece pc;
 	uint64_t slice_end; /* in the allocation: names the registration */
@@ -149,7 +149,7 @@ static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {
 	char *mem = buf, *plain = buf + PROOF_MAX, *seen = buf + 2 * PROOF_MAX;
 	const struct pst_mem *m = req_mem(j->req);
-	const struct store_file *sf = plan_reader(j->req->io.file);
+	const struct local_file *sf = plan_reader(j->req->io.file);
 	uint64_t len = MIN(j->got, PROOF_MAX);
 	struct stamp stamp;
 	int r = 0;
@@ -162,7 +162,7 @@ static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 		if (r == 0)
 			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off,
 					  mem, len);
-		if (r < 0 || store_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
+		if (r < 0 || local_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
 			return r < 0 ? r : -EIO;
 		if (memcmp(mem, plain, len) == 0)
 			return i ? -EAGAIN : 1;
@@ -197,13 +197,13 @@ static void job_prove(struct gds_job *j, struct cufile_file *cf)
 
 	if (r > 0) {
 		j->proved = true;
-		if (!atomic_exchange(&j->way->good[dir], true))
+		if (!atomic_exchange(&j->route->good[dir], true))
 			log_debug("proven: cuFile %s", dir == PROOF_READ ? "reads" : "writes");
 		return;
 	}
 	job_failed(j, r == 0 ? PST_WHY_NO_GDS : PST_WHY_NOT_PROVEN, r == 0 ? EILSEQ : 0);
 	if (r == 0)
-		gds_condemn(j->way, EILSEQ);
+		gds_disable(j->route, EILSEQ);
 }
 
 /* ---------------------------------------------------------------- transfer */
@@ -226,7 +226,7 @@ static int transfer_run(void *arg)
  * told once to each open file description: this takes one of its own, so that the file's, which
  * may be the program's too, still has it for the next fsync().
  */
-static int flush(const struct store_file *sf, uint64_t off, uint64_t len)
+static int flush(const struct local_file *sf, uint64_t off, uint64_t len)
 {
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 			     SYNC_FILE_RANGE_WAIT_AFTER;
@@ -258,7 +258,7 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 
 	if (write)
 		t.io.flags |= CUFILE_IO_WRITE;
-	if (j->way->mode != CUFILE_MODE_NVFS)
+	if (j->route->mode != CUFILE_MODE_NVFS)
 		t.io.flags |= CUFILE_IO_SHARE;
 	if (r == 0)
 		r = mem_within(m->region->alloc, transfer_run, &t);
@@ -268,7 +268,7 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 /* As much as before; 0 or -errno. */
 static int move_again(struct gds_job *j, struct cufile_file *cf)
 {
-	const struct store_file *sf = req_sf(j->req);
+	const struct local_file *sf = req_sf(j->req);
 	bool write = j->req->io.op == PST_OP_WRITE;
 	int64_t n = 0;
 
@@ -295,7 +295,7 @@ static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 
 	cufile_info(&info);
 	return (!info.strict || info.version >= COUNTS_VERSION) &&
-	       cufile_counts(j->way->uuid, j->req->io.op == PST_OP_WRITE, ret) == 0;
+	       cufile_counts(j->route->uuid, j->req->io.op == PST_OP_WRITE, ret) == 0;
 }
 
 /* Did the library copy through host memory after all? */
@@ -318,8 +318,8 @@ static void blame(struct gds_job *j, int err)
 	default:
 		if (err == EOPNOTSUPP && cufile_mem_refused(j->gm->cm))
 			atomic_store(&j->gm->err, err); /* not this memory */
-		else if (atomic_fetch_add(&j->way->failures, 1) + 1 >= GDS_FAILURES_MAX)
-			gds_condemn(j->way, err);
+		else if (atomic_fetch_add(&j->route->failures, 1) + 1 >= GDS_FAILURES_MAX)
+			gds_disable(j->route, err);
 	}
 }
 
@@ -328,7 +328,7 @@ static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
 	uint64_t end = j->pc.file_off + got, size;
 
-	return j->req->io.op == PST_OP_READ && store_file_size(req_sf(j->req), &size) == 0 &&
+	return j->req->io.op == PST_OP_READ && local_file_size(req_sf(j->req), &size) == 0 &&
 	       (end >= size || end >= before);
 }
 
@@ -356,7 +356,7 @@ static void job_move(struct gds_job *j)
 		n = gds_file_of(j->req->io.file, &cf, &fresh);
 	while (soon(j, n));
 	if (n == 0 && j->req->io.op == PST_OP_READ) {
-		(void)store_file_size(req_sf(j->req), &before_size);
+		(void)local_file_size(req_sf(j->req), &before_size);
 		n = flush(req_sf(j->req), j->pc.file_off, j->pc.len);
 		if (n < 0)
 			gds_file_failed(j->req->io.file, (int)n);
@@ -371,7 +371,7 @@ static void job_move(struct gds_job *j)
 		job_failed(j, PST_WHY_MIXED, 0);
 		return;
 	}
-	unproven = !j->way->good[direction(j)];
+	unproven = !j->route->good[direction(j)];
 	counted = (unproven || fresh) && read_counts(j, &before);
 	do
 		n = transfer(j, cf);
@@ -387,10 +387,10 @@ static void job_move(struct gds_job *j)
 		return;
 	}
 	j->got = (uint64_t)n;
-	atomic_store(&j->way->failures, 0);
+	atomic_store(&j->route->failures, 0);
 	if (counted && was_compat(j, &before)) {
 		job_failed(j, PST_WHY_NO_GDS, EOPNOTSUPP);
-		gds_condemn(j->way, EOPNOTSUPP);
+		gds_disable(j->route, EOPNOTSUPP);
 	} else if (unproven && n) {
 		job_prove(j, cf);
 	}
@@ -414,7 +414,7 @@ static void job_results(struct gds_job *j)
 			r->cur.seg = r->cur.nr;
 		return;
 	}
-	req_why(r, j->why, j->detail);
+	req_reason(r, j->why, j->detail);
 	if (r->stop)
 		req_settle(r, pc->pos, pc->len, 0, r->end_err);
 	else if (!r->plan.staged)
@@ -432,7 +432,7 @@ static void job_ended(struct gds_job *j)
 	pthread_mutex_lock(&e->lock);
 	pthread_mutex_lock(&lock);
 	list_del(&j->link);
-	devices[j->way->device].last_done = now_ns();
+	devices[j->route->device].last_done = now_ns();
 	pthread_mutex_unlock(&lock);
 	if (!r->dead)
 		job_results(j);
@@ -457,7 +457,7 @@ static void job_run(struct work *w)
 static void give_up(struct req *r, int err)
 {
 	r->plan.gds = NULL;
-	req_why(r, PST_WHY_NO_GDS, err);
+	req_reason(r, PST_WHY_NO_GDS, err);
 	if (r->plan.staged)
 		return;
 	req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, EOPNOTSUPP);
@@ -480,7 +480,7 @@ static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 
 		hung += j->hung_at <= new->start;
 		nr++;
-		if (new->way->mode == CUFILE_MODE_NVFS && j->gm == new->gm &&
+		if (new->route->mode == CUFILE_MODE_NVFS && j->gm == new->gm &&
 		    j->slice_end == new->slice_end) {
 			taken = true;
 			since = j->start;
@@ -497,7 +497,7 @@ static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 /* 1 when it runs; as room() gives; -EAGAIN without a thread. */
 static int job_begin(struct gds_job *j)
 {
-	struct device *d = &devices[j->way->device];
+	struct device *d = &devices[j->route->device];
 	bool bad = false;
 	int r;
 
@@ -515,7 +515,7 @@ static int job_begin(struct gds_job *j)
 	}
 	pthread_mutex_unlock(&lock);
 	if (bad)
-		gds_condemn(j->way, ETIMEDOUT);
+		gds_disable(j->route, ETIMEDOUT);
 	return r;
 }
 
@@ -530,7 +530,7 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 	list_init(&j->link);
 	j->engine = r->share->engine;
 	j->req = r;
-	j->way = r->plan.gds;
+	j->route = r->plan.gds;
 	j->gm = atomic_load(&m->region->gds);
 	j->pc = *pc;
 	j->pc.len = len;
@@ -543,7 +543,7 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 /* So much in one transfer. */
 static uint64_t longest(const struct req *r)
 {
-	const struct gds_way *w = r->plan.gds;
+	const struct gds_route *w = r->plan.gds;
 
 	if (!w->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
 		return PROOF_MAX;
@@ -555,7 +555,7 @@ enum gds_turn gds_next(struct req *r)
 	struct gds_job *j;
 	struct piece pc;
 	uint64_t skip, n;
-	int err = -gds_way_err(r->plan.gds);
+	int err = -gds_route_err(r->plan.gds);
 
 	if (!cursor_peek(&r->cur, &pc))
 		return GDS_LATER;

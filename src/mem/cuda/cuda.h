@@ -58,7 +58,7 @@ struct cuda_dev {
 	cu_func gather_fn;
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
-	_Atomic bool no_gates;	    /* it has no stream memory operations */
+	_Atomic bool no_barriers;	    /* it has no stream memory operations */
 };
 
 /* The driver is initialized and has devices: 0, or -ENODEV with a sentence. */
@@ -216,9 +216,9 @@ uint32_t cuda_copied_by(const struct mem_stream *base);
 
 /* ------------------------------------------------------------------- order */
 
-int cuda_order_check(unsigned device, void *stream, bool gate);
+int cuda_order_check(unsigned device, void *stream, bool barrier);
 int cuda_order_new(unsigned device, void *stream, struct mem_order **ret);
-int cuda_order_gate(struct mem_order *base);
+int cuda_order_barrier(struct mem_order *base);
 int cuda_order_poll(struct mem_order *base);
 void cuda_order_open(struct mem_order *base);
 void cuda_order_free(struct mem_order *base);

@@ -32,7 +32,7 @@ struct cuda_order {
 	cu_stream stream;
 	cu_ctx primary; /* held */
 	cu_ctx ctx;     /* of the stream */
-	cu_event mark;  /* event, or in another context one of its own */
+	cu_event stream_event;  /* event, or in another context one of its own */
 };
 
 struct cuda_orders {
@@ -191,9 +191,9 @@ static int stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, 
 	return special ? 0 : check_capture(d, st);
 }
 
-static int cannot_gate(const struct cuda_dev *d)
+static int cannot_barrier(const struct cuda_dev *d)
 {
-	if (cu.cuStreamWaitValue32_v2 && !atomic_load(&d->no_gates))
+	if (cu.cuStreamWaitValue32_v2 && !atomic_load(&d->no_barriers))
 		return 0;
 	return err_set(
 		EOPNOTSUPP,
@@ -206,35 +206,35 @@ static int cannot_gate(const struct cuda_dev *d)
 
 /* -------------------------------------------------------------- operations */
 
-int cuda_order_check(unsigned device, void *stream, bool gate)
+int cuda_order_check(unsigned device, void *stream, bool barrier)
 {
 	struct cuda_dev *d = cuda_device(device);
 	CUDA_SCOPE(scope);
 	cu_ctx ctx;
-	int r = gate ? cannot_gate(d) : 0;
+	int r = barrier ? cannot_barrier(d) : 0;
 
 	return r < 0 ? r : stream_enter(&scope, d, stream, &ctx);
 }
 
 /* The stream's context is current. */
-static int order_mark(struct cuda_order *o)
+static int order_event(struct cuda_order *o)
 {
 	bool own = o->ctx == o->primary;
 	cu_result e = CU_OK;
 
-	o->mark = own ? o->event : NULL;
-	if (!o->mark) {
-		e = cu.cuEventCreate(&o->mark, CU_DISABLE_TIMING);
+	o->stream_event = own ? o->event : NULL;
+	if (!o->stream_event) {
+		e = cu.cuEventCreate(&o->stream_event, CU_DISABLE_TIMING);
 		if (e != CU_OK)
 			return order_err(o, e, "make an event");
 		if (own)
-			o->event = o->mark;
+			o->event = o->stream_event;
 	}
-	e = cu.cuEventRecord(o->mark, o->stream);
+	e = cu.cuEventRecord(o->stream_event, o->stream);
 	if (e == CU_OK)
 		return 0;
 	if (!own)
-		(void)cu.cuEventDestroy_v2(o->mark);
+		(void)cu.cuEventDestroy_v2(o->stream_event);
 	return order_err(o, e, "mark a stream");
 }
 
@@ -256,7 +256,7 @@ int cuda_order_new(unsigned device, void *stream, struct mem_order **ret)
 		o->stream = stream;
 		o->primary = primary;
 		o->ctx = ctx;
-		r = order_mark(o);
+		r = order_event(o);
 	}
 	cuda_leave(&scope);
 	if (r == 0)
@@ -303,7 +303,7 @@ static int word_at(struct cuda_order *o, cu_ptr *ret)
 	return e == CU_OK ? 0 : order_err(o, e, "find a registered page");
 }
 
-int cuda_order_gate(struct mem_order *base)
+int cuda_order_barrier(struct mem_order *base)
 {
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
@@ -311,7 +311,7 @@ int cuda_order_gate(struct mem_order *base)
 	cu_ptr at;
 	int r;
 
-	r = cannot_gate(o->d);
+	r = cannot_barrier(o->d);
 	if (r == 0)
 		r = cuda_enter(&scope, o->d, o->ctx);
 	if (r == 0)
@@ -322,8 +322,8 @@ int cuda_order_gate(struct mem_order *base)
 	o->value++;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
 	if (e == CU_NOT_SUPPORTED) {
-		atomic_store(&o->d->no_gates, true);
-		return cannot_gate(o->d);
+		atomic_store(&o->d->no_barriers, true);
+		return cannot_barrier(o->d);
 	}
 	return e == CU_OK ? 0 : order_err(o, e, "make a stream wait");
 }
@@ -337,7 +337,7 @@ int cuda_order_poll(struct mem_order *base)
 
 	if (r < 0)
 		return r;
-	e = cu.cuEventQuery(o->mark);
+	e = cu.cuEventQuery(o->stream_event);
 	if (e == CU_OK || e == CU_NOT_READY)
 		return e == CU_OK;
 	return order_err(o, e, "ask how far a stream has come");
@@ -360,10 +360,10 @@ void cuda_order_free(struct mem_order *base)
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
 
-	if (o->mark != o->event) {
+	if (o->stream_event != o->event) {
 		cuda_enter_anyway(&scope, o->ctx);
 		if (scope.pushed)
-			(void)cu.cuEventDestroy_v2(o->mark);
+			(void)cu.cuEventDestroy_v2(o->stream_event);
 		cuda_leave(&scope);
 	}
 	order_give(o);

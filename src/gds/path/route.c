@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * What is known of a way.
+ * What is known of a route.
  *
- *	UNKNOWN -> ASKING	gds_way_ask(), by the one who then has to answer
- *	ASKING -> GOOD, BAD	gds_way_answer()
- *	ASKING -> UNKNOWN	gds_way_answer(): it could not be found out; not asked for AGAIN_MS
- *	ASKING -> BAD		gds_way_look(): no answer for ASKING_MS; a later one is dropped
- *	GOOD -> BAD		gds_condemn(); nothing leads out of BAD
+ *	UNKNOWN -> ASKING	gds_route_ask(), by the one who then has to answer
+ *	ASKING -> GOOD, BAD	gds_route_answer()
+ *	ASKING -> UNKNOWN	gds_route_answer(): it is not known; not asked for AGAIN_MS
+ *	ASKING -> BAD		gds_route_look(): no answer for ASKING_MS; a later one is dropped
+ *	GOOD -> BAD		gds_disable(); nothing leads out of BAD
  *
  * State, errno and time are one word that is only ever exchanged as a whole: who looks sees what
  * belongs together, and of two who would change it one does, and the other knows.
@@ -63,12 +63,12 @@ static bool may_ask(uint64_t word, uint64_t now)
 	return state_of(word) == GDS_UNKNOWN && to_ms(now) >= time_of(word);
 }
 
-bool gds_way_may_ask(const struct gds_way *w, uint64_t now)
+bool gds_route_may_ask(const struct gds_route *w, uint64_t now)
 {
 	return may_ask(atomic_load(&w->word), now);
 }
 
-bool gds_way_ask(struct gds_way *w, uint64_t now)
+bool gds_route_ask(struct gds_route *w, uint64_t now)
 {
 	uint64_t was = atomic_load(&w->word);
 
@@ -77,7 +77,7 @@ bool gds_way_ask(struct gds_way *w, uint64_t now)
 					      word_of(GDS_ASKING, EAGAIN, to_ms(now)));
 }
 
-bool gds_way_answer(struct gds_way *w, enum gds_state state, int err, uint64_t now)
+bool gds_route_answer(struct gds_route *w, enum gds_state state, int err, uint64_t now)
 {
 	uint64_t was = atomic_load(&w->word);
 	uint64_t next = word_of(state, err, state == GDS_UNKNOWN ? to_ms(now) + AGAIN_MS : 0);
@@ -85,7 +85,7 @@ bool gds_way_answer(struct gds_way *w, enum gds_state state, int err, uint64_t n
 	return state_of(was) == GDS_ASKING && atomic_compare_exchange_strong(&w->word, &was, next);
 }
 
-int gds_way_look(struct gds_way *w, uint64_t now)
+int gds_route_look(struct gds_route *w, uint64_t now)
 {
 	uint64_t word = atomic_load(&w->word);
 
@@ -99,14 +99,14 @@ int gds_way_look(struct gds_way *w, uint64_t now)
 	return say(word);
 }
 
-int gds_way_err(struct gds_way *w)
+int gds_route_err(struct gds_route *w)
 {
 	uint64_t word = atomic_load(&w->word);
 
-	return likely(state_of(word) == GDS_GOOD) ? 0 : gds_way_look(w, now_ns());
+	return likely(state_of(word) == GDS_GOOD) ? 0 : gds_route_look(w, now_ns());
 }
 
-void gds_condemn(struct gds_way *w, int err)
+void gds_disable(struct gds_route *w, int err)
 {
 	uint64_t was = atomic_load(&w->word);
 

@@ -2,7 +2,7 @@
 /*
  * Windows on an allocation, for small requests.
  *
- * They are opened where a request first needs one, VIEW_LEN bytes at a time: to map all of a
+ * They are opened where a request first needs one, CACHED_LEN bytes at a time: to map all of a
  * large allocation would take long, and with it more of the device's aperture and of
  * page tables than the requests ever touch.
  *
@@ -18,23 +18,23 @@
 #include "base/log.h"
 #include "window/window.h"
 #include "core/engine/limits.h"
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 
-#define VIEW_LEN MIB(64)
+#define CACHED_LEN MIB(64)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
 #define USED_NS (5 * NSEC_PER_MSEC) /* so exactly is known when one was used */
-#define APERTURE_SHARE 4u           /* one part in so many is for views */
-#define APERTURE_UNKNOWN GIB(1)     /* for views, where nobody can tell the size */
+#define APERTURE_SHARE 4u           /* one part in so many is for cached windows */
+#define APERTURE_UNKNOWN GIB(1)     /* for cached windows, where nobody can tell the size */
 #define NR_TURNSTILES 16u
 
-/* Each queue counts its users of a view apart: a common counter's cache line would go from CPU to
- * CPU with the requests of several queues. */
+/* Each queue counts its users of a cached window apart: a common counter's cache line would go
+ * from CPU to CPU with the requests of several queues. */
 struct turnstile {
 	atomic_uint users;
 } __attribute__((aligned(64)));
 
-struct view {
+struct cached_window {
 	struct list link; /* of open ones; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
@@ -43,15 +43,15 @@ struct view {
 	struct turnstile turnstiles[NR_TURNSTILES];
 };
 
-struct views {
+struct window_cache {
 	unsigned nr;
 	_Atomic uint64_t retry; /* no room before that time */
-	struct view v[];
+	struct cached_window v[];
 };
 
 /* Who opens and closes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct list open_views = LIST_INIT(open_views);
+static struct list open_cached = LIST_INIT(open_cached);
 
 /* To a few milliseconds. */
 static uint64_t about_now(void)
@@ -62,17 +62,18 @@ static uint64_t about_now(void)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-static struct views *views_of(struct region *r)
+static struct window_cache *window_cache_of(struct region *r)
 {
-	struct views *vs = atomic_load_explicit(&r->views, memory_order_acquire);
-	unsigned nr = (unsigned)((r->alloc->size + VIEW_LEN - 1) / VIEW_LEN);
+	struct window_cache *vs = atomic_load_explicit(&r->window_cache, memory_order_acquire);
+	unsigned nr = (unsigned)((r->alloc->size + CACHED_LEN - 1) / CACHED_LEN);
 
 	if (likely(vs))
 		return vs;
 	pthread_mutex_lock(&lock);
-	vs = atomic_load(&r->views);
+	vs = atomic_load(&r->window_cache);
 	if (!vs) {
-		vs = aligned_alloc(_Alignof(struct views), sizeof(*vs) + nr * sizeof(vs->v[0]));
+		vs = aligned_alloc(_Alignof(struct window_cache),
+				   sizeof(*vs) + nr * sizeof(vs->v[0]));
 		if (vs) {
 			memset(vs, 0, sizeof(*vs) + nr * sizeof(vs->v[0]));
 			vs->nr = nr;
@@ -81,23 +82,23 @@ static struct views *views_of(struct region *r)
 			list_init(&vs->v[i].link);
 			vs->v[i].alloc = r->alloc;
 		}
-		atomic_store_explicit(&r->views, vs, memory_order_release);
+		atomic_store_explicit(&r->window_cache, vs, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);
 	return vs;
 }
 
-static atomic_uint *turnstile(const struct viewer *by, struct view *v)
+static atomic_uint *turnstile(const struct cache_user *by, struct cached_window *v)
 {
 	return &v->turnstiles[by->number % NR_TURNSTILES].users;
 }
 
-/* The window of a view that is taken, or NULL. */
-static struct window *view_take(const struct viewer *by, struct view *v)
+/* The window of a cached window that is taken, or NULL. */
+static struct window *window_cache_take(const struct cache_user *by, struct cached_window *v)
 {
 	struct window *w;
 
-	/* Pairs with view_close(): either it sees the user, or we see no window. */
+	/* Pairs with cached_window_close(): either it sees the user, or we see no window. */
 	atomic_fetch_add(turnstile(by, v), 1);
 	w = atomic_load(&v->window);
 	if (unlikely(!w))
@@ -105,13 +106,13 @@ static struct window *view_take(const struct viewer *by, struct view *v)
 	return w;
 }
 
-void view_put(const struct viewer *by, struct view *v)
+void window_cache_put(const struct cache_user *by, struct cached_window *v)
 {
 	atomic_fetch_sub(turnstile(by, v), 1);
 }
 
-/* The window of a view that the caller has taken. */
-static struct window *view_window(struct view *v)
+/* The window of a cached window that the caller has taken. */
+static struct window *cached_window_window(struct cached_window *v)
 {
 	struct window *w = atomic_load(&v->window);
 
@@ -124,7 +125,7 @@ static struct window *view_window(struct view *v)
 	return w;
 }
 
-static bool view_in_use(struct view *v)
+static bool cached_window_in_use(struct cached_window *v)
 {
 	for (unsigned i = 0; i < NR_TURNSTILES; i++)
 		if (atomic_load(&v->turnstiles[i].users))
@@ -139,15 +140,15 @@ static uint64_t bound(const struct mem_alloc *a)
 	uint64_t aperture = mem_aperture(a->ops, a->device);
 
 	return limit_get(LIMIT_APERTURE,
-			 aperture ? MAX(aperture / APERTURE_SHARE, VIEW_LEN) : APERTURE_UNKNOWN);
+			 aperture ? MAX(aperture / APERTURE_SHARE, CACHED_LEN) : APERTURE_UNKNOWN);
 }
 
 /* Under the lock: false when somebody uses it. */
-static bool view_close(struct view *v)
+static bool cached_window_close(struct cached_window *v)
 {
 	struct window *w = atomic_exchange(&v->window, NULL);
 
-	if (view_in_use(v)) {
+	if (cached_window_in_use(v)) {
 		atomic_store(&v->window, w);
 		return false;
 	}
@@ -156,20 +157,21 @@ static bool view_close(struct view *v)
 	return true;
 }
 
-/* Under the lock: what is open on the allocation's device, and the view that should close. */
-static uint64_t open_bytes(const struct mem_alloc *a, struct view **ret_idle)
+/* Under the lock: what is open on the allocation's device, and the cached window that should
+ * close. */
+static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret_idle)
 {
 	uint64_t sum = 0, oldest = about_now() - IDLE_NS;
 	struct list *e;
 
 	*ret_idle = NULL;
-	list_for_each (e, &open_views) {
-		struct view *v = list_entry(e, struct view, link);
+	list_for_each (e, &open_cached) {
+		struct cached_window *v = list_entry(e, struct cached_window, link);
 
 		if (v->alloc->ops != a->ops || v->alloc->device != a->device)
 			continue;
 		sum += atomic_load(&v->window)->len;
-		if (v->used < oldest && !view_in_use(v)) {
+		if (v->used < oldest && !cached_window_in_use(v)) {
 			oldest = v->used;
 			*ret_idle = v;
 		}
@@ -181,28 +183,28 @@ static uint64_t open_bytes(const struct mem_alloc *a, struct view **ret_idle)
 static bool make_room(const struct mem_alloc *a, uint64_t len)
 {
 	uint64_t most = bound(a);
-	struct view *idle;
+	struct cached_window *idle;
 
 	while (open_bytes(a, &idle) + len > most)
-		if (!idle || !view_close(idle))
+		if (!idle || !cached_window_close(idle))
 			return false;
 	return true;
 }
 
-/* ------------------------------------------------------------------- views */
+/* ------------------------------------------------------------------- cached windows */
 
 /* Under the lock; it is taken then.  NULL with *ret_err. */
-static struct window *view_open(const struct viewer *by, struct region *r, struct view *v,
-				uint64_t off, int *ret_err)
+static struct window *cached_window_open(const struct cache_user *by, struct region *r,
+					 struct cached_window *v, uint64_t off, int *ret_err)
 {
 	struct window_src src = {
 		.alloc = r->alloc,
 		.off = off,
-		.len = MIN(VIEW_LEN, r->alloc->size - off),
+		.len = MIN(CACHED_LEN, r->alloc->size - off),
 		.rights = r->alloc->rights,
 	};
 	struct pst_window_opts o = { .sz = sizeof(o) };
-	struct window *w = view_take(by, v);
+	struct window *w = window_cache_take(by, v);
 	int err;
 
 	*ret_err = v->err;
@@ -219,37 +221,38 @@ static struct window *view_open(const struct viewer *by, struct region *r, struc
 		*ret_err = -err;
 		return NULL;
 	}
-	list_add_tail(&open_views, &v->link);
+	list_add_tail(&open_cached, &v->link);
 	atomic_fetch_add(turnstile(by, v), 1);
 	atomic_store(&v->window, w);
 	return w;
 }
 
-const struct window *view_get(const struct viewer *by, struct region *r, uint64_t off,
-			      uint64_t *ret_at, struct view **view, int *ret_err)
+const struct window *window_cache_get(const struct cache_user *by, struct region *r, uint64_t off,
+				      uint64_t *ret_at, struct cached_window **cached_window,
+				      int *ret_err)
 {
-	struct views *vs = views_of(r);
+	struct window_cache *vs = window_cache_of(r);
 	struct window *w;
-	struct view *v;
+	struct cached_window *v;
 
-	*ret_at = off % VIEW_LEN;
+	*ret_at = off % CACHED_LEN;
 	*ret_err = ENOMEM;
 	if (unlikely(!vs))
 		return NULL;
-	v = &vs->v[off / VIEW_LEN];
+	v = &vs->v[off / CACHED_LEN];
 	*ret_err = 0;
-	if (*view == v)
-		return view_window(v);
-	if (*view)
-		view_put(by, TAKE_PTR(*view));
-	w = view_take(by, v);
+	if (*cached_window == v)
+		return cached_window_window(v);
+	if (*cached_window)
+		window_cache_put(by, TAKE_PTR(*cached_window));
+	w = window_cache_take(by, v);
 	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
 	if (unlikely(!w && !*ret_err)) {
 		*ret_err = ENOSPC;
 		if (about_now() < vs->retry)
 			return NULL;
 		pthread_mutex_lock(&lock);
-		w = view_open(by, r, v, off - *ret_at, ret_err);
+		w = cached_window_open(by, r, v, off - *ret_at, ret_err);
 		pthread_mutex_unlock(&lock);
 		if (!w && *ret_err == ENOSPC)
 			vs->retry = about_now() + IDLE_NS;
@@ -258,16 +261,16 @@ const struct window *view_get(const struct viewer *by, struct region *r, uint64_
 		return NULL;
 	if (by->now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
 		atomic_store_explicit(&v->used, by->now, memory_order_relaxed);
-	*view = v;
+	*cached_window = v;
 	return w;
 }
 
-void views_free(struct region *r)
+void window_cache_free(struct region *r)
 {
-	struct views *vs = atomic_load(&r->views);
+	struct window_cache *vs = atomic_load(&r->window_cache);
 
 	for (unsigned i = 0; vs && i < vs->nr; i++) {
-		struct view *v = &vs->v[i];
+		struct cached_window *v = &vs->v[i];
 		struct window *w;
 
 		pthread_mutex_lock(&lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the owner calls: lives of worker, files, buffers and rings.
+ * What the owner calls: lives of server, files, buffers and rings.
  *
  * In a forked child there are no threads, and locks may be taken by nobody: every call sees that
  * first, and leaves everything alone.
@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "usrbio/server/lane.h"
+#include "usrbio/server/executor.h"
 
-#define LANES_DEFAULT 8u
+#define EXECUTORS_DEFAULT 8u
 
 /* In a child every call of libpenstock says so, and this one does nothing else. */
 static bool forked(void)
@@ -22,26 +22,26 @@ static bool forked(void)
 	return unlikely(pst_limits_get(&l) == -EOWNERDEAD);
 }
 
-/* ------------------------------------------------------------------ worker */
+/* ------------------------------------------------------------------ server */
 
-static unsigned default_lanes(void)
+static unsigned default_executors(void)
 {
 	cpu_set_t set;
 
 	if (sched_getaffinity(0, sizeof(set), &set) < 0)
 		return 1;
-	return MIN((unsigned)CPU_COUNT(&set), LANES_DEFAULT);
+	return MIN((unsigned)CPU_COUNT(&set), EXECUTORS_DEFAULT);
 }
 
-int worker_new(const struct worker_opts *opts, struct worker **ret)
+int server_new(const struct server_opts *opts, struct server **ret)
 {
-	struct worker_opts none = { 0 };
-	const struct worker_opts *o = opts ? opts : &none;
-	struct worker *w;
+	struct server_opts none = { 0 };
+	const struct server_opts *o = opts ? opts : &none;
+	struct server *w;
 
 	if (forked())
 		return -EOWNERDEAD;
-	if (o->threads > LANES_MAX)
+	if (o->threads > EXECUTORS_MAX)
 		return -EINVAL;
 	w = calloc(1, sizeof(*w));
 	if (!w)
@@ -49,7 +49,7 @@ int worker_new(const struct worker_opts *opts, struct worker **ret)
 	w->table.version = 1;
 	(void)pthread_mutex_init(&w->table.lock, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
-	w->max_lanes = o->threads ? o->threads : default_lanes();
+	w->max_executors = o->threads ? o->threads : default_executors();
 	w->guard = o->guard;
 	if (w->guard)
 		shm_guard();
@@ -57,12 +57,12 @@ int worker_new(const struct worker_opts *opts, struct worker **ret)
 	return 0;
 }
 
-struct worker *worker_free(struct worker *w)
+struct server *server_free(struct server *w)
 {
 	if (!w || forked())
 		return NULL;
-	for (unsigned i = 0; i < w->nr_lanes; i++)
-		w->lanes[i] = lane_free(w->lanes[i]);
+	for (unsigned i = 0; i < w->nr_executors; i++)
+		w->executors[i] = executor_free(w->executors[i]);
 	if (w->guard)
 		shm_unguard();
 	(void)pthread_mutex_destroy(&w->table.lock);
@@ -72,26 +72,26 @@ struct worker *worker_free(struct worker *w)
 }
 
 /*
- * Nobody finds them any more; now see every lane outside of a pass.  A lane that comes
+ * Nobody finds them any more; now see every executor outside of a pass.  An executor that comes
  * meanwhile has not found them.
  */
-static void forget(struct worker *w, const struct worker_file *f, const struct worker_buffer *b)
+static void forget(struct server *w, const struct server_file *f, const struct server_buffer *b)
 {
 	unsigned nr;
 
 	(void)pthread_mutex_lock(&w->lock);
-	nr = w->nr_lanes;
+	nr = w->nr_executors;
 	(void)pthread_mutex_unlock(&w->lock);
 	for (unsigned i = 0; i < nr; i++) {
-		lane_enter(w->lanes[i]);
-		lane_forget(w->lanes[i], f, b);
-		lane_leave(w->lanes[i]);
+		executor_enter(w->executors[i]);
+		executor_forget(w->executors[i], f, b);
+		executor_leave(w->executors[i]);
 	}
 }
 
 /* ------------------------------------------------------------------- files */
 
-static void file_free(struct worker_file *f)
+static void file_free(struct server_file *f)
 {
 	f->file = pst_file_close(f->file);
 	closep(&f->fd);
@@ -100,7 +100,7 @@ static void file_free(struct worker_file *f)
 	free(f);
 }
 
-static int file_open(struct worker_file *f, int fd)
+static int file_open(struct server_file *f, int fd)
 {
 	struct stat st;
 	int flags, err = pst_file_wrap(fd, 0, &f->file);
@@ -118,9 +118,9 @@ static int file_open(struct worker_file *f, int fd)
 	return 0;
 }
 
-int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_file **ret)
+int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret)
 {
-	struct worker_file *f;
+	struct server_file *f;
 	int err;
 
 	if (forked())
@@ -128,7 +128,7 @@ int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_fil
 	f = malloc(sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	*f = (struct worker_file){ .number = number, .fd = -1, .seek_fd = -1 };
+	*f = (struct server_file){ .number = number, .fd = -1, .seek_fd = -1 };
 	err = file_open(f, fd);
 	if (err < 0) {
 		file_free(f);
@@ -139,7 +139,7 @@ int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_fil
 	return 0;
 }
 
-void worker_file_remove(struct worker *w, struct worker_file *f)
+void server_file_remove(struct server *w, struct server_file *f)
 {
 	if (forked())
 		return;
@@ -150,10 +150,10 @@ void worker_file_remove(struct worker *w, struct worker_file *f)
 
 /* ----------------------------------------------------------------- buffers */
 
-static int buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-		      uint64_t len, uint64_t block_size, bool view, struct worker_buffer **ret)
+static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, bool view, struct server_buffer **ret)
 {
-	struct worker_buffer *b;
+	struct server_buffer *b;
 
 	if (forked())
 		return -EOWNERDEAD;
@@ -162,7 +162,7 @@ static int buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct 
 	b = malloc(sizeof(*b));
 	if (!b)
 		return -ENOMEM;
-	*b = (struct worker_buffer){
+	*b = (struct server_buffer){
 		.mem = mem,
 		.len = len,
 		.block_size = block_size,
@@ -175,26 +175,26 @@ static int buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct 
 	return 0;
 }
 
-int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-		      uint64_t len, uint64_t block_size, struct worker_buffer **ret)
+int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, struct server_buffer **ret)
 {
 	return buffer_add(w, id, mem, len, block_size, false, ret);
 }
 
-int worker_buffer_add_view(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-			   uint64_t len, uint64_t block_size, struct worker_buffer **ret)
+int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+			   uint64_t len, uint64_t block_size, struct server_buffer **ret)
 {
 	return buffer_add(w, id, mem, len, block_size, true, ret);
 }
 
-bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN])
+bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN])
 {
 	struct table_cache none = { 0 };
 
 	return !forked() && table_buffer(&w->table, &none, id);
 }
 
-void worker_buffer_remove(struct worker *w, struct worker_buffer *b)
+void server_buffer_remove(struct server *w, struct server_buffer *b)
 {
 	if (forked())
 		return;
@@ -205,19 +205,20 @@ void worker_buffer_remove(struct worker *w, struct worker_buffer *b)
 
 /* ------------------------------------------------------------------- rings */
 
-/* The lane with the fewest rings, a new one where there may be more.  Under the worker's lock. */
-static int lane_pick(struct worker *w, struct lane **ret)
+/* The executor with the fewest rings, a new one where there may be more.  Under the server's
+ * lock. */
+static int executor_pick(struct server *w, struct executor **ret)
 {
-	struct lane *best = NULL;
+	struct executor *best = NULL;
 
-	for (unsigned i = 0; i < w->nr_lanes; i++)
-		if (!best || w->lanes[i]->nr_rings < best->nr_rings)
-			best = w->lanes[i];
-	if ((!best || best->nr_rings) && w->nr_lanes < w->max_lanes) {
-		int err = lane_new(w, w->nr_lanes, &w->lanes[w->nr_lanes]);
+	for (unsigned i = 0; i < w->nr_executors; i++)
+		if (!best || w->executors[i]->nr_rings < best->nr_rings)
+			best = w->executors[i];
+	if ((!best || best->nr_rings) && w->nr_executors < w->max_executors) {
+		int err = executor_new(w, w->nr_executors, &w->executors[w->nr_executors]);
 
 		if (err >= 0)
-			best = w->lanes[w->nr_lanes++];
+			best = w->executors[w->nr_executors++];
 		else if (!best)
 			return err;
 	}
@@ -226,10 +227,10 @@ static int lane_pick(struct worker *w, struct lane **ret)
 	return 0;
 }
 
-int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts, struct worker_ring **ret)
+int server_ring_add(struct server *w, const struct server_ring_opts *opts, struct server_ring **ret)
 {
-	struct worker_ring *r;
-	struct lane *l;
+	struct server_ring *r;
+	struct executor *l;
 	int err;
 
 	if (forked())
@@ -238,66 +239,66 @@ int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts, struc
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&w->lock);
-	err = lane_pick(w, &l);
+	err = executor_pick(w, &l);
 	(void)pthread_mutex_unlock(&w->lock);
 	if (err < 0) {
 		ring_free(r);
 		return err;
 	}
-	r->lane = l;
-	lane_enter(l);
+	r->executor = l;
+	executor_enter(l);
 	list_add_tail(&l->rings, &r->link);
-	lane_leave(l);
-	lane_kick(l, r);
+	executor_leave(l);
+	executor_kick(l, r);
 	*ret = r;
 	return 0;
 }
 
-void worker_ring_remove(struct worker *w, struct worker_ring *r)
+void server_ring_remove(struct server *w, struct server_ring *r)
 {
-	struct lane *l = r->lane;
+	struct executor *l = r->executor;
 	struct list *e;
 
 	if (forked())
 		return;
-	lane_enter(l);
+	executor_enter(l);
 	r->ending = true;
 	ring_drop(r);
-	lane_take_kicked(l);
+	executor_take_kicked(l);
 	list_for_each (e, &r->started)
 		(void)pst_queue_cancel(l->q, (uintptr_t)list_entry(e, struct request, link));
-	lane_wake(l);
+	executor_wake(l);
 	while (r->nr_requests)
 		(void)pthread_cond_wait(&l->quiet, &l->lock);
 	list_del(&r->link);
 	list_del(&r->run);
 	list_del(&r->timed);
 	list_del(&r->touched);
-	lane_leave(l);
+	executor_leave(l);
 	(void)pthread_mutex_lock(&w->lock);
 	l->nr_rings--;
 	(void)pthread_mutex_unlock(&w->lock);
 	ring_free(r);
 }
 
-void worker_ring_kick(struct worker_ring *r)
+void server_ring_kick(struct server_ring *r)
 {
 	if (!forked())
-		lane_kick(r->lane, r);
+		executor_kick(r->executor, r);
 }
 
-bool worker_ring_help(struct worker_ring *r)
+bool server_ring_help(struct server_ring *r)
 {
-	return !forked() && lane_help(r->lane, r);
+	return !forked() && executor_help(r->executor, r);
 }
 
-void worker_ring_stats(struct worker_ring *r, struct worker_ring_stats *ret)
+void server_ring_stats(struct server_ring *r, struct server_ring_stats *ret)
 {
 	if (forked()) {
-		*ret = (struct worker_ring_stats){ 0 };
+		*ret = (struct server_ring_stats){ 0 };
 		return;
 	}
-	lane_enter(r->lane);
+	executor_enter(r->executor);
 	*ret = r->st;
-	lane_leave(r->lane);
+	executor_leave(r->executor);
 }

@@ -6,7 +6,7 @@
  */
 #include "rig.h"
 
-#include "core/path/view.h"
+#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 #include "window/window.h"
 
@@ -74,21 +74,21 @@ static void end(void)
 	alloc = NULL;
 }
 
-static bool by_window(unsigned view)
+static bool by_window(unsigned cached_window)
 {
-	struct pst_done d = rig_read(file, mem, 0, view * VIEW, SMALL);
+	struct pst_done d = rig_read(file, mem, 0, cached_window * VIEW, SMALL);
 
 	T_EQ(d.res, SMALL);
-	T_EQ(rig_mem_differs(mem, view * VIEW, SMALL, SEED, 0), SMALL);
+	T_EQ(rig_mem_differs(mem, cached_window * VIEW, SMALL, SEED, 0), SMALL);
 	return d.paths & WINDOW;
 }
 
 /* Sooner or later: what was not used for a while makes room. */
-static void becomes(unsigned view)
+static void becomes(unsigned cached_window)
 {
 	uint64_t until = t_in_ms(RIG_WAIT_MS);
 
-	while (!by_window(view))
+	while (!by_window(cached_window))
 		T_CHECK(t_now() < until);
 }
 
@@ -108,20 +108,20 @@ static void the_oldest_makes_room(void)
 }
 
 /* Counted apart from the queue's requests. */
-static const struct viewer me = { .number = 100 };
+static const struct cache_user me = { .number = 100 };
 
 /* What is used stays, however long. */
 static void what_is_used_stays(void)
 {
 	const struct window *w;
-	struct view *view = NULL;
+	struct cached_window *cached_window = NULL;
 	uint64_t at;
 	int err;
 
 	begin();
 	becomes(0);
-	w = view_get(&me, mem->region, 5, &at, &view, &err);
-	T_CHECK(w && view);
+	w = window_cache_get(&me, mem->region, 5, &at, &cached_window, &err);
+	T_CHECK(w && cached_window);
 	T_CHECK(w == opened[0]);
 	T_EQ(at, 5);
 	for (unsigned i = 1; i < NR; i++) {
@@ -129,7 +129,7 @@ static void what_is_used_stays(void)
 		T_CHECK(opened[0] == w);
 		T_EQ(nr_open, 2);
 	}
-	view_put(&me, view);
+	window_cache_put(&me, cached_window);
 	becomes(1);
 	T_CHECK(!opened[0]); /* the oldest now */
 	end();
@@ -138,18 +138,18 @@ static void what_is_used_stays(void)
 /* No room, and nothing that may close: requests are staged. */
 static void without_room(void)
 {
-	struct view *view[2] = { NULL, NULL };
+	struct cached_window *cached_window[2] = { NULL, NULL };
 	uint64_t at;
 	int err;
 
 	begin();
 	for (unsigned i = 0; i < 2; i++)
-		T_CHECK(view_get(&me, mem->region, i * VIEW, &at, &view[i], &err));
+		T_CHECK(window_cache_get(&me, mem->region, i * VIEW, &at, &cached_window[i], &err));
 	for (unsigned i = 0; i < 100; i++)
 		T_EQ(by_window(i % NR), i % NR < 2);
 	T_EQ(nr_opened, 2);
 	for (unsigned i = 0; i < 2; i++)
-		view_put(&me, view[i]);
+		window_cache_put(&me, cached_window[i]);
 	becomes(2);
 	T_EQ(nr_open, 2);
 	end();
@@ -159,8 +159,8 @@ int main(void)
 {
 	(void)setenv("PST_APERTURE", "128M", 1);
 	rig_init();
-	RIG_RUN_STORES(the_oldest_makes_room);
-	RIG_RUN_STORES(what_is_used_stays);
-	RIG_RUN_STORES(without_room);
+	RIG_RUN_BACKENDS(the_oldest_makes_room);
+	RIG_RUN_BACKENDS(what_is_used_stays);
+	RIG_RUN_BACKENDS(without_room);
 	return rig_done();
 }

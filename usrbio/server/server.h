@@ -2,7 +2,7 @@
 /*
  * Executes the requests of usrbio rings with libpenstock, on threads of its own.
  *
- * A worker serves one user: the process itself, or one uid of a mount.  It believes nothing that
+ * A server serves one user: the process itself, or one uid of a mount.  It believes nothing that
  * stands in a ring's memory: markers, indices and entries are read once, into memory of its own,
  * and checked there; what an entry names selects only among the files and buffers that were
  * added here.  A ring whose markers make no sense is broken: its requests under way end, it
@@ -23,12 +23,12 @@
  *	-errno		as libpenstock has it, where it is an error of 3FS's list or one of EBUSY
  *			EDQUOT EFAULT ENODEV EOPNOTSUPP ESTALE ETIMEDOUT; -EIO for any other
  *
- * Every call may be made from any thread, and by the worker's owner only: none of them is a
+ * Every call may be made from any thread, and by the server's owner only: none of them is a
  * client's.  int results are 0 or -errno, with the sentence in pst_error_text() where libpenstock
  * gave one.  After fork() they are -EOWNERDEAD in the child, and the other calls do nothing there.
  */
-#ifndef PST_WORKER_H
-#define PST_WORKER_H
+#ifndef PST_SERVER_H
+#define PST_SERVER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,23 +37,23 @@
 #include "usrbio/proto/name.h"
 
 struct pst_mem;
-struct worker;
-struct worker_buffer;
-struct worker_file;
-struct worker_ring;
+struct server;
+struct server_buffer;
+struct server_file;
+struct server_ring;
 
-struct worker_opts {
+struct server_opts {
 	unsigned threads; /* that execute, up to 64; 0: as suits the machine */
 	bool guard;       /* survive that ring memory goes away under a mapping (a client shrank
 			   * it).  Takes SIGBUS for the process, so it is for processes that
-			   * are nothing but a worker */
+			   * are nothing but a server */
 };
 
 /* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */
-int worker_new(const struct worker_opts *opts, struct worker **ret);
+int server_new(const struct server_opts *opts, struct server **ret);
 
 /* All its rings, buffers and files were removed.  NULL is accepted.  Returns NULL. */
-struct worker *worker_free(struct worker *w);
+struct server *server_free(struct server *w);
 
 /* ------------------------------------------------------------------- files */
 
@@ -64,45 +64,45 @@ struct worker *worker_free(struct worker *w);
  *
  * Return: 0; -EBADF, -EINVAL, -ENXIO, -EMFILE as pst_file_wrap(); -ENOMEM.
  */
-int worker_file_add(struct worker *w, uint64_t number, int fd, struct worker_file **ret);
+int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
 /*
  * Requests that were started end as they would have; the others as if it had never been there.
  */
-void worker_file_remove(struct worker *w, struct worker_file *file);
+void server_file_remove(struct server *w, struct server_file *file);
 
 /* ----------------------------------------------------------------- buffers */
 
 /*
  * Let entries name memory by its UUID.  @mem stays the caller's, and valid until
- * worker_buffer_remove().  Of several with one UUID the latest is meant.  No request may cross a
+ * server_buffer_remove().  Of several with one UUID the latest is meant.  No request may cross a
  * multiple of @block_size; 0: no such rule.
  *
  * Return: 0; -EINVAL for a block size above @len or no length; -ENOMEM.
  */
-int worker_buffer_add(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-		      uint64_t len, uint64_t block_size, struct worker_buffer **ret);
+int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+		      uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
 /*
- * As worker_buffer_add(), for a mapping of memory that this process may have under the same UUID
+ * As server_buffer_add(), for a mapping of memory that this process may have under the same UUID
  * already: of those the longest is meant.
  */
-int worker_buffer_add_view(struct worker *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-			   uint64_t len, uint64_t block_size, struct worker_buffer **ret);
+int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
+			   uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
 /* Is there one with this UUID? */
-bool worker_buffer_known(struct worker *w, const uint8_t id[USRBIO_ID_LEN]);
+bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN]);
 
-/* As worker_file_remove(); pst_mem_drain() tells when those requests are through. */
-void worker_buffer_remove(struct worker *w, struct worker_buffer *buffer);
+/* As server_file_remove(); pst_mem_drain() tells when those requests are through. */
+void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 
 /* ------------------------------------------------------------------- rings */
 
-#define WORKER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
-#define WORKER_RING_FORBID_HOLES 2u /* a hole before data in its range: -ENODATA */
+#define SERVER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
+#define SERVER_RING_FORBID_HOLES 2u /* a hole before data in its range: -ENODATA */
 
-struct worker_ring_opts {
-	void *base;  /* stays mapped until worker_ring_remove() */
+struct server_ring_opts {
+	void *base;  /* stays mapped until server_ring_remove() */
 	size_t size; /* bytes of the mapping */
 	bool for_read;
 	int32_t io_depth;
@@ -118,18 +118,18 @@ struct worker_ring_opts {
  * Return: 0; -EINVAL when the memory is no ring, or io_depth is more than its entries, or a flag
  * is unknown; -ENOMEM, -EMFILE; -EAGAIN when no thread can be started.
  */
-int worker_ring_add(struct worker *w, const struct worker_ring_opts *opts,
-		    struct worker_ring **ret);
+int server_ring_add(struct server *w, const struct server_ring_opts *opts,
+		    struct server_ring **ret);
 
 /*
  * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any
  * more, and what had not completed before never does.  At most a tenth of a second; other rings
  * go on.  What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
  */
-void worker_ring_remove(struct worker *w, struct worker_ring *ring);
+void server_ring_remove(struct server *w, struct server_ring *ring);
 
 /* The ring has entries, or room for completions.  Async-signal-safe. */
-void worker_ring_kick(struct worker_ring *ring);
+void server_ring_kick(struct server_ring *ring);
 
 /*
  * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory
@@ -138,9 +138,9 @@ void worker_ring_kick(struct worker_ring *ring);
  *
  * Return: did it do anything?
  */
-bool worker_ring_help(struct worker_ring *ring);
+bool server_ring_help(struct server_ring *ring);
 
-struct worker_ring_stats {
+struct server_ring_stats {
 	uint64_t requests; /* completed */
 	uint64_t errors;   /* of these */
 	uint64_t bytes;
@@ -150,6 +150,6 @@ struct worker_ring_stats {
 	bool broken;    /* its markers made no sense */
 };
 
-void worker_ring_stats(struct worker_ring *ring, struct worker_ring_stats *ret);
+void server_ring_stats(struct server_ring *ring, struct server_ring_stats *ret);
 
 #endif

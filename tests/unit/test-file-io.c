@@ -20,17 +20,17 @@
 
 #include "base/fault.h"
 #include "fusefs.h"
-#include "file/store.h"
+#include "file/io.h"
 
 #define SIZE MIB(4)
 #define SEED 7
 
 /* What the cases below run on. */
-static const struct store_ops *ops;
+static const struct io_backend *ops;
 static char dir[64], path[128];
 
-static struct store_file *file;
-static struct store_lane *lane;
+static struct local_file *file;
+static struct io_ctx *ctx;
 static uint8_t *mem; /* SIZE bytes, page aligned */
 
 static void *map(size_t len)
@@ -62,33 +62,33 @@ static void scratch_file(void)
 static void set_up(unsigned depth)
 {
 	mem = map(SIZE);
-	T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
-	T_OK(store_lane_new(ops, depth, &lane));
+	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	T_OK(io_ctx_new(ops, depth, &ctx));
 }
 
 static void tear_down(void)
 {
 	T_OK(fault_set(NULL));
-	store_lane_free(lane);
-	store_file_free(file);
+	io_ctx_free(ctx);
+	local_file_free(file);
 	(void)munmap(mem, SIZE);
 }
 
 /* For what takes a moment, however busy the machine is. */
 #define HANG_MS 60000u
 
-static struct store_op op_rw(enum store_kind kind, void *buf, uint64_t off, uint64_t len)
+static struct io_op op_rw(enum store_kind kind, void *buf, uint64_t off, uint64_t len)
 {
-	return (struct store_op){
+	return (struct io_op){
 		.file = file, .kind = (uint8_t)kind, .buf = buf, .off = off, .len = len
 	};
 }
 
 /* Wait for one operation, which must be the next. */
-static void finish(struct store_lane *l, const struct store_op *want)
+static void finish(struct io_ctx *l, const struct io_op *want)
 {
 	uint64_t deadline = t_in_ms(HANG_MS);
-	struct store_op *got;
+	struct io_op *got;
 
 	while (!l->ops->reap(l, &got, 1)) {
 		int r = l->ops->wait(l, 1, deadline);
@@ -99,12 +99,12 @@ static void finish(struct store_lane *l, const struct store_op *want)
 	T_CHECK(got == want);
 }
 
-static void run(struct store_op *op)
+static void run(struct io_op *op)
 {
-	T_OK(lane->ops->queue(lane, op));
-	T_OK(lane->ops->flush(lane));
-	finish(lane, op);
-	T_EQ(lane->nr_ops, 0);
+	T_OK(ctx->ops->queue(ctx, op));
+	T_OK(ctx->ops->flush(ctx));
+	finish(ctx, op);
+	T_EQ(ctx->nr_ops, 0);
 }
 
 static const uint64_t sizes[] = { 1, 511, 512, 4096, 4097, 65536, 1000000, MIB(1), MIB(2) };
@@ -113,7 +113,7 @@ static void reads_of_many_sizes(void)
 {
 	set_up(8);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-		struct store_op op = op_rw(STORE_READ, mem, i * 3001, sizes[i]);
+		struct io_op op = op_rw(IO_READ, mem, i * 3001, sizes[i]);
 
 		memset(mem, 0xee, SIZE);
 		run(&op);
@@ -134,10 +134,10 @@ static void direct_reads(void)
 		T_SKIP("O_DIRECT on the file system of the test");
 	}
 	for (uint64_t len = 4096; len <= MIB(2); len *= 4) {
-		struct store_op op = op_rw(STORE_READ, mem, len, len);
+		struct io_op op = op_rw(IO_READ, mem, len, len);
 
 		memset(mem, 0xee, SIZE);
-		op.flags = STORE_OP_DIRECT;
+		op.flags = IO_OP_DIRECT;
 		run(&op);
 		T_EQ(op.res, len);
 		T_EQ(t_differs(mem, SEED, len, len), len);
@@ -147,7 +147,7 @@ static void direct_reads(void)
 
 static void write_and_check(uint8_t flags, uint64_t off, uint64_t len)
 {
-	struct store_op op = op_rw(STORE_WRITE, mem, off, len);
+	struct io_op op = op_rw(IO_WRITE, mem, off, len);
 
 	op.flags = flags;
 	t_fill(mem, SEED + 1, off, len);
@@ -165,13 +165,13 @@ static void writes(void)
 		write_and_check(0, i * 3001, sizes[i]);
 	if (file->fd_direct >= 0)
 		for (uint64_t len = 4096; len <= MIB(2); len *= 4)
-			write_and_check(STORE_OP_DIRECT, len, len);
+			write_and_check(IO_OP_DIRECT, len, len);
 	make_file(path, SEED, SIZE);
 	tear_down();
 }
 
 /* Again and again, until it was registered, or why it was not is known; io_uring alone does. */
-static void run_registered(struct store_op *op)
+static void run_registered(struct io_op *op)
 {
 	uint64_t end = t_hang();
 
@@ -182,19 +182,19 @@ static void run_registered(struct store_op *op)
 		T_EQ(op->res, op->len);
 		T_EQ(t_differs(op->buf, SEED, op->off, op->len), op->len);
 		T_CHECK(t_now() < end);
-	} while (ops == &store_uring_ops && !op->pinned && !op->pin_err);
-	T_EQ(op->pinned, ops == &store_uring_ops && !op->pin_err);
+	} while (ops == &uring_backend && !op->pinned && !op->pin_err);
+	T_EQ(op->pinned, ops == &uring_backend && !op->pin_err);
 }
 
 static void registered_buffers(void)
 {
-	struct store_buf *b;
-	struct store_op op;
+	struct io_buf *b;
+	struct io_op op;
 
 	set_up(8);
-	T_OK(store_buf_new(mem, SIZE, &b));
+	T_OK(io_buf_new(mem, SIZE, &b));
 	T_CHECK(b->nr);
-	op = op_rw(STORE_READ, mem + 4096, 12345, 100000);
+	op = op_rw(IO_READ, mem + 4096, 12345, 100000);
 	op.sbuf = b;
 	run(&op);
 	T_CHECK(!op.pinned && !op.pin_err); /* who knows whether it is used again */
@@ -203,43 +203,43 @@ static void registered_buffers(void)
 		memset(mem, 0, SIZE);
 		run(&op);
 		T_EQ(t_differs(mem + 4096, SEED, 12345, 100000), 100000);
-		T_CHECK(op.pinned == (ops == &store_uring_ops) || op.pin_err);
+		T_CHECK(op.pinned == (ops == &uring_backend) || op.pin_err);
 	}
-	op = op_rw(STORE_WRITE, mem, 0, 4096);
+	op = op_rw(IO_WRITE, mem, 0, 4096);
 	op.sbuf = b;
 	t_fill(mem, SEED, 0, 4096);
 	run(&op);
 	T_EQ(op.res, 4096);
-	store_buf_free(b);
+	io_buf_free(b);
 
 	/* The place has a new owner: other memory, and the old must not be touched. */
 	memset(mem, 0x55, SIZE);
-	T_OK(store_buf_new(mem + MIB(1), MIB(1), &b));
-	op = op_rw(STORE_READ, mem + MIB(1), 777, 5000);
+	T_OK(io_buf_new(mem + MIB(1), MIB(1), &b));
+	op = op_rw(IO_READ, mem + MIB(1), 777, 5000);
 	op.sbuf = b;
 	run_registered(&op);
 	for (size_t i = 0; i < MIB(1); i++)
 		if (mem[i] != 0x55)
 			T_FAIL("byte %zu of the old buffer was written", i);
-	store_buf_free(b);
+	io_buf_free(b);
 	tear_down();
 }
 
 /* One operation uses one registered piece. */
 static void registered_buffers_beyond_a_piece(void)
 {
-	size_t len = STORE_BUF_MAX + 65536;
-	struct store_buf *b;
-	struct store_op op;
+	size_t len = IO_BUF_MAX + 65536;
+	struct io_buf *b;
+	struct io_op op;
 	uint8_t *big;
 
 	set_up(8);
 	big = map(len);
-	T_OK(store_buf_new(big, len, &b));
+	T_OK(io_buf_new(big, len, &b));
 	T_EQ(b->nr, 2);
 
 	/* Across the border: as if it were not registered, and nothing is pinned for it. */
-	op = op_rw(STORE_READ, big + STORE_BUF_MAX - 4096, 100, 8192);
+	op = op_rw(IO_READ, big + IO_BUF_MAX - 4096, 100, 8192);
 	op.sbuf = b;
 	for (int i = 0; i < 5; i++) {
 		run(&op);
@@ -249,10 +249,10 @@ static void registered_buffers_beyond_a_piece(void)
 	}
 
 	/* In the second piece, which is small. */
-	op = op_rw(STORE_READ, big + STORE_BUF_MAX + 4096, 100, 8192);
+	op = op_rw(IO_READ, big + IO_BUF_MAX + 4096, 100, 8192);
 	op.sbuf = b;
 	run_registered(&op);
-	store_buf_free(b);
+	io_buf_free(b);
 	(void)munmap(big, len);
 	tear_down();
 }
@@ -300,17 +300,17 @@ static void registers_what_is_there(void)
 {
 	const size_t len = GIB(2), far = MIB(7);
 	uint64_t before = pinned_bytes();
-	struct store_op op;
-	struct store_buf *b;
+	struct io_op op;
+	struct io_buf *b;
 	uint8_t *big;
 
 	if (sysconf(_SC_PAGESIZE) != 4096)
 		T_SKIP("pages of 4096 bytes");
 	set_up(8);
 	big = map_small(len);
-	T_OK(store_buf_new(big, len, &b));
+	T_OK(io_buf_new(big, len, &b));
 	for (unsigned i = 0; i < 8192; i++) {
-		op = op_rw(STORE_READ, big + (i & 1 ? far : 0), 4096, 4096);
+		op = op_rw(IO_READ, big + (i & 1 ? far : 0), 4096, 4096);
 		op.sbuf = b;
 		run(&op);
 		T_EQ(op.res, 4096);
@@ -323,20 +323,20 @@ static void registers_what_is_there(void)
 	memset(big + 4096, 1, far - 4096);
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
 		run(&op);
-	if (ops == &store_uring_ops && !op.pin_err) {
+	if (ops == &uring_backend && !op.pin_err) {
 		T_CHECK(op.pinned);
 		T_EQ(pinned_bytes(), before + far + 4096);
 	}
 	T_EQ(pages_there(big, len), far / 4096 + 1);
 
 	/* It grows with what is named. */
-	op = op_rw(STORE_READ, big + far + 4096, 4096, 4096);
+	op = op_rw(IO_READ, big + far + 4096, 4096, 4096);
 	op.sbuf = b;
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
 		run(&op);
 	if (op.pinned)
 		T_EQ(pinned_bytes(), before + far + 8192);
-	store_buf_free(b);
+	io_buf_free(b);
 	T_EQ(pinned_bytes(), before);
 	(void)munmap(big, len);
 	tear_down();
@@ -346,20 +346,20 @@ static void registers_what_is_there(void)
 static void registers_nothing_that_is_read_once(void)
 {
 	uint64_t before = pinned_bytes();
-	struct store_buf *b;
-	struct store_op op;
+	struct io_buf *b;
+	struct io_op op;
 
 	set_up(8);
 	memset(mem, 1, SIZE);
-	T_OK(store_buf_new(mem, SIZE, &b));
+	T_OK(io_buf_new(mem, SIZE, &b));
 	for (uint64_t at = 0; at < SIZE; at += 65536) {
-		op = op_rw(STORE_READ, mem + at, at, 65536);
+		op = op_rw(IO_READ, mem + at, at, 65536);
 		op.sbuf = b;
 		run(&op);
 		T_CHECK(!op.pinned && !op.pin_err);
 	}
 	T_EQ(pinned_bytes(), before);
-	store_buf_free(b);
+	io_buf_free(b);
 	tear_down();
 }
 
@@ -371,28 +371,28 @@ static void registers_nothing_that_is_read_once(void)
 static void little_memlock_here(void)
 {
 	struct rlimit rl = { LIMIT, LIMIT };
-	struct store_buf *b[2];
-	struct store_op op[2];
+	struct io_buf *b[2];
+	struct io_op op[2];
 	uint64_t before;
 
 	set_up(8);
-	store_lane_free(lane);
+	io_ctx_free(ctx);
 	(void)munmap(mem, SIZE);
 	mem = map_small(SIZE); /* of a huge page the kernel counts all */
 	memset(mem, 1, SIZE);
 	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
 		T_SKIP("another user: %s", strerror(errno));
-	T_OK(store_lane_new(ops, 8, &lane));
+	T_OK(io_ctx_new(ops, 8, &ctx));
 	before = pinned_bytes();
 	T_OK(fault_set("store.pin:1000000:ENOMEM")); /* counts */
 	for (int i = 0; i < 2; i++) {
-		T_OK(store_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
-		op[i] = op_rw(STORE_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
+		T_OK(io_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
+		op[i] = op_rw(IO_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
 		op[i].sbuf = b[i];
 	}
 	run_registered(&op[0]);
 	if (!op[0].pinned) {
-		T_EQ(fault_passed(FAULT_STORE_PIN), 1);
+		T_EQ(fault_passed(FAULT_FILE_PIN), 1);
 		T_SKIP("this user has locked memory in other processes");
 	}
 	T_EQ(pinned_bytes(), before + FIRST);
@@ -402,27 +402,27 @@ static void little_memlock_here(void)
 		T_CHECK(!op[1].pinned);
 	}
 	T_EQ(op[1].pin_err, ENOMEM);
-	T_EQ(fault_passed(FAULT_STORE_PIN), 1); /* the first buffer */
+	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* the first buffer */
 	T_EQ(pinned_bytes(), before + FIRST);
 
 	/* With room under the limit it is registered after all. */
-	store_buf_free(b[0]);
+	io_buf_free(b[0]);
 	for (int i = 0; i < 1000 && !op[1].pinned; i++)
 		run(&op[1]);
 	T_CHECK(op[1].pinned && !op[1].pin_err);
-	T_EQ(fault_passed(FAULT_STORE_PIN), 2);
+	T_EQ(fault_passed(FAULT_FILE_PIN), 2);
 	T_EQ(pinned_bytes(), before + SECOND);
 
-	/* The room comes back with the lane, too. */
+	/* The room comes back with the I/O context, too. */
 	T_OK(fault_set(NULL));
-	store_lane_free(lane);
+	io_ctx_free(ctx);
 	T_EQ(pinned_bytes(), before);
-	T_OK(store_lane_new(ops, 8, &lane));
+	T_OK(io_ctx_new(ops, 8, &ctx));
 	op[0].sbuf = b[1];
 	op[0].buf = mem + MIB(1);
 	run_registered(&op[0]);
 	T_CHECK(op[0].pinned);
-	store_buf_free(b[1]);
+	io_buf_free(b[1]);
 	tear_down();
 }
 
@@ -456,7 +456,7 @@ static void in_child(void (*fn)(void))
 
 static void little_memlock(void)
 {
-	if (ops != &store_uring_ops)
+	if (ops != &uring_backend)
 		T_SKIP("io_uring");
 	in_child(little_memlock_here);
 }
@@ -465,26 +465,26 @@ static void little_memlock(void)
 static void more_files_than_the_table_holds(void)
 {
 	struct rlimit old, rl, after;
-	struct store_file *f[40];
-	struct store_op op;
+	struct local_file *f[40];
+	struct io_op op;
 
 	set_up(4);
-	store_lane_free(lane);
+	io_ctx_free(ctx);
 	T_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
 	rl = (struct rlimit){ .rlim_cur = 64, .rlim_max = old.rlim_max };
 	T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
-	T_OK(store_lane_new(ops, 4, &lane));
+	T_OK(io_ctx_new(ops, 4, &ctx));
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
-		T_OK(store_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f[i]));
+		T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f[i]));
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++) {
-		op = op_rw(STORE_READ, mem, i * 1000, 4096);
+		op = op_rw(IO_READ, mem, i * 1000, 4096);
 		op.file = f[i];
 		run(&op);
 		T_EQ(op.res, 4096);
 		T_EQ(t_differs(mem, SEED, i * 1000, 4096), 4096);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
-		store_file_free(f[i]);
+		local_file_free(f[i]);
 	T_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
 	T_EQ(after.rlim_cur, 64);
 	T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -493,13 +493,13 @@ static void more_files_than_the_table_holds(void)
 
 static void registration_that_fails(void)
 {
-	struct store_buf *b;
+	struct io_buf *b;
 
 	set_up(8);
 	T_OK(fault_set("store.pin:0:ENOMEM"));
-	T_OK(store_buf_new(mem, SIZE, &b));
+	T_OK(io_buf_new(mem, SIZE, &b));
 	for (int i = 0; i < 100; i++) {
-		struct store_op op = op_rw(STORE_READ, mem + 65536 * (i & 3), 0, 4096);
+		struct io_op op = op_rw(IO_READ, mem + 65536 * (i & 3), 0, 4096);
 
 		op.sbuf = b;
 		memset(mem, 0, 4 * 65536);
@@ -507,42 +507,42 @@ static void registration_that_fails(void)
 		T_EQ(op.res, 4096);
 		T_CHECK(!op.pinned);
 		if (i == 99)
-			T_EQ(op.pin_err, ops == &store_uring_ops ? ENOMEM : 0);
+			T_EQ(op.pin_err, ops == &uring_backend ? ENOMEM : 0);
 	}
 	/* Tried once and not for each operation. */
-	T_EQ(fault_passed(FAULT_STORE_PIN), ops == &store_uring_ops);
-	store_buf_free(b);
+	T_EQ(fault_passed(FAULT_FILE_PIN), ops == &uring_backend);
+	io_buf_free(b);
 	tear_down();
 }
 
 static void buffers_without_a_place(void)
 {
-	struct store_buf *b[STORE_NR_BUFS + 1];
-	struct store_op op;
+	struct io_buf *b[IO_NR_BUFS + 1];
+	struct io_op op;
 
 	set_up(8);
 	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
-		T_OK(store_buf_new(mem, 4096, &b[i]));
-	T_EQ(b[STORE_NR_BUFS]->nr, 0);
-	op = op_rw(STORE_READ, mem, 0, 4096);
-	op.sbuf = b[STORE_NR_BUFS];
+		T_OK(io_buf_new(mem, 4096, &b[i]));
+	T_EQ(b[IO_NR_BUFS]->nr, 0);
+	op = op_rw(IO_READ, mem, 0, 4096);
+	op.sbuf = b[IO_NR_BUFS];
 	run(&op);
 	T_EQ(op.res, 4096);
 	T_CHECK(!op.pinned);
 	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
-		store_buf_free(b[i]);
+		io_buf_free(b[i]);
 	tear_down();
 }
 
 static void nowait_hot_and_cold(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
 	T_EQ(fsync(file->fd), 0);
 	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-	op = op_rw(STORE_READ, mem, MIB(2), 4096);
-	op.flags = STORE_OP_NOWAIT;
+	op = op_rw(IO_READ, mem, MIB(2), 4096);
+	op.flags = IO_OP_NOWAIT;
 	run(&op);
 	if (file->memory_fs) {
 		T_EQ(op.res, 4096);
@@ -555,13 +555,13 @@ static void nowait_hot_and_cold(void)
 
 	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
 	memset(mem, 0, SIZE);
-	op = op_rw(STORE_READ, mem, MIB(2), 4096);
-	op.flags = STORE_OP_NOWAIT;
+	op = op_rw(IO_READ, mem, MIB(2), 4096);
+	op.flags = IO_OP_NOWAIT;
 	run(&op);
 	T_EQ(op.res, 4096);
 	T_EQ(t_differs(mem, SEED, MIB(2), 4096), 4096);
-	op = op_rw(STORE_READ, mem, SIZE - 100, 4096);
-	op.flags = STORE_OP_NOWAIT;
+	op = op_rw(IO_READ, mem, SIZE - 100, 4096);
+	op.flags = IO_OP_NOWAIT;
 	run(&op);
 	T_EQ(op.res, 100);
 	tear_down();
@@ -569,7 +569,7 @@ static void nowait_hot_and_cold(void)
 
 static void nowait_where_the_cache_ends(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
 	if (file->memory_fs) {
@@ -580,8 +580,8 @@ static void nowait_where_the_cache_ends(void)
 	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM), 0);
 	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	T_EQ(pread(file->fd, mem, 8192, 0), 8192);
-	op = op_rw(STORE_READ, mem, 4096, MIB(1));
-	op.flags = STORE_OP_NOWAIT;
+	op = op_rw(IO_READ, mem, 4096, MIB(1));
+	op.flags = IO_OP_NOWAIT;
 	run(&op);
 	T_CHECK(op.res >= 4096);
 	T_EQ(t_differs(mem, SEED, 4096, (size_t)op.res), op.res);
@@ -593,32 +593,32 @@ static void nowait_where_the_cache_ends(void)
 
 static void short_counts_are_resumed(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
 	T_OK(fault_set("store.read:1:short,store.read:2:EAGAIN,store.read:3:EINTR,"
 		       "store.write:1:short,store.write:2:EINTR,store.write:3:EAGAIN"));
-	op = op_rw(STORE_READ, mem, 1234, 100001);
+	op = op_rw(IO_READ, mem, 1234, 100001);
 	run(&op);
 	T_EQ(op.res, 100001);
 	T_EQ(t_differs(mem, SEED, 1234, 100001), 100001);
-	T_CHECK(fault_passed(FAULT_STORE_READ) >= 4);
+	T_CHECK(fault_passed(FAULT_FILE_READ) >= 4);
 
-	op = op_rw(STORE_WRITE, mem, 1234, 100001);
+	op = op_rw(IO_WRITE, mem, 1234, 100001);
 	run(&op);
 	T_EQ(op.res, 100001);
-	T_CHECK(fault_passed(FAULT_STORE_WRITE) >= 4);
+	T_CHECK(fault_passed(FAULT_FILE_WRITE) >= 4);
 	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
 	T_EQ(t_differs(mem, SEED, 0, SIZE), SIZE);
 
 	if (file->fd_direct >= 0) {
 		T_OK(fault_set("store.read:1:short,store.read:2:short"));
 		memset(mem, 0, SIZE);
-		op = op_rw(STORE_READ, mem, 0, MIB(1));
-		op.flags = STORE_OP_DIRECT;
+		op = op_rw(IO_READ, mem, 0, MIB(1));
+		op.flags = IO_OP_DIRECT;
 		run(&op);
 		T_EQ(op.res, MIB(1));
-		T_CHECK(op.flags & STORE_OP_DIRECT);
+		T_CHECK(op.flags & IO_OP_DIRECT);
 		T_EQ(t_differs(mem, SEED, 0, MIB(1)), MIB(1));
 	}
 	tear_down();
@@ -626,20 +626,20 @@ static void short_counts_are_resumed(void)
 
 static void errors_keep_what_was_moved(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
 	T_OK(fault_set(
 		"store.read:1:short,store.read:2:EIO,store.write:1:ENOSPC,store.sync:1:EIO"));
-	op = op_rw(STORE_READ, mem, 0, 8192);
+	op = op_rw(IO_READ, mem, 0, 8192);
 	run(&op);
 	T_EQ(op.res, -EIO);
 	T_EQ(op.moved, 4096);
-	op = op_rw(STORE_WRITE, mem, 0, 8192);
+	op = op_rw(IO_WRITE, mem, 0, 8192);
 	run(&op);
 	T_EQ(op.res, -ENOSPC);
 	T_EQ(op.moved, 0);
-	op = op_rw(STORE_FSYNC, NULL, 0, 0);
+	op = op_rw(IO_FSYNC, NULL, 0, 0);
 	run(&op);
 	T_EQ(op.res, -EIO);
 	tear_down();
@@ -647,21 +647,21 @@ static void errors_keep_what_was_moved(void)
 
 static void errors_of_the_kernel(void)
 {
-	struct store_op op;
+	struct io_op op;
 	void *hole;
 
 	set_up(8);
 	/* Memory that is not there. */
 	hole = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(hole != MAP_FAILED);
-	op = op_rw(STORE_READ, hole, 0, 4096);
+	op = op_rw(IO_READ, hole, 0, 4096);
 	run(&op);
 	T_EQ(op.res, -EFAULT);
 	(void)munmap(hole, 8192);
-	store_file_free(file);
+	local_file_free(file);
 	/* A direction that the descriptor has not. */
-	T_OK(store_file_open(path, PST_FILE_READ, 0, &file));
-	op = op_rw(STORE_WRITE, mem, 0, 4096);
+	T_OK(local_file_open(path, PST_FILE_READ, 0, &file));
+	op = op_rw(IO_WRITE, mem, 0, 4096);
 	run(&op);
 	T_EQ(op.res, -EBADF);
 	tear_down();
@@ -669,19 +669,19 @@ static void errors_of_the_kernel(void)
 
 static void end_of_file(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
-	op = op_rw(STORE_READ, mem, SIZE - 1000, 8192);
+	op = op_rw(IO_READ, mem, SIZE - 1000, 8192);
 	run(&op);
 	T_EQ(op.res, 1000);
-	op = op_rw(STORE_READ, mem, SIZE, 8192);
+	op = op_rw(IO_READ, mem, SIZE, 8192);
 	run(&op);
 	T_EQ(op.res, 0);
 	if (file->fd_direct >= 0) {
 		T_EQ(ftruncate(file->fd, SIZE - 1000), 0);
-		op = op_rw(STORE_READ, mem, SIZE - 8192, 8192);
-		op.flags = STORE_OP_DIRECT;
+		op = op_rw(IO_READ, mem, SIZE - 8192, 8192);
+		op.flags = IO_OP_DIRECT;
 		run(&op);
 		T_EQ(op.res, 8192 - 1000);
 		T_EQ(t_differs(mem, SEED, SIZE - 8192, 7192), 7192);
@@ -692,13 +692,13 @@ static void end_of_file(void)
 
 static void syncs(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(8);
-	op = op_rw(STORE_FSYNC, NULL, 0, 0);
+	op = op_rw(IO_FSYNC, NULL, 0, 0);
 	run(&op);
 	T_EQ(op.res, 0);
-	op = op_rw(STORE_FDATASYNC, NULL, 0, 0);
+	op = op_rw(IO_FDATASYNC, NULL, 0, 0);
 	run(&op);
 	T_EQ(op.res, 0);
 	tear_down();
@@ -707,7 +707,7 @@ static void syncs(void)
 static void many_at_once(void)
 {
 	enum { NR = 200, LEN = 10007 };
-	struct store_op *op, *got[16];
+	struct io_op *op, *got[16];
 	unsigned next = 0, done = 0;
 
 	set_up(32);
@@ -717,20 +717,20 @@ static void many_at_once(void)
 		unsigned n;
 
 		while (next < NR) {
-			op[next] = op_rw(STORE_READ, mem + next * LEN, next * LEN, LEN);
-			if (lane->ops->queue(lane, &op[next]) < 0)
+			op[next] = op_rw(IO_READ, mem + next * LEN, next * LEN, LEN);
+			if (ctx->ops->queue(ctx, &op[next]) < 0)
 				break;
 			next++;
 		}
 		T_CHECK(next - done <= 32);
-		T_OK(lane->ops->flush(lane));
-		T_OK(lane->ops->wait(lane, 4, t_in_ms(HANG_MS)));
-		n = lane->ops->reap(lane, got, 16);
+		T_OK(ctx->ops->flush(ctx));
+		T_OK(ctx->ops->wait(ctx, 4, t_in_ms(HANG_MS)));
+		n = ctx->ops->reap(ctx, got, 16);
 		for (unsigned i = 0; i < n; i++)
 			T_EQ(got[i]->res, LEN);
 		done += n;
 	}
-	T_EQ(lane->nr_ops, 0);
+	T_EQ(ctx->nr_ops, 0);
 	T_EQ(t_differs(mem, SEED, 0, NR * LEN), NR * LEN);
 	free(op);
 	tear_down();
@@ -738,21 +738,21 @@ static void many_at_once(void)
 
 static void depth_is_kept(void)
 {
-	struct store_op op[3];
+	struct io_op op[3];
 
 	set_up(2);
 	for (int i = 0; i < 3; i++)
-		op[i] = op_rw(STORE_READ, mem + i * 4096, 0, 4096);
-	T_OK(lane->ops->queue(lane, &op[0]));
-	T_OK(lane->ops->queue(lane, &op[1]));
-	T_EQ(lane->ops->queue(lane, &op[2]), -EAGAIN);
-	T_EQ(lane->nr_ops, 2);
-	T_OK(lane->ops->flush(lane));
+		op[i] = op_rw(IO_READ, mem + i * 4096, 0, 4096);
+	T_OK(ctx->ops->queue(ctx, &op[0]));
+	T_OK(ctx->ops->queue(ctx, &op[1]));
+	T_EQ(ctx->ops->queue(ctx, &op[2]), -EAGAIN);
+	T_EQ(ctx->nr_ops, 2);
+	T_OK(ctx->ops->flush(ctx));
 	for (int i = 0; i < 2; i++) {
-		struct store_op *got;
+		struct io_op *got;
 
-		while (!lane->ops->reap(lane, &got, 1))
-			T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
+		while (!ctx->ops->reap(ctx, &got, 1))
+			T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
 		T_EQ(got->res, 4096);
 	}
 	run(&op[2]);
@@ -762,21 +762,21 @@ static void depth_is_kept(void)
 
 static void cancel_before_the_start(void)
 {
-	struct store_op op[3], *got;
+	struct io_op op[3], *got;
 	unsigned canceled = 0;
 
 	set_up(4);
 	memset(mem, 0xee, SIZE);
 	for (int i = 0; i < 3; i++) {
-		op[i] = op_rw(STORE_READ, mem + i * 4096, 0, 4096);
-		T_OK(lane->ops->queue(lane, &op[i]));
+		op[i] = op_rw(IO_READ, mem + i * 4096, 0, 4096);
+		T_OK(ctx->ops->queue(ctx, &op[i]));
 	}
-	lane->ops->cancel(lane, &op[1]);
-	lane->ops->cancel(lane, &op[1]); /* once more does nothing */
-	T_OK(lane->ops->flush(lane));
+	ctx->ops->cancel(ctx, &op[1]);
+	ctx->ops->cancel(ctx, &op[1]); /* once more does nothing */
+	T_OK(ctx->ops->flush(ctx));
 	for (int i = 0; i < 3; i++) {
-		while (!lane->ops->reap(lane, &got, 1))
-			T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
+		while (!ctx->ops->reap(ctx, &got, 1))
+			T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
 		if (got->res == -ECANCELED) {
 			T_CHECK(got == &op[1]);
 			canceled++;
@@ -786,21 +786,21 @@ static void cancel_before_the_start(void)
 	}
 	T_EQ(canceled, 1);
 	T_EQ(mem[4096], 0xee);
-	T_EQ(lane->nr_ops, 0);
+	T_EQ(ctx->nr_ops, 0);
 	tear_down();
 }
 
 static void cancel_nowait_before_the_start(void)
 {
-	struct store_op op;
+	struct io_op op;
 
 	set_up(4);
-	op = op_rw(STORE_READ, mem, 0, 4096);
-	op.flags = STORE_OP_NOWAIT;
-	T_OK(lane->ops->queue(lane, &op));
-	lane->ops->cancel(lane, &op);
-	T_OK(lane->ops->flush(lane));
-	finish(lane, &op);
+	op = op_rw(IO_READ, mem, 0, 4096);
+	op.flags = IO_OP_NOWAIT;
+	T_OK(ctx->ops->queue(ctx, &op));
+	ctx->ops->cancel(ctx, &op);
+	T_OK(ctx->ops->flush(ctx));
+	finish(ctx, &op);
 	T_EQ(op.res, -ECANCELED);
 	tear_down();
 }
@@ -814,41 +814,41 @@ static bool readable(int fd, int timeout_ms)
 
 static void the_eventfd(void)
 {
-	struct store_op op, *got;
+	struct io_op op, *got;
 	eventfd_t v;
 	int efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
 	T_CHECK(efd >= 0);
 	set_up(4);
-	T_OK(lane->ops->arm(lane, efd, false)); /* before the first true: nothing */
-	T_OK(lane->ops->arm(lane, efd, true));
+	T_OK(ctx->ops->arm(ctx, efd, false)); /* before the first true: nothing */
+	T_OK(ctx->ops->arm(ctx, efd, true));
 	T_CHECK(!readable(efd, 0));
 
 	/* Armed first. */
-	op = op_rw(STORE_READ, mem, 0, 4096);
-	T_OK(lane->ops->queue(lane, &op));
-	T_OK(lane->ops->flush(lane));
+	op = op_rw(IO_READ, mem, 0, 4096);
+	T_OK(ctx->ops->queue(ctx, &op));
+	T_OK(ctx->ops->flush(ctx));
 	T_CHECK(readable(efd, 5000));
-	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	T_EQ(ctx->ops->reap(ctx, &got, 1), 1);
 	(void)eventfd_read(efd, &v);
 
 	/* Done before it was armed. */
-	T_OK(lane->ops->arm(lane, efd, false));
-	T_OK(lane->ops->queue(lane, &op));
-	T_OK(lane->ops->flush(lane));
-	T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
+	T_OK(ctx->ops->arm(ctx, efd, false));
+	T_OK(ctx->ops->queue(ctx, &op));
+	T_OK(ctx->ops->flush(ctx));
+	T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
 	T_CHECK(!readable(efd, 0));
-	T_OK(lane->ops->arm(lane, efd, true));
+	T_OK(ctx->ops->arm(ctx, efd, true));
 	T_CHECK(readable(efd, 0));
-	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	T_EQ(ctx->ops->reap(ctx, &got, 1), 1);
 	(void)eventfd_read(efd, &v);
 
 	/* Ended without the kernel. */
 	T_OK(fault_set("store.read:1:EIO"));
-	T_OK(lane->ops->queue(lane, &op));
-	T_OK(lane->ops->flush(lane));
+	T_OK(ctx->ops->queue(ctx, &op));
+	T_OK(ctx->ops->flush(ctx));
 	T_CHECK(readable(efd, 5000));
-	T_EQ(lane->ops->reap(lane, &got, 1), 1);
+	T_EQ(ctx->ops->reap(ctx, &got, 1), 1);
 	T_EQ(op.res, -EIO);
 	tear_down();
 	(void)close(efd);
@@ -856,16 +856,16 @@ static void the_eventfd(void)
 
 static void wait_ends_at_its_deadline(void)
 {
-	struct store_op op = { 0 };
+	struct io_op op = { 0 };
 
 	set_up(4);
-	T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS))); /* nothing to wait for */
-	op = op_rw(STORE_READ, mem, 0, 4096);
-	T_OK(lane->ops->queue(lane, &op));
-	T_OK(lane->ops->flush(lane));
-	finish(lane, &op);
+	T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS))); /* nothing to wait for */
+	op = op_rw(IO_READ, mem, 0, 4096);
+	T_OK(ctx->ops->queue(ctx, &op));
+	T_OK(ctx->ops->flush(ctx));
+	finish(ctx, &op);
 	/* And no more then. */
-	T_OK(lane->ops->wait(lane, 1, PST_NO_DEADLINE));
+	T_OK(ctx->ops->wait(ctx, 1, PST_NO_DEADLINE));
 	tear_down();
 }
 
@@ -879,15 +879,15 @@ static void a_reused_place_never_reads_the_old_file(void)
 	make_file(other, SEED + 5, 65536);
 	for (int i = 0; i < 20; i++) {
 		bool odd = i & 1;
-		struct store_op op;
+		struct io_op op;
 
 		idx = file->idx;
-		store_file_free(file);
-		T_OK(store_file_open(odd ? other : path, PST_FILE_READ, 0, &file));
+		local_file_free(file);
+		T_OK(local_file_open(odd ? other : path, PST_FILE_READ, 0, &file));
 		T_EQ(file->idx, idx);
-		op = op_rw(STORE_READ, mem, 4096, 8192);
+		op = op_rw(IO_READ, mem, 4096, 8192);
 		if (i & 2 && file->fd_direct >= 0)
-			op.flags = STORE_OP_DIRECT;
+			op.flags = IO_OP_DIRECT;
 		run(&op);
 		T_EQ(op.res, 8192);
 		T_EQ(t_differs(mem, odd ? SEED + 5 : SEED, 4096, 8192), 8192);
@@ -896,39 +896,39 @@ static void a_reused_place_never_reads_the_old_file(void)
 	tear_down();
 }
 
-/* One thread opens, reads and closes; the other lane's tables are cleared meanwhile. */
+/* One thread opens, reads and closes; the other I/O context's tables are cleared meanwhile. */
 static void *churn(void *arg)
 {
 	uint8_t *buf = aligned_alloc(4096, 65536);
-	struct store_lane *l;
+	struct io_ctx *l;
 
 	(void)arg;
-	if (!buf || store_lane_new(ops, 4, &l) < 0)
+	if (!buf || io_ctx_new(ops, 4, &l) < 0)
 		return (void *)1;
 	for (int i = 0; i < 200; i++) {
-		struct store_file *f;
-		struct store_buf *b;
-		struct store_op op, *got;
+		struct local_file *f;
+		struct io_buf *b;
+		struct io_op op, *got;
 
-		if (store_file_open(path, PST_FILE_READ, 0, &f) < 0 ||
-		    store_buf_new(buf, 65536, &b) < 0)
+		if (local_file_open(path, PST_FILE_READ, 0, &f) < 0 ||
+		    io_buf_new(buf, 65536, &b) < 0)
 			return (void *)2;
-		op = (struct store_op){ .file = f,
-					.sbuf = b,
-					.kind = STORE_READ,
-					.buf = buf,
-					.off = 4096u * (unsigned)i,
-					.len = 4096 };
+		op = (struct io_op){ .file = f,
+				     .sbuf = b,
+				     .kind = IO_READ,
+				     .buf = buf,
+				     .off = 4096u * (unsigned)i,
+				     .len = 4096 };
 		if (l->ops->queue(l, &op) < 0 || l->ops->flush(l) < 0)
 			return (void *)3;
 		while (!l->ops->reap(l, &got, 1))
 			(void)l->ops->wait(l, 1, t_in_ms(HANG_MS));
 		if (op.res != 4096 || t_differs(buf, SEED, op.off, 4096) != 4096)
 			return (void *)4;
-		store_buf_free(b);
-		store_file_free(f);
+		io_buf_free(b);
+		local_file_free(f);
 	}
-	store_lane_free(l);
+	io_ctx_free(l);
 	free(buf);
 	return NULL;
 }
@@ -946,7 +946,7 @@ static void files_come_and_go_on_two_threads(void)
 }
 
 struct handed_over {
-	struct store_op op;
+	struct io_op op;
 	int err;
 };
 
@@ -954,20 +954,20 @@ static void *start_one(void *arg)
 {
 	struct handed_over *h = arg;
 
-	h->err = lane->ops->queue(lane, &h->op);
+	h->err = ctx->ops->queue(ctx, &h->op);
 	if (!h->err)
-		h->err = lane->ops->flush(lane);
+		h->err = ctx->ops->flush(ctx);
 	return NULL;
 }
 
 /*
  * The kernel cancels what a thread started when it ends, or gives -EFAULT for what waited for the
- * page cache; the lane must start it again.
+ * page cache; the I/O context must start it again.
  */
 static void outlive(bool direct)
 {
 	struct handed_over h[16];
-	struct store_op *got;
+	struct io_op *got;
 	pthread_t t;
 
 	(void)fdatasync(file->fd);
@@ -975,16 +975,16 @@ static void outlive(bool direct)
 	(void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
 	memset(mem, 0, 16 * 65536);
 	for (unsigned i = 0; i < 16; i++) {
-		h[i].op = op_rw(STORE_READ, mem + i * 65536, i * 65536, 65536);
+		h[i].op = op_rw(IO_READ, mem + i * 65536, i * 65536, 65536);
 		if (direct)
-			h[i].op.flags = STORE_OP_DIRECT;
+			h[i].op.flags = IO_OP_DIRECT;
 		T_EQ(pthread_create(&t, NULL, start_one, &h[i]), 0);
 		T_EQ(pthread_join(t, NULL), 0);
 		T_EQ(h[i].err, 0);
 	}
 	for (unsigned i = 0; i < 16; i++) {
-		while (!lane->ops->reap(lane, &got, 1))
-			T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
+		while (!ctx->ops->reap(ctx, &got, 1))
+			T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
 		T_EQ(got->res, 65536);
 	}
 	T_EQ(t_differs(mem, SEED, 0, 16 * 65536), 16 * 65536);
@@ -1002,14 +1002,14 @@ static void a_lane_outlives_the_thread_that_used_it(void)
 /* Memory that is not there is an error all the same. */
 static void bad_memory_is_an_error(void)
 {
-	struct store_op op, *got;
+	struct io_op op, *got;
 
 	set_up(16);
-	op = op_rw(STORE_READ, NULL, 0, 4096);
-	T_OK(lane->ops->queue(lane, &op));
-	T_OK(lane->ops->flush(lane));
-	while (!lane->ops->reap(lane, &got, 1))
-		T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
+	op = op_rw(IO_READ, NULL, 0, 4096);
+	T_OK(ctx->ops->queue(ctx, &op));
+	T_OK(ctx->ops->flush(ctx));
+	while (!ctx->ops->reap(ctx, &got, 1))
+		T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
 	T_EQ(got->res, -EFAULT);
 	tear_down();
 }
@@ -1018,13 +1018,13 @@ static void bad_memory_is_an_error(void)
 
 static struct fusefs fuse;
 
-static struct store_file *fuse_file(const char *name, uint32_t flags)
+static struct local_file *fuse_file(const char *name, uint32_t flags)
 {
-	struct store_file *f;
+	struct local_file *f;
 	char p[256];
 
 	(void)snprintf(p, sizeof(p), "%s/%s", fuse.dir, name);
-	T_OK(store_file_open(p, flags, 0, &f));
+	T_OK(local_file_open(p, flags, 0, &f));
 	return f;
 }
 
@@ -1036,81 +1036,81 @@ static void need_fuse(void)
 
 static void odd_short_reads(void)
 {
-	struct store_file *f;
-	struct store_op op;
+	struct local_file *f;
+	struct io_op op;
 
 	need_fuse();
 	set_up(4);
 	f = fuse_file("short", PST_FILE_READ);
 	T_EQ(f->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NO_DIRECT);
-	op = op_rw(STORE_READ, mem, 99, 300000);
+	op = op_rw(IO_READ, mem, 99, 300000);
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, 300000);
 	T_EQ(t_differs(mem, FUSEFS_SEED, 99, 300000), 300000);
-	store_file_free(f);
+	local_file_free(f);
 	tear_down();
 }
 
 static void an_error_in_the_middle(void)
 {
-	struct store_file *f;
-	struct store_op op;
+	struct local_file *f;
+	struct io_op op;
 
 	need_fuse();
 	set_up(4);
 	f = fuse_file("eio", PST_FILE_READ);
-	op = op_rw(STORE_READ, mem, 0, MIB(2));
+	op = op_rw(IO_READ, mem, 0, MIB(2));
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, -EIO);
 	T_CHECK(op.moved <= MIB(1));
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, op.moved), op.moved);
-	store_file_free(f);
+	local_file_free(f);
 
 	f = fuse_file("full", PST_FILE_READ | PST_FILE_WRITE);
-	op = op_rw(STORE_WRITE, mem, 0, MIB(2));
+	op = op_rw(IO_WRITE, mem, 0, MIB(2));
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, -ENOSPC);
 	/* Less where the kernel splits the write and the pieces end in any order. */
 	T_CHECK(op.moved <= MIB(1));
-	store_file_free(f);
+	local_file_free(f);
 
 	f = fuse_file("shrink", PST_FILE_READ);
-	op = op_rw(STORE_READ, mem, 0, MIB(2));
+	op = op_rw(IO_READ, mem, 0, MIB(2));
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, MIB(1));
-	store_file_free(f);
+	local_file_free(f);
 	tear_down();
 }
 
 static void nowait_where_nobody_can_say(void)
 {
-	struct store_file *f;
-	struct store_op op;
+	struct local_file *f;
+	struct io_op op;
 
 	need_fuse();
 	set_up(4);
 	f = fuse_file("normal", PST_FILE_READ);
-	op = op_rw(STORE_READ, mem, 0, 4096);
+	op = op_rw(IO_READ, mem, 0, 4096);
 	op.file = f;
-	op.flags = STORE_OP_NOWAIT;
+	op.flags = IO_OP_NOWAIT;
 	run(&op);
 	T_CHECK(op.res == -EAGAIN || op.res == 4096);
 	op.flags = 0;
 	run(&op);
 	T_EQ(op.res, 4096);
-	store_file_free(f);
+	local_file_free(f);
 	tear_down();
 }
 
 static void wrapped_with_o_nonblock(void)
 {
-	struct store_file *f;
-	struct store_op op;
+	struct local_file *f;
+	struct io_op op;
 	char p[256];
 	int fd;
 
@@ -1119,14 +1119,14 @@ static void wrapped_with_o_nonblock(void)
 	(void)snprintf(p, sizeof(p), "%s/slow", fuse.dir);
 	fd = open(p, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	T_CHECK(fd >= 0);
-	T_OK(store_file_wrap(fd, 0, &f));
+	T_OK(local_file_wrap(fd, 0, &f));
 	(void)close(fd);
-	op = op_rw(STORE_READ, mem, 0, 4096);
+	op = op_rw(IO_READ, mem, 0, 4096);
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, 4096);
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 4096), 4096);
-	store_file_free(f);
+	local_file_free(f);
 	tear_down();
 }
 
@@ -1136,12 +1136,12 @@ static void on_alarm(int sig)
 }
 
 /* By a signal where the kernel waits; a condition variable goes on to its deadline. */
-static void wait_is_interrupted(struct store_lane *hung)
+static void wait_is_interrupted(struct io_ctx *hung)
 {
 	struct sigaction sa = { .sa_handler = on_alarm }, old;
 	/* Again and again: the first may come before the wait has begun. */
 	struct itimerval it = { { .tv_usec = 20000 }, { .tv_usec = 20000 } }, off = { 0 };
-	bool sleeps_on = ops != &store_uring_ops;
+	bool sleeps_on = ops != &uring_backend;
 	int r;
 
 	T_EQ(sigaction(SIGALRM, &sa, &old), 0);
@@ -1154,16 +1154,16 @@ static void wait_is_interrupted(struct store_lane *hung)
 
 static void a_file_system_that_hangs(void)
 {
-	struct store_lane *hung;
-	struct store_op stuck, op, *got;
-	struct store_file *f;
+	struct io_ctx *hung;
+	struct io_op stuck, op, *got;
+	struct local_file *f;
 	uint64_t start, hang_guard;
 
 	need_fuse();
 	set_up(4);
-	T_OK(store_lane_new(ops, 4, &hung));
+	T_OK(io_ctx_new(ops, 4, &hung));
 	f = fuse_file("hang", PST_FILE_READ);
-	stuck = op_rw(STORE_READ, mem + MIB(1), 0, 4096);
+	stuck = op_rw(IO_READ, mem + MIB(1), 0, 4096);
 	stuck.file = f;
 	T_OK(hung->ops->queue(hung, &stuck));
 	T_OK(hung->ops->flush(hung));
@@ -1177,15 +1177,15 @@ static void a_file_system_that_hangs(void)
 	T_CHECK(t_now() - start >= 50 * NSEC_PER_MSEC);
 	T_EQ(hung->ops->reap(hung, &got, 1), 0);
 
-	/* Another lane and another file go on. */
-	op = op_rw(STORE_READ, mem, 4096, 65536);
+	/* Another I/O context and another file go on. */
+	op = op_rw(IO_READ, mem, 4096, 65536);
 	run(&op);
 	T_EQ(op.res, 65536);
 
 	wait_is_interrupted(hung);
 
 	hung->ops->cancel(hung, &stuck);
-	op = op_rw(STORE_READ, mem, 4096, 65536);
+	op = op_rw(IO_READ, mem, 4096, 65536);
 	run(&op);
 	T_EQ(op.res, 65536);
 
@@ -1193,8 +1193,8 @@ static void a_file_system_that_hangs(void)
 	fusefs_release(&fuse);
 	finish(hung, &stuck);
 	T_CHECK(stuck.res == 4096 || stuck.res == -ECANCELED || stuck.res == -EINTR);
-	store_lane_free(hung);
-	store_file_free(f);
+	io_ctx_free(hung);
+	local_file_free(f);
 	tear_down();
 }
 
@@ -1231,67 +1231,67 @@ static void no_thread_remains(void)
 
 static void threads_grow_when_all_are_busy(void)
 {
-	struct store_op op[8], *got;
-	struct store_file *f;
+	struct io_op op[8], *got;
+	struct local_file *f;
 	unsigned done = 0;
 
-	if (ops != &store_threads_ops)
+	if (ops != &threads_backend)
 		T_SKIP("a store of threads");
 	need_fuse();
 	set_up(8);
 	f = fuse_file("slow", PST_FILE_READ);
 	for (unsigned i = 0; i < 8; i++) {
-		op[i] = op_rw(STORE_READ, mem + i * 4096, i * 4096, 4096);
+		op[i] = op_rw(IO_READ, mem + i * 4096, i * 4096, 4096);
 		op[i].file = f;
-		T_OK(lane->ops->queue(lane, &op[i]));
+		T_OK(ctx->ops->queue(ctx, &op[i]));
 	}
-	T_OK(lane->ops->flush(lane));
+	T_OK(ctx->ops->flush(ctx));
 	/* They take their names themselves, in their own time. */
 	for (int i = 0; i < 1000 && nr_io_threads() < 8; i++)
 		(void)usleep(1000);
 	T_EQ(nr_io_threads(), 8);
 	while (done < 8) {
-		T_OK(lane->ops->wait(lane, 1, t_in_ms(HANG_MS)));
-		done += lane->ops->reap(lane, &got, 1);
+		T_OK(ctx->ops->wait(ctx, 1, t_in_ms(HANG_MS)));
+		done += ctx->ops->reap(ctx, &got, 1);
 	}
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 8 * 4096), 8 * 4096);
-	store_file_free(f);
+	local_file_free(f);
 	tear_down();
 }
 
 static void lanes_that_cannot_be(void)
 {
-	struct store_lane *l = NULL;
+	struct io_ctx *l = NULL;
 
-	T_EQ(store_lane_new(ops, 0, &l), -EINVAL);
-	T_EQ(store_lane_new(ops, 8193, &l), -EINVAL);
+	T_EQ(io_ctx_new(ops, 0, &l), -EINVAL);
+	T_EQ(io_ctx_new(ops, 8193, &l), -EINVAL);
 	T_OK(fault_set("store.lane:1:ENOMEM"));
-	T_EQ(store_lane_new(ops, 4, &l), -ENOMEM);
+	T_EQ(io_ctx_new(ops, 4, &l), -ENOMEM);
 	T_CHECK(err_text()[0]);
 	T_OK(fault_set(NULL));
 	T_CHECK(!l);
-	store_lane_free(NULL);
-	T_OK(store_lane_new(ops, 8192, &l));
-	store_lane_free(l);
+	io_ctx_free(NULL);
+	T_OK(io_ctx_new(ops, 8192, &l));
+	io_ctx_free(l);
 }
 
 static void picking(void)
 {
-	const struct store_ops *o;
+	const struct io_backend *o;
 	int err = -1;
 
-	o = store_pick(PST_BACKEND_THREADS, &err);
-	T_CHECK(o == &store_threads_ops && err == 0);
+	o = io_backend_pick(PST_BACKEND_THREADS, &err);
+	T_CHECK(o == &threads_backend && err == 0);
 	T_OK(fault_set("store.uring:0:EPERM"));
-	o = store_pick(PST_BACKEND_AUTO, &err);
-	T_CHECK(o == &store_threads_ops && err == EPERM);
-	o = store_pick(PST_BACKEND_URING, &err);
+	o = io_backend_pick(PST_BACKEND_AUTO, &err);
+	T_CHECK(o == &threads_backend && err == EPERM);
+	o = io_backend_pick(PST_BACKEND_URING, &err);
 	T_CHECK(!o && err == EPERM);
 	T_CHECK(strstr(err_text(), "io_uring"));
 	T_OK(fault_set(NULL));
-	T_CHECK(!store_pick(99, &err) && err == EINVAL);
-	o = store_pick(PST_BACKEND_AUTO, &err);
-	T_CHECK(o && (o == &store_uring_ops) == (err == 0));
+	T_CHECK(!io_backend_pick(99, &err) && err == EINVAL);
+	o = io_backend_pick(PST_BACKEND_AUTO, &err);
+	T_CHECK(o && (o == &uring_backend) == (err == 0));
 }
 
 static void cases(void)
@@ -1334,7 +1334,7 @@ static void cases(void)
 	T_RUN(no_thread_remains);
 }
 
-static void on(const struct store_ops *o, const char *parent)
+static void on(const struct io_backend *o, const char *parent)
 {
 	ops = o;
 	(void)snprintf(dir, sizeof(dir), "%s/pst-store-XXXXXX", parent);
@@ -1357,11 +1357,11 @@ int main(void)
 	parent = parent ? parent : "/tmp";
 	fusefs_start(&fuse, parent);
 	T_RUN(picking);
-	on(&store_threads_ops, parent);
-	on(&store_threads_ops, "/dev/shm");
-	if (store_uring_ops.check() == 0) {
-		on(&store_uring_ops, parent);
-		on(&store_uring_ops, "/dev/shm");
+	on(&threads_backend, parent);
+	on(&threads_backend, "/dev/shm");
+	if (uring_backend.check() == 0) {
+		on(&uring_backend, parent);
+		on(&uring_backend, "/dev/shm");
 	} else {
 		printf("# without io_uring: %s\n", err_text());
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * How a lane sleeps.
+ * How an executor sleeps.
  *
  * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
- * waits does such work itself (lane_help()), and a kick that only precedes that should cost
+ * waits does such work itself (executor_help()), and a kick that only precedes that should cost
  * nothing.  So while clients come to help soon after they kicked, the thread does not wait
  * for kicks: it takes short naps, and looks after each what there is.  A client that does not
  * come finds its requests started a nap later, and the thread trusts less then.
@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-#include "usrbio/server/lane.h"
+#include "usrbio/server/executor.h"
 
 #define NAP_NS (200 * UINT64_C(1000))
 #define TRUST_MAX 16u
@@ -25,7 +25,7 @@
 
 /* ------------------------------------------------------------------- kicks */
 
-static void wake(struct lane *l)
+static void wake(struct executor *l)
 {
 	int saved = errno;
 
@@ -33,30 +33,30 @@ static void wake(struct lane *l)
 	errno = saved;
 }
 
-void lane_wake(struct lane *l)
+void executor_wake(struct executor *l)
 {
-	atomic_store(&l->state, LANE_AWAKE);
+	atomic_store(&l->state, EXECUTOR_AWAKE);
 	wake(l);
 }
 
-void lane_kick(struct lane *l, struct worker_ring *r)
+void executor_kick(struct executor *l, struct server_ring *r)
 {
-	/* Pairs with lane_take_kicked(), which clears it before the ring's markers are read:
+	/* Pairs with executor_take_kicked(), which clears it before the ring's markers are read:
 	 * either that finds what the client put there, or this finds it cleared. */
 	if (!atomic_load(&r->kicked) && !atomic_exchange(&r->kicked, true)) {
-		struct worker_ring *head = atomic_load(&l->kicked);
+		struct server_ring *head = atomic_load(&l->kicked);
 
 		do
 			r->next_kicked = head;
 		while (!atomic_compare_exchange_weak(&l->kicked, &head, r));
 	}
 	/* Pairs with the thread, which looks at l->kicked after it said that it sleeps. */
-	if (atomic_load(&l->state) == LANE_SLEEPS &&
-	    atomic_exchange(&l->state, LANE_AWAKE) == LANE_SLEEPS)
+	if (atomic_load(&l->state) == EXECUTOR_SLEEPS &&
+	    atomic_exchange(&l->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
 		wake(l);
 }
 
-static void run(struct lane *l, struct worker_ring *r)
+static void run(struct executor *l, struct server_ring *r)
 {
 	if (!r->stalled && !list_empty(&r->run))
 		return;
@@ -65,9 +65,9 @@ static void run(struct lane *l, struct worker_ring *r)
 	list_add_tail(&l->run[r->priority], &r->run);
 }
 
-void lane_take_kicked(struct lane *l)
+void executor_take_kicked(struct executor *l)
 {
-	struct worker_ring *r, *next;
+	struct server_ring *r, *next;
 
 	if (!atomic_load(&l->kicked))
 		return;
@@ -81,13 +81,13 @@ void lane_take_kicked(struct lane *l)
 /* ------------------------------------------------------------------ passes */
 
 /* There may be room now for rings that had none. */
-static void take_stalled(struct lane *l)
+static void take_stalled(struct executor *l)
 {
 	while (!list_empty(&l->stalled))
-		run(l, list_first(&l->stalled, struct worker_ring, run));
+		run(l, list_first(&l->stalled, struct server_ring, run));
 }
 
-static bool reap(struct lane *l)
+static bool reap(struct executor *l)
 {
 	struct pst_done d[REAP_BATCH];
 	bool did = false;
@@ -105,7 +105,7 @@ static bool reap(struct lane *l)
 }
 
 /* One ring's turn, and where it stands after it. */
-static bool turn(struct lane *l, struct worker_ring *r, unsigned quantum)
+static bool turn(struct executor *l, struct server_ring *r, unsigned quantum)
 {
 	bool did = ring_turn(r, quantum);
 
@@ -121,7 +121,7 @@ static bool turn(struct lane *l, struct worker_ring *r, unsigned quantum)
 }
 
 /* Rings whose partial batches have waited long enough. */
-static void run_due(struct lane *l)
+static void run_due(struct executor *l)
 {
 	struct list *e, *n;
 	uint64_t now;
@@ -130,7 +130,7 @@ static void run_due(struct lane *l)
 		return;
 	now = now_ns();
 	list_for_each_safe (e, n, &l->timed) {
-		struct worker_ring *r = list_entry(e, struct worker_ring, timed);
+		struct server_ring *r = list_entry(e, struct server_ring, timed);
 
 		if (r->batch.due <= now)
 			run(l, r);
@@ -138,7 +138,7 @@ static void run_due(struct lane *l)
 }
 
 /* Every ring of one priority that may have something to do, once. */
-static bool run_priority(struct lane *l, struct list *list, unsigned quantum)
+static bool run_priority(struct executor *l, struct list *list, unsigned quantum)
 {
 	struct list todo;
 	bool did = false;
@@ -151,19 +151,19 @@ static bool run_priority(struct lane *l, struct list *list, unsigned quantum)
 		list_add_tail(&todo, e);
 	}
 	while (!list_empty(&todo)) {
-		struct worker_ring *r = list_first(&todo, struct worker_ring, run);
+		struct server_ring *r = list_first(&todo, struct server_ring, run);
 
 		did |= turn(l, r, quantum);
 	}
 	return did;
 }
 
-static bool run_all(struct lane *l)
+static bool run_all(struct executor *l)
 {
 	unsigned quantum = QUANTUM;
 	bool did = false;
 
-	lane_take_kicked(l);
+	executor_take_kicked(l);
 	run_due(l);
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
 		did |= run_priority(l, &l->run[p], quantum);
@@ -174,13 +174,13 @@ static bool run_all(struct lane *l)
 }
 
 /* Whoever has new completions sees them now. */
-static void publish(struct lane *l)
+static void publish(struct executor *l)
 {
 	while (!list_empty(&l->touched))
-		ring_publish(list_first(&l->touched, struct worker_ring, touched));
+		ring_publish(list_first(&l->touched, struct server_ring, touched));
 }
 
-bool lane_pass(struct lane *l, struct worker_ring *only)
+bool executor_pass(struct executor *l, struct server_ring *only)
 {
 	bool did = false;
 	int n;
@@ -199,13 +199,13 @@ bool lane_pass(struct lane *l, struct worker_ring *only)
 }
 
 /* What is under way writes the queue's descriptor when it is done: for whoever sleeps next. */
-static void arm(struct lane *l)
+static void arm(struct executor *l)
 {
 	if (l->nr_inflight)
 		(void)pst_queue_fd(l->q);
 }
 
-static bool any_runs(const struct lane *l)
+static bool any_runs(const struct executor *l)
 {
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		if (!list_empty(&l->run[p]))
@@ -213,38 +213,38 @@ static bool any_runs(const struct lane *l)
 	return false;
 }
 
-/* Does the lane's thread, or one that ends something, wait for the lock? */
-static bool is_wanted(struct lane *l)
+/* Does the executor's thread, or one that ends something, wait for the lock? */
+static bool is_wanted(struct executor *l)
 {
 	return atomic_load_explicit(&l->wanted, memory_order_relaxed);
 }
 
-/* A client's passes: for its own ring, then for those whose clients found the lane busy. */
-static bool help_passes(struct lane *l, struct worker_ring *r)
+/* A client's passes: for its own ring, then for those whose clients found the executor busy. */
+static bool help_passes(struct executor *l, struct server_ring *r)
 {
 	uint64_t before = l->nr_taken;
 	unsigned n = 0;
 	bool more, did;
 
-	lane_take_kicked(l);
+	executor_take_kicked(l);
 	l->helped = true;
 	do {
-		more = lane_pass(l, r);
+		more = executor_pass(l, r);
 		did = more || n;
 	} while (more && ++n < HELP_PASSES && ring_hungry(r) && !is_wanted(l));
 	if (l->nr_taken > before) {
 		l->trust = MIN(l->trust + 1, TRUST_MAX);
 		atomic_store_explicit(&l->came, true, memory_order_relaxed);
 	}
-	lane_take_kicked(l);
+	executor_take_kicked(l);
 	if (any_runs(l) && !is_wanted(l))
-		(void)lane_pass(l, NULL);
+		(void)executor_pass(l, NULL);
 	l->helped = false;
 	return did;
 }
 
 /* What is the thread to do, and must it be woken for that? */
-static void hand_over(struct lane *l, const struct worker_ring *r)
+static void hand_over(struct executor *l, const struct server_ring *r)
 {
 	bool left;
 
@@ -253,12 +253,12 @@ static void hand_over(struct lane *l, const struct worker_ring *r)
 	left = any_runs(l);
 	atomic_store(&l->left, left);
 	if (l->call_thread || r->batch.due < l->wake_at ||
-	    (left && atomic_load(&l->state) == LANE_SLEEPS))
-		lane_wake(l);
+	    (left && atomic_load(&l->state) == EXECUTOR_SLEEPS))
+		executor_wake(l);
 	l->call_thread = false;
 }
 
-bool lane_help(struct lane *l, struct worker_ring *r)
+bool executor_help(struct executor *l, struct server_ring *r)
 {
 	bool did;
 
@@ -269,16 +269,16 @@ bool lane_help(struct lane *l, struct worker_ring *r)
 	hand_over(l, r);
 	(void)pthread_mutex_unlock(&l->lock);
 	/* Who found it taken until now sleeps, and relies on us: the thread may be napping. */
-	if (unlikely(atomic_load(&l->kicked) && atomic_load(&l->state) != LANE_AWAKE))
-		lane_wake(l);
+	if (unlikely(atomic_load(&l->kicked) && atomic_load(&l->state) != EXECUTOR_AWAKE))
+		executor_wake(l);
 	return did;
 }
 
-void lane_forget(struct lane *l, const struct worker_file *f, const struct worker_buffer *b)
+void executor_forget(struct executor *l, const struct server_file *f, const struct server_buffer *b)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < LANE_DEPTH; i++) {
+	for (unsigned i = 0; i < CTX_DEPTH; i++) {
 		struct request *q = &l->reqs[i];
 		int err;
 
@@ -293,19 +293,19 @@ void lane_forget(struct lane *l, const struct worker_file *f, const struct worke
 	publish(l);
 	/* What stands behind it, or it itself by another file, may go now. */
 	if (any)
-		lane_wake(l);
+		executor_wake(l);
 }
 
 /* ------------------------------------------------------------------ thread */
 
 /* When the thread has to look again though nothing woke it. */
-static uint64_t next_look(const struct lane *l)
+static uint64_t next_look(const struct executor *l)
 {
 	uint64_t at = BATCH_NEVER;
 	struct list *e;
 
 	list_for_each (e, &l->timed)
-		at = MIN(at, list_entry(e, struct worker_ring, timed)->batch.due);
+		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
 	/* Of what is under way, the end wakes. */
 	if ((l->nr_prepared || !list_empty(&l->stalled)) && l->nr_inflight == l->nr_prepared)
 		at = MIN(at, now_ns() + RETRY_NS);
@@ -313,15 +313,15 @@ static uint64_t next_look(const struct lane *l)
 }
 
 /* Nothing is left to do.  False when that changed meanwhile. */
-static bool lie_down(struct lane *l)
+static bool lie_down(struct executor *l)
 {
 	bool nap = l->trust >= TRUST_NAP && atomic_exchange(&l->came, false);
 
 	l->wake_at = next_look(l);
 	atomic_store(&l->left, false);
-	atomic_store(&l->state, nap ? LANE_NAPS : LANE_SLEEPS);
+	atomic_store(&l->state, nap ? EXECUTOR_NAPS : EXECUTOR_SLEEPS);
 	if (atomic_load(&l->kicked)) {
-		atomic_store(&l->state, LANE_AWAKE);
+		atomic_store(&l->state, EXECUTOR_AWAKE);
 		return false;
 	}
 	arm(l);
@@ -329,7 +329,7 @@ static bool lie_down(struct lane *l)
 }
 
 /* False when the time is over and nothing woke it.  *ret_rang: the queue's descriptor did. */
-static bool sleep_until(struct lane *l, uint64_t at, bool *ret_rang)
+static bool sleep_until(struct executor *l, uint64_t at, bool *ret_rang)
 {
 	struct pollfd fds[2] = { { l->efd, POLLIN, 0 }, { l->qfd, POLLIN, 0 } };
 	struct timespec ts, *tsp = NULL;
@@ -354,30 +354,30 @@ static bool sleep_until(struct lane *l, uint64_t at, bool *ret_rang)
  * Lie until there is something to do, or nobody comes to help any more.  Looks without the
  * lock, which is the clients' mostly.  True when the queue's descriptor woke it.
  */
-static bool lie(struct lane *l, uint64_t wake_at)
+static bool lie(struct executor *l, uint64_t wake_at)
 {
 	bool rang = false;
 	uint64_t at;
 
 	do {
 		at = wake_at;
-		if (atomic_load(&l->state) == LANE_NAPS)
+		if (atomic_load(&l->state) == EXECUTOR_NAPS)
 			at = MIN(at, now_ns() + NAP_NS);
 	} while (!sleep_until(l, at, &rang) && at < wake_at && !atomic_load(&l->kicked) &&
 		 !atomic_load(&l->left) && atomic_exchange(&l->came, false));
 	return rang;
 }
 
-static void *lane_main(void *arg)
+static void *executor_main(void *arg)
 {
-	struct lane *l = arg;
+	struct executor *l = arg;
 	bool napped = false, rang = false;
 
 	while (!atomic_load(&l->stop)) {
 		uint64_t before, wake_at;
 		bool lies = false;
 
-		lane_enter(l);
+		executor_enter(l);
 		before = l->nr_taken;
 		/* A wake-up that came late: passes do not reap where nothing is under way, and the
 		 * descriptor would stay readable. */
@@ -386,26 +386,26 @@ static void *lane_main(void *arg)
 		rang = false;
 		if (l->nr_inflight == l->nr_prepared)
 			take_stalled(l);
-		if (!lane_pass(l, NULL))
+		if (!executor_pass(l, NULL))
 			lies = lie_down(l);
 		else if (napped && l->nr_taken > before)
 			l->trust -= MIN(l->trust, TRUST_LOST);
 		wake_at = l->wake_at;
-		lane_leave(l);
-		napped = atomic_load(&l->state) == LANE_NAPS;
+		executor_leave(l);
+		napped = atomic_load(&l->state) == EXECUTOR_NAPS;
 		if (lies)
 			rang = lie(l, wake_at);
 		else
 			while (atomic_load(&l->wanted))
 				(void)sched_yield();
-		atomic_store(&l->state, LANE_AWAKE);
+		atomic_store(&l->state, EXECUTOR_AWAKE);
 	}
 	return NULL;
 }
 
 /* -------------------------------------------------------------------- life */
 
-void lane_enter(struct lane *l)
+void executor_enter(struct executor *l)
 {
 	/* A thread that takes the lock again at once would keep everybody out. */
 	(void)atomic_fetch_add(&l->wanted, 1);
@@ -413,13 +413,13 @@ void lane_enter(struct lane *l)
 	(void)atomic_fetch_sub(&l->wanted, 1);
 }
 
-void lane_leave(struct lane *l)
+void executor_leave(struct executor *l)
 {
 	(void)pthread_mutex_unlock(&l->lock);
 }
 
 /* No handler of the program runs on it, but what the guard catches must come. */
-static int start(struct lane *l)
+static int start(struct executor *l)
 {
 	sigset_t set, old;
 	int err;
@@ -428,7 +428,7 @@ static int start(struct lane *l)
 	if (l->w->guard)
 		(void)sigdelset(&set, SIGBUS);
 	(void)pthread_sigmask(SIG_SETMASK, &set, &old);
-	err = pthread_create(&l->thread, NULL, lane_main, l);
+	err = pthread_create(&l->thread, NULL, executor_main, l);
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err)
 		return -EAGAIN;
@@ -436,9 +436,9 @@ static int start(struct lane *l)
 	return 0;
 }
 
-static void init(struct lane *l, struct worker *w, unsigned idx)
+static void init(struct executor *l, struct server *w, unsigned idx)
 {
-	*l = (struct lane){ .w = w, .idx = idx, .efd = -1, .wake_at = BATCH_NEVER };
+	*l = (struct executor){ .w = w, .idx = idx, .efd = -1, .wake_at = BATCH_NEVER };
 	(void)pthread_mutex_init(&l->lock, NULL);
 	(void)pthread_cond_init(&l->quiet, NULL);
 	list_init(&l->rings);
@@ -448,12 +448,12 @@ static void init(struct lane *l, struct worker *w, unsigned idx)
 	list_init(&l->free);
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		list_init(&l->run[p]);
-	for (unsigned i = 0; i < LANE_DEPTH; i++)
+	for (unsigned i = 0; i < CTX_DEPTH; i++)
 		list_add_tail(&l->free, &l->reqs[i].link);
-	l->nr_free = LANE_DEPTH;
+	l->nr_free = CTX_DEPTH;
 }
 
-static struct lane *destroy(struct lane *l)
+static struct executor *destroy(struct executor *l)
 {
 	l->q = pst_queue_free(l->q);
 	closep(&l->efd);
@@ -463,14 +463,14 @@ static struct lane *destroy(struct lane *l)
 	return NULL;
 }
 
-int lane_new(struct worker *w, unsigned idx, struct lane **ret)
+int executor_new(struct server *w, unsigned idx, struct executor **ret)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
-		.depth = LANE_DEPTH,
+		.depth = CTX_DEPTH,
 		.flags = PST_QUEUE_FD_ONCE,
 	};
-	struct lane *l = aligned_alloc(_Alignof(struct lane), sizeof(*l));
+	struct executor *l = aligned_alloc(_Alignof(struct executor), sizeof(*l));
 	int err;
 
 	if (!l)
@@ -490,10 +490,10 @@ int lane_new(struct worker *w, unsigned idx, struct lane **ret)
 	return err;
 }
 
-struct lane *lane_free(struct lane *l)
+struct executor *executor_free(struct executor *l)
 {
 	atomic_store(&l->stop, true);
-	lane_wake(l);
+	executor_wake(l);
 	(void)pthread_join(l->thread, NULL);
 	return destroy(l);
 }

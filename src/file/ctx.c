@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lanes and the tables they keep.
+ * I/O contexts and the tables they keep.
  *
- * Files and buffers have places in the tables of all lanes, given out here.  When one
- * goes, every lane forgets it first and only then is its place given out again: so a
- * lane never sees a new owner of a place while another thread still clears it there.
+ * Files and buffers have places in the tables of all I/O contexts, given out here.  When one
+ * goes, every I/O context forgets it first and only then is its place given out again: so a
+ * I/O context never sees a new owner of a place while another thread still clears it there.
  */
 #include <assert.h>
 #include <pthread.h>
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "file/places.h"
+#include "file/index.h"
 
 #define DEPTH_MAX 8192
 
-int store_lane_new(const struct store_ops *ops, unsigned depth, struct store_lane **ret)
+int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret)
 {
-	int err = fault_hit(FAULT_STORE_LANE);
+	int err = fault_hit(FAULT_IO_CTX);
 
 	if (err)
 		return err_set(err, "store.lane: an injected fault made it fail (PST_FAULT)");
 	if (depth < 1 || depth > DEPTH_MAX)
 		return err_set(EINVAL, "a lane holds 1 to %d operations, not %u", DEPTH_MAX, depth);
-	return ops->lane_new(depth, ret);
+	return ops->ctx_new(depth, ret);
 }
 
-void store_lane_free(struct store_lane *l)
+void io_ctx_free(struct io_ctx *l)
 {
 	if (!l)
 		return;
 	assert(!l->nr_ops);
-	l->ops->lane_free(l);
+	l->ops->ctx_free(l);
 }
 
 /* Guards the list and is held while its members forget, so that none is freed then. */
 static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct store_tables *tables;
+static struct ctx_tables *tables;
 
-void store_tables_add(struct store_tables *t)
+void ctx_tables_add(struct ctx_tables *t)
 {
 	(void)pthread_mutex_lock(&tables_lock);
 	t->next = tables;
@@ -46,10 +46,10 @@ void store_tables_add(struct store_tables *t)
 	(void)pthread_mutex_unlock(&tables_lock);
 }
 
-void store_tables_del(struct store_tables *t)
+void ctx_tables_del(struct ctx_tables *t)
 {
 	(void)pthread_mutex_lock(&tables_lock);
-	for (struct store_tables **p = &tables; *p; p = &(*p)->next) {
+	for (struct ctx_tables **p = &tables; *p; p = &(*p)->next) {
 		if (*p == t) {
 			*p = t->next;
 			break;
@@ -58,28 +58,28 @@ void store_tables_del(struct store_tables *t)
 	(void)pthread_mutex_unlock(&tables_lock);
 }
 
-void store_tables_forget_file(uint32_t idx)
+void ctx_tables_forget_file(uint32_t idx)
 {
 	(void)pthread_mutex_lock(&tables_lock);
-	for (struct store_tables *t = tables; t; t = t->next)
+	for (struct ctx_tables *t = tables; t; t = t->next)
 		t->forget_file(t, idx);
 	(void)pthread_mutex_unlock(&tables_lock);
 }
 
-void store_tables_forget_buf(uint32_t idx, unsigned nr)
+void ctx_tables_forget_buf(uint32_t idx, unsigned nr)
 {
 	(void)pthread_mutex_lock(&tables_lock);
-	for (struct store_tables *t = tables; t; t = t->next)
+	for (struct ctx_tables *t = tables; t; t = t->next)
 		t->forget_buf(t, idx, nr);
 	(void)pthread_mutex_unlock(&tables_lock);
 }
 
-static bool taken(const struct places *p, uint32_t i)
+static bool taken(const struct index_table *p, uint32_t i)
 {
 	return p->bits[i / 64] >> (i % 64) & 1;
 }
 
-static void mark(struct places *p, uint32_t idx, unsigned nr, bool on)
+static void mark(struct index_table *p, uint32_t idx, unsigned nr, bool on)
 {
 	for (uint32_t i = idx; i < idx + nr; i++) {
 		uint64_t bit = UINT64_C(1) << (i % 64);
@@ -91,8 +91,8 @@ static void mark(struct places *p, uint32_t idx, unsigned nr, bool on)
 	}
 }
 
-/* Lowest first: tables of lanes may be shorter than ours, see uring.c. */
-static uint32_t find_run(const struct places *p, unsigned nr)
+/* Lowest first: tables of I/O contexts may be shorter than ours, see uring.c. */
+static uint32_t find_run(const struct index_table *p, unsigned nr)
 {
 	unsigned run = 0;
 
@@ -101,16 +101,16 @@ static uint32_t find_run(const struct places *p, unsigned nr)
 		if (run == nr)
 			return i + 1 - nr;
 	}
-	return STORE_NO_IDX;
+	return IO_NO_IDX;
 }
 
-uint32_t places_get(struct places *p, unsigned nr, uint32_t *ret_gen)
+uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen)
 {
 	uint32_t idx;
 
 	(void)pthread_mutex_lock(&p->lock);
-	idx = nr ? find_run(p, nr) : STORE_NO_IDX;
-	if (idx != STORE_NO_IDX)
+	idx = nr ? find_run(p, nr) : IO_NO_IDX;
+	if (idx != IO_NO_IDX)
 		mark(p, idx, nr, true);
 	/* 0 stands for "nothing registered" in the tables. */
 	if (!++p->gen)
@@ -120,7 +120,7 @@ uint32_t places_get(struct places *p, unsigned nr, uint32_t *ret_gen)
 	return idx;
 }
 
-void places_put(struct places *p, uint32_t idx, unsigned nr)
+void index_put(struct index_table *p, uint32_t idx, unsigned nr)
 {
 	(void)pthread_mutex_lock(&p->lock);
 	mark(p, idx, nr, false);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lanes, the rings that they serve, and the requests that come of those.
+ * Executors, the rings that they serve, and the requests that come of those.
  *
- * A lane is a thread and a queue.  Its work is done in passes, each by whoever holds its lock:
- * mostly the lane's own thread, or a client that helps.  Everything here is under the lane's
- * lock unless it is atomic or never changes.
+ * An executor is a thread and a queue.  Its work is done in passes, each by whoever holds its
+ * lock: mostly the executor's own thread, or a client that helps.  Everything here is under the
+ * executor's lock unless it is atomic or never changes.
  *
  *	kicked rings -> run[priority] -> a turn each -> items, requests -> queue
  *	queue -> items, in the order of their batch -> completions -> the client's semaphore
  *
- * Lock order: worker, lane, table.
+ * Lock order: server, executor, table.
  */
-#ifndef WORKER_LANE_H
-#define WORKER_LANE_H
+#ifndef SERVER_EXECUTOR_H
+#define SERVER_EXECUTOR_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,14 +24,14 @@
 #include "usrbio/server/batch.h"
 #include "usrbio/server/shm.h"
 #include "usrbio/server/table.h"
-#include "usrbio/server/worker.h"
+#include "usrbio/server/server.h"
 
-#define LANES_MAX 64u
-#define LANE_DEPTH 256u		  /* requests that a lane has under way */
-#define LANE_RESERVE 8u		  /* of these, for each of the two lower priorities */
-#define QUANTUM 32u		  /* entries of a ring in one pass */
-#define QUANTUM_FEW 4u		  /* while rings of a higher priority are busy */
-#define QUANTUM_BYTES MIB(4)	  /* of requests started for a ring in one pass */
+#define EXECUTORS_MAX 64u
+#define CTX_DEPTH 256u                /* requests that an executor has under way */
+#define EXECUTOR_RESERVE 8u           /* of these, for each of the two lower priorities */
+#define QUANTUM 32u                   /* entries of a ring in one pass */
+#define QUANTUM_FEW 4u                /* while rings of a higher priority are busy */
+#define QUANTUM_BYTES MIB(4)          /* of requests started for a ring in one pass */
 #define RETRY_NS (10 * NSEC_PER_MSEC) /* when to try again what nothing will wake us for */
 
 #define NO_ITEM UINT32_MAX
@@ -50,31 +50,31 @@ struct item {
 
 /* Something to move.  Waits, then belongs to the queue. */
 struct request {
-	struct list link; /* lane->free, ring->waiting or ring->started */
-	struct worker_ring *ring;
+	struct list link; /* executor->free, ring->waiting or ring->started */
+	struct server_ring *ring;
 	uint32_t item;
 	struct usrbio_args args;
-	struct worker_file *file;     /* while it waits, else NULL */
-	struct worker_buffer *buffer; /* likewise */
-	dev_t dev;		      /* what overlaps is told by these */
+	struct server_file *file;     /* while it waits, else NULL */
+	struct server_buffer *buffer; /* likewise */
+	dev_t dev;                    /* what overlaps is told by these */
 	ino_t ino;
 };
 
-struct worker_ring {
-	struct lane *lane;
+struct server_ring {
+	struct executor *executor;
 	struct shm shm;
 	bool for_read, forbid_holes;
 	enum usrbio_priority priority;
 
 	/* The client's side of it: a line of its own. */
-	_Alignas(64) atomic_bool kicked; /* on lane->kicked */
-	struct worker_ring *next_kicked;
+	_Alignas(64) atomic_bool kicked; /* on executor->kicked */
+	struct server_ring *next_kicked;
 
-	_Alignas(64) struct list link; /* lane->rings */
-	struct list run;	       /* lane->run[priority]: has work perhaps; or stalled */
-	struct list timed;	       /* lane->timed: batch.due is set */
-	struct list touched;	       /* lane->touched: completions are to be published */
-	bool stalled; /* on lane->stalled: has something to do, and no room for it */
+	_Alignas(64) struct list link; /* executor->rings */
+	struct list run;               /* executor->run[priority]: has work perhaps; or stalled */
+	struct list timed;             /* executor->timed: batch.due is set */
+	struct list touched;           /* executor->touched: completions are to be published */
+	bool stalled; /* on executor->stalled: has something to do, and no room for it */
 	bool ending, broken;
 	bool more; /* there were entries for one more batch at the last look */
 
@@ -83,28 +83,28 @@ struct worker_ring {
 	uint32_t batch_left; /* entries of the batch that were not taken yet */
 	uint32_t batch_last; /* the last item of it, or NO_ITEM */
 
-	struct item *items; /* slots - 1 */
-	uint32_t nr_items;  /* in use */
-	uint32_t free_item; /* chain, or NO_ITEM */
+	struct item *items;  /* slots - 1 */
+	uint32_t nr_items;   /* in use */
+	uint32_t free_item;  /* chain, or NO_ITEM */
 	uint32_t fresh_item; /* from here on never used */
 
 	struct list waiting; /* in their order */
 	struct list started;
 	unsigned nr_requests; /* on these two lists */
-	struct worker_ring_stats st;
+	struct server_ring_stats st;
 };
 
-enum lane_state {
-	LANE_AWAKE,
-	LANE_NAPS,   /* looks again soon by itself */
-	LANE_SLEEPS, /* until the eventfd is written */
+enum executor_state {
+	EXECUTOR_AWAKE,
+	EXECUTOR_NAPS,   /* looks again soon by itself */
+	EXECUTOR_SLEEPS, /* until the eventfd is written */
 };
 
-struct lane {
+struct executor {
 	/* Any thread. */
-	_Atomic(struct worker_ring *) kicked; /* latest first */
-	_Atomic int state;		      /* enum lane_state */
-	atomic_uint wanted;		      /* who wants the lock besides the lane's thread */
+	_Atomic(struct server_ring *) kicked; /* latest first */
+	_Atomic int state;                    /* enum executor_state */
+	atomic_uint wanted;                   /* who wants the lock besides the executor's thread */
 	atomic_bool stop;
 	atomic_bool came; /* a client came to help lately */
 	atomic_bool left; /* and left something for the thread */
@@ -112,9 +112,9 @@ struct lane {
 
 	_Alignas(64) pthread_mutex_t lock;
 	pthread_cond_t quiet; /* a ring that ends has nothing under way any more */
-	struct worker *w;
+	struct server *w;
 	unsigned idx;
-	unsigned nr_rings; /* under the worker's lock */
+	unsigned nr_rings; /* under the server's lock */
 	pthread_t thread;
 	struct pst_queue *q;
 	int qfd;
@@ -124,65 +124,66 @@ struct lane {
 	unsigned nr_free;
 	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
 	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
-	bool helped;	      /* a client makes this pass: nothing in it may block */
-	bool call_thread;     /* the lane's thread has to go on with what the client left */
+	bool helped;          /* a client makes this pass: nothing in it may block */
+	bool call_thread;     /* the executor's thread has to go on with what the client left */
 	uint64_t nr_taken;    /* entries, ever */
-	unsigned trust;	      /* how sure it is that clients come and help */
+	unsigned trust;       /* how sure it is that clients come and help */
 	uint64_t wake_at;     /* when the thread wakes by itself */
-	struct request reqs[LANE_DEPTH];
+	struct request reqs[CTX_DEPTH];
 };
 
-struct worker {
+struct server {
 	struct table table;
 	pthread_mutex_t lock;
-	unsigned max_lanes, nr_lanes;
+	unsigned max_executors, nr_executors;
 	bool guard;
-	struct lane *lanes[LANES_MAX];
+	struct executor *executors[EXECUTORS_MAX];
 };
 
-/* ------------------------------------------------------------------- lanes */
+/* ------------------------------------------------------------------- executors */
 
-int lane_new(struct worker *w, unsigned idx, struct lane **ret);
-struct lane *lane_free(struct lane *l);
+int executor_new(struct server *w, unsigned idx, struct executor **ret);
+struct executor *executor_free(struct executor *l);
 
 /* The lock, for everybody but those who make passes. */
-void lane_enter(struct lane *l);
-void lane_leave(struct lane *l);
+void executor_enter(struct executor *l);
+void executor_leave(struct executor *l);
 
 /* Its thread looks at everything soon. */
-void lane_wake(struct lane *l);
+void executor_wake(struct executor *l);
 
 /* The ring may have something to do. */
-void lane_kick(struct lane *l, struct worker_ring *r);
+void executor_kick(struct executor *l, struct server_ring *r);
 /* Rings that were kicked stand on the run lists. */
-void lane_take_kicked(struct lane *l);
+void executor_take_kicked(struct executor *l);
 
 /*
  * Everything that can be done without waiting, for all rings or for one.  Did anything happen?
  */
-bool lane_pass(struct lane *l, struct worker_ring *only);
+bool executor_pass(struct executor *l, struct server_ring *only);
 /* The same by a client.  False also when somebody else is at it. */
-bool lane_help(struct lane *l, struct worker_ring *r);
+bool executor_help(struct executor *l, struct server_ring *r);
 
 /* They cannot be found any more: what waits for them finds others, or fails. */
-void lane_forget(struct lane *l, const struct worker_file *f, const struct worker_buffer *b);
+void executor_forget(struct executor *l, const struct server_file *f,
+		     const struct server_buffer *b);
 
 /* ------------------------------------------------------------------- rings */
 
-/* Not on a lane yet. */
-int ring_new(const struct worker_ring_opts *o, bool guard, struct worker_ring **ret);
-void ring_free(struct worker_ring *r);
+/* Not on an executor yet. */
+int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **ret);
+void ring_free(struct server_ring *r);
 
 /* Take up to so many entries and start what can be started.  Did anything happen? */
-bool ring_turn(struct worker_ring *r, unsigned quantum);
+bool ring_turn(struct server_ring *r, unsigned quantum);
 /* Is there something to do for it that needs no further kick? */
-bool ring_hungry(const struct worker_ring *r);
+bool ring_hungry(const struct server_ring *r);
 /* A request is over; its result goes out when it is its turn. */
 void ring_settle(struct request *q, int64_t result);
 /* The client sees the completions, and is woken. */
-void ring_publish(struct worker_ring *r);
+void ring_publish(struct server_ring *r);
 /* What was taken and not started is dropped. */
-void ring_drop(struct worker_ring *r);
+void ring_drop(struct server_ring *r);
 
 /* ---------------------------------------------------------------- requests */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/err.h"
-#include "file/store.h"
+#include "file/io.h"
 
-static const struct store_ops *const providers[] = { &store_uring_ops, &store_threads_ops };
+static const struct io_backend *const providers[] = { &uring_backend, &threads_backend };
 
-static const struct store_ops *pick_auto(int *ret_err)
+static const struct io_backend *pick_auto(int *ret_err)
 {
 	int first = 0;
 
@@ -22,14 +22,14 @@ static const struct store_ops *pick_auto(int *ret_err)
 	return NULL;
 }
 
-const struct store_ops *store_pick(uint32_t store, int *ret_err)
+const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err)
 {
-	if (store == PST_BACKEND_AUTO)
+	if (backend == PST_BACKEND_AUTO)
 		return pick_auto(ret_err);
 	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
 		int r;
 
-		if (providers[i]->store != store)
+		if (providers[i]->backend != backend)
 			continue;
 		r = providers[i]->check();
 		*ret_err = -r;
@@ -39,6 +39,6 @@ const struct store_ops *store_pick(uint32_t store, int *ret_err)
 	(void)err_set(EINVAL,
 		      "there is no store with the number %u: 0 is automatic, 1 io_uring, "
 		      "2 threads",
-		      store);
+		      backend);
 	return NULL;
 }

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ways to a file.  A local_file is an open file, an io_op one transfer between it and
+ * host memory, an I/O context the place where one thread starts operations and takes them back.
+ * Any context takes operations on any file.
+ */
+#ifndef PST_FILE_IO_H
+#define PST_FILE_IO_H
+
+#include <sys/types.h>
+
+#include <penstock.h>
+
+#include "base/base.h"
+
+#define IO_NR_FILES 4096	/* files that I/O contexts can register; more work, unregistered */
+#define IO_NR_BUFS 8192	/* pieces of host memory likewise, IO_BUF_MAX bytes each */
+#define IO_BUF_MAX MIB(8)	/* to pin as many small pages takes 0.3 ms */
+#define IO_LEN_MAX GIB(1)	/* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
+#define IO_NO_IDX UINT32_MAX
+
+/* An open file.  Immutable after open but for the last three; any thread may read it. */
+struct local_file {
+	int fd;			/* without O_DIRECT; always there */
+	int fd_direct;		/* the same file with O_DIRECT, or -1 */
+	uint32_t mem_align;	/* of fd_direct: power of two, bytes; 0 without */
+	uint32_t off_align;
+	uint32_t idx;		/* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
+	uint32_t gen;		/* of this use of idx */
+	uint32_t flags;		/* PST_FILE_* */
+	uint32_t why;		/* enum pst_why: why fd_direct is -1; NONE with PST_FILE_PLAIN */
+	int detail;		/* of why */
+	uint32_t fs_magic;	/* statfs(2) f_type */
+	uint64_t fs_id;		/* statfs(2) f_fsid; 0 for a block device */
+	bool memory_fs;		/* tmpfs, ramfs, hugetlbfs: everything is resident */
+	bool may_hang;		/* FUSE and its like: starting an operation may block */
+	bool stale;		/* its page cache may lack what another machine wrote */
+	bool block_device;
+	dev_t dev;		/* of the file system, or of the block device itself */
+	ino_t ino;
+	char fs[16];		/* name for people */
+	_Atomic bool direct_bad;/* an O_DIRECT operation was refused: use fd from now on */
+	_Atomic int warm;	/* core's memory of how often CACHED hit; see plan.c */
+	struct cufile_file *cufile; /* gds/cufile/file.c's, and under its lock */
+	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
+	struct writers *writers; /* of all who have the same file open here */
+};
+
+/*
+ * Open and close (file.c).  flags are PST_FILE_*, already checked for sense; mode is of a
+ * created file.  local_file_free() is called once nothing is in flight on the file; it
+ * takes it out of every I/O context's table.
+ */
+int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct local_file **ret);
+int local_file_wrap(int fd, uint32_t flags, struct local_file **ret);
+void local_file_free(struct local_file *f);
+int local_file_size(const struct local_file *f, uint64_t *ret_size);
+
+/*
+ * Read for a look (peek.c): through the page cache, which has afterwards no more of the file
+ * than before.  Bytes, fewer at the end of the file; -errno.
+ */
+int64_t local_file_peek(const struct local_file *f, void *buf, uint64_t off, uint64_t len);
+
+/*
+ * Host memory that I/O contexts may register with the kernel so that operations need not pin it
+ * each time, in pieces of IO_BUF_MAX bytes that are used again and again.
+ */
+struct io_buf {
+	void *base;
+	uint64_t len;
+	uint32_t idx;		/* first place in I/O contexts' tables */
+	uint32_t nr;		/* places in a row, for the first pieces; 0: none was free */
+};
+
+int io_buf_new(void *base, uint64_t len, struct io_buf **ret);
+/* Nothing is in flight on it; it is taken out of every I/O context's table. */
+void io_buf_free(struct io_buf *b);
+
+enum store_kind {
+	IO_READ,
+	IO_WRITE,
+	IO_FSYNC,
+	IO_FDATASYNC,
+};
+
+enum writers_claim {
+	WRITERS_NONE,
+	WRITERS_DIRECT,
+	WRITERS_PLAIN,
+	WRITERS_WAIT, /* of an O_DIRECT write: no new ones through the page cache begin */
+};
+
+#define IO_OP_DIRECT (1u << 0) /* through fd_direct: buf, off and len are aligned */
+#define IO_OP_NOWAIT (1u << 1) /* READ: only what is resident; else -EAGAIN or short */
+
+/* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
+struct io_op {
+	struct local_file *file;
+	struct io_buf *sbuf;	/* registered memory that holds buf..buf+len, or NULL */
+	void *buf;
+	uint64_t off;		/* in the file */
+	uint64_t len;		/* 1 to IO_LEN_MAX; 0 for a sync */
+	uint8_t kind;		/* enum store_kind */
+	uint8_t flags;		/* STORE_OP_* */
+
+	/* Results.  A short count is the end of the file (READ), or where NOWAIT met what is
+	 * not resident; the I/O context has resumed every other. */
+	int64_t res;		/* bytes, or -errno */
+	uint64_t moved;		/* bytes moved before an error; = res on success */
+	int pin_err;		/* 0, or errno of registering sbuf: it went unregistered */
+	bool pinned;		/* sbuf was used registered */
+	uint8_t claim;		/* enum writers_claim: a write's, from begin to end */
+
+	/* The I/O context's own. */
+	bool canceled;
+	bool suspect; /* its -EFAULT, once */
+	struct io_op *next, *prev;
+	const struct io_fifo *in; /* the list that it is on, or NULL */
+	void *ctx_data;
+};
+
+/*
+ * Before a write is queued, and once it is back from reap() (writers.c).  While begin says
+ * false it must not start: one with IO_OP_DIRECT may drop that flag and begin as another, and
+ * each asks again later.  Nobody tells when.
+ */
+bool writers_begin(struct io_op *op);
+/* After false, for one that keeps IO_OP_DIRECT: it gets its turn. */
+void writers_wait(struct io_op *op);
+void writers_end(struct io_op *op);
+
+/* The same for O_DIRECT writes that are no io_op. */
+struct writers;
+bool writers_direct(struct writers *w);
+void writers_direct_done(struct writers *w);
+/* For file.c. */
+int writers_get(dev_t dev, ino_t ino, struct writers **ret);
+void writers_put(struct writers *w);
+
+struct io_backend;
+
+/* A provider's own struct begins with this. */
+struct io_ctx {
+	const struct io_backend *ops;
+	unsigned depth;		/* most operations queued and in flight */
+	unsigned nr_ops;	/* queued or in flight now */
+};
+
+/*
+ * One way to a file.  An I/O context has one user at a time: core holds the lock of the queue
+ * that owns it, or it belongs to an engine's worker.  wait() alone is called without
+ * that lock, while nobody else uses the I/O context.
+ */
+struct io_backend {
+	const char *name;	/* "uring", "threads" */
+	uint32_t backend;		/* PST_BACKEND_* */
+
+	/* Is it to be had here?  0 or -errno with a sentence; cheap after the first call. */
+	int (*check)(void);
+
+	/* depth is 1 to 8192. */
+	int (*ctx_new)(unsigned depth, struct io_ctx **ret);
+	/* Nothing is in flight any more. */
+	void (*ctx_free)(struct io_ctx *l);
+
+	/* Take one operation; 0 or -EAGAIN when depth are there already. */
+	int (*queue)(struct io_ctx *l, struct io_op *op);
+
+	/* Start all that was queued.  0 or -errno when the kernel refused (-EAGAIN,
+	 * -ENOMEM: they stay queued, call again later). */
+	int (*flush)(struct io_ctx *l);
+
+	/* Take what is done, at most max; never blocks.  Resumes short counts. */
+	unsigned (*reap)(struct io_ctx *l, struct io_op **ret, unsigned max);
+
+	/* Sleep until reap() has work or the deadline (absolute, PST_NO_DEADLINE) passed.
+	 * 0, -ETIMEDOUT or -EINTR.  May return early. */
+	int (*wait)(struct io_ctx *l, unsigned min, uint64_t deadline_ns);
+
+	/* Ask for an end of op, which is queued or in flight: it still comes out of reap(), with
+	 * its result or -ECANCELED, or never if the kernel hangs.  The next flush() tells the
+	 * kernel, so that many take few system calls.  Costs the same however many others
+	 * there are. */
+	void (*cancel)(struct io_ctx *l, struct io_op *op);
+
+	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
+	 * work.  What is done already at arming counts: it writes at once.  Only the first call
+	 * can fail. */
+	int (*arm)(struct io_ctx *l, int efd, bool armed);
+};
+
+extern const struct io_backend uring_backend, threads_backend;
+
+/* PST_BACKEND_AUTO: uring if its check() passes, else threads; *ret_err then holds the
+ * errno that check() gave, 0 otherwise.  NULL with a sentence when what was asked
+ * for is not to be had. */
+const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err);
+
+/* Wrappers with fault injection. */
+int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret);
+void io_ctx_free(struct io_ctx *l);
+
+/*
+ * Shared by the providers (op.c).  io_op_begin() prepares the results.
+ * io_op_advance() takes the result of one system call and says whether the
+ * operation is finished (true, op->res is set) or must go on from op->moved (false); a
+ * direct read that stopped at an unaligned offset goes on without IO_OP_DIRECT, since
+ * only the end of the file can be there.
+ */
+void io_op_begin(struct io_op *op);
+bool io_op_advance(struct io_op *op, int64_t res);
+
+/* What a provider that keeps tables per I/O context must do when a file or buffer goes (ctx.c).
+ * An I/O context that registers things is listed from lane_new to lane_free. */
+struct ctx_tables {
+	struct ctx_tables *next;
+	void (*forget_file)(struct ctx_tables *t, uint32_t idx);
+	void (*forget_buf)(struct ctx_tables *t, uint32_t idx, unsigned nr);
+};
+void ctx_tables_add(struct ctx_tables *t);
+void ctx_tables_del(struct ctx_tables *t);
+
+#endif
