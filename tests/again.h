@@ -40,7 +40,8 @@ static inline int again_child(const struct again *cases, size_t nr, const char *
 		if (cases[i].how == AGAIN_ONCE)
 			rig_run1(name, cases[i].fn);
 		else
-			rig_run(name, cases[i].fn, cases[i].how == AGAIN_RUN);
+			rig_run(name, cases[i].fn,
+				cases[i].how == AGAIN_RUN ? RIG_HOST | RIG_SOFT : RIG_HOST);
 	}
 	return rig_done();
 }

@@ -25,20 +25,17 @@
 #define READ_MAX (1u << 20)
 
 /* In the order of their inode numbers, from 2. */
-enum file { NORMAL, HANG, EIO_AT, SHORT, SLOW, SHRINK, FULL, RELEASE, NR_FILES };
+enum file { NORMAL, HANG, EIO_AT, SHORT, SLOW, SHRINK, STALE, FULL, RELEASE, NR_FILES };
 
 static const struct {
 	const char *name;
 	size_t size;
 	mode_t mode;
 } files[NR_FILES] = {
-	[NORMAL] = { "normal", FUSEFS_SIZE, 0444 },
-	[HANG] = { "hang", FUSEFS_SIZE, 0666 },
-	[EIO_AT] = { "eio", FUSEFS_SIZE, 0444 },
-	[SHORT] = { "short", FUSEFS_SIZE, 0444 },
-	[SLOW] = { "slow", FUSEFS_SIZE, 0666 },
-	[SHRINK] = { "shrink", 4u << 20, 0444 },
-	[FULL] = { "full", 0, 0666 },
+	[NORMAL] = { "normal", FUSEFS_SIZE, 0444 }, [HANG] = { "hang", FUSEFS_SIZE, 0666 },
+	[EIO_AT] = { "eio", FUSEFS_SIZE, 0444 },    [SHORT] = { "short", FUSEFS_SIZE, 0444 },
+	[SLOW] = { "slow", FUSEFS_SIZE, 0666 },     [SHRINK] = { "shrink", 4u << 20, 0444 },
+	[STALE] = { "stale", FUSEFS_SIZE, 0666 },   [FULL] = { "full", 0, 0666 },
 	[RELEASE] = { "release", 0, 0666 },
 };
 
@@ -58,6 +55,7 @@ static struct waiting *waiting;
 static uint8_t full_data[ROOM];
 static size_t full_size;
 static unsigned nr_short;
+static bool fresh; /* stale is not any more */
 
 static void fill_stat(fuse_ino_t ino, struct stat *st)
 {
@@ -207,6 +205,7 @@ static void release_all(void)
 	(void)pthread_mutex_lock(&lock);
 	w = waiting;
 	waiting = NULL;
+	fresh = true;
 	(void)pthread_mutex_unlock(&lock);
 	for (; w; w = next) {
 		next = w->next;
@@ -216,6 +215,19 @@ static void release_all(void)
 			reply_pattern(w->req, w->off, w->len);
 		free(w);
 	}
+}
+
+/* True: the request has its answer. */
+static bool is_stale(fuse_req_t req, fuse_ino_t ino)
+{
+	bool stale;
+
+	(void)pthread_mutex_lock(&lock);
+	stale = ino == INO(STALE) && !fresh;
+	(void)pthread_mutex_unlock(&lock);
+	if (stale)
+		(void)fuse_reply_err(req, ESTALE);
+	return stale;
 }
 
 static void be_slow(void)
@@ -241,6 +253,8 @@ static void fs_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t at, struct
 	uint64_t off = (uint64_t)at, size = files[ino - 2].size;
 
 	(void)fi;
+	if (is_stale(req, ino))
+		return;
 	len = MIN(len, (size_t)READ_MAX);
 	len = off < size ? MIN(len, size - off) : 0;
 	switch (ino - 2) {
@@ -293,7 +307,11 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 		     struct fuse_file_info *fi)
 {
 	(void)fi;
+	if (is_stale(req, ino))
+		return;
 	switch (ino - 2) {
+	case STALE:
+		break;
 	case HANG:
 		hang(req, true, (uint64_t)off, len);
 		return;
@@ -315,10 +333,10 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 
 static void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void)ino;
 	(void)datasync;
 	(void)fi;
-	(void)fuse_reply_err(req, 0);
+	if (!is_stale(req, ino))
+		(void)fuse_reply_err(req, 0);
 }
 
 static const struct fuse_lowlevel_ops ops = {

@@ -10,6 +10,7 @@
  *	short	reads give odd counts, less than asked
  *	slow	reads and writes take 20 ms each
  *	shrink	says it has 4 MiB, and ends at 1 MiB
+ *	stale	reads, writes and syncs give ESTALE, after the next fusefs_release() they work
  *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
  *
  * As root it mounts by itself, else by fusermount3.

@@ -151,43 +151,6 @@ static inline const char *rig_path(const char *name)
 
 /* --------------------------------------------------------------- patterns */
 
-/* t_fill() a word at a time. */
-static inline void rig_fill(void *buf, uint64_t seed, uint64_t off, size_t len)
-{
-	uint8_t *p = buf;
-
-	for (; len && (off & 7); off++, len--)
-		*p++ = t_byte(seed, off);
-	for (; len >= 8; off += 8, len -= 8, p += 8) {
-		uint64_t x = (off >> 3) * 0x9e3779b97f4a7c15u + seed;
-
-		x ^= x >> 29;
-		x *= 0xbf58476d1ce4e5b9u;
-		x ^= x >> 32;
-		memcpy(p, &x, 8);
-	}
-	for (; len; off++, len--)
-		*p++ = t_byte(seed, off);
-}
-
-/* t_differs() likewise. */
-static inline size_t rig_differs(const void *buf, uint64_t seed, uint64_t off, size_t len)
-{
-	uint8_t want[4096];
-
-	for (size_t at = 0; at < len; at += sizeof(want)) {
-		size_t n = len - at < sizeof(want) ? len - at : sizeof(want);
-
-		rig_fill(want, seed, off + at, n);
-		if (memcmp(want, (const char *)buf + at, n) == 0)
-			continue;
-		for (size_t i = 0; i < n; i++)
-			if (((const uint8_t *)buf)[at + i] != want[i])
-				return at + i;
-	}
-	return len;
-}
-
 static uint64_t rig_random_state = 88172645463325252u;
 
 static inline uint64_t rig_random(void)
@@ -238,7 +201,7 @@ static inline void rig_make(const char *path, uint64_t seed, uint64_t len)
 	for (uint64_t off = 0; good && off < len; off += step) {
 		size_t n = len - off < step ? len - off : step;
 
-		rig_fill(buf, seed, off, n);
+		t_fill(buf, seed, off, n);
 		good = pwrite(fd, buf, n, (off_t)off) == (ssize_t)n;
 	}
 	free(buf);
@@ -323,7 +286,7 @@ static inline void rig_mem_fill(struct pst_mem *m, uint64_t off, uint64_t len, u
 	char *buf = malloc(len);
 
 	T_CHECK(buf);
-	rig_fill(buf, seed, at, len);
+	t_fill(buf, seed, at, len);
 	T_OK(pst_mem_copy_in(m, off, buf, len));
 	free(buf);
 }
@@ -336,7 +299,7 @@ static inline size_t rig_mem_differs(struct pst_mem *m, uint64_t off, uint64_t l
 
 	T_CHECK(buf);
 	T_OK(pst_mem_copy_out(m, off, buf, len));
-	n = rig_differs(buf, seed, at, len);
+	n = t_differs(buf, seed, at, len);
 	free(buf);
 	return n;
 }
@@ -350,6 +313,28 @@ static inline struct pst_queue *rig_queue(uint32_t store, uint32_t depth)
 
 	T_OK(pst_queue_new(&o, &q));
 	return q;
+}
+
+/* 0, or why file operations cannot be done by PST_BACKEND_URING or _THREADS here. */
+static inline int rig_backend_check(uint32_t backend)
+{
+	struct pst_check c[4] = { { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) },
+				  { .sz = sizeof(*c) } };
+	const char *name = backend == PST_BACKEND_URING ? "io_uring" : "threads";
+	int nr = pst_check("io", NULL, c, RIG_NR(c));
+
+	for (int i = 0; i < nr; i++)
+		if (!strcmp(c[i].name, name))
+			return -c[i].err;
+	return nr < 0 ? nr : -EINVAL;
+}
+
+/* One that is there: of a queue that may choose, requests say that io_uring is missing. */
+static inline uint32_t rig_best_store(void)
+{
+	return rig_backend_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING : PST_BACKEND_THREADS;
 }
 
 static inline struct pst_stats rig_stats(struct pst_queue *q)
@@ -461,22 +446,6 @@ static inline void rig_quiet(void)
 static void (*rig_fn)(void);
 static struct pst_queue *rig_last; /* of the case before, which left it behind */
 
-/* 0, or why file operations cannot be done by PST_BACKEND_URING or _THREADS here. */
-static inline int rig_backend_check(uint32_t backend)
-{
-	struct pst_check c[4] = { { .sz = sizeof(*c) },
-				  { .sz = sizeof(*c) },
-				  { .sz = sizeof(*c) },
-				  { .sz = sizeof(*c) } };
-	const char *name = backend == PST_BACKEND_URING ? "io_uring" : "threads";
-	int nr = pst_check("io", NULL, c, RIG_NR(c));
-
-	for (int i = 0; i < nr; i++)
-		if (!strcmp(c[i].name, name))
-			return -c[i].err;
-	return nr < 0 ? nr : -EINVAL;
-}
-
 static inline void rig_case(void)
 {
 	/* One that failed or was skipped took no time to clean up. */
@@ -513,8 +482,10 @@ static inline void rig_run1(const char *name, void (*fn)(void))
 
 #define RIG_RUN1(fn) rig_run1(#fn, fn)
 
-/* A case over stores and kinds of memory, with rig_q, rig_dev and rig_backend set. */
-static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
+enum { RIG_HOST = 1, RIG_SOFT = 2 };
+
+/* A case over stores and kinds of memory (RIG_*), with rig_q, rig_dev and rig_backend set. */
+static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 {
 	static const char *const devs[] = { "host", "soft:0" };
 	static const char *const stores[] = { "", "uring", "threads" };
@@ -522,20 +493,23 @@ static inline void rig_run(const char *name, void (*fn)(void), bool all_mem)
 	char full[160];
 
 	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++)
-		for (unsigned i = 0; i < (all_mem ? 2 : 1); i++) {
+		for (unsigned i = 0; i < RIG_NR(devs); i++) {
+			if (!(mem & 1u << i))
+				continue;
 			rig_dev = devs[i];
 			rig_last = rig_q;
 			rig_q = NULL;
 			rig_fn = fn;
 			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_backend],
-				       all_mem ? " " : "", all_mem ? devs[i] : "");
+				       mem == RIG_HOST ? "" : " ", mem == RIG_HOST ? "" : devs[i]);
 			if (!only || strstr(full, only))
 				t_run(full, rig_case);
 		}
 }
 
-#define RIG_RUN(fn) rig_run(#fn, fn, true)
-#define RIG_RUN_BACKENDS(fn) rig_run(#fn, fn, false)
+#define RIG_RUN(fn) rig_run(#fn, fn, RIG_HOST | RIG_SOFT)
+#define RIG_RUN_SOFT(fn) rig_run(#fn, fn, RIG_SOFT)
+#define RIG_RUN_BACKENDS(fn) rig_run(#fn, fn, RIG_HOST)
 
 static inline int rig_done(void)
 {

@@ -2,18 +2,68 @@
 # SPDX-License-Identifier: MIT
 """Sum the TAP cases of all programs that meson ran.
 
-tap-sum.py TESTLOG.json... prints the cases that failed with what they said, the cases that
-were skipped with their reason, and as its last line "N passed, N failed, N skipped".  A
-program that crashed, timed out or ended before its plan counts as one failure more.  Of several
-logs each one's name stands before its cases.
+tap-sum.py [--elsewhere] TESTLOG.json... prints the cases that failed with what they said, the
+cases that were skipped with their reason, and as its last line "N passed, N failed, N skipped".
+A program that crashed, timed out or ended before its plan counts as one failure more, and so does
+a skip that tests/skips does not allow.  Its conditions are asked for here; --elsewhere: the logs
+are another machine's, so that a reason has to be listed and no more.  Of several logs each one's
+name stands before its cases.
 """
+import fnmatch
 import json
 import os
 import re
+import subprocess
 import sys
 
 CASE = re.compile(r"(not )?ok\b\s*(\d*)\s*-?\s*([^#]*)(?:#\s*(SKIP)\S*\s*(.*))?$", re.I)
 PLAN = re.compile(r"1\.\.(\d+)\s*(?:#\s*SKIP\S*\s*(.*))?$", re.I)
+
+
+class Skips:
+    """What tests/skips allows."""
+
+    def __init__(self, path, elsewhere):
+        self.root = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+        self.elsewhere = elsewhere
+        self.commands = {"always": "true"}
+        self.rules = []
+        self.answers = {}
+        with open(path, encoding="utf-8") as lines:
+            for nr, line in enumerate(lines, 1):
+                line = line.strip()
+                if not line or line.startswith("#"):
+                    continue
+                name, colon, rest = line.partition(": ")
+                if name.startswith("when "):
+                    self.commands[name[len("when "):]] = rest
+                elif colon and name in self.commands:
+                    reason, _, cases = rest.partition(" @ ")
+                    self.rules.append((name, reason.strip(), cases.strip() or "*"))
+                else:
+                    sys.exit(f"{path}:{nr}: neither a condition nor a skip under one: {line}")
+
+    def holds(self, name, reason, log):
+        """Is missing what the condition says?"""
+        command = self.commands[name]
+        env = dict(os.environ, REASON=reason, LOG=log)
+        key = (command, reason if "REASON" in command else "", log if "LOG" in command else "")
+        if key not in self.answers:
+            self.answers[key] = subprocess.run(
+                ["sh", "-c", command], cwd=self.root, env=env, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL).returncode == 0
+        return self.answers[key]
+
+    def objection(self, case, reason, log):
+        """None, or why the skip must not be."""
+        named = [name for name, pattern, cases in self.rules
+                 if fnmatch.fnmatchcase(reason, pattern) and fnmatch.fnmatchcase(case, cases)]
+        if not named:
+            return "tests/skips has no line for this"
+        if self.elsewhere or any(self.holds(name, reason, log) for name in named):
+            return None
+        return f"tests/skips allows it for {', '.join(named)}, which is not so here"
 
 
 def program(run):
@@ -71,17 +121,22 @@ def cases(path):
 def main():
     count = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
-    skips = []
-    logs = sys.argv[1:]
+    skipped = []
+    logs = [arg for arg in sys.argv[1:] if arg != "--elsewhere"]
+    skips = Skips(os.path.join(os.path.dirname(os.path.abspath(__file__)), "skips"),
+                  "--elsewhere" in sys.argv)
     for path in logs:
         where = os.path.basename(path)[:-len(".json")] + ": " if len(logs) > 1 else ""
         for what, case, text in cases(path):
+            objection = skips.objection(case, text, path) if what == "skipped" else None
+            if objection:
+                what, text = "failed", [f"skipped: {text}", objection]
             count[what] += 1
             if what == "failed":
                 failures.append((where + case, text))
             elif what == "skipped":
-                skips.append((where + case, text))
-    for case, why in skips:
+                skipped.append((where + case, text))
+    for case, why in skipped:
         print(f"skipped {case}: {why}")
     for case, notes in failures:
         print(f"FAILED {case}")

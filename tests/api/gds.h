@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "symbol.h"
 #include "again.h"
 #include "stub/cufile_stub.h"
 
@@ -29,13 +30,6 @@ static struct {
 static struct pst_mem *mem;   /* of LEN bytes and more */
 static struct pst_file *file; /* LEN bytes of the pattern */
 
-static inline void find(void *lib, void *slot, const char *name)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 static inline struct stub_cufile_state state(void)
 {
 	struct stub_cufile_state s;
@@ -45,7 +39,7 @@ static inline struct stub_cufile_state state(void)
 }
 
 /* The libraries as text says, here and in the process that probes; a queue, memory, a file. */
-static inline void begin(const char *text)
+static inline void open_with(const char *text)
 {
 	const char *name = getenv("PST_LIBCUFILE");
 	void *lib;
@@ -56,15 +50,15 @@ static inline void begin(const char *text)
 	(void)setenv("STUB_CUFILE", text, 1);
 	lib = dlopen(name, RTLD_NOW);
 	if (lib)
-		find(lib, &x.set, "stub_cufile_set");
+		symbol(lib, &x.set, "stub_cufile_set");
 	if (!x.set)
 		T_SKIP("needs the library of tests/stub");
-	find(lib, &x.state, "stub_cufile_state");
-	find(lib, &x.release, "stub_cufile_release");
-	find(lib, &x.met, "stub_cufile_met");
-	find(lib, &x.reset, "stub_cufile_reset");
+	symbol(lib, &x.state, "stub_cufile_state");
+	symbol(lib, &x.release, "stub_cufile_release");
+	symbol(lib, &x.met, "stub_cufile_met");
+	symbol(lib, &x.reset, "stub_cufile_reset");
 	rig_dev = "cuda:0";
-	rig_q = rig_queue(PST_BACKEND_AUTO, 0);
+	rig_q = rig_queue(rig_best_store(), 0);
 	mem = rig_alloc(rig_dev, RIG_MIB(40));
 	rig_make(rig_path("data"), SEED, LEN);
 	file = rig_open(rig_path("data"), RIG_RW);
@@ -94,18 +88,18 @@ static inline struct pst_path_info verdict(void)
 }
 
 /* The way is open. */
-static inline void begin_good(const char *text)
+static inline void open_direct(const char *text)
 {
 	struct pst_path_info info;
 
-	begin(text);
+	open_with(text);
 	info = verdict();
 	T_EQ(info.why, PST_WHY_NONE);
 	T_EQ(info.state, PST_STATE_POSSIBLE);
 }
 
 /* No registration outlives its memory and file, and nothing went by the library's own copies. */
-static inline void end(void)
+static inline void close_all(void)
 {
 	struct stub_cufile_state s;
 
@@ -154,7 +148,7 @@ static inline struct pst_done pattern_write(uint64_t seed, uint64_t off, uint64_
 	rig_show(&d);
 	T_EQ(d.res, (int64_t)len);
 	T_EQ(rig_slurp(rig_path("data"), off, buf, len), len);
-	T_EQ(rig_differs(buf, seed, off, len), len);
+	T_EQ(t_differs(buf, seed, off, len), len);
 	free(buf);
 	return d;
 }

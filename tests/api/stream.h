@@ -38,11 +38,11 @@ static inline const char *stream_init(void)
 	if (why)
 		return why;
 	lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
-	hw_sym(lib, "stub_cuda_state", &stub.state);
-	hw_sym(lib, "stub_cuda_fail", &stub.fail);
-	hw_sym(lib, "stub_cuda_delay_us", &stub.delay_us);
-	hw_sym(lib, "stub_cuda_stall", &stub.stall);
-	hw_sym(lib, "stub_cuda_poison", &stub.poison);
+	symbol(lib, &stub.state, "stub_cuda_state");
+	symbol(lib, &stub.fail, "stub_cuda_fail");
+	symbol(lib, &stub.delay_us, "stub_cuda_delay_us");
+	symbol(lib, &stub.stall, "stub_cuda_stall");
+	symbol(lib, &stub.poison, "stub_cuda_poison");
 	if (!stub.state)
 		return why = "needs the library of tests/stub";
 	rig_make(rig_path("order"), ORDER_SEED, ORDER_BYTES);

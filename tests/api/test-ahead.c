@@ -18,7 +18,7 @@
 static struct pst_file *file;
 static struct pst_mem *mem;
 
-static void end(void)
+static void close_file(void)
 {
 	file = pst_file_close(file);
 	mem = pst_mem_free(mem);
@@ -32,7 +32,7 @@ static void cold(void)
 }
 
 /* A cold file on a mount where O_DIRECT is proven: the plain reads of a proof warm it up. */
-static void begin(uint64_t len)
+static void open_cold(uint64_t len)
 {
 	struct pst_file_info info;
 	struct pst_done d;
@@ -43,7 +43,7 @@ static void begin(uint64_t len)
 	mem = rig_alloc(rig_dev, LEN);
 	info = rig_file_info(file);
 	if (!info.direct) {
-		end();
+		close_file();
 		T_SKIP("O_DIRECT on %s", info.fs);
 	}
 	d = rig_read(file, mem, 0, 0, RIG_MIB(1));
@@ -95,28 +95,28 @@ static void sequential(void)
 {
 	static const unsigned sizes[] = { 4096, 16384, 65536, 131072 };
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < RIG_NR(sizes); i++) {
 		goes_ahead(&(struct pst_io){ 0 }, i * RIG_MIB(2), sizes[i],
 			   (unsigned)(RIG_MIB(1) / sizes[i]));
 		cold();
 	}
-	end();
+	close_file();
 }
 
 /* It is the better way, so a strict request takes it too. */
 static void strict(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	goes_ahead(&(struct pst_io){ .flags = PST_IO_STRICT }, 0, PIECE, 64);
-	end();
+	close_file();
 }
 
 static void checksums(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	goes_ahead(&(struct pst_io){ .flags = PST_IO_CRC32C }, RIG_MIB(1), PIECE, 64);
-	end();
+	close_file();
 }
 
 /* O_DIRECT had edges there, but is not wanted any more. */
@@ -124,7 +124,7 @@ static void unaligned(void)
 {
 	struct pst_done d;
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 100; i++) {
 		d = rig_read(file, mem, 777 + i * 1000, 0, 1000);
 		T_EQ(d.res, 1000);
@@ -134,7 +134,7 @@ static void unaligned(void)
 		T_EQ(d.paths & BIT(DIRECT), 0);
 		T_CHECK(d.why == PST_WHY_NONE || d.why == PST_WHY_MEMLOCK);
 	}
-	end();
+	close_file();
 }
 
 static void interleaved(void)
@@ -145,7 +145,7 @@ static void interleaved(void)
 		uint64_t apart = LEN / regions[n];
 		struct pst_queue *q;
 
-		begin(LEN);
+		open_cold(LEN);
 		q = rig_queue(rig_backend, 0); /* that has seen no other reads */
 		for (unsigned i = 0; i < 32; i++)
 			for (unsigned k = 0; k < regions[n]; k++) {
@@ -155,7 +155,7 @@ static void interleaved(void)
 				T_EQ(!!(hops & BIT(DIRECT)), i < FEW);
 			}
 		q = pst_queue_free(q);
-		end();
+		close_file();
 	}
 }
 
@@ -189,7 +189,7 @@ static void threads(void)
 {
 	struct reader r[4] = { 0 };
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 4; i++) {
 		r[i].q = rig_queue(rig_backend, 0);
 		r[i].mem = rig_alloc(rig_dev, 64 * PIECE);
@@ -206,7 +206,7 @@ static void threads(void)
 		r[i].q = pst_queue_free(r[i].q);
 		r[i].mem = pst_mem_free(r[i].mem);
 	}
-	end();
+	close_file();
 }
 
 /* Requests of several pieces: of two regions, and of one whose pieces lie apart in memory. */
@@ -215,7 +215,7 @@ static void segments(void)
 	struct pst_seg segs[3];
 	struct pst_done d;
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 20; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
 
@@ -238,42 +238,42 @@ static void segments(void)
 		if (i >= 3 * FEW)
 			T_EQ(d.paths & BIT(DIRECT), 0);
 	}
-	end();
+	close_file();
 }
 
 /* ---------------------------------------------------------- what is not that */
 
 static void random_order(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(ask((uint64_t)(i * 37 % 64) * PIECE, PIECE), BIT(DIRECT));
-	end();
+	close_file();
 }
 
 static void backwards(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 64; i-- > 0;)
 		T_EQ(ask((uint64_t)i * PIECE, PIECE), BIT(DIRECT));
-	end();
+	close_file();
 }
 
 /* With gaps, as in a table of which a column is read. */
 static void strided(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 64; i++)
 		T_EQ(ask((uint64_t)i * 3 * PIECE, PIECE), BIT(DIRECT));
-	end();
+	close_file();
 }
 
 static void large(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 16; i++)
 		T_EQ(ask(i * LEN / 16, LEN / 16), BIT(DIRECT));
-	end();
+	close_file();
 }
 
 /* What is read elsewhere meanwhile is not taken for a part of it. */
@@ -281,13 +281,13 @@ static void astray(void)
 {
 	uint64_t off = 0;
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned i = 0; i < 32; i++, off += PIECE)
 		T_EQ(!!(ask(off, PIECE) & BIT(DIRECT)), i < FEW);
 	cold();
 	for (unsigned i = 0; i < 32; i++)
 		T_EQ(ask(LEN / 2 + (uint64_t)(i * 37 % 64) * PIECE, PIECE), BIT(DIRECT));
-	end();
+	close_file();
 }
 
 /* Where the file is warm nobody looks for an order, and then comes a part that is cold. */
@@ -295,7 +295,7 @@ static void half_warm(void)
 {
 	static char buf[RIG_MIB(1)];
 
-	begin(LEN);
+	open_cold(LEN);
 	T_EQ(rig_slurp(rig_path("file"), 0, buf, sizeof(buf)), sizeof(buf));
 	for (unsigned i = 0; i < 32; i++) {
 		uint32_t hops = ask((uint64_t)(i * 37 % 64) * PIECE, PIECE);
@@ -310,7 +310,7 @@ static void half_warm(void)
 		if (i >= 3 * FEW)
 			T_EQ(hops & BIT(DIRECT), 0);
 	}
-	end();
+	close_file();
 }
 
 /* Many at once keep the disk busy without anybody's read-ahead. */
@@ -318,7 +318,7 @@ static void many_at_once(void)
 {
 	struct pst_done d[32];
 
-	begin(LEN);
+	open_cold(LEN);
 	for (unsigned round = 0; round < 2; round++) {
 		for (unsigned i = 0; i < 32; i++) {
 			uint64_t off = (round * 32 + i) * UINT64_C(65536);
@@ -341,14 +341,14 @@ static void many_at_once(void)
 		if (i < FEW || i >= 3 * FEW)
 			T_EQ(!!(hops & BIT(DIRECT)), i < FEW);
 	}
-	end();
+	close_file();
 }
 
 static void policies(void)
 {
 	struct pst_io io = { .policy = PST_POLICY1(PST_PATH_DIRECT) };
 
-	begin(LEN);
+	open_cold(LEN);
 	if (rig_soft())
 		io.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_DIRECT);
 	for (unsigned i = 0; i < 32; i++)
@@ -361,7 +361,7 @@ static void policies(void)
 		one.policy = io.policy;
 		T_EQ(rig_do(rig_q, &one).paths & FILE_HOPS, BIT(DIRECT));
 	}
-	end();
+	close_file();
 }
 
 /* ------------------------------------------------------------ while it changes */
@@ -371,7 +371,7 @@ static void end_of_file(void)
 	const uint64_t len = 64 * PIECE + 100;
 	struct pst_done d;
 
-	begin(len);
+	open_cold(len);
 	goes_ahead(&(struct pst_io){ 0 }, 0, PIECE, 64);
 	d = rig_read(file, mem, 64 * PIECE, 0, PIECE);
 	T_EQ(d.res, 100);
@@ -379,14 +379,14 @@ static void end_of_file(void)
 	T_EQ(rig_mem_differs(mem, 0, 100, SEED, 64 * PIECE), 100);
 	d = rig_read(file, mem, 65 * PIECE, 0, PIECE);
 	T_EQ(d.res, 0);
-	end();
+	close_file();
 }
 
 static void truncated(void)
 {
 	struct pst_done d;
 
-	begin(LEN);
+	open_cold(LEN);
 	goes_ahead(&(struct pst_io){ 0 }, 0, PIECE, 32);
 	T_EQ(truncate(rig_path("file"), 32 * PIECE + 10), 0);
 	d = rig_read(file, mem, 32 * PIECE, 0, PIECE);
@@ -398,7 +398,7 @@ static void truncated(void)
 	rig_make(rig_path("file"), SEED, LEN);
 	for (unsigned i = 34; i < 64; i++)
 		(void)ask(i * PIECE, PIECE);
-	end();
+	close_file();
 }
 
 /* Another writes in front of the reader, where the kernel has read already: through the page
@@ -408,7 +408,7 @@ static void written(void)
 	char *buf = NULL;
 	int fd[2];
 
-	begin(LEN);
+	open_cold(LEN);
 	fd[0] = open(rig_path("file"), O_WRONLY | O_CLOEXEC);
 	fd[1] = open(rig_path("file"), O_WRONLY | O_CLOEXEC | O_DIRECT);
 	T_CHECK(fd[0] >= 0 && fd[1] >= 0);
@@ -418,7 +418,7 @@ static void written(void)
 		uint64_t off = i * PIECE;
 		struct pst_done d;
 
-		rig_fill(buf, SEED + i, off, PIECE);
+		t_fill(buf, SEED + i, off, PIECE);
 		T_EQ(pwrite(fd[i & 1], buf, PIECE, (off_t)off), PIECE);
 		d = rig_read(file, mem, off, 0, PIECE);
 		T_EQ(d.res, PIECE);
@@ -428,7 +428,7 @@ static void written(void)
 	free(buf);
 	(void)close(fd[0]);
 	(void)close(fd[1]);
-	end();
+	close_file();
 }
 
 int main(void)

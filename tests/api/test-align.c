@@ -97,7 +97,7 @@ static void requests_end(void)
 			check(i, &d, len);
 			T_EQ(rig_sync(f).res, 0);
 			T_EQ(rig_slurp(rig_path("file"), off, buf, len), len);
-			T_EQ(rig_differs(buf, SEED + i, off, len), len);
+			T_EQ(t_differs(buf, SEED + i, off, len), len);
 			rig_mem_fill(m, off, len, SEED, off);
 			T_EQ(rig_write(f, m, off, off, len).res, (int64_t)len);
 			pst_file_close(f);

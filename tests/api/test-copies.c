@@ -14,7 +14,7 @@
 static struct pst_file *file;
 static struct pst_mem *mem;
 
-static void begin(void)
+static void open_warm(void)
 {
 	rig_make(rig_path("file"), SEED, PIECE);
 	rig_warm(rig_path("file"));
@@ -22,7 +22,7 @@ static void begin(void)
 	mem = rig_alloc(rig_dev, NR * PIECE);
 }
 
-static void end(void)
+static void close_file(void)
 {
 	file = pst_file_close(file);
 	mem = pst_mem_free(mem);
@@ -48,7 +48,7 @@ static void bit_by_bit(void)
 					     PST_POLICY2(PST_PATH_CACHED, PST_PATH_BUFFERED) };
 	struct pst_done d[NR];
 
-	begin();
+	open_warm();
 	for (unsigned k = 0; k < RIG_NR(policies); k++) {
 		unsigned n = 0;
 
@@ -65,21 +65,21 @@ static void bit_by_bit(void)
 		}
 		T_EQ(rig_mem_differs(mem, (NR - 1) * PIECE, PIECE, SEED, 0), PIECE);
 	}
-	end();
+	close_file();
 }
 
 static void all_at_once(void)
 {
 	struct pst_done d[NR];
 
-	begin();
+	open_warm();
 	submit(0, PST_POLICY1(PST_PATH_CACHED));
 	T_EQ(pst_queue_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++) {
 		T_EQ(d[i].res, PIECE);
 		T_EQ(rig_mem_differs(mem, i * PIECE, PIECE, SEED, 0), PIECE);
 	}
-	end();
+	close_file();
 }
 
 /* What was not begun when the time was over is not begun any more. */
@@ -88,14 +88,14 @@ static void past_a_deadline(void)
 	struct pst_done d[NR];
 	unsigned late = 0;
 
-	begin();
+	open_warm();
 	submit(t_in_ms(200), PST_POLICY1(PST_PATH_CACHED));
 	(void)usleep(250000);
 	T_EQ(pst_queue_reap(rig_q, d, NR, NR, t_in_ms(RIG_WAIT_MS)), NR);
 	for (unsigned i = 0; i < NR; i++)
 		late += d[i].res == -ETIMEDOUT;
 	T_CHECK(late >= NR - 1);
-	end();
+	close_file();
 }
 
 static void canceled(void)
@@ -103,7 +103,7 @@ static void canceled(void)
 	struct pst_done d[NR];
 	unsigned n = 0;
 
-	begin();
+	open_warm();
 	submit(0, PST_POLICY1(PST_PATH_CACHED));
 	for (unsigned i = 1; i < NR; i++)
 		T_EQ(pst_queue_cancel(rig_q, i), 1);
@@ -111,7 +111,7 @@ static void canceled(void)
 	for (unsigned i = 0; i < NR; i++)
 		n += d[i].res == -ECANCELED;
 	T_EQ(n, NR - 1);
-	end();
+	close_file();
 }
 
 /* Who sleeps on the descriptor is told that there is more to do. */
@@ -121,7 +121,7 @@ static void by_descriptor(void)
 	struct pollfd p = { .events = POLLIN };
 	unsigned n = 0;
 
-	begin();
+	open_warm();
 	p.fd = pst_queue_fd(rig_q);
 	T_CHECK(p.fd >= 0);
 	submit(0, PST_POLICY1(PST_PATH_CACHED));
@@ -133,7 +133,7 @@ static void by_descriptor(void)
 		T_CHECK(r >= 0);
 		n += (unsigned)r;
 	}
-	end();
+	close_file();
 }
 
 /* Small ones are there when pst_queue_submit() returns. */
@@ -141,7 +141,7 @@ static void small_ones(void)
 {
 	struct pst_done d[64];
 
-	begin();
+	open_warm();
 	for (unsigned i = 0; i < 64; i++) {
 		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
 
@@ -150,7 +150,7 @@ static void small_ones(void)
 	}
 	T_EQ(pst_queue_submit(rig_q), 64);
 	T_EQ(pst_queue_reap(rig_q, d, 0, 64, 0), 64);
-	end();
+	close_file();
 }
 
 int main(void)

@@ -88,7 +88,7 @@ static void block_table(void)
 	d = rig_do(rig_q, &io);
 	rig_show(&d);
 	T_EQ(d.res, NR * LEN);
-	rig_fill(want, 9, 0, sizeof(want));
+	t_fill(want, 9, 0, sizeof(want));
 	T_EQ(d.crc32c, rig_crc32c(0, want, sizeof(want)));
 	for (unsigned i = 0; i < NR; i += 37)
 		T_EQ(rig_mem_differs(m, segs[i].mem_off, LEN, 9, segs[i].file_off), LEN);

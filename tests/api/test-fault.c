@@ -17,7 +17,7 @@ static void stop_fuse(void)
 	fusefs_stop(&fs);
 }
 
-static struct pst_file *begin(const char *name, uint32_t flags)
+static struct pst_file *mount_and_open(const char *name, uint32_t flags)
 {
 	char path[200];
 
@@ -29,7 +29,7 @@ static struct pst_file *begin(const char *name, uint32_t flags)
 	return rig_open(path, flags);
 }
 
-static void end(struct pst_file *f)
+static void close_and_unmount(struct pst_file *f)
 {
 	pst_file_close(f);
 	mem = pst_mem_free(mem);
@@ -52,17 +52,17 @@ static struct pst_done read_at(struct pst_file *f, uint64_t off, uint64_t len)
 
 static void odd_counts(void)
 {
-	struct pst_file *f = begin("short", PST_FILE_READ);
+	struct pst_file *f = mount_and_open("short", PST_FILE_READ);
 
 	T_EQ(read_at(f, 0, LEN).res, LEN);
 	T_EQ(read_at(f, 777, 300001).res, 300001);
 	T_EQ(read_at(f, FUSEFS_SIZE - 5000, 10000).res, 5000);
-	end(f);
+	close_and_unmount(f);
 }
 
 static void error_in_the_middle(void)
 {
-	struct pst_file *f = begin("eio", PST_FILE_READ);
+	struct pst_file *f = mount_and_open("eio", PST_FILE_READ);
 	struct pst_done d;
 
 	T_EQ(read_at(f, 0, RIG_MIB(1)).res, RIG_MIB(1));
@@ -91,23 +91,53 @@ static void error_in_the_middle(void)
 		T_EQ(d.prefix, 10000);
 		T_EQ(rig_mem_differs(mem, 0, 10000, FUSEFS_SEED, 0), 10000);
 	}
-	end(f);
+	close_and_unmount(f);
+}
+
+/* A server that was restarted: -ESTALE comes through, and the file works when the server does. */
+static void stale(void)
+{
+	struct pst_file *f = mount_and_open("stale", RIG_RW), *other;
+	struct pst_done d;
+	char path[200];
+
+	for (unsigned i = 0; i < 3; i++) {
+		d = read_at(f, 4096, LEN);
+		T_EQ(d.res, -ESTALE);
+		T_EQ(d.prefix, 0);
+		T_CHECK(!(d.flags & PST_DONE_BUSY));
+		d = rig_write(f, mem, 0, 0, 4096);
+		T_EQ(d.res, -ESTALE);
+		T_EQ(d.prefix, 0);
+		T_EQ(rig_sync(f).res, -ESTALE);
+	}
+	T_EQ(rig_stats(rig_q).errors, 9);
+	/* Others of the same file system do not notice. */
+	(void)snprintf(path, sizeof(path), "%s/normal", fs.dir);
+	other = rig_open(path, PST_FILE_READ);
+	T_EQ(read_at(other, 0, LEN).res, LEN);
+	pst_file_close(other);
+	fusefs_release(&fs);
+	T_EQ(read_at(f, 4096, LEN).res, LEN);
+	T_EQ(rig_write(f, mem, 0, 0, 4096).res, 4096);
+	T_EQ(rig_sync(f).res, 0);
+	close_and_unmount(f);
 }
 
 /* The file is shorter than it says. */
 static void shorter_than_said(void)
 {
-	struct pst_file *f = begin("shrink", PST_FILE_READ);
+	struct pst_file *f = mount_and_open("shrink", PST_FILE_READ);
 
 	T_EQ(read_at(f, 0, LEN).res, RIG_MIB(1));
 	T_EQ(read_at(f, RIG_MIB(1) - 100, LEN).res, 100);
 	T_EQ(read_at(f, RIG_MIB(1), LEN).res, 0);
-	end(f);
+	close_and_unmount(f);
 }
 
 static void no_space(void)
 {
-	struct pst_file *f = begin("full", RIG_RW);
+	struct pst_file *f = mount_and_open("full", RIG_RW);
 	struct pst_done d;
 
 	rig_mem_fill(mem, 0, LEN, FUSEFS_SEED, 0);
@@ -120,18 +150,18 @@ static void no_space(void)
 	d = rig_write(f, mem, RIG_MIB(1), 0, 4096);
 	T_CHECK(d.res == -ENOSPC || d.res == -EIO);
 	T_EQ(d.prefix, 0);
-	end(f);
+	close_and_unmount(f);
 }
 
 static void slow(void)
 {
-	struct pst_file *f = begin("slow", RIG_RW);
+	struct pst_file *f = mount_and_open("slow", RIG_RW);
 	uint64_t t0 = t_now();
 
 	T_EQ(read_at(f, 0, 300000).res, 300000);
 	T_EQ(read_at(f, 13, 300000).res, 300000);
 	T_CHECK(t_now() - t0 >= 40 * 1000000u);
-	end(f);
+	close_and_unmount(f);
 }
 
 /* The file loses its end while it is read. */
@@ -196,6 +226,7 @@ int main(void)
 	(void)atexit(stop_fuse);
 	RIG_RUN(odd_counts);
 	RIG_RUN(error_in_the_middle);
+	RIG_RUN(stale);
 	RIG_RUN(shorter_than_said);
 	RIG_RUN(no_space);
 	RIG_RUN(slow);

@@ -171,7 +171,7 @@ static int wait_for(pid_t pid)
 	return status;
 }
 
-static void begin(uint64_t len)
+static void open_cold(uint64_t len)
 {
 	rig_make(rig_path("file"), 1, len);
 	rig_cold(rig_path("file"));
@@ -180,7 +180,7 @@ static void begin(uint64_t len)
 	(void)fflush(stdout);
 }
 
-static void end(void)
+static void close_file(void)
 {
 	mem = pst_mem_free(mem);
 	file = pst_file_close(file);
@@ -192,7 +192,7 @@ static void requests_in_flight(void)
 	enum { NR = 32, PIECE = 256 << 10 };
 	struct pst_done d[NR];
 
-	begin(NR * PIECE);
+	open_cold(NR * PIECE);
 	for (unsigned round = 0; round < 6; round++) {
 		unsigned n = 0;
 		pid_t pid;
@@ -222,7 +222,7 @@ static void requests_in_flight(void)
 		T_EQ(rig_mem_differs(mem, 0, NR * PIECE, 1, 0), NR * PIECE);
 		T_EQ(wait_for(pid), 0);
 	}
-	end();
+	close_file();
 }
 
 static struct fusefs fs;
@@ -259,7 +259,7 @@ static void beside_a_request_that_hangs(void)
 	}
 	T_EQ(d.res, 4096);
 	T_EQ(rig_mem_differs(mem, 0, 4096, FUSEFS_SEED, 0), 4096);
-	end();
+	close_file();
 	fusefs_stop(&fs);
 }
 
@@ -270,7 +270,7 @@ static void freed_while_the_child_lives(void)
 	char c;
 	pid_t pid;
 
-	begin(LEN);
+	open_cold(LEN);
 	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
 	T_EQ(pipe2(hold, O_CLOEXEC), 0);
 	pid = fork();
@@ -279,7 +279,7 @@ static void freed_while_the_child_lives(void)
 		_exit(read(hold[0], &c, 1) == 0 ? in_the_child() : 8);
 	}
 	(void)close(hold[0]);
-	end();
+	close_file();
 	rig_q = pst_queue_free(rig_q);
 	(void)close(hold[1]);
 	T_EQ(wait_for(pid), 0);
@@ -317,7 +317,7 @@ static void beside_another_thread(void)
 	struct worker w = { .q = rig_queue(rig_backend, 4) };
 	pthread_t t;
 
-	begin(LEN);
+	open_cold(LEN);
 	T_EQ(pthread_create(&t, NULL, worker_main, &w), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		pid_t pid = fork();
@@ -332,7 +332,7 @@ static void beside_another_thread(void)
 	(void)pthread_join(t, NULL);
 	T_EQ(w.bad, 0);
 	pst_queue_free(w.q);
-	end();
+	close_file();
 }
 
 /* A line that stays on its way until it is let go. */
@@ -369,7 +369,7 @@ static void beside_a_log_line(void)
 	pid_t pid;
 	int status;
 
-	begin(LEN);
+	open_cold(LEN);
 	pst_log_set(deliver_slowly, &slow, PST_LOG_DEBUG);
 	T_EQ(pthread_create(&t, NULL, make_queues, &slow), 0);
 	for (uint64_t until = t_in_ms(RIG_WAIT_MS); !slow.begun && t_now() < until;)
@@ -389,7 +389,7 @@ static void beside_a_log_line(void)
 	pst_log_set(NULL, NULL, 0);
 	T_CHECK(slow.begun);
 	T_EQ(status, 0);
-	end();
+	close_file();
 }
 
 /* Host memory is private: what the child writes there stays its own, and pages that fork()
@@ -400,7 +400,7 @@ static void host_memory_is_the_parents(void)
 	pid_t pid;
 
 	rig_dev = "host";
-	begin(LEN);
+	open_cold(LEN);
 	p = pst_mem_ptr(mem);
 	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN); /* now it may be registered */
 	rig_cold(rig_path("file"));
@@ -412,8 +412,8 @@ static void host_memory_is_the_parents(void)
 	}
 	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
 	T_EQ(wait_for(pid), 0);
-	T_EQ(rig_differs(p, 1, 0, LEN), LEN);
-	end();
+	T_EQ(t_differs(p, 1, 0, LEN), LEN);
+	close_file();
 }
 
 /* ------------------------------------------------------------- from anew */
@@ -432,7 +432,7 @@ static int work_anew(void)
 	if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
 	    pst_queue_reap(q, &d, 1, 1, PST_NO_DEADLINE) != 1 || d.res != 4096)
 		return 2;
-	end();
+	close_file();
 	pst_queue_free(q);
 	return 0;
 }
@@ -477,10 +477,10 @@ static int run_self(const char *how)
 
 static void exec_begins_anew(void)
 {
-	begin(LEN);
+	open_cold(LEN);
 	T_EQ(rig_read(file, mem, 0, 0, LEN).res, LEN);
 	T_EQ(run_self("work"), 0);
-	end();
+	close_file();
 }
 
 static void fork_before_the_first_call(void)

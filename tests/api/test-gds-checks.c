@@ -14,7 +14,7 @@ static struct pst_check checks[MAX];
 static int nr;
 
 /* The libraries as text says, and a file with bytes. */
-static void begin(const char *text)
+static void use_libraries(const char *text)
 {
 	if (!getenv("PST_LIBCUFILE") || !getenv("PST_LIBCUDA"))
 		T_SKIP("needs the libraries of tests/stub");
@@ -76,7 +76,7 @@ static void tried(const char *text)
 	char line[600];
 	FILE *maps;
 
-	begin(text);
+	use_libraries(text);
 	T_CHECK(ask("cuda:0", rig_path("data"), PST_CHECK_TRIAL) > 0);
 	T_CHECK(waitpid(-1, NULL, WNOHANG | __WALL) == -1 && errno == ECHILD);
 	maps = fopen("/proc/self/maps", "re");
@@ -206,7 +206,7 @@ static void python_library(void)
 	char cmd[8 * PATH_MAX];
 	char dir[PATH_MAX / 2];
 
-	begin("mode=p2pdma");
+	use_libraries("mode=p2pdma");
 	(void)snprintf(dir, sizeof(dir), "%s", rig_path("site-packages/nvidia"));
 	(void)snprintf(cmd, sizeof(cmd),
 		       "mkdir -p '%s/cuda_runtime/lib' '%s/cufile/lib' && cp '%s' '%s' && "
@@ -267,7 +267,7 @@ static void wrong_arguments(void)
 {
 	const char *data;
 
-	begin("mode=p2pdma");
+	use_libraries("mode=p2pdma");
 	data = rig_path("data");
 	says(ask("cuda:9", data, 0), -ENODEV, "cuda:9");
 	says(ask("0000:ff:1f.7", data, 0), -ENODEV, "0000:ff:1f.7");
@@ -285,7 +285,7 @@ static void wrong_arguments(void)
 
 static void wrong_paths(void)
 {
-	begin("mode=p2pdma");
+	use_libraries("mode=p2pdma");
 	says(ask("cuda:0", rig_path("none"), 0), -ENOENT, "none");
 	says(ask("cuda:0", "/dev/null", 0), -ENXIO, "/dev/null");
 	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
@@ -303,7 +303,7 @@ static void room(void)
 	struct pst_check few[3];
 	int all;
 
-	begin("mode=p2pdma");
+	use_libraries("mode=p2pdma");
 	all = ask("cuda:0", rig_path("data"), 0);
 	T_CHECK(all > 3);
 	T_EQ(gds_checks("cuda:0", rig_path("data"), 0, NULL, 0), all);
@@ -328,7 +328,7 @@ static void after_fork(void)
 	int status;
 	pid_t pid;
 
-	begin("mode=p2pdma");
+	use_libraries("mode=p2pdma");
 	T_CHECK(ask(NULL, rig_path("data"), 0) > 0);
 	pid = fork();
 	if (pid == 0)

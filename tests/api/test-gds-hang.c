@@ -55,7 +55,7 @@ static void hangs_in(const char *what)
 	struct pst_io io;
 	uint64_t t;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	(void)snprintf(text, sizeof(text), "hang=%s:1", what);
 	x.set(text);
 	io = io_at(0, RIG_MIB(1), BEGUN_MS, 1);
@@ -78,7 +78,7 @@ static void hangs_in(const char *what)
 	drained();
 	d = rig_read(file, mem, 0, 0, RIG_MIB(2));
 	T_EQ(d.res, (int64_t)RIG_MIB(2));
-	end();
+	close_all();
 }
 
 static void in_read(void)
@@ -101,7 +101,7 @@ static void in_write(void)
 	struct pst_done d;
 	struct pst_io io;
 
-	begin_good("mode=nvfs");
+	open_direct("mode=nvfs");
 	x.set("hang=write:1");
 	io = io_at(0, RIG_MIB(1), BEGUN_MS, 1);
 	io.op = PST_OP_WRITE;
@@ -111,7 +111,7 @@ static void in_write(void)
 	late(&d, ETIMEDOUT);
 	x.release();
 	drained();
-	end();
+	close_all();
 }
 
 /* The driver's open: the verdict never comes, and the own way is taken. */
@@ -119,7 +119,7 @@ static void in_open(void)
 {
 	struct pst_done d;
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	x.set("hang=cuFileDriverOpen:1");
 	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
 	T_EQ(d.res, (int64_t)RIG_MIB(1));
@@ -131,7 +131,7 @@ static void in_open(void)
 	T_EQ(check(PST_OP_READ).detail, EAGAIN);
 	x.release();
 	T_EQ(verdict().why, PST_WHY_NONE);
-	end();
+	close_all();
 }
 
 static void cancelled(void)
@@ -140,7 +140,7 @@ static void cancelled(void)
 	struct pst_io io;
 	uint64_t t;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	x.set("hang=read:1");
 	io = io_at(0, RIG_MIB(1), 60000, 7);
 	start(&io);
@@ -152,7 +152,7 @@ static void cancelled(void)
 	late(&d, ECANCELED);
 	x.release();
 	drained();
-	end();
+	close_all();
 }
 
 /* All of a device's threads: others wait a moment, then they are staged. */
@@ -162,7 +162,7 @@ static void all_threads(void)
 	struct pst_io io;
 	uint64_t t;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	x.set("hang=read:0");
 	for (unsigned i = 0; i < 4; i++) {
 		io = io_at(i * RIG_MIB(1), RIG_MIB(1), 6000, i);
@@ -185,7 +185,7 @@ static void all_threads(void)
 		T_EQ(d[i].res, -ETIMEDOUT);
 	x.release();
 	drained();
-	end();
+	close_all();
 }
 
 /* Threads that were given up are replaced, but not without end. */
@@ -194,7 +194,7 @@ static void replaced(void)
 	struct pst_done d[8];
 	struct pst_io io;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	x.set("hang=read:0");
 	for (unsigned i = 0; i < 8; i++) {
 		io = io_at(i * RIG_MIB(1), RIG_MIB(1), SHORT_MS, i);
@@ -216,7 +216,7 @@ static void replaced(void)
 	T_EQ(verdict().detail, ETIMEDOUT);
 	x.release();
 	drained();
-	end();
+	close_all();
 }
 
 /* A queue is freed and its memory and file with it: they live until the call returns. */
@@ -226,7 +226,7 @@ static void queue_freed(void)
 	struct pst_io io;
 	uint64_t t;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	x.set("hang=read:1");
 	io = io_at(0, RIG_MIB(1), 60000, 1);
 	start(&io);
@@ -245,7 +245,7 @@ static void queue_freed(void)
 		st = rig_stats(NULL);
 	while (st.busy && t_now() < t);
 	T_EQ(st.busy, 0);
-	end();
+	close_all();
 }
 
 /* Letting go of memory and file hangs: the program waits a moment and goes on. */
@@ -254,7 +254,7 @@ static void at_the_end(void)
 	struct pst_done d;
 	uint64_t t;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
 	T_CHECK(d.paths & GDS);
 	x.set("hang=cuFileBufDeregister:1");
@@ -270,7 +270,7 @@ static void at_the_end(void)
 	t = t_hang();
 	while ((state().files || state().bufs) && t_now() < t)
 		;
-	end();
+	close_all();
 }
 
 /* The program ends while cuFile hangs. */
@@ -278,7 +278,7 @@ static void process_exits(void)
 {
 	struct pst_io io;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	x.set("hang=read:0");
 	for (unsigned i = 0; i < 2; i++) {
 		io = io_at(i * RIG_MIB(1), RIG_MIB(1), 60000, i);
@@ -299,7 +299,7 @@ static void forked(void)
 	int status = -1;
 	pid_t pid;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
 	T_CHECK(d.paths & GDS);
 	x.set("hang=read:1");
@@ -319,7 +319,7 @@ static void forked(void)
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, (int64_t)RIG_MIB(1));
 	T_CHECK(d.paths & GDS);
-	end();
+	close_all();
 }
 
 static const struct again cases[] = {

@@ -16,7 +16,7 @@ static void forbidden(void)
 	struct pst_done d;
 
 	forbid(__NR_sync_file_range);
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	d = cold_read(0, 0, LEN, 0, 0);
 	T_EQ(d.res, (int64_t)LEN);
 	T_EQ(d.why, PST_WHY_NO_GDS);
@@ -24,7 +24,7 @@ static void forbidden(void)
 	T_CHECK(is_right(0, 0, LEN) && !(d.paths & GDS));
 	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
 	T_EQ(verdict().detail, EPERM);
-	end();
+	close_all();
 }
 
 /* ------------------------------------------------------- what can be asked */
@@ -41,7 +41,7 @@ static void empty_file(void)
 	struct pst_path_info info;
 	struct pst_done d;
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	reopen("new", RIG_NEW);
 	for (unsigned i = 0; i < 3; i++) {
 		info = check(PST_OP_WRITE);
@@ -59,7 +59,7 @@ static void empty_file(void)
 	reopen("other", RIG_NEW);
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_POSSIBLE);
 	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(1)).paths & GDS);
-	end();
+	close_all();
 }
 
 /* Also where writes by O_DIRECT were proven before: then nobody else needs a reader. */
@@ -67,7 +67,7 @@ static void written_only(void)
 {
 	struct pst_done d;
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	d = rig_write(file, mem, 0, 0, RIG_MIB(1));
 	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
 	reopen("data", PST_FILE_WRITE);
@@ -76,7 +76,7 @@ static void written_only(void)
 	d = pattern_write(5, 0, RIG_MIB(2));
 	T_CHECK((d.paths & GDS) && (d.flags & PST_DONE_PROOF));
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
-	end();
+	close_all();
 }
 
 /* One that this user may not read: what is missing is said, until others have proven writes. */
@@ -87,7 +87,7 @@ static void unreadable(void)
 	struct __user_cap_header_struct cap = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { { 0, 0, 0 }, { 0, 0, 0 } };
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	rig_make(rig_path("sink"), 1, RIG_MIB(2));
 	T_EQ(chmod(rig_path("sink"), 0200), 0);
 	T_EQ(syscall(SYS_capset, &cap, none), 0); /* root reads everything */
@@ -104,7 +104,7 @@ static void unreadable(void)
 	reopen("sink", PST_FILE_WRITE);
 	T_EQ(check(PST_OP_WRITE).state, PST_STATE_PROVEN);
 	T_CHECK(rig_write(file, mem, 0, 0, RIG_MIB(2)).paths & GDS);
-	end();
+	close_all();
 }
 
 /* Before 1.19 reads of holes are no matter of P2PDMA, and cuFile would copy. */
@@ -113,7 +113,7 @@ static void holes(const char *text, int detail)
 	struct pst_path_info info;
 	struct pst_done d;
 
-	begin_good(text);
+	open_direct(text);
 	T_EQ(truncate(rig_path("data"), LEN + RIG_MIB(1)), 0);
 	info = check(PST_OP_READ);
 	T_EQ(info.detail, detail);
@@ -125,7 +125,7 @@ static void holes(const char *text, int detail)
 	T_EQ((d.paths & GDS) != 0, !detail);
 	T_CHECK(is_right(0, 0, RIG_MIB(2)));
 	T_CHECK(pattern_write(SEED, 0, RIG_MIB(2)).paths & GDS);
-	end();
+	close_all();
 }
 
 static void holes_before(void)
@@ -151,8 +151,8 @@ static void not_exclusive(void)
 	struct pst_done d;
 
 	(void)setenv("PST_GDS", "exclusive", 1);
-	begin("mode=p2pdma");
-	find(dlopen(getenv("PST_LIBCUFILE"), RTLD_NOW), &open, "cuFileDriverOpen");
+	open_with("mode=p2pdma");
+	symbol(dlopen(getenv("PST_LIBCUFILE"), RTLD_NOW), &open, "cuFileDriverOpen");
 	T_EQ(open(), 0); /* its struct of two int */
 	info = verdict();
 	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
@@ -161,7 +161,7 @@ static void not_exclusive(void)
 	says(&info, "PST_GDS=exclusive");
 	d = cold_read(0, 0, RIG_MIB(1), 0, PST_IO_STRICT);
 	T_EQ(d.res, (int64_t)RIG_MIB(1));
-	end();
+	close_all();
 }
 
 /* A container where no thread has a directory of its own; a log's name makes up for it. */
@@ -173,7 +173,7 @@ static void no_unshare(void)
 
 	(void)unsetenv("CUFILE_LOGFILE_PATH");
 	forbid(__NR_unshare);
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	info = verdict();
 	T_EQ(info.why, PST_WHY_NO_GDS);
 	T_EQ(info.detail, EPERM);
@@ -186,7 +186,7 @@ static void no_unshare(void)
 	while (info.why && t_now() < until);
 	T_EQ(info.why, PST_WHY_NONE);
 	pst_mem_free(other);
-	end();
+	close_all();
 }
 
 /* Every reason has words of its own, and no cause is taken for another. */
@@ -229,7 +229,7 @@ static void two_devices(void)
 	uint64_t until = t_hang();
 	struct pst_mem *other;
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	other = rig_alloc("cuda:1", RIG_MIB(1));
 	(void)check(PST_OP_READ);
 	do
@@ -239,7 +239,7 @@ static void two_devices(void)
 	T_EQ(verdict().why, PST_WHY_NONE);
 	T_CHECK(t_now() < until);
 	pst_mem_free(other);
-	end();
+	close_all();
 }
 
 static const struct again cases[] = {

@@ -3,8 +3,6 @@
  * Requests by cuFile: where it is direct they take it and say so, and where it is not, lies or
  * fails, the same bytes come by the library's own way, with the reason.
  */
-#include <stdatomic.h>
-
 #include "gds.h"
 
 /* ------------------------------------------------------------------ direct */
@@ -17,7 +15,7 @@ static void takes(const char *mode)
 	struct pst_stats st;
 
 	(void)snprintf(text, sizeof(text), "mode=%s", mode);
-	begin(text);
+	open_with(text);
 	d = cold_read(0, 0, LEN, 0, 0);
 	T_EQ(d.res, (int64_t)LEN);
 	T_CHECK(!(d.paths & GDS) && (d.paths & STAGED));
@@ -54,19 +52,19 @@ static void takes(const char *mode)
 static void p2pdma(void)
 {
 	takes("p2pdma");
-	end();
+	close_all();
 }
 
 static void nvfs(void)
 {
 	takes("nvfs");
-	end();
+	close_all();
 }
 
 static void c2c(void)
 {
 	takes("c2c");
-	end();
+	close_all();
 }
 
 /* Its own or nobody's driver: told to refuse what is not direct, and counting. */
@@ -75,7 +73,7 @@ static void exclusive(void)
 	(void)setenv("PST_GDS", "exclusive", 1);
 	takes("nvfs");
 	T_CHECK(state().strict);
-	end();
+	close_all();
 }
 
 /* Edges, short pieces and odd addresses go by slots, in the same request. */
@@ -103,7 +101,7 @@ static void odd_pieces(void)
 	};
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	for (unsigned i = 0; i < RIG_NR(v); i++) {
 		printf("# %u\n", i);
 		d = cold_read(v[i].file_off, v[i].mem_off, v[i].len, 0, 0);
@@ -114,7 +112,7 @@ static void odd_pieces(void)
 		T_CHECK(is_right(v[i].file_off, v[i].mem_off, v[i].len));
 		T_EQ(rig_mem_differs(mem, v[i].mem_off + v[i].len, 4096, 77, 0) == 4096, false);
 	}
-	end();
+	close_all();
 }
 
 /* What it could not have moved in any case, or is in the page cache, is no fallback. */
@@ -122,7 +120,7 @@ static void odd_and_warm(void)
 {
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	rig_warm(rig_path("data"));
 	d = rig_read(file, mem, 0, 512, RIG_MIB(1));
 	T_EQ(d.why, PST_WHY_NONE);
@@ -130,7 +128,7 @@ static void odd_and_warm(void)
 	T_EQ(d.why, PST_WHY_UNALIGNED);
 	d = cold_read(0, 512, RIG_MIB(1), PST_POLICY1(PST_PATH_STAGED), PST_IO_STRICT);
 	T_EQ(d.res, (int64_t)RIG_MIB(1));
-	end();
+	close_all();
 }
 
 /* Short pieces first: the long ones behind them are seen, but not behind many. */
@@ -140,7 +138,7 @@ static void short_first(void)
 	struct pst_io io;
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	for (unsigned nr = 2; nr <= RIG_NR(segs); nr += RIG_NR(segs) - 2) {
 		for (unsigned i = 0; i + 1 < nr; i++)
 			segs[i] = (struct pst_seg){ i * 8192u, i * 8192u, 4096, 0, 0, 0 };
@@ -156,7 +154,7 @@ static void short_first(void)
 		T_EQ((d.paths & GDS) != 0, nr == 2);
 		T_CHECK(is_right(0, 0, 4096) && is_right(RIG_MIB(2), RIG_MIB(2), RIG_MIB(4)));
 	}
-	end();
+	close_all();
 }
 
 /* A read that meets the end of the file, one behind it, and a file that grows by writing. */
@@ -164,7 +162,7 @@ static void ends_of_files(void)
 {
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	for (unsigned i = 0; i < 2; i++) {
 		d = cold_read(RIG_MIB(19), 0, RIG_MIB(8), 0, 0);
 		T_EQ(d.res, (int64_t)(LEN - RIG_MIB(19)));
@@ -182,7 +180,7 @@ static void ends_of_files(void)
 	T_CHECK(!(d.paths & GDS));
 	T_EQ(d.why, PST_WHY_UNALIGNED);
 	T_EQ(rig_file_info(file).size, RIG_MIB(29) + 300);
-	end();
+	close_all();
 }
 
 /* Neither the search nor what is compared puts bytes there that the next read would take. */
@@ -190,7 +188,7 @@ static void stays_cold(void)
 {
 	struct pst_done d;
 
-	begin("mode=p2pdma");
+	open_with("mode=p2pdma");
 	rig_cold(rig_path("data"));
 	T_EQ(verdict().why, PST_WHY_NONE);
 	for (unsigned i = 0; i < 3; i++) {
@@ -200,7 +198,7 @@ static void stays_cold(void)
 		T_EQ((d.flags & PST_DONE_PROOF) != 0, !i);
 		T_CHECK(is_right(0, 0, RIG_MIB(8)));
 	}
-	end();
+	close_all();
 }
 
 /* Bytes that the page cache holds come from there, and newer ones are not missed. */
@@ -211,14 +209,14 @@ static void page_cache(void)
 	char *buf = malloc(RIG_MIB(2));
 	int fd;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	rig_warm(rig_path("data"));
 	d = rig_read(file, mem, 0, 0, RIG_MIB(2));
 	T_CHECK(!(d.paths & GDS) && (d.paths & PST_PATH_BIT(PST_PATH_CACHED)));
 	T_EQ(d.why, PST_WHY_NONE);
 
 	fd = open(rig_path("data"), O_WRONLY | O_CLOEXEC);
-	rig_fill(buf, 50, 0, RIG_MIB(2));
+	t_fill(buf, 50, 0, RIG_MIB(2));
 	T_EQ(pwrite(fd, buf, RIG_MIB(2), 0), (ssize_t)RIG_MIB(2));
 	(void)close(fd);
 	free(buf);
@@ -227,7 +225,7 @@ static void page_cache(void)
 	d = rig_do(rig_q, &io);
 	T_EQ(d.paths, GDS);
 	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(2), 50, 0), RIG_MIB(2));
-	end();
+	close_all();
 }
 
 /* What cannot be done without the CPU goes the other way, and is no fallback. */
@@ -235,7 +233,7 @@ static void checksums(void)
 {
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	d = cold_read(0, 0, RIG_MIB(1), 0, PST_IO_CRC32C);
 	T_CHECK(!(d.paths & GDS) && (d.flags & PST_DONE_CRC32C));
 	T_EQ(d.why, PST_WHY_NONE);
@@ -245,7 +243,7 @@ static void checksums(void)
 	says(&(struct pst_path_info){ .why = d.why, .detail = d.detail }, "PST_IO_CRC32C");
 	says(&(struct pst_path_info){ .why = d.why, .detail = PST_IO_STREAM_WAIT }, "stream");
 	says(&(struct pst_path_info){ .why = d.why }, "kind of memory");
-	end();
+	close_all();
 }
 
 /* Many requests and pieces at once, on two kinds of registrations. */
@@ -256,7 +254,7 @@ static void many(void)
 	struct pst_done d[8];
 	struct pst_io io;
 
-	begin_good("mode=nvfs");
+	open_direct("mode=nvfs");
 	for (unsigned i = 0; i < NR; i++)
 		segs[i] = (struct pst_seg){ .file_off = i * 200000u,
 					    .mem_off = (NR - 1 - i) * 204800u + i * 200000u % 4096,
@@ -285,7 +283,7 @@ static void many(void)
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(d[i].res, (int64_t)RIG_MIB(2));
 	T_CHECK(is_right(0, 0, RIG_MIB(16)));
-	end();
+	close_all();
 }
 
 /* ------------------------------------------------------------------ policy */
@@ -296,7 +294,7 @@ static void listed(void)
 	const uint64_t both = PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED);
 	struct pst_done d;
 
-	begin_good("mode=p2pdma");
+	open_direct("mode=p2pdma");
 	d = cold_read(8192, 4096, 4096 * 3, only, PST_IO_STRICT);
 	T_EQ(d.res, 4096 * 3);
 	T_EQ(d.paths, GDS);
@@ -315,7 +313,7 @@ static void listed(void)
 	T_CHECK(!(d.paths & GDS));
 	d = cold_read(0, 0, RIG_MIB(1), PST_POLICY2(PST_PATH_STAGED, PST_PATH_GDS), 0);
 	T_CHECK(!(d.paths & GDS));
-	end();
+	close_all();
 }
 
 /* Where there is no direct way: our own, without a word, unless cuFile was listed. */
@@ -348,45 +346,45 @@ static void refused(int detail)
 	T_EQ(d.res, -EOPNOTSUPP);
 	T_EQ(d.detail, detail);
 	T_EQ(state().opens, 0);
-	end();
+	close_all();
 }
 
 static void compat(void)
 {
-	begin("mode=compat");
+	open_with("mode=compat");
 	refused(EOPNOTSUPP);
 }
 
 static void no_udev(void)
 {
-	begin("mode=nvfs,udev=0");
+	open_with("mode=nvfs,udev=0");
 	refused(EOPNOTSUPP);
 }
 
 static void probe_sees_lies(void)
 {
-	begin("mode=nvfs,lie=wrong");
+	open_with("mode=nvfs,lie=wrong");
 	refused(EILSEQ);
 }
 
 static void switched_off(void)
 {
 	(void)setenv("PST_GDS", "off", 1);
-	begin("mode=nvfs");
+	open_with("mode=nvfs");
 	refused(ECANCELED);
 }
 
 static void odd_setting(void)
 {
 	(void)setenv("PST_GDS", "yes", 1);
-	begin("mode=nvfs");
+	open_with("mode=nvfs");
 	refused(ECANCELED);
 }
 
 /* A kernel that has nothing for it: known at once, and nothing is loaded or started. */
 static void no_kernel(void)
 {
-	begin("mode=nvfs");
+	open_with("mode=nvfs");
 	if (access("/proc/driver/nvidia-fs", F_OK) == 0 || access("/proc/driver/nvidia", F_OK) == 0)
 		T_SKIP("needs a machine without NVIDIA's driver");
 	(void)unsetenv("PST_LIBCUFILE");
@@ -397,329 +395,22 @@ static void no_kernel(void)
 
 static void no_library(void)
 {
-	begin("mode=nvfs");
+	open_with("mode=nvfs");
 	(void)setenv("PST_LIBCUFILE", "/nowhere/libcufile.so.0", 1);
 	refused(ENODEV);
 }
 
 static void old_library(void)
 {
-	begin("mode=nvfs,version=1060");
+	open_with("mode=nvfs,version=1060");
 	refused(ENOSYS);
 }
 
 static void no_probe(void)
 {
-	begin("mode=nvfs");
+	open_with("mode=nvfs");
 	(void)setenv("PST_GDS_PROBE", "/nowhere/probe", 1);
 	refused(ENOENT);
-}
-
-/* ------------------------------------------------------------------- lies */
-
-/* Told the truth to the probe, and lies to us: found out with the first bytes. */
-static void lies(const char *lie, int detail)
-{
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	x.set(lie);
-	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
-	T_EQ(d.res, (int64_t)RIG_MIB(6));
-	T_EQ(d.why, PST_WHY_NO_GDS);
-	T_EQ(d.detail, detail);
-	T_CHECK(is_right(0, 0, RIG_MIB(6)));
-	T_CHECK(!(d.paths & GDS));
-	T_EQ(rig_stats(rig_q).fallbacks, 1);
-	/* For good, and not worth a word any more. */
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	T_EQ(verdict().detail, detail);
-	x.set("lie=none");
-	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
-	T_EQ(d.why, PST_WHY_NONE);
-	T_CHECK(is_right(0, 0, RIG_MIB(6)) && !(d.paths & GDS));
-	end();
-}
-
-static void lie_nodata(void)
-{
-	lies("lie=nodata", EILSEQ);
-}
-
-static void lie_wrong(void)
-{
-	lies("lie=wrong", EILSEQ);
-}
-
-/* What differs once may be what somebody else wrote meanwhile: not believed, and no lie. */
-static void other_bytes_once(void)
-{
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	x.set("lie=once");
-	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
-	T_EQ(d.res, (int64_t)RIG_MIB(1));
-	T_EQ(d.why, PST_WHY_NOT_PROVEN);
-	T_CHECK(is_right(0, 0, RIG_MIB(1)));
-	T_CHECK(verdict().state != PST_STATE_IMPOSSIBLE);
-	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
-	T_EQ(d.why, PST_WHY_NONE);
-	T_CHECK(d.paths & GDS);
-	T_CHECK(d.flags & PST_DONE_PROOF);
-	end();
-}
-
-static void lie_short(void)
-{
-	lies("lie=short", EIO);
-}
-
-static void lie_more(void)
-{
-	lies("lie=more", EIO);
-}
-
-/* Its counters give it away, where they are on. */
-static void lie_compat(void)
-{
-	struct pst_done d;
-
-	(void)setenv("PST_GDS", "exclusive", 1);
-	begin_good("mode=nvfs,version=1160");
-	x.set("mode=compat");
-	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
-	T_EQ(d.res, (int64_t)RIG_MIB(6));
-	T_EQ(d.why, PST_WHY_NO_GDS);
-	T_EQ(d.detail, EOPNOTSUPP);
-	T_CHECK(is_right(0, 0, RIG_MIB(6)) && !(d.paths & GDS));
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	end();
-}
-
-/* Once it is proven, a short transfer is still seen; only bytes are believed. */
-static void short_later(void)
-{
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	T_CHECK(cold_read(0, 0, RIG_MIB(6), 0, 0).paths & GDS);
-	x.set("lie=short");
-	d = cold_read(0, 0, RIG_MIB(16), 0, 0);
-	T_EQ(d.res, (int64_t)RIG_MIB(16));
-	T_EQ(d.why, PST_WHY_NO_GDS);
-	T_CHECK(is_right(0, 0, RIG_MIB(16)));
-	end();
-}
-
-/* ---------------------------------------------------------------- failures */
-
-/* Every call fails once, in turn: all bytes arrive, and what failed is said. */
-static void fails_in_turn(void)
-{
-	char text[60];
-	struct pst_done d;
-	bool met = true;
-	unsigned nr = 0;
-
-	begin_good("mode=p2pdma");
-	for (unsigned n = 1; met; n++) {
-		/* A new file and new memory, so that all is registered anew. */
-		file = pst_file_close(file);
-		mem = pst_mem_free(mem);
-		mem = rig_alloc(rig_dev, RIG_MIB(40));
-		file = rig_open(rig_path("data"), RIG_RW);
-		(void)snprintf(text, sizeof(text), "fail=*:%u:%d", n, n % 2 ? 12 : 5008);
-		x.set(text);
-		d = cold_read(0, 0, RIG_MIB(8) + 100, 0, 0);
-		met = x.met();
-		T_EQ(d.res, (int64_t)RIG_MIB(8) + 100);
-		T_CHECK(is_right(0, 0, RIG_MIB(8) + 100));
-		nr += d.why == PST_WHY_NO_GDS;
-		x.set("fail=*:1000000:5");
-		d = pattern_write(SEED, 0, RIG_MIB(3));
-		T_CHECK(d.res == (int64_t)RIG_MIB(3));
-	}
-	T_CHECK(nr >= 2);
-	T_EQ(verdict().state, PST_STATE_PROVEN);
-	end();
-}
-
-/* What is full or busy says nothing of the next time; what fails again and again does. */
-static void fails_again(void)
-{
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	x.set("fail=cuFileRead:0:12"); /* ENOMEM */
-	for (unsigned i = 0; i < 5; i++) {
-		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-		T_EQ(d.res, (int64_t)RIG_MIB(2));
-		T_EQ(d.why, PST_WHY_NO_GDS);
-		T_EQ(d.detail, ENOMEM);
-		T_CHECK(is_right(0, 0, RIG_MIB(2)));
-	}
-	T_EQ(verdict().state, PST_STATE_POSSIBLE);
-	x.set("fail=cuFileRead:0:5"); /* EIO */
-	for (unsigned i = 0; i < 3; i++) {
-		d = cold_read(0, 0, RIG_MIB(1), 0, 0);
-		T_EQ(d.res, (int64_t)RIG_MIB(1));
-		T_EQ(d.detail, EIO);
-		T_CHECK(is_right(0, 0, RIG_MIB(1)));
-	}
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	end();
-}
-
-/* A file that it does not take, among others that it does. */
-static void one_file(void)
-{
-	struct pst_file *other;
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	x.set("fail=cuFileHandleRegister:1:5008");
-	for (unsigned i = 0; i < 2; i++) {
-		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-		T_EQ(d.res, (int64_t)RIG_MIB(2));
-		T_EQ(d.why, PST_WHY_NO_GDS);
-		T_EQ(d.detail, EOPNOTSUPP);
-		T_CHECK(is_right(0, 0, RIG_MIB(2)));
-	}
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	rig_make(rig_path("other"), 7, RIG_MIB(2));
-	other = file;
-	file = rig_open(rig_path("other"), RIG_RW);
-	rig_cold(rig_path("other"));
-	d = rig_read(file, mem, 0, 0, RIG_MIB(2));
-	T_CHECK(d.paths & GDS);
-	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(2), 7, 0), RIG_MIB(2));
-	pst_file_close(other);
-	end();
-}
-
-/* Nor memory; and a read that it does not take is not the memory's fault. */
-static void one_memory(void)
-{
-	struct pst_mem *other;
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	x.set("fail=cuFileBufRegister:1:5013"); /* CUDA_MEMORY_TYPE_INVALID */
-	for (unsigned i = 0; i < 4; i++) {
-		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-		T_EQ(d.res, (int64_t)RIG_MIB(2));
-		T_EQ(d.why, PST_WHY_NO_GDS);
-		T_EQ(d.detail, EOPNOTSUPP);
-		T_CHECK(is_right(0, 0, RIG_MIB(2)));
-	}
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	other = mem;
-	mem = rig_alloc(rig_dev, RIG_MIB(40));
-	x.set("fail=cuFileRead:1:5027"); /* HANDLE_NOT_REGISTERED */
-	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-	T_EQ(d.res, (int64_t)RIG_MIB(2));
-	T_EQ(d.detail, EOPNOTSUPP);
-	T_CHECK(is_right(0, 0, RIG_MIB(2)));
-	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-	T_CHECK(d.paths & GDS);
-	T_EQ(d.why, PST_WHY_NONE);
-	pst_mem_free(other);
-	end();
-}
-
-/*
- * That a write back failed is told once to each open file description.  Whoever wrote the file
- * must hear of it, so what a read does for itself goes by another.
- */
-static _Atomic int wrapped = -1, sync_errno;
-static atomic_uint nr_synced, nr_shared;
-
-/* Seen by the library, which else would have libc's. */
-__attribute__((visibility("default"))) int sync_file_range(int fd, off_t off, off_t len,
-							   unsigned flags)
-{
-	(void)off, (void)len, (void)flags;
-	nr_synced++;
-	nr_shared += lseek(fd, 0, SEEK_CUR) == lseek(wrapped, 0, SEEK_CUR);
-	errno = sync_errno;
-	return sync_errno ? -1 : 0;
-}
-
-static void write_back_fails(void)
-{
-	struct pst_done d;
-
-	begin_good("mode=p2pdma");
-	wrapped = open(rig_path("data"), O_RDWR | O_CLOEXEC);
-	T_CHECK(wrapped >= 0);
-	T_EQ(lseek(wrapped, 12345, SEEK_SET), 12345);
-	pst_file_close(file);
-	file = NULL;
-	T_OK(pst_file_wrap(wrapped, 0, &file));
-	T_EQ(verdict().state, PST_STATE_POSSIBLE);
-	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));
-	T_CHECK(nr_synced && !nr_shared);
-	/* That file goes another way from now on, and others as before. */
-	sync_errno = EIO;
-	for (unsigned i = 0; i < 4; i++) {
-		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
-		T_EQ(d.res, (int64_t)RIG_MIB(2));
-		T_EQ(d.why, PST_WHY_NO_GDS);
-		T_EQ(d.detail, EIO);
-		T_CHECK(is_right(0, 0, RIG_MIB(2)));
-	}
-	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
-	sync_errno = 0;
-	pst_file_close(file);
-	file = rig_open(rig_path("data"), RIG_RW);
-	T_EQ(verdict().state, PST_STATE_PROVEN);
-	T_CHECK(cold_read(0, 0, RIG_MIB(2), 0, 0).paths & GDS);
-	(void)close(wrapped);
-	end();
-}
-
-static atomic_bool grown;
-static atomic_uint_fast64_t size_now;
-
-static void *grow(void *arg)
-{
-	int fd = open(rig_path("data"), O_WRONLY | O_CLOEXEC);
-	uint8_t bytes[777];
-
-	(void)arg;
-	while (fd >= 0 && !atomic_load(&grown) && atomic_load(&size_now) < RIG_MIB(39)) {
-		t_fill(bytes, SEED, atomic_load(&size_now), sizeof(bytes));
-		if (pwrite(fd, bytes, sizeof(bytes), (off_t)atomic_load(&size_now)) < 0)
-			break;
-		atomic_fetch_add(&size_now, sizeof(bytes));
-	}
-	(void)close(fd);
-	return NULL;
-}
-
-/* A read that was short because the file was is no failure of cuFile's. */
-static void grows_meanwhile(void)
-{
-	struct pst_done d;
-	pthread_t writer;
-	uint64_t off;
-
-	begin_good("mode=p2pdma");
-	atomic_store(&size_now, LEN);
-	T_CHECK(!pthread_create(&writer, NULL, grow, NULL));
-	for (unsigned i = 0; i < 60; i++) {
-		off = (atomic_load(&size_now) & ~UINT64_C(4095)) - RIG_MIB(1);
-		d = rig_read(file, mem, off, 0, RIG_MIB(2));
-		T_CHECK(d.res >= (int64_t)RIG_MIB(1));
-		T_CHECK(d.why != PST_WHY_NO_GDS || d.detail == EAGAIN);
-		T_CHECK(d.res > 0 && is_right(off, 0, (uint64_t)d.res));
-	}
-	atomic_store(&grown, true);
-	(void)pthread_join(writer, NULL);
-	T_EQ(verdict().why, PST_WHY_NONE);
-	end();
 }
 
 static const struct again cases[] = {
@@ -745,19 +436,6 @@ static const struct again cases[] = {
 	{ "no_library", no_library, AGAIN_ONCE, "" },
 	{ "old_library", old_library, AGAIN_ONCE, "" },
 	{ "no_probe", no_probe, AGAIN_ONCE, "" },
-	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
-	{ "lie_wrong", lie_wrong, AGAIN_ONCE, "" },
-	{ "other_bytes_once", other_bytes_once, AGAIN_ONCE, "" },
-	{ "lie_short", lie_short, AGAIN_ONCE, "" },
-	{ "lie_more", lie_more, AGAIN_ONCE, "" },
-	{ "lie_compat", lie_compat, AGAIN_ONCE, "" },
-	{ "short_later", short_later, AGAIN_ONCE, "" },
-	{ "fails_in_turn", fails_in_turn, AGAIN_ONCE, "" },
-	{ "fails_again", fails_again, AGAIN_ONCE, "" },
-	{ "one_file", one_file, AGAIN_ONCE, "" },
-	{ "one_memory", one_memory, AGAIN_ONCE, "" },
-	{ "write_back_fails", write_back_fails, AGAIN_ONCE, "" },
-	{ "grows_meanwhile", grows_meanwhile, AGAIN_ONCE, "" },
 };
 
 int main(int argc, char **argv)

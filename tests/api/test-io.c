@@ -71,14 +71,14 @@ static struct pst_mem *mem_new(uint64_t len)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, len);
 
-	rig_fill(mem_image, 99, 0, len);
+	t_fill(mem_image, 99, 0, len);
 	T_OK(pst_mem_copy_in(m, 0, mem_image, len));
 	return m;
 }
 
 static void images(uint64_t file_len)
 {
-	rig_fill(file_image, SEED, 0, file_len);
+	t_fill(file_image, SEED, 0, file_len);
 }
 
 static void check_done(const struct pst_done *d, uint32_t op, uint64_t want, uint32_t crc)
@@ -170,7 +170,7 @@ static void long_ones(void)
 	for (unsigned i = 0; i < RIG_NR(at); i++) {
 		rig_cold(data_path);
 		one(f, m, mem_len, PST_OP_READ, at[i][0], at[i][1], len);
-		rig_fill(mem_image, 1000 + i, 0, mem_len);
+		t_fill(mem_image, 1000 + i, 0, mem_len);
 		T_OK(pst_mem_copy_in(m, 0, mem_image, mem_len));
 		one(f, m, mem_len, PST_OP_WRITE, at[i][0], at[i][1], len);
 		one(f, m, mem_len, PST_OP_READ, at[i][0], at[i][1], len);

@@ -238,7 +238,7 @@ static void *load_main(void *arg)
 	if (l->failed)
 		(void)snprintf(l->why, sizeof(l->why), "%s", pst_error_text());
 	else if (pst_mem_copy_out(m, 0, buf, FILE_LEN) < 0 ||
-		 rig_differs(buf, SEED, 0, FILE_LEN) != FILE_LEN)
+		 t_differs(buf, SEED, 0, FILE_LEN) != FILE_LEN)
 		l->failed = 3;
 	pst_queue_free(q);
 	pst_file_close(f);

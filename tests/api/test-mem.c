@@ -180,13 +180,13 @@ static void store_and_load(void)
 		T_EQ(buf[0], 0);
 		T_EQ(memcmp(buf, buf + 1, LEN), 0);
 	}
-	rig_fill(buf, SEED, 0, LEN + 1);
+	t_fill(buf, SEED, 0, LEN + 1);
 	T_OK(pst_mem_copy_in(m, 0, buf, LEN + 1));
 	for (unsigned i = 0; i < 50; i++) {
 		uint64_t off = rig_below(LEN), len = rig_below(LEN - off + 2);
 
 		T_OK(pst_mem_copy_out(m, off, buf, len));
-		T_EQ(rig_differs(buf, SEED, off, len), len);
+		T_EQ(t_differs(buf, SEED, off, len), len);
 	}
 	T_OK(pst_mem_copy_out(m, LEN + 1, buf, 0));
 	T_OK(pst_mem_sync(m));
@@ -366,7 +366,7 @@ static void host_wraps(void)
 				rig_cold(rig_path("data"));
 			d = rig_read(f, m, 0, 0, LEN);
 			T_EQ(d.res, LEN);
-			T_EQ(rig_differs(p, SEED, 0, LEN), LEN);
+			T_EQ(t_differs(p, SEED, 0, LEN), LEN);
 			/* Only memory that stays may be registered. */
 			if (!pinned)
 				T_EQ(d.flags & PST_DONE_PINNED, 0);
@@ -381,7 +381,7 @@ static void host_wraps(void)
 		struct pst_mem *m = wrap((uintptr_t)odd + 1, 100000, 0, 0);
 
 		T_EQ(rig_read(f, m, 77, 0, 100000).res, 100000);
-		T_EQ(rig_differs(odd + 1, SEED, 77, 100000), 100000);
+		T_EQ(t_differs(odd + 1, SEED, 77, 100000), 100000);
 		pst_mem_free(m);
 	}
 	T_EQ(munmap(p, LEN), 0);
@@ -460,9 +460,9 @@ static void host_wrap_with_a_hole(void)
 			rig_show(&d);
 		T_EQ(d.res, -EFAULT);
 		T_CHECK(d.prefix <= LEN / 2);
-		T_EQ(rig_differs(p, SEED, 0, d.prefix), d.prefix);
+		T_EQ(t_differs(p, SEED, 0, d.prefix), d.prefix);
 		T_EQ(rig_read(f, m, 0, 0, LEN / 2).res, LEN / 2);
-		T_EQ(rig_differs(p, SEED, 0, LEN / 2), LEN / 2);
+		T_EQ(t_differs(p, SEED, 0, LEN / 2), LEN / 2);
 	}
 	pst_mem_free(m);
 	T_EQ(munmap(p, LEN / 2), 0);

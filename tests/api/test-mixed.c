@@ -15,7 +15,7 @@
 static struct pst_file *file;
 static struct pst_mem *mem;
 
-static void begin(void)
+static void open_proven(void)
 {
 	rig_make(rig_path("file"), 1, LEN);
 	file = rig_open(rig_path("file"), RIG_RW);
@@ -31,7 +31,7 @@ static void begin(void)
 		T_EQ(rig_write(file, mem, 0, 0, 65536).res, 65536);
 }
 
-static void end(void)
+static void close_file(void)
 {
 	file = pst_file_close(file);
 	mem = pst_mem_free(mem);
@@ -65,7 +65,7 @@ static void as_a_whole(void)
 	struct pst_io io;
 	struct pst_done d;
 
-	begin();
+	open_proven();
 	d = rig_write(file, mem, 8192, 8192, RIG_MIB(2));
 	took(&d, DIRECT, PST_WHY_NONE);
 	d = rig_write(file, mem, 100, 100, RIG_MIB(3));
@@ -81,7 +81,7 @@ static void as_a_whole(void)
 	segs[1].len--;
 	d = rig_do(rig_q, &io);
 	took(&d, DIRECT, PST_WHY_NONE);
-	end();
+	close_file();
 }
 
 /* Started first, what needs the page cache has the aligned ones join it; not those that must
@@ -91,9 +91,7 @@ static void joined(void)
 	const uint64_t only = PST_POLICY1(PST_PATH_DIRECT);
 	struct pst_done d[4];
 
-	if (rig_soft())
-		T_SKIP("writes that start in a known order");
-	begin();
+	open_proven();
 	prep(rig_q, 100, 1000, 0, 0);
 	prep(rig_q, 65536, 65536, 0, 0);
 	prep(rig_q, 131072, 65536, PST_IO_STRICT, 0);
@@ -115,7 +113,7 @@ static void joined(void)
 	d[0] = rig_write(file, mem, 65536, 65536, 65536);
 	took(&d[0], DIRECT, PST_WHY_NONE);
 	T_EQ(rig_stats(rig_q).why[PST_WHY_MIXED], 1);
-	end();
+	close_file();
 }
 
 /* One that waits for an O_DIRECT write of another queue, which nobody reaps, gets its turn. */
@@ -124,7 +122,7 @@ static void behind_another_queue(void)
 	struct pst_queue *other;
 	struct pst_done d;
 
-	begin();
+	open_proven();
 	other = rig_queue(rig_backend, 4);
 	for (unsigned i = 0; i < 4; i++)
 		prep(other, i * RIG_MIB(1), RIG_MIB(1), 0, 0);
@@ -136,7 +134,7 @@ static void behind_another_queue(void)
 		T_EQ(d.res, RIG_MIB(1));
 	}
 	pst_queue_free(other);
-	end();
+	close_file();
 }
 
 /* What waits in a queue that nobody reaps keeps no other queue waiting for ever. */
@@ -145,7 +143,7 @@ static void behind_one_that_waits(void)
 	struct pst_queue *other;
 	struct pst_done d;
 
-	begin();
+	open_proven();
 	other = rig_queue(rig_backend, 4);
 	prep(rig_q, 0, 65536, 0, 0);
 	T_EQ(pst_queue_submit(rig_q), 1);
@@ -160,7 +158,7 @@ static void behind_one_that_waits(void)
 	d = rig_reap1(other);
 	took(&d, BUFFERED, PST_WHY_UNALIGNED);
 	pst_queue_free(other);
-	end();
+	close_file();
 }
 
 static unsigned descriptors_of(const char *path)
@@ -182,9 +180,7 @@ static void ended_by_another_queue(void)
 	struct pst_io io;
 	struct pst_done d;
 
-	if (rig_soft())
-		T_SKIP("writes that their own queue ends");
-	begin();
+	open_proven();
 	first = rig_queue(rig_backend, 4);
 	other = rig_queue(rig_backend, 4);
 	rig_make(rig_path("closed"), 1, 65536);
@@ -206,7 +202,7 @@ static void ended_by_another_queue(void)
 	T_EQ(d.res, 65536);
 	pst_queue_free(other);
 	pst_queue_free(first);
-	end();
+	close_file();
 }
 
 /* Any mixture ends, and gives the right bytes. */
@@ -217,7 +213,7 @@ static void everything_at_once(void)
 	unsigned direct = 0;
 
 	T_CHECK(buf);
-	begin();
+	open_proven();
 	for (unsigned round = 0; round < 20; round++) {
 		uint64_t off = 0;
 		unsigned nr = 0;
@@ -245,12 +241,12 @@ static void everything_at_once(void)
 			size_t len = (size_t)d[i].res;
 
 			T_EQ(rig_slurp(rig_path("file"), d[i].user_data, buf, len), len);
-			T_EQ(rig_differs(buf, round, d[i].user_data, len), len);
+			T_EQ(t_differs(buf, round, d[i].user_data, len), len);
 		}
 	}
 	T_CHECK(direct);
 	free(buf);
-	end();
+	close_file();
 }
 
 /* ------------------------------------------------------------------- reader */
@@ -309,7 +305,7 @@ static void beside_reader(uint64_t chunk, uint64_t nr, unsigned rounds)
 			rig_show(&d);
 		T_EQ(d.res, 0);
 		T_EQ(rig_slurp(rig_path("file"), 0, buf, nr * chunk), nr * chunk);
-		T_EQ(rig_differs(buf, round, 0, nr * chunk), nr * chunk);
+		T_EQ(t_differs(buf, round, 0, nr * chunk), nr * chunk);
 	}
 	stop_reader();
 	free(buf);
@@ -317,16 +313,16 @@ static void beside_reader(uint64_t chunk, uint64_t nr, unsigned rounds)
 
 static void unaligned_beside_reader(void)
 {
-	begin();
+	open_proven();
 	beside_reader(10000, 127, 120);
-	end();
+	close_file();
 }
 
 static void aligned_beside_reader(void)
 {
-	begin();
+	open_proven();
 	beside_reader(8192, 127, 20);
-	end();
+	close_file();
 }
 
 int main(void)
@@ -334,10 +330,10 @@ int main(void)
 	rig_init();
 	(void)atexit(stop_reader);
 	RIG_RUN(as_a_whole);
-	RIG_RUN(joined);
+	RIG_RUN_BACKENDS(joined); /* a device's writes start in no known order */
 	RIG_RUN(behind_another_queue);
 	RIG_RUN(behind_one_that_waits);
-	RIG_RUN(ended_by_another_queue);
+	RIG_RUN_BACKENDS(ended_by_another_queue); /* a device's engine ends its own */
 	RIG_RUN(everything_at_once);
 	RIG_RUN(unaligned_beside_reader);
 	RIG_RUN(aligned_beside_reader);

@@ -79,12 +79,12 @@ static void addresses(void)
 	f = rig_open(rig_path("data"), RIG_R);
 	to = rig_open(rig_path("to"), RIG_NEW);
 	T_EQ(pst_read(f, 1, NULL, (uintptr_t)buf + 3, LEN - 9, NULL), LEN - 9);
-	T_EQ(rig_differs(buf + 3, SEED, 1, LEN - 9), LEN - 9);
+	T_EQ(t_differs(buf + 3, SEED, 1, LEN - 9), LEN - 9);
 	T_EQ(pst_read(f, 0, NULL, address(m) + 12345, 54321, NULL), 54321);
 	T_EQ(rig_mem_differs(m, 12345, 54321, SEED, 0), 54321);
 	T_EQ(pst_write(to, 0, NULL, address(m) + 12345, 54321, NULL), 54321);
 	T_EQ(pst_read(to, 0, NULL, (uintptr_t)buf, LEN, NULL), 54321);
-	T_EQ(rig_differs(buf, SEED, 0, 54321), 54321);
+	T_EQ(t_differs(buf, SEED, 0, 54321), 54321);
 	pst_mem_free(m);
 	pst_file_close(f);
 	pst_file_close(to);
@@ -123,7 +123,7 @@ static void tensors(void)
 	T_EQ(requests() - before, NR / 3 * 2 + 1);
 	for (unsigned i = 0; i < NR; i++) {
 		if (i % 3 == 0)
-			T_EQ(rig_differs(host[i], SEED, v[i].file_off, v[i].len), v[i].len);
+			T_EQ(t_differs(host[i], SEED, v[i].file_off, v[i].len), v[i].len);
 		else if (i % 3 == 1)
 			T_EQ(rig_mem_differs(own[i], 0, v[i].len, SEED, v[i].file_off), v[i].len);
 		else
@@ -144,7 +144,7 @@ static void tensors(void)
 		char back[EACH];
 
 		T_CHECK(rig_slurp(rig_path("back"), v[i].file_off, back, v[i].len) == v[i].len);
-		T_EQ(rig_differs(back, SEED, v[i].file_off, v[i].len), v[i].len);
+		T_EQ(t_differs(back, SEED, v[i].file_off, v[i].len), v[i].len);
 	}
 	pst_file_close(f);
 	for (unsigned i = 0; i < NR; i++) {
@@ -266,7 +266,7 @@ static void *reader(void *arg)
 		uint64_t off = (i * 8 + (uintptr_t)arg) * 4096 % (LEN - 65536);
 
 		bad += pst_read(shared_file, off, NULL, (uintptr_t)buf, 65536, NULL) != 65536 ||
-		       rig_differs(buf, SEED, off, 65536) != 65536;
+		       t_differs(buf, SEED, off, 65536) != 65536;
 	}
 	free(buf);
 	return (void *)(uintptr_t)(bad + !buf);

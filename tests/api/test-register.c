@@ -81,7 +81,7 @@ static void a_large_buffer_is_left_alone(void)
 	T_CHECK(bytes_there(m) <= nr * HUGE);
 	T_CHECK(status("VmRSS") <= rss + nr * HUGE + RIG_MIB(4));
 	T_EQ(status("VmPin"), 0);
-	T_EQ(rig_differs((char *)pst_mem_ptr(m) + LEN / 16, SEED, 0, SMALL), SMALL);
+	T_EQ(t_differs((char *)pst_mem_ptr(m) + LEN / 16, SEED, 0, SMALL), SMALL);
 	pst_mem_free(m);
 	pst_file_close(f);
 }

@@ -14,7 +14,7 @@
 static struct pst_mem *mem;
 static struct pst_file *file;
 
-static void begin(bool cold)
+static void open_data(bool cold)
 {
 	rig_make(rig_path("data"), SEED, LEN);
 	if (cold)
@@ -26,7 +26,7 @@ static void begin(bool cold)
 	rig_mem_fill(mem, 0, LEN, 99, 0);
 }
 
-static void end(void)
+static void close_data(void)
 {
 	file = pst_file_close(file);
 	mem = pst_mem_free(mem);
@@ -48,7 +48,7 @@ static void warm_reads(void)
 {
 	struct pst_done d;
 
-	begin(false);
+	open_data(false);
 	d = ask(PST_OP_READ, 0, PST_IO_STRICT, 4096, 4096);
 	T_EQ(d.res, 4096);
 	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
@@ -65,21 +65,21 @@ static void warm_reads(void)
 	T_CHECK(d.paths & BIT(STAGED) && d.flags & PST_DONE_CRC32C);
 	T_EQ(d.why, PST_WHY_NONE);
 	T_EQ(rig_stats(rig_q).bytes[PST_PATH_WINDOW], 4096 + 333);
-	end();
+	close_data();
 }
 
 static void cold_reads_are_staged(void)
 {
 	struct pst_done d;
 
-	begin(true);
+	open_data(true);
 	d = ask(PST_OP_READ, 0, 0, 0, 8192);
 	if (d.paths & BIT(CACHED))
 		T_SKIP("a file system whose pages can be dropped");
 	T_EQ(d.res, 8192);
 	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
 	T_EQ(rig_mem_differs(mem, 0, 8192, SEED, 0), 8192);
-	end();
+	close_data();
 }
 
 /* One piece of several is not in the cache: all is done once more, by the engine. */
@@ -90,7 +90,7 @@ static void half_resident(void)
 	struct pst_done d;
 	char page[4096];
 
-	begin(true);
+	open_data(true);
 	T_EQ(rig_slurp(rig_path("data"), 0, page, sizeof(page)), sizeof(page));
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
 	io.len = 0;
@@ -103,7 +103,7 @@ static void half_resident(void)
 	T_EQ(rig_mem_differs(mem, 0, 4096, SEED, 0), 4096);
 	T_EQ(rig_mem_differs(mem, 8192, 4096, SEED, LEN / 2), 4096);
 	T_EQ(rig_mem_differs(mem, 4096, 4096, 99, 4096), 4096);
-	end();
+	close_data();
 }
 
 static void pieces(void)
@@ -114,7 +114,7 @@ static void pieces(void)
 	struct pst_io io;
 	struct pst_done d;
 
-	begin(false);
+	open_data(false);
 	io = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
 	io.len = 0;
 	io.segs = segs;
@@ -133,7 +133,7 @@ static void pieces(void)
 	d = rig_do(rig_q, &io);
 	T_EQ(d.res, 150 + 640);
 	T_CHECK(!(d.paths & BIT(WINDOW)));
-	end();
+	close_data();
 }
 
 static void the_end_of_the_file(void)
@@ -141,7 +141,7 @@ static void the_end_of_the_file(void)
 	struct pst_io io;
 	struct pst_done d;
 
-	begin(false);
+	open_data(false);
 	io = rig_io(PST_OP_READ, file, mem, LEN - 100, 0, 4096);
 	d = rig_do(rig_q, &io);
 	rig_show(&d);
@@ -150,7 +150,7 @@ static void the_end_of_the_file(void)
 	T_EQ(rig_mem_differs(mem, 0, 100, SEED, LEN - 100), 100);
 	io = rig_io(PST_OP_READ, file, mem, LEN + 5, 0, 4096);
 	T_EQ(rig_do(rig_q, &io).res, 0);
-	end();
+	close_data();
 }
 
 static void writes(void)
@@ -158,7 +158,7 @@ static void writes(void)
 	static char back[LEN];
 	struct pst_done d;
 
-	begin(false);
+	open_data(false);
 	d = ask(PST_OP_WRITE, 0, 0, 12345, 1000);
 	T_EQ(d.res, 1000);
 	T_CHECK(d.paths & BIT(WINDOW) && !(d.paths & BIT(STAGED)));
@@ -167,12 +167,12 @@ static void writes(void)
 	d = ask(PST_OP_WRITE, 0, 0, 65536, 262144);
 	T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
 	T_EQ(rig_slurp(rig_path("data"), 0, back, LEN), LEN);
-	T_EQ(rig_differs(back + 12345, 99, 12345, 1000), 1000);
-	T_EQ(rig_differs(back + 8192, 99, 8192, 1024), 1024);
-	T_EQ(rig_differs(back, SEED, 0, 8192), 8192);
-	T_EQ(rig_differs(back + 13345, SEED, 13345, 65536 - 13345), 65536 - 13345);
-	T_EQ(rig_differs(back + 65536, 99, 65536, 262144), 262144);
-	end();
+	T_EQ(t_differs(back + 12345, 99, 12345, 1000), 1000);
+	T_EQ(t_differs(back + 8192, 99, 8192, 1024), 1024);
+	T_EQ(t_differs(back, SEED, 0, 8192), 8192);
+	T_EQ(t_differs(back + 13345, SEED, 13345, 65536 - 13345), 65536 - 13345);
+	T_EQ(t_differs(back + 65536, 99, 65536, 262144), 262144);
+	close_data();
 }
 
 static void listed(void)
@@ -180,7 +180,7 @@ static void listed(void)
 	const uint64_t only = PST_POLICY1(PST_PATH_WINDOW);
 	struct pst_done d;
 
-	begin(true);
+	open_data(true);
 	/* As large as one likes, and from the disk: through the page cache. */
 	d = ask(PST_OP_READ, only, 0, 0, LEN);
 	T_EQ(d.res, (int64_t)LEN);
@@ -202,7 +202,7 @@ static void listed(void)
 	d = ask(PST_OP_WRITE, PST_POLICY2(PST_PATH_WINDOW, PST_PATH_STAGED), 0, 0, LEN);
 	T_EQ(d.res, (int64_t)LEN);
 	T_EQ(d.why, PST_WHY_NO_WINDOW);
-	end();
+	close_data();
 }
 
 /* Windows are 64 MiB long; a piece may lie in two. */
@@ -212,14 +212,14 @@ static void over_a_border(void)
 	struct pst_mem *big = rig_alloc("soft", RIG_MIB(65));
 	struct pst_done d;
 
-	begin(false);
+	open_data(false);
 	d = rig_read(file, big, 0, at, 4096);
 	rig_show(&d);
 	T_EQ(d.res, 4096);
 	T_EQ(d.paths, BIT(WINDOW) | BIT(CACHED));
 	T_EQ(rig_mem_differs(big, at, 4096, SEED, 0), 4096);
 	pst_mem_free(big);
-	end();
+	close_data();
 }
 
 /* Many threads, queues and pieces of memory at once: windows are opened once. */
@@ -249,7 +249,7 @@ static void threads(void)
 	pthread_t t[8];
 	void *bad;
 
-	begin(false);
+	open_data(false);
 	for (uintptr_t i = 0; i < RIG_NR(t); i++)
 		T_EQ(pthread_create(&t[i], NULL, thread, (void *)i), 0);
 	for (unsigned i = 0; i < RIG_NR(t); i++) {
@@ -257,7 +257,7 @@ static void threads(void)
 		T_CHECK(!bad);
 	}
 	T_EQ(rig_mem_differs(mem, 0, 8 * 200 * 512, SEED, 0), 8 * 200 * 512);
-	end();
+	close_data();
 }
 
 static void paths_are_told(void)
@@ -265,14 +265,14 @@ static void paths_are_told(void)
 	struct pst_path_info info = { .sz = sizeof(info) };
 	struct pst_mem *host = rig_alloc("host", 4096);
 
-	begin(false);
+	open_data(false);
 	T_OK(pst_path_check(file, mem, PST_OP_READ, PST_PATH_WINDOW, &info));
 	T_EQ(info.state, PST_STATE_PROVEN);
 	T_OK(pst_path_check(file, host, PST_OP_READ, PST_PATH_WINDOW, &info));
 	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
 	T_EQ(info.why, PST_WHY_NO_PROVIDER);
 	pst_mem_free(host);
-	end();
+	close_data();
 }
 
 /*
@@ -336,7 +336,7 @@ static void given_up_while_waiting(void)
 	q = pst_queue_free(q);
 	other = pst_queue_free(other);
 	far = pst_mem_free(far);
-	end();
+	close_data();
 }
 
 int main(void)

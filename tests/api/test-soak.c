@@ -301,11 +301,11 @@ static void check_bytes(struct soak *s, struct slot *sl, const struct pst_done *
 		S_CHECK(s, s->faults);
 		return;
 	}
-	if (rig_differs(s->buf, seed, off, d->prefix) != d->prefix) {
+	if (t_differs(s->buf, seed, off, d->prefix) != d->prefix) {
 		char text[300];
 
 		S_FAIL(s, "a wrong byte at %" PRIu64 ": %s",
-		       off + rig_differs(s->buf, seed, off, d->prefix),
+		       off + t_differs(s->buf, seed, off, d->prefix),
 		       pst_done_text(d, text, sizeof(text)));
 	}
 	if (d->flags & PST_DONE_CRC32C)
@@ -603,7 +603,7 @@ static void soak_all(bool faults, uint64_t ns)
 	(void)fusefs_start(&fuse, rig_dir);
 	if (fuse.pid)
 		(void)snprintf(hang_path, sizeof(hang_path), "%s/hang", fuse.dir);
-	rig_fill(buf, SEED, 0, SRC_LEN);
+	t_fill(buf, SEED, 0, SRC_LEN);
 	mem_store(src[0], buf, SRC_LEN);
 	mem_store(src[1], buf, SRC_LEN);
 	memset(buf, POISON, dst_len);

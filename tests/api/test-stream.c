@@ -101,7 +101,7 @@ static void first_and_last(void)
 	T_EQ(pst_queue_submit(rig_q), 18);
 	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, ORDER_BYTES, made));
 	HW_CU(cuStreamSynchronize(made));
-	T_EQ(rig_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
+	T_EQ(t_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
 	for (unsigned i = 0; i < 18; i++)
 		T_CHECK(rig_reap1(rig_q).res > 0);
 	pst_file_close(f);

@@ -186,7 +186,7 @@ static void neighbours(void)
 			T_EQ(d.res, d.op == PST_OP_SYNC ? 0 : PIECE);
 		}
 		T_EQ(rig_slurp(rig_path("side"), 0, buf, NR * PIECE), NR * PIECE);
-		T_EQ(rig_differs(buf, 6, 0, NR * PIECE), NR * PIECE);
+		T_EQ(t_differs(buf, 6, 0, NR * PIECE), NR * PIECE);
 		pst_file_close(f);
 	}
 	free(buf);

@@ -95,7 +95,7 @@ static void wait_read(const struct shared *s)
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
 	static char buf[LEN];
 
-	while (pread(s->fd, buf, LEN, 0) != LEN || rig_differs(buf, SEED, 0, LEN) != LEN) {
+	while (pread(s->fd, buf, LEN, 0) != LEN || t_differs(buf, SEED, 0, LEN) != LEN) {
 		if (t_now() > end)
 			T_FAIL("the bytes did not come");
 		(void)usleep(100);
@@ -108,7 +108,7 @@ static void wait_written(const char *path)
 	uint64_t end = t_in_ms(RIG_WAIT_MS);
 	static char buf[LEN];
 
-	while (rig_slurp(path, 0, buf, LEN) != LEN || rig_differs(buf, SEED + 1, 0, LEN) != LEN) {
+	while (rig_slurp(path, 0, buf, LEN) != LEN || t_differs(buf, SEED + 1, 0, LEN) != LEN) {
 		if (t_now() > end)
 			T_FAIL("the bytes were not written");
 		(void)usleep(100);
@@ -166,7 +166,7 @@ static void crc_of_a_write(void)
 		struct shared s = shared_new();
 
 		rig_make(rig_path("crc"), SEED, LEN);
-		rig_fill(s.p, SEED + 1, 0, LEN);
+		t_fill(s.p, SEED + 1, 0, LEN);
 		start(f, &s, PST_OP_WRITE, PST_POLICY1(PST_PATH_BUFFERED), PST_IO_CRC32C);
 		wait_written(rig_path("crc"));
 		take_away(&s, how);
@@ -191,7 +191,7 @@ static void proof(uint32_t op)
 
 		rig_make(rig_path("proof"), SEED, LEN);
 		rig_cold(rig_path("proof"));
-		rig_fill(s.p, SEED + 1, 0, LEN);
+		t_fill(s.p, SEED + 1, 0, LEN);
 		start(f, &s, op, PST_POLICY1(PST_PATH_DIRECT), 0);
 		if (op == PST_OP_READ)
 			wait_read(&s);
@@ -225,7 +225,7 @@ static void loads_and_stores(void)
 		struct shared s = shared_new();
 		struct pst_mem *host = rig_alloc("host", LEN), *soft = rig_alloc("soft:0", LEN);
 
-		rig_fill(buf, SEED, 0, LEN);
+		t_fill(buf, SEED, 0, LEN);
 		T_OK(pst_mem_copy_in(s.mem, 0, buf, LEN));
 		T_OK(pst_mem_copy_in(soft, 0, s.p, LEN));
 		T_OK(pst_mem_copy_in(host, 0, s.p, LEN));

@@ -31,7 +31,7 @@ static void bytes_go_both_ways(void)
 	struct pst_window *w = open_at(m, 4097, 10007);
 	unsigned char in[1000], out[1002], all[1002];
 
-	rig_fill(in, 7, 0, sizeof(in));
+	t_fill(in, 7, 0, sizeof(in));
 	memset(out, 0xee, sizeof(out));
 	T_OK(pst_mem_copy_in(m, 4097 + 32, out, sizeof(out)));
 	T_OK(pst_window_store(w, 33, in, sizeof(in)));
@@ -84,7 +84,7 @@ static void unfenced(void)
 	struct pst_window *w = NULL;
 	unsigned char in[4096], out[4096];
 
-	rig_fill(in, 9, 0, sizeof(in));
+	t_fill(in, 9, 0, sizeof(in));
 	T_OK(pst_window_open(m, 77, sizeof(in), &o, &w));
 	for (unsigned i = 0; i < sizeof(in); i += 64)
 		T_OK(pst_window_store(w, i, in + i, 64));
@@ -110,7 +110,7 @@ static void by_dmabuf(void)
 		pst_mem_free(m);
 		T_SKIP("/dev/udmabuf");
 	}
-	rig_fill(in, 13, 0, sizeof(in));
+	t_fill(in, 13, 0, sizeof(in));
 	T_OK(pst_window_open(m, 4097, sizeof(in), &o, &w));
 	T_OK(pst_window_info(w, &info));
 	T_CHECK(strcmp(info.backend, "dmabuf") == 0);
@@ -118,7 +118,7 @@ static void by_dmabuf(void)
 	T_OK(pst_window_store(w, 0, in, sizeof(in)));
 	T_OK(pst_mem_copy_out(m, 4097, out, sizeof(out)));
 	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
-	rig_fill(in, 14, 0, sizeof(in));
+	t_fill(in, 14, 0, sizeof(in));
 	T_OK(pst_mem_copy_in(m, 4097, in, sizeof(in)));
 	T_OK(pst_window_load(w, 0, out, sizeof(out)));
 	T_CHECK(memcmp(in, out, sizeof(in)) == 0);
@@ -222,7 +222,7 @@ static void kernels_by_name(void)
 		T_OK(pst_window_open(m, 0, LEN, &o, &w));
 		T_OK(pst_window_info(w, &info));
 		T_CHECK(strcmp(info.store, names[i]) == 0 || strcmp(info.load, names[i]) == 0);
-		rig_fill(in, (uint64_t)i, 0, sizeof(in));
+		t_fill(in, (uint64_t)i, 0, sizeof(in));
 		T_OK(pst_window_store(w, 33, in, sizeof(in)));
 		T_OK(pst_mem_copy_out(m, 33, out, sizeof(out)));
 		T_CHECK(memcmp(in, out, sizeof(in)) == 0);

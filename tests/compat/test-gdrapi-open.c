@@ -5,6 +5,7 @@
  */
 #include <dlfcn.h>
 
+#include "symbol.h"
 #include "gdr_rig.h"
 #include "stub/cuda_stub.h"
 
@@ -18,26 +19,17 @@ static struct {
 	void (*state)(struct stub_cuda_state *);
 } cuda;
 
-static void find(void *lib, void *slot, const char *name)
-{
-	void *fn = lib ? dlsym(lib, name) : NULL;
-
-	if (!fn)
-		T_SKIP("needs the library of tests/stub as PST_LIBCUDA");
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 static void load(void)
 {
 	void *lib = getenv("PST_LIBCUDA") ? dlopen(getenv("PST_LIBCUDA"), RTLD_NOW) : NULL;
 
-	find(lib, &cuda.fail, "stub_cuda_fail");
-	find(lib, &cuda.state, "stub_cuda_state");
-	find(lib, &cuda.init, "cuInit");
-	find(lib, &cuda.retain, "cuDevicePrimaryCtxRetain");
-	find(lib, &cuda.release, "cuDevicePrimaryCtxRelease_v2");
-	find(lib, &cuda.push, "cuCtxPushCurrent_v2");
-	find(lib, &cuda.pop, "cuCtxPopCurrent_v2");
+	symbol(lib, &cuda.fail, "stub_cuda_fail");
+	symbol(lib, &cuda.state, "stub_cuda_state");
+	symbol(lib, &cuda.init, "cuInit");
+	symbol(lib, &cuda.retain, "cuDevicePrimaryCtxRetain");
+	symbol(lib, &cuda.release, "cuDevicePrimaryCtxRelease_v2");
+	symbol(lib, &cuda.push, "cuCtxPushCurrent_v2");
+	symbol(lib, &cuda.pop, "cuCtxPopCurrent_v2");
 }
 
 /* The driver is in the process, but nobody has made a context: none is made here. */
@@ -56,7 +48,7 @@ static void without_a_context(void)
 }
 
 /* The second device: what is tried is the current one. */
-static void begin(int dev)
+static void push_context(int dev)
 {
 	cu_ctx ctx;
 
@@ -66,7 +58,7 @@ static void begin(int dev)
 	T_EQ(cuda.push(ctx), CU_OK);
 }
 
-static void end(int dev)
+static void pop_context(int dev)
 {
 	cu_ctx ctx;
 
@@ -79,7 +71,7 @@ static void with_a_context(void)
 	struct stub_cuda_state s;
 	gdr_t a;
 
-	begin(1);
+	push_context(1);
 	errno = 77;
 	a = gdr_open();
 	T_CHECK(a);
@@ -91,19 +83,19 @@ static void with_a_context(void)
 	T_EQ(s.ctx_refs[1], 1);
 	T_EQ(s.depth, 1);
 	T_EQ(s.ranges + s.streams, 0);
-	end(1);
+	pop_context(1);
 }
 
 static void where_nothing_can_be_mapped(void)
 {
-	begin(0);
+	push_context(0);
 	(void)cuda.fail("cuMemGetHandleForAddressRange:0:801");
 	errno = 77;
 	T_CHECK(!gdr_open());
 	T_EQ(errno, 77);
 	T_CHECK(strstr(pst_error_text(), "no window can be had"));
 	T_CHECK(cuda.fail(NULL));
-	end(0);
+	pop_context(0);
 	/* Without a context it is not known here, and memory of other kinds works. */
 	g = gdr_open();
 	T_CHECK(g);

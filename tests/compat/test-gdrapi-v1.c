@@ -85,7 +85,7 @@ static void after_the_end(void)
 	T_EQ(gdr_close(g), 0);
 }
 
-static void begin(void)
+static void pin_memory(void)
 {
 	struct pst_mem_info m = { .sz = sizeof(m) };
 
@@ -103,7 +103,7 @@ static void begin(void)
 
 int main(void)
 {
-	T_RUN(begin);
+	T_RUN(pin_memory);
 	T_RUN(direct_access);
 	T_RUN(copy_to_bar);
 	T_RUN(copy_to_and_from_bar);

@@ -21,7 +21,7 @@ static struct pst_mem *target_mem;
 
 static bool capturing;
 
-static void begin(void)
+static void start_capture(void)
 {
 	void *left = NULL;
 
@@ -79,7 +79,7 @@ static void queue_from_before(void)
 
 	read_all(q, f, m);
 	rig_mem_fill(m, 0, LEN, 9, 0);
-	begin();
+	start_capture();
 	read_all(q, f, m);
 	end_and_replay();
 	T_EQ(rig_mem_differs(m, 0, LEN, 31, 0), LEN);
@@ -97,7 +97,7 @@ static void queue_made_meanwhile(void)
 	struct pst_queue *q;
 
 	T_OK(pst_mem_info(keep, &info));
-	begin();
+	start_capture();
 	m = hw_wrap(info.addr, LEN);
 	f = rig_open(rig_path("data"), RIG_R);
 	q = rig_queue(PST_BACKEND_AUTO, 0);
@@ -116,7 +116,7 @@ static void memory_made_meanwhile(void)
 	uint8_t out[100] = "not these", in[100];
 
 	memset(in, 0x33, sizeof(in));
-	begin();
+	start_capture();
 	m = rig_alloc(device, RIG_MIB(3));
 	T_OK(pst_mem_copy_in(m, 11, in, sizeof(in)));
 	T_OK(pst_mem_copy_out(m, 11, out, sizeof(out)));
@@ -158,7 +158,7 @@ static void queue_of_another_thread(void)
 	struct other o = { .m = rig_alloc(device, LEN) };
 	pthread_t thread;
 
-	begin();
+	start_capture();
 	T_EQ(pthread_create(&thread, NULL, other_main, &o), 0);
 	T_EQ(pthread_join(thread, NULL), 0);
 	end_and_replay();
@@ -178,17 +178,17 @@ static void pages_pinned_meanwhile(void)
 	uint64_t pinned;
 
 	T_OK(pst_path_check(f, m, PST_OP_READ, PST_PATH_PAGECACHE, &info));
-	begin();
+	start_capture();
 	pinned = hw_pin(q, f, m, LEN, LEN);
 	end_and_replay();
 	printf("# %" PRIu64 " MiB pinned\n", pinned >> 20);
 	T_CHECK(pinned > 0 || info.state == PST_STATE_IMPOSSIBLE);
 	rig_mem_fill(m, 0, LEN, 9, 0);
-	begin();
+	start_capture();
 	read_all(q, f, m);
 	end_and_replay();
 	T_EQ(rig_mem_differs(m, 0, LEN, 31, 0), LEN);
-	begin();
+	start_capture();
 	pst_file_close(f);
 	end_and_replay();
 	pst_queue_free(q);

@@ -9,94 +9,7 @@
  * its compat mode finds about the disk: "none" or "made"; else what it finds is only told.  Each
  * case has a process of its own, for what was once found out lasts as long as that.
  */
-#include <getopt.h>
-#include <sys/sysmacros.h>
-
-#include "again.h"
-#include "gds/cufile/cufile_types.h"
-#include "hw.h"
-
-#define LEN RIG_MIB(12)
-#define SEED 31
-#define GDS PST_PATH_BIT(PST_PATH_GDS)
-#define CASE_S 150 /* a case that takes longer hangs, and is killed */
-
-static const char *device = "cuda:0";
-
-/* As another user of the library calls it. */
-static struct {
-#define SYM(type, name, args) type(*name) args;
-#define OPT SYM
-#include "gds/cufile/cufile_syms.h"
-} cf;
-
-/* ------------------------------------------------------------------- begin */
-
-static bool udev_is(const char *what)
-{
-	const char *env = getenv("GPU_CUFILE_UDEV");
-
-	return env && !strcmp(env, what);
-}
-
-/* The library's name is for us here and for the process that probes. */
-static void *find_cufile(void)
-{
-	static const char *const places[] = {
-		"libcufile.so.0",
-		"/usr/local/cuda/lib64/libcufile.so.0",
-		"/usr/local/cuda/targets/x86_64-linux/lib/libcufile.so.0",
-	};
-	const char *env = getenv("PST_LIBCUFILE");
-	void *lib = env && *env ? dlopen(env, RTLD_NOW) : NULL;
-
-	if (env && *env)
-		return lib;
-	for (unsigned i = 0; !lib && i < RIG_NR(places); i++) {
-		lib = dlopen(places[i], RTLD_NOW);
-		if (lib)
-			(void)setenv("PST_LIBCUFILE", places[i], 1);
-	}
-	return lib;
-}
-
-static void load_cufile(void)
-{
-	void *lib = find_cufile();
-
-	if (!lib)
-		T_SKIP("libcufile.so.0; PST_LIBCUFILE names one: %.200s", dlerror());
-#define SYM(type, name, args) hw_sym(lib, #name, &cf.name);
-#define OPT SYM
-#include "gds/cufile/cufile_syms.h"
-	T_CHECK(cf.cuFileGetVersion && cf.cuFileDriverOpen && cf.cuFileHandleRegister);
-}
-
-/* In a directory where nothing is, and nothing should be at the end. */
-static void begin(void)
-{
-	struct pst_device d = { .sz = sizeof(d) };
-
-	(void)alarm(CASE_S);
-	if (pst_device_find(device, &d) < 0)
-		T_SKIP("%s", pst_error_text());
-	rig_needs_memlock();
-	T_EQ(mkdir(rig_path("here"), 0700), 0);
-	T_EQ(chdir(rig_path("here")), 0);
-	rig_make(rig_path("data"), SEED, LEN);
-}
-
-static void end(void)
-{
-	struct dirent *e;
-	DIR *d = opendir(".");
-
-	T_CHECK(d);
-	while ((e = readdir(d)) != NULL)
-		if (e->d_name[0] != '.')
-			T_FAIL("%s is left in the current directory", e->d_name);
-	(void)closedir(d);
-}
+#include "hw_cufile.h"
 
 /* ------------------------------------------------------------------- probe */
 
@@ -174,25 +87,25 @@ static void the_probe_loads_the_library(void)
 {
 	struct said s;
 
-	begin();
+	open_library();
 	load_cufile();
 	s = probe();
 	T_CHECK(s.version >= 1070);
 	T_CHECK(s.err == 0 || *s.text);
-	end();
+	leaves_no_file();
 }
 
 static void the_probe_finds_the_library(void)
 {
 	struct said s;
 
-	begin();
+	open_library();
 	(void)unsetenv("PST_LIBCUFILE");
 	s = probe();
 	if (!s.version && s.err == ENODEV)
 		T_SKIP("libcufile.so.0 where it is looked for: %s", s.text);
 	T_CHECK(s.version >= 1070);
-	end();
+	leaves_no_file();
 }
 
 /* ------------------------------------------------------------------- ours */
@@ -267,7 +180,7 @@ static void the_kernel_is_looked_at(void)
 {
 	struct pst_path_info info = { .sz = sizeof(info) };
 
-	begin();
+	open_library();
 	(void)unsetenv("PST_LIBCUFILE");
 	start();
 	T_OK(pst_path_check(file, mem, PST_OP_READ, PST_PATH_GDS, &info));
@@ -276,23 +189,23 @@ static void the_kernel_is_looked_at(void)
 	is_refused(info);
 	T_CHECK(!(read_right(0).paths & GDS));
 	stop();
-	end();
+	leaves_no_file();
 }
 
 static void refusal_is_told(void)
 {
-	begin();
+	open_library();
 	need_direct(false);
 	start();
 	is_refused(verdict(PST_OP_READ));
 	is_refused(verdict(PST_OP_WRITE));
 	stop();
-	end();
+	leaves_no_file();
 }
 
 static void default_policy_goes_on(void)
 {
-	begin();
+	open_library();
 	need_direct(false);
 	start();
 	/* While it is asked, and when it is known. */
@@ -306,7 +219,7 @@ static void default_policy_goes_on(void)
 	T_CHECK(!(read_right(PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED)).paths & GDS));
 	T_CHECK(rig_stats(rig_q).why[PST_WHY_NO_GDS] > 0);
 	stop();
-	end();
+	leaves_no_file();
 }
 
 static void strict_is_refused(void)
@@ -316,7 +229,7 @@ static void strict_is_refused(void)
 	char text[300];
 	int r;
 
-	begin();
+	open_library();
 	need_direct(false);
 	start();
 	is_refused(verdict(PST_OP_READ));
@@ -336,7 +249,7 @@ static void strict_is_refused(void)
 	}
 	T_EQ(rig_mem_differs(mem, 0, LEN, 99, 0), LEN);
 	stop();
-	end();
+	leaves_no_file();
 }
 
 static unsigned count_threads(void)
@@ -365,7 +278,7 @@ static void nothing_is_left(void)
 {
 	unsigned fds, threads;
 
-	begin();
+	open_library();
 	load_cufile();
 	once();
 	once();
@@ -376,7 +289,7 @@ static void nothing_is_left(void)
 	once();
 	T_EQ(t_count_fds(), fds);
 	T_EQ(count_threads(), threads);
-	end();
+	leaves_no_file();
 }
 
 /* ------------------------------------------------------------ registration */
@@ -417,7 +330,7 @@ static void compat_mode_by_itself(void)
 	const char *call;
 	int version = 0, code;
 
-	begin();
+	open_library();
 	need_driver();
 	T_EQ(cf.cuFileGetVersion(&version).err, 0);
 	code = register_file(false, &handle, &call);
@@ -430,7 +343,7 @@ static void compat_mode_by_itself(void)
 		T_EQ(code, CUF_OK);
 	if (!udev_is("none") && !udev_is("made"))
 		T_SKIP("a udev database that is known; the code is %d", code);
-	end();
+	leaves_no_file();
 }
 
 static void compat_mode_forbidden(void)
@@ -439,14 +352,14 @@ static void compat_mode_forbidden(void)
 	const char *call;
 	int code;
 
-	begin();
+	open_library();
 	need_driver();
 	need_direct(false);
 	(void)setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
 	code = register_file(true, &handle, &call);
 	printf("# compat mode forbidden: %s gave %d\n", call, code);
 	T_CHECK(code > CUF_BASE);
-	end();
+	leaves_no_file();
 }
 
 /* ------------------------------------------------------------- other users */
@@ -470,7 +383,7 @@ static void other_reads(const struct other *o)
 	HW_CU(cuMemcpyDtoHAsync_v2(buf, o->ptr, RIG_MIB(1), st));
 	HW_CU(cuStreamSynchronize(st));
 	HW_CU(cuStreamDestroy_v2(st));
-	T_EQ(rig_differs(buf, SEED, 4096, RIG_MIB(1)), RIG_MIB(1));
+	T_EQ(t_differs(buf, SEED, 4096, RIG_MIB(1)), RIG_MIB(1));
 }
 
 static struct cuf_props properties(void)
@@ -504,7 +417,7 @@ static void beside_another_user(void)
 	struct pst_path_info info;
 	struct cuf_props now;
 
-	begin();
+	open_library();
 	need_driver();
 	other_begins(&o);
 	T_CHECK(o.props.nvfs.control & CUF_CONTROL_ALLOW_COMPAT);
@@ -526,7 +439,7 @@ static void beside_another_user(void)
 	T_EQ(cf.cuFileBufDeregister((void *)(uintptr_t)o.ptr).err, 0);
 	cf.cuFileHandleDeregister(o.handle);
 	HW_CU(cuMemFree_v2(o.ptr));
-	end();
+	leaves_no_file();
 }
 
 /* ------------------------------------------------------------------ direct */
@@ -534,7 +447,7 @@ static void beside_another_user(void)
 /* e. */
 static void direct_reads(void)
 {
-	begin();
+	open_library();
 	need_direct(true);
 	start();
 	T_EQ(verdict(PST_OP_READ).state, PST_STATE_POSSIBLE);
@@ -542,7 +455,7 @@ static void direct_reads(void)
 	T_EQ(verdict(PST_OP_READ).state, PST_STATE_PROVEN);
 	T_EQ(read_right(PST_POLICY1(PST_PATH_GDS)).paths, GDS);
 	stop();
-	end();
+	leaves_no_file();
 }
 
 static void direct_writes(void)
@@ -550,7 +463,7 @@ static void direct_writes(void)
 	struct pst_done d;
 	char *buf;
 
-	begin();
+	open_library();
 	need_direct(true);
 	buf = malloc(LEN);
 	T_CHECK(buf);
@@ -564,12 +477,12 @@ static void direct_writes(void)
 		T_CHECK(d.paths & GDS);
 		T_EQ(rig_sync(file).res, 0);
 		T_EQ(rig_slurp(rig_path("data"), 0, buf, LEN), LEN);
-		T_EQ(rig_differs(buf, seed, 0, LEN), LEN);
+		T_EQ(t_differs(buf, seed, 0, LEN), LEN);
 	}
 	T_EQ(verdict(PST_OP_WRITE).state, PST_STATE_PROVEN);
 	free(buf);
 	stop();
-	end();
+	leaves_no_file();
 }
 
 /* ------------------------------------------------------------------ checks */
@@ -644,7 +557,7 @@ static void checks_without_trial(void)
 {
 	int nr;
 
-	begin();
+	open_library();
 	nr = run_checks(0);
 	T_CHECK(!is_mapped("libcufile"));
 	/* A disk that is part of another may have its record there. */
@@ -652,7 +565,7 @@ static void checks_without_trial(void)
 		T_CHECK(check_named("udev", nr)->state != PST_CHECK_MISSING);
 	else if (access("/run/udev", F_OK) < 0)
 		T_CHECK(check_named("udev", nr)->state != PST_CHECK_OK);
-	end();
+	leaves_no_file();
 }
 
 static void checks_with_trial(void)
@@ -662,7 +575,7 @@ static void checks_with_trial(void)
 	uint64_t began;
 	int nr;
 
-	begin();
+	open_library();
 	s = probe();
 	if (!s.version)
 		T_SKIP("libcufile.so.0: %s", s.text);
@@ -675,7 +588,7 @@ static void checks_with_trial(void)
 	if (!is_direct(&s))
 		T_EQ(trial->state, PST_CHECK_MISSING);
 	T_EQ(check_named("library", nr)->state, PST_CHECK_OK);
-	end();
+	leaves_no_file();
 }
 
 /* -------------------------------------------------------------------- main */

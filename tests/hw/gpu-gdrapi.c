@@ -93,14 +93,14 @@ static void check(const struct map *m, const char *ptr, cu_ptr addr, size_t len)
 	char *a = malloc(len), *b = malloc(len);
 
 	T_CHECK(a && b);
-	rig_fill(a, addr, 0, len);
+	t_fill(a, addr, 0, len);
 	T_EQ(gdr_copy_to_mapping(m->mh, (void *)(uintptr_t)ptr, a, len), 0);
 	from_device(b, addr, len);
-	T_EQ(rig_differs(b, addr, 0, len), len);
-	rig_fill(a, ~addr, 0, len);
+	T_EQ(t_differs(b, addr, 0, len), len);
+	t_fill(a, ~addr, 0, len);
 	to_device(addr, a, len);
 	T_EQ(gdr_copy_from_mapping(m->mh, b, ptr, len), 0);
-	T_EQ(rig_differs(b, ~addr, 0, len), len);
+	T_EQ(t_differs(b, ~addr, 0, len), len);
 	free(a);
 	free(b);
 }

@@ -20,13 +20,13 @@
 #define LENT 100003u /* bytes that another process gets */
 
 /* In the other process: what went wrong, on standard output. */
-#define PEER_OK(call)                                                                              \
-	do {                                                                                       \
-		if ((call) < 0) {                                                                  \
-			printf("#   in the other process: %s: %s\n", #call, pst_error_text());     \
-			print_log();                                                               \
-			return 1;                                                                  \
-		}                                                                                  \
+#define PEER_OK(call)                                                                          \
+	do {                                                                                   \
+		if ((call) < 0) {                                                              \
+			printf("#   in the other process: %s: %s\n", #call, pst_error_text()); \
+			print_log();                                                           \
+			return 1;                                                              \
+		}                                                                              \
 	} while (0)
 
 static bool has_libcuda(void)
@@ -66,12 +66,11 @@ static int peer(const char *how, int sock)
 	}
 	pst_grant_done(&g);
 	PEER_OK(pst_window_load(w, 0, buf, LENT));
-	if (rig_differs(buf, 82, 0, LENT) != LENT) {
-		printf("#   the other process loads byte %zu wrong\n",
-		       rig_differs(buf, 82, 0, LENT));
+	if (t_differs(buf, 82, 0, LENT) != LENT) {
+		printf("#   the other process loads byte %zu wrong\n", t_differs(buf, 82, 0, LENT));
 		return 1;
 	}
-	rig_fill(buf, 83, 0, LENT);
+	t_fill(buf, 83, 0, LENT);
 	PEER_OK(pst_window_store(w, 0, buf, LENT));
 	pst_window_close(w);
 	pst_mem_free(m);

@@ -184,7 +184,7 @@ static void from_nothing(void)
 	d = read_and_look(&io, &m, out, LARGE, stream);
 	printf("# the first request, 512 MiB, took %.1f ms with its start\n", us_since(from) / 1e3);
 	rig_show(&d);
-	T_EQ(rig_differs(out, 7, 0, LARGE), LARGE);
+	T_EQ(t_differs(out, 7, 0, LARGE), LARGE);
 	queue = pst_queue_free(queue);
 	pst_file_close(f);
 	order_host_free(out, LARGE);
@@ -213,7 +213,7 @@ static void pieces(void)
 	for (unsigned turn = 0; turn < 10; turn++) {
 		d = read_and_look(&io, &m, out, NR * EACH, stream);
 		for (unsigned i = 0; i < NR; i++)
-			T_EQ(rig_differs(out + segs[i].mem_off, 7, segs[i].file_off, EACH), EACH);
+			T_EQ(t_differs(out + segs[i].mem_off, 7, segs[i].file_off, EACH), EACH);
 	}
 	rig_show(&d);
 	queue = pst_queue_free(queue);
@@ -236,7 +236,7 @@ static void stable_file(void)
 	for (unsigned turn = 0; turn < 5; turn++) {
 		memset(out, 0, RIG_MIB(128));
 		d = read_and_look(&io, &m, out, RIG_MIB(128), stream);
-		T_EQ(rig_differs(out, 7, 0, RIG_MIB(128)), RIG_MIB(128));
+		T_EQ(t_differs(out, 7, 0, RIG_MIB(128)), RIG_MIB(128));
 	}
 	rig_show(&d);
 	queue = pst_queue_free(queue);

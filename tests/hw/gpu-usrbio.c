@@ -34,7 +34,7 @@ static void put(const void *to, uint64_t seed, uint64_t at, size_t len)
 	char *buf = malloc(len);
 
 	T_CHECK(buf);
-	rig_fill(buf, seed, at, len);
+	t_fill(buf, seed, at, len);
 	HW_CU(cuMemcpyHtoDAsync_v2(address(to), buf, len, stream));
 	HW_CU(cuStreamSynchronize(stream));
 	free(buf);
@@ -48,7 +48,7 @@ static size_t differs(const void *from, uint64_t seed, uint64_t at, size_t len)
 	T_CHECK(buf);
 	HW_CU(cuMemcpyDtoHAsync_v2(buf, address(from), len, stream));
 	HW_CU(cuStreamSynchronize(stream));
-	n = rig_differs(buf, seed, at, len);
+	n = t_differs(buf, seed, at, len);
 	free(buf);
 	return n;
 }
@@ -178,7 +178,7 @@ static void R3a_host_and_device_in_one_batch(void)
 	for (unsigned i = 0; i < N; i++) {
 		T_EQ(v[i].result, PIECE);
 		T_EQ(i % 2 ? differs(dev.base + v[i].at, 4, v[i].off, PIECE)
-			   : rig_differs(host.base + v[i].at, 4, v[i].off, PIECE),
+			   : t_differs(host.base + v[i].at, 4, v[i].off, PIECE),
 		     PIECE);
 	}
 	hf3fs_iovdestroy(&dev);

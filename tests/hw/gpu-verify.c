@@ -6,76 +6,7 @@
  *	gpu-verify [-m DEVICE] [DIR]		cases, in TAP; files go to DIR
  *	gpu-verify --make FILE BYTES [SEED]	only make a file of the pattern
  */
-#include <getopt.h>
-#include <pthread.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-
-#include "hw.h"
-
-#define BIG (RIG_MIB(256) + 12345)
-#define PIECES 16384
-#define PIECE 4096
-
-static const char *device = "cuda:0";
-static const char *no_driver; /* why the driver cannot be called, or NULL */
-static const char *self;
-
-static void need_driver(void)
-{
-	if (no_driver)
-		T_SKIP("%s", no_driver);
-}
-
-static struct pst_queue *queue(void)
-{
-	rig_q = rig_queue(PST_BACKEND_AUTO, 0);
-	return rig_q;
-}
-
-static void end_queue(void)
-{
-	rig_q = pst_queue_free(rig_q);
-}
-
-/* Device memory against the pattern, in parts that the host can hold. */
-static void check(struct pst_mem *m, uint64_t mem_off, uint64_t len, uint64_t seed,
-		  uint64_t file_off)
-{
-	for (uint64_t at = 0; at < len; at += RIG_MIB(64)) {
-		uint64_t n = len - at < RIG_MIB(64) ? len - at : RIG_MIB(64);
-		uint64_t good = rig_mem_differs(m, mem_off + at, n, seed, file_off + at);
-
-		if (good != n)
-			T_FAIL("device byte %" PRIu64 " is not byte %" PRIu64 " of the file",
-			       mem_off + at + good, file_off + at + good);
-	}
-}
-
-/* A file against the pattern. */
-static void check_file(const char *path, uint64_t seed, uint64_t off, uint64_t len, uint64_t at)
-{
-	char *buf = malloc(len);
-
-	T_CHECK(buf);
-	T_EQ(rig_slurp(path, off, buf, len), len);
-	T_EQ(rig_differs(buf, seed, at, len), len);
-	free(buf);
-}
-
-static void expect(struct pst_done d, uint64_t want)
-{
-	if (d.res != (int64_t)want || d.prefix != want) {
-		rig_show(&d);
-		T_FAIL("%lld bytes and not %" PRIu64, (long long)d.res, want);
-	}
-}
-
-static struct pst_file *pattern(const char *name, uint64_t seed, uint64_t len, uint32_t flags)
-{
-	rig_make(rig_path(name), seed, len);
-	return rig_open(rig_path(name), flags);
-}
+#include "hw_verify.h"
 
 /* ------------------------------------------------------------------- reads */
 
@@ -161,9 +92,9 @@ static void check_scatter(struct pst_mem *m, const struct pst_seg *segs, uint64_
 	char *got = malloc(len), *want = malloc(len);
 
 	T_CHECK(got && want);
-	rig_fill(want, around, 0, len);
+	t_fill(want, around, 0, len);
 	for (unsigned i = 0; i < PIECES; i++)
-		rig_fill(want + segs[i].mem_off, seed, segs[i].file_off, PIECE);
+		t_fill(want + segs[i].mem_off, seed, segs[i].file_off, PIECE);
 	T_OK(pst_mem_copy_out(m, 0, got, len));
 	for (uint64_t i = 0; i < len; i++)
 		if (got[i] != want[i])
@@ -458,13 +389,13 @@ static void writes_pieces(void)
 	want = malloc(len);
 	got = malloc(len);
 	T_CHECK(want && got);
-	rig_fill(want, 21, 0, len);
+	t_fill(want, 21, 0, len);
 	for (unsigned i = 0; i < NR; i++) {
 		uint64_t n = 1 + rig_below(15000), from = rig_below(len - n);
 
 		at += rig_below(6000);
 		segs[i] = (struct pst_seg){ .file_off = at, .mem_off = from, .len = n };
-		rig_fill(want + at, 22, from, n);
+		t_fill(want + at, 22, from, n);
 		at += n;
 		total += n;
 		T_CHECK(at < len);

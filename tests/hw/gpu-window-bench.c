@@ -63,8 +63,8 @@ static bool to_device(enum way how)
 /* Other bytes where a copy brings its own. */
 static void prepare(enum way how, uint64_t off, uint64_t len, uint64_t seed)
 {
-	rig_fill(seen + off, ~seed, 0, len);
-	rig_fill(host + off, seed, 0, len);
+	t_fill(seen + off, ~seed, 0, len);
+	t_fill(host + off, seed, 0, len);
 	T_EQ(memcpy_htod(gpu + off, to_device(how) ? seen + off : host + off, len), CU_OK);
 }
 
@@ -72,7 +72,7 @@ static void compare(enum way how, uint64_t off, uint64_t len, uint64_t seed)
 {
 	if (to_device(how))
 		T_EQ(memcpy_dtoh(seen + off, gpu + off, len), CU_OK);
-	if (rig_differs(seen + off, seed, 0, len) != len)
+	if (t_differs(seen + off, seed, 0, len) != len)
 		T_FAIL("a copy of %" PRIu64 " bytes gave wrong data", len);
 }
 
@@ -322,8 +322,8 @@ static void find_copies(void)
 	void *lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
 
 	T_CHECK(lib);
-	hw_sym(lib, "cuMemcpyHtoD_v2", &memcpy_htod);
-	hw_sym(lib, "cuMemcpyDtoH_v2", &memcpy_dtoh);
+	symbol(lib, &memcpy_htod, "cuMemcpyHtoD_v2");
+	symbol(lib, &memcpy_dtoh, "cuMemcpyDtoH_v2");
 	T_CHECK(memcpy_htod && memcpy_dtoh);
 }
 

@@ -121,7 +121,7 @@ static void large(struct pst_mem *m, uint64_t len)
 	       (double)(t_now() - begun) / 1e6);
 	T_CHECK(nvidia_fds() <= fds + 2);
 	for (uint64_t at = 0; at < len; at += block) {
-		rig_fill(buf, 80 + at / block, 0, block);
+		t_fill(buf, 80 + at / block, 0, block);
 		T_OK(pst_window_store(w, at, buf, block));
 	}
 	for (uint64_t at = 0; at < len; at += block)
@@ -130,7 +130,7 @@ static void large(struct pst_mem *m, uint64_t len)
 		uint64_t off = rig_below(block - 5000);
 
 		T_OK(pst_window_load(w, at + off, buf, 5000));
-		T_EQ(rig_differs(buf, 80 + at / block, off, 5000), 5000);
+		T_EQ(t_differs(buf, 80 + at / block, off, 5000), 5000);
 	}
 	begun = t_now();
 	pst_window_close(w);
@@ -179,14 +179,14 @@ static void freed_while_mapped(void)
 	w[1] = window(m, RIG_MIB(2) - 2000, sizeof(buf));
 	pst_mem_free(m);
 	for (unsigned i = 0; i < 2; i++) {
-		rig_fill(buf, 90 + i, 0, sizeof(buf));
+		t_fill(buf, 90 + i, 0, sizeof(buf));
 		T_OK(pst_window_store(w[i], 0, buf, sizeof(buf)));
 	}
 	HW_CU(cuMemFree_v2(va));
 	end_row(row);
 	for (unsigned i = 0; i < 2; i++) {
 		T_OK(pst_window_load(w[i], 0, back, sizeof(back)));
-		T_EQ(rig_differs(back, 90 + i, 0, sizeof(back)), sizeof(back));
+		T_EQ(t_differs(back, 90 + i, 0, sizeof(back)), sizeof(back));
 		pst_window_close(w[i]);
 	}
 }
@@ -377,7 +377,7 @@ static void read_only_memory(void)
 	T_EQ(refused(m, 0, 4096), -EACCES);
 	T_OK(pst_window_open(m, RIG_MIB(2) - 1000, sizeof(buf), &o, &w));
 	T_OK(pst_window_load(w, 0, buf, sizeof(buf)));
-	T_EQ(rig_differs(buf, 81, RIG_MIB(2) - 1000, sizeof(buf)), sizeof(buf));
+	T_EQ(t_differs(buf, 81, RIG_MIB(2) - 1000, sizeof(buf)), sizeof(buf));
 	T_EQ(pst_window_store(w, 0, buf, 1), -EACCES);
 	pst_window_close(w);
 	pst_mem_free(m);
@@ -411,9 +411,9 @@ static void find_more(void)
 
 	if (!lib)
 		return;
-	hw_sym(lib, "cuMemAllocManaged", &mem_alloc_managed);
-	hw_sym(lib, "cuMemAllocAsync", &mem_alloc_async);
-	hw_sym(lib, "cuMemFreeAsync", &mem_free_async);
+	symbol(lib, &mem_alloc_managed, "cuMemAllocManaged");
+	symbol(lib, &mem_alloc_async, "cuMemAllocAsync");
+	symbol(lib, &mem_free_async, "cuMemFreeAsync");
 }
 
 int main(int argc, char **argv)

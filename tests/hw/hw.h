@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 
+#include "symbol.h"
 #include "mem/cuda/cuda_types.h"
 #include "rig.h"
 
@@ -35,13 +36,6 @@ static struct {
 
 static cu_ctx hw_ctx; /* the primary one */
 
-static inline void hw_sym(void *lib, const char *name, void *to)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(to, &fn, sizeof(fn));
-}
-
 /* The driver, and the device's primary context made current; NULL or what is missing. */
 static inline const char *hw_cuda(int ordinal)
 {
@@ -51,23 +45,23 @@ static inline const char *hw_cuda(int ordinal)
 
 	if (!lib)
 		return "there is no libcuda.so.1";
-#define SYM(name, args) hw_sym(lib, #name, &hw_cu.name);
+#define SYM(name, args) symbol(lib, &hw_cu.name, #name);
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"
-	hw_sym(lib, "cuStreamBeginCapture_v2", &hw_cu.cuStreamBeginCapture_v2);
-	hw_sym(lib, "cuStreamEndCapture", &hw_cu.cuStreamEndCapture);
-	hw_sym(lib, "cuStreamQuery", &hw_cu.cuStreamQuery);
-	hw_sym(lib, "cuStreamCreateWithPriority", &hw_cu.cuStreamCreateWithPriority);
-	hw_sym(lib, "cuCtxGetStreamPriorityRange", &hw_cu.cuCtxGetStreamPriorityRange);
-	hw_sym(lib, "cuLaunchHostFunc", &hw_cu.cuLaunchHostFunc);
-	hw_sym(lib, "cuCtxCreate_v2", &hw_cu.cuCtxCreate_v2);
-	hw_sym(lib, "cuCtxDestroy_v2", &hw_cu.cuCtxDestroy_v2);
-	hw_sym(lib, "cuCtxGetCurrent", &hw_cu.cuCtxGetCurrent);
-	hw_sym(lib, "cuMemsetD8Async", &hw_cu.cuMemsetD8Async);
-	hw_sym(lib, "cuGraphInstantiateWithFlags", &hw_cu.cuGraphInstantiateWithFlags);
-	hw_sym(lib, "cuGraphLaunch", &hw_cu.cuGraphLaunch);
-	hw_sym(lib, "cuGraphExecDestroy", &hw_cu.cuGraphExecDestroy);
-	hw_sym(lib, "cuGraphDestroy", &hw_cu.cuGraphDestroy);
+	symbol(lib, &hw_cu.cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2");
+	symbol(lib, &hw_cu.cuStreamEndCapture, "cuStreamEndCapture");
+	symbol(lib, &hw_cu.cuStreamQuery, "cuStreamQuery");
+	symbol(lib, &hw_cu.cuStreamCreateWithPriority, "cuStreamCreateWithPriority");
+	symbol(lib, &hw_cu.cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange");
+	symbol(lib, &hw_cu.cuLaunchHostFunc, "cuLaunchHostFunc");
+	symbol(lib, &hw_cu.cuCtxCreate_v2, "cuCtxCreate_v2");
+	symbol(lib, &hw_cu.cuCtxDestroy_v2, "cuCtxDestroy_v2");
+	symbol(lib, &hw_cu.cuCtxGetCurrent, "cuCtxGetCurrent");
+	symbol(lib, &hw_cu.cuMemsetD8Async, "cuMemsetD8Async");
+	symbol(lib, &hw_cu.cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags");
+	symbol(lib, &hw_cu.cuGraphLaunch, "cuGraphLaunch");
+	symbol(lib, &hw_cu.cuGraphExecDestroy, "cuGraphExecDestroy");
+	symbol(lib, &hw_cu.cuGraphDestroy, "cuGraphDestroy");
 	if (!hw_cu.cuInit || !hw_cu.cuMemCreate || !hw_cu.cuDevicePrimaryCtxRetain)
 		return "libcuda.so.1 is too old";
 	if (hw_cu.cuInit(0) || hw_cu.cuDeviceGet(&dev, ordinal) ||

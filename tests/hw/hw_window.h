@@ -122,7 +122,7 @@ static inline void both_ways(struct pst_mem *m, uint64_t mem_len, uint64_t off, 
 	T_CHECK(buf);
 	rig_mem_fill(m, off - before, before + len + behind, 77, 0);
 	w = window(m, off, len);
-	rig_fill(buf, 78, 0, len);
+	t_fill(buf, 78, 0, len);
 	T_OK(pst_window_store(w, 0, buf, len));
 	device_has(m, off, len, 78, 0);
 	if (before)
@@ -132,8 +132,8 @@ static inline void both_ways(struct pst_mem *m, uint64_t mem_len, uint64_t off, 
 	rig_mem_fill(m, off, len, 79, 0);
 	memset(buf, 0, len);
 	T_OK(pst_window_load(w, 0, buf, len));
-	if (rig_differs(buf, 79, 0, len) != len)
-		T_FAIL("the CPU loads byte %zu wrong", rig_differs(buf, 79, 0, len));
+	if (t_differs(buf, 79, 0, len) != len)
+		T_FAIL("the CPU loads byte %zu wrong", t_differs(buf, 79, 0, len));
 	pst_window_close(w);
 	free(buf);
 }

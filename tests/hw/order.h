@@ -162,7 +162,7 @@ static inline void order_reads(struct pst_queue *q, cu_stream st)
 	}
 	order_unblock();
 	HW_CU(cuStreamSynchronize(st));
-	T_EQ(rig_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
+	T_EQ(t_differs(out, ORDER_SEED, 0, ORDER_BYTES), ORDER_BYTES);
 	order_reap(q, ORDER_STEPS, ORDER_PIECE);
 	pst_file_close(f);
 	order_host_free(out, ORDER_BYTES);
@@ -186,7 +186,7 @@ static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 	order_unblock();
 	order_reap(q, 1, ORDER_PIECE);
 	HW_CU(cuStreamSynchronize(st));
-	T_EQ(rig_differs(old, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
+	T_EQ(t_differs(old, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
 	pst_file_close(f);
 	order_host_free(old, ORDER_PIECE);
@@ -202,7 +202,7 @@ static inline void order_writes(struct pst_queue *q, cu_stream st)
 
 	order_ready(q);
 	rig_mem_fill(m.mem, 0, ORDER_BYTES, ORDER_SEED, 0);
-	rig_fill(in, ORDER_OLD, 0, ORDER_BYTES);
+	t_fill(in, ORDER_OLD, 0, ORDER_BYTES);
 	order_block(st);
 	for (unsigned i = 0; i < ORDER_STEPS; i++) {
 		uint64_t off = i * ORDER_PIECE;
@@ -214,7 +214,7 @@ static inline void order_writes(struct pst_queue *q, cu_stream st)
 	order_unblock();
 	order_reap(q, ORDER_STEPS, ORDER_PIECE);
 	T_EQ(rig_slurp(rig_path("order-written"), 0, in, ORDER_BYTES), ORDER_BYTES);
-	T_EQ(rig_differs(in, ORDER_OLD, 0, ORDER_BYTES), ORDER_BYTES);
+	T_EQ(t_differs(in, ORDER_OLD, 0, ORDER_BYTES), ORDER_BYTES);
 	HW_CU(cuStreamSynchronize(st));
 	pst_file_close(f);
 	order_host_free(in, ORDER_BYTES);
@@ -233,7 +233,7 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 
 	order_ready(q);
 	rig_mem_fill(m.mem, 0, 2 * NR * ORDER_PIECE, 99, 0);
-	rig_fill(in, ORDER_OLD, 0, ORDER_PIECE);
+	t_fill(in, ORDER_OLD, 0, ORDER_PIECE);
 	order_block(st);
 	for (unsigned i = 0; i < NR; i++) {
 		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + (NR + i) * ORDER_PIECE, in, ORDER_PIECE, st));
@@ -249,12 +249,12 @@ static inline void order_together(struct pst_queue *q, cu_stream st)
 	HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * ORDER_PIECE, st));
 	order_unblock();
 	HW_CU(cuStreamSynchronize(st));
-	T_EQ(rig_differs(out, ORDER_SEED, 0, NR * ORDER_PIECE), NR * ORDER_PIECE);
+	T_EQ(t_differs(out, ORDER_SEED, 0, NR * ORDER_PIECE), NR * ORDER_PIECE);
 	order_reap(q, 2 * NR, ORDER_PIECE);
 	for (unsigned i = 0; i < NR; i++) {
 		T_EQ(rig_slurp(rig_path("order-written"), i * ORDER_PIECE, out, ORDER_PIECE),
 		     ORDER_PIECE);
-		T_EQ(rig_differs(out, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
+		T_EQ(t_differs(out, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
 	}
 	pst_file_close(f);
 	pst_file_close(w);
@@ -285,7 +285,7 @@ static inline void order_many(cu_stream st)
 		T_EQ(pst_queue_submit(q), NR);
 		HW_CU(cuMemcpyDtoHAsync_v2(out, m.ptr, NR * EACH, st));
 		HW_CU(cuStreamSynchronize(st));
-		T_EQ(rig_differs(out, ORDER_SEED, 0, NR * EACH), NR * EACH);
+		T_EQ(t_differs(out, ORDER_SEED, 0, NR * EACH), NR * EACH);
 		order_reap(q, NR, EACH);
 	}
 	pst_queue_free(q);

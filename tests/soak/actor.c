@@ -228,12 +228,12 @@ static void deed_window(struct actor *a)
 	if (r < 0)
 		return;
 	mine = malloc(len);
-	rig_fill(mine, a->serial, 0, len);
+	t_fill(mine, a->serial, 0, len);
 	must(a, pst_window_store(w, 0, mine, len), "pst_window_store()");
 	memset(mine, 0, len);
 	r = pst_mem_copy_out(b->mem, slot_off(a, sl) + off, mine, len);
 	must(a, r, "pst_mem_copy_out()");
-	if (r == 0 && rig_differs(mine, a->serial, 0, len) != len)
+	if (r == 0 && t_differs(mine, a->serial, 0, len) != len)
 		soak_fail("actor %u: what was stored by a window is not there", a->plan.nr);
 	free(mine);
 	(void)pst_window_close(w);

@@ -76,7 +76,7 @@ void ground_init(struct ground *g, enum ground_kind kind, const char *dir, uint6
 		     0);
 	if (g->fd < 0 || !base || g->st == MAP_FAILED)
 		soak_fail("no file %s: %s", g->path, strerror(errno));
-	rig_fill(base, seed + kind, 0, GROUND_LEN);
+	t_fill(base, seed + kind, 0, GROUND_LEN);
 	g->base = base;
 	(void)pthread_mutexattr_init(&attr);
 	(void)pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);

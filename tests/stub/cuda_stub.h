@@ -40,6 +40,9 @@ bool stub_cuda_fail(const char *spec);
 
 void stub_cuda_delay_us(unsigned us);
 
+/* So many bytes at the end of each copy to a device, and from one, do not arrive. */
+void stub_cuda_lose(unsigned to, unsigned from);
+
 /* Calls of NAME do not return until another name is given, or NULL. */
 void stub_cuda_stall(const char *name);
 

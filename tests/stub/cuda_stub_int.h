@@ -138,6 +138,7 @@ extern struct stub {
 	bool initialized;
 	int nr_devices;
 	unsigned delay_us;
+	unsigned lose_to, lose_from;
 	cu_result poison[STUB_DEVICES_MAX];
 	struct CUctx_st primary[STUB_DEVICES_MAX];
 	struct list contexts, ranges, registrations, handles, reservations, streams, events;
@@ -210,5 +211,11 @@ void stub_wait_word(struct CUstream_st *st, const struct op *op);
 unsigned stub_streams_made(void);
 /* A context ends, and with it what nobody made or ended; drops the lock meanwhile. */
 void stub_implicit_end(cu_ctx ctx);
+
+/* libcuda_mem.c's */
+struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types);
+int stub_bytes_new(const char *kind, int dev, uint32_t types, uint64_t size);
+bool stub_name_of(const char *path, const char *format, int *dev, unsigned *types);
+void stub_range_free(struct range *r);
 
 #endif

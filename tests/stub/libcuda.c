@@ -136,6 +136,14 @@ void stub_cuda_delay_us(unsigned us)
 	(void)pthread_mutex_unlock(&stub.lock);
 }
 
+void stub_cuda_lose(unsigned to, unsigned from)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	stub.lose_to = to;
+	stub.lose_from = from;
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
 void stub_cuda_stall(const char *name)
 {
 	(void)pthread_mutex_lock(&stub.lock);

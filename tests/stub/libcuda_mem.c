@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of the stub: allocations, mapped memory, shared memory, registered host memory.
+ * Memory of the stub: allocations, shared memory, registered host memory.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,19 +25,6 @@ struct hole {
 	uint64_t len;
 };
 
-/* A handle of cuMemCreate: its number is its address. */
-struct handle {
-	struct list link;
-	unsigned refs;
-	struct obj *obj;
-};
-
-struct reservation {
-	struct list link;
-	cu_ptr va;
-	uint64_t len;
-};
-
 static struct list holes = LIST_INIT(holes);
 
 /* ------------------------------------------------------------------- bytes */
@@ -53,7 +40,7 @@ void stub_obj_unref(struct obj *o)
 }
 
 /* Takes fd over; the lock is held. */
-static struct obj *obj_new(int fd, int dev, uint64_t size, uint32_t types)
+struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types)
 {
 	struct obj *o = calloc(1, sizeof(*o));
 	void *p = MAP_FAILED;
@@ -74,7 +61,7 @@ static struct obj *obj_new(int fd, int dev, uint64_t size, uint32_t types)
 }
 
 /* The name says to those who get the descriptor what it is. */
-static int bytes_new(const char *kind, int dev, uint32_t types, uint64_t size)
+int stub_bytes_new(const char *kind, int dev, uint32_t types, uint64_t size)
 {
 	char name[64];
 	int fd;
@@ -88,7 +75,7 @@ static int bytes_new(const char *kind, int dev, uint32_t types, uint64_t size)
 	return fd;
 }
 
-static bool name_of(const char *path, const char *format, int *dev, unsigned *types)
+bool stub_name_of(const char *path, const char *format, int *dev, unsigned *types)
 {
 	char name[128] = "";
 
@@ -170,7 +157,7 @@ static cu_result range_new(enum range_kind kind, uint64_t len, cu_ctx ctx, int d
 		return CU_INVALID_VALUE;
 	if (len > STUB_TOTAL || stub.used[dev] + map_len > STUB_TOTAL)
 		return CU_OUT_OF_MEMORY;
-	o = obj_new(bytes_new("plain", dev, 0, map_len), dev, map_len, 0);
+	o = stub_obj_new(stub_bytes_new("plain", dev, 0, map_len), dev, map_len, 0);
 	r = calloc(1, sizeof(*r));
 	if (!o || !r)
 		stub_abort("out of memory");
@@ -226,7 +213,7 @@ cu_result cuMemAllocAsync(cu_ptr *ret, size_t len, cu_stream st)
 }
 
 /* The lock is held. */
-static void range_free(struct range *r)
+void stub_range_free(struct range *r)
 {
 	list_del(&r->link);
 	if (r->ctx)
@@ -251,7 +238,7 @@ cu_result cuMemFree_v2(cu_ptr ptr)
 	(void)pthread_mutex_unlock(&stub.lock);
 	stub_quiesce(dev);
 	(void)pthread_mutex_lock(&stub.lock);
-	range_free(r);
+	stub_range_free(r);
 	(void)pthread_mutex_unlock(&stub.lock);
 	return stub_late();
 }
@@ -450,13 +437,14 @@ static cu_result ipc_open(cu_ptr *ret, const struct cu_ipc *ipc, cu_ctx ctx)
 		return CU_ALREADY_MAPPED;
 	(void)snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid,
 		       w[NVRM_IPC_OBJECT] & ~STUB_OBJECT);
-	if (!name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) || dev >= stub.nr_devices)
+	if (!stub_name_of(path, "/memfd:stub-cuda-plain-%d-%u", &dev, &types) ||
+	    dev >= stub.nr_devices)
 		return CU_MAP_FAILED;
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return CU_MAP_FAILED;
 	/* Memory of another device, by peer access. */
-	o = obj_new(fd, dev, align_up(lead + size, PAGE), 0);
+	o = stub_obj_new(fd, dev, align_up(lead + size, PAGE), 0);
 	r = calloc(1, sizeof(*r));
 	if (!o || !r)
 		stub_abort("out of memory");
@@ -500,334 +488,9 @@ cu_result cuIpcCloseMemHandle(cu_ptr ptr)
 	r = stub_range_at(ptr);
 	if (!r || r->va != ptr || r->kind != RANGE_IPC)
 		stub_abort("cuIpcCloseMemHandle of %#llx, which was not opened", ptr);
-	range_free(r);
+	stub_range_free(r);
 	(void)pthread_mutex_unlock(&stub.lock);
 	return stub_late();
-}
-
-/* ----------------------------------------------------------- mapped memory */
-
-/* The lock is held. */
-static struct handle *handle_at(cu_handle number)
-{
-	struct list *e;
-
-	list_for_each (e, &stub.handles)
-		if ((cu_handle)(uintptr_t)list_entry(e, struct handle, link) == number)
-			return list_entry(e, struct handle, link);
-	return NULL;
-}
-
-/* Takes the object over; the lock is held. */
-static cu_handle handle_new(struct obj *o)
-{
-	struct handle *h = calloc(1, sizeof(*h));
-
-	if (!h)
-		stub_abort("out of memory");
-	h->refs = 1;
-	h->obj = o;
-	list_add_tail(&stub.handles, &h->link);
-	return (uintptr_t)h;
-}
-
-cu_result cuMemGetAllocationGranularity(size_t *ret, const struct cu_prop *prop, uint32_t which)
-{
-	ENTER(0);
-	if (prop->type != CU_ALLOC_PINNED || which != CU_GRANULARITY_MINIMUM)
-		return CU_INVALID_VALUE;
-	*ret = STUB_CHUNK;
-	return CU_OK;
-}
-
-cu_result cuMemCreate(cu_handle *ret, size_t len, const struct cu_prop *prop,
-		      unsigned long long flags)
-{
-	int dev = prop->location.id;
-	struct obj *o;
-
-	ENTER(UNSAFE);
-	if (!len || len % STUB_CHUNK || flags || prop->type != CU_ALLOC_PINNED ||
-	    prop->location.type != CU_LOC_DEVICE || dev < 0 || dev >= stub.nr_devices)
-		return CU_INVALID_VALUE;
-	(void)pthread_mutex_lock(&stub.lock);
-	o = obj_new(bytes_new("vmm", dev, prop->handle_types, len), dev, len, prop->handle_types);
-	if (!o)
-		stub_abort("out of memory");
-	*ret = handle_new(o);
-	(void)pthread_mutex_unlock(&stub.lock);
-	return CU_OK;
-}
-
-cu_result cuMemRelease(cu_handle number)
-{
-	struct handle *h;
-
-	ENTER(UNSAFE | ENDS);
-	(void)pthread_mutex_lock(&stub.lock);
-	h = handle_at(number);
-	if (!h)
-		stub_abort("cuMemRelease of a handle that is none");
-	if (!--h->refs) {
-		list_del(&h->link);
-		stub_obj_unref(h->obj);
-		free(h);
-	}
-	(void)pthread_mutex_unlock(&stub.lock);
-	return stub_late();
-}
-
-cu_result cuMemRetainAllocationHandle(cu_handle *ret, void *addr)
-{
-	struct range *r;
-	struct list *e;
-	bool found = false;
-
-	ENTER(0);
-	(void)pthread_mutex_lock(&stub.lock);
-	r = stub_range_at((uintptr_t)addr);
-	if (r && r->kind == RANGE_MAPPED) {
-		list_for_each (e, &stub.handles) {
-			struct handle *h = list_entry(e, struct handle, link);
-
-			if (h->obj != r->obj)
-				continue;
-			h->refs++;
-			*ret = (uintptr_t)h;
-			found = true;
-			break;
-		}
-		if (!found) {
-			r->obj->refs++;
-			*ret = handle_new(r->obj);
-			found = true;
-		}
-	}
-	(void)pthread_mutex_unlock(&stub.lock);
-	return found ? CU_OK : CU_INVALID_VALUE;
-}
-
-cu_result cuMemGetAllocationPropertiesFromHandle(struct cu_prop *ret, cu_handle number)
-{
-	struct handle *h;
-
-	ENTER(0);
-	(void)pthread_mutex_lock(&stub.lock);
-	h = handle_at(number);
-	if (h)
-		*ret = (struct cu_prop){
-			.type = CU_ALLOC_PINNED,
-			.handle_types = h->obj->handle_types,
-			.location = { .type = CU_LOC_DEVICE, .id = h->obj->dev },
-		};
-	(void)pthread_mutex_unlock(&stub.lock);
-	return h ? CU_OK : CU_INVALID_VALUE;
-}
-
-cu_result cuMemExportToShareableHandle(void *ret, cu_handle number, uint32_t type,
-				       unsigned long long flags)
-{
-	struct handle *h;
-	int fd = -1;
-
-	ENTER(UNSAFE);
-	(void)pthread_mutex_lock(&stub.lock);
-	h = handle_at(number);
-	if (h && !flags && type == CU_HANDLE_POSIX_FD && h->obj->handle_types & type)
-		fd = fcntl(h->obj->fd, F_DUPFD, 0);
-	(void)pthread_mutex_unlock(&stub.lock);
-	if (fd < 0)
-		return CU_INVALID_VALUE;
-	*(int *)ret = fd;
-	return CU_OK;
-}
-
-cu_result cuMemImportFromShareableHandle(cu_handle *ret, void *shareable, uint32_t type)
-{
-	int fd = (int)(intptr_t)shareable, dev;
-	unsigned types;
-	struct stat st;
-	char path[64];
-	struct obj *o;
-
-	ENTER(UNSAFE);
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (type != CU_HANDLE_POSIX_FD || fstat(fd, &st) < 0 ||
-	    !name_of(path, "/memfd:stub-cuda-vmm-%d-%u", &dev, &types) || dev >= stub.nr_devices)
-		return CU_INVALID_VALUE;
-	(void)pthread_mutex_lock(&stub.lock);
-	o = obj_new(fcntl(fd, F_DUPFD_CLOEXEC, 0), dev, (uint64_t)st.st_size, types);
-	if (!o)
-		stub_abort("out of memory");
-	*ret = handle_new(o);
-	(void)pthread_mutex_unlock(&stub.lock);
-	return CU_OK;
-}
-
-/* The lock is held. */
-static struct reservation *reservation_of(cu_ptr va, uint64_t len)
-{
-	struct list *e;
-
-	list_for_each (e, &stub.reservations) {
-		struct reservation *v = list_entry(e, struct reservation, link);
-
-		if (va >= v->va && va - v->va <= v->len && len <= v->len - (va - v->va))
-			return v;
-	}
-	return NULL;
-}
-
-cu_result cuMemAddressReserve(cu_ptr *ret, size_t len, size_t align, cu_ptr wish,
-			      unsigned long long flags)
-{
-	struct reservation *v;
-	char *p;
-
-	ENTER(UNSAFE);
-	(void)align;
-	(void)wish;
-	if (!len || len % STUB_CHUNK || flags)
-		return CU_INVALID_VALUE;
-	v = calloc(1, sizeof(*v));
-	p = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (!v || p == MAP_FAILED) {
-		free(v);
-		return CU_OUT_OF_MEMORY;
-	}
-	v->va = *ret = (uintptr_t)p;
-	v->len = len;
-	(void)pthread_mutex_lock(&stub.lock);
-	list_add_tail(&stub.reservations, &v->link);
-	(void)pthread_mutex_unlock(&stub.lock);
-	return CU_OK;
-}
-
-cu_result cuMemAddressFree(cu_ptr ptr, size_t len)
-{
-	struct reservation *v;
-
-	ENTER(UNSAFE | ENDS);
-	(void)pthread_mutex_lock(&stub.lock);
-	v = reservation_of(ptr, len);
-	if (!v || v->va != ptr || v->len != len)
-		stub_abort("cuMemAddressFree of what was not reserved");
-	for (uint64_t at = 0; at < len; at += STUB_CHUNK)
-		if (stub_range_at(ptr + at))
-			stub_abort("cuMemAddressFree of addresses that are mapped");
-	list_del(&v->link);
-	(void)munmap((void *)(uintptr_t)ptr, len);
-	free(v);
-	(void)pthread_mutex_unlock(&stub.lock);
-	return stub_late();
-}
-
-cu_result cuMemMap(cu_ptr ptr, size_t len, size_t off, cu_handle number, unsigned long long flags)
-{
-	struct handle *h;
-	struct range *r;
-	bool good;
-
-	ENTER(UNSAFE);
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return CU_OUT_OF_MEMORY;
-	(void)pthread_mutex_lock(&stub.lock);
-	h = handle_at(number);
-	good = h && !off && !flags && len && len % STUB_CHUNK == 0 && ptr % PAGE == 0 &&
-	       len <= h->obj->size && reservation_of(ptr, len);
-	for (uint64_t at = 0; good && at < len; at += STUB_CHUNK)
-		good = !stub_range_at(ptr + at);
-	if (good) {
-		*r = (struct range){ .kind = RANGE_MAPPED,
-				     .va = ptr,
-				     .size = len,
-				     .map_len = len,
-				     .dev = h->obj->dev,
-				     .obj = h->obj,
-				     .id = ++stub.last_id };
-		h->obj->refs++;
-		list_add_tail(&stub.ranges, &r->link);
-	}
-	(void)pthread_mutex_unlock(&stub.lock);
-	if (!good)
-		free(r);
-	return good ? CU_OK : CU_INVALID_VALUE;
-}
-
-cu_result cuMemUnmap(cu_ptr ptr, size_t len)
-{
-	cu_ptr end = ptr + len;
-
-	ENTER(UNSAFE | ENDS);
-	for (int i = 0; i < stub.nr_devices; i++)
-		stub_quiesce(i);
-	(void)pthread_mutex_lock(&stub.lock);
-	while (ptr < end) {
-		struct range *r = stub_range_at(ptr);
-
-		if (!r || r->kind != RANGE_MAPPED || r->va != ptr || r->size > end - ptr)
-			stub_abort("cuMemUnmap of what is no whole mapping");
-		ptr += r->size;
-		range_free(r);
-	}
-	(void)pthread_mutex_unlock(&stub.lock);
-	return stub_late();
-}
-
-cu_result cuMemSetAccess(cu_ptr ptr, size_t len, const struct cu_access *desc, size_t nr)
-{
-	cu_ptr end = ptr + len;
-	bool good = nr == 1 && desc->location.type == CU_LOC_DEVICE;
-
-	ENTER(UNSAFE);
-	(void)pthread_mutex_lock(&stub.lock);
-	while (good && ptr < end) {
-		struct range *r = stub_range_at(ptr);
-
-		good = r && r->kind == RANGE_MAPPED && r->dev == desc->location.id;
-		if (good) {
-			r->prot = desc->flags;
-			ptr = r->va + r->size;
-		}
-	}
-	(void)pthread_mutex_unlock(&stub.lock);
-	return good ? CU_OK : CU_INVALID_VALUE;
-}
-
-cu_result cuMemGetAccess(unsigned long long *ret, const struct cu_location *loc, cu_ptr ptr)
-{
-	struct range *r;
-
-	ENTER(0);
-	(void)pthread_mutex_lock(&stub.lock);
-	r = stub_range_at(ptr);
-	if (r)
-		*ret = r->dev == loc->id ? r->prot : 0;
-	(void)pthread_mutex_unlock(&stub.lock);
-	return r ? CU_OK : CU_INVALID_VALUE;
-}
-
-cu_result cuMemGetHandleForAddressRange(void *ret, cu_ptr ptr, size_t len, uint32_t type,
-					unsigned long long flags)
-{
-	struct range *r;
-	int fd = -1;
-
-	ENTER(0);
-	if (type != CU_RANGE_DMA_BUF || flags || ptr % PAGE || len % PAGE || !len)
-		return CU_INVALID_VALUE;
-	(void)pthread_mutex_lock(&stub.lock);
-	r = stub_range_at(ptr);
-	/* A descriptor of these bytes begins with the first, which no memfd of more does: what
-	 * can be had is one that the CPU cannot map. */
-	if (r && len <= r->map_len - (ptr - r->va))
-		fd = ptr == r->va ? fcntl(r->obj->fd, F_DUPFD, 0) : eventfd(0, 0);
-	(void)pthread_mutex_unlock(&stub.lock);
-	if (fd < 0)
-		return CU_INVALID_VALUE;
-	*(int *)ret = fd;
-	return CU_OK;
 }
 
 /* --------------------------------------------------- registered host memory */

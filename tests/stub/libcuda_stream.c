@@ -435,6 +435,8 @@ static cu_result copy(cu_ptr dev, char *host, uint64_t len, bool to_device, cu_s
 		}
 		op.dst = to_device ? bytes : host;
 		op.src = !to_device ? bytes : op.snapshot ? op.snapshot : host;
+		if (n == len)
+			op.len -= MIN(n, to_device ? stub.lose_to : stub.lose_from);
 		stub_queue(st, op);
 		dev += n;
 		host += n;

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "symbol.h"
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 #include "stub/cuda_stub.h"
@@ -38,13 +39,6 @@ static struct {
 	bool (*peek)(cu_ptr, void *, size_t);
 } x;
 
-static inline void find(void *lib, void *slot, const char *name)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 static inline bool find_all(void)
 {
 	const char *file = getenv("PST_LIBCUDA");
@@ -52,19 +46,19 @@ static inline bool find_all(void)
 
 	if (!lib)
 		return false;
-	find(lib, &x.ctx_create, "cuCtxCreate_v2");
-	find(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
-	find(lib, &x.ctx_current, "cuCtxGetCurrent");
-	find(lib, &x.create, "cuMemCreate");
-	find(lib, &x.alloc_managed, "cuMemAllocManaged");
-	find(lib, &x.alloc_async, "cuMemAllocAsync");
-	find(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
-	find(lib, &x.end_capture, "cuStreamEndCapture");
-	find(lib, &x.state, "stub_cuda_state");
-	find(lib, &x.fail, "stub_cuda_fail");
-	find(lib, &x.delay_us, "stub_cuda_delay_us");
-	find(lib, &x.poison, "stub_cuda_poison");
-	find(lib, &x.peek, "stub_cuda_peek");
+	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
+	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
+	symbol(lib, &x.ctx_current, "cuCtxGetCurrent");
+	symbol(lib, &x.create, "cuMemCreate");
+	symbol(lib, &x.alloc_managed, "cuMemAllocManaged");
+	symbol(lib, &x.alloc_async, "cuMemAllocAsync");
+	symbol(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
+	symbol(lib, &x.end_capture, "cuStreamEndCapture");
+	symbol(lib, &x.state, "stub_cuda_state");
+	symbol(lib, &x.fail, "stub_cuda_fail");
+	symbol(lib, &x.delay_us, "stub_cuda_delay_us");
+	symbol(lib, &x.poison, "stub_cuda_poison");
+	symbol(lib, &x.peek, "stub_cuda_peek");
 	return true;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "symbol.h"
 #include "base/err.h"
 #include "mem/mem.h"
 #include "gds/cufile/internal.h"
@@ -123,13 +124,6 @@ static inline void apart(const char *name, void (*fn)(void))
 
 /* ---------------------------------------------------------------- beginning */
 
-static inline void find(void *lib, void *slot, const char *name)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 static inline void find_all(void)
 {
 	const char *name = getenv("PST_LIBCUFILE");
@@ -137,18 +131,18 @@ static inline void find_all(void)
 
 	if (!lib)
 		T_SKIP("no libcufile.so.0 here");
-	find(lib, &x.set, "stub_cufile_set");
-	find(lib, &x.state, "stub_cufile_state");
-	find(lib, &x.release, "stub_cufile_release");
-	find(lib, &x.met, "stub_cufile_met");
-	find(lib, &x.reset, "stub_cufile_reset");
-	find(lib, &x.open, "cuFileDriverOpen");
-	find(lib, &x.close, "cuFileDriverClose_v2");
-	find(lib, &x.reg, "cuFileHandleRegister");
-	find(lib, &x.unreg, "cuFileHandleDeregister");
-	find(lib, &x.buf_reg, "cuFileBufRegister");
-	find(lib, &x.buf_unreg, "cuFileBufDeregister");
-	find(lib, &x.uses, "cuFileUseCount");
+	symbol(lib, &x.set, "stub_cufile_set");
+	symbol(lib, &x.state, "stub_cufile_state");
+	symbol(lib, &x.release, "stub_cufile_release");
+	symbol(lib, &x.met, "stub_cufile_met");
+	symbol(lib, &x.reset, "stub_cufile_reset");
+	symbol(lib, &x.open, "cuFileDriverOpen");
+	symbol(lib, &x.close, "cuFileDriverClose_v2");
+	symbol(lib, &x.reg, "cuFileHandleRegister");
+	symbol(lib, &x.unreg, "cuFileHandleDeregister");
+	symbol(lib, &x.buf_reg, "cuFileBufRegister");
+	symbol(lib, &x.buf_unreg, "cuFileBufDeregister");
+	symbol(lib, &x.uses, "cuFileUseCount");
 }
 
 #define NEED_STUB()                                                \
@@ -179,7 +173,7 @@ static inline void make_file(const char *path)
 }
 
 /* With the stub as text says, a file and device memory; the driver is not open yet. */
-static inline void begin(const char *text)
+static inline void use_library(const char *text)
 {
 	char path[PATH_MAX + 8];
 	char cwd[PATH_MAX - 64];
@@ -199,7 +193,7 @@ static inline void begin(const char *text)
 		T_SKIP("no O_DIRECT on %s", file->fs);
 }
 
-static inline void end(void)
+static inline void nothing_is_left(void)
 {
 	char path[PATH_MAX + 8];
 

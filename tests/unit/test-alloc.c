@@ -207,7 +207,7 @@ static void every_call(void)
 int main(void)
 {
 	rig_init();
-	rig_fill(scenario_bytes, 5, 0, SCENARIO_LEN);
+	t_fill(scenario_bytes, 5, 0, SCENARIO_LEN);
 	RIG_RUN(every_call);
 	return rig_done();
 }

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "symbol.h"
 #include "base/err.h"
 #include "mem/cuda/cuda.h"
 #include "stub/cuda_stub.h"
@@ -23,13 +24,6 @@ static struct {
 	bool (*fail)(const char *);
 } x;
 
-static void find(void *lib, void *slot, const char *name)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 static bool find_all(void)
 {
 	const char *file = getenv("PST_LIBCUDA");
@@ -37,13 +31,13 @@ static bool find_all(void)
 
 	if (!lib)
 		return false;
-	find(lib, &x.ctx_create, "cuCtxCreate_v2");
-	find(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
-	find(lib, &x.call, "cuLaunchHostFunc");
-	find(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
-	find(lib, &x.end_capture, "cuStreamEndCapture");
-	find(lib, &x.state, "stub_cuda_state");
-	find(lib, &x.fail, "stub_cuda_fail");
+	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
+	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
+	symbol(lib, &x.call, "cuLaunchHostFunc");
+	symbol(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
+	symbol(lib, &x.end_capture, "cuStreamEndCapture");
+	symbol(lib, &x.state, "stub_cuda_state");
+	symbol(lib, &x.fail, "stub_cuda_fail");
 	return x.state && mem_provider(PST_KIND_CUDA);
 }
 

@@ -7,7 +7,7 @@ static struct cufile_mem *m;
 
 static void ready(const char *text)
 {
-	begin(text);
+	use_library(text);
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &cf));
 	m = mem_new();
@@ -18,7 +18,7 @@ static void over(void)
 	T_EQ(within(do_mem_free, m), 0);
 	T_EQ(cufile_mem_registered(0), 0);
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 static uint64_t room_of(uint64_t base, uint64_t size, uint64_t off)
@@ -331,7 +331,7 @@ static void an_end_hangs(void)
 	T_EQ((intptr_t)unhang(h), 0);
 	m = NULL;
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 /* One thread makes room in memory that another is freeing. */

@@ -116,7 +116,7 @@ static void run(void)
 	int64_t r;
 
 	(void)setenv("PST_GDS", "exclusive", 1);
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	x.set(spec);
 	counting = true;
 	r = work();
@@ -137,7 +137,7 @@ static void run(void)
 		T_OK(cufile_close());
 	}
 	T_EQ(state().uses, 0);
-	end();
+	nothing_is_left();
 	if (!met)
 		T_SKIP("all went well");
 }

@@ -29,7 +29,7 @@ static void one_registration_for_all(void)
 {
 	struct cufile_file *a, *b;
 
-	begin("");
+	use_library("");
 	T_EQ(cufile_file_get(file, &a), -ENODEV);
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &a));
@@ -45,7 +45,7 @@ static void one_registration_for_all(void)
 	/* And again. */
 	T_OK(cufile_file_get(file, &a));
 	cufile_file_put(a);
-	end();
+	nothing_is_left();
 }
 
 /* By the number of the descriptor, the library would take ours and theirs for one. */
@@ -55,7 +55,7 @@ static void others_may_register_the_same(void)
 	struct cufile_file *cf;
 	cuf_handle theirs;
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	d.u.fd = file->fd_direct;
 	T_EQ(x.reg(&theirs, &d).err, 0);
@@ -66,7 +66,7 @@ static void others_may_register_the_same(void)
 	T_EQ(x.reg(&theirs, &d).err, 0);
 	x.unreg(theirs);
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 /* What cuFile would move through host memory, without a word where it may. */
@@ -77,7 +77,7 @@ static void odd_attributes_are_refused(void)
 				    FS_INLINE_DATA_FL };
 	struct cufile_file *cf;
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	for (unsigned i = 0; i < ARRAY_SIZE(odd); i++) {
 		attributes = odd[i] | FS_EXTENT_FL;
@@ -87,7 +87,7 @@ static void odd_attributes_are_refused(void)
 	attributes = FS_EXTENT_FL | FS_NOATIME_FL;
 	T_OK(cufile_file_get(file, &cf));
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 /* Somebody who has the same descriptor may take O_DIRECT off it. */
@@ -96,7 +96,7 @@ static void o_direct_may_be_lost(void)
 	struct cufile_file *cf;
 	int flags;
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	flags = fcntl(file->fd_direct, F_GETFL);
 	T_EQ(fcntl(file->fd_direct, F_SETFL, flags & ~O_DIRECT), 0);
@@ -105,7 +105,7 @@ static void o_direct_may_be_lost(void)
 	T_EQ(fcntl(file->fd_direct, F_SETFL, flags), 0);
 	T_OK(cufile_file_get(file, &cf));
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 /* A wrapped descriptor with O_DIRECT is used as it is. */
@@ -130,7 +130,7 @@ static void odd_flags_are_refused(void)
 	struct cufile_file *cf;
 	uint64_t calls;
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_EQ(wrap(path, O_RDWR | O_DIRECT, &cf), 0);
@@ -143,7 +143,7 @@ static void odd_flags_are_refused(void)
 	T_EQ(wrap(path, O_RDWR | O_DIRECT | O_NOFOLLOW, &cf), -EOPNOTSUPP);
 	T_EQ(wrap(dir, O_RDWR | O_DIRECT | O_TMPFILE, &cf), -EOPNOTSUPP);
 	T_EQ(state().calls, calls); /* it was not even asked */
-	end();
+	nothing_is_left();
 }
 
 static void no_o_direct(void)
@@ -152,21 +152,21 @@ static void no_o_direct(void)
 	struct cufile_file *cf;
 	char path[PATH_MAX + 8];
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
 	T_EQ(cufile_file_get(f, &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "O_DIRECT"));
 	local_file_free(f);
-	end();
+	nothing_is_left();
 }
 
 static void no_udev(void)
 {
 	struct cufile_file *cf;
 
-	begin("udev=0");
+	use_library("udev=0");
 	NEED_STUB();
 	T_OK(cufile_open());
 	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
@@ -174,7 +174,7 @@ static void no_udev(void)
 	x.set("udev=1");
 	T_OK(cufile_file_get(file, &cf));
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 static void unlinked_files_are_refused(void)
@@ -182,13 +182,13 @@ static void unlinked_files_are_refused(void)
 	struct cufile_file *cf;
 	char path[PATH_MAX + 8];
 
-	begin("");
+	use_library("");
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_EQ(unlink(path), 0);
 	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "by its name"));
-	end();
+	nothing_is_left();
 }
 
 /* ------------------------------------------------------------------- hangs */
@@ -221,7 +221,7 @@ static void a_registration_hangs(void)
 	char path[PATH_MAX + 8];
 	struct hung h;
 
-	begin("hang=cuFileHandleRegister:1");
+	use_library("hang=cuFileHandleRegister:1");
 	NEED_STUB();
 	T_OK(cufile_open());
 	h = hang(get_thread, NULL);
@@ -242,7 +242,7 @@ static void a_registration_hangs(void)
 	T_EQ(state().files, 1);
 	cufile_file_put(hung_file);
 	T_EQ(state().files, 0);
-	end();
+	nothing_is_left();
 }
 
 static void a_registration_fails_after_a_hang(void)
@@ -250,7 +250,7 @@ static void a_registration_fails_after_a_hang(void)
 	struct cufile_file *cf;
 	struct hung h;
 
-	begin("hang=cuFileHandleRegister:1,fail=cuFileHandleRegister:1:5008");
+	use_library("hang=cuFileHandleRegister:1,fail=cuFileHandleRegister:1:5008");
 	NEED_STUB();
 	T_OK(cufile_open());
 	h = hang(get_thread, NULL);
@@ -258,7 +258,7 @@ static void a_registration_fails_after_a_hang(void)
 	T_EQ((intptr_t)unhang(h), -EOPNOTSUPP);
 	T_OK(cufile_file_get(file, &cf));
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 static void an_end_hangs(void)
@@ -266,7 +266,7 @@ static void an_end_hangs(void)
 	struct cufile_file *cf, *again;
 	struct hung h;
 
-	begin("hang=cuFileHandleDeregister:1");
+	use_library("hang=cuFileHandleDeregister:1");
 	NEED_STUB();
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &cf));
@@ -278,7 +278,7 @@ static void an_end_hangs(void)
 	local_file_free(file);
 	file = NULL;
 	(void)unhang(h);
-	end();
+	nothing_is_left();
 }
 
 /* Everything that the transfer was given goes meanwhile, but for the memory. */
@@ -287,7 +287,7 @@ static void a_transfer_hangs(void)
 	struct cufile_file *again;
 	struct hung h;
 
-	begin("hang=read:1");
+	use_library("hang=read:1");
 	NEED_STUB();
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &hung_file));
@@ -312,7 +312,7 @@ static void a_transfer_hangs(void)
 	T_EQ(state().files, 0);
 	T_CHECK(mem_is(0, 0, 65536));
 	T_EQ(within(do_mem_free, hung_mem), 0);
-	end();
+	nothing_is_left();
 }
 
 int main(void)

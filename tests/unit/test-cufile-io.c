@@ -7,7 +7,7 @@ static struct cufile_mem *m;
 
 static void ready(const char *text)
 {
-	begin(text);
+	use_library(text);
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &cf));
 	m = mem_new();
@@ -17,7 +17,7 @@ static void over(void)
 {
 	T_EQ(within(do_mem_free, m), 0);
 	cufile_file_put(cf);
-	end();
+	nothing_is_left();
 }
 
 /* ------------------------------------------------------------------- bytes */

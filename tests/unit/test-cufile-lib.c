@@ -18,7 +18,7 @@ static void opens_and_stays_open(void)
 {
 	struct cufile_info info;
 
-	begin("mode=nvfs");
+	use_library("mode=nvfs");
 	cufile_info(&info);
 	T_CHECK(!info.version && !info.file[0]);
 	T_OK(cufile_check());
@@ -40,7 +40,7 @@ static void opens_and_stays_open(void)
 	T_EQ(x.uses(), 1);
 	cufile_info(&info);
 	T_CHECK(info.open);
-	end();
+	nothing_is_left();
 }
 
 /* What is in the current directory, and in TMPDIR. */
@@ -61,7 +61,7 @@ static void its_log_is_nowhere(void)
 	char here[PATH_MAX];
 	unsigned n;
 
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	(void)unsetenv("CUFILE_LOGFILE_PATH");
 	T_CHECK(getcwd(here, sizeof(here)));
 	T_EQ(chdir(dir), 0);
@@ -72,27 +72,27 @@ static void its_log_is_nowhere(void)
 	if (x.set)
 		T_CHECK(state().log_here); /* but it was the directory of a thread */
 	T_EQ(chdir(here), 0);
-	end();
+	nothing_is_left();
 }
 
 static void its_log_is_where_the_program_wants(void)
 {
 	char path[PATH_MAX + 8];
 
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	(void)snprintf(path, sizeof(path), "%s/log", dir);
 	(void)setenv("CUFILE_LOGFILE_PATH", path, 1);
 	T_OK(cufile_open());
 	T_EQ(unlink(path), 0);
 	(void)unsetenv("CUFILE_LOGFILE_PATH");
-	end();
+	nothing_is_left();
 }
 
 static void exclusive_is_strict(void)
 {
 	struct cufile_info info;
 
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	NEED_STUB();
 	(void)setenv("PST_GDS", "exclusive", 1);
 	T_OK(cufile_open());
@@ -107,12 +107,12 @@ static void exclusive_is_strict(void)
 	T_EQ(state().opens, 2);
 	T_CHECK(state().strict); /* the promise holds for one open, and is made again */
 	T_OK(cufile_close());
-	end();
+	nothing_is_left();
 }
 
 static void strict_without_a_way(void)
 {
-	begin("mode=compat");
+	use_library("mode=compat");
 	NEED_STUB();
 	(void)setenv("PST_GDS", "exclusive", 1);
 	T_EQ(cufile_open(), -EOPNOTSUPP);
@@ -122,7 +122,7 @@ static void strict_without_a_way(void)
 	T_CHECK(strstr(err_text(), "load the module nvidia-fs"));
 	T_EQ(state().opens, 0);
 	T_EQ(state().uses, 0);
-	end();
+	nothing_is_left();
 }
 
 /* An old library cannot be told to be strict; it is refused if it is not so by itself. */
@@ -135,13 +135,13 @@ static void strict_by_environment_only(void)
 		T_SKIP("needs the libraries of tests/stub");
 	(void)setenv("PST_LIBCUFILE", old, 1);
 	(void)setenv("PST_GDS", "exclusive", 1);
-	begin("version=1110");
+	use_library("version=1110");
 	T_EQ(cufile_open(), -ENOSYS);
 	T_CHECK(strstr(err_text(), "CUFILE_ALLOW_COMPAT_MODE=false"));
 	T_EQ(state().uses, 0);
 	cufile_info(&info);
 	T_CHECK(info.version == 1110 && !info.open);
-	end();
+	nothing_is_left();
 }
 
 static void strict_by_environment(void)
@@ -154,30 +154,30 @@ static void strict_by_environment(void)
 	(void)setenv("PST_LIBCUFILE", old, 1);
 	(void)setenv("PST_GDS", "exclusive", 1);
 	(void)setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1);
-	begin("version=1110");
+	use_library("version=1110");
 	T_OK(cufile_open());
 	cufile_info(&info);
 	T_CHECK(info.strict);
 	T_OK(cufile_close());
-	end();
+	nothing_is_left();
 }
 
 static void wishes_that_make_no_sense(void)
 {
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	(void)setenv("PST_GDS", "exclusve", 1);
 	T_EQ(cufile_open(), -EINVAL);
 	T_CHECK(strstr(err_text(), "exclusve"));
 	(void)unsetenv("PST_GDS");
 	T_OK(cufile_open());
-	end();
+	nothing_is_left();
 }
 
 static void too_old(void)
 {
 	struct cufile_info info;
 
-	begin("version=1060");
+	use_library("version=1060");
 	NEED_STUB();
 	T_EQ(cufile_check(), -ENOSYS);
 	T_CHECK(strstr(err_text(), "1.6 is too old"));
@@ -185,7 +185,7 @@ static void too_old(void)
 	cufile_info(&info);
 	T_CHECK(info.version == 1060 && !info.file[0]);
 	T_EQ(state().opens, 0);
-	end();
+	nothing_is_left();
 }
 
 static void not_there(void)
@@ -218,7 +218,7 @@ static void somebody_was_first(void)
 {
 	struct cufile_info info;
 
-	begin("mode=compat");
+	use_library("mode=compat");
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
 	T_EQ(x.open().err, 0);
 	T_OK(cufile_open());
@@ -234,12 +234,12 @@ static void somebody_was_first(void)
 	T_EQ(x.close().err, 0);
 	T_EQ(x.uses(), 1);
 	T_EQ(cufile_close(), -EBUSY);
-	end();
+	nothing_is_left();
 }
 
 static void somebody_was_first_and_we_want_all(void)
 {
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	NEED_STUB();
 	(void)setenv("PST_GDS", "exclusive", 1);
 	(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 1);
@@ -252,7 +252,7 @@ static void somebody_was_first_and_we_want_all(void)
 	T_EQ(x.close().err, 0);
 	T_OK(cufile_open());
 	T_OK(cufile_close());
-	end();
+	nothing_is_left();
 }
 
 /* Who only registers files is not counted, and must not lose the driver. */
@@ -261,7 +261,7 @@ static void somebody_comes_later(void)
 	struct cuf_descr d = { .type = CUF_FD };
 	cuf_handle theirs;
 
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	NEED_STUB();
 	T_OK(cufile_open());
 	d.u.fd = file->fd_direct;
@@ -270,7 +270,7 @@ static void somebody_comes_later(void)
 	T_EQ(cufile_close(), -EBUSY);
 	T_EQ(state().files, 1);
 	x.unreg(theirs);
-	end();
+	nothing_is_left();
 }
 
 /* ------------------------------------------------------------------- hangs */
@@ -299,7 +299,7 @@ static void an_open_hangs(void)
 	struct cufile_file *cf;
 	struct hung h;
 
-	begin("hang=cuFileDriverOpen:1");
+	use_library("hang=cuFileDriverOpen:1");
 	NEED_STUB();
 	h = hang(open_thread, NULL);
 	T_EQ(cufile_open(), -EBUSY);
@@ -311,7 +311,7 @@ static void an_open_hangs(void)
 	/* It may be slow, and not hang. */
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
-	end();
+	nothing_is_left();
 }
 
 /* After a while it is called by its name. */
@@ -320,7 +320,7 @@ static void an_open_is_given_up(void)
 	struct hung h;
 	int r;
 
-	begin("hang=cuFileDriverOpen:1");
+	use_library("hang=cuFileDriverOpen:1");
 	NEED_STUB();
 	cufile_open_ms = 100;
 	h = hang(open_thread, NULL);
@@ -330,7 +330,7 @@ static void an_open_is_given_up(void)
 	T_CHECK(strstr(err_text(), "hangs"));
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
-	end();
+	nothing_is_left();
 }
 
 static void a_load_hangs(void)
@@ -338,7 +338,7 @@ static void a_load_hangs(void)
 	struct cufile_info info;
 	struct hung h;
 
-	begin("hang=cuFileGetVersion:1");
+	use_library("hang=cuFileGetVersion:1");
 	NEED_STUB();
 	h = hang(check_thread, NULL);
 	T_EQ(cufile_check(), -EBUSY);
@@ -347,7 +347,7 @@ static void a_load_hangs(void)
 	T_CHECK(!info.version);
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
-	end();
+	nothing_is_left();
 }
 
 static void a_close_hangs(void)
@@ -355,7 +355,7 @@ static void a_close_hangs(void)
 	struct cufile_info info;
 	struct hung h;
 
-	begin("hang=cuFileDriverClose_v2:1");
+	use_library("hang=cuFileDriverClose_v2:1");
 	NEED_STUB();
 	(void)setenv("PST_GDS", "exclusive", 1);
 	T_OK(cufile_open());
@@ -367,7 +367,7 @@ static void a_close_hangs(void)
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
 	T_OK(cufile_close());
-	end();
+	nothing_is_left();
 }
 
 /* -------------------------------------------------------------------- fork */
@@ -380,7 +380,7 @@ static void a_child_is_kept_out(void)
 	int status = 0;
 	pid_t pid;
 
-	begin("mode=p2pdma");
+	use_library("mode=p2pdma");
 	NEED_STUB();
 	T_OK(cufile_open());
 	T_OK(cufile_file_get(file, &cf));
@@ -405,7 +405,7 @@ static void a_child_is_kept_out(void)
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	cufile_file_put(cf);
 	T_EQ(within(do_mem_free, m), 0);
-	end();
+	nothing_is_left();
 }
 
 /* ------------------------------------------------------------------ places */

@@ -27,7 +27,7 @@ static struct pst_device info = { .sz = sizeof(info) };
 /* The stub that is loaded here has nothing to do with the one there. */
 static void ready(const char *text)
 {
-	begin(text);
+	use_library(text);
 	mem->ops->device_info(mem->device, &info);
 }
 
@@ -54,7 +54,7 @@ static void good_is(const char *text, enum cufile_mode mode, int version, unsign
 	/* Nothing of it happened here. */
 	T_EQ(state().opens, 0);
 	T_EQ(state().calls, 0);
-	end();
+	nothing_is_left();
 }
 
 static void p2pdma(void)
@@ -95,7 +95,7 @@ static void bad_is(const char *text, int err, const char *says)
 	T_EQ(v.mode, CUFILE_MODE_UNKNOWN);
 	if (!strstr(v.text, says))
 		T_FAIL("\"%s\" has no \"%s\"", v.text, says);
-	end();
+	nothing_is_left();
 }
 
 static void no_way(void)
@@ -165,7 +165,7 @@ static void it_hangs(void)
 		T_CHECK(t_now() - t > 399000000u);
 	}
 	(void)unsetenv("STUB_CUFILE");
-	end();
+	nothing_is_left();
 }
 
 static atomic_bool written;
@@ -203,7 +203,7 @@ static void the_file_changes(void)
 	}
 	T_OK(ask(0, WAIT_MS, &v));
 	T_EQ(v.err, 0);
-	end();
+	nothing_is_left();
 }
 
 static void *append(void *arg)
@@ -240,7 +240,7 @@ static void the_file_grows(void)
 	}
 	T_OK(ask(0, WAIT_MS, &v));
 	T_EQ(v.err, 0);
-	end();
+	nothing_is_left();
 }
 
 /* A fault takes the time for the answer, or is the answer. */
@@ -261,7 +261,7 @@ static void it_is_made_to_fail(void)
 	T_CHECK(t_now() - t < T_HANG_NS);
 	(void)unsetenv("STUB_CUFILE");
 	T_OK(fault_set(NULL));
-	end();
+	nothing_is_left();
 }
 
 static void write_script(const char *path, const char *text)
@@ -295,7 +295,7 @@ static int as_relative(void)
 	if (setjmp(t_jump) == 0) {
 		ready("mode=p2pdma");
 		(void)ask(65536, 2000, &v);
-		end();
+		nothing_is_left();
 	}
 	return 0;
 }
@@ -327,7 +327,7 @@ static void a_relative_folder(void)
 	(void)snprintf(path, sizeof(path), "%s/evil", dir);
 	T_EQ(rmdir(path), 0);
 	T_EQ(status, 0);
-	end();
+	nothing_is_left();
 }
 
 /* What the caller of a set-uid program set reaches no process that is an ordinary one again. */
@@ -341,7 +341,7 @@ static void more_rights_than_the_caller(void)
 	T_CHECK(strstr(err_text(), "set-uid"));
 	privileged = false;
 	T_OK(ask_script("#!/bin/sh\necho 'gds-probe 1 err=0 mode=nvfs'\n", &v));
-	end();
+	nothing_is_left();
 }
 
 static void it_dies(void)
@@ -362,7 +362,7 @@ static void it_dies(void)
 	(void)setenv("PST_GDS_PROBE", "bin/probe", 1);
 	T_EQ(ask(0, 1000, &v), -EINVAL);
 	T_CHECK(strstr(err_text(), "no absolute path"));
-	end();
+	nothing_is_left();
 }
 
 /* Whatever stands there is taken as it is, and no more. */
@@ -387,7 +387,7 @@ static void answers_are_read_with_care(void)
 			&v),
 	     0);
 	T_CHECK(strstr(v.text, " /proc/self/fd/3 ") && strstr(v.text, " 65536"));
-	end();
+	nothing_is_left();
 }
 
 /* ------------------------------------------------------------ no side effect */
@@ -420,7 +420,7 @@ static void the_program_hears_nothing(void)
 	(void)pthread_sigmask(SIG_SETMASK, NULL, &after);
 	for (int sig = 1; sig < 32; sig++)
 		T_EQ(sigismember(&before, sig), sigismember(&after, sig));
-	end();
+	nothing_is_left();
 }
 
 /* A program may have closed or used up its lowest descriptors. */
@@ -456,7 +456,7 @@ static void odd_descriptors(void)
 	T_CHECK(left > 0 && kill(left, SIGKILL) == 0);
 	(void)unlink(path);
 	(void)close(pipe_end[0]);
-	end();
+	nothing_is_left();
 }
 
 /* Keys on the program's terminal do not end or stop what it asks. */
@@ -472,7 +472,7 @@ static void its_own_session(void)
 	T_EQ(sscanf(v.text, "%d %d", &session, &pid), 2);
 	T_EQ(session, pid);
 	T_CHECK(session != getsid(0));
-	end();
+	nothing_is_left();
 }
 
 static atomic_bool answered;
@@ -511,7 +511,7 @@ static void nothing_is_kept_open(void)
 	T_EQ(unlink(path), 0);
 	(void)pthread_join(asker, NULL);
 	(void)close(ends[0]);
-	end();
+	nothing_is_left();
 }
 
 static void not_in_a_child(void)
@@ -527,7 +527,7 @@ static void not_in_a_child(void)
 		_exit(ask(0, 1000, &v) != -EOWNERDEAD);
 	T_EQ(waitpid(pid, &status, 0), pid);
 	T_EQ(status, 0);
-	end();
+	nothing_is_left();
 }
 
 static void offsets(void)
@@ -549,7 +549,7 @@ static void offsets(void)
 	info.uuid[3] ^= 1;
 	T_OK(ask(0, WAIT_MS, &v));
 	T_EQ(v.err, -ENODEV);
-	end();
+	nothing_is_left();
 }
 
 int main(int argc, char **argv)

@@ -78,7 +78,7 @@ static void short_and_slow(void)
 int main(void)
 {
 	rig_init();
-	rig_fill(scenario_bytes, 5, 0, SCENARIO_LEN);
+	t_fill(scenario_bytes, 5, 0, SCENARIO_LEN);
 	RIG_RUN(short_and_slow);
 	RIG_RUN(every_site);
 	return rig_done();

@@ -47,7 +47,7 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
 static uint64_t page;
 static char *at;
 
-static void begin(void)
+static void map_pages(void)
 {
 	page = (uint64_t)sysconf(_SC_PAGESIZE);
 	at = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -69,7 +69,7 @@ static void look(void)
 	unsigned char there[PAGES];
 	char *big;
 
-	begin();
+	map_pages();
 	T_OK(ask(0, PAGES * page));
 	T_OK(ask(5, 6));
 	T_OK(ask(page - 1, page + 1));

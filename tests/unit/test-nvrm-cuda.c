@@ -11,6 +11,7 @@
 
 #include <penstock.h>
 
+#include "symbol.h"
 #include "mem/mem.h"
 #include "stub/cuda_stub.h"
 #include "stub/nvrm_stub.h"
@@ -34,13 +35,6 @@ static struct {
 	bool (*stub_cuda_fail)(const char *);
 } cu;
 
-static void find(void *lib, const char *name, void *slot)
-{
-	void *fn = dlsym(lib, name);
-
-	memcpy(slot, &fn, sizeof(fn));
-}
-
 /* False without the library of tests/stub; else its devices' contexts are there. */
 static bool cuda(void)
 {
@@ -50,13 +44,13 @@ static bool cuda(void)
 
 	if (!lib || !dlsym(lib, "stub_cuda_state"))
 		return false;
-#define SYM(name, args) find(lib, #name, &cu.name);
+#define SYM(name, args) symbol(lib, &cu.name, #name);
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"
-	find(lib, "cuMemAllocManaged", &cu.cuMemAllocManaged);
-	find(lib, "cuMemAllocAsync", &cu.cuMemAllocAsync);
-	find(lib, "stub_cuda_state", &cu.stub_cuda_state);
-	find(lib, "stub_cuda_fail", &cu.stub_cuda_fail);
+	symbol(lib, &cu.cuMemAllocManaged, "cuMemAllocManaged");
+	symbol(lib, &cu.cuMemAllocAsync, "cuMemAllocAsync");
+	symbol(lib, &cu.stub_cuda_state, "stub_cuda_state");
+	symbol(lib, &cu.stub_cuda_fail, "stub_cuda_fail");
 	return cu.cuInit(0) == CU_OK && cu.cuDevicePrimaryCtxRetain(&ctx, 0) == CU_OK &&
 	       cu.cuCtxPushCurrent_v2(ctx) == CU_OK;
 }

@@ -78,7 +78,7 @@ static struct pst_file *file;
 static atomic_uint warnings;
 
 /* An engine with its first slots. */
-static void begin(void)
+static void start_engine(void)
 {
 	struct pst_io io;
 
@@ -107,7 +107,7 @@ static void load(void)
 		T_EQ(d[i].res, LEN);
 }
 
-static void end(void)
+static void stop_engine(void)
 {
 	T_EQ(rig_mem_differs(mem, 0, NR * LEN, SEED, 0), NR * LEN);
 	q = pst_queue_free(q);
@@ -132,12 +132,12 @@ static void grows(void)
 {
 	uint64_t first;
 
-	begin();
+	start_engine();
 	first = rig_stats(NULL).pool_bytes;
 	T_CHECK(first > 0);
 	T_EQ(fault_set("mem.copy:0:1ms"), 0);
 	load_until_grown(first);
-	end();
+	stop_engine();
 }
 
 /* True when the n-th call was not reached any more. */
@@ -145,7 +145,7 @@ static bool fail_nth(enum call call, unsigned n)
 {
 	unsigned fds = t_count_fds();
 
-	begin();
+	start_engine();
 	T_EQ(fault_set("mem.copy:0:1ms"), 0);
 	atomic_store(&hits, 0);
 	atomic_store(&left, n);
@@ -153,7 +153,7 @@ static bool fail_nth(enum call call, unsigned n)
 	load();
 	load();
 	atomic_store(&armed, NR_CALLS);
-	end();
+	stop_engine();
 	if (t_count_fds() != fds)
 		T_FAIL("%s %u: %u descriptors, %u before", names[call], n, t_count_fds(), fds);
 	return !hits;
@@ -182,7 +182,7 @@ static void tries_again(void)
 {
 	uint64_t first, until = t_hang();
 
-	begin();
+	start_engine();
 	first = rig_stats(NULL).pool_bytes;
 	warnings = 0;
 	pst_log_set(note, NULL, PST_LOG_WARN);
@@ -193,7 +193,7 @@ static void tries_again(void)
 	pst_log_set(NULL, NULL, 0);
 	T_CHECK(fault_passed(FAULT_MEM_PIN) > 2);
 	T_EQ(warnings, 1);
-	end();
+	stop_engine();
 }
 
 /* The first slots cannot be had: an error at the first request, and the next one works. */
@@ -203,7 +203,7 @@ static void no_first_slots(void)
 	struct pst_io io;
 
 	for (unsigned i = 0; i < RIG_NR(specs); i++) {
-		begin();
+		start_engine();
 		q = pst_queue_free(q);
 		q = rig_queue(PST_BACKEND_THREADS, 0); /* no other is tried then */
 		io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
@@ -213,7 +213,7 @@ static void no_first_slots(void)
 		T_EQ(rig_stats(NULL).pool_bytes, 0);
 		T_EQ(fault_set(NULL), 0);
 		load();
-		end();
+		stop_engine();
 	}
 }
 

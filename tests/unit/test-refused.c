@@ -51,12 +51,13 @@ static void need_uring(void)
 
 static void queue_without_eventfd(void)
 {
-	struct pst_mem *m = rig_alloc("host", LEN);
 	struct pst_queue *q;
+	struct pst_mem *m;
 	struct pst_file *f;
 	struct pst_io io;
 
 	need_uring();
+	m = rig_alloc("host", LEN);
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
 	q = rig_queue(PST_BACKEND_URING, 4);
@@ -76,12 +77,13 @@ static void queue_without_eventfd(void)
 
 static void engine_without_eventfd(void)
 {
-	struct pst_mem *m = rig_alloc("soft:0", LEN);
 	struct pst_queue *q;
+	struct pst_mem *m;
 	struct pst_file *f;
 	struct pst_io io;
 
 	need_uring();
+	m = rig_alloc("soft:0", LEN);
 	rig_make(rig_path("data"), 1, LEN);
 	f = rig_open(rig_path("data"), PST_FILE_READ);
 	q = rig_queue(PST_BACKEND_URING, 4);
@@ -139,7 +141,7 @@ static void full_is_not_without_threads(void)
 static void window_of_one_memory(void)
 {
 	struct pst_mem *without = rig_alloc("soft:0", LEN), *with = rig_alloc("soft:0", LEN);
-	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 4);
+	struct pst_queue *q = rig_queue(PST_BACKEND_THREADS, 4);
 	struct pst_done d;
 	struct pst_file *f;
 	struct pst_io io;

@@ -56,7 +56,7 @@ static void give_away(const char *name)
 	T_EQ(lchown(path, 12345, 12345), 0);
 }
 
-static void begin(void)
+static void make_tree(void)
 {
 	(void)snprintf(dir, sizeof(dir), "/tmp/trust-XXXXXX");
 	T_CHECK(mkdtemp(dir));
@@ -76,7 +76,7 @@ static void begin(void)
 	make_file("good/by-group", 0664);
 }
 
-static void end(void)
+static void remove_tree(void)
 {
 	char cmd[PATH_MAX + 16];
 
@@ -114,7 +114,7 @@ static void is_not(const char *name, int err)
 
 static void who_may_write(void)
 {
-	begin();
+	make_tree();
 	is("good/lib", "good/lib");
 	is(".//good/./../good//lib", "good/lib");
 	is_not("open/lib", EPERM);
@@ -129,12 +129,12 @@ static void who_may_write(void)
 	is_not("sticky/in/../lib", EPERM);
 	/* Where one passes through counts too. */
 	is_not("open/../good/lib", EPERM);
-	end();
+	remove_tree();
 }
 
 static void links(void)
 {
-	begin();
+	make_tree();
 	make_link("good/rel", "lib");
 	make_link("good/abs", "=good/lib");
 	make_link("good/dir", "../sticky/in");
@@ -155,7 +155,7 @@ static void links(void)
 	is_not("open/link", EPERM);
 	is_not("sticky/link", EPERM);
 	is_not("sticky/dir/lib", EPERM);
-	end();
+	remove_tree();
 }
 
 static void what_is_no_file(void)
@@ -163,7 +163,7 @@ static void what_is_no_file(void)
 	char got[PATH_MAX], *path = calloc(1, 2 * PATH_MAX);
 
 	T_CHECK(path);
-	begin();
+	make_tree();
 	is_not("good", EISDIR);
 	is_not("good/lib/", EINVAL);
 	is_not("good/lib/x", EINVAL);
@@ -179,14 +179,14 @@ static void what_is_no_file(void)
 	path[NAME_MAX + 2] = '\0';
 	T_EQ(trust_path(path, got), -ENAMETOOLONG);
 	free(path);
-	end();
+	remove_tree();
 }
 
 static void what_belongs_to_others(void)
 {
 	if (geteuid() != 0)
 		T_SKIP("needs root, to give files away");
-	begin();
+	make_tree();
 	make_link("good/link", "lib");
 	give_away("good/link");
 	is_not("good/link", EPERM);
@@ -209,7 +209,7 @@ static void what_belongs_to_others(void)
 	is("theirs/root", "theirs/lib");
 	T_EQ(seteuid(0), 0);
 	is_not("theirs/lib", EPERM);
-	end();
+	remove_tree();
 }
 
 /* A FUSE server whose only file is its root, and says that it belongs to root. */
@@ -260,12 +260,12 @@ static void a_server_of_one_file(void)
 		       "fd=%d,rootmode=100000,user_id=0,group_id=0,allow_other", fd);
 	if (fd < 0)
 		T_SKIP("no right to mount");
-	begin();
+	make_tree();
 	(void)snprintf(file, sizeof(file), "%s/good/lib", dir);
 	T_OK(trust_path(file, real));
 	if (mount("test", file, "fuse", MS_NOSUID | MS_NODEV, options) < 0) {
 		closep(&fd);
-		end();
+		remove_tree();
 		T_SKIP("no right to mount");
 	}
 	pid = fork();
@@ -282,7 +282,7 @@ static void a_server_of_one_file(void)
 	(void)kill(pid, SIGKILL);
 	T_EQ(waitpid(pid, NULL, 0), pid);
 	T_OK(trust_path(file, real));
-	end();
+	remove_tree();
 }
 
 int main(void)

@@ -56,7 +56,7 @@ void __wrap_window_close(struct window *w)
 static struct pst_file *file;
 static struct pst_mem *mem;
 
-static void begin(void)
+static void open_data(void)
 {
 	rig_make(rig_path("data"), SEED, SMALL);
 	rig_warm(rig_path("data"));
@@ -66,7 +66,7 @@ static void begin(void)
 	most_open = nr_opened = 0;
 }
 
-static void end(void)
+static void close_data(void)
 {
 	pst_mem_free(mem);
 	pst_file_close(file);
@@ -95,7 +95,7 @@ static void becomes(unsigned cached_window)
 /* Two are open at a time, and every read has its bytes; the oldest makes room. */
 static void the_oldest_makes_room(void)
 {
-	begin();
+	open_data();
 	becomes(0);
 	becomes(1);
 	for (unsigned i = 2; i < NR; i++) {
@@ -104,7 +104,7 @@ static void the_oldest_makes_room(void)
 		T_CHECK(opened[i] && opened[i - 1] && !opened[i - 2]);
 	}
 	T_EQ(most_open, 2);
-	end();
+	close_data();
 }
 
 /* Counted apart from the queue's requests. */
@@ -118,7 +118,7 @@ static void what_is_used_stays(void)
 	uint64_t at;
 	int err;
 
-	begin();
+	open_data();
 	becomes(0);
 	w = window_cache_get(&me, mem->region, 5, &at, &cached_window, &err);
 	T_CHECK(w && cached_window);
@@ -132,7 +132,7 @@ static void what_is_used_stays(void)
 	window_cache_put(&me, cached_window);
 	becomes(1);
 	T_CHECK(!opened[0]); /* the oldest now */
-	end();
+	close_data();
 }
 
 /* No room, and nothing that may close: requests are staged. */
@@ -142,7 +142,7 @@ static void without_room(void)
 	uint64_t at;
 	int err;
 
-	begin();
+	open_data();
 	for (unsigned i = 0; i < 2; i++)
 		T_CHECK(window_cache_get(&me, mem->region, i * VIEW, &at, &cached_window[i], &err));
 	for (unsigned i = 0; i < 100; i++)
@@ -152,7 +152,7 @@ static void without_room(void)
 		window_cache_put(&me, cached_window[i]);
 	becomes(2);
 	T_EQ(nr_open, 2);
-	end();
+	close_data();
 }
 
 int main(void)

@@ -84,7 +84,7 @@ static void run_gate(struct work *x)
 		(void)usleep(100);
 }
 
-static void begin(void)
+static void ask_gate(void)
 {
 	memset(order, 0, sizeof(order));
 	nr_ran = 0;
@@ -109,7 +109,7 @@ static void wait_for(unsigned nr)
 
 static void first_before_last(void)
 {
-	begin();
+	ask_gate();
 	T_OK(work_queue(&b, WORK_LOW));
 	T_OK(work_queue(&c, WORK_HIGH));
 	T_OK(work_queue(&a, WORK_LOW));
@@ -126,7 +126,7 @@ static void first_before_last(void)
 
 static void ended_while_it_waits(void)
 {
-	begin();
+	ask_gate();
 	T_OK(work_queue(&a, WORK_LOW));
 	T_OK(work_queue(&c, WORK_LOW));
 	work_end(&a);
@@ -149,7 +149,7 @@ static void ended_while_it_runs(void)
 {
 	pthread_t t;
 
-	begin();
+	ask_gate();
 	T_EQ(__real_pthread_create(&t, NULL, open_later, NULL), 0);
 	work_end(&gate);
 	T_CHECK(opened); /* so it waited */
@@ -162,7 +162,7 @@ static void ended_for_good(void)
 	unsigned before;
 
 	for (unsigned i = 0; i < 200; i++) {
-		begin();
+		ask_gate();
 		T_OK(work_queue(&b, WORK_HIGH));
 		opened = true;
 		work_end(&b);
@@ -198,7 +198,7 @@ static void the_queue_without_a_thread(void)
 /* Another function: the old one ends first, and never runs again. */
 static void changed_while_it_runs(void)
 {
-	begin();
+	ask_gate();
 	T_OK(work_change(&gate, run_a, WORK_LOW));
 	T_EQ(nr_ran, 0);
 	opened = true;

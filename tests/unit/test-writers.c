@@ -23,14 +23,14 @@ static struct io_op op_on(struct local_file *file, uint8_t flags)
 	return (struct io_op){ .file = file, .kind = IO_WRITE, .flags = flags };
 }
 
-static void begin(void)
+static void open_files(void)
 {
 	T_OK(local_file_open(path, RW | PST_FILE_CREATE, 0600, &f));
 	T_OK(local_file_open(path, RW | PST_FILE_PLAIN, 0, &g));
 	T_OK(local_file_open(other, RW | PST_FILE_CREATE, 0600, &h));
 }
 
-static void end(void)
+static void close_files(void)
 {
 	local_file_free(f);
 	local_file_free(g);
@@ -41,7 +41,7 @@ static void each_kind_beside_itself(void)
 {
 	struct io_op a, b;
 
-	begin();
+	open_files();
 	for (unsigned kind = 0; kind < 2; kind++) {
 		a = op_on(f, kind ? IO_OP_DIRECT : 0);
 		b = op_on(g, kind ? IO_OP_DIRECT : 0);
@@ -52,7 +52,7 @@ static void each_kind_beside_itself(void)
 		writers_end(&b);
 		writers_end(&b);
 	}
-	end();
+	close_files();
 }
 
 /* The one that needs the page cache waits, and nothing new gets in its way. */
@@ -60,7 +60,7 @@ static void plain_waits_for_direct(void)
 {
 	struct io_op d, p, late;
 
-	begin();
+	open_files();
 	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(g, 0);
 	late = op_on(f, IO_OP_DIRECT);
@@ -75,14 +75,14 @@ static void plain_waits_for_direct(void)
 	writers_end(&p);
 	T_CHECK(writers_begin(&late));
 	writers_end(&late);
-	end();
+	close_files();
 }
 
 static void direct_joins_plain(void)
 {
 	struct io_op d, p;
 
-	begin();
+	open_files();
 	p = op_on(g, 0);
 	d = op_on(f, IO_OP_DIRECT);
 	T_CHECK(writers_begin(&p));
@@ -99,7 +99,7 @@ static void direct_joins_plain(void)
 	writers_direct_done(f->writers);
 	T_CHECK(writers_begin(&p));
 	writers_end(&p);
-	end();
+	close_files();
 }
 
 /* One that keeps to O_DIRECT gets its turn, however many come through the page cache. */
@@ -107,7 +107,7 @@ static void direct_gets_its_turn(void)
 {
 	struct io_op d, first, late;
 
-	begin();
+	open_files();
 	d = op_on(f, IO_OP_DIRECT);
 	first = op_on(g, 0);
 	late = op_on(g, 0);
@@ -134,7 +134,7 @@ static void direct_gets_its_turn(void)
 	writers_end(&late);
 	T_CHECK(writers_direct(f->writers));
 	writers_direct_done(f->writers);
-	end();
+	close_files();
 }
 
 /* One that waited and was given up leaves no trace. */
@@ -142,7 +142,7 @@ static void given_up(void)
 {
 	struct io_op d, p;
 
-	begin();
+	open_files();
 	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(g, 0);
 	T_CHECK(writers_begin(&d));
@@ -151,14 +151,14 @@ static void given_up(void)
 	writers_end(&d);
 	T_CHECK(writers_begin(&d));
 	writers_end(&d);
-	end();
+	close_files();
 }
 
 static void other_files_do_not_matter(void)
 {
 	struct io_op d, p;
 
-	begin();
+	open_files();
 	d = op_on(f, IO_OP_DIRECT);
 	p = op_on(h, 0);
 	T_CHECK(f->writers == g->writers && f->writers != h->writers);
@@ -166,7 +166,7 @@ static void other_files_do_not_matter(void)
 	T_CHECK(writers_begin(&p));
 	writers_end(&d);
 	writers_end(&p);
-	end();
+	close_files();
 }
 
 /* ------------------------------------------------------------------ threads */
@@ -200,13 +200,13 @@ static void never_both(void)
 {
 	pthread_t t[4];
 
-	begin();
+	open_files();
 	for (unsigned i = 0; i < 4; i++)
 		T_EQ(pthread_create(&t[i], NULL, writer, i < 3 ? &now : NULL), 0);
 	for (unsigned i = 0; i < 4; i++)
 		(void)pthread_join(t[i], NULL);
 	T_EQ(atomic_load(&bad), 0);
-	end();
+	close_files();
 }
 
 int main(void)

@@ -10,7 +10,7 @@ static struct hf3fs_iov iov;
 static struct hf3fs_ior ior;
 static int fd;
 
-static void begin(const char *option, const char *value)
+static void mount_daemon(const char *option, const char *value)
 {
 	const char *options[] = { option, value, NULL };
 
@@ -22,7 +22,7 @@ static void begin(const char *option, const char *value)
 	fd = api_open("data", 65536);
 }
 
-static void end(void)
+static void unmount_daemon(void)
 {
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);
@@ -104,7 +104,7 @@ static void P12_killed_while_somebody_waits(void)
 	struct hf3fs_cqe c;
 	uint64_t began;
 
-	begin("--slow", "30000");
+	mount_daemon("--slow", "30000");
 	prepare(3);
 	kill_it();
 	began = t_now();
@@ -117,7 +117,7 @@ static void P12_killed_while_somebody_waits(void)
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL), 0);
 	soon = api_in_ms(10);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, &soon), 0);
-	end();
+	unmount_daemon();
 }
 
 /* As a waiter that only ever polls. */
@@ -128,7 +128,7 @@ static void P12_killed_while_somebody_polls(void)
 	uint64_t began;
 	int n = 0;
 
-	begin("--slow", "30000");
+	mount_daemon("--slow", "30000");
 	prepare(1);
 	kill_it();
 	began = t_now();
@@ -139,7 +139,7 @@ static void P12_killed_while_somebody_polls(void)
 	}
 	T_EQ(n, 1);
 	T_EQ(c.result, -ENOTCONN);
-	end();
+	unmount_daemon();
 }
 
 /* What was completed before is delivered with its own result. */
@@ -148,14 +148,14 @@ static void P12_completions_from_before_count(void)
 	struct timespec until = api_in_ms(API_WAIT_MS);
 	struct hf3fs_cqe c[4];
 
-	begin(NULL, NULL);
+	mount_daemon(NULL, NULL);
 	prepare(2);
 	(void)usleep(300000);
 	kill_it();
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 2, &until), 2);
 	T_EQ(c[0].result, 4096);
 	T_EQ(c[1].result, 4096);
-	end();
+	unmount_daemon();
 }
 
 static void P12_started_anew_on_the_same_directory(void)
@@ -164,7 +164,7 @@ static void P12_started_anew_on_the_same_directory(void)
 	struct hf3fs_iov iov2;
 	int fd2;
 
-	begin("--slow", "30000");
+	mount_daemon("--slow", "30000");
 	prepare(1);
 	kill_it();
 	T_EQ(umount2(rig.mnt, MNT_DETACH), 0);
@@ -180,7 +180,7 @@ static void P12_started_anew_on_the_same_directory(void)
 	hf3fs_iordestroy(&ring2);
 	hf3fs_iovdestroy(&iov2);
 	api_close(fd2);
-	end();
+	unmount_daemon();
 }
 
 /* One that hangs is not dead, and who waits with a deadline is not held up by it. */
@@ -191,7 +191,7 @@ static void P12_a_daemon_that_hangs(void)
 	uint64_t began;
 	int status;
 
-	begin(NULL, NULL);
+	mount_daemon(NULL, NULL);
 	T_EQ(kill(rig.pid, SIGSTOP), 0);
 	/* The signal is sent, not obeyed, when kill() returns. */
 	T_EQ(waitpid(rig.pid, &status, WUNTRACED), rig.pid);
@@ -204,7 +204,7 @@ static void P12_a_daemon_that_hangs(void)
 	T_EQ(kill(rig.pid, SIGCONT), 0);
 	T_EQ(api_wait(&ior).result, 4096);
 	T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);
-	end();
+	unmount_daemon();
 }
 
 /* ------------------------------------------------ what a daemon may write */
@@ -219,14 +219,14 @@ static void a_daemon_that_writes_nonsense(void)
 {
 	struct hf3fs_cqe c;
 
-	begin("--slow", "30000");
+	mount_daemon("--slow", "30000");
 	prepare(2);
 	__atomic_store_n(&markers()[2], 1000, __ATOMIC_SEQ_CST);
 	all_end(2, NULL);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 1, NULL), -ENOTCONN);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL), 0);
 	kill_it();
-	end();
+	unmount_daemon();
 }
 
 static void a_daemon_that_completes_what_was_not_asked(void)
@@ -236,7 +236,7 @@ static void a_daemon_that_completes_what_was_not_asked(void)
 	struct timespec soon;
 	struct hf3fs_cqe c[4], forged;
 
-	begin("--slow", "30000");
+	mount_daemon("--slow", "30000");
 	prepare(1);
 	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
 		forged = (struct hf3fs_cqe){ .index = slots[i], .result = 1, .userdata = &forged };
@@ -253,7 +253,7 @@ static void a_daemon_that_completes_what_was_not_asked(void)
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 4, 1, NULL), 1);
 	T_CHECK(c[0].index == 0 && c[0].result == -EIO && c[0].userdata == (void *)1);
 	kill_it();
-	end();
+	unmount_daemon();
 }
 
 int main(void)

@@ -8,13 +8,13 @@
 static struct hf3fs_ior reads;
 static struct hf3fs_iov iov;
 
-static void begin(void)
+static void make_ring(void)
 {
 	reads = api_ior(8, true);
 	iov = api_iov(8192);
 }
 
-static void end(void)
+static void destroy_ring(void)
 {
 	hf3fs_iordestroy(&reads);
 	hf3fs_iovdestroy(&iov);
@@ -56,7 +56,7 @@ static void U10_both_numbers_name_the_file(void)
 	struct stat file;
 	int fd, h;
 
-	begin();
+	make_ring();
 	fd = file_of("a", 'a');
 	T_EQ(fstat(fd, &file), 0);
 	T_EQ(means(fd), -EBADF);
@@ -79,14 +79,14 @@ static void U10_both_numbers_name_the_file(void)
 	T_CHECK(!still_names(-h, &file));
 	hf3fs_dereg_fd(fd);
 	(void)close(fd);
-	end();
+	destroy_ring();
 }
 
 static void U10_usable_after_close(void)
 {
 	int fd, h;
 
-	begin();
+	make_ring();
 	fd = file_of("a", 'a');
 	h = hf3fs_reg_fd(fd, 0);
 	T_CHECK(h <= 0);
@@ -99,7 +99,7 @@ static void U10_usable_after_close(void)
 	hf3fs_dereg_fd(fd);
 	T_EQ(means(fd), -EBADF);
 	T_EQ(means(h), -EBADF);
-	end();
+	destroy_ring();
 }
 
 /* The number of a descriptor that was closed comes again for another file. */
@@ -107,7 +107,7 @@ static void U10_a_number_that_comes_again(void)
 {
 	int fd, h, again, h2;
 
-	begin();
+	make_ring();
 	fd = file_of("a", 'a');
 	h = hf3fs_reg_fd(fd, 0);
 	T_CHECK(h <= 0);
@@ -126,7 +126,7 @@ static void U10_a_number_that_comes_again(void)
 	hf3fs_dereg_fd(h);
 	T_EQ(means(h), -EBADF);
 	(void)close(again);
-	end();
+	destroy_ring();
 }
 
 /* The same file opened anew is another open file; a duplicate is the same one. */
@@ -134,7 +134,7 @@ static void U10_the_same_file_again(void)
 {
 	int fd, other, h, h2;
 
-	begin();
+	make_ring();
 	fd = file_of("a", 'a');
 	h = hf3fs_reg_fd(fd, 0);
 	T_CHECK(h <= 0);
@@ -154,7 +154,7 @@ static void U10_the_same_file_again(void)
 	hf3fs_dereg_fd(fd);
 	(void)close(fd);
 	(void)close(other);
-	end();
+	destroy_ring();
 }
 
 /*
@@ -165,7 +165,7 @@ static void U10_duplicates_take_no_registered_number(void)
 {
 	int low, a, b, h;
 
-	begin();
+	make_ring();
 	low = dup(0);
 	a = file_of("a", 'a');
 	b = file_of("b", 'b');
@@ -180,18 +180,18 @@ static void U10_duplicates_take_no_registered_number(void)
 	hf3fs_dereg_fd(a);
 	(void)close(b);
 	(void)close(low);
-	end();
+	destroy_ring();
 }
 
 static void U10_high_numbers(void)
 {
 	int fd = file_of("a", 'a'), high, h;
 
-	begin();
+	make_ring();
 	high = fcntl(fd, F_DUPFD_CLOEXEC, 9000);
 	if (high < 0) {
 		(void)close(fd);
-		end();
+		destroy_ring();
 		T_SKIP("9000 descriptors (ulimit -n)");
 	}
 	h = hf3fs_reg_fd(high, 0);
@@ -202,7 +202,7 @@ static void U10_high_numbers(void)
 	T_EQ(means(high), -EBADF);
 	(void)close(high);
 	(void)close(fd);
-	end();
+	destroy_ring();
 }
 
 /* The mode counts that the descriptor had when it was registered. */
@@ -211,7 +211,7 @@ static void U10_modes(void)
 	struct hf3fs_ior writes;
 	int fd, ro, h;
 
-	begin();
+	make_ring();
 	writes = api_ior(2, false);
 	fd = file_of("a", 'a');
 	ro = open(api_path("a"), O_RDONLY | O_CLOEXEC);
@@ -229,7 +229,7 @@ static void U10_modes(void)
 	(void)close(ro);
 	(void)close(fd);
 	hf3fs_iordestroy(&writes);
-	end();
+	destroy_ring();
 }
 
 /* What was prepared before goes on as if nothing had happened. */
@@ -240,7 +240,7 @@ static void U10_deregistered_with_requests_in_flight(void)
 	struct stat file;
 	int fd, h, n = 0;
 
-	begin();
+	make_ring();
 	fd = file_of("a", 'a');
 	h = hf3fs_reg_fd(fd, 0);
 	T_CHECK(h <= 0);
@@ -266,7 +266,7 @@ static void U10_deregistered_with_requests_in_flight(void)
 	}
 	/* The last of them took the descriptor along. */
 	T_CHECK(!still_names(-h, &file));
-	end();
+	destroy_ring();
 }
 
 /* Many threads register and use; what they find is their file or none. */

@@ -21,7 +21,7 @@ static struct hf3fs_iov iov, wrapped;
 static struct hf3fs_ior ior;
 static int fd;
 
-static void begin(void)
+static void make_ring(void)
 {
 	iov = api_iov(8192);
 	ior = api_ior(4, true);
@@ -29,7 +29,7 @@ static void begin(void)
 	memset(iov.base, 0, 8192);
 }
 
-static void end(void)
+static void destroy_ring(void)
 {
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);
@@ -82,13 +82,13 @@ static int child_is_refused(void)
 
 static void U15_plain_rings_stay_the_parents(void)
 {
-	begin();
+	make_ring();
 	T_EQ(api_child(child_is_refused), 0);
 	T_EQ(api_links(""), 2);
 	T_EQ(api_shm(), 1);
 	T_EQ(api_io(&ior, &iov, 0, fd, 0, 8192), 8192);
 	T_EQ(t_differs(iov.base, API_SEED, 0, 8192), 8192);
-	end();
+	destroy_ring();
 }
 
 /* What the child ends is its own: the parent goes on with a ring that the child did not use. */
@@ -113,11 +113,11 @@ static int child_makes_its_own(void)
 
 static void U15_a_daemons_child_makes_its_own(void)
 {
-	begin();
+	make_ring();
 	T_EQ(api_child(child_makes_its_own), 0);
 	T_EQ(api_shm(), 1);
 	T_EQ(one_read(), 0);
-	end();
+	destroy_ring();
 }
 
 /* Nor is a wrap of the parent's found again. */
@@ -137,7 +137,7 @@ static int ends_what_it_inherited(void)
 
 static void U15_a_child_of_the_same_pid(void)
 {
-	begin();
+	make_ring();
 	T_EQ(hf3fs_iovwrap(&wrapped, iov.base, (uint8_t *)iov.id, mnt, 8192, 0, -1), 0);
 	same_pid = getpid();
 	T_EQ(api_child(ends_what_it_inherited), 0);
@@ -147,16 +147,16 @@ static void U15_a_child_of_the_same_pid(void)
 	T_EQ(api_shm(), 1);
 	T_EQ(one_read(), 0);
 	hf3fs_iovdestroy(&wrapped);
-	end();
+	destroy_ring();
 }
 
 /* The parent does not use the ring from here on. */
 static void U15_a_daemons_child_uses_the_ring(void)
 {
-	begin();
+	make_ring();
 	T_EQ(api_child(one_read), 0);
 	T_EQ(t_differs(iov.base, API_SEED, 0, 8192), 8192);
-	end();
+	destroy_ring();
 }
 
 /* Threads that make and end things while this one forks: no lock stays taken in a child. */
@@ -200,14 +200,14 @@ static void U15_fork_while_threads_are_busy(void)
 {
 	pthread_t t;
 
-	begin();
+	make_ring();
 	stop = false;
 	T_EQ(pthread_create(&t, NULL, busy, NULL), 0);
 	for (int i = 0; i < 20; i++)
 		T_EQ(api_child(locks_are_free), 0);
 	stop = true;
 	T_EQ(pthread_join(t, NULL), 0);
-	end();
+	destroy_ring();
 }
 
 /* A child of a process that has not used a plain directory uses one as any process. */
@@ -217,9 +217,9 @@ static int uses_plain(void)
 
 	mnt = api_plain;
 	on_daemon = false;
-	begin();
+	make_ring();
 	r = one_read();
-	end();
+	destroy_ring();
 	return r;
 }
 

@@ -559,11 +559,11 @@ static bool find_stub(void)
 
 	if (!lib || hw_cuda(0))
 		return false;
-	hw_sym(lib, "stub_cuda_state", &stub.state);
-	hw_sym(lib, "stub_cuda_fail", &stub.fail);
-	hw_sym(lib, "stub_cuda_stall", &stub.stall);
-	hw_sym(lib, "cuMemAllocManaged", &stub.alloc_managed);
-	hw_sym(lib, "cuMemAllocAsync", &stub.alloc_async);
+	symbol(lib, &stub.state, "stub_cuda_state");
+	symbol(lib, &stub.fail, "stub_cuda_fail");
+	symbol(lib, &stub.stall, "stub_cuda_stall");
+	symbol(lib, &stub.alloc_managed, "cuMemAllocManaged");
+	symbol(lib, &stub.alloc_async, "cuMemAllocAsync");
 	return stub.state;
 }
 

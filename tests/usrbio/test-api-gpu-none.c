@@ -86,7 +86,7 @@ static void R1a_host_rings_work(void)
 	rig_make(gpu_file("host"), 3, 100000);
 	T_OK(hf3fs_iovcreate(&host, gpu_plain, 100000, 0, -1));
 	T_EQ(gpu_read(&host, 0, gpu_file("host"), 0, 100000), 100000);
-	T_EQ(rig_differs(host.base, 3, 0, 100000), 100000);
+	T_EQ(t_differs(host.base, 3, 0, 100000), 100000);
 	T_OK(hf3fs_iovsync(&host, 1));
 	hf3fs_iovdestroy(&host);
 }

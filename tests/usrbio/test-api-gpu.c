@@ -231,21 +231,21 @@ static void R3a_host_and_device_in_one_batch(void)
 				T_EQ(gpu_differs(dev.base + v[i].at, v[i].len, 3, v[i].off),
 				     v[i].len);
 			else
-				T_EQ(rig_differs(host.base + v[i].at, 3, v[i].off, v[i].len),
+				T_EQ(t_differs(host.base + v[i].at, 3, v[i].off, v[i].len),
 				     v[i].len);
 		}
 	}
 	/* And back, each kind by turns into its part. */
 	for (unsigned i = 0; i < 32; i++)
 		v[i].len = 32768;
-	rig_fill(host.base, 3, 0, LEN);
+	t_fill(host.base, 3, 0, LEN);
 	gpu_fill(dev.base, LEN, 3, 0);
 	gpu_batch(gpu_file("copy"), false, v, 32, 0);
 	for (unsigned i = 0; i < 32; i++)
 		T_EQ(v[i].result, 32768);
 	memset(host.base, 0, LEN);
 	T_EQ(rig_slurp(gpu_file("copy"), 0, host.base, RIG_MIB(1)), RIG_MIB(1));
-	T_EQ(rig_differs(host.base, 3, 0, RIG_MIB(1)), RIG_MIB(1));
+	T_EQ(t_differs(host.base, 3, 0, RIG_MIB(1)), RIG_MIB(1));
 	hf3fs_iovdestroy(&dev);
 	hf3fs_iovdestroy(&host);
 	T_EQ(unlink(gpu_file("both")), 0);
@@ -272,7 +272,7 @@ static void R3d_holes_and_ends(void)
 	T_OK(pst_mem_copy_out(m, 0, buf, 300000));
 	(void)pst_mem_free(m);
 	T_CHECK(!memcmp(buf + 10 + 100000, zeros, 100000));
-	T_EQ(rig_differs(buf, 99, 0, 10), 10);
+	T_EQ(t_differs(buf, 99, 0, 10), 10);
 	T_EQ(gpu_read(&dev, 0, gpu_file("sparse"), 200000, 100), 0);
 
 	/* A hole with data behind it. */

@@ -12,13 +12,13 @@
 static struct hf3fs_iov iov;
 static int fd;
 
-static void begin(void)
+static void open_memory(void)
 {
 	iov = api_iov(SIZE);
 	fd = api_open("data", SIZE);
 }
 
-static void end(void)
+static void close_memory(void)
 {
 	api_close(fd);
 	hf3fs_iovdestroy(&iov);
@@ -41,7 +41,7 @@ static void U11_ranges_that_overflow(void)
 	struct hf3fs_ior ior = api_ior(2, true);
 	struct hf3fs_iov copy;
 
-	begin();
+	open_memory();
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
 		T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, lens[i], NULL), -EINVAL);
 		T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base + SIZE, fd, 0, lens[i], NULL),
@@ -65,7 +65,7 @@ static void U11_ranges_that_overflow(void)
 	T_EQ(api_io(&ior, &iov, SIZE - 1, fd, SIZE - 1, 1), 1);
 	T_EQ(iov.base[SIZE - 1], t_byte(API_SEED, SIZE - 1));
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 /* ---------------------------------------------------------------------- U12 */
@@ -76,7 +76,7 @@ static void U12_full_rings(void)
 	struct hf3fs_cqe c[5];
 	bool seen[5] = { false };
 
-	begin();
+	open_memory();
 	for (int round = 0; round < 3; round++) {
 		memset(seen, 0, sizeof(seen));
 		for (int i = 0; i < 5; i++) {
@@ -97,7 +97,7 @@ static void U12_full_rings(void)
 	}
 	T_EQ(t_differs(iov.base, API_SEED, 0, 5 * 4096), 5 * 4096);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 /* Slots are neither lost nor given out twice. */
@@ -109,7 +109,7 @@ static void U12_slots_after_many(void)
 	unsigned done = 0, held = 0;
 	uint64_t busy = 0;
 
-	begin();
+	open_memory();
 	while (done < total) {
 		unsigned want = 1 + done % 7;
 
@@ -138,7 +138,7 @@ static void U12_slots_after_many(void)
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	take(&ior, c, 7);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 /* ---------------------------------------------------------------------- U13 */
@@ -189,7 +189,7 @@ static void U13_an_expired_deadline_still_harvests(void)
 	struct hf3fs_cqe c[4];
 	int n = 0;
 
-	begin();
+	open_memory();
 	for (int i = 0; i < 3; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
@@ -209,7 +209,7 @@ static void U13_an_expired_deadline_still_harvests(void)
 	}
 	T_EQ(n, 3);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 static void U13_min_and_max(void)
@@ -219,7 +219,7 @@ static void U13_min_and_max(void)
 	struct hf3fs_cqe c[8];
 	int n;
 
-	begin();
+	open_memory();
 	for (int i = 0; i < 6; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 512, NULL) >= 0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
@@ -233,7 +233,7 @@ static void U13_min_and_max(void)
 	T_EQ(n, 4);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 8, 0, NULL), 0);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 static _Atomic unsigned signals;
@@ -292,14 +292,14 @@ static void U13_no_deadline(void)
 	struct hf3fs_cqe c;
 	pthread_t t;
 
-	begin();
+	open_memory();
 	late_ring = api_ior(2, true);
 	T_EQ(pthread_create(&t, NULL, submits_late, NULL), 0);
 	T_EQ(hf3fs_wait_for_ios(&late_ring, &c, 1, 1, NULL), 1);
 	T_EQ(c.result, 4096);
 	T_EQ(pthread_join(t, NULL), 0);
 	hf3fs_iordestroy(&late_ring);
-	end();
+	close_memory();
 }
 
 /* Submitting is for signal handlers too. */
@@ -313,7 +313,7 @@ static void U13_submit_in_a_signal_handler(void)
 {
 	struct sigaction act = { .sa_handler = submit_in_handler }, old;
 
-	begin();
+	open_memory();
 	late_ring = api_ior(2, true);
 	T_EQ(sigaction(SIGUSR1, &act, &old), 0);
 	for (int i = 0; i < 20; i++) {
@@ -323,7 +323,7 @@ static void U13_submit_in_a_signal_handler(void)
 	}
 	T_EQ(sigaction(SIGUSR1, &old, NULL), 0);
 	hf3fs_iordestroy(&late_ring);
-	end();
+	close_memory();
 }
 
 /* ---------------------------------------------------------------------- U14 */
@@ -368,7 +368,7 @@ static void U14_one_prepares_and_one_waits(void)
 	unsigned got = 0;
 	pthread_t t;
 
-	begin();
+	open_memory();
 	memset(&stress, 0, sizeof(stress));
 	memset(seen, 0, sizeof(seen));
 	memset(iov.base, 0, SIZE);
@@ -396,7 +396,7 @@ static void U14_one_prepares_and_one_waits(void)
 	T_EQ(hf3fs_wait_for_ios(&stress.ior, c, 4, 0, NULL), 0);
 	T_EQ(t_differs(iov.base, API_SEED, 0, SIZE), SIZE);
 	hf3fs_iordestroy(&stress.ior);
-	end();
+	close_memory();
 }
 
 /* Many rings of many threads share memory and file. */
@@ -430,14 +430,14 @@ static void U14_many_rings_share_memory(void)
 {
 	pthread_t t[RINGS];
 
-	begin();
+	open_memory();
 	ring_wrong = 0;
 	for (uintptr_t i = 0; i < RINGS; i++)
 		T_EQ(pthread_create(&t[i], NULL, uses_a_ring, (void *)i), 0);
 	for (int i = 0; i < RINGS; i++)
 		T_EQ(pthread_join(t[i], NULL), 0);
 	T_EQ(ring_wrong, 0);
-	end();
+	close_memory();
 }
 
 /* ------------------------------------------------------------- results */
@@ -447,7 +447,7 @@ static void P6_results(void)
 	struct hf3fs_ior reads = api_ior(4, true), writes = api_ior(4, false);
 	struct hf3fs_iov gone;
 
-	begin();
+	open_memory();
 	T_EQ(api_io(&reads, &iov, 0, fd, 0, SIZE), SIZE);
 	T_EQ(t_differs(iov.base, API_SEED, 0, SIZE), SIZE);
 	/* Any alignment. */
@@ -469,7 +469,7 @@ static void P6_results(void)
 	T_EQ(t_differs(iov.base, 5, 0, 5000), 5000);
 	hf3fs_iordestroy(&reads);
 	hf3fs_iordestroy(&writes);
-	end();
+	close_memory();
 }
 
 static void P7_holes(void)
@@ -478,7 +478,7 @@ static void P7_holes(void)
 	struct hf3fs_ior plain = api_ior(2, true), strict;
 	int sparse;
 
-	begin();
+	open_memory();
 	T_EQ(hf3fs_iorcreate4(&strict, mnt, 2, true, 0, 0, -1, HF3FS_IOR_FORBID_READ_HOLES), 0);
 	sparse = api_open("sparse", 0);
 	T_EQ(pwrite(sparse, "first", 5, 0), 5);
@@ -497,7 +497,7 @@ static void P7_holes(void)
 	api_close(sparse);
 	hf3fs_iordestroy(&plain);
 	hf3fs_iordestroy(&strict);
-	end();
+	close_memory();
 }
 
 static void P8_blocks(void)
@@ -505,7 +505,7 @@ static void P8_blocks(void)
 	struct hf3fs_ior ior = api_ior(2, true);
 	struct hf3fs_iov blocks;
 
-	begin();
+	open_memory();
 	T_EQ(hf3fs_iovcreate(&blocks, mnt, SIZE, 4096, -1), 0);
 	T_EQ(api_io(&ior, &blocks, 4096, fd, 0, 4096), 4096);
 	T_EQ(api_io(&ior, &blocks, 8191, fd, 0, 1), 1);
@@ -513,7 +513,7 @@ static void P8_blocks(void)
 	T_EQ(api_io(&ior, &blocks, 0, fd, 0, 4097), -EINVAL);
 	hf3fs_iovdestroy(&blocks);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 /* P4: batches. */
@@ -523,7 +523,7 @@ static void P4_io_depth(void)
 	struct timespec soon, until;
 	struct hf3fs_cqe c[8];
 
-	begin();
+	open_memory();
 	/* Above 0: not before there are so many. */
 	T_EQ(hf3fs_iorcreate(&exact, mnt, 8, true, 3, -1), 0);
 	for (int i = 0; i < 2; i++)
@@ -549,20 +549,20 @@ static void P4_io_depth(void)
 	T_EQ(hf3fs_submit_ios(&at_most), 0);
 	take(&at_most, c, 6);
 	hf3fs_iordestroy(&at_most);
-	end();
+	close_memory();
 }
 
 static void P5_priorities(void)
 {
 	struct hf3fs_ior ior;
 
-	begin();
+	open_memory();
 	for (int p = -1; p <= 1; p++) {
 		T_EQ(hf3fs_iorcreate2(&ior, mnt, 4, true, 0, p, -1), 0);
 		T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);
 		hf3fs_iordestroy(&ior);
 	}
-	end();
+	close_memory();
 }
 
 /* A ring that the program made the memory of. */
@@ -572,7 +572,7 @@ static void a_wrapped_ring(void)
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct hf3fs_ior ior;
 
-	begin();
+	open_memory();
 	T_CHECK(p != MAP_FAILED);
 	T_EQ(hf3fs_iorwrap(&ior, p, mnt, size, true, 0, 0, 0, 0), 0);
 	T_EQ(hf3fs_io_entries(&ior), 8);
@@ -584,7 +584,7 @@ static void a_wrapped_ring(void)
 	T_EQ(api_io(&ior, &iov, 0, fd, 0, 4096), 4096);
 	hf3fs_iordestroy(&ior);
 	T_EQ(munmap(p, size), 0);
-	end();
+	close_memory();
 }
 
 /* Destroying a ring under requests, and its registrations with it. */
@@ -592,13 +592,13 @@ static void destroyed_with_requests_in_flight(void)
 {
 	struct hf3fs_ior ior = api_ior(16, true);
 
-	begin();
+	open_memory();
 	for (int i = 0; i < 16; i++)
 		T_CHECK(hf3fs_prep_io(&ior, &iov, true, iov.base + i * 4096, fd, 0, 4096, NULL) >=
 			0);
 	T_EQ(hf3fs_submit_ios(&ior), 0);
 	hf3fs_iordestroy(&ior);
-	end();
+	close_memory();
 }
 
 int main(void)

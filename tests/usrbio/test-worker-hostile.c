@@ -241,7 +241,7 @@ static void bad_end(void)
 	/* What it could not write is as it was. */
 	T_CHECK(buf);
 	T_EQ(rig_slurp(rig_path("file3"), 0, buf, BAD_LEN), BAD_LEN);
-	T_EQ(rig_differs(buf, 3, 0, BAD_LEN), BAD_LEN);
+	T_EQ(t_differs(buf, 3, 0, BAD_LEN), BAD_LEN);
 	free(buf);
 	free(bad.map);
 	bad_unmap(&bad.c);
@@ -368,7 +368,9 @@ static void P10_tail_moved_back(void)
 	}
 	server_ring_kick(c.ring);
 	(void)server_ring_help(c.ring);
-	(void)usleep(20000);
+	for (uint64_t end = t_hang(); fusefs_waiting(&fs) < 4 && t_now() < end;)
+		(void)usleep(1000);
+	T_EQ(fusefs_waiting(&fs), 4);
 	*c.at.cq_tail = 3; /* as if six were held */
 	server_ring_kick(c.ring);
 	wait_broken(&c, &st);
@@ -518,7 +520,7 @@ static void P10_ten_thousand_files(void)
 		int fd = open(rig_path("many"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 		char buf[600];
 
-		rig_fill(buf, 1000 + i, 0, sizeof(buf));
+		t_fill(buf, 1000 + i, 0, sizeof(buf));
 		T_CHECK(fd >= 0 && write(fd, buf, sizeof(buf)) == sizeof(buf));
 		(void)unlink(rig_path("many"));
 		T_OK(server_file_add(my.w, 1000 + i, fd, &files[i]));
@@ -529,7 +531,7 @@ static void P10_ten_thousand_files(void)
 		struct usrbio_args a = env_args(number, 0, 0, 600);
 
 		T_EQ(env_do(&c, &a), 600);
-		T_EQ(rig_differs(my.host, number, 0, 600), 600);
+		T_EQ(t_differs(my.host, number, 0, 600), 600);
 		if (i % 1000 == 0) {
 			a.file = 1000 + nr;
 			T_EQ(env_do(&c, &a), -EBADF);

@@ -211,10 +211,12 @@ static void removal_while_hanging(void)
 		T_CHECK(client_prep(&c, &a) >= 0);
 	}
 	server_ring_kick(c.ring);
-	(void)usleep(50000);
+	for (start = t_hang(); fusefs_waiting(&fs) < 16 && t_now() < start;)
+		(void)usleep(1000);
+	T_EQ(fusefs_waiting(&fs), 16);
 	start = t_now();
 	client_free(&c);
-	T_CHECK(t_now() < start + 3000 * 1000000u);
+	T_CHECK(t_now() < start + T_HANG_NS);
 	prep(&good, 16);
 	server_ring_kick(good.ring);
 	expect(&good, 16, false);

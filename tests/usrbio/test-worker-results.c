@@ -23,11 +23,11 @@ static void P6_results(void)
 	T_EQ(env_do(&r, &good), 5000);
 	env_check(1, 8192, 100, 5000);
 
-#define TRY(ring, field, value, want)               \
-	do {                                        \
-		a = good;                           \
-		a.field = (value);                  \
-		T_EQ(env_do(&(ring), &a), (want));  \
+#define TRY(ring, field, value, want)                   \
+	do {                                            \
+		a = good;                               \
+		a.field = (value);                      \
+		T_EQ(env_do(&(ring), &a), (want));      \
 		T_EQ(env_do(&(ring), &good), good.len); \
 	} while (0)
 	TRY(r, file, 4, -EBADF);
@@ -145,9 +145,9 @@ static int make_holes(const char *path)
 	char *buf = malloc(HOLE_LEN);
 
 	T_CHECK(fd >= 0 && buf);
-	rig_fill(buf, 1, 0, HOLE_LEN);
+	t_fill(buf, 1, 0, HOLE_LEN);
 	T_EQ(pwrite(fd, buf, HOLE_LEN, 0), HOLE_LEN);
-	rig_fill(buf, 1, 2 * HOLE_LEN, HOLE_LEN);
+	t_fill(buf, 1, 2 * HOLE_LEN, HOLE_LEN);
 	T_EQ(pwrite(fd, buf, HOLE_LEN, 2 * HOLE_LEN), HOLE_LEN);
 	T_EQ(ftruncate(fd, 4 * HOLE_LEN), 0);
 	(void)fsync(fd);

@@ -141,7 +141,7 @@ static void moves_bytes(void)
 		for (unsigned i = 0; i < NR; i++) {
 			T_EQ(q[i].result, PLACE);
 			T_EQ(rig_slurp(rig_path("file1"), i * PLACE, buf, PLACE), PLACE);
-			T_EQ(rig_differs(buf, 2, i * PLACE, PLACE), PLACE);
+			T_EQ(t_differs(buf, 2, i * PLACE, PLACE), PLACE);
 		}
 	}
 	client_free(&r);

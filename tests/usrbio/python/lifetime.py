@@ -14,7 +14,7 @@ from multiprocessing.shared_memory import SharedMemory
 
 import hf3fs_py_usrbio as usrbio
 from hf3fs_fuse import io
-from tap import (DAEMON, MOUNT, Skip, case, data, eq, file, gives, memory, published,
+from tap import (DAEMON, MOUNT, case, data, eq, file, gives, memory, published,
                  published_memory, registered, run)
 
 PAGE = 4096
@@ -293,10 +293,7 @@ def children_end_nothing_of_their_parents():
         eq(bytes(shm.buf) == content, True)
 
 
-@case
 def children_are_told_whose_ring_it_is():
-    if DAEMON:
-        raise Skip("a ring that is the parent's alone: that is one of a plain directory")
     with memory(PAGE) as shm, registered(file("whose", data(PAGE))) as fd:
         iov = io.make_iovec(shm, MOUNT)
         ring = io.make_ioring(MOUNT, 4)
@@ -318,6 +315,11 @@ def children_are_told_whose_ring_it_is():
             finally:
                 os._exit(status)
         eq(os.waitpid(pid, 0)[1], 0)
+
+
+# Of a plain directory alone a ring is the parent's alone.
+if not DAEMON:
+    case(children_are_told_whose_ring_it_is)
 
 
 @case

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests by cuFile that lies or fails: wrong bytes never arrive, and the own way is taken.
+ */
+#include <stdatomic.h>
+
+#include "gds.h"
+
+/* ------------------------------------------------------------------- lies */
+
+/* Told the truth to the probe, and lies to us: found out with the first bytes. */
+static void lies(const char *lie, int detail)
+{
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	x.set(lie);
+	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(6));
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_EQ(d.detail, detail);
+	T_CHECK(is_right(0, 0, RIG_MIB(6)));
+	T_CHECK(!(d.paths & GDS));
+	T_EQ(rig_stats(rig_q).fallbacks, 1);
+	/* For good, and not worth a word any more. */
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	T_EQ(verdict().detail, detail);
+	x.set("lie=none");
+	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_CHECK(is_right(0, 0, RIG_MIB(6)) && !(d.paths & GDS));
+	close_all();
+}
+
+static void lie_nodata(void)
+{
+	lies("lie=nodata", EILSEQ);
+}
+
+static void lie_wrong(void)
+{
+	lies("lie=wrong", EILSEQ);
+}
+
+/* What differs once may be what somebody else wrote meanwhile: not believed, and no lie. */
+static void other_bytes_once(void)
+{
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	x.set("lie=once");
+	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	T_CHECK(is_right(0, 0, RIG_MIB(1)));
+	T_CHECK(verdict().state != PST_STATE_IMPOSSIBLE);
+	d = cold_read(0, 0, RIG_MIB(1), 0, 0);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_CHECK(d.paths & GDS);
+	T_CHECK(d.flags & PST_DONE_PROOF);
+	close_all();
+}
+
+static void lie_short(void)
+{
+	lies("lie=short", EIO);
+}
+
+static void lie_more(void)
+{
+	lies("lie=more", EIO);
+}
+
+/* Its counters give it away, where they are on. */
+static void lie_compat(void)
+{
+	struct pst_done d;
+
+	(void)setenv("PST_GDS", "exclusive", 1);
+	open_direct("mode=nvfs,version=1160");
+	x.set("mode=compat");
+	d = cold_read(0, 0, RIG_MIB(6), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(6));
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_EQ(d.detail, EOPNOTSUPP);
+	T_CHECK(is_right(0, 0, RIG_MIB(6)) && !(d.paths & GDS));
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	close_all();
+}
+
+/* Once it is proven, a short transfer is still seen; only bytes are believed. */
+static void short_later(void)
+{
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	T_CHECK(cold_read(0, 0, RIG_MIB(6), 0, 0).paths & GDS);
+	x.set("lie=short");
+	d = cold_read(0, 0, RIG_MIB(16), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(16));
+	T_EQ(d.why, PST_WHY_NO_GDS);
+	T_CHECK(is_right(0, 0, RIG_MIB(16)));
+	close_all();
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/* Every call fails once, in turn: all bytes arrive, and what failed is said. */
+static void fails_in_turn(void)
+{
+	char text[60];
+	struct pst_done d;
+	bool met = true;
+	unsigned nr = 0;
+
+	open_direct("mode=p2pdma");
+	for (unsigned n = 1; met; n++) {
+		/* A new file and new memory, so that all is registered anew. */
+		file = pst_file_close(file);
+		mem = pst_mem_free(mem);
+		mem = rig_alloc(rig_dev, RIG_MIB(40));
+		file = rig_open(rig_path("data"), RIG_RW);
+		(void)snprintf(text, sizeof(text), "fail=*:%u:%d", n, n % 2 ? 12 : 5008);
+		x.set(text);
+		d = cold_read(0, 0, RIG_MIB(8) + 100, 0, 0);
+		met = x.met();
+		T_EQ(d.res, (int64_t)RIG_MIB(8) + 100);
+		T_CHECK(is_right(0, 0, RIG_MIB(8) + 100));
+		nr += d.why == PST_WHY_NO_GDS;
+		x.set("fail=*:1000000:5");
+		d = pattern_write(SEED, 0, RIG_MIB(3));
+		T_CHECK(d.res == (int64_t)RIG_MIB(3));
+	}
+	T_CHECK(nr >= 2);
+	T_EQ(verdict().state, PST_STATE_PROVEN);
+	close_all();
+}
+
+/* What is full or busy says nothing of the next time; what fails again and again does. */
+static void fails_again(void)
+{
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	x.set("fail=cuFileRead:0:12"); /* ENOMEM */
+	for (unsigned i = 0; i < 5; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, ENOMEM);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_POSSIBLE);
+	x.set("fail=cuFileRead:0:5"); /* EIO */
+	for (unsigned i = 0; i < 3; i++) {
+		d = cold_read(0, 0, RIG_MIB(1), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(1));
+		T_EQ(d.detail, EIO);
+		T_CHECK(is_right(0, 0, RIG_MIB(1)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	close_all();
+}
+
+/* A file that it does not take, among others that it does. */
+static void one_file(void)
+{
+	struct pst_file *other;
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	x.set("fail=cuFileHandleRegister:1:5008");
+	for (unsigned i = 0; i < 2; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, EOPNOTSUPP);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	rig_make(rig_path("other"), 7, RIG_MIB(2));
+	other = file;
+	file = rig_open(rig_path("other"), RIG_RW);
+	rig_cold(rig_path("other"));
+	d = rig_read(file, mem, 0, 0, RIG_MIB(2));
+	T_CHECK(d.paths & GDS);
+	T_EQ(rig_mem_differs(mem, 0, RIG_MIB(2), 7, 0), RIG_MIB(2));
+	pst_file_close(other);
+	close_all();
+}
+
+/* Nor memory; and a read that it does not take is not the memory's fault. */
+static void one_memory(void)
+{
+	struct pst_mem *other;
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	x.set("fail=cuFileBufRegister:1:5013"); /* CUDA_MEMORY_TYPE_INVALID */
+	for (unsigned i = 0; i < 4; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, EOPNOTSUPP);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	other = mem;
+	mem = rig_alloc(rig_dev, RIG_MIB(40));
+	x.set("fail=cuFileRead:1:5027"); /* HANDLE_NOT_REGISTERED */
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(2));
+	T_EQ(d.detail, EOPNOTSUPP);
+	T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_CHECK(d.paths & GDS);
+	T_EQ(d.why, PST_WHY_NONE);
+	pst_mem_free(other);
+	close_all();
+}
+
+/*
+ * That a write back failed is told once to each open file description.  Whoever wrote the file
+ * must hear of it, so what a read does for itself goes by another.
+ */
+static _Atomic int wrapped = -1, sync_errno;
+static atomic_uint nr_synced, nr_shared;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int sync_file_range(int fd, off_t off, off_t len,
+							   unsigned flags)
+{
+	(void)off, (void)len, (void)flags;
+	nr_synced++;
+	nr_shared += lseek(fd, 0, SEEK_CUR) == lseek(wrapped, 0, SEEK_CUR);
+	errno = sync_errno;
+	return sync_errno ? -1 : 0;
+}
+
+static void write_back_fails(void)
+{
+	struct pst_done d;
+
+	open_direct("mode=p2pdma");
+	wrapped = open(rig_path("data"), O_RDWR | O_CLOEXEC);
+	T_CHECK(wrapped >= 0);
+	T_EQ(lseek(wrapped, 12345, SEEK_SET), 12345);
+	pst_file_close(file);
+	file = NULL;
+	T_OK(pst_file_wrap(wrapped, 0, &file));
+	T_EQ(verdict().state, PST_STATE_POSSIBLE);
+	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));
+	T_CHECK(nr_synced && !nr_shared);
+	/* That file goes another way from now on, and others as before. */
+	sync_errno = EIO;
+	for (unsigned i = 0; i < 4; i++) {
+		d = cold_read(0, 0, RIG_MIB(2), 0, 0);
+		T_EQ(d.res, (int64_t)RIG_MIB(2));
+		T_EQ(d.why, PST_WHY_NO_GDS);
+		T_EQ(d.detail, EIO);
+		T_CHECK(is_right(0, 0, RIG_MIB(2)));
+	}
+	T_EQ(verdict().state, PST_STATE_IMPOSSIBLE);
+	sync_errno = 0;
+	pst_file_close(file);
+	file = rig_open(rig_path("data"), RIG_RW);
+	T_EQ(verdict().state, PST_STATE_PROVEN);
+	T_CHECK(cold_read(0, 0, RIG_MIB(2), 0, 0).paths & GDS);
+	(void)close(wrapped);
+	close_all();
+}
+
+static atomic_bool grown;
+static atomic_uint_fast64_t size_now;
+
+static void *grow(void *arg)
+{
+	int fd = open(rig_path("data"), O_WRONLY | O_CLOEXEC);
+	uint8_t bytes[777];
+
+	(void)arg;
+	while (fd >= 0 && !atomic_load(&grown) && atomic_load(&size_now) < RIG_MIB(39)) {
+		t_fill(bytes, SEED, atomic_load(&size_now), sizeof(bytes));
+		if (pwrite(fd, bytes, sizeof(bytes), (off_t)atomic_load(&size_now)) < 0)
+			break;
+		atomic_fetch_add(&size_now, sizeof(bytes));
+	}
+	(void)close(fd);
+	return NULL;
+}
+
+/* A read that was short because the file was is no failure of cuFile's. */
+static void grows_meanwhile(void)
+{
+	struct pst_done d;
+	pthread_t writer;
+	uint64_t off;
+
+	open_direct("mode=p2pdma");
+	atomic_store(&size_now, LEN);
+	T_CHECK(!pthread_create(&writer, NULL, grow, NULL));
+	for (unsigned i = 0; i < 60; i++) {
+		off = (atomic_load(&size_now) & ~UINT64_C(4095)) - RIG_MIB(1);
+		d = rig_read(file, mem, off, 0, RIG_MIB(2));
+		T_CHECK(d.res >= (int64_t)RIG_MIB(1));
+		T_CHECK(d.why != PST_WHY_NO_GDS || d.detail == EAGAIN);
+		T_CHECK(d.res > 0 && is_right(off, 0, (uint64_t)d.res));
+	}
+	atomic_store(&grown, true);
+	(void)pthread_join(writer, NULL);
+	T_EQ(verdict().why, PST_WHY_NONE);
+	close_all();
+}
+
+static const struct again cases[] = {
+	{ "lie_nodata", lie_nodata, AGAIN_ONCE, "" },
+	{ "lie_wrong", lie_wrong, AGAIN_ONCE, "" },
+	{ "other_bytes_once", other_bytes_once, AGAIN_ONCE, "" },
+	{ "lie_short", lie_short, AGAIN_ONCE, "" },
+	{ "lie_more", lie_more, AGAIN_ONCE, "" },
+	{ "lie_compat", lie_compat, AGAIN_ONCE, "" },
+	{ "short_later", short_later, AGAIN_ONCE, "" },
+	{ "fails_in_turn", fails_in_turn, AGAIN_ONCE, "" },
+	{ "fails_again", fails_again, AGAIN_ONCE, "" },
+	{ "one_file", one_file, AGAIN_ONCE, "" },
+	{ "one_memory", one_memory, AGAIN_ONCE, "" },
+	{ "write_back_fails", write_back_fails, AGAIN_ONCE, "" },
+	{ "grows_meanwhile", grows_meanwhile, AGAIN_ONCE, "" },
+};
+
+int main(int argc, char **argv)
+{
+	rig_init();
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
+	again_all(cases, RIG_NR(cases));
+	return rig_done();
+}

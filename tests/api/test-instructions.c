@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Instructions of user space that a 4 KiB read of a warm file into host memory takes, from
+ * pst_queue_prep() to pst_queue_reap(), counted by a debugger's single steps:
+ * docs/PERFORMANCE.md has what callgrind counts of a release build.
+ */
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "rig.h"
+
+#define SEED 1
+#define FILE_LEN RIG_MIB(1)
+#define PIECE 4096u
+#define DEPTH 32u
+#define FEW 1u /* rounds of DEPTH; what happens once does not count */
+#define MANY 2u
+#define MOST 1900u /* 1,735 in November 2026, and 10 % */
+#define TRIES 5u   /* a page that goes, or a look at the clock more, is no one's fault */
+
+enum { NO_URING = 2, NO_PTRACE = 3 }; /* how the child ends */
+
+static const char *why; /* it cannot be counted here */
+
+static void round_of_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_done d[DEPTH];
+
+	for (unsigned i = 0; i < DEPTH; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, (i * 37 % 256) * PIECE, i * PIECE,
+					  PIECE);
+
+		if (pst_queue_prep(q, &io) < 0)
+			_exit(1);
+	}
+	if (pst_queue_submit(q) != DEPTH ||
+	    pst_queue_reap(q, d, DEPTH, DEPTH, PST_NO_DEADLINE) != DEPTH)
+		_exit(1);
+	for (unsigned i = 0; i < DEPTH; i++)
+		if (d[i].res != PIECE)
+			_exit(1);
+}
+
+/* Between two stops it reads so many rounds. */
+static void child(unsigned rounds)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING, .depth = DEPTH };
+	struct pst_queue *q = NULL;
+	struct pst_file *f = NULL;
+	struct pst_mem *m = NULL;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		_exit(NO_URING);
+	if (pst_queue_new(&o, &q) < 0 || pst_mem_alloc("host", DEPTH * PIECE, NULL, &m) < 0 ||
+	    pst_file_open(rig_path("data"), PST_FILE_READ, NULL, &f) < 0)
+		_exit(1);
+	for (unsigned i = 0; i < 100; i++) /* memory is registered, the file known to be warm */
+		round_of_reads(q, f, m);
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+		_exit(NO_PTRACE);
+	(void)raise(SIGSTOP);
+	for (unsigned i = 0; i < rounds; i++)
+		round_of_reads(q, f, m);
+	(void)raise(SIGSTOP);
+	_exit(0);
+}
+
+/* Instructions of the calling thread; 0: why. */
+static uint64_t count(unsigned rounds)
+{
+	uint64_t steps = 0;
+	int status = 0;
+	pid_t pid;
+
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid == 0)
+		child(rounds);
+	T_CHECK(pid > 0);
+	T_EQ(waitpid(pid, &status, 0), pid);
+	if (!WIFSTOPPED(status)) {
+		why = WEXITSTATUS(status) == NO_URING    ? "io_uring"
+		      : WEXITSTATUS(status) == NO_PTRACE ? "ptrace(2) is refused"
+							 : NULL;
+		if (!why)
+			T_FAIL("the child ended with status %d", status);
+		return 0;
+	}
+	do {
+		steps++;
+		if (ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) < 0 ||
+		    waitpid(pid, &status, 0) != pid)
+			break;
+	} while (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+	T_CHECK(WIFSTOPPED(status));
+	(void)kill(pid, SIGKILL);
+	T_EQ(waitpid(pid, &status, 0), pid);
+	return steps;
+}
+
+static void warm_read(void)
+{
+	uint64_t few, many, each = UINT64_MAX;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+	T_SKIP("a build whose instructions are the library's own");
+#endif
+	rig_make(rig_path("data"), SEED, FILE_LEN);
+	rig_warm(rig_path("data"));
+	for (unsigned i = 0; i < TRIES && each > MOST; i++) {
+		few = count(FEW);
+		many = few ? count(MANY) : 0;
+		if (why)
+			T_SKIP("%s", why);
+		T_CHECK(many > few);
+		each = (many - few) / ((MANY - FEW) * DEPTH);
+		printf("# %" PRIu64 " instructions per operation\n", each);
+	}
+	T_CHECK(each <= MOST);
+	T_CHECK(each > MOST / 4); /* else something else was counted */
+}
+
+int main(void)
+{
+	rig_init();
+	/* The children use the library, so this process must not before. */
+	t_run("warm_read", warm_read);
+	return rig_done();
+}

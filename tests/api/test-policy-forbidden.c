@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The paths that requests take where a machine forbids something: io_uring, locked memory; and
+ * memory that is registered where it may be.
+ */
+#include "policy.h"
+
+#include "child.h"
+
+/* -------------------------------------------------- what a machine forbids */
+
+/* Cases that need a process in which the library was not used yet run themselves in one. */
+static uint32_t forbidden_store;
+
+static void without_uring_here(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
+	struct pst_queue *q = NULL;
+	struct pst_done d;
+
+	forbid(__NR_io_uring_setup);
+	T_EQ(rig_backend_check(PST_BACKEND_URING), -EPERM);
+	T_CHECK(strstr(pst_error_text(), "io_uring"));
+	T_EQ(pst_queue_new(&o, &q), -EPERM);
+	T_CHECK(strstr(pst_error_text(), "io_uring"));
+	T_CHECK(!q);
+
+	rig_q = rig_queue(forbidden_store, 0);
+	open_file(RIG_RW);
+	d = ask(PST_OP_READ, 0, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	if (forbidden_store == PST_BACKEND_THREADS) {
+		T_EQ(d.why, PST_WHY_NONE);
+	} else {
+		T_EQ(d.why, PST_WHY_NO_URING);
+		T_EQ(d.detail, EPERM);
+		rig_mem_fill(mem, 0, LEN, 5, 0);
+		d = ask(PST_OP_READ, 0, PST_IO_STRICT, 0, LEN);
+		REFUSED(d, PST_WHY_NO_URING);
+		T_EQ(rig_mem_differs(mem, 0, LEN, 5, 0), LEN);
+		d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 0, LEN);
+		REFUSED(d, PST_WHY_NO_URING);
+		T_EQ(rig_stats(rig_q).why[PST_WHY_NO_URING], 3);
+	}
+	d = ask(PST_OP_WRITE, 0, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+}
+
+/* A sandbox that forbids what a queue already uses: requests end at once, and nobody spins. */
+static void without_uring_later_here(void)
+{
+	struct pst_done d[8];
+	uint64_t cpu;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		T_SKIP("io_uring");
+	open_file(RIG_RW);
+	needs_direct();
+	rig_q = rig_queue(PST_BACKEND_URING, 8);
+	d[0] = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
+	T_EQ(d[0].res, LEN);
+	forbid(__NR_io_uring_enter);
+	cpu = t_cpu();
+	for (unsigned i = 0; i < 8; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, mem, i * 4096, i * 4096, 4096);
+
+		io.policy = PST_POLICY1(PST_PATH_DIRECT);
+		io.user_data = i;
+		T_OK(pst_queue_prep(rig_q, &io));
+	}
+	T_EQ(pst_queue_submit(rig_q), 8);
+	T_EQ(pst_queue_cancel(rig_q, 7), 1);
+	T_EQ(pst_queue_reap(rig_q, d, 8, 8, t_in_ms(RIG_WAIT_MS)), 8);
+	for (unsigned i = 0; i < 8; i++) {
+		T_CHECK(d[i].res == -EPERM || (d[i].user_data == 7 && d[i].res == -ECANCELED));
+		T_CHECK(!(d[i].flags & PST_DONE_BUSY));
+	}
+	T_CHECK(t_cpu() - cpu < 500000000);
+	T_EQ(rig_stats(NULL).busy, 0);
+	T_OK(pst_mem_drain(mem, 0));
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+}
+
+static void without_uring_later(void)
+{
+	rig_dev = "host";
+	child_run(without_uring_later_here);
+}
+
+static void without_uring(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		rig_dev = i ? "soft:0" : "host";
+		forbidden_store = PST_BACKEND_AUTO;
+		child_run(without_uring_here);
+		forbidden_store = PST_BACKEND_THREADS; /* what was asked for is no fallback */
+		child_run(without_uring_here);
+	}
+}
+
+static atomic_uint troubles;
+
+static void no_trouble(void *arg, int level, const char *line)
+{
+	(void)arg;
+	(void)level;
+	printf("# %s\n", line);
+	troubles++;
+}
+
+static void without_memlock_here(void)
+{
+	/* Enough for rings, then for nothing. */
+	struct rlimit rl = { 3 << 19, 3 << 19 };
+	uint64_t until = t_in_ms(RIG_WAIT_MS);
+	struct pst_done d;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		T_SKIP("io_uring");
+	open_file(RIG_RW); /* while this user may */
+	needs_direct();
+	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
+		T_SKIP("another user: %s", strerror(errno));
+	rig_q = rig_queue(PST_BACKEND_URING, 8);
+	/* So few bytes that the limit holds for them, if they are read twice to be sure of them. */
+	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN / 4);
+	TOOK(d, BIT(DIRECT), PST_WHY_NONE);
+	rl.rlim_cur = 4096;
+	T_EQ(setrlimit(RLIMIT_MEMLOCK, &rl), 0);
+	pst_log_set(no_trouble, NULL, PST_LOG_WARN);
+	/* It is said where registering would be worth it, that is with memory used again. */
+	do
+		d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), 0, 0, LEN);
+	while (d.why == PST_WHY_NONE && t_now() < until);
+	TOOK(d, BIT(DIRECT), PST_WHY_MEMLOCK);
+	T_EQ(d.detail, ENOMEM);
+	T_EQ(d.flags & PST_DONE_PINNED, 0);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	/* That changes the price and not the path. */
+	d = ask(PST_OP_READ, PST_POLICY1(PST_PATH_DIRECT), PST_IO_STRICT, 0, LEN);
+	TOOK(d, BIT(DIRECT), PST_WHY_MEMLOCK);
+	T_EQ(rig_stats(NULL).errors, 0);
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+	T_EQ(troubles, 0);
+}
+
+static void without_memlock(void)
+{
+	rig_needs_memlock();
+	rig_dev = "host";
+	child_run(without_memlock_here);
+	rig_dev = "soft:0";
+	child_run(without_memlock_here);
+}
+
+static void small_writes_here(void)
+{
+	const char *env = getenv("PST_SMALL_WRITE");
+	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 0;
+	struct pst_done d;
+
+	rig_q = rig_queue(rig_best_store(), 8);
+	open_file(RIG_RW);
+	needs_direct();
+	for (uint64_t len = 4096; len <= 65536; len *= 2) {
+		d = ask(PST_OP_WRITE, 0, PST_IO_STRICT, 0, len);
+		TOOK(d, len <= max ? BIT(BUFFERED) : BIT(DIRECT), PST_WHY_NONE);
+		/* Of any alignment. */
+		d = ask(PST_OP_WRITE, 0, 0, 100, len);
+		TOOK(d, BIT(BUFFERED), len <= max ? PST_WHY_NONE : PST_WHY_UNALIGNED);
+		/* A policy that lists the path gets it. */
+		d = ask(PST_OP_WRITE, PST_POLICY1(PST_PATH_DIRECT), 0, 0, len);
+		TOOK(d, BIT(DIRECT), PST_WHY_NONE);
+	}
+	T_EQ(rig_sync(file).res, 0);
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+}
+
+/* Through the page cache they are done sooner; PST_SMALL_WRITE says whether, and what is small. */
+static void small_writes(void)
+{
+	static const char *const limits[] = { NULL, "16K", "32K" };
+
+	rig_needs_memlock();
+	for (unsigned i = 0; i < 2 * RIG_NR(limits); i++) {
+		rig_dev = i % 2 ? "soft:0" : "host";
+		if (limits[i / 2])
+			(void)setenv("PST_SMALL_WRITE", limits[i / 2], 1);
+		child_run(small_writes_here);
+	}
+	(void)unsetenv("PST_SMALL_WRITE");
+}
+
+static bool read_pinned(struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, file, m, 0, 0, 65536);
+	struct pst_done d;
+
+	/* By O_DIRECT: a proof may have brought the bytes into the page cache, and from there
+	 * they are copied without the kernel's registration. */
+	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, 65536);
+	return d.flags & PST_DONE_PINNED;
+}
+
+static bool becomes_pinned(struct pst_mem *m)
+{
+	uint64_t until = t_in_ms(RIG_WAIT_MS);
+
+	while (!read_pinned(m))
+		if (t_now() > until)
+			return false;
+	return true;
+}
+
+static void pinned(void)
+{
+	struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_PINNED };
+	void *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_mem *wrapped = NULL, *promised = NULL;
+	bool pins;
+
+	T_CHECK(p != MAP_FAILED);
+	rig_needs_memlock();
+	open_file(PST_FILE_READ);
+	/* Where everything is in memory, bytes are copied without the kernel's registration. */
+	pins = rig_backend == PST_BACKEND_URING && strcmp(rig_file_info(file).fs, "tmpfs") != 0;
+	T_OK(pst_mem_wrap((uintptr_t)p, LEN, NULL, &wrapped));
+	T_OK(pst_mem_wrap((uintptr_t)p, LEN, &o, &promised));
+	/* Not for one request; memory that is used again is registered sooner or later. */
+	T_CHECK(!read_pinned(mem));
+	T_CHECK(!pins || becomes_pinned(mem));
+	for (unsigned i = 0; i < 1000; i++)
+		T_CHECK(!read_pinned(wrapped));
+	T_CHECK(!pins || becomes_pinned(promised));
+	pst_mem_free(wrapped);
+	pst_mem_free(promised);
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+	(void)munmap(p, LEN);
+}
+
+int main(void)
+{
+	/* What is staged must not go by a window here, however small it is. */
+	(void)setenv("PST_WINDOW", "off", 1);
+	rig_init();
+	/* First, while the library was not used in this process: its children may use it. */
+	t_run("without_uring", without_uring);
+	t_run("without_uring_later", without_uring_later);
+	t_run("without_memlock", without_memlock);
+	t_run("small_writes", small_writes);
+	RIG_RUN_BACKENDS(pinned);
+	return rig_done();
+}

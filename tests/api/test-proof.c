@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * No path is trusted before its bytes were compared: here O_DIRECT and the copies of a device
+ * lie, and wrong bytes must never reach the caller.  Reads and writes come here by calls.h.
+ *
+ * Verdicts live as long as the process, so each case is a process of its own, forked before
+ * the library was used.
+ */
+#include "proof.h"
+
+static void a_proof_is_made_once(void)
+{
+	mode_t before = umask(0);
+
+	cache_new();
+	in_child(honest_child);
+	in_child(knows_child);
+	(void)umask(before);
+	check_mode(cache_path("penstock"), S_IFDIR, 0700);
+	check_mode(cache_path("penstock/proofs"), S_IFREG, 0600);
+}
+
+/* A file that is open for writing only is proven through another descriptor. */
+static void write_only_child(void)
+{
+	struct pst_file *f = open_cold("write-only", PST_FILE_WRITE);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_done d;
+
+	rig_mem_fill(m, 0, 65536, 3, 0);
+	d = rig_write(f, m, 0, 0, 65536);
+	T_EQ(d.res, 65536);
+	T_CHECK(took(&d, PST_PATH_DIRECT));
+	T_CHECK(d.flags & PST_DONE_PROOF);
+	T_EQ(d.why, 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void write_only_files_are_proven(void)
+{
+	cache_new();
+	in_child(write_only_child);
+}
+
+/* The end of the file, edges, several pieces: what an honest path gives is no wrong data. */
+static void odd_child(void)
+{
+	struct pst_file *f = open_cold("odd", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN + 8192);
+	struct pst_seg segs[] = { { 100, 0, 70000, 0, 0, 1 },
+				  { 200000, 70000, 5000, 6000, 5000, 20 } };
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+	struct pst_done d;
+
+	io.segs = segs;
+	io.nr_segs = 2;
+	io.len = 0;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, 170000);
+	T_EQ(rig_mem_differs(m, 0, 70000, SEED, 100), 70000);
+	for (unsigned i = 0; i < 20; i++)
+		T_EQ(rig_mem_differs(m, 70000 + i * 5000, 5000, SEED, 200000 + i * 6000), 5000);
+	d = rig_read(f, m, FILE_LEN - 65536, 0, 65536 + 8192);
+	T_EQ(d.res, 65536);
+	T_EQ(rig_mem_differs(m, 0, 65536, SEED, FILE_LEN - 65536), 65536);
+	rig_mem_fill(m, 0, 100000, SEED, 777);
+	d = rig_write(f, m, 777, 0, 100000);
+	T_EQ(d.res, 100000);
+	T_CHECK(check(f, m, PST_OP_READ, PST_PATH_DIRECT).why == PST_WHY_NONE);
+	T_CHECK(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).why == PST_WHY_NONE);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void odd_requests_are_no_lies(void)
+{
+	cache_new();
+	in_child(odd_child);
+}
+
+/* ------------------------------------------------------------------- lies */
+
+static void check_off(struct pst_file *f, struct pst_mem *m, uint32_t op)
+{
+	struct pst_path_info info = check(f, m, op, PST_PATH_DIRECT);
+
+	T_EQ(info.state, PST_STATE_IMPOSSIBLE);
+	T_EQ(info.why, PST_WHY_NOT_PROVEN);
+}
+
+static void lying_reads_child(void)
+{
+	struct pst_file *f = open_cold("lies", RIG_R), *g = open_cold("other", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_done d;
+
+	lie.reads = true;
+	for (unsigned i = 0; i < 3; i++) {
+		T_EQ(check(g, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+		d = read_direct(f, m, i * 65536, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(took(&d, PST_PATH_BUFFERED));
+		T_EQ(d.flags & PST_DONE_PROOF, 0);
+		T_EQ(rig_mem_differs(m, i * 65536, 65536, SEED, i * 65536), 65536);
+		T_EQ(lie.direct, 4 * (i + 1)); /* itself, and three more to be sure */
+	}
+	check_off(g, m, PST_OP_READ);
+	check_off(f, m, PST_OP_READ);
+	T_EQ(check(g, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+
+	/* Off for the whole mount: no more of it, and every request says why. */
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_read(i ? g : f, m, 1 << 20, 1 << 20, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(!took(&d, PST_PATH_DIRECT));
+		T_EQ(rig_mem_differs(m, 1 << 20, 65536, SEED, 1 << 20), 65536);
+	}
+	T_EQ(lie.direct, 12);
+	pst_file_close(f);
+	pst_file_close(g);
+	pst_mem_free(m);
+}
+
+static void wrong_reads_never_arrive(void)
+{
+	cache_new();
+	in_child(lying_reads_child);
+	/* A wrong answer is not kept for the next process, nor taken for a right one. */
+	in_child(lying_reads_child);
+}
+
+static void lying_writes_child(void)
+{
+	struct pst_file *f = open_cold("lies", RIG_RW), *g = open_cold("other", PST_FILE_WRITE);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	char *buf = malloc(FILE_LEN);
+	struct pst_done d;
+
+	lie.writes = true;
+	rig_mem_fill(m, 0, FILE_LEN, 4, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		struct pst_file *to = i == 1 ? g : f;
+
+		d = rig_write(to, m, i * 65536, i * 65536, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(took(&d, PST_PATH_BUFFERED));
+		T_EQ(d.flags & PST_DONE_PROOF, 0);
+		T_EQ(rig_slurp(rig_path(i == 1 ? "other" : "lies"), i * 65536, buf, 65536), 65536);
+		T_EQ(t_differs(buf, 4, i * 65536, 65536), 65536);
+	}
+	check_off(g, m, PST_OP_WRITE);
+	check_off(f, m, PST_OP_WRITE);
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+	d = rig_write(f, m, 0, 0, 1 << 20);
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	T_EQ(lie.direct, 12);
+	T_EQ(rig_slurp(rig_path("lies"), 0, buf, 1 << 20), 1 << 20);
+	T_EQ(t_differs(buf, 4, 0, 1 << 20), 1 << 20);
+	free(buf);
+	pst_file_close(f);
+	pst_file_close(g);
+	pst_mem_free(m);
+}
+
+static void wrong_writes_are_written_again(void)
+{
+	cache_new();
+	in_child(lying_writes_child);
+}
+
+/* Who wants O_DIRECT or nothing gets an error and not the bytes. */
+static void strict_child(void)
+{
+	struct pst_file *f = open_cold("strict", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
+	struct pst_done d;
+
+	lie.reads = lie.writes = true;
+	io.policy = PST_POLICY1(PST_PATH_DIRECT);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, -EOPNOTSUPP);
+	T_EQ(d.prefix, 0);
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
+	io.flags = PST_IO_STRICT;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, -EOPNOTSUPP);
+	T_EQ(d.prefix, 0);
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	io.op = PST_OP_WRITE;
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, -EOPNOTSUPP);
+	T_EQ(d.why, PST_WHY_NOT_PROVEN);
+	T_EQ(lie.direct, 12);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void strict_requests_fail(void)
+{
+	cache_new();
+	in_child(strict_child);
+}
+
+/*
+ * Somebody else writes to the file after each operation by O_DIRECT, so that a plain read never
+ * gives the same.  That is no lie: another file of the mount is read and written by O_DIRECT.
+ */
+static void live_child(void)
+{
+	struct pst_file *f = open_cold("live", RIG_RW), *g = open_cold("quiet", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_done d;
+
+	rig_mem_fill(m, 0, FILE_LEN, 4, 0);
+	writer.on = true;
+	for (unsigned i = 0; i < 4; i++) {
+		d = read_direct(f, m, i * 65536, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(took(&d, PST_PATH_BUFFERED));
+		d = rig_write(f, m, i * 65536, i * 65536, 65536);
+		T_EQ(d.res, 65536);
+		T_EQ(d.why, PST_WHY_NOT_PROVEN);
+		T_CHECK(took(&d, PST_PATH_BUFFERED));
+	}
+	writer.on = false;
+	T_EQ(check(g, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+	T_EQ(check(g, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+	d = read_direct(g, m, 0, 65536);
+	T_EQ(d.res, 65536);
+	T_EQ(d.why, 0);
+	T_CHECK(took(&d, PST_PATH_DIRECT) && !took(&d, PST_PATH_BUFFERED));
+	T_CHECK(d.flags & PST_DONE_PROOF);
+	d = rig_write(g, m, 0, 0, 65536);
+	T_EQ(d.why, 0);
+	T_CHECK(took(&d, PST_PATH_DIRECT));
+	T_EQ(check(g, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
+	T_EQ(check(g, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
+	pst_file_close(f);
+	pst_file_close(g);
+	pst_mem_free(m);
+}
+
+/* It was written to once, behind the first operation, and is quiet since. */
+static void once_child(void)
+{
+	struct pst_file *f = open_cold("once", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+
+	rig_mem_fill(m, 0, FILE_LEN, 4, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		writer.once = true;
+		T_EQ(read_direct(f, m, i * 65536, 65536).why, PST_WHY_NOT_PROVEN);
+		writer.once = true;
+		T_EQ(rig_write(f, m, i * 65536, i * 65536, 65536).why, PST_WHY_NOT_PROVEN);
+	}
+	T_EQ(lie.direct, 16); /* each was tried once more, and was right */
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_POSSIBLE);
+	T_EQ(rig_write(f, m, 0, 0, 65536).why, 0);
+	T_EQ(check(f, m, PST_OP_WRITE, PST_PATH_DIRECT).state, PST_STATE_PROVEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void one_change_is_no_lie(void)
+{
+	cache_new();
+	in_child(once_child);
+}
+
+static void a_file_that_others_write_to_is_no_lie(void)
+{
+	cache_new();
+	in_child(live_child);
+}
+
+/* Many at once, of which the first proofs are still under way. */
+static void crowd_child(void)
+{
+	struct pst_file *f = open_cold("crowd", RIG_RW);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_done d[32];
+	char *buf = malloc(FILE_LEN);
+
+	lie.reads = lie.writes = true;
+	for (unsigned round = 0; round < 2; round++) {
+		bool write = round == 1;
+
+		if (write)
+			rig_mem_fill(m, 0, FILE_LEN, 6, 0);
+		for (unsigned i = 0; i < 32; i++) {
+			struct pst_io io = rig_io(write ? PST_OP_WRITE : PST_OP_READ, f, m,
+						  i * 65536, i * 65536, 65536);
+
+			io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
+			io.flags = PST_IO_CRC32C;
+			io.user_data = i;
+			T_OK(pst_queue_prep(rig_q, &io));
+		}
+		T_EQ(pst_queue_submit(rig_q), 32);
+		T_EQ(pst_queue_reap(rig_q, d, 32, 32, t_in_ms(RIG_WAIT_MS)), 32);
+		T_OK(pst_mem_copy_out(m, 0, buf, FILE_LEN));
+		for (unsigned i = 0; i < 32; i++) {
+			T_EQ(d[i].res, 65536);
+			/* Or it joined those that were written again. */
+			T_CHECK(d[i].why == PST_WHY_NOT_PROVEN ||
+				d[i].why == PST_WHY_DIRECT_ERROR ||
+				(write && d[i].why == PST_WHY_MIXED));
+			T_CHECK(d[i].flags & PST_DONE_CRC32C);
+			T_EQ(d[i].crc32c, rig_crc32c(0, buf + d[i].user_data * 65536, 65536));
+		}
+		if (write)
+			T_EQ(rig_slurp(rig_path("crowd"), 0, buf, FILE_LEN), FILE_LEN);
+		T_EQ(t_differs(buf, write ? 6 : SEED, 0, FILE_LEN), FILE_LEN);
+	}
+	free(buf);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void a_crowd_of_lies(void)
+{
+	cache_new();
+	in_child(crowd_child);
+}
+
+/* Whatever a queue remembers of its last request, a bad mount is bad for it too. */
+static void memo_child(void)
+{
+	struct pst_file *f = open_cold("lies", RIG_R), *g = open_cold("other", RIG_R);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_queue *first = rig_q, *q = rig_queue(PST_BACKEND_THREADS, 0);
+	unsigned before;
+
+	lie.reads = true;
+	rig_q = q;
+	T_EQ(read_direct(g, m, 0, 65536).why, PST_WHY_NOT_PROVEN);
+	rig_q = first;
+	for (unsigned i = 0; i < 3; i++)
+		(void)read_direct(f, m, 0, 65536);
+	check_off(g, m, PST_OP_READ);
+	before = lie.direct;
+	rig_q = q;
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(read_direct(g, m, 0, 65536).res, 65536);
+	rig_q = first;
+	T_EQ(lie.direct, before);
+	T_EQ(rig_mem_differs(m, 0, 65536, SEED, 0), 65536);
+	pst_queue_free(q);
+	pst_file_close(f);
+	pst_file_close(g);
+	pst_mem_free(m);
+}
+
+static void a_bad_mount_is_bad_for_every_queue(void)
+{
+	cache_new();
+	in_child(memo_child);
+}
+
+/* ----------------------------------------------------------------- devices */
+
+static void lying_device_child(void)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib = name ? dlopen(name, RTLD_NOW) : NULL;
+	void *fn = lib ? dlsym(lib, "stub_cuda_lose") : NULL;
+	void (*lose)(unsigned to, unsigned from);
+	struct pst_file *f = open_cold("device", RIG_R);
+	struct pst_mem *m;
+	struct pst_io io;
+
+	if (!fn)
+		T_SKIP("needs the library of tests/stub");
+	memcpy(&lose, &fn, sizeof(fn));
+	m = rig_alloc("cuda:0", 65536);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
+	for (unsigned i = 1; i < 4; i++) {
+		/* One byte may be there by chance, from before. */
+		lose(i & 1 ? 8 : 0, i & 2 ? 8 : 0);
+		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
+		T_CHECK(strstr(pst_error_text(), "cuda 0"));
+		T_EQ(check(f, m, PST_OP_READ, PST_PATH_STAGED).state, PST_STATE_POSSIBLE);
+		T_EQ(rig_stats(NULL).pool_bytes, 0);
+	}
+	T_EQ(pst_queue_submit(rig_q), 0);
+	T_OK(pst_mem_drain(m, 0));
+	lose(0, 0);
+	T_EQ(rig_do(rig_q, &io).res, 65536);
+	T_EQ(rig_mem_differs(m, 0, 65536, SEED, 0), 65536);
+	T_EQ(check(f, m, PST_OP_READ, PST_PATH_STAGED).state, PST_STATE_PROVEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void a_lying_device_is_refused(void)
+{
+	cache_new();
+	in_child(lying_device_child);
+}
+
+int main(void)
+{
+	rig_init();
+	call_hook = lying_call;
+	BOTH(a_proof_is_made_once);
+	BOTH(write_only_files_are_proven);
+	BOTH(odd_requests_are_no_lies);
+	BOTH(wrong_reads_never_arrive);
+	BOTH(wrong_writes_are_written_again);
+	BOTH(strict_requests_fail);
+	BOTH(a_file_that_others_write_to_is_no_lie);
+	BOTH(one_change_is_no_lie);
+	BOTH(a_crowd_of_lies);
+	BOTH(a_bad_mount_is_bad_for_every_queue);
+	rig_dev = "host";
+	T_RUN(a_lying_device_is_refused);
+	rig_dev = "host";
+	return rig_done();
+}

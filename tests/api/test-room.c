@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A process with little address space (RLIMIT_AS): a call says -ENOMEM with a sentence, or
+ * -EAGAIN and -EBUSY where a thread cannot be started, and nothing crashes or is lost.
+ */
+#include "rig.h"
+
+#include "child.h"
+
+#define SEED 3
+#define LEN RIG_MIB(1)
+#define MOST RIG_MIB(512) /* beyond what the process has; then all must succeed */
+
+static unsigned refused[4]; /* by call: memory, queue, file, request */
+
+static uint64_t address_space(void)
+{
+	unsigned long long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	T_CHECK(f && fscanf(f, "%llu", &pages) == 1);
+	(void)fclose(f);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A refusal that may be. */
+static bool refuses(unsigned call, int r)
+{
+	if (r >= 0)
+		return false;
+	if (r != -ENOMEM && r != -EAGAIN && r != -EBUSY)
+		T_FAIL("call %u gave %d: %s", call, r, pst_error_text());
+	T_CHECK(*pst_error_text());
+	refused[call]++;
+	return true;
+}
+
+/* A read from the first call to the last; true: all of it worked. */
+static bool works(const char *dev)
+{
+	struct pst_file *f = NULL;
+	struct pst_queue *q = NULL;
+	struct pst_mem *m = NULL;
+	bool good = false;
+	struct pst_done d;
+	struct pst_io io;
+
+	if (refuses(0, pst_mem_alloc(dev, LEN, NULL, &m)) || refuses(1, pst_queue_new(NULL, &q)) ||
+	    refuses(2, pst_file_open(rig_path("data"), PST_FILE_READ, NULL, &f)))
+		goto out;
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	if (refuses(3, pst_queue_prep(q, &io)))
+		goto out;
+	T_EQ(pst_queue_submit(q), 1);
+	d = rig_reap1(q);
+	if (refuses(3, (int)d.res))
+		goto out;
+	T_EQ(d.res, LEN);
+	good = true;
+out:
+	T_CHECK(!pst_queue_free(q));
+	T_CHECK(!pst_file_close(f));
+	T_CHECK(!pst_mem_free(m));
+	return good;
+}
+
+/* From nothing to enough, a little more each time. */
+static void grows(const char *dev)
+{
+	uint64_t now = address_space(), more = 0;
+	struct rlimit rl = { .rlim_max = RLIM_INFINITY };
+
+	T_EQ(getrlimit(RLIMIT_AS, &rl), 0);
+	do {
+		rl.rlim_cur = now + more;
+		T_EQ(setrlimit(RLIMIT_AS, &rl), 0);
+		if (works(dev))
+			break;
+		more += 16384 + more / 8;
+	} while (more < MOST);
+	if (more >= MOST)
+		T_FAIL("%llu MiB more are not enough: %s", (unsigned long long)(more >> 20),
+		       pst_error_text());
+	T_CHECK(works(dev));
+	printf("# %s: refused were %u allocations, %u queues, %u files, %u requests\n", dev,
+	       refused[0], refused[1], refused[2], refused[3]);
+	(void)fflush(stdout);
+}
+
+static void grow_here(void)
+{
+	grows(rig_dev);
+	T_CHECK(refused[0] + refused[1] + refused[2] + refused[3]);
+}
+
+static void little_room(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	T_SKIP("RLIMIT_AS: a sanitizer's shadow needs the address space");
+#endif
+	if (RIG_TSAN)
+		T_SKIP("RLIMIT_AS: a sanitizer's shadow needs the address space");
+	rig_make(rig_path("data"), SEED, LEN);
+	child_run(grow_here);
+}
+
+/* One call for more than there can be. */
+static void too_much_at_once(void)
+{
+	struct pst_mem *m = NULL;
+
+	T_EQ(pst_mem_alloc(rig_dev, UINT64_C(1) << 46, NULL, &m), -ENOMEM);
+	T_CHECK(!m && *pst_error_text());
+}
+
+int main(void)
+{
+	static const char *const devs[] = { "host", "soft:0" };
+
+	rig_init();
+	/* First: the library was not used in this process, so that its children may use it. */
+	for (unsigned i = 0; i < RIG_NR(devs); i++) {
+		char name[40];
+
+		rig_dev = devs[i];
+		(void)snprintf(name, sizeof(name), "little_room %s", rig_dev);
+		t_run(name, little_room);
+	}
+	for (unsigned i = 0; i < RIG_NR(devs); i++) {
+		char name[40];
+
+		rig_dev = devs[i];
+		(void)snprintf(name, sizeof(name), "too_much_at_once %s", rig_dev);
+		t_run(name, too_much_at_once);
+	}
+	return rig_done();
+}

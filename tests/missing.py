@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""missing.py WHAT: succeeds where this machine lacks WHAT, for the conditions in tests/skips."""
+import ctypes
+import errno
+import os
+import shutil
+import sys
+import tempfile
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+CAP_SETUID, CAP_SYS_ADMIN = 7, 21
+
+
+def refused(number, *args):
+    """Does the kernel, or a filter of its calls, not know this one?"""
+    return (LIBC.syscall(number, *args) == -1 and
+            ctypes.get_errno() in (errno.EPERM, errno.ENOSYS, errno.EACCES))
+
+
+def has_right(bit):
+    with open("/proc/self/status", encoding="ascii") as status:
+        caps = [int(line.split()[1], 16) for line in status if line.startswith("CapEff:")]
+    return bool(caps[0] >> bit & 1)
+
+
+def in_scratch(how):
+    """Does it fail with a file where tests have theirs?"""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as place:
+        try:
+            return not how(place)
+        except OSError:
+            return True
+
+
+def direct(place):
+    os.close(os.open(place + "/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT))
+    # What is in memory takes the flag, since 6.6, and has no disk to go to.
+    return os.popen(f"stat -f -c %T {place}").read().strip() not in ("tmpfs", "ramfs")
+
+
+def unnamed(place):
+    os.close(os.open(place, os.O_RDWR | os.O_TMPFILE))
+    return True
+
+
+def holes(place):
+    with open(place + "/file", "wb") as file:
+        file.truncate(1 << 20)
+        return os.fstat(file.fileno()).st_blocks == 0
+
+
+def ptrace():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if LIBC.ptrace(0, 0, None, None) == 0 else 1)
+    return os.waitpid(pid, 0)[1] != 0
+
+
+def fuse():
+    if not os.access("/dev/fuse", os.W_OK):
+        return True
+    return not (has_right(CAP_SYS_ADMIN) or shutil.which("fusermount3"))
+
+
+# The numbers are the same on all machines, but for mbind's.
+WHAT = {
+    "io_uring": lambda: refused(425, 0, None),
+    "mbind": lambda: os.uname().machine != "x86_64" or refused(237, None, 0, 0, None, 0, 0),
+    "fuse": fuse,
+    "ptrace": ptrace,
+    "setuid": lambda: not has_right(CAP_SETUID),
+    "O_DIRECT": lambda: in_scratch(direct),
+    "O_TMPFILE": lambda: in_scratch(unnamed),
+    "holes": lambda: in_scratch(holes),
+}
+
+sys.exit(0 if WHAT[sys.argv[1]]() else 1)

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of the stores share.  The same cases run on every store: io_uring where the
+ * machine has it, and threads.
+ */
+#ifndef PST_TEST_STORE_RIG_H
+#define PST_TEST_STORE_RIG_H
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#include "base/fault.h"
+#include "fusefs.h"
+#include "file/io.h"
+
+#define SIZE MIB(4)
+#define SEED 7
+
+/* What the cases below run on. */
+static const struct io_backend *ops;
+static char dir[64], path[128];
+
+static struct local_file *file;
+static struct io_ctx *ctx;
+static uint8_t *mem; /* SIZE bytes, page aligned */
+
+static inline void *map(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		T_FAIL("mmap of %zu bytes", len);
+	return p;
+}
+
+static inline void make_file(const char *name, uint64_t seed, size_t size)
+{
+	uint8_t *buf = malloc(size);
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	T_CHECK(buf && fd >= 0);
+	t_fill(buf, seed, 0, size);
+	T_CHECK(write(fd, buf, size) == (ssize_t)size);
+	(void)close(fd);
+	free(buf);
+}
+
+static inline void scratch_file(void)
+{
+	make_file(path, SEED, SIZE);
+}
+
+static inline void set_up(unsigned depth)
+{
+	mem = map(SIZE);
+	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	T_OK(io_ctx_new(ops, depth, &ctx));
+}
+
+static inline void tear_down(void)
+{
+	T_OK(fault_set(NULL));
+	io_ctx_free(ctx);
+	local_file_free(file);
+	(void)munmap(mem, SIZE);
+}
+
+/* For what takes a moment, however busy the machine is. */
+#define HANG_MS 60000u
+
+static inline struct io_op op_rw(enum store_kind kind, void *buf, uint64_t off, uint64_t len)
+{
+	return (struct io_op){
+		.file = file, .kind = (uint8_t)kind, .buf = buf, .off = off, .len = len
+	};
+}
+
+/* Wait for one operation, which must be the next. */
+static inline void finish(struct io_ctx *l, const struct io_op *want)
+{
+	uint64_t deadline = t_in_ms(HANG_MS);
+	struct io_op *got;
+
+	while (!l->ops->reap(l, &got, 1)) {
+		int r = l->ops->wait(l, 1, deadline);
+
+		if (r != 0 && r != -EINTR)
+			T_FAIL("wait gave %d", r);
+	}
+	T_CHECK(got == want);
+}
+
+static inline void run(struct io_op *op)
+{
+	T_OK(ctx->ops->queue(ctx, op));
+	T_OK(ctx->ops->flush(ctx));
+	finish(ctx, op);
+	T_EQ(ctx->nr_ops, 0);
+}
+
+/* ---------------------------------------------------- file systems that misbehave */
+
+static struct fusefs fuse;
+
+static inline struct local_file *fuse_file(const char *name, uint32_t flags)
+{
+	struct local_file *f;
+	char p[256];
+
+	(void)snprintf(p, sizeof(p), "%s/%s", fuse.dir, name);
+	T_OK(local_file_open(p, flags, 0, &f));
+	return f;
+}
+
+static inline void need_fuse(void)
+{
+	if (!fuse.pid)
+		T_SKIP("%s", fuse.why);
+}
+
+/* ------------------------------------------------------------------ rounds */
+
+static const char *round_name;  /* behind each case's */
+static const char *round_lacks; /* the kernel has no such store, or NULL */
+static void (*round_fn)(void);
+
+static inline void in_round(void)
+{
+	if (round_lacks)
+		T_SKIP("%s", round_lacks);
+	round_fn();
+}
+
+static inline void run_in_round(const char *name, void (*fn)(void))
+{
+	char full[128];
+
+	round_fn = fn;
+	(void)snprintf(full, sizeof(full), "%s %s", name, round_name);
+	t_run(full, in_round);
+}
+
+#define RUN(fn) run_in_round(#fn, fn)
+
+static inline void on(const struct io_backend *o, const char *parent, const char *name,
+		      void (*cases)(void))
+{
+	static char lacks[300];
+
+	ops = o;
+	round_name = name;
+	round_lacks = NULL;
+	if (o->check && o->check() < 0) {
+		(void)snprintf(lacks, sizeof(lacks), "io_uring: %.250s", err_text());
+		round_lacks = lacks;
+	}
+	(void)snprintf(dir, sizeof(dir), "%s/pst-store-XXXXXX", parent);
+	if (!mkdtemp(dir)) {
+		printf("Bail out! no scratch directory in %s\n", parent);
+		exit(1);
+	}
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	run_in_round("scratch_file", scratch_file);
+	cases();
+	(void)unlink(path);
+	(void)rmdir(dir);
+}
+
+/* A program's cases over both stores, in a directory on a disk and in one in memory. */
+static inline int run_over_stores(void (*cases)(void))
+{
+	const char *parent = getenv("PST_TEST_DIR");
+
+	parent = parent ? parent : "/tmp";
+	fusefs_start(&fuse, parent);
+	on(&threads_backend, parent, "threads", cases);
+	on(&threads_backend, "/dev/shm", "threads /dev/shm", cases);
+	on(&uring_backend, parent, "uring", cases);
+	on(&uring_backend, "/dev/shm", "uring /dev/shm", cases);
+	fusefs_stop(&fuse);
+	return t_done();
+}
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that io_uring registers when that pays.
+ */
+#include "file_io_rig.h"
+
+#include "child.h"
+
+/* Again and again, until it was registered, or why it was not is known; io_uring alone does. */
+static void run_registered(struct io_op *op)
+{
+	uint64_t end = t_hang();
+
+	do {
+		op->pinned = false;
+		op->pin_err = 0;
+		run(op);
+		T_EQ(op->res, op->len);
+		T_EQ(t_differs(op->buf, SEED, op->off, op->len), op->len);
+		T_CHECK(t_now() < end);
+	} while (ops == &uring_backend && !op->pinned && !op->pin_err);
+	T_EQ(op->pinned, ops == &uring_backend && !op->pin_err);
+}
+
+static void registered_buffers(void)
+{
+	struct io_buf *b;
+	struct io_op op;
+
+	set_up(8);
+	T_OK(io_buf_new(mem, SIZE, &b));
+	T_CHECK(b->nr);
+	op = op_rw(IO_READ, mem + 4096, 12345, 100000);
+	op.sbuf = b;
+	run(&op);
+	T_CHECK(!op.pinned && !op.pin_err); /* who knows whether it is used again */
+	run_registered(&op);
+	for (int i = 0; i < 3; i++) {
+		memset(mem, 0, SIZE);
+		run(&op);
+		T_EQ(t_differs(mem + 4096, SEED, 12345, 100000), 100000);
+		T_CHECK(op.pinned == (ops == &uring_backend) || op.pin_err);
+	}
+	op = op_rw(IO_WRITE, mem, 0, 4096);
+	op.sbuf = b;
+	t_fill(mem, SEED, 0, 4096);
+	run(&op);
+	T_EQ(op.res, 4096);
+	io_buf_free(b);
+
+	/* The place has a new owner: other memory, and the old must not be touched. */
+	memset(mem, 0x55, SIZE);
+	T_OK(io_buf_new(mem + MIB(1), MIB(1), &b));
+	op = op_rw(IO_READ, mem + MIB(1), 777, 5000);
+	op.sbuf = b;
+	run_registered(&op);
+	for (size_t i = 0; i < MIB(1); i++)
+		if (mem[i] != 0x55)
+			T_FAIL("byte %zu of the old buffer was written", i);
+	io_buf_free(b);
+	tear_down();
+}
+
+/* One operation uses one registered piece. */
+static void registered_buffers_beyond_a_piece(void)
+{
+	size_t len = IO_BUF_MAX + 65536;
+	struct io_buf *b;
+	struct io_op op;
+	uint8_t *big;
+
+	set_up(8);
+	big = map(len);
+	T_OK(io_buf_new(big, len, &b));
+	T_EQ(b->nr, 2);
+
+	/* Across the border: as if it were not registered, and nothing is pinned for it. */
+	op = op_rw(IO_READ, big + IO_BUF_MAX - 4096, 100, 8192);
+	op.sbuf = b;
+	for (int i = 0; i < 5; i++) {
+		run(&op);
+		T_EQ(op.res, 8192);
+		T_CHECK(!op.pinned && !op.pin_err);
+		T_EQ(t_differs(op.buf, SEED, 100, 8192), 8192);
+	}
+
+	/* In the second piece, which is small. */
+	op = op_rw(IO_READ, big + IO_BUF_MAX + 4096, 100, 8192);
+	op.sbuf = b;
+	run_registered(&op);
+	io_buf_free(b);
+	(void)munmap(big, len);
+	tear_down();
+}
+
+/* Bytes of this process that the kernel keeps in place for io_uring. */
+static uint64_t pinned_bytes(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	unsigned long long kib = UINT64_MAX;
+	char line[200];
+
+	T_CHECK(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmPin: %llu", &kib) == 1)
+			break;
+	(void)fclose(f);
+	T_CHECK(kib != UINT64_MAX);
+	return kib << 10;
+}
+
+static size_t pages_there(void *at, size_t len)
+{
+	unsigned char *there = malloc(len / 4096);
+	size_t nr = 0;
+
+	T_CHECK(there);
+	T_EQ(mincore(at, len, there), 0);
+	for (size_t i = 0; i < len / 4096; i++)
+		nr += there[i] & 1;
+	free(there);
+	return nr;
+}
+
+/* Small pages, so that each is there because it was touched. */
+static uint8_t *map_small(size_t len)
+{
+	uint8_t *p = map(len);
+
+	(void)madvise(p, len, MADV_NOHUGEPAGE);
+	return p;
+}
+
+/* What nobody touched is not registered, and not there afterwards either. */
+static void registers_what_is_there(void)
+{
+	const size_t len = GIB(2), far = MIB(7);
+	uint64_t before = pinned_bytes();
+	struct io_op op;
+	struct io_buf *b;
+	uint8_t *big;
+
+	if (sysconf(_SC_PAGESIZE) != 4096)
+		T_SKIP("pages of 4096 bytes");
+	set_up(8);
+	big = map_small(len);
+	T_OK(io_buf_new(big, len, &b));
+	for (unsigned i = 0; i < 8192; i++) {
+		op = op_rw(IO_READ, big + (i & 1 ? far : 0), 4096, 4096);
+		op.sbuf = b;
+		run(&op);
+		T_EQ(op.res, 4096);
+		T_CHECK(!op.pinned && !op.pin_err);
+	}
+	T_EQ(pages_there(big, len), 2);
+	T_EQ(pinned_bytes(), before);
+
+	/* With the pages between the two it can be, and nothing but these. */
+	memset(big + 4096, 1, far - 4096);
+	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
+		run(&op);
+	if (ops == &uring_backend && !op.pin_err) {
+		T_CHECK(op.pinned);
+		T_EQ(pinned_bytes(), before + far + 4096);
+	}
+	T_EQ(pages_there(big, len), far / 4096 + 1);
+
+	/* It grows with what is named. */
+	op = op_rw(IO_READ, big + far + 4096, 4096, 4096);
+	op.sbuf = b;
+	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
+		run(&op);
+	if (op.pinned)
+		T_EQ(pinned_bytes(), before + far + 8192);
+	io_buf_free(b);
+	T_EQ(pinned_bytes(), before);
+	(void)munmap(big, len);
+	tear_down();
+}
+
+/* Each byte moved once: registering would cost more than it saves. */
+static void registers_nothing_that_is_read_once(void)
+{
+	uint64_t before = pinned_bytes();
+	struct io_buf *b;
+	struct io_op op;
+
+	set_up(8);
+	memset(mem, 1, SIZE);
+	T_OK(io_buf_new(mem, SIZE, &b));
+	for (uint64_t at = 0; at < SIZE; at += 65536) {
+		op = op_rw(IO_READ, mem + at, at, 65536);
+		op.sbuf = b;
+		run(&op);
+		T_CHECK(!op.pinned && !op.pin_err);
+	}
+	T_EQ(pinned_bytes(), before);
+	io_buf_free(b);
+	tear_down();
+}
+
+#define LIMIT KIB(256) /* newer kernels count the ring too */
+#define FIRST KIB(128)
+#define SECOND KIB(192)
+
+/* As a user that RLIMIT_MEMLOCK holds for: the limit is asked, and then the kernel is not. */
+static void little_memlock_here(void)
+{
+	struct rlimit rl = { LIMIT, LIMIT };
+	struct io_buf *b[2];
+	struct io_op op[2];
+	uint64_t before;
+
+	set_up(8);
+	io_ctx_free(ctx);
+	(void)munmap(mem, SIZE);
+	mem = map_small(SIZE); /* of a huge page the kernel counts all */
+	memset(mem, 1, SIZE);
+	if (setrlimit(RLIMIT_MEMLOCK, &rl) < 0 || (getuid() == 0 && setuid(t_stranger()) < 0))
+		T_SKIP("another user: %s", strerror(errno));
+	T_OK(io_ctx_new(ops, 8, &ctx));
+	before = pinned_bytes();
+	T_OK(fault_set("store.pin:1000000:ENOMEM")); /* counts */
+	for (int i = 0; i < 2; i++) {
+		T_OK(io_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
+		op[i] = op_rw(IO_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
+		op[i].sbuf = b[i];
+	}
+	run_registered(&op[0]);
+	if (!op[0].pinned) {
+		T_EQ(fault_passed(FAULT_FILE_PIN), 1);
+		T_SKIP("this user has locked memory in other processes");
+	}
+	T_EQ(pinned_bytes(), before + FIRST);
+	for (int i = 0; i < 200; i++) {
+		run(&op[1]);
+		T_EQ(op[1].res, SECOND);
+		T_CHECK(!op[1].pinned);
+	}
+	T_EQ(op[1].pin_err, ENOMEM);
+	T_EQ(fault_passed(FAULT_FILE_PIN), 1); /* the first buffer */
+	T_EQ(pinned_bytes(), before + FIRST);
+
+	/* With room under the limit it is registered after all. */
+	io_buf_free(b[0]);
+	for (int i = 0; i < 1000 && !op[1].pinned; i++)
+		run(&op[1]);
+	T_CHECK(op[1].pinned && !op[1].pin_err);
+	T_EQ(fault_passed(FAULT_FILE_PIN), 2);
+	T_EQ(pinned_bytes(), before + SECOND);
+
+	/* The room comes back with the ctx, too. */
+	T_OK(fault_set(NULL));
+	io_ctx_free(ctx);
+	T_EQ(pinned_bytes(), before);
+	T_OK(io_ctx_new(ops, 8, &ctx));
+	op[0].sbuf = b[1];
+	op[0].buf = mem + MIB(1);
+	run_registered(&op[0]);
+	T_CHECK(op[0].pinned);
+	io_buf_free(b[1]);
+	tear_down();
+}
+
+static void little_memlock(void)
+{
+	child_run(little_memlock_here);
+}
+
+static void registration_that_fails(void)
+{
+	struct io_buf *b;
+
+	set_up(8);
+	T_OK(fault_set("store.pin:0:ENOMEM"));
+	T_OK(io_buf_new(mem, SIZE, &b));
+	for (int i = 0; i < 100; i++) {
+		struct io_op op = op_rw(IO_READ, mem + 65536 * (i & 3), 0, 4096);
+
+		op.sbuf = b;
+		memset(mem, 0, 4 * 65536);
+		run(&op);
+		T_EQ(op.res, 4096);
+		T_CHECK(!op.pinned);
+		if (i == 99)
+			T_EQ(op.pin_err, ops == &uring_backend ? ENOMEM : 0);
+	}
+	/* Tried once and not for each operation. */
+	T_EQ(fault_passed(FAULT_FILE_PIN), ops == &uring_backend);
+	io_buf_free(b);
+	tear_down();
+}
+
+static void buffers_without_a_place(void)
+{
+	struct io_buf *b[IO_NR_BUFS + 1];
+	struct io_op op;
+
+	set_up(8);
+	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
+		T_OK(io_buf_new(mem, 4096, &b[i]));
+	T_EQ(b[IO_NR_BUFS]->nr, 0);
+	op = op_rw(IO_READ, mem, 0, 4096);
+	op.sbuf = b[IO_NR_BUFS];
+	run(&op);
+	T_EQ(op.res, 4096);
+	T_CHECK(!op.pinned);
+	for (unsigned i = 0; i < ARRAY_SIZE(b); i++)
+		io_buf_free(b[i]);
+	tear_down();
+}
+
+static void cases(void)
+{
+	RUN(registered_buffers);
+	RUN(registered_buffers_beyond_a_piece);
+	RUN(registers_what_is_there);
+	RUN(registers_nothing_that_is_read_once);
+	if (ops == &uring_backend)
+		RUN(little_memlock);
+	RUN(registration_that_fails);
+	RUN(buffers_without_a_place);
+}
+
+int main(void)
+{
+	return run_over_stores(cases);
+}
