@@ -489,7 +489,6 @@ static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 {
 	static const char *const devs[] = { "host", "soft:0" };
 	static const char *const stores[] = { "", "uring", "threads" };
-	const char *only = getenv("PST_TEST_ONLY");
 	char full[160];
 
 	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++)
@@ -502,8 +501,7 @@ static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 			rig_fn = fn;
 			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_backend],
 				       mem == RIG_HOST ? "" : " ", mem == RIG_HOST ? "" : devs[i]);
-			if (!only || strstr(full, only))
-				t_run(full, rig_case);
+			t_run(full, rig_case);
 		}
 }
 

@@ -16,6 +16,9 @@
  *
  * A failed check is reported and ends the case; a case that lacks something calls
  * T_SKIP("what is missing").  Exit status: 0, 1 when a case failed.
+ *
+ * PST_TEST_CASE, names with commas between them, leaves the other cases out:
+ * ./dev test NAME -- CASE...
  */
 #ifndef PST_T_H
 #define PST_T_H
@@ -35,6 +38,7 @@
 
 static jmp_buf t_jump;
 static int t_cases, t_failed;
+static const char *t_only; /* PST_TEST_CASE when main() began */
 
 enum { T_JUMP_FAIL = 1, T_JUMP_SKIP };
 static char t_why[512];
@@ -76,10 +80,30 @@ static char t_why[512];
 /* Cases are functions without arguments; what they allocate they free on success. */
 #define T_RUN(fn) t_run(#fn, fn)
 
+/* Is it a name of the list, or does it begin with one as "reads uring host" does with "reads"? */
+static inline bool t_wanted(const char *name)
+{
+	const char *at = t_only;
+	size_t len;
+
+	if (!at || !*at)
+		return true;
+	for (;; at += len + 1) {
+		len = strcspn(at, ",");
+		if (len && !strncmp(at, name, len) && (!name[len] || name[len] == ' '))
+			return true;
+		if (!at[len])
+			return false;
+	}
+}
+
 static inline void t_run(const char *name, void (*fn)(void))
 {
-	int how = setjmp(t_jump);
+	int how;
 
+	if (!t_wanted(name))
+		return;
+	how = setjmp(t_jump);
 	if (!how) {
 		fn();
 		printf("ok %d %s\n", ++t_cases, name);
@@ -125,6 +149,7 @@ static unsigned t_fds_at_start;
 __attribute__((constructor)) static void t_start(void)
 {
 	t_fds_at_start = t_count_fds();
+	t_only = getenv("PST_TEST_CASE");
 }
 
 static inline uint64_t t_now(void)
@@ -172,6 +197,10 @@ static inline int t_done(void)
 {
 	unsigned fds = t_count_fds();
 
+	if (t_only && !t_cases) {
+		printf("1..0 # SKIP a case called %s\n", t_only);
+		return 0;
+	}
 	/* A queue's ring goes in the background. */
 	for (uint64_t end = t_in_ms(10000); !t_failed && fds > t_fds_at_start && t_now() < end;) {
 		(void)usleep(1000);

@@ -126,15 +126,20 @@ def _run(function):
 
 
 def run():
+    only = os.environ.get("PST_TEST_CASE", "")
+    cases = [c for c in _cases if not only or c.__name__ in only.split(",")]
+    if not cases:
+        print(f"1..0 # SKIP a case called {only}")
+        return
     failed = 0
-    for number, function in enumerate(_cases, 1):
+    for number, function in enumerate(cases, 1):
         what, note, text = _run(function)
         failed += what != "ok"
         print(f"{what} {number} {function.__name__}{note}")
         for line in text.splitlines():
             print(f"# {line}")
         sys.stdout.flush()
-    print(f"1..{len(_cases)}")
+    print(f"1..{len(cases)}")
     sys.exit(1 if failed else 0)
 
 

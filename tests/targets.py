@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What ninja has to build for some tests.
+
+targets.py BUILD TEST... prints the files in the build folder that these tests use.  A test
+that is not there is an error, which names those that are spelled alike.
+"""
+import difflib
+import json
+import os
+import subprocess
+import sys
+
+
+def ask(build, what):
+    text = subprocess.run(["meson", "introspect", "--" + what, build], check=True,
+                          stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(text)
+
+
+def main():
+    build, names = sys.argv[1], sys.argv[2:]
+    tests = {}
+    for test in ask(build, "tests"):
+        tests.setdefault(test["name"], []).append(test)
+    for name in names:
+        if name not in tests:
+            alike = difflib.get_close_matches(name, tests) or sorted(tests)
+            sys.exit(f"there is no test '{name}', but: {' '.join(alike)}")
+
+    files, targets = {}, {}
+    for target in ask(build, "targets"):
+        targets[target["id"]] = target["filename"]
+        for file in target["filename"]:
+            files[os.path.realpath(file)] = target["id"]
+            if os.path.basename(file) in ("guard", "fusefs"):  # every test may use these
+                targets.setdefault("always", []).append(file)
+
+    wanted = {"always"}
+    for test in (test for name in names for test in tests[name]):
+        wanted.update(test["depends"])
+        # Some are named by an argument or a variable only.
+        for word in test["cmd"] + list(test["env"].values()):
+            wanted.update(files[os.path.realpath(path)] for path in word.split(":")
+                          if os.path.realpath(path) in files)
+    root = os.path.realpath(build)
+    print("\n".join(sorted({os.path.relpath(file, root)
+                            for target in wanted for file in targets.get(target, [])})))
+
+
+main()
