@@ -24,7 +24,8 @@ sources() { # FIND_ARG...
 }
 
 scripts() {
-	sources -name '*.sh' -o -name dev -o -name run-tests -o -path './lab/*' | while read -r f; do
+	sources -name '*.sh' -o -name dev -o -name run-tests -o -path './lab/*' \
+		-o -path './packaging/*' | while read -r f; do
 		head -n 1 "$f" | grep -q '^#!/bin/sh' && echo "$f"
 	done
 }
@@ -162,7 +163,7 @@ kernel_doc() {
 
 spelling() {
 	sources -name '*.[ch]' -o -name '*.md' -o -name '*.sh' -o -name '*.py' -o -name '*.[1-8]' \
-		-o -name dev -o -name meson.build -o -path './lab/*' |
+		-o -name dev -o -name meson.build -o -path './lab/*' -o -path './packaging/*' |
 		xargs codespell --ignore-words tests/lint/words
 }
 
@@ -195,7 +196,8 @@ manual() {
 
 licence() {
 	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
-		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' |
+		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' \
+		-o -path './packaging/*' |
 		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
 	return 0
 }
@@ -228,7 +230,8 @@ listed() {
 	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './cli/*.c' \
 		-o -path './tools/*.c' -o -path './bench/*.c' -o -path './examples/*.c' \
 		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' \
-		-o -path './tests/cli/*.sh' -o -path './tests/usrbio/python/*.py'); do
+		-o -path './tests/cli/*.sh' -o -path './tests/usrbio/python/*.py' \
+		-o -path './tests/packaging/*.sh'); do
 		dir=${f%/*}
 		name=${f##*/}
 		case $f in
