@@ -75,7 +75,8 @@ arm64() {
 	fi
 	"$gcc" -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -o "$tmp/test" \
 		-I"$root/include" -I"$root/src" -I"$root/tests" "$root/tests/unit/test-copy.c" \
-		"$root"/src/window/copy*.c "$root/src/base/err.c" "$root/src/base/shown.c" >"$tmp/out" 2>&1 &&
+		"$root"/src/window/copy*.c "$root/src/base/err.c" "$root/src/base/shown.c" \
+		>"$tmp/out" 2>&1 &&
 		"$qemu" "$tmp/test" >"$tmp/out" 2>&1 && ran neon strict memcpy
 	result arm64 $?
 }

@@ -168,7 +168,7 @@ static void cache_add(const char *key)
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return;
 	if (fstat(fd, &st) == 0 && (uint64_t)st.st_size + n > PROOF_CACHE_MAX)
-		(void)ftruncate(fd, 0);
+		(void)!ftruncate(fd, 0);
 	if (write(fd, line, n) != (ssize_t)n)
 		log_debug("the proof cache could not be written: %m, ignoring");
 }
