@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Copies by process_vm_writev(2) and process_vm_readv(2) of this process.  The program's memory
  * is the local side of both, since the kernel reaches mappings of devices only there.  Where a

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The copy kernel of arm64: pairs of NEON registers, non-temporal.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Windows by mmap() of a dma-buf, where the driver that made it allows that: NVIDIA's from
  * 610 on, AMD's and Intel's, and udmabuf, which serves the software device.

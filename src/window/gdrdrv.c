@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Windows by gdrdrv, the kernel module of gdrcopy, where somebody has loaded it.
  *

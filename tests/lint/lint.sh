@@ -194,12 +194,30 @@ manual() {
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
 }
 
+# On the first line, or below that which names the interpreter, in the one form that the
+# language's comments allow.
 licence() {
-	sources -name '*.[ch]' -o -name '*.sh' -o -name '*.py' -o -name dev -o -name run-tests \
-		-o -name meson.build -o -name '*.map' -o -path './lab/*' ! -name '*.md' \
-		-o -path './packaging/*' |
-		xargs grep -L 'SPDX-License-Identifier: MIT' | grep . && return 1
-	return 0
+	sources -type f ! -name '*.md' ! -name LICENSE ! -name words ! -path './.*' \
+		! -path './packaging/debian/*' >"$out/sources"
+	sources -path './packaging/debian/rules' -o -path './packaging/debian/tests/smoke' \
+		-o -path './.ci/*' >>"$out/sources"
+	[ "$(wc -l <"$out/sources")" -gt 100 ] || return 1
+	xargs awk '
+		FNR == 1 { want = 1 }
+		FNR == 1 && /^#!/ { want = 2 }
+		FNR == want {
+			text = "SPDX-License-Identifier: MIT"
+			good = "# " text
+			if (FILENAME ~ /\.([ch]|map)$/)
+				good = "/* " text " */"
+			if (FILENAME ~ /\.[1-8]$/)
+				good = ".\\\" " text
+			if ($0 != good) {
+				print FILENAME ": line " FNR " is not \"" good "\""
+				bad = 1
+			}
+		}
+		END { exit bad }' <"$out/sources"
 }
 
 # Notes to oneself, paths of one machine and numbers of some tracker have no place here.

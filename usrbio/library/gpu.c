@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Device memory in rings: the calls of <hf3fs_usrbio.h> that end in _device, and those of
  * <hf3fs_usrbio_gdr.h>.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 #include "usrbio/server/batch.h"
 
 void batch_init(struct batch *b, int32_t depth, uint64_t timeout_ns)

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * One request: the checks of an entry's copy, its way into the queue, and its result.
  */

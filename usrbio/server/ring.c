@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * One ring: what its client asks for, copied once and checked, and what it gets for that.
  *

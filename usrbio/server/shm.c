@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Each access is a function, so that all of it lies behind one sigsetjmp().  Words are read by
  * atomic loads: the compiler must not read one again that was checked meanwhile.

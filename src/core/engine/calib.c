@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Before an engine's first job: a pattern goes to a scratch allocation on the device and
  * back, which proves the copies, and two sizes are timed, which tells how large a job

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Engines: the threads that stage, one set per device, and what queues have of them.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Whose turn it is: requests of all queues take turns on an engine's workers, a job each time.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The threads of an engine, each with an I/O context to files and a stream of the device.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Requests on memory that the CPU reaches, host memory or a window: file operations
  * straight between file and memory, on the caller's thread inside submit and reap.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * What goes into a slot: pieces of the request, and the file operations that they take.
  */

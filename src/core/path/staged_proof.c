@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * What O_DIRECT moved between a file and a slot is compared with a plain read.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The file operations of a job: by the first hop that can, and by the next where one cannot after
  * all.

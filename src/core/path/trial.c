@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Trials: an operation by O_DIRECT, then a plain read, and that three times.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The clock: one thread per process that does what is due when nobody else looks at the time.
  *

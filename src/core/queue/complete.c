@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The end of a request: proven where that is due, completed once, released once nothing of it is
  * under way any more.

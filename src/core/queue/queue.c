@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The life of a request: started, seen to while it is under way, stopped early, reaped.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * All queues of the process, from queue_new() until nothing of them is under way.
  *

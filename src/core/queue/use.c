@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Which objects a queue has requests on: a small hash table by address, under the
  * queue's lock, and that lock.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Who waits for completions: the owner within pst_queue_reap(), or an event loop with the queue's
  * descriptor.

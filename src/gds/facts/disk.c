@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The disks below a file: from the device number to the partition, the whole device and, through
  * RAID and device mapper, what these are made of; and the record that udev keeps of the device.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * What the kernel has of the two ways to move bytes between a disk and a GPU.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * The mount that a file is on, and what cuFile can do with its file system; O_DIRECT.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Reading what a kernel, or whoever made a container, has put below a root.  Nothing here waits:
  * what is no regular file is not read.

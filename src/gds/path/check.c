@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Checks of a direct way.  The library is looked for and not loaded: it opens devices, starts
  * threads and may hang.  What it is like, the process of the trial tells.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * Pieces of requests by cuFile: cut to what one registration holds, moved by threads of gds,
  * and compared with what a plain read gives until the way has been proven.
