@@ -197,7 +197,7 @@ manual() {
 # On the first line, or below that which names the interpreter, in the one form that the
 # language's comments allow.
 licence() {
-	sources -type f ! -name '*.md' ! -name LICENSE ! -name words ! -path './.*' \
+	sources -type f ! -name '*.md' ! -name LICENSE ! -name words ! -name installed ! -path './.*' \
 		! -path './packaging/debian/*' >"$out/sources"
 	sources -path './packaging/debian/rules' -o -path './packaging/debian/tests/smoke' \
 		-o -path './.ci/*' >>"$out/sources"
@@ -254,6 +254,7 @@ listed() {
 		name=${f##*/}
 		case $f in
 		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
+		tests/packaging/install.sh | tests/packaging/bundle.sh) continue ;; # ./dev installed
 		tests/*)
 			name=${name#test-}
 			name=${name#fuzz-}
