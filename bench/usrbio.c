@@ -64,7 +64,7 @@ struct lane {
 	uint64_t off[BATCH_MAX];
 	uint32_t *ns; /* of batches */
 	size_t nr_ns;
-	uint64_t reads; /* of a turn */
+	uint64_t reads;  /* of a turn */
 	const char *why; /* NULL: nothing went wrong */
 };
 

@@ -38,7 +38,7 @@
 #include <linux/mount.h>
 
 #define GRACE_MS 10000 /* for what ends by itself just then */
-#define END_MS 60000  /* for what was killed */
+#define END_MS 60000   /* for what was killed */
 #define SHM "/dev/shm"
 
 static char scratch[PATH_MAX];

@@ -2,6 +2,8 @@
 /*
  * The functions of libcufile.so.0 that move batches, in the form of gds/cufile/cufile_syms.h.
  * The library itself does not use them (docs/GDS.md says why): they are measured.
+ *
+ * The formatter is off because it takes a type before a star for a factor.
  */
 /* clang-format off */
 /* 1.7; some builds leave them out. */

@@ -97,7 +97,7 @@ struct lane {
 	uint64_t moved[SLOTS]; /* the offset that a slot moved last */
 	uint64_t begun, ended, ops, bytes, verified;
 	struct hist hist; /* ns of pieces */
-	int status; /* 0, or an exit status with a text */
+	int status;       /* 0, or an exit status with a text */
 	char text[400];
 };
 

@@ -22,8 +22,8 @@ struct demo_step {
 struct compared {
 	uint64_t device;    /* read back from device memory, of requests and of the plain way */
 	uint64_t untouched; /* likewise, beside what was loaded: they must not change */
-	uint64_t file;	    /* read by pread(2) out of files that were written */
-	uint64_t crcs;	    /* of completions */
+	uint64_t file;      /* read by pread(2) out of files that were written */
+	uint64_t crcs;      /* of completions */
 };
 
 struct demo {

@@ -13,7 +13,7 @@ struct trial {
 	uint32_t state; /* enum pst_state */
 	uint32_t why;
 	int32_t detail;
-	uint32_t paths;		 /* of the completion that proved it */
+	uint32_t paths;          /* of the completion that proved it */
 	char error[DOCTOR_TEXT]; /* what went wrong when it was tried, or "" */
 };
 
@@ -26,7 +26,7 @@ struct trials {
 struct device_report {
 	struct pst_device dev;
 	char facts[PST_DEVICE_TEXT_MAX]; /* of pst_device_text(), or "" */
-	char error[DOCTOR_TEXT];	 /* why its memory could not be had, or "" */
+	char error[DOCTOR_TEXT];         /* why its memory could not be had, or "" */
 	struct trials t;
 };
 
@@ -38,7 +38,7 @@ struct gpus {
 
 struct limits {
 	uint64_t memlock, nofile, as; /* UINT64_MAX: unlimited */
-	int uring_disabled;	      /* sysctl kernel.io_uring_disabled; -1: not there */
+	int uring_disabled;           /* sysctl kernel.io_uring_disabled; -1: not there */
 	uint64_t cgroup_memory;
 	uint64_t shm_size; /* of /dev/shm; 0: not there */
 	char container[64];

@@ -18,10 +18,10 @@ static const unsigned extra[] = { 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023 };
 
 static const struct {
 	const char *text;
-	bool pointer;       /* through the pointer and not by pst_window_store() */
-	bool device, load;  /* how it is read back */
+	bool pointer;      /* through the pointer and not by pst_window_store() */
+	bool device, load; /* how it is read back */
 	bool on_map, on_host;
-	unsigned unit;      /* bytes; the extra offsets count them */
+	unsigned unit; /* bytes; the extra offsets count them */
 } checks[WIN_CHECKS] = {
 	{ "stored through the pointer, read back by the device's copy", true, true, false, false,
 	  false, 0 },

@@ -42,7 +42,7 @@ _printf_(1, 2) static void note(const char *fmt, ...)
 		if (!(cond)) {                                                                 \
 			note("%s does not hold at %s:%d; %s; %s\n", #cond, __FILE__, __LINE__, \
 			     fail_text(), pst_error_text());                                   \
-			_exit(EXIT_FAILURE);                                                    \
+			_exit(EXIT_FAILURE);                                                   \
 		}                                                                              \
 	} while (0)
 

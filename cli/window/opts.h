@@ -5,14 +5,14 @@
 #include "cli/window/window.h"
 
 /* Options that not every subcommand takes. */
-#define WIN_OPT_SIZE	 (1u << 0)
-#define WIN_OPT_RANDOM	 (1u << 1)
-#define WIN_OPT_SEED	 (1u << 2)
-#define WIN_OPT_SIZES	 (1u << 3)
-#define WIN_OPT_THREADS	 (1u << 4)
-#define WIN_OPT_MAX	 (1u << 5)
-#define WIN_OPT_COUNT	 (1u << 6)
-#define WIN_OPT_RUNTIME	 (1u << 7)
+#define WIN_OPT_SIZE (1u << 0)
+#define WIN_OPT_RANDOM (1u << 1)
+#define WIN_OPT_SEED (1u << 2)
+#define WIN_OPT_SIZES (1u << 3)
+#define WIN_OPT_THREADS (1u << 4)
+#define WIN_OPT_MAX (1u << 5)
+#define WIN_OPT_COUNT (1u << 6)
+#define WIN_OPT_RUNTIME (1u << 7)
 #define WIN_OPT_BASELINE (1u << 8)
 
 /* What argv says, with the defaults; 0 or an exit status.  *ret_used: WIN_OPT_* given. */

@@ -14,7 +14,7 @@
 
 /* What the command line says; each subcommand takes some of it. */
 struct win_set {
-	const char *device; /* NULL: an accelerator, or the software device where there is none */
+	const char *device;  /* NULL: an accelerator, or the software device where there is none */
 	const char *backend; /* NULL: the first that works */
 	uint32_t caching;    /* enum pst_caching, 0: any */
 	const char *kernel;  /* NULL: the fastest; WIN_ALL_KERNELS: one after the other */
@@ -82,7 +82,7 @@ int win_copy_check(const struct win_copy *c, uint64_t seed);
 
 struct json_object;
 
-#define WIN_BASELINE                                                            \
+#define WIN_BASELINE                                                                    \
 	"pst_mem_copy_in() and pst_mem_copy_out(): the device's own copies, one after " \
 	"the other, each with a stream of its own that is made for it"
 
@@ -110,8 +110,8 @@ int win_pingpong(const struct win_set *set);
 
 /* Bytes that differ from what they should be. */
 struct win_diff {
-	uint64_t nr;   /* 0: all are right */
-	uint64_t at;   /* the first one */
+	uint64_t nr; /* 0: all are right */
+	uint64_t at; /* the first one */
 	uint8_t is, should;
 	char where[96]; /* in which copy */
 };

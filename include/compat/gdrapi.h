@@ -37,10 +37,9 @@
 /* What a module gdrdrv must be at least. */
 #define MINIMUM_GDRDRV_MAJOR_VERSION 2
 #define MINIMUM_GDRDRV_MINOR_VERSION 0
+/* Sizes are counted in these pages, 64 KiB. */
 #define MINIMUM_GDRDRV_VERSION \
 	((MINIMUM_GDRDRV_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | MINIMUM_GDRDRV_MINOR_VERSION)
-
-/* Sizes are counted in these pages, 64 KiB. */
 #define GPU_PAGE_SHIFT 16
 #define GPU_PAGE_SIZE (1UL << GPU_PAGE_SHIFT)
 #define GPU_PAGE_OFFSET (GPU_PAGE_SIZE - 1)

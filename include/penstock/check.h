@@ -11,15 +11,15 @@ extern "C" {
 
 enum pst_state {
 	PST_STATE_IMPOSSIBLE = 0, /* not here; why says what is missing */
-	PST_STATE_POSSIBLE = 1,	  /* could run, not yet proven with data */
-	PST_STATE_PROVEN = 2,	  /* ran, and its data was compared */
+	PST_STATE_POSSIBLE = 1,   /* could run, not yet proven with data */
+	PST_STATE_PROVEN = 2,     /* ran, and its data was compared */
 };
 
 struct pst_path_info {
-	size_t sz;	/* sizeof(struct pst_path_info) */
-	uint32_t path;	/* enum pst_path */
+	size_t sz;      /* sizeof(struct pst_path_info) */
+	uint32_t path;  /* enum pst_path */
 	uint32_t state; /* enum pst_state */
-	uint32_t why;	/* enum pst_why */
+	uint32_t why;   /* enum pst_why */
 	int32_t detail; /* of why */
 };
 
@@ -39,28 +39,28 @@ PST_API int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t 
 			   struct pst_path_info *ret);
 
 enum pst_check_state {
-	PST_CHECK_MISSING = 0,	/* it is in the way; the text has the cure */
-	PST_CHECK_UNKNOWN = 1,	/* cannot be told from here; the text says why */
-	PST_CHECK_OK = 2,	/* as it should be */
+	PST_CHECK_MISSING = 0,  /* it is in the way; the text has the cure */
+	PST_CHECK_UNKNOWN = 1,  /* cannot be told from here; the text says why */
+	PST_CHECK_OK = 2,       /* as it should be */
 	PST_CHECK_UNNEEDED = 3, /* not there, but what stands in for it is */
 };
 
 /* One thing that a topic needs, as pst_check() found it. */
 struct pst_check {
-	size_t sz;	/* sizeof(struct pst_check) */
-	char name[16];	/* "udev" */
+	size_t sz;      /* sizeof(struct pst_check) */
+	char name[16];  /* "udev" */
 	uint32_t state; /* enum pst_check_state */
-	int32_t err;	/* positive errno that the machine gave, or 0 */
+	int32_t err;    /* positive errno that the machine gave, or 0 */
 	char text[488]; /* what was found, and what to do about it if it is in the way */
 };
 
 #define PST_CHECK_TRIAL (1u << 0) /* "gds": also read through cuFile, and compare */
 
 struct pst_check_opts {
-	size_t sz;	    /* sizeof(struct pst_check_opts) */
+	size_t sz;          /* sizeof(struct pst_check_opts) */
 	const char *device; /* "gds": as pst_device_find() takes it; NULL: the file's side alone */
 	const char *path;   /* "gds": a file or, without PST_CHECK_TRIAL, a directory */
-	uint32_t flags;	    /* PST_CHECK_TRIAL */
+	uint32_t flags;     /* PST_CHECK_TRIAL */
 	uint32_t reserved;
 };
 

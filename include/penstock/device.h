@@ -11,16 +11,16 @@ extern "C" {
 
 /* A device that holds memory.  uuid is what identifies it; an index may change. */
 struct pst_device {
-	size_t sz;		       /* sizeof(struct pst_device) */
-	uint32_t kind;		       /* enum pst_kind */
-	uint32_t index;		       /* among devices of its kind, from 0 */
-	char name[PST_DEVICE_NAME_MAX];/* what pst_mem_alloc() takes: "soft:0", "host" */
-	char model[PST_DEVICE_NAME_MAX];/* for people */
-	char pci[16];		       /* "0000:17:00.0", or "" */
-	uint8_t uuid[16];	       /* all zero for the host */
-	int32_t numa_node;	       /* -1 when unknown */
+	size_t sz;                       /* sizeof(struct pst_device) */
+	uint32_t kind;                   /* enum pst_kind */
+	uint32_t index;                  /* among devices of its kind, from 0 */
+	char name[PST_DEVICE_NAME_MAX];  /* what pst_mem_alloc() takes: "soft:0", "host" */
+	char model[PST_DEVICE_NAME_MAX]; /* for people */
+	char pci[16];                    /* "0000:17:00.0", or "" */
+	uint8_t uuid[16];                /* all zero for the host */
+	int32_t numa_node;               /* -1 when unknown */
 	uint32_t reserved;
-	uint64_t total;		       /* bytes of memory, 0 when unknown */
+	uint64_t total; /* bytes of memory, 0 when unknown */
 };
 
 /**

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-#define PST_RIGHT_READ	(1u << 0)
+#define PST_RIGHT_READ (1u << 0)
 #define PST_RIGHT_WRITE (1u << 1)
 
 /*
@@ -18,16 +18,16 @@ extern "C" {
  * never logs one, never writes one to disk and never sends one to another uid.
  */
 struct pst_grant {
-	size_t sz;	     /* sizeof(struct pst_grant) */
-	uint32_t kind;	     /* enum pst_kind */
-	uint32_t rights;     /* PST_RIGHT_* */
-	uint8_t uuid[16];    /* of the device */
-	uint64_t size;	     /* of the allocation */
-	uint64_t off;	     /* of the range in the allocation */
-	uint64_t len;	     /* of the range */
-	int32_t fd;	     /* owned by whoever holds the grant; -1 for none */
+	size_t sz;        /* sizeof(struct pst_grant) */
+	uint32_t kind;    /* enum pst_kind */
+	uint32_t rights;  /* PST_RIGHT_* */
+	uint8_t uuid[16]; /* of the device */
+	uint64_t size;    /* of the allocation */
+	uint64_t off;     /* of the range in the allocation */
+	uint64_t len;     /* of the range */
+	int32_t fd;       /* owned by whoever holds the grant; -1 for none */
 	uint32_t reserved;
-	uint8_t ipc[64];     /* the vendor's handle; zero for host and soft */
+	uint8_t ipc[64]; /* the vendor's handle; zero for host and soft */
 };
 
 /**

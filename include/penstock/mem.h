@@ -11,23 +11,23 @@ extern "C" {
 
 #define PST_MEM_SHARED (1u << 0) /* may be exported to another process */
 #define PST_MEM_PINNED (1u << 1) /* wrap: the caller promises that the pages stay */
-#define PST_MEM_LATER  (1u << 2) /* wrap: host memory that need not be there yet */
+#define PST_MEM_LATER (1u << 2)  /* wrap: host memory that need not be there yet */
 
 struct pst_mem_opts {
-	size_t sz;	/* sizeof(struct pst_mem_opts) */
+	size_t sz;      /* sizeof(struct pst_mem_opts) */
 	uint32_t flags; /* PST_MEM_* */
-	uint32_t kind;	/* wrap: enum pst_kind, 0 finds it out */
+	uint32_t kind;  /* wrap: enum pst_kind, 0 finds it out */
 };
 
 struct pst_mem_info {
-	size_t sz;	   /* sizeof(struct pst_mem_info) */
-	uint32_t kind;	   /* enum pst_kind */
-	uint32_t flags;	   /* PST_MEM_* in force */
-	uint64_t addr;	   /* address of the first byte, as the device's API knows it */
-	uint64_t len;	   /* bytes */
-	uint64_t base;	   /* of the allocation that holds the range */
-	uint64_t size;	   /* of that allocation */
-	uint64_t buffer_id;/* of that allocation; never used twice in a process */
+	size_t sz;          /* sizeof(struct pst_mem_info) */
+	uint32_t kind;      /* enum pst_kind */
+	uint32_t flags;     /* PST_MEM_* in force */
+	uint64_t addr;      /* address of the first byte, as the device's API knows it */
+	uint64_t len;       /* bytes */
+	uint64_t base;      /* of the allocation that holds the range */
+	uint64_t size;      /* of that allocation */
+	uint64_t buffer_id; /* of that allocation; never used twice in a process */
 	char device[PST_DEVICE_NAME_MAX];
 };
 

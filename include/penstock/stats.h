@@ -42,7 +42,7 @@ PST_API int pst_stats(struct pst_queue *queue, struct pst_stats *ret);
 
 /* How much memory this process may pin for devices. */
 struct pst_limits {
-	size_t sz;	      /* sizeof(struct pst_limits) */
+	size_t sz;            /* sizeof(struct pst_limits) */
 	uint64_t pool_bytes;  /* staging memory, all devices together; 0: what PST_POOL says,
 			       * else 256 MiB for each device in use */
 	uint64_t pages_bytes; /* page cache of files opened with PST_FILE_STABLE; 0: what

@@ -17,34 +17,34 @@
 #define _printf_(a, b) __attribute__((format(printf, a, b)))
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)                                                                                  \
-	({                                                                                         \
-		__typeof__(a) _a = (a);                                                            \
-		__typeof__(b) _b = (b);                                                            \
-		_a < _b ? _a : _b;                                                                 \
+#define MIN(a, b)                       \
+	({                              \
+		__typeof__(a) _a = (a); \
+		__typeof__(b) _b = (b); \
+		_a < _b ? _a : _b;      \
 	})
-#define MAX(a, b)                                                                                  \
-	({                                                                                         \
-		__typeof__(a) _x = (a);                                                            \
-		__typeof__(b) _y = (b);                                                            \
-		_x > _y ? _x : _y;                                                                 \
+#define MAX(a, b)                       \
+	({                              \
+		__typeof__(a) _x = (a); \
+		__typeof__(b) _y = (b); \
+		_x > _y ? _x : _y;      \
 	})
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define container_of(ptr, type, member) ((type *)(((char *)(ptr)) - offsetof(type, member)))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Hand a resource over: the value, and the variable is empty afterwards. */
-#define TAKE_PTR(p)                                                                                \
-	({                                                                                         \
-		__typeof__(p) _p = (p);                                                            \
-		(p) = NULL;                                                                        \
-		_p;                                                                                \
+#define TAKE_PTR(p)                     \
+	({                              \
+		__typeof__(p) _p = (p); \
+		(p) = NULL;             \
+		_p;                     \
 	})
-#define TAKE_FD(fd)                                                                                \
-	({                                                                                         \
-		int _fd = (fd);                                                                    \
-		(fd) = -1;                                                                         \
-		_fd;                                                                               \
+#define TAKE_FD(fd)             \
+	({                      \
+		int _fd = (fd); \
+		(fd) = -1;      \
+		_fd;            \
 	})
 
 static inline void closep(int *fd)

@@ -30,8 +30,8 @@ struct shift {
 	uint32_t t[4][256];
 };
 
-static uint32_t table[8][256];	  /* [k][b]: byte b with k zero bytes behind it */
-static uint32_t power[64];	  /* [k]: x^(8 * 2^k) */
+static uint32_t table[8][256]; /* [k][b]: byte b with k zero bytes behind it */
+static uint32_t power[64];     /* [k]: x^(8 * 2^k) */
 static struct shift shift_long, shift_short;
 static uint32_t (*by_cpu)(uint32_t crc, const unsigned char *p, size_t len);
 static pthread_once_t once = PTHREAD_ONCE_INIT;

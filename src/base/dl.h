@@ -28,9 +28,9 @@ struct dl_sym {
 	bool required; /* else NULL where the library lacks it */
 };
 
-#define DL_SYM(type, sym, need)                                                                    \
-	{                                                                                          \
-		.name = #sym, .off = offsetof(type, sym), .required = (need)                       \
+#define DL_SYM(type, sym, need)                                              \
+	{                                                                    \
+		.name = #sym, .off = offsetof(type, sym), .required = (need) \
 	}
 
 /*
@@ -38,16 +38,16 @@ struct dl_sym {
  * https://systemd.io/ELF_DLOPEN_METADATA/.  To stand once beside each struct dl_lib, with
  * literals: what it is good for in one word, and in a few.
  */
-#define DL_NOTE(lib_soname, word, words)                                                           \
-	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word                           \
+#define DL_NOTE(lib_soname, word, words)                                 \
+	DL_NOTE_("[{\"soname\":[\"" lib_soname "\"],\"feature\":\"" word \
 		 "\",\"description\":\"" words "\",\"priority\":\"suggested\"}]")
-#define DL_NOTE_(json)                                                                             \
-	static const struct {                                                                      \
-		uint32_t owner_len, text_len, type;                                                \
-		char owner[4], text[sizeof(json)];                                                 \
-	} dl_note __attribute__((used, aligned(4), section(".note.dlopen"))) = {                   \
-		4, sizeof(json), 0x407c0c0a, "FDO", json                                           \
-	}
+#define DL_NOTE_(json)                                                                            \
+	static const struct {                                                                     \
+		uint32_t owner_len, text_len, type;                                               \
+		char owner[4], text[sizeof(json)];                                                \
+	} dl_note __attribute__((used, aligned(4), section(".note.dlopen"))) = { 4, sizeof(json), \
+										 0x407c0c0a,      \
+										 "FDO", json }
 
 struct dl_lib {
 	const char *what;   /* in sentences: "NVIDIA driver" */

@@ -14,19 +14,19 @@
 #include "base/base.h"
 
 enum fault_site {
-	FAULT_MEM_ALLOC,    /* mem.alloc: any provider's alloc */
-	FAULT_MEM_COPY,     /* mem.copy: the device copy of one batch */
-	FAULT_MEM_STREAM,   /* mem.stream: making a stream */
-	FAULT_MEM_PIN,      /* mem.pin: making host memory or a file fit for a device */
+	FAULT_MEM_ALLOC,   /* mem.alloc: any provider's alloc */
+	FAULT_MEM_COPY,    /* mem.copy: the device copy of one batch */
+	FAULT_MEM_STREAM,  /* mem.stream: making a stream */
+	FAULT_MEM_PIN,     /* mem.pin: making host memory or a file fit for a device */
 	FAULT_FILE_OPEN,   /* store.open */
-	FAULT_IO_CTX,   /* store.lane: making a lane */
+	FAULT_IO_CTX,      /* store.lane: making a lane */
 	FAULT_FILE_READ,   /* store.read: one file operation; knows short */
 	FAULT_FILE_WRITE,  /* store.write: as above */
 	FAULT_FILE_SYNC,   /* store.sync */
 	FAULT_FILE_PIN,    /* store.pin: registering memory with the kernel */
 	FAULT_FILE_DIRECT, /* store.direct: opening with O_DIRECT */
 	FAULT_FILE_URING,  /* store.uring: setting up io_uring */
-	FAULT_GDS_PROBE,    /* gds.probe: the process that tries cuFile; short: it has a second */
+	FAULT_GDS_PROBE,   /* gds.probe: the process that tries cuFile; short: it has a second */
 	FAULT_SITE_NR,
 };
 

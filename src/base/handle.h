@@ -30,7 +30,10 @@ struct handle_table {
 };
 
 /* An empty table for at most so many handles. */
-#define HANDLE_TABLE(nr) { .max = (nr) }
+#define HANDLE_TABLE(nr)    \
+	{                   \
+		.max = (nr) \
+	}
 
 /**
  * handle_new() - give an object a handle

@@ -43,7 +43,7 @@ static inline void list_del(struct list *e)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 
 /* e may be removed while the loop stands on it; n is its successor. */
-#define list_for_each_safe(e, n, head)                                                             \
+#define list_for_each_safe(e, n, head) \
 	for ((e) = (head)->next, (n) = (e)->next; (e) != (head); (e) = (n), (n) = (e)->next)
 #define list_for_each(e, head) for ((e) = (head)->next; (e) != (head); (e) = (e)->next)
 

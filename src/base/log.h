@@ -21,10 +21,10 @@ void log_line(int level, const char *fmt, ...) _printf_(2, 3);
  */
 void log_set(pst_log_fn fn, void *arg, int level);
 
-#define log_at(level, ...)                                                                         \
-	do {                                                                                       \
-		if (unlikely((level) <= log_level))                                                \
-			log_line((level), __VA_ARGS__);                                            \
+#define log_at(level, ...)                              \
+	do {                                            \
+		if (unlikely((level) <= log_level))     \
+			log_line((level), __VA_ARGS__); \
 	} while (0)
 #define log_error(...) log_at(PST_LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_at(PST_LOG_WARN, __VA_ARGS__)

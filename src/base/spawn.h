@@ -11,7 +11,7 @@
 struct spawn {
 	const char *file; /* where it lies */
 	char *const *argv;
-	int fd;		  /* that it finds as descriptor 3; -1 for none */
+	int fd;                           /* that it finds as descriptor 3; -1 for none */
 	bool (*enough)(const char *text); /* has it said what it was asked? */
 };
 

@@ -13,37 +13,37 @@
 
 #include "base/base.h"
 
-#define IO_NR_FILES 4096	/* files that I/O contexts can register; more work, unregistered */
-#define IO_NR_BUFS 8192	/* pieces of host memory likewise, IO_BUF_MAX bytes each */
-#define IO_BUF_MAX MIB(8)	/* to pin as many small pages takes 0.3 ms */
-#define IO_LEN_MAX GIB(1)	/* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
+#define IO_NR_FILES 4096  /* files that I/O contexts can register; more work, unregistered */
+#define IO_NR_BUFS 8192   /* pieces of host memory likewise, IO_BUF_MAX bytes each */
+#define IO_BUF_MAX MIB(8) /* to pin as many small pages takes 0.3 ms */
+#define IO_LEN_MAX GIB(1) /* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
 
 /* An open file.  Immutable after open but for the last three; any thread may read it. */
 struct local_file {
-	int fd;			/* without O_DIRECT; always there */
-	int fd_direct;		/* the same file with O_DIRECT, or -1 */
-	uint32_t mem_align;	/* of fd_direct: power of two, bytes; 0 without */
+	int fd;             /* without O_DIRECT; always there */
+	int fd_direct;      /* the same file with O_DIRECT, or -1 */
+	uint32_t mem_align; /* of fd_direct: power of two, bytes; 0 without */
 	uint32_t off_align;
-	uint32_t idx;		/* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
-	uint32_t gen;		/* of this use of idx */
-	uint32_t flags;		/* PST_FILE_* */
-	uint32_t why;		/* enum pst_why: why fd_direct is -1; NONE with PST_FILE_PLAIN */
-	int detail;		/* of why */
-	uint32_t fs_magic;	/* statfs(2) f_type */
-	uint64_t fs_id;		/* statfs(2) f_fsid; 0 for a block device */
-	bool memory_fs;		/* tmpfs, ramfs, hugetlbfs: everything is resident */
-	bool may_hang;		/* FUSE and its like: starting an operation may block */
-	bool stale;		/* its page cache may lack what another machine wrote */
+	uint32_t idx;      /* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
+	uint32_t gen;      /* of this use of idx */
+	uint32_t flags;    /* PST_FILE_* */
+	uint32_t why;      /* enum pst_why: why fd_direct is -1; NONE with PST_FILE_PLAIN */
+	int detail;        /* of why */
+	uint32_t fs_magic; /* statfs(2) f_type */
+	uint64_t fs_id;    /* statfs(2) f_fsid; 0 for a block device */
+	bool memory_fs;    /* tmpfs, ramfs, hugetlbfs: everything is resident */
+	bool may_hang;     /* FUSE and its like: starting an operation may block */
+	bool stale;        /* its page cache may lack what another machine wrote */
 	bool block_device;
-	dev_t dev;		/* of the file system, or of the block device itself */
+	dev_t dev; /* of the file system, or of the block device itself */
 	ino_t ino;
-	char fs[16];		/* name for people */
-	_Atomic bool direct_bad;/* an O_DIRECT operation was refused: use fd from now on */
-	_Atomic int warm;	/* core's memory of how often CACHED hit; see plan.c */
+	char fs[16];                /* name for people */
+	_Atomic bool direct_bad;    /* an O_DIRECT operation was refused: use fd from now on */
+	_Atomic int warm;           /* core's memory of how often CACHED hit; see plan.c */
 	struct cufile_file *cufile; /* gds/cufile/file.c's, and under its lock */
 	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
-	struct writers *writers; /* of all who have the same file open here */
+	struct writers *writers;              /* of all who have the same file open here */
 };
 
 /*
@@ -69,8 +69,8 @@ int64_t local_file_peek(const struct local_file *f, void *buf, uint64_t off, uin
 struct io_buf {
 	void *base;
 	uint64_t len;
-	uint32_t idx;		/* first place in I/O contexts' tables */
-	uint32_t nr;		/* places in a row, for the first pieces; 0: none was free */
+	uint32_t idx; /* first place in I/O contexts' tables */
+	uint32_t nr;  /* places in a row, for the first pieces; 0: none was free */
 };
 
 int io_buf_new(void *base, uint64_t len, struct io_buf **ret);
@@ -97,20 +97,20 @@ enum writers_claim {
 /* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
 struct io_op {
 	struct local_file *file;
-	struct io_buf *sbuf;	/* registered memory that holds buf..buf+len, or NULL */
+	struct io_buf *sbuf; /* registered memory that holds buf..buf+len, or NULL */
 	void *buf;
-	uint64_t off;		/* in the file */
-	uint64_t len;		/* 1 to IO_LEN_MAX; 0 for a sync */
-	uint8_t kind;		/* enum store_kind */
-	uint8_t flags;		/* STORE_OP_* */
+	uint64_t off;  /* in the file */
+	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
+	uint8_t kind;  /* enum store_kind */
+	uint8_t flags; /* STORE_OP_* */
 
 	/* Results.  A short count is the end of the file (READ), or where NOWAIT met what is
 	 * not resident; the I/O context has resumed every other. */
-	int64_t res;		/* bytes, or -errno */
-	uint64_t moved;		/* bytes moved before an error; = res on success */
-	int pin_err;		/* 0, or errno of registering sbuf: it went unregistered */
-	bool pinned;		/* sbuf was used registered */
-	uint8_t claim;		/* enum writers_claim: a write's, from begin to end */
+	int64_t res;    /* bytes, or -errno */
+	uint64_t moved; /* bytes moved before an error; = res on success */
+	int pin_err;    /* 0, or errno of registering sbuf: it went unregistered */
+	bool pinned;    /* sbuf was used registered */
+	uint8_t claim;  /* enum writers_claim: a write's, from begin to end */
 
 	/* The I/O context's own. */
 	bool canceled;
@@ -143,8 +143,8 @@ struct io_backend;
 /* A provider's own struct begins with this. */
 struct io_ctx {
 	const struct io_backend *ops;
-	unsigned depth;		/* most operations queued and in flight */
-	unsigned nr_ops;	/* queued or in flight now */
+	unsigned depth;  /* most operations queued and in flight */
+	unsigned nr_ops; /* queued or in flight now */
 };
 
 /*
@@ -153,8 +153,8 @@ struct io_ctx {
  * that lock, while nobody else uses the I/O context.
  */
 struct io_backend {
-	const char *name;	/* "uring", "threads" */
-	uint32_t backend;		/* PST_BACKEND_* */
+	const char *name; /* "uring", "threads" */
+	uint32_t backend; /* PST_BACKEND_* */
 
 	/* Is it to be had here?  0 or -errno with a sentence; cheap after the first call. */
 	int (*check)(void);

@@ -51,9 +51,9 @@ struct uring_ctx {
 	struct io_fifo done;         /* ended without the ring; res holds the raw result */
 	unsigned nr_done;
 	struct io_fifo to_cancel; /* flagged, but the ring had no room to say so */
-	unsigned nr_files;           /* files the ring's table has places for, 0: no table */
-	bool files_off;              /* registering one failed: register no more */
-	bool owe_submit;             /* requeued operations that the kernel did not take yet */
+	unsigned nr_files;        /* files the ring's table has places for, 0: no table */
+	bool files_off;           /* registering one failed: register no more */
+	bool owe_submit;          /* requeued operations that the kernel did not take yet */
 	bool armed;
 	unsigned spin_skip; /* waits that sleep at once */
 	int efd;            /* -1 until the first arm() */

@@ -11,7 +11,7 @@
 #include "file/uring_bufs.h"
 #include "file/uring_ring.h"
 
-#define WORTH 2u	   /* times the bytes named, moved unregistered */
+#define WORTH 2u           /* times the bytes named, moved unregistered */
 #define REGISTER_SHARE 16u /* of an I/O context's time */
 
 /* Registered with all rings that RLIMIT_MEMLOCK holds for: each ring counts by itself. */

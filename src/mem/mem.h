@@ -26,20 +26,20 @@ struct mem_ops;
  */
 struct mem_alloc {
 	const struct mem_ops *ops;
-	unsigned device;	 /* index among the provider's devices */
+	unsigned device; /* index among the provider's devices */
 	struct dev_addr base;
-	uint64_t size;		 /* bytes; of the whole allocation */
-	uint64_t buffer_id;	 /* never used twice in a process */
-	void *host;		 /* the same bytes for the CPU: kind host only, else NULL */
-	uint32_t flags;		 /* PST_MEM_* in force */
-	uint32_t rights;	 /* PST_RIGHT_*: what an import may do; all for our own */
-	bool owned;		 /* free gives the bytes back; false for a wrap */
+	uint64_t size;      /* bytes; of the whole allocation */
+	uint64_t buffer_id; /* never used twice in a process */
+	void *host;         /* the same bytes for the CPU: kind host only, else NULL */
+	uint32_t flags;     /* PST_MEM_* in force */
+	uint32_t rights;    /* PST_RIGHT_*: what an import may do; all for our own */
+	bool owned;         /* free gives the bytes back; false for a wrap */
 };
 
 /* One piece of a batch of copies between device and host memory. */
 struct mem_copy {
 	const struct mem_alloc *alloc;
-	uint64_t off;		 /* in the allocation, bytes */
+	uint64_t off; /* in the allocation, bytes */
 	void *host;
 	uint64_t len;
 	bool may_vanish; /* host is the program's: a CPU that copies leaves it to the kernel */
@@ -68,10 +68,10 @@ struct mem_order {
 
 /* A dma-buf that holds a range of device memory. */
 struct mem_dmabuf {
-	int fd;			 /* the caller's to close */
-	uint64_t off;		 /* of the range in the dma-buf */
-	uint64_t size;		 /* of the dma-buf: the whole pages that hold the range */
-	uint32_t caching;	 /* enum pst_caching that a CPU mapping of it would have */
+	int fd;           /* the caller's to close */
+	uint64_t off;     /* of the range in the dma-buf */
+	uint64_t size;    /* of the dma-buf: the whole pages that hold the range */
+	uint32_t caching; /* enum pst_caching that a CPU mapping of it would have */
 };
 
 /*
@@ -79,16 +79,16 @@ struct mem_dmabuf {
  * memory has one for each handle it was made of.  Secret, like a grant.
  */
 struct mem_part {
-	uint64_t off;		 /* where the part begins in the allocation */
-	uint64_t len;		 /* bytes of the allocation that it holds */
-	uint64_t handle_off;	 /* where these begin in what fd opens; 0 for ipc */
-	int fd;			 /* the caller's to close, or -1 */
-	uint8_t ipc[64];	 /* zero when there is fd */
-	bool imported;		 /* ipc was made by another process */
+	uint64_t off;        /* where the part begins in the allocation */
+	uint64_t len;        /* bytes of the allocation that it holds */
+	uint64_t handle_off; /* where these begin in what fd opens; 0 for ipc */
+	int fd;              /* the caller's to close, or -1 */
+	uint8_t ipc[64];     /* zero when there is fd */
+	bool imported;       /* ipc was made by another process */
 };
 
-#define MEM_CAP_CPU (1u << 0)	 /* the CPU may use the memory: no device hop is needed */
-#define MEM_CAP_COPY (1u << 1)	 /* stream_new and copy are there */
+#define MEM_CAP_CPU (1u << 0)    /* the CPU may use the memory: no device hop is needed */
+#define MEM_CAP_COPY (1u << 1)   /* stream_new and copy are there */
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
 
 /*
@@ -98,9 +98,9 @@ struct mem_part {
  * Failures leave a sentence by err_set().
  */
 struct mem_ops {
-	const char *name;	/* "host", "soft": the first part of device names */
-	uint32_t kind;		/* enum pst_kind */
-	uint32_t caps;		/* MEM_CAP_* */
+	const char *name; /* "host", "soft": the first part of device names */
+	uint32_t kind;    /* enum pst_kind */
+	uint32_t caps;    /* MEM_CAP_* */
 
 	/* Find the vendor's library and its devices; called once.  0, or -ENODEV where
 	 * there is none: that is the common case, and logged at debug level only. */

@@ -47,7 +47,7 @@ struct batch {
 struct soft_stream {
 	struct mem_stream base;
 	struct soft_device *dev;
-	uint64_t serial; /* never used twice on the device */
+	uint64_t serial;    /* never used twice on the device */
 	struct list on_dev; /* dev->lock */
 	bool busy;          /* dev->lock: the thread is inside a batch */
 	int efd;

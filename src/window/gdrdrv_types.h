@@ -49,7 +49,7 @@ struct gdrdrv_pin_v2 {
  * behind it whether it is write combining. */
 struct gdrdrv_info {
 	uint64_t handle; /* in */
-	uint64_t va;	 /* out, all below */
+	uint64_t va;     /* out, all below */
 	uint64_t mapped_size;
 	uint32_t page_size;
 	uint32_t tsc_khz;
@@ -73,17 +73,17 @@ struct gdrdrv_req_type {
 };
 
 struct gdrdrv_version {
-	uint32_t gdrdrv_version;	  /* out */
+	uint32_t gdrdrv_version;          /* out */
 	uint32_t minimum_gdr_api_version; /* out: what a library must be at least */
 };
 
-#define GDRDRV_PIN_BUFFER	_IOWR(0xda, 1, struct gdrdrv_pin)
-#define GDRDRV_GET_INFO		_IOWR(0xda, 4, void *)
-#define GDRDRV_GET_INFO_V2	_IOWR(0xda, 5, void *) /* 2.4 */
-#define GDRDRV_GET_ATTR		_IOWR(0xda, 6, void *) /* 2.5 */
-#define GDRDRV_PIN_BUFFER_V2	_IOWR(0xda, 7, struct gdrdrv_pin_v2) /* 2.5 */
-#define GDRDRV_REQ_MAPPING_TYPE _IOWR(0xda, 8, void *) /* 2.5 */
-#define GDRDRV_GET_VERSION	_IOWR(0xda, 255, void *)
+#define GDRDRV_PIN_BUFFER _IOWR(0xda, 1, struct gdrdrv_pin)
+#define GDRDRV_GET_INFO _IOWR(0xda, 4, void *)
+#define GDRDRV_GET_INFO_V2 _IOWR(0xda, 5, void *)                 /* 2.4 */
+#define GDRDRV_GET_ATTR _IOWR(0xda, 6, void *)                    /* 2.5 */
+#define GDRDRV_PIN_BUFFER_V2 _IOWR(0xda, 7, struct gdrdrv_pin_v2) /* 2.5 */
+#define GDRDRV_REQ_MAPPING_TYPE _IOWR(0xda, 8, void *)            /* 2.5 */
+#define GDRDRV_GET_VERSION _IOWR(0xda, 255, void *)
 
 _Static_assert(GDRDRV_PIN_BUFFER == 0xc028da01, "number of PIN_BUFFER");
 _Static_assert(GDRDRV_GET_INFO == 0xc008da04, "number of GET_INFO");

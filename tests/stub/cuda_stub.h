@@ -20,7 +20,7 @@
 struct stub_cuda_state {
 	/* Live objects. */
 	unsigned ctx_refs[STUB_DEVICES_MAX]; /* of primary contexts */
-	unsigned sync_memops; /* of the ranges */
+	unsigned sync_memops;                /* of the ranges */
 	unsigned contexts, streams, events, ranges, handles, reservations, registrations, modules;
 	unsigned stalled; /* calls, by stub_cuda_stall() */
 	/* Of the calling thread. */

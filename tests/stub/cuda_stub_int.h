@@ -101,7 +101,7 @@ struct op {
 	const char *src;
 	uint64_t len;
 	struct obj *obj; /* held */
-	char *snapshot;	 /* of host memory that is not registered */
+	char *snapshot;  /* of host memory that is not registered */
 	cu_ptr tiles;
 	unsigned nr;
 	struct CUevent_st *event;
@@ -117,7 +117,7 @@ struct CUstream_st {
 	struct list link;
 	cu_ctx ctx;
 	unsigned refs;
-	unsigned flags;	  /* CU_NON_BLOCKING */
+	unsigned flags;   /* CU_NON_BLOCKING */
 	cu_stream handle; /* CU_LEGACY, CU_PER_THREAD, or NULL for one that was made */
 	pthread_t owner;  /* of one per thread */
 	pthread_t thread;
@@ -151,12 +151,12 @@ extern struct stub {
 
 /* What a call needs and where it is allowed. */
 enum {
-	IN_CTX = 1,    /* a current context */
-	UNSAFE = 2,    /* not while somebody captures, unless the thread is relaxed */
-	ANYTIME = 4,   /* before cuInit() too */
-	ENDS = 8,      /* ends something: does so, and gives the injected error afterwards */
-	SURE = 16,     /* never fails on demand */
-	BY_NAME = 32,  /* fails on demand only when it is named */
+	IN_CTX = 1,   /* a current context */
+	UNSAFE = 2,   /* not while somebody captures, unless the thread is relaxed */
+	ANYTIME = 4,  /* before cuInit() too */
+	ENDS = 8,     /* ends something: does so, and gives the injected error afterwards */
+	SURE = 16,    /* never fails on demand */
+	BY_NAME = 32, /* fails on demand only when it is named */
 };
 
 /* At the start of every call, with the lock not held; the code to return at once. */
@@ -164,11 +164,11 @@ cu_result stub_enter(const char *name, unsigned flags);
 /* For calls with ENDS: what to return. */
 cu_result stub_late(void);
 
-#define ENTER(flags)                                                                               \
-	do {                                                                                       \
-		cu_result _e = stub_enter(__func__, flags);                                        \
-		if (_e != CU_OK)                                                                   \
-			return _e;                                                                 \
+#define ENTER(flags)                                        \
+	do {                                                \
+		cu_result _e = stub_enter(__func__, flags); \
+		if (_e != CU_OK)                            \
+			return _e;                          \
 	} while (0)
 
 /* The caller broke a rule that a real driver does not check: end the process. */

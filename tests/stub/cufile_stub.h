@@ -27,13 +27,13 @@
 
 struct stub_cufile_state {
 	/* Now. */
-	long uses;	     /* of the driver */
+	long uses; /* of the driver */
 	unsigned files, bufs;
 	unsigned moving;     /* transfers and entries under way */
-	unsigned hung;	     /* calls */
+	unsigned hung;       /* calls */
 	uint64_t registered; /* bytes */
-	bool strict;	     /* the driver was opened so */
-	bool log_here;	     /* the log lies in the directory of whoever opened */
+	bool strict;         /* the driver was opened so */
+	bool log_here;       /* the log lies in the directory of whoever opened */
 	/* Ever. */
 	unsigned opens, params, levels;
 	uint64_t calls, reads, writes, bounced, busy;

@@ -50,7 +50,7 @@ enum stub_lie {
 struct file {
 	struct list link;
 	uintptr_t id; /* the handle; not an address, as the real one's is not */
-	int fd;	      /* the caller's */
+	int fd;       /* the caller's */
 	int plain;    /* the same file without O_DIRECT */
 	int flags;    /* of fd */
 	unsigned moving;

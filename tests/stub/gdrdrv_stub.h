@@ -15,20 +15,20 @@
 
 /* Set before a call; stub_gdrdrv_reset() makes it a module of 2.6 in its usual state. */
 extern struct stub_gdrdrv {
-	int open_errno;		  /* 0: it opens */
-	uint32_t version, minimum;/* major << 16 | minor */
+	int open_errno;            /* 0: it opens */
+	uint32_t version, minimum; /* major << 16 | minor */
 	bool persistent;
-	uint32_t type;		  /* of mappings: 1 WC, 2 cached, 3 device; 0: says none */
-	uint32_t types;		  /* bits 1 << type that may be asked for */
-	int pin_errno;		  /* 0: it pins */
-	bool lies;		  /* maps other memory than was pinned */
-	unsigned fail_at;	  /* the n-th call fails with EIO; 0: none */
+	uint32_t type;    /* of mappings: 1 WC, 2 cached, 3 device; 0: says none */
+	uint32_t types;   /* bits 1 << type that may be asked for */
+	int pin_errno;    /* 0: it pins */
+	bool lies;        /* maps other memory than was pinned */
+	unsigned fail_at; /* the n-th call fails with EIO; 0: none */
 
 	/* What happened. */
-	unsigned calls;		  /* that could have failed */
+	unsigned calls; /* that could have failed */
 	unsigned pinned_v1, pinned_v2, asked_types;
 	unsigned files, pins, maps; /* that are there now */
-	char broken[128];	  /* the first rule that was broken */
+	char broken[128];           /* the first rule that was broken */
 } stub_gdrdrv;
 
 void stub_gdrdrv_reset(void);

@@ -39,11 +39,11 @@ struct stub_rm stub_rm_state = {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-#define AS_BEFORE                                                                                  \
-	{                                                                                          \
-		.version = "580.159.04", .reply = NVRM_VERSION_KNOWN,                              \
-		.partition = NVRM_NO_PARTITION, .max_objects = 1, .objects = 1,                    \
-		.type = NVRM_TYPE_VIDEO_MEMORY, .caching = NVRM_WRITE_COMBINED                     \
+#define AS_BEFORE                                                               \
+	{                                                                       \
+		.version = "580.159.04", .reply = NVRM_VERSION_KNOWN,           \
+		.partition = NVRM_NO_PARTITION, .max_objects = 1, .objects = 1, \
+		.type = NVRM_TYPE_VIDEO_MEMORY, .caching = NVRM_WRITE_COMBINED  \
 	}
 
 struct stub_nvrm stub_nvrm = AS_BEFORE;

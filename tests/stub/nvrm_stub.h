@@ -26,16 +26,16 @@
 extern struct stub_nvrm {
 	/* What the driver is like; to be set while nobody uses it. */
 	char version[64];
-	uint32_t reply; /* to who asks for it */
+	uint32_t reply;           /* to who asks for it */
 	int ctl_errno, gpu_errno; /* of open(); 0: it works */
-	unsigned gpu_closed;	  /* bits of devices whose file alone does not open */
+	unsigned gpu_closed;      /* bits of devices whose file alone does not open */
 	uint32_t refuse, status;  /* this escape, control or class always gives this status */
-	uint32_t partition;	  /* of what is imported */
-	uint16_t max_objects;	  /* a descriptor has room for */
-	unsigned objects;	  /* a descriptor holds */
-	uint8_t type;		  /* of what is imported */
-	bool read_only;		  /* all memory */
-	bool other_uuid;	  /* devices have others than libcuda says */
+	uint32_t partition;       /* of what is imported */
+	uint16_t max_objects;     /* a descriptor has room for */
+	unsigned objects;         /* a descriptor holds */
+	uint8_t type;             /* of what is imported */
+	bool read_only;           /* all memory */
+	bool other_uuid;          /* devices have others than libcuda says */
 	bool no_proc, proc_unknown;
 	uint32_t caching;
 	bool elsewhere; /* mappings show other memory */
@@ -43,7 +43,7 @@ extern struct stub_nvrm {
 	/* The n-th call of open(), ioctl() and mmap() from now on fails: 0 for none. */
 	unsigned fail_at;
 	int fail_errno; /* 0: escapes fail by a status */
-	bool failed;	/* it was met */
+	bool failed;    /* it was met */
 
 	/* Ever. */
 	unsigned calls, gpu_opens, maps;

@@ -104,9 +104,9 @@ SAME(CU_SRC_ORDER_STREAM, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 
 /* Layouts. */
 #define SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
-#define FIELD(ours, a, theirs, b)                                                                  \
-	_Static_assert(offsetof(ours, a) == offsetof(theirs, b) &&                                 \
-			       sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b),                 \
+#define FIELD(ours, a, theirs, b)                                                  \
+	_Static_assert(offsetof(ours, a) == offsetof(theirs, b) &&                 \
+			       sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b), \
 		       #ours "." #a)
 SIZE(cu_result, CUresult);
 SIZE(cu_device, CUdevice);
@@ -152,7 +152,7 @@ CUresult CUDAAPI cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult CUDAAPI cuMemcpyBatchAsync(CUdeviceptr *, CUdeviceptr *, size_t *, size_t,
 				    CUmemcpyAttributes *, size_t *, size_t, size_t *, CUstream);
 
-#define SYM(name, args)                                                                            \
+#define SYM(name, args) \
 	_Static_assert(__builtin_types_compatible_p(__typeof__(name), cu_result args), #name);
 #define OPT SYM
 #include "mem/cuda/cuda_syms.h"

@@ -85,9 +85,9 @@ SAME(CUF_TIMEOUT, CUFILE_TIMEOUT);
 SAME(CUF_FAILED, CUFILE_FAILED);
 
 #define SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
-#define FIELD(ours, a, theirs, b)                                                                  \
-	_Static_assert(offsetof(ours, a) == offsetof(theirs, b) &&                                 \
-			       sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b),                 \
+#define FIELD(ours, a, theirs, b)                                                  \
+	_Static_assert(offsetof(ours, a) == offsetof(theirs, b) &&                 \
+			       sizeof(((ours *)0)->a) == sizeof(((theirs *)0)->b), \
 		       #ours "." #a)
 SIZE(struct cuf_error, CUfileError_t);
 FIELD(struct cuf_error, err, CUfileError_t, err);
@@ -127,8 +127,8 @@ FIELD(struct cuf_io_event, ret, CUfileIOEvents_t, ret);
  * Signatures.  Types that are the vendor's enums or structs are named here once more, with
  * what they are to us; their layouts were compared above.
  */
-#define HAS(name, type, ...)                                                                       \
-	_Static_assert(__builtin_types_compatible_p(__typeof__(&(name)), type (*)(__VA_ARGS__)),   \
+#define HAS(name, type, ...)                                                                     \
+	_Static_assert(__builtin_types_compatible_p(__typeof__(&(name)), type (*)(__VA_ARGS__)), \
 		       #name)
 HAS(cuFileGetVersion, CUfileError_t, int *);
 HAS(cuFileDriverOpen, CUfileError_t, void);

@@ -50,8 +50,8 @@ static void every_call_and_several_rules(void)
 static void every_site_has_its_name(void)
 {
 	static const char *const names[FAULT_SITE_NR] = {
-		[FAULT_MEM_ALLOC] = "mem.alloc",       [FAULT_MEM_COPY] = "mem.copy",
-		[FAULT_MEM_STREAM] = "mem.stream",     [FAULT_MEM_PIN] = "mem.pin",
+		[FAULT_MEM_ALLOC] = "mem.alloc",      [FAULT_MEM_COPY] = "mem.copy",
+		[FAULT_MEM_STREAM] = "mem.stream",    [FAULT_MEM_PIN] = "mem.pin",
 		[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
 		[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
 		[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",

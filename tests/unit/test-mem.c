@@ -210,11 +210,11 @@ static void imports_are_checked(void)
 		T_EQ(good.size, 10000);
 		T_EQ(good.off, 0);
 		T_EQ(good.len, 10000);
-#define REFUSED(err, ...)                                                                          \
-	do {                                                                                       \
-		g = good;                                                                          \
-		__VA_ARGS__;                                                                       \
-		T_EQ(mem_import(&g, &b), err);                                                     \
+#define REFUSED(err, ...)                      \
+	do {                                   \
+		g = good;                      \
+		__VA_ARGS__;                   \
+		T_EQ(mem_import(&g, &b), err); \
 	} while (0)
 		T_EQ(mem_import(NULL, &b), -EINVAL);
 		REFUSED(-EINVAL, g.sz = 0);

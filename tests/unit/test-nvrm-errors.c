@@ -62,7 +62,7 @@ static void statuses(void)
 {
 	static const uint32_t steps[] = {
 		NVRM_CLASS_CLIENT, NVRM_CLASS_DEVICE, NVRM_CLASS_SUBDEVICE, NVRM_ID_INFO,
-		NVRM_GID_INFO,	   NVRM_EXPORT_INFO,  NVRM_IMPORT,	    NVRM_MAP,
+		NVRM_GID_INFO,     NVRM_EXPORT_INFO,  NVRM_IMPORT,          NVRM_MAP,
 	};
 	static const struct {
 		uint32_t status;

@@ -125,8 +125,7 @@ static void P2_what_is_no_semaphore(void)
 #define HEX_CAPITALS                                                       \
 	"000102030405060708090A0B0C0D0E0F101112131415161718191A1B1C1D1E1F" \
 	"202122232425262728292A2B2C2D2E2F303132333435363738393A3B3C3D3E3F"
-#define V2(d, a, o, s) \
-	"gdr://v2/device/" d "/allocation/" a "/offset/" o "/size/" s "/ipc/" HEX
+#define V2(d, a, o, s) "gdr://v2/device/" d "/allocation/" a "/offset/" o "/size/" s "/ipc/" HEX
 #define ZEROS "00000000000000000000000000000000000000000000000000"
 #define MAX "18446744073709551615"
 

@@ -7,18 +7,26 @@
 #include "usrbio/proto/name.h"
 
 #define ID "00112233-4455-6677-8899-aabbccddeeff"
-#define ID_BYTES                                                                               \
-	{                                                                                      \
+#define ID_BYTES                                                                              \
+	{                                                                                     \
 		0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, \
-			0xdd, 0xee, 0xff                                                       \
+			0xdd, 0xee, 0xff                                                      \
 	}
 
 #define FIFTY_ZEROS "00000000000000000000000000000000000000000000000000"
 
-#define BUFFER(...) \
-	{ .kind = USRBIO_BUFFER, .id = ID_BYTES, .priority = USRBIO_NORMAL, __VA_ARGS__ }
-#define RING(...) { .kind = USRBIO_RING, .id = ID_BYTES, __VA_ARGS__ }
-#define DEVICE(n) { .kind = USRBIO_DEVICE, .id = ID_BYTES, .priority = USRBIO_NORMAL, .device = n }
+#define BUFFER(...)                                                                           \
+	{                                                                                     \
+		.kind = USRBIO_BUFFER, .id = ID_BYTES, .priority = USRBIO_NORMAL, __VA_ARGS__ \
+	}
+#define RING(...)                                                \
+	{                                                        \
+		.kind = USRBIO_RING, .id = ID_BYTES, __VA_ARGS__ \
+	}
+#define DEVICE(n)                                                                             \
+	{                                                                                     \
+		.kind = USRBIO_DEVICE, .id = ID_BYTES, .priority = USRBIO_NORMAL, .device = n \
+	}
 
 struct row {
 	const char *text;

@@ -275,7 +275,7 @@ static void P9_what_others_may_write_to_is_refused(void)
 		const char *name;
 		mode_t mode;
 	} rows[] = {
-		{ "3fs-virt", 0775 },	   { "3fs-virt", 0757 },      { "3fs-virt", 01777 },
+		{ "3fs-virt", 0775 },      { "3fs-virt", 0757 },      { "3fs-virt", 01777 },
 		{ "3fs-virt/iovs", 0701 }, { "3fs-virt/iovs", 0710 }, { "3fs-virt/iovs", 0770 },
 		{ "3fs-virt/iovs", 0755 }, { "3fs-virt/iovs", 0777 },
 	};

@@ -17,7 +17,7 @@
 /* ------------------------------------------------- calls that fail */
 
 static atomic_bool no_threads;
-static atomic_uint nth, seen; /* of both calls, 0: none fails */
+static atomic_uint nth, seen;  /* of both calls, 0: none fails */
 static atomic_uint nr_threads; /* started */
 
 static bool fails(void)

@@ -68,13 +68,13 @@ static inline void rig_path(char ret[PATH_MAX], const char *dir, const char *nam
 typedef int (*rig_fn)(void *arg);
 
 /* Failed checks of a child cannot jump: it says so and ends. */
-#define RIG_MUST(cond)                                                              \
-	do {                                                                        \
-		if (!(cond)) {                                                      \
-			(void)fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, \
-				      __LINE__, #cond, errno);                      \
-			_exit(99);                                                  \
-		}                                                                   \
+#define RIG_MUST(cond)                                                                             \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			(void)fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #cond, \
+				      errno);                                                      \
+			_exit(99);                                                                 \
+		}                                                                                  \
 	} while (0)
 
 static inline pid_t rig_fork(rig_fn fn, void *arg)

@@ -40,7 +40,7 @@ struct abi_cqe {
 	const void *userdata;
 };
 
-#define ABI_AT(type, member, offset)                                                               \
+#define ABI_AT(type, member, offset) \
 	static_assert(offsetof(struct type, member) == (offset), #type "." #member)
 
 static_assert(sizeof(struct abi_iov) == 312, "iov");

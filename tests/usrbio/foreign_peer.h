@@ -24,7 +24,7 @@ struct peer_path peer_path(const char *mnt, const char *name);
 struct peer_iov {
 	char mnt[256];
 	char name[128]; /* of the link; empty: not published */
-	char shm[80];	/* of the memory, with its slash; empty: has none any more */
+	char shm[80];   /* of the memory, with its slash; empty: has none any more */
 	uint8_t id[16];
 	uint8_t *base;
 	size_t size;
@@ -64,7 +64,7 @@ struct peer_ring_opts {
 	int entries;
 	bool for_read;
 	int depth, timeout_ms;
-	char prio; /* 'h', 'l' or 0 */
+	char prio;         /* 'h', 'l' or 0 */
 	const char *flags; /* base 2, or NULL */
 };
 

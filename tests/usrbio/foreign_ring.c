@@ -17,9 +17,9 @@ struct ring {
 	int32_t claimed;  /* submissions before it are in batches */
 	int32_t sqe_tail; /* as the markers say */
 	int32_t cqe_head;
-	int32_t nr_running;  /* ios in batches */
-	bool *done;	     /* submissions behind sqe_tail that are done with */
-	uint64_t due_ns;     /* when an incomplete batch is to run; 0: there is none */
+	int32_t nr_running; /* ios in batches */
+	bool *done;         /* submissions behind sqe_tail that are done with */
+	uint64_t due_ns;    /* when an incomplete batch is to run; 0: there is none */
 };
 
 int ring_new(struct iov *iov, struct ring **ret_ring)

@@ -28,10 +28,10 @@ enum iov_origin {
 
 struct iov {
 	enum iov_origin origin;
-	unsigned forks; /* lock_forks() when it was made: a child ends only its mapping */
-	int device;                 /* CUDA's number; -1 for host memory */
-	struct mount *mount;        /* where it is published; a reference */
-	char link[USRBIO_NAME_MAX]; /* its name there, when we put it there; else "" */
+	unsigned forks;      /* lock_forks() when it was made: a child ends only its mapping */
+	int device;          /* CUDA's number; -1 for host memory */
+	struct mount *mount; /* where it is published; a reference */
+	char link[USRBIO_NAME_MAX];    /* its name there, when we put it there; else "" */
 	char shm[USRBIO_SHM_NAME_MAX]; /* POSIX name that is ours to remove; else "" */
 	void *base;                    /* of the mapping that is ours, or NULL */
 	size_t size;

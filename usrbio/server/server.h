@@ -99,7 +99,7 @@ void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 /* ------------------------------------------------------------------- rings */
 
 #define SERVER_RING_READ_UNCOMMITTED 1u /* of no meaning here */
-#define SERVER_RING_FORBID_HOLES 2u /* a hole before data in its range: -ENODATA */
+#define SERVER_RING_FORBID_HOLES 2u     /* a hole before data in its range: -ENODATA */
 
 struct server_ring_opts {
 	void *base;  /* stays mapped until server_ring_remove() */

@@ -24,7 +24,7 @@ struct server_file {
 	struct server_file *next; /* in its bucket */
 	uint64_t number;
 	struct pst_file *file;
-	int fd;		/* the same; shares its position with the caller's: not to be moved */
+	int fd;              /* the same; shares its position with the caller's: not to be moved */
 	_Atomic int seek_fd; /* one whose position may be, or -1; made when it is needed */
 	bool read, write;
 	dev_t dev;

@@ -25,9 +25,9 @@
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
-#define CTX_DEPTH 512u     /* file operations of one worker */
+#define CTX_DEPTH 512u      /* file operations of one worker */
 #define WORKERS_MAX 8u
-#define PART_MIN KIB(256) /* of a read that is shared out, see engine_part() */
+#define PART_MIN KIB(256)    /* of a read that is shared out, see engine_part() */
 #define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
 #define GROUP_JOBS 16u       /* of so many jobs at most, */
 #define GROUPS_MAX 3u        /* of which the device has so many at a time */
@@ -50,8 +50,8 @@ struct job_part {
 	char *data; /* in the slot */
 	uint64_t got;
 	int err;
-	uint8_t hop;      /* index in the plan */
-	uint8_t step;     /* enum job_part_step */
+	uint8_t hop;           /* index in the plan */
+	uint8_t step;          /* enum job_part_step */
 	struct job_part *next; /* worker's list of runs that found the I/O context full */
 
 	/* The direct operation that is being proven. */
@@ -65,7 +65,7 @@ struct job_part {
 struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
-	char *data;   /* in the slot */
+	char *data;        /* in the slot */
 	unsigned job_part; /* which holds the bytes */
 };
 
@@ -108,16 +108,16 @@ struct worker {
 	bool started;
 	struct io_ctx *ctx;
 	struct mem_stream *stream;
-	int efd;             /* wakes it: new requests, its I/O context */
-	bool sleeping;       /* under the engine's lock */
-	unsigned nr_jobs;    /* under the engine's lock */
-	bool flush_again;    /* the kernel could not take all operations */
+	int efd;                  /* wakes it: new requests, its I/O context */
+	bool sleeping;            /* under the engine's lock */
+	unsigned nr_jobs;         /* under the engine's lock */
+	bool flush_again;         /* the kernel could not take all operations */
 	struct job_part *blocked; /* runs that found the I/O context full */
 	struct job_part *parked;  /* writes that wait for others of their file */
-	struct list to_copy; /* jobs whose copies the stream had no room for */
-	struct list copying; /* in order of tickets */
-	struct list group;   /* mapped jobs whose copies are going to start together */
-	unsigned nr_group;   /* taken for it, by engine_next() */
+	struct list to_copy;      /* jobs whose copies the stream had no room for */
+	struct list copying;      /* in order of tickets */
+	struct list group;        /* mapped jobs whose copies are going to start together */
+	unsigned nr_group;        /* taken for it, by engine_next() */
 };
 
 struct engine {
@@ -129,17 +129,17 @@ struct engine {
 	unsigned refs; /* shares; under the engines' lock, as is: */
 	bool starts;   /* its thread is at it */
 
-	pthread_mutex_t lock; /* everything below, and what req.h says of requests */
-	struct list active;   /* requests with something to start, by turns */
-	struct list held;     /* requests whose stream has not come to its mark */
-	struct list orders;   /* with marks that no stream has come to, */
-	unsigned nr_asked;    /* but those that a worker asks for just now */
-	struct list behind_barrier;    /* reads that keep a stream waiting */
-	unsigned nr_barriers;    /* shut or about to be: all on one stream, of one queue; */
-	void *barrier_stream;    /* these are they */
+	pthread_mutex_t lock;       /* everything below, and what req.h says of requests */
+	struct list active;         /* requests with something to start, by turns */
+	struct list held;           /* requests whose stream has not come to its mark */
+	struct list orders;         /* with marks that no stream has come to, */
+	unsigned nr_asked;          /* but those that a worker asks for just now */
+	struct list behind_barrier; /* reads that keep a stream waiting */
+	unsigned nr_barriers;       /* shut or about to be: all on one stream, of one queue; */
+	void *barrier_stream;       /* these are they */
 	const struct pst_queue *barrier_queue;
-	uint64_t barrier_next;   /* no barrier_until of these is earlier */
-	struct alarm alarm;   /* for that; under the clock's lock */
+	uint64_t barrier_next; /* no barrier_until of these is earlier */
+	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
 	bool stop;

@@ -12,8 +12,8 @@
 #include "base/base.h"
 
 enum limit {
-	LIMIT_POOL,  /* PST_POOL: staging memory, pool.c */
-	LIMIT_PAGES, /* PST_PAGES: page cache pinned for devices, pagecache.c */
+	LIMIT_POOL,     /* PST_POOL: staging memory, pool.c */
+	LIMIT_PAGES,    /* PST_PAGES: page cache pinned for devices, pagecache.c */
 	LIMIT_APERTURE, /* PST_APERTURE: windows of window_cache.c, on each device */
 	LIMIT_NR,
 };

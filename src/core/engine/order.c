@@ -40,9 +40,9 @@ struct order {
 	void *stream;
 	bool barrier; /* it is on the stream; the owner's */
 	uint64_t since;
-	unsigned refs;  /* requests, the submit under way, who asks */
+	unsigned refs;     /* requests, the submit under way, who asks */
 	unsigned barriers; /* reads and submit: it is open when there are none */
-	int state;      /* 1: the stream has come to the mark; -errno: it never will */
+	int state;         /* 1: the stream has come to the mark; -errno: it never will */
 };
 
 static void barriers_ring(struct alarm *a);

@@ -17,10 +17,10 @@ struct part {
 	struct list link;  /* req->parts */
 	struct req *req;
 	struct cached_window *cached_window; /* whose window it uses, or NULL */
-	uint64_t pos;      /* of its first byte, in piece order */
-	uint8_t hop;       /* index in the plan */
-	bool proving;      /* a proof's, not the request's own */
-	bool busy;         /* in the I/O context */
+	uint64_t pos;                        /* of its first byte, in piece order */
+	uint8_t hop;                         /* index in the plan */
+	bool proving;                        /* a proof's, not the request's own */
+	bool busy;                           /* in the I/O context */
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */

@@ -49,10 +49,10 @@ static struct {
 	pthread_mutex_t lock;
 	struct proof *list;
 	struct work work; /* on the cache */
-	bool working;    /* it was spawned, and has not ended */
-	bool loaded;     /* by it */
-	char *cache;     /* good keys of earlier processes, one a line */
-	char system[96]; /* the part of their keys that this boot and this library share */
+	bool working;     /* it was spawned, and has not ended */
+	bool loaded;      /* by it */
+	char *cache;      /* good keys of earlier processes, one a line */
+	char system[96];  /* the part of their keys that this boot and this library share */
 } proofs = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------ cache */

@@ -25,14 +25,14 @@ struct object {
 	atomic_uint refs;
 	atomic_bool dying; /* the user's handle is gone: queues let go when idle */
 	void (*release)(struct object *obj); /* may take long: no lock is held */
-	bool hangs;			     /* it may hang: nobody waits for it beside */
+	bool hangs;                          /* it may hang: nobody waits for it beside */
 };
 
 /* A queue's hold on an object. */
 struct use {
 	struct use *next;
 	struct object *obj;
-	uint32_t nr; /* requests of this queue on it, until they are quiet */
+	uint32_t nr;      /* requests of this queue on it, until they are quiet */
 	struct work work; /* closes it and those behind it, if that may hang */
 };
 
@@ -40,7 +40,7 @@ struct use {
 struct region {
 	struct list link;
 	struct mem_alloc *alloc;
-	struct io_buf *sbuf;        /* host memory that I/O contexts may register; NULL: none */
+	struct io_buf *sbuf; /* host memory that I/O contexts may register; NULL: none */
 	_Atomic(struct window_cache *) window_cache; /* window_cache.c; NULL: none yet */
 	_Atomic(struct gds_mem *) gds; /* gds/path/end.c; NULL: cuFile does not know it */
 	unsigned users;                /* under the regions' lock */

@@ -58,7 +58,7 @@ struct pst_queue {
 	struct use *dropped; /* objects to be let go of without the lock */
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
-	bool backend_auto;    /* the caller left the choice to us */
+	bool backend_auto;       /* the caller left the choice to us */
 	uint32_t backend_reason; /* PST_WHY_NO_URING where threads stand in for it */
 	int backend_detail;
 	uint32_t depth;

@@ -65,10 +65,10 @@ struct req {
 
 	/* engine, under its lock */
 	struct share *share;
-	struct list active;  /* engine's list of requests with something to start */
-	struct order *order; /* with the stream that it names, or NULL */
-	struct list behind_barrier;   /* engine's list of reads that keep a stream waiting */
-	uint64_t barrier_until; /* when that has to end */
+	struct list active;         /* engine's list of requests with something to start */
+	struct order *order;        /* with the stream that it names, or NULL */
+	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
+	uint64_t barrier_until;     /* when that has to end */
 	bool handed_back;
 	bool dead;            /* its completion went out: results are nobody's any more */
 	unsigned nr_jobs;     /* in flight */

@@ -27,16 +27,16 @@ enum state {
 struct slice {
 	struct list idle; /* READY and not moving: on its device's list */
 	enum state state;
-	bool share;	  /* what moves allows others beside it */
+	bool share; /* what moves allows others beside it */
 	unsigned moving;
 	struct cufile_mem *mem;
 };
 
 struct cufile_mem {
 	unsigned device;
-	uint64_t base;	     /* of the allocation */
+	uint64_t base;       /* of the allocation */
 	uint64_t start, end; /* of what can be registered */
-	bool refused;	     /* the library does not take it */
+	bool refused;        /* the library does not take it */
 	unsigned nr;
 	struct slice v[];
 };
@@ -46,7 +46,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t limit; /* what the user wants; 0: not said */
 static struct {
 	uint64_t used;
-	uint64_t found;	  /* it could not have more; 0: not known */
+	uint64_t found;   /* it could not have more; 0: not known */
 	struct list idle; /* the oldest first */
 } devices[CUFILE_DEVICES];
 

@@ -43,11 +43,11 @@
 #include "base/base.h"
 #include "file/io.h"
 
-#define CUFILE_ALIGN 4096u	  /* of offsets in files, of lengths and of device addresses */
-#define CUFILE_SLICE MIB(16)	  /* device memory of one registration, at most */
-#define CUFILE_GRAIN KIB(64)	  /* where slices begin and end: pages of the GPU */
-#define CUFILE_VERSION_MIN 1070	  /* as cufile_info.version */
-#define CUFILE_OPEN_MS 10000u	  /* an open of the driver that takes longer is called hung */
+#define CUFILE_ALIGN 4096u      /* of offsets in files, of lengths and of device addresses */
+#define CUFILE_SLICE MIB(16)    /* device memory of one registration, at most */
+#define CUFILE_GRAIN KIB(64)    /* where slices begin and end: pages of the GPU */
+#define CUFILE_VERSION_MIN 1070 /* as cufile_info.version */
+#define CUFILE_OPEN_MS 10000u   /* an open of the driver that takes longer is called hung */
 
 /* ------------------------------------------------------------------- library */
 
@@ -91,14 +91,14 @@ int cufile_close(void);
 int cufile_find(char ret[PATH_MAX]);
 
 struct cufile_info {
-	int version;		/* 1150 for 1.15; also of one that is too old */
+	int version; /* 1150 for 1.15; also of one that is too old */
 	bool open;
-	bool strict;		/* never falls back: PST_GDS=exclusive */
-	bool shared;		/* somebody had opened the driver before us */
-	unsigned nvfs_major;	/* version of nvidia-fs; 0.0 when it is not loaded */
+	bool strict;         /* never falls back: PST_GDS=exclusive */
+	bool shared;         /* somebody had opened the driver before us */
+	unsigned nvfs_major; /* version of nvidia-fs; 0.0 when it is not loaded */
 	unsigned nvfs_minor;
-	bool c2c;		/* GPUs and CPU are linked otherwise than by PCI */
-	char file[256];		/* that was loaded */
+	bool c2c;       /* GPUs and CPU are linked otherwise than by PCI */
+	char file[256]; /* that was loaded */
 };
 
 /* What is known of the library; all zero before cufile_check() loaded one. */
@@ -164,7 +164,7 @@ uint64_t cufile_mem_registered(unsigned device);
 
 /* ----------------------------------------------------------------- transfers */
 
-#define CUFILE_IO_WRITE (1u << 0)  /* from memory to file */
+#define CUFILE_IO_WRITE (1u << 0) /* from memory to file */
 /*
  * Others may move bytes through the same slice at the same time.  Good for P2PDMA and C2C;
  * nvidia-fs takes one transfer per registration.
@@ -202,10 +202,10 @@ int64_t cufile_io(const struct cufile_io *io);
 
 enum cufile_mode {
 	CUFILE_MODE_UNKNOWN,
-	CUFILE_MODE_COMPAT,	/* through host memory: not worth using */
-	CUFILE_MODE_NVFS,	/* by the module nvidia-fs */
-	CUFILE_MODE_P2PDMA,	/* by the kernel's own */
-	CUFILE_MODE_C2C,	/* over the link between CPU and GPU of one package */
+	CUFILE_MODE_COMPAT, /* through host memory: not worth using */
+	CUFILE_MODE_NVFS,   /* by the module nvidia-fs */
+	CUFILE_MODE_P2PDMA, /* by the kernel's own */
+	CUFILE_MODE_C2C,    /* over the link between CPU and GPU of one package */
 };
 
 const char *cufile_mode_name(enum cufile_mode mode);
@@ -229,12 +229,12 @@ enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cu
 /* --------------------------------------------------------------------- probe */
 
 struct cufile_verdict {
-	enum cufile_mode mode;	/* NVFS, P2PDMA or C2C only if the bytes were right, too */
-	int err;		/* 0, or -errno of what the library could not do */
-	int version;		/* of the library */
+	enum cufile_mode mode; /* NVFS, P2PDMA or C2C only if the bytes were right, too */
+	int err;               /* 0, or -errno of what the library could not do */
+	int version;           /* of the library */
 	unsigned nvfs_major, nvfs_minor;
-	uint64_t bytes;		/* that were compared */
-	char text[200];		/* a sentence when err or mode is bad; else "" */
+	uint64_t bytes; /* that were compared */
+	char text[200]; /* a sentence when err or mode is bad; else "" */
 };
 
 /*

@@ -126,7 +126,7 @@ struct cuf_gpu_stats {
 enum {
 	CUF_STATS_AT_1150 = 1024, /* 1.15 to 1.18 */
 	CUF_STATS_AT_1190 = 1136, /* 1.19 and 1.20 */
-	CUF_STATS_ROOM = 32768,	  /* a buffer for any level of any version */
+	CUF_STATS_ROOM = 32768,   /* a buffer for any level of any version */
 };
 
 _Static_assert(sizeof(struct cuf_error) == 8, "returned in a register");

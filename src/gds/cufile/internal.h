@@ -60,7 +60,7 @@ struct cufile_taken {
 	struct cufile_file *file;
 	struct cufile_mem *mem;
 	cuf_handle handle;
-	uint64_t base;	   /* as registered */
+	uint64_t base;     /* as registered */
 	uint64_t base_off; /* of the first byte from there */
 	unsigned slice;
 };

@@ -141,7 +141,7 @@ const char *cufile_mode_name(enum cufile_mode mode)
 {
 	static const char *const names[] = {
 		[CUFILE_MODE_UNKNOWN] = "unknown", [CUFILE_MODE_COMPAT] = "compat",
-		[CUFILE_MODE_NVFS] = "nvfs",	   [CUFILE_MODE_P2PDMA] = "p2pdma",
+		[CUFILE_MODE_NVFS] = "nvfs",       [CUFILE_MODE_P2PDMA] = "p2pdma",
 		[CUFILE_MODE_C2C] = "c2c",
 	};
 

@@ -20,11 +20,11 @@
 
 #include "gds/facts/facts.h"
 
-#define GDS_PATH_MAX 512u  /* of what is looked at, without the root; sysfs stays far below */
-#define GDS_PCI_MAX 24u	   /* "0000:17:00.0" with its NUL; a domain may have 8 digits */
-#define GDS_NAME_MAX 48u   /* of a block device */
-#define GDS_DISKS_MAX 16u  /* below one file system; what is more is counted out */
-#define GDS_HOPS_MAX 32u   /* bridges above a PCI device */
+#define GDS_PATH_MAX 512u   /* of what is looked at, without the root; sysfs stays far below */
+#define GDS_PCI_MAX 24u     /* "0000:17:00.0" with its NUL; a domain may have 8 digits */
+#define GDS_NAME_MAX 48u    /* of a block device */
+#define GDS_DISKS_MAX 16u   /* below one file system; what is more is counted out */
+#define GDS_HOPS_MAX 32u    /* bridges above a PCI device */
 #define GDS_CONFIG_MAX 4096 /* of a PCI device's configuration */
 
 /* What cuFile can do with a file system. */
@@ -56,7 +56,7 @@ struct gds_disk {
 
 struct gds_disks {
 	char name[GDS_NAME_MAX]; /* what carries the file system; "" where no disk is known */
-	char layer[32];		 /* between that and the disks: "md raid0", "LVM"; "" nothing */
+	char layer[32];          /* between that and the disks: "md raid0", "LVM"; "" nothing */
 	unsigned nr;
 	bool more; /* than were looked at */
 	struct gds_disk list[GDS_DISKS_MAX];
@@ -67,7 +67,7 @@ struct gds_look {
 	const char *root; /* stands before every path */
 	int fd;
 	struct stat st;
-	dev_t dev;		/* block device below; major 0: none that is known */
+	dev_t dev;             /* block device below; major 0: none that is known */
 	char pci[GDS_PCI_MAX]; /* of the GPU, in small letters; "" where none is named */
 	enum gds_fs fs;
 	struct gds_mount mount;
@@ -135,7 +135,7 @@ void gds_direct_io(struct gds_look *l, struct gds_fact *f);
 
 struct gds_udev {
 	char usage[32]; /* ID_FS_USAGE; "" where the record has none */
-	char type[32];	/* ID_FS_TYPE */
+	char type[32];  /* ID_FS_TYPE */
 };
 
 /* Take what matters from a line of a udev record. */

@@ -48,17 +48,17 @@ struct cuda_dev {
 	cu_device dev;
 	struct pst_device info;
 	bool read_only_register; /* CU_DEV_READ_ONLY_REGISTER */
-	_Atomic cu_result lost;	 /* the error that spoiled its context for good, or 0 */
+	_Atomic cu_result lost;  /* the error that spoiled its context for good, or 0 */
 
-	pthread_mutex_t lock;	 /* what follows */
+	pthread_mutex_t lock; /* what follows */
 	unsigned users;
-	cu_ctx ctx;		 /* retained while there are users */
+	cu_ctx ctx; /* retained while there are users */
 	enum cuda_gather_state gather;
 	cu_module module;
 	cu_func gather_fn;
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
-	_Atomic bool no_barriers;	    /* it has no stream memory operations */
+	_Atomic bool no_barriers;   /* it has no stream memory operations */
 };
 
 /* The driver is initialized and has devices: 0, or -ENODEV with a sentence. */
@@ -113,17 +113,17 @@ int cuda_check_lost(struct cuda_dev *d);
 struct cuda_id {
 	struct list link;
 	unsigned refs;
-	uint64_t driver_id;   /* CU_PTR_BUFFER_ID; of several chunks: mixed */
+	uint64_t driver_id;          /* CU_PTR_BUFFER_ID; of several chunks: mixed */
 	uint64_t key_base, key_size; /* 0 but for mapped memory, see id_get() */
 	uint64_t base, size;
-	uint64_t id;	      /* mem_buffer_id() */
+	uint64_t id; /* mem_buffer_id() */
 };
 
 enum cuda_how {
 	CUDA_OWNED,
 	CUDA_WRAPPED,
-	CUDA_IPC,	/* opened by a 64-byte handle */
-	CUDA_MAPPED,	/* imported by descriptor and mapped here */
+	CUDA_IPC,    /* opened by a 64-byte handle */
+	CUDA_MAPPED, /* imported by descriptor and mapped here */
 };
 
 struct cuda_ipc_map;
@@ -131,16 +131,16 @@ struct cuda_ipc_map;
 struct cuda_alloc {
 	struct mem_alloc a;
 	struct cuda_dev *d;
-	cu_ctx ctx;		/* the primary one; held */
+	cu_ctx ctx; /* the primary one; held */
 	enum cuda_how how;
-	bool vmm;		/* memory of cuMemCreate */
-	bool foreign;		/* of a context that is not the primary one */
-	unsigned chunks;	/* of cuMemCreate that the range consists of */
-	uint64_t first_id;	/* the driver's number of what lies at base; 0 unknown */
-	struct cuda_id *id;	/* NULL for imports */
+	bool vmm;           /* memory of cuMemCreate */
+	bool foreign;       /* of a context that is not the primary one */
+	unsigned chunks;    /* of cuMemCreate that the range consists of */
+	uint64_t first_id;  /* the driver's number of what lies at base; 0 unknown */
+	struct cuda_id *id; /* NULL for imports */
 	struct cuda_ipc_map *ipc;
-	int fd;			/* what an import was opened by, to hand it on; -1 */
-	uint64_t map_len;	/* CUDA_MAPPED */
+	int fd;           /* what an import was opened by, to hand it on; -1 */
+	uint64_t map_len; /* CUDA_MAPPED */
 };
 
 static inline struct cuda_alloc *cuda_alloc_of(const struct mem_alloc *a)

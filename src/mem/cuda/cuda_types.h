@@ -42,8 +42,8 @@ struct cu_access {
 
 /* What cuMemCreate is asked for. */
 struct cu_prop {
-	uint32_t type;		/* CU_ALLOC_PINNED */
-	uint32_t handle_types;	/* CU_HANDLE_* */
+	uint32_t type;         /* CU_ALLOC_PINNED */
+	uint32_t handle_types; /* CU_HANDLE_* */
 	struct cu_location location;
 	void *win32;
 	struct {
@@ -111,7 +111,7 @@ enum {
 	CU_DEV_HANDLE_FD = 103,
 	CU_DEV_READ_ONLY_REGISTER = 113,
 	CU_DEV_GDR = 116,
-	CU_DEV_GDR_FLUSH = 117,	   /* bits: 1 by the host, 2 by a stream */
+	CU_DEV_GDR_FLUSH = 117,    /* bits: 1 by the host, 2 by a stream */
 	CU_DEV_GDR_ORDERING = 118, /* CU_ORDERING_* */
 	CU_DEV_DMA_BUF = 124,
 };

@@ -30,9 +30,9 @@ struct cuda_order {
 	/* Of this use. */
 	struct cuda_dev *d;
 	cu_stream stream;
-	cu_ctx primary; /* held */
-	cu_ctx ctx;     /* of the stream */
-	cu_event stream_event;  /* event, or in another context one of its own */
+	cu_ctx primary;        /* held */
+	cu_ctx ctx;            /* of the stream */
+	cu_event stream_event; /* event, or in another context one of its own */
 };
 
 struct cuda_orders {

@@ -22,7 +22,7 @@
 /* ------------------------------------------------------------------ driver */
 
 enum nvrm_mode {
-	NVRM_MODE_AUTO,	 /* drivers of known branches */
+	NVRM_MODE_AUTO, /* drivers of known branches */
 	NVRM_MODE_OFF,
 	NVRM_MODE_FORCE, /* any driver; nothing else is skipped */
 };
@@ -77,7 +77,7 @@ int nvrm_gpu_import(struct nvrm_gpu *g, int fd, uint32_t *ret_object);
 void nvrm_gpu_free(struct nvrm_gpu *g, uint32_t object);
 
 struct nvrm_mapping {
-	int fd;		  /* to mmap() from, len bytes at 0; then the caller's to close */
+	int fd; /* to mmap() from, len bytes at 0; then the caller's to close */
 	uint64_t linear;
 	uint32_t caching; /* enum pst_caching */
 };

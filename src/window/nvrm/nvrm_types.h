@@ -56,7 +56,7 @@ struct nvrm_card {
 	uint16_t irq, pad22;
 	uint64_t reg_addr, reg_size;
 	uint64_t fb_addr, fb_size; /* of the BAR that shows device memory */
-	uint32_t minor;		   /* of /dev/nvidiaN */
+	uint32_t minor;            /* of /dev/nvidiaN */
 	uint8_t name[10], pad70[2];
 };
 
@@ -138,7 +138,7 @@ struct nvrm_map {
 	uint64_t offset, length;
 	uint64_t linear; /* what unmapping wants to hear again */
 	uint32_t status, flags;
-	int32_t fd;	 /* of /dev/nvidiaN; takes one mapping in its life */
+	int32_t fd; /* of /dev/nvidiaN; takes one mapping in its life */
 	uint32_t pad52;
 };
 
@@ -204,10 +204,10 @@ NVRM_SIZE(struct nvrm_subdevice_params, 4);
 /* ---------------------------------------------------------------- controls */
 
 enum {
-	NVRM_ID_INFO = 0x205,		/* of a client */
-	NVRM_EXPORT_INFO = 0x3d08,	/* of a client */
-	NVRM_IMPORT = 0x3d0c,		/* of a client */
-	NVRM_GID_INFO = 0x2080014a,	/* of a subdevice */
+	NVRM_ID_INFO = 0x205,       /* of a client */
+	NVRM_EXPORT_INFO = 0x3d08,  /* of a client */
+	NVRM_IMPORT = 0x3d0c,       /* of a client */
+	NVRM_GID_INFO = 0x2080014a, /* of a subdevice */
 };
 
 struct nvrm_id_info {
@@ -243,7 +243,7 @@ struct nvrm_import {
 	int32_t fd;
 	uint32_t parent;
 	uint32_t objects[NVRM_IMPORT_MAX]; /* handles that the objects get */
-	uint8_t types[NVRM_IMPORT_MAX];	   /* out */
+	uint8_t types[NVRM_IMPORT_MAX];    /* out */
 	uint16_t nr, first;
 };
 
@@ -300,7 +300,7 @@ enum {
  */
 enum {
 	NVRM_IPC_PID = 2,
-	NVRM_IPC_SIZE = 4, /* and 5: bytes */
+	NVRM_IPC_SIZE = 4,   /* and 5: bytes */
 	NVRM_IPC_OFFSET = 7, /* of the allocation in the object */
 	NVRM_IPC_CLIENT = 12,
 	NVRM_IPC_OBJECT = 13,

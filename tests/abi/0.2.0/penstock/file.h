@@ -9,31 +9,31 @@
 extern "C" {
 #endif
 
-#define PST_FILE_READ	(1u << 0) /* open for reading */
-#define PST_FILE_WRITE	(1u << 1) /* open for writing */
+#define PST_FILE_READ (1u << 0)   /* open for reading */
+#define PST_FILE_WRITE (1u << 1)  /* open for writing */
 #define PST_FILE_CREATE (1u << 2) /* create it if it is missing, mode 0666 less umask */
-#define PST_FILE_EXCL	(1u << 3) /* with CREATE: fail if it exists */
-#define PST_FILE_TRUNC	(1u << 4) /* empty it */
-#define PST_FILE_STABLE (1u << 5) /* nobody changes it while it is open here, so that devices
-				   * may read its page cache directly */
-#define PST_FILE_PLAIN	(1u << 6) /* never O_DIRECT; such requests say no `why' */
+#define PST_FILE_EXCL (1u << 3)   /* with CREATE: fail if it exists */
+#define PST_FILE_TRUNC (1u << 4)  /* empty it */
+/* nobody changes it while it is open here, so that devices may read its page cache directly */
+#define PST_FILE_STABLE (1u << 5)
+#define PST_FILE_PLAIN (1u << 6) /* never O_DIRECT; such requests say no `why' */
 
 struct pst_file_opts {
-	size_t sz;	/* sizeof(struct pst_file_opts) */
-	uint32_t mode;	/* of a created file; 0 means 0666 less umask */
-	uint32_t flags;	/* 0 */
+	size_t sz;      /* sizeof(struct pst_file_opts) */
+	uint32_t mode;  /* of a created file; 0 means 0666 less umask */
+	uint32_t flags; /* 0 */
 };
 
 struct pst_file_info {
-	size_t sz;	     /* sizeof(struct pst_file_info) */
-	uint64_t size;	     /* bytes now */
-	uint32_t flags;	     /* PST_FILE_* */
-	uint32_t direct;     /* 1 when O_DIRECT is possible */
-	uint32_t mem_align;  /* O_DIRECT: of the memory address, bytes; 0 without */
-	uint32_t off_align;  /* O_DIRECT: of file offset and length, bytes; 0 without */
-	uint32_t why;	     /* enum pst_why: why O_DIRECT is not possible */
-	int32_t detail;	     /* of why */
-	char fs[16];	     /* file system: "ext4", "xfs", "tmpfs", "fuse", ... or hex magic */
+	size_t sz;          /* sizeof(struct pst_file_info) */
+	uint64_t size;      /* bytes now */
+	uint32_t flags;     /* PST_FILE_* */
+	uint32_t direct;    /* 1 when O_DIRECT is possible */
+	uint32_t mem_align; /* O_DIRECT: of the memory address, bytes; 0 without */
+	uint32_t off_align; /* O_DIRECT: of file offset and length, bytes; 0 without */
+	uint32_t why;       /* enum pst_why: why O_DIRECT is not possible */
+	int32_t detail;     /* of why */
+	char fs[16];        /* file system: "ext4", "xfs", "tmpfs", "fuse", ... or hex magic */
 };
 
 /**

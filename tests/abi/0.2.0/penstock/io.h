@@ -19,22 +19,24 @@ extern "C" {
 struct pst_seg {
 	uint64_t file_off;    /* in the file */
 	uint64_t mem_off;     /* in io.mem */
-	uint64_t len;	      /* of one piece, at least 1 */
+	uint64_t len;         /* of one piece, at least 1 */
 	uint64_t file_stride; /* ignored when count < 2 */
 	uint64_t mem_stride;  /* ignored when count < 2 */
-	uint64_t count;	      /* pieces; 0 means 1 */
+	uint64_t count;       /* pieces; 0 means 1 */
 };
 
-#define PST_SEGS_MAX (1u << 20)	 /* segments in one request */
+#define PST_SEGS_MAX (1u << 20)   /* segments in one request */
 #define PST_PIECES_MAX (1u << 24) /* pieces in one request */
 
-#define PST_IO_STRICT	(1u << 0) /* fail with -EOPNOTSUPP where `why' would be set, MEMLOCK
-				   * apart: that changes the price and not the path */
-#define PST_IO_CRC32C	(1u << 1) /* CRC-32C of the bytes, in piece order, in the completion;
-				   * of no meaning where pieces overlap in memory */
+/* fail with -EOPNOTSUPP where `why' would be set, MEMLOCK apart: that changes the price and not
+ * the path */
+#define PST_IO_STRICT (1u << 0)
+/* CRC-32C of the bytes, in piece order, in the completion; of no meaning where pieces overlap
+ * in memory */
+#define PST_IO_CRC32C (1u << 1)
 #define PST_IO_DATASYNC (1u << 2) /* SYNC: fdatasync(2) is enough */
-#define PST_IO_STREAM_WAIT (1u << 3) /* READ with a stream: later work on the stream waits for
-				      * the bytes */
+/* READ with a stream: later work on the stream waits for the bytes */
+#define PST_IO_STREAM_WAIT (1u << 3)
 
 #define PST_NO_DEADLINE UINT64_MAX
 
@@ -59,42 +61,42 @@ struct pst_seg {
  * has the rules.
  */
 struct pst_io {
-	uint32_t op;		    /* enum pst_op */
-	uint32_t flags;		    /* PST_IO_* */
-	uint64_t policy;	    /* PST_POLICY* */
+	uint32_t op;     /* enum pst_op */
+	uint32_t flags;  /* PST_IO_* */
+	uint64_t policy; /* PST_POLICY* */
 	struct pst_file *file;
-	struct pst_mem *mem;	    /* NULL for SYNC */
+	struct pst_mem *mem;        /* NULL for SYNC */
 	const struct pst_seg *segs; /* NULL: the inline piece below; else it must stay
 				     * valid and unchanged until the completion */
-	uint64_t nr_segs;	    /* 0 with segs NULL, else 1 to PST_SEGS_MAX */
-	uint64_t file_off;	    /* the inline piece */
+	uint64_t nr_segs;           /* 0 with segs NULL, else 1 to PST_SEGS_MAX */
+	uint64_t file_off;          /* the inline piece */
 	uint64_t mem_off;
 	uint64_t len;
-	void *stream;		    /* to be ordered with, see above; or NULL */
-	uint64_t deadline_ns;	    /* 0: the queue's default; PST_NO_DEADLINE */
-	uint64_t user_data;	    /* comes back in the completion */
-	uint64_t reserved[4];	    /* 0 */
+	void *stream;         /* to be ordered with, see above; or NULL */
+	uint64_t deadline_ns; /* 0: the queue's default; PST_NO_DEADLINE */
+	uint64_t user_data;   /* comes back in the completion */
+	uint64_t reserved[4]; /* 0 */
 };
 
-#define PST_DONE_BUSY	 (1u << 0) /* hardware or kernel may still touch the memory or, for
-				    * a write, the file; see pst_mem_drain() */
-#define PST_DONE_CRC32C	 (1u << 1) /* crc32c is valid */
-#define PST_DONE_PINNED	 (1u << 2) /* the memory was registered with the kernel */
-#define PST_DONE_PROOF	 (1u << 3) /* this request proved its path with its own data */
+/* hardware or kernel may still touch the memory or, for a write, the file; see pst_mem_drain() */
+#define PST_DONE_BUSY (1u << 0)
+#define PST_DONE_CRC32C (1u << 1) /* crc32c is valid */
+#define PST_DONE_PINNED (1u << 2) /* the memory was registered with the kernel */
+#define PST_DONE_PROOF (1u << 3)  /* this request proved its path with its own data */
 
 /* One completion: 64 bytes, fixed. */
 struct pst_done {
 	uint64_t user_data;
-	int64_t res;	    /* bytes moved: less than asked only where a read met the end of
+	int64_t res;     /* bytes moved: less than asked only where a read met the end of
 			     * the file (memory behind it may have been overwritten); or
 			     * -errno */
-	uint64_t prefix;    /* bytes complete from the first piece on, also when res < 0 */
-	uint32_t paths;	    /* set of PST_PATH_BIT() */
-	uint32_t why;	    /* enum pst_why */
-	int32_t detail;	    /* of why */
-	uint32_t flags;	    /* PST_DONE_* */
+	uint64_t prefix; /* bytes complete from the first piece on, also when res < 0 */
+	uint32_t paths;  /* set of PST_PATH_BIT() */
+	uint32_t why;    /* enum pst_why */
+	int32_t detail;  /* of why */
+	uint32_t flags;  /* PST_DONE_* */
 	uint32_t crc32c;
-	uint32_t op;	    /* enum pst_op */
+	uint32_t op; /* enum pst_op */
 	uint64_t reserved[2];
 };
 
@@ -105,7 +107,7 @@ struct pst_vec {
 	struct pst_mem *mem; /* NULL: mem_off is an address, which is wrapped for the call */
 	uint64_t mem_off;    /* in mem, or the address as pst_mem_wrap() takes it */
 	uint64_t file_off;
-	uint64_t len;	     /* at least 1 */
+	uint64_t len; /* at least 1 */
 };
 
 #define PST_VECS_MAX (1u << 20) /* ranges of one call */

@@ -10,18 +10,18 @@
 extern "C" {
 #endif
 
-#define PST_BACKEND_AUTO    0u /* io_uring where it is to be had, else threads */
-#define PST_BACKEND_URING   1u
+#define PST_BACKEND_AUTO 0u /* io_uring where it is to be had, else threads */
+#define PST_BACKEND_URING 1u
 #define PST_BACKEND_THREADS 2u
 
 #define PST_QUEUE_FD_ONCE (1u << 0) /* pst_queue_fd() holds for one sleep; see there */
 
 struct pst_queue_opts {
-	size_t sz;	     /* sizeof(struct pst_queue_opts) */
-	uint32_t depth;	     /* requests in flight, 1 to 4096; 0 means 128 */
+	size_t sz;           /* sizeof(struct pst_queue_opts) */
+	uint32_t depth;      /* requests in flight, 1 to 4096; 0 means 128 */
 	uint32_t backend;    /* PST_BACKEND_* for file operations */
 	uint32_t timeout_ms; /* deadline of requests that name none; 0 means 300,000 */
-	uint32_t flags;	     /* PST_QUEUE_* */
+	uint32_t flags;      /* PST_QUEUE_* */
 };
 
 /**
