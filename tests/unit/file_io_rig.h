@@ -135,6 +135,7 @@ static inline void need_fuse(void)
 
 static const char *round_name;  /* behind each case's */
 static const char *round_lacks; /* the kernel has no such store, or NULL */
+static bool round_in_memory;    /* its directory is on no disk */
 static void (*round_fn)(void);
 
 static inline void in_round(void)
@@ -155,6 +156,13 @@ static inline void run_in_round(const char *name, void (*fn)(void))
 
 #define RUN(fn) run_in_round(#fn, fn)
 
+/* A case about disks has nothing to do in a round without one. */
+#define RUN_ON_DISK(fn)               \
+	do {                          \
+		if (!round_in_memory) \
+			RUN(fn);      \
+	} while (0)
+
 static inline void on(const struct io_backend *o, const char *parent, const char *name,
 		      void (*cases)(void))
 {
@@ -163,6 +171,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 	ops = o;
 	round_name = name;
 	round_lacks = NULL;
+	round_in_memory = !strcmp(parent, "/dev/shm");
 	if (o->check && o->check() < 0) {
 		(void)snprintf(lacks, sizeof(lacks), "io_uring: %.250s", err_text());
 		round_lacks = lacks;

@@ -615,11 +615,11 @@ static void picking(void)
 static void cases(void)
 {
 	RUN(reads_of_many_sizes);
-	RUN(direct_reads);
+	RUN_ON_DISK(direct_reads);
 	RUN(writes);
 	RUN(more_files_than_the_table_holds);
 	RUN(nowait_hot_and_cold);
-	RUN(nowait_where_the_cache_ends);
+	RUN_ON_DISK(nowait_where_the_cache_ends);
 	RUN(short_counts_are_resumed);
 	RUN(errors_keep_what_was_moved);
 	RUN(errors_of_the_kernel);
