@@ -33,6 +33,85 @@ kv_offload() {
 	[ -z "$(find . -name 'kv-offload*')" ]
 }
 
+cancel_reads() {
+	example cancel-reads
+	random 20000000 file
+	# Slow enough for the cancel to come before most of them.
+	for device in host soft; do
+		PST_FAULT=store.read:0:20ms gives 0 "$path" -d $device file
+		grep -q "^[1-9][0-9]* arrived, [1-9][0-9]* were cancelled, 0 failed; 0 may" out
+	done
+	use_stub
+	gives 0 "$path" -d cuda file
+	says ", 0 failed; 0 may still" out
+	PST_FAULT=store.read:0:EIO gives 1 "$path" file
+	says "0 arrived, " out
+	says "read failed: EIO" err
+	gives 1 "$path" nothing
+	gives 2 "$path"
+}
+
+# What hangs completes all the same, and says what is not over.
+cancel_what_hangs() {
+	example cancel-reads
+	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
+	[ -c /dev/fuse ] || skip "/dev/fuse"
+	mkdir mnt
+	"$FUSEFS" mnt >ready 2>&1 &
+	server=$!
+	until grep -q ready ready; do
+		kill -0 $server 2>/dev/null || skip "a FUSE that can be mounted: $(cat ready)"
+		sleep 0.1
+	done
+	gives 1 "$path" -d host mnt/hang
+	kill $server
+	wait $server || :
+	# Half of the reads lie behind the end of the file.
+	says "32 were cancelled, 16 failed" out
+	lacks " 0 may still touch" out
+	says "ETIMEDOUT" err
+	says "the memory cannot be used again" err
+}
+
+wrap_cuda() {
+	example wrap-cuda
+	random 3000000 file
+	random 12345 short
+	gives 0 "$path" file
+	says "no NVIDIA driver here" out
+	says "read of 1048576 bytes by staged" out
+	gives 0 "$path" short
+	use_stub
+	gives 0 "$path" file
+	lacks "no NVIDIA driver here" out
+	says "read of 1048576 bytes by staged" out
+	gives 0 "$path" short
+	says "read of 12345 bytes" out
+	# Work on the stream does not run ahead of a slow read.
+	PST_FAULT=store.read:0:200ms gives 0 "$path" file
+	PST_FAULT=store.read:0:EIO gives 1 "$path" file
+	says "read failed: EIO" err
+	gives 1 "$path" nothing
+}
+
+read_tensors() {
+	example read-tensors
+	random 10000019 file
+	for device in host soft; do
+		gives 0 "$path" -d $device file 300
+		says "300 tensors: read of 10000019 bytes by" out
+	done
+	use_stub
+	gives 0 "$path" -d cuda file 300
+	says "300 tensors: read of 10000019 bytes by staged" out
+	PST_FAULT=store.read:0:EIO gives 1 "$path" file 3
+	says EIO err
+	random 2 small
+	gives 1 "$path" small 3
+	says "fewer bytes than tensors" err
+	gives 2 "$path" file 0
+}
+
 # What read_direct must print of these parts of a file, by arithmetic of our own.
 checksums() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
 	need python3
@@ -270,5 +349,6 @@ direct_by_liar() {
 	done
 }
 
-run_cases load_shards kv_offload read_direct write_direct direct_errors read_only_file \
+run_cases load_shards kv_offload cancel_reads cancel_what_hangs wrap_cuda read_tensors \
+	read_direct write_direct direct_errors read_only_file \
 	direct_by_gds direct_odd_ends direct_without_gds direct_by_liar
