@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""manual.py ROOT [CC]: the manual pages and the headers say the same.
+"""manual.py ROOT [CC]: manual pages, headers and documents say the same.
 
 Each check takes a tree and returns what is wrong there.  The last case plants a drift for each of
 them into a copy of the tree, to see that it can fail.
@@ -16,6 +16,7 @@ import tempfile
 CC = sys.argv[2:] or ["cc"]
 NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
+TESTS_READ = {"PST_TEST_ONLY"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 
 
@@ -42,10 +43,8 @@ class Headers:
         self.opening = text[: text.index("#ifndef")]
         for path in below(root, "include/penstock", r"\.h$"):
             text += read(root, path)
-        self.comments = {
-            m.group(2): m.group(1)
-            for m in re.finditer(r"/\*\*((?:(?!\*/).)*)\*/\s*PST_API[^;]*?(\bpst_\w+)\(", text, re.S)
-        }
+        call = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s*PST_API[^;]*?(\bpst_\w+)\(", re.S)
+        self.comments = {m.group(2): m.group(1) for m in call.finditer(text)}
         code = COMMENT.sub(" ", text)
         self.functions = {
             m.group(2): plain(m.group(1))
@@ -240,6 +239,24 @@ def reasons_name_their_place(root):
         yield "%s is not in pst_why.3" % why
 
 
+def documents_are_true(root):
+    """Names of ours in documents exist, and what is exported is not called planned."""
+    known = Headers(root).names | {page.name[:-2] for page in pages(root)}
+    known |= set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
+    known |= TESTS_READ
+    exported = set(re.findall(r"\bhf3fs_\w+(?=;)", read(root, "usrbio/library/hf3fs.map")))
+    for path in ["README.md", *below(root, "docs", r"\.md$")]:
+        for n, line in enumerate(read(root, path).splitlines(), 1):
+            for m in re.finditer(NAME, line):
+                if m.group() not in known and line[m.end() : m.end() + 1] != "*":
+                    yield "%s:%d names %s, which does not exist" % (path, n, m.group())
+            cells = line.split(" | ")
+            planned = len(cells) > 1 and cells[-1].startswith("planned")
+            for name in re.findall(r"\b((?:hf3fs|pst)_\w+)\(\)", cells[0]) if planned else []:
+                if name in exported | known:
+                    yield "%s:%d calls %s() planned, which is exported" % (path, n, name)
+
+
 def compile_text(root, what, code):
     cmd = CC + ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-"]
     r = subprocess.run(
@@ -303,7 +320,12 @@ PLANTED = [
      "PST_WHY_MIXED is not decided by part_may_write()"),
     (reasons_name_their_place, "src/file/op.c", "op->pin_err = 0;",
      "op->pin_err = PST_WHY_MEMLOCK;", "PST_WHY_MEMLOCK is also decided in src/file/op.c"),
-    (synopses_compile, "man/pst_queue.3", "unsigned min", "usigned min", "does not compile"),
+    (documents_are_true, "README.md", "`pst_readv()`", "`pst_load()`",
+     "names pst_load, which does not exist"),
+    (documents_are_true, "docs/COVERAGE.md",
+     "| `hf3fs_reg_fd()` | done", "| `hf3fs_reg_fd()` | planned",
+     "calls hf3fs_reg_fd() planned, which is exported"),
+    (synopses_compile, "man/pst_queue.3", "unsigned min", "long min", "does not compile"),
     (examples_compile, "man/pst_check.3", "pst_check(\"io\", NULL, checks, 8)",
      "pst_check(\"io\", checks, 8)", "example 1 of pst_check.3 does not compile"),
 ]
@@ -311,9 +333,10 @@ PLANTED = [
 
 def planted_drifts_are_found(root):
     with tempfile.TemporaryDirectory() as tmp:
-        for folder in ("include", "man", "src"):
+        for folder in ("docs", "include", "man", "src", "usrbio/library"):
             shutil.copytree(os.path.join(root, folder), os.path.join(tmp, folder))
-        shutil.copy(os.path.join(root, "SECURITY.md"), tmp)
+        for name in ("README.md", "SECURITY.md"):
+            shutil.copy(os.path.join(root, name), tmp)
         for check, path, old, new, want in PLANTED:
             text = read(tmp, path)
             with open(os.path.join(tmp, path), "w", encoding="utf-8") as f:
@@ -334,6 +357,7 @@ CHECKS = [
     errors_are_there,
     references_lead_somewhere,
     reasons_name_their_place,
+    documents_are_true,
     synopses_compile,
     examples_compile,
     planted_drifts_are_found,
