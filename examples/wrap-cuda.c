@@ -8,6 +8,7 @@
  * Where there is no driver, memory of the software device is wrapped, which has no streams.
  */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,31 +30,32 @@ static struct {
 	int (*push)(void *ctx);
 	int (*alloc)(uint64_t *ret, size_t len);
 	int (*stream)(void **ret, unsigned flags);
+	int (*pin)(void *host, size_t len, unsigned flags);
 	int (*copy)(void *dst, uint64_t src, size_t len, void *stream);
 	int (*wait)(void *stream);
 } cu;
 
 #define FIND(fn, name) (*(void **)&cu.fn = dlsym(lib, name))
 
-/* A context, memory and a stream on the first GPU, as a framework has them.  -1: no driver. */
-static int framework(uint64_t *ret_addr, void **ret_stream)
+/* The stream's copies must not need the CPU, so the memory that they go to is pinned. */
+static char got[LEN] __attribute__((aligned(4096)));
+
+/* A context, memory and a stream on the first GPU, as a framework has them; false: no driver. */
+static bool framework(uint64_t *ret_addr, void **ret_stream)
 {
 	const char *name = getenv("PST_LIBCUDA");
 	void *ctx, *lib = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
 
 	return lib && FIND(init, "cuInit") && FIND(retain, "cuDevicePrimaryCtxRetain") &&
-			       FIND(push, "cuCtxPushCurrent_v2") && FIND(alloc, "cuMemAlloc_v2") &&
-			       FIND(stream, "cuStreamCreate") &&
-			       FIND(copy, "cuMemcpyDtoHAsync_v2") &&
-			       FIND(wait, "cuStreamSynchronize") && !cu.init(0) &&
-			       !cu.retain(&ctx, 0) && !cu.push(ctx) && !cu.alloc(ret_addr, LEN) &&
-			       !cu.stream(ret_stream, 1 /* CU_STREAM_NON_BLOCKING */)
-		       ? 0
-		       : -1;
+	       FIND(push, "cuCtxPushCurrent_v2") && FIND(alloc, "cuMemAlloc_v2") &&
+	       FIND(stream, "cuStreamCreate") && FIND(pin, "cuMemHostRegister_v2") &&
+	       FIND(copy, "cuMemcpyDtoHAsync_v2") && FIND(wait, "cuStreamSynchronize") &&
+	       !cu.init(0) && !cu.retain(&ctx, 0) && !cu.push(ctx) && !cu.alloc(ret_addr, LEN) &&
+	       !cu.stream(ret_stream, 1 /* CU_STREAM_NON_BLOCKING */) && !cu.pin(got, LEN, 0);
 }
 
 /* Read to an address, and have the stream, or else the CPU, fetch the bytes into got. */
-static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr, char *got)
+static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr)
 {
 	struct pst_done done;
 	char text[512];
@@ -67,13 +69,11 @@ static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr, char *got
 	if (pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE) < 1 ||
 	    (!io->stream && pst_mem_copy_out(io->mem, 0, got, LEN) < 0))
 		return complain(pst_error_text());
-	if (done.res < 0)
-		return complain(pst_done_text(&done, text, sizeof(text)));
-	(void)puts(pst_done_text(&done, text, sizeof(text)));
-	return (int)done.res;
+	(void)pst_done_text(&done, text, sizeof(text));
+	return done.res < 0 ? complain(text) : puts(text) < 0 ? -1 : (int)done.res;
 }
 
-static int same(const char *path, const char *got, size_t len)
+static int same(const char *path, size_t len)
 {
 	static char want[LEN];
 	FILE *f = fopen(path, "re");
@@ -85,29 +85,27 @@ static int same(const char *path, const char *got, size_t len)
 int main(int argc, char *argv[])
 {
 	/* A stream that waits is let go when a request ends, so none shall take long. */
-	struct pst_queue_opts opts = { .sz = sizeof(opts), .timeout_ms = 5000 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .timeout_ms = 5000 };
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct pst_io io = { .op = PST_OP_READ, .len = LEN };
 	struct pst_queue *q = NULL;
 	struct pst_mem *soft = NULL;
-	static char got[LEN];
 	int n = -1;
 
 	if (argc != 2) {
 		(void)fprintf(stderr, "usage: wrap-cuda FILE\n");
 		return 2;
 	}
-	if (framework(&info.addr, &io.stream) == 0)
+	if (framework(&info.addr, &io.stream))
 		io.flags = PST_IO_STREAM_WAIT;
 	else if (puts("no NVIDIA driver here: the software device, which has no streams") >= 0 &&
 		 pst_mem_alloc("soft", LEN, NULL, &soft) == 0)
 		(void)pst_mem_info(soft, &info);
-	if (pst_file_open(argv[1], PST_FILE_READ, NULL, &io.file) < 0 ||
-	    pst_queue_new(&opts, &q) < 0)
+	if (pst_file_open(argv[1], PST_FILE_READ, NULL, &io.file) < 0 || pst_queue_new(&o, &q) < 0)
 		(void)complain(pst_error_text());
 	else
-		n = load(q, &io, info.addr, got);
-	if (n >= 0 && !same(argv[1], got, (size_t)n))
+		n = load(q, &io, info.addr);
+	if (n >= 0 && !same(argv[1], (size_t)n))
 		n = complain("a plain read gives other bytes");
 	(void)pst_queue_free(q);
 	(void)pst_file_close(io.file);
