@@ -402,7 +402,7 @@ static int print_table(const struct demo *d, const struct facts *f)
 	print_whys(d);
 	(void)printf(
 		"Latencies are with up to %d requests in flight.  plain: pread, pst_mem_copy_in, "
-		"or\npst_mem_load and pwrite, one at a time in one thread.\n",
+		"or\npst_mem_copy_out and pwrite, one at a time in one thread.\n",
 		DEMO_DEPTH);
 	print_compared(d, f);
 	return 0;
