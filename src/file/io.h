@@ -102,7 +102,7 @@ struct io_op {
 	uint64_t off;  /* in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
 	uint8_t kind;  /* enum store_kind */
-	uint8_t flags; /* STORE_OP_* */
+	uint8_t flags; /* IO_OP_* */
 
 	/* Results.  A short count is the end of the file (READ), or where NOWAIT met what is
 	 * not resident; the I/O context has resumed every other. */
@@ -212,7 +212,7 @@ void io_op_begin(struct io_op *op);
 bool io_op_advance(struct io_op *op, int64_t res);
 
 /* What a provider that keeps tables per I/O context must do when a file or buffer goes (ctx.c).
- * An I/O context that registers things is listed from lane_new to lane_free. */
+ * An I/O context that registers things is listed from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;
 	void (*forget_file)(struct ctx_tables *t, uint32_t idx);

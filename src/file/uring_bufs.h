@@ -7,6 +7,10 @@
  * once.  Only what was named is registered, and only if all of its pages are there, so that
  * nothing is faulted in.  An I/O context spends at most one part in REGISTER_SHARE of its time
  * on it.
+ *
+ * Where RLIMIT_MEMLOCK has no room, the kernel is not asked.  If the kernel has no memory all the
+ * same, the I/O context registers nothing more.  Operations on memory that is not registered for
+ * one of these reasons say so (pin_err); nothing else changes for them.
  */
 #ifndef PST_URING_BUFS_H
 #define PST_URING_BUFS_H

@@ -20,13 +20,15 @@
  *     one page of a range is in the page cache, no larger folio is put over it (mm/filemap.c,
  *     __filemap_add_folio()).
  *
- * So a write that wants O_DIRECT takes it only where none is under way through the page cache, and
- * one that needs the page cache waits for the O_DIRECT ones.  While it waits, no new
- * O_DIRECT write begins.  One that can do with nothing but O_DIRECT waits too, and meanwhile no new
- * ones begin through the page cache: else they could follow each other for ever.
+ * So a write that wants O_DIRECT takes it only where none is under way through the page cache;
+ * else it goes through the page cache too, and says so (PST_WHY_MIXED).  One that needs the page
+ * cache waits for the O_DIRECT ones.  While it waits, no new O_DIRECT write begins.  One that lists
+ * nothing but O_DIRECT, or is strict, waits too, and meanwhile no new ones begin through the page
+ * cache: else they could follow each other for ever.
  *
- * Writes by other processes, and back ends into mappings of the file, are out of reach here:
- * docs/ARCHITECTURE.md says whose they are.
+ * Files are told apart by device and inode.  Writes by other processes, writes by the program's
+ * own calls and stores into mappings of the file are out of reach here; pst_io(3) says what the
+ * caller has to see to.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -59,7 +59,7 @@ struct mem_stream {
 };
 
 /*
- * A mark on a stream of the program, and a gate behind it.  A provider's own struct begins
+ * An event on a stream of the program, and a barrier behind it.  A provider's own struct begins
  * with this.
  */
 struct mem_order {
@@ -212,19 +212,19 @@ struct mem_ops {
 	 */
 	int (*order_check)(unsigned device, void *stream, bool barrier);
 
-	/* Mark the point that the stream has reached. */
+	/* Record an event: the point that the stream has reached. */
 	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
 
 	/* What the stream is given from now on waits for order_open(). */
 	int (*order_barrier)(struct mem_order *o);
 
-	/* 1 when the work before the mark is done, 0 before that, -errno when it never will be. */
+	/* 1 when the work before the event is done, 0 before that, -errno when it never will be. */
 	int (*order_poll)(struct mem_order *o);
 
 	/* Never waits and calls nobody: from any thread, under any lock. */
 	void (*order_open)(struct mem_order *o);
 
-	/* The gate is open, if there is one; the stream may not have come to the mark yet. */
+	/* The barrier is open, if there is one; the stream may not have come to the event yet. */
 	void (*order_free)(struct mem_order *o);
 };
 

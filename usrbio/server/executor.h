@@ -6,6 +6,14 @@
  * lock: mostly the executor's own thread, or a client that helps.  Everything here is under the
  * executor's lock unless it is atomic or never changes.
  *
+ * A pass takes completions, gives each ring that has something to do a turn, highest priority
+ * first, submits once, takes what that completed already, and wakes the clients.  A turn is
+ * bounded in entries and bytes, and smaller while rings of a higher priority are busy.
+ *
+ * Each accepted entry becomes an item, each transfer a request.  A result held back for the order
+ * of its batch does not hold back a request.  A thread that leaves an executor arms its queue's
+ * descriptor only if requests are in flight (PST_QUEUE_FD_ONCE).
+ *
  *	kicked rings -> run[priority] -> a turn each -> items, requests -> queue
  *	queue -> items, in the order of their batch -> completions -> the client's semaphore
  *

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Before an engine's first job: a pattern goes to a scratch allocation on the device and
- * back, which proves the copies, and two sizes are timed, which tells how large a job
- * should be for the cost of starting a copy to vanish.
+ * Before an engine's first job a pattern goes to a scratch allocation on the device and back, in
+ * one piece and in many small ones.  That proves the copies.
+ *
+ * Then two sizes are timed, the best of CALIB_ROUNDS each, or of CALIB_LEAST when CALIB_LIMIT_NS
+ * are over.  A job is so large that starting a copy costs an eighth of it.
  */
 #include <inttypes.h>
 #include <sched.h>

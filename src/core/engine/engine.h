@@ -2,10 +2,12 @@
 /*
  * The engine of a device, its workers and slots.
  *
- * engine.c has the engines, turns.c decides which request gets the next slot, pool.c has slots
- * for it; worker.c is the threads, on which staged.c takes a slot with its pieces through file and
- * device.  A slot belongs to one worker from
- * engine_next() to engine_job_done().
+ * engine.c has the engines.  turns.c decides which request gets the next slot, and pool.c has
+ * slots for it.  worker.c is the threads, on which staged.c takes a slot with its pieces through
+ * file and device.  A slot belongs to one worker from engine_next() to engine_job_done().
+ *
+ * An engine exists while a queue that used its device does.  Its workers take turns over the
+ * requests of all queues under one lock, once for each slot.
  */
 #ifndef PST_ENGINE_H
 #define PST_ENGINE_H
@@ -131,8 +133,8 @@ struct engine {
 
 	pthread_mutex_t lock;       /* everything below, and what req.h says of requests */
 	struct list active;         /* requests with something to start, by turns */
-	struct list held;           /* requests whose stream has not come to its mark */
-	struct list orders;         /* with marks that no stream has come to, */
+	struct list held;           /* requests whose stream has not come to its event */
+	struct list orders;         /* with events that no stream has come to, */
 	unsigned nr_asked;          /* but those that a worker asks for just now */
 	struct list behind_barrier; /* reads that keep a stream waiting */
 	unsigned nr_barriers;       /* shut or about to be: all on one stream, of one queue; */

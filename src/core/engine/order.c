@@ -2,20 +2,20 @@
 /*
  * Requests that name a stream of the program.
  *
- * pst_queue_submit() puts a mark on the stream and, for reads that ask for it (PST_IO_STREAM_WAIT),
- * a gate behind it, at which later work on the stream waits.  Requests of one submit that
- * name the same stream share both.
+ * pst_queue_submit() records an event on the stream.  For reads that ask for it
+ * (PST_IO_STREAM_WAIT) it puts a barrier behind the event, at which later work on the stream
+ * waits.  Requests of one submit that name the same stream share both.
  *
- * Until the stream has come to the mark a request is held back as a whole: with a slot in its
+ * A request is held back as a whole until the stream has come to the event.  With a slot in its
  * hands it might wait for work that needs that slot, such as a read by which the same stream
- * is kept waiting.  Nor does a stream of ours wait in its place, where copies of others would
+ * is kept waiting.  No stream of ours waits in its place, because copies of others would
  * stand behind it.  The workers ask how far streams are.
  *
- * A gate opens when the last of its reads is over; for one that was stopped while the device
- * copies, when those copies are, but not later than CANCEL_GRACE_NS after that.  The program
- * may sleep in its device's API until then, so that nobody reaps and looks at deadlines, and
- * may keep the workers' calls of a driver waiting: the clock looks at the deadlines of reads
- * with a gate.
+ * A barrier opens when the last of its reads is over.  The worker that saw the last copy end opens
+ * it, by a store: the program may sleep in its device's API until then, and calls of the driver
+ * may wait for it.  If a read is stopped while the device copies, the barrier opens when those
+ * copies end, at the latest CANCEL_GRACE_NS later.  Nobody may be reaping then, so the clock
+ * looks at the deadlines of reads with a barrier.
  *
  * Everything but marking and asking is under the engine's lock.
  */
@@ -42,7 +42,7 @@ struct order {
 	uint64_t since;
 	unsigned refs;     /* requests, the submit under way, who asks */
 	unsigned barriers; /* reads and submit: it is open when there are none */
-	int state;         /* 1: the stream has come to the mark; -errno: it never will */
+	int state;         /* 1: the stream has come to the event; -errno: it never will */
 };
 
 static void barriers_ring(struct alarm *a);
@@ -306,7 +306,7 @@ static void barriers_ring(struct alarm *a)
 
 /* ------------------------------------------------------------------- watch */
 
-/* The stream has come to the mark, or it never will. */
+/* The stream has come to the event, or it never will. */
 static void order_reached(struct order *o, int state)
 {
 	struct engine *e = o->engine;

@@ -3,10 +3,18 @@
  * Staging memory: the slots of an engine, allocated and pinned some at a time (an arena), as
  * they are needed, by the work queue.
  *
- * One bound holds for all engines of the process.  First of all it has room for the slots
- * that each queue is sure of; what is left is divided evenly.  A pool that has more than its
- * part, because the bound was lowered or another engine came, gives back arenas as they
- * become idle.
+ * One bound holds for all engines of the process.  Bytes are charged before they are allocated,
+ * so their sum never passes it.  First of all it has room for the reserve of each queue, which
+ * is there before the queue's first request is taken, allocated on the caller's thread.  What is
+ * left is divided evenly.
+ *
+ * Everything beyond the reserve grows in the background.  A worker that finds no free slot asks
+ * the work queue, goes on with what it has, and is woken.
+ *
+ * A pool may have more than its part, because the bound was lowered or another engine came.  It
+ * then gives back arenas as they become idle.  Slots are taken from the oldest arena that has
+ * one, so the youngest become idle.  Otherwise a pool keeps what it has until its engine ends:
+ * to pin again is what costs.
  */
 #ifndef PST_POOL_H
 #define PST_POOL_H

@@ -28,11 +28,12 @@ void engine_submit(struct req *r);
 void engine_stop(struct req *r, int err);
 /* The completion goes out now: which of memory and file may its jobs still touch? */
 void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
-/* Reads of the share may have gates from now on: 0, or -EAGAIN without a thread. */
+/* Reads of the share may have barriers from now on: 0, or -EAGAIN without a thread. */
 int order_prepare(struct share *s);
 /*
- * Before engine_submit(), in the thread that submits: put a mark on the stream that the request
- * names and, for a read that asks for it, a gate behind it.  0 or -errno with a sentence.
+ * Before engine_submit(), in the thread that submits: record an event on the stream that the
+ * request names and, for a read that asks for it, a barrier behind it.  0 or -errno with a
+ * sentence.
  */
 int order_begin(struct req *r);
 /* pst_queue_submit() has started all that it had. */

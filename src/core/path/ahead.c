@@ -5,7 +5,8 @@
  * By O_DIRECT each of them would wait for the disk.  Through the page cache the kernel's
  * read-ahead brings the next ones meanwhile, so they take the hops CACHED and BUFFERED.  That
  * pays while little is under way: many O_DIRECT reads at once keep a disk busy by themselves,
- * and cost no copy.
+ * and cost no copy.  It is the better way and no fallback: there is no reason in the completion,
+ * and strict requests take it too.
  *
  * Each queue remembers where its reads ended, so threads share nothing here.  What it
  * remembers is a guess.  A wrong one costs a few pages of the page cache, because the kernel

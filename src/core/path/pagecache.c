@@ -7,8 +7,11 @@
  * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
  * some 20 ms a GiB and keeps others out of the driver meanwhile, which a file that is read
  * once must not pay: a unit is pinned by the work queue when a second pass over it has
- * begun.  A caller who lists the path has it pinned on the spot.  The work queue unpins too what
- * a closed file leaves behind.
+ * begun.  A caller who lists the path has it pinned on the spot.
+ *
+ * A closed file leaves its pages to the work queue, which unpins a unit at a time.  They count
+ * against the bound until then, and the mapping keeps the file in use: its file system cannot be
+ * unmounted.
  *
  * Size and change time are compared before and after each copy.  A file that changed loses
  * its mapping, and what was read from it is read again through the pool.

@@ -5,9 +5,12 @@
  * The choice has two halves: the device hop (none for host memory) and the file hop.
  * Automatic file hops of a read are CACHED when the page cache has all of it, else DIRECT,
  * else BUFFERED; of a write DIRECT, else BUFFERED.  ahead.c takes DIRECT away from small reads
- * that go through a file front to back, and PST_SMALL_WRITE from small writes.  A reason is set
- * where DIRECT was wanted and not possible, and where a hop that the caller listed was passed
- * over.
+ * that go through a file front to back, and PST_SMALL_WRITE from small writes.
+ *
+ * A reason is set where DIRECT was wanted and not possible, where a hop that the caller listed was
+ * passed over, where memory could not be pinned, and where threads stand in for io_uring.  A file
+ * system in memory has no disk below it, so there DIRECT is not wanted.  A strict request with a
+ * reason fails with -EOPNOTSUPP, before any byte moves if the reason can be known before.
  */
 #include <linux/magic.h>
 #include <pthread.h>

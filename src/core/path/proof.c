@@ -3,12 +3,24 @@
  * What was proven with data, and what failed.
  *
  * A path is trusted once bytes that went through it were found equal to what a plain read
- * gives.  Verdicts hold for a mount or a device, live in memory, and good ones are kept in
- * a private cache, so that the next process need not pay again:
+ * gives.  The first requests by O_DIRECT on a mount are compared before they complete, up to
+ * PROOF_MAX bytes of each, reads and writes apart.  A write is proven with the program's own
+ * first write and not with a scratch file: that tests the file that matters, and leaves nothing
+ * in the user's directory.
+ *
+ * A request that meets a difference is moved again through the page cache.  Trials (trial.h)
+ * decide what the difference says.  PROOF_FAILURES_MAX requests whose trials all differed end the
+ * path for the process.  A network file system whose page cache may lack what other machines
+ * wrote is never judged.
+ *
+ * Verdicts hold for a mount or a device, and live in memory.  Good ones about devices and about
+ * mounts of block devices are kept in a private cache, so that the next process need not pay
+ * again:
  * $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, one line each.  The key has
  * everything that could make a verdict false: boot, kernel, library version, device and
- * mount.  A wrong answer is never cached: it is found again where it is still true.  The cache is
- * read and written in the background; until it was read, requests prove by themselves.
+ * mount.  A bad verdict is never cached: it is found again where it is still true.  A spawned
+ * thread reads and writes the cache, because a home directory may hang; until it was read,
+ * requests prove by themselves.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -8,6 +8,9 @@
  * loaded through the window and then goes on as if it came from host memory.  direct.c
  * does the file operations of both.  What turns out not to be resident goes back to
  * the engine, all of it.
+ *
+ * Small is what was measured to be so when the first window of that kind of memory was proven
+ * (window/cost.c), in at most SMALL_PIECES pieces.
  */
 #include <string.h>
 

@@ -2,6 +2,9 @@
 /*
  * The life of a request: started, seen to while it is under way, stopped early, reaped.
  *
+ * The queue keeps the deadlines of requests on every path; an engine is only told to stop.  Reads
+ * that keep a stream waiting are the exception (engine/order.c).
+ *
  * A request whose deadline passes, or that is cancelled, completes whether or not the
  * kernel lets go of it.  What is still under way then is counted on (a zombie): the slot,
  * the memory and the file stay in use until it ends, and the completion says BUSY.
@@ -290,6 +293,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 
 /* --------------------------------------------------------------- progress */
 
+/* A stack and no ring for one producer: several workers share a request. */
 void queue_hand_back(struct req *r)
 {
 	struct pst_queue *q = r->q;

@@ -8,7 +8,8 @@
  * Of its life, complete.c has the end, wait.c those who wait for it, and queue.c the rest.
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and file/ -> work.
+ * what is inside mem/ and file/ -> work.  The registry's lock covers the list alone; who looks at
+ * a queue pins it there (visitors).
  */
 #ifndef PST_QUEUE_H
 #define PST_QUEUE_H
@@ -46,7 +47,8 @@ struct counters {
  * waiting is true, and others may look at the uses but leave I/O context and requests alone.
  * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
  * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
- * takes, so others only try: queue_unlock() does what they could not.
+ * takes, so others only try.  If they fail, queue_unlock() lets go of an object whose handle
+ * went meanwhile, and a drain counts the queue as in use.
  */
 struct pst_queue {
 	pthread_mutex_t lock;

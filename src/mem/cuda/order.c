@@ -2,11 +2,11 @@
 /*
  * Order with the program's streams and other work.
  *
- * A mark is an event, recorded in the stream's own context.  A gate is a word of pinned memory
- * that the stream waits for and the CPU sets: no thread sleeps for it, and opening it is a
- * store, which works also while the program sits in the driver and waits for that stream.
+ * An event is recorded in the stream's own context.  A barrier is a word of pinned memory that
+ * the stream waits for and the CPU sets.  No thread sleeps for it.  To open it is a store, which
+ * works also while the program sits in the driver and waits for that stream.
  *
- * A word is used again with a larger number, so a stream that comes late to an old gate
+ * A word is used again with a larger number, so a stream that comes late to an old barrier
  * finds it open.  It must find the word, too: pages of words stay registered until their
  * context ends, which is when its streams do.
  */
@@ -25,7 +25,7 @@ struct cuda_order {
 	struct cuda_order *next; /* of the free ones */
 	struct cuda_orders *all; /* that it is one of */
 	cu_event event;          /* of the device's primary context; NULL until needed */
-	uint32_t value;          /* which opens the last gate */
+	uint32_t value;          /* which opens the last barrier */
 
 	/* Of this use. */
 	struct cuda_dev *d;
@@ -318,7 +318,7 @@ int cuda_order_barrier(struct mem_order *base)
 		r = word_at(o, &at);
 	if (r < 0)
 		return r;
-	/* First, so that the gate can be opened also where the call does more than it says. */
+	/* First, so that the barrier can be opened also where the call does more than it says. */
 	o->value++;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
 	if (e == CU_NOT_SUPPORTED) {
