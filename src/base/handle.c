@@ -49,9 +49,10 @@ static struct handle_slot *pop(struct handle_table *t)
 	uint32_t next;
 
 	do {
-		if (!(uint32_t)head)
+		/* What is on the list lies in a chunk that is there. */
+		s = (uint32_t)head ? slot_at(t, (uint32_t)head - 1) : NULL;
+		if (!s)
 			return NULL;
-		s = slot_at(t, (uint32_t)head - 1);
 		next = atomic_load(&s->next_free);
 	} while (!atomic_compare_exchange_weak(&t->free, &head, head_of(head, next)));
 	return s;

@@ -186,14 +186,14 @@ static void requests(void)
 	struct pst_done d;
 	unsigned fds;
 
-	FRAMED(pst_file_opts, fo);
+	FRAMED(pst_file_opts, opts);
 	FRAMED(pst_file_info, fi);
 	FRAMED(pst_queue_opts, qo);
 	FRAMED(pst_stats, st);
 	FRAMED(pst_path_info, pi);
-	UNKNOWN_IS_REFUSED(fo.v, pst_file_open(path, PST_FILE_READ, &fo.v, &io.file));
-	fo.v.mode = 0600;
-	T_EQ(pst_file_open(path, PST_FILE_READ, &fo.v, &io.file), 0);
+	UNKNOWN_IS_REFUSED(opts.v, pst_file_open(path, PST_FILE_READ, &opts.v, &io.file));
+	opts.v.mode = 0600;
+	T_EQ(pst_file_open(path, PST_FILE_READ, &opts.v, &io.file), 0);
 	T_EQ(pst_file_info(io.file, &fi.v), 0);
 	INTACT(fi);
 	T_EQ(fi.v.size, 4096);

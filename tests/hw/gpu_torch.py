@@ -41,11 +41,11 @@ class Grant(C.Structure):
 
 class Io(C.Structure):
     _fields_ = [("op", C.c_uint32), ("flags", C.c_uint32), ("policy", C.c_uint64),
-                ("file", C.c_void_p), ("mem", C.c_void_p), ("peer", C.c_void_p),
-                ("key", C.c_void_p), ("segs", C.c_void_p), ("nr_segs", C.c_uint64),
+                ("file", C.c_void_p), ("mem", C.c_void_p),
+                ("segs", C.c_void_p), ("nr_segs", C.c_uint64),
                 ("file_off", C.c_uint64), ("mem_off", C.c_uint64), ("len", C.c_uint64),
                 ("stream", C.c_void_p), ("deadline_ns", C.c_uint64), ("user_data", C.c_uint64),
-                ("reserved", C.c_uint64 * 2)]
+                ("reserved", C.c_uint64 * 4)]
 
 
 class Done(C.Structure):
