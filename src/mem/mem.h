@@ -88,13 +88,14 @@ struct mem_part {
 };
 
 #define MEM_CAP_CPU (1u << 0)    /* the CPU may use the memory: no device hop is needed */
-#define MEM_CAP_COPY (1u << 1)   /* stream_new and copy are there */
+#define MEM_CAP_COPY (1u << 1)   /* stream_new, stream_free, copy and poll are there */
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
 
 /*
  * One kind of memory.  A table is const and complete at compile time; what a provider
  * learns at run time lives in its own file.  Calls come from any thread after load()
- * returned 0.  A NULL member means "cannot", and mem.c answers -EOPNOTSUPP for it.
+ * returned 0.  A NULL member means "cannot", and mem.c answers -EOPNOTSUPP for it; where nothing
+ * needs to be done it answers 0 (pin, alive, sync) or does it itself (within).
  * Failures leave a sentence by err_set().
  */
 struct mem_ops {

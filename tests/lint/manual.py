@@ -16,7 +16,7 @@ import tempfile
 CC = sys.argv[2:] or ["cc"]
 NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
-TESTS_READ = {"PST_TEST_ONLY"}
+TESTS_READ = {"PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 
 

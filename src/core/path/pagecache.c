@@ -4,17 +4,18 @@
  *
  * A file whose user says that it is stable is mapped read-only, and the device's driver
  * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
- * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning costs
- * some 20 ms a GiB and keeps others out of the driver meanwhile, which a file that is read
- * once must not pay: a unit is pinned by the work queue when a second pass over it has
- * begun.  A caller who lists the path has it pinned on the spot.
+ * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning a GiB
+ * takes some 20 ms, in which nobody else gets into the driver.  A file that is read once does
+ * not cause that: the work queue pins a unit when a second pass over it has begun.  A caller
+ * who lists the path has it pinned on the spot.
  *
- * A closed file leaves its pages to the work queue, which unpins a unit at a time.  They count
+ * When a file is closed the work queue unpins its pages, a unit at a time.  They count
  * against the bound until then, and the mapping keeps the file in use: its file system cannot be
  * unmounted.
  *
- * Size and change time are compared before and after each copy.  A file that changed loses
- * its mapping, and what was read from it is read again through the pool.
+ * Size and change time are compared before and after each copy.  If the file changed, the bytes are
+ * read again through the pool, and its mapping is not used any more; the pages stay pinned until
+ * the file is closed.
  */
 #include <sys/mman.h>
 #include <sys/stat.h>
