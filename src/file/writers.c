@@ -21,7 +21,7 @@
  *     __filemap_add_folio()).
  *
  * So a write that wants O_DIRECT takes it only where none is under way through the page cache;
- * else it goes through the page cache too, and says so (PST_WHY_MIXED).  One that needs the page
+ * else it goes through the page cache too, and says so (`mixed`).  One that needs the page
  * cache waits for the O_DIRECT ones.  While it waits, no new O_DIRECT write begins.  One that lists
  * nothing but O_DIRECT, or is strict, waits too, and meanwhile no new ones begin through the page
  * cache: else they could follow each other for ever.
