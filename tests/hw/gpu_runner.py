@@ -311,7 +311,7 @@ class Runner:
         return size
 
     def make_files(self, sections):
-        if set("cdeghr") & sections:
+        if set("cdeghir") & sections:
             size = self.fit(self.shm, 3, "memory file")
             self.warm_file = self.make(os.path.join(self.shm, "warm"), size, 1)
         if set("df") & sections:
