@@ -304,7 +304,8 @@ static int prep(const struct call *c, struct pst_queue *q, unsigned idx, uint64_
 /* Start all groups and see all that were started end.  The first error of starting one. */
 static int call_run(struct call *c, struct pst_queue *q)
 {
-	uint64_t deadline = now_ns() + TIMEOUT_NS + c->total / RATE_MIN * NSEC_PER_SEC;
+	uint64_t deadline = now_ns() + TIMEOUT_NS +
+			    MIN(c->total / RATE_MIN, UINT32_MAX) * NSEC_PER_SEC;
 	unsigned prepared = 0, ended = 0;
 	int r = 0, s, n;
 
@@ -341,6 +342,7 @@ static int call_result(const struct call *c, struct pst_done *ret)
 {
 	_cleanup_(freep) uint64_t *got = calloc(c->nr, sizeof(*got));
 	_cleanup_(freep) int *err = calloc(c->nr, sizeof(*err));
+	bool whole = true;
 
 	*ret = (struct pst_done){ .op = c->op };
 	if (!got || !err)
@@ -364,11 +366,11 @@ static int call_result(const struct call *c, struct pst_done *ret)
 		}
 	}
 	for (unsigned i = 0; i < c->nr && ret->res >= 0; i++) {
-		ret->prefix += got[i];
-		if (got[i] < c->vecs[i].len) {
-			ret->res = err[i];
-			break;
-		}
+		/* An error counts wherever it is, bytes only in front of what is missing. */
+		ret->res = err[i] && got[i] < c->vecs[i].len ? err[i] : 0;
+		if (whole)
+			ret->prefix += got[i];
+		whole = whole && got[i] == c->vecs[i].len;
 	}
 	return 0;
 }
@@ -387,9 +389,11 @@ static int64_t run(struct call *c, struct pst_done *ret_done)
 		r = call_result(c, &done);
 		if (r == 0)
 			r = started;
-		idle_give(q, r == 0 && !(done.flags & PST_DONE_BUSY));
 	}
+	/* What was wrapped is let go before another call may use the queue. */
 	call_done(c);
+	if (q)
+		idle_give(q, r == 0 && !(done.flags & PST_DONE_BUSY));
 	if (r == 0 && done.res < 0) {
 		char text[512];
 

@@ -91,6 +91,9 @@ int grant_copy(struct pst_grant *ret, const struct pst_grant *grant)
 
 	if (!grant)
 		return err_set(EINVAL, "no grant is given");
+	if (!grant_has_room(grant))
+		return err_set(EINVAL, "the grant's sz is %zu, which no version of the library has",
+			       grant->sz);
 	r = opts_copy(ret, sizeof(*ret), grant);
 	if (r < 0)
 		r = err_set(EINVAL, "the grant's sz is wrong: %s", err_text());

@@ -255,6 +255,31 @@ static void errors(void)
 	fusefs_stop(&fs);
 }
 
+/* The first range is short, the second has no memory: that is an error all the same. */
+static void error_behind_the_end(void)
+{
+	const struct pst_mem_opts later = { .sz = sizeof(later),
+					    .flags = PST_MEM_LATER,
+					    .kind = PST_KIND_HOST };
+	struct pst_mem *m = mem_new("host", 8192), *none = NULL;
+	char *gap = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_vec v[] = { { m, 0, 8182, 100 }, { NULL, 0, 0, 4096 } };
+	struct pst_file *f;
+	struct pst_done d;
+
+	T_CHECK(gap != MAP_FAILED);
+	T_OK(pst_mem_wrap((uintptr_t)gap, 8192, &later, &none));
+	rig_make(rig_path("data"), SEED, 8192);
+	f = rig_open(rig_path("data"), RIG_R);
+	v[1].mem = none;
+	SAYS(pst_readv(f, v, 2, &d), EFAULT, "read failed");
+	T_EQ(d.prefix, 10);
+	pst_file_close(f);
+	pst_mem_free(none);
+	pst_mem_free(m);
+	(void)munmap(gap, 8192);
+}
+
 static struct pst_file *shared_file;
 
 static void *reader(void *arg)
@@ -319,6 +344,7 @@ int main(void)
 	RIG_RUN1(end_of_file);
 	RIG_RUN1(bad_arguments);
 	RIG_RUN1(errors);
+	RIG_RUN1(error_behind_the_end);
 	RIG_RUN1(threads);
 	RIG_RUN1(forked);
 	return rig_done();
