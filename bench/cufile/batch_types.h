@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What batches add to gds/cufile/cufile_types.h.  tests/unit/test-cufile-abi.c compares it with
+ * The types of cuFile's batches, beside those of gds/cufile/cufile_types.h.  tests/unit/test-cufile-abi.c compares it with
  * <cufile.h> where there is one.
  */
 #ifndef BENCH_CUFILE_BATCH_TYPES_H

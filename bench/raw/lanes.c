@@ -222,7 +222,7 @@ static bool lane_pass(struct lane *l)
 	return true;
 }
 
-/* What a slot moved last is in the device's memory and in the file. */
+/* Is the slot's last piece the same in the device's memory and in the file? */
 static bool lane_verify(struct lane *l)
 {
 	for (unsigned i = 0; i < SLOTS; i++) {

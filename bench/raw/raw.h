@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program gets that moves bytes between a file and NVIDIA memory by its own few
- * lines: the baselines that Penstock is compared with.  libpenstock is not in it, and no
- * header of NVIDIA's is needed.
+ * The baselines that Penstock is compared with: bytes between a file and NVIDIA memory, moved by
+ * a few lines that anybody would write.  They use neither libpenstock nor a header of NVIDIA's.
  *
  *	plain		pread into ordinary memory, cuMemcpyHtoD
  *	pinned		two registered buffers a thread, cuMemcpyHtoDAsync from one while the

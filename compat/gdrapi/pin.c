@@ -92,8 +92,8 @@ int pin_publish(struct pin *p, unsigned long session, unsigned long *ret_handle)
 	uintptr_t handle = 0;
 	int r;
 
-	/* Who finds the handle waits for the lock.  So does who ends the session: either the
-	 * session is seen to have ended here, or the pin is found there. */
+	/* A thread that finds the handle waits for the lock, and so does one that ends the session.
+	 * So either this call sees that the session ended, or the other finds the pin. */
 	(void)pthread_mutex_lock(&p->lock);
 	r = session_check(session) ? EINVAL : 0;
 	if (!r && handle_new(&handles, p, &handle) < 0)
