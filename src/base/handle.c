@@ -116,9 +116,10 @@ void *handle_get(struct handle_table *t, uintptr_t handle)
 	struct handle_slot *s = slot_of(t, handle);
 	void *object;
 
-	if (!s)
+	if (!s || atomic_load(&s->handle) != handle)
 		return NULL;
-	/* In this order: while the handle is valid the object does not change. */
+	/* The object does not change while the handle is valid, and a handle that was seen to be
+	 * valid never comes again: so the object is its own if it is valid before and after. */
 	object = atomic_load(&s->object);
 	return atomic_load(&s->handle) == handle ? object : NULL;
 }
