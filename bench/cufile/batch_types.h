@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types of cuFile's batches, beside those of gds/cufile/cufile_types.h.  tests/unit/test-cufile-abi.c compares it with
- * <cufile.h> where there is one.
+ * The types of cuFile's batches, beside those of gds/cufile/cufile_types.h.
+ * tests/unit/test-cufile-abi.c compares them with <cufile.h> where there is one.
  */
 #ifndef BENCH_CUFILE_BATCH_TYPES_H
 #define BENCH_CUFILE_BATCH_TYPES_H
