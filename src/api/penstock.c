@@ -307,7 +307,9 @@ void pst_grant_done(struct pst_grant *grant)
 		return;
 	if (!grant_has_room(grant))
 		return;
-	closep(&grant->fd);
+	/* A grant that no call filled in has no kind, and its fd of 0 is the program's own. */
+	if (grant->kind)
+		closep(&grant->fd);
 	explicit_bzero(grant, MIN(grant->sz, sizeof(*grant)));
 	grant->fd = -1;
 }
