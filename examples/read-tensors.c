@@ -58,7 +58,7 @@ static int run(const char *device, const char *path, uint64_t size, unsigned nr,
 	for (uint64_t i = 0; r == 0 && i < nr; i++)
 		r = tensor_new(device, size * i / nr, size * (i + 1) / nr - size * i / nr, &mems[i],
 			       &vecs[i]);
-	if (r == 0 && pst_readv(file, vecs, nr, &done) < 0)
+	if (r == 0 && pst_readv(file, vecs, nr, NULL, &done) < 0)
 		r = complain(path);
 	if (r == 0)
 		(void)printf("%u tensors: %s\n", nr, pst_done_text(&done, text, sizeof(text)));

@@ -103,7 +103,7 @@ static int open_file(struct bench *b)
 		if (r < 0)
 			return r;
 	}
-	r = pst_file_wrap(b->fd, 0, &file);
+	r = pst_file_wrap(b->fd, 0, NULL, &file);
 	if (r == 0)
 		r = pst_file_info(file, &info);
 	if (r < 0)
@@ -153,7 +153,7 @@ static struct bench_job job_of(const struct bench *b, uint64_t size)
 static int open_stable(struct bench *b)
 {
 	struct bench_job job;
-	int r = pst_file_wrap(b->fd, PST_FILE_STABLE, &b->file);
+	int r = pst_file_wrap(b->fd, PST_FILE_STABLE, NULL, &b->file);
 
 	if (r < 0)
 		return fail_pst(r, b->path);

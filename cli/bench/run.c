@@ -154,7 +154,7 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 		return fail_pst(r, job->device);
 	rig->shared = job->file;
 	rig->file = job->file;
-	r = rig->shared ? 0 : pst_file_wrap(job->fd, 0, &rig->file);
+	r = rig->shared ? 0 : pst_file_wrap(job->fd, 0, NULL, &rig->file);
 	if (r < 0)
 		return fail_pst(r, job->path);
 	rig->slots = calloc(job->depth, sizeof(*rig->slots));

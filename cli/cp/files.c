@@ -69,7 +69,7 @@ int cp_open_source(struct copy *c)
 		return r;
 	(void)fcntl(c->src_fd, F_SETFL, O_RDONLY);
 
-	r = pst_file_wrap(c->src_fd, 0, &c->in);
+	r = pst_file_wrap(c->src_fd, 0, NULL, &c->in);
 	if (r < 0)
 		return fail_pst(r, c->src);
 	r = pst_file_info(c->in, &info);
@@ -247,7 +247,7 @@ int cp_open_target(struct copy *c)
 
 	if (r < 0)
 		return r;
-	r = pst_file_wrap(c->dst_fd, 0, &c->out);
+	r = pst_file_wrap(c->dst_fd, 0, NULL, &c->out);
 	return r < 0 ? fail_pst(r, c->dst) : 0;
 }
 

@@ -51,14 +51,15 @@ PST_API int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint
  *
  * Nothing in @grant is believed: the descriptor's type and size are checked first.
  *
- * Return: 0; -EINVAL for a grant that does not check; -ENODEV when its device is not
- * here; -EACCES for rights that the descriptor does not give; -ENOMEM, -EMFILE.
+ * Return: 0; -EINVAL for a grant that does not check; -E2BIG for one with a member set that
+ * this version does not know; -ENODEV when its device is not here; -EACCES for rights that the
+ * descriptor does not give; -ENOMEM, -EMFILE.
  */
 PST_API int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem);
 
 /**
  * pst_grant_done() - close what a grant holds and wipe it
- * @grant: may be NULL
+ * @grant: may be NULL; one that no call filled in holds nothing
  */
 PST_API void pst_grant_done(struct pst_grant *grant);
 
@@ -70,7 +71,7 @@ PST_API void pst_grant_done(struct pst_grant *grant);
  *
  * Return: 0; -EACCES when the peer runs under another uid, or under one that stands for all
  * users without a number in this user namespace; -EPROTOTYPE when @sock is no such socket;
- * -ETIMEDOUT; -EPIPE when the peer is gone.
+ * -EINVAL, -E2BIG as pst_mem_import(); -ETIMEDOUT; -EPIPE when the peer is gone.
  */
 PST_API int pst_grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns);
 

@@ -78,7 +78,8 @@ struct pst_io {
 	uint64_t reserved[4]; /* 0 */
 };
 
-/* hardware or kernel may still touch the memory or, for a write, the file; see pst_mem_drain() */
+/* hardware or kernel may still touch the memory or, for a write, the file: pst_mem_drain() and
+ * pst_file_drain() tell when they do not */
 #define PST_DONE_BUSY (1u << 0)
 #define PST_DONE_CRC32C (1u << 1) /* crc32c is valid */
 #define PST_DONE_PINNED (1u << 2) /* the memory was registered with the kernel */
@@ -102,12 +103,23 @@ struct pst_done {
 
 /* ---------------------------------------------------- calls that wait */
 
-/* A range of a file and of memory: 32 bytes, fixed. */
+/* A range of a file and of memory: 40 bytes, fixed.  Zero what is not used. */
 struct pst_vec {
 	struct pst_mem *mem; /* NULL: mem_off is an address, which is wrapped for the call */
 	uint64_t mem_off;    /* in mem, or the address as pst_mem_wrap() takes it */
 	uint64_t file_off;
-	uint64_t len; /* at least 1 */
+	uint64_t len;      /* at least 1 */
+	uint64_t reserved; /* 0 */
+};
+
+/* How a call goes about all of its ranges; members as those of struct pst_io. */
+struct pst_call_opts {
+	size_t sz;      /* sizeof(struct pst_call_opts) */
+	uint32_t flags; /* PST_IO_STRICT, PST_IO_STREAM_WAIT */
+	uint32_t reserved;
+	uint64_t policy;      /* PST_POLICY* */
+	uint64_t deadline_ns; /* 0: 300 seconds from now, and one more for each 10 MB */
+	void *stream;         /* to be ordered with, or NULL */
 };
 
 #define PST_VECS_MAX (1u << 20) /* ranges of one call */
@@ -122,10 +134,14 @@ struct pst_vec {
  * @ret_done: how it went, also on failure; may be NULL
  *
  * For programs with one thing to read.  Requests in a queue overlap and cost less.  Ends
- * with -ETIMEDOUT after 300 seconds and one more for each 10 MB.
+ * with -ETIMEDOUT after 300 seconds and one more for each 10 MB; pst_readv() takes options.
+ *
+ * The queue that a call makes stays for the next one, with its staging memory, and ends when it
+ * is idle for a second, or when another queue lacks that memory.
  *
  * Return: bytes read, less than @len only at the end of the file; -errno as pst_queue_prep(),
- * pst_mem_wrap() and the completion have it; -ENOMEM, -EMFILE.
+ * pst_mem_wrap() and the completion have it; -ENOMEM, -EMFILE.  With PST_DONE_BUSY in
+ * ret_done->flags the memory is still in use: where @mem is NULL it must stay allocated for good.
  */
 PST_API int64_t pst_read(struct pst_file *file, uint64_t file_off, struct pst_mem *mem,
 			 uint64_t mem_off, uint64_t len, struct pst_done *ret_done);
@@ -151,29 +167,34 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  * @file:     open for reading; any thread
  * @vecs:     the ranges, in any order; they must not overlap in memory
  * @nr:       how many, 1 to PST_VECS_MAX
+ * @opts:     NULL for the defaults
  * @ret_done: all of them in one, also on failure: paths is the union, prefix counts in the
  *            order of @vecs, why is the first reason met; may be NULL
  *
  * What model loaders do: three hundred tensors into as many allocations is one call.  Ranges
- * in one allocation become one request, and requests run side by side.
+ * in one allocation become one request, as do all of the host's addresses, and requests run side
+ * by side.
  *
- * Return: bytes read; less than the sum only where ranges reach past the end of the file;
- * -errno of the first range that failed, as pst_read().
+ * Return: bytes in front of the first range that is short; a range is short only where it reaches
+ * past the end of the file; else the sum.  Or -errno of the first range that failed, as
+ * pst_read(); then ret_done->prefix bytes are good.  -EINVAL also for flags that a call does not
+ * take.
  */
 PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
-			  struct pst_done *ret_done);
+			  const struct pst_call_opts *opts, struct pst_done *ret_done);
 
 /**
  * pst_writev() - write many pieces of memory to many ranges of a file, and wait
  * @file:     open for writing; any thread
  * @vecs:     the ranges, in any order; they must not overlap in the file
  * @nr:       how many, 1 to PST_VECS_MAX
+ * @opts:     NULL for the defaults; PST_IO_STREAM_WAIT is for reads
  * @ret_done: as in pst_readv()
  *
- * Return: the sum of bytes, or -errno of the first range that failed.
+ * Return: the sum of bytes, or -errno of the first range that failed, as pst_readv().
  */
 PST_API int64_t pst_writev(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
-			   struct pst_done *ret_done);
+			   const struct pst_call_opts *opts, struct pst_done *ret_done);
 
 /* -------------------------------------------------------------- in words */
 

@@ -145,7 +145,7 @@ PST_API void pst_window_fence(void);
  *             NULL when @max is 0
  * @max:       room in @ret_names
  *
- * Return: how many there are, which may be more than @max.
+ * Return: how many there are, which may be more than @max; -EINVAL without room for @max.
  */
 PST_API int pst_window_kernels(const char **ret_names, unsigned max);
 

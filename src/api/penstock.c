@@ -15,6 +15,7 @@
 #include "core/path/pagecache.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
+#include "core/queue/idle.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "api/guard.h"
@@ -22,6 +23,7 @@
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
 _Static_assert(sizeof(struct pst_done) == 64, "struct pst_done is 64 bytes for ever");
 _Static_assert(sizeof(struct pst_seg) == 48, "struct pst_seg is 48 bytes for ever");
+_Static_assert(sizeof(struct pst_vec) == 40, "struct pst_vec is 40 bytes for ever");
 
 /* ---------------------------------------------------------------- library */
 
@@ -170,13 +172,13 @@ struct pst_mem *pst_mem_free(struct pst_mem *mem)
 	return NULL;
 }
 
-int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
+/* Wait until no request of any queue uses an object. */
+static int drain(const struct object *obj, const char *what, uint64_t deadline_ns)
 {
 	uint64_t nap = 20000;
 
-	GUARD();
 	for (;;) {
-		unsigned nr = registry_uses(&mem->obj);
+		unsigned nr = registry_uses(obj);
 		struct timespec ts;
 		uint64_t now;
 
@@ -184,11 +186,17 @@ int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
 			return 0;
 		now = now_ns();
 		if (deadline_ns <= now)
-			return err_set(EBUSY, "%u requests may still touch the memory", nr);
+			return err_set(EBUSY, "%u requests may still use the %s", nr, what);
 		ts = (struct timespec){ .tv_nsec = (long)MIN(nap, deadline_ns - now) };
 		(void)nanosleep(&ts, NULL);
 		nap = MIN(2 * nap, NSEC_PER_MSEC);
 	}
+}
+
+int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
+{
+	GUARD();
+	return drain(&mem->obj, "memory", deadline_ns);
 }
 
 int pst_mem_info(const struct pst_mem *mem, struct pst_mem_info *ret)
@@ -274,12 +282,14 @@ int pst_mem_export(struct pst_mem *mem, uint64_t off, uint64_t len, uint32_t rig
 			       "%" PRIu64 " bytes at %" PRIu64 " are not within memory of %" PRIu64,
 			       len, off, mem->len);
 	r = mem_export(mem->region->alloc, rights, &g);
-	if (r < 0)
-		return r;
-	g.rights = rights;
-	g.off = mem->off + off;
-	g.len = len;
-	return opts_return(ret_grant, &g, sizeof(g));
+	if (r == 0) {
+		g.rights = rights;
+		g.off = mem->off + off;
+		g.len = len;
+		r = opts_return(ret_grant, &g, sizeof(g));
+	}
+	grant_wipe(&g);
+	return r;
 }
 
 int pst_mem_import(const struct pst_grant *grant, struct pst_mem **ret_mem)
@@ -410,14 +420,21 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 	return r < 0 ? r : file_new(sf, ret_file);
 }
 
-int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file)
+int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
+		  struct pst_file **ret_file)
 {
+	struct pst_file_opts o;
 	struct local_file *sf;
 	int r;
 
 	GUARD();
-	if (flags & ~(PST_FILE_STABLE | PST_FILE_PLAIN))
-		return err_set(EINVAL, "flags 0x%x do not go with a wrapped descriptor", flags);
+	r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	if (flags & ~(PST_FILE_STABLE | PST_FILE_PLAIN) || o.flags || o.mode)
+		return err_set(EINVAL,
+			       "flags 0x%x, 0x%x and mode 0%o do not go with a wrapped descriptor",
+			       flags, o.flags, o.mode);
 	r = local_file_wrap(fd, flags, &sf);
 	return r < 0 ? r : file_new(sf, ret_file);
 }
@@ -430,6 +447,12 @@ struct pst_file *pst_file_close(struct pst_file *file)
 	if (file && fork_guard() == 0)
 		registry_release(&file->obj);
 	return NULL;
+}
+
+int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
+{
+	GUARD();
+	return drain(&file->obj, "file", deadline_ns);
 }
 
 int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
@@ -490,6 +513,12 @@ int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io)
 	queue_lock(queue);
 	r = queue_prep(queue, io);
 	queue_unlock(queue);
+	if (unlikely(r == -EBUSY) && idle_free()) {
+		/* Idle queues kept staging memory that this one lacks. */
+		queue_lock(queue);
+		r = queue_prep(queue, io);
+		queue_unlock(queue);
+	}
 	return r;
 }
 
@@ -558,7 +587,12 @@ int pst_limits_set(const struct pst_limits *limits)
 
 	GUARD();
 	r = opts_copy(&l, sizeof(l), limits);
-	return r < 0 ? r : limits_set(&l);
+	if (r == 0)
+		r = limits_set(&l);
+	/* Idle queues may keep what is above the new bound. */
+	if (r == -EBUSY && idle_free())
+		r = limits_set(&l);
+	return r;
 }
 
 int pst_limits_get(struct pst_limits *ret)

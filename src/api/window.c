@@ -196,6 +196,8 @@ int pst_window_kernels(const char **ret_names, unsigned max)
 	unsigned nr_all, nr = 0;
 
 	GUARD();
+	if (max && !ret_names)
+		return err_set(EINVAL, "no room is given for %u names", max);
 	all = copy_kernels(&nr_all);
 	for (unsigned i = 0; i < nr_all; i++) {
 		if (!copy_supported(all[i]))

@@ -101,8 +101,13 @@ int handle_new(struct handle_table *t, void *object, uintptr_t *ret_handle)
 	struct handle_slot *s;
 	int r = 0;
 
-	while ((s = pop(t)) == NULL && r == 0)
+	while ((s = pop(t)) == NULL && r == 0) {
+		atomic_fetch_add(&t->growing, 1);
 		r = grow(t);
+		/* The last chunk may be another thread's, which lists it now. */
+		if (atomic_fetch_sub(&t->growing, 1) > 1 && r == -EMFILE)
+			r = 0;
+	}
 	if (!s)
 		return r;
 	atomic_store(&s->object, object);

@@ -26,6 +26,7 @@ struct handle_slot;
 struct handle_table {
 	uint32_t max;          /* handles at a time: a multiple of HANDLE_CHUNK */
 	_Atomic uint64_t free; /* the first free index + 1, and a count of changes above it */
+	atomic_uint growing;   /* threads that make a chunk, or have made one that is not listed */
 	struct handle_slot *_Atomic chunks[HANDLE_CHUNKS_MAX];
 };
 

@@ -1,14 +1,33 @@
 /* SPDX-License-Identifier: MIT */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
 #include <signal.h>
 
 #include "base/err.h"
 #include "base/thread.h"
 
+/*
+ * A program may unload what it loaded, and our threads run in it.  The shared library itself is
+ * linked to stay; the static one may be part of a plug-in, which is made to stay here.
+ */
+static void stay_loaded(void)
+{
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	if (dladdr1((void *)(uintptr_t)&thread_start, &info, (void **)&map, RTLD_DL_LINKMAP) &&
+	    map && map->l_name && *map->l_name)
+		(void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	sigset_t all, old;
 	int r;
 
+	(void)pthread_once(&once, stay_loaded);
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(ret, NULL, fn, arg);

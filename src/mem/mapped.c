@@ -33,64 +33,101 @@ static void closefp(FILE **f)
 		(void)fclose(*f);
 }
 
-static int refuse(uint64_t addr, uint64_t len, uint64_t at)
+static int refuse(const struct mapped *m, uint64_t at)
 {
 	return err_set(EFAULT,
 		       "%" PRIu64 " bytes at %#" PRIx64 " are no memory that the CPU may use, and "
 		       "no device knows them: nothing is accessible at %#" PRIx64 "; were they "
 		       "freed?",
-		       len, addr, at);
+		       m->len, m->addr, at);
 }
 
 /* -ENOTTY: the kernel does not know the call. */
-static int by_query(int fd, uint64_t addr, uint64_t len)
+static int by_query(int fd, const struct mapped *m)
 {
-	uint64_t at = addr;
+	uint64_t at = m->addr;
 
-	while (at < addr + len) {
+	while (at < m->addr + m->len) {
 		struct query q = { .size = sizeof(q), .addr = at };
 
 		if (ioctl(fd, QUERY, &q) < 0)
-			return errno == ENOENT ? refuse(addr, len, at) : -ENOTTY;
+			return errno == ENOENT ? refuse(m, at) : -ENOTTY;
 		if (!(q.vma_flags & (VMA_READABLE | VMA_WRITABLE)))
-			return refuse(addr, len, at);
+			return refuse(m, at);
 		at = q.end;
 	}
 	return 0;
 }
 
-static int by_text(FILE *f, uint64_t addr, uint64_t len)
+/* Mappings side by side that the CPU may use. */
+struct stretch {
+	uint64_t start, end;
+	uint64_t next, next_end; /* the first mapping behind them */
+};
+
+static bool next_mapping(FILE *f, struct stretch *s)
 {
-	uint64_t at = addr, start, end;
 	char line[4352], prot[8]; /* a path and what stands before it */
 
-	while (at < addr + len && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &start, &end, prot) != 3 ||
-		    end <= at)
-			continue;
-		if (start > at || (prot[0] != 'r' && prot[1] != 'w'))
-			return refuse(addr, len, at);
-		at = end;
-	}
-	return at < addr + len ? refuse(addr, len, at) : 0;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &s->next, &s->next_end, prot) ==
+			    3 &&
+		    (prot[0] == 'r' || prot[1] == 'w'))
+			return true;
+	s->next = s->next_end = UINT64_MAX;
+	return false;
 }
 
-int mapped_check(uint64_t addr, uint64_t len)
+static void next_stretch(FILE *f, struct stretch *s)
+{
+	s->start = s->next;
+	s->end = s->next_end;
+	while (next_mapping(f, s) && s->next == s->end)
+		s->end = s->next_end;
+}
+
+/* Both the kernel's list and ours are in the order of addresses. */
+static int by_text(FILE *f, const struct mapped *list, unsigned nr)
+{
+	struct stretch s = { 0 };
+
+	for (unsigned i = 0; i < nr; i++) {
+		const struct mapped *m = &list[i];
+
+		while (s.end <= m->addr)
+			next_stretch(f, &s);
+		if (m->addr < s.start)
+			return refuse(m, m->addr);
+		if (m->addr + m->len > s.end)
+			return refuse(m, s.end);
+	}
+	return 0;
+}
+
+/* Without a file to write MS_ASYNC does nothing but look for holes. */
+static int by_msync(const struct mapped *m)
+{
+	uint64_t start = align_down(m->addr, (uint64_t)sysconf(_SC_PAGESIZE));
+
+	if (msync((void *)(uintptr_t)start, m->addr + m->len - start, MS_ASYNC) < 0 &&
+	    errno == ENOMEM)
+		return refuse(m, m->addr);
+	return 0;
+}
+
+int mapped_check(const struct mapped *list, unsigned nr)
 {
 	_cleanup_(closefp) FILE *f = NULL;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = align_down(addr, page);
 	int saved = errno, r = 0;
 
-	/* Without a file to write MS_ASYNC does nothing but look for holes. */
-	if (msync((void *)(uintptr_t)start, addr + len - start, MS_ASYNC) < 0 && errno == ENOMEM)
-		r = refuse(addr, len, addr);
+	for (unsigned i = 0; r == 0 && i < nr; i++)
+		r = by_msync(&list[i]);
 	if (r == 0)
 		f = fopen("/proc/self/maps", "re");
-	if (f) {
-		r = by_query(fileno(f), addr, len);
-		if (r == -ENOTTY)
-			r = by_text(f, addr, len);
-	}
+	for (unsigned i = 0; f && r == 0 && i < nr; i++)
+		r = by_query(fileno(f), &list[i]);
+	if (r == -ENOTTY)
+		r = by_text(f, list, nr);
 	errno = saved;
 	return r;
 }

@@ -90,7 +90,7 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 		return cannot(owner, "wrapped");
 	/* Host memory claims what nobody else knows, such as freed memory of a device. */
 	if (owner->kind == PST_KIND_HOST && !(flags & PST_MEM_LATER)) {
-		r = mapped_check(addr, len);
+		r = mapped_check(&(struct mapped){ addr, len }, 1);
 		if (r < 0)
 			return r;
 	}

@@ -309,7 +309,7 @@ static int try_open(const char *path, uint32_t flags)
 static int try_wrap(int fd, uint32_t flags)
 {
 	struct pst_file *f = NULL;
-	int r = pst_file_wrap(fd, flags, &f);
+	int r = pst_file_wrap(fd, flags, NULL, &f);
 
 	pst_file_close(f);
 	return r;
@@ -426,7 +426,7 @@ static void wrapped_descriptors(void)
 
 		if (fd < 0)
 			continue; /* a file system without O_DIRECT */
-		WORKS(pst_file_wrap(fd, 0, &f));
+		WORKS(pst_file_wrap(fd, 0, NULL, &f));
 		T_EQ(rig_file_info(f).flags & RIG_RW, acc == O_RDONLY   ? PST_FILE_READ
 						      : acc == O_WRONLY ? PST_FILE_WRITE
 									: RIG_RW);

@@ -55,7 +55,7 @@ static int in_the_child(void)
 	GONE(pst_grant_send(0, &g, 0));
 	GONE(pst_grant_recv(0, &g, 0));
 	GONE(pst_file_open(rig_path("file"), PST_FILE_READ, NULL, &f));
-	GONE(pst_file_wrap(0, 0, &f));
+	GONE(pst_file_wrap(0, 0, NULL, &f));
 	GONE(pst_file_info(file, &fi));
 	GONE(pst_queue_new(NULL, &q));
 	GONE(pst_queue_prep(rig_q, &io));

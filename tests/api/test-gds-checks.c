@@ -4,6 +4,8 @@
  * case in a process of its own (again.h), because of their environment.
  */
 #include <dlfcn.h>
+#include <limits.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 
 #include "again.h"
@@ -285,12 +287,22 @@ static void wrong_arguments(void)
 
 static void wrong_paths(void)
 {
+	char event[sizeof(struct inotify_event) + NAME_MAX + 1];
+	int opens;
+
 	use_libraries("mode=p2pdma");
 	says(ask("cuda:0", rig_path("none"), 0), -ENOENT, "none");
 	says(ask("cuda:0", "/dev/null", 0), -ENXIO, "/dev/null");
 	T_EQ(mkfifo(rig_path("fifo"), 0600), 0);
-	/* Nobody will ever write to it. */
+	/* To open it would let a writer go on that waits for its reader. */
+	opens = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	T_CHECK(inotify_add_watch(opens, rig_path("fifo"), IN_OPEN) >= 0);
 	says(ask("cuda:0", rig_path("fifo"), PST_CHECK_TRIAL), -ENXIO, "fifo");
+	T_EQ(read(opens, event, sizeof(event)), -1);
+	T_EQ(errno, EAGAIN);
+	(void)close(open(rig_path("fifo"), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+	T_CHECK(read(opens, event, sizeof(event)) > 0);
+	(void)close(opens);
 	if (geteuid() != 0) {
 		rig_make(rig_path("secret"), 0, 10);
 		T_EQ(chmod(rig_path("secret"), 0), 0);

@@ -247,7 +247,7 @@ static void write_back_fails(void)
 	T_EQ(lseek(wrapped, 12345, SEEK_SET), 12345);
 	pst_file_close(file);
 	file = NULL;
-	T_OK(pst_file_wrap(wrapped, 0, &file));
+	T_OK(pst_file_wrap(wrapped, 0, NULL, &file));
 	T_EQ(verdict().state, PST_STATE_POSSIBLE);
 	d = cold_read(0, 0, RIG_MIB(2), 0, 0);
 	T_CHECK((d.paths & GDS) && is_right(0, 0, RIG_MIB(2)));

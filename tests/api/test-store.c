@@ -341,7 +341,7 @@ static void wrapped_with_o_nonblock(void)
 	struct pst_file *f = NULL;
 
 	T_CHECK(fd >= 0);
-	T_OK(pst_file_wrap(fd, 0, &f));
+	T_OK(pst_file_wrap(fd, 0, NULL, &f));
 	(void)close(fd);
 	T_EQ(rig_read(f, m, 99, 0, 8192).res, 8192);
 	T_EQ(rig_mem_differs(m, 0, 8192, FUSEFS_SEED, 99), 8192);

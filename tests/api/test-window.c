@@ -214,6 +214,7 @@ static void kernels_by_name(void)
 
 	T_CHECK(nr >= 2 && nr <= 16);
 	T_EQ(pst_window_kernels(NULL, 0), nr);
+	T_EQ(pst_window_kernels(NULL, 1), -EINVAL);
 	T_EQ(pst_window_open(m, 0, LEN, &o, &w), -EOPNOTSUPP);
 	(void)snprintf(listed, sizeof(listed), "%s", pst_error_text());
 	for (int i = 0; i < nr; i++) {

@@ -210,7 +210,7 @@ static void step_file(struct input *in)
 	flags &= ~PST_FILE_TRUNC;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", my.fd);
 	r = which & 1 ? pst_file_open(path, flags, which & 2 ? NULL : &u.o, &f)
-		      : pst_file_wrap(which & 2 ? my.fd : (int)which, flags, &f);
+		      : pst_file_wrap(which & 2 ? my.fd : (int)which, flags, NULL, &f);
 	if (checked(r) < 0) {
 		must(!f);
 		return;
@@ -482,13 +482,13 @@ static void set_up(void)
 	my.fd = mkostemp(path, O_CLOEXEC);
 	must(my.fd >= 0 && unlink(path) == 0);
 	must(pwrite(my.fd, data, sizeof(data), 0) == sizeof(data));
-	must(pst_file_wrap(my.fd, 0, &my.file[0]) == 0);
-	must(pst_file_wrap(my.fd, PST_FILE_PLAIN, &my.file[1]) == 0);
+	must(pst_file_wrap(my.fd, 0, NULL, &my.file[0]) == 0);
+	must(pst_file_wrap(my.fd, PST_FILE_PLAIN, NULL, &my.file[1]) == 0);
 	{
 		int fd = memfd_create("pst-fuzz", MFD_CLOEXEC);
 
 		must(fd >= 0 && pwrite(fd, data, sizeof(data), 0) == sizeof(data));
-		must(pst_file_wrap(fd, PST_FILE_STABLE, &my.file[2]) == 0);
+		must(pst_file_wrap(fd, PST_FILE_STABLE, NULL, &my.file[2]) == 0);
 		(void)close(fd);
 	}
 }

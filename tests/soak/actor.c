@@ -77,7 +77,7 @@ static void file_open(struct actor *a, unsigned i)
 		how |= PST_FILE_STABLE;
 	do {
 		if (one_in(&a->dice, 3))
-			r = pst_file_wrap(g->fd, how, &a->files[i]);
+			r = pst_file_wrap(g->fd, how, NULL, &a->files[i]);
 		else
 			r = pst_file_open(g->path, RIG_RW | how, NULL, &a->files[i]);
 		must(a, r, "opening a file");

@@ -59,7 +59,7 @@ static int ask(uint64_t from, uint64_t to)
 	int r;
 
 	errno = 99;
-	r = mapped_check((uintptr_t)at + from, to - from);
+	r = mapped_check(&(struct mapped){ (uintptr_t)at + from, to - from }, 1);
 	T_EQ(errno, 99);
 	return r;
 }
@@ -100,14 +100,36 @@ static void look(void)
 	T_EQ(munmap(at, PAGES * page), 0);
 
 	/* Nothing at all, below and above. */
-	T_EQ(mapped_check(4096, 1), -EFAULT);
-	T_EQ(mapped_check(UINT64_C(1) << 62, 1), -EFAULT);
+	T_EQ(mapped_check(&(struct mapped){ 4096, 1 }, 1), -EFAULT);
+	T_EQ(mapped_check(&(struct mapped){ UINT64_C(1) << 62, 1 }, 1), -EFAULT);
 	/* Of any length. */
 	big = mmap(NULL, GIB(512), PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	T_CHECK(big != MAP_FAILED);
-	T_OK(mapped_check((uintptr_t)big + 1, GIB(512) - 2));
+	T_OK(mapped_check(&(struct mapped){ (uintptr_t)big + 1, GIB(512) - 2 }, 1));
 	T_EQ(munmap(big, GIB(512)), 0);
+}
+
+/* What is asked for at once, with what overlaps. */
+static void look_at_many(void)
+{
+	struct mapped list[5];
+
+	map_pages();
+	T_EQ(munmap(at + 4 * page, page), 0);
+	for (unsigned i = 0; i < 5; i++)
+		list[i] = (struct mapped){ (uintptr_t)at + i * page / 2, page };
+	T_OK(mapped_check(list, 5));
+	list[3] = (struct mapped){ (uintptr_t)at + page + 1, 3 * page - 1 };
+	list[4] = (struct mapped){ (uintptr_t)at + 5 * page, 3 * page };
+	T_OK(mapped_check(list, 5));
+	list[3].len++;
+	T_EQ(mapped_check(list, 5), -EFAULT);
+	list[3].len--;
+	T_OK(mapped_check(list, 5));
+	list[4].addr--;
+	T_EQ(mapped_check(list, 5), -EFAULT);
+	T_EQ(munmap(at, PAGES * page), 0);
 }
 
 static void by_call(void)
@@ -115,6 +137,7 @@ static void by_call(void)
 	kernel = CALL;
 	calls = 0;
 	look();
+	look_at_many();
 	T_CHECK(calls > 0);
 }
 
@@ -122,12 +145,14 @@ static void by_text(void)
 {
 	kernel = TEXT;
 	look();
+	look_at_many();
 }
 
 static void without_proc(void)
 {
 	kernel = NOTHING;
 	look();
+	look_at_many();
 }
 
 int main(void)

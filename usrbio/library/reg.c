@@ -152,7 +152,7 @@ static int inode_number(int fd, uint64_t *ret)
 static const char *why_not(int dup, int err)
 {
 	struct pst_file *file = NULL;
-	bool refused = pst_file_wrap(dup, 0, &file) == err;
+	bool refused = pst_file_wrap(dup, 0, NULL, &file) == err;
 
 	(void)pst_file_close(file);
 	return refused ? pst_error_text() : strerror(-err);

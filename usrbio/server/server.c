@@ -103,7 +103,7 @@ static void file_free(struct server_file *f)
 static int file_open(struct server_file *f, int fd)
 {
 	struct stat st;
-	int flags, err = pst_file_wrap(fd, 0, &f->file);
+	int flags, err = pst_file_wrap(fd, 0, NULL, &f->file);
 
 	if (err < 0)
 		return err;

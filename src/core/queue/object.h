@@ -38,7 +38,7 @@ struct use {
 
 /* One allocation: what all pst_mem on it share. */
 struct region {
-	struct list link;
+	struct region *next; /* with the same hash */
 	struct mem_alloc *alloc;
 	struct io_buf *sbuf; /* host memory that I/O contexts may register; NULL: none */
 	_Atomic(struct window_cache *) window_cache; /* window_cache.c; NULL: none yet */

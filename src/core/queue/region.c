@@ -11,22 +11,42 @@
 #include "core/path/window_cache.h"
 #include "core/queue/object.h"
 
+#define BUCKETS 4096u
+
 static struct {
 	pthread_mutex_t lock;
-	struct list list;
-} regions = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(regions.list) };
+	struct region *of[BUCKETS]; /* by buffer id */
+} regions = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static struct region **bucket(const struct mem_alloc *a)
+{
+	return &regions.of[(a->buffer_id ^ a->buffer_id >> 12) % BUCKETS];
+}
 
 static struct region *region_find(const struct mem_alloc *a)
 {
-	struct list *e;
+	struct region *r = *bucket(a);
 
-	list_for_each (e, &regions.list) {
-		struct region *r = list_entry(e, struct region, link);
+	while (r && (r->alloc->ops != a->ops || r->alloc->buffer_id != a->buffer_id))
+		r = r->next;
+	return r;
+}
 
-		if (r->alloc->ops == a->ops && r->alloc->buffer_id == a->buffer_id)
-			return r;
-	}
-	return NULL;
+static void region_add(struct region *r)
+{
+	struct region **at = bucket(r->alloc);
+
+	r->next = *at;
+	*at = r;
+}
+
+static void region_del(struct region *r)
+{
+	struct region **at = bucket(r->alloc);
+
+	while (*at != r)
+		at = &(*at)->next;
+	*at = r->next;
 }
 
 /*
@@ -64,7 +84,7 @@ int region_get(struct mem_alloc *a, struct region **ret)
 			err = err_set(ENOMEM, "out of memory");
 		}
 		if (!err)
-			list_add_tail(&regions.list, &r->link);
+			region_add(r);
 	}
 	pthread_mutex_unlock(&regions.lock);
 	if (err) {
@@ -103,7 +123,7 @@ void region_put(struct region *r)
 		pthread_mutex_unlock(&regions.lock);
 		return;
 	}
-	list_del(&r->link);
+	region_del(r);
 	pthread_mutex_unlock(&regions.lock);
 	if (r->gds)
 		gds_mem_end(r, region_free);

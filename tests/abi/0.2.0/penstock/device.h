@@ -16,7 +16,7 @@ struct pst_device {
 	uint32_t index;                  /* among devices of its kind, from 0 */
 	char name[PST_DEVICE_NAME_MAX];  /* what pst_mem_alloc() takes: "soft:0", "host" */
 	char model[PST_DEVICE_NAME_MAX]; /* for people */
-	char pci[16];                    /* "0000:17:00.0", or "" */
+	char pci[24];                    /* "0000:17:00.0", or "" */
 	uint8_t uuid[16];                /* all zero for the host */
 	int32_t numa_node;               /* -1 when unknown */
 	uint32_t reserved;

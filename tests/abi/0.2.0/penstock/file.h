@@ -20,7 +20,7 @@ extern "C" {
 
 struct pst_file_opts {
 	size_t sz;      /* sizeof(struct pst_file_opts) */
-	uint32_t mode;  /* of a created file; 0 means 0666 less umask */
+	uint32_t mode;  /* of a created file; 0 means 0666 less umask; wrap: 0 */
 	uint32_t flags; /* 0 */
 };
 
@@ -55,12 +55,14 @@ PST_API int pst_file_open(const char *path, uint32_t flags, const struct pst_fil
  * pst_file_wrap() - use a descriptor that the caller opened
  * @fd:       a regular file or block device; it is duplicated and stays the caller's
  * @flags:    PST_FILE_STABLE and PST_FILE_PLAIN or 0; direction comes from the descriptor
+ * @opts:     NULL for the defaults
  * @ret_file: the file, to be closed with pst_file_close()
  *
  * Return: 0; -EBADF; -ENXIO for anything but a regular file or block device; -EINVAL for
  * a descriptor opened with O_APPEND or O_PATH; -EMFILE.
  */
-PST_API int pst_file_wrap(int fd, uint32_t flags, struct pst_file **ret_file);
+PST_API int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
+			  struct pst_file **ret_file);
 
 /**
  * pst_file_close() - close a file
@@ -82,6 +84,18 @@ PST_API struct pst_file *pst_file_close(struct pst_file *file);
  * Return: 0; what fsync(2) says, -EIO for one; -ETIMEDOUT after 300 seconds.
  */
 PST_API int pst_file_sync(struct pst_file *file);
+
+/**
+ * pst_file_drain() - wait until nothing uses the file any more
+ * @file:        the file; no other thread may prepare requests on it meanwhile
+ * @deadline_ns: when to stop waiting; 0 only looks
+ *
+ * A write that completed with PST_DONE_BUSY may still change the file, and an older one may
+ * overwrite a newer one.  Counts requests of every queue, prepared ones too.  Any thread.
+ *
+ * Return: 0 when quiet, -EBUSY when a request may still use it at the deadline.
+ */
+PST_API int pst_file_drain(struct pst_file *file, uint64_t deadline_ns);
 
 /**
  * pst_file_info() - facts of a file

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+#include <string.h>
+
+#include "base/cancel.h"
+#include "base/work.h"
+#include "core/queue/clock.h"
+#include "core/queue/idle.h"
+
+#define IDLE_MAX 4u
+#define IDLE_NS NSEC_PER_SEC
+#define ENDED_NS (2 * NSEC_PER_SEC)
+
+/* The queue that was given back last is used first. */
+static struct {
+	pthread_mutex_t lock; /* before the clock's */
+	struct {
+		struct pst_queue *q;
+		uint64_t since;
+	} of[IDLE_MAX];
+	unsigned nr;
+	pthread_mutex_t ending; /* while queues end; before the lock */
+	uint64_t ended;         /* when one last did; under it */
+	struct alarm alarm;
+	struct work end;
+} idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ending = PTHREAD_MUTEX_INITIALIZER };
+
+/* The queue that is idle for longest, if that is since @before; NULL: none. */
+static struct pst_queue *oldest(uint64_t before)
+{
+	struct pst_queue *q = NULL;
+
+	pthread_mutex_lock(&idle.lock);
+	if (idle.nr && idle.of[0].since <= before) {
+		q = idle.of[0].q;
+		idle.nr--;
+		memmove(&idle.of[0], &idle.of[1], idle.nr * sizeof(idle.of[0]));
+	}
+	if (!q && idle.nr)
+		clock_set(&idle.alarm, idle.of[0].since + IDLE_NS);
+	if (!idle.nr)
+		clock_del(&idle.alarm);
+	pthread_mutex_unlock(&idle.lock);
+	return q;
+}
+
+/* End those that are idle since @before; true when any ended in the last two seconds. */
+static bool end(uint64_t before)
+{
+	struct pst_queue *q;
+	bool any;
+
+	pthread_mutex_lock(&idle.ending);
+	while ((q = oldest(before))) {
+		queue_free(q);
+		idle.ended = now_ns();
+	}
+	any = idle.ended && now_ns() - idle.ended < ENDED_NS;
+	pthread_mutex_unlock(&idle.ending);
+	return any;
+}
+
+static void end_expired(struct work *w)
+{
+	(void)w;
+	(void)end(now_ns() - IDLE_NS);
+}
+
+static void ring(struct alarm *a)
+{
+	/* Without a thread for it they stay until the next call. */
+	(void)a;
+	(void)work_queue(&idle.end, WORK_LOW);
+}
+
+static void init(void)
+{
+	alarm_init(&idle.alarm, ring);
+	work_init(&idle.end, end_expired);
+}
+
+static void init_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, init);
+}
+
+bool idle_free(void)
+{
+	NO_CANCEL();
+	init_once();
+	return end(UINT64_MAX);
+}
+
+int idle_take(struct pst_queue **ret)
+{
+	const struct pst_queue_opts defaults = { .sz = sizeof(defaults) };
+	struct pst_queue *q = NULL;
+
+	pthread_mutex_lock(&idle.lock);
+	if (idle.nr)
+		q = idle.of[--idle.nr].q;
+	pthread_mutex_unlock(&idle.lock);
+	if (!q)
+		return queue_new(&defaults, ret);
+	*ret = q;
+	return 0;
+}
+
+/* Is nothing prepared, under way, or to be reaped? */
+static bool is_idle(const struct pst_queue *q)
+{
+	return !q->nr_prepared && !q->nr_inflight && !q->nr_done && !q->nr_zombies;
+}
+
+void idle_give(struct pst_queue *q)
+{
+	if (!q)
+		return;
+	init_once();
+	pthread_mutex_lock(&idle.lock);
+	if (is_idle(q) && idle.nr < IDLE_MAX && clock_add(&idle.alarm) == 0) {
+		idle.of[idle.nr].q = q;
+		idle.of[idle.nr++].since = now_ns();
+		clock_set(&idle.alarm, idle.of[0].since + IDLE_NS);
+		q = NULL;
+	}
+	pthread_mutex_unlock(&idle.lock);
+	if (q)
+		queue_free(q);
+}

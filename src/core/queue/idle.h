@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Queues that calls which wait have used, kept for the next such call.
+ *
+ * A queue has staging memory and threads of a device, so it ends when nobody asked for it for a
+ * second, or earlier where somebody lacks what it has (idle_free()).
+ */
+#ifndef PST_IDLE_H
+#define PST_IDLE_H
+
+#include "core/queue/queue.h"
+
+/* A queue that nobody else uses until idle_give(); errors of queue_new(). */
+int idle_take(struct pst_queue **ret);
+/* NULL: nothing.  A queue in which something is under way ends now. */
+void idle_give(struct pst_queue *q);
+/*
+ * End all that are idle.  True when any ended, now or in the last two seconds: what lacked their
+ * memory, and waited for it before it failed, may be tried again.  No lock is held.
+ */
+bool idle_free(void);
+
+#endif

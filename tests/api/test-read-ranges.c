@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls that wait, with many ranges and with options: what they make of them, in which order they
+ * fail, and what is busy or kept afterwards.
+ */
+#include <sys/mman.h>
+
+#include "fusefs.h"
+#include "rig.h"
+
+#define SEED 23
+#define LEN RIG_MIB(4)
+#define MANY 80000u
+#define SMALL 40u
+
+static struct pst_file *data(void)
+{
+	rig_make(rig_path("data"), SEED, LEN);
+	return rig_open(rig_path("data"), RIG_R);
+}
+
+static struct pst_mem *mem_new(const char *device, uint64_t len)
+{
+	struct pst_mem *m = NULL;
+
+	T_OK(pst_mem_alloc(device, len, NULL, &m));
+	return m;
+}
+
+/* Small pieces all over the heap, from the highest address to the lowest. */
+static void many_addresses(void)
+{
+	struct pst_vec *v = calloc(MANY, sizeof(*v));
+	struct pst_file *f = data();
+	uint64_t before = rig_stats(NULL).requests, bad = 0;
+	char *heap = malloc((size_t)MANY * 2 * SMALL);
+	struct pst_done d;
+
+	T_CHECK(v && heap);
+	for (unsigned i = 0; i < MANY; i++)
+		v[i] = (struct pst_vec){ .mem_off = (uintptr_t)heap +
+						    (uint64_t)(MANY - 1 - i) * 2 * SMALL,
+					 .file_off = (uint64_t)i * SMALL,
+					 .len = SMALL };
+	memset(heap, 0x77, (size_t)MANY * 2 * SMALL);
+	T_EQ(pst_readv(f, v, MANY, NULL, &d), (int64_t)MANY * SMALL);
+	T_EQ(rig_stats(NULL).requests - before, 1);
+	for (unsigned i = 0; i < MANY; i++) {
+		const char *at = (const char *)(uintptr_t)v[i].mem_off;
+
+		bad += t_differs(at, SEED, v[i].file_off, SMALL) != SMALL;
+		for (unsigned k = SMALL; k < 2 * SMALL; k++)
+			bad += at[k] != 0x77; /* what lies between is not touched */
+	}
+	T_EQ(bad, 0);
+	free(heap);
+	free(v);
+	pst_file_close(f);
+}
+
+/* Host memory around device memory around host memory. */
+static void memory_in_between(void)
+{
+	char *low = mmap(NULL, 3 * LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_mem *soft = mem_new("soft:0", 65536);
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	struct pst_file *f = data();
+	struct pst_done d;
+	char *high;
+
+	T_CHECK(low != MAP_FAILED);
+	high = low + 2 * LEN;
+	T_CHECK(munmap(low + LEN, LEN) == 0);
+	T_OK(pst_mem_info(soft, &info));
+	{
+		const struct pst_vec v[] = {
+			{ .mem_off = (uintptr_t)high, .file_off = 1000, .len = 5000 },
+			{ .mem_off = info.addr + 10, .file_off = 9000, .len = 7000 },
+			{ .mem_off = (uintptr_t)low + 1, .file_off = 0, .len = LEN - 1 },
+			{ .mem_off = info.addr + 30000, .file_off = 20000, .len = 35536 },
+		};
+		uint64_t before = rig_stats(NULL).requests;
+
+		T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), 5000 + 7000 + LEN - 1 + 35536);
+		T_EQ(rig_stats(NULL).requests - before, 2);
+	}
+	T_EQ(t_differs(high, SEED, 1000, 5000), 5000);
+	T_EQ(t_differs(low + 1, SEED, 0, LEN - 1), LEN - 1);
+	T_EQ(rig_mem_differs(soft, 10, 7000, SEED, 9000), 7000);
+	T_EQ(rig_mem_differs(soft, 30000, 35536, SEED, 20000), 35536);
+	pst_mem_free(soft);
+	pst_file_close(f);
+	(void)munmap(low, LEN);
+	(void)munmap(high, LEN);
+}
+
+/* Nothing is started where one range is wrong, and the first one is named. */
+static void bad_ranges(void)
+{
+	struct pst_mem *a = mem_new("host", 8192), *b = mem_new("soft:0", 8192);
+	struct pst_vec v[] = {
+		{ .mem = a, .len = 4096 },
+		{ .mem = b, .len = 4096 },
+		{ .mem = a, .mem_off = 4096, .len = 4096 },
+	};
+	uint64_t before = rig_stats(NULL).requests;
+	struct pst_file *f = data();
+	struct pst_done d;
+
+	v[1].mem_off = 4097;
+	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -ERANGE);
+	T_EQ(d.res, -ERANGE);
+	T_CHECK(strstr(pst_error_text(), "range 1 has 4096 bytes at 4097"));
+	v[1].mem_off = UINT64_MAX;
+	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -ERANGE);
+	v[1].mem_off = 0;
+	v[1].file_off = INT64_MAX - 10;
+	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -EOVERFLOW);
+	T_CHECK(strstr(pst_error_text(), "range 1"));
+	v[1] = (struct pst_vec){ .mem_off = UINT64_MAX - 10, .len = 4096 };
+	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "range 1"));
+	T_EQ(d.prefix, 0);
+	T_EQ(rig_stats(NULL).requests, before);
+	pst_mem_free(a);
+	pst_mem_free(b);
+	pst_file_close(f);
+}
+
+/* Of memory that can only be written from, and memory that cannot: the caller's order decides. */
+static void first_error(void)
+{
+	struct pst_mem *shared = NULL, *other = mem_new("soft:0", 4096), *m = NULL;
+	const struct pst_mem_opts o = { .sz = sizeof(o), .flags = PST_MEM_SHARED };
+	struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
+	struct pst_file *f = data(), *shut;
+	struct pst_done d;
+
+	T_OK(pst_mem_alloc("host", 4096, &o, &shared));
+	T_OK(pst_mem_export(shared, 0, 4096, PST_RIGHT_READ, &g));
+	T_OK(pst_mem_import(&g, &m)); /* a read may not store there */
+	for (unsigned i = 0; i < 2; i++) {
+		const struct pst_vec v[] = {
+			{ .mem = i ? other : m, .len = 4096 },
+			{ .mem = i ? m : other, .len = 4096 },
+		};
+
+		T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -EACCES);
+		T_EQ(d.res, -EACCES);
+		T_EQ(d.prefix, i ? 4096 : 0);
+		T_CHECK(strstr(pst_error_text(), "grant"));
+	}
+	/* A file that nothing can be read from is the first range's error. */
+	shut = rig_open(rig_path("data"), PST_FILE_WRITE);
+	T_EQ(pst_read(shut, 0, other, 0, 4096, &d), -EBADF);
+	T_EQ(d.prefix, 0);
+	pst_file_close(shut);
+	pst_grant_done(&g);
+	pst_mem_free(m);
+	pst_mem_free(other);
+	pst_mem_free(shared);
+	pst_file_close(f);
+}
+
+static void options(void)
+{
+	struct pst_call_opts o = { .sz = sizeof(o) };
+	struct pst_mem *m = mem_new("soft:0", LEN);
+	struct pst_vec v = { .mem = m, .len = LEN };
+	struct pst_file *f = data(), *to = rig_open(rig_path("to"), RIG_NEW);
+	struct pst_done d;
+
+	o.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_BUFFERED);
+	T_EQ(pst_readv(f, &v, 1, &o, &d), LEN);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_BUFFERED));
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	T_EQ(pst_writev(to, &v, 1, &o, &d), LEN);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_STAGED) | PST_PATH_BIT(PST_PATH_BUFFERED));
+
+	/* A path that this memory has not, and STRICT, which makes of that an error. */
+	o.policy = PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED);
+	T_EQ(pst_readv(f, &v, 1, &o, &d), LEN);
+	T_CHECK(d.why != PST_WHY_NONE);
+	o.flags = PST_IO_STRICT;
+	T_EQ(pst_readv(f, &v, 1, &o, &d), -EOPNOTSUPP);
+	T_CHECK(d.why != PST_WHY_NONE);
+
+	o = (struct pst_call_opts){ .sz = sizeof(o), .deadline_ns = 1 };
+	T_EQ(pst_readv(f, &v, 1, &o, &d), -ETIMEDOUT);
+	T_EQ(d.res, -ETIMEDOUT);
+	o.deadline_ns = 0;
+	o.flags = PST_IO_CRC32C;
+	T_EQ(pst_readv(f, &v, 1, &o, &d), -EINVAL);
+	o.flags = 0;
+	o.reserved = 1;
+	T_EQ(pst_readv(f, &v, 1, &o, &d), -EINVAL);
+	o.reserved = 0;
+	o.sz = 4;
+	T_EQ(pst_readv(f, &v, 1, &o, &d), -EINVAL);
+	o.sz = 2 * sizeof(o);
+	{
+		struct {
+			struct pst_call_opts o;
+			char more[sizeof(struct pst_call_opts)];
+		} later = { .o = o };
+
+		T_EQ(pst_readv(f, &v, 1, &later.o, &d), LEN);
+		later.more[3] = 1;
+		T_EQ(pst_readv(f, &v, 1, &later.o, &d), -E2BIG);
+	}
+	v.reserved = 1;
+	T_EQ(pst_readv(f, &v, 1, NULL, &d), -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "range 0"));
+	pst_file_close(to);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static int bound(uint64_t bytes)
+{
+	const struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
+
+	return pst_limits_set(&l);
+}
+
+/* The queue that a call leaves behind keeps staging memory only as long as nobody lacks it. */
+static void what_is_idle_gives_way(void)
+{
+	struct pst_mem *m = mem_new("soft:0", LEN), *n = mem_new("soft:1", LEN);
+	struct pst_queue *q = NULL;
+	struct pst_file *f = data();
+	struct pst_io io = rig_io(PST_OP_READ, f, n, 0, 0, LEN);
+
+	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
+	T_OK(bound(1));
+	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), -EBUSY);
+	T_CHECK(strstr(pst_error_text(), "pst_limits_set"));
+
+	/* Room for one queue's largest slots: that of the other device must go, by whoever asks. */
+	T_OK(bound(RIG_MIB(8)));
+	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
+	T_EQ(pst_read(f, 0, n, 0, LEN, NULL), LEN);
+	T_EQ(rig_mem_differs(n, 0, LEN, SEED, 0), LEN);
+	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
+	T_OK(pst_queue_new(NULL, &q));
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	T_EQ(rig_reap1(q).res, LEN);
+
+	/* The program's own queue stays what it is. */
+	T_EQ(bound(1), -EBUSY);
+	q = pst_queue_free(q);
+	T_OK(bound(0));
+	T_EQ(pst_read(f, 0, m, 0, LEN, NULL), LEN);
+	pst_mem_free(m);
+	pst_mem_free(n);
+	pst_file_close(f);
+}
+
+/* A staged write lets its memory go, and may change the file until the file system answers. */
+static void busy_file(void)
+{
+	struct pst_call_opts o = { .sz = sizeof(o) };
+	struct pst_mem *m = mem_new("soft:0", 65536);
+	struct pst_vec v = { .mem = m, .len = 65536 };
+	uint64_t end = t_hang();
+	struct pst_file *f = NULL;
+	struct fusefs fs = { 0 };
+	struct pst_done d;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	T_OK(pst_file_open(path, PST_FILE_WRITE, NULL, &f));
+	T_EQ(pst_file_drain(f, 0), 0);
+	o.deadline_ns = t_in_ms(1000);
+	T_EQ(pst_writev(f, &v, 1, &o, &d), -ETIMEDOUT);
+	T_CHECK(d.flags & PST_DONE_BUSY);
+	T_EQ(pst_file_drain(f, 0), -EBUSY);
+	T_EQ(pst_file_drain(f, t_in_ms(20)), -EBUSY);
+	T_CHECK(strstr(pst_error_text(), "file"));
+	do
+		fusefs_release(&fs);
+	while (pst_file_drain(f, t_in_ms(10)) < 0 && t_now() < end);
+	T_OK(pst_file_drain(f, 0));
+	T_OK(pst_mem_drain(m, 0));
+	pst_file_close(f);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+}
+
+int main(void)
+{
+	(void)setenv("PST_SOFT_DEVICES", "2", 1);
+	rig_init();
+	RIG_RUN1(many_addresses);
+	RIG_RUN1(memory_in_between);
+	RIG_RUN1(bad_ranges);
+	RIG_RUN1(first_error);
+	RIG_RUN1(options);
+	RIG_RUN1(what_is_idle_gives_way);
+	RIG_RUN1(busy_file);
+	return rig_done();
+}
