@@ -92,13 +92,13 @@ static void mark(struct index_table *p, uint32_t idx, unsigned nr, bool on)
 }
 
 /* Lowest first: tables of I/O contexts may be shorter than ours, see uring.c. */
-static uint32_t find_run(const struct index_table *p, unsigned nr)
+static uint32_t find_free(const struct index_table *p, unsigned nr)
 {
-	unsigned run = 0;
+	unsigned nr_free = 0;
 
 	for (uint32_t i = 0; i < p->nr; i++) {
-		run = taken(p, i) ? 0 : run + 1;
-		if (run == nr)
+		nr_free = taken(p, i) ? 0 : nr_free + 1;
+		if (nr_free == nr)
 			return i + 1 - nr;
 	}
 	return IO_NO_IDX;
@@ -109,7 +109,7 @@ uint32_t index_get(struct index_table *p, unsigned nr, uint32_t *ret_gen)
 	uint32_t idx;
 
 	(void)pthread_mutex_lock(&p->lock);
-	idx = nr ? find_run(p, nr) : IO_NO_IDX;
+	idx = nr ? find_free(p, nr) : IO_NO_IDX;
 	if (idx != IO_NO_IDX)
 		mark(p, idx, nr, true);
 	/* 0 stands for "nothing registered" in the tables. */

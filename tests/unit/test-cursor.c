@@ -108,7 +108,7 @@ static void walks(void)
 }
 
 /* Repetitions that touch on both sides are given out as one. */
-static void runs(void)
+static void adjacent(void)
 {
 	struct pst_seg v = { 100, 200, 10, 10, 10, 1000 };
 	struct cursor c;
@@ -128,6 +128,6 @@ int main(void)
 	T_RUN(sums);
 	T_RUN(limits);
 	T_RUN(walks);
-	T_RUN(runs);
+	T_RUN(adjacent);
 	return rig_done();
 }

@@ -42,7 +42,7 @@ enum job_part_step {
 	PART_TRIAL, /* that differed: more of both */
 };
 
-/* One file operation of a job: adjacent pieces of the file are one run. */
+/* One file operation of a job: pieces that are adjacent in the file are one job part. */
 struct job_part {
 	struct io_op op;
 	struct job *job;
@@ -54,7 +54,7 @@ struct job_part {
 	int err;
 	uint8_t hop;           /* index in the plan */
 	uint8_t step;          /* enum job_part_step */
-	struct job_part *next; /* worker's list of runs that found the I/O context full */
+	struct job_part *next; /* w->blocked or w->parked */
 
 	/* The direct operation that is being proven. */
 	uint64_t proof_off, proof_len;
@@ -63,7 +63,7 @@ struct job_part {
 	struct trial *trial;
 };
 
-/* A run of memory: what one device copy moves. */
+/* Contiguous bytes of device memory: what one device copy moves. */
 struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
@@ -114,7 +114,7 @@ struct worker {
 	bool sleeping;            /* under the engine's lock */
 	unsigned nr_jobs;         /* under the engine's lock */
 	bool flush_again;         /* the kernel could not take all operations */
-	struct job_part *blocked; /* runs that found the I/O context full */
+	struct job_part *blocked; /* job parts that found the I/O context full */
 	struct job_part *parked;  /* writes that wait for others of their file */
 	struct list to_copy;      /* jobs whose copies the stream had no room for */
 	struct list copying;      /* in order of tickets */

@@ -111,7 +111,7 @@ uint64_t engine_part(const struct req *r)
 	uint64_t left = r->total - r->cur.pos;
 	unsigned idle = 1; /* who takes the job */
 
-	if (r->io.op != PST_OP_READ || !r->one_run || r->plan.pin_now || left <= PART_MIN ||
+	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.pin_now || left <= PART_MIN ||
 	    next_is_pinned(r, 1) ||
 	    (first != &e->active && (first != &r->active || first->next != &e->active)))
 		return e->chunk;
@@ -218,14 +218,14 @@ static void crc_keep(struct req *r, const struct job *j)
 		return;
 	if (r->nr_crcs == r->max_crcs) {
 		unsigned max = r->max_crcs ? 2 * r->max_crcs : 16;
-		struct crc_run *v = reallocarray(r->crcs, max, sizeof(*v));
+		struct crc_range *v = reallocarray(r->crcs, max, sizeof(*v));
 
 		if (!v)
 			return; /* the completion then says that it has no checksum */
 		r->crcs = v;
 		r->max_crcs = max;
 	}
-	r->crcs[r->nr_crcs++] = (struct crc_run){ j->pos, j->crc_len, j->crc };
+	r->crcs[r->nr_crcs++] = (struct crc_range){ j->pos, j->crc_len, j->crc };
 }
 
 /* What the job found goes to its request. */
@@ -255,8 +255,8 @@ void engine_job_done(struct worker *w, struct job *j)
 		w->nr_jobs--;
 	if (!r->dead)
 		job_results(r, j);
-	/* Start nothing behind an error, nor, in one plain run, behind the end of the file. */
-	if (j->err || (j->limit < j->pos + j->len && r->one_run)) {
+	/* Start nothing behind an error, nor, with one piece, behind the end of the file. */
+	if (j->err || (j->limit < j->pos + j->len && r->one_piece)) {
 		r->cur.seg = r->cur.nr;
 		if (j->err || !r->redo)
 			list_del(&r->active);

@@ -21,8 +21,8 @@
 #define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
 #define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */
 
-/* The next pieces of a request that are one run in the file. */
-static bool run_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
+/* The next pieces of a request that are adjacent in the file, as one range. */
+static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
 {
 	struct piece p;
 
@@ -75,13 +75,13 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 	return a->nr == AHEAD_MIN;
 }
 
-/* Likewise for every run of a request. */
+/* Likewise for every range of a request. */
 static bool all_go_on(const struct req *r)
 {
 	struct cursor c = r->cur;
 	uint64_t off, end;
 
-	while (run_next(&c, &off, &end))
+	while (range_next(&c, &off, &end))
 		if (!goes_on(r, off, end))
 			return false;
 	return true;
@@ -99,8 +99,8 @@ void ahead_choose(struct req *r)
 	 * another machine writes to it. */
 	if (req_sf(r)->block_device || plan_is_warm(req_sf(r)))
 		return;
-	p->ahead = likely(r->one_run) ? goes_on(r, s->file_off, s->file_off + s->len)
-				      : all_go_on(r);
+	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)
+					: all_go_on(r);
 	if (p->ahead) {
 		p->hop[1] = PST_PATH_BUFFERED;
 		p->nr_hops = 2;

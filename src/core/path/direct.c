@@ -42,8 +42,8 @@ static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t le
 	return m;
 }
 
-/* Where the piece begins; cut to what lies there in one run.  NULL: there is no window.
- * *ret_cached is set where there is one. */
+/* Where the piece begins; it is cut to the bytes that are contiguous there.  NULL: there is no
+ * window.  *ret_cached is set where there is one. */
 static char *piece_addr(struct req *r, struct piece *p, struct cached_window **ret_cached)
 {
 	const struct pst_mem *m = req_mem(r);
@@ -559,8 +559,8 @@ void direct_part_done(struct part *p)
 		part_remember_proof(p, got);
 	}
 	req_settle(r, p->pos, op->len, got, err);
-	/* Nothing is behind the end of the file: a plain run need not ask for it. */
-	if (!err && got < op->len && r->one_run && !r->second)
+	/* Nothing is behind the end of the file: a request of one piece does not ask for it. */
+	if (!err && got < op->len && r->one_piece && !r->second)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
 	direct_check_end(r);

@@ -4,7 +4,7 @@
  *
  * A read fills the slot from the file and then copies it to the device, a write the other
  * way round; both halves are asynchronous, and a worker has many slots under way.  In the
- * slot a run lies as it does in the file, modulo its blocks.  So a read can take the
+ * slot a job part lies as it does in the file, modulo the file's blocks.  So a read can take the
  * blocks around what is wanted by O_DIRECT.  A write is aligned as a whole, or takes no
  * O_DIRECT (plan.c).
  */
@@ -230,7 +230,7 @@ static void job_copied(struct worker *w, struct job *j, int err)
 	}
 }
 
-/* Are the bytes of every run pinned in the page cache? */
+/* Are the bytes of every job part pinned in the page cache? */
 static bool job_is_pinned(const struct job *j)
 {
 	const struct plan *p = &j->req->plan;

@@ -19,23 +19,23 @@ bool worker_progress(struct worker *w);
 /* staged.c: the job's file operations are over. */
 void job_files_done(struct worker *w, struct job *j);
 
-/* staged_runs.c: start the job's file operations. */
+/* staged_parts.c: start the job's file operations. */
 void job_files(struct worker *w, struct job *j);
-/* staged_runs.c: an operation of the run came back. */
+/* staged_parts.c: an operation of the job part came back. */
 void job_part_op_done(struct worker *w, struct job_part *job_part);
-/* staged_runs.c: of the job's range nothing holds from pos on. */
+/* staged_parts.c: of the job's range nothing holds from pos on. */
 void job_settle(struct job *j, uint64_t pos, int err);
-/* staged_runs.c: the first reason stays. */
+/* staged_parts.c: the first reason stays. */
 void job_reason(struct job *j, uint32_t why, int detail);
-/* staged_runs.c: give the run's operation to the I/O context. */
+/* staged_parts.c: give the job part's operation to the I/O context. */
 void job_part_queue(struct worker *w, struct job_part *job_part);
-/* staged_runs.c: start the body of a run by the first hop from the given one on that can. */
+/* staged_parts.c: start its own operation by the first hop, from the given one on, that can. */
 void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop);
-/* staged_runs.c: nothing more of the run is to be done. */
+/* staged_parts.c: nothing more of the job part is to be done. */
 void job_part_end(struct worker *w, struct job_part *job_part);
 
 /* staged_proof.c */
-/* Of the direct hop on the run's mount. */
+/* Of the direct hop on the mount of the job part's file. */
 struct proof *job_part_proof(const struct job_part *job_part);
 /* Read what the direct hop moved through the page cache; false when that cannot be. */
 bool job_part_prove(struct worker *w, struct job_part *job_part);

@@ -80,9 +80,9 @@ static bool req_crc_host(struct req *r)
 	return true;
 }
 
-static int crc_run_cmp(const void *a, const void *b)
+static int crc_range_cmp(const void *a, const void *b)
 {
-	const struct crc_run *x = a, *y = b;
+	const struct crc_range *x = a, *y = b;
 
 	return x->pos < y->pos ? -1 : x->pos > y->pos;
 }
@@ -93,7 +93,7 @@ static bool req_crc_jobs(struct req *r)
 	uint64_t at = 0;
 
 	if (r->nr_crcs)
-		qsort(r->crcs, r->nr_crcs, sizeof(*r->crcs), crc_run_cmp);
+		qsort(r->crcs, r->nr_crcs, sizeof(*r->crcs), crc_range_cmp);
 	for (unsigned i = 0; i < r->nr_crcs && r->crcs[i].pos == at; i++) {
 		r->crc = crc32c_combine(r->crc, r->crcs[i].crc, r->crcs[i].len);
 		at += r->crcs[i].len;

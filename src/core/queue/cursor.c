@@ -10,7 +10,7 @@ void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
 }
 
 /* Repetitions that touch each other on both sides are one long piece. */
-static bool seg_is_run(const struct pst_seg *s)
+static bool seg_is_one_piece(const struct pst_seg *s)
 {
 	return s->count > 1 && s->file_stride == s->len && s->mem_stride == s->len;
 }
@@ -30,7 +30,7 @@ bool cursor_peek(const struct cursor *c, struct piece *ret)
 	if (unlikely(s->count > 1)) {
 		ret->file_off += c->rep * s->file_stride;
 		ret->mem_off += c->rep * s->mem_stride;
-		if (seg_is_run(s))
+		if (seg_is_one_piece(s))
 			ret->len = s->len * s->count - c->off;
 	}
 	return true;
@@ -39,14 +39,14 @@ bool cursor_peek(const struct cursor *c, struct piece *ret)
 void cursor_skip(struct cursor *c, uint64_t len)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
-	bool run = seg_is_run(s);
+	bool one_piece = seg_is_one_piece(s);
 
 	c->pos += len;
 	c->off += len;
-	if (c->off < (run ? s->len * s->count : s->len))
+	if (c->off < (one_piece ? s->len * s->count : s->len))
 		return;
 	c->off = 0;
-	if (run || ++c->rep >= s->count) {
+	if (one_piece || ++c->rep >= s->count) {
 		c->rep = 0;
 		c->seg++;
 	}

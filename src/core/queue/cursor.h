@@ -11,7 +11,7 @@
 
 #define PIECES_MAX (UINT64_C(1) << 24) /* of one request */
 
-/* A contiguous run of a request. */
+/* Bytes of a request that are contiguous in the file and in memory. */
 struct piece {
 	uint64_t file_off;
 	uint64_t mem_off; /* in the pst_mem */

@@ -128,7 +128,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 	r->order = NULL;
 	r->plan = (struct plan){ 0 };
 	cursor_init(&r->cur, io->segs ? io->segs : &r->seg, io->segs ? io->nr_segs : 1);
-	r->one_run = r->cur.nr == 1 && r->cur.segs->count < 2;
+	r->one_piece = r->cur.nr == 1 && r->cur.segs->count < 2;
 	r->can_judge = plan_can_judge(r);
 	r->total = r->limit = total;
 	r->state = REQ_PREPARED;

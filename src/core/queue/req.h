@@ -13,8 +13,8 @@
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 
-/* The checksum of a run of bytes of a request, in piece order. */
-struct crc_run {
+/* The checksum of a range of a request, in piece order. */
+struct crc_range {
 	uint64_t pos, len;
 	uint32_t crc;
 };
@@ -39,7 +39,7 @@ struct req {
 	struct use *mem_use, *file_use;
 	struct plan plan;
 	struct cursor cur; /* what has not been started */
-	bool one_run;      /* a single piece: behind the end of the file is nothing of it */
+	bool one_piece;    /* a single piece: behind the end of the file is nothing of it */
 	uint64_t total;    /* bytes in all pieces */
 	uint64_t deadline;
 	uint64_t seq; /* order of submission */
@@ -70,13 +70,13 @@ struct req {
 	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
 	uint64_t barrier_until;     /* when that has to end */
 	bool handed_back;
-	bool dead;            /* its completion went out: results are nobody's any more */
-	unsigned nr_jobs;     /* in flight */
-	struct list jobs;     /* of these, those with a slot */
-	unsigned nr_touch;    /* jobs whose copies may touch the memory now */
-	unsigned nr_file;     /* jobs whose file operations are in flight */
-	struct gds_job *redo; /* what cuFile did not move: to be staged */
-	struct crc_run *crcs; /* checksums of jobs, in any order */
+	bool dead;              /* its completion went out: results are nobody's any more */
+	unsigned nr_jobs;       /* in flight */
+	struct list jobs;       /* of these, those with a slot */
+	unsigned nr_touch;      /* jobs whose copies may touch the memory now */
+	unsigned nr_file;       /* jobs whose file operations are in flight */
+	struct gds_job *redo;   /* what cuFile did not move: to be staged */
+	struct crc_range *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 
 	/* what the completion will say */

@@ -409,8 +409,8 @@ static void job_results(struct gds_job *j)
 		req_settle(r, pc->pos, pc->len, j->got, 0);
 		if (j->proved)
 			r->flags |= PST_DONE_PROOF;
-		/* Behind the end of the file is nothing of a plain run. */
-		if (j->got < pc->len && r->one_run)
+		/* Nothing of a request of one piece is behind the end of the file. */
+		if (j->got < pc->len && r->one_piece)
 			r->cur.seg = r->cur.nr;
 		return;
 	}

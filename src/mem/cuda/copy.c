@@ -436,7 +436,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 	fn = cuda_gather_fn(st->d);
 	if (!fn)
 		return 0;
-	/* A batch lies in one run; what is left at the end of the ring may be too little. */
+	/* The tiles of a batch are contiguous; the rest of the ring may be too short for them. */
 	if (at + b->tiles > TILES) {
 		start += TILES - at;
 		at = 0;

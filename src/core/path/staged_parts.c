@@ -28,7 +28,7 @@ void job_settle(struct job *j, uint64_t pos, int err)
 	}
 }
 
-/* May the run's write start?  If not by O_DIRECT, then perhaps through the page cache. */
+/* May the job part's write start?  If not by O_DIRECT, then perhaps through the page cache. */
 static bool job_part_may_write(struct job_part *job_part)
 {
 	const struct req *r = job_part->job->req;
@@ -77,7 +77,7 @@ static void job_part_op(struct worker *w, struct job_part *job_part, uint8_t fla
 	job_part_queue(w, job_part);
 }
 
-/* Start the body of a run by the first hop from the given one on that can. */
+/* Start a job part's own operation by the first hop, from the given one on, that can do it. */
 void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 {
 	struct job *j = job_part->job;
