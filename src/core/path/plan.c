@@ -82,11 +82,11 @@ enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m,
 	case PST_PATH_BUFFERED:
 		return PST_WHY_NONE;
 	case PST_PATH_STAGED:
-		return mem_kind(m)->caps & MEM_CAP_COPY ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+		return mem_ops_of(m)->caps & MEM_CAP_COPY ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
 	case PST_PATH_PAGECACHE:
 		if (op != PST_OP_READ)
 			return PST_WHY_DIRECTION;
-		if (!mem_kind(m)->pin_file)
+		if (!mem_ops_of(m)->pin_file)
 			return PST_WHY_NO_PROVIDER;
 		return sf->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
 	case PST_PATH_WINDOW:
@@ -204,7 +204,7 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 	case PST_PATH_GDS:
 		return gds_proven(f, m, op);
 	case PST_PATH_STAGED:
-		mem_kind(m)->device_info(m->region->alloc->device, &dev);
+		mem_ops_of(m)->device_info(m->region->alloc->device, &dev);
 		p = proof_copies(&dev);
 		return p && proof_state(p) == PST_STATE_PROVEN;
 	default:
@@ -404,7 +404,7 @@ int plan_make(struct req *r)
 			return err;
 		*memo = (struct plan_memo){
 			.file = r->io.file,
-			.ops = mem_kind(req_mem(r)),
+			.ops = mem_ops_of(req_mem(r)),
 			.device = req_mem(r)->region->alloc->device,
 			.op = r->io.op,
 			.flags = r->io.flags,

@@ -66,14 +66,14 @@ struct pst_file {
 	_Atomic int gds_err;               /* why it has none for good */
 };
 
-static inline const struct mem_ops *mem_kind(const struct pst_mem *m)
+static inline const struct mem_ops *mem_ops_of(const struct pst_mem *m)
 {
 	return m->region->alloc->ops;
 }
 
 static inline bool mem_on_host(const struct pst_mem *m)
 {
-	return mem_kind(m)->caps & MEM_CAP_CPU;
+	return mem_ops_of(m)->caps & MEM_CAP_CPU;
 }
 
 void object_put(struct object *obj);

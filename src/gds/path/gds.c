@@ -259,7 +259,7 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 	struct gds_route *w;
 	int err;
 
-	if (mem_kind(m)->kind != PST_KIND_CUDA)
+	if (mem_ops_of(m)->kind != PST_KIND_CUDA)
 		return PST_WHY_NO_DEVICE;
 	if (gate())
 		return no_gds(gate(), ret_detail);
@@ -414,7 +414,7 @@ int gds_choose(struct req *r)
 
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
-	if (r->io.policy || mem_kind(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
+	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
 	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
 		return 0;
 	why = find_route(r->io.file, req_mem(r), r->io.op, &w, &detail);
