@@ -9,9 +9,9 @@
  * made.
  *
  * Allocations stand in one array sorted by address, because every wrap asks whose an
- * address is.  What an allocation consists of is counted (struct region), so that a wrap
- * of memory that its owner has freed copies to a mapping nobody sees and not to one
- * that is gone.
+ * address is.  The backing of an allocation (struct backing) counts its references.  So a wrap
+ * of memory that its owner has freed copies to a mapping that nobody sees, and not to one that
+ * is gone.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,8 +28,8 @@
 #include "mem/soft.h"
 #include "mem/udmabuf.h"
 
-/* What one allocation consists of. */
-struct region {
+/* What lies behind one allocation: its two mappings and the memfd. */
+struct backing {
 	_Atomic unsigned refs;
 	unsigned device;
 	uint64_t va;      /* of the PROT_NONE range */
@@ -43,15 +43,15 @@ struct region {
 
 struct soft_alloc {
 	struct mem_alloc a;
-	struct region *region;
+	struct backing *backing;
 };
 
 static uint8_t uuids[SOFT_DEVICES_MAX][16];
 static unsigned nr_devices;
 
-static pthread_rwlock_t regions_lock = PTHREAD_RWLOCK_INITIALIZER;
-static struct region **regions; /* sorted by va, disjoint */
-static size_t nr_regions, room_regions;
+static pthread_rwlock_t backings_lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct backing **backings; /* sorted by va, disjoint */
+static size_t nr_backings, room_backings;
 
 /* ----------------------------------------------------------------- devices */
 
@@ -121,33 +121,33 @@ static void soft_device_info(unsigned idx, struct pst_device *ret)
 
 /* ------------------------------------------------------------- allocations */
 
-static struct region *region_unref(struct region *g)
+static struct backing *backing_unref(struct backing *b)
 {
-	if (!g || atomic_fetch_sub(&g->refs, 1) > 1)
+	if (!b || atomic_fetch_sub(&b->refs, 1) > 1)
 		return NULL;
-	if (g->hidden)
-		(void)munmap(g->hidden, g->map_len);
-	if (g->va)
-		(void)munmap((void *)(uintptr_t)g->va, g->map_len);
-	closep(&g->fd);
-	free(g);
+	if (b->hidden)
+		(void)munmap(b->hidden, b->map_len);
+	if (b->va)
+		(void)munmap((void *)(uintptr_t)b->va, b->map_len);
+	closep(&b->fd);
+	free(b);
 	return NULL;
 }
 
-static void region_unrefp(struct region **g)
+static void backing_unrefp(struct backing **b)
 {
-	(void)region_unref(*g);
+	(void)backing_unref(*b);
 }
 
-/* How many regions begin before addr; the lock is held. */
-static size_t regions_before(uint64_t addr)
+/* The number of backings that begin before addr; the lock is held. */
+static size_t backings_before(uint64_t addr)
 {
-	size_t lo = 0, hi = nr_regions;
+	size_t lo = 0, hi = nr_backings;
 
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
-		if (regions[mid]->va < addr)
+		if (backings[mid]->va < addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -155,83 +155,85 @@ static size_t regions_before(uint64_t addr)
 	return lo;
 }
 
-/* A region that shares at least a byte with the range; the lock is held. */
-static struct region *region_at(uint64_t addr, uint64_t len)
+/* A backing whose range shares at least a byte with the range; the lock is held. */
+static struct backing *backing_at(uint64_t addr, uint64_t len)
 {
 	/* They are disjoint, so that the last to begin before the end reaches farthest. */
-	size_t i = regions_before(addr + len);
+	size_t i = backings_before(addr + len);
 
-	if (!i || regions[i - 1]->va + regions[i - 1]->map_len <= addr)
+	if (!i || backings[i - 1]->va + backings[i - 1]->map_len <= addr)
 		return NULL;
-	return regions[i - 1];
+	return backings[i - 1];
 }
 
-static int region_add(struct region *g)
+static int backing_add(struct backing *b)
 {
 	size_t i;
 	int r = 0;
 
-	(void)pthread_rwlock_wrlock(&regions_lock);
-	if (nr_regions == room_regions) {
-		size_t room = room_regions ? 2 * room_regions : 16;
-		struct region **p = realloc(regions, room * sizeof(struct region *));
+	(void)pthread_rwlock_wrlock(&backings_lock);
+	if (nr_backings == room_backings) {
+		size_t room = room_backings ? 2 * room_backings : 16;
+		struct backing **p = realloc(backings, room * sizeof(struct backing *));
 
 		if (p) {
-			regions = p;
-			room_regions = room;
+			backings = p;
+			room_backings = room;
 		} else {
 			r = err_set(ENOMEM, "no memory to describe an allocation");
 		}
 	}
 	if (!r) {
-		i = regions_before(g->va);
-		memmove(&regions[i + 1], &regions[i], (nr_regions - i) * sizeof(struct region *));
-		regions[i] = g;
-		nr_regions++;
+		i = backings_before(b->va);
+		memmove(&backings[i + 1], &backings[i],
+			(nr_backings - i) * sizeof(struct backing *));
+		backings[i] = b;
+		nr_backings++;
 	}
-	(void)pthread_rwlock_unlock(&regions_lock);
+	(void)pthread_rwlock_unlock(&backings_lock);
 	return r;
 }
 
-static void region_del(struct region *g)
+static void backing_del(struct backing *b)
 {
 	size_t i;
 
-	(void)pthread_rwlock_wrlock(&regions_lock);
-	for (i = regions_before(g->va); i + 1 < nr_regions; i++)
-		regions[i] = regions[i + 1];
-	nr_regions--;
-	if (!nr_regions) {
-		free(regions);
-		regions = NULL;
-		room_regions = 0;
+	(void)pthread_rwlock_wrlock(&backings_lock);
+	for (i = backings_before(b->va); i + 1 < nr_backings; i++)
+		backings[i] = backings[i + 1];
+	nr_backings--;
+	if (!nr_backings) {
+		free(backings);
+		backings = NULL;
+		room_backings = 0;
 	}
-	(void)pthread_rwlock_unlock(&regions_lock);
+	(void)pthread_rwlock_unlock(&backings_lock);
 }
 
 /* Takes fd over, also when it fails. */
-static int region_new(unsigned device, uint64_t size, int fd, uint32_t rights, struct region **ret)
+static int backing_new(unsigned device, uint64_t size, int fd, uint32_t rights,
+		       struct backing **ret)
 {
-	_cleanup_(region_unrefp) struct region *g = calloc(1, sizeof(*g));
+	_cleanup_(backing_unrefp) struct backing *b = calloc(1, sizeof(*b));
 	int prot = PROT_READ | (rights & PST_RIGHT_WRITE ? PROT_WRITE : 0);
 	void *p;
 
-	if (!g) {
+	if (!b) {
 		closep(&fd);
 		return err_set(ENOMEM, "no memory to describe an allocation");
 	}
-	g->refs = 1;
-	g->device = device;
-	g->size = size;
-	g->map_len = align_up(size, (uint64_t)sysconf(_SC_PAGESIZE));
-	g->fd = fd;
-	g->rights = rights;
-	g->buffer_id = mem_buffer_id();
+	b->refs = 1;
+	b->device = device;
+	b->size = size;
+	b->map_len = align_up(size, (uint64_t)sysconf(_SC_PAGESIZE));
+	b->fd = fd;
+	b->rights = rights;
+	b->buffer_id = mem_buffer_id();
 
-	p = mmap(NULL, g->map_len, prot, MAP_SHARED, fd, 0);
+	p = mmap(NULL, b->map_len, prot, MAP_SHARED, fd, 0);
 	if (p != MAP_FAILED) {
-		g->hidden = p;
-		p = mmap(NULL, g->map_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		b->hidden = p;
+		p = mmap(NULL, b->map_len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
 			 -1, 0);
 	}
 	if (p == MAP_FAILED) {
@@ -242,15 +244,15 @@ static int region_new(unsigned device, uint64_t size, int fd, uint32_t rights, s
 			       "and RLIMIT_AS (ulimit -v)",
 			       size, device, err_name(e));
 	}
-	g->va = (uintptr_t)p;
-	*ret = TAKE_PTR(g);
+	b->va = (uintptr_t)p;
+	*ret = TAKE_PTR(b);
 	return 0;
 }
 
-/* Takes over the caller's reference of the region. */
-static int alloc_new(struct region *g, uint32_t flags, bool owned, struct mem_alloc **ret)
+/* Takes over the caller's reference of the backing. */
+static int alloc_new(struct backing *b, uint32_t flags, bool owned, struct mem_alloc **ret)
 {
-	_cleanup_(region_unrefp) struct region *ref = g;
+	_cleanup_(backing_unrefp) struct backing *ref = b;
 	_cleanup_(freep) struct soft_alloc *s = calloc(1, sizeof(*s));
 	int r;
 
@@ -258,17 +260,17 @@ static int alloc_new(struct region *g, uint32_t flags, bool owned, struct mem_al
 		return err_set(ENOMEM, "no memory to describe an allocation");
 	s->a = (struct mem_alloc){
 		.ops = &mem_soft_ops,
-		.device = g->device,
-		.base.va = g->va,
-		.size = g->size,
-		.buffer_id = g->buffer_id,
+		.device = b->device,
+		.base.va = b->va,
+		.size = b->size,
+		.buffer_id = b->buffer_id,
 		.flags = flags,
-		.rights = g->rights,
+		.rights = b->rights,
 		.owned = owned,
 	};
-	s->region = g;
+	s->backing = b;
 	if (owned) {
-		r = region_add(g);
+		r = backing_add(b);
 		if (r < 0)
 			return r;
 	}
@@ -281,9 +283,9 @@ static bool soft_owns(uint64_t addr, uint64_t len)
 {
 	bool ours;
 
-	(void)pthread_rwlock_rdlock(&regions_lock);
-	ours = region_at(addr, len);
-	(void)pthread_rwlock_unlock(&regions_lock);
+	(void)pthread_rwlock_rdlock(&backings_lock);
+	ours = backing_at(addr, len);
+	(void)pthread_rwlock_unlock(&backings_lock);
 	return ours;
 }
 
@@ -291,63 +293,63 @@ static bool soft_owns(uint64_t addr, uint64_t len)
  * A device's memory is there when it is allocated: the first copy does not pay for pages,
  * and too much is an error here and not later.  Kernels before 5.14 do it page by page.
  */
-static int region_populate(const struct region *g)
+static int backing_populate(const struct backing *b)
 {
-	(void)madvise(g->hidden, g->map_len, MADV_HUGEPAGE);
-	if (madvise(g->hidden, g->map_len, MADV_POPULATE_WRITE) < 0 &&
+	(void)madvise(b->hidden, b->map_len, MADV_HUGEPAGE);
+	if (madvise(b->hidden, b->map_len, MADV_POPULATE_WRITE) < 0 &&
 	    (errno == ENOMEM || errno == EFAULT))
 		return err_set(ENOMEM,
 			       "soft:%u has no %" PRIu64 " bytes left: the machine's memory "
 			       "is used up",
-			       g->device, g->size);
+			       b->device, b->size);
 	return 0;
 }
 
 static int soft_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret)
 {
-	struct region *g = NULL;
+	struct backing *b = NULL;
 	int fd, r;
 
 	fd = memfd_new("penstock-soft", len);
 	if (fd < 0)
 		return fd;
-	r = region_new(device, len, fd, PST_RIGHT_READ | PST_RIGHT_WRITE, &g);
-	if (!g)
+	r = backing_new(device, len, fd, PST_RIGHT_READ | PST_RIGHT_WRITE, &b);
+	if (!b)
 		return r;
-	r = region_populate(g);
+	r = backing_populate(b);
 	if (r < 0) {
-		(void)region_unref(g);
+		(void)backing_unref(b);
 		return r;
 	}
-	return alloc_new(g, flags, true, ret);
+	return alloc_new(b, flags, true, ret);
 }
 
 static int soft_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret)
 {
-	struct region *g;
+	struct backing *b;
 
-	(void)pthread_rwlock_rdlock(&regions_lock);
-	g = region_at(addr, len);
-	if (g)
-		g->refs++;
-	(void)pthread_rwlock_unlock(&regions_lock);
-	if (!g)
+	(void)pthread_rwlock_rdlock(&backings_lock);
+	b = backing_at(addr, len);
+	if (b)
+		b->refs++;
+	(void)pthread_rwlock_unlock(&backings_lock);
+	if (!b)
 		return err_set(EFAULT, "soft knows no allocation at %#" PRIx64, addr);
-	if (addr < g->va || addr - g->va > g->size || len > g->size - (addr - g->va)) {
+	if (addr < b->va || addr - b->va > b->size || len > b->size - (addr - b->va)) {
 		int r = err_set(ERANGE,
 				"%" PRIu64 " bytes at %#" PRIx64 " reach past the allocation, "
 				"which has %" PRIu64 " bytes at %#" PRIx64,
-				len, addr, g->size, g->va);
+				len, addr, b->size, b->va);
 
-		(void)region_unref(g);
+		(void)backing_unref(b);
 		return r;
 	}
-	return alloc_new(g, flags, false, ret);
+	return alloc_new(b, flags, false, ret);
 }
 
 static int soft_import(const struct pst_grant *grant, struct mem_alloc **ret)
 {
-	struct region *g = NULL;
+	struct backing *b = NULL;
 	unsigned device;
 	int fd, r;
 
@@ -363,17 +365,17 @@ static int soft_import(const struct pst_grant *grant, struct mem_alloc **ret)
 	fd = memfd_again(grant->fd, grant->rights);
 	if (fd < 0)
 		return fd;
-	r = region_new(device, grant->size, fd, grant->rights, &g);
-	if (!g)
+	r = backing_new(device, grant->size, fd, grant->rights, &b);
+	if (!b)
 		return r;
-	return alloc_new(g, PST_MEM_SHARED, true, ret);
+	return alloc_new(b, PST_MEM_SHARED, true, ret);
 }
 
 static int soft_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret)
 {
 	const struct soft_alloc *s = container_of(a, struct soft_alloc, a);
 
-	ret->fd = memfd_again(s->region->fd, rights);
+	ret->fd = memfd_again(s->backing->fd, rights);
 	return MIN(ret->fd, 0);
 }
 
@@ -384,7 +386,7 @@ static int soft_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t 
 	const struct soft_alloc *s = container_of(a, struct soft_alloc, a);
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t start = align_down(off, page), end = align_up(off + len, page);
-	int fd = udmabuf_new(s->region->fd, start, end - start);
+	int fd = udmabuf_new(s->backing->fd, start, end - start);
 
 	if (fd < 0)
 		return fd;
@@ -402,14 +404,14 @@ static void soft_free(struct mem_alloc *a)
 	struct soft_alloc *s = container_of(a, struct soft_alloc, a);
 
 	if (a->owned)
-		region_del(s->region);
-	(void)region_unref(s->region);
+		backing_del(s->backing);
+	(void)backing_unref(s->backing);
 	free(s);
 }
 
 char *soft_bytes(const struct mem_alloc *a)
 {
-	return container_of(a, struct soft_alloc, a)->region->hidden;
+	return container_of(a, struct soft_alloc, a)->backing->hidden;
 }
 
 /* The thread reads and writes host memory as the CPU does: nothing has to be pinned. */
