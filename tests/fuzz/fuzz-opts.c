@@ -448,7 +448,7 @@ static void finish(unsigned k)
 
 static void set_up(void)
 {
-	static const uint32_t stores[] = { PST_BACKEND_AUTO, PST_BACKEND_THREADS };
+	static const uint32_t backends[] = { PST_BACKEND_AUTO, PST_BACKEND_THREADS };
 	const char *dir = getenv("PST_TEST_DIR");
 	struct pst_mem_opts shared = { .sz = sizeof(shared), .flags = PST_MEM_SHARED };
 	struct pst_mem_info info = { .sz = sizeof(info) };
@@ -459,7 +459,7 @@ static void set_up(void)
 	for (unsigned i = 0; i < 2; i++) {
 		struct pst_queue_opts o = { .sz = sizeof(o), .depth = DEPTH };
 
-		o.store = stores[i];
+		o.backend = backends[i];
 		must(pst_queue_new(&o, &my.q[i]) == 0);
 	}
 	must(pst_mem_alloc("host", MEM_LEN, &shared, &my.mem[0]) == 0);
