@@ -4,7 +4,7 @@
  * in a new process: this program started again, whose lines of TAP become ours.
  *
  *	static const struct again cases[] = {
- *		{ "slow_writes", slow_writes, AGAIN_RUN, "store.write:0:50ms" },
+ *		{ "slow_writes", slow_writes, AGAIN_RUN, "file.write:0:50ms" },
  *	};
  *	int main(int argc, char **argv)
  *	{
@@ -23,7 +23,7 @@
 #include "rig.h"
 
 /* Over what a case runs: see rig.h. */
-enum again_how { AGAIN_RUN, AGAIN_STORES, AGAIN_ONCE };
+enum again_how { AGAIN_RUN, AGAIN_BACKENDS, AGAIN_ONCE };
 
 struct again {
 	const char *name;

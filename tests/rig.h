@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the tests of the library share: a scratch directory, files with a pattern, a queue,
- * one request and its completion, and a matrix of stores and kinds of memory that a case
+ * one request and its completion, and a matrix of back ends and kinds of memory that a case
  * runs over.
  *
  *	static void reads(void)
@@ -306,9 +306,9 @@ static inline size_t rig_mem_differs(struct pst_mem *m, uint64_t off, uint64_t l
 
 /* ----------------------------------------------------------------- queues */
 
-static inline struct pst_queue *rig_queue(uint32_t store, uint32_t depth)
+static inline struct pst_queue *rig_queue(uint32_t backend, uint32_t depth)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = store, .depth = depth };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = backend, .depth = depth };
 	struct pst_queue *q = NULL;
 
 	T_OK(pst_queue_new(&o, &q));
@@ -484,11 +484,11 @@ static inline void rig_run1(const char *name, void (*fn)(void))
 
 enum { RIG_HOST = 1, RIG_SOFT = 2 };
 
-/* A case over stores and kinds of memory (RIG_*), with rig_q, rig_dev and rig_backend set. */
+/* A case over back ends and kinds of memory (RIG_*), with rig_q, rig_dev and rig_backend set. */
 static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 {
 	static const char *const devs[] = { "host", "soft:0" };
-	static const char *const stores[] = { "", "uring", "threads" };
+	static const char *const backends[] = { "", "uring", "threads" };
 	char full[160];
 
 	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++)
@@ -499,7 +499,7 @@ static inline void rig_run(const char *name, void (*fn)(void), unsigned mem)
 			rig_last = rig_q;
 			rig_q = NULL;
 			rig_fn = fn;
-			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, stores[rig_backend],
+			(void)snprintf(full, sizeof(full), "%s %s%s%s", name, backends[rig_backend],
 				       mem == RIG_HOST ? "" : " ", mem == RIG_HOST ? "" : devs[i]);
 			t_run(full, rig_case);
 		}

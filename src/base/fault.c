@@ -12,12 +12,12 @@
 #define ERRNO_MAX 4095      /* the kernel's own limit */
 
 static const char *const site_names[FAULT_SITE_NR] = {
-	[FAULT_MEM_ALLOC] = "mem.alloc",      [FAULT_MEM_COPY] = "mem.copy",
-	[FAULT_MEM_STREAM] = "mem.stream",    [FAULT_MEM_PIN] = "mem.pin",
-	[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
-	[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
-	[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
-	[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
+	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
+	[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_MEM_PIN] = "mem.pin",
+	[FAULT_FILE_OPEN] = "file.open",     [FAULT_IO_CTX] = "file.context",
+	[FAULT_FILE_READ] = "file.read",     [FAULT_FILE_WRITE] = "file.write",
+	[FAULT_FILE_SYNC] = "file.sync",     [FAULT_FILE_PIN] = "file.pin",
+	[FAULT_FILE_DIRECT] = "file.direct", [FAULT_FILE_URING] = "file.uring",
 	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
@@ -112,8 +112,8 @@ static int parse_rule(char *s, struct rule *ret)
 		if (r.site != FAULT_FILE_READ && r.site != FAULT_FILE_WRITE &&
 		    r.site != FAULT_GDS_PROBE)
 			return err_set(EINVAL,
-				       "PST_FAULT: %s cannot be short; store.read, "
-				       "store.write and gds.probe can",
+				       "PST_FAULT: %s cannot be short; file.read, "
+				       "file.write and gds.probe can",
 				       s);
 		r.what = FAULT_SHORT;
 	} else if (!parse_delay(what, &r.delay_ns)) {

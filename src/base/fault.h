@@ -18,14 +18,14 @@ enum fault_site {
 	FAULT_MEM_COPY,    /* mem.copy: the device copy of one batch */
 	FAULT_MEM_STREAM,  /* mem.stream: making a stream */
 	FAULT_MEM_PIN,     /* mem.pin: making host memory or a file fit for a device */
-	FAULT_FILE_OPEN,   /* store.open */
-	FAULT_IO_CTX,      /* store.lane: making a lane */
-	FAULT_FILE_READ,   /* store.read: one file operation; knows short */
-	FAULT_FILE_WRITE,  /* store.write: as above */
-	FAULT_FILE_SYNC,   /* store.sync */
-	FAULT_FILE_PIN,    /* store.pin: registering memory with the kernel */
-	FAULT_FILE_DIRECT, /* store.direct: opening with O_DIRECT */
-	FAULT_FILE_URING,  /* store.uring: setting up io_uring */
+	FAULT_FILE_OPEN,   /* file.open: opening a file, or wrapping a descriptor */
+	FAULT_IO_CTX,      /* file.context: making an I/O context */
+	FAULT_FILE_READ,   /* file.read: one file operation; knows short */
+	FAULT_FILE_WRITE,  /* file.write: as above */
+	FAULT_FILE_SYNC,   /* file.sync: one sync */
+	FAULT_FILE_PIN,    /* file.pin: registering memory with the kernel */
+	FAULT_FILE_DIRECT, /* file.direct: opening with O_DIRECT */
+	FAULT_FILE_URING,  /* file.uring: setting up io_uring */
 	FAULT_GDS_PROBE,   /* gds.probe: the process that tries cuFile; short: it has a second */
 	FAULT_SITE_NR,
 };

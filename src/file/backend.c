@@ -37,7 +37,7 @@ const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err)
 	}
 	*ret_err = EINVAL;
 	(void)err_set(EINVAL,
-		      "there is no store with the number %u: 0 is automatic, 1 io_uring, "
+		      "there is no back end with the number %u: 0 is automatic, 1 io_uring, "
 		      "2 threads",
 		      backend);
 	return NULL;

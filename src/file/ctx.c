@@ -20,9 +20,10 @@ int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret
 	int err = fault_hit(FAULT_IO_CTX);
 
 	if (err)
-		return err_set(err, "store.lane: an injected fault made it fail (PST_FAULT)");
+		return err_set(err, "file.context: an injected fault made it fail (PST_FAULT)");
 	if (depth < 1 || depth > DEPTH_MAX)
-		return err_set(EINVAL, "a lane holds 1 to %d operations, not %u", DEPTH_MAX, depth);
+		return err_set(EINVAL, "an I/O context holds 1 to %d operations, not %u", DEPTH_MAX,
+			       depth);
 	return ops->ctx_new(depth, ret);
 }
 

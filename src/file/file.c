@@ -418,8 +418,7 @@ int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct loca
 
 	r = fault_hit(FAULT_FILE_OPEN);
 	if (r)
-		return err_set(r,
-			       "%s: an injected fault made the open fail (PST_FAULT, store.open)",
+		return err_set(r, "%s: an injected fault made the open fail (PST_FAULT, file.open)",
 			       path);
 	f = new_file(flags);
 	if (!f)
@@ -513,7 +512,7 @@ int local_file_wrap(int fd, uint32_t flags, struct local_file **ret)
 	if (r)
 		return err_set(r,
 			       "descriptor %d: an injected fault made the wrap fail (PST_FAULT, "
-			       "store.open)",
+			       "file.open)",
 			       fd);
 	r = check_wrap(fd, &oflags, &st);
 	if (r < 0)

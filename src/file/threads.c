@@ -307,7 +307,7 @@ static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 	int r;
 
 	if (!l)
-		return err_set(ENOMEM, "no memory for a lane of threads");
+		return err_set(ENOMEM, "no memory for an I/O context of threads");
 	r = pool_get();
 	if (r < 0) {
 		free(l);

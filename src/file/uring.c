@@ -86,8 +86,8 @@ static void add_tables(struct uring_ctx *l)
 	if (files && uring_ring_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
 		l->nr_files = files / 2;
 	uring_bufs_init(&l->bufs, &l->ring);
-	log_debug("io_uring lane: depth %u, places for %u files and %u buffers", l->base.depth,
-		  l->nr_files, l->bufs.on ? IO_NR_BUFS : 0);
+	log_debug("I/O context of io_uring: depth %u, places for %u files and %u buffers",
+		  l->base.depth, l->nr_files, l->bufs.on ? IO_NR_BUFS : 0);
 }
 
 /* Called by whoever frees the file, from any thread. */
@@ -115,7 +115,7 @@ static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
 	int r;
 
 	if (!l)
-		return err_set(ENOMEM, "no memory for an io_uring lane");
+		return err_set(ENOMEM, "no memory for an I/O context of io_uring");
 	l->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
 	l->efd = -1;
 	r = uring_ring_new(depth, &l->ring);

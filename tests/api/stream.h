@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the tests of requests with streams share: the driver's double of tests/stub/ beside the
- * library, a stream, and cases over both stores.
+ * library, a stream, and cases over both back ends.
  */
 #ifndef PST_TEST_STREAM_H
 #define PST_TEST_STREAM_H
@@ -77,17 +77,17 @@ static inline struct pst_io io_for(struct order_mem *m, struct pst_file *f, uint
 	return io;
 }
 
-static inline void run1(const char *name, void (*fn)(void), uint32_t store)
+static inline void run1(const char *name, void (*fn)(void), uint32_t backend)
 {
-	static const char *const stores[] = { "", "uring", "threads" };
+	static const char *const backends[] = { "", "uring", "threads" };
 	char full[100];
 
 	rig_dev = "cuda:0";
-	rig_backend = store;
+	rig_backend = backend;
 	rig_last = rig_q;
 	rig_q = NULL;
 	rig_fn = fn;
-	(void)snprintf(full, sizeof(full), "%s %s", name, stores[store]);
+	(void)snprintf(full, sizeof(full), "%s %s", name, backends[backend]);
 	t_run(full, rig_case);
 }
 

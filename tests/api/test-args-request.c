@@ -6,10 +6,10 @@
 
 /* ----------------------------------------------------------------- queues */
 
-static int try_queue(uint32_t depth, uint32_t store, uint32_t flags)
+static int try_queue(uint32_t depth, uint32_t backend, uint32_t flags)
 {
 	struct pst_queue_opts o = {
-		.sz = sizeof(o), .depth = depth, .backend = store, .flags = flags
+		.sz = sizeof(o), .depth = depth, .backend = backend, .flags = flags
 	};
 	struct pst_queue *n = NULL;
 	int r = pst_queue_new(&o, &n);

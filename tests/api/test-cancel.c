@@ -87,17 +87,17 @@ static const char *why; /* nobody may be traced here */
 /* Instructions of the calling thread; 0: why. */
 static uint64_t count(unsigned nr, const char *how)
 {
-	char number[16], store[16], path[200];
+	char number[16], backend[16], path[200];
 	uint64_t steps = 0;
 	int status = 0;
 	pid_t pid;
 
 	(void)snprintf(number, sizeof(number), "%u", nr);
-	(void)snprintf(store, sizeof(store), "%u", rig_backend);
+	(void)snprintf(backend, sizeof(backend), "%u", rig_backend);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	pid = fork();
 	if (pid == 0) {
-		(void)execl("/proc/self/exe", "test-cancel", "child", number, how, store, rig_dev,
+		(void)execl("/proc/self/exe", "test-cancel", "child", number, how, backend, rig_dev,
 			    path, NULL);
 		_exit(127);
 	}

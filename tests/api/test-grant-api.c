@@ -303,7 +303,7 @@ static int importer(char **argv)
 static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, int *ret_sock)
 {
 	struct pst_grant g = grant_of(m, OFF, PART, rights_given);
-	char in[PATH_MAX + 64], out[PATH_MAX + 64], fd[16], store[16];
+	char in[PATH_MAX + 64], out[PATH_MAX + 64], fd[16], backend[16];
 	int s[2];
 	pid_t pid;
 
@@ -311,14 +311,14 @@ static pid_t start(const char *how, struct pst_mem *m, uint32_t rights_given, in
 	rig_cold(rig_path("in"));
 	(void)snprintf(in, sizeof(in), "%s", rig_path("in"));
 	(void)snprintf(out, sizeof(out), "%s", rig_path("out"));
-	(void)snprintf(store, sizeof(store), "%u", rig_backend);
+	(void)snprintf(backend, sizeof(backend), "%u", rig_backend);
 	T_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
 	(void)snprintf(fd, sizeof(fd), "%d", s[1]);
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
 		(void)fcntl(s[1], F_SETFD, 0);
-		(void)execl("/proc/self/exe", "importer", how, fd, store, in, out, (char *)NULL);
+		(void)execl("/proc/self/exe", "importer", how, fd, backend, in, out, (char *)NULL);
 		_exit(127);
 	}
 	(void)close(s[1]);

@@ -190,10 +190,10 @@ static void sampler_end(void)
 
 #define LOADS 4u
 
-/* Queues of both stores, each on a thread of its own. */
+/* Queues of both back ends, each on a thread of its own. */
 static struct load {
 	pthread_t thread;
-	uint32_t store;
+	uint32_t backend;
 	char path[200];
 	atomic_bool stop;
 	_Atomic uint64_t rounds;
@@ -224,7 +224,7 @@ static void load_round(struct load *l, struct pst_queue *q, struct pst_file *f, 
 static void *load_main(void *arg)
 {
 	struct load *l = arg;
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = l->store };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = l->backend };
 	struct pst_queue *q = NULL;
 	struct pst_file *f = NULL;
 	struct pst_mem *m = NULL;
@@ -256,7 +256,7 @@ static void loads_start(void)
 	for (unsigned i = 0; i < LOADS; i++) {
 		struct load *l = &loads[i];
 
-		l->store = i & 1 && uring ? PST_BACKEND_URING : PST_BACKEND_THREADS;
+		l->backend = i & 1 && uring ? PST_BACKEND_URING : PST_BACKEND_THREADS;
 		(void)snprintf(l->path, sizeof(l->path), "%s", rig_path("data"));
 		l->stop = false;
 		l->rounds = 0;

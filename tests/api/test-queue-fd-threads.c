@@ -13,7 +13,7 @@
 struct worker {
 	pthread_t thread;
 	unsigned idx;
-	uint32_t store;
+	uint32_t backend;
 	struct pst_mem *shared; /* of which each has a slice */
 	struct pst_file *file;
 	char why[600];
@@ -33,7 +33,7 @@ struct worker {
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = w->store, .depth = 16 };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = w->backend, .depth = 16 };
 	struct pst_queue *q = NULL;
 	uint64_t x = w->idx + 12345, want[16];
 	static const uint64_t place = SLICE / 16;
@@ -112,7 +112,7 @@ static void eight_threads(void)
 		(void)snprintf(name, sizeof(name), "data%u", i);
 		rig_make(rig_path(name), i, LEN);
 		w[i].idx = i;
-		w[i].store = rig_backend;
+		w[i].backend = rig_backend;
 		w[i].shared = shared;
 		w[i].file = rig_open(rig_path(name), PST_FILE_READ);
 		T_EQ(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);

@@ -48,7 +48,7 @@ struct slot {
 struct soak {
 	pthread_t thread;
 	unsigned nr;
-	uint32_t store;
+	uint32_t backend;
 	bool faults;
 	uint64_t end;
 	uint64_t random;
@@ -115,7 +115,7 @@ static void open_file(struct soak *s)
 
 static void open_queue(struct soak *s)
 {
-	struct pst_queue_opts o = { .sz = sizeof(o), .backend = s->store };
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = s->backend };
 	int r;
 
 	o.depth = 2 * SLOTS;
@@ -612,8 +612,9 @@ static void soak_all(bool faults, uint64_t ns)
 		struct soak *s = &soaks[i];
 
 		*s = (struct soak){ .nr = i, .faults = faults };
-		s->store = i & 1 && rig_backend_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING
-									      : PST_BACKEND_THREADS;
+		s->backend = i & 1 && rig_backend_check(PST_BACKEND_URING) == 0
+				     ? PST_BACKEND_URING
+				     : PST_BACKEND_THREADS;
 		s->random = (seed + i) * UINT64_C(0x9e3779b97f4a7c15) | 1;
 		s->src[0] = src[0];
 		s->src[1] = src[1];
@@ -662,18 +663,18 @@ static void rough(void)
 	soak_all(true, seconds() * 125000000);
 }
 
-#define FEW                                                                                    \
-	"store.read:20:EIO,store.read:40:short,store.read:41:short,store.read:77:20ms,"        \
-	"store.read:300:EAGAIN,store.read:301:EINTR,store.read:500:EINVAL,store.write:9:EIO,"  \
-	"store.write:30:short,store.write:31:short,store.write:60:ENOSPC,store.write:90:50ms," \
-	"store.sync:3:EIO,store.sync:9:30ms,mem.copy:25:EIO,mem.copy:60:30ms,mem.copy:61:EIO," \
-	"mem.alloc:9:ENOMEM,store.pin:2:ENOMEM,store.open:9:EMFILE,store.lane:7:ENOMEM,"       \
-	"store.direct:6:EINVAL,mem.stream:14:ENOMEM,mem.stream:30:EMFILE"
+#define FEW                                                                                  \
+	"file.read:20:EIO,file.read:40:short,file.read:41:short,file.read:77:20ms,"          \
+	"file.read:300:EAGAIN,file.read:301:EINTR,file.read:500:EINVAL,file.write:9:EIO,"    \
+	"file.write:30:short,file.write:31:short,file.write:60:ENOSPC,file.write:90:50ms,"   \
+	"file.sync:3:EIO,file.sync:9:30ms,mem.copy:25:EIO,mem.copy:60:30ms,mem.copy:61:EIO," \
+	"mem.alloc:9:ENOMEM,file.pin:2:ENOMEM,file.open:9:EMFILE,file.context:7:ENOMEM,"     \
+	"file.direct:6:EINVAL,mem.stream:14:ENOMEM,mem.stream:30:EMFILE"
 
 static const struct again cases[] = {
 	{ "a_few_failures", rough, AGAIN_ONCE, FEW },
-	{ "short_counts", rough, AGAIN_ONCE, "store.read:0:short,store.write:0:short" },
-	{ "slow_files", rough, AGAIN_ONCE, "store.read:0:2ms,store.write:0:3ms,store.sync:0:5ms" },
+	{ "short_counts", rough, AGAIN_ONCE, "file.read:0:short,file.write:0:short" },
+	{ "slow_files", rough, AGAIN_ONCE, "file.read:0:2ms,file.write:0:3ms,file.sync:0:5ms" },
 	{ "failing_copies", rough, AGAIN_ONCE, "mem.copy:0:1ms,mem.copy:100:EIO,mem.copy:101:EIO" },
 };
 

@@ -309,7 +309,7 @@ static void no_cuda(void)
 
 static void run(const char *name, void (*fn)(void))
 {
-	static const char *const stores[] = { "", "uring", "threads" };
+	static const char *const backends[] = { "", "uring", "threads" };
 	char full[100];
 
 	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++) {
@@ -317,7 +317,7 @@ static void run(const char *name, void (*fn)(void))
 		rig_last = rig_q;
 		rig_q = NULL;
 		rig_fn = fn;
-		(void)snprintf(full, sizeof(full), "%s %s", name, stores[rig_backend]);
+		(void)snprintf(full, sizeof(full), "%s %s", name, backends[rig_backend]);
 		t_run(full, rig_case);
 	}
 }

@@ -488,11 +488,11 @@ static void slow_sync(void)
 }
 
 static const struct again cases[] = {
-	{ "slow_writes", slow_writes, AGAIN_RUN, "store.write:0:80ms" },
-	{ "slow_copies", slow_writes, AGAIN_RUN, "mem.copy:0:20ms,store.write:0:80ms" },
-	{ "failed_writes", failed_writes, AGAIN_RUN, "store.write:0:EIO" },
-	{ "failed_syncs", failed_syncs, AGAIN_RUN, "store.sync:0:EIO" },
-	{ "slow_sync", slow_sync, AGAIN_STORES, "store.sync:0:300ms" },
+	{ "slow_writes", slow_writes, AGAIN_RUN, "file.write:0:80ms" },
+	{ "slow_copies", slow_writes, AGAIN_RUN, "mem.copy:0:20ms,file.write:0:80ms" },
+	{ "failed_writes", failed_writes, AGAIN_RUN, "file.write:0:EIO" },
+	{ "failed_syncs", failed_syncs, AGAIN_RUN, "file.sync:0:EIO" },
+	{ "slow_sync", slow_sync, AGAIN_BACKENDS, "file.sync:0:300ms" },
 };
 
 int main(int argc, char **argv)

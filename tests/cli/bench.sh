@@ -133,8 +133,8 @@ errors() {
 	fails "soft:77" "$PENSTOCK" bench -m soft:77 --dir . --size 1m
 	mkfifo fifo
 	fails "fifo" timeout 10 "$PENSTOCK" bench -f fifo
-	PST_FAULT=store.read:5:EIO fails "EIO" "$PENSTOCK" bench --dir . --size 1m --runtime 1
-	PST_FAULT=store.lane:0:ENOMEM fails "cannot make a queue" "$PENSTOCK" bench --dir . --size 1m --queues 3
+	PST_FAULT=file.read:5:EIO fails "EIO" "$PENSTOCK" bench --dir . --size 1m --runtime 1
+	PST_FAULT=file.context:0:ENOMEM fails "cannot make a queue" "$PENSTOCK" bench --dir . --size 1m --queues 3
 	no_leftovers .
 }
 

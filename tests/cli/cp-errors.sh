@@ -92,7 +92,7 @@ full_disk() {
 	# Where the file system cannot reserve room the disk gets full half way.
 	random 100000 mnt/dst
 	cp mnt/dst copy
-	PST_FAULT=store.write:3:ENOSPC fails "ENOSPC" "$PENSTOCK" cp --block 64k src dst
+	PST_FAULT=file.write:3:ENOSPC fails "ENOSPC" "$PENSTOCK" cp --block 64k src dst
 	[ ! -e dst ]
 	fails "No space left on device" "$PENSTOCK" cp src mnt/dst
 	cmp mnt/dst copy
@@ -112,7 +112,7 @@ limited_file_size() {
 failed_operations() {
 	random 4000000 src
 	random 1000 copy
-	for site in store.read store.write store.sync; do
+	for site in file.read file.write file.sync; do
 		for store in uring threads; do
 			rm -f new
 			cp copy dst
@@ -134,14 +134,14 @@ failed_operations() {
 failed_reread() {
 	random 2000000 src
 	# 31 blocks are read from the source and then 31 of the target; proofs add reads at the start.
-	PST_FAULT=store.read:60:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
+	PST_FAULT=file.read:60:EIO fails "EIO" "$PENSTOCK" cp --verify --block 64k src dst
 	[ ! -e dst ]
 	no_leftovers .
 }
 
 source_that_changes() {
 	random 1000000 src
-	PST_FAULT=store.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
+	PST_FAULT=file.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
 	sleep 0.4
 	echo more >>src
 	status=0
@@ -154,7 +154,7 @@ source_that_changes() {
 
 source_that_shrinks() {
 	random 1000000 src
-	PST_FAULT=store.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
+	PST_FAULT=file.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
 	sleep 0.4
 	: >src
 	status=0

@@ -9,7 +9,7 @@ interrupted() { # STATUS SIGNAL OPTION...
 	signal=$2
 	shift 2
 	random 10485767 src
-	PST_FAULT=store.read:0:50ms gives "$want" timeout --preserve-status -s "$signal" 1 \
+	PST_FAULT=file.read:0:50ms gives "$want" timeout --preserve-status -s "$signal" 1 \
 		"$PENSTOCK" cp --block 64k --depth 1 "$@" src dst
 }
 
@@ -45,7 +45,7 @@ by_sigkill() {
 
 while_loading() {
 	random 10485767 src
-	PST_FAULT=store.read:0:50ms gives 130 timeout --preserve-status -s INT 1 \
+	PST_FAULT=file.read:0:50ms gives 130 timeout --preserve-status -s INT 1 \
 		"$PENSTOCK" cp --block 64k --depth 1 src soft:0
 }
 
@@ -67,7 +67,7 @@ named_from_the_beginning() {
 
 	for signal in INT:130 TERM:143 KILL:137; do
 		# shellcheck disable=SC2016
-		PST_FAULT=store.read:0:50ms gives "${signal#*:}" timeout --preserve-status \
+		PST_FAULT=file.read:0:50ms gives "${signal#*:}" timeout --preserve-status \
 			-s "${signal%:*}" 1 unshare -m sh -c 'mount -t tmpfs none /proc &&
 				exec "$0" cp --block 64k --depth 1 src dst' "$PENSTOCK"
 		[ ! -e dst ]

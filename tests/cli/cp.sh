@@ -154,11 +154,11 @@ long_name() {
 
 slow_and_short_operations() {
 	random 3000001 src
-	PST_FAULT=store.read:0:short gives 0 "$PENSTOCK" cp --verify src dst
+	PST_FAULT=file.read:0:short gives 0 "$PENSTOCK" cp --verify src dst
 	cmp src dst
-	PST_FAULT=store.write:0:short gives 0 "$PENSTOCK" cp --verify src dst
+	PST_FAULT=file.write:0:short gives 0 "$PENSTOCK" cp --verify src dst
 	cmp src dst
-	PST_FAULT=store.uring:0:EPERM,store.direct:0:EINVAL gives 0 "$PENSTOCK" cp --verify src dst
+	PST_FAULT=file.uring:0:EPERM,file.direct:0:EINVAL gives 0 "$PENSTOCK" cp --verify src dst
 	cmp src dst
 }
 

@@ -199,7 +199,7 @@ interrupted() {
 failing_device() {
 	mkdir files
 	PST_FAULT=mem.copy:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
-	PST_FAULT=store.read:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
+	PST_FAULT=file.read:9:EIO fails "EIO" "$PENSTOCK" demo --size 4 --dir files
 	[ -z "$(ls -A files)" ]
 }
 

@@ -29,14 +29,14 @@ json_output() {
 }
 
 no_uring() {
-	PST_FAULT=store.uring:0:EPERM gives 0 "$PENSTOCK" doctor --dir .
+	PST_FAULT=file.uring:0:EPERM gives 0 "$PENSTOCK" doctor --dir .
 	verdict "OK: "
 	sed -n 2p out >line
 	says "threads are used" line
 }
 
 no_direct() {
-	PST_FAULT=store.direct:0:EINVAL gives 0 "$PENSTOCK" doctor --dir .
+	PST_FAULT=file.direct:0:EINVAL gives 0 "$PENSTOCK" doctor --dir .
 	verdict "OK: "
 	grep -q 'direct .*impossible' out
 }
@@ -61,7 +61,7 @@ failing_device() {
 }
 
 failing_disk() {
-	PST_FAULT=store.read:0:EIO,store.write:0:EIO gives 0 "$PENSTOCK" doctor --dir .
+	PST_FAULT=file.read:0:EIO,file.write:0:EIO gives 0 "$PENSTOCK" doctor --dir .
 	verdict "BAD: files do not reach"
 	says "EIO" out
 }

@@ -28,7 +28,7 @@ kv_offload() {
 	says "every byte is where it belongs" out
 	gives 0 "$path" -d host .
 	[ -z "$(find . -name 'kv-offload*')" ]
-	PST_FAULT=store.write:3:EIO gives 1 "$path" .
+	PST_FAULT=file.write:3:EIO gives 1 "$path" .
 	says "EIO" err
 	[ -z "$(find . -name 'kv-offload*')" ]
 }
@@ -38,13 +38,13 @@ cancel_reads() {
 	random 20000000 file
 	# Slow enough for the cancel to come before most of them.
 	for device in host soft; do
-		PST_FAULT=store.read:0:20ms gives 0 "$path" -d $device file
+		PST_FAULT=file.read:0:20ms gives 0 "$path" -d $device file
 		grep -q "^[1-9][0-9]* arrived, [1-9][0-9]* were cancelled, 0 failed; 0 may" out
 	done
 	use_stub
 	gives 0 "$path" -d cuda file
 	says ", 0 failed; 0 may still" out
-	PST_FAULT=store.read:0:EIO gives 1 "$path" file
+	PST_FAULT=file.read:0:EIO gives 1 "$path" file
 	says "0 arrived, " out
 	says "read failed: EIO" err
 	gives 1 "$path" nothing
@@ -88,8 +88,8 @@ wrap_cuda() {
 	gives 0 "$path" short
 	says "read of 12345 bytes" out
 	# Work on the stream does not run ahead of a slow read.
-	PST_FAULT=store.read:0:200ms gives 0 "$path" file
-	PST_FAULT=store.read:0:EIO gives 1 "$path" file
+	PST_FAULT=file.read:0:200ms gives 0 "$path" file
+	PST_FAULT=file.read:0:EIO gives 1 "$path" file
 	says "read failed: EIO" err
 	gives 1 "$path" nothing
 }
@@ -104,7 +104,7 @@ read_tensors() {
 	use_stub
 	gives 0 "$path" -d cuda file 300
 	says "300 tensors: read of 10000019 bytes by staged" out
-	PST_FAULT=store.read:0:EIO gives 1 "$path" file 3
+	PST_FAULT=file.read:0:EIO gives 1 "$path" file 3
 	says EIO err
 	random 2 small
 	gives 1 "$path" small 3
@@ -197,9 +197,9 @@ write_direct() {
 		: >empty
 		writes $device empty 100 1
 	done
-	PST_FAULT=store.sync:0:EIO gives 1 "$path" -s host file 0 1
+	PST_FAULT=file.sync:0:EIO gives 1 "$path" -s host file 0 1
 	says EIO err
-	PST_FAULT=store.write:0:ENOSPC gives 1 "$path" host file 0 1
+	PST_FAULT=file.write:0:ENOSPC gives 1 "$path" host file 0 1
 	says ENOSPC err
 }
 

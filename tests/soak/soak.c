@@ -312,13 +312,13 @@ static const char *choose_faults(struct dice *d)
 	static const struct {
 		const char *site, *what[4];
 	} sites[] = {
-		{ "store.read", { "short", "EIO", "EAGAIN", "20ms" } },
-		{ "store.write", { "short", "EIO", "ENOSPC", "20ms" } },
-		{ "store.sync", { "EIO", "30ms", "ENOSPC", "5ms" } },
-		{ "store.open", { "EMFILE", "EMFILE", "ENOMEM", "5ms" } },
-		{ "store.direct", { "EINVAL", "EINVAL", "EMFILE", "1ms" } },
-		{ "store.lane", { "ENOMEM", "EMFILE", "EAGAIN", "1ms" } },
-		{ "store.pin", { "ENOMEM", "ENOMEM", "EINVAL", "5ms" } },
+		{ "file.read", { "short", "EIO", "EAGAIN", "20ms" } },
+		{ "file.write", { "short", "EIO", "ENOSPC", "20ms" } },
+		{ "file.sync", { "EIO", "30ms", "ENOSPC", "5ms" } },
+		{ "file.open", { "EMFILE", "EMFILE", "ENOMEM", "5ms" } },
+		{ "file.direct", { "EINVAL", "EINVAL", "EMFILE", "1ms" } },
+		{ "file.context", { "ENOMEM", "EMFILE", "EAGAIN", "1ms" } },
+		{ "file.pin", { "ENOMEM", "ENOMEM", "EINVAL", "5ms" } },
 		{ "mem.alloc", { "ENOMEM", "ENOMEM", "EMFILE", "1ms" } },
 		{ "mem.copy", { "EIO", "EIO", "30ms", "5ms" } },
 		{ "mem.stream", { "ENOMEM", "EMFILE", "ENOMEM", "5ms" } },

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the stores share.  The same cases run on every store: io_uring where the
+ * What the tests of the back ends share.  The same cases run on each of them: io_uring where the
  * machine has it, and threads.
  */
-#ifndef PST_TEST_STORE_RIG_H
-#define PST_TEST_STORE_RIG_H
+#ifndef PST_TEST_FILE_IO_RIG_H
+#define PST_TEST_FILE_IO_RIG_H
 
 #include <fcntl.h>
 #include <poll.h>
@@ -134,7 +134,7 @@ static inline void need_fuse(void)
 /* ------------------------------------------------------------------ rounds */
 
 static const char *round_name;  /* behind each case's */
-static const char *round_lacks; /* the kernel has no such store, or NULL */
+static const char *round_lacks; /* the kernel has no such back end, or NULL */
 static bool round_in_memory;    /* its directory is on no disk */
 static void (*round_fn)(void);
 
@@ -176,7 +176,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 		(void)snprintf(lacks, sizeof(lacks), "io_uring: %.250s", err_text());
 		round_lacks = lacks;
 	}
-	(void)snprintf(dir, sizeof(dir), "%s/pst-store-XXXXXX", parent);
+	(void)snprintf(dir, sizeof(dir), "%s/pst-file-XXXXXX", parent);
 	if (!mkdtemp(dir)) {
 		printf("Bail out! no scratch directory in %s\n", parent);
 		exit(1);
@@ -188,7 +188,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 	(void)rmdir(dir);
 }
 
-/* A program's cases over both stores, in a directory on a disk and in one in memory. */
+/* A program's cases over both back ends, in a directory on a disk and in one in memory. */
 static inline int run_over_stores(void (*cases)(void))
 {
 	const char *parent = getenv("PST_TEST_DIR");

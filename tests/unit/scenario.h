@@ -47,11 +47,11 @@ static inline int scenario_io(struct pst_queue *q, uint32_t op, struct pst_file 
 	return d.res == (int64_t)len ? 0 : -ELIBBAD;
 }
 
-static inline int scenario_steps(uint32_t store, const char *dev, struct pst_queue **q,
+static inline int scenario_steps(uint32_t backend, const char *dev, struct pst_queue **q,
 				 struct pst_file **f, struct pst_mem **m)
 {
 	struct pst_queue_opts o = {
-		.sz = sizeof(o), .backend = store, .depth = 4, .timeout_ms = 5000
+		.sz = sizeof(o), .backend = backend, .depth = 4, .timeout_ms = 5000
 	};
 	int r = scenario_said("queue", pst_queue_new(&o, q));
 
@@ -62,7 +62,7 @@ static inline int scenario_steps(uint32_t store, const char *dev, struct pst_que
 	if (r == 0)
 		r = pst_queue_fd(*q) < 0 ? scenario_said("fd", pst_queue_fd(*q)) : 0;
 	if (r == 0)
-		r = scenario_said("store", pst_mem_copy_in(*m, 0, scenario_bytes, SCENARIO_LEN));
+		r = scenario_said("copy in", pst_mem_copy_in(*m, 0, scenario_bytes, SCENARIO_LEN));
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_WRITE, *f, *m, 0, 65536, PST_IO_CRC32C);
 	if (r == 0)
@@ -70,18 +70,18 @@ static inline int scenario_steps(uint32_t store, const char *dev, struct pst_que
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_SYNC, *f, *m, 0, 0, 0);
 	if (r == 0)
-		r = scenario_said("store", pst_mem_copy_in(*m, 0, scenario_back, SCENARIO_LEN));
+		r = scenario_said("copy in", pst_mem_copy_in(*m, 0, scenario_back, SCENARIO_LEN));
 	if (r == 0)
 		r = scenario_io(*q, PST_OP_READ, *f, *m, 0, SCENARIO_LEN, PST_IO_CRC32C);
 	if (r == 0)
-		r = scenario_said("load", pst_mem_copy_out(*m, 0, scenario_back, SCENARIO_LEN));
+		r = scenario_said("copy out", pst_mem_copy_out(*m, 0, scenario_back, SCENARIO_LEN));
 	if (r == 0)
 		r = memcmp(scenario_back, scenario_bytes, SCENARIO_LEN) ? -EBADE : 0;
 	return r;
 }
 
 /* 0, or the -errno of the step that failed; -ELIBBAD and -EBADE are bugs. */
-static inline int scenario(uint32_t store, const char *dev)
+static inline int scenario(uint32_t backend, const char *dev)
 {
 	struct pst_queue *q = NULL;
 	struct pst_file *f = NULL;
@@ -90,7 +90,7 @@ static inline int scenario(uint32_t store, const char *dev)
 
 	memset(scenario_back, 0, sizeof(scenario_back));
 	scenario_why[0] = '\0';
-	r = scenario_steps(store, dev, &q, &f, &m);
+	r = scenario_steps(backend, dev, &q, &f, &m);
 	pst_mem_free(m);
 	pst_file_close(f);
 	pst_queue_free(q);

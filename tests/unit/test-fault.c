@@ -36,8 +36,8 @@ static void the_nth_call(void)
 
 static void every_call_and_several_rules(void)
 {
-	T_OK(fault_set("store.read:0:EAGAIN,store.write:2:short,store.write:3:ENOSPC,"
-		       "store.open:1:EMFILE"));
+	T_OK(fault_set("file.read:0:EAGAIN,file.write:2:short,file.write:3:ENOSPC,"
+		       "file.open:1:EMFILE"));
 	for (int i = 0; i < 5; i++)
 		T_EQ(fault_hit(FAULT_FILE_READ), EAGAIN);
 	T_EQ(fault_hit(FAULT_FILE_WRITE), 0);
@@ -50,12 +50,12 @@ static void every_call_and_several_rules(void)
 static void every_site_has_its_name(void)
 {
 	static const char *const names[FAULT_SITE_NR] = {
-		[FAULT_MEM_ALLOC] = "mem.alloc",      [FAULT_MEM_COPY] = "mem.copy",
-		[FAULT_MEM_STREAM] = "mem.stream",    [FAULT_MEM_PIN] = "mem.pin",
-		[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
-		[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
-		[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
-		[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
+		[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
+		[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_MEM_PIN] = "mem.pin",
+		[FAULT_FILE_OPEN] = "file.open",     [FAULT_IO_CTX] = "file.context",
+		[FAULT_FILE_READ] = "file.read",     [FAULT_FILE_WRITE] = "file.write",
+		[FAULT_FILE_SYNC] = "file.sync",     [FAULT_FILE_PIN] = "file.pin",
+		[FAULT_FILE_DIRECT] = "file.direct", [FAULT_FILE_URING] = "file.uring",
 		[FAULT_GDS_PROBE] = "gds.probe",
 	};
 	char spec[64];
@@ -106,7 +106,7 @@ static void refuses_what_it_does_not_know(void)
 		"mem.copy:1:99999999999999999999999999999s",
 		"mem.copy:1:5ms ",
 		"mem.copy:1:short",
-		"store.uring:1:short",
+		"file.uring:1:short",
 		"mem.soft:1:EIO",
 		"mem.copy:1:EIO,",
 		",mem.copy:1:EIO",

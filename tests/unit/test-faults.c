@@ -8,12 +8,12 @@
 #include "base/fault.h"
 
 static const char *const sites[FAULT_SITE_NR] = {
-	[FAULT_MEM_ALLOC] = "mem.alloc",      [FAULT_MEM_COPY] = "mem.copy",
-	[FAULT_MEM_STREAM] = "mem.stream",    [FAULT_MEM_PIN] = "mem.pin",
-	[FAULT_FILE_OPEN] = "store.open",     [FAULT_IO_CTX] = "store.lane",
-	[FAULT_FILE_READ] = "store.read",     [FAULT_FILE_WRITE] = "store.write",
-	[FAULT_FILE_SYNC] = "store.sync",     [FAULT_FILE_PIN] = "store.pin",
-	[FAULT_FILE_DIRECT] = "store.direct", [FAULT_FILE_URING] = "store.uring",
+	[FAULT_MEM_ALLOC] = "mem.alloc",     [FAULT_MEM_COPY] = "mem.copy",
+	[FAULT_MEM_STREAM] = "mem.stream",   [FAULT_MEM_PIN] = "mem.pin",
+	[FAULT_FILE_OPEN] = "file.open",     [FAULT_IO_CTX] = "file.context",
+	[FAULT_FILE_READ] = "file.read",     [FAULT_FILE_WRITE] = "file.write",
+	[FAULT_FILE_SYNC] = "file.sync",     [FAULT_FILE_PIN] = "file.pin",
+	[FAULT_FILE_DIRECT] = "file.direct", [FAULT_FILE_URING] = "file.uring",
 	[FAULT_GDS_PROBE] = "gds.probe",
 };
 
@@ -64,15 +64,15 @@ static void works_with(const char *spec)
 static void short_and_slow(void)
 {
 	rig_q = pst_queue_free(rig_q);
-	works_with("store.read:0:short,store.write:0:short");
-	works_with("store.read:1:short,store.write:2:short");
-	works_with("store.read:1:EINTR,store.write:1:EINTR");
-	works_with("store.read:1:EAGAIN,store.write:2:EAGAIN");
-	works_with("store.read:0:5ms,store.write:0:5ms,store.sync:1:20ms");
-	works_with("mem.copy:0:1ms,mem.alloc:1:5ms,store.open:1:5ms");
-	works_with("store.direct:0:EINVAL");
-	works_with("store.direct:0:EPERM");
-	works_with("store.pin:0:ENOMEM");
+	works_with("file.read:0:short,file.write:0:short");
+	works_with("file.read:1:short,file.write:2:short");
+	works_with("file.read:1:EINTR,file.write:1:EINTR");
+	works_with("file.read:1:EAGAIN,file.write:2:EAGAIN");
+	works_with("file.read:0:5ms,file.write:0:5ms,file.sync:1:20ms");
+	works_with("mem.copy:0:1ms,mem.alloc:1:5ms,file.open:1:5ms");
+	works_with("file.direct:0:EINVAL");
+	works_with("file.direct:0:EPERM");
+	works_with("file.pin:0:ENOMEM");
 }
 
 int main(void)

@@ -220,7 +220,7 @@ static void little_memlock_here(void)
 		T_SKIP("another user: %s", strerror(errno));
 	T_OK(io_ctx_new(ops, 8, &ctx));
 	before = pinned_bytes();
-	T_OK(fault_set("store.pin:1000000:ENOMEM")); /* counts */
+	T_OK(fault_set("file.pin:1000000:ENOMEM")); /* counts */
 	for (int i = 0; i < 2; i++) {
 		T_OK(io_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
 		op[i] = op_rw(IO_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
@@ -272,7 +272,7 @@ static void registration_that_fails(void)
 	struct io_buf *b;
 
 	set_up(8);
-	T_OK(fault_set("store.pin:0:ENOMEM"));
+	T_OK(fault_set("file.pin:0:ENOMEM"));
 	T_OK(io_buf_new(mem, SIZE, &b));
 	for (int i = 0; i < 100; i++) {
 		struct io_op op = op_rw(IO_READ, mem + 65536 * (i & 3), 0, 4096);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Operations on a lane: bytes, short counts, errors, ends, cancelling, waking.
+ * Operations in an I/O context: bytes, short counts, errors, ends, cancelling, waking.
  */
 #include "file_io_rig.h"
 
@@ -159,8 +159,8 @@ static void short_counts_are_resumed(void)
 	struct io_op op;
 
 	set_up(8);
-	T_OK(fault_set("store.read:1:short,store.read:2:EAGAIN,store.read:3:EINTR,"
-		       "store.write:1:short,store.write:2:EINTR,store.write:3:EAGAIN"));
+	T_OK(fault_set("file.read:1:short,file.read:2:EAGAIN,file.read:3:EINTR,"
+		       "file.write:1:short,file.write:2:EINTR,file.write:3:EAGAIN"));
 	op = op_rw(IO_READ, mem, 1234, 100001);
 	run(&op);
 	T_EQ(op.res, 100001);
@@ -175,7 +175,7 @@ static void short_counts_are_resumed(void)
 	T_EQ(t_differs(mem, SEED, 0, SIZE), SIZE);
 
 	if (file->fd_direct >= 0) {
-		T_OK(fault_set("store.read:1:short,store.read:2:short"));
+		T_OK(fault_set("file.read:1:short,file.read:2:short"));
 		memset(mem, 0, SIZE);
 		op = op_rw(IO_READ, mem, 0, MIB(1));
 		op.flags = IO_OP_DIRECT;
@@ -192,8 +192,7 @@ static void errors_keep_what_was_moved(void)
 	struct io_op op;
 
 	set_up(8);
-	T_OK(fault_set(
-		"store.read:1:short,store.read:2:EIO,store.write:1:ENOSPC,store.sync:1:EIO"));
+	T_OK(fault_set("file.read:1:short,file.read:2:EIO,file.write:1:ENOSPC,file.sync:1:EIO"));
 	op = op_rw(IO_READ, mem, 0, 8192);
 	run(&op);
 	T_EQ(op.res, -EIO);
@@ -407,7 +406,7 @@ static void the_eventfd(void)
 	(void)eventfd_read(efd, &v);
 
 	/* Ended without the kernel. */
-	T_OK(fault_set("store.read:1:EIO"));
+	T_OK(fault_set("file.read:1:EIO"));
 	T_OK(ctx->ops->queue(ctx, &op));
 	T_OK(ctx->ops->flush(ctx));
 	T_CHECK(readable(efd, 5000));
@@ -459,7 +458,7 @@ static void a_reused_place_never_reads_the_old_file(void)
 	tear_down();
 }
 
-/* One thread opens, reads and closes; the other lane's tables are cleared meanwhile. */
+/* One thread opens, reads and closes; the other context's tables are cleared meanwhile. */
 static void *churn(void *arg)
 {
 	uint8_t *buf = aligned_alloc(4096, 65536);
@@ -525,7 +524,7 @@ static void *start_one(void *arg)
 
 /*
  * The kernel cancels what a thread started when it ends, or gives -EFAULT for what waited for the
- * page cache; the lane must start it again.
+ * page cache; the I/O context must start it again.
  */
 static void outlive(bool direct)
 {
@@ -553,7 +552,7 @@ static void outlive(bool direct)
 	T_EQ(t_differs(mem, SEED, 0, 16 * 65536), 16 * 65536);
 }
 
-static void a_lane_outlives_the_thread_that_used_it(void)
+static void a_context_outlives_the_thread_that_used_it(void)
 {
 	set_up(16);
 	if (file->fd_direct >= 0)
@@ -577,13 +576,13 @@ static void bad_memory_is_an_error(void)
 	tear_down();
 }
 
-static void lanes_that_cannot_be(void)
+static void contexts_that_cannot_be(void)
 {
 	struct io_ctx *l = NULL;
 
 	T_EQ(io_ctx_new(ops, 0, &l), -EINVAL);
 	T_EQ(io_ctx_new(ops, 8193, &l), -EINVAL);
-	T_OK(fault_set("store.lane:1:ENOMEM"));
+	T_OK(fault_set("file.context:1:ENOMEM"));
 	T_EQ(io_ctx_new(ops, 4, &l), -ENOMEM);
 	T_CHECK(err_text()[0]);
 	T_OK(fault_set(NULL));
@@ -600,7 +599,7 @@ static void picking(void)
 
 	o = io_backend_pick(PST_BACKEND_THREADS, &err);
 	T_CHECK(o == &threads_backend && err == 0);
-	T_OK(fault_set("store.uring:0:EPERM"));
+	T_OK(fault_set("file.uring:0:EPERM"));
 	o = io_backend_pick(PST_BACKEND_AUTO, &err);
 	T_CHECK(o == &threads_backend && err == EPERM);
 	o = io_backend_pick(PST_BACKEND_URING, &err);
@@ -633,9 +632,9 @@ static void cases(void)
 	RUN(wait_ends_at_its_deadline);
 	RUN(a_reused_place_never_reads_the_old_file);
 	RUN(files_come_and_go_on_two_threads);
-	RUN(a_lane_outlives_the_thread_that_used_it);
+	RUN(a_context_outlives_the_thread_that_used_it);
 	RUN(bad_memory_is_an_error);
-	RUN(lanes_that_cannot_be);
+	RUN(contexts_that_cannot_be);
 }
 
 int main(void)

@@ -212,16 +212,16 @@ static void direct_that_is_refused(void)
 {
 	struct local_file *f;
 
-	T_OK(fault_set("store.direct:1:EINVAL"));
+	T_OK(fault_set("file.direct:1:EINVAL"));
 	T_OK(local_file_open(path, RW, 0, &f));
 	check_facts(f);
 	T_EQ(f->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NO_DIRECT);
 	T_EQ(f->detail, EINVAL);
 	local_file_free(f);
-	T_OK(fault_set("store.open:1:EIO"));
+	T_OK(fault_set("file.open:1:EIO"));
 	refused(path, RW, -EIO);
-	T_OK(fault_set("store.open:1:EMFILE"));
+	T_OK(fault_set("file.open:1:EMFILE"));
 	T_EQ(local_file_wrap(0, 0, &f), -EMFILE);
 	T_OK(fault_set(NULL));
 }

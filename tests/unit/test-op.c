@@ -111,9 +111,8 @@ static void faults(void)
 	struct io_op op = { .file = &file, .len = 3 * 4096 };
 
 	io_op_begin(&op);
-	T_OK(fault_set(
-		"store.read:1:EIO,store.read:2:short,store.read:3:short,store.write:1:ENOSPC,"
-		"store.sync:1:EROFS"));
+	T_OK(fault_set("file.read:1:EIO,file.read:2:short,file.read:3:short,file.write:1:ENOSPC,"
+		       "file.sync:1:EROFS"));
 	T_EQ(io_op_ask(&op), -EIO);
 	T_EQ(io_op_ask(&op), 3 * 2048);
 	op.flags = IO_OP_DIRECT;
@@ -123,7 +122,7 @@ static void faults(void)
 	T_EQ(io_op_ask(&op), -ENOSPC);
 	op.kind = IO_FDATASYNC;
 	T_EQ(io_op_ask(&op), -EROFS);
-	T_OK(fault_set("store.read:0:short"));
+	T_OK(fault_set("file.read:0:short"));
 	op.kind = IO_READ;
 	op.len = 4096;
 	T_EQ(io_op_ask(&op), 4096); /* never nothing */

@@ -317,7 +317,7 @@ static void P8_blocks(void)
 
 static const struct again cases[] = {
 	{ "P6_errors_of_the_disk", P6_errors_of_the_disk, AGAIN_ONCE,
-	  "store.write:1:EIO,store.write:2:EXDEV,store.write:3:ENOSPC,store.write:4:ETIMEDOUT" },
+	  "file.write:1:EIO,file.write:2:EXDEV,file.write:3:ENOSPC,file.write:4:ETIMEDOUT" },
 };
 
 int main(int argc, char **argv)

@@ -262,10 +262,10 @@ static void two_threads_on_a_ring(void)
 }
 
 static const struct again cases[] = {
-	{ "writes_that_overlap", writes_that_overlap, AGAIN_ONCE, "store.write:0:1ms" },
-	{ "moves_bytes", moves_bytes, AGAIN_ONCE, "store.read:0:short,store.write:0:short" },
-	{ "two_threads_without_uring", two_threads_on_a_ring, AGAIN_ONCE, "store.uring:0:EPERM" },
-	{ "moves_bytes_without_uring", moves_bytes, AGAIN_ONCE, "store.uring:0:EPERM" },
+	{ "writes_that_overlap", writes_that_overlap, AGAIN_ONCE, "file.write:0:1ms" },
+	{ "moves_bytes", moves_bytes, AGAIN_ONCE, "file.read:0:short,file.write:0:short" },
+	{ "two_threads_without_uring", two_threads_on_a_ring, AGAIN_ONCE, "file.uring:0:EPERM" },
+	{ "moves_bytes_without_uring", moves_bytes, AGAIN_ONCE, "file.uring:0:EPERM" },
 };
 
 int main(int argc, char **argv)

@@ -297,9 +297,9 @@ static void others_go_on_beside_one_that_hangs(void)
 }
 
 static const struct again cases[] = {
-	{ "P5_priorities", P5_priorities, AGAIN_ONCE, "store.read:1:100ms,store.read:0:1ms" },
+	{ "P5_priorities", P5_priorities, AGAIN_ONCE, "file.read:1:100ms,file.read:0:1ms" },
 	{ "fair_to_small_rings", fair_to_small_rings, AGAIN_ONCE,
-	  "store.read:1:100ms,store.read:0:1ms" },
+	  "file.read:1:100ms,file.read:0:1ms" },
 };
 
 int main(int argc, char **argv)

@@ -154,7 +154,7 @@ void part_queue(struct part *p)
 	if (r < 0) {
 		p->op.res = r;
 		p->op.moved = 0;
-		log_error("the lane refused a part: %s", err_name(r));
+		log_error("the I/O context refused a part: %s", err_name(r));
 		direct_part_done(p);
 	}
 }

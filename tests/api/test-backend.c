@@ -351,9 +351,9 @@ static void wrapped_with_o_nonblock(void)
 }
 
 static const struct again cases[] = {
-	{ "registering_fails", registering_fails, AGAIN_STORES, "store.pin:0:ENOMEM" },
-	{ "no_memory_for_a_queue", no_memory_for_a_queue, AGAIN_ONCE, "store.lane:1:ENOMEM" },
-	{ "no_io_uring", no_io_uring, AGAIN_ONCE, "store.uring:0:EPERM" },
+	{ "registering_fails", registering_fails, AGAIN_BACKENDS, "file.pin:0:ENOMEM" },
+	{ "no_memory_for_a_queue", no_memory_for_a_queue, AGAIN_ONCE, "file.context:1:ENOMEM" },
+	{ "no_io_uring", no_io_uring, AGAIN_ONCE, "file.uring:0:EPERM" },
 };
 
 int main(int argc, char **argv)
