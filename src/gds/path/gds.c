@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where cuFile is used.
+ * Which requests go by cuFile, and over which route.
  *
- * The library falls back to copies of its own, slower than ours, without a word.  So it is
- * used between a device and a file system only after another process found, with the library
- * told to refuse them, that bytes arrive directly (cufile_probe()).  That takes seconds: it is
- * asked at the first request that could use it, and until there is an answer ours is the way.
- * Then the first transfers here are compared with plain reads, and counters must not speak
- * against it.  What was wrong once is not used again in this process.
+ * libcufile falls back to copies of its own, slower than ours, and does not say so.  So a route,
+ * from a device to a file system, is used only after another process found that bytes go there
+ * directly (cufile_probe()).  That process tells libcufile to refuse its own copies.
+ *
+ * The probe takes seconds.  It is started by the first request that could use the route, and
+ * requests are staged until it has answered.  Then this process compares the first transfers with
+ * plain reads, and looks at the counters of libcufile.  A route that was wrong once is not used
+ * again in this process.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -67,38 +69,39 @@ bool gds_may(void)
 	return gate() == 0;
 }
 
-/* -------------------------------------------------------------------- ways */
+/* ------------------------------------------------------------------ routes */
 
 static struct gds_route *route_new(const struct pst_file *f, const struct mem_alloc *a)
 {
 	struct pst_device info = { .sz = sizeof(info) };
-	struct gds_route *w = calloc(1, sizeof(*w));
+	struct gds_route *route = calloc(1, sizeof(*route));
 
-	if (!w)
+	if (!route)
 		return NULL;
 	a->ops->device_info(a->device, &info);
-	w->device = a->device;
-	memcpy(w->uuid, info.uuid, sizeof(w->uuid));
-	w->dev = f->sf->dev;
-	w->fs_id = f->sf->fs_id;
-	w->next = routes.list;
-	routes.list = w;
-	return w;
+	route->device = a->device;
+	memcpy(route->uuid, info.uuid, sizeof(route->uuid));
+	route->dev = f->sf->dev;
+	route->fs_id = f->sf->fs_id;
+	route->next = routes.list;
+	routes.list = route;
+	return route;
 }
 
 static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem *m)
 {
 	const struct mem_alloc *a = m->region->alloc;
-	struct gds_route *w;
+	struct gds_route *route;
 
 	pthread_mutex_lock(&routes.lock);
-	for (w = routes.list; w; w = w->next)
-		if (w->device == a->device && w->dev == f->sf->dev && w->fs_id == f->sf->fs_id)
+	for (route = routes.list; route; route = route->next)
+		if (route->device == a->device && route->dev == f->sf->dev &&
+		    route->fs_id == f->sf->fs_id)
 			break;
-	if (!w)
-		w = route_new(f, a);
+	if (!route)
+		route = route_new(f, a);
 	pthread_mutex_unlock(&routes.lock);
-	return w;
+	return route;
 }
 
 /* ------------------------------------------------------------------ asking */
@@ -110,28 +113,28 @@ struct question {
 };
 
 /* err is positive; the sentence of it has just been kept. */
-static void answer(struct gds_route *w, enum gds_state state, int err)
+static void answer(struct gds_route *route, enum gds_state state, int err)
 {
-	if (!gds_route_answer(w, state, err, now_ns()))
+	if (!gds_route_answer(route, state, err, now_ns()))
 		return;
 	if (state == GDS_GOOD)
 		log_info("files of %u:%u and device %u have a direct way by cuFile: %s",
-			 major(w->dev), minor(w->dev), w->device,
-			 cufile_mode_name((enum cufile_mode)w->mode));
+			 major(route->dev), minor(route->dev), route->device,
+			 cufile_mode_name((enum cufile_mode)route->mode));
 	else
 		log_info("cuFile is not used between files of %u:%u and device %u%s: %s",
-			 major(w->dev), minor(w->dev), w->device, state == GDS_BAD ? "" : " now",
-			 err_text());
+			 major(route->dev), minor(route->dev), route->device,
+			 state == GDS_BAD ? "" : " now", err_text());
 }
 
-/* Failures of starting it, of this one file, and what others do, say nothing of the way. */
+/* Failures of starting it, of this one file, and what others do, say nothing of the route. */
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
 	       err == -EBUSY || err == -EINVAL || err == -EUSERS || err == -EPERM;
 }
 
-/* For another way the same may be going on: that is over soon, or is given up. */
+/* -EBUSY: the same is going on for another route; that is over soon, or is given up. */
 static int in_turn(int (*fn)(void))
 {
 	const struct timespec nap = { .tv_nsec = (long)(10 * NSEC_PER_MSEC) };
@@ -145,21 +148,21 @@ static int in_turn(int (*fn)(void))
 
 static int probe(struct question *q)
 {
-	struct gds_route *w = q->route;
+	struct gds_route *route = q->route;
 	struct cufile_verdict v;
 	int r = in_turn(cufile_check);
 
-	if (r < 0 || w->mode)
+	if (r < 0 || route->mode)
 		return r;
-	r = cufile_probe(q->file, 0, w->uuid, now_ns() + PROBE_NS, &v);
+	r = cufile_probe(q->file, 0, route->uuid, now_ns() + PROBE_NS, &v);
 	if (r < 0)
 		return r;
 	if (v.err)
 		return err_set(v.err, "%s", v.text);
 	if (v.mode <= CUFILE_MODE_COMPAT)
 		return err_set(EOPNOTSUPP, "%s", v.text);
-	w->mode = (int)v.mode;
-	w->no_holes = v.mode == CUFILE_MODE_P2PDMA && v.version < HOLES_VERSION;
+	route->mode = (int)v.mode;
+	route->no_holes = v.mode == CUFILE_MODE_P2PDMA && v.version < HOLES_VERSION;
 	return 0;
 }
 
@@ -176,13 +179,13 @@ static void ask_run(struct work *work)
 	free(q);
 }
 
-static void ask_start(struct gds_route *w, const struct local_file *sf)
+static void ask_start(struct gds_route *route, const struct local_file *sf)
 {
 	struct question *q = calloc(1, sizeof(*q));
 	int r = q ? local_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
 
 	if (q)
-		q->route = w;
+		q->route = route;
 	if (r == 0) {
 		work_init(&q->work, ask_run);
 		r = work_spawn(&q->work, GDS_THREAD, false);
@@ -191,7 +194,7 @@ static void ask_start(struct gds_route *w, const struct local_file *sf)
 	}
 	if (r < 0) {
 		free(q);
-		answer(w, GDS_UNKNOWN, -r);
+		answer(route, GDS_UNKNOWN, -r);
 	}
 }
 
@@ -206,16 +209,16 @@ static int lacks(const struct pst_file *f)
 	return local_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
 }
 
-/* The way is not good; the errno why, or why it is not known.  Has it found out if it is time. */
-static int ask(struct gds_route *w, const struct pst_file *f, int err)
+/* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
+static int ask(struct gds_route *route, const struct pst_file *f, int err)
 {
 	uint64_t now = now_ns();
-	int lack = gds_route_may_ask(w, now) ? lacks(f) : 0;
+	int lack = gds_route_may_ask(route, now) ? lacks(f) : 0;
 
-	if (lack || !gds_route_ask(w, now))
+	if (lack || !gds_route_ask(route, now))
 		return lack ? lack : err;
-	ask_start(w, plan_reader(f));
-	err = gds_route_err(w);
+	ask_start(route, plan_reader(f));
+	err = gds_route_err(route);
 	return err ? err : EAGAIN;
 }
 
@@ -235,28 +238,29 @@ static bool has_holes(const struct local_file *sf)
 	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
 }
 
-/* A way that is good: why not with this file and memory?  0, or a positive errno. */
-static int misfit(const struct gds_route *w, const struct pst_file *f, const struct pst_mem *m,
+/* Why a good route does not serve this file and memory: 0 if it does, or a positive errno. */
+static int misfit(const struct gds_route *route, const struct pst_file *f, const struct pst_mem *m,
 		  enum proof_dir dir)
 {
 	const struct gds_mem *gm;
 
-	if (!plan_reader(f) && !w->good[dir])
+	if (!plan_reader(f) && !route->good[dir])
 		return EBADF;
 	if (f->gds_err)
 		return f->gds_err;
-	if (w->no_holes && dir == PROOF_READ && has_holes(f->sf))
+	if (route->no_holes && dir == PROOF_READ && has_holes(f->sf))
 		return EMEDIUMTYPE;
 	gm = gds_mem_of(m->region);
 	return gm ? gm->err : ENOMEM;
 }
 
-/* *ret_route is set where there might be one; who asks first has that found out. */
+/* The reason why cuFile is not used.  *ret_route is set where there might be a route; the first
+ * who asks for it has a thread find out. */
 static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       struct gds_route **ret_route, int *ret_detail)
 {
 	enum proof_dir dir = op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
-	struct gds_route *w;
+	struct gds_route *route;
 	int err;
 
 	if (mem_ops_of(m)->kind != PST_KIND_CUDA)
@@ -267,31 +271,31 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 		*ret_detail = f->sf->detail;
 		return PST_WHY_NO_DIRECT;
 	}
-	w = route_of(f, m);
-	if (!w)
+	route = route_of(f, m);
+	if (!route)
 		return no_gds(ENOMEM, ret_detail);
-	*ret_route = w;
-	err = gds_route_err(w);
+	*ret_route = route;
+	err = gds_route_err(route);
 	if (err)
-		return no_gds(ask(w, f, err), ret_detail);
-	return no_gds(misfit(w, f, m, dir), ret_detail);
+		return no_gds(ask(route, f, err), ret_detail);
+	return no_gds(misfit(route, f, m, dir), ret_detail);
 }
 
 enum pst_why gds_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			int *ret_detail)
 {
-	struct gds_route *w;
+	struct gds_route *route;
 
-	return find_route(f, m, op, &w, ret_detail);
+	return find_route(f, m, op, &route, ret_detail);
 }
 
 bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
-	struct gds_route *w = NULL;
+	struct gds_route *route = NULL;
 	int detail;
 
-	return find_route(f, m, op, &w, &detail) == PST_WHY_NONE &&
-	       w->good[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+	return find_route(f, m, op, &route, &detail) == PST_WHY_NONE &&
+	       route->good[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 }
 
 /* ------------------------------------------------------------------ choice */
@@ -308,7 +312,7 @@ static bool next_long(struct cursor *c, unsigned *left, struct piece *ret)
 	return false;
 }
 
-/* Would it be the better way, if there were one? */
+/* Would cuFile be the better path, if it had a direct route? */
 static bool worth_it(const struct req *r)
 {
 	struct cursor c = r->cur;
@@ -318,15 +322,15 @@ static bool worth_it(const struct req *r)
 	return !r->plan.map && !(req_sf(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
 }
 
-/* What the page cache holds is there sooner. */
+/* Is the beginning of the piece not resident?  What the page cache holds is there sooner. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||
 	       !plan_resident(req_sf(r), pc->file_off, MIN(pc->len, LOOK_LEN));
 }
 
-/* There is one: the first long piece that it could move decides whether it is better here. */
-static void take_if_better(struct req *r, struct gds_route *w)
+/* The route is good: the first long piece that cuFile could move decides whether to take it. */
+static void take_if_better(struct req *r, struct gds_route *route)
 {
 	struct piece pc, odd = { .len = 0 };
 	struct cursor c = r->cur;
@@ -335,7 +339,7 @@ static void take_if_better(struct req *r, struct gds_route *w)
 
 	while (next_long(&c, &left, &pc)) {
 		if (gds_fit(r, &pc, &skip)) {
-			r->plan.gds = is_cold(r, &pc) ? w : NULL;
+			r->plan.gds = is_cold(r, &pc) ? route : NULL;
 			return;
 		}
 		if (!odd.len && gds_only_odd(r, &pc))
@@ -380,12 +384,12 @@ static int refuse(struct req *r, uint32_t why, int detail)
 static int choose_listed(struct req *r)
 {
 	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
-	struct gds_route *w = NULL;
+	struct gds_route *route = NULL;
 	enum pst_why why;
 	int detail = (int)not_served(r);
 
 	why = detail ? PST_WHY_NO_PROVIDER
-		     : find_route(r->io.file, req_mem(r), r->io.op, &w, &detail);
+		     : find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE && !fits_wholly(r)) {
 		if (only)
 			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
@@ -396,7 +400,7 @@ static int choose_listed(struct req *r)
 		return 0;
 	}
 	if (why == PST_WHY_NONE) {
-		r->plan.gds = w;
+		r->plan.gds = route;
 		return 0;
 	}
 	if (only)
@@ -408,7 +412,7 @@ static int choose_listed(struct req *r)
 
 int gds_choose(struct req *r)
 {
-	struct gds_route *w = NULL;
+	struct gds_route *route = NULL;
 	enum pst_why why;
 	int detail = 0;
 
@@ -417,10 +421,10 @@ int gds_choose(struct req *r)
 	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
 	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
 		return 0;
-	why = find_route(r->io.file, req_mem(r), r->io.op, &w, &detail);
+	why = find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE)
-		take_if_better(r, w);
-	else if (w && gds_route_err(w) == 0)
-		req_reason(r, why, detail); /* there is a way, but not for these two */
+		take_if_better(r, route);
+	else if (route && gds_route_err(route) == 0)
+		req_reason(r, why, detail); /* a good route, but not for this file and memory */
 	return 0;
 }

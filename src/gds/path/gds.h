@@ -3,13 +3,13 @@
  * Requests by cuFile (gds/cufile/cufile.h), where it is really direct.
  *
  *	route.c	what is known of the route between a device and a file system
- *	gds.c		which device and file system have a direct way, and requests that take it
+ *	gds.c		routes between devices and file systems, and requests that take them
  *	move.c	pieces of a request, moved and compared
  *	end.c	registrations, which end before the memory and the file do
  *
- * A request goes through its engine as always; engine_next() gives what cuFile can move to
- * threads for what may hang (base/work.h), and the rest to slots.  What cuFile did not move
- * after all comes back as r->redo and is staged.
+ * A request goes through its engine as always.  engine_next() gives what cuFile can move to
+ * spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  What cuFile did
+ * not move after all comes back as r->redo and is staged.
  *
  * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
  */
@@ -33,7 +33,7 @@
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
 #define GDS_END_NS NSEC_PER_SEC           /* how long a free or close waits for cuFile */
 
-/* -------------------------------------------------------------------- ways */
+/* ------------------------------------------------------------------ routes */
 
 enum gds_state {
 	GDS_UNKNOWN,
@@ -42,7 +42,7 @@ enum gds_state {
 	GDS_BAD, /* for good */
 };
 
-/* The way between a device and a file system.  Never freed. */
+/* What is known of cuFile between a device and a file system.  Never freed. */
 struct gds_route {
 	struct gds_route *next;
 	unsigned device;
@@ -61,9 +61,9 @@ int gds_route_err(struct gds_route *route);
 int gds_route_look(struct gds_route *route, uint64_t now);
 /* Is it time to find out? */
 bool gds_route_may_ask(const struct gds_route *route, uint64_t now);
-/* If so: true, and the caller has to find out, and to answer. */
+/* True if it is time: then the caller has to find out, and to call gds_route_answer(). */
 bool gds_route_ask(struct gds_route *route, uint64_t now);
-/* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: it was given up meanwhile. */
+/* GOOD and 0, or BAD or UNKNOWN and a positive errno.  False: the question was given up. */
 bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now);
 /* It was GOOD, and is not used any more; err is a positive errno. */
 void gds_disable(struct gds_route *route, int err);
@@ -87,10 +87,10 @@ int gds_choose(struct req *r);
 /* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip);
 
-/* Of which offsets, addresses and lengths are multiples. */
+/* Offsets, addresses and lengths of a transfer are multiples of it. */
 uint64_t gds_unit(const struct req *r);
 
-/* Could it, but for an offset in the file and an address that are not the same modulo that? */
+/* Could cuFile move the piece, if file offset and address were the same modulo gds_unit()? */
 bool gds_only_odd(const struct req *r, const struct piece *pc);
 
 enum gds_turn {
@@ -107,9 +107,9 @@ uint64_t gds_stage_len(const struct req *r, const struct piece *pc);
 
 /* Under the engine's lock: fill a slot with what cuFile did not move. */
 struct piece *gds_redo(struct req *r);
-/* Of that so many bytes were taken. */
+/* The slot took len bytes of gds_redo(). */
 void gds_redo_skip(struct req *r, uint64_t len);
-/* Under the engine's lock: it will not be moved by anybody. */
+/* Under the engine's lock: nobody is going to move what cuFile did not move. */
 void gds_redo_drop(struct req *r);
 
 /* Under the engine's lock: the request was stopped; its transfers may hang. */

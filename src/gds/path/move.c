@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pieces of requests by cuFile: cut to what one registration holds, moved by threads of gds,
- * and compared with what a plain read gives until the way has been proven.
+ * Transfers by cuFile.
  *
- * To compare takes all bytes of a transfer, so those are short before that.  A read of a range
- * that the page cache holds newer bytes of waits until these are on the disk: not every
- * direct way looks for them.
+ * gds_next() cuts a piece to what one registration holds, and a spawned thread moves it.  Until the
+ * route has been proven, the thread compares the bytes with a plain read.  It compares all bytes of
+ * a transfer, so transfers are short until then.
+ *
+ * Before a read, the kernel writes back what only the page cache holds of the range: not every
+ * direct route looks for it there.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -543,11 +545,11 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 /* So much in one transfer. */
 static uint64_t longest(const struct req *r)
 {
-	const struct gds_route *w = r->plan.gds;
+	const struct gds_route *route = r->plan.gds;
 
-	if (!w->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
+	if (!route->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
 		return PROOF_MAX;
-	return w->mode == CUFILE_MODE_NVFS ? CUFILE_SLICE : GDS_CHUNK;
+	return route->mode == CUFILE_MODE_NVFS ? CUFILE_SLICE : GDS_CHUNK;
 }
 
 enum gds_turn gds_next(struct req *r)

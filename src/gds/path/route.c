@@ -8,8 +8,9 @@
  *	ASKING -> BAD		gds_route_look(): no answer for ASKING_MS; a later one is dropped
  *	GOOD -> BAD		gds_disable(); nothing leads out of BAD
  *
- * State, errno and time are one word that is only ever exchanged as a whole: who looks sees what
- * belongs together, and of two who would change it one does, and the other knows.
+ * State, errno and time are one word, which is only ever exchanged as a whole.  So a reader sees
+ * values that belong together.  Of two threads that change it at once, one succeeds and the other
+ * is told so.
  */
 #include <sys/sysmacros.h>
 
@@ -45,7 +46,7 @@ static uint64_t time_of(uint64_t word)
 	return word >> TIME_AT;
 }
 
-/* 0, or why the way is not used; a new one is all zero. */
+/* 0, or the positive errno why the route is not used; a new route is all zero. */
 static int say(uint64_t word)
 {
 	if (state_of(word) == GDS_GOOD)
@@ -63,56 +64,57 @@ static bool may_ask(uint64_t word, uint64_t now)
 	return state_of(word) == GDS_UNKNOWN && to_ms(now) >= time_of(word);
 }
 
-bool gds_route_may_ask(const struct gds_route *w, uint64_t now)
+bool gds_route_may_ask(const struct gds_route *route, uint64_t now)
 {
-	return may_ask(atomic_load(&w->word), now);
+	return may_ask(atomic_load(&route->word), now);
 }
 
-bool gds_route_ask(struct gds_route *w, uint64_t now)
+bool gds_route_ask(struct gds_route *route, uint64_t now)
 {
-	uint64_t was = atomic_load(&w->word);
+	uint64_t was = atomic_load(&route->word);
 
 	return may_ask(was, now) &&
-	       atomic_compare_exchange_strong(&w->word, &was,
+	       atomic_compare_exchange_strong(&route->word, &was,
 					      word_of(GDS_ASKING, EAGAIN, to_ms(now)));
 }
 
-bool gds_route_answer(struct gds_route *w, enum gds_state state, int err, uint64_t now)
+bool gds_route_answer(struct gds_route *route, enum gds_state state, int err, uint64_t now)
 {
-	uint64_t was = atomic_load(&w->word);
+	uint64_t was = atomic_load(&route->word);
 	uint64_t next = word_of(state, err, state == GDS_UNKNOWN ? to_ms(now) + AGAIN_MS : 0);
 
-	return state_of(was) == GDS_ASKING && atomic_compare_exchange_strong(&w->word, &was, next);
+	return state_of(was) == GDS_ASKING &&
+	       atomic_compare_exchange_strong(&route->word, &was, next);
 }
 
-int gds_route_look(struct gds_route *w, uint64_t now)
+int gds_route_look(struct gds_route *route, uint64_t now)
 {
-	uint64_t word = atomic_load(&w->word);
+	uint64_t word = atomic_load(&route->word);
 
 	/* It may have begun after now was read: nothing is subtracted. */
 	if (state_of(word) == GDS_ASKING && to_ms(now) > time_of(word) + ASKING_MS &&
-	    atomic_compare_exchange_strong(&w->word, &word, word_of(GDS_BAD, ETIMEDOUT, 0))) {
+	    atomic_compare_exchange_strong(&route->word, &word, word_of(GDS_BAD, ETIMEDOUT, 0))) {
 		log_warn("cuFile is not used between device %u and files of %u:%u: it hangs",
-			 w->device, major(w->dev), minor(w->dev));
+			 route->device, major(route->dev), minor(route->dev));
 		return ETIMEDOUT;
 	}
 	return say(word);
 }
 
-int gds_route_err(struct gds_route *w)
+int gds_route_err(struct gds_route *route)
 {
-	uint64_t word = atomic_load(&w->word);
+	uint64_t word = atomic_load(&route->word);
 
-	return likely(state_of(word) == GDS_GOOD) ? 0 : gds_route_look(w, now_ns());
+	return likely(state_of(word) == GDS_GOOD) ? 0 : gds_route_look(route, now_ns());
 }
 
-void gds_disable(struct gds_route *w, int err)
+void gds_disable(struct gds_route *route, int err)
 {
-	uint64_t was = atomic_load(&w->word);
+	uint64_t was = atomic_load(&route->word);
 
 	/* The first reason stays. */
 	if (state_of(was) == GDS_GOOD &&
-	    atomic_compare_exchange_strong(&w->word, &was, word_of(GDS_BAD, err, 0)))
+	    atomic_compare_exchange_strong(&route->word, &was, word_of(GDS_BAD, err, 0)))
 		log_warn("cuFile is not used between device %u and files of %u:%u any more: %s",
-			 w->device, major(w->dev), minor(w->dev), err_name(err));
+			 route->device, major(route->dev), minor(route->dev), err_name(err));
 }
