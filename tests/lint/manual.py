@@ -316,7 +316,7 @@ PLANTED = [
      "-ENOTCONN of pst_grant_send()"),
     (references_lead_somewhere, "man/pst_file.3", ".Xr pst_why 3", ".Xr pst_wherefore 3",
      "pst_file.3 refers to pst_wherefore(3)"),
-    (reasons_name_their_place, "src/core/path/direct.c", "part_may_write(", "part_can_write(",
+    (reasons_name_their_place, "src/core/path/parts.c", "part_may_write(", "part_can_write(",
      "PST_WHY_MIXED is not decided by part_may_write()"),
     (reasons_name_their_place, "src/file/op.c", "op->pin_err = 0;",
      "op->pin_err = PST_WHY_MEMLOCK;", "PST_WHY_MEMLOCK is also decided in src/file/op.c"),

@@ -9,7 +9,7 @@
 
 #include "core/queue/object.h"
 
-#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see direct.c */
+#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see parts.c */
 #define HOPS_MAX 3u
 
 /* How a request is going to run; made once, at submit. */

@@ -5,7 +5,7 @@
  * To hand a request to an engine and to start a device copy takes longer than the CPU takes
  * for a few KiB.  So a read that the page cache holds goes straight into a window on
  * the memory, on the caller's thread: the kernel's copy is the only one.  A small write is
- * loaded through the window and then goes on as if it came from host memory.  direct.c
+ * loaded through the window and then goes on as if it came from host memory.  parts.c
  * does the file operations of both.  What turns out not to be resident goes back to
  * the engine, all of it.
  *

@@ -8,7 +8,7 @@
 #include "base/crc32c.h"
 #include "base/uaccess.h"
 #include "core/engine/share.h"
-#include "core/path/direct.h"
+#include "core/path/parts.h"
 #include "core/path/small.h"
 #include "core/path/trial.h"
 #include "core/queue/cursor.h"
@@ -174,8 +174,8 @@ void queue_finish(struct req *r)
 	}
 	if (r->proof && !r->err && !r->stop && r->state == REQ_ACTIVE) {
 		r->state = REQ_PROVING;
-		if (!direct_prove(r))
-			direct_again(r);
+		if (!parts_prove(r))
+			parts_again(r);
 		return;
 	}
 	/* What came whole after it was told to stop was not compared, and is not believed. */

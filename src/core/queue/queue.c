@@ -17,7 +17,7 @@
 #include "gds/path/gds.h"
 #include "core/engine/share.h"
 #include "core/path/ahead.h"
-#include "core/path/direct.h"
+#include "core/path/parts.h"
 #include "core/path/plan.h"
 #include "core/path/small.h"
 #include "core/path/window_cache.h"
@@ -44,7 +44,7 @@ void req_start(struct req *r)
 		r->state = REQ_ACTIVE;
 		if (q->backend_reason)
 			req_reason(r, q->backend_reason, q->backend_detail);
-		direct_sync(r);
+		parts_sync(r);
 		return;
 	}
 	if (plan_make(r) < 0) {
@@ -83,7 +83,7 @@ void req_start(struct req *r)
 		q->nr_engine++;
 		engine_submit(r);
 	} else {
-		direct_start(r);
+		parts_start(r);
 	}
 }
 
@@ -153,10 +153,10 @@ static void reap_ctx(struct pst_queue *q)
 	do {
 		n = q->backend->reap(q->ctx, ops, REAP_BATCH);
 		for (unsigned i = 0; i < n; i++)
-			direct_part_done(container_of(ops[i], struct part, op));
+			part_done(container_of(ops[i], struct part, op));
 	} while (n == REAP_BATCH);
 	if (unlikely(q->parked))
-		direct_unpark(q);
+		parts_unpark(q);
 }
 
 static void take_finished(struct pst_queue *q)
@@ -186,7 +186,7 @@ static void req_stop(struct req *r, int err)
 	}
 	r->stop = true;
 	r->end_err = err;
-	direct_cancel(r);
+	parts_cancel(r);
 }
 
 /* Complete the request now, whatever is still under way. */
@@ -331,9 +331,9 @@ void queue_progress(struct pst_queue *q)
 			if (q->more)
 				list_add_tail(&q->started, &r->link);
 			else if (r->io.op == PST_OP_SYNC)
-				direct_sync(r);
+				parts_sync(r);
 			else
-				direct_start(r);
+				parts_start(r);
 		}
 	}
 	if (q->next_deadline != PST_NO_DEADLINE) {

@@ -3,7 +3,7 @@
  * Queues: where memory, files and engines meet.
  *
  * A request is cut into parts (host memory: one file operation each, on the caller's
- * thread, direct.c) or into jobs (device memory: one staging slot each, on the workers of
+ * thread, parts.c) or into jobs (device memory: one staging slot each, on the workers of
  * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops.
  * Of its life, complete.c has the end, wait.c those who wait for it, and queue.c the rest.
  *

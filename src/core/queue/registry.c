@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
-#include "core/path/direct.h"
+#include "core/path/parts.h"
 #include "core/path/pagecache.h"
 #include "core/path/window_cache.h"
 #include "core/queue/clock.h"

@@ -49,7 +49,7 @@ struct req {
 	bool stop;           /* start nothing more for it */
 	bool ended;          /* its completion went out before it was quiet */
 
-	/* direct.c */
+	/* parts.c */
 	unsigned nr_parts; /* in flight */
 	struct list parts; /* these, and those about to be */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/uaccess.h"
-#include "core/path/direct.h"
+#include "core/path/parts.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/trial.h"
@@ -17,7 +17,7 @@
  * Read what a direct hop moved through the page cache into a buffer of our own.  False when
  * that cannot even be started.
  */
-bool direct_prove(struct req *r)
+bool parts_prove(struct req *r)
 {
 	struct local_file *sf = plan_reader(r->io.file);
 	struct part *p;
@@ -41,12 +41,12 @@ bool direct_prove(struct req *r)
 }
 
 /* Start the trial's next operation, or start over. */
-static void direct_try(struct req *r)
+static void parts_try(struct req *r)
 {
 	struct part *p = r->trial ? part_new(r) : NULL;
 
 	if (!p) {
-		direct_again(r);
+		parts_again(r);
 		return;
 	}
 	p->proving = true;
@@ -55,28 +55,28 @@ static void direct_try(struct req *r)
 	part_queue(p);
 }
 
-static void direct_tried(struct req *r, int64_t res)
+static void parts_tried(struct req *r, int64_t res)
 {
 	enum trial_end end = trial_step(r->trial, res);
 
 	if (end == TRIAL_ON) {
-		direct_try(r);
+		parts_try(r);
 		return;
 	}
 	if (end == TRIAL_LIE)
 		proof_failed(r->proof);
-	direct_again(r);
+	parts_again(r);
 }
 
 /* Did the direct hop move what a plain read gave?  1; 0; -EFAULT: nobody can tell any more. */
-static int direct_same(const struct req *r)
+static int parts_same(const struct req *r)
 {
 	if (req_stays(r))
 		return memcmp(r->proof_buf, r->proof_data, r->proof_len) == 0;
 	return uaccess_same(r->proof_data, r->proof_buf, r->proof_len);
 }
 
-void direct_proof_done(struct req *r, int64_t res)
+void parts_proof_done(struct req *r, int64_t res)
 {
 	int same;
 
@@ -87,15 +87,15 @@ void direct_proof_done(struct req *r, int64_t res)
 		return;
 	}
 	if (r->trial) {
-		direct_tried(r, res);
+		parts_tried(r, res);
 		return;
 	}
 	if (res != (int64_t)r->proof_len) {
 		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
-		direct_again(r);
+		parts_again(r);
 		return;
 	}
-	same = direct_same(r);
+	same = parts_same(r);
 	if (same < 0) {
 		req_settle(r, 0, r->total, 0, -same);
 		queue_finish(r);
@@ -110,11 +110,11 @@ void direct_proof_done(struct req *r, int64_t res)
 	}
 	req_reason(r, PST_WHY_NOT_PROVEN, 0);
 	r->trial = trial_new(r, r->proof_off, r->proof_len, r->proof_data, r->proof_buf);
-	direct_try(r);
+	parts_try(r);
 }
 
 /* The direct hop moved other bytes than a plain read sees, or nobody can tell: once more. */
-void direct_again(struct req *r)
+void parts_again(struct req *r)
 {
 	r->proof = NULL;
 	req_reason(r, PST_WHY_NOT_PROVEN, 0);
@@ -133,5 +133,5 @@ void direct_again(struct req *r)
 	r->edge_pos = UINT64_MAX;
 	r->second = false;
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
-	direct_start(r);
+	parts_start(r);
 }

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/uaccess.h"
 #include "window/copy.h"
-#include "core/path/direct.h"
+#include "core/path/parts.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/small.h"
@@ -155,7 +155,7 @@ void part_queue(struct part *p)
 		p->op.res = r;
 		p->op.moved = 0;
 		log_error("the I/O context refused a part: %s", err_name(r));
-		direct_part_done(p);
+		part_done(p);
 	}
 }
 
@@ -352,7 +352,7 @@ static bool start_second(struct req *r)
 	return true;
 }
 
-static void direct_check_end(struct req *r)
+static void parts_check_end(struct req *r)
 {
 	if (r->nr_parts || r->starting)
 		return;
@@ -370,7 +370,7 @@ static void direct_check_end(struct req *r)
 		if (!r->err && !r->stop) {
 			r->second = true;
 			cursor_init(&r->cur, r->cur.segs, r->cur.nr);
-			direct_start(r);
+			parts_start(r);
 			return;
 		}
 		req_settle(r, r->edge_pos, r->total - r->edge_pos, 0,
@@ -379,7 +379,7 @@ static void direct_check_end(struct req *r)
 	queue_finish(r);
 }
 
-void direct_start(struct req *r)
+void parts_start(struct req *r)
 {
 	/* A part that the I/O context refuses is done at once, and must not end the request in
 	 * here. */
@@ -391,10 +391,10 @@ void direct_start(struct req *r)
 	/* What found no free part, or has to let others go first, is on q->started. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
-	direct_check_end(r);
+	parts_check_end(r);
 }
 
-void direct_sync(struct req *r)
+void parts_sync(struct req *r)
 {
 	struct part *p = part_new(r);
 
@@ -415,7 +415,7 @@ void direct_sync(struct req *r)
 	part_queue(p);
 }
 
-void direct_unpark(struct pst_queue *q)
+void parts_unpark(struct pst_queue *q)
 {
 	struct part *p, *next;
 
@@ -426,14 +426,14 @@ void direct_unpark(struct pst_queue *q)
 		if (p->req->stop) {
 			io_op_begin(&p->op);
 			p->op.res = -ECANCELED;
-			direct_part_done(p);
+			part_done(p);
 		} else {
 			part_queue(p);
 		}
 	}
 }
 
-void direct_cancel(struct req *r)
+void parts_cancel(struct req *r)
 {
 	struct pst_queue *q = r->q;
 	struct list *e;
@@ -470,7 +470,7 @@ static void part_next_hop(struct part *p, uint64_t got)
 		else
 			no_hop(r, pos, len);
 		part_free(p);
-		direct_check_end(r);
+		parts_check_end(r);
 		return;
 	}
 	r->nr_parts++;
@@ -491,7 +491,7 @@ static void part_remember_proof(struct part *p, uint64_t got)
 	r->proof_data = p->op.buf;
 }
 
-void direct_part_done(struct part *p)
+void part_done(struct part *p)
 {
 	struct req *r = p->req;
 	struct io_op *op = &p->op;
@@ -512,7 +512,7 @@ void direct_part_done(struct part *p)
 		int64_t res = op->res;
 
 		part_free(p);
-		direct_proof_done(r, res);
+		parts_proof_done(r, res);
 		return;
 	}
 	if (op->kind == IO_FSYNC || op->kind == IO_FDATASYNC) {
@@ -563,5 +563,5 @@ void direct_part_done(struct part *p)
 	if (!err && got < op->len && r->one_piece && !r->second)
 		r->cur.seg = r->cur.nr;
 	part_free(p);
-	direct_check_end(r);
+	parts_check_end(r);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests on host memory, and through windows: file operations on the caller's thread (direct.c).
+ * Parts: the file operations of requests on memory that the CPU reaches (parts.c).
  */
-#ifndef PST_DIRECT_H
-#define PST_DIRECT_H
+#ifndef PST_PARTS_H
+#define PST_PARTS_H
 
 #include "core/queue/req.h"
 
-#define PART_MAX MIB(4)        /* one file operation of the direct path */
+#define PART_MAX MIB(4)        /* bytes of one part */
 #define SUBMIT_COPY_MAX MIB(1) /* out of the page cache within pst_queue_submit() */
 
 /* One file operation of a request on host memory. */
@@ -24,21 +24,21 @@ struct part {
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */
-void direct_start(struct req *r);
+void parts_start(struct req *r);
 /* A part came back from the I/O context. */
-void direct_part_done(struct part *p);
+void part_done(struct part *p);
 /* Start the request's fsync. */
-void direct_sync(struct req *r);
+void parts_sync(struct req *r);
 /* Start the writes that had to wait for others, or end them where their request has ended. */
-void direct_unpark(struct pst_queue *q);
+void parts_unpark(struct pst_queue *q);
 /* Ask the I/O context to end the request's parts, when it is flushed. */
-void direct_cancel(struct req *r);
+void parts_cancel(struct req *r);
 /* Compare what the direct hop moved with a plain read; false when that cannot be. */
-bool direct_prove(struct req *r);
+bool parts_prove(struct req *r);
 /* Move everything again through the page cache, because the direct hop cannot be trusted. */
-void direct_again(struct req *r);
+void parts_again(struct req *r);
 /* A proof's part came back. */
-void direct_proof_done(struct req *r, int64_t res);
+void parts_proof_done(struct req *r, int64_t res);
 
 /* A part for the request; NULL when there is none just now. */
 struct part *part_new(struct req *r);
