@@ -66,8 +66,8 @@ static struct pst_seg block_seg(uint64_t slot, uint64_t block)
 	};
 }
 
-/* Look at completions until there are no more; how many there were, or -errno. */
-static int drain(struct pst_queue *q, uint32_t *paths)
+/* Reap until no completion is left; how many there were, or -errno. */
+static int reap_all(struct pst_queue *q, uint32_t *paths)
 {
 	struct pst_done done[DEPTH];
 	int n, total = 0;
@@ -127,7 +127,7 @@ static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struc
 		r = pst_queue_submit(q);
 		if (r < 0)
 			return complain("submit", r);
-		r = drain(q, &paths);
+		r = reap_all(q, &paths);
 		if (r < 0)
 			return r;
 		finished += (uint64_t)r;

@@ -87,7 +87,7 @@ static unsigned batch_fill(struct lane *l, uint64_t now, struct cuf_io_params *v
 }
 
 /* Until all of it are done; who waits for us knows when that takes too long. */
-static int batch_drain(struct lane *l, uint64_t begun, unsigned left)
+static int batch_reap(struct lane *l, uint64_t begun, unsigned left)
 {
 	struct cuf_io_event ev[SLOTS_MAX];
 	int r = 0;
@@ -128,7 +128,7 @@ static int batch_pass(struct lane *l)
 		r = cufile_check(cuf.cuFileBatchIOSubmit(l->batch, nr, v, 0),
 				 "cuFileBatchIOSubmit");
 		if (r == 0)
-			r = batch_drain(l, now, nr);
+			r = batch_reap(l, now, nr);
 		now = now_ns();
 	}
 	return r;

@@ -273,7 +273,7 @@ static int take(struct ring *r, struct hf3fs_cqe *cqes, int room)
 	int n;
 
 	/* Before looking, so that none is lost that comes after it. */
-	usrbio_sem_drain(r->at.sem);
+	usrbio_sem_reset(r->at.sem);
 	n = harvest(r, cqes, room);
 	if (ring_is_dead(r))
 		n += end_all(r, cqes + n, room - n);

@@ -41,7 +41,7 @@ int usrbio_sem_post_by_kernel(sem_t *sem)
 	return syscall(SYS_futex, word, FUTEX_WAKE_OP, 1, 0l, word, op) < 0 ? -errno : 0;
 }
 
-void usrbio_sem_drain(sem_t *sem)
+void usrbio_sem_reset(sem_t *sem)
 {
 	uint64_t *word = word_of(sem);
 

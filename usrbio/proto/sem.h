@@ -23,7 +23,7 @@ void usrbio_sem_post(sem_t *sem);
 int usrbio_sem_post_by_kernel(sem_t *sem);
 
 /* Down to 0.  Memory that stays. */
-void usrbio_sem_drain(sem_t *sem);
+void usrbio_sem_reset(sem_t *sem);
 
 /*
  * Sleep until it is not 0, or until that time of CLOCK_MONOTONIC; a signal may end it too.  Memory

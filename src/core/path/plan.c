@@ -141,7 +141,7 @@ static void small_write_env(void)
 		small_write_max = max;
 }
 
-static bool plan_small_write(const struct req *r)
+static bool plan_buffered_write(const struct req *r)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -159,8 +159,8 @@ static void plan_auto_hops(struct req *r, struct plan *p)
 
 	if (r->io.op == PST_OP_READ)
 		plan_add(p, PST_PATH_CACHED);
-	p->small = plan_small_write(r);
-	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN) || p->small) {
+	p->buffered_write = plan_buffered_write(r);
+	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN) || p->buffered_write) {
 		/* There is no disk to go to directly, or the caller wants none of it. */
 		plan_add(p, PST_PATH_BUFFERED);
 		return;
@@ -388,8 +388,9 @@ static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 
 	return !lists_volatile(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
 	       memo->device == a->device && memo->op == r->io.op && memo->flags == r->io.flags &&
-	       memo->policy == r->io.policy && memo->plan.small == plan_small_write(r) &&
-	       !req_sf(r)->direct_bad && !proof_is_bad(r->io.file->direct[dir]);
+	       memo->policy == r->io.policy &&
+	       memo->plan.buffered_write == plan_buffered_write(r) && !req_sf(r)->direct_bad &&
+	       !proof_is_bad(r->io.file->direct[dir]);
 }
 
 int plan_make(struct req *r)

@@ -17,7 +17,7 @@ struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
 	uint8_t dev;           /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
-	bool small;            /* a write that goes through the page cache for its size */
+	bool buffered_write;   /* a write of at most PST_SMALL_WRITE bytes: the page cache */
 	bool unaligned;        /* a write of which O_DIRECT, which cannot move all, moves nothing */
 	bool window;           /* small requests may go by a window */
 	bool restage;          /* WINDOW: by the engine after all, if it is not resident */

@@ -48,7 +48,7 @@ struct counters {
  * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
  * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
  * takes, so others only try.  If they fail, queue_unlock() lets go of an object whose handle
- * went meanwhile, and a drain counts the queue as in use.
+ * went meanwhile, and pst_mem_drain() counts the queue as in use.
  */
 struct pst_queue {
 	pthread_mutex_t lock;

@@ -40,8 +40,9 @@ void queue_ring(struct alarm *a)
 		a->at = at;
 }
 
-/* A write that was under way when the queue was disarmed may come after that. */
-static void queue_drain(struct pst_queue *q)
+/* The descriptor is not readable any more.  An engine that was about to write it when the queue was
+ * disarmed may still make it readable again. */
+static void efd_clear(struct pst_queue *q)
 {
 	eventfd_t v;
 
@@ -70,7 +71,7 @@ void queue_disarm(struct pst_queue *q)
 	(void)q->backend->arm(q->ctx, q->efd, false);
 	atomic_store(&q->want_wake, false);
 	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
-	queue_drain(q);
+	efd_clear(q);
 }
 /* ------------------------------------------------------------------- wait */
 
@@ -143,7 +144,7 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 	}
 	/* Else who sleeps on it without need would wake for ever. */
 	if (q->has_fd && !was_armed && !n)
-		queue_drain(q);
+		efd_clear(q);
 	if (q->has_fd && !q->fd_once)
 		(void)queue_arm(q); /* it did before */
 	return n;

@@ -419,7 +419,7 @@ int gds_choose(struct req *r)
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
 	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
-	    not_served(r) || r->plan.unaligned || r->plan.small || !worth_it(r))
+	    not_served(r) || r->plan.unaligned || r->plan.buffered_write || !worth_it(r))
 		return 0;
 	why = find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE)
