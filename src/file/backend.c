@@ -2,18 +2,18 @@
 #include "base/err.h"
 #include "file/io.h"
 
-static const struct io_backend *const providers[] = { &uring_backend, &threads_backend };
+static const struct io_backend *const backends[] = { &uring_backend, &threads_backend };
 
 static const struct io_backend *pick_auto(int *ret_err)
 {
 	int first = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
-		int r = providers[i]->check();
+	for (size_t i = 0; i < ARRAY_SIZE(backends); i++) {
+		int r = backends[i]->check();
 
 		if (r == 0) {
 			*ret_err = -first;
-			return providers[i];
+			return backends[i];
 		}
 		if (!first)
 			first = r;
@@ -26,14 +26,14 @@ const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err)
 {
 	if (backend == PST_BACKEND_AUTO)
 		return pick_auto(ret_err);
-	for (size_t i = 0; i < ARRAY_SIZE(providers); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(backends); i++) {
 		int r;
 
-		if (providers[i]->backend != backend)
+		if (backends[i]->backend != backend)
 			continue;
-		r = providers[i]->check();
+		r = backends[i]->check();
 		*ret_err = -r;
-		return r == 0 ? providers[i] : NULL;
+		return r == 0 ? backends[i] : NULL;
 	}
 	*ret_err = EINVAL;
 	(void)err_set(EINVAL,

@@ -140,7 +140,7 @@ void writers_put(struct writers *w);
 
 struct io_backend;
 
-/* A provider's own struct begins with this. */
+/* A back end's own struct begins with this. */
 struct io_ctx {
 	const struct io_backend *ops;
 	unsigned depth;  /* most operations queued and in flight */
@@ -148,7 +148,7 @@ struct io_ctx {
 };
 
 /*
- * One way to a file.  An I/O context has one user at a time: core holds the lock of the queue
+ * One back end.  An I/O context has one user at a time: core holds the lock of the queue
  * that owns it, or it belongs to an engine's worker.  wait() alone is called without
  * that lock, while nobody else uses the I/O context.
  */
@@ -202,7 +202,7 @@ int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret
 void io_ctx_free(struct io_ctx *l);
 
 /*
- * Shared by the providers (op.c).  io_op_begin() prepares the results.
+ * Shared by the back ends (op.c).  io_op_begin() prepares the results.
  * io_op_advance() takes the result of one system call and says whether the
  * operation is finished (true, op->res is set) or must go on from op->moved (false); a
  * direct read that stopped at an unaligned offset goes on without IO_OP_DIRECT, since
@@ -211,8 +211,8 @@ void io_ctx_free(struct io_ctx *l);
 void io_op_begin(struct io_op *op);
 bool io_op_advance(struct io_op *op, int64_t res);
 
-/* What a provider that keeps tables per I/O context must do when a file or buffer goes (ctx.c).
- * An I/O context that registers things is listed from ctx_new to ctx_free. */
+/* What a back end must do when a file or buffer goes that its I/O contexts have in tables (ctx.c).
+ * Such a context is listed from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;
 	void (*forget_file)(struct ctx_tables *t, uint32_t idx);

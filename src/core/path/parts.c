@@ -84,7 +84,7 @@ static void part_free(struct part *p)
 
 	if (unlikely(p->cached_window))
 		window_cache_put(&q->cache_user, TAKE_PTR(p->cached_window));
-	p->busy = false;
+	p->in_flight = false;
 	list_del(&p->link);
 	p->next = q->parts;
 	q->parts = p;
@@ -147,7 +147,7 @@ void part_queue(struct part *p)
 		q->parked = p;
 		return;
 	}
-	p->busy = true;
+	p->in_flight = true;
 	r = q->backend->queue(q->ctx, &p->op);
 
 	/* The I/O context has room for every part there is. */
@@ -441,7 +441,7 @@ void parts_cancel(struct req *r)
 	list_for_each (e, &r->parts) {
 		struct part *p = list_entry(e, struct part, link);
 
-		if (p->busy)
+		if (p->in_flight)
 			q->backend->cancel(q->ctx, &p->op);
 	}
 }
@@ -499,7 +499,7 @@ void part_done(struct part *p)
 	int err = op->res < 0 ? (int)-op->res : 0;
 
 	r->nr_parts--;
-	p->busy = false;
+	p->in_flight = false;
 	writers_end(op);
 	if (r->ended) {
 		/* Its completion went out; this only makes it quiet. */

@@ -20,7 +20,7 @@ struct part {
 	uint64_t pos;                        /* of its first byte, in piece order */
 	uint8_t hop;                         /* index in the plan */
 	bool proving;                        /* a proof's, not the request's own */
-	bool busy;                           /* in the I/O context */
+	bool in_flight;                      /* in the I/O context */
 };
 
 /* Start as many parts as there is room for.  The request ends by itself. */

@@ -156,8 +156,8 @@ void queue_quiet(struct req *r)
 	r->ended = false;
 	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
 	req_release(r);
-	gauge(&q->nr_zombies, -1);
-	if (r->state == REQ_ZOMBIE) {
+	gauge(&q->nr_busy, -1);
+	if (r->state == REQ_BUSY) {
 		list_del(&r->link);
 		req_free(r);
 		return;

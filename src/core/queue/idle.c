@@ -110,7 +110,7 @@ int idle_take(struct pst_queue **ret)
 /* Is nothing prepared, under way, or to be reaped? */
 static bool is_idle(const struct pst_queue *q)
 {
-	return !q->nr_prepared && !q->nr_inflight && !q->nr_done && !q->nr_zombies;
+	return !q->nr_prepared && !q->nr_inflight && !q->nr_done && !q->nr_busy;
 }
 
 void idle_give(struct pst_queue *q)

@@ -97,7 +97,7 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 		return err_set(EAGAIN,
 			       "all %u requests of the queue are in use (%u not quiet); "
 			       "reap first, or make the queue deeper",
-			       q->depth, q->nr_zombies);
+			       q->depth, q->nr_busy);
 	r = list_first(&q->free, struct req, link);
 	if (io->op != PST_OP_SYNC) {
 		if (!mem_on_host(io->mem)) {

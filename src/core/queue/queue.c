@@ -6,8 +6,8 @@
  * that keep a stream waiting are the exception (engine/order.c).
  *
  * A request whose deadline passes, or that is cancelled, completes whether or not the
- * kernel lets go of it.  What is still under way then is counted on (a zombie): the slot,
- * the memory and the file stay in use until it ends, and the completion says BUSY.
+ * kernel lets go of it.  Until what is under way has ended, slot, memory and file stay in use; the
+ * completion says BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
 #include <sys/eventfd.h>
@@ -204,7 +204,7 @@ static void req_end(struct req *r, int err)
 		quiet = false;
 	} else {
 		quiet = !r->nr_parts;
-		/* What a proof reads and writes is a buffer of ours, as is a bounced write's. */
+		/* A proof reads into a buffer of ours, and a small write goes out of one (bounce). */
 		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC && !r->bounce;
 		file = !quiet;
 	}
@@ -213,7 +213,7 @@ static void req_end(struct req *r, int err)
 		return;
 	}
 	r->ended = true;
-	gauge(&r->q->nr_zombies, 1);
+	gauge(&r->q->nr_busy, 1);
 	if (!touch && r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (touch || (file && r->io.op == PST_OP_WRITE))
@@ -372,8 +372,8 @@ unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max)
 		list_del(&r->link);
 		q->nr_done--;
 		if (r->ended) {
-			r->state = REQ_ZOMBIE;
-			list_add_tail(&q->zombies, &r->link);
+			r->state = REQ_BUSY;
+			list_add_tail(&q->busy, &r->link);
 		} else {
 			req_free(r);
 		}
@@ -405,14 +405,14 @@ void queue_wind_up(struct pst_queue *q)
 	for (;;) {
 		while (queue_take(q, dropped, REAP_BATCH))
 			;
-		if (!q->nr_zombies || now_ns() > give_up)
+		if (!q->nr_busy || now_ns() > give_up)
 			break;
 		queue_unlock(q);
 		(void)nanosleep(&nap, NULL);
 		queue_lock(q);
 		queue_progress(q);
 	}
-	atomic_store(&q->quiet, !q->nr_zombies);
-	atomic_store(&q->orphan, true);
+	atomic_store(&q->quiet, !q->nr_busy);
+	atomic_store(&q->freed, true);
 	queue_unlock(q);
 }

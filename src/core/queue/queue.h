@@ -8,8 +8,8 @@
  * Of its life, complete.c has the end, wait.c those who wait for it, and queue.c the rest.
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and file/ -> work.  The registry's lock covers the list alone; who looks at
- * a queue pins it there (visitors).
+ * what is inside mem/ and file/ -> work.  The registry's lock covers its list and the references
+ * that threads hold while they look at a queue.
  */
 #ifndef PST_QUEUE_H
 #define PST_QUEUE_H
@@ -53,9 +53,9 @@ struct counters {
 struct pst_queue {
 	pthread_mutex_t lock;
 	struct list link;    /* registry */
-	unsigned visitors;   /* who stands on it there; under the registry's lock */
-	atomic_bool orphan;  /* freed, but something of it is not quiet */
-	atomic_bool quiet;   /* freed, and nothing is under way: the last visitor destroys it */
+	unsigned refs;       /* of threads that look at it; under the registry's lock */
+	atomic_bool freed;   /* the program freed it; something of it may not be quiet */
+	atomic_bool quiet;   /* freed, and nothing is under way: the last reference destroys it */
 	atomic_bool look;    /* objects died while the lock was taken */
 	struct use *dropped; /* objects to be let go of without the lock */
 	const struct io_backend *backend;
@@ -70,9 +70,9 @@ struct pst_queue {
 	bool waiting;
 
 	struct req *reqs; /* depth of them */
-	struct list free, prepared, held, started, done, zombies, inflight;
+	struct list free, prepared, held, started, done, busy, inflight;
 	unsigned nr_prepared, nr_done;
-	_Atomic unsigned nr_inflight, nr_zombies; /* by gauge() */
+	_Atomic unsigned nr_inflight, nr_busy; /* by gauge() */
 	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
 	bool more;              /* that was too little for one on started: it can go on at once */
 	unsigned nr_writes;     /* started, not completed */

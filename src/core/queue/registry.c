@@ -2,8 +2,8 @@
 /*
  * All queues of the process, from queue_new() until nothing of them is under way.
  *
- * A queue that is freed while the kernel still has a part of it stays here as an orphan;
- * whoever looks at the registry next finds out whether it has become quiet.
+ * A queue that the program frees while something of it is under way stays here.  Each call that
+ * looks at the registry finds out whether such queues have become quiet, and destroys those.
  */
 #include <inttypes.h>
 #include <sys/eventfd.h>
@@ -53,10 +53,10 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 	return NULL;
 }
 
-/* Under the lock: one visitor less.  The queue, when it is to be destroyed without the lock. */
-static struct pst_queue *unpin(struct pst_queue *q)
+/* Under the lock: one reference less.  The queue, if the caller must destroy it; else NULL. */
+static struct pst_queue *queue_unref(struct pst_queue *q)
 {
-	if (--q->visitors || !atomic_load(&q->quiet))
+	if (--q->refs || !atomic_load(&q->quiet))
 		return NULL;
 	list_del(&q->link);
 	counters_add(&registry.retired, &q->st);
@@ -64,10 +64,10 @@ static struct pst_queue *unpin(struct pst_queue *q)
 }
 
 /*
- * The first queue, or the one behind it; NULL at the end.  No lock is held in between: what one
- * queue takes is no matter of the others.
+ * The first queue, or the one behind prev; NULL at the end.  The caller has a reference of it until
+ * the next call.  No lock is held in between, so a queue that takes long delays no other.
  */
-static struct pst_queue *visit(struct pst_queue *prev)
+static struct pst_queue *next_queue(struct pst_queue *prev)
 {
 	struct pst_queue *q = NULL, *dead = NULL;
 	struct list *e;
@@ -76,10 +76,10 @@ static struct pst_queue *visit(struct pst_queue *prev)
 	e = prev ? prev->link.next : registry.queues.next;
 	if (e != &registry.queues) {
 		q = list_entry(e, struct pst_queue, link);
-		q->visitors++;
+		q->refs++;
 	}
 	if (prev)
-		dead = unpin(prev);
+		dead = queue_unref(prev);
 	pthread_mutex_unlock(&registry.lock);
 	if (dead)
 		queue_destroy(dead);
@@ -99,20 +99,20 @@ static bool try_lock(struct pst_queue *q)
 	return true;
 }
 
-/* See whether what was freed has become quiet. */
+/* If the queue was freed: has it become quiet? */
 static void look_after(struct pst_queue *q)
 {
-	if (!atomic_load(&q->orphan) || pthread_mutex_trylock(&q->lock) != 0)
+	if (!atomic_load(&q->freed) || pthread_mutex_trylock(&q->lock) != 0)
 		return;
 	queue_progress(q);
-	if (!q->nr_zombies)
+	if (!q->nr_busy)
 		atomic_store(&q->quiet, true);
 	queue_unlock(q);
 }
 
 static void registry_sweep(void)
 {
-	for (struct pst_queue *q = visit(NULL); q; q = visit(q))
+	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q))
 		look_after(q);
 }
 
@@ -136,7 +136,7 @@ unsigned registry_uses(const struct object *obj)
 {
 	unsigned nr = 0;
 
-	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
 		/* With the caller's reference alone there is no queue that knows it. */
 		if (atomic_load(&obj->refs) > 1)
 			nr += uses(q, obj);
@@ -168,7 +168,7 @@ void registry_release(struct object *obj)
 {
 	atomic_store(&obj->dying, true);
 	if (atomic_load(&obj->refs) > 1)
-		for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
+		for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
 			if (pthread_mutex_trylock(&q->lock) == 0) {
 				use_release(q, obj);
 				queue_unlock(q);
@@ -187,8 +187,8 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	struct counters sum = { 0 };
 	struct list *e;
 
-	for (struct pst_queue *q = visit(NULL); q; q = visit(q)) {
-		if (q->nr_zombies && try_lock(q)) {
+	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
+		if (q->nr_busy && try_lock(q)) {
 			if (!q->waiting)
 				queue_progress(q);
 			queue_unlock(q);
@@ -205,7 +205,7 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 			continue;
 		counters_add(&sum, &q->st);
 		ret->inflight += q->nr_inflight;
-		ret->busy += q->nr_zombies;
+		ret->busy += q->nr_busy;
 	}
 	pthread_mutex_unlock(&registry.lock);
 	ret->requests = sum.requests;
@@ -246,7 +246,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->held);
 	list_init(&q->started);
 	list_init(&q->done);
-	list_init(&q->zombies);
+	list_init(&q->busy);
 	list_init(&q->inflight);
 	list_init(&q->shares);
 	alarm_init(&q->alarm, queue_ring);
@@ -312,11 +312,11 @@ void queue_free(struct pst_queue *q)
 	if (q->has_fd)
 		clock_del(&q->alarm);
 	pthread_mutex_lock(&registry.lock);
-	q->visitors++;
+	q->refs++;
 	pthread_mutex_unlock(&registry.lock);
 	queue_wind_up(q);
 	pthread_mutex_lock(&registry.lock);
-	q = unpin(q);
+	q = queue_unref(q);
 	pthread_mutex_unlock(&registry.lock);
 	if (q)
 		queue_destroy(q);

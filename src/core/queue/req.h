@@ -26,7 +26,7 @@ enum req_state {
 	REQ_ACTIVE,   /* parts or jobs are under way or still to start */
 	REQ_PROVING,  /* its data is compared before it completes */
 	REQ_DONE,     /* q->done, waiting for pst_queue_reap() */
-	REQ_ZOMBIE,   /* reaped, but the kernel has parts of it still */
+	REQ_BUSY,     /* reaped, but something of it is still under way: q->busy */
 };
 
 struct req {
@@ -56,7 +56,7 @@ struct req {
 	bool starting;     /* more parts may come in this call: not ended by one */
 	bool second;       /* in the second pass */
 	bool left;         /* the engine has to do it; see small.c */
-	char *bounce;      /* a small write's bytes, loaded through a window, or NULL */
+	char *bounce;      /* buffer of a small write's bytes, loaded through a window, or NULL */
 	struct cached_window *cached_window; /* whose window its next part will use, or NULL */
 
 	/* sync */
