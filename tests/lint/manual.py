@@ -18,6 +18,8 @@ NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
 TESTS_READ = {"PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
+# What a function that passes a reason on says instead of its name.
+CARRIED = {"->backend_reason": "PST_WHY_NO_URING"}
 
 
 def read(*path):
@@ -214,7 +216,8 @@ def reasons_name_their_place(root):
             m = re.match(r"[a-z].*?\b(\w+)\(", line)
             if m and not line.endswith(";"):
                 fn = m.group(1)
-            for why in re.findall(r"(?<![=!]= )(?<!\[)\bPST_WHY_\w+", line):
+            found = re.findall(r"(?<![=!]= )(?<!\[)\bPST_WHY_\w+", line)
+            for why in found + [CARRIED[name] for name in CARRIED if name in line]:
                 real.setdefault(why, set()).add((path, fn))
     for item in re.split(r"^\.It Dv ", page.text, flags=re.M)[1:]:
         why = re.match(r"\w+", item).group()
@@ -318,6 +321,8 @@ PLANTED = [
      "pst_file.3 refers to pst_wherefore(3)"),
     (reasons_name_their_place, "src/core/path/parts.c", "part_may_write(", "part_can_write(",
      "PST_WHY_MIXED is not decided by part_may_write()"),
+    (reasons_name_their_place, "src/core/queue/queue.c", "void req_start(", "void req_begin(",
+     "PST_WHY_NO_URING is not decided by req_start()"),
     (reasons_name_their_place, "src/file/op.c", "op->pin_err = 0;",
      "op->pin_err = PST_WHY_MEMLOCK;", "PST_WHY_MEMLOCK is also decided in src/file/op.c"),
     (documents_are_true, "README.md", "`pst_readv()`", "`pst_load()`",
