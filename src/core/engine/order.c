@@ -2,22 +2,24 @@
 /*
  * Requests that name a stream of the program.
  *
- * pst_queue_submit() records an event on the stream.  For reads that ask for it
- * (PST_IO_STREAM_WAIT) it puts a barrier behind the event, at which later work on the stream
- * waits.  Requests of one submit that name the same stream share both.
+ * pst_queue_submit() records an event on the stream.  For reads with PST_IO_STREAM_WAIT it also
+ * puts a barrier behind the event, and later work on the stream waits there.  Requests of one
+ * submit that name the same stream share the event and the barrier.
  *
- * A request is held back as a whole until the stream has come to the event.  With a slot in its
- * hands it might wait for work that needs that slot, such as a read by which the same stream
- * is kept waiting.  No stream of ours waits in its place, because copies of others would
- * stand behind it.  The workers ask how far streams are.
+ * The engine holds a request back as a whole until the stream has come to the event.  A request
+ * that had a slot already could wait for work that needs that slot, such as a read that keeps the
+ * same stream waiting.  No stream of ours waits for the event in its place, because copies of other
+ * requests would stand behind it.  The workers ask the driver how far the streams are.
  *
  * A barrier opens when the last of its reads is over.  The worker that saw the last copy end opens
- * it, by a store: the program may sleep in its device's API until then, and calls of the driver
- * may wait for it.  If a read is stopped while the device copies, the barrier opens when those
- * copies end, at the latest CANCEL_GRACE_NS later.  Nobody may be reaping then, so the clock
- * looks at the deadlines of reads with a barrier.
+ * it by a store, and calls no driver: the program may sleep in its device's API until the barrier
+ * opens, and calls of the driver may wait for that.
  *
- * Everything but marking and asking is under the engine's lock.
+ * If a read is stopped while the device copies, its barrier opens when those copies end, at the
+ * latest CANCEL_GRACE_NS later.  Nobody may be reaping then, so the clock looks at the deadlines of
+ * reads with a barrier.
+ *
+ * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
 #include "base/err.h"
 #include "core/engine/engine.h"

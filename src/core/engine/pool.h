@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Staging memory: the slots of an engine, allocated and pinned some at a time (an arena), as
- * they are needed, by the work queue.
+ * Staging memory: the slots of an engine.
  *
- * One bound holds for all engines of the process.  Bytes are charged before they are allocated,
- * so their sum never passes it.  First of all it has room for the reserve of each queue, which
- * is there before the queue's first request is taken, allocated on the caller's thread.  What is
- * left is divided evenly.
+ * Slots are allocated and pinned an arena at a time.  One bound holds for all engines of the
+ * process.  Bytes are charged before they are allocated, so their sum never passes the bound.
  *
- * Everything beyond the reserve grows in the background.  A worker that finds no free slot asks
- * the work queue, goes on with what it has, and is woken.
+ * The bound first covers the reserve of each queue.  Those slots are allocated on the caller's
+ * thread, before the queue's first request is taken.  What is left of the bound is divided evenly
+ * among the pools.
  *
- * A pool may have more than its part, because the bound was lowered or another engine came.  It
- * then gives back arenas as they become idle.  Slots are taken from the oldest arena that has
- * one, so the youngest become idle.  Otherwise a pool keeps what it has until its engine ends:
- * to pin again is what costs.
+ * The work queue allocates everything beyond the reserve.  A worker that finds no free slot asks it
+ * for more, goes on with the slots it has, and is woken when there are new ones.
+ *
+ * A pool may have more than its part, because the bound was lowered or another engine was started.
+ * It then gives arenas back as they become idle.  Slots are taken from the oldest arena that has a
+ * free one, so the youngest arenas become idle.  Otherwise a pool keeps its arenas until its engine
+ * ends, because pinning them again would take long.
  */
 #ifndef PST_POOL_H
 #define PST_POOL_H

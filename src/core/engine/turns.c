@@ -2,9 +2,9 @@
 /*
  * Whose turn it is: requests of all queues take turns on an engine's workers, a job each time.
  *
- * What bounds them is the pool of slots (pool.c): each queue is sure of SLOT_RESERVED of them
- * and borrows what no other queue may still claim, so a queue whose file hangs keeps the
- * slots it has, and the others go on.
+ * The slots of the pool bound them (pool.c).  Each queue is sure of SLOT_RESERVED slots, and
+ * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
+ * it has, and the other queues go on.
  */
 #include <sys/eventfd.h>
 

@@ -2,15 +2,18 @@
 /*
  * Small reads that go through a file front to back.
  *
- * By O_DIRECT each of them would wait for the disk.  Through the page cache the kernel's
- * read-ahead brings the next ones meanwhile, so they take the hops CACHED and BUFFERED.  That
- * pays while little is under way: many O_DIRECT reads at once keep a disk busy by themselves,
- * and cost no copy.  It is the better way and no fallback: there is no reason in the completion,
- * and strict requests take it too.
+ * By O_DIRECT each of them would wait for the disk.  Through the page cache, the kernel's
+ * read-ahead brings the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
  *
- * Each queue remembers where its reads ended, so threads share nothing here.  What it
- * remembers is a guess.  A wrong one costs a few pages of the page cache, because the kernel
- * looks for a pattern of its own before it reads further than it was asked to.
+ * That pays while few bytes are in flight.  Many O_DIRECT reads at once keep a disk busy by
+ * themselves, and the CPU need not copy their bytes.
+ *
+ * The page cache is the better path here and no fallback.  So the completion has no reason, and
+ * strict requests take the page cache too.
+ *
+ * Each queue remembers where its last reads ended, so threads share nothing here.  A read that
+ * begins there is guessed to go on.  A wrong guess costs a few pages of the page cache, because the
+ * kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
 #include "core/path/plan.h"
@@ -58,7 +61,7 @@ static struct ahead *replace(struct pst_queue *q)
 /* A read of off..end; does it go on where enough others ended? */
 static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
-	/* Only compared, and mixed up at worst: two files are guessed to be one. */
+	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
 	struct ahead *a = find(r->q, file + off);
 
@@ -67,7 +70,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 	else
 		a = replace(r->q);
 	a->key = file + end;
-	/* Once crowded, it is not for a moment in which few are in flight between two batches. */
+	/* Too many in flight.  That holds for some more reads: between two batches few are. */
 	if (r->q->nr_inflight * r->total > AHEAD_MAX)
 		a->nr = -(int)(AHEAD_MAX / r->total);
 	else if (a->nr < AHEAD_MIN)
@@ -95,8 +98,8 @@ void ahead_choose(struct req *r)
 	/* Three hops are CACHED, DIRECT and BUFFERED. */
 	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->listed || p->gds)
 		return;
-	/* On a disk without a file system, what is in the page cache would hide for ever what
-	 * another machine writes to it. */
+	/* Another machine may write to a disk without a file system, and pages that the page cache
+	 * has of it would hide that for ever. */
 	if (req_sf(r)->block_device || plan_is_warm(req_sf(r)))
 		return;
 	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)

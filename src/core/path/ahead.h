@@ -14,7 +14,7 @@ struct req;
 /* Where reads of a queue may be going front to back; ahead.c. */
 struct ahead {
 	uint64_t key; /* of the file, and where the last one ended */
-	int nr;       /* in a row, as far as that matters; below 0: too many at once */
+	int nr;       /* in a row, up to AHEAD_MIN; below 0: too many were in flight */
 	bool found;   /* since its place was last asked for */
 };
 

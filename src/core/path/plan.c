@@ -2,15 +2,17 @@
 /*
  * Which hops a request takes.
  *
- * The choice has two halves: the device hop (none for host memory) and the file hop.
- * Automatic file hops of a read are CACHED when the page cache has all of it, else DIRECT,
- * else BUFFERED; of a write DIRECT, else BUFFERED.  ahead.c takes DIRECT away from small reads
- * that go through a file front to back, and PST_SMALL_WRITE from small writes.
+ * A plan has a device hop, or none for host memory, and a list of file hops.  Where the caller
+ * lists no file hops, those of a read are CACHED, DIRECT, BUFFERED, and those of a write DIRECT,
+ * BUFFERED. CACHED serves what the page cache holds.  ahead.c takes DIRECT away from small reads
+ * that go through a file front to back, and PST_SMALL_WRITE takes it away from small writes.
  *
- * A reason is set where DIRECT was wanted and not possible, where a hop that the caller listed was
- * passed over, where memory could not be pinned, and where threads stand in for io_uring.  A file
- * system in memory has no disk below it, so there DIRECT is not wanted.  A strict request with a
- * reason fails with -EOPNOTSUPP, before any byte moves if the reason can be known before.
+ * A plan has a reason (why, detail) if DIRECT is wanted and not possible, if it passes over a hop
+ * that the caller listed, or if threads stand in for io_uring.  A file system in memory has no disk
+ * below it, so DIRECT is not wanted there.
+ *
+ * A strict request with a reason fails with -EOPNOTSUPP.  If the plan has the reason, the request
+ * fails before any byte moves.
  */
 #include <linux/magic.h>
 #include <pthread.h>

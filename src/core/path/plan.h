@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * How a request is going to run (plan.c).
+ *
+ * req_start() makes the plan of a read or write, by calling in this order plan_make(),
+ * small_listed(), gds_choose(), ahead_choose() and small_choose().  plan_make() gives a request the
+ * queue's last plan if that was made for the same kind of request.
+ *
+ * A plan changes later where a path does not work out.  small_give_up() stages a read that was not
+ * resident.  parts_again() leaves BUFFERED alone after a failed proof.  give_up() in
+ * gds/path/move.c takes cuFile away.
  */
 #ifndef PST_PLAN_H
 #define PST_PLAN_H
@@ -9,10 +17,9 @@
 
 #include "core/queue/object.h"
 
-#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see parts.c */
+#define PAGE UINT64_C(4096) /* unit of O_DIRECT writes; see piece_middle() in parts.c */
 #define HOPS_MAX 3u
 
-/* How a request is going to run; made once, at submit. */
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
@@ -57,18 +64,18 @@ enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m,
 bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 		      uint32_t path);
 
-/* Is CACHED worth trying for these bytes?  The answer that came of it goes to plan_cached(). */
+/* Is CACHED worth trying for these bytes?  The caller tells plan_cached() what came of it. */
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len);
 void plan_cached(const struct req *r, bool hit);
-/* Did so many hits in a row come of it that nothing needs asking? */
+/* Were there so many hits in a row that nobody asks any more? */
 bool plan_is_warm(const struct local_file *sf);
-/* Does RWF_NOWAIT do what it says there?  Else a resident read is a plain one. */
+/* Does RWF_NOWAIT work on this file system?  If not, resident bytes are read without it. */
 bool plan_nowait(const struct local_file *sf);
-/* A short NOWAIT read stopped at off: because the file ends there?  Asks local file systems
- * only: others may hang, and then the next hop finds out. */
+/* A short NOWAIT read stopped at off: does the file end there?  False for file systems that may
+ * hang: they are not asked, and the next hop finds out. */
 bool plan_at_end(const struct local_file *sf, uint64_t off);
-/* May wrong data in a proof of this request be held against the path?  Not where its own
- * pieces may overlap.  Asked while the caller's segments are there: can_judge keeps it. */
+/* May wrong data in a proof of this request be held against the path?  Not if its own pieces may
+ * overlap.  Called while the caller's segments are there; r->can_judge keeps the answer. */
 bool plan_can_judge(const struct req *r);
 /* Where the plain bytes of a proof can be read from, or NULL. */
 struct local_file *plan_reader(const struct pst_file *f);

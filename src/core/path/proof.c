@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was proven with data, and what failed.
+ * Proofs: which paths were found to move the right bytes, and which were not.
  *
- * A path is trusted once bytes that went through it were found equal to what a plain read
- * gives.  The first requests by O_DIRECT on a mount are compared before they complete, up to
- * PROOF_MAX bytes of each, reads and writes apart.  A write is proven with the program's own
- * first write and not with a scratch file: that tests the file that matters, and leaves nothing
- * in the user's directory.
+ * A path is trusted once its bytes were compared with a plain read and were equal.  The first
+ * requests by O_DIRECT on a mount are compared before they complete, up to PROOF_MAX bytes of each.
+ * Reads and writes are proven apart.  A write is proven with the program's own first write and not
+ * with a scratch file.  That tests the file that matters, and leaves nothing in the user's
+ * directory.
  *
- * A request that meets a difference is moved again through the page cache.  Trials (trial.h)
- * decide what the difference says.  PROOF_FAILURES_MAX requests whose trials all differed end the
- * path for the process.  A network file system whose page cache may lack what other machines
- * wrote is never judged.
+ * A request whose bytes differ is moved again through the page cache.  Trials (trial.h) decide what
+ * the difference says.  After PROOF_FAILURES_MAX requests whose trials all differed, the process
+ * does not use the path any more.  A network file system is not judged where its page cache may
+ * lack what other machines wrote.
  *
- * Verdicts hold for a mount or a device, and live in memory.  Good ones about devices and about
- * mounts of block devices are kept in a private cache, so that the next process need not pay
- * again:
- * $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, one line each.  The key has
- * everything that could make a verdict false: boot, kernel, library version, device and
- * mount.  A bad verdict is never cached: it is found again where it is still true.  A spawned
- * thread reads and writes the cache, because a home directory may hang; until it was read,
- * requests prove by themselves.
+ * Verdicts are about a mount or a device, and live in memory.  A private file, the cache, keeps the
+ * good ones about devices and about mounts of block devices, so that the next process need not
+ * compare again.  It is $XDG_CACHE_HOME/penstock/proofs, else ~/.cache/penstock/proofs, a line for
+ * each verdict.  The key of a line has everything that could make the verdict false: boot, kernel,
+ * library version, device and mount.  Bad verdicts are not kept: a process finds them again where
+ * they still hold.
+ *
+ * A spawned thread reads and writes the cache, because a home directory may hang.  Requests do not
+ * wait for it: they are compared until it was read.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -2,15 +2,16 @@
 /*
  * Small requests on device memory, moved by the CPU.
  *
- * To hand a request to an engine and to start a device copy takes longer than the CPU takes
- * for a few KiB.  So a read that the page cache holds goes straight into a window on
- * the memory, on the caller's thread: the kernel's copy is the only one.  A small write is
- * loaded through the window and then goes on as if it came from host memory.  parts.c
- * does the file operations of both.  What turns out not to be resident goes back to
- * the engine, all of it.
+ * The CPU moves a few KiB sooner than a request is handed to an engine and a device copy is
+ * started. So the caller's thread moves them itself, through a window on the memory.
  *
- * Small is what was measured to be so when the first window of that kind of memory was proven
- * (window/cost.c), in at most SMALL_PIECES pieces.
+ * A read that the page cache holds goes straight into the window: the kernel's copy is the only
+ * one. A write is loaded through the window into a buffer, and then goes on as if it came from host
+ * memory.  parts.c does the file operations of both.  If a read turns out not to be resident, the
+ * engine does all of it.
+ *
+ * window/cost.c measures how many bytes are few enough, when the first window on that kind of
+ * memory is proven.  A small request has at most SMALL_PIECES pieces.
  */
 #include <string.h>
 

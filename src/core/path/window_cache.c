@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Windows on an allocation, for small requests.
+ * The window cache: windows on allocations that are kept open for small requests.
  *
- * They are opened where a request first needs one, CACHED_LEN bytes at a time: to map all of a
- * large allocation would take long, and with it more of the device's aperture and of
- * page tables than the requests ever touch.
+ * A window is opened when a request first needs it, CACHED_LEN bytes long.  Mapping all of a large
+ * allocation would take long, and would take more of the device's aperture and of page tables than
+ * the requests ever touch.
  *
- * The aperture belongs to all processes of a machine, so what is open here is bounded.  Where the
- * bound is reached, the least recently used window closes that nothing uses and that was not
- * used for a while; without such a one, requests are staged: to open windows in turn for
- * requests all over a large memory would take longer.
+ * All processes of the machine share the aperture, so the bytes of open windows are bounded.  Where
+ * the bound is reached, the cache closes the least recently used window that is idle: nothing uses
+ * it, and nothing has for IDLE_NS.  If none is idle, the request is staged, because opening windows
+ * in turn for requests all over a large allocation would take longer.
  */
 #include <string.h>
 #include <time.h>
@@ -23,12 +23,12 @@
 
 #define CACHED_LEN MIB(64)
 #define IDLE_NS (100 * NSEC_PER_MSEC)
-#define USED_NS (5 * NSEC_PER_MSEC) /* so exactly is known when one was used */
+#define USED_NS (5 * NSEC_PER_MSEC) /* when one was used is known this exactly */
 #define APERTURE_SHARE 4u           /* one part in so many is for cached windows */
 #define APERTURE_UNKNOWN GIB(1)     /* for cached windows, where nobody can tell the size */
 #define NR_TURNSTILES 16u
 
-/* Each queue counts its users of a cached window apart: a common counter's cache line would go
+/* Each queue counts its uses of a cached window apart.  The cache line of a common counter would go
  * from CPU to CPU with the requests of several queues. */
 struct turnstile {
 	atomic_uint users;
@@ -49,7 +49,7 @@ struct window_cache {
 	struct cached_window v[];
 };
 
-/* Who opens and closes. */
+/* For opening and closing. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list open_cached = LIST_INIT(open_cached);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The end of a request: proven where that is due, completed once, released once nothing of it is
- * under way any more.
+ * The end of a request.  It is proven if that is due, completes once, and is released when nothing
+ * of it is under way any more.
  */
 #include <string.h>
 

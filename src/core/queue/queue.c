@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of a request: started, seen to while it is under way, stopped early, reaped.
+ * The life of a request: it starts, makes progress, may be ended early, and is reaped.
  *
- * The queue keeps the deadlines of requests on every path; an engine is only told to stop.  Reads
- * that keep a stream waiting are the exception (engine/order.c).
+ * The queue keeps the deadlines of requests on every path, and tells an engine to stop a request.
+ * Reads that keep a stream waiting are the exception: the clock keeps their deadlines too
+ * (engine/order.c).
  *
- * A request whose deadline passes, or that is cancelled, completes whether or not the
- * kernel lets go of it.  Until what is under way has ended, slot, memory and file stay in use; the
+ * A request whose deadline passes, or that is cancelled, completes even if the kernel does not let
+ * go of it.  Until what is under way has ended, its slot, memory and file stay in use.  The
  * completion says BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
@@ -204,7 +205,7 @@ static void req_end(struct req *r, int err)
 		quiet = false;
 	} else {
 		quiet = !r->nr_parts;
-		/* A proof reads into a buffer of ours, and a small write goes out of one (bounce). */
+		/* A proof reads into a buffer of ours; a small write goes out of one. */
 		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC && !r->bounce;
 		file = !quiet;
 	}

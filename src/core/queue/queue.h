@@ -2,13 +2,16 @@
 /*
  * Queues: where memory, files and engines meet.
  *
- * A request is cut into parts (host memory: one file operation each, on the caller's
- * thread, parts.c) or into jobs (device memory: one staging slot each, on the workers of
- * the device's engine, staged.c; or one transfer by cuFile, gds.h).  plan.c chooses the hops.
- * Of its life, complete.c has the end, wait.c those who wait for it, and queue.c the rest.
+ * plan.c chooses the hops of a request.  A request on memory that the CPU reaches is cut into
+ * parts: one file operation each, on the caller's thread (parts.c).  A request on device memory is
+ * cut into jobs on its device's engine: a staging slot for each job (staged.c), or a transfer by
+ * cuFile (gds.h).
+ *
+ * prep.c checks requests, queue.c starts them and ends them early, complete.c completes them, and
+ * wait.c waits for them.  registry.c has all queues of the process.
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and file/ -> work.  The registry's lock covers its list and the references
+ * what is inside mem/ and file/ -> work.  The registry's lock covers its list, and the references
  * that threads hold while they look at a queue.
  */
 #ifndef PST_QUEUE_H
@@ -43,12 +46,13 @@ struct counters {
 };
 
 /*
- * lock is held inside every call, but not while the owner sleeps in pst_queue_reap(): then
- * waiting is true, and others may look at the uses but leave I/O context and requests alone.
- * It is there for pst_mem_drain() and pst_mem_free() on other threads; the owner never
- * finds it taken otherwise.  The owner may hold it for as long as a file system or a driver
- * takes, so others only try.  If they fail, queue_unlock() lets go of an object whose handle
- * went meanwhile, and pst_mem_drain() counts the queue as in use.
+ * Every call holds the lock, but not while the owner sleeps in pst_queue_reap().  Then waiting is
+ * true, and other threads may look at the uses but leave I/O context and requests alone.
+ *
+ * The lock is there for pst_mem_drain() and pst_mem_free() on other threads.  The owner may hold it
+ * for as long as a file system or a driver takes, so other threads only try to take it.  If they
+ * fail, queue_unlock() lets go of an object whose handle was freed meanwhile, and pst_mem_drain()
+ * counts the queue as in use.
  */
 struct pst_queue {
 	pthread_mutex_t lock;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which objects a queue has requests on: a small hash table by address, under the
- * queue's lock, and that lock.
+ * Which objects a queue has requests on: a small hash table by address, under the queue's lock.
+ * That lock is here too.
  */
 #include "base/cancel.h"
 #include "base/err.h"

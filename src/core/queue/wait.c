@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who waits for completions: the owner within pst_queue_reap(), or an event loop with the queue's
- * descriptor.
+ * Waiting for completions: the owner sleeps in pst_queue_reap(), or an event loop sleeps on the
+ * queue's descriptor.
  */
 #include <poll.h>
 #include <sys/eventfd.h>
