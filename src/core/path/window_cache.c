@@ -26,11 +26,11 @@
 #define USED_NS (5 * NSEC_PER_MSEC) /* when one was used is known this exactly */
 #define APERTURE_SHARE 4u           /* one part in so many is for cached windows */
 #define APERTURE_UNKNOWN GIB(1)     /* for cached windows, where nobody can tell the size */
-#define NR_TURNSTILES 16u
+#define NR_USER_COUNTS 16u
 
 /* Each queue counts its uses of a cached window apart.  The cache line of a common counter would go
  * from CPU to CPU with the requests of several queues. */
-struct turnstile {
+struct user_count {
 	atomic_uint users;
 } __attribute__((aligned(64)));
 
@@ -40,7 +40,7 @@ struct cached_window {
 	_Atomic(struct window *) window;
 	atomic_int err;        /* why there is none; 0: not tried */
 	_Atomic uint64_t used; /* when it was last taken, to a few milliseconds */
-	struct turnstile turnstiles[NR_TURNSTILES];
+	struct user_count counts[NR_USER_COUNTS];
 };
 
 struct window_cache {
@@ -88,9 +88,9 @@ static struct window_cache *window_cache_of(struct region *r)
 	return vs;
 }
 
-static atomic_uint *turnstile(const struct cache_user *by, struct cached_window *v)
+static atomic_uint *user_count(const struct cache_user *by, struct cached_window *v)
 {
-	return &v->turnstiles[by->number % NR_TURNSTILES].users;
+	return &v->counts[by->number % NR_USER_COUNTS].users;
 }
 
 /* The window of a cached window that is taken, or NULL. */
@@ -99,16 +99,16 @@ static struct window *window_cache_take(const struct cache_user *by, struct cach
 	struct window *w;
 
 	/* Pairs with cached_window_close(): either it sees the user, or we see no window. */
-	atomic_fetch_add(turnstile(by, v), 1);
+	atomic_fetch_add(user_count(by, v), 1);
 	w = atomic_load(&v->window);
 	if (unlikely(!w))
-		atomic_fetch_sub(turnstile(by, v), 1);
+		atomic_fetch_sub(user_count(by, v), 1);
 	return w;
 }
 
 void window_cache_put(const struct cache_user *by, struct cached_window *v)
 {
-	atomic_fetch_sub(turnstile(by, v), 1);
+	atomic_fetch_sub(user_count(by, v), 1);
 }
 
 /* The window of a cached window that the caller has taken. */
@@ -127,8 +127,8 @@ static struct window *cached_window_window(struct cached_window *v)
 
 static bool cached_window_in_use(struct cached_window *v)
 {
-	for (unsigned i = 0; i < NR_TURNSTILES; i++)
-		if (atomic_load(&v->turnstiles[i].users))
+	for (unsigned i = 0; i < NR_USER_COUNTS; i++)
+		if (atomic_load(&v->counts[i].users))
 			return true;
 	return false;
 }
@@ -222,7 +222,7 @@ static struct window *cached_window_open(const struct cache_user *by, struct reg
 		return NULL;
 	}
 	list_add_tail(&open_cached, &v->link);
-	atomic_fetch_add(turnstile(by, v), 1);
+	atomic_fetch_add(user_count(by, v), 1);
 	atomic_store(&v->window, w);
 	return w;
 }
