@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests on memory that the CPU reaches, host memory or a window: file operations
- * straight between file and memory, on the caller's thread inside submit and reap.
+ * Requests on memory that the CPU reaches: host memory, or device memory through a window.
  *
- * Of a read O_DIRECT moves the aligned middle of a piece.  The edges are plain reads of exactly
+ * A request is cut into parts.  A part is one file operation, straight between file and memory.
+ * The caller's thread starts and settles it, inside submit and reap.
+ *
+ * In a read, O_DIRECT moves the aligned middle of each piece.  Its edges are plain reads of exactly
  * those bytes, in a second pass.  A write is aligned as a whole or takes no O_DIRECT at all
- * (plan.c), so nothing outside the request is ever read, modified and written back.  What it
- * has to wait for is in file/writers.c.
+ * (plan.c).  So nothing outside the request is ever read, modified and written back.  A write may
+ * have to wait for other writes of the file (file/writers.c).
  */
 #include <fcntl.h>
 #include <string.h>
