@@ -27,12 +27,12 @@ int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret
 	return ops->ctx_new(depth, ret);
 }
 
-void io_ctx_free(struct io_ctx *l)
+void io_ctx_free(struct io_ctx *ctx)
 {
-	if (!l)
+	if (!ctx)
 		return;
-	assert(!l->nr_ops);
-	l->ops->ctx_free(l);
+	assert(!ctx->nr_ops);
+	ctx->ops->ctx_free(ctx);
 }
 
 /* Guards the list and is held while its members forget, so that none is freed then. */

@@ -162,32 +162,32 @@ struct io_backend {
 	/* depth is 1 to 8192. */
 	int (*ctx_new)(unsigned depth, struct io_ctx **ret);
 	/* Nothing is in flight any more. */
-	void (*ctx_free)(struct io_ctx *l);
+	void (*ctx_free)(struct io_ctx *ctx);
 
 	/* Take one operation; 0 or -EAGAIN when depth are there already. */
-	int (*queue)(struct io_ctx *l, struct io_op *op);
+	int (*queue)(struct io_ctx *ctx, struct io_op *op);
 
 	/* Start all that was queued.  0 or -errno when the kernel refused (-EAGAIN,
 	 * -ENOMEM: they stay queued, call again later). */
-	int (*flush)(struct io_ctx *l);
+	int (*flush)(struct io_ctx *ctx);
 
 	/* Take what is done, at most max; never blocks.  Resumes short counts. */
-	unsigned (*reap)(struct io_ctx *l, struct io_op **ret, unsigned max);
+	unsigned (*reap)(struct io_ctx *ctx, struct io_op **ret, unsigned max);
 
 	/* Sleep until reap() has work or the deadline (absolute, PST_NO_DEADLINE) passed.
 	 * 0, -ETIMEDOUT or -EINTR.  May return early. */
-	int (*wait)(struct io_ctx *l, unsigned min, uint64_t deadline_ns);
+	int (*wait)(struct io_ctx *ctx, unsigned min, uint64_t deadline_ns);
 
 	/* Ask for an end of op, which is queued or in flight: it still comes out of reap(), with
 	 * its result or -ECANCELED, or never if the kernel hangs.  The next flush() tells the
 	 * kernel, so that many take few system calls.  Costs the same however many others
 	 * there are. */
-	void (*cancel)(struct io_ctx *l, struct io_op *op);
+	void (*cancel)(struct io_ctx *ctx, struct io_op *op);
 
 	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
 	 * work.  What is done already at arming counts: it writes at once.  Only the first call
 	 * can fail. */
-	int (*arm)(struct io_ctx *l, int efd, bool armed);
+	int (*arm)(struct io_ctx *ctx, int efd, bool armed);
 };
 
 extern const struct io_backend uring_backend, threads_backend;
@@ -199,7 +199,7 @@ const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err);
 
 /* Wrappers with fault injection. */
 int io_ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret);
-void io_ctx_free(struct io_ctx *l);
+void io_ctx_free(struct io_ctx *ctx);
 
 /*
  * Shared by the back ends (op.c).  io_op_begin() prepares the results.

@@ -58,9 +58,9 @@ static struct {
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned nr_ctxs;
 
-static struct threads_ctx *ctx_of(struct io_ctx *l)
+static struct threads_ctx *ctx_of(struct io_ctx *ctx)
 {
-	return container_of(l, struct threads_ctx, base);
+	return container_of(ctx, struct threads_ctx, base);
 }
 
 static void cond_init_monotonic(pthread_cond_t *c)
@@ -141,17 +141,17 @@ static void perform(struct io_op *op)
  * Hand an operation that ended to its I/O context.  The I/O context may be freed as soon as its
  * lock is open again, so everything that touches it happens before that.
  */
-static void deliver(struct threads_ctx *l, struct io_op *op)
+static void deliver(struct threads_ctx *ctx, struct io_op *op)
 {
-	(void)pthread_mutex_lock(&l->lock);
-	io_fifo_push(&l->done, op);
-	l->nr_done++;
+	(void)pthread_mutex_lock(&ctx->lock);
+	io_fifo_push(&ctx->done, op);
+	ctx->nr_done++;
 	/* Those after the first find the eventfd readable. */
-	if (l->armed && l->nr_done == 1)
-		(void)eventfd_write(l->efd, 1);
-	if (l->wait_for && l->nr_done >= l->wait_for)
-		(void)pthread_cond_signal(&l->more);
-	(void)pthread_mutex_unlock(&l->lock);
+	if (ctx->armed && ctx->nr_done == 1)
+		(void)eventfd_write(ctx->efd, 1);
+	if (ctx->wait_for && ctx->nr_done >= ctx->wait_for)
+		(void)pthread_cond_signal(&ctx->more);
+	(void)pthread_mutex_unlock(&ctx->lock);
 }
 
 /* ------------------------------------------------------------------- pool */
@@ -186,11 +186,11 @@ static void *work(void *arg)
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.nr_idle--; /* see spawn() */
 	while ((op = next_op())) {
-		struct threads_ctx *l = op->ctx_data;
+		struct threads_ctx *ctx = op->ctx_data;
 
 		(void)pthread_mutex_unlock(&pool.lock);
 		perform(op);
-		deliver(l, op);
+		deliver(ctx, op);
 		(void)pthread_mutex_lock(&pool.lock);
 	}
 	w->next = pool.gone;
@@ -303,77 +303,77 @@ static int threads_check(void)
 
 static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	struct threads_ctx *l = calloc(1, sizeof(*l));
+	struct threads_ctx *ctx = calloc(1, sizeof(*ctx));
 	int r;
 
-	if (!l)
+	if (!ctx)
 		return err_set(ENOMEM, "no memory for an I/O context of threads");
 	r = pool_get();
 	if (r < 0) {
-		free(l);
+		free(ctx);
 		return r;
 	}
-	l->base = (struct io_ctx){ .ops = &threads_backend, .depth = depth };
-	l->efd = -1;
-	(void)pthread_mutex_init(&l->lock, NULL);
-	cond_init_monotonic(&l->more);
-	*ret = &l->base;
+	ctx->base = (struct io_ctx){ .ops = &threads_backend, .depth = depth };
+	ctx->efd = -1;
+	(void)pthread_mutex_init(&ctx->lock, NULL);
+	cond_init_monotonic(&ctx->more);
+	*ret = &ctx->base;
 	return 0;
 }
 
 static void threads_ctx_free(struct io_ctx *sl)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 
 	/* The worker that delivered last may still be inside its critical section. */
-	(void)pthread_mutex_lock(&l->lock);
-	(void)pthread_mutex_unlock(&l->lock);
-	(void)pthread_mutex_destroy(&l->lock);
-	(void)pthread_cond_destroy(&l->more);
-	free(l);
+	(void)pthread_mutex_lock(&ctx->lock);
+	(void)pthread_mutex_unlock(&ctx->lock);
+	(void)pthread_mutex_destroy(&ctx->lock);
+	(void)pthread_cond_destroy(&ctx->more);
+	free(ctx);
 	pool_put();
 }
 
 static int threads_queue(struct io_ctx *sl, struct io_op *op)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 
 	if (sl->nr_ops >= sl->depth)
 		return -EAGAIN;
 	io_op_begin(op);
-	op->ctx_data = l;
-	io_fifo_push(&l->queued, op);
+	op->ctx_data = ctx;
+	io_fifo_push(&ctx->queued, op);
 	sl->nr_ops++;
 	return 0;
 }
 
 /* What cannot wait is done here and now: no thread would be faster. */
-static void run_nowait(struct threads_ctx *l)
+static void run_nowait(struct threads_ctx *ctx)
 {
 	struct io_op *op, *next;
 
-	for (op = l->queued.head; op; op = next) {
+	for (op = ctx->queued.head; op; op = next) {
 		next = op->next;
 		if (!(op->flags & IO_OP_NOWAIT))
 			continue;
-		(void)io_fifo_remove(&l->queued, op);
+		(void)io_fifo_remove(&ctx->queued, op);
 		perform(op);
-		deliver(l, op);
+		deliver(ctx, op);
 	}
 }
 
 static int threads_flush(struct io_ctx *sl)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 	struct pool_thread *gone;
 	struct io_op *op;
 	unsigned nr = 0;
 
-	run_nowait(l);
-	if (!l->queued.head)
+	run_nowait(ctx);
+	if (!ctx->queued.head)
 		return 0;
 	(void)pthread_mutex_lock(&pool.lock);
-	for (; (op = io_fifo_pop(&l->queued)); nr++)
+	for (; (op = io_fifo_pop(&ctx->queued)); nr++)
 		io_fifo_push(&pool.queued, op);
 	pool.nr_queued += nr;
 	grow();
@@ -387,37 +387,37 @@ static int threads_flush(struct io_ctx *sl)
 
 static unsigned threads_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 	unsigned n = 0;
 
-	(void)pthread_mutex_lock(&l->lock);
-	for (; n < max && l->nr_done; n++, l->nr_done--)
-		ret[n] = io_fifo_pop(&l->done);
-	(void)pthread_mutex_unlock(&l->lock);
+	(void)pthread_mutex_lock(&ctx->lock);
+	for (; n < max && ctx->nr_done; n++, ctx->nr_done--)
+		ret[n] = io_fifo_pop(&ctx->done);
+	(void)pthread_mutex_unlock(&ctx->lock);
 	sl->nr_ops -= n;
 	return n;
 }
 
 static int threads_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 	int r = 0;
 
 	min = MIN(min, sl->nr_ops);
-	(void)pthread_mutex_lock(&l->lock);
-	l->wait_for = min ? min : 1;
+	(void)pthread_mutex_lock(&ctx->lock);
+	ctx->wait_for = min ? min : 1;
 	/* nr_ops is 0: there is nothing to wait for. */
-	while (sl->nr_ops && l->nr_done < l->wait_for && r == 0)
-		r = cond_wait_until(&l->more, &l->lock, deadline_ns);
-	l->wait_for = 0;
-	(void)pthread_mutex_unlock(&l->lock);
+	while (sl->nr_ops && ctx->nr_done < ctx->wait_for && r == 0)
+		r = cond_wait_until(&ctx->more, &ctx->lock, deadline_ns);
+	ctx->wait_for = 0;
+	(void)pthread_mutex_unlock(&ctx->lock);
 	return -r;
 }
 
 static void threads_cancel(struct io_ctx *sl, struct io_op *op)
 {
-	struct threads_ctx *l = ctx_of(sl);
-	bool waits = io_fifo_remove(&l->queued, op);
+	struct threads_ctx *ctx = ctx_of(sl);
+	bool waits = io_fifo_remove(&ctx->queued, op);
 
 	/* One inside a system call goes on until that ends, and not further. */
 	io_op_set_canceled(op);
@@ -430,20 +430,20 @@ static void threads_cancel(struct io_ctx *sl, struct io_op *op)
 	}
 	if (waits) {
 		op->res = -ECANCELED;
-		deliver(l, op);
+		deliver(ctx, op);
 	}
 }
 
 static int threads_arm(struct io_ctx *sl, int efd, bool armed)
 {
-	struct threads_ctx *l = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(sl);
 
-	(void)pthread_mutex_lock(&l->lock);
-	l->efd = efd;
-	l->armed = armed;
-	if (armed && l->nr_done)
+	(void)pthread_mutex_lock(&ctx->lock);
+	ctx->efd = efd;
+	ctx->armed = armed;
+	if (armed && ctx->nr_done)
 		(void)eventfd_write(efd, 1);
-	(void)pthread_mutex_unlock(&l->lock);
+	(void)pthread_mutex_unlock(&ctx->lock);
 	return 0;
 }
 

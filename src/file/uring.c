@@ -67,15 +67,15 @@ struct uring_ctx {
 	struct uring_bufs bufs;
 };
 
-static struct uring_ctx *ctx_of(struct io_ctx *l)
+static struct uring_ctx *ctx_of(struct io_ctx *ctx)
 {
-	return container_of(l, struct uring_ctx, base);
+	return container_of(ctx, struct uring_ctx, base);
 }
 
 /* ------------------------------------------------------------------ set up */
 
 /* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
-static void add_tables(struct uring_ctx *l)
+static void add_tables(struct uring_ctx *ctx)
 {
 	unsigned files = 2 * IO_NR_FILES;
 	struct rlimit rl;
@@ -83,127 +83,127 @@ static void add_tables(struct uring_ctx *l)
 	/* The kernel refuses a table longer than that. */
 	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
 		files = (unsigned)align_down(rl.rlim_cur, 2);
-	if (files && uring_ring_sparse(&l->ring, IORING_REGISTER_FILES2, files) == 0)
-		l->nr_files = files / 2;
-	uring_bufs_init(&l->bufs, &l->ring);
+	if (files && uring_ring_sparse(&ctx->ring, IORING_REGISTER_FILES2, files) == 0)
+		ctx->nr_files = files / 2;
+	uring_bufs_init(&ctx->bufs, &ctx->ring);
 	log_debug("I/O context of io_uring: depth %u, places for %u files and %u buffers",
-		  l->base.depth, l->nr_files, l->bufs.on ? IO_NR_BUFS : 0);
+		  ctx->base.depth, ctx->nr_files, ctx->bufs.on ? IO_NR_BUFS : 0);
 }
 
 /* Called by whoever frees the file, from any thread. */
 static void forget_file(struct ctx_tables *t, uint32_t idx)
 {
-	struct uring_ctx *l = container_of(t, struct uring_ctx, tables);
+	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
 	int none[2] = { -1, -1 };
 
-	if (!l->file_gen[idx])
+	if (!ctx->file_gen[idx])
 		return;
-	l->file_gen[idx] = 0;
-	(void)io_uring_register_files_update(&l->ring, 2 * idx, none, 2);
+	ctx->file_gen[idx] = 0;
+	(void)io_uring_register_files_update(&ctx->ring, 2 * idx, none, 2);
 }
 
 static void forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
 {
-	struct uring_ctx *l = container_of(t, struct uring_ctx, tables);
+	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
 
-	uring_bufs_forget(&l->bufs, idx, nr);
+	uring_bufs_forget(&ctx->bufs, idx, nr);
 }
 
 static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
 {
-	struct uring_ctx *l = calloc(1, sizeof(*l));
+	struct uring_ctx *ctx = calloc(1, sizeof(*ctx));
 	int r;
 
-	if (!l)
+	if (!ctx)
 		return err_set(ENOMEM, "no memory for an I/O context of io_uring");
-	l->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
-	l->efd = -1;
-	r = uring_ring_new(depth, &l->ring);
+	ctx->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
+	ctx->efd = -1;
+	r = uring_ring_new(depth, &ctx->ring);
 	if (r < 0) {
-		free(l);
+		free(ctx);
 		return uring_ring_err(-r);
 	}
-	uring_ring_may_hang(&l->ring);
+	uring_ring_may_hang(&ctx->ring);
 	/* A forked child must not work on its parent's ring. */
-	(void)io_uring_ring_dontfork(&l->ring);
-	add_tables(l);
-	l->tables.forget_file = forget_file;
-	l->tables.forget_buf = forget_buf;
-	ctx_tables_add(&l->tables);
-	*ret = &l->base;
+	(void)io_uring_ring_dontfork(&ctx->ring);
+	add_tables(ctx);
+	ctx->tables.forget_file = forget_file;
+	ctx->tables.forget_buf = forget_buf;
+	ctx_tables_add(&ctx->tables);
+	*ret = &ctx->base;
 	return 0;
 }
 
-static bool any_registered(const struct uring_ctx *l)
+static bool any_registered(const struct uring_ctx *ctx)
 {
 	for (unsigned i = 0; i < IO_NR_FILES; i++)
-		if (l->file_gen[i])
+		if (ctx->file_gen[i])
 			return true;
 	return false;
 }
 
 static void uring_ctx_free(struct io_ctx *sl)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 
-	ctx_tables_del(&l->tables);
+	ctx_tables_del(&ctx->tables);
 	/* The kernel tears a ring down in the background.  Files given back before that do
 	 * not keep their file system busy when we are long gone. */
-	if (any_registered(l))
-		(void)io_uring_unregister_files(&l->ring);
-	uring_bufs_done(&l->bufs);
-	io_uring_queue_exit(&l->ring);
-	free(l);
+	if (any_registered(ctx))
+		(void)io_uring_unregister_files(&ctx->ring);
+	uring_bufs_done(&ctx->bufs);
+	io_uring_queue_exit(&ctx->ring);
+	free(ctx);
 }
 
 /* ---------------------------------------------------------- registrations */
 
 /* The file's place, now registered; false: use descriptors. */
-static bool register_file(struct uring_ctx *l, const struct local_file *f)
+static bool register_file(struct uring_ctx *ctx, const struct local_file *f)
 {
 	int fds[2] = { f->fd, f->fd_direct };
 	int r;
 
-	if (l->files_off)
+	if (ctx->files_off)
 		return false;
-	r = io_uring_register_files_update(&l->ring, 2 * f->idx, fds, 2);
+	r = io_uring_register_files_update(&ctx->ring, 2 * f->idx, fds, 2);
 	if (r != 2) {
 		log_debug("registering a file with io_uring failed: %s; using descriptors",
 			  err_name(r));
-		l->files_off = true;
+		ctx->files_off = true;
 		return false;
 	}
-	l->file_gen[f->idx] = f->gen;
+	ctx->file_gen[f->idx] = f->gen;
 	return true;
 }
 
-static inline bool file_registered(struct uring_ctx *l, const struct local_file *f)
+static inline bool file_registered(struct uring_ctx *ctx, const struct local_file *f)
 {
-	if (unlikely(f->idx >= l->nr_files))
+	if (unlikely(f->idx >= ctx->nr_files))
 		return false;
-	if (likely(l->file_gen[f->idx] == f->gen))
+	if (likely(ctx->file_gen[f->idx] == f->gen))
 		return true;
-	return register_file(l, f);
+	return register_file(ctx, f);
 }
 
 /* ------------------------------------------------------------- operations */
 
-static void wake_armed(struct uring_ctx *l)
+static void wake_armed(struct uring_ctx *ctx)
 {
-	if (l->armed)
-		(void)eventfd_write(l->efd, 1);
+	if (ctx->armed)
+		(void)eventfd_write(ctx->efd, 1);
 }
 
 /* End op without the kernel. */
-static void push_done(struct uring_ctx *l, struct io_op *op, int64_t raw)
+static void push_done(struct uring_ctx *ctx, struct io_op *op, int64_t raw)
 {
 	op->res = raw;
-	io_fifo_push(&l->done, op);
-	l->nr_done++;
-	wake_armed(l);
+	io_fifo_push(&ctx->done, op);
+	ctx->nr_done++;
+	wake_armed(ctx);
 }
 
-static inline void fill_sqe(struct uring_ctx *l, struct io_uring_sqe *sqe, struct io_op *op,
+static inline void fill_sqe(struct uring_ctx *ctx, struct io_uring_sqe *sqe, struct io_op *op,
 			    uint64_t ask)
 {
 	static const uint8_t opcodes[] = {
@@ -218,10 +218,10 @@ static inline void fill_sqe(struct uring_ctx *l, struct io_uring_sqe *sqe, struc
 	};
 	int slot;
 
-	op->ctx_data = (void *)(uintptr_t)(l->ring.sq.sqe_tail - 1);
+	op->ctx_data = (void *)(uintptr_t)(ctx->ring.sq.sqe_tail - 1);
 	io_uring_prep_rw(opcodes[op->kind], sqe, io_op_fd(op), NULL, 0, 0);
 	sqe->user_data = (uintptr_t)op;
-	if (file_registered(l, op->file)) {
+	if (file_registered(ctx, op->file)) {
 		sqe->fd = (int)(2 * op->file->idx + !!(op->flags & IO_OP_DIRECT));
 		sqe->flags = IOSQE_FIXED_FILE;
 	}
@@ -235,7 +235,7 @@ static inline void fill_sqe(struct uring_ctx *l, struct io_uring_sqe *sqe, struc
 	sqe->off = io_op_off(op);
 	if (op->flags & IO_OP_NOWAIT)
 		sqe->rw_flags = RWF_NOWAIT;
-	slot = uring_bufs_slot(&l->bufs, op, (uintptr_t)io_op_buf(op), ask);
+	slot = uring_bufs_slot(&ctx->bufs, op, (uintptr_t)io_op_buf(op), ask);
 	if (slot >= 0) {
 		sqe->opcode = fixed[op->kind];
 		sqe->buf_index = (uint16_t)slot;
@@ -247,12 +247,12 @@ static inline void fill_sqe(struct uring_ctx *l, struct io_uring_sqe *sqe, struc
 }
 
 /* Say to the kernel what cancel() could not. */
-static void cancel_owed(struct uring_ctx *l)
+static void cancel_owed(struct uring_ctx *ctx)
 {
 	struct io_uring_sqe *sqe;
 
-	while (l->to_cancel.head && (sqe = io_uring_get_sqe(&l->ring))) {
-		struct io_op *op = io_fifo_pop(&l->to_cancel);
+	while (ctx->to_cancel.head && (sqe = io_uring_get_sqe(&ctx->ring))) {
+		struct io_op *op = io_fifo_pop(&ctx->to_cancel);
 
 		io_uring_prep_cancel64(sqe, (uintptr_t)op, 0);
 		sqe->user_data = TAG_CANCEL;
@@ -266,9 +266,9 @@ static bool is_forbidden(int err)
 }
 
 /* End every operation in the ring that the kernel has not taken with that error. */
-static void withdraw(struct uring_ctx *l, int err)
+static void withdraw(struct uring_ctx *ctx, int err)
 {
-	struct io_uring_sq *sq = &l->ring.sq;
+	struct io_uring_sq *sq = &ctx->ring.sq;
 	unsigned head = *sq->khead;
 
 	for (unsigned at = head; at != sq->sqe_tail; at++) {
@@ -276,29 +276,29 @@ static void withdraw(struct uring_ctx *l, int err)
 		unsigned tag = (unsigned)(data & TAG_MASK);
 
 		if (tag != TAG_CANCEL)
-			push_done(l, (struct io_op *)(uintptr_t)(data & ~TAG_MASK),
+			push_done(ctx, (struct io_op *)(uintptr_t)(data & ~TAG_MASK),
 				  tag == TAG_DROPPED ? -ECANCELED : err);
 	}
 	/* They were published already; nobody but io_uring_enter() looks there. */
 	sq->sqe_head = sq->sqe_tail = head;
 	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
-	while (l->to_cancel.head)
-		(void)io_fifo_pop(&l->to_cancel);
+	while (ctx->to_cancel.head)
+		(void)io_fifo_pop(&ctx->to_cancel);
 }
 
-static int submit(struct uring_ctx *l)
+static int submit(struct uring_ctx *ctx)
 {
 	/* Kernels without SUBMIT_ALL stop behind an operation that they refuse. */
-	while (io_uring_sq_ready(&l->ring) || l->to_cancel.head) {
+	while (io_uring_sq_ready(&ctx->ring) || ctx->to_cancel.head) {
 		int r;
 
-		if (unlikely(l->to_cancel.head))
-			cancel_owed(l);
-		r = io_uring_submit(&l->ring);
+		if (unlikely(ctx->to_cancel.head))
+			cancel_owed(ctx);
+		r = io_uring_submit(&ctx->ring);
 		if (likely(r > 0) || r == -EINTR)
 			continue;
 		if (unlikely(is_forbidden(r)))
-			withdraw(l, r);
+			withdraw(ctx, r);
 		/* EBUSY: completions that did not fit must be reaped first. */
 		return r == -EBUSY || r == 0 ? -EAGAIN : r;
 	}
@@ -306,16 +306,16 @@ static int submit(struct uring_ctx *l)
 }
 
 /* 0, or -EAGAIN when the ring has no room. */
-static inline int into_ring(struct uring_ctx *l, struct io_op *op, uint64_t ask, bool may_wait)
+static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t ask, bool may_wait)
 {
-	struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ctx->ring);
 
 	/* There is room for every operation, but cancels take some too. */
-	if (unlikely(!sqe) && submit(l) == 0)
-		sqe = io_uring_get_sqe(&l->ring);
+	if (unlikely(!sqe) && submit(ctx) == 0)
+		sqe = io_uring_get_sqe(&ctx->ring);
 	if (unlikely(!sqe))
 		return -EAGAIN;
-	fill_sqe(l, sqe, op, ask);
+	fill_sqe(ctx, sqe, op, ask);
 	if (unlikely(may_wait))
 		sqe->flags |= IOSQE_ASYNC;
 	return 0;
@@ -333,63 +333,63 @@ static inline bool does_not_wait(const struct io_op *op)
  *
  * 0, or -EAGAIN when the ring has no room.
  */
-static inline int start(struct uring_ctx *l, struct io_op *op, bool may_wait)
+static inline int start(struct uring_ctx *ctx, struct io_op *op, bool may_wait)
 {
 	int64_t ask = io_op_ask(op);
 
 	if (unlikely(ask < 0)) {
-		push_done(l, op, ask);
+		push_done(ctx, op, ask);
 		return 0;
 	}
 	/* These file systems have everything in memory, but know no RWF_NOWAIT, and io_uring
 	 * would send their reads through a kernel thread. */
 	if (op->flags & IO_OP_NOWAIT && op->file->memory_fs) {
 		op->res = ask;
-		io_fifo_push(&l->inline_reads, op);
+		io_fifo_push(&ctx->inline_reads, op);
 		return 0;
 	}
-	if (!l->lone && does_not_wait(op) && !io_uring_sq_ready(&l->ring)) {
+	if (!ctx->lone && does_not_wait(op) && !io_uring_sq_ready(&ctx->ring)) {
 		op->res = ask;
-		l->lone = op;
+		ctx->lone = op;
 		return 0;
 	}
-	if (l->lone && into_ring(l, l->lone, (uint64_t)l->lone->res, false) == 0)
-		l->lone = NULL;
-	return into_ring(l, op, (uint64_t)ask, may_wait);
+	if (ctx->lone && into_ring(ctx, ctx->lone, (uint64_t)ctx->lone->res, false) == 0)
+		ctx->lone = NULL;
+	return into_ring(ctx, op, (uint64_t)ask, may_wait);
 }
 
 static int uring_queue(struct io_ctx *sl, struct io_op *op)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 	int r;
 
 	if (unlikely(sl->nr_ops >= sl->depth))
 		return -EAGAIN;
 	io_op_begin(op);
-	r = start(l, op, false);
+	r = start(ctx, op, false);
 	if (likely(r == 0))
 		sl->nr_ops++;
 	return r;
 }
 
-static void read_inline(struct uring_ctx *l, struct io_op *op, int flags)
+static void read_inline(struct uring_ctx *ctx, struct io_op *op, int flags)
 {
 	struct iovec iov = { op->buf, (size_t)op->res };
 	ssize_t n = preadv2(op->file->fd, &iov, 1, (off_t)op->off, flags);
 
-	push_done(l, op, n < 0 ? -errno : n);
+	push_done(ctx, op, n < 0 ? -errno : n);
 }
 
-static int flush(struct uring_ctx *l)
+static int flush(struct uring_ctx *ctx)
 {
 	int r;
 
-	if (l->lone)
-		read_inline(l, TAKE_PTR(l->lone), RWF_NOWAIT);
-	while (unlikely(l->inline_reads.head))
-		read_inline(l, io_fifo_pop(&l->inline_reads), 0);
-	r = submit(l);
-	l->owe_submit = r < 0;
+	if (ctx->lone)
+		read_inline(ctx, TAKE_PTR(ctx->lone), RWF_NOWAIT);
+	while (unlikely(ctx->inline_reads.head))
+		read_inline(ctx, io_fifo_pop(&ctx->inline_reads), 0);
+	r = submit(ctx);
+	ctx->owe_submit = r < 0;
 	return r;
 }
 
@@ -399,25 +399,25 @@ static int uring_flush(struct io_ctx *sl)
 }
 
 /* Goes on with an operation that is not finished. */
-static void restart(struct uring_ctx *l, struct io_op *op, int64_t res)
+static void restart(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	/* Where a file has O_NONBLOCK or a device's queue is full, the kernel answers EAGAIN
 	 * instead of waiting; its own threads may wait. */
-	if (start(l, op, res == -EAGAIN) < 0)
-		push_done(l, op, -EINTR); /* no room: come back at the next reap() */
+	if (start(ctx, op, res == -EAGAIN) < 0)
+		push_done(ctx, op, -EINTR); /* no room: come back at the next reap() */
 	else
-		l->owe_submit = true;
+		ctx->owe_submit = true;
 }
 
 /* True when op is finished. */
-static inline bool complete(struct uring_ctx *l, struct io_op *op, int64_t res)
+static inline bool complete(struct uring_ctx *ctx, struct io_op *op, int64_t res)
 {
 	if (likely(io_op_advance(op, res))) {
-		if (unlikely(op->canceled) && l->to_cancel.head)
-			(void)io_fifo_remove(&l->to_cancel, op);
+		if (unlikely(op->canceled) && ctx->to_cancel.head)
+			(void)io_fifo_remove(&ctx->to_cancel, op);
 		return true;
 	}
-	restart(l, op, res);
+	restart(ctx, op, res);
 	return false;
 }
 
@@ -438,33 +438,34 @@ static inline int64_t of_thread(struct io_op *op, int64_t res)
 	return res;
 }
 
-static unsigned reap_done(struct uring_ctx *l, struct io_op **ret, unsigned max)
+static unsigned reap_done(struct uring_ctx *ctx, struct io_op **ret, unsigned max)
 {
-	unsigned n = 0, todo = l->nr_done;
+	unsigned n = 0, todo = ctx->nr_done;
 
 	/* Not those that come back in this round: that could go on for ever. */
 	for (; todo && n < max; todo--) {
-		struct io_op *op = io_fifo_pop(&l->done);
+		struct io_op *op = io_fifo_pop(&ctx->done);
 
-		l->nr_done--;
-		if (complete(l, op, op->res))
+		ctx->nr_done--;
+		if (complete(ctx, op, op->res))
 			ret[n++] = op;
 	}
 	return n;
 }
 
 /* Completions wait in the kernel: for room in the ring, or for this thread to fetch them. */
-static inline bool must_enter(const struct uring_ctx *l)
+static inline bool must_enter(const struct uring_ctx *ctx)
 {
-	return IO_URING_READ_ONCE(*l->ring.sq.kflags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
+	return IO_URING_READ_ONCE(*ctx->ring.sq.kflags) &
+	       (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
 }
 
-static unsigned reap_ring(struct uring_ctx *l, struct io_op **ret, unsigned max)
+static unsigned reap_ring(struct uring_ctx *ctx, struct io_op **ret, unsigned max)
 {
 	unsigned head, n = 0, seen = 0;
 	struct io_uring_cqe *cqe;
 
-	io_uring_for_each_cqe(&l->ring, head, cqe)
+	io_uring_for_each_cqe(&ctx->ring, head, cqe)
 	{
 		uint64_t data = cqe->user_data;
 		struct io_op *op = (struct io_op *)(uintptr_t)(data & ~TAG_MASK);
@@ -478,35 +479,35 @@ static unsigned reap_ring(struct uring_ctx *l, struct io_op **ret, unsigned max)
 		if (unlikely(tag == TAG_DROPPED)) {
 			op->res = -ECANCELED;
 			ret[n++] = op;
-		} else if (likely(complete(l, op, of_thread(op, cqe->res)))) {
+		} else if (likely(complete(ctx, op, of_thread(op, cqe->res)))) {
 			ret[n++] = op;
 		}
 	}
 	if (seen)
-		io_uring_cq_advance(&l->ring, seen);
+		io_uring_cq_advance(&ctx->ring, seen);
 	return n;
 }
 
 static unsigned uring_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 	unsigned n = 0;
 
-	if (unlikely(l->nr_done))
-		n = reap_done(l, ret, max);
-	n += reap_ring(l, ret + n, max - n);
-	if (n < max && must_enter(l)) {
-		(void)io_uring_get_events(&l->ring);
-		n += reap_ring(l, ret + n, max - n);
+	if (unlikely(ctx->nr_done))
+		n = reap_done(ctx, ret, max);
+	n += reap_ring(ctx, ret + n, max - n);
+	if (n < max && must_enter(ctx)) {
+		(void)io_uring_get_events(&ctx->ring);
+		n += reap_ring(ctx, ret + n, max - n);
 	}
-	if (unlikely(l->owe_submit))
-		(void)flush(l);
+	if (unlikely(ctx->owe_submit))
+		(void)flush(ctx);
 	sl->nr_ops -= n;
 	return n;
 }
 
 /* io_uring_enter(2) that neither submits nor takes completions. */
-static int enter_wait(struct uring_ctx *l, unsigned min, uint64_t deadline_ns)
+static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 {
 	struct io_uring_getevents_arg arg = { 0 };
 	struct __kernel_timespec ts;
@@ -520,7 +521,7 @@ static int enter_wait(struct uring_ctx *l, unsigned min, uint64_t deadline_ns)
 		ts.tv_nsec = (int64_t)(deadline_ns % NSEC_PER_SEC);
 		arg.ts = (uintptr_t)&ts;
 	}
-	r = io_uring_enter2((unsigned)l->ring.ring_fd, 0, min,
+	r = io_uring_enter2((unsigned)ctx->ring.ring_fd, 0, min,
 			    IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, (sigset_t *)&arg,
 			    sizeof(arg));
 	if (r == -ETIME)
@@ -532,52 +533,52 @@ static int enter_wait(struct uring_ctx *l, unsigned min, uint64_t deadline_ns)
  * Going to sleep and being woken costs more than a fast device takes, most of all in a
  * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
  */
-static bool spin(struct uring_ctx *l, unsigned min)
+static bool spin(struct uring_ctx *ctx, unsigned min)
 {
 	uint64_t end;
 
-	if (l->spin_skip) {
-		l->spin_skip--;
+	if (ctx->spin_skip) {
+		ctx->spin_skip--;
 		return false;
 	}
 	end = now_ns() + SPIN_NS;
 	do {
-		if (io_uring_get_events(&l->ring) < 0)
+		if (io_uring_get_events(&ctx->ring) < 0)
 			break;
-		if (io_uring_cq_ready(&l->ring) >= min)
+		if (io_uring_cq_ready(&ctx->ring) >= min)
 			return true;
 	} while (now_ns() < end);
-	l->spin_skip = SPIN_SKIP;
+	ctx->spin_skip = SPIN_SKIP;
 	return false;
 }
 
 static int uring_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 	uint64_t soon;
 	int r;
 
-	if (l->nr_done || !sl->nr_ops)
+	if (ctx->nr_done || !sl->nr_ops)
 		return 0;
 	min = MIN(min, sl->nr_ops);
 	min = min ? min : 1;
-	if (io_uring_cq_ready(&l->ring) >= min)
+	if (io_uring_cq_ready(&ctx->ring) >= min)
 		return 0;
 	/* What reap() could not give to the kernel would be waited for in vain. */
-	if (unlikely(l->owe_submit) && flush(l) < 0) {
+	if (unlikely(ctx->owe_submit) && flush(ctx) < 0) {
 		soon = now_ns() + NSEC_PER_MSEC;
-		r = enter_wait(l, 1, MIN(soon, deadline_ns));
+		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
 		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
 	}
-	if (l->nr_done || spin(l, min))
+	if (ctx->nr_done || spin(ctx, min))
 		return 0;
-	return enter_wait(l, min, deadline_ns);
+	return enter_wait(ctx, min, deadline_ns);
 }
 
 /* The entry of an operation that was not submitted yet; fill_sqe() keeps where it went. */
-static struct io_uring_sqe *find_queued(struct uring_ctx *l, const struct io_op *op)
+static struct io_uring_sqe *find_queued(struct uring_ctx *ctx, const struct io_op *op)
 {
-	const struct io_uring_sq *sq = &l->ring.sq;
+	const struct io_uring_sq *sq = &ctx->ring.sq;
 	unsigned at = (unsigned)(uintptr_t)op->ctx_data, head = *sq->khead;
 	struct io_uring_sqe *sqe = &sq->sqes[at & sq->ring_mask];
 
@@ -588,68 +589,68 @@ static struct io_uring_sqe *find_queued(struct uring_ctx *l, const struct io_op 
 
 static void uring_cancel(struct io_ctx *sl, struct io_op *op)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 	struct io_uring_sqe *sqe;
 
 	if (op->canceled)
 		return;
 	io_op_set_canceled(op);
-	if (l->lone == op || io_fifo_remove(&l->inline_reads, op)) {
-		if (l->lone == op)
-			l->lone = NULL;
-		push_done(l, op, -ECANCELED);
+	if (ctx->lone == op || io_fifo_remove(&ctx->inline_reads, op)) {
+		if (ctx->lone == op)
+			ctx->lone = NULL;
+		push_done(ctx, op, -ECANCELED);
 		return;
 	}
-	sqe = find_queued(l, op);
+	sqe = find_queued(ctx, op);
 	if (sqe) {
 		io_uring_prep_nop(sqe);
 		sqe->user_data = (uintptr_t)op | TAG_DROPPED;
-	} else if (!io_fifo_has(&l->done, op)) {
-		io_fifo_push(&l->to_cancel, op);
+	} else if (!io_fifo_has(&ctx->done, op)) {
+		io_fifo_push(&ctx->to_cancel, op);
 	}
 	/* For callers that only reap(). */
-	l->owe_submit = true;
+	ctx->owe_submit = true;
 }
 
 /* On or off; a full barrier. */
-static void set_events(struct uring_ctx *l, bool on)
+static void set_events(struct uring_ctx *ctx, bool on)
 {
 	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
 	 * it sees the flag, or has_work() below sees the completion. */
-	(void)__atomic_exchange_n(l->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
+	(void)__atomic_exchange_n(ctx->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
 				  __ATOMIC_SEQ_CST);
-	l->armed = on;
+	ctx->armed = on;
 }
 
-static bool has_work(struct uring_ctx *l)
+static bool has_work(struct uring_ctx *ctx)
 {
-	if (must_enter(l))
-		(void)io_uring_get_events(&l->ring);
-	return l->nr_done || l->owe_submit ||
-	       __atomic_load_n(l->ring.cq.ktail, __ATOMIC_SEQ_CST) != *l->ring.cq.khead;
+	if (must_enter(ctx))
+		(void)io_uring_get_events(&ctx->ring);
+	return ctx->nr_done || ctx->owe_submit ||
+	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
 }
 
 static int uring_arm(struct io_ctx *sl, int efd, bool armed)
 {
-	struct uring_ctx *l = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(sl);
 	int r;
 
 	if (!armed) {
-		if (l->armed)
-			set_events(l, false);
+		if (ctx->armed)
+			set_events(ctx, false);
 		return 0;
 	}
-	if (l->efd < 0) {
-		r = io_uring_register_eventfd(&l->ring, efd);
+	if (ctx->efd < 0) {
+		r = io_uring_register_eventfd(&ctx->ring, efd);
 		if (r < 0)
 			return err_set(r, "io_uring does not take the eventfd of a queue: %s",
 				       err_name(r));
-		l->efd = efd;
+		ctx->efd = efd;
 	}
-	assert(efd == l->efd);
-	set_events(l, true);
-	if (has_work(l))
-		wake_armed(l);
+	assert(efd == ctx->efd);
+	set_events(ctx, true);
+	if (has_work(ctx))
+		wake_armed(ctx);
 	return 0;
 }
 

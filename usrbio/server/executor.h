@@ -151,29 +151,29 @@ struct server {
 /* ------------------------------------------------------------------- executors */
 
 int executor_new(struct server *w, unsigned idx, struct executor **ret);
-struct executor *executor_free(struct executor *l);
+struct executor *executor_free(struct executor *ex);
 
 /* The lock, for everybody but those who make passes. */
-void executor_enter(struct executor *l);
-void executor_leave(struct executor *l);
+void executor_enter(struct executor *ex);
+void executor_leave(struct executor *ex);
 
 /* Its thread looks at everything soon. */
-void executor_wake(struct executor *l);
+void executor_wake(struct executor *ex);
 
 /* The ring may have something to do. */
-void executor_kick(struct executor *l, struct server_ring *r);
+void executor_kick(struct executor *ex, struct server_ring *r);
 /* Rings that were kicked stand on the run lists. */
-void executor_take_kicked(struct executor *l);
+void executor_take_kicked(struct executor *ex);
 
 /*
  * Everything that can be done without waiting, for all rings or for one.  Did anything happen?
  */
-bool executor_pass(struct executor *l, struct server_ring *only);
+bool executor_pass(struct executor *ex, struct server_ring *only);
 /* The same by a client.  False also when somebody else is at it. */
-bool executor_help(struct executor *l, struct server_ring *r);
+bool executor_help(struct executor *ex, struct server_ring *r);
 
 /* They cannot be found any more: what waits for them finds others, or fails. */
-void executor_forget(struct executor *l, const struct server_file *f,
+void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b);
 
 /* ------------------------------------------------------------------- rings */

@@ -77,7 +77,7 @@ static bool may_block(const struct request *q)
 
 static enum start put(struct request *q, int64_t *ret_result)
 {
-	struct executor *l = q->ring->executor;
+	struct executor *ex = q->ring->executor;
 	struct pst_io io = {
 		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
 		.file = q->file->file,
@@ -87,7 +87,7 @@ static enum start put(struct request *q, int64_t *ret_result)
 		.len = q->args.len,
 		.user_data = (uintptr_t)q,
 	};
-	int err = pst_queue_prep(l->q, &io);
+	int err = pst_queue_prep(ex->q, &io);
 
 	if (err == -EAGAIN)
 		return START_LATER;
@@ -96,12 +96,12 @@ static enum start put(struct request *q, int64_t *ret_result)
 		return START_OVER;
 	}
 	if (!q->buffer->host)
-		(void)atomic_fetch_or(&q->buffer->executors, UINT64_C(1) << l->idx);
+		(void)atomic_fetch_or(&q->buffer->executors, UINT64_C(1) << ex->idx);
 	/* From here on it is libpenstock that keeps them. */
 	q->file = NULL;
 	q->buffer = NULL;
-	l->nr_prepared++;
-	l->nr_inflight++;
+	ex->nr_prepared++;
+	ex->nr_inflight++;
 	return START_TAKEN;
 }
 

@@ -121,11 +121,11 @@ void ring_publish(struct server_ring *r)
 
 static struct request *request_get(struct server_ring *r)
 {
-	struct executor *l = r->executor;
-	struct request *q = list_entry(l->free.prev, struct request, link);
+	struct executor *ex = r->executor;
+	struct request *q = list_entry(ex->free.prev, struct request, link);
 
 	list_del(&q->link);
-	l->nr_free--;
+	ex->nr_free--;
 	q->ring = r;
 	r->nr_requests++;
 	return q;
@@ -134,16 +134,16 @@ static struct request *request_get(struct server_ring *r)
 void ring_settle(struct request *q, int64_t result)
 {
 	struct server_ring *r = q->ring;
-	struct executor *l = r->executor;
+	struct executor *ex = r->executor;
 
 	q->file = NULL;
 	q->buffer = NULL;
 	list_del(&q->link);
 	/* The one that was used last is still in the CPU's cache. */
-	list_add_tail(&l->free, &q->link);
-	l->nr_free++;
+	list_add_tail(&ex->free, &q->link);
+	ex->nr_free++;
 	if (!--r->nr_requests && r->ending)
-		(void)pthread_cond_broadcast(&l->quiet);
+		(void)pthread_cond_broadcast(&ex->quiet);
 	item_done(r, q->item, result);
 }
 
@@ -231,13 +231,13 @@ static bool survey(struct server_ring *r, uint32_t *ret_nr, uint32_t *ret_room)
  */
 static uint32_t requests_left(const struct server_ring *r)
 {
-	const struct executor *l = r->executor;
+	const struct executor *ex = r->executor;
 	unsigned keep = EXECUTOR_RESERVE * (USRBIO_LOW - r->priority);
-	unsigned most = l->rings.next == l->rings.prev ? CTX_DEPTH : CTX_DEPTH / 2;
+	unsigned most = ex->rings.next == ex->rings.prev ? CTX_DEPTH : CTX_DEPTH / 2;
 
-	if (l->nr_free <= keep || r->nr_requests >= most)
+	if (ex->nr_free <= keep || r->nr_requests >= most)
 		return 0;
-	return MIN(l->nr_free - keep, most - r->nr_requests);
+	return MIN(ex->nr_free - keep, most - r->nr_requests);
 }
 
 /* Take up to so many entries. */

@@ -17,9 +17,9 @@
 /* In a child every call of libpenstock says so, and this one does nothing else. */
 static bool forked(void)
 {
-	struct pst_limits l = { .sz = sizeof(l) };
+	struct pst_limits limits = { .sz = sizeof(limits) };
 
-	return unlikely(pst_limits_get(&l) == -EOWNERDEAD);
+	return unlikely(pst_limits_get(&limits) == -EOWNERDEAD);
 }
 
 /* ------------------------------------------------------------------ server */
@@ -230,7 +230,7 @@ static int executor_pick(struct server *w, struct executor **ret)
 int server_ring_add(struct server *w, const struct server_ring_opts *opts, struct server_ring **ret)
 {
 	struct server_ring *r;
-	struct executor *l;
+	struct executor *ex;
 	int err;
 
 	if (forked())
@@ -239,44 +239,44 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts, struc
 	if (err < 0)
 		return err;
 	(void)pthread_mutex_lock(&w->lock);
-	err = executor_pick(w, &l);
+	err = executor_pick(w, &ex);
 	(void)pthread_mutex_unlock(&w->lock);
 	if (err < 0) {
 		ring_free(r);
 		return err;
 	}
-	r->executor = l;
-	executor_enter(l);
-	list_add_tail(&l->rings, &r->link);
-	executor_leave(l);
-	executor_kick(l, r);
+	r->executor = ex;
+	executor_enter(ex);
+	list_add_tail(&ex->rings, &r->link);
+	executor_leave(ex);
+	executor_kick(ex, r);
 	*ret = r;
 	return 0;
 }
 
 void server_ring_remove(struct server *w, struct server_ring *r)
 {
-	struct executor *l = r->executor;
+	struct executor *ex = r->executor;
 	struct list *e;
 
 	if (forked())
 		return;
-	executor_enter(l);
+	executor_enter(ex);
 	r->ending = true;
 	ring_drop(r);
-	executor_take_kicked(l);
+	executor_take_kicked(ex);
 	list_for_each (e, &r->started)
-		(void)pst_queue_cancel(l->q, (uintptr_t)list_entry(e, struct request, link));
-	executor_wake(l);
+		(void)pst_queue_cancel(ex->q, (uintptr_t)list_entry(e, struct request, link));
+	executor_wake(ex);
 	while (r->nr_requests)
-		(void)pthread_cond_wait(&l->quiet, &l->lock);
+		(void)pthread_cond_wait(&ex->quiet, &ex->lock);
 	list_del(&r->link);
 	list_del(&r->run);
 	list_del(&r->timed);
 	list_del(&r->touched);
-	executor_leave(l);
+	executor_leave(ex);
 	(void)pthread_mutex_lock(&w->lock);
-	l->nr_rings--;
+	ex->nr_rings--;
 	(void)pthread_mutex_unlock(&w->lock);
 	ring_free(r);
 }
