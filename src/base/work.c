@@ -232,7 +232,7 @@ static int hand_out(struct work *w, const char *name, bool wait)
 	}
 	list_del(&to->link);
 	to->work = w;
-	/* Here: who looks now finds it. */
+	/* Renamed here, so that the thread has its name from the beginning of the work. */
 	if (to->name != name)
 		(void)pthread_setname_np(to->thread, name);
 	to->name = name;
@@ -250,7 +250,7 @@ int work_spawn(struct work *w, const char *name, bool wait)
 	return r;
 }
 
-/* Belongs to who waits and who works; the last one frees it. */
+/* The waiter and the worker share it; the last one frees it. */
 struct call {
 	struct work work;
 	void (*fn)(void *arg);

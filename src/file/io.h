@@ -43,7 +43,7 @@ struct local_file {
 	_Atomic int warm;           /* core's memory of how often CACHED hit; see plan.c */
 	struct cufile_file *cufile; /* gds/cufile/file.c's, and under its lock */
 	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
-	struct writers *writers;              /* of all who have the same file open here */
+	struct writers *writers;              /* shared by all local files of the same inode */
 };
 
 /*

@@ -321,9 +321,9 @@ static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 	return 0;
 }
 
-static void threads_ctx_free(struct io_ctx *sl)
+static void threads_ctx_free(struct io_ctx *base)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 
 	/* The worker that delivered last may still be inside its critical section. */
 	(void)pthread_mutex_lock(&ctx->lock);
@@ -334,20 +334,20 @@ static void threads_ctx_free(struct io_ctx *sl)
 	pool_put();
 }
 
-static int threads_queue(struct io_ctx *sl, struct io_op *op)
+static int threads_queue(struct io_ctx *base, struct io_op *op)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 
-	if (sl->nr_ops >= sl->depth)
+	if (base->nr_ops >= base->depth)
 		return -EAGAIN;
 	io_op_begin(op);
 	op->ctx_data = ctx;
 	io_fifo_push(&ctx->queued, op);
-	sl->nr_ops++;
+	base->nr_ops++;
 	return 0;
 }
 
-/* What cannot wait is done here and now: no thread would be faster. */
+/* Operations that cannot wait are done here and now: no thread would be faster. */
 static void run_nowait(struct threads_ctx *ctx)
 {
 	struct io_op *op, *next;
@@ -362,9 +362,9 @@ static void run_nowait(struct threads_ctx *ctx)
 	}
 }
 
-static int threads_flush(struct io_ctx *sl)
+static int threads_flush(struct io_ctx *base)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 	struct pool_thread *gone;
 	struct io_op *op;
 	unsigned nr = 0;
@@ -385,38 +385,38 @@ static int threads_flush(struct io_ctx *sl)
 	return 0;
 }
 
-static unsigned threads_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
+static unsigned threads_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 	unsigned n = 0;
 
 	(void)pthread_mutex_lock(&ctx->lock);
 	for (; n < max && ctx->nr_done; n++, ctx->nr_done--)
 		ret[n] = io_fifo_pop(&ctx->done);
 	(void)pthread_mutex_unlock(&ctx->lock);
-	sl->nr_ops -= n;
+	base->nr_ops -= n;
 	return n;
 }
 
-static int threads_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
+static int threads_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 	int r = 0;
 
-	min = MIN(min, sl->nr_ops);
+	min = MIN(min, base->nr_ops);
 	(void)pthread_mutex_lock(&ctx->lock);
 	ctx->wait_for = min ? min : 1;
 	/* nr_ops is 0: there is nothing to wait for. */
-	while (sl->nr_ops && ctx->nr_done < ctx->wait_for && r == 0)
+	while (base->nr_ops && ctx->nr_done < ctx->wait_for && r == 0)
 		r = cond_wait_until(&ctx->more, &ctx->lock, deadline_ns);
 	ctx->wait_for = 0;
 	(void)pthread_mutex_unlock(&ctx->lock);
 	return -r;
 }
 
-static void threads_cancel(struct io_ctx *sl, struct io_op *op)
+static void threads_cancel(struct io_ctx *base, struct io_op *op)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 	bool waits = io_fifo_remove(&ctx->queued, op);
 
 	/* One inside a system call goes on until that ends, and not further. */
@@ -434,9 +434,9 @@ static void threads_cancel(struct io_ctx *sl, struct io_op *op)
 	}
 }
 
-static int threads_arm(struct io_ctx *sl, int efd, bool armed)
+static int threads_arm(struct io_ctx *base, int efd, bool armed)
 {
-	struct threads_ctx *ctx = ctx_of(sl);
+	struct threads_ctx *ctx = ctx_of(base);
 
 	(void)pthread_mutex_lock(&ctx->lock);
 	ctx->efd = efd;

@@ -142,9 +142,9 @@ static bool any_registered(const struct uring_ctx *ctx)
 	return false;
 }
 
-static void uring_ctx_free(struct io_ctx *sl)
+static void uring_ctx_free(struct io_ctx *base)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 
 	ctx_tables_del(&ctx->tables);
 	/* The kernel tears a ring down in the background.  Files given back before that do
@@ -358,17 +358,17 @@ static inline int start(struct uring_ctx *ctx, struct io_op *op, bool may_wait)
 	return into_ring(ctx, op, (uint64_t)ask, may_wait);
 }
 
-static int uring_queue(struct io_ctx *sl, struct io_op *op)
+static int uring_queue(struct io_ctx *base, struct io_op *op)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 	int r;
 
-	if (unlikely(sl->nr_ops >= sl->depth))
+	if (unlikely(base->nr_ops >= base->depth))
 		return -EAGAIN;
 	io_op_begin(op);
 	r = start(ctx, op, false);
 	if (likely(r == 0))
-		sl->nr_ops++;
+		base->nr_ops++;
 	return r;
 }
 
@@ -393,9 +393,9 @@ static int flush(struct uring_ctx *ctx)
 	return r;
 }
 
-static int uring_flush(struct io_ctx *sl)
+static int uring_flush(struct io_ctx *base)
 {
-	return flush(ctx_of(sl));
+	return flush(ctx_of(base));
 }
 
 /* Goes on with an operation that is not finished. */
@@ -422,10 +422,10 @@ static inline bool complete(struct uring_ctx *ctx, struct io_op *op, int64_t res
 }
 
 /*
- * What a thread started the kernel cancels when that thread ends, or says that it cannot reach
- * the memory any more: of an operation that waited for a page of the page cache.  The I/O
- * context lives on in another thread, so it is no result yet.  If the memory is really bad, it
- * will be again.
+ * When a thread ends, the kernel cancels operations that the thread started and that wait for a
+ * page of the page cache, or says that it cannot reach their memory any more.  The I/O context
+ * lives on in another thread, so that is no result yet: the operation starts again.  If the memory
+ * is really bad, the kernel will say so again.
  */
 static inline int64_t of_thread(struct io_op *op, int64_t res)
 {
@@ -488,9 +488,9 @@ static unsigned reap_ring(struct uring_ctx *ctx, struct io_op **ret, unsigned ma
 	return n;
 }
 
-static unsigned uring_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
+static unsigned uring_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 	unsigned n = 0;
 
 	if (unlikely(ctx->nr_done))
@@ -502,7 +502,7 @@ static unsigned uring_reap(struct io_ctx *sl, struct io_op **ret, unsigned max)
 	}
 	if (unlikely(ctx->owe_submit))
 		(void)flush(ctx);
-	sl->nr_ops -= n;
+	base->nr_ops -= n;
 	return n;
 }
 
@@ -552,19 +552,19 @@ static bool spin(struct uring_ctx *ctx, unsigned min)
 	return false;
 }
 
-static int uring_wait(struct io_ctx *sl, unsigned min, uint64_t deadline_ns)
+static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 	uint64_t soon;
 	int r;
 
-	if (ctx->nr_done || !sl->nr_ops)
+	if (ctx->nr_done || !base->nr_ops)
 		return 0;
-	min = MIN(min, sl->nr_ops);
+	min = MIN(min, base->nr_ops);
 	min = min ? min : 1;
 	if (io_uring_cq_ready(&ctx->ring) >= min)
 		return 0;
-	/* What reap() could not give to the kernel would be waited for in vain. */
+	/* Operations that reap() could not give to the kernel would be waited for in vain. */
 	if (unlikely(ctx->owe_submit) && flush(ctx) < 0) {
 		soon = now_ns() + NSEC_PER_MSEC;
 		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
@@ -587,9 +587,9 @@ static struct io_uring_sqe *find_queued(struct uring_ctx *ctx, const struct io_o
 	return sqe;
 }
 
-static void uring_cancel(struct io_ctx *sl, struct io_op *op)
+static void uring_cancel(struct io_ctx *base, struct io_op *op)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 	struct io_uring_sqe *sqe;
 
 	if (op->canceled)
@@ -630,9 +630,9 @@ static bool has_work(struct uring_ctx *ctx)
 	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
 }
 
-static int uring_arm(struct io_ctx *sl, int efd, bool armed)
+static int uring_arm(struct io_ctx *base, int efd, bool armed)
 {
-	struct uring_ctx *ctx = ctx_of(sl);
+	struct uring_ctx *ctx = ctx_of(base);
 	int r;
 
 	if (!armed) {

@@ -147,7 +147,7 @@ struct mem_ops {
 	 * work of its own. */
 	int (*sync)(const struct mem_alloc *a);
 
-	/* The part that holds byte off, for who maps it past the vendor's library. */
+	/* The part that holds byte off, for mapping it without the vendor's library. */
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
 	/* Scratch memory of the same class as a: made by the same call of the driver, with the
@@ -271,7 +271,7 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 	return st->ops->copied_by ? st->ops->copied_by(st) : (uint32_t)PST_PATH_STAGED;
 }
 
-/* The rest of order_*() is for those who have one, and so in the table. */
+/* The other order_*() take an order, and are called through its table. */
 int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier);
 
 /* As pst_device_text(). */

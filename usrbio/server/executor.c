@@ -173,7 +173,7 @@ static bool run_all(struct executor *ex)
 	return did;
 }
 
-/* Whoever has new completions sees them now. */
+/* Show new completions to the clients of the rings that have some. */
 static void publish(struct executor *ex)
 {
 	while (!list_empty(&ex->touched))
@@ -268,7 +268,7 @@ bool executor_help(struct executor *ex, struct server_ring *r)
 	arm(ex);
 	hand_over(ex, r);
 	(void)pthread_mutex_unlock(&ex->lock);
-	/* Who found it taken until now sleeps, and relies on us: the thread may be napping. */
+	/* A client that found the lock taken sleeps and relies on us: the thread may nap. */
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
 		executor_wake(ex);
 	return did;

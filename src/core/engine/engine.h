@@ -169,9 +169,9 @@ void engine_job_done(struct worker *w, struct job *j);
 int engine_job_touches(struct job *j, bool touches);
 
 /*
- * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that
- * the engine has to itself is through sooner when all who have no job take a part of it: each has
- * its part copied out of the page cache, and the device copies the first while others come.
+ * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that has
+ * the engine to itself is through sooner if all workers without a job take a part of it.  Each then
+ * copies its part out of the page cache, and the device copies the first parts meanwhile.
  */
 uint64_t engine_part(const struct req *r);
 /* There are so many free slots more.  Under the engine's lock. */

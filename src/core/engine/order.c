@@ -42,7 +42,7 @@ struct order {
 	void *stream;
 	bool barrier; /* it is on the stream; the owner's */
 	uint64_t since;
-	unsigned refs;     /* requests, the submit under way, who asks */
+	unsigned refs;     /* requests, the submit under way, a worker that asks */
 	unsigned barriers; /* reads and submit: it is open when there are none */
 	int state;         /* 1: the stream has come to the event; -errno: it never will */
 };

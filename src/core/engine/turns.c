@@ -186,7 +186,7 @@ struct job *engine_next(struct worker *w)
 		list_del(&r->active);
 		if (has_more(r))
 			list_add_tail(&e->active, &r->active);
-		/* Who is about to take more does not need help with it. */
+		/* A worker that collects a group takes more itself: no other is woken for it. */
 		if (!list_empty(&e->active) && !group)
 			wake_one(e);
 		break;

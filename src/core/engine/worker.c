@@ -37,7 +37,7 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
-/* What waits for cuFile does so for as long as that makes progress. */
+/* Nanoseconds until the worker asks again whether cuFile has room; UINT64_MAX for never. */
 static uint64_t gds_nap(struct engine *e)
 {
 	uint64_t at, now;
@@ -65,7 +65,7 @@ static void worker_sleep(struct worker *w)
 
 	if (sfd < 0 && spin_for_copy(w))
 		return;
-	/* Nobody tells when another's write has ended. */
+	/* Another's write ends without waking us. */
 	if (w->parked)
 		ns = MIN(ns, NAP_NS);
 	ns = MIN(ns, order_nap(w));
@@ -108,7 +108,7 @@ static void *worker_main(void *arg)
 			continue;
 		pthread_mutex_lock(&e->lock);
 		stop = e->stop;
-		/* What came in since engine_next() looked has its wake-up in efd. */
+		/* From here on a new request writes efd; one that came before is found below. */
 		w->sleeping = true;
 		pthread_mutex_unlock(&e->lock);
 		if (!stop) {

@@ -271,7 +271,7 @@ static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
 		q->copy_left -= len;
 		return true;
 	}
-	/* What has to come from the disk is not there to be copied. */
+	/* Bytes that have to come from the disk are not there to be copied. */
 	if (hop_is(r, hop, PST_PATH_BUFFERED) && !plan_resident(req_sf(r), off, len))
 		return true;
 	q->more = true;
@@ -390,7 +390,7 @@ void parts_start(struct req *r)
 		while (!r->err && !r->left && (r->second ? start_second(r) : start_first(r)))
 			;
 	r->starting = false;
-	/* What found no free part, or has to let others go first, is on q->started. */
+	/* A request that found no free part, or has to let others go first, waits on q->started. */
 	if (!cursor_at_end(&r->cur) && !r->err && !r->left && !r->stop && list_empty(&r->link))
 		list_add_tail(&r->q->started, &r->link);
 	parts_check_end(r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a request's direct operations moved, compared with a plain read.
+ * Proofs of parts: what O_DIRECT moved is compared with a plain read.
  */
 #include <string.h>
 

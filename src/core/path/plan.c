@@ -379,9 +379,8 @@ static bool lists_volatile(uint64_t policy)
 }
 
 /*
- * Programs send the same kind of request again and again, so each queue keeps its last
- * plan.  What may change behind it, O_DIRECT gone bad, is looked at here and again when a
- * hop is taken.
+ * Programs send the same kind of request again and again, so each queue keeps its last plan.
+ * O_DIRECT may have gone bad since: that is looked at here, and again when a hop is taken.
  */
 static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 {
@@ -445,7 +444,7 @@ int plan_make(struct req *r)
 #define WARM_BACKOFF_MAX 64
 #define WARM_ASK_LEN KIB(64)
 
-/* What local_file.warm remembers of that. */
+/* local_file.warm, unpacked. */
 struct warm {
 	uint8_t hits;    /* in a row, up to WARM_SURE: then asking is not needed */
 	uint8_t skip;    /* requests that go without asking */
@@ -572,7 +571,7 @@ void plan_cached(const struct req *r, bool hit)
 	struct local_file *sf = req_sf(r);
 	struct warm w = warm_get(sf);
 
-	/* What was read ahead says nothing of the rest of the file. */
+	/* Bytes that were read ahead say nothing of the rest of the file. */
 	if (r->plan.ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {

@@ -338,7 +338,8 @@ bool proof_is_bad(const struct proof *p)
 
 void proof_good(struct proof *p)
 {
-	/* What lied once may be right by luck: it stays unproven, and every request is compared. */
+	/* A path that was wrong once may be right by luck.  It stays unproven, and every request is
+	 * compared. */
 	if (atomic_load(&p->failures) || atomic_exchange(&p->good, true))
 		return;
 	log_debug("proven: %s", p->key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What was proven with data (proof.c).
+ * Proofs of paths (proof.c).
  */
 #ifndef PST_PROOF_H
 #define PST_PROOF_H

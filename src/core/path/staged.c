@@ -41,7 +41,7 @@ static void job_crc(struct job *j)
 	j->crc_len = j->limit - j->pos;
 }
 
-/* What of a span there is to copy: a read may have met the end of the file. */
+/* How many bytes of a span are copied: a read may have met the end of the file. */
 static uint64_t span_len(const struct job *j, const struct span *s)
 {
 	const struct job_part *job_part = &j->parts[s->job_part];
@@ -70,7 +70,7 @@ static void job_copy_failed(struct worker *w, struct job *j, int err)
 	engine_job_done(w, j);
 }
 
-/* What the job has to copy goes behind the first nr of v; how many there are then. */
+/* Put the job's copies behind the first nr of v; how many there are then. */
 static unsigned job_pieces(const struct job *j, struct mem_copy *v, unsigned nr)
 {
 	for (unsigned i = 0; i < j->nr_spans; i++) {
@@ -124,7 +124,7 @@ static void job_copy(struct worker *w, struct job *j)
 		job_crc(j); /* while the copies are under way */
 }
 
-/* As one batch; what goes wrong in it is found out by copying each job by itself. */
+/* Copy them as one batch.  If that cannot be started, each job is copied by itself. */
 static void jobs_copy(struct worker *w, struct list *jobs, const struct mem_copy *v, unsigned nr)
 {
 	uint64_t ticket;
@@ -181,7 +181,7 @@ void job_files_done(struct worker *w, struct job *j)
 		job_copy(w, j);
 }
 
-/* What came out of the page cache is worth pinning for the next time. */
+/* Note what came out of the page cache: pages that are read again get pinned. */
 static void job_seen(const struct job *j)
 {
 	const struct plan *p = &j->req->plan;

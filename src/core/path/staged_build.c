@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What goes into a slot: pieces of the request, and the file operations that they take.
+ * Filling a slot: with pieces of the request, and the file operations that these take.
  */
 #include <string.h>
 

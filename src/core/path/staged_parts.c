@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The file operations of a job: by the first hop that can, and by the next where one cannot after
- * all.
+ * Job parts: the file operations of a job.  Each goes by the first hop that can do it, and by the
+ * next one if that fails after all.
  */
 #include "base/err.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What O_DIRECT moved between a file and a slot is compared with a plain read.
+ * Proofs of job parts: what O_DIRECT moved is compared with a plain read.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a proof found to differ is moved and compared again.
+ * Trials: after a proof found a difference, the range is moved and compared again.
  *
  * Somebody else may be writing to the file, or to the memory of the request.  So a trial moves
  * the same range by O_DIRECT, between the file and a buffer of ours, and reads it plainly.  Only

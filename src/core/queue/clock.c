@@ -97,7 +97,7 @@ void clock_del(struct alarm *a)
 	pthread_mutex_lock(&clk.lock);
 	if (!list_empty(&a->link)) {
 		list_del(&a->link);
-		/* What it was set to does not hold when it is added again. */
+		/* Its time does not hold any more when it is added again. */
 		a->at = PST_NO_DEADLINE;
 		/* Without alarms the thread ends. */
 		pthread_cond_signal(&clk.wake);

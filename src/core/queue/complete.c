@@ -178,7 +178,7 @@ void queue_finish(struct req *r)
 			parts_again(r);
 		return;
 	}
-	/* What came whole after it was told to stop was not compared, and is not believed. */
+	/* The request was told to stop, so its bytes were not compared: they are not believed. */
 	if (r->proof && !r->err && r->state == REQ_ACTIVE)
 		req_settle(r, 0, r->total, 0, r->end_err);
 	req_complete(r);

@@ -92,7 +92,7 @@ static void queue_flush(struct pst_queue *q)
 {
 	int r = q->backend->flush(q->ctx);
 
-	/* What the kernel could not take now stays queued and goes with the next call. */
+	/* Operations that the kernel could not take now stay queued and go with the next call. */
 	if (r < 0)
 		log_debug("flush: %s", err_name(r));
 }

@@ -128,8 +128,8 @@ void queue_wind_up(struct pst_queue *q);
 /* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
 void queue_lock(struct pst_queue *q);
 void queue_unlock(struct pst_queue *q);
-/* The same for who must not wait: the objects go to a list for use_end(), or stay where it is
- * NULL. */
+/* The same for a caller that must not wait: the objects go to *dropped, for use_end(), or stay with
+ * the queue if dropped is NULL. */
 void queue_unlock_to(struct pst_queue *q, struct use **dropped);
 
 /* The request has its data, or its error: prove it where that is due, else complete it. */

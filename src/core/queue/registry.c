@@ -320,6 +320,6 @@ void queue_free(struct pst_queue *q)
 	pthread_mutex_unlock(&registry.lock);
 	if (q)
 		queue_destroy(q);
-	/* What still hangs keeps its queue until somebody finds it quiet. */
+	/* A queue of which something hangs stays until a later call finds it quiet. */
 	registry_sweep();
 }

@@ -102,11 +102,11 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	bool by_fd = q->nr_engine || q->parked;
 	int r = 0;
 
-	/* Nobody tells when another queue's write has ended. */
+	/* Another queue's write ends without waking us. */
 	if (nr > 1 || q->parked)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
-	/* Who cannot be woken looks again soon. */
+	/* If nothing can wake us, look again soon. */
 	if (by_fd && unlikely(queue_arm(q) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Checks of a direct way.  The library is looked for and not loaded: it opens devices, starts
- * threads and may hang.  What it is like, the process of the trial tells.
+ * threads and may hang.  The process of the trial tells its version.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a direct way between a file and a GPU needs, and what of it is here, for people: facts of
- * the machine (gds/facts/facts.h), the library, and a trial by another process.
+ * What a direct path between a file and a GPU needs, and what of it this machine has, as sentences
+ * for people: facts of the machine (gds/facts/facts.h), the library, and a trial by another
+ * process.
  */
 #ifndef PST_GDS_CHECK_H
 #define PST_GDS_CHECK_H

@@ -2,9 +2,9 @@
 /*
  * Registrations with cuFile, which end before the memory and the file do.
  *
- * They are ended on a thread of their own, because that may hang, and who frees or closes waits a
- * moment for it: the program may free wrapped memory or unmount right after.  If it takes
- * longer, memory of ours stays allocated until cuFile has let go of it.
+ * A thread of its own ends each, because that may hang.  The call that frees or closes waits a
+ * moment for the thread, because the program may free wrapped memory, or unmount, right after.  If
+ * it takes longer, memory of ours stays allocated until cuFile has let go of it.
  */
 #include "base/err.h"
 #include "base/log.h"

@@ -51,7 +51,7 @@ static void find_gate(void)
 		log_warn("PST_GDS=%s is none of off, auto and exclusive, taken for off", env);
 		gate_err = ECANCELED;
 	} else if (!(lib && *lib) && !gds_kernel_may("")) {
-		/* Who names a library is not suspect. */
+		/* A user who names a library wants it tried. */
 		gate_err = ENODEV;
 	}
 }
@@ -198,7 +198,7 @@ static void ask_start(struct gds_route *route, const struct local_file *sf)
 	}
 }
 
-/* What the file lacks to be asked about: a positive errno, or 0. */
+/* Why the route cannot be found out with this file: a positive errno, or 0. */
 static int lacks(const struct pst_file *f)
 {
 	const struct local_file *sf = plan_reader(f);

@@ -42,7 +42,7 @@ struct gds_job {
 	uint64_t start;
 	uint64_t hung_at; /* from then on it counts as hung; under the lock of gds */
 
-	/* What became of it. */
+	/* The result. */
 	uint64_t got;
 	uint32_t why;
 	int detail;
@@ -72,7 +72,7 @@ bool gds_only_odd(const struct req *r, const struct piece *pc)
 	return ((va ^ pc->file_off) & (gds_unit(r) - 1)) && pc->len >= skip + GDS_MIN;
 }
 
-/* Who lists the path means short pieces too. */
+/* A caller that lists the path means short pieces too. */
 static uint64_t shortest(const struct req *r)
 {
 	return r->plan.dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
@@ -190,7 +190,7 @@ static enum proof_dir direction(const struct gds_job *j)
 	return j->req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 }
 
-/* What was moved is there and right, or is not believed. */
+/* Compare the bytes that were moved.  If they differ, or cannot be compared, they do not count. */
 static void job_prove(struct gds_job *j, struct cufile_file *cf)
 {
 	_cleanup_(freep) char *buf = malloc(3 * PROOF_MAX);
@@ -288,8 +288,8 @@ static int move_again(struct gds_job *j, struct cufile_file *cf)
 }
 
 /*
- * What the library counts, where it does, or may be told to.  Before 1.16 it is not safe to leave
- * while it counts; being strict has to do then.
+ * Read libcufile's counters.  False if it does not count, and if it must not be told to: before
+ * 1.16 the process cannot end safely while it counts.  There its being strict has to do.
  */
 static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 {
@@ -308,7 +308,7 @@ static bool was_compat(const struct gds_job *j, const struct cufile_counts *befo
 	return read_counts(j, &after) && cufile_mode(before, &after) == CUFILE_MODE_COMPAT;
 }
 
-/* What the piece says about others. */
+/* What an error of this piece means for its memory and its route. */
 static void blame(struct gds_job *j, int err)
 {
 	switch (err) {

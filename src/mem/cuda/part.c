@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For who maps device memory past this provider: the handles of an allocation's parts, and
- * scratch memory of the same kind to try the way with.
+ * For mapping device memory without this provider (window/nvrm/): the handles of an allocation's
+ * parts, and scratch memory of the same class to prove a mapping with.
  */
 #include <inttypes.h>
 
