@@ -205,7 +205,7 @@ static void replaced(void)
 		T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 		for (unsigned k = 0; k < 4; k++)
 			late(&d[k], ETIMEDOUT);
-		(void)usleep(1200000);
+		(void)usleep(1200000); /* by then their threads are given up: GDS_LOST_NS */
 	}
 	io = io_at(RIG_MIB(16), RIG_MIB(1), 60000, 9);
 	d[0] = rig_do(rig_q, &io);

@@ -369,7 +369,7 @@ static void *release_main(void *arg)
 {
 	(void)arg;
 	for (unsigned i = 0; i < 50; i++) {
-		(void)usleep(20000);
+		(void)usleep(20000); /* into the sleep of the other */
 		fusefs_release(&fs);
 	}
 	return NULL;

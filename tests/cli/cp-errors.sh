@@ -139,10 +139,19 @@ failed_reread() {
 	no_leftovers .
 }
 
+# Until that process has opened what it copies to, and therefore knows the source.
+is_copying() {
+	until ls -l "/proc/$1/fd" 2>/dev/null |
+		grep -q -e " $PWD/.*(deleted)\$" -e " $PWD/dst\.penstock-"; do
+		kill -0 "$1"
+		sleep 0.01
+	done
+}
+
 source_that_changes() {
 	random 1000000 src
 	PST_FAULT=file.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
-	sleep 0.4
+	is_copying $!
 	echo more >>src
 	status=0
 	wait $! || status=$?
@@ -155,7 +164,7 @@ source_that_changes() {
 source_that_shrinks() {
 	random 1000000 src
 	PST_FAULT=file.read:0:50ms "$PENSTOCK" cp --block 64k --depth 1 src dst >out 2>err &
-	sleep 0.4
+	is_copying $!
 	: >src
 	status=0
 	wait $! || status=$?

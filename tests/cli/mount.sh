@@ -192,7 +192,7 @@ made_and_undone_at_once() {
 	for _ in 1 2 3; do
 		again "$PENSTOCK" mount --plain dir &
 	done
-	sleep 3
+	sleep 3 # as long as they are at it
 	: >over
 	wait
 	[ -e said ]

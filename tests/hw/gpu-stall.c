@@ -126,7 +126,7 @@ static void stall(const char *path)
 
 	enter(IDLE);
 	T_EQ(pthread_create(&thread, NULL, prober, NULL), 0);
-	(void)usleep(1000000);
+	(void)usleep(1000000); /* the while that the others are compared with */
 
 	enter(START);
 	q = rig_queue(PST_BACKEND_AUTO, 0);

@@ -210,7 +210,7 @@ static inline void order_writes(struct pst_queue *q, cu_stream st)
 		HW_CU(cuMemcpyHtoDAsync_v2(m.ptr + off, in + off, ORDER_PIECE, st));
 		order_start(q, PST_OP_WRITE, f, m.mem, off, off, ORDER_PIECE, st);
 	}
-	(void)usleep(20000);
+	(void)usleep(20000); /* what does not wait for the stream would have begun */
 	order_unblock();
 	order_reap(q, ORDER_STEPS, ORDER_PIECE);
 	T_EQ(rig_slurp(rig_path("order-written"), 0, in, ORDER_BYTES), ORDER_BYTES);

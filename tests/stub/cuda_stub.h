@@ -23,12 +23,14 @@ struct stub_cuda_state {
 	unsigned sync_memops;                /* of the ranges */
 	unsigned contexts, streams, events, ranges, handles, reservations, registrations, modules;
 	unsigned stalled; /* calls, by stub_cuda_stall() */
+	unsigned syncing; /* calls of cuCtxSynchronize() that wait */
 	/* Of the calling thread. */
 	unsigned depth;
 	cu_ctx current;
 	uint32_t mode;
 	/* Ever. */
 	uint64_t calls, kernels, batched, copies, words, largest_registration;
+	uint64_t held; /* looks of streams at words that they have to wait for */
 	unsigned contexts_made;
 };
 

@@ -197,7 +197,9 @@ cu_result cuCtxSynchronize(void)
 	}
 	stub.capture_spoilt |= r != CU_OK;
 	if (r == CU_OK) {
+		stub.count.syncing++;
 		stub_wait_ctx(ctx);
+		stub.count.syncing--;
 		r = stub.poison[ctx->dev];
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
@@ -217,6 +219,7 @@ void stub_wait_word(struct CUstream_st *st, const struct op *op)
 		if ((int32_t)(atomic_load_explicit(op->word, memory_order_acquire) - op->value) >=
 		    0)
 			return;
+		stub.count.held++;
 		(void)pthread_mutex_unlock(&stub.lock);
 		(void)nanosleep(&nap, NULL);
 		(void)pthread_mutex_lock(&stub.lock);

@@ -109,6 +109,16 @@ static bool has_passed(int nr)
 	return passed == nr;
 }
 
+/* The stream stands before a word: it has looked, and has to look again. */
+static void is_held(void)
+{
+	uint64_t end = t_hang(), before = state().held;
+
+	while (state().held < before + 2 && t_now() < end)
+		(void)usleep(100);
+	T_CHECK(state().held >= before + 2);
+}
+
 static struct mem_order *order(void)
 {
 	struct mem_order *o = NULL;
@@ -135,7 +145,7 @@ static void mark_and_gate(void)
 	while (!cuda_order_poll(o))
 		(void)usleep(100);
 	T_EQ(cuda_order_poll(o), 1);
-	(void)usleep(5000);
+	is_held();
 	T_EQ(passed, 0);
 	cuda_order_open(o);
 	T_CHECK(has_passed(1));
@@ -187,7 +197,7 @@ static void old_gates_stay_open(void)
 	CU(x.call(st, pass, NULL));
 	go = 1;
 	T_CHECK(has_passed(1));
-	(void)usleep(5000);
+	is_held();
 	T_EQ(passed, 1);
 	cuda_order_open(o);
 	T_CHECK(has_passed(2));
@@ -211,7 +221,7 @@ static void many(void)
 	go = 1;
 	for (int i = NR - 1; i > 0; i--)
 		cuda_order_open(o[i]);
-	(void)usleep(5000);
+	is_held();
 	T_EQ(passed, 0);
 	cuda_order_open(o[0]);
 	T_CHECK(has_passed(NR));
@@ -232,7 +242,7 @@ static void context_ends_between(void)
 		T_OK(cuda_order_barrier(o));
 		CU(x.call(st, pass, NULL));
 		go = 1;
-		(void)usleep(2000);
+		is_held();
 		T_EQ(passed, 0);
 		cuda_order_open(o);
 		T_CHECK(has_passed(1));
@@ -431,9 +441,13 @@ static pthread_t syncer_start(struct syncer *s, const struct mem_alloc *a)
 {
 	pthread_t t;
 
+	uint64_t end = t_hang();
+
 	*s = (struct syncer){ .a = a, .r = -1 };
 	T_EQ(pthread_create(&t, NULL, syncer_main, s), 0);
-	(void)usleep(20000);
+	while (!state().syncing && !s->done && t_now() < end)
+		(void)usleep(100);
+	T_EQ(state().syncing, 1);
 	T_CHECK(!s->done);
 	return t;
 }

@@ -300,9 +300,9 @@ static void idling_costs_nothing(void)
 	struct mem_stream *st = stream();
 	uint64_t start;
 
-	(void)usleep(20000);
+	(void)usleep(20000); /* the threads have begun by then; it costs little if not */
 	start = cpu_ns();
-	(void)usleep(200000);
+	(void)usleep(200000); /* the while that is measured */
 	T_CHECK(cpu_ns() - start < 20000000u);
 	mem_stream_free(st);
 }

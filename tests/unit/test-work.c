@@ -140,7 +140,7 @@ static void ended_while_it_waits(void)
 static void *open_later(void *arg)
 {
 	(void)arg;
-	(void)usleep(20000);
+	(void)usleep(20000); /* work_end() is to find it running; else it waits less */
 	opened = true;
 	return NULL;
 }

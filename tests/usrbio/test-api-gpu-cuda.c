@@ -296,7 +296,7 @@ static void wait_for_go(void *arg)
 
 static void *opener(void *arg)
 {
-	(void)usleep(30000);
+	(void)usleep(30000); /* the other is to wait already; if it does not, it waits less */
 	go = 1;
 	return arg;
 }

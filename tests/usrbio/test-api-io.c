@@ -250,7 +250,7 @@ static void *sends_signals(void *arg)
 
 	for (int i = 0; i < 50; i++) {
 		(void)pthread_kill(*to, SIGUSR1);
-		(void)usleep(4000);
+		(void)usleep(4000); /* some are to come in the middle of the wait */
 	}
 	return NULL;
 }
@@ -281,7 +281,7 @@ static struct hf3fs_ior late_ring;
 static void *submits_late(void *arg)
 {
 	(void)arg;
-	(void)usleep(30000);
+	(void)usleep(30000); /* the other is to wait already; if it does not, it waits later */
 	(void)hf3fs_prep_io(&late_ring, &iov, true, iov.base, fd, 0, 4096, NULL);
 	(void)hf3fs_submit_ios(&late_ring);
 	return NULL;

@@ -325,7 +325,7 @@ static void P10_forged_markers(void)
 		*c.at.cq_tail = 5;
 		server_ring_kick(c.ring);
 		(void)server_ring_help(c.ring);
-		(void)usleep(2000);
+		turned(&c, &good, &st);
 		T_EQ(usrbio_marker(c.at.cq_head), 5);
 		client_free(&c);
 	}
@@ -337,11 +337,12 @@ static void P10_forged_markers(void)
 static void P10_tail_moved_back(void)
 {
 	struct server_ring_stats st;
-	struct client c;
+	struct client c, good;
 
 	need_fuse();
-	env_begin(NULL);
+	env_begin(&one_thread);
 	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&good, 16, true, 0, 0);
 	env_ring(&c, 8, true, 0, 0);
 	prep(&c, 6);
 	server_ring_kick(c.ring);
@@ -351,8 +352,7 @@ static void P10_tail_moved_back(void)
 	prep(&c, 2);
 	server_ring_kick(c.ring);
 	(void)server_ring_help(c.ring);
-	(void)usleep(20000);
-	server_ring_stats(c.ring, &st);
+	turned(&c, &good, &st);
 	T_CHECK(!st.broken);
 	T_EQ(st.requests, 6);
 	T_EQ(usrbio_marker(c.at.cq_head), 6);
@@ -382,6 +382,7 @@ static void P10_tail_moved_back(void)
 	T_EQ(st.requests, 4);
 	T_EQ(usrbio_marker(c.at.cq_head), 0);
 	client_free(&c);
+	client_free(&good);
 	env_end();
 	fusefs_stop(&fs);
 }

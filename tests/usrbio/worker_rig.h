@@ -183,7 +183,20 @@ static inline void prep(struct client *c, unsigned nr)
 	}
 }
 
-/* So many completions come in order, and then for a while no more. */
+/* The server has taken all entries.  Those that it finds together may be one batch. */
+static inline void taken(struct client *c)
+{
+	uint64_t end = t_hang();
+
+	while ((uint32_t)usrbio_marker(c->at.sq_tail) != c->sq_head && t_now() < end)
+		(void)usleep(100);
+	T_EQ((uint32_t)usrbio_marker(c->at.sq_tail), c->sq_head);
+}
+
+/*
+ * So many completions come in order, and then for a while no more: longer than the time limits
+ * of these rings, which are a few milliseconds.
+ */
 static inline void expect(struct client *c, unsigned nr, bool and_no_more)
 {
 	struct usrbio_cqe q[256];
@@ -196,6 +209,22 @@ static inline void expect(struct client *c, unsigned nr, bool and_no_more)
 	}
 	if (and_no_more)
 		T_EQ(client_wait(c, q, 1, 1, 60), 0);
+}
+
+/*
+ * A ring that was kicked has had its turn: another one of the same thread was kicked later, is not
+ * helped, and has its answer.
+ */
+static inline void turned(struct client *c, struct client *other, struct server_ring_stats *ret)
+{
+	bool never = other->never_help;
+
+	other->never_help = true;
+	prep(other, 1);
+	server_ring_kick(other->ring);
+	expect(other, 1, false);
+	other->never_help = never;
+	server_ring_stats(c->ring, ret);
 }
 
 static inline unsigned cq_held(const struct client *c)
