@@ -61,6 +61,91 @@ static void exports_refused(void)
 	pst_mem_free(plain);
 }
 
+/* Descriptor 0 is a pipe's end that nobody else has: the program's own. */
+static void own_zero(int ret_saved[2])
+{
+	int p[2];
+
+	ret_saved[0] = fcntl(0, F_DUPFD_CLOEXEC, 3); /* -1: there is none */
+	T_EQ(pipe2(p, O_CLOEXEC), 0);
+	if (p[0] != 0) {
+		T_EQ(dup3(p[0], 0, O_CLOEXEC), 0);
+		(void)close(p[0]);
+	}
+	ret_saved[1] = p[1];
+}
+
+static bool zero_is_open(void)
+{
+	return fcntl(0, F_GETFD) == FD_CLOEXEC;
+}
+
+static void give_back_zero(const int saved[2])
+{
+	(void)close(0);
+	(void)close(saved[1]);
+	if (saved[0] >= 0) {
+		T_EQ(dup2(saved[0], 0), 0);
+		(void)close(saved[0]);
+	}
+}
+
+/* A grant that no call filled in holds nothing: its 0 is the program's own descriptor. */
+static void what_holds_nothing_closes_nothing(void)
+{
+	struct pst_grant fresh = { .sz = sizeof(fresh) }, g = fresh;
+	struct pst_mem *m = shared(), *plain = rig_alloc("host", 4096);
+	int saved[2], s[2];
+
+	own_zero(saved);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+	T_EQ(g.fd, -1);
+
+	/* Exports that fail. */
+	g = fresh;
+	T_EQ(pst_mem_export(m, LEN, 1, PST_RIGHT_READ, &g), -ERANGE);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+	g = fresh;
+	T_EQ(pst_mem_export(plain, 0, 1, PST_RIGHT_READ, &g), -EOPNOTSUPP);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+
+	/* One that never came, and one that is none. */
+	T_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
+	g = fresh;
+	T_EQ(pst_grant_recv(s[0], &g, 0), -ETIMEDOUT);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+	T_EQ(write(s[1], "no grant", 8), 8);
+	g = fresh;
+	T_EQ(pst_grant_recv(s[0], &g, t_hang()), -EBADMSG);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+	(void)close(s[0]);
+	(void)close(s[1]);
+
+	/* One that holds a descriptor closes that, once. */
+	g = grant_of(m, 0, LEN, PST_RIGHT_READ);
+	s[0] = g.fd;
+	pst_grant_done(&g);
+	T_CHECK(fcntl(s[0], F_GETFD) < 0 && errno == EBADF);
+	pst_grant_done(&g);
+	T_CHECK(zero_is_open());
+
+	/* Also where that is 0. */
+	g = grant_of(m, 0, LEN, PST_RIGHT_READ);
+	T_EQ(dup3(g.fd, 0, O_CLOEXEC), 0);
+	(void)close(g.fd);
+	g.fd = 0;
+	pst_grant_done(&g);
+	T_CHECK(!zero_is_open());
+	give_back_zero(saved);
+	pst_mem_free(m);
+	pst_mem_free(plain);
+}
+
 static void rights(void)
 {
 	struct pst_mem *m = shared(), *ro = NULL;
@@ -458,6 +543,7 @@ int main(int argc, char **argv)
 	rig_init();
 	RIG_RUN(here);
 	RIG_RUN(exports_refused);
+	RIG_RUN(what_holds_nothing_closes_nothing);
 	RIG_RUN(rights);
 	RIG_RUN(over_a_stream);
 	RIG_RUN(over_packets);
