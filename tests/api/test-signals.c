@@ -116,13 +116,14 @@ static void without_restart(void)
 /* Each wait meets signals, for a read takes 20 ms, and has its completion nevertheless. */
 static void waits_on(int flags)
 {
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_mem *m;
 	char path[200];
 	struct pst_file *f;
 
 	fusefs_stop(&fs);
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
+	m = rig_alloc(rig_dev, LEN);
 	(void)snprintf(path, sizeof(path), "%s/slow", fs.dir);
 	f = rig_open(path, PST_FILE_READ);
 	start_signals(flags);
@@ -156,9 +157,9 @@ static void waits_on_without_restart(void)
 /* Neither sooner nor later: the deadline of a wait for what does not come. */
 static void deadline_is_kept(void)
 {
-	struct pst_mem *m = rig_alloc(rig_dev, LEN);
 	uint64_t until;
 	struct pst_file *f;
+	struct pst_mem *m;
 	struct pst_done d;
 	struct pst_io io;
 	char path[200];
@@ -166,6 +167,7 @@ static void deadline_is_kept(void)
 	fusefs_stop(&fs);
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
+	m = rig_alloc(rig_dev, LEN);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	f = rig_open(path, PST_FILE_READ);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);

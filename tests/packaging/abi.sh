@@ -10,7 +10,7 @@ cd "$base" || exit 1
 
 for tool in abidw abidiff gcc; do
 	command -v $tool >/dev/null || {
-		echo "1..0 # SKIP $tool"
+		echo "1..0 # SKIP $tool is not installed"
 		exit 0
 	}
 done

@@ -8,7 +8,7 @@ trap 'rm -rf "$base"' EXIT
 cd "$base" || exit 1
 
 command -v git >/dev/null || {
-	echo "1..0 # SKIP git"
+	echo "1..0 # SKIP git is not installed"
 	exit 0
 }
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null

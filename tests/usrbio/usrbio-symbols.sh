@@ -37,7 +37,7 @@ compiles() { # NAME COMPILER ARG...
 	name=$1
 	shift
 	command -v "$1" >/dev/null 2>&1 || {
-		skip "$name" "$1"
+		skip "$name" "$1 is not installed"
 		return
 	}
 	said=
