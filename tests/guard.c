@@ -68,23 +68,25 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* Run a program and wait for it. */
-static void run(const char *const argv[])
+/* Run a program and wait for it.  Did it end well? */
+static bool run(const char *const argv[])
 {
 	pid_t pid = fork();
+	int status = -1;
 
 	if (pid == 0) {
 		(void)execvp(argv[0], (char **)(uintptr_t)argv);
 		_exit(127);
 	}
 	if (pid > 0)
-		(void)waitpid(pid, NULL, 0);
+		(void)waitpid(pid, &status, 0);
+	return status == 0;
 }
 
 static void remove_tree(const char *path)
 {
 	/* Directories may have been left read-only.  A file may have another name elsewhere. */
-	run((const char *const[]){
+	(void)run((const char *const[]){
 		"sh", "-c",
 		"find \"$0\" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; 2>/dev/null; "
 		"exec rm -rf --one-file-system \"$0\"",
@@ -189,8 +191,9 @@ static unsigned unmount_all(bool aloud)
 		if (aloud)
 			say("left behind: the mount %s", path);
 		(void)umount2(path, MNT_FORCE | UMOUNT_NOFOLLOW);
-		if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM)
-			run((const char *const[]){ "fusermount3", "-u", "-z", "-q", path, NULL });
+		if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno == EPERM &&
+		    !run((const char *const[]){ "fusermount3", "-u", "-z", "-q", path, NULL }))
+			return nr + 1;
 	}
 	return nr;
 }
@@ -198,11 +201,12 @@ static unsigned unmount_all(bool aloud)
 /* Loop devices stay when the mount goes. */
 static void detach_loops(void)
 {
-	run((const char *const[]){ "sh", "-c",
-				   "for f in /sys/block/loop*/loop/backing_file; do "
-				   "case $(cat \"$f\" 2>/dev/null) in \"$0\"/*) "
-				   "f=${f#/sys/block/}; losetup -d /dev/${f%%/*} ;; esac; done",
-				   scratch, NULL });
+	(void)run(
+		(const char *const[]){ "sh", "-c",
+				       "for f in /sys/block/loop*/loop/backing_file; do "
+				       "case $(cat \"$f\" 2>/dev/null) in \"$0\"/*) "
+				       "f=${f#/sys/block/}; losetup -d /dev/${f%%/*} ;; esac; done",
+				       scratch, NULL });
 }
 
 /* --------------------------------------------------------------- processes */

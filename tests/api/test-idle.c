@@ -75,7 +75,8 @@ static void rests(uint32_t flags)
 		one(q, f, m, i & 1 ? PST_OP_WRITE : PST_OP_READ);
 	fd = pst_queue_fd(q);
 	T_CHECK(fd >= 0);
-	/* What the kernel or an engine wrote late. */
+	/* What the kernel, an engine or a thread wrote late. */
+	idle_rests("pst-");
 	while (readable(fd, 0))
 		T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);
 	T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);

@@ -187,20 +187,34 @@ static void both_ends(void)
 	pst_mem_free(m);
 }
 
-/* Two allocations in one page of the GPU; false where that does not come about. */
+/*
+ * Two allocations inside one page of the GPU; false where that does not come about.  All are held
+ * until then: where one was freed, the next one would lie.
+ */
 static bool neighbours(struct pst_mem *m[2], unsigned long addr[2])
 {
-	m[0] = mid_page(4096, &addr[0]);
-	for (unsigned i = 0; i < 64; i++) {
-		m[1] = rig_mem(device, 4096, &addr[1]);
-		if (down(addr[0]) == down(addr[1]))
-			return true;
-		pst_mem_free(m[0]);
-		m[0] = m[1];
-		addr[0] = addr[1];
+	struct pst_mem *held[64];
+	unsigned long at[64];
+	unsigned n = 0, other = 0;
+	bool found = false;
+
+	while (n < 64 && !found) {
+		held[n] = rig_mem(device, 4096, &at[n]);
+		for (other = 0; other < n && !found; other += !found)
+			found = at[n] % PAGE && at[other] % PAGE && down(at[n]) == down(at[other]);
+		n++;
 	}
-	pst_mem_free(m[0]);
-	return false;
+	for (unsigned i = 0; i < n; i++) {
+		if (!found || (i != n - 1 && i != other))
+			pst_mem_free(held[i]);
+	}
+	if (found) {
+		m[0] = held[other];
+		addr[0] = at[other];
+		m[1] = held[n - 1];
+		addr[1] = at[n - 1];
+	}
+	return found;
 }
 
 /* Whose bytes are meant cannot be told from the page, but from the address. */

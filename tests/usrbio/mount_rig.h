@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -33,11 +34,15 @@ struct mount_rig {
 static inline int mount_rig_beside(const char *program, char *ret_path, size_t size)
 {
 	ssize_t n = readlink("/proc/self/exe", ret_path, size - 1);
+	const char *name = (const char *)getauxval(AT_EXECFN);
 	char *slash;
 
 	if (n <= 0)
 		return -1;
 	ret_path[n] = '\0';
+	/* In a chroot that is no path any more after unshare(CLONE_NEWNS). */
+	if (access(ret_path, X_OK) < 0 && name && strlen(name) < size)
+		(void)strcpy(ret_path, name);
 	slash = strrchr(ret_path, '/');
 	if (!slash || (size_t)(slash + 1 - ret_path) + strlen(program) >= size)
 		return -1;
