@@ -37,6 +37,8 @@ plain)
 daemon)
 	[ -x "${FOREIGN:-}" ] || skip "the daemon (libfuse3-dev)"
 	[ -w /dev/fuse ] || skip "/dev/fuse"
+	# As in mount_rig.h.
+	[ "$(id -u)" = 0 ] || skip "root, to have a /dev/shm of its own"
 	"$FOREIGN" "$dir/back" "$MOUNT" >"$dir/log" 2>&1 &
 	daemon=$!
 	n=0
