@@ -10,6 +10,7 @@ import tempfile
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CAP_SETUID, CAP_SYS_ADMIN = 7, 21
+CLONE_FS = 0x200
 
 
 def refused(number, *args):
@@ -69,6 +70,8 @@ WHAT = {
     "mbind": lambda: os.uname().machine != "x86_64" or refused(237, None, 0, 0, None, 0, 0),
     "fuse": fuse,
     "ptrace": ptrace,
+    "admin": lambda: not has_right(CAP_SYS_ADMIN),
+    "unshare": lambda: LIBC.unshare(CLONE_FS) != 0,
     "setuid": lambda: not has_right(CAP_SETUID),
     "O_DIRECT": lambda: in_scratch(direct),
     "O_TMPFILE": lambda: in_scratch(unnamed),
