@@ -332,7 +332,7 @@ static inline int rig_backend_check(uint32_t backend)
 }
 
 /* One that is there: of a queue that may choose, requests say that io_uring is missing. */
-static inline uint32_t rig_best_store(void)
+static inline uint32_t rig_best_backend(void)
 {
 	return rig_backend_check(PST_BACKEND_URING) == 0 ? PST_BACKEND_URING : PST_BACKEND_THREADS;
 }

@@ -77,7 +77,7 @@ int io_buf_new(void *base, uint64_t len, struct io_buf **ret);
 /* Nothing is in flight on it; it is taken out of every I/O context's table. */
 void io_buf_free(struct io_buf *b);
 
-enum store_kind {
+enum io_op_kind {
 	IO_READ,
 	IO_WRITE,
 	IO_FSYNC,
@@ -101,7 +101,7 @@ struct io_op {
 	void *buf;
 	uint64_t off;  /* in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
-	uint8_t kind;  /* enum store_kind */
+	uint8_t kind;  /* enum io_op_kind */
 	uint8_t flags; /* IO_OP_* */
 
 	/* Results.  A short count is the end of the file (READ), or where NOWAIT met what is

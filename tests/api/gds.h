@@ -58,7 +58,7 @@ static inline void open_with(const char *text)
 	symbol(lib, &x.met, "stub_cufile_met");
 	symbol(lib, &x.reset, "stub_cufile_reset");
 	rig_dev = "cuda:0";
-	rig_q = rig_queue(rig_best_store(), 0);
+	rig_q = rig_queue(rig_best_backend(), 0);
 	mem = rig_alloc(rig_dev, RIG_MIB(40));
 	rig_make(rig_path("data"), SEED, LEN);
 	file = rig_open(rig_path("data"), RIG_RW);

@@ -10,7 +10,7 @@
 /* -------------------------------------------------- what a machine forbids */
 
 /* Cases that need a process in which the library was not used yet run themselves in one. */
-static uint32_t forbidden_store;
+static uint32_t forbidden_backend;
 
 static void without_uring_here(void)
 {
@@ -25,12 +25,12 @@ static void without_uring_here(void)
 	T_CHECK(strstr(pst_error_text(), "io_uring"));
 	T_CHECK(!q);
 
-	rig_q = rig_queue(forbidden_store, 0);
+	rig_q = rig_queue(forbidden_backend, 0);
 	open_file(RIG_RW);
 	d = ask(PST_OP_READ, 0, 0, 0, LEN);
 	T_EQ(d.res, LEN);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
-	if (forbidden_store == PST_BACKEND_THREADS) {
+	if (forbidden_backend == PST_BACKEND_THREADS) {
 		T_EQ(d.why, PST_WHY_NONE);
 	} else {
 		T_EQ(d.why, PST_WHY_NO_URING);
@@ -97,9 +97,9 @@ static void without_uring(void)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		rig_dev = i ? "soft:0" : "host";
-		forbidden_store = PST_BACKEND_AUTO;
+		forbidden_backend = PST_BACKEND_AUTO;
 		child_run(without_uring_here);
-		forbidden_store = PST_BACKEND_THREADS; /* what was asked for is no fallback */
+		forbidden_backend = PST_BACKEND_THREADS; /* what was asked for is no fallback */
 		child_run(without_uring_here);
 	}
 }
@@ -167,7 +167,7 @@ static void small_writes_here(void)
 	uint64_t max = env ? strtoull(env, NULL, 0) << 10 : 0;
 	struct pst_done d;
 
-	rig_q = rig_queue(rig_best_store(), 8);
+	rig_q = rig_queue(rig_best_backend(), 8);
 	open_file(RIG_RW);
 	needs_direct();
 	for (uint64_t len = 4096; len <= 65536; len *= 2) {

@@ -83,7 +83,7 @@ static inline void tear_down(void)
 /* For what takes a moment, however busy the machine is. */
 #define HANG_MS 60000u
 
-static inline struct io_op op_rw(enum store_kind kind, void *buf, uint64_t off, uint64_t len)
+static inline struct io_op op_rw(enum io_op_kind kind, void *buf, uint64_t off, uint64_t len)
 {
 	return (struct io_op){
 		.file = file, .kind = (uint8_t)kind, .buf = buf, .off = off, .len = len
@@ -191,7 +191,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 }
 
 /* A program's cases over both back ends, in a directory on a disk and in one in memory. */
-static inline int run_over_stores(void (*cases)(void))
+static inline int run_over_backends(void (*cases)(void))
 {
 	const char *parent = getenv("PST_TEST_DIR");
 

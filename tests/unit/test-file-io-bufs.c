@@ -342,5 +342,5 @@ static void cases(void)
 
 int main(void)
 {
-	return run_over_stores(cases);
+	return run_over_backends(cases);
 }

@@ -640,5 +640,5 @@ static void cases(void)
 int main(void)
 {
 	T_RUN(picking);
-	return run_over_stores(cases);
+	return run_over_backends(cases);
 }
