@@ -345,7 +345,7 @@ static void release_file(struct object *obj)
 	gds_file_end(f);
 	pagecache_free(f);
 	(void)pthread_mutex_destroy(&f->maps_lock);
-	local_file_free(f->sf);
+	local_file_free(f->lf);
 	if (f->reader)
 		local_file_free(f->reader);
 	free(f);
@@ -360,31 +360,31 @@ static void file_open_reader(struct pst_file *f)
 {
 	char path[32];
 
-	if ((f->sf->flags & PST_FILE_READ) || f->sf->fd_direct < 0 ||
+	if ((f->lf->flags & PST_FILE_READ) || f->lf->fd_direct < 0 ||
 	    (proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN && !gds_may()))
 		return;
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->sf->fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->lf->fd);
 	if (local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)
 		log_info("writes are not proven, and so not direct: %s", err_text());
 }
 
-/* Takes @sf over, also on failure. */
-static int file_new(struct local_file *sf, struct pst_file **ret)
+/* Takes @lf over, also on failure. */
+static int file_new(struct local_file *lf, struct pst_file **ret)
 {
 	struct pst_file *f = calloc(1, sizeof(*f));
 
 	if (f) {
 		atomic_init(&f->obj.refs, 1);
 		f->obj.release = release_file;
-		f->obj.hangs = sf->may_hang;
-		f->sf = sf;
+		f->obj.hangs = lf->may_hang;
+		f->lf = lf;
 		(void)pthread_mutex_init(&f->maps_lock, NULL);
-		f->direct[PROOF_READ] = proof_direct(sf, PROOF_READ);
-		f->direct[PROOF_WRITE] = proof_direct(sf, PROOF_WRITE);
+		f->direct[PROOF_READ] = proof_direct(lf, PROOF_READ);
+		f->direct[PROOF_WRITE] = proof_direct(lf, PROOF_WRITE);
 	}
 	if (!f || !f->direct[PROOF_READ] || !f->direct[PROOF_WRITE]) {
 		free(f);
-		local_file_free(sf);
+		local_file_free(lf);
 		return err_set(ENOMEM, "out of memory");
 	}
 	file_open_reader(f);
@@ -397,7 +397,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 {
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
-	struct local_file *sf;
+	struct local_file *lf;
 	int r;
 
 	GUARD();
@@ -416,15 +416,15 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
 		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
-	r = local_file_open(path, flags, o.mode ? o.mode : 0666, &sf);
-	return r < 0 ? r : file_new(sf, ret_file);
+	r = local_file_open(path, flags, o.mode ? o.mode : 0666, &lf);
+	return r < 0 ? r : file_new(lf, ret_file);
 }
 
 int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
 		  struct pst_file **ret_file)
 {
 	struct pst_file_opts o;
-	struct local_file *sf;
+	struct local_file *lf;
 	int r;
 
 	GUARD();
@@ -435,8 +435,8 @@ int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
 		return err_set(EINVAL,
 			       "flags 0x%x, 0x%x and mode 0%o do not go with a wrapped descriptor",
 			       flags, o.flags, o.mode);
-	r = local_file_wrap(fd, flags, &sf);
-	return r < 0 ? r : file_new(sf, ret_file);
+	r = local_file_wrap(fd, flags, &lf);
+	return r < 0 ? r : file_new(lf, ret_file);
 }
 
 struct pst_file *pst_file_close(struct pst_file *file)
@@ -457,21 +457,21 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 
 int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
 {
-	const struct local_file *sf = file->sf;
+	const struct local_file *lf = file->lf;
 	struct pst_file_info info = {
 		.sz = sizeof(info),
-		.flags = sf->flags,
-		.direct = sf->fd_direct >= 0 && !sf->direct_bad,
-		.mem_align = sf->mem_align,
-		.off_align = sf->off_align,
-		.why = sf->why,
-		.detail = sf->detail,
+		.flags = lf->flags,
+		.direct = lf->fd_direct >= 0 && !lf->direct_bad,
+		.mem_align = lf->mem_align,
+		.off_align = lf->off_align,
+		.why = lf->why,
+		.detail = lf->detail,
 	};
 	int r;
 
 	GUARD();
-	memcpy(info.fs, sf->fs, sizeof(info.fs));
-	r = local_file_size(sf, &info.size);
+	memcpy(info.fs, lf->fs, sizeof(info.fs));
+	r = local_file_size(lf, &info.size);
 	return r < 0 ? r : opts_return(ret, &info, sizeof(info));
 }
 

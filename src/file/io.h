@@ -97,7 +97,7 @@ enum writers_claim {
 /* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
 struct io_op {
 	struct local_file *file;
-	struct io_buf *sbuf; /* registered memory that holds buf..buf+len, or NULL */
+	struct io_buf *reg; /* registered memory that holds buf..buf+len, or NULL */
 	void *buf;
 	uint64_t off;  /* in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
@@ -108,8 +108,8 @@ struct io_op {
 	 * not resident; the I/O context has resumed every other. */
 	int64_t res;    /* bytes, or -errno */
 	uint64_t moved; /* bytes moved before an error; = res on success */
-	int pin_err;    /* 0, or errno of registering sbuf: it went unregistered */
-	bool pinned;    /* sbuf was used registered */
+	int pin_err;    /* 0, or errno of registering that: it went unregistered */
+	bool pinned;    /* its registration was used */
 	uint8_t claim;  /* enum writers_claim: a write's, from begin to end */
 
 	/* The I/O context's own. */

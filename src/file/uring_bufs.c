@@ -132,7 +132,7 @@ static void piece_try(struct uring_bufs *t, const struct io_buf *b, uint32_t pie
 bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,
 		     uint64_t len)
 {
-	const struct io_buf *b = op->sbuf;
+	const struct io_buf *b = op->reg;
 	struct buf_slot *s = &t->slots[b->idx + piece];
 	uint64_t lo = at - (uintptr_t)b->base - piece * IO_BUF_MAX, hi = lo + len;
 

@@ -48,7 +48,7 @@ bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uin
 static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
 				  uint64_t len)
 {
-	const struct io_buf *b = op->sbuf;
+	const struct io_buf *b = op->reg;
 	const struct buf_slot *s;
 	uint64_t piece;
 

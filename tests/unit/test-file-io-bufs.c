@@ -31,7 +31,7 @@ static void registered_buffers(void)
 	T_OK(io_buf_new(mem, SIZE, &b));
 	T_CHECK(b->nr);
 	op = op_rw(IO_READ, mem + 4096, 12345, 100000);
-	op.sbuf = b;
+	op.reg = b;
 	run(&op);
 	T_CHECK(!op.pinned && !op.pin_err); /* who knows whether it is used again */
 	run_registered(&op);
@@ -42,7 +42,7 @@ static void registered_buffers(void)
 		T_CHECK(op.pinned == (ops == &uring_backend) || op.pin_err);
 	}
 	op = op_rw(IO_WRITE, mem, 0, 4096);
-	op.sbuf = b;
+	op.reg = b;
 	t_fill(mem, SEED, 0, 4096);
 	run(&op);
 	T_EQ(op.res, 4096);
@@ -52,7 +52,7 @@ static void registered_buffers(void)
 	memset(mem, 0x55, SIZE);
 	T_OK(io_buf_new(mem + MIB(1), MIB(1), &b));
 	op = op_rw(IO_READ, mem + MIB(1), 777, 5000);
-	op.sbuf = b;
+	op.reg = b;
 	run_registered(&op);
 	for (size_t i = 0; i < MIB(1); i++)
 		if (mem[i] != 0x55)
@@ -76,7 +76,7 @@ static void registered_buffers_beyond_a_piece(void)
 
 	/* Across the border: as if it were not registered, and nothing is pinned for it. */
 	op = op_rw(IO_READ, big + IO_BUF_MAX - 4096, 100, 8192);
-	op.sbuf = b;
+	op.reg = b;
 	for (int i = 0; i < 5; i++) {
 		run(&op);
 		T_EQ(op.res, 8192);
@@ -86,7 +86,7 @@ static void registered_buffers_beyond_a_piece(void)
 
 	/* In the second piece, which is small. */
 	op = op_rw(IO_READ, big + IO_BUF_MAX + 4096, 100, 8192);
-	op.sbuf = b;
+	op.reg = b;
 	run_registered(&op);
 	io_buf_free(b);
 	(void)munmap(big, len);
@@ -147,7 +147,7 @@ static void registers_what_is_there(void)
 	T_OK(io_buf_new(big, len, &b));
 	for (unsigned i = 0; i < 8192; i++) {
 		op = op_rw(IO_READ, big + (i & 1 ? far : 0), 4096, 4096);
-		op.sbuf = b;
+		op.reg = b;
 		run(&op);
 		T_EQ(op.res, 4096);
 		T_CHECK(!op.pinned && !op.pin_err);
@@ -167,7 +167,7 @@ static void registers_what_is_there(void)
 
 	/* It grows with what is named. */
 	op = op_rw(IO_READ, big + far + 4096, 4096, 4096);
-	op.sbuf = b;
+	op.reg = b;
 	for (unsigned i = 0; i < 8192 && !op.pinned && !op.pin_err; i++)
 		run(&op);
 	if (op.pinned)
@@ -190,7 +190,7 @@ static void registers_nothing_that_is_read_once(void)
 	T_OK(io_buf_new(mem, SIZE, &b));
 	for (uint64_t at = 0; at < SIZE; at += 65536) {
 		op = op_rw(IO_READ, mem + at, at, 65536);
-		op.sbuf = b;
+		op.reg = b;
 		run(&op);
 		T_CHECK(!op.pinned && !op.pin_err);
 	}
@@ -235,7 +235,7 @@ static void little_memlock_here(void)
 	for (int i = 0; i < 2; i++) {
 		T_OK(io_buf_new(mem + i * MIB(1), MIB(1), &b[i]));
 		op[i] = op_rw(IO_READ, mem + i * MIB(1), 4096, i ? SECOND : FIRST);
-		op[i].sbuf = b[i];
+		op[i].reg = b[i];
 	}
 	run_registered(&op[0]);
 	if (!op[0].pinned) {
@@ -270,7 +270,7 @@ static void little_memlock_here(void)
 	if (r == -ENOMEM && !stranger)
 		others_lock();
 	T_OK(r);
-	op[0].sbuf = b[1];
+	op[0].reg = b[1];
 	op[0].buf = mem + MIB(1);
 	run_registered(&op[0]);
 	if (!op[0].pinned && !stranger)
@@ -295,7 +295,7 @@ static void registration_that_fails(void)
 	for (int i = 0; i < 100; i++) {
 		struct io_op op = op_rw(IO_READ, mem + 65536 * (i & 3), 0, 4096);
 
-		op.sbuf = b;
+		op.reg = b;
 		memset(mem, 0, 4 * 65536);
 		run(&op);
 		T_EQ(op.res, 4096);
@@ -319,7 +319,7 @@ static void buffers_without_a_place(void)
 		T_OK(io_buf_new(mem, 4096, &b[i]));
 	T_EQ(b[IO_NR_BUFS]->nr, 0);
 	op = op_rw(IO_READ, mem, 0, 4096);
-	op.sbuf = b[IO_NR_BUFS];
+	op.reg = b[IO_NR_BUFS];
 	run(&op);
 	T_EQ(op.res, 4096);
 	T_CHECK(!op.pinned);

@@ -476,7 +476,7 @@ static void *churn(void *arg)
 		    io_buf_new(buf, 65536, &b) < 0)
 			return (void *)2;
 		op = (struct io_op){ .file = f,
-				     .sbuf = b,
+				     .reg = b,
 				     .kind = IO_READ,
 				     .buf = buf,
 				     .off = 4096u * (unsigned)i,

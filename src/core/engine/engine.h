@@ -78,7 +78,7 @@ struct job {
 	struct job *next_free;
 	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */
-	struct io_buf *sbuf;
+	struct io_buf *reg;
 	struct engine *engine;
 	struct req *req;
 	uint64_t pos, len; /* range in piece order */

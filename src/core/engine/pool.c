@@ -27,7 +27,7 @@ struct arena {
 	struct job *free;
 	char *buf;
 	uint64_t len;
-	struct io_buf *sbuf;
+	struct io_buf *reg;
 	struct job jobs[];
 };
 
@@ -131,7 +131,7 @@ static char *memory_new(uint64_t len, int node)
 
 static void arena_free(struct arena *a)
 {
-	io_buf_free(a->sbuf);
+	io_buf_free(a->reg);
 	mem_unpin(a->ops, a->device, a->buf, a->len);
 	(void)munmap(a->buf, a->len);
 	pool_uncharge(a->len);
@@ -144,7 +144,7 @@ static int arena_pin(struct engine *e, struct arena *a)
 
 	if (r < 0)
 		return r;
-	r = io_buf_new(a->buf, a->len, &a->sbuf);
+	r = io_buf_new(a->buf, a->len, &a->reg);
 	if (r < 0)
 		mem_unpin(e->ops, e->device, a->buf, a->len);
 	return r;
@@ -158,7 +158,7 @@ static void arena_cut(struct engine *e, struct arena *a)
 		j->engine = e;
 		j->arena = a;
 		j->buf = a->buf + i * e->slot_size;
-		j->sbuf = a->sbuf;
+		j->reg = a->reg;
 		list_init(&j->link);
 		j->next_free = a->free;
 		a->free = j;

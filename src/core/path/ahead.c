@@ -100,7 +100,7 @@ void ahead_choose(struct req *r)
 		return;
 	/* Another machine may write to a disk without a file system, and pages that the page cache
 	 * has of it would hide that for ever. */
-	if (req_sf(r)->block_device || plan_is_warm(req_sf(r)))
+	if (req_local(r)->block_device || plan_is_warm(req_local(r)))
 		return;
 	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)
 					: all_go_on(r);

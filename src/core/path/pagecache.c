@@ -49,14 +49,14 @@ struct mapping {
 	struct mapping *next; /* of the file's */
 	const struct mem_ops *ops;
 	unsigned device;
-	const struct local_file *sf;
+	const struct local_file *lf;
 	char *base;
 	uint64_t len;
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	pthread_mutex_t lock;
-	bool closed;          /* sf is gone; under the lock */
+	bool closed;          /* lf is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
 	unsigned nr_units;
 	struct unit units[];
@@ -98,7 +98,7 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 	bool resident;
 
 	pthread_mutex_lock(&m->lock);
-	resident = !m->closed && plan_resident(m->sf, idx * UNIT, unit_len(m, idx));
+	resident = !m->closed && plan_resident(m->lf, idx * UNIT, unit_len(m, idx));
 	pthread_mutex_unlock(&m->lock);
 	return resident;
 }
@@ -201,19 +201,19 @@ static bool unchanged(const struct mapping *m)
 {
 	struct stat st;
 
-	return fstat(m->sf->fd, &st) == 0 && st.st_size == m->st.st_size &&
+	return fstat(m->lf->fd, &st) == 0 && st.st_size == m->st.st_size &&
 	       st.st_ctim.tv_sec == m->st.st_ctim.tv_sec &&
 	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
 }
 
-static struct mapping *mapping_new(const struct local_file *sf, const struct mem_ops *ops,
+static struct mapping *mapping_new(const struct local_file *lf, const struct mem_ops *ops,
 				   unsigned device)
 {
 	struct mapping *m;
 	struct stat st;
 	unsigned nr;
 
-	if (fstat(sf->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+	if (fstat(lf->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
 		return NULL;
 	nr = (unsigned)(((uint64_t)st.st_size + UNIT - 1) / UNIT);
 	m = calloc(1, sizeof(*m) + nr * sizeof(m->units[0]));
@@ -221,13 +221,13 @@ static struct mapping *mapping_new(const struct local_file *sf, const struct mem
 		return NULL;
 	m->ops = ops;
 	m->device = device;
-	m->sf = sf;
+	m->lf = lf;
 	m->st = st;
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
-	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, sf->fd, 0);
+	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, lf->fd, 0);
 	if (m->base == MAP_FAILED) {
 		(void)pthread_mutex_destroy(&m->lock);
 		free(m);
@@ -246,7 +246,7 @@ struct mapping *pagecache_mapping(struct pst_file *f, const struct mem_ops *ops,
 		if (m->ops == ops && m->device == device)
 			break;
 	if (!m) {
-		m = mapping_new(f->sf, ops, device);
+		m = mapping_new(f->lf, ops, device);
 		if (m) {
 			m->next = f->maps;
 			f->maps = m;

@@ -35,12 +35,12 @@ struct middle {
 
 static struct middle piece_middle(const struct req *r, uint64_t off, uint64_t len, const void *addr)
 {
-	const struct local_file *sf = req_sf(r);
-	uint64_t unit = r->io.op == PST_OP_WRITE ? MAX(PAGE, sf->off_align) : sf->off_align;
+	const struct local_file *lf = req_local(r);
+	uint64_t unit = r->io.op == PST_OP_WRITE ? MAX(PAGE, lf->off_align) : lf->off_align;
 	struct middle m = { align_up(off, unit), align_down(off + len, unit), (int)unit };
 
-	if (((uintptr_t)addr + (m.start - off)) & (sf->mem_align - 1))
-		m = (struct middle){ off + len, off + len, (int)sf->mem_align };
+	if (((uintptr_t)addr + (m.start - off)) & (lf->mem_align - 1))
+		m = (struct middle){ off + len, off + len, (int)lf->mem_align };
 	return m;
 }
 
@@ -65,7 +65,7 @@ static char *piece_addr(struct req *r, struct piece *p, struct cached_window **r
 /* Parts of one piece meet on the file's blocks. */
 static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
 {
-	uint64_t unit = MAX(PAGE, req_sf(r)->off_align);
+	uint64_t unit = MAX(PAGE, req_local(r)->off_align);
 
 	return len <= PART_MAX ? len : align_down(off + PART_MAX, unit) - off;
 }
@@ -170,12 +170,12 @@ static void part_fill(struct part *p, unsigned hop, uint64_t off, void *buf, uin
 
 	if (hop_is(r, hop, PST_PATH_DIRECT))
 		flags = IO_OP_DIRECT;
-	else if (hop_is(r, hop, PST_PATH_CACHED) && plan_nowait(req_sf(r)))
+	else if (hop_is(r, hop, PST_PATH_CACHED) && plan_nowait(req_local(r)))
 		flags = IO_OP_NOWAIT;
 	p->hop = (uint8_t)hop;
 	p->pos = pos;
-	p->op.file = req_sf(r);
-	p->op.sbuf = m->region->sbuf;
+	p->op.file = req_local(r);
+	p->op.reg = m->region->reg;
 	p->op.buf = buf;
 	p->op.off = off;
 	p->op.len = len;
@@ -220,7 +220,7 @@ static unsigned hop_choose(struct req *r, unsigned hop, uint64_t off, uint64_t l
 			req_reason(r, PST_WHY_NOT_PROVEN, 0);
 			continue;
 		}
-		if (req_sf(r)->direct_bad) {
+		if (req_local(r)->direct_bad) {
 			req_reason(r, PST_WHY_DIRECT_ERROR, 0);
 			continue;
 		}
@@ -272,7 +272,7 @@ static bool may_copy(struct req *r, unsigned hop, uint64_t off, uint64_t len)
 		return true;
 	}
 	/* Bytes that have to come from the disk are not there to be copied. */
-	if (hop_is(r, hop, PST_PATH_BUFFERED) && !plan_resident(req_sf(r), off, len))
+	if (hop_is(r, hop, PST_PATH_BUFFERED) && !plan_resident(req_local(r), off, len))
 		return true;
 	q->more = true;
 	return false;
@@ -408,8 +408,8 @@ void parts_sync(struct req *r)
 	r->sync_started = true;
 	p->hop = 0;
 	p->pos = 0;
-	p->op.file = req_sf(r);
-	p->op.sbuf = NULL;
+	p->op.file = req_local(r);
+	p->op.reg = NULL;
 	p->op.buf = NULL;
 	p->op.off = p->op.len = 0;
 	p->op.kind = r->io.flags & PST_IO_DATASYNC ? IO_FDATASYNC : IO_FSYNC;
@@ -552,7 +552,7 @@ void part_done(struct part *p)
 	}
 	if (hop_is(r, p->hop, PST_PATH_DIRECT)) {
 		if (direct_refused(err)) {
-			atomic_store(&req_sf(r)->direct_bad, true);
+			atomic_store(&req_local(r)->direct_bad, true);
 			req_reason(r, PST_WHY_DIRECT_ERROR, err);
 			log_info("O_DIRECT refused with %s, going on without", err_name(err));
 			part_next_hop(p, got);

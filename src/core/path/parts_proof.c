@@ -19,18 +19,18 @@
  */
 bool parts_prove(struct req *r)
 {
-	struct local_file *sf = plan_reader(r->io.file);
+	struct local_file *lf = plan_reader(r->io.file);
 	struct part *p;
 
 	r->proof_buf = malloc(r->proof_len);
-	if (!sf || !r->proof_buf)
+	if (!lf || !r->proof_buf)
 		return false;
 	p = part_new(r);
 	if (!p)
 		return false;
 	p->proving = true;
-	p->op.file = sf;
-	p->op.sbuf = NULL;
+	p->op.file = lf;
+	p->op.reg = NULL;
 	p->op.buf = r->proof_buf;
 	p->op.off = r->proof_off;
 	p->op.len = r->proof_len;

@@ -60,23 +60,23 @@ static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
 enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			      uint32_t path, int *ret_detail)
 {
-	const struct local_file *sf = f->sf;
+	const struct local_file *lf = f->lf;
 	const struct proof *proof = f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
 	bool proven;
 
 	*ret_detail = 0;
 	switch (path) {
 	case PST_PATH_DIRECT:
-		if (sf->flags & PST_FILE_PLAIN)
+		if (lf->flags & PST_FILE_PLAIN)
 			return PST_WHY_NO_DIRECT;
-		if (sf->fd_direct < 0) {
-			*ret_detail = sf->detail;
-			return sf->why ? sf->why : PST_WHY_NO_DIRECT;
+		if (lf->fd_direct < 0) {
+			*ret_detail = lf->detail;
+			return lf->why ? lf->why : PST_WHY_NO_DIRECT;
 		}
 		if (proof_is_bad(proof) ||
 		    (proof_state(proof) != PST_STATE_PROVEN && !plan_reader(f)))
 			return PST_WHY_NOT_PROVEN;
-		if (sf->direct_bad)
+		if (lf->direct_bad)
 			return PST_WHY_DIRECT_ERROR;
 		return PST_WHY_NONE;
 	case PST_PATH_CACHED:
@@ -90,7 +90,7 @@ enum pst_why plan_path_reason(const struct pst_file *f, const struct pst_mem *m,
 			return PST_WHY_DIRECTION;
 		if (!mem_ops_of(m)->pin_file)
 			return PST_WHY_NO_PROVIDER;
-		return sf->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
+		return lf->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
 	case PST_PATH_WINDOW:
 		if (mem_on_host(m))
 			return PST_WHY_NO_PROVIDER;
@@ -147,7 +147,7 @@ static bool plan_buffered_write(const struct req *r)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (r->io.op != PST_OP_WRITE || r->io.policy || req_sf(r)->block_device)
+	if (r->io.op != PST_OP_WRITE || r->io.policy || req_local(r)->block_device)
 		return false;
 	(void)pthread_once(&once, small_write_env);
 	return r->total <= small_write_max;
@@ -155,14 +155,14 @@ static bool plan_buffered_write(const struct req *r)
 
 static void plan_auto_hops(struct req *r, struct plan *p)
 {
-	const struct local_file *sf = req_sf(r);
+	const struct local_file *lf = req_local(r);
 	enum pst_why why;
 	int detail;
 
 	if (r->io.op == PST_OP_READ)
 		plan_add(p, PST_PATH_CACHED);
 	p->buffered_write = plan_buffered_write(r);
-	if (sf->memory_fs || (sf->flags & PST_FILE_PLAIN) || p->buffered_write) {
+	if (lf->memory_fs || (lf->flags & PST_FILE_PLAIN) || p->buffered_write) {
 		/* There is no disk to go to directly, or the caller wants none of it. */
 		plan_add(p, PST_PATH_BUFFERED);
 		return;
@@ -216,7 +216,7 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 
 struct local_file *plan_reader(const struct pst_file *f)
 {
-	return f->sf->flags & PST_FILE_READ ? f->sf : f->reader;
+	return f->lf->flags & PST_FILE_READ ? f->lf : f->reader;
 }
 
 bool plan_can_judge(const struct req *r)
@@ -265,11 +265,11 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
  */
 static bool plan_aligned(const struct req *r)
 {
-	const struct local_file *sf = req_sf(r);
+	const struct local_file *lf = req_local(r);
 	const struct pst_mem *m = req_mem(r);
 	uint64_t base = m->region->alloc->base.va + m->off;
 	bool write = r->io.op == PST_OP_WRITE, host = mem_on_host(m);
-	uint64_t unit = write ? MAX(PAGE, sf->off_align) : sf->off_align;
+	uint64_t unit = write ? MAX(PAGE, lf->off_align) : lf->off_align;
 
 	if (!host && !write)
 		return true; /* into a slot, which takes the blocks around a piece too */
@@ -281,7 +281,7 @@ static bool plan_aligned(const struct req *r)
 			file |= s->file_stride;
 			mem |= s->mem_stride;
 		}
-		if ((file & (unit - 1)) || (host && (mem & (sf->mem_align - 1))))
+		if ((file & (unit - 1)) || (host && (mem & (lf->mem_align - 1))))
 			return false;
 	}
 	return true;
@@ -390,7 +390,7 @@ static bool plan_kept(const struct req *r, const struct plan_memo *memo)
 	return !lists_volatile(r->io.policy) && memo->file == r->io.file && memo->ops == a->ops &&
 	       memo->device == a->device && memo->op == r->io.op && memo->flags == r->io.flags &&
 	       memo->policy == r->io.policy &&
-	       memo->plan.buffered_write == plan_buffered_write(r) && !req_sf(r)->direct_bad &&
+	       memo->plan.buffered_write == plan_buffered_write(r) && !req_local(r)->direct_bad &&
 	       !proof_is_bad(r->io.file->direct[dir]);
 }
 
@@ -418,7 +418,7 @@ int plan_make(struct req *r)
 	if (p->hop[0] == PST_PATH_DIRECT &&
 	    (r->io.op == PST_OP_WRITE || p->nr_hops == 1 || (r->io.flags & PST_IO_STRICT)) &&
 	    unlikely(!plan_aligned(r))) {
-		uint32_t unit = req_sf(r)->off_align;
+		uint32_t unit = req_local(r)->off_align;
 
 		p->unaligned = true;
 		plan_reason(p, PST_WHY_UNALIGNED,
@@ -451,16 +451,16 @@ struct warm {
 	uint8_t backoff; /* how many these were at first, after the last miss */
 };
 
-static struct warm warm_get(const struct local_file *sf)
+static struct warm warm_get(const struct local_file *lf)
 {
-	int v = atomic_load_explicit(&sf->warm, memory_order_relaxed);
+	int v = atomic_load_explicit(&lf->warm, memory_order_relaxed);
 
 	return (struct warm){ (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16) };
 }
 
-static void warm_set(struct local_file *sf, struct warm w)
+static void warm_set(struct local_file *lf, struct warm w)
 {
-	atomic_store_explicit(&sf->warm, w.hits | w.skip << 8 | w.backoff << 16,
+	atomic_store_explicit(&lf->warm, w.hits | w.skip << 8 | w.backoff << 16,
 			      memory_order_relaxed);
 }
 
@@ -472,21 +472,21 @@ struct cachestat {
 	uint64_t nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted;
 };
 
-bool plan_at_end(const struct local_file *sf, uint64_t off)
+bool plan_at_end(const struct local_file *lf, uint64_t off)
 {
 	uint64_t size;
 
-	if (sf->may_hang || (!sf->memory_fs && !sf->block_device && !major(sf->dev) &&
-			     sf->fs_magic != OVERLAYFS_SUPER_MAGIC))
+	if (lf->may_hang || (!lf->memory_fs && !lf->block_device && !major(lf->dev) &&
+			     lf->fs_magic != OVERLAYFS_SUPER_MAGIC))
 		return false;
-	return local_file_size(sf, &size) == 0 && off >= size;
+	return local_file_size(lf, &size) == 0 && off >= size;
 }
 
 /*
  * A file of an overlay has its pages in the file system below, where cachestat(2) does not
  * look; a mapping leads there.  The mapping is not touched.
  */
-static int resident_below(const struct local_file *sf, uint64_t off, uint64_t len)
+static int resident_below(const struct local_file *lf, uint64_t off, uint64_t len)
 {
 	uint64_t start = align_down(off, PAGE), end = align_up(off + len, PAGE);
 	unsigned char vec[1024];
@@ -496,7 +496,7 @@ static int resident_below(const struct local_file *sf, uint64_t off, uint64_t le
 		int r;
 
 		n = MIN(end - start, sizeof(vec) * PAGE);
-		p = mmap(NULL, n, PROT_READ, MAP_SHARED, sf->fd, (off_t)start);
+		p = mmap(NULL, n, PROT_READ, MAP_SHARED, lf->fd, (off_t)start);
 		if (p == MAP_FAILED)
 			return -1;
 		r = mincore(p, n, vec);
@@ -505,71 +505,71 @@ static int resident_below(const struct local_file *sf, uint64_t off, uint64_t le
 			return -1;
 		for (uint64_t i = 0; i < n / PAGE; i++)
 			if (!(vec[i] & 1))
-				return plan_at_end(sf, start + i * PAGE);
+				return plan_at_end(lf, start + i * PAGE);
 	}
 	return 1;
 }
 
 /* 1 resident, 0 not, -1 this kernel cannot tell. */
-static int resident(const struct local_file *sf, uint64_t off, uint64_t len)
+static int resident(const struct local_file *lf, uint64_t off, uint64_t len)
 {
 	struct cachestat_range range = { off, len };
 	struct cachestat cs;
 	uint64_t first = off / PAGE, end = align_up(off + len, PAGE) / PAGE;
 
-	if (sf->fs_magic == OVERLAYFS_SUPER_MAGIC)
-		return resident_below(sf, off, len);
-	if (syscall(__NR_cachestat, sf->fd, &range, &cs, 0) < 0)
+	if (lf->fs_magic == OVERLAYFS_SUPER_MAGIC)
+		return resident_below(lf, off, len);
+	if (syscall(__NR_cachestat, lf->fd, &range, &cs, 0) < 0)
 		return -1;
 	return cs.nr_cache >= end - first ||
-	       (cs.nr_cache && plan_at_end(sf, (first + cs.nr_cache) * PAGE));
+	       (cs.nr_cache && plan_at_end(lf, (first + cs.nr_cache) * PAGE));
 }
 
-bool plan_nowait(const struct local_file *sf)
+bool plan_nowait(const struct local_file *lf)
 {
-	return sf->fs_magic != OVERLAYFS_SUPER_MAGIC;
+	return lf->fs_magic != OVERLAYFS_SUPER_MAGIC;
 }
 
-bool plan_resident(const struct local_file *sf, uint64_t off, uint64_t len)
+bool plan_resident(const struct local_file *lf, uint64_t off, uint64_t len)
 {
-	return sf->memory_fs || resident(sf, off, len) > 0;
+	return lf->memory_fs || resident(lf, off, len) > 0;
 }
 
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len)
 {
-	struct local_file *sf = req_sf(r);
-	struct warm w = warm_get(sf);
+	struct local_file *lf = req_local(r);
+	struct warm w = warm_get(lf);
 	bool skip = w.skip && !r->plan.listed;
 	int res;
 
-	if (sf->memory_fs || w.hits >= WARM_SURE)
+	if (lf->memory_fs || w.hits >= WARM_SURE)
 		return true;
 	/* Read-ahead is what is wanted there, but a file system that may hang is asked first. */
-	if (r->plan.ahead && plan_nowait(sf) && !sf->may_hang)
+	if (r->plan.ahead && plan_nowait(lf) && !lf->may_hang)
 		return true;
 	/* To ask costs nothing beside many bytes, and the file may have become warm. */
-	res = skip && len < WARM_ASK_LEN ? -1 : resident(sf, off, len);
+	res = skip && len < WARM_ASK_LEN ? -1 : resident(lf, off, len);
 	if (res < 0 && skip) {
 		w.skip--;
-		warm_set(sf, w);
+		warm_set(lf, w);
 		return false;
 	}
-	if (res == 0 && !(r->plan.listed && plan_at_end(sf, off))) {
+	if (res == 0 && !(r->plan.listed && plan_at_end(lf, off))) {
 		plan_cached(r, false);
 		return false;
 	}
 	return true;
 }
 
-bool plan_is_warm(const struct local_file *sf)
+bool plan_is_warm(const struct local_file *lf)
 {
-	return warm_get(sf).hits >= WARM_SURE;
+	return warm_get(lf).hits >= WARM_SURE;
 }
 
 void plan_cached(const struct req *r, bool hit)
 {
-	struct local_file *sf = req_sf(r);
-	struct warm w = warm_get(sf);
+	struct local_file *lf = req_local(r);
+	struct warm w = warm_get(lf);
 
 	/* Bytes that were read ahead say nothing of the rest of the file. */
 	if (r->plan.ahead || (hit && w.hits >= WARM_SURE))
@@ -581,5 +581,5 @@ void plan_cached(const struct req *r, bool hit)
 		w.hits = 0;
 		w.skip = w.backoff;
 	}
-	warm_set(sf, w);
+	warm_set(lf, w);
 }

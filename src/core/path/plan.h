@@ -39,7 +39,7 @@ struct plan {
 };
 
 /* Is all of the range in the page cache?  False also when the kernel cannot tell. */
-bool plan_resident(const struct local_file *sf, uint64_t off, uint64_t len);
+bool plan_resident(const struct local_file *lf, uint64_t off, uint64_t len);
 
 /* A queue's last plan, and what it was made for. */
 struct plan_memo {
@@ -68,12 +68,12 @@ bool plan_path_proven(const struct pst_file *f, const struct pst_mem *m, uint32_
 bool plan_try_cached(const struct req *r, uint64_t off, uint64_t len);
 void plan_cached(const struct req *r, bool hit);
 /* Were there so many hits in a row that nobody asks any more? */
-bool plan_is_warm(const struct local_file *sf);
+bool plan_is_warm(const struct local_file *lf);
 /* Does RWF_NOWAIT work on this file system?  If not, resident bytes are read without it. */
-bool plan_nowait(const struct local_file *sf);
+bool plan_nowait(const struct local_file *lf);
 /* A short NOWAIT read stopped at off: does the file end there?  False for file systems that may
  * hang: they are not asked, and the next hop finds out. */
-bool plan_at_end(const struct local_file *sf, uint64_t off);
+bool plan_at_end(const struct local_file *lf, uint64_t off);
 /* May wrong data in a proof of this request be held against the path?  Not if its own pieces may
  * overlap.  Called while the caller's segments are there; r->can_judge keeps the answer. */
 bool plan_can_judge(const struct req *r);

@@ -302,15 +302,15 @@ static struct proof *proof_get(const char *key, bool keep)
 	return p;
 }
 
-struct proof *proof_direct(const struct local_file *sf, enum proof_dir dir)
+struct proof *proof_direct(const struct local_file *lf, enum proof_dir dir)
 {
 	char what[64];
 
 	(void)snprintf(what, sizeof(what), "direct-%s %u:%u %s %016" PRIx64,
-		       dir == PROOF_READ ? "read" : "write", major(sf->dev), minor(sf->dev), sf->fs,
-		       sf->fs_id);
+		       dir == PROOF_READ ? "read" : "write", major(lf->dev), minor(lf->dev), lf->fs,
+		       lf->fs_id);
 	/* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */
-	return proof_get(what, major(sf->dev) != 0);
+	return proof_get(what, major(lf->dev) != 0);
 }
 
 struct proof *proof_copies(const struct pst_device *dev)

@@ -16,7 +16,7 @@
 enum proof_dir { PROOF_READ, PROOF_WRITE, PROOF_DIR_NR };
 
 /* The entry for O_DIRECT on the file's mount in one direction; lives for ever. */
-struct proof *proof_direct(const struct local_file *sf, enum proof_dir dir);
+struct proof *proof_direct(const struct local_file *lf, enum proof_dir dir);
 /* For the copies of a device. */
 struct proof *proof_copies(const struct pst_device *dev);
 enum pst_state proof_state(const struct proof *p);

@@ -13,7 +13,7 @@
 
 static uint64_t block(const struct req *r)
 {
-	return MAX(PAGE, req_sf(r)->off_align);
+	return MAX(PAGE, req_local(r)->off_align);
 }
 
 static uint64_t slot_end(const struct job *j, const struct job_part *job_part)

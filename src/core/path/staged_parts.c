@@ -67,8 +67,8 @@ static void job_part_op(struct worker *w, struct job_part *job_part, uint8_t fla
 {
 	struct job *j = job_part->job;
 
-	job_part->op.file = req_sf(j->req);
-	job_part->op.sbuf = j->sbuf;
+	job_part->op.file = req_local(j->req);
+	job_part->op.reg = j->reg;
 	job_part->op.kind = j->req->io.op == PST_OP_WRITE ? IO_WRITE : IO_READ;
 	job_part->op.flags = flags;
 	job_part->op.off = off;
@@ -82,7 +82,7 @@ void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 {
 	struct job *j = job_part->job;
 	struct req *r = j->req;
-	struct local_file *sf = req_sf(r);
+	struct local_file *lf = req_local(r);
 	bool write = r->io.op == PST_OP_WRITE;
 
 	job_part->step = PART_BODY;
@@ -93,7 +93,7 @@ void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 		switch (r->plan.hop[hop]) {
 		case PST_PATH_CACHED:
 			if (plan_try_cached(r, job_part->off, job_part->len)) {
-				job_part_op(w, job_part, plan_nowait(sf) ? IO_OP_NOWAIT : 0, start,
+				job_part_op(w, job_part, plan_nowait(lf) ? IO_OP_NOWAIT : 0, start,
 					    end - start);
 				return;
 			}
@@ -105,13 +105,13 @@ void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 				job_reason(j, PST_WHY_NOT_PROVEN, 0);
 				continue;
 			}
-			if (sf->direct_bad) {
+			if (lf->direct_bad) {
 				job_reason(j, PST_WHY_DIRECT_ERROR, 0);
 				continue;
 			}
 			if (!write) {
-				start = align_down(start, sf->off_align);
-				end = align_up(end, sf->off_align);
+				start = align_down(start, lf->off_align);
+				end = align_up(end, lf->off_align);
 				if (end > INT64_MAX)
 					continue;
 			}

@@ -20,17 +20,17 @@ struct proof *job_part_proof(const struct job_part *job_part)
 
 bool job_part_prove(struct worker *w, struct job_part *job_part)
 {
-	struct local_file *sf = plan_reader(job_part->job->req->io.file);
+	struct local_file *lf = plan_reader(job_part->job->req->io.file);
 
 	job_part->proof_off = job_part->op.off;
 	job_part->proof_len = MIN(job_part->op.moved, PROOF_MAX);
 	job_part->proof_data = job_part->op.buf;
 	job_part->proof_buf = malloc(job_part->proof_len);
-	if (!sf || !job_part->proof_buf)
+	if (!lf || !job_part->proof_buf)
 		return false;
 	job_part->step = PART_PROOF;
-	job_part->op.file = sf;
-	job_part->op.sbuf = NULL;
+	job_part->op.file = lf;
+	job_part->op.reg = NULL;
 	job_part->op.kind = IO_READ;
 	job_part->op.flags = 0;
 	job_part->op.off = job_part->proof_off;

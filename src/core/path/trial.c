@@ -16,7 +16,7 @@
 #include "core/queue/req.h"
 
 struct trial {
-	struct local_file *sf, *reader;
+	struct local_file *lf, *reader;
 	uint64_t off, len;
 	uint64_t room; /* len in whole blocks */
 	bool write;
@@ -27,22 +27,22 @@ struct trial {
 	char *direct, *plain; /* one allocation */
 };
 
-int stamp_take(const struct local_file *sf, struct stamp *ret)
+int stamp_take(const struct local_file *lf, struct stamp *ret)
 {
 	const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 	struct statx st;
 
-	if (statx(sf->fd, "", flags, STATX_CTIME | STATX_SIZE, &st) < 0)
+	if (statx(lf->fd, "", flags, STATX_CTIME | STATX_SIZE, &st) < 0)
 		return -errno;
 	*ret = (struct stamp){ .size = st.stx_size, .ctime = st.stx_ctime };
 	return 0;
 }
 
-bool stamp_is(const struct local_file *sf, const struct stamp *stamp)
+bool stamp_is(const struct local_file *lf, const struct stamp *stamp)
 {
 	struct stamp now;
 
-	return stamp_take(sf, &now) == 0 && now.size == stamp->size &&
+	return stamp_take(lf, &now) == 0 && now.size == stamp->size &&
 	       now.ctime.tv_sec == stamp->ctime.tv_sec && now.ctime.tv_nsec == stamp->ctime.tv_nsec;
 }
 
@@ -57,19 +57,19 @@ void trial_free(struct trial *t)
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			const void *seen)
 {
-	struct local_file *sf = req_sf(r);
+	struct local_file *lf = req_local(r);
 	bool write = r->io.op == PST_OP_WRITE;
-	uint64_t unit = MAX((uint64_t)PAGE, (uint64_t)sf->off_align), room = align_up(len, unit);
-	uint64_t align = MAX(unit, (uint64_t)sf->mem_align);
+	uint64_t unit = MAX((uint64_t)PAGE, (uint64_t)lf->off_align), room = align_up(len, unit);
+	uint64_t align = MAX(unit, (uint64_t)lf->mem_align);
 	struct trial *t;
 
 	/* Bytes of another machine may be on the disk and not in the page cache: no lie. */
-	if (!r->can_judge || sf->stale || (write && room != len) || off + room > INT64_MAX)
+	if (!r->can_judge || lf->stale || (write && room != len) || off + room > INT64_MAX)
 		return NULL;
 	t = malloc(sizeof(*t));
 	if (!t)
 		return NULL;
-	*t = (struct trial){ .sf = sf,
+	*t = (struct trial){ .lf = lf,
 			     .reader = plan_reader(r->io.file),
 			     .off = off,
 			     .len = len,
@@ -77,7 +77,7 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 			     .write = write,
 			     .seen = seen,
 			     .direct = aligned_alloc(align, align_up(2 * room, align)) };
-	if (!t->direct || stamp_take(sf, &t->stamp) < 0)
+	if (!t->direct || stamp_take(lf, &t->stamp) < 0)
 		goto fail;
 	t->plain = t->direct + room;
 	if (write && req_stays(r))
@@ -92,8 +92,8 @@ fail:
 
 void trial_op(const struct trial *t, struct io_op *op)
 {
-	op->file = t->look ? t->reader : t->sf;
-	op->sbuf = NULL;
+	op->file = t->look ? t->reader : t->lf;
+	op->reg = NULL;
 	op->kind = t->write && !t->look ? IO_WRITE : IO_READ;
 	op->flags = t->look ? 0 : IO_OP_DIRECT;
 	op->off = t->off;
@@ -108,12 +108,12 @@ enum trial_end trial_step(struct trial *t, int64_t res)
 	t->look = !t->look;
 	if (t->look) {
 		/* Our own write is no change. */
-		if (t->write && stamp_take(t->sf, &t->stamp) < 0)
+		if (t->write && stamp_take(t->lf, &t->stamp) < 0)
 			return TRIAL_OPEN;
 		return TRIAL_ON;
 	}
 	if (memcmp(t->plain, t->direct, t->len) == 0 || memcmp(t->plain, t->seen, t->len) != 0 ||
-	    !stamp_is(t->sf, &t->stamp))
+	    !stamp_is(t->lf, &t->stamp))
 		return TRIAL_OPEN;
 	return ++t->nr < TRIALS ? TRIAL_ON : TRIAL_LIE;
 }

@@ -28,8 +28,8 @@ struct stamp {
 };
 
 /* 0 or -errno.  Asks no server, so it does not hang. */
-int stamp_take(const struct local_file *sf, struct stamp *ret);
-bool stamp_is(const struct local_file *sf, const struct stamp *stamp);
+int stamp_take(const struct local_file *lf, struct stamp *ret);
+bool stamp_is(const struct local_file *lf, const struct stamp *stamp);
 
 /*
  * Of off..off+len of the request's file; data is what O_DIRECT moved, seen what a plain read gave,

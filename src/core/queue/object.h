@@ -40,7 +40,7 @@ struct use {
 struct region {
 	struct region *next; /* with the same hash */
 	struct mem_alloc *alloc;
-	struct io_buf *sbuf; /* host memory that I/O contexts may register; NULL: none */
+	struct io_buf *reg; /* host memory that I/O contexts may register; NULL: none */
 	_Atomic(struct window_cache *) window_cache; /* window_cache.c; NULL: none yet */
 	_Atomic(struct gds_mem *) gds; /* gds/path/end.c; NULL: cuFile does not know it */
 	unsigned users;                /* under the regions' lock */
@@ -57,11 +57,11 @@ struct pst_mem {
 
 struct pst_file {
 	struct object obj;
-	struct local_file *sf;
+	struct local_file *lf;
 	struct proof *direct[PROOF_DIR_NR]; /* of O_DIRECT on this mount */
 	pthread_mutex_t maps_lock;
 	struct mapping *maps;      /* of its pages, for devices; pagecache.c */
-	struct local_file *reader; /* for proofs where sf is open for writing only, or NULL */
+	struct local_file *reader; /* for proofs where lf is open for writing only, or NULL */
 	_Atomic(struct cufile_file *) gds; /* its registration; gds/path/end.c */
 	_Atomic int gds_err;               /* why it has none for good */
 };

@@ -40,12 +40,12 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct
 	if (unlikely(!io->mem))
 		return err_set(EINVAL, "no memory is given");
 	if (io->op == PST_OP_READ) {
-		if (unlikely(!(f->sf->flags & PST_FILE_READ)))
+		if (unlikely(!(f->lf->flags & PST_FILE_READ)))
 			return err_set(EBADF, "the file is not open for reading");
 		if (unlikely(!(io->mem->rights & PST_RIGHT_WRITE)))
 			return err_set(EACCES, "the grant of this memory does not allow writing");
 	} else {
-		if (unlikely(!(f->sf->flags & PST_FILE_WRITE)))
+		if (unlikely(!(f->lf->flags & PST_FILE_WRITE)))
 			return err_set(EBADF, "the file is not open for writing");
 		if (unlikely(!(io->mem->rights & PST_RIGHT_READ)))
 			return err_set(EACCES, "the grant of this memory does not allow reading");

@@ -62,7 +62,7 @@ static int region_make_fit(struct region *r)
 		return 0;
 	if (!(a->rights & PST_RIGHT_WRITE))
 		return 0; /* registration asks for writable pages */
-	return io_buf_new(a->host, a->size, &r->sbuf);
+	return io_buf_new(a->host, a->size, &r->reg);
 }
 
 int region_get(struct mem_alloc *a, struct region **ret)
@@ -111,7 +111,7 @@ static void region_free(void *arg)
 	struct region *r = arg;
 
 	window_cache_free(r);
-	io_buf_free(r->sbuf);
+	io_buf_free(r->reg);
 	mem_free(r->alloc);
 	free(r);
 }

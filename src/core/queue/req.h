@@ -105,9 +105,9 @@ static inline struct pst_mem *req_mem(const struct req *r)
 	return r->io.mem;
 }
 
-static inline struct local_file *req_sf(const struct req *r)
+static inline struct local_file *req_local(const struct req *r)
 {
-	return r->io.file->sf;
+	return r->io.file->lf;
 }
 
 /*

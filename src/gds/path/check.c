@@ -128,21 +128,21 @@ static void local_file_freep(struct local_file **f)
 
 static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, struct tried *t)
 {
-	_cleanup_(local_file_freep) struct local_file *sf = NULL;
+	_cleanup_(local_file_freep) struct local_file *lf = NULL;
 	uint64_t size = 0;
 	int r;
 
 	if (!dev)
 		return err_set(EINVAL, "a trial wants a device");
-	r = local_file_wrap(fd, 0, &sf);
+	r = local_file_wrap(fd, 0, &lf);
 	if (r == 0)
-		r = local_file_size(sf, &size);
+		r = local_file_size(lf, &size);
 	if (r < 0)
 		return r == -EISDIR ? err_set(EINVAL, "a trial wants a file, not a directory") : r;
 	if (!size)
 		return err_set(EINVAL, "a trial wants a file that has bytes; this one is empty");
 	t->was = true;
-	t->err = cufile_probe(sf, 0, dev->uuid, deadline_ns, &t->v);
+	t->err = cufile_probe(lf, 0, dev->uuid, deadline_ns, &t->v);
 	if (t->err < 0) {
 		t->v = (struct cufile_verdict){ .err = 0 };
 		(void)snprintf(t->why, sizeof(t->why), "%s", err_text());

@@ -112,7 +112,7 @@ int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
 	int r;
 
 	if (!cf) {
-		r = cufile_file_get(f->sf, &cf);
+		r = cufile_file_get(f->lf, &cf);
 		if (r == -EBUSY)
 			return -EAGAIN;
 		if (r < 0) {

@@ -81,8 +81,8 @@ static struct gds_route *route_new(const struct pst_file *f, const struct mem_al
 	a->ops->device_info(a->device, &info);
 	route->device = a->device;
 	memcpy(route->uuid, info.uuid, sizeof(route->uuid));
-	route->dev = f->sf->dev;
-	route->fs_id = f->sf->fs_id;
+	route->dev = f->lf->dev;
+	route->fs_id = f->lf->fs_id;
 	route->next = routes.list;
 	routes.list = route;
 	return route;
@@ -95,8 +95,8 @@ static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem
 
 	pthread_mutex_lock(&routes.lock);
 	for (route = routes.list; route; route = route->next)
-		if (route->device == a->device && route->dev == f->sf->dev &&
-		    route->fs_id == f->sf->fs_id)
+		if (route->device == a->device && route->dev == f->lf->dev &&
+		    route->fs_id == f->lf->fs_id)
 			break;
 	if (!route)
 		route = route_new(f, a);
@@ -179,10 +179,10 @@ static void ask_run(struct work *work)
 	free(q);
 }
 
-static void ask_start(struct gds_route *route, const struct local_file *sf)
+static void ask_start(struct gds_route *route, const struct local_file *lf)
 {
 	struct question *q = calloc(1, sizeof(*q));
-	int r = q ? local_file_wrap(sf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
+	int r = q ? local_file_wrap(lf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
 
 	if (q)
 		q->route = route;
@@ -201,12 +201,12 @@ static void ask_start(struct gds_route *route, const struct local_file *sf)
 /* Why the route cannot be found out with this file: a positive errno, or 0. */
 static int lacks(const struct pst_file *f)
 {
-	const struct local_file *sf = plan_reader(f);
+	const struct local_file *lf = plan_reader(f);
 	uint64_t size = 0;
 
-	if (!sf)
+	if (!lf)
 		return EBADF;
-	return local_file_size(sf, &size) == 0 && !size ? ENODATA : 0;
+	return local_file_size(lf, &size) == 0 && !size ? ENODATA : 0;
 }
 
 /* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
@@ -230,11 +230,11 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-static bool has_holes(const struct local_file *sf)
+static bool has_holes(const struct local_file *lf)
 {
 	struct stat st;
 
-	return !sf->block_device && fstat(sf->fd, &st) == 0 &&
+	return !lf->block_device && fstat(lf->fd, &st) == 0 &&
 	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
 }
 
@@ -248,7 +248,7 @@ static int misfit(const struct gds_route *route, const struct pst_file *f, const
 		return EBADF;
 	if (f->gds_err)
 		return f->gds_err;
-	if (route->no_holes && dir == PROOF_READ && has_holes(f->sf))
+	if (route->no_holes && dir == PROOF_READ && has_holes(f->lf))
 		return EMEDIUMTYPE;
 	gm = gds_mem_of(m->region);
 	return gm ? gm->err : ENOMEM;
@@ -267,8 +267,8 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 		return PST_WHY_NO_DEVICE;
 	if (gate())
 		return no_gds(gate(), ret_detail);
-	if (f->sf->fd_direct < 0) {
-		*ret_detail = f->sf->detail;
+	if (f->lf->fd_direct < 0) {
+		*ret_detail = f->lf->detail;
 		return PST_WHY_NO_DIRECT;
 	}
 	route = route_of(f, m);
@@ -319,14 +319,14 @@ static bool worth_it(const struct req *r)
 	unsigned left = LOOK_PIECES;
 	struct piece pc;
 
-	return !r->plan.map && !(req_sf(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
+	return !r->plan.map && !(req_local(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
 }
 
 /* Is the beginning of the piece not resident?  What the page cache holds is there sooner. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||
-	       !plan_resident(req_sf(r), pc->file_off, MIN(pc->len, LOOK_LEN));
+	       !plan_resident(req_local(r), pc->file_off, MIN(pc->len, LOOK_LEN));
 }
 
 /* The route is good: the first long piece that cuFile could move decides whether to take it. */

@@ -60,7 +60,7 @@ static struct device {
 
 uint64_t gds_unit(const struct req *r)
 {
-	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_sf(r)->off_align);
+	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_local(r)->off_align);
 }
 
 bool gds_only_odd(const struct req *r, const struct piece *pc)
@@ -151,7 +151,7 @@ static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {
 	char *mem = buf, *plain = buf + PROOF_MAX, *seen = buf + 2 * PROOF_MAX;
 	const struct pst_mem *m = req_mem(j->req);
-	const struct local_file *sf = plan_reader(j->req->io.file);
+	const struct local_file *lf = plan_reader(j->req->io.file);
 	uint64_t len = MIN(j->got, PROOF_MAX);
 	struct stamp stamp;
 	int r = 0;
@@ -160,19 +160,19 @@ static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 		if (i)
 			r = move_again(j, cf);
 		if (r == 0 && (i == 0 || j->req->io.op == PST_OP_WRITE))
-			r = stamp_take(sf, &stamp);
+			r = stamp_take(lf, &stamp);
 		if (r == 0)
 			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off,
 					  mem, len);
-		if (r < 0 || local_file_peek(sf, plain, j->pc.file_off, len) != (int64_t)len)
+		if (r < 0 || local_file_peek(lf, plain, j->pc.file_off, len) != (int64_t)len)
 			return r < 0 ? r : -EIO;
 		if (memcmp(mem, plain, len) == 0)
 			return i ? -EAGAIN : 1;
-		if (i && (memcmp(plain, seen, len) != 0 || !stamp_is(sf, &stamp)))
+		if (i && (memcmp(plain, seen, len) != 0 || !stamp_is(lf, &stamp)))
 			return -EAGAIN;
 		if (i == TRIALS)
 			return 0;
-		if (!j->req->can_judge || sf->stale)
+		if (!j->req->can_judge || lf->stale)
 			return -EAGAIN;
 		memcpy(seen, plain, len);
 	}
@@ -228,14 +228,14 @@ static int transfer_run(void *arg)
  * told once to each open file description: this takes one of its own, so that the file's, which
  * may be the program's too, still has it for the next fsync().
  */
-static int flush(const struct local_file *sf, uint64_t off, uint64_t len)
+static int flush(const struct local_file *lf, uint64_t off, uint64_t len)
 {
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 			     SYNC_FILE_RANGE_WAIT_AFTER;
 	_cleanup_(closep) int own = -1;
 	char path[32];
 
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", sf->fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", lf->fd);
 	own = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (own < 0 || sync_file_range(own, (off_t)off, (off_t)len, all) < 0)
 		return err_set(errno,
@@ -270,18 +270,18 @@ static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 /* As much as before; 0 or -errno. */
 static int move_again(struct gds_job *j, struct cufile_file *cf)
 {
-	const struct local_file *sf = req_sf(j->req);
+	const struct local_file *lf = req_local(j->req);
 	bool write = j->req->io.op == PST_OP_WRITE;
 	int64_t n = 0;
 
-	if (write && !writers_direct(sf->writers))
+	if (write && !writers_direct(lf->writers))
 		return -EAGAIN;
 	if (!write)
-		n = flush(sf, j->pc.file_off, j->pc.len);
+		n = flush(lf, j->pc.file_off, j->pc.len);
 	if (n == 0)
 		n = transfer(j, cf);
 	if (write)
-		writers_direct_done(sf->writers);
+		writers_direct_done(lf->writers);
 	if (n < 0)
 		return (int)n;
 	return (uint64_t)n == j->got ? 0 : -EAGAIN;
@@ -330,7 +330,7 @@ static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
 	uint64_t end = j->pc.file_off + got, size;
 
-	return j->req->io.op == PST_OP_READ && local_file_size(req_sf(j->req), &size) == 0 &&
+	return j->req->io.op == PST_OP_READ && local_file_size(req_local(j->req), &size) == 0 &&
 	       (end >= size || end >= before);
 }
 
@@ -358,8 +358,8 @@ static void job_move(struct gds_job *j)
 		n = gds_file_of(j->req->io.file, &cf, &fresh);
 	while (soon(j, n));
 	if (n == 0 && j->req->io.op == PST_OP_READ) {
-		(void)local_file_size(req_sf(j->req), &before_size);
-		n = flush(req_sf(j->req), j->pc.file_off, j->pc.len);
+		(void)local_file_size(req_local(j->req), &before_size);
+		n = flush(req_local(j->req), j->pc.file_off, j->pc.len);
 		if (n < 0)
 			gds_file_failed(j->req->io.file, (int)n);
 	}
@@ -367,7 +367,7 @@ static void job_move(struct gds_job *j)
 		job_failed(j, PST_WHY_NO_GDS, (int)-n);
 		return;
 	}
-	while (write && !writers_direct(req_sf(j->req)->writers)) {
+	while (write && !writers_direct(req_local(j->req)->writers)) {
 		if (!j->req->plan.staged && soon(j, -EAGAIN))
 			continue;
 		job_failed(j, PST_WHY_MIXED, 0);
@@ -379,7 +379,7 @@ static void job_move(struct gds_job *j)
 		n = transfer(j, cf);
 	while (soon(j, n));
 	if (write)
-		writers_direct_done(req_sf(j->req)->writers);
+		writers_direct_done(req_local(j->req)->writers);
 	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n, before_size))
 		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->pc.len);
 	if (n < 0) {
