@@ -81,10 +81,11 @@ PST_API struct pst_mem *pst_mem_free(struct pst_mem *mem);
  * @mem:         the memory; no other thread may prepare requests on it meanwhile
  * @deadline_ns: when to stop waiting; 0 only looks
  *
- * Counts requests of every queue, prepared ones and those that completed with
+ * Counts requests of every queue on this handle, prepared ones and those that completed with
  * PST_DONE_BUSY too.  Any thread.
  *
- * Return: 0 when quiet, -EBUSY when a request may still touch it at the deadline.
+ * Return: 0 when quiet, -EBUSY when a request may still touch it at the deadline; -EINVAL for
+ * NULL.
  */
 PST_API int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 

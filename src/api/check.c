@@ -65,25 +65,28 @@ static int find_gpu(const char *name, struct pst_device *ret)
 	return 0;
 }
 
+static bool may_open(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode);
+}
+
 /* Opening a FIFO or a device does something, so what it is is asked first. */
 static int open_path(const char *path)
 {
-	_cleanup_(closep) int at = open(path, O_PATH | O_CLOEXEC);
-	char again[32];
+	_cleanup_(closep) int fd = -1;
 	struct stat st;
-	int fd;
 
-	if (at < 0 || fstat(at, &st) < 0)
+	if (stat(path, &st) < 0)
 		return err_set(errno, "%s cannot be looked at: %s", path, err_name(errno));
-	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode) && !S_ISDIR(st.st_mode))
+	if (may_open(&st))
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (may_open(&st) && (fd < 0 || fstat(fd, &st) < 0))
+		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
+	if (!may_open(&st)) /* now, or before */
 		return err_set(ENXIO,
 			       "%s is neither a regular file, a block device nor a directory",
 			       path);
-	(void)snprintf(again, sizeof(again), "/proc/self/fd/%d", at);
-	fd = open(again, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
-	return fd;
+	return TAKE_FD(fd);
 }
 
 static int check_gds(const struct pst_check_opts *o, struct pst_check *ret)

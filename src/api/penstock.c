@@ -15,7 +15,6 @@
 #include "core/path/pagecache.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
-#include "core/queue/idle.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "api/guard.h"
@@ -196,6 +195,8 @@ static int drain(const struct object *obj, const char *what, uint64_t deadline_n
 int pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
 {
 	GUARD();
+	if (!mem)
+		return err_set(EINVAL, "no memory is given");
 	return drain(&mem->obj, "memory", deadline_ns);
 }
 
@@ -452,6 +453,8 @@ struct pst_file *pst_file_close(struct pst_file *file)
 int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 {
 	GUARD();
+	if (!file)
+		return err_set(EINVAL, "no file is given");
 	return drain(&file->obj, "file", deadline_ns);
 }
 
@@ -513,12 +516,6 @@ int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io)
 	queue_lock(queue);
 	r = queue_prep(queue, io);
 	queue_unlock(queue);
-	if (unlikely(r == -EBUSY) && idle_free()) {
-		/* Idle queues kept staging memory that this one lacks. */
-		queue_lock(queue);
-		r = queue_prep(queue, io);
-		queue_unlock(queue);
-	}
 	return r;
 }
 
@@ -587,12 +584,7 @@ int pst_limits_set(const struct pst_limits *limits)
 
 	GUARD();
 	r = opts_copy(&l, sizeof(l), limits);
-	if (r == 0)
-		r = limits_set(&l);
-	/* Idle queues may keep what is above the new bound. */
-	if (r == -EBUSY && idle_free())
-		r = limits_set(&l);
-	return r;
+	return r < 0 ? r : limits_set(&l);
 }
 
 int pst_limits_get(struct pst_limits *ret)

@@ -66,17 +66,21 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 {
 	_cleanup_(freep) struct mapped *maps = calloc(nr, sizeof(*maps));
 	uint64_t base = list[0].off, end = base;
+	unsigned nr_maps = 0;
 	struct mem_alloc *a;
 	struct pst_mem *m;
 	int r;
 
 	if (!maps)
 		return err_set(ENOMEM, "out of memory");
+	/* What touches or overlaps is looked at once. */
 	for (unsigned i = 0; i < nr; i++) {
-		maps[i] = (struct mapped){ list[i].off, list[i].len };
+		if (!nr_maps || list[i].off > end)
+			maps[nr_maps++] = (struct mapped){ .addr = list[i].off };
 		end = MAX(end, list[i].off + list[i].len);
+		maps[nr_maps - 1].len = end - maps[nr_maps - 1].addr;
 	}
-	r = mapped_check(maps, nr);
+	r = mapped_check(maps, nr_maps);
 	if (r == 0)
 		r = mem_host_ops.wrap(base, end - base, 0, &a);
 	if (r == 0)
@@ -139,8 +143,9 @@ static int wrap(struct ranges *rs, struct range *list, unsigned nr_addresses)
 
 /* ---------------------------------------------------------------- groups */
 
-static int check_vec(const struct pst_vec *v, unsigned i, uint64_t *total)
+static int check_vec(uint32_t op, const struct pst_vec *v, unsigned i, uint64_t *total)
 {
+	uint32_t need = op == PST_OP_READ ? PST_RIGHT_WRITE : PST_RIGHT_READ;
 	uint64_t end;
 
 	if (!v->len)
@@ -165,6 +170,8 @@ static int check_vec(const struct pst_vec *v, unsigned i, uint64_t *total)
 			       "range %u has %" PRIu64 " bytes at %" PRIu64 " of memory that has "
 			       "%" PRIu64,
 			       i, v->len, v->mem_off, v->mem->len);
+	if (!(v->mem->rights & need))
+		return err_set(EACCES, "range %u: the grant of its memory does not allow that", i);
 	return 0;
 }
 
@@ -176,13 +183,13 @@ static bool host_has(const struct pst_vec *v)
 }
 
 /* The ranges with their addresses wrapped. */
-static int resolve(struct ranges *rs, const struct pst_vec *vecs, struct range *list)
+static int resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, struct range *list)
 {
 	unsigned nr_addresses = 0;
 
 	for (unsigned i = 0; i < rs->nr; i++) {
 		const struct pst_vec *v = &vecs[i];
-		int r = check_vec(v, i, &rs->total);
+		int r = check_vec(op, v, i, &rs->total);
 
 		if (r < 0)
 			return r;
@@ -226,7 +233,7 @@ static void make_groups(struct ranges *rs, const struct pst_vec *vecs, struct ra
 	qsort_r(rs->groups, rs->nr_groups, sizeof(*rs->groups), by_first, rs->order);
 }
 
-int ranges_init(struct ranges *rs, const struct pst_vec *vecs, unsigned nr)
+int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr)
 {
 	_cleanup_(freep) struct range *list = NULL;
 	int r;
@@ -243,7 +250,7 @@ int ranges_init(struct ranges *rs, const struct pst_vec *vecs, unsigned nr)
 	list = calloc(nr, sizeof(*list));
 	if (!rs->order || !rs->segs || !rs->groups || !rs->results || !list)
 		return err_set(ENOMEM, "out of memory");
-	r = resolve(rs, vecs, list);
+	r = resolve(rs, op, vecs, list);
 	if (r == 0)
 		make_groups(rs, vecs, list);
 	return r;
@@ -316,8 +323,12 @@ const struct group *ranges_result(struct ranges *rs, const struct pst_vec *vecs,
 		/* An error counts wherever it is, bytes only in front of what is missing. */
 		if (whole)
 			ret->prefix += at->got;
-		whole = whole && at->got == vecs[i].len;
+		if (whole && at->got < vecs[i].len) {
+			ret->user_data = i;
+			whole = false;
+		}
 		if (at->err && at->got < vecs[i].len) {
+			ret->user_data = i;
 			ret->res = -at->err;
 			return group_of(rs, i);
 		}

@@ -35,10 +35,10 @@ struct ranges {
 };
 
 /* Check and group what the caller gave; ranges_done() is due also on failure. */
-int ranges_init(struct ranges *rs, const struct pst_vec *vecs, unsigned nr);
+int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr);
 
 /*
- * What became of all: everything of a completion but user_data.
+ * What became of all; user_data is the range that failed or is short, or how many there are.
  * @vecs:  as in ranges_init()
  * @unmet: positive errno of the groups that did not end; they were not started
  *

@@ -2,6 +2,7 @@
 /*
  * Calls that wait for what they start, in a queue that is idle or made for them.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "api/guard.h"
@@ -48,6 +49,12 @@ static int prep(const struct call *c, struct pst_queue *q, unsigned idx)
 	return pst_queue_prep(q, &io);
 }
 
+static void unmet(struct call *c, int err)
+{
+	c->unmet = -err;
+	(void)snprintf(c->text, sizeof(c->text), "%s", err_text());
+}
+
 /* Start all requests that were not, and see all that were started end. */
 static void move(struct call *c, struct pst_queue *q)
 {
@@ -65,10 +72,8 @@ static void move(struct call *c, struct pst_queue *q)
 		}
 		if (r == -EAGAIN && under_way)
 			r = 0; /* the queue is full */
-		if (r < 0 && !c->unmet) {
-			c->unmet = -r;
-			(void)snprintf(c->text, sizeof(c->text), "%s", err_text());
-		}
+		if (r < 0 && !c->unmet)
+			unmet(c, r);
 		(void)pst_queue_submit(q);
 		n = under_way ? reap(c, q) : 0;
 		under_way -= (unsigned)MAX(n, 0);
@@ -79,27 +84,33 @@ static int move_all(struct call *c, struct pst_queue **q)
 {
 	int r = idle_take(q);
 
-	if (r == 0)
-		move(c, *q);
-	if (r < 0 || c->unmet != EBUSY)
+	if (r < 0)
 		return r;
+	move(c, *q);
+	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
+		return 0;
 	/* Others used the queue: what it keeps of another device may be what lacks here. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)
 		move(c, *q);
-	return r;
+	else
+		unmet(c, r); /* some may have been moved */
+	return 0;
 }
 
 /* The sentence of a call that failed. */
-static void say(const struct call *c, const struct group *g, int err)
+static void say(const struct call *c, const struct group *g, const struct pst_done *done)
 {
 	char text[512];
 
-	if (g)
-		(void)err_set(err, "%s", pst_done_text(&g->done, text, sizeof(text)));
+	if (!g)
+		(void)err_set((int)done->res, "%s", c->text);
+	else if (c->ranges.nr == 1)
+		(void)err_set((int)done->res, "%s", pst_done_text(&g->done, text, sizeof(text)));
 	else
-		(void)err_set(err, "%s", c->text);
+		(void)err_set((int)done->res, "range %" PRIu64 ": %s", done->user_data,
+			      pst_done_text(&g->done, text, sizeof(text)));
 }
 
 static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret)
@@ -112,11 +123,13 @@ static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, st
 
 	if (r < 0)
 		return r;
-	if (o.flags & ~(PST_IO_STRICT | PST_IO_STREAM_WAIT) || o.reserved)
+	if (o.flags & ~(PST_IO_STRICT | PST_IO_STREAM_WAIT))
 		return err_set(EINVAL, "flags 0x%x do not go with a call that waits", o.flags);
+	if (o.reserved)
+		return err_set(EINVAL, "the reserved field of the options is not 0");
 	if (!c->io.file)
 		return err_set(EINVAL, "no file is given");
-	r = ranges_init(&c->ranges, c->vecs, nr);
+	r = ranges_init(&c->ranges, c->io.op, c->vecs, nr);
 	if (r == 0) {
 		c->io.flags = o.flags;
 		c->io.policy = o.policy;
@@ -132,7 +145,7 @@ static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, st
 		failed = ranges_result(&c->ranges, c->vecs, c->unmet, ret);
 		r = (int)MIN(ret->res, 0);
 		if (r < 0)
-			say(c, failed, -r);
+			say(c, failed, ret);
 	}
 	/* What was wrapped is let go before another call may use the queue. */
 	ranges_done(&c->ranges);
@@ -146,7 +159,7 @@ static int64_t call(uint32_t op, struct pst_file *file, const struct pst_vec *ve
 {
 	struct call c = { .io = { .op = op, .file = file }, .vecs = vecs };
 	_cleanup_(errno_restore) int saved = errno;
-	struct pst_done done = { .op = op };
+	struct pst_done done = { .op = op, .user_data = nr };
 	int r;
 
 	NO_CANCEL();

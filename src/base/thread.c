@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <signal.h>
 
 #include "base/err.h"
@@ -9,9 +8,10 @@
 
 /*
  * A program may unload what it loaded, and our threads run in it.  The shared library itself is
- * linked to stay; the static one may be part of a plug-in, which is made to stay here.
+ * linked to stay; the static one may be part of a plug-in, which is made to stay here.  As the
+ * loader runs it, it waits for no lock of the loader while it holds one of ours.
  */
-static void stay_loaded(void)
+__attribute__((constructor)) static void stay_loaded(void)
 {
 	struct link_map *map = NULL;
 	Dl_info info;
@@ -23,11 +23,9 @@ static void stay_loaded(void)
 
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	sigset_t all, old;
 	int r;
 
-	(void)pthread_once(&once, stay_loaded);
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(ret, NULL, fn, arg);

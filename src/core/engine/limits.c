@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "core/engine/limits.h"
 #include "core/engine/pool.h"
+#include "core/queue/idle.h"
 
 static struct {
 	const char *name;
@@ -73,6 +74,10 @@ int limits_set(const struct pst_limits *l)
 		r = limit_check(LIMIT_PAGES, l->pages_bytes);
 	if (r == 0)
 		r = pool_limit(l->pool_bytes);
+	if (r == -EBUSY) {
+		idle_free();
+		r = pool_limit(l->pool_bytes);
+	}
 	if (r == 0)
 		limit_store(LIMIT_PAGES, l->pages_bytes);
 	pthread_mutex_unlock(&lock);

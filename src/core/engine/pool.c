@@ -10,6 +10,7 @@
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/path/plan.h"
+#include "core/queue/idle.h"
 
 #define ARENA_MIN MIB(2)            /* a huge page */
 #define GROW_MAX MIB(64)            /* at a time */
@@ -80,6 +81,10 @@ int pool_charge(uint64_t len)
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
 	int r = charge(len);
 
+	if (r < 0) {
+		idle_free();
+		r = charge(len);
+	}
 	/* Until other pools have given back what is above their part. */
 	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		nap();
@@ -343,12 +348,12 @@ static int reserve_slots(struct engine *e)
 	return r < 0 ? r : -EAGAIN;
 }
 
-int pool_reserve(struct engine *e)
+/* One share more, if the bound has room for its reserve. */
+static int share_add(struct engine *e)
 {
-	uint64_t end = now_ns() + RESERVE_WAIT_NS, bound, reserve, more;
 	struct list idle = LIST_INIT(idle);
+	uint64_t bound, reserve, more;
 	bool fits;
-	int r;
 
 	pthread_mutex_lock(&pools.lock);
 	bound = limit_get(LIMIT_POOL, builtin());
@@ -359,18 +364,34 @@ int pool_reserve(struct engine *e)
 		shares_are(e, e->pool.nr_shares + 1, &idle);
 	pthread_mutex_unlock(&pools.lock);
 	arenas_free(&idle);
-	if (!fits)
-		return err_set(EBUSY,
-			       "a queue needs %" PRIu64 " bytes of the staging pool, and others "
-			       "are sure of %" PRIu64 " of its bound of %" PRIu64
-			       "; free a queue, or raise the bound (pst_limits_set(), PST_POOL)",
-			       more, reserve, bound);
+	if (fits)
+		return 0;
+	return err_set(EBUSY,
+		       "a queue needs %" PRIu64 " bytes of the staging pool, and others are sure "
+		       "of %" PRIu64 " of its bound of %" PRIu64
+		       "; free a queue, or raise the bound (pst_limits_set(), PST_POOL)",
+		       more, reserve, bound);
+}
+
+int pool_reserve(struct engine *e)
+{
+	uint64_t end = now_ns() + RESERVE_WAIT_NS;
+	int r = share_add(e);
+
+	if (r < 0) {
+		idle_free();
+		r = share_add(e);
+	}
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&e->lock);
 	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
 	pthread_mutex_unlock(&e->lock);
-	do
+	r = reserve_slots(e);
+	if (r == -EAGAIN)
+		idle_free();
+	while (r == -EAGAIN && now_ns() < end)
 		r = reserve_slots(e);
-	while (r == -EAGAIN && now_ns() < end);
 	if (r == 0)
 		return 0;
 	pool_unreserve(e);
@@ -378,7 +399,7 @@ int pool_reserve(struct engine *e)
 		r = err_set(EBUSY,
 			    "requests under way hold all of the staging pool's %" PRIu64
 			    " bytes; try again, or raise the bound (pst_limits_set(), PST_POOL)",
-			    bound);
+			    limit_get(LIMIT_POOL, builtin()));
 	return r;
 }
 

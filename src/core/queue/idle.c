@@ -8,7 +8,6 @@
 
 #define IDLE_MAX 4u
 #define IDLE_NS NSEC_PER_SEC
-#define ENDED_NS (2 * NSEC_PER_SEC)
 
 /* The queue that was given back last is used first. */
 static struct {
@@ -19,7 +18,6 @@ static struct {
 	} of[IDLE_MAX];
 	unsigned nr;
 	pthread_mutex_t ending; /* while queues end; before the lock */
-	uint64_t ended;         /* when one last did; under it */
 	struct alarm alarm;
 	struct work end;
 } idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ending = PTHREAD_MUTEX_INITIALIZER };
@@ -43,26 +41,21 @@ static struct pst_queue *oldest(uint64_t before)
 	return q;
 }
 
-/* End those that are idle since @before; true when any ended in the last two seconds. */
-static bool end(uint64_t before)
+/* End those that are idle since @before. */
+static void end(uint64_t before)
 {
 	struct pst_queue *q;
-	bool any;
 
 	pthread_mutex_lock(&idle.ending);
-	while ((q = oldest(before))) {
+	while ((q = oldest(before)))
 		queue_free(q);
-		idle.ended = now_ns();
-	}
-	any = idle.ended && now_ns() - idle.ended < ENDED_NS;
 	pthread_mutex_unlock(&idle.ending);
-	return any;
 }
 
 static void end_expired(struct work *w)
 {
 	(void)w;
-	(void)end(now_ns() - IDLE_NS);
+	end(now_ns() - IDLE_NS);
 }
 
 static void ring(struct alarm *a)
@@ -85,11 +78,11 @@ static void init_once(void)
 	(void)pthread_once(&once, init);
 }
 
-bool idle_free(void)
+void idle_free(void)
 {
 	NO_CANCEL();
 	init_once();
-	return end(UINT64_MAX);
+	end(UINT64_MAX);
 }
 
 int idle_take(struct pst_queue **ret)

@@ -3,7 +3,7 @@
  * Queues that calls which wait have used, kept for the next such call.
  *
  * A queue has staging memory and threads of a device, so it ends when nobody asked for it for a
- * second, or earlier where somebody lacks what it has (idle_free()).
+ * second, or earlier where somebody lacks staging memory (idle_free()).
  */
 #ifndef PST_IDLE_H
 #define PST_IDLE_H
@@ -14,10 +14,7 @@
 int idle_take(struct pst_queue **ret);
 /* NULL: nothing.  A queue in which something is under way ends now. */
 void idle_give(struct pst_queue *q);
-/*
- * End all that are idle.  True when any ended, now or in the last two seconds: what lacked their
- * memory, and waited for it before it failed, may be tried again.  No lock is held.
- */
-bool idle_free(void);
+/* End all that are idle, and wait for those that end already.  Only a queue's lock is held. */
+void idle_free(void);
 
 #endif

@@ -82,6 +82,8 @@ bool object_unref(struct object *obj);
 
 /* ------------------------------------------------------------------- uses */
 
+/* The table of a new queue, which ends by free(); false: out of memory. */
+bool uses_init(struct pst_queue *q);
 /* A queue's hold on objects, under its lock. */
 struct use *use_get(struct pst_queue *q, struct object *obj);
 void use_put(struct pst_queue *q, struct use *u);

@@ -35,7 +35,6 @@
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
 #define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
-#define USE_BUCKETS 64u
 
 struct part;
 
@@ -88,7 +87,8 @@ struct pst_queue {
 	unsigned nr_parts;   /* of these */
 	struct part *parked; /* writes that wait for others of their file to end */
 
-	struct use *uses[USE_BUCKETS];
+	struct use **uses; /* a hash table of objects; use.c */
+	unsigned uses_bits, nr_uses;
 	struct plan_memo memo;
 	struct ahead ahead[AHEAD_NR];
 	unsigned ahead_turn; /* the place to be taken next */

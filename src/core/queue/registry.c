@@ -41,11 +41,13 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 {
 	while (!list_empty(&q->shares))
 		engine_unshare(list_first(&q->shares, struct share, link));
-	use_release_all(q);
+	if (q->uses)
+		use_release_all(q);
 	use_end(TAKE_PTR(q->dropped));
 	if (q->ctx)
 		io_ctx_free(q->ctx);
 	closep(&q->efd);
+	free(q->uses);
 	free(q->part_array);
 	free(q->reqs);
 	pthread_mutex_destroy(&q->lock);
@@ -253,7 +255,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	atomic_init(&q->ring_at, PST_NO_DEADLINE);
 	q->reqs = calloc(depth, sizeof(*q->reqs));
 	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
-	if (!q->reqs || !q->part_array) {
+	if (!q->reqs || !q->part_array || !uses_init(q)) {
 		queue_destroy(q);
 		return err_set(ENOMEM, "out of memory for a queue of depth %u", depth);
 	}

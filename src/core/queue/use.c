@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which objects a queue has requests on: a small hash table by address, under the queue's lock.
+ * Which objects a queue has requests on: a hash table by address, under the queue's lock.
  * That lock is here too.
  */
 #include "base/cancel.h"
@@ -10,11 +10,39 @@
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 
+#define BITS_MIN 6u
+
 static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
 {
-	uintptr_t h = (uintptr_t)obj >> 4;
+	/* Fibonacci hashing: the product's upper bits depend on all of the address. */
+	return &q->uses[(uintptr_t)obj * UINT64_C(0x9e3779b97f4a7c15) >> (64 - q->uses_bits)];
+}
 
-	return &q->uses[(h ^ h >> 7) % USE_BUCKETS];
+bool uses_init(struct pst_queue *q)
+{
+	q->uses_bits = BITS_MIN;
+	q->uses = calloc((size_t)1 << BITS_MIN, sizeof(struct use *));
+	return q->uses;
+}
+
+/* Twice the buckets; without memory for them it stays as it is. */
+static void uses_grow(struct pst_queue *q)
+{
+	size_t nr = (size_t)1 << q->uses_bits;
+	struct use **old = q->uses, **more = calloc(2 * nr, sizeof(struct use *)), **to, *next;
+
+	if (!more)
+		return;
+	q->uses = more;
+	q->uses_bits++;
+	for (size_t i = 0; i < nr; i++)
+		for (struct use *u = old[i]; u; u = next) {
+			next = u->next;
+			to = use_bucket(q, u->obj);
+			u->next = *to;
+			*to = u;
+		}
+	free(old);
 }
 
 struct use *use_get(struct pst_queue *q, struct object *obj)
@@ -31,6 +59,10 @@ struct use *use_get(struct pst_queue *q, struct object *obj)
 		(void)err_set(ENOMEM, "out of memory");
 		return NULL;
 	}
+	if (++q->nr_uses > 1u << q->uses_bits) {
+		uses_grow(q);
+		head = use_bucket(q, obj);
+	}
 	*u = (struct use){ .next = *head, .obj = obj, .nr = 1 };
 	atomic_fetch_add_explicit(&obj->refs, 1, memory_order_relaxed);
 	*head = u;
@@ -44,6 +76,7 @@ static void use_drop(struct pst_queue *q, struct use *u)
 	while (*at != u)
 		at = &(*at)->next;
 	*at = u->next;
+	q->nr_uses--;
 	q->memo.file = NULL; /* its address may come back as another file's */
 	/* The last to let go closes a file or frees memory, for which no lock is held. */
 	u->next = q->dropped;
@@ -123,7 +156,7 @@ void use_release(struct pst_queue *q, const struct object *obj)
 
 void use_release_dying(struct pst_queue *q)
 {
-	for (unsigned i = 0; i < USE_BUCKETS; i++)
+	for (size_t i = 0; i < (size_t)1 << q->uses_bits; i++)
 		for (struct use *u = q->uses[i], *next; u; u = next) {
 			next = u->next;
 			if (!u->nr && atomic_load(&u->obj->dying))
@@ -133,7 +166,7 @@ void use_release_dying(struct pst_queue *q)
 
 void use_release_all(struct pst_queue *q)
 {
-	for (unsigned i = 0; i < USE_BUCKETS; i++)
+	for (size_t i = 0; i < (size_t)1 << q->uses_bits; i++)
 		while (q->uses[i])
 			use_drop(q, q->uses[i]);
 }

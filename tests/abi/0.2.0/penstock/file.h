@@ -58,8 +58,8 @@ PST_API int pst_file_open(const char *path, uint32_t flags, const struct pst_fil
  * @opts:     NULL for the defaults
  * @ret_file: the file, to be closed with pst_file_close()
  *
- * Return: 0; -EBADF; -ENXIO for anything but a regular file or block device; -EINVAL for
- * a descriptor opened with O_APPEND or O_PATH; -EMFILE.
+ * Return: 0; -EBADF; -EISDIR, -ENXIO for anything but a regular file or block device; -EINVAL
+ * for a descriptor opened with O_APPEND or O_PATH; -EINVAL, -E2BIG for options; -EMFILE.
  */
 PST_API int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
 			  struct pst_file **ret_file);
@@ -91,9 +91,10 @@ PST_API int pst_file_sync(struct pst_file *file);
  * @deadline_ns: when to stop waiting; 0 only looks
  *
  * A write that completed with PST_DONE_BUSY may still change the file, and an older one may
- * overwrite a newer one.  Counts requests of every queue, prepared ones too.  Any thread.
+ * overwrite a newer one.  Counts requests of every queue on this handle, prepared ones too.  Any
+ * thread.
  *
- * Return: 0 when quiet, -EBUSY when a request may still use it at the deadline.
+ * Return: 0 when quiet, -EBUSY when a request may still use it at the deadline; -EINVAL for NULL.
  */
 PST_API int pst_file_drain(struct pst_file *file, uint64_t deadline_ns);
 

@@ -169,16 +169,18 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  * @nr:       how many, 1 to PST_VECS_MAX
  * @opts:     NULL for the defaults
  * @ret_done: all of them in one, also on failure: paths is the union, prefix counts in the
- *            order of @vecs, why is the first reason met; may be NULL
+ *            order of @vecs, why is the first reason met, and user_data is the index of the
+ *            range that failed or is the first short one, or @nr; may be NULL
  *
  * What model loaders do: three hundred tensors into as many allocations is one call.  Ranges
  * in one allocation become one request, as do all of the host's addresses, and requests run side
- * by side.
+ * by side.  A range is short only where it reaches past the end of the file; those behind it may
+ * be read or not.
  *
- * Return: bytes in front of the first range that is short; a range is short only where it reaches
- * past the end of the file; else the sum.  Or -errno of the first range that failed, as
- * pst_read(); then ret_done->prefix bytes are good.  -EINVAL also for flags that a call does not
- * take.
+ * Return: bytes that are there without a gap, in the order of @vecs; -errno of the first range
+ * that failed, as pst_read(), and then ret_done->prefix bytes are good.  Where ranges are refused
+ * before anything moves it is that of one of them.  -EINVAL, -E2BIG also for options that a call
+ * does not take.
  */
 PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 			  const struct pst_call_opts *opts, struct pst_done *ret_done);
