@@ -27,13 +27,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <penstock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "t.h"
 
 #define RIG_R PST_FILE_READ
@@ -69,20 +69,12 @@ static uint32_t rig_backend;
 
 /* ------------------------------------------------------------ environment */
 
-static inline int rig_unlink(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
 static pid_t rig_pid;
 
 static inline void rig_clean(void)
 {
 	if (getpid() == rig_pid) /* and not a child that came to its end by exit() */
-		(void)nftw(rig_dir, rig_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+		(void)scratch_remove(rig_dir);
 }
 
 /* The library's threads; their names are left in rig_task_names.  Others may be the test's, a
@@ -126,11 +118,10 @@ static inline unsigned rig_count_tasks(void)
 /* A scratch directory under PST_TEST_DIR; no verdicts from earlier processes. */
 static inline void rig_init(void)
 {
-	const char *parent = getenv("PST_TEST_DIR");
+	int r = scratch_new(NULL, rig_dir, sizeof(rig_dir));
 
-	(void)snprintf(rig_dir, sizeof(rig_dir), "%s/pst-test-XXXXXX", parent ? parent : "/tmp");
-	if (!mkdtemp(rig_dir)) {
-		printf("Bail out! no scratch directory %s: %s\n", rig_dir, strerror(errno));
+	if (r < 0) {
+		printf("Bail out! no scratch directory %s: %s\n", rig_dir, strerror(-r));
 		exit(1);
 	}
 	rig_pid = getpid();

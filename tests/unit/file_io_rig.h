@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #define T_ERROR_TEXT() err_text()
+#include "scratch.h"
 #include "t.h"
 
 #include "base/fault.h"
@@ -178,8 +179,7 @@ static inline void on(const struct io_backend *o, const char *parent, const char
 		(void)snprintf(lacks, sizeof(lacks), "io_uring: %.250s", err_text());
 		round_lacks = lacks;
 	}
-	(void)snprintf(dir, sizeof(dir), "%s/pst-file-XXXXXX", parent);
-	if (!mkdtemp(dir)) {
+	if (scratch_new(parent, dir, sizeof(dir)) < 0) {
 		printf("Bail out! no scratch directory in %s\n", parent);
 		exit(1);
 	}

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -16,6 +15,7 @@
 
 #include "base/err.h"
 #define T_ERROR_TEXT() err_text()
+#include "scratch.h"
 #include "t.h"
 #include "gds/facts/internal.h"
 
@@ -136,29 +136,20 @@ static inline void put_link(const char *path, const char *to)
 	T_EQ(symlink(up, buf), 0);
 }
 
-static inline int forget_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st, (void)flag, (void)ftw;
-	return remove(path);
-}
-
 static inline void forget(const char *path)
 {
 	char buf[1024];
 
 	(void)snprintf(buf, sizeof(buf), "%s%s", rig.root, path);
-	(void)nftw(buf, forget_one, 8, FTW_DEPTH | FTW_PHYS);
+	(void)scratch_remove(buf);
 }
 
 /* An empty machine. */
 static inline void machine(void)
 {
-	const char *tmp = getenv("TMPDIR");
-
 	if (*rig.root)
 		forget("");
-	(void)snprintf(rig.root, sizeof(rig.root), "%.40s/pst-gds.XXXXXX", tmp ? tmp : "/tmp");
-	T_CHECK(mkdtemp(rig.root) != NULL);
+	T_EQ(scratch_new(NULL, rig.root, sizeof(rig.root)), 0);
 	if (rig.fd > 0)
 		(void)close(rig.fd);
 	rig.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

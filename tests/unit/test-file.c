@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #define T_ERROR_TEXT() err_text()
+#include "scratch.h"
 #include "t.h"
 
 #include "base/fault.h"
@@ -453,14 +454,12 @@ static void a_look_leaves_no_trace(void)
 
 int main(void)
 {
-	const char *parent = getenv("PST_TEST_DIR");
 	uint8_t buf[16384];
 	int fd;
 
-	(void)snprintf(dir, sizeof(dir), "%s/pst-file-XXXXXX", parent ? parent : "/tmp");
-	if (!mkdtemp(dir)) {
-		printf("1..0 # SKIP no scratch directory %s\n", dir);
-		return 0;
+	if (scratch_new(NULL, dir, sizeof(dir)) < 0) {
+		printf("Bail out! no scratch directory %s\n", dir);
+		return 1;
 	}
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

@@ -6,11 +6,11 @@
 #ifndef USRBIO_RIG_H
 #define USRBIO_RIG_H
 
+#include "scratch.h"
 #include "t.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <grp.h>
 #include <limits.h>
 #include <signal.h>
@@ -25,22 +25,13 @@
 /* A new directory, which everybody may enter. */
 static inline void rig_dir(char ret[PATH_MAX])
 {
-	const char *tmp = getenv("TMPDIR");
-
-	(void)snprintf(ret, PATH_MAX, "%s/penstock-test-XXXXXX", tmp ? tmp : "/var/tmp");
-	T_CHECK(mkdtemp(ret));
+	T_EQ(scratch_new(NULL, ret, PATH_MAX), 0);
 	T_EQ(chmod(ret, 0755), 0);
-}
-
-static inline int rig_unlink(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
 }
 
 static inline void rig_remove(const char *dir)
 {
-	T_EQ(nftw(dir, rig_unlink, 16, FTW_DEPTH | FTW_PHYS), 0);
+	T_EQ(scratch_remove(dir), 0);
 }
 
 /* How many entries a directory has. */

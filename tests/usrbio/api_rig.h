@@ -24,7 +24,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -39,6 +38,7 @@
 
 #define T_ERROR_TEXT() pst_error_text()
 #include "mount_rig.h"
+#include "scratch.h"
 #include "t.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -66,21 +66,12 @@ static bool on_daemon;
 
 /* ------------------------------------------------------------ environment */
 
-static inline int api_unlink(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
 static inline void api_init(void)
 {
-	const char *parent = getenv("PST_TEST_DIR");
+	int r = scratch_new(NULL, api_dir, sizeof(api_dir));
 
-	(void)snprintf(api_dir, sizeof(api_dir), "%s/pst-test-XXXXXX", parent ? parent : "/tmp");
-	if (!mkdtemp(api_dir)) {
-		printf("Bail out! no scratch directory %s: %s\n", api_dir, strerror(errno));
+	if (r < 0) {
+		printf("Bail out! no scratch directory %s: %s\n", api_dir, strerror(-r));
 		exit(1);
 	}
 	(void)setenv("XDG_CACHE_HOME", api_dir, 1);
@@ -143,7 +134,7 @@ static inline int api_done(void)
 		(void)mount_rig_stop(&api_rig);
 	t_fds_at_start += api_fds_that_stay();
 	status = t_done();
-	(void)nftw(api_dir, api_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	(void)scratch_remove(api_dir);
 	return status;
 }
 

@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "scratch.h"
+
 #define MOUNT_RIG_MAX_ARGS 16
 
 struct mount_rig {
@@ -52,10 +54,7 @@ static inline int mount_rig_beside(const char *program, char *ret_path, size_t s
 
 static inline int mount_rig_dirs(struct mount_rig *m)
 {
-	const char *tmp = getenv("TMPDIR");
-
-	(void)snprintf(m->dir, sizeof(m->dir), "%s/pst-mount-XXXXXX", tmp ? tmp : "/tmp");
-	if (!mkdtemp(m->dir))
+	if (scratch_new(NULL, m->dir, sizeof(m->dir)) < 0)
 		return -1;
 	(void)snprintf(m->back, sizeof(m->back), "%s/back", m->dir);
 	(void)snprintf(m->mnt, sizeof(m->mnt), "%s/mnt", m->dir);

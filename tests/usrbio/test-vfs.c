@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "scratch.h"
 #include "t.h"
 #include "vfs.h"
 
@@ -557,8 +558,7 @@ static const char *missing(void)
 
 	if (access("/dev/fuse", R_OK | W_OK) < 0)
 		return "/dev/fuse";
-	(void)snprintf(base, sizeof(base), "%s/pst-vfs-XXXXXX", "/tmp");
-	if (!mkdtemp(base))
+	if (scratch_new(NULL, base, sizeof(base)) < 0)
 		return "a scratch directory";
 	/* Where that is allowed the mount is ours alone, and goes if the test crashes. */
 	if (unshare(CLONE_NEWNS) == 0)

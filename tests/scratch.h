@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Scratch folders.  They lie in the directory that tests/guard gives each test, so that what a
+ * test leaves there when it dies, is skipped or forgets goes with that.
+ */
+#ifndef PST_TESTS_SCRATCH_H
+#define PST_TESTS_SCRATCH_H
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* A new one in parent, or in the test's own where that is NULL.  0 or -errno. */
+static inline int scratch_new(const char *parent, char *ret, size_t size)
+{
+	parent = parent ? parent : getenv("PST_TEST_DIR");
+	parent = parent ? parent : getenv("TMPDIR");
+	if ((size_t)snprintf(ret, size, "%s/pst-test-XXXXXX", parent ? parent : "/var/tmp") >= size)
+		return -ENAMETOOLONG;
+	return mkdtemp(ret) ? 0 : -errno;
+}
+
+static inline int scratch_unlink(const char *at, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(at);
+}
+
+/* With all that is in it, but not what is mounted there.  0 or -1 and errno. */
+static inline int scratch_remove(const char *dir_path)
+{
+	return nftw(dir_path, scratch_unlink, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+#endif
