@@ -20,7 +20,7 @@ KEPT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 REFUSED = {
     425: EPERM, 426: EPERM, 427: EPERM,                    # io_uring_*
     272: EPERM, 308: EPERM, 165: EPERM, 166: EPERM,        # unshare, setns, mount, umount2
-    155: EPERM, 428: EPERM, 429: EPERM, 430: EPERM,        # pivot_root, open_tree, move_mount, fsopen
+    155: EPERM, 428: EPERM, 429: EPERM, 430: EPERM,        # pivot_root and the new mounts
     237: EPERM, 238: EPERM, 239: EPERM, 279: EPERM,        # mbind, *_mempolicy, move_pages
     298: EPERM, 321: EPERM, 323: EPERM,                    # perf_event_open, bpf, userfaultfd
     435: ENOSYS,                                           # clone3, so that clone is taken
