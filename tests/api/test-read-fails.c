@@ -185,11 +185,11 @@ static int64_t make(enum what what, struct pst_done *d)
 	case READ:
 		return pst_read(from, 0, host, 0, EACH, d);
 	case READV:
-		return pst_readv(from, ranges, NR, d);
+		return pst_readv(from, ranges, NR, NULL, d);
 	case WRITE:
 		return pst_write(to, 0, soft, 0, EACH, d);
 	case WRITEV:
-		return pst_writev(to, ranges, NR, d);
+		return pst_writev(to, ranges, NR, NULL, d);
 	default:
 		return pst_file_sync(to);
 	}
