@@ -348,9 +348,9 @@ static const struct site {
 	const char *name;
 	bool told;
 } sites[] = {
-	{ "store.read", true },    { "store.write", true }, { "store.sync", true },
-	{ "store.lane", true },    { "mem.copy", true },    { "mem.stream", true },
-	{ "store.direct", false }, { "store.pin", false },  { "store.uring", false },
+	{ "file.read", true },    { "file.write", true }, { "file.sync", true },
+	{ "file.context", true },    { "mem.copy", true },    { "mem.stream", true },
+	{ "file.direct", false }, { "file.pin", false },  { "file.uring", false },
 	{ "mem.pin", true },
 };
 
@@ -396,7 +396,7 @@ static unsigned nr_cases;
 static void list_cases(void)
 {
 	cases[nr_cases++] = (struct again){ "file_calls", file_calls, AGAIN_ONCE,
-					    "store.uring:0:EPERM" };
+					    "file.uring:0:EPERM" };
 	for (unsigned i = 0; i < RIG_NR(sites); i++) {
 		const char *name = sites[i].name;
 
