@@ -349,7 +349,7 @@ static const struct site {
 	bool told;
 } sites[] = {
 	{ "file.read", true },    { "file.write", true }, { "file.sync", true },
-	{ "file.context", true },    { "mem.copy", true },    { "mem.stream", true },
+	{ "file.context", true }, { "mem.copy", true },   { "mem.stream", true },
 	{ "file.direct", false }, { "file.pin", false },  { "file.uring", false },
 	{ "mem.pin", true },
 };

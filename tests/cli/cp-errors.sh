@@ -146,8 +146,8 @@ failed_reread() {
 
 # Until that process has opened what it copies to, and therefore knows the source.
 is_copying() {
-	until ls -l "/proc/$1/fd" 2>/dev/null |
-		grep -q -e " $PWD/.*(deleted)\$" -e " $PWD/dst\.penstock-"; do
+	until find "/proc/$1/fd" -printf '%l\n' 2>/dev/null |
+		grep -q -e "^$PWD/.*(deleted)\$" -e "^$PWD/dst\.penstock-"; do
 		kill -0 "$1"
 		sleep 0.01
 	done
