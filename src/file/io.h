@@ -19,7 +19,8 @@
 #define IO_LEN_MAX GIB(1) /* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
 
-/* An open file.  Immutable after open but for the last three; any thread may read it. */
+/* An open file; any thread may read it.  After open only direct_bad, warm, cufile and forget
+ * change. */
 struct local_file {
 	int fd;             /* without O_DIRECT; always there */
 	int fd_direct;      /* the same file with O_DIRECT, or -1 */
@@ -175,7 +176,8 @@ struct io_backend {
 	unsigned (*reap)(struct io_ctx *ctx, struct io_op **ret, unsigned max);
 
 	/* Sleep until reap() has work or the deadline (absolute, PST_NO_DEADLINE) passed.
-	 * 0, -ETIMEDOUT or -EINTR.  May return early. */
+	 * 0, -ETIMEDOUT or -EINTR; another -errno where waiting itself fails, as in a
+	 * sandbox that forbids it.  May return early. */
 	int (*wait)(struct io_ctx *ctx, unsigned min, uint64_t deadline_ns);
 
 	/* Ask for an end of op, which is queued or in flight: it still comes out of reap(), with

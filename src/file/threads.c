@@ -28,7 +28,7 @@ struct threads_ctx {
 	struct io_ctx base;
 	struct io_fifo queued; /* the owner's: until flush() */
 
-	pthread_mutex_t lock; /* of all below; taken by workers */
+	pthread_mutex_t lock; /* of all below; taken by pool threads */
 	pthread_cond_t more;  /* done has wait_for operations */
 	struct io_fifo done;
 	unsigned nr_done;

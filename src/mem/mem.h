@@ -94,8 +94,8 @@ struct mem_part {
 /*
  * One kind of memory.  A table is const and complete at compile time; what a provider
  * learns at run time lives in its own file.  Calls come from any thread after load()
- * returned 0.  A NULL member means "cannot", and mem.c answers -EOPNOTSUPP for it; where nothing
- * needs to be done it answers 0 (pin, alive, sync) or does it itself (within).
+ * returned 0.  Optional members may be NULL.  docs/MEMORY.md lists them, and what the library
+ * does without each: mostly -EOPNOTSUPP, but 0 for load, pin, alive and sync.
  * Failures leave a sentence by err_set().
  */
 struct mem_ops {

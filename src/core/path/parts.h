@@ -10,7 +10,7 @@
 #define PART_MAX MIB(4)        /* bytes of one part */
 #define SUBMIT_COPY_MAX MIB(1) /* out of the page cache within pst_queue_submit() */
 
-/* One file operation of a request on host memory. */
+/* One file operation of a request on host memory or, through a window, on device memory. */
 struct part {
 	struct io_op op;
 	struct part *next; /* q->parts or q->parked */

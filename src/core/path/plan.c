@@ -11,8 +11,8 @@
  * that the caller listed, or if threads stand in for io_uring.  A file system in memory has no disk
  * below it, so DIRECT is not wanted there.
  *
- * A strict request with a reason fails with -EOPNOTSUPP.  If the plan has the reason, the request
- * fails before any byte moves.
+ * A strict request with a reason, MEMLOCK excepted, fails with -EOPNOTSUPP.  If the plan has the
+ * reason, the request fails before any byte moves.
  */
 #include <linux/magic.h>
 #include <pthread.h>

@@ -23,7 +23,8 @@
 struct plan {
 	uint8_t hop[HOPS_MAX]; /* file hops in order of preference, enum pst_path */
 	uint8_t nr_hops;
-	uint8_t dev;           /* device hop: as listed, else PST_PATH_STAGED; 0 for host memory */
+	uint8_t dev;           /* device hop: the first listed that serves, or STAGED without a
+				* list of them; 0 for host memory */
 	bool buffered_write;   /* a write of at most PST_SMALL_WRITE bytes: the page cache */
 	bool unaligned;        /* a write of which O_DIRECT, which cannot move all, moves nothing */
 	bool window;           /* small requests may go by a window */
@@ -31,7 +32,7 @@ struct plan {
 	bool listed;           /* by the caller: skipping CACHED is worth a `why' */
 	bool ahead;            /* the kernel reads ahead for it: the page cache, and no O_DIRECT */
 	bool pin_now;          /* the caller listed PAGECACHE */
-	bool staged;           /* the pool may be used; false: PAGECACHE alone was listed */
+	bool staged;           /* the pool may be used; false: device hops are listed, not STAGED */
 	struct mapping *map;   /* of the file's pages, or NULL */
 	struct gds_route *gds; /* by which long pieces go, or NULL; under the engine's lock */
 	uint32_t why;          /* known before the first byte moves */

@@ -192,7 +192,7 @@ static void job_seen(const struct job *j)
 		pagecache_seen(p->map, j->parts[i].off, j->parts[i].len);
 }
 
-/* Through the pool, if the caller's list has it. */
+/* Through the pool.  Fails if the caller lists device hops and not STAGED. */
 static void job_stage(struct worker *w, struct job *j)
 {
 	j->mapped = false;

@@ -155,7 +155,7 @@ static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 
 /* Let go of what the request uses. */
 void req_release(struct req *r);
-/* The request has its plan, or gets it now: start it. */
+/* Make the plan of a read or write, and start the request; a sync has no plan. */
 void req_start(struct req *r);
 /* Put the completion where pst_queue_reap() finds it. */
 void req_complete(struct req *r);

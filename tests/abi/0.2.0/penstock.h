@@ -8,7 +8,7 @@
  *
  *   - int results are >= 0 on success and -errno on failure; errno itself is left
  *     as it was.  pst_error_text() then holds a sentence with the cause and the cure.
- *   - ret_* arguments are written on success only.
+ *   - ret_* arguments are written on success only, except ret_done of the calls that wait.
  *   - *_free() and *_close() accept NULL and return NULL.
  *   - Different objects may be used from different threads at once; one object
  *     from one thread at a time, unless its comment says otherwise.  pst_mem and

@@ -31,7 +31,7 @@ struct pst_path_info {
  * @path: enum pst_path
  * @ret:  the answer
  *
- * Moves nothing.  Residency and alignment of a request are not looked at.
+ * Moves nothing between the two.  Residency and alignment of a request are not looked at.
  *
  * Return: 0, or -EINVAL for an unknown path or operation.
  */

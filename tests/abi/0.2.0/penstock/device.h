@@ -28,7 +28,7 @@ struct pst_device {
  * @ret_devs: filled with up to @max devices, host first; may be NULL when @max is 0
  * @max:      room in @ret_devs
  *
- * Return: how many there are, which may be more than @max; -EINVAL for a bad sz.
+ * Return: how many there are, which may be more than @max; -EINVAL for a bad sz; -ENOMEM.
  */
 PST_API int pst_device_list(struct pst_device *ret_devs, unsigned max);
 

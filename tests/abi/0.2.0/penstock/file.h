@@ -16,7 +16,8 @@ extern "C" {
 #define PST_FILE_TRUNC (1u << 4)  /* empty it */
 /* nobody changes it while it is open here, so that devices may read its page cache directly */
 #define PST_FILE_STABLE (1u << 5)
-#define PST_FILE_PLAIN (1u << 6) /* never O_DIRECT; such requests say no `why' */
+/* never O_DIRECT; its lack is no `why' on such a file, unless a list names it */
+#define PST_FILE_PLAIN (1u << 6)
 
 struct pst_file_opts {
 	size_t sz;      /* sizeof(struct pst_file_opts) */
@@ -45,8 +46,9 @@ struct pst_file_info {
  *
  * Opens the file twice where the file system takes O_DIRECT, once with and once without.
  *
- * Return: 0; -EINVAL for flags that make no sense; -EISDIR, -ENXIO (a FIFO, socket or
- * character device), -ENOENT, -EACCES, -EMFILE, -ENFILE and what open(2) says else.
+ * Return: 0; -EINVAL for flags that make no sense; -E2BIG for options that this
+ * version does not know; -EISDIR, -ENXIO (a FIFO, socket or character device), -ENOENT, -EACCES,
+ * -EMFILE, -ENFILE and what open(2) says else.
  */
 PST_API int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 			  struct pst_file **ret_file);

@@ -31,9 +31,9 @@ struct pst_queue_opts {
  *
  * Allocates all that preparing, submitting and reaping need.
  *
- * Return: 0; -EINVAL for an option out of range; -EPERM or -ENOSYS when @opts asks for
- * io_uring and the machine forbids it; -ENOMEM; -EMFILE; -EAGAIN when no thread can be
- * started.
+ * Return: 0; -EINVAL for an option out of range; -E2BIG for one that this version does not
+ * know; -EPERM or -ENOSYS when @opts asks for io_uring and the machine forbids it; -ENOMEM;
+ * -EMFILE; -EAGAIN when no thread can be started.
  */
 PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **ret_queue);
 
@@ -73,8 +73,8 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  *
  * Never blocks on a disk.  Small reads that the page cache holds may be done on return.
  *
- * Return: how many requests were started; the rest stay prepared.  -errno only when
- * none could be.
+ * Return: how many requests were started; the rest stay prepared.  -errno only in a forked
+ * child.
  */
 PST_API int pst_queue_submit(struct pst_queue *queue);
 
@@ -102,7 +102,8 @@ PST_API int pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, u
  * Each still completes exactly once: with its own result if it was done, else with
  * -ECANCELED, at the latest 100 ms from now.
  *
- * Return: how many requests were asked to end, -ENOENT when none matched.
+ * Return: how many requests were asked to end; -ENOENT when no request with this @user_data is
+ * prepared or under way.
  */
 PST_API int pst_queue_cancel(struct pst_queue *queue, uint64_t user_data);
 
