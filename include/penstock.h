@@ -17,7 +17,7 @@
  *     must fit int64_t.  Deadlines are absolute CLOCK_MONOTONIC nanoseconds.
  *   - Structures that begin with sz may grow at their end: set sz to sizeof() and zero
  *     the rest.  The library fills what it and the caller both know and zeroes what the
- *     caller alone knows.  A member that is set and that it does not know is refused
+ *     only the caller knows.  A member that is set and that it does not know is refused
  *     with -E2BIG.  In arrays sz is the distance between elements, the same in each.
  *   - New numbers may come in every enumeration: treat one you do not know as "other".
  *   - No call is a cancellation point: a thread that is cancelled in one ends after it.

@@ -29,6 +29,10 @@ enum req_state {
 	REQ_BUSY,     /* reaped, but something of it is still under way: q->busy */
 };
 
+/*
+ * The queue's lock covers all members but those of the engine.  While an engine
+ * has the request, its lock covers plan, cur, stop and end_err.
+ */
 struct req {
 	struct list link; /* on the list that state names */
 	struct list all;  /* q->inflight from submit to the end */
@@ -49,7 +53,7 @@ struct req {
 	bool stop;           /* start nothing more for it */
 	bool ended;          /* its completion went out before it was quiet */
 
-	/* parts.c */
+	/* parts.c, under the queue's lock */
 	unsigned nr_parts; /* in flight */
 	struct list parts; /* these, and those about to be */
 	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
@@ -59,7 +63,7 @@ struct req {
 	char *bounce;      /* buffer of a small write's bytes, loaded through a window, or NULL */
 	struct cached_window *cached_window; /* whose window its next part will use, or NULL */
 
-	/* sync */
+	/* sync, under the queue's lock */
 	unsigned nr_before; /* writes that must complete first */
 	bool sync_started;
 
@@ -79,7 +83,8 @@ struct req {
 	struct crc_range *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 
-	/* what the completion will say */
+	/* what the completion will say: under the engine's lock while an engine has the request,
+	 * else under the queue's */
 	uint64_t limit;   /* position of the first byte that did not arrive */
 	uint64_t err_pos; /* position of the first error */
 	int err;          /* positive errno of that */
@@ -90,7 +95,8 @@ struct req {
 	uint32_t crc;
 	uint64_t hop_bytes[PST_PATH_MAX + 1];
 
-	/* proof of the direct hop by this request's own data */
+	/* proof of the direct hop by this request's own data, under the queue's lock: parts_proof.c;
+	 * jobs have their own */
 	struct proof *proof;
 	bool can_judge;
 	uint64_t proof_off; /* in the file */

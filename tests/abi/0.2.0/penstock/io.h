@@ -115,11 +115,11 @@ struct pst_vec {
 /* How a call goes about all of its ranges; members as those of struct pst_io. */
 struct pst_call_opts {
 	size_t sz;      /* sizeof(struct pst_call_opts) */
-	uint32_t flags; /* PST_IO_STRICT, PST_IO_STREAM_WAIT */
+	uint32_t flags; /* PST_IO_STRICT, PST_IO_STREAM_WAIT (reads with a stream) */
 	uint32_t reserved;
 	uint64_t policy;      /* PST_POLICY* */
 	uint64_t deadline_ns; /* 0: 300 seconds from now, and one more for each 10 MB */
-	void *stream;         /* to be ordered with, or NULL */
+	void *stream;         /* to be ordered with, or NULL; all memory is of its device */
 };
 
 #define PST_VECS_MAX (1u << 20) /* ranges of one call */
