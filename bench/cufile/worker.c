@@ -109,7 +109,7 @@ static void lane_done(struct lane *l)
 	(void)cu.cuCtxPopCurrent_v2(&ctx);
 }
 
-/* Other bytes than the file has, unless it is made of this one alone. */
+/* Other bytes than the file has, unless it is made of only this one. */
 static int lane_spoil(struct lane *l)
 {
 	int r = 0;

@@ -98,7 +98,7 @@ static int one_size(struct bench *b, uint64_t len)
 	return r;
 }
 
-/* Those below the largest power of two that is not above the copy size, or that size alone. */
+/* Those below the largest power of two that is not above the copy size, or only that size. */
 static int all_sizes(struct bench *b)
 {
 	int r = 0;

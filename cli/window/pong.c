@@ -3,7 +3,7 @@
  * Round trips between two processes through device memory.
  *
  * This process has the memory and a window on it.  The other one was forked before the
- * library was used, gets a grant through a socket and opens a window by that alone: it has
+ * library was used, gets a grant through a socket and opens a window by only that: it has
  * no context on the device.  One stores a number, the other sees it and stores it elsewhere.
  * So what is measured is how soon one CPU sees through a window what another one stored
  * through a window, twice; no code runs on the device.

@@ -30,7 +30,7 @@ static int env_level;
 /*
  * Held for reading while a line is delivered: log_set() waits for those under way.  A fork()
  * meanwhile leaves it taken in the child, by a thread that is not there, so children that may not
- * use the library leave it alone.  Others have a parent in which no line was on its way.
+ * use the library do not take it.  Others have a parent in which no line was on its way.
  */
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static pst_log_fn callback;

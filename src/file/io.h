@@ -150,7 +150,7 @@ struct io_ctx {
 
 /*
  * One back end.  An I/O context has one user at a time: core holds the lock of the queue
- * that owns it, or it belongs to an engine's worker.  wait() alone is called without
+ * that owns it, or it belongs to an engine's worker.  Only wait() is called without
  * that lock, while nobody else uses the I/O context.
  */
 struct io_backend {

@@ -16,8 +16,8 @@
  *     files is shorter.
  *   - Operations that end without the ring (injected faults, reads of files in memory) stand
  *     in a list of the I/O context, and reap() takes them from there as if they were completions.
- *     So does a read that may not wait and is alone: a system call of its own costs less
- *     than the ring, an entry that several share costs less still.
+ *     So does the only read of a flush, if it may not wait: a system call of its own costs
+ *     less than the ring.  An entry that several reads share costs less still.
  *   - The kernel's io-wq runs one buffered write at a time for all files whose inodes share one
  *     of 64 hash values.  A write that hangs may hold up the writes to one file in 64, until
  *     its deadline or theirs.

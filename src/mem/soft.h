@@ -12,7 +12,7 @@
 
 #define SOFT_DEVICES_MAX 8
 
-/* The bytes of an allocation, for the device's thread alone. */
+/* The bytes of an allocation; only for the device's thread. */
 char *soft_bytes(const struct mem_alloc *a);
 
 /* Once, before every other call. */

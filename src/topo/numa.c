@@ -30,7 +30,7 @@ static bool number(const char **text, unsigned *ret)
 
 int numa_cpulist(const char *text, cpu_set_t *ret)
 {
-	bool more = *text && strcmp(text, "\n") != 0; /* else a node of memory alone */
+	bool more = *text && strcmp(text, "\n") != 0; /* else a node with only memory */
 	const char *p = text;
 	unsigned from, to;
 	cpu_set_t set;

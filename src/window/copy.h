@@ -10,7 +10,7 @@
  *
  * Any kernel takes any alignment of both pointers and any length and touches no byte outside
  * the range; all but memcpy store each byte once.  8, 4, 2 or 1 bytes that are aligned in
- * the mapping and are copied alone are one access.
+ * the mapping and are the whole range are one access.
  *
  *	copy.c		the list, the choice, and kernels in plain C
  *	copy_x86.c	SSE2 to AVX-512, MOVDIR64B

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sizes, times and rates, as people write and read them; on libc alone. */
+/* Sizes, times and rates, as people write and read them; needs only libc. */
 #ifndef CLI_NUMBERS_H
 #define CLI_NUMBERS_H
 

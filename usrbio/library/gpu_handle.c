@@ -86,7 +86,7 @@ int gpu_handle_unpack(const hf3fs_gpu_ipc_handle_t *handle, struct pst_grant *re
 			.len = w.len & NUMBER_MAX,
 			.fd = -1,
 		};
-		/* How much lies behind the range is the owner's alone. */
+		/* Only the owner knows how much lies behind the range. */
 		ret->size = ret->off + ret->len;
 		memcpy(ret->ipc, w.ipc, sizeof(ret->ipc));
 	}

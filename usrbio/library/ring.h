@@ -4,7 +4,7 @@
  *
  * One thread prepares and one waits.  What they share are the slots: one that has a registration
  * is in use.  Nobody else's memory says which are; the ring's own belongs to its server as
- * much as to us, and a daemon is believed only in what it alone can know: how a request ended.
+ * much as to us, and a daemon is believed only in what nobody else can know: how a request ended.
  */
 #ifndef USRBIO_RING_H
 #define USRBIO_RING_H

@@ -2,7 +2,7 @@
 /*
  * POSIX shared memory.  Names are without their slash.
  *
- * It is its user's alone, mode 0600: a server of a plain directory and a daemon that runs as root
+ * It is only its user's, mode 0600: a server of a plain directory and a daemon that runs as root
  * or as that user can open it, and nobody else.
  */
 #ifndef USRBIO_SHM_H

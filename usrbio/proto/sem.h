@@ -17,7 +17,7 @@
 void usrbio_sem_post(sem_t *sem);
 
 /*
- * The same, but the kernel alone touches the memory.  0; -EFAULT when it is gone because its file
+ * The same, but only the kernel touches the memory.  0; -EFAULT when it is gone because its file
  * was cut.
  */
 int usrbio_sem_post_by_kernel(sem_t *sem);

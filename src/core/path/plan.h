@@ -7,7 +7,7 @@
  * queue's last plan if that was made for the same kind of request.
  *
  * A plan changes later where a path does not work out.  small_give_up() stages a read that was not
- * resident.  parts_again() leaves BUFFERED alone after a failed proof.  give_up() in
+ * resident.  parts_again() leaves only the hop BUFFERED after a failed proof.  give_up() in
  * gds/path/move.c takes cuFile away.
  */
 #ifndef PST_PLAN_H

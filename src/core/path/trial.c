@@ -2,8 +2,8 @@
 /*
  * Trials: an operation by O_DIRECT, then a plain read, and that three times.
  *
- * A file changes where two plain reads differ, or its size or change time does.  The time alone
- * says too little: it moves on every few milliseconds only, and a write sets it before it
+ * A file changes where two plain reads differ, or its size or change time does.  Looking only at
+ * the time is not enough: it moves on every few milliseconds only, and a write sets it before it
  * copies.  A trial of a write is the write again, with the request's bytes: what another
  * wrote after the first is gone then, and the request is written again anyway.
  */

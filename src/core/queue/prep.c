@@ -75,7 +75,7 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 	return err == 0 && barrier ? order_prepare(share) : err;
 }
 
-/* -EAGAIN says one thing alone: reap first. */
+/* -EAGAIN says only one thing: reap first. */
 static int not_full(int err)
 {
 	return err == -EAGAIN ? -EBUSY : err;

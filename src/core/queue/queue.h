@@ -46,7 +46,7 @@ struct counters {
 
 /*
  * Every call holds the lock, but not while the owner sleeps in pst_queue_reap().  Then waiting is
- * true, and other threads may look at the uses but leave I/O context and requests alone.
+ * true, and other threads may look at the uses but must not touch I/O context and requests.
  *
  * The lock is there for pst_mem_drain() and pst_mem_free() on other threads.  The owner may hold it
  * for as long as a file system or a driver takes, so other threads only try to take it.  If they

@@ -139,7 +139,7 @@ unsigned registry_uses(const struct object *obj)
 	unsigned nr = 0;
 
 	for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
-		/* With the caller's reference alone there is no queue that knows it. */
+		/* With only the caller's reference there is no queue that knows it. */
 		if (atomic_load(&obj->refs) > 1)
 			nr += uses(q, obj);
 		look_after(q);

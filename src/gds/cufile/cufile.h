@@ -28,7 +28,7 @@
  * calling thread: call them inside mem_within().
  *
  * Others in the process may use the library too.  While they do, no parameter is set; their
- * driver is not closed; what they registered is left alone.  PST_GDS=exclusive in the
+ * driver is not closed; what they registered stays as it is.  PST_GDS=exclusive in the
  * environment promises that there are none: only then is the library told to refuse what has
  * no direct way (strict), and are its counters switched on when somebody asks for them.
  *

@@ -89,7 +89,7 @@ static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };
 
-	/* Transfers give its own code alone. */
+	/* Transfers give only its own code. */
 	if (!cu_err)
 		return err_set(EIO,
 			       "cuFile could not %s: CUDA_DRIVER_ERROR (%d), of which it says no "

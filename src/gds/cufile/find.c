@@ -192,7 +192,7 @@ bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX])
 
 /* ---------------------------------------------------------------- all of it */
 
-/* As the loader, by a path or by a name alone. */
+/* As the loader does it, by a path or by a bare name. */
 static bool by_loader(const char *name, char *ret)
 {
 	char file[PATH_MAX];

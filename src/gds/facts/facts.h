@@ -32,7 +32,7 @@ void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _prin
  * All facts, in the order of pst_check(): "gpu", "nvidia-fs", "p2pdma", "filesystem", "disk",
  * "udev", "direct-io", "iommu", "acs", "distance".  fd is a file, a directory or a block device;
  * pci is the GPU's address ("0000:17:00.0").  With NULL or "" there is no "gpu", no "acs" and no
- * "distance", and the others are of the file's side alone.  root stands before every path that is
+ * "distance", and the others are only of the file's side.  root stands before every path that is
  * looked at: "" as a rule, a folder that was made up in tests.
  *
  * Return: how many; -EINVAL for another kind of fd or what is no address, and what fstat(2)

@@ -31,7 +31,7 @@
 enum gds_fs {
 	GDS_FS_UNTOLD, /* nobody has tried, or the mount is not known */
 	GDS_FS_LOCAL,  /* direct, by either way, when its disk is */
-	GDS_FS_REMOTE, /* direct, by nvidia-fs alone */
+	GDS_FS_REMOTE, /* direct, only by nvidia-fs */
 	GDS_FS_NEVER,  /* by copies through host memory */
 };
 

@@ -14,8 +14,8 @@
 #define GDS_CHECKS_MAX (GDS_FACTS_MAX + 2u)
 
 /*
- * fd: a file, or without a trial a directory.  dev: an NVIDIA GPU, or NULL for the file's side
- * alone.  trial_deadline_ns: when the trial is given up; 0: there is none.
+ * fd: a file, or without a trial a directory.  dev: an NVIDIA GPU, or NULL for only the file's
+ * side.  trial_deadline_ns: when the trial is given up; 0: there is none.
  *
  * Return: how many checks; -EINVAL for a trial of what has no bytes, or without a device; -errno
  * when fd cannot be looked at.

@@ -94,7 +94,7 @@ void gds_mem_end(struct region *r, void (*fn)(void *arg))
 
 /* ------------------------------------------------------------------- files */
 
-/* Errors of this file alone, which stay. */
+/* True if the error is only of this file, and stays. */
 static bool is_final(int err)
 {
 	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;

@@ -49,8 +49,8 @@ static void id_put(struct cuda_id *e)
 }
 
 /*
- * The entry of an allocation, made if there is none.  The driver's number alone is the key
- * of plain memory, so that a wrap of our own finds the size that was asked for and not
+ * The entry of an allocation, made if there is none.  The key of plain memory is only the
+ * driver's number, so that a wrap of our own finds the size that was asked for and not
  * what it was rounded to.  Ranges of mapped memory differ in what they span.
  * *ret_new says whether the allocation was unknown.
  */

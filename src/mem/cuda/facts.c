@@ -25,8 +25,8 @@ void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t le
 	(void)snprintf(ret, len, "%s", unknown);
 	if (sysfs_line(proc, line, sizeof(line)) < 0)
 		return;
-	/* "... Kernel Module for x86_64  580.159.04  Release Build ...": the word of digits and
-	 * dots alone. */
+	/* "... Kernel Module for x86_64  580.159.04  Release Build ...": the word that has
+	 * only digits and dots. */
 	for (char *w = strtok_r(line, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
 		if (!strchr(w, '.') || w[strspn(w, "0123456789.")])
 			continue;

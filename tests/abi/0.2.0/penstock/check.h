@@ -58,7 +58,7 @@ struct pst_check {
 
 struct pst_check_opts {
 	size_t sz;          /* sizeof(struct pst_check_opts) */
-	const char *device; /* "gds": as pst_device_find() takes it; NULL: the file's side alone */
+	const char *device; /* "gds": as pst_device_find() takes it; NULL: only the file's side */
 	const char *path;   /* "gds": a file or, without PST_CHECK_TRIAL, a directory */
 	uint32_t flags;     /* PST_CHECK_TRIAL */
 	uint32_t reserved;

@@ -155,7 +155,7 @@ PST_API int64_t pst_read(struct pst_file *file, uint64_t file_off, struct pst_me
  * @len:      bytes, at least 1
  * @ret_done: how it went, also on failure; may be NULL
  *
- * Durable after pst_file_sync() alone.
+ * Durable only after pst_file_sync().
  *
  * Return: @len, or -errno as pst_read(); then ret_done->prefix bytes are written.
  */
