@@ -61,7 +61,7 @@ static int add_wrapped(struct ranges *rs, struct mem_alloc *a, struct pst_mem **
 	return r;
 }
 
-/* Of the host's addresses the span is wrapped: what lies between the ranges is not touched. */
+/* Wrap the span of all host addresses.  What lies between the ranges is not touched. */
 static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 {
 	_cleanup_(freep) struct mapped *maps = calloc(nr, sizeof(*maps));

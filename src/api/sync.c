@@ -55,7 +55,7 @@ static void unmet(struct call *c, int err)
 	(void)snprintf(c->text, sizeof(c->text), "%s", err_text());
 }
 
-/* Start all requests that were not, and see all that were started end. */
+/* Start all requests that were not started yet, and wait until all of them have ended. */
 static void move(struct call *c, struct pst_queue *q)
 {
 	unsigned nr = c->ranges.nr_groups, under_way = 0;

@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 
-#define IO_NR_FILES 4096  /* files that I/O contexts can register; more work, unregistered */
+#define IO_NR_FILES 4096  /* files that I/O contexts register; further ones work, unregistered */
 #define IO_NR_BUFS 8192   /* pieces of host memory likewise, IO_BUF_MAX bytes each */
 #define IO_BUF_MAX MIB(8) /* to pin as many small pages takes 0.3 ms */
 #define IO_LEN_MAX GIB(1) /* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
@@ -122,9 +122,9 @@ struct io_op {
 };
 
 /*
- * Before a write is queued, and once it is back from reap() (writers.c).  While begin says
- * false it must not start: one with IO_OP_DIRECT may drop that flag and begin as another, and
- * each asks again later.  Nobody tells when.
+ * Calls before a write is queued, and once it is back from reap() (writers.c).  While begin says
+ * false the write must not start.  One with IO_OP_DIRECT may drop that flag and begin again.  Each
+ * asks again later: there is no wake-up; the caller polls.
  */
 bool writers_begin(struct io_op *op);
 /* After false, for one that keeps IO_OP_DIRECT: it gets its turn. */

@@ -3,11 +3,11 @@
  * Files by pread(2) and pwrite(2) on threads: works everywhere.
  *
  * One pool of threads serves all I/O contexts of the process.  It grows while operations find
- * nobody idle, and a thread that found nothing for IDLE_NS goes; one stays while there is an I/O
- * context, so that operations can always start.  The last I/O context's end ends and joins them
- * all.  Nothing can be in flight then, so none of them is inside a system call; an operation
- * that hangs keeps its I/O context, and with it the pool.  NR_THREADS_MAX operations that hang
- * leave no thread for the others, which can then only be cancelled.
+ * nobody idle, and a thread that found nothing for IDLE_NS ends.  One stays while there is an
+ * I/O context, so that operations can always start.  When the last I/O context is freed, all
+ * threads end and are joined.  Nothing can be in flight then, so none of them is inside a system
+ * call.  An operation that hangs keeps its I/O context, and with it the pool.  NR_THREADS_MAX
+ * operations that hang leave no thread for the others, which can then only be cancelled.
  *
  * Lock order: life_lock, pool.lock.  An I/O context's lock is never held together with these.
  */

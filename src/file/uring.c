@@ -12,8 +12,8 @@
  *     forbid that.
  *   - The ring's own descriptor is not registered: that registration belongs to a thread,
  *     not to the ring, and an I/O context may be used by one thread after the other.
- *   - io_uring raises no limit of the process: with a small RLIMIT_NOFILE the table of
- *     files is shorter.
+ *   - This file raises no limit of the process.  With a small RLIMIT_NOFILE the table of files
+ *     is shorter.
  *   - Operations that end without the ring (injected faults, reads of files in memory) stand
  *     in a list of the I/O context, and reap() takes them from there as if they were completions.
  *     So does the only read of a flush, if it may not wait: a system call of its own costs
@@ -246,7 +246,7 @@ static inline void fill_sqe(struct uring_ctx *ctx, struct io_uring_sqe *sqe, str
 		sqe->flags |= IOSQE_ASYNC;
 }
 
-/* Say to the kernel what cancel() could not. */
+/* Put the cancels that cancel() noted into the ring. */
 static void cancel_owed(struct uring_ctx *ctx)
 {
 	struct io_uring_sqe *sqe;

@@ -14,7 +14,8 @@
 #define WORTH 2u           /* times the bytes named, moved unregistered */
 #define REGISTER_SHARE 16u /* of an I/O context's time */
 
-/* Registered with all rings that RLIMIT_MEMLOCK holds for: each ring counts by itself. */
+/* Bytes registered with all rings that RLIMIT_MEMLOCK holds for.  The kernel counts each ring by
+ * itself. */
 static _Atomic uint64_t locked_bytes;
 
 /* ---------------------------------------------------------------- the limit */
@@ -30,8 +31,9 @@ static bool may_lock(void)
 }
 
 /*
- * So much more will be registered, if the limit has room.  The kernel may refuse all the same: it
- * counts other processes of the user, which nobody can ask it about, and whole huge pages.
+ * Counts len more bytes as registered if the limit has room for them; 0 or an errno.  The kernel
+ * may refuse them all the same.  It also counts whole huge pages, and other processes of the user,
+ * which nobody can ask it about.
  */
 static int charge(const struct uring_bufs *t, uint64_t len)
 {
@@ -110,7 +112,7 @@ static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintpt
 	return 0;
 }
 
-/* Pages of what operations named in the piece, if it is time. */
+/* Register the pages of the piece that operations have named, if it is time to. */
 static void piece_try(struct uring_bufs *t, const struct io_buf *b, uint32_t piece)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), now = now_ns();

@@ -107,9 +107,8 @@ void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit)
 /* ----------------------------------------------------------------- arenas */
 
 /*
- * Slots of an arena.  All of a pool are alike, so that it can come down to any part that is
- * not less than its shares are sure of, and small, because the driver keeps others waiting
- * while it pins one.
+ * Slots of an arena.  All arenas of a pool have the same size, so that the pool can shrink to any
+ * share.  They are small, because the driver keeps others waiting while it pins one.
  */
 static unsigned arena_slots(const struct engine *e)
 {

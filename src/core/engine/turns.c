@@ -72,7 +72,7 @@ void engine_wake(struct engine *e, unsigned nr)
 		wake_one(e);
 }
 
-/* Is a piece of at least so many bytes next, that are pinned? */
+/* True if the next piece has at least min bytes, and its pages are pinned. */
 static bool next_is_pinned(const struct req *r, uint64_t min)
 {
 	struct piece pc;

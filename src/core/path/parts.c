@@ -98,7 +98,8 @@ struct part *part_new(struct req *r)
 	struct pst_queue *q = r->q;
 	struct part *p = q->parts;
 
-	/* The first part of a request is sure; what is beyond those is anybody's. */
+	/* Every request can get one part; only parts beyond q->depth may become a request's
+	 * second. */
 	if (!p || (r->nr_parts && q->nr_parts <= q->depth))
 		return NULL;
 	q->parts = p->next;
@@ -189,7 +190,7 @@ static void leave_edge(struct req *r, uint64_t pos)
 	r->edge_pos = MIN(r->edge_pos, pos);
 }
 
-/* A window that was not asked for only takes what the page cache holds. */
+/* Where the engine is the fallback, a window serves only reads out of the page cache. */
 static unsigned nr_hops(const struct req *r)
 {
 	return r->plan.restage && r->io.op == PST_OP_READ ? 1 : r->plan.nr_hops;

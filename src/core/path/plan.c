@@ -125,8 +125,8 @@ static void plan_reason(struct plan *p, uint32_t why, int detail)
 
 /*
  * Small writes one at a time are done sooner through the page cache, the sync that follows
- * included.  But other processes may write the file by O_DIRECT, and nobody can ask them: so only
- * where the user says that it may be.
+ * included.  But other processes may write the file by O_DIRECT, and nobody can ask them.  So small
+ * writes do this only if the user sets PST_SMALL_WRITE.
  */
 static uint64_t small_write_max;
 
@@ -260,7 +260,7 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 }
 
 /*
- * O_DIRECT leaves no edges: every piece begins and ends on the file's alignment, and its
+ * True if O_DIRECT leaves no edges: every piece begins and ends on the file's alignment, and its
  * memory, where the kernel writes to it, on the memory's.
  */
 static bool plan_aligned(const struct req *r)
@@ -288,9 +288,11 @@ static bool plan_aligned(const struct req *r)
 }
 
 /*
- * Pages of a stable file may serve the device directly: where the caller leaves the choice,
- * once they are pinned, and where the path is listed, at once.  Never for a checksum, which
- * the CPU would have to take from the mapping.
+ * Sets the device-side choices: window, pool, page cache.
+ *
+ * Pages of a stable file may serve the device directly.  If the caller leaves the choice, they do
+ * once they are pinned.  If the path is listed, they are pinned at once.  They never serve a
+ * request with a checksum, which the CPU would have to take from the mapping.
  */
 static void plan_pages(struct req *r, struct plan *p, uint32_t listed)
 {
@@ -369,7 +371,10 @@ static int plan_find(struct req *r, struct plan *ret)
 	return 0;
 }
 
-/* The verdict on GDS may come at any time; one allocation has a window where others have none. */
+/*
+ * True if the list has a path whose plan must not be kept.  The verdict on GDS may come at any
+ * time; one allocation has a window where others have none.
+ */
 static bool lists_volatile(uint64_t policy)
 {
 	for (; policy; policy >>= 4)

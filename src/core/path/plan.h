@@ -26,7 +26,7 @@ struct plan {
 	uint8_t dev;           /* device hop: the first listed that serves, or STAGED without a
 				* list of them; 0 for host memory */
 	bool buffered_write;   /* a write of at most PST_SMALL_WRITE bytes: the page cache */
-	bool unaligned;        /* a write of which O_DIRECT, which cannot move all, moves nothing */
+	bool unaligned;        /* a write that is not aligned: O_DIRECT moves nothing of it */
 	bool window;           /* small requests may go by a window */
 	bool restage;          /* WINDOW: by the engine after all, if it is not resident */
 	bool listed;           /* by the caller: skipping CACHED is worth a `why' */

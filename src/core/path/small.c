@@ -114,7 +114,8 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
-/* Is a window the better way?  If so, is there one?  0; the errno why not; -1 it is not. */
+/* Returns 0 if a window serves the request better, an errno if no window can be had, -1 if a window
+ * is not the better way. */
 static int small_fits(struct req *r)
 {
 	const struct pst_mem *m = req_mem(r);

@@ -9,9 +9,9 @@
 
 #define SMALL_MAX KIB(64) /* bytes of a request that may go by a window without being told */
 
-/* Not switched off by PST_WINDOW. */
+/* True unless PST_WINDOW switches it off. */
 bool small_enabled(void);
-/* plan.window: take the window where it is the better way. */
+/* With plan.window: take the window where it is the better way. */
 void small_choose(struct req *r);
 /* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
 int small_listed(struct req *r);

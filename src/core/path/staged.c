@@ -25,7 +25,7 @@
 
 /* ----------------------------------------------------------------- copies */
 
-/* Over what is in the slot, in piece order, up to the first byte that is missing. */
+/* Makes the job's checksum of what is in the slot, in piece order, up to the first missing byte. */
 static void job_crc(struct job *j)
 {
 	if (!(j->req->io.flags & PST_IO_CRC32C))
@@ -301,7 +301,8 @@ static bool progress_copies(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		/* Still no room.  If its copy failed j may be somebody else's by now. */
+		/* There is still no room if j is back at the end of the list.  If its copy failed, j
+		 * may be another request's job by now, so only its address is compared. */
 		if (w->to_copy.prev == &j->link)
 			break;
 	}

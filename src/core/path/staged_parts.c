@@ -126,7 +126,7 @@ void job_part_start(struct worker *w, struct job_part *job_part, unsigned hop)
 	job_part_end(w, job_part);
 }
 
-/* The body came back whole or short; what of it was wanted? */
+/* The body came back, whole or short.  Settles what of it was wanted. */
 static void job_part_body_done(struct worker *w, struct job_part *job_part)
 {
 	struct job *j = job_part->job;

@@ -294,7 +294,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 
 /* --------------------------------------------------------------- progress */
 
-/* A stack and no ring for one producer: several workers share a request. */
+/* A stack, and not a ring with one producer, because several workers hand requests back. */
 void queue_hand_back(struct req *r)
 {
 	struct pst_queue *q = r->q;

@@ -43,7 +43,7 @@ struct req {
 	struct use *mem_use, *file_use;
 	struct plan plan;
 	struct cursor cur; /* what has not been started */
-	bool one_piece;    /* a single piece: behind the end of the file is nothing of it */
+	bool one_piece;    /* it has a single piece, so nothing of it follows the end of the file */
 	uint64_t total;    /* bytes in all pieces */
 	uint64_t deadline;
 	uint64_t seq; /* order of submission */
@@ -74,7 +74,7 @@ struct req {
 	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
 	uint64_t barrier_until;     /* when that has to end */
 	bool handed_back;
-	bool dead;              /* its completion went out: results are nobody's any more */
+	bool dead;              /* its completion went out: nobody takes results any more */
 	unsigned nr_jobs;       /* in flight */
 	struct list jobs;       /* of these, those with a slot */
 	unsigned nr_touch;      /* jobs whose copies may touch the memory now */

@@ -25,7 +25,7 @@ bool uses_init(struct pst_queue *q)
 	return q->uses;
 }
 
-/* Twice the buckets; without memory for them it stays as it is. */
+/* Double the buckets.  Without memory for them the table stays as it is. */
 static void uses_grow(struct pst_queue *q)
 {
 	size_t nr = (size_t)1 << q->uses_bits;

@@ -40,7 +40,7 @@ void queue_ring(struct alarm *a)
 		a->at = at;
 }
 
-/* The descriptor is not readable any more.  An engine that was about to write it when the queue was
+/* Make the descriptor unreadable.  An engine that was about to write it when the queue was
  * disarmed may still make it readable again. */
 static void efd_clear(struct pst_queue *q)
 {
@@ -73,6 +73,7 @@ void queue_disarm(struct pst_queue *q)
 	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
 	efd_clear(q);
 }
+
 /* ------------------------------------------------------------------- wait */
 
 /* poll(2) until the deadline, which a millisecond's rounding must not bring forward. */
@@ -92,9 +93,9 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
- * Sleep until the I/O context has finished nr operations, or an engine anything.  An operation may
- * be only a step of its request, whose next must not wait for others that hang: so a sleep
- * for several is short.
+ * Sleep until the I/O context has finished nr operations, or an engine has finished anything.  An
+ * operation may be only one step of its request.  The next step must not wait for other operations
+ * that hang, so a sleep for several operations is short.
  */
 static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
@@ -142,11 +143,11 @@ unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, uns
 			queue_wait(q, MIN(min - n, q->nr_inflight),
 				   MIN(deadline_ns, q->next_deadline));
 	}
-	/* Else who sleeps on it without need would wake for ever. */
+	/* Clear it, else a thread that sleeps on it with nothing to reap would always wake. */
 	if (q->has_fd && !was_armed && !n)
 		efd_clear(q);
 	if (q->has_fd && !q->fd_once)
-		(void)queue_arm(q); /* it did before */
+		(void)queue_arm(q); /* worked the first time, and only that can fail */
 	return n;
 }
 

@@ -65,7 +65,7 @@ static void mem_end_run(void *arg)
 		/* Without a context, because the program ended it, the memory is gone too. */
 		if (end->res > 0)
 			(void)unregister(end);
-		/* Room is being made in it for others. */
+		/* Another thread is making room in it for others just now. */
 		if (end->res != -EBUSY)
 			break;
 		(void)nanosleep(&nap, NULL);

@@ -127,7 +127,8 @@ static void answer(struct gds_route *route, enum gds_state state, int err)
 			 state == GDS_BAD ? "" : " now", err_text());
 }
 
-/* Failures of starting it, of this one file, and what others do, say nothing of the route. */
+/* True if the error says nothing of the route: starting cuFile failed, the cause is this one file,
+ * or others in the process. */
 static bool may_pass(int err)
 {
 	return err == -EAGAIN || err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
@@ -254,8 +255,10 @@ static int misfit(const struct gds_route *route, const struct pst_file *f, const
 	return gm ? gm->err : ENOMEM;
 }
 
-/* The reason why cuFile is not used.  *ret_route is set where there might be a route; the first
- * who asks for it has a thread find out. */
+/*
+ * Returns the reason why cuFile is not used.  *ret_route is set where there might be a route.  The
+ * first caller who asks for a route starts the thread that looks for it.
+ */
 static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       struct gds_route **ret_route, int *ret_detail)
 {
@@ -349,8 +352,11 @@ static void take_if_better(struct req *r, struct gds_route *route)
 		req_reason(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 }
 
-/* The CPU would have to load a checksum's bytes from the device; and a stream that waits may
- * have calls of the driver wait for it, cuFile's among them. */
+/*
+ * The flags of the request that cuFile does not serve.  The CPU would have to load a checksum's
+ * bytes from the device.  A stream that waits may keep calls of the driver waiting, and cuFile's
+ * are among them.
+ */
 static uint32_t not_served(const struct req *r)
 {
 	return r->io.flags & (PST_IO_CRC32C | PST_IO_STREAM_WAIT);

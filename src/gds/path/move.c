@@ -224,9 +224,9 @@ static int transfer_run(void *arg)
 }
 
 /*
- * Bytes of the range that only the page cache has go to the disk.  That a write back failed is
- * told once to each open file description: this takes one of its own, so that the file's, which
- * may be the program's too, still has it for the next fsync().
+ * Writes to the disk what only the page cache has of the range.  The kernel tells each open file
+ * description once that a write back failed.  So this opens a description of its own, and the
+ * file's, which may be the program's too, still has the error for its next fsync().
  */
 static int flush(const struct local_file *lf, uint64_t off, uint64_t len)
 {
@@ -288,8 +288,8 @@ static int move_again(struct gds_job *j, struct cufile_file *cf)
 }
 
 /*
- * Read libcufile's counters.  False if it does not count, and if it must not be told to: before
- * 1.16 the process cannot end safely while it counts.  There its being strict has to do.
+ * Read libcufile's counters.  False if it does not count, or if it must not be told to.  Before
+ * 1.16 the process cannot end safely while it counts, so there the strict mode has to do.
  */
 static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 {
@@ -325,7 +325,8 @@ static void blame(struct gds_job *j, int err)
 	}
 }
 
-/* Only the end of the file makes a transfer short: as it is, or was before, as files grow. */
+/* True if a transfer ended at the end of the file: as it is now, or as it was before, because files
+ * grow.  Nothing else makes a transfer short. */
 static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
 	uint64_t end = j->pc.file_off + got, size;
@@ -334,7 +335,8 @@ static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 	       (end >= size || end >= before);
 }
 
-/* Another thread is registering the same; unless it hangs, that is over at once. */
+/* True if the caller tries again: another thread is registering the same file or memory, which ends
+ * at once unless it hangs. */
 static bool soon(const struct gds_job *j, int64_t err)
 {
 	struct timespec nap = { .tv_nsec = 100000 };
@@ -455,7 +457,7 @@ static void job_run(struct work *w)
 
 /* ------------------------------------------------------------------- turns */
 
-/* It is not used for the rest of the request. */
+/* cuFile is not used for the rest of the request. */
 static void give_up(struct req *r, int err)
 {
 	r->plan.gds = NULL;
@@ -496,7 +498,8 @@ static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 	return new->start > since + GDS_PATIENCE_NS || *ret_bad ? -ETIMEDOUT : 0;
 }
 
-/* 1 when it runs; as room() gives; -EAGAIN without a thread. */
+/* Start the job.  Returns 1 if it runs, what room() gives if it may not, -EAGAIN if no thread can
+ * be started. */
 static int job_begin(struct gds_job *j)
 {
 	struct device *d = &devices[j->route->device];
@@ -542,7 +545,7 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 	return j;
 }
 
-/* So much in one transfer. */
+/* The most bytes of one transfer. */
 static uint64_t longest(const struct req *r)
 {
 	const struct gds_route *route = r->plan.gds;

@@ -178,9 +178,9 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  * be read or not.
  *
  * Return: bytes that are there without a gap, in the order of @vecs; -errno of the first range
- * that failed, as pst_read(), and then ret_done->prefix bytes are good.  Where ranges are refused
- * before anything moves it is that of one of them.  -EINVAL, -E2BIG also for options that a call
- * does not take.
+ * that failed, as pst_read(), and then ret_done->prefix bytes are good.  If ranges are refused
+ * before anything moves, the errno is that of one of them.  -EINVAL, -E2BIG also for options that a
+ * call does not take.
  */
 PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 			  const struct pst_call_opts *opts, struct pst_done *ret_done);
