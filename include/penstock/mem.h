@@ -11,7 +11,7 @@ extern "C" {
 
 #define PST_MEM_SHARED (1u << 0) /* may be exported to another process */
 #define PST_MEM_PINNED (1u << 1) /* wrap: the caller promises that the pages stay */
-#define PST_MEM_LATER (1u << 2)  /* wrap, with kind = PST_KIND_HOST: need not be there yet */
+#define PST_MEM_LATER (1u << 2)  /* wrap with kind HOST: memory that need not be there yet */
 
 struct pst_mem_opts {
 	size_t sz;      /* sizeof(struct pst_mem_opts) */
