@@ -170,7 +170,8 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  * @opts:     NULL for the defaults
  * @ret_done: all of them in one, also on failure: paths is the union, prefix counts in the
  *            order of @vecs, why is the first reason met, and user_data is the index of the
- *            range that failed or is the first short one, or @nr; may be NULL
+ *            first range that is not whole, of those in the request that failed if one
+ *            did, or @nr; may be NULL
  *
  * What model loaders do: three hundred tensors into as many allocations is one call.  Ranges
  * in one allocation become one request, as do all of the host's addresses, and requests run side

@@ -38,7 +38,8 @@ struct ranges {
 int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr);
 
 /*
- * What became of all; user_data is the range that failed or is short, or how many there are.
+ * What became of all; user_data is the first range that is not whole, in the request that failed
+ * if one did, or how many ranges there are.
  * @vecs:  as in ranges_init()
  * @unmet: positive errno of the groups that did not end; they were not started
  *

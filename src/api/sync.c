@@ -109,7 +109,7 @@ static void say(const struct call *c, const struct group *g, const struct pst_do
 	else if (c->ranges.nr == 1)
 		(void)err_set((int)done->res, "%s", pst_done_text(&g->done, text, sizeof(text)));
 	else
-		(void)err_set((int)done->res, "range %" PRIu64 ": %s", done->user_data,
+		(void)err_set((int)done->res, "from range %" PRIu64 " on: %s", done->user_data,
 			      pst_done_text(&g->done, text, sizeof(text)));
 }
 

@@ -190,7 +190,7 @@ static void which_range(void)
 	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -EFAULT);
 	T_EQ(d.user_data, 3);
 	T_EQ(d.prefix, 2 * 65536 + 10);
-	T_CHECK(strstr(pst_error_text(), "range 3: read failed"));
+	T_CHECK(strstr(pst_error_text(), "from range 3 on: read failed"));
 	v[0].len = 0;
 	T_EQ(pst_readv(f, v, RIG_NR(v), NULL, &d), -EINVAL);
 	T_EQ(d.user_data, RIG_NR(v));

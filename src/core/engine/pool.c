@@ -81,14 +81,12 @@ int pool_charge(uint64_t len)
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
 	int r = charge(len);
 
-	if (r < 0) {
+	/* Until queues are idle, or other pools have given back what is above their part. */
+	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		idle_free();
 		r = charge(len);
-	}
-	/* Until other pools have given back what is above their part. */
-	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
-		nap();
-		r = charge(len);
+		if (r < 0)
+			nap();
 	}
 	return r;
 }
@@ -387,10 +385,10 @@ int pool_reserve(struct engine *e)
 	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
 	pthread_mutex_unlock(&e->lock);
 	r = reserve_slots(e);
-	if (r == -EAGAIN)
+	while (r == -EAGAIN && now_ns() < end) {
 		idle_free();
-	while (r == -EAGAIN && now_ns() < end)
 		r = reserve_slots(e);
+	}
 	if (r == 0)
 		return 0;
 	pool_unreserve(e);

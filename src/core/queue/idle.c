@@ -17,12 +17,13 @@ static struct {
 		uint64_t since;
 	} of[IDLE_MAX];
 	unsigned nr;
-	pthread_mutex_t ending; /* while queues end; before the lock */
+	unsigned nr_ending; /* taken out to be freed, and not freed yet */
+	pthread_cond_t ended;
 	struct alarm alarm;
 	struct work end;
-} idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ending = PTHREAD_MUTEX_INITIALIZER };
+} idle = { .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
 
-/* The queue that is idle for longest, if that is since @before; NULL: none. */
+/* Take the queue that is idle for longest, if that is since @before; NULL: none. */
 static struct pst_queue *oldest(uint64_t before)
 {
 	struct pst_queue *q = NULL;
@@ -31,6 +32,7 @@ static struct pst_queue *oldest(uint64_t before)
 	if (idle.nr && idle.of[0].since <= before) {
 		q = idle.of[0].q;
 		idle.nr--;
+		idle.nr_ending++;
 		memmove(&idle.of[0], &idle.of[1], idle.nr * sizeof(idle.of[0]));
 	}
 	if (!q && idle.nr)
@@ -46,10 +48,13 @@ static void end(uint64_t before)
 {
 	struct pst_queue *q;
 
-	pthread_mutex_lock(&idle.ending);
-	while ((q = oldest(before)))
+	while ((q = oldest(before))) {
 		queue_free(q);
-	pthread_mutex_unlock(&idle.ending);
+		pthread_mutex_lock(&idle.lock);
+		idle.nr_ending--;
+		(void)pthread_cond_broadcast(&idle.ended);
+		pthread_mutex_unlock(&idle.lock);
+	}
 }
 
 static void end_expired(struct work *w)
@@ -83,6 +88,10 @@ void idle_free(void)
 	NO_CANCEL();
 	init_once();
 	end(UINT64_MAX);
+	pthread_mutex_lock(&idle.lock);
+	while (idle.nr_ending)
+		(void)pthread_cond_wait(&idle.ended, &idle.lock);
+	pthread_mutex_unlock(&idle.lock);
 }
 
 int idle_take(struct pst_queue **ret)
