@@ -198,7 +198,7 @@ manual() {
 # On the first line, or below that which names the interpreter, in the one form that the
 # language's comments allow.
 licence() {
-	sources -type f ! -name '*.md' ! -name LICENSE ! -name words ! -name installed ! -path './.*' \
+	sources -type f ! -name '*.md' ! -name '*.abi' ! -name LICENSE ! -name words ! -name installed ! -path './.*' \
 		! -path './packaging/debian/*' >"$out/sources"
 	sources -path './packaging/debian/rules' -o -path './packaging/debian/tests/smoke' \
 		-o -path './.ci/*' >>"$out/sources"

@@ -301,8 +301,8 @@ static bool progress_copies(struct worker *w)
 		j = list_first(&w->to_copy, struct job, link);
 		list_del(&j->link);
 		job_copy(w, j);
-		/* There is still no room if j is back at the end of the list.  If its copy failed, j
-		 * may be another request's job by now, so only its address is compared. */
+		/* There is still no room if j is back at the end of the list.  If its copy failed,
+		 * j may be another request's job by now, so only its address is compared. */
 		if (w->to_copy.prev == &j->link)
 			break;
 	}

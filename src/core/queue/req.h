@@ -95,8 +95,8 @@ struct req {
 	uint32_t crc;
 	uint64_t hop_bytes[PST_PATH_MAX + 1];
 
-	/* proof of the direct hop by this request's own data, under the queue's lock: parts_proof.c;
-	 * jobs have their own */
+	/* proof of the direct hop by this request's own data, under the queue's lock:
+	 * parts_proof.c; jobs have their own */
 	struct proof *proof;
 	bool can_judge;
 	uint64_t proof_off; /* in the file */
