@@ -70,7 +70,12 @@ static bool may_open(const struct stat *st)
 	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode);
 }
 
-/* Opening a FIFO or a device does something, so what it is is asked first. */
+static int refuse(const char *path)
+{
+	return err_set(ENXIO, "%s is neither a regular file, a block device nor a directory", path);
+}
+
+/* A FIFO or a device acts when it is opened, so stat() comes first. */
 static int open_path(const char *path)
 {
 	_cleanup_(closep) int fd = -1;
@@ -78,15 +83,13 @@ static int open_path(const char *path)
 
 	if (stat(path, &st) < 0)
 		return err_set(errno, "%s cannot be looked at: %s", path, err_name(errno));
-	if (may_open(&st))
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (may_open(&st) && (fd < 0 || fstat(fd, &st) < 0))
+	if (!may_open(&st))
+		return refuse(path);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
-	if (!may_open(&st)) /* now, or before */
-		return err_set(ENXIO,
-			       "%s is neither a regular file, a block device nor a directory",
-			       path);
-	return TAKE_FD(fd);
+	/* Another file may have taken the name meanwhile. */
+	return may_open(&st) ? TAKE_FD(fd) : refuse(path);
 }
 
 static int check_gds(const struct pst_check_opts *o, struct pst_check *ret)
