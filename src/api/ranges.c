@@ -8,7 +8,7 @@
 #include "mem/mapped.h"
 #include "mem/mem.h"
 
-/* What a range of the caller's stands for. */
+/* A range of the caller's, and the memory that it lies in. */
 struct range {
 	struct pst_mem *mem; /* NULL until its address is wrapped */
 	uint64_t off;        /* in mem; before, the address */
@@ -24,7 +24,7 @@ struct range_result {
 
 /* ---------------------------------------------------------------- orders */
 
-/* Addresses first, the host's in front of devices'; memory that the caller wrapped behind. */
+/* The host's addresses come first, then the devices', then ranges in memory that has a handle. */
 static int by_address(const void *a, const void *b)
 {
 	const struct range *x = a, *y = b;
@@ -61,7 +61,7 @@ static int add_wrapped(struct ranges *rs, struct mem_alloc *a, struct pst_mem **
 	return r;
 }
 
-/* Wrap the span of all host addresses.  What lies between the ranges is not touched. */
+/* Wrap the span of all host addresses.  No request touches the bytes between the ranges. */
 static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 {
 	_cleanup_(freep) struct mapped *maps = calloc(nr, sizeof(*maps));
@@ -73,7 +73,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 
 	if (!maps)
 		return err_set(ENOMEM, "out of memory");
-	/* What touches or overlaps is looked at once. */
+	/* Ranges that touch or overlap are checked as one. */
 	for (unsigned i = 0; i < nr; i++) {
 		if (!nr_maps || list[i].off > end)
 			maps[nr_maps++] = (struct mapped){ .addr = list[i].off };
@@ -92,7 +92,7 @@ static int wrap_host(struct ranges *rs, struct range *list, unsigned nr)
 	return r;
 }
 
-/* All of each allocation that a range lies in. */
+/* Wrap each allocation that a range lies in, all of it. */
 static int wrap_device(struct ranges *rs, struct range *list, unsigned nr)
 {
 	struct mem_alloc *a;
@@ -182,7 +182,7 @@ static bool host_has(const struct pst_vec *v)
 	return owner && owner->kind == PST_KIND_HOST;
 }
 
-/* The ranges with their addresses wrapped. */
+/* Check all ranges and wrap their addresses. */
 static int resolve(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, struct range *list)
 {
 	unsigned nr_addresses = 0;
@@ -229,7 +229,7 @@ static void make_groups(struct ranges *rs, const struct pst_vec *vecs, struct ra
 						.mem_off = at->off,
 						.len = at->len };
 	}
-	/* What cannot be started is then the first in the caller's order. */
+	/* Requests start in the caller's order, so the first that cannot is the first there. */
 	qsort_r(rs->groups, rs->nr_groups, sizeof(*rs->groups), by_first, rs->order);
 }
 

@@ -37,11 +37,12 @@ struct ranges {
 /* Check and group what the caller gave; ranges_done() is due also on failure. */
 int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr);
 
-/*
- * What became of all; user_data is the first range that is not whole, in the request that failed
- * if one did, or how many ranges there are.
+/**
+ * ranges_result() - the completion of the call, out of those of its requests
+ * @rs:    the ranges, after their requests have ended
  * @vecs:  as in ranges_init()
  * @unmet: positive errno of the groups that did not end; they were not started
+ * @ret:   zeroed but for op and user_data; user_data stays where all ranges are whole
  *
  * Return: the group whose error counts, NULL for none or where it is @unmet.
  */

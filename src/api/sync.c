@@ -89,13 +89,13 @@ static int move_all(struct call *c, struct pst_queue **q)
 	move(c, *q);
 	if (c->unmet != EBUSY || now_ns() >= c->io.deadline_ns)
 		return 0;
-	/* Others used the queue: what it keeps of another device may be what lacks here. */
+	/* Other calls used the queue: it may keep staging memory of another device. */
 	queue_free(TAKE_PTR(*q));
 	r = idle_take(q);
 	if (r == 0)
 		move(c, *q);
 	else
-		unmet(c, r); /* some may have been moved */
+		unmet(c, r); /* some requests may have run: their completions count */
 	return 0;
 }
 
@@ -147,7 +147,7 @@ static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, st
 		if (r < 0)
 			say(c, failed, ret);
 	}
-	/* What was wrapped is let go before another call may use the queue. */
+	/* The wrapped memory goes before another call may use the queue. */
 	ranges_done(&c->ranges);
 	idle_give(q);
 	return r;
