@@ -25,17 +25,22 @@
 #define READ_MAX (1u << 20)
 
 /* In the order of their inode numbers, from 2. */
-enum file { NORMAL, HANG, EIO_AT, SHORT, SLOW, SHRINK, STALE, FULL, RELEASE, NR_FILES };
+enum file { NORMAL, HANG, EIO_AT, SHORT, SLOW, SHRINK, STALE, ABORTS, FULL, RELEASE, NR_FILES };
 
 static const struct {
 	const char *name;
 	size_t size;
 	mode_t mode;
 } files[NR_FILES] = {
-	[NORMAL] = { "normal", FUSEFS_SIZE, 0444 }, [HANG] = { "hang", FUSEFS_SIZE, 0666 },
-	[EIO_AT] = { "eio", FUSEFS_SIZE, 0444 },    [SHORT] = { "short", FUSEFS_SIZE, 0444 },
-	[SLOW] = { "slow", FUSEFS_SIZE, 0666 },     [SHRINK] = { "shrink", 4u << 20, 0444 },
-	[STALE] = { "stale", FUSEFS_SIZE, 0666 },   [FULL] = { "full", 0, 0666 },
+	[NORMAL] = { "normal", FUSEFS_SIZE, 0444 },
+	[HANG] = { "hang", FUSEFS_SIZE, 0666 },
+	[EIO_AT] = { "eio", FUSEFS_SIZE, 0444 },
+	[SHORT] = { "short", FUSEFS_SIZE, 0444 },
+	[SLOW] = { "slow", FUSEFS_SIZE, 0666 },
+	[SHRINK] = { "shrink", 4u << 20, 0444 },
+	[STALE] = { "stale", FUSEFS_SIZE, 0666 },
+	[ABORTS] = { "aborts", FUSEFS_SIZE, 0666 },
+	[FULL] = { "full", 0, 0666 },
 	[RELEASE] = { "release", 0, 0666 },
 };
 
@@ -218,16 +223,17 @@ static void release_all(void)
 }
 
 /* True: the request has its answer. */
-static bool is_stale(fuse_req_t req, fuse_ino_t ino)
+static bool fails(fuse_req_t req, fuse_ino_t ino)
 {
-	bool stale;
+	int err = ino == INO(ABORTS) ? ECANCELED : 0;
 
 	(void)pthread_mutex_lock(&lock);
-	stale = ino == INO(STALE) && !fresh;
+	if (ino == INO(STALE) && !fresh)
+		err = ESTALE;
 	(void)pthread_mutex_unlock(&lock);
-	if (stale)
-		(void)fuse_reply_err(req, ESTALE);
-	return stale;
+	if (err)
+		(void)fuse_reply_err(req, err);
+	return err;
 }
 
 static void be_slow(void)
@@ -253,7 +259,7 @@ static void fs_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t at, struct
 	uint64_t off = (uint64_t)at, size = files[ino - 2].size;
 
 	(void)fi;
-	if (is_stale(req, ino))
+	if (fails(req, ino))
 		return;
 	len = MIN(len, (size_t)READ_MAX);
 	len = off < size ? MIN(len, size - off) : 0;
@@ -307,7 +313,7 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 		     struct fuse_file_info *fi)
 {
 	(void)fi;
-	if (is_stale(req, ino))
+	if (fails(req, ino))
 		return;
 	switch (ino - 2) {
 	case STALE:
@@ -335,7 +341,7 @@ static void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_f
 {
 	(void)datasync;
 	(void)fi;
-	if (!is_stale(req, ino))
+	if (!fails(req, ino))
 		(void)fuse_reply_err(req, 0);
 }
 

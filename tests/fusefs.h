@@ -11,6 +11,7 @@
  *	slow	reads and writes take 20 ms each
  *	shrink	says it has 4 MiB, and ends at 1 MiB
  *	stale	reads, writes and syncs give ESTALE, after the next fusefs_release() they work
+ *	aborts	reads, writes and syncs give ECANCELED
  *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
  *
  * As root it mounts by itself, else by fusermount3.

@@ -39,17 +39,7 @@
 #define RIG_R PST_FILE_READ
 #define RIG_RW (PST_FILE_READ | PST_FILE_WRITE)
 #define RIG_NEW (RIG_RW | PST_FILE_CREATE | PST_FILE_TRUNC)
-/* Under the thread sanitizer? */
-#if defined(__SANITIZE_THREAD__)
-#define RIG_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RIG_TSAN 1
-#endif
-#endif
-#ifndef RIG_TSAN
-#define RIG_TSAN 0
-#endif
+#define RIG_TSAN T_TSAN /* under the thread sanitizer? */
 
 #define RIG_WAIT_MS 60000
 
@@ -161,7 +151,7 @@ static inline uint64_t rig_below(uint64_t n)
 }
 
 /* Bit by bit, as RFC 3720 has it: what the library's checksum is compared with. */
-static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_t len)
+T_AT_ONCE static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_t len)
 {
 	static uint32_t table[256];
 
@@ -173,6 +163,7 @@ static inline uint32_t rig_crc32c(uint32_t crc, const void *buf, size_t len)
 				c = c & 1 ? c >> 1 ^ 0x82f63b78u : c >> 1;
 			table[i] = c;
 		}
+	T_READS(buf, len);
 	crc = ~crc;
 	for (const uint8_t *p = buf; len--; p++)
 		crc = crc >> 8 ^ table[(crc ^ *p) & 255];

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What ninja has to build for some tests.
 
-targets.py BUILD TEST... prints the files in the build folder that these tests use.  A test
-that is not there is an error, which names those that are spelled alike.
+targets.py BUILD [--suite SUITE]... [TEST...] prints the files in the build folder that these
+tests use.  A test or a suite that is not there is an error, which names those that are spelled
+alike.
 """
 import difflib
 import json
@@ -19,14 +20,23 @@ def ask(build, what):
 
 
 def main():
-    build, names = sys.argv[1], sys.argv[2:]
-    tests = {}
+    build, words = sys.argv[1], sys.argv[2:]
+    tests, suites = {}, {}
     for test in ask(build, "tests"):
         tests.setdefault(test["name"], []).append(test)
-    for name in names:
-        if name not in tests:
-            alike = difflib.get_close_matches(name, tests) or sorted(tests)
-            sys.exit(f"there is no test '{name}', but: {' '.join(alike)}")
+        for suite in test["suite"]:
+            suites.setdefault(suite.rsplit(":", 1)[-1], []).append(test)
+    chosen = []
+    while words:
+        kind, of = "test", tests
+        name = words.pop(0)
+        if name == "--suite":
+            kind, of = "suite", suites
+            name = words.pop(0)
+        if name not in of:
+            alike = difflib.get_close_matches(name, of) or sorted(of)
+            sys.exit(f"there is no {kind} '{name}', but: {' '.join(alike)}")
+        chosen += of[name]
 
     files, targets = {}, {}
     for target in ask(build, "targets"):
@@ -37,7 +47,7 @@ def main():
                 targets.setdefault("always", []).append(file)
 
     wanted = {"always"}
-    for test in (test for name in names for test in tests[name]):
+    for test in chosen:
         wanted.update(test["depends"])
         # Some are named by an argument or a variable only.
         for word in test["cmd"] + list(test["env"].values()):

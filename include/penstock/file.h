@@ -39,7 +39,7 @@ struct pst_file_info {
 
 /**
  * pst_file_open() - open a regular file or a block device
- * @path:     as open(2) takes it
+ * @path:     as open(2) takes it, but for names like scheme://rest, which are of services
  * @flags:    PST_FILE_*; READ, WRITE or both
  * @opts:     NULL for the defaults
  * @ret_file: the file, to be closed with pst_file_close()
@@ -47,7 +47,8 @@ struct pst_file_info {
  * Opens the file twice where the file system takes O_DIRECT, once with and once without.
  *
  * Return: 0; -EINVAL for flags that make no sense; -E2BIG for options that this
- * version does not know; -EISDIR, -ENXIO (a FIFO, socket or character device), -ENOENT, -EACCES,
+ * version does not know; -EPROTONOSUPPORT for a scheme that nothing here opens, see pst_file(3) for
+ * a path that is called so; -EISDIR, -ENXIO (a FIFO, socket or character device), -ENOENT, -EACCES,
  * -EMFILE, -ENFILE and what open(2) says else.
  */
 PST_API int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,

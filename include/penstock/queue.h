@@ -68,6 +68,26 @@ PST_API struct pst_queue *pst_queue_free(struct pst_queue *queue);
 PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
 
 /**
+ * pst_queue_try() - move bytes within the call, as far as that needs no waiting
+ * @queue:    the queue
+ * @ios:      reads
+ * @nr:       how many
+ * @ret_done: room for as many completions, in the same order
+ *
+ * What memory holds already is copied by the calling thread, and neither pst_queue_submit() nor
+ * pst_queue_reap() is needed.  It serves reads of up to 1 MiB into host memory, out of the page
+ * cache, on a file and memory that were used in the queue before, with neither flags, pieces, a
+ * stream nor a deadline of their own.  Every other has -EAGAIN as @res of its completion: its
+ * memory may hold some of the bytes, nothing of it is under way, and pst_queue_prep() is the way,
+ * also for arguments that make no sense.  What is prepared or under way in the queue goes on as
+ * it would have.
+ *
+ * Return: how many have moved, 0 to @nr; -EOWNERDEAD in a forked child.
+ */
+PST_API int pst_queue_try(struct pst_queue *queue, const struct pst_io *ios, unsigned nr,
+			  struct pst_done *ret_done);
+
+/**
  * pst_queue_submit() - start what was prepared
  * @queue: the queue
  *

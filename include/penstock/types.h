@@ -53,8 +53,8 @@ enum pst_why {
 	PST_WHY_NOT_RESIDENT = 4,  /* not (all) in the page cache */
 	PST_WHY_MEMLOCK = 5,       /* memory could not be pinned; detail: errno */
 	PST_WHY_NO_URING = 6,      /* io_uring is not to be had; detail: errno */
-	PST_WHY_NO_PROVIDER = 7,   /* this kind of memory does not offer the path; detail: 0, or
-				    * the PST_IO_* of the request that the path does not do */
+	PST_WHY_NO_PROVIDER = 7,   /* this kind of memory or file does not offer the path; detail:
+				    * 0, or the PST_IO_* of the request that the path does not do */
 	PST_WHY_NOT_PROVEN = 8,    /* the path gave wrong data or could not be proven */
 	PST_WHY_DIRECTION = 10,    /* the path does not serve this operation */
 	PST_WHY_NOT_STABLE = 11,   /* the path needs a file opened with PST_FILE_STABLE */

@@ -10,13 +10,11 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
-#include "gds/path/gds.h"
 #include "core/engine/limits.h"
-#include "core/path/pagecache.h"
-#include "core/path/plan.h"
-#include "core/path/proof.h"
+#include "core/path/path.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
+#include "file/local.h"
 #include "api/guard.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
@@ -343,52 +341,43 @@ static void release_file(struct object *obj)
 {
 	struct pst_file *f = container_of(obj, struct pst_file, obj);
 
-	gds_file_end(f);
-	pagecache_free(f);
-	(void)pthread_mutex_destroy(&f->maps_lock);
-	local_file_free(f->lf);
+	path_file_end(f);
+	file_free(f->file);
 	if (f->reader)
-		local_file_free(f->reader);
+		file_free(f->reader);
 	free(f);
 }
 
-/*
- * Writes by O_DIRECT are proven by reading back, which a file open for writing only does not
- * allow.  Without a reader such a file is written through the page cache.  cuFile too is looked
- * for and proven by reading.
- */
+/* Paths prove writes by reading back, which a file open for writing only does not allow.  Without a
+ * reader such a file is written through the page cache. */
 static void file_open_reader(struct pst_file *f)
 {
-	char path[32];
-
-	if ((f->lf->flags & PST_FILE_READ) || f->lf->fd_direct < 0 ||
-	    (proof_state(f->direct[PROOF_WRITE]) == PST_STATE_PROVEN && !gds_may()))
-		return;
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->lf->fd);
-	if (local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f->reader) < 0)
+	if (!(f->file->flags & PST_FILE_READ) && file_again(f->file, &f->reader) < 0)
 		log_info("writes are not proven, and so not direct: %s", err_text());
 }
 
-/* Takes @lf over, also on failure. */
-static int file_new(struct local_file *lf, struct pst_file **ret)
+/* Takes @file over, also on failure. */
+static int file_new(struct file *file, struct pst_file **ret)
 {
 	struct pst_file *f = calloc(1, sizeof(*f));
+	bool reader;
+	int r;
 
-	if (f) {
-		atomic_init(&f->obj.refs, 1);
-		f->obj.release = release_file;
-		f->obj.hangs = lf->may_hang;
-		f->lf = lf;
-		(void)pthread_mutex_init(&f->maps_lock, NULL);
-		f->direct[PROOF_READ] = proof_direct(lf, PROOF_READ);
-		f->direct[PROOF_WRITE] = proof_direct(lf, PROOF_WRITE);
-	}
-	if (!f || !f->direct[PROOF_READ] || !f->direct[PROOF_WRITE]) {
-		free(f);
-		local_file_free(lf);
+	if (!f) {
+		file_free(file);
 		return err_set(ENOMEM, "out of memory");
 	}
-	file_open_reader(f);
+	atomic_init(&f->obj.refs, 1);
+	f->obj.release = release_file;
+	f->obj.hangs = file->caps & FILE_MAY_HANG;
+	f->file = file;
+	r = path_file_begin(f, &reader);
+	if (r < 0) {
+		release_file(&f->obj);
+		return r;
+	}
+	if (reader)
+		file_open_reader(f);
 	*ret = f;
 	return 0;
 }
@@ -398,7 +387,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 {
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
-	struct local_file *lf;
+	struct file *file;
 	int r;
 
 	GUARD();
@@ -417,15 +406,15 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
 		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
-	r = local_file_open(path, flags, o.mode ? o.mode : 0666, &lf);
-	return r < 0 ? r : file_new(lf, ret_file);
+	r = file_open(path, flags, o.mode ? o.mode : 0666, &file);
+	return r < 0 ? r : file_new(file, ret_file);
 }
 
 int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
 		  struct pst_file **ret_file)
 {
 	struct pst_file_opts o;
-	struct local_file *lf;
+	struct file *file;
 	int r;
 
 	GUARD();
@@ -436,8 +425,8 @@ int pst_file_wrap(int fd, uint32_t flags, const struct pst_file_opts *opts,
 		return err_set(EINVAL,
 			       "flags 0x%x, 0x%x and mode 0%o do not go with a wrapped descriptor",
 			       flags, o.flags, o.mode);
-	r = local_file_wrap(fd, flags, &lf);
-	return r < 0 ? r : file_new(lf, ret_file);
+	r = local_file_wrap(fd, flags, &file);
+	return r < 0 ? r : file_new(file, ret_file);
 }
 
 struct pst_file *pst_file_close(struct pst_file *file)
@@ -460,21 +449,21 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 
 int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
 {
-	const struct local_file *lf = file->lf;
+	const struct file *f = file->file;
 	struct pst_file_info info = {
 		.sz = sizeof(info),
-		.flags = lf->flags,
-		.direct = lf->fd_direct >= 0 && !lf->direct_bad,
-		.mem_align = lf->mem_align,
-		.off_align = lf->off_align,
-		.why = lf->why,
-		.detail = lf->detail,
+		.flags = f->flags,
+		.direct = (f->caps & FILE_DIRECT) && !f->direct_bad,
+		.mem_align = f->mem_align,
+		.off_align = f->off_align,
+		.why = f->why,
+		.detail = f->detail,
 	};
 	int r;
 
 	GUARD();
-	memcpy(info.fs, lf->fs, sizeof(info.fs));
-	r = local_file_size(lf, &info.size);
+	memcpy(info.fs, f->name, sizeof(info.fs));
+	r = file_size(f, &info.size);
 	return r < 0 ? r : opts_return(ret, &info, sizeof(info));
 }
 
@@ -517,6 +506,18 @@ int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io)
 	r = queue_prep(queue, io);
 	queue_unlock(queue);
 	return r;
+}
+
+int pst_queue_try(struct pst_queue *queue, const struct pst_io *ios, unsigned nr,
+		  struct pst_done *ret_done)
+{
+	unsigned moved;
+
+	GUARD_LIGHT();
+	queue_lock(queue);
+	moved = queue_try(queue, ios, nr, ret_done);
+	queue_unlock(queue);
+	return (int)moved;
 }
 
 int pst_queue_submit(struct pst_queue *queue)
@@ -606,13 +607,13 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 	GUARD();
 	if (op != PST_OP_READ && op != PST_OP_WRITE)
 		return err_set(EINVAL, "operation %u is neither READ nor WRITE", op);
-	if (!path || path > PST_PATH_GDS)
+	if (!path_get(path))
 		return err_set(EINVAL, "path %u is unknown", path);
-	info.why = plan_path_reason(file, mem, op, path, &info.detail);
+	info.why = path_why(file, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
 		info.state = PST_STATE_POSSIBLE; /* being found out */
 	if (info.why == PST_WHY_NONE)
-		info.state = plan_path_proven(file, mem, op, path) ? PST_STATE_PROVEN
-								   : PST_STATE_POSSIBLE;
+		info.state = path_is_proven(file, mem, op, path) ? PST_STATE_PROVEN
+								 : PST_STATE_POSSIBLE;
 	return opts_return(ret, &info, sizeof(info));
 }

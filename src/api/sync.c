@@ -113,8 +113,10 @@ static void say(const struct call *c, const struct group *g, const struct pst_do
 			      pst_done_text(&g->done, text, sizeof(text)));
 }
 
-static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, struct pst_done *ret)
+static int run(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
+	       const struct pst_call_opts *opts, struct pst_done *ret)
 {
+	struct call c = { .io = { .op = op, .file = file }, .vecs = vecs };
 	uint64_t now = now_ns();
 	struct pst_call_opts o;
 	struct pst_queue *q = NULL;
@@ -127,45 +129,73 @@ static int run(struct call *c, unsigned nr, const struct pst_call_opts *opts, st
 		return err_set(EINVAL, "flags 0x%x do not go with a call that waits", o.flags);
 	if (o.reserved)
 		return err_set(EINVAL, "the reserved field of the options is not 0");
-	if (!c->io.file)
+	if (!c.io.file)
 		return err_set(EINVAL, "no file is given");
-	r = ranges_init(&c->ranges, c->io.op, c->vecs, nr);
+	r = ranges_init(&c.ranges, c.io.op, c.vecs, nr);
 	if (r == 0) {
-		c->io.flags = o.flags;
-		c->io.policy = o.policy;
-		c->io.stream = o.stream;
-		c->io.deadline_ns = o.deadline_ns
-					    ? o.deadline_ns
-					    : now + TIMEOUT_NS +
-						      MIN(c->ranges.total / RATE_MIN, UINT32_MAX) *
-							      NSEC_PER_SEC;
-		r = move_all(c, &q);
+		c.io.flags = o.flags;
+		c.io.policy = o.policy;
+		c.io.stream = o.stream;
+		c.io.deadline_ns = o.deadline_ns
+					   ? o.deadline_ns
+					   : now + TIMEOUT_NS +
+						     MIN(c.ranges.total / RATE_MIN, UINT32_MAX) *
+							     NSEC_PER_SEC;
+		r = move_all(&c, &q);
 	}
 	if (r == 0) {
-		failed = ranges_result(&c->ranges, c->vecs, c->unmet, ret);
+		failed = ranges_result(&c.ranges, c.vecs, c.unmet, ret);
 		r = (int)MIN(ret->res, 0);
 		if (r < 0)
-			say(c, failed, ret);
+			say(&c, failed, ret);
 	}
 	/* The wrapped memory goes before another call may use the queue. */
-	ranges_done(&c->ranges);
+	ranges_done(&c.ranges);
 	idle_give(q);
 	return r;
+}
+
+/* One range that memory holds already needs no request.  False: nothing happened. */
+static bool try_one(struct pst_file *file, const struct pst_vec *v, struct pst_done *ret)
+{
+	const struct pst_io io = {
+		.op = PST_OP_READ,
+		.file = file,
+		.mem = v->mem,
+		.file_off = v->file_off,
+		.mem_off = v->mem_off,
+		.len = v->len,
+		.user_data = 1,
+		.reserved = { v->reserved },
+	};
+	struct pst_queue *q = idle_take_used();
+	struct pst_done done;
+	bool moved;
+
+	if (!q)
+		return false;
+	queue_lock(q);
+	moved = queue_try(q, &io, 1, &done);
+	queue_unlock(q);
+	idle_give(q);
+	if (moved)
+		*ret = done;
+	return moved;
 }
 
 /* The beginning and the end of every such call. */
 static int64_t call(uint32_t op, struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 		    const struct pst_call_opts *opts, struct pst_done *ret_done)
 {
-	struct call c = { .io = { .op = op, .file = file }, .vecs = vecs };
 	_cleanup_(errno_restore) int saved = errno;
 	struct pst_done done = { .op = op, .user_data = nr };
 	int r;
 
 	NO_CANCEL();
 	r = fork_guard();
-	if (r == 0)
-		r = run(&c, nr, opts, &done);
+	if (r == 0 &&
+	    !(nr == 1 && op == PST_OP_READ && vecs && !opts && try_one(file, vecs, &done)))
+		r = run(op, file, vecs, nr, opts, &done);
 	if (r < 0)
 		done.res = r;
 	if (ret_done)

@@ -14,6 +14,12 @@
 #include <unistd.h>
 
 #define _cleanup_(f) __attribute__((cleanup(f), unused))
+/* Seldom called: kept out of its callers, which then have fewer registers to save. */
+#define _cold_ __attribute__((cold, noinline))
+/* Not seldom called, and kept out for the same reason. */
+#define _noinline_ __attribute__((noinline))
+/* On the way of every request, and too long for the compiler to see that. */
+#define _inline_ inline __attribute__((always_inline))
 #define _printf_(a, b) __attribute__((format(printf, a, b)))
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))

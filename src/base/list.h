@@ -39,6 +39,14 @@ static inline void list_del(struct list *e)
 	list_init(e);
 }
 
+/* From the list where it is, if any, to the end of another. */
+static inline void list_move_tail(struct list *head, struct list *e)
+{
+	e->prev->next = e->next;
+	e->next->prev = e->prev;
+	list_add_tail(head, e);
+}
+
 #define list_entry(e, type, member) container_of(e, type, member)
 #define list_first(head, type, member) list_entry((head)->next, type, member)
 

@@ -120,7 +120,7 @@ static const char *no_provider(int flag)
 	if (flag & PST_IO_STREAM_WAIT)
 		return "the path keeps no stream waiting, which could keep its own calls "
 		       "waiting; leave PST_IO_STREAM_WAIT out";
-	return "this kind of memory does not offer the path";
+	return "this kind of memory or file does not offer the path";
 }
 
 const char *pst_why_text(uint32_t why, int32_t detail, char *buf, size_t len)

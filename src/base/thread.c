@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "base/err.h"
 #include "base/thread.h"
@@ -21,6 +22,16 @@ __attribute__((constructor)) static void stay_loaded(void)
 		(void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
+/* A stack that does not fit is told by the same number as a thread too many. */
+static const char *space_cure(void)
+{
+	struct rlimit rl;
+
+	return getrlimit(RLIMIT_AS, &rl) == 0 && rl.rlim_cur != RLIM_INFINITY
+		       ? "RLIMIT_AS (ulimit -v), "
+		       : "";
+}
+
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg)
 {
 	sigset_t all, old;
@@ -31,9 +42,10 @@ int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg)
 	r = pthread_create(ret, NULL, fn, arg);
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r)
-		return err_set(EAGAIN,
-			       "no thread could be started: %s; raise RLIMIT_NPROC (ulimit -u) or "
-			       "the container's pids limit",
-			       err_name(r));
+		return err_set(
+			EAGAIN,
+			"no thread could be started: %s; raise %sRLIMIT_NPROC (ulimit -u) or "
+			"the container's pids limit",
+			err_name(r), space_cure());
 	return 0;
 }

@@ -1,67 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Ways to a file.  A local_file is an open file, an io_op one transfer between it and
+ * Ways to a file.  A struct file is an open file, an io_op one transfer between it and
  * host memory, an I/O context the place where one thread starts operations and takes them back.
- * Any context takes operations on any file.
+ *
+ * An I/O context is of one kind, a back end.  Those of the system take operations on any local
+ * file; a provider with a back end of its own has its own (file.h).
  */
 #ifndef PST_FILE_IO_H
 #define PST_FILE_IO_H
 
-#include <sys/types.h>
-
-#include <penstock.h>
-
-#include "base/base.h"
+#include "file/file.h"
 
 #define IO_NR_FILES 4096  /* files that I/O contexts register; further ones work, unregistered */
 #define IO_NR_BUFS 8192   /* pieces of host memory likewise, IO_BUF_MAX bytes each */
 #define IO_BUF_MAX MIB(8) /* to pin as many small pages takes 0.3 ms */
 #define IO_LEN_MAX GIB(1) /* bytes of one operation; the kernel's limit is 2 GiB - 4 KiB */
 #define IO_NO_IDX UINT32_MAX
-
-/* An open file; any thread may read it.  After open only direct_bad, warm, cufile and forget
- * change. */
-struct local_file {
-	int fd;             /* without O_DIRECT; always there */
-	int fd_direct;      /* the same file with O_DIRECT, or -1 */
-	uint32_t mem_align; /* of fd_direct: power of two, bytes; 0 without */
-	uint32_t off_align;
-	uint32_t idx;      /* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
-	uint32_t gen;      /* of this use of idx */
-	uint32_t flags;    /* PST_FILE_* */
-	uint32_t why;      /* enum pst_why: why fd_direct is -1; NONE with PST_FILE_PLAIN */
-	int detail;        /* of why */
-	uint32_t fs_magic; /* statfs(2) f_type */
-	uint64_t fs_id;    /* statfs(2) f_fsid; 0 for a block device */
-	bool memory_fs;    /* tmpfs, ramfs, hugetlbfs: everything is resident */
-	bool may_hang;     /* FUSE and its like: starting an operation may block */
-	bool stale;        /* its page cache may lack what another machine wrote */
-	bool block_device;
-	dev_t dev; /* of the file system, or of the block device itself */
-	ino_t ino;
-	char fs[16];                /* name for people */
-	_Atomic bool direct_bad;    /* an O_DIRECT operation was refused: use fd from now on */
-	_Atomic int warm;           /* core's memory of how often CACHED hit; see plan.c */
-	struct cufile_file *cufile; /* gds/cufile/file.c's, and under its lock */
-	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
-	struct writers *writers;              /* shared by all local files of the same inode */
-};
-
-/*
- * Open and close (file.c).  flags are PST_FILE_*, already checked for sense; mode is of a
- * created file.  local_file_free() is called once nothing is in flight on the file; it
- * takes it out of every I/O context's table.
- */
-int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct local_file **ret);
-int local_file_wrap(int fd, uint32_t flags, struct local_file **ret);
-void local_file_free(struct local_file *f);
-int local_file_size(const struct local_file *f, uint64_t *ret_size);
-
-/*
- * Read for a look (peek.c): through the page cache, which has afterwards no more of the file
- * than before.  Bytes, fewer at the end of the file; -errno.
- */
-int64_t local_file_peek(const struct local_file *f, void *buf, uint64_t off, uint64_t len);
 
 /*
  * Host memory that I/O contexts may register with the kernel so that operations need not pin it
@@ -92,30 +46,31 @@ enum writers_claim {
 	WRITERS_WAIT, /* of an O_DIRECT write: no new ones through the page cache begin */
 };
 
-#define IO_OP_DIRECT (1u << 0) /* through fd_direct: buf, off and len are aligned */
-#define IO_OP_NOWAIT (1u << 1) /* READ: only what is resident; else -EAGAIN or short */
+#define IO_OP_DIRECT (1u << 0) /* FILE_DIRECT: buf, off and len are aligned */
+#define IO_OP_NOWAIT (1u << 1) /* FILE_NOWAIT, READ: only what is resident; else -EAGAIN or short */
 
 /* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
 struct io_op {
-	struct local_file *file;
+	struct file *file;
 	struct io_buf *reg; /* registered memory that holds buf..buf+len, or NULL */
 	void *buf;
 	uint64_t off;  /* in the file */
 	uint64_t len;  /* 1 to IO_LEN_MAX; 0 for a sync */
 	uint8_t kind;  /* enum io_op_kind */
 	uint8_t flags; /* IO_OP_* */
+	uint8_t claim; /* enum writers_claim: a write's, from begin to end */
 
-	/* Results.  A short count is the end of the file (READ), or where NOWAIT met what is
-	 * not resident; the I/O context has resumed every other. */
+	/* Results.  A short count is the end of the file (READ), where NOWAIT met what is not
+	 * resident, or where DIRECT stopped inside a block (WRITE); the I/O context has resumed
+	 * every other. */
 	int64_t res;    /* bytes, or -errno */
 	uint64_t moved; /* bytes moved before an error; = res on success */
 	int pin_err;    /* 0, or errno of registering that: it went unregistered */
 	bool pinned;    /* its registration was used */
-	uint8_t claim;  /* enum writers_claim: a write's, from begin to end */
 
 	/* The I/O context's own. */
 	bool canceled;
-	bool suspect; /* its -EFAULT, once */
+	uint16_t nr_doubts; /* how often its -EFAULT or -ECANCELED was not believed */
 	struct io_op *next, *prev;
 	const struct io_fifo *in; /* the list that it is on, or NULL */
 	void *ctx_data;
@@ -129,13 +84,20 @@ struct io_op {
 bool writers_begin(struct io_op *op);
 /* After false, for one that keeps IO_OP_DIRECT: it gets its turn. */
 void writers_wait(struct io_op *op);
-void writers_end(struct io_op *op);
+void writers_unclaim(struct io_op *op);
+
+static inline void writers_end(struct io_op *op)
+{
+	if (op->claim != WRITERS_NONE)
+		writers_unclaim(op);
+}
 
 /* The same for O_DIRECT writes that are no io_op. */
 struct writers;
 bool writers_direct(struct writers *w);
 void writers_direct_done(struct writers *w);
-/* For file.c. */
+/* For providers.  Two files with the same numbers hold the same bytes; others may meet by chance at
+ * the price of time. */
 int writers_get(dev_t dev, ino_t ino, struct writers **ret);
 void writers_put(struct writers *w);
 
@@ -152,10 +114,16 @@ struct io_ctx {
  * One back end.  An I/O context has one user at a time: core holds the lock of the queue
  * that owns it, or it belongs to an engine's worker.  Only wait() is called without
  * that lock, while nobody else uses the I/O context.
+ *
+ * That of a provider needs neither check nor wait: its contexts are made where a request needs
+ * them, and waited for by their eventfd.  ctx_new(), queue(), flush(), reap(), cancel() and arm()
+ * do not wait for a service.  op->buf may be a window on a device: threads of its own that store
+ * there hand the operation back under a lock, or fence their stores.
  */
 struct io_backend {
 	const char *name; /* "uring", "threads" */
 	uint32_t backend; /* PST_BACKEND_* */
+	bool now;         /* reads by IO_OP_NOWAIT are over once they were flushed */
 
 	/* Is it to be had here?  0 or -errno with a sentence; cheap after the first call. */
 	int (*check)(void);
@@ -192,6 +160,44 @@ struct io_backend {
 	int (*arm)(struct io_ctx *ctx, int efd, bool armed);
 };
 
+/*
+ * The I/O contexts of providers that one user has, beside the system's: at most one of each kind.
+ * All zero: none.  As for an I/O context, there is one user at a time.
+ */
+struct io_others {
+	unsigned nr;
+	unsigned turn; /* the one that is reaped first */
+	struct io_ctx *ctx[FILE_PROVIDERS_MAX];
+};
+
+/*
+ * Have one of that kind.
+ * @efd:   the user's, for arm(): always the same
+ * @armed: the others are
+ *
+ * 0; -EBUSY for what passes; what ctx_new() and arm() say.
+ */
+int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned depth, int efd,
+		  bool armed);
+void io_others_free(struct io_others *o);
+/* As the members of struct io_backend, over all of them. */
+int io_others_flush(struct io_others *o);
+unsigned io_others_reap(struct io_others *o, struct io_op **ret, unsigned max);
+void io_others_arm(struct io_others *o, int efd, bool armed);
+/* Operations queued or in flight. */
+unsigned io_others_nr_ops(const struct io_others *o);
+/* NULL: there is none of that kind yet. */
+struct io_ctx *io_others_find(const struct io_others *o, const struct io_backend *kind);
+
+/* Which I/O context takes an operation; NULL: it is to be added first. */
+static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_others *o,
+					const struct io_op *op)
+{
+	const struct io_backend *kind = op->file->ops->backend;
+
+	return likely(!kind) ? system : io_others_find(o, kind);
+}
+
 extern const struct io_backend uring_backend, threads_backend;
 
 /* PST_BACKEND_AUTO: uring if its check() passes, else threads; *ret_err then holds the
@@ -210,8 +216,29 @@ void io_ctx_free(struct io_ctx *ctx);
  * direct read that stopped at an unaligned offset goes on without IO_OP_DIRECT, since
  * only the end of the file can be there.
  */
-void io_op_begin(struct io_op *op);
-bool io_op_advance(struct io_op *op, int64_t res);
+static inline void io_op_begin(struct io_op *op)
+{
+	op->res = 0;
+	op->moved = 0;
+	op->pin_err = 0;
+	op->pinned = false;
+	op->canceled = false;
+	op->nr_doubts = 0;
+	op->next = op->prev = NULL;
+	op->in = NULL;
+}
+
+/* What io_op_advance() does if the call did not move all that was left. */
+bool io_op_advance_part(struct io_op *op, int64_t res);
+
+static inline bool io_op_advance(struct io_op *op, int64_t res)
+{
+	if (unlikely(res <= 0 || (uint64_t)res < op->len - op->moved))
+		return io_op_advance_part(op, res);
+	op->moved += (uint64_t)res;
+	op->res = (int64_t)op->moved;
+	return true;
+}
 
 /* What a back end must do when a file or buffer goes that its I/O contexts have in tables (ctx.c).
  * Such a context is listed from ctx_new to ctx_free. */

@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "file/op.h"
 
-void io_op_begin(struct io_op *op)
-{
-	op->res = 0;
-	op->moved = 0;
-	op->pin_err = 0;
-	op->pinned = false;
-	op->canceled = false;
-	op->suspect = false;
-	op->next = op->prev = NULL;
-	op->in = NULL;
-}
-
 static bool finish(struct io_op *op, int64_t res)
 {
 	op->res = res;
@@ -27,22 +15,26 @@ static bool go_on(struct io_op *op)
 
 static bool advance_moved(struct io_op *op, uint64_t moved)
 {
-	const struct local_file *f = op->file;
+	const struct file *f = op->file;
 
 	op->moved += moved;
-	if (op->moved >= op->len || op->flags & IO_OP_NOWAIT)
+	if (op->flags & IO_OP_NOWAIT)
 		return finish(op, (int64_t)op->moved);
 
-	/* O_DIRECT stops inside a block only at the end of the file.  Whether it is still
-	 * there only a buffered call can find out: it may start at any byte. */
-	if (op->flags & IO_OP_DIRECT && io_op_off(op) & (f->off_align - 1))
+	if (op->flags & IO_OP_DIRECT && io_op_off(op) & (f->off_align - 1)) {
+		/* The rest of a write is no write by O_DIRECT: the caller has claims to ask for. */
+		if (op->kind == IO_WRITE)
+			return finish(op, (int64_t)op->moved);
+		/* A read stops inside a block only at the end of the file.  Whether it is still
+		 * there only a buffered call can find out: it may start at any byte. */
 		op->flags &= (uint8_t)~IO_OP_DIRECT;
+	}
 	return go_on(op);
 }
 
-bool io_op_advance(struct io_op *op, int64_t res)
+bool io_op_advance_part(struct io_op *op, int64_t res)
 {
-	if (likely(res > 0))
+	if (res > 0)
 		return advance_moved(op, (uint64_t)res);
 	if (res == 0) {
 		/* pwrite(2) gives 0 for a length above 0 on no file we take; if one does,
@@ -52,8 +44,9 @@ bool io_op_advance(struct io_op *op, int64_t res)
 		return finish(op, (int64_t)op->moved);
 	}
 	if (op->flags & IO_OP_NOWAIT) {
-		/* The file system cannot say what is resident, so nothing is. */
-		if (res == -EOPNOTSUPP)
+		/* The file system cannot say what is resident, so nothing is.  Sandboxes forbid
+		 * preadv2(2) with the others. */
+		if (res == -EOPNOTSUPP || res == -EPERM || res == -ENOSYS)
 			return finish(op, -EAGAIN);
 		return res == -EINTR ? go_on(op) : finish(op, res);
 	}

@@ -31,14 +31,9 @@ static inline uint64_t io_op_off(const struct io_op *op)
 	return op->off + op->moved;
 }
 
-static inline int io_op_fd(const struct io_op *op)
-{
-	return op->flags & IO_OP_DIRECT ? op->file->fd_direct : op->file->fd;
-}
-
 static inline bool io_op_is_sync(const struct io_op *op)
 {
-	return op->kind == IO_FSYNC || op->kind == IO_FDATASYNC;
+	return op->kind >= IO_FSYNC;
 }
 
 /*

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/uio.h>
 
-#include "file/io.h"
+#include "file/local.h"
 
 static int64_t read_all(int fd, char *buf, uint64_t off, uint64_t len)
 {
@@ -26,17 +26,18 @@ static int64_t read_all(int fd, char *buf, uint64_t off, uint64_t len)
 	return (int64_t)at;
 }
 
-int64_t local_file_peek(const struct local_file *f, void *buf, uint64_t off, uint64_t len)
+int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len)
 {
+	const int plain = local_of(f)->fd;
 	const struct iovec v = { buf, len };
 	_cleanup_(closep) int own = -1;
 	char path[32];
 	int64_t n;
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", plain);
 	own = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	fd = own >= 0 ? own : f->fd;
+	fd = own >= 0 ? own : plain;
 	if (own >= 0)
 		(void)posix_fadvise(own, 0, 0, POSIX_FADV_RANDOM);
 	/* What was resident stays so. */

@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/thread.h"
+#include "file/local.h"
 #include "file/op.h"
 
 #define NR_THREADS_MAX 64
@@ -94,7 +95,7 @@ static ssize_t call_read(const struct io_op *op, size_t len)
 	struct iovec iov = { .iov_base = io_op_buf(op), .iov_len = len };
 	off_t off = (off_t)io_op_off(op);
 
-	if (op->flags & IO_OP_NOWAIT && !op->file->memory_fs)
+	if (op->flags & IO_OP_NOWAIT && !(op->file->caps & FILE_RESIDENT))
 		return preadv2(io_op_fd(op), &iov, 1, off, RWF_NOWAIT);
 	return pread(io_op_fd(op), iov.iov_base, len, off);
 }

@@ -44,11 +44,10 @@ void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr);
 bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,
 		     uint64_t len);
 
-/* The place of at..at+len in the ring's table, or -1. */
-static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
+/* The place of at..at+len in the ring's table, or -1 if they are not registered. */
+static inline int uring_bufs_find(const struct uring_bufs *t, const struct io_buf *b, uintptr_t at,
 				  uint64_t len)
 {
-	const struct io_buf *b = op->reg;
 	const struct buf_slot *s;
 	uint64_t piece;
 
@@ -58,8 +57,21 @@ static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintpt
 	if (unlikely(piece >= b->nr))
 		return -1;
 	s = &t->slots[b->idx + piece];
-	if (unlikely(at < s->start || at + len > s->end) &&
-	    !uring_bufs_miss(t, op, (uint32_t)piece, at, len))
+	return likely(at >= s->start && at + len <= s->end) ? (int)(b->idx + piece) : -1;
+}
+
+/* The same, and they are registered if it is time for that. */
+static inline int uring_bufs_slot(struct uring_bufs *t, struct io_op *op, uintptr_t at,
+				  uint64_t len)
+{
+	const struct io_buf *b = op->reg;
+	int slot = uring_bufs_find(t, b, at, len);
+	uint64_t piece;
+
+	if (slot >= 0 || !b)
+		return slot;
+	piece = (at - (uintptr_t)b->base) / IO_BUF_MAX;
+	if (piece >= b->nr || !uring_bufs_miss(t, op, (uint32_t)piece, at, len))
 		return -1;
 	return (int)(b->idx + piece);
 }

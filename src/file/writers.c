@@ -116,6 +116,8 @@ bool writers_begin(struct io_op *op)
 {
 	struct writers *w = op->file->writers;
 
+	if (!w)
+		return true;
 	if (op->flags & IO_OP_DIRECT) {
 		if (op->claim != WRITERS_DIRECT && writers_direct(w)) {
 			writers_end(op);
@@ -140,7 +142,7 @@ void writers_wait(struct io_op *op)
 	op->claim = WRITERS_WAIT;
 }
 
-void writers_end(struct io_op *op)
+void writers_unclaim(struct io_op *op)
 {
 	struct writers *w = op->file->writers;
 

@@ -26,7 +26,7 @@
 #define NAP_NS (100 * NSEC_PER_MSEC) /* with this between them */
 
 struct probe {
-	struct local_file *file;
+	struct file *file;
 	const struct mem_ops *ops;
 	unsigned device;
 	struct mem_alloc *mem;
@@ -44,7 +44,7 @@ struct probe {
 static int look_there(const struct probe *p, uint64_t *ret)
 {
 	uint64_t size = 0;
-	int r = local_file_size(p->file, &size);
+	int r = file_size(p->file, &size);
 
 	if (r < 0)
 		return r;
@@ -66,7 +66,7 @@ static int unless_changed(const struct probe *p, int err)
 
 static int open_file(struct probe *p, const char *path)
 {
-	int r = local_file_open(path, PST_FILE_READ, 0, &p->file);
+	int r = file_open(path, PST_FILE_READ, 0, &p->file);
 
 	p->off = align_down(p->off, CUFILE_ALIGN);
 	if (r == 0)
@@ -83,7 +83,7 @@ static int open_file(struct probe *p, const char *path)
 
 static int read_plain(const struct probe *p, uint8_t *buf)
 {
-	int64_t n = local_file_peek(p->file, buf, p->off, p->there);
+	int64_t n = file_peek(p->file, buf, p->off, p->there);
 
 	return n == (int64_t)p->there
 		       ? 0
@@ -189,7 +189,7 @@ static int read_direct(void *arg)
 	int r = cufile_open();
 
 	if (r == 0)
-		r = cufile_file_get(p->file, &p->io.file);
+		r = cufile_file_get(local_of(p->file), &p->io.file);
 	if (r == 0)
 		r = cufile_mem_new(p->device, p->mem->base.va, p->mem->size, &p->io.mem);
 	if (r < 0)

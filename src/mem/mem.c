@@ -279,8 +279,8 @@ static int check_range(const struct mem_alloc *a, enum mem_dir dir, uint64_t off
 	return 0;
 }
 
-int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
-	     uint64_t *ret_ticket)
+int mem_copy_check(const struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
+		   unsigned nr)
 {
 	int r;
 
@@ -292,7 +292,7 @@ int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, 
 		if (r < 0)
 			return r;
 	}
-	return st->ops->copy(st, dir, v, nr, ret_ticket);
+	return 0;
 }
 
 int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier)

@@ -258,8 +258,16 @@ int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret
 void mem_free(struct mem_alloc *a);
 int mem_stream_new(const struct mem_ops *ops, unsigned device, struct mem_stream **ret);
 void mem_stream_free(struct mem_stream *st);
-int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
-	     uint64_t *ret_ticket);
+int mem_copy_check(const struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
+		   unsigned nr);
+
+static inline int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
+			   unsigned nr, uint64_t *ret_ticket)
+{
+	int r = mem_copy_check(st, dir, v, nr);
+
+	return r < 0 ? r : st->ops->copy(st, dir, v, nr, ret_ticket);
+}
 
 static inline int mem_poll(struct mem_stream *st, uint64_t ticket)
 {

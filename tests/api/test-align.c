@@ -127,10 +127,49 @@ static void in_words(void)
 	pst_file_close(f);
 }
 
+/* More unaligned reads than there is room for parts of their own for all edges: a completion and
+ * the counters still name every path, and the counters have every byte. */
+static void edges_without_room(void)
+{
+	enum { NR = 64, AT = 256, PIECE = 65536 - AT }; /* each ends on a block */
+	struct pst_queue *q = rig_queue(rig_backend, NR);
+	struct pst_mem *m = rig_alloc("host", NR * 65536u);
+	struct pst_stats st;
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("edges"), SEED, NR * 65536u);
+	f = rig_open(rig_path("edges"), PST_FILE_READ);
+	if (!rig_file_info(f).direct)
+		T_SKIP("O_DIRECT on the file system of the test");
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 65536u + AT, i * 65536u + AT,
+					  PIECE);
+
+		io.policy = PST_PATH_DIRECT | PST_PATH_BUFFERED << 4;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	for (unsigned i = 0; i < NR; i++) {
+		d = rig_reap1(q);
+		T_EQ(d.res, PIECE);
+		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_DIRECT) | PST_PATH_BIT(PST_PATH_BUFFERED));
+		T_EQ(d.why, PST_WHY_UNALIGNED);
+	}
+	st = rig_stats(q);
+	T_EQ(st.bytes[PST_PATH_DIRECT] + st.bytes[PST_PATH_BUFFERED], (uint64_t)NR * PIECE);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_mem_differs(m, i * 65536u + AT, PIECE, SEED, i * 65536u + AT), PIECE);
+	pst_file_close(f);
+	pst_mem_free(m);
+	(void)pst_queue_free(q);
+}
+
 int main(void)
 {
 	rig_init();
 	RIG_RUN(requests_end);
 	RIG_RUN1(in_words);
+	RIG_RUN_BACKENDS(edges_without_room);
 	return rig_done();
 }

@@ -333,6 +333,9 @@ static void file_flags(void)
 	o.mode = 010000;
 	FAILS(pst_file_open(path, PST_FILE_READ, &o, &f), EINVAL, "");
 	FAILS(try_open(path, RIG_RW | PST_FILE_CREATE | PST_FILE_EXCL), EEXIST, "exists");
+	FAILS(try_open("pst://host/x", PST_FILE_READ), EPROTONOSUPPORT, "./pst://host/x");
+	FAILS(try_open("pst://host/x", RIG_NEW), EPROTONOSUPPORT, "only paths");
+	FAILS(try_open("PST://host/x", PST_FILE_READ), ENOENT, "PST://host/x");
 	FAILS(try_wrap(0, PST_FILE_READ), EINVAL, "flags");
 	T_EQ(rig_slurp(path, 0, &(char[100]){ 0 }, 100), 100);
 }

@@ -97,6 +97,14 @@ static const struct row {
 	/* O_DIRECT stops inside a block where the file ends; is that so? */
 	{ "direct, half a block", PST_OP_READ, DIRECT, { 5000, ALL, ALL, ALL }, LEN, 0, 2, 1 },
 	{ "direct write", PST_OP_WRITE, DIRECT, { 8192, -EINTR, ALL, ALL }, LEN, 0, 3, 3 },
+	{ "direct write, half a block",
+	  PST_OP_WRITE,
+	  DIRECT,
+	  { 5000, ALL, ALL, ALL },
+	  LEN,
+	  0,
+	  2,
+	  1 },
 	{ "direct is refused", PST_OP_READ, DIRECT, { -EINVAL, ALL, ALL, ALL }, LEN, 0, 2, 1 },
 };
 
@@ -168,6 +176,9 @@ static void check_row(const struct row *r)
 		T_FAIL("%s: %u calls", r->name, script.nr);
 	if (r->direct && script.direct != r->direct)
 		T_FAIL("%s: %u calls by O_DIRECT", r->name, script.direct);
+	if (r->op == PST_OP_WRITE && r->direct && r->direct < r->calls &&
+	    (d.why != PST_WHY_UNALIGNED || !(d.paths & PST_PATH_BIT(PST_PATH_BUFFERED))))
+		T_FAIL("%s: told as paths %" PRIx64 ", why %u", r->name, (uint64_t)d.paths, d.why);
 	for (unsigned i = 0; i < r->calls; i++)
 		if (!sync && (script.seen[i].off < OFF || script.seen[i].off >= OFF + LEN))
 			T_FAIL("%s: call %u is at %lld", r->name, i, (long long)script.seen[i].off);

@@ -4,6 +4,7 @@
  * bit by bit, so that deadlines, cancelling and the limit of pst_queue_reap() mean something.
  */
 #include <poll.h>
+#include <sys/mman.h>
 
 #include "rig.h"
 
@@ -138,6 +139,49 @@ static void by_descriptor(void)
 	close_file();
 }
 
+static struct pst_file *open_memory(uint64_t len)
+{
+	int fd = memfd_create("copies", MFD_CLOEXEC);
+	struct pst_file *f = NULL;
+
+	T_CHECK(fd >= 0 && ftruncate(fd, (off_t)len) == 0);
+	T_OK(pst_file_wrap(fd, 0, NULL, &f));
+	(void)close(fd);
+	return f;
+}
+
+/* A long read is one of many: a sync that may go has its turn before the read's next piece. */
+static void beside_a_sync(void)
+{
+	struct pst_seg seg = { .len = PIECE, .mem_stride = PIECE, .count = NR };
+	struct pst_file *from = open_memory(PIECE), *to = open_memory(4096);
+	struct pst_io io;
+	struct pst_done d;
+
+	mem = rig_alloc(rig_dev, NR * PIECE);
+	io = rig_io(PST_OP_READ, from, mem, 0, 0, 0);
+	io.segs = &seg;
+	io.nr_segs = 1;
+	T_OK(pst_queue_prep(rig_q, &io));
+	io = rig_io(PST_OP_WRITE, to, mem, 0, 0, 4096);
+	T_OK(pst_queue_prep(rig_q, &io));
+	io = rig_io(PST_OP_SYNC, to, NULL, 0, 0, 0);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 3);
+	/* Each look is for a piece, and the files answer at once. */
+	for (unsigned n = 0; n < 3;) {
+		(void)usleep(20000);
+		if (pst_queue_reap(rig_q, &d, 0, 1, 0) != 1)
+			continue;
+		n++;
+		T_EQ(d.op, n == 1 ? PST_OP_WRITE : n == 2 ? PST_OP_SYNC : PST_OP_READ);
+		T_EQ(d.res, n == 1 ? 4096 : n == 2 ? 0 : (int64_t)(NR * PIECE));
+	}
+	pst_file_close(from);
+	pst_file_close(to);
+	mem = pst_mem_free(mem);
+}
+
 /* Small ones are there when pst_queue_submit() returns. */
 static void small_ones(void)
 {
@@ -163,6 +207,7 @@ int main(void)
 	RIG_RUN_BACKENDS(past_a_deadline);
 	RIG_RUN_BACKENDS(canceled);
 	RIG_RUN_BACKENDS(by_descriptor);
+	RIG_RUN_BACKENDS(beside_a_sync);
 	RIG_RUN_BACKENDS(small_ones);
 	return rig_done();
 }

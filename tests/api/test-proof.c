@@ -79,6 +79,31 @@ static void odd_requests_are_no_lies(void)
 	in_child(odd_child);
 }
 
+/* The first operation on the mount finds the end of the file before what was asked for. */
+static void behind_child(void)
+{
+	struct pst_file *f;
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_done d;
+
+	rig_make(rig_path("behind"), SEED, 4096 + 50);
+	rig_cold(rig_path("behind"));
+	f = rig_open(rig_path("behind"), RIG_R);
+	rig_mem_fill(m, 0, 65536, 5, 0);
+	d = read_direct(f, m, 4096 + 100, 300);
+	T_EQ(d.res, 0);
+	T_EQ(d.prefix, 0);
+	T_EQ(rig_mem_differs(m, 4096 + 100, 300, 5, 4096 + 100), 300);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void nothing_is_behind_the_end(void)
+{
+	cache_new();
+	in_child(behind_child);
+}
+
 /* ------------------------------------------------------------------- lies */
 
 static void check_off(struct pst_file *f, struct pst_mem *m, uint32_t op)
@@ -102,6 +127,7 @@ static void lying_reads_child(void)
 		T_EQ(d.res, 65536);
 		T_EQ(d.why, PST_WHY_NOT_PROVEN);
 		T_CHECK(took(&d, PST_PATH_BUFFERED));
+		T_CHECK(!took(&d, PST_PATH_DIRECT)); /* its bytes were not believed */
 		T_EQ(d.flags & PST_DONE_PROOF, 0);
 		T_EQ(rig_mem_differs(m, i * 65536, 65536, SEED, i * 65536), 65536);
 		T_EQ(lie.direct, 4 * (i + 1)); /* itself, and three more to be sure */
@@ -122,6 +148,50 @@ static void lying_reads_child(void)
 	pst_file_close(f);
 	pst_file_close(g);
 	pst_mem_free(m);
+}
+
+/* O_DIRECT lies, and is refused behind the first bytes: these are compared all the same. */
+static int refused_with;
+
+static ssize_t lies_then_refuses(const struct call *c)
+{
+	struct call first = *c;
+
+	if (c->kind != CALL_READ || !call_is_direct(c))
+		return call_real(c, c->len);
+	if (c->off) {
+		errno = refused_with;
+		return -1;
+	}
+	if (first.len > 65536)
+		first.len = 65536;
+	return lying_call(&first);
+}
+
+static void refused_child(void)
+{
+	struct pst_file *f = open_cold("refused", RIG_R);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	const uint64_t len = 128 << 10; /* one slot takes all of it */
+	struct pst_done d;
+
+	lie.reads = true;
+	call_hook = lies_then_refuses;
+	d = read_direct(f, m, 0, len);
+	T_EQ(d.res, len);
+	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);
+	T_EQ(d.flags & PST_DONE_PROOF, 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void wrong_reads_before_a_refusal(void)
+{
+	cache_new();
+	refused_with = EINVAL;
+	in_child(refused_child);
+	refused_with = EIO;
+	in_child(refused_child);
 }
 
 static void wrong_reads_never_arrive(void)
@@ -331,6 +401,39 @@ static void a_crowd_of_lies(void)
 	in_child(crowd_child);
 }
 
+/* Several at once, of which O_DIRECT spoils a byte far behind the first. */
+static void long_crowd_child(void)
+{
+	struct pst_file *f = open_cold("long", RIG_R);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	uint64_t len = FILE_LEN / 4;
+	struct pst_done d[4];
+
+	lie.reads = true;
+	for (unsigned i = 0; i < 4; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * len, i * len, len);
+
+		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_BUFFERED);
+		T_OK(pst_queue_prep(rig_q, &io));
+	}
+	T_EQ(pst_queue_submit(rig_q), 4);
+	T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
+	for (unsigned i = 0; i < 4; i++) {
+		T_EQ(d[i].res, (int64_t)len);
+		T_EQ(d[i].flags & PST_DONE_PROOF, 0);
+	}
+	T_EQ(rig_mem_differs(m, 0, FILE_LEN, SEED, 0), FILE_LEN);
+	T_CHECK(check(f, m, PST_OP_READ, PST_PATH_DIRECT).state != PST_STATE_PROVEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void a_crowd_of_long_lies(void)
+{
+	cache_new();
+	in_child(long_crowd_child);
+}
+
 /* Whatever a queue remembers of its last request, a bad mount is bad for it too. */
 static void memo_child(void)
 {
@@ -413,12 +516,15 @@ int main(void)
 	BOTH(a_proof_is_made_once);
 	BOTH(write_only_files_are_proven);
 	BOTH(odd_requests_are_no_lies);
+	BOTH(nothing_is_behind_the_end);
 	BOTH(wrong_reads_never_arrive);
+	BOTH(wrong_reads_before_a_refusal);
 	BOTH(wrong_writes_are_written_again);
 	BOTH(strict_requests_fail);
 	BOTH(a_file_that_others_write_to_is_no_lie);
 	BOTH(one_change_is_no_lie);
 	BOTH(a_crowd_of_lies);
+	BOTH(a_crowd_of_long_lies);
 	BOTH(a_bad_mount_is_bad_for_every_queue);
 	rig_dev = "host";
 	T_RUN(a_lying_device_is_refused);

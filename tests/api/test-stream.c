@@ -81,7 +81,7 @@ static void many(void)
  * long to submit: the gate is not open when the first is through. */
 static void first_and_last(void)
 {
-	struct pst_mem *host = rig_alloc("host", ORDER_BYTES);
+	struct pst_mem *host = rig_alloc("host", 18 * ORDER_BYTES);
 	struct order_mem m = order_mem_new(ORDER_BYTES);
 	uint8_t *out = order_host(ORDER_BYTES);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R | PST_FILE_PLAIN);
@@ -90,7 +90,7 @@ static void first_and_last(void)
 	order_ready(rig_q);
 	rig_mem_fill(m.mem, 0, ORDER_BYTES, ORDER_OLD, 0);
 	for (unsigned i = 0; i < 18; i++) {
-		struct pst_io io = rig_io(PST_OP_READ, f, host, 0, 0, ORDER_BYTES);
+		struct pst_io io = rig_io(PST_OP_READ, f, host, 0, i * ORDER_BYTES, ORDER_BYTES);
 
 		if (i == 0 || i == 17) {
 			io = rig_io(PST_OP_READ, f, m.mem, off[i > 0], off[i > 0], len[i > 0]);

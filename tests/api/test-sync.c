@@ -448,8 +448,7 @@ static void failed_writes(void)
 	pst_mem_free(m);
 }
 
-/* A failed fsync is never success, for each of them. */
-static void failed_syncs(void)
+static void fail_with(int err)
 {
 	struct pst_file *f = rig_open(rig_path("failed"), RIG_NEW);
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
@@ -461,12 +460,24 @@ static void failed_syncs(void)
 
 		io.flags = i & 1 ? PST_IO_DATASYNC : 0;
 		d = rig_do(rig_q, &io);
-		T_EQ(d.res, -EIO);
+		T_EQ(d.res, -err);
 		T_EQ(d.prefix, 0);
 	}
 	T_EQ(rig_stats(rig_q).errors, 4);
 	pst_file_close(f);
 	pst_mem_free(m);
+}
+
+/* A failed fsync is never success, for each of them. */
+static void failed_syncs(void)
+{
+	fail_with(EIO);
+}
+
+/* A file system may say so, and nobody cancelled anything. */
+static void canceled_syncs(void)
+{
+	fail_with(ECANCELED);
 }
 
 /* An fsync that takes long meets its deadline, and has no memory to be busy with. */
@@ -503,6 +514,7 @@ static const struct again cases[] = {
 	{ "slow_copies", slow_writes, AGAIN_RUN, "mem.copy:0:20ms,file.write:0:80ms" },
 	{ "failed_writes", failed_writes, AGAIN_RUN, "file.write:0:EIO" },
 	{ "failed_syncs", failed_syncs, AGAIN_RUN, "file.sync:0:EIO" },
+	{ "canceled_syncs", canceled_syncs, AGAIN_RUN, "file.sync:0:ECANCELED" },
 	{ "slow_sync", slow_sync, AGAIN_BACKENDS, "file.sync:0:300ms" },
 };
 

@@ -93,6 +93,12 @@ def median(values):
     return float(statistics.median(values)) if values else 0.0
 
 
+def percentile(runs, key):
+    """The median of those runs that had requests enough for it."""
+    known = [r[key] for r in runs if r[key] is not None]
+    return median(known) if known else "-"
+
+
 def size_text(n):
     return f"{n / GIB:g} GiB" if n >= GIB else f"{n // MIB} MiB"
 
@@ -332,7 +338,7 @@ class Runner:
             runs, paths = doc["passes"], doc["io"]
         gb = [r["gb_per_s"] for r in runs]
         return [piece, label, threads, median(gb), min(gb), max(gb),
-                median([r["p50_us"] for r in runs]), median([r["p99_us"] for r in runs]),
+                percentile(runs, "p50_us"), percentile(runs, "p99_us"),
                 median([r["cpu_s_per_10gb"] for r in runs]), paths]
 
     HEADS = ["piece", "what", "threads", "GB/s", "least", "most", "p50 us", "p99 us",

@@ -344,7 +344,7 @@ cu_result cuMemGetHandleForAddressRange(void *ret, cu_ptr ptr, size_t len, uint3
 	/* A descriptor of these bytes begins with the first, which no memfd of more does: what
 	 * can be had is one that the CPU cannot map. */
 	if (r && len <= r->map_len - (ptr - r->va))
-		fd = ptr == r->va ? fcntl(r->obj->fd, F_DUPFD, 0) : eventfd(0, 0);
+		fd = ptr == r->va && !r->lead ? fcntl(r->obj->fd, F_DUPFD, 0) : eventfd(0, 0);
 	(void)pthread_mutex_unlock(&stub.lock);
 	if (fd < 0)
 		return CU_INVALID_VALUE;

@@ -50,7 +50,7 @@ static struct {
 } x;
 
 static char dir[PATH_MAX]; /* the case's own */
-static struct local_file *file;
+static struct file *file;
 static struct mem_alloc *mem;
 
 /* ------------------------------------------------------------------- cases */
@@ -195,9 +195,9 @@ static inline void use_library(const char *text)
 	T_OK(mem_alloc(mem_provider(PST_KIND_CUDA), 0, MEM_LEN, 0, &mem));
 	find_all();
 	make_file(path);
-	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
-	if (file->fd_direct < 0)
-		T_SKIP("no O_DIRECT on %s", file->fs);
+	T_OK(file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	if (local_of(file)->fd_direct < 0)
+		T_SKIP("no O_DIRECT on %s", file->name);
 }
 
 static inline void nothing_is_left(void)
@@ -213,7 +213,7 @@ static inline void nothing_is_left(void)
 	T_EQ(s.busy, 0);
 	if (x.reset)
 		x.reset(); /* the driver may be open, and its log with it */
-	local_file_free(file);
+	file_free(file);
 	mem_free(mem);
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	(void)unlink(path);

@@ -25,7 +25,7 @@
 
 #include "base/fault.h"
 #include "fusefs.h"
-#include "file/io.h"
+#include "file/local.h"
 
 #define SIZE MIB(4)
 #define SEED 7
@@ -34,7 +34,7 @@
 static const struct io_backend *ops;
 static char dir[64], path[128];
 
-static struct local_file *file;
+static struct file *file;
 static struct io_ctx *ctx;
 static uint8_t *mem; /* SIZE bytes, page aligned */
 
@@ -69,7 +69,7 @@ static inline void set_up(unsigned depth)
 	if (access(path, F_OK) < 0)
 		scratch_file(); /* a case that runs alone */
 	mem = map(SIZE);
-	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
+	T_OK(file_open(path, PST_FILE_READ | PST_FILE_WRITE, 0, &file));
 	T_OK(io_ctx_new(ops, depth, &ctx));
 }
 
@@ -77,7 +77,7 @@ static inline void tear_down(void)
 {
 	T_OK(fault_set(NULL));
 	io_ctx_free(ctx);
-	local_file_free(file);
+	file_free(file);
 	(void)munmap(mem, SIZE);
 }
 
@@ -118,13 +118,13 @@ static inline void run(struct io_op *op)
 
 static struct fusefs fuse;
 
-static inline struct local_file *fuse_file(const char *name, uint32_t flags)
+static inline struct file *fuse_file(const char *name, uint32_t flags)
 {
-	struct local_file *f;
+	struct file *f;
 	char p[256];
 
 	(void)snprintf(p, sizeof(p), "%s/%s", fuse.dir, name);
-	T_OK(local_file_open(p, flags, 0, &f));
+	T_OK(file_open(p, flags, 0, &f));
 	return f;
 }
 

@@ -9,7 +9,7 @@ static void ready(const char *text)
 {
 	use_library(text);
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	m = mem_new();
 }
 
@@ -229,7 +229,7 @@ static void *some_reads(void *arg)
 		struct cufile_io v = { .mem = m, .len = 65536 };
 		unsigned at = (unsigned)(t_byte(seed, i) % 4);
 		struct call c = { .fn = do_io, .arg = &v };
-		int r = cufile_file_get(file, &v.file);
+		int r = cufile_file_get(local_of(file), &v.file);
 
 		if (r == -EBUSY)
 			continue;
@@ -274,7 +274,7 @@ static void many_threads(const char *text)
 	}
 	T_CHECK(cufile_mem_registered(0) <= MIB(32));
 	cufile_mem_limit(0);
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	over();
 }
 

@@ -96,7 +96,7 @@ static int64_t work(void)
 	if (r == 0)
 		r = said(cufile_open());
 	if (r == 0)
-		r = said(cufile_file_get(file, &w.cf));
+		r = said(cufile_file_get(local_of(file), &w.cf));
 	if (r == 0)
 		r = said(cufile_mem_new(0, mem->base.va, mem->size, &w.m));
 	if (r == 0)

@@ -30,10 +30,10 @@ static void one_registration_for_all(void)
 	struct cufile_file *a, *b;
 
 	use_library("");
-	T_EQ(cufile_file_get(file, &a), -ENODEV);
+	T_EQ(cufile_file_get(local_of(file), &a), -ENODEV);
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &a));
-	T_OK(cufile_file_get(file, &b));
+	T_OK(cufile_file_get(local_of(file), &a));
+	T_OK(cufile_file_get(local_of(file), &b));
 	T_CHECK(a == b);
 	if (x.set)
 		T_EQ(state().files, 1);
@@ -43,7 +43,7 @@ static void one_registration_for_all(void)
 	cufile_file_put(b);
 	T_EQ(state().files, 0);
 	/* And again. */
-	T_OK(cufile_file_get(file, &a));
+	T_OK(cufile_file_get(local_of(file), &a));
 	cufile_file_put(a);
 	nothing_is_left();
 }
@@ -57,12 +57,12 @@ static void others_may_register_the_same(void)
 
 	use_library("");
 	T_OK(cufile_open());
-	d.u.fd = file->fd_direct;
+	d.u.fd = local_of(file)->fd_direct;
 	T_EQ(x.reg(&theirs, &d).err, 0);
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	cufile_file_put(cf);
 	x.unreg(theirs);
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	T_EQ(x.reg(&theirs, &d).err, 0);
 	x.unreg(theirs);
 	cufile_file_put(cf);
@@ -81,11 +81,11 @@ static void odd_attributes_are_refused(void)
 	T_OK(cufile_open());
 	for (unsigned i = 0; i < ARRAY_SIZE(odd); i++) {
 		attributes = odd[i] | FS_EXTENT_FL;
-		T_EQ(cufile_file_get(file, &cf), -EMEDIUMTYPE);
+		T_EQ(cufile_file_get(local_of(file), &cf), -EMEDIUMTYPE);
 		T_CHECK(strstr(err_text(), "lsattr"));
 	}
 	attributes = FS_EXTENT_FL | FS_NOATIME_FL;
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	cufile_file_put(cf);
 	nothing_is_left();
 }
@@ -98,12 +98,12 @@ static void o_direct_may_be_lost(void)
 
 	use_library("");
 	T_OK(cufile_open());
-	flags = fcntl(file->fd_direct, F_GETFL);
-	T_EQ(fcntl(file->fd_direct, F_SETFL, flags & ~O_DIRECT), 0);
-	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	flags = fcntl(local_of(file)->fd_direct, F_GETFL);
+	T_EQ(fcntl(local_of(file)->fd_direct, F_SETFL, flags & ~O_DIRECT), 0);
+	T_EQ(cufile_file_get(local_of(file), &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "O_DIRECT"));
-	T_EQ(fcntl(file->fd_direct, F_SETFL, flags), 0);
-	T_OK(cufile_file_get(file, &cf));
+	T_EQ(fcntl(local_of(file)->fd_direct, F_SETFL, flags), 0);
+	T_OK(cufile_file_get(local_of(file), &cf));
 	cufile_file_put(cf);
 	nothing_is_left();
 }
@@ -111,15 +111,15 @@ static void o_direct_may_be_lost(void)
 /* A wrapped descriptor with O_DIRECT is used as it is. */
 static int wrap(const char *path, int flags, struct cufile_file **ret)
 {
-	struct local_file *f;
+	struct file *f;
 	int fd = open(path, flags, 0600), r; /* O_TMPFILE has a mode */
 
 	T_CHECK(fd >= 0);
 	T_OK(local_file_wrap(fd, 0, &f));
-	r = cufile_file_get(f, ret);
+	r = cufile_file_get(local_of(f), ret);
 	if (r == 0)
 		cufile_file_put(*ret);
-	local_file_free(f);
+	file_free(f);
 	(void)close(fd);
 	return r;
 }
@@ -148,17 +148,17 @@ static void odd_flags_are_refused(void)
 
 static void no_o_direct(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct cufile_file *cf;
 	char path[PATH_MAX + 8];
 
 	use_library("");
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
-	T_EQ(cufile_file_get(f, &cf), -EOPNOTSUPP);
+	T_OK(file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f));
+	T_EQ(cufile_file_get(local_of(f), &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "O_DIRECT"));
-	local_file_free(f);
+	file_free(f);
 	nothing_is_left();
 }
 
@@ -169,10 +169,10 @@ static void no_udev(void)
 	use_library("udev=0");
 	NEED_STUB();
 	T_OK(cufile_open());
-	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	T_EQ(cufile_file_get(local_of(file), &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "/run/udev"));
 	x.set("udev=1");
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	cufile_file_put(cf);
 	nothing_is_left();
 }
@@ -186,7 +186,7 @@ static void unlinked_files_are_refused(void)
 	T_OK(cufile_open());
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
 	T_EQ(unlink(path), 0);
-	T_EQ(cufile_file_get(file, &cf), -EOPNOTSUPP);
+	T_EQ(cufile_file_get(local_of(file), &cf), -EOPNOTSUPP);
 	T_CHECK(strstr(err_text(), "by its name"));
 	nothing_is_left();
 }
@@ -199,7 +199,7 @@ static struct cufile_mem *hung_mem;
 static void *get_thread(void *arg)
 {
 	(void)arg;
-	return (void *)(intptr_t)cufile_file_get(file, &hung_file);
+	return (void *)(intptr_t)cufile_file_get(local_of(file), &hung_file);
 }
 
 static void *put_thread(void *arg)
@@ -217,7 +217,7 @@ static void *io_thread(void *arg)
 static void a_registration_hangs(void)
 {
 	struct cufile_file *cf;
-	struct local_file *other;
+	struct file *other;
 	char path[PATH_MAX + 8];
 	struct hung h;
 
@@ -225,18 +225,18 @@ static void a_registration_hangs(void)
 	NEED_STUB();
 	T_OK(cufile_open());
 	h = hang(get_thread, NULL);
-	T_EQ(cufile_file_get(file, &cf), -EBUSY);
+	T_EQ(cufile_file_get(local_of(file), &cf), -EBUSY);
 	T_EQ(cufile_close(), -EBUSY);
 
 	/* Another file has nothing to do with it. */
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(local_file_open(path, PST_FILE_READ, 0, &other));
-	T_OK(cufile_file_get(other, &cf));
+	T_OK(file_open(path, PST_FILE_READ, 0, &other));
+	T_OK(cufile_file_get(local_of(other), &cf));
 	cufile_file_put(cf);
-	local_file_free(other);
+	file_free(other);
 
 	/* The file may go; the late answer is then nobody's, but can be given back. */
-	local_file_free(file);
+	file_free(file);
 	file = NULL;
 	T_EQ((intptr_t)unhang(h), 0);
 	T_EQ(state().files, 1);
@@ -254,9 +254,9 @@ static void a_registration_fails_after_a_hang(void)
 	NEED_STUB();
 	T_OK(cufile_open());
 	h = hang(get_thread, NULL);
-	T_EQ(cufile_file_get(file, &cf), -EBUSY);
+	T_EQ(cufile_file_get(local_of(file), &cf), -EBUSY);
 	T_EQ((intptr_t)unhang(h), -EOPNOTSUPP);
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	cufile_file_put(cf);
 	nothing_is_left();
 }
@@ -269,13 +269,13 @@ static void an_end_hangs(void)
 	use_library("hang=cuFileHandleDeregister:1");
 	NEED_STUB();
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	h = hang(put_thread, cf);
 	/* The next registration is another. */
-	T_OK(cufile_file_get(file, &again));
+	T_OK(cufile_file_get(local_of(file), &again));
 	T_EQ(state().files, 2);
 	cufile_file_put(again);
-	local_file_free(file);
+	file_free(file);
 	file = NULL;
 	(void)unhang(h);
 	nothing_is_left();
@@ -290,7 +290,7 @@ static void a_transfer_hangs(void)
 	use_library("hang=read:1");
 	NEED_STUB();
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &hung_file));
+	T_OK(cufile_file_get(local_of(file), &hung_file));
 	hung_mem = mem_new();
 	h = hang(io_thread, NULL);
 
@@ -299,11 +299,11 @@ static void a_transfer_hangs(void)
 	T_EQ(io(hung_file, hung_mem, 0, 0, 65536, 0), -EAGAIN);
 	cufile_file_put(hung_file);
 	T_EQ(state().files, 1);
-	T_OK(cufile_file_get(file, &again));
+	T_OK(cufile_file_get(local_of(file), &again));
 	T_EQ(state().files, 2);
 	T_EQ(io(again, hung_mem, CUFILE_SLICE, 65536, 65536, CUFILE_IO_WRITE), 65536);
 	cufile_file_put(again);
-	local_file_free(file);
+	file_free(file);
 	file = NULL;
 	T_EQ(within(do_mem_free, hung_mem), -EBUSY);
 	T_EQ(cufile_close(), -EBUSY);

@@ -9,7 +9,7 @@ static void ready(const char *text)
 {
 	use_library(text);
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	m = mem_new();
 }
 
@@ -48,9 +48,9 @@ static void writes(void)
 	T_OK(mem_copy_sync(mem, MEM_TO_DEVICE, 65536, buf, sizeof(buf)));
 	T_EQ(io(cf, m, 65536, 4096, 8192, CUFILE_IO_WRITE), 8192);
 	memset(buf, 0, sizeof(buf));
-	T_EQ(pread(file->fd, buf, 8192, 4096), 8192);
+	T_EQ(pread(local_of(file)->fd, buf, 8192, 4096), 8192);
 	T_EQ(t_differs(buf, SEED + 1, 0, 8192), 8192);
-	T_EQ(pread(file->fd, buf, 4096, 0), 4096);
+	T_EQ(pread(local_of(file)->fd, buf, 4096, 0), 4096);
 	T_EQ(t_differs(buf, SEED, 0, 4096), 4096);
 	/* It grows. */
 	T_EQ(io(cf, m, 65536, FILE_LEN, 4096, CUFILE_IO_WRITE), 4096);
@@ -78,24 +78,24 @@ static void arguments_are_checked(void)
 
 static void directions_are_checked(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct cufile_file *one;
 	char path[PATH_MAX + 8];
 
 	ready("");
 	(void)snprintf(path, sizeof(path), "%s/file", dir);
-	T_OK(local_file_open(path, PST_FILE_READ, 0, &f));
-	T_OK(cufile_file_get(f, &one));
+	T_OK(file_open(path, PST_FILE_READ, 0, &f));
+	T_OK(cufile_file_get(local_of(f), &one));
 	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), -EBADF);
 	T_EQ(io(one, m, 0, 0, 4096, 0), 4096);
 	cufile_file_put(one);
-	local_file_free(f);
-	T_OK(local_file_open(path, PST_FILE_WRITE, 0, &f));
-	T_OK(cufile_file_get(f, &one));
+	file_free(f);
+	T_OK(file_open(path, PST_FILE_WRITE, 0, &f));
+	T_OK(cufile_file_get(local_of(f), &one));
 	T_EQ(io(one, m, 0, 0, 4096, 0), -EBADF);
 	T_EQ(io(one, m, 0, 0, 4096, CUFILE_IO_WRITE), 4096);
 	cufile_file_put(one);
-	local_file_free(f);
+	file_free(f);
 	over();
 }
 
@@ -269,7 +269,7 @@ static void counts_only_when_asked(void)
 	cufile_file_put(cf);
 	T_OK(cufile_close());
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	m = mem_new();
 	T_OK(cufile_counts(info.uuid, false, &c));
 	T_EQ(state().levels, 2);

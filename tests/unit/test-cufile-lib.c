@@ -267,7 +267,7 @@ static void somebody_comes_later(void)
 	use_library("mode=p2pdma");
 	NEED_STUB();
 	T_OK(cufile_open());
-	d.u.fd = file->fd_direct;
+	d.u.fd = local_of(file)->fd_direct;
 	T_EQ(x.reg(&theirs, &d).err, 0);
 	T_EQ(x.uses(), 1);
 	T_EQ(cufile_close(), -EBUSY);
@@ -310,7 +310,7 @@ static void an_open_hangs(void)
 	T_EQ(cufile_check(), 0);
 	cufile_info(&info);
 	T_CHECK(info.version && !info.open);
-	T_EQ(cufile_file_get(file, &cf), -ENODEV);
+	T_EQ(cufile_file_get(local_of(file), &cf), -ENODEV);
 	/* It may be slow, and not hang. */
 	T_EQ((intptr_t)unhang(h), 0);
 	T_OK(cufile_open());
@@ -386,7 +386,7 @@ static void a_child_is_kept_out(void)
 	use_library("mode=p2pdma");
 	NEED_STUB();
 	T_OK(cufile_open());
-	T_OK(cufile_file_get(file, &cf));
+	T_OK(cufile_file_get(local_of(file), &cf));
 	m = mem_new();
 	T_EQ(io(cf, m, 0, 0, 4096, 0), 4096);
 	pid = fork();
@@ -399,7 +399,7 @@ static void a_child_is_kept_out(void)
 		cufile_info(&info);
 		_exit(cufile_check() != -EOWNERDEAD || cufile_open() != -EOWNERDEAD ||
 		      cufile_close() != -EOWNERDEAD || cufile_io(&v) != -EOWNERDEAD ||
-		      cufile_file_get(file, &other) != -EOWNERDEAD ||
+		      cufile_file_get(local_of(file), &other) != -EOWNERDEAD ||
 		      cufile_mem_free(m) != -EOWNERDEAD || info.version || state().calls != calls);
 	}
 	T_EQ(waitpid(pid, &status, 0), pid);

@@ -34,7 +34,7 @@ static void ready(const char *text)
 static int ask(uint64_t off, uint64_t ms, struct cufile_verdict *ret)
 {
 	memset(ret, 0x55, sizeof(*ret));
-	return cufile_probe(file, off, info.uuid, t_in_ms(ms), ret);
+	return cufile_probe(local_of(file), off, info.uuid, t_in_ms(ms), ret);
 }
 
 static void good_is(const char *text, enum cufile_mode mode, int version, unsigned nvfs)
@@ -177,7 +177,7 @@ static void *write_on(void *arg)
 	(void)arg;
 	for (int i = 0; bytes && !atomic_load(&written); i++) {
 		memset(bytes, i, MIB(1));
-		if (pwrite(file->fd, bytes, MIB(1), 0) != MIB(1))
+		if (pwrite(local_of(file)->fd, bytes, MIB(1), 0) != MIB(1))
 			break;
 	}
 	free(bytes);
@@ -212,7 +212,7 @@ static void *append(void *arg)
 	off_t at = *(const off_t *)arg;
 
 	for (; !atomic_load(&written) && at < 1 << 20; at += sizeof(bytes)) {
-		if (pwrite(file->fd, bytes, sizeof(bytes), at) != sizeof(bytes))
+		if (pwrite(local_of(file)->fd, bytes, sizeof(bytes), at) != sizeof(bytes))
 			break;
 		(void)usleep(300);
 	}
@@ -229,7 +229,7 @@ static void the_file_grows(void)
 	if (!getenv("PST_LIBCUFILE"))
 		T_SKIP("needs the libraries of tests/stub");
 	ready("mode=p2pdma");
-	T_EQ(ftruncate(file->fd, size), 0);
+	T_EQ(ftruncate(local_of(file)->fd, size), 0);
 	T_CHECK(!pthread_create(&writer, NULL, append, &size));
 	T_OK(ask(0, WAIT_MS, &v));
 	atomic_store(&written, true);
@@ -537,7 +537,7 @@ static void offsets(void)
 	if (!getenv("PST_LIBCUFILE"))
 		T_SKIP("needs the libraries of tests/stub");
 	ready("mode=p2pdma");
-	T_EQ(ftruncate(file->fd, MIB(1) + 100), 0);
+	T_EQ(ftruncate(local_of(file)->fd, MIB(1) + 100), 0);
 	T_OK(ask(MIB(1), WAIT_MS, &v));
 	T_EQ(v.err, 0);
 	T_EQ(v.bytes, 100);

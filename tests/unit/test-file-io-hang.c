@@ -6,26 +6,26 @@
 
 static void odd_short_reads(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct io_op op;
 
 	need_fuse();
 	set_up(4);
 	f = fuse_file("short", PST_FILE_READ);
-	T_EQ(f->fd_direct, -1);
+	T_EQ(local_of(f)->fd_direct, -1);
 	T_EQ(f->why, PST_WHY_NO_DIRECT);
 	op = op_rw(IO_READ, mem, 99, 300000);
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, 300000);
 	T_EQ(t_differs(mem, FUSEFS_SEED, 99, 300000), 300000);
-	local_file_free(f);
+	file_free(f);
 	tear_down();
 }
 
 static void an_error_in_the_middle(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct io_op op;
 
 	need_fuse();
@@ -37,7 +37,7 @@ static void an_error_in_the_middle(void)
 	T_EQ(op.res, -EIO);
 	T_CHECK(op.moved <= MIB(1));
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, op.moved), op.moved);
-	local_file_free(f);
+	file_free(f);
 
 	f = fuse_file("full", PST_FILE_READ | PST_FILE_WRITE);
 	op = op_rw(IO_WRITE, mem, 0, MIB(2));
@@ -46,20 +46,41 @@ static void an_error_in_the_middle(void)
 	T_EQ(op.res, -ENOSPC);
 	/* Less where the kernel splits the write and the pieces end in any order. */
 	T_CHECK(op.moved <= MIB(1));
-	local_file_free(f);
+	file_free(f);
 
 	f = fuse_file("shrink", PST_FILE_READ);
 	op = op_rw(IO_READ, mem, 0, MIB(2));
 	op.file = f;
 	run(&op);
 	T_EQ(op.res, MIB(1));
-	local_file_free(f);
+	file_free(f);
+	tear_down();
+}
+
+/* It answers so each time: nobody waits for another answer. */
+static void a_cancel_that_nobody_asked_for(void)
+{
+	static const uint8_t kinds[] = { IO_READ, IO_WRITE, IO_FSYNC };
+	struct file *f;
+	struct io_op op;
+
+	need_fuse();
+	set_up(4);
+	f = fuse_file("aborts", PST_FILE_READ | PST_FILE_WRITE);
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+		op = op_rw(kinds[i], mem, 0, kinds[i] == IO_FSYNC ? 0 : 4096);
+		op.file = f;
+		run(&op);
+		T_EQ(op.res, -ECANCELED);
+		T_CHECK(!op.canceled);
+	}
+	file_free(f);
 	tear_down();
 }
 
 static void nowait_where_nobody_can_say(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct io_op op;
 
 	need_fuse();
@@ -73,13 +94,13 @@ static void nowait_where_nobody_can_say(void)
 	op.flags = 0;
 	run(&op);
 	T_EQ(op.res, 4096);
-	local_file_free(f);
+	file_free(f);
 	tear_down();
 }
 
 static void wrapped_with_o_nonblock(void)
 {
-	struct local_file *f;
+	struct file *f;
 	struct io_op op;
 	char p[256];
 	int fd;
@@ -96,7 +117,7 @@ static void wrapped_with_o_nonblock(void)
 	run(&op);
 	T_EQ(op.res, 4096);
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 4096), 4096);
-	local_file_free(f);
+	file_free(f);
 	tear_down();
 }
 
@@ -126,7 +147,7 @@ static void a_file_system_that_hangs(void)
 {
 	struct io_ctx *hung;
 	struct io_op stuck, op, *got;
-	struct local_file *f;
+	struct file *f;
 	uint64_t start, hang_guard;
 
 	need_fuse();
@@ -164,7 +185,7 @@ static void a_file_system_that_hangs(void)
 	finish(hung, &stuck);
 	T_CHECK(stuck.res == 4096 || stuck.res == -ECANCELED || stuck.res == -EINTR);
 	io_ctx_free(hung);
-	local_file_free(f);
+	file_free(f);
 	tear_down();
 }
 
@@ -202,7 +223,7 @@ static void no_thread_remains(void)
 static void threads_grow_when_all_are_busy(void)
 {
 	struct io_op op[8], *got;
-	struct local_file *f;
+	struct file *f;
 	unsigned done = 0;
 
 	need_fuse();
@@ -223,7 +244,7 @@ static void threads_grow_when_all_are_busy(void)
 		done += ctx->ops->reap(ctx, &got, 1);
 	}
 	T_EQ(t_differs(mem, FUSEFS_SEED, 0, 8 * 4096), 8 * 4096);
-	local_file_free(f);
+	file_free(f);
 	tear_down();
 }
 
@@ -231,6 +252,7 @@ static void cases(void)
 {
 	RUN(odd_short_reads);
 	RUN(an_error_in_the_middle);
+	RUN(a_cancel_that_nobody_asked_for);
 	RUN(nowait_where_nobody_can_say);
 	RUN(wrapped_with_o_nonblock);
 	RUN(a_file_system_that_hangs);

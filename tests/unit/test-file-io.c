@@ -26,7 +26,7 @@ static void reads_of_many_sizes(void)
 static void direct_reads(void)
 {
 	set_up(8);
-	if (file->fd_direct < 0) {
+	if (local_of(file)->fd_direct < 0) {
 		tear_down();
 		T_SKIP("O_DIRECT on the file system of the test");
 	}
@@ -51,7 +51,7 @@ static void write_and_check(uint8_t flags, uint64_t off, uint64_t len)
 	run(&op);
 	T_EQ(op.res, len);
 	memset(mem, 0, len);
-	T_EQ(pread(file->fd, mem, len, (off_t)off), len);
+	T_EQ(pread(local_of(file)->fd, mem, len, (off_t)off), len);
 	T_EQ(t_differs(mem, SEED + 1, off, len), len);
 }
 
@@ -60,7 +60,7 @@ static void writes(void)
 	set_up(8);
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		write_and_check(0, i * 3001, sizes[i]);
-	if (file->fd_direct >= 0)
+	if (local_of(file)->fd_direct >= 0)
 		for (uint64_t len = 4096; len <= MIB(2); len *= 4)
 			write_and_check(IO_OP_DIRECT, len, len);
 	make_file(path, SEED, SIZE);
@@ -71,7 +71,7 @@ static void writes(void)
 static void more_files_than_the_table_holds(void)
 {
 	struct rlimit old, rl, after;
-	struct local_file *f[40];
+	struct file *f[40];
 	struct io_op op;
 
 	set_up(4);
@@ -81,7 +81,7 @@ static void more_files_than_the_table_holds(void)
 	T_EQ(setrlimit(RLIMIT_NOFILE, &rl), 0);
 	T_OK(io_ctx_new(ops, 4, &ctx));
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
-		T_OK(local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f[i]));
+		T_OK(file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, &f[i]));
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++) {
 		op = op_rw(IO_READ, mem, i * 1000, 4096);
 		op.file = f[i];
@@ -90,7 +90,7 @@ static void more_files_than_the_table_holds(void)
 		T_EQ(t_differs(mem, SEED, i * 1000, 4096), 4096);
 	}
 	for (unsigned i = 0; i < ARRAY_SIZE(f); i++)
-		local_file_free(f[i]);
+		file_free(f[i]);
 	T_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
 	T_EQ(after.rlim_cur, 64);
 	T_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
@@ -102,12 +102,12 @@ static void nowait_hot_and_cold(void)
 	struct io_op op;
 
 	set_up(8);
-	T_EQ(fsync(file->fd), 0);
-	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	T_EQ(fsync(local_of(file)->fd), 0);
+	T_EQ(posix_fadvise(local_of(file)->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	op = op_rw(IO_READ, mem, MIB(2), 4096);
 	op.flags = IO_OP_NOWAIT;
 	run(&op);
-	if (file->memory_fs) {
+	if (file->caps & FILE_RESIDENT) {
 		T_EQ(op.res, 4096);
 	} else if (op.res != -EAGAIN) {
 		tear_down();
@@ -116,7 +116,7 @@ static void nowait_hot_and_cold(void)
 		       (long long)op.res);
 	}
 
-	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
+	T_EQ(pread(local_of(file)->fd, mem, SIZE, 0), SIZE);
 	memset(mem, 0, SIZE);
 	op = op_rw(IO_READ, mem, MIB(2), 4096);
 	op.flags = IO_OP_NOWAIT;
@@ -135,14 +135,14 @@ static void nowait_where_the_cache_ends(void)
 	struct io_op op;
 
 	set_up(8);
-	if (file->memory_fs) {
+	if (file->caps & FILE_RESIDENT) {
 		tear_down();
 		T_SKIP("a file system with a disk below");
 	}
-	T_EQ(fsync(file->fd), 0);
-	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM), 0);
-	T_EQ(posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-	T_EQ(pread(file->fd, mem, 8192, 0), 8192);
+	T_EQ(fsync(local_of(file)->fd), 0);
+	T_EQ(posix_fadvise(local_of(file)->fd, 0, 0, POSIX_FADV_RANDOM), 0);
+	T_EQ(posix_fadvise(local_of(file)->fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	T_EQ(pread(local_of(file)->fd, mem, 8192, 0), 8192);
 	op = op_rw(IO_READ, mem, 4096, MIB(1));
 	op.flags = IO_OP_NOWAIT;
 	run(&op);
@@ -171,10 +171,10 @@ static void short_counts_are_resumed(void)
 	run(&op);
 	T_EQ(op.res, 100001);
 	T_CHECK(fault_passed(FAULT_FILE_WRITE) >= 4);
-	T_EQ(pread(file->fd, mem, SIZE, 0), SIZE);
+	T_EQ(pread(local_of(file)->fd, mem, SIZE, 0), SIZE);
 	T_EQ(t_differs(mem, SEED, 0, SIZE), SIZE);
 
-	if (file->fd_direct >= 0) {
+	if (local_of(file)->fd_direct >= 0) {
 		T_OK(fault_set("file.read:1:short,file.read:2:short"));
 		memset(mem, 0, SIZE);
 		op = op_rw(IO_READ, mem, 0, MIB(1));
@@ -220,9 +220,9 @@ static void errors_of_the_kernel(void)
 	run(&op);
 	T_EQ(op.res, -EFAULT);
 	(void)munmap(hole, 8192);
-	local_file_free(file);
+	file_free(file);
 	/* A direction that the descriptor has not. */
-	T_OK(local_file_open(path, PST_FILE_READ, 0, &file));
+	T_OK(file_open(path, PST_FILE_READ, 0, &file));
 	op = op_rw(IO_WRITE, mem, 0, 4096);
 	run(&op);
 	T_EQ(op.res, -EBADF);
@@ -240,8 +240,8 @@ static void end_of_file(void)
 	op = op_rw(IO_READ, mem, SIZE, 8192);
 	run(&op);
 	T_EQ(op.res, 0);
-	if (file->fd_direct >= 0) {
-		T_EQ(ftruncate(file->fd, SIZE - 1000), 0);
+	if (local_of(file)->fd_direct >= 0) {
+		T_EQ(ftruncate(local_of(file)->fd, SIZE - 1000), 0);
 		op = op_rw(IO_READ, mem, SIZE - 8192, 8192);
 		op.flags = IO_OP_DIRECT;
 		run(&op);
@@ -443,12 +443,12 @@ static void a_reused_place_never_reads_the_old_file(void)
 		bool odd = i & 1;
 		struct io_op op;
 
-		idx = file->idx;
-		local_file_free(file);
-		T_OK(local_file_open(odd ? other : path, PST_FILE_READ, 0, &file));
-		T_EQ(file->idx, idx);
+		idx = local_of(file)->idx;
+		file_free(file);
+		T_OK(file_open(odd ? other : path, PST_FILE_READ, 0, &file));
+		T_EQ(local_of(file)->idx, idx);
 		op = op_rw(IO_READ, mem, 4096, 8192);
-		if (i & 2 && file->fd_direct >= 0)
+		if (i & 2 && local_of(file)->fd_direct >= 0)
 			op.flags = IO_OP_DIRECT;
 		run(&op);
 		T_EQ(op.res, 8192);
@@ -469,12 +469,11 @@ static void *churn(void *arg)
 		return (void *)1;
 	memset(buf, 0, 65536); /* valgrind does not see what io_uring writes */
 	for (int i = 0; i < 200; i++) {
-		struct local_file *f;
+		struct file *f;
 		struct io_buf *b;
 		struct io_op op, *got;
 
-		if (local_file_open(path, PST_FILE_READ, 0, &f) < 0 ||
-		    io_buf_new(buf, 65536, &b) < 0)
+		if (file_open(path, PST_FILE_READ, 0, &f) < 0 || io_buf_new(buf, 65536, &b) < 0)
 			return (void *)2;
 		op = (struct io_op){ .file = f,
 				     .reg = b,
@@ -489,7 +488,7 @@ static void *churn(void *arg)
 		if (op.res != 4096 || t_differs(buf, SEED, op.off, 4096) != 4096)
 			return (void *)4;
 		io_buf_free(b);
-		local_file_free(f);
+		file_free(f);
 	}
 	io_ctx_free(l);
 	free(buf);
@@ -533,9 +532,9 @@ static void outlive(bool direct)
 	struct io_op *got;
 	pthread_t t;
 
-	(void)fdatasync(file->fd);
-	(void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
-	(void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+	(void)fdatasync(local_of(file)->fd);
+	(void)posix_fadvise(local_of(file)->fd, 0, 0, POSIX_FADV_RANDOM);
+	(void)posix_fadvise(local_of(file)->fd, 0, 0, POSIX_FADV_DONTNEED);
 	memset(mem, 0, 16 * 65536);
 	for (unsigned i = 0; i < 16; i++) {
 		h[i].op = op_rw(IO_READ, mem + i * 65536, i * 65536, 65536);
@@ -556,7 +555,7 @@ static void outlive(bool direct)
 static void a_context_outlives_the_thread_that_used_it(void)
 {
 	set_up(16);
-	if (file->fd_direct >= 0)
+	if (local_of(file)->fd_direct >= 0)
 		outlive(true);
 	outlive(false);
 	tear_down();

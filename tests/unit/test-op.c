@@ -6,9 +6,14 @@
 #include "t.h"
 
 #include "base/fault.h"
+#include "file/local.h"
 #include "file/op.h"
 
-static struct local_file file = { .fd = 3, .fd_direct = 4, .mem_align = 512, .off_align = 4096 };
+static struct local_file file = {
+	.file = { .ops = &local_file_ops, .mem_align = 512, .off_align = 4096 },
+	.fd = 3,
+	.fd_direct = 4,
+};
 
 /* One result of a system call and what must follow. */
 static const struct row {
@@ -49,6 +54,10 @@ static const struct row {
 	  IO_OP_DIRECT },
 	{ "direct short", IO_READ, IO_OP_DIRECT, 0, 4096, 8192, 0, 4096, 0, 0, 4096, IO_OP_DIRECT },
 	{ "direct at the end", IO_READ, IO_OP_DIRECT, 0, 4096, 8192, 0, 5000, 0, 0, 5000, 0 },
+	{ "direct write, short", IO_WRITE, IO_OP_DIRECT, 0, 4096, 8192, 0, 4096, 0, 0, 4096,
+	  IO_OP_DIRECT },
+	{ "direct write in a block", IO_WRITE, IO_OP_DIRECT, 0, 4096, 8192, 0, 5000, 1, 5000, 5000,
+	  IO_OP_DIRECT },
 	{ "direct refused", IO_READ, IO_OP_DIRECT, 0, 4096, 8192, 0, -EINVAL, 1, -EINVAL, 0,
 	  IO_OP_DIRECT },
 	{ "canceled, done", IO_READ, 0, 1, 0, 100, 0, 100, 1, 100, 100, 0 },
@@ -61,7 +70,7 @@ static void advancing(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		const struct row *r = &rows[i];
-		struct io_op op = { .file = &file,
+		struct io_op op = { .file = &file.file,
 				    .kind = r->kind,
 				    .flags = r->flags,
 				    .off = r->off,
@@ -93,7 +102,7 @@ static void beginning(void)
 static void where_the_next_call_goes(void)
 {
 	char buf[100];
-	struct io_op op = { .file = &file, .buf = buf, .off = 1000, .len = 100 };
+	struct io_op op = { .file = &file.file, .buf = buf, .off = 1000, .len = 100 };
 
 	io_op_begin(&op);
 	T_EQ(io_op_ask(&op), 100);
@@ -108,7 +117,7 @@ static void where_the_next_call_goes(void)
 
 static void faults(void)
 {
-	struct io_op op = { .file = &file, .len = 3 * 4096 };
+	struct io_op op = { .file = &file.file, .len = 3 * 4096 };
 
 	io_op_begin(&op);
 	T_OK(fault_set("file.read:1:EIO,file.read:2:short,file.read:3:short,file.write:1:ENOSPC,"

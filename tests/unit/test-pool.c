@@ -26,6 +26,8 @@ static atomic_int armed = NR_CALLS; /* which call */
 static atomic_uint left;            /* passings until it fails */
 static atomic_uint hits;
 
+static atomic_uint slow_ms; /* what an allocation of slots takes */
+
 static bool fails(enum call call)
 {
 	if (atomic_load(&armed) != (int)call || atomic_fetch_sub(&left, 1) != 1)
@@ -55,13 +57,21 @@ void *__wrap_calloc(size_t nr, size_t len)
 	return fails(CALLOC) ? NULL : __real_calloc(nr, len);
 }
 
+static void be_slow(size_t len)
+{
+	if (len >= RIG_MIB(2))
+		(void)usleep(1000 * atomic_load(&slow_ms));
+}
+
 void *__wrap_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
+	be_slow(len);
 	return fails(MMAP) ? MAP_FAILED : __real_mmap(at, len, prot, flags, fd, off);
 }
 
 void *__wrap_mmap64(void *at, size_t len, int prot, int flags, int fd, off_t off)
 {
+	be_slow(len);
 	return fails(MMAP) ? MAP_FAILED : __real_mmap64(at, len, prot, flags, fd, off);
 }
 
@@ -217,6 +227,16 @@ static void no_first_slots(void)
 	}
 }
 
+/* There is room, and it only takes time to have the slots: longer than others are waited for. */
+static void slow_slots(void)
+{
+	slow_ms = 1200;
+	start_engine();
+	slow_ms = 0;
+	load();
+	stop_engine();
+}
+
 int main(void)
 {
 	/* What is staged must not go by a window here, however small it is. */
@@ -226,5 +246,6 @@ int main(void)
 	RIG_RUN1(each_call_fails);
 	RIG_RUN1(tries_again);
 	RIG_RUN1(no_first_slots);
+	RIG_RUN1(slow_slots);
 	return rig_done();
 }

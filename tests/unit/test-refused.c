@@ -5,6 +5,7 @@
  */
 #include <liburing.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include "rig.h"
 
@@ -111,6 +112,7 @@ static void full_is_not_without_threads(void)
 	struct pst_mem *host = rig_alloc("host", LEN), *soft = rig_alloc("soft:0", LEN);
 	struct pst_queue *q = rig_queue(PST_BACKEND_AUTO, 2);
 	struct pst_file *f;
+	struct rlimit room;
 	struct pst_io io;
 
 	rig_make(rig_path("data"), 1, LEN);
@@ -118,7 +120,14 @@ static void full_is_not_without_threads(void)
 	io = rig_io(PST_OP_READ, f, soft, 0, 0, LEN);
 	no_thread = true;
 	T_EQ(pst_queue_prep(q, &io), -EBUSY);
-	T_CHECK(strstr(pst_error_text(), "thread"));
+	T_CHECK(strstr(pst_error_text(), "RLIMIT_NPROC"));
+	T_CHECK(!strstr(pst_error_text(), "RLIMIT_AS"));
+	/* The kernel says the same where a stack finds no room. */
+	T_EQ(getrlimit(RLIMIT_AS, &room), 0);
+	T_EQ(setrlimit(RLIMIT_AS, &(struct rlimit){ (rlim_t)1 << 46, room.rlim_max }), 0);
+	T_EQ(pst_queue_prep(q, &io), -EBUSY);
+	T_CHECK(strstr(pst_error_text(), "RLIMIT_AS"));
+	T_EQ(setrlimit(RLIMIT_AS, &room), 0);
 	no_thread = false;
 	io.mem = host;
 	T_OK(pst_queue_prep(q, &io));

@@ -20,14 +20,14 @@ static unsigned released, locked;
 
 static void look(void)
 {
-	bool held = looked && pthread_mutex_trylock(&looked->lock) != 0;
+	bool held = looked && !lock_try(&looked->lock);
 
 	released++;
 	locked += held;
 	if (held)
 		return;
 	if (looked)
-		pthread_mutex_unlock(&looked->lock);
+		lock_drop(&looked->lock);
 	(void)rig_stats(NULL); /* takes the registry's, and each queue's */
 }
 

@@ -108,20 +108,20 @@ static void the_oldest_makes_room(void)
 }
 
 /* Counted apart from the queue's requests. */
-static const struct cache_user me = { .number = 100 };
+static const struct holder me = { .number = 100 };
 
 /* What is used stays, however long. */
 static void what_is_used_stays(void)
 {
 	const struct window *w;
-	struct cached_window *cached_window = NULL;
+	struct hold *hold = NULL;
 	uint64_t at;
 	int err;
 
 	open_data();
 	becomes(0);
-	w = window_cache_get(&me, mem->region, 5, &at, &cached_window, &err);
-	T_CHECK(w && cached_window);
+	w = window_cache_get(&me, mem->region, 5, &at, &hold, &err);
+	T_CHECK(w && hold);
 	T_CHECK(w == opened[0]);
 	T_EQ(at, 5);
 	for (unsigned i = 1; i < NR; i++) {
@@ -129,7 +129,7 @@ static void what_is_used_stays(void)
 		T_CHECK(opened[0] == w);
 		T_EQ(nr_open, 2);
 	}
-	window_cache_put(&me, cached_window);
+	hold_put(&me, &hold);
 	becomes(1);
 	T_CHECK(!opened[0]); /* the oldest now */
 	close_data();
@@ -138,18 +138,18 @@ static void what_is_used_stays(void)
 /* No room, and nothing that may close: requests are staged. */
 static void without_room(void)
 {
-	struct cached_window *cached_window[2] = { NULL, NULL };
+	struct hold *hold[2] = { NULL, NULL };
 	uint64_t at;
 	int err;
 
 	open_data();
 	for (unsigned i = 0; i < 2; i++)
-		T_CHECK(window_cache_get(&me, mem->region, i * VIEW, &at, &cached_window[i], &err));
+		T_CHECK(window_cache_get(&me, mem->region, i * VIEW, &at, &hold[i], &err));
 	for (unsigned i = 0; i < 100; i++)
 		T_EQ(by_window(i % NR), i % NR < 2);
 	T_EQ(nr_opened, 2);
 	for (unsigned i = 0; i < 2; i++)
-		window_cache_put(&me, cached_window[i]);
+		hold_put(&me, &hold[i]);
 	becomes(2);
 	T_EQ(nr_open, 2);
 	close_data();

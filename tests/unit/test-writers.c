@@ -16,25 +16,25 @@
 #define RW (PST_FILE_READ | PST_FILE_WRITE)
 
 static char path[64], other[64];
-static struct local_file *f, *g, *h; /* twice the same file, and another one */
+static struct file *f, *g, *h; /* twice the same file, and another one */
 
-static struct io_op op_on(struct local_file *file, uint8_t flags)
+static struct io_op op_on(struct file *file, uint8_t flags)
 {
 	return (struct io_op){ .file = file, .kind = IO_WRITE, .flags = flags };
 }
 
 static void open_files(void)
 {
-	T_OK(local_file_open(path, RW | PST_FILE_CREATE, 0600, &f));
-	T_OK(local_file_open(path, RW | PST_FILE_PLAIN, 0, &g));
-	T_OK(local_file_open(other, RW | PST_FILE_CREATE, 0600, &h));
+	T_OK(file_open(path, RW | PST_FILE_CREATE, 0600, &f));
+	T_OK(file_open(path, RW | PST_FILE_PLAIN, 0, &g));
+	T_OK(file_open(other, RW | PST_FILE_CREATE, 0600, &h));
 }
 
 static void close_files(void)
 {
-	local_file_free(f);
-	local_file_free(g);
-	local_file_free(h);
+	file_free(f);
+	file_free(g);
+	file_free(h);
 }
 
 static void each_kind_beside_itself(void)

@@ -48,7 +48,7 @@ static int engine_start(struct engine *e)
 	unsigned wanted = engine_width();
 	int r;
 
-	e->gds_look = UINT64_MAX;
+	e->pieces_look = UINT64_MAX;
 	lock_init(&e->lock);
 	list_init(&e->active);
 	pool_init(e);

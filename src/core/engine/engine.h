@@ -3,7 +3,7 @@
  * The engine of a device, its workers and slots.
  *
  * engine.c has the engines.  turns.c decides which request gets the next slot, and pool.c has
- * slots for it.  worker.c is the threads, on which staged.c takes a slot with its pieces through
+ * slots for it.  worker.c is the threads, on which job.c takes a slot with its pieces through
  * file and device.  A slot belongs to one worker from engine_next() to engine_job_done().
  *
  * An engine exists while a queue that used its device does.  Its workers take turns over the
@@ -22,6 +22,7 @@
 #include "file/io.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
+#include "core/path/part.h"
 #include "core/queue/clock.h"
 
 #define JOB_PIECES 256u     /* pieces in one slot */
@@ -30,51 +31,22 @@
 #define CTX_DEPTH 512u      /* file operations of one worker */
 #define WORKERS_MAX 8u
 #define PART_MIN KIB(256)    /* of a read that is shared out, see engine_part() */
-#define GROUP_PIECE KIB(256) /* pieces from here on that are pinned go in groups, */
+#define GROUP_PIECE KIB(256) /* pieces from here on that need no slot go in groups, */
 #define GROUP_JOBS 16u       /* of so many jobs at most, */
 #define GROUPS_MAX 3u        /* of which the device has so many at a time */
-
-struct job;
-
-enum job_part_step {
-	PART_BODY,
-	PART_PROOF, /* a plain read of what the body moved */
-	PART_TRIAL, /* that differed: more of both */
-};
-
-/* One file operation of a job: pieces that are adjacent in the file are one job part. */
-struct job_part {
-	struct io_op op;
-	struct job *job;
-	uint64_t pos; /* of its first byte, in piece order */
-	uint64_t off; /* in the file */
-	uint64_t len;
-	char *data; /* in the slot */
-	uint64_t got;
-	int err;
-	uint8_t hop;           /* index in the plan */
-	uint8_t step;          /* enum job_part_step */
-	struct job_part *next; /* w->blocked or w->parked */
-
-	/* The direct operation that is being proven. */
-	uint64_t proof_off, proof_len;
-	const char *proof_data;
-	char *proof_buf;
-	struct trial *trial;
-};
 
 /* Contiguous bytes of device memory: what one device copy moves. */
 struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
-	char *data;        /* in the slot */
-	unsigned job_part; /* which holds the bytes */
+	char *data;    /* in the slot */
+	unsigned part; /* which holds the bytes */
 };
 
 /* A slot of staging memory and the pieces in it. */
 struct job {
 	struct list link;   /* worker's list for its state */
-	struct list of_req; /* req->jobs */
+	struct list of_req; /* req->eng.jobs */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf; /* slot_size bytes, page aligned, pinned */
@@ -82,7 +54,8 @@ struct job {
 	struct engine *engine;
 	struct req *req;
 	uint64_t pos, len; /* range in piece order */
-	unsigned nr_job_parts, nr_spans, nr_ops;
+	unsigned nr_parts, nr_spans;
+	unsigned nr_moving; /* parts */
 	uint64_t ticket;
 	uint64_t limit, err_pos;
 	int err;
@@ -90,17 +63,17 @@ struct job {
 	int detail;
 	uint32_t flags;
 	uint32_t paths;
-	uint64_t hop_bytes[PST_PATH_BUFFERED + 1]; /* of file hops */
-	uint32_t dev_path;                         /* that the copies took */
+	uint64_t hop_bytes[HOPS_MAX]; /* by hops of the plan */
+	uint32_t dev_path;            /* that the copies took */
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
-	bool mapped;  /* copies come from req->plan.map, the slot is not filled */
-	bool grouped; /* is to be copied together with others */
-	bool leads;   /* the first of its group, counted in engine->nr_groups */
-	bool touches; /* counted in req->nr_touch, else in nr_file */
-	bool lost;    /* its request was stopped: not counted in worker->nr_jobs */
-	struct job_part parts[JOB_PIECES];
+	bool mapped;                   /* copies come from req->plan.from, the slot is not filled */
+	bool grouped;                  /* is to be copied together with others */
+	bool leads;                    /* the first of its group, counted in engine->nr_groups */
+	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
+	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
+	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
 	struct span spans[JOB_PIECES];
 };
 
@@ -109,17 +82,17 @@ struct worker {
 	pthread_t thread;
 	bool started;
 	struct io_ctx *ctx;
+	struct io_others others; /* of providers whose files it has seen */
 	struct mem_stream *stream;
-	int efd;                  /* wakes it: new requests, its I/O context */
-	bool sleeping;            /* under the engine's lock */
-	unsigned nr_jobs;         /* under the engine's lock */
-	bool flush_again;         /* the kernel could not take all operations */
-	struct job_part *blocked; /* job parts that found the I/O context full */
-	struct job_part *parked;  /* writes that wait for others of their file */
-	struct list to_copy;      /* jobs whose copies the stream had no room for */
-	struct list copying;      /* in order of tickets */
-	struct list group;        /* mapped jobs whose copies are going to start together */
-	unsigned nr_group;        /* taken for it, by engine_next() */
+	int efd;             /* wakes it: new requests, its I/O context */
+	bool sleeping;       /* under the engine's lock */
+	unsigned nr_jobs;    /* under the engine's lock */
+	bool flush_again;    /* the kernel could not take all operations */
+	struct mover mover;  /* of the job's parts */
+	struct list to_copy; /* jobs whose copies the stream had no room for */
+	struct list copying; /* in order of tickets */
+	struct list group;   /* mapped jobs whose copies are going to start together */
+	unsigned nr_group;   /* taken for it, by engine_next() */
 };
 
 struct engine {
@@ -146,7 +119,7 @@ struct engine {
 	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
 	bool stop;
 
-	uint64_t gds_look; /* when to see again whether transfers by cuFile end; gds/path/move.c */
+	uint64_t pieces_look; /* when to ask again paths that move pieces without slots */
 
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
@@ -176,8 +149,8 @@ int engine_job_touches(struct job *j, bool touches);
 uint64_t engine_part(const struct req *r);
 /* There are so many free slots more.  Under the engine's lock. */
 void engine_wake(struct engine *e, unsigned nr);
-/* turns.c, under the lock: a transfer of the request by cuFile is over. */
-void engine_gds_done(struct req *r);
+/* turns.c, under the lock: a transfer of the request without a slot is over. */
+void engine_transfer_done(struct req *r);
 /* turns.c, under the lock: the request may start. */
 void engine_activate(struct req *r);
 /* turns.c, under the lock: as engine_stop(). */

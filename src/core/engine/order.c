@@ -97,7 +97,7 @@ static void barrier_put(struct order *o)
 static int order_new(struct req *r, struct order **ret)
 {
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 	struct order *o = calloc(1, sizeof(*o));
 	int err;
 
@@ -126,7 +126,7 @@ static int order_get(struct req *r, struct order **ret)
 {
 	struct order *o = r->q->orders;
 
-	while (o && (o->stream != r->io.stream || o->engine != r->share->engine))
+	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine))
 		o = o->next;
 	*ret = o;
 	return o ? 0 : order_new(r, ret);
@@ -138,7 +138,7 @@ static int order_get(struct req *r, struct order **ret)
  */
 static int barrier_reserve(const struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 	bool alone;
 
 	pthread_mutex_lock(&e->lock);
@@ -166,7 +166,7 @@ static void barrier_unreserve(struct engine *e)
 
 int order_begin(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
 	bool shut = false;
 	struct order *o;
@@ -185,12 +185,12 @@ int order_begin(struct req *r)
 		return err;
 	pthread_mutex_lock(&e->lock);
 	o->refs++;
-	r->order = o;
+	r->eng.order = o;
 	if (wait) {
 		o->barriers++;
-		r->barrier_until = r->deadline;
-		e->barrier_next = MIN(e->barrier_next, r->barrier_until);
-		list_add_tail(&e->behind_barrier, &r->behind_barrier);
+		r->eng.barrier_until = r->deadline;
+		e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
+		list_add_tail(&e->behind_barrier, &r->eng.behind_barrier);
 	}
 	pthread_mutex_unlock(&e->lock);
 	if (wait)
@@ -217,13 +217,13 @@ void order_submitted(struct pst_queue *q)
 
 bool order_hold(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 
-	if (!r->order || r->order->state == 1)
+	if (!r->eng.order || r->eng.order->state == 1)
 		return false;
-	list_add_tail(&e->held, &r->active);
-	if (r->order->state < 0)
-		engine_stop_locked(r, -r->order->state);
+	list_add_tail(&e->held, &r->eng.active);
+	if (r->eng.order->state < 0)
+		engine_stop_locked(r, -r->eng.order->state);
 	return true;
 }
 
@@ -231,24 +231,24 @@ bool order_hold(struct req *r)
 
 void order_open(struct req *r)
 {
-	if (list_empty(&r->behind_barrier))
+	if (list_empty(&r->eng.behind_barrier))
 		return;
-	list_del(&r->behind_barrier);
-	barrier_put(r->order);
+	list_del(&r->eng.behind_barrier);
+	barrier_put(r->eng.order);
 }
 
 void order_stop(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 
-	if (list_empty(&r->behind_barrier))
+	if (list_empty(&r->eng.behind_barrier))
 		return;
-	if (!r->nr_touch) {
+	if (!r->eng.nr_touch) {
 		order_open(r);
 		return;
 	}
-	r->barrier_until = now_ns() + CANCEL_GRACE_NS;
-	e->barrier_next = MIN(e->barrier_next, r->barrier_until);
+	r->eng.barrier_until = now_ns() + CANCEL_GRACE_NS;
+	e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
 }
 
 void order_stopped(struct engine *e)
@@ -265,16 +265,16 @@ void order_stopped(struct engine *e)
 
 void order_end(struct req *r)
 {
-	struct order *o = r->order;
+	struct order *o = r->eng.order;
 	struct engine *e;
 	bool last;
 
-	if (likely(!o))
+	if (!o)
 		return;
 	e = o->engine;
 	pthread_mutex_lock(&e->lock);
 	order_open(r);
-	r->order = NULL;
+	r->eng.order = NULL;
 	last = order_unref(o);
 	pthread_mutex_unlock(&e->lock);
 	if (last)
@@ -290,9 +290,9 @@ static void barriers_ring(struct alarm *a)
 
 	pthread_mutex_lock(&e->lock);
 	list_for_each_safe (el, n, &e->behind_barrier) {
-		struct req *r = list_entry(el, struct req, behind_barrier);
+		struct req *r = list_entry(el, struct req, eng.behind_barrier);
 
-		if (r->barrier_until > now)
+		if (r->eng.barrier_until > now)
 			continue;
 		if (r->stop)
 			order_open(r);
@@ -300,7 +300,7 @@ static void barriers_ring(struct alarm *a)
 			engine_stop_locked(r, ETIMEDOUT);
 	}
 	list_for_each (el, &e->behind_barrier)
-		next = MIN(next, list_entry(el, struct req, behind_barrier)->barrier_until);
+		next = MIN(next, list_entry(el, struct req, eng.behind_barrier)->eng.barrier_until);
 	e->barrier_next = next;
 	a->at = next;
 	pthread_mutex_unlock(&e->lock);
@@ -316,15 +316,15 @@ static void order_reached(struct order *o, int state)
 
 	o->state = state;
 	list_for_each_safe (el, n, &e->held) {
-		struct req *r = list_entry(el, struct req, active);
+		struct req *r = list_entry(el, struct req, eng.active);
 
-		if (r->order != o)
+		if (r->eng.order != o)
 			continue;
 		if (state < 0) {
 			engine_stop_locked(r, -state);
 			continue;
 		}
-		list_del(&r->active);
+		list_del(&r->eng.active);
 		engine_activate(r);
 	}
 }

@@ -325,7 +325,7 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 	share_out(idle);
 }
 
-/* Get the slots for p->unmet; -EAGAIN: not yet. */
+/* Get the slots for p->unmet: 0; 1: there are some more now; -EAGAIN: there is no room yet. */
 static int reserve_slots(struct engine *e)
 {
 	struct pool *p = &e->pool;
@@ -342,7 +342,7 @@ static int reserve_slots(struct engine *e)
 		return -EAGAIN;
 	}
 	r = arena_new(e);
-	return r < 0 ? r : -EAGAIN;
+	return r < 0 ? r : 1;
 }
 
 /* One share more, if the bound has room for its reserve. */
@@ -384,11 +384,14 @@ int pool_reserve(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 	e->pool.unmet += SLOT_RESERVED; /* from now on nobody borrows them */
 	pthread_mutex_unlock(&e->lock);
-	r = reserve_slots(e);
-	while (r == -EAGAIN && now_ns() < end) {
-		idle_free();
+	do {
 		r = reserve_slots(e);
-	}
+		/* To allocate may take long, but is no wait for others. */
+		if (r > 0)
+			end = now_ns() + RESERVE_WAIT_NS;
+		if (r == -EAGAIN)
+			idle_free();
+	} while (r > 0 || (r == -EAGAIN && now_ns() < end));
 	if (r == 0)
 		return 0;
 	pool_unreserve(e);

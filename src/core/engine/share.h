@@ -22,16 +22,10 @@ bool share_without_uring(const struct share *s, const struct pst_queue *q);
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);
 void engine_unshare(struct share *s);
-/* Give a request to the engine. */
-void engine_submit(struct req *r);
-/* Start nothing more of it; it comes back when what is under way has ended. */
-void engine_stop(struct req *r, int err);
-/* The completion goes out now: which of memory and file may its jobs still touch? */
-void engine_touches(struct req *r, bool *ret_mem, bool *ret_file);
 /* Reads of the share may have barriers from now on: 0, or -EAGAIN without a thread. */
 int order_prepare(struct share *s);
 /*
- * Before engine_submit(), in the thread that submits: record an event on the stream that the
+ * Before its engine gets it, in the thread that submits: record an event on the stream that the
  * request names and, for a read that asks for it, a barrier behind it.  0 or -errno with a
  * sentence.
  */

@@ -8,38 +8,40 @@
  */
 #include <sys/eventfd.h>
 
-#include "gds/path/gds.h"
 #include "core/engine/engine.h"
+#include "core/engine/job.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
-#include "core/path/pagecache.h"
+#include "core/engine/transfer.h"
+#include "core/path/path.h"
 #include "core/path/plan.h"
-#include "core/path/staged.h"
+#include "core/path/source.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define GDS_LOOK_NS (20 * NSEC_PER_MSEC)
+#define LOOK_NS (20 * NSEC_PER_MSEC)
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
 {
-	return r->redo || !cursor_at_end(&r->cur);
+	return r->eng.redo || !cursor_at_end(&r->cur);
 }
 
 /* Under the lock: the request is through; its queue gets it back. */
-static void hand_back_if_idle(struct req *r)
+static inline void hand_back_if_idle(struct req *r)
 {
-	if (r->nr_jobs || r->handed_back)
+	if (r->eng.nr_jobs || r->eng.handed_back)
 		return;
-	if (!r->stop && !r->err && has_more(r))
+	if (!r->stop && !r->res.err && has_more(r))
 		return;
-	gds_redo_drop(r);
-	if (r->stop && !r->dead && !cursor_at_end(&r->cur))
+	if (unlikely(r->plan.pieces))
+		transfers_redo_drop(r);
+	if (r->stop && !r->eng.dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
-	list_del(&r->active);
+	list_del(&r->eng.active);
 	order_open(r);
-	r->handed_back = true;
+	r->eng.handed_back = true;
 	queue_hand_back(r);
 }
 
@@ -72,23 +74,24 @@ void engine_wake(struct engine *e, unsigned nr)
 		wake_one(e);
 }
 
-/* True if the next piece has at least min bytes, and its pages are pinned. */
-static bool next_is_pinned(const struct req *r, uint64_t min)
+/* True if the next piece has at least min bytes, and the device can copy them from their source. */
+static bool next_is_ready(const struct req *r, uint64_t min)
 {
+	struct source *s = r->plan.from;
 	struct piece pc;
 
-	return r->plan.map && cursor_peek(&r->cur, &pc) && pc.len >= min &&
-	       pagecache_ready(r->plan.map, pc.file_off, MIN(pc.len, MIB(1)), false);
+	return s && cursor_peek(&r->cur, &pc) && pc.len >= min &&
+	       s->ops->ready(s, pc.file_off, MIN(pc.len, MIB(1)), false);
 }
 
 /*
- * Is a long piece next, whose bytes are pinned?  Copying it costs the CPU nothing, and the
+ * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the
  * device the least if it goes together with others.  So there are few groups at a time, and
  * what comes in meanwhile is the next one.
  */
 static bool may_group(const struct req *r)
 {
-	return next_is_pinned(r, GROUP_PIECE);
+	return next_is_ready(r, GROUP_PIECE);
 }
 
 /*
@@ -101,19 +104,20 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool gr
 
 	if (group)
 		return w->nr_group ? w->nr_group < GROUP_JOBS : e->nr_groups < GROUPS_MAX;
-	return w->nr_jobs < e->worker_jobs || r->share->nr_slots < SLOT_RESERVED || !r->nr_jobs;
+	return w->nr_jobs < e->worker_jobs || r->eng.share->nr_slots < SLOT_RESERVED ||
+	       !r->eng.nr_jobs;
 }
 
 uint64_t engine_part(const struct req *r)
 {
-	const struct engine *e = r->share->engine;
+	const struct engine *e = r->eng.share->engine;
 	const struct list *first = e->active.next;
 	uint64_t left = r->total - r->cur.pos;
 	unsigned idle = 1; /* who takes the job */
 
-	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.pin_now || left <= PART_MIN ||
-	    next_is_pinned(r, 1) ||
-	    (first != &e->active && (first != &r->active || first->next != &e->active)))
+	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.source_now || left <= PART_MIN ||
+	    next_is_ready(r, 1) ||
+	    (first != &e->active && (first != &r->eng.active || first->next != &e->active)))
 		return e->chunk;
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		idle += !e->workers[i].nr_jobs;
@@ -121,27 +125,25 @@ uint64_t engine_part(const struct req *r)
 }
 
 /*
- * Start what cuFile can move of the request.  True when what comes next, or something that it
- * did not move after all, is for a slot.
+ * Start what a path moves of the request without slots.  True when what comes next, or something
+ * that it did not move after all, is for a slot.
  */
-static bool after_gds(struct req *r)
+static bool after_transfers(struct req *r)
 {
-	struct engine *e = r->share->engine;
-	enum gds_turn turn;
+	struct engine *e = r->eng.share->engine;
+	enum transfers_turn turn;
 
-	if (likely(!r->plan.gds))
+	if (likely(!r->plan.pieces))
 		return true;
-	do
-		turn = gds_next(r);
-	while (turn == GDS_STARTED);
-	if (r->err || !has_more(r)) {
-		list_del(&r->active);
+	turn = transfers_start(r);
+	if (r->res.err || !has_more(r)) {
+		list_del(&r->eng.active);
 		hand_back_if_idle(r);
 		return false;
 	}
-	if (turn == GDS_LATER && !cursor_at_end(&r->cur))
-		e->gds_look = now_ns() + GDS_LOOK_NS;
-	return turn == GDS_STAGE || r->redo;
+	if (turn == TRANSFERS_LATER && !cursor_at_end(&r->cur))
+		e->pieces_look = now_ns() + LOOK_NS;
+	return turn == TRANSFERS_SLOT || r->eng.redo;
 }
 
 struct job *engine_next(struct worker *w)
@@ -151,13 +153,13 @@ struct job *engine_next(struct worker *w)
 	struct job *j = NULL;
 
 	pthread_mutex_lock(&e->lock);
-	e->gds_look = UINT64_MAX;
+	e->pieces_look = UINT64_MAX;
 	list_for_each_safe (el, n, &e->active) {
-		struct req *r = list_entry(el, struct req, active);
-		struct share *s = r->share;
+		struct req *r = list_entry(el, struct req, eng.active);
+		struct share *s = r->eng.share;
 		bool group;
 
-		if (!after_gds(r))
+		if (!after_transfers(r))
 			continue;
 		group = may_group(r);
 		if (!worker_may_take(w, r, group))
@@ -177,15 +179,15 @@ struct job *engine_next(struct worker *w)
 		e->nr_groups += j->leads;
 		job_build(j);
 		j->touches = r->io.op == PST_OP_WRITE;
-		r->nr_jobs++;
-		list_add_tail(&r->jobs, &j->of_req);
+		r->eng.nr_jobs++;
+		list_add_tail(&r->eng.jobs, &j->of_req);
 		if (j->touches)
-			r->nr_touch++;
+			r->eng.nr_touch++;
 		else
-			r->nr_file++;
-		list_del(&r->active);
+			r->eng.nr_file++;
+		list_del(&r->eng.active);
 		if (has_more(r))
-			list_add_tail(&e->active, &r->active);
+			list_add_tail(&e->active, &r->eng.active);
 		/* A worker that collects a group takes more itself: no other is woken for it. */
 		if (!list_empty(&e->active) && !group)
 			wake_one(e);
@@ -205,8 +207,8 @@ int engine_job_touches(struct job *j, bool touches)
 	err = r->stop ? -r->end_err : 0;
 	if (!err && touches != j->touches) {
 		j->touches = touches;
-		r->nr_touch += touches ? 1 : -1u;
-		r->nr_file += touches ? -1u : 1;
+		r->eng.nr_touch += touches ? 1 : -1u;
+		r->eng.nr_file += touches ? -1u : 1;
 	}
 	pthread_mutex_unlock(&e->lock);
 	return err;
@@ -216,16 +218,16 @@ static void crc_keep(struct req *r, const struct job *j)
 {
 	if (!(r->io.flags & PST_IO_CRC32C) || !j->crc_len)
 		return;
-	if (r->nr_crcs == r->max_crcs) {
-		unsigned max = r->max_crcs ? 2 * r->max_crcs : 16;
-		struct crc_range *v = reallocarray(r->crcs, max, sizeof(*v));
+	if (r->eng.nr_crcs == r->eng.max_crcs) {
+		unsigned max = r->eng.max_crcs ? 2 * r->eng.max_crcs : 16;
+		struct crc_range *v = reallocarray(r->eng.crcs, max, sizeof(*v));
 
 		if (!v)
 			return; /* the completion then says that it has no checksum */
-		r->crcs = v;
-		r->max_crcs = max;
+		r->eng.crcs = v;
+		r->eng.max_crcs = max;
 	}
-	r->crcs[r->nr_crcs++] = (struct crc_range){ j->pos, j->crc_len, j->crc };
+	r->eng.crcs[r->eng.nr_crcs++] = (struct crc_range){ j->pos, j->crc_len, j->crc };
 }
 
 /* What the job found goes to its request. */
@@ -235,12 +237,12 @@ static void job_results(struct req *r, const struct job *j)
 		req_settle(r, j->limit, j->pos + j->len - j->limit, 0, j->err);
 	if (j->why)
 		req_reason(r, j->why, j->detail);
-	r->flags |= j->flags;
-	r->paths |= j->paths;
-	for (unsigned i = 0; i <= PST_PATH_BUFFERED; i++)
-		r->hop_bytes[i] += j->hop_bytes[i];
+	r->res.flags |= j->flags;
+	r->res.paths |= j->paths;
+	for (unsigned i = 0; i < r->plan.nr_hops; i++)
+		r->res.hop_bytes[r->plan.hop[i]] += j->hop_bytes[i];
 	if (j->dev_path)
-		r->hop_bytes[j->dev_path] += j->limit - j->pos;
+		r->res.hop_bytes[j->dev_path] += j->limit - j->pos;
 	crc_keep(r, j);
 }
 
@@ -248,29 +250,29 @@ void engine_job_done(struct worker *w, struct job *j)
 {
 	struct engine *e = j->engine;
 	struct req *r = j->req;
-	struct share *s = r->share;
+	struct share *s = r->eng.share;
 
 	pthread_mutex_lock(&e->lock);
 	if (!j->lost)
 		w->nr_jobs--;
-	if (!r->dead)
+	if (!r->eng.dead)
 		job_results(r, j);
 	/* Start nothing behind an error, nor, with one piece, behind the end of the file. */
 	if (j->err || (j->limit < j->pos + j->len && r->one_piece)) {
 		r->cur.seg = r->cur.nr;
-		if (j->err || !r->redo)
-			list_del(&r->active);
+		if (j->err || !r->eng.redo)
+			list_del(&r->eng.active);
 	}
 	if (j->touches)
-		r->nr_touch--;
+		r->eng.nr_touch--;
 	else
-		r->nr_file--;
-	r->nr_jobs--;
+		r->eng.nr_file--;
+	r->eng.nr_jobs--;
 	list_del(&j->of_req);
 	e->nr_groups -= j->leads;
 	j->req = NULL;
 	pool_give(e, s, j);
-	if (r->stop && !r->nr_touch)
+	if (r->stop && !r->eng.nr_touch)
 		order_open(r);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
@@ -278,44 +280,58 @@ void engine_job_done(struct worker *w, struct job *j)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engine_gds_done(struct req *r)
+void engine_transfer_done(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 
-	r->nr_jobs--;
-	r->nr_touch--;
-	if (r->err || !has_more(r))
-		list_del(&r->active);
-	else if (!r->stop && list_empty(&r->active))
-		list_add_tail(&e->active, &r->active);
-	if (r->stop && !r->nr_touch)
+	r->eng.nr_jobs--;
+	r->eng.nr_touch--;
+	if (r->res.err || !has_more(r))
+		list_del(&r->eng.active);
+	else if (!r->stop && list_empty(&r->eng.active))
+		list_add_tail(&e->active, &r->eng.active);
+	if (r->stop && !r->eng.nr_touch)
 		order_open(r);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		wake_one(e);
 }
 
-void engine_activate(struct req *r)
+static inline void activate(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
 
 	if (may_group(r))
 		jobs = 1;
-	list_add_tail(&e->active, &r->active);
+	list_add_tail(&e->active, &r->eng.active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */
 	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
 }
 
-void engine_submit(struct req *r)
+void engine_activate(struct req *r)
 {
-	struct engine *e = r->share->engine;
+	activate(r);
+}
 
-	pthread_mutex_lock(&e->lock);
+/* Under the lock: the request may start, unless its stream is not there yet. */
+static void take_in(struct req *r)
+{
 	if (order_hold(r))
-		worker_wake(&e->workers[0]); /* order_nap() knows it */
+		worker_wake(&r->eng.share->engine->workers[0]); /* order_nap() knows it */
 	else
-		engine_activate(r);
+		activate(r);
+}
+
+static void engine_submit(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
+
+	r->q->nr_engine++;
+	pthread_mutex_lock(&e->lock);
+	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
+	if (!r->eng.handed_back)
+		take_in(r);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -324,7 +340,7 @@ static void jobs_lost(struct req *r)
 {
 	struct list *el;
 
-	list_for_each (el, &r->jobs) {
+	list_for_each (el, &r->eng.jobs) {
 		struct job *j = list_entry(el, struct job, of_req);
 
 		if (!j->lost)
@@ -337,16 +353,17 @@ void engine_stop_locked(struct req *r, int err)
 {
 	r->stop = true;
 	r->end_err = err;
-	list_del(&r->active);
+	list_del(&r->eng.active);
 	jobs_lost(r);
-	gds_stopped(r);
+	if (unlikely(r->plan.pieces))
+		r->plan.pieces->stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);
 }
 
-void engine_stop(struct req *r, int err)
+static void engine_stop(struct req *r, int err)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 
 	pthread_mutex_lock(&e->lock);
 	engine_stop_locked(r, err);
@@ -354,13 +371,20 @@ void engine_stop(struct req *r, int err)
 	order_stopped(e);
 }
 
-void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
+static void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
 {
-	struct engine *e = r->share->engine;
+	struct engine *e = r->eng.share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	r->dead = true;
-	*ret_mem = r->nr_touch > 0;
-	*ret_file = r->nr_file > 0;
+	r->eng.dead = true;
+	*ret_mem = r->eng.nr_touch > 0;
+	*ret_file = r->eng.nr_file > 0;
 	pthread_mutex_unlock(&e->lock);
 }
+
+const struct req_ops req_by_engine = {
+	.elsewhere = true,
+	.start = engine_submit,
+	.stop = engine_stop,
+	.touches = engine_touches,
+};

@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "topo/numa.h"
 #include "core/engine/engine.h"
-#include "core/path/staged.h"
+#include "core/engine/job.h"
 #include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */
@@ -37,13 +37,14 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
-/* Nanoseconds until the worker asks again whether cuFile has room; UINT64_MAX for never. */
-static uint64_t gds_nap(struct engine *e)
+/* Nanoseconds until the worker asks a path without slots again whether it has room; UINT64_MAX for
+ * never. */
+static uint64_t pieces_nap(struct engine *e)
 {
 	uint64_t at, now;
 
 	pthread_mutex_lock(&e->lock);
-	at = e->gds_look;
+	at = e->pieces_look;
 	pthread_mutex_unlock(&e->lock);
 	if (likely(at == UINT64_MAX))
 		return at;
@@ -65,16 +66,18 @@ static void worker_sleep(struct worker *w)
 
 	if (sfd < 0 && spin_for_copy(w))
 		return;
-	/* Another's write ends without waking us. */
-	if (w->parked)
+	/* Another's write ends without waking us, and so does a request that is stopped. */
+	if (w->mover.parked || w->mover.blocked)
 		ns = MIN(ns, NAP_NS);
 	ns = MIN(ns, order_nap(w));
-	ns = MIN(ns, gds_nap(e));
+	ns = MIN(ns, pieces_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
 	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->backend->arm(w->ctx, w->efd, true);
+	io_others_arm(&w->others, w->efd, true);
 	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, ns == UINT64_MAX ? NULL : &nap, NULL);
 	(void)e->backend->arm(w->ctx, w->efd, false);
+	io_others_arm(&w->others, w->efd, false);
 	(void)eventfd_read(w->efd, &v);
 	if (sfd >= 0)
 		(void)eventfd_read(sfd, &v);
@@ -143,6 +146,9 @@ int worker_init(struct worker *w, struct engine *e)
 		r = e->backend->arm(w->ctx, w->efd, true); /* later ones do not fail */
 	if (r < 0)
 		return r;
+	w->mover = (struct mover){
+		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
+	};
 	return mem_stream_new(e->ops, e->device, &w->stream);
 }
 
@@ -162,6 +168,7 @@ void worker_done(struct worker *w)
 	}
 	if (w->stream)
 		mem_stream_free(w->stream);
+	io_others_free(&w->others);
 	if (w->ctx)
 		io_ctx_free(w->ctx);
 	closep(&w->efd);

@@ -16,6 +16,7 @@
  * kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
+#include "core/path/cached.h"
 #include "core/path/plan.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
@@ -39,20 +40,20 @@ static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
 	return true;
 }
 
-static struct ahead *find(struct pst_queue *q, uint64_t key)
+static struct run *find(struct pst_queue *q, uint64_t key)
 {
-	for (unsigned i = 0; i < AHEAD_NR; i++)
-		if (q->ahead[i].key == key)
-			return &q->ahead[i];
+	for (unsigned i = 0; i < QUEUE_RUNS; i++)
+		if (q->runs[i].key == key)
+			return &q->runs[i];
 	return NULL;
 }
 
 /* The place for something new: in turns, but not one that was found since the last turn. */
-static struct ahead *replace(struct pst_queue *q)
+static struct run *replace(struct pst_queue *q)
 {
-	struct ahead *a;
+	struct run *a;
 
-	while ((a = &q->ahead[q->ahead_turn++ % AHEAD_NR])->found)
+	while ((a = &q->runs[q->run_turn++ % QUEUE_RUNS])->found)
 		a->found = false;
 	a->nr = 0;
 	return a;
@@ -63,7 +64,7 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
-	struct ahead *a = find(r->q, file + off);
+	struct run *a = find(r->q, file + off);
 
 	if (a)
 		a->found = true;
@@ -90,22 +91,26 @@ static bool all_go_on(const struct req *r)
 	return true;
 }
 
-void ahead_choose(struct req *r)
+static _noinline_ int choose(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
 	struct plan *p = &r->plan;
 
 	/* Three hops are CACHED, DIRECT and BUFFERED. */
-	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->listed || p->gds)
-		return;
-	/* Another machine may write to a disk without a file system, and pages that the page cache
-	 * has of it would hide that for ever. */
-	if (req_local(r)->block_device || plan_is_warm(req_local(r)))
-		return;
+	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->listed || p->pieces)
+		return 0;
 	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)
 					: all_go_on(r);
 	if (p->ahead) {
 		p->hop[1] = PST_PATH_BUFFERED;
 		p->nr_hops = 2;
 	}
+	return 0;
+}
+
+int ahead_choose(struct req *r)
+{
+	const struct file *file = req_file(r);
+
+	return cached_is_warm(file) || !(file->caps & FILE_AHEAD) ? 0 : choose(r);
 }

@@ -26,9 +26,12 @@
 #include "base/log.h"
 #include "base/work.h"
 #include "core/engine/limits.h"
-#include "core/path/pagecache.h"
+#include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/source.h"
 #include "core/queue/object.h"
+#include "core/queue/req.h"
+#include "file/local.h"
 
 #define UNIT MIB(64)
 
@@ -46,20 +49,29 @@ struct unit {
 };
 
 struct mapping {
+	struct source source;
 	struct mapping *next; /* of the file's */
 	const struct mem_ops *ops;
 	unsigned device;
-	const struct local_file *lf;
+	const struct local_file *file;
 	char *base;
 	uint64_t len;
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	pthread_mutex_t lock;
-	bool closed;          /* lf is gone; under the lock */
+	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
 	unsigned nr_units;
 	struct unit units[];
+};
+
+static const struct source_ops pages;
+
+/* The path keeps this for a file. */
+struct mappings {
+	pthread_mutex_t lock;
+	struct mapping *list; /* one for each device */
 };
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
@@ -85,6 +97,11 @@ static bool pin_charge(uint64_t len)
 	return true;
 }
 
+static struct mapping *mapping_of(struct source *s)
+{
+	return container_of(s, struct mapping, source);
+}
+
 static uint64_t unit_len(const struct mapping *m, unsigned idx)
 {
 	return MIN(UNIT, m->len - idx * UNIT);
@@ -98,7 +115,7 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 	bool resident;
 
 	pthread_mutex_lock(&m->lock);
-	resident = !m->closed && plan_resident(m->lf, idx * UNIT, unit_len(m, idx));
+	resident = !m->closed && file_resident(&m->file->file, idx * UNIT, unit_len(m, idx)) > 0;
 	pthread_mutex_unlock(&m->lock);
 	return resident;
 }
@@ -201,33 +218,34 @@ static bool unchanged(const struct mapping *m)
 {
 	struct stat st;
 
-	return fstat(m->lf->fd, &st) == 0 && st.st_size == m->st.st_size &&
+	return fstat(m->file->fd, &st) == 0 && st.st_size == m->st.st_size &&
 	       st.st_ctim.tv_sec == m->st.st_ctim.tv_sec &&
 	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
 }
 
-static struct mapping *mapping_new(const struct local_file *lf, const struct mem_ops *ops,
+static struct mapping *mapping_new(const struct local_file *file, const struct mem_ops *ops,
 				   unsigned device)
 {
 	struct mapping *m;
 	struct stat st;
 	unsigned nr;
 
-	if (fstat(lf->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+	if (!file || fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
 		return NULL;
 	nr = (unsigned)(((uint64_t)st.st_size + UNIT - 1) / UNIT);
 	m = calloc(1, sizeof(*m) + nr * sizeof(m->units[0]));
 	if (!m)
 		return NULL;
+	m->source.ops = &pages;
 	m->ops = ops;
 	m->device = device;
-	m->lf = lf;
+	m->file = file;
 	m->st = st;
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
-	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, lf->fd, 0);
+	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);
 	if (m->base == MAP_FAILED) {
 		(void)pthread_mutex_destroy(&m->lock);
 		free(m);
@@ -237,31 +255,51 @@ static struct mapping *mapping_new(const struct local_file *lf, const struct mem
 	return m;
 }
 
-struct mapping *pagecache_mapping(struct pst_file *f, const struct mem_ops *ops, unsigned device)
+static struct mappings *mappings_of(struct pst_file *f)
 {
+	_Atomic(void *) *kept = &f->by_path[PST_PATH_PAGECACHE];
+	struct mappings *all = atomic_load(kept);
+
+	if (likely(all))
+		return all;
+	all = calloc(1, sizeof(*all));
+	if (all)
+		all->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	return path_keep(kept, all);
+}
+
+/* The file's mapping for a device, made if need be; NULL when it cannot or may not be. */
+static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops, unsigned device)
+{
+	struct mappings *all = mappings_of(f);
 	struct mapping *m;
 
-	pthread_mutex_lock(&f->maps_lock);
-	for (m = f->maps; m; m = m->next)
+	if (!all)
+		return NULL;
+	pthread_mutex_lock(&all->lock);
+	for (m = all->list; m; m = m->next)
 		if (m->ops == ops && m->device == device)
 			break;
 	if (!m) {
-		m = mapping_new(f->lf, ops, device);
+		m = mapping_new(file_local(f->file), ops, device);
 		if (m) {
-			m->next = f->maps;
-			f->maps = m;
+			m->next = all->list;
+			all->list = m;
 		}
 	}
-	pthread_mutex_unlock(&f->maps_lock);
+	pthread_mutex_unlock(&all->lock);
 	return m && !m->stale ? m : NULL;
 }
 
-void pagecache_free(struct pst_file *f)
+/* Its mappings are unpinned in the background, and counted until they are. */
+static void pagecache_file_end(struct pst_file *f)
 {
-	while (f->maps) {
-		struct mapping *m = f->maps;
+	struct mappings *all = atomic_load(&f->by_path[PST_PATH_PAGECACHE]);
 
-		f->maps = m->next;
+	while (all->list) {
+		struct mapping *m = all->list;
+
+		all->list = m->next;
 		/* The thread may be pinning a unit of it just now. */
 		pthread_mutex_lock(&m->lock);
 		m->closed = true;
@@ -269,10 +307,15 @@ void pagecache_free(struct pst_file *f)
 		if (work_change(&m->work, unpin_some, WORK_LOW) < 0)
 			mapping_free(m); /* there is no thread */
 	}
+	(void)pthread_mutex_destroy(&all->lock);
+	free(all);
 }
 
-bool pagecache_ready(struct mapping *m, uint64_t off, uint64_t len, bool pin_now)
+/* Are these bytes pinned?  With now they are, if they are resident and it can be. */
+static bool pagecache_ready(struct source *s, uint64_t off, uint64_t len, bool now)
 {
+	struct mapping *m = mapping_of(s);
+
 	if (m->stale || off + len > m->len)
 		return false;
 	for (uint64_t i = off / UNIT; i <= (off + len - 1) / UNIT; i++) {
@@ -280,7 +323,7 @@ bool pagecache_ready(struct mapping *m, uint64_t off, uint64_t len, bool pin_now
 
 		if (atomic_load(&u->state) == UNIT_PINNED)
 			continue;
-		if (!pin_now)
+		if (!now)
 			return false;
 		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
 			unit_pin(m, (unsigned)i);
@@ -290,13 +333,16 @@ bool pagecache_ready(struct mapping *m, uint64_t off, uint64_t len, bool pin_now
 	return true;
 }
 
-const void *pagecache_at(const struct mapping *m, uint64_t off)
+static const void *pagecache_at(const struct source *s, uint64_t off)
 {
-	return m->base + off;
+	return container_of(s, const struct mapping, source)->base + off;
 }
 
-bool pagecache_still(struct mapping *m)
+/* Has the file not changed since it was mapped? */
+static bool pagecache_still(struct source *s)
 {
+	struct mapping *m = mapping_of(s);
+
 	if (!m->stale && !unchanged(m)) {
 		log_warn("a file opened as stable changed; its pages are not used any more");
 		atomic_store(&m->stale, true);
@@ -310,8 +356,13 @@ static bool worth_pinning(const struct mapping *m, unsigned idx, uint64_t seen)
 	return seen > unit_len(m, idx) + unit_len(m, idx) / 8;
 }
 
-void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
+/* If they came out of the page cache, a unit is pinned when they come again. */
+static void pagecache_seen(struct source *s, uint64_t off, uint64_t len, uint32_t hops)
 {
+	struct mapping *m = mapping_of(s);
+
+	if (hops & ~PST_PATH_BIT(PST_PATH_CACHED))
+		return;
 	while (len && off < m->len && !m->stale) {
 		unsigned idx = (unsigned)(off / UNIT);
 		uint64_t n = MIN(len, (idx + 1) * UNIT - off);
@@ -325,9 +376,67 @@ void pagecache_seen(struct mapping *m, uint64_t off, uint64_t len)
 	}
 }
 
-void pagecache_stats(uint64_t *ret_bytes, uint64_t *ret_limit, uint64_t *ret_ns)
+static const struct source_ops pages = {
+	.path = PST_PATH_PAGECACHE,
+	.ready = pagecache_ready,
+	.at = pagecache_at,
+	.still = pagecache_still,
+	.seen = pagecache_seen,
+};
+
+static void pagecache_stats(struct pst_stats *ret)
 {
-	*ret_limit = pin_limit();
-	*ret_bytes = pinned_bytes;
-	*ret_ns = pinned_ns;
+	ret->pages_limit = pin_limit();
+	ret->pages_bytes = pinned_bytes;
+	ret->pages_ns = pinned_ns;
 }
+
+static enum pst_why pagecache_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+				  int *ret_detail)
+{
+	(void)ret_detail;
+	if (op != PST_OP_READ)
+		return PST_WHY_DIRECTION;
+	if (!mem_ops_of(m)->pin_file || !file_local(f->file))
+		return PST_WHY_NO_PROVIDER;
+	return f->file->flags & PST_FILE_STABLE ? PST_WHY_NONE : PST_WHY_NOT_STABLE;
+}
+
+static bool pagecache_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	(void)f;
+	(void)m;
+	(void)op;
+	return false; /* each copy is looked at by itself */
+}
+
+/*
+ * Pages of a stable file may serve the device directly.  If the caller leaves the choice, they do
+ * once they are pinned.  If the path is listed, they are pinned at once.  They never serve a
+ * request with a checksum, which the CPU would have to take from the mapping.
+ */
+static void pagecache_plan(const struct req *r, struct plan *p, uint32_t listed)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	struct mapping *m;
+	int detail;
+
+	p->source_now = p->dev == PST_PATH_PAGECACHE;
+	if (!p->source_now && (listed & ~path_hops()))
+		return;
+	if ((r->io.flags & PST_IO_CRC32C) ||
+	    pagecache_why(r->io.file, req_mem(r), r->io.op, &detail))
+		return;
+	m = mapping_get(r->io.file, a->ops, a->device);
+	p->from = m ? &m->source : NULL;
+}
+
+const struct path_ops path_pagecache = {
+	.path = PST_PATH_PAGECACHE,
+	.by = &req_by_engine,
+	.plan = pagecache_plan,
+	.why = pagecache_why,
+	.proven = pagecache_proven,
+	.file_end = pagecache_file_end,
+	.stats = pagecache_stats,
+};

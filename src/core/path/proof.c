@@ -38,21 +38,11 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "base/work.h"
+#include "core/path/path.h"
 #include "core/path/proof.h"
 
-#define PROOF_KEY_MAX 64u
 #define PROOF_LINE_MAX 192u     /* of the cache, with what the system is */
-#define PROOF_FAILURES_MAX 3u   /* then the path is not used any more in this process */
 #define PROOF_CACHE_MAX KIB(64) /* a longer file is begun anew */
-
-struct proof {
-	struct proof *next;
-	bool keep;    /* its key says for certain what was proven */
-	bool unsaved; /* it was proven, and the cache does not have it; under the lock */
-	atomic_bool good;
-	atomic_uint failures;
-	char key[PROOF_KEY_MAX];
-};
 
 /*
  * Entries are never freed: files point to them, and there are as many as mounts.  The lock is
@@ -302,15 +292,14 @@ static struct proof *proof_get(const char *key, bool keep)
 	return p;
 }
 
-struct proof *proof_direct(const struct local_file *lf, enum proof_dir dir)
+struct proof *proof_direct(const struct file *file, enum proof_dir dir)
 {
-	char what[64];
+	char what[16 + FILE_PLACE_MAX], place[FILE_PLACE_MAX];
+	bool keep = file_place(file, place, sizeof(place));
 
-	(void)snprintf(what, sizeof(what), "direct-%s %u:%u %s %016" PRIx64,
-		       dir == PROOF_READ ? "read" : "write", major(lf->dev), minor(lf->dev), lf->fs,
-		       lf->fs_id);
-	/* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */
-	return proof_get(what, major(lf->dev) != 0);
+	(void)snprintf(what, sizeof(what), "direct-%s %s", dir == PROOF_READ ? "read" : "write",
+		       place);
+	return proof_get(what, keep);
 }
 
 struct proof *proof_copies(const struct pst_device *dev)
@@ -327,13 +316,7 @@ enum pst_state proof_state(const struct proof *p)
 {
 	if (proof_is_bad(p))
 		return PST_STATE_IMPOSSIBLE;
-	return atomic_load_explicit(&p->good, memory_order_relaxed) ? PST_STATE_PROVEN
-								    : PST_STATE_POSSIBLE;
-}
-
-bool proof_is_bad(const struct proof *p)
-{
-	return atomic_load_explicit(&p->failures, memory_order_relaxed) >= PROOF_FAILURES_MAX;
+	return proof_is_good(p) ? PST_STATE_PROVEN : PST_STATE_POSSIBLE;
 }
 
 void proof_good(struct proof *p)
@@ -342,6 +325,10 @@ void proof_good(struct proof *p)
 	 * compared. */
 	if (atomic_load(&p->failures) || atomic_exchange(&p->good, true))
 		return;
+	if (atomic_load(&p->failures)) {
+		atomic_store(&p->good, false); /* it was wrong meanwhile */
+		return;
+	}
 	log_debug("proven: %s", p->key);
 	if (!p->keep)
 		return;
@@ -355,7 +342,10 @@ void proof_failed(struct proof *p)
 {
 	unsigned n = atomic_fetch_add(&p->failures, 1) + 1;
 
+	atomic_store(&p->good, false);
 	log_warn("a plain read differs from what O_DIRECT moved, going on without it (%s)", p->key);
-	if (n == PROOF_FAILURES_MAX)
+	if (n == PROOF_FAILURES_MAX) {
+		path_changed();
 		log_warn("this path is not used any more in this process (%s)", p->key);
+	}
 }

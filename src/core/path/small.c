@@ -7,7 +7,7 @@
  *
  * A read that the page cache holds goes straight into the window: the kernel's copy is the only
  * one. A write is loaded through the window into a buffer, and then goes on as if it came from host
- * memory.  parts.c does the file operations of both.  If a read turns out not to be resident, the
+ * memory.  caller.c does the file operations of both.  If a read turns out not to be resident, the
  * engine does all of it.
  *
  * window/cost.c measures how many bytes are few enough, when the first window on that kind of
@@ -18,15 +18,16 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "window/window.h"
-#include "core/engine/share.h"
+#include "core/path/cached.h"
+#include "core/path/path.h"
 #include "core/path/plan.h"
-#include "core/path/small.h"
 #include "core/path/window_cache.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
+#define SMALL_MAX KIB(64)        /* bytes of a request that may go by a window without being told */
 #define SMALL_PIECES 16u         /* of a request; each costs a system call */
 #define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */
 
@@ -42,7 +43,7 @@ static void read_env(void)
 		log_warn("PST_WINDOW=%s is neither auto nor off, ignoring", env);
 }
 
-bool small_enabled(void)
+static bool small_enabled(void)
 {
 	(void)pthread_once(&once, read_env);
 	return !off;
@@ -54,23 +55,28 @@ static uint64_t bounce_lead(const struct req *r)
 	return r->cur.segs[0].file_off & (PAGE - 1);
 }
 
-char *small_addr(struct req *r, const struct piece *p, uint64_t *ret_room,
-		 struct cached_window **ret_cached, int *ret_err)
+/* The request needs its window no longer, or does not get that far. */
+static void let_go(struct req *r)
+{
+	hold_put(&r->q->holder, &r->caller.hold);
+}
+
+static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold)
 {
 	const struct pst_mem *m = req_mem(r);
 	const struct window *w;
 	uint64_t at;
+	int err;
 
-	if (r->bounce) {
-		*ret_room = p->len;
-		return r->bounce + bounce_lead(r) + p->pos;
-	}
-	*ret_cached = TAKE_PTR(r->cached_window);
-	w = window_cache_get(&r->q->cache_user, m->region, m->off + p->mem_off, &at, ret_cached,
-			     ret_err);
-	if (unlikely(!w))
+	if (r->caller.bounce)
+		return r->caller.bounce + bounce_lead(r) + p->pos;
+	*ret_hold = TAKE_PTR(r->caller.hold);
+	w = window_cache_get(&r->q->holder, m->region, m->off + p->mem_off, &at, ret_hold, &err);
+	if (unlikely(!w)) {
+		req_reason(r, PST_WHY_NO_WINDOW, err);
 		return NULL;
-	*ret_room = w->len - at;
+	}
+	p->len = MIN(p->len, w->len - at);
 	return w->ptr + at;
 }
 
@@ -84,21 +90,21 @@ static int small_load(struct req *r)
 	uint64_t at, n;
 	int err = 0;
 
-	r->bounce = aligned_alloc(PAGE, align_up(bounce_lead(r) + r->total, PAGE));
-	if (!r->bounce)
+	r->caller.bounce = aligned_alloc(PAGE, align_up(bounce_lead(r) + r->total, PAGE));
+	if (!r->caller.bounce)
 		return ENOMEM;
 	while (cursor_peek(&c, &p)) {
-		w = window_cache_get(&r->q->cache_user, m->region, m->off + p.mem_off, &at,
-				     &r->cached_window, &err);
+		w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at,
+				     &r->caller.hold, &err);
 		if (!w) {
-			free(TAKE_PTR(r->bounce));
+			free(TAKE_PTR(r->caller.bounce));
 			break;
 		}
 		n = MIN(p.len, w->len - at);
-		window_load(w, at, r->bounce + bounce_lead(r) + p.pos, n);
+		window_load(w, at, r->caller.bounce + bounce_lead(r) + p.pos, n);
 		cursor_skip(&c, n);
 	}
-	small_let_go(r);
+	let_go(r);
 	return err;
 }
 
@@ -127,21 +133,26 @@ static int small_fits(struct req *r)
 
 	if (r->total > SMALL_MAX || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
-	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !plan_try_cached(r, p.file_off, p.len)))
+	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
-	w = window_cache_get(&r->q->cache_user, m->region, m->off + p.mem_off, &at,
-			     &r->cached_window, &err);
+	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &r->caller.hold,
+			     &err);
 	if (!w)
 		return err;
 	most = write ? w->load_max : w->store_max;
 	return r->total <= most ? 0 : -1;
 }
 
-void small_choose(struct req *r)
+/* Take the window where it is the better way. */
+static void choose_small(struct req *r)
 {
 	struct plan *p = &r->plan;
-	int err = small_fits(r);
+	int err;
 
+	if (r->io.policy || (r->io.flags & PST_IO_CRC32C) || r->io.stream || p->pieces ||
+	    !small_enabled())
+		return;
+	err = small_fits(r);
 	if (err == 0 && mem_alive(req_mem(r)->region->alloc) < 0)
 		err = -1; /* the engine finds that out too, and says it */
 	if (err == 0 && r->io.op == PST_OP_WRITE)
@@ -149,14 +160,15 @@ void small_choose(struct req *r)
 	if (err > 0)
 		req_reason(r, PST_WHY_NO_WINDOW, err);
 	if (err) {
-		small_let_go(r);
+		let_go(r);
 		return;
 	}
 	p->dev = PST_PATH_WINDOW;
 	p->restage = true;
 }
 
-int small_listed(struct req *r)
+/* The caller listed WINDOW: 0 and ready, or staged if that was listed too; -errno. */
+static int choose_listed(struct req *r)
 {
 	int err = r->io.stream ? EOPNOTSUPP : 0; /* the device cannot wait for the CPU */
 
@@ -173,20 +185,96 @@ int small_listed(struct req *r)
 	return 0;
 }
 
-void small_give_up(struct req *r)
+/* -------------------------------------------------------------------- path */
+
+/* Is there a window on the memory's first byte?  If not, *ret_err says why. */
+static bool has_window(const struct pst_mem *m, bool *ret_proven, int *ret_err)
 {
-	/* It may have waited for a free part. */
-	list_del(&r->link);
-	r->left = false;
-	r->plan.dev = PST_PATH_STAGED;
-	r->plan.restage = false;
-	r->limit = r->total;
-	r->err_pos = UINT64_MAX;
-	r->paths = 0;
-	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
-	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
-	free(TAKE_PTR(r->bounce));
-	small_let_go(r);
-	r->q->nr_engine++;
-	engine_submit(r);
+	struct holder me = { .now = now_ns() };
+	struct hold *hold = NULL;
+	const struct window *w;
+	uint64_t at;
+
+	w = window_cache_get(&me, m->region, m->off, &at, &hold, ret_err);
+	if (!w)
+		return false;
+	*ret_proven = w->verdict;
+	hold_put(&me, &hold);
+	return true;
 }
+
+static enum pst_why window_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			       int *ret_detail)
+{
+	bool proven;
+
+	(void)f;
+	(void)op;
+	if (mem_on_host(m))
+		return PST_WHY_NO_PROVIDER;
+	return has_window(m, &proven, ret_detail) ? PST_WHY_NONE : PST_WHY_NO_WINDOW;
+}
+
+static bool window_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	bool proven;
+	int err;
+
+	(void)f;
+	(void)op;
+	return !mem_on_host(m) && has_window(m, &proven, &err) && proven;
+}
+
+/*
+ * The caller listed WINDOW.  O_DIRECT does not reach one, and the CPU would have to load a
+ * checksum's bytes from the device.
+ */
+static void window_plan(const struct req *r, struct plan *p, uint32_t listed)
+{
+	bool read = r->io.op == PST_OP_READ;
+	uint8_t hops[HOPS_MAX];
+	unsigned nr = 0;
+
+	(void)listed;
+	if (p->dev != PST_PATH_WINDOW)
+		return;
+	p->restage = p->staged;
+	for (unsigned i = 0; i < p->nr_hops; i++)
+		if (path_get(p->hop[i])->copies)
+			hops[nr++] = p->hop[i];
+	if ((r->io.flags & PST_IO_CRC32C) ||
+	    (read && (p->staged ? p->hop[0] != PST_PATH_CACHED : !nr))) {
+		plan_reason(p, PST_WHY_NO_PROVIDER, (int)(r->io.flags & PST_IO_CRC32C));
+		p->dev = p->staged ? PST_PATH_STAGED : 0;
+	} else if (read && !p->staged) {
+		memcpy(p->hop, hops, nr);
+		p->nr_hops = (uint8_t)nr;
+	}
+}
+
+static bool window_varies(const struct req *r)
+{
+	(void)r;
+	return true; /* one allocation has a window where others have none */
+}
+
+static int window_choose(struct req *r)
+{
+	if (r->plan.dev == PST_PATH_WINDOW)
+		return choose_listed(r);
+	if (r->plan.dev)
+		choose_small(r);
+	return 0;
+}
+
+const struct path_ops path_window = {
+	.path = PST_PATH_WINDOW,
+	.by = &req_by_caller,
+	.varies = window_varies,
+	.plan = window_plan,
+	.choose = window_choose,
+	.reach = window_reach,
+	.why = window_why,
+	.proven = window_proven,
+	.region_end = window_cache_free,
+};

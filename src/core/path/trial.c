@@ -7,7 +7,6 @@
  * copies.  A trial of a write is the write again, with the request's bytes: what another
  * wrote after the first is gone then, and the request is written again anyway.
  */
-#include <fcntl.h>
 #include <string.h>
 
 #include "base/uaccess.h"
@@ -16,35 +15,16 @@
 #include "core/queue/req.h"
 
 struct trial {
-	struct local_file *lf, *reader;
+	struct file *file, *reader;
 	uint64_t off, len;
 	uint64_t room; /* len in whole blocks */
 	bool write;
 	bool look; /* the next operation is the plain read */
 	unsigned nr;
-	struct stamp stamp;
+	struct file_stamp stamp;
 	const char *seen;
 	char *direct, *plain; /* one allocation */
 };
-
-int stamp_take(const struct local_file *lf, struct stamp *ret)
-{
-	const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-	struct statx st;
-
-	if (statx(lf->fd, "", flags, STATX_CTIME | STATX_SIZE, &st) < 0)
-		return -errno;
-	*ret = (struct stamp){ .size = st.stx_size, .ctime = st.stx_ctime };
-	return 0;
-}
-
-bool stamp_is(const struct local_file *lf, const struct stamp *stamp)
-{
-	struct stamp now;
-
-	return stamp_take(lf, &now) == 0 && now.size == stamp->size &&
-	       now.ctime.tv_sec == stamp->ctime.tv_sec && now.ctime.tv_nsec == stamp->ctime.tv_nsec;
-}
 
 void trial_free(struct trial *t)
 {
@@ -57,19 +37,20 @@ void trial_free(struct trial *t)
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			const void *seen)
 {
-	struct local_file *lf = req_local(r);
+	struct file *file = req_file(r);
 	bool write = r->io.op == PST_OP_WRITE;
-	uint64_t unit = MAX((uint64_t)PAGE, (uint64_t)lf->off_align), room = align_up(len, unit);
-	uint64_t align = MAX(unit, (uint64_t)lf->mem_align);
+	uint64_t unit = MAX((uint64_t)PAGE, (uint64_t)file->off_align), room = align_up(len, unit);
+	uint64_t align = MAX(unit, (uint64_t)file->mem_align);
 	struct trial *t;
 
 	/* Bytes of another machine may be on the disk and not in the page cache: no lie. */
-	if (!r->can_judge || lf->stale || (write && room != len) || off + room > INT64_MAX)
+	if (!r->can_judge || file->caps & FILE_STALE || (write && room != len) ||
+	    off + room > INT64_MAX)
 		return NULL;
 	t = malloc(sizeof(*t));
 	if (!t)
 		return NULL;
-	*t = (struct trial){ .lf = lf,
+	*t = (struct trial){ .file = file,
 			     .reader = plan_reader(r->io.file),
 			     .off = off,
 			     .len = len,
@@ -77,7 +58,7 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 			     .write = write,
 			     .seen = seen,
 			     .direct = aligned_alloc(align, align_up(2 * room, align)) };
-	if (!t->direct || stamp_take(lf, &t->stamp) < 0)
+	if (!t->direct || file_stamp(file, &t->stamp) < 0)
 		goto fail;
 	t->plain = t->direct + room;
 	if (write && req_stays(r))
@@ -92,7 +73,7 @@ fail:
 
 void trial_op(const struct trial *t, struct io_op *op)
 {
-	op->file = t->look ? t->reader : t->lf;
+	op->file = t->look ? t->reader : t->file;
 	op->reg = NULL;
 	op->kind = t->write && !t->look ? IO_WRITE : IO_READ;
 	op->flags = t->look ? 0 : IO_OP_DIRECT;
@@ -108,12 +89,12 @@ enum trial_end trial_step(struct trial *t, int64_t res)
 	t->look = !t->look;
 	if (t->look) {
 		/* Our own write is no change. */
-		if (t->write && stamp_take(t->lf, &t->stamp) < 0)
+		if (t->write && file_stamp(t->file, &t->stamp) < 0)
 			return TRIAL_OPEN;
 		return TRIAL_ON;
 	}
 	if (memcmp(t->plain, t->direct, t->len) == 0 || memcmp(t->plain, t->seen, t->len) != 0 ||
-	    !stamp_is(t->lf, &t->stamp))
+	    !file_still(t->file, &t->stamp))
 		return TRIAL_OPEN;
 	return ++t->nr < TRIALS ? TRIAL_ON : TRIAL_LIE;
 }

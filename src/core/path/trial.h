@@ -9,8 +9,6 @@
 #ifndef PST_TRIAL_H
 #define PST_TRIAL_H
 
-#include <sys/stat.h>
-
 #include "core/queue/req.h"
 
 #define TRIALS 3u
@@ -20,16 +18,6 @@ enum trial_end {
 	TRIAL_OPEN, /* the bytes are the same now, or nobody can tell */
 	TRIAL_LIE,
 };
-
-/* When a file changed last, as far as this machine knows. */
-struct stamp {
-	uint64_t size;
-	struct statx_timestamp ctime;
-};
-
-/* 0 or -errno.  Asks no server, so it does not hang. */
-int stamp_take(const struct local_file *lf, struct stamp *ret);
-bool stamp_is(const struct local_file *lf, const struct stamp *stamp);
 
 /*
  * Of off..off+len of the request's file; data is what O_DIRECT moved, seen what a plain read gave,

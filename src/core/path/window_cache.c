@@ -35,6 +35,7 @@ struct user_count {
 } __attribute__((aligned(64)));
 
 struct cached_window {
+	struct hold hold;
 	struct list link; /* of open ones; under the lock */
 	const struct mem_alloc *alloc;
 	_Atomic(struct window *) window;
@@ -62,15 +63,26 @@ static uint64_t about_now(void)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
+static atomic_uint *user_count(const struct holder *by, struct cached_window *v)
+{
+	return &v->counts[by->number % NR_USER_COUNTS].users;
+}
+
+static void cached_window_put(const struct holder *by, struct hold *h)
+{
+	atomic_fetch_sub(user_count(by, container_of(h, struct cached_window, hold)), 1);
+}
+
 static struct window_cache *window_cache_of(struct region *r)
 {
-	struct window_cache *vs = atomic_load_explicit(&r->window_cache, memory_order_acquire);
+	_Atomic(void *) *kept = &r->by_path[PST_PATH_WINDOW];
+	struct window_cache *vs = atomic_load_explicit(kept, memory_order_acquire);
 	unsigned nr = (unsigned)((r->alloc->size + CACHED_LEN - 1) / CACHED_LEN);
 
 	if (likely(vs))
 		return vs;
 	pthread_mutex_lock(&lock);
-	vs = atomic_load(&r->window_cache);
+	vs = atomic_load(kept);
 	if (!vs) {
 		vs = aligned_alloc(_Alignof(struct window_cache),
 				   sizeof(*vs) + nr * sizeof(vs->v[0]));
@@ -79,22 +91,18 @@ static struct window_cache *window_cache_of(struct region *r)
 			vs->nr = nr;
 		}
 		for (unsigned i = 0; vs && i < nr; i++) {
+			vs->v[i].hold.put = cached_window_put;
 			list_init(&vs->v[i].link);
 			vs->v[i].alloc = r->alloc;
 		}
-		atomic_store_explicit(&r->window_cache, vs, memory_order_release);
+		atomic_store_explicit(kept, vs, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);
 	return vs;
 }
 
-static atomic_uint *user_count(const struct cache_user *by, struct cached_window *v)
-{
-	return &v->counts[by->number % NR_USER_COUNTS].users;
-}
-
 /* The window of a cached window that is taken, or NULL. */
-static struct window *window_cache_take(const struct cache_user *by, struct cached_window *v)
+static struct window *window_cache_take(const struct holder *by, struct cached_window *v)
 {
 	struct window *w;
 
@@ -104,11 +112,6 @@ static struct window *window_cache_take(const struct cache_user *by, struct cach
 	if (unlikely(!w))
 		atomic_fetch_sub(user_count(by, v), 1);
 	return w;
-}
-
-void window_cache_put(const struct cache_user *by, struct cached_window *v)
-{
-	atomic_fetch_sub(user_count(by, v), 1);
 }
 
 /* The window of a cached window that the caller has taken. */
@@ -194,7 +197,7 @@ static bool make_room(const struct mem_alloc *a, uint64_t len)
 /* ------------------------------------------------------------------- cached windows */
 
 /* Under the lock; it is taken then.  NULL with *ret_err. */
-static struct window *cached_window_open(const struct cache_user *by, struct region *r,
+static struct window *cached_window_open(const struct holder *by, struct region *r,
 					 struct cached_window *v, uint64_t off, int *ret_err)
 {
 	struct window_src src = {
@@ -227,9 +230,8 @@ static struct window *cached_window_open(const struct cache_user *by, struct reg
 	return w;
 }
 
-const struct window *window_cache_get(const struct cache_user *by, struct region *r, uint64_t off,
-				      uint64_t *ret_at, struct cached_window **cached_window,
-				      int *ret_err)
+const struct window *window_cache_get(const struct holder *by, struct region *r, uint64_t off,
+				      uint64_t *ret_at, struct hold **hold, int *ret_err)
 {
 	struct window_cache *vs = window_cache_of(r);
 	struct window *w;
@@ -241,10 +243,9 @@ const struct window *window_cache_get(const struct cache_user *by, struct region
 		return NULL;
 	v = &vs->v[off / CACHED_LEN];
 	*ret_err = 0;
-	if (*cached_window == v)
+	if (*hold == &v->hold)
 		return cached_window_window(v);
-	if (*cached_window)
-		window_cache_put(by, TAKE_PTR(*cached_window));
+	hold_put(by, hold);
 	w = window_cache_take(by, v);
 	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
 	if (unlikely(!w && !*ret_err)) {
@@ -261,15 +262,15 @@ const struct window *window_cache_get(const struct cache_user *by, struct region
 		return NULL;
 	if (by->now > atomic_load_explicit(&v->used, memory_order_relaxed) + USED_NS)
 		atomic_store_explicit(&v->used, by->now, memory_order_relaxed);
-	*cached_window = v;
+	*hold = &v->hold;
 	return w;
 }
 
 void window_cache_free(struct region *r)
 {
-	struct window_cache *vs = atomic_load(&r->window_cache);
+	struct window_cache *vs = atomic_load(&r->by_path[PST_PATH_WINDOW]);
 
-	for (unsigned i = 0; vs && i < vs->nr; i++) {
+	for (unsigned i = 0; i < vs->nr; i++) {
 		struct cached_window *v = &vs->v[i];
 		struct window *w;
 

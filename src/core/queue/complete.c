@@ -3,53 +3,55 @@
  * The end of a request.  It is proven if that is due, completes once, and is released when nothing
  * of it is under way any more.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "base/uaccess.h"
 #include "core/engine/share.h"
-#include "core/path/parts.h"
-#include "core/path/small.h"
-#include "core/path/trial.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-void req_release(struct req *r)
+/* Does the request hold anything that release_extras() ends?  Few do. */
+static bool has_extras(const struct req *r)
 {
-	struct pst_queue *q = r->q;
+	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
+	       (uintptr_t)r->caller.hold;
+}
 
+static _cold_ void release_extras(struct req *r)
+{
 	order_end(r);
-	if (r->mem_use)
-		use_put(q, TAKE_PTR(r->mem_use));
-	if (r->file_use)
-		use_put(q, TAKE_PTR(r->file_use));
-	free(TAKE_PTR(r->proof_buf));
-	trial_free(TAKE_PTR(r->trial));
-	free(TAKE_PTR(r->crcs));
-	free(TAKE_PTR(r->bounce));
-	small_let_go(r);
+	free(TAKE_PTR(r->eng.crcs));
+	free(TAKE_PTR(r->caller.bounce));
+	hold_put(&r->q->holder, &r->caller.hold);
 }
 
-void req_free(struct req *r)
+static inline void release(struct req *r)
 {
-	r->state = REQ_FREE;
-	list_add_tail(&r->q->free, &r->link);
+	if (unlikely(has_extras(r)))
+		release_extras(r);
+	if (r->mem_use)
+		use_put(r->q, TAKE_PTR(r->mem_use));
+	if (r->file_use)
+		use_put(r->q, TAKE_PTR(r->file_use));
 }
 
-/* A write completed: syncs behind it may go. */
+/* A write completed: syncs behind it may go.  They do not start in here, because the caller may be
+ * in the middle of q->inflight. */
 static void writes_done(struct pst_queue *q, uint64_t seq)
 {
 	struct list *e, *n;
 
 	q->nr_writes--;
 	list_for_each_safe (e, n, &q->held) {
-		struct req *s = list_entry(e, struct req, link);
+		struct req *s = list_entry(e, struct req, waits);
 
 		if (s->seq > seq && --s->nr_before == 0) {
-			list_del(&s->link);
-			req_start(s);
+			list_move_tail(&q->started, &s->waits);
+			q->more = true;
 		}
 	}
 }
@@ -57,23 +59,22 @@ static void writes_done(struct pst_queue *q, uint64_t seq)
 /* The checksum of what arrived in host memory; false: it is gone meanwhile. */
 static bool req_crc_host(struct req *r)
 {
-	const struct pst_mem *m = req_mem(r);
-	const char *base = (const char *)m->region->alloc->host + m->off;
+	const char *base = req_host(r, 0);
 	struct cursor c;
 	struct piece p;
 
 	cursor_init(&c, r->cur.segs, r->cur.nr);
-	for (; cursor_peek(&c, &p) && p.pos < r->limit; cursor_skip(&c, p.len)) {
-		uint64_t len = MIN(p.len, r->limit - p.pos);
+	for (; cursor_peek(&c, &p) && p.pos < r->res.limit; cursor_skip(&c, p.len)) {
+		uint64_t len = MIN(p.len, r->res.limit - p.pos);
 		int err = 0;
 
 		if (req_stays(r))
-			r->crc = crc32c(r->crc, base + p.mem_off, len);
+			r->res.crc = crc32c(r->res.crc, base + p.mem_off, len);
 		else
-			err = uaccess_crc32c(&r->crc, base + p.mem_off, len);
+			err = uaccess_crc32c(&r->res.crc, base + p.mem_off, len);
 		if (err < 0) {
 			req_settle(r, p.pos, p.len, 0, -err);
-			r->crc = 0;
+			r->res.crc = 0;
 			return false;
 		}
 	}
@@ -92,94 +93,100 @@ static bool req_crc_jobs(struct req *r)
 {
 	uint64_t at = 0;
 
-	if (r->nr_crcs)
-		qsort(r->crcs, r->nr_crcs, sizeof(*r->crcs), crc_range_cmp);
-	for (unsigned i = 0; i < r->nr_crcs && r->crcs[i].pos == at; i++) {
-		r->crc = crc32c_combine(r->crc, r->crcs[i].crc, r->crcs[i].len);
-		at += r->crcs[i].len;
+	if (r->eng.nr_crcs)
+		qsort(r->eng.crcs, r->eng.nr_crcs, sizeof(*r->eng.crcs), crc_range_cmp);
+	for (unsigned i = 0; i < r->eng.nr_crcs && r->eng.crcs[i].pos == at; i++) {
+		r->res.crc = crc32c_combine(r->res.crc, r->eng.crcs[i].crc, r->eng.crcs[i].len);
+		at += r->eng.crcs[i].len;
 	}
-	return at == r->limit;
+	return at == r->res.limit;
+}
+
+/* The caller's flags ask for a strict request, or for a checksum. */
+static _cold_ void complete_flags(struct req *r)
+{
+	/* Memory that could not be pinned changes the price and not the path. */
+	if ((r->io.flags & PST_IO_STRICT) && r->res.why != PST_WHY_NONE &&
+	    r->res.why != PST_WHY_MEMLOCK && !r->res.err) {
+		r->res.err = EOPNOTSUPP;
+		r->res.limit = 0;
+	}
+	if ((r->io.flags & PST_IO_CRC32C) && !req_is_late(r) &&
+	    (mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r)))
+		r->res.flags |= PST_DONE_CRC32C;
+}
+
+static _cold_ void count_error(struct counters *st, int err)
+{
+	count(&st->errors, 1);
+	if (err == ETIMEDOUT)
+		count(&st->timeouts, 1);
+	else if (err == ECANCELED)
+		count(&st->canceled, 1);
 }
 
 /* Put the completion where pst_queue_reap() finds it. */
-void req_complete(struct req *r)
+static inline void complete(struct req *r)
 {
 	struct pst_queue *q = r->q;
 	struct counters *st = &q->st;
 
-	/* Memory that could not be pinned changes the price and not the path. */
-	if ((r->io.flags & PST_IO_STRICT) && r->why != PST_WHY_NONE && r->why != PST_WHY_MEMLOCK &&
-	    !r->err) {
-		r->err = EOPNOTSUPP;
-		r->limit = 0;
-	}
-	if ((r->io.flags & PST_IO_CRC32C) && !r->ended &&
-	    (mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r)))
-		r->flags |= PST_DONE_CRC32C;
-	list_del(&r->link);
-	list_del(&r->all);
-	r->state = REQ_DONE;
-	list_add_tail(&q->done, &r->link);
-	gauge(&q->nr_inflight, -1);
-	if (!q->nr_inflight)
-		q->next_deadline = PST_NO_DEADLINE;
+	if (unlikely(r->io.flags))
+		complete_flags(r);
+	list_move_tail(&q->done, &r->link);
 	q->nr_done++;
+	if (unlikely(!list_empty(&r->waits)))
+		list_del(&r->waits);
+	gauge(&q->nr_inflight, -1);
+	if (list_empty(&q->inflight))
+		q->next_deadline = PST_NO_DEADLINE;
 
 	count(&st->requests, 1);
-	if (r->err) {
-		count(&st->errors, 1);
-		if (r->err == ETIMEDOUT)
-			count(&st->timeouts, 1);
-		else if (r->err == ECANCELED)
-			count(&st->canceled, 1);
-	}
-	if (r->why != PST_WHY_NONE) {
+	if (unlikely(r->res.err))
+		count_error(st, r->res.err);
+	if (r->res.why != PST_WHY_NONE) {
 		count(&st->fallbacks, 1);
-		count(&st->why[r->why], 1);
+		count(&st->why[r->res.why], 1);
 	}
-	for (uint32_t set = r->paths; set; set &= set - 1) {
+	for (uint32_t set = r->res.paths; set; set &= set - 1) {
 		unsigned path = (unsigned)__builtin_ctz(set);
 
-		count(&st->bytes[path], r->hop_bytes[path]);
-		r->hop_bytes[path] = 0;
+		count(&st->bytes[path], r->res.hop_bytes[path]);
+		r->res.hop_bytes[path] = 0;
 	}
-	if (r->io.op == PST_OP_WRITE && r->started)
+	if (r->started)
 		writes_done(q, r->seq);
-	if (!r->ended)
-		req_release(r);
 }
 
-void queue_quiet(struct req *r)
+/* The request completed before, and now nothing of it is under way any more. */
+static _cold_ void late_no_more(struct req *r)
 {
-	struct pst_queue *q = r->q;
-
-	r->ended = false;
-	memset(r->hop_bytes, 0, sizeof(r->hop_bytes));
-	req_release(r);
-	gauge(&q->nr_busy, -1);
-	if (r->state == REQ_BUSY) {
-		list_del(&r->link);
-		req_free(r);
-		return;
-	}
-	/* Not reaped yet, and nothing is busy any more. */
-	r->flags &= ~PST_DONE_BUSY;
+	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
+	gauge(&r->q->nr_busy, -1);
+	r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
 }
 
-void queue_finish(struct req *r)
+/* In every other way than most requests. */
+static _cold_ void act(struct req *r, unsigned acts)
 {
-	if (r->ended) {
-		queue_quiet(r);
+	assert(acts);
+	if (acts & LIFE_LATE)
+		late_no_more(r);
+	if (acts & LIFE_COMPLETE)
+		complete(r);
+	if (acts & LIFE_RELEASE)
+		release(r);
+	if (acts & LIFE_FREE)
+		list_move_tail(&r->q->free, &r->link);
+}
+
+void req_act(struct req *r, const struct life_step *s)
+{
+	r->state = s->next;
+	if (unlikely(s->acts != (LIFE_COMPLETE | LIFE_RELEASE))) {
+		act(r, s->acts);
 		return;
 	}
-	if (r->proof && !r->err && !r->stop && r->state == REQ_ACTIVE) {
-		r->state = REQ_PROVING;
-		if (!parts_prove(r))
-			parts_again(r);
-		return;
-	}
-	/* The request was told to stop, so its bytes were not compared: they are not believed. */
-	if (r->proof && !r->err && r->state == REQ_ACTIVE)
-		req_settle(r, 0, r->total, 0, r->end_err);
-	req_complete(r);
+	complete(r);
+	release(r);
 }

@@ -4,39 +4,23 @@
 #include "base/err.h"
 #include "core/queue/cursor.h"
 
-void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
-{
-	*c = (struct cursor){ .segs = segs, .nr = nr };
-}
-
 /* Repetitions that touch each other on both sides are one long piece. */
 static bool seg_is_one_piece(const struct pst_seg *s)
 {
-	return s->count > 1 && s->file_stride == s->len && s->mem_stride == s->len;
+	return s->file_stride == s->len && s->mem_stride == s->len;
 }
 
-bool cursor_peek(const struct cursor *c, struct piece *ret)
+void cursor_peek_strided(const struct cursor *c, struct piece *ret)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
 
-	if (cursor_at_end(c))
-		return false;
-	*ret = (struct piece){
-		.file_off = s->file_off + c->off,
-		.mem_off = s->mem_off + c->off,
-		.len = s->len - c->off,
-		.pos = c->pos,
-	};
-	if (unlikely(s->count > 1)) {
-		ret->file_off += c->rep * s->file_stride;
-		ret->mem_off += c->rep * s->mem_stride;
-		if (seg_is_one_piece(s))
-			ret->len = s->len * s->count - c->off;
-	}
-	return true;
+	ret->file_off += c->rep * s->file_stride;
+	ret->mem_off += c->rep * s->mem_stride;
+	if (seg_is_one_piece(s))
+		ret->len = s->len * s->count - c->off;
 }
 
-void cursor_skip(struct cursor *c, uint64_t len)
+void cursor_skip_strided(struct cursor *c, uint64_t len)
 {
 	const struct pst_seg *s = &c->segs[c->seg];
 	bool one_piece = seg_is_one_piece(s);

@@ -29,17 +29,57 @@ struct cursor {
 	uint64_t pos; /* bytes given out in all */
 };
 
-void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr);
-
-/* The next piece without moving on; false at the end. */
-bool cursor_peek(const struct cursor *c, struct piece *ret);
-
-/* Move on by len bytes of the piece that peek shows. */
-void cursor_skip(struct cursor *c, uint64_t len);
+static inline void cursor_init(struct cursor *c, const struct pst_seg *segs, uint64_t nr)
+{
+	*c = (struct cursor){ .segs = segs, .nr = nr };
+}
 
 static inline bool cursor_at_end(const struct cursor *c)
 {
 	return c->seg >= c->nr;
+}
+
+/* cursor_peek() and cursor_skip() call these for a segment that repeats its piece. */
+void cursor_peek_strided(const struct cursor *c, struct piece *ret);
+void cursor_skip_strided(struct cursor *c, uint64_t len);
+
+/* The next piece without moving on; false at the end. */
+static inline bool cursor_peek(const struct cursor *c, struct piece *ret)
+{
+	const struct pst_seg *s = &c->segs[c->seg];
+
+	if (cursor_at_end(c))
+		return false;
+	ret->file_off = s->file_off + c->off;
+	ret->mem_off = s->mem_off + c->off;
+	ret->len = s->len - c->off;
+	ret->pos = c->pos;
+	if (unlikely(s->count > 1))
+		cursor_peek_strided(c, ret);
+	return true;
+}
+
+/* Move on by len bytes of the piece that peek shows. */
+static inline void cursor_skip(struct cursor *c, uint64_t len)
+{
+	const struct pst_seg *s = &c->segs[c->seg];
+
+	if (unlikely(s->count > 1)) {
+		cursor_skip_strided(c, len);
+		return;
+	}
+	c->pos += len;
+	c->off += len;
+	if (c->off >= s->len) {
+		c->off = 0;
+		c->seg++;
+	}
+}
+
+/* Does one piece fit into a file and into memory of that length?  If not, segs_check() says why. */
+static inline bool piece_fits(uint64_t file_off, uint64_t mem_off, uint64_t len, uint64_t mem_len)
+{
+	return len && len <= mem_len && mem_off <= mem_len - len && file_off <= INT64_MAX - len;
 }
 
 /* Check segments against the memory's length; the sum of bytes in *ret_total. */

@@ -17,6 +17,7 @@ static struct {
 		uint64_t since;
 	} of[IDLE_MAX];
 	unsigned nr;
+	bool watched;       /* the alarm is the clock's */
 	unsigned nr_ending; /* taken out to be freed, and not freed yet */
 	pthread_cond_t ended;
 	struct alarm alarm;
@@ -37,8 +38,10 @@ static struct pst_queue *oldest(uint64_t before)
 	}
 	if (!q && idle.nr)
 		clock_set(&idle.alarm, idle.of[0].since + IDLE_NS);
-	if (!idle.nr)
+	if (!idle.nr) {
 		clock_del(&idle.alarm);
+		idle.watched = false;
+	}
 	pthread_mutex_unlock(&idle.lock);
 	return q;
 }
@@ -94,19 +97,23 @@ void idle_free(void)
 	pthread_mutex_unlock(&idle.lock);
 }
 
-int idle_take(struct pst_queue **ret)
+struct pst_queue *idle_take_used(void)
 {
-	const struct pst_queue_opts defaults = { .sz = sizeof(defaults) };
 	struct pst_queue *q = NULL;
 
 	pthread_mutex_lock(&idle.lock);
 	if (idle.nr)
 		q = idle.of[--idle.nr].q;
 	pthread_mutex_unlock(&idle.lock);
-	if (!q)
-		return queue_new(&defaults, ret);
-	*ret = q;
-	return 0;
+	return q;
+}
+
+int idle_take(struct pst_queue **ret)
+{
+	const struct pst_queue_opts defaults = { .sz = sizeof(defaults) };
+
+	*ret = idle_take_used();
+	return *ret ? 0 : queue_new(&defaults, ret);
 }
 
 /* Is nothing prepared, under way, or to be reaped? */
@@ -115,13 +122,21 @@ static bool is_idle(const struct pst_queue *q)
 	return !q->nr_prepared && !q->nr_inflight && !q->nr_done && !q->nr_busy;
 }
 
+/* Will those that are idle for too long be ended? */
+static bool is_watched(void)
+{
+	if (!idle.watched)
+		idle.watched = clock_add(&idle.alarm) == 0;
+	return idle.watched;
+}
+
 void idle_give(struct pst_queue *q)
 {
 	if (!q)
 		return;
 	init_once();
 	pthread_mutex_lock(&idle.lock);
-	if (is_idle(q) && idle.nr < IDLE_MAX && clock_add(&idle.alarm) == 0) {
+	if (is_idle(q) && idle.nr < IDLE_MAX && is_watched()) {
 		idle.of[idle.nr].q = q;
 		idle.of[idle.nr++].since = now_ns();
 		clock_set(&idle.alarm, idle.of[0].since + IDLE_NS);

@@ -41,9 +41,9 @@ struct region {
 	struct region *next; /* with the same hash */
 	struct mem_alloc *alloc;
 	struct io_buf *reg; /* host memory that I/O contexts may register; NULL: none */
-	_Atomic(struct window_cache *) window_cache; /* window_cache.c; NULL: none yet */
-	_Atomic(struct gds_mem *) gds; /* gds/path/end.c; NULL: cuFile does not know it */
-	unsigned users;                /* under the regions' lock */
+	unsigned users;     /* under the regions' lock, as is: */
+	bool ends;          /* the user's last handle is gone: paths let go of it */
+	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
 
 struct pst_mem {
@@ -51,20 +51,37 @@ struct pst_mem {
 	struct region *region;
 	uint64_t off; /* of the range in the allocation */
 	uint64_t len;
+	bool on_host;    /* the CPU reaches it; asked for each request */
 	uint32_t flags;  /* PST_MEM_* */
 	uint32_t rights; /* PST_RIGHT_* */
 };
 
 struct pst_file {
 	struct object obj;
-	struct local_file *lf;
-	struct proof *direct[PROOF_DIR_NR]; /* of O_DIRECT on this mount */
-	pthread_mutex_t maps_lock;
-	struct mapping *maps;      /* of its pages, for devices; pagecache.c */
-	struct local_file *reader; /* for proofs where lf is open for writing only, or NULL */
-	_Atomic(struct cufile_file *) gds; /* its registration; gds/path/end.c */
-	_Atomic int gds_err;               /* why it has none for good */
+	struct file *file;
+	struct file *reader; /* for proofs where file is open for writing only, or NULL */
+	/* Of O_DIRECT on this mount.  Not in by_path: that would cost each part one more load. */
+	struct proof *direct[PROOF_DIR_NR];
+	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
+
+/* A queue, as paths that keep something open know it. */
+struct holder {
+	unsigned number; /* in the order of their making */
+	uint64_t now;    /* when the queue was last looked after, to a few milliseconds */
+};
+
+/* Something that a path keeps open for a request or a part.  A path's own struct has it. */
+struct hold {
+	void (*put)(const struct holder *by, struct hold *h);
+};
+
+/* It need not stay open for us, if there is one. */
+static inline void hold_put(const struct holder *by, struct hold **h)
+{
+	if (unlikely(*h))
+		(*h)->put(by, TAKE_PTR(*h));
+}
 
 static inline const struct mem_ops *mem_ops_of(const struct pst_mem *m)
 {
@@ -73,7 +90,13 @@ static inline const struct mem_ops *mem_ops_of(const struct pst_mem *m)
 
 static inline bool mem_on_host(const struct pst_mem *m)
 {
-	return mem_ops_of(m)->caps & MEM_CAP_CPU;
+	return m->on_host;
+}
+
+/* Of host memory. */
+static inline char *mem_host(const struct pst_mem *m, uint64_t mem_off)
+{
+	return (char *)m->region->alloc->host + m->off + mem_off;
 }
 
 void object_put(struct object *obj);
@@ -84,9 +107,35 @@ bool object_unref(struct object *obj);
 
 /* The table of a new queue, which ends by free(); false: out of memory. */
 bool uses_init(struct pst_queue *q);
-/* A queue's hold on objects, under its lock. */
-struct use *use_get(struct pst_queue *q, struct object *obj);
-void use_put(struct pst_queue *q, struct use *u);
+/* The use of an object that is not *last, which it becomes.  NULL: out of memory. */
+struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last);
+
+/* A queue's hold on objects, under its lock.  *last is what the call before gave, or NULL: most
+ * requests are on the same. */
+static inline struct use *use_get(struct pst_queue *q, struct object *obj, struct use **last)
+{
+	struct use *u = *last;
+
+	if (unlikely(!u || u->obj != obj)) {
+		u = use_find(q, obj, last);
+		if (!u)
+			return NULL;
+	}
+	u->nr++;
+	return u;
+}
+
+/* The queue lets go of an object that it has no requests on. */
+void use_drop(struct pst_queue *q, struct use *u);
+
+static inline void use_put(struct pst_queue *q, struct use *u)
+{
+	/* Pairs with the store in registry_release(): either we see the handle gone here, or
+	 * that call finds us idle under the queue's lock. */
+	if (--u->nr == 0 && unlikely(atomic_load(&u->obj->dying)))
+		use_drop(q, u);
+}
+
 unsigned use_count(struct pst_queue *q, const struct object *obj);
 void use_release(struct pst_queue *q, const struct object *obj);
 /* Every object whose handle is gone. */

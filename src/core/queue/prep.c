@@ -7,59 +7,87 @@
 #include "base/cancel.h"
 #include "base/err.h"
 #include "core/engine/share.h"
+#include "core/path/caller.h"
 #include "core/path/plan.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
+#include "core/queue/plain.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-static int prep_check(const struct pst_io *io, uint64_t *ret_total, const struct pst_seg **segs)
+/* Flags that do not go with the operation. */
+static uint32_t wrong_flags(const struct pst_io *io)
 {
-	const struct pst_file *f = io->file;
-	bool sync = io->op == PST_OP_SYNC;
-	uint32_t known = sync ? PST_IO_DATASYNC : PST_IO_STRICT | PST_IO_CRC32C;
+	uint32_t known = PST_IO_STRICT | PST_IO_CRC32C;
 
-	if (io->op == PST_OP_READ && io->stream)
+	if (io->op == PST_OP_SYNC)
+		known = PST_IO_DATASYNC;
+	else if (io->op == PST_OP_READ && io->stream)
 		known |= PST_IO_STREAM_WAIT;
+	return io->flags & ~known;
+}
 
-	if (unlikely(io->op < PST_OP_READ || io->op > PST_OP_SYNC))
-		return err_set(EINVAL, "operation %u is unknown to this version", io->op);
-	if (unlikely(io->flags & ~known))
-		return err_set(EINVAL, "flags 0x%x do not go with this operation",
-			       io->flags & ~known);
-	if (unlikely(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3]))
-		return err_set(EINVAL, "a reserved field is not 0; zero struct pst_io first");
-	if (unlikely(!f))
-		return err_set(EINVAL, "no file is given");
-	if (unlikely(sync && io->stream))
-		return err_set(EINVAL, "a sync has no memory to order; leave stream NULL: it "
-				       "follows the writes before it, and they their streams");
-	*ret_total = 0;
-	if (sync)
-		return 0;
-	if (unlikely(!io->mem))
-		return err_set(EINVAL, "no memory is given");
-	if (io->op == PST_OP_READ) {
-		if (unlikely(!(f->lf->flags & PST_FILE_READ)))
-			return err_set(EBADF, "the file is not open for reading");
-		if (unlikely(!(io->mem->rights & PST_RIGHT_WRITE)))
-			return err_set(EACCES, "the grant of this memory does not allow writing");
-	} else {
-		if (unlikely(!(f->lf->flags & PST_FILE_WRITE)))
-			return err_set(EBADF, "the file is not open for writing");
-		if (unlikely(!(io->mem->rights & PST_RIGHT_READ)))
-			return err_set(EACCES, "the grant of this memory does not allow reading");
-	}
+static struct pst_seg inline_seg(const struct pst_io *io)
+{
+	return (struct pst_seg){ io->file_off, io->mem_off, io->len, 0, 0, 1 };
+}
+
+/* The pieces of a read or write, and how many bytes they have. */
+static int check_pieces(const struct pst_io *io, uint64_t *ret_total)
+{
+	uint64_t mem_len = io->mem->len;
+	struct pst_seg seg;
+
 	if (io->segs) {
 		if (!io->nr_segs || io->nr_segs > PST_SEGS_MAX)
 			return err_set(EINVAL, "nr_segs is %" PRIu64 ", not 1 to %u", io->nr_segs,
 				       PST_SEGS_MAX);
-		*segs = io->segs;
-		return segs_check(io->segs, io->nr_segs, io->mem->len, ret_total);
+		return segs_check(io->segs, io->nr_segs, mem_len, ret_total);
 	}
 	if (unlikely(io->nr_segs))
 		return err_set(EINVAL, "nr_segs is set, but segs is NULL");
-	return segs_check(*segs, 1, io->mem->len, ret_total);
+	if (likely(piece_fits(io->file_off, io->mem_off, io->len, mem_len))) {
+		*ret_total = io->len;
+		return 0;
+	}
+	seg = inline_seg(io);
+	return segs_check(&seg, 1, mem_len, ret_total);
+}
+
+static int prep_check(const struct pst_io *io, uint64_t *ret_total)
+{
+	const struct pst_file *f = io->file;
+
+	if (unlikely(io->op < PST_OP_READ || io->op > PST_OP_SYNC))
+		return err_set(EINVAL, "operation %u is unknown to this version", io->op);
+	if (unlikely(io->flags) && wrong_flags(io))
+		return err_set(EINVAL, "flags 0x%x do not go with this operation", wrong_flags(io));
+	if (unlikely(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3]))
+		return err_set(EINVAL, "a reserved field is not 0; zero struct pst_io first");
+	if (unlikely(!f))
+		return err_set(EINVAL, "no file is given");
+	if (io->op == PST_OP_SYNC) {
+		if (unlikely(io->stream))
+			return err_set(EINVAL,
+				       "a sync has no memory to order; leave stream NULL: it "
+				       "follows the writes before it, and they their streams");
+		*ret_total = 0;
+		return 0;
+	}
+	if (unlikely(!io->mem))
+		return err_set(EINVAL, "no memory is given");
+	if (io->op == PST_OP_READ) {
+		if (unlikely(!(f->file->flags & PST_FILE_READ)))
+			return err_set(EBADF, "the file is not open for reading");
+		if (unlikely(!(io->mem->rights & PST_RIGHT_WRITE)))
+			return err_set(EACCES, "the grant of this memory does not allow writing");
+	} else {
+		if (unlikely(!(f->file->flags & PST_FILE_WRITE)))
+			return err_set(EBADF, "the file is not open for writing");
+		if (unlikely(!(io->mem->rights & PST_RIGHT_READ)))
+			return err_set(EACCES, "the grant of this memory does not allow reading");
+	}
+	return check_pieces(io, ret_total);
 }
 
 /* It is looked at again at submit; here there is a sentence for it. */
@@ -81,23 +109,72 @@ static int not_full(int err)
 	return err == -EAGAIN ? -EBUSY : err;
 }
 
-int queue_prep(struct pst_queue *q, const struct pst_io *io)
+/* Engines look at these members, and nobody else does. */
+static void prep_engine(struct req *r, struct share *share)
 {
-	struct pst_seg inline_seg = { io->file_off, io->mem_off, io->len, 0, 0, 1 };
-	const struct pst_seg *segs = &inline_seg;
+	r->eng.share = share;
+	r->eng.handed_back = r->eng.dead = false;
+	r->eng.nr_jobs = r->eng.nr_touch = r->eng.nr_file = 0;
+	r->eng.redo = NULL;
+	r->eng.nr_crcs = r->eng.max_crcs = 0;
+}
+
+/* The pieces are the inline one, or those that the caller keeps. */
+static inline void prep_piece(struct req *r)
+{
+	r->seg = inline_seg(&r->io);
+	cursor_init(&r->cur, &r->seg, 1);
+	r->one_piece = r->can_judge = true;
+}
+
+static void prep_segs(struct req *r)
+{
+	cursor_init(&r->cur, r->io.segs, r->io.nr_segs);
+	r->one_piece = r->io.nr_segs == 1 && r->io.segs->count < 2;
+	r->can_judge = plan_can_judge(r);
+}
+
+/* The request is going to be this. */
+static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst_io *io,
+			    uint64_t total)
+{
+	r->io = *io;
+	r->total = r->res.limit = total;
+	r->res.err_pos = UINT64_MAX;
+	atomic_store_explicit(&r->end_err, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->compared, false, memory_order_relaxed);
+	r->started = r->stop = r->caller.starting = r->caller.left = r->sync_started =
+		r->caller.first_used = false;
+	r->caller.nr_parts = 0;
+	r->res.err = r->res.detail = 0;
+	r->res.paths = r->res.why = r->res.flags = r->res.crc = 0;
+	req_step(r, REQ_PREP);
+	list_move_tail(&q->prepared, &r->link);
+	q->nr_prepared++;
+}
+
+/* Any request: it is checked, and its objects are looked up. */
+static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
+{
 	struct share *share = NULL;
 	struct req *r;
 	uint64_t total;
 	int err;
 
-	err = prep_check(io, &total, &segs);
-	if (unlikely(err < 0))
+	err = prep_check(io, &total);
+	if (err < 0)
 		return err;
-	if (unlikely(list_empty(&q->free)))
+	if (list_empty(&q->free))
 		return err_set(EAGAIN,
 			       "all %u requests of the queue are in use (%u not quiet); "
 			       "reap first, or make the queue deeper",
 			       q->depth, q->nr_busy);
+	if (io->file->file->ops->backend) {
+		err = io_others_add(&q->others, io->file->file->ops->backend, q->ctx->depth, q->efd,
+				    q->armed);
+		if (err < 0)
+			return err;
+	}
 	r = list_first(&q->free, struct req, link);
 	if (io->op != PST_OP_SYNC) {
 		if (!mem_on_host(io->mem)) {
@@ -106,48 +183,47 @@ int queue_prep(struct pst_queue *q, const struct pst_io *io)
 			err = engine_share(q, a->ops, a->device, &share);
 			if (err < 0)
 				return not_full(err);
+			prep_engine(r, share);
 		}
-		if (unlikely(io->stream)) {
+		if (io->stream) {
 			err = prep_stream(io, share);
 			if (err < 0)
 				return not_full(err);
 		}
-		r->mem_use = use_get(q, &io->mem->obj);
-		if (unlikely(!r->mem_use))
+		r->mem_use = use_get(q, &io->mem->obj, &q->last_mem);
+		if (!r->mem_use)
 			return -ENOMEM;
 	}
-	r->file_use = use_get(q, &io->file->obj);
-	if (unlikely(!r->file_use)) {
-		req_release(r);
+	r->file_use = use_get(q, &io->file->obj, &q->last_file);
+	if (!r->file_use) {
+		if (r->mem_use)
+			use_put(q, TAKE_PTR(r->mem_use));
 		return -ENOMEM;
 	}
-	list_del(&r->link);
-	r->io = *io;
-	r->seg = inline_seg;
-	r->share = share;
-	r->order = NULL;
-	r->plan = (struct plan){ 0 };
-	cursor_init(&r->cur, io->segs ? io->segs : &r->seg, io->segs ? io->nr_segs : 1);
-	r->one_piece = r->cur.nr == 1 && r->cur.segs->count < 2;
-	r->can_judge = plan_can_judge(r);
-	r->total = r->limit = total;
-	r->state = REQ_PREPARED;
-	r->end_err = 0;
-	r->stop = r->ended = r->started = false;
-	r->nr_parts = 0;
-	r->edge_pos = UINT64_MAX;
-	r->starting = r->second = r->left = r->sync_started = r->dead = false;
-	r->nr_jobs = r->nr_touch = r->nr_file = 0;
-	r->redo = NULL;
-	r->handed_back = false;
-	r->nr_crcs = r->max_crcs = 0;
-	r->err_pos = UINT64_MAX;
-	r->err = 0;
-	r->paths = r->why = r->flags = r->crc = 0;
-	r->detail = 0;
-	r->proof = NULL;
-	r->proof_len = 0;
-	list_add_tail(&q->prepared, &r->link);
-	q->nr_prepared++;
+	prep_req(q, r, io, total);
+	if (io->op == PST_OP_SYNC)
+		return 0;
+	if (io->segs)
+		prep_segs(r);
+	else
+		prep_piece(r);
+	r->one_part = r->one_piece && total <= PART_MAX && mem_on_host(io->mem);
+	return 0;
+}
+
+int queue_prep(struct pst_queue *q, const struct pst_io *io)
+{
+	struct req *r;
+
+	if (unlikely(!is_plain(q, io) || list_empty(&q->free)))
+		return prep_other(q, io);
+	r = list_first(&q->free, struct req, link);
+	r->mem_use = q->last_mem;
+	r->file_use = q->last_file;
+	r->mem_use->nr++;
+	r->file_use->nr++;
+	prep_req(q, r, io, io->len);
+	prep_piece(r);
+	r->one_part = io->len <= PART_MAX;
 	return 0;
 }

@@ -11,90 +11,99 @@
  * completion says BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
-#include <sys/eventfd.h>
 
 #include "base/err.h"
 #include "base/log.h"
-#include "gds/path/gds.h"
 #include "core/engine/share.h"
-#include "core/path/ahead.h"
-#include "core/path/parts.h"
+#include "core/path/part.h"
+#include "core/path/caller.h"
+#include "core/path/path.h"
 #include "core/path/plan.h"
-#include "core/path/small.h"
-#include "core/path/window_cache.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define REAP_BATCH 64u
+#define DROP_BATCH 64u
+
+/*
+ * Requests that pst_queue_submit() starts between two flushes.  A flush is a system call, so a
+ * batch takes few of them.  But the first request of a long batch must not wait until the last is
+ * started.
+ */
+#define FLUSH_EVERY 32
 
 /* ------------------------------------------------------------------ start */
 
 static void req_fail(struct req *r, int err)
 {
-	r->err = err;
-	r->limit = 0;
-	req_complete(r);
+	r->res.err = err;
+	r->res.limit = 0;
+	req_step(r, REQ_QUIET);
 }
 
-void req_start(struct req *r)
+/* Ask the paths whether the request is for it: 0 or -errno. */
+static int req_choose(struct req *r)
+{
+	int err = plan_make(r);
+
+	for (unsigned asks = r->plan.asks; err == 0 && asks; asks &= asks - 1)
+		err = path_list[__builtin_ctz(asks)]->choose(r);
+	if (unlikely(r->io.stream) && err == 0)
+		err = order_begin(r);
+	return err;
+}
+
+/* Make the plan of a read or write, and start the request; a sync has no plan. */
+static inline void req_start(struct req *r)
 {
 	struct pst_queue *q = r->q;
 
+	r->ops = &req_by_caller;
 	if (r->io.op == PST_OP_SYNC) {
-		r->state = REQ_ACTIVE;
-		if (q->backend_reason)
+		if (q->backend_reason && !req_file(r)->ops->backend)
 			req_reason(r, q->backend_reason, q->backend_detail);
-		parts_sync(r);
-		return;
-	}
-	if (plan_make(r) < 0) {
-		req_fail(r, EOPNOTSUPP);
-		return;
-	}
-	if (r->plan.dev == PST_PATH_WINDOW) {
-		int err = small_listed(r);
-
-		if (err < 0) {
-			req_fail(r, -err);
-			return;
-		}
-	}
-	if (req_staged(r)) {
-		int err = gds_choose(r);
-
-		if (err < 0) {
-			req_fail(r, -err);
-			return;
-		}
-	}
-	if (unlikely(r->io.stream)) {
-		int err = order_begin(r);
-
-		if (err < 0) {
-			req_fail(r, -err);
-			return;
-		}
-	}
-	ahead_choose(r);
-	r->state = REQ_ACTIVE;
-	if (r->plan.window && !r->plan.gds && !r->io.stream)
-		small_choose(r);
-	if (req_staged(r)) {
-		q->nr_engine++;
-		engine_submit(r);
 	} else {
-		parts_start(r);
+		int err = req_choose(r);
+
+		if (unlikely(err < 0)) {
+			req_fail(r, -err);
+			return;
+		}
+		if (r->plan.dev)
+			r->ops = path_ops_of(r->plan.dev)->by;
 	}
+	req_step(r, REQ_START);
+	r->ops->start(r);
 }
 
 static void queue_flush(struct pst_queue *q)
 {
 	int r = q->backend->flush(q->ctx);
 
+	if (unlikely(q->others.nr))
+		r = MIN(r, io_others_flush(&q->others));
 	/* Operations that the kernel could not take now stay queued and go with the next call. */
 	if (r < 0)
 		log_debug("flush: %s", err_name(r));
+}
+
+/* Writes and syncs are in order: a sync is held while writes before it are under way. */
+static bool may_start(struct req *r)
+{
+	struct pst_queue *q = r->q;
+
+	r->seq = ++q->seq;
+	if (r->io.op == PST_OP_WRITE) {
+		r->started = true;
+		q->nr_writes++;
+		return true;
+	}
+	if (!q->nr_writes)
+		return true;
+	r->nr_before = q->nr_writes;
+	req_step(r, REQ_HOLD);
+	list_add_tail(&q->held, &r->waits);
+	return false;
 }
 
 int queue_submit(struct pst_queue *q)
@@ -105,17 +114,14 @@ int queue_submit(struct pst_queue *q)
 
 	if (q->fd_once)
 		queue_disarm(q);
-	q->cache_user.now = now;
+	q->holder.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
-		list_del(&r->link);
-		q->nr_prepared--;
+		list_move_tail(&q->inflight, &r->link);
 		taken++;
-		r->seq = ++q->seq;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
-		list_add_tail(&q->inflight, &r->all);
 		gauge(&q->nr_inflight, 1);
 		if (r->deadline < q->next_deadline)
 			q->next_deadline = r->deadline;
@@ -123,19 +129,12 @@ int queue_submit(struct pst_queue *q)
 			req_fail(r, ETIMEDOUT);
 			continue;
 		}
-		if (r->io.op == PST_OP_WRITE) {
-			r->started = true;
-			q->nr_writes++;
-		} else if (r->io.op == PST_OP_SYNC && q->nr_writes) {
-			r->nr_before = q->nr_writes;
-			r->state = REQ_HELD;
-			list_add_tail(&q->held, &r->link);
-			continue;
-		}
-		req_start(r);
-		if (taken % 4 == 0)
+		if (r->io.op == PST_OP_READ || may_start(r))
+			req_start(r);
+		if (taken % FLUSH_EVERY == 0)
 			queue_flush(q);
 	}
+	q->nr_prepared -= (unsigned)taken;
 	order_submitted(q);
 	if (taken)
 		queue_flush(q);
@@ -148,19 +147,16 @@ int queue_submit(struct pst_queue *q)
 
 static void reap_ctx(struct pst_queue *q)
 {
-	struct io_op *ops[REAP_BATCH];
-	unsigned n;
-
-	do {
-		n = q->backend->reap(q->ctx, ops, REAP_BATCH);
-		for (unsigned i = 0; i < n; i++)
-			part_done(container_of(ops[i], struct part, op));
-	} while (n == REAP_BATCH);
-	if (unlikely(q->parked))
-		parts_unpark(q);
+	(void)mover_reap(&q->mover);
+	if (unlikely(q->mover.parked)) {
+		registry_progress(&q->dropped);
+		(void)mover_unpark(&q->mover);
+	}
+	if (unlikely(q->mover.blocked))
+		mover_unblock(&q->mover);
 }
 
-static void take_finished(struct pst_queue *q)
+static _inline_ void take_finished(struct pst_queue *q)
 {
 	struct req *r, *next, *order = NULL;
 
@@ -174,52 +170,38 @@ static void take_finished(struct pst_queue *q)
 	for (r = order; r; r = next) {
 		next = r->next;
 		q->nr_engine--;
-		queue_finish(r);
+		req_step(r, REQ_QUIET);
 	}
 }
 
 /* Start nothing more for the request, and ask what is under way to end; then queue_flush(). */
 static void req_stop(struct req *r, int err)
 {
-	if (req_staged(r)) {
-		engine_stop(r, err);
-		return;
-	}
-	r->stop = true;
-	r->end_err = err;
-	parts_cancel(r);
+	r->ops->stop(r, err);
 }
 
 /* Complete the request now, whatever is still under way. */
 static void req_end(struct req *r, int err)
 {
-	bool touch = false, file = false, quiet;
+	bool touch, file;
 
 	if (r->state == REQ_HELD || (r->io.op == PST_OP_SYNC && !r->sync_started)) {
 		req_fail(r, err);
 		return;
 	}
-	if (req_staged(r)) {
-		/* The engine hands it back sooner or later; only then it is quiet. */
-		engine_touches(r, &touch, &file);
-		quiet = false;
-	} else {
-		quiet = !r->nr_parts;
-		/* A proof reads into a buffer of ours; a small write goes out of one. */
-		touch = !quiet && r->state != REQ_PROVING && r->io.op != PST_OP_SYNC && !r->bounce;
-		file = !quiet;
-	}
-	if (quiet) {
+	if (!r->ops->elsewhere && !r->caller.nr_parts) {
 		req_fail(r, err);
 		return;
 	}
-	r->ended = true;
+	r->ops->touches(r, &touch, &file);
 	gauge(&r->q->nr_busy, 1);
 	if (!touch && r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (touch || (file && r->io.op == PST_OP_WRITE))
-		r->flags |= PST_DONE_BUSY;
-	req_fail(r, err);
+		r->res.flags |= PST_DONE_BUSY;
+	r->res.err = err;
+	r->res.limit = 0;
+	req_step(r, REQ_GIVE_UP);
 }
 
 static void queue_expire(struct pst_queue *q, uint64_t now, int err)
@@ -230,7 +212,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 
 	/* First ask, then look: what could be cancelled ends without being busy. */
 	list_for_each_safe (e, n, &q->inflight) {
-		struct req *r = list_entry(e, struct req, all);
+		struct req *r = list_entry(e, struct req, link);
 
 		if (r->deadline <= now && r->state != REQ_HELD) {
 			req_stop(r, r->end_err ? r->end_err : err);
@@ -243,13 +225,13 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		take_finished(q);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
-		struct req *r = list_entry(e, struct req, all);
+		struct req *r = list_entry(e, struct req, link);
 
 		if (r->deadline <= now)
 			req_end(r, r->end_err ? r->end_err : err);
 	}
 	list_for_each (e, &q->inflight)
-		next = MIN(next, list_entry(e, struct req, all)->deadline);
+		next = MIN(next, list_entry(e, struct req, link)->deadline);
 	q->next_deadline = next;
 }
 
@@ -266,12 +248,12 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 			continue;
 		asked++;
 		q->nr_prepared--;
-		list_add_tail(&q->inflight, &r->all);
+		list_move_tail(&q->inflight, &r->link);
 		gauge(&q->nr_inflight, 1);
 		req_fail(r, ECANCELED);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
-		struct req *r = list_entry(e, struct req, all);
+		struct req *r = list_entry(e, struct req, link);
 
 		if (r->io.user_data != user_data)
 			continue;
@@ -283,7 +265,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		req_stop(r, ECANCELED);
 		r->deadline = MIN(r->deadline, grace);
 		q->next_deadline = MIN(q->next_deadline, r->deadline);
-		if (!req_staged(r) && !r->nr_parts)
+		if (!r->ops->elsewhere && !r->caller.nr_parts)
 			req_end(r, ECANCELED);
 	}
 	queue_flush(q);
@@ -294,48 +276,36 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 
 /* --------------------------------------------------------------- progress */
 
-/* A stack, and not a ring with one producer, because several workers hand requests back. */
-void queue_hand_back(struct req *r)
+static void move_all(struct list *to, struct list *from)
 {
-	struct pst_queue *q = r->q;
-	struct req *head = atomic_load_explicit(&q->finished, memory_order_relaxed);
-
-	do
-		r->next = head;
-	while (!atomic_compare_exchange_weak(&q->finished, &head, r));
-	/* Pairs with the store to want_wake before the owner looks at finished. */
-	if (atomic_exchange(&q->want_wake, false))
-		(void)eventfd_write(q->efd, 1);
+	while (!list_empty(from))
+		list_move_tail(to, from->next);
 }
 
-/* Everything that can be done without waiting. */
-void queue_progress(struct pst_queue *q)
+static _inline_ void progress(struct pst_queue *q)
 {
-	struct list *e, *n, again;
+	struct list again;
 
 	reap_ctx(q);
 	take_finished(q);
 	q->more = false;
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
-		q->cache_user.now = now_ns();
-		/* Those that do not get far put themselves back at the end. */
+		q->holder.now = now_ns();
+		/* Those that do not get far put themselves back, behind those that had no turn. */
 		list_init(&again);
-		list_for_each_safe (e, n, &q->started) {
-			list_del(e);
-			list_add_tail(&again, e);
-		}
-		while (!list_empty(&again)) {
-			struct req *r = list_first(&again, struct req, link);
+		move_all(&again, &q->started);
+		while (!list_empty(&again) && !q->more) {
+			struct req *r = list_first(&again, struct req, waits);
 
-			list_del(&r->link);
-			if (q->more)
-				list_add_tail(&q->started, &r->link);
-			else if (r->io.op == PST_OP_SYNC)
-				parts_sync(r);
+			list_del(&r->waits);
+			if (r->state == REQ_HELD)
+				req_start(r);
 			else
-				parts_start(r);
+				r->ops->start(r);
 		}
+		move_all(&again, &q->started);
+		move_all(&q->started, &again);
 	}
 	if (q->next_deadline != PST_NO_DEADLINE) {
 		uint64_t now = now_ns();
@@ -343,26 +313,31 @@ void queue_progress(struct pst_queue *q)
 		if (q->next_deadline <= now)
 			queue_expire(q, now, ETIMEDOUT);
 	}
-	if (q->ctx->nr_ops)
+	if (q->ctx->nr_ops || unlikely(q->others.nr))
 		queue_flush(q);
+}
+
+void queue_progress(struct pst_queue *q)
+{
+	progress(q);
 }
 
 static void req_done(const struct req *r, struct pst_done *ret)
 {
 	*ret = (struct pst_done){
 		.user_data = r->io.user_data,
-		.res = r->err ? -r->err : (int64_t)r->limit,
-		.prefix = r->limit,
-		.paths = r->paths,
-		.why = r->why,
-		.detail = r->detail,
-		.flags = r->flags,
-		.crc32c = r->crc,
+		.res = r->res.err ? -r->res.err : (int64_t)r->res.limit,
+		.prefix = r->res.limit,
+		.paths = r->res.paths,
+		.why = r->res.why,
+		.detail = r->res.detail,
+		.flags = r->res.flags,
+		.crc32c = r->res.crc,
 		.op = r->io.op,
 	};
 }
 
-unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max)
+static unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max)
 {
 	unsigned n = 0;
 
@@ -370,15 +345,35 @@ unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max)
 		struct req *r = list_first(&q->done, struct req, link);
 
 		req_done(r, &ret[n++]);
-		list_del(&r->link);
-		q->nr_done--;
-		if (r->ended) {
-			r->state = REQ_BUSY;
-			list_add_tail(&q->busy, &r->link);
-		} else {
-			req_free(r);
-		}
+		if (unlikely(r->state == REQ_LATE))
+			list_move_tail(&q->busy, &r->link);
+		req_step(r, REQ_REAP);
 	}
+	q->nr_done -= n;
+	return n;
+}
+
+unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
+		    uint64_t deadline_ns)
+{
+	bool was_armed = q->armed;
+	unsigned n = 0;
+
+	if (was_armed)
+		queue_disarm(q);
+	for (;;) {
+		progress(q);
+		n += queue_take(q, ret + n, max - n);
+		if (n >= min || n == max || !q->nr_inflight)
+			break;
+		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
+			break;
+		if (!q->more)
+			queue_wait(q, MIN(min - n, q->nr_inflight),
+				   MIN(deadline_ns, q->next_deadline));
+	}
+	if (q->has_fd)
+		queue_reaped(q, was_armed, n);
 	return n;
 }
 
@@ -386,7 +381,7 @@ void queue_wind_up(struct pst_queue *q)
 {
 	uint64_t give_up = now_ns() + CANCEL_GRACE_NS;
 	struct timespec nap = { .tv_nsec = 100000 };
-	struct pst_done dropped[REAP_BATCH];
+	struct pst_done dropped[DROP_BATCH];
 	struct list *e, *n;
 
 	queue_lock(q);
@@ -396,15 +391,14 @@ void queue_wind_up(struct pst_queue *q)
 		struct req *r = list_entry(e, struct req, link);
 
 		list_del(&r->link);
-		req_release(r);
-		req_free(r);
+		req_step(r, REQ_DROP);
 	}
 	q->nr_prepared = 0;
 	list_for_each (e, &q->inflight)
-		list_entry(e, struct req, all)->deadline = 0;
+		list_entry(e, struct req, link)->deadline = 0;
 	queue_expire(q, now_ns(), ECANCELED);
 	for (;;) {
-		while (queue_take(q, dropped, REAP_BATCH))
+		while (queue_take(q, dropped, DROP_BATCH))
 			;
 		if (!q->nr_busy || now_ns() > give_up)
 			break;

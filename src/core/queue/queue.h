@@ -3,9 +3,9 @@
  * Queues: where memory, files and engines meet.
  *
  * plan.c chooses the hops of a request.  A request on memory that the CPU reaches is cut into
- * parts: one file operation each, on the caller's thread (parts.c).  A request on device memory is
- * cut into jobs on its device's engine: a staging slot for each job (staged.c), or a transfer by
- * cuFile (gds.h).
+ * parts: one file operation each, on the caller's thread (caller.c).  A request on device memory is
+ * cut into jobs on its device's engine, a staging slot for each (engine/job.c), or into transfers
+ * of a path that needs no slots (engine/transfer.h).
  *
  * prep.c checks requests, queue.c starts them and ends them early, complete.c completes them, and
  * wait.c waits for them.  registry.c has all queues of the process.
@@ -17,21 +17,22 @@
 #ifndef PST_QUEUE_H
 #define PST_QUEUE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
+#include <sys/eventfd.h>
 
 #include <penstock.h>
 
 #include "base/list.h"
-#include "core/path/ahead.h"
+#include "base/lock.h"
+#include "core/path/part.h"
 #include "core/path/plan.h"
-#include "core/path/window_cache.h"
 #include "core/queue/clock.h"
 #include "core/queue/req.h"
 #include "file/io.h"
 
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
+#define QUEUE_RUNS 16u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
 #define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
@@ -44,6 +45,13 @@ struct counters {
 	_Atomic uint64_t why[PST_WHY_MAX + 1];
 };
 
+/* Reads that may be going front to back through a file. */
+struct run {
+	uint64_t key; /* of the file, and where the last one ended */
+	int nr;       /* in a row, up to a maximum; below 0: too many were in flight */
+	bool found;   /* since its place was last asked for */
+};
+
 /*
  * Every call holds the lock, but not while the owner sleeps in pst_queue_reap().  Then waiting is
  * true, and other threads may look at the uses but must not touch I/O context and requests.
@@ -54,7 +62,7 @@ struct counters {
  * counts the queue as in use.
  */
 struct pst_queue {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct list link;    /* registry */
 	unsigned refs;       /* of threads that look at it; under the registry's lock */
 	atomic_bool freed;   /* the program freed it; something of it may not be quiet */
@@ -63,35 +71,37 @@ struct pst_queue {
 	struct use *dropped; /* objects to be let go of without the lock */
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
+	struct io_others others; /* of providers whose files it has seen */
 	bool backend_auto;       /* the caller left the choice to us */
 	uint32_t backend_reason; /* PST_WHY_NO_URING where threads stand in for it */
 	int backend_detail;
 	uint32_t depth;
 	uint64_t timeout_ns;
 	uint64_t seq;
-	struct cache_user cache_user;
+	struct holder holder;
 	bool waiting;
 
-	struct req *reqs; /* depth of them */
-	struct list free, prepared, held, started, done, busy, inflight;
+	struct req *reqs;                                 /* depth of them */
+	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */
+	struct list held, started; /* those in flight that wait: for writes; to be gone on with */
 	unsigned nr_prepared, nr_done;
 	_Atomic unsigned nr_inflight, nr_busy; /* by gauge() */
 	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
-	bool more;              /* that was too little for one on started: it can go on at once */
+	bool more;              /* one on started can go on at once, without any event */
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
-	struct part *parts;  /* free ones */
-	unsigned nr_parts;   /* of these */
-	struct part *parked; /* writes that wait for others of their file to end */
+	struct part *parts; /* free ones, for requests that use their own */
+	struct mover mover;
 
 	struct use **uses; /* a hash table of objects; use.c */
 	unsigned uses_bits, nr_uses;
+	struct use *last_mem, *last_file; /* those of the last request, or NULL */
 	struct plan_memo memo;
-	struct ahead ahead[AHEAD_NR];
-	unsigned ahead_turn; /* the place to be taken next */
+	struct run runs[QUEUE_RUNS]; /* a member, because every small read looks at them */
+	unsigned run_turn;           /* the place to be taken next */
 
 	struct list shares;             /* of engines */
 	struct order *orders;           /* of the pst_queue_submit() under way */
@@ -121,28 +131,78 @@ static inline void gauge(_Atomic unsigned *g, int by)
 			      memory_order_relaxed);
 }
 
+/* complete.c: go that step, and do what it brings along. */
+void req_act(struct req *r, const struct life_step *s);
+
+/* The event that the request's life goes on by (life.h). */
+static inline void req_step(struct req *r, enum req_event event)
+{
+	const struct life_step *s = &life[r->state][event];
+
+	if (s->acts == LIFE_NOTHING) {
+		r->state = s->next;
+	} else if (s->acts == LIFE_FREE) {
+		r->state = s->next;
+		list_move_tail(&r->q->free, &r->link);
+	} else {
+		req_act(r, s);
+	}
+}
+
 /* Everything that can be done without waiting. */
 void queue_progress(struct pst_queue *q);
 /* End everything, and give what is under way a little time to end by itself; without the lock. */
 void queue_wind_up(struct pst_queue *q);
 /* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
-void queue_lock(struct pst_queue *q);
-void queue_unlock(struct pst_queue *q);
+static inline void queue_lock(struct pst_queue *q)
+{
+	lock_take(&q->lock);
+}
+
+/* There are objects to end, or to look for. */
+void queue_unlock_slow(struct pst_queue *q);
+
+static inline void queue_unlock(struct pst_queue *q)
+{
+	if (unlikely(q->dropped || atomic_load_explicit(&q->look, memory_order_relaxed))) {
+		queue_unlock_slow(q);
+		return;
+	}
+	lock_drop(&q->lock);
+	/* Pairs with registry_release(): see queue_unlock_to(). */
+	if (unlikely(atomic_load(&q->look)) && lock_try(&q->lock))
+		queue_unlock_slow(q);
+}
+
 /* The same for a caller that must not wait: the objects go to *dropped, for use_end(), or stay with
  * the queue if dropped is NULL. */
 void queue_unlock_to(struct pst_queue *q, struct use **dropped);
 
-/* The request has its data, or its error: prove it where that is due, else complete it. */
-void queue_finish(struct req *r);
-/* Nothing of the request is under way any more, and its result was delivered before. */
-void queue_quiet(struct req *r);
-/* Called by engines, under their lock: hand a request back to its queue. */
-void queue_hand_back(struct req *r);
-/* Completions that are there; how many. */
-unsigned queue_take(struct pst_queue *q, struct pst_done *ret, unsigned max);
+/*
+ * Called by engines, under their lock: hand a request back to its queue.  q->finished is a stack,
+ * and not a ring with one producer, because several workers hand requests back.
+ */
+static inline void queue_hand_back(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	struct req *head = atomic_load_explicit(&q->finished, memory_order_relaxed);
+
+	do
+		r->next = head;
+	while (!atomic_compare_exchange_weak(&q->finished, &head, r));
+	/* Pairs with the store to want_wake before the owner looks at finished. */
+	if (atomic_exchange(&q->want_wake, false))
+		(void)eventfd_write(q->efd, 1);
+}
+
 /* wait.c: while armed, what is done without I/O context or engine, and the deadlines, must wake
  * too. */
 void queue_notify(struct pst_queue *q);
+/* wait.c: sleep until the I/O context has finished nr operations, or an engine or another I/O
+ * context has finished anything; without the lock meanwhile. */
+void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns);
+/* wait.c: n completions were reaped of a queue with a descriptor, which was readable or not. */
+void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n);
 /* wait.c: nobody sleeps on the descriptor any more. */
 void queue_disarm(struct pst_queue *q);
 
@@ -169,6 +229,9 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret);
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
 void queue_free(struct pst_queue *q);
 int queue_prep(struct pst_queue *q, const struct pst_io *io);
+/* now.c: how many of the reads could be done at once; the others have -EAGAIN in their ret[]. */
+unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr,
+		   struct pst_done *ret);
 int queue_submit(struct pst_queue *q);
 unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
 		    uint64_t deadline_ns);

@@ -7,8 +7,7 @@
  * address may come back after a free, a buffer id does not.
  */
 #include "base/err.h"
-#include "gds/path/gds.h"
-#include "core/path/window_cache.h"
+#include "core/path/path.h"
 #include "core/queue/object.h"
 
 #define BUCKETS 4096u
@@ -106,28 +105,39 @@ struct region *region_again(struct region *r)
 	return r;
 }
 
-static void region_free(void *arg)
+static void region_free(struct region *r)
 {
-	struct region *r = arg;
-
-	window_cache_free(r);
 	io_buf_free(r->reg);
 	mem_free(r->alloc);
 	free(r);
 }
 
+/* True if nobody has it any more: then the caller frees it.  *ret_ends: nobody but paths has. */
+static bool region_unref(struct region *r, bool *ret_ends)
+{
+	bool last;
+
+	pthread_mutex_lock(&regions.lock);
+	last = --r->users == 0;
+	*ret_ends = last && !r->ends;
+	if (*ret_ends) {
+		region_del(r);
+		r->ends = true;
+		r->users = 1; /* the caller's, while the paths let go of it */
+	}
+	pthread_mutex_unlock(&regions.lock);
+	return last && !*ret_ends;
+}
+
 void region_put(struct region *r)
 {
-	pthread_mutex_lock(&regions.lock);
-	if (--r->users) {
-		pthread_mutex_unlock(&regions.lock);
-		return;
+	bool ends, last = region_unref(r, &ends);
+
+	if (ends) {
+		path_region_end(r);
+		last = region_unref(r, &ends);
 	}
-	region_del(r);
-	pthread_mutex_unlock(&regions.lock);
-	if (r->gds)
-		gds_mem_end(r, region_free);
-	else
+	if (last)
 		region_free(r);
 }
 
@@ -152,6 +162,7 @@ int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem 
 	m->region = r;
 	m->off = off;
 	m->len = len;
+	m->on_host = r->alloc->ops->caps & MEM_CAP_CPU;
 	m->flags = r->alloc->flags;
 	m->rights = r->alloc->rights;
 	*ret = m;

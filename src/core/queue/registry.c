@@ -12,9 +12,8 @@
 #include "base/log.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
-#include "core/path/parts.h"
-#include "core/path/pagecache.h"
-#include "core/path/window_cache.h"
+#include "core/path/caller.h"
+#include "core/path/path.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -44,13 +43,13 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 	if (q->uses)
 		use_release_all(q);
 	use_end(TAKE_PTR(q->dropped));
+	io_others_free(&q->others);
 	if (q->ctx)
 		io_ctx_free(q->ctx);
 	closep(&q->efd);
 	free(q->uses);
 	free(q->part_array);
 	free(q->reqs);
-	pthread_mutex_destroy(&q->lock);
 	free(q);
 	return NULL;
 }
@@ -93,7 +92,7 @@ static bool try_lock(struct pst_queue *q)
 {
 	uint64_t end = now_ns() + LOOK_NS;
 
-	while (pthread_mutex_trylock(&q->lock) != 0) {
+	while (!lock_try(&q->lock)) {
 		if (now_ns() >= end)
 			return false;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NAP_NS }, NULL);
@@ -104,7 +103,7 @@ static bool try_lock(struct pst_queue *q)
 /* If the queue was freed: has it become quiet? */
 static void look_after(struct pst_queue *q)
 {
-	if (!atomic_load(&q->freed) || pthread_mutex_trylock(&q->lock) != 0)
+	if (!atomic_load(&q->freed) || !lock_try(&q->lock))
 		return;
 	queue_progress(q);
 	if (!q->nr_busy)
@@ -156,10 +155,11 @@ void registry_progress(struct use **dropped)
 	list_for_each (e, &registry.queues) {
 		struct pst_queue *q = list_entry(e, struct pst_queue, link);
 
-		if (pthread_mutex_trylock(&q->lock) != 0)
+		if (!lock_try(&q->lock))
 			continue;
 		/* A write that waits keeps others from starting, too. */
-		if (!q->waiting && (q->ctx->nr_ops || q->parked))
+		if (!q->waiting &&
+		    (q->ctx->nr_ops || q->mover.parked || io_others_nr_ops(&q->others)))
 			queue_progress(q);
 		queue_unlock_to(q, dropped);
 	}
@@ -171,14 +171,14 @@ void registry_release(struct object *obj)
 	atomic_store(&obj->dying, true);
 	if (atomic_load(&obj->refs) > 1)
 		for (struct pst_queue *q = next_queue(NULL); q; q = next_queue(q)) {
-			if (pthread_mutex_trylock(&q->lock) == 0) {
+			if (lock_try(&q->lock)) {
 				use_release(q, obj);
 				queue_unlock(q);
 				continue;
 			}
 			/* Pairs with queue_unlock(), which lets go of it. */
 			atomic_store(&q->look, true);
-			if (pthread_mutex_trylock(&q->lock) == 0)
+			if (lock_try(&q->lock))
 				queue_unlock(q);
 		}
 	object_put(obj);
@@ -220,13 +220,13 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 	for (unsigned i = 0; i <= PST_WHY_MAX; i++)
 		ret->why[i] = sum.why[i];
 	pool_stats(&ret->pool_bytes, &ret->pool_limit);
-	pagecache_stats(&ret->pages_bytes, &ret->pages_limit, &ret->pages_ns);
+	path_stats(ret);
 }
 
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
-	unsigned nr_parts = MAX(2 * depth, 64u);
+	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* beside each request's own */
 	struct pst_queue *q = calloc(1, sizeof(*q));
 	static atomic_uint made;
 	int r;
@@ -234,14 +234,13 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	if (!q)
 		return err_set(ENOMEM, "out of memory");
 	*q = (struct pst_queue){
-		.cache_user.number = atomic_fetch_add(&made, 1),
+		.holder.number = atomic_fetch_add(&made, 1),
 		.depth = depth,
 		.timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC,
 		.next_deadline = PST_NO_DEADLINE,
 		.fd_once = o->flags & PST_QUEUE_FD_ONCE,
 		.efd = -1,
 	};
-	pthread_mutex_init(&q->lock, NULL);
 	list_init(&q->link);
 	list_init(&q->free);
 	list_init(&q->prepared);
@@ -261,17 +260,16 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	}
 	for (uint32_t i = 0; i < depth; i++) {
 		q->reqs[i].q = q;
-		list_init(&q->reqs[i].all);
-		list_init(&q->reqs[i].active);
-		list_init(&q->reqs[i].behind_barrier);
-		list_init(&q->reqs[i].parts);
-		list_init(&q->reqs[i].jobs);
+		list_init(&q->reqs[i].waits);
+		list_init(&q->reqs[i].eng.active);
+		list_init(&q->reqs[i].eng.behind_barrier);
+		list_init(&q->reqs[i].caller.more);
+		list_init(&q->reqs[i].eng.jobs);
 		list_add_tail(&q->free, &q->reqs[i].link);
 	}
 	for (unsigned i = nr_parts; i-- > 0;) {
 		q->part_array[i].next = q->parts;
 		q->parts = &q->part_array[i];
-		q->nr_parts++;
 	}
 	q->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (q->efd < 0) {
@@ -286,13 +284,13 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 			    ->check();
 		return r < 0 ? r : -ENOSYS;
 	}
-	r = io_ctx_new(q->backend, nr_parts, &q->ctx);
+	r = io_ctx_new(q->backend, depth + nr_parts, &q->ctx);
 	if (r == -ENOMEM && q->backend == &uring_backend && o->backend == PST_BACKEND_AUTO) {
 		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
 		log_info("no memory for a ring, threads instead: %s", err_text());
 		q->backend = &threads_backend;
 		q->backend_detail = ENOMEM;
-		r = io_ctx_new(q->backend, nr_parts, &q->ctx);
+		r = io_ctx_new(q->backend, depth + nr_parts, &q->ctx);
 	}
 	q->backend_auto = o->backend == PST_BACKEND_AUTO;
 	if (q->backend_detail)
@@ -301,6 +299,9 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		queue_destroy(q);
 		return r;
 	}
+	q->mover = (struct mover){
+		.backend = q->backend, .ctx = q->ctx, .others = &q->others, .efd = q->efd
+	};
 	registry_sweep();
 	pthread_mutex_lock(&registry.lock);
 	list_add_tail(&registry.queues, &q->link);

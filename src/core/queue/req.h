@@ -9,8 +9,10 @@
 
 #include <penstock.h>
 
+#include "core/path/part.h"
 #include "core/path/plan.h"
 #include "core/queue/cursor.h"
+#include "core/queue/life.h"
 #include "core/queue/object.h"
 
 /* The checksum of a range of a request, in piece order. */
@@ -19,55 +21,40 @@ struct crc_range {
 	uint32_t crc;
 };
 
-enum req_state {
-	REQ_FREE,
-	REQ_PREPARED, /* q->prepared */
-	REQ_HELD,     /* a sync behind writes: q->held */
-	REQ_ACTIVE,   /* parts or jobs are under way or still to start */
-	REQ_PROVING,  /* its data is compared before it completes */
-	REQ_DONE,     /* q->done, waiting for pst_queue_reap() */
-	REQ_BUSY,     /* reaped, but something of it is still under way: q->busy */
+struct req;
+
+/* The caller's thread moves a request, or an engine does.  Each has such a table. */
+struct req_ops {
+	bool elsewhere; /* other threads do, and hand it back */
+	/* The request has its plan.  It ends by itself. */
+	void (*start)(struct req *r);
+	/* Start nothing more of it, and ask what is under way to end; err is a positive errno. */
+	void (*stop)(struct req *r, int err);
+	/* Its completion goes out now: which of memory and file may still be touched? */
+	void (*touches)(struct req *r, bool *ret_mem, bool *ret_file);
+};
+
+extern const struct req_ops req_by_caller, req_by_engine;
+
+/*
+ * The caller's thread keeps this of a request, which it moves in parts.  The queue's lock covers
+ * it.
+ */
+struct req_caller {
+	bool starting;     /* more parts may come in this call: not ended by one */
+	bool left;         /* the engine has to do it; see restage() */
+	bool first_used;   /* the request's own part */
+	unsigned nr_parts; /* of its own, and from q->parts */
+	struct part first;
+	struct list more;
+	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
+	struct hold *hold; /* what its path keeps open for its next part, or NULL */
 };
 
 /*
- * The queue's lock covers all members but those of the engine.  While an engine
- * has the request, its lock covers plan, cur, stop and end_err.
+ * An engine keeps this of a request.  The engine's lock covers it.
  */
-struct req {
-	struct list link; /* on the list that state names */
-	struct list all;  /* q->inflight from submit to the end */
-	struct req *next; /* on q->finished */
-	struct pst_queue *q;
-	struct pst_io io;
-	struct pst_seg seg; /* the inline piece */
-	struct use *mem_use, *file_use;
-	struct plan plan;
-	struct cursor cur; /* what has not been started */
-	bool one_piece;    /* it has a single piece, so nothing of it follows the end of the file */
-	uint64_t total;    /* bytes in all pieces */
-	uint64_t deadline;
-	uint64_t seq; /* order of submission */
-	enum req_state state;
-	bool started;        /* counted in q->nr_writes */
-	_Atomic int end_err; /* what an early end means: ETIMEDOUT or ECANCELED */
-	bool stop;           /* start nothing more for it */
-	bool ended;          /* its completion went out before it was quiet */
-
-	/* parts.c, under the queue's lock */
-	unsigned nr_parts; /* in flight */
-	struct list parts; /* these, and those about to be */
-	uint64_t edge_pos; /* of the first edge left for the second pass; UINT64_MAX */
-	bool starting;     /* more parts may come in this call: not ended by one */
-	bool second;       /* in the second pass */
-	bool left;         /* the engine has to do it; see small.c */
-	char *bounce;      /* buffer of a small write's bytes, loaded through a window, or NULL */
-	struct cached_window *cached_window; /* whose window its next part will use, or NULL */
-
-	/* sync, under the queue's lock */
-	unsigned nr_before; /* writes that must complete first */
-	bool sync_started;
-
-	/* engine, under its lock */
+struct req_engine {
 	struct share *share;
 	struct list active;         /* engine's list of requests with something to start */
 	struct order *order;        /* with the stream that it names, or NULL */
@@ -79,31 +66,61 @@ struct req {
 	struct list jobs;       /* of these, those with a slot */
 	unsigned nr_touch;      /* jobs whose copies may touch the memory now */
 	unsigned nr_file;       /* jobs whose file operations are in flight */
-	struct gds_job *redo;   /* what cuFile did not move: to be staged */
+	struct transfer *redo;  /* what was not moved without slots: to be staged */
 	struct crc_range *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
+};
 
-	/* what the completion will say: under the engine's lock while an engine has the request,
-	 * else under the queue's */
+/*
+ * The completion will say this.  While an engine has the request, the engine's lock covers it, else
+ * the queue's.
+ */
+struct req_result {
 	uint64_t limit;   /* position of the first byte that did not arrive */
 	uint64_t err_pos; /* position of the first error */
 	int err;          /* positive errno of that */
-	uint32_t paths;
-	uint32_t why;
 	int detail;
+	uint32_t why;
+	uint32_t paths;
 	uint32_t flags;
 	uint32_t crc;
 	uint64_t hop_bytes[PST_PATH_MAX + 1];
+};
 
-	/* proof of the direct hop by this request's own data, under the queue's lock:
-	 * parts_proof.c; jobs have their own */
-	struct proof *proof;
-	bool can_judge;
-	uint64_t proof_off; /* in the file */
-	uint64_t proof_len;
-	void *proof_data;    /* host memory with what the direct hop moved */
-	void *proof_buf;     /* what a plain read gave */
-	struct trial *trial; /* they differ */
+/*
+ * The queue's lock covers the request's own members.  Those from q to can_judge stay as they are
+ * once it is submitted, but a cancel brings the deadline forward.  While an engine has the
+ * request, the engine's lock covers plan, cur, stop and end_err.
+ */
+struct req {
+	struct pst_queue *q;
+	struct pst_io io;
+	struct pst_seg seg; /* the inline piece */
+	uint64_t total;     /* bytes in all pieces */
+	uint64_t deadline;
+	uint64_t seq;   /* order of submission, of writes and syncs */
+	bool one_piece; /* it has a single piece, so nothing of it follows the end of the file */
+	bool one_part;  /* and that is one part, of host memory */
+	bool can_judge; /* see plan_can_judge() */
+	const struct req_ops *ops;
+	struct plan plan;
+	struct cursor cur;   /* what has not been started */
+	_Atomic int end_err; /* what an early end means: ETIMEDOUT or ECANCELED */
+	bool stop;           /* start nothing more for it */
+	bool started;        /* a write, counted in q->nr_writes */
+	bool sync_started;
+	atomic_bool compared; /* a part of it was, or is being */
+	unsigned nr_before;   /* a sync: writes that must complete first */
+
+	struct list link;  /* on the list of its state, see life.h */
+	struct list waits; /* on q->held or q->started, or by itself */
+	struct req *next;  /* on q->finished */
+	enum req_state state;
+	struct use *mem_use, *file_use;
+
+	struct req_caller caller;
+	struct req_engine eng;
+	struct req_result res;
 };
 
 static inline struct pst_mem *req_mem(const struct req *r)
@@ -111,9 +128,15 @@ static inline struct pst_mem *req_mem(const struct req *r)
 	return r->io.mem;
 }
 
-static inline struct local_file *req_local(const struct req *r)
+/* The address of a byte of the request's memory, if that is host memory. */
+static inline char *req_host(const struct req *r, uint64_t mem_off)
 {
-	return r->io.file->lf;
+	return mem_host(req_mem(r), mem_off);
+}
+
+static inline struct file *req_file(const struct req *r)
+{
+	return r->io.file->file;
 }
 
 /*
@@ -122,13 +145,7 @@ static inline struct local_file *req_local(const struct req *r)
  */
 static inline bool req_stays(const struct req *r)
 {
-	return req_mem(r)->region->alloc->owned || r->bounce;
-}
-
-/* Does an engine do it?  Else file operations on the caller's thread. */
-static inline bool req_staged(const struct req *r)
-{
-	return r->plan.dev && r->plan.dev != PST_PATH_WINDOW;
+	return req_mem(r)->region->alloc->owned || r->caller.bounce;
 }
 
 /* Bytes pos..pos+len are settled: got of them arrived, then err (0: end of the file). */
@@ -136,36 +153,39 @@ static inline void req_settle(struct req *r, uint64_t pos, uint64_t len, uint64_
 {
 	if (likely(got == len && !err))
 		return;
-	if (pos + got < r->limit)
-		r->limit = pos + got;
-	if (err && pos + got <= r->err_pos) {
-		r->err_pos = pos + got;
-		r->err = err;
+	if (pos + got < r->res.limit)
+		r->res.limit = pos + got;
+	if (err && pos + got <= r->res.err_pos) {
+		r->res.err_pos = pos + got;
+		r->res.err = err;
 	}
 }
 
-/* The first reason stays. */
+/* The first reason stays.  But memory that could not be pinned changes the price and not the path,
+ * so any other reason takes the place of that. */
+static inline bool reason_wanted(uint32_t has)
+{
+	return has == PST_WHY_NONE || has == PST_WHY_MEMLOCK;
+}
+
 static inline void req_reason(struct req *r, uint32_t why, int detail)
 {
-	if (r->why == PST_WHY_NONE) {
-		r->why = why;
-		r->detail = detail;
+	if (reason_wanted(r->res.why)) {
+		r->res.why = why;
+		r->res.detail = detail;
 	}
 }
 
 static inline void req_moved(struct req *r, uint32_t path, uint64_t bytes)
 {
-	r->paths |= PST_PATH_BIT(path);
-	r->hop_bytes[path] += bytes;
+	r->res.paths |= PST_PATH_BIT(path);
+	r->res.hop_bytes[path] += bytes;
 }
 
-/* Let go of what the request uses. */
-void req_release(struct req *r);
-/* Make the plan of a read or write, and start the request; a sync has no plan. */
-void req_start(struct req *r);
-/* Put the completion where pst_queue_reap() finds it. */
-void req_complete(struct req *r);
-/* Reaped and quiet, or never submitted: its place is for another. */
-void req_free(struct req *r);
+/* Its completion went out, or is about to, and something of it is still under way. */
+static inline bool req_is_late(const struct req *r)
+{
+	return r->state == REQ_LATE || r->state == REQ_BUSY;
+}
 
 #endif

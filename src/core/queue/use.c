@@ -45,13 +45,13 @@ static void uses_grow(struct pst_queue *q)
 	free(old);
 }
 
-struct use *use_get(struct pst_queue *q, struct object *obj)
+struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last)
 {
 	struct use **head = use_bucket(q, obj), *u;
 
 	for (u = *head; u; u = u->next)
 		if (u->obj == obj) {
-			u->nr++;
+			*last = u;
 			return u;
 		}
 	u = malloc(sizeof(*u));
@@ -63,13 +63,13 @@ struct use *use_get(struct pst_queue *q, struct object *obj)
 		uses_grow(q);
 		head = use_bucket(q, obj);
 	}
-	*u = (struct use){ .next = *head, .obj = obj, .nr = 1 };
+	*u = (struct use){ .next = *head, .obj = obj };
 	atomic_fetch_add_explicit(&obj->refs, 1, memory_order_relaxed);
-	*head = u;
+	*head = *last = u;
 	return u;
 }
 
-static void use_drop(struct pst_queue *q, struct use *u)
+void use_drop(struct pst_queue *q, struct use *u)
 {
 	struct use **at = use_bucket(q, u->obj);
 
@@ -77,6 +77,10 @@ static void use_drop(struct pst_queue *q, struct use *u)
 		at = &(*at)->next;
 	*at = u->next;
 	q->nr_uses--;
+	if (q->last_mem == u)
+		q->last_mem = NULL;
+	if (q->last_file == u)
+		q->last_file = NULL;
 	q->memo.file = NULL; /* its address may come back as another file's */
 	/* The last to let go closes a file or frees memory, for which no lock is held. */
 	u->next = q->dropped;
@@ -128,14 +132,6 @@ void use_end(struct use *dropped)
 	release_all(hang);
 }
 
-void use_put(struct pst_queue *q, struct use *u)
-{
-	/* Pairs with the store in registry_release(): either we see the handle gone here, or
-	 * that call finds us idle under the queue's lock. */
-	if (--u->nr == 0 && atomic_load(&u->obj->dying))
-		use_drop(q, u);
-}
-
 unsigned use_count(struct pst_queue *q, const struct object *obj)
 {
 	for (struct use *u = *use_bucket(q, obj); u; u = u->next)
@@ -171,11 +167,6 @@ void use_release_all(struct pst_queue *q)
 			use_drop(q, q->uses[i]);
 }
 
-void queue_lock(struct pst_queue *q)
-{
-	pthread_mutex_lock(&q->lock);
-}
-
 void queue_unlock_to(struct pst_queue *q, struct use **dropped)
 {
 	do {
@@ -190,17 +181,17 @@ void queue_unlock_to(struct pst_queue *q, struct use **dropped)
 			u->next = *dropped;
 			*dropped = u;
 		}
-		pthread_mutex_unlock(&q->lock);
+		lock_drop(&q->lock);
 		/* Pairs with registry_release(), which sets it and then tries the lock: either
 		 * that gets the lock, or this sees it. */
-	} while (unlikely(atomic_load(&q->look)) && pthread_mutex_trylock(&q->lock) == 0);
+	} while (unlikely(atomic_load(&q->look)) && lock_try(&q->lock));
 }
 
-void queue_unlock(struct pst_queue *q)
+void queue_unlock_slow(struct pst_queue *q)
 {
 	struct use *dropped = NULL;
 
 	queue_unlock_to(q, &dropped);
-	if (unlikely(dropped))
+	if (dropped)
 		use_end(dropped);
 }

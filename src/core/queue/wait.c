@@ -22,7 +22,7 @@ void queue_notify(struct pst_queue *q)
 		(void)eventfd_write(q->efd, 1);
 	if (!q->has_fd)
 		return;
-	at = q->parked ? now_ns() + NAP_NS : q->next_deadline;
+	at = q->mover.parked ? now_ns() + NAP_NS : q->next_deadline;
 	/* Pairs with the clock's reset before queue_ring(): that sees this, or clock_set() that. */
 	atomic_store(&q->ring_at, at);
 	clock_set(&q->alarm, at);
@@ -56,6 +56,7 @@ static int queue_arm(struct pst_queue *q)
 	if (q->armed || unlikely(r < 0))
 		return r;
 	q->armed = true;
+	io_others_arm(&q->others, q->efd, true);
 	atomic_store(&q->want_wake, true);
 	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
 		(void)eventfd_write(q->efd, 1);
@@ -69,6 +70,7 @@ void queue_disarm(struct pst_queue *q)
 		return;
 	q->armed = false;
 	(void)q->backend->arm(q->ctx, q->efd, false);
+	io_others_arm(&q->others, q->efd, false);
 	atomic_store(&q->want_wake, false);
 	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
 	efd_clear(q);
@@ -93,18 +95,17 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
- * Sleep until the I/O context has finished nr operations, or an engine has finished anything.  An
- * operation may be only one step of its request.  The next step must not wait for other operations
- * that hang, so a sleep for several operations is short.
+ * An operation may be only one step of its request.  The next step must not wait for other
+ * operations that hang, so a sleep for several operations is short.
  */
-static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
+void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
 	struct timespec nap = { .tv_nsec = NAP_NS };
-	bool by_fd = q->nr_engine || q->parked;
+	bool by_fd = q->nr_engine || q->mover.parked || unlikely(io_others_nr_ops(&q->others));
 	int r = 0;
 
 	/* Another queue's write ends without waking us. */
-	if (nr > 1 || q->parked)
+	if (nr > 1 || q->mover.parked)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
 	/* If nothing can wake us, look again soon. */
@@ -125,30 +126,13 @@ static void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 		queue_disarm(q);
 }
 
-unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
-		    uint64_t deadline_ns)
+void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n)
 {
-	bool was_armed = q->armed;
-	unsigned n = 0;
-
-	queue_disarm(q);
-	for (;;) {
-		queue_progress(q);
-		n += queue_take(q, ret + n, max - n);
-		if (n >= min || n == max || !q->nr_inflight)
-			break;
-		if (deadline_ns != PST_NO_DEADLINE && deadline_ns <= now_ns())
-			break;
-		if (!q->more)
-			queue_wait(q, MIN(min - n, q->nr_inflight),
-				   MIN(deadline_ns, q->next_deadline));
-	}
 	/* Clear it, else a thread that sleeps on it with nothing to reap would always wake. */
-	if (q->has_fd && !was_armed && !n)
+	if (!was_armed && !n)
 		efd_clear(q);
-	if (q->has_fd && !q->fd_once)
+	if (!q->fd_once)
 		(void)queue_arm(q); /* worked the first time, and only that can fail */
-	return n;
 }
 
 int queue_fd(struct pst_queue *q)

@@ -41,7 +41,7 @@
 #include <limits.h>
 
 #include "base/base.h"
-#include "file/io.h"
+#include "file/local.h"
 
 #define CUFILE_ALIGN 4096u      /* of offsets in files, of lengths and of device addresses */
 #define CUFILE_SLICE MIB(16)    /* device memory of one registration, at most */
@@ -106,7 +106,7 @@ void cufile_info(struct cufile_info *ret);
 
 /* --------------------------------------------------------------------- files */
 
-/* A registered file: through a descriptor of its own, so the local_file may be freed first. */
+/* A registered file: through a descriptor of its own, so the file may be freed first. */
 struct cufile_file;
 
 /*

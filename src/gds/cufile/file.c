@@ -4,7 +4,7 @@
  *
  * It knows a file by its descriptor's number, and one registration is all that a number can
  * have.  So each registration here has a descriptor of its own: nobody else's is met, and it
- * lives for as long as the library may use it, whatever becomes of the local_file.
+ * lives for as long as the library may use it, whatever becomes of the file.
  *
  * The library keeps no count of transfers under way; one that comes late to a registration
  * that has ended even spoils the count of its driver.  Hence ours.
@@ -74,7 +74,7 @@ static int open_own(const struct local_file *f, int *ret_fd, int *ret_access)
 
 	if (f->fd_direct < 0)
 		return err_set(EOPNOTSUPP, "cuFile needs O_DIRECT, which %s files have not here",
-			       f->fs);
+			       f->file.name);
 	fd = fcntl(f->fd_direct, F_DUPFD_CLOEXEC, 3);
 	flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
 	if (flags < 0)
@@ -90,7 +90,7 @@ static int open_own(const struct local_file *f, int *ret_fd, int *ret_access)
 }
 
 /* All but the registration. */
-static int file_new(const struct local_file *f, struct cufile_file **ret)
+static int reg_new(const struct local_file *f, struct cufile_file **ret)
 {
 	struct cufile_file *cf = calloc(1, sizeof(*cf));
 	int r = cf ? cufile_hold() : err_set(ENOMEM, "out of memory");
@@ -109,7 +109,7 @@ static int file_new(const struct local_file *f, struct cufile_file **ret)
 	return 0;
 }
 
-static void file_free(struct cufile_file *cf)
+static void reg_free(struct cufile_file *cf)
 {
 	if (cf->ready)
 		cuf.cuFileHandleDeregister(cf->handle);
@@ -161,7 +161,7 @@ static int find_or_make(struct local_file *f, struct cufile_file **ret)
 		*ret = f->cufile;
 		return 0;
 	}
-	r = file_new(f, ret);
+	r = reg_new(f, ret);
 	if (r < 0)
 		return r;
 	(*ret)->owner = f;
@@ -183,7 +183,7 @@ int cufile_file_get(struct local_file *f, struct cufile_file **ret)
 	if (r > 0) {
 		r = file_register(cf);
 		if (r < 0)
-			file_free(cf);
+			reg_free(cf);
 	}
 	if (r == 0)
 		*ret = cf;
@@ -202,7 +202,7 @@ void cufile_file_put(struct cufile_file *cf)
 	last = !cf->gets && !cf->moving;
 	(void)pthread_mutex_unlock(&lock);
 	if (last)
-		file_free(cf);
+		reg_free(cf);
 }
 
 int cufile_file_take(struct cufile_file *cf, bool write, cuf_handle *ret)
@@ -225,5 +225,5 @@ void cufile_file_untake(struct cufile_file *cf)
 	last = !cf->gets && !cf->moving;
 	(void)pthread_mutex_unlock(&lock);
 	if (last)
-		file_free(cf);
+		reg_free(cf);
 }

@@ -3,12 +3,25 @@
  * Checks of a direct way.  The library is looked for and not loaded: it opens devices, starts
  * threads and may hang.  The process of the trial tells its version.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/scheme.h"
 #include "gds/path/check.h"
 #include "gds/cufile/cufile.h"
+#include "gds/facts/facts.h"
+#include "mem/mem.h"
+
+#define GDS_CHECKS_MAX (GDS_FACTS_MAX + 2u)
+#define TRIAL_NS (25 * NSEC_PER_SEC) /* and the other process is given time to end */
+
+_Static_assert(GDS_CHECKS_MAX <= TOPIC_CHECKS_MAX, "all checks have a place");
+/* A fact is a check with another head. */
+_Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact *)0)->text),
+	       "no text of a check is cut");
 
 #define LIBRARY_CURE                                                                              \
 	"install it: on Debian and Ubuntu libcufile-13-0 of NVIDIA's repository, or the package " \
@@ -121,28 +134,28 @@ static void check_trial(struct gds_fact *f, const struct tried *t)
 			(unsigned long long)v->bytes, cufile_mode_name(v->mode));
 }
 
-static void local_file_freep(struct local_file **f)
+static void file_freep(struct file **f)
 {
-	local_file_free(*f);
+	file_free(*f);
 }
 
 static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, struct tried *t)
 {
-	_cleanup_(local_file_freep) struct local_file *lf = NULL;
+	_cleanup_(file_freep) struct file *file = NULL;
 	uint64_t size = 0;
 	int r;
 
 	if (!dev)
 		return err_set(EINVAL, "a trial wants a device");
-	r = local_file_wrap(fd, 0, &lf);
+	r = local_file_wrap(fd, 0, &file);
 	if (r == 0)
-		r = local_file_size(lf, &size);
+		r = file_size(file, &size);
 	if (r < 0)
 		return r == -EISDIR ? err_set(EINVAL, "a trial wants a file, not a directory") : r;
 	if (!size)
 		return err_set(EINVAL, "a trial wants a file that has bytes; this one is empty");
 	t->was = true;
-	t->err = cufile_probe(lf, 0, dev->uuid, deadline_ns, &t->v);
+	t->err = cufile_probe(local_of(file), 0, dev->uuid, deadline_ns, &t->v);
 	if (t->err < 0) {
 		t->v = (struct cufile_verdict){ .err = 0 };
 		(void)snprintf(t->why, sizeof(t->why), "%s", err_text());
@@ -152,8 +165,15 @@ static int try_it(int fd, const struct pst_device *dev, uint64_t deadline_ns, st
 
 /* --------------------------------------------------------------------- all */
 
-int gds_check(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
-	      struct gds_fact ret[GDS_CHECKS_MAX])
+/*
+ * fd: a file, or without a trial a directory.  dev: an NVIDIA GPU, or NULL for only the file's
+ * side.  trial_deadline_ns: when the trial is given up; 0: there is none.
+ *
+ * Return: how many checks; -EINVAL for a trial of what has no bytes, or without a device; -errno
+ * when fd cannot be looked at.
+ */
+static int check(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
+		 struct gds_fact ret[GDS_CHECKS_MAX])
 {
 	struct gds_fact facts[GDS_FACTS_MAX];
 	struct tried t = { .was = false };
@@ -174,3 +194,81 @@ int gds_check(int fd, const struct pst_device *dev, uint64_t trial_deadline_ns,
 		check_trial(add(ret, &nr, "trial"), &t);
 	return nr;
 }
+
+/* ------------------------------------------------------------------- topic */
+
+/* NULL is no device. */
+static int find_gpu(const char *name, struct pst_device *ret)
+{
+	const struct mem_ops *ops;
+	unsigned idx;
+	int r = mem_find(name, &ops, &idx);
+
+	if (r < 0)
+		return r;
+	if (ops->kind != PST_KIND_CUDA)
+		return err_set(EINVAL, "%s is no NVIDIA GPU, and cuFile knows no others", name);
+	ops->device_info(idx, ret);
+	return 0;
+}
+
+static bool may_open(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) || S_ISDIR(st->st_mode);
+}
+
+static int refuse(const char *path)
+{
+	return err_set(ENXIO, "%s is neither a regular file, a block device nor a directory", path);
+}
+
+/* A FIFO or a device acts when it is opened, so stat() comes first. */
+static int open_path(const char *path)
+{
+	_cleanup_(closep) int fd = -1;
+	struct stat st;
+
+	if (scheme_len(path))
+		return err_set(ENXIO,
+			       "%s has no descriptor, which cuFile wants; a path that is called so "
+			       "is given as ./%.64s",
+			       path, path);
+	if (stat(path, &st) < 0)
+		return err_set(errno, "%s cannot be looked at: %s", path, err_name(errno));
+	if (!may_open(&st))
+		return refuse(path);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_set(errno, "%s cannot be opened for reading: %s", path, err_name(errno));
+	/* Another file may have taken the name meanwhile. */
+	return may_open(&st) ? TAKE_FD(fd) : refuse(path);
+}
+
+static int check_topic(const struct pst_check_opts *o, struct pst_check *ret)
+{
+	struct pst_device dev = { .sz = sizeof(dev) };
+	struct gds_fact facts[GDS_CHECKS_MAX];
+	_cleanup_(closep) int fd = -1;
+	int r;
+
+	if (!o->path)
+		return err_set(EINVAL, "no path is given");
+	r = o->device ? find_gpu(o->device, &dev) : 0;
+	if (r < 0)
+		return r;
+	fd = open_path(o->path);
+	if (fd < 0)
+		return fd;
+	r = check(fd, o->device ? &dev : NULL, o->flags & PST_CHECK_TRIAL ? now_ns() + TRIAL_NS : 0,
+		  facts);
+	for (int i = 0; i < r; i++) {
+		ret[i] = (struct pst_check){ .sz = sizeof(ret[i]),
+					     .state = (uint32_t)facts[i].state,
+					     .err = facts[i].err };
+		memcpy(ret[i].name, facts[i].name, sizeof(ret[i].name));
+		memcpy(ret[i].text, facts[i].text, sizeof(ret[i].text));
+	}
+	return r;
+}
+
+const struct topic gds_topic = { "gds", check_topic, PST_CHECK_TRIAL };

@@ -26,15 +26,15 @@ static struct gds_mem *mem_of_new(const struct mem_alloc *a)
 
 struct gds_mem *gds_mem_of(struct region *r)
 {
-	struct gds_mem *gm = atomic_load(&r->gds);
+	struct gds_mem *gm = gds_mem_get(r);
 
 	if (likely(gm))
 		return gm;
 	pthread_mutex_lock(&lock);
-	gm = atomic_load(&r->gds);
+	gm = gds_mem_get(r);
 	if (!gm) {
 		gm = mem_of_new(r->alloc);
-		atomic_store(&r->gds, gm);
+		atomic_store(&r->by_path[PST_PATH_GDS], gm);
 	}
 	pthread_mutex_unlock(&lock);
 	return gm;
@@ -42,7 +42,6 @@ struct gds_mem *gds_mem_of(struct region *r)
 
 struct mem_end {
 	struct region *region;
-	void (*fn)(void *arg);
 	int res; /* of cufile_mem_free(); 1 when it was not called */
 };
 
@@ -50,7 +49,7 @@ static int unregister(void *arg)
 {
 	struct mem_end *end = arg;
 
-	end->res = cufile_mem_free(end->region->gds->cm);
+	end->res = cufile_mem_free(gds_mem_get(end->region)->cm);
 	return 0;
 }
 
@@ -70,18 +69,19 @@ static void mem_end_run(void *arg)
 			break;
 		(void)nanosleep(&nap, NULL);
 	}
-	free(end->region->gds);
-	end->fn(end->region);
+	free(gds_mem_get(end->region));
+	region_put(end->region);
 	free(end);
 }
 
-void gds_mem_end(struct region *r, void (*fn)(void *arg))
+void gds_region_end(struct region *r)
 {
 	struct mem_end *end = calloc(1, sizeof(*end));
 	int err = -EAGAIN;
 
+	(void)region_again(r);
 	if (end) {
-		*end = (struct mem_end){ .region = r, .fn = fn };
+		*end = (struct mem_end){ .region = r };
 		err = work_call(mem_end_run, end, GDS_THREAD, GDS_END_NS);
 	}
 	if (err == -ETIMEDOUT)
@@ -100,19 +100,39 @@ static bool is_final(int err)
 	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;
 }
 
+/* What is kept for the file, made if there is nothing; NULL: out of memory. */
+static struct gds_file *file_kept(struct pst_file *f)
+{
+	struct gds_file *gf = atomic_load(&f->by_path[PST_PATH_GDS]);
+
+	return gf ? gf : path_keep(&f->by_path[PST_PATH_GDS], calloc(1, sizeof(*gf)));
+}
+
+int gds_file_err(const struct pst_file *f)
+{
+	const struct gds_file *gf = atomic_load(&f->by_path[PST_PATH_GDS]);
+
+	return gf ? gf->err : 0;
+}
+
 void gds_file_failed(struct pst_file *f, int err)
 {
-	if (is_final(err) && !atomic_exchange(&f->gds_err, -err))
+	struct gds_file *gf = file_kept(f);
+
+	if (gf && is_final(err) && !atomic_exchange(&gf->err, -err))
 		log_info("%s", err_text());
 }
 
 int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
 {
-	struct cufile_file *cf = atomic_load(&f->gds), *none = NULL;
+	struct gds_file *gf = file_kept(f);
+	struct cufile_file *cf = gf ? atomic_load(&gf->cf) : NULL, *none = NULL;
 	int r;
 
+	if (!gf)
+		return err_set(ENOMEM, "out of memory");
 	if (!cf) {
-		r = cufile_file_get(f->lf, &cf);
+		r = cufile_file_get(local_of(f->file), &cf);
 		if (r == -EBUSY)
 			return -EAGAIN;
 		if (r < 0) {
@@ -120,7 +140,7 @@ int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh)
 			return r;
 		}
 		*ret_fresh = true;
-		if (!atomic_compare_exchange_strong(&f->gds, &none, cf)) {
+		if (!atomic_compare_exchange_strong(&gf->cf, &none, cf)) {
 			cufile_file_put(cf);
 			cf = none;
 		}
@@ -136,9 +156,11 @@ static void file_put(void *arg)
 
 void gds_file_end(struct pst_file *f)
 {
-	struct cufile_file *cf = atomic_load(&f->gds);
+	struct gds_file *gf = atomic_load(&f->by_path[PST_PATH_GDS]);
+	struct cufile_file *cf = gf->cf;
 	int r;
 
+	free(gf);
 	if (!cf)
 		return;
 	r = work_call(file_put, cf, GDS_THREAD, GDS_END_NS);

@@ -19,7 +19,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/facts/facts.h"
+#include "gds/path/check.h"
 #include "gds/path/gds.h"
+#include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/queue/cursor.h"
@@ -71,7 +73,7 @@ bool gds_may(void)
 
 /* ------------------------------------------------------------------ routes */
 
-static struct gds_route *route_new(const struct pst_file *f, const struct mem_alloc *a)
+static struct gds_route *route_new(const struct local_file *file, const struct mem_alloc *a)
 {
 	struct pst_device info = { .sz = sizeof(info) };
 	struct gds_route *route = calloc(1, sizeof(*route));
@@ -81,8 +83,8 @@ static struct gds_route *route_new(const struct pst_file *f, const struct mem_al
 	a->ops->device_info(a->device, &info);
 	route->device = a->device;
 	memcpy(route->uuid, info.uuid, sizeof(route->uuid));
-	route->dev = f->lf->dev;
-	route->fs_id = f->lf->fs_id;
+	route->dev = file->dev;
+	route->fs_id = file->fs_id;
 	route->next = routes.list;
 	routes.list = route;
 	return route;
@@ -90,16 +92,17 @@ static struct gds_route *route_new(const struct pst_file *f, const struct mem_al
 
 static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem *m)
 {
+	const struct local_file *file = local_of(f->file);
 	const struct mem_alloc *a = m->region->alloc;
 	struct gds_route *route;
 
 	pthread_mutex_lock(&routes.lock);
 	for (route = routes.list; route; route = route->next)
-		if (route->device == a->device && route->dev == f->lf->dev &&
-		    route->fs_id == f->lf->fs_id)
+		if (route->device == a->device && route->dev == file->dev &&
+		    route->fs_id == file->fs_id)
 			break;
 	if (!route)
-		route = route_new(f, a);
+		route = route_new(file, a);
 	pthread_mutex_unlock(&routes.lock);
 	return route;
 }
@@ -109,7 +112,7 @@ static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem
 struct question {
 	struct work work;
 	struct gds_route *route;
-	struct local_file *file;
+	struct file *file;
 };
 
 /* err is positive; the sentence of it has just been kept. */
@@ -155,7 +158,7 @@ static int probe(struct question *q)
 
 	if (r < 0 || route->mode)
 		return r;
-	r = cufile_probe(q->file, 0, route->uuid, now_ns() + PROBE_NS, &v);
+	r = cufile_probe(local_of(q->file), 0, route->uuid, now_ns() + PROBE_NS, &v);
 	if (r < 0)
 		return r;
 	if (v.err)
@@ -176,14 +179,15 @@ static void ask_run(struct work *work)
 	if (r == 0)
 		r = in_turn(cufile_open);
 	answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
-	local_file_free(q->file);
+	file_free(q->file);
 	free(q);
 }
 
-static void ask_start(struct gds_route *route, const struct local_file *lf)
+static void ask_start(struct gds_route *route, const struct file *file)
 {
 	struct question *q = calloc(1, sizeof(*q));
-	int r = q ? local_file_wrap(lf->fd, 0, &q->file) : err_set(ENOMEM, "out of memory");
+	int r = q ? local_file_wrap(local_of(file)->fd, 0, &q->file)
+		  : err_set(ENOMEM, "out of memory");
 
 	if (q)
 		q->route = route;
@@ -191,7 +195,7 @@ static void ask_start(struct gds_route *route, const struct local_file *lf)
 		work_init(&q->work, ask_run);
 		r = work_spawn(&q->work, GDS_THREAD, false);
 		if (r < 0)
-			local_file_free(q->file);
+			file_free(q->file);
 	}
 	if (r < 0) {
 		free(q);
@@ -202,12 +206,12 @@ static void ask_start(struct gds_route *route, const struct local_file *lf)
 /* Why the route cannot be found out with this file: a positive errno, or 0. */
 static int lacks(const struct pst_file *f)
 {
-	const struct local_file *lf = plan_reader(f);
+	const struct file *file = plan_reader(f);
 	uint64_t size = 0;
 
-	if (!lf)
+	if (!file)
 		return EBADF;
-	return local_file_size(lf, &size) == 0 && !size ? ENODATA : 0;
+	return file_size(file, &size) == 0 && !size ? ENODATA : 0;
 }
 
 /* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
@@ -231,11 +235,11 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-static bool has_holes(const struct local_file *lf)
+static bool has_holes(const struct local_file *file)
 {
 	struct stat st;
 
-	return !lf->block_device && fstat(lf->fd, &st) == 0 &&
+	return !file->block_device && fstat(file->fd, &st) == 0 &&
 	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
 }
 
@@ -247,9 +251,9 @@ static int misfit(const struct gds_route *route, const struct pst_file *f, const
 
 	if (!plan_reader(f) && !route->good[dir])
 		return EBADF;
-	if (f->gds_err)
-		return f->gds_err;
-	if (route->no_holes && dir == PROOF_READ && has_holes(f->lf))
+	if (gds_file_err(f))
+		return gds_file_err(f);
+	if (route->no_holes && dir == PROOF_READ && has_holes(local_of(f->file)))
 		return EMEDIUMTYPE;
 	gm = gds_mem_of(m->region);
 	return gm ? gm->err : ENOMEM;
@@ -270,8 +274,10 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 		return PST_WHY_NO_DEVICE;
 	if (gate())
 		return no_gds(gate(), ret_detail);
-	if (f->lf->fd_direct < 0) {
-		*ret_detail = f->lf->detail;
+	if (!file_local(f->file))
+		return PST_WHY_NO_PROVIDER;
+	if (!(f->file->caps & FILE_DIRECT)) {
+		*ret_detail = f->file->detail;
 		return PST_WHY_NO_DIRECT;
 	}
 	route = route_of(f, m);
@@ -284,15 +290,15 @@ static enum pst_why find_route(const struct pst_file *f, const struct pst_mem *m
 	return no_gds(misfit(route, f, m, dir), ret_detail);
 }
 
-enum pst_why gds_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			int *ret_detail)
+static enum pst_why gds_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			    int *ret_detail)
 {
 	struct gds_route *route;
 
 	return find_route(f, m, op, &route, ret_detail);
 }
 
-bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+static bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
 {
 	struct gds_route *route = NULL;
 	int detail;
@@ -322,14 +328,20 @@ static bool worth_it(const struct req *r)
 	unsigned left = LOOK_PIECES;
 	struct piece pc;
 
-	return !r->plan.map && !(req_local(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
+	return !r->plan.from && !(req_file(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
 }
 
 /* Is the beginning of the piece not resident?  What the page cache holds is there sooner. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||
-	       !plan_resident(req_local(r), pc->file_off, MIN(pc->len, LOOK_LEN));
+	       file_resident(req_file(r), pc->file_off, MIN(pc->len, LOOK_LEN)) <= 0;
+}
+
+static void take(struct req *r, struct gds_route *route)
+{
+	r->plan.pieces_by = route;
+	r->plan.pieces = &gds_pieces;
 }
 
 /* The route is good: the first long piece that cuFile could move decides whether to take it. */
@@ -342,7 +354,8 @@ static void take_if_better(struct req *r, struct gds_route *route)
 
 	while (next_long(&c, &left, &pc)) {
 		if (gds_fit(r, &pc, &skip)) {
-			r->plan.gds = is_cold(r, &pc) ? route : NULL;
+			if (is_cold(r, &pc))
+				take(r, route);
 			return;
 		}
 		if (!odd.len && gds_only_odd(r, &pc))
@@ -406,7 +419,7 @@ static int choose_listed(struct req *r)
 		return 0;
 	}
 	if (why == PST_WHY_NONE) {
-		r->plan.gds = route;
+		take(r, route);
 		return 0;
 	}
 	if (only)
@@ -416,16 +429,18 @@ static int choose_listed(struct req *r)
 	return 0;
 }
 
-int gds_choose(struct req *r)
+static int gds_choose(struct req *r)
 {
 	struct gds_route *route = NULL;
 	enum pst_why why;
 	int detail = 0;
 
+	if (!r->plan.dev)
+		return 0;
 	if (r->plan.dev == PST_PATH_GDS)
 		return choose_listed(r);
 	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
-	    not_served(r) || r->plan.unaligned || r->plan.buffered_write || !worth_it(r))
+	    not_served(r) || r->plan.unaligned || !path_direct.wanted(r) || !worth_it(r))
 		return 0;
 	why = find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE)
@@ -434,3 +449,30 @@ int gds_choose(struct req *r)
 		req_reason(r, why, detail); /* a good route, but not for this file and memory */
 	return 0;
 }
+
+/* Routes are looked for, and proven, by reading. */
+static int gds_file_begin(struct pst_file *f, bool *ret_reader)
+{
+	if (!(f->file->flags & PST_FILE_READ) && (f->file->caps & FILE_DIRECT) && gds_may())
+		*ret_reader = true;
+	return 0;
+}
+
+static bool gds_varies(const struct req *r)
+{
+	(void)r;
+	return true; /* the verdict may come at any time */
+}
+
+const struct path_ops path_gds = {
+	.path = PST_PATH_GDS,
+	.by = &req_by_engine,
+	.why = gds_why,
+	.varies = gds_varies,
+	.choose = gds_choose,
+	.proven = gds_proven,
+	.topic = &gds_topic,
+	.file_begin = gds_file_begin,
+	.file_end = gds_file_end,
+	.region_end = gds_region_end,
+};

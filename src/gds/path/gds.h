@@ -9,7 +9,7 @@
  *
  * A request goes through its engine as always.  engine_next() gives what cuFile can move to
  * spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  What cuFile did
- * not move after all comes back as r->redo and is staged.
+ * not move after all comes back as r->eng.redo and is staged.
  *
  * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
  */
@@ -18,6 +18,7 @@
 
 #include "base/work.h"
 #include "gds/cufile/cufile.h"
+#include "core/path/path.h"
 #include "core/path/proof.h"
 #include "core/queue/req.h"
 
@@ -71,17 +72,6 @@ void gds_disable(struct gds_route *route, int err);
 /* May there be a direct way for any file, on this machine and with its settings? */
 bool gds_may(void);
 
-/* As plan_path_reason() and plan_path_proven(). */
-enum pst_why gds_reason(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
-			int *ret_detail);
-bool gds_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op);
-
-/*
- * The request has its plan: set r->plan.gds where cuFile is the better way, or listed.  0, or
- * -EOPNOTSUPP with a sentence where nothing else is listed and it cannot be taken.
- */
-int gds_choose(struct req *r);
-
 /* ------------------------------------------------------------------ pieces */
 
 /* How much of the piece cuFile could move, from *ret_skip on; 0 for nothing. */
@@ -93,27 +83,8 @@ uint64_t gds_unit(const struct req *r);
 /* Could cuFile move the piece, if file offset and address were the same modulo gds_unit()? */
 bool gds_only_odd(const struct req *r, const struct piece *pc);
 
-enum gds_turn {
-	GDS_STARTED, /* something was; ask again */
-	GDS_LATER,   /* what is next has to wait, or there is nothing */
-	GDS_STAGE,   /* what is next is for a slot, or the request has failed */
-};
-
-/* Under the engine's lock, with r->plan.gds: start the next transfer of the request. */
-enum gds_turn gds_next(struct req *r);
-
-/* Under the engine's lock: how many bytes of the piece, which is next, are for a slot. */
-uint64_t gds_stage_len(const struct req *r, const struct piece *pc);
-
-/* Under the engine's lock: fill a slot with what cuFile did not move. */
-struct piece *gds_redo(struct req *r);
-/* The slot took len bytes of gds_redo(). */
-void gds_redo_skip(struct req *r, uint64_t len);
-/* Under the engine's lock: nobody is going to move what cuFile did not move. */
-void gds_redo_drop(struct req *r);
-
-/* Under the engine's lock: the request was stopped; its transfers may hang. */
-void gds_stopped(const struct req *r);
+/* move.c: how an engine moves pieces by cuFile. */
+extern const struct path_pieces gds_pieces;
 
 /* -------------------------------------------------------------------- ends */
 
@@ -123,10 +94,22 @@ struct gds_mem {
 	_Atomic int err; /* why it does not take the memory at all */
 };
 
+/* What cuFile knows of a file. */
+struct gds_file {
+	_Atomic(struct cufile_file *) cf; /* its registration, or NULL */
+	_Atomic int err;                  /* why it has none for good */
+};
+
+/* NULL: none is known yet. */
+static inline struct gds_mem *gds_mem_get(const struct region *r)
+{
+	return atomic_load(&r->by_path[PST_PATH_GDS]);
+}
+
 /* NULL: out of memory, or a device that cuFile is not used with. */
 struct gds_mem *gds_mem_of(struct region *r);
-/* Nobody uses the region any more: fn(r) once cuFile does not either. */
-void gds_mem_end(struct region *r, void (*fn)(void *arg));
+/* Nobody uses the region any more; it stays until cuFile does not either. */
+void gds_region_end(struct region *r);
 
 /* [hangs] The file's registration, made if there is none yet.  -EAGAIN while another
  * thread does that; else as cufile_file_get(). */
@@ -134,6 +117,8 @@ int gds_file_of(struct pst_file *f, struct cufile_file **ret, bool *ret_fresh);
 /* It could not be moved for a reason of the file: unless err, -errno, may be gone the next time,
  * the file is not asked about again. */
 void gds_file_failed(struct pst_file *f, int err);
+/* A positive errno: the file is not asked about. */
+int gds_file_err(const struct pst_file *f);
 /* Nobody uses the file any more. */
 void gds_file_end(struct pst_file *f);
 

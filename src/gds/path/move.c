@@ -2,7 +2,7 @@
 /*
  * Transfers by cuFile.
  *
- * gds_next() cuts a piece to what one registration holds, and a spawned thread moves it.  Until the
+ * gds_fit() cuts a piece to what one registration holds, and a spawned thread moves it.  Until the
  * route has been proven, the thread compares the bytes with a plain read.  It compares all bytes of
  * a transfer, so transfers are short until then.
  *
@@ -17,8 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/path/gds.h"
-#include "core/engine/engine.h"
-#include "core/engine/share.h"
+#include "core/engine/transfer.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/trial.h"
@@ -30,26 +29,17 @@
 
 /* One transfer. */
 struct gds_job {
+	struct transfer t; /* first */
 	struct work work;
-	struct list link;     /* its device's, oldest first */
-	struct gds_job *next; /* r->redo */
-	struct engine *engine;
-	struct req *req;
+	struct list link; /* its device's, oldest first */
 	struct gds_route *route;
 	struct gds_mem *gm;
-	struct piece pc;
 	uint64_t slice_end; /* in the allocation: names the registration */
 	uint64_t start;
 	uint64_t hung_at; /* from then on it counts as hung; under the lock of gds */
-
-	/* The result. */
-	uint64_t got;
-	uint32_t why;
-	int detail;
-	bool proved;
 };
 
-/* Lock order: engine, this. */
+/* Under an engine's lock in gds_start() and gds_stopped(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device {
 	struct list running; /* all zero: none was yet */
@@ -60,7 +50,7 @@ static struct device {
 
 uint64_t gds_unit(const struct req *r)
 {
-	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_local(r)->off_align);
+	return MAX((uint64_t)CUFILE_ALIGN, (uint64_t)req_file(r)->off_align);
 }
 
 bool gds_only_odd(const struct req *r, const struct piece *pc)
@@ -81,7 +71,7 @@ static uint64_t shortest(const struct req *r)
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip)
 {
 	const struct pst_mem *m = req_mem(r);
-	const struct gds_mem *gm = atomic_load(&m->region->gds);
+	const struct gds_mem *gm = gds_mem_get(m->region);
 	uint64_t base = m->off + pc->mem_off, va = m->region->alloc->base.va + base;
 	uint64_t skip = align_up(pc->file_off, gds_unit(r)) - pc->file_off;
 
@@ -101,43 +91,6 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 	return 0;
 }
 
-uint64_t gds_stage_len(const struct req *r, const struct piece *pc)
-{
-	uint64_t skip;
-
-	return gds_fit(r, pc, &skip) ? skip : pc->len;
-}
-
-struct piece *gds_redo(struct req *r)
-{
-	return r->redo ? &r->redo->pc : NULL;
-}
-
-void gds_redo_skip(struct req *r, uint64_t len)
-{
-	struct gds_job *j = r->redo;
-
-	j->pc.file_off += len;
-	j->pc.mem_off += len;
-	j->pc.pos += len;
-	j->pc.len -= len;
-	if (j->pc.len)
-		return;
-	r->redo = j->next;
-	free(j);
-}
-
-void gds_redo_drop(struct req *r)
-{
-	while (r->redo) {
-		const struct piece *pc = &r->redo->pc;
-
-		if (!r->dead)
-			req_settle(r, pc->pos, pc->len, 0, r->stop ? r->end_err : r->err);
-		gds_redo_skip(r, pc->len);
-	}
-}
-
 /* ----------------------------------------------------------------- compare */
 
 static int move_again(struct gds_job *j, struct cufile_file *cf);
@@ -150,29 +103,29 @@ static int move_again(struct gds_job *j, struct cufile_file *cf);
 static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 {
 	char *mem = buf, *plain = buf + PROOF_MAX, *seen = buf + 2 * PROOF_MAX;
-	const struct pst_mem *m = req_mem(j->req);
-	const struct local_file *lf = plan_reader(j->req->io.file);
-	uint64_t len = MIN(j->got, PROOF_MAX);
-	struct stamp stamp;
+	const struct pst_mem *m = req_mem(j->t.req);
+	const struct file *file = plan_reader(j->t.req->io.file);
+	uint64_t len = MIN(j->t.got, PROOF_MAX);
+	struct file_stamp stamp;
 	int r = 0;
 
 	for (unsigned i = 0;; i++) {
 		if (i)
 			r = move_again(j, cf);
-		if (r == 0 && (i == 0 || j->req->io.op == PST_OP_WRITE))
-			r = stamp_take(lf, &stamp);
+		if (r == 0 && (i == 0 || j->t.req->io.op == PST_OP_WRITE))
+			r = file_stamp(file, &stamp);
 		if (r == 0)
-			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE, m->off + j->pc.mem_off,
-					  mem, len);
-		if (r < 0 || local_file_peek(lf, plain, j->pc.file_off, len) != (int64_t)len)
+			r = mem_copy_sync(m->region->alloc, MEM_FROM_DEVICE,
+					  m->off + j->t.pc.mem_off, mem, len);
+		if (r < 0 || file_peek(file, plain, j->t.pc.file_off, len) != (int64_t)len)
 			return r < 0 ? r : -EIO;
 		if (memcmp(mem, plain, len) == 0)
 			return i ? -EAGAIN : 1;
-		if (i && (memcmp(plain, seen, len) != 0 || !stamp_is(lf, &stamp)))
+		if (i && (memcmp(plain, seen, len) != 0 || !file_still(file, &stamp)))
 			return -EAGAIN;
 		if (i == TRIALS)
 			return 0;
-		if (!j->req->can_judge || lf->stale)
+		if (!j->t.req->can_judge || file->caps & FILE_STALE)
 			return -EAGAIN;
 		memcpy(seen, plain, len);
 	}
@@ -180,14 +133,14 @@ static int same_bytes(struct gds_job *j, struct cufile_file *cf, char *buf)
 
 static void job_failed(struct gds_job *j, uint32_t why, int detail)
 {
-	j->got = 0;
-	j->why = why;
-	j->detail = detail;
+	j->t.got = 0;
+	j->t.why = why;
+	j->t.detail = detail;
 }
 
 static enum proof_dir direction(const struct gds_job *j)
 {
-	return j->req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
+	return j->t.req->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ;
 }
 
 /* Compare the bytes that were moved.  If they differ, or cannot be compared, they do not count. */
@@ -198,7 +151,7 @@ static void job_prove(struct gds_job *j, struct cufile_file *cf)
 	int r = buf ? same_bytes(j, cf, buf) : -ENOMEM;
 
 	if (r > 0) {
-		j->proved = true;
+		j->t.flags |= PST_DONE_PROOF;
 		if (!atomic_exchange(&j->route->good[dir], true))
 			log_debug("proven: cuFile %s", dir == PROOF_READ ? "reads" : "writes");
 		return;
@@ -210,16 +163,16 @@ static void job_prove(struct gds_job *j, struct cufile_file *cf)
 
 /* ---------------------------------------------------------------- transfer */
 
-struct transfer {
+struct call {
 	struct cufile_io io;
 	int64_t res;
 };
 
-static int transfer_run(void *arg)
+static int call_run(void *arg)
 {
-	struct transfer *t = arg;
+	struct call *c = arg;
 
-	t->res = cufile_io(&t->io);
+	c->res = cufile_io(&c->io);
 	return 0;
 }
 
@@ -228,14 +181,14 @@ static int transfer_run(void *arg)
  * description once that a write back failed.  So this opens a description of its own, and the
  * file's, which may be the program's too, still has the error for its next fsync().
  */
-static int flush(const struct local_file *lf, uint64_t off, uint64_t len)
+static int flush(const struct file *file, uint64_t off, uint64_t len)
 {
 	const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
 			     SYNC_FILE_RANGE_WAIT_AFTER;
 	_cleanup_(closep) int own = -1;
 	char path[32];
 
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", lf->fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", local_of(file)->fd);
 	own = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (own < 0 || sync_file_range(own, (off_t)off, (off_t)len, all) < 0)
 		return err_set(errno,
@@ -247,44 +200,44 @@ static int flush(const struct local_file *lf, uint64_t off, uint64_t len)
 
 static int64_t transfer(struct gds_job *j, struct cufile_file *cf)
 {
-	const struct pst_mem *m = req_mem(j->req);
-	bool write = j->req->io.op == PST_OP_WRITE;
-	struct transfer t = {
+	const struct pst_mem *m = req_mem(j->t.req);
+	bool write = j->t.req->io.op == PST_OP_WRITE;
+	struct call c = {
 		.io = { .file = cf,
 			.mem = j->gm->cm,
-			.mem_off = m->off + j->pc.mem_off,
-			.file_off = j->pc.file_off,
-			.len = j->pc.len },
+			.mem_off = m->off + j->t.pc.mem_off,
+			.file_off = j->t.pc.file_off,
+			.len = j->t.pc.len },
 	};
 	int r = mem_alive(m->region->alloc);
 
 	if (write)
-		t.io.flags |= CUFILE_IO_WRITE;
+		c.io.flags |= CUFILE_IO_WRITE;
 	if (j->route->mode != CUFILE_MODE_NVFS)
-		t.io.flags |= CUFILE_IO_SHARE;
+		c.io.flags |= CUFILE_IO_SHARE;
 	if (r == 0)
-		r = mem_within(m->region->alloc, transfer_run, &t);
-	return r < 0 ? r : t.res;
+		r = mem_within(m->region->alloc, call_run, &c);
+	return r < 0 ? r : c.res;
 }
 
 /* As much as before; 0 or -errno. */
 static int move_again(struct gds_job *j, struct cufile_file *cf)
 {
-	const struct local_file *lf = req_local(j->req);
-	bool write = j->req->io.op == PST_OP_WRITE;
+	const struct file *file = req_file(j->t.req);
+	bool write = j->t.req->io.op == PST_OP_WRITE;
 	int64_t n = 0;
 
-	if (write && !writers_direct(lf->writers))
+	if (write && !writers_direct(file->writers))
 		return -EAGAIN;
 	if (!write)
-		n = flush(lf, j->pc.file_off, j->pc.len);
+		n = flush(file, j->t.pc.file_off, j->t.pc.len);
 	if (n == 0)
 		n = transfer(j, cf);
 	if (write)
-		writers_direct_done(lf->writers);
+		writers_direct_done(file->writers);
 	if (n < 0)
 		return (int)n;
-	return (uint64_t)n == j->got ? 0 : -EAGAIN;
+	return (uint64_t)n == j->t.got ? 0 : -EAGAIN;
 }
 
 /*
@@ -297,7 +250,7 @@ static bool read_counts(const struct gds_job *j, struct cufile_counts *ret)
 
 	cufile_info(&info);
 	return (!info.strict || info.version >= COUNTS_VERSION) &&
-	       cufile_counts(j->route->uuid, j->req->io.op == PST_OP_WRITE, ret) == 0;
+	       cufile_counts(j->route->uuid, j->t.req->io.op == PST_OP_WRITE, ret) == 0;
 }
 
 /* Did the library copy through host memory after all? */
@@ -329,9 +282,9 @@ static void blame(struct gds_job *j, int err)
  * grow.  Nothing else makes a transfer short. */
 static bool is_end(const struct gds_job *j, uint64_t got, uint64_t before)
 {
-	uint64_t end = j->pc.file_off + got, size;
+	uint64_t end = j->t.pc.file_off + got, size;
 
-	return j->req->io.op == PST_OP_READ && local_file_size(req_local(j->req), &size) == 0 &&
+	return j->t.req->io.op == PST_OP_READ && file_size(req_file(j->t.req), &size) == 0 &&
 	       (end >= size || end >= before);
 }
 
@@ -349,7 +302,7 @@ static bool soon(const struct gds_job *j, int64_t err)
 
 static void job_move(struct gds_job *j)
 {
-	bool write = j->req->io.op == PST_OP_WRITE;
+	bool write = j->t.req->io.op == PST_OP_WRITE;
 	bool fresh = false, unproven, counted;
 	struct cufile_counts before;
 	uint64_t before_size = UINT64_MAX;
@@ -357,20 +310,20 @@ static void job_move(struct gds_job *j)
 	int64_t n;
 
 	do
-		n = gds_file_of(j->req->io.file, &cf, &fresh);
+		n = gds_file_of(j->t.req->io.file, &cf, &fresh);
 	while (soon(j, n));
-	if (n == 0 && j->req->io.op == PST_OP_READ) {
-		(void)local_file_size(req_local(j->req), &before_size);
-		n = flush(req_local(j->req), j->pc.file_off, j->pc.len);
+	if (n == 0 && j->t.req->io.op == PST_OP_READ) {
+		(void)file_size(req_file(j->t.req), &before_size);
+		n = flush(req_file(j->t.req), j->t.pc.file_off, j->t.pc.len);
 		if (n < 0)
-			gds_file_failed(j->req->io.file, (int)n);
+			gds_file_failed(j->t.req->io.file, (int)n);
 	}
 	if (n < 0) {
 		job_failed(j, PST_WHY_NO_GDS, (int)-n);
 		return;
 	}
-	while (write && !writers_direct(req_local(j->req)->writers)) {
-		if (!j->req->plan.staged && soon(j, -EAGAIN))
+	while (write && !writers_direct(req_file(j->t.req)->writers)) {
+		if (!j->t.req->plan.staged && soon(j, -EAGAIN))
 			continue;
 		job_failed(j, PST_WHY_MIXED, 0);
 		return;
@@ -381,16 +334,16 @@ static void job_move(struct gds_job *j)
 		n = transfer(j, cf);
 	while (soon(j, n));
 	if (write)
-		writers_direct_done(req_local(j->req)->writers);
-	if (n >= 0 && (uint64_t)n < j->pc.len && !is_end(j, (uint64_t)n, before_size))
-		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->pc.len);
+		writers_direct_done(req_file(j->t.req)->writers);
+	if (n >= 0 && (uint64_t)n < j->t.pc.len && !is_end(j, (uint64_t)n, before_size))
+		n = err_set(EIO, "cuFile moved %" PRIi64 " bytes of %" PRIu64, n, j->t.pc.len);
 	if (n < 0) {
 		log_debug("a piece is staged: %s", err_text());
 		job_failed(j, PST_WHY_NO_GDS, (int)-n);
 		blame(j, (int)-n);
 		return;
 	}
-	j->got = (uint64_t)n;
+	j->t.got = (uint64_t)n;
 	atomic_store(&j->route->failures, 0);
 	if (counted && was_compat(j, &before)) {
 		job_failed(j, PST_WHY_NO_GDS, EOPNOTSUPP);
@@ -402,49 +355,13 @@ static void job_move(struct gds_job *j)
 
 /* -------------------------------------------------------------------- jobs */
 
-/* Under the engine's lock: what the request has of it. */
-static void job_results(struct gds_job *j)
-{
-	struct req *r = j->req;
-	const struct piece *pc = &j->pc;
-
-	if (!j->why) {
-		req_moved(r, PST_PATH_GDS, j->got);
-		req_settle(r, pc->pos, pc->len, j->got, 0);
-		if (j->proved)
-			r->flags |= PST_DONE_PROOF;
-		/* Nothing of a request of one piece is behind the end of the file. */
-		if (j->got < pc->len && r->one_piece)
-			r->cur.seg = r->cur.nr;
-		return;
-	}
-	req_reason(r, j->why, j->detail);
-	if (r->stop)
-		req_settle(r, pc->pos, pc->len, 0, r->end_err);
-	else if (!r->plan.staged)
-		req_settle(r, pc->pos, pc->len, 0, EOPNOTSUPP);
-	else
-		j->next = r->redo, r->redo = j;
-}
-
 static void job_ended(struct gds_job *j)
 {
-	struct engine *e = j->engine;
-	struct req *r = j->req;
-	bool again;
-
-	pthread_mutex_lock(&e->lock);
 	pthread_mutex_lock(&lock);
 	list_del(&j->link);
 	devices[j->route->device].last_done = now_ns();
 	pthread_mutex_unlock(&lock);
-	if (!r->dead)
-		job_results(j);
-	again = r->redo == j;
-	engine_gds_done(r);
-	pthread_mutex_unlock(&e->lock);
-	if (!again)
-		free(j);
+	transfer_done(&j->t);
 }
 
 static void job_run(struct work *w)
@@ -456,17 +373,6 @@ static void job_run(struct work *w)
 }
 
 /* ------------------------------------------------------------------- turns */
-
-/* cuFile is not used for the rest of the request. */
-static void give_up(struct req *r, int err)
-{
-	r->plan.gds = NULL;
-	req_reason(r, PST_WHY_NO_GDS, err);
-	if (r->plan.staged)
-		return;
-	req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, EOPNOTSUPP);
-	r->cur.seg = r->cur.nr;
-}
 
 /*
  * May a transfer on this registration start?  1; 0 when it has to wait; -ETIMEDOUT when it
@@ -533,12 +439,11 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 	if (!j)
 		return NULL;
 	list_init(&j->link);
-	j->engine = r->share->engine;
-	j->req = r;
-	j->route = r->plan.gds;
-	j->gm = atomic_load(&m->region->gds);
-	j->pc = *pc;
-	j->pc.len = len;
+	j->t.req = r;
+	j->route = r->plan.pieces_by;
+	j->gm = gds_mem_get(m->region);
+	j->t.pc = *pc;
+	j->t.pc.len = len;
 	j->slice_end = off + cufile_mem_room(j->gm->cm, off);
 	j->start = now_ns();
 	j->hung_at = j->start + GDS_HUNG_NS;
@@ -548,43 +453,37 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 /* The most bytes of one transfer. */
 static uint64_t longest(const struct req *r)
 {
-	const struct gds_route *route = r->plan.gds;
+	const struct gds_route *route = r->plan.pieces_by;
 
 	if (!route->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
 		return PROOF_MAX;
 	return route->mode == CUFILE_MODE_NVFS ? CUFILE_SLICE : GDS_CHUNK;
 }
 
-enum gds_turn gds_next(struct req *r)
+static int gds_start(struct req *r, const struct piece *pc, uint64_t len, struct transfer **ret)
 {
+	int err = -gds_route_err(r->plan.pieces_by);
 	struct gds_job *j;
-	struct piece pc;
-	uint64_t skip, n;
-	int err = -gds_route_err(r->plan.gds);
 
-	if (!cursor_peek(&r->cur, &pc))
-		return GDS_LATER;
-	n = gds_fit(r, &pc, &skip);
-	if (!err && (!n || skip))
-		return GDS_STAGE;
-	n = MIN(n, longest(r));
-	j = err ? NULL : job_new(r, &pc, n);
-	if (!err)
-		err = j ? job_begin(j) : -ENOMEM;
-	if (err > 0) {
-		r->nr_jobs++;
-		r->nr_touch++;
-		cursor_skip(&r->cur, n);
-		return GDS_STARTED;
-	}
-	free(j);
-	if (err == 0)
-		return GDS_LATER;
-	give_up(r, -err);
-	return GDS_STAGE;
+	if (err)
+		return err;
+	j = job_new(r, pc, MIN(len, longest(r)));
+	if (!j)
+		return -ENOMEM;
+	err = job_begin(j);
+	if (err <= 0)
+		free(j);
+	else
+		*ret = &j->t;
+	return err;
 }
 
-void gds_stopped(const struct req *r)
+static void gds_free(struct transfer *t)
+{
+	free(container_of(t, struct gds_job, t));
+}
+
+static void gds_stopped(const struct req *r)
 {
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
 	uint64_t at = now_ns() + GDS_LOST_NS;
@@ -597,8 +496,17 @@ void gds_stopped(const struct req *r)
 		list_for_each (el, &devices[a->device].running) {
 			struct gds_job *j = list_entry(el, struct gds_job, link);
 
-			if (j->req == r)
+			if (j->t.req == r)
 				j->hung_at = MIN(j->hung_at, at);
 		}
 	pthread_mutex_unlock(&lock);
 }
+
+const struct path_pieces gds_pieces = {
+	.path = PST_PATH_GDS,
+	.why = PST_WHY_NO_GDS,
+	.fit = gds_fit,
+	.start = gds_start,
+	.stopped = gds_stopped,
+	.free = gds_free,
+};

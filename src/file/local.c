@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open files.  Where the file system takes O_DIRECT, the file is open twice: O_DIRECT is
- * a property of the open file description, and changing it while requests are under way
- * would change them too.  The twin is opened through /proc/self/fd, which names the
+ * Local files, opened by path or wrapped.  Where the file system takes O_DIRECT, the file is open
+ * twice: O_DIRECT is a property of the open file description, and changing it while requests are
+ * under way would change them too.  The twin is opened through /proc/self/fd, which names the
  * same file even after a rename or an unlink.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
 
@@ -21,6 +26,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "file/index.h"
+#include "file/local.h"
 
 /* On kernels that do not say, O_DIRECT in whole pages is right for all in the table. */
 #define ALIGN_UNTOLD 4096
@@ -81,9 +87,10 @@ static const struct fs *find_fs(uint32_t magic)
 	return NULL;
 }
 
-static void local_file_freep(struct local_file **f)
+static void local_freep(struct local_file **f)
 {
-	local_file_free(*f);
+	if (*f)
+		file_free(&(*f)->file);
 }
 
 static struct local_file *new_file(uint32_t flags)
@@ -95,10 +102,10 @@ static struct local_file *new_file(uint32_t flags)
 		return NULL;
 	}
 	*f = (struct local_file){
+		.file = { .ops = &local_file_ops, .flags = flags },
 		.fd = -1,
 		.fd_direct = -1,
 		.idx = IO_NO_IDX,
-		.flags = flags,
 	};
 	return f;
 }
@@ -278,8 +285,8 @@ static int open_twin(int fd, const char *path, int oflags)
 
 static int no_direct(struct local_file *f, int err)
 {
-	f->why = PST_WHY_NO_DIRECT;
-	f->detail = err;
+	f->file.why = PST_WHY_NO_DIRECT;
+	f->file.detail = err;
 	return 0;
 }
 
@@ -294,7 +301,7 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 	uint32_t mem, off;
 	int err;
 
-	if (f->flags & PST_FILE_PLAIN)
+	if (f->file.flags & PST_FILE_PLAIN)
 		return 0;
 	err = fault_hit(FAULT_FILE_DIRECT);
 	if (err)
@@ -307,13 +314,14 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 		if (twin == -EMFILE)
 			return err_files("opening a file a second time for O_DIRECT");
 		if (twin < 0) {
-			log_debug("no O_DIRECT on %s: %s", f->fs, err_name(twin));
+			log_debug("no O_DIRECT on %s: %s", f->file.name, err_name(twin));
 			return no_direct(f, -twin);
 		}
 	}
 	f->fd_direct = TAKE_FD(twin);
-	f->mem_align = mem;
-	f->off_align = off;
+	f->file.caps |= FILE_DIRECT;
+	f->file.mem_align = mem;
+	f->file.off_align = off;
 	return 0;
 }
 
@@ -328,9 +336,13 @@ static int fill(struct local_file *f, const struct stat *st)
 	f->block_device = S_ISBLK(st->st_mode);
 	f->dev = f->block_device ? st->st_rdev : st->st_dev;
 	f->ino = st->st_ino;
+	f->file.caps = FILE_CACHE | FILE_NOWAIT;
 	if (f->block_device) {
 		/* statfs(2) would tell of the file system that holds the device's name. */
-		(void)snprintf(f->fs, sizeof(f->fs), "block");
+		(void)snprintf(f->file.name, sizeof(f->file.name), "block");
+		/* No FILE_AHEAD: another machine may write to a disk without a file system, and
+		 * pages that the page cache has of it would hide that for ever. */
+		f->file.caps |= FILE_SHARED;
 		return 0;
 	}
 	if (fstatfs(f->fd, &sfs) < 0)
@@ -339,12 +351,18 @@ static int fill(struct local_file *f, const struct stat *st)
 	memcpy(&f->fs_id, &sfs.f_fsid, sizeof(f->fs_id));
 	fs = find_fs(f->fs_magic);
 	if (fs)
-		(void)snprintf(f->fs, sizeof(f->fs), "%s", fs->name);
+		(void)snprintf(f->file.name, sizeof(f->file.name), "%s", fs->name);
 	else
-		(void)snprintf(f->fs, sizeof(f->fs), "0x%x", f->fs_magic);
-	f->memory_fs = fs && fs->flags & FS_MEMORY;
-	f->may_hang = !fs || !(fs->flags & ~FS_STALE);
-	f->stale = fs && (fs->flags & FS_STALE);
+		(void)snprintf(f->file.name, sizeof(f->file.name), "0x%x", f->fs_magic);
+	f->file.caps |= FILE_AHEAD;
+	if (f->fs_magic == OVERLAYFS_SUPER_MAGIC)
+		f->file.caps &= ~FILE_NOWAIT;
+	if (fs && fs->flags & FS_MEMORY)
+		f->file.caps |= FILE_RESIDENT;
+	if (!fs || !(fs->flags & ~FS_STALE))
+		f->file.caps |= FILE_MAY_HANG;
+	if (fs && fs->flags & FS_STALE)
+		f->file.caps |= FILE_STALE;
 	return 0;
 }
 
@@ -399,20 +417,29 @@ static int open_plain(const char *path, uint32_t flags, uint32_t mode, struct st
 	return TAKE_FD(fd);
 }
 
-/* The last step. */
-static int take_index(struct local_file *f)
+/*
+ * All that follows the plain descriptor.
+ * @direct, @path, @oflags: as add_direct() takes them
+ */
+static int complete(struct local_file *f, const struct stat *st, int direct, const char *path,
+		    int oflags)
 {
-	/* A block device has many names. */
-	int r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->writers);
+	_cleanup_(closep) int twin = direct;
+	int r = fill(f, st);
 
+	if (r == 0)
+		r = add_direct(f, TAKE_FD(twin), path, oflags);
+	/* A block device has many names. */
+	if (r == 0)
+		r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->file.writers);
 	if (r == 0)
 		f->idx = index_get(&index_table, 1, &f->gen);
 	return r;
 }
 
-int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct local_file **ret)
+static int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct file **ret)
 {
-	_cleanup_(local_file_freep) struct local_file *f = NULL;
+	_cleanup_(local_freep) struct local_file *f = NULL;
 	struct stat st = { 0 };
 	int r;
 
@@ -427,17 +454,10 @@ int local_file_open(const char *path, uint32_t flags, uint32_t mode, struct loca
 	if (r < 0)
 		return r;
 	f->fd = r;
-	r = fill(f, &st);
-	if (r < 0)
-		return r;
-	r = add_direct(f, -1, path, access_flags(flags));
-	if (r < 0)
-		return r;
-	r = take_index(f);
-	if (r < 0)
-		return r;
-	*ret = TAKE_PTR(f);
-	return 0;
+	r = complete(f, &st, -1, path, access_flags(flags));
+	if (r == 0)
+		*ret = &TAKE_PTR(f)->file;
+	return r;
 }
 
 /* What may be kept of a descriptor's flags when its file is opened again. */
@@ -500,9 +520,9 @@ static const char *path_of(int fd, char *buf, size_t len)
 	return buf[0] == '/' ? buf : NULL;
 }
 
-int local_file_wrap(int fd, uint32_t flags, struct local_file **ret)
+int local_file_wrap(int fd, uint32_t flags, struct file **ret)
 {
-	_cleanup_(local_file_freep) struct local_file *f = NULL;
+	_cleanup_(local_freep) struct local_file *f = NULL;
 	_cleanup_(closep) int dup_fd = -1, direct = -1;
 	char path[4096];
 	struct stat st = { 0 };
@@ -540,23 +560,17 @@ int local_file_wrap(int fd, uint32_t flags, struct local_file **ret)
 	} else {
 		f->fd = TAKE_FD(dup_fd);
 	}
-	r = fill(f, &st);
-	if (r < 0)
-		return r;
-	r = add_direct(f, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)), again_flags(oflags));
-	if (r < 0)
-		return r;
-	r = take_index(f);
-	if (r < 0)
-		return r;
-	*ret = TAKE_PTR(f);
-	return 0;
+	r = complete(f, &st, TAKE_FD(direct), path_of(f->fd, path, sizeof(path)),
+		     again_flags(oflags));
+	if (r == 0)
+		*ret = &TAKE_PTR(f)->file;
+	return r;
 }
 
-void local_file_free(struct local_file *f)
+static void local_file_free(struct file *file)
 {
-	if (!f)
-		return;
+	struct local_file *f = local_of(file);
+
 	if (f->forget)
 		f->forget(f);
 	if (f->idx != IO_NO_IDX) {
@@ -565,12 +579,13 @@ void local_file_free(struct local_file *f)
 	}
 	closep(&f->fd);
 	closep(&f->fd_direct);
-	writers_put(f->writers);
+	writers_put(file->writers);
 	free(f);
 }
 
-int local_file_size(const struct local_file *f, uint64_t *ret_size)
+static int local_file_size(const struct file *file, uint64_t *ret_size)
 {
+	const struct local_file *f = local_of(file);
 	struct stat st;
 
 	if (f->block_device) {
@@ -587,3 +602,60 @@ int local_file_size(const struct local_file *f, uint64_t *ret_size)
 	*ret_size = (uint64_t)st.st_size;
 	return 0;
 }
+
+static int local_file_again(const struct file *f, struct file **ret)
+{
+	char path[32];
+
+	proc_path(local_of(f)->fd, path);
+	return local_file_open(path, PST_FILE_READ | PST_FILE_PLAIN, 0, ret);
+}
+
+/* As far as this machine knows: no server is asked. */
+static int local_file_stamp(const struct file *f, struct file_stamp *ret)
+{
+	const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+	struct statx st;
+
+	if (statx(local_of(f)->fd, "", flags, STATX_CTIME | STATX_SIZE, &st) < 0)
+		return -errno;
+	*ret = (struct file_stamp){
+		.size = st.stx_size,
+		.change = { (uint64_t)st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec },
+	};
+	return 0;
+}
+
+/* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */
+static bool local_file_place(const struct file *file, char *buf, size_t size)
+{
+	const struct local_file *f = local_of(file);
+
+	(void)snprintf(buf, size, "%u:%u %s %016" PRIx64, major(f->dev), minor(f->dev), file->name,
+		       f->fs_id);
+	return major(f->dev) != 0;
+}
+
+static int64_t local_file_read_now(const struct file *f, void *buf, uint64_t off, uint64_t len)
+{
+	const struct iovec v = { buf, len };
+	/* File systems in memory have every byte there, and know no RWF_NOWAIT. */
+	int flags = f->caps & FILE_RESIDENT ? 0 : RWF_NOWAIT;
+	/* The C library's call is a cancellation point. */
+	long n = syscall(SYS_preadv2, local_of(f)->fd, &v, 1, off, 0l, flags);
+
+	return n < 0 ? -errno : n;
+}
+
+const struct file_ops local_file_ops = {
+	.open = local_file_open,
+	.free = local_file_free,
+	.size = local_file_size,
+	.again = local_file_again,
+	.peek = local_file_peek,
+	.read_now = local_file_read_now,
+	.resident = local_file_resident,
+	.ends_at = local_file_ends_at,
+	.stamp = local_file_stamp,
+	.place = local_file_place,
+};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Names of files: scheme://rest, or a path.
+ */
+#ifndef PST_SCHEME_H
+#define PST_SCHEME_H
+
+#include <stddef.h>
+#include <string.h>
+
+/* Characters that text begins with and that a scheme may have: [a-z][a-z0-9+.-]*. */
+static inline size_t scheme_chars(const char *text)
+{
+	if (*text < 'a' || *text > 'z')
+		return 0;
+	return strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+}
+
+/* The length of the scheme of a name; 0 for a path. */
+static inline size_t scheme_len(const char *name)
+{
+	size_t n = scheme_chars(name);
+
+	return n && strncmp(name + n, "://", 3) == 0 ? n : 0;
+}
+
+#endif

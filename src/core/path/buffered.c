@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * BUFFERED: through the page cache, which reads from the disk what it lacks.  It serves every file
+ * and every range.
+ */
+#include "core/path/part.h"
+#include "core/path/path.h"
+#include "core/queue/req.h"
+
+static enum pst_why buffered_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+				 int *ret_detail)
+{
+	(void)f;
+	(void)m;
+	(void)op;
+	(void)ret_detail;
+	return PST_WHY_NONE;
+}
+
+static enum pst_why buffered_fit(struct part *p, int *ret_detail)
+{
+	(void)p;
+	(void)ret_detail;
+	return PST_WHY_NONE;
+}
+
+const struct path_ops path_buffered = {
+	.path = PST_PATH_BUFFERED,
+	.copies = true,
+	.why = buffered_why,
+	.fit = buffered_fit,
+};

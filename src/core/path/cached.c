@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * CACHED: what the page cache holds, and nothing else.
+ *
+ * An IO_OP_NOWAIT read that misses may start read-ahead, which costs the disk the same bytes
+ * twice.  So file_resident() is asked first, until the file has proven warm;
+ * and after misses fewer and fewer requests ask.
+ */
+#include "core/path/ahead.h"
+#include "core/path/cached.h"
+#include "core/path/part.h"
+#include "core/path/path.h"
+#include "core/path/plan.h"
+#include "core/queue/req.h"
+
+#define WARM_BACKOFF_MAX 64
+#define WARM_ASK_LEN KIB(64)
+
+/* file.warm, unpacked: the lowest byte has the hits. */
+struct warm {
+	uint8_t hits;    /* in a row, up to WARM_SURE: then asking is not needed */
+	uint8_t skip;    /* requests that go without asking */
+	uint8_t backoff; /* how many these were at first, after the last miss */
+};
+
+static struct warm warm_get(const struct file *file)
+{
+	int v = atomic_load_explicit(&file->warm, memory_order_relaxed);
+
+	return (struct warm){ (uint8_t)v, (uint8_t)(v >> 8), (uint8_t)(v >> 16) };
+}
+
+static void warm_set(struct file *file, struct warm w)
+{
+	atomic_store_explicit(&file->warm, w.hits | w.skip << 8 | w.backoff << 16,
+			      memory_order_relaxed);
+}
+
+static void cached_told(const struct req *r, bool hit)
+{
+	struct file *file = req_file(r);
+	struct warm w = warm_get(file);
+
+	/* Bytes that were read ahead say nothing of the rest of the file. */
+	if (r->plan.ahead || (hit && w.hits >= WARM_SURE))
+		return;
+	if (hit) {
+		w = (struct warm){ .hits = (uint8_t)(w.hits + 1) };
+	} else {
+		w.backoff = w.hits ? 1 : (uint8_t)MIN(w.backoff * 2 + 1, WARM_BACKOFF_MAX);
+		w.hits = 0;
+		w.skip = w.backoff;
+	}
+	warm_set(file, w);
+}
+
+bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
+{
+	struct file *file = req_file(r);
+	struct warm w = warm_get(file);
+	bool skip = w.skip && !r->plan.listed;
+	int res;
+
+	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
+		return true;
+	/* Read-ahead is what is wanted there, but a file system that may hang is asked first. */
+	if (r->plan.ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
+		return true;
+	/* To ask costs nothing beside many bytes, and the file may have become warm. */
+	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
+	if (res < 0 && skip) {
+		w.skip--;
+		warm_set(file, w);
+		return false;
+	}
+	/* An operation that waits would not be one on what the cache holds. */
+	if (res < 0 && !(file->caps & FILE_NOWAIT))
+		return false;
+	if (res == 0 && !(r->plan.listed && file_ends_at(file, off))) {
+		cached_told(r, false);
+		return false;
+	}
+	return true;
+}
+
+static enum pst_why cached_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			       int *ret_detail)
+{
+	(void)m;
+	(void)ret_detail;
+	if (op != PST_OP_READ)
+		return PST_WHY_DIRECTION;
+	return f->file->caps & FILE_CACHE ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+}
+
+static _noinline_ enum pst_why cached_ask(struct part *p)
+{
+	return cached_worth(p->req, p->op.off, p->op.len) ? PST_WHY_NONE : PST_WHY_NOT_RESIDENT;
+}
+
+static enum pst_why cached_fit(struct part *p, int *ret_detail)
+{
+	const struct file *file = req_file(p->req);
+
+	(void)ret_detail;
+	/* Where NOWAIT does not work, resident bytes are read without it. */
+	if (likely(file->caps & FILE_NOWAIT))
+		p->op.flags = IO_OP_NOWAIT;
+	return likely(cached_is_warm(file)) ? PST_WHY_NONE : cached_ask(p);
+}
+
+/* Others learn first whether the file is warm. */
+static bool cached_now(const struct file *f)
+{
+	return cached_is_warm(f) && (f->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT;
+}
+
+static void cached_hit(const struct part *p)
+{
+	if (p->op.flags & IO_OP_NOWAIT)
+		cached_told(p->req, true);
+}
+
+static enum pst_why cached_miss(const struct part *p, int err, int *ret_detail)
+{
+	const struct io_op *op = &p->op;
+	bool at_end;
+
+	(void)ret_detail;
+	/* Every other error says nothing of the page cache, and neither does a cancel. */
+	if (!(op->flags & IO_OP_NOWAIT) || (err && err != EAGAIN && err != EOPNOTSUPP))
+		return PST_WHY_NONE;
+	at_end = !err && file_ends_at(op->file, op->off + op->moved);
+	/* Memory that the kernel cannot write to ends a read early, too. */
+	if (err || at_end || file_resident(op->file, op->off + op->moved, op->len - op->moved) != 1)
+		cached_told(p->req, at_end);
+	return at_end ? PST_WHY_NONE : PST_WHY_NOT_RESIDENT;
+}
+
+const struct path_ops path_cached = {
+	.path = PST_PATH_CACHED,
+	.quiet = true,
+	.copies = true,
+	.choose = ahead_choose,
+	.why = cached_why,
+	.fit = cached_fit,
+	.now = cached_now,
+	.hit = cached_hit,
+	.miss = cached_miss,
+};

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests on memory that the CPU reaches: host memory, or device memory through a window.
+ *
+ * A request is cut into parts (part.c).  The caller's thread starts and settles them, inside submit
+ * and reap.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "window/copy.h"
+#include "core/path/part.h"
+#include "core/path/caller.h"
+#include "core/path/path.h"
+#include "core/path/plan.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
+
+/* Where the piece begins; it is cut to the bytes that are contiguous there.  NULL: the CPU reaches
+ * none of it.  *ret_hold may be set where the memory is a device's. */
+static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
+{
+	if (likely(!r->plan.dev))
+		return req_host(r, p->mem_off);
+	return path_ops_of(r->plan.dev)->reach(r, p, ret_hold);
+}
+
+/* Parts of one piece meet on the file's blocks. */
+static uint64_t part_len(const struct req *r, uint64_t off, uint64_t len)
+{
+	uint64_t unit = MAX(PAGE, req_file(r)->off_align);
+
+	return len <= PART_MAX ? len : align_down(off + PART_MAX, unit) - off;
+}
+
+/* ------------------------------------------------------------ users of parts */
+
+static inline void parts_check_end(struct req *r);
+
+static void part_free(struct part *p)
+{
+	struct req *r = p->req;
+
+	hold_put(&r->q->holder, &p->hold);
+	r->caller.nr_parts--;
+	if (likely(p == &r->caller.first)) {
+		r->caller.first_used = false;
+		return;
+	}
+	list_del(&p->link);
+	p->next = r->q->parts;
+	r->q->parts = p;
+}
+
+static int part_stopped(const struct part *p)
+{
+	return p->req->stop ? -p->req->end_err : 0;
+}
+
+/* Give the part's results to its request. */
+static void part_results(struct req *r, const struct part *p)
+{
+	uint64_t sum = 0;
+
+	if (unlikely(p->why))
+		req_reason(r, p->why, p->detail);
+	r->res.flags |= p->flags;
+	for (unsigned i = 0; i < r->plan.nr_hops; i++) {
+		if (!p->bytes[i])
+			continue;
+		req_moved(r, r->plan.hop[i], p->bytes[i]);
+		sum += p->bytes[i];
+	}
+	if (r->plan.dev && sum) {
+		copy_fence_stores(); /* the kernel's into the window */
+		req_moved(r, r->plan.dev, sum);
+	}
+}
+
+/* No hop is left: the bytes do not arrive, unless the engine brings them. */
+static int no_hop(struct req *r)
+{
+	char text[200];
+
+	if (r->plan.restage) {
+		r->caller.left = true;
+		return 0;
+	}
+	(void)err_set(EOPNOTSUPP, "no hop is left for this request: %s",
+		      pst_why_text(r->res.why, r->res.detail, text, sizeof(text)));
+	return EOPNOTSUPP;
+}
+
+static void part_done(struct part *p)
+{
+	struct req *r = p->req;
+
+	if (unlikely(req_is_late(r))) {
+		/* Its completion went out; this only makes it quiet. */
+		part_free(p);
+		if (!r->caller.nr_parts)
+			req_step(r, REQ_QUIET);
+		return;
+	}
+	if (p->step == PART_SYNC) {
+		if (p->err)
+			r->res.err = p->err == ECANCELED && r->stop ? r->end_err : p->err;
+		part_free(p);
+		req_step(r, REQ_QUIET);
+		return;
+	}
+	part_results(r, p);
+	req_settle(r, p->pos, p->len, p->got, p->left ? no_hop(r) : p->err);
+	/* Nothing is behind the end of the file: a request of one piece does not ask for it. */
+	if (p->eof && r->one_piece)
+		r->cur.seg = r->cur.nr;
+	part_free(p);
+	parts_check_end(r);
+}
+
+static struct part *part_edge(struct part *of);
+
+static const struct part_user caller = {
+	.stopped = part_stopped,
+	.done = part_done,
+	.edge = part_edge,
+};
+
+static struct part *part_first(struct req *r)
+{
+	r->caller.first_used = true;
+	r->caller.nr_parts++;
+	part_init(&r->caller.first, r, &r->q->mover, &caller);
+	return &r->caller.first;
+}
+
+/* NULL if the queue has no free one. */
+static struct part *part_more(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	struct part *p = q->parts;
+
+	if (!p)
+		return NULL;
+	q->parts = p->next;
+	r->caller.nr_parts++;
+	part_init(p, r, &q->mover, &caller);
+	list_add_tail(&r->caller.more, &p->link);
+	return p;
+}
+
+static struct part *part_new(struct req *r)
+{
+	return r->caller.first_used ? part_more(r) : part_first(r);
+}
+
+static struct part *part_edge(struct part *of)
+{
+	return part_new(of->req);
+}
+
+/* ------------------------------------------------------------------- start */
+
+/*
+ * This thread copies what the page cache holds when the I/O context is flushed, and meanwhile
+ * looks at no deadline and no cancel.  So it does a bounded part at a time, within
+ * pst_queue_submit() a small one, and the rest in pst_queue_reap().
+ */
+static bool may_copy(const struct part *p)
+{
+	struct pst_queue *q = p->req->q;
+	const struct io_op *op = &p->op;
+
+	if (op->kind != IO_READ || (op->flags & IO_OP_DIRECT))
+		return true;
+	if (likely(op->len <= q->copy_left)) {
+		q->copy_left -= op->len;
+		return true;
+	}
+	/* Bytes that have to come from the disk are not there to be copied. */
+	if (!(op->flags & IO_OP_NOWAIT) && file_resident(op->file, op->off, op->len) <= 0)
+		return true;
+	q->more = true;
+	return false;
+}
+
+/* The part has its range: start it.  False: others have to go first. */
+static inline bool start_part(struct req *r, struct part *p)
+{
+	uint64_t len = p->len; /* edges take some of it away */
+
+	p->reg = req_mem(r)->region->reg;
+	if (unlikely(!p->data) || unlikely(!part_choose(p))) {
+		cursor_skip(&r->cur, len);
+		p->left = true;
+		part_done(p);
+		return true;
+	}
+	if (unlikely(!may_copy(p))) {
+		part_free(p);
+		return false;
+	}
+	cursor_skip(&r->cur, len);
+	part_queue(p);
+	return true;
+}
+
+/* One more part; false when none could be started now. */
+static bool start_next(struct req *r)
+{
+	struct part *p = part_new(r);
+	struct piece pc;
+
+	if (!p)
+		return false;
+	(void)cursor_peek(&r->cur, &pc);
+	p->data = piece_addr(r, &pc, &p->hold);
+	p->len = part_len(r, pc.file_off, pc.len);
+	p->pos = pc.pos;
+	p->off = pc.file_off;
+	/* Where the engine is the fallback, a window serves only reads out of the page cache. */
+	if (unlikely(r->plan.restage) && r->io.op == PST_OP_READ)
+		p->out = (uint8_t)~1u;
+	return start_part(r, p);
+}
+
+/* The same for a request of one part, as most are. */
+static bool start_only(struct req *r)
+{
+	const struct pst_seg *s = r->cur.segs;
+	struct part *p = part_first(r);
+
+	p->data = req_host(r, s->mem_off);
+	p->len = s->len;
+	p->pos = 0;
+	p->off = s->file_off;
+	return start_part(r, p);
+}
+
+/* Others have to go first, or a part has to become free. */
+static void go_on_later(struct req *r)
+{
+	if (list_empty(&r->waits))
+		list_add_tail(&r->q->started, &r->waits);
+}
+
+/* Nothing is under way, and not all of it was resident: the engine does all of it. */
+static void restage(struct req *r)
+{
+	/* It may have waited for a free part. */
+	list_del(&r->waits);
+	r->caller.left = false;
+	r->plan.dev = (uint8_t)path_base();
+	r->plan.restage = false;
+	r->res.limit = r->total;
+	r->res.err_pos = UINT64_MAX;
+	r->res.paths = 0;
+	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
+	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
+	free(TAKE_PTR(r->caller.bounce));
+	hold_put(&r->q->holder, &r->caller.hold);
+	r->ops = path_ops_of(r->plan.dev)->by;
+	r->ops->start(r);
+}
+
+/* The last part is over, but not all is well. */
+static _cold_ void parts_end(struct req *r)
+{
+	if (r->caller.left && !r->stop && !r->res.err) {
+		restage(r);
+		return;
+	}
+	if (!r->stop && !r->res.err && !cursor_at_end(&r->cur))
+		return;
+	if (r->stop && r->caller.left)
+		req_settle(r, r->res.limit, r->total - r->res.limit, 0, r->end_err);
+	if (r->stop && !cursor_at_end(&r->cur))
+		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	req_step(r, REQ_QUIET);
+}
+
+static inline void parts_check_end(struct req *r)
+{
+	if (r->caller.nr_parts || r->caller.starting)
+		return;
+	if (likely(cursor_at_end(&r->cur) && !r->caller.left && !r->stop))
+		req_step(r, REQ_QUIET);
+	else
+		parts_end(r);
+}
+
+static void move_start(struct req *r)
+{
+	if (likely(r->one_part && !r->stop)) {
+		if (!start_only(r))
+			go_on_later(r);
+		return;
+	}
+	/* A part without a hop is over at once, and must not end the request in here. */
+	r->caller.starting = true;
+	if (!r->stop)
+		while (!r->res.err && !r->caller.left && !cursor_at_end(&r->cur) && start_next(r))
+			;
+	r->caller.starting = false;
+	if (!cursor_at_end(&r->cur) && !r->res.err && !r->caller.left && !r->stop)
+		go_on_later(r);
+	parts_check_end(r);
+}
+
+static void sync_start(struct req *r)
+{
+	struct part *p = part_first(r);
+
+	r->sync_started = true;
+	p->step = PART_SYNC;
+	p->pos = p->off = p->len = 0;
+	p->op.file = req_file(r);
+	p->op.reg = NULL;
+	p->op.buf = NULL;
+	p->op.off = p->op.len = 0;
+	p->op.kind = r->io.flags & PST_IO_DATASYNC ? IO_FDATASYNC : IO_FSYNC;
+	p->op.flags = 0;
+	part_queue(p);
+}
+
+static void part_cancel(struct pst_queue *q, struct part *p)
+{
+	struct io_ctx *ctx;
+
+	if (!p->in_flight)
+		return;
+	ctx = io_ctx_for(q->ctx, &q->others, &p->op);
+	ctx->ops->cancel(ctx, &p->op);
+}
+
+static void parts_start(struct req *r)
+{
+	if (unlikely(r->io.op == PST_OP_SYNC))
+		sync_start(r);
+	else
+		move_start(r);
+}
+
+static void parts_stop(struct req *r, int err)
+{
+	struct list *e;
+
+	r->stop = true;
+	r->end_err = err;
+	part_cancel(r->q, &r->caller.first);
+	list_for_each (e, &r->caller.more)
+		part_cancel(r->q, list_entry(e, struct part, link));
+}
+
+/* A proof reads into a buffer of ours; a small write goes out of one. */
+static bool part_touches_mem(const struct part *p)
+{
+	return p->step == PART_BODY && !p->req->caller.bounce;
+}
+
+static void parts_touches(struct req *r, bool *ret_mem, bool *ret_file)
+{
+	struct list *e;
+
+	*ret_file = r->caller.nr_parts > 0;
+	*ret_mem = r->caller.first_used && part_touches_mem(&r->caller.first);
+	list_for_each (e, &r->caller.more)
+		*ret_mem |= part_touches_mem(list_entry(e, struct part, link));
+}
+
+const struct req_ops req_by_caller = {
+	.start = parts_start,
+	.stop = parts_stop,
+	.touches = parts_touches,
+};

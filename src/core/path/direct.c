@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * DIRECT: O_DIRECT between the disk and memory.
+ *
+ * It moves whole blocks of the file.  A read takes the blocks around its range too if the memory
+ * around it has room.  If not, it moves the aligned middle, and the edges go by the next hop as
+ * reads of exactly those bytes.  A write is aligned as a whole or takes another hop (plan.c).  So
+ * nothing outside the request is ever read, modified and written back.
+ */
+#include <pthread.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "core/path/part.h"
+#include "core/path/path.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/queue/req.h"
+
+static struct proof *proof_of(const struct pst_file *f, uint32_t op)
+{
+	return f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];
+}
+
+static enum pst_why direct_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			       int *ret_detail)
+{
+	const struct file *file = f->file;
+	const struct proof *proof = proof_of(f, op);
+
+	(void)m;
+	if (file->flags & PST_FILE_PLAIN)
+		return PST_WHY_NO_DIRECT;
+	if (!(file->caps & FILE_DIRECT)) {
+		*ret_detail = file->detail;
+		return file->why ? file->why : PST_WHY_NO_DIRECT;
+	}
+	if (proof_is_bad(proof) || (proof_state(proof) != PST_STATE_PROVEN && !plan_reader(f)))
+		return PST_WHY_NOT_PROVEN;
+	return file->direct_bad ? PST_WHY_DIRECT_ERROR : PST_WHY_NONE;
+}
+
+static bool direct_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
+{
+	(void)m;
+	return proof_state(proof_of(f, op)) == PST_STATE_PROVEN;
+}
+
+/* Writes are proven by reading back. */
+static int direct_file_begin(struct pst_file *f, bool *ret_reader)
+{
+	f->direct[PROOF_READ] = proof_direct(f->file, PROOF_READ);
+	f->direct[PROOF_WRITE] = proof_direct(f->file, PROOF_WRITE);
+	if (!f->direct[PROOF_READ] || !f->direct[PROOF_WRITE])
+		return err_set(ENOMEM, "out of memory");
+	if ((f->file->caps & FILE_DIRECT) &&
+	    proof_state(f->direct[PROOF_WRITE]) != PST_STATE_PROVEN)
+		*ret_reader = true;
+	return 0;
+}
+
+/*
+ * Small writes one at a time are done sooner through the page cache, the sync that follows
+ * included.  But other processes may write the file by O_DIRECT, and nobody can ask them.  So small
+ * writes do this only if the user sets PST_SMALL_WRITE.
+ */
+static uint64_t small_write_max;
+
+static void small_write_env(void)
+{
+	const char *text = secure_getenv("PST_SMALL_WRITE");
+	uint64_t max;
+
+	if (!text || !*text)
+		return;
+	if (size_parse(text, &max) < 0)
+		log_warn("PST_SMALL_WRITE: %s, ignoring", err_text());
+	else
+		small_write_max = max;
+}
+
+/* Is the size of the request's write a matter? */
+static bool small_writes(const struct req *r)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	if (r->io.op != PST_OP_WRITE || r->io.policy)
+		return false;
+	(void)pthread_once(&once, small_write_env);
+	return small_write_max > 0;
+}
+
+static bool is_small_write(const struct req *r)
+{
+	return small_writes(r) && !(req_file(r)->caps & FILE_SHARED) && r->total <= small_write_max;
+}
+
+/* O_DIRECT is not wanted where there is no cache to go around, or the caller asks for the cache. */
+static bool direct_wanted(const struct req *r)
+{
+	const struct file *file = req_file(r);
+
+	return !(file->caps & FILE_RESIDENT) && (file->caps & FILE_DIRECT || file->why) &&
+	       !is_small_write(r);
+}
+
+/* Cut the rest of a part to what is aligned in the file and in memory. */
+static enum pst_why fit_middle(struct part *p, uint64_t unit, int *ret_detail)
+{
+	struct io_op *op = &p->op;
+	uint64_t mem_mask = req_file(p->req)->mem_align - 1;
+	uint64_t mem = (uintptr_t)p->data - p->off; /* plus the offset in the file: the address */
+	uint64_t start = align_up(op->off, unit), end = align_down(op->off + op->len, unit);
+
+	if (likely(start == op->off && end == op->off + op->len && !((mem + start) & mem_mask)))
+		return PST_WHY_NONE;
+	*ret_detail = (int)unit;
+	if ((mem + start) & mem_mask) {
+		*ret_detail = (int)mem_mask + 1;
+		return PST_WHY_UNALIGNED;
+	}
+	/* A write is not aligned where an earlier hop stopped short. */
+	if (start >= end || p->req->io.op == PST_OP_WRITE)
+		return PST_WHY_UNALIGNED;
+	op->off = start;
+	op->len = end - start;
+	return PST_WHY_NONE;
+}
+
+/* Take whole blocks: the memory around the part has room for them. */
+static enum pst_why fit_blocks(struct part *p, uint64_t unit, int *ret_detail)
+{
+	struct io_op *op = &p->op;
+	uint64_t start = align_down(op->off, unit), end = align_up(op->off + op->len, unit);
+
+	*ret_detail = (int)unit;
+	op->off = start;
+	op->len = end - start;
+	return end > INT64_MAX ? PST_WHY_UNALIGNED : PST_WHY_NONE;
+}
+
+static enum pst_why direct_fit(struct part *p, int *ret_detail)
+{
+	const struct file *file = req_file(p->req);
+	bool write = p->req->io.op == PST_OP_WRITE;
+	struct proof *proof = proof_of(p->req->io.file, p->req->io.op);
+
+	if (unlikely(file->direct_bad))
+		return PST_WHY_DIRECT_ERROR;
+	if (unlikely(!proof_is_good(proof))) {
+		if (proof_is_bad(proof))
+			return PST_WHY_NOT_PROVEN;
+		p->unproven = proof;
+	}
+	p->op.flags = IO_OP_DIRECT;
+	if (p->req->one_part && p->req->plan.off_mask && !p->got)
+		return PST_WHY_NONE; /* the planner has seen that it is aligned */
+	if (write)
+		return fit_middle(p, MAX(PAGE, file->off_align), ret_detail);
+	return p->user->roomy ? fit_blocks(p, file->off_align, ret_detail)
+			      : fit_middle(p, file->off_align, ret_detail);
+}
+
+/* O_DIRECT was refused, not failed: what the kernel says to what it cannot do. */
+static bool is_refusal(int err)
+{
+	return err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK;
+}
+
+static enum pst_why direct_miss(const struct part *p, int err, int *ret_detail)
+{
+	if (!is_refusal(err))
+		return PST_WHY_NONE;
+	atomic_store(&req_file(p->req)->direct_bad, true);
+	path_changed();
+	log_info("O_DIRECT refused with %s, going on without", err_name(err));
+	*ret_detail = err;
+	return PST_WHY_DIRECT_ERROR;
+}
+
+const struct path_ops path_direct = {
+	.path = PST_PATH_DIRECT,
+	.aligned = true,
+	.wanted = direct_wanted,
+	.varies = small_writes,
+	.why = direct_why,
+	.proven = direct_proven,
+	.file_begin = direct_file_begin,
+	.fit = direct_fit,
+	.miss = direct_miss,
+};

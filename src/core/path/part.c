@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parts, moved by the file hops of a plan.
+ *
+ * part_choose() asks the hops in order.  The first that can move the next bytes gets them, as one
+ * operation.  A hop that cannot, or that fails after all, is an event: its bit is set in p->out,
+ * the reason is kept, and the part goes on by the others.  Bytes that arrived stay, so the next
+ * hop begins where the last one stopped.
+ *
+ * A write may have to wait for other writes of the file (file/writers.c).
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "core/path/part.h"
+#include "core/path/path.h"
+#include "core/path/plan.h"
+#include "core/queue/req.h"
+
+#define REAP_BATCH 64u
+
+static void part_reason(struct part *p, uint32_t why, int detail)
+{
+	if (reason_wanted(p->why)) {
+		p->why = why;
+		p->detail = detail;
+	}
+}
+
+void part_event(struct part *p, unsigned hop, uint32_t why, int detail)
+{
+	const struct plan *plan = &p->req->plan;
+
+	p->out |= (uint8_t)(1u << hop);
+	if (!path_ops_of(plan->hop[hop])->quiet || plan->listed)
+		part_reason(p, why, detail);
+}
+
+/* ------------------------------------------------------------------ choose */
+
+/* Make a part of its own of the len bytes from off on; the hop is out for it.  False: no part is
+ * free just now. */
+static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
+{
+	struct part *edge = p->user->edge ? p->user->edge(p) : NULL;
+
+	if (!edge)
+		return false;
+	edge->off = off;
+	edge->len = len;
+	edge->pos = p->pos + (off - p->off);
+	edge->data = p->data + (off - p->off);
+	edge->reg = p->reg;
+	edge->out = p->out | (uint8_t)(1u << hop);
+	part_start(edge);
+	return true;
+}
+
+/*
+ * The hop can move the middle of what is left, start to *end.  The edges become parts of their own,
+ * so that nothing waits for them; where there are none, this part moves one after the other.
+ * False: it has to begin with the first edge, which ends at *end.
+ */
+static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint64_t *end)
+{
+	uint64_t from = p->op.off, to = from + p->op.len;
+
+	if (from > start) {
+		uint64_t n = from - p->off;
+
+		if (p->got || !part_split(p, p->off, n, hop)) {
+			*end = from;
+			return false;
+		}
+		p->pos += n;
+		p->off += n;
+		p->data += n;
+		p->len -= n;
+	}
+	if (to < *end && part_split(p, to, *end - to, hop))
+		p->len = to - p->off;
+	return true;
+}
+
+bool part_choose(struct part *p)
+{
+	const struct plan *plan = &p->req->plan;
+	uint64_t start = p->off + p->got, end = p->off + p->len;
+	struct io_op *op = &p->op;
+
+	for (unsigned hop = 0; hop < plan->nr_hops; hop++) {
+		const struct path_ops *ops = path_ops_of(plan->hop[hop]);
+		enum pst_why why;
+		int detail = 0;
+
+		if (p->out & 1u << hop)
+			continue;
+		op->off = start;
+		op->len = end - start;
+		op->flags = 0;
+		p->unproven = NULL;
+		why = ops->fit(p, &detail);
+		if (unlikely(why)) {
+			part_event(p, hop, why, detail);
+			continue;
+		}
+		if (ops->aligned && unlikely(op->off > start || op->off + op->len < end)) {
+			part_reason(p, PST_WHY_UNALIGNED, detail);
+			if (!part_take_middle(p, hop, start, &end))
+				continue;
+		}
+		p->hop = (uint8_t)hop;
+		p->step = PART_BODY;
+		op->file = req_file(p->req);
+		op->reg = p->reg;
+		op->buf = p->data + (int64_t)(op->off - p->off);
+		op->kind = p->req->io.op == PST_OP_WRITE ? IO_WRITE : IO_READ;
+		return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------- start */
+
+/* The write must wait for others, but by another hop it perhaps need not. */
+static bool part_may_mix(struct part *p)
+{
+	if (p->step != PART_BODY || (p->req->io.flags & PST_IO_STRICT) ||
+	    !(p->op.flags & IO_OP_DIRECT) || p->hop + 1u >= p->req->plan.nr_hops)
+		return false;
+	part_event(p, p->hop, PST_WHY_MIXED, 0);
+	return part_choose(p) && writers_begin(&p->op);
+}
+
+/* The I/O context for the operation, which may be the first of its kind. */
+static int mover_ctx(struct mover *m, const struct io_op *op, struct io_ctx **ret)
+{
+	int r = 0;
+
+	*ret = io_ctx_for(m->ctx, m->others, op);
+	if (likely(*ret))
+		return 0;
+	r = io_others_add(m->others, op->file->ops->backend, m->ctx->depth, m->efd, false);
+	*ret = io_ctx_for(m->ctx, m->others, op);
+	if (r < 0)
+		log_warn("no I/O context for a file of %s: %s", op->file->name, err_text());
+	return r;
+}
+
+void part_not_queued(struct part *p, int err)
+{
+	p->in_flight = false;
+	if (err == -EAGAIN) {
+		p->next = p->mover->blocked;
+		p->mover->blocked = p;
+	} else {
+		io_op_begin(&p->op);
+		p->op.res = err;
+		part_op_done(p);
+	}
+}
+
+void part_queue_other(struct part *p)
+{
+	struct mover *m = p->mover;
+	struct io_ctx *ctx;
+	int r;
+
+	if (p->op.kind == IO_WRITE && unlikely(!writers_begin(&p->op)) && !part_may_mix(p)) {
+		writers_wait(&p->op);
+		p->next = m->parked;
+		m->parked = p;
+		return;
+	}
+	r = mover_ctx(m, &p->op, &ctx);
+	p->in_flight = true;
+	if (likely(r == 0))
+		r = ctx->ops->queue(ctx, &p->op);
+	if (unlikely(r < 0))
+		part_not_queued(p, r);
+}
+
+static void part_end(struct part *p)
+{
+	if (unlikely(p->proof))
+		part_proof_free(p);
+	p->user->done(p);
+}
+
+void part_leave(struct part *p)
+{
+	p->left = true;
+	part_end(p);
+}
+
+/* Not all of its bytes are there yet. */
+static _noinline_ void part_go_on(struct part *p)
+{
+	p->err = -p->user->stopped(p);
+	if (p->err)
+		part_end(p);
+	else
+		part_start(p);
+}
+
+void part_continue(struct part *p)
+{
+	if (p->got < p->len && !p->err && !p->eof)
+		part_go_on(p);
+	else
+		part_end(p);
+}
+
+/* --------------------------------------------------------------------- end */
+
+/* Bytes of the part that have arrived with those of the operation. */
+static uint64_t part_arrived(const struct part *p)
+{
+	uint64_t end = p->op.off + p->op.moved;
+
+	return end > p->off + p->got ? MIN(end - p->off, p->len) : p->got;
+}
+
+/* Not all that the operation asked for came: the end of the file, an error, or not by this hop. */
+static void part_missed(struct part *p, uint64_t got, int err)
+{
+	const struct path_ops *ops = path_ops_of(p->req->plan.hop[p->hop]);
+	int detail = 0, stopped = 0;
+	enum pst_why why = ops->miss ? ops->miss(p, err, &detail) : PST_WHY_NONE;
+
+	if (why) {
+		part_event(p, p->hop, why, detail);
+	} else if (!err && p->op.kind == IO_READ) {
+		p->eof = true;
+	} else if (!err) {
+		p->err = got > p->got ? 0 : EIO; /* a write that moves nothing must not go on */
+	} else if (got < p->len) {               /* what failed behind it was not asked for */
+		if (err == ECANCELED)
+			stopped = -p->user->stopped(p);
+		p->err = stopped ? stopped : err;
+	}
+}
+
+static inline void part_body_done(struct part *p)
+{
+	const struct io_op *op = &p->op;
+	const struct path_ops *ops = path_ops_of(p->req->plan.hop[p->hop]);
+	uint64_t got = part_arrived(p);
+
+	if (op->pinned)
+		p->flags |= PST_DONE_PINNED;
+	if (unlikely(op->pin_err))
+		part_reason(p, PST_WHY_MEMLOCK, op->pin_err);
+	p->bytes[p->hop] += got - p->got;
+	if (unlikely(op->res != (int64_t)op->len))
+		part_missed(p, got, op->res < 0 ? (int)-op->res : 0);
+	else if (ops->hit)
+		ops->hit(p);
+	if (unlikely(p->unproven) && op->moved) {
+		part_prove(p, got);
+		return;
+	}
+	p->got = got;
+	part_continue(p);
+}
+
+inline void part_op_done(struct part *p)
+{
+	p->in_flight = false;
+	writers_end(&p->op);
+	switch (p->step) {
+	case PART_BODY:
+		part_body_done(p);
+		break;
+	case PART_SYNC:
+		p->err = p->op.res < 0 ? (int)-p->op.res : 0;
+		part_end(p);
+		break;
+	default:
+		part_proof_op_done(p);
+	}
+}
+
+/* ------------------------------------------------------------------ movers */
+
+unsigned mover_reap(struct mover *m)
+{
+	struct io_op *ops[REAP_BATCH];
+	unsigned n, nr = 0;
+
+	do {
+		n = m->backend->reap(m->ctx, ops, REAP_BATCH);
+		if (unlikely(m->others->nr))
+			n += io_others_reap(m->others, ops + n, REAP_BATCH - n);
+		for (unsigned i = 0; i < n; i++)
+			part_op_done(container_of(ops[i], struct part, op));
+		nr += n;
+	} while (n == REAP_BATCH);
+	return nr;
+}
+
+/* Start its operation, which had to wait, or end it if its request was stopped. */
+static void part_resume(struct part *p)
+{
+	int err = p->user->stopped(p);
+
+	if (likely(err == 0)) {
+		part_queue(p);
+		return;
+	}
+	io_op_begin(&p->op);
+	p->op.res = err;
+	part_op_done(p);
+}
+
+bool mover_unpark(struct mover *m)
+{
+	struct part *p = TAKE_PTR(m->parked), *next;
+	bool moved = false;
+
+	for (; p; p = next) {
+		next = p->next;
+		part_resume(p);
+		moved |= m->parked != p;
+	}
+	return moved;
+}
+
+void mover_unblock(struct mover *m)
+{
+	struct part *p = TAKE_PTR(m->blocked), *next;
+
+	for (; p; p = next) {
+		next = p->next;
+		part_resume(p);
+	}
+}

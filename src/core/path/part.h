@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Parts: the one machine for file operations (part.c).
+ *
+ * A part is a range that is contiguous in a file and in memory that the CPU reaches: the memory of
+ * a request, a window, or a staging slot.  It moves its range by the file hops of its request's
+ * plan, one operation at a time, until every byte has arrived, the file ends, or an error comes.
+ *
+ * A part belongs to one mover, which is one thread's I/O context: the caller of a queue
+ * (caller.c), or the worker of an engine (engine/job.c).  Only that thread touches it.
+ */
+#ifndef PST_PART_H
+#define PST_PART_H
+
+#include "base/list.h"
+#include "core/path/plan.h"
+#include "file/file.h"
+#include "file/io.h"
+
+struct hold;
+struct job;
+struct part;
+struct proof;
+struct req;
+
+enum part_step {
+	PART_BODY,
+	PART_PROOF, /* a plain read of what the body moved */
+	PART_TRIAL, /* that differed: more of both */
+	PART_SYNC,
+};
+
+/* Whose parts these are. */
+struct part_user {
+	/* 0, or the -errno that its request was stopped with: no further operation starts. */
+	int (*stopped)(const struct part *p);
+	/* It is over.  got bytes arrived, then err; p is the user's again. */
+	void (*done)(struct part *p);
+	/* NULL, or: a part of the same request for an edge; NULL if there is none just now. */
+	struct part *(*edge)(struct part *p);
+	bool roomy; /* the memory around the range takes whole blocks of the file */
+};
+
+/* One thread's I/O context, and the parts that wait for something else than their operation. */
+struct mover {
+	const struct io_backend *backend;
+	struct io_ctx *ctx;
+	struct io_others *others; /* beside that, of providers */
+	int efd;                  /* which those write */
+	struct part *parked;      /* writes that wait for others of their file to end */
+	struct part *blocked;     /* found the I/O context full */
+	unsigned nr_proving;      /* proofs under way */
+};
+
+struct part {
+	struct io_op op; /* the operation under way */
+	const struct part_user *user;
+	struct mover *mover;
+	struct req *req;
+	struct part *next; /* on a list of its mover, or of its user's free ones */
+
+	/* Set by the user before part_start(). */
+	uint64_t pos; /* of its first byte in the request, in piece order */
+	uint64_t off; /* in the file */
+	uint64_t len;
+	char *data;
+	struct io_buf *reg; /* registered memory that data lies in, or NULL */
+	uint8_t out;        /* bits of hops in the plan that serve it no more */
+
+	/* Results. */
+	uint64_t got; /* bytes that arrived, from the first on */
+	int err;      /* positive errno of the byte after them; 0 with got < len: the file ends */
+	bool left;    /* no hop is left for that byte */
+	bool eof;     /* the file ends there */
+	uint32_t why; /* by reason_wanted() */
+	int detail;
+	uint32_t flags;           /* PST_DONE_* */
+	uint64_t bytes[HOPS_MAX]; /* moved by each hop of the plan */
+
+	uint8_t hop;              /* of the operation, index in the plan */
+	uint8_t step;             /* enum part_step */
+	bool in_flight;           /* in the I/O context */
+	struct proof *unproven;   /* of the operation's hop, or NULL */
+	struct part_proof *proof; /* under way */
+
+	/* The user's own. */
+	struct list link;
+	struct hold *hold; /* what a path keeps open for it, or NULL */
+	struct job *job;
+};
+
+/* Ready for part_choose(): its user set what is the user's. */
+static inline void part_init(struct part *p, struct req *r, struct mover *m,
+			     const struct part_user *user)
+{
+	p->user = user;
+	p->mover = m;
+	p->req = r;
+	p->got = 0;
+	p->err = 0;
+	p->out = 0;
+	p->step = PART_BODY;
+	p->left = p->eof = false;
+	p->why = p->flags = 0;
+	p->detail = 0;
+	for (unsigned i = 0; i < HOPS_MAX; i++)
+		p->bytes[i] = 0;
+}
+
+/* Choose the hop and the bytes of the next operation; false if no hop is left. */
+bool part_choose(struct part *p);
+/* A write, or an operation on the file of a provider. */
+void part_queue_other(struct part *p);
+/* The I/O context is full (-EAGAIN), or cannot take the operation. */
+void part_not_queued(struct part *p, int err);
+
+/* Start the operation that part_choose() chose, or p->op as it stands for a sync. */
+static inline void part_queue(struct part *p)
+{
+	struct io_ctx *ctx = p->mover->ctx;
+	int r;
+
+	if (p->op.kind == IO_WRITE || unlikely(p->op.file->ops->backend)) {
+		part_queue_other(p);
+		return;
+	}
+	p->in_flight = true;
+	r = ctx->ops->queue(ctx, &p->op);
+	if (unlikely(r < 0))
+		part_not_queued(p, r);
+}
+
+/* No hop is left: the part is over. */
+void part_leave(struct part *p);
+
+/* Choose and queue.  The part may be over when it returns. */
+static inline void part_start(struct part *p)
+{
+	if (likely(part_choose(p)))
+		part_queue(p);
+	else
+		part_leave(p);
+}
+
+/* The I/O context has finished its operation. */
+void part_op_done(struct part *p);
+/* Take back what the I/O context has finished; how many operations. */
+unsigned mover_reap(struct mover *m);
+/* Start what had to wait for other writes, or end it where its request was stopped.  True when one
+ * got on. */
+bool mover_unpark(struct mover *m);
+/* Start what found the I/O context full, or end it where its request was stopped. */
+void mover_unblock(struct mover *m);
+
+/* part_proof.c: compare what the operation moved with a plain read; p->got is got if it is good. */
+void part_prove(struct part *p, uint64_t got);
+/* part_proof.c: an operation of the proof came back. */
+void part_proof_op_done(struct part *p);
+void part_proof_free(struct part *p);
+/* part.c: go on after an operation, a proof included. */
+void part_continue(struct part *p);
+/* part.c: the hop serves the part no longer. */
+void part_event(struct part *p, unsigned hop, uint32_t why, int detail);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Proofs of parts: what an operation moved is compared with a plain read, before anybody believes
+ * it.  Where they differ, trials say whose fault that is (trial.h), and the part begins anew by
+ * another hop.
+ */
+#include <string.h>
+
+#include "base/uaccess.h"
+#include "core/path/part.h"
+#include "core/path/plan.h"
+#include "core/path/proof.h"
+#include "core/path/trial.h"
+#include "core/queue/req.h"
+
+#define PROOF_MORE KIB(64) /* compared by further parts of a request while others are at it */
+
+struct part_proof {
+	struct proof *of;
+	uint64_t off, len; /* in the file */
+	uint64_t got;      /* what part->got is if it is good */
+	bool proves;       /* all is compared that a proof takes */
+	const char *data;  /* what the operation moved */
+	struct trial *trial;
+	char buf[]; /* what the plain read gives */
+};
+
+void part_proof_free(struct part *p)
+{
+	struct part_proof *v = TAKE_PTR(p->proof);
+
+	if (likely(!v))
+		return;
+	trial_free(v->trial);
+	free(v);
+	p->mover->nr_proving--;
+}
+
+/* Nothing that the part has moved counts. */
+static void part_forget(struct part *p)
+{
+	p->got = 0;
+	memset(p->bytes, 0, sizeof(p->bytes));
+}
+
+/* It was stopped: the data is there, but nobody may rely on the hop that brought it. */
+static void part_unbelieved(struct part *p, int err)
+{
+	part_forget(p);
+	p->err = err;
+	part_continue(p);
+}
+
+/* Its bytes are not believed: all of the part goes once more, by another hop. */
+static void part_again(struct part *p)
+{
+	part_proof_free(p);
+	part_forget(p);
+	p->err = 0;
+	p->eof = false;
+	part_event(p, p->hop, PST_WHY_NOT_PROVEN, 0);
+	part_continue(p);
+}
+
+static void part_proven(struct part *p)
+{
+	p->got = p->proof->got;
+	if (p->proof->proves) {
+		p->flags |= PST_DONE_PROOF;
+		proof_good(p->proof->of);
+	}
+	part_proof_free(p);
+	part_continue(p);
+}
+
+/* The first part of each request is compared like a request on its own.  Of its other parts on host
+ * memory, of which there may be hundreds at once, fewer bytes are: these prove nothing. */
+static uint64_t proof_len(struct part *p)
+{
+	bool first = !atomic_exchange(&p->req->compared, true);
+	uint64_t max = first || p->user->roomy || !p->mover->nr_proving ? PROOF_MAX : PROOF_MORE;
+
+	return MIN(p->op.moved, max);
+}
+
+/* A read is short where the file ends.  A write that is may have moved no more than a byte. */
+static bool is_cut_short(const struct io_op *op)
+{
+	return op->kind == IO_WRITE && op->res != (int64_t)op->len;
+}
+
+void part_prove(struct part *p, uint64_t got)
+{
+	struct file *file = plan_reader(p->req->io.file);
+	uint64_t len = proof_len(p);
+	int err = p->user->stopped(p);
+	struct part_proof *v;
+
+	if (err < 0) {
+		part_unbelieved(p, -err);
+		return;
+	}
+	v = file ? malloc(sizeof(*v) + len) : NULL;
+	if (!v) {
+		part_again(p);
+		return;
+	}
+	*v = (struct part_proof){
+		.of = p->unproven,
+		.off = p->op.off,
+		.len = len,
+		.got = got,
+		.proves = len == MIN(p->op.moved, PROOF_MAX) && !is_cut_short(&p->op),
+		.data = p->op.buf,
+	};
+	p->proof = v;
+	p->mover->nr_proving++;
+	p->step = PART_PROOF;
+	p->op.file = file;
+	p->op.reg = NULL;
+	p->op.kind = IO_READ;
+	p->op.flags = 0;
+	p->op.off = v->off;
+	p->op.len = len;
+	p->op.buf = v->buf;
+	part_queue(p);
+}
+
+/* Start the trial's next operation, or begin anew. */
+static void part_try(struct part *p)
+{
+	if (!p->proof->trial) {
+		part_again(p);
+		return;
+	}
+	p->step = PART_TRIAL;
+	trial_op(p->proof->trial, &p->op);
+	part_queue(p);
+}
+
+static void part_tried(struct part *p)
+{
+	enum trial_end end = trial_step(p->proof->trial, p->op.res);
+
+	if (end == TRIAL_ON) {
+		part_try(p);
+		return;
+	}
+	if (end == TRIAL_LIE)
+		proof_failed(p->proof->of);
+	part_again(p);
+}
+
+/* Did the operation move what a plain read gave?  1; 0; -EFAULT: nobody can tell any more. */
+static int part_same(const struct part *p)
+{
+	const struct part_proof *v = p->proof;
+
+	if (p->user->roomy || req_stays(p->req))
+		return memcmp(v->buf, v->data, v->len) == 0;
+	return uaccess_same(v->data, v->buf, v->len);
+}
+
+static void part_compared(struct part *p)
+{
+	struct part_proof *v = p->proof;
+	int same;
+
+	if (p->op.res != (int64_t)v->len) {
+		/* The plain read failed or the file shrank: that says nothing of O_DIRECT. */
+		part_again(p);
+		return;
+	}
+	same = part_same(p);
+	if (same < 0) {
+		p->err = -same;
+		part_continue(p);
+	} else if (same) {
+		part_proven(p);
+	} else {
+		v->trial = trial_new(p->req, v->off, v->len, v->data, v->buf);
+		part_try(p);
+	}
+}
+
+void part_proof_op_done(struct part *p)
+{
+	int err = p->user->stopped(p);
+
+	if (err < 0) {
+		part_unbelieved(p, -err);
+	} else if (p->step == PART_TRIAL) {
+		part_tried(p);
+	} else {
+		part_compared(p);
+	}
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/queue/life.h"
+
+#define TO(state, acts)     \
+	{                   \
+		state, acts \
+	}
+
+const struct life_step life[REQ_STATES][REQ_EVENTS] = {
+	[REQ_FREE] = {
+		[REQ_PREP] = TO(REQ_PREPARED, LIFE_NOTHING),
+	},
+	[REQ_PREPARED] = {
+		[REQ_HOLD] = TO(REQ_HELD, LIFE_NOTHING),
+		[REQ_START] = TO(REQ_ACTIVE, LIFE_NOTHING),
+		[REQ_QUIET] = TO(REQ_DONE, LIFE_COMPLETE | LIFE_RELEASE),
+		[REQ_DROP] = TO(REQ_FREE, LIFE_RELEASE | LIFE_FREE),
+	},
+	[REQ_HELD] = {
+		[REQ_START] = TO(REQ_ACTIVE, LIFE_NOTHING),
+		[REQ_QUIET] = TO(REQ_DONE, LIFE_COMPLETE | LIFE_RELEASE),
+	},
+	[REQ_ACTIVE] = {
+		[REQ_QUIET] = TO(REQ_DONE, LIFE_COMPLETE | LIFE_RELEASE),
+		[REQ_GIVE_UP] = TO(REQ_LATE, LIFE_COMPLETE),
+	},
+	[REQ_DONE] = {
+		[REQ_REAP] = TO(REQ_FREE, LIFE_FREE),
+	},
+	[REQ_LATE] = {
+		[REQ_QUIET] = TO(REQ_DONE, LIFE_LATE | LIFE_RELEASE),
+		[REQ_REAP] = TO(REQ_BUSY, LIFE_NOTHING),
+	},
+	[REQ_BUSY] = {
+		[REQ_QUIET] = TO(REQ_FREE, LIFE_LATE | LIFE_RELEASE | LIFE_FREE),
+	},
+};

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pst_queue_try(): reads that need no waiting, without requests.
+ *
+ * One read alone is cheapest by a system call of its own, several are by the queue's I/O context,
+ * whose operations of this kind are over when it was flushed.  What else comes out of it meanwhile
+ * goes its way.
+ */
+#include "base/cancel.h"
+#include "base/fault.h"
+#include "core/path/caller.h"
+#include "core/path/part.h"
+#include "core/path/path.h"
+#include "core/path/plan.h"
+#include "core/queue/object.h"
+#include "core/queue/plain.h"
+#include "core/queue/queue.h"
+
+#define MANY 4u       /* from here on the I/O context is cheaper */
+#define BATCH 32u     /* operations at once */
+#define LATE_NS 50000 /* where an operation is not over after all */
+
+/* Injected faults go the way of requests. */
+static inline bool may_try(const struct pst_queue *q, const struct pst_io *io)
+{
+	return is_plain(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
+	       likely(!io->deadline_ns && io->len && !fault_active);
+}
+
+/* The plan of a read that may be tried, or NULL. */
+static const struct plan *try_plan(const struct pst_queue *q, const struct pst_io *io)
+{
+	const struct path_ops *ops;
+	const struct plan *plan;
+
+	if (unlikely(!may_try(q, io)))
+		return NULL;
+	plan = plan_of_read(q, io);
+	ops = plan ? path_ops_of(plan->hop[0]) : NULL;
+	return ops && ops->now && ops->now(io->file->file) ? plan : NULL;
+}
+
+/* All bytes of it are there: it is counted as a request would be. */
+static void moved(struct pst_queue *q, const struct pst_io *io, const struct plan *plan,
+		  struct pst_done *ret)
+{
+	struct counters *st = &q->st;
+	uint8_t path = plan->hop[0];
+
+	*ret = (struct pst_done){
+		.user_data = io->user_data,
+		.res = (int64_t)io->len,
+		.prefix = io->len,
+		.paths = PST_PATH_BIT(path),
+		.why = plan->why,
+		.detail = plan->detail,
+		.op = io->op,
+	};
+	count(&st->requests, 1);
+	count(&st->bytes[path], io->len);
+	if (plan->why != PST_WHY_NONE) {
+		count(&st->fallbacks, 1);
+		count(&st->why[plan->why], 1);
+	}
+}
+
+static void not_moved(const struct pst_io *io, struct pst_done *ret)
+{
+	*ret = (struct pst_done){ .user_data = io->user_data, .res = -EAGAIN, .op = io->op };
+}
+
+static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
+{
+	const struct plan *plan = try_plan(q, io);
+
+	if (!plan || file_read_now(io->file->file, mem_host(io->mem, io->mem_off), io->file_off,
+				   io->len) != (int64_t)io->len) {
+		not_moved(io, ret);
+		return false;
+	}
+	moved(q, io, plan, ret);
+	return true;
+}
+
+static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op *op)
+{
+	op->file = io->file->file;
+	op->reg = io->mem->region->reg;
+	op->buf = mem_host(io->mem, io->mem_off);
+	op->off = io->file_off;
+	op->len = io->len;
+	op->kind = IO_READ;
+	op->flags = IO_OP_NOWAIT;
+	op->claim = WRITERS_NONE;
+	return q->backend->queue(q->ctx, op) == 0;
+}
+
+/* Until all of them are over, which they are at once. */
+static void finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
+{
+	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);
+	struct io_op *got[BATCH];
+
+	for (;;) {
+		unsigned n;
+
+		(void)q->backend->flush(q->ctx);
+		n = q->backend->reap(q->ctx, got, BATCH);
+		for (unsigned i = 0; i < n; i++) {
+			if (likely((uintptr_t)got[i] - first < size))
+				nr--;
+			else
+				part_op_done(container_of(got[i], struct part, op));
+		}
+		if (likely(!nr))
+			return;
+		if (!n)
+			(void)q->backend->wait(q->ctx, 1, now_ns() + LATE_NS);
+	}
+}
+
+static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigned nr,
+			  struct pst_done *ret)
+{
+	const struct plan *plan = NULL;
+	struct io_op ops[BATCH];
+	uint8_t of[BATCH];
+	unsigned n = 0, good = 0;
+
+	NO_CANCEL(); /* pst_queue_try() leaves it to us */
+	for (unsigned i = 0; i < nr; i++) {
+		const struct pst_io *io = &ios[i];
+		bool same = plan && io->policy == ios[of[0]].policy;
+
+		/* All of them have the plan that the queue keeps, and its file and memory. */
+		if (unlikely(!(likely(same) ? may_try(q, io) : try_plan(q, io) != NULL) ||
+			     !queue_op(q, io, &ops[n]))) {
+			not_moved(io, &ret[i]);
+			continue;
+		}
+		plan = &q->memo.plan;
+		of[n++] = (uint8_t)i;
+	}
+	if (n)
+		finish(q, ops, n);
+	for (unsigned i = 0; i < n; i++) {
+		const struct pst_io *io = &ios[of[i]];
+
+		if (likely(ops[i].res == (int64_t)io->len)) {
+			moved(q, io, plan, &ret[of[i]]);
+			good++;
+		} else {
+			not_moved(io, &ret[of[i]]);
+		}
+	}
+	return good;
+}
+
+unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr, struct pst_done *ret)
+{
+	unsigned good = 0, n;
+
+	if (nr < MANY || !q->backend->now) {
+		for (unsigned i = 0; i < nr; i++)
+			good += try_one(q, &ios[i], &ret[i]);
+		return good;
+	}
+	for (unsigned i = 0; i < nr; i += n) {
+		n = MIN(nr - i, BATCH);
+		good += try_batch(q, &ios[i], n, &ret[i]);
+	}
+	return good;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Files, and the providers that open them.
+ *
+ * A file is a struct file, whatever it lies on.  Its provider is a const struct file_ops.  Local
+ * files (local.h) are the first; what has a name like scheme://rest is opened by the provider of
+ * that scheme.  Core and back ends know a file by the members below and by the wrappers at the
+ * end, and no provider by its name.
+ *
+ * An open file may be used by any number of threads at once.  Its members do not change after
+ * open(), but for direct_bad and warm.
+ */
+#ifndef PST_FILE_FILE_H
+#define PST_FILE_FILE_H
+
+#include <sys/types.h>
+
+#include <penstock.h>
+
+#include "base/base.h"
+
+#define FILE_PROVIDERS_MAX 8u
+#define FILE_SCHEME_MAX 16u /* characters */
+#define FILE_PLACE_MAX 48u
+
+/* What core may count on. */
+#define FILE_DIRECT (1u << 0)   /* IO_OP_DIRECT goes around every cache on the way to the bytes */
+#define FILE_NOWAIT (1u << 1)   /* IO_OP_NOWAIT works: what would have to wait gives -EAGAIN */
+#define FILE_RESIDENT (1u << 2) /* every byte is in memory that the CPU reads */
+#define FILE_MAY_HANG (1u << 3) /* so may any call on it, also starting an operation and free() */
+#define FILE_STALE (1u << 4)    /* its cache may lack what another machine wrote */
+#define FILE_SHARED (1u << 5)   /* a device that other machines may write without telling */
+#define FILE_AHEAD (1u << 6)    /* its cache reads ahead for reads that go front to back */
+#define FILE_CACHE (1u << 7)    /* a cache that the CPU reads: resident() or NOWAIT tells of what */
+
+struct file_ops;
+struct io_backend;
+struct writers;
+
+/* A provider's own struct begins with this. */
+struct file {
+	const struct file_ops *ops;
+	uint32_t flags;     /* PST_FILE_* */
+	uint32_t caps;      /* FILE_* */
+	uint32_t mem_align; /* of IO_OP_DIRECT: power of two, bytes; 0 without */
+	uint32_t off_align;
+	uint32_t why; /* enum pst_why: why there is no FILE_DIRECT.  NONE: there is nothing
+				  * to go around, or PST_FILE_PLAIN was given */
+	int detail;   /* of why */
+	struct writers *writers; /* shared by all that are open on the same bytes (writers.c); NULL:
+				  * writes of every kind may be under way at once */
+	_Atomic bool direct_bad; /* an operation by IO_OP_DIRECT was refused: none from now on */
+	_Atomic int warm;        /* core's memory of how often CACHED hit; see plan.c */
+	char name[16];           /* of the file system or service, for people */
+};
+
+/* Two that are the same say that the file has not changed in between. */
+struct file_stamp {
+	uint64_t size;
+	uint64_t change[2]; /* a time, a version, a checksum: the provider's own */
+};
+
+/**
+ * struct file_ops - a provider of files
+ *
+ * A table is const.  Calls come from any thread, several at once, on one file too.  A call leaves
+ * a sentence with each -errno (err_set()), unless its comment says otherwise.  A NULL member means
+ * "cannot"; the wrappers below answer for it.  @open and @free may not be NULL.
+ *
+ * A provider does not call core, and holds no lock of its own while it calls the functions that
+ * an I/O context is given.
+ */
+struct file_ops {
+	/** @scheme: of names like scheme://rest, [a-z][a-z0-9+.-]*; NULL for local files */
+	const char *scheme;
+
+	/**
+	 * @backend: the kind of I/O context that takes operations on these files
+	 *
+	 * NULL: those of the system, uring and threads, which take local files only.  A queue, or
+	 * a worker of an engine, makes its own at the first request on such a file (io.h, struct
+	 * io_others).
+	 */
+	const struct io_backend *backend;
+
+	/**
+	 * @open: open a file
+	 * @name:  all of it, scheme:// included
+	 * @flags: PST_FILE_*, checked for sense
+	 * @mode:  of a file that is created
+	 *
+	 * May block, but not for ever: a service that does not answer is an error.  @ret->ops is
+	 * this table.  Flags that mean nothing here are kept all the same.  There is no FILE_DIRECT
+	 * with PST_FILE_PLAIN.
+	 *
+	 * Return: 0; -ENOENT, -EACCES, -EEXIST, -EISDIR and the like, as open(2) gives them.
+	 */
+	int (*open)(const char *name, uint32_t flags, uint32_t mode, struct file **ret);
+
+	/**
+	 * @free: close it
+	 *
+	 * Nothing is in flight on it.  May block where FILE_MAY_HANG says so: then it has a thread
+	 * of its own.
+	 */
+	void (*free)(struct file *f);
+
+	/** @size: bytes now.  May block.  NULL: -EOPNOTSUPP */
+	int (*size)(const struct file *f, uint64_t *ret_size);
+
+	/**
+	 * @again: open the same file a second time, for reading
+	 *
+	 * For files that are open for writing only: writes by IO_OP_DIRECT are compared with a
+	 * plain read.  PST_FILE_PLAIN is set, @ret->ops is this table.  NULL: such writes go
+	 * without IO_OP_DIRECT.
+	 */
+	int (*again)(const struct file *f, struct file **ret);
+
+	/**
+	 * @peek: read, and leave no trace in a cache
+	 *
+	 * May block.  NULL: nothing is compared with what lies beneath.
+	 *
+	 * Return: bytes, fewer at the end of the file only; -errno without a sentence.
+	 */
+	int64_t (*peek)(const struct file *f, void *buf, uint64_t off, uint64_t len);
+
+	/**
+	 * @read_now: read what is in a cache that the CPU reads, or in memory
+	 *
+	 * Does not block.  For files with FILE_NOWAIT, and @len at most IO_LEN_MAX.  NULL: -EAGAIN.
+	 *
+	 * Return: bytes, which may be fewer than @len anywhere; -errno without a sentence.
+	 */
+	int64_t (*read_now)(const struct file *f, void *buf, uint64_t off, uint64_t len);
+
+	/**
+	 * @resident: are all bytes of a range in a cache that the CPU reads?
+	 *
+	 * Does not block.  What of the range is behind the end of the file counts as resident.
+	 * NULL: nobody can tell.
+	 *
+	 * Return: 1, 0; -1 where it cannot be told now.  No sentence.
+	 */
+	int (*resident)(const struct file *f, uint64_t off, uint64_t len);
+
+	/**
+	 * @ends_at: does the file end there, or before?
+	 *
+	 * Asked after a short IO_OP_NOWAIT.  Does not block: false where it would.  NULL: false.
+	 */
+	bool (*ends_at)(const struct file *f, uint64_t off);
+
+	/**
+	 * @stamp: something that differs once the file was changed
+	 *
+	 * Does not block.  NULL: it cannot be told, and wrong bytes are not held against a path.
+	 *
+	 * Return: 0; -errno without a sentence.
+	 */
+	int (*stamp)(const struct file *f, struct file_stamp *ret);
+
+	/**
+	 * @place: name what of one file holds for others, a mount for example
+	 *
+	 * IO_OP_DIRECT is proven once for each place.  @size is FILE_PLACE_MAX; what is longer is
+	 * hashed, not cut.  NULL: all files of the provider are one place.
+	 *
+	 * Return: true if the name means the same in every process, and after a restart.
+	 */
+	bool (*place)(const struct file *f, char *buf, size_t size);
+};
+
+extern const struct file_ops local_file_ops;
+
+/**
+ * file_provider_add() - make a provider known
+ * @ops: complete, and there for ever
+ *
+ * Any thread, any time; files are opened by it from then on.
+ *
+ * Return: 0; -EINVAL for a table that is not complete or a scheme that is none; -EEXIST where the
+ * scheme is taken; -ENOSPC beyond FILE_PROVIDERS_MAX.
+ */
+int file_provider_add(const struct file_ops *ops);
+
+/**
+ * file_open() - open a file by its name
+ *
+ * As file_ops.open.  A name without scheme:// is a path of a local file.
+ *
+ * Return: 0; -EPROTONOSUPPORT for a scheme that no provider has; what the provider says.
+ */
+int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret);
+
+/* Wrappers: each answers for a member that is NULL, as its comment above says. */
+void file_free(struct file *f); /* NULL: nothing */
+int file_size(const struct file *f, uint64_t *ret_size);
+int file_again(const struct file *f, struct file **ret);
+int64_t file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
+int file_stamp(const struct file *f, struct file_stamp *ret);
+bool file_place(const struct file *f, char *buf, size_t size);
+
+/* Is the file the same as when the stamp was taken?  False where it cannot be told. */
+bool file_still(const struct file *f, const struct file_stamp *stamp);
+
+/* 1, 0, or -1: nobody can tell. */
+static inline int file_resident(const struct file *f, uint64_t off, uint64_t len)
+{
+	if (f->caps & FILE_RESIDENT)
+		return 1;
+	return f->ops->resident ? f->ops->resident(f, off, len) : -1;
+}
+
+static inline int64_t file_read_now(const struct file *f, void *buf, uint64_t off, uint64_t len)
+{
+	return f->ops->read_now ? f->ops->read_now(f, buf, off, len) : -EAGAIN;
+}
+
+static inline bool file_ends_at(const struct file *f, uint64_t off)
+{
+	return f->ops->ends_at && f->ops->ends_at(f, off);
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Local files: what has a path and a descriptor.  They are the first provider (local.c), and the
+ * only one that the back ends of the system, uring and threads, know.
+ *
+ * What needs a descriptor finds it here: cuFile, and the pages of the page cache.  Everything else
+ * knows files by file.h.
+ */
+#ifndef PST_FILE_LOCAL_H
+#define PST_FILE_LOCAL_H
+
+#include "file/file.h"
+#include "file/io.h"
+
+/* After open only cufile and forget change. */
+struct local_file {
+	struct file file;
+	int fd;            /* without O_DIRECT; always there */
+	int fd_direct;     /* the same file with O_DIRECT, or -1 */
+	uint32_t idx;      /* in I/O contexts' tables: 2 * idx is fd, 2 * idx + 1 fd_direct */
+	uint32_t gen;      /* of this use of idx */
+	uint32_t fs_magic; /* statfs(2) f_type */
+	bool block_device;
+	uint64_t fs_id; /* statfs(2) f_fsid; 0 for a block device */
+	dev_t dev;      /* of the file system, or of the block device itself */
+	ino_t ino;
+	struct cufile_file *cufile;           /* gds/cufile/file.c's, and under its lock */
+	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
+};
+
+/* Of a file that is local. */
+static inline struct local_file *local_of(const struct file *f)
+{
+	return container_of((struct file *)f, struct local_file, file);
+}
+
+/* NULL for a file of another provider. */
+static inline struct local_file *file_local(const struct file *f)
+{
+	return f->ops == &local_file_ops ? local_of(f) : NULL;
+}
+
+static inline int io_op_fd(const struct io_op *op)
+{
+	const struct local_file *f = local_of(op->file);
+
+	return op->flags & IO_OP_DIRECT ? f->fd_direct : f->fd;
+}
+
+/* The file of a descriptor, which is duplicated.  flags are PST_FILE_STABLE and PST_FILE_PLAIN. */
+int local_file_wrap(int fd, uint32_t flags, struct file **ret);
+
+/* What local.c puts into its table: peek.c, resident.c. */
+int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
+int local_file_resident(const struct file *f, uint64_t off, uint64_t len);
+bool local_file_ends_at(const struct file *f, uint64_t off);
+
+#endif

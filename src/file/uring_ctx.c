@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * I/O contexts of io_uring: made, waited for, and freed.
+ */
+#include <assert.h>
+#include <sys/resource.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "file/uring.h"
+#include "file/uring_bufs.h"
+#include "file/uring_ring.h"
+
+#define SPIN_NS 10000u
+#define SPIN_SKIP 31u
+
+/* ------------------------------------------------------------------ set up */
+
+/* Empty tables.  Kernels before 5.19 have none: then nothing is registered. */
+static void add_tables(struct uring_ctx *ctx)
+{
+	unsigned files = 2 * IO_NR_FILES;
+	struct rlimit rl;
+
+	/* The kernel refuses a table longer than that. */
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < files)
+		files = (unsigned)align_down(rl.rlim_cur, 2);
+	if (files && uring_ring_sparse(&ctx->ring, IORING_REGISTER_FILES2, files) == 0)
+		ctx->nr_files = files / 2;
+	uring_bufs_init(&ctx->bufs, &ctx->ring);
+	log_debug("I/O context of io_uring: depth %u, places for %u files and %u buffers",
+		  ctx->base.depth, ctx->nr_files, ctx->bufs.on ? IO_NR_BUFS : 0);
+}
+
+/* Called by whoever frees the file, from any thread. */
+static void forget_file(struct ctx_tables *t, uint32_t idx)
+{
+	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
+	int none[2] = { -1, -1 };
+
+	if (!ctx->file_gen[idx])
+		return;
+	ctx->file_gen[idx] = 0;
+	(void)io_uring_register_files_update(&ctx->ring, 2 * idx, none, 2);
+}
+
+static void forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
+{
+	struct uring_ctx *ctx = container_of(t, struct uring_ctx, tables);
+
+	uring_bufs_forget(&ctx->bufs, idx, nr);
+}
+
+static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
+{
+	struct uring_ctx *ctx = calloc(1, sizeof(*ctx));
+	int r;
+
+	if (!ctx)
+		return err_set(ENOMEM, "no memory for an I/O context of io_uring");
+	ctx->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
+	ctx->efd = -1;
+	r = uring_ring_new(depth, &ctx->ring);
+	if (r < 0) {
+		free(ctx);
+		return uring_ring_err(-r);
+	}
+	uring_ring_may_hang(&ctx->ring);
+	/* A forked child must not work on its parent's ring. */
+	(void)io_uring_ring_dontfork(&ctx->ring);
+	add_tables(ctx);
+	ctx->tables.forget_file = forget_file;
+	ctx->tables.forget_buf = forget_buf;
+	ctx_tables_add(&ctx->tables);
+	*ret = &ctx->base;
+	return 0;
+}
+
+static bool any_registered(const struct uring_ctx *ctx)
+{
+	for (unsigned i = 0; i < IO_NR_FILES; i++)
+		if (ctx->file_gen[i])
+			return true;
+	return false;
+}
+
+static void uring_ctx_free(struct io_ctx *base)
+{
+	struct uring_ctx *ctx = uring_ctx_of(base);
+
+	ctx_tables_del(&ctx->tables);
+	/* The kernel tears a ring down in the background.  Files given back before that do
+	 * not keep their file system busy when we are long gone. */
+	if (any_registered(ctx))
+		(void)io_uring_unregister_files(&ctx->ring);
+	uring_bufs_done(&ctx->bufs);
+	io_uring_queue_exit(&ctx->ring);
+	free(ctx);
+}
+
+/* -------------------------------------------------------------------- wait */
+
+/* io_uring_enter(2) that neither submits nor takes completions. */
+static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
+{
+	struct io_uring_getevents_arg arg = { 0 };
+	struct __kernel_timespec ts;
+	uint64_t now;
+	int r;
+
+	if (deadline_ns != PST_NO_DEADLINE) {
+		now = now_ns();
+		deadline_ns -= MIN(now, deadline_ns);
+		ts.tv_sec = (int64_t)(deadline_ns / NSEC_PER_SEC);
+		ts.tv_nsec = (int64_t)(deadline_ns % NSEC_PER_SEC);
+		arg.ts = (uintptr_t)&ts;
+	}
+	r = io_uring_enter2((unsigned)ctx->ring.ring_fd, 0, min,
+			    IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, (sigset_t *)&arg,
+			    sizeof(arg));
+	if (r == -ETIME)
+		return -ETIMEDOUT;
+	return r < 0 ? r : 0;
+}
+
+/*
+ * Going to sleep and being woken costs more than a fast device takes, most of all in a
+ * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
+ * Whoever completes an operation has less to do, too, if nobody has to be woken.
+ */
+static bool spin(struct uring_ctx *ctx, unsigned min)
+{
+	uint64_t end;
+
+	if (ctx->spin_skip) {
+		ctx->spin_skip--;
+		return false;
+	}
+	end = now_ns() + SPIN_NS;
+	do {
+		if (uring_must_enter(ctx) && io_uring_get_events(&ctx->ring) < 0)
+			break;
+		if (io_uring_cq_ready(&ctx->ring) >= min)
+			return true;
+	} while (now_ns() < end);
+	ctx->spin_skip = SPIN_SKIP;
+	return false;
+}
+
+static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
+{
+	struct uring_ctx *ctx = uring_ctx_of(base);
+	uint64_t soon;
+	int r;
+
+	if (ctx->nr_done || !base->nr_ops)
+		return 0;
+	min = MIN(min, base->nr_ops);
+	min = min ? min : 1;
+	if (io_uring_cq_ready(&ctx->ring) >= min)
+		return 0;
+	/* Operations that reap() could not give to the kernel would be waited for in vain. */
+	if (unlikely(ctx->owe_submit) && uring_flush(base) < 0) {
+		soon = now_ns() + NSEC_PER_MSEC;
+		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
+		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
+	}
+	if (ctx->nr_done || spin(ctx, min))
+		return 0;
+	return enter_wait(ctx, min, deadline_ns);
+}
+
+/* On or off; a full barrier. */
+static void set_events(struct uring_ctx *ctx, bool on)
+{
+	/* Pairs with the kernel, which posts a completion and then looks at this flag: either
+	 * it sees the flag, or has_work() below sees the completion. */
+	(void)__atomic_exchange_n(ctx->ring.cq.kflags, on ? 0 : IORING_CQ_EVENTFD_DISABLED,
+				  __ATOMIC_SEQ_CST);
+	ctx->armed = on;
+}
+
+static bool has_work(struct uring_ctx *ctx)
+{
+	if (uring_must_enter(ctx))
+		(void)io_uring_get_events(&ctx->ring);
+	return ctx->nr_done || ctx->owe_submit ||
+	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
+}
+
+static int uring_arm(struct io_ctx *base, int efd, bool armed)
+{
+	struct uring_ctx *ctx = uring_ctx_of(base);
+	int r;
+
+	if (!armed) {
+		if (ctx->armed)
+			set_events(ctx, false);
+		return 0;
+	}
+	if (ctx->efd < 0) {
+		r = io_uring_register_eventfd(&ctx->ring, efd);
+		if (r < 0)
+			return err_set(r, "io_uring does not take the eventfd of a queue: %s",
+				       err_name(r));
+		ctx->efd = efd;
+	}
+	assert(efd == ctx->efd);
+	set_events(ctx, true);
+	if (has_work(ctx))
+		uring_wake_armed(ctx);
+	return 0;
+}
+
+const struct io_backend uring_backend = {
+	.name = "uring",
+	.backend = PST_BACKEND_URING,
+	.now = true,
+	.check = uring_ring_check,
+	.ctx_new = uring_ctx_new,
+	.ctx_free = uring_ctx_free,
+	.queue = uring_queue,
+	.flush = uring_flush,
+	.reap = uring_reap,
+	.wait = uring_wait,
+	.cancel = uring_cancel,
+	.arm = uring_arm,
+};

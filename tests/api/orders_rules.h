@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What has to come of a read, a write and a sync by the rules of the library, whatever the order of
+ * events: one completion of each, its result, and what is in use until when.
+ */
+#ifndef PST_TESTS_ORDERS_RULES_H
+#define PST_TESTS_ORDERS_RULES_H
+
+#include "orders.h"
+
+#define LEN 4096u /* of the read, and of the write */
+
+/* One request, by the rules. */
+struct sub {
+	bool there;
+	bool held;    /* a sync behind the write */
+	bool at_gate; /* its operation is under way */
+	bool asked;   /* to end, by a cancel */
+	bool touches; /* the operation at the gate uses the memory */
+	bool completed, reaped;
+	bool busy; /* its completion said so when it came */
+	int64_t res;
+	uint64_t prefix;
+	uint64_t moved; /* what the operation moved, whenever */
+};
+
+struct rules {
+	struct variant v;
+	bool soft; /* an engine moves what is read and written */
+	bool open[TEST_BARS];
+	struct sub subs[TEST_BARS];
+	uint64_t requests, errors, timeouts, canceled; /* of the queue */
+};
+
+/* A cancel reaches it at the gate.  An engine lets its operations end by themselves. */
+static inline bool obeys(const struct rules *r, enum test_bar bar)
+{
+	return !r->v.deaf && !(r->soft && bar != TEST_BAR_SYNC);
+}
+
+static inline void answered(struct rules *r, enum test_bar bar);
+
+static inline void completed(struct rules *r, enum test_bar bar, int64_t res, uint64_t prefix)
+{
+	struct sub *s = &r->subs[bar], *sync = &r->subs[TEST_BAR_SYNC];
+
+	s->completed = true;
+	s->held = false;
+	s->res = res;
+	s->prefix = prefix;
+	r->requests++;
+	r->errors += res < 0;
+	r->timeouts += res == -ETIMEDOUT;
+	r->canceled += res == -ECANCELED;
+	if (bar == TEST_BAR_WRITE && sync->held) {
+		sync->held = false;
+		sync->at_gate = true;
+		if (r->open[TEST_BAR_SYNC])
+			answered(r, TEST_BAR_SYNC);
+	}
+}
+
+/* The operation has its result. */
+static inline void answered(struct rules *r, enum test_bar bar)
+{
+	struct sub *s = &r->subs[bar];
+	enum test_result result = r->v.result[bar];
+	int64_t res = bar == TEST_BAR_SYNC ? 0 : LEN;
+	uint64_t moved = (uint64_t)res;
+
+	if (!s->at_gate)
+		return;
+	s->at_gate = s->touches = false;
+	if (result == TEST_ERROR) {
+		res = -EIO;
+		moved = 0;
+	} else if (result == TEST_SHORT && bar != TEST_BAR_SYNC) {
+		moved = LEN / 2;
+		res = bar == TEST_BAR_WRITE ? -ENOSPC : (int64_t)moved;
+		/* The second half is not begun after a cancel. */
+		if (s->asked && !r->soft)
+			res = -ECANCELED;
+	}
+	s->moved = moved;
+	if (s->completed)
+		return;
+	/* Its own result if it was done; but an engine does not begin to copy what was read. */
+	if (s->asked && r->soft && bar == TEST_BAR_READ)
+		completed(r, bar, -ECANCELED, 0);
+	else
+		completed(r, bar, res, moved);
+}
+
+/* Returns how many are asked to end. */
+static inline int canceled(struct rules *r)
+{
+	int nr = 0;
+
+	for (enum test_bar bar = 0; bar < TEST_BARS; bar++)
+		nr += r->subs[bar].there && !r->subs[bar].completed;
+	if (r->subs[TEST_BAR_SYNC].held)
+		completed(r, TEST_BAR_SYNC, -ECANCELED, 0);
+	for (enum test_bar bar = 0; bar < TEST_BARS; bar++) {
+		struct sub *s = &r->subs[bar];
+
+		if (!s->there || s->completed)
+			continue;
+		s->asked = true;
+		if (obeys(r, bar)) {
+			s->at_gate = s->touches = false;
+			completed(r, bar, -ECANCELED, 0);
+		}
+	}
+	return nr ? nr : -ENOENT;
+}
+
+/* All complete now, whatever is under way. */
+static inline void ended(struct rules *r, int err)
+{
+	/* What has not begun does not begin any more. */
+	if (r->subs[TEST_BAR_SYNC].held)
+		completed(r, TEST_BAR_SYNC, err, 0);
+	for (enum test_bar bar = 0; bar < TEST_BARS; bar++) {
+		struct sub *s = &r->subs[bar];
+
+		if (!s->there || s->completed)
+			continue;
+		if (obeys(r, bar))
+			s->at_gate = s->touches = false;
+		s->busy = s->at_gate && (bar == TEST_BAR_WRITE || s->touches);
+		completed(r, bar, s->asked ? -ECANCELED : err, 0);
+	}
+}
+
+static inline unsigned nr_inflight(const struct rules *r)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < TEST_BARS; i++)
+		nr += r->subs[i].there && !r->subs[i].completed;
+	return nr;
+}
+
+static inline unsigned nr_busy(const struct rules *r)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < TEST_BARS; i++)
+		nr += r->subs[i].completed && r->subs[i].at_gate;
+	return nr;
+}
+
+static inline unsigned nr_unreaped(const struct rules *r)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < TEST_BARS; i++)
+		nr += r->subs[i].completed && !r->subs[i].reaped;
+	return nr;
+}
+
+/* Does a drain of the memory wait? */
+static inline bool uses_mem(const struct rules *r)
+{
+	for (unsigned i = 0; i < TEST_BARS; i++) {
+		const struct sub *s = &r->subs[i];
+
+		if (s->there && i != TEST_BAR_SYNC && (!s->completed || s->touches))
+			return true;
+	}
+	return false;
+}
+
+/* Does a drain of the file wait? */
+static inline bool uses_file(const struct rules *r)
+{
+	return nr_inflight(r) || nr_busy(r);
+}
+
+#endif

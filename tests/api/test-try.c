@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pst_queue_try(): what memory holds is copied within the call, and anything else is refused
+ * without a trace.
+ */
+#include <sys/mman.h>
+
+#include "rig.h"
+
+#define SEED 5
+#define FILE_LEN RIG_MIB(4)
+#define PIECE 4096u
+#define WARM 64u /* reads until everybody knows that the file is warm */
+
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static int try(uint64_t file_off, uint64_t mem_off, uint64_t len, struct pst_done *ret)
+{
+	struct pst_io io = rig_io(PST_OP_READ, file, mem, file_off, mem_off, len);
+
+	io.user_data = 77;
+	return pst_queue_try(rig_q, &io, 1, ret);
+}
+
+/* Reads front to back say nothing of the rest of the file. */
+static uint64_t scattered(unsigned i)
+{
+	return i * 37 % (FILE_LEN / PIECE) * PIECE;
+}
+
+static void begin(void)
+{
+	rig_make(rig_path("data"), SEED, FILE_LEN);
+	rig_warm(rig_path("data"));
+	file = rig_open(rig_path("data"), RIG_RW);
+	mem = rig_alloc("host", RIG_MIB(4));
+	rig_q = rig_queue(rig_best_backend(), 16);
+	for (unsigned i = 0; i < WARM; i++)
+		T_EQ(rig_read(file, mem, scattered(i), 0, PIECE).res, PIECE);
+}
+
+static void end(void)
+{
+	pst_mem_free(mem);
+	pst_file_close(file);
+}
+
+/* Does this machine's file system let a read ask for what is in memory only? */
+static void needs_try(void)
+{
+	struct pst_done d;
+
+	if (!try(0, 0, PIECE, &d))
+		T_SKIP("a file system with RWF_NOWAIT");
+}
+
+static void bytes_and_completion(void)
+{
+	struct pst_stats before, after;
+	struct pst_done d;
+
+	begin();
+	needs_try();
+	before = rig_stats(rig_q);
+	for (uint64_t len = 1; len <= RIG_MIB(1); len = len * 3 + 1) {
+		uint64_t off = rig_below(FILE_LEN - len), at = rig_below(RIG_MIB(4) - len);
+
+		memset(&d, 0xff, sizeof(d));
+		T_EQ(try(off, at, len, &d), 1);
+		T_EQ(d.res, len);
+		T_EQ(d.prefix, len);
+		T_EQ(d.user_data, 77);
+		T_EQ(d.op, PST_OP_READ);
+		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_CACHED));
+		T_EQ(d.flags, 0);
+		T_EQ(rig_mem_differs(mem, at, len, SEED, off), len);
+		before.requests++;
+		before.bytes[PST_PATH_CACHED] += len;
+	}
+	after = rig_stats(rig_q);
+	T_EQ(after.requests, before.requests);
+	T_EQ(after.bytes[PST_PATH_CACHED], before.bytes[PST_PATH_CACHED]);
+	T_EQ(after.inflight, 0);
+	end();
+}
+
+/* Many at once, and among them some that are none for it. */
+static void many(void)
+{
+	static struct pst_io io[200];
+	static struct pst_done d[200];
+	unsigned good = 0;
+	int moved;
+
+	begin();
+	needs_try();
+	for (unsigned nr = 1; nr <= 200; nr += 1 + nr / 3) {
+		memset(pst_mem_ptr(mem), 0xee, 200 * PIECE);
+		for (unsigned i = 0; i < nr; i++) {
+			io[i] = rig_io(PST_OP_READ, file, mem, rig_below(FILE_LEN - PIECE),
+				       i * PIECE, PIECE);
+			io[i].user_data = 1000 + i;
+			if (i % 7 == 3)
+				io[i].op = PST_OP_WRITE;
+			if (i % 11 == 5)
+				io[i].file_off = FILE_LEN - 1;
+		}
+		memset(d, 0xff, sizeof(d));
+		moved = pst_queue_try(rig_q, io, nr, d);
+		good = 0;
+		for (unsigned i = 0; i < nr; i++) {
+			bool is = i % 7 != 3 && i % 11 != 5;
+
+			T_EQ(d[i].user_data, 1000 + i);
+			T_EQ(d[i].res, is ? (int)PIECE : -EAGAIN);
+			T_EQ(d[i].op, io[i].op);
+			if (is)
+				T_EQ(rig_mem_differs(mem, i * PIECE, PIECE, SEED, io[i].file_off),
+				     PIECE);
+			good += is;
+		}
+		T_EQ(moved, good);
+		T_EQ(rig_stats(rig_q).inflight, 0);
+	}
+	end();
+}
+
+/* Requests under way come out beside them, and are none of theirs. */
+static void many_beside_requests(void)
+{
+	static struct pst_io io[64];
+	static struct pst_done d[64];
+	unsigned left = 0;
+
+	begin();
+	needs_try();
+	for (unsigned round = 0; round < 200; round++) {
+		for (unsigned i = 0; i < 8; i++) {
+			struct pst_io r = rig_io(PST_OP_READ, file, mem, rig_below(FILE_LEN / 2),
+						 RIG_MIB(2) + i * PIECE, PIECE);
+
+			r.policy = i % 2 ? PST_POLICY1(PST_PATH_BUFFERED) : 0;
+			T_OK(pst_queue_prep(rig_q, &r));
+			left++;
+		}
+		T_EQ(pst_queue_submit(rig_q), 8);
+		/* The last plan is the automatic one. */
+		for (unsigned i = 0; i < 64; i++)
+			io[i] = rig_io(PST_OP_READ, file, mem, rig_below(FILE_LEN - PIECE),
+				       i * PIECE, PIECE);
+		(void)pst_queue_try(rig_q, io, 64, d);
+		for (unsigned i = 0; i < 64; i++)
+			if (d[i].res != -EAGAIN)
+				T_EQ(rig_mem_differs(mem, i * PIECE, PIECE, SEED, io[i].file_off),
+				     PIECE);
+		while (left) {
+			T_EQ(rig_reap1(rig_q).res, PIECE);
+			left--;
+		}
+	}
+	end();
+}
+
+/* Each of these is for pst_queue_prep(): nothing happens, and nothing is counted. */
+static void refused(void)
+{
+	struct pst_seg seg = { .len = PIECE, .count = 1 };
+	struct pst_stats before, after;
+	struct pst_done d;
+	struct pst_io io;
+
+	begin();
+	before = rig_stats(rig_q);
+#define REFUSED(change)                                           \
+	do {                                                      \
+		io = rig_io(PST_OP_READ, file, mem, 0, 0, PIECE); \
+		change;                                           \
+		T_EQ(pst_queue_try(rig_q, &io, 1, &d), 0);        \
+	} while (0)
+	REFUSED(io.op = PST_OP_WRITE);
+	REFUSED(io.op = PST_OP_SYNC);
+	REFUSED(io.op = 99);
+	REFUSED(io.len = 0);
+	REFUSED(io.len = RIG_MIB(1) + 1);
+	REFUSED(io.flags = PST_IO_CRC32C);
+	REFUSED(io.flags = PST_IO_STRICT);
+	REFUSED((io.segs = &seg, io.nr_segs = 1));
+	REFUSED(io.deadline_ns = PST_NO_DEADLINE);
+	REFUSED(io.reserved[3] = 1);
+	REFUSED(io.file = NULL);
+	REFUSED(io.mem = NULL);
+	REFUSED(io.mem_off = RIG_MIB(4) - PIECE + 1);
+	REFUSED(io.mem_off = UINT64_MAX);
+	REFUSED(io.file_off = FILE_LEN - 1); /* the end of the file: fewer bytes */
+	REFUSED(io.file_off = FILE_LEN);
+	REFUSED(io.file_off = INT64_MAX);
+	REFUSED(io.policy = PST_POLICY1(PST_PATH_DIRECT));
+	after = rig_stats(rig_q);
+	T_EQ(after.requests, before.requests);
+	T_EQ(memcmp(after.bytes, before.bytes, sizeof(after.bytes)), 0);
+	end();
+}
+
+/* What the page cache has not got is left to a request, and so are files and memory that the queue
+ * does not know yet. */
+static void not_in_memory(void)
+{
+	struct pst_done d;
+	struct pst_file *other;
+
+	begin();
+	needs_try();
+	rig_cold(rig_path("data"));
+	if (try(RIG_MIB(2), 0, PIECE, &d))
+		T_SKIP("a file system whose files leave memory");
+	T_EQ(rig_read(file, mem, RIG_MIB(2), 0, PIECE).res, PIECE);
+	T_EQ(rig_mem_differs(mem, 0, PIECE, SEED, RIG_MIB(2)), PIECE);
+	rig_warm(rig_path("data"));
+	other = rig_open(rig_path("data"), RIG_R);
+	{
+		struct pst_io io = rig_io(PST_OP_READ, other, mem, 0, 0, PIECE);
+
+		T_EQ(pst_queue_try(rig_q, &io, 1, &d), 0);
+	}
+	pst_file_close(other);
+	end();
+}
+
+/* The second page of two cannot be written to.  That says nothing of the page cache. */
+static void half_of_it(void)
+{
+	char *p = mmap(NULL, 2 * PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_mem *wrapped;
+	struct pst_done d;
+
+	T_CHECK(p != MAP_FAILED);
+	T_OK(pst_mem_wrap((uintptr_t)p, 2 * PIECE, NULL, &wrapped));
+	T_EQ(mprotect(p + PIECE, PIECE, PROT_NONE), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, wrapped, 0, 0, 2 * PIECE);
+
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -EFAULT);
+		T_EQ(d.prefix, PIECE);
+	}
+	T_EQ(rig_read(file, mem, 0, 0, PIECE).paths, PST_PATH_BIT(PST_PATH_CACHED));
+	pst_mem_free(wrapped);
+	T_EQ(munmap(p, 2 * PIECE), 0);
+}
+
+/* Memory that the kernel cannot write to is an error of the request, and no crash. */
+static void hostile_memory(void)
+{
+	char *p = mmap(NULL, PIECE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pst_mem *wrapped;
+	struct pst_done d;
+
+	begin();
+	needs_try();
+	T_CHECK(p != MAP_FAILED);
+	T_OK(pst_mem_wrap((uintptr_t)p, PIECE, NULL, &wrapped));
+	for (unsigned i = 0; i < 3; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, file, wrapped, 0, 0, PIECE);
+
+		T_EQ(pst_queue_try(rig_q, &io, 1, &d), 0);
+		T_EQ(rig_do(rig_q, &io).res, -EFAULT);
+	}
+	T_EQ(try(0, 0, PIECE, &d), 0); /* that memory was the last one */
+	T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
+	T_EQ(try(0, 0, PIECE, &d), 1);
+	pst_mem_free(wrapped);
+	T_EQ(munmap(p, PIECE), 0);
+	half_of_it();
+	end();
+}
+
+/* Requests that are prepared or under way stay what they are. */
+static void beside_requests(void)
+{
+	struct pst_done d;
+	struct pst_io io;
+
+	begin();
+	needs_try();
+	io = rig_io(PST_OP_READ, file, mem, 0, PIECE, PIECE);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(try(PIECE, 0, PIECE, &d), 1);
+	T_EQ(rig_mem_differs(mem, 0, PIECE, SEED, PIECE), PIECE);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_EQ(try(2 * PIECE, 0, PIECE, &d), 1);
+	T_EQ(rig_reap1(rig_q).res, PIECE);
+	T_EQ(rig_mem_differs(mem, PIECE, PIECE, SEED, 0), PIECE);
+	T_EQ(rig_mem_differs(mem, 0, PIECE, SEED, 2 * PIECE), PIECE);
+	end();
+}
+
+/* Files in memory know no RWF_NOWAIT, and all of their bytes are there. */
+static void file_in_memory(void)
+{
+	int fd = memfd_create("try", MFD_CLOEXEC);
+	char page[PIECE];
+	struct pst_done d;
+
+	T_CHECK(fd >= 0);
+	for (uint64_t off = 0; off < 2 * PIECE; off += PIECE) {
+		memset(page, 'a' + (int)(off / PIECE), PIECE);
+		T_EQ(pwrite(fd, page, PIECE, (off_t)off), PIECE);
+	}
+	T_OK(pst_file_wrap(fd, 0, NULL, &file));
+	mem = rig_alloc("host", RIG_MIB(4));
+	rig_q = rig_queue(rig_best_backend(), 16);
+	for (unsigned i = 0; i < WARM; i++)
+		T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
+	T_EQ(try(PIECE - 1, 0, 2, &d), 1);
+	T_EQ(d.res, 2);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_CACHED));
+	T_EQ(memcmp(pst_mem_ptr(mem), "ab", 2), 0);
+	T_EQ(try(2 * PIECE - 1, 0, 2, &d), 0); /* the end of the file */
+	T_EQ(close(fd), 0);
+	end();
+}
+
+/* The calls that wait do the same, and say the same of it as for any other read. */
+static void by_calls_that_wait(void)
+{
+	struct pst_done first, d;
+
+	begin();
+	T_EQ(pst_read(file, 0, mem, 0, PIECE, &first), PIECE);
+	for (unsigned i = 0; i < WARM; i++) {
+		T_EQ(pst_read(file, scattered(i), mem, scattered(i), PIECE, &d), PIECE);
+		T_EQ(rig_mem_differs(mem, scattered(i), PIECE, SEED, scattered(i)), PIECE);
+		T_EQ(d.user_data, first.user_data);
+		T_EQ(d.prefix, PIECE);
+		T_EQ(d.paths, PST_PATH_BIT(PST_PATH_CACHED));
+	}
+	T_EQ(pst_read(file, FILE_LEN - 1, mem, 0, 1, &d), 1);
+	T_EQ(pst_read(file, FILE_LEN, mem, 0, 1, &d), 0);
+	T_EQ(pst_read(file, 0, mem, RIG_MIB(4), 1, &d), -ERANGE);
+	T_EQ(pst_read(NULL, 0, mem, 0, 1, &d), -EINVAL);
+	T_EQ(pst_readv(file, NULL, 1, NULL, &d), -EINVAL);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	rig_run1("bytes_and_completion", bytes_and_completion);
+	rig_run1("many", many);
+	rig_run1("many_beside_requests", many_beside_requests);
+	rig_run1("refused", refused);
+	rig_run1("not_in_memory", not_in_memory);
+	rig_run1("hostile_memory", hostile_memory);
+	rig_run1("beside_requests", beside_requests);
+	rig_run1("file_in_memory", file_in_memory);
+	rig_run1("by_calls_that_wait", by_calls_that_wait);
+	return rig_done();
+}

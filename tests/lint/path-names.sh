@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# path-names.sh [ROOT]: the queue, the engines, the planner, the parts and the public calls know no
+# path by name.  They ask the table (src/core/path/path.h).  The last case plants names to see that
+# this test can fail.
+set -eu
+root=${1:-$(dirname "$0")/../..}
+root=$(cd "$root" && pwd)
+
+# Files that name no path, and the table, which has to name all.
+rooms='src/core/queue/*.[ch] src/core/engine/*.[ch] src/api/*.[ch] src/core/path/plan.[ch]
+	src/core/path/part.[ch] src/core/path/part_proof.c src/core/path/caller.[ch]'
+table='src/core/path/path.c src/core/path/path.h'
+
+# Headers of src/core/path that are no path's own.
+shared='(part|caller|path|plan|proof|source|trial)'
+
+# What paths call their own beside the names in the table.  The prefix window_ is not one: the folder
+# src/window is called so, whose windows api/window.c opens.
+others='ahead|cached_window|cufile|mappings?|small|warm|window_cache'
+
+# Print FILE:LINE: TEXT for each line that names a path: its number (PST_PATH_MAX and PST_PATH_BIT()
+# are none), its table, its header, its functions and types.  Comments do not count, nor do members
+# (f->direct_bad), which are the struct's.
+names() { # ROOT
+	cd "$1"
+	paths=$(sed -n 's/^[[:space:]]*\[PST_PATH_.*=/&/p' src/core/path/path.c |
+		grep -o '&path_[a-z]*' | sed 's/&path_//' | tr '\n' '|')
+	paths=${paths%|}
+	own=$(printf '%s' "$paths" | tr '|' '\n' | grep -vx window | tr '\n' '|')$others
+	# shellcheck disable=SC2086 # patterns
+	awk -v paths="$paths" -v own="$own" -v shared="$shared" -v table="$table" '
+	# The line without its comments.
+	function code(line,    out, at) {
+		out = ""
+		while (line != "") {
+			at = index(line, inside ? "*/" : "/*")
+			if (!inside)
+				out = out (at ? substr(line, 1, at - 1) : line)
+			if (at)
+				inside = !inside
+			line = at ? substr(line, at + 2) : ""
+		}
+		return out
+	}
+	FNR == 1 { inside = 0 }
+	{
+		text = code($0)
+		all = text
+		gsub(/PST_PATH_(MAX|BIT)/, "", all)
+		named = text ~ "(^|[^.>A-Za-z0-9_])(" own ")_[a-z0-9]" ||
+			text ~ "struct (" own ")($|[^a-z0-9])"
+		if (index(table, FILENAME) == 0)
+			named = named || all ~ /PST_PATH_[A-Z]/ ||
+				text ~ "(^|[^a-z_])path_(" paths ")($|[^a-z0-9_])"
+		if (text ~ "^ *# *include *\"(core/path/|gds/)")
+			named = text !~ "\"core/path/" shared "[.]h\""
+		if (named)
+			print FILENAME ":" FNR ": " text
+	}' $rooms $table
+}
+
+echo "1..2"
+found=$(names "$root")
+if [ -z "$found" ]; then
+	echo "ok 1 no_path_is_named"
+else
+	echo "not ok 1 no_path_is_named"
+	printf '%s\n' "$found" | sed 's/^/# /'
+fi
+
+copy=$(mktemp -d "${TMPDIR:-/tmp}/path-names.XXXXXX")
+trap 'rm -rf "$copy"' EXIT
+mkdir -p "$copy/src/core/path" "$copy/src/core/queue" "$copy/src/core/engine" "$copy/src/api"
+cp "$root/src/core/path/path.c" "$copy/src/core/path"
+for f in path.h plan.c plan.h part.c part.h part_proof.c caller.c caller.h; do
+	: >"$copy/src/core/path/$f"
+done
+echo 'static int a = PST_PATH_DIRECT;' >"$copy/src/core/queue/a.c"
+echo 'return path_direct.wanted(r);' >"$copy/src/core/queue/b.c"
+echo '#include "core/path/cached.h"' >"$copy/src/core/queue/c.c"
+echo '	if (pagecache_still(m))' >"$copy/src/core/engine/d.c"
+echo '	struct gds_route *e; /* of it */' >"$copy/src/core/engine/e.h"
+echo '/* the end */ gds_file_end(f);' >"$copy/src/api/f.c"
+echo '	struct mapping *g;' >"$copy/src/api/g.h"
+echo 'small_let_go(r);' >>"$copy/src/core/path/path.c"
+printf '%s\n' '/* gds_fit() and' ' * PST_PATH_GDS */' 'return f->direct_bad;' 'x = large * small;' \
+	'int paths[PST_PATH_MAX + 1];' '#include "core/path/plan.h"' >"$copy/src/core/queue/none.c"
+want='a.c b.c c.c d.c e.h f.c g.h path.c '
+planted=$(names "$copy" | sed 's,.*/\([a-z_]*\.[ch]\):.*,\1,' | sort -u | tr '\n' ' ')
+if [ "$planted" = "$want" ]; then
+	echo "ok 2 names_are_found"
+else
+	echo "not ok 2 names_are_found"
+	names "$copy" | sed 's/^/# /'
+fi

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The table of a request's life, walked in every order of events.
+ */
+#include "t.h"
+
+#include "core/queue/life.h"
+
+/* A request as the world around it sees it. */
+struct world {
+	enum req_state state;
+	bool submitted, under_way, reaped;
+	unsigned completed, released;
+};
+
+static unsigned seen[REQ_STATES], steps;
+
+/* Can the world bring this event about now?  It does not ask the table. */
+static bool can_come(const struct world *w, enum req_event ev)
+{
+	bool there = w->state != REQ_FREE;
+
+	switch (ev) {
+	case REQ_PREP:
+		return !there;
+	case REQ_HOLD:
+		return there && !w->submitted && !w->completed;
+	case REQ_START:
+		return there && !w->under_way && !w->completed;
+	case REQ_QUIET: /* the end of what is under way, or a failure before there is anything */
+		return there && (w->under_way || !w->completed);
+	case REQ_GIVE_UP:
+		return w->under_way && !w->completed;
+	case REQ_REAP:
+		return w->completed && !w->reaped;
+	case REQ_DROP:
+		return there && !w->submitted && !w->completed;
+	default:
+		return false;
+	}
+}
+
+static struct world next(struct world w, enum req_event ev, const struct life_step *s)
+{
+	w.state = s->next;
+	switch (ev) {
+	case REQ_HOLD:
+		w.submitted = true;
+		break;
+	case REQ_START:
+		w.submitted = w.under_way = true;
+		break;
+	case REQ_QUIET:
+		w.under_way = false;
+		break;
+	case REQ_REAP:
+		w.reaped = true;
+		break;
+	default:
+		break;
+	}
+	w.completed += !!(s->acts & LIFE_COMPLETE);
+	w.released += !!(s->acts & LIFE_RELEASE);
+	return w;
+}
+
+/* What must hold whatever came before. */
+static void look(const struct world *w, enum req_event ev, const struct life_step *s)
+{
+	T_CHECK(w->completed <= 1);
+	T_CHECK(w->released <= 1);
+	T_CHECK(!w->released || !w->under_way);
+	T_EQ(w->state == REQ_LATE || w->state == REQ_BUSY, w->completed && w->under_way);
+	if (ev == REQ_REAP)
+		T_CHECK(w->state == REQ_FREE || w->state == REQ_BUSY);
+	if (!(s->acts & LIFE_FREE)) {
+		T_CHECK(w->state != REQ_FREE);
+		return;
+	}
+	/* The end: once each, unless it was never submitted. */
+	T_EQ(w->state, REQ_FREE);
+	T_EQ(w->released, 1);
+	T_EQ(w->completed, ev == REQ_DROP ? 0 : 1);
+	T_EQ(w->reaped, ev != REQ_DROP);
+	T_CHECK(!w->under_way);
+}
+
+/* A held request may start late, a life has at most six steps: it is prepared, held, started,
+ * given up, reaped, quiet. */
+static void walk(const struct world *w, unsigned depth)
+{
+	bool on = false;
+
+	T_CHECK(depth <= 6);
+	seen[w->state]++;
+	for (enum req_event ev = 0; ev < REQ_EVENTS; ev++) {
+		const struct life_step *s = &life[w->state][ev];
+		struct world n;
+
+		T_EQ(s->acts != 0, can_come(w, ev));
+		if (!s->acts)
+			continue;
+		on = true;
+		steps++;
+		n = next(*w, ev, s);
+		look(&n, ev, s);
+		if (n.state != REQ_FREE)
+			walk(&n, depth + 1);
+	}
+	T_CHECK(on); /* no request stays for ever */
+}
+
+static void every_order(void)
+{
+	const struct world w = { .state = REQ_FREE };
+
+	walk(&w, 0);
+	for (unsigned i = 0; i < REQ_STATES; i++)
+		T_CHECK(seen[i] > 0);
+	T_CHECK(steps > 20);
+}
+
+int main(void)
+{
+	T_RUN(every_order);
+	return t_done();
+}
