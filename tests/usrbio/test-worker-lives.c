@@ -572,7 +572,7 @@ static void U15_fork(void)
 static const struct again cases[] = {
 	{ "no_executor_at_all", no_executor_at_all, AGAIN_ONCE,
 	  "file.context:0:ENOMEM,file.uring:0:EPERM" },
-	{ "no_second_executor", no_second_executor, AGAIN_ONCE, "file.context:2:EMFILE" },
+	{ "no_second_executor", no_second_executor, AGAIN_ONCE, "file.context:3:EMFILE" },
 };
 
 int main(int argc, char **argv)

@@ -206,6 +206,9 @@ static void P7_forbidden(void)
 	env_begin(NULL);
 	env_number(1, fd);
 	hole_ring(&c, SERVER_RING_FORBID_HOLES | SERVER_RING_READ_UNCOMMITTED);
+	/* Everybody knows then that the page cache holds it. */
+	for (unsigned i = 0; i < 64; i++)
+		T_EQ(hole_read(&c, i * 37 % 64 * 16, 16), 16);
 	for (unsigned i = 0; i < 3; i++) {
 		T_EQ(hole_read(&c, 0, HOLE_LEN), HOLE_LEN);
 		env_check(1, 0, 64, HOLE_LEN);

@@ -145,6 +145,7 @@ static void P4_order_within_batches(void)
 {
 	struct usrbio_args hang, quick;
 	struct usrbio_cqe q[8];
+	unsigned nr = 0;
 	struct client c;
 
 	need_fuse();
@@ -162,9 +163,10 @@ static void P4_order_within_batches(void)
 	}
 	server_ring_kick(c.ring);
 	T_EQ(client_wait(&c, q, 4, 8, RIG_WAIT_MS), 4);
-	T_EQ(q[0].user_data, 0);
-	for (unsigned i = 1; i < 4; i++)
-		T_EQ(q[i].user_data, i + 2);
+	for (unsigned i = 0; i < 4; i++)
+		if (q[i].user_data)
+			T_EQ(q[i].user_data, 3 + nr++);
+	T_EQ(nr, 3);
 	/* A batch that comes later goes out, and that one still does not. */
 	for (unsigned i = 6; i < 9; i++) {
 		quick.user_data = i;

@@ -17,6 +17,7 @@
 
 #define JITTER_MS_MAX 60000
 #define ASK_NS NSEC_PER_SEC /* without a completion, before a daemon is asked */
+#define WATCH_NS 50000u     /* that a completion is waited for without sleeping */
 
 static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
 
@@ -54,7 +55,7 @@ static uint32_t find_slot(struct ring *r)
 {
 	uint32_t i = r->next;
 
-	while (atomic_load(&r->slots[i].reg))
+	while (atomic_load_explicit(&r->slots[i].reg, memory_order_acquire))
 		i = i + 1 == r->entries ? 0 : i + 1;
 	r->next = i + 1 == r->entries ? 0 : i + 1;
 	return i;
@@ -94,13 +95,21 @@ static void push(struct ring *r, uint32_t slot, const struct usrbio_args *args)
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
 						      .user_data = args->user_data };
 	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
-	usrbio_marker_set(r->at.sq_head, r->sq_head);
+	/* Submitting orders it before what it looks at. */
+	__atomic_store_n(r->at.sq_head, (int32_t)r->sq_head, __ATOMIC_RELEASE);
+}
+
+/* By requests.  Each of the two numbers wraps around, and is written by one thread. */
+static inline uint32_t slots_used(const struct ring *r)
+{
+	return atomic_load_explicit(&r->nr_sent, memory_order_relaxed) -
+	       atomic_load_explicit(&r->nr_ended, memory_order_acquire);
 }
 
 /* The server takes entries in order, so its queue may be full while slots are free. */
 static bool is_full(const struct ring *r)
 {
-	return !atomic_load(&r->free) ||
+	return slots_used(r) == r->entries ||
 	       (int32_t)usrbio_ring_next(&r->at, r->sq_head) == usrbio_marker(r->at.sq_tail);
 }
 
@@ -146,10 +155,10 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	};
 	memcpy(args.buf_id, iov->id, sizeof(args.buf_id));
 	slot = find_slot(r);
-	(void)atomic_fetch_sub(&r->free, 1);
 	r->slots[slot].user_data = userdata;
 	r->slots[slot].len = len;
-	atomic_store(&r->slots[slot].reg, reg);
+	atomic_store_explicit(&r->slots[slot].reg, reg, memory_order_release);
+	atomic_store_explicit(&r->nr_sent, r->nr_sent + 1, memory_order_release);
 	push(r, slot, &args);
 	return (int)slot;
 }
@@ -158,6 +167,8 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 static bool post(struct ring *r)
 {
 	if (r->server) {
+		/* What was prepared comes before what the kick looks at. */
+		atomic_thread_fence(memory_order_seq_cst);
 		server_ring_kick(r->server);
 		return true;
 	}
@@ -192,7 +203,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
 {
 	struct slot *slot = (uint32_t)cqe->index < r->entries ? &r->slots[cqe->index] : NULL;
-	struct reg *reg = slot ? atomic_load(&slot->reg) : NULL;
+	struct reg *reg = slot ? atomic_load_explicit(&slot->reg, memory_order_acquire) : NULL;
 
 	if (!reg)
 		return false;
@@ -200,8 +211,8 @@ static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
 	cqe->userdata = slot->user_data;
 	if (cqe->result > 0 && (uint64_t)cqe->result > slot->len)
 		cqe->result = -EIO;
-	atomic_store(&slot->reg, NULL);
-	(void)atomic_fetch_add(&r->free, 1);
+	atomic_store_explicit(&slot->reg, NULL, memory_order_release);
+	atomic_store_explicit(&r->nr_ended, r->nr_ended + 1, memory_order_release);
 	reg_put(reg);
 	return true;
 }
@@ -246,13 +257,14 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 cqes[good].index);
 	}
 	/* Whatever looks there must not take a server's mark for a request's. */
-	memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
+	if (unlikely(good < n))
+		memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
 }
 
 static bool in_flight(const struct ring *r)
 {
-	return atomic_load(&r->free) < r->entries;
+	return slots_used(r);
 }
 
 /* Nobody will complete them. */
@@ -313,6 +325,18 @@ static void doze(struct ring *r, uint64_t ns)
 	usrbio_sem_wait(r->at.sem, now_ns() + MIN(ns, jitter_ns));
 }
 
+/* Somebody moves bytes for the ring just now.  True when a completion came. */
+static bool watch(const struct ring *r)
+{
+	uint64_t until = now_ns() + WATCH_NS;
+
+	do
+		if ((uint32_t)usrbio_marker(r->at.cq_head) != r->cq_tail)
+			return true;
+	while (now_ns() < until);
+	return false;
+}
+
 static uint64_t coarse_ns(void)
 {
 	struct timespec ts;
@@ -340,26 +364,28 @@ static void note_idle(struct ring *r)
 }
 
 /* A thread that is cancelled in there would leave others' executor locked. */
-static bool help(struct ring *r)
+static enum server_help help(struct ring *r)
 {
+	enum server_help did;
 	int before;
-	bool busy;
 
 	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	busy = server_ring_help(r->server);
+	did = server_ring_help(r->server);
 	(void)pthread_setcancelstate(before, NULL);
-	return busy;
+	return did;
 }
 
 /* What is there now, on plain directories after a share of the work. */
-static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min, bool *ret_busy)
+static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min,
+		enum server_help *ret_did)
 {
 	int n = take(r, cqes, room);
 
-	*ret_busy = false;
-	if (n < MAX(min, 1) && r->server && help(r)) {
-		*ret_busy = true;
-		n += take(r, cqes + n, room - n);
+	*ret_did = SERVER_RESTS;
+	if (n < MAX(min, 1) && r->server) {
+		*ret_did = help(r);
+		if (*ret_did)
+			n += take(r, cqes + n, room - n);
 	}
 	if (n)
 		r->idle_since = 0;
@@ -375,7 +401,8 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 	KEEP_ERRNO;
 	struct ring *r = ring_get(ior);
 	int min = MIN(min_results, cqec), n = 0;
-	bool busy, dead;
+	enum server_help did;
+	bool dead;
 	uint64_t ns;
 
 	if (!r || !cqes || cqec <= 0)
@@ -386,14 +413,14 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 	for (;;) {
 		/* Before the look, which then took all there will be. */
 		dead = ring_is_dead(r);
-		n += look(r, cqes + n, cqec - n, min - n, &busy);
+		n += look(r, cqes + n, cqec - n, min - n, &did);
 		if (n >= min || dead)
 			break;
 		ns = left(abs_timeout);
 		/* A refused request never completes: do not wait for it. */
 		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
-		if (!busy)
+		if (did == SERVER_RESTS || (did == SERVER_MOVING && !watch(r)))
 			doze(r, ns);
 	}
 	atomic_store(&r->refused, false);

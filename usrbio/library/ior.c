@@ -92,7 +92,6 @@ static struct ring *ring_new(struct mount *mount, const struct wish *wish)
 	r->for_read = wish->for_read;
 	r->forks = lock_forks();
 	r->entries = entries;
-	atomic_init(&r->free, entries);
 	r->iov = iov_new(mount, wish->base ? IOV_WRAPPED : IOV_CREATED);
 	return r->iov ? r : ring_free(r);
 }

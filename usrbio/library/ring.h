@@ -43,10 +43,11 @@ struct ring {
 	uint32_t cq_tail;
 	uint64_t idle_since; /* that nothing came although requests are in flight; ns, 0: not */
 
-	_Atomic uint32_t free; /* slots: taken by the first thread, given back by the second */
-	_Atomic bool broken;   /* its memory makes no sense */
-	_Atomic bool refused;  /* a request was, since a wait ended: nobody completes that */
-	uint32_t entries;      /* of slots */
+	_Atomic uint32_t nr_sent;  /* requests ever, by the thread that prepares */
+	_Atomic uint32_t nr_ended; /* of these, by the thread that waits */
+	_Atomic bool broken;       /* its memory makes no sense */
+	_Atomic bool refused;      /* a request was, since a wait ended: nobody completes that */
+	uint32_t entries;          /* of slots */
 	struct slot slots[];
 };
 

@@ -1,60 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How an executor sleeps.
- *
- * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
- * waits does such work itself (executor_help()), and a kick that only precedes that should cost
- * nothing.  So while clients come to help soon after they kicked, the thread does not wait
- * for kicks: it takes short naps, and looks after each what there is.  A client that does not
- * come finds its requests started a nap later, and the thread trusts less then.
+ * The passes of an executor: by its thread, and by clients that help.
  */
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include "usrbio/server/executor.h"
 
-#define NAP_NS (200 * UINT64_C(1000))
 #define TRUST_MAX 16u
-#define TRUST_NAP 8u  /* from here on the thread takes naps */
-#define TRUST_LOST 4u /* with entries that a nap left lying */
-
 #define HELP_PASSES 4u /* that a client makes at once */
+#define TRY_NS 10000u  /* that a client tries to take the lock */
 #define REAP_BATCH 64u
+#define TRY_BATCH 32u
 
-/* ------------------------------------------------------------------- kicks */
-
-static void wake(struct executor *ex)
-{
-	int saved = errno;
-
-	(void)eventfd_write(ex->efd, 1);
-	errno = saved;
-}
-
-void executor_wake(struct executor *ex)
-{
-	atomic_store(&ex->state, EXECUTOR_AWAKE);
-	wake(ex);
-}
-
-void executor_kick(struct executor *ex, struct server_ring *r)
-{
-	/* Pairs with executor_take_kicked(), which clears it before the ring's markers are read:
-	 * either that finds what the client put there, or this finds it cleared. */
-	if (!atomic_load(&r->kicked) && !atomic_exchange(&r->kicked, true)) {
-		struct server_ring *head = atomic_load(&ex->kicked);
-
-		do
-			r->next_kicked = head;
-		while (!atomic_compare_exchange_weak(&ex->kicked, &head, r));
-	}
-	/* Pairs with the thread, which looks at ex->kicked after it said that it sleeps. */
-	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS &&
-	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
-		wake(ex);
-}
+/* ------------------------------------------------------------------- rings */
 
 static void run(struct executor *ex, struct server_ring *r)
 {
@@ -78,36 +39,23 @@ void executor_take_kicked(struct executor *ex)
 	}
 }
 
-/* ------------------------------------------------------------------ passes */
-
-/* There may be room now for rings that had none. */
-static void take_stalled(struct executor *ex)
+void executor_take_stalled(struct executor *ex)
 {
 	while (!list_empty(&ex->stalled))
 		run(ex, list_first(&ex->stalled, struct server_ring, run));
 }
 
-static bool reap(struct executor *ex)
+void executor_stall(struct executor *ex, struct server_ring *r)
 {
-	struct pst_done d[REAP_BATCH];
-	bool did = false;
-	int n;
-
-	do {
-		n = pst_queue_reap(ex->q, d, 0, REAP_BATCH, 0);
-		for (int i = 0; i < n; i++)
-			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);
-		did |= n > 0;
-	} while (n == REAP_BATCH);
-	if (did)
-		take_stalled(ex);
-	return did;
+	list_del(&r->run);
+	r->stalled = true;
+	list_add_tail(&ex->stalled, &r->run);
 }
 
 /* One ring's turn, and where it stands after it. */
-static bool turn(struct executor *ex, struct server_ring *r, unsigned quantum)
+static bool turn(struct executor *ex, struct hand *h, struct server_ring *r, unsigned quantum)
 {
-	bool did = ring_turn(r, quantum);
+	bool did = ring_turn(r, h, quantum);
 
 	list_del(&r->run);
 	r->stalled = !did;
@@ -138,7 +86,7 @@ static void run_due(struct executor *ex)
 }
 
 /* Every ring of one priority that may have something to do, once. */
-static bool run_priority(struct executor *ex, struct list *list, unsigned quantum)
+static bool run_priority(struct executor *ex, struct hand *h, struct list *list, unsigned quantum)
 {
 	struct list todo;
 	bool did = false;
@@ -153,12 +101,12 @@ static bool run_priority(struct executor *ex, struct list *list, unsigned quantu
 	while (!list_empty(&todo)) {
 		struct server_ring *r = list_first(&todo, struct server_ring, run);
 
-		did |= turn(ex, r, quantum);
+		did |= turn(ex, h, r, quantum);
 	}
 	return did;
 }
 
-static bool run_all(struct executor *ex)
+static bool run_all(struct executor *ex, struct hand *h)
 {
 	unsigned quantum = QUANTUM;
 	bool did = false;
@@ -166,43 +114,11 @@ static bool run_all(struct executor *ex)
 	executor_take_kicked(ex);
 	run_due(ex);
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
-		did |= run_priority(ex, &ex->run[p], quantum);
+		did |= run_priority(ex, h, &ex->run[p], quantum);
 		if (!list_empty(&ex->run[p]))
 			quantum = QUANTUM_FEW;
 	}
 	return did;
-}
-
-/* Show new completions to the clients of the rings that have some. */
-static void publish(struct executor *ex)
-{
-	while (!list_empty(&ex->touched))
-		ring_publish(list_first(&ex->touched, struct server_ring, touched));
-}
-
-bool executor_pass(struct executor *ex, struct server_ring *only)
-{
-	bool did = false;
-	int n;
-
-	if (ex->nr_inflight)
-		did = reap(ex);
-	did |= only ? turn(ex, only, QUANTUM) : run_all(ex);
-	if (ex->nr_prepared) {
-		n = pst_queue_submit(ex->q);
-		ex->nr_prepared -= n > 0 ? (unsigned)n : 0;
-	}
-	if (ex->nr_inflight)
-		did |= reap(ex);
-	publish(ex);
-	return did;
-}
-
-/* What is under way writes the queue's descriptor when it is done: for whoever sleeps next. */
-static void arm(struct executor *ex)
-{
-	if (ex->nr_inflight)
-		(void)pst_queue_fd(ex->q);
 }
 
 static bool any_runs(const struct executor *ex)
@@ -213,43 +129,265 @@ static bool any_runs(const struct executor *ex)
 	return false;
 }
 
+/* Show new completions to the clients of the rings that have some. */
+static void publish(struct executor *ex)
+{
+	while (!list_empty(&ex->touched))
+		ring_publish(list_first(&ex->touched, struct server_ring, touched));
+}
+
+/* ------------------------------------------------------------------- hands */
+
+/* A hand is one thread's while it is taken.  So are the calls of its queue. */
+static void hand_take(struct hand *h, bool helps)
+{
+	h->taken = true;
+	h->helps = helps;
+}
+
+static void hand_drop(struct executor *ex, struct hand *h)
+{
+	struct list *e;
+
+	h->taken = false;
+	if (likely(!ex->nr_ending))
+		return;
+	/* Whoever ends a ring could not cancel what this hand has of it. */
+	list_for_each (e, &ex->rings)
+		if (list_entry(e, struct server_ring, link)->ending)
+			ring_cancel(list_entry(e, struct server_ring, link), h);
+	(void)pthread_cond_broadcast(&ex->quiet);
+}
+
+/* The hand lets go of the lock, and has it again. */
+static void hand_out(struct executor *ex, struct hand *h)
+{
+	h->out = true;
+	h->out_since = ex->nr_forgets;
+	(void)pthread_mutex_unlock(&ex->lock);
+}
+
+static void hand_back(struct executor *ex, struct hand *h)
+{
+	(void)pthread_mutex_lock(&ex->lock);
+	h->out = false;
+	if (unlikely(ex->nr_waits))
+		(void)pthread_cond_broadcast(&ex->quiet);
+}
+
+static bool any_out(const struct executor *ex, uint64_t before)
+{
+	struct list *e;
+
+	list_for_each (e, &ex->hands) {
+		const struct hand *h = list_entry(e, struct hand, link);
+
+		if (h->out && h->out_since < before)
+			return true;
+	}
+	return false;
+}
+
+/* Wait until every hand is back that is out now. */
+static void await_hands(struct executor *ex)
+{
+	uint64_t now = ++ex->nr_forgets;
+
+	ex->nr_waits++;
+	while (any_out(ex, now))
+		(void)pthread_cond_wait(&ex->quiet, &ex->lock);
+	ex->nr_waits--;
+}
+
+/* Try the next ones, as many as may be tried.  Returns the one behind them. */
+static struct request *try_some(struct hand *h, struct request *first)
+{
+	struct pst_done d[TRY_BATCH];
+	struct pst_io io[TRY_BATCH];
+	struct request *q;
+	unsigned n = 0;
+
+	for (q = first; q && n < TRY_BATCH && request_may_try(q); q = q->next)
+		io[n++] = request_io(q);
+	if (pst_queue_try(h->q, io, n, d) < 0)
+		for (unsigned i = 0; i < n; i++)
+			d[i].res = -EAGAIN;
+	q = first;
+	for (unsigned i = 0; i < n; i++, q = q->next)
+		request_tried(q, &d[i]);
+	return q;
+}
+
+/* Start requests.  Returns how many the queue has got now; *ret_full: it has no room. */
+static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
+{
+	unsigned prepared = 0;
+
+	*ret_full = false;
+	for (struct request *q = first; q;) {
+		if (likely(request_may_try(q))) {
+			q = try_some(h, q);
+		} else {
+			q->step = REQUEST_AGAIN;
+			q = q->next;
+		}
+	}
+	for (struct request *q = first; q; q = q->next) {
+		if (likely(q->step == REQUEST_OVER))
+			continue;
+		request_prep(q);
+		prepared += q->step == REQUEST_PREPARED;
+		*ret_full |= q->step == REQUEST_AGAIN;
+	}
+	return prepared;
+}
+
+/* What has to wait after all goes back last to first, so that it keeps its order. */
+static bool moved_all(struct request *first)
+{
+	struct request *q, *next, *again = NULL;
+	bool did = false;
+
+	for (q = first; q; q = next) {
+		next = q->next;
+		if (q->step == REQUEST_AGAIN) {
+			q->next = again;
+			again = q;
+		} else {
+			request_moved(q);
+			did = true;
+		}
+	}
+	for (q = again; q; q = next) {
+		next = q->next;
+		request_moved(q);
+	}
+	return did;
+}
+
+/*
+ * Start what the hand was given, and take what is complete.  Both move bytes: without the lock.
+ */
+static bool hand_move(struct executor *ex, struct hand *h)
+{
+	struct request *first = TAKE_PTR(h->first);
+	struct pst_done d[REAP_BATCH];
+	bool did = false, full;
+	unsigned waits;
+	int sent, n;
+
+	h->last = &h->first;
+	do {
+		hand_out(ex, h);
+		waits = move_all(h, first, &full) + h->nr_prepared;
+		sent = waits ? pst_queue_submit(h->q) : 0;
+		/* A queue is full also of what was given up: reaping makes room of that too. */
+		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
+		hand_back(ex, h);
+		did |= moved_all(TAKE_PTR(first));
+		h->nr_prepared -= (unsigned)MAX(sent, 0);
+		for (int i = 0; i < n; i++)
+			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);
+		did |= n > 0;
+	} while (n == REAP_BATCH);
+	if (did)
+		executor_take_stalled(ex);
+	return did;
+}
+
+bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
+{
+	return ex->shares || atomic_load_explicit(&ex->called, memory_order_relaxed) ||
+	       (ex->hand.taken && r->hand.taken);
+}
+
+bool executor_is_idle(const struct executor *ex)
+{
+	struct list *e;
+
+	list_for_each (e, &ex->hands) {
+		const struct hand *h = list_entry(e, struct hand, link);
+
+		if (h->nr_inflight != h->nr_prepared)
+			return false;
+	}
+	return true;
+}
+
+static void arm(const struct hand *h)
+{
+	if (h->nr_inflight && !h->taken)
+		(void)pst_queue_fd(h->q);
+}
+
+void executor_arm(struct executor *ex)
+{
+	struct list *e;
+
+	list_for_each (e, &ex->hands)
+		arm(list_entry(e, struct hand, link));
+}
+
+/* Where all that was started came back, nothing was done, and that waits among the stalled. */
+static bool move_started(struct executor *ex, struct hand *h, bool did)
+{
+	bool any = h->first;
+
+	if (hand_move(ex, h))
+		return true;
+	return any ? any_runs(ex) : did;
+}
+
+bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only)
+{
+	bool did = false;
+
+	if (h->nr_inflight)
+		did = hand_move(ex, h);
+	did |= only ? turn(ex, h, only, QUANTUM) : run_all(ex, h);
+	if (h->first || h->nr_prepared)
+		did = move_started(ex, h, did);
+	publish(ex);
+	return did;
+}
+
+/* ------------------------------------------------------------------ clients */
+
 /* Does the executor's thread, or one that ends something, wait for the lock? */
 static bool is_wanted(struct executor *ex)
 {
 	return atomic_load_explicit(&ex->wanted, memory_order_relaxed);
 }
 
-/* A client's passes: for its own ring, then for those whose clients found the executor busy. */
+/* A client's passes for its ring. */
 static bool help_passes(struct executor *ex, struct server_ring *r)
 {
-	uint64_t before = ex->nr_taken;
+	uint64_t before = r->hand.nr_taken;
 	unsigned n = 0;
-	bool more, did;
+	bool more;
 
 	executor_take_kicked(ex);
-	ex->helped = true;
-	do {
-		more = executor_pass(ex, r);
-		did = more || n;
-	} while (more && ++n < HELP_PASSES && ring_hungry(r) && !is_wanted(ex));
-	if (ex->nr_taken > before) {
+	do
+		more = executor_pass(ex, &r->hand, r);
+	while (more && ++n < HELP_PASSES && ring_hungry(r) && !is_wanted(ex));
+	if (r->hand.nr_taken > before) {
 		ex->trust = MIN(ex->trust + 1, TRUST_MAX);
 		atomic_store_explicit(&ex->came, true, memory_order_relaxed);
 	}
-	executor_take_kicked(ex);
-	if (any_runs(ex) && !is_wanted(ex))
-		(void)executor_pass(ex, NULL);
-	ex->helped = false;
-	return did;
+	return more || n;
 }
 
 /* What is the thread to do, and must it be woken for that? */
-static void hand_over(struct executor *ex, const struct server_ring *r)
+static void hand_over(struct executor *ex, struct server_ring *r)
 {
 	bool left;
 
-	if (ex->call_thread)
-		take_stalled(ex);
+	if (ex->call_thread) {
+		executor_take_stalled(ex);
+		/* The thread's own queue keeps the engine for the rings that come after this. */
+		if (hand_knows(&ex->hand, ex->call_device))
+			ex->lender = r;
+	}
 	left = any_runs(ex);
 	atomic_store(&ex->left, left);
 	if (ex->call_thread || r->batch.due < ex->wake_at ||
@@ -258,15 +396,48 @@ static void hand_over(struct executor *ex, const struct server_ring *r)
 	ex->call_thread = false;
 }
 
-bool executor_help(struct executor *ex, struct server_ring *r)
+/* Others hold the lock for a short time, as a rule. */
+static bool try_lock(struct executor *ex)
 {
-	bool did;
+	uint64_t until = 0;
 
-	if (is_wanted(ex) || pthread_mutex_trylock(&ex->lock) != 0)
-		return false;
-	did = help_passes(ex, r);
-	arm(ex);
-	hand_over(ex, r);
+	do {
+		if (!is_wanted(ex) && pthread_mutex_trylock(&ex->lock) == 0)
+			return true;
+		if (!until)
+			until = now_ns() + TRY_NS;
+	} while (now_ns() < until);
+	return false;
+}
+
+/* Does somebody move bytes for it just now? */
+static bool is_moved(const struct executor *ex, const struct server_ring *r)
+{
+	return r->nr_requests && (ex->hand.taken || r->hand.taken);
+}
+
+enum server_help executor_help(struct executor *ex, struct server_ring *r)
+{
+	struct hand *h = &r->hand;
+	enum server_help did = SERVER_RESTS;
+
+	if (!h->q)
+		return SERVER_RESTS;
+	if (!try_lock(ex))
+		return SERVER_MOVING;
+	r->nr_helpers++;
+	if (!h->taken) {
+		hand_take(h, true);
+		if (help_passes(ex, r))
+			did = SERVER_MOVED;
+		hand_drop(ex, h);
+		arm(h);
+		hand_over(ex, r);
+	}
+	if (!did && is_moved(ex, r))
+		did = SERVER_MOVING;
+	if (!--r->nr_helpers && unlikely(r->ending))
+		(void)pthread_cond_broadcast(&ex->quiet);
 	(void)pthread_mutex_unlock(&ex->lock);
 	/* A client that found the lock taken sleeps and relies on us: the thread may nap. */
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
@@ -274,8 +445,9 @@ bool executor_help(struct executor *ex, struct server_ring *r)
 	return did;
 }
 
-void executor_forget(struct executor *ex, const struct server_file *f,
-		     const struct server_buffer *b)
+/* Requests that name it and are with no hand name another from now on, or fail. */
+static bool check_again(struct executor *ex, const struct server_file *f,
+			const struct server_buffer *b)
 {
 	bool any = false;
 
@@ -283,7 +455,7 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 		struct request *q = &ex->reqs[i];
 		int err;
 
-		if ((!f || q->file != f) && (!b || q->buffer != b))
+		if (q->out || ((!f || q->file != f) && (!b || q->buffer != b)))
 			continue;
 		any = true;
 		run(ex, q->ring);
@@ -291,6 +463,17 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 		if (err < 0)
 			ring_settle(q, err);
 	}
+	return any;
+}
+
+void executor_forget(struct executor *ex, const struct server_file *f,
+		     const struct server_buffer *b)
+{
+	/* First, so that hands find it no more; then for those that they bring back. */
+	bool any = check_again(ex, f, b);
+
+	await_hands(ex);
+	any |= check_again(ex, f, b);
 	publish(ex);
 	/* What stands behind it, or it itself by another file, may go now. */
 	if (any)
@@ -299,109 +482,51 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 
 /* ------------------------------------------------------------------ thread */
 
-/* When the thread has to look again though nothing woke it. */
-static uint64_t next_look(const struct executor *ex)
+/* What clients left under way with their hands. */
+static bool work_for_clients(struct executor *ex)
 {
-	uint64_t at = BATCH_NEVER;
-	struct list *e;
+	struct list *e, *n;
+	bool did = false;
 
-	list_for_each (e, &ex->timed)
-		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
-	/* Of what is under way, the end wakes. */
-	if ((ex->nr_prepared || !list_empty(&ex->stalled)) && ex->nr_inflight == ex->nr_prepared)
-		at = MIN(at, now_ns() + RETRY_NS);
-	return at;
+	/* A hand that is taken stays on the list. */
+	list_for_each_safe (e, n, &ex->hands) {
+		struct hand *h = list_entry(e, struct hand, link);
+
+		if (h->taken || !h->nr_inflight)
+			continue;
+		hand_take(h, false);
+		did |= hand_move(ex, h);
+		n = e->next;
+		hand_drop(ex, h);
+	}
+	return did;
 }
 
-/* Nothing is left to do.  False when that changed meanwhile. */
-static bool lie_down(struct executor *ex)
+static bool work_with(struct executor *ex, struct hand *h, struct server_ring *only)
 {
-	bool nap = ex->trust >= TRUST_NAP && atomic_exchange(&ex->came, false);
+	bool did;
 
-	ex->wake_at = next_look(ex);
-	atomic_store(&ex->left, false);
-	atomic_store(&ex->state, nap ? EXECUTOR_NAPS : EXECUTOR_SLEEPS);
-	if (atomic_load(&ex->kicked)) {
-		atomic_store(&ex->state, EXECUTOR_AWAKE);
-		return false;
-	}
-	arm(ex);
-	return true;
-}
-
-/* False when the time is over and nothing woke it.  *ret_rang: the queue's descriptor did. */
-static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
-{
-	struct pollfd fds[2] = { { ex->efd, POLLIN, 0 }, { ex->qfd, POLLIN, 0 } };
-	struct timespec ts, *tsp = NULL;
-	eventfd_t v;
-	int n;
-
-	if (at != BATCH_NEVER) {
-		uint64_t now = now_ns(), left = at > now ? at - now : 0;
-
-		ts.tv_sec = (time_t)(left / NSEC_PER_SEC);
-		ts.tv_nsec = (long)(left % NSEC_PER_SEC);
-		tsp = &ts;
-	}
-	n = ppoll(fds, 2, tsp, NULL);
-	if (n > 0 && fds[0].revents)
-		(void)eventfd_read(ex->efd, &v);
-	*ret_rang = n > 0 && fds[1].revents;
-	return n != 0;
+	hand_take(h, false);
+	did = executor_pass(ex, h, only);
+	hand_drop(ex, h);
+	return did;
 }
 
 /*
- * Lie until there is something to do, or nobody comes to help any more.  Looks without the
- * lock, which is the clients' mostly.  True when the queue's descriptor woke it.
+ * With a client's hand what may block to begin there: of its own ring only, since the hand ends
+ * with that.  Then with the thread's own.
  */
-static bool lie(struct executor *ex, uint64_t wake_at)
+bool executor_work(struct executor *ex)
 {
-	bool rang = false;
-	uint64_t at;
+	struct server_ring *lender = TAKE_PTR(ex->lender);
+	bool did = false;
 
-	do {
-		at = wake_at;
-		if (atomic_load(&ex->state) == EXECUTOR_NAPS)
-			at = MIN(at, now_ns() + NAP_NS);
-	} while (!sleep_until(ex, at, &rang) && at < wake_at && !atomic_load(&ex->kicked) &&
-		 !atomic_load(&ex->left) && atomic_exchange(&ex->came, false));
-	return rang;
-}
-
-static void *executor_main(void *arg)
-{
-	struct executor *ex = arg;
-	bool napped = false, rang = false;
-
-	while (!atomic_load(&ex->stop)) {
-		uint64_t before, wake_at;
-		bool lies = false;
-
-		executor_enter(ex);
-		before = ex->nr_taken;
-		/* A wake-up that came late: passes do not reap where nothing is under way, and the
-		 * descriptor would stay readable. */
-		if (rang && !ex->nr_inflight)
-			(void)reap(ex);
-		rang = false;
-		if (ex->nr_inflight == ex->nr_prepared)
-			take_stalled(ex);
-		if (!executor_pass(ex, NULL))
-			lies = lie_down(ex);
-		else if (napped && ex->nr_taken > before)
-			ex->trust -= MIN(ex->trust, TRUST_LOST);
-		wake_at = ex->wake_at;
-		executor_leave(ex);
-		napped = atomic_load(&ex->state) == EXECUTOR_NAPS;
-		if (lies)
-			rang = lie(ex, wake_at);
-		else
-			while (atomic_load(&ex->wanted))
-				(void)sched_yield();
-		atomic_store(&ex->state, EXECUTOR_AWAKE);
-	}
-	return NULL;
+	if (lender && !lender->hand.taken)
+		did = work_with(ex, &lender->hand, lender);
+	did |= work_with(ex, &ex->hand, NULL);
+	did |= work_for_clients(ex);
+	publish(ex);
+	return did;
 }
 
 /* -------------------------------------------------------------------- life */
@@ -437,11 +562,27 @@ static int start(struct executor *ex)
 	return 0;
 }
 
+static bool is_alone(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
+}
+
 static void init(struct executor *ex, struct server *w, unsigned idx)
 {
-	*ex = (struct executor){ .w = w, .idx = idx, .efd = -1, .wake_at = BATCH_NEVER };
+	*ex = (struct executor){
+		.w = w,
+		.idx = idx,
+		.efd = -1,
+		.epfd = -1,
+		.wake_at = BATCH_NEVER,
+		.alone = is_alone(),
+	};
 	(void)pthread_mutex_init(&ex->lock, NULL);
 	(void)pthread_cond_init(&ex->quiet, NULL);
+	list_init(&ex->hands);
+	list_add_tail(&ex->hands, &ex->hand.link);
 	list_init(&ex->rings);
 	list_init(&ex->stalled);
 	list_init(&ex->timed);
@@ -454,36 +595,89 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 	ex->nr_free = CTX_DEPTH;
 }
 
-static struct executor *destroy(struct executor *ex)
-{
-	ex->q = pst_queue_free(ex->q);
-	closep(&ex->efd);
-	(void)pthread_cond_destroy(&ex->quiet);
-	(void)pthread_mutex_destroy(&ex->lock);
-	free(ex);
-	return NULL;
-}
-
-int executor_new(struct server *w, unsigned idx, struct executor **ret)
+static int hand_init(struct executor *ex, struct hand *h)
 {
 	struct pst_queue_opts o = {
 		.sz = sizeof(o),
 		.depth = CTX_DEPTH,
 		.flags = PST_QUEUE_FD_ONCE,
 	};
+	struct epoll_event ev = { .events = EPOLLIN };
+	int err = pst_queue_new(&o, &h->q);
+
+	h->last = &h->first;
+	if (err < 0)
+		return err;
+	h->qfd = pst_queue_fd(h->q);
+	if (h->qfd >= 0 && epoll_ctl(ex->epfd, EPOLL_CTL_ADD, h->qfd, &ev) == 0)
+		return 0;
+	err = h->qfd < 0 ? h->qfd : -errno;
+	h->q = pst_queue_free(h->q);
+	return err;
+}
+
+int executor_hand_new(struct executor *ex, struct hand *h)
+{
+	int err;
+
+	list_init(&h->link);
+	/* Clients of a server with a guard are other processes, and do not help. */
+	err = ex->w->guard ? 0 : hand_init(ex, h);
+	if (err < 0 || !h->q)
+		return err;
+	executor_enter(ex);
+	list_add_tail(&ex->hands, &h->link);
+	executor_leave(ex);
+	return 0;
+}
+
+void executor_hand_free(struct executor *ex, struct hand *h)
+{
+	if (!h->q)
+		return;
+	executor_enter(ex);
+	list_del(&h->link);
+	executor_leave(ex);
+	(void)epoll_ctl(ex->epfd, EPOLL_CTL_DEL, h->qfd, NULL);
+	h->q = pst_queue_free(h->q);
+}
+
+static struct executor *destroy(struct executor *ex)
+{
+	ex->hand.q = pst_queue_free(ex->hand.q);
+	closep(&ex->efd);
+	closep(&ex->epfd);
+	(void)pthread_cond_destroy(&ex->quiet);
+	(void)pthread_mutex_destroy(&ex->lock);
+	free(ex);
+	return NULL;
+}
+
+/* What the thread sleeps on. */
+static int open_fds(struct executor *ex)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	ex->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ex->epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (ex->efd < 0 || ex->epfd < 0 || epoll_ctl(ex->epfd, EPOLL_CTL_ADD, ex->efd, &ev) < 0)
+		return -errno;
+	return 0;
+}
+
+int executor_new(struct server *w, unsigned idx, struct executor **ret)
+{
 	struct executor *ex = aligned_alloc(_Alignof(struct executor), sizeof(*ex));
 	int err;
 
 	if (!ex)
 		return -ENOMEM;
 	init(ex, w, idx);
-	err = pst_queue_new(&o, &ex->q);
+	err = open_fds(ex);
 	if (!err)
-		ex->qfd = err = pst_queue_fd(ex->q);
-	if (err >= 0) {
-		ex->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		err = ex->efd < 0 ? -errno : start(ex);
-	}
+		err = hand_init(ex, &ex->hand);
+	if (!err)
+		err = start(ex);
 	if (err < 0)
 		destroy(ex);
 	else

@@ -2,13 +2,15 @@
 /*
  * Executors, the rings that they serve, and the requests that come of those.
  *
- * An executor is a thread and a queue.  Its work is done in passes, each by whoever holds its
- * lock: mostly the executor's own thread, or a client that helps.  Everything here is under the
+ * An executor has a thread with a queue, and each ring has a queue for its client, that helps.
+ * Work is done in passes, each with one of the queues (struct hand).  Everything here is under the
  * executor's lock unless it is atomic or never changes.
  *
- * A pass takes completions, gives each ring that has something to do a turn, highest priority
- * first, submits once, takes what that completed already, and wakes the clients.  A turn is
- * bounded in entries and bytes, and smaller while rings of a higher priority are busy.
+ * A pass gives each ring that has something to do a turn, highest priority first, submits once,
+ * takes what is complete, and wakes the clients.  A turn is bounded in entries and bytes, and
+ * smaller while rings of a higher priority are busy, or while two hands are at work on a ring.
+ * Submitting and reaping move bytes, so that a pass lets go of the lock meanwhile: the thread and
+ * the clients work side by side.
  *
  * Each accepted entry becomes an item, each transfer a request.  A result held back for the order
  * of its batch does not hold back a request.  A thread that leaves an executor arms its queue's
@@ -56,15 +58,58 @@ struct item {
 	bool first, done;
 };
 
-/* Something to move.  Waits, then belongs to the queue. */
+#define HAND_DEVICES 4u
+
+/* A queue, and what the passes with it have under way. */
+struct hand {
+	struct list link;    /* executor->hands */
+	struct pst_queue *q; /* NULL: there is none */
+	int qfd;
+	bool helps;                     /* a client makes this pass: nothing in it may block */
+	bool taken;                     /* by a pass */
+	bool out;                       /* which has let go of the lock */
+	uint64_t out_since;             /* executor->nr_forgets then */
+	uint64_t devices[HAND_DEVICES]; /* whose engines the queue has started */
+	unsigned nr_devices;
+	struct request *first; /* to be started, in their order */
+	struct request **last;
+	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
+	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
+	uint64_t nr_taken;    /* entries, ever */
+};
+
+/* Has its queue started the engine of that device? */
+static inline bool hand_knows(const struct hand *h, uint64_t device)
+{
+	for (unsigned i = 0; i < MIN(h->nr_devices, HAND_DEVICES); i++)
+		if (h->devices[i] == device)
+			return true;
+	return false;
+}
+
+/* How far a hand came with a request. */
+enum request_step {
+	REQUEST_AGAIN,    /* the queue has no room: it has to wait */
+	REQUEST_PREPARED, /* it is the queue's */
+	REQUEST_OVER,     /* it has its result */
+};
+
+/* Something to move.  It waits, then a hand has it, and then perhaps the hand's queue. */
 struct request {
 	struct list link; /* executor->free, ring->waiting or ring->started */
 	struct server_ring *ring;
+	struct hand *hand;    /* once it is started */
+	bool out;             /* it is with the hand */
+	struct request *next; /* there */
 	uint32_t item;
 	struct usrbio_args args;
-	struct server_file *file;     /* while it waits, else NULL */
+	struct server_file *file;     /* until it is the queue's, else NULL */
 	struct server_buffer *buffer; /* likewise */
-	dev_t dev;                    /* what overlaps is told by these */
+	enum request_step step;       /* the hand's, as the rest */
+	int64_t result;
+	uint32_t paths, why;
+	int32_t detail;
+	dev_t dev; /* what overlaps is told by these */
 	ino_t ino;
 };
 
@@ -98,7 +143,10 @@ struct server_ring {
 
 	struct list waiting; /* in their order */
 	struct list started;
-	unsigned nr_requests; /* on these two lists */
+	unsigned nr_requests;      /* on these two lists */
+	_Atomic uint32_t entry_ns; /* that one of its requests takes, by and large */
+	unsigned nr_helpers;       /* clients that are in a pass for it */
+	struct hand hand;          /* theirs */
 	struct server_ring_stats st;
 };
 
@@ -114,29 +162,36 @@ struct executor {
 	_Atomic int state;                    /* enum executor_state */
 	atomic_uint wanted;                   /* who wants the lock besides the executor's thread */
 	atomic_bool stop;
-	atomic_bool came; /* a client came to help lately */
-	atomic_bool left; /* and left something for the thread */
+	atomic_bool came;       /* a client came to help lately */
+	atomic_bool left;       /* and left something for the thread */
+	atomic_bool called;     /* there is enough for both of them */
+	atomic_uint skip_calls; /* so many calls would be in vain */
+	bool alone;             /* on one CPU: nobody works beside a client */
 	int efd;
 
 	_Alignas(64) pthread_mutex_t lock;
-	pthread_cond_t quiet; /* a ring that ends has nothing under way any more */
+	pthread_cond_t
+		quiet; /* a ring that ends has nothing under way any more; a hand came back */
 	struct server *w;
 	unsigned idx;
 	unsigned nr_rings; /* under the server's lock */
+	unsigned nr_ending;
+	unsigned nr_waits; /* for hands to come back */
+	uint64_t nr_forgets;
 	pthread_t thread;
-	struct pst_queue *q;
-	int qfd;
+	struct hand hand; /* the thread's */
+	struct list hands;
+	int epfd; /* of their queues */
 	struct table_cache cache;
 	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
-	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
-	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
-	bool helped;          /* a client makes this pass: nothing in it may block */
 	bool call_thread;     /* the executor's thread has to go on with what the client left */
-	uint64_t nr_taken;    /* entries, ever */
-	unsigned trust;       /* how sure it is that clients come and help */
-	uint64_t wake_at;     /* when the thread wakes by itself */
+	uint64_t call_device; /* for that device's engine */
+	struct server_ring *lender; /* first for that ring and with its hand, or NULL */
+	bool shares;                /* the thread was called, and has not finished */
+	unsigned trust;             /* how sure it is that clients come and help */
+	uint64_t wake_at;           /* when the thread wakes by itself */
 	struct request reqs[CTX_DEPTH];
 };
 
@@ -164,13 +219,32 @@ void executor_wake(struct executor *ex);
 void executor_kick(struct executor *ex, struct server_ring *r);
 /* Rings that were kicked stand on the run lists. */
 void executor_take_kicked(struct executor *ex);
+/* The ring has something to do, and no room for it. */
+void executor_stall(struct executor *ex, struct server_ring *r);
+/* There may be room now for rings that had none. */
+void executor_take_stalled(struct executor *ex);
+/* Is nothing under way that ends by itself? */
+bool executor_is_idle(const struct executor *ex);
+/* What is under way writes the descriptor of its queue when it is done: for who sleeps next. */
+void executor_arm(struct executor *ex);
+
+/* Passes by the executor's thread.  Did anything happen? */
+bool executor_work(struct executor *ex);
+/* That thread. */
+void *executor_main(void *arg);
 
 /*
- * Everything that can be done without waiting, for all rings or for one.  Did anything happen?
+ * Everything that can be done without waiting, for all rings or for one.  The hand is the
+ * caller's.  Lets go of the lock meanwhile.  Did anything happen?
  */
-bool executor_pass(struct executor *ex, struct server_ring *only);
-/* The same by a client.  False also when somebody else is at it. */
-bool executor_help(struct executor *ex, struct server_ring *r);
+bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only);
+/* The same by a client. */
+enum server_help executor_help(struct executor *ex, struct server_ring *r);
+/* Are two hands at work on the ring, or about to be? */
+bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
+/* The ring's own hand comes and goes with the ring, without the lock. */
+int executor_hand_new(struct executor *ex, struct hand *h);
+void executor_hand_free(struct executor *ex, struct hand *h);
 
 /* They cannot be found any more: what waits for them finds others, or fails. */
 void executor_forget(struct executor *ex, const struct server_file *f,
@@ -183,7 +257,7 @@ int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **
 void ring_free(struct server_ring *r);
 
 /* Take up to so many entries and start what can be started.  Did anything happen? */
-bool ring_turn(struct server_ring *r, unsigned quantum);
+bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum);
 /* Is there something to do for it that needs no further kick? */
 bool ring_hungry(const struct server_ring *r);
 /* A request is over; its result goes out when it is its turn. */
@@ -192,18 +266,40 @@ void ring_settle(struct request *q, int64_t result);
 void ring_publish(struct server_ring *r);
 /* What was taken and not started is dropped. */
 void ring_drop(struct server_ring *r);
+/* Cancel what was started with the hand, which nobody else has taken. */
+void ring_cancel(struct server_ring *r, const struct hand *h);
 
 /* ---------------------------------------------------------------- requests */
 
 /* Find what its arguments name, and check them.  0, or -errno that is its result. */
 int request_check(struct request *q);
 
-enum start {
-	START_TAKEN, /* by the queue */
-	START_LATER, /* it has to wait */
-	START_OVER,  /* it has its result already */
-};
-enum start request_start(struct request *q, int64_t *ret_result);
+/* Give it to the hand.  False: it has to wait. */
+bool request_start(struct request *q, struct hand *h);
+/* What the hand does with it, without the lock: it is tried first, and prepared if that was in vain
+ * (REQUEST_AGAIN). */
+static inline bool request_may_try(const struct request *q)
+{
+	return q->ring->for_read && !q->ring->forbid_holes && !q->buffer->device;
+}
+static inline struct pst_io request_io(const struct request *q)
+{
+	return (struct pst_io){
+		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
+		.file = q->file->file,
+		.mem = q->buffer->mem,
+		.file_off = q->args.file_off,
+		.mem_off = q->args.buf_off,
+		.len = q->args.len,
+		.user_data = (uintptr_t)q,
+	};
+}
+void request_tried(struct request *q, const struct pst_done *d);
+void request_prep(struct request *q);
+/* The hand came back with it. */
+void request_moved(struct request *q);
+/* It was started, and has to wait after all. */
+void request_back(struct request *q);
 
 /* The queue has completed it. */
 void request_done(struct request *q, const struct pst_done *d);

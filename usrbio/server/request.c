@@ -65,66 +65,115 @@ static bool overlaps(const struct request *q)
  * May it be started by whoever makes this pass?  A device's engine is started by the first
  * request of a queue for it, which takes its time, and so may a look for holes.
  */
-static bool may_block(const struct request *q)
+static bool may_block(const struct request *q, const struct hand *h)
 {
-	uint64_t bit = UINT64_C(1) << q->ring->executor->idx;
-
-	if (q->ring->forbid_holes)
-		return true;
-	return !q->buffer->host &&
-	       !(atomic_load_explicit(&q->buffer->executors, memory_order_relaxed) & bit);
+	return q->ring->forbid_holes || (q->buffer->device && !hand_knows(h, q->buffer->device));
 }
 
-static enum start put(struct request *q, int64_t *ret_result)
-{
-	struct executor *ex = q->ring->executor;
-	struct pst_io io = {
-		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
-		.file = q->file->file,
-		.mem = q->buffer->mem,
-		.file_off = q->args.file_off,
-		.mem_off = q->args.buf_off,
-		.len = q->args.len,
-		.user_data = (uintptr_t)q,
-	};
-	int err = pst_queue_prep(ex->q, &io);
-
-	if (err == -EAGAIN)
-		return START_LATER;
-	if (err < 0) {
-		*ret_result = request_result(err);
-		return START_OVER;
-	}
-	if (!q->buffer->host)
-		(void)atomic_fetch_or(&q->buffer->executors, UINT64_C(1) << ex->idx);
-	/* From here on it is libpenstock that keeps them. */
-	q->file = NULL;
-	q->buffer = NULL;
-	ex->nr_prepared++;
-	ex->nr_inflight++;
-	return START_TAKEN;
-}
-
-enum start request_start(struct request *q, int64_t *ret_result)
+bool request_start(struct request *q, struct hand *h)
 {
 	struct server_ring *r = q->ring;
 
 	if (!r->for_read && overlaps(q))
-		return START_LATER;
-	if (unlikely(r->executor->helped && may_block(q))) {
+		return false;
+	if (unlikely(h->helps && may_block(q, h))) {
 		r->executor->call_thread = true;
-		return START_LATER;
+		r->executor->call_device = q->buffer->device;
+		return false;
 	}
-	if (unlikely(r->forbid_holes && r->for_read)) {
-		int64_t n = hole_cut(q->file, q->args.file_off, q->args.len);
+	q->hand = h;
+	q->out = true;
+	q->next = NULL;
+	*h->last = q;
+	h->last = &q->next;
+	return true;
+}
+
+/* -------------------------------------------------------------------- move */
+
+static void over(struct request *q, int64_t result)
+{
+	q->step = REQUEST_OVER;
+	q->result = result;
+}
+
+static void over_by(struct request *q, const struct pst_done *d)
+{
+	over(q, request_result(d->res));
+	q->paths = d->paths;
+	q->why = d->why;
+	q->detail = d->detail;
+}
+
+void request_tried(struct request *q, const struct pst_done *d)
+{
+	q->step = REQUEST_AGAIN;
+	q->paths = q->why = 0;
+	if (d->res != -EAGAIN)
+		over_by(q, d);
+}
+
+void request_prep(struct request *q)
+{
+	struct pst_io io = request_io(q);
+	int r;
+
+	q->paths = q->why = 0;
+	if (unlikely(q->ring->forbid_holes && q->ring->for_read)) {
+		int64_t n = hole_cut(q->file, io.file_off, io.len);
 
 		if (n <= 0) {
-			*ret_result = n;
-			return START_OVER;
+			over(q, n);
+			return;
 		}
-		q->args.len = (uint64_t)n;
+		io.len = (uint64_t)n;
 	}
-	return put(q, ret_result);
+	r = pst_queue_prep(q->hand->q, &io);
+	if (r < 0 && r != -EAGAIN)
+		over(q, request_result(r));
+	else
+		q->step = r < 0 ? REQUEST_AGAIN : REQUEST_PREPARED;
+}
+
+static void prepared(struct request *q)
+{
+	struct hand *h = q->hand;
+
+	if (q->buffer->device && !hand_knows(h, q->buffer->device))
+		h->devices[h->nr_devices++ % HAND_DEVICES] = q->buffer->device;
+	/* From here on it is libpenstock that keeps them. */
+	q->file = NULL;
+	q->buffer = NULL;
+	h->nr_prepared++;
+	h->nr_inflight++;
+}
+
+/* It has its result. */
+static void settle(struct request *q)
+{
+	struct server_ring_stats *st = &q->ring->st;
+
+	st->paths |= q->paths;
+	if (q->why != PST_WHY_NONE) {
+		st->why = q->why;
+		st->detail = q->detail;
+	}
+	ring_settle(q, q->result);
+}
+
+void request_moved(struct request *q)
+{
+	q->out = false;
+	switch (q->step) {
+	case REQUEST_PREPARED:
+		prepared(q);
+		break;
+	case REQUEST_OVER:
+		settle(q);
+		break;
+	case REQUEST_AGAIN:
+		request_back(q);
+	}
 }
 
 /* ------------------------------------------------------------------ result */
@@ -170,13 +219,7 @@ int64_t request_result(int64_t res)
 
 void request_done(struct request *q, const struct pst_done *d)
 {
-	struct server_ring_stats *st = &q->ring->st;
-
-	q->ring->executor->nr_inflight--;
-	st->paths |= d->paths;
-	if (d->why != PST_WHY_NONE) {
-		st->why = d->why;
-		st->detail = d->detail;
-	}
-	ring_settle(q, request_result(d->res));
+	q->hand->nr_inflight--;
+	over_by(q, d);
+	settle(q);
 }

@@ -10,6 +10,14 @@
 
 #include "usrbio/server/executor.h"
 
+/* A read of nothing out of the page cache, and how fast the CPU copies. */
+#define ENTRY_NS 1000u
+#define BYTES_PER_NS 8u
+
+/* While two hands are at work, each takes half of what there is, and not fewer than these. */
+#define SHARE_ENTRIES 4u
+#define SHARE_BYTES KIB(256)
+
 /* ------------------------------------------------------------------- items */
 
 static uint32_t item_new(struct server_ring *r)
@@ -154,31 +162,47 @@ void ring_drop(struct server_ring *r)
 	r->batch_left = 0;
 }
 
-/* Start what waits, in order, until something has to go on waiting. */
-static bool start_waiting(struct server_ring *r)
+void ring_cancel(struct server_ring *r, const struct hand *h)
 {
-	uint64_t bytes = 0;
-	bool did = false;
+	struct list *e;
 
-	while (!list_empty(&r->waiting) && bytes < QUANTUM_BYTES) {
-		struct request *q = list_first(&r->waiting, struct request, link);
-		int64_t result = 0;
+	list_for_each (e, &r->started) {
+		struct request *q = list_entry(e, struct request, link);
 
-		switch (request_start(q, &result)) {
-		case START_LATER:
-			return did;
-		case START_OVER:
-			ring_settle(q, result);
-			break;
-		case START_TAKEN:
-			bytes += q->args.len;
-			list_del(&q->link);
-			list_add_tail(&r->started, &q->link);
-			break;
-		}
-		did = true;
+		if (q->hand == h)
+			(void)pst_queue_cancel(h->q, (uintptr_t)q);
 	}
-	return did;
+}
+
+/* Start what waits, in order, until something has to go on waiting. */
+static bool start_waiting(struct server_ring *r, struct hand *h)
+{
+	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
+
+	while (!list_empty(&r->waiting) && bytes < most) {
+		struct request *q = list_first(&r->waiting, struct request, link);
+
+		if (!request_start(q, h))
+			break;
+		bytes += q->args.len;
+		list_move_tail(&r->started, &q->link);
+	}
+	return bytes;
+}
+
+void request_back(struct request *q)
+{
+	struct server_ring *r = q->ring;
+	/* Who removes what it names cannot see it before another hand may have it again. */
+	int err = r->ending || r->broken ? -EINTR : request_check(q);
+
+	if (err < 0) {
+		ring_settle(q, err);
+		return;
+	}
+	list_del(&q->link);
+	list_add_tail(r->waiting.next, &q->link);
+	executor_stall(r->executor, r);
 }
 
 /* ------------------------------------------------------------------ entries */
@@ -240,8 +264,18 @@ static uint32_t requests_left(const struct server_ring *r)
 	return MIN(ex->nr_free - keep, most - r->nr_requests);
 }
 
+/* How long its requests take, as far as their sizes tell. */
+static void gauge_entries(struct server_ring *r, const struct shm_entry *e)
+{
+	uint64_t len = MIN(e->args.len, (uint64_t)QUANTUM_BYTES);
+	uint32_t ns = atomic_load_explicit(&r->entry_ns, memory_order_relaxed);
+
+	ns = (uint32_t)((3 * (uint64_t)ns + ENTRY_NS + len / BYTES_PER_NS) / 4);
+	atomic_store_explicit(&r->entry_ns, ns, memory_order_relaxed);
+}
+
 /* Take up to so many entries. */
-static bool take_entries(struct server_ring *r, unsigned quantum)
+static bool take_entries(struct server_ring *r, struct hand *h, unsigned quantum)
 {
 	struct shm_entry e[QUANTUM];
 	uint32_t nr, room, n;
@@ -259,6 +293,8 @@ static bool take_entries(struct server_ring *r, unsigned quantum)
 	n = MIN(n, quantum);
 	n = MIN(n, r->batch_left);
 	n = MIN(n, nr);
+	if (executor_is_shared(r->executor, r))
+		n = MIN(n, MAX(nr / 2, SHARE_ENTRIES));
 	if (!n)
 		return false;
 	if (!shm_take(&r->shm, r->sq_tail, n, e)) {
@@ -266,7 +302,8 @@ static bool take_entries(struct server_ring *r, unsigned quantum)
 		return true;
 	}
 	r->sq_tail = (r->sq_tail + n) % r->shm.at.slots;
-	r->executor->nr_taken += n;
+	h->nr_taken += n;
+	gauge_entries(r, &e[0]);
 	r->batch_left -= n;
 	r->more = batch_more(&r->batch, nr - n);
 	for (uint32_t i = 0; i < n && !r->broken; i++)
@@ -274,15 +311,15 @@ static bool take_entries(struct server_ring *r, unsigned quantum)
 	return true;
 }
 
-bool ring_turn(struct server_ring *r, unsigned quantum)
+bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum)
 {
-	bool did = start_waiting(r);
+	bool did = start_waiting(r, h);
 
 	if (r->broken || r->ending || !list_empty(&r->waiting))
 		return did;
-	if (!take_entries(r, MIN(quantum, QUANTUM)))
+	if (!take_entries(r, h, MIN(quantum, QUANTUM)))
 		return did;
-	(void)start_waiting(r);
+	(void)start_waiting(r, h);
 	return true;
 }
 

@@ -4,22 +4,36 @@
  *
  * In a forked child there are no threads, and locks may be taken by nobody: every call sees that
  * first, and leaves everything alone.
+ *
+ * Removals wait with an executor's lock: a thread that was cancelled there would keep it.
  */
 #include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/cancel.h"
 #include "usrbio/server/executor.h"
 
 #define EXECUTORS_DEFAULT 8u
 
-/* In a child every call of libpenstock says so, and this one does nothing else. */
-static bool forked(void)
-{
-	struct pst_limits limits = { .sz = sizeof(limits) };
+static atomic_bool made; /* a server, in this process or the one that it is a fork of */
+static bool is_child;
 
-	return unlikely(pst_limits_get(&limits) == -EOWNERDEAD);
+static void in_child(void)
+{
+	is_child |= made;
+}
+
+/* At load, because later another thread may be inside fork() already. */
+__attribute__((constructor)) static void watch_fork(void)
+{
+	(void)pthread_atfork(NULL, NULL, in_child);
+}
+
+static inline bool forked(void)
+{
+	return unlikely(is_child);
 }
 
 /* ------------------------------------------------------------------ server */
@@ -46,6 +60,7 @@ int server_new(const struct server_opts *opts, struct server **ret)
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
+	made = true;
 	w->table.version = 1;
 	(void)pthread_mutex_init(&w->table.lock, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
@@ -141,6 +156,8 @@ int server_file_add(struct server *w, uint64_t number, int fd, struct server_fil
 
 void server_file_remove(struct server *w, struct server_file *f)
 {
+	NO_CANCEL();
+
 	if (forked())
 		return;
 	table_file_del(&w->table, f);
@@ -149,6 +166,19 @@ void server_file_remove(struct server *w, struct server_file *f)
 }
 
 /* ----------------------------------------------------------------- buffers */
+
+/* By its name; that two share a number costs at most a wait. */
+static uint64_t device_number(struct pst_mem *mem)
+{
+	struct pst_mem_info info = { .sz = sizeof(info) };
+	uint64_t n = UINT64_C(0xcbf29ce484222325);
+
+	if (pst_mem_ptr(mem) || pst_mem_info(mem, &info) < 0)
+		return pst_mem_ptr(mem) ? 0 : 1;
+	for (const char *c = info.device; *c; c++)
+		n = (n ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+	return n | 1;
+}
 
 static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 		      uint64_t len, uint64_t block_size, bool view, struct server_buffer **ret)
@@ -166,7 +196,7 @@ static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct 
 		.mem = mem,
 		.len = len,
 		.block_size = block_size,
-		.host = pst_mem_ptr(mem) != NULL,
+		.device = device_number(mem),
 		.view = view,
 	};
 	memcpy(b->id, id, sizeof(b->id));
@@ -196,6 +226,8 @@ bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN])
 
 void server_buffer_remove(struct server *w, struct server_buffer *b)
 {
+	NO_CANCEL();
+
 	if (forked())
 		return;
 	table_buffer_del(&w->table, b);
@@ -227,6 +259,13 @@ static int executor_pick(struct server *w, struct executor **ret)
 	return 0;
 }
 
+static void executor_drop(struct server *w, struct executor *ex)
+{
+	(void)pthread_mutex_lock(&w->lock);
+	ex->nr_rings--;
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
 int server_ring_add(struct server *w, const struct server_ring_opts *opts, struct server_ring **ret)
 {
 	struct server_ring *r;
@@ -246,6 +285,12 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts, struc
 		return err;
 	}
 	r->executor = ex;
+	err = executor_hand_new(ex, &r->hand);
+	if (err < 0) {
+		executor_drop(w, ex);
+		ring_free(r);
+		return err;
+	}
 	executor_enter(ex);
 	list_add_tail(&ex->rings, &r->link);
 	executor_leave(ex);
@@ -257,27 +302,33 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts, struc
 void server_ring_remove(struct server *w, struct server_ring *r)
 {
 	struct executor *ex = r->executor;
-	struct list *e;
+	NO_CANCEL();
 
 	if (forked())
 		return;
 	executor_enter(ex);
 	r->ending = true;
+	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	list_for_each (e, &r->started)
-		(void)pst_queue_cancel(ex->q, (uintptr_t)list_entry(e, struct request, link));
+	/* Who has taken a hand does the same when the pass is over. */
+	if (!ex->hand.taken)
+		ring_cancel(r, &ex->hand);
+	if (!r->hand.taken)
+		ring_cancel(r, &r->hand);
 	executor_wake(ex);
-	while (r->nr_requests)
+	while (r->nr_requests || r->nr_helpers || r->hand.taken)
 		(void)pthread_cond_wait(&ex->quiet, &ex->lock);
+	ex->nr_ending--;
+	if (ex->lender == r)
+		ex->lender = NULL;
 	list_del(&r->link);
 	list_del(&r->run);
 	list_del(&r->timed);
 	list_del(&r->touched);
 	executor_leave(ex);
-	(void)pthread_mutex_lock(&w->lock);
-	ex->nr_rings--;
-	(void)pthread_mutex_unlock(&w->lock);
+	executor_hand_free(ex, &r->hand);
+	executor_drop(w, ex);
 	ring_free(r);
 }
 
@@ -287,9 +338,9 @@ void server_ring_kick(struct server_ring *r)
 		executor_kick(r->executor, r);
 }
 
-bool server_ring_help(struct server_ring *r)
+enum server_help server_ring_help(struct server_ring *r)
 {
-	return !forked() && executor_help(r->executor, r);
+	return forked() ? SERVER_RESTS : executor_help(r->executor, r);
 }
 
 void server_ring_stats(struct server_ring *r, struct server_ring_stats *ret)

@@ -131,14 +131,17 @@ void server_ring_remove(struct server *w, struct server_ring *ring);
 /* The ring has entries, or room for completions.  Async-signal-safe. */
 void server_ring_kick(struct server_ring *ring);
 
+enum server_help {
+	SERVER_RESTS,  /* there is nothing to do just now, or nobody may do it here */
+	SERVER_MOVED,  /* this call did something; the next one may find more */
+	SERVER_MOVING, /* other threads move bytes for the ring */
+};
+
 /*
- * Do some of the ring's work on the calling thread, if no other thread is at it: what is in memory
- * is moved without a change of threads.  For clients that wait: as long as it did something there
- * may be completions; after that, sleep.  Never blocks.
- *
- * Return: did it do anything?
+ * Do some of the ring's work on the calling thread, beside the server's own: what is in memory is
+ * moved without a change of threads.  For clients that wait.  Never blocks.
  */
-bool server_ring_help(struct server_ring *ring);
+enum server_help server_ring_help(struct server_ring *ring);
 
 struct server_ring_stats {
 	uint64_t requests; /* completed */

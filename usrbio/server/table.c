@@ -83,16 +83,22 @@ static struct server_file *file_find(struct table *t, uint32_t hash, uint64_t nu
 struct server_file *table_file(struct table *t, struct table_cache *c, uint64_t number, bool write,
 			       int *ret_err)
 {
-	uint32_t hash = spread(number);
-	struct server_file **place = &c->files[hash % TABLE_CACHE], *f;
+	struct server_file **place, *f;
+	uint32_t hash;
 
 	cache_check(t, c);
-	f = *place;
+	f = c->file;
 	if (likely(f && f->number == number && file_does(f, write)))
 		return f;
-	f = file_find(t, hash, number, write, ret_err);
-	if (f)
-		*place = f;
+	hash = spread(number);
+	place = &c->files[hash % TABLE_CACHE];
+	f = *place;
+	if (!f || f->number != number || !file_does(f, write)) {
+		f = file_find(t, hash, number, write, ret_err);
+		if (f)
+			*place = f;
+	}
+	c->file = f;
 	return f;
 }
 
@@ -124,22 +130,37 @@ void table_buffer_del(struct table *t, struct server_buffer *b)
 	(void)pthread_mutex_unlock(&t->lock);
 }
 
-struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
-				   const uint8_t id[USRBIO_ID_LEN])
+static struct server_buffer *buffer_find(struct table *t, uint32_t hash,
+					 const uint8_t id[USRBIO_ID_LEN])
 {
-	uint32_t hash = hash_id(id);
-	struct server_buffer **place = &c->buffers[hash % TABLE_CACHE], *b;
+	struct server_buffer *b;
 
-	cache_check(t, c);
-	b = *place;
-	if (likely(b && memcmp(b->id, id, USRBIO_ID_LEN) == 0))
-		return b;
 	(void)pthread_mutex_lock(&t->lock);
 	for (b = t->buffers[hash % TABLE_BUCKETS]; b; b = b->next)
 		if (memcmp(b->id, id, USRBIO_ID_LEN) == 0)
 			break;
 	(void)pthread_mutex_unlock(&t->lock);
-	if (b)
-		*place = b;
+	return b;
+}
+
+struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
+				   const uint8_t id[USRBIO_ID_LEN])
+{
+	struct server_buffer **place, *b;
+	uint32_t hash;
+
+	cache_check(t, c);
+	b = c->buffer;
+	if (likely(b && memcmp(b->id, id, USRBIO_ID_LEN) == 0))
+		return b;
+	hash = hash_id(id);
+	place = &c->buffers[hash % TABLE_CACHE];
+	b = *place;
+	if (!b || memcmp(b->id, id, USRBIO_ID_LEN) != 0) {
+		b = buffer_find(t, hash, id);
+		if (b)
+			*place = b;
+	}
+	c->buffer = b;
 	return b;
 }

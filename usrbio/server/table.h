@@ -36,9 +36,8 @@ struct server_buffer {
 	uint8_t id[USRBIO_ID_LEN];
 	struct pst_mem *mem; /* the caller's */
 	uint64_t len, block_size;
-	bool host;
 	bool view; /* of memory that others may have under the same UUID, perhaps more of it */
-	_Atomic uint64_t executors; /* set of those that have used it */
+	uint64_t device; /* a number for each of them; 0: host memory */
 };
 
 #define TABLE_BUCKETS 8192u
@@ -54,7 +53,9 @@ struct table {
 #define TABLE_CACHE 64u
 
 struct table_cache {
-	uint64_t version; /* that the rest is of; 0: none */
+	uint64_t version;         /* that the rest is of; 0: none */
+	struct server_file *file; /* the last ones, or NULL */
+	struct server_buffer *buffer;
 	struct server_file *files[TABLE_CACHE];
 	struct server_buffer *buffers[TABLE_CACHE];
 };

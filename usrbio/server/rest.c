@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How an executor's thread rests, and is called.
+ *
+ * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
+ * waits does such work itself (executor_help()), and a kick that only precedes that should cost
+ * nothing.  So while clients come to help soon after they kicked, the thread does not wait
+ * for kicks: it takes short naps, and looks after each what there is.  A client that does not
+ * come finds its requests started a nap later, and the thread trusts less then.
+ *
+ * A kick with enough work for two calls the thread out of its nap.  Where calls come one soon
+ * after the other, the thread stays up between them for a while.  Calls that it comes too late
+ * for become rarer: then other threads need the CPUs.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+#include "usrbio/server/executor.h"
+
+#define NAP_NS (200 * UINT64_C(1000)) /* the first of several; each is twice the one before, */
+#define NAP_TWICE 3u                  /* so often */
+#define TRUST_NAP 8u                  /* from here on the thread takes naps */
+#define TRUST_LOST 4u                 /* with entries that a nap left lying */
+
+#define CALL_NS 60000u /* of work are worth a call */
+#define UP_NS 50000u   /* that the thread stays up for the next */
+#define CREDIT_MAX 4u
+#define SKIP_MAX 255u
+#define CROWD_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
+
+/* What the thread knows of its rests. */
+struct rest {
+	bool napped;      /* the last was a nap */
+	bool rang;        /* a queue's descriptor ended it */
+	uint64_t since;   /* when the thread had nothing left to do */
+	unsigned credit;  /* calls came while, or soon after, it stayed up */
+	unsigned in_vain; /* calls in a row that were not worth it: so many are skipped */
+	bool crowded;     /* the CPUs are others' */
+	uint64_t looked;  /* when that was found */
+};
+
+/* ------------------------------------------------------------------- kicks */
+
+static void wake(struct executor *ex)
+{
+	int saved = errno;
+
+	(void)eventfd_write(ex->efd, 1);
+	errno = saved;
+}
+
+void executor_wake(struct executor *ex)
+{
+	atomic_store(&ex->state, EXECUTOR_AWAKE);
+	wake(ex);
+}
+
+/* Is there enough for a client and the thread?  What the client wrote there is only a hint. */
+static bool is_much(const struct executor *ex, const struct server_ring *r)
+{
+	const struct usrbio_ring *at = &r->shm.at;
+	uint64_t nr;
+
+	if (ex->alone || r->shm.guard)
+		return false;
+	nr = usrbio_ring_held(at, (uint32_t)usrbio_marker(at->sq_head),
+			      (uint32_t)usrbio_marker(at->sq_tail));
+	return nr > 1 && nr * atomic_load_explicit(&r->entry_ns, memory_order_relaxed) >= CALL_NS;
+}
+
+static void call(struct executor *ex)
+{
+	unsigned skip;
+
+	if (atomic_load_explicit(&ex->called, memory_order_relaxed))
+		return;
+	skip = atomic_load_explicit(&ex->skip_calls, memory_order_relaxed);
+	if (skip) {
+		atomic_store_explicit(&ex->skip_calls, skip - 1, memory_order_relaxed);
+		return;
+	}
+	/* Pairs with the thread, which looks at it after it said that it naps. */
+	atomic_store(&ex->called, true);
+	if (atomic_load(&ex->state) == EXECUTOR_NAPS &&
+	    atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_NAPS)
+		wake(ex);
+}
+
+void executor_kick(struct executor *ex, struct server_ring *r)
+{
+	/* Pairs with executor_take_kicked(), which clears it before the ring's markers are read:
+	 * either that finds what the client put there, or this finds it cleared. */
+	if (!atomic_load(&r->kicked) && !atomic_exchange(&r->kicked, true)) {
+		struct server_ring *head = atomic_load(&ex->kicked);
+
+		do
+			r->next_kicked = head;
+		while (!atomic_compare_exchange_weak(&ex->kicked, &head, r));
+	}
+	/* Pairs with the thread, which looks at ex->kicked after it said that it sleeps. */
+	if (atomic_load(&ex->state) == EXECUTOR_SLEEPS) {
+		if (atomic_exchange(&ex->state, EXECUTOR_AWAKE) == EXECUTOR_SLEEPS)
+			wake(ex);
+	} else if (is_much(ex, r)) {
+		call(ex);
+	}
+}
+
+/* -------------------------------------------------------------------- lie */
+
+static bool any_prepared(const struct executor *ex)
+{
+	struct list *e;
+
+	list_for_each (e, &ex->hands)
+		if (list_entry(e, struct hand, link)->nr_prepared)
+			return true;
+	return false;
+}
+
+/* When the thread has to look again though nothing woke it. */
+static uint64_t next_look(const struct executor *ex)
+{
+	uint64_t at = BATCH_NEVER;
+	struct list *e;
+
+	list_for_each (e, &ex->timed)
+		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
+	/* Of what is under way, the end wakes. */
+	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && executor_is_idle(ex))
+		at = MIN(at, now_ns() + RETRY_NS);
+	return at;
+}
+
+/* Nothing is left to do.  False when that changed meanwhile. */
+static bool lie_down(struct executor *ex)
+{
+	bool nap;
+
+	/* By a client, while this thread had let go of the lock. */
+	if (atomic_load(&ex->left))
+		return false;
+	nap = ex->trust >= TRUST_NAP && atomic_exchange(&ex->came, false);
+	ex->wake_at = next_look(ex);
+	atomic_store(&ex->state, nap ? EXECUTOR_NAPS : EXECUTOR_SLEEPS);
+	if (atomic_load(&ex->kicked) || atomic_load(&ex->called)) {
+		atomic_store(&ex->state, EXECUTOR_AWAKE);
+		return false;
+	}
+	executor_arm(ex);
+	return true;
+}
+
+/* False when the time is over and nothing woke it.  *ret_rang: the queues may be looked after. */
+static bool sleep_until(struct executor *ex, uint64_t at, bool *ret_rang)
+{
+	struct pollfd fd = { ex->epfd, POLLIN, 0 };
+	struct timespec ts, *tsp = NULL;
+	eventfd_t v;
+	int n;
+
+	if (at != BATCH_NEVER) {
+		uint64_t now = now_ns(), left = at > now ? at - now : 0;
+
+		ts.tv_sec = (time_t)(left / NSEC_PER_SEC);
+		ts.tv_nsec = (long)(left % NSEC_PER_SEC);
+		tsp = &ts;
+	}
+	n = ppoll(&fd, 1, tsp, NULL);
+	*ret_rang = n > 0 && eventfd_read(ex->efd, &v) < 0;
+	return n != 0;
+}
+
+/*
+ * Lie until there is something to do, or nobody comes to help any more.  Looks without the
+ * lock, which is the clients' mostly.  True when a queue's descriptor woke it.
+ */
+static bool lie(struct executor *ex, uint64_t wake_at)
+{
+	bool rang = false;
+	unsigned naps = 0;
+	uint64_t at;
+
+	do {
+		at = wake_at;
+		if (atomic_load(&ex->state) == EXECUTOR_NAPS)
+			at = MIN(at, now_ns() + (NAP_NS << naps));
+		naps = MIN(naps + 1, NAP_TWICE);
+	} while (!sleep_until(ex, at, &rang) && at < wake_at && !atomic_load(&ex->kicked) &&
+		 !atomic_load(&ex->left) && atomic_exchange(&ex->came, false));
+	return rang;
+}
+
+/* ---------------------------------------------------------------- stay up */
+
+static bool is_stirred(const struct executor *ex, bool trusts)
+{
+	return atomic_load_explicit(&ex->called, memory_order_relaxed) ||
+	       atomic_load_explicit(&ex->left, memory_order_relaxed) ||
+	       atomic_load_explicit(&ex->stop, memory_order_relaxed) ||
+	       (!trusts && atomic_load_explicit(&ex->kicked, memory_order_relaxed));
+}
+
+/* Nothing is left to do, but somebody may call soon.  False when nobody did. */
+static bool stay_up(const struct executor *ex, bool trusts)
+{
+	uint64_t until = now_ns() + UP_NS;
+
+	do {
+		if (is_stirred(ex, trusts))
+			return true;
+	} while (now_ns() < until);
+	return false;
+}
+
+/* Do more threads run on this machine than it has CPUs?  False where nobody can tell. */
+static bool is_crowded(void)
+{
+	_cleanup_(closep) int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+	char text[64] = "";
+	unsigned running;
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
+	    sscanf(text, "%*s %*s %*s %u/", &running) != 1)
+		return false;
+	return (long)running > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* The thread was called at that time.  Was there still something for it to do? */
+static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
+{
+	bool soon = !rest->since || at - rest->since < 2 * (uint64_t)UP_NS;
+
+	if (at - rest->looked >= CROWD_NS) {
+		rest->looked = at;
+		rest->crowded = is_crowded();
+	}
+	if (rest->crowded) {
+		rest->credit = 0;
+		rest->in_vain = SKIP_MAX;
+	} else if (took) {
+		rest->credit = soon ? MIN(rest->credit + 1, CREDIT_MAX) : 0;
+		rest->in_vain /= 2;
+	} else {
+		rest->credit /= 2;
+		rest->in_vain = MIN(rest->in_vain * 2 + 1, SKIP_MAX);
+	}
+	atomic_store_explicit(&ex->skip_calls, rest->in_vain, memory_order_relaxed);
+}
+
+/* ------------------------------------------------------------------ thread */
+
+/* A wake-up that came late: passes do not reap where nothing is under way, and the descriptor
+ * would stay readable. */
+static void hush(struct executor *ex)
+{
+	struct pst_done none;
+	struct list *e;
+
+	list_for_each (e, &ex->hands) {
+		struct hand *h = list_entry(e, struct hand, link);
+
+		if (!h->taken && !h->nr_inflight)
+			(void)pst_queue_reap(h->q, &none, 0, 1, 0);
+	}
+}
+
+/* One look at everything.  False: there is nothing to do. */
+static bool look(struct executor *ex, struct rest *rest)
+{
+	struct hand *h = &ex->hand;
+	bool called = atomic_exchange(&ex->called, false), did;
+	uint64_t before = h->nr_taken, at = called ? now_ns() : 0;
+
+	atomic_store(&ex->left, false);
+	if (rest->rang)
+		hush(ex);
+	if (executor_is_idle(ex))
+		executor_take_stalled(ex);
+	ex->shares |= called;
+	did = executor_work(ex);
+	ex->shares &= did;
+	if (called)
+		judge_call(ex, rest, at, h->nr_taken > before);
+	else if (did && rest->napped && h->nr_taken > before)
+		ex->trust -= MIN(ex->trust, TRUST_LOST);
+	if (did)
+		rest->since = 0;
+	return did;
+}
+
+void *executor_main(void *arg)
+{
+	struct executor *ex = arg;
+	struct rest rest = { 0 };
+
+	while (!atomic_load(&ex->stop)) {
+		bool did, lies = false, trusts;
+		uint64_t wake_at;
+
+		executor_enter(ex);
+		did = look(ex, &rest);
+		trusts = ex->trust >= TRUST_NAP;
+		if (!did && !rest.since)
+			rest.since = now_ns();
+		if (!did && !rest.credit)
+			lies = lie_down(ex);
+		wake_at = ex->wake_at;
+		executor_leave(ex);
+		rest.rang = false;
+		rest.napped = atomic_load(&ex->state) == EXECUTOR_NAPS;
+		if (lies)
+			rest.rang = lie(ex, wake_at);
+		else if (did)
+			while (atomic_load(&ex->wanted))
+				(void)sched_yield();
+		else if (rest.credit && !stay_up(ex, trusts))
+			rest.credit = 0;
+		atomic_store(&ex->state, EXECUTOR_AWAKE);
+	}
+	return NULL;
+}
