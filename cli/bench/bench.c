@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "cli/commands.h"
+#include "tools/common/files.h"
 #include "tools/common/pattern.h"
 
 #define FILE_SIZE_DEFAULT GIB(1)
@@ -17,7 +18,8 @@ const char bench_usage[] =
 	"Usage: penstock bench [OPTION...]\n"
 	"\n"
 	"Measures requests against plain pread or pwrite (and pst_mem_copy_in/_out, for\n"
-	"device memory) with as many threads.  Without -f it makes a scratch file and removes it.\n"
+	"device memory) with as many threads, in turns.  Without -f it makes a scratch file and\n"
+	"removes it.\n"
 	"\n"
 	"  -f FILE           read this file; to write to it --overwrite is needed\n"
 	"  --dir DIR         where the scratch file goes (default: $TMPDIR, /var/tmp or .)\n"
@@ -29,12 +31,15 @@ const char bench_usage[] =
 	"  --depth N         requests in flight in each queue (default 32)\n"
 	"  --queues N        queues, a thread for each (default 1)\n"
 	"  --batch N         completions to wait for at once (default 1)\n"
-	"  --cold            drop the file from memory first, read each byte once (default)\n"
+	"  --cold            drop the file from memory first, read each byte once (default);\n"
+	"                    with --path direct, again and again\n"
 	"  --warm            have the file in memory\n"
 	"  --stable          have it in memory, opened as one that nobody changes and read once\n"
 	"                    before: a device that can then reads from its pinned pages\n"
-	"  --runtime SEC     at most so long for each size (default 3)\n"
-	"  --bytes SIZE      at most so much for each size\n"
+	"  --runtime SEC     at most so long for each size and way (default 3)\n"
+	"  --bytes SIZE      at most so much for each size and way\n"
+	"  --turns N         in which they are used up, the two ways in alternation (default 6;\n"
+	"                    without a baseline 1)\n"
 	"  --path LIST       only these paths, such as direct (default auto)\n"
 	"  --strict          fail where the wanted path cannot be taken\n"
 	"  --store S         auto, uring or threads\n"
@@ -91,6 +96,9 @@ static int open_file(struct bench *b)
 	int r;
 
 	if (b->set->file) {
+		r = check_path(b->set->file);
+		if (r < 0)
+			return r;
 		b->path = strdup(b->set->file);
 		if (!b->path)
 			return fail(ENOMEM, "out of memory");
@@ -144,7 +152,6 @@ static struct bench_job job_of(const struct bench *b, uint64_t size)
 		.policy = set->policy,
 		.store = set->store,
 		.strict = set->strict,
-		.seconds = set->seconds,
 		.bytes = set->bytes,
 	};
 }
@@ -161,25 +168,59 @@ static int open_stable(struct bench *b)
 	return bench_pin(&job, &b->pages);
 }
 
+static int take_turn(struct bench_side *side, unsigned turn, struct side_sum *sum)
+{
+	struct bench_result res;
+	int r = bench_side_turn(side, turn, &res);
+
+	if (r < 0)
+		return r;
+	sum->turns[turn] =
+		(struct turn){ .bytes = res.bytes, .requests = res.requests, .ns = res.ns };
+	bench_result_add(&sum->all, &res);
+	return 0;
+}
+
+/*
+ * All turns of a row.  The sides alternate, so that both meet alike what else the machine does;
+ * and who is first changes, so that neither always finds it as the other left it.
+ */
+static int run_turns(const struct bench_job *job, bool plain_first, struct row *row,
+		     struct bench_side *ours, struct bench_side *plain)
+{
+	int r = 0;
+
+	for (unsigned t = 0; r == 0 && t < job->turns; t++) {
+		bool swap = plain_first ^ (t % 2);
+
+		if (plain && swap)
+			r = take_turn(plain, t, &row->plain);
+		if (r == 0)
+			r = take_turn(ours, t, &row->ours);
+		if (r == 0 && plain && !swap)
+			r = take_turn(plain, t, &row->plain);
+	}
+	return r;
+}
+
 static int run_size(struct bench *b, unsigned idx)
 {
+	_cleanup_(bench_sidep) struct bench_side *ours = NULL, *plain = NULL;
 	const struct settings *set = b->set;
 	struct row *row = &b->rows[idx];
 	struct bench_job job = job_of(b, set->sizes[idx]);
-	int r = 0;
+	int r;
 
 	row->size = job.size;
 	if (job.file_size / job.size < job.threads)
 		return fail(EINVAL, "%s has %s: too small for %u queues with pieces of %s", b->path,
 			    size_text(b->file_size).s, job.threads, size_text(job.size).s);
-	/* Who goes first changes, so that neither always finds the machine as the other left it. */
-	if (set->baseline && idx % 2)
-		r = bench_plain(&job, &row->plain);
-	if (r == 0)
-		r = bench_ours(&job, &row->ours);
-	if (r == 0 && set->baseline && idx % 2 == 0)
-		r = bench_plain(&job, &row->plain);
-	return r;
+	job.turns = row->turns = bench_turns(&job, set->baseline, set->turns);
+	job.seconds = set->seconds / job.turns;
+	r = bench_side_new(&job, false, &ours);
+	if (r == 0 && set->baseline)
+		r = bench_side_new(&job, true, &plain);
+	return r == 0 ? run_turns(&job, idx % 2, row, ours, plain) : r;
 }
 
 static void bench_done(struct bench *b)
@@ -305,6 +346,7 @@ int cmd_bench(int argc, char *argv[])
 		STABLE,
 		RUNTIME,
 		BYTES,
+		TURNS,
 		PATH,
 		STRICT,
 		STORE,
@@ -329,6 +371,7 @@ int cmd_bench(int argc, char *argv[])
 		{ "stable", no_argument, NULL, STABLE },
 		{ "runtime", required_argument, NULL, RUNTIME },
 		{ "bytes", required_argument, NULL, BYTES },
+		{ "turns", required_argument, NULL, TURNS },
 		{ "path", required_argument, NULL, PATH },
 		{ "strict", no_argument, NULL, STRICT },
 		{ "store", required_argument, NULL, STORE },
@@ -419,6 +462,12 @@ int cmd_bench(int argc, char *argv[])
 			if (parse_size(optarg, &set.bytes) < 0 || !set.bytes)
 				return usage_error("--bytes takes a size such as 1g");
 			break;
+		case TURNS:
+			if (parse_number(optarg, 1, TURNS_MAX, &v) < 0)
+				return usage_error("--turns takes a number from 1 to %u",
+						   TURNS_MAX);
+			set.turns = (unsigned)v;
+			break;
 		case PATH:
 			if (parse_policy(optarg, &set.policy) < 0)
 				return usage_error("%s", fail_text());
@@ -454,6 +503,8 @@ int cmd_bench(int argc, char *argv[])
 	r = check(&set);
 	if (r)
 		return r;
+	if (!set.turns)
+		set.turns = set.baseline ? TURNS_DEFAULT : 1;
 	signals_catch();
 	return exit_status(run(&set));
 }

@@ -17,25 +17,27 @@ struct bench_job {
 	const char *device;
 	bool host; /* device memory is what plain reads go to: no copy */
 	bool write, random;
-	bool cold;       /* each byte at most once, after the cache was dropped */
+	bool cold;       /* each byte once after the cache was dropped, if it comes through that */
 	uint64_t size;   /* bytes of a piece */
 	uint32_t pieces; /* of a request */
 	uint32_t depth;
 	uint32_t batch; /* completions to wait for at once */
 	unsigned threads;
+	unsigned turns; /* of the row */
 	uint64_t policy;
 	uint32_t store;
 	bool strict;
-	double seconds; /* how long, unless bytes is reached before */
-	uint64_t bytes; /* most to move, all threads together; 0: no limit */
+	double seconds; /* of a turn, unless there is nothing left before */
+	uint64_t bytes; /* most to move, all turns and threads together; 0: no limit */
 };
 
+/* Of one turn, or of several. */
 struct bench_result {
 	uint64_t bytes;
 	uint64_t pieces;
 	uint64_t requests;
 	uint64_t ns;    /* from the first start to the last end */
-	uint64_t setup; /* ns before that, of the slowest thread: queue, engine, window */
+	uint64_t setup; /* ns before the first, of the slowest thread: queue, engine, window */
 	double cpu;     /* seconds of user and system time of the whole process */
 	uint32_t paths;
 	struct whys whys;
@@ -57,8 +59,30 @@ struct bench_pages {
  */
 int bench_pin(const struct bench_job *job, struct bench_pages *ret);
 
-/* 0 or -errno with a sentence. */
-int bench_ours(const struct bench_job *job, struct bench_result *ret);
-int bench_plain(const struct bench_job *job, struct bench_result *ret);
+/*
+ * One side of a row: threads with their queues and memory, which stay from one turn to the next
+ * and sleep between them.
+ */
+struct bench_side;
+
+/* As many turns as a side may have of those that are wanted: walk_turns(). */
+unsigned bench_turns(const struct bench_job *job, bool with_plain, unsigned wanted);
+
+/* Start the threads and wait until they are set up; job stays the caller's and must remain. */
+int bench_side_new(const struct bench_job *job, bool plain, struct bench_side **ret_side);
+struct bench_side *bench_side_free(struct bench_side *s);
+
+/*
+ * Take the file out of the page cache, or see that it is there, and measure one turn, from 0 on.
+ * After an error there can be no other.  0 or -errno with a sentence.
+ */
+int bench_side_turn(struct bench_side *s, unsigned turn, struct bench_result *ret);
+
+void bench_result_add(struct bench_result *to, const struct bench_result *r);
+
+static inline void bench_sidep(struct bench_side **s)
+{
+	(void)bench_side_free(*s);
+}
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/bench/report.h"
 
+#include <math.h>
+
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
 #include "cli/bench/svg.h"
@@ -16,9 +18,23 @@ static const char *state_of(const struct bench *b)
 	return b->set->write ? "-" : b->cold ? "cold" : "warm";
 }
 
-static double iops(const struct bench_result *r)
+static struct spread rate_of(const struct row *row, const struct side_sum *side)
 {
-	return r->ns ? (double)r->pieces * 1e9 / (double)r->ns : 0;
+	return turns_rate(side->turns, row->turns);
+}
+
+/* Every piece has the row's size. */
+static double iops(const struct row *row, const struct side_sum *side)
+{
+	return rate_of(row, side).median * 1e9 / (double)row->size;
+}
+
+/* ns, or NaN where there are too few requests to tell. */
+static double percentile(const struct bench_result *r, unsigned percent)
+{
+	if (!percentile_known(r->hist.nr, percent))
+		return NAN;
+	return (double)hist_quantile(&r->hist, percent / 100.0);
 }
 
 static double cpu_per_10gb(const struct bench_result *r)
@@ -37,21 +53,84 @@ static const char *store_name(const struct settings *set)
 
 static void print_whys(const struct row *row)
 {
+	const struct bench_result *r = &row->ours.all;
+
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
-		if (row->ours.whys.nr[i])
+		if (r->whys.nr[i])
 			(void)printf("%s: %llu of %llu requests: %s\n", size_text(row->size).s,
-				     (unsigned long long)row->ours.whys.nr[i],
-				     (unsigned long long)row->ours.requests,
-				     why_text(i, row->ours.whys.detail[i]).s);
+				     (unsigned long long)r->whys.nr[i],
+				     (unsigned long long)r->requests,
+				     why_text(i, r->whys.detail[i]).s);
 }
 
-static void add_result(struct table *t, const struct bench_result *r)
+static unsigned most_turns(const struct bench *b)
 {
-	table_add(t, "%s", rate_text(r->bytes, r->ns).s);
-	table_add(t, "%.0f", iops(r));
-	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.5)).s);
-	table_add(t, "%s", time_text(hist_quantile(&r->hist, 0.99)).s);
-	table_add(t, "%.2f", cpu_per_10gb(r));
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		most = MAX(most, b->rows[i].turns);
+	return most;
+}
+
+static void add_spread(struct table *t, const struct spread *s, bool known)
+{
+	if (known)
+		table_add(t, "%s-%s", gb_text(s->lowest).s, gb_text(s->highest).s);
+	else
+		table_add(t, "-");
+}
+
+static void add_percentile(struct table *t, const struct bench_result *r, unsigned percent)
+{
+	double ns = percentile(r, percent);
+
+	if (isnan(ns))
+		table_add(t, "-");
+	else
+		table_add(t, "%s", time_text((uint64_t)ns).s);
+}
+
+static void add_side(struct table *t, const struct row *row, const struct side_sum *side,
+		     bool spreads)
+{
+	struct spread rate = rate_of(row, side);
+
+	table_add(t, "%s", gb_text(rate.median).s);
+	if (spreads)
+		add_spread(t, &rate, row->turns > 1);
+	table_add(t, "%.0f", iops(row, side));
+	add_percentile(t, &side->all, 50);
+	add_percentile(t, &side->all, 99);
+	table_add(t, "%.2f", cpu_per_10gb(&side->all));
+}
+
+static void add_ratio(struct table *t, const struct row *row, bool spreads)
+{
+	struct ratio r = turns_ratio(row->ours.turns, row->plain.turns, row->turns);
+
+	if (r.lack)
+		table_add(t, "%s", lack_text(&r).s);
+	else
+		table_add(t, "%.2fx", r.v.median);
+	if (spreads)
+		add_spread(t, &r.v, !r.lack);
+}
+
+/* The columns "of turns" and "of pairs" are there where a row has more than one turn. */
+static struct table *make_table(bool baseline, bool spreads)
+{
+	static const char *const all[] = {
+		"<size", "<state", "<path",       "GB/s",       "of turns", "IOPS",
+		"p50",   "p99",    "CPU s/10 GB", "plain GB/s", "of turns", "IOPS",
+		"p50",   "p99",    "CPU s/10 GB", "ratio",      "of pairs",
+	};
+	const char *heads[ARRAY_SIZE(all)];
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < (baseline ? ARRAY_SIZE(all) : 9); i++)
+		if (spreads || strncmp(all[i], "of ", 3) != 0)
+			heads[nr++] = all[i];
+	return table_new(heads, nr);
 }
 
 static void print_pages(const struct bench *b)
@@ -73,22 +152,16 @@ static void print_setup(const struct bench *b)
 	uint64_t most = 0;
 
 	for (unsigned i = 0; i < b->nr_rows; i++)
-		most = MAX(most, b->rows[i].ours.setup);
+		most = MAX(most, b->rows[i].ours.all.setup);
 	(void)printf("set-up: at most %s before a row, which is not in its rate.\n",
 		     time_text(most).s);
 }
 
-int bench_print_table(const struct bench *b)
+static void print_head(const struct bench *b)
 {
-	static const char *const heads[] = { "<size", "<state", "<path",       "GB/s",       "IOPS",
-					     "p50",   "p99",    "CPU s/10 GB", "plain GB/s", "IOPS",
-					     "p50",   "p99",    "CPU s/10 GB", "ratio" };
 	const struct settings *set = b->set;
-	_cleanup_(table_freep) struct table *t = table_new(heads, set->baseline ? 14 : 8);
 	char path[1024];
 
-	if (!t)
-		return fail(ENOMEM, "out of memory");
 	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
 	(void)printf("memory   %s\n", device_text(&b->dev).s);
 	shown(path, sizeof(path), b->path);
@@ -98,47 +171,84 @@ int bench_print_table(const struct bench *b)
 	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
 		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
 		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
+}
+
+static void print_notes(const struct bench *b)
+{
+	bool baseline = b->set->baseline, alike = true;
+	unsigned most = most_turns(b);
+
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		print_whys(&b->rows[i]);
+	print_setup(b);
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		alike &= b->rows[i].turns == most;
+	if (most > 1)
+		(void)printf("turns: %s%u%s.  GB/s%s are medians; beside are the lowest and "
+			     "highest.\n",
+			     alike ? "" : "at most ", most,
+			     baseline ? " of each, in alternation" : "",
+			     baseline ? ", IOPS and ratio" : " and IOPS");
+	if (baseline)
+		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
+			     b->set->write ? "pwrite" : "pread",
+			     b->dev.kind == PST_KIND_HOST ? ""
+			     : b->set->write              ? " and pst_mem_copy_out"
+							  : " and pst_mem_copy_in");
+}
+
+int bench_print_table(const struct bench *b)
+{
+	bool spreads = most_turns(b) > 1, baseline = b->set->baseline;
+	_cleanup_(table_freep) struct table *t = make_table(baseline, spreads);
+
+	if (!t)
+		return fail(ENOMEM, "out of memory");
+	print_head(b);
 	for (unsigned i = 0; i < b->nr_rows; i++) {
 		const struct row *row = &b->rows[i];
 
 		table_add(t, "%s", size_text(row->size).s);
 		table_add(t, "%s", state_of(b));
-		table_add(t, "%s", paths_text(row->ours.paths).s);
-		add_result(t, &row->ours);
-		if (!set->baseline)
+		table_add(t, "%s", paths_text(row->ours.all.paths).s);
+		add_side(t, row, &row->ours, spreads);
+		if (!baseline)
 			continue;
-		add_result(t, &row->plain);
-		table_add(t, "%.2fx",
-			  row->plain.ns && row->plain.bytes
-				  ? gb_per_s(row->ours.bytes, row->ours.ns) /
-					    gb_per_s(row->plain.bytes, row->plain.ns)
-				  : 0);
+		add_side(t, row, &row->plain, spreads);
+		add_ratio(t, row, spreads);
 	}
 	table_print(t, stdout);
-	for (unsigned i = 0; i < b->nr_rows; i++)
-		print_whys(&b->rows[i]);
-	print_setup(b);
-	if (set->baseline)
-		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
-			     set->write ? "pwrite" : "pread",
-			     b->dev.kind == PST_KIND_HOST ? ""
-			     : set->write                 ? " and pst_mem_copy_out"
-							  : " and pst_mem_copy_in");
+	print_notes(b);
 	return 0;
 }
 
-static void add_json(struct json_object *to, const char *key, const struct bench_result *r,
-		     bool ours)
+static void json_turns(struct json_object *to, const struct row *row, const struct side_sum *side)
+{
+	struct spread rate = rate_of(row, side);
+	struct json_object *a = json_object_new_array();
+	bool several = row->turns > 1;
+
+	json_num(to, "gb_per_s", rate.median);
+	json_num(to, "gb_per_s_lowest", several ? rate.lowest : NAN);
+	json_num(to, "gb_per_s_highest", several ? rate.highest : NAN);
+	for (unsigned i = 0; i < row->turns; i++)
+		json_num(a, NULL, gb_per_s(side->turns[i].bytes, side->turns[i].ns));
+	json_add(to, "gb_per_s_turns", a);
+	json_num(to, "iops", iops(row, side));
+}
+
+static void json_side(struct json_object *to, const char *key, const struct row *row,
+		      const struct side_sum *side, bool ours)
 {
 	struct json_object *o = json_object_new_object();
+	const struct bench_result *r = &side->all;
 
 	json_u64(o, "bytes", r->bytes);
 	json_u64(o, "requests", r->requests);
 	json_num(o, "seconds", (double)r->ns / 1e9);
-	json_num(o, "gb_per_s", gb_per_s(r->bytes, r->ns));
-	json_num(o, "iops", iops(r));
-	json_num(o, "p50_us", (double)hist_quantile(&r->hist, 0.5) / 1e3);
-	json_num(o, "p99_us", (double)hist_quantile(&r->hist, 0.99) / 1e3);
+	json_turns(o, row, side);
+	json_num(o, "p50_us", percentile(r, 50) / 1e3);
+	json_num(o, "p99_us", percentile(r, 99) / 1e3);
 	json_num(o, "cpu_s_per_10gb", cpu_per_10gb(r));
 	if (ours) {
 		json_num(o, "setup_seconds", (double)r->setup / 1e9);
@@ -146,6 +256,33 @@ static void add_json(struct json_object *to, const char *key, const struct bench
 		json_whys(o, "why", &r->whys);
 	}
 	json_add(to, key, o);
+}
+
+static void json_ratio(struct json_object *to, const struct row *row)
+{
+	struct ratio r = turns_ratio(row->ours.turns, row->plain.turns, row->turns);
+
+	json_num(to, "ratio", r.lack ? NAN : r.v.median);
+	json_num(to, "ratio_lowest", r.lack ? NAN : r.v.lowest);
+	json_num(to, "ratio_highest", r.lack ? NAN : r.v.highest);
+	if (r.lack)
+		json_text(to, "ratio_why", lack_sentence(&r).s);
+	else
+		json_add(to, "ratio_why", NULL);
+}
+
+static struct json_object *json_row(const struct row *row, bool baseline)
+{
+	struct json_object *o = json_object_new_object();
+
+	json_u64(o, "size", row->size);
+	json_u64(o, "turns", row->turns);
+	json_side(o, "penstock", row, &row->ours, true);
+	if (baseline) {
+		json_side(o, "plain", row, &row->plain, false);
+		json_ratio(o, row);
+	}
+	return o;
 }
 
 void bench_print_json(const struct bench *b)
@@ -173,15 +310,8 @@ void bench_print_json(const struct bench *b)
 		json_num(root, "pages_seconds", (double)b->pages.ns / 1e9);
 		json_num(root, "pages_wait_seconds", (double)b->pages.wait / 1e9);
 	}
-	for (unsigned i = 0; i < b->nr_rows; i++) {
-		struct json_object *o = json_object_new_object();
-
-		json_u64(o, "size", b->rows[i].size);
-		add_json(o, "penstock", &b->rows[i].ours, true);
-		if (b->set->baseline)
-			add_json(o, "plain", &b->rows[i].plain, false);
-		json_add(rows, NULL, o);
-	}
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		json_add(rows, NULL, json_row(&b->rows[i], b->set->baseline));
 	json_add(root, "rows", rows);
 	json_print(root);
 }
@@ -219,8 +349,9 @@ int bench_plot(const struct bench *b)
 	qsort(sorted, b->nr_rows, sizeof(sorted[0]), by_size);
 	for (unsigned i = 0; i < b->nr_rows; i++) {
 		x[i] = sorted[i]->size;
-		ours[i] = gb_per_s(sorted[i]->ours.bytes, sorted[i]->ours.ns);
-		plain[i] = gb_per_s(sorted[i]->plain.bytes, sorted[i]->plain.ns);
+		ours[i] = rate_of(sorted[i], &sorted[i]->ours).median;
+		if (b->set->baseline)
+			plain[i] = rate_of(sorted[i], &sorted[i]->plain).median;
 	}
 	(void)snprintf(title, sizeof(title), "%s, %s, %s memory", b->set->op,
 		       b->set->write ? "synced at the end" : state_of(b), b->dev.name);

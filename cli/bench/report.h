@@ -4,6 +4,7 @@
 #define CLI_BENCH_REPORT_H
 
 #include "cli/bench/bench.h"
+#include "cli/bench/turns.h"
 
 #define SIZES_MAX 16
 
@@ -16,14 +17,20 @@ struct settings {
 	bool write, random;
 	const char *op;
 	uint32_t pieces, depth, batch, store;
-	unsigned queues;
+	unsigned queues, turns;
 	uint64_t policy, bytes;
 	double seconds;
 };
 
+struct side_sum {
+	struct bench_result all;
+	struct turn turns[TURNS_MAX];
+};
+
 struct row {
 	uint64_t size;
-	struct bench_result ours, plain;
+	unsigned turns;
+	struct side_sum ours, plain;
 };
 
 struct bench {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The measuring loops.  One thread for each queue; between start and end a thread allocates
- * nothing and asks the clock once for each batch of completions.
+ * The measuring loops.  One thread for each queue, from the first turn to the last; between
+ * start and end of a turn a thread allocates nothing and asks the clock once for each batch of
+ * completions.
  */
 #include <fcntl.h>
 #include <pthread.h>
 
-#include "cli/bench/bench.h"
+#include "cli/bench/walk.h"
 #include "tools/common/xfer.h"
 
 #define REAP_MAX 256
@@ -14,79 +15,40 @@
 #define PIN_DEPTH 16u
 #define PIN_QUIET (500 * NSEC_PER_MSEC)
 
-/* Which pieces a thread takes, in which order, until there are no more. */
-struct walk {
-	uint64_t first, nr; /* its part of the file, in pieces */
-	uint64_t at;        /* the next one, from first */
-	uint64_t stride;    /* coprime to nr: a random-looking order that meets each piece once */
-	uint64_t left;      /* pieces it may still take */
-};
-
-/* Workers wait here when they are set up, until all are or one of them failed. */
+/* Workers wait here for the next turn, and the side for all of them. */
 struct gate {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t all_ready, go;
 	unsigned ready;
-	bool failed, open;
+	unsigned turns; /* begun so far */
+	bool over;      /* there is none any more */
 };
 
 struct worker {
+	struct bench_side *side;
 	const struct bench_job *job;
-	struct gate *gate;
+	unsigned turns; /* begun so far */
 	struct walk walk;
 	uint64_t begun, ended; /* ns */
-	struct bench_result res;
+	uint64_t setup;
+	struct bench_result res; /* of a turn */
 	int err;
 	char text[512];
 };
 
-static uint64_t gcd(uint64_t a, uint64_t b)
+struct bench_side {
+	const struct bench_job *job;
+	bool plain;
+	struct gate gate;
+	struct worker *workers;
+	pthread_t ids[BENCH_THREADS_MAX];
+	unsigned nr; /* threads that were started */
+};
+
+/* O_DIRECT leaves the file cold; what comes through the page cache does so once. */
+static bool reads_once(const struct bench_job *job, bool plain)
 {
-	while (b) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
-
-static void walk_init(struct walk *w, const struct bench_job *job, unsigned idx)
-{
-	uint64_t all = job->file_size / job->size, random = UINT64_C(0x1234567) + idx;
-
-	*w = (struct walk){
-		.first = all * idx / job->threads,
-		.nr = all * (idx + 1) / job->threads - all * idx / job->threads,
-		.stride = 1,
-		.left = UINT64_MAX,
-	};
-	if (job->cold)
-		w->left = w->nr;
-	if (job->bytes) {
-		uint64_t n = job->bytes / job->size / job->threads;
-
-		w->left = MIN(w->left, n ? n : 1);
-	}
-	if (job->random && w->nr > 2) {
-		do {
-			w->stride = random_next(&random) % w->nr;
-		} while (gcd(w->stride, w->nr) != 1);
-		w->at = random_next(&random) % w->nr;
-	}
-}
-
-/* The file offset of the next piece; false when the walk is over. */
-static bool walk_next(struct walk *w, uint64_t size, uint64_t *ret_off)
-{
-	if (!w->left)
-		return false;
-	w->left--;
-	*ret_off = (w->first + w->at) * size;
-	w->at += w->stride;
-	if (w->at >= w->nr)
-		w->at -= w->nr;
-	return true;
+	return job->cold && (plain || job->policy != PST_POLICY1(PST_PATH_DIRECT));
 }
 
 /* -------------------------------------------------------------------- ours */
@@ -140,6 +102,12 @@ static int rig_start(struct rig *rig)
 	return 0;
 }
 
+/* Of the places for requests in flight, those that a row of few requests will come to. */
+static uint64_t places_used(const struct bench_job *job)
+{
+	return MIN(walk_requests(job, reads_once(job, false)), job->depth);
+}
+
 static int rig_init(struct rig *rig, const struct bench_job *job)
 {
 	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = job->depth, .backend = job->store };
@@ -152,6 +120,9 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	r = pst_mem_alloc(job->device, each * job->depth, NULL, &rig->mem);
 	if (r < 0)
 		return fail_pst(r, job->device);
+	/* The first touch of a page is not in the rate: plain's buffer is touched before, too. */
+	if (job->host)
+		memset(pst_mem_ptr(rig->mem), 0x5a, each * places_used(job));
 	rig->shared = job->file;
 	rig->file = job->file;
 	r = rig->shared ? 0 : pst_file_wrap(job->fd, 0, NULL, &rig->file);
@@ -435,29 +406,28 @@ static void keep_error(struct worker *w, int r)
 		(void)snprintf(w->text, sizeof(w->text), "%s", fail_text());
 }
 
-/* Wait for the others; r is how the own set-up ended.  False: there is nothing to do. */
+/*
+ * Wait for the next turn; r is how the set-up, or the last turn, ended.  False: there is none.
+ * Until all wait, the walk and the result are the worker's own; then they are the side's.
+ */
 static bool begin(struct worker *w, int r)
 {
-	struct gate *g = w->gate;
+	struct gate *g = &w->side->gate;
 	bool go;
 
-	keep_error(w, r);
-	(void)pthread_mutex_lock(&g->lock);
-	g->ready++;
-	g->failed = g->failed || r < 0;
-	(void)pthread_cond_broadcast(&g->changed);
-	while (!g->open)
-		(void)pthread_cond_wait(&g->changed, &g->lock);
-	go = !g->failed;
-	(void)pthread_mutex_unlock(&g->lock);
-	w->begun = w->ended = now_ns();
-	return go;
-}
-
-static void finish(struct worker *w, int r)
-{
 	w->ended = now_ns();
 	keep_error(w, r);
+	(void)pthread_mutex_lock(&g->lock);
+	/* Nobody is woken before the last one: others may still measure. */
+	if (++g->ready == w->job->threads)
+		(void)pthread_cond_signal(&g->all_ready);
+	while (g->turns == w->turns && !g->over)
+		(void)pthread_cond_wait(&g->go, &g->lock);
+	w->turns = g->turns;
+	go = !g->over;
+	(void)pthread_mutex_unlock(&g->lock);
+	w->begun = now_ns();
+	return go;
 }
 
 static void *run_ours(void *arg)
@@ -467,10 +437,10 @@ static void *run_ours(void *arg)
 	uint64_t start = now_ns();
 	int r = rig_init(&rig, w->job);
 
-	w->res.setup = now_ns() - start;
-	if (begin(w, r)) {
-		finish(w, loop_ours(w, &rig));
-		if (w->err < 0)
+	w->setup = now_ns() - start;
+	while (begin(w, r)) {
+		r = loop_ours(w, &rig);
+		if (r < 0)
 			xfer_abandon(rig.queue, w->job->depth);
 	}
 	return NULL;
@@ -494,83 +464,152 @@ static void *run_plain(void *arg)
 		if (r < 0)
 			r = fail_pst(r, job->device);
 	}
-	if (begin(w, r))
-		finish(w, loop_plain(w, buf, mem));
+	while (begin(w, r))
+		r = loop_plain(w, buf, mem);
 	return NULL;
 }
 
-static int gather(const struct bench_job *job, struct worker *workers, double cpu,
-		  struct bench_result *ret)
+/* -------------------------------------------------------------------- side */
+
+/* Wait until all workers are set up, or through with their turn; the first error of them. */
+static int side_wait(struct bench_side *s)
+{
+	(void)pthread_mutex_lock(&s->gate.lock);
+	while (s->gate.ready < s->nr)
+		(void)pthread_cond_wait(&s->gate.all_ready, &s->gate.lock);
+	(void)pthread_mutex_unlock(&s->gate.lock);
+	for (unsigned i = 0; i < s->nr; i++)
+		if (s->workers[i].err < 0)
+			return fail(s->workers[i].err, "%s", s->workers[i].text);
+	return 0;
+}
+
+struct bench_side *bench_side_free(struct bench_side *s)
+{
+	if (!s)
+		return NULL;
+	(void)pthread_mutex_lock(&s->gate.lock);
+	s->gate.over = true;
+	(void)pthread_cond_broadcast(&s->gate.go);
+	(void)pthread_mutex_unlock(&s->gate.lock);
+	for (unsigned i = 0; i < s->nr; i++)
+		(void)pthread_join(s->ids[i], NULL);
+	free(s->workers);
+	free(s);
+	return NULL;
+}
+
+int bench_side_new(const struct bench_job *job, bool plain, struct bench_side **ret_side)
+{
+	_cleanup_(bench_sidep) struct bench_side *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return fail(ENOMEM, "out of memory");
+	*s = (struct bench_side){ .job = job,
+				  .plain = plain,
+				  .gate = { .lock = PTHREAD_MUTEX_INITIALIZER,
+					    .all_ready = PTHREAD_COND_INITIALIZER,
+					    .go = PTHREAD_COND_INITIALIZER } };
+	s->workers = calloc(job->threads, sizeof(*s->workers));
+	if (!s->workers)
+		return fail(ENOMEM, "out of memory");
+	for (; s->nr < job->threads; s->nr++) {
+		struct worker *w = &s->workers[s->nr];
+
+		w->side = s;
+		w->job = job;
+		r = pthread_create(&s->ids[s->nr], NULL, plain ? run_plain : run_ours, w);
+		if (r != 0)
+			return fail(r, "cannot start %u threads: %s", job->threads, strerror(r));
+	}
+	r = side_wait(s);
+	if (r < 0)
+		return r;
+	*ret_side = TAKE_PTR(s);
+	return 0;
+}
+
+static int prepare_file(const struct bench_job *job)
+{
+	if (job->write)
+		return 0;
+	if (job->cold) {
+		make_cold(job->fd);
+		return 0;
+	}
+	/* Looking is cheaper than reading all of it again. */
+	return resident_part(job->fd) < 1 ? make_warm(job->fd, job->path) : 0;
+}
+
+static void side_go(struct bench_side *s, unsigned turn)
+{
+	struct gate *g = &s->gate;
+
+	(void)pthread_mutex_lock(&g->lock);
+	for (unsigned i = 0; i < s->nr; i++) {
+		struct worker *w = &s->workers[i];
+
+		memset(&w->res, 0, sizeof(w->res));
+		walk_init(&w->walk, s->job, i, turn, s->plain, reads_once(s->job, s->plain));
+	}
+	g->ready = 0;
+	g->turns++;
+	(void)pthread_cond_broadcast(&g->go);
+	(void)pthread_mutex_unlock(&g->lock);
+}
+
+static void gather(const struct bench_side *s, struct bench_result *ret)
 {
 	uint64_t begun = UINT64_MAX, ended = 0;
 
 	memset(ret, 0, sizeof(*ret));
-	for (unsigned i = 0; i < job->threads; i++) {
-		struct worker *w = &workers[i];
+	for (unsigned i = 0; i < s->nr; i++) {
+		const struct worker *w = &s->workers[i];
 
-		if (w->err < 0)
-			return fail(w->err, "%s", w->text);
-		ret->bytes += w->res.bytes;
-		ret->requests += w->res.requests;
-		ret->paths |= w->res.paths;
-		whys_merge(&ret->whys, &w->res.whys);
-		hist_merge(&ret->hist, &w->res.hist);
-		ret->setup = MAX(ret->setup, w->res.setup);
+		bench_result_add(ret, &w->res);
+		ret->setup = MAX(ret->setup, w->setup);
 		begun = MIN(begun, w->begun);
 		ended = MAX(ended, w->ended);
 	}
-	ret->pieces = ret->bytes / job->size;
+	ret->pieces = ret->bytes / s->job->size;
 	ret->ns = ended - begun;
-	ret->cpu = cpu;
-	return stop_signal ? fail(EINTR, "interrupted") : 0;
 }
 
-static int run_all(const struct bench_job *job, void *(*fn)(void *), struct bench_result *ret)
+int bench_side_turn(struct bench_side *s, unsigned turn, struct bench_result *ret)
 {
-	_cleanup_(freep) struct worker *workers = calloc(job->threads, sizeof(*workers));
-	struct gate gate = { .lock = PTHREAD_MUTEX_INITIALIZER,
-			     .changed = PTHREAD_COND_INITIALIZER };
-	pthread_t ids[BENCH_THREADS_MAX];
-	unsigned nr = 0;
+	int r = prepare_file(s->job);
 	double cpu;
-	int r = 0;
 
-	if (!workers)
-		return fail(ENOMEM, "out of memory");
-	if (job->cold)
-		make_cold(job->fd);
-	else if (!job->write && (r = make_warm(job->fd, job->path)) < 0)
+	if (r < 0)
 		return r;
-	for (; r == 0 && nr < job->threads; nr++) {
-		workers[nr] = (struct worker){ .job = job, .gate = &gate };
-		walk_init(&workers[nr].walk, job, nr);
-		r = pthread_create(&ids[nr], NULL, fn, &workers[nr]);
-		if (r != 0)
-			break;
-	}
-
-	(void)pthread_mutex_lock(&gate.lock);
-	gate.failed = gate.failed || r != 0;
-	while (gate.ready < nr)
-		(void)pthread_cond_wait(&gate.changed, &gate.lock);
-	gate.open = true;
 	cpu = cpu_seconds();
-	(void)pthread_cond_broadcast(&gate.changed);
-	(void)pthread_mutex_unlock(&gate.lock);
-	for (unsigned i = 0; i < nr; i++)
-		(void)pthread_join(ids[i], NULL);
+	side_go(s, turn);
+	r = side_wait(s);
 	cpu = cpu_seconds() - cpu;
-	if (r != 0)
-		return fail(r, "cannot start %u threads: %s", job->threads, strerror(r));
-	return gather(job, workers, cpu, ret);
+	if (r < 0)
+		return r;
+	if (stop_signal)
+		return fail(EINTR, "interrupted");
+	gather(s, ret);
+	ret->cpu = cpu;
+	return 0;
 }
 
-int bench_ours(const struct bench_job *job, struct bench_result *ret)
+void bench_result_add(struct bench_result *to, const struct bench_result *r)
 {
-	return run_all(job, run_ours, ret);
+	to->bytes += r->bytes;
+	to->pieces += r->pieces;
+	to->requests += r->requests;
+	to->ns += r->ns;
+	to->setup = MAX(to->setup, r->setup);
+	to->cpu += r->cpu;
+	to->paths |= r->paths;
+	whys_merge(&to->whys, &r->whys);
+	hist_merge(&to->hist, &r->hist);
 }
 
-int bench_plain(const struct bench_job *job, struct bench_result *ret)
+unsigned bench_turns(const struct bench_job *job, bool with_plain, unsigned wanted)
 {
-	return run_all(job, run_plain, ret);
+	return walk_turns(job, reads_once(job, with_plain), wanted);
 }

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "tools/common/crc32c.h"
+#include "tools/common/files.h"
 
 #define BATCH 64
 #define DEPTH_DEFAULT 8
@@ -373,7 +374,11 @@ static int copy(struct copy *c, const char *dst)
 {
 	int r;
 
-	r = cp_open_source(c);
+	r = check_path(c->src);
+	if (r == 0 && dst)
+		r = check_path(dst);
+	if (r == 0)
+		r = cp_open_source(c);
 	if (r < 0)
 		return r;
 	if (dst) {

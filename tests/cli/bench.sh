@@ -42,6 +42,76 @@ cold_reads_each_byte_once() {
 	# Where the file system cannot be cold this does not hold.
 	json out 'd["state"] == "warm" or d["rows"][0]["penstock"]["bytes"] == 8 << 20'
 	json out 'd["state"] == "warm" or d["rows"][1]["penstock"]["bytes"] == (8 << 20) // 12288 * 12288'
+	json out 'd["state"] == "warm" or all(r["plain"]["bytes"] == r["penstock"]["bytes"] and
+		r["turns"] == 6 for r in d["rows"])'
+}
+
+# Requests enough, and no clock that ends them: each turn of 52,428 takes longer than the 10 ms that
+# a ratio takes.
+medians_and_spreads() {
+	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k --turns 5 \
+		--json
+	json out 'd["rows"][0]["turns"] == 5 and d["rows"][0]["ratio_why"] is None'
+	for side in penstock plain; do
+		json out "(lambda s, m: len(s['gb_per_s_turns']) == 5 and s['bytes'] == 1 << 30 and
+			s['requests'] == 1 << 18 and
+			0 < s['gb_per_s_lowest'] <= s['gb_per_s'] <= s['gb_per_s_highest'] and
+			s['gb_per_s_lowest'] == min(s['gb_per_s_turns']) and
+			s['gb_per_s_highest'] == max(s['gb_per_s_turns']) and
+			s['gb_per_s'] == m(s['gb_per_s_turns']) and
+			abs(s['iops'] * 4096 / 1e9 / s['gb_per_s'] - 1) < 1e-4 and
+			0 < s['p50_us'] <= s['p99_us'])(
+				d['rows'][0]['$side'], __import__('statistics').median)"
+	done
+	json out '(lambda r, v: r["ratio_lowest"] <= r["ratio"] <= r["ratio_highest"] and
+		abs(r["ratio_lowest"] / v[0] - 1) < 1e-4 and abs(r["ratio"] / v[2] - 1) < 1e-4 and
+		abs(r["ratio_highest"] / v[4] - 1) < 1e-4)(d["rows"][0], sorted(a / b for a, b in zip(
+			d["rows"][0]["penstock"]["gb_per_s_turns"], d["rows"][0]["plain"]["gb_per_s_turns"])))'
+	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k
+	says "turns: 6 of each, in alternation" out
+	grep -q ' of turns .* of turns .* ratio  *of pairs$' out
+	grep -Eq '^4 KiB .* [0-9.]+x  *[0-9.]+-[0-9.]+$' out
+}
+
+# Six operations tell nothing of a disk.
+few_operations_tell_no_ratio() {
+	for state in --cold --warm; do
+		gives 0 "$PENSTOCK" bench --dir . --size 1m --bytes 24k --sizes 4k $state
+		grep -Eq '^4 KiB .* -  *- .* -  *- .* few \(6 ops\)$' out
+		gives 0 "$PENSTOCK" bench --dir . --size 1m --bytes 24k --sizes 4k $state --json
+		json out '(lambda r: r["turns"] == 1 and r["ratio"] is r["ratio_lowest"] is None and
+			r["ratio_highest"] is None and r["ratio_why"].startswith("a turn had 6 requests") and
+			all(s["requests"] == 6 and s["gb_per_s"] > 0 and s["p50_us"] is s["p99_us"] is None and
+				s["gb_per_s_lowest"] is s["gb_per_s_highest"] is None
+				for s in (r["penstock"], r["plain"])))(d["rows"][0])'
+	done
+	gives 0 "$PENSTOCK" bench --dir . --size 16m --warm --runtime 600 --bytes 1g --sizes 4k --turns 1
+	says "few (1 turn)" out
+	lacks "of turns" out
+}
+
+# Without a baseline it is one run, or as many turns as are asked for.
+turns_without_a_baseline() {
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --warm --sizes 4k --baseline none --json
+	json out '(lambda r: r["turns"] == 1 and "ratio" not in r and "plain" not in r and
+		r["penstock"]["iops"] > 0 and r["penstock"]["gb_per_s_lowest"] is None)(d["rows"][0])'
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --warm --sizes 4k --baseline none --turns 3 --json
+	json out 'd["rows"][0]["turns"] == 3 == len(d["rows"][0]["penstock"]["gb_per_s_turns"])'
+	# shellcheck disable=SC2086
+	gives 0 "$PENSTOCK" bench $quick --warm --sizes 4k --baseline none --turns 3
+	says "turns: 3.  GB/s and IOPS are medians" out
+	lacks "ratio" out
+}
+
+# O_DIRECT leaves a cold file as it is, so there is more to read.
+direct_reads_go_on() {
+	head -c 64k /dev/zero >file
+	dd if=file of=/dev/null bs=64k iflag=direct 2>err || skip "O_DIRECT on this file system"
+	rm file err
+	gives 0 "$PENSTOCK" bench --dir . --size 1m --runtime 2 --sizes 64k --path direct --json
+	json out 'd["rows"][0]["penstock"]["bytes"] > 1 << 20'
 }
 
 bytes_limit() {
@@ -74,7 +144,7 @@ stable() {
 	# Where nothing can be pinned it is said, and measured all the same.
 	# shellcheck disable=SC2086
 	gives 0 "$PENSTOCK" bench $quick -m soft --stable --sizes 4k
-	says "pages    none pinned for soft:0: this kind of memory does not offer the path" out
+	says "pages    none pinned for soft:0: this kind of memory or file does not offer the path" out
 	# shellcheck disable=SC2086
 	gives 0 "$PENSTOCK" bench $quick -m host --stable --sizes 4k --json
 	json out 'd["pages_bytes"] == 0 and d["pages_why"] == "no-provider"'
@@ -157,5 +227,6 @@ odd_names() {
 }
 
 run_cases table json_output every_operation_into_every_memory cold_reads_each_byte_once \
-	bytes_limit stores stable stable_is_not_cold gpu plot own_file_is_not_destroyed errors interrupted \
-	odd_names
+	medians_and_spreads few_operations_tell_no_ratio turns_without_a_baseline \
+	direct_reads_go_on bytes_limit stores stable stable_is_not_cold gpu plot \
+	own_file_is_not_destroyed errors interrupted odd_names

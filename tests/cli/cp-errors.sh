@@ -8,6 +8,26 @@ missing_source() {
 	[ ! -e dst ]
 }
 
+# Where the library takes no path, the command takes none either.
+names_with_a_scheme() {
+	random 100 src
+	mkdir a:
+	cp src a:/b
+	fails "pst://host/x names a file of a service" "$PENSTOCK" cp pst://host/x dst
+	fails "s3://b/c names a file of a service" "$PENSTOCK" cp src s3://b/c
+	fails "given as ./a://b" "$PENSTOCK" cp a://b dst
+	[ ! -e dst ]
+	fails "pst://host/x names a file of a service" "$PENSTOCK" bench --file pst://host/x
+	"$PENSTOCK" cp -q ./a://b dst
+	cmp src dst
+	"$PENSTOCK" cp -q src ./a://c
+	cmp src a:/c
+	# What is no scheme is a path.
+	mkdir A:
+	"$PENSTOCK" cp -q src A://x
+	cmp src A:/x
+}
+
 unreadable_source() {
 	[ "$(id -u)" != 0 ] || skip "the superuser may read everything"
 	random 100 src
@@ -185,7 +205,7 @@ strict_says_why() {
 	[ ! -e dst ]
 }
 
-run_cases missing_source unreadable_source directory_as_source fifo_as_source source_without_a_length \
+run_cases missing_source names_with_a_scheme unreadable_source directory_as_source fifo_as_source source_without_a_length \
 	fifo_as_target same_file missing_directory dangling_link read_only_target unknown_device full_disk \
 	limited_file_size failed_operations failed_reread source_that_changes source_that_shrinks \
 	strict_says_why

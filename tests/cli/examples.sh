@@ -66,8 +66,9 @@ cancel_what_hangs() {
 	gives 1 "$path" -d host mnt/hang
 	kill $server
 	wait $server || :
-	# Half of the reads lie behind the end of the file.
-	says "32 were cancelled, 16 failed" out
+	# Half of the reads lie behind the end of the file, and may be there before they are cancelled.
+	says " were cancelled, 16 failed" out
+	lacks " 0 were cancelled" out
 	lacks " 0 may still touch" out
 	says "ETIMEDOUT" err
 	says "the memory cannot be used again" err

@@ -68,6 +68,8 @@ wrong_values() {
 	mistaken "--op takes" bench --op erase
 	mistaken "--sizes takes" bench --sizes 4k,,x
 	mistaken "--queues takes" bench --queues 100000
+	mistaken "--turns takes" bench --turns 0
+	mistaken "--turns takes" bench --turns 101
 	mistaken "--batch must not be more" bench --depth 4 --batch 5
 	mistaken "only plain directories" mount
 	mistaken "only plain directories" mount dir

@@ -8,7 +8,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/scheme.h"
 #include "tools/common/fail.h"
+
+int check_path(const char *name)
+{
+	if (!scheme_len(name))
+		return 0;
+	return fail(EPROTONOSUPPORT,
+		    "%s names a file of a service, and this command takes paths; a path that is "
+		    "called so is given as ./%s",
+		    name, name);
+}
 
 int scratch_dir(const char *dir, char **ret_path)
 {

@@ -11,6 +11,10 @@ int scratch_dir(const char *dir, char **ret_path);
 /* Remove what scratch_dir() made and the plain files in it. */
 void scratch_remove(const char *path);
 
+/* 0; -EPROTONOSUPPORT with a sentence for a name like scheme://rest, which the library takes for no
+ * path: what works on descriptors does not either. */
+int check_path(const char *name);
+
 /* All of it or -errno with a sentence; name is for the sentence. */
 int write_all(int fd, const void *buf, size_t len, const char *name);
 int pread_all(int fd, void *buf, size_t len, uint64_t off, const char *name);

@@ -100,11 +100,15 @@ struct text time_text(uint64_t ns)
 	return t;
 }
 
-struct text rate_text(uint64_t bytes, uint64_t ns)
+struct text gb_text(double v)
 {
-	double v = gb_per_s(bytes, ns);
 	struct text t;
 
 	(void)snprintf(t.s, sizeof(t.s), "%.*f", v < 0.1 ? 4 : 2, v);
 	return t;
+}
+
+struct text rate_text(uint64_t bytes, uint64_t ns)
+{
+	return gb_text(gb_per_s(bytes, ns));
 }

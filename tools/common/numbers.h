@@ -24,6 +24,7 @@ struct text {
 /* These return a structure, so that several fit into one printf(). */
 struct text size_text(uint64_t bytes);              /* "4 KiB", "1.5 GiB" */
 struct text time_text(uint64_t ns);                 /* "12.3 us" */
-struct text rate_text(uint64_t bytes, uint64_t ns); /* GB/s without the unit: "1.43", "0.0036" */
+struct text gb_text(double gb_per_s);               /* without the unit: "1.43", "0.0036" */
+struct text rate_text(uint64_t bytes, uint64_t ns); /* the same */
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#define TABLE_COLS 16u
+#define TABLE_COLS 20u
 
 /*
  * A table of text in columns as wide as they need to be.  Heads that begin with '<' are

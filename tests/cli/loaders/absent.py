@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""A loader that nobody has installed."""
+
+NAMES = ("absent",)
+INSTALL = "pip install absent-loader"
+
+
+def modules(_device):
+    return {"no_module_has_this_name": ("absent-loader",)}
+
+
+def why_not(_name, _device):
+    return ""
