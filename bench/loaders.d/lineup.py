@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Who is measured: Penstock and the loop by hand, which bench/load has, and the files in peers/."""
+import importlib.util
+import os
+import sys
+from importlib import metadata
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Loader:
+    """A way to load a model, as a command that is asked for loads line by line."""
+
+    def __init__(self, name, command, ours=False, versions=None):
+        self.name = name
+        self.command = command
+        self.ours = ours
+        self.versions = versions or {}  # of packages
+
+
+class Absent:
+    """A loader that takes no part: why, and what to install if that helps."""
+
+    def __init__(self, name, text, install=""):
+        self.name = name
+        self.text = text
+        self.install = install
+
+
+def module_of(path):
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location("peer_" + name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def own(load, device, threads):
+    """Each of ours, and what anybody would write."""
+    steps = [load, "--steps", "--device", device]
+    pinned = steps + ["--by", "pinned", "--threads", str(threads)]
+    found = [Loader("penstock", steps, ours=True),
+             Loader("penstock-per-file", steps + ["--per", "file"], ours=True),
+             Loader("by-hand", pinned)]
+    if device.startswith("cuda"):
+        found.append(Loader("by-hand-direct", pinned + ["--direct"]))
+    return found
+
+
+def missing(module, device):
+    """Modules that are not installed.  Nothing is imported for that."""
+    return [name for name in module.modules(device) if importlib.util.find_spec(name) is None]
+
+
+def versions(module, device):
+    """Of the packages that are installed; a module's may have several names."""
+    found = {}
+    for names in module.modules(device).values():
+        for name in names:
+            try:
+                found[name] = metadata.version(name)
+                break
+            except metadata.PackageNotFoundError:
+                continue
+    return found
+
+
+def of_file(path, device):
+    """The loaders of one file of peers/, and those that take no part."""
+    module = module_of(path)
+    child = [sys.executable, os.path.join(HERE, "child.py"), path]
+    found, absent = [], []
+    for name in module.NAMES:
+        why = module.why_not(name, device)
+        lacks = missing(module, device)
+        if why:
+            absent.append(Absent(name, why))
+        elif lacks:
+            absent.append(Absent(name, "not installed: " + ", ".join(lacks), module.INSTALL))
+        else:
+            found.append(Loader(name, child + [name, device],
+                                versions=versions(module, device)))
+    return found, absent
+
+
+def peer_files(added):
+    folder = os.path.join(HERE, "peers")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))
+            if name.endswith(".py")] + [os.path.abspath(path) for path in added]
+
+
+def everybody(load, device, threads, added):
+    found, absent = own(load, device, threads), []
+    for path in peer_files(added):
+        some, others = of_file(path, device)
+        found += some
+        absent += others
+    return found, absent

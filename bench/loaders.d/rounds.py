@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Rounds: each loader in a new process, in an order that changes, and what comes of them."""
+import statistics
+
+import cache
+from process import Broken, Process
+
+
+class Row:
+    """One loader in one state of the page cache."""
+
+    def __init__(self, loader, state):
+        self.loader = loader
+        self.state = state  # that was asked for
+        self.parts = []  # that was in memory before a load
+        self.loads = []  # of each process: the answers to its loads
+        self.starts = []
+        self.about = {}  # the last process' words on itself
+        self.verified = 0  # loads
+        self.wrong = False
+        self.failure = ""
+
+    @property
+    def done(self):
+        return bool(self.loads) and not self.failure
+
+    @property
+    def held(self):
+        """Was it in that state before every load?"""
+        return all(cache.held(self.state, part) for part in self.parts)
+
+    @property
+    def name(self):
+        """The state in words.  One that was not held has not its name."""
+        return self.state if self.held else "not " + self.state
+
+    @property
+    def why(self):
+        """What was wrong with the state, in words."""
+        if self.held:
+            return ""
+        worst = min(self.parts) if self.state == "memory" else max(self.parts)
+        return cache.why_not(self.state, worst)
+
+    def firsts(self, what="seconds"):
+        return [loads[0][what] for loads in self.loads]
+
+    def later(self, what="seconds"):
+        return [load[what] for loads in self.loads for load in loads[1:]]
+
+
+def compare(answer, sums):
+    """Nothing, or what is wrong about the bytes that were read back."""
+    got = answer.get("tensors", {})
+    for name, (length, crc) in sums.items():
+        if name not in got:
+            return f"{name} was not delivered"
+        if got[name][0] != length:
+            return f"{name} has {got[name][0]} bytes and not {length}"
+        if got[name][1] != crc:
+            return f"{name} has wrong bytes"
+    return ""
+
+
+def one_process(row, plan):
+    """One loader's turn in one round."""
+    loads = []
+    with Process(row.loader.command, plan.files, plan.patience) as process:
+        row.about = process.ready()
+        for index in range(plan.loads):
+            row.parts.append(cache.prepare(row.state, plan.files))
+            verify = plan.verify == "every" or index == 0
+            answer = process.load(verify)
+            if verify:
+                wrong = compare(answer, plan.sums)
+                if wrong:
+                    row.wrong = True
+                    raise Broken("wrong bytes: " + wrong)
+                row.verified += 1
+            answer.pop("tensors", None)
+            loads.append(answer)
+        process.end()
+    row.starts.append(row.about["start_s"])
+    row.loads.append(loads)
+
+
+def take_turns(plan, loaders, states, say):
+    """All rows.  Whoever failed in a state is not asked again in it."""
+    rows = [Row(loader, state) for state in states for loader in loaders]
+    for turn in range(plan.rounds):
+        for state in states:
+            order = [row for row in rows if row.state == state]
+            order = order[turn % len(order):] + order[:turn % len(order)]
+            for row in order:
+                if row.failure:
+                    continue
+                say(f"round {turn + 1} of {plan.rounds}, {state}: {row.loader.name}")
+                try:
+                    one_process(row, plan)
+                except Broken as error:
+                    row.failure = str(error)
+    return rows
+
+
+def spread(seconds, processor, length):
+    """Median, lowest and highest of some loads."""
+    if not seconds:
+        return None
+    median = statistics.median(seconds)
+    return {"seconds": seconds, "median_s": median, "lowest_s": min(seconds),
+            "highest_s": max(seconds), "gb_per_s": length / median / 1e9,
+            "cpu_s": statistics.median(processor),
+            "cpu_s_per_10gb": statistics.median(processor) / length * 1e10}
+
+
+def result(row, length):
+    """A row for JSON, the table and the chart."""
+    found = {"loader": row.loader.name, "ours": row.loader.ours, "state": row.name,
+             "asked": row.state, "state_text": row.why,
+             "status": "done" if row.done else "wrong" if row.wrong else "failed",
+             "text": row.failure, "versions": row.about.get("versions", row.loader.versions)}
+    if not row.done:
+        return found
+    firsts = [load["first_s"] for loads in row.loads for load in loads[:1]
+              if load.get("first_s") is not None]
+    found.update({
+        "path": row.loads[-1][0].get("path", ""),
+        "new": spread(row.firsts(), row.firsts("cpu_s"), length),
+        "warm": spread(row.later(), row.later("cpu_s"), length),
+        "start_s": statistics.median(row.starts),
+        "first_tensor_s": statistics.median(firsts) if firsts else None,
+        "verified_loads": row.verified, "in_memory": [min(row.parts), max(row.parts)]})
+    return found
