@@ -3,6 +3,7 @@
  * pst_queue_try(): what memory holds is copied within the call, and anything else is refused
  * without a trace.
  */
+#include <poll.h>
 #include <sys/mman.h>
 
 #include "rig.h"
@@ -158,6 +159,48 @@ static void many_beside_requests(void)
 			T_EQ(rig_reap1(rig_q).res, PIECE);
 			left--;
 		}
+	}
+	end();
+}
+
+/*
+ * Pieces of a request come out beside the tries.  Those that had no room before go without another
+ * call on the queue: its descriptor wakes the program that sleeps on it.
+ */
+static void next_pieces_go(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .depth = 16, .flags = PST_QUEUE_FD_ONCE };
+	struct pst_seg seg = { .mem_off = RIG_MIB(1),
+			       .len = PIECE / 2,
+			       .file_stride = PIECE,
+			       .mem_stride = PIECE / 2,
+			       .count = 700 };
+	struct pollfd pfd = { .events = POLLIN };
+	struct pst_io io[8];
+	struct pst_done d[8];
+
+	begin();
+	needs_try();
+	pst_queue_free(rig_q);
+	T_OK(pst_queue_new(&o, &rig_q));
+	for (unsigned round = 0; round < 20; round++) {
+		struct pst_io pieces = rig_io(PST_OP_READ, file, mem, 0, 0, 0);
+		struct pst_io hot = rig_io(PST_OP_READ, file, mem, 0, 0, PIECE);
+
+		pieces.segs = &seg;
+		pieces.nr_segs = 1;
+		pieces.policy = PST_POLICY1(PST_PATH_BUFFERED);
+		T_OK(pst_queue_prep(rig_q, &pieces));
+		T_OK(pst_queue_prep(rig_q, &hot)); /* the last plan is that of the tries */
+		T_EQ(pst_queue_submit(rig_q), 2);
+		T_EQ(rig_reap1(rig_q).res, PIECE);
+		for (unsigned i = 0; i < RIG_NR(io); i++)
+			io[i] = rig_io(PST_OP_READ, file, mem, i * 2 * PIECE, i * PIECE, PIECE);
+		T_CHECK(pst_queue_try(rig_q, io, RIG_NR(io), d) > 0);
+		pfd.fd = pst_queue_fd(rig_q);
+		T_EQ(poll(&pfd, 1, 5000), 1);
+		T_EQ(rig_reap1(rig_q).res, seg.count * seg.len);
+		T_EQ(rig_mem_differs(mem, RIG_MIB(1) + seg.len, seg.len, SEED, PIECE), seg.len);
 	}
 	end();
 }
@@ -349,6 +392,7 @@ int main(void)
 	rig_run1("bytes_and_completion", bytes_and_completion);
 	rig_run1("many", many);
 	rig_run1("many_beside_requests", many_beside_requests);
+	rig_run1("next_pieces_go", next_pieces_go);
 	rig_run1("refused", refused);
 	rig_run1("not_in_memory", not_in_memory);
 	rig_run1("hostile_memory", hostile_memory);

@@ -137,23 +137,20 @@ static inline void complete(struct req *r)
 	q->nr_done++;
 	if (unlikely(!list_empty(&r->waits)))
 		list_del(&r->waits);
-	gauge(&q->nr_inflight, -1);
 	if (list_empty(&q->inflight))
 		q->next_deadline = PST_NO_DEADLINE;
 
 	count(&st->requests, 1);
 	if (unlikely(r->res.err))
 		count_error(st, r->res.err);
-	if (r->res.why != PST_WHY_NONE) {
-		count(&st->fallbacks, 1);
-		count(&st->why[r->res.why], 1);
-	}
+	count_reason(st, r->res.why);
 	for (uint32_t set = r->res.paths; set; set &= set - 1) {
 		unsigned path = (unsigned)__builtin_ctz(set);
 
 		count(&st->bytes[path], r->res.hop_bytes[path]);
 		r->res.hop_bytes[path] = 0;
 	}
+	gauge(&q->nr_inflight, -1);
 	if (r->started)
 		writes_done(q, r->seq);
 }

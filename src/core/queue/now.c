@@ -2,9 +2,9 @@
 /*
  * pst_queue_try(): reads that need no waiting, without requests.
  *
- * One read alone is cheapest by a system call of its own, several are by the queue's I/O context,
- * whose operations of this kind are over when it was flushed.  What else comes out of it meanwhile
- * goes its way.
+ * One read alone is cheapest by a system call of its own.  Several go through the queue's I/O
+ * context, whose flush ends operations of this kind.  Requests whose operations come out of it
+ * meanwhile go on as they would in pst_queue_reap().
  */
 #include "base/cancel.h"
 #include "base/fault.h"
@@ -58,10 +58,7 @@ static void moved(struct pst_queue *q, const struct pst_io *io, const struct pla
 	};
 	count(&st->requests, 1);
 	count(&st->bytes[path], io->len);
-	if (plan->why != PST_WHY_NONE) {
-		count(&st->fallbacks, 1);
-		count(&st->why[plan->why], 1);
-	}
+	count_reason(st, plan->why);
 }
 
 static void not_moved(const struct pst_io *io, struct pst_done *ret)
@@ -95,11 +92,12 @@ static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op 
 	return q->backend->queue(q->ctx, op) == 0;
 }
 
-/* Until all of them are over, which they are at once. */
+/* Until all of them are over, which they are at once.  Requests may have made progress, too. */
 static void finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 {
 	uintptr_t first = (uintptr_t)ops, size = BATCH * sizeof(*ops);
 	struct io_op *got[BATCH];
+	bool others = false;
 
 	for (;;) {
 		unsigned n;
@@ -107,16 +105,23 @@ static void finish(struct pst_queue *q, const struct io_op *ops, unsigned nr)
 		(void)q->backend->flush(q->ctx);
 		n = q->backend->reap(q->ctx, got, BATCH);
 		for (unsigned i = 0; i < n; i++) {
-			if (likely((uintptr_t)got[i] - first < size))
+			if (likely((uintptr_t)got[i] - first < size)) {
 				nr--;
-			else
+			} else {
 				part_op_done(container_of(got[i], struct part, op));
+				others = true;
+			}
 		}
 		if (likely(!nr))
-			return;
+			break;
 		if (!n)
 			(void)q->backend->wait(q->ctx, 1, now_ns() + LATE_NS);
 	}
+	if (likely(!others))
+		return;
+	queue_progress(q);
+	if (q->armed)
+		queue_notify(q);
 }
 
 static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigned nr,

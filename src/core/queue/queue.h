@@ -124,11 +124,23 @@ static inline void count(_Atomic uint64_t *c, uint64_t n)
 			      memory_order_relaxed);
 }
 
-/* The same for a number that goes down, too. */
+/* A request took another path than the first of its policy, for that reason. */
+static inline void count_reason(struct counters *st, uint32_t why)
+{
+	if (why == PST_WHY_NONE)
+		return;
+	count(&st->fallbacks, 1);
+	count(&st->why[why], 1);
+}
+
+/*
+ * The same for a number that goes down, too.  pst_stats() reads the gauges first: a request that
+ * is not under way any more is counted.
+ */
 static inline void gauge(_Atomic unsigned *g, int by)
 {
 	atomic_store_explicit(g, atomic_load_explicit(g, memory_order_relaxed) + (unsigned)by,
-			      memory_order_relaxed);
+			      memory_order_release);
 }
 
 /* complete.c: go that step, and do what it brings along. */

@@ -205,9 +205,9 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 
 		if (only && q != only)
 			continue;
-		counters_add(&sum, &q->st);
-		ret->inflight += q->nr_inflight;
+		ret->inflight += q->nr_inflight; /* first (gauge()) */
 		ret->busy += q->nr_busy;
+		counters_add(&sum, &q->st);
 	}
 	pthread_mutex_unlock(&registry.lock);
 	ret->requests = sum.requests;
