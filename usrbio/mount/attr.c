@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* Attributes: those of stat(2), extended ones, and those of the file system. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/file.h"
+#include "usrbio/mount/fs.h"
+
+static void reply_attr(fuse_req_t req, const struct node *n)
+{
+	struct fs *fs = fs_of(req);
+	struct stat st;
+	int err = fs_stat(fs, n, &st);
+
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_attr(req, &st, fs_attr_timeout(fs, n));
+}
+
+static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)fi;
+	reply_attr(req, fs_node(req, ino));
+}
+
+static int set_owner(const struct node *n, const struct stat *st, int set)
+{
+	uid_t uid = set & FUSE_SET_ATTR_UID ? st->st_uid : (uid_t)-1;
+	gid_t gid = set & FUSE_SET_ATTR_GID ? st->st_gid : (gid_t)-1;
+
+	return fchownat(n->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW);
+}
+
+static int set_size(const struct fs *fs, const struct node *n, off_t size, bool is_open, int fd)
+{
+	int mine = -1, r;
+
+	if (is_open)
+		return ftruncate(fd, size);
+	mine = openat(fs->proc, fd_name(n->fd).s, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+	if (mine < 0)
+		return -1;
+	r = ftruncate(mine, size);
+	(void)close(mine);
+	return r;
+}
+
+static struct timespec time_of(int set, int given, int now, struct timespec t)
+{
+	if (set & now)
+		t.tv_nsec = UTIME_NOW;
+	else if (!(set & given))
+		t.tv_nsec = UTIME_OMIT;
+	return t;
+}
+
+static int set_times(const struct node *n, const struct stat *st, int set)
+{
+	struct timespec t[2] = {
+		time_of(set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW, st->st_atim),
+		time_of(set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, st->st_mtim),
+	};
+
+	return utimensat(n->fd, "", t, AT_EMPTY_PATH);
+}
+
+#define SET_OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+#define SET_TIMES                                                              \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME | \
+	 FUSE_SET_ATTR_MTIME_NOW)
+
+/* The owner before the mode: changing it takes the set-user-ID bit away. */
+static int set_all(const struct fs *fs, const struct node *n, const struct stat *st, int set,
+		   const struct fuse_file_info *fi)
+{
+	if ((set & SET_OWNER) && set_owner(n, st, set) < 0)
+		return -errno;
+	if ((set & FUSE_SET_ATTR_MODE) &&
+	    fchmodat(fs->proc, fd_name(n->fd).s, st->st_mode & 07777, 0) < 0)
+		return -errno;
+	if ((set & FUSE_SET_ATTR_SIZE) &&
+	    set_size(fs, n, st->st_size, fi != NULL, fi ? file_of(fi)->fd : -1) < 0)
+		return -errno;
+	if ((set & SET_TIMES) && set_times(n, st, set) < 0)
+		return -errno;
+	return 0;
+}
+
+static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
+		       struct fuse_file_info *fi)
+{
+	const struct node *n = fs_node(req, ino);
+	int err = fs_begin(req);
+
+	if (err == 0) {
+		err = set_all(fs_of(req), n, st, set, fi);
+		caller_end();
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		reply_attr(req, n);
+}
+
+/* ------------------------------------------------------ extended attributes */
+
+/* The calls take paths only, and follow the last link: the one in /proc. */
+struct proc_path {
+	char s[32];
+};
+
+static struct proc_path proc_path(const struct node *n)
+{
+	struct proc_path ret;
+
+	(void)snprintf(ret.s, sizeof(ret.s), "/proc/self/fd/%d", n->fd);
+	return ret;
+}
+
+/* Answer with what a call filled in, or with its length where no room was given. */
+static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t size)
+{
+	if (n < 0)
+		(void)fuse_reply_err(req, errno);
+	else if (size)
+		(void)fuse_reply_buf(req, value, (size_t)n);
+	else
+		(void)fuse_reply_xattr(req, (size_t)n);
+}
+
+static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
+	int err = size && !value ? -ENOMEM : fs_begin(req);
+	ssize_t n;
+
+	if (err < 0) {
+		(void)fuse_reply_err(req, -err);
+		return;
+	}
+	n = getxattr(proc_path(fs_node(req, ino)).s, name, value, size);
+	caller_end();
+	reply_value(req, n, value, size);
+}
+
+static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	_cleanup_(freep) char *names = size ? malloc(size) : NULL;
+	int err = size && !names ? -ENOMEM : fs_begin(req);
+	ssize_t n;
+
+	if (err < 0) {
+		(void)fuse_reply_err(req, -err);
+		return;
+	}
+	n = listxattr(proc_path(fs_node(req, ino)).s, names, size);
+	caller_end();
+	reply_value(req, n, names, size);
+}
+
+static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+			size_t size, int flags)
+{
+	int err = fs_begin(req);
+
+	if (err == 0) {
+		err = setxattr(proc_path(fs_node(req, ino)).s, name, value, size, flags) < 0
+			      ? -errno
+			      : 0;
+		caller_end();
+	}
+	(void)fuse_reply_err(req, -err);
+}
+
+static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	/* A write of anybody takes the capabilities of a file away, and the kernel asks us to. */
+	bool as_root = strcmp(name, "security.capability") == 0;
+	int err = as_root ? 0 : fs_begin(req);
+
+	if (err == 0) {
+		err = removexattr(proc_path(fs_node(req, ino)).s, name) < 0 ? -errno : 0;
+		if (!as_root)
+			caller_end();
+	}
+	(void)fuse_reply_err(req, -err);
+}
+
+static void do_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct statvfs st;
+
+	if (fstatvfs(fs_node(req, ino)->fd, &st) < 0)
+		(void)fuse_reply_err(req, errno);
+	else
+		(void)fuse_reply_statfs(req, &st);
+}
+
+void attr_ops(struct fuse_lowlevel_ops *ops)
+{
+	ops->getattr = do_getattr;
+	ops->setattr = do_setattr;
+	ops->getxattr = do_getxattr;
+	ops->setxattr = do_setxattr;
+	ops->listxattr = do_listxattr;
+	ops->removexattr = do_removexattr;
+	ops->statfs = do_statfs;
+}

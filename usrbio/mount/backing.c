@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/backing.h"
+
+#include <fcntl.h>
+
+#include "usrbio/mount/abi.h"
+#include "usrbio/mount/caller.h"
+
+/*
+ * The kernel moves the bytes with the rights of whoever asks for it here.  As nobody, so that a
+ * write takes the set-user-ID bit from a file as it does elsewhere.
+ */
+static int32_t ask(struct fs *fs, int fd)
+{
+	struct abi_backing map = { .fd = fd };
+	int id;
+
+	if (nobody_begin() < 0)
+		return 0;
+	id = ioctl(fuse_session_fd(fs->se), ABI_BACKING_OPEN, &map);
+	caller_end();
+	return id > 0 ? id : 0;
+}
+
+/* Is the file as it was when it was closed last?  Then the kernel's cache of it is good. */
+static bool is_unchanged(const struct node *n, int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_size == n->size &&
+	       st.st_mtim.tv_sec == n->written.tv_sec && st.st_mtim.tv_nsec == n->written.tv_nsec;
+}
+
+/* From now on rings may write to it: what the kernel knows of it must not be believed. */
+static void add_writer(struct fs *fs, struct node *n, int fd)
+{
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY && !atomic_fetch_add(&n->nr_writers, 1))
+		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
+}
+
+static void drop_writer(struct node *n, int fd)
+{
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+		(void)atomic_fetch_sub(&n->nr_writers, 1);
+}
+
+void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret)
+{
+	add_writer(fs, n, fd);
+	(void)pthread_mutex_lock(&n->lock);
+	if (!n->nr_open++ && fs->passes)
+		n->backing = ask(fs, fd);
+	if (n->backing) {
+		ret->open_flags |= ABI_FOPEN_PASSTHROUGH;
+		ABI_BACKING(ret) = (uint32_t)n->backing;
+	} else if (is_unchanged(n, fd)) {
+		ret->open_flags |= FOPEN_KEEP_CACHE;
+	}
+	(void)pthread_mutex_unlock(&n->lock);
+}
+
+void backing_close(struct fs *fs, struct node *n, int fd)
+{
+	struct stat st;
+
+	drop_writer(n, fd);
+	(void)pthread_mutex_lock(&n->lock);
+	if (!--n->nr_open) {
+		uint32_t id = (uint32_t)n->backing;
+
+		n->backing = 0;
+		if (id) {
+			(void)ioctl(fuse_session_fd(fs->se), ABI_BACKING_CLOSE, &id);
+		} else if (fstat(fd, &st) == 0) {
+			n->written = st.st_mtim;
+			n->size = st.st_size;
+		}
+	}
+	(void)pthread_mutex_unlock(&n->lock);
+}

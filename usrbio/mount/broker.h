@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The workers of a mount, one for each user with rings, and what is published.
+ *
+ * A publication is a name in 3fs-virt/iovs.  It belongs to the user and to the process that made
+ * it, and goes with that process, or with the worker that serves it.  Nobody else may look at it.
+ *
+ * Every call may be made from any thread.  int results are 0 or -errno.
+ */
+#ifndef MOUNT_BROKER_H
+#define MOUNT_BROKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "usrbio/mount/caller.h"
+#include "usrbio/proto/link.h"
+#include "usrbio/proto/name.h"
+
+struct broker;
+
+/* What one user may publish. */
+struct broker_quota {
+	unsigned links; /* buffers and rings */
+	unsigned rings;
+	uint64_t bytes; /* of shared memory, together; 0: any */
+};
+
+int broker_new(const struct broker_quota *quota, struct broker **ret);
+/* Ends the workers.  Nobody calls any more. */
+void broker_free(struct broker *b);
+
+#define BROKER_TARGET_MAX USRBIO_GDR_MAX
+
+/* A publication, as it was when somebody looked. */
+struct broker_link {
+	uint64_t index; /* not used again before the last one was */
+	char name[USRBIO_NAME_MAX];
+	char target[BROKER_TARGET_MAX];
+	uid_t uid;
+	gid_t gid;
+};
+
+/*
+ * Publish; fd is that of the shared memory which the target names, and the caller's.
+ *
+ * Return: 0; -EINVAL for a name; -EEXIST for a name or a UUID that is taken; -EDQUOT; -EMFILE when
+ * the user has as many links or rings as he may; -ESRCH when the process is gone already; what the
+ * worker says.
+ */
+int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
+		   int fd, uint64_t size, struct broker_link *ret);
+
+/* -ENOENT; -EPERM for that of another user. */
+int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_link *ret);
+int broker_find_index(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);
+int broker_unpublish(struct broker *b, uid_t uid, const char *name);
+
+/* The user's first link with an index from there on.  -ENOENT: there is none. */
+int broker_next(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);
+
+/* The name, without a slash, of the semaphore that clients of that user post. */
+int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority priority,
+	       char ret_name[USRBIO_SHM_NAME_MAX]);
+
+/* Who may use an open file by its number in rings; NULL: nobody. */
+struct broker_file;
+
+/*
+ * The user may, until broker_file_remove().  It is told to the worker at once, or to the one that
+ * comes later.  The descriptor stays the caller's, and open.
+ */
+int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint64_t number,
+		    int fd);
+void broker_file_remove(struct broker *b, struct broker_file **file);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/caller.h"
+
+#include <grp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/base.h"
+
+#define NOBODY 65534u
+#define GROUPS_MAX 65536u /* NGROUPS_MAX */
+#define GROUPS_NS NSEC_PER_SEC
+
+static bool is_root;
+
+/* What this thread is, and whose groups it has. */
+static __thread struct {
+	bool apart; /* its umask is its own */
+	struct caller groups;
+	uint64_t until; /* they are good for */
+} self;
+
+void caller_init(void)
+{
+	is_root = geteuid() == 0;
+}
+
+/* glibc's calls change the whole process. */
+static int set_groups(size_t nr, const gid_t *groups)
+{
+	return syscall(SYS_setgroups, nr, groups) == 0 ? 0 : -errno;
+}
+
+/* The numbers of a line "Groups:\t4 24 27 \n". */
+static int parse_groups(const char *line, gid_t **ret, size_t *ret_nr)
+{
+	size_t nr = 0, room = 0;
+	gid_t *groups = NULL;
+
+	for (char *end;; line = end) {
+		unsigned long n = strtoul(line, &end, 10);
+
+		if (end == line)
+			break;
+		if (nr == room) {
+			gid_t *more = nr < GROUPS_MAX ? realloc(groups, (room + 64) * sizeof(*more))
+						      : NULL;
+
+			if (!more) {
+				free(groups);
+				return -ENOMEM;
+			}
+			groups = more;
+			room += 64;
+		}
+		groups[nr++] = (gid_t)n;
+	}
+	*ret = groups;
+	*ret_nr = nr;
+	return 0;
+}
+
+/* The line of /proc/PID/status that begins so, or NULL; *ret_err says why there is none. */
+static char *status_line(pid_t pid, const char *key, int *ret_err)
+{
+	char *line = NULL, path[64];
+	size_t size = 0;
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	if (!f) {
+		*ret_err = -errno;
+		return NULL;
+	}
+	while (getline(&line, &size, f) > 0)
+		if (strncmp(line, key, strlen(key)) == 0) {
+			(void)fclose(f);
+			return line;
+		}
+	(void)fclose(f);
+	free(line);
+	*ret_err = -ESRCH;
+	return NULL;
+}
+
+int caller_groups(pid_t pid, gid_t **ret, size_t *ret_nr)
+{
+	static const char key[] = "Groups:";
+	int err = 0;
+	_cleanup_(freep) char *line = pid ? status_line(pid, key, &err) : NULL;
+
+	*ret = NULL;
+	*ret_nr = 0;
+	if (line)
+		return parse_groups(line + sizeof(key) - 1, ret, ret_nr);
+	return err == -ENOMEM || err == -EMFILE || err == -ENFILE ? err : 0;
+}
+
+pid_t caller_process(pid_t pid)
+{
+	static const char key[] = "Tgid:";
+	int err = -ESRCH;
+	_cleanup_(freep) char *line = pid ? status_line(pid, key, &err) : NULL;
+
+	return line ? atoi(line + sizeof(key) - 1) : err;
+}
+
+static int take_groups(const struct caller *c)
+{
+	_cleanup_(freep) gid_t *groups = NULL;
+	uint64_t now = now_ns();
+	size_t nr;
+	int err;
+
+	if (now < self.until && self.groups.pid == c->pid && self.groups.uid == c->uid &&
+	    self.groups.gid == c->gid)
+		return 0;
+	self.until = 0;
+	err = caller_groups(c->pid, &groups, &nr);
+	if (err == 0)
+		err = set_groups(nr, groups);
+	if (err < 0)
+		return err;
+	self.groups = *c;
+	self.until = now + GROUPS_NS;
+	return 0;
+}
+
+/* Neither call says whether it worked. */
+static int take_ids(uid_t uid, gid_t gid)
+{
+	(void)setfsgid(gid);
+	(void)setfsuid(uid);
+	if ((uid_t)setfsuid((uid_t)-1) == uid && (gid_t)setfsgid((gid_t)-1) == gid)
+		return 0;
+	caller_end();
+	return -EPERM;
+}
+
+int caller_begin(const struct caller *c)
+{
+	int err = 0;
+
+	if (!self.apart) {
+		if (unshare(CLONE_FS) < 0)
+			return -errno;
+		self.apart = true;
+	}
+	(void)umask(c->umask & 0777);
+	if (!is_root)
+		return 0;
+	if (c->uid == (uid_t)-1 || c->gid == (gid_t)-1)
+		return -EOVERFLOW;
+	if (c->uid)
+		err = take_groups(c);
+	return err < 0 ? err : take_ids(c->uid, c->gid);
+}
+
+int nobody_begin(void)
+{
+	return is_root ? take_ids(NOBODY, NOBODY) : 0;
+}
+
+void caller_end(void)
+{
+	if (!is_root)
+		return;
+	(void)setfsuid(0);
+	(void)setfsgid(0);
+}

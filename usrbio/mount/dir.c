@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading directories. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/fs.h"
+
+struct open_dir {
+	DIR *dir;
+	struct dirent *entry; /* read, and not in an answer yet */
+	off_t at;             /* of what comes next, as the kernel has it */
+};
+
+static struct open_dir *dir_of(const struct fuse_file_info *fi)
+{
+	return (struct open_dir *)(uintptr_t)fi->fh;
+}
+
+static int open_dir(const struct fs *fs, const struct node *n, struct open_dir **ret)
+{
+	struct open_dir *d = calloc(1, sizeof(*d));
+	int fd;
+
+	if (!d)
+		return -ENOMEM;
+	fd = openat(fs->proc, fd_name(n->fd).s, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		d->dir = fdopendir(fd);
+	if (!d->dir) {
+		int err = -errno;
+
+		closep(&fd);
+		free(d);
+		return err;
+	}
+	*ret = d;
+	return 0;
+}
+
+static void close_dir(struct open_dir *d)
+{
+	(void)closedir(d->dir);
+	free(d);
+}
+
+static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct open_dir *d = NULL;
+	int err = fs_begin(req);
+
+	if (err == 0) {
+		err = open_dir(fs_of(req), fs_node(req, ino), &d);
+		caller_end();
+	}
+	fi->fh = (uintptr_t)d;
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else if (fuse_reply_open(req, fi) < 0)
+		close_dir(d);
+}
+
+static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	close_dir(dir_of(fi));
+	(void)fuse_reply_err(req, 0);
+}
+
+static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	int fd = dirfd(dir_of(fi)->dir);
+
+	(void)ino;
+	(void)fuse_reply_err(req, (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
+}
+
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* Its type and number, which is all that the entry itself says. */
+static struct stat entry_stat(struct fs *fs, const struct node *dir, const struct dirent *e)
+{
+	return (struct stat){
+		.st_ino = node_number(&fs->nodes, dir->dev, e->d_ino),
+		.st_mode = (mode_t)DTTOIF(e->d_type),
+	};
+}
+
+struct answer {
+	char *buf;
+	size_t size, len;
+};
+
+/* Add the entry, with its attributes where the kernel wants them.  False: there is no room. */
+static bool add(fuse_req_t req, struct answer *a, const struct node *dir, const struct dirent *e,
+		bool plus)
+{
+	struct fs *fs = fs_of(req);
+	struct fuse_entry_param p = { .attr = entry_stat(fs, dir, e) };
+	size_t len, left = a->size - a->len;
+
+	if (!plus) {
+		len = fuse_add_direntry(req, a->buf + a->len, left, e->d_name, &p.attr, e->d_off);
+	} else {
+		/* One that is gone by now is answered without its attributes. */
+		if (!is_dots(e->d_name) && fs_lookup(fs, dir, e->d_name, &p) < 0)
+			p = (struct fuse_entry_param){ .attr = entry_stat(fs, dir, e) };
+		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);
+		if (len > left && p.ino)
+			fs_unlook(fs, &p);
+	}
+	if (len > left)
+		return false;
+	a->len += len;
+	return true;
+}
+
+/* As many entries as there is room for.  0 or -errno, where there is none. */
+static int fill(fuse_req_t req, struct answer *a, const struct node *n, struct open_dir *d,
+		bool plus)
+{
+	for (;;) {
+		errno = 0;
+		if (!d->entry)
+			d->entry = readdir(d->dir);
+		if (!d->entry)
+			return a->len ? 0 : -errno;
+		if (!add(req, a, n, d->entry, plus))
+			return 0;
+		d->at = TAKE_PTR(d->entry)->d_off;
+	}
+}
+
+static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		     struct fuse_file_info *fi, bool plus)
+{
+	_cleanup_(freep) char *buf = malloc(size);
+	struct answer a = { .buf = buf, .size = size };
+	struct open_dir *d = dir_of(fi);
+	int err = buf ? fs_begin(req) : -ENOMEM;
+
+	if (err == 0) {
+		if (off != d->at) {
+			seekdir(d->dir, off);
+			d->entry = NULL;
+			d->at = off;
+		}
+		err = fill(req, &a, fs_node(req, ino), d, plus);
+		caller_end();
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_buf(req, buf, a.len);
+}
+
+static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, false);
+}
+
+static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			   struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, true);
+}
+
+void dir_ops(struct fuse_lowlevel_ops *ops)
+{
+	ops->opendir = do_opendir;
+	ops->releasedir = do_releasedir;
+	ops->fsyncdir = do_fsyncdir;
+	ops->readdir = do_readdir;
+	ops->readdirplus = do_readdirplus;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* Regular files. */
+#include "usrbio/mount/file.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "usrbio/mount/backing.h"
+#include "usrbio/mount/broker.h"
+#include "usrbio/mount/caller.h"
+
+static int fd_of(const struct fuse_file_info *fi)
+{
+	return file_of(fi)->fd;
+}
+
+/* Takes the descriptor, or closes it. */
+static struct open_file *new_open(int fd)
+{
+	struct open_file *f = malloc(sizeof(*f));
+
+	if (!f) {
+		(void)close(fd);
+		return NULL;
+	}
+	*f = (struct open_file){ .fd = fd };
+	(void)pthread_mutex_init(&f->lock, NULL);
+	return f;
+}
+
+static void close_file(struct fs *fs, struct node *n, struct open_file *f)
+{
+	broker_file_remove(fs->broker, &f->rings);
+	backing_close(fs, n, f->fd);
+	(void)close(f->fd);
+	(void)pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f)
+{
+	int err;
+
+	(void)pthread_mutex_lock(&f->lock);
+	err = broker_file_add(fs->broker, uid, &f->rings, n->number, f->fd);
+	(void)pthread_mutex_unlock(&f->lock);
+	return err;
+}
+
+/* O_APPEND stays: others may write to the source.  The kernel moves O_DIRECT's bytes itself. */
+static int flags_of(int flags)
+{
+	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT)) | O_CLOEXEC | O_NOCTTY;
+}
+
+/* It is open: what the kernel is to know of it.  0; -errno, and then it is closed. */
+static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
+{
+	struct open_file *f = new_open(fd);
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	*ret = (struct fuse_open_out){ .fh = (uintptr_t)f };
+	backing_open(fs, n, fd, ret);
+	err = file_announce(fs, uid, n, f);
+	if (err < 0)
+		close_file(fs, n, f);
+	return err;
+}
+
+static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct node *n = fs_node(req, ino);
+	int err = n->type == S_IFREG ? fs_begin(req) : -EINVAL, fd = -1;
+	struct fuse_open_out out;
+
+	if (err == 0) {
+		fd = openat(fs_of(req)->proc, fd_name(n->fd).s, flags_of(fi->flags));
+		err = fd < 0 ? -errno : 0;
+		caller_end();
+	}
+	if (err == 0)
+		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) < 0)
+		close_file(fs_of(req), n, (struct open_file *)(uintptr_t)out.fh);
+}
+
+/* ------------------------------------------------------------------ create */
+
+/* The descriptor is one of a regular file, which may have been there.  Its entry, or -errno. */
+static int created(struct fs *fs, int fd, struct fuse_entry_param *e)
+{
+	int path, flags = fcntl(fd, F_GETFL);
+	struct stat st;
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EEXIST;
+	path = openat(fs->proc, fd_name(fd).s, O_PATH | O_CLOEXEC);
+	return path < 0 ? -errno : fs_entry(fs, path, e);
+}
+
+static void fill_attr(struct fuse_attr *a, const struct stat *st)
+{
+	*a = (struct fuse_attr){
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint64_t)st->st_blocks,
+		.atime = (uint64_t)st->st_atim.tv_sec,
+		.mtime = (uint64_t)st->st_mtim.tv_sec,
+		.ctime = (uint64_t)st->st_ctim.tv_sec,
+		.atimensec = (uint32_t)st->st_atim.tv_nsec,
+		.mtimensec = (uint32_t)st->st_mtim.tv_nsec,
+		.ctimensec = (uint32_t)st->st_ctim.tv_nsec,
+		.mode = st->st_mode,
+		.nlink = (uint32_t)st->st_nlink,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.blksize = (uint32_t)st->st_blksize,
+	};
+}
+
+int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
+		struct file_created *ret)
+{
+	struct fuse_entry_param e;
+	int fd, err = caller_begin(&f->caller);
+
+	if (err < 0)
+		return err;
+	/* It may be there, and be a FIFO: that must not block. */
+	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
+		    f->mode);
+	err = fd < 0 ? -errno : created(fs, fd, &e);
+	caller_end();
+	if (err < 0) {
+		closep(&fd);
+		return err;
+	}
+	ret->entry = (struct fuse_entry_out){
+		.nodeid = e.ino,
+		.entry_valid = fs->opts->timeout_s,
+		.attr_valid = (uint64_t)e.attr_timeout,
+	};
+	fill_attr(&ret->entry.attr, &e.attr);
+	err = opened(fs, f->caller.uid, (struct node *)(uintptr_t)e.ino, fd, &ret->open);
+	if (err < 0)
+		fs_unlook(fs, &e);
+	return err;
+}
+
+void file_uncreate(struct fs *fs, const struct file_created *c)
+{
+	struct node *n = (struct node *)(uintptr_t)c->entry.nodeid;
+
+	close_file(fs, n, (struct open_file *)(uintptr_t)c->open.fh);
+	node_put(&fs->nodes, n, 1);
+}
+
+static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		      struct fuse_file_info *fi)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	const struct new_file f = {
+		.caller = { ctx->uid, ctx->gid, ctx->pid, ctx->umask },
+		.name = name,
+		.flags = fi->flags,
+		.how = O_CREAT | (fi->flags & O_EXCL),
+		.mode = mode,
+	};
+	struct file_created c;
+	int err = file_create(fs_of(req), fs_node(req, parent), &f, &c);
+
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else if (fuse_reply_buf(req, (const char *)&c, sizeof(c)) < 0)
+		file_uncreate(fs_of(req), &c);
+}
+
+/* -------------------------------------------------------------- open files */
+
+static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	close_file(fs_of(req), fs_node(req, ino), file_of(fi));
+	(void)fuse_reply_err(req, 0);
+}
+
+/* close(2) of one of its descriptors: file systems tell then what went wrong with writes. */
+static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	int fd = fcntl(fd_of(fi), F_DUPFD_CLOEXEC, 0);
+
+	(void)ino;
+	(void)fuse_reply_err(req, fd < 0 || close(fd) < 0 ? errno : 0);
+}
+
+static void do_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)fuse_reply_err(req,
+			     (datasync ? fdatasync(fd_of(fi)) : fsync(fd_of(fi))) < 0 ? errno : 0);
+}
+
+static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(size);
+
+	(void)ino;
+	buf.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK;
+	buf.buf[0].fd = fd_of(fi);
+	buf.buf[0].pos = off;
+	(void)fuse_reply_data(req, &buf, FUSE_BUF_SPLICE_MOVE);
+}
+
+/* With the caller's rights: a write takes the set-user-ID bit away from a file of others. */
+static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		     struct fuse_file_info *fi)
+{
+	int err = fs_begin(req);
+	ssize_t n = 0;
+
+	(void)ino;
+	if (err == 0) {
+		n = pwrite(fd_of(fi), buf, size, off);
+		err = n < 0 ? -errno : 0;
+		caller_end();
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_write(req, (size_t)n);
+}
+
+static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+			 struct fuse_file_info *fi)
+{
+	int err = fs_begin(req);
+
+	(void)ino;
+	if (err == 0) {
+		err = fallocate(fd_of(fi), mode, off, len) < 0 ? -errno : 0;
+		caller_end();
+	}
+	(void)fuse_reply_err(req, -err);
+}
+
+static void do_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		     struct fuse_file_info *fi)
+{
+	off_t at = lseek(fd_of(fi), off, whence);
+
+	(void)ino;
+	if (at < 0)
+		(void)fuse_reply_err(req, errno);
+	else
+		(void)fuse_reply_lseek(req, at);
+}
+
+static void do_copy(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse_file_info *fi_in,
+		    fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len,
+		    int flags)
+{
+	int err = fs_begin(req);
+	ssize_t n = 0;
+
+	(void)ino_in;
+	(void)ino_out;
+	if (err == 0) {
+		n = copy_file_range(fd_of(fi_in), &off_in, fd_of(fi_out), &off_out, len,
+				    (unsigned)flags);
+		err = n < 0 ? -errno : 0;
+		caller_end();
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_write(req, (size_t)n);
+}
+
+void file_ops(struct fuse_lowlevel_ops *ops)
+{
+	ops->open = do_open;
+	ops->create = do_create;
+	ops->release = do_release;
+	ops->flush = do_flush;
+	ops->fsync = do_fsync;
+	ops->read = do_read;
+	ops->write = do_write;
+	ops->fallocate = do_fallocate;
+	ops->lseek = do_lseek;
+	ops->copy_file_range = do_copy;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/fs.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "usrbio/mount/caller.h"
+
+int fs_begin(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct caller c = { ctx->uid, ctx->gid, ctx->pid, ctx->umask };
+
+	return caller_begin(&c);
+}
+
+struct fd_name fd_name(int fd)
+{
+	struct fd_name ret;
+
+	(void)snprintf(ret.s, sizeof(ret.s), "%d", fd);
+	return ret;
+}
+
+int fs_stat(struct fs *fs, const struct node *n, struct stat *ret)
+{
+	(void)fs;
+	if (fstatat(n->fd, "", ret, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	ret->st_ino = n->number;
+	return 0;
+}
+
+double fs_attr_timeout(const struct fs *fs, const struct node *n)
+{
+	return atomic_load(&n->nr_writers) ? 0 : fs->timeout;
+}
+
+static int open_within(int dir, const char *name)
+{
+	struct open_how how = {
+		.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+		.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS,
+	};
+
+	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
+}
+
+/* It is on another file system than its directory.  On the mount itself there is no end to it. */
+static int open_across(const struct fs *fs, int dir, const char *name)
+{
+	int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct statx st;
+
+	if (fd < 0)
+		return -errno;
+	/* Without asking the file system: it might be us. */
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0 ||
+	    makedev(st.stx_dev_major, st.stx_dev_minor) == fs->own) {
+		(void)close(fd);
+		return -ELOOP;
+	}
+	return fd;
+}
+
+/* A name of one part, without following a link.  The descriptor (O_PATH) or -errno. */
+static int open_name(const struct fs *fs, int dir, const char *name)
+{
+	int fd = open_within(dir, name);
+
+	if (fd >= 0)
+		return fd;
+	/* ENOSYS, EPERM: without openat2(2). */
+	return errno == EXDEV || errno == ENOSYS || errno == EPERM ? open_across(fs, dir, name)
+								   : -errno;
+}
+
+int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret)
+{
+	struct node *n;
+	int err;
+
+	*ret = (struct fuse_entry_param){ .entry_timeout = fs->timeout };
+	if (fstatat(fd, "", &ret->attr, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0) {
+		err = -errno;
+		(void)close(fd);
+		return err;
+	}
+	err = node_get(&fs->nodes, fd, &ret->attr, &n);
+	if (err < 0)
+		return err;
+	ret->ino = fs_ino(fs, n);
+	ret->attr.st_ino = n->number;
+	ret->attr_timeout = fs_attr_timeout(fs, n);
+	return 0;
+}
+
+int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
+{
+	int fd = open_name(fs, dir->fd, name);
+
+	return fd < 0 ? fd : fs_entry(fs, fd, ret);
+}
+
+void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)
+{
+	node_put(&fs->nodes,
+		 e->ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)e->ino, 1);
+}
+
+void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
+{
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else if (fuse_reply_entry(req, e) < 0)
+		fs_unlook(fs_of(req), e);
+}

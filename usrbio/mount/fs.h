@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A file system that passes everything on to a directory, its source.
+ *
+ *	kernel -> session.c -> names.c attr.c dir.c file.c -> the source, by descriptor
+ *	                    -> virt.c ioctl.c -> broker.c -> a worker for each user, rings
+ *
+ * The kernel checks permissions by the attributes that it knows (default_permissions), and the
+ * source checks them again: each operation is made with the rights of its caller (caller.h).  An
+ * inode of the source that the kernel knows is a node (node.h).
+ *
+ * The bytes of files do not come here where the kernel can pass them on by itself (backing.h).
+ */
+#ifndef MOUNT_FS_H
+#define MOUNT_FS_H
+
+#define FUSE_USE_VERSION 312
+
+#include <fuse_lowlevel.h>
+#include <stdbool.h>
+
+#include "base/base.h"
+#include "usrbio/mount/node.h"
+
+struct broker;
+
+struct fs_opts {
+	const char *source;
+	const char *dir;    /* canonical */
+	bool kernel_cache;  /* files go through the kernel's cache of the mount */
+	unsigned timeout_s; /* for which the kernel believes names and attributes */
+};
+
+struct fs {
+	const struct fs_opts *opts;
+	struct fuse_session *se;
+	struct nodes nodes;
+	struct broker *broker; /* of rings */
+	int proc;              /* /proc/self/fd */
+	dev_t own;             /* the mount's own device, which its source must not lead to */
+	double timeout;        /* seconds, as libfuse has them */
+	uint64_t init;         /* number of the request by which the kernel begins */
+	uint32_t flags[2];     /* what the kernel offered in it */
+	unsigned depth;        /* of file systems beneath this one, for the kernel */
+	bool passes;           /* the kernel reads and writes files of the source by itself */
+};
+
+static inline struct fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+static inline struct node *fs_node(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fs_of(req);
+
+	return ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)ino;
+}
+
+static inline fuse_ino_t fs_ino(const struct fs *fs, const struct node *n)
+{
+	return n == &fs->nodes.root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
+}
+
+/* The thread has the caller's rights.  0, and then caller_end(); or -errno. */
+int fs_begin(fuse_req_t req);
+
+/* A name in /proc/self/fd, for calls that take paths: of a node it means that inode itself. */
+struct fd_name {
+	char s[16];
+};
+struct fd_name fd_name(int fd);
+
+/* Its attributes, with the number that it has on the mount.  0 or -errno. */
+int fs_stat(struct fs *fs, const struct node *n, struct stat *ret);
+
+/* Seconds for which the kernel may believe them: none while rings may write to the file. */
+double fs_attr_timeout(const struct fs *fs, const struct node *n);
+
+/*
+ * Look up a name.  The kernel knows the node one time more, when it has the answer.
+ * 0 or -errno; -ELOOP where the source leads to its own mount.
+ */
+int fs_lookup(struct fs *fs, const struct node *dir, const char *name,
+	      struct fuse_entry_param *ret);
+/* The same by a descriptor of it. */
+int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret);
+
+/* The answer did not reach the kernel. */
+void fs_unlook(struct fs *fs, const struct fuse_entry_param *e);
+
+/* Answer with an entry, or with -err. */
+void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e);
+
+/* The operations of each file, filled in. */
+void names_ops(struct fuse_lowlevel_ops *ops);
+void attr_ops(struct fuse_lowlevel_ops *ops);
+void dir_ops(struct fuse_lowlevel_ops *ops);
+void file_ops(struct fuse_lowlevel_ops *ops);
+void ioctl_ops(struct fuse_lowlevel_ops *ops);
+/* Last: what is asked of the virtual tree goes another way than the others' operations. */
+void virt_ops(struct fuse_lowlevel_ops *ops);
+
+#endif

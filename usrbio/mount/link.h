@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the broker of a mount and the worker of a user say to each other, over a socket of
+ * SOCK_SEQPACKET: the broker asks, one question at a time, and the worker answers each.  The end of
+ * the socket is the end of the worker.
+ *
+ * The worker believes the broker.  The broker believes no more of an answer than its result.
+ */
+#ifndef MOUNT_LINK_H
+#define MOUNT_LINK_H
+
+#include <stdint.h>
+
+#include "usrbio/proto/name.h"
+
+enum link_op {
+	LINK_HELLO = 1,  /* the first answer, without a question: the semaphores are there */
+	LINK_FILE_ADD,   /* a descriptor comes with it */
+	LINK_BUFFER_ADD, /* likewise: of shared memory */
+	LINK_RING_ADD,   /* likewise */
+	LINK_FILE_REMOVE,
+	LINK_BUFFER_REMOVE,
+	LINK_RING_REMOVE,
+};
+
+struct link_msg {
+	uint32_t op;
+	int32_t result;          /* of an answer: 0 or -errno */
+	uint64_t handle;         /* by which the broker calls the file, buffer or ring */
+	uint64_t number;         /* of a file: its inode number on the mount */
+	uint64_t size;           /* of the shared memory, in bytes */
+	struct usrbio_name name; /* of a buffer or a ring */
+};
+
+/* fd: goes with it, or -1.  0 or -errno. */
+int link_send(int sock, const struct link_msg *msg, int fd);
+
+/* *ret_fd: a descriptor that came with it, or -1.  1; 0 at the end; -errno; -EPROTO. */
+int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS] --source SOURCE DIR
+ *
+ * The server of a mount; 'penstock mount' starts it.  It prints a line when DIR is there, and
+ * unless it is to stay in the foreground, whoever started it can go on then.
+ */
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "usrbio/mount/broker.h"
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/session.h"
+
+static const char usage[] =
+	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS] "
+	"--source SOURCE DIR\n";
+
+static int fail(int err, const char *what)
+{
+	(void)fprintf(stderr, "penstock: %s: %s\n", what, strerror(-err));
+	return 1;
+}
+
+/* Each inode that the kernel knows is an open descriptor. */
+static void raise_files(void)
+{
+	static const rlim_t wanted = 1u << 20; /* fs.nr_open, as a rule */
+	struct rlimit l = { wanted, wanted };
+
+	if (setrlimit(RLIMIT_NOFILE, &l) == 0 || getrlimit(RLIMIT_NOFILE, &l) < 0)
+		return;
+	l.rlim_cur = l.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+static int open_source(struct fs *fs)
+{
+	int fd = open(fs->opts->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	fs->proc = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fs->proc < 0) {
+		int err = -errno;
+
+		(void)close(fd);
+		return err;
+	}
+	return nodes_init(&fs->nodes, fd);
+}
+
+/* Tell that it is there.  In the background nothing keeps the terminal from here on. */
+static void ready(const struct fs_opts *o, int ready_fd)
+{
+	int null;
+
+	(void)printf("%s serves %s\n", o->dir, o->source);
+	(void)fflush(stdout);
+	if (ready_fd < 0)
+		return;
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null >= 0)
+		for (int fd = 0; fd < 3; fd++)
+			(void)dup2(null, fd);
+	closep(&null);
+	(void)!write(ready_fd, "", 1);
+	(void)close(ready_fd);
+}
+
+static const struct broker_quota quota = { .links = 16384, .rings = 1024 };
+
+static int serve(const struct fs_opts *o, int ready_fd)
+{
+	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s };
+	int err = open_source(&fs);
+
+	if (err < 0)
+		return fail(err, o->source);
+	err = broker_new(&quota, &fs.broker);
+	if (err == 0)
+		err = session_open(&fs);
+	if (err < 0)
+		return fail(err, o->dir);
+	ready(o, ready_fd);
+	err = session_run(&fs);
+	session_close(&fs);
+	broker_free(fs.broker);
+	nodes_done(&fs.nodes);
+	(void)close(fs.proc);
+	return err < 0 ? fail(err, o->dir) : 0;
+}
+
+/* The parent ends when the child is ready, or with its status. */
+static int in_background(const struct fs_opts *o)
+{
+	int fds[2], status;
+	char c;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return fail(-errno, "pipe");
+	(void)fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		return fail(-errno, "fork");
+	if (pid == 0) {
+		(void)close(fds[0]);
+		(void)setsid();
+		(void)!chdir("/");
+		return serve(o, fds[1]);
+	}
+	(void)close(fds[1]);
+	if (read(fds[0], &c, 1) == 1)
+		return 0;
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int main(int argc, char *argv[])
+{
+	static const struct option longs[] = {
+		{ "foreground", no_argument, NULL, 'f' },
+		{ "kernel-cache", no_argument, NULL, 'k' },
+		{ "source", required_argument, NULL, 's' },
+		{ "timeout", required_argument, NULL, 't' },
+		{ 0 },
+	};
+	struct fs_opts o = { .timeout_s = 1 };
+	char dir[PATH_MAX], source[PATH_MAX];
+	bool foreground = false;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'f':
+			foreground = true;
+			break;
+		case 'k':
+			o.kernel_cache = true;
+			break;
+		case 's':
+			o.source = optarg;
+			break;
+		case 't':
+			o.timeout_s = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		default:
+			(void)fputs(usage, stderr);
+			return 2;
+		}
+	}
+	if (argc - optind != 1 || !o.source) {
+		(void)fputs(usage, stderr);
+		return 2;
+	}
+	if (!realpath(o.source, source))
+		return fail(-errno, o.source);
+	if (!realpath(argv[optind], dir))
+		return fail(-errno, argv[optind]);
+	o.source = source;
+	o.dir = dir;
+	raise_files();
+	caller_init();
+	return foreground ? serve(&o, -1) : in_background(&o);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inodes of the source that the kernel knows.
+ *
+ * A node keeps its inode open (O_PATH), so that it stays the same whatever happens to its names,
+ * and its number is not used again meanwhile.
+ */
+#ifndef MOUNT_NODE_H
+#define MOUNT_NODE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct node {
+	struct node *next; /* in its bucket */
+	dev_t dev;         /* of the source */
+	ino_t ino;
+	mode_t type; /* S_IFMT of its mode */
+	int fd;      /* O_PATH */
+	uint64_t lookups;
+	uint64_t number; /* st_ino on the mount */
+
+	/* Regular files: how they are open (backing.h). */
+	pthread_mutex_t lock;
+	unsigned nr_open;
+	atomic_uint nr_writers;  /* of these; rings may write there */
+	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
+	struct timespec written; /* of the last open file, for the kernel's cache */
+	off_t size;
+};
+
+#define NODE_DEVS 63u /* file systems whose numbers are a pure function of theirs */
+
+struct nodes {
+	pthread_mutex_t lock;
+	struct node root;
+	struct node **buckets;
+	size_t nr_buckets, nr; /* a power of two */
+	dev_t devs[NODE_DEVS]; /* the first is the source's */
+	unsigned nr_devs;
+	uint64_t fresh; /* the next number without such a function */
+};
+
+/* Takes the descriptor of the root.  0 or -errno; then it is closed. */
+int nodes_init(struct nodes *ns, int root_fd);
+void nodes_done(struct nodes *ns);
+
+/*
+ * The node of an inode, looked up once more.  Takes its O_PATH descriptor, or closes it.
+ * 0 or -ENOMEM.
+ */
+int node_get(struct nodes *ns, int fd, const struct stat *st, struct node **ret);
+
+/* The node with that number on the mount, looked up once more; NULL: the kernel knows none. */
+struct node *node_by_number(struct nodes *ns, uint64_t number);
+
+/* So many lookups less; the last one frees it. */
+void node_put(struct nodes *ns, struct node *n, uint64_t lookups);
+
+/*
+ * The number of an inode on the mount: its own on the source's file system, and with a number of
+ * the file system above it on those that are mounted beneath the source.  0: only a node has one.
+ */
+uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino);
+
+#endif

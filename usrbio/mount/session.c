@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/session.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+
+#include "usrbio/mount/abi.h"
+#include "usrbio/mount/file.h"
+#include "usrbio/proto/ioctl.h"
+
+#define MAX_THREADS 16u
+#define MAX_IDLE 8u
+
+/* -------------------------------------------------------------- in between */
+
+/* The kernel begins: what it can do. */
+static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void *arg, size_t len)
+{
+	const struct fuse_init_in *init = arg;
+
+	if (len < offsetof(struct fuse_init_in, flags2))
+		return;
+	fs->init = in->unique;
+	fs->flags[0] = init->flags;
+	if (len >= sizeof(*init) && init->flags & FUSE_INIT_EXT)
+		fs->flags[1] = init->flags2;
+}
+
+/* Our answer to that, which libfuse has written. */
+static void extend_init(struct fs *fs, struct fuse_init_out *out)
+{
+	out->flags |= fs->flags[0] & FUSE_HANDLE_KILLPRIV_V2;
+	/* Only root may ask the kernel to pass bytes on. */
+	if (fs->opts->kernel_cache || geteuid() != 0 || !(fs->flags[1] & ABI_PASSTHROUGH))
+		return;
+	out->flags |= FUSE_INIT_EXT;
+	out->flags2 |= ABI_PASSTHROUGH;
+	ABI_DEPTH(out) = fs->depth;
+	fs->passes = true;
+}
+
+static ssize_t reply(int fd, uint64_t unique, int err, void *arg, size_t len)
+{
+	struct fuse_out_header out = {
+		.len = (uint32_t)(sizeof(out) + len),
+		.error = err,
+		.unique = unique,
+	};
+	struct iovec iov[] = { { &out, sizeof(out) }, { arg, len } };
+
+	return writev(fd, iov, len ? 2 : 1);
+}
+
+/* open(2) with O_TMPFILE. */
+static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in, const void *arg,
+			 size_t len)
+{
+	const struct fuse_create_in *create = arg;
+	fuse_ino_t ino = in->nodeid;
+	const struct node *dir = ino == FUSE_ROOT_ID ? &fs->nodes.root
+						     : (struct node *)(uintptr_t)ino;
+	struct new_file f = { .caller = { in->uid, in->gid, (pid_t)in->pid }, .name = "." };
+	struct file_created c;
+	int err;
+
+	if (len < sizeof(*create)) {
+		(void)reply(fd, in->unique, -EIO, NULL, 0);
+		return;
+	}
+	f.caller.umask = create->umask;
+	f.flags = (int)create->flags;
+	f.how = O_TMPFILE | ((int)create->flags & O_EXCL);
+	f.mode = create->mode;
+	err = file_create(fs, dir, &f, &c);
+	if (err < 0)
+		(void)reply(fd, in->unique, err, NULL, 0);
+	else if (reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
+		file_uncreate(fs, &c);
+}
+
+static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
+{
+	struct fs *fs = userdata;
+
+	for (;;) {
+		const struct fuse_in_header *in = buf;
+		ssize_t n = read(fd, buf, size);
+		const void *arg = in + 1;
+
+		if (n < (ssize_t)sizeof(*in))
+			return n;
+		if (in->opcode == FUSE_INIT)
+			saw_init(fs, in, arg, (size_t)n - sizeof(*in));
+		if (in->opcode != FUSE_TMPFILE)
+			return n;
+		make_tmpfile(fs, fd, in, arg, (size_t)n - sizeof(*in));
+	}
+}
+
+static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct fs *fs = userdata;
+	const struct fuse_out_header *out = iov[0].iov_base;
+
+	if (fs->init && out->unique == fs->init) {
+		fs->init = 0;
+		if (count > 1 && iov[1].iov_len >= sizeof(struct fuse_init_out) && !out->error)
+			extend_init(fs, iov[1].iov_base);
+	}
+	return writev(fd, iov, count);
+}
+
+static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, size_t len,
+			      unsigned flags, void *userdata)
+{
+	(void)userdata;
+	return splice(fdin, offin, fdout, offout, len, flags);
+}
+
+/* --------------------------------------------------------------- operations */
+
+static void do_init(void *userdata, struct fuse_conn_info *conn)
+{
+	(void)userdata;
+	/* Requests come through io_read(); locks are the kernel's own. */
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_HANDLE_KILLPRIV);
+	conn->want |= conn->capable &
+		      (FUSE_CAP_POSIX_ACL | FUSE_CAP_DONT_MASK | FUSE_CAP_SPLICE_WRITE |
+		       FUSE_CAP_SPLICE_MOVE | FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_READDIRPLUS |
+		       FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_AUTO_INVAL_DATA |
+		       FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO);
+}
+
+/* How many file systems are stacked where the source is, and ours on them. */
+static unsigned depth_of(int fd)
+{
+	struct statfs st;
+
+	return fstatfs(fd, &st) == 0 && st.f_type == OVERLAYFS_SUPER_MAGIC ? 2 : 1;
+}
+
+/* The device of the mount, without a request to ourselves: nobody serves them yet. */
+static int find_own(struct fs *fs)
+{
+	_cleanup_(freep) char *line = NULL;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	unsigned major, minor;
+	size_t size = 0;
+	int err = -ENOENT;
+
+	if (!f)
+		return -errno;
+	/* The latest is the last. */
+	while (getline(&line, &size, f) > 0)
+		if (strstr(line, " - " USRBIO_FSTYPE " ") &&
+		    sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2) {
+			fs->own = makedev(major, minor);
+			err = 0;
+		}
+	(void)fclose(f);
+	return err;
+}
+
+static struct fuse_session *new_session(struct fs *fs)
+{
+	struct fuse_lowlevel_ops ops = { .init = do_init };
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct fuse_session *se = NULL;
+	char name[PATH_MAX + 16];
+
+	names_ops(&ops);
+	attr_ops(&ops);
+	dir_ops(&ops);
+	file_ops(&ops);
+	ioctl_ops(&ops);
+	virt_ops(&ops);
+	(void)snprintf(name, sizeof(name), "fsname=%s", fs->opts->source);
+	if (fuse_opt_add_arg(&args, "penstock-mount") == 0 &&
+	    fuse_opt_add_arg(&args, "-osubtype=hf3fs,default_permissions,nosuid,nodev") == 0 &&
+	    fuse_opt_add_arg(&args, "-o") == 0 && fuse_opt_add_arg(&args, name) == 0 &&
+	    (geteuid() != 0 || fuse_opt_add_arg(&args, "-oallow_other") == 0))
+		se = fuse_session_new(&args, &ops, sizeof(ops), fs);
+	fuse_opt_free_args(&args);
+	return se;
+}
+
+int session_open(struct fs *fs)
+{
+	static const struct fuse_custom_io io = {
+		.read = io_read,
+		.writev = io_writev,
+		.splice_send = io_splice_send,
+	};
+	int err;
+
+	fs->depth = depth_of(fs->nodes.root.fd);
+	fs->se = new_session(fs);
+	if (!fs->se)
+		return -ENOMEM;
+	if (fuse_session_mount(fs->se, fs->opts->dir) < 0) {
+		fuse_session_destroy(fs->se);
+		return -EIO;
+	}
+	err = find_own(fs);
+	if (err == 0)
+		err = fuse_session_custom_io(fs->se, &io, fuse_session_fd(fs->se));
+	if (err == 0 && fuse_set_signal_handlers(fs->se) < 0)
+		err = -EIO;
+	if (err < 0) {
+		fuse_session_unmount(fs->se);
+		fuse_session_destroy(fs->se);
+	}
+	return err;
+}
+
+int session_run(struct fs *fs)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int r;
+
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
+	fuse_loop_cfg_set_idle_threads(config, MAX_IDLE);
+	r = fuse_session_loop_mt(fs->se, config);
+	fuse_loop_cfg_destroy(config);
+	return MIN(r, 0);
+}
+
+void session_close(struct fs *fs)
+{
+	fuse_remove_signal_handlers(fs->se);
+	fuse_session_unmount(fs->se);
+	fuse_session_destroy(fs->se);
+}

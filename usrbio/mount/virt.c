@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The virtual tree of 3FS: directories by which programs talk to the server.
+ *
+ *	3fs-virt/		found by name in the root, not listed there
+ *	3fs-virt/iovs/		publications, each a link to shared memory, and the links to the
+ *				semaphores by which the server is told of requests
+ *
+ * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "usrbio/mount/broker.h"
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/fs.h"
+#include "usrbio/proto/link.h"
+#include "usrbio/proto/plain.h"
+
+#define VIRT ((fuse_ino_t)-2)
+#define IOVS (-((fuse_ino_t)1 << 31))
+#define SEM(priority) (IOVS - 1 - (fuse_ino_t)(priority))
+#define LINKS (IOVS - 65535)
+#define LINK(index) (LINKS - (index))
+
+static const char *const sems[] = USRBIO_SEM_NAMES;
+
+/* The operations of what is not virtual. */
+static struct fuse_lowlevel_ops real;
+
+static bool is_virtual(fuse_ino_t ino)
+{
+	return ino >> 63;
+}
+
+static struct caller caller_of(fuse_req_t req)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct caller){ ctx->uid, ctx->gid, ctx->pid, ctx->umask };
+}
+
+static uid_t uid_of(fuse_req_t req)
+{
+	return fuse_req_ctx(req)->uid;
+}
+
+/* -------------------------------------------------------------- attributes */
+
+static struct stat dir_stat(fuse_ino_t ino)
+{
+	return (struct stat){
+		.st_ino = ino,
+		.st_mode = S_IFDIR | (ino == VIRT ? 0555 : 0777),
+		.st_nlink = 2,
+	};
+}
+
+static struct stat sem_stat(fuse_ino_t ino)
+{
+	return (struct stat){ .st_ino = ino, .st_mode = S_IFLNK | 0666, .st_nlink = 1 };
+}
+
+static struct stat link_stat(const struct broker_link *l)
+{
+	return (struct stat){
+		.st_ino = LINK(l->index),
+		.st_mode = S_IFLNK | 0400,
+		.st_nlink = 1,
+		.st_uid = l->uid,
+		.st_gid = l->gid,
+		.st_size = (off_t)strlen(l->target),
+	};
+}
+
+static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
+{
+	struct broker_link l;
+	int err;
+
+	if (ino == VIRT || ino == IOVS) {
+		*ret = dir_stat(ino);
+		return 0;
+	}
+	if (ino > LINKS) {
+		*ret = sem_stat(ino);
+		return 0;
+	}
+	err = broker_find_index(fs_of(req)->broker, uid_of(req), LINKS - ino, &l);
+	if (err == 0)
+		*ret = link_stat(&l);
+	return err;
+}
+
+static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct stat st;
+	int err;
+
+	if (!is_virtual(ino)) {
+		real.getattr(req, ino, fi);
+		return;
+	}
+	err = stat_of(req, ino, &st);
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_attr(req, &st, 0);
+}
+
+/* ------------------------------------------------------------------- names */
+
+/* Links are looked up each time: each user sees his own. */
+static void reply_entry(fuse_req_t req, int err, const struct stat *st)
+{
+	struct fuse_entry_param e = { .ino = st->st_ino, .attr = *st };
+
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_entry(req, &e);
+}
+
+static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat *ret)
+{
+	struct broker_link l;
+	int err;
+
+	if (parent == FUSE_ROOT_ID || parent == VIRT) {
+		*ret = dir_stat(parent == VIRT ? IOVS : VIRT);
+		return parent == VIRT && strcmp(name, strchr(USRBIO_IOVS, '/') + 1) != 0 ? -ENOENT
+											 : 0;
+	}
+	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
+		if (!strcmp(name, sems[p])) {
+			*ret = sem_stat(SEM(p));
+			return 0;
+		}
+	err = broker_find(fs_of(req)->broker, uid_of(req), name, &l);
+	if (err == 0)
+		*ret = link_stat(&l);
+	return err;
+}
+
+/* The one name in the root that is ours. */
+static bool is_ours(fuse_ino_t parent, const char *name)
+{
+	return parent == FUSE_ROOT_ID && !strcmp(name, USRBIO_VIRT);
+}
+
+static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct stat st = { 0 };
+	int err;
+
+	if (!is_virtual(parent) && !is_ours(parent, name)) {
+		real.lookup(req, parent, name);
+		return;
+	}
+	err = find(req, parent, name, &st);
+	reply_entry(req, err, &st);
+}
+
+static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+{
+	if (is_virtual(ino))
+		fuse_reply_none(req);
+	else
+		real.forget(req, ino, lookups);
+}
+
+static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!is_virtual(forgets[i].ino))
+			node_put(&fs_of(req)->nodes, fs_node(req, forgets[i].ino),
+				 forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+static void do_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	char name[USRBIO_SHM_NAME_MAX], target[sizeof(USRBIO_SHM_DIR) + sizeof("sem.") + 256];
+	struct caller c = caller_of(req);
+	struct broker_link l;
+	int err;
+
+	if (!is_virtual(ino)) {
+		real.readlink(req, ino);
+		return;
+	}
+	if (ino > LINKS) {
+		err = broker_sem(fs_of(req)->broker, &c, (enum usrbio_priority)(SEM(0) - ino),
+				 name);
+		(void)snprintf(target, sizeof(target), USRBIO_SHM_DIR "sem.%s", name);
+	} else {
+		err = broker_find_index(fs_of(req)->broker, c.uid, LINKS - ino, &l);
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		(void)fuse_reply_readlink(req, ino > LINKS ? target : l.target);
+}
+
+/* ----------------------------------------------------------------- publish */
+
+/* Shared memory of the caller, by its name in /dev/shm and no link there. */
+static int open_shm(const struct caller *c, const char *name, struct stat *ret_st)
+{
+	struct open_how how = {
+		.flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+	};
+	int dir = open(USRBIO_SHM_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC), fd, err;
+
+	if (dir < 0)
+		return -errno;
+	err = caller_begin(c);
+	if (err < 0) {
+		(void)close(dir);
+		return err;
+	}
+	fd = (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
+	err = -errno;
+	caller_end();
+	(void)close(dir);
+	/* ENOENT would say that the mount is none of 3FS. */
+	if (fd < 0)
+		return err == -EACCES || err == -EMFILE || err == -ENFILE ? err : -EINVAL;
+	if (fstat(fd, ret_st) < 0)
+		err = -errno;
+	else if (!S_ISREG(ret_st->st_mode) || ret_st->st_size <= 0)
+		err = -EINVAL;
+	else
+		err = ret_st->st_uid == c->uid ? 0 : -EPERM;
+	if (err == 0)
+		return fd;
+	(void)close(fd);
+	return err;
+}
+
+static int publish(fuse_req_t req, const char *target, const char *name, struct stat *ret)
+{
+	struct caller c = caller_of(req);
+	char shm[USRBIO_SHM_NAME_MAX];
+	struct broker_link l;
+	struct stat st;
+	int fd, err = usrbio_link_shm(target, shm);
+
+	if (err < 0)
+		return err;
+	fd = open_shm(&c, shm, &st);
+	if (fd < 0)
+		return fd;
+	err = broker_publish(fs_of(req)->broker, &c, name, target, fd, (uint64_t)st.st_size, &l);
+	(void)close(fd);
+	if (err == 0)
+		*ret = link_stat(&l);
+	return err;
+}
+
+static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	struct stat st = { 0 };
+
+	if (!is_virtual(parent) && !is_ours(parent, name))
+		real.symlink(req, target, parent, name);
+	else
+		reply_entry(req, parent == IOVS ? publish(req, target, name, &st) : -EPERM, &st);
+}
+
+static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	int err;
+
+	if (!is_virtual(parent) && !is_ours(parent, name)) {
+		real.unlink(req, parent, name);
+		return;
+	}
+	err = parent == IOVS ? broker_unpublish(fs_of(req)->broker, uid_of(req), name) : -EPERM;
+	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
+		if (parent == IOVS && !strcmp(name, sems[p]))
+			err = -EPERM;
+	(void)fuse_reply_err(req, -err);
+}
+
+/* ------------------------------------------------------------- directories */
+
+static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	if (is_virtual(ino))
+		(void)fuse_reply_open(req, fi);
+	else
+		real.opendir(req, ino, fi);
+}
+
+static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	if (is_virtual(ino))
+		(void)fuse_reply_err(req, 0);
+	else
+		real.releasedir(req, ino, fi);
+}
+
+static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
+{
+	if (is_virtual(ino))
+		(void)fuse_reply_err(req, 0);
+	else
+		real.fsyncdir(req, ino, datasync, fi);
+}
+
+/* The entry behind an offset, and the offset behind it.  False: there is none. */
+static bool next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USRBIO_NAME_MAX],
+		       struct stat *ret)
+{
+	static const char *const dots[] = { ".", ".." };
+	uint64_t at = (uint64_t)*off, first = 2 + USRBIO_PRIORITIES;
+	struct broker_link l;
+
+	*off = (off_t)(at + 1);
+	if (at < 2) {
+		(void)strcpy(name, dots[at]);
+		*ret = dir_stat(ino);
+		return true;
+	}
+	if (ino == VIRT) {
+		(void)strcpy(name, strchr(USRBIO_IOVS, '/') + 1);
+		*ret = dir_stat(IOVS);
+		return at == 2;
+	}
+	if (at < first) {
+		(void)strcpy(name, sems[at - 2]);
+		*ret = sem_stat(SEM(at - 2));
+		return true;
+	}
+	if (broker_next(fs_of(req)->broker, uid_of(req), at - first, &l) < 0)
+		return false;
+	(void)strcpy(name, l.name);
+	*ret = link_stat(&l);
+	*off = (off_t)(first + l.index + 1);
+	return true;
+}
+
+static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+{
+	_cleanup_(freep) char *buf = malloc(size);
+	char name[USRBIO_NAME_MAX];
+	struct fuse_entry_param e = { 0 };
+	size_t len = 0;
+
+	if (!buf) {
+		(void)fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	while (next_entry(req, ino, &off, name, &e.attr)) {
+		size_t left = size - len, n;
+
+		n = plus ? fuse_add_direntry_plus(req, buf + len, left, name, &e, off)
+			 : fuse_add_direntry(req, buf + len, left, name, &e.attr, off);
+		if (n > left)
+			break;
+		len += n;
+	}
+	(void)fuse_reply_buf(req, buf, len);
+}
+
+static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
+{
+	if (is_virtual(ino))
+		read_dir(req, ino, size, off, false);
+	else
+		real.readdir(req, ino, size, off, fi);
+}
+
+static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			   struct fuse_file_info *fi)
+{
+	if (is_virtual(ino))
+		read_dir(req, ino, size, off, true);
+	else
+		real.readdirplus(req, ino, size, off, fi);
+}
+
+/* --------------------------------------------------- what is not done there */
+
+#define REFUSE(virtual, call)                             \
+	do {                                              \
+		if (virtual)                              \
+			(void)fuse_reply_err(req, EPERM); \
+		else                                      \
+			real.call;                        \
+	} while (0)
+
+static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
+		       struct fuse_file_info *fi)
+{
+	REFUSE(is_virtual(ino), setattr(req, ino, st, set, fi));
+}
+
+static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
+{
+	REFUSE(is_virtual(parent) || is_ours(parent, name), mknod(req, parent, name, mode, rdev));
+}
+
+static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	REFUSE(is_virtual(parent) || is_ours(parent, name), mkdir(req, parent, name, mode));
+}
+
+static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	REFUSE(is_virtual(parent) || is_ours(parent, name), rmdir(req, parent, name));
+}
+
+static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
+		      const char *to_name, unsigned flags)
+{
+	REFUSE(is_virtual(parent) || is_virtual(to) || is_ours(parent, name) ||
+		       is_ours(to, to_name),
+	       rename(req, parent, name, to, to_name, flags));
+}
+
+static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	REFUSE(is_virtual(ino) || is_virtual(parent) || is_ours(parent, name),
+	       link(req, ino, parent, name));
+}
+
+static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		      struct fuse_file_info *fi)
+{
+	REFUSE(is_virtual(parent) || is_ours(parent, name), create(req, parent, name, mode, fi));
+}
+
+static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	REFUSE(is_virtual(ino), open(req, ino, fi));
+}
+
+static void do_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	real.statfs(req, is_virtual(ino) ? FUSE_ROOT_ID : ino);
+}
+
+static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
+			size_t size, int flags)
+{
+	REFUSE(is_virtual(ino), setxattr(req, ino, name, value, size, flags));
+}
+
+static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	REFUSE(is_virtual(ino), removexattr(req, ino, name));
+}
+
+static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	if (is_virtual(ino))
+		(void)fuse_reply_err(req, ENODATA);
+	else
+		real.getxattr(req, ino, name, size);
+}
+
+static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	if (!is_virtual(ino))
+		real.listxattr(req, ino, size);
+	else if (size)
+		(void)fuse_reply_buf(req, "", 0);
+	else
+		(void)fuse_reply_xattr(req, 0);
+}
+
+void virt_ops(struct fuse_lowlevel_ops *ops)
+{
+	real = *ops;
+	ops->lookup = do_lookup;
+	ops->forget = do_forget;
+	ops->forget_multi = do_forget_multi;
+	ops->getattr = do_getattr;
+	ops->setattr = do_setattr;
+	ops->readlink = do_readlink;
+	ops->mknod = do_mknod;
+	ops->mkdir = do_mkdir;
+	ops->unlink = do_unlink;
+	ops->rmdir = do_rmdir;
+	ops->symlink = do_symlink;
+	ops->rename = do_rename;
+	ops->link = do_link;
+	ops->open = do_open;
+	ops->create = do_create;
+	ops->opendir = do_opendir;
+	ops->readdir = do_readdir;
+	ops->readdirplus = do_readdirplus;
+	ops->releasedir = do_releasedir;
+	ops->fsyncdir = do_fsyncdir;
+	ops->statfs = do_statfs;
+	ops->setxattr = do_setxattr;
+	ops->getxattr = do_getxattr;
+	ops->listxattr = do_listxattr;
+	ops->removexattr = do_removexattr;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* A worker, as the broker has it: a process of a user, and the socket to it. */
+#ifndef MOUNT_WORKER_PROC_H
+#define MOUNT_WORKER_PROC_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "usrbio/mount/broker.h"
+#include "usrbio/mount/link.h"
+
+struct worker {
+	atomic_uint refs;
+	uid_t uid;
+	pid_t pid;
+	int pidfd;
+	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
+
+	pthread_mutex_t lock; /* of the conversation */
+	int sock;
+	atomic_bool dead; /* it does not answer */
+
+	/* Under the broker's lock. */
+	unsigned nr_links, nr_rings;
+	uint64_t bytes;
+};
+
+/* Start one for the caller's user.  0 or -errno; one reference is the caller's. */
+int worker_start(const struct caller *c, struct worker **ret);
+
+/* Ask, and take the answer.  Its result; -EREMOTEIO without an answer: the worker is ended then. */
+int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
+
+struct worker *worker_ref(struct worker *w);
+/* The last one waits for the end of the process. */
+void worker_unref(struct worker *w);
+
+#endif
