@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/user.h"
+
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "base/base.h"
+
+/* A name in 3fs-virt/iovs. */
+struct publication {
+	struct list link;
+	struct broker_link shown;
+	struct usrbio_name name;
+	uint64_t size;
+	bool ready;  /* the worker has it */
+	int process; /* pidfd of who published it, or -1 */
+	struct user *user;
+	struct worker *worker;
+};
+
+/* Under the lock. */
+static void count(struct publication *p, int by)
+{
+	struct worker *w = p->worker;
+
+	w->nr_links += (unsigned)by;
+	w->nr_rings += p->name.kind == USRBIO_RING ? (unsigned)by : 0;
+	w->bytes += by > 0 ? p->size : -p->size;
+}
+
+static void publication_free(struct publication *p)
+{
+	closep(&p->process);
+	worker_unref(p->worker);
+	free(p);
+}
+
+/* It is on no list any more. */
+static void publication_end(struct publication *p)
+{
+	const struct link_msg msg = {
+		.op = p->name.kind == USRBIO_RING ? LINK_RING_REMOVE : LINK_BUFFER_REMOVE,
+		.handle = p->shown.index,
+	};
+
+	if (p->process >= 0)
+		user_unwatch(p->user, p->process);
+	(void)worker_ask(p->worker, &msg, -1);
+	publication_free(p);
+}
+
+/* Under the lock: take it off the list. */
+static void take_off(struct publication *p)
+{
+	list_del(&p->link);
+	count(p, -1);
+}
+
+static struct publication *find_name(struct broker *b, const char *name)
+{
+	struct list *e;
+
+	list_for_each (e, &b->publications) {
+		struct publication *p = list_entry(e, struct publication, link);
+
+		if (strcmp(p->shown.name, name) == 0)
+			return p;
+	}
+	return NULL;
+}
+
+static bool has_id(struct broker *b, const uint8_t id[USRBIO_ID_LEN])
+{
+	struct list *e;
+
+	list_for_each (e, &b->publications)
+		if (!memcmp(list_entry(e, struct publication, link)->name.id, id, USRBIO_ID_LEN))
+			return true;
+	return false;
+}
+
+/* May the user have that too?  Under the lock. */
+static int check_quota(const struct broker_quota *q, const struct publication *p)
+{
+	const struct worker *w = p->worker;
+
+	if (w->nr_links >= q->links || (p->name.kind == USRBIO_RING && w->nr_rings >= q->rings))
+		return -EMFILE;
+	if (q->bytes && (p->size > q->bytes || w->bytes > q->bytes - p->size))
+		return -EDQUOT;
+	return 0;
+}
+
+static int reserve(struct broker *b, struct publication *p)
+{
+	int err;
+
+	broker_lock(b);
+	err = has_id(b, p->name.id) ? -EEXIST : check_quota(&b->quota, p);
+	if (err == 0) {
+		p->shown.index = b->next++;
+		list_add_tail(&b->publications, &p->link);
+		count(p, 1);
+	}
+	broker_unlock(b);
+	return err;
+}
+
+/* The process that published it, as a descriptor that tells its end. */
+static int open_process(struct publication *p, pid_t pid)
+{
+	pid_t process = pid ? caller_process(pid) : 0;
+
+	/* One in another PID namespace cannot be watched. */
+	if (!pid)
+		return 0;
+	if (process < 0)
+		return process;
+	p->process = (int)syscall(SYS_pidfd_open, process, 0);
+	return p->process < 0 ? -errno : 0;
+}
+
+static int hand_over(struct publication *p, int fd)
+{
+	const struct link_msg msg = {
+		.op = p->name.kind == USRBIO_RING ? LINK_RING_ADD : LINK_BUFFER_ADD,
+		.handle = p->shown.index,
+		.size = p->size,
+		.name = p->name,
+	};
+
+	return worker_ask(p->worker, &msg, fd);
+}
+
+/* The worker has it: others may find it now. */
+static int show(struct broker *b, struct publication *p, struct broker_link *ret)
+{
+	int err = 0;
+
+	broker_lock(b);
+	/* The worker died meanwhile, and took it along. */
+	if (list_empty(&p->link))
+		err = -EREMOTEIO;
+	else if (p->process >= 0)
+		err = user_watch_client(p->user, p->process, p->shown.index);
+	if (err == 0) {
+		p->ready = true;
+		*ret = p->shown;
+	}
+	broker_unlock(b);
+	return err;
+}
+
+static void give_up(struct broker *b, struct publication *p)
+{
+	broker_lock(b);
+	if (!list_empty(&p->link))
+		take_off(p);
+	broker_unlock(b);
+	publication_free(p);
+}
+
+static int fill_in(struct publication *p, const struct caller *c, const char *name,
+		   const char *target, uint64_t size)
+{
+	int err = usrbio_name_parse(name, &p->name);
+
+	if (err < 0)
+		return err;
+	if (p->name.kind == USRBIO_DEVICE)
+		return -EOPNOTSUPP;
+	if (strlen(name) >= sizeof(p->shown.name) || strlen(target) >= sizeof(p->shown.target))
+		return -EINVAL;
+	p->size = size;
+	p->shown.uid = c->uid;
+	p->shown.gid = c->gid;
+	(void)strcpy(p->shown.name, name);
+	(void)strcpy(p->shown.target, target);
+	return open_process(p, c->pid);
+}
+
+int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
+		   int fd, uint64_t size, struct broker_link *ret)
+{
+	struct publication *p = calloc(1, sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	list_init(&p->link);
+	p->process = -1;
+	err = fill_in(p, c, name, target, size);
+	if (err == 0)
+		err = user_get(b, c->uid, &p->user);
+	if (err == 0)
+		err = user_need_worker(p->user, c, &p->worker);
+	if (err == 0)
+		err = reserve(b, p);
+	if (err == 0)
+		err = hand_over(p, fd);
+	if (err == 0)
+		err = show(b, p, ret);
+	if (err < 0)
+		give_up(b, p);
+	return err;
+}
+
+/* Copy what the user may see.  Under the lock. */
+static int look(const struct publication *p, uid_t uid, struct broker_link *ret)
+{
+	if (!p || !p->ready)
+		return -ENOENT;
+	if (p->shown.uid != uid)
+		return -EPERM;
+	*ret = p->shown;
+	return 0;
+}
+
+int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_link *ret)
+{
+	int err;
+
+	broker_lock(b);
+	err = look(find_name(b, name), uid, ret);
+	broker_unlock(b);
+	return err;
+}
+
+int broker_find_index(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret)
+{
+	struct list *e;
+	int err = -ENOENT;
+
+	broker_lock(b);
+	list_for_each (e, &b->publications) {
+		const struct publication *p = list_entry(e, struct publication, link);
+
+		if (p->shown.index == index)
+			err = look(p, uid, ret);
+	}
+	broker_unlock(b);
+	return err;
+}
+
+int broker_next(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret)
+{
+	struct list *e;
+	int err = -ENOENT;
+
+	broker_lock(b);
+	list_for_each (e, &b->publications) {
+		const struct publication *p = list_entry(e, struct publication, link);
+
+		if (p->shown.index >= index && p->ready && p->shown.uid == uid) {
+			*ret = p->shown;
+			err = 0;
+			break;
+		}
+	}
+	broker_unlock(b);
+	return err;
+}
+
+int broker_unpublish(struct broker *b, uid_t uid, const char *name)
+{
+	struct broker_link link;
+	struct publication *p;
+	int err;
+
+	broker_lock(b);
+	p = find_name(b, name);
+	err = look(p, uid, &link);
+	if (err == 0)
+		take_off(p);
+	broker_unlock(b);
+	if (err == 0)
+		publication_end(p);
+	return err;
+}
+
+void publish_client_gone(struct broker *b, uint64_t index)
+{
+	struct publication *p = NULL;
+	struct list *e;
+
+	broker_lock(b);
+	list_for_each (e, &b->publications)
+		if (list_entry(e, struct publication, link)->shown.index == index)
+			p = list_entry(e, struct publication, link);
+	if (p)
+		take_off(p);
+	broker_unlock(b);
+	if (p)
+		publication_end(p);
+}
+
+void publish_worker_gone(struct user *u, const struct worker *w)
+{
+	struct list *e, *n, gone;
+
+	list_init(&gone);
+	broker_lock(u->b);
+	list_for_each_safe (e, n, &u->b->publications) {
+		struct publication *p = list_entry(e, struct publication, link);
+
+		if (p->worker != w)
+			continue;
+		take_off(p);
+		/* The thread that publishes one looks after it until it is ready. */
+		if (p->ready)
+			list_add_tail(&gone, &p->link);
+	}
+	broker_unlock(u->b);
+	list_for_each_safe (e, n, &gone) {
+		struct publication *p = list_entry(e, struct publication, link);
+
+		if (p->process >= 0)
+			user_unwatch(u, p->process);
+		publication_free(p);
+	}
+}

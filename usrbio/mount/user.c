@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/user.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include "base/base.h"
+
+static int watch_fd(const struct user *u, int fd, uint64_t what)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = what };
+
+	return epoll_ctl(u->epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
+}
+
+/* What the thread is woken for: the end of a worker or of a client. */
+enum { OF_STOP, OF_WORKER, OF_CLIENT };
+
+static uint64_t event_of(unsigned kind, uint64_t number)
+{
+	return number << 2 | kind;
+}
+
+int user_watch_client(const struct user *u, int pidfd, uint64_t index)
+{
+	return watch_fd(u, pidfd, event_of(OF_CLIENT, index));
+}
+
+void user_unwatch(const struct user *u, int pidfd)
+{
+	(void)epoll_ctl(u->epfd, EPOLL_CTL_DEL, pidfd, NULL);
+}
+
+/* ----------------------------------------------------------------- workers */
+
+/* A reference of the user's worker, dead or alive; or NULL. */
+static struct worker *any_worker(struct user *u)
+{
+	struct worker *w = NULL;
+
+	broker_lock(u->b);
+	if (u->worker)
+		w = worker_ref(u->worker);
+	broker_unlock(u->b);
+	return w;
+}
+
+struct worker *user_worker(struct user *u)
+{
+	struct worker *w = any_worker(u);
+
+	if (!w || !atomic_load(&w->dead))
+		return w;
+	worker_unref(w);
+	return NULL;
+}
+
+/* Its rings have ended, and what was published for it serves nobody any more. */
+static void forget_worker(struct user *u, struct worker *w)
+{
+	bool mine;
+
+	broker_lock(u->b);
+	atomic_store(&w->dead, true);
+	mine = u->worker == w;
+	if (mine)
+		u->worker = NULL;
+	broker_unlock(u->b);
+	files_worker_gone(u, w);
+	publish_worker_gone(u, w);
+	user_unwatch(u, w->pidfd);
+	if (mine)
+		worker_unref(w);
+}
+
+static void worker_gone(struct user *u, pid_t pid)
+{
+	struct worker *w = any_worker(u);
+
+	if (w && w->pid == pid)
+		forget_worker(u, w);
+	worker_unref(w);
+}
+
+static void *run(void *arg)
+{
+	struct user *u = arg;
+	struct epoll_event ev;
+
+	for (;;) {
+		if (epoll_wait(u->epfd, &ev, 1, -1) != 1)
+			continue;
+		switch (ev.data.u64 & 3) {
+		case OF_WORKER:
+			worker_gone(u, (pid_t)(ev.data.u64 >> 2));
+			break;
+		case OF_CLIENT:
+			publish_client_gone(u->b, ev.data.u64 >> 2);
+			break;
+		default:
+			return NULL;
+		}
+	}
+}
+
+/* Start one, and tell it what the user has open.  Under user->start. */
+static int new_worker(struct user *u, const struct caller *c, struct worker **ret)
+{
+	struct worker *w;
+	int err = u->runs ? 0 : -pthread_create(&u->thread, NULL, run, u);
+
+	if (err < 0)
+		return err;
+	u->runs = true;
+	/* One that does not answer: its end may not have been seen yet. */
+	w = any_worker(u);
+	if (w) {
+		forget_worker(u, w);
+		worker_unref(w);
+	}
+	err = worker_start(c, &w);
+	if (err < 0)
+		return err;
+	broker_lock(u->b);
+	u->worker = worker_ref(w);
+	broker_unlock(u->b);
+	err = files_tell(u, w);
+	if (err == 0)
+		err = watch_fd(u, w->pidfd, event_of(OF_WORKER, (uint64_t)w->pid));
+	if (err < 0) {
+		forget_worker(u, w);
+		worker_unref(w);
+		return err;
+	}
+	*ret = w;
+	return 0;
+}
+
+int user_need_worker(struct user *u, const struct caller *c, struct worker **ret)
+{
+	struct worker *w;
+	int err = 0;
+
+	(void)pthread_mutex_lock(&u->start);
+	w = user_worker(u);
+	if (!w)
+		err = new_worker(u, c, &w);
+	(void)pthread_mutex_unlock(&u->start);
+	if (err == 0)
+		*ret = w;
+	return err;
+}
+
+/* -------------------------------------------------------------------- life */
+
+static void destroy(struct user *u)
+{
+	closep(&u->epfd);
+	closep(&u->stop);
+	(void)pthread_mutex_destroy(&u->start);
+	free(u);
+}
+
+static int user_new(struct broker *b, uid_t uid, struct user **ret)
+{
+	struct user *u = calloc(1, sizeof(*u));
+	int err;
+
+	if (!u)
+		return -ENOMEM;
+	*u = (struct user){ .uid = uid, .b = b };
+	(void)pthread_mutex_init(&u->start, NULL);
+	u->epfd = epoll_create1(EPOLL_CLOEXEC);
+	u->stop = eventfd(0, EFD_CLOEXEC);
+	list_init(&u->told);
+	list_init(&u->untold);
+	err = u->epfd < 0 || u->stop < 0 ? -errno : watch_fd(u, u->stop, event_of(OF_STOP, 0));
+	if (err < 0)
+		destroy(u);
+	else
+		*ret = u;
+	return err;
+}
+
+int user_get(struct broker *b, uid_t uid, struct user **ret)
+{
+	struct user *u = NULL;
+	struct list *e;
+	int err = 0;
+
+	broker_lock(b);
+	list_for_each (e, &b->users)
+		if (list_entry(e, struct user, link)->uid == uid)
+			u = list_entry(e, struct user, link);
+	if (!u) {
+		err = user_new(b, uid, &u);
+		if (err == 0)
+			list_add_tail(&b->users, &u->link);
+	}
+	broker_unlock(b);
+	if (err == 0)
+		*ret = u;
+	return err;
+}
+
+void user_free(struct user *u)
+{
+	(void)eventfd_write(u->stop, 1);
+	if (u->runs)
+		(void)pthread_join(u->thread, NULL);
+	if (u->worker)
+		forget_worker(u, u->worker);
+	destroy(u);
+}

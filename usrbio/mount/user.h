@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parts of the broker: users and their workers (user.c), publications (publish.c), open files
+ * (broker.c).
+ */
+#ifndef MOUNT_USER_H
+#define MOUNT_USER_H
+
+#include <pthread.h>
+
+#include "base/list.h"
+#include "usrbio/mount/broker.h"
+#include "usrbio/mount/worker_proc.h"
+
+/*
+ * A user who has published something, or used a file's number.  Each has a thread that waits for
+ * the end of his worker and of his programs: who makes his own worker hang makes no other wait.
+ */
+struct user {
+	struct list link;
+	uid_t uid;
+	struct broker *b;
+	pthread_mutex_t start;    /* of one worker at a time, and of what it is told then; first */
+	struct worker *worker;    /* or NULL; under the broker's lock */
+	struct list told, untold; /* files that the worker knows, and others */
+	int epfd, stop;
+	bool runs; /* the thread */
+	pthread_t thread;
+};
+
+struct broker {
+	struct broker_quota quota;
+	pthread_mutex_t lock; /* of all lists */
+	struct list users, publications;
+	uint64_t next; /* index of a publication, handle of a file */
+};
+
+static inline void broker_lock(struct broker *b)
+{
+	(void)pthread_mutex_lock(&b->lock);
+}
+
+static inline void broker_unlock(struct broker *b)
+{
+	(void)pthread_mutex_unlock(&b->lock);
+}
+
+/* ------------------------------------------------------------------ user.c */
+
+int user_get(struct broker *b, uid_t uid, struct user **ret);
+/* Ends the worker. */
+void user_free(struct user *u);
+
+/* A reference of the user's worker, or NULL. */
+struct worker *user_worker(struct user *u);
+/* The same, started if there is none. */
+int user_need_worker(struct user *u, const struct caller *c, struct worker **ret);
+
+/* The thread is woken when that process ends: it takes the publication away. */
+int user_watch_client(const struct user *u, int pidfd, uint64_t index);
+void user_unwatch(const struct user *u, int pidfd);
+
+/* --------------------------------------------------------------- publish.c */
+
+/* Who published it has ended. */
+void publish_client_gone(struct broker *b, uint64_t index);
+/* The worker that served them has ended. */
+void publish_worker_gone(struct user *u, const struct worker *w);
+
+/* ---------------------------------------------------------------- broker.c */
+
+/* Tell the worker of files that it does not know.  Under user->start, so that none goes. */
+int files_tell(struct user *u, struct worker *w);
+/* The worker that knew them has ended. */
+void files_worker_gone(struct user *u, const struct worker *w);
+
+#endif
