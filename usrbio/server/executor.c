@@ -12,8 +12,6 @@
 #define TRUST_MAX 16u
 #define HELP_PASSES 4u /* that a client makes at once */
 #define TRY_NS 10000u  /* that a client tries to take the lock */
-#define REAP_BATCH 64u
-#define TRY_BATCH 32u
 
 /* ------------------------------------------------------------------- rings */
 
@@ -136,196 +134,10 @@ static void publish(struct executor *ex)
 		ring_publish(list_first(&ex->touched, struct server_ring, touched));
 }
 
-/* ------------------------------------------------------------------- hands */
-
-/* A hand is one thread's while it is taken.  So are the calls of its queue. */
-static void hand_take(struct hand *h, bool helps)
-{
-	h->taken = true;
-	h->helps = helps;
-}
-
-static void hand_drop(struct executor *ex, struct hand *h)
-{
-	struct list *e;
-
-	h->taken = false;
-	if (likely(!ex->nr_ending))
-		return;
-	/* Whoever ends a ring could not cancel what this hand has of it. */
-	list_for_each (e, &ex->rings)
-		if (list_entry(e, struct server_ring, link)->ending)
-			ring_cancel(list_entry(e, struct server_ring, link), h);
-	(void)pthread_cond_broadcast(&ex->quiet);
-}
-
-/* The hand lets go of the lock, and has it again. */
-static void hand_out(struct executor *ex, struct hand *h)
-{
-	h->out = true;
-	h->out_since = ex->nr_forgets;
-	(void)pthread_mutex_unlock(&ex->lock);
-}
-
-static void hand_back(struct executor *ex, struct hand *h)
-{
-	(void)pthread_mutex_lock(&ex->lock);
-	h->out = false;
-	if (unlikely(ex->nr_waits))
-		(void)pthread_cond_broadcast(&ex->quiet);
-}
-
-static bool any_out(const struct executor *ex, uint64_t before)
-{
-	struct list *e;
-
-	list_for_each (e, &ex->hands) {
-		const struct hand *h = list_entry(e, struct hand, link);
-
-		if (h->out && h->out_since < before)
-			return true;
-	}
-	return false;
-}
-
-/* Wait until every hand is back that is out now. */
-static void await_hands(struct executor *ex)
-{
-	uint64_t now = ++ex->nr_forgets;
-
-	ex->nr_waits++;
-	while (any_out(ex, now))
-		(void)pthread_cond_wait(&ex->quiet, &ex->lock);
-	ex->nr_waits--;
-}
-
-/* Try the next ones, as many as may be tried.  Returns the one behind them. */
-static struct request *try_some(struct hand *h, struct request *first)
-{
-	struct pst_done d[TRY_BATCH];
-	struct pst_io io[TRY_BATCH];
-	struct request *q;
-	unsigned n = 0;
-
-	for (q = first; q && n < TRY_BATCH && request_may_try(q); q = q->next)
-		io[n++] = request_io(q);
-	if (pst_queue_try(h->q, io, n, d) < 0)
-		for (unsigned i = 0; i < n; i++)
-			d[i].res = -EAGAIN;
-	q = first;
-	for (unsigned i = 0; i < n; i++, q = q->next)
-		request_tried(q, &d[i]);
-	return q;
-}
-
-/* Start requests.  Returns how many the queue has got now; *ret_full: it has no room. */
-static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
-{
-	unsigned prepared = 0;
-
-	*ret_full = false;
-	for (struct request *q = first; q;) {
-		if (likely(request_may_try(q))) {
-			q = try_some(h, q);
-		} else {
-			q->step = REQUEST_AGAIN;
-			q = q->next;
-		}
-	}
-	for (struct request *q = first; q; q = q->next) {
-		if (likely(q->step == REQUEST_OVER))
-			continue;
-		request_prep(q);
-		prepared += q->step == REQUEST_PREPARED;
-		*ret_full |= q->step == REQUEST_AGAIN;
-	}
-	return prepared;
-}
-
-/* What has to wait after all goes back last to first, so that it keeps its order. */
-static bool moved_all(struct request *first)
-{
-	struct request *q, *next, *again = NULL;
-	bool did = false;
-
-	for (q = first; q; q = next) {
-		next = q->next;
-		if (q->step == REQUEST_AGAIN) {
-			q->next = again;
-			again = q;
-		} else {
-			request_moved(q);
-			did = true;
-		}
-	}
-	for (q = again; q; q = next) {
-		next = q->next;
-		request_moved(q);
-	}
-	return did;
-}
-
-/*
- * Start what the hand was given, and take what is complete.  Both move bytes: without the lock.
- */
-static bool hand_move(struct executor *ex, struct hand *h)
-{
-	struct request *first = TAKE_PTR(h->first);
-	struct pst_done d[REAP_BATCH];
-	bool did = false, full;
-	unsigned waits;
-	int sent, n;
-
-	h->last = &h->first;
-	do {
-		hand_out(ex, h);
-		waits = move_all(h, first, &full) + h->nr_prepared;
-		sent = waits ? pst_queue_submit(h->q) : 0;
-		/* A queue is full also of what was given up: reaping makes room of that too. */
-		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
-		hand_back(ex, h);
-		did |= moved_all(TAKE_PTR(first));
-		h->nr_prepared -= (unsigned)MAX(sent, 0);
-		for (int i = 0; i < n; i++)
-			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);
-		did |= n > 0;
-	} while (n == REAP_BATCH);
-	if (did)
-		executor_take_stalled(ex);
-	return did;
-}
-
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 {
 	return ex->shares || atomic_load_explicit(&ex->called, memory_order_relaxed) ||
 	       (ex->hand.taken && r->hand.taken);
-}
-
-bool executor_is_idle(const struct executor *ex)
-{
-	struct list *e;
-
-	list_for_each (e, &ex->hands) {
-		const struct hand *h = list_entry(e, struct hand, link);
-
-		if (h->nr_inflight != h->nr_prepared)
-			return false;
-	}
-	return true;
-}
-
-static void arm(const struct hand *h)
-{
-	if (h->nr_inflight && !h->taken)
-		(void)pst_queue_fd(h->q);
-}
-
-void executor_arm(struct executor *ex)
-{
-	struct list *e;
-
-	list_for_each (e, &ex->hands)
-		arm(list_entry(e, struct hand, link));
 }
 
 /* Where all that was started came back, nothing was done, and that waits among the stalled. */
@@ -431,7 +243,7 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 		if (help_passes(ex, r))
 			did = SERVER_MOVED;
 		hand_drop(ex, h);
-		arm(h);
+		hand_arm(h);
 		hand_over(ex, r);
 	}
 	if (!did && is_moved(ex, r))
@@ -472,7 +284,7 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 	/* First, so that hands find it no more; then for those that they bring back. */
 	bool any = check_again(ex, f, b);
 
-	await_hands(ex);
+	hands_await(ex);
 	any |= check_again(ex, f, b);
 	publish(ex);
 	/* What stands behind it, or it itself by another file, may go now. */
@@ -593,53 +405,6 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 	for (unsigned i = 0; i < CTX_DEPTH; i++)
 		list_add_tail(&ex->free, &ex->reqs[i].link);
 	ex->nr_free = CTX_DEPTH;
-}
-
-static int hand_init(struct executor *ex, struct hand *h)
-{
-	struct pst_queue_opts o = {
-		.sz = sizeof(o),
-		.depth = CTX_DEPTH,
-		.flags = PST_QUEUE_FD_ONCE,
-	};
-	struct epoll_event ev = { .events = EPOLLIN };
-	int err = pst_queue_new(&o, &h->q);
-
-	h->last = &h->first;
-	if (err < 0)
-		return err;
-	h->qfd = pst_queue_fd(h->q);
-	if (h->qfd >= 0 && epoll_ctl(ex->epfd, EPOLL_CTL_ADD, h->qfd, &ev) == 0)
-		return 0;
-	err = h->qfd < 0 ? h->qfd : -errno;
-	h->q = pst_queue_free(h->q);
-	return err;
-}
-
-int executor_hand_new(struct executor *ex, struct hand *h)
-{
-	int err;
-
-	list_init(&h->link);
-	/* Clients of a server with a guard are other processes, and do not help. */
-	err = ex->w->guard ? 0 : hand_init(ex, h);
-	if (err < 0 || !h->q)
-		return err;
-	executor_enter(ex);
-	list_add_tail(&ex->hands, &h->link);
-	executor_leave(ex);
-	return 0;
-}
-
-void executor_hand_free(struct executor *ex, struct hand *h)
-{
-	if (!h->q)
-		return;
-	executor_enter(ex);
-	list_del(&h->link);
-	executor_leave(ex);
-	(void)epoll_ctl(ex->epfd, EPOLL_CTL_DEL, h->qfd, NULL);
-	h->q = pst_queue_free(h->q);
 }
 
 static struct executor *destroy(struct executor *ex)

@@ -32,6 +32,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "usrbio/server/batch.h"
+#include "usrbio/server/hand.h"
 #include "usrbio/server/shm.h"
 #include "usrbio/server/table.h"
 #include "usrbio/server/server.h"
@@ -57,35 +58,6 @@ struct item {
 	uint32_t next; /* of the batch, or of the free ones */
 	bool first, done;
 };
-
-#define HAND_DEVICES 4u
-
-/* A queue, and what the passes with it have under way. */
-struct hand {
-	struct list link;    /* executor->hands */
-	struct pst_queue *q; /* NULL: there is none */
-	int qfd;
-	bool helps;                     /* a client makes this pass: nothing in it may block */
-	bool taken;                     /* by a pass */
-	bool out;                       /* which has let go of the lock */
-	uint64_t out_since;             /* executor->nr_forgets then */
-	uint64_t devices[HAND_DEVICES]; /* whose engines the queue has started */
-	unsigned nr_devices;
-	struct request *first; /* to be started, in their order */
-	struct request **last;
-	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
-	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
-	uint64_t nr_taken;    /* entries, ever */
-};
-
-/* Has its queue started the engine of that device? */
-static inline bool hand_knows(const struct hand *h, uint64_t device)
-{
-	for (unsigned i = 0; i < MIN(h->nr_devices, HAND_DEVICES); i++)
-		if (h->devices[i] == device)
-			return true;
-	return false;
-}
 
 /* How far a hand came with a request. */
 enum request_step {
@@ -170,8 +142,7 @@ struct executor {
 	int efd;
 
 	_Alignas(64) pthread_mutex_t lock;
-	pthread_cond_t
-		quiet; /* a ring that ends has nothing under way any more; a hand came back */
+	pthread_cond_t quiet; /* a hand came back, or an ending ring has nothing under way */
 	struct server *w;
 	unsigned idx;
 	unsigned nr_rings; /* under the server's lock */
@@ -223,10 +194,6 @@ void executor_take_kicked(struct executor *ex);
 void executor_stall(struct executor *ex, struct server_ring *r);
 /* There may be room now for rings that had none. */
 void executor_take_stalled(struct executor *ex);
-/* Is nothing under way that ends by itself? */
-bool executor_is_idle(const struct executor *ex);
-/* What is under way writes the descriptor of its queue when it is done: for who sleeps next. */
-void executor_arm(struct executor *ex);
 
 /* Passes by the executor's thread.  Did anything happen? */
 bool executor_work(struct executor *ex);
@@ -242,9 +209,6 @@ bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only
 enum server_help executor_help(struct executor *ex, struct server_ring *r);
 /* Are two hands at work on the ring, or about to be? */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
-/* The ring's own hand comes and goes with the ring, without the lock. */
-int executor_hand_new(struct executor *ex, struct hand *h);
-void executor_hand_free(struct executor *ex, struct hand *h);
 
 /* They cannot be found any more: what waits for them finds others, or fails. */
 void executor_forget(struct executor *ex, const struct server_file *f,

@@ -130,7 +130,7 @@ static uint64_t next_look(const struct executor *ex)
 	list_for_each (e, &ex->timed)
 		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
 	/* Of what is under way, the end wakes. */
-	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && executor_is_idle(ex))
+	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && hands_are_idle(ex))
 		at = MIN(at, now_ns() + RETRY_NS);
 	return at;
 }
@@ -150,7 +150,7 @@ static bool lie_down(struct executor *ex)
 		atomic_store(&ex->state, EXECUTOR_AWAKE);
 		return false;
 	}
-	executor_arm(ex);
+	hands_arm(ex);
 	return true;
 }
 
@@ -278,7 +278,7 @@ static bool look(struct executor *ex, struct rest *rest)
 	atomic_store(&ex->left, false);
 	if (rest->rang)
 		hush(ex);
-	if (executor_is_idle(ex))
+	if (hands_are_idle(ex))
 		executor_take_stalled(ex);
 	ex->shares |= called;
 	did = executor_work(ex);

@@ -285,7 +285,7 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts, struc
 		return err;
 	}
 	r->executor = ex;
-	err = executor_hand_new(ex, &r->hand);
+	err = hand_new(ex, &r->hand);
 	if (err < 0) {
 		executor_drop(w, ex);
 		ring_free(r);
@@ -327,7 +327,7 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	list_del(&r->timed);
 	list_del(&r->touched);
 	executor_leave(ex);
-	executor_hand_free(ex, &r->hand);
+	hand_free(ex, &r->hand);
 	executor_drop(w, ex);
 	ring_free(r);
 }
