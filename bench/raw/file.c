@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "tools/common/numbers.h"
+
 int fd = -1, fd_direct = -1;
 
 static uint64_t nr_pieces, walk_stride, walk_start;
@@ -48,17 +50,6 @@ void file_make_warm(void)
 
 	while ((n = pread(fd, buf, sizeof(buf), off)) > 0)
 		off += n;
-}
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-	while (b) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
 }
 
 /* Random offsets: every piece once, by steps that share no factor with their number. */

@@ -2,17 +2,7 @@
 #include "cli/bench/walk.h"
 
 #include "cli/bench/turns.h"
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-	while (b) {
-		uint64_t t = a % b;
-
-		a = b;
-		b = t;
-	}
-	return a;
-}
+#include "tools/common/numbers.h"
 
 /* Where part idx of nr begins in n things: n * idx / nr, which may be too much for 64 bits. */
 static uint64_t part_start(uint64_t n, unsigned idx, unsigned nr)

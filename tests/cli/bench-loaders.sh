@@ -139,9 +139,10 @@ not_disk() {
 	says "left out  disk: 100% of the files was in memory" out
 }
 
-interrupted() {
+# ends_by_signal COMMAND...: a run whose loader hangs is sent SIGTERM, and leaves nothing behind.
+ends_by_signal() {
 	here
-	"$LOADERS" --load "$LOAD_BENCH" --size 3m --tensors 24 --device host --add "$fakes/fakes.py" \
+	"$@" --load "$LOAD_BENCH" --size 3m --tensors 24 --device host --add "$fakes/fakes.py" \
 		--only hangs >out 2>err &
 	pid=$!
 	until [ -n "$(find . -name hangs)" ]; do
@@ -156,29 +157,20 @@ interrupted() {
 	[ -z "$(find . -name 'loaders.*')" ]
 }
 
+interrupted() {
+	ends_by_signal "$LOADERS"
+}
+
 # timeout(1) sends its signal twice: here the second one comes when the model is to be removed.
 interrupted_twice() {
-	here
-	python3 -c 'import os, runpy, shutil, signal, sys
+	ends_by_signal python3 -c 'import os, runpy, shutil, signal, sys
 remove = shutil.rmtree
 def rmtree(*args, **options):
     os.kill(os.getpid(), signal.SIGTERM)
     remove(*args, **options)
 shutil.rmtree = rmtree
 sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")' "$LOADERS" --load "$LOAD_BENCH" --size 3m \
-		--tensors 24 --device host --add "$fakes/fakes.py" --only hangs >out 2>err &
-	pid=$!
-	until [ -n "$(find . -name hangs)" ]; do
-		kill -0 $pid
-		sleep 0.02
-	done
-	kill -TERM $pid
-	got=0
-	wait $pid || got=$?
-	[ $got = 143 ]
-	nothing_runs
-	[ -z "$(find . -name 'loaders.*')" ]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$LOADERS"
 }
 
 # Each of these ends with one sentence.

@@ -112,3 +112,14 @@ struct text rate_text(uint64_t bytes, uint64_t ns)
 {
 	return gb_text(gb_per_s(bytes, ns));
 }
+
+uint64_t gcd(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t t = a % b;
+
+		a = b;
+		b = t;
+	}
+	return a;
+}

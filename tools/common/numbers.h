@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sizes, times and rates, as people write and read them; needs only libc. */
+/* Sizes, times and rates, as people write and read them, and a divisor; needs only libc. */
 #ifndef CLI_NUMBERS_H
 #define CLI_NUMBERS_H
 
@@ -26,5 +26,11 @@ struct text size_text(uint64_t bytes);              /* "4 KiB", "1.5 GiB" */
 struct text time_text(uint64_t ns);                 /* "12.3 us" */
 struct text gb_text(double gb_per_s);               /* without the unit: "1.43", "0.0036" */
 struct text rate_text(uint64_t bytes, uint64_t ns); /* the same */
+
+/*
+ * The greatest common divisor.  Where it is 1, a walk in steps of a round b things comes to each
+ * of them once.
+ */
+uint64_t gcd(uint64_t a, uint64_t b);
 
 #endif
