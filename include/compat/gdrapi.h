@@ -2,8 +2,8 @@
 /*
  * libgdrapi - CPU mappings of GPU memory, for programs written for gdrcopy.
  *
- * Calls, types and numbers are those of gdrcopy 2.6.  What lies below is libpenstock: the
- * kernel module gdrdrv is used where it is loaded and not needed where it is not.
+ * Calls, types and numbers are those of gdrcopy 2.6.  libpenstock serves them.  It uses the
+ * kernel module gdrdrv where that is loaded, and needs no module elsewhere.
  *
  * Rules that hold for every call below, so that they are not repeated:
  *
@@ -15,7 +15,8 @@
  *   - A handle that is none, or is none any more, gives EINVAL, also when another object was
  *     made since.
  *   - Any thread may make any call at any time.  gdr_unmap(), gdr_unpin_buffer() and gdr_close()
- *     wait for copies that are under way; who goes on using the mapping's pointer is on his own.
+ *     wait for copies that are under way.  They do not wait for a thread that uses the mapping's
+ *     pointer itself: the program sees to that.
  *   - After fork() the child gets EACCES for every handle of its parent, inherits no mapping,
  *     and gets NULL from gdr_open() once the parent has pinned something.
  *   - GPU memory is that of the CUDA driver, however it was allocated, and memory of
@@ -34,7 +35,7 @@
 #define GDR_API_MINOR_VERSION 6
 #define GDR_API_VERSION ((GDR_API_MAJOR_VERSION << MAJOR_VERSION_SHIFT) | GDR_API_MINOR_VERSION)
 
-/* What a module gdrdrv must be at least. */
+/* The lowest version of the module gdrdrv that serves. */
 #define MINIMUM_GDRDRV_MAJOR_VERSION 2
 #define MINIMUM_GDRDRV_MINOR_VERSION 0
 /* Sizes are counted in these pages, 64 KiB. */
@@ -96,8 +97,7 @@ typedef enum gdr_attr {
 } gdr_attr_t;
 
 /*
- * What is known of a pinned buffer.  The byte at device address a is at
- * (char *)mapping + (a - va).
+ * A pinned buffer.  The byte at device address a is at (char *)mapping + (a - va).
  */
 typedef struct gdr_info_v2 {
 	uint64_t va;          /* device address of the mapping's first byte: what was pinned */
@@ -141,7 +141,7 @@ typedef gdr_info_v2_t gdr_info_t;
  * device is made and proven, so that a program learns here and not later that its machine
  * has none to give.
  *
- * Return: what the other calls take, to be ended with gdr_close(); NULL when no mapping can be
+ * Return: a handle for the other calls, to be ended with gdr_close(); NULL when no mapping can be
  * had here (the log says why), when 1,024 are open, or out of memory.
  */
 GDR_API gdr_t gdr_open(void);
@@ -307,7 +307,7 @@ GDR_API void gdr_runtime_get_version(int *major, int *minor);
 GDR_API int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
 /**
- * gdr_get_attribute() - what can be had
+ * gdr_get_attribute() - tell one fact about the mappings to be had
  * @g:    as gdr_open() gave it
  * @attr: enum gdr_attr, where each value stands
  * @v:    the value

@@ -3,8 +3,8 @@
  * libhf3fs_api_shared - rings of file requests over shared memory, for programs written for
  * 3FS's usrbio.
  *
- * Calls, structures and numbers are those of 3FS.  What lies below a mount point is either a
- * file system daemon that speaks 3FS's protocol, or a plain directory that was prepared with
+ * Calls, structures and numbers are those of 3FS.  A mount point belongs either to a file system
+ * daemon that speaks 3FS's protocol, or to a plain directory that was prepared with
  * `penstock mount --plain': there, threads of the calling process do the work with libpenstock.
  *
  * Rules that hold for every call below, so that they are not repeated:
@@ -136,7 +136,7 @@ HF3FS_API int hf3fs_iovcreate(struct hf3fs_iov *iov, const char *hf3fs_mount_poi
  * @block_size:        as its creator gave it
  * @numa:              kept and not applied
  *
- * hf3fs_iovdestroy() of it detaches; what was published stays its creator's.
+ * hf3fs_iovdestroy() of it detaches; the publication stays its creator's.
  *
  * Return: 0; -ENOENT when there is no such publication; -EPERM when it is another user's;
  * -EINVAL when it is not shared memory, or smaller than @size; -EIO.
@@ -157,7 +157,7 @@ HF3FS_API int hf3fs_iovopen(struct hf3fs_iov *iov, const uint8_t id[16],
  *
  * Pure bookkeeping: publication and memory are not looked at, and stay the caller's; only, on a
  * plain directory, requests heed @block_size if the memory is published with it.  Wrapping other
- * memory under the same UUID replaces what it stood for there.  The same again costs nothing and
+ * memory under the same UUID replaces the former memory there.  The same again costs nothing and
  * has the same handle, which goes with the last hf3fs_iovdestroy().
  *
  * Return: 0; -EINVAL for an argument out of range; -ENOENT when @hf3fs_mount_point is none;
@@ -181,7 +181,7 @@ HF3FS_API void hf3fs_iovunlink(struct hf3fs_iov *iov);
  * @iov: created, opened or wrapped; no request on it may be in flight.  Its iovh is NULL
  *       afterwards, and a second call does nothing.
  *
- * What this process published or mapped for it is removed, and nothing else.
+ * Removes the publication and the mapping if this process made them, and nothing else.
  */
 HF3FS_API void hf3fs_iovdestroy(struct hf3fs_iov *iov);
 
@@ -276,7 +276,8 @@ HF3FS_API int hf3fs_reg_fd(int fd, uint64_t flags);
 
 /**
  * hf3fs_dereg_fd() - end a registration
- * @fd: what was registered, closed or not, or what hf3fs_reg_fd() returned
+ * @fd: the descriptor that was registered, closed or not, or the handle that hf3fs_reg_fd()
+ *      returned
  *
  * Requests that were prepared before end as they would have.
  */
@@ -298,7 +299,7 @@ HF3FS_API int hf3fs_io_entries(const struct hf3fs_ior *ior);
  * @iov:      shared memory of any origin
  * @read:     must be the ring's direction
  * @ptr:      first byte, within @iov
- * @fd:       registered, or what hf3fs_reg_fd() returned
+ * @fd:       a registered descriptor, or the handle that hf3fs_reg_fd() returned
  * @off:      in the file, bytes
  * @len:      bytes, at least 1
  * @userdata: comes back in the completion
@@ -332,9 +333,9 @@ HF3FS_API int hf3fs_submit_ios(const struct hf3fs_ior *ior);
  * @min_results: wait until there are so many; more than @cqec means @cqec; below 1 only looks
  * @abs_timeout: when to stop waiting, CLOCK_REALTIME; NULL: never
  *
- * What is there is taken before the time is looked at, so a time in the past is a look.  Signals
- * do not end it.  When the ring's daemon is gone, which is noticed after a second without a
- * completion, requests it had complete with -ENOTCONN, and nothing is waited for any more.
+ * The call takes completions that are there before it looks at the time, so that a time in the
+ * past makes it not wait.  Signals do not end it.  A daemon that is gone is noticed after a second
+ * without a completion: the ring's requests complete with -ENOTCONN then, and no call waits.
  *
  * Return: how many were taken, 0 when it was too late for any; -EINVAL.
  */

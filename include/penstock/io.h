@@ -173,7 +173,7 @@ PST_API int64_t pst_write(struct pst_file *file, uint64_t file_off, struct pst_m
  *            first range that is not whole, of those in the request that failed if one
  *            did, or @nr; may be NULL
  *
- * What model loaders do: three hundred tensors into as many allocations is one call.  Ranges
+ * A model loader reads three hundred tensors into as many allocations by one call.  Ranges
  * in one allocation become one request, as do all of the host's addresses, and requests run side
  * by side.  A range is short only where it reaches past the end of the file; those behind it may
  * be read or not.

@@ -41,8 +41,8 @@ PST_API int pst_queue_new(const struct pst_queue_opts *opts, struct pst_queue **
  * pst_queue_free() - end a queue
  * @queue: requests in flight are cancelled and their completions dropped
  *
- * Waits at most 100 ms.  What a request uses that neither ends nor can be cancelled is kept
- * until it is quiet, see pst_mem_drain().
+ * Waits at most 100 ms.  If a request neither ends nor can be cancelled, its file and memory are
+ * kept until they are quiet, see pst_mem_drain().
  *
  * Return: NULL.
  */
@@ -74,13 +74,13 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  * @nr:       how many
  * @ret_done: room for as many completions, in the same order
  *
- * What memory holds already is copied by the calling thread, and neither pst_queue_submit() nor
- * pst_queue_reap() is needed.  It serves reads of up to 1 MiB into host memory, out of the page
- * cache, on a file and memory that were used in the queue before, with neither flags, pieces, a
+ * The calling thread copies bytes that the page cache holds already; such a read needs neither
+ * pst_queue_submit() nor pst_queue_reap().  The call serves reads of up to 1 MiB into host memory,
+ * on a file and memory that were used in the queue before, with neither flags, pieces, a
  * stream nor a deadline of their own.  Every other has -EAGAIN as @res of its completion: its
  * memory may hold some of the bytes, nothing of it is under way, and pst_queue_prep() is the way,
- * also for arguments that make no sense.  What is prepared or under way in the queue goes on as
- * it would have.
+ * also for arguments that make no sense.  Requests prepared or under way in the queue go on as
+ * they would have.
  *
  * Return: how many have moved, 0 to @nr; -EOWNERDEAD in a forked child.
  */

@@ -64,7 +64,7 @@ PST_API int pst_limits_set(const struct pst_limits *limits);
 
 /**
  * pst_limits_get() - the bounds that the program set
- * @ret: filled in, with 0 where it set none; what holds is in pst_stats()
+ * @ret: filled in, with 0 where it set none; pst_stats() tells the bounds in force
  *
  * Any thread.
  *

@@ -4,8 +4,7 @@
  *
  * Stores and loads through a window go over the bus, one by one, and no device queue is
  * involved.  Small stores take a tenth of a microsecond, loads one; a device copy takes five
- * or more to start.  What the CPU stores is seen by device work that is started after the
- * store was fenced.
+ * or more to start.  Device work sees the CPU's stores if it is started after they were fenced.
  */
 #ifndef PENSTOCK_WINDOW_H
 #define PENSTOCK_WINDOW_H

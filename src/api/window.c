@@ -30,7 +30,7 @@ static int check_opts(struct pst_window_opts *ret, const struct pst_window_opts 
 	return 0;
 }
 
-/* What the window shall have, out of what the memory gives. */
+/* The rights that a window shall have must be among the memory's. */
 static int check_rights(const struct pst_window_opts *o, uint32_t rights, uint32_t *ret)
 {
 	*ret = o->flags & PST_WINDOW_READ_ONLY ? PST_RIGHT_READ : PST_RIGHT_READ | PST_RIGHT_WRITE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every file needs: cleanup attributes, small arithmetic, the clock.
+ * Every file includes this: cleanup attributes, small arithmetic, the clock.
  */
 #ifndef PST_BASE_H
 #define PST_BASE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Thread cancellation.  A thread that is cancelled while it holds our locks would leave them
- * taken, so what may reach a cancellation point (pthreads(7)) switches cancelling off.
+ * taken, so calls that may reach a cancellation point (pthreads(7)) switch cancelling off.
  */
 #ifndef PST_BASE_CANCEL_H
 #define PST_BASE_CANCEL_H

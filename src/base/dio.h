@@ -17,7 +17,7 @@
 int dio_check(uint32_t mem, uint32_t off);
 
 /*
- * What O_DIRECT asks of memory and of offsets, in bytes, powers of two.
+ * The alignments that O_DIRECT asks of memory and of offsets, in bytes, powers of two.
  *
  * Return: 0; -EOPNOTSUPP when the file says that it has no O_DIRECT; -ERANGE when it asks for what
  * is no power of two or above these bounds; -ENODATA when nobody says, as before Linux 6.1.

@@ -49,7 +49,7 @@ static struct handle_slot *pop(struct handle_table *t)
 	uint32_t next;
 
 	do {
-		/* What is on the list lies in a chunk that is there. */
+		/* A slot on the list lies in a chunk that exists. */
 		s = (uint32_t)head ? slot_at(t, (uint32_t)head - 1) : NULL;
 		if (!s)
 			return NULL;

@@ -16,8 +16,8 @@ extern _Atomic int log_level;
 void log_line(int level, const char *fmt, ...) _printf_(2, 3);
 
 /*
- * What pst_log_set() does: lines up to level go to fn, NULL goes back to PST_LOG.  On
- * return no thread is inside an earlier fn any more.  Nothing in such a child.
+ * For pst_log_set(): lines up to level go to fn, NULL goes back to PST_LOG.  On return no thread
+ * is inside an earlier fn any more.  Does nothing in such a child.
  */
 void log_set(pst_log_fn fn, void *arg, int level);
 

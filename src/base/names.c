@@ -53,7 +53,7 @@ static const char *because(int err, char *buf, size_t len)
 	return buf;
 }
 
-/* What an errno means that kept cuFile from being used; "" where it says enough itself. */
+/* The meaning of an errno that kept cuFile from being used; "" where its own text says enough. */
 static const char *no_gds(int err)
 {
 	switch (err) {
@@ -111,7 +111,7 @@ static const char *no_gds(int err)
 	}
 }
 
-/* What a path that a device offers does not do. */
+/* The property of a request for which the path does not serve it. */
 static const char *no_provider(int flag)
 {
 	if (flag & PST_IO_CRC32C)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /*
- * Copy a text without what would do something to a terminal or begin a line: control characters
+ * Copy a text without characters that control a terminal or begin a line: control characters
  * (C0, DEL and C1), marks that turn the direction of writing and bytes that are no UTF-8 become
  * \ooo, in octal.  Cut at len.  A text that went through once stays as it is.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Asking programs.  A child that has become another program tells its parent of its end by
- * SIGCHLD, whatever it was told before, and that would be news to the program whose process this
- * is.  So there are two: a warden, which stays what it is and whose end tells nobody, and its
- * child, the program.  Neither copies page tables, of which there may be many: both are made
- * as by vfork(), in our memory, and the calling thread stands still until the warden has ended.
+ * Asking programs.  After an execve(2) a child always sends SIGCHLD to its parent when it ends, and
+ * the program whose process this is does not expect that.  So there are two children: a warden,
+ * which calls no execve(2) and sends no signal, and its child, the program.  Neither copies page
+ * tables, of which there may be many: both are made as by vfork(), in our memory, and the calling
+ * thread stands still until the warden has ended.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -183,8 +183,8 @@ static int start_program(struct asked *a, pid_t *ret_pid)
 	*ret_pid = clone(program_main, a->stack + STACK, CLONE_VM | CLONE_VFORK, a);
 	if (*ret_pid < 0)
 		return errno;
-	/* It has its own.  Ours would keep the pipe from ever ending, and what others were told
-	 * is closed, open. */
+	/* It has its own.  Ours would keep the pipe from ever ending, and keep descriptors open
+	 * that others closed. */
 	if (become(a->ends[0], 0) < 0)
 		return errno;
 	a->ends[0] = 0;

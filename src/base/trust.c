@@ -81,7 +81,7 @@ static int enter_root(struct walk *w)
 		return err_set(EIO, "the root directory cannot be opened");
 	}
 	w->at[0] = '\0';
-	w->dev = st.st_dev; /* what the root is was not an unprivileged user's choice */
+	w->dev = st.st_dev; /* no unprivileged user chose the root */
 	return enter(w, fd, "/", &st);
 }
 

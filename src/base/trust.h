@@ -18,8 +18,8 @@
  * There is no time between check and use that others could use: they cannot change anything that
  * passed.  So the path in ret, which is absolute and without links, stays good.
  *
- * Return: 0; -EPERM when others may change what is there; -EINVAL for a relative path; or what the
- * kernel says.  With a sentence.
+ * Return: 0; -EPERM when others may change the file there; -EINVAL for a relative path; or an error
+ * of the kernel's.  With a sentence.
  */
 int trust_path(const char *path, char ret[PATH_MAX]);
 

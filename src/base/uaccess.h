@@ -3,8 +3,8 @@
  * Memory of the program, which may vanish at any time: another process shrinks the file behind
  * it, another thread unmaps or protects it.  A CPU that follows an address into it gets a signal
  * then, and the signal handlers of the process are not ours.  So the kernel makes the copies for
- * checksums, proofs, pst_mem_copy_in() and pst_mem_copy_out(), and what is gone is -EFAULT with a
- * sentence.
+ * checksums, proofs, pst_mem_copy_in() and pst_mem_copy_out(), and memory that is gone gives
+ * -EFAULT with a sentence.
  *
  * Memory of ours stays and is touched directly: slots, bounce buffers, and shared or imported
  * memory, which is a sealed memfd (mem/memfd.h).  pst_window_store() and pst_window_load() follow

@@ -19,7 +19,7 @@ static struct {
 	.waiting = { LIST_INIT(queue.waiting[0]), LIST_INIT(queue.waiting[1]) },
 };
 
-/* Under the lock: what comes next, NULL for nothing. */
+/* Under the lock: the next piece of work, or NULL. */
 static struct work *queue_next(void)
 {
 	for (unsigned i = 0; i <= WORK_LOW; i++)

@@ -5,9 +5,9 @@
  * The work queue is for what takes a driver milliseconds: one thread per process does it, one
  * piece after the other.  Such work ends by itself.
  *
- * What may hang is spawned: each piece has a thread that nothing else waits for.  Such are calls
- * of cuFile, the cache of proofs, and close(2) where the file system may hang, so that whoever
- * reaps does not wait for it.  There are WORK_THREADS_MAX threads at most.
+ * Work that may hang is spawned: each piece has a thread that nothing else waits for.  Such are
+ * calls of cuFile, the cache of proofs, and close(2) where the file system may hang, so that a
+ * thread that reaps does not wait for it.  There are WORK_THREADS_MAX threads at most.
  *
  * No thread exists for long without something to do.  Any lock may be held during the calls
  * below, unless they say otherwise: the lock of this file is the last to be taken.

@@ -3,9 +3,9 @@
  * Files, and the providers that open them.
  *
  * A file is a struct file, whatever it lies on.  Its provider is a const struct file_ops.  Local
- * files (local.h) are the first; what has a name like scheme://rest is opened by the provider of
- * that scheme.  Core and back ends know a file by the members below and by the wrappers at the
- * end, and no provider by its name.
+ * files (local.h) are the first.  The provider of a scheme opens names like scheme://rest.
+ * Core and back ends know a file by the members below and by the wrappers at the end, and no
+ * provider by its name.
  *
  * An open file may be used by any number of threads at once.  Its members do not change after
  * open(), but for direct_bad and warm.
@@ -23,9 +23,9 @@
 #define FILE_SCHEME_MAX 16u /* characters */
 #define FILE_PLACE_MAX 48u
 
-/* What core may count on. */
+/* Properties that core may count on. */
 #define FILE_DIRECT (1u << 0)   /* IO_OP_DIRECT goes around every cache on the way to the bytes */
-#define FILE_NOWAIT (1u << 1)   /* IO_OP_NOWAIT works: what would have to wait gives -EAGAIN */
+#define FILE_NOWAIT (1u << 1)   /* IO_OP_NOWAIT works: an operation that would wait gives -EAGAIN */
 #define FILE_RESIDENT (1u << 2) /* every byte is in memory that the CPU reads */
 #define FILE_MAY_HANG (1u << 3) /* so may any call on it, also starting an operation and free() */
 #define FILE_STALE (1u << 4)    /* its cache may lack what another machine wrote */
@@ -138,7 +138,7 @@ struct file_ops {
 	/**
 	 * @resident: are all bytes of a range in a cache that the CPU reads?
 	 *
-	 * Does not block.  What of the range is behind the end of the file counts as resident.
+	 * Does not block.  Bytes of the range behind the end of the file count as resident.
 	 * NULL: nobody can tell.
 	 *
 	 * Return: 1, 0; -1 where it cannot be told now.  No sentence.
@@ -164,8 +164,8 @@ struct file_ops {
 	/**
 	 * @place: name what of one file holds for others, a mount for example
 	 *
-	 * IO_OP_DIRECT is proven once for each place.  @size is FILE_PLACE_MAX; what is longer is
-	 * hashed, not cut.  NULL: all files of the provider are one place.
+	 * IO_OP_DIRECT is proven once for each place.  @size is FILE_PLACE_MAX; a longer name
+	 * is hashed, not cut.  NULL: all files of the provider are one place.
 	 *
 	 * Return: true if the name means the same in every process, and after a restart.
 	 */
@@ -190,7 +190,7 @@ int file_provider_add(const struct file_ops *ops);
  *
  * As file_ops.open.  A name without scheme:// is a path of a local file.
  *
- * Return: 0; -EPROTONOSUPPORT for a scheme that no provider has; what the provider says.
+ * Return: 0; -EPROTONOSUPPORT for a scheme that no provider has; the provider's errors.
  */
 int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret);
 

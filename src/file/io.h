@@ -60,8 +60,8 @@ struct io_op {
 	uint8_t flags; /* IO_OP_* */
 	uint8_t claim; /* enum writers_claim: a write's, from begin to end */
 
-	/* Results.  A short count is the end of the file (READ), where NOWAIT met what is not
-	 * resident, or where DIRECT stopped inside a block (WRITE); the I/O context has resumed
+	/* Results.  A short count is the end of the file (READ), where NOWAIT met bytes that are
+	 * not resident, or where DIRECT stopped inside a block (WRITE); the I/O context has resumed
 	 * every other. */
 	int64_t res;    /* bytes, or -errno */
 	uint64_t moved; /* bytes moved before an error; = res on success */
@@ -140,7 +140,7 @@ struct io_backend {
 	 * -ENOMEM: they stay queued, call again later). */
 	int (*flush)(struct io_ctx *ctx);
 
-	/* Take what is done, at most max; never blocks.  Resumes short counts. */
+	/* Take operations that are done, at most max; never blocks.  Resumes short counts. */
 	unsigned (*reap)(struct io_ctx *ctx, struct io_op **ret, unsigned max);
 
 	/* Sleep until reap() has work or the deadline (absolute, PST_NO_DEADLINE) passed.
@@ -155,7 +155,7 @@ struct io_backend {
 	void (*cancel)(struct io_ctx *ctx, struct io_op *op);
 
 	/* While armed, write to efd (an eventfd, fixed at the first call) when reap() gets
-	 * work.  What is done already at arming counts: it writes at once.  Only the first call
+	 * work.  If some is there already, arm() writes at once.  Only the first call
 	 * can fail. */
 	int (*arm)(struct io_ctx *ctx, int efd, bool armed);
 };
@@ -175,7 +175,7 @@ struct io_others {
  * @efd:   the user's, for arm(): always the same
  * @armed: the others are
  *
- * 0; -EBUSY for what passes; what ctx_new() and arm() say.
+ * 0; -EBUSY if a later call may succeed; the errors of ctx_new() and arm().
  */
 int io_others_add(struct io_others *o, const struct io_backend *kind, unsigned depth, int efd,
 		  bool armed);
@@ -228,7 +228,7 @@ static inline void io_op_begin(struct io_op *op)
 	op->in = NULL;
 }
 
-/* What io_op_advance() does if the call did not move all that was left. */
+/* io_op_advance() for a call that did not move all of the rest. */
 bool io_op_advance_part(struct io_op *op, int64_t res);
 
 static inline bool io_op_advance(struct io_op *op, int64_t res)
@@ -240,7 +240,7 @@ static inline bool io_op_advance(struct io_op *op, int64_t res)
 	return true;
 }
 
-/* What a back end must do when a file or buffer goes that its I/O contexts have in tables (ctx.c).
+/* The duties of a back end when a file or buffer goes that its I/O contexts have in tables (ctx.c).
  * Such a context is listed from ctx_new to ctx_free. */
 struct ctx_tables {
 	struct ctx_tables *next;

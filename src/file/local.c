@@ -185,7 +185,7 @@ static int err_open(const char *path, uint32_t flags, int err)
 	}
 }
 
-/* Regular files and block devices are what has offsets. */
+/* Only regular files and block devices have offsets. */
 static int check_type(const char *what, mode_t mode)
 {
 	const char *is;
@@ -327,7 +327,7 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 
 /* ------------------------------------------------------------------ opening */
 
-/* What fd tells, into a file that has it. */
+/* Fill in a file by what its descriptor tells. */
 static int fill(struct local_file *f, const struct stat *st)
 {
 	const struct fs *fs;
@@ -460,7 +460,7 @@ static int local_file_open(const char *path, uint32_t flags, uint32_t mode, stru
 	return r;
 }
 
-/* What may be kept of a descriptor's flags when its file is opened again. */
+/* The flags of a descriptor that stay when its file is opened again. */
 static int again_flags(int oflags)
 {
 	return oflags & (O_ACCMODE | O_SYNC | O_DSYNC);

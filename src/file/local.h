@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Local files: what has a path and a descriptor.  They are the first provider (local.c), and the
+ * Local files have a path and a descriptor.  They are the first provider (local.c), and the
  * only one that the back ends of the system, uring and threads, know.
  *
- * What needs a descriptor finds it here: cuFile, and the pages of the page cache.  Everything else
- * knows files by file.h.
+ * cuFile and the page cache path need a descriptor and find it here.  Everything else knows files
+ * by file.h.
  */
 #ifndef PST_FILE_LOCAL_H
 #define PST_FILE_LOCAL_H
@@ -50,7 +50,7 @@ static inline int io_op_fd(const struct io_op *op)
 /* The file of a descriptor, which is duplicated.  flags are PST_FILE_STABLE and PST_FILE_PLAIN. */
 int local_file_wrap(int fd, uint32_t flags, struct file **ret);
 
-/* What local.c puts into its table: peek.c, resident.c. */
+/* Members of local.c's table: peek.c, resident.c. */
 int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
 int local_file_resident(const struct file *f, uint64_t off, uint64_t len);
 bool local_file_ends_at(const struct file *f, uint64_t off);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For back ends only: what the next system call of an operation should ask for.
+ * For back ends only: the arguments of an operation's next system call.
  */
 #ifndef PST_FILE_OP_H
 #define PST_FILE_OP_H

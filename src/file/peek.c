@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A plain read that leaves no trace: what it brought into the page cache would be taken from
- * there by the next request, and not tell which way is the better one from the disk.
+ * A plain read that leaves the page cache as it was.  Else the next request would find the bytes
+ * there, and not tell which way from the disk is the better one.
  *
  * How much is read ahead is a matter of the open file description, so this takes one of its
  * own; the file's own may be somebody else's, too.
@@ -40,7 +40,7 @@ int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t 
 	fd = own >= 0 ? own : plain;
 	if (own >= 0)
 		(void)posix_fadvise(own, 0, 0, POSIX_FADV_RANDOM);
-	/* What was resident stays so. */
+	/* Resident bytes are read without waiting, and stay resident. */
 	if (preadv2(fd, &v, 1, (off_t)off, RWF_NOWAIT) == (ssize_t)len)
 		return (int64_t)len;
 	n = read_all(fd, buf, off, len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the page cache holds of a local file.
+ * Which bytes of a local file the page cache holds.
  *
  * cachestat(2), Linux 6.5, tells without reading.  An RWF_NOWAIT read would tell too, but one that
  * misses starts read-ahead, which costs the disk the same bytes twice.

@@ -2,7 +2,7 @@
 /*
  * Files by io_uring: one ring per I/O context.
  *
- * What is chosen here and why:
+ * The choices here, and their reasons:
  *
  *   - Files are registered with a ring at their first operation on it, which saves two atomics
  *     per operation, and buffers once they are used again and again, which saves the pinning
@@ -249,7 +249,7 @@ static inline bool is_plain(const struct uring_ctx *ctx, const struct io_op *op)
 	       likely(!(op->flags & IO_OP_NOWAIT) || io_uring_sq_ready(&ctx->ring));
 }
 
-/* What start() does with such an operation, and most are: 0, or -EAGAIN for start() to do it. */
+/* Start a plain operation, as most are.  0, or -EAGAIN: start() has to do it. */
 static inline int start_plain(struct uring_ctx *ctx, struct io_op *op)
 {
 	int slot = uring_bufs_find(&ctx->bufs, op->reg, (uintptr_t)op->buf, op->len);

@@ -84,7 +84,7 @@ static int update(struct uring_bufs *t, uint32_t slot, uintptr_t start, uint64_t
 	return r == 1 ? 0 : r < 0 ? -r : EIO;
 }
 
-/* 0 or an errno.  What was registered in the place before stays if the new range is refused. */
+/* 0 or an errno.  If the kernel refuses the new range, the slot keeps its former one. */
 static int slot_set(struct uring_bufs *t, uint32_t slot, uintptr_t start, uintptr_t end)
 {
 	struct buf_slot *s = &t->slots[slot];
@@ -144,7 +144,7 @@ bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uin
 	s->lo = s->hi ? (uint32_t)MIN(s->lo, lo) : (uint32_t)lo;
 	s->hi = (uint32_t)MAX(s->hi, hi);
 	s->moved += len;
-	/* There may be room under a limit later; what the kernel refuses it refuses again. */
+	/* A limit (ENOMEM) may have room later; the kernel repeats any other refusal. */
 	if (s->moved >= WORTH * (uint64_t)(s->hi - s->lo) && (!s->err || s->err == ENOMEM))
 		piece_try(t, b, piece);
 	if (at >= s->start && at + len <= s->end)

@@ -126,7 +126,7 @@ static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
 /*
  * Going to sleep and being woken costs more than a fast device takes, most of all in a
  * virtual machine.  So look for a moment first; after a vain look, the next waits do not.
- * Whoever completes an operation has less to do, too, if nobody has to be woken.
+ * Completing an operation is cheaper, too, if nobody has to be woken.
  */
 static bool spin(struct uring_ctx *ctx, unsigned min)
 {

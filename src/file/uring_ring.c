@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the kernel and the limits of the process allow of an io_uring. */
+/* The io_uring that the kernel and the limits of the process allow. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -14,7 +14,7 @@
  *     process, can have one made over the range while the write is under way (mm/readahead.c,
  *     page_cache_ra_order()).  A write through the page cache that ends somewhere in this folio
  *     makes it dirty.
- *   - What was dirty before an O_DIRECT write begins does no harm: the kernel first writes the
+ *   - A page that was dirty before an O_DIRECT write does no harm: the kernel first writes the
  *     range back and takes it out (mm/filemap.c, kiocb_invalidate_pages(), which fs/iomap/
  *     direct-io.c, __iomap_dio_rw(), answers with a buffered write where it fails), and where
  *     one page of a range is in the page cache, no larger folio is put over it (mm/filemap.c,

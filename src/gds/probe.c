@@ -3,8 +3,8 @@
  * penstock-gds-probe FILE DEVICE [OFFSET [LIBRARY]]
  *
  * Is there a direct way between a file and the memory of a GPU, by this libcufile?  Reads up to
- * 1 MiB through cuFile, told to refuse what has no direct way, compares it with a plain read,
- * and says on one line what it found:
+ * 1 MiB through cuFile, told to refuse reads without a direct way, compares it with a plain read,
+ * and prints its findings on one line:
  *
  *	gds-probe 1 err=0 mode=p2pdma version=1150 nvfs=0.0 bytes=1048576 text=
  *
@@ -109,7 +109,7 @@ static int make_memory(struct probe *p, const char *device)
 	return mem_alloc(p->ops, p->device, 2 * BYTES, 0, &p->mem);
 }
 
-/* What is in the memory before cannot be mistaken for what is in the file. */
+/* Fill the memory with the complement of the file's bytes, so that no byte is right by chance. */
 static int fill_memory(struct probe *p)
 {
 	for (uint64_t i = 0; i < p->there; i++)

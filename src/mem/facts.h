@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Facts of a device for people: lines "name: value".  What cannot be known is said to be
- * unknown; nobody fills in what is likely.
+ * Facts of a device for people: lines "name: value".  A fact that cannot be known is "unknown";
+ * nobody fills in a likely value.
  */
 #ifndef PST_MEM_FACTS_H
 #define PST_MEM_FACTS_H

@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct message) == 128, "the wire format");
 
 #define RIGHTS_ALL (PST_RIGHT_READ | PST_RIGHT_WRITE)
 
-/* What the first grant of 0.2.0 had, and more than any will have. */
+/* The size of the first grant, that of 0.2.0, and a bound above all later ones. */
 #define GRANT_SZ_MIN (offsetof(struct pst_grant, ipc) + 64)
 #define GRANT_SZ_MAX 4096
 

@@ -61,7 +61,7 @@ static void host_device_text(unsigned idx, struct facts *f)
 	facts_add(f, "NUMA nodes", "%s", line);
 }
 
-/* Without asking the kernel: what is not mapped gives EFAULT when it is used. */
+/* Does not ask the kernel: an address that is not mapped gives EFAULT when it is used. */
 static bool host_owns(uint64_t addr, uint64_t len)
 {
 	(void)len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a driver keeps of its addresses when device memory is freed is a mapping without access, so
- * it is not enough that something is mapped.
+ * When device memory is freed, a driver keeps its addresses as a mapping without access.  So it is
+ * not enough that something is mapped.
  */
 #include "mem/mapped.h"
 

@@ -11,7 +11,7 @@ struct mapped {
 
 /*
  * May the CPU read or write each byte of some ranges, as the process is mapped now?  No page is
- * touched, so none is faulted in, and the length does not matter: what is looked at are mappings.
+ * touched, so none is faulted in.  The cost depends on the number of mappings, not on the length.
  * Kernels from 6.11 on are asked for those of the ranges, by one call each: 27 us for the first.
  * Older ones print all of the process once: 4.5 us for each mapping.
  * @list: by address; ranges may overlap

@@ -28,7 +28,7 @@ static int cannot(const struct mem_ops *ops, const char *what)
 	return err_set(EOPNOTSUPP, "%s memory cannot be %s", ops->name, what);
 }
 
-/* What a site that cannot be short makes of an armed fault. */
+/* An armed fault at a site that cannot be short: any fault is an error there. */
 static int injected(enum fault_site site, const char *what)
 {
 	int e = fault_hit(site);
@@ -88,7 +88,7 @@ int mem_wrap(uint64_t addr, uint64_t len, uint32_t kind, uint32_t flags, struct 
 			       addr, owner->name, mem_kind_name(kind));
 	if (!owner->wrap)
 		return cannot(owner, "wrapped");
-	/* Host memory claims what nobody else knows, such as freed memory of a device. */
+	/* Host memory claims addresses that nobody else knows, such as freed device memory. */
 	if (owner->kind == PST_KIND_HOST && !(flags & PST_MEM_LATER)) {
 		r = mapped_check(&(struct mapped){ addr, len }, 1);
 		if (r < 0)

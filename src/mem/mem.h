@@ -113,7 +113,7 @@ struct mem_ops {
 	/* Facts of device idx < devices(); sz is set by the caller's wrapper. */
 	void (*device_info)(unsigned idx, struct pst_device *ret);
 
-	/* What else is worth knowing of a device, for people. */
+	/* More facts about a device, for people. */
 	void (*device_text)(unsigned idx, struct facts *f);
 
 	/* Is addr..addr+len ours?  Asked for every new buffer: below a microsecond, and it
@@ -126,21 +126,21 @@ struct mem_ops {
 	/* Describe the allocation that holds addr..addr+len, which owns() said is ours. */
 	int (*wrap)(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret);
 
-	/* Open what a grant names, after mem_import() checked what is common to all kinds.
-	 * The fd stays the caller's. */
+	/* Open the memory of a grant, after mem_import() checked the members that all kinds
+	 * share.  The fd stays the caller's. */
 	int (*import)(const struct pst_grant *grant, struct mem_alloc **ret);
 
 	/* Fill kind, uuid, size, fd and ipc of a grant for the allocation; fd is new and
 	 * opened read-only where rights lack PST_RIGHT_WRITE. */
 	int (*export)(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 
-	/* Is what was wrapped still the same allocation?  0, or -EFAULT with a sentence.  NULL:
+	/* Is wrapped memory still the same allocation?  0, or -EFAULT with a sentence.  NULL:
 	 * that cannot be told, or need not. */
 	int (*alive)(const struct mem_alloc *a);
 
 	/* Call fn with the context of the memory current in the calling thread and nothing of
-	 * it forbidden by captures, for a library of the vendor's that wants that.  What fn gives,
-	 * or -errno without a call.  NULL: the kind has no contexts. */
+	 * it forbidden by captures, for a library of the vendor's that wants that.  Returns fn's
+	 * result, or -errno without a call.  NULL: the kind has no contexts. */
 	int (*within)(const struct mem_alloc *a, int (*fn)(void *arg), void *arg);
 
 	/* Wait until all work that this process gave to the device is done.  NULL: it has no
@@ -151,7 +151,7 @@ struct mem_ops {
 	int (*export_part)(const struct mem_alloc *a, uint64_t off, struct mem_part *ret);
 
 	/* Scratch memory of the same class as a: made by the same call of the driver, with the
-	 * same properties.  What works with it works with a. */
+	 * same properties.  An operation that works with it works with a. */
 	int (*alloc_like)(const struct mem_alloc *a, uint64_t len, struct mem_alloc **ret);
 
 	/* A number for that class, unique within the device. */
@@ -216,7 +216,7 @@ struct mem_ops {
 	/* Record an event: the point that the stream has reached. */
 	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
 
-	/* What the stream is given from now on waits for order_open(). */
+	/* Work put on the stream from now on waits for order_open(). */
 	int (*order_barrier)(struct mem_order *o);
 
 	/* 1 when the work before the event is done, 0 before that, -errno when it never will be. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory that two processes can map: a memfd sealed against changes of its size, since
- * whoever touches a mapping behind the end of its file gets SIGBUS.
+ * Memory that two processes can map: a memfd sealed against changes of its size, since touching a
+ * mapping behind the end of its file raises SIGBUS.
  */
 #ifndef PST_MEM_MEMFD_H
 #define PST_MEM_MEMFD_H

@@ -28,7 +28,7 @@
 #include "mem/soft.h"
 #include "mem/udmabuf.h"
 
-/* What lies behind one allocation: its two mappings and the memfd. */
+/* The two mappings and the memfd of one allocation. */
 struct backing {
 	_Atomic unsigned refs;
 	unsigned device;

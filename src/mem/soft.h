@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the software device share.
+ * Declarations that the files of the software device share.
  *
  *	soft.c		devices, allocations, grants, the table of operations
  *	soft_stream.c	streams, and the thread that copies

@@ -120,7 +120,7 @@ static void kick(struct soft_device *d)
 		(void)syscall(SYS_futex, &d->work, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Return when the counter of work is no longer what it was. */
+/* Wait for the counter of work to change. */
 static void idle(struct soft_device *d, uint32_t seen)
 {
 	uint64_t until = now_ns() + SPIN_NS;

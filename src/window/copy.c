@@ -175,7 +175,7 @@ static uint64_t time_once(const struct trial *t, const struct copy_kernel *k, ch
 	return now_ns() - began;
 }
 
-/* Best of some rounds; what is far behind best_ns is not asked again. */
+/* Best of some rounds; a kernel far behind best_ns gets no further round. */
 static uint64_t time_best(const struct trial *t, const struct copy_kernel *k, char *map, char *buf,
 			  uint64_t best_ns, uint64_t until)
 {
@@ -212,7 +212,7 @@ void copy_measure(struct copy_choice *ret, uint32_t caching, void *map)
 	_cleanup_(freep) char *buf = NULL;
 
 	copy_choose(ret, caching);
-	/* Else there is nothing to choose from; without memory what was chosen is right too. */
+	/* Other mappings leave nothing to choose; without memory, the choice above stands. */
 	if (caching == PST_CACHING_WC)
 		buf = calloc(1, MEASURED);
 	if (!buf)

@@ -73,7 +73,7 @@ static inline void copy_fence_stores(void)
 #endif
 }
 
-/* Loads of a write-combining mapping are weakly ordered; what follows must not pass them. */
+/* Loads of a write-combining mapping are weakly ordered: a fence keeps later accesses behind. */
 static inline void copy_fence_all(void)
 {
 #if defined(__x86_64__)

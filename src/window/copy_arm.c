@@ -2,7 +2,7 @@
 /*
  * The copy kernel of arm64: pairs of NEON registers, non-temporal.
  *
- * What is write combining elsewhere is Normal Non-cacheable memory here, and takes accesses of any
+ * A write-combining mapping is Normal Non-cacheable memory on arm64, and takes accesses of any
  * alignment.  Device memory does not: "strict" is the kernel for that.
  */
 #include "window/copy.h"

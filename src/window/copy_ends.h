@@ -44,7 +44,8 @@ static inline void load_short(char *d, const char *m, size_t len)
 }
 
 /*
- * Of a range, what lies outside its middle between multiples of 16, which begins at *ret_off.
+ * Load the ends of a range: the bytes before and behind its middle between multiples of 16, which
+ * begins at *ret_off.
  * Return: the middle's length; 0 when nothing is left.
  */
 static inline size_t load_ends(char *d, const char *m, size_t len, size_t *ret_off)

@@ -2,13 +2,13 @@
 /*
  * Copy kernels of x86-64.
  *
- * What loads of write-combining memory cost was measured with an H200, 1 us away from an Intel
+ * The cost of loads of write-combining memory, measured with an H200, 1 us away from an Intel
  * CPU that has all of these instructions:
  *   - plain loads wait for each other, so their number counts and not their width; the
  *     last of them overlaps with non-temporal loads that follow, but not with earlier ones;
  *   - a non-temporal and a plain load of the same line are two round trips;
  *   - up to 16 lines of non-temporal loads are one round trip, however they are written down.
- * So what is not aligned is loaded first, by as few plain loads as cover it.
+ * So unaligned ends are loaded first, by as few plain loads as cover them.
  *
  * Each function names its instruction set: the library is built for any x86-64.
  */
@@ -109,7 +109,7 @@ TARGET("avx2") static void load_avx2(void *dst, const void *map, size_t len)
 		stream16(d + off, m + off);
 }
 
-/* A part of one line by one load.  What the mask leaves out is not accessed. */
+/* A part of one line by one load, which accesses no bytes outside its mask. */
 TARGET("avx512f,avx512bw") static inline void load_part(char *d, const char *m, size_t len)
 {
 	size_t off = (uintptr_t)m & (LINE - 1);

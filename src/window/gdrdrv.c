@@ -77,8 +77,8 @@ static int driver_open(struct driver *d)
 }
 
 /*
- * Memory that its owner may free under a window has to stay mapped, or touching it is a
- * signal.  What the window keeps alive itself cannot be freed.
+ * If the owner may free the memory under a window, the driver has to keep it mapped, or touching
+ * it is a signal.  The owner cannot free memory that the window itself keeps alive.
  */
 static int check_lifetime(const struct driver *d, const struct mem_alloc *a)
 {
@@ -115,8 +115,8 @@ static int ask_for_caching(const struct driver *d, uint64_t handle, uint32_t cac
 	struct gdrdrv_req_type req = { .handle = handle, .mapping_type = types[caching] };
 	int r;
 
-	/* Without the call there is one kind per machine, and who wants another finds out by
-	 * looking. */
+	/* Without the call there is one kind per machine.  A caller that wants another finds out
+	 * by looking at the mapping. */
 	if (d->version < HAS_ATTR)
 		return 0;
 	r = ask(d, GDRDRV_REQ_MAPPING_TYPE, &req);

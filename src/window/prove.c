@@ -83,7 +83,7 @@ static int prove_inside(const struct window_verdict *v, const struct window_src 
 	in.len = INSIDE_LEN;
 	r = v->ops->open(&in, &w);
 	if (r < 0)
-		return 0; /* who refuses shows nothing wrong */
+		return 0; /* a backend that refuses shows no wrong bytes */
 	copy_choose(&w->copy, w->caching);
 	window_load(w, 0, back, sizeof(back));
 	v->ops->close(w);
@@ -93,7 +93,7 @@ static int prove_inside(const struct window_verdict *v, const struct window_src 
 	return 0;
 }
 
-/* What was measured as fastest must be right as well. */
+/* The fastest copy kernel must also move the right bytes. */
 static int prove_choice(struct window_verdict *v, struct window *w, const struct window_src *src,
 			uint64_t *buf)
 {

@@ -352,7 +352,7 @@ static bool progress_copies(struct worker *w)
 		list_del(&j->link);
 		moved = true;
 		if (r < 0 && j->grouped) {
-			/* Others' copies may be what failed. */
+			/* Perhaps copies of others failed. */
 			j->grouped = false;
 			job_copy(w, j);
 			continue;

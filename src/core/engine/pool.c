@@ -81,7 +81,7 @@ int pool_charge(uint64_t len)
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
 	int r = charge(len);
 
-	/* Until queues are idle, or other pools have given back what is above their part. */
+	/* Until queues are idle, or other pools have given back slots above their part. */
 	while (r < 0 && len <= limit_get(LIMIT_POOL, builtin()) && now_ns() < end) {
 		idle_free();
 		r = charge(len);
@@ -260,7 +260,7 @@ static void arenas_free(struct list *arenas)
 
 /* ------------------------------------------------------------------- parts */
 
-/* Under the pools' lock: to each pool its part of the bound.  What is above goes to idle. */
+/* Under the pools' lock: give each pool its part of the bound.  Slots above it go to idle. */
 static void share_out(struct list *idle)
 {
 	uint64_t bound = limit_get(LIMIT_POOL, builtin()), reserve = pools.reserve;
@@ -424,7 +424,7 @@ static void grow_failed(struct pool *p, int err)
 	p->growing = false;
 	p->not_before = now_ns() + GROW_AGAIN_NS;
 	if (err == -EBUSY)
-		return; /* another pool has not given back yet what is above its part */
+		return; /* another pool has yet to give back slots above its part */
 	if (!p->failed)
 		log_warn("the staging pool stays at %u slots: %s, ignoring", p->nr_slots,
 			 err_text());
@@ -459,7 +459,7 @@ static void grow(struct engine *e)
 		grow_failed(p, r);
 	} else {
 		p->growing = p->failed = false;
-		engine_wake(e, 1); /* who found nothing meanwhile did not ask */
+		engine_wake(e, 1); /* a worker that found no slot meanwhile did not ask */
 	}
 	pthread_mutex_unlock(&e->lock);
 }
@@ -480,7 +480,7 @@ static void pool_work(struct work *w)
 		grow(e);
 }
 
-/* Under the engine's lock: have the pool grow, or give back what it has too much. */
+/* Under the engine's lock: have the pool grow, or give back surplus slots. */
 static bool pool_ask(struct pool *p)
 {
 	int r;
@@ -495,7 +495,7 @@ static bool pool_ask(struct pool *p)
 
 /* ------------------------------------------------------------------- slots */
 
-/* May a share that has what it is sure of take one more? */
+/* May a share that has its reserve take one more slot? */
 static bool may_borrow(struct engine *e)
 {
 	struct pool *p = &e->pool;

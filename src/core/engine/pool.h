@@ -6,7 +6,7 @@
  * process.  Bytes are charged before they are allocated, so their sum never passes the bound.
  *
  * The bound first covers the reserve of each queue.  Those slots are allocated on the caller's
- * thread, before the queue's first request is taken.  What is left of the bound is divided evenly
+ * thread, before the queue's first request is taken.  The rest of the bound is divided evenly
  * among the pools.
  *
  * The work queue allocates everything beyond the reserve.  A worker that finds no free slot asks it
@@ -53,7 +53,7 @@ void pool_done(struct engine *e);
 
 /*
  * Have room for the slots that one more share is sure of.  0; -EBUSY when the bound has none
- * for it, perhaps after waiting some time for slots in use; -ENOMEM and what pinning meets.
+ * for it, perhaps after waiting some time for slots in use; -ENOMEM and the errors of pinning.
  */
 int pool_reserve(struct engine *e);
 void pool_unreserve(struct engine *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What queues know of engines: a share of one for each device.
+ * A queue has a share of an engine for each device that it uses.
  */
 #ifndef PST_SHARE_H
 #define PST_SHARE_H

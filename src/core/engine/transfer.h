@@ -3,8 +3,8 @@
  * Transfers: pieces of a request that a path moves by itself, without slots (transfer.c).
  *
  * Such a path brings a struct path_pieces and sets r->plan.pieces in its choose().  The core does
- * the rest: it cuts the request, counts what may touch the memory, ends the request at its
- * deadline or cancel, says BUSY while a transfer hangs, and stages what a transfer did not move.
+ * the rest: it cuts the request, counts transfers that may touch the memory, ends the request at
+ * its deadline or cancel, says BUSY while a transfer hangs, and stages pieces that it did not move.
  */
 #ifndef PST_TRANSFER_H
 #define PST_TRANSFER_H
@@ -17,7 +17,7 @@ struct path_pieces;
 /* One transfer.  A path's own struct begins with this. */
 struct transfer {
 	struct req *req;
-	struct piece pc;       /* what it moves; once it is redo, what is left of that */
+	struct piece pc;       /* the piece to move; once it is redo, the rest of that */
 	struct transfer *next; /* r->eng.redo */
 
 	/* The result, set by the path before transfer_done(). */
@@ -49,11 +49,11 @@ void transfer_done(struct transfer *t);
 /* --------------------------------------------- for engines, under their lock */
 
 enum transfers_turn {
-	TRANSFERS_LATER, /* what is next has to wait, or there is nothing */
-	TRANSFERS_SLOT,  /* what is next is for a slot, or the request has failed */
+	TRANSFERS_LATER, /* the next piece has to wait, or there is none */
+	TRANSFERS_SLOT,  /* the next piece is for a slot, or the request has failed */
 };
 
-/* Start what can be started of the request. */
+/* Start as many pieces of the request as can be started. */
 enum transfers_turn transfers_start(struct req *r);
 /* How many bytes of the piece, which is next, are for a slot. */
 uint64_t transfers_leave(const struct req *r, const struct piece *pc);

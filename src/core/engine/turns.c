@@ -87,7 +87,7 @@ static bool next_is_ready(const struct req *r, uint64_t min)
 /*
  * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the
  * device the least if it goes together with others.  So there are few groups at a time, and
- * what comes in meanwhile is the next one.
+ * pieces that come meanwhile make the next one.
  */
 static bool may_group(const struct req *r)
 {
@@ -95,8 +95,8 @@ static bool may_group(const struct req *r)
 }
 
 /*
- * May the worker take the request's next job?  A full worker still takes what would else
- * wait for others that may hang: a queue's sure slots, and the first job of a request.
+ * May the worker take the request's next job?  A full worker still takes jobs that would else
+ * wait for others that may hang: those in a queue's reserve, and the first job of a request.
  */
 static bool worker_may_take(const struct worker *w, const struct req *r, bool group)
 {
@@ -113,7 +113,7 @@ uint64_t engine_part(const struct req *r)
 	const struct engine *e = r->eng.share->engine;
 	const struct list *first = e->active.next;
 	uint64_t left = r->total - r->cur.pos;
-	unsigned idle = 1; /* who takes the job */
+	unsigned idle = 1; /* the worker that takes the job */
 
 	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.source_now || left <= PART_MIN ||
 	    next_is_ready(r, 1) ||
@@ -125,8 +125,8 @@ uint64_t engine_part(const struct req *r)
 }
 
 /*
- * Start what a path moves of the request without slots.  True when what comes next, or something
- * that it did not move after all, is for a slot.
+ * Start the pieces of the request that a path moves without slots.  True when the next piece, or
+ * one that the path did not move after all, is for a slot.
  */
 static bool after_transfers(struct req *r)
 {
@@ -230,7 +230,7 @@ static void crc_keep(struct req *r, const struct job *j)
 	r->eng.crcs[r->eng.nr_crcs++] = (struct crc_range){ j->pos, j->crc_len, j->crc };
 }
 
-/* What the job found goes to its request. */
+/* The request gets the job's results. */
 static void job_results(struct req *r, const struct job *j)
 {
 	if (j->err || j->limit < j->pos + j->len)

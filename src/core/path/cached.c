@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CACHED: what the page cache holds, and nothing else.
+ * CACHED: bytes that the page cache holds, and no others.
  *
  * An IO_OP_NOWAIT read that misses may start read-ahead, which costs the disk the same bytes
  * twice.  So file_resident() is asked first, until the file has proven warm;
@@ -63,7 +63,7 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
-	/* Read-ahead is what is wanted there, but a file system that may hang is asked first. */
+	/* Read-ahead is welcome there, but a file system that may hang is asked first. */
 	if (r->plan.ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
 	/* To ask costs nothing beside many bytes, and the file may have become warm. */

@@ -162,7 +162,7 @@ static enum pst_why direct_fit(struct part *p, int *ret_detail)
 			      : fit_middle(p, file->off_align, ret_detail);
 }
 
-/* O_DIRECT was refused, not failed: what the kernel says to what it cannot do. */
+/* O_DIRECT was refused and did not fail: the kernel gives these errors for things it cannot do. */
 static bool is_refusal(int err)
 {
 	return err == EINVAL || err == EOPNOTSUPP || err == ENOTBLK;

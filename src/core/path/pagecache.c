@@ -6,8 +6,8 @@
  * pins the mapping unit by unit; then the device reads the pages itself, and the CPU
  * neither copies nor looks at them: no load from the mapping, so no SIGBUS.  Pinning a GiB
  * takes some 20 ms, in which nobody else gets into the driver.  A file that is read once does
- * not cause that: the work queue pins a unit when a second pass over it has begun.  A caller
- * who lists the path has it pinned on the spot.
+ * not cause that: the work queue pins a unit when a second pass over it has begun.  For a
+ * caller that lists the path, it is pinned on the spot.
  *
  * When a file is closed the work queue unpins its pages, a unit at a time.  They count
  * against the bound until then, and the mapping keeps the file in use: its file system cannot be

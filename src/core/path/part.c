@@ -56,7 +56,7 @@ static bool part_split(struct part *p, uint64_t off, uint64_t len, unsigned hop)
 }
 
 /*
- * The hop can move the middle of what is left, start to *end.  The edges become parts of their own,
+ * The hop can move the middle of the rest, start to *end.  The edges become parts of their own,
  * so that nothing waits for them; where there are none, this part moves one after the other.
  * False: it has to begin with the first edge, which ends at *end.
  */

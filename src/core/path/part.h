@@ -89,7 +89,7 @@ struct part {
 	struct job *job;
 };
 
-/* Ready for part_choose(): its user set what is the user's. */
+/* Ready for part_choose(), once its user has set the user's members. */
 static inline void part_init(struct part *p, struct req *r, struct mover *m,
 			     const struct part_user *user)
 {
@@ -146,10 +146,10 @@ static inline void part_start(struct part *p)
 void part_op_done(struct part *p);
 /* Take back what the I/O context has finished; how many operations. */
 unsigned mover_reap(struct mover *m);
-/* Start what had to wait for other writes, or end it where its request was stopped.  True when one
+/* Start parts that had to wait for other writes, or end those of stopped requests.  True when one
  * got on. */
 bool mover_unpark(struct mover *m);
-/* Start what found the I/O context full, or end it where its request was stopped. */
+/* Start parts that found the I/O context full, or end those of stopped requests. */
 void mover_unblock(struct mover *m);
 
 /* part_proof.c: compare what the operation moved with a plain read; p->got is got if it is good. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Proofs of parts: what an operation moved is compared with a plain read, before anybody believes
- * it.  Where they differ, trials say whose fault that is (trial.h), and the part begins anew by
- * another hop.
+ * Proofs of parts: the bytes that an operation moved are compared with a plain read, before
+ * anybody uses them.  Where they differ, trials say whose fault that is (trial.h), and the part
+ * begins anew by another hop.
  */
 #include <string.h>
 
@@ -18,8 +18,8 @@
 struct part_proof {
 	struct proof *of;
 	uint64_t off, len; /* in the file */
-	uint64_t got;      /* what part->got is if it is good */
-	bool proves;       /* all is compared that a proof takes */
+	uint64_t got;      /* part->got for a good verdict */
+	bool proves;       /* the comparison is long enough for a proof */
 	const char *data;  /* what the operation moved */
 	struct trial *trial;
 	char buf[]; /* what the plain read gives */

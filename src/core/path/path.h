@@ -59,7 +59,7 @@ struct path_ops {
 	 * -errno with a sentence if it is listed, cannot, and nothing else may.
 	 */
 	int (*choose)(struct req *r);
-	/* Was it proven with data?  NULL: what other paths are compared with. */
+	/* Was it proven with data?  NULL: other paths are compared with this one. */
 	bool (*proven)(const struct pst_file *f, const struct pst_mem *m, uint32_t op);
 
 	/*

@@ -115,7 +115,7 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* The device path is known; what each of them is to do. */
+/* The device path is known: each path plans its part. */
 static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 {
 	uint8_t base = (uint8_t)path_base();

@@ -101,7 +101,7 @@ static bool split(char *path, const char **ret_dir, const char **ret_name)
 	return true;
 }
 
-/* Where users keep what can be made again; -1 when there is no place to trust. */
+/* The user's directory for caches; -1 when there is none to trust. */
 static int base_dir_open(void)
 {
 	const char *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
@@ -254,7 +254,7 @@ static void cache_run(struct work *w)
 
 /*
  * Under the lock: see to the cache, on a thread of its own, because the file system that it
- * lies on may hang.  Nobody waits for it; what needs a verdict before it has one is proven.
+ * lies on may hang.  Nobody waits for it; a request that comes before the cache is read is proven.
  */
 static void cache_work(void)
 {

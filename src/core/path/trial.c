@@ -4,8 +4,9 @@
  *
  * A file changes where two plain reads differ, or its size or change time does.  Looking only at
  * the time is not enough: it moves on every few milliseconds only, and a write sets it before it
- * copies.  A trial of a write is the write again, with the request's bytes: what another
- * wrote after the first is gone then, and the request is written again anyway.
+ * copies.  A trial of a write is the write again, with the request's bytes: if another process
+ * wrote there after the first write, its bytes are lost, as they are with the write that repeats
+ * the request anyway.
  */
 #include <string.h>
 

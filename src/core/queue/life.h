@@ -39,7 +39,7 @@ enum req_event {
 };
 
 /* A step does these, in this order. */
-#define LIFE_LATE (1u << 3)     /* what was under way after the completion has ended */
+#define LIFE_LATE (1u << 3)     /* transfers that outlived the completion have ended */
 #define LIFE_COMPLETE (1u << 0) /* put the completion where pst_queue_reap() finds it */
 #define LIFE_RELEASE (1u << 1)  /* let go of memory and file */
 #define LIFE_FREE (1u << 2)     /* its place is for another */

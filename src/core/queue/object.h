@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and files as queues know them: what their handles stand for, and who holds them.
+ * Memory and files as queues know them: the objects behind the handles, and their holders.
  */
 #ifndef PST_OBJECT_H
 #define PST_OBJECT_H
@@ -17,7 +17,7 @@
 #include "mem/mem.h"
 
 /*
- * What pst_mem and pst_file have in common: the user's handle and every queue that used the
+ * The common part of pst_mem and pst_file: the user's handle and every queue that used the
  * object hold a reference each; requests are counted in the queue (struct use), so that a
  * request costs no atomic operation on a line that other threads write.
  */

@@ -7,7 +7,7 @@
  * (engine/order.c).
  *
  * A request whose deadline passes, or that is cancelled, completes even if the kernel does not let
- * go of it.  Until what is under way has ended, its slot, memory and file stay in use.  The
+ * go of it.  Until its last operation has ended, its slot, memory and file stay in use.  The
  * completion says BUSY if the memory, or the file of a write, may still be touched.
  */
 #include <inttypes.h>
@@ -210,7 +210,7 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 	uint64_t next = PST_NO_DEADLINE;
 	bool stopped = false;
 
-	/* First ask, then look: what could be cancelled ends without being busy. */
+	/* First cancel, then look: a request that could be cancelled ends without being busy. */
 	list_for_each_safe (e, n, &q->inflight) {
 		struct req *r = list_entry(e, struct req, link);
 

@@ -11,7 +11,7 @@
  * wait.c waits for them.  registry.c has all queues of the process.
  *
  * Lock order: queue -> registry -> clock -> engines -> pools -> engine -> gds -> regions ->
- * what is inside mem/ and file/ -> work.  The registry's lock covers its list, and the references
+ * locks inside mem/ and file/ -> work.  The registry's lock covers its list, and the references
  * that threads hold while they look at a queue.
  */
 #ifndef PST_QUEUE_H
@@ -163,7 +163,7 @@ static inline void req_step(struct req *r, enum req_event event)
 
 /* Everything that can be done without waiting. */
 void queue_progress(struct pst_queue *q);
-/* End everything, and give what is under way a little time to end by itself; without the lock. */
+/* End all requests, and give them a little time to end by themselves; without the lock. */
 void queue_wind_up(struct pst_queue *q);
 /* The lock of a queue.  Letting go of it may end objects, which takes as long as a close(2). */
 static inline void queue_lock(struct pst_queue *q)
@@ -207,7 +207,7 @@ static inline void queue_hand_back(struct req *r)
 		(void)eventfd_write(q->efd, 1);
 }
 
-/* wait.c: while armed, what is done without I/O context or engine, and the deadlines, must wake
+/* wait.c: while armed, deadlines and requests that end without I/O context or engine must wake,
  * too. */
 void queue_notify(struct pst_queue *q);
 /* wait.c: sleep until the I/O context has finished nr operations, or an engine or another I/O
@@ -226,9 +226,10 @@ unsigned registry_uses(const struct object *obj);
 void registry_release(struct object *obj);
 
 /*
- * Take what is done in queues that nobody reaps just now: a write of theirs may be all that
- * another waits for.  Under any lock, and in vain where others hold what it needs.  Objects that
- * go with it are for the caller's use_end(), or stay with their queue where @dropped is NULL.
+ * Take finished operations of queues that nobody reaps just now: another queue may wait only for a
+ * write of theirs.  Under any lock; it does nothing where others hold the locks that it needs.
+ * Objects that go with it are for the caller's use_end(), or stay with their queue where @dropped
+ * is NULL.
  */
 void registry_progress(struct use **dropped);
 
@@ -237,7 +238,7 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret);
 
 /* ------------------------------------------------------- calls of the program */
 
-/* What penstock.c calls, under the queue's lock but for new and free. */
+/* The public calls make these, under the queue's lock but for new and free. */
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
 void queue_free(struct pst_queue *q);
 int queue_prep(struct pst_queue *q, const struct pst_io *io);

@@ -2,8 +2,8 @@
 /*
  * Allocations and the pieces of memory that users hold on them.
  *
- * What costs time (registration, exports) belongs to the allocation and is shared by
- * every pst_mem on it.  The key is the provider's buffer id, never the address: an
+ * Registrations and exports cost time, so they belong to the allocation, and every pst_mem on it
+ * shares them.  The key is the provider's buffer id, never the address: an
  * address may come back after a free, a buffer id does not.
  */
 #include "base/err.h"
@@ -171,7 +171,7 @@ int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem 
 
 bool object_unref(struct object *obj)
 {
-	/* acq_rel: what other holders did happens before release(). */
+	/* acq_rel: actions of other holders happen before release(). */
 	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
 }
 

@@ -140,8 +140,8 @@ static inline struct file *req_file(const struct req *r)
 }
 
 /*
- * May the CPU follow addresses that the request's file operations use?  Memory of ours stays,
- * and what is shared is sealed; a wrap may vanish, and then only the kernel touches it.
+ * May the CPU follow addresses that the request's file operations use?  Memory of ours stays, and
+ * shared memory is sealed; a wrap may vanish, so only the kernel touches it.
  */
 static inline bool req_stays(const struct req *r)
 {

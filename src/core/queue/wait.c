@@ -13,7 +13,7 @@
 
 /* -------------------------------------------------------------------- wake */
 
-/* While armed: what is done without I/O context or engine, and the deadlines, must wake too. */
+/* While armed, deadlines and requests that end without I/O context or engine must wake, too. */
 void queue_notify(struct pst_queue *q)
 {
 	uint64_t at;

@@ -226,7 +226,7 @@ static int slice_step(struct slice *s, bool share)
 	if (devices[device].used + len > bound(device))
 		return make_room(device);
 	r = slice_register(s, len);
-	/* Less than it was said to be: what there is now is what can be. */
+	/* The device has less room than it said: the registered bytes are all that fit. */
 	if (r == -ENOMEM && devices[device].used) {
 		devices[device].found = devices[device].used;
 		return 1;

@@ -19,18 +19,18 @@
  * these wait for hardware.  Functions marked [hangs] make such calls.  They are for threads
  * of our own that may be given up, and the thread must go on to exist after that: the
  * library may still write to its stack.  A call holds the file and the memory that it uses
- * until it returns, so whoever gave the thread up may put and free as always.
+ * until it returns, so a caller that gave the thread up may put and free as always.
  * No lock is held during such a call: while one hangs, everything else here answers, and
- * what would have to wait for it gives -EAGAIN or -EBUSY instead.  Functions without the
+ * calls that would have to wait for it give -EAGAIN or -EBUSY instead.  Functions without the
  * mark never call the library and never wait.
  *
  * Contexts.  Functions marked [context] want the context of the device memory current in the
  * calling thread: call them inside mem_within().
  *
  * Others in the process may use the library too.  While they do, no parameter is set; their
- * driver is not closed; what they registered stays as it is.  PST_GDS=exclusive in the
- * environment promises that there are none: only then is the library told to refuse what has
- * no direct way (strict), and are its counters switched on when somebody asks for them.
+ * driver is not closed; their registrations stay as they are.  PST_GDS=exclusive in the
+ * environment promises that there are none: only then is the library told to refuse transfers
+ * without a direct way (strict), and are its counters switched on when somebody asks for them.
  *
  * In a forked child all that would call the library gives -EOWNERDEAD, or does nothing.
  * Failures are -errno with a sentence.
@@ -182,8 +182,8 @@ struct cufile_io {
 };
 
 /*
- * [hangs] [context] Do one transfer.  What is queued on CUDA streams is not waited for, and
- * nothing is flushed to the disk.
+ * [hangs] [context] Do one transfer.  It does not wait for work on CUDA streams, and flushes
+ * nothing to the disk.
  *
  * Bytes moved, fewer than asked at the end of the file (or elsewhere: compare with its size);
  * -EINVAL	an argument is not as above
@@ -223,7 +223,7 @@ struct cufile_counts {
  */
 int cufile_counts(const uint8_t uuid[16], bool write, struct cufile_counts *ret);
 
-/* What must have happened between two readings; UNKNOWN when they say nothing or too much. */
+/* The mode that explains two readings; UNKNOWN when they say nothing or too much. */
 enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cufile_counts *after);
 
 /* --------------------------------------------------------------------- probe */

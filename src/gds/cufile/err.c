@@ -84,7 +84,7 @@ static const struct said table[] = {
 	{ CUF_NVFS_INTERNAL_DRIVER_ERROR, EIO, "NVFS_INTERNAL_DRIVER_ERROR", NULL },
 };
 
-/* Of CUDA only what changes what one does about it. */
+/* Only CUDA's errors that have another cure get an errno of their own. */
 static int said_by_cuda(int cu_err, const char *what)
 {
 	enum { OUT_OF_MEMORY = 2 };

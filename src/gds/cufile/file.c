@@ -31,7 +31,8 @@ struct cufile_file {
 /* Of all members above but the last three, and of local_file.cufile. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What the library would refuse, said in words, and what makes no sense to hand it. */
+/* Refuse flags with a sentence, before the library refuses them without one; and flags that make
+ * no sense for it. */
 static int check_flags(int flags)
 {
 	const int odd = O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_DIRECTORY; /* part of O_TMPFILE */

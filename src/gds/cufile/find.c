@@ -110,8 +110,8 @@ static bool readable(char *ret, const char *dir, size_t dir_len, const char *nam
 }
 
 /*
- * What came from a relative LD_LIBRARY_PATH meant another file before a chdir(), so it is not
- * taken for where the library lies.
+ * A path from a relative LD_LIBRARY_PATH named another file before a chdir(), so only absolute
+ * ones tell where the library lies.
  */
 static bool readable_anywhere(char *ret, const char *dir, const char *name)
 {
@@ -172,7 +172,7 @@ static char *slurp(const char *path, size_t *ret_len)
 	return TAKE_PTR(text);
 }
 
-/* Whatever its format: it holds the whole path as a string. */
+/* Each format of the loader's cache holds the whole path as a string. */
 bool cufile_cached(const char *cache, const char *name, char ret[PATH_MAX])
 {
 	size_t len = 0, name_len = strlen(name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of cuFile share; cufile.h says what is where. */
+/* Declarations that the files of cuFile share; cufile.h lists the files. */
 #ifndef PST_GDS_CUFILE_INTERNAL_H
 #define PST_GDS_CUFILE_INTERNAL_H
 
@@ -31,7 +31,7 @@ uint64_t cufile_pinnable_kib(void);
 int cufile_err(struct cuf_error e, const char *fmt, ...) _printf_(2, 3);
 
 /*
- * What a transfer gave, where asked bytes were asked for: bytes, or -errno with a sentence.
+ * The result of a transfer of @asked bytes: bytes, or -errno with a sentence.
  * @err: errno right after the call, 0 if it was not set
  */
 int64_t cufile_result(int64_t ret, int err, uint64_t asked, bool write);

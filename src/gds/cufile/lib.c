@@ -2,7 +2,7 @@
 /*
  * The library and its driver.
  *
- * The driver is opened once, and counted by the library: whoever opened it before us keeps it
+ * The driver is opened once, and counted by the library: if others opened it before us, it stays
  * open after us.  Registering files opens it too, without being counted when it is open
  * already, so nobody knows whether our close would be the last word for somebody else; we
  * close only where others keep it open, or where there are none.
@@ -35,7 +35,7 @@ static const struct dl_sym syms[] = {
 #include "gds/cufile/cufile_syms.h"
 };
 
-/* What one thread finds out while it opens the driver. */
+/* Results of the thread that opens the driver. */
 struct opening {
 	int err;
 	char why[300]; /* the sentence of err */
@@ -45,7 +45,7 @@ struct opening {
 	int p2p; /* CUF_P2P_* of NVMe */
 };
 
-/* What one thread finds out while it loads the library. */
+/* Results of the thread that loads the library. */
 struct loading {
 	int err;
 	char why[300]; /* the sentence of err */
@@ -212,7 +212,7 @@ static int make_dir(char *ret, size_t len)
 
 /*
  * A thread of its own, for the directory; signals are blocked in it, and so in all threads
- * that the library starts.  What it logs later goes to the file that is open then, under no
+ * that the library starts.  Later lines of its log go to the file that is open then, under no
  * name.  The directory stays current, so that nothing else is taken for it.
  */
 static void *open_aside(void *arg)
@@ -243,7 +243,7 @@ static void *open_aside(void *arg)
 	return NULL;
 }
 
-/* What PST_GDS says: is the library all ours? */
+/* Does PST_GDS promise that nobody else in the process uses the library? */
 static int exclusive(bool *ret)
 {
 	const char *env = secure_getenv("PST_GDS");

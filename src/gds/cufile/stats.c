@@ -126,7 +126,7 @@ enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cu
 	cufile_info(&info);
 	if (after->posix != before->posix)
 		return CUFILE_MODE_COMPAT;
-	/* We move whole pages: then these are not ours, or not what they seem. */
+	/* We move whole pages: such counts are others', or mean something else. */
 	if (after->unaligned != before->unaligned || (p2p && nvfs))
 		return CUFILE_MODE_UNKNOWN;
 	/* A module that is not there did nothing. */

@@ -122,7 +122,7 @@ static void see_disk(struct walk *w, const char *at)
 		k->integrity[0] = '\0';
 }
 
-/* What a device with others below it is; the uppermost is said. */
+/* Name the kind of a device that has others below it; the uppermost such device counts. */
 static void see_layer(const struct walk *w, const char *at)
 {
 	struct gds_path level = gds_path(w->l->root, "%s/md/level", at);

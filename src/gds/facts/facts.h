@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the machine has of what a direct way between a disk and a GPU needs: read from /proc,
- * /sys, /run/udev and /dev, and judged.  Nothing is loaded, started, written or opened for
- * longer than a look, so every function here returns soon and is safe from any thread.
+ * Facts about the needs of a direct way between a disk and a GPU: read from /proc, /sys, /run/udev
+ * and /dev, and judged.  Nothing is loaded, started, written or opened for longer than a look, so
+ * every function here returns soon and is safe from any thread.
  *
- * What the kernel shows is taken as it is, but parsed as foreign: a container may have put
- * anything there.
+ * The facts repeat what the kernel's files say.  They are parsed as foreign text: a container may
+ * have put anything there.
  */
 #ifndef PST_GDS_FACTS_H
 #define PST_GDS_FACTS_H
@@ -24,8 +24,8 @@ struct gds_fact {
 
 #define GDS_FACTS_MAX 16u
 
-/* Give a fact its sentence.  What is no printable ASCII, as names from outside may not be, comes
- * out as '?'. */
+/* Give a fact its sentence.  Characters that are no printable ASCII, as names from outside may
+ * have, come out as '?'. */
 void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _printf_(4, 5);
 
 /*
@@ -35,8 +35,8 @@ void gds_say(struct gds_fact *f, int state, int err, const char *fmt, ...) _prin
  * "distance", and the others are only of the file's side.  root stands before every path that is
  * looked at: "" as a rule, a folder that was made up in tests.
  *
- * Return: how many; -EINVAL for another kind of fd or what is no address, and what fstat(2)
- * gives, with a sentence.
+ * Return: how many; -EINVAL for another kind of fd or a string that is no address, and the errors
+ * of fstat(2), with a sentence.
  */
 int gds_facts(const char *root, int fd, const char *pci, struct gds_fact ret[GDS_FACTS_MAX]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Between the files that make up facts.h: what is looked at once (struct gds_look), and one
- * function for each fact, which judges it.
+ * Between the files that make up facts.h: the things that all facts look at (struct gds_look), and
+ * one function for each fact, which judges it.
  *
  *	read.c    files and links below a root, within bounds
  *	mount.c   the mount of a file, O_DIRECT
@@ -23,7 +23,7 @@
 #define GDS_PATH_MAX 512u   /* of what is looked at, without the root; sysfs stays far below */
 #define GDS_PCI_MAX 24u     /* "0000:17:00.0" with its NUL; a domain may have 8 digits */
 #define GDS_NAME_MAX 48u    /* of a block device */
-#define GDS_DISKS_MAX 16u   /* below one file system; what is more is counted out */
+#define GDS_DISKS_MAX 16u   /* below one file system; any more are left out */
 #define GDS_HOPS_MAX 32u    /* bridges above a PCI device */
 #define GDS_CONFIG_MAX 4096 /* of a PCI device's configuration */
 
@@ -62,7 +62,7 @@ struct gds_disks {
 	struct gds_disk list[GDS_DISKS_MAX];
 };
 
-/* What all facts are told of. */
+/* The file and the device that all facts are about. */
 struct gds_look {
 	const char *root; /* stands before every path */
 	int fd;

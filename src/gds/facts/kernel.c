@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the kernel has of the two ways to move bytes between a disk and a GPU.
+ * The kernel's part in the two ways to move bytes between a disk and a GPU.
  *
  * nvidia-fs is a module, and a driver of NVMe that calls it.  P2PDMA is the kernel's own, and
  * asks the GPU's driver to hand all of its memory to the kernel: the open one does when it is
@@ -123,7 +123,7 @@ void gds_nvidia_fs(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------ P2PDMA */
 
-/* What is missing, and what to do about each; as many of them as fit. */
+/* The missing things, each with its cure; as many of them as fit. */
 struct lacks {
 	unsigned nr;
 	char found[230], cure[254];

@@ -169,7 +169,7 @@ static bool mount_id(char *line, void *arg)
 	return sscanf(line, "mnt_id: %19lu", &s->id) == 1;
 }
 
-/* By number; else the last with the device, which is most likely what others do not hide. */
+/* By number; else the last mount of the device, which others most likely do not hide. */
 static bool mount_line(char *line, void *arg)
 {
 	struct mount_search *s = arg;
@@ -213,8 +213,8 @@ static void never(const struct gds_mount *m, struct gds_fact *f)
 }
 
 /*
- * nvidia-fs takes ext4 only where the mount says, in so many words, that data is written before
- * what names it; the kernel's default does not count.  P2PDMA does not ask.
+ * nvidia-fs takes ext4 only where the mount has the option data=ordered in so many words; the
+ * kernel's default does not count.  P2PDMA does not ask.
  */
 static void ext4(const struct gds_look *l, struct gds_fact *f)
 {

@@ -170,7 +170,7 @@ void gds_gpu(struct gds_look *l, struct gds_fact *f)
 
 /* ------------------------------------------------------------------- iommu */
 
-/* What stands between a device and memory: "" nothing, "DMA", "identity", ...; -errno. */
+/* The translation between a device and memory: "" for none, "DMA", "identity", ...; -errno. */
 static int translation(const struct gds_look *l, const char *pci, char *ret, size_t len)
 {
 	struct gds_path dev = gds_path(l->root, "/sys/bus/pci/devices/%s", pci);

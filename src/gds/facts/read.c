@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reading what a kernel, or whoever made a container, has put below a root.  Nothing here waits:
- * what is no regular file is not read.
+ * Reading files that a kernel, or the maker of a container, has put below a root.  Nothing here
+ * waits: only regular files are read.
  */
 #include <fcntl.h>
 #include <limits.h>

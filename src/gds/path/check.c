@@ -28,7 +28,7 @@ _Static_assert(sizeof(((struct pst_check *)0)->text) == sizeof(((struct gds_fact
 	"cuda-toolkit; for Python pip install nvidia-cufile, and name its libcufile.so.0 by "     \
 	"PST_LIBCUFILE"
 
-/* What the trial came to. */
+/* The result of the trial. */
 struct tried {
 	bool was;
 	int err; /* -errno: there is no verdict, and why says why not */
@@ -72,7 +72,7 @@ static void check_library(struct gds_fact *f, const struct tried *t)
 
 /* ------------------------------------------------------------------- trial */
 
-/* What to do where the sentence itself does not say it. */
+/* A cure for errors whose sentence has none. */
 static const char *cure_of(int err)
 {
 	switch (-err) {

@@ -100,7 +100,7 @@ static bool is_final(int err)
 	return err != -EAGAIN && err != -ENOMEM && err != -EMFILE && err != -ENFILE;
 }
 
-/* What is kept for the file, made if there is nothing; NULL: out of memory. */
+/* The gds part of the file, made if there is none; NULL: out of memory. */
 static struct gds_file *file_kept(struct pst_file *f)
 {
 	struct gds_file *gf = atomic_load(&f->by_path[PST_PATH_GDS]);

@@ -331,7 +331,7 @@ static bool worth_it(const struct req *r)
 	return !r->plan.from && !(req_file(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
 }
 
-/* Is the beginning of the piece not resident?  What the page cache holds is there sooner. */
+/* Is the beginning of the piece not resident?  The page cache serves resident bytes sooner. */
 static bool is_cold(const struct req *r, const struct piece *pc)
 {
 	return r->io.op == PST_OP_WRITE ||

@@ -7,9 +7,9 @@
  *	move.c	pieces of a request, moved and compared
  *	end.c	registrations, which end before the memory and the file do
  *
- * A request goes through its engine as always.  engine_next() gives what cuFile can move to
- * spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  What cuFile did
- * not move after all comes back as r->eng.redo and is staged.
+ * A request goes through its engine as always.  engine_next() gives the pieces that cuFile can move
+ * to spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  Pieces that
+ * cuFile did not move after all come back as r->eng.redo and are staged.
  *
  * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
  */
@@ -28,7 +28,7 @@
 #define GDS_THREADS 4u       /* transfers of a device at a time, those that hang apart */
 #define GDS_HUNG_MAX 8u      /* that hang; then cuFile is not used with the device any more */
 #define GDS_FAILURES_MAX 3u  /* in a row, for no good reason; likewise with the file system */
-#define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then what waits is staged */
+#define GDS_PATIENCE_NS NSEC_PER_SEC      /* without any progress; then waiting pieces are staged */
 #define GDS_HUNG_NS (10 * NSEC_PER_SEC)   /* a call that takes longer hangs */
 #define GDS_LOST_NS NSEC_PER_SEC          /* or so long after its request was stopped */
 #define GDS_SOON_NS (100 * NSEC_PER_MSEC) /* for another thread that registers the same */
@@ -43,7 +43,7 @@ enum gds_state {
 	GDS_BAD, /* for good */
 };
 
-/* What is known of cuFile between a device and a file system.  Never freed. */
+/* The state of cuFile between a device and a file system.  Never freed. */
 struct gds_route {
 	struct gds_route *next;
 	unsigned device;
@@ -88,13 +88,13 @@ extern const struct path_pieces gds_pieces;
 
 /* -------------------------------------------------------------------- ends */
 
-/* What cuFile knows of a region. */
+/* A region's registration with cuFile. */
 struct gds_mem {
 	struct cufile_mem *cm;
 	_Atomic int err; /* why it does not take the memory at all */
 };
 
-/* What cuFile knows of a file. */
+/* A file's registration with cuFile. */
 struct gds_file {
 	_Atomic(struct cufile_file *) cf; /* its registration, or NULL */
 	_Atomic int err;                  /* why it has none for good */

@@ -6,8 +6,8 @@
  * route has been proven, the thread compares the bytes with a plain read.  It compares all bytes of
  * a transfer, so transfers are short until then.
  *
- * Before a read, the kernel writes back what only the page cache holds of the range: not every
- * direct route looks for it there.
+ * Before a read, the kernel writes back dirty pages of the range: not every direct route looks into
+ * the page cache.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -96,7 +96,7 @@ uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip
 static int move_again(struct gds_job *j, struct cufile_file *cf);
 
 /*
- * Is in the file what is in the memory?  1; 0 when it is not after each of three more transfers, in
+ * Do file and memory have the same bytes?  1; 0 if not after each of three more transfers, in
  * a file that is not seen to change (trial.h); -errno when that cannot be told.  Three buffers
  * of PROOF_MAX.
  */
@@ -177,7 +177,7 @@ static int call_run(void *arg)
 }
 
 /*
- * Writes to the disk what only the page cache has of the range.  The kernel tells each open file
+ * Writes dirty pages of the range to the disk.  The kernel tells each open file
  * description once that a write back failed.  So this opens a description of its own, and the
  * file's, which may be the program's too, still has the error for its next fsync().
  */
@@ -261,7 +261,7 @@ static bool was_compat(const struct gds_job *j, const struct cufile_counts *befo
 	return read_counts(j, &after) && cufile_mode(before, &after) == CUFILE_MODE_COMPAT;
 }
 
-/* What an error of this piece means for its memory and its route. */
+/* Draw the consequences of a piece's error for its memory and its route. */
 static void blame(struct gds_job *j, int err)
 {
 	switch (err) {
@@ -404,8 +404,8 @@ static int room(struct device *d, const struct gds_job *new, bool *ret_bad)
 	return new->start > since + GDS_PATIENCE_NS || *ret_bad ? -ETIMEDOUT : 0;
 }
 
-/* Start the job.  Returns 1 if it runs, what room() gives if it may not, -EAGAIN if no thread can
- * be started. */
+/* Start the job.  Returns 1 if it runs, the answer of room() if it may not, -EAGAIN if no thread
+ * can be started. */
 static int job_begin(struct gds_job *j)
 {
 	struct device *d = &devices[j->route->device];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is known of a route.
+ * The states of a route.
  *
- *	UNKNOWN -> ASKING	gds_route_ask(), by the one who then has to answer
+ *	UNKNOWN -> ASKING	gds_route_ask(), by the thread that then has to answer
  *	ASKING -> GOOD, BAD	gds_route_answer()
  *	ASKING -> UNKNOWN	gds_route_answer(): it is not known; not asked for AGAIN_MS
  *	ASKING -> BAD		gds_route_look(): no answer for ASKING_MS; a later one is dropped
@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "gds/path/gds.h"
 
-#define ASKING_MS 60000u /* then what it is asked by hangs */
+#define ASKING_MS 60000u /* without an answer: the thread that asks hangs */
 #define AGAIN_MS 10000u  /* when asking failed for a reason that may pass */
 
 /* Two bits of state, 14 of the errno, and milliseconds of now_ns(). */

@@ -364,7 +364,7 @@ static int chunk_at(struct cuda_dev *d, uint64_t addr, struct facts *f)
 	return 0;
 }
 
-/* What may a chunk of mapped memory be used for on its device? */
+/* May its device read a chunk of mapped memory, and may it write it? */
 static int chunk_rights(struct cuda_dev *d, uint64_t addr, uint32_t *rights)
 {
 	struct cu_location loc = { .type = CU_LOC_DEVICE, .id = (int)d->idx };

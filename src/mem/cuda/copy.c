@@ -6,7 +6,7 @@
  * registered, because between two copies that were started one by one the device pauses for
  * some two microseconds.  A batch of many small pieces goes by one device kernel that
  * reads, or writes, the host memory itself; that needs device memory of the context it
- * runs in.  What is left is a loop of asynchronous copies.
+ * runs in.  Other batches are a loop of asynchronous copies.
  *
  * The kernel's list of tiles is written into a ring that the device reads; a batch gives its
  * part back when it is done.

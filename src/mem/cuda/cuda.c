@@ -114,7 +114,7 @@ static void mark_lost(struct cuda_dev *d, cu_result err)
 
 	if (!atomic_compare_exchange_strong(&d->lost, &none, err))
 		return;
-	/* What everybody gets when the process ends is no news. */
+	/* At the end of the process every call gets this: it is no error. */
 	if (err == CU_DEINITIALIZED)
 		log_debug("the NVIDIA driver has shut down");
 	else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the CUDA provider share.
+ * Declarations that the files of the CUDA provider share.
  *
  *	cuda.c		the driver, devices, contexts, errors, the table of operations
  *	alloc.c	allocations and wraps, and the numbers that tell them apart
@@ -153,7 +153,7 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 void cuda_alloc_free(struct cuda_alloc *c);
 void cuda_alloc_freep(struct cuda_alloc **c);
 
-/* Is what was wrapped still the same allocation?  0, or -EFAULT with a sentence. */
+/* Is wrapped memory still the same allocation?  0, or -EFAULT with a sentence. */
 int cuda_alive(const struct cuda_alloc *c);
 
 /* The memory lives, and the context is current that it belongs to. */
@@ -246,7 +246,7 @@ cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st
 void cuda_device_text(unsigned idx, struct facts *f);
 uint64_t cuda_aperture(unsigned device);
 
-/* Its parts that read files; what these do not tell is "unknown", and 0 as a size. */
+/* Its parts that read files; facts that these do not tell are "unknown", and 0 as a size. */
 void cuda_driver_version(const char *sys, const char *proc, char *ret, size_t len);
 const char *cuda_module_kind(const char *proc, const char *taint);
 uint64_t cuda_bar_size(const char *resource);

@@ -40,7 +40,7 @@ struct cu_access {
 	uint32_t flags; /* CU_PROT_* */
 };
 
-/* What cuMemCreate is asked for. */
+/* The properties of memory that cuMemCreate is asked for. */
 struct cu_prop {
 	uint32_t type;         /* CU_ALLOC_PINNED */
 	uint32_t handle_types; /* CU_HANDLE_* */

@@ -112,7 +112,7 @@ void cuda_orders_let_go(struct cuda_dev *d)
 
 /* ------------------------------------------------------------------ errors */
 
-/* What spoils a context of the program's own does not spoil ours. */
+/* An error in a context of the program's own leaves ours usable. */
 static int order_err(const struct cuda_order *o, cu_result err, const char *what)
 {
 	if (o->ctx == o->primary)
@@ -130,7 +130,7 @@ static int stream_err(const struct cuda_dev *d, cu_stream st, cu_result err)
 		       (void *)st, cuda_err_name(err));
 }
 
-/* What calls on the stream of a capture give, or on the legacy one beside it. */
+/* Calls on the stream of a capture give such errors, and calls on the legacy one beside it. */
 static bool is_capture(cu_result e)
 {
 	return e >= CU_CAPTURE_UNSUPPORTED && e <= CU_CAPTURE_LAST;
@@ -344,9 +344,8 @@ int cuda_order_poll(struct mem_order *base)
 }
 
 /*
- * Release, although the device's reading is no atomic operation of this language: what came
- * before is in memory when the word is.  The bytes themselves were put there by the device,
- * which has said so.
+ * Release, although the device's reading is no atomic operation of this language: stores before
+ * the word's are in memory when the word is.  The device itself wrote the bytes, and has said so.
  */
 void cuda_order_open(struct mem_order *base)
 {

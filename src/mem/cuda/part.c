@@ -39,7 +39,7 @@ int cuda_export_part(const struct mem_alloc *a, uint64_t off, struct mem_part *r
 	return cuda_export_fd(c, base, &ret->fd);
 }
 
-/* What the first chunk was made with. */
+/* The properties of the first chunk. */
 static cu_result properties(const struct cuda_alloc *c, struct cu_prop *ret)
 {
 	cu_handle handle;

@@ -165,7 +165,7 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 	return r;
 }
 
-/* Who waits for the driver's lock gets it only if we stay away for a moment. */
+/* Other threads that wait for the driver's lock get it only if we stay away for a moment. */
 static void let_others(void)
 {
 	const struct timespec pause = { .tv_nsec = PAUSE_NS };

@@ -6,8 +6,8 @@
  * and target are alike modulo 16, the block moves single bytes up to the target's next
  * multiple of 16, then 16 bytes a thread, four loads before their stores so that many
  * reads are on the bus at once, then the rest as single bytes; alike modulo 4, the same
- * with words of 4 bytes; else bytes.  What the host wrote before the launch is seen by
- * plain loads; volatile ones (.cv) would not be combined into wide reads of the bus.
+ * with words of 4 bytes; else bytes.  Plain loads see the host's writes from before the
+ * launch; volatile ones (.cv) would not be combined into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H

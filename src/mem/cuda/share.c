@@ -2,9 +2,9 @@
 /*
  * Memory that crosses process borders.
  *
- * There are two ways.  Memory of cuMemAlloc has a handle of 64 bytes, which whoever knows it
- * can open: it opens the whole allocation for reading and writing.  The driver opens
- * one only once in a process, so open ones are counted here.  Memory of cuMemCreate has
+ * There are two ways.  Memory of cuMemAlloc has a handle of 64 bytes.  Any process that knows it
+ * can open the whole allocation for reading and writing.  The driver opens a handle only once in a
+ * process, so open ones are counted here.  Memory of cuMemCreate has
  * descriptors, if it was made for them; such an import can be mapped read-only.
  */
 #include <fcntl.h>
@@ -37,7 +37,7 @@ int cuda_export_ipc(struct cuda_alloc *c, uint8_t ret_ipc[64])
 	struct cu_ipc ipc;
 	cu_result e;
 
-	/* What was opened by a handle cannot be given another one, but the same serves. */
+	/* The driver gives no second handle for memory opened by one, but the first serves. */
 	if (c->how == CUDA_IPC) {
 		memcpy(ret_ipc, c->ipc->handle.reserved, sizeof(ipc.reserved));
 		return 0;
@@ -108,9 +108,9 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 }
 
 /*
- * A dma-buf of a range.  The driver wants whole pages of the host, so the descriptor shows
- * what else lies in the first and the last one: whoever registers it for others must
- * offer them the range and not the dma-buf.
+ * A dma-buf of a range.  The driver wants whole pages of the host, so the descriptor also shows
+ * other bytes of the first and the last one.  Code that registers it for others must offer them
+ * the range and not the dma-buf.
  */
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret)

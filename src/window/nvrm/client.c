@@ -4,8 +4,8 @@
  *
  * There is one client, made for the first window and ended with the last.  A GPU is known by
  * its PCI address or UUID and never by a number: the numbers of CUDA, of /dev/nvidiaN and of
- * the driver's device instances differ.  What was asked for by number is checked by asking
- * for the UUID of what came: for an instance that it does not have the driver takes another.
+ * the driver's device instances differ.  After asking for a device by number, the client asks for
+ * its UUID and compares: for an instance that the driver does not have, it takes another.
  *
  * The driver makes a device object only for a process that has the GPU's device file open,
  * so one descriptor of it stays open; each mapping needs a fresh one besides.
@@ -323,7 +323,7 @@ static bool parse_uuid(const char *s, uint8_t ret[16])
 	return true;
 }
 
-/* What the driver's files say; nothing in many containers, nor of a GPU that nobody used. */
+/* The UUID in the driver's files; many containers lack these, and they lack GPUs never used. */
 static bool uuid_in_proc(const struct nvrm_card *c, uint8_t ret[16])
 {
 	char path[80], line[128];
@@ -404,7 +404,7 @@ void nvrm_gpu_free(struct nvrm_gpu *g, uint32_t object)
 	nvrm_esc_free(nv.ctl, nv.client, g->device, object);
 }
 
-/* May what a descriptor holds be imported? */
+/* May the objects of a descriptor be imported? */
 static int check_export(const struct nvrm_gpu *g, int fd, uint16_t *ret_max)
 {
 	struct nvrm_export_info info = { .fd = fd };

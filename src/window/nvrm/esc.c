@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "window/nvrm/nvrm.h"
 
-/* Those that mean something here; what a cure is depends on the call, so it says both. */
+/* Statuses that mean something here.  Where the cause depends on the call, the text has both. */
 static const struct {
 	uint32_t status;
 	int err;
@@ -50,7 +50,7 @@ static const struct {
 	{ NVRM_TIMEOUT, EIO, "TIMEOUT", "the GPU does not answer" },
 };
 
-/* What an escape came to; "what" completes "the NVIDIA driver does not ...". */
+/* The result of an escape; "what" completes "the NVIDIA driver does not ...". */
 static int answer(const char *what, int ioctl_err, uint32_t status)
 {
 	if (ioctl_err) {
@@ -200,6 +200,6 @@ void nvrm_esc_free(int ctl, uint32_t client, uint32_t parent, uint32_t object)
 	struct nvrm_free f = { .client = client, .parent = parent, .object = object };
 	int e = escape(ctl, NVRM_IOCTL(NVRM_FREE, struct nvrm_free), &f);
 
-	/* What is left goes with the descriptor of the client. */
+	/* After a failure, the object goes with the descriptor of the client. */
 	ended("free an object", e, f.status);
 }

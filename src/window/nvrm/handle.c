@@ -3,8 +3,8 @@
  * The 64 bytes of cuIpcGetMemHandle().
  *
  * Their layout is nobody's promise, so it is checked by what is known beforehand: the size of
- * the allocation and the owner's pid.  A driver that moves a word moves these too, or
- * what is read instead of a client is none.  Behind these checks stand the driver's own,
+ * the allocation and the owner's pid.  A driver that moves a word moves these too, or another word
+ * is read for the client, and names none.  Behind these checks stand the driver's own,
  * which looks its objects up and knows who may have them, and the proofs with data.
  */
 #include <inttypes.h>

@@ -8,8 +8,8 @@
  * handle, which names the object for who wants to duplicate it.  The driver then prepares
  * a mapping of a range of it and hands it over by mmap() of the GPU's device file.
  *
- * Either object keeps the memory, so a window outlives it and shows what was there, or
- * whatever the owner's process still does with it.  Memory of several chunks becomes one range
+ * Either object keeps the memory, so a window works on after its owner freed it: it shows the last
+ * bytes, and later stores of the owner's process.  Memory of several chunks becomes one range
  * of addresses: it is reserved first, and each chunk's mapping put in its place.
  */
 #include <inttypes.h>
@@ -39,8 +39,8 @@ static void nvrm_close(struct window *base)
 {
 	struct nvrm_window *w = container_of(base, struct nvrm_window, w);
 
-	/* The CPU's mapping ends before the driver's: what the driver does to one that is left
-	 * when its object goes is not known. */
+	/* The CPU's mapping ends before the driver's: nobody knows what the driver does to a
+	 * mapping that outlives its object. */
 	if (w->w.map)
 		(void)munmap(w->w.map, w->w.map_len);
 	for (unsigned i = 0; i < w->nr; i++) {
@@ -160,8 +160,8 @@ static int map_pages(struct nvrm_window *w, struct nvrm_part *part, uint64_t sta
 }
 
 /*
- * Map what part p holds of the range from byte at of the allocation on.  *ret_len: how many
- * bytes of the range that is.
+ * Map the bytes of part p that are in the range from byte at of the allocation on.  *ret_len: how
+ * many they are.
  */
 static int add_part(struct nvrm_window *w, const struct mem_part *p, uint64_t at, uint64_t left,
 		    uint64_t *ret_len)

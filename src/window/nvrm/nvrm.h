@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the nvrm backend share.
+ * Declarations that the files of the nvrm backend share.
  *
  *	nvrm.c		windows
  *	client.c	the process' client of the driver and its GPUs
@@ -27,7 +27,7 @@ enum nvrm_mode {
 	NVRM_MODE_FORCE, /* any driver; nothing else is skipped */
 };
 
-/* Of a value of PST_NVRM: NULL and "" are auto, what is unknown too, with a warning. */
+/* The mode for a value of PST_NVRM.  NULL and "" are auto; so are unknown ones, with a warning. */
 enum nvrm_mode nvrm_mode_of(const char *value);
 
 /* PST_NVRM, read once; auto in set-uid programs. */
@@ -45,8 +45,8 @@ struct nvrm_handle {
 };
 
 /*
- * Read an IPC handle of an allocation of size bytes.  Nothing in it is believed that can be
- * checked; what cannot be is the driver's to refuse.
+ * Read an IPC handle of an allocation of size bytes.  It checks all members that can be checked;
+ * the driver refuses the others if they are wrong.
  * @pids: of the owner, as any of its pid namespaces sees it; @nr 0: the owner is unknown
  *
  * Return: 0; -EINVAL, or -EOPNOTSUPP for a handle of another layout, with a sentence.

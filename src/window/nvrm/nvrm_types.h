@@ -295,8 +295,8 @@ enum {
 /* -------------------------------------------------------------- IPC handle */
 
 /*
- * The 64 bytes of cuIpcGetMemHandle() as 32-bit words.  What is not named here is not
- * understood.
+ * The 64 bytes of cuIpcGetMemHandle() as 32-bit words.  The meaning of words without a name is
+ * unknown.
  */
 enum {
 	NVRM_IPC_PID = 2,
