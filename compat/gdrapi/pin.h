@@ -2,8 +2,8 @@
 /*
  * Sessions and pinned buffers, and the numbers that programs hold for them (base/handle.h).
  *
- * A struct pin is used again and never freed: whoever has found one may lock it, or enter it,
- * and sees then whether it is still the one.
+ * A struct pin is used again and never freed: a thread that has found one may lock it, or enter it,
+ * and then checks whether it is still the one.
  */
 #ifndef GDRAPI_PIN_H
 #define GDRAPI_PIN_H
@@ -36,7 +36,7 @@ struct pin {
 
 	/*
 	 * The handle while copies may use the mapping, else 0.  A copy counts itself and then
-	 * looks; who ends the mapping writes 0 and waits until each count was seen at 0.  Both
+	 * looks; the thread that ends the mapping writes 0 and waits for each count to be 0.  Both
 	 * in sequential order, so that one of the two notices the other.  There are several
 	 * counts so that threads which copy at once do not fight over one line of the cache.
 	 */

@@ -80,7 +80,7 @@ static int only_allocation(uint64_t from, uint64_t to, struct pst_mem_info *ret)
 /*
  * The allocation of a range that no allocation has all of.  Rounding adds less than a page at
  * a beginning that lies on a border of pages, and at an end that does or that makes the size a
- * whole number of pages.  What is left without that is surely the caller's.
+ * whole number of pages.  The rest of the range is surely the caller's.
  */
 static int rounded_allocation(uint64_t addr, uint64_t size, struct pst_mem_info *ret)
 {
@@ -121,7 +121,7 @@ int range_find(uint64_t addr, uint64_t size, struct range *ret)
 		r = rounded_allocation(addr, size, &info);
 	if (r < 0)
 		return failure(r, addr, size);
-	/* What was not rounded is given in whole pages too, as far as there is memory. */
+	/* A range that was not rounded is mapped in whole pages, too, as far as there is memory. */
 	found.mapped_size = (size + PAGE - 1) & ~(PAGE - 1);
 	from = max(addr, info.base);
 	to = min(addr + found.mapped_size, info.base + info.size);

@@ -2,9 +2,9 @@
 /*
  * Which bytes a pin is for.
  *
- * gdrcopy's clients round to GPU pages of 64 KiB: at the end, at the beginning, or both, and
- * what they round lies mostly in an allocation that is not that large.  The module pins
- * whole pages of the GPU, whoever they belong to.  Here a range ends where its allocation does.
+ * gdrcopy's clients round a range to GPU pages of 64 KiB: at the end, at the beginning, or both, so
+ * that it mostly reaches past its allocation.  The module pins whole pages of the GPU, also those
+ * of other allocations.  Here a range ends where its allocation does.
  */
 #ifndef GDRAPI_RANGE_H
 #define GDRAPI_RANGE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What programs do with files besides requests: by ioctl(2) of a daemon, by the system's own calls
- * in a plain directory.
+ * Calls on files besides requests: by ioctl(2) of a daemon, by the system's own calls in a plain
+ * directory.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -92,7 +92,7 @@ int hf3fs_hardlink(const char *target, const char *link_name)
 
 	if (!target || !link_name)
 		return EINVAL;
-	/* Whatever it is, opening it must not wait. */
+	/* Opening a FIFO or a device must not wait either. */
 	fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -log_fail(errno, "%s: %m", target);

@@ -3,11 +3,10 @@
  * Device memory in rings: the calls of <hf3fs_usrbio.h> that end in _device, and those of
  * <hf3fs_usrbio_gdr.h>.
  *
- * An iov of device memory is one like any other, with device set and mem what libpenstock
- * knows of the memory.  On a plain directory it is made known to this process' server and
- * nothing is published.  To a daemon it is published by a link, whose making is the daemon's
- * answer; only when that is there is the caller's structure filled in.  There is no fallback
- * to host memory anywhere.
+ * An iov of device memory is one like any other, with a device and libpenstock's pst_mem.  On a
+ * plain directory this process' server learns of it and nothing is published.  For a daemon it is
+ * published by a link.  The result of making that is the daemon's answer, and only then is the
+ * caller's structure filled in.  There is no fallback to host memory anywhere.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,19 +22,19 @@
 #include "usrbio/proto/id.h"
 
 /*
- * What a daemon gets is opened as a whole, and the driver puts small allocations into one block
- * of this size: memory for a daemon has its blocks to itself.
+ * A daemon opens an allocation as a whole block, and the driver puts small allocations into one
+ * block of this size: memory for a daemon has its blocks to itself.
  */
 #define BLOCK MIB(2)
 
-/* What was asked for. */
+/* The arguments of a call. */
 struct want {
-	struct hf3fs_iov out; /* what the caller gets, base and handle apart */
+	struct hf3fs_iov out; /* for the caller, base and handle apart */
 	int number;
 	struct pst_device device; /* of this number */
 };
 
-/* Arguments first, so that what is wrong is wrong everywhere; then the device. */
+/* Arguments first, so that wrong ones fail on every machine; then the device. */
 static int want(struct want *w, const struct hf3fs_iov *iov, const char *mount_point, size_t size,
 		size_t block_size, int number)
 {
@@ -278,7 +277,7 @@ int hf3fs_iov_import_gpu(struct hf3fs_iov *iov, const hf3fs_gpu_ipc_handle_t *ha
 		r = usrbio_id_new((uint8_t *)w.out.id);
 	if (r == 0)
 		r = import_memory(handle, &w, &mem);
-	/* The memory is another's, and what is published of it here is ours. */
+	/* The memory is another process', and its publication here is ours. */
 	if (r == 0)
 		r = begin(&w, IOV_WRAPPED, &it);
 	if (r < 0) {

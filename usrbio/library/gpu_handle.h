@@ -9,8 +9,8 @@
  *
  * The numbers are in the machine's order, which handles do not leave.  Device numbers are not in
  * it: they are each process' own.  The hashes find accidents: handles of other libraries, of other
- * versions, cut off or never filled in.  Who makes one on purpose gains nothing by it, because
- * CUDA opens only handles that it made, and libpenstock compares the allocation's size.
+ * versions, cut off or never filled in.  A forged handle gains nothing, because CUDA opens only
+ * handles that it made, and libpenstock compares the allocation's size.
  */
 #ifndef USRBIO_GPU_HANDLE_H
 #define USRBIO_GPU_HANDLE_H

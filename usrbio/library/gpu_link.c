@@ -21,8 +21,8 @@ static struct usrbio_name name_of(const struct iov *iov, const uint8_t id[USRBIO
 }
 
 /*
- * The allocation as the driver counts it, which is what the daemon's own driver will tell the
- * daemon: a grant that was imported knows only how much of it was granted.
+ * The allocation as the driver counts it; the daemon's own driver will tell the daemon the same.
+ * An imported grant knows only how much of it was granted.
  */
 static int measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 {
@@ -41,7 +41,7 @@ static int measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 	return r;
 }
 
-/* What is published, with the secret. */
+/* The published description, with the secret. */
 static int describe(const struct iov *iov, struct usrbio_gdr *ret)
 {
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };

@@ -17,13 +17,13 @@ struct iov;
  * Publish iov->mem as device iov->device: the daemon has opened and registered it on return.
  * iov->link is set.
  *
- * Return: 0; -ENOTSUP for memory that CUDA IPC does not know; what symlink(2) says, which is the
- * daemon's word.
+ * Return: 0; -ENOTSUP for memory that CUDA IPC does not know; the error of symlink(2), which is
+ * the daemon's answer.
  */
 int gpu_link_make(struct iov *iov, const uint8_t id[USRBIO_ID_LEN]);
 
 /*
- * What another process published as memory of iov->size bytes of device iov->device; iov->mount
+ * Find memory that another process published, of iov->size bytes of device iov->device; iov->mount
  * is the daemon's.  ret->sz must be set, ret->uuid is left alone.
  *
  * Return: 0; -EINVAL for another device or size, or a target that is none of these; what

@@ -95,7 +95,7 @@ static void push(struct ring *r, uint32_t slot, const struct usrbio_args *args)
 	r->at.sqes[r->sq_head] = (struct usrbio_sqe){ .index = (int32_t)slot,
 						      .user_data = args->user_data };
 	r->sq_head = usrbio_ring_next(&r->at, r->sq_head);
-	/* Submitting orders it before what it looks at. */
+	/* Submitting orders this store before its own loads. */
 	__atomic_store_n(r->at.sq_head, (int32_t)r->sq_head, __ATOMIC_RELEASE);
 }
 
@@ -167,7 +167,7 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 static bool post(struct ring *r)
 {
 	if (r->server) {
-		/* What was prepared comes before what the kick looks at. */
+		/* The stores of prepared requests come before the loads of the kick. */
 		atomic_thread_fence(memory_order_seq_cst);
 		server_ring_kick(r->server);
 		return true;
@@ -197,8 +197,8 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior)
 /* --------------------------------------------------------------------- take */
 
 /*
- * Make the caller's completion of what stood in the ring.  False when it was none: a slot
- * without a request.
+ * Make the caller's completion of the one in the ring.  False when it was none: a slot without a
+ * request.
  */
 static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
 {
@@ -256,7 +256,7 @@ static int harvest(struct ring *r, struct hf3fs_cqe *cqes, int room)
 				 "ignoring",
 				 cqes[good].index);
 	}
-	/* Whatever looks there must not take a server's mark for a request's. */
+	/* The caller must not take a server's mark in these for a request's. */
 	if (unlikely(good < n))
 		memset(&cqes[good], 0, (size_t)(n - good) * sizeof(cqes[0]));
 	return good;
@@ -375,7 +375,7 @@ static enum server_help help(struct ring *r)
 	return did;
 }
 
-/* What is there now, on plain directories after a share of the work. */
+/* Take completions that are there now, on plain directories after a share of the work. */
 static int look(struct ring *r, struct hf3fs_cqe *cqes, int room, int min,
 		enum server_help *ret_did)
 {

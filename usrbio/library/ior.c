@@ -25,7 +25,7 @@
 
 _Static_assert(SERVER_RING_FORBID_HOLES == HF3FS_IOR_FORBID_READ_HOLES, "one number for both");
 
-/* What a caller asks for. */
+/* The arguments of a caller. */
 struct wish {
 	const char *mount_point;
 	void *base; /* that the caller brings; NULL: we allocate */
@@ -40,7 +40,7 @@ struct wish {
 
 /* ------------------------------------------------------------------ objects */
 
-/* What programs hold in hf3fs_ior.iorh. */
+/* The handles that programs hold in hf3fs_ior.iorh. */
 static struct handle_table rings = HANDLE_TABLE(HANDLES_MAX);
 
 struct ring *ring_get(const struct hf3fs_ior *ior)
@@ -105,13 +105,13 @@ static enum usrbio_priority priority_of(int priority)
 	return priority ? USRBIO_LOW : USRBIO_NORMAL;
 }
 
-/* Of root, of who mounted it, or of this user. */
+/* Of root, of the user who mounted it, or of this user. */
 static bool may_own_sem(const struct mount *m, uid_t uid)
 {
 	return uid == 0 || user_is_own(uid) || (uid == m->user && user_is_mapped(uid));
 }
 
-/* A semaphore is what a daemon says it is: what was opened is looked at before it is mapped. */
+/* A daemon names the semaphore, so the opened file is checked before it is mapped. */
 static int map_sem(const struct mount *m, const char *name, sem_t **ret)
 {
 	char path[sizeof("/sem.") + USRBIO_SHM_NAME_MAX];
@@ -197,7 +197,7 @@ static int publish(struct ring *r, const struct wish *wish, const uint8_t id[USR
 	err = iov_link(r->iov, &name, target);
 	if (err < 0)
 		return err;
-	/* Who serves it has mapped it by now, and nobody else needs the name. */
+	/* Its server has mapped it by now, and nobody else needs the name. */
 	shm_remove(r->iov->shm);
 	r->iov->shm[0] = '\0';
 	return 0;
@@ -233,7 +233,7 @@ static int make(struct ring *r, const struct wish *wish, struct hf3fs_ior *out)
 	void *base = NULL;
 	int err;
 
-	/* First what may be missing, so that little is undone. */
+	/* First the step that may fail for want of a daemon, so that little is undone. */
 	err = plain ? 0 : open_submit(r, wish->priority);
 	if (err == 0)
 		err = place(r, wish, &base);

@@ -20,7 +20,7 @@
 
 /* ----------------------------------------------------------------- handles */
 
-/* What programs hold in hf3fs_iov.iovh. */
+/* The handles that programs hold in hf3fs_iov.iovh. */
 static struct handle_table handles = HANDLE_TABLE(HANDLES_MAX);
 
 struct iov *iov_new(struct mount *mount, enum iov_origin origin)
@@ -60,7 +60,7 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 	return 0;
 }
 
-/* A wrap is bookkeeping: what it is published with counts. */
+/* A wrap is bookkeeping: the block size that it is published with counts. */
 static size_t block_of(const struct iov *iov, const struct hf3fs_iov *filled)
 {
 	return iov->wraps ? iov->block : filled->block_size;
@@ -105,8 +105,8 @@ int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *
 }
 
 /*
- * Programs wrap a region anew for each transfer, and do not destroy what has nothing to be
- * destroyed in the reference.  So there is one object for the same memory under the same UUID.
+ * Programs wrap a region anew for each transfer, and never destroy the wraps, which hold nothing in
+ * 3FS's own library.  So there is one object for the same memory under the same UUID.
  */
 #define WRAP_BUCKETS 256u
 
@@ -117,7 +117,7 @@ static struct iov **wrap_bucket(const struct hf3fs_iov *iov)
 	return &wraps[(uint8_t)iov->id[0] ^ (uint8_t)iov->id[15]];
 }
 
-/* Is it what the UUID stands for already?  Then it is *ret, once more. */
+/* Does the UUID stand for this memory already?  Then *ret has the same handle once more. */
 static bool wrap_again(const struct mount *mount, size_t block, const struct hf3fs_iov *filled,
 		       struct hf3fs_iov *ret)
 {
@@ -151,7 +151,7 @@ static void wrap_add(struct iov *it, const struct hf3fs_iov *like)
 	lock_drop(LOCK_WRAPS);
 }
 
-/* True when others are left.  Else the handle is void, and *ret what it stood for, or NULL. */
+/* True when others are left.  Else the handle is void, and *ret the iov behind it, or NULL. */
 static bool wrap_drop(uintptr_t handle, struct iov **ret)
 {
 	struct iov *it, **at;
@@ -278,8 +278,8 @@ static int use_host(struct iov *iov, void *base, size_t size)
 	struct pst_mem_opts opts = {
 		.sz = sizeof(opts),
 		.kind = PST_KIND_HOST,
-		/* What we mapped stays; what a program mapped may go too early, and then
-		 * unpinned memory is an error and not silence.  It may also come later. */
+		/* Memory that we mapped stays.  A program's may go too early: then unpinned
+		 * memory gives an error, not silence.  It may also come later. */
 		.flags = iov->origin == IOV_WRAPPED ? PST_MEM_LATER : PST_MEM_PINNED,
 	};
 	int r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library keeps of an iov: hf3fs_iov.iovh is its handle.
+ * The library's object for an iov: hf3fs_iov.iovh is its handle.
  *
  * A handle is valid from iov_publish() until iov_end(), and is looked up before anything is
  * followed: programs copy the public structure, and destroy copies.
@@ -48,13 +48,13 @@ struct iov {
 /* A handle with nothing in it, device -1; NULL without memory.  Takes the reference over. */
 struct iov *iov_new(struct mount *mount, enum iov_origin origin);
 
-/* iov_new() for the mount point of that path.  0, or what mount_get() says. */
+/* iov_new() for the mount point of that path.  0, or the error of mount_get(). */
 int iov_begin(const char *mount_point, enum iov_origin origin, struct iov **ret);
 
 /*
  * Put a link into its mount, which goes with the handle.
  *
- * Return: 0, or what symlink(2) says, which with a daemon is what that says of the memory.
+ * Return: 0, or the error of symlink(2), which with a daemon is its answer about the memory.
  */
 int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target);
 
@@ -65,7 +65,7 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
  */
 int iov_publish(struct iov *iov, struct hf3fs_iov *ret, const struct hf3fs_iov *filled);
 
-/* What a public structure stands for, while it lives; or NULL. */
+/* The object of a public structure, while it lives; or NULL. */
 struct iov *iov_get(const struct hf3fs_iov *iov);
 
 /*
@@ -79,7 +79,7 @@ void iov_end(struct hf3fs_iov *iov);
 /* Remove only the publication.  0, also when it is gone already; -errno when it stays. */
 int iov_withdraw(struct iov *iov);
 
-/* Free what never became public, with what it holds.  Returns NULL. */
+/* Free an iov that never became public, with everything that it holds.  Returns NULL. */
 struct iov *iov_free(struct iov *iov);
 static inline void iov_freep(struct iov **iov)
 {
@@ -87,7 +87,7 @@ static inline void iov_freep(struct iov **iov)
 }
 
 /*
- * What every call that fills in an iov checks, and the fields that all of them fill in.
+ * The checks and fields that all calls share which fill in an iov.
  *
  * Return: 0; -EINVAL for NULL, a size of 0, a block size above it, a mount point that is empty or
  * too long.

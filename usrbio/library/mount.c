@@ -147,7 +147,7 @@ static bool is_same(const struct mount *m, const struct stat *st)
 	       !atomic_load(&m->gone);
 }
 
-/* Nobody uses it, and nobody will: what is there now is another. */
+/* Nobody uses it, and nobody will: its path has another directory now. */
 static struct mount *take_stale(const char *path, const struct stat *st)
 {
 	struct mount *m;
@@ -221,7 +221,7 @@ struct mount *mount_put(struct mount *m)
 
 /* --------------------------------------------------- is the daemon there? */
 
-/* What a file system says whose daemon has ended. */
+/* A file system whose daemon has ended gives these errors. */
 static bool is_end(int err)
 {
 	return err == ENOTCONN || err == ECONNABORTED;
@@ -233,7 +233,7 @@ static bool find_gone(const struct mount *m)
 	struct statx sx;
 	ssize_t n;
 
-	/* Not what the kernel remembers of it. */
+	/* Ask the daemon, past the kernel's cached attributes. */
 	if (statx(m->iovs, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_TYPE, &sx) < 0)
 		return is_end(errno);
 	if (!m->submit[0])
@@ -301,7 +301,7 @@ void mount_ask(struct mount *m)
 
 /* ------------------------------------------------------------ open files */
 
-/* As the kernel names it now.  0 for what has no name here. */
+/* The path of an open file as the kernel tells it now; 0 for a file without one here. */
 static int path_of_fd(int fd, char ret_path[PATH_MAX])
 {
 	char link[40];

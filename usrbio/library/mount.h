@@ -25,7 +25,7 @@ enum mount_kind {
  *
  * It stays open for good, until something else is found at its path.  To a daemon the open
  * directory says that this process lives: when it is closed, at exit or exec at the latest, the
- * daemon removes what the process published, also what the program itself put there.  And to
+ * daemon removes the process' publications, also those that the program itself put there.  And to
  * open a plain directory anew for each ring would be to sweep it each time.
  */
 struct mount {
@@ -61,13 +61,13 @@ static inline void mount_putp(struct mount **m)
 }
 
 /*
- * Find out whether a daemon is there still: m->gone says so later.  Does not wait: what asks a
- * daemon that hangs, hangs, so a thread of its own asks.
+ * Find out whether a daemon is there still: m->gone says so later.  Does not wait: a thread of its
+ * own asks, because a thread that asks a hanging daemon hangs.
  */
 void mount_ask(struct mount *m);
 
 /*
- * What serves the file system of an open descriptor.
+ * The kind of server of an open descriptor's file system.
  *
  * Return: enum mount_kind, for MOUNT_PLAIN with the directory; 0 when it is on none; -EPERM, with
  * the directory, when that is one that others may have made; -EBADF when it is not open; -errno

@@ -56,7 +56,7 @@ static int make_place(int fd)
 	return 0;
 }
 
-/* What a program says: a descriptor, or the negative one that it got. */
+/* The number that a program gives: a descriptor, or the negative one that it got. */
 static int number_of(int fd)
 {
 	return fd >= 0 || fd == INT32_MIN ? fd : -fd;
@@ -114,7 +114,7 @@ static bool same_file(int a, int b)
 
 	if (r >= 0)
 		return r == 0;
-	/* Forbidden in some containers.  Then what can be seen must differ. */
+	/* Forbidden in some containers.  Then two files are one if nothing visible differs. */
 	return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
 	       sa.st_ino == sb.st_ino && fcntl(a, F_GETFL) == fcntl(b, F_GETFL);
 }
@@ -172,7 +172,7 @@ static int add_to_server(struct reg *r)
 		       : 0;
 }
 
-/* What is known of it before it is public.  With LOCK_FDS. */
+/* Fill in facts about the file, before it is public.  With LOCK_FDS. */
 static int look_at(struct reg *r, int kind)
 {
 	int flags = fcntl(r->fd, F_GETFL);
@@ -197,7 +197,7 @@ static struct reg *take_free(void)
 	return r;
 }
 
-/* With LOCK_FDS.  What it takes to become public; a half is left to the caller. */
+/* With LOCK_FDS.  Make it ready to become public; after a failure the caller undoes the half. */
 static int prepare(struct reg *r, int fd, int kind)
 {
 	int err = make_place(fd);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registered files: what a descriptor's number means to rings.
+ * Registered files: rings know a file by its descriptor's number.
  *
  * A registration is found by two numbers, the program's descriptor and the library's duplicate of
- * it, and keeps the duplicate: to a daemon the open file is what makes the inode known.  Each
+ * it, and keeps the duplicate: a daemon knows the inode while the file is open.  Each
  * request holds a reference, so that a file which is deregistered meanwhile stays until the
  * last of them completed.
  */
@@ -33,7 +33,7 @@ struct reg {
 };
 
 /*
- * The registration of a descriptor, or of what hf3fs_reg_fd() returned, with a reference; NULL for
+ * The registration of a descriptor, or of hf3fs_reg_fd()'s result, with a reference; NULL for
  * none.  Without a lock.
  */
 struct reg *reg_get(int fd);

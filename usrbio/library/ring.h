@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library keeps of a ring: hf3fs_ior.iorh is its handle.
+ * The library's object for a ring: hf3fs_ior.iorh is its handle.
  *
- * One thread prepares and one waits.  What they share are the slots: one that has a registration
- * is in use.  Nobody else's memory says which are; the ring's own belongs to its server as
- * much as to us, and a daemon is believed only in what nobody else can know: how a request ended.
+ * One thread prepares and one waits.  They share the slots: one that has a registration is in use.
+ * Slots are in our own memory, because the ring's belongs to its server as much as to us, and a
+ * daemon is trusted only for a request's result.
  */
 #ifndef USRBIO_RING_H
 #define USRBIO_RING_H

@@ -30,7 +30,7 @@ int shm_attach(const char *name, size_t size, void **ret_base);
 
 void shm_remove(const char *name);
 
-/* Bind memory to a node.  What cannot be bound is logged and used all the same. */
+/* Bind memory to a node.  If that fails, it is logged and the memory used all the same. */
 void shm_bind(void *base, size_t size, int numa);
 
 #endif

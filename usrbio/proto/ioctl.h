@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a usrbio file system answers by ioctl(2).  Sizes are part of the numbers.
+ * The calls of a usrbio file system by ioctl(2).  Sizes are part of the numbers.
  */
 #ifndef PST_USRBIO_IOCTL_H
 #define PST_USRBIO_IOCTL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What published names point to.
+ * Targets of published names.
  *
  *	/dev/shm/NAME			shared memory; NAME is a POSIX name without its slash
  *	/dev/shm/sem.NAME		a POSIX semaphore

@@ -52,7 +52,7 @@ static int parse_priority(const char **p, struct usrbio_name *n)
 	case 'n':
 		n->priority = USRBIO_NORMAL;
 		break;
-	default: /* nothing at all is normal too; what is not nothing, the caller finds */
+	default: /* no letter is normal, too; the caller refuses any other */
 		n->priority = USRBIO_NORMAL;
 		return 0;
 	}
@@ -104,7 +104,7 @@ static int parse_attr(const char **p, struct usrbio_name *n)
 	}
 }
 
-/* What a name with these attributes is; 0 for nothing. */
+/* The kind of a name with these attributes; 0 for none. */
 static enum usrbio_kind kind_of(int has)
 {
 	if (has & GDR)

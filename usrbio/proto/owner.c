@@ -30,7 +30,7 @@ static int read_text(const char *path, char *buf, size_t len)
 	return (int)n;
 }
 
-/* What /proc/PID/stat says. */
+/* From /proc/PID/stat. */
 struct process {
 	int pid; /* where /proc was mounted */
 	char state;
@@ -63,8 +63,8 @@ static void mix(uint64_t *hash, const void *data, size_t len)
 }
 
 /*
- * What a machine has not (older kernels no time namespaces, some sandboxes no boot_id) it has
- * for none of its processes.  Any other failure must not make a place of its own.
+ * Does this machine lack the file, as older kernels lack time namespaces and some sandboxes lack
+ * boot_id?  Then all of its processes lack it.  Any other failure must not make a place of its own.
  */
 static bool is_missing(int r)
 {

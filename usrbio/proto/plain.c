@@ -15,7 +15,7 @@
 #define MARKER_TEXT "usrbio plain directory 1\n"
 #define MARKER_LEN (sizeof(MARKER_TEXT) - 1)
 
-/* How often somebody else may undo what is being made. */
+/* How often somebody else may remove a directory while it is made. */
 #define MAKE_TRIES 64
 
 /* ------------------------------------------------------------------ checks */
@@ -65,7 +65,7 @@ static int open_dir(const char *dir)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Root's or this user's, and nobody else may write to it: what it says may be believed. */
+/* Root's or this user's, and nobody else may write to it: so its text may be trusted. */
 static bool is_trusted(const struct stat *st)
 {
 	return (st->st_uid == 0 || user_is_own(st->st_uid)) && !(st->st_mode & 022);
@@ -73,7 +73,7 @@ static bool is_trusted(const struct stat *st)
 
 /*
  * Is the marker there?  1; 0 when there is none, or an empty one, whose maker was killed; -EEXIST
- * for what is no marker of this version; -EPERM for one that anybody may have put there; -errno.
+ * for no marker of this version; -EPERM for one that anybody may have put there; -errno.
  */
 static int has_marker(int virt)
 {
@@ -122,8 +122,8 @@ static int is_pure(int virt)
 }
 
 /*
- * A plain directory's, or what is left of one, or becomes one: 1 with the marker, 0 without;
- * -EEXIST for something else.
+ * A plain directory's, whole, half made or half removed: 1 with the marker, 0 without; -EEXIST for
+ * something else.
  */
 static int check_virt(int virt)
 {
@@ -169,7 +169,7 @@ static int make_dir(int at, const char *name, mode_t mode)
 	return mkdirat(at, name, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* Whoever writes it writes the same, so it does not matter how many do. */
+/* Every process writes the same text, so several may write it at once. */
 static int make_marker(int virt)
 {
 	_cleanup_(closep) int fd = openat(
@@ -280,7 +280,7 @@ int usrbio_plain_remove(const char *dir)
 
 /* -------------------------------------------------------------------- find */
 
-/* What keeps a directory from being looked at, whatever it is. */
+/* These errors keep any directory from being looked at. */
 static bool is_want(int r)
 {
 	return r == -EMFILE || r == -ENFILE || r == -ENOMEM;
@@ -312,7 +312,7 @@ int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX])
 	if ((size_t)snprintf(dir, sizeof(dir), "%s", path) >= sizeof(dir))
 		return -ENAMETOOLONG;
 	while ((r = is_plain(dir)) == 0 || r == -EPERM) {
-		/* What somebody planted must not hide the one above it. */
+		/* A directory that others planted must not hide a good one above it. */
 		if (r == -EPERM && !refused[0])
 			strcpy(refused, dir);
 		slash = strrchr(dir, '/');

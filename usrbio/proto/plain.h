@@ -4,15 +4,15 @@
  *
  *	DIR/3fs-virt/		0755, less what umask takes
  *	DIR/3fs-virt/plain	marker: one line, "usrbio plain directory 1"
- *	DIR/3fs-virt/iovs/	0700, what processes publish: links, as on a mount
+ *	DIR/3fs-virt/iovs/	0700, links that processes publish, as on a mount
  *
  * All three belong to the one user whom the directory serves; anything else is refused, and so
  * is what others may write to.  Nothing here follows a symbolic link that another user could
  * have put there.
  *
- * There is no lock.  What a maker or a remover that was killed left undone the next one does, iovs
- * goes only when it is empty, and what goes while somebody makes it is made anew.  So any number
- * of processes may make, remove, open, sweep and publish at once.
+ * There is no lock.  If a maker or a remover is killed, the next one finishes its work.  iovs goes
+ * only when it is empty, and a maker whose directory is removed makes it anew.  So any number of
+ * processes may make, remove, open, sweep and publish at once.
  */
 #ifndef PST_USRBIO_PLAIN_H
 #define PST_USRBIO_PLAIN_H
@@ -39,7 +39,7 @@ int usrbio_plain_make(const char *dir);
  * Sweep and undo it.
  *
  * Return: 0; -EBUSY while anything is published there; -ENOENT when it is no plain directory;
- * -ENOTEMPTY when DIR/3fs-virt holds what is none of ours; -EPERM as above.
+ * -ENOTEMPTY when DIR/3fs-virt holds a file that is none of ours; -EPERM as above.
  */
 int usrbio_plain_remove(const char *dir);
 
@@ -55,14 +55,14 @@ int usrbio_plain_open(const char *dir);
  * The deepest plain directory that holds a canonical path and was made by root or by this user.
  *
  * Return: 0; -ENOENT when there is none; -EPERM, with the deepest in ret_dir, when there are only
- * others' or what others may write to; -EINVAL when the path is not absolute; -EMFILE, -ENFILE,
- * -ENOMEM when it cannot be looked for.
+ * others' or those that others may write to; -EINVAL when the path is not absolute; -EMFILE,
+ * -ENFILE, -ENOMEM when it cannot be looked for.
  */
 int usrbio_plain_find(const char *path, char ret_dir[PATH_MAX]);
 
 /*
- * Remove what dead processes left in an iovs directory, and in /dev/shm what carries a dead owner
- * and is this user's, published or not.
+ * Remove links of dead processes from an iovs directory, and from /dev/shm memory of this user that
+ * carries a dead owner, published or not.
  *
  * Names of processes that cannot be seen from here (usrbio_owner_alive()) and names whose target
  * carries no owner are kept, unless they are older than the machine's boot and lead nowhere; where
@@ -74,7 +74,7 @@ int usrbio_plain_sweep(int iovs_fd);
 
 #define USRBIO_USERS 16
 
-/* Who publishes in an iovs directory. */
+/* The processes that publish in an iovs directory. */
 struct usrbio_users {
 	pid_t pids[USRBIO_USERS]; /* living processes, each once, in no order */
 	unsigned nr_pids;         /* as many of them as fit */

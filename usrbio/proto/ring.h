@@ -91,7 +91,7 @@ static inline void usrbio_marker_set(int32_t *marker, uint32_t value)
 	__atomic_store_n(marker, (int32_t)value, __ATOMIC_SEQ_CST);
 }
 
-/* What lies between two positions, both below N. */
+/* How many entries lie between two positions, both below N. */
 static inline uint32_t usrbio_ring_held(const struct usrbio_ring *r, uint32_t head, uint32_t tail)
 {
 	return head >= tail ? head - tail : head + r->slots - tail;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is in an iovs directory, and who may have it.
+ * The links of an iovs directory, and their owners.
  *
  * A name is taken away by renaming it and is looked at again before it goes, because a program
  * may put another link under the same name at any time.

@@ -485,7 +485,7 @@ class ioring:
         if not _acquire(self._waiting, least > 0, end):
             return []
         try:
-            # What an exception leaves there is the next call's.
+            # The next call gets completions that an exception leaves there.
             err = self._harvest(least, most, end)
             done = list(self._ready.values())
             self._ready = dict(itertools.islice(self._ready.items(), most, None))

@@ -140,7 +140,7 @@ bool executor_is_shared(const struct executor *ex, const struct server_ring *r)
 	       (ex->hand.taken && r->hand.taken);
 }
 
-/* Where all that was started came back, nothing was done, and that waits among the stalled. */
+/* If all requests came back that the hand had to start, nothing was done: they wait for room. */
 static bool move_started(struct executor *ex, struct hand *h, bool did)
 {
 	bool any = h->first;
@@ -189,7 +189,7 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	return more || n;
 }
 
-/* What is the thread to do, and must it be woken for that? */
+/* Leave the rest of the work to the thread, and wake it if it sleeps. */
 static void hand_over(struct executor *ex, struct server_ring *r)
 {
 	bool left;
@@ -287,14 +287,14 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 	hands_await(ex);
 	any |= check_again(ex, f, b);
 	publish(ex);
-	/* What stands behind it, or it itself by another file, may go now. */
+	/* Requests behind it may go now, and so may it itself by another file. */
 	if (any)
 		executor_wake(ex);
 }
 
 /* ------------------------------------------------------------------ thread */
 
-/* What clients left under way with their hands. */
+/* Requests that clients left in flight with their hands. */
 static bool work_for_clients(struct executor *ex)
 {
 	struct list *e, *n;
@@ -325,8 +325,8 @@ static bool work_with(struct executor *ex, struct hand *h, struct server_ring *o
 }
 
 /*
- * With a client's hand what may block to begin there: of its own ring only, since the hand ends
- * with that.  Then with the thread's own.
+ * First with a client's hand, for requests that may block when they start.  They are of its own
+ * ring only, since the hand ends with that.  Then with the thread's own hand.
  */
 bool executor_work(struct executor *ex)
 {
@@ -356,7 +356,7 @@ void executor_leave(struct executor *ex)
 	(void)pthread_mutex_unlock(&ex->lock);
 }
 
-/* No handler of the program runs on it, but what the guard catches must come. */
+/* No handler of the program runs on it, but the guard's signal must come. */
 static int start(struct executor *ex)
 {
 	sigset_t set, old;
@@ -418,7 +418,7 @@ static struct executor *destroy(struct executor *ex)
 	return NULL;
 }
 
-/* What the thread sleeps on. */
+/* The descriptors that the thread sleeps on. */
 static int open_fds(struct executor *ex)
 {
 	struct epoll_event ev = { .events = EPOLLIN };

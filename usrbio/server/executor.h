@@ -43,13 +43,13 @@
 #define QUANTUM 32u                   /* entries of a ring in one pass */
 #define QUANTUM_FEW 4u                /* while rings of a higher priority are busy */
 #define QUANTUM_BYTES MIB(4)          /* of requests started for a ring in one pass */
-#define RETRY_NS (10 * NSEC_PER_MSEC) /* when to try again what nothing will wake us for */
+#define RETRY_NS (10 * NSEC_PER_MSEC) /* between tries, where nothing will wake us */
 
 #define NO_ITEM UINT32_MAX
 
 /*
- * What a ring owes a completion for, from the copy of its entry on.  Items of a batch are chained:
- * only the first may go out, and makes the next one the first.
+ * An item is an entry that was copied, until its completion goes out.  Items of a batch are
+ * chained: only the first may go out, and makes the next one the first.
  */
 struct item {
 	uint64_t user_data;
@@ -81,7 +81,7 @@ struct request {
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
-	dev_t dev; /* what overlaps is told by these */
+	dev_t dev; /* these tell whether writes overlap */
 	ino_t ino;
 };
 
@@ -132,7 +132,7 @@ struct executor {
 	/* Any thread. */
 	_Atomic(struct server_ring *) kicked; /* latest first */
 	_Atomic int state;                    /* enum executor_state */
-	atomic_uint wanted;                   /* who wants the lock besides the executor's thread */
+	atomic_uint wanted;                   /* threads that wait in executor_enter() */
 	atomic_bool stop;
 	atomic_bool came;       /* a client came to help lately */
 	atomic_bool left;       /* and left something for the thread */
@@ -157,8 +157,8 @@ struct executor {
 	struct list rings, run[USRBIO_PRIORITIES], stalled, timed, touched;
 	struct list free;
 	unsigned nr_free;
-	bool call_thread;     /* the executor's thread has to go on with what the client left */
-	uint64_t call_device; /* for that device's engine */
+	bool call_thread;           /* the executor's thread has to go on with the client's work */
+	uint64_t call_device;       /* for that device's engine */
 	struct server_ring *lender; /* first for that ring and with its hand, or NULL */
 	bool shares;                /* the thread was called, and has not finished */
 	unsigned trust;             /* how sure it is that clients come and help */
@@ -210,7 +210,7 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r);
 /* Are two hands at work on the ring, or about to be? */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
 
-/* They cannot be found any more: what waits for them finds others, or fails. */
+/* Look-ups find them no more: requests that wait for them find others, or fail. */
 void executor_forget(struct executor *ex, const struct server_file *f,
 		     const struct server_buffer *b);
 
@@ -220,7 +220,7 @@ void executor_forget(struct executor *ex, const struct server_file *f,
 int ring_new(const struct server_ring_opts *o, bool guard, struct server_ring **ret);
 void ring_free(struct server_ring *r);
 
-/* Take up to so many entries and start what can be started.  Did anything happen? */
+/* Take up to so many entries and start as many requests as possible.  Did anything happen? */
 bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum);
 /* Is there something to do for it that needs no further kick? */
 bool ring_hungry(const struct server_ring *r);
@@ -228,20 +228,20 @@ bool ring_hungry(const struct server_ring *r);
 void ring_settle(struct request *q, int64_t result);
 /* The client sees the completions, and is woken. */
 void ring_publish(struct server_ring *r);
-/* What was taken and not started is dropped. */
+/* Drop entries that were taken and not started. */
 void ring_drop(struct server_ring *r);
-/* Cancel what was started with the hand, which nobody else has taken. */
+/* Cancel requests that were started with the hand, which nobody else has taken. */
 void ring_cancel(struct server_ring *r, const struct hand *h);
 
 /* ---------------------------------------------------------------- requests */
 
-/* Find what its arguments name, and check them.  0, or -errno that is its result. */
+/* Find the file and buffer of its arguments, and check them.  0, or -errno that is its result. */
 int request_check(struct request *q);
 
 /* Give it to the hand.  False: it has to wait. */
 bool request_start(struct request *q, struct hand *h);
-/* What the hand does with it, without the lock: it is tried first, and prepared if that was in vain
- * (REQUEST_AGAIN). */
+/* The hand's calls, without the lock: it tries the request first, and prepares it if that was in
+ * vain (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
 	return q->ring->for_read && !q->ring->forbid_holes && !q->buffer->device;
@@ -268,7 +268,7 @@ void request_back(struct request *q);
 /* The queue has completed it. */
 void request_done(struct request *q, const struct pst_done *d);
 
-/* What a client gets for a result of libpenstock's. */
+/* The result that a client gets for one of libpenstock's. */
 int64_t request_result(int64_t res);
 
 #endif

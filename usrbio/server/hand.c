@@ -19,7 +19,7 @@ void hand_drop(struct executor *ex, struct hand *h)
 	h->taken = false;
 	if (likely(!ex->nr_ending))
 		return;
-	/* Whoever ends a ring could not cancel what this hand has of it. */
+	/* The thread that ends a ring could not cancel this hand's requests of it. */
 	list_for_each (e, &ex->rings)
 		if (list_entry(e, struct server_ring, link)->ending)
 			ring_cancel(list_entry(e, struct server_ring, link), h);
@@ -108,7 +108,7 @@ static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
 	return prepared;
 }
 
-/* What has to wait after all goes back last to first, so that it keeps its order. */
+/* Requests that have to wait after all go back last to first, so that they keep their order. */
 static bool moved_all(struct request *first)
 {
 	struct request *q, *next, *again = NULL;
@@ -144,7 +144,7 @@ bool hand_move(struct executor *ex, struct hand *h)
 		let_go(ex, h);
 		waits = move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
-		/* A queue is full also of what was given up: reaping makes room of that too. */
+		/* Requests given up also fill a queue: reaping makes room of them, too. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
 		come_back(ex, h);
 		did |= moved_all(TAKE_PTR(first));

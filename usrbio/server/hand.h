@@ -16,7 +16,7 @@ struct request;
 
 #define HAND_DEVICES 4u
 
-/* A queue, and what the passes with it have under way. */
+/* A queue, and the requests that passes with it have under way. */
 struct hand {
 	struct list link;    /* executor->hands */
 	struct pst_queue *q; /* NULL: there is none */

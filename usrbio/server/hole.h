@@ -5,8 +5,8 @@
 #include "usrbio/server/table.h"
 
 /*
- * What of a range of a file may be read where holes are forbidden: it ends where a hole begins
- * that reaches its end, as it would at the end of the file.
+ * The part of a file's range that may be read where holes are forbidden.  A hole up to the end of
+ * the range cuts it short, as the end of the file would.
  *
  * Return: bytes, 0 to @len; -ENODATA for a hole with data behind it in the range; -errno.
  */

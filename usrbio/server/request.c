@@ -62,8 +62,8 @@ static bool overlaps(const struct request *q)
 }
 
 /*
- * May it be started by whoever makes this pass?  A device's engine is started by the first
- * request of a queue for it, which takes its time, and so may a look for holes.
+ * May starting it block?  The first request of a queue for a device starts the device's engine,
+ * which takes its time, and so may a look for holes.
  */
 static bool may_block(const struct request *q, const struct hand *h)
 {

@@ -5,7 +5,7 @@
  * Waking a thread costs more than a read of a few KiB out of the page cache, so a client that
  * waits does such work itself (executor_help()), and a kick that only precedes that should cost
  * nothing.  So while clients come to help soon after they kicked, the thread does not wait
- * for kicks: it takes short naps, and looks after each what there is.  A client that does not
+ * for kicks: it takes short naps, and looks for work after each.  A client that does not
  * come finds its requests started a nap later, and the thread trusts less then.
  *
  * A kick with enough work for two calls the thread out of its nap.  Where calls come one soon
@@ -31,7 +31,7 @@
 #define SKIP_MAX 255u
 #define CROWD_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
 
-/* What the thread knows of its rests. */
+/* The thread's memory of its rests. */
 struct rest {
 	bool napped;      /* the last was a nap */
 	bool rang;        /* a queue's descriptor ended it */
@@ -58,7 +58,7 @@ void executor_wake(struct executor *ex)
 	wake(ex);
 }
 
-/* Is there enough for a client and the thread?  What the client wrote there is only a hint. */
+/* Is there enough for a client and the thread?  The client's markers are only a hint. */
 static bool is_much(const struct executor *ex, const struct server_ring *r)
 {
 	const struct usrbio_ring *at = &r->shm.at;
@@ -129,7 +129,7 @@ static uint64_t next_look(const struct executor *ex)
 
 	list_for_each (e, &ex->timed)
 		at = MIN(at, list_entry(e, struct server_ring, timed)->batch.due);
-	/* Of what is under way, the end wakes. */
+	/* The end of requests in flight wakes the thread. */
 	if ((any_prepared(ex) || !list_empty(&ex->stalled)) && hands_are_idle(ex))
 		at = MIN(at, now_ns() + RETRY_NS);
 	return at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One ring: what its client asks for, copied once and checked, and what it gets for that.
+ * One ring: its client's entries, which are copied once and checked, and their completions.
  *
  * Completions never lack room: an entry is taken only when the ring can hold one completion more
  * than those that are there or owed.  That follows from the client's own rules too, so a ring
@@ -14,7 +14,7 @@
 #define ENTRY_NS 1000u
 #define BYTES_PER_NS 8u
 
-/* While two hands are at work, each takes half of what there is, and not fewer than these. */
+/* While two hands are at work, each takes half of the entries, and not fewer than these. */
 #define SHARE_ENTRIES 4u
 #define SHARE_BYTES KIB(256)
 
@@ -174,7 +174,7 @@ void ring_cancel(struct server_ring *r, const struct hand *h)
 	}
 }
 
-/* Start what waits, in order, until something has to go on waiting. */
+/* Start waiting requests, in order, until one has to go on waiting. */
 static bool start_waiting(struct server_ring *r, struct hand *h)
 {
 	uint64_t most = executor_is_shared(r->executor, r) ? SHARE_BYTES : QUANTUM_BYTES, bytes = 0;
@@ -193,7 +193,8 @@ static bool start_waiting(struct server_ring *r, struct hand *h)
 void request_back(struct request *q)
 {
 	struct server_ring *r = q->ring;
-	/* Who removes what it names cannot see it before another hand may have it again. */
+	/* executor_forget() passes over requests that a hand has.  So this one is checked here,
+	 * before another hand may take it. */
 	int err = r->ending || r->broken ? -EINTR : request_check(q);
 
 	if (err < 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the owner calls: lives of server, files, buffers and rings.
+ * Calls of the owner: lives of server, files, buffers and rings.
  *
  * In a forked child there are no threads, and locks may be taken by nobody: every call sees that
  * first, and leaves everything alone.
@@ -311,7 +311,7 @@ void server_ring_remove(struct server *w, struct server_ring *r)
 	ex->nr_ending++;
 	ring_drop(r);
 	executor_take_kicked(ex);
-	/* Who has taken a hand does the same when the pass is over. */
+	/* A thread that has taken a hand does the same when its pass is over. */
 	if (!ex->hand.taken)
 		ring_cancel(r, &ex->hand);
 	if (!r->hand.taken)

@@ -4,9 +4,9 @@
  *
  * A server serves one user: the process itself, or one uid of a mount.  It believes nothing that
  * stands in a ring's memory: markers, indices and entries are read once, into memory of its own,
- * and checked there; what an entry names selects only among the files and buffers that were
- * added here.  A ring whose markers make no sense is broken: its requests under way end, it
- * gets no more, and the other rings notice nothing.
+ * and checked there; an entry can name only files and buffers that were added here.  A ring whose
+ * markers make no sense is broken: its requests under way end, it gets no more, and the other rings
+ * notice nothing.
  *
  * Requests of one ring are started in their order.  Those of a batch complete in it; those of
  * different batches may overtake each other.  Writes of one ring that overlap are done one after
@@ -122,9 +122,10 @@ int server_ring_add(struct server *w, const struct server_ring_opts *opts,
 		    struct server_ring **ret);
 
 /*
- * Cancel what is under way, and wait until it has ended: nothing touches the ring's memory any
- * more, and what had not completed before never does.  At most a tenth of a second; other rings
- * go on.  What the kernel could not let go of may touch its buffer still: pst_mem_drain() tells.
+ * Cancel the ring's requests, and wait until they have ended: nothing touches the ring's memory
+ * any more, and requests that had not completed before never do.  At most a tenth of a second;
+ * other rings go on.  A request that the kernel did not let go of may still touch its buffer:
+ * pst_mem_drain() tells.
  */
 void server_ring_remove(struct server *w, struct server_ring *ring);
 
@@ -138,8 +139,8 @@ enum server_help {
 };
 
 /*
- * Do some of the ring's work on the calling thread, beside the server's own: what is in memory is
- * moved without a change of threads.  For clients that wait.  Never blocks.
+ * Do some of the ring's work on the calling thread, beside the server's own: bytes in memory move
+ * without a change of threads.  For clients that wait.  Never blocks.
  */
 enum server_help server_ring_help(struct server_ring *ring);
 

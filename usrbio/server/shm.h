@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A ring's memory.  Its client may write to any byte of it at any time, and take it away:
- * this is the only place that touches it.  What comes out is a copy that was read once; nothing
- * else of it is to be believed.  Positions given to these calls are ours, and below N.
+ * this is the only place that touches it.  Each call reads once and gives a copy; nobody may trust
+ * anything else of it.  Positions given to these calls are ours, and below N.
  *
  * bool results are false when the memory is gone, which only a guard notices.
  */

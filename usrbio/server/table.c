@@ -17,7 +17,7 @@ static inline uint32_t hash_id(const uint8_t id[USRBIO_ID_LEN])
 	return spread(a ^ b * 3);
 }
 
-/* Under the lock: what caches hold is void. */
+/* Under the lock: make all entries of caches void. */
 static void changed(struct table *t)
 {
 	(void)atomic_fetch_add(&t->version, 1);

@@ -4,9 +4,9 @@
  *
  * Threads that look things up keep what they found in a cache of their own, so that a look-up
  * takes neither lock nor atomic operation.  An entry of it is good as long as the table's
- * version stays; so after table_*_del() nobody finds the thing any more, and who frees it then
- * waits only until each of those threads was seen outside of its look-ups (server.c does,
- * by the executors' locks).
+ * version stays; so after table_*_del() no look-up finds the thing any more.  Before the caller
+ * frees it, he waits only until each of those threads was seen outside of its look-ups (server.c
+ * does, by the executors' locks).
  */
 #ifndef SERVER_TABLE_H
 #define SERVER_TABLE_H
@@ -75,7 +75,8 @@ struct server_file *table_file(struct table *t, struct table_cache *c, uint64_t 
 			       int *ret_err);
 
 /*
- * The latest buffer with that UUID, or NULL; but a view comes after what is as long or longer.
+ * The latest buffer with that UUID, or NULL; but a view comes after buffers that are as long or
+ * longer.
  */
 struct server_buffer *table_buffer(struct table *t, struct table_cache *c,
 				   const uint8_t id[USRBIO_ID_LEN]);

@@ -119,7 +119,7 @@ def read_file(fn, hf3fs_mount_point=None, block_size=1 << 30, off=0, priority=No
         last.callback(deregister_fd, fd)
         if hf3fs_mount_point is None:
             hf3fs_mount_point = extract_mount_point(fn)
-        # What is more than the file has would never be filled.
+        # Memory beyond the file's size would never be filled.
         shm = multiprocessing.shared_memory.SharedMemory(
             create=True, size=min(block_size, max(os.fstat(fd).st_size, 1)))
         last.callback(shm.close)
