@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random reads through rings of usrbio, beside what a program would write by hand: pread(2), and
+ * Random reads through rings of usrbio, beside the calls of a program without them: pread(2), and
  * io_uring with a registered file and registered buffers.  Uses <hf3fs_usrbio.h> as any program
  * does, so it runs on a plain directory and on a mount of 3FS alike.
  *
  * One thread or several, each with a ring, a buffer and an io_uring of its own, keep no more
  * under way than a batch: start so many reads, wait for all of them.  The time of a batch is
- * from its first call to its last byte.  The three ways take turns, so that what else the
- * machine does meets all alike; the rate is the median of the turns.  After each turn the last
+ * from its first call to its last byte.  The three ways take turns, so that other work of
+ * the machine meets all alike; the rate is the median of the turns.  After each turn the last
  * batch is compared with the file.
  */
 #include <errno.h>
@@ -72,7 +72,7 @@ static struct lane lanes[THREADS_MAX];
 static char path[4096], mount[256];
 static int fd = -1;
 
-/* What the threads do now. */
+/* The threads' present work. */
 static unsigned batch;
 static bool (*way)(struct lane *l);
 static uint64_t turn_end;

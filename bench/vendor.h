@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The vendor's libraries, found at run time: what is measured beside us is called by their ABI. */
+/* The vendor's libraries, found at run time: the baselines call them by their ABI. */
 #ifndef BENCH_VENDOR_H
 #define BENCH_VENDOR_H
 

@@ -77,7 +77,7 @@ static int run(int argc, char *argv[])
 	c = find(argv[1]);
 	if (!c)
 		return usage_error("there is no command '%s'", argv[1]);
-	/* Of the program that run starts only what stands before it is ours. */
+	/* Arguments behind the program that run starts are not ours. */
 	for (int i = 2; i < (c->run == cmd_run ? MIN(argc, 3) : argc); i++) {
 		if (!strcmp(argv[i], "--"))
 			break;

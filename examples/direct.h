@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What read_direct.c and write_direct.c share; ME is the name of the program. */
+/* Shared by read_direct.c and write_direct.c; ME is the name of the program. */
 #ifndef DIRECT_H
 #define DIRECT_H
 
@@ -15,7 +15,7 @@
 
 #define PAGE 4096u
 
-/* Made once and kept: what is registered for them stays so until they are freed. */
+/* Made once and kept: their registrations stay until they are freed. */
 struct direct {
 	struct pst_queue *queue;
 	struct pst_file *file;
@@ -76,16 +76,16 @@ static inline int direct_open(struct direct *d, const char *device, const char *
 
 static inline void direct_close(struct direct *d)
 {
-	/* The queue first: what is in flight may still use the others. */
+	/* The queue first: requests in flight may still use the others. */
 	(void)pst_queue_free(d->queue);
 	(void)pst_file_close(d->file);
 	(void)pst_mem_free(d->mem);
 }
 
 /*
- * What cuFile can do here.  Who asks first starts the search for a direct way, which may take
- * seconds; requests go otherwise meanwhile.  A program need not wait for it; here we do, to show
- * what it found.  With a file that has no bytes nothing can be tried: ENODATA.
+ * Ask whether cuFile has a direct way here.  The first question starts the search for one, which
+ * may take seconds; requests take other paths meanwhile.  A program need not wait for it; here we
+ * do, to show the answer.  With a file that has no bytes nothing can be tried: ENODATA.
  */
 static inline void direct_gds(const struct direct *d, struct pst_path_info *ret)
 {

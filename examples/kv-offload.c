@@ -145,7 +145,7 @@ static int move_blocks(struct pst_queue *q, int ep, struct pst_file *file, struc
 	return 0;
 }
 
-/* What is written is on the disk once this returned 0. */
+/* All written bytes are on the disk once this returned 0. */
 static int make_durable(struct pst_queue *q, struct pst_file *file)
 {
 	struct pst_io io = { .op = PST_OP_SYNC, .flags = PST_IO_DATASYNC, .file = file };
@@ -188,7 +188,7 @@ static int fill(struct pst_mem *mem)
 	return 0;
 }
 
-/* After the way back block b holds what block NR_BLOCKS - 1 - b was. */
+/* After the way back block b holds the former bytes of block NR_BLOCKS - 1 - b. */
 static int check(struct pst_mem *mem)
 {
 	static uint32_t piece[PIECE / 4];
@@ -254,7 +254,7 @@ static int run(const char *path, const char *device)
 	if (r == 0)
 		r = check(mem);
 
-	/* The queue first: what is in flight may still use the others. */
+	/* The queue first: requests in flight may still use the others. */
 	(void)pst_queue_free(q);
 	(void)pst_file_close(file);
 	(void)pst_mem_free(mem);

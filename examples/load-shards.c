@@ -100,7 +100,7 @@ static uint32_t crc32c(const uint8_t *p, size_t len)
 	return ~crc;
 }
 
-/* The completion of a tensor against what is on the device. */
+/* Check the completion of a tensor against the bytes on the device. */
 static int check(struct shard *s, const struct pst_done *d)
 {
 	const struct safetensor *t = &s->st->tensors[d->user_data];

@@ -63,7 +63,7 @@ static int load(struct pst_queue *q, struct pst_io *io, uint64_t addr)
 	if (pst_mem_wrap(addr, LEN, NULL, &io->mem) < 0 || pst_queue_prep(q, io) < 0 ||
 	    pst_queue_submit(q) < 0)
 		return complain(pst_error_text());
-	/* The stream waits for the read, and with it what it is given now. */
+	/* The stream waits for the read, so work put on it now comes after that. */
 	if (io->stream && (cu.copy(got, addr, LEN, io->stream) || cu.wait(io->stream)))
 		return complain("the stream failed");
 	if (pst_queue_reap(q, &done, 1, 1, PST_NO_DEADLINE) < 1 ||

@@ -36,7 +36,7 @@ static int64_t write_direct(const struct direct *d, uint64_t offset, uint64_t le
 	return direct_do(d, &io);
 }
 
-/* What was written before is on the disk when this returned 0. */
+/* All bytes written before are on the disk when this returned 0. */
 static int64_t make_durable(const struct direct *d)
 {
 	struct pst_io io = { .op = PST_OP_SYNC, .file = d->file };
@@ -95,7 +95,7 @@ static int run(const struct direct *d, const char *path, char *const pairs[], bo
 
 int main(int argc, char *argv[])
 {
-	/* Reading too: the first writes by O_DIRECT and cuFile are compared with what is read. */
+	/* Reading too: the first writes by O_DIRECT and cuFile are read back and compared. */
 	const uint32_t flags = PST_FILE_READ | PST_FILE_WRITE | PST_FILE_CREATE;
 	struct direct d = { .op = PST_OP_WRITE };
 	bool sync = argc > 1 && strcmp(argv[1], "-s") == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Cells: a size of blocks, a number of threads, cold or warm.  In each the ways take turns, so
- * that what else the machine does meets all alike, and who goes first changes.  A way that does
+ * that other work of the machine meets all alike, and the first one changes.  A way that does
  * not answer in time is said to hang, its process is killed, and the rest goes on.
  */
 #include <poll.h>
@@ -27,7 +27,7 @@ static struct worker workers[WAYS];
 
 /* ----------------------------------------------------------------- workers */
 
-/* What hangs in a driver does not even die, and is left behind. */
+/* A worker that hangs in a driver does not even die, and is left behind. */
 static void worker_kill(struct worker *w)
 {
 	struct timespec ms = { .tv_nsec = 1000000 };
@@ -177,7 +177,7 @@ static bool prepare(struct cell *c, const char *path, int fd)
 	double part = resident_part(fd);
 
 	if (c->cold) {
-		/* What is being read ahead stays until it is there. */
+		/* Pages that are being read ahead can be dropped only once they are there. */
 		for (unsigned i = 0; i < COLD_TRIES && part >= 0; i++) {
 			if (i)
 				(void)usleep(COLD_WAIT_US);
@@ -270,7 +270,7 @@ static int all_cells(const char *path, int fd, struct cell *c, struct answer *a)
 
 		if (cold ? !set.cold : !set.warm)
 			continue;
-		/* What a library learnt of a cold file is no good for a warm one. */
+		/* A library's memory of a cold file is no good for a warm one: new processes. */
 		if (i == each)
 			workers_end();
 		memset(c, 0, sizeof(*c));

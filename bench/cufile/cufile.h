@@ -9,8 +9,8 @@
  *	lib.c		CUDA and cuFile, as far as they are here
  *	report.c	the table, and JSON
  *
- * Each way runs in a process of its own: a call of cuFile may never return, and what one
- * library does in its process is nothing to the others.
+ * Each way runs in a process of its own: a call of cuFile may never return, and a library must not
+ * disturb the others.
  */
 #ifndef BENCH_CUFILE_H
 #define BENCH_CUFILE_H
@@ -75,7 +75,7 @@ unsigned way_slots(enum way w, uint64_t block);
 
 enum what { ORDER_CELL, ORDER_TURN };
 
-/* What a worker is told. */
+/* A worker's orders. */
 struct order {
 	uint32_t what, threads;
 	uint64_t block, ns;
@@ -87,7 +87,7 @@ enum status {
 	REFUSED, /* not to be had here; the text says why */
 	FAILED,
 	WRONG, /* bytes */
-	HANGS, /* the last two are said by who waited */
+	HANGS, /* the process that waited sets the last two */
 	DIED,
 };
 
@@ -100,7 +100,7 @@ struct facts {
 	char fs[32];
 };
 
-/* What it answers to each, and once without being asked when it is ready. */
+/* The worker's answer to each, and once without being asked when it is ready. */
 struct answer {
 	enum status status;
 	char text[400];
@@ -179,7 +179,7 @@ int cuda_check(cu_result e, const char *call);
 int cufile_load(void);
 int cufile_open(int fd, cuf_handle *ret);
 int cufile_check(struct cuf_error e, const char *call);
-/* What cuFileRead() gave instead of a block. */
+/* The error of a cuFileRead() that gave no whole block. */
 int cufile_read_failed(ssize_t n, int err, uint64_t off);
 
 /* The facts of the GPU and the file; and of cuFile, where status and text say what is not. */
@@ -218,7 +218,7 @@ int cells_run(const char *path, int fd);
 
 void report_begin(const char *path, const struct answer *facts);
 void report_cell(const struct cell *c);
-/* Also of a run that was stopped.  1: bytes were wrong, or what is not cuFile failed; else 0. */
+/* Also of a run that was stopped.  1: wrong bytes, or a way without cuFile failed; else 0. */
 int report_end(void);
 
 #endif

@@ -78,7 +78,7 @@ static enum way better(const struct cell *c, const struct row *r)
 
 /* ---------------------------------------------------------------- verdicts */
 
-/* What a row is compared with: one at a time with one at a time, the others with the best. */
+/* The result to compare a row with: for one at a time the same, for the others the best. */
 static const struct result *yardstick(const struct cell *c, const struct row *r)
 {
 	const struct result *one = &c->v[better(c, &rows[0])], *many = &c->v[better(c, &rows[1])];
@@ -154,7 +154,7 @@ static void print_paths(uint32_t paths)
 	(void)printf("%s%s", strlen(t.s) > (size_t)room ? "\n               " : " ", t.s);
 }
 
-/* What was said of the row before is not said again. */
+/* Print a text unless the row had the same one before. */
 static void print_once(const struct row *row, const char *text)
 {
 	static char last[ARRAY_SIZE(rows)][400];

@@ -86,7 +86,7 @@ static unsigned batch_fill(struct lane *l, uint64_t now, struct cuf_io_params *v
 	return nr;
 }
 
-/* Until all of it are done; who waits for us knows when that takes too long. */
+/* Until all of it are done; the parent process ends us when that takes too long. */
 static int batch_reap(struct lane *l, uint64_t begun, unsigned left)
 {
 	struct cuf_io_event ev[SLOTS_MAX];

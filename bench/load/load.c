@@ -241,7 +241,7 @@ int main(int argc, char *argv[])
 		(void)fprintf(stderr, "load: one to %d files are wanted; see --help\n", SHARDS_MAX);
 		return 2;
 	}
-	/* What started this waits for it: it must not go on alone. */
+	/* bench/loaders waits for this process, which must end with it. */
 	if (run.steps)
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	run.shards = calloc(run.nr, sizeof(*run.shards));

@@ -3,8 +3,8 @@
  * Loads the tensors of safetensors files into device memory, by Penstock or by hand, and says
  * how long that took.  bench/loaders runs it beside other loaders; it runs by itself, too.
  *
- *	load.c		what was asked for, the loads, what is printed of them
- *	model.c		files, tensors, memory, and what arrived in it
+ *	load.c		the arguments, the loads, their printed results
+ *	model.c		files, tensors, memory, and checks of the bytes in it
  *	penstock.c	one pst_readv() for all tensors of a file
  *	pinned.c	a loop that anybody would write: pread(2) into two registered buffers a
  *			thread, and copies from one while the other is filled
@@ -67,7 +67,7 @@ static inline bool on_host(void)
 
 /* Open the file, read its table of contents, and allocate its tensors' memory. */
 int shard_prepare(struct shard *s);
-/* Give back what shard_prepare() took; s->path stays. */
+/* Undo shard_prepare(); s->path stays. */
 void shard_drop(struct shard *s);
 /* The CRC-32 of each tensor's bytes, as they are on the device; ret has one for each. */
 int shard_crc(const struct shard *s, uint32_t *ret);

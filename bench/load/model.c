@@ -182,7 +182,7 @@ static void *crew_main(void *arg)
 				(void)snprintf(c->why, sizeof(c->why), "%s", fail_text());
 			}
 			(void)pthread_mutex_unlock(&c->lock);
-			/* What nobody has begun stays so. */
+			/* No thread begins another piece. */
 			atomic_store(&c->next, c->nr);
 			return NULL;
 		}

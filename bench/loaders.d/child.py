@@ -102,7 +102,7 @@ def first_line(error):
 
 
 def main():
-    # What started this waits for it: it must not go on alone.
+    # The parent waits for this process, which must end with it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # Modules that a peer imports are not looked for beside this file.
     if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):

@@ -58,7 +58,7 @@ def shapes(size, tensors):
     hidden = int((size / 2 / (13 * layers + 16)) ** 0.5)
     hidden = max(hidden // 64 * 64 if hidden >= 512 else hidden // 8 * 8, 8)
     wide = hidden * 7 // 2
-    # The words make up for what that is off.
+    # The number of words makes up for the rounding.
     words = max(int(size / 2 - 13 * layers * hidden ** 2) // (2 * hidden) // 8 * 8, 8)
     found = [("model.embed_tokens.weight", "BF16", [words, hidden])]
     for layer in range(layers):

@@ -10,11 +10,11 @@
  *	gpu-write	the way of pinned backwards
  *	cufile		cuFileRead or cuFileWrite on registered buffers
  *
- *	raw.c		what was asked for
+ *	raw.c		the arguments
  *	file.c		the file, and the order of its pieces
  *	vendor.c	CUDA and cuFile, as far as they are here
  *	lanes.c		the threads, and the modes
- *	report.c	passes, and what is printed of them
+ *	report.c	passes, and their printed results
  *
  * Threads take the next piece from a common counter.  After each pass every thread
  * compares the last pieces that it moved, device memory against file, outside the time.
@@ -34,7 +34,7 @@
 #define SLOTS 2
 #define PAGE 4096
 #define NONE UINT64_MAX
-#define REFUSED 3 /* exit status: what was asked for is not to be had on this machine */
+#define REFUSED 3 /* exit status: this machine cannot run the mode */
 
 enum mode { PLAIN, PINNED, ODIRECT, GPU_WRITE, CUFILE };
 
@@ -112,7 +112,7 @@ void gate_wait(void);
 
 /* ------------------------------------------------------------------ report */
 
-/* All passes, and what came of them. */
+/* All passes, and their results. */
 void run(void);
 
 #endif

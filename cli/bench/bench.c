@@ -182,8 +182,8 @@ static int take_turn(struct bench_side *side, unsigned turn, struct side_sum *su
 }
 
 /*
- * All turns of a row.  The sides alternate, so that both meet alike what else the machine does;
- * and who is first changes, so that neither always finds it as the other left it.
+ * All turns of a row.  The sides alternate, so that other work of the machine meets both alike; and
+ * each is first in every other turn, so that neither always finds the machine as the other left it.
  */
 static int run_turns(const struct bench_job *job, bool plain_first, struct row *row,
 		     struct bench_side *ours, struct bench_side *plain)
@@ -302,7 +302,7 @@ static int parse_op(const char *text, struct settings *set)
 	return -EINVAL;
 }
 
-/* What no single option can know; 0 or an exit status. */
+/* Check options against each other; 0 or an exit status. */
 static int check(const struct settings *set)
 {
 	uint64_t most = 0;

@@ -8,14 +8,14 @@
 
 #define BENCH_THREADS_MAX 256
 
-/* What to measure.  Every thread works on its own part of the file. */
+/* The measurement to make.  Every thread works on its own part of the file. */
 struct bench_job {
 	const char *path; /* of the file */
 	int fd;
 	struct pst_file *file; /* for all threads, or NULL: each wraps fd by itself */
 	uint64_t file_size;
 	const char *device;
-	bool host; /* device memory is what plain reads go to: no copy */
+	bool host; /* plain reads go straight into device memory: no copy */
 	bool write, random;
 	bool cold;       /* each byte once after the cache was dropped, if it comes through that */
 	uint64_t size;   /* bytes of a piece */
@@ -44,7 +44,7 @@ struct bench_result {
 	struct hist hist; /* of requests */
 };
 
-/* What was pinned of a file opened as stable. */
+/* The pinned pages of a file opened as stable. */
 struct bench_pages {
 	uint64_t bytes; /* of page cache */
 	uint64_t ns;    /* that pinning took */
@@ -55,7 +55,7 @@ struct bench_pages {
 
 /*
  * Read all of job->file, which is stable, into device memory, and wait until its pages are
- * pinned.  Not measured; it is what a program has behind it that reads the file again.
+ * pinned.  Not measured: a program that reads the file again has done that before.
  */
 int bench_pin(const struct bench_job *job, struct bench_pages *ret);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All of a run of penstock bench: what was asked for, what came out, and its three forms. */
+/* All of a run of penstock bench: its settings, its results, and their three forms. */
 #ifndef CLI_BENCH_REPORT_H
 #define CLI_BENCH_REPORT_H
 

@@ -45,7 +45,7 @@ struct bench_side {
 	unsigned nr; /* threads that were started */
 };
 
-/* O_DIRECT leaves the file cold; what comes through the page cache does so once. */
+/* O_DIRECT leaves the file cold; reads through the page cache find each byte cold only once. */
 static bool reads_once(const struct bench_job *job, bool plain)
 {
 	return job->cold && (plain || job->policy != PST_POLICY1(PST_PATH_DIRECT));
@@ -323,7 +323,7 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 	ret->why = info.why;
 	ret->detail = info.detail;
 	begun = since = now_ns();
-	/* Only what is read again is worth it. */
+	/* Pinning begins with the second pass over the file. */
 	for (unsigned i = 0; i < 2 && r >= 0; i++)
 		r = pin_read(job, q, mem);
 	if (r < 0)

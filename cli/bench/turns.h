@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The turns of a row, summed up: medians, how far apart they are, what a ratio is lacking. */
+/* The turns of a row, summed up: medians, their spread, the reason why there is no ratio. */
 #ifndef CLI_BENCH_TURNS_H
 #define CLI_BENCH_TURNS_H
 

@@ -25,11 +25,11 @@ uint64_t walk_requests(const struct bench_job *job, bool once);
 unsigned walk_turns(const struct bench_job *job, bool once, unsigned wanted);
 
 /*
- * A row's turns cut what a thread may take into parts, in the order of its walk.  The other side
+ * A row's turns cut the bytes of a thread into parts, in the order of its walk.  The other side
  * begins half of them away, so that the two take different bytes in a turn, and of an even
  * number of turns each has as many over bytes that the other took before.  Both go from the last
- * part to the first: what the kernel reads ahead of a turn may arrive when the cache was dropped
- * for the next, and from TURNS_MIN turns on is never part of that.
+ * part to the first: pages that the kernel reads ahead of a turn may arrive when the cache was
+ * dropped for the next, and from TURNS_MIN turns on that turn never reads them.
  */
 void walk_init(struct walk *w, const struct bench_job *job, unsigned thread, unsigned turn,
 	       bool other, bool once);

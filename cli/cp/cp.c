@@ -67,7 +67,7 @@ static uint64_t block_len(const struct copy *c, uint64_t block)
 	return MIN(c->o->block, c->size - block * c->o->block);
 }
 
-/* What a pass does with each block. */
+/* The work of a pass on each block. */
 enum pass {
 	PASS_COPY,   /* source to memory to target */
 	PASS_LOAD,   /* source to memory, each block to its own place */
@@ -323,7 +323,7 @@ static int copy_to_file(struct copy *c)
 	}
 	ns = now_ns() - t0;
 	if (c->o->verify) {
-		/* From the disk and not from memory: what is clean now gives way. */
+		/* From the disk and not from memory: clean pages leave the page cache. */
 		make_cold(c->dst_fd);
 		t0 = now_ns();
 		r = run_pass(c, PASS_REREAD, "verify");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What an inference engine does with files, small: load model shards, page KV blocks out
- * and in.  Everything that moves is compared, every step is also done the plain way.
+ * The file work of an inference engine, small: load model shards, page KV blocks out and in.  All
+ * moved bytes are compared, and every step is also done the plain way.
  */
 #include "cli/demo/demo.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The parts of the demonstration: what they share, and the steps that they add. */
+/* The parts of the demonstration: their shared types, and the steps that they add. */
 #ifndef CLI_DEMO_H
 #define CLI_DEMO_H
 
@@ -18,10 +18,10 @@ struct demo_step {
 	struct xfer_stats ours, plain;
 };
 
-/* Bytes and checksums that were compared and were right; what differs ends the command. */
+/* Bytes and checksums that were compared and were right; a difference ends the command. */
 struct compared {
 	uint64_t device;    /* read back from device memory, of requests and of the plain way */
-	uint64_t untouched; /* likewise, beside what was loaded: they must not change */
+	uint64_t untouched; /* likewise, beside the loaded ones: they must not change */
 	uint64_t file;      /* read by pread(2) out of files that were written */
 	uint64_t crcs;      /* of completions */
 };
@@ -50,7 +50,7 @@ int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 /* Make a synced file cold, and notice where that does not work. */
 void demo_make_cold(struct demo *d, int fd);
 
-/* Overwrite device memory, so that what an earlier run left is no success. */
+/* Overwrite device memory, so that bytes of an earlier run are no success. */
 int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len);
 bool demo_is_poison(const void *buf, size_t len);
 

@@ -54,7 +54,7 @@ static void plan(struct load *l, const struct shard *s)
 	}
 }
 
-/* What a loader without a library does: read into a buffer, copy it to the device. */
+/* A loader without a library reads into a buffer and copies that to the device. */
 static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *stats)
 {
 	uint64_t t0 = now_ns(), t = t0, now;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What this machine can do and what keeps it from more: every path of every device to a
- * scratch file is tried with real bytes.  Whatever is missing here (/proc, a writable
- * directory, a device) becomes a line of the report and not an error of the report.
+ * A report of this machine's abilities and limits: every path of every device to a scratch file is
+ * tried with real bytes.  A missing thing (/proc, a writable directory, a device) becomes a line of
+ * the report and not an error of the report.
  */
 #include "cli/doctor/doctor.h"
 
@@ -270,7 +270,7 @@ static int move_bytes(const struct move *m, struct pst_done *ret)
 {
 	_cleanup_(freep) uint8_t *buf = malloc(PROBE_BYTES);
 	struct pst_io io = { .op = m->op, .policy = m->policy, .file = m->file, .mem = m->mem };
-	/* Another seed each time, so that what the last trial left is no success. */
+	/* Another seed each time, so that bytes of the last trial are no success. */
 	uint64_t seed = now_ns();
 	int r;
 
@@ -299,7 +299,7 @@ static void try_path(const struct scratch *s, struct pst_mem *mem, uint32_t op, 
 	int r;
 
 	*t = (struct trial){ .why = PST_WHY_NONE };
-	/* An open file remembers what it met: each trial gets its own.  Nobody else changes the
+	/* An open file remembers its failures: each trial gets its own.  Nobody else changes the
 	 * scratch file, and some paths want that promise. */
 	r = pst_file_open(s->path, PST_FILE_READ | PST_FILE_WRITE | PST_FILE_STABLE, NULL, &file);
 	if (r == 0)
@@ -376,7 +376,7 @@ static void try_device(const struct scratch *s, struct device_report *dr)
 		(void)snprintf(dr->error, sizeof(dr->error), "%.250s", pst_error_text());
 		return;
 	}
-	/* What requests do once it is known, not what the first of them does. */
+	/* Ask first: the report is about requests after the search for a direct way has ended. */
 	if (dr->dev.kind == PST_KIND_CUDA)
 		(void)gds_path_check(s->file, mem, PST_OP_READ, &gds);
 	try_auto(s, mem, PST_OP_READ, &dr->t.auto_read);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The report of penstock doctor: what was found, the verdict on it, its two forms. */
+/* The report of penstock doctor: findings, the verdict on them, the two forms. */
 #ifndef CLI_DOCTOR_H
 #define CLI_DOCTOR_H
 

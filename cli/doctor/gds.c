@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What stands between files and GPUs: for one file the checks of the library and a trial with
- * real bytes for each GPU, and what requests do; for other mounts what can be told without
- * writing there.
+ * The direct way between files and GPUs: for one file the checks of the library, a trial with real
+ * bytes for each GPU, and the paths of requests; for other mounts the facts that can be told
+ * without writing there.
  */
 #include "cli/doctor/gds.h"
 
@@ -247,7 +247,7 @@ struct visit {
 	struct gds_mount m;
 };
 
-/* What hides below another mount cannot be reached by its path. */
+/* A mount hidden below another one cannot be reached by its path. */
 static bool is_hidden(const struct mount *m)
 {
 	struct stat st;

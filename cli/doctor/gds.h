@@ -16,7 +16,7 @@ struct gds_checks {
 	char error[640]; /* why there are none, or "" */
 };
 
-/* What a request of this process did. */
+/* The result of a request of this process. */
 struct gds_request {
 	uint32_t state; /* enum pst_state, of the path gds */
 	uint32_t why;

@@ -28,7 +28,7 @@ static const char *path_state_name(uint32_t state)
 					     : "impossible";
 }
 
-/* What is in the way ends with what to do about it, after the first "; ". */
+/* The text of a missing need ends with its cure, after the first "; ". */
 static const char *cure_of(const struct pst_check *c)
 {
 	const char *at = c->state == PST_CHECK_MISSING ? strstr(c->text, "; ") : NULL;
@@ -67,7 +67,7 @@ static void add_names(char *buf, size_t len, const struct gds_checks *c, uint32_
 	}
 }
 
-/* What to do first.  Without these the rest would be in vain; and the trial speaks last. */
+/* The cure to begin with.  Without these the rest would be in vain; and the trial comes last. */
 static const struct pst_check *first_cure(const struct gds_checks *c)
 {
 	static const char *const names[] = { "gpu", "library", "disk", "filesystem", "direct-io" };
@@ -176,7 +176,7 @@ void doctor_gds_judge(struct gds_report *rep)
 #define STATE_WIDTH 12
 #define TEXT_COL (2 + NAME_WIDTH + STATE_WIDTH)
 
-/* A line of the report with what people named in it. */
+/* A line of the report with names from outside in it. */
 _printf_(1, 2) static void line(const char *fmt, ...)
 {
 	char text[2 * SHOWN_MAX], safe[2 * SHOWN_MAX];
@@ -222,7 +222,7 @@ static bool is_same(const struct pst_check *c, const struct gds_checks *other)
 	return o && o->state == c->state && !strcmp(o->text, c->text);
 }
 
-/* What differs from an earlier part of the report, if there is one. */
+/* Print the checks that differ from an earlier part of the report, if there is one. */
 static void print_checks(const struct gds_checks *c, const struct gds_checks *other,
 			 const char *other_name)
 {

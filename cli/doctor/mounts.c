@@ -3,7 +3,7 @@
 
 /*
  * File systems without a block device of their own that keep files on disks, here or elsewhere.
- * What has a block device needs no list.
+ * File systems with a block device need no list.
  */
 static const char *const types[] = {
 	"9p",   "afs",   "beegfs",  "btrfs", "ceph",     "cifs",   "gpfs",   "lustre", "nfs",

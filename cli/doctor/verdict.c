@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Three lines: what works, what limits it, what to do next. */
+/* Three lines: the working paths, their limits, the next step. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
@@ -46,7 +46,7 @@ _printf_(3, 4) static void clause(char *buf, size_t len, const char *fmt, ...)
 #define LIMIT(l, ...) clause((l)->limits, sizeof((l)->limits), __VA_ARGS__)
 #define NEXT(l, ...) clause((l)->next, sizeof((l)->next), __VA_ARGS__)
 
-/* What keeps the plainest requests from a device; "" when nothing does. */
+/* The reason that keeps the plainest requests from a device; "" when they work. */
 static const char *broken(const struct device_report *dr)
 {
 	const struct trial *rd = &dr->t.auto_read, *wr = &dr->t.auto_write;

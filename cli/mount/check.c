@@ -131,7 +131,7 @@ int mount_fail(int err, const char *dir)
 
 	err = err < 0 ? -err : err;
 	(void)snprintf(virt, sizeof(virt), "%s/" USRBIO_VIRT, dir);
-	/* What is there but no plain directory's is not there, to who opens or removes one. */
+	/* Calls on a plain directory also give ENOENT if 3fs-virt is there but something else's. */
 	if (err == ENOENT && lstat(virt, &st) == 0)
 		err = EEXIST;
 	if (err == EEXIST && is_prepared(dir))

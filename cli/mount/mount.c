@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "usrbio/proto/plain.h"
 
-/* Others may make and undo what is being made here: begin again, so often and after so long. */
+/* Others may make and undo the same directory meanwhile: begin again, so often, after so long. */
 #define TRIES 100
 #define TRY_AGAIN_US 1000
 

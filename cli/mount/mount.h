@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What mount and umount say and look at before they begin. */
+/* Checks and messages of mount and umount before they begin. */
 #ifndef CLI_MOUNT_H
 #define CLI_MOUNT_H
 
@@ -16,7 +16,7 @@ int mount_dir(const char *given, char ret[PATH_MAX]);
 /* Why a call on a plain directory failed, with its cure: -|err|. */
 int mount_fail(int err, const char *dir);
 
-/* The same for what is in use. */
+/* The same for a directory in use. */
 int mount_busy(const char *dir);
 
 /* Can programs have shared memory here?  0 or -errno with a sentence. */

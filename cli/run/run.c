@@ -81,7 +81,7 @@ static int compat_dirs(const char *lib, char **ret)
 	return r;
 }
 
-/* Put folders before what a variable has searched already. */
+/* Put folders before those that a variable names already. */
 static int search_first(const char *name, const char *dirs)
 {
 	const char *old = getenv(name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What it takes to get from an address of device memory to a window and back. */
+/* The time from an address of device memory to a window and back. */
 #include "tools/common/json.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Times of operations that are shorter than reading the clock is exact: a bucket of
- * operations is timed as a whole, and what is said is said of the averages of buckets.
+ * operations is timed as a whole, and all figures are of the averages of buckets.
  */
 #ifndef CLI_BUCKETS_H
 #define CLI_BUCKETS_H
@@ -17,7 +17,7 @@ struct bucket_plan {
 	double seconds;   /* for all; 0: no limit, and each bucket has all its operations */
 };
 
-/* What was measured: nanoseconds of one operation. */
+/* The result: nanoseconds of one operation. */
 struct bucket_sum {
 	double median, min, p99; /* p99 is NAN with fewer than BUCKETS_P99_MIN */
 	unsigned nr;             /* buckets */
@@ -28,8 +28,8 @@ struct bucket_sum {
 typedef int (*bucket_fn)(void *arg, uint32_t ops);
 
 /*
- * Begins with one operation that is not counted.  Ends early, with what there is, when
- * stop_signal is set.  0, or what fn or memory said.
+ * Begins with one operation that is not counted.  Ends early, with the buckets so far, when
+ * stop_signal is set.  0, or the error of fn, or -ENOMEM.
  */
 int buckets_run(const struct bucket_plan *plan, bucket_fn fn, void *arg, struct bucket_sum *ret);
 

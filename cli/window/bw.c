@@ -255,7 +255,7 @@ static int run_all(struct bw *b)
 	}
 	for (unsigned i = 0; i < b->nr_kernels && r == 0; i++)
 		r = run_kernel(b, b->kernels[i]);
-	/* What is printed of the window is what it would be. */
+	/* The report describes a window without a kernel forced on it. */
 	set.kernel = NULL;
 	return r < 0 ? r : win_map(&b->win, &set);
 }

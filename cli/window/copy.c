@@ -43,7 +43,7 @@ int win_copies(void *copy, uint32_t ops)
 	return r < 0 ? copy_failed(r, c) : 0;
 }
 
-/* What the device has is put there, and asked for, by the device's own copies. */
+/* The device's own copies put the bytes into device memory, and fetch them from there. */
 int win_copy_begin(struct win_copy *c, uint64_t seed)
 {
 	_cleanup_(freep) char *other = malloc(c->len);

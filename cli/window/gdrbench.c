@@ -37,7 +37,7 @@ static int bench_open(struct bench *b, uint64_t size)
 
 /* -------------------------------------------------------------------- copybw */
 
-/* What the device has now is what was to be written. */
+/* The device must now have the bytes that were to be written. */
 static int check_written(struct bench *b, uint64_t len)
 {
 	_cleanup_(freep) char *seen = malloc(len);

@@ -4,8 +4,8 @@
  *
  * Each test runs in a process of its own, in a process group of its own, and that process
  * alone uses the library.  Where gdrcopy expects that an address cannot be mapped, this
- * expects that it can.  What belongs to calls, allocators or drivers that are not
- * reached from here is waived.
+ * expects that it can.  Tests of calls, allocators or drivers that are not reached from here are
+ * waived.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -36,7 +36,7 @@ _printf_(1, 2) static void note(const char *fmt, ...)
 	va_end(ap);
 }
 
-/* What must hold in a test. */
+/* A condition that must hold in a test. */
 #define MUST(cond)                                                                             \
 	do {                                                                                   \
 		if (!(cond)) {                                                                 \
@@ -280,7 +280,7 @@ static void two_mappings(void)
 	win_close(&b);
 }
 
-/* What one process freed must not show it what another one writes. */
+/* A process must not see another one's stores in memory that it has freed itself. */
 static void fork_access_after_free(void)
 {
 	struct win win;

@@ -2,8 +2,8 @@
 /*
  * gdrcopy's own tools, under their names: with their options and the lines that scripts
  * read.  A link of such a name to the penstock binary makes it that tool.  The texts are
- * those of gdrcopy 2.6 and of its first release; what is measured are windows.  An option
- * whose effect cannot be had is refused.
+ * those of gdrcopy 2.6 and of its first release; the tools measure windows.  An option whose
+ * effect cannot be had is refused.
  */
 #ifndef CLI_GDRTOOLS_H
 #define CLI_GDRTOOLS_H

@@ -35,7 +35,7 @@ static const struct option longs[] = {
 	{ 0 },
 };
 
-/* Of each option that not every subcommand takes, and what it takes itself. */
+/* The options that not every subcommand takes, and their arguments. */
 static const struct {
 	int opt;
 	uint32_t bit;

@@ -15,7 +15,7 @@
 #define WIN_OPT_RUNTIME (1u << 7)
 #define WIN_OPT_BASELINE (1u << 8)
 
-/* What argv says, with the defaults; 0 or an exit status.  *ret_used: WIN_OPT_* given. */
+/* The options of argv, with the defaults; 0 or an exit status.  *ret_used: WIN_OPT_* given. */
 int win_opts_parse(int argc, char *argv[], struct win_set *ret, uint32_t *ret_used);
 
 /* "--size" of the first option in a set of WIN_OPT_*; NULL for none. */

@@ -5,8 +5,8 @@
  * This process has the memory and a window on it.  The other one was forked before the
  * library was used, gets a grant through a socket and opens a window by only that: it has
  * no context on the device.  One stores a number, the other sees it and stores it elsewhere.
- * So what is measured is how soon one CPU sees through a window what another one stored
- * through a window, twice; no code runs on the device.
+ * So the time is that for one CPU to see through a window the store of another one through a
+ * window, twice; no code runs on the device.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -38,7 +38,7 @@ struct pong {
 	struct bucket_sum window, copies, socket;
 };
 
-/* What the other process says when it has opened its window, or could not. */
+/* The other process' word that it has opened its window, or could not. */
 struct hello {
 	int err;
 	struct pst_window_info info;
@@ -58,8 +58,8 @@ static void flag_store(volatile uint64_t *f, uint64_t v)
 	pst_window_fence();
 }
 
-/* Wait until it is not old; what it is then.  old when the command is to end, or the other
- * process does not answer. */
+/* Wait until the value is not old, and return the new one; old when the command is to end, or the
+ * other process does not answer. */
 static uint64_t flag_wait(const volatile uint64_t *f, uint64_t old)
 {
 	uint64_t end = now_ns() + WAIT_NS;

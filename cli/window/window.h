@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of penstock window share: options, a window on fresh memory, a table's head. */
+/* Shared by the parts of penstock window: options, a window on fresh memory, a table's head. */
 #ifndef CLI_WINDOW_H
 #define CLI_WINDOW_H
 
@@ -12,7 +12,7 @@
 #define WIN_ALL_KERNELS "all"
 #define WIN_MEMORY_MAX GIB(4) /* of the device, for one measurement */
 
-/* What the command line says; each subcommand takes some of it. */
+/* The options of the command line; each subcommand takes some of them. */
 struct win_set {
 	const char *device;  /* NULL: an accelerator, or the software device where there is none */
 	const char *backend; /* NULL: the first that works */
@@ -53,7 +53,7 @@ int win_map(struct win *win, const struct win_set *set);
 int win_again(const struct win *win, const struct win_set *set, uint64_t off, uint64_t len,
 	      struct pst_window **ret);
 
-/* What the command line says of windows. */
+/* The options of the command line about windows. */
 struct pst_window_opts win_opts(const struct win_set *set);
 
 const char *win_caching_name(uint32_t caching);
@@ -108,7 +108,7 @@ int win_pingpong(const struct win_set *set);
 
 #define WIN_CHECKS 9u /* numbered from 1, as gdrcopy numbers them */
 
-/* Bytes that differ from what they should be. */
+/* Wrong bytes. */
 struct win_diff {
 	uint64_t nr; /* 0: all are right */
 	uint64_t at; /* the first one */

@@ -13,7 +13,7 @@
  */
 int fail(int err, const char *fmt, ...) _printf_(2, 3);
 
-/* The same with the library's sentence, behind what was being done or to what. */
+/* The same with the library's sentence, behind the failed action or its object. */
 int fail_pst(int err, const char *what);
 
 const char *fail_text(void);
@@ -27,7 +27,7 @@ void say(const char *fmt, ...) _printf_(1, 2);
 /* A mistake on the command line: the line, a hint, and exit status 2 as the result. */
 int usage_error(const char *fmt, ...) _printf_(1, 2);
 
-/* The same for what getopt_long() with a leading ':' could not take. */
+/* The same for an option that getopt_long() with a leading ':' could not take. */
 int option_error(char *const argv[], int c);
 
 /* Say the sentence of a failure, unless a signal ended the command; the exit status. */

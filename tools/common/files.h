@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files as a whole: scratch ones, and what of one the page cache holds. */
+/* Files as a whole: scratch ones, and the part of one that the page cache holds. */
 #ifndef CLI_FILES_H
 #define CLI_FILES_H
 
@@ -8,11 +8,11 @@
 /* Make a private directory under dir, or where scratch files belong when it is NULL. */
 int scratch_dir(const char *dir, char **ret_path);
 
-/* Remove what scratch_dir() made and the plain files in it. */
+/* Remove a directory of scratch_dir() and the plain files in it. */
 void scratch_remove(const char *path);
 
 /* 0; -EPROTONOSUPPORT with a sentence for a name like scheme://rest, which the library takes for no
- * path: what works on descriptors does not either. */
+ * path: calls on descriptors do not work with it either. */
 int check_path(const char *name);
 
 /* All of it or -errno with a sentence; name is for the sentence. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Short names for what --json needs of json-c. */
+/* Short names for the calls of json-c that --json needs. */
 #ifndef CLI_JSON_H
 #define CLI_JSON_H
 
@@ -26,7 +26,7 @@ void json_whys(struct json_object *to, const char *key, const struct whys *w);
 
 struct machine;
 
-/* What this library and this machine are: "penstock" and "machine". */
+/* Facts about this library and this machine: "penstock" and "machine". */
 void json_machine(struct json_object *to, const struct machine *m);
 
 /* Print to standard output with a newline. */

@@ -110,7 +110,7 @@ void machine_facts(struct machine *ret)
 		ret->available = strtoull(buf, NULL, 10) << 10;
 	limit = cgroup_memory_limit();
 	if (limit < UINT64_MAX) {
-		/* What the group uses already is mostly cache that gives way. */
+		/* The group's present use is mostly cache, which gives way. */
 		ret->memory = ret->memory ? MIN(ret->memory, limit) : limit;
 		ret->available = ret->available ? MIN(ret->available, limit) : limit;
 	}

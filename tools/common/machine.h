@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the machine is and has; needs only libc. */
+/* Facts about the machine; needs only libc. */
 #ifndef CLI_MACHINE_H
 #define CLI_MACHINE_H
 

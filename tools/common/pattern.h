@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Fill with what belongs at off..off+len of the pattern with this seed. */
+/* Fill with the bytes at off..off+len of the pattern with this seed. */
 void pattern_fill(void *buf, uint64_t seed, uint64_t off, size_t len);
 
 /* Where buf first differs from it; len when nowhere. */

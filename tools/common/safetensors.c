@@ -116,7 +116,7 @@ static size_t escape_len(const char *p, size_t len)
 	return v >= 0xdc00 && v < 0xe000 ? 12 : 0;
 }
 
-/* Why what is there may not stand in a string. */
+/* Why the byte there may not stand in a string. */
 static int refuse_char(const char *p, size_t len, size_t at, struct sink why)
 {
 	if (len >= 6 && !memcmp(p, "\\u0000", 6))
@@ -130,7 +130,7 @@ static int refuse_char(const char *p, size_t len, size_t at, struct sink why)
 		      *p == '\\' ? "JSON" : "UTF-8", at);
 }
 
-/* Bytes of the character of a string there; 0 for what may not stand in one. */
+/* Bytes of the character of a string there; 0 for bytes that may not stand in one. */
 static size_t char_len(const char *p, size_t len)
 {
 	if (*p == '\\')
@@ -139,7 +139,7 @@ static size_t char_len(const char *p, size_t len)
 }
 
 /*
- * Refuse what json-c takes and the format does not have: single quotes, control characters in
+ * Refuse text that json-c takes and the format does not have: single quotes, control characters in
  * strings, escapes of half a character, bytes that are nearly UTF-8 and names with a NUL.  Members
  * are counted, because json-c keeps the last of two with one name and drops the other.
  */
@@ -184,7 +184,7 @@ static bool get_u64(struct json_object *o, uint64_t max, uint64_t *ret)
 
 	if (!json_object_is_type(o, json_type_int))
 		return false;
-	/* json-c clips what does not fit to the largest value, which no limit here allows. */
+	/* json-c clips larger numbers to the largest value, which no limit here allows. */
 	if (json_object_get_int64(o) < 0)
 		return false;
 	v = json_object_get_uint64(o);

@@ -2,9 +2,9 @@
 /*
  * The table of contents of a safetensors file: 8 bytes with the length of a JSON header,
  * little endian, the header, and the tensors' bytes, without a gap from the first to the
- * end of the file.  Nothing in it is believed: what this accepts lies inside the file and
- * has as many bytes as its shape and type say.  Reading the largest header took 510 MiB at most
- * (json-c 0.16, x86-64: 98 MB of 2.1 million members, refused afterwards); what would take more is
+ * end of the file.  All of it is checked: an accepted tensor lies inside the file and has as many
+ * bytes as its shape and type say.  Reading the largest header took 510 MiB at most (json-c 0.16,
+ * x86-64: 98 MB of 2.1 million members, refused afterwards); a header that would take more is
  * refused before it is read.
  */
 #ifndef CLI_SAFETENSORS_H

@@ -62,7 +62,7 @@ static void plan_layer(struct plan *p, unsigned layer, int64_t h)
 	plan_add(p, "BF16", 2, kv, h, "model.layers.%u.self_attn.k_proj.weight", layer);
 	plan_add(p, "BF16", 2, kv, h, "model.layers.%u.self_attn.v_proj.weight", layer);
 	plan_add(p, "BF16", 2, h, h, "model.layers.%u.self_attn.o_proj.weight", layer);
-	/* What real files have too: a single value, odd lengths and so odd offsets behind
+	/* Real files also have these: a single value, odd lengths and so odd offsets behind
 	 * them, a tensor without elements. */
 	plan_add(p, "F32", 4, -1, -1, "model.layers.%u.self_attn.k_scale", layer);
 	plan_add(p, "U8", 1, 1021, -1, "model.layers.%u.self_attn.head_mask", layer);

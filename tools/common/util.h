@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every command needs. */
+/* Helpers of every command. */
 #ifndef CLI_UTIL_H
 #define CLI_UTIL_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Run a list of requests through a queue that is kept full, and note what happened: the
+ * Run a list of requests through a queue that is kept full, and note the results: the
  * bytes, the time, the paths, the reasons, the latency of each.
  */
 #ifndef CLI_XFER_H
@@ -30,7 +30,7 @@ int xfer_run(struct pst_queue *queue, unsigned depth, struct pst_io *ios, size_t
 	     struct xfer_stats *stats, struct pst_done *dones);
 
 /*
- * End what is in flight, its results unseen: requests whose user_data is below nr.  Until
+ * End requests in flight, their results unseen: those whose user_data is below nr.  Until
  * then the library may read their tables of segments.
  */
 void xfer_abandon(struct pst_queue *queue, size_t nr);
