@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The monotonic clock, taken over from libc as calls.h does it: a test that would wait for
- * minutes puts it forward.  What waits already does not notice.
+ * minutes puts it forward.  Sleeps that have begun do not notice.
  */
 #ifndef PST_TESTS_CLOCK_H
 #define PST_TESTS_CLOCK_H

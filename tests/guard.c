@@ -280,8 +280,8 @@ static void wait_children(uint64_t ms)
 }
 
 /*
- * Children of what is killed become ours, so this goes round until there are none.  What is under
- * a mount that hangs ends when that is gone.
+ * Children of killed processes become ours, so this goes round until there are none.  A process
+ * under a mount that hangs ends when that is gone.
  */
 static void kill_all(bool aloud)
 {
@@ -532,13 +532,13 @@ int main(int argc, char **argv)
 	(void)sigemptyset(&signals);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
 		(void)sigaddset(&signals, ends[i]);
-		/* What is ignored, as shells do in the background, is not seen. */
+		/* Shells ignore some signals in the background, and ignored ones are not seen. */
 		(void)signal(ends[i], SIG_DFL);
 	}
 	(void)sigprocmask(SIG_BLOCK, &signals, NULL);
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 
-	/* What keeps cuFile's log out of the current directory; a container may forbid it. */
+	/* This keeps cuFile's log out of the current directory; a container may forbid it. */
 	if (unshare(CLONE_FS) < 0)
 		(void)setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0);
 

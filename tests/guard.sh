@@ -93,7 +93,7 @@ a_good_test() {
 		[ "$(cat out)" = hello ] && [ ! -s err ] && [ -z "$(ls -A dirs)" ]
 }
 
-# What was left is named, and the test has failed.
+# Leftovers are named, and the test has failed.
 skips() {
 	ends skip 1 && [ "$(grep -c 'left behind: process ' err)" -ge 2 ]
 }
@@ -118,8 +118,8 @@ is_killed() {
 	ends wait 137 KILL
 }
 
-# What a test mounts or links and others have stays as it is, also when the directory was named by a
-# symbolic link or from where it is.  Without the right to mount it is the link alone.
+# Others' files that a test mounts or links stay as they are, also when PST_TEST_DIR is a symbolic
+# link or a relative path.  Without the right to mount, the case is about the link alone.
 leaves_others_alone() {
 	rm -rf theirs link
 	mkdir theirs

@@ -36,7 +36,7 @@ def in_scratch(how):
 
 def direct(place):
     os.close(os.open(place + "/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT))
-    # What is in memory takes the flag, since 6.6, and has no disk to go to.
+    # File systems in memory take the flag, since 6.6, and have no disk to go to.
     return os.popen(f"stat -f -c %T {place}").read().strip() not in ("tmpfs", "ramfs")
 
 

@@ -6,10 +6,10 @@
  * what is due.  A step of an operation is one system call; whether more is to come io_op_advance()
  * says, and then the operation goes back to the list with a new time.
  *
- * An operation at a gate is never due.  Whoever changes the gate wakes the threads to look again.
+ * An operation at a gate is never due.  Changing the gate wakes the threads to look again.
  *
- * A file is a local file with other operations.  So what tests look at on the disk is what
- * they wrote, and a file system that hangs hangs here too.
+ * A file is a local file with other operations.  So tests find their own
+ * bytes on the disk, and a file system that hangs hangs here too.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -36,7 +36,7 @@ struct test_file {
 	struct test_gate *gate; /* or NULL */
 };
 
-/* What the I/O context keeps of an operation, from queue() to the end. */
+/* The I/O context's record of an operation, from queue() to the end. */
 struct step {
 	uint64_t due;
 	bool hangs;

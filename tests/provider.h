@@ -45,7 +45,7 @@ struct test_plan {
 /* Operations of one kind meet at one bar of a gate. */
 enum test_bar { TEST_BAR_READ, TEST_BAR_WRITE, TEST_BAR_SYNC, TEST_BARS };
 
-/* What becomes of an operation that passes. */
+/* The result of an operation that passes. */
 enum test_result {
 	TEST_SHUT,  /* it does not pass */
 	TEST_DONE,  /* what the file below says */
@@ -64,13 +64,13 @@ struct test_gate {
 /* Files that this thread opens from now on have that gate, which stays until they are closed.
  * NULL: none. */
 void test_gate_use(struct test_gate *gate);
-/* What waits there goes on, and what comes later passes.  TEST_SHUT keeps what comes later. */
+/* Operations that wait there go on, and later ones pass.  TEST_SHUT keeps later ones. */
 void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result result);
 
 /* From now on; what hangs by another plan goes on. */
 void test_provider_plan(const struct test_plan *plan);
 
-/* What there is: I/O contexts, operations that hang, steps taken, and files. */
+/* Counts of I/O contexts, operations that hang, steps taken, and files. */
 unsigned test_provider_ctxs(void);
 unsigned test_provider_hanging(void);
 uint64_t test_provider_steps(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the library share: a scratch directory, files with a pattern, a queue,
+ * Shared by the tests of the library: a scratch directory, files with a pattern, a queue,
  * one request and its completion, and a matrix of back ends and kinds of memory that a case
  * runs over.
  *
@@ -48,7 +48,7 @@
 
 static char rig_dir[100];
 
-/* What there was before the case: threads, and what failed cases left behind. */
+/* Threads from before the case, and leftovers of failed cases. */
 static unsigned rig_tasks;
 static struct pst_stats rig_before;
 
@@ -220,7 +220,7 @@ static inline void rig_warm(const char *path)
 	(void)close(fd);
 }
 
-/* What is in the file now; how many bytes there were. */
+/* Read the file's present bytes; how many there were. */
 static inline size_t rig_slurp(const char *path, uint64_t off, void *buf, size_t len)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

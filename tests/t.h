@@ -158,7 +158,7 @@ static inline unsigned t_count_fds(void)
 	return n;
 }
 
-/* What they are, for who has to find out which is left. */
+/* Name open descriptors, to find the one that is left. */
 static inline void t_show_fds(void)
 {
 	for (int fd = 0; fd < 100; fd++) {
@@ -199,8 +199,8 @@ static inline uid_t t_stranger(void)
 	return 1000000 + (uid_t)getpid();
 }
 
-/* What a test may take that waits for a condition, in ns: only what hangs takes longer, however
- * busy the machine is. */
+/* The time of a test that waits for a condition, in ns: only a hang takes longer, however busy the
+ * machine is. */
 #define T_HANG_NS UINT64_C(60000000000)
 
 /* Processor time of this thread, in ns: what others do on the machine is not in it. */

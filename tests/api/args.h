@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of wrong arguments share.
+ * Shared by the tests of wrong arguments.
  */
 #ifndef PST_TEST_ARGS_H
 #define PST_TEST_ARGS_H

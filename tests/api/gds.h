@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of requests by cuFile share.  They run on the libraries of tests/stub/, which
- * PST_LIBCUDA and PST_LIBCUFILE name.  What is known of a way lasts as long as the process, so
- * each case has one of its own (again.h).
+ * Shared by the tests of requests by cuFile.  They run on the libraries of tests/stub/, which
+ * PST_LIBCUDA and PST_LIBCUFILE name.  A process remembers each way as long as it lives, so each
+ * case has one of its own (again.h).
  */
 #ifndef PST_TEST_GDS_H
 #define PST_TEST_GDS_H
@@ -74,7 +74,7 @@ static inline struct pst_path_info check(uint32_t op)
 	return info;
 }
 
-/* What was found out, once it was. */
+/* The result of the search for a direct way, once it has ended. */
 static inline struct pst_path_info verdict(void)
 {
 	uint64_t until = t_hang();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of grants share.
+ * Shared by the tests of grants.
  */
 #ifndef PST_TEST_GRANT_H
 #define PST_TEST_GRANT_H

@@ -112,7 +112,7 @@ static const struct cast casts[] = {
 	{ 2, { TEST_BAR_WRITE, TEST_BAR_SYNC } },
 };
 
-/* What else differs between runs of one order. */
+/* Other differences between runs of one order. */
 struct variant {
 	const struct cast *cast;
 	bool deaf; /* no cancel ends an operation at the gate */

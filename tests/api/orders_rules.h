@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What has to come of a read, a write and a sync by the rules of the library, whatever the order of
- * events: one completion of each, its result, and what is in use until when.
+ * The outcome of a read, a write and a sync by the rules of the library, in any order of events:
+ * one completion of each, its result, and how long memory and file are in use.
  */
 #ifndef PST_TESTS_ORDERS_RULES_H
 #define PST_TESTS_ORDERS_RULES_H
@@ -117,7 +117,7 @@ static inline int canceled(struct rules *r)
 /* All complete now, whatever is under way. */
 static inline void ended(struct rules *r, int err)
 {
-	/* What has not begun does not begin any more. */
+	/* Operations that have not begun never begin. */
 	if (r->subs[TEST_BAR_SYNC].held)
 		completed(r, TEST_BAR_SYNC, err, 0);
 	for (enum test_bar bar = 0; bar < TEST_BARS; bar++) {

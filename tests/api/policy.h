@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of paths share.
+ * Shared by the tests of paths.
  */
 #ifndef PST_TEST_POLICY_H
 #define PST_TEST_POLICY_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of proofs share: O_DIRECT that lies, cases in processes of their own, an honest
+ * Shared by the tests of proofs: O_DIRECT that lies, cases in processes of their own, an honest
  * request.  Reads and writes come here by calls.h.
  * 
  * Verdicts live as long as the process, so each case is a process of its own, forked before

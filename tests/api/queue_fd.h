@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of sleeping on a queue's descriptor share.
+ * Shared by the tests of sleeping on a queue's descriptor.
  */
 #ifndef PST_TEST_QUEUE_FD_H
 #define PST_TEST_QUEUE_FD_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of requests with streams share: the driver's double of tests/stub/ beside the
+ * Shared by the tests of requests with streams: the driver's double of tests/stub/ beside the
  * library, a stream, and cases over both back ends.
  */
 #ifndef PST_TEST_STREAM_H

@@ -276,7 +276,7 @@ static void large(void)
 	close_file();
 }
 
-/* What is read elsewhere meanwhile is not taken for a part of it. */
+/* Reads elsewhere in between are not taken for a part of the sequence. */
 static void astray(void)
 {
 	uint64_t off = 0;
@@ -394,7 +394,7 @@ static void truncated(void)
 	T_EQ(truncate(rig_path("file"), 20 * PIECE), 0);
 	d = rig_read(file, mem, 33 * PIECE, 0, PIECE);
 	T_EQ(d.res, 0);
-	/* What was read ahead is not what is there now. */
+	/* The bytes read ahead are no longer those of the file. */
 	rig_make(rig_path("file"), SEED, LEN);
 	for (unsigned i = 34; i < 64; i++)
 		(void)ask(i * PIECE, PIECE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What io_uring and threads keep of files and memory (tables of descriptors and of registered
- * pages, threads that wait for file systems) is never that of others, and where it is full or
+ * io_uring and threads keep tables of descriptors and of registered pages, and threads that wait
+ * for file systems.  An entry is never used for another file or memory.  Where a table is full or
  * refused, requests go without.
  */
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a system call gives and what the caller then hears: short counts, EINTR and EAGAIN are
- * gone on with, errors and the end of the file are told, bytes that are told are there.
+ * Results of system calls, and those that the caller gets for them: the library goes on after short
+ * counts, EINTR and EAGAIN, and reports errors and the end of the file; counted bytes are there.
  */
 #include <pthread.h>
 
@@ -19,7 +19,7 @@
 
 #define ALL INT32_MAX /* as much as is asked for */
 
-/* What calls on the file give, one after the other; those after the last give all. */
+/* Results of calls on the file, one after the other; later calls move all bytes. */
 static struct {
 	ino_t ino;        /* of the file; 0: no script */
 	int32_t gives[4]; /* at most so many bytes, or -errno */
@@ -263,7 +263,7 @@ static void run_on(const char *name, void (*fn)(void), const char *dev)
 
 int main(void)
 {
-	/* What is staged must not go by a window here, however small it is. */
+	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	call_hook = play;

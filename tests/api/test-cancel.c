@@ -59,7 +59,7 @@ static int child(char **argv)
 	C_CHECK(d && pst_queue_new(&o, &q) == 0);
 	C_CHECK(pst_mem_alloc(argv[5], (nr + 1) * PIECE, NULL, &m) == 0);
 	C_CHECK(pst_file_open(argv[6], PST_FILE_READ | PST_FILE_PLAIN, NULL, &f) == 0);
-	/* What the dynamic linker does at the first calls counts for nobody. */
+	/* Make the first calls before the count: the dynamic linker's work is not ours. */
 	prep(q, f, m, nr, PST_NO_DEADLINE, 1);
 	C_CHECK(pst_queue_submit(q) == 1 && pst_queue_cancel(q, 1) == 1);
 	C_CHECK(pst_queue_reap(q, d, 1, 1, t_in_ms(RIG_WAIT_MS)) == 1);

@@ -83,7 +83,7 @@ static void all_at_once(void)
 	close_file();
 }
 
-/* What was not begun when the time was over is not begun any more. */
+/* Copies that were not begun before the deadline never begin. */
 static void past_a_deadline(void)
 {
 	uint64_t deadline = t_in_ms(200);
@@ -117,7 +117,7 @@ static void canceled(void)
 	close_file();
 }
 
-/* Who sleeps on the descriptor is told that there is more to do. */
+/* The descriptor wakes its sleeper as long as there is more to do. */
 static void by_descriptor(void)
 {
 	struct pst_done d[NR];

@@ -128,7 +128,7 @@ static void hung_read(void)
 	T_EQ(rig_stats(rig_q).busy, 1);
 	T_EQ(!!(d.flags & PST_DONE_BUSY), !rig_soft());
 	if (rig_soft()) {
-		/* What the file system may still write to is a staging slot. */
+		/* The file system may still write only to a staging slot. */
 		T_OK(pst_mem_drain(mem, 0));
 	} else {
 		T_EQ(pst_mem_drain(mem, 0), -EBUSY);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files that fail: short counts, errors in the middle, no space, an end that moves.  What is
- * said to be complete is, and an error is never a success.
+ * Files that fail: short counts, errors in the middle, no space, an end that moves.  Bytes that a
+ * completion counts have moved, and an error is never a success.
  */
 #include "rig.h"
 
@@ -188,8 +188,8 @@ static void truncated(void)
 		T_EQ(truncate(rig_path("file"), (off_t)left), 0);
 		d = rig_reap1(rig_q);
 		T_CHECK(d.res >= 0 && d.res <= (int64_t)len - 100);
-		/* What comes from behind the new end is what was there, or a hole's zeroes;
-		 * what is before it is right. */
+		/* Bytes from behind the new end are the old ones, or a hole's zeroes; those before
+		 * it are right. */
 		T_CHECK(d.prefix == (uint64_t)d.res);
 		left = left > io.file_off ? left - io.file_off : 0;
 		left = left < d.prefix ? left : d.prefix;

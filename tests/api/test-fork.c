@@ -227,7 +227,7 @@ static void requests_in_flight(void)
 
 static struct fusefs fs;
 
-/* What hangs in the parent does not keep a child from its end. */
+/* A request that hangs in the parent does not keep a child from its end. */
 static void beside_a_request_that_hangs(void)
 {
 	struct pst_done d = { 0 };
@@ -263,7 +263,7 @@ static void beside_a_request_that_hangs(void)
 	fusefs_stop(&fs);
 }
 
-/* What the parent has freed is still there in the child's copy, and of no use. */
+/* The child's copy still has objects that the parent has freed, and they are of no use. */
 static void freed_while_the_child_lives(void)
 {
 	int hold[2];
@@ -421,7 +421,7 @@ static void host_memory_is_the_parents(void)
 
 /* ------------------------------------------------------------- from anew */
 
-/* What this program does when it is started with "work". */
+/* The work of this program when it is started with "work". */
 static int work_anew(void)
 {
 	struct pst_queue *q = NULL;

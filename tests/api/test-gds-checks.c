@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a direct way needs, as pst_check() tells it: on the libraries of tests/stub, each
- * case in a process of its own (again.h), because of their environment.
+ * The needs of a direct way, as pst_check() tells them: on the libraries of tests/stub, each case
+ * in a process of its own (again.h), because of their environment.
  */
 #include <dlfcn.h>
 #include <limits.h>

@@ -42,7 +42,7 @@ static void lie_wrong(void)
 	lies("lie=wrong", EILSEQ);
 }
 
-/* What differs once may be what somebody else wrote meanwhile: not believed, and no lie. */
+/* One difference may come of another program's write: the bytes are not used, but it is no lie. */
 static void other_bytes_once(void)
 {
 	struct pst_done d;
@@ -136,7 +136,7 @@ static void fails_in_turn(void)
 	close_all();
 }
 
-/* What is full or busy says nothing of the next time; what fails again and again does. */
+/* Full or busy says nothing of the next time; failing again and again does. */
 static void fails_again(void)
 {
 	struct pst_done d;
@@ -220,8 +220,8 @@ static void one_memory(void)
 }
 
 /*
- * That a write back failed is told once to each open file description.  Whoever wrote the file
- * must hear of it, so what a read does for itself goes by another.
+ * The kernel tells each open file description once that a write back failed.  The program that
+ * wrote the file must hear of it, so a read writes back by a description of its own.
  */
 static _Atomic int wrapped = -1, sync_errno;
 static atomic_uint nr_synced, nr_shared;

@@ -115,7 +115,7 @@ static void odd_pieces(void)
 	close_all();
 }
 
-/* What it could not have moved in any case, or is in the page cache, is no fallback. */
+/* Requests that cuFile could never move, or that the page cache serves, are no fallback. */
 static void odd_and_warm(void)
 {
 	struct pst_done d;
@@ -228,7 +228,7 @@ static void page_cache(void)
 	close_all();
 }
 
-/* What cannot be done without the CPU goes the other way, and is no fallback. */
+/* Requests that need the CPU go the other way, and are no fallback. */
 static void checksums(void)
 {
 	struct pst_done d;

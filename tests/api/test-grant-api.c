@@ -30,7 +30,7 @@ static void here(void)
 	T_EQ(rig_mem_differs(m, 5007, 99000, 8, 100), 99000);
 	m = pst_mem_free(m); /* the other one lives on */
 	T_EQ(rig_write(f, again, 0, 0, 100000).res, 100000);
-	/* What was imported may be handed on, but with no more rights. */
+	/* Imported memory may be handed on, but with no more rights. */
 	g = grant_of(again, 1, 10, PST_RIGHT_READ);
 	T_OK(pst_mem_import(&g, &m));
 	pst_grant_done(&g);
@@ -425,7 +425,7 @@ static void ended(pid_t pid, int sock, int want)
 	T_EQ(status, want);
 }
 
-/* What the importer wrote of what it found in the memory. */
+/* Check the bytes that the importer found in the memory and wrote into a file. */
 static void check_out(uint64_t seed, uint64_t at)
 {
 	char *buf = malloc(PART);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What has nothing to do sleeps: no thread runs and no descriptor is readable, also when the
+ * Without requests everything sleeps: no thread runs and no descriptor is readable, also when the
  * deadlines of requests that ended long ago have passed.
  */
 #include <poll.h>
@@ -75,7 +75,7 @@ static void rests(uint32_t flags)
 		one(q, f, m, i & 1 ? PST_OP_WRITE : PST_OP_READ);
 	fd = pst_queue_fd(q);
 	T_CHECK(fd >= 0);
-	/* What the kernel, an engine or a thread wrote late. */
+	/* Take late wake-ups of the kernel, an engine or a thread. */
 	idle_rests("pst-");
 	while (readable(fd, 0))
 		T_EQ(pst_queue_reap(q, &d, 0, 1, 0), 0);

@@ -87,7 +87,7 @@ static void child_says(const char *pool, const char *pages, char *buf, size_t le
 	T_EQ(status, 0);
 }
 
-/* What it then does: its bounds, and whether it may set a gibibyte and one byte. */
+/* Print the process' bounds, and whether it may set a gibibyte and one byte. */
 static int child(void)
 {
 	struct pst_stats st = { .sz = sizeof(st) };
@@ -639,7 +639,7 @@ int main(int argc, char **argv)
 		return child();
 	(void)unsetenv("PST_POOL");
 	(void)unsetenv("PST_PAGES");
-	/* What is staged must not go by a window here, however small it is. */
+	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	RIG_RUN1(set_and_get);

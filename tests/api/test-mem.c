@@ -291,7 +291,7 @@ static void wrapped_and_freed(void)
 	pst_file_close(f);
 }
 
-/* What a program does that takes the address for a pointer. */
+/* Use the address as a pointer, as a program might by mistake. */
 static void touch(uint64_t addr, bool write)
 {
 	volatile char *p = (volatile char *)(uintptr_t)addr;
@@ -497,7 +497,7 @@ static void drain(void)
 	pst_file_close(f);
 }
 
-/* What a completion says of memory that the kernel may still write to. */
+/* A completion says BUSY of memory that the kernel may still write to. */
 static void drain_of_what_hangs(void)
 {
 	struct pst_mem *m, *other;

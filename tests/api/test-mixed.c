@@ -137,7 +137,7 @@ static void behind_another_queue(void)
 	close_file();
 }
 
-/* What waits in a queue that nobody reaps keeps no other queue waiting for ever. */
+/* A write in a queue that nobody reaps keeps no other queue waiting for ever. */
 static void behind_one_that_waits(void)
 {
 	struct pst_queue *other;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What may happen to requests, in every order, on real queues.
+ * Events that meet requests, in every order, on real queues.
  *
  * A run has a queue with a read, a write and a sync in it, or some of these.  Their operations wait
  * at a gate of the test provider (provider.h).  Then events come, in one order of many:
@@ -47,7 +47,7 @@
 
 enum { SEED_FILE = 71, SEED_MEM, SEED_OLD, SEED_AFTER };
 
-/* What a thread has; queue, memory and file stay from run to run unless an event ends them. */
+/* A thread's objects; queue, memory and file stay from run to run unless an event ends them. */
 struct run {
 	const struct order *order;
 	struct rules want;
@@ -370,7 +370,7 @@ static enum how event(struct run *r, enum event ev)
 
 static _Atomic uint64_t sum; /* of requests that completed */
 
-/* What the last run left is used again. */
+/* Make the objects that the last run ended, and use the others again. */
 static enum how make_things(struct run *r)
 {
 	struct pst_queue_opts o = { .sz = sizeof(o), .backend = rig_backend, .depth = 4 };
@@ -479,7 +479,7 @@ static enum how finish(struct run *r)
 	return GOOD;
 }
 
-/* Whatever the run left, nothing of it is. */
+/* End all that the run left: nothing may stay. */
 static void give_up(struct run *r)
 {
 	struct pst_stats st = { .sz = sizeof(st) };

@@ -252,7 +252,7 @@ static void pinned(void)
 
 int main(void)
 {
-	/* What is staged must not go by a window here, however small it is. */
+	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	/* First, while the library was not used in this process: its children may use it. */

@@ -24,7 +24,7 @@ static void automatic(void)
 	close_file();
 }
 
-/* What the page cache has is read from there. */
+/* Bytes in the page cache are read from there. */
 static void warm(void)
 {
 	struct pst_done d;
@@ -358,7 +358,7 @@ static void counters(void)
 	T_EQ(b.timeouts | b.canceled, 0);
 	T_EQ(b.pool_bytes > rig_before.pool_bytes, rig_soft());
 	T_CHECK(b.pool_bytes <= b.pool_limit);
-	/* What a queue counted is not lost with it. */
+	/* A queue's counts are not lost with it. */
 	rig_q = pst_queue_free(rig_q);
 	b = rig_stats(NULL);
 	T_EQ(b.requests - all.requests, 3);
@@ -368,7 +368,7 @@ static void counters(void)
 
 int main(void)
 {
-	/* What is staged must not go by a window here, however small it is. */
+	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	RIG_RUN(automatic);

@@ -242,7 +242,7 @@ static void wrong_writes_are_written_again(void)
 	in_child(lying_writes_child);
 }
 
-/* Who wants O_DIRECT or nothing gets an error and not the bytes. */
+/* A request that allows O_DIRECT alone gets an error and not the bytes. */
 static void strict_child(void)
 {
 	struct pst_file *f = open_cold("strict", RIG_RW);
@@ -434,7 +434,7 @@ static void a_crowd_of_long_lies(void)
 	in_child(long_crowd_child);
 }
 
-/* Whatever a queue remembers of its last request, a bad mount is bad for it too. */
+/* A queue's memory of its last request does not hide that a mount has become bad. */
 static void memo_child(void)
 {
 	struct pst_file *f = open_cold("lies", RIG_R), *g = open_cold("other", RIG_R);

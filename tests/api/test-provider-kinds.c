@@ -49,7 +49,7 @@ static struct pst_file *open_local(uint32_t flags)
 	return f;
 }
 
-/* What a case that failed before left behind. */
+/* Leftovers of a case that failed before. */
 static unsigned files, ctxs;
 
 static void make(void)
@@ -154,7 +154,7 @@ static void wait_hanging(unsigned nr)
 	T_EQ(test_provider_hanging(), nr);
 }
 
-/* What hangs in one kind keeps nothing of another from its end, and can be cancelled. */
+/* A request that hangs in one kind keeps none of another from its end, and can be cancelled. */
 static void a_cancel_among_kinds(void)
 {
 	struct pst_file *test, *twin, *local;

@@ -134,7 +134,7 @@ static void level_triggered(void)
 	pst_mem_free(m);
 }
 
-/* What ends without any I/O wakes too. */
+/* Requests that end without any I/O wake, too. */
 static void ends_wake(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);

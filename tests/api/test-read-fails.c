@@ -146,7 +146,7 @@ static void forget(void)
 			T_OK(pst_mem_copy_in(ranges[i].mem, ranges[i].mem_off, zero, EACH));
 }
 
-/* What it should read or write, there. */
+/* Put the bytes there that it should read or write. */
 static void fill(void)
 {
 	t_fill(own, SEED, 0, LEN);
@@ -290,7 +290,7 @@ static void each_step_of(enum what what, int err)
 
 /*
  * There is a round of all failures that leaves nothing.  Not each is one: the allocator keeps some
- * for each thread, and rings end in the background.  What leaks does so in each.
+ * for each thread, and rings end in the background.  A leak shows in each.
  */
 static void leaves_nothing(enum what what, int err)
 {

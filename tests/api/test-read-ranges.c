@@ -128,7 +128,7 @@ static void bad_ranges(void)
 	pst_file_close(f);
 }
 
-/* What a grant does not allow is seen before anything moves. */
+/* A missing right is noticed before anything moves. */
 static void no_right(void)
 {
 	struct pst_mem *shared = NULL, *other = mem_new("soft:0", 4096), *m = NULL;

@@ -89,7 +89,7 @@ static void a_large_buffer_is_left_alone(void)
 	pst_file_close(f);
 }
 
-/* What is used again and again is registered, that and no more. */
+/* Pages that are used again and again are registered, and no others. */
 static void what_is_used_is_registered(void)
 {
 	struct pst_mem *m = rig_alloc("host", LEN);
@@ -214,7 +214,7 @@ static void nothing_that_is_read_once(void)
 	child_run(nothing_read_once_here);
 }
 
-/* What nobody touched is not registered; what is, is what requests name, to the page. */
+/* Only the pages that requests name are registered, and none that nobody touched. */
 static void grows_here(void)
 {
 	const uint64_t far = RIG_MIB(7);

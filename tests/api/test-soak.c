@@ -7,9 +7,9 @@
  * A byte of a file is a function of its offset, and writes write just that, so whatever
  * order things happen in, it is known what a read must give.  (Only writes that overlap
  * are never in flight together: where one of two takes O_DIRECT, the kernel makes the next
- * fsync(2) fail.)  What is held against the
- * library: a wrong byte, a byte that arrives after its request was over, a completion
- * that comes twice or never, and anything that is left at the end.
+ * fsync(2) fail.)  Faults of the library
+ * are a wrong byte, a byte that arrives after its request was over, a completion that comes
+ * twice or never, and anything that is left at the end.
  *
  * Three seconds, or with PST_SOAK=1 ten minutes; PST_SOAK=N means N seconds.  PST_SEED
  * repeats a run, as far as threads do.

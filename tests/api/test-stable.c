@@ -167,7 +167,7 @@ static void some_end_early(void)
 	pst_mem_free(all);
 }
 
-/* Who breaks the promise gets the new bytes, through the pool. */
+/* If the promise is broken, reads give the new bytes, through the pool. */
 static void a_changed_file_is_read_again(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
@@ -221,7 +221,7 @@ static void read_once_is_not_pinned(void)
 	pst_mem_free(all);
 }
 
-/* Who closes does not wait for the driver, and what is pinned counts until it is not. */
+/* Closing does not wait for the driver, and pinned pages count until they are unpinned. */
 static void close_does_not_unpin(void)
 {
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
@@ -328,7 +328,7 @@ static void run(const char *name, void (*fn)(void))
 
 #define RUN(fn) run(#fn, fn)
 
-/* What only the stand-in for the driver has. */
+/* Symbols that only the stand-in for the driver has. */
 static void find_stub(void)
 {
 	const char *name = getenv("PST_LIBCUDA");

@@ -160,7 +160,7 @@ static void write_holds_nothing_back(void)
 	order_mem_free(&m);
 }
 
-/* What names no stream, or another, goes on while one is waited for. */
+/* Requests without a stream, or with another, go on while one is waited for. */
 static void others_go_on(void)
 {
 	enum { NR = 100 };

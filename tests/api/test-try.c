@@ -245,7 +245,7 @@ static void refused(void)
 	end();
 }
 
-/* What the page cache has not got is left to a request, and so are files and memory that the queue
+/* Bytes that the page cache lacks are left to a request, and so are files and memory that the queue
  * does not know yet. */
 static void not_in_memory(void)
 {

@@ -22,7 +22,7 @@ names_with_a_scheme() {
 	cmp src dst
 	"$PENSTOCK" cp -q src ./a://c
 	cmp src a:/c
-	# What is no scheme is a path.
+	# A name without a scheme is a path.
 	mkdir A:
 	"$PENSTOCK" cp -q src A://x
 	cmp src A:/x

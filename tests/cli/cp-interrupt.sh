@@ -73,7 +73,7 @@ named_from_the_beginning() {
 		[ ! -e dst ]
 		[ $signal = KILL:137 ] || no_leftovers .
 	done
-	# What SIGKILL left is not to be taken for the target.
+	# A file that SIGKILL left must not be taken for the target.
 	left=$(echo dst.penstock-*)
 	[ -f "$left" ]
 }

@@ -178,7 +178,7 @@ source_is_target() {
 	same 1 src .
 }
 
-# What a shell has opened, by its name: a file is a file.
+# A file that a shell has opened, by the name /dev/stdout: a file is a file.
 standard_output() {
 	random_but_same >src
 	echo "longer than nothing" >ours

@@ -34,7 +34,7 @@ gpu() {
 	says "read back from cuda:0 with" out
 	lacks "in place of" out
 	lacks "soft" out
-	# What was compared is all that was moved, by both ways.
+	# All moved bytes were compared, by both ways.
 	gives 0 "$PENSTOCK" demo --size 4 --dir . --json
 	json out 'd["device"] == "cuda:0" and d["no_gpu"] == ""'
 	json out 'd["compared"]["device_bytes"] == sum(s["penstock"]["bytes"] + s["plain"]["bytes"]
@@ -166,7 +166,7 @@ bad_files() {
 	no_leftovers .
 }
 
-# What a header may cost in memory is counted before it is read.
+# The memory that a header may take is counted before it is read.
 too_many_values() {
 	need python3
 	for value in '{}' '[]' 1; do

@@ -197,7 +197,7 @@ odd_names() {
 	harmless
 	gives 0 "$PENSTOCK" doctor --gds --file "$name" --json
 	json out 'd["file"].startswith("a b\\012c\\011d") and d["ok"]'
-	# What people write is left as it is.
+	# Letters of people's languages are left as they are.
 	name=$(printf 'm\303\266del')
 	random 200000 "$name"
 	gives 0 "$PENSTOCK" doctor --gds --file "$name"

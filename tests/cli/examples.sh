@@ -51,7 +51,7 @@ cancel_reads() {
 	gives 2 "$path"
 }
 
-# What hangs completes all the same, and says what is not over.
+# A request that hangs completes all the same, and says that its memory is busy.
 cancel_what_hangs() {
 	example cancel-reads
 	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
@@ -113,7 +113,7 @@ read_tensors() {
 	gives 2 "$path" file 0
 }
 
-# What read_direct must print of these parts of a file, by arithmetic of our own.
+# The lines that read_direct must print of these parts of a file, by arithmetic of our own.
 checksums() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
 	need python3
 	python3 -c 'import sys
@@ -132,7 +132,7 @@ for off, length in zip(*[map(int, sys.argv[2:])] * 2):
     print("crc32c %08x" % (crc ^ 0xFFFFFFFF))' "$@"
 }
 
-# What write_direct must make of a file.
+# The bytes that write_direct must make of a file.
 written() { # FILE OFFSET LENGTH [OFFSET LENGTH]...
 	need python3
 	python3 -c 'import sys

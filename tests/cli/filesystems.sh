@@ -12,7 +12,7 @@ export TMPDIR
 : "${TEST_DIR:=$(cd "$(dirname "$0")/.." && pwd)}"
 . "$(dirname "$0")/lib.sh"
 
-# What O_DIRECT and the page cache have a part in; PST_SOAK=1 runs all of it everywhere.
+# The test programs of O_DIRECT and the page cache; PST_SOAK=1 runs all of them everywhere.
 programs=policy
 [ -z "${PST_SOAK:-}" ] || programs="io sync policy"
 

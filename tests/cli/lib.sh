@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What every test of the command needs.  A script sources this, defines a function for each
+# Helpers of every test of the command.  A script sources this, defines a function for each
 # case and ends with:	run_cases first_case second_case ...
 #
 # A case runs in a subshell under set -e, in a private empty directory.  It fails with its
@@ -77,7 +77,7 @@ lacks() {
 	fi
 }
 
-# What a name may hold: a newline, an escape sequence, C1 controls and bytes that are no UTF-8.
+# A name may hold these: a newline, an escape sequence, C1 controls and bytes that are no UTF-8.
 odd_name() {
 	printf 'a\n\033[31mb\233\302\205\377c'
 }

@@ -183,7 +183,7 @@ again() {
 	done
 }
 
-# Whoever prepares it has it prepared, whatever others undo meanwhile.
+# After mount the directory is prepared, even if others undo it meanwhile.
 made_and_undone_at_once() {
 	mkdir dir
 	for _ in 1 2; do

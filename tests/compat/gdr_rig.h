@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of libgdrapi share: memory of a device that the test can look at by other
+ * Shared by the tests of libgdrapi: memory of a device that the test can look at by other
  * means, and the recipe of a client.
  */
 #ifndef PST_GDR_RIG_H

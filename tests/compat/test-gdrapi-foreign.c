@@ -78,7 +78,7 @@ static void load(const char *name)
 	SYM(gdr_get_attribute);
 }
 
-/* What a client does with a buffer, NCCL's way. */
+/* A client's use of a buffer, NCCL's way. */
 static void use(struct gdr *g, bool v2)
 {
 	const size_t page = 65536, size = 2 * page;
@@ -158,7 +158,7 @@ static void fails_a_little(void)
 	T_EQ(api.gdr_pin_buffer(g, 4096, 4096, 0, 0, &mh), EINVAL);
 }
 
-/* What a device refuses once is an error once, and the handle is as it was. */
+/* One refusal of a device is one error, and the handle is as it was. */
 static void no_memory_at_first(void)
 {
 	struct pst_mem_info m = { .sz = sizeof(m) };

@@ -6,7 +6,7 @@
 
 #define LEN (1u << 20)
 
-/* What binaries rely on. */
+/* Sizes and values that binaries rely on. */
 #define SAME(a, b) _Static_assert((long)(a) == (long)(b), #a)
 SAME(sizeof(gdr_mh_t), 8);
 SAME(sizeof(gdr_t), 8);
@@ -225,7 +225,7 @@ static void places_of_bits(void)
 	T_CHECK(x.v1.mapped && x.v1.wc_mapping);
 }
 
-/* What programs built before 2.4 call: 40 bytes and not one more. */
+/* The call of programs built before 2.4: it fills 40 bytes and not one more. */
 static void facts_of_old(void)
 {
 #undef gdr_get_info

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Any bytes as lines of mountinfo, as lines of a udev record and as the configuration space of a
- * PCI device.  What is taken is text that ends, and asking twice gives the same.
+ * PCI device.  The facts are text that ends, and asking twice gives the same.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Any bytes as an IPC handle: 64 of it, 8 of the allocation's size, then pids of the owner.
- * What the parser accepts must be of that size and owner, and name something that can be.
+ * An accepted handle must be of that size and owner, and name something that can be.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as a safetensors file.  What the parser accepts must hold what its header
+ * Any bytes as a safetensors file.  An accepted file must hold what its header
  * promises: tensors inside the file, in order, without gaps, as long as their shape says.
  */
 #include <stdio.h>

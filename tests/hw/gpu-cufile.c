@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------- probe */
 
-/* What the process that probes says of the file and the device. */
+/* The probing process' answer about the file and the device. */
 struct said {
 	int err, version;
 	char mode[16], text[300];
@@ -274,7 +274,7 @@ static void once(void)
 	rig_quiet();
 }
 
-/* What the driver of the GPU and a cuFile that is direct keep is there after the first time. */
+/* The GPU's driver and a direct cuFile keep descriptors and threads from the first time on. */
 static void nothing_is_left(void)
 {
 	unsigned fds, threads;

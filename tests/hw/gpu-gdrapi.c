@@ -5,7 +5,7 @@
  *
  *	gpu-gdrapi [-m DEVICE] [--big BYTES]		cases, in TAP
  *
- * What a call takes is printed, and how fast copies are.
+ * It prints the time of calls and the rates of copies.
  */
 #include <getopt.h>
 #include <pthread.h>

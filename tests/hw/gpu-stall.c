@@ -35,7 +35,7 @@ static _Atomic uint64_t longest[PHASES], calls[PHASES];
 static uint64_t lasted[PHASES];
 static char prober_text[200];
 
-/* What a framework's allocator does: the smallest thing that needs the driver's locks. */
+/* The smallest work of a framework's allocator that needs the driver's locks. */
 static void *prober(void *arg)
 {
 	cu_ptr p = 0;
@@ -136,7 +136,7 @@ static void stall(const char *path)
 	/* The copies alone, to tell their share; then with pinning at the same time. */
 	enter(LOADING);
 	load_all(q, plain, m, len);
-	/* What is read once is not pinned. */
+	/* A file that is read once is not pinned. */
 	enter(PINNING);
 	load_all(q, f, m, len);
 	load_all(q, f, m, len);

@@ -283,7 +283,7 @@ static void sync_waits_for_kernels(void)
 	same_context();
 }
 
-/* What <penstock.h> says of captures: nobody may wait for a device then. */
+/* Captures, by <penstock.h>: nobody may wait for a device then. */
 static void sync_during_a_capture(void)
 {
 	struct hf3fs_iov iov = create(4096);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the programs of this folder share: the driver's API beside the library's, as the
+ * Shared by the programs of this folder: the driver's API beside the library's, as the
  * programs of users have it, and the end of a list of cases.  Patterns, files and
  * requests are those of rig.h.
  */
@@ -131,7 +131,7 @@ static inline int hw_done(void)
 	return t_failed ? 1 : 0;
 }
 
-/* What ends a program whose output is read by another. */
+/* End a program whose output is read by another. */
 #define HW_DIE(...)                           \
 	do {                                  \
 		fprintf(stderr, __VA_ARGS__); \

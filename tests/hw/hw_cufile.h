@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the cases of gpu-cufile share: the library as another user of it calls it, a file,
+/* Shared by the cases of gpu-cufile: the library as another user of it calls it, a file,
  * memory. */
 #ifndef PST_HW_CUFILE_H
 #define PST_HW_CUFILE_H

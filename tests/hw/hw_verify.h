@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the cases of gpu-verify share: files of a pattern, and what moved compared with it. */
+/* Shared by the cases of gpu-verify: files of a pattern, and comparing moved bytes with it. */
 #ifndef PST_HW_VERIFY_H
 #define PST_HW_VERIFY_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the programs on windows share: cases that print the library's log when they fail,
+ * Shared by the programs on windows: cases that print the library's log when they fail,
  * ranges that are checked both ways, and memory of chunks.
  */
 #ifndef PST_HW_WINDOW_H
@@ -207,7 +207,7 @@ static inline void print_line(const char *path)
 
 static unsigned fds_at_first;
 
-/* What the drivers open for themselves they have open then. */
+/* After this the drivers have opened their own descriptors. */
 static inline void warms_up(void)
 {
 	struct pst_mem *m = rig_alloc(device, 1000);

@@ -36,7 +36,7 @@ allowed() {
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
-	# What is measured beside us is called by the vendor's ABI.
+	# Baselines call the vendor's libraries by their ABI.
 	bench/*) echo "base bench gds/cufile mem/cuda tools/common public" ;;
 	examples/*) echo "tools/common public" ;;
 	usrbio/python/*) echo "public" ;;

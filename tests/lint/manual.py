@@ -18,7 +18,7 @@ NAME = r"\b(?:pst|PST)_[A-Za-z0-9_]+"
 ERRNO = r"-E[A-Z0-9]{2,}\b"
 TESTS_READ = {"PST_TEST_CASE"}
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
-# What a function that passes a reason on says instead of its name.
+# The word of a function that passes a reason on, in place of the reason's name.
 CARRIED = {"->backend_reason": "PST_WHY_NO_URING"}
 
 

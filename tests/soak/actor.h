@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What actor.c and slot.c share: an actor's memory, and the requests on it.
+ * Shared by actor.c and slot.c: an actor's memory, and the requests on it.
  *
  * An actor has banks of memory, cut into slots.  A slot has one request at a time.  Its
  * memory is filled with a canary first, so that what the request may not touch is known

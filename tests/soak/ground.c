@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files hold.
+ * The contents of the files.
  *
  * A byte of a file is a pattern of its place, plus a multiple of its generation: how often it
  * was written.  For each byte the oldest and the newest generation are kept that it may

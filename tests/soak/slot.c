@@ -328,7 +328,7 @@ void slot_prepare(struct actor *a, struct slot *sl)
 	sl->ground = &a->plan.grounds[i];
 	if (!sync)
 		sl->bank = &a->banks[below(d, NR_BANKS)];
-	/* What shrinks has no bytes that could be written. */
+	/* A bank that shrinks has no bytes that could be written. */
 	write = !sync && sl->ground->kind == GROUND_LIVE && sl->bank->kind != BANK_SHRINKS &&
 		one_in(d, 2);
 	sl->io.op = sync ? PST_OP_SYNC : write ? PST_OP_WRITE : PST_OP_READ;

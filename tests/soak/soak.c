@@ -154,7 +154,7 @@ static pid_t lender_start(void)
 
 /* ------------------------------------------------------------------ counts */
 
-/* What a process holds. */
+/* Resources that a process holds. */
 struct holdings {
 	unsigned fds, tasks, maps;
 	unsigned long locked_kb;

@@ -7,7 +7,7 @@
  * actor.c is a thread with a queue, files and memory of many kinds, slot.c one request of it.
  * ground.c knows the files and what bytes they may hold at any time.
  *
- * Whatever is wrong ends the round by soak_fail(), which names its seed.
+ * Any fault ends the round by soak_fail(), which names its seed.
  */
 #ifndef PST_SOAK_H
 #define PST_SOAK_H
@@ -88,7 +88,7 @@ struct ground {
 	struct ground_state *st; /* shared with the neighbour */
 };
 
-/* What a byte may be is known from when it is asked for: before the read begins. */
+/* The values that a byte may have are noted before the read begins. */
 struct ground_past {
 	uint64_t end;      /* where the file ended at least */
 	uint16_t oldest[]; /* GROUND_LEN at most: for each byte wanted, in order */

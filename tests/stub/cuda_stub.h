@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests may ask of the libcuda.so.1 that is built here, beyond the driver's own calls.
+ * Calls of tests to the libcuda.so.1 that is built here, beyond the driver's own.
  * They find these functions by dlsym(); where there is none, the library is a real one.
  *
  * Environment: STUB_CUDA_DEVICES (1 to 8, 0 for none), STUB_CUDA_FAIL (as

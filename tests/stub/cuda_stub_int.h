@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the stub share.  One lock, stub.lock, guards every table; it is not held
+ * Shared by the files of the stub.  One lock, stub.lock, guards every table; it is not held
  * while a stream moves bytes.
  */
 #ifndef PST_CUDA_STUB_INT_H
@@ -149,7 +149,7 @@ extern struct stub {
 	struct stub_cuda_state count;
 } stub;
 
-/* What a call needs and where it is allowed. */
+/* The needs of a call, and the places where it is allowed. */
 enum {
 	IN_CTX = 1,   /* a current context */
 	UNSAFE = 2,   /* not while somebody captures, unless the thread is relaxed */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests may ask of the libcufile.so.0 that is built here, beyond the library's own calls.
+ * Calls of tests to the libcufile.so.0 that is built here, beyond the library's own.
  * They find these functions by dlsym().
  *
  * It is set up by text, KEY=VALUE and commas between them: first by STUB_CUFILE in the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the stub share.  One lock guards every table; it is not held while bytes
+ * Shared by the files of the stub.  One lock guards every table; it is not held while bytes
  * move or a call hangs.
  */
 #ifndef PST_CUFILE_STUB_INT_H

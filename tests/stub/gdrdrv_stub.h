@@ -24,7 +24,7 @@ extern struct stub_gdrdrv {
 	bool lies;        /* maps other memory than was pinned */
 	unsigned fail_at; /* the n-th call fails with EIO; 0: none */
 
-	/* What happened. */
+	/* Counts of events. */
 	unsigned calls; /* that could have failed */
 	unsigned pinned_v1, pinned_v2, asked_types;
 	unsigned files, pins, maps; /* that are there now */

@@ -3,9 +3,9 @@
  * A libcuda.so.1 without a driver, for tests: same calls, same rules.
  *
  * Device memory lies behind addresses that the CPU cannot touch, contexts stand on a stack
- * per thread, streams run on threads of their own.  What the real driver answers with an
- * error gives that error here; what it answers with undefined behaviour ends the process
- * with a message.
+ * per thread, streams run on threads of their own.  A call that the real driver answers
+ * with an error gives that error here; one that it answers with undefined behaviour ends the
+ * process with a message.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * the memory of the stub of libcuda.
  *
  * The rules were seen with 1.15.1 in its compat mode; those of the direct modes are what
- * nvidia-fs and its documentation say.  What the real library does not survive ends the process
- * with a message.
+ * nvidia-fs and its documentation say.  A call that the real library does not survive ends the
+ * process with a message.
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -241,7 +241,7 @@ static void log_open(void)
 		(void)!write(log_fd, "opened\n", 7);
 }
 
-/* What was staged is used up, also by an open that fails.  The lock is held. */
+/* A staged parameter is used up, also by an open that fails.  The lock is held. */
 static bool take_compat(void)
 {
 	const char *env = getenv("CUFILE_ALLOW_COMPAT_MODE");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What programs register: files and memory. */
+/* Registrations of programs: files and memory. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>

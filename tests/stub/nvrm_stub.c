@@ -219,7 +219,7 @@ static int dev_open(const char *path, int flags, int *ret)
 
 /* ----------------------------------------------------------------- escapes */
 
-/* What a call asks for beyond the escape's number, for stub_nvrm.refuse. */
+/* A call's arguments beyond the escape's number, for stub_nvrm.refuse. */
 static bool refused(unsigned nr, const void *arg)
 {
 	uint32_t more = 0;

@@ -24,7 +24,7 @@
 #define STUB_GPUS 2u
 
 extern struct stub_nvrm {
-	/* What the driver is like; to be set while nobody uses it. */
+	/* Properties of the driver; to be set while nobody uses it. */
 	char version[64];
 	uint32_t reply;           /* to who asks for it */
 	int ctl_errno, gpu_errno; /* of open(); 0: it works */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the double share.  One lock guards all of it, in nvrm_stub.c; what is
- * declared here is called with the lock held.
+ * Shared by the files of the double.  One lock guards all of it, in nvrm_stub.c; the functions
+ * declared here are called with the lock held.
  *
  *	nvrm_stub.c	device files and what is wrapped
  *	nvrm_stub_rm.c	the resource manager: clients, objects, controls, mappings
@@ -22,7 +22,7 @@ struct file {
 	ino_t ino;
 	int device; /* -1: /dev/nvidiactl */
 	bool tied, used;
-	/* What mmap() may do once. */
+	/* One mmap() may do this. */
 	int mem_fd;
 	uint64_t off, len;
 	uint32_t access;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of the CUDA provider share.  They run on the library of tests/stub/, which
+ * Shared by tests of the CUDA provider.  They run on the library of tests/stub/, which
  * PST_LIBCUDA names.  Without that variable they run on the machine's driver; cases that
  * need the stub are then skipped.
  */
@@ -21,7 +21,7 @@
 
 #define CHUNK STUB_CHUNK
 
-/* What the provider does not call; NULL where the library has it not. */
+/* Calls of the driver that the provider does not make; NULL where the library lacks one. */
 static struct {
 	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
 	cu_result (*ctx_destroy)(cu_ctx);

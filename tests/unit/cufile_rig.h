@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of cuFile share.  They run on the libraries of tests/stub/, which PST_LIBCUDA and
+ * Shared by tests of cuFile.  They run on the libraries of tests/stub/, which PST_LIBCUDA and
  * PST_LIBCUFILE name; cases that do not need to play with these also run on real ones.
  *
- * What the library does lasts as long as the process, so each case has one of its own: forked
+ * The library keeps its state as long as the process lives, so each case has its own: forked
  * before anything was loaded, with its own count of descriptors, and of memory under the
  * sanitizer.
  */
@@ -82,7 +82,7 @@ static inline int apart_child(void (*fn)(void), int out)
 	return how;
 }
 
-/* What became of it: 0, T_JUMP_SKIP, or something bad. */
+/* The result of the process: 0, T_JUMP_SKIP, or something bad. */
 static inline int apart_run(void (*fn)(void), char *why, size_t len)
 {
 	int ends[2], status = 0;

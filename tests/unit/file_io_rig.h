@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the back ends share.  The same cases run on each of them: io_uring where the
+ * Shared by the tests of the back ends.  The same cases run on each of them: io_uring where the
  * machine has it, and threads.
  */
 #ifndef PST_TEST_FILE_IO_RIG_H
@@ -30,7 +30,7 @@
 #define SIZE MIB(4)
 #define SEED 7
 
-/* What the cases below run on. */
+/* The cases below run on these. */
 static const struct io_backend *ops;
 static char dir[64], path[128];
 

@@ -311,7 +311,7 @@ static inline void says(const char *name, int state, const char *begin, const ch
 		T_FAIL("%s is %d: %.380s", name, f->state, f->text);
 	for (const char *p = f->text; *p; p++)
 		T_CHECK(*p >= ' ' && *p <= '~');
-	/* What is in the way has a cure. */
+	/* A missing thing has a cure. */
 	T_CHECK(f->state != PST_CHECK_MISSING || strstr(f->text, "; "));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the software device share.
+ * Shared by the tests of the software device.
  */
 #ifndef PST_TEST_SOFT_RIG_H
 #define PST_TEST_SOFT_RIG_H

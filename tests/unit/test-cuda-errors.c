@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the driver refuses, what others forbid, and a device that is gone. */
+/* Refusals of the driver, calls that others forbid, and a device that is gone. */
 #include "base/log.h"
 #include "cuda_rig.h"
 
@@ -260,7 +260,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_OK(mem_copy_sync(b, MEM_TO_DEVICE, 0, host, 100));
 	mem_free(b);
 
-	/* What was there can be ended. */
+	/* Objects made before can be ended. */
 	ops()->unpin(1, host, 65536);
 	mem_stream_free(st);
 	mem_free(a);

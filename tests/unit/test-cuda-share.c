@@ -33,7 +33,7 @@ static int child_import(int sock)
 	} else if (!result && mem_copy_sync(b, MEM_TO_DEVICE, 0, buf, grant_len) < 0) {
 		result = 4;
 	}
-	/* What was got can be passed on. */
+	/* A received grant can be passed on. */
 	if (!result && (mem_export(a, g.rights, &again) < 0 || mem_import(&again, &c) < 0))
 		result = 5;
 	if (!result && memcmp(again.ipc, g.ipc, sizeof(g.ipc)) != 0)

@@ -155,7 +155,7 @@ static int64_t foreign_unreg(void *arg)
 	return x.buf_unreg(arg).err;
 }
 
-/* What others have registered is theirs: its length and its end are not known here. */
+/* Others' registrations are theirs: we know neither their length nor their end. */
 static void others_have_it(void)
 {
 	void *at;
@@ -356,7 +356,7 @@ static void making_room_hangs(void)
 	over();
 }
 
-/* What cannot be ended is said, and counted as ended. */
+/* A registration that cannot be ended is logged, and counted as ended. */
 static void an_end_fails(void)
 {
 	ready("mode=p2pdma");

@@ -69,7 +69,7 @@ static void others_may_register_the_same(void)
 	nothing_is_left();
 }
 
-/* What cuFile would move through host memory, without a word where it may. */
+/* cuFile would move such files through host memory, without a word where it may. */
 static void odd_attributes_are_refused(void)
 {
 	static const long odd[] = { FS_COMPR_FL,      FS_ENCRYPT_FL, FS_APPEND_FL,

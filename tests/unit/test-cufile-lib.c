@@ -44,7 +44,7 @@ static void opens_and_stays_open(void)
 	nothing_is_left();
 }
 
-/* What is in the current directory, and in TMPDIR. */
+/* Count the files of a directory: of the current one, and of TMPDIR. */
 static unsigned entries(const char *path)
 {
 	DIR *d = opendir(path);
@@ -258,7 +258,7 @@ static void somebody_was_first_and_we_want_all(void)
 	nothing_is_left();
 }
 
-/* Who only registers files is not counted, and must not lose the driver. */
+/* A program that only registers files is not counted, and must not lose the driver. */
 static void somebody_comes_later(void)
 {
 	struct cuf_descr d = { .type = CUF_FD };
@@ -460,7 +460,7 @@ static void looks_where_it_may_lie(void)
 	if (!cuda || !cufile)
 		T_SKIP("needs the libraries of tests/stub");
 	T_CHECK(v);
-	/* What these copies want is there already. */
+	/* Load now what these copies need, the CUDA provider. */
 	T_CHECK(mem_provider(PST_KIND_CUDA));
 	/* Where others may write nothing is taken: not below a build of umask 002. */
 	(void)umask(022);

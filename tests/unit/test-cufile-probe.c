@@ -184,7 +184,7 @@ static void *write_on(void *arg)
 	return NULL;
 }
 
-/* What a program writes meanwhile is no lie of the library's. */
+/* Bytes that a program writes meanwhile are no lie of the library's. */
 static void the_file_changes(void)
 {
 	struct cufile_verdict v;
@@ -330,7 +330,7 @@ static void a_relative_folder(void)
 	nothing_is_left();
 }
 
-/* What the caller of a set-uid program set reaches no process that is an ordinary one again. */
+/* Variables from the caller of a set-uid program reach no child that is an ordinary one again. */
 static void more_rights_than_the_caller(void)
 {
 	struct cufile_verdict v;
@@ -365,7 +365,7 @@ static void it_dies(void)
 	nothing_is_left();
 }
 
-/* Whatever stands there is taken as it is, and no more. */
+/* Any answer is parsed with care, and nothing behind it is read. */
 static void answers_are_read_with_care(void)
 {
 	struct cufile_verdict v;
@@ -489,7 +489,7 @@ static void *ask_slowly(void *arg)
 	return NULL;
 }
 
-/* What the program closes meanwhile is closed. */
+/* A file that the program closes meanwhile is closed. */
 static void nothing_is_kept_open(void)
 {
 	struct pollfd p = { .events = POLLIN };

@@ -60,7 +60,7 @@ static void works_with(const char *spec)
 	rig_quiet();
 }
 
-/* What is no error makes none. */
+/* Short counts and delays make no errors. */
 static void short_and_slow(void)
 {
 	rig_q = pst_queue_free(rig_q);

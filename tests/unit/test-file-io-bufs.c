@@ -131,7 +131,7 @@ static uint8_t *map_small(size_t len)
 	return p;
 }
 
-/* What nobody touched is not registered, and not there afterwards either. */
+/* Pages that nobody touched are not registered, and not there afterwards either. */
 static void registers_what_is_there(void)
 {
 	const size_t len = GIB(2), far = MIB(7);
@@ -203,7 +203,7 @@ static void registers_nothing_that_is_read_once(void)
 #define FIRST KIB(128)
 #define SECOND KIB(192)
 
-/* What other programs of the user lock counts too, and comes and goes. */
+/* Memory that other programs of the user lock counts too, and comes and goes. */
 static void others_lock(void)
 {
 	T_SKIP("this user has locked memory in other processes");

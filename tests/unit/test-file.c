@@ -114,7 +114,7 @@ static void creating(void)
 	(void)umask(old);
 }
 
-/* What must hold for any open file. */
+/* Facts that must hold for any open file. */
 static void check_facts(const struct file *f)
 {
 	int fl = fcntl(local_of(f)->fd, F_GETFL);

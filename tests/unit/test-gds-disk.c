@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is below a device number, and udev's record of it. */
+/* The disks below a device number, and udev's record of them. */
 #include "gds_rig.h"
 
 #define WAY0 "pci0000:40/0000:40:01.0/0000:41:00.0"

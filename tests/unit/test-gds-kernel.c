@@ -81,7 +81,7 @@ static void all_that_p2pdma_wants(void)
 	      "boot a kernel with CONFIG_PCI_P2PDMA=y, install the open kernel modules, 565 or "
 	      "newer",
 	      SET_REGISTRY);
-	/* What does not fit is left out, with its cure. */
+	/* Missing things that do not fit are left out, with their cures. */
 	put("/sys/devices/pci0000:16/0000:16:01.0/" GPU "/resource", "0x1000 0x1fff 0x0\n");
 	put("/proc/sys/kernel/osrelease", "6.8.0-%060d\n", 1);
 	block("/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1", 259, 1);
@@ -124,7 +124,7 @@ static void configurations_of_kernels(void)
 	machine_gone();
 }
 
-/* What the driver gave to P2PDMA says more than how it was told. */
+/* A pool that the driver gave to P2PDMA proves more than the driver's parameters. */
 static void a_pool_is_proof(void)
 {
 	machine();
@@ -147,7 +147,7 @@ static void a_pool_is_proof(void)
 	machine_gone();
 }
 
-/* What is on other machines, P2PDMA does not reach. */
+/* P2PDMA does not reach files on other machines. */
 static void remote_files(void)
 {
 	machine();

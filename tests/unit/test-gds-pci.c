@@ -162,7 +162,7 @@ static void bridges_that_redirect(void)
 	/* Checks of the source, and forwarding of what others redirect, turn nothing away. */
 	one_switch(PCI_ACS_SV | PCI_ACS_UF, PCI_ACS_UF | PCI_ACS_TB, PCI_ACS_DT);
 	says("acs", PST_CHECK_OK, "no bridge between", "");
-	/* What is above both is not passed. */
+	/* Transfers do not pass bridges above both devices. */
 	one_switch(0, 0, 0);
 	acs(PORT, PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
@@ -185,7 +185,7 @@ static void bridges_that_cannot_be_read(void)
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_UNKNOWN, "the configuration of 0000:18:01.0 cannot be read, so ACS",
 	     ")");
-	/* What is known to redirect is said all the same. */
+	/* A bridge that is known to redirect is named all the same. */
 	acs(SWITCH "/0000:18:00.0", PCI_ACS_RR);
 	T_EQ(ask("0000:1a:00.0"), 10);
 	says("acs", PST_CHECK_MISSING, "ACS sends", "each");

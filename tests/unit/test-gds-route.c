@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is known of a way by cuFile: which state leads to which, and that threads which look,
- * ask and answer at once never see what nobody said.
+ * The states of a route by cuFile: which leads to which, and that threads which look, ask and
+ * answer at once never see a state that nobody set.
  */
 #include <pthread.h>
 #include <string.h>

@@ -198,7 +198,7 @@ static void everything_arrives(void)
 	mem_free(a);
 }
 
-/* What a sender who knows the format, and means no good, might try. */
+/* Attacks of a sender who knows the format. */
 static void hostile(int type)
 {
 	struct mem_alloc *a = shared(PST_KIND_HOST, 4096);

@@ -10,7 +10,7 @@
 
 #define PAGES 8
 
-/* What the kernel has to tell about mappings: a call, a text or nothing. */
+/* The kernel's way to tell about mappings: a call, a text or none. */
 static enum { CALL, TEXT, NOTHING } kernel;
 static unsigned calls;
 
@@ -110,7 +110,7 @@ static void look(void)
 	T_EQ(munmap(big, GIB(512)), 0);
 }
 
-/* What is asked for at once, with what overlaps. */
+/* Many ranges at once, some of which overlap. */
 static void look_at_many(void)
 {
 	struct mapped list[5];

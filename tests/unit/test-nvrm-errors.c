@@ -174,7 +174,7 @@ static void no_descriptors(void)
 
 /* ------------------------------------------------------------------- PST_NVRM */
 
-/* What this program does when it is started for it. */
+/* The work of this program when it is started as a child. */
 static int as_child(const char *what)
 {
 	struct window_src src;

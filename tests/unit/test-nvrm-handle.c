@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the nvrm backend decides by itself: which IPC handles it believes, and which drivers it
- * talks to.
+ * Decisions of the nvrm backend: which IPC handles it takes, and which drivers it talks to.
  */
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Paths that only this file has.  What the core promises holds for them without their doing:
- * deadlines, cancel, BUSY, drain, staging of what they did not move, and the choice of the next
- * hop.
+ * Paths that only this file has.  The core keeps its promises for them without their doing:
+ * deadlines, cancel, BUSY, drain, staging of pieces that they did not move, and the choice of the
+ * next hop.
  */
 #include <pthread.h>
 

@@ -187,7 +187,7 @@ static void note(void *arg, int level, const char *line)
 	warnings += level == PST_LOG_WARN && strstr(line, "the staging pool stays");
 }
 
-/* What could not be pinned is tried again, and told once. */
+/* Pinning that failed is tried again, and logged once. */
 static void tries_again(void)
 {
 	uint64_t first, until = t_hang();
@@ -239,7 +239,7 @@ static void slow_slots(void)
 
 int main(void)
 {
-	/* What is staged must not go by a window here, however small it is. */
+	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
 	RIG_RUN1(grows);

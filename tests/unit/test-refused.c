@@ -146,7 +146,7 @@ static void full_is_not_without_threads(void)
 	pst_mem_free(soft);
 }
 
-/* What one allocation has no window for, another of the same device may have. */
+/* One allocation may have no window, and another of the same device have one. */
 static void window_of_one_memory(void)
 {
 	struct pst_mem *without = rig_alloc("soft:0", LEN), *with = rig_alloc("soft:0", LEN);

@@ -73,7 +73,7 @@ static void ends_in_reap(void)
 	T_EQ(locked, 0);
 }
 
-/* Who waits for other memory of the same queue finds that the request is over. */
+/* A thread that waits for other memory of the same queue notices that the request is over. */
 static void ends_in_drain(void)
 {
 	struct pst_file *other_file;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What published names point to. */
+/* Targets of published names. */
 #include "t.h"
 
 #include <errno.h>

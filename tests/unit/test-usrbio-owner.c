@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who a process is, and whether it lives: with real ones. */
+/* The identity of a process, and whether it lives: with real ones. */
 #include "usrbio_rig.h"
 
 #include <linux/sched.h>

@@ -10,7 +10,7 @@
 
 static char dir[PATH_MAX];
 
-/* What happens just before a name is removed. */
+/* Called just before a name is removed. */
 static void (*before_unlink)(const char *name);
 
 int __real_unlinkat(int at, const char *name, int flags);

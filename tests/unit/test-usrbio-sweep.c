@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What processes leave behind in a plain directory, and who may remove it: with real ones,
- * killed at any time.
+ * Leftovers of processes in a plain directory, and the users who may remove them: with real
+ * processes, killed at any time.
  */
 #include "usrbio_rig.h"
 
@@ -28,7 +28,7 @@ int __wrap_fstatfs64(int fd, struct statfs *st)
 	return 0;
 }
 
-/* What happens just before a name is taken away. */
+/* Called just before a name is taken away. */
 static void (*before_rename)(const char *name);
 
 int __real_renameat(int from, const char *name, int to, const char *new_name);
@@ -96,7 +96,7 @@ static void P11_the_dead_go_and_the_living_stay(void)
 		rig_pub_make(&theirs[i], iovs, &dead);
 	/* A ring's memory has no name any more, once it is published. */
 	T_EQ(unlink(theirs[1].path), 0);
-	/* Whatever the link is called. */
+	/* The link's name does not matter. */
 	T_EQ(renameat(iovs, theirs[2].name, iovs, "no UUID"), 0);
 	T_EQ(usrbio_plain_sweep(iovs), 3);
 	T_EQ(nr_published(), 1);

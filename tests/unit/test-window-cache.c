@@ -110,7 +110,7 @@ static void the_oldest_makes_room(void)
 /* Counted apart from the queue's requests. */
 static const struct holder me = { .number = 100 };
 
-/* What is used stays, however long. */
+/* A window in use stays, however long. */
 static void what_is_used_stays(void)
 {
 	const struct window *w;

@@ -55,7 +55,7 @@ static inline void rig_path(char ret[PATH_MAX], const char *dir, const char *nam
 
 /* --------------------------------------------------------------- processes */
 
-/* What a child does; its exit status. */
+/* The work of a child; its exit status. */
 typedef int (*rig_fn)(void *arg);
 
 /* Failed checks of a child cannot jump: it says so and ends. */
@@ -198,7 +198,7 @@ static inline bool rig_has(int iovs, const char *name)
 	return fstatat(iovs, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Whatever carries this process id goes from /dev/shm; how many there were. */
+/* Count, and perhaps remove, the files of /dev/shm that carry this process id. */
 static inline unsigned rig_shm_of(pid_t pid, bool remove_it)
 {
 	DIR *d = opendir("/dev/shm");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of libhf3fs_api_shared share: a mount of each kind, files with a pattern, a ring,
+ * Shared by the tests of libhf3fs_api_shared: a mount of each kind, files with a pattern, a ring,
  * and what must be left when a case is through.
  *
  *	static void reads(void)
@@ -94,8 +94,8 @@ static inline void api_daemon(void)
 }
 
 /*
- * What stays for the next ring: what the threads of plain directories sleep on, and 3fs-virt/iovs
- * of each mount, once.
+ * Descriptors that stay for the next ring: those that the threads of plain directories sleep on,
+ * and 3fs-virt/iovs of each mount, once.
  */
 static inline unsigned api_fds_that_stay(void)
 {
@@ -165,8 +165,8 @@ static inline unsigned api_shm(void)
 }
 
 /*
- * What is published.  A daemon may take the closing of the directory for the end of this thread's
- * publications, so there nothing can be looked at in between.
+ * Count published links.  A daemon may take the closing of the directory for the end of this
+ * thread's publications, so there nothing can be looked at in between.
  */
 static inline unsigned api_links(const char *begins)
 {

@@ -68,7 +68,7 @@ ABI_AT(abi_cqe, reserved, 4);
 ABI_AT(abi_cqe, result, 8);
 ABI_AT(abi_cqe, userdata, 16);
 
-/* What a client that opens, uses and closes the library for each operation resolves. */
+/* The symbols of a client that opens, uses and closes the library for each operation. */
 struct abi {
 	int (*reg_fd)(int fd, uint64_t flags);
 	void (*dereg_fd)(int fd);

@@ -2,8 +2,8 @@
 /*
  * usrbio-foreign-client MOUNTPOINT FILE
  *
- * What a client of 3FS relies on when it reads and writes through rings, asked of any daemon by
- * hand: TAP.  FILE.more is made and removed too.
+ * Properties that a client of 3FS relies on when it reads and writes through rings, asked of any
+ * daemon by hand: TAP.  FILE.more is made and removed too.
  */
 #include <sys/ioctl.h>
 
@@ -35,7 +35,7 @@ static void rings_are_laid_out_as_published(void)
 	T_EQ((uint8_t *)r.cqes - base, 16 + 56 * 1025);
 	T_EQ((uint8_t *)r.sqes - base, 16 + 80 * 1025);
 	T_EQ((uint8_t *)r.done - base, 16 + 96 * 1025);
-	/* What does not make a whole slot is left over. */
+	/* Bytes too few for a whole slot are left over. */
 	T_CHECK(wire_ring_at(base, 102544 + 95, &r));
 	T_EQ(r.n, 1025);
 	T_CHECK(!wire_ring_at(base, 16 + 32 + 96 * 2 + 4095, &r));

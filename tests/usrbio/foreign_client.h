@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the programs share that ask a daemon by hand: a published buffer, a file, an io.
+ * Shared by the programs that ask a daemon by hand: a published buffer, a file, an io.
  * They are called with MOUNTPOINT FILE; FILE, beneath it, is made and removed.
  */
 #ifndef PST_TESTS_FOREIGN_CLIENT_H
@@ -21,7 +21,7 @@
 #define SEED 7
 
 static char mnt[256], path[320];
-/* What most cases use: published memory, and FILE. */
+/* Most cases use these: published memory, and FILE. */
 static struct peer_iov buf;
 static struct peer_file file;
 

@@ -87,7 +87,7 @@ static int64_t read_all(int fd, uint8_t *buf, uint64_t off, uint64_t len, uint64
 			return got;
 		if (!got)
 			continue;
-		/* What was missing before is a hole, because something follows. */
+		/* Missing bytes before this chunk are a hole, because something follows. */
 		if (done < at && flags & WIRE_FORBID_HOLES)
 			return -ENODATA;
 		memset(buf + done, 0, at - done);

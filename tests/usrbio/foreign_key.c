@@ -34,7 +34,7 @@ static int nibble(char c)
 	return at ? (int)(at - digits) : -1;
 }
 
-/* What follows the UUID, or NULL. */
+/* The text behind the UUID, or NULL. */
 static const char *parse_uuid(const char *s, uint8_t id[16])
 {
 	for (int i = 0; i < 16; i++) {

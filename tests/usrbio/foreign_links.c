@@ -2,8 +2,8 @@
 /*
  * usrbio-foreign-links MOUNTPOINT FILE
  *
- * What a client of 3FS relies on in the virtual tree and in ioctls, asked of any daemon by hand:
- * TAP.
+ * Properties of the virtual tree and of ioctls that a client of 3FS relies on, asked of any daemon
+ * by hand: TAP.
  */
 #include <dirent.h>
 #include <grp.h>
@@ -200,7 +200,7 @@ static void targets_are_checked(void)
 	peer_iov_done(&tiny);
 }
 
-/* What user nobody can do: bit 0 is a directory that cannot be reached, the others are wrong. */
+/* Rights of user nobody: bit 0 is a directory that cannot be reached, the others are wrong. */
 static int child_is_nobody(const char *name)
 {
 	const struct peer_path link = peer_path(mnt, name);

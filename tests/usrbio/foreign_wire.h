@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What crosses between a usrbio client and a 3FS daemon: ring memory and ioctls.  Written from
- * the published protocol alone and used by the foreign client and daemon only, so that what the
- * library and its daemon believe is checked by something that does not share their beliefs.
+ * The protocol between a usrbio client and a 3FS daemon: ring memory and ioctls.  Written from the
+ * published protocol alone and used by the foreign client and daemon only, so that a mistake that
+ * the library and its daemon share is noticed.
  *
  * A ring of N slots, one of them always empty, is one piece of shared memory:
  *

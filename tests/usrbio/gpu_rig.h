@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of device iovs share: a plain directory, a directory that looks like a daemon's
+ * Shared by the tests of device iovs: a plain directory, a directory that looks like a daemon's
  * mount but takes links and does nothing with them, rings, and the bytes of device memory
  * past the library under test.
  */
@@ -53,7 +53,7 @@ static inline int gpu_rig_done(void)
 	return t_failed ? 1 : 0;
 }
 
-/* What is published in a directory: how many links, and the name of one of them. */
+/* The links in a directory: how many, and the name of one of them. */
 static inline unsigned gpu_links(const char *mount, char ret_name[256])
 {
 	char path[192];

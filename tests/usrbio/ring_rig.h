@@ -139,8 +139,8 @@ static inline void client_sleep(struct client *c, uint64_t end)
 }
 
 /*
- * Until there are min of them, at most so many milliseconds.  Who helped in vain sleeps until a
- * completion comes, and does not look after the server again.
+ * Until there are min of them, at most so many milliseconds.  A client that helped in vain sleeps
+ * until a completion comes, and does not look after the server again.
  */
 static inline unsigned client_wait(struct client *c, struct usrbio_cqe *ret, unsigned min,
 				   unsigned max, uint64_t ms)

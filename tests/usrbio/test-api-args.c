@@ -61,7 +61,7 @@ static void U5_sizes(void)
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)INT64_MAX + 1, 0, -1), -ENOSPC);
 	T_EQ(hf3fs_iovcreate(&iov, mnt, (size_t)1 << 50, 0, -1), -ENOSPC);
 	T_EQ(api_shm(), 0);
-	/* What fits, to its last byte. */
+	/* A block of 4097 bytes fits, to its last byte. */
 	T_EQ(hf3fs_iovcreate(&iov, mnt, 4097, 4097, -1), 0);
 	iov.base[4096] = 1;
 	T_EQ((uintptr_t)iov.base % 4096, 0);

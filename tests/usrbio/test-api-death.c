@@ -155,7 +155,7 @@ static void wait_completed(int nr)
 	T_EQ(usrbio_marker(at.cq_head), nr);
 }
 
-/* What was completed before is delivered with its own result. */
+/* A request that completed before the daemon's end is delivered with its own result. */
 static void P12_completions_from_before_count(void)
 {
 	struct timespec until = api_in_ms(API_WAIT_MS);

@@ -445,7 +445,7 @@ static int make_ior(void)
 
 static void U9_a_failed_iovcreate_leaves_nothing(void)
 {
-	/* What stays of a first use is there before they are counted. */
+	/* A first use leaves things that stay: make them before failures are counted. */
 	T_EQ(make_iov(), 0);
 	T_CHECK(fail_each(make_iov, EIO) >= 4);
 	T_CHECK(fail_each(make_iov, EACCES) >= 4);

@@ -41,7 +41,7 @@ static bool still_names(int number, const struct stat *file)
 	return fstat(number, &st) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev;
 }
 
-/* What a descriptor means: the byte in its file, or -errno. */
+/* The file that a descriptor stands for: the byte in it, or -errno. */
 static int means(int fd)
 {
 	int64_t n;
@@ -232,7 +232,7 @@ static void U10_modes(void)
 	destroy_ring();
 }
 
-/* What was prepared before goes on as if nothing had happened. */
+/* Requests prepared before go on as if nothing had happened. */
 static void U10_deregistered_with_requests_in_flight(void)
 {
 	struct hf3fs_cqe cqe[4];

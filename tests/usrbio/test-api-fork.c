@@ -91,7 +91,7 @@ static void U15_plain_rings_stay_the_parents(void)
 	destroy_ring();
 }
 
-/* What the child ends is its own: the parent goes on with a ring that the child did not use. */
+/* The child ends its own objects only: the parent's ring, which it did not use, goes on. */
 static int child_makes_its_own(void)
 {
 	struct hf3fs_iov mine;

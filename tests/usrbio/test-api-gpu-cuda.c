@@ -137,7 +137,7 @@ static void R5c_publication_goes_first(void)
 	same(&before);
 }
 
-/* What cannot be withdrawn stays whole, and the call can be made again. */
+/* A link that cannot be withdrawn leaves the iov whole, and the call can be made again. */
 static void a_link_that_does_not_go(void)
 {
 	struct stub_cuda_state before = state();
@@ -366,7 +366,7 @@ static int child_imports(const hf3fs_gpu_ipc_handle_t *h)
 	/* A daemon compares with the allocation that it opens, not with what we were given. */
 	g = gpu_published(&b, 1);
 	GPU_CHILD(g.off == 1234 && g.size == LEN && g.allocation == 2 * LEN);
-	/* What was got can be passed on. */
+	/* A received handle can be passed on. */
 	GPU_CHILD(hf3fs_iov_export_gpu(&b, &bad) == 0);
 	GPU_CHILD(!memcmp(&bad, h, sizeof(bad)));
 	hf3fs_iovdestroy_gpu(&b);

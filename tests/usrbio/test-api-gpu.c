@@ -117,7 +117,7 @@ static void R1_devices_are_counted(void)
 	T_EQ(hf3fs_gdr_device_count(), 2); /* PST_SOFT_DEVICES */
 }
 
-/* What the environment names is meant, and nothing else is taken for it. */
+/* If the environment names no device that exists, no other one is taken. */
 static void R1_a_wrong_kind_is_none(void)
 {
 	struct hf3fs_iov iov;
@@ -378,7 +378,7 @@ static void R5e_two_over_the_same(void)
 	T_EQ(unlink(gpu_file("twice")), 0);
 }
 
-/* What was freed and allocated anew at its address is other memory. */
+/* Memory allocated anew at the address of freed memory is other memory. */
 static void R5b_addresses_come_again(void)
 {
 	uint8_t *p, *last = NULL;

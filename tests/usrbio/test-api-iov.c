@@ -190,7 +190,7 @@ static void U7_opened_in_its_own_process(void)
 	api_close(fd);
 }
 
-/* What must not be taken for shared memory. */
+/* Targets that must not be taken for shared memory. */
 static void U7_open_follows_only_shared_memory(void)
 {
 	static const char *const targets[] = {
@@ -295,7 +295,7 @@ static void P3_shm_unlink_straight_after_symlink(void)
 	hf3fs_iovunlink(&iov);
 	hf3fs_iovdestroy(&iov);
 	T_CHECK(!iov.iovh);
-	/* What the program published is the program's. */
+	/* A link that the program made is the program's. */
 	T_CHECK(is_published(&like));
 	T_EQ(unlink(link_of(&like)), 0);
 	memset(p, 1, 65536);
@@ -378,7 +378,7 @@ static void P3_wraps_of_one_region(void)
 	}
 	T_EQ(api_io(&reads, &first, 0, fd, 0, 4096), 4096);
 	T_EQ(unlink(link_of(&like)), 0);
-	/* What is published with a block size is held to it. */
+	/* Requests on memory published with a block size are held to it. */
 	blocks = like;
 	blocks.block_size = 65536;
 	T_EQ(symlink("/dev/shm/pst-test-wrap", link_of(&blocks)), 0);
@@ -481,7 +481,7 @@ static void P3_names_of_rings(void)
 	}
 }
 
-/* What a process left that was killed goes when the directory is used next. */
+/* Links and memory of a killed process go when the directory is used next. */
 static int leave_something(void)
 {
 	struct hf3fs_iov iov;

@@ -162,7 +162,7 @@ static void U9_links_that_lead_to_no_semaphore(void)
 	fake_end();
 }
 
-/* What is submitted is a post of the semaphore that belongs to the ring's priority. */
+/* Submitting posts the semaphore that belongs to the ring's priority. */
 static void P5_the_semaphore_of_the_priority(void)
 {
 	static const char *const names[] = { "/pst-test-h", "/pst-test-n", "/pst-test-l" };

@@ -27,7 +27,7 @@ static struct vfs *vfs;
 static pthread_t server;
 static int served = 1; /* what serving ended with */
 
-/* What the owner has: one link, if any, and what it was told. */
+/* The owner's state: one link, if any, and the calls that it got. */
 static struct notes {
 	char name[64], target[64]; /* empty: no link */
 	struct vfs_caller who;     /* the last caller */
@@ -187,7 +187,7 @@ static void *serve(void *arg)
 	return NULL;
 }
 
-/* What the owner knows now. */
+/* The owner's state now. */
 static struct notes notes(void)
 {
 	struct notes n;

@@ -115,7 +115,7 @@ static void scribble_args(void)
 	}
 }
 
-/* What the server takes for a ring at work, mostly. */
+/* Write values that the server mostly takes for a ring at work. */
 static void scribble_plausibly(void)
 {
 	const struct usrbio_ring *at = &bad.c.at;
@@ -238,7 +238,7 @@ static void bad_end(void)
 		T_EQ((uint8_t)bad.map[i], CANARY);
 		T_EQ((uint8_t)bad.map[FENCE + BAD_LEN + i], CANARY);
 	}
-	/* What it could not write is as it was. */
+	/* The file that it could not write is as it was. */
 	T_CHECK(buf);
 	T_EQ(rig_slurp(rig_path("file3"), 0, buf, BAD_LEN), BAD_LEN);
 	T_EQ(t_differs(buf, 3, 0, BAD_LEN), BAD_LEN);

@@ -158,7 +158,7 @@ static void rings_come_back(void)
 		expect(&c, 5, false);
 		server_ring_remove(my.w, c.ring);
 		c.ring = NULL;
-		/* What was put there meanwhile is found without a kick. */
+		/* The server finds entries put there meanwhile without a kick. */
 		prep(&c, 2);
 		T_OK(server_ring_add(my.w, &o, &c.ring));
 		expect(&c, 2, false);
@@ -453,7 +453,7 @@ static void *start_and_end(void *arg)
 	return NULL;
 }
 
-/* What a client's thread started does not end with it. */
+/* Requests that a client's thread started do not end with it. */
 static void clients_end_before_their_requests(void)
 {
 	struct client c;

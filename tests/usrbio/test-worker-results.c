@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What comes of an entry: bytes, errors, holes, blocks.
+ * Results of entries: bytes, errors, holes, blocks.
  */
 #include "worker_rig.h"
 
@@ -62,7 +62,7 @@ static void P6_results(void)
 	env_end();
 }
 
-/* What the statistics say, and which path it was. */
+/* The statistics have the counts and the path. */
 static void P6_statistics(void)
 {
 	struct server_ring_stats st;

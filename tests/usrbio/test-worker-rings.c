@@ -249,7 +249,7 @@ static void two_threads_on_a_ring(void)
 	while (got < nr) {
 		unsigned n = client_wait(&shared, q, 1, RIG_NR(q), 1000);
 
-		/* What the poster did not kick yet is nobody's fault. */
+		/* A wait may be in vain only before the poster's last kick. */
 		T_CHECK(n || !posted_all);
 		for (unsigned i = 0; i < n; i++) {
 			T_EQ(q[i].result, 64);

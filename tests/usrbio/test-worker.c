@@ -84,7 +84,7 @@ static void P4_depth_below_zero_at_once(void)
 	env_end();
 }
 
-/* What is no batch goes after its time, though nobody says anything more. */
+/* A partial batch goes after its time, though nobody kicks again. */
 static void P4_timeout_fires(void)
 {
 	uint64_t start;

@@ -66,7 +66,7 @@ dynamic() { # TAG
 same U3_soname libhf3fs_api_shared.so "$(dynamic SONAME)"
 same U3_file libhf3fs_api_shared.so "$(basename "$(readlink -f "$lib")")"
 
-# What the headers declare, and the other way round.
+# The library exports all calls of the headers, and no others.
 declared=$(cat "$headers/hf3fs_usrbio.h" "$headers/hf3fs_usrbio_gdr.h" | tr '\n' ' ' |
 	grep -o 'HF3FS_API [^;]*;' | sed -n 's/[^(]*[ *]\(hf3fs_[a-z0-9_]*\)(.*/\1/p' | LC_ALL=C sort -u)
 same U3_symbols "$declared" "$(nm -D --defined-only "$lib" | sed -n 's/.* [A-Z] //p' | LC_ALL=C sort)"
@@ -91,7 +91,7 @@ case $(dynamic RUNPATH) in
 *) result U3_runpath "it is '$(dynamic RUNPATH)'" ;;
 esac
 
-# Who comes by a link in another folder finds libpenstock too.  A bundle has no place of its own.
+# Loaded by a link in another folder, it finds libpenstock too.  A bundle has no place of its own.
 dir=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM

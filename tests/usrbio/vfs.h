@@ -8,7 +8,7 @@
  *	MOUNTPOINT/OUTER/		virtual, found by name, not listed, holds INNER alone
  *	MOUNTPOINT/OUTER/INNER/		virtual, holds links: ops->lookup() and its kin
  *
- * Whatever else is tried in the virtual directories gives EPERM, an unknown name ENOENT.
+ * Any other call in the virtual directories gives EPERM, an unknown name ENOENT.
  *
  * An inode number is the same for clients (statx), for the kernel and in this interface: that
  * of the backing file, and 1 for the root.  A file keeps its number while the backing file
@@ -30,7 +30,7 @@
 struct vfs;
 struct vfs_list;
 
-/* Who asks.  The id is that of the calling thread, and 0 where it has none here. */
+/* The caller.  The id is that of the calling thread, and 0 where it has none here. */
 struct vfs_caller {
 	uid_t uid;
 	gid_t gid;

@@ -39,7 +39,7 @@ struct user {
 	struct server *server;
 };
 
-/* What somebody published. */
+/* A published link. */
 struct entry {
 	struct entry *next;
 	char name[USRBIO_NAME_MAX];
@@ -55,7 +55,7 @@ struct entry {
 	struct server_ring *ring;
 };
 
-/* What somebody has open, from open to release. */
+/* An open file, from open to release. */
 struct opened {
 	struct opened *next;
 	const void *key;

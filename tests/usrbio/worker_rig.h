@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the tests of the server share: a server with one buffer, whose neighbourhood is watched,
+ * Shared by the tests of the server: a server with one buffer, whose neighbourhood is watched,
  * and files with a pattern.
  */
 #ifndef PST_SERVER_RIG_H

@@ -158,7 +158,7 @@ def signals_end_a_wait():
                 pass
         finally:
             signal.signal(signal.SIGALRM, old)
-        # What it had taken is the next one's.
+        # The next call gets completions that it had taken.
         got = [ring.wait(min_results=n, timeout=5) for n in (1, 2)]
         eq([len(g) for g in got], [1, 2])
         eq(sorted(d.userdata for g in got for d in g), [0, 1, 2])
