@@ -12,6 +12,7 @@
 #include "window/window.h"
 
 #define COST_MAX KIB(64)
+#define COST_LEAST KIB(16) /* that far in any case: requests of a few pages are the most common */
 #define COST_ROUNDS 5u
 #define COST_TRIES 3u                    /* before the CPU has lost */
 #define CPU_LIMIT_NS (5 * NSEC_PER_MSEC) /* of this thread's time */
@@ -89,13 +90,16 @@ static uint64_t cpu_now(void)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
+/* What is found here holds for the life of the process, and the time may be over after the first
+ * length, because other programs had the CPU.  That says nothing about the lengths behind it. */
 static uint64_t crossover(const struct cost *c, bool (*cpu)(const struct cost *, size_t),
 			  bool (*device)(const struct cost *, size_t))
 {
 	uint64_t max = 0, end = now_ns() + LIMIT_NS, cpu_end = cpu_now() + CPU_LIMIT_NS;
 
-	for (size_t len = KIB(1); len <= COST_MAX && now_ns() < end && cpu_now() < cpu_end;
-	     len *= 2) {
+	for (size_t len = KIB(1); len <= COST_MAX; len *= 2) {
+		if (len > COST_LEAST && (now_ns() >= end || cpu_now() >= cpu_end))
+			break;
 		if (!cpu_wins(c, cpu, device, len))
 			break;
 		max = len;
