@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * An engine for fio that reads and writes through rings of usrbio, as 3FS's own does: it collects
- * what fio queues, and a commit prepares it, submits it and waits for all of it.  bench/fio-rings
- * builds it against fio's source and runs it.
+ * fio's requests, and a commit prepares them, submits them and waits for all of them.
+ * bench/fio-rings builds it against fio's source and runs it.
  *
  *	fio --ioengine=external:fio-usrbio.so --mountpoint=DIR --ior_depth=0 ...
  */

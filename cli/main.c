@@ -17,7 +17,7 @@ static const struct command {
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
 	  window_usage },
-	{ "mount", cmd_mount, "prepare a directory for programs that use usrbio", mount_usage },
+	{ "mount", cmd_mount, "serve a directory, also by rings of usrbio", mount_usage },
 	{ "umount", cmd_umount, "undo that", umount_usage },
 	{ "run", cmd_run, "run a program with libraries that bear the names of others", run_usage },
 };

@@ -2,7 +2,7 @@
 /*
  * Files to GPU memory by cuFile, by Penstock and by hand, side by side.
  *
- *	cufile.c	what was asked for, and the file
+ *	cufile.c	the arguments, and the file
  *	cells.c	cells: the ways take turns
  *	worker.c	a way's process: threads, memory, one turn, its bytes compared
  *	ways.c	the ways themselves

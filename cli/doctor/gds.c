@@ -15,7 +15,7 @@
 #include "tools/common/pattern.h"
 
 #define BYTES MIB(2)
-#define PIECE KIB(4)                  /* what cuFile moves is a multiple of */
+#define PIECE KIB(4)                  /* cuFile moves multiples of this */
 #define LEAST KIB(64)                 /* shorter reads do not go by it */
 #define ANSWER_NS (40 * NSEC_PER_SEC) /* until the library knows whether it uses cuFile */
 #define MOUNT_SECONDS 5               /* for a mount to answer; those of dead servers do not */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prepare a directory for programs that use usrbio, and undo it.  There is no daemon yet: a
- * plain directory is served by the programs themselves.
+ * Mounts, and directories that are prepared for programs that use usrbio: made and undone.
  */
 #include "cli/mount/mount.h"
 
 #include <getopt.h>
+#include <inttypes.h>
 #include <sys/stat.h>
 
 #include "cli/commands.h"
+#include "cli/mount/daemon.h"
 #include "usrbio/proto/plain.h"
 
 /* Others may make and undo the same directory meanwhile: begin again, so often, after so long. */
@@ -16,19 +17,31 @@
 #define TRY_AGAIN_US 1000
 
 const char mount_usage[] =
-	"Usage: penstock mount --plain DIR\n"
+	"Usage: penstock mount DIR --source SOURCE [OPTION...]\n"
+	"       penstock mount --plain DIR\n"
 	"\n"
-	"Prepares DIR, on any file system, for programs that use 3FS's usrbio: they publish\n"
-	"their rings in DIR/3fs-virt and do the work with threads of their own, without a daemon.\n"
-	"DIR then serves the user who prepared it.  Start the programs with 'penstock run'.  What\n"
-	"programs that have ended left there is removed.  A directory that is prepared stays so.\n"
+	"Makes SOURCE, a directory on any file system, appear at DIR, for programs that read and\n"
+	"write files, and for those that use 3FS's usrbio there.  Everybody has the rights at DIR\n"
+	"that he has at SOURCE, and a process of his own that executes his rings.  See\n"
+	"penstock-mount(8).\n"
 	"\n"
-	"  --plain  without a daemon; there is no other way yet\n";
+	"  --source SOURCE    the directory that is served\n"
+	"  --foreground       do not go into the background\n"
+	"  --kernel-cache     read and write files by the kernel's cache of the mount, also where\n"
+	"                     the kernel could pass bytes on by itself (Linux 6.9, root)\n"
+	"  --timeout SECONDS  for which the kernel believes names and attributes (1)\n"
+	"  --links N          buffers and rings that a user may publish (16384)\n"
+	"  --rings N          rings that a user may publish (1024)\n"
+	"  --memory SIZE      shared memory that a user may publish, in all (any)\n"
+	"\n"
+	"With --plain, DIR is prepared for programs that use usrbio, without a daemon: they\n"
+	"publish their rings in DIR/3fs-virt and do the work with threads of their own.  DIR then\n"
+	"serves the user who prepared it.  Start the programs with 'penstock run'.  What programs\n"
+	"that have ended left there is removed.  A directory that is prepared stays so.\n";
 
-const char umount_usage[] =
-	"Usage: penstock umount DIR\n"
-	"\n"
-	"Undoes 'penstock mount --plain DIR'.  Fails while a program uses it, and names it.\n";
+const char umount_usage[] = "Usage: penstock umount DIR\n"
+			    "\n"
+			    "Undoes 'penstock mount'.  Fails while a program uses DIR.\n";
 
 static void say_ready(const char *dir, bool was_ready, int removed)
 {
@@ -126,27 +139,103 @@ static int umount_plain(const char *given)
 	return 0;
 }
 
+enum { PLAIN = 256, SOURCE, FOREGROUND, KERNEL_CACHE, TIMEOUT, LINKS, RINGS, MEMORY };
+
+static const struct {
+	int opt;
+	const char *name;
+	uint64_t min, max;
+	size_t to; /* in struct daemon_opts */
+} numbers[] = {
+	{ TIMEOUT, "timeout", 0, 86400, offsetof(struct daemon_opts, timeout_s) },
+	{ LINKS, "links", 1, 1000000, offsetof(struct daemon_opts, links) },
+	{ RINGS, "rings", 1, 1000000, offsetof(struct daemon_opts, rings) },
+};
+
+static int take_number(int opt, struct daemon_opts *o)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		if (numbers[i].opt != opt)
+			continue;
+		if (parse_number(optarg, numbers[i].min, numbers[i].max,
+				 (uint64_t *)(void *)((char *)o + numbers[i].to)) == 0)
+			return 0;
+		return usage_error("--%s takes a number from %" PRIu64 " to %" PRIu64,
+				   numbers[i].name, numbers[i].min, numbers[i].max);
+	}
+	return 0;
+}
+
+/* 0, or an exit status. */
+static int take_option(char *argv[], int opt, bool *plain, struct daemon_opts *o)
+{
+	switch (opt) {
+	case PLAIN:
+		*plain = true;
+		return 0;
+	case SOURCE:
+		o->source = optarg;
+		return 0;
+	case FOREGROUND:
+		o->foreground = true;
+		return 0;
+	case KERNEL_CACHE:
+		o->kernel_cache = true;
+		return 0;
+	case MEMORY:
+		if (parse_size(optarg, &o->memory) == 0)
+			return 0;
+		return usage_error("--memory takes a size, like 4g");
+	case TIMEOUT:
+	case LINKS:
+	case RINGS:
+		return take_number(opt, o);
+	default:
+		return option_error(argv, opt);
+	}
+}
+
 int cmd_mount(int argc, char *argv[])
 {
-	enum { PLAIN = 256 };
 	static const struct option longs[] = {
 		{ "plain", no_argument, NULL, PLAIN },
+		{ "source", required_argument, NULL, SOURCE },
+		{ "foreground", no_argument, NULL, FOREGROUND },
+		{ "kernel-cache", no_argument, NULL, KERNEL_CACHE },
+		{ "timeout", required_argument, NULL, TIMEOUT },
+		{ "links", required_argument, NULL, LINKS },
+		{ "rings", required_argument, NULL, RINGS },
+		{ "memory", required_argument, NULL, MEMORY },
 		{ 0 },
 	};
+	struct daemon_opts o = DAEMON_DEFAULTS;
 	bool plain = false;
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-		if (opt != PLAIN)
-			return option_error(argv, opt);
-		plain = true;
+		int status = take_option(argv, opt, &plain, &o);
+
+		if (status)
+			return status;
 	}
-	if (!plain)
-		return usage_error("only plain directories are served by this version: "
-				   "penstock mount --plain DIR");
+	if (plain == (o.source != NULL))
+		return usage_error("give either --source SOURCE or --plain");
 	if (argc - optind != 1)
 		return usage_error("give one directory");
-	return exit_status(mount_plain(argv[optind]));
+	return exit_status(plain ? mount_plain(argv[optind]) : daemon_start(argv[optind], &o));
+}
+
+static int umount_any(const char *given)
+{
+	char dir[PATH_MAX];
+	int r = daemon_find(given, dir);
+
+	if (r <= 0)
+		return r < 0 ? r : umount_plain(given);
+	r = daemon_stop(dir);
+	if (r == 0)
+		(void)printf("%s is no mount any more.\n", dir);
+	return r;
 }
 
 int cmd_umount(int argc, char *argv[])
@@ -158,5 +247,5 @@ int cmd_umount(int argc, char *argv[])
 		return option_error(argv, opt);
 	if (argc - optind != 1)
 		return usage_error("give one directory");
-	return exit_status(umount_plain(argv[optind]));
+	return exit_status(umount_any(argv[optind]));
 }

@@ -180,7 +180,7 @@ static uint64_t random_len(uint64_t *state, uint64_t size)
 	return 1 + random_next(state) % MIN(most, size);
 }
 
-/* want holds what the device must have; it is kept up to date. */
+/* k->want holds the bytes that the device must have; it is kept up to date. */
 static int random_copy(struct win_checker *k, uint64_t *state, struct win_diff *d)
 {
 	uint64_t len = random_len(state, k->size), off = random_next(state) % (k->size - len + 1);

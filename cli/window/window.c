@@ -130,7 +130,7 @@ static const struct {
 	{ "pingpong", win_pingpong, WIN_OPT_COUNT },
 };
 
-/* The check that a subcommand takes what it was given; 0 or an exit status. */
+/* Check that a subcommand takes the options that it was given; 0 or an exit status. */
 static int check_used(const char *sub, uint32_t takes, uint32_t used)
 {
 	const char *name = win_opt_name(used & ~takes);

@@ -34,7 +34,7 @@ struct ranges {
 	unsigned nr_wrapped;
 };
 
-/* Check and group what the caller gave; ranges_done() is due also on failure. */
+/* Check and group the caller's ranges; ranges_done() is due also on failure. */
 int ranges_init(struct ranges *rs, uint32_t op, const struct pst_vec *vecs, unsigned nr);
 
 /**

@@ -112,7 +112,7 @@ struct pst_window *pst_window_close(struct pst_window *window)
 	_cleanup_(errno_restore) int saved = errno;
 	NO_CANCEL();
 
-	/* A forked child has no mapping, and what is open is its parent's. */
+	/* A forked child has no mapping, and the open window is its parent's. */
 	if (!window || fork_guard() < 0)
 		return NULL;
 	window_close(window->w);

@@ -7,13 +7,13 @@
 /*
  * The largest that is served.  Memory of slots and of ours begins on pages and on nothing
  * larger, and a slot, of 256 KiB or more, holds a block in front of at least one more.  The
- * kernel's own block sizes end there too; more is told by file systems whose unit is an extent,
- * and by whoever errs.
+ * kernel's own block sizes end there too; a file system tells more if its unit is an extent, or by
+ * mistake.
  */
 #define DIO_MEM_MAX KIB(4)
 #define DIO_OFF_MAX KIB(64)
 
-/* 0 for what can be served, else -ERANGE. */
+/* 0 for alignments that can be served, else -ERANGE. */
 int dio_check(uint32_t mem, uint32_t off);
 
 /*

@@ -24,8 +24,8 @@ static inline int fork_guard(void)
 }
 
 /*
- * Would fork_guard() say -EOWNERDEAD?  It makes no page and no sentence, so that what fork_guard()
- * itself calls may ask.
+ * Would fork_guard() say -EOWNERDEAD?  It makes no page and no sentence, so that functions that
+ * fork_guard() itself calls may ask.
  */
 static inline bool fork_is_child(void)
 {

@@ -6,7 +6,7 @@
 
 /*
  * No struct of ours will ever be larger.  A size beyond it is a struct that was never
- * initialised, and following it would read or wipe what lies behind.
+ * initialised, and following it would read or wipe memory behind it.
  */
 #define SZ_MAX 4096
 

@@ -2,8 +2,8 @@
 /*
  * Work in the background, in two ways.
  *
- * The work queue is for what takes a driver milliseconds: one thread per process does it, one
- * piece after the other.  Such work ends by itself.
+ * The work queue is for calls that take a driver milliseconds: one thread per process makes them,
+ * one piece after the other.  Such work ends by itself.
  *
  * Work that may hang is spawned: each piece has a thread that nothing else waits for.  Such are
  * calls of cuFile, the cache of proofs, and close(2) where the file system may hang, so that a
@@ -18,7 +18,7 @@
 #include "base/base.h"
 #include "base/list.h"
 
-/* Part of what it works on. */
+/* Part of the object that it works on. */
 struct work {
 	struct list link;
 	void (*run)(struct work *w);
@@ -31,13 +31,13 @@ enum work_priority {
 
 #define WORK_THREADS_MAX 64u
 
-/* How long a thread for what may hang stays without work; tests have less patience. */
+/* How long a thread for work that may hang stays without any; tests have less patience. */
 extern _Atomic uint64_t work_idle_ns;
 
 /**
  * work_init() - prepare a piece of work
  * @w:   the piece
- * @run: what is done, without any lock; it may queue or spawn w again, or free it
+ * @run: the work, called without any lock; it may queue or spawn w again, or free it
  */
 void work_init(struct work *w, void (*run)(struct work *w));
 

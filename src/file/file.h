@@ -31,7 +31,7 @@
 #define FILE_STALE (1u << 4)    /* its cache may lack what another machine wrote */
 #define FILE_SHARED (1u << 5)   /* a device that other machines may write without telling */
 #define FILE_AHEAD (1u << 6)    /* its cache reads ahead for reads that go front to back */
-#define FILE_CACHE (1u << 7)    /* a cache that the CPU reads: resident() or NOWAIT tells of what */
+#define FILE_CACHE (1u << 7)    /* a cache for the CPU: resident() or NOWAIT tells its bytes */
 
 struct file_ops;
 struct io_backend;
@@ -120,14 +120,14 @@ struct file_ops {
 	/**
 	 * @peek: read, and leave no trace in a cache
 	 *
-	 * May block.  NULL: nothing is compared with what lies beneath.
+	 * May block.  NULL: nothing is compared with the bytes beneath.
 	 *
 	 * Return: bytes, fewer at the end of the file only; -errno without a sentence.
 	 */
 	int64_t (*peek)(const struct file *f, void *buf, uint64_t off, uint64_t len);
 
 	/**
-	 * @read_now: read what is in a cache that the CPU reads, or in memory
+	 * @read_now: read bytes of a cache that the CPU reads, or of memory
 	 *
 	 * Does not block.  For files with FILE_NOWAIT, and @len at most IO_LEN_MAX.  NULL: -EAGAIN.
 	 *
@@ -162,7 +162,7 @@ struct file_ops {
 	int (*stamp)(const struct file *f, struct file_stamp *ret);
 
 	/**
-	 * @place: name what of one file holds for others, a mount for example
+	 * @place: name the place that a file shares with others, a mount for example
 	 *
 	 * IO_OP_DIRECT is proven once for each place.  @size is FILE_PLACE_MAX; a longer name
 	 * is hashed, not cut.  NULL: all files of the provider are one place.

@@ -47,7 +47,7 @@ enum writers_claim {
 };
 
 #define IO_OP_DIRECT (1u << 0) /* FILE_DIRECT: buf, off and len are aligned */
-#define IO_OP_NOWAIT (1u << 1) /* FILE_NOWAIT, READ: only what is resident; else -EAGAIN or short */
+#define IO_OP_NOWAIT (1u << 1) /* FILE_NOWAIT, READ: only resident bytes; else -EAGAIN or short */
 
 /* One operation.  The caller's from reap on, the I/O context's from queue to reap. */
 struct io_op {
@@ -201,8 +201,8 @@ static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_o
 extern const struct io_backend uring_backend, threads_backend;
 
 /* PST_BACKEND_AUTO: uring if its check() passes, else threads; *ret_err then holds the
- * errno that check() gave, 0 otherwise.  NULL with a sentence when what was asked
- * for is not to be had. */
+ * errno that check() gave, 0 otherwise.  NULL with a sentence when this machine lacks the
+ * back end. */
 const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err);
 
 /* Wrappers with fault injection. */

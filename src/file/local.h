@@ -25,7 +25,7 @@ struct local_file {
 	dev_t dev;      /* of the file system, or of the block device itself */
 	ino_t ino;
 	struct cufile_file *cufile;           /* gds/cufile/file.c's, and under its lock */
-	void (*forget)(struct local_file *f); /* set by who keeps such for it: the file goes */
+	void (*forget)(struct local_file *f); /* if set: called when the file goes */
 };
 
 /* Of a file that is local. */

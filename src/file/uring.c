@@ -294,7 +294,7 @@ int uring_queue(struct io_ctx *base, struct io_op *op)
 		return -EAGAIN;
 	base->nr_ops++;
 	if (is_due(ctx, op))
-		(void)uring_flush(base); /* what the kernel does not take now goes later */
+		(void)uring_flush(base); /* operations that the kernel does not take now go later */
 	return 0;
 }
 

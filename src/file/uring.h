@@ -34,7 +34,7 @@ struct uring_ctx {
 	int efd;            /* -1 until the first arm() */
 	struct ctx_tables tables;
 	/* Generation registered in place [idx], 0: none.  Written by the I/O context's user, and by
-	 * whoever frees the file; those two never meet at one place, see ctx.c. */
+	 * the thread that frees the file; those two never meet at one place, see ctx.c. */
 	uint32_t file_gen[IO_NR_FILES];
 	struct uring_bufs bufs;
 };

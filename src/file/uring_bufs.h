@@ -4,7 +4,7 @@
  *
  * A piece is registered when operations have moved twice the bytes that they named of it: by
  * then its pages were pinned as often, one operation at a time, as registering costs at most
- * once.  Only what was named is registered, and only if all of its pages are there, so that
+ * once.  Only named pages are registered, and only if all of them are there, so that
  * nothing is faulted in.  An I/O context spends at most one part in REGISTER_SHARE of its time
  * on it.
  *
@@ -38,7 +38,7 @@ struct uring_bufs {
 void uring_bufs_init(struct uring_bufs *t, struct io_uring *ring);
 /* Nothing is in flight on the ring, which is torn down next. */
 void uring_bufs_done(struct uring_bufs *t);
-/* Called by whoever frees the memory, from any thread. */
+/* Called when the memory is freed, from any thread. */
 void uring_bufs_forget(struct uring_bufs *t, uint32_t idx, unsigned nr);
 /* These bytes of a piece are not registered: are they now?  If not, op->pin_err may say why. */
 bool uring_bufs_miss(struct uring_bufs *t, struct io_op *op, uint32_t piece, uintptr_t at,

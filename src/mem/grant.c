@@ -239,8 +239,8 @@ int grant_send(int sock, const struct pst_grant *grant, uint64_t deadline_ns)
 }
 
 /*
- * Go through what came beside the bytes.  The first descriptor goes to *ret_fd, all others
- * are closed: they are in our table already, wanted or not.
+ * Go through the control messages beside the bytes.  The first descriptor goes to *ret_fd, all
+ * others are closed: they are in our table already, wanted or not.
  *
  * Return: how many a peer sent.
  */

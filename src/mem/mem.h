@@ -81,7 +81,7 @@ struct mem_dmabuf {
 struct mem_part {
 	uint64_t off;        /* where the part begins in the allocation */
 	uint64_t len;        /* bytes of the allocation that it holds */
-	uint64_t handle_off; /* where these begin in what fd opens; 0 for ipc */
+	uint64_t handle_off; /* where these begin in the memory that fd opens; 0 for ipc */
 	int fd;              /* the caller's to close, or -1 */
 	uint8_t ipc[64];     /* zero when there is fd */
 	bool imported;       /* ipc was made by another process */
@@ -92,8 +92,8 @@ struct mem_part {
 #define MEM_CAP_EXPORT (1u << 2) /* export and import are there */
 
 /*
- * One kind of memory.  A table is const and complete at compile time; what a provider
- * learns at run time lives in its own file.  Calls come from any thread after load()
+ * One kind of memory.  A table is const and complete at compile time; a provider's state
+ * lives in its own file.  Calls come from any thread after load()
  * returned 0.  Optional members may be NULL.  docs/MEMORY.md lists them, and what the library
  * does without each: mostly -EOPNOTSUPP, but 0 for load, pin, alive and sync.
  * Failures leave a sentence by err_set().

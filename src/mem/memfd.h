@@ -20,7 +20,7 @@ int memfd_again(int fd, uint32_t rights);
 
 /*
  * Is a descriptor that somebody sent fit to be mapped: a regular file of plain pages that cannot
- * shrink, of just this size, opened for what rights say?  0; -EINVAL; -EACCES.
+ * shrink, of just this size, opened with these rights?  0; -EINVAL; -EACCES.
  */
 int memfd_check(int fd, uint64_t size, uint32_t rights);
 

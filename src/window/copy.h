@@ -55,7 +55,7 @@ void copy_choose(struct copy_choice *ret, uint32_t caching);
 void copy_measure(struct copy_choice *ret, uint32_t caching, void *map);
 
 /*
- * This kernel in the directions that it has, whatever is faster.  -EOPNOTSUPP where the
+ * This kernel in the directions that it has, even if others are faster.  -EOPNOTSUPP where the
  * mapping does not bear it: device memory wants strict accesses.
  */
 int copy_force(struct copy_choice *c, uint32_t caching, const struct copy_kernel *k);

@@ -71,8 +71,13 @@ wrong_values() {
 	mistaken "--turns takes" bench --turns 0
 	mistaken "--turns takes" bench --turns 101
 	mistaken "--batch must not be more" bench --depth 4 --batch 5
-	mistaken "only plain directories" mount
-	mistaken "only plain directories" mount dir
+	mistaken "give either --source SOURCE or --plain" mount
+	mistaken "give either --source SOURCE or --plain" mount dir
+	mistaken "give either --source SOURCE or --plain" mount --plain --source a dir
+	mistaken "give one directory" mount --source a
+	mistaken "--timeout takes" mount --source a --timeout x dir
+	mistaken "--links takes" mount --source a --links 0 dir
+	mistaken "--memory takes" mount --source a --memory lots dir
 	mistaken "give one directory" mount --plain
 	mistaken "give one directory" mount --plain a b
 	mistaken "give one directory" umount

@@ -30,6 +30,9 @@ allowed() {
 	src/api/*) echo "base mem net topo window file remote gds core tier api public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
+	# The broker and the worker of a mount share their messages; the worker alone executes.
+	usrbio/mount/worker.c) echo "base usrbio/mount usrbio/proto usrbio/server public" ;;
+	usrbio/mount/*) echo "base usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.

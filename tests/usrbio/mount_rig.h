@@ -2,7 +2,8 @@
 /*
  * A daemon on a mount of its own while a test runs.  The daemon is a program of the folder that
  * the test's program is in, called as PROGRAM BACKING MOUNTPOINT [OPTION...]; it prints "ready"
- * when it is mounted, and SIGTERM ends it.
+ * when it is mounted, and SIGTERM ends it.  PST_TEST_MOUNT in the environment names the program
+ * penstock-mount, which takes its place.
  */
 #ifndef PST_TESTS_MOUNT_RIG_H
 #define PST_TESTS_MOUNT_RIG_H
@@ -72,7 +73,13 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	} args = { argv };
 	int n = 3;
 
-	while (options && *options && n < MOUNT_RIG_MAX_ARGS - 1)
+	if (getenv("PST_TEST_MOUNT")) {
+		argv[1] = "--foreground";
+		argv[2] = "--source";
+		argv[n++] = m->back;
+		argv[n++] = m->mnt;
+	}
+	while (!getenv("PST_TEST_MOUNT") && options && *options && n < MOUNT_RIG_MAX_ARGS - 1)
 		argv[n++] = *options++;
 	/* Unmount when the test goes without a word. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -92,7 +99,7 @@ static inline int mount_rig_ready(struct mount_rig *m, int fd)
 	       (n = read(fd, m->why + have, sizeof(m->why) - 1 - have)) > 0) {
 		have += (size_t)n;
 		m->why[have] = '\0';
-		if (strstr(m->why, "ready\n"))
+		if (strstr(m->why, "ready\n") || strstr(m->why, " serves "))
 			return 0;
 	}
 	m->why[strcspn(m->why, "\n")] = '\0';
@@ -123,7 +130,9 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 	pid_t pid;
 
 	memset(m, 0, sizeof(*m));
-	if (mount_rig_beside(program, exe, sizeof(exe)) < 0) {
+	if (getenv("PST_TEST_MOUNT")) {
+		(void)snprintf(exe, sizeof(exe), "%s", getenv("PST_TEST_MOUNT"));
+	} else if (mount_rig_beside(program, exe, sizeof(exe)) < 0) {
 		(void)snprintf(m->why, sizeof(m->why), "the program %s (libfuse3-dev)", program);
 		return -1;
 	}

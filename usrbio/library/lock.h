@@ -20,8 +20,8 @@ void lock_take(enum lock which);
 void lock_drop(enum lock which);
 
 /*
- * How many forks lie between the process that loaded the library and this one: what was made
- * at another count belongs to a parent.  A load.
+ * How many forks lie between the process that loaded the library and this one: an object made at
+ * another count belongs to a parent.  Costs one load.
  */
 unsigned lock_forks(void);
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define MOUNT_PATH_MAX 256 /* of what programs name, with its terminating 0 */
+#define MOUNT_PATH_MAX 256 /* of a name from a program, with its terminating 0 */
 
 enum mount_kind {
 	MOUNT_DAEMON = 1,

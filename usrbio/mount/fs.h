@@ -20,15 +20,15 @@
 #include <stdbool.h>
 
 #include "base/base.h"
+#include "usrbio/mount/broker.h"
 #include "usrbio/mount/node.h"
-
-struct broker;
 
 struct fs_opts {
 	const char *source;
 	const char *dir;    /* canonical */
 	bool kernel_cache;  /* files go through the kernel's cache of the mount */
 	unsigned timeout_s; /* for which the kernel believes names and attributes */
+	struct broker_quota quota;
 };
 
 struct fs {

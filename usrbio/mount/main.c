@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS] --source SOURCE DIR
- *
  * The server of a mount; 'penstock mount' starts it.  It prints a line when DIR is there, and
  * unless it is to stay in the foreground, whoever started it can go on then.
  */
@@ -19,8 +17,8 @@
 #include "usrbio/mount/session.h"
 
 static const char usage[] =
-	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS] "
-	"--source SOURCE DIR\n";
+	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
+	"                      [--links N] [--rings N] [--memory BYTES] --source SOURCE DIR\n";
 
 static int fail(int err, const char *what)
 {
@@ -74,8 +72,6 @@ static void ready(const struct fs_opts *o, int ready_fd)
 	(void)close(ready_fd);
 }
 
-static const struct broker_quota quota = { .links = 16384, .rings = 1024 };
-
 static int serve(const struct fs_opts *o, int ready_fd)
 {
 	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s };
@@ -83,7 +79,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 
 	if (err < 0)
 		return fail(err, o->source);
-	err = broker_new(&quota, &fs.broker);
+	err = broker_new(&o->quota, &fs.broker);
 	if (err == 0)
 		err = session_open(&fs);
 	if (err < 0)
@@ -129,9 +125,15 @@ int main(int argc, char *argv[])
 		{ "kernel-cache", no_argument, NULL, 'k' },
 		{ "source", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 't' },
+		{ "links", required_argument, NULL, 'l' },
+		{ "rings", required_argument, NULL, 'r' },
+		{ "memory", required_argument, NULL, 'm' },
 		{ 0 },
 	};
-	struct fs_opts o = { .timeout_s = 1 };
+	struct fs_opts o = {
+		.timeout_s = 1,
+		.quota = { .links = 16384, .rings = 1024 },
+	};
 	char dir[PATH_MAX], source[PATH_MAX];
 	bool foreground = false;
 	int opt;
@@ -149,6 +151,15 @@ int main(int argc, char *argv[])
 			break;
 		case 't':
 			o.timeout_s = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		case 'l':
+			o.quota.links = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		case 'r':
+			o.quota.rings = (unsigned)strtoul(optarg, NULL, 10);
+			break;
+		case 'm':
+			o.quota.bytes = strtoull(optarg, NULL, 10);
 			break;
 		default:
 			(void)fputs(usage, stderr);

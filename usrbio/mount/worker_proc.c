@@ -53,7 +53,7 @@ static int find_program(char ret[PATH_MAX])
 /* Of the broker's environment, what is about the library, its loader, and sanitizers. */
 static void pick_env(const char *ret[ENV_MAX + 1])
 {
-	static const char *const keep[] = { "PST_", "LD_", "PATH=", "ASAN_", "TSAN_", "UBSAN_" };
+	static const char *const keep[] = { "PST", "LD_", "PATH=", "ASAN_", "TSAN_", "UBSAN_" };
 	unsigned nr = 0;
 
 	for (char **e = environ; *e && nr < ENV_MAX; e++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names in 3fs-virt/iovs: what is published, and with which attributes.
+ * Names in 3fs-virt/iovs tell the kind of a published thing, and its attributes.
  *
  *	name := uuid attr*
  *	attr := ".b" DEC		block size; shared memory for data

@@ -6,9 +6,9 @@
  *	DIR/3fs-virt/plain	marker: one line, "usrbio plain directory 1"
  *	DIR/3fs-virt/iovs/	0700, links that processes publish, as on a mount
  *
- * All three belong to the one user whom the directory serves; anything else is refused, and so
- * is what others may write to.  Nothing here follows a symbolic link that another user could
- * have put there.
+ * All three belong to the one user whom the directory serves.  Directories of other users are
+ * refused, and so are those that others may write to.  Nothing here follows a symbolic link that
+ * another user could have put there.
  *
  * There is no lock.  If a maker or a remover is killed, the next one finishes its work.  iovs goes
  * only when it is empty, and a maker whose directory is removed makes it anew.  So any number of
@@ -31,7 +31,7 @@
  * Prepare a directory; one that is prepared is checked and left alone.
  *
  * Return: 0; -EEXIST when DIR/3fs-virt is something else; -EPERM when it is another user's, or
- * open to others; what open(2) and mkdir(2) say.
+ * open to others; the errors of open(2) and mkdir(2).
  */
 int usrbio_plain_make(const char *dir);
 

@@ -10,7 +10,7 @@
 #define BATCH_NEVER UINT64_MAX
 
 struct batch {
-	int32_t depth; /* above 0: exactly so many; 0: whatever is there; below: at most so many */
+	int32_t depth; /* above 0: exactly so many; 0: all that are there; below: at most so many */
 	uint64_t timeout_ns; /* depth below 0: fewer entries wait so long for more */
 	uint64_t due;        /* when the entries that wait go as they are; BATCH_NEVER: none do */
 };

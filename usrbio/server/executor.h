@@ -7,7 +7,7 @@
  * executor's lock unless it is atomic or never changes.
  *
  * A pass gives each ring that has something to do a turn, highest priority first, submits once,
- * takes what is complete, and wakes the clients.  A turn is bounded in entries and bytes, and
+ * takes completions, and wakes the clients.  A turn is bounded in entries and bytes, and
  * smaller while rings of a higher priority are busy, or while two hands are at work on a ring.
  * Submitting and reaping move bytes, so that a pass lets go of the lock meanwhile: the thread and
  * the clients work side by side.

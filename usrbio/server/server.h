@@ -59,7 +59,7 @@ struct server *server_free(struct server *w);
 
 /*
  * Let entries name an open file by a number.  The descriptor is duplicated, and its access mode
- * is what rings may do.  One number may be added several times: a request takes one that is
+ * tells which rings may use it.  One number may be added several times: a request takes one that is
  * open for its direction.
  *
  * Return: 0; -EBADF, -EINVAL, -ENXIO, -EMFILE as pst_file_wrap(); -ENOMEM.

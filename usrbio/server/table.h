@@ -2,10 +2,10 @@
 /*
  * Files and buffers by the names that entries give them.
  *
- * Threads that look things up keep what they found in a cache of their own, so that a look-up
+ * Each thread that looks things up keeps its results in a cache of its own, so that a look-up
  * takes neither lock nor atomic operation.  An entry of it is good as long as the table's
- * version stays; so after table_*_del() no look-up finds the thing any more.  Before the caller
- * frees it, he waits only until each of those threads was seen outside of its look-ups (server.c
+ * version stays; so after table_*_del() no look-up finds the thing any more.  Before it is
+ * freed, the caller waits until each of those threads was seen outside of its look-ups (server.c
  * does, by the executors' locks).
  */
 #ifndef SERVER_TABLE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Engines: the threads that stage, one set per device, and what queues have of them.
+ * Engines: the threads that stage, one set per device, and the shares of queues in them.
  */
 #include <inttypes.h>
 
@@ -31,7 +31,7 @@ static void engine_free(struct engine *e)
 	free(e);
 }
 
-/* Held for moments, and wanted by all who were woken for the same request. */
+/* Held for moments, and wanted by all workers woken for the same request. */
 static void lock_init(pthread_mutex_t *lock)
 {
 	pthread_mutexattr_t attr;

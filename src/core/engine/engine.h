@@ -35,7 +35,7 @@
 #define GROUP_JOBS 16u       /* of so many jobs at most, */
 #define GROUPS_MAX 3u        /* of which the device has so many at a time */
 
-/* Contiguous bytes of device memory: what one device copy moves. */
+/* Contiguous bytes of device memory, for one device copy. */
 struct span {
 	uint64_t mem_off; /* in the allocation */
 	uint64_t len;
@@ -104,11 +104,11 @@ struct engine {
 	unsigned refs; /* shares; under the engines' lock, as is: */
 	bool starts;   /* its thread is at it */
 
-	pthread_mutex_t lock;       /* everything below, and what req.h says of requests */
-	struct list active;         /* requests with something to start, by turns */
-	struct list held;           /* requests whose stream has not come to its event */
-	struct list orders;         /* with events that no stream has come to, */
-	unsigned nr_asked;          /* but those that a worker asks for just now */
+	pthread_mutex_t lock; /* everything below, and the members of requests that req.h names */
+	struct list active;   /* requests with something to start, by turns */
+	struct list held;     /* requests whose stream has not come to its event */
+	struct list orders;   /* with events that no stream has come to, */
+	unsigned nr_asked;    /* but those that a worker asks for just now */
 	struct list behind_barrier; /* reads that keep a stream waiting */
 	unsigned nr_barriers;       /* shut or about to be: all on one stream, of one queue; */
 	void *barrier_stream;       /* these are they */

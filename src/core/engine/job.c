@@ -5,7 +5,7 @@
  * A read fills the slot from the file and then copies it to the device, a write the other
  * way round; both halves are asynchronous, and a worker has many slots under way.  In the
  * slot a job part lies as it does in the file, modulo the file's blocks.  So a read can take the
- * blocks around what is wanted by O_DIRECT.  A write is aligned as a whole, or takes no
+ * blocks around its bytes by O_DIRECT.  A write is aligned as a whole, or takes no
  * O_DIRECT (plan.c).
  */
 #include <string.h>

@@ -9,7 +9,7 @@
 
 /* job_build.c: take pieces from the request's cursor into the slot, under the engine's lock. */
 void job_build(struct job *j);
-/* job.c: move what the slot has, and then end the job. */
+/* job.c: move the slot's bytes, and then end the job. */
 void job_start(struct worker *w, struct job *j);
 /* job.c: start the copies of the worker's group. */
 void group_start(struct worker *w);

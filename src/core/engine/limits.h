@@ -2,7 +2,7 @@
 /*
  * How much memory may be pinned, or mapped.  A bound comes from the program
  * (pst_limits_set()), else from the environment, else it is the library's own; the program may
- * not go above what the environment says.
+ * not go above that of the environment.
  */
 #ifndef PST_LIMITS_H
 #define PST_LIMITS_H
@@ -22,7 +22,7 @@ enum limit {
 uint64_t limit_get(enum limit l, uint64_t builtin);
 /* The bound that would hold if the program set it so; 0 is not at all. */
 uint64_t limit_if(enum limit l, uint64_t set, uint64_t builtin);
-/* By limits_set() and what it calls. */
+/* By limits_set() and functions that it calls. */
 void limit_store(enum limit l, uint64_t set);
 
 int limits_set(const struct pst_limits *l);

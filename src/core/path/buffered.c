@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * BUFFERED: through the page cache, which reads from the disk what it lacks.  It serves every file
+ * BUFFERED: through the page cache, which reads missing bytes from the disk.  It serves every file
  * and every range.
  */
 #include "core/path/part.h"

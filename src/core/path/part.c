@@ -233,7 +233,7 @@ static void part_missed(struct part *p, uint64_t got, int err)
 		p->eof = true;
 	} else if (!err) {
 		p->err = got > p->got ? 0 : EIO; /* a write that moves nothing must not go on */
-	} else if (got < p->len) {               /* what failed behind it was not asked for */
+	} else if (got < p->len) {               /* else the failure is behind the asked bytes */
 		if (err == ECANCELED)
 			stopped = -p->user->stopped(p);
 		p->err = stopped ? stopped : err;

@@ -25,7 +25,7 @@ struct req;
 
 enum part_step {
 	PART_BODY,
-	PART_PROOF, /* a plain read of what the body moved */
+	PART_PROOF, /* a plain read of the body's bytes */
 	PART_TRIAL, /* that differed: more of both */
 	PART_SYNC,
 };
@@ -85,7 +85,7 @@ struct part {
 
 	/* The user's own. */
 	struct list link;
-	struct hold *hold; /* what a path keeps open for it, or NULL */
+	struct hold *hold; /* kept open by a path for it, or NULL */
 	struct job *job;
 };
 
@@ -144,7 +144,7 @@ static inline void part_start(struct part *p)
 
 /* The I/O context has finished its operation. */
 void part_op_done(struct part *p);
-/* Take back what the I/O context has finished; how many operations. */
+/* Take back operations that the I/O context has finished; how many. */
 unsigned mover_reap(struct mover *m);
 /* Start parts that had to wait for other writes, or end those of stopped requests.  True when one
  * got on. */
@@ -152,7 +152,7 @@ bool mover_unpark(struct mover *m);
 /* Start parts that found the I/O context full, or end those of stopped requests. */
 void mover_unblock(struct mover *m);
 
-/* part_proof.c: compare what the operation moved with a plain read; p->got is got if it is good. */
+/* part_proof.c: compare the moved bytes with a plain read; p->got is got if they are good. */
 void part_prove(struct part *p, uint64_t got);
 /* part_proof.c: an operation of the proof came back. */
 void part_proof_op_done(struct part *p);

@@ -20,9 +20,9 @@ struct part_proof {
 	uint64_t off, len; /* in the file */
 	uint64_t got;      /* part->got for a good verdict */
 	bool proves;       /* the comparison is long enough for a proof */
-	const char *data;  /* what the operation moved */
+	const char *data;  /* the bytes that the operation moved */
 	struct trial *trial;
-	char buf[]; /* what the plain read gives */
+	char buf[]; /* the bytes of the plain read */
 };
 
 void part_proof_free(struct part *p)
@@ -151,7 +151,7 @@ static void part_tried(struct part *p)
 	part_again(p);
 }
 
-/* Did the operation move what a plain read gave?  1; 0; -EFAULT: nobody can tell any more. */
+/* Did the operation move the same bytes as a plain read?  1; 0; -EFAULT: nobody can tell now. */
 static int part_same(const struct part *p)
 {
 	const struct part_proof *v = p->proof;

@@ -38,10 +38,10 @@ struct topic {
 
 struct path_ops {
 	uint32_t path;            /* enum pst_path */
-	const struct req_ops *by; /* a device path: who moves its requests */
-	bool quiet;               /* only a caller who lists it hears that it was passed over */
+	const struct req_ops *by; /* a device path: the calls that move its requests */
+	bool quiet;               /* passing it over is a reason only for a caller that lists it */
 	bool copies;              /* a file hop: the CPU copies, and so can reach a window */
-	bool base;                /* the device path that serves what every other one leaves */
+	bool base;                /* the device path for requests that every other one leaves */
 	bool aligned;             /* a file hop: it moves whole blocks only */
 
 	/* Why can it not serve this file and memory at all?  PST_WHY_NONE if it can. */
@@ -52,7 +52,7 @@ struct path_ops {
 	/* NULL for never, or: does that, or why(), depend on more than the kind of request?  Then
 	 * no plan with it is kept for the next one. */
 	bool (*varies)(const struct req *r);
-	/* NULL, or: the plan has its hops and its device path.  Note what this path is to do. */
+	/* NULL, or: the plan has its hops and its device path.  Note this path's part in it. */
 	void (*plan)(const struct req *r, struct plan *p, uint32_t listed);
 	/*
 	 * NULL, or: the request begins.  Take it if this path is the better way, or listed.  0, or
@@ -63,12 +63,12 @@ struct path_ops {
 	bool (*proven)(const struct pst_file *f, const struct pst_mem *m, uint32_t op);
 
 	/*
-	 * by_path[path] of struct pst_file and struct region is the path's own: what it keeps for
-	 * the file or the allocation (path_keep()), NULL at first.  Nobody else looks at it.
+	 * by_path[path] of struct pst_file and struct region is the path's own: its object for the
+	 * file or the allocation (path_keep()), NULL at first.  Nobody else looks at it.
 	 */
 
 	/*
-	 * NULL, or: a file opens.  *ret_reader is set if the path reads back what it writes to the
+	 * NULL, or: a file opens.  *ret_reader is set if the path reads back its writes to the
 	 * file.  0, or -errno with a sentence: then file_end() may follow.
 	 */
 	int (*file_begin)(struct pst_file *f, bool *ret_reader);
@@ -78,23 +78,23 @@ struct path_ops {
 	/* Likewise of an allocation.  It stays as long as the path has a reference of its own,
 	 * from region_again() to region_put(). */
 	void (*region_end)(struct region *r);
-	/* NULL, or: what it needs of the machine, as pst_check() tells it. */
+	/* NULL, or: its needs of the machine, as pst_check() tells them. */
 	const struct topic *topic;
-	/* NULL, or: fill in what the process's statistics have of it alone. */
+	/* NULL, or: fill in the members of the process's statistics that are about it alone. */
 	void (*stats)(struct pst_stats *ret);
 
 	/*
-	 * A device path whose requests the caller moves: where does the CPU find the piece, which
-	 * it cuts to what is contiguous there?  *ret_hold is put when the part is over.  NULL: it
-	 * is not reached, and the request has the reason.
+	 * A device path whose requests the caller moves: where does the CPU find the piece?  Cuts
+	 * the piece to bytes that are contiguous there.  *ret_hold is put when the part is over.
+	 * NULL: the CPU does not reach it, and the request has the reason.
 	 */
 	char *(*reach)(struct req *r, struct piece *pc, struct hold **ret_hold);
 
 	/*
-	 * A file hop: what can one operation of it move?  p->op.off and p->op.len are the rest of
-	 * the part.  It cuts them to what it can move, or widens them if the memory around the part
-	 * has room.  It may set p->op.flags, which is 0, and p->unproven if its bytes must be
-	 * compared before they are believed.  A reason says that it can move nothing of the part.
+	 * A file hop: choose the bytes of its next operation.  p->op.off and p->op.len are the rest
+	 * of the part.  It cuts them to bytes that it can move, or widens them if the memory around
+	 * the part has room.  It may set p->op.flags, which is 0, and p->unproven if its bytes must
+	 * be compared before they are used.  A reason says that it can move nothing of the part.
 	 */
 	enum pst_why (*fit)(struct part *p, int *ret_detail);
 	/* NULL for no, or: is it worth a try to read from the file without waiting, and without a
@@ -150,16 +150,16 @@ enum pst_why path_why(const struct pst_file *f, const struct pst_mem *m, uint32_
 /* Was a path that can serve them proven with data? */
 bool path_is_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op, uint32_t path);
 
-/* Keep @made in by_path[] of a file or an allocation.  Returns what is kept there: if another
+/* Keep @made in by_path[] of a file or an allocation.  Returns the object there: if another
  * thread was first, that one's, and @made is freed.  NULL is for out of memory. */
 void *path_keep(_Atomic(void *) *by_path, void *made);
 
-/* A file opens: 0 or -errno.  *ret_reader: a path reads back what it writes. */
+/* A file opens: 0 or -errno.  *ret_reader: a path reads back its writes. */
 int path_file_begin(struct pst_file *f, bool *ret_reader);
 /* Nobody uses a file, or an allocation, any more: every path that keeps something frees it. */
 void path_file_end(struct pst_file *f);
 void path_region_end(struct region *r);
-/* Each path adds what it alone knows of the process. */
+/* Each path adds the statistics of the process that it alone knows. */
 void path_stats(struct pst_stats *ret);
 
 /* An answer to why() has changed for the worse: plans that were kept are made anew. */

@@ -43,7 +43,7 @@ struct plan {
 	int detail;
 };
 
-/* A queue's last plan, and what it was made for. */
+/* A queue's last plan, and the requests that it was made for. */
 struct plan_memo {
 	const struct pst_file *file;
 	const struct mem_ops *ops;

@@ -224,7 +224,7 @@ static void cache_load(void)
 	pthread_mutex_unlock(&proofs.lock);
 }
 
-/* Under the lock: what is to be written next, or NULL. */
+/* Under the lock: the next proof to be written, or NULL. */
 static struct proof *cache_next(void)
 {
 	struct proof *p = proofs.list;

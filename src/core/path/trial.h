@@ -20,8 +20,8 @@ enum trial_end {
 };
 
 /*
- * Of off..off+len of the request's file; data is what O_DIRECT moved, seen what a plain read gave,
- * and stays until the end.  NULL: nobody can tell.
+ * Of off..off+len of the request's file; data are the bytes that O_DIRECT moved, seen those of a
+ * plain read, and both stay until the end.  NULL: nobody can tell.
  */
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
 			const void *seen);

@@ -160,8 +160,8 @@ static bool cached_window_close(struct cached_window *v)
 	return true;
 }
 
-/* Under the lock: what is open on the allocation's device, and the cached window that should
- * close. */
+/* Under the lock: bytes of windows open on the allocation's device, and the cached window that
+ * should close. */
 static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret_idle)
 {
 	uint64_t sum = 0, oldest = about_now() - IDLE_NS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The clock: one thread per process that does what is due when nobody else looks at the time.
+ * The clock: one thread per process that does due work when nobody else looks at the time.
  *
  * A queue whose owner sleeps in epoll has its eventfd written when a deadline passes; the
  * owner then finds it in pst_queue_reap().  An engine lets streams go that wait for a read

@@ -36,7 +36,7 @@ struct use {
 	struct work work; /* closes it and those behind it, if that may hang */
 };
 
-/* One allocation: what all pst_mem on it share. */
+/* One allocation, shared by all pst_mem on it. */
 struct region {
 	struct region *next; /* with the same hash */
 	struct mem_alloc *alloc;
@@ -110,8 +110,8 @@ bool uses_init(struct pst_queue *q);
 /* The use of an object that is not *last, which it becomes.  NULL: out of memory. */
 struct use *use_find(struct pst_queue *q, struct object *obj, struct use **last);
 
-/* A queue's hold on objects, under its lock.  *last is what the call before gave, or NULL: most
- * requests are on the same. */
+/* A queue's hold on objects, under its lock.  *last is the result of the call before, or NULL:
+ * most requests are on the same object. */
 static inline struct use *use_get(struct pst_queue *q, struct object *obj, struct use **last)
 {
 	struct use *u = *last;

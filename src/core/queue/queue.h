@@ -143,7 +143,7 @@ static inline void gauge(_Atomic unsigned *g, int by)
 			      memory_order_release);
 }
 
-/* complete.c: go that step, and do what it brings along. */
+/* complete.c: go that step, with its actions. */
 void req_act(struct req *r, const struct life_step *s);
 
 /* The event that the request's life goes on by (life.h). */
@@ -220,7 +220,7 @@ void queue_disarm(struct pst_queue *q);
 
 /* ---------------------------------------------------------------- registry */
 
-/* Requests of any queue that may touch the object; looks for what got quiet meanwhile. */
+/* Requests of any queue that may touch the object; first finds those that got quiet meanwhile. */
 unsigned registry_uses(const struct object *obj);
 /* The object's handle is gone: queues without requests on it let go of it. */
 void registry_release(struct object *obj);

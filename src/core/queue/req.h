@@ -28,7 +28,7 @@ struct req_ops {
 	bool elsewhere; /* other threads do, and hand it back */
 	/* The request has its plan.  It ends by itself. */
 	void (*start)(struct req *r);
-	/* Start nothing more of it, and ask what is under way to end; err is a positive errno. */
+	/* Start nothing more of it, and cancel its operations; err is a positive errno. */
 	void (*stop)(struct req *r, int err);
 	/* Its completion goes out now: which of memory and file may still be touched? */
 	void (*touches)(struct req *r, bool *ret_mem, bool *ret_file);
@@ -48,7 +48,7 @@ struct req_caller {
 	struct part first;
 	struct list more;
 	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
-	struct hold *hold; /* what its path keeps open for its next part, or NULL */
+	struct hold *hold; /* kept open by its path for its next part, or NULL */
 };
 
 /*
@@ -66,7 +66,7 @@ struct req_engine {
 	struct list jobs;       /* of these, those with a slot */
 	unsigned nr_touch;      /* jobs whose copies may touch the memory now */
 	unsigned nr_file;       /* jobs whose file operations are in flight */
-	struct transfer *redo;  /* what was not moved without slots: to be staged */
+	struct transfer *redo;  /* not moved without slots: to be staged */
 	struct crc_range *crcs; /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 };
@@ -104,8 +104,8 @@ struct req {
 	bool can_judge; /* see plan_can_judge() */
 	const struct req_ops *ops;
 	struct plan plan;
-	struct cursor cur;   /* what has not been started */
-	_Atomic int end_err; /* what an early end means: ETIMEDOUT or ECANCELED */
+	struct cursor cur;   /* the rest that has not been started */
+	_Atomic int end_err; /* the errno of an early end: ETIMEDOUT or ECANCELED */
 	bool stop;           /* start nothing more for it */
 	bool started;        /* a write, counted in q->nr_writes */
 	bool sync_started;

@@ -27,7 +27,7 @@ enum state {
 struct slice {
 	struct list idle; /* READY and not moving: on its device's list */
 	enum state state;
-	bool share; /* what moves allows others beside it */
+	bool share; /* the present transfer allows others beside it */
 	unsigned moving;
 	struct cufile_mem *mem;
 };
@@ -43,7 +43,7 @@ struct cufile_mem {
 
 /* Not held while the library is called. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t limit; /* what the user wants; 0: not said */
+static uint64_t limit; /* the user's bound; 0: none was set */
 static struct {
 	uint64_t used;
 	uint64_t found;   /* it could not have more; 0: not known */

@@ -73,7 +73,7 @@ int cufile_check(void);
  * -ETIMEDOUT	another thread has been opening it for CUFILE_OPEN_MS: given up, unless it
  *		returns after all
  * -EPERM	the thread got no directory of its own
- * and what the driver says.  A failure is remembered and given again.
+ * and errors of the driver.  A failure is remembered and given again.
  */
 int cufile_open(void);
 
@@ -150,9 +150,9 @@ int cufile_mem_free(struct cufile_mem *m);
 uint64_t cufile_mem_room(const struct cufile_mem *m, uint64_t off);
 
 /*
- * Bound what is registered on each device, in bytes.  0: half of what the library allows, and
- * that is the default.  When it is reached, slices without transfers go, the oldest first.  A
- * device that can pin less than that is found out, and the bound lowered for it.
+ * Bound registered memory on each device, in bytes.  0, the default: half of the library's own
+ * bound.  When it is reached, slices without transfers go, the oldest first.  If a device can pin
+ * less than that, the first failure shows it and lowers the bound for this device.
  */
 void cufile_mem_limit(uint64_t bytes);
 
@@ -194,7 +194,7 @@ struct cufile_io {
  * -EBUSY	another user of the library has registered this memory
  * -EBADF	the file is not open for that
  * -EIO		also: the library says it moved more than it was asked for
- * and what else the library says.  After a failure any part may have been moved.
+ * and other errors of the library.  After a failure any part may have been moved.
  */
 int64_t cufile_io(const struct cufile_io *io);
 
@@ -230,7 +230,7 @@ enum cufile_mode cufile_mode(const struct cufile_counts *before, const struct cu
 
 struct cufile_verdict {
 	enum cufile_mode mode; /* NVFS, P2PDMA or C2C only if the bytes were right, too */
-	int err;               /* 0, or -errno of what the library could not do */
+	int err;               /* 0, or -errno of the library's failure */
 	int version;           /* of the library */
 	unsigned nvfs_major, nvfs_minor;
 	uint64_t bytes; /* that were compared */

@@ -2,7 +2,7 @@
 /*
  * Every function of libcufile.so.0 that Penstock calls, once, under the exact name of the
  * binary interface.  To be included with SYM(type, name, args) and OPT(type, name, args)
- * defined; see base/dl.h.  Required is what 1.7 (CUDA 12.2) has; the others say since when.
+ * defined; see base/dl.h.  Functions of 1.7 (CUDA 12.2) are required; the others say since when.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */

@@ -10,7 +10,7 @@
  *	pci.c     the GPU, and what lies between it and the disks
  *	facts.c   the list
  *
- * A sentence of what is in the way is "what was found; what to do".
+ * The sentence of a missing need is "finding; cure".
  */
 #ifndef PST_GDS_INT_H
 #define PST_GDS_INT_H
@@ -55,7 +55,7 @@ struct gds_disk {
 };
 
 struct gds_disks {
-	char name[GDS_NAME_MAX]; /* what carries the file system; "" where no disk is known */
+	char name[GDS_NAME_MAX]; /* the file system's device; "" where no disk is known */
 	char layer[32];          /* between that and the disks: "md raid0", "LVM"; "" nothing */
 	unsigned nr;
 	bool more; /* than were looked at */
@@ -72,7 +72,7 @@ struct gds_look {
 	enum gds_fs fs;
 	struct gds_mount mount;
 	struct gds_disks disks;
-	int nvidia_fs, p2pdma; /* what was found of these two, before one stands in for the other */
+	int nvidia_fs, p2pdma; /* the states of these two, before one stands in for the other */
 };
 
 /* ---------------------------------------------------------------- read.c */
@@ -138,7 +138,7 @@ struct gds_udev {
 	char type[32];  /* ID_FS_TYPE */
 };
 
-/* Take what matters from a line of a udev record. */
+/* Take the facts from a line of a udev record. */
 void gds_udev_line(const char *line, struct gds_udev *u);
 
 /* Fill l->disks. */
@@ -166,7 +166,7 @@ void gds_pci_of(const char *path, char ret[GDS_PCI_MAX]);
 /*
  * Does a bridge with this configuration space send requests between its devices up to the root?
  *
- * Return: 1, 0; -EACCES when the end of it is missing, as it is to who is not privileged.
+ * Return: 1, 0; -EACCES when the end of it is missing, as it is to users without privilege.
  */
 int gds_acs_redirects(const uint8_t *config, size_t len);
 

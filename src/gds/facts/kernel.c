@@ -204,7 +204,7 @@ static int kernel_has_p2pdma(const struct gds_look *l, const char *release)
 	};
 	struct symbols s = symbols(l);
 
-	/* The kernel that runs comes before what a file says of it. */
+	/* Symbols of the running kernel count more than a file about its configuration. */
 	if (s.read)
 		return s.p2pdma;
 	for (unsigned i = 0; *release && !strchr(release, '/') && i < ARRAY_SIZE(configs); i++) {

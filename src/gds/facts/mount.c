@@ -122,7 +122,7 @@ bool gds_mount_parse(char *line, struct gds_mount *ret)
 	id = word(&line);
 	(void)word(&line); /* of the mount it is on */
 	dev = word(&line);
-	(void)word(&line); /* what of the file system is mounted */
+	(void)word(&line); /* the mounted folder of the file system */
 	where = word(&line);
 	type = word(&tail);
 	source = word(&tail);

@@ -184,7 +184,7 @@ static int check(int fd, const struct pst_device *dev, uint64_t trial_deadline_n
 	n = r < 0 ? r : gds_facts("", fd, dev ? dev->pci : NULL, facts);
 	if (n < 0)
 		return n;
-	/* The library stands behind the GPU, and before what the kernel has for it. */
+	/* The library stands behind the GPU, and before the facts of the kernel. */
 	if (n && !strcmp(facts[0].name, "gpu"))
 		ret[nr++] = facts[at++];
 	check_library(add(ret, &nr, "library"), &t);

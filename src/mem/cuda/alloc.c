@@ -5,7 +5,7 @@
  * A wrap describes what the driver says about an address.  Most memory is one allocation;
  * memory of cuMemCreate is mapped into a reservation piece by piece, and frameworks grow
  * such ranges behind tensors that lie across the pieces.  A wrap then covers the pieces
- * that hold the range and no more, because what lies behind may not be mapped.
+ * that hold the range and no more, because the addresses behind may not be mapped.
  */
 #include <inttypes.h>
 #include <string.h>

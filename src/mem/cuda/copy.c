@@ -147,7 +147,7 @@ static void mark_done(struct cuda_stream *st, uint64_t ticket)
 }
 
 /*
- * Put an event behind what was started.  Each makes the device stop for a moment, so there
+ * Put an event behind the started copies.  Each makes the device stop for a moment, so there
  * is one for several batches where the stream is busy anyway.
  */
 static cu_result mark(struct cuda_stream *st)

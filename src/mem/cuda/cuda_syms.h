@@ -2,7 +2,7 @@
 /*
  * Every function of libcuda.so.1 that Penstock calls, once, under the exact name of the
  * binary interface.  To be included with SYM(name, args) and OPT(name, args) defined; see
- * base/dl.h.  All return cu_result.  Required is what CUDA 11.2 has.
+ * base/dl.h.  All return cu_result.  Functions of CUDA 11.2 are required.
  *
  * The formatter is off because it takes a type before a star for a factor.
  */

@@ -136,7 +136,7 @@ NVRM_AT(struct nvrm_dup, status, 24);
 struct nvrm_map {
 	uint32_t client, device, object, pad12;
 	uint64_t offset, length;
-	uint64_t linear; /* what unmapping wants to hear again */
+	uint64_t linear; /* unmapping needs it again */
 	uint32_t status, flags;
 	int32_t fd; /* of /dev/nvidiaN; takes one mapping in its life */
 	uint32_t pad52;

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/mount/daemon.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tools/common/util.h"
+#include "usrbio/proto/ioctl.h"
+
+#define PROGRAM "penstock-mount"
+
+/* From the folder of the command: installed, in a bundle, and in a build. */
+static const char *const places[] = { "../libexec/penstock", "../usrbio/mount" };
+
+static int find_program(char ret[PATH_MAX])
+{
+	char self[PATH_MAX], path[2 * PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		return fail(errno, "/proc/self/exe: %s", strerror(errno));
+	self[n] = '\0';
+	*strrchr(self, '/') = '\0';
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s/" PROGRAM, self, places[i]);
+		if (realpath(path, ret) && access(ret, X_OK) == 0)
+			return 0;
+	}
+	return fail(ENOENT,
+		    PROGRAM " is neither in %s/%s nor in %s/%s: build or install Penstock where "
+			    "libfuse3 (Debian: libfuse3-dev) is",
+		    self, places[0], self, places[1]);
+}
+
+static int check_fuse(void)
+{
+	_cleanup_(closep) int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		return 0;
+	if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
+		return fail(errno, "there is no /dev/fuse: 'modprobe fuse', or start the container "
+				   "with --device /dev/fuse");
+	return fail(errno, "/dev/fuse: %s; root may open it, and others where its mode is 0666%s",
+		    strerror(errno),
+		    geteuid() == 0 ? ": start the container with --device /dev/fuse and "
+				     "--cap-add SYS_ADMIN"
+				   : "");
+}
+
+static int check_dir(const char *given, char ret[PATH_MAX])
+{
+	struct stat st;
+
+	if (!realpath(given, ret) || stat(ret, &st) < 0)
+		return fail(errno, "%s: %s", given, strerror(errno));
+	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
+}
+
+int daemon_start(const char *given, const struct daemon_opts *o)
+{
+	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], text[4][32];
+	const char *argv[16];
+	union {
+		const char *const *from;
+		char *const *to; /* what exec asks for and does not change */
+	} args = { argv };
+	int n = 0, r = daemon_find(given, dir);
+
+	if (r > 0)
+		return fail(EBUSY, "%s serves already; 'penstock umount %s' ends that", dir, dir);
+	if (r == 0)
+		r = check_dir(given, dir);
+	if (r == 0)
+		r = check_dir(o->source, source);
+	if (r == 0)
+		r = check_fuse();
+	if (r == 0)
+		r = find_program(path);
+	if (r < 0)
+		return r;
+	(void)snprintf(text[0], sizeof(text[0]), "--timeout=%" PRIu64, o->timeout_s);
+	(void)snprintf(text[1], sizeof(text[1]), "--links=%" PRIu64, o->links);
+	(void)snprintf(text[2], sizeof(text[2]), "--rings=%" PRIu64, o->rings);
+	(void)snprintf(text[3], sizeof(text[3]), "--memory=%" PRIu64, o->memory);
+	argv[n++] = PROGRAM;
+	if (o->foreground)
+		argv[n++] = "--foreground";
+	if (o->kernel_cache)
+		argv[n++] = "--kernel-cache";
+	for (unsigned i = 0; i < ARRAY_SIZE(text); i++)
+		argv[n++] = text[i];
+	argv[n++] = "--source";
+	argv[n++] = source;
+	argv[n++] = "--";
+	argv[n++] = dir;
+	argv[n] = NULL;
+	(void)execv(path, args.to);
+	return fail(errno, "%s: %s", path, strerror(errno));
+}
+
+/* ------------------------------------------------------------------- umount */
+
+/* The canonical path of a directory without looking at itself: its server may be dead. */
+static int resolve(const char *given, char ret[PATH_MAX])
+{
+	char parent[PATH_MAX], name[PATH_MAX], dir[PATH_MAX];
+	size_t len;
+
+	if (realpath(given, ret))
+		return 0;
+	if (errno != ENOTCONN && errno != ECONNABORTED && errno != EIO)
+		return fail(errno, "%s: %s", given, strerror(errno));
+	if (strlen(given) >= sizeof(parent))
+		return fail(ENAMETOOLONG, "%s: %s", given, strerror(ENAMETOOLONG));
+	(void)strcpy(parent, given);
+	(void)strcpy(name, given);
+	if (!realpath(dirname(parent), dir))
+		return fail(errno, "%s: %s", given, strerror(errno));
+	len = (size_t)snprintf(ret, PATH_MAX, "%s/%s", strcmp(dir, "/") ? dir : "", basename(name));
+	return len < PATH_MAX ? 0 : fail(ENAMETOOLONG, "%s: %s", given, strerror(ENAMETOOLONG));
+}
+
+/* Mountinfo writes \040 for a space, and so on. */
+static void decode(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++, to++) {
+		unsigned c;
+
+		if (s[0] == '\\' && sscanf(s + 1, "%3o", &c) == 1) {
+			*to = (char)c;
+			s += 3;
+		} else {
+			*to = *s;
+		}
+	}
+	*to = '\0';
+}
+
+/* Is the last mount at that path of the type that we have? */
+static bool is_mounted(const char *dir)
+{
+	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_(freep) char *line = NULL;
+	bool ret = false;
+	size_t size = 0;
+
+	while (f && getline(&line, &size, f) > 0) {
+		const char *type = strstr(line, " - ");
+		char at[PATH_MAX];
+
+		if (!type || sscanf(line, "%*d %*d %*s %*s %4095s", at) != 1)
+			continue;
+		decode(at);
+		if (strcmp(at, dir) == 0)
+			ret = !strncmp(type + 3, USRBIO_FSTYPE " ", sizeof(USRBIO_FSTYPE));
+	}
+	return ret;
+}
+
+/* One of ours says so, and one whose server has died says nothing. */
+static bool is_ours(const char *dir)
+{
+	_cleanup_(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char name[32] = "";
+
+	if (fd < 0)
+		return errno == ENOTCONN || errno == ECONNABORTED;
+	return ioctl(fd, USRBIO_IOC_MOUNT_NAME, name) == 0 &&
+	       !strncmp(name, "penstock", sizeof(name));
+}
+
+int daemon_find(const char *given, char ret[PATH_MAX])
+{
+	int r = resolve(given, ret);
+
+	return r < 0 ? r : is_mounted(ret) && is_ours(ret);
+}
+
+static int unmount_as_user(const char *dir)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		(void)execlp("fusermount3", "fusermount3", "-u", "--", dir, (char *)NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return -errno;
+	if (!WIFEXITED(status) || WEXITSTATUS(status) == 127)
+		return -ENOENT;
+	return WEXITSTATUS(status) ? -EPERM : 0;
+}
+
+int daemon_stop(const char *dir)
+{
+	int r;
+
+	if (geteuid() != 0) {
+		r = unmount_as_user(dir);
+		if (r == -ENOENT)
+			return fail(ENOENT,
+				    "fusermount3 is missing (Debian: fuse3), by which who is "
+				    "not root unmounts");
+		return r < 0 ? fail(-r, "fusermount3 did not unmount %s", dir) : 0;
+	}
+	if (umount2(dir, 0) == 0)
+		return 0;
+	if (errno == EBUSY)
+		return fail(EBUSY,
+			    "programs use %s: 'fuser -vm %s' names them; 'umount -l %s' takes it "
+			    "away from new ones",
+			    dir, dir, dir);
+	return fail(errno, "%s: %s", dir, strerror(errno));
+}
