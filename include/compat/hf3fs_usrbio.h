@@ -334,8 +334,8 @@ HF3FS_API int hf3fs_submit_ios(const struct hf3fs_ior *ior);
  * @abs_timeout: when to stop waiting, CLOCK_REALTIME; NULL: never
  *
  * The call takes completions that are there before it looks at the time, so that a time in the
- * past makes it not wait.  Signals do not end it.  A daemon that is gone is noticed after a second
- * without a completion: the ring's requests complete with -ENOTCONN then, and no call waits.
+ * past makes it not wait.  Signals do not end it.  A daemon that is gone is noticed within 200 ms
+ * without a completion: the ring's requests complete with -EREMOTEIO then, and no call waits.
  *
  * Return: how many were taken, 0 when it was too late for any; -EINVAL.
  */

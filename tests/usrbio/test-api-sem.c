@@ -186,7 +186,7 @@ static void P10_the_daemons_is_cut(void)
 	T_EQ(hf3fs_submit_ios(&ior), -ENOTCONN);
 	T_EQ(hf3fs_submit_ios(&ior), -ENOTCONN);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL), 1);
-	T_EQ(c.result, -ENOTCONN);
+	T_EQ(c.result, -EREMOTEIO);
 	T_EQ(hf3fs_prep_io(&ior, &iov, true, iov.base, data, 0, 4096, &c), -ENOTCONN);
 	T_EQ(hf3fs_wait_for_ios(&ior, &c, 1, 1, NULL), 0);
 
@@ -228,7 +228,7 @@ static void P10_cut_before_completions(void)
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 2, 1, NULL), 1);
 	T_EQ(c[0].result, 4096);
 	T_EQ(hf3fs_wait_for_ios(&ior, c, 2, 2, NULL), 1);
-	T_EQ(c[0].result, -ENOTCONN);
+	T_EQ(c[0].result, -EREMOTEIO);
 	hf3fs_iordestroy(&ior);
 	hf3fs_iovdestroy(&iov);
 	fake_end();

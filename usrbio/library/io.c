@@ -16,8 +16,8 @@
 #include "usrbio/server/server.h"
 
 #define JITTER_MS_MAX 60000
-#define ASK_NS NSEC_PER_SEC /* without a completion, before a daemon is asked */
-#define WATCH_NS 50000u     /* that a completion is waited for without sleeping */
+#define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion, before a daemon is asked */
+#define WATCH_NS 50000u              /* that a completion is waited for without sleeping */
 
 static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
 
@@ -177,7 +177,7 @@ static bool post(struct ring *r)
 	if (!atomic_exchange(&r->broken, true))
 		log_line(LOG_ERROR,
 			 "the daemon of %s took its semaphore away: requests in flight end with "
-			 "ENOTCONN; make the ring again",
+			 "EREMOTEIO; make the ring again",
 			 r->iov->mount->path);
 	return false;
 }
@@ -273,7 +273,7 @@ static int end_all(struct ring *r, struct hf3fs_cqe *cqes, int room)
 	int n = 0;
 
 	for (uint32_t i = 0; i < r->entries && n < room; i++) {
-		cqes[n] = (struct hf3fs_cqe){ .index = (int32_t)i, .result = -ENOTCONN };
+		cqes[n] = (struct hf3fs_cqe){ .index = (int32_t)i, .result = -EREMOTEIO };
 		if (settle(r, &cqes[n]))
 			n++;
 	}

@@ -253,7 +253,7 @@ static void *ask(void *arg)
 	if (find_gone(m)) {
 		log_line(LOG_ERROR,
 			 "the daemon of %s has ended or was started anew: requests in flight end "
-			 "with ENOTCONN; make rings and shared memory again",
+			 "with EREMOTEIO; make rings and shared memory again",
 			 m->path);
 		atomic_store(&m->gone, true);
 	}

@@ -292,7 +292,7 @@ def ring_to_which_nothing_comes():
             # Where its server says how far completions go.
             ctypes.c_int32.from_address(ring.ior._ior.iov.base + 8).value = -1
             done = ring.wait(min_results=2)
-            eq([(d.userdata, d.result) for d in done], [("one", -errno.ENOTCONN)])
+            eq([(d.userdata, d.result) for d in done], [("one", -errno.EREMOTEIO)])
             begun = time.monotonic()
             for timeout in (None, 60):
                 eq(ring.wait(min_results=1, timeout=timeout), [])
