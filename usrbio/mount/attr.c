@@ -148,6 +148,25 @@ static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 	reply_value(req, n, value, size);
 }
 
+/* Names that only privileged processes see, as file systems leave them out themselves. */
+static ssize_t without_trusted(char *names, ssize_t len)
+{
+	static const char prefix[] = "trusted.";
+	ssize_t at = 0;
+
+	while (at < len) {
+		size_t n = strlen(names + at) + 1;
+
+		if (strncmp(names + at, prefix, sizeof(prefix) - 1) != 0) {
+			at += (ssize_t)n;
+			continue;
+		}
+		memmove(names + at, names + at + n, (size_t)len - (size_t)at - n);
+		len -= (ssize_t)n;
+	}
+	return len;
+}
+
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	_cleanup_(freep) char *names = size ? malloc(size) : NULL;
@@ -160,6 +179,8 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	}
 	n = listxattr(proc_path(fs_node(req, ino)).s, names, size);
 	caller_end();
+	if (n > 0 && size && fuse_req_ctx(req)->uid != 0)
+		n = without_trusted(names, n);
 	reply_value(req, n, names, size);
 }
 
