@@ -30,12 +30,19 @@ job() {
 	rm "$dir/data-$$"
 }
 
+direct_job() { # ENGINE [OPTION...]
+	dd if=/dev/zero of="$src/probe" bs=4096 count=1 oflag=direct 2>why ||
+		skip "O_DIRECT in $src: $(cat why)"
+	rm "$src/probe"
+	job "$@" --direct=1
+}
+
 psync() {
 	job psync
 }
 
 psync_direct() {
-	job psync --direct=1
+	direct_job psync
 }
 
 libaio() {
@@ -43,7 +50,7 @@ libaio() {
 }
 
 libaio_direct() {
-	job libaio --iodepth=16 --direct=1
+	direct_job libaio --iodepth=16
 }
 
 mmap() {
