@@ -31,11 +31,11 @@ static bool is_unchanged(const struct node *n, int fd)
 	       st.st_mtim.tv_sec == n->written.tv_sec && st.st_mtim.tv_nsec == n->written.tv_nsec;
 }
 
-/* From now on rings may write to it: what the kernel knows of it must not be believed. */
-static void add_writer(struct fs *fs, struct node *n, int fd)
+/* From now on rings may write to it. */
+static void add_writer(struct node *n, int fd)
 {
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY && !atomic_fetch_add(&n->nr_writers, 1))
-		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+		(void)atomic_fetch_add(&n->nr_writers, 1);
 }
 
 static void drop_writer(struct node *n, int fd)
@@ -46,7 +46,9 @@ static void drop_writer(struct node *n, int fd)
 
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret)
 {
-	add_writer(fs, n, fd);
+	add_writer(n, fd);
+	/* A program that opens it sees its size, also where the source was changed. */
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
 	(void)pthread_mutex_lock(&n->lock);
 	if (!n->nr_open++ && fs->passes)
 		n->backing = ask(fs, fd);

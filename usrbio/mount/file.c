@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "usrbio/mount/backing.h"
 #include "usrbio/mount/broker.h"
@@ -47,10 +48,11 @@ int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_fi
 	return err;
 }
 
-/* O_APPEND stays: others may write to the source.  The kernel moves O_DIRECT's bytes itself. */
+/* Pages of mappings may be written by any descriptor: O_APPEND is for the call (do_write()). */
 static int flags_of(int flags)
 {
-	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT)) | O_CLOEXEC | O_NOCTTY;
+	return (flags & ~(O_NOFOLLOW | O_CREAT | O_EXCL | O_DIRECT | O_APPEND)) | O_CLOEXEC |
+	       O_NOCTTY;
 }
 
 /* It is open: what the kernel is to know of it.  0; -errno, and then it is closed. */
@@ -221,12 +223,19 @@ static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 		     struct fuse_file_info *fi)
 {
+	union {
+		const char *from;
+		void *to; /* what struct iovec asks for and does not change */
+	} bytes = { buf };
+	struct iovec iov = { bytes.to, size };
+	/* Others may write to the source: the kernel may not know its end. */
+	bool append = fi->flags & O_APPEND && !fi->writepage;
 	int err = fs_begin(req);
 	ssize_t n = 0;
 
 	(void)ino;
 	if (err == 0) {
-		n = pwrite(fd_of(fi), buf, size, off);
+		n = pwritev2(fd_of(fi), &iov, 1, off, append ? RWF_APPEND : 0);
 		err = n < 0 ? -errno : 0;
 		caller_end();
 	}

@@ -20,28 +20,41 @@
 
 /* ------------------------------------------------------------------ checks */
 
+/* By O_PATH: its owner is found out even where it may not be read. */
+static int open_any(int at, const char *name)
+{
+	int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd >= 0 ? fd : errno == ELOOP ? -ENOTDIR : -errno;
+}
+
+/* Is it this user's, and have others none of these rights?  0, -EPERM or -errno. */
+static int check_own(int fd, mode_t forbidden)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return user_is_own(st.st_uid) && !(st.st_mode & forbidden) ? 0 : -EPERM;
+}
+
 /*
- * Open a directory of this user's which others have none of these rights to, by O_PATH: its
- * owner is found out even where it may not be read.  The descriptor; -ENOENT; -ENOTDIR, also for
- * a symbolic link; -EPERM.
+ * Open a directory of this user's which others have none of these rights to.  The descriptor;
+ * -ENOENT; -ENOTDIR, also for a symbolic link; -EPERM.
  */
 static int open_own(int at, const char *name, mode_t forbidden)
 {
-	_cleanup_(closep) int fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
+	_cleanup_(closep) int fd = open_any(at, name);
+	int err = fd < 0 ? fd : check_own(fd, forbidden);
 
-	if (fd < 0)
-		return errno == ELOOP ? -ENOTDIR : -errno;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (!user_is_own(st.st_uid) || st.st_mode & forbidden)
-		return -EPERM;
-	return TAKE_FD(fd);
+	return err < 0 ? err : TAKE_FD(fd);
 }
+
+#define VIRT_FORBIDDEN 022
 
 static int open_virt(int dir)
 {
-	int r = open_own(dir, USRBIO_VIRT, 022);
+	int r = open_own(dir, USRBIO_VIRT, VIRT_FORBIDDEN);
 
 	return r == -ENOTDIR ? -EEXIST : r;
 }
@@ -135,16 +148,18 @@ static int check_virt(int virt)
 	return pure < 0 ? pure : pure ? 0 : -EEXIST;
 }
 
-/* -ENOENT unless everything is there. */
+/* -ENOENT unless everything is there.  A daemon's has no marker, and is not this user's. */
 static int open_complete(int dir)
 {
-	_cleanup_(closep) int virt = open_virt(dir);
-	int r;
+	_cleanup_(closep) int virt = open_any(dir, USRBIO_VIRT);
+	int r = virt < 0 ? virt : has_marker(virt);
 
-	if (virt < 0)
-		return virt;
-	r = has_marker(virt);
-	return r < 0 ? r : r == 0 ? -ENOENT : open_iovs(virt);
+	if (r == 0)
+		return -ENOENT;
+	if (r < 0)
+		return r == -EACCES ? -EPERM : r;
+	r = check_own(virt, VIRT_FORBIDDEN);
+	return r < 0 ? r : open_iovs(virt);
 }
 
 int usrbio_plain_open(const char *dir)
