@@ -136,8 +136,9 @@ static void all_sizes(uint32_t op)
 	for (unsigned i = 0; i < RIG_NR(sizes); i++)
 		for (unsigned j = 0; j < RIG_NR(offs); j++)
 			for (unsigned k = 0; k < RIG_NR(moffs); k++) {
-				/* The long ones in every seventh combination only. */
-				if (sizes[i] > 100000 && turn++ % 7)
+				/* The long ones in every seventh combination only, and under the
+				 * thread sanitizer the short ones in every fifth. */
+				if (sizes[i] > 100000 ? turn++ % 7 : RIG_TSAN && turn++ % 5)
 					continue;
 				if (op == PST_OP_READ && k % 3 == 0 && j % 4 == 0)
 					rig_cold(data_path);

@@ -252,7 +252,7 @@ static void close_while_pinning(void)
 	struct pst_mem *all = rig_alloc(rig_dev, FILE_LEN);
 	uint64_t before = rig_stats(NULL).pages_bytes, end;
 
-	for (unsigned i = 0; i < 20; i++) {
+	for (unsigned i = 0; i < (RIG_TSAN ? 8 : 20); i++) {
 		struct pst_file *f = stable();
 
 		for (unsigned k = 0; k < 2 + i % 2; k++)
@@ -295,7 +295,7 @@ static void the_process_may_end(void)
 	int status;
 	pid_t pid;
 
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < (RIG_TSAN ? 2 : 5); i++) {
 		pid = fork();
 		if (pid == 0) {
 			(void)execl("/proc/self/exe", self, "child", (char *)NULL);
