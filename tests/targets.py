@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What ninja has to build for some tests.
 
-targets.py BUILD [--suite SUITE]... [TEST...] prints the files in the build folder that these
-tests use.  A test or a suite that is not there is an error, which names those that are spelled
-alike.
+targets.py BUILD [--suite SUITE]... [--no-suite SUITE]... [TEST...] prints the files in the build
+folder that these tests use.  A test or a suite that is not there is an error, which names those
+that are spelled alike.
 """
 import difflib
 import json
@@ -26,17 +26,21 @@ def main():
         tests.setdefault(test["name"], []).append(test)
         for suite in test["suite"]:
             suites.setdefault(suite.rsplit(":", 1)[-1], []).append(test)
-    chosen = []
+    chosen, left_out, named = [], [], False
     while words:
-        kind, of = "test", tests
+        kind, of, to = "test", tests, chosen
         name = words.pop(0)
-        if name == "--suite":
-            kind, of = "suite", suites
+        if name in ("--suite", "--no-suite"):
+            kind, of, to = "suite", suites, chosen if name == "--suite" else left_out
             name = words.pop(0)
+        named |= to is chosen
         if name not in of:
             alike = difflib.get_close_matches(name, of) or sorted(of)
             sys.exit(f"there is no {kind} '{name}', but: {' '.join(alike)}")
-        chosen += of[name]
+        to += of[name]
+    if not named:
+        chosen = sum(tests.values(), [])
+    chosen = [test for test in chosen if test not in left_out]
 
     files, targets = {}, {}
     for target in ask(build, "targets"):
