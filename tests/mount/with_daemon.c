@@ -177,6 +177,11 @@ static void wait_line(int from)
 	line[have] = '\0';
 	if (strcmp(line, want) == 0)
 		return;
+	/* tests/skips allows that where nobody can mount. */
+	if (n == 0 && !have) {
+		clean();
+		skip("a FUSE that can be mounted");
+	}
 	printf("Bail out! the daemon %s \"%.*s\"\n",
 	       n == 0 ? "ended and said" : "does not say that it serves, but",
 	       (int)strcspn(line, "\n"), line);
