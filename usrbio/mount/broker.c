@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "usrbio/mount/user.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -17,19 +18,14 @@ struct broker_file {
 
 /* ------------------------------------------------------------------- files */
 
-static int tell_file(struct worker *w, const struct broker_file *f)
-{
-	const struct link_msg msg = {
-		.op = LINK_FILE_ADD,
-		.handle = f->handle,
-		.number = f->number,
-	};
+/* What the worker is told of a file, which may be closed meanwhile. */
+struct telling {
+	struct link_msg msg;
+	int fd;
+};
 
-	return worker_ask(w, &msg, f->fd);
-}
-
-/* A file that the worker does not know yet, which it is about to be told; or NULL. */
-static struct broker_file *next_untold(struct user *u, struct worker *w)
+/* A file that the worker does not know yet.  False: there is none. */
+static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 {
 	struct broker_file *f = NULL;
 
@@ -38,20 +34,70 @@ static struct broker_file *next_untold(struct user *u, struct worker *w)
 		f = list_first(&u->untold, struct broker_file, link);
 		f->worker = worker_ref(w);
 		list_move_tail(&u->told, &f->link);
+		*ret = (struct telling){
+			.msg = { .op = LINK_FILE_ADD, .handle = f->handle, .number = f->number },
+			.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
+		};
 	}
 	broker_unlock(u->b);
 	return f;
 }
 
+/* The worker has died before it knew it, and perhaps was forgotten before it was given it. */
+static void take_back(struct user *u, struct worker *w, uint64_t handle)
+{
+	struct list *e, *n;
+
+	broker_lock(u->b);
+	list_for_each_safe (e, n, &u->told) {
+		struct broker_file *f = list_entry(e, struct broker_file, link);
+
+		if (f->handle != handle || f->worker != w)
+			continue;
+		worker_unref(w); /* not the last */
+		f->worker = NULL;
+		list_move_tail(&u->untold, &f->link);
+	}
+	broker_unlock(u->b);
+}
+
 int files_tell(struct user *u, struct worker *w)
 {
-	struct broker_file *f;
+	struct telling t;
+	int err = 0;
 
-	/* One that the worker cannot use is a bad number to rings. */
-	while ((f = next_untold(u, w)))
-		if (tell_file(w, f) == -EREMOTEIO)
-			return -EREMOTEIO;
-	return 0;
+	while (err != -EREMOTEIO && next_untold(u, w, &t)) {
+		/* One that the worker cannot use is a bad number to rings. */
+		err = t.fd < 0 ? -errno : worker_ask(w, &t.msg, t.fd);
+		closep(&t.fd);
+		if (err == -EREMOTEIO)
+			take_back(u, w, t.msg.handle);
+	}
+	return err == -EREMOTEIO ? err : 0;
+}
+
+/* Not before the worker knows them: under user->start it is told. */
+void files_closed(struct user *u)
+{
+	(void)pthread_mutex_lock(&u->start);
+	for (;;) {
+		struct link_msg msg = { .op = LINK_FILE_REMOVE };
+		struct broker_file *f = NULL;
+
+		broker_lock(u->b);
+		if (!list_empty(&u->closed)) {
+			f = list_first(&u->closed, struct broker_file, link);
+			list_del(&f->link);
+		}
+		broker_unlock(u->b);
+		if (!f)
+			break;
+		msg.handle = f->handle;
+		(void)worker_ask(f->worker, &msg, -1);
+		worker_unref(f->worker);
+		free(f);
+	}
+	(void)pthread_mutex_unlock(&u->start);
 }
 
 void files_worker_gone(struct user *u, const struct worker *w)
@@ -78,10 +124,25 @@ static bool has_user(const struct broker_file *f, const struct user *u)
 	return f;
 }
 
+/* Somebody who waits for the worker tells it of the file, or this thread does. */
+static void tell_now(struct user *u)
+{
+	struct worker *w;
+
+	if (!user_may_wait(u))
+		return;
+	(void)pthread_mutex_lock(&u->start);
+	w = user_worker(u);
+	if (w)
+		(void)files_tell(u, w);
+	worker_unref(w);
+	(void)pthread_mutex_unlock(&u->start);
+	user_waited(u);
+}
+
 int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint64_t number, int fd)
 {
 	struct broker_file *f = calloc(1, sizeof(*f));
-	struct worker *w;
 	struct user *u;
 	int err = f ? user_get(b, uid, &u) : -ENOMEM;
 
@@ -89,7 +150,6 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint
 		free(f);
 		return err;
 	}
-	(void)pthread_mutex_lock(&u->start);
 	broker_lock(b);
 	if (has_user(*file, u)) {
 		free(f);
@@ -105,29 +165,26 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint
 		*file = f;
 	}
 	broker_unlock(b);
-	w = user_worker(u);
-	if (w)
-		(void)files_tell(u, w);
-	worker_unref(w);
-	(void)pthread_mutex_unlock(&u->start);
+	tell_now(u);
 	return 0;
 }
 
-/* The worker takes the descriptor of a file under user->start, and not later. */
+/* The user's thread tells the worker: nobody waits for that. */
 static void remove_file(struct broker *b, struct broker_file *f)
 {
-	const struct link_msg msg = { .op = LINK_FILE_REMOVE, .handle = f->handle };
 	struct user *u = f->user;
+	bool known;
 
-	(void)pthread_mutex_lock(&u->start);
 	broker_lock(b);
 	list_del(&f->link);
+	known = f->worker;
+	if (known)
+		list_add_tail(&u->closed, &f->link);
 	broker_unlock(b);
-	(void)pthread_mutex_unlock(&u->start);
-	if (f->worker)
-		(void)worker_ask(f->worker, &msg, -1);
-	worker_unref(f->worker);
-	free(f);
+	if (known)
+		user_wake(u);
+	else
+		free(f);
 }
 
 void broker_file_remove(struct broker *b, struct broker_file **file)
@@ -149,8 +206,12 @@ int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority pr
 	struct user *u;
 	int err = user_get(b, c->uid, &u);
 
-	if (err == 0)
-		err = user_need_worker(u, c, &w);
+	if (err < 0)
+		return err;
+	if (!user_may_wait(u))
+		return -EBUSY;
+	err = user_need_worker(u, c, &w);
+	user_waited(u);
 	if (err < 0)
 		return err;
 	(void)strcpy(ret_name, w->sem[priority]);

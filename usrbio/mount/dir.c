@@ -6,6 +6,7 @@
 
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fs.h"
+#include "usrbio/proto/plain.h"
 
 struct open_dir {
 	DIR *dir;
@@ -76,6 +77,12 @@ static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fus
 	(void)fuse_reply_err(req, (datasync ? fdatasync(fd) : fsync(fd)) < 0 ? errno : 0);
 }
 
+/* The source may be a plain directory: its own tree of that name is not shown. */
+static bool is_hidden(const struct fs *fs, const struct node *dir, const char *name)
+{
+	return dir == &fs->nodes.root && !strcmp(name, USRBIO_VIRT);
+}
+
 static bool is_dots(const char *name)
 {
 	return !strcmp(name, ".") || !strcmp(name, "..");
@@ -129,7 +136,7 @@ static int fill(fuse_req_t req, struct answer *a, const struct node *n, struct o
 			d->entry = readdir(d->dir);
 		if (!d->entry)
 			return a->len ? 0 : -errno;
-		if (!add(req, a, n, d->entry, plus))
+		if (!is_hidden(fs_of(req), n, d->entry->d_name) && !add(req, a, n, d->entry, plus))
 			return 0;
 		d->at = TAKE_PTR(d->entry)->d_off;
 	}

@@ -103,7 +103,7 @@ static int created(struct fs *fs, int fd, struct fuse_entry_param *e)
 	if (!S_ISREG(st.st_mode))
 		return -EEXIST;
 	path = openat(fs->proc, fd_name(fd).s, O_PATH | O_CLOEXEC);
-	return path < 0 ? -errno : fs_entry(fs, path, e);
+	return path < 0 ? -errno : fs_entry(fs, path, node_mount(path), e);
 }
 
 static void fill_attr(struct fuse_attr *a, const struct stat *st)

@@ -66,19 +66,28 @@ static int open_across(const struct fs *fs, int dir, const char *name)
 	return fd;
 }
 
-/* A name of one part, without following a link.  The descriptor (O_PATH) or -errno. */
-static int open_name(const struct fs *fs, int dir, const char *name)
+/*
+ * A name of one part, without following a link.  The descriptor (O_PATH), and the mount that it is
+ * of; or -errno.
+ */
+static int open_name(const struct fs *fs, const struct node *dir, const char *name,
+		     uint64_t *ret_mnt)
 {
-	int fd = open_within(dir, name);
+	int fd = open_within(dir->fd, name);
 
+	*ret_mnt = dir->mnt;
 	if (fd >= 0)
 		return fd;
 	/* ENOSYS, EPERM: without openat2(2). */
-	return errno == EXDEV || errno == ENOSYS || errno == EPERM ? open_across(fs, dir, name)
-								   : -errno;
+	if (errno != EXDEV && errno != ENOSYS && errno != EPERM)
+		return -errno;
+	fd = open_across(fs, dir->fd, name);
+	if (fd >= 0)
+		*ret_mnt = node_mount(fd);
+	return fd;
 }
 
-int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret)
+int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 {
 	struct node *n;
 	int err;
@@ -89,7 +98,7 @@ int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret)
 		(void)close(fd);
 		return err;
 	}
-	err = node_get(&fs->nodes, fd, &ret->attr, &n);
+	err = node_get(&fs->nodes, fd, mnt, &ret->attr, &n);
 	if (err < 0)
 		return err;
 	ret->ino = fs_ino(fs, n);
@@ -100,9 +109,10 @@ int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret)
 
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
 {
-	int fd = open_name(fs, dir->fd, name);
+	uint64_t mnt;
+	int fd = open_name(fs, dir, name, &mnt);
 
-	return fd < 0 ? fd : fs_entry(fs, fd, ret);
+	return fd < 0 ? fd : fs_entry(fs, fd, mnt, ret);
 }
 
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)

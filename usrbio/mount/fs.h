@@ -83,14 +83,20 @@ double fs_attr_timeout(const struct fs *fs, const struct node *n);
  */
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name,
 	      struct fuse_entry_param *ret);
-/* The same by a descriptor of it. */
-int fs_entry(struct fs *fs, int fd, struct fuse_entry_param *ret);
+/* The same by a descriptor of it, which is taken, and its mount. */
+int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret);
 
 /* The answer did not reach the kernel. */
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e);
 
 /* Answer with an entry, or with -err. */
 void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e);
+
+/* Is that one of the virtual tree?  It has no node. */
+static inline bool virt_is(fuse_ino_t ino)
+{
+	return ino >> 63;
+}
 
 /* The operations of each file, filled in. */
 void names_ops(struct fuse_lowlevel_ops *ops);

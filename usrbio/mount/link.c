@@ -36,6 +36,25 @@ int link_send(int sock, const struct link_msg *msg, int fd)
 	return n < 0 ? -errno : 0;
 }
 
+/* The descriptor of a message; of several, none.  The room for one has room for two. */
+static int take_fd(struct msghdr *h)
+{
+	struct cmsghdr *c = CMSG_FIRSTHDR(h);
+	int fds[CMSG_SPACE(sizeof(int)) / sizeof(int)];
+	size_t nr;
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return -1;
+	nr = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	nr = MIN(nr, ARRAY_SIZE(fds));
+	memcpy(fds, CMSG_DATA(c), nr * sizeof(int));
+	if (nr == 1)
+		return fds[0];
+	while (nr)
+		(void)close(fds[--nr]);
+	return -1;
+}
+
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 {
 	struct iovec iov = { ret_msg, sizeof(*ret_msg) };
@@ -43,25 +62,25 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 	struct msghdr h = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf),
+		/* Without room for them the kernel closes descriptors itself. */
+		.msg_control = ret_fd ? control.buf : NULL,
+		.msg_controllen = ret_fd ? sizeof(control.buf) : 0,
 	};
-	struct cmsghdr *c;
+	int fd = -1;
 	ssize_t n;
 
-	*ret_fd = -1;
 	do
 		n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : 0;
-	c = CMSG_FIRSTHDR(&h);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
-	if (n == sizeof(*ret_msg) && !(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (ret_fd)
+		fd = take_fd(&h);
+	if (n == sizeof(*ret_msg) && !(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+		if (ret_fd)
+			*ret_fd = fd;
 		return 1;
-	closep(ret_fd);
-	*ret_fd = -1;
+	}
+	closep(&fd);
 	return -EPROTO;
 }

@@ -35,7 +35,10 @@ struct link_msg {
 /* fd: goes with it, or -1.  0 or -errno. */
 int link_send(int sock, const struct link_msg *msg, int fd);
 
-/* *ret_fd: a descriptor that came with it, or -1.  1; 0 at the end; -errno; -EPROTO. */
+/*
+ * *ret_fd: the descriptor that came with it, or -1; NULL: none may come.  1; 0 at the end; -errno;
+ * -EPROTO.
+ */
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
 
 #endif

@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "usrbio/mount/broker.h"
@@ -19,6 +21,21 @@
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--links N] [--rings N] [--memory BYTES] --source SOURCE DIR\n";
+
+/* The value of an option.  'penstock mount' has looked at it. */
+static uint64_t number(uint64_t max)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(optarg, &end, 10);
+	if (errno || end == optarg || *end || *optarg == '-' || n > max) {
+		(void)fprintf(stderr, "penstock: '%s' is no number for that option\n", optarg);
+		exit(2);
+	}
+	return n;
+}
 
 static int fail(int err, const char *what)
 {
@@ -36,6 +53,30 @@ static void raise_files(void)
 		return;
 	l.rlim_cur = l.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
+/* It must not use reserved blocks or exceed quotas for ordinary users. */
+static void drop_resource(void)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2];
+
+	if (syscall(SYS_capget, &h, caps) < 0)
+		return;
+	caps[0].effective &= ~(1u << CAP_SYS_RESOURCE);
+	caps[0].permitted &= ~(1u << CAP_SYS_RESOURCE);
+	(void)syscall(SYS_capset, &h, caps);
+}
+
+/* Descriptors 0 to 2 are there, whoever started it. */
+static void open_stdio(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd < 3);
+	closep(&fd);
 }
 
 static int open_source(struct fs *fs)
@@ -138,6 +179,7 @@ int main(int argc, char *argv[])
 	bool foreground = false;
 	int opt;
 
+	open_stdio();
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'f':
@@ -150,16 +192,16 @@ int main(int argc, char *argv[])
 			o.source = optarg;
 			break;
 		case 't':
-			o.timeout_s = (unsigned)strtoul(optarg, NULL, 10);
+			o.timeout_s = (unsigned)number(UINT_MAX);
 			break;
 		case 'l':
-			o.quota.links = (unsigned)strtoul(optarg, NULL, 10);
+			o.quota.links = (unsigned)number(UINT_MAX);
 			break;
 		case 'r':
-			o.quota.rings = (unsigned)strtoul(optarg, NULL, 10);
+			o.quota.rings = (unsigned)number(UINT_MAX);
 			break;
 		case 'm':
-			o.quota.bytes = strtoull(optarg, NULL, 10);
+			o.quota.bytes = number(UINT64_MAX);
 			break;
 		default:
 			(void)fputs(usage, stderr);
@@ -177,6 +219,7 @@ int main(int argc, char *argv[])
 	o.source = source;
 	o.dir = dir;
 	raise_files();
+	drop_resource();
 	caller_init();
 	return foreground ? serve(&o, -1) : in_background(&o);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "usrbio/mount/node.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -39,13 +40,25 @@ static void grow(struct nodes *ns)
 	free(old);
 }
 
-static struct node *find(struct nodes *ns, const struct stat *st)
+/* mnt 0: as any mount has it. */
+static struct node *find(struct nodes *ns, uint64_t mnt, const struct stat *st)
 {
 	struct node *n = ns->buckets[bucket(ns, st->st_dev, st->st_ino)];
 
-	while (n && (n->dev != st->st_dev || n->ino != st->st_ino))
+	while (n && (n->dev != st->st_dev || n->ino != st->st_ino || (mnt && n->mnt != mnt)))
 		n = n->next;
 	return n;
+}
+
+uint64_t node_mount(int fd)
+{
+	struct statx st;
+
+	/* Without asking the file system: it might be us. */
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &st) == 0 &&
+			       st.stx_mask & STATX_MNT_ID
+		       ? st.stx_mnt_id
+		       : 0;
 }
 
 /* The number of a file system; NODE_DEVS when there are too many. */
@@ -77,11 +90,12 @@ uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
 	return ret;
 }
 
-static void init(struct nodes *ns, struct node *n, int fd, const struct stat *st)
+static void init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const struct stat *st)
 {
 	*n = (struct node){
 		.dev = st->st_dev,
 		.ino = st->st_ino,
+		.mnt = mnt,
 		.type = st->st_mode & S_IFMT,
 		.fd = fd,
 		.number = number(ns, st->st_dev, st->st_ino),
@@ -102,18 +116,18 @@ static void insert(struct nodes *ns, struct node *n)
 	*to = n;
 }
 
-int node_get(struct nodes *ns, int fd, const struct stat *st, struct node **ret)
+int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret)
 {
 	struct node *n;
 
 	(void)pthread_mutex_lock(&ns->lock);
-	n = find(ns, st);
+	n = find(ns, mnt, st);
 	if (n) {
 		(void)close(fd);
 	} else {
 		n = malloc(sizeof(*n));
 		if (n) {
-			init(ns, n, fd, st);
+			init(ns, n, fd, mnt, st);
 			insert(ns, n);
 		} else {
 			(void)close(fd);
@@ -136,7 +150,7 @@ struct node *node_by_number(struct nodes *ns, uint64_t number)
 	(void)pthread_mutex_lock(&ns->lock);
 	if (number >> INO_BITS < ns->nr_devs) {
 		st.st_dev = ns->devs[number >> INO_BITS];
-		n = find(ns, &st);
+		n = find(ns, 0, &st);
 	}
 	if (n)
 		n->lookups++;
@@ -187,7 +201,7 @@ int nodes_init(struct nodes *ns, int root_fd)
 		return err;
 	}
 	(void)pthread_mutex_init(&ns->lock, NULL);
-	init(ns, &ns->root, root_fd, &st);
+	init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
 	insert(ns, &ns->root);
 	return 0;
 }

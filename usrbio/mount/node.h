@@ -18,8 +18,9 @@ struct node {
 	struct node *next; /* in its bucket */
 	dev_t dev;         /* of the source */
 	ino_t ino;
-	mode_t type; /* S_IFMT of its mode */
-	int fd;      /* O_PATH */
+	uint64_t mnt; /* of its mounts: one may be read-only and another not */
+	mode_t type;  /* S_IFMT of its mode */
+	int fd;       /* O_PATH */
 	uint64_t lookups;
 	uint64_t number; /* st_ino on the mount */
 
@@ -49,10 +50,13 @@ int nodes_init(struct nodes *ns, int root_fd);
 void nodes_done(struct nodes *ns);
 
 /*
- * The node of an inode, looked up once more.  Takes its O_PATH descriptor, or closes it.
- * 0 or -ENOMEM.
+ * The node of an inode as that mount has it, looked up once more.  Takes its O_PATH descriptor, or
+ * closes it.  0 or -ENOMEM.
  */
-int node_get(struct nodes *ns, int fd, const struct stat *st, struct node **ret);
+int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
+
+/* The mount that a descriptor is of.  0 where the kernel does not say (before Linux 5.8). */
+uint64_t node_mount(int fd);
 
 /* The node with that number on the mount, looked up once more; NULL: the kernel knows none. */
 struct node *node_by_number(struct nodes *ns, uint64_t number);

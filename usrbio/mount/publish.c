@@ -56,26 +56,35 @@ static void take_off(struct publication *p)
 	count(p, -1);
 }
 
-static struct publication *find_name(struct broker *b, const char *name)
+/* The user's of that name, or else another's. */
+static struct publication *find_name(struct broker *b, uid_t uid, const char *name)
 {
+	struct publication *ret = NULL;
 	struct list *e;
 
 	list_for_each (e, &b->publications) {
 		struct publication *p = list_entry(e, struct publication, link);
 
-		if (strcmp(p->shown.name, name) == 0)
-			return p;
+		if (strcmp(p->shown.name, name) != 0)
+			continue;
+		ret = p;
+		if (p->shown.uid == uid)
+			break;
 	}
-	return NULL;
+	return ret;
 }
 
-static bool has_id(struct broker *b, const uint8_t id[USRBIO_ID_LEN])
+/* Has the user one of that UUID?  Others may: they have workers of their own. */
+static bool has_id(struct broker *b, uid_t uid, const uint8_t id[USRBIO_ID_LEN])
 {
 	struct list *e;
 
-	list_for_each (e, &b->publications)
-		if (!memcmp(list_entry(e, struct publication, link)->name.id, id, USRBIO_ID_LEN))
+	list_for_each (e, &b->publications) {
+		const struct publication *p = list_entry(e, struct publication, link);
+
+		if (p->shown.uid == uid && !memcmp(p->name.id, id, USRBIO_ID_LEN))
 			return true;
+	}
 	return false;
 }
 
@@ -96,7 +105,7 @@ static int reserve(struct broker *b, struct publication *p)
 	int err;
 
 	broker_lock(b);
-	err = has_id(b, p->name.id) ? -EEXIST : check_quota(&b->quota, p);
+	err = has_id(b, p->shown.uid, p->name.id) ? -EEXIST : check_quota(&b->quota, p);
 	if (err == 0) {
 		p->shown.index = b->next++;
 		list_add_tail(&b->publications, &p->link);
@@ -179,6 +188,18 @@ static int fill_in(struct publication *p, const struct caller *c, const char *na
 	return open_process(p, c->pid);
 }
 
+static int publish(struct broker *b, struct publication *p, const struct caller *c, int fd,
+		   struct broker_link *ret)
+{
+	int err = user_need_worker(p->user, c, &p->worker);
+
+	if (err == 0)
+		err = reserve(b, p);
+	if (err == 0)
+		err = hand_over(p, fd);
+	return err < 0 ? err : show(b, p, ret);
+}
+
 int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
 		   int fd, uint64_t size, struct broker_link *ret)
 {
@@ -192,14 +213,12 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 	err = fill_in(p, c, name, target, size);
 	if (err == 0)
 		err = user_get(b, c->uid, &p->user);
-	if (err == 0)
-		err = user_need_worker(p->user, c, &p->worker);
-	if (err == 0)
-		err = reserve(b, p);
-	if (err == 0)
-		err = hand_over(p, fd);
-	if (err == 0)
-		err = show(b, p, ret);
+	if (err == 0 && !user_may_wait(p->user)) {
+		err = -EBUSY;
+	} else if (err == 0) {
+		err = publish(b, p, c, fd, ret);
+		user_waited(p->user);
+	}
 	if (err < 0)
 		give_up(b, p);
 	return err;
@@ -221,7 +240,7 @@ int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_lin
 	int err;
 
 	broker_lock(b);
-	err = look(find_name(b, name), uid, ret);
+	err = look(find_name(b, uid, name), uid, ret);
 	broker_unlock(b);
 	return err;
 }
@@ -265,17 +284,23 @@ int broker_unpublish(struct broker *b, uid_t uid, const char *name)
 {
 	struct broker_link link;
 	struct publication *p;
+	struct user *u;
 	int err;
 
 	broker_lock(b);
-	p = find_name(b, name);
+	p = find_name(b, uid, name);
 	err = look(p, uid, &link);
+	if (err == 0 && !user_may_wait(p->user))
+		err = -EBUSY;
 	if (err == 0)
 		take_off(p);
 	broker_unlock(b);
-	if (err == 0)
-		publication_end(p);
-	return err;
+	if (err < 0)
+		return err;
+	u = p->user;
+	publication_end(p);
+	user_waited(u);
+	return 0;
 }
 
 void publish_client_gone(struct broker *b, uint64_t index)

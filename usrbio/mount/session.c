@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "usrbio/mount/file.h"
 #include "usrbio/proto/ioctl.h"
 
-#define MAX_THREADS 16u
+#define MAX_THREADS 512u /* some may wait long: for a slow source, for a lease */
 #define MAX_IDLE 8u
 
 /* -------------------------------------------------------------- in between */
@@ -69,8 +70,8 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 	struct file_created c;
 	int err;
 
-	if (len < sizeof(*create)) {
-		(void)reply(fd, in->unique, -EIO, NULL, 0);
+	if (len < sizeof(*create) || virt_is(ino)) {
+		(void)reply(fd, in->unique, virt_is(ino) ? -EPERM : -EIO, NULL, 0);
 		return;
 	}
 	f.caller.umask = create->umask;
@@ -92,6 +93,7 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 		const struct fuse_in_header *in = buf;
 		ssize_t n = read(fd, buf, size);
 		const void *arg = in + 1;
+		int was;
 
 		if (n < (ssize_t)sizeof(*in))
 			return n;
@@ -99,7 +101,10 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 			saw_init(fs, in, arg, (size_t)n - sizeof(*in));
 		if (in->opcode != FUSE_TMPFILE)
 			return n;
+		/* libfuse cancels threads that wait for requests, and only those. */
+		(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
 		make_tmpfile(fs, fd, in, arg, (size_t)n - sizeof(*in));
+		(void)pthread_setcancelstate(was, NULL);
 	}
 }
 
@@ -172,7 +177,7 @@ static struct fuse_session *new_session(struct fs *fs)
 	struct fuse_lowlevel_ops ops = { .init = do_init };
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct fuse_session *se = NULL;
-	char name[PATH_MAX + 16];
+	char name[2 * PATH_MAX + 16] = "fsname=", *to = name + strlen(name);
 
 	names_ops(&ops);
 	attr_ops(&ops);
@@ -180,7 +185,12 @@ static struct fuse_session *new_session(struct fs *fs)
 	file_ops(&ops);
 	ioctl_ops(&ops);
 	virt_ops(&ops);
-	(void)snprintf(name, sizeof(name), "fsname=%s", fs->opts->source);
+	/* A comma would begin another option. */
+	for (const char *s = fs->opts->source; *s; s++) {
+		if (*s == ',' || *s == '\\')
+			*to++ = '\\';
+		*to++ = *s;
+	}
 	if (fuse_opt_add_arg(&args, "penstock-mount") == 0 &&
 	    fuse_opt_add_arg(&args, "-osubtype=hf3fs,default_permissions,nosuid,nodev") == 0 &&
 	    fuse_opt_add_arg(&args, "-o") == 0 && fuse_opt_add_arg(&args, name) == 0 &&

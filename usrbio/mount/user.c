@@ -14,8 +14,8 @@ static int watch_fd(const struct user *u, int fd, uint64_t what)
 	return epoll_ctl(u->epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-/* What the thread is woken for: the end of a worker or of a client. */
-enum { OF_STOP, OF_WORKER, OF_CLIENT };
+/* What the thread is woken for: a call, the end of a worker or of a client. */
+enum { OF_CALL, OF_WORKER, OF_CLIENT };
 
 static uint64_t event_of(unsigned kind, uint64_t number)
 {
@@ -30,6 +30,24 @@ int user_watch_client(const struct user *u, int pidfd, uint64_t index)
 void user_unwatch(const struct user *u, int pidfd)
 {
 	(void)epoll_ctl(u->epfd, EPOLL_CTL_DEL, pidfd, NULL);
+}
+
+void user_wake(struct user *u)
+{
+	(void)eventfd_write(u->wake, 1);
+}
+
+bool user_may_wait(struct user *u)
+{
+	if (atomic_fetch_add(&u->nr_waits, 1) < USER_WAITS)
+		return true;
+	user_waited(u);
+	return false;
+}
+
+void user_waited(struct user *u)
+{
+	(void)atomic_fetch_sub(&u->nr_waits, 1);
 }
 
 /* ----------------------------------------------------------------- workers */
@@ -87,6 +105,7 @@ static void *run(void *arg)
 {
 	struct user *u = arg;
 	struct epoll_event ev;
+	eventfd_t calls;
 
 	for (;;) {
 		if (epoll_wait(u->epfd, &ev, 1, -1) != 1)
@@ -99,7 +118,10 @@ static void *run(void *arg)
 			publish_client_gone(u->b, ev.data.u64 >> 2);
 			break;
 		default:
-			return NULL;
+			(void)eventfd_read(u->wake, &calls);
+			if (atomic_load(&u->ends))
+				return NULL;
+			files_closed(u);
 		}
 	}
 }
@@ -157,7 +179,7 @@ int user_need_worker(struct user *u, const struct caller *c, struct worker **ret
 static void destroy(struct user *u)
 {
 	closep(&u->epfd);
-	closep(&u->stop);
+	closep(&u->wake);
 	(void)pthread_mutex_destroy(&u->start);
 	free(u);
 }
@@ -172,10 +194,11 @@ static int user_new(struct broker *b, uid_t uid, struct user **ret)
 	*u = (struct user){ .uid = uid, .b = b };
 	(void)pthread_mutex_init(&u->start, NULL);
 	u->epfd = epoll_create1(EPOLL_CLOEXEC);
-	u->stop = eventfd(0, EFD_CLOEXEC);
+	u->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	list_init(&u->told);
 	list_init(&u->untold);
-	err = u->epfd < 0 || u->stop < 0 ? -errno : watch_fd(u, u->stop, event_of(OF_STOP, 0));
+	list_init(&u->closed);
+	err = u->epfd < 0 || u->wake < 0 ? -errno : watch_fd(u, u->wake, event_of(OF_CALL, 0));
 	if (err < 0)
 		destroy(u);
 	else
@@ -206,9 +229,11 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 
 void user_free(struct user *u)
 {
-	(void)eventfd_write(u->stop, 1);
+	atomic_store(&u->ends, true);
+	user_wake(u);
 	if (u->runs)
 		(void)pthread_join(u->thread, NULL);
+	files_closed(u);
 	if (u->worker)
 		forget_worker(u, u->worker);
 	destroy(u);

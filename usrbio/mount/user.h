@@ -7,6 +7,7 @@
 #define MOUNT_USER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/list.h"
 #include "usrbio/mount/broker.h"
@@ -20,13 +21,22 @@ struct user {
 	struct list link;
 	uid_t uid;
 	struct broker *b;
-	pthread_mutex_t start;    /* of one worker at a time, and of what it is told then; first */
-	struct worker *worker;    /* or NULL; under the broker's lock */
+	pthread_mutex_t start; /* of one worker at a time, and of files that it is told of; first */
+	atomic_uint nr_waits;  /* threads that wait for the worker, or are about to */
+	struct worker *worker; /* or NULL; under the broker's lock */
 	struct list told, untold; /* files that the worker knows, and others */
-	int epfd, stop;
-	bool runs; /* the thread */
+	struct list closed;       /* files that the worker is to forget */
+	int epfd, wake;
+	atomic_bool ends; /* the thread is to end */
+	bool runs;        /* it was started */
 	pthread_t thread;
 };
+
+/*
+ * So many of the server's threads may wait for one user's worker, which he may stop.  More of his
+ * calls fail, or leave it to those that wait.
+ */
+#define USER_WAITS 32u
 
 struct broker {
 	struct broker_quota quota;
@@ -56,6 +66,13 @@ struct worker *user_worker(struct user *u);
 /* The same, started if there is none. */
 int user_need_worker(struct user *u, const struct caller *c, struct worker **ret);
 
+/* May one more thread wait?  Then user_waited(). */
+bool user_may_wait(struct user *u);
+void user_waited(struct user *u);
+
+/* The thread looks at files that were closed. */
+void user_wake(struct user *u);
+
 /* The thread is woken when that process ends: it takes the publication away. */
 int user_watch_client(const struct user *u, int pidfd, uint64_t index);
 void user_unwatch(const struct user *u, int pidfd);
@@ -71,6 +88,8 @@ void publish_worker_gone(struct user *u, const struct worker *w);
 
 /* Tell the worker of files that it does not know.  Under user->start, so that none goes. */
 int files_tell(struct user *u, struct worker *w);
+/* Tell the worker of files that were closed. */
+void files_closed(struct user *u);
 /* The worker that knew them has ended. */
 void files_worker_gone(struct user *u, const struct worker *w);
 

@@ -3,7 +3,7 @@
  * The virtual tree of 3FS: directories by which programs talk to the server.
  *
  *	3fs-virt/		found by name in the root, not listed there
- *	3fs-virt/iovs/		publications, each a link to shared memory, and the links to the
+ *	3fs-virt/iovs/		publications, each a link to shared memory, and links to the
  *				semaphores by which the server is told of requests
  *
  * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.
@@ -31,11 +31,6 @@ static const char *const sems[] = USRBIO_SEM_NAMES;
 
 /* The operations of what is not virtual. */
 static struct fuse_lowlevel_ops real;
-
-static bool is_virtual(fuse_ino_t ino)
-{
-	return ino >> 63;
-}
 
 static struct caller caller_of(fuse_req_t req)
 {
@@ -101,7 +96,7 @@ static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct stat st;
 	int err;
 
-	if (!is_virtual(ino)) {
+	if (!virt_is(ino)) {
 		real.getattr(req, ino, fi);
 		return;
 	}
@@ -157,7 +152,7 @@ static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct stat st = { 0 };
 	int err;
 
-	if (!is_virtual(parent) && !is_ours(parent, name)) {
+	if (!virt_is(parent) && !is_ours(parent, name)) {
 		real.lookup(req, parent, name);
 		return;
 	}
@@ -167,7 +162,7 @@ static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		fuse_reply_none(req);
 	else
 		real.forget(req, ino, lookups);
@@ -176,7 +171,7 @@ static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
-		if (!is_virtual(forgets[i].ino))
+		if (!virt_is(forgets[i].ino))
 			node_put(&fs_of(req)->nodes, fs_node(req, forgets[i].ino),
 				 forgets[i].nlookup);
 	fuse_reply_none(req);
@@ -189,7 +184,7 @@ static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 	struct broker_link l;
 	int err;
 
-	if (!is_virtual(ino)) {
+	if (!virt_is(ino)) {
 		real.readlink(req, ino);
 		return;
 	}
@@ -267,7 +262,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 {
 	struct stat st = { 0 };
 
-	if (!is_virtual(parent) && !is_ours(parent, name))
+	if (!virt_is(parent) && !is_ours(parent, name))
 		real.symlink(req, target, parent, name);
 	else
 		reply_entry(req, parent == IOVS ? publish(req, target, name, &st) : -EPERM, &st);
@@ -277,7 +272,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	int err;
 
-	if (!is_virtual(parent) && !is_ours(parent, name)) {
+	if (!virt_is(parent) && !is_ours(parent, name)) {
 		real.unlink(req, parent, name);
 		return;
 	}
@@ -292,7 +287,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		(void)fuse_reply_open(req, fi);
 	else
 		real.opendir(req, ino, fi);
@@ -300,7 +295,7 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		(void)fuse_reply_err(req, 0);
 	else
 		real.releasedir(req, ino, fi);
@@ -308,7 +303,7 @@ static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		(void)fuse_reply_err(req, 0);
 	else
 		real.fsyncdir(req, ino, datasync, fi);
@@ -372,7 +367,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		       struct fuse_file_info *fi)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		read_dir(req, ino, size, off, false);
 	else
 		real.readdir(req, ino, size, off, fi);
@@ -381,7 +376,7 @@ static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			   struct fuse_file_info *fi)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		read_dir(req, ino, size, off, true);
 	else
 		real.readdirplus(req, ino, size, off, fi);
@@ -400,68 +395,67 @@ static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		       struct fuse_file_info *fi)
 {
-	REFUSE(is_virtual(ino), setattr(req, ino, st, set, fi));
+	REFUSE(virt_is(ino), setattr(req, ino, st, set, fi));
 }
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	REFUSE(is_virtual(parent) || is_ours(parent, name), mknod(req, parent, name, mode, rdev));
+	REFUSE(virt_is(parent) || is_ours(parent, name), mknod(req, parent, name, mode, rdev));
 }
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	REFUSE(is_virtual(parent) || is_ours(parent, name), mkdir(req, parent, name, mode));
+	REFUSE(virt_is(parent) || is_ours(parent, name), mkdir(req, parent, name, mode));
 }
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	REFUSE(is_virtual(parent) || is_ours(parent, name), rmdir(req, parent, name));
+	REFUSE(virt_is(parent) || is_ours(parent, name), rmdir(req, parent, name));
 }
 
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
 		      const char *to_name, unsigned flags)
 {
-	REFUSE(is_virtual(parent) || is_virtual(to) || is_ours(parent, name) ||
-		       is_ours(to, to_name),
+	REFUSE(virt_is(parent) || virt_is(to) || is_ours(parent, name) || is_ours(to, to_name),
 	       rename(req, parent, name, to, to_name, flags));
 }
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	REFUSE(is_virtual(ino) || is_virtual(parent) || is_ours(parent, name),
+	REFUSE(virt_is(ino) || virt_is(parent) || is_ours(parent, name),
 	       link(req, ino, parent, name));
 }
 
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		      struct fuse_file_info *fi)
 {
-	REFUSE(is_virtual(parent) || is_ours(parent, name), create(req, parent, name, mode, fi));
+	REFUSE(virt_is(parent) || is_ours(parent, name), create(req, parent, name, mode, fi));
 }
 
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	REFUSE(is_virtual(ino), open(req, ino, fi));
+	REFUSE(virt_is(ino), open(req, ino, fi));
 }
 
 static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	real.statfs(req, is_virtual(ino) ? FUSE_ROOT_ID : ino);
+	real.statfs(req, virt_is(ino) ? FUSE_ROOT_ID : ino);
 }
 
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
-	REFUSE(is_virtual(ino), setxattr(req, ino, name, value, size, flags));
+	REFUSE(virt_is(ino), setxattr(req, ino, name, value, size, flags));
 }
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	REFUSE(is_virtual(ino), removexattr(req, ino, name));
+	REFUSE(virt_is(ino), removexattr(req, ino, name));
 }
 
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-	if (is_virtual(ino))
+	if (virt_is(ino))
 		(void)fuse_reply_err(req, ENODATA);
 	else
 		real.getxattr(req, ino, name, size);
@@ -469,7 +463,7 @@ static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
 
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	if (!is_virtual(ino))
+	if (!virt_is(ino))
 		real.listxattr(req, ino, size);
 	else if (size)
 		(void)fuse_reply_buf(req, "", 0);

@@ -259,7 +259,7 @@ static int answer(const struct link_msg *msg, int fd)
 static int serve(int sock)
 {
 	struct link_msg msg = { .op = LINK_HELLO };
-	int r = link_send(sock, &msg, -1), fd;
+	int r = link_send(sock, &msg, -1), fd = -1;
 
 	while (r == 0 && (r = link_recv(sock, &msg, &fd)) > 0) {
 		msg.result = answer(&msg, fd);

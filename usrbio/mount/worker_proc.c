@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "base/base.h"
@@ -31,7 +32,8 @@ struct start {
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int sock;
+	int sock, null;   /* null: /dev/null */
+	bool is_terminal; /* standard error */
 };
 
 /* The worker lies beside the broker. */
@@ -80,6 +82,12 @@ static void become(const struct start *s)
 			       syscall(SYS_setresuid, s->uid, s->uid, s->uid) < 0))
 		_exit(126);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	/* Nothing of a terminal: whoever can trace the worker could read there. */
+	(void)setsid();
+	(void)dup2(s->null, STDIN_FILENO);
+	(void)dup2(s->null, STDOUT_FILENO);
+	if (s->is_terminal)
+		(void)dup2(s->null, STDERR_FILENO);
 	(void)fcntl(s->sock, F_SETFD, 0);
 	(void)execve(s->path, argv.to, env.to);
 	_exit(127);
@@ -115,6 +123,10 @@ static int prepare(struct start *s, const struct worker *w, const struct caller 
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		s->argv[2 + p] = w->sem[p];
 	pick_env(s->env);
+	s->is_terminal = isatty(STDERR_FILENO);
+	s->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (s->null < 0)
+		return -errno;
 	return caller_groups(c->pid, &s->groups, &s->nr_groups);
 }
 
@@ -122,26 +134,26 @@ static int prepare(struct start *s, const struct worker *w, const struct caller 
 static int receive(struct worker *w, struct link_msg *ret)
 {
 	struct pollfd pfd = { .fd = w->sock, .events = POLLIN };
-	int n, fd = -1;
+	int n;
 
 	do
 		n = poll(&pfd, 1, ANSWER_MS);
 	while (n < 0 && errno == EINTR);
-	if (n <= 0 || link_recv(w->sock, ret, &fd) <= 0)
-		return -EREMOTEIO;
-	closep(&fd);
-	return 0;
+	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
 static int start(struct worker *w, const struct caller *c)
 {
-	struct start s = { 0 };
+	struct start s = { .null = -1 };
 	struct link_msg hello;
+	const struct timeval timeout = { .tv_sec = ANSWER_MS / 1000 };
 	int socks[2], err;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
 		return -errno;
 	w->sock = socks[0];
+	/* A worker that takes nothing must not keep us. */
+	(void)setsockopt(w->sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	err = prepare(&s, w, c, socks[1]);
 	if (err == 0) {
 		w->pid = fork();
@@ -150,6 +162,7 @@ static int start(struct worker *w, const struct caller *c)
 		err = w->pid < 0 ? -errno : 0;
 	}
 	(void)close(socks[1]);
+	closep(&s.null);
 	free(s.groups);
 	if (err < 0)
 		return err;
