@@ -6,7 +6,6 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-#include "usrbio/mount/caller.h"
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 
@@ -24,8 +23,14 @@ static void reply_attr(fuse_req_t req, const struct node *n)
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	_cleanup_(op_end) struct op op;
+	int err = op_begin(&op, req, ino, 0);
+
 	(void)fi;
-	reply_attr(req, fs_node(req, ino));
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else
+		reply_attr(req, op.n);
 }
 
 static int set_owner(const struct node *n, const struct stat *st, int set)
@@ -94,17 +99,15 @@ static int set_all(const struct fs *fs, const struct node *n, const struct stat 
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 		       struct fuse_file_info *fi)
 {
-	const struct node *n = fs_node(req, ino);
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino, 0);
 
-	if (err == 0) {
-		err = set_all(fs_of(req), n, st, set, fi);
-		caller_end();
-	}
+	if (err == 0)
+		err = set_all(op.fs, op.n, st, set, fi);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		reply_attr(req, n);
+		reply_attr(req, op.n);
 }
 
 /* ------------------------------------------------------ extended attributes */
@@ -136,16 +139,13 @@ static void reply_value(fuse_req_t req, ssize_t n, const char *value, size_t siz
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	_cleanup_(freep) char *value = size ? malloc(size) : NULL;
-	int err = size && !value ? -ENOMEM : fs_begin(req);
-	ssize_t n;
+	_cleanup_(op_end) struct op op = { 0 };
+	int err = size && !value ? -ENOMEM : op_begin_as(&op, req, ino, 0);
 
-	if (err < 0) {
+	if (err < 0)
 		(void)fuse_reply_err(req, -err);
-		return;
-	}
-	n = getxattr(proc_path(fs_node(req, ino)).s, name, value, size);
-	caller_end();
-	reply_value(req, n, value, size);
+	else
+		reply_value(req, getxattr(proc_path(op.n).s, name, value, size), value, size);
 }
 
 /* Names that only privileged processes see, as file systems leave them out themselves. */
@@ -170,15 +170,15 @@ static ssize_t without_trusted(char *names, ssize_t len)
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	_cleanup_(freep) char *names = size ? malloc(size) : NULL;
-	int err = size && !names ? -ENOMEM : fs_begin(req);
+	_cleanup_(op_end) struct op op = { 0 };
+	int err = size && !names ? -ENOMEM : op_begin_as(&op, req, ino, 0);
 	ssize_t n;
 
 	if (err < 0) {
 		(void)fuse_reply_err(req, -err);
 		return;
 	}
-	n = listxattr(proc_path(fs_node(req, ino)).s, names, size);
-	caller_end();
+	n = listxattr(proc_path(op.n).s, names, size);
 	if (n > 0 && size && fuse_req_ctx(req)->uid != 0)
 		n = without_trusted(names, n);
 	reply_value(req, n, names, size);
@@ -187,37 +187,39 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino, 0);
 
-	if (err == 0) {
-		err = setxattr(proc_path(fs_node(req, ino)).s, name, value, size, flags) < 0
-			      ? -errno
-			      : 0;
-		caller_end();
-	}
+	if (err == 0 && setxattr(proc_path(op.n).s, name, value, size, flags) < 0)
+		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	/* A write of anybody takes the capabilities of a file away, and the kernel asks us to. */
-	bool as_root = strcmp(name, "security.capability") == 0;
-	int err = as_root ? 0 : fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err;
 
-	if (err == 0) {
-		err = removexattr(proc_path(fs_node(req, ino)).s, name) < 0 ? -errno : 0;
-		if (!as_root)
-			caller_end();
-	}
+	/* A write of anybody takes the capabilities of a file away, and the kernel asks us to. */
+	if (strcmp(name, "security.capability") == 0)
+		err = op_begin(&op, req, ino, 0);
+	else
+		err = op_begin_as(&op, req, ino, 0);
+	if (err == 0 && removexattr(proc_path(op.n).s, name) < 0)
+		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
 
 static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 {
+	_cleanup_(op_end) struct op op;
+	int err = op_begin(&op, req, ino, 0);
 	struct statvfs st;
 
-	if (fstatvfs(fs_node(req, ino)->fd, &st) < 0)
-		(void)fuse_reply_err(req, errno);
+	if (err == 0 && fstatvfs(op.n->fd, &st) < 0)
+		err = -errno;
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
 	else
 		(void)fuse_reply_statfs(req, &st);
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "usrbio/mount/caller.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/proto/plain.h"
 
@@ -48,13 +47,12 @@ static void close_dir(struct open_dir *d)
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	_cleanup_(op_end) struct op op;
 	struct open_dir *d = NULL;
-	int err = fs_begin(req);
+	int err = op_begin_as(&op, req, ino, 0);
 
-	if (err == 0) {
-		err = open_dir(fs_of(req), fs_node(req, ino), &d);
-		caller_end();
-	}
+	if (err == 0)
+		err = open_dir(op.fs, op.n, &d);
 	fi->fh = (uintptr_t)d;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -146,19 +144,18 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		     struct fuse_file_info *fi, bool plus)
 {
 	_cleanup_(freep) char *buf = malloc(size);
+	_cleanup_(op_end) struct op op = { 0 };
 	struct answer a = { .buf = buf, .size = size };
 	struct open_dir *d = dir_of(fi);
-	int err = buf ? fs_begin(req) : -ENOMEM;
+	int err = buf ? op_begin_as(&op, req, ino, 0) : -ENOMEM;
 
-	if (err == 0) {
-		if (off != d->at) {
-			seekdir(d->dir, off);
-			d->entry = NULL;
-			d->at = off;
-		}
-		err = fill(req, &a, fs_node(req, ino), d, plus);
-		caller_end();
+	if (err == 0 && off != d->at) {
+		seekdir(d->dir, off);
+		d->entry = NULL;
+		d->at = off;
 	}
+	if (err == 0)
+		err = fill(req, &a, op.n, d, plus);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else

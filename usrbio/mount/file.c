@@ -74,14 +74,15 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct node *n = fs_node(req, ino);
-	int err = n->type == S_IFREG ? fs_begin(req) : -EINVAL, fd = -1;
+	_cleanup_(op_end) struct op op = { 0 };
+	int err = n->type == S_IFREG ? op_begin_as(&op, req, ino, 0) : -EINVAL, fd = -1;
 	struct fuse_open_out out;
 
 	if (err == 0) {
-		fd = openat(fs_of(req)->proc, fd_name(n->fd).s, flags_of(fi->flags));
+		fd = openat(op.fs->proc, fd_name(n->fd).s, flags_of(fi->flags));
 		err = fd < 0 ? -errno : 0;
-		caller_end();
 	}
+	op_end(&op);
 	if (err == 0)
 		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
 	if (err < 0)
@@ -174,9 +175,12 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 		.how = O_CREAT | (fi->flags & O_EXCL),
 		.mode = mode,
 	};
+	_cleanup_(op_end) struct op op;
 	struct file_created c;
-	int err = file_create(fs_of(req), fs_node(req, parent), &f, &c);
+	int err = op_begin(&op, req, parent, 0);
 
+	if (err == 0)
+		err = file_create(op.fs, op.n, &f, &c);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&c, sizeof(c)) < 0)
@@ -230,14 +234,13 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	struct iovec iov = { bytes.to, size };
 	/* Others may write to the source: the kernel may not know its end. */
 	bool append = fi->flags & O_APPEND && !fi->writepage;
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino, 0);
 	ssize_t n = 0;
 
-	(void)ino;
 	if (err == 0) {
 		n = pwritev2(fd_of(fi), &iov, 1, off, append ? RWF_APPEND : 0);
 		err = n < 0 ? -errno : 0;
-		caller_end();
 	}
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -248,13 +251,11 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
 			 struct fuse_file_info *fi)
 {
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino, 0);
 
-	(void)ino;
-	if (err == 0) {
-		err = fallocate(fd_of(fi), mode, off, len) < 0 ? -errno : 0;
-		caller_end();
-	}
+	if (err == 0 && fallocate(fd_of(fi), mode, off, len) < 0)
+		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
 
@@ -274,16 +275,15 @@ static void do_copy(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, struct fuse
 		    fuse_ino_t ino_out, off_t off_out, struct fuse_file_info *fi_out, size_t len,
 		    int flags)
 {
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino_out, 0);
 	ssize_t n = 0;
 
 	(void)ino_in;
-	(void)ino_out;
 	if (err == 0) {
 		n = copy_file_range(fd_of(fi_in), &off_in, fd_of(fi_out), &off_out, len,
 				    (unsigned)flags);
 		err = n < 0 ? -errno : 0;
-		caller_end();
 	}
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);

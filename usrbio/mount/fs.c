@@ -9,12 +9,46 @@
 
 #include "usrbio/mount/caller.h"
 
-int fs_begin(fuse_req_t req)
+static struct node *hold(struct op *op, fuse_ino_t ino, int *err)
+{
+	struct node *n = ino == FUSE_ROOT_ID ? &op->fs->nodes.root : (struct node *)(uintptr_t)ino;
+
+	*err = node_hold(&op->fs->nodes, n);
+	return *err < 0 ? NULL : n;
+}
+
+int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
+{
+	int err;
+
+	*op = (struct op){ .fs = fs_of(req) };
+	op->n = hold(op, ino, &err);
+	if (err == 0 && ino2)
+		op->n2 = hold(op, ino2, &err);
+	return err;
+}
+
+int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct caller c = { ctx->uid, ctx->gid, ctx->pid, ctx->umask };
+	int err = op_begin(op, req, ino, ino2);
 
-	return caller_begin(&c);
+	if (err == 0)
+		err = caller_begin(&c);
+	op->rights = err == 0;
+	return err;
+}
+
+void op_end(struct op *op)
+{
+	if (op->rights)
+		caller_end();
+	if (op->n)
+		node_release(&op->fs->nodes, op->n);
+	if (op->n2)
+		node_release(&op->fs->nodes, op->n2);
+	*op = (struct op){ 0 };
 }
 
 struct fd_name fd_name(int fd)

@@ -28,6 +28,7 @@ struct fs_opts {
 	const char *dir;    /* canonical */
 	bool kernel_cache;  /* files go through the kernel's cache of the mount */
 	unsigned timeout_s; /* for which the kernel believes names and attributes */
+	unsigned inodes;    /* that are kept open; 0: half of what the system allows */
 	struct broker_quota quota;
 };
 
@@ -62,8 +63,22 @@ static inline fuse_ino_t fs_ino(const struct fs *fs, const struct node *n)
 	return n == &fs->nodes.root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
 }
 
-/* The thread has the caller's rights.  0, and then caller_end(); or -errno. */
-int fs_begin(fuse_req_t req);
+/*
+ * An operation holds its nodes, so that their descriptors are there, and may have the rights of
+ * its caller.
+ */
+struct op {
+	struct fs *fs;
+	struct node *n, *n2;
+	bool rights;
+};
+
+/* ino2: another node, or 0.  0 or -errno, and op_end() in both cases. */
+int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
+/* The same with the rights of the caller. */
+int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
+/* May be called again. */
+void op_end(struct op *op);
 
 /* A name in /proc/self/fd, for calls that take paths: of a node it means that inode itself. */
 struct fd_name {

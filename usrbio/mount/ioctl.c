@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "usrbio/mount/caller.h"
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/proto/ioctl.h"
@@ -77,6 +76,7 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 {
 	struct fs *fs = fs_of(req);
 	struct node *dir;
+	struct op op;
 	int err;
 
 	if (!memchr(l->name, '\0', sizeof(l->name)) || strchr(l->name, '/') || !l->name[0])
@@ -84,13 +84,11 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 	dir = node_by_number(&fs->nodes, l->parent);
 	if (!dir)
 		return -ENOENT;
-	err = fs_begin(req);
-	if (err == 0) {
-		if (linkat(fs->proc, fd_name(fs_node(req, ino)->fd).s, dir->fd, l->name,
-			   AT_SYMLINK_FOLLOW) < 0)
-			err = -errno;
-		caller_end();
-	}
+	err = op_begin_as(&op, req, ino, fs_ino(fs, dir));
+	if (err == 0 &&
+	    linkat(fs->proc, fd_name(op.n->fd).s, op.n2->fd, l->name, AT_SYMLINK_FOLLOW) < 0)
+		err = -errno;
+	op_end(&op);
 	node_put(&fs->nodes, dir, 1);
 	return err;
 }
@@ -99,16 +97,13 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 static int change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
 		  const void *in)
 {
+	_cleanup_(op_end) struct op op = { 0 };
 	int err;
 
 	if (cmd == USRBIO_IOC_HARDLINK)
 		return hard_link(req, ino, in);
-	err = fs_begin(req);
-	if (err == 0) {
-		err = punch(in, file_of(fi));
-		caller_end();
-	}
-	return err;
+	err = op_begin_as(&op, req, ino, 0);
+	return err < 0 ? err : punch(in, file_of(fi));
 }
 
 static void on_change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,

@@ -20,7 +20,8 @@
 
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
-	"                      [--links N] [--rings N] [--memory BYTES] --source SOURCE DIR\n";
+	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
+	"                      --source SOURCE DIR\n";
 
 /* The value of an option.  'penstock mount' has looked at it. */
 static uint64_t number(uint64_t max)
@@ -43,16 +44,17 @@ static int fail(int err, const char *what)
 	return 1;
 }
 
-/* Each inode that the kernel knows is an open descriptor. */
-static void raise_files(void)
+/* Inodes that the kernel knows are open descriptors.  As many as there may be. */
+static unsigned raise_files(void)
 {
 	static const rlim_t wanted = 1u << 20; /* fs.nr_open, as a rule */
 	struct rlimit l = { wanted, wanted };
 
-	if (setrlimit(RLIMIT_NOFILE, &l) == 0 || getrlimit(RLIMIT_NOFILE, &l) < 0)
-		return;
-	l.rlim_cur = l.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &l);
+	if (setrlimit(RLIMIT_NOFILE, &l) < 0 && getrlimit(RLIMIT_NOFILE, &l) == 0) {
+		l.rlim_cur = l.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &l);
+	}
+	return (unsigned)MIN(l.rlim_cur, wanted);
 }
 
 /* It must not use reserved blocks or exceed quotas for ordinary users. */
@@ -92,7 +94,7 @@ static int open_source(struct fs *fs)
 		(void)close(fd);
 		return err;
 	}
-	return nodes_init(&fs->nodes, fd);
+	return nodes_init(&fs->nodes, fd, fs->opts->inodes);
 }
 
 /* Tell that it is there.  In the background nothing keeps the terminal from here on. */
@@ -166,6 +168,7 @@ int main(int argc, char *argv[])
 		{ "kernel-cache", no_argument, NULL, 'k' },
 		{ "source", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 't' },
+		{ "inodes", required_argument, NULL, 'i' },
 		{ "links", required_argument, NULL, 'l' },
 		{ "rings", required_argument, NULL, 'r' },
 		{ "memory", required_argument, NULL, 'm' },
@@ -177,6 +180,7 @@ int main(int argc, char *argv[])
 	};
 	char dir[PATH_MAX], source[PATH_MAX];
 	bool foreground = false;
+	unsigned files;
 	int opt;
 
 	open_stdio();
@@ -193,6 +197,9 @@ int main(int argc, char *argv[])
 			break;
 		case 't':
 			o.timeout_s = (unsigned)number(UINT_MAX);
+			break;
+		case 'i':
+			o.inodes = (unsigned)number(UINT_MAX);
 			break;
 		case 'l':
 			o.quota.links = (unsigned)number(UINT_MAX);
@@ -218,7 +225,9 @@ int main(int argc, char *argv[])
 		return fail(-errno, argv[optind]);
 	o.source = source;
 	o.dir = dir;
-	raise_files();
+	files = raise_files();
+	if (!o.inodes)
+		o.inodes = files / 2; /* open files want theirs, too */
 	drop_resource();
 	caller_init();
 	return foreground ? serve(&o, -1) : in_background(&o);

@@ -4,18 +4,16 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "usrbio/mount/caller.h"
 #include "usrbio/mount/fs.h"
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+	_cleanup_(op_end) struct op op;
 	struct fuse_entry_param e;
-	int err = fs_begin(req);
+	int err = op_begin_as(&op, req, parent, 0);
 
-	if (err == 0) {
-		err = fs_lookup(fs_of(req), fs_node(req, parent), name, &e);
-		caller_end();
-	}
+	if (err == 0)
+		err = fs_lookup(op.fs, op.n, name, &e);
 	fs_reply_entry(req, err, &e);
 }
 
@@ -32,107 +30,105 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 	fuse_reply_none(req);
 }
 
-/* A name was made, or not. */
-static void made(fuse_req_t req, int r, const struct node *dir, const char *name)
+/* A name was made in the directory, or not. */
+static void made(fuse_req_t req, const struct op *op, int r, const char *name)
 {
 	struct fuse_entry_param e;
-	int err = r < 0 ? -errno : fs_lookup(fs_of(req), dir, name, &e);
+	int err = r < 0 ? -errno : fs_lookup(op->fs, op->n, name, &e);
 
-	caller_end();
 	fs_reply_entry(req, err, &e);
 }
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	const struct node *dir = fs_node(req, parent);
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		made(req, mknodat(dir->fd, name, mode, rdev), dir, name);
+		made(req, &op, mknodat(op.n->fd, name, mode, rdev), name);
 }
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	const struct node *dir = fs_node(req, parent);
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		made(req, mkdirat(dir->fd, name, mode), dir, name);
+		made(req, &op, mkdirat(op.n->fd, name, mode), name);
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	const struct node *dir = fs_node(req, parent);
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, 0);
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		made(req, symlinkat(target, dir->fd, name), dir, name);
+		made(req, &op, symlinkat(target, op.n->fd, name), name);
 }
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
 {
-	const struct node *dir = fs_node(req, parent);
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, ino);
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
-		made(req,
-		     linkat(fs_of(req)->proc, fd_name(fs_node(req, ino)->fd).s, dir->fd, name,
-			    AT_SYMLINK_FOLLOW),
-		     dir, name);
+		made(req, &op,
+		     linkat(op.fs->proc, fd_name(op.n2->fd).s, op.n->fd, name, AT_SYMLINK_FOLLOW),
+		     name);
+}
+
+static void remove_name(fuse_req_t req, fuse_ino_t parent, const char *name, int flags)
+{
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, 0);
+
+	if (err == 0 && unlinkat(op.n->fd, name, flags) < 0)
+		err = -errno;
+	(void)fuse_reply_err(req, -err);
 }
 
 static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	int err = fs_begin(req);
-
-	if (err == 0) {
-		err = unlinkat(fs_node(req, parent)->fd, name, 0) < 0 ? -errno : 0;
-		caller_end();
-	}
-	(void)fuse_reply_err(req, -err);
+	remove_name(req, parent, name, 0);
 }
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	int err = fs_begin(req);
-
-	if (err == 0) {
-		err = unlinkat(fs_node(req, parent)->fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
-		caller_end();
-	}
-	(void)fuse_reply_err(req, -err);
+	remove_name(req, parent, name, AT_REMOVEDIR);
 }
 
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
 		      const char *to_name, unsigned flags)
 {
-	int err = fs_begin(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, parent, to);
 
-	if (err == 0) {
-		err = renameat2(fs_node(req, parent)->fd, name, fs_node(req, to)->fd, to_name,
-				flags) < 0
-			      ? -errno
-			      : 0;
-		caller_end();
-	}
+	if (err == 0 && renameat2(op.n->fd, name, op.n2->fd, to_name, flags) < 0)
+		err = -errno;
 	(void)fuse_reply_err(req, -err);
 }
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 {
+	_cleanup_(op_end) struct op op;
 	char target[PATH_MAX + 1];
-	ssize_t n = readlinkat(fs_node(req, ino)->fd, "", target, sizeof(target));
+	int err = op_begin(&op, req, ino, 0);
+	ssize_t n = 0;
 
-	if (n < 0 || n == sizeof(target)) {
-		(void)fuse_reply_err(req, n < 0 ? errno : ENAMETOOLONG);
+	if (err == 0) {
+		n = readlinkat(op.n->fd, "", target, sizeof(target));
+		err = n < 0 ? -errno : n == sizeof(target) ? -ENAMETOOLONG : 0;
+	}
+	if (err < 0) {
+		(void)fuse_reply_err(req, -err);
 		return;
 	}
 	target[n] = '\0';

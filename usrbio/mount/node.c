@@ -2,12 +2,14 @@
 #include "usrbio/mount/node.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
 
 #define BUCKETS_MIN 1024u
-#define INO_BITS 56 /* of a number; those above tell the file system */
+#define MAKE_ROOM 64u /* nodes that are looked at when there are too many */
+#define INO_BITS 56   /* of a number; those above tell the file system */
 
 static size_t bucket(const struct nodes *ns, dev_t dev, ino_t ino)
 {
@@ -90,6 +92,141 @@ uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
 	return ret;
 }
 
+/* ----------------------------------------------------------------- handles */
+
+/* The handle of an inode in its file system, or NULL. */
+static struct file_handle *handle_of(int fd)
+{
+	struct file_handle *h = malloc(sizeof(*h) + MAX_HANDLE_SZ);
+	int id;
+
+	if (!h)
+		return NULL;
+	h->handle_bytes = MAX_HANDLE_SZ;
+	if (name_to_handle_at(fd, "", h, &id, AT_EMPTY_PATH) < 0) {
+		free(h);
+		return NULL;
+	}
+	return h;
+}
+
+static bool same_handle(const struct file_handle *a, const struct file_handle *b)
+{
+	return a && b && a->handle_type == b->handle_type && a->handle_bytes == b->handle_bytes &&
+	       !memcmp(a->f_handle, b->f_handle, a->handle_bytes);
+}
+
+/* What handles of that mount are opened by, or -1.  A directory of it is as good as its root. */
+static int mount_fd(struct nodes *ns, const struct node *n)
+{
+	char path[32];
+	int fd;
+
+	for (unsigned i = 0; i < ns->nr_mounts; i++)
+		if (ns->mounts[i].mnt == n->mnt)
+			return ns->mounts[i].fd;
+	if (n->type != S_IFDIR || n->fd < 0 || ns->nr_mounts == NODE_MOUNTS)
+		return -1;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", n->fd);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		ns->mounts[ns->nr_mounts++] = (struct node_mount){ n->mnt, fd };
+	return fd;
+}
+
+/* Under the lock: close it, if it can be opened again.  False: it cannot. */
+static bool put_away(struct nodes *ns, struct node *n)
+{
+	int fd = mount_fd(ns, n);
+
+	if (fd >= 0 && !n->handle)
+		n->handle = handle_of(n->fd);
+	if (fd < 0 || !n->handle)
+		return false;
+	(void)close(n->fd);
+	n->fd = -1;
+	ns->nr_fds--;
+	list_del(&n->used);
+	return true;
+}
+
+/* Under the lock, when there are too many: those that were not used for longest. */
+static void make_room(struct nodes *ns)
+{
+	unsigned left = MAKE_ROOM;
+	struct list *e, *next;
+
+	list_for_each_safe (e, next, &ns->used) {
+		struct node *n = list_entry(e, struct node, used);
+
+		if (!left--)
+			return;
+		/* Others get their turn the next time. */
+		if (n->nr_holds || n->nr_open || !put_away(ns, n))
+			list_move_tail(&ns->used, &n->used);
+	}
+}
+
+static void now_open(struct nodes *ns, struct node *n, int fd)
+{
+	n->fd = fd;
+	list_add_tail(&ns->used, &n->used);
+	if (++ns->nr_fds > ns->max_fds)
+		make_room(ns);
+}
+
+/* Open it again, without the lock: that may take a while. */
+static int open_again(struct nodes *ns, struct node *n)
+{
+	int fd = -1, by;
+
+	(void)pthread_mutex_lock(&n->lock);
+	(void)pthread_mutex_lock(&ns->lock);
+	by = n->fd < 0 ? mount_fd(ns, n) : -1;
+	(void)pthread_mutex_unlock(&ns->lock);
+	if (by >= 0)
+		fd = open_by_handle_at(by, n->handle, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	by = fd < 0 ? -errno : 0;
+	(void)pthread_mutex_lock(&ns->lock);
+	if (n->fd < 0 && fd >= 0)
+		now_open(ns, n, fd);
+	else
+		closep(&fd);
+	if (n->fd >= 0)
+		by = 0;
+	(void)pthread_mutex_unlock(&ns->lock);
+	(void)pthread_mutex_unlock(&n->lock);
+	return by;
+}
+
+int node_hold(struct nodes *ns, struct node *n)
+{
+	bool open;
+	int err;
+
+	(void)pthread_mutex_lock(&ns->lock);
+	n->nr_holds++;
+	open = n->fd >= 0;
+	if (open)
+		list_move_tail(&ns->used, &n->used);
+	(void)pthread_mutex_unlock(&ns->lock);
+	if (open)
+		return 0;
+	err = open_again(ns, n);
+	if (err < 0)
+		node_release(ns, n);
+	return err;
+}
+
+void node_release(struct nodes *ns, struct node *n)
+{
+	(void)pthread_mutex_lock(&ns->lock);
+	n->nr_holds--;
+	(void)pthread_mutex_unlock(&ns->lock);
+}
+
+/* ------------------------------------------------------------------- nodes */
+
 static void init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const struct stat *st)
 {
 	*n = (struct node){
@@ -97,9 +234,10 @@ static void init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const s
 		.ino = st->st_ino,
 		.mnt = mnt,
 		.type = st->st_mode & S_IFMT,
-		.fd = fd,
 		.number = number(ns, st->st_dev, st->st_ino),
 	};
+	list_init(&n->used);
+	now_open(ns, n, fd);
 	if (!n->number)
 		n->number = (uint64_t)NODE_DEVS << INO_BITS | ns->fresh++;
 	(void)pthread_mutex_init(&n->lock, NULL);
@@ -116,26 +254,58 @@ static void insert(struct nodes *ns, struct node *n)
 	*to = n;
 }
 
+static void remove_from_bucket(struct nodes *ns, const struct node *n)
+{
+	struct node **at = &ns->buckets[bucket(ns, n->dev, n->ino)];
+
+	while (*at != n)
+		at = &(*at)->next;
+	*at = n->next;
+	ns->nr--;
+}
+
+/*
+ * Under the lock: is the node that was found the inode of that descriptor?  One that is closed may
+ * be gone, and its number another's.  It takes the descriptor, or is lost.
+ */
+static bool is_still(struct nodes *ns, struct node *n, int fd)
+{
+	_cleanup_(freep) struct file_handle *h = n->fd < 0 ? handle_of(fd) : NULL;
+
+	if (n->fd >= 0) {
+		(void)close(fd);
+		return true;
+	}
+	if (same_handle(h, n->handle)) {
+		now_open(ns, n, fd);
+		return true;
+	}
+	remove_from_bucket(ns, n);
+	n->lost = true;
+	return false;
+}
+
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret)
 {
 	struct node *n;
 
 	(void)pthread_mutex_lock(&ns->lock);
 	n = find(ns, mnt, st);
-	if (n) {
-		(void)close(fd);
-	} else {
+	if (n && !is_still(ns, n, fd))
+		n = NULL;
+	else if (n)
+		fd = -1;
+	if (!n) {
 		n = malloc(sizeof(*n));
 		if (n) {
-			init(ns, n, fd, mnt, st);
+			init(ns, n, TAKE_FD(fd), mnt, st);
 			insert(ns, n);
-		} else {
-			(void)close(fd);
 		}
 	}
 	if (n)
 		n->lookups++;
 	(void)pthread_mutex_unlock(&ns->lock);
+	closep(&fd);
 	if (!n)
 		return -ENOMEM;
 	*ret = n;
@@ -160,36 +330,37 @@ struct node *node_by_number(struct nodes *ns, uint64_t number)
 
 static void destroy(struct node *n)
 {
-	(void)close(n->fd);
+	closep(&n->fd);
+	free(n->handle);
 	(void)pthread_mutex_destroy(&n->lock);
 }
 
 void node_put(struct nodes *ns, struct node *n, uint64_t lookups)
 {
-	struct node **at;
-
 	(void)pthread_mutex_lock(&ns->lock);
 	n->lookups -= MIN(lookups, n->lookups);
 	if (n->lookups || n == &ns->root) {
 		(void)pthread_mutex_unlock(&ns->lock);
 		return;
 	}
-	at = &ns->buckets[bucket(ns, n->dev, n->ino)];
-	while (*at != n)
-		at = &(*at)->next;
-	*at = n->next;
-	ns->nr--;
+	if (!n->lost)
+		remove_from_bucket(ns, n);
+	if (n->fd >= 0) {
+		list_del(&n->used);
+		ns->nr_fds--;
+	}
 	(void)pthread_mutex_unlock(&ns->lock);
 	destroy(n);
 	free(n);
 }
 
-int nodes_init(struct nodes *ns, int root_fd)
+int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)
 {
 	struct stat st;
 	int err = 0;
 
-	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN, .fresh = 1 };
+	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN, .fresh = 1, .max_fds = max_fds };
+	list_init(&ns->used);
 	ns->buckets = calloc(BUCKETS_MIN, sizeof(struct node *));
 	if (!ns->buckets)
 		err = -ENOMEM;
@@ -203,6 +374,7 @@ int nodes_init(struct nodes *ns, int root_fd)
 	(void)pthread_mutex_init(&ns->lock, NULL);
 	init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
 	insert(ns, &ns->root);
+	ns->root.nr_holds = 1;
 	return 0;
 }
 
@@ -218,6 +390,8 @@ void nodes_done(struct nodes *ns)
 				free(n);
 		}
 	}
+	for (unsigned i = 0; i < ns->nr_mounts; i++)
+		(void)close(ns->mounts[i].fd);
 	free(ns->buckets);
 	(void)pthread_mutex_destroy(&ns->lock);
 }

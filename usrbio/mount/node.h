@@ -3,7 +3,9 @@
  * The inodes of the source that the kernel knows.
  *
  * A node keeps its inode open (O_PATH), so that it stays the same whatever happens to its names,
- * and its number is not used again meanwhile.
+ * and its number is not used again meanwhile.  Where there are too many, those that were not used
+ * for longest are closed and known by a handle of their file system (open_by_handle_at(2)), as far
+ * as this works: root's server, and a file system that can be exported.
  */
 #ifndef MOUNT_NODE_H
 #define MOUNT_NODE_H
@@ -14,13 +16,21 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "base/list.h"
+
+struct file_handle;
+
 struct node {
 	struct node *next; /* in its bucket */
 	dev_t dev;         /* of the source */
 	ino_t ino;
 	uint64_t mnt; /* of its mounts: one may be read-only and another not */
 	mode_t type;  /* S_IFMT of its mode */
-	int fd;       /* O_PATH */
+	int fd;       /* O_PATH; -1: closed, and nobody holds it */
+	unsigned nr_holds;
+	struct list used;           /* nodes->used */
+	struct file_handle *handle; /* once it was closed */
+	bool lost;                  /* its number is another inode's by now: in no bucket */
 	uint64_t lookups;
 	uint64_t number; /* st_ino on the mount */
 
@@ -35,6 +45,14 @@ struct node {
 
 #define NODE_DEVS 63u /* file systems whose numbers are a pure function of theirs */
 
+#define NODE_MOUNTS 64u /* whose nodes may be closed */
+
+/* A descriptor by which handles of a mount are opened. */
+struct node_mount {
+	uint64_t mnt;
+	int fd;
+};
+
 struct nodes {
 	pthread_mutex_t lock;
 	struct node root;
@@ -43,10 +61,15 @@ struct nodes {
 	dev_t devs[NODE_DEVS]; /* the first is the source's */
 	unsigned nr_devs;
 	uint64_t fresh; /* the next number without such a function */
+
+	struct list used; /* nodes that are open, the one that was used last at the end */
+	unsigned nr_fds, max_fds;
+	struct node_mount mounts[NODE_MOUNTS];
+	unsigned nr_mounts;
 };
 
-/* Takes the descriptor of the root.  0 or -errno; then it is closed. */
-int nodes_init(struct nodes *ns, int root_fd);
+/* Takes the descriptor of the root, which stays open.  0 or -errno; then it is closed. */
+int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds);
 void nodes_done(struct nodes *ns);
 
 /*
@@ -54,6 +77,10 @@ void nodes_done(struct nodes *ns);
  * closes it.  0 or -ENOMEM.
  */
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
+
+/* Have its descriptor until node_release().  0; -ESTALE when the inode is gone; -errno. */
+int node_hold(struct nodes *ns, struct node *n);
+void node_release(struct nodes *ns, struct node *n);
 
 /* The mount that a descriptor is of.  0 where the kernel does not say (before Linux 5.8). */
 uint64_t node_mount(int fd);

@@ -64,8 +64,7 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 {
 	const struct fuse_create_in *create = arg;
 	fuse_ino_t ino = in->nodeid;
-	const struct node *dir = ino == FUSE_ROOT_ID ? &fs->nodes.root
-						     : (struct node *)(uintptr_t)ino;
+	struct node *dir = ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)ino;
 	struct new_file f = { .caller = { in->uid, in->gid, (pid_t)in->pid }, .name = "." };
 	struct file_created c;
 	int err;
@@ -78,7 +77,11 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 	f.flags = (int)create->flags;
 	f.how = O_TMPFILE | ((int)create->flags & O_EXCL);
 	f.mode = create->mode;
-	err = file_create(fs, dir, &f, &c);
+	err = node_hold(&fs->nodes, dir);
+	if (err == 0) {
+		err = file_create(fs, dir, &f, &c);
+		node_release(&fs->nodes, dir);
+	}
 	if (err < 0)
 		(void)reply(fd, in->unique, err, NULL, 0);
 	else if (reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
