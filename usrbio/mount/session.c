@@ -65,7 +65,7 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 	const struct fuse_create_in *create = arg;
 	fuse_ino_t ino = in->nodeid;
 	struct node *dir = ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)ino;
-	struct new_file f = { .caller = { in->uid, in->gid, (pid_t)in->pid }, .name = "." };
+	struct new_file f = { .name = "." };
 	struct file_created c;
 	int err;
 
@@ -73,7 +73,7 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 		(void)reply(fd, in->unique, virt_is(ino) ? -EPERM : -EIO, NULL, 0);
 		return;
 	}
-	f.caller.umask = create->umask;
+	f.caller = (struct caller){ in->uid, in->gid, (pid_t)in->pid, create->umask };
 	f.flags = (int)create->flags;
 	f.how = O_TMPFILE | ((int)create->flags & O_EXCL);
 	f.mode = create->mode;

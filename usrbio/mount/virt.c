@@ -5,6 +5,7 @@
  *	3fs-virt/		found by name in the root, not listed there
  *	3fs-virt/iovs/		publications, each a link to shared memory, and links to the
  *				semaphores by which the server is told of requests
+ *	3fs-virt/rm-rf/		making a link here to a path removes that, with all in it
  *
  * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.
  */
@@ -18,16 +19,25 @@
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fs.h"
+#include "usrbio/mount/rmtree.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/plain.h"
 
 #define VIRT ((fuse_ino_t)-2)
+#define RMRF ((fuse_ino_t)-3)
+#define REMOVED ((fuse_ino_t)-4) /* what a link in rm-rf is: nothing */
 #define IOVS (-((fuse_ino_t)1 << 31))
 #define SEM(priority) (IOVS - 1 - (fuse_ino_t)(priority))
 #define LINKS (IOVS - 65535)
 #define LINK(index) (LINKS - (index))
 
 static const char *const sems[] = USRBIO_SEM_NAMES;
+
+/* What 3fs-virt holds. */
+static const struct {
+	const char *name;
+	fuse_ino_t ino;
+} dirs[] = { { "iovs", IOVS }, { "rm-rf", RMRF } };
 
 /* The operations of what is not virtual. */
 static struct fuse_lowlevel_ops real;
@@ -77,10 +87,12 @@ static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 	struct broker_link l;
 	int err;
 
-	if (ino == VIRT || ino == IOVS) {
+	if (ino == VIRT || ino == IOVS || ino == RMRF) {
 		*ret = dir_stat(ino);
 		return 0;
 	}
+	if (ino == REMOVED)
+		return -ENOENT;
 	if (ino > LINKS) {
 		*ret = sem_stat(ino);
 		return 0;
@@ -125,11 +137,17 @@ static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat
 	struct broker_link l;
 	int err;
 
-	if (parent == FUSE_ROOT_ID || parent == VIRT) {
-		*ret = dir_stat(parent == VIRT ? IOVS : VIRT);
-		return parent == VIRT && strcmp(name, strchr(USRBIO_IOVS, '/') + 1) != 0 ? -ENOENT
-											 : 0;
+	if (parent == FUSE_ROOT_ID) {
+		*ret = dir_stat(VIRT);
+		return 0;
 	}
+	for (unsigned i = 0; parent == VIRT && i < ARRAY_SIZE(dirs); i++)
+		if (!strcmp(name, dirs[i].name)) {
+			*ret = dir_stat(dirs[i].ino);
+			return 0;
+		}
+	if (parent != IOVS)
+		return -ENOENT;
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		if (!strcmp(name, sems[p])) {
 			*ret = sem_stat(SEM(p));
@@ -258,12 +276,24 @@ static int publish(fuse_req_t req, const char *target, const char *name, struct 
 	return err;
 }
 
+/* The kernel wants a link where one was made; there is none afterwards. */
+static int remove_tree(fuse_req_t req, const char *target, struct stat *ret)
+{
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, FUSE_ROOT_ID, 0);
+
+	*ret = (struct stat){ .st_ino = REMOVED, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
+	return err < 0 ? err : rmtree(op.fs, target);
+}
+
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
 	struct stat st = { 0 };
 
 	if (!virt_is(parent) && !is_ours(parent, name))
 		real.symlink(req, target, parent, name);
+	else if (parent == RMRF)
+		reply_entry(req, remove_tree(req, target, &st), &st);
 	else
 		reply_entry(req, parent == IOVS ? publish(req, target, name, &st) : -EPERM, &st);
 }
@@ -324,10 +354,14 @@ static bool next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USR
 		return true;
 	}
 	if (ino == VIRT) {
-		(void)strcpy(name, strchr(USRBIO_IOVS, '/') + 1);
-		*ret = dir_stat(IOVS);
-		return at == 2;
+		if (at - 2 >= ARRAY_SIZE(dirs))
+			return false;
+		(void)strcpy(name, dirs[at - 2].name);
+		*ret = dir_stat(dirs[at - 2].ino);
+		return true;
 	}
+	if (ino != IOVS)
+		return false;
 	if (at < first) {
 		(void)strcpy(name, sems[at - 2]);
 		*ret = sem_stat(SEM(at - 2));

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* Removing a directory with everything in it, at once. */
+#ifndef MOUNT_RMTREE_H
+#define MOUNT_RMTREE_H
+
+#include "usrbio/mount/fs.h"
+
+/*
+ * What an absolute path beneath the mount names: a file, a link or a directory.  The thread has the
+ * caller's rights.  No link is followed, and no other file system is entered.
+ *
+ * Return: 0; -EINVAL for a path that is not beneath the mount, or names it itself; -EPERM in the
+ * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories nested
+ * too deep; what unlink(2) and rmdir(2) say: then a part of it may be gone.
+ */
+int rmtree(struct fs *fs, const char *path);
+
+#endif
