@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include "usrbio/mount/caller.h"
+#include "usrbio/proto/ioctl.h"
 
 static struct node *hold(struct op *op, fuse_ino_t ino, int *err)
 {
@@ -83,8 +85,29 @@ static int open_within(int dir, const char *name)
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
 
-/* It is on another file system than its directory.  On the mount itself there is no end to it. */
-static int open_across(const struct fs *fs, int dir, const char *name)
+/* Is it the device of a mount of our type, this one or another? */
+static bool is_mount_of_ours(dev_t dev)
+{
+	_cleanup_(freep) char *line = NULL;
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	unsigned major, minor;
+	bool ret = !f;
+	size_t size = 0;
+
+	while (f && !ret && getline(&line, &size, f) > 0)
+		ret = strstr(line, " - " USRBIO_FSTYPE " ") &&
+		      sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
+		      makedev(major, minor) == dev;
+	if (f)
+		(void)fclose(f);
+	return ret;
+}
+
+/*
+ * It is on another file system than its directory.  On the mount itself there is no end to it, and
+ * where two mounts lead to one another, each server waits for the other one.
+ */
+static int open_across(int dir, const char *name)
 {
 	int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	struct statx st;
@@ -93,7 +116,7 @@ static int open_across(const struct fs *fs, int dir, const char *name)
 		return -errno;
 	/* Without asking the file system: it might be us. */
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &st) < 0 ||
-	    makedev(st.stx_dev_major, st.stx_dev_minor) == fs->own) {
+	    is_mount_of_ours(makedev(st.stx_dev_major, st.stx_dev_minor))) {
 		(void)close(fd);
 		return -ELOOP;
 	}
@@ -104,8 +127,7 @@ static int open_across(const struct fs *fs, int dir, const char *name)
  * A name of one part, without following a link.  The descriptor (O_PATH), and the mount that it is
  * of; or -errno.
  */
-static int open_name(const struct fs *fs, const struct node *dir, const char *name,
-		     uint64_t *ret_mnt)
+static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt)
 {
 	int fd = open_within(dir->fd, name);
 
@@ -115,7 +137,7 @@ static int open_name(const struct fs *fs, const struct node *dir, const char *na
 	/* ENOSYS, EPERM: without openat2(2). */
 	if (errno != EXDEV && errno != ENOSYS && errno != EPERM)
 		return -errno;
-	fd = open_across(fs, dir->fd, name);
+	fd = open_across(dir->fd, name);
 	if (fd >= 0)
 		*ret_mnt = node_mount(fd);
 	return fd;
@@ -144,7 +166,7 @@ int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
 {
 	uint64_t mnt;
-	int fd = open_name(fs, dir, name, &mnt);
+	int fd = open_name(dir, name, &mnt);
 
 	return fd < 0 ? fd : fs_entry(fs, fd, mnt, ret);
 }

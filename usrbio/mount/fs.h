@@ -38,7 +38,6 @@ struct fs {
 	struct nodes nodes;
 	struct broker *broker; /* of rings */
 	int proc;              /* /proc/self/fd */
-	dev_t own;             /* the mount's own device, which its source must not lead to */
 	double timeout;        /* seconds, as libfuse has them */
 	uint64_t init;         /* number of the request by which the kernel begins */
 	uint32_t flags[2];     /* what the kernel offered in it */

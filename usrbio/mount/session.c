@@ -7,13 +7,11 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
 #include "usrbio/mount/abi.h"
 #include "usrbio/mount/file.h"
-#include "usrbio/proto/ioctl.h"
 
 #define MAX_THREADS 512u /* some may wait long: for a slow source, for a lease */
 #define MAX_IDLE 8u
@@ -153,28 +151,6 @@ static unsigned depth_of(int fd)
 	return fstatfs(fd, &st) == 0 && st.f_type == OVERLAYFS_SUPER_MAGIC ? 2 : 1;
 }
 
-/* The device of the mount, without a request to ourselves: nobody serves them yet. */
-static int find_own(struct fs *fs)
-{
-	_cleanup_(freep) char *line = NULL;
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	unsigned major, minor;
-	size_t size = 0;
-	int err = -ENOENT;
-
-	if (!f)
-		return -errno;
-	/* The latest is the last. */
-	while (getline(&line, &size, f) > 0)
-		if (strstr(line, " - " USRBIO_FSTYPE " ") &&
-		    sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2) {
-			fs->own = makedev(major, minor);
-			err = 0;
-		}
-	(void)fclose(f);
-	return err;
-}
-
 static struct fuse_session *new_session(struct fs *fs)
 {
 	struct fuse_lowlevel_ops ops = { .init = do_init };
@@ -220,9 +196,7 @@ int session_open(struct fs *fs)
 		fuse_session_destroy(fs->se);
 		return -EIO;
 	}
-	err = find_own(fs);
-	if (err == 0)
-		err = fuse_session_custom_io(fs->se, &io, fuse_session_fd(fs->se));
+	err = fuse_session_custom_io(fs->se, &io, fuse_session_fd(fs->se));
 	if (err == 0 && fuse_set_signal_handlers(fs->se) < 0)
 		err = -EIO;
 	if (err < 0) {
