@@ -6,6 +6,8 @@
 
 #include "base/base.h"
 
+#define END_NS (3 * NSEC_PER_SEC) /* that workers have to end */
+
 /* An open file, and a user who may use its number. */
 struct broker_file {
 	struct list link;         /* user->told or user->untold */
@@ -235,8 +237,12 @@ int broker_new(const struct broker_quota *quota, struct broker **ret)
 
 void broker_free(struct broker *b)
 {
+	uint64_t until = now_ns() + END_NS;
 	struct list *e, *n;
 
+	/* All of them end at the same time. */
+	list_for_each (e, &b->users)
+		user_end(list_entry(e, struct user, link), until);
 	list_for_each_safe (e, n, &b->users)
 		user_free(list_entry(e, struct user, link));
 	(void)pthread_mutex_destroy(&b->lock);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* What programs ask an open file of the mount by ioctl(2); 3FS's numbers. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/proto/ioctl.h"
+#include "usrbio/proto/plain.h"
 
 #define MOUNT_NAME "penstock"
 
@@ -69,6 +71,30 @@ static int punch(const struct usrbio_punch *p, const struct open_file *f)
 			      (off_t)(p->end[i] - p->start[i])) < 0)
 			err = -errno;
 	return err;
+}
+
+/*
+ * May the caller come to the directory by its path?  A number alone says nothing of the directories
+ * above it.  The thread has his rights.
+ */
+static int check_way(const struct fs *fs, int dir)
+{
+	const struct node *root = &fs->nodes.root;
+	_cleanup_(closep) int at = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+	struct stat st;
+
+	for (unsigned depth = 0; depth < PATH_MAX / 2; depth++) {
+		int up;
+
+		if (at < 0 || fstat(at, &st) < 0)
+			return -errno;
+		if (st.st_dev == root->dev && st.st_ino == root->ino)
+			return 0;
+		up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		(void)close(at);
+		at = up;
+	}
+	return -ENAMETOOLONG;
 }
 
 /* The directory is named by its number on the mount. */

@@ -75,11 +75,19 @@ static unsigned dev_number(struct nodes *ns, dev_t dev)
 	return i;
 }
 
+static uint64_t mix(dev_t dev, ino_t ino)
+{
+	return ((uint64_t)ino ^ (uint64_t)dev << 32) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Where a number has no room for both, it is a hash: equal ones are as good as impossible. */
 static uint64_t number(struct nodes *ns, dev_t dev, ino_t ino)
 {
 	unsigned i = dev_number(ns, dev);
 
-	return i < NODE_DEVS && ino >> INO_BITS == 0 ? (uint64_t)i << INO_BITS | ino : 0;
+	if (i < NODE_DEVS && ino >> INO_BITS == 0)
+		return (uint64_t)i << INO_BITS | ino;
+	return (uint64_t)NODE_DEVS << INO_BITS | mix(dev, ino) >> (64 - INO_BITS);
 }
 
 uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino)
@@ -238,8 +246,6 @@ static void init(struct nodes *ns, struct node *n, int fd, uint64_t mnt, const s
 	};
 	list_init(&n->used);
 	now_open(ns, n, fd);
-	if (!n->number)
-		n->number = (uint64_t)NODE_DEVS << INO_BITS | ns->fresh++;
 	(void)pthread_mutex_init(&n->lock, NULL);
 }
 
@@ -359,7 +365,7 @@ int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)
 	struct stat st;
 	int err = 0;
 
-	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN, .fresh = 1, .max_fds = max_fds };
+	*ns = (struct nodes){ .nr_buckets = BUCKETS_MIN, .max_fds = max_fds };
 	list_init(&ns->used);
 	ns->buckets = calloc(BUCKETS_MIN, sizeof(struct node *));
 	if (!ns->buckets)

@@ -60,7 +60,6 @@ struct nodes {
 	size_t nr_buckets, nr; /* a power of two */
 	dev_t devs[NODE_DEVS]; /* the first is the source's */
 	unsigned nr_devs;
-	uint64_t fresh; /* the next number without such a function */
 
 	struct list used; /* nodes that are open, the one that was used last at the end */
 	unsigned nr_fds, max_fds;
@@ -93,7 +92,7 @@ void node_put(struct nodes *ns, struct node *n, uint64_t lookups);
 
 /*
  * The number of an inode on the mount: its own on the source's file system, and with a number of
- * the file system above it on those that are mounted beneath the source.  0: only a node has one.
+ * the file system above it on those that are mounted beneath the source.
  */
 uint64_t node_number(struct nodes *ns, dev_t dev, ino_t ino);
 

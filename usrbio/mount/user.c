@@ -227,6 +227,15 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 	return err;
 }
 
+void user_end(struct user *u, uint64_t until_ns)
+{
+	struct worker *w = any_worker(u);
+
+	if (w)
+		worker_end(w, until_ns);
+	worker_unref(w);
+}
+
 void user_free(struct user *u)
 {
 	atomic_store(&u->ends, true);

@@ -58,7 +58,9 @@ static inline void broker_unlock(struct broker *b)
 /* ------------------------------------------------------------------ user.c */
 
 int user_get(struct broker *b, uid_t uid, struct user **ret);
-/* Ends the worker. */
+/* The end of the worker has begun; the user makes no calls any more. */
+void user_end(struct user *u, uint64_t until_ns);
+/* The worker has ended. */
 void user_free(struct user *u);
 
 /* A reference of the user's worker, or NULL. */

@@ -175,10 +175,14 @@ static int start(struct worker *w, const struct caller *c)
 static void reap(struct worker *w)
 {
 	struct pollfd pfd = { .fd = w->pidfd, .events = POLLIN };
+	uint64_t now = now_ns();
+	int ms = END_MS;
 
 	if (w->pid <= 0)
 		return;
-	if (w->pidfd < 0 || poll(&pfd, 1, END_MS) <= 0)
+	if (w->until)
+		ms = w->until > now ? (int)((w->until - now) / NSEC_PER_MSEC) : 0;
+	if (w->pidfd < 0 || poll(&pfd, 1, ms) <= 0)
 		(void)kill(w->pid, SIGKILL);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -237,6 +241,13 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 	}
 	(void)pthread_mutex_unlock(&w->lock);
 	return err < 0 ? err : MIN(answer.result, 0);
+}
+
+void worker_end(struct worker *w, uint64_t until_ns)
+{
+	atomic_store(&w->dead, true);
+	w->until = until_ns;
+	(void)shutdown(w->sock, SHUT_RDWR);
 }
 
 struct worker *worker_ref(struct worker *w)

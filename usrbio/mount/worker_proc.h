@@ -20,6 +20,7 @@ struct worker {
 	pthread_mutex_t lock; /* of the conversation */
 	int sock;
 	atomic_bool dead; /* it does not answer */
+	uint64_t until;   /* worker_end() */
 
 	/* Under the broker's lock. */
 	unsigned nr_links, nr_rings;
@@ -31,6 +32,9 @@ int worker_start(const struct caller *c, struct worker **ret);
 
 /* Ask, and take the answer.  Its result; -EREMOTEIO without an answer: the worker is ended then. */
 int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
+
+/* Its end has begun, and is waited for until then (now_ns()) when the last reference goes. */
+void worker_end(struct worker *w, uint64_t until_ns);
 
 struct worker *worker_ref(struct worker *w);
 /* The last one waits for the end of the process. */
