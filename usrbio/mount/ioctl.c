@@ -97,25 +97,34 @@ static int check_way(const struct fs *fs, int dir)
 	return -ENAMETOOLONG;
 }
 
+static int link_in(fuse_req_t req, fuse_ino_t ino, const struct node *dir, const char *name)
+{
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, ino, fs_ino(fs_of(req), dir));
+
+	if (err == 0)
+		err = check_way(op.fs, op.n2->fd);
+	if (err == 0 &&
+	    linkat(op.fs->proc, fd_name(op.n->fd).s, op.n2->fd, name, AT_SYMLINK_FOLLOW) < 0)
+		err = -errno;
+	return err;
+}
+
 /* The directory is named by its number on the mount. */
 static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlink *l)
 {
-	struct fs *fs = fs_of(req);
+	struct nodes *ns = &fs_of(req)->nodes;
 	struct node *dir;
-	struct op op;
-	int err;
+	int err = -EPERM;
 
 	if (!memchr(l->name, '\0', sizeof(l->name)) || strchr(l->name, '/') || !l->name[0])
 		return -EINVAL;
-	dir = node_by_number(&fs->nodes, l->parent);
+	dir = node_by_number(ns, l->parent);
 	if (!dir)
 		return -ENOENT;
-	err = op_begin_as(&op, req, ino, fs_ino(fs, dir));
-	if (err == 0 &&
-	    linkat(fs->proc, fd_name(op.n->fd).s, op.n2->fd, l->name, AT_SYMLINK_FOLLOW) < 0)
-		err = -errno;
-	op_end(&op);
-	node_put(&fs->nodes, dir, 1);
+	if (dir != &ns->root || strcmp(l->name, USRBIO_VIRT) != 0)
+		err = link_in(req, ino, dir, l->name);
+	node_put(ns, dir, 1);
 	return err;
 }
 
