@@ -1,0 +1,236 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# mount --source and umount: a directory appears elsewhere and goes again, its virtual tree does what
+# it is for, and what cannot work ends with its cause and its cure.
+#
+# lib.sh sets base.
+# shellcheck disable=SC2154
+. "$(dirname "$0")/lib.sh"
+
+# Every case has a source and a place for it.
+need_mount() {
+	[ -x "$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount" ] ||
+		[ -x "$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount" ] || skip "penstock-mount"
+	[ -w /dev/fuse ] || skip "/dev/fuse"
+	[ "$(id -u)" = 0 ] || skip "root, to mount"
+	mkdir mnt src
+	chmod o+x "$base" .
+	python3 "$(dirname "$0")/../missing.py" fuse || return 0
+	skip "the right to mount by FUSE"
+}
+
+serve() { # OPTION...
+	need_mount
+	gives 0 "$PENSTOCK" mount mnt --source src "$@"
+	says "$PWD/mnt serves $PWD/src" out
+}
+
+# The server's end is not waited for.
+gone() {
+	for _ in $(seq 500); do
+		grep -qF " $PWD/mnt " /proc/self/mountinfo || return 0
+		sleep 0.01
+	done
+	return 1
+}
+
+# published NAME SIZE...: what a program gets that publishes so much memory each under a UUID of its
+# own, and NAME behind it; it lives on until it is killed.
+published() {
+	python3 - "$@" >answers <<'EOF' &
+import os, sys, tempfile, time, uuid
+for size in map(int, sys.argv[2:]):
+    fd, path = tempfile.mkstemp(prefix="pst-test-", dir="/dev/shm")
+    os.ftruncate(fd, size)
+    name = str(uuid.uuid4()) + sys.argv[1]
+    try:
+        os.symlink(path, "mnt/3fs-virt/iovs/" + name)
+        print(name, flush=True)
+    except OSError as e:
+        print(os.strerror(e.errno), flush=True)
+    os.unlink(path)
+print("end", flush=True)
+time.sleep(60)
+EOF
+	pid=$!
+	for _ in $(seq 500); do
+		! grep -q '^end$' answers || return 0
+		sleep 0.01
+	done
+	return 1
+}
+
+appears_and_goes() {
+	serve
+	echo text >mnt/file
+	[ "$(cat src/file)" = text ]
+	[ "$(stat -c %i mnt/file)" = "$(stat -c %i src/file)" ]
+	[ "$(findmnt -n -o FSTYPE mnt 2>/dev/null || echo fuse.hf3fs)" = fuse.hf3fs ]
+	fails "$PWD/mnt serves already" "$PENSTOCK" mount mnt --source src
+	gives 0 "$PENSTOCK" umount mnt
+	says "$PWD/mnt is no mount any more" out
+	gone
+	[ ! -e mnt/file ]
+	gives 0 "$PENSTOCK" umount mnt
+	says "nothing to undo" out
+}
+
+in_the_foreground() {
+	need_mount
+	"$PENSTOCK" mount --foreground mnt --source src >ready &
+	pid=$!
+	for _ in $(seq 500); do
+		[ ! -s ready ] || break
+		sleep 0.01
+	done
+	says "$PWD/mnt serves $PWD/src" ready
+	touch mnt/file
+	kill -TERM $pid
+	wait $pid
+	gone
+	[ -e src/file ]
+}
+
+its_server_is_killed() {
+	serve
+	# The one whose command line names this place.
+	for p in /proc/[0-9]*; do
+		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
+			kill -KILL "${p#/proc/}"
+		fi
+	done
+	for _ in $(seq 500); do
+		ls mnt >/dev/null 2>err || break
+		sleep 0.01
+	done
+	says "not connected" err
+	fails "serves already" "$PENSTOCK" mount mnt --source src
+	gives 0 "$PENSTOCK" umount mnt
+	gone
+}
+
+in_use() {
+	serve
+	sleep 60 <mnt &
+	pid=$!
+	sleep 0.1
+	fails "programs use $PWD/mnt" "$PENSTOCK" umount mnt
+	kill $pid
+	wait $pid 2>/dev/null || :
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+wrong_places() {
+	need_mount
+	touch file
+	fails "none: No such file" "$PENSTOCK" mount none --source src
+	fails "none: No such file" "$PENSTOCK" mount mnt --source none
+	fails "file is not a directory" "$PENSTOCK" mount file --source src
+	fails "file is not a directory" "$PENSTOCK" mount mnt --source file
+}
+
+odd_names() {
+	need_mount
+	mkdir 'a, b\ c'
+	touch 'a, b\ c/file'
+	gives 0 "$PENSTOCK" mount mnt --source 'a, b\ c'
+	[ -e mnt/file ]
+	grep -F " $PWD/mnt " /proc/self/mountinfo | grep -q nosuid,nodev
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+not_into_itself() {
+	need_mount
+	mkdir src/mnt
+	gives 0 "$PENSTOCK" mount src/mnt --source src
+	ls src/mnt/mnt 2>err && return 1
+	says "Too many levels" err
+	gives 0 "$PENSTOCK" umount src/mnt
+}
+
+published_while_alive() {
+	serve
+	published '' 4096 65536
+	[ "$(grep -c -- - answers)" = 2 ]
+	[ "$(find mnt/3fs-virt/iovs -name '*-*-*' | wc -l)" = 2 ]
+	[ "$(readlink "mnt/3fs-virt/iovs/$(head -n 1 answers)" | cut -c 1-18)" = /dev/shm/pst-test- ]
+	for link in submit-ios submit-ios.ph submit-ios.pl; do
+		[ "$(stat -Lc %a "mnt/3fs-virt/iovs/$link")" = 600 ]
+	done
+	kill -KILL $pid
+	wait $pid 2>/dev/null || :
+	for _ in $(seq 500); do
+		[ -n "$(find mnt/3fs-virt/iovs -name '*-*-*')" ] || break
+		sleep 0.01
+	done
+	[ -z "$(find mnt/3fs-virt/iovs -name '*-*-*')" ]
+	sem=$(readlink mnt/3fs-virt/iovs/submit-ios)
+	gives 0 "$PENSTOCK" umount mnt
+	for _ in $(seq 500); do
+		[ -e "$sem" ] || return 0
+		sleep 0.01
+	done
+	return 1
+}
+
+as_much_as_one_may() {
+	serve --links 3 --rings 1 --memory 1m
+	published '' 4096 1048576
+	says "Disk quota exceeded" answers
+	kill $pid
+	published .r0.t0 8192 8192
+	[ "$(grep -c -- - answers)" = 1 ]
+	says "Too many open files" answers
+	kill $pid
+	published '' 4096 4096 4096 4096
+	[ "$(grep -c -- - answers)" = 3 ]
+	says "Too many open files" answers
+	kill $pid
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+# Wrong publications, each with what symlink(2) says.
+refused() {
+	serve
+	id=01234567-89ab-cdef-0123-456789abcdef
+	for pair in "Invalid argument:/dev/shm/none:$id" "Invalid argument:/etc/passwd:$id" \
+		"Invalid argument:/dev/shm/../../etc/passwd:$id" "Invalid argument:/dev/shm/none:name" \
+		"not supported:gdr:$id.gdr.d0"; do
+		target=${pair#*:}
+		name=${target#*:}
+		target=${target%%:*}
+		[ "$target" != gdr ] || {
+			target=/dev/shm/pst-test-$$
+			head -c 4096 /dev/zero >"$target"
+		}
+		ln -s "$target" "mnt/3fs-virt/iovs/$name" 2>err && return 1
+		says "${pair%%:*}" err
+	done
+	rm "$target"
+	for command in "mkdir mnt/3fs-virt/x" "touch mnt/3fs-virt/iovs/x" "rm mnt/3fs-virt/iovs/submit-ios" \
+		"mv mnt/3fs-virt mnt/y" "rmdir mnt/3fs-virt/iovs" "ln -s a mnt/3fs-virt/x"; do
+		$command 2>err && return 1
+		says "Operation not permitted" err
+	done
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+whole_trees_are_removed() {
+	serve
+	mkdir -p src/tree/a/b src/keep
+	touch src/tree/a/b/file src/keep/file
+	ln -s ../keep src/tree/link
+	ls -R mnt/tree >/dev/null
+	ln -s "$PWD/mnt/tree" mnt/3fs-virt/rm-rf/x
+	[ ! -e mnt/tree ]
+	[ ! -e src/tree ]
+	[ -e src/keep/file ]
+	for path in "$PWD/mnt" "$PWD/src/keep" keep "$PWD/mnt/../src/keep" "$PWD/mnt/3fs-virt/iovs"; do
+		ln -s "$path" mnt/3fs-virt/rm-rf/x 2>err && return 1
+	done
+	[ -e src/keep/file ]
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+run_cases appears_and_goes in_the_foreground its_server_is_killed in_use wrong_places odd_names \
+	not_into_itself published_while_alive as_much_as_one_may refused whole_trees_are_removed
