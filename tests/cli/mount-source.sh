@@ -111,7 +111,7 @@ its_server_is_killed() {
 
 in_use() {
 	serve
-	sleep 60 <mnt &
+	(cd mnt && exec sleep 60) &
 	pid=$!
 	sleep 0.1
 	fails "programs use $PWD/mnt" "$PENSTOCK" umount mnt
