@@ -9,8 +9,9 @@
 
 # Every case has a source and a place for it.
 need_mount() {
-	[ -x "$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount" ] ||
-		[ -x "$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount" ] || skip "penstock-mount"
+	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
+	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
+	[ -x "$program" ] || skip "penstock-mount"
 	[ -w /dev/fuse ] || skip "/dev/fuse"
 	[ "$(id -u)" = 0 ] || skip "root, to mount"
 	mkdir mnt src
@@ -91,14 +92,34 @@ in_the_foreground() {
 	[ -e src/file ]
 }
 
-its_server_is_killed() {
-	serve
-	# The one whose command line names this place.
+# The process whose command line names this place.
+server() {
 	for p in /proc/[0-9]*; do
 		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
-			kill -KILL "${p#/proc/}"
+			echo "${p#/proc/}"
 		fi
 	done
+}
+
+# More inodes than it may have open: it closes some, and finds them again.
+few_descriptors() {
+	need_mount
+	for i in $(seq 100); do
+		mkdir "src/$i"
+		echo "$i" >"src/$i/file"
+	done
+	cat src/*/file >all
+	"$program" --inodes 16 --source "$PWD/src" "$PWD/mnt"
+	for _ in 1 2; do
+		cat mnt/*/file | cmp - all
+	done
+	[ "$(ls "/proc/$(server)/fd" | wc -l)" -lt 100 ] || skip "handles of files in $PWD"
+	gives 0 "$PENSTOCK" umount mnt
+}
+
+its_server_is_killed() {
+	serve
+	kill -KILL "$(server)"
 	for _ in $(seq 500); do
 		ls mnt >/dev/null 2>err || break
 		sleep 0.01
@@ -232,5 +253,5 @@ whole_trees_are_removed() {
 	gives 0 "$PENSTOCK" umount mnt
 }
 
-run_cases appears_and_goes in_the_foreground its_server_is_killed in_use wrong_places odd_names \
+run_cases appears_and_goes in_the_foreground few_descriptors its_server_is_killed in_use wrong_places odd_names \
 	not_into_itself published_while_alive as_much_as_one_may refused whole_trees_are_removed

@@ -124,22 +124,54 @@ static bool same_handle(const struct file_handle *a, const struct file_handle *b
 	       !memcmp(a->f_handle, b->f_handle, a->handle_bytes);
 }
 
-/* What handles of that mount are opened by, or -1.  A directory of it is as good as its root. */
-static int mount_fd(struct nodes *ns, const struct node *n)
+/*
+ * Can handles of a mount be opened by that descriptor of a directory?  It is as good as one of the
+ * root.  Else it is closed: -1.
+ */
+static int try_handles(int fd)
+{
+	_cleanup_(freep) struct file_handle *h = handle_of(fd);
+	int again = h ? open_by_handle_at(fd, h, O_PATH | O_CLOEXEC) : -1;
+
+	if (again >= 0) {
+		(void)close(again);
+		return fd;
+	}
+	(void)close(fd);
+	return -1;
+}
+
+/* What is known of that mount, or NULL. */
+static struct node_mount *find_mount(struct nodes *ns, uint64_t mnt)
+{
+	for (unsigned i = 0; i < ns->nr_mounts; i++)
+		if (ns->mounts[i].mnt == mnt)
+			return &ns->mounts[i];
+	return NULL;
+}
+
+/*
+ * Under the lock, with the server's own rights: get to know the mount of a directory that is open.
+ */
+static void know_mount(struct nodes *ns, const struct node *n)
 {
 	char path[32];
 	int fd;
 
-	for (unsigned i = 0; i < ns->nr_mounts; i++)
-		if (ns->mounts[i].mnt == n->mnt)
-			return ns->mounts[i].fd;
-	if (n->type != S_IFDIR || n->fd < 0 || ns->nr_mounts == NODE_MOUNTS)
-		return -1;
+	if (n->type != S_IFDIR || ns->nr_mounts == NODE_MOUNTS || find_mount(ns, n->mnt))
+		return;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", n->fd);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
-		ns->mounts[ns->nr_mounts++] = (struct node_mount){ n->mnt, fd };
-	return fd;
+		ns->mounts[ns->nr_mounts++] = (struct node_mount){ n->mnt, try_handles(fd) };
+}
+
+/* What handles of that mount are opened by, or -1. */
+static int mount_fd(struct nodes *ns, const struct node *n)
+{
+	const struct node_mount *m = find_mount(ns, n->mnt);
+
+	return m ? m->fd : -1;
 }
 
 /* Under the lock: close it, if it can be opened again.  False: it cannot. */
@@ -215,8 +247,10 @@ int node_hold(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_lock(&ns->lock);
 	n->nr_holds++;
 	open = n->fd >= 0;
-	if (open)
+	if (open) {
 		list_move_tail(&ns->used, &n->used);
+		know_mount(ns, n);
+	}
 	(void)pthread_mutex_unlock(&ns->lock);
 	if (open)
 		return 0;
@@ -397,7 +431,7 @@ void nodes_done(struct nodes *ns)
 		}
 	}
 	for (unsigned i = 0; i < ns->nr_mounts; i++)
-		(void)close(ns->mounts[i].fd);
+		closep(&ns->mounts[i].fd);
 	free(ns->buckets);
 	(void)pthread_mutex_destroy(&ns->lock);
 }

@@ -77,7 +77,10 @@ void nodes_done(struct nodes *ns);
  */
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
 
-/* Have its descriptor until node_release().  0; -ESTALE when the inode is gone; -errno. */
+/*
+ * Have its descriptor until node_release().  The thread has the server's own rights.
+ * 0; -ESTALE when the inode is gone; -errno.
+ */
 int node_hold(struct nodes *ns, struct node *n);
 void node_release(struct nodes *ns, struct node *n);
 
