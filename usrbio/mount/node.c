@@ -260,11 +260,46 @@ int node_hold(struct nodes *ns, struct node *n)
 	return err;
 }
 
+static void remove_from_bucket(struct nodes *ns, const struct node *n)
+{
+	struct node **at = &ns->buckets[bucket(ns, n->dev, n->ino)];
+
+	while (*at != n)
+		at = &(*at)->next;
+	*at = n->next;
+	ns->nr--;
+}
+
+static void destroy(struct node *n)
+{
+	closep(&n->fd);
+	free(n->handle);
+	(void)pthread_mutex_destroy(&n->lock);
+}
+
+/* Under the lock, which it drops: the end of a node that nobody knows or holds. */
+static void unlock_put(struct nodes *ns, struct node *n)
+{
+	bool last = !n->lookups && !n->nr_holds && n != &ns->root;
+
+	if (last && !n->lost)
+		remove_from_bucket(ns, n);
+	if (last && n->fd >= 0) {
+		list_del(&n->used);
+		ns->nr_fds--;
+	}
+	(void)pthread_mutex_unlock(&ns->lock);
+	if (!last)
+		return;
+	destroy(n);
+	free(n);
+}
+
 void node_release(struct nodes *ns, struct node *n)
 {
 	(void)pthread_mutex_lock(&ns->lock);
 	n->nr_holds--;
-	(void)pthread_mutex_unlock(&ns->lock);
+	unlock_put(ns, n);
 }
 
 /* ------------------------------------------------------------------- nodes */
@@ -292,16 +327,6 @@ static void insert(struct nodes *ns, struct node *n)
 	to = &ns->buckets[bucket(ns, n->dev, n->ino)];
 	n->next = *to;
 	*to = n;
-}
-
-static void remove_from_bucket(struct nodes *ns, const struct node *n)
-{
-	struct node **at = &ns->buckets[bucket(ns, n->dev, n->ino)];
-
-	while (*at != n)
-		at = &(*at)->next;
-	*at = n->next;
-	ns->nr--;
 }
 
 /*
@@ -368,30 +393,11 @@ struct node *node_by_number(struct nodes *ns, uint64_t number)
 	return n;
 }
 
-static void destroy(struct node *n)
-{
-	closep(&n->fd);
-	free(n->handle);
-	(void)pthread_mutex_destroy(&n->lock);
-}
-
 void node_put(struct nodes *ns, struct node *n, uint64_t lookups)
 {
 	(void)pthread_mutex_lock(&ns->lock);
 	n->lookups -= MIN(lookups, n->lookups);
-	if (n->lookups || n == &ns->root) {
-		(void)pthread_mutex_unlock(&ns->lock);
-		return;
-	}
-	if (!n->lost)
-		remove_from_bucket(ns, n);
-	if (n->fd >= 0) {
-		list_del(&n->used);
-		ns->nr_fds--;
-	}
-	(void)pthread_mutex_unlock(&ns->lock);
-	destroy(n);
-	free(n);
+	unlock_put(ns, n);
 }
 
 int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)

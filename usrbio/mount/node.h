@@ -78,7 +78,8 @@ void nodes_done(struct nodes *ns);
 int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, struct node **ret);
 
 /*
- * Have its descriptor until node_release().  The thread has the server's own rights.
+ * Have it and its descriptor until node_release(), also when the kernel forgets it meanwhile.  The
+ * thread has the server's own rights.
  * 0; -ESTALE when the inode is gone; -errno.
  */
 int node_hold(struct nodes *ns, struct node *n);

@@ -204,6 +204,7 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 		   int fd, uint64_t size, struct broker_link *ret)
 {
 	struct publication *p = calloc(1, sizeof(*p));
+	struct user *u;
 	int err;
 
 	if (!p)
@@ -212,12 +213,14 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 	p->process = -1;
 	err = fill_in(p, c, name, target, size);
 	if (err == 0)
-		err = user_get(b, c->uid, &p->user);
-	if (err == 0 && !user_may_wait(p->user)) {
+		err = user_get(b, c->uid, &u);
+	if (err == 0 && !user_may_wait(u)) {
 		err = -EBUSY;
 	} else if (err == 0) {
+		p->user = u;
+		/* Once it is shown it may go at any time. */
 		err = publish(b, p, c, fd, ret);
-		user_waited(p->user);
+		user_waited(u);
 	}
 	if (err < 0)
 		give_up(b, p);
