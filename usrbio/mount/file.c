@@ -82,7 +82,7 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fd = openat(op.fs->proc, fd_name(n->fd).s, flags_of(fi->flags));
 		err = fd < 0 ? -errno : 0;
 	}
-	op_end(&op);
+	op_as_server(&op);
 	if (err == 0)
 		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
 	if (err < 0)

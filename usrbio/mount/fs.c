@@ -42,10 +42,16 @@ int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 	return err;
 }
 
-void op_end(struct op *op)
+void op_as_server(struct op *op)
 {
 	if (op->rights)
 		caller_end();
+	op->rights = false;
+}
+
+void op_end(struct op *op)
+{
+	op_as_server(op);
 	if (op->n)
 		node_release(&op->fs->nodes, op->n);
 	if (op->n2)

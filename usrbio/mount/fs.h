@@ -76,6 +76,8 @@ struct op {
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
 /* The same with the rights of the caller. */
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
+/* From here on with the server's own rights. */
+void op_as_server(struct op *op);
 /* May be called again. */
 void op_end(struct op *op);
 

@@ -36,7 +36,7 @@ struct node {
 
 	/* Regular files: how they are open (backing.h). */
 	pthread_mutex_t lock;
-	unsigned nr_open;
+	atomic_uint nr_open;     /* changed under the lock */
 	atomic_uint nr_writers;  /* of these; rings may write there */
 	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
 	struct timespec written; /* of the last open file, for the kernel's cache */
