@@ -8,6 +8,7 @@
 #include "usrbio/proto/plain.h"
 
 struct open_dir {
+	struct list link; /* fs->dirs */
 	DIR *dir;
 	struct dirent *entry; /* read, and not in an answer yet */
 	off_t at;             /* of what comes next, as the kernel has it */
@@ -18,7 +19,7 @@ static struct open_dir *dir_of(const struct fuse_file_info *fi)
 	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
-static int open_dir(const struct fs *fs, const struct node *n, struct open_dir **ret)
+static int open_dir(struct fs *fs, const struct node *n, struct open_dir **ret)
 {
 	struct open_dir *d = calloc(1, sizeof(*d));
 	int fd;
@@ -35,14 +36,26 @@ static int open_dir(const struct fs *fs, const struct node *n, struct open_dir *
 		free(d);
 		return err;
 	}
+	(void)pthread_mutex_lock(&fs->lock);
+	list_add_tail(&fs->dirs, &d->link);
+	(void)pthread_mutex_unlock(&fs->lock);
 	*ret = d;
 	return 0;
 }
 
-static void close_dir(struct open_dir *d)
+static void close_dir(struct fs *fs, struct open_dir *d)
 {
+	(void)pthread_mutex_lock(&fs->lock);
+	list_del(&d->link);
+	(void)pthread_mutex_unlock(&fs->lock);
 	(void)closedir(d->dir);
 	free(d);
+}
+
+void dirs_done(struct fs *fs)
+{
+	while (!list_empty(&fs->dirs))
+		close_dir(fs, list_first(&fs->dirs, struct open_dir, link));
 }
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -57,13 +70,13 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_open(req, fi) < 0)
-		close_dir(d);
+		close_dir(fs_of(req), d);
 }
 
 static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
-	close_dir(dir_of(fi));
+	close_dir(fs_of(req), dir_of(fi));
 	(void)fuse_reply_err(req, 0);
 }
 

@@ -16,7 +16,7 @@ static int fd_of(const struct fuse_file_info *fi)
 }
 
 /* Takes the descriptor, or closes it. */
-static struct open_file *new_open(int fd)
+static struct open_file *new_open(struct fs *fs, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
 
@@ -26,16 +26,33 @@ static struct open_file *new_open(int fd)
 	}
 	*f = (struct open_file){ .fd = fd };
 	(void)pthread_mutex_init(&f->lock, NULL);
+	(void)pthread_mutex_lock(&fs->lock);
+	list_add_tail(&fs->files, &f->link);
+	(void)pthread_mutex_unlock(&fs->lock);
 	return f;
+}
+
+static void free_file(struct fs *fs, struct open_file *f)
+{
+	broker_file_remove(fs->broker, &f->rings);
+	(void)pthread_mutex_lock(&fs->lock);
+	list_del(&f->link);
+	(void)pthread_mutex_unlock(&fs->lock);
+	(void)close(f->fd);
+	(void)pthread_mutex_destroy(&f->lock);
+	free(f);
 }
 
 static void close_file(struct fs *fs, struct node *n, struct open_file *f)
 {
-	broker_file_remove(fs->broker, &f->rings);
 	backing_close(fs, n, f->fd);
-	(void)close(f->fd);
-	(void)pthread_mutex_destroy(&f->lock);
-	free(f);
+	free_file(fs, f);
+}
+
+void files_done(struct fs *fs)
+{
+	while (!list_empty(&fs->files))
+		free_file(fs, list_first(&fs->files, struct open_file, link));
 }
 
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f)
@@ -58,7 +75,7 @@ static int flags_of(int flags)
 /* It is open: what the kernel is to know of it.  0; -errno, and then it is closed. */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
-	struct open_file *f = new_open(fd);
+	struct open_file *f = new_open(fs, fd);
 	int err;
 
 	if (!f)

@@ -13,6 +13,7 @@ struct broker_file;
 
 /* What the kernel has as handle. */
 struct open_file {
+	struct list link;          /* fs->files */
 	int fd;                    /* of the source */
 	struct broker_file *rings; /* whose may use it */
 	pthread_mutex_t lock;      /* of that */

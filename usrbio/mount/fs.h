@@ -36,13 +36,15 @@ struct fs {
 	const struct fs_opts *opts;
 	struct fuse_session *se;
 	struct nodes nodes;
-	struct broker *broker; /* of rings */
-	int proc;              /* /proc/self/fd */
-	double timeout;        /* seconds, as libfuse has them */
-	uint64_t init;         /* number of the request by which the kernel begins */
-	uint32_t flags[2];     /* what the kernel offered in it */
-	unsigned depth;        /* of file systems beneath this one, for the kernel */
-	bool passes;           /* the kernel reads and writes files of the source by itself */
+	struct broker *broker;   /* of rings */
+	pthread_mutex_t lock;    /* of the lists */
+	struct list files, dirs; /* what the kernel has open */
+	int proc;                /* /proc/self/fd */
+	double timeout;          /* seconds, as libfuse has them */
+	uint64_t init;           /* number of the request by which the kernel begins */
+	uint32_t flags[2];       /* what the kernel offered in it */
+	unsigned depth;          /* of file systems beneath this one, for the kernel */
+	bool passes;             /* the kernel reads and writes files of the source by itself */
 };
 
 static inline struct fs *fs_of(fuse_req_t req)
@@ -113,6 +115,10 @@ static inline bool virt_is(fuse_ino_t ino)
 {
 	return ino >> 63;
 }
+
+/* Close what the kernel has open still, when it asks no more. */
+void dirs_done(struct fs *fs);
+void files_done(struct fs *fs);
 
 /* The operations of each file, filled in. */
 void names_ops(struct fuse_lowlevel_ops *ops);

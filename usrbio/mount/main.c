@@ -118,8 +118,12 @@ static void ready(const struct fs_opts *o, int ready_fd)
 static int serve(const struct fs_opts *o, int ready_fd)
 {
 	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s };
-	int err = open_source(&fs);
+	int err;
 
+	(void)pthread_mutex_init(&fs.lock, NULL);
+	list_init(&fs.files);
+	list_init(&fs.dirs);
+	err = open_source(&fs);
 	if (err < 0)
 		return fail(err, o->source);
 	err = broker_new(&o->quota, &fs.broker);
@@ -130,6 +134,8 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	ready(o, ready_fd);
 	err = session_run(&fs);
 	session_close(&fs);
+	files_done(&fs);
+	dirs_done(&fs);
 	broker_free(fs.broker);
 	nodes_done(&fs.nodes);
 	(void)close(fs.proc);
@@ -184,6 +190,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	open_stdio();
+	(void)signal(SIGPIPE, SIG_IGN); /* whoever reads what it says may be gone */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'f':
