@@ -36,8 +36,8 @@ const char mount_usage[] =
 	"\n"
 	"With --plain, DIR is prepared for programs that use usrbio, without a daemon: they\n"
 	"publish their rings in DIR/3fs-virt and do the work with threads of their own.  DIR then\n"
-	"serves the user who prepared it.  Start the programs with 'penstock run'.  What programs\n"
-	"that have ended left there is removed.  A directory that is prepared stays so.\n";
+	"serves the user who prepared it.  Start the programs with 'penstock run'.  Leftovers of\n"
+	"programs that have ended are removed.  A directory that is prepared stays so.\n";
 
 const char umount_usage[] = "Usage: penstock umount DIR\n"
 			    "\n"

@@ -90,8 +90,10 @@ static uint64_t cpu_now(void)
 	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
 }
 
-/* What is found here holds for the life of the process, and the time may be over after the first
- * length, because other programs had the CPU.  That says nothing about the lengths behind it. */
+/*
+ * The result holds for the life of the process.  The time may be over after the first length,
+ * because other programs had the CPU: that says nothing about the lengths behind it.
+ */
 static uint64_t crossover(const struct cost *c, bool (*cpu)(const struct cost *, size_t),
 			  bool (*device)(const struct cost *, size_t))
 {

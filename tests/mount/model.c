@@ -10,7 +10,7 @@
  * the next time; attributes and names may be STALE_MS old, which is waited for.  With --patient
  * bytes may be so, too.
  *
- * A seed gives the same operations each time.  What they are depends on dice and model alone: the
+ * A seed gives the same operations each time.  The dice and the model alone choose them: the
  * clock has no part in it.  Without --seed there are two rounds, one of a fixed seed and one of
  * a random one.  PST_SOAK=1 makes them long.
  */
@@ -283,7 +283,7 @@ static void look(void)
 		check_all(VIEW_SOURCE);
 }
 
-/* What the file system has none of is left out. */
+/* Operations that the file system does not have are left out. */
 static void probe(void)
 {
 	int fd = open(full(VIEW_SOURCE, "probe"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

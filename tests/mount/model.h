@@ -41,7 +41,7 @@ bool one_in(unsigned n);
 
 /* --------------------------------------------------------------- verdicts */
 
-/* What is done now, for the report. */
+/* The operation under way, for the report. */
 void deed_is(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Something is not as it should be: report and end. */
 _Noreturn void differs(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

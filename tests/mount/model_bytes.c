@@ -178,7 +178,7 @@ void deed_close(void)
 
 /* ------------------------------------------------------ read and write */
 
-/* What was read must be what the model has, from off on. */
+/* The bytes that were read must be those of the model, from off on. */
 static void compare(const struct node *node, size_t off, const uint8_t *got, size_t len)
 {
 	if (memcmp(got, node->data + off, len) == 0)
@@ -572,7 +572,7 @@ void deed_direct(void)
 	(void)close(fd);
 }
 
-/* What was written through the mount is in the source at once. */
+/* Bytes that were written through the mount are in the source at once. */
 void deed_source_read(void)
 {
 	char path[TREE_PATH];

@@ -40,7 +40,7 @@
 #define CASE_NOBODY 65534
 #define CASE_GROUP 12345
 
-/* What a daemon may open for itself meanwhile, say for threads and their pipes. */
+/* A daemon may open so many descriptors for itself meanwhile. */
 #define CASE_FDS_MORE 40u /* pipes of its threads, and what else it begins with */
 
 static const char *case_dir, *case_src;
@@ -114,7 +114,7 @@ static inline void case_make(const char *name, mode_t mode, const char *text)
 	case_close(case_file(name, mode, text));
 }
 
-/* What is in it must be the text. */
+/* It must hold the text. */
 static inline void case_holds(const char *path, const char *text)
 {
 	char is[4096];

@@ -177,7 +177,7 @@ static void meets_the_change(void)
 	case_close(fd);
 }
 
-/* What root takes away is gone at once. */
+/* Rights that root takes away are gone at once. */
 static void rights_that_change(void)
 {
 	struct child c;
@@ -333,7 +333,7 @@ static void gives_it_away(void)
 	T_EQ(chown(at("program"), (uid_t)-1, CASE_GROUP), 0);
 }
 
-/* Who writes to it must not make it do things as its owner. */
+/* A user who writes to it must not make it do things as its owner. */
 static void is_cleared_by(void (*fn)(void), uid_t owner)
 {
 	T_EQ(chown(at("program"), owner, owner), 0);

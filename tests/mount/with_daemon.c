@@ -61,7 +61,7 @@ static bool is_mounted(void)
 {
 	struct stat a, b;
 
-	/* What hangs or is dead is a mount. */
+	/* A place that hangs or is dead is a mount. */
 	return stat(base, &a) < 0 || stat(dir, &b) < 0 || a.st_dev != b.st_dev;
 }
 

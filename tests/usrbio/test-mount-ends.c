@@ -314,7 +314,7 @@ static void uses_everything(void)
 	}
 }
 
-/* What they had in /dev/shm has names still: nobody but they would unlink it. */
+/* Their memory in /dev/shm has names still: nobody but they would unlink it. */
 static void remove_shm(void)
 {
 	DIR *d = opendir("/dev/shm");
@@ -341,7 +341,7 @@ static void lives_for(unsigned us)
 	T_EQ(waitpid(child, NULL, 0), child);
 }
 
-/* What there is of clients: in the virtual directory, in the server and in the worker. */
+/* Traces of clients: in the virtual directory, in the server and in the worker. */
 struct counts {
 	unsigned links, server_fds, worker_fds, maps;
 };

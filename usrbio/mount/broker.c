@@ -20,7 +20,7 @@ struct broker_file {
 
 /* ------------------------------------------------------------------- files */
 
-/* What the worker is told of a file, which may be closed meanwhile. */
+/* A message about a file, which may be closed meanwhile, and a descriptor of its own. */
 struct telling {
 	struct link_msg msg;
 	int fd;

@@ -20,7 +20,7 @@
 
 struct broker;
 
-/* What one user may publish. */
+/* Limits of one user's publications. */
 struct broker_quota {
 	unsigned links; /* buffers and rings */
 	unsigned rings;
@@ -64,7 +64,7 @@ int broker_next(struct broker *b, uid_t uid, uint64_t index, struct broker_link 
 int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority priority,
 	       char ret_name[USRBIO_SHM_NAME_MAX]);
 
-/* Who may use an open file by its number in rings; NULL: nobody. */
+/* The users whose rings may name an open file by its number; NULL: nobody. */
 struct broker_file;
 
 /*

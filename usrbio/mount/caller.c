@@ -17,7 +17,7 @@
 
 static bool is_root;
 
-/* What this thread is, and whose groups it has. */
+/* The state of this thread: its umask, and the caller whose groups it has. */
 static __thread struct {
 	bool apart; /* its umask is its own */
 	struct caller groups;

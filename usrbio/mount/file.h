@@ -11,7 +11,7 @@
 
 struct broker_file;
 
-/* What the kernel has as handle. */
+/* The kernel's handle of an open file leads to this. */
 struct open_file {
 	struct list link;          /* fs->files */
 	int fd;                    /* of the source */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What programs ask an open file of the mount by ioctl(2); 3FS's numbers. */
+/* Programs ask an open file of the mount these questions by ioctl(2), with 3FS's numbers. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 	return err;
 }
 
-/* What changes something, of a regular file. */
+/* The two calls that change a regular file. */
 static int change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
 		  const void *in)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the broker of a mount and the worker of a user say to each other, over a socket of
+ * The broker of a mount and the worker of a user talk to each other over a socket of
  * SOCK_SEQPACKET: the broker asks, one question at a time, and the worker answers each.  The end of
  * the socket is the end of the worker.
  *

@@ -141,7 +141,7 @@ static int try_handles(int fd)
 	return -1;
 }
 
-/* What is known of that mount, or NULL. */
+/* The entry of that mount, or NULL. */
 static struct node_mount *find_mount(struct nodes *ns, uint64_t mnt)
 {
 	for (unsigned i = 0; i < ns->nr_mounts; i++)
@@ -166,7 +166,7 @@ static void know_mount(struct nodes *ns, const struct node *n)
 		ns->mounts[ns->nr_mounts++] = (struct node_mount){ n->mnt, try_handles(fd) };
 }
 
-/* What handles of that mount are opened by, or -1. */
+/* The descriptor by which handles of its mount are opened, or -1. */
 static int mount_fd(struct nodes *ns, const struct node *n)
 {
 	const struct node_mount *m = find_mount(ns, n->mnt);

@@ -6,8 +6,8 @@
 #include "usrbio/mount/fs.h"
 
 /*
- * What an absolute path beneath the mount names: a file, a link or a directory.  The thread has the
- * caller's rights.  No link is followed, and no other file system is entered.
+ * Remove the file, link or directory that an absolute path beneath the mount names.  The thread has
+ * the caller's rights.  No link is followed, and no other file system is entered.
  *
  * Return: 0; -EINVAL for a path that is not beneath the mount, or names it itself; -EPERM in the
  * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories nested

@@ -14,7 +14,7 @@ static int watch_fd(const struct user *u, int fd, uint64_t what)
 	return epoll_ctl(u->epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-/* What the thread is woken for: a call, the end of a worker or of a client. */
+/* Events that wake the thread: a call, the end of a worker or of a client. */
 enum { OF_CALL, OF_WORKER, OF_CLIENT };
 
 static uint64_t event_of(unsigned kind, uint64_t number)

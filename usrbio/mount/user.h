@@ -81,7 +81,7 @@ void user_unwatch(const struct user *u, int pidfd);
 
 /* --------------------------------------------------------------- publish.c */
 
-/* Who published it has ended. */
+/* The process that published it has ended. */
 void publish_client_gone(struct broker *b, uint64_t index);
 /* The worker that served them has ended. */
 void publish_worker_gone(struct user *u, const struct worker *w);

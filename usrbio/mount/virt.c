@@ -33,7 +33,7 @@
 
 static const char *const sems[] = USRBIO_SEM_NAMES;
 
-/* What 3fs-virt holds. */
+/* The directories in 3fs-virt. */
 static const struct {
 	const char *name;
 	fuse_ino_t ino;

@@ -25,7 +25,7 @@
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
 
-/* What the broker handed over. */
+/* A file, a buffer or a ring that the broker handed over. */
 struct thing {
 	struct list link;
 	uint64_t handle;

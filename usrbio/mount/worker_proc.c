@@ -22,7 +22,7 @@
 #define END_MS 3000
 #define ENV_MAX 64u
 
-/* What the child needs to become the worker, all of it made before fork(). */
+/* The child becomes the worker with these, all of them made before fork(). */
 struct start {
 	char path[PATH_MAX];
 	char sock_text[16];
