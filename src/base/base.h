@@ -86,6 +86,16 @@ static inline bool is_pow2(uint64_t x)
 	return x && !(x & (x - 1));
 }
 
+/* For a loop that waits for another CPU. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
 /* CLOCK_MONOTONIC in nanoseconds. */
 static inline uint64_t now_ns(void)
 {

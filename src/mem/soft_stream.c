@@ -100,15 +100,6 @@ void soft_streams_init(void)
 
 /* -------------------------------------------------------------- the thread */
 
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /*
  * Tell the thread of new work.  The counter rises before asleep is read, and the thread
  * sets asleep before it sleeps on the counter's old value: one of the two notices.
