@@ -603,6 +603,11 @@ static int local_file_size(const struct file *file, uint64_t *ret_size)
 	return 0;
 }
 
+int local_file_reopen(const struct local_file *f)
+{
+	return open_twin(f->fd, NULL, O_RDONLY);
+}
+
 static int local_file_again(const struct file *f, struct file **ret)
 {
 	char path[32];

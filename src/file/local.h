@@ -50,6 +50,9 @@ static inline int io_op_fd(const struct io_op *op)
 /* The file of a descriptor, which is duplicated.  flags are PST_FILE_STABLE and PST_FILE_PLAIN. */
 int local_file_wrap(int fd, uint32_t flags, struct file **ret);
 
+/* One more descriptor of the file, for reading; -1: it cannot be had. */
+int local_file_reopen(const struct local_file *f);
+
 /* Members of local.c's table: peek.c, resident.c. */
 int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
 int local_file_resident(const struct file *f, uint64_t off, uint64_t len);
