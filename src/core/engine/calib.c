@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Before an engine's first job a pattern goes to a scratch allocation on the device and back, in
- * one piece and in many small ones.  That proves the copies.
- *
- * Then two sizes are timed, the best of CALIB_ROUNDS each, or of CALIB_LEAST when CALIB_LIMIT_NS
- * are over.  A job is so large that starting a copy costs an eighth of it.
+ * one piece and in many small ones.  That proves the copies.  Here are the engine's sizes, too.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -19,26 +16,21 @@
 
 #define CALIB_LEN MIB(1)
 #define CALIB_SMALL KIB(4)
-#define CALIB_LIMIT_NS (20 * NSEC_PER_MSEC)
-#define CALIB_ROUNDS 8u
-#define CALIB_LEAST 3u /* of them in any case: the first may have been interrupted */
 #define CALIB_PATIENCE_NS (5 * NSEC_PER_SEC)
 #define CALIB_PIECES 128u
-#define CHUNK_MIN KIB(256)
-#define CHUNK_MAX MIB(4)
-#define CHUNK_DEFAULT MIB(1)
+#define SLOT_MIN KIB(256)
+#define SLOT_MAX MIB(1)
 
 struct calib {
 	struct engine *e;
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
-	char *host;   /* two halves of CALIB_LEN: pattern, what came back */
-	uint64_t end; /* when to stop */
+	char *host;    /* two halves of CALIB_LEN: pattern, what came back */
+	uint64_t seed; /* of the pattern */
 };
 
-/* A batch of copies, waited for; its time in *ret_ns. */
-static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
-		       uint64_t *ret_ns)
+/* A batch of copies, waited for. */
+static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr)
 {
 	uint64_t ticket, start = now_ns();
 	int r = mem_copy(c->stream, dir, v, nr, &ticket);
@@ -50,32 +42,14 @@ static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy 
 			r = err_set(ETIMEDOUT, "the device did not finish %u copies in %u seconds",
 				    nr, (unsigned)(CALIB_PATIENCE_NS / NSEC_PER_SEC));
 	}
-	*ret_ns = now_ns() - start;
 	return r < 0 ? r : 0;
 }
 
-static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len, uint64_t *ret_ns)
+static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len)
 {
 	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
 
-	return calib_batch(c, dir, &v, 1, ret_ns);
-}
-
-static int calib_time(struct calib *c, uint64_t len, uint64_t *ret_ns)
-{
-	uint64_t best = UINT64_MAX, ns;
-
-	for (unsigned i = 0; i < CALIB_ROUNDS; i++) {
-		int r = calib_copy(c, MEM_TO_DEVICE, c->host, len, &ns);
-
-		if (r < 0)
-			return r;
-		best = MIN(best, ns);
-		if (i + 1 >= CALIB_LEAST && now_ns() > c->end)
-			break;
-	}
-	*ret_ns = best;
-	return 0;
+	return calib_batch(c, dir, &v, 1);
 }
 
 static int calib_differs(const struct calib *c)
@@ -87,14 +61,13 @@ static int calib_differs(const struct calib *c)
 /* There and back in one piece. */
 static int calib_prove(struct calib *c)
 {
-	uint64_t ns;
 	int r;
 
 	for (uint64_t i = 0; i < CALIB_LEN / 8; i++)
-		((uint64_t *)c->host)[i] = (i + c->end) * UINT64_C(0x9e3779b97f4a7c15);
-	r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN, &ns);
+		((uint64_t *)c->host)[i] = (i + c->seed) * UINT64_C(0x9e3779b97f4a7c15);
+	r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN);
 	if (r == 0)
-		r = calib_copy(c, MEM_FROM_DEVICE, c->host + CALIB_LEN, CALIB_LEN, &ns);
+		r = calib_copy(c, MEM_FROM_DEVICE, c->host + CALIB_LEN, CALIB_LEN);
 	if (r == 0 && memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
 		r = calib_differs(c);
 	return r;
@@ -108,7 +81,6 @@ static int calib_prove_pieces(struct calib *c)
 {
 	char *back = c->host + CALIB_LEN;
 	struct mem_copy v[CALIB_PIECES];
-	uint64_t ns;
 	int r;
 
 	for (unsigned i = 0; i < CALIB_PIECES; i++)
@@ -118,18 +90,18 @@ static int calib_prove_pieces(struct calib *c)
 			.host = c->host + (CALIB_PIECES - 1 - i) * CALIB_SMALL + i % 7,
 			.len = CALIB_SMALL - 64 - i % 48,
 		};
-	r = calib_batch(c, MEM_TO_DEVICE, v, CALIB_PIECES, &ns);
+	r = calib_batch(c, MEM_TO_DEVICE, v, CALIB_PIECES);
 	if (r == 0)
-		r = calib_copy(c, MEM_FROM_DEVICE, back, CALIB_LEN, &ns);
+		r = calib_copy(c, MEM_FROM_DEVICE, back, CALIB_LEN);
 	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
 		if (memcmp(back + v[i].off, v[i].host, v[i].len) != 0)
 			r = calib_differs(c);
 	if (r == 0)
-		r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN, &ns);
+		r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN);
 	for (unsigned i = 0; i < CALIB_PIECES; i++)
 		v[i].host = back + ((char *)v[i].host - c->host);
 	if (r == 0)
-		r = calib_batch(c, MEM_FROM_DEVICE, v, CALIB_PIECES, &ns);
+		r = calib_batch(c, MEM_FROM_DEVICE, v, CALIB_PIECES);
 	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
 		if (memcmp(v[i].host, c->host + v[i].off, v[i].len) != 0)
 			r = calib_differs(c);
@@ -138,47 +110,52 @@ static int calib_prove_pieces(struct calib *c)
 
 static int calib_run(struct calib *c)
 {
-	struct engine *e = c->e;
-	uint64_t small = 0, large = 0, chunk;
 	int r = calib_prove(c);
 
 	if (r == 0)
 		r = calib_prove_pieces(c);
 	if (r == 0)
-		proof_good(e->proof);
-	if (r == 0)
-		r = calib_time(c, CALIB_SMALL, &small);
-	if (r == 0)
-		r = calib_time(c, CALIB_LEN, &large);
-	if (r < 0)
-		return r;
-	/* Starting a copy may cost an eighth of it. */
-	chunk = large > small ? 8 * small * (CALIB_LEN - CALIB_SMALL) / (large - small) : CHUNK_MAX;
-	for (e->chunk = CHUNK_MIN; e->chunk < chunk && e->chunk < CHUNK_MAX;)
-		e->chunk *= 2;
-	log_debug("%s %u: 4 KiB take %" PRIu64 " ns, 1 MiB %" PRIu64 " ns, jobs of %" PRIu64
-		  " bytes",
-		  e->ops->name, e->device, small, large, e->chunk);
-	return 0;
+		proof_good(c->e->proof);
+	return r;
 }
 
-/* Half of the CPUs this process may use: the other half belongs to the program. */
-unsigned engine_width(void)
+/*
+ * Five in eight of the CPUs that this process may use: with more the copies of large pieces get in
+ * each other's way, and the others belong to the program.  Small pieces from all over a file wait
+ * for memory all the time, and keep three in four busy.
+ */
+unsigned engine_width(unsigned *ret_usual)
 {
 	cpu_set_t set;
-	int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 2;
+	unsigned cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set)
+								     : 2;
 
-	return (unsigned)MIN(MAX(cpus / 2, 1), (int)WORKERS_MAX);
+	*ret_usual = MIN(MAX(cpus * 5 / 8, 1u), WORKERS_USUAL);
+	return MIN(MAX(cpus * 3 / 4, 1u), WORKERS_MAX);
+}
+
+/*
+ * A slot takes half of a CPU's own cache, so that its bytes are still there when the device reads
+ * them, beside those of the next slot.
+ */
+static uint64_t slot_size(void)
+{
+	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	uint64_t size = SLOT_MAX;
+
+	while (cache > 0 && size > SLOT_MIN && 2 * size > (uint64_t)cache)
+		size /= 2;
+	return size;
 }
 
 int engine_calibrate(struct engine *e)
 {
-	struct calib c = { .e = e, .end = now_ns() + CALIB_LIMIT_NS };
+	struct calib c = { .e = e, .seed = now_ns() };
 	struct pst_device dev = { .sz = sizeof(dev) };
 	bool pinned;
 	int r;
 
-	e->chunk = CHUNK_DEFAULT;
+	e->slot_size = slot_size();
 	e->ops->device_info(e->device, &dev);
 	e->node = dev.numa_node;
 	e->proof = proof_copies(&dev);
@@ -199,8 +176,8 @@ int engine_calibrate(struct engine *e)
 		r = mem_stream_new(e->ops, e->device, &c.stream);
 	if (r == 0 && mem_alloc(e->ops, e->device, CALIB_LEN, 0, &c.scratch) < 0)
 		/* A full device is common; its copies were proven before, or are not. */
-		log_info("no scratch memory on %s %u, not calibrated: %s", e->ops->name, e->device,
-			 err_text());
+		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
+			 e->device, err_text());
 	else if (r == 0)
 		r = calib_run(&c);
 	if (c.stream)
@@ -211,6 +188,5 @@ int engine_calibrate(struct engine *e)
 		mem_unpin(e->ops, e->device, c.host, 2 * CALIB_LEN);
 	(void)munmap(c.host, 2 * CALIB_LEN);
 	pool_uncharge(2 * CALIB_LEN);
-	e->slot_size = e->chunk;
 	return r;
 }

@@ -26,6 +26,7 @@ static void engine_free(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
+	copier_done(e);
 	pool_done(e);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
@@ -45,7 +46,7 @@ static void lock_init(pthread_mutex_t *lock)
 /* Calls the driver, which takes its time. */
 static int engine_start(struct engine *e)
 {
-	unsigned wanted = engine_width();
+	unsigned wanted = engine_width(&e->nr_usual);
 	int r;
 
 	e->pieces_look = UINT64_MAX;
@@ -53,7 +54,9 @@ static int engine_start(struct engine *e)
 	list_init(&e->active);
 	pool_init(e);
 	order_init(e);
-	r = engine_calibrate(e);
+	r = copier_init(e);
+	if (r == 0)
+		r = engine_calibrate(e);
 	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
 	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {

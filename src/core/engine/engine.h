@@ -20,6 +20,8 @@
 #include "base/list.h"
 #include "mem/mem.h"
 #include "file/io.h"
+#include "file/own.h"
+#include "core/engine/copier.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/path/part.h"
@@ -29,11 +31,11 @@
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define CTX_DEPTH 512u      /* file operations of one worker */
-#define WORKERS_MAX 8u
-#define PART_MIN KIB(256)    /* of a read that is shared out, see engine_part() */
-#define GROUP_PIECE KIB(256) /* pieces from here on that need no slot go in groups, */
-#define GROUP_JOBS 16u       /* of so many jobs at most, */
-#define GROUPS_MAX 3u        /* of which the device has so many at a time */
+#define WORKERS_MAX 12u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
+#define WORKERS_USUAL 10u   /* of which so many take requests of all kinds */
+#define PART_MIN KIB(256)   /* of a read that is shared out, see engine_part() */
+#define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */
+#define LONG_JOBS 48u       /* so many jobs at most */
 
 /* Contiguous bytes of device memory, for one device copy. */
 struct span {
@@ -56,7 +58,8 @@ struct job {
 	uint64_t pos, len; /* range in piece order */
 	unsigned nr_parts, nr_spans;
 	unsigned nr_moving; /* parts */
-	uint64_t ticket;
+	uint64_t ticket;    /* on its worker's stream */
+	int copy_err;       /* of the copier's batch, positive */
 	uint64_t limit, err_pos;
 	int err;
 	uint32_t why;
@@ -69,8 +72,8 @@ struct job {
 	uint64_t crc_len;
 	struct worker *worker;
 	bool mapped;                   /* copies come from req->plan.from, the slot is not filled */
-	bool grouped;                  /* is to be copied together with others */
-	bool leads;                    /* the first of its group, counted in engine->nr_groups */
+	bool alone;                    /* copied by itself, because a batch with it failed */
+	bool at_copier;                /* counted in worker->nr_copying */
 	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
 	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
@@ -82,17 +85,19 @@ struct worker {
 	pthread_t thread;
 	bool started;
 	struct io_ctx *ctx;
-	struct io_others others; /* of providers whose files it has seen */
-	struct mem_stream *stream;
-	int efd;             /* wakes it: new requests, its I/O context */
-	bool sleeping;       /* under the engine's lock */
-	unsigned nr_jobs;    /* under the engine's lock */
-	bool flush_again;    /* the kernel could not take all operations */
-	struct mover mover;  /* of the job's parts */
-	struct list to_copy; /* jobs whose copies the stream had no room for */
-	struct list copying; /* in order of tickets */
-	struct list group;   /* mapped jobs whose copies are going to start together */
-	unsigned nr_group;   /* taken for it, by engine_next() */
+	struct io_others others;   /* of providers whose files it has seen */
+	struct own_files files;    /* read in many pieces */
+	struct mem_stream *stream; /* of writes, and of reads with many pieces; NULL at first */
+	int efd;                   /* wakes it: new requests, its I/O context */
+	atomic_bool sleeping;      /* written under the engine's lock */
+	unsigned nr_jobs;          /* under the engine's lock */
+	atomic_uint nr_copying;    /* of these, at the copier; written under the lock */
+	bool flush_again;          /* the kernel could not take all operations */
+	struct mover mover;        /* of the job's parts */
+	struct list to_copy;       /* jobs whose copies the stream had no room for */
+	struct list copying;       /* on the stream, in order of tickets */
+	struct job *own;           /* free slots that it used last; under the engine's lock */
+	unsigned nr_own;
 };
 
 struct engine {
@@ -116,7 +121,7 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_groups; /* of jobs copied together; their leaders are not done */
+	struct worker *watcher; /* who sleeps until the copier's batches end, or NULL */
 	bool stop;
 
 	uint64_t pieces_look; /* when to ask again paths that move pieces without slots */
@@ -125,16 +130,24 @@ struct engine {
 
 	unsigned worker_jobs; /* slots a worker takes without need, fixed */
 	uint64_t slot_size;   /* bytes of a slot, fixed */
-	uint64_t chunk;       /* bytes that a job takes on at most, fixed */
 	struct proof *proof;  /* of the device's copies */
+	struct copier copier;
 	unsigned nr_workers;
+	unsigned nr_usual; /* of these, workers that take requests of all kinds */
 	struct worker workers[WORKERS_MAX];
 };
 
 /* turns.c: the next piece of work for a worker, NULL when there is none for it now. */
 struct job *engine_next(struct worker *w);
 /* turns.c: the job is over; settle it, and hand its request back if it was the last. */
-void engine_job_done(struct worker *w, struct job *j);
+void engine_job_done(struct job *j);
+/* turns.c: the same for all of a list, by their links. */
+void engine_jobs_done(struct engine *e, struct list *jobs);
+/* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next.  0, or the
+ * -errno that its request was stopped with. */
+int engine_job_filled(struct job *j);
+/* turns.c: the job goes on with that worker. */
+void engine_job_move(struct worker *w, struct job *j);
 /*
  * The job goes from its file operations to its copies, or back.  0, or the -errno that its
  * request was stopped with: then it must not.
@@ -156,6 +169,8 @@ void engine_activate(struct req *r);
 /* turns.c, under the lock: as engine_stop(). */
 void engine_stop_locked(struct req *r, int err);
 
+/* worker.c: have w->stream: 0 or -errno. */
+int worker_stream(struct worker *w);
 /* worker.c: all that a thread needs; the thread; the end of both, also of a half-made one. */
 int worker_init(struct worker *w, struct engine *e);
 int worker_start(struct worker *w);
@@ -177,9 +192,9 @@ bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
 uint64_t order_nap(const struct worker *w);
 
-/* calib.c: prove the device's copies with a pattern, and find slot and chunk sizes. */
+/* calib.c: prove the device's copies with a pattern, and find the size of a slot. */
 int engine_calibrate(struct engine *e);
-/* calib.c: how many workers an engine has. */
-unsigned engine_width(void);
+/* calib.c: how many workers an engine has, and how many of them take requests of all kinds. */
+unsigned engine_width(unsigned *ret_usual);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "core/engine/engine.h"
 #include "core/engine/job.h"
@@ -21,6 +22,10 @@
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+
+#define READS_MANY 4u /* of a job: from here on the I/O context is cheaper */
+#define READS_OWN 16u /* likewise a descriptor of one's own */
+#define OWN_SPANS 16u /* from here on a job makes a batch by itself */
 
 static void job_reason(struct job *j, uint32_t why, int detail)
 {
@@ -79,15 +84,14 @@ static void *span_source(const struct job *j, const struct span *s)
 	return (void *)(uintptr_t)from->ops->at(from, part->off + (uint64_t)(s->data - part->data));
 }
 
-static void job_copy_failed(struct worker *w, struct job *j, int err)
+static void job_copy_failed(struct job *j, int err)
 {
 	job_settle(j, j->pos, err);
 	j->crc_len = 0;
-	engine_job_done(w, j);
+	engine_job_done(j);
 }
 
-/* Put the job's copies behind the first nr of v; how many there are then. */
-static unsigned job_pieces(const struct job *j, struct mem_copy *v, unsigned nr)
+unsigned job_copies(const struct job *j, struct mem_copy *v, unsigned nr)
 {
 	for (unsigned i = 0; i < j->nr_spans; i++) {
 		const struct span *s = &j->spans[i];
@@ -102,101 +106,77 @@ static unsigned job_pieces(const struct job *j, struct mem_copy *v, unsigned nr)
 	return nr;
 }
 
-/* Its copies were started, as part of the batch that the ticket names. */
-static void job_copying(struct worker *w, struct job *j, uint64_t ticket)
+void job_copying(struct job *j, uint32_t by)
 {
-	uint32_t by = mem_copied_by(w->stream);
-
-	j->ticket = ticket;
 	j->dev_path = j->mapped ? j->req->plan.from->ops->path : by;
 	if (by != path_base())
 		j->paths |= PST_PATH_BIT(by);
-	list_add_tail(&w->copying, &j->link);
 }
 
+/* Start its copies on the worker's own stream. */
 static void job_copy(struct worker *w, struct job *j)
 {
 	bool write = j->req->io.op == PST_OP_WRITE;
 	struct mem_copy v[JOB_PIECES];
-	unsigned nr = job_pieces(j, v, 0);
-	uint64_t ticket;
-	int r;
+	unsigned nr = job_copies(j, v, 0);
+	int r = worker_stream(w);
 
-	if (!nr) {
-		engine_job_done(w, j);
-		return;
-	}
-	r = mem_copy(w->stream, write ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &ticket);
+	if (r == 0)
+		r = mem_copy(w->stream, write ? MEM_FROM_DEVICE : MEM_TO_DEVICE, v, nr, &j->ticket);
 	if (r == -EAGAIN) {
 		list_add_tail(&w->to_copy, &j->link);
 		return;
 	}
 	if (r < 0) {
-		job_copy_failed(w, j, -r);
+		job_copy_failed(j, -r);
 		return;
 	}
-	job_copying(w, j, ticket);
-	if (!write)
-		job_crc(j); /* while the copies are under way */
+	job_copying(j, mem_copied_by(w->stream));
+	list_add_tail(&w->copying, &j->link);
 }
 
-/* Copy them as one batch.  If that cannot be started, each job is copied by itself. */
-static void jobs_copy(struct worker *w, struct list *jobs, const struct mem_copy *v, unsigned nr)
+/* A read may have met the end of the file at once. */
+static bool job_is_empty(const struct job *j)
 {
-	uint64_t ticket;
-	int r = nr ? mem_copy(w->stream, MEM_TO_DEVICE, v, nr, &ticket) : -EAGAIN;
-
-	while (!list_empty(jobs)) {
-		struct job *j = list_first(jobs, struct job, link);
-
-		list_del(&j->link);
-		if (r < 0) {
-			j->grouped = false;
-			job_copy(w, j);
-		} else {
-			job_copying(w, j, ticket);
-		}
-	}
+	for (unsigned i = 0; i < j->nr_spans; i++)
+		if (span_len(j, &j->spans[i]))
+			return false;
+	return true;
 }
 
-void group_start(struct worker *w)
+/*
+ * Of a read: its bytes are where the device finds them.  With many pieces it is a batch by itself,
+ * whose list the worker makes beside other workers; with few the copier has it.
+ */
+static void job_filled(struct job *j)
 {
-	struct mem_copy v[JOB_PIECES];
-	struct list jobs = LIST_INIT(jobs);
-	unsigned nr = 0;
+	bool empty = job_is_empty(j), own = j->nr_spans >= OWN_SPANS;
+	int r;
 
-	w->nr_group = 0;
-	while (!list_empty(&w->group)) {
-		struct job *j = list_first(&w->group, struct job, link);
-
-		if (nr + j->nr_spans > JOB_PIECES) {
-			jobs_copy(w, &jobs, v, nr);
-			nr = 0;
-		}
-		list_del(&j->link);
-		list_add_tail(&jobs, &j->link);
-		nr = job_pieces(j, v, nr);
-	}
-	jobs_copy(w, &jobs, v, nr);
+	if (!j->mapped)
+		job_crc(j);
+	r = empty ? engine_job_touches(j, false)
+	    : own ? engine_job_touches(j, true)
+		  : engine_job_filled(j);
+	if (r < 0)
+		job_copy_failed(j, -r);
+	else if (empty)
+		engine_job_done(j);
+	else if (own)
+		job_copy(j->worker, j);
 }
 
 /* -------------------------------------------------------------------- file */
 
-static void job_files_done(struct worker *w, struct job *j)
+static void job_files_done(struct job *j)
 {
-	int r;
-
-	if (j->req->io.op == PST_OP_WRITE) {
-		if (j->err)
-			j->crc_len = 0;
-		engine_job_done(w, j);
+	if (j->req->io.op == PST_OP_READ) {
+		job_filled(j);
 		return;
 	}
-	r = engine_job_touches(j, true);
-	if (r < 0)
-		job_copy_failed(w, j, -r);
-	else
-		job_copy(w, j);
+	if (j->err)
+		j->crc_len = 0;
+	engine_job_done(j);
 }
 
 static int slot_stopped(const struct part *p)
@@ -224,7 +204,7 @@ static void slot_done(struct part *p)
 	if (p->err || p->got < p->len)
 		job_settle(j, p->pos + p->got, p->err);
 	if (--j->nr_moving == 0)
-		job_files_done(j->worker, j);
+		job_files_done(j);
 }
 
 static const struct part_user slot = {
@@ -233,13 +213,43 @@ static const struct part_user slot = {
 	.roomy = true,
 };
 
+/* Does memory hold the file's bytes, so that a read needs no operation? */
+static bool reads_now(const struct job *j)
+{
+	const struct path_ops *ops = path_ops_of(j->req->plan.hop[0]);
+
+	return j->req->io.op == PST_OP_READ && ops->now && ops->now(req_file(j->req)) &&
+	       !fault_active;
+}
+
+/* What memory holds of it, by the worker's own descriptor if there is one; true if that is all. */
+static bool read_now(struct part *p, int fd)
+{
+	const struct file *f = req_file(p->req);
+	int64_t n = fd >= 0 ? own_file_read(fd, p->data, p->off, p->len)
+			    : file_read_now(f, p->data, p->off, p->len);
+
+	p->got = p->bytes[0] = n > 0 ? (uint64_t)n : 0;
+	return p->got == p->len;
+}
+
 static _inline_ void job_files(struct worker *w, struct job *j)
 {
+	bool resident = req_file(j->req)->caps & FILE_RESIDENT;
+	/* The I/O context is the cheaper way to many of a file on a disk. */
+	bool now = reads_now(j) && (resident || j->nr_parts < READS_MANY);
+	int fd = now && j->nr_parts >= READS_OWN ? own_files_get(&w->files, req_file(j->req)) : -1;
+
 	/* Counted before the first starts, so that the last to end is the last. */
 	j->nr_moving = j->nr_parts;
 	for (unsigned i = 0, n = j->nr_parts; i < n; i++) {
-		part_init(&j->parts[i], j->req, &w->mover, &slot);
-		part_start(&j->parts[i]);
+		struct part *p = &j->parts[i];
+
+		part_init(p, j->req, &w->mover, &slot);
+		if (now && read_now(p, fd))
+			slot_done(p);
+		else
+			part_start(p);
 	}
 }
 
@@ -265,7 +275,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 	j->dev_path = 0;
 	j->paths = 0;
 	if (!j->req->plan.staged) {
-		job_copy_failed(w, j, EOPNOTSUPP);
+		job_copy_failed(j, EOPNOTSUPP);
 		return;
 	}
 	(void)engine_job_touches(j, false);
@@ -277,28 +287,58 @@ static bool source_still(const struct req *r)
 	return r->plan.from->ops->still(r->plan.from);
 }
 
-static void job_copied(struct worker *w, struct job *j, int err)
+/* A write's bytes are in the slot, or did not get there. */
+static void job_fetched(struct worker *w, struct job *j, int err)
 {
-	if (!err && j->req->io.op == PST_OP_WRITE)
+	if (!err)
 		err = -engine_job_touches(j, false);
 	if (err) {
-		job_copy_failed(w, j, err);
-		return;
-	}
-	if (j->mapped && !source_still(j->req)) {
-		/* The pages may be of another file by now. */
-		job_stage(w, j);
+		job_copy_failed(j, err);
 		return;
 	}
 	j->paths |= PST_PATH_BIT(j->dev_path);
-	if (j->req->io.op == PST_OP_READ)
-		job_seen(j);
-	if (j->req->io.op == PST_OP_WRITE) {
-		job_crc(j);
-		job_files(w, j);
-	} else {
-		engine_job_done(w, j);
+	job_crc(j);
+	job_files(w, j);
+}
+
+/* A read's copies have ended; true when that is all. */
+static bool read_copied(struct job *j, int err)
+{
+	if (err) {
+		job_settle(j, j->pos, err);
+		j->crc_len = 0;
+		return true;
 	}
+	if (j->mapped && !source_still(j->req))
+		return false; /* the pages may be of another file by now */
+	j->paths |= PST_PATH_BIT(j->dev_path);
+	job_seen(j);
+	return true;
+}
+
+/* On the worker's own stream. */
+static void job_sent(struct worker *w, struct job *j, int err)
+{
+	if (read_copied(j, err))
+		engine_job_done(j);
+	else
+		job_stage(w, j);
+}
+
+void jobs_copied(struct worker *w, struct list *jobs)
+{
+	struct list *el, *n;
+
+	list_for_each_safe (el, n, jobs) {
+		struct job *j = list_entry(el, struct job, link);
+
+		if (read_copied(j, j->copy_err))
+			continue;
+		list_del(&j->link);
+		engine_job_move(w, j);
+		job_stage(w, j);
+	}
+	engine_jobs_done(w->engine, jobs);
 }
 
 /* Can the device copy every job part from the source? */
@@ -320,15 +360,8 @@ void job_start(struct worker *w, struct job *j)
 	if (j->req->io.op == PST_OP_WRITE) {
 		job_copy(w, j);
 	} else if (p->from && job_is_ready(j)) {
-		int r = engine_job_touches(j, true);
-
 		j->mapped = true;
-		if (r < 0)
-			job_copy_failed(w, j, -r);
-		else if (j->grouped)
-			list_add_tail(&w->group, &j->link);
-		else
-			job_copy(w, j);
+		job_filled(j);
 	} else {
 		if (p->source_now)
 			job_reason(j, PST_WHY_NOT_RESIDENT, 0);
@@ -351,13 +384,10 @@ static bool progress_copies(struct worker *w)
 			break;
 		list_del(&j->link);
 		moved = true;
-		if (r < 0 && j->grouped) {
-			/* Perhaps copies of others failed. */
-			j->grouped = false;
-			job_copy(w, j);
-			continue;
-		}
-		job_copied(w, j, r < 0 ? -r : 0);
+		if (j->req->io.op == PST_OP_WRITE)
+			job_fetched(w, j, r < 0 ? -r : 0);
+		else
+			job_sent(w, j, r < 0 ? -r : 0);
 	}
 	while (moved && !list_empty(&w->to_copy)) {
 		j = list_first(&w->to_copy, struct job, link);
@@ -376,6 +406,7 @@ bool worker_progress(struct worker *w)
 	bool moved = mover_reap(&w->mover) > 0;
 
 	moved |= progress_copies(w);
+	moved |= copier_progress(w);
 	if (unlikely(w->mover.parked)) {
 		/* A close(2) that hangs must not take the worker along. */
 		registry_progress(NULL);

@@ -11,8 +11,12 @@
 void job_build(struct job *j);
 /* job.c: move the slot's bytes, and then end the job. */
 void job_start(struct worker *w, struct job *j);
-/* job.c: start the copies of the worker's group. */
-void group_start(struct worker *w);
+/* job.c: put the job's copies behind the first nr of v; how many there are then. */
+unsigned job_copies(const struct job *j, struct mem_copy *v, unsigned nr);
+/* job.c: they were started, by that path of the device's. */
+void job_copying(struct job *j, uint32_t by);
+/* job.c: the copies of these reads have ended, each with its copy_err. */
+void jobs_copied(struct worker *w, struct list *jobs);
 /* job.c: reap, copy, complete: true when something moved. */
 bool worker_progress(struct worker *w);
 

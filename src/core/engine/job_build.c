@@ -79,7 +79,7 @@ static void build_redo(struct job *j)
 	struct piece *pc = transfers_redo(r);
 
 	j->pos = pc->pos;
-	j->len = job_add(j, pc, j->engine->chunk);
+	j->len = job_add(j, pc, j->engine->slot_size);
 	transfers_redo_skip(r, j->len);
 }
 
@@ -112,7 +112,8 @@ void job_build(struct job *j)
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
 	j->dev_path = 0;
-	j->mapped = false;
+	j->mapped = j->alone = j->at_copier = false;
+	j->copy_err = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
 	if (unlikely(r->eng.redo))
 		build_redo(j);

@@ -17,6 +17,7 @@
 #define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
+#define OWN_SLOTS 4u /* free ones that a worker keeps */
 
 /* The slots that were allocated together. */
 struct arena {
@@ -231,11 +232,47 @@ static struct arena *arena_roomy(struct pool *p)
 	return NULL;
 }
 
+/* Back to its arena. */
+static void slot_put(struct pool *p, struct job *j)
+{
+	struct arena *a = j->arena;
+
+	j->next_free = a->free;
+	a->free = j;
+	a->nr_used--;
+	if (p->roomy == &p->arenas || a->age < list_entry(p->roomy, struct arena, link)->age)
+		p->roomy = &a->link;
+}
+
+static struct job *own_take(struct worker *w)
+{
+	struct job *j = w->own;
+
+	if (j) {
+		w->own = j->next_free;
+		w->nr_own--;
+	}
+	return j;
+}
+
+/* No worker keeps slots any more. */
+static void own_put_all(struct engine *e)
+{
+	struct job *j;
+
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		while ((j = own_take(&e->workers[i])))
+			slot_put(&e->pool, j);
+}
+
 /* Under the engine's lock: idle arenas above the pool's part, the youngest first. */
 static void pool_trim(struct pool *p, struct list *ret)
 {
+	struct engine *e = container_of(p, struct engine, pool);
 	struct list *el, *prev;
 
+	if (p->nr_slots > p->max_slots)
+		own_put_all(e);
 	for (el = p->arenas.prev; el != &p->arenas && p->nr_slots > p->max_slots; el = prev) {
 		struct arena *a = list_entry(el, struct arena, link);
 
@@ -510,7 +547,18 @@ static bool may_borrow(struct engine *e)
 	return false;
 }
 
-struct job *pool_take(struct engine *e, struct share *s)
+/* The worker that has most of them gives one. */
+static struct job *steal(struct engine *e)
+{
+	struct worker *from = &e->workers[0];
+
+	for (unsigned i = 1; i < e->nr_workers; i++)
+		if (e->workers[i].nr_own > from->nr_own)
+			from = &e->workers[i];
+	return own_take(from);
+}
+
+struct job *pool_take(struct engine *e, struct share *s, struct worker *w)
 {
 	struct pool *p = &e->pool;
 	struct arena *a;
@@ -518,12 +566,16 @@ struct job *pool_take(struct engine *e, struct share *s)
 
 	if (s->nr_slots >= SLOT_RESERVED && !may_borrow(e))
 		return NULL;
-	a = arena_roomy(p);
-	if (!a)
+	j = own_take(w);
+	if (!j && (a = arena_roomy(p))) {
+		j = a->free;
+		a->free = j->next_free;
+		a->nr_used++;
+	}
+	if (!j)
+		j = steal(e);
+	if (!j)
 		return NULL; /* a share is being made: its slots are just being had */
-	j = a->free;
-	a->free = j->next_free;
-	a->nr_used++;
 	p->nr_free--;
 	if (s->nr_slots++ < SLOT_RESERVED)
 		p->unmet--;
@@ -533,17 +585,23 @@ struct job *pool_take(struct engine *e, struct share *s)
 void pool_give(struct engine *e, struct share *s, struct job *j)
 {
 	struct arena *a = j->arena;
+	struct worker *w = j->worker;
 	struct pool *p = &e->pool;
 
-	j->next_free = a->free;
-	a->free = j;
-	a->nr_used--;
+	if (w->nr_own < OWN_SLOTS && p->nr_slots <= p->max_slots) {
+		j->next_free = w->own;
+		w->own = j;
+		w->nr_own++;
+	} else {
+		slot_put(p, j);
+	}
 	p->nr_free++;
-	if (p->roomy == &p->arenas || a->age < list_entry(p->roomy, struct arena, link)->age)
-		p->roomy = &a->link;
 	if (--s->nr_slots < SLOT_RESERVED)
 		p->unmet++;
-	if (p->nr_slots > p->max_slots && !a->nr_used)
+	if (p->nr_slots <= p->max_slots)
+		return;
+	own_put_all(e);
+	if (!a->nr_used)
 		(void)pool_ask(p);
 }
 

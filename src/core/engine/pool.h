@@ -26,6 +26,7 @@
 struct engine;
 struct job;
 struct share;
+struct worker;
 
 struct pool {
 	struct list link; /* of all pools */
@@ -58,8 +59,11 @@ void pool_done(struct engine *e);
 int pool_reserve(struct engine *e);
 void pool_unreserve(struct engine *e);
 
-/* A slot for a share, or NULL, and then the pool grows if it may.  Under the engine's lock. */
-struct job *pool_take(struct engine *e, struct share *s);
+/*
+ * A slot for a share, or NULL, and then the pool grows if it may.  Under the engine's lock.  The
+ * worker gets one that it used before, if one is free: its bytes are in that core's cache.
+ */
+struct job *pool_take(struct engine *e, struct share *s, struct worker *w);
 /* Back from the share that it was taken for.  Under the engine's lock. */
 void pool_give(struct engine *e, struct share *s, struct job *j);
 

@@ -21,6 +21,8 @@
 #include "core/queue/req.h"
 
 #define LOOK_NS (20 * NSEC_PER_MSEC)
+#define SMALL_PIECE KIB(64)
+#define SCATTERED_PIECES 64u
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -53,12 +55,30 @@ static void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
+/* Are small pieces next, and many of them? */
+static bool is_scattered(const struct req *r)
+{
+	struct piece pc;
+
+	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len <= SMALL_PIECE &&
+	       r->total - r->cur.pos >= SCATTERED_PIECES * pc.len;
+}
+
+/* Workers that may take the first request that has something to start. */
+static unsigned nr_fit(const struct engine *e)
+{
+	return !list_empty(&e->active) &&
+			       is_scattered(list_first(&e->active, struct req, eng.active))
+		       ? e->nr_workers
+		       : e->nr_usual;
+}
+
 /* Under the lock: a worker that sleeps, one with room for jobs if there is one. */
 static void wake_one(struct engine *e)
 {
 	struct worker *best = NULL;
 
-	for (unsigned i = 0; i < e->nr_workers; i++) {
+	for (unsigned i = 0, nr = nr_fit(e); i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
 		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
@@ -85,25 +105,26 @@ static bool next_is_ready(const struct req *r, uint64_t min)
 }
 
 /*
- * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the
- * device the least if it goes together with others.  So there are few groups at a time, and
- * pieces that come meanwhile make the next one.
+ * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the device the
+ * least if it goes together with others.  So one worker takes them for all.
  */
-static bool may_group(const struct req *r)
+static bool is_long(const struct req *r)
 {
-	return next_is_ready(r, GROUP_PIECE);
+	return next_is_ready(r, LONG_PIECE);
 }
 
 /*
  * May the worker take the request's next job?  A full worker still takes jobs that would else
  * wait for others that may hang: those in a queue's reserve, and the first job of a request.
  */
-static bool worker_may_take(const struct worker *w, const struct req *r, bool group)
+static bool worker_may_take(const struct worker *w, const struct req *r, bool is_long)
 {
 	const struct engine *e = w->engine;
 
-	if (group)
-		return w->nr_group ? w->nr_group < GROUP_JOBS : e->nr_groups < GROUPS_MAX;
+	if (w - e->workers >= e->nr_usual && !is_scattered(r))
+		return false;
+	if (is_long)
+		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	return w->nr_jobs < e->worker_jobs || r->eng.share->nr_slots < SLOT_RESERVED ||
 	       !r->eng.nr_jobs;
 }
@@ -118,10 +139,10 @@ uint64_t engine_part(const struct req *r)
 	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.source_now || left <= PART_MIN ||
 	    next_is_ready(r, 1) ||
 	    (first != &e->active && (first != &r->eng.active || first->next != &e->active)))
-		return e->chunk;
-	for (unsigned i = 0; i < e->nr_workers; i++)
+		return e->slot_size;
+	for (unsigned i = 0; i < e->nr_usual; i++)
 		idle += !e->workers[i].nr_jobs;
-	return MIN(e->chunk, MAX(PART_MIN, align_up(left / idle, KIB(64))));
+	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));
 }
 
 /*
@@ -146,6 +167,32 @@ static bool after_transfers(struct req *r)
 	return turn == TRANSFERS_SLOT || r->eng.redo;
 }
 
+/* A slot with the request's next pieces; NULL: there is no slot for it now. */
+static struct job *take_job(struct worker *w, struct req *r)
+{
+	struct engine *e = w->engine;
+	struct job *j = pool_take(e, r->eng.share, w);
+
+	if (!j)
+		return NULL;
+	j->req = r;
+	j->worker = w;
+	j->lost = false;
+	w->nr_jobs++;
+	job_build(j);
+	j->touches = r->io.op == PST_OP_WRITE;
+	r->eng.nr_jobs++;
+	list_add_tail(&r->eng.jobs, &j->of_req);
+	if (j->touches)
+		r->eng.nr_touch++;
+	else
+		r->eng.nr_file++;
+	list_del(&r->eng.active);
+	if (has_more(r))
+		list_add_tail(&e->active, &r->eng.active);
+	return j;
+}
+
 struct job *engine_next(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -156,40 +203,19 @@ struct job *engine_next(struct worker *w)
 	e->pieces_look = UINT64_MAX;
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, eng.active);
-		struct share *s = r->eng.share;
-		bool group;
+		bool alone;
 
 		if (!after_transfers(r))
 			continue;
-		group = may_group(r);
-		if (!worker_may_take(w, r, group))
+		alone = is_long(r);
+		if (!worker_may_take(w, r, alone))
 			continue;
-		j = pool_take(e, s);
+		j = take_job(w, r);
 		if (!j && !e->pool.nr_free)
 			break;
 		if (!j)
 			continue;
-		j->req = r;
-		j->worker = w;
-		j->lost = false;
-		w->nr_jobs++;
-		j->grouped = group;
-		j->leads = group && !w->nr_group;
-		w->nr_group += group;
-		e->nr_groups += j->leads;
-		job_build(j);
-		j->touches = r->io.op == PST_OP_WRITE;
-		r->eng.nr_jobs++;
-		list_add_tail(&r->eng.jobs, &j->of_req);
-		if (j->touches)
-			r->eng.nr_touch++;
-		else
-			r->eng.nr_file++;
-		list_del(&r->eng.active);
-		if (has_more(r))
-			list_add_tail(&e->active, &r->eng.active);
-		/* A worker that collects a group takes more itself: no other is woken for it. */
-		if (!list_empty(&e->active) && !group)
+		if (!list_empty(&e->active) && !alone)
 			wake_one(e);
 		break;
 	}
@@ -212,6 +238,47 @@ int engine_job_touches(struct job *j, bool touches)
 	}
 	pthread_mutex_unlock(&e->lock);
 	return err;
+}
+
+int engine_job_filled(struct job *j)
+{
+	struct engine *e = j->engine;
+	struct req *r = j->req;
+	int err;
+
+	pthread_mutex_lock(&e->lock);
+	err = r->stop ? -r->end_err : 0;
+	if (!err) {
+		j->touches = true;
+		r->eng.nr_touch++;
+		r->eng.nr_file--;
+		j->at_copier = true;
+		j->worker->nr_copying++;
+		copier_add(e, j);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return err;
+}
+
+/* Under the lock. */
+static void leave_copier(struct job *j)
+{
+	j->worker->nr_copying -= j->at_copier;
+	j->at_copier = false;
+}
+
+void engine_job_move(struct worker *w, struct job *j)
+{
+	struct engine *e = w->engine;
+
+	pthread_mutex_lock(&e->lock);
+	leave_copier(j);
+	if (!j->lost) {
+		j->worker->nr_jobs--;
+		w->nr_jobs++;
+	}
+	j->worker = w;
+	pthread_mutex_unlock(&e->lock);
 }
 
 static void crc_keep(struct req *r, const struct job *j)
@@ -246,15 +313,15 @@ static void job_results(struct req *r, const struct job *j)
 	crc_keep(r, j);
 }
 
-void engine_job_done(struct worker *w, struct job *j)
+/* Under the lock. */
+static void job_done(struct engine *e, struct job *j)
 {
-	struct engine *e = j->engine;
 	struct req *r = j->req;
 	struct share *s = r->eng.share;
 
-	pthread_mutex_lock(&e->lock);
+	leave_copier(j);
 	if (!j->lost)
-		w->nr_jobs--;
+		j->worker->nr_jobs--;
 	if (!r->eng.dead)
 		job_results(r, j);
 	/* Start nothing behind an error, nor, with one piece, behind the end of the file. */
@@ -269,12 +336,33 @@ void engine_job_done(struct worker *w, struct job *j)
 		r->eng.nr_file--;
 	r->eng.nr_jobs--;
 	list_del(&j->of_req);
-	e->nr_groups -= j->leads;
 	j->req = NULL;
 	pool_give(e, s, j);
 	if (r->stop && !r->eng.nr_touch)
 		order_open(r);
 	hand_back_if_idle(r);
+}
+
+void engine_job_done(struct job *j)
+{
+	struct engine *e = j->engine;
+
+	pthread_mutex_lock(&e->lock);
+	job_done(e, j);
+	if (!list_empty(&e->active))
+		wake_one(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engine_jobs_done(struct engine *e, struct list *jobs)
+{
+	pthread_mutex_lock(&e->lock);
+	while (!list_empty(jobs)) {
+		struct job *j = list_first(jobs, struct job, link);
+
+		list_del(&j->link);
+		job_done(e, j);
+	}
 	if (!list_empty(&e->active))
 		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
@@ -302,7 +390,7 @@ static inline void activate(struct req *r)
 	struct engine *e = r->eng.share->engine;
 	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
 
-	if (may_group(r))
+	if (is_long(r))
 		jobs = 1;
 	list_add_tail(&e->active, &r->eng.active);
 	/* As many at once as there will be jobs: to wake each other takes them too long. */

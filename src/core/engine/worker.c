@@ -16,6 +16,7 @@
 
 #define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */
 #define SPIN_NS 60000u  /* that long: more than it should take */
+#define SLOW 16u        /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u  /* between two looks at what can only be polled */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
@@ -37,6 +38,29 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
+/*
+ * Likewise for the batches of the copier, until somebody has work for the worker.  While the bytes
+ * of a batch lie in the cache of a CPU that sleeps, the device reads them at a fraction of its
+ * rate, so that all that filled its slots stay awake.
+ */
+static bool spin_for_batch(struct worker *w, bool watches)
+{
+	struct copier *c = &w->engine->copier;
+	uint64_t end = now_ns() + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
+
+	/* Files are not looked at meanwhile. */
+	if (w->ctx->nr_ops)
+		return false;
+	while (atomic_load(&c->nr) && (watches || atomic_load(&w->nr_copying))) {
+		if (copier_progress(w) || !w->sleeping)
+			return true;
+		cpu_relax();
+		if (now_ns() >= end)
+			break;
+	}
+	return false;
+}
+
 /* Nanoseconds until the worker asks a path without slots again whether it has room; UINT64_MAX for
  * never. */
 static uint64_t pieces_nap(struct engine *e)
@@ -52,19 +76,24 @@ static uint64_t pieces_nap(struct engine *e)
 	return at - MIN(now, at);
 }
 
-/* Sleep until the I/O context, the stream or a new request has something for us. */
-static void worker_sleep(struct worker *w)
+/* Sleep until the I/O context, the streams or a new request has something for us. */
+static void worker_sleep(struct worker *w, bool watches)
 {
 	struct engine *e = w->engine;
-	int sfd = mem_stream_fd(w->stream);
-	struct pollfd pfd[2] = { { .fd = w->efd, .events = POLLIN },
-				 { .fd = sfd, .events = POLLIN } };
+	int sfd = w->stream ? mem_stream_fd(w->stream) : -1;
+	int cfd = watches ? mem_stream_fd(e->copier.stream) : -1;
+	struct pollfd pfd[3] = { { .fd = w->efd, .events = POLLIN },
+				 { .fd = sfd, .events = POLLIN },
+				 { .fd = cfd, .events = POLLIN } };
 	bool copying = !list_empty(&w->copying) || !list_empty(&w->to_copy);
-	uint64_t ns = (copying && sfd < 0) || w->flush_again ? POLL_NS : UINT64_MAX;
+	bool polls = (copying && sfd < 0) || (watches && cfd < 0);
+	uint64_t ns = polls || w->flush_again ? POLL_NS : UINT64_MAX;
 	struct timespec nap;
 	eventfd_t v;
 
 	if (sfd < 0 && spin_for_copy(w))
+		return;
+	if (mem_stream_fd(e->copier.stream) < 0 && spin_for_batch(w, watches))
 		return;
 	/* Another's write ends without waking us, and so does a request that is stopped. */
 	if (w->mover.parked || w->mover.blocked)
@@ -75,7 +104,7 @@ static void worker_sleep(struct worker *w)
 	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->backend->arm(w->ctx, w->efd, true);
 	io_others_arm(&w->others, w->efd, true);
-	(void)ppoll(pfd, sfd >= 0 ? 2 : 1, ns == UINT64_MAX ? NULL : &nap, NULL);
+	(void)ppoll(pfd, ARRAY_SIZE(pfd), ns == UINT64_MAX ? NULL : &nap, NULL);
 	(void)e->backend->arm(w->ctx, w->efd, false);
 	io_others_arm(&w->others, w->efd, false);
 	(void)eventfd_read(w->efd, &v);
@@ -83,50 +112,77 @@ static void worker_sleep(struct worker *w)
 		(void)eventfd_read(sfd, &v);
 }
 
+/*
+ * The worker is about to sleep: from here on a new request writes efd, and one that came before is
+ * found by one more look.  If the copier has batches, one worker that sleeps waits for them.
+ * False: the engine ends.
+ */
+static bool sleep_begin(struct worker *w, bool *ret_watches)
+{
+	struct engine *e = w->engine;
+	bool stop;
+
+	pthread_mutex_lock(&e->lock);
+	stop = e->stop;
+	w->sleeping = true;
+	if (!e->watcher && atomic_load(&e->copier.nr))
+		e->watcher = w;
+	*ret_watches = e->watcher == w;
+	pthread_mutex_unlock(&e->lock);
+	return !stop;
+}
+
+static void sleep_end(struct worker *w)
+{
+	struct engine *e = w->engine;
+
+	pthread_mutex_lock(&e->lock);
+	w->sleeping = false;
+	if (e->watcher == w)
+		e->watcher = NULL;
+	pthread_mutex_unlock(&e->lock);
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct engine *e = w->engine;
 	char name[16];
-	bool stop = false;
+	bool go_on = true;
 
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
 	/* Naps are short; the kernel would make each 50 us longer. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-	while (!stop) {
-		bool moved = order_watch(e);
+	while (go_on) {
+		bool moved = order_watch(e), watches;
 		struct job *j;
 
 		/* One at a time, so that its copies run while the next is read. */
 		j = engine_next(w);
-		moved |= j != NULL;
-		if (!j || !j->grouped)
-			group_start(w);
 		if (j)
 			job_start(w, j);
-		moved |= worker_progress(w);
+		moved |= worker_progress(w) || j;
 		if (moved)
 			continue;
-		pthread_mutex_lock(&e->lock);
-		stop = e->stop;
-		/* From here on a new request writes efd; one that came before is found below. */
-		w->sleeping = true;
-		pthread_mutex_unlock(&e->lock);
-		if (!stop) {
+		go_on = sleep_begin(w, &watches);
+		if (go_on) {
 			struct job *late = engine_next(w);
 
 			if (late)
 				job_start(w, late);
 			else
-				worker_sleep(w);
+				worker_sleep(w, watches);
 		}
-		pthread_mutex_lock(&e->lock);
-		w->sleeping = false;
-		pthread_mutex_unlock(&e->lock);
+		sleep_end(w);
 	}
 	return NULL;
+}
+
+int worker_stream(struct worker *w)
+{
+	return w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
 }
 
 int worker_init(struct worker *w, struct engine *e)
@@ -134,10 +190,10 @@ int worker_init(struct worker *w, struct engine *e)
 	int r;
 
 	w->engine = e;
+	own_files_init(&w->files);
 	w->efd = -1;
 	list_init(&w->to_copy);
 	list_init(&w->copying);
-	list_init(&w->group);
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0)
 		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));
@@ -149,7 +205,7 @@ int worker_init(struct worker *w, struct engine *e)
 	w->mover = (struct mover){
 		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
 	};
-	return mem_stream_new(e->ops, e->device, &w->stream);
+	return 0;
 }
 
 int worker_start(struct worker *w)
@@ -168,6 +224,7 @@ void worker_done(struct worker *w)
 	}
 	if (w->stream)
 		mem_stream_free(w->stream);
+	own_files_done(&w->files);
 	io_others_free(&w->others);
 	if (w->ctx)
 		io_ctx_free(w->ctx);

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "core/engine/copier.h"
+#include "core/engine/engine.h"
+#include "core/engine/job.h"
+
+int copier_init(struct engine *e)
+{
+	struct copier *c = &e->copier;
+
+	(void)pthread_mutex_init(&c->lock, NULL);
+	list_init(&c->filled);
+	for (unsigned i = 0; i < COPIER_BATCHES; i++)
+		list_init(&c->batches[i].jobs);
+	return mem_stream_new(e->ops, e->device, &c->stream);
+}
+
+void copier_done(struct engine *e)
+{
+	struct copier *c = &e->copier;
+
+	if (c->stream)
+		mem_stream_free(c->stream);
+	(void)pthread_mutex_destroy(&c->lock);
+}
+
+void copier_add(struct engine *e, struct job *j)
+{
+	struct copier *c = &e->copier;
+
+	list_add_tail(&c->filled, &j->link);
+	atomic_fetch_add(&c->nr, 1);
+	atomic_fetch_add(&c->nr_bytes, j->len);
+	atomic_fetch_add(&c->nr_filled, 1);
+}
+
+/* Under the copier's lock: may one more batch start? */
+static bool has_room(const struct copier *c)
+{
+	return c->nr_batches < COPIER_BATCHES && !c->full;
+}
+
+/* Jobs that wait, as many as make a batch, or one that has to go by itself. */
+static unsigned take_filled(struct engine *e, struct list *ret)
+{
+	struct copier *c = &e->copier;
+	uint64_t bytes = 0;
+	unsigned nr = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while (!list_empty(&c->filled)) {
+		struct job *j = list_first(&c->filled, struct job, link);
+
+		if (nr &&
+		    (j->alone || nr + j->nr_spans > COPIER_PIECES || bytes + j->len > COPIER_BYTES))
+			break;
+		list_move_tail(ret, &j->link);
+		atomic_fetch_sub(&c->nr_filled, 1);
+		nr = job_copies(j, c->v, nr);
+		bytes += j->len;
+		if (j->alone)
+			break;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return nr;
+}
+
+/* Under the engine's lock: these wait again, before all others. */
+static void put_back(struct engine *e, struct list *jobs, bool alone)
+{
+	struct copier *c = &e->copier;
+
+	while (!list_empty(jobs)) {
+		struct job *j = list_entry(jobs->prev, struct job, link);
+
+		j->alone |= alone;
+		list_del(&j->link);
+		list_add_tail(c->filled.next, &j->link);
+		atomic_fetch_add(&c->nr_filled, 1);
+	}
+}
+
+static bool has_one(const struct list *jobs)
+{
+	return jobs->next == jobs->prev;
+}
+
+/*
+ * The jobs' copies ended so, or could not be started.  If there are several, it may be the fault of
+ * one: each is copied by itself.
+ */
+static void batch_failed(struct engine *e, struct list *jobs, int err, struct list *ret_ended)
+{
+	if (has_one(jobs)) {
+		list_first(jobs, struct job, link)->copy_err = err;
+		list_move_tail(ret_ended, jobs->next);
+		return;
+	}
+	pthread_mutex_lock(&e->lock);
+	put_back(e, jobs, true);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Under the copier's lock: the next batch; false when there is none. */
+static bool batch_start(struct engine *e, struct list *ret_ended)
+{
+	struct copier *c = &e->copier;
+	struct batch *b = &c->batches[(c->first + c->nr_batches) % COPIER_BATCHES];
+	struct list jobs = LIST_INIT(jobs);
+	unsigned nr = take_filled(e, &jobs);
+	uint32_t by;
+	int r;
+
+	if (list_empty(&jobs))
+		return false;
+	r = mem_copy(c->stream, MEM_TO_DEVICE, c->v, nr, &b->ticket);
+	if (r == -EAGAIN && c->nr_batches) {
+		pthread_mutex_lock(&e->lock);
+		put_back(e, &jobs, false);
+		pthread_mutex_unlock(&e->lock);
+		c->full = true;
+		return false;
+	}
+	if (r < 0) {
+		batch_failed(e, &jobs, -r, ret_ended);
+		return true;
+	}
+	by = mem_copied_by(c->stream);
+	while (!list_empty(&jobs)) {
+		struct job *j = list_first(&jobs, struct job, link);
+
+		job_copying(j, by);
+		list_move_tail(&b->jobs, &j->link);
+	}
+	c->nr_batches++;
+	return true;
+}
+
+/* Whoever polls the stream makes its descriptor unreadable before: only then does a batch that ends
+ * meanwhile write it again. */
+static int batch_poll(struct copier *c)
+{
+	int fd = mem_stream_fd(c->stream);
+	eventfd_t v;
+
+	if (fd >= 0)
+		(void)eventfd_read(fd, &v);
+	return mem_poll(c->stream, c->batches[c->first].ticket);
+}
+
+/* Under the copier's lock: has the oldest batch ended? */
+static bool batch_end(struct engine *e, struct list *ret_ended)
+{
+	struct copier *c = &e->copier;
+	struct batch *b = &c->batches[c->first];
+	int r = c->nr_batches ? batch_poll(c) : 0;
+
+	if (!r)
+		return false;
+	c->first = (c->first + 1) % COPIER_BATCHES;
+	c->nr_batches--;
+	c->full = false;
+	if (r < 0)
+		batch_failed(e, &b->jobs, -r, ret_ended);
+	while (!list_empty(&b->jobs))
+		list_move_tail(ret_ended, b->jobs.next);
+	return true;
+}
+
+bool copier_progress(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct copier *c = &e->copier;
+	struct list ended = LIST_INIT(ended), *el;
+	bool moved = false, again;
+	uint64_t bytes = 0;
+	unsigned nr = 0;
+
+	if (!atomic_load(&c->nr))
+		return false;
+	do {
+		if (pthread_mutex_trylock(&c->lock) != 0)
+			break; /* who has it looks once more at what waits */
+		while (batch_end(e, &ended))
+			moved = true;
+		while (has_room(c) && atomic_load(&c->nr_filled) && batch_start(e, &ended))
+			moved = true;
+		again = has_room(c);
+		pthread_mutex_unlock(&c->lock);
+	} while (again && atomic_load(&c->nr_filled));
+	if (list_empty(&ended))
+		return moved;
+	list_for_each (el, &ended) {
+		nr++;
+		bytes += list_entry(el, struct job, link)->len;
+	}
+	atomic_fetch_sub(&c->nr_bytes, bytes);
+	atomic_fetch_sub(&c->nr, nr);
+	jobs_copied(w, &ended);
+	return true;
+}
