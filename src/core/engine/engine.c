@@ -43,10 +43,16 @@ static void lock_init(pthread_mutex_t *lock)
 	(void)pthread_mutexattr_destroy(&attr);
 }
 
+static double ms(uint64_t from, uint64_t to)
+{
+	return (double)(to - from) / (double)NSEC_PER_MSEC;
+}
+
 /* Calls the driver, which takes its time. */
 static int engine_start(struct engine *e)
 {
 	unsigned wanted = engine_width(&e->nr_usual);
+	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
 	e->pieces_look = UINT64_MAX;
@@ -55,8 +61,10 @@ static int engine_start(struct engine *e)
 	pool_init(e);
 	order_init(e);
 	r = copier_init(e);
+	has_stream = now_ns();
 	if (r == 0)
 		r = engine_calibrate(e);
+	proven = now_ns();
 	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);
 	for (; r == 0 && e->nr_workers < wanted; e->nr_workers++) {
@@ -74,6 +82,10 @@ static int engine_start(struct engine *e)
 		return r;
 	log_debug("engine for %s %u: %u workers, slots of %" PRIu64 " bytes", e->ops->name,
 		  e->device, e->nr_workers, e->slot_size);
+	log_info("%s %u: an engine started in %.1f ms: context and stream %.1f, proof of its "
+		 "copies %.1f, %u workers %.1f",
+		 e->ops->name, e->device, ms(start, now_ns()), ms(start, has_stream),
+		 ms(has_stream, proven), e->nr_workers, ms(proven, now_ns()));
 	return 0;
 }
 
@@ -151,6 +163,7 @@ static int engine_get(const struct mem_ops *ops, unsigned device, const struct i
 static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 {
 	struct share *s = calloc(1, sizeof(*s));
+	uint64_t start = now_ns();
 	int r;
 
 	if (!s)
@@ -161,6 +174,8 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 		return r;
 	}
 	s->engine = e;
+	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
+		 ms(start, now_ns()));
 	list_add_tail(&q->shares, &s->link);
 	*ret = s;
 	return 0;

@@ -491,6 +491,7 @@ static void grow(struct engine *e)
 			r = arena_new(e);
 		pthread_mutex_lock(&e->lock);
 		more = left-- > 1 && p->nr_free <= p->unmet + nr && may_grow(e) && !e->stop;
+		log_debug("%s %u: the pool has %u slots", e->ops->name, e->device, p->nr_slots);
 	}
 	if (r < 0) {
 		grow_failed(p, r);

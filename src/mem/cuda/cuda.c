@@ -210,8 +210,13 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret)
 		return r;
 	relax(&scope);
 	(void)pthread_mutex_lock(&d->lock);
-	if (!d->users)
+	if (!d->users) {
+		uint64_t start = now_ns();
+
 		e = cu.cuDevicePrimaryCtxRetain(&d->ctx, d->dev);
+		log_info("%s: the context took %.1f ms", d->info.name,
+			 (double)(now_ns() - start) / (double)NSEC_PER_MSEC);
+	}
 	if (e == CU_OK) {
 		d->users++;
 		*ret = d->ctx;
@@ -316,9 +321,11 @@ static void say_none(const char *what, cu_result err)
 
 static void init(void)
 {
+	uint64_t start = now_ns();
 	cu_result e = cu.cuInit(0);
 	int nr = 0;
 
+	log_info("cuInit took %.1f ms", (double)(now_ns() - start) / (double)NSEC_PER_MSEC);
 	if (e != CU_OK) {
 		say_none("cuInit failed", e);
 		return;
