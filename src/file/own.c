@@ -9,7 +9,7 @@
 static void own_close(struct own_file *own)
 {
 	closep(&own->fd);
-	own->gen = 0;
+	*own = (struct own_file){ .fd = -1 };
 }
 
 /* Called by whoever frees the file, from any thread. */
@@ -36,7 +36,7 @@ void own_files_init(struct own_files *o)
 	*o = (struct own_files){ .tables = { .forget_file = forget_file, .forget_buf = forget_buf },
 				 .lock = PTHREAD_MUTEX_INITIALIZER };
 	for (unsigned i = 0; i < OWN_FILES; i++)
-		o->files[i].fd = -1;
+		o->files[i] = (struct own_file){ .fd = -1 };
 	ctx_tables_add(&o->tables);
 }
 
@@ -60,20 +60,17 @@ int own_files_get(struct own_files *o, const struct file *file)
 {
 	const struct local_file *f = file_local(file);
 	struct own_file *own;
-	int fd;
+	int fd = -1;
 
 	/* Nobody would tell when a file without a place is freed. */
 	if (!f || f->idx == IO_NO_IDX)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
 	own = find(o, f->gen);
-	if (!own) {
-		own = &o->files[o->next++ % OWN_FILES];
-		own_close(own);
-		*own = (struct own_file){ .idx = f->idx, .gen = f->gen };
-		own->fd = local_file_reopen(f);
-	}
-	fd = own->fd;
+	if (!own && (own = find(o, 0)))
+		*own = (struct own_file){ f->idx, f->gen, local_file_reopen(f) };
+	if (own)
+		fd = own->fd;
 	(void)pthread_mutex_unlock(&o->lock);
 	return fd;
 }
