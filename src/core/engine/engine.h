@@ -90,6 +90,7 @@ struct worker {
 	struct mem_stream *stream; /* of writes, and of reads with many pieces; NULL at first */
 	int efd;                   /* wakes it: new requests, its I/O context */
 	atomic_bool sleeping;      /* written under the engine's lock */
+	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock */
 	atomic_uint nr_copying;    /* of these, at the copier; written under the lock */
 	bool flush_again;          /* the kernel could not take all operations */

@@ -52,6 +52,7 @@ static void worker_wake(struct worker *w)
 	if (!w->sleeping)
 		return;
 	w->sleeping = false;
+	w->woken = true;
 	(void)eventfd_write(w->efd, 1);
 }
 
@@ -73,12 +74,12 @@ static unsigned nr_fit(const struct engine *e)
 		       : e->nr_usual;
 }
 
-/* Under the lock: a worker that sleeps, one with room for jobs if there is one. */
-static void wake_one(struct engine *e)
+/* Of the first nr workers one that sleeps, one with room for jobs if there is one. */
+static void wake_of(struct engine *e, unsigned nr)
 {
 	struct worker *best = NULL;
 
-	for (unsigned i = 0, nr = nr_fit(e); i < nr; i++) {
+	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
 		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
@@ -86,6 +87,12 @@ static void wake_one(struct engine *e)
 	}
 	if (best)
 		worker_wake(best);
+}
+
+/* Under the lock. */
+static void wake_one(struct engine *e)
+{
+	wake_of(e, nr_fit(e));
 }
 
 void engine_wake(struct engine *e, unsigned nr)
@@ -113,6 +120,12 @@ static bool is_long(const struct req *r)
 	return next_is_ready(r, LONG_PIECE);
 }
 
+/* Above those that take requests of all kinds? */
+static bool is_extra(const struct worker *w)
+{
+	return w - w->engine->workers >= w->engine->nr_usual;
+}
+
 /*
  * May the worker take the request's next job?  A full worker still takes jobs that would else
  * wait for others that may hang: those in a queue's reserve, and the first job of a request.
@@ -121,7 +134,7 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool is
 {
 	const struct engine *e = w->engine;
 
-	if (w - e->workers >= e->nr_usual && !is_scattered(r))
+	if (is_extra(w) && !is_scattered(r))
 		return false;
 	if (is_long)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
@@ -193,13 +206,20 @@ static struct job *take_job(struct worker *w, struct req *r)
 	return j;
 }
 
+/*
+ * A worker that was woken, or that asked a path without slots, may find only what it must not take.
+ * Then it wakes one that may.
+ */
 struct job *engine_next(struct worker *w)
 {
 	struct engine *e = w->engine;
 	struct list *el, *n;
 	struct job *j = NULL;
+	bool woken, leaves = false;
 
 	pthread_mutex_lock(&e->lock);
+	woken = w->woken;
+	w->woken = false;
 	e->pieces_look = UINT64_MAX;
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, eng.active);
@@ -208,8 +228,10 @@ struct job *engine_next(struct worker *w)
 		if (!after_transfers(r))
 			continue;
 		alone = is_long(r);
-		if (!worker_may_take(w, r, alone))
+		if (!worker_may_take(w, r, alone)) {
+			leaves |= woken || r->plan.pieces;
 			continue;
+		}
 		j = take_job(w, r);
 		if (!j && !e->pool.nr_free)
 			break;
@@ -219,6 +241,8 @@ struct job *engine_next(struct worker *w)
 			wake_one(e);
 		break;
 	}
+	if (!j && leaves && is_extra(w))
+		wake_of(e, e->nr_usual);
 	pthread_mutex_unlock(&e->lock);
 	return j;
 }

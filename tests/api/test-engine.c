@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Requests that meet in an engine: whose turn it is, and what one does to another.
+ */
+#include <dlfcn.h>
+
+#include "rig.h"
+
+#include "fusefs.h"
+
+#define SEED 31u
+#define SMALL 32768u
+#define PER_SEG (FUSEFS_SIZE / SMALL / 2)
+#define SEGS 8u
+
+static struct fusefs fs;
+
+static int set_pool(uint64_t bytes)
+{
+	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
+
+	return pst_limits_set(&l);
+}
+
+/* Pieces all over a file that hangs take all slots that they may, and wait for more. */
+static void scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	static struct pst_seg segs[SEGS];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i] = (struct pst_seg){ .mem_off = (uint64_t)i * PER_SEG * SMALL,
+					    .len = SMALL,
+					    .file_stride = 2u * SMALL,
+					    .mem_stride = SMALL,
+					    .count = PER_SEG };
+	io.segs = segs;
+	io.nr_segs = SEGS;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+}
+
+static unsigned late;
+
+static void beside(uint64_t bound)
+{
+	struct pst_mem *all = rig_alloc("soft:0", (uint64_t)SEGS * PER_SEG * SMALL);
+	struct pst_mem *m = rig_alloc("soft:0", RIG_MIB(1));
+	struct pst_queue *q = rig_queue(rig_backend, 0), *sure = rig_queue(rig_backend, 0);
+	struct pst_file *f, *hang;
+	struct pst_done d;
+	struct pst_io io;
+	char path[200];
+
+	T_OK(set_pool(bound));
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	rig_make(rig_path("warm"), SEED, RIG_MIB(1));
+	rig_warm(rig_path("warm"));
+	f = rig_open(rig_path("warm"), RIG_R);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
+	io.policy = PST_POLICY2(PST_PATH_CACHED, PST_PATH_STAGED);
+	T_EQ(rig_do(sure, &io).res, 65536);
+	scattered(q, hang, all);
+	(void)usleep(100000);
+	for (unsigned i = 0; i < 5; i++) {
+		io.deadline_ns = t_in_ms(i || RIG_TSAN ? RIG_WAIT_MS : 3000);
+		d = rig_do(sure, &io);
+		late += d.res != 65536;
+		if (late)
+			break;
+	}
+	while (pst_queue_reap(q, &d, 0, 1, 0) == 0) {
+		fusefs_release(&fs);
+		(void)usleep(500);
+	}
+	T_EQ(d.res, (int64_t)SEGS * PER_SEG * SMALL);
+	pst_queue_free(q);
+	pst_queue_free(sure);
+	pst_file_close(hang);
+	pst_file_close(f);
+	pst_mem_free(all);
+	pst_mem_free(m);
+	fusefs_stop(&fs);
+	T_OK(set_pool(0));
+}
+
+/* A queue has its reserve whoever else waits: it is woken for it. */
+static void a_reserve_beside_scattered_pieces(void)
+{
+	late = 0;
+	/* In one of these the worker with the fewest jobs is one for scattered pieces alone. */
+	for (unsigned mib = 12; mib < 20; mib++)
+		beside(RIG_MIB(mib));
+	T_EQ(late, 0);
+}
+
+/* --------------------------------------------------- jobs at the same device */
+
+#define PIECE RIG_MIB(1)
+#define PIECES 24u
+#define FILE_LEN (PIECES * PIECE)
+#define TAIL 12345u /* bytes of the last piece that the file lacks */
+
+static void (*delay_us)(unsigned us);
+static void (*stall)(const char *name);
+static int (*ctx_retain)(void **ctx, int dev), (*ctx_release)(int dev);
+static int (*ctx_push)(void *ctx), (*ctx_pop)(void **ctx);
+static int (*mem_alloc)(uint64_t *ptr, size_t len), (*mem_free)(uint64_t ptr);
+
+static void find(void *lib, const char *name, void *ret)
+{
+	void *fn = lib ? dlsym(lib, name) : NULL;
+
+	memcpy(ret, &fn, sizeof(fn));
+}
+
+/* The first two are of the stand-in for the driver, see tests/stub/cuda_stub.h. */
+static void find_stub(void)
+{
+	const char *name = getenv("PST_LIBCUDA");
+	void *lib = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	find(lib, "stub_cuda_delay_us", &delay_us);
+	find(lib, "stub_cuda_stall", &stall);
+	find(lib, "cuDevicePrimaryCtxRetain", &ctx_retain);
+	find(lib, "cuDevicePrimaryCtxRelease_v2", &ctx_release);
+	find(lib, "cuCtxPushCurrent_v2", &ctx_push);
+	find(lib, "cuCtxPopCurrent_v2", &ctx_pop);
+	find(lib, "cuMemAlloc_v2", &mem_alloc);
+	find(lib, "cuMemFree_v2", &mem_free);
+}
+
+static void needs_stub(void)
+{
+	if (!delay_us || !stall)
+		T_SKIP("a CUDA library that stalls on demand");
+}
+
+static struct pst_file *warm_file(uint32_t flags, uint64_t len)
+{
+	rig_make(rig_path("data"), SEED, len);
+	rig_warm(rig_path("data"));
+	return rig_open(rig_path("data"), PST_FILE_READ | flags);
+}
+
+static void prep(struct pst_file *f, struct pst_mem *m, unsigned piece, uint32_t flags)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, piece * PIECE, 0, PIECE);
+
+	io.user_data = piece;
+	io.flags = flags;
+	T_OK(pst_queue_prep(rig_q, &io));
+}
+
+/* While the device is busy the others' bytes gather; the memory of one of them has gone by then. */
+static void one_of_a_batch_fails(void)
+{
+	struct pst_file *f;
+	bool failed = false;
+	void *ctx;
+
+	needs_stub();
+	T_EQ(ctx_retain(&ctx, 0), 0);
+	f = warm_file(0, FILE_LEN);
+	for (unsigned round = 0; round < 20 && !failed; round++) {
+		struct pst_mem *m[PIECES];
+		uint64_t own;
+		unsigned victim = PIECES - 3;
+		struct pst_done d[PIECES];
+
+		T_EQ(ctx_push(ctx), 0);
+		T_EQ(mem_alloc(&own, PIECE), 0);
+		T_EQ(ctx_pop(&ctx), 0);
+		for (unsigned i = 0; i < PIECES; i++) {
+			if (i == victim)
+				T_OK(pst_mem_wrap(own, PIECE, NULL, &m[i]));
+			else
+				m[i] = rig_alloc(rig_dev, PIECE);
+			prep(f, m[i], i, 0);
+		}
+		delay_us(20000);
+		T_EQ(pst_queue_submit(rig_q), PIECES);
+		T_EQ(ctx_push(ctx), 0);
+		T_EQ(mem_free(own), 0);
+		T_EQ(ctx_pop(&ctx), 0);
+		T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
+		delay_us(0);
+		for (unsigned i = 0; i < PIECES; i++) {
+			unsigned k = (unsigned)d[i].user_data;
+
+			if (k == victim && d[i].res < 0) {
+				T_EQ(d[i].res, -EFAULT);
+				failed = true;
+				continue;
+			}
+			T_EQ(d[i].res, (int64_t)PIECE);
+			if (k != victim)
+				T_EQ(rig_mem_differs(m[k], 0, PIECE, SEED, k * PIECE), PIECE);
+		}
+		for (unsigned i = 0; i < PIECES; i++)
+			pst_mem_free(m[i]);
+	}
+	T_CHECK(failed);
+	T_EQ(ctx_release(0), 0);
+	pst_file_close(f);
+}
+
+/* Blocks of it are as the file was before, or after. */
+static bool old_or_new(struct pst_mem *m, uint64_t at)
+{
+	char *buf = malloc(PIECE);
+	bool good = buf && pst_mem_copy_out(m, 0, buf, PIECE) == 0;
+
+	for (uint64_t off = 0; good && off < PIECE; off += 4096)
+		good = t_differs(buf + off, SEED, at + off, 4096) == 4096 ||
+		       t_differs(buf + off, SEED + 1, at + off, 4096) == 4096;
+	free(buf);
+	return good;
+}
+
+/*
+ * Nobody learns that copies have ended until the file has changed: then all are read again.  The
+ * others have been filled meanwhile, or are read while it changes, and go on too.
+ */
+static void changed_while_it_is_copied(void)
+{
+	struct pst_mem *m[PIECES], *all, *host;
+	struct pst_done d[PIECES];
+	struct pst_file *f, *w;
+	uint64_t end = t_hang();
+
+	needs_stub();
+	all = rig_alloc(rig_dev, FILE_LEN);
+	f = warm_file(PST_FILE_STABLE, FILE_LEN);
+	host = rig_alloc("host", FILE_LEN);
+	rig_mem_fill(host, 0, FILE_LEN, SEED + 1, 0);
+	T_EQ(rig_read(f, all, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	while (!(rig_read(f, all, 0, 0, PIECE).paths & PST_PATH_BIT(PST_PATH_PAGECACHE))) {
+		T_CHECK(t_now() < end);
+		rig_warm(rig_path("data"));
+		(void)usleep(1000);
+	}
+	w = rig_open(rig_path("data"), PST_FILE_WRITE);
+	stall("cuEventQuery");
+	for (unsigned i = 0; i < PIECES; i++) {
+		m[i] = rig_alloc(rig_dev, PIECE);
+		prep(f, m[i], i, 0);
+	}
+	T_EQ(pst_queue_submit(rig_q), PIECES);
+	(void)usleep(20000);
+	{
+		struct pst_queue *q = rig_queue(rig_backend, 0);
+		struct pst_io io = rig_io(PST_OP_WRITE, w, host, 0, 0, FILE_LEN);
+
+		T_EQ(rig_do(q, &io).res, (int64_t)FILE_LEN);
+		pst_queue_free(q);
+	}
+	stall(NULL);
+	T_EQ(pst_queue_reap(rig_q, d, PIECES, PIECES, t_hang()), PIECES);
+	for (unsigned i = 0; i < PIECES; i++) {
+		T_EQ(d[i].res, (int64_t)PIECE);
+		T_CHECK(!(d[i].paths & PST_PATH_BIT(PST_PATH_PAGECACHE)));
+		T_CHECK(old_or_new(m[i], i * PIECE));
+		pst_mem_free(m[i]);
+	}
+	T_EQ(rig_read(f, all, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	T_EQ(rig_mem_differs(all, 0, FILE_LEN, SEED + 1, 0), FILE_LEN);
+	pst_file_close(w);
+	pst_file_close(f);
+	pst_mem_free(host);
+	pst_mem_free(all);
+}
+
+#define MIX 32u
+#define MIX_SEGS 512u
+
+/* A request of the mix: one piece, or many of a few pages that are all over the file. */
+struct mixed {
+	struct pst_mem *m;
+	struct pst_seg segs[MIX_SEGS];
+	unsigned nr;
+	uint64_t len;
+};
+
+static void mix_prep(struct mixed *x, struct pst_file *f, unsigned i)
+{
+	unsigned nr = i % 4 == 0 ? MIX_SEGS : i % 4 == 1 ? 15 + (unsigned)rig_below(3) : 1;
+	struct pst_io io;
+
+	x->nr = nr;
+	x->len = 0;
+	for (unsigned k = 0; k < nr; k++) {
+		uint64_t len = nr == 1 ? 1 + rig_below(2 * PIECE) : 1 + rig_below(4096);
+
+		x->segs[k] = (struct pst_seg){ .file_off = rig_below(FILE_LEN - len),
+					       .mem_off = x->len,
+					       .len = len };
+		x->len += len;
+	}
+	/* One ends with the file, in the midst of a job. */
+	if (i % 8 == 2)
+		x->segs[0].file_off = FILE_LEN - TAIL - x->len / 2;
+	x->m = rig_alloc(rig_dev, x->len);
+	io = rig_io(PST_OP_READ, f, x->m, 0, 0, 0);
+	io.segs = x->segs;
+	io.nr_segs = nr;
+	io.user_data = i;
+	io.flags = i % 3 ? 0 : PST_IO_CRC32C;
+	T_OK(pst_queue_prep(rig_q, &io));
+}
+
+static void mix_check(const struct mixed *x, const struct pst_done *d)
+{
+	uint64_t size = FILE_LEN - TAIL, want = 0;
+	char *buf = malloc(x->len);
+	bool short_of = false;
+
+	T_CHECK(buf);
+	T_OK(pst_mem_copy_out(x->m, 0, buf, x->len));
+	for (unsigned k = 0; k < x->nr; k++) {
+		const struct pst_seg *s = &x->segs[k];
+		uint64_t n = s->file_off >= size           ? 0
+			     : s->file_off + s->len > size ? size - s->file_off
+							   : s->len;
+
+		T_EQ(t_differs(buf + s->mem_off, SEED, s->file_off, n), n);
+		if (!short_of)
+			want += n;
+		short_of |= n < s->len;
+	}
+	T_EQ(d->res, (int64_t)want);
+	if (d->flags & PST_DONE_CRC32C)
+		T_EQ(d->crc32c, rig_crc32c(0, buf, want));
+	free(buf);
+}
+
+static void mixed_jobs(void)
+{
+	struct mixed *x = calloc(MIX, sizeof(*x));
+	struct pst_done d[MIX];
+	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+
+	T_CHECK(x);
+	for (unsigned round = 0; round < (RIG_TSAN ? 4 : 20); round++) {
+		for (unsigned i = 0; i < MIX; i++)
+			mix_prep(&x[i], f, i);
+		T_EQ(pst_queue_submit(rig_q), MIX);
+		T_EQ(pst_queue_reap(rig_q, d, MIX, MIX, t_hang()), MIX);
+		for (unsigned i = 0; i < MIX; i++) {
+			mix_check(&x[d[i].user_data], &d[i]);
+			x[d[i].user_data].m = pst_mem_free(x[d[i].user_data].m);
+		}
+	}
+	pst_file_close(f);
+	free(x);
+}
+
+static void run(const char *dev, const char *name, void (*fn)(void))
+{
+	static const char *const backends[] = { "", "uring", "threads" };
+	char full[100];
+
+	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++) {
+		rig_dev = dev;
+		rig_last = rig_q;
+		rig_q = NULL;
+		rig_fn = fn;
+		(void)snprintf(full, sizeof(full), "%s %s %s", name, backends[rig_backend], dev);
+		t_run(full, rig_case);
+	}
+}
+
+#define RUN(dev, fn) run(dev, #fn, fn)
+
+int main(void)
+{
+	struct pst_mem *keep = NULL;
+
+	rig_init();
+	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
+	fusefs_stop(&fs);
+	RIG_RUN_SOFT(mixed_jobs);
+	/* A real driver has threads of its own while there is a context. */
+	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
+		(void)pst_mem_copy_in(keep, 0, "", 1);
+	find_stub();
+	rig_tasks = rig_count_tasks();
+	RUN("cuda:0", mixed_jobs);
+	RUN("cuda:0", one_of_a_batch_fails);
+	RUN("cuda:0", changed_while_it_is_copied);
+	pst_mem_free(keep);
+	return rig_done();
+}
