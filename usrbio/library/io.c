@@ -17,6 +17,7 @@
 
 #define JITTER_MS_MAX 60000
 #define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion, before a daemon is asked */
+#define SPIN_NS 30000u               /* likewise, for one that does so without us */
 #define WATCH_NS 50000u              /* that a completion is waited for without sleeping */
 
 static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
@@ -325,16 +326,29 @@ static void doze(struct ring *r, uint64_t ns)
 	usrbio_sem_wait(r->at.sem, now_ns() + MIN(ns, jitter_ns));
 }
 
+static bool came(const void *arg)
+{
+	const struct ring *r = arg;
+
+	return (uint32_t)usrbio_marker(r->at.cq_head) != r->cq_tail;
+}
+
 /* Somebody moves bytes for the ring just now.  True when a completion came. */
 static bool watch(const struct ring *r)
 {
 	uint64_t until = now_ns() + WATCH_NS;
 
 	do
-		if ((uint32_t)usrbio_marker(r->at.cq_head) != r->cq_tail)
+		if (came(r))
 			return true;
 	while (now_ns() < until);
 	return false;
+}
+
+/* A daemon may have completed something before we could sleep.  True when it has. */
+static bool spin(struct ring *r, uint64_t ns)
+{
+	return !r->server && in_flight(r) && spin_until(&r->spin, MIN(ns, SPIN_NS), came, r);
 }
 
 static uint64_t coarse_ns(void)
@@ -420,7 +434,7 @@ int hf3fs_wait_for_ios(const struct hf3fs_ior *ior, struct hf3fs_cqe *cqes, int 
 		/* A refused request never completes: do not wait for it. */
 		if (!ns || (!abs_timeout && atomic_load(&r->refused) && !in_flight(r)))
 			break;
-		if (did == SERVER_RESTS || (did == SERVER_MOVING && !watch(r)))
+		if (did == SERVER_RESTS ? !spin(r, ns) : did == SERVER_MOVING && !watch(r))
 			doze(r, ns);
 	}
 	atomic_store(&r->refused, false);

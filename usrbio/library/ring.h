@@ -16,6 +16,7 @@
 
 #include <hf3fs_usrbio.h>
 #include "usrbio/proto/ring.h"
+#include "usrbio/proto/spin.h"
 
 struct iov;
 struct reg;
@@ -41,6 +42,7 @@ struct ring {
 
 	/* The thread's that waits. */
 	uint32_t cq_tail;
+	struct spin spin;    /* daemon: how long it lets us wait */
 	uint64_t idle_since; /* that nothing came although requests are in flight; ns, 0: not */
 
 	_Atomic uint32_t nr_sent;  /* requests ever, by the thread that prepares */

@@ -3,11 +3,15 @@
  * penstock-worker SOCKET SEMAPHORE SEMAPHORE SEMAPHORE
  *
  * Executes the rings of one user of a mount, as that user.  The broker starts it, and hands it
- * files, shared memory and rings (link.h).  A thread for each priority sleeps on the semaphore
- * that clients post.
+ * files, shared memory and rings (link.h).
+ *
+ * Each priority has watchers, one of which waits for the semaphore that clients post.  It executes
+ * the requests itself: waking another thread for that takes longer than a small one.  If there is
+ * much to do, it lets another watcher wait meanwhile.
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,32 +24,45 @@
 #include "usrbio/mount/link.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/sem.h"
+#include "usrbio/proto/spin.h"
 #include "usrbio/server/server.h"
 
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
+#define SPIN_NS 20000u /* that a semaphore is looked at before its watcher sleeps */
+#define MUCH_NS 30000u /* of work: another watcher waits meanwhile */
+#define WATCHERS_MAX 4u
 
 /* A file, a buffer or a ring that the broker handed over. */
 struct thing {
 	struct list link;
+	struct list watched; /* a ring: watch->rings */
 	uint64_t handle;
 	enum link_op op; /* by which it came */
 	struct server_file *file;
 	struct server_buffer *buffer;
 	struct pst_mem *mem;
 	struct server_ring *ring;
-	enum usrbio_priority priority;
+	struct watch *watch; /* its */
 	void *map;
 	size_t size;
 };
 
+/* A priority's semaphore, and the rings whose clients post it. */
+struct watch {
+	const char *name;
+	sem_t *sem;
+	pthread_mutex_t wait; /* held by the watcher that waits; first */
+	struct spin spin;     /* likewise its */
+	pthread_rwlock_t lock;
+	struct list rings;
+};
+
 static struct {
 	struct server *server;
-	pthread_rwlock_t lock; /* of the list, for the threads that kick rings */
-	struct list things;
-	sem_t *sem[USRBIO_PRIORITIES];
-	const char *sem_name[USRBIO_PRIORITIES];
-} my = { .lock = PTHREAD_RWLOCK_INITIALIZER };
+	struct list things; /* of the thread that the broker talks to */
+	struct watch watches[USRBIO_PRIORITIES];
+} my;
 
 static struct thing *find(uint64_t handle)
 {
@@ -59,30 +76,54 @@ static struct thing *find(uint64_t handle)
 
 /* -------------------------------------------------------------- semaphores */
 
-/* Rings of a priority may have entries. */
-static void kick(enum usrbio_priority priority)
+static bool is_posted(const void *arg)
 {
+	return usrbio_sem_is_posted(((const struct watch *)arg)->sem);
+}
+
+static void await(struct watch *w)
+{
+	if (!spin_until(&w->spin, SPIN_NS, is_posted, w))
+		usrbio_sem_wait(w->sem, UINT64_MAX);
+	/* Before looking at the rings, so that no entry is lost that comes after it. */
+	usrbio_sem_reset(w->sem);
+}
+
+/* Rings may have entries.  Returns whether the caller is still the one that waits. */
+static bool serve_rings(struct watch *w)
+{
+	bool waits = true;
+	uint64_t ns = 0;
 	struct list *e;
 
-	(void)pthread_rwlock_rdlock(&my.lock);
-	list_for_each (e, &my.things) {
-		const struct thing *t = list_entry(e, struct thing, link);
+	(void)pthread_rwlock_rdlock(&w->lock);
+	list_for_each (e, &w->rings) {
+		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
+		uint64_t more = server_ring_work(r);
 
-		if (t->ring && t->priority == priority)
-			server_ring_kick(t->ring);
+		if (!more)
+			continue;
+		ns += more;
+		if (waits && ns >= MUCH_NS) {
+			(void)pthread_mutex_unlock(&w->wait);
+			waits = false;
+		}
+		server_ring_serve(r);
 	}
-	(void)pthread_rwlock_unlock(&my.lock);
+	(void)pthread_rwlock_unlock(&w->lock);
+	return waits;
 }
 
 static void *watch(void *arg)
 {
-	enum usrbio_priority priority = (enum usrbio_priority)(uintptr_t)arg;
-	sem_t *sem = my.sem[priority];
+	struct watch *w = arg;
+	bool waits = false;
 
 	for (;;) {
-		usrbio_sem_wait(sem, UINT64_MAX);
-		usrbio_sem_reset(sem);
-		kick(priority);
+		if (!waits)
+			(void)pthread_mutex_lock(&w->wait);
+		await(w);
+		waits = serve_rings(w);
 	}
 	return NULL;
 }
@@ -103,7 +144,7 @@ static int open_sem(const char *name, sem_t **ret)
 	return sem_init(*ret, 1, 0) < 0 ? -errno : 0;
 }
 
-static int start_watch(enum usrbio_priority priority)
+static int start_watcher(struct watch *w)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -111,22 +152,49 @@ static int start_watch(enum usrbio_priority priority)
 
 	(void)pthread_attr_init(&attr);
 	(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	err = pthread_create(&thread, &attr, watch, (void *)(uintptr_t)priority);
+	err = pthread_create(&thread, &attr, watch, w);
 	(void)pthread_attr_destroy(&attr);
 	return -err;
 }
 
-static int open_sems(void)
+/* As many as could work at once.  One is enough. */
+static int start_watchers(struct watch *w)
 {
-	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
-		int err = open_sem(my.sem_name[p], &my.sem[p]);
+	cpu_set_t set;
+	unsigned nr = 1;
+	int err;
 
-		if (err == 0)
-			err = start_watch((enum usrbio_priority)p);
-		if (err < 0)
-			return err;
-	}
-	return 0;
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		nr = MIN((unsigned)CPU_COUNT(&set), WATCHERS_MAX);
+	err = start_watcher(w);
+	for (unsigned i = 1; i < nr && err == 0; i++)
+		if (start_watcher(w) < 0)
+			break;
+	return err;
+}
+
+/* Clients must not wait behind others that come again and again. */
+static int init_lock(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attr;
+	int err;
+
+	(void)pthread_rwlockattr_init(&attr);
+	(void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	err = pthread_rwlock_init(lock, &attr);
+	(void)pthread_rwlockattr_destroy(&attr);
+	return -err;
+}
+
+static int open_watch(struct watch *w)
+{
+	int err = init_lock(&w->lock);
+
+	(void)pthread_mutex_init(&w->wait, NULL);
+	list_init(&w->rings);
+	if (err == 0)
+		err = open_sem(w->name, &w->sem);
+	return err < 0 ? err : start_watchers(w);
 }
 
 static void unlink_sems(void)
@@ -134,7 +202,7 @@ static void unlink_sems(void)
 	char path[USRBIO_SHM_NAME_MAX + 8];
 
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
-		(void)snprintf(path, sizeof(path), "/sem.%s", my.sem_name[p]);
+		(void)snprintf(path, sizeof(path), "/sem.%s", my.watches[p].name);
 		(void)shm_unlink(path);
 	}
 }
@@ -178,8 +246,15 @@ static int add_ring(struct thing *t, const struct link_msg *msg, int fd)
 		.flags = msg->name.flags,
 	};
 
-	t->priority = msg->name.priority;
-	return err < 0 ? err : server_ring_add(my.server, &o, &t->ring);
+	if (err == 0)
+		err = server_ring_add(my.server, &o, &t->ring);
+	if (err == 0) {
+		t->watch = &my.watches[msg->name.priority];
+		(void)pthread_rwlock_wrlock(&t->watch->lock);
+		list_add_tail(&t->watch->rings, &t->watched);
+		(void)pthread_rwlock_unlock(&t->watch->lock);
+	}
+	return err;
 }
 
 /* Memory that requests may touch still stays mapped until the end. */
@@ -187,8 +262,12 @@ static void destroy(struct thing *t)
 {
 	bool quiet = true;
 
-	if (t->ring)
+	if (t->ring) {
+		(void)pthread_rwlock_wrlock(&t->watch->lock);
+		list_del(&t->watched);
+		(void)pthread_rwlock_unlock(&t->watch->lock);
 		server_ring_remove(my.server, t->ring);
+	}
 	if (t->file)
 		server_file_remove(my.server, t->file);
 	if (t->buffer)
@@ -219,9 +298,7 @@ static int add(const struct link_msg *msg, int fd)
 		destroy(t);
 		return err;
 	}
-	(void)pthread_rwlock_wrlock(&my.lock);
 	list_add_tail(&my.things, &t->link);
-	(void)pthread_rwlock_unlock(&my.lock);
 	return 0;
 }
 
@@ -231,9 +308,7 @@ static int drop(uint64_t handle)
 
 	if (!t)
 		return -ENOENT;
-	(void)pthread_rwlock_wrlock(&my.lock);
 	list_del(&t->link);
-	(void)pthread_rwlock_unlock(&my.lock);
 	destroy(t);
 	return 0;
 }
@@ -276,9 +351,11 @@ static int begin(char *const sems[])
 
 	list_init(&my.things);
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
-		my.sem_name[p] = sems[p];
+		my.watches[p].name = sems[p];
 	err = server_new(&o, &my.server);
-	return err < 0 ? err : open_sems();
+	for (unsigned p = 0; p < USRBIO_PRIORITIES && err == 0; p++)
+		err = open_watch(&my.watches[p]);
+	return err;
 }
 
 /* Rings first, so that nothing is under way. */

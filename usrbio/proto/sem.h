@@ -11,6 +11,7 @@
 #define PST_USRBIO_SEM_H
 
 #include <semaphore.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Up by one, and wake a waiter.  Memory that stays, or a guarded access. */
@@ -21,6 +22,13 @@ void usrbio_sem_post(sem_t *sem);
  * was cut.
  */
 int usrbio_sem_post_by_kernel(sem_t *sem);
+
+/* Is it not 0?  Memory that stays. */
+static inline bool usrbio_sem_is_posted(const sem_t *sem)
+{
+	/* The lower half, which is the first. */
+	return __atomic_load_n((const uint32_t *)(const void *)sem, __ATOMIC_SEQ_CST);
+}
 
 /* Down to 0.  Memory that stays. */
 void usrbio_sem_reset(sem_t *sem);

@@ -11,6 +11,7 @@
 
 #define TRUST_MAX 16u
 #define HELP_PASSES 4u /* that a client makes at once */
+#define SERVE_PASSES 4u
 #define TRY_NS 10000u  /* that a client tries to take the lock */
 
 /* ------------------------------------------------------------------- rings */
@@ -255,6 +256,43 @@ enum server_help executor_help(struct executor *ex, struct server_ring *r)
 	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
 		executor_wake(ex);
 	return did;
+}
+
+/* Passes until nothing is left, or the others' turn comes. */
+static void serve_passes(struct executor *ex, struct server_ring *r)
+{
+	unsigned n = 0;
+
+	executor_take_kicked(ex);
+	do
+		(void)executor_pass(ex, &r->hand, r);
+	while (++n < SERVE_PASSES && !r->stalled && !list_empty(&r->run) && !is_wanted(ex));
+}
+
+void executor_serve(struct executor *ex, struct server_ring *r)
+{
+	struct hand *h = &r->hand;
+
+	if (!h->q || !try_lock(ex)) {
+		executor_kick(ex, r);
+		return;
+	}
+	r->nr_helpers++;
+	if (h->taken) {
+		/* Whoever has it finds the ring there, and goes on. */
+		run(ex, r);
+	} else {
+		hand_take(h, true);
+		serve_passes(ex, r);
+		hand_drop(ex, h);
+		hand_arm(h);
+	}
+	hand_over(ex, r);
+	if (!--r->nr_helpers && unlikely(r->ending))
+		(void)pthread_cond_broadcast(&ex->quiet);
+	(void)pthread_mutex_unlock(&ex->lock);
+	if (unlikely(atomic_load(&ex->kicked) && atomic_load(&ex->state) != EXECUTOR_AWAKE))
+		executor_wake(ex);
 }
 
 /* Requests that name it and are with no hand name another from now on, or fail. */

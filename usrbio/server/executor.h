@@ -207,6 +207,8 @@ void *executor_main(void *arg);
 bool executor_pass(struct executor *ex, struct hand *h, struct server_ring *only);
 /* The same by a client. */
 enum server_help executor_help(struct executor *ex, struct server_ring *r);
+/* The same by a thread that was told of entries: if it cannot do everything, others will. */
+void executor_serve(struct executor *ex, struct server_ring *r);
 /* Are two hands at work on the ring, or about to be? */
 bool executor_is_shared(const struct executor *ex, const struct server_ring *r);
 
@@ -222,6 +224,8 @@ void ring_free(struct server_ring *r);
 
 /* Take up to so many entries and start as many requests as possible.  Did anything happen? */
 bool ring_turn(struct server_ring *r, struct hand *h, unsigned quantum);
+/* How long its entries may take that were not taken yet: a hint, without the lock. */
+uint64_t ring_work(const struct server_ring *r);
 /* Is there something to do for it that needs no further kick? */
 bool ring_hungry(const struct server_ring *r);
 /* A request is over; its result goes out when it is its turn. */

@@ -211,10 +211,11 @@ int hand_new(struct executor *ex, struct hand *h)
 	int err;
 
 	list_init(&h->link);
-	/* Clients of a server with a guard are other processes, and do not help. */
-	err = ex->w->guard ? 0 : hand_init(ex, h);
-	if (err < 0 || !h->q)
-		return err;
+	err = hand_init(ex, h);
+	/* Without one, the executor's thread does everything: a client of a server with a guard is
+	 * another process, which does not see our want. */
+	if (err < 0)
+		return ex->w->guard ? 0 : err;
 	executor_enter(ex);
 	list_add_tail(&ex->hands, &h->link);
 	executor_leave(ex);

@@ -12,12 +12,11 @@
  * after the other, the thread stays up between them for a while.  Calls that it comes too late
  * for become rarer: then other threads need the CPUs.
  */
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/eventfd.h>
 
+#include "usrbio/proto/spin.h"
 #include "usrbio/server/executor.h"
 
 #define NAP_NS (200 * UINT64_C(1000)) /* the first of several; each is twice the one before, */
@@ -216,19 +215,6 @@ static bool stay_up(const struct executor *ex, bool trusts)
 	return false;
 }
 
-/* Do more threads run on this machine than it has CPUs?  False where nobody can tell. */
-static bool is_crowded(void)
-{
-	_cleanup_(closep) int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-	char text[64] = "";
-	unsigned running;
-
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
-	    sscanf(text, "%*s %*s %*s %u/", &running) != 1)
-		return false;
-	return (long)running > sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 /* The thread was called at that time.  Was there still something for it to do? */
 static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool took)
 {
@@ -236,7 +222,7 @@ static void judge_call(struct executor *ex, struct rest *rest, uint64_t at, bool
 
 	if (at - rest->looked >= CROWD_NS) {
 		rest->looked = at;
-		rest->crowded = is_crowded();
+		rest->crowded = spin_is_crowded();
 	}
 	if (rest->crowded) {
 		rest->credit = 0;

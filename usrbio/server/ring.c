@@ -329,6 +329,20 @@ bool ring_hungry(const struct server_ring *r)
 	return !r->broken && !r->ending && (r->more || r->batch_left || !list_empty(&r->waiting));
 }
 
+/* Of the client's markers both: what it makes of its own is found out by survey(). */
+uint64_t ring_work(const struct server_ring *r)
+{
+	const struct usrbio_ring *at = &r->shm.at;
+	uint32_t ns = atomic_load_explicit(&r->entry_ns, memory_order_relaxed), nr;
+	struct shm_entries e;
+
+	/* Whoever serves the ring finds the memory gone. */
+	if (!shm_entries(&r->shm, &e))
+		return ENTRY_NS;
+	nr = usrbio_ring_held(at, (uint32_t)e.sq_head, (uint32_t)e.sq_tail);
+	return (uint64_t)MIN(nr, at->slots) * MAX(ns, ENTRY_NS);
+}
+
 /* -------------------------------------------------------------------- life */
 
 static int check_opts(const struct server_ring_opts *o, const struct usrbio_ring *at)

@@ -343,6 +343,17 @@ enum server_help server_ring_help(struct server_ring *r)
 	return forked() ? SERVER_RESTS : executor_help(r->executor, r);
 }
 
+void server_ring_serve(struct server_ring *r)
+{
+	if (!forked())
+		executor_serve(r->executor, r);
+}
+
+uint64_t server_ring_work(const struct server_ring *r)
+{
+	return forked() ? 0 : ring_work(r);
+}
+
 void server_ring_stats(struct server_ring *r, struct server_ring_stats *ret)
 {
 	if (forked()) {

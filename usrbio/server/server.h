@@ -144,6 +144,19 @@ enum server_help {
  */
 enum server_help server_ring_help(struct server_ring *ring);
 
+/*
+ * For a thread of the server's owner that was told of new entries, in place of server_ring_kick():
+ * do the work on this thread, as far as it can be done now, and leave the rest to the server's own.
+ * Blocks for no more than the copying of some MiB.
+ */
+void server_ring_serve(struct server_ring *ring);
+
+/*
+ * How long that may take, in nanoseconds, as far as entries tell that were not taken yet; 0: there
+ * are none.  Only a hint.  Any thread.
+ */
+uint64_t server_ring_work(const struct server_ring *ring);
+
 struct server_ring_stats {
 	uint64_t requests; /* completed */
 	uint64_t errors;   /* of these */

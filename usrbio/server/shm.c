@@ -158,6 +158,19 @@ bool shm_look(const struct shm *s, struct shm_markers *ret)
 	return access_run(s, look, ret);
 }
 
+static void entries(const struct shm *s, void *arg)
+{
+	struct shm_entries *e = arg;
+
+	e->sq_head = usrbio_marker(s->at.sq_head);
+	e->sq_tail = usrbio_marker(s->at.sq_tail);
+}
+
+bool shm_entries(const struct shm *s, struct shm_entries *ret)
+{
+	return access_run(s, entries, ret);
+}
+
 struct take {
 	uint32_t pos;
 	unsigned nr;

@@ -35,6 +35,13 @@ bool shm_begin(const struct shm *s, int32_t *ret_sq_tail, int32_t *ret_cq_head);
 
 bool shm_look(const struct shm *s, struct shm_markers *ret);
 
+/* Where client and server stand by the memory, unchecked: for hints. */
+struct shm_entries {
+	int32_t sq_head, sq_tail;
+};
+
+bool shm_entries(const struct shm *s, struct shm_entries *ret);
+
 /* Copy nr entries from a position on, and tell the client that there is room for as many. */
 bool shm_take(const struct shm *s, uint32_t pos, unsigned nr, struct shm_entry *ret);
 

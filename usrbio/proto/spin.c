@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/proto/spin.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/base.h"
+
+#define CROWD_NS (20 * NSEC_PER_MSEC) /* between two looks at how busy the machine is */
+#define LOOKS 16u                     /* between two readings of the clock */
+
+bool spin_is_crowded(void)
+{
+	_cleanup_(closep) int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+	char text[64] = "";
+	unsigned running;
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0 ||
+	    sscanf(text, "%*s %*s %*s %u/", &running) != 1)
+		return false;
+	return (long)running > sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* On one CPU the other side would wait for our look to end. */
+static bool is_alone(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
+}
+
+static bool is_crowded(struct spin *s, uint64_t now)
+{
+	if (now - s->looked_ns >= CROWD_NS) {
+		s->looked_ns = now;
+		s->crowded = is_alone() || spin_is_crowded();
+	}
+	return s->crowded;
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+static bool look(uint64_t until, bool (*came)(const void *), const void *arg)
+{
+	do {
+		for (unsigned i = 0; i < LOOKS; i++) {
+			if (came(arg))
+				return true;
+			relax();
+		}
+	} while (now_ns() < until);
+	return false;
+}
+
+bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg)
+{
+	uint64_t now;
+
+	if (s->skip) {
+		s->skip--;
+		return false;
+	}
+	now = now_ns();
+	if (is_crowded(s, now))
+		return false;
+	if (look(now + ns, came, arg)) {
+		s->in_vain /= 2;
+		return true;
+	}
+	s->in_vain = MIN(s->in_vain * 2 + 1, SPIN_SKIP_MAX);
+	s->skip = s->in_vain;
+	return false;
+}
