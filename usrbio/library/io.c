@@ -17,7 +17,7 @@
 
 #define JITTER_MS_MAX 60000
 #define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion, before a daemon is asked */
-#define SPIN_NS 30000u               /* likewise, for one that does so without us */
+#define SPIN_NS 250000u              /* likewise, where a daemon moves them */
 #define WATCH_NS 50000u              /* that a completion is waited for without sleeping */
 
 static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */

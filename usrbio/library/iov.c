@@ -55,7 +55,10 @@ int iov_link(struct iov *iov, const struct usrbio_name *name, const char *target
 
 	usrbio_name_format(name, text);
 	if (symlinkat(target, iov->mount->iovs, text) < 0)
-		return log_fail(errno, "cannot publish %s at %s: %m", text, iov->mount->path);
+		return log_fail(errno, "cannot publish %s at %s: %m%s", text, iov->mount->path,
+				errno == EINVAL ? "; a server that has another /dev/shm does not "
+						  "find the memory: a container needs the server's"
+						: "");
 	memcpy(iov->link, text, sizeof(text));
 	return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/base.h"
 
@@ -13,7 +14,9 @@ struct broker_file {
 	struct list link;         /* user->told or user->untold */
 	struct broker_file *next; /* of the same file for others */
 	struct user *user;
+	struct list in_cache; /* user->cached */
 	uint64_t number, handle;
+	uint64_t cached; /* what the kernel calls it; 0: rings need not tell of writes */
 	int fd;
 	struct worker *worker; /* who knows it, or NULL */
 };
@@ -37,7 +40,10 @@ static bool next_untold(struct user *u, struct worker *w, struct telling *ret)
 		f->worker = worker_ref(w);
 		list_move_tail(&u->told, &f->link);
 		*ret = (struct telling){
-			.msg = { .op = LINK_FILE_ADD, .handle = f->handle, .number = f->number },
+			.msg = { .op = LINK_FILE_ADD,
+				 .handle = f->handle,
+				 .number = f->number,
+				 .cached = f->cached },
 			.fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
 		};
 	}
@@ -63,6 +69,78 @@ static void take_back(struct user *u, struct worker *w, uint64_t handle)
 	broker_unlock(u->b);
 }
 
+static struct list *bucket(struct user *u, uint64_t number)
+{
+	return &u->cached[(number * UINT64_C(0x9e3779b97f4a7c15) >> 32) % USER_CACHED];
+}
+
+/* The name by which the kernel keeps bytes of a file that the user may write to, or 0. */
+static uint64_t find_cached(struct user *u, uint64_t number)
+{
+	struct list *e, *in = bucket(u, number);
+
+	list_for_each (e, in)
+		if (list_entry(e, struct broker_file, in_cache)->number == number)
+			return list_entry(e, struct broker_file, in_cache)->cached;
+	return 0;
+}
+
+void files_written(struct user *u, const struct link_range *ranges, unsigned nr)
+{
+	struct broker *b = u->b;
+
+	for (unsigned i = 0; i < nr; i++) {
+		uint64_t ino;
+
+		broker_lock(b);
+		ino = find_cached(u, ranges[i].number);
+		broker_unlock(b);
+		if (ino)
+			b->forget(b->forget_arg, ino, ranges[i].off, ranges[i].len);
+	}
+}
+
+struct hearing {
+	struct user *u;
+	int fd;
+};
+
+/* Until the worker has ended. */
+static void *hear(void *arg)
+{
+	struct hearing h = *(struct hearing *)arg;
+	struct link_range ranges[LINK_RANGES_MAX];
+	int n;
+
+	free(arg);
+	while ((n = link_listen(h.fd, ranges)) > 0) {
+		files_written(h.u, ranges, (unsigned)n);
+		if (link_answer(h.fd) < 0)
+			break;
+	}
+	/* One that tells nonsense gets no answer to anything more. */
+	(void)shutdown(h.fd, SHUT_RDWR);
+	return NULL;
+}
+
+/* Under user->start. */
+static int listen_to(struct user *u, struct worker *w)
+{
+	struct hearing *h;
+	int err;
+
+	if (w->listens)
+		return 0;
+	h = malloc(sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	*h = (struct hearing){ u, w->heard };
+	err = worker_listen(w, hear, h);
+	if (err < 0)
+		free(h);
+	return err;
+}
+
 int files_tell(struct user *u, struct worker *w)
 {
 	struct telling t;
@@ -70,7 +148,9 @@ int files_tell(struct user *u, struct worker *w)
 
 	while (err != -EREMOTEIO && next_untold(u, w, &t)) {
 		/* One that the worker cannot use is a bad number to rings. */
-		err = t.fd < 0 ? -errno : worker_ask(w, &t.msg, t.fd);
+		err = t.fd < 0 ? -errno : t.msg.cached ? listen_to(u, w) : 0;
+		if (err == 0)
+			err = worker_ask(w, &t.msg, t.fd);
 		closep(&t.fd);
 		if (err == -EREMOTEIO)
 			take_back(u, w, t.msg.handle);
@@ -126,6 +206,13 @@ static bool has_user(const struct broker_file *f, const struct user *u)
 	return f;
 }
 
+static bool is_written(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
 /* Somebody who waits for the worker tells it of the file, or this thread does. */
 static void tell_now(struct user *u)
 {
@@ -142,7 +229,8 @@ static void tell_now(struct user *u)
 	user_waited(u);
 }
 
-int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint64_t number, int fd)
+int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
+		    const struct broker_open *o)
 {
 	struct broker_file *f = calloc(1, sizeof(*f));
 	struct user *u;
@@ -159,10 +247,14 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint
 		*f = (struct broker_file){
 			.next = *file,
 			.user = u,
-			.number = number,
+			.number = o->number,
 			.handle = b->next++,
-			.fd = fd,
+			.cached = is_written(o->fd) ? o->cached : 0,
+			.fd = o->fd,
 		};
+		list_init(&f->in_cache);
+		if (f->cached)
+			list_add_tail(bucket(u, f->number), &f->in_cache);
 		list_add_tail(&u->untold, &f->link);
 		*file = f;
 	}
@@ -179,6 +271,7 @@ static void remove_file(struct broker *b, struct broker_file *f)
 
 	broker_lock(b);
 	list_del(&f->link);
+	list_del(&f->in_cache);
 	known = f->worker;
 	if (known)
 		list_add_tail(&u->closed, &f->link);
@@ -221,13 +314,16 @@ int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority pr
 	return 0;
 }
 
-int broker_new(const struct broker_quota *quota, struct broker **ret)
+int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg,
+	       struct broker **ret)
 {
 	struct broker *b = calloc(1, sizeof(*b));
 
 	if (!b)
 		return -ENOMEM;
 	b->quota = *quota;
+	b->forget = forget;
+	b->forget_arg = arg;
 	(void)pthread_mutex_init(&b->lock, NULL);
 	list_init(&b->users);
 	list_init(&b->publications);

@@ -27,7 +27,11 @@ struct broker_quota {
 	uint64_t bytes; /* of shared memory, together; 0: any */
 };
 
-int broker_new(const struct broker_quota *quota, struct broker **ret);
+/* The kernel is to forget what it has of a file: rings have written there. */
+typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len);
+
+int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg,
+	       struct broker **ret);
 /* Ends the workers.  Nobody calls any more. */
 void broker_free(struct broker *b);
 
@@ -67,12 +71,19 @@ int broker_sem(struct broker *b, const struct caller *c, enum usrbio_priority pr
 /* The users whose rings may name an open file by its number; NULL: nobody. */
 struct broker_file;
 
+/* What is open. */
+struct broker_open {
+	uint64_t number;
+	uint64_t cached; /* the kernel's name for what it keeps of it, or 0: it keeps nothing */
+	int fd;          /* stays the caller's, and open */
+};
+
 /*
  * The user may, until broker_file_remove().  It is told to the worker at once, or to the one that
- * comes later.  The descriptor stays the caller's, and open.
+ * comes later.
  */
-int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file, uint64_t number,
-		    int fd);
+int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
+		    const struct broker_open *o);
 void broker_file_remove(struct broker *b, struct broker_file **file);
 
 #endif

@@ -57,10 +57,16 @@ void files_done(struct fs *fs)
 
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f)
 {
+	/* While it is open, the way of its bytes does not change. */
+	const struct broker_open o = {
+		.number = n->number,
+		.cached = n->backing ? 0 : fs_ino(fs, n),
+		.fd = f->fd,
+	};
 	int err;
 
 	(void)pthread_mutex_lock(&f->lock);
-	err = broker_file_add(fs->broker, uid, &f->rings, n->number, f->fd);
+	err = broker_file_add(fs->broker, uid, &f->rings, &o);
 	(void)pthread_mutex_unlock(&f->lock);
 	return err;
 }
@@ -148,6 +154,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		struct file_created *ret)
 {
 	struct fuse_entry_param e;
+	struct node *n;
 	int fd, err = caller_begin(&f->caller);
 
 	if (err < 0)
@@ -161,16 +168,20 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		closep(&fd);
 		return err;
 	}
+	n = (struct node *)(uintptr_t)e.ino;
+	err = opened(fs, f->caller.uid, n, fd, &ret->open);
+	if (err < 0) {
+		fs_unlook(fs, &e);
+		return err;
+	}
 	ret->entry = (struct fuse_entry_out){
 		.nodeid = e.ino,
 		.entry_valid = fs->opts->timeout_s,
-		.attr_valid = (uint64_t)e.attr_timeout,
+		/* Rings may write to it from now on. */
+		.attr_valid = (uint64_t)fs_attr_timeout(fs, n),
 	};
 	fill_attr(&ret->entry.attr, &e.attr);
-	err = opened(fs, f->caller.uid, (struct node *)(uintptr_t)e.ino, fd, &ret->open);
-	if (err < 0)
-		fs_unlook(fs, &e);
-	return err;
+	return 0;
 }
 
 void file_uncreate(struct fs *fs, const struct file_created *c)

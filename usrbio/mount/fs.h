@@ -44,6 +44,8 @@ struct fs {
 	uint64_t init;           /* number of the request by which the kernel begins */
 	uint32_t flags[2];       /* what the kernel offered in it */
 	unsigned depth;          /* of file systems beneath this one, for the kernel */
+	unsigned forgetting;     /* threads in session_forget(), under the lock of the lists */
+	bool ends;               /* it does nothing any more; likewise */
 	bool passes;             /* the kernel reads and writes files of the source by itself */
 };
 

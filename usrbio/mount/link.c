@@ -84,3 +84,51 @@ int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd)
 	closep(&fd);
 	return -EPROTO;
 }
+
+static ssize_t receive(int sock, void *buf, size_t size)
+{
+	ssize_t n;
+
+	do
+		n = recv(sock, buf, size, MSG_TRUNC);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+static int transmit(int sock, const void *buf, size_t size)
+{
+	ssize_t n;
+
+	do
+		n = send(sock, buf, size, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+int link_tell(int sock, const struct link_range *ranges, unsigned nr)
+{
+	int err = transmit(sock, ranges, nr * sizeof(*ranges));
+	ssize_t n;
+	char c;
+
+	if (err < 0)
+		return err;
+	n = receive(sock, &c, 1);
+	return n > 0 ? 0 : n < 0 ? (int)n : -EPIPE;
+}
+
+int link_listen(int sock, struct link_range ret[LINK_RANGES_MAX])
+{
+	const size_t most = LINK_RANGES_MAX * sizeof(*ret);
+	ssize_t n = receive(sock, ret, most);
+
+	if (n <= 0)
+		return (int)n;
+	return (size_t)n > most || (size_t)n % sizeof(*ret) ? -EPROTO
+							    : (int)((size_t)n / sizeof(*ret));
+}
+
+int link_answer(int sock)
+{
+	return transmit(sock, "", 1);
+}

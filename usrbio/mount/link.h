@@ -9,6 +9,7 @@
 #ifndef MOUNT_LINK_H
 #define MOUNT_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "usrbio/proto/name.h"
@@ -29,6 +30,7 @@ struct link_msg {
 	uint64_t handle;         /* by which the broker calls the file, buffer or ring */
 	uint64_t number;         /* of a file: its inode number on the mount */
 	uint64_t size;           /* of the shared memory, in bytes */
+	bool cached;             /* a file: the kernel keeps bytes of it; see link_tell() */
 	struct usrbio_name name; /* of a buffer or a ring */
 };
 
@@ -40,5 +42,22 @@ int link_send(int sock, const struct link_msg *msg, int fd);
  * -EPROTO.
  */
 int link_recv(int sock, struct link_msg *ret_msg, int *ret_fd);
+
+/*
+ * By a socket of its own the worker tells which bytes of cached files rings write, before and
+ * after, and waits until the kernel has written and forgotten what it had of them.
+ */
+struct link_range {
+	uint64_t number, off, len;
+};
+
+#define LINK_RANGES_MAX 64u
+
+/* Tell of at most LINK_RANGES_MAX, and wait for the answer.  0; -errno; -EPIPE at the end. */
+int link_tell(int sock, const struct link_range *ranges, unsigned nr);
+
+/* What the worker tells: how many; 0 at the end; -errno; -EPROTO.  Then link_answer(). */
+int link_listen(int sock, struct link_range ret[LINK_RANGES_MAX]);
+int link_answer(int sock);
 
 #endif

@@ -126,7 +126,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	err = open_source(&fs);
 	if (err < 0)
 		return fail(err, o->source);
-	err = broker_new(&o->quota, &fs.broker);
+	err = broker_new(&o->quota, session_forget, &fs, &fs.broker);
 	if (err == 0)
 		err = session_open(&fs);
 	if (err < 0)

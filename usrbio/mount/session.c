@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -220,8 +221,52 @@ int session_run(struct fs *fs)
 	return MIN(r, 0);
 }
 
+void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len)
+{
+	struct fs *fs = arg;
+	bool ends;
+
+	(void)pthread_mutex_lock(&fs->lock);
+	ends = fs->ends;
+	fs->forgetting += !ends;
+	(void)pthread_mutex_unlock(&fs->lock);
+	if (ends)
+		return;
+	/* It may write pages first, which other threads answer. */
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, ino, (off_t)off, (off_t)len);
+	(void)pthread_mutex_lock(&fs->lock);
+	fs->forgetting--;
+	(void)pthread_mutex_unlock(&fs->lock);
+}
+
+static bool forgets(struct fs *fs)
+{
+	bool any;
+
+	(void)pthread_mutex_lock(&fs->lock);
+	fs->ends = true;
+	any = fs->forgetting;
+	(void)pthread_mutex_unlock(&fs->lock);
+	return any;
+}
+
+/* Answer what the kernel asks while it forgets: nobody else does any more. */
+static void end_forgetting(struct fs *fs)
+{
+	struct fuse_buf buf = { 0 };
+
+	while (forgets(fs)) {
+		struct pollfd fd = { fuse_session_fd(fs->se), POLLIN, 0 };
+
+		if (poll(&fd, 1, 10) > 0 && fuse_session_receive_buf(fs->se, &buf) > 0)
+			fuse_session_process_buf(fs->se, &buf);
+	}
+	free(buf.mem);
+}
+
 void session_close(struct fs *fs)
 {
+	end_forgetting(fs);
 	fuse_remove_signal_handlers(fs->se);
 	fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);

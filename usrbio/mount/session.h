@@ -15,6 +15,9 @@ int session_open(struct fs *fs);
 /* Serve until it is unmounted or SIGINT, SIGTERM or SIGHUP comes.  0 or -errno. */
 int session_run(struct fs *fs);
 
+/* The kernel forgets bytes that it has kept of a file.  Any thread but those that answer it. */
+void session_forget(void *fs, uint64_t ino, uint64_t off, uint64_t len);
+
 /* Unmount it, unless it is already. */
 void session_close(struct fs *fs);
 

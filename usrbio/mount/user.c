@@ -198,6 +198,8 @@ static int user_new(struct broker *b, uid_t uid, struct user **ret)
 	list_init(&u->told);
 	list_init(&u->untold);
 	list_init(&u->closed);
+	for (unsigned i = 0; i < USER_CACHED; i++)
+		list_init(&u->cached[i]);
 	err = u->epfd < 0 || u->wake < 0 ? -errno : watch_fd(u, u->wake, event_of(OF_CALL, 0));
 	if (err < 0)
 		destroy(u);

@@ -17,6 +17,8 @@
  * A user who has published something, or used a file's number.  Each has a thread that waits for
  * the end of his worker and of his programs: who makes his own worker hang makes no other wait.
  */
+#define USER_CACHED 256u
+
 struct user {
 	struct list link;
 	uid_t uid;
@@ -24,8 +26,9 @@ struct user {
 	pthread_mutex_t start; /* of one worker at a time, and of files that it is told of; first */
 	atomic_uint nr_waits;  /* threads that wait for the worker, or are about to */
 	struct worker *worker; /* or NULL; under the broker's lock */
-	struct list told, untold; /* files that the worker knows, and others */
-	struct list closed;       /* files that the worker is to forget */
+	struct list told, untold;        /* files that the worker knows, and others */
+	struct list cached[USER_CACHED]; /* of these, by number: what the kernel keeps bytes of */
+	struct list closed;              /* files that the worker is to forget */
 	int epfd, wake;
 	atomic_bool ends; /* the thread is to end */
 	bool runs;        /* it was started */
@@ -40,6 +43,8 @@ struct user {
 
 struct broker {
 	struct broker_quota quota;
+	broker_forget forget;
+	void *forget_arg;
 	pthread_mutex_t lock; /* of all lists */
 	struct list users, publications;
 	uint64_t next; /* index of a publication, handle of a file */
@@ -90,6 +95,8 @@ void publish_worker_gone(struct user *u, const struct worker *w);
 
 /* Tell the worker of files that it does not know.  Under user->start, so that none goes. */
 int files_tell(struct user *u, struct worker *w);
+/* The kernel forgets ranges of files that the user may write to. */
+void files_written(struct user *u, const struct link_range *ranges, unsigned nr);
 /* Tell the worker of files that were closed. */
 void files_closed(struct user *u);
 /* The worker that knew them has ended. */

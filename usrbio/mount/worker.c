@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock-worker SOCKET SEMAPHORE SEMAPHORE SEMAPHORE
+ * penstock-worker SOCKET SOCKET SEMAPHORE SEMAPHORE SEMAPHORE
  *
  * Executes the rings of one user of a mount, as that user.  The broker starts it, and hands it
  * files, shared memory and rings (link.h).
  *
  * Each priority has watchers, one of which waits for the semaphore that clients post.  It executes
- * the requests itself: waking another thread for that takes longer than a small one.  If there is
- * much to do, it lets another watcher wait meanwhile.
+ * the requests itself: waking another thread for that takes longer than a small one.  Where clients
+ * post while it is at work, it lets another watcher wait before it begins with much.
  */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,8 +31,9 @@
 #define DRAIN_NS NSEC_PER_SEC
 #define SEM_MODE 0600
 #define SPIN_NS 20000u /* that a semaphore is looked at before its watcher sleeps */
-#define MUCH_NS 30000u /* of work: another watcher waits meanwhile */
+#define MUCH_NS 30000u /* of work: others' posts should not wait for its end */
 #define WATCHERS_MAX 4u
+#define CROSSED_MAX 16u
 
 /* A file, a buffer or a ring that the broker handed over. */
 struct thing {
@@ -54,6 +56,8 @@ struct watch {
 	sem_t *sem;
 	pthread_mutex_t wait; /* held by the watcher that waits; first */
 	struct spin spin;     /* likewise its */
+	unsigned crossed;     /* likewise: posts that came while somebody was at work, lately */
+	atomic_uint at_work;  /* watchers */
 	pthread_rwlock_t lock;
 	struct list rings;
 };
@@ -62,7 +66,9 @@ static struct {
 	struct server *server;
 	struct list things; /* of the thread that the broker talks to */
 	struct watch watches[USRBIO_PRIORITIES];
-} my;
+	int tell; /* link_tell() */
+	pthread_mutex_t telling;
+} my = { .telling = PTHREAD_MUTEX_INITIALIZER };
 
 static struct thing *find(uint64_t handle)
 {
@@ -83,20 +89,27 @@ static bool is_posted(const void *arg)
 
 static void await(struct watch *w)
 {
+	bool crossed = is_posted(w);
+
 	if (!spin_until(&w->spin, SPIN_NS, is_posted, w))
 		usrbio_sem_wait(w->sem, UINT64_MAX);
 	/* Before looking at the rings, so that no entry is lost that comes after it. */
 	usrbio_sem_reset(w->sem);
+	crossed |= atomic_load(&w->at_work);
+	w->crossed = crossed ? MIN(w->crossed + 2, CROSSED_MAX) : w->crossed - !!w->crossed;
 }
 
 /* Rings may have entries.  Returns whether the caller is still the one that waits. */
 static bool serve_rings(struct watch *w)
 {
-	bool waits = true;
+	bool waits = true, alone = !w->crossed;
 	uint64_t ns = 0;
 	struct list *e;
 
+	(void)atomic_fetch_add(&w->at_work, 1);
 	(void)pthread_rwlock_rdlock(&w->lock);
+	/* What comes of the same ring is found by whoever serves it. */
+	alone |= w->rings.next == w->rings.prev;
 	list_for_each (e, &w->rings) {
 		struct server_ring *r = list_entry(e, struct thing, watched)->ring;
 		uint64_t more = server_ring_work(r);
@@ -104,13 +117,14 @@ static bool serve_rings(struct watch *w)
 		if (!more)
 			continue;
 		ns += more;
-		if (waits && ns >= MUCH_NS) {
+		if (waits && !alone && ns >= MUCH_NS) {
 			(void)pthread_mutex_unlock(&w->wait);
 			waits = false;
 		}
 		server_ring_serve(r);
 	}
 	(void)pthread_rwlock_unlock(&w->lock);
+	(void)atomic_fetch_sub(&w->at_work, 1);
 	return waits;
 }
 
@@ -291,7 +305,8 @@ static int add(const struct link_msg *msg, int fd)
 	t->handle = msg->handle;
 	t->op = (enum link_op)msg->op;
 	if (msg->op == LINK_FILE_ADD)
-		err = server_file_add(my.server, msg->number, fd, &t->file);
+		err = (msg->cached ? server_file_add_told : server_file_add)(my.server, msg->number,
+									     fd, &t->file);
 	else
 		err = msg->op == LINK_RING_ADD ? add_ring(t, msg, fd) : add_buffer(t, msg, fd);
 	if (err < 0) {
@@ -344,9 +359,29 @@ static int serve(int sock)
 	return r;
 }
 
+/*
+ * What the kernel's cache has of these ranges must not be written over them later, and must not
+ * hide them from whoever sees the completion.  Without a broker this ends soon.
+ */
+static void writes(const struct server_range *ranges, unsigned nr)
+{
+	struct link_range r[LINK_RANGES_MAX];
+	unsigned n;
+
+	(void)pthread_mutex_lock(&my.telling);
+	for (; nr; nr -= n, ranges += n) {
+		n = MIN(nr, LINK_RANGES_MAX);
+		for (unsigned i = 0; i < n; i++)
+			r[i] = (struct link_range){ ranges[i].number, ranges[i].off,
+						    ranges[i].len };
+		(void)link_tell(my.tell, r, n);
+	}
+	(void)pthread_mutex_unlock(&my.telling);
+}
+
 static int begin(char *const sems[])
 {
-	const struct server_opts o = { .guard = true };
+	const struct server_opts o = { .guard = true, .writes = writes };
 	int err;
 
 	list_init(&my.things);
@@ -378,15 +413,16 @@ int main(int argc, char *argv[])
 {
 	int sock, err;
 
-	if (argc != 2 + USRBIO_PRIORITIES) {
+	if (argc != 3 + USRBIO_PRIORITIES) {
 		(void)fputs("penstock-worker is started by penstock-mount\n", stderr);
 		return 2;
 	}
 	sock = atoi(argv[1]);
+	my.tell = atoi(argv[2]);
 	/* The broker ends it; what a terminal sends is for the broker. */
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGHUP, SIG_IGN);
-	err = begin(argv + 2);
+	err = begin(argv + 3);
 	if (err == 0)
 		err = serve(sock);
 	else

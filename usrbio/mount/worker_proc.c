@@ -25,14 +25,15 @@
 /* The child becomes the worker with these, all of them made before fork(). */
 struct start {
 	char path[PATH_MAX];
-	char sock_text[16];
-	const char *argv[3 + USRBIO_PRIORITIES];
+	char sock_text[2][16];
+	const char *argv[4 + USRBIO_PRIORITIES];
 	const char *env[ENV_MAX + 1];
 	uid_t uid;
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int sock, null;   /* null: /dev/null */
+	int socks[2];     /* to answer and to tell by */
+	int null;         /* /dev/null */
 	bool is_terminal; /* standard error */
 };
 
@@ -88,7 +89,8 @@ static void become(const struct start *s)
 	(void)dup2(s->null, STDOUT_FILENO);
 	if (s->is_terminal)
 		(void)dup2(s->null, STDERR_FILENO);
-	(void)fcntl(s->sock, F_SETFD, 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++)
+		(void)fcntl(s->socks[i], F_SETFD, 0);
 	(void)execve(s->path, argv.to, env.to);
 	_exit(127);
 }
@@ -108,7 +110,7 @@ static int name_sems(struct worker *w)
 	return 0;
 }
 
-static int prepare(struct start *s, const struct worker *w, const struct caller *c, int sock)
+static int prepare(struct start *s, const struct worker *w, const struct caller *c)
 {
 	int err = find_program(s->path);
 
@@ -116,12 +118,13 @@ static int prepare(struct start *s, const struct worker *w, const struct caller 
 		return err;
 	s->uid = c->uid;
 	s->gid = c->gid;
-	s->sock = sock;
-	(void)snprintf(s->sock_text, sizeof(s->sock_text), "%d", sock);
 	s->argv[0] = PROGRAM;
-	s->argv[1] = s->sock_text;
+	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++) {
+		(void)snprintf(s->sock_text[i], sizeof(s->sock_text[i]), "%d", s->socks[i]);
+		s->argv[1 + i] = s->sock_text[i];
+	}
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
-		s->argv[2 + p] = w->sem[p];
+		s->argv[3 + p] = w->sem[p];
 	pick_env(s->env);
 	s->is_terminal = isatty(STDERR_FILENO);
 	s->null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -142,26 +145,38 @@ static int receive(struct worker *w, struct link_msg *ret)
 	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
-static int start(struct worker *w, const struct caller *c)
+/* A worker that takes nothing must not keep us. */
+static int pair(int *ret_ours, int *ret_its)
 {
-	struct start s = { .null = -1 };
-	struct link_msg hello;
 	const struct timeval timeout = { .tv_sec = ANSWER_MS / 1000 };
-	int socks[2], err;
+	int socks[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
 		return -errno;
-	w->sock = socks[0];
-	/* A worker that takes nothing must not keep us. */
-	(void)setsockopt(w->sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-	err = prepare(&s, w, c, socks[1]);
+	*ret_ours = socks[0];
+	*ret_its = socks[1];
+	(void)setsockopt(socks[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+	return 0;
+}
+
+static int start(struct worker *w, const struct caller *c)
+{
+	struct start s = { .socks = { -1, -1 }, .null = -1 };
+	struct link_msg hello;
+	int err = pair(&w->sock, &s.socks[0]);
+
+	if (err == 0)
+		err = pair(&w->heard, &s.socks[1]);
+	if (err == 0)
+		err = prepare(&s, w, c);
 	if (err == 0) {
 		w->pid = fork();
 		if (w->pid == 0)
 			become(&s);
 		err = w->pid < 0 ? -errno : 0;
 	}
-	(void)close(socks[1]);
+	closep(&s.socks[0]);
+	closep(&s.socks[1]);
 	closep(&s.null);
 	free(s.groups);
 	if (err < 0)
@@ -194,6 +209,11 @@ static void destroy(struct worker *w)
 
 	closep(&w->sock); /* for the worker the end */
 	reap(w);
+	if (w->listens) {
+		(void)shutdown(w->heard, SHUT_RDWR);
+		(void)pthread_join(w->listener, NULL);
+	}
+	closep(&w->heard);
 	closep(&w->pidfd);
 	/* One that was killed has left them. */
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
@@ -211,7 +231,7 @@ int worker_start(const struct caller *c, struct worker **ret)
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct worker){ .refs = 1, .uid = c->uid, .pidfd = -1, .sock = -1 };
+	*w = (struct worker){ .refs = 1, .uid = c->uid, .pidfd = -1, .sock = -1, .heard = -1 };
 	(void)pthread_mutex_init(&w->lock, NULL);
 	err = name_sems(w);
 	if (err == 0)
@@ -241,6 +261,14 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 	}
 	(void)pthread_mutex_unlock(&w->lock);
 	return err < 0 ? err : MIN(answer.result, 0);
+}
+
+int worker_listen(struct worker *w, void *(*thread)(void *), void *arg)
+{
+	int err = pthread_create(&w->listener, NULL, thread, arg);
+
+	w->listens = !err;
+	return -err;
 }
 
 void worker_end(struct worker *w, uint64_t until_ns)

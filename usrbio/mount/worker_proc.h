@@ -20,7 +20,10 @@ struct worker {
 	pthread_mutex_t lock; /* of the conversation */
 	int sock;
 	atomic_bool dead; /* it does not answer */
-	uint64_t until;   /* worker_end() */
+	int heard;        /* what it tells comes here: link_listen() */
+	bool listens;     /* there is a thread for that */
+	pthread_t listener;
+	uint64_t until; /* worker_end() */
 
 	/* Under the broker's lock. */
 	unsigned nr_links, nr_rings;
@@ -32,6 +35,9 @@ int worker_start(const struct caller *c, struct worker **ret);
 
 /* Ask, and take the answer.  Its result; -EREMOTEIO without an answer: the worker is ended then. */
 int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
+
+/* Have a thread hear what it tells.  Once; not before anybody else knows the worker. */
+int worker_listen(struct worker *w, void *(*thread)(void *), void *arg);
 
 /* Its end has begun, and is waited for until then (now_ns()) when the last reference goes. */
 void worker_end(struct worker *w, uint64_t until_ns);

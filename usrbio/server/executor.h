@@ -81,6 +81,7 @@ struct request {
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
+	bool told; /* somebody is told of what it writes */
 	dev_t dev; /* these tell whether writes overlap */
 	ino_t ino;
 };
@@ -171,6 +172,7 @@ struct server {
 	pthread_mutex_t lock;
 	unsigned max_executors, nr_executors;
 	bool guard;
+	void (*writes)(const struct server_range *ranges, unsigned nr);
 	struct executor *executors[EXECUTORS_MAX];
 };
 

@@ -131,6 +131,53 @@ static bool moved_all(struct request *first)
 	return did;
 }
 
+/* Ranges that somebody is told of. */
+struct told {
+	struct server_range ranges[REAP_BATCH];
+	unsigned nr;
+};
+
+static void tell(const struct executor *ex, struct told *t)
+{
+	if (t->nr)
+		ex->w->writes(t->ranges, t->nr);
+	t->nr = 0;
+}
+
+static inline void tell_of(const struct executor *ex, struct told *t, const struct request *q)
+{
+	if (likely(!q->told))
+		return;
+	if (t->nr == REAP_BATCH)
+		tell(ex, t);
+	t->ranges[t->nr++] = (struct server_range){
+		.number = q->args.file,
+		.off = q->args.file_off,
+		.len = q->args.len,
+	};
+}
+
+static void tell_begin(const struct executor *ex, const struct request *first)
+{
+	struct told t;
+
+	t.nr = 0;
+	for (const struct request *q = first; q; q = q->next)
+		tell_of(ex, &t, q);
+	tell(ex, &t);
+}
+
+/* Also requests that failed: they may have written some of their bytes. */
+static void tell_end(const struct executor *ex, const struct pst_done *d, int nr)
+{
+	struct told t;
+
+	t.nr = 0;
+	for (int i = 0; i < nr; i++)
+		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data);
+	tell(ex, &t);
+}
+
 bool hand_move(struct executor *ex, struct hand *h)
 {
 	struct request *first = TAKE_PTR(h->first);
@@ -142,10 +189,12 @@ bool hand_move(struct executor *ex, struct hand *h)
 	h->last = &h->first;
 	do {
 		let_go(ex, h);
+		tell_begin(ex, first);
 		waits = move_all(h, first, &full) + h->nr_prepared;
 		sent = waits ? pst_queue_submit(h->q) : 0;
 		/* Requests given up also fill a queue: reaping makes room of them, too. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
+		tell_end(ex, d, n);
 		come_back(ex, h);
 		did |= moved_all(TAKE_PTR(first));
 		h->nr_prepared -= (unsigned)MAX(sent, 0);

@@ -38,6 +38,7 @@ int request_check(struct request *q)
 		return err;
 	q->file = f;
 	q->buffer = b;
+	q->told = f->told && !r->for_read;
 	q->dev = f->dev;
 	q->ino = f->ino;
 	return 0;

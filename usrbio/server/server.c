@@ -66,6 +66,7 @@ int server_new(const struct server_opts *opts, struct server **ret)
 	(void)pthread_mutex_init(&w->lock, NULL);
 	w->max_executors = o->threads ? o->threads : default_executors();
 	w->guard = o->guard;
+	w->writes = o->writes;
 	if (w->guard)
 		shm_guard();
 	*ret = w;
@@ -133,7 +134,7 @@ static int file_open(struct server_file *f, int fd)
 	return 0;
 }
 
-int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret)
+static int file_add(struct server *w, uint64_t number, int fd, bool told, struct server_file **ret)
 {
 	struct server_file *f;
 	int err;
@@ -143,7 +144,7 @@ int server_file_add(struct server *w, uint64_t number, int fd, struct server_fil
 	f = malloc(sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	*f = (struct server_file){ .number = number, .fd = -1, .seek_fd = -1 };
+	*f = (struct server_file){ .number = number, .fd = -1, .seek_fd = -1, .told = told };
 	err = file_open(f, fd);
 	if (err < 0) {
 		file_free(f);
@@ -152,6 +153,16 @@ int server_file_add(struct server *w, uint64_t number, int fd, struct server_fil
 	table_file_add(&w->table, f);
 	*ret = f;
 	return 0;
+}
+
+int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret)
+{
+	return file_add(w, number, fd, false, ret);
+}
+
+int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret)
+{
+	return file_add(w, number, fd, w->writes, ret);
 }
 
 void server_file_remove(struct server *w, struct server_file *f)

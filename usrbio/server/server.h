@@ -42,9 +42,21 @@ struct server_buffer;
 struct server_file;
 struct server_ring;
 
+/* Bytes of a file, by the number that the request had. */
+struct server_range {
+	uint64_t number, off, len;
+};
+
 struct server_opts {
 	unsigned threads; /* that execute, up to 64; 0: as suits the machine */
-	bool guard;       /* survive that ring memory goes away under a mapping (a client shrank
+	/*
+	 * Told of ranges that requests write to, of files that were added by
+	 * server_file_add_told(): before they begin, and again before their completions go out.
+	 * Any of the server's threads; may wait, and must make no call of the server.  NULL: nobody
+	 * wants to know.
+	 */
+	void (*writes)(const struct server_range *ranges, unsigned nr);
+	bool guard; /* survive that ring memory goes away under a mapping (a client shrank
 			   * it).  Takes SIGBUS for the process, so it is for processes that
 			   * are nothing but a server */
 };
@@ -65,6 +77,9 @@ struct server *server_free(struct server *w);
  * Return: 0; -EBADF, -EINVAL, -ENXIO, -EMFILE as pst_file_wrap(); -ENOMEM.
  */
 int server_file_add(struct server *w, uint64_t number, int fd, struct server_file **ret);
+
+/* As server_file_add(), and server_opts.writes is told of what is written to it. */
+int server_file_add_told(struct server *w, uint64_t number, int fd, struct server_file **ret);
 
 /*
  * Requests that were started end as they would have; the others as if it had never been there.

@@ -27,6 +27,7 @@ struct server_file {
 	int fd;              /* the same; shares its position with the caller's: not to be moved */
 	_Atomic int seek_fd; /* one whose position may be, or -1; made when it is needed */
 	bool read, write;
+	bool told; /* server_opts.writes is told of writes */
 	dev_t dev;
 	ino_t ino;
 };
