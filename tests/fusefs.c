@@ -25,7 +25,20 @@
 #define READ_MAX (1u << 20)
 
 /* In the order of their inode numbers, from 2. */
-enum file { NORMAL, HANG, EIO_AT, SHORT, SLOW, SHRINK, STALE, ABORTS, FULL, RELEASE, NR_FILES };
+enum file {
+	NORMAL,
+	HANG,
+	EIO_AT,
+	SHORT,
+	SLOW,
+	SHRINK,
+	STALE,
+	ABORTS,
+	FULL,
+	QUOTA,
+	RELEASE,
+	NR_FILES
+};
 
 static const struct {
 	const char *name;
@@ -41,6 +54,7 @@ static const struct {
 	[STALE] = { "stale", FUSEFS_SIZE, 0666 },
 	[ABORTS] = { "aborts", FUSEFS_SIZE, 0666 },
 	[FULL] = { "full", 0, 0666 },
+	[QUOTA] = { "quota", FUSEFS_SIZE, 0666 },
 	[RELEASE] = { "release", 0, 0666 },
 };
 
@@ -326,6 +340,9 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 		break;
 	case FULL:
 		write_full(req, buf, len, (uint64_t)off);
+		return;
+	case QUOTA:
+		(void)fuse_reply_err(req, EDQUOT);
 		return;
 	case RELEASE:
 		release_all();

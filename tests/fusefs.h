@@ -12,6 +12,7 @@
  *	shrink	says it has 4 MiB, and ends at 1 MiB
  *	stale	reads, writes and syncs give ESTALE, after the next fusefs_release() they work
  *	aborts	reads, writes and syncs give ECANCELED
+ *	quota	reads as files do; writes give EDQUOT
  *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
  *
  * As root it mounts by itself, else by fusermount3.

@@ -36,7 +36,7 @@
 struct model model;
 
 static uint64_t seed, dice_state, nr_ops, op;
-static bool trace, patient;
+static bool trace, patient, had_rings;
 static char deed[3 * TREE_PATH];
 static char bases[2][PATH_MAX];
 static const char *dir, *src;
@@ -56,6 +56,7 @@ static const struct deed {
 	{ deed_fallocate, 30, DEED_BYTES }, { deed_copy, 20, DEED_BYTES },
 	{ deed_seek, 10, DEED_BYTES },      { deed_map, 20, DEED_BYTES },
 	{ deed_map_write, 30, DEED_BYTES }, { deed_map_read, 20, DEED_BYTES },
+	{ deed_ring_read, 60, DEED_BYTES }, { deed_ring_write, 60, DEED_BYTES },
 	{ deed_direct, 3, DEED_LOOKS },     { deed_source_read, 10, DEED_LOOKS },
 	{ deed_chmod, 10, DEED_ATTRS },     { deed_utimens, 15, DEED_ATTRS },
 	{ deed_setxattr, 20, DEED_ATTRS },  { deed_removexattr, 8, DEED_ATTRS },
@@ -311,7 +312,13 @@ static void begin(void)
 	model.base[VIEW_MOUNT] = bases[VIEW_MOUNT];
 	model.base[VIEW_SOURCE] = bases[VIEW_SOURCE];
 	probe();
-	tree_done(); /* of a round that failed */
+	rings_end(); /* of a round that failed */
+	if (rings_begin(bases[VIEW_MOUNT]) && !had_rings) {
+		had_rings = true;
+		/* The library keeps the mount's folder of links open. */
+		t_fds_at_start++;
+	}
+	tree_done(); /* likewise */
 	tree_init();
 }
 
@@ -336,6 +343,7 @@ static void run(void)
 	}
 	handles_close();
 	look();
+	rings_end();
 	tree_done();
 	T_EQ(scratch_remove(model.base[VIEW_MOUNT]), 0);
 }

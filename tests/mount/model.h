@@ -61,6 +61,27 @@ bool some_file(char ret[TREE_PATH]);
 
 /* ------------------------------------------------------------------ files */
 
+struct range {
+	size_t off, len;
+};
+
+/* Around what is there, most of them short; off + len <= TREE_FILE. */
+struct range some_range(const struct node *node);
+/* So much of it is there. */
+size_t range_have(const struct node *node, struct range r);
+
+/* The bytes that were read must be those of the model, from off on. */
+void compare(const struct node *node, size_t off, const uint8_t *got, size_t len);
+/* These bytes are in the file now. */
+void written(struct node *node, struct range r, const uint8_t *bytes, struct timespec before);
+
+/* One that is open, or some file is opened; NULL without a file. */
+struct handle *some_handle(void);
+bool handle_reads(const struct handle *h);
+bool handle_writes(const struct handle *h);
+/* An operation on an open file, with what led to the model's expectation. */
+void deed_on(const char *verb, const struct handle *h, struct range r);
+
 struct handle *handle_add(int fd, int flags, struct node *node);
 void handle_close(struct handle *h);
 void handles_close(void);
@@ -107,6 +128,12 @@ void deed_map_write(void);
 void deed_map_read(void);
 void deed_direct(void);
 void deed_source_read(void);
+
+/* Rings of the mount that dir lies on, if it has some. */
+bool rings_begin(const char *dir);
+void rings_end(void);
+void deed_ring_read(void);
+void deed_ring_write(void);
 
 void deed_chmod(void);
 void deed_utimens(void);

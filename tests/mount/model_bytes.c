@@ -15,14 +15,9 @@
 #define PAGE 4096u
 #define SECTOR 4096u /* what O_DIRECT is content with everywhere */
 
-struct range {
-	size_t off, len;
-};
-
 static uint8_t buf[TREE_FILE + PAGE] __attribute__((aligned(SECTOR)));
 
-/* Around what is there, most of them short; off + len <= TREE_FILE. */
-static struct range some_range(const struct node *node)
+struct range some_range(const struct node *node)
 {
 	size_t room = one_in(10)                ? TREE_FILE
 		      : node->size && one_in(2) ? node->size
@@ -81,8 +76,7 @@ void handles_close(void)
 			handle_close(&model.handles[i]);
 }
 
-/* One that is open, or some file is opened; NULL without a file. */
-static struct handle *some_handle(void)
+struct handle *some_handle(void)
 {
 	unsigned first = below(MODEL_HANDLES);
 	char path[TREE_PATH];
@@ -106,12 +100,12 @@ static struct handle *some_handle(void)
 	return handle_add(fd, O_RDWR, at.node);
 }
 
-static bool reads(const struct handle *h)
+bool handle_reads(const struct handle *h)
 {
 	return (h->flags & O_ACCMODE) != O_WRONLY;
 }
 
-static bool writes(const struct handle *h)
+bool handle_writes(const struct handle *h)
 {
 	return (h->flags & O_ACCMODE) != O_RDONLY;
 }
@@ -130,8 +124,7 @@ static const char *name_of(const struct node *node)
 	return "(a file without a name)";
 }
 
-/* An operation on an open file, with what led to the model's expectation. */
-static void is(const char *verb, const struct handle *h, struct range r)
+void deed_on(const char *verb, const struct handle *h, struct range r)
 {
 	deed_is("%s %zu bytes at %zu of %s (%zu bytes, opened with flags 0%o%s)", verb, r.len,
 		r.off, name_of(h->node), h->node->size, (unsigned)h->flags,
@@ -178,8 +171,7 @@ void deed_close(void)
 
 /* ------------------------------------------------------ read and write */
 
-/* The bytes that were read must be those of the model, from off on. */
-static void compare(const struct node *node, size_t off, const uint8_t *got, size_t len)
+void compare(const struct node *node, size_t off, const uint8_t *got, size_t len)
 {
 	if (memcmp(got, node->data + off, len) == 0)
 		return;
@@ -189,7 +181,7 @@ static void compare(const struct node *node, size_t off, const uint8_t *got, siz
 				node->data[off + i]);
 }
 
-static size_t have(const struct node *node, struct range r)
+size_t range_have(const struct node *node, struct range r)
 {
 	return r.off >= node->size ? 0 : node->size - r.off < r.len ? node->size - r.off : r.len;
 }
@@ -203,8 +195,8 @@ static void read_and_compare(int fd, const struct node *node, struct range r)
 	n = pread(fd, buf, r.len, (off_t)r.off);
 	if (n < 0)
 		differs("reading gave errno %d: %s", errno, strerror(errno));
-	if ((size_t)n != have(node, r))
-		differs("%zd bytes were read and not %zu", n, have(node, r));
+	if ((size_t)n != range_have(node, r))
+		differs("%zd bytes were read and not %zu", n, range_have(node, r));
 	compare(node, r.off, buf, (size_t)n);
 }
 
@@ -221,17 +213,16 @@ void deed_pread(void)
 	if (!h)
 		return;
 	r = some_range(h->node);
-	is("read", h, r);
-	if (reads(h))
+	deed_on("read", h, r);
+	if (handle_reads(h))
 		read_and_compare(h->fd, h->node, r);
 	else
 		(void)ended(pread(h->fd, buf, r.len, (off_t)r.off), EBADF);
 }
 
-/* Bytes of buf are in the file now. */
-static void written(struct node *node, struct range r, struct timespec before)
+void written(struct node *node, struct range r, const uint8_t *bytes, struct timespec before)
 {
-	memcpy(node->data + r.off, buf, r.len);
+	memcpy(node->data + r.off, bytes, r.len);
 	if (node->size < r.off + r.len)
 		node->size = r.off + r.len;
 	time_since(node, before);
@@ -244,14 +235,14 @@ static void write_range(struct handle *h, struct range r)
 
 	t_fill(buf, dice(), 0, r.len);
 	n = pwrite(h->fd, buf, r.len, (off_t)r.off);
-	if (!ended(n, writes(h) ? 0 : EBADF))
+	if (!ended(n, handle_writes(h) ? 0 : EBADF))
 		return;
 	if ((size_t)n != r.len)
 		differs("%zd bytes were written and not %zu", n, r.len);
 	/* Linux appends then, whatever the offset. */
 	if (h->flags & O_APPEND)
 		r.off = h->node->size;
-	written(h->node, r, before);
+	written(h->node, r, buf, before);
 }
 
 void deed_pwrite(void)
@@ -264,7 +255,7 @@ void deed_pwrite(void)
 	r = some_range(h->node);
 	if (h->flags & O_APPEND && r.len > TREE_FILE - h->node->size)
 		return;
-	is("write", h, r);
+	deed_on("write", h, r);
 	write_range(h, r);
 }
 
@@ -292,7 +283,7 @@ void deed_append(void)
 	n = write(fd, buf, r.len);
 	if (close(fd) < 0 || n != (ssize_t)r.len)
 		differs("%zd bytes were written and not %zu", n, r.len);
-	written(at.node, r, before);
+	written(at.node, r, buf, before);
 }
 
 /* ------------------------------------------------------------- lengths */
@@ -319,9 +310,9 @@ void deed_ftruncate(void)
 	size = some_size(h->node);
 	if (size > TREE_FILE)
 		return;
-	is("ftruncate", h, (struct range){ size, 0 });
+	deed_on("ftruncate", h, (struct range){ size, 0 });
 	before = time_before();
-	if (ended(ftruncate(h->fd, (off_t)size), writes(h) ? 0 : EINVAL))
+	if (ended(ftruncate(h->fd, (off_t)size), handle_writes(h) ? 0 : EINVAL))
 		cut(h->node, size, before);
 }
 
@@ -364,11 +355,11 @@ void deed_fallocate(void)
 		return;
 	r = some_range(h->node);
 	(void)snprintf(verb, sizeof(verb), "fallocate mode %d of", mode);
-	is(verb, h, r);
+	deed_on(verb, h, r);
 	if ((mode & FALLOC_FL_ZERO_RANGE && !model.has_zero_range) ||
 	    (mode & FALLOC_FL_PUNCH_HOLE && !model.has_punch))
 		return;
-	if (!writes(h))
+	if (!handle_writes(h))
 		should = EBADF;
 	else if (h->flags & O_APPEND && mode & ~FALLOC_FL_KEEP_SIZE)
 		should = 0; /* only files that are marked so refuse it */
@@ -401,7 +392,7 @@ void deed_copy(void)
 	ssize_t n;
 
 	/* The second may have been opened in the place of the first. */
-	if (!out || in->fd < 0 || !reads(in) || !writes(out) || out->flags & O_APPEND)
+	if (!out || in->fd < 0 || !handle_reads(in) || !handle_writes(out) || out->flags & O_APPEND)
 		return;
 	r = some_range(in->node);
 	to = (loff_t)below(out->node->size + PAGE);
@@ -409,8 +400,8 @@ void deed_copy(void)
 		return;
 	if (r.len > TREE_FILE - (size_t)to)
 		r.len = TREE_FILE - (size_t)to;
-	left = have(in->node, r);
-	is("copy_file_range to another of", in, r);
+	left = range_have(in->node, r);
+	deed_on("copy_file_range to another of", in, r);
 	deed_is("copy_file_range %zu bytes at %zu of %zu to %zu of %zu%s", r.len, r.off,
 		in->node->size, (size_t)to, out->node->size,
 		in->node == out->node ? ", the same file" : "");
@@ -452,7 +443,7 @@ void deed_seek(void)
 		return;
 	size = h->node->size;
 	off = below(size);
-	is("SEEK_DATA and SEEK_HOLE", h, (struct range){ off, 0 });
+	deed_on("SEEK_DATA and SEEK_HOLE", h, (struct range){ off, 0 });
 	data = lseek(h->fd, (off_t)off, SEEK_DATA);
 	if (data < 0 && errno != ENXIO)
 		differs("SEEK_DATA gave errno %d", errno);
@@ -476,7 +467,7 @@ void deed_map(void)
 
 	if (!h || h->map)
 		return;
-	is("map", h, (struct range){ 0, TREE_FILE });
+	deed_on("map", h, (struct range){ 0, TREE_FILE });
 	map = mmap(NULL, TREE_FILE, PROT_READ | PROT_WRITE, MAP_SHARED, h->fd, 0);
 	if (!ended(map == MAP_FAILED ? -1 : 0, (h->flags & O_ACCMODE) == O_RDWR ? 0 : EACCES))
 		return;
@@ -500,7 +491,7 @@ static struct range some_part(const struct node *node)
 {
 	struct range r = { below(node->size), 1 + below(one_in(3) ? 20000 : 50) };
 
-	r.len = have(node, r);
+	r.len = range_have(node, r);
 	return r;
 }
 
@@ -517,7 +508,7 @@ void deed_map_write(void)
 	if (!h)
 		return;
 	r = some_part(h->node);
-	is("write by its mapping", h, r);
+	deed_on("write by its mapping", h, r);
 	t_fill(buf, dice(), 0, r.len);
 	memcpy(h->map + r.off, buf, r.len);
 	memcpy(h->node->data + r.off, buf, r.len);
@@ -542,7 +533,7 @@ void deed_map_read(void)
 		return;
 	size = h->node->size;
 	end = (size + PAGE - 1) & ~(size_t)(PAGE - 1);
-	is("read by its mapping", h, (struct range){ 0, size });
+	deed_on("read by its mapping", h, (struct range){ 0, size });
 	memcpy(buf, h->map, end);
 	compare(h->node, 0, buf, end);
 }

@@ -33,6 +33,10 @@ struct mount_rig {
 	char why[256];
 };
 
+/* If not NULL: before the daemon starts; 0, or the machine lacks something.  And after its end. */
+static int (*mount_rig_prepare)(const struct mount_rig *m);
+static void (*mount_rig_undo)(const struct mount_rig *m);
+
 /* The path of a program that lies beside this one. */
 static inline int mount_rig_beside(const char *program, char *ret_path, size_t size)
 {
@@ -63,6 +67,17 @@ static inline int mount_rig_dirs(struct mount_rig *m)
 											      : 0;
 }
 
+/* PENSTOCK_MOUNT_OPTIONS: of penstock-mount, with blanks between them. */
+static inline int mount_rig_options(const char **argv, int n)
+{
+	const char *options = getenv("PENSTOCK_MOUNT_OPTIONS");
+	char *rest = NULL, *word = options ? strtok_r(strdup(options), " ", &rest) : NULL;
+
+	for (; word && n < MOUNT_RIG_MAX_ARGS - 2; word = strtok_r(NULL, " ", &rest))
+		argv[n++] = word;
+	return n;
+}
+
 static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 				  const char *const *options, int out)
 {
@@ -77,6 +92,7 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 		argv[1] = "--foreground";
 		argv[2] = "--source";
 		argv[n++] = m->back;
+		n = mount_rig_options(argv, n);
 		argv[n++] = m->mnt;
 	}
 	while (!getenv("PST_TEST_MOUNT") && options && *options && n < MOUNT_RIG_MAX_ARGS - 1)
@@ -114,6 +130,8 @@ static inline void mount_rig_remove(struct mount_rig *m)
 
 	/* A dead daemon leaves a mount that only answers to this. */
 	(void)umount2(m->mnt, MNT_DETACH);
+	if (mount_rig_undo)
+		mount_rig_undo(m);
 	(void)snprintf(cmd, sizeof(cmd), "rm -rf --one-file-system '%s'", m->dir);
 	if (system(cmd) != 0)
 		printf("# %s stays behind\n", m->dir);
@@ -149,6 +167,13 @@ static inline int mount_rig_start(struct mount_rig *m, const char *program,
 		(void)snprintf(m->why, sizeof(m->why), "a scratch directory");
 		return -1;
 	}
+	if (mount_rig_prepare && mount_rig_prepare(m) != 0) {
+		(void)snprintf(m->why, sizeof(m->why), "mounting what the source is to be");
+		(void)close(out[0]);
+		(void)close(out[1]);
+		mount_rig_remove(m);
+		return -1;
+	}
 	(void)fflush(stdout);
 	pid = fork();
 	if (pid == 0)
@@ -177,15 +202,20 @@ static inline int mount_rig_wait(struct mount_rig *m)
 	return status;
 }
 
-/* End it and remove what it was on.  0 if it ended well, else as waitpid() says it. */
+/* End it.  0 if it ended well, else as waitpid() says it. */
+static inline int mount_rig_end(struct mount_rig *m)
+{
+	if (!m->pid)
+		return 0;
+	(void)kill(m->pid, SIGTERM);
+	return mount_rig_wait(m);
+}
+
+/* And remove what it was on. */
 static inline int mount_rig_stop(struct mount_rig *m)
 {
-	int status = 0;
+	int status = mount_rig_end(m);
 
-	if (m->pid) {
-		(void)kill(m->pid, SIGTERM);
-		status = mount_rig_wait(m);
-	}
 	mount_rig_remove(m);
 	return status;
 }

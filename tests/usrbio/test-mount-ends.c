@@ -8,12 +8,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "api_rig.h"
+#include "mount_traces.h"
 
 #define NOBODY 65534u
 #define SOON_NS UINT64_C(5000000000) /* for 200 ms, where the machine is busy */
 
-static struct mount_rig rig;
 static struct hf3fs_iov iov;
 static struct hf3fs_ior ior;
 static int fd;
@@ -48,48 +47,6 @@ static void end(void)
 {
 	T_EQ(api_shm(), 0);
 	T_EQ(mount_rig_stop(&rig), 0);
-}
-
-/* The children of the server, at most max. */
-static unsigned workers(pid_t *ret, unsigned max)
-{
-	char path[64], *line = NULL, *next;
-	unsigned nr = 0;
-	size_t size = 0;
-	DIR *d;
-	struct dirent *e;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/task", (int)rig.pid);
-	d = opendir(path);
-	while (d && (e = readdir(d))) {
-		char of[400];
-		FILE *f;
-
-		(void)snprintf(of, sizeof(of), "%s/%s/children", path, e->d_name);
-		f = fopen(of, "re");
-		if (f && getline(&line, &size, f) > 0)
-			for (char *p = line; nr < max; p = next) {
-				long pid = strtol(p, &next, 10);
-
-				if (next == p)
-					break;
-				ret[nr++] = (pid_t)pid;
-			}
-		if (f)
-			(void)fclose(f);
-	}
-	if (d)
-		(void)closedir(d);
-	free(line);
-	return nr;
-}
-
-static pid_t the_worker(void)
-{
-	pid_t pid = 0;
-
-	T_EQ(workers(&pid, 1), 1);
-	return pid;
 }
 
 static void stop(pid_t pid)
@@ -258,39 +215,6 @@ static void worker_stopped(void)
 
 /* ------------------------------------------------------------------ clients */
 
-static unsigned entries(const char *fmt, pid_t pid)
-{
-	char path[64];
-	struct dirent *e;
-	unsigned nr = 0;
-	DIR *d;
-
-	(void)snprintf(path, sizeof(path), fmt, (int)pid);
-	d = opendir(path);
-	while (d && (e = readdir(d)))
-		nr += e->d_name[0] != '.';
-	if (d)
-		(void)closedir(d);
-	return nr;
-}
-
-static unsigned maps(pid_t pid)
-{
-	char path[64], *line = NULL;
-	unsigned nr = 0;
-	size_t size = 0;
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	f = fopen(path, "re");
-	while (f && getline(&line, &size, f) > 0)
-		nr += strstr(line, "/dev/shm/hf3fs-iov-") != NULL;
-	if (f)
-		(void)fclose(f);
-	free(line);
-	return nr;
-}
-
 static void uses_everything(void)
 {
 	struct hf3fs_iov a = { 0 };
@@ -341,45 +265,15 @@ static void lives_for(unsigned us)
 	T_EQ(waitpid(child, NULL, 0), child);
 }
 
-/* Traces of clients: in the virtual directory, in the server and in the worker. */
-struct counts {
-	unsigned links, server_fds, worker_fds, maps;
-};
-
-static struct counts counts_of(pid_t worker)
+static unsigned rounds(void)
 {
-	return (struct counts){
-		.links = api_links(""),
-		.server_fds = entries("/proc/%d/fd", rig.pid),
-		.worker_fds = entries("/proc/%d/fd", worker),
-		.maps = maps(worker),
-	};
-}
-
-static bool is_no_more(const struct counts *a, const struct counts *b)
-{
-	return a->links <= b->links && a->server_fds <= b->server_fds &&
-	       a->worker_fds <= b->worker_fds && a->maps <= b->maps;
-}
-
-static void until_no_more(pid_t worker, const struct counts *than)
-{
-	uint64_t until = t_hang();
-	struct counts now = counts_of(worker);
-
-	for (; !is_no_more(&now, than) && t_now() < until; now = counts_of(worker))
-		(void)usleep(1000);
-	if (!is_no_more(&now, than))
-		T_FAIL("links %u, were %u; descriptors %u, were %u, and %u, were %u; maps %u, "
-		       "were %u",
-		       now.links, than->links, now.server_fds, than->server_fds, now.worker_fds,
-		       than->worker_fds, now.maps, than->maps);
+	return getenv("PST_SOAK") ? 1000 : 50;
 }
 
 static void clients_killed(void)
 {
 	struct counts ours = { .links = 2, .server_fds = 1000, .worker_fds = 1000, .maps = 2 };
-	unsigned nr = getenv("PST_SOAK") ? 1000 : 50;
+	unsigned nr = rounds();
 	pid_t worker;
 
 	begin_ring();
@@ -399,6 +293,166 @@ static void clients_killed(void)
 	end();
 }
 
+static pid_t client(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		uses_everything();
+		_exit(0);
+	}
+	return child;
+}
+
+static void end_client(pid_t child)
+{
+	T_EQ(kill(child, SIGKILL), 0);
+	T_EQ(waitpid(child, NULL, 0), child);
+}
+
+/* Whatever a worker is at: what it served goes, and the next one serves. */
+static void workers_killed(void)
+{
+	unsigned nr = rounds(), fds;
+	pid_t worker = 0;
+
+	begin();
+	(void)close(api_file("data", 65536));
+	lives_for(100000);
+	T_EQ(workers(&worker, 1), 1);
+	fds = entries("/proc/%d/fd", rig.pid);
+	for (unsigned i = 0; i < nr; i++) {
+		pid_t child = client();
+
+		(void)usleep(i * 61 % 97 * 100);
+		if (workers(&worker, 1))
+			(void)kill(worker, SIGKILL);
+		end_client(child);
+	}
+	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
+		if (!api_links("") && entries("/proc/%d/fd", rig.pid) <= fds)
+			break;
+	T_EQ(api_links(""), 0);
+	T_CHECK(entries("/proc/%d/fd", rig.pid) <= fds);
+	T_CHECK(workers(&worker, 1) <= 1);
+	iov = api_iov(65536);
+	ior = api_ior(4, true);
+	fd = api_open("data", 65536);
+	works();
+	end_ring();
+	remove_shm();
+	end();
+}
+
+static unsigned sems(void)
+{
+	return api_count("/dev/shm", "sem.hf3fs-submit-ios.", "");
+}
+
+/* Whatever a server is at: its workers go, with their semaphores. */
+static void servers_killed(void)
+{
+	unsigned nr = rounds();
+
+	for (unsigned i = 0; i < nr; i++) {
+		pid_t child, worker[4];
+		unsigned n;
+
+		begin();
+		(void)close(api_file("data", 65536));
+		child = client();
+		(void)usleep(i * 53 % 97 * 200);
+		n = workers(worker, 4);
+		T_EQ(kill(rig.pid, SIGKILL), 0);
+		(void)mount_rig_wait(&rig);
+		end_client(child);
+		for (uint64_t until = t_hang(); n && t_now() < until; (void)usleep(1000))
+			n -= kill(worker[n - 1], 0) < 0;
+		T_EQ(n, 0);
+		/* One that had begun only when the server was killed. */
+		for (uint64_t until = t_hang(); sems() && t_now() < until;)
+			(void)usleep(1000);
+		T_EQ(sems(), 0);
+		remove_shm();
+		(void)mount_rig_stop(&rig);
+	}
+}
+
+/* Where the memory of an iov or ring is. */
+static void shm_of(const struct hf3fs_iov *of, char ret[PATH_MAX])
+{
+	char dir[PATH_MAX], id[USRBIO_ID_TEXT];
+	struct dirent *e;
+	ssize_t n = -1;
+	DIR *d;
+
+	usrbio_id_format((const uint8_t *)of->id, id);
+	(void)snprintf(dir, sizeof(dir), "%s/" USRBIO_IOVS, mnt);
+	d = opendir(dir);
+	/* Of a ring the name goes on with how it is served. */
+	while (d && n < 0 && (e = readdir(d)))
+		if (!strncmp(e->d_name, id, strlen(id)))
+			n = readlinkat(dirfd(d), e->d_name, ret, PATH_MAX - 1);
+	if (d)
+		(void)closedir(d);
+	T_CHECK(n > 0);
+	ret[n] = '\0';
+}
+
+/* That memory, which has no name any more where it is a ring's. */
+static int open_map(const struct hf3fs_iov *of)
+{
+	uintptr_t at = (uintptr_t)of->base, end = (at + of->size + 4095) & ~(uintptr_t)4095;
+	char path[100];
+	int map;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)at,
+		       (unsigned long)end);
+	map = open(path, O_RDWR | O_CLOEXEC);
+	if (map < 0)
+		T_FAIL("%s: %s", path, strerror(errno));
+	return map;
+}
+
+static unsigned cut_how;
+
+/* Entries are there when the memory goes, and the worker is told of them. */
+static int cut_ring(void)
+{
+	struct hf3fs_iov mine = api_iov(65536);
+	struct hf3fs_ior ring = api_ior(4, true);
+	int cut, file = open(api_path("data"), O_RDONLY | O_CLOEXEC);
+
+	T_CHECK(file >= 0 && hf3fs_reg_fd(file, 0) <= 0);
+	for (unsigned i = 0; i < 4; i++)
+		T_CHECK(hf3fs_prep_io(&ring, &mine, true, mine.base, file, 0, 65536, NULL) >= 0);
+	cut = open_map(cut_how & 1 ? &ring.iov : &mine);
+	if (cut_how & 2)
+		(void)hf3fs_submit_ios(&ring);
+	T_EQ(ftruncate(cut, cut_how & 4 ? 4096 : 0), 0);
+	(void)hf3fs_submit_ios(&ring);
+	(void)usleep(cut_how * 29 % 50 * 20);
+	_exit(0);
+}
+
+/* The length of shared memory is its owner's; nobody else is harmed. */
+static void memory_cut(void)
+{
+	unsigned nr = rounds();
+	pid_t worker;
+
+	begin_ring();
+	worker = the_worker();
+	for (cut_how = 0; cut_how < nr; cut_how++) {
+		T_EQ(api_child(cut_ring), 0);
+		works();
+	}
+	T_EQ(the_worker(), worker);
+	end_ring();
+	remove_shm();
+	end();
+}
+
 /* Memory that its owner cut: his requests fail, and the worker goes on. */
 static void memory_shrunk(void)
 {
@@ -406,21 +460,11 @@ static void memory_shrunk(void)
 	struct hf3fs_ior ring;
 	struct timespec soon = api_in_ms(300);
 	struct hf3fs_cqe c;
-	char path[PATH_MAX], name[PATH_MAX];
-	ssize_t n;
+	char name[PATH_MAX];
 
 	begin_ring();
 	cut = api_iov(65536);
-	(void)snprintf(path, sizeof(path), "%s/%s", mnt, USRBIO_IOVS);
-	{
-		char id[USRBIO_ID_TEXT];
-
-		usrbio_id_format((const uint8_t *)cut.id, id);
-		(void)snprintf(path, sizeof(path), "%s/" USRBIO_IOVS "/%s", mnt, id);
-	}
-	n = readlink(path, name, sizeof(name) - 1);
-	T_CHECK(n > 0);
-	name[n] = '\0';
+	shm_of(&cut, name);
 	T_EQ(truncate(name, 0), 0);
 	T_EQ(api_io(&ior, &cut, 0, fd, 0, 4096), -EFAULT);
 	works();
@@ -443,6 +487,9 @@ int main(void)
 	T_RUN(server_killed);
 	T_RUN(worker_stopped);
 	T_RUN(clients_killed);
+	T_RUN(workers_killed);
+	T_RUN(servers_killed);
+	T_RUN(memory_cut);
 	T_RUN(memory_shrunk);
 	return api_done();
 }
