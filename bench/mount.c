@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mount [-n PAIRS] [-m MS] [-f MIB] MOUNT SOURCE
+ *
+ * What a mount costs, by its rings and by its files: MOUNT is one of penstock-mount, and SOURCE its
+ * source, which is a plain directory too (penstock mount --plain).  A file of SOURCE is read out
+ * of the page cache
+ *
+ *	through a ring of MOUNT, through one of SOURCE, which this process serves by itself, and by
+ *	pread(2) on MOUNT: 4 KiB at random, so many at a time; 1 MiB at random
+ *	by read(2) of MOUNT and of SOURCE, in order
+ *
+ * The ways take turns, each of them first in its turn, so that other work of the machine meets all
+ * alike.  The turns that follow each other are pairs: the ratio is the median of the pairs', with
+ * the lowest and the highest.  After each turn the last bytes are compared with the file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <hf3fs_usrbio.h>
+
+#include "base/base.h"
+
+#define DEPTH_MAX 64u
+#define PAIRS_MAX 101u
+#define SAMPLES (1u << 20)
+#define BLOCK MIB(1) /* of reads in order */
+
+static struct {
+	const char *dir[2];
+	uint64_t file;
+	unsigned pairs, ms;
+} set = { .file = MIB(256), .pairs = 9, .ms = 200 };
+
+enum side { OF_MOUNT, OF_SOURCE };
+
+/* What one side is read through. */
+struct lane {
+	int fd;
+	struct hf3fs_iov iov;
+	struct hf3fs_ior ior;
+};
+
+static struct lane lanes[2];
+static char paths[2][4096];
+
+/* The row's present work. */
+static size_t size;
+static unsigned depth;
+static uint64_t offs[DEPTH_MAX], next_off, dice = 88172645463325252u;
+static uint32_t ns_of[SAMPLES];
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)fputs("mount: ", stderr);
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	(void)fputc('\n', stderr);
+	exit(1);
+}
+
+/* ------------------------------------------------------------------- ways */
+
+static char *place(const struct lane *l, unsigned i)
+{
+	return (char *)l->iov.base + i * size;
+}
+
+static bool by_ring(struct lane *l)
+{
+	struct hf3fs_cqe cqes[DEPTH_MAX];
+
+	for (unsigned i = 0; i < depth; i++)
+		if (hf3fs_prep_io(&l->ior, &l->iov, true, place(l, i), l->fd, offs[i], size, NULL) <
+		    0)
+			return false;
+	if (hf3fs_submit_ios(&l->ior) < 0 ||
+	    hf3fs_wait_for_ios(&l->ior, cqes, (int)depth, (int)depth, NULL) != (int)depth)
+		return false;
+	for (unsigned i = 0; i < depth; i++)
+		if (cqes[i].result != (int64_t)size)
+			return false;
+	return true;
+}
+
+static bool by_pread(struct lane *l)
+{
+	for (unsigned i = 0; i < depth; i++)
+		if (pread(l->fd, place(l, i), size, (off_t)offs[i]) != (ssize_t)size)
+			return false;
+	return true;
+}
+
+static const struct way {
+	const char *name;
+	bool (*fn)(struct lane *l);
+	enum side side;
+} ring_of_mount = { "ring of the mount", by_ring, OF_MOUNT },
+  ring_of_source = { "ring in the process", by_ring, OF_SOURCE },
+  pread_of_mount = { "pread on the mount", by_pread, OF_MOUNT },
+  pread_of_source = { "read of the source", by_pread, OF_SOURCE };
+
+/* The first one is what the others are beside. */
+static const struct row {
+	const char *name;
+	size_t size;
+	unsigned depth;
+	bool in_order;
+	const struct way *ways[3];
+} rows[] = {
+	{ "4 KiB", KIB(4), 1, false, { &ring_of_mount, &ring_of_source, &pread_of_mount } },
+	{ "4 KiB", KIB(4), 16, false, { &ring_of_mount, &ring_of_source, &pread_of_mount } },
+	{ "4 KiB", KIB(4), 64, false, { &ring_of_mount, &ring_of_source, &pread_of_mount } },
+	{ "1 MiB", MIB(1), 1, false, { &ring_of_mount, &ring_of_source, &pread_of_mount } },
+	{ "1 MiB", MIB(1), 4, false, { &ring_of_mount, &ring_of_source, &pread_of_mount } },
+	{ "1 MiB, in order", BLOCK, 1, true, { &pread_of_mount, &pread_of_source, NULL } },
+};
+
+/* ------------------------------------------------------------------ turns */
+
+struct turn {
+	double rate; /* reads in a second */
+	double p50_us, p99_us;
+};
+
+static uint64_t choose(bool in_order)
+{
+	const uint64_t blocks = set.file / size;
+
+	if (in_order)
+		return next_off++ % blocks * size;
+	dice ^= dice << 13;
+	dice ^= dice >> 7;
+	dice ^= dice << 17;
+	return dice % blocks * size;
+}
+
+/* Each eight bytes of the file hold their own offset. */
+static bool is_right(const struct lane *l)
+{
+	for (unsigned i = 0; i < depth; i++)
+		for (uint64_t at = 0; at + 8 <= size; at += 8)
+			if (*(const uint64_t *)(place(l, i) + at) != offs[i] + at)
+				return false;
+	return true;
+}
+
+static int by_u32(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static struct turn take_turn(const struct way *w, bool in_order)
+{
+	struct lane *l = &lanes[w->side];
+	uint64_t start = now_ns(), from, end;
+	uint64_t reads = 0, nr = 0;
+
+	next_off = 0;
+	do {
+		for (unsigned i = 0; i < depth; i++)
+			offs[i] = choose(in_order);
+		from = now_ns();
+		if (!w->fn(l))
+			die("a read failed: %s", w->name);
+		end = now_ns();
+		reads += depth;
+		if (nr < SAMPLES)
+			ns_of[nr++] = (uint32_t)MIN(end - from, UINT32_MAX);
+	} while (end - start < set.ms * NSEC_PER_MSEC);
+	if (!is_right(l))
+		die("a read gave other bytes than the file has: %s", w->name);
+	qsort(ns_of, nr, sizeof(*ns_of), by_u32);
+	return (struct turn){
+		.rate = (double)reads * 1e9 / (double)(end - start),
+		.p50_us = ns_of[nr / 2] / 1000.0,
+		.p99_us = ns_of[nr - 1 - nr / 100] / 1000.0,
+	};
+}
+
+/* ----------------------------------------------------------------- report */
+
+static int by_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+struct spread {
+	double median, lowest, highest;
+};
+
+static struct spread spread_of(double *v)
+{
+	qsort(v, set.pairs, sizeof(*v), by_double);
+	return (struct spread){ v[set.pairs / 2], v[0], v[set.pairs - 1] };
+}
+
+static void report(const struct row *r, struct turn t[3][PAIRS_MAX])
+{
+	for (unsigned k = 0; k < 3 && r->ways[k]; k++) {
+		double rate[PAIRS_MAX], p50[PAIRS_MAX], p99[PAIRS_MAX], ratio[PAIRS_MAX];
+		struct spread s;
+
+		for (unsigned i = 0; i < set.pairs; i++) {
+			rate[i] = t[k][i].rate;
+			p50[i] = t[k][i].p50_us;
+			p99[i] = t[k][i].p99_us;
+			ratio[i] = t[0][i].rate / t[k][i].rate;
+		}
+		(void)printf("%-16s %5u  %-20s %10.0f", r->name, r->depth, r->ways[k]->name,
+			     spread_of(rate).median);
+		s = spread_of(p50);
+		(void)printf(" %9.2f %9.2f %9.2f", s.median, s.lowest, s.highest);
+		(void)printf(" %9.1f", spread_of(p99).median);
+		s = spread_of(ratio);
+		if (k)
+			(void)printf(" %7.3f %7.3f %7.3f", s.median, s.lowest, s.highest);
+		(void)putchar('\n');
+		(void)fflush(stdout);
+	}
+}
+
+static void run(const struct row *r)
+{
+	static struct turn t[3][PAIRS_MAX];
+	unsigned nr = r->ways[2] ? 3 : 2;
+
+	size = r->size;
+	depth = r->depth;
+	for (unsigned i = 0; i < set.pairs; i++)
+		for (unsigned k = 0; k < nr; k++) {
+			unsigned way = (i + k) % nr;
+
+			t[way][i] = take_turn(r->ways[way], r->in_order);
+		}
+	report(r, t);
+}
+
+static void print_line(const char *what, const char *path, const char *key)
+{
+	FILE *f = fopen(path, "re");
+	char line[200] = "";
+	const char *text;
+
+	while (f && fgets(line, sizeof(line), f) && strncmp(line, key, strlen(key)) != 0)
+		;
+	if (f)
+		(void)fclose(f);
+	line[strcspn(line, "\n")] = '\0';
+	text = strchr(line, ':') && *key ? strchr(line, ':') + 2 : line;
+	(void)printf("%-9s%s", what, text);
+}
+
+static void print_machine(void)
+{
+	struct utsname u;
+
+	(void)uname(&u);
+	print_line("machine", "/proc/cpuinfo", "model name");
+	(void)printf(", %ld CPUs, Linux %s\n", sysconf(_SC_NPROCESSORS_ONLN), u.release);
+	print_line("load", "/proc/loadavg", "");
+	(void)printf("\nfile     %u MiB of %s, in the page cache; one thread, host memory\n",
+		     (unsigned)(set.file >> 20), set.dir[OF_SOURCE]);
+	(void)printf("turns    %u of %u ms of each way\n\n", set.pairs, set.ms);
+	(void)printf("%-16s %5s  %-20s %10s %9s %9s %9s %9s %7s %7s %7s\n", "reads", "depth", "way",
+		     "reads/s", "p50 us", "lowest", "highest", "p99 us", "ratio", "lowest",
+		     "highest");
+}
+
+/* ------------------------------------------------------------------ set up */
+
+static void drop_file(void)
+{
+	(void)unlink(paths[OF_SOURCE]);
+}
+
+static void make_file(void)
+{
+	uint64_t *buf = malloc(BLOCK);
+	int fd;
+
+	for (unsigned s = 0; s < 2; s++)
+		(void)snprintf(paths[s], sizeof(paths[s]), "%s/mount-bench.%d", set.dir[s],
+			       (int)getpid());
+	fd = open(paths[OF_SOURCE], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || !buf)
+		die("%s: %s", paths[OF_SOURCE], strerror(errno));
+	(void)atexit(drop_file);
+	for (uint64_t off = 0; off < set.file; off += BLOCK) {
+		for (size_t i = 0; i < BLOCK / 8; i++)
+			buf[i] = off + i * 8;
+		if (pwrite(fd, buf, BLOCK, (off_t)off) != (ssize_t)BLOCK)
+			die("%s cannot be written: %s", paths[OF_SOURCE], strerror(errno));
+	}
+	if (fsync(fd) < 0 || close(fd) < 0)
+		die("%s: %s", paths[OF_SOURCE], strerror(errno));
+	free(buf);
+}
+
+static void open_lane(struct lane *l, enum side s)
+{
+	const size_t bytes = MAX(DEPTH_MAX * KIB(4), 4 * MIB(1));
+	int r;
+
+	l->fd = open(paths[s], O_RDONLY | O_CLOEXEC);
+	if (l->fd < 0)
+		die("%s: %s", paths[s], strerror(errno));
+	r = hf3fs_reg_fd(l->fd, 0);
+	if (r > 0)
+		die("%s is on no mount and in no plain directory: %s", paths[s], strerror(r));
+	r = hf3fs_iovcreate(&l->iov, set.dir[s], bytes, 0, -1);
+	if (r == 0)
+		r = hf3fs_iorcreate(&l->ior, set.dir[s], (int)DEPTH_MAX, true, 0, -1);
+	if (r < 0)
+		die("%s has no rings: %s", set.dir[s], strerror(-r));
+}
+
+static void close_lane(struct lane *l)
+{
+	hf3fs_iordestroy(&l->ior);
+	hf3fs_iovdestroy(&l->iov);
+	hf3fs_dereg_fd(l->fd);
+	(void)close(l->fd);
+}
+
+static unsigned number(const char *text, unsigned min, unsigned max)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+
+	if (*end || v < (long)min || v > (long)max)
+		die("%s is not %u to %u", text, min, max);
+	return (unsigned)v;
+}
+
+int main(int argc, char **argv)
+{
+	int c;
+
+	while ((c = getopt(argc, argv, "n:m:f:")) != -1) {
+		if (c == 'n')
+			set.pairs = number(optarg, 1, PAIRS_MAX);
+		else if (c == 'm')
+			set.ms = number(optarg, 1, 60000);
+		else if (c == 'f')
+			set.file = MIB(number(optarg, 8, 1u << 20));
+		else
+			return 2;
+	}
+	if (optind + 2 != argc) {
+		(void)fputs("Usage: mount [-n PAIRS] [-m MS] [-f MIB] MOUNT SOURCE\n", stderr);
+		return 2;
+	}
+	set.dir[OF_MOUNT] = argv[optind];
+	set.dir[OF_SOURCE] = argv[optind + 1];
+	make_file();
+	for (unsigned s = 0; s < 2; s++)
+		open_lane(&lanes[s], (enum side)s);
+	print_machine();
+	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
+		run(&rows[i]);
+	print_line("load", "/proc/loadavg", "");
+	(void)putchar('\n');
+	for (unsigned s = 0; s < 2; s++)
+		close_lane(&lanes[s]);
+	return 0;
+}
