@@ -17,8 +17,12 @@
 
 #define JITTER_MS_MAX 60000
 #define ASK_NS (100 * NSEC_PER_MSEC) /* without a completion, before a daemon is asked */
-#define SPIN_NS 250000u              /* likewise, where a daemon moves them */
 #define WATCH_NS 50000u              /* that a completion is waited for without sleeping */
+/* Likewise, where a daemon moves them: twice as long as copying takes. */
+#define SPIN_NS 20000u
+#define SPIN_ENTRY_NS 2000u
+#define SPIN_BYTES_PER_NS 4u
+#define SPIN_MAX_NS 500000u
 
 static uint64_t jitter_ns = NSEC_PER_MSEC; /* longest sleep between looks */
 
@@ -159,6 +163,7 @@ int hf3fs_prep_io(const struct hf3fs_ior *ior, const struct hf3fs_iov *iov, bool
 	r->slots[slot].user_data = userdata;
 	r->slots[slot].len = len;
 	atomic_store_explicit(&r->slots[slot].reg, reg, memory_order_release);
+	atomic_store_explicit(&r->bytes_sent, r->bytes_sent + len, memory_order_relaxed);
 	atomic_store_explicit(&r->nr_sent, r->nr_sent + 1, memory_order_release);
 	push(r, slot, &args);
 	return (int)slot;
@@ -212,6 +217,7 @@ static bool settle(struct ring *r, struct hf3fs_cqe *cqe)
 	cqe->userdata = slot->user_data;
 	if (cqe->result > 0 && (uint64_t)cqe->result > slot->len)
 		cqe->result = -EIO;
+	atomic_store_explicit(&r->bytes_ended, r->bytes_ended + slot->len, memory_order_relaxed);
 	atomic_store_explicit(&slot->reg, NULL, memory_order_release);
 	atomic_store_explicit(&r->nr_ended, r->nr_ended + 1, memory_order_release);
 	reg_put(reg);
@@ -345,10 +351,21 @@ static bool watch(const struct ring *r)
 	return false;
 }
 
-/* A daemon may have completed something before we could sleep.  True when it has. */
+/*
+ * A daemon may complete something before we could sleep, if it only has to copy what is in flight.
+ * True when it has.  How much that is is a hint: another thread may prepare more.
+ */
 static bool spin(struct ring *r, uint64_t ns)
 {
-	return !r->server && in_flight(r) && spin_until(&r->spin, MIN(ns, SPIN_NS), came, r);
+	uint32_t nr = slots_used(r);
+	uint64_t bytes = atomic_load_explicit(&r->bytes_sent, memory_order_relaxed) -
+			 atomic_load_explicit(&r->bytes_ended, memory_order_relaxed);
+	uint64_t most = SPIN_NS + (uint64_t)nr * SPIN_ENTRY_NS + bytes / SPIN_BYTES_PER_NS;
+
+	if (r->server || !nr)
+		return false;
+	most = MIN(most, SPIN_MAX_NS);
+	return spin_until(&r->spin, MIN(ns, most), came, r);
 }
 
 static uint64_t coarse_ns(void)

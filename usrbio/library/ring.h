@@ -45,11 +45,12 @@ struct ring {
 	struct spin spin;    /* daemon: how long it lets us wait */
 	uint64_t idle_since; /* that nothing came although requests are in flight; ns, 0: not */
 
-	_Atomic uint32_t nr_sent;  /* requests ever, by the thread that prepares */
-	_Atomic uint32_t nr_ended; /* of these, by the thread that waits */
-	_Atomic bool broken;       /* its memory makes no sense */
-	_Atomic bool refused;      /* a request was, since a wait ended: nobody completes that */
-	uint32_t entries;          /* of slots */
+	_Atomic uint32_t nr_sent;                 /* requests ever, by the thread that prepares */
+	_Atomic uint32_t nr_ended;                /* of these, by the thread that waits */
+	_Atomic uint64_t bytes_sent, bytes_ended; /* likewise */
+	_Atomic bool broken;                      /* its memory makes no sense */
+	_Atomic bool refused; /* a request was, since a wait ended: nobody completes that */
+	uint32_t entries;     /* of slots */
 	struct slot slots[];
 };
 

@@ -12,7 +12,7 @@
 #define TRUST_MAX 16u
 #define HELP_PASSES 4u /* that a client makes at once */
 #define SERVE_PASSES 4u
-#define TRY_NS 10000u  /* that a client tries to take the lock */
+#define TRY_NS 10000u /* that a client tries to take the lock */
 
 /* ------------------------------------------------------------------- rings */
 

@@ -161,6 +161,8 @@ static void tell_begin(const struct executor *ex, const struct request *first)
 {
 	struct told t;
 
+	if (likely(!ex->w->writes))
+		return;
 	t.nr = 0;
 	for (const struct request *q = first; q; q = q->next)
 		tell_of(ex, &t, q);
@@ -172,6 +174,8 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 {
 	struct told t;
 
+	if (likely(!ex->w->writes))
+		return;
 	t.nr = 0;
 	for (int i = 0; i < nr; i++)
 		tell_of(ex, &t, (const struct request *)(uintptr_t)d[i].user_data);
