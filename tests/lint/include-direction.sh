@@ -40,7 +40,7 @@ allowed() {
 	cli/*) echo "cli tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
 	# Baselines call the vendor's libraries by their ABI.
-	bench/*) echo "base bench gds/cufile mem/cuda tools/common public" ;;
+	bench/*) echo "base bench gds/cufile mem/cuda tools/common usrbio/proto public" ;;
 	examples/*) echo "tools/common public" ;;
 	usrbio/python/*) echo "public" ;;
 	esac

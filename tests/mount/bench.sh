@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# bench.sh DIR SRC PID: the measurements of bench/ run on a mount, find the right bytes, and print
+# each of their rows.  What they measure is nobody's business here.
+#
+# lib.sh sets base.
+# shellcheck disable=SC2154
+dir=${1:?is the mount}
+src=${2:-$dir}
+PENSTOCK=${PENSTOCK:-/nonexistent}
+. "$(dirname "$0")/../cli/lib.sh"
+
+pairs() {
+	"$PENSTOCK" mount --plain "$src" >/dev/null
+	"$BENCH_MOUNT" -n 1 -m 5 -f 8 "$dir" "$src" >out 2>&1 || {
+		cat out
+		return 1
+	}
+	[ "$(grep -c '^[14] [KM]iB' out)" = 17 ] || {
+		cat out
+		return 1
+	}
+}
+
+fair() {
+	[ "$(id -u)" = 0 ] || skip "needs root"
+	chmod 755 "$dir"
+	"$BENCH_FAIR" -n 1 -m 50 -d 4 "$dir" >out 2>err || {
+		cat out err
+		return 1
+	}
+	for row in good hostile nobody 'reads/s, good to hostile' 'p99, hostile to good'; do
+		grep -q "^$row *[0-9]" out || {
+			cat out
+			return 1
+		}
+	done
+	# Those who were killed leave their memory.
+	rm -f /dev/shm/hf3fs-iov-*
+}
+
+run_cases pairs fair
