@@ -60,10 +60,19 @@ static bool look(uint64_t until, bool (*came)(const void *), const void *arg)
 	return false;
 }
 
+static bool worth_it(struct spin *s)
+{
+	s->in_vain /= 2;
+	s->skip = MIN(s->skip, s->in_vain);
+	return true;
+}
+
 bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg)
 {
 	uint64_t now;
 
+	if (came(arg))
+		return worth_it(s);
 	if (s->skip) {
 		s->skip--;
 		return false;
@@ -71,10 +80,8 @@ bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const v
 	now = now_ns();
 	if (is_crowded(s, now))
 		return false;
-	if (look(now + ns, came, arg)) {
-		s->in_vain /= 2;
-		return true;
-	}
+	if (look(now + ns, came, arg))
+		return worth_it(s);
 	s->in_vain = MIN(s->in_vain * 2 + 1, SPIN_SKIP_MAX);
 	s->skip = s->in_vain;
 	return false;

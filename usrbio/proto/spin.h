@@ -23,7 +23,7 @@ struct spin {
 	bool crowded;       /* what came of it */
 };
 
-/* Look for so long at most.  False: it has not come, or there was no look. */
+/* Look once, or for so long at most.  False: it has not come. */
 bool spin_until(struct spin *s, uint64_t ns, bool (*came)(const void *), const void *arg);
 
 /* Do more threads run than there are CPUs for?  False where nobody can tell. */
