@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/dl.h"
 #include "base/err.h"
 #include "base/log.h"
 
-int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr)
+static const char *file_of(const struct dl_lib *lib)
 {
 	const char *env = lib->env ? secure_getenv(lib->env) : NULL;
-	const char *file = env && *env ? env : lib->soname;
+
+	return env && *env ? env : lib->soname;
+}
+
+int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr)
+{
+	const char *file = file_of(lib);
 	void *handle;
 
 	handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -34,4 +42,28 @@ int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, un
 		memcpy((char *)table + syms[i].off, &fn, sizeof(fn));
 	}
 	return 0;
+}
+
+static int first_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	if (size > offsetof(struct dl_phdr_info, dlpi_adds))
+		*(unsigned long long *)arg = info->dlpi_adds;
+	return 1;
+}
+
+bool dl_present(const struct dl_lib *lib)
+{
+	static _Atomic unsigned long long absent; /* among so many ever loaded, the first counted */
+	unsigned long long adds = 0;
+	void *handle;
+
+	(void)dl_iterate_phdr(first_object, &adds);
+	if (adds && atomic_load(&absent) == adds)
+		return false;
+	handle = dlopen(file_of(lib), RTLD_LAZY | RTLD_NOLOAD);
+	if (handle)
+		(void)dlclose(handle);
+	else
+		atomic_store(&absent, adds);
+	return handle;
 }

@@ -64,4 +64,10 @@ struct dl_lib {
  */
 int dl_load(const struct dl_lib *lib, void *table, const struct dl_sym *syms, unsigned nr);
 
+/*
+ * Has anybody in this process loaded it?  Of one library in a process: what is not there is looked
+ * for again only after something was loaded.  Any thread.
+ */
+bool dl_present(const struct dl_lib *lib);
+
 #endif

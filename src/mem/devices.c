@@ -2,6 +2,7 @@
 /* The kinds of memory that this machine has, and their devices by name. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +13,15 @@
 /* Asked in this order who owns an address; host last, because it claims every one. */
 static const struct mem_ops *const providers[] = { &mem_cuda_ops, &mem_soft_ops, &mem_host_ops };
 
-static bool loaded[ARRAY_SIZE(providers)];
-static char why_not[ARRAY_SIZE(providers)][256]; /* load()'s sentence where it failed */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+enum { UNKNOWN, THERE, MISSING };
+
+/* Each is loaded when it is first asked for: a vendor's library costs memory and time. */
+static struct {
+	_Atomic int state;
+	char why_not[256]; /* load()'s sentence where it failed */
+} known[ARRAY_SIZE(providers)];
+
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct {
 	const char *name;
@@ -25,24 +32,41 @@ static const struct {
 	{ "cuda", PST_KIND_CUDA },
 };
 
-static void load_all(void)
+static _cold_ void load(unsigned i)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
-		int r = providers[i]->load ? providers[i]->load() : 0;
+	int r;
 
-		loaded[i] = r == 0;
+	(void)pthread_mutex_lock(&load_lock);
+	if (known[i].state == UNKNOWN) {
+		r = providers[i]->load ? providers[i]->load() : 0;
 		if (r < 0) {
-			(void)snprintf(why_not[i], sizeof(why_not[i]), "%s", err_text());
-			log_debug("no %s memory: %s", providers[i]->name, why_not[i]);
+			(void)snprintf(known[i].why_not, sizeof(known[i].why_not), "%s",
+				       err_text());
+			log_debug("no %s memory: %s", providers[i]->name, known[i].why_not);
 		}
+		known[i].state = r < 0 ? MISSING : THERE;
 	}
+	(void)pthread_mutex_unlock(&load_lock);
 }
 
 /* The i-th provider, or NULL where its load() failed. */
 static const struct mem_ops *provider_at(unsigned i)
 {
-	(void)pthread_once(&once, load_all);
-	return loaded[i] ? providers[i] : NULL;
+	int state = known[i].state;
+
+	if (unlikely(state == UNKNOWN)) {
+		load(i);
+		state = known[i].state;
+	}
+	return state == THERE ? providers[i] : NULL;
+}
+
+/* Without loading one whose memory nobody can have. */
+static bool may_own(unsigned i)
+{
+	if (known[i].state == UNKNOWN && providers[i]->present && !providers[i]->present())
+		return false;
+	return provider_at(i);
 }
 
 const char *mem_kind_name(uint32_t kind)
@@ -59,7 +83,7 @@ const struct mem_ops *mem_provider(uint32_t kind)
 		if (providers[i]->kind != kind)
 			continue;
 		if (!provider_at(i))
-			(void)err_set(ENODEV, "%s", why_not[i]);
+			(void)err_set(ENODEV, "%s", known[i].why_not);
 		else if (providers[i]->devices())
 			return providers[i];
 		return NULL;
@@ -74,7 +98,7 @@ const struct mem_ops *mem_provider(uint32_t kind)
 const struct mem_ops *mem_owner(uint64_t addr, uint64_t len)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++)
-		if (provider_at(i) && providers[i]->owns(addr, len))
+		if (may_own(i) && providers[i]->owns(addr, len))
 			return providers[i];
 	return NULL;
 }

@@ -107,6 +107,10 @@ struct mem_ops {
 	 * there is none: that is the common case, and logged at debug level only. */
 	int (*load)(void);
 
+	/* May somebody in this process have such memory?  Asked before load(), about addresses,
+	 * and false spares that.  NULL: yes. */
+	bool (*present)(void);
+
 	/* How many devices, after load().  May find them only now; 0 leaves a sentence. */
 	unsigned (*devices)(void);
 

@@ -367,6 +367,12 @@ struct cuda_dev *cuda_device(unsigned idx)
 	return &devices[idx];
 }
 
+/* Whoever has memory of CUDA's has its library. */
+static bool cuda_present(void)
+{
+	return dl_present(&library);
+}
+
 static int cuda_load(void)
 {
 	return dl_load(&library, &cu, syms, ARRAY_SIZE(syms));
@@ -391,6 +397,7 @@ const struct mem_ops mem_cuda_ops = {
 	.kind = PST_KIND_CUDA,
 	.caps = MEM_CAP_COPY | MEM_CAP_EXPORT,
 	.load = cuda_load,
+	.present = cuda_present,
 	.devices = cuda_nr_devices,
 	.device_info = cuda_device_info,
 	.device_text = cuda_device_text,
