@@ -67,7 +67,8 @@ PST_API int pst_window_open(struct pst_mem *mem, uint64_t off, uint64_t len,
 
 /**
  * pst_window_open_grant() - map what a grant names, without a device context
- * @grant:      stays the caller's
+ * @grant:      stays the caller's; a uuid of zeros in one of CUDA memory means the machine's
+ *              only GPU, and where there are more, there is no window
  * @opts:       NULL for the defaults
  * @ret_window: the window on the grant's range, to be closed with pst_window_close()
  *

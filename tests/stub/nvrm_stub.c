@@ -92,7 +92,7 @@ void stub_nvrm_device(unsigned device, char pci[16], uint8_t uuid[16])
 static void cards(struct nvrm_cards *ret)
 {
 	*ret = (struct nvrm_cards){ 0 };
-	for (unsigned i = 0; i < STUB_GPUS; i++)
+	for (unsigned i = 0; i < (stub_nvrm.cards ? stub_nvrm.cards : STUB_GPUS); i++)
 		/* In another order, and not from the first slot on. */
 		ret->card[5 - i] = (struct nvrm_card){ .valid = 1,
 						       .domain = 0xfff0 + i,

@@ -37,6 +37,7 @@ extern struct stub_nvrm {
 	bool read_only;           /* all memory */
 	bool other_uuid;          /* devices have others than libcuda says */
 	bool no_proc, proc_unknown;
+	unsigned cards; /* that are listed; 0: all */
 	uint32_t caching;
 	bool elsewhere; /* mappings show other memory */
 

@@ -272,6 +272,25 @@ static void grants_open_few_gpus(void)
 	forget();
 }
 
+/* One without a UUID is for the only GPU; where there are two, nobody guesses. */
+static void grants_of_the_only_gpu(void)
+{
+	struct pst_grant g;
+
+	by_ipc(10000, 1536);
+	g = grant_of();
+	memset(g.uuid, 0, sizeof(g.uuid));
+	T_EQ(open_grant(&g, 0, 10000), -EOPNOTSUPP);
+	T_CHECK(says("which of 2 GPUs"));
+	stub_nvrm.cards = 1;
+	T_EQ(open_grant(&g, 0, 10000), 0);
+	T_EQ(open_grant(&g, 7777, 1), 0);
+	stub_nvrm.gpu_closed = 1u << 0;
+	T_CHECK(open_grant(&g, 0, 1) < 0);
+	stub_nvrm_reset();
+	forget();
+}
+
 static void hostile_grants(void)
 {
 	struct pst_grant g;
@@ -362,6 +381,7 @@ int main(void)
 	T_RUN(of_another_process);
 	T_RUN(grants);
 	T_RUN(grants_open_few_gpus);
+	T_RUN(grants_of_the_only_gpu);
 	T_RUN(hostile_grants);
 	T_RUN(windows_by_many_threads);
 	return t_done();

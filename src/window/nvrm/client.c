@@ -10,6 +10,7 @@
  * The driver makes a device object only for a process that has the GPU's device file open,
  * so one descriptor of it stays open; each mapping needs a fresh one besides.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -374,14 +375,53 @@ static int find(const uint8_t uuid[16], struct nvrm_gpu **ret)
 			       "(MIG) is not served");
 }
 
+/* Is it divided into parts (MIG)?  False where the driver's files do not say. */
+static bool is_divided(const struct nvrm_card *c)
+{
+	struct dirent *e;
+	char path[80];
+	bool any = false;
+	DIR *d;
+
+	(void)snprintf(path, sizeof(path), "/proc/driver/nvidia/capabilities/gpu%" PRIu32 "/mig",
+		       c->minor);
+	d = opendir(path);
+	while (d && !any && (e = readdir(d)) != NULL)
+		any = !strncmp(e->d_name, "gi", 2);
+	if (d)
+		(void)closedir(d);
+	return any;
+}
+
+/* The only one that there is. */
+static int find_only(struct nvrm_gpu **ret)
+{
+	const struct nvrm_card *only = NULL;
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < NVRM_CARDS_MAX; i++) {
+		if (!nv.cards.card[i].valid)
+			continue;
+		only = &nv.cards.card[i];
+		nr++;
+	}
+	if (nr != 1)
+		return err_set(EOPNOTSUPP, "the grant does not say which of %u GPUs it is for", nr);
+	if (is_divided(only))
+		return err_set(EOPNOTSUPP, "the grant does not say which part of the divided GPU "
+					   "(MIG) it is for");
+	return gpu_hold(only, ret);
+}
+
 int nvrm_gpu_find(const uint8_t uuid[16], struct nvrm_gpu **ret)
 {
+	static const uint8_t none[16];
 	int r;
 
 	(void)pthread_mutex_lock(&nv.lock);
 	r = client_open();
 	if (r == 0)
-		r = find(uuid, ret);
+		r = memcmp(uuid, none, sizeof(none)) ? find(uuid, ret) : find_only(ret);
 	client_put();
 	(void)pthread_mutex_unlock(&nv.lock);
 	return r;

@@ -66,7 +66,7 @@ struct nvrm_gpu;
 
 /* By PCI address and UUID.  0; -ENODEV, -EACCES, -EOPNOTSUPP, -EMFILE with a sentence. */
 int nvrm_gpu_get(const char *pci, const uint8_t uuid[16], struct nvrm_gpu **ret);
-/* Only by UUID. */
+/* Only by UUID; zeros mean the machine's only GPU, and -EOPNOTSUPP where there are more. */
 int nvrm_gpu_find(const uint8_t uuid[16], struct nvrm_gpu **ret);
 /* The last one ends the client.  No object may be left. */
 void nvrm_gpu_put(struct nvrm_gpu *g);
