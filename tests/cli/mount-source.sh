@@ -216,7 +216,7 @@ refused() {
 	id=01234567-89ab-cdef-0123-456789abcdef
 	for pair in "Invalid argument:/dev/shm/none:$id" "Invalid argument:/etc/passwd:$id" \
 		"Invalid argument:/dev/shm/../../etc/passwd:$id" "Invalid argument:/dev/shm/none:name" \
-		"not supported:gdr:$id.gdr.d0"; do
+		"Invalid argument:gdr:$id.gdr.d0"; do
 		target=${pair#*:}
 		name=${target#*:}
 		target=${target%%:*}

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "usrbio/proto/ipc.h"
 #include "usrbio/proto/link.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
@@ -37,6 +38,19 @@ static void try_shm(const char *text)
 	must(!strcmp(whole, text));
 }
 
+static void try_ipc(const uint8_t ipc[USRBIO_IPC_LEN])
+{
+	uint8_t written[USRBIO_IPC_LEN];
+	struct usrbio_soft s;
+
+	must(usrbio_ipc_pid(ipc) >= 0);
+	if (usrbio_soft_parse(ipc, &s) < 0)
+		return;
+	must(usrbio_ipc_is_soft(ipc) && s.pid == usrbio_ipc_pid(ipc) && s.fd >= 0 && s.size);
+	usrbio_soft_format(&s, written);
+	must(!memcmp(written, ipc, sizeof(written)));
+}
+
 static void try_gdr(const char *text)
 {
 	char written[USRBIO_GDR_MAX];
@@ -47,6 +61,7 @@ static void try_gdr(const char *text)
 	must(r == -EINVAL || usrbio_link_is_gdr(text));
 	if (r < 0)
 		return;
+	try_ipc(g.ipc);
 	must(g.device >= 0 && g.allocation && g.size && g.off < g.allocation &&
 	     g.size <= g.allocation - g.off);
 	usrbio_gdr_format(&g, written);

@@ -3,7 +3,7 @@
  * A daemon on a mount of its own while a test runs.  The daemon is a program of the folder that
  * the test's program is in, called as PROGRAM BACKING MOUNTPOINT [OPTION...]; it prints "ready"
  * when it is mounted, and SIGTERM ends it.  PST_TEST_MOUNT in the environment names the program
- * penstock-mount, which takes its place.
+ * penstock-mount, which takes its place.  PST_TEST_MOUNT_LOG names a file for what it complains of.
  */
 #ifndef PST_TESTS_MOUNT_RIG_H
 #define PST_TESTS_MOUNT_RIG_H
@@ -100,7 +100,11 @@ static inline void mount_rig_exec(const char *exe, const struct mount_rig *m,
 	/* Unmount when the test goes without a word. */
 	(void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 	(void)dup2(out, STDOUT_FILENO);
-	(void)dup2(out, STDERR_FILENO);
+	(void)dup2(getenv("PST_TEST_MOUNT_LOG")
+			   ? open(getenv("PST_TEST_MOUNT_LOG"),
+				  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+			   : out,
+		   STDERR_FILENO);
 	(void)execv(exe, args.to);
 	_exit(127);
 }

@@ -130,22 +130,32 @@ static void R1_a_wrong_kind_is_none(void)
 	T_CHECK(hf3fs_gdr_available());
 }
 
-/* This device is shared by descriptors, and a handle has no room for one. */
-static void R2a_no_handle_without_ipc(void)
+/* It names a descriptor of this process, which is there as long as the memory. */
+static void R2a_a_handle_as_long_as_the_memory(void)
 {
-	struct hf3fs_iov iov = create(5000);
-	hf3fs_gpu_ipc_handle_t h, before;
+	struct hf3fs_iov iov = create(5000), other, before;
+	hf3fs_gpu_ipc_handle_t h, again;
 	unsigned fds = t_count_fds();
 
 	memset(&before, 0x77, sizeof(before));
-	h = before;
-	T_EQ(hf3fs_iov_export_gpu(&iov, &h), -ENOTSUP);
-	T_CHECK(!memcmp(&h, &before, sizeof(h)));
-	T_EQ(t_count_fds(), fds);
+	gpu_fill(iov.base, 5000, 61, 0);
+	T_OK(hf3fs_iov_export_gpu(&iov, &h));
+	T_EQ(t_count_fds(), fds + 1);
+	T_OK(hf3fs_iov_export_gpu(&iov, &again));
+	T_EQ(t_count_fds(), fds + 1);
+	T_CHECK(!memcmp(&h, &again, sizeof(h)));
+	T_OK(hf3fs_iov_import_gpu(&other, &h, gpu_plain));
+	T_CHECK(other.base && other.base != iov.base && other.size == 5000);
+	T_EQ(gpu_differs(other.base, 5000, 61, 0), 5000);
+	hf3fs_iovdestroy(&other);
 	T_EQ(hf3fs_iov_export_gpu(&iov, NULL), -EINVAL);
 	T_EQ(hf3fs_iov_export_gpu(NULL, &h), -EINVAL);
 	hf3fs_iovdestroy(&iov);
+	T_EQ(t_count_fds(), fds - 1);
 	T_EQ(hf3fs_iov_export_gpu(&iov, &h), -EINVAL);
+	other = before;
+	T_EQ(hf3fs_iov_import_gpu(&other, &h, gpu_plain), -EINVAL);
+	T_CHECK(!memcmp(&other, &before, sizeof(other)));
 }
 
 static void R2c_garbage_is_no_handle(void)
@@ -528,24 +538,38 @@ static void plain_directories_carry_none(void)
 	T_EQ(unlink(gpu_file("kept")), 0);
 }
 
-/* A daemon gets device memory by CUDA's handle, which this device has not. */
-static void a_daemon_cannot_get_it(void)
+/* What a daemon is told, in a directory where none answers. */
+static void a_daemon_is_told_of_it(void)
 {
 	uint8_t *p;
-	struct pst_mem *m = own("soft:0", 8192, &p);
-	struct hf3fs_iov iov, before;
+	struct pst_mem *m = own("soft:1", 8192, &p);
+	struct hf3fs_iov iov, again, before;
+	struct usrbio_gdr g;
 	unsigned fds;
 
 	memset(&before, 0x77, sizeof(before));
-	iov = before;
-	T_EQ(hf3fs_iovcreate_device(&iov, gpu_daemon, 4096, 0, 0), -ENOTSUP);
+	again = before;
+	T_OK(hf3fs_iovcreate_device(&iov, gpu_daemon, 4096, 0, 0));
 	fds = t_count_fds(); /* the directory stays open */
-	T_EQ(hf3fs_iovcreate_device(&iov, gpu_daemon, 4096, 0, 0), -ENOTSUP);
-	T_EQ(hf3fs_iovwrap_device(&iov, p, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOTSUP);
-	T_EQ(hf3fs_iovopen_device(&iov, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOENT);
-	T_EQ(t_count_fds(), fds);
+	g = gpu_published(&iov, 0);
+	T_CHECK(g.device == 0 && g.off == 0 && g.size == 4096 && g.allocation >= 4096);
+	T_OK(hf3fs_iovopen_device(&again, (uint8_t *)iov.id, gpu_daemon, 4096, 0, 0));
+	gpu_fill(iov.base, 4096, 62, 0);
+	T_EQ(gpu_differs(again.base, 4096, 62, 0), 4096);
+	hf3fs_iovdestroy(&again);
+	T_EQ(gpu_links(gpu_daemon, NULL), 1);
+	hf3fs_iovdestroy(&iov);
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
-	T_CHECK(!memcmp(&iov, &before, sizeof(iov)));
+	again = before;
+	T_OK(hf3fs_iovwrap_device(&iov, p + 100, gpu_id(), gpu_daemon, 8000, 0, 1));
+	g = gpu_published(&iov, 1);
+	T_CHECK(g.device == 1 && g.off == 100 && g.size == 8000 && g.allocation == 8192);
+	T_EQ(hf3fs_iovopen_device(&again, (uint8_t *)iov.id, gpu_daemon, 8001, 0, 1), -EINVAL);
+	hf3fs_iovdestroy(&iov);
+	T_EQ(hf3fs_iovopen_device(&again, gpu_id(), gpu_daemon, 8192, 0, 0), -ENOENT);
+	T_CHECK(!memcmp(&again, &before, sizeof(again)));
+	T_EQ(t_count_fds(), fds - 2); /* the memory's own, and the one that others open */
+	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 	(void)pst_mem_free(m);
 }
 
@@ -606,7 +630,7 @@ int main(void)
 	T_RUN(create_and_destroy);
 	T_RUN(R6a_host_memory_is_told_apart);
 	T_RUN(sync_waits_and_checks);
-	T_RUN(R2a_no_handle_without_ipc);
+	T_RUN(R2a_a_handle_as_long_as_the_memory);
 	T_RUN(R2c_garbage_is_no_handle);
 	T_RUN(there_and_back);
 	T_RUN(R3a_host_and_device_in_one_batch);
@@ -620,7 +644,7 @@ int main(void)
 	T_RUN(one_uuid_once);
 	T_RUN(wrong_arguments);
 	T_RUN(plain_directories_carry_none);
-	T_RUN(a_daemon_cannot_get_it);
+	T_RUN(a_daemon_is_told_of_it);
 	T_RUN(a_child_gets_errors);
 	T_RUN(errno_stays);
 	return gpu_rig_done();

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The examples that the calls on device memory came with, as they stand in their description but
- * for the mount point, the file, and what is left to the reader there: on the software device.
+ * for the mount point, the file, and what is left to the reader there: on the software device, in
+ * a plain directory or on the mount of PST_TEST_MOUNT.
  */
 #include "gpu_rig.h"
+#include "mount_rig.h"
 
 #define BYTES RIG_MIB(4)
 
@@ -124,12 +126,118 @@ static void memory_of_the_framework(void)
 	(void)pst_mem_free(m);
 }
 
-int main(void)
+/* ------------------------------------------------ memory of another process */
+
+static int send_to_consumer(const struct hf3fs_iov *iov, hf3fs_gpu_ipc_handle_t handle)
+{
+	return gpu_other("import", iov, &handle, sizeof(handle));
+}
+
+static int recv_from_owner(hf3fs_gpu_ipc_handle_t *handle)
+{
+	return read(0, handle, sizeof(*handle)) == sizeof(*handle) ? 0 : -1;
+}
+
+static int exported(size_t size, int device_id)
+{
+	// Create or wrap GPU iov
+	struct hf3fs_iov iov;
+	hf3fs_iovcreate_gpu(&iov, gpu_plain, size, 0, device_id);
+
+	// Export IPC handle for sharing
+	hf3fs_gpu_ipc_handle_t handle;
+	int ret = hf3fs_iov_export_gpu(&iov, &handle);
+	int status = -1;
+	if (ret == 0) {
+		// Send handle to consumer process via IPC mechanism
+		gpu_fill(iov.base, size, 14, 0);
+		status = send_to_consumer(&iov, handle);
+	}
+	T_EQ(ret, 0);
+	T_EQ(status, 0);
+	/* What the other process has read is in the memory of this one. */
+	T_EQ(gpu_differs(iov.base, size, 13, 0), size);
+	hf3fs_iovdestroy_gpu(&iov);
+	return 0;
+}
+
+static int imported(void)
+{
+	struct hf3fs_ior ior;
+	struct hf3fs_cqe cqe;
+	uint64_t offset = 0;
+	int fd = open(file_bin, O_RDONLY);
+
+	GPU_CHILD(hf3fs_iorcreate4(&ior, gpu_plain, 64, true, 0, 0, -1, 0) == 0);
+	GPU_CHILD(hf3fs_reg_fd(fd, 0) <= 0);
+
+	// Receive handle from owner process
+	hf3fs_gpu_ipc_handle_t handle;
+	GPU_CHILD(recv_from_owner(&handle) == 0);
+
+	// Import the GPU memory
+	struct hf3fs_iov iov;
+	int ret = hf3fs_iov_import_gpu(&iov, &handle, gpu_plain);
+	if (ret == 0) {
+		// Can now use for RDMA operations
+		GPU_CHILD(gpu_differs(iov.base, iov.size, 14, 0) == iov.size);
+		hf3fs_prep_io(&ior, &iov, true, iov.base, fd, offset, iov.size, NULL);
+		hf3fs_submit_ios(&ior);
+		GPU_CHILD(hf3fs_wait_for_ios(&ior, &cqe, 1, 1, NULL) == 1);
+		GPU_CHILD(cqe.result == (int64_t)iov.size);
+	}
+
+	// Cleanup
+	hf3fs_iovdestroy_gpu(&iov);
+	GPU_CHILD(ret == 0);
+	hf3fs_iordestroy(&ior);
+	hf3fs_dereg_fd(fd);
+	(void)close(fd);
+	return 0;
+}
+
+static void memory_of_another_process(void)
+{
+	rig_make(file_bin, 13, BYTES);
+	T_EQ(exported(BYTES, 0), 0);
+	T_EQ(exported(4096, 0), 0);
+}
+
+/* ------------------------------------------------------------------- begin */
+
+static struct mount_rig rig;
+
+static void no_mount(void)
+{
+	T_SKIP("%s", rig.why);
+}
+
+static void mount_ends(void)
+{
+	T_EQ(mount_rig_stop(&rig), 0);
+}
+
+int main(int argc, char **argv)
 {
 	(void)setenv("PST_USRBIO_DEVICE", "soft", 1);
+	gpu_self = argv[0];
+	if (argc == 5) {
+		(void)snprintf(gpu_plain, sizeof(gpu_plain), "%s", argv[2]);
+		(void)snprintf(file_bin, sizeof(file_bin), "%s/file.bin", gpu_plain);
+		return imported();
+	}
 	gpu_rig_init();
+	if (getenv("PST_TEST_MOUNT") && mount_rig_start(&rig, "penstock-mount", NULL) < 0) {
+		T_RUN(no_mount);
+		return gpu_rig_done();
+	}
+	if (rig.pid)
+		(void)snprintf(gpu_plain, sizeof(gpu_plain), "%s", rig.mnt);
 	(void)snprintf(file_bin, sizeof(file_bin), "%s/file.bin", gpu_plain);
 	T_RUN(memory_of_the_library);
 	T_RUN(memory_of_the_framework);
+	T_RUN(memory_of_another_process);
+	if (rig.pid)
+		T_RUN(mount_ends);
 	return gpu_rig_done();
 }

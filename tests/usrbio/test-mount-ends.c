@@ -8,11 +8,13 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "mount_traces.h"
+#include "api_rig.h"
+#include "mount_procs.h"
 
 #define NOBODY 65534u
 #define SOON_NS UINT64_C(5000000000) /* for 200 ms, where the machine is busy */
 
+static struct mount_rig rig;
 static struct hf3fs_iov iov;
 static struct hf3fs_ior ior;
 static int fd;
@@ -49,24 +51,9 @@ static void end(void)
 	T_EQ(mount_rig_stop(&rig), 0);
 }
 
-static void stop(pid_t pid)
+static pid_t the_worker(void)
 {
-	uint64_t end_at = t_hang();
-	char path[64], text[400], state = 0;
-
-	T_EQ(kill(pid, SIGSTOP), 0);
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	/* The signal is sent, not obeyed, when kill() returns. */
-	while (state != 'T' && t_now() < end_at) {
-		FILE *f = fopen(path, "re");
-		size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-
-		if (f)
-			(void)fclose(f);
-		text[n] = '\0';
-		state = strrchr(text, ')') ? strrchr(text, ')')[2] : 0;
-	}
-	T_EQ(state, 'T');
+	return procs_worker(&rig);
 }
 
 /* Requests that nobody executes yet. */
@@ -114,7 +101,7 @@ static void worker_killed(void)
 	begin_ring();
 	works();
 	worker = the_worker();
-	stop(worker);
+	procs_stop(worker);
 	prepare(3);
 	T_EQ(kill(worker, SIGKILL), 0);
 	all_end(3);
@@ -139,7 +126,7 @@ static void server_killed(void)
 	begin_ring();
 	works();
 	worker = the_worker();
-	stop(worker);
+	procs_stop(worker);
 	prepare(3);
 	T_EQ(kill(rig.pid, SIGKILL), 0);
 	(void)mount_rig_wait(&rig);
@@ -201,7 +188,7 @@ static void worker_stopped(void)
 		be_another(says[1], told[0]);
 	T_EQ(close(says[1]), 0);
 	T_EQ(read(says[0], &c, 1), 1);
-	stop(worker);
+	procs_stop(worker);
 	T_EQ(write(told[1], &c, 1), 1);
 	T_EQ(waitpid(child, &status, 0), child);
 	T_EQ(status, 0);
@@ -238,19 +225,6 @@ static void uses_everything(void)
 	}
 }
 
-/* Their memory in /dev/shm has names still: nobody but they would unlink it. */
-static void remove_shm(void)
-{
-	DIR *d = opendir("/dev/shm");
-	struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		if (!strncmp(e->d_name, "hf3fs-iov-", 10))
-			(void)shm_unlink(e->d_name);
-	if (d)
-		(void)closedir(d);
-}
-
 /* One that is killed after a while. */
 static void lives_for(unsigned us)
 {
@@ -272,7 +246,9 @@ static unsigned rounds(void)
 
 static void clients_killed(void)
 {
-	struct counts ours = { .links = 2, .server_fds = 1000, .worker_fds = 1000, .maps = 2 };
+	struct procs_counts ours = {
+		.links = 2, .server_fds = 1000, .worker_fds = 1000, .maps = 2
+	};
 	unsigned nr = rounds();
 	pid_t worker;
 
@@ -281,15 +257,15 @@ static void clients_killed(void)
 	worker = the_worker();
 	/* The threads that execute start with the first rings. */
 	lives_for(200000);
-	until_no_more(worker, &ours);
-	ours = counts_of(worker);
+	procs_until_no_more(&rig, worker, &ours);
+	ours = procs_counts_of(&rig, worker);
 	for (unsigned i = 0; i < nr; i++)
 		lives_for(i * 37 % 97 * 100);
-	until_no_more(worker, &ours);
+	procs_until_no_more(&rig, worker, &ours);
 	T_EQ(the_worker(), worker);
 	works();
 	end_ring();
-	remove_shm();
+	procs_remove_shm();
 	end();
 }
 
@@ -319,28 +295,28 @@ static void workers_killed(void)
 	begin();
 	(void)close(api_file("data", 65536));
 	lives_for(100000);
-	T_EQ(workers(&worker, 1), 1);
-	fds = entries("/proc/%d/fd", rig.pid);
+	T_EQ(procs_workers(&rig, &worker, 1), 1);
+	fds = procs_entries("/proc/%d/fd", rig.pid);
 	for (unsigned i = 0; i < nr; i++) {
 		pid_t child = client();
 
 		(void)usleep(i * 61 % 97 * 100);
-		if (workers(&worker, 1))
+		if (procs_workers(&rig, &worker, 1))
 			(void)kill(worker, SIGKILL);
 		end_client(child);
 	}
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
-		if (!api_links("") && entries("/proc/%d/fd", rig.pid) <= fds)
+		if (!api_links("") && procs_entries("/proc/%d/fd", rig.pid) <= fds)
 			break;
 	T_EQ(api_links(""), 0);
-	T_CHECK(entries("/proc/%d/fd", rig.pid) <= fds);
-	T_CHECK(workers(&worker, 1) <= 1);
+	T_CHECK(procs_entries("/proc/%d/fd", rig.pid) <= fds);
+	T_CHECK(procs_workers(&rig, &worker, 1) <= 1);
 	iov = api_iov(65536);
 	ior = api_ior(4, true);
 	fd = api_open("data", 65536);
 	works();
 	end_ring();
-	remove_shm();
+	procs_remove_shm();
 	end();
 }
 
@@ -362,7 +338,7 @@ static void servers_killed(void)
 		(void)close(api_file("data", 65536));
 		child = client();
 		(void)usleep(i * 53 % 97 * 200);
-		n = workers(worker, 4);
+		n = procs_workers(&rig, worker, 4);
 		T_EQ(kill(rig.pid, SIGKILL), 0);
 		(void)mount_rig_wait(&rig);
 		end_client(child);
@@ -373,7 +349,7 @@ static void servers_killed(void)
 		for (uint64_t until = t_hang(); sems() && t_now() < until;)
 			(void)usleep(1000);
 		T_EQ(sems(), 0);
-		remove_shm();
+		procs_remove_shm();
 		(void)mount_rig_stop(&rig);
 	}
 }
@@ -449,7 +425,7 @@ static void memory_cut(void)
 	}
 	T_EQ(the_worker(), worker);
 	end_ring();
-	remove_shm();
+	procs_remove_shm();
 	end();
 }
 

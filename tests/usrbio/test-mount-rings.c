@@ -8,11 +8,13 @@
 #include <stdatomic.h>
 #include <sys/mount.h>
 
-#include "mount_traces.h"
+#include "api_rig.h"
+#include "mount_procs.h"
 
 #define PAGE 4096u
 #define LEN (64 * PAGE)
 
+static struct mount_rig rig;
 static struct hf3fs_iov iov;
 static struct hf3fs_ior reads, writes;
 static int fd;
@@ -247,7 +249,7 @@ static void idle_costs_nothing(void)
 	for (unsigned i = 0; i < 2000; i++)
 		T_EQ(api_io(&reads, &iov, 0, fd, i % 60 * PAGE, PAGE), PAGE);
 	pids[0] = rig.pid;
-	pids[1] = the_worker();
+	pids[1] = procs_worker(&rig);
 	(void)usleep(100000);
 	for (unsigned i = 0; i < 2; i++)
 		before[i] = usage_of(pids[i]);
@@ -343,18 +345,6 @@ static void until_links(unsigned nr)
 	T_EQ(api_links(""), nr);
 }
 
-static void remove_shm(void)
-{
-	DIR *d = opendir("/dev/shm");
-	struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		if (!strncmp(e->d_name, "hf3fs-iov-", 10))
-			(void)shm_unlink(e->d_name);
-	if (d)
-		(void)closedir(d);
-}
-
 static void needs(int status)
 {
 	if (status == 77)
@@ -373,7 +363,7 @@ static void other_namespaces(void)
 	needs(api_child(ends_in_pid_namespace));
 	until_links(3);
 	end();
-	remove_shm();
+	procs_remove_shm();
 }
 
 static int with_another_shm(void)

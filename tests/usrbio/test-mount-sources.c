@@ -5,7 +5,8 @@
  */
 #include <grp.h>
 
-#include "mount_traces.h"
+#include "api_rig.h"
+#include "mount_procs.h"
 
 #include "fusefs.h"
 
@@ -13,6 +14,7 @@
 #define PIECE 65536u
 #define IMAGE_MIB 16u
 
+static struct mount_rig rig;
 static struct hf3fs_iov iov;
 static struct hf3fs_ior reads, writes;
 static int fd;
@@ -115,18 +117,18 @@ static int another_reads(void)
 /* Writes fail with ENOSPC, everything else goes on, and what is freed can be written. */
 static void disk_full(void)
 {
-	struct counts before;
+	struct procs_counts before;
 	pid_t worker;
 	int file;
 
 	begin();
-	worker = the_worker();
+	worker = procs_worker(&rig);
 	reads_well();
 	file = api_open("big", 0);
 	t_fill(iov.base, 3, 0, PIECE);
 	T_EQ(api_io(&writes, &iov, 0, file, 0, PIECE), PIECE);
 	T_EQ(api_child(another_reads), 0);
-	before = counts_of(worker);
+	before = procs_counts_of(&rig, worker);
 	for (unsigned i = 0; i < 3; i++) {
 		t_fill(iov.base, 3, 0, PIECE);
 		T_EQ(fill(&writes, &iov, file), -ENOSPC);
@@ -138,7 +140,7 @@ static void disk_full(void)
 		T_EQ(ftruncate(file, 0), 0);
 	}
 	T_EQ(api_io(&writes, &iov, 0, file, 0, PIECE), PIECE);
-	until_no_more(worker, &before);
+	procs_until_no_more(&rig, worker, &before);
 	api_close(file);
 	end();
 }

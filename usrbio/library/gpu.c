@@ -14,6 +14,7 @@
 #include "gpu_device.h"
 #include "gpu_handle.h"
 #include "gpu_link.h"
+#include "gpu_soft.h"
 #include <hf3fs_usrbio_gdr.h>
 #include "iov.h"
 #include "keep.h"
@@ -230,7 +231,7 @@ int hf3fs_iov_export_gpu(const struct hf3fs_iov *iov, hf3fs_gpu_ipc_handle_t *ha
 {
 	KEEP_ERRNO;
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
-	const struct iov *h = iov_get(iov);
+	struct iov *h = iov_get(iov);
 	int r;
 
 	if (!h || h->device < 0 || !handle)
@@ -238,6 +239,9 @@ int hf3fs_iov_export_gpu(const struct hf3fs_iov *iov, hf3fs_gpu_ipc_handle_t *ha
 	r = pst_mem_export(h->mem, 0, h->size, PST_RIGHT_READ | PST_RIGHT_WRITE, &g);
 	if (r < 0)
 		return failed(r, "device memory cannot be exported");
+	r = gpu_soft_show(h, &g);
+	if (r < 0)
+		return r;
 	r = gpu_handle_pack(&g, handle);
 	return r < 0 ? log_fail(r, "this memory has no CUDA IPC handle") : 0;
 }
@@ -250,6 +254,9 @@ static int import_memory(const hf3fs_gpu_ipc_handle_t *handle, struct want *w, s
 
 	if (r < 0)
 		return log_fail(r, "these 80 bytes are no handle of hf3fs_iov_export_gpu()");
+	r = gpu_soft_find(&g);
+	if (r < 0)
+		return log_fail(r, "the handle's memory is gone, or another user's");
 	for (w->number = 0; w->number < nr; w->number++) {
 		if (gpu_device_find(w->number, &w->device) < 0 ||
 		    !gpu_handle_is_on(handle, w->device.uuid))

@@ -2,7 +2,7 @@
 /*
  * The 80 bytes by which device memory goes to another process.
  *
- *	[ 0..63]  CUDA's IPC handle of the allocation
+ *	[ 0..63]  CUDA's IPC handle of the allocation, or the software device's
  *	[64..71]  bits 0 to 43: bytes of the range; above: 20 bits of a hash of the device's UUID
  *	[72..79]  bits 0 to 43: where the range begins in the allocation; above: 20 bits of a hash
  *	          of everything else and of the name of this layout

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "gpu_link.h"
+#include "gpu_soft.h"
 #include "iov.h"
 #include "log.h"
 #include "mount.h"
@@ -42,12 +43,14 @@ static int measure(struct pst_mem *mem, struct usrbio_gdr *ret)
 }
 
 /* The published description, with the secret. */
-static int describe(const struct iov *iov, struct usrbio_gdr *ret)
+static int describe(struct iov *iov, struct usrbio_gdr *ret)
 {
 	_cleanup_(pst_grant_done) struct pst_grant g = { .sz = sizeof(g), .fd = -1 };
 	static const uint8_t none[USRBIO_IPC_LEN];
 	int r = pst_mem_export(iov->mem, 0, iov->size, PST_RIGHT_READ | PST_RIGHT_WRITE, &g);
 
+	if (r == 0)
+		r = gpu_soft_show(iov, &g);
 	if (r == 0 && !memcmp(g.ipc, none, sizeof(none)))
 		return log_fail(
 			ENOTSUP,
@@ -109,6 +112,10 @@ int gpu_link_read(const struct iov *iov, const uint8_t id[USRBIO_ID_LEN], struct
 		ret->len = gdr.size;
 		ret->fd = -1;
 		memcpy(ret->ipc, gdr.ipc, sizeof(ret->ipc));
+		r = gpu_soft_find(ret);
+		if (r < 0)
+			r = log_fail(r, "the memory of %s on %s is gone, or another user's", text,
+				     iov->mount->path);
 	}
 	explicit_bzero(&gdr, sizeof(gdr));
 	return r;

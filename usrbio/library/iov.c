@@ -34,6 +34,7 @@ struct iov *iov_new(struct mount *mount, enum iov_origin origin)
 	iov->origin = origin;
 	iov->forks = lock_forks();
 	iov->device = -1;
+	atomic_init(&iov->fd, -1);
 	iov->mount = mount;
 	return iov;
 }
@@ -247,6 +248,8 @@ struct iov *iov_free(struct iov *iov)
 	}
 	if (iov->base && quiet)
 		(void)munmap(iov->base, iov->size);
+	if (atomic_load(&iov->fd) >= 0)
+		(void)close(atomic_load(&iov->fd));
 	(void)mount_put(iov->mount);
 	free(iov);
 	return NULL;

@@ -8,6 +8,7 @@
 #ifndef USRBIO_IOV_H
 #define USRBIO_IOV_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,7 @@ struct iov {
 	size_t size;
 	struct pst_mem *mem;          /* ours; NULL for host memory on a daemon's mount */
 	struct server_buffer *buffer; /* known to this process' server; NULL on a daemon's mount */
+	_Atomic int fd; /* by which others open memory of the software device; or -1 */
 
 	/* Host memory that was wrapped: iov.c, under LOCK_WRAPS. */
 	struct iov *next;

@@ -56,6 +56,16 @@ struct broker_link {
 int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
 		   int fd, uint64_t size, struct broker_link *ret);
 
+/*
+ * As broker_publish(), of device memory, which the target describes.  It must be the calling
+ * process', or published here by a process of the same user that lives.
+ *
+ * Return: as there; -EINVAL and -EPROTONOSUPPORT for a target; -EPERM for memory of another
+ * process, and for a process that cannot be seen.
+ */
+int broker_publish_device(struct broker *b, const struct caller *c, const char *name,
+			  const char *target, struct broker_link *ret);
+
 /* -ENOENT; -EPERM for that of another user. */
 int broker_find(struct broker *b, uid_t uid, const char *name, struct broker_link *ret);
 int broker_find_index(struct broker *b, uid_t uid, uint64_t index, struct broker_link *ret);

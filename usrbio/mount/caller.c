@@ -110,6 +110,29 @@ pid_t caller_process(pid_t pid)
 	return line ? atoi(line + sizeof(key) - 1) : err;
 }
 
+/* Is a number one of a line's, as "NSpid:\t4711\t12\n"? */
+static bool line_has(pid_t process, const char *key, unsigned long number)
+{
+	int err = 0;
+	_cleanup_(freep) char *line = status_line(process, key, &err);
+	const char *p = line ? line + strlen(key) : "";
+
+	for (char *end;; p = end) {
+		unsigned long n = strtoul(p, &end, 10);
+
+		if (end == p)
+			return false;
+		if (n == number)
+			return true;
+	}
+}
+
+bool caller_is(const struct caller *c, pid_t process, pid_t pid)
+{
+	return process > 0 && pid > 0 && line_has(process, "NSpid:", (unsigned long)pid) &&
+	       line_has(process, "Uid:", c->uid);
+}
+
 static int take_groups(const struct caller *c)
 {
 	_cleanup_(freep) gid_t *groups = NULL;

@@ -8,6 +8,7 @@
 #ifndef MOUNT_CALLER_H
 #define MOUNT_CALLER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -30,6 +31,12 @@ int caller_groups(pid_t pid, gid_t **ret, size_t *ret_nr);
 
 /* The process of a thread; -ESRCH. */
 pid_t caller_process(pid_t pid);
+
+/*
+ * Is that a number of the process, in whichever PID namespace, and is it a process of the caller's
+ * user?
+ */
+bool caller_is(const struct caller *c, pid_t process, pid_t pid);
 
 /* Once, before there are other threads: is the server root's? */
 void caller_init(void);

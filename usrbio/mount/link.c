@@ -33,6 +33,7 @@ int link_send(int sock, const struct link_msg *msg, int fd)
 	do
 		n = sendmsg(sock, &h, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
+	explicit_bzero(&copy.gdr, sizeof(copy.gdr));
 	return n < 0 ? -errno : 0;
 }
 

@@ -5,6 +5,7 @@
  * the socket is the end of the worker.
  *
  * The worker believes the broker.  The broker believes no more of an answer than its result.
+ * Whoever has had a message about device memory wipes it.
  */
 #ifndef MOUNT_LINK_H
 #define MOUNT_LINK_H
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "usrbio/proto/link.h"
 #include "usrbio/proto/name.h"
 
 enum link_op {
@@ -19,6 +21,7 @@ enum link_op {
 	LINK_FILE_ADD,   /* a descriptor comes with it */
 	LINK_BUFFER_ADD, /* likewise: of shared memory */
 	LINK_RING_ADD,   /* likewise */
+	LINK_DEVICE_ADD, /* likewise, of memory of the software device; of CUDA's none */
 	LINK_FILE_REMOVE,
 	LINK_BUFFER_REMOVE,
 	LINK_RING_REMOVE,
@@ -32,6 +35,7 @@ struct link_msg {
 	uint64_t size;           /* of the shared memory, in bytes */
 	bool cached;             /* a file: the kernel keeps bytes of it; see link_tell() */
 	struct usrbio_name name; /* of a buffer or a ring */
+	struct usrbio_gdr gdr;   /* of device memory; secret */
 };
 
 /* fd: goes with it, or -1.  0 or -errno. */

@@ -5,12 +5,15 @@
 #include <sys/syscall.h>
 
 #include "base/base.h"
+#include "usrbio/mount/device.h"
+#include "usrbio/proto/ipc.h"
 
 /* A name in 3fs-virt/iovs. */
 struct publication {
 	struct list link;
 	struct broker_link shown;
 	struct usrbio_name name;
+	struct usrbio_gdr gdr; /* of device memory; secret */
 	uint64_t size;
 	bool ready;  /* the worker has it */
 	int process; /* pidfd of who published it, or -1 */
@@ -32,6 +35,7 @@ static void publication_free(struct publication *p)
 {
 	closep(&p->process);
 	worker_unref(p->worker);
+	explicit_bzero(p, sizeof(*p));
 	free(p);
 }
 
@@ -115,30 +119,42 @@ static int reserve(struct broker *b, struct publication *p)
 	return err;
 }
 
-/* The process that published it, as a descriptor that tells its end. */
-static int open_process(struct publication *p, pid_t pid)
+/* The process that published it, as a descriptor that tells its end; *ret is 0 for none. */
+static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 {
 	pid_t process = pid ? caller_process(pid) : 0;
 
+	*ret = 0;
 	/* One in another PID namespace cannot be watched. */
 	if (!pid)
 		return 0;
 	if (process < 0)
 		return process;
 	p->process = (int)syscall(SYS_pidfd_open, process, 0);
-	return p->process < 0 ? -errno : 0;
+	if (p->process < 0)
+		return -errno;
+	*ret = process;
+	return 0;
 }
 
 static int hand_over(struct publication *p, int fd)
 {
-	const struct link_msg msg = {
-		.op = p->name.kind == USRBIO_RING ? LINK_RING_ADD : LINK_BUFFER_ADD,
+	static const enum link_op ops[] = {
+		[USRBIO_BUFFER] = LINK_BUFFER_ADD,
+		[USRBIO_RING] = LINK_RING_ADD,
+		[USRBIO_DEVICE] = LINK_DEVICE_ADD,
+	};
+	struct link_msg msg = {
+		.op = ops[p->name.kind],
 		.handle = p->shown.index,
 		.size = p->size,
 		.name = p->name,
+		.gdr = p->gdr,
 	};
+	int err = worker_ask(p->worker, &msg, fd);
 
-	return worker_ask(p->worker, &msg, fd);
+	explicit_bzero(&msg.gdr, sizeof(msg.gdr));
+	return err;
 }
 
 /* The worker has it: others may find it now. */
@@ -170,22 +186,19 @@ static void give_up(struct broker *b, struct publication *p)
 }
 
 static int fill_in(struct publication *p, const struct caller *c, const char *name,
-		   const char *target, uint64_t size)
+		   const char *target)
 {
 	int err = usrbio_name_parse(name, &p->name);
 
 	if (err < 0)
 		return err;
-	if (p->name.kind == USRBIO_DEVICE)
-		return -EOPNOTSUPP;
 	if (strlen(name) >= sizeof(p->shown.name) || strlen(target) >= sizeof(p->shown.target))
 		return -EINVAL;
-	p->size = size;
 	p->shown.uid = c->uid;
 	p->shown.gid = c->gid;
 	(void)strcpy(p->shown.name, name);
 	(void)strcpy(p->shown.target, target);
-	return open_process(p, c->pid);
+	return 0;
 }
 
 static int publish(struct broker *b, struct publication *p, const struct caller *c, int fd,
@@ -200,32 +213,117 @@ static int publish(struct broker *b, struct publication *p, const struct caller 
 	return err < 0 ? err : show(b, p, ret);
 }
 
+/* The worker takes it, and then it is there for all of the user's processes. */
+static int publish_to(struct broker *b, struct publication *p, const struct caller *c, int fd,
+		      struct broker_link *ret)
+{
+	struct user *u;
+	int err = user_get(b, c->uid, &u);
+
+	if (err < 0)
+		return err;
+	if (!user_may_wait(u))
+		return -EBUSY;
+	p->user = u;
+	/* Once it is shown it may go at any time. */
+	err = publish(b, p, c, fd, ret);
+	user_waited(u);
+	return err;
+}
+
+static struct publication *publication_new(void)
+{
+	struct publication *p = calloc(1, sizeof(*p));
+
+	if (p) {
+		list_init(&p->link);
+		p->process = -1;
+	}
+	return p;
+}
+
 int broker_publish(struct broker *b, const struct caller *c, const char *name, const char *target,
 		   int fd, uint64_t size, struct broker_link *ret)
 {
-	struct publication *p = calloc(1, sizeof(*p));
-	struct user *u;
+	struct publication *p = publication_new();
+	pid_t process;
 	int err;
 
 	if (!p)
 		return -ENOMEM;
-	list_init(&p->link);
-	p->process = -1;
-	err = fill_in(p, c, name, target, size);
+	p->size = size;
+	err = fill_in(p, c, name, target);
+	if (err == 0 && p->name.kind == USRBIO_DEVICE)
+		err = -EINVAL;
 	if (err == 0)
-		err = user_get(b, c->uid, &u);
-	if (err == 0 && !user_may_wait(u)) {
-		err = -EBUSY;
-	} else if (err == 0) {
-		p->user = u;
-		/* Once it is shown it may go at any time. */
-		err = publish(b, p, c, fd, ret);
-		user_waited(u);
-	}
+		err = open_process(p, c->pid, &process);
+	if (err == 0)
+		err = publish_to(b, p, c, fd, ret);
 	if (err < 0)
 		give_up(b, p);
 	return err;
 }
+
+/* ----------------------------------------------------------- device memory */
+
+/* Has another process of the user published the same memory here, and does it live? */
+static bool is_lent(struct broker *b, const struct publication *p)
+{
+	bool any = false;
+	struct list *e;
+
+	broker_lock(b);
+	list_for_each (e, &b->publications) {
+		const struct publication *o = list_entry(e, struct publication, link);
+
+		any |= o->ready && o->name.kind == USRBIO_DEVICE && o->shown.uid == p->shown.uid &&
+		       !memcmp(o->gdr.ipc, p->gdr.ipc, sizeof(p->gdr.ipc)) &&
+		       device_owner_lives(o->process);
+	}
+	broker_unlock(b);
+	return any;
+}
+
+static int claim(struct broker *b, struct publication *p, const struct caller *c,
+		 const char *target, int *ret_fd)
+{
+	pid_t process;
+	int err = p->name.kind == USRBIO_DEVICE ? usrbio_gdr_parse(target, &p->gdr) : -EINVAL;
+
+	if (err == 0 && p->gdr.device != p->name.device)
+		err = -EINVAL;
+	if (err < 0)
+		return err;
+	p->size = p->gdr.size;
+	err = open_process(p, c->pid, &process);
+	if (err == 0)
+		err = device_check(&p->gdr, c, process, p->process);
+	/* CUDA's handle of imported memory is that of its owner. */
+	if (err == -EPERM && p->process >= 0 && !usrbio_ipc_is_soft(p->gdr.ipc) && is_lent(b, p))
+		err = 0;
+	return err < 0 ? err : device_open(&p->gdr, c, process, p->process, ret_fd);
+}
+
+int broker_publish_device(struct broker *b, const struct caller *c, const char *name,
+			  const char *target, struct broker_link *ret)
+{
+	struct publication *p = publication_new();
+	int fd = -1, err;
+
+	if (!p)
+		return -ENOMEM;
+	err = fill_in(p, c, name, target);
+	if (err == 0)
+		err = claim(b, p, c, target, &fd);
+	if (err == 0)
+		err = publish_to(b, p, c, fd, ret);
+	closep(&fd);
+	if (err < 0)
+		give_up(b, p);
+	return err;
+}
+
+/* -------------------------------------------------------------------- look */
 
 /* Copy what the user may see.  Under the lock. */
 static int look(const struct publication *p, uid_t uid, struct broker_link *ret)

@@ -217,6 +217,8 @@ static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 		(void)fuse_reply_err(req, -err);
 	else
 		(void)fuse_reply_readlink(req, ino > LINKS ? target : l.target);
+	/* Of device memory it is a secret. */
+	explicit_bzero(l.target, sizeof(l.target));
 }
 
 /* ----------------------------------------------------------------- publish */
@@ -262,17 +264,24 @@ static int publish(fuse_req_t req, const char *target, const char *name, struct 
 	char shm[USRBIO_SHM_NAME_MAX];
 	struct broker_link l;
 	struct stat st;
-	int fd, err = usrbio_link_shm(target, shm);
+	int fd, err;
 
-	if (err < 0)
-		return err;
-	fd = open_shm(&c, shm, &st);
-	if (fd < 0)
-		return fd;
-	err = broker_publish(fs_of(req)->broker, &c, name, target, fd, (uint64_t)st.st_size, &l);
-	(void)close(fd);
+	if (usrbio_link_is_gdr(target)) {
+		err = broker_publish_device(fs_of(req)->broker, &c, name, target, &l);
+	} else {
+		err = usrbio_link_shm(target, shm);
+		if (err < 0)
+			return err;
+		fd = open_shm(&c, shm, &st);
+		if (fd < 0)
+			return fd;
+		err = broker_publish(fs_of(req)->broker, &c, name, target, fd, (uint64_t)st.st_size,
+				     &l);
+		(void)close(fd);
+	}
 	if (err == 0)
 		*ret = link_stat(&l);
+	explicit_bzero(l.target, sizeof(l.target));
 	return err;
 }
 

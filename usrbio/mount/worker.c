@@ -23,6 +23,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "usrbio/mount/link.h"
+#include "usrbio/proto/ipc.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/sem.h"
 #include "usrbio/proto/spin.h"
@@ -236,6 +237,13 @@ static int map(struct thing *t, uint64_t size, int fd)
 	return 0;
 }
 
+static int add_file(struct thing *t, const struct link_msg *msg, int fd)
+{
+	if (msg->cached)
+		return server_file_add_told(my.server, msg->number, fd, &t->file);
+	return server_file_add(my.server, msg->number, fd, &t->file);
+}
+
 static int add_buffer(struct thing *t, const struct link_msg *msg, int fd)
 {
 	int err = map(t, msg->size, fd);
@@ -268,6 +276,46 @@ static int add_ring(struct thing *t, const struct link_msg *msg, int fd)
 		list_add_tail(&t->watch->rings, &t->watched);
 		(void)pthread_rwlock_unlock(&t->watch->lock);
 	}
+	return err;
+}
+
+/* The software device's: the broker has opened it. */
+static int soft_grant(struct pst_grant *g, int fd)
+{
+	struct usrbio_soft s;
+	int err = fd < 0 ? -EBADF : usrbio_soft_parse(g->ipc, &s);
+
+	if (err < 0)
+		return err;
+	g->kind = PST_KIND_SOFT;
+	g->size = s.size;
+	g->fd = fd;
+	memcpy(g->uuid, s.uuid, sizeof(g->uuid));
+	explicit_bzero(g->ipc, sizeof(g->ipc));
+	return 0;
+}
+
+/* Which GPU a number means only CUDA knows: the grant has no UUID. */
+static int add_device(struct thing *t, const struct link_msg *msg, int fd)
+{
+	struct pst_grant g = {
+		.sz = sizeof(g),
+		.kind = PST_KIND_CUDA,
+		.rights = PST_RIGHT_READ | PST_RIGHT_WRITE,
+		.size = msg->gdr.allocation,
+		.off = msg->gdr.off,
+		.len = msg->gdr.size,
+		.fd = -1,
+	};
+	int err = 0;
+
+	memcpy(g.ipc, msg->gdr.ipc, sizeof(g.ipc));
+	if (usrbio_ipc_is_soft(g.ipc))
+		err = soft_grant(&g, fd);
+	if (err == 0)
+		err = server_buffer_add_grant(my.server, msg->name.id, &g,
+					      (unsigned)msg->gdr.device, &t->buffer);
+	explicit_bzero(&g, sizeof(g));
 	return err;
 }
 
@@ -304,11 +352,19 @@ static int add(const struct link_msg *msg, int fd)
 		return -ENOMEM;
 	t->handle = msg->handle;
 	t->op = (enum link_op)msg->op;
-	if (msg->op == LINK_FILE_ADD)
-		err = (msg->cached ? server_file_add_told : server_file_add)(my.server, msg->number,
-									     fd, &t->file);
-	else
-		err = msg->op == LINK_RING_ADD ? add_ring(t, msg, fd) : add_buffer(t, msg, fd);
+	switch (t->op) {
+	case LINK_FILE_ADD:
+		err = add_file(t, msg, fd);
+		break;
+	case LINK_RING_ADD:
+		err = add_ring(t, msg, fd);
+		break;
+	case LINK_DEVICE_ADD:
+		err = add_device(t, msg, fd);
+		break;
+	default:
+		err = add_buffer(t, msg, fd);
+	}
 	if (err < 0) {
 		destroy(t);
 		return err;
@@ -335,6 +391,8 @@ static int answer(const struct link_msg *msg, int fd)
 	case LINK_BUFFER_ADD:
 	case LINK_RING_ADD:
 		return fd < 0 ? -EBADF : add(msg, fd);
+	case LINK_DEVICE_ADD:
+		return add(msg, fd);
 	case LINK_FILE_REMOVE:
 	case LINK_BUFFER_REMOVE:
 	case LINK_RING_REMOVE:
@@ -354,6 +412,7 @@ static int serve(int sock)
 	while (r == 0 && (r = link_recv(sock, &msg, &fd)) > 0) {
 		msg.result = answer(&msg, fd);
 		closep(&fd);
+		explicit_bzero(&msg.gdr, sizeof(msg.gdr));
 		r = link_send(sock, &msg, -1);
 	}
 	return r;
@@ -396,7 +455,8 @@ static int begin(char *const sems[])
 /* Rings first, so that nothing is under way. */
 static void end(void)
 {
-	static const enum link_op order[] = { LINK_RING_ADD, LINK_BUFFER_ADD, LINK_FILE_ADD };
+	static const enum link_op order[] = { LINK_RING_ADD, LINK_BUFFER_ADD, LINK_DEVICE_ADD,
+					      LINK_FILE_ADD };
 
 	unlink_sems();
 	for (unsigned i = 0; i < ARRAY_SIZE(order); i++) {

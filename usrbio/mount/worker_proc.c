@@ -19,6 +19,7 @@
 
 #define PROGRAM "penstock-worker"
 #define ANSWER_MS 3000
+#define DEVICE_MS 30000 /* a vendor's library may be loaded, and a context made */
 #define END_MS 3000
 #define ENV_MAX 64u
 
@@ -134,13 +135,13 @@ static int prepare(struct start *s, const struct worker *w, const struct caller 
 }
 
 /* 0, -EREMOTEIO: the worker is gone, or takes too long. */
-static int receive(struct worker *w, struct link_msg *ret)
+static int receive(struct worker *w, int ms, struct link_msg *ret)
 {
 	struct pollfd pfd = { .fd = w->sock, .events = POLLIN };
 	int n;
 
 	do
-		n = poll(&pfd, 1, ANSWER_MS);
+		n = poll(&pfd, 1, ms);
 	while (n < 0 && errno == EINTR);
 	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
@@ -182,7 +183,7 @@ static int start(struct worker *w, const struct caller *c)
 	if (err < 0)
 		return err;
 	w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
-	err = w->pidfd < 0 ? -errno : receive(w, &hello);
+	err = w->pidfd < 0 ? -errno : receive(w, ANSWER_MS, &hello);
 	return err < 0 ? err : hello.result;
 }
 
@@ -252,7 +253,8 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 	if (!atomic_load(&w->dead)) {
 		err = link_send(w->sock, msg, fd);
 		if (err == 0)
-			err = receive(w, &answer);
+			err = receive(w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS,
+				      &answer);
 		if (err < 0) {
 			atomic_store(&w->dead, true);
 			(void)kill(w->pid, SIGKILL);

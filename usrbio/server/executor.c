@@ -190,6 +190,12 @@ static bool help_passes(struct executor *ex, struct server_ring *r)
 	return more || n;
 }
 
+/* Does something wait that the end of no request wakes the thread for? */
+static bool waits_alone(const struct executor *ex)
+{
+	return !list_empty(&ex->stalled) && hands_are_idle(ex);
+}
+
 /* Leave the rest of the work to the thread, and wake it if it sleeps. */
 static void hand_over(struct executor *ex, struct server_ring *r)
 {
@@ -204,7 +210,7 @@ static void hand_over(struct executor *ex, struct server_ring *r)
 	left = any_runs(ex);
 	atomic_store(&ex->left, left);
 	if (ex->call_thread || r->batch.due < ex->wake_at ||
-	    (left && atomic_load(&ex->state) == EXECUTOR_SLEEPS))
+	    (left && atomic_load(&ex->state) == EXECUTOR_SLEEPS) || unlikely(waits_alone(ex)))
 		executor_wake(ex);
 	ex->call_thread = false;
 }
@@ -448,6 +454,7 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 static struct executor *destroy(struct executor *ex)
 {
 	ex->hand.q = pst_queue_free(ex->hand.q);
+	ex->hand.stage = stage_free(ex->hand.stage);
 	closep(&ex->efd);
 	closep(&ex->epfd);
 	(void)pthread_cond_destroy(&ex->quiet);

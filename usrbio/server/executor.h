@@ -33,7 +33,9 @@
 #include "base/list.h"
 #include "usrbio/server/batch.h"
 #include "usrbio/server/hand.h"
+#include "usrbio/server/import.h"
 #include "usrbio/server/shm.h"
+#include "usrbio/server/stage.h"
 #include "usrbio/server/table.h"
 #include "usrbio/server/server.h"
 
@@ -77,7 +79,11 @@ struct request {
 	struct usrbio_args args;
 	struct server_file *file;     /* until it is the queue's, else NULL */
 	struct server_buffer *buffer; /* likewise */
-	enum request_step step;       /* the hand's, as the rest */
+	struct pst_mem *mem;          /* the buffer's; NULL: it is not to be had yet */
+	uint64_t mem_off;
+	struct slot slot;       /* between file and window */
+	struct import *import;  /* of the window: a reference, while there is a slot */
+	enum request_step step; /* the hand's, as the rest */
 	int64_t result;
 	uint32_t paths, why;
 	int32_t detail;
@@ -250,21 +256,30 @@ bool request_start(struct request *q, struct hand *h);
  * vain (REQUEST_AGAIN). */
 static inline bool request_may_try(const struct request *q)
 {
-	return q->ring->for_read && !q->ring->forbid_holes && !q->buffer->device;
+	return q->ring->for_read && !q->ring->forbid_holes && (!q->buffer->device || q->slot.stage);
 }
 static inline struct pst_io request_io(const struct request *q)
 {
 	return (struct pst_io){
 		.op = q->ring->for_read ? PST_OP_READ : PST_OP_WRITE,
 		.file = q->file->file,
-		.mem = q->buffer->mem,
+		.mem = q->mem,
 		.file_off = q->args.file_off,
-		.mem_off = q->args.buf_off,
+		.mem_off = q->mem_off,
 		.len = q->args.len,
 		.user_data = (uintptr_t)q,
 	};
 }
-void request_tried(struct request *q, const struct pst_done *d);
+/*
+ * Of another process' memory: find what its bytes move to or from, which may be a slot; first of
+ * all.  It has the step REQUEST_OVER if there is none, and no memory if there will be some.
+ */
+void request_place(struct request *q);
+/* It has to wait after all, or is over, and needs none. */
+void request_unplace(struct request *q);
+/* libpenstock has moved its bytes, which are in a slot: they go through the window. */
+void request_land(struct request *q, struct pst_done *d);
+void request_tried(struct request *q, struct pst_done *d);
 void request_prep(struct request *q);
 /* The hand came back with it. */
 void request_moved(struct request *q);

@@ -65,6 +65,11 @@ void hands_await(struct executor *ex)
 	ex->nr_waits--;
 }
 
+static bool may_try(const struct request *q)
+{
+	return likely(q->mem) && request_may_try(q);
+}
+
 /* Try the next ones, as many as may be tried.  Returns the one behind them. */
 static struct request *try_some(struct hand *h, struct request *first)
 {
@@ -73,7 +78,7 @@ static struct request *try_some(struct hand *h, struct request *first)
 	struct request *q;
 	unsigned n = 0;
 
-	for (q = first; q && n < TRY_BATCH && request_may_try(q); q = q->next)
+	for (q = first; q && n < TRY_BATCH && may_try(q); q = q->next)
 		io[n++] = request_io(q);
 	if (pst_queue_try(h->q, io, n, d) < 0)
 		for (unsigned i = 0; i < n; i++)
@@ -90,18 +95,20 @@ static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
 	unsigned prepared = 0;
 
 	*ret_full = false;
-	for (struct request *q = first; q;) {
-		if (likely(request_may_try(q))) {
-			q = try_some(h, q);
-		} else {
-			q->step = REQUEST_AGAIN;
-			q = q->next;
-		}
+	for (struct request *q = first; q; q = q->next) {
+		q->step = REQUEST_AGAIN;
+		if (unlikely(q->buffer->import))
+			request_place(q);
 	}
+	for (struct request *q = first; q;)
+		q = may_try(q) ? try_some(h, q) : q->next;
 	for (struct request *q = first; q; q = q->next) {
 		if (likely(q->step == REQUEST_OVER))
 			continue;
-		request_prep(q);
+		if (likely(q->mem))
+			request_prep(q);
+		if (q->step != REQUEST_PREPARED)
+			request_unplace(q);
 		prepared += q->step == REQUEST_PREPARED;
 		*ret_full |= q->step == REQUEST_AGAIN;
 	}
@@ -182,6 +189,17 @@ static void tell_end(const struct executor *ex, const struct pst_done *d, int nr
 	tell(ex, &t);
 }
 
+/* What is in slots has yet to go where it belongs. */
+static void land(struct pst_done *d, int nr)
+{
+	for (int i = 0; i < nr; i++) {
+		struct request *q = (struct request *)(uintptr_t)d[i].user_data;
+
+		if (unlikely(q->slot.stage))
+			request_land(q, &d[i]);
+	}
+}
+
 bool hand_move(struct executor *ex, struct hand *h)
 {
 	struct request *first = TAKE_PTR(h->first);
@@ -198,6 +216,7 @@ bool hand_move(struct executor *ex, struct hand *h)
 		sent = waits ? pst_queue_submit(h->q) : 0;
 		/* Requests given up also fill a queue: reaping makes room of them, too. */
 		n = waits || full || h->nr_inflight ? pst_queue_reap(h->q, d, 0, REAP_BATCH, 0) : 0;
+		land(d, n);
 		tell_end(ex, d, n);
 		come_back(ex, h);
 		did |= moved_all(TAKE_PTR(first));
@@ -284,4 +303,5 @@ void hand_free(struct executor *ex, struct hand *h)
 	executor_leave(ex);
 	(void)epoll_ctl(ex->epfd, EPOLL_CTL_DEL, h->qfd, NULL);
 	h->q = pst_queue_free(h->q);
+	h->stage = stage_free(h->stage);
 }

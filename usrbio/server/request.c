@@ -38,6 +38,8 @@ int request_check(struct request *q)
 		return err;
 	q->file = f;
 	q->buffer = b;
+	q->mem = b->mem;
+	q->mem_off = a->buf_off;
 	q->told = f->told && !r->for_read;
 	q->dev = f->dev;
 	q->ino = f->ino;
@@ -64,11 +66,17 @@ static bool overlaps(const struct request *q)
 
 /*
  * May starting it block?  The first request of a queue for a device starts the device's engine,
- * which takes its time, and so may a look for holes.
+ * which takes its time, and so may a look for holes.  What goes through a window needs no engine.
  */
 static bool may_block(const struct request *q, const struct hand *h)
 {
-	return q->ring->forbid_holes || (q->buffer->device && !hand_knows(h, q->buffer->device));
+	const struct server_buffer *b = q->buffer;
+
+	if (q->ring->forbid_holes)
+		return true;
+	if (!b->device || hand_knows(h, b->device))
+		return false;
+	return !b->import || !import_fits(b->import, q->ring->for_read, q->args.len);
 }
 
 bool request_start(struct request *q, struct hand *h)
@@ -96,6 +104,7 @@ static void over(struct request *q, int64_t result)
 {
 	q->step = REQUEST_OVER;
 	q->result = result;
+	q->paths = q->why = 0;
 }
 
 static void over_by(struct request *q, const struct pst_done *d)
@@ -106,12 +115,72 @@ static void over_by(struct request *q, const struct pst_done *d)
 	q->detail = d->detail;
 }
 
-void request_tried(struct request *q, const struct pst_done *d)
+/* A small one of device memory that has a window, and libpenstock has not. */
+static int take_slot(struct request *q)
+{
+	struct import *im = q->buffer->import;
+	int err = stage_take(&q->hand->stage, &q->slot);
+
+	if (err < 0)
+		return err;
+	q->import = import_ref(im);
+	q->mem = slot_mem(&q->slot);
+	q->mem_off = slot_off(&q->slot);
+	return q->ring->for_read
+		       ? 0
+		       : import_load(im, q->args.buf_off, slot_ptr(&q->slot), q->args.len);
+}
+
+void request_place(struct request *q)
+{
+	struct import *im = q->buffer->import;
+	int err;
+
+	q->mem = NULL;
+	q->mem_off = q->args.buf_off;
+	err = import_fits(im, q->ring->for_read, q->args.len) ? take_slot(q)
+							      : import_mem(im, &q->mem);
+	if (err < 0)
+		request_unplace(q);
+	if (err < 0 && err != -EAGAIN)
+		over(q, request_result(err));
+}
+
+static void put_slot(struct request *q, bool busy)
+{
+	stage_put(&q->hand->stage, &q->slot, busy);
+	import_unref(TAKE_PTR(q->import));
+}
+
+void request_unplace(struct request *q)
+{
+	if (q->slot.stage)
+		put_slot(q, false);
+	if (q->buffer->import)
+		q->mem = NULL;
+}
+
+void request_land(struct request *q, struct pst_done *d)
+{
+	if (q->ring->for_read && d->res > 0) {
+		int r = import_store(q->import, q->args.buf_off, slot_ptr(&q->slot),
+				     (uint64_t)d->res);
+
+		if (r < 0)
+			d->res = r;
+	}
+	d->paths |= PST_PATH_BIT(PST_PATH_WINDOW);
+	put_slot(q, d->flags & PST_DONE_BUSY);
+}
+
+void request_tried(struct request *q, struct pst_done *d)
 {
 	q->step = REQUEST_AGAIN;
-	q->paths = q->why = 0;
-	if (d->res != -EAGAIN)
-		over_by(q, d);
+	if (d->res == -EAGAIN)
+		return;
+	if (unlikely(q->slot.stage))
+		request_land(q, d);
+	over_by(q, d);
 }
 
 void request_prep(struct request *q)
@@ -119,7 +188,6 @@ void request_prep(struct request *q)
 	struct pst_io io = request_io(q);
 	int r;
 
-	q->paths = q->why = 0;
 	if (unlikely(q->ring->forbid_holes && q->ring->for_read)) {
 		int64_t n = hole_cut(q->file, io.file_off, io.len);
 
@@ -140,7 +208,7 @@ static void prepared(struct request *q)
 {
 	struct hand *h = q->hand;
 
-	if (q->buffer->device && !hand_knows(h, q->buffer->device))
+	if (q->buffer->device && !q->slot.stage && !hand_knows(h, q->buffer->device))
 		h->devices[h->nr_devices++ % HAND_DEVICES] = q->buffer->device;
 	/* From here on it is libpenstock that keeps them. */
 	q->file = NULL;

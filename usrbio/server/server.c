@@ -16,6 +16,7 @@
 #include "usrbio/server/executor.h"
 
 #define EXECUTORS_DEFAULT 8u
+#define IMPORT_END_NS NSEC_PER_SEC
 
 static atomic_bool made; /* a server, in this process or the one that it is a fork of */
 static bool is_child;
@@ -191,25 +192,17 @@ static uint64_t device_number(struct pst_mem *mem)
 	return n | 1;
 }
 
-static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
-		      uint64_t len, uint64_t block_size, bool view, struct server_buffer **ret)
+static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN],
+		      const struct server_buffer *with, struct server_buffer **ret)
 {
 	struct server_buffer *b;
 
-	if (forked())
-		return -EOWNERDEAD;
-	if (!len || block_size > len)
+	if (!with->len || with->block_size > with->len)
 		return -EINVAL;
 	b = malloc(sizeof(*b));
 	if (!b)
 		return -ENOMEM;
-	*b = (struct server_buffer){
-		.mem = mem,
-		.len = len,
-		.block_size = block_size,
-		.device = device_number(mem),
-		.view = view,
-	};
+	*b = *with;
 	memcpy(b->id, id, sizeof(b->id));
 	table_buffer_add(&w->table, b);
 	*ret = b;
@@ -219,13 +212,46 @@ static int buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct 
 int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 		      uint64_t len, uint64_t block_size, struct server_buffer **ret)
 {
-	return buffer_add(w, id, mem, len, block_size, false, ret);
+	const struct server_buffer b = {
+		.mem = mem,
+		.len = len,
+		.block_size = block_size,
+		.device = forked() ? 0 : device_number(mem),
+	};
+
+	return forked() ? -EOWNERDEAD : buffer_add(w, id, &b, ret);
 }
 
 int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 			   uint64_t len, uint64_t block_size, struct server_buffer **ret)
 {
-	return buffer_add(w, id, mem, len, block_size, true, ret);
+	const struct server_buffer b = {
+		.mem = mem,
+		.len = len,
+		.block_size = block_size,
+		.device = forked() ? 0 : device_number(mem),
+		.view = true,
+	};
+
+	return forked() ? -EOWNERDEAD : buffer_add(w, id, &b, ret);
+}
+
+int server_buffer_add_grant(struct server *w, const uint8_t id[USRBIO_ID_LEN],
+			    const struct pst_grant *grant, unsigned number,
+			    struct server_buffer **ret)
+{
+	struct server_buffer b = { .len = grant->len, .device = 1 };
+	int err;
+
+	if (forked())
+		return -EOWNERDEAD;
+	err = import_new(grant, number, &b.import);
+	if (err < 0)
+		return err;
+	err = buffer_add(w, id, &b, ret);
+	if (err < 0)
+		import_unref(b.import);
+	return err;
 }
 
 bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN])
@@ -243,6 +269,8 @@ void server_buffer_remove(struct server *w, struct server_buffer *b)
 		return;
 	table_buffer_del(&w->table, b);
 	forget(w, NULL, b);
+	if (b->import)
+		import_end(b->import, now_ns() + IMPORT_END_NS);
 	free(b);
 }
 

@@ -36,6 +36,7 @@
 
 #include "usrbio/proto/name.h"
 
+struct pst_grant;
 struct pst_mem;
 struct server;
 struct server_buffer;
@@ -105,10 +106,25 @@ int server_buffer_add(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct 
 int server_buffer_add_view(struct server *w, const uint8_t id[USRBIO_ID_LEN], struct pst_mem *mem,
 			   uint64_t len, uint64_t block_size, struct server_buffer **ret);
 
+/*
+ * Let entries name device memory of another process.  @grant stays the caller's.  One of CUDA
+ * memory may lack the device's UUID; then @number is the device's at its owner.  Small requests
+ * go through a window where there can be one, so that the vendor's library is loaded only for
+ * others (import.h).
+ *
+ * Return: 0; as pst_window_open_grant() and pst_mem_import(); -ENOMEM, -EMFILE.
+ */
+int server_buffer_add_grant(struct server *w, const uint8_t id[USRBIO_ID_LEN],
+			    const struct pst_grant *grant, unsigned number,
+			    struct server_buffer **ret);
+
 /* Is there one with this UUID? */
 bool server_buffer_known(struct server *w, const uint8_t id[USRBIO_ID_LEN]);
 
-/* As server_file_remove(); pst_mem_drain() tells when those requests are through. */
+/*
+ * As server_file_remove(); pst_mem_drain() tells when those requests are through.  For memory of a
+ * grant this waits for them, for a second at most.
+ */
 void server_buffer_remove(struct server *w, struct server_buffer *buffer);
 
 /* ------------------------------------------------------------------- rings */

@@ -20,6 +20,8 @@
 #include "base/base.h"
 #include "usrbio/proto/id.h"
 
+struct import;
+
 struct server_file {
 	struct server_file *next; /* in its bucket */
 	uint64_t number;
@@ -35,7 +37,8 @@ struct server_file {
 struct server_buffer {
 	struct server_buffer *next; /* in its bucket */
 	uint8_t id[USRBIO_ID_LEN];
-	struct pst_mem *mem; /* the caller's */
+	struct pst_mem *mem;   /* the caller's; NULL: another process' */
+	struct import *import; /* that is it then, ours; else NULL */
 	uint64_t len, block_size;
 	bool view; /* of memory that others may have under the same UUID, perhaps more of it */
 	uint64_t device; /* a number for each of them; 0: host memory */

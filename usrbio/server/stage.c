@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/server/stage.h"
+
+#include "usrbio/server/import.h"
+
+#define SLOTS 64u
+
+struct stage {
+	struct pst_mem *mem;
+	char *ptr;
+	uint64_t taken; /* a bit for each slot */
+	bool ends;      /* with its last slot */
+};
+
+static void destroy(struct stage *s)
+{
+	/* The last request that may touch it takes the memory along. */
+	(void)pst_mem_free(s->mem);
+	free(s);
+}
+
+static int stage_new(struct stage **ret)
+{
+	struct stage *s = calloc(1, sizeof(*s));
+	int err = s ? pst_mem_alloc("host", SLOTS * IMPORT_PIECE, NULL, &s->mem) : -ENOMEM;
+
+	if (err < 0) {
+		free(s);
+		return -ENOMEM;
+	}
+	s->ptr = pst_mem_ptr(s->mem);
+	*ret = s;
+	return 0;
+}
+
+int stage_take(struct stage **stage, struct slot *ret)
+{
+	struct stage *s;
+	int err = *stage ? 0 : stage_new(stage);
+
+	if (err < 0)
+		return err;
+	s = *stage;
+	if (!~s->taken)
+		return -EAGAIN;
+	/* The lowest is the one that the CPU's cache has. */
+	*ret = (struct slot){ s, (unsigned)__builtin_ctzll(~s->taken) };
+	s->taken |= UINT64_C(1) << ret->idx;
+	return 0;
+}
+
+void stage_put(struct stage **stage, struct slot *slot, bool busy)
+{
+	struct stage *s = TAKE_PTR(slot->stage);
+
+	s->taken &= ~(UINT64_C(1) << slot->idx);
+	if (busy && *stage == s) {
+		s->ends = true;
+		*stage = NULL;
+	}
+	if (s->ends && !s->taken)
+		destroy(s);
+}
+
+struct pst_mem *slot_mem(const struct slot *slot)
+{
+	return slot->stage->mem;
+}
+
+uint64_t slot_off(const struct slot *slot)
+{
+	return slot->idx * IMPORT_PIECE;
+}
+
+char *slot_ptr(const struct slot *slot)
+{
+	return slot->stage->ptr + slot_off(slot);
+}
+
+struct stage *stage_free(struct stage *stage)
+{
+	if (!stage)
+		return NULL;
+	stage->ends = true;
+	if (!stage->taken)
+		destroy(stage);
+	return NULL;
+}
