@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/probe.h"
 #include "base/uaccess.h"
 #include "core/engine/share.h"
 #include "core/queue/cursor.h"
@@ -140,6 +141,8 @@ static inline void complete(struct req *r)
 	if (list_empty(&q->inflight))
 		q->next_deadline = PST_NO_DEADLINE;
 
+	PROBE6(request__done, r->q, r->io.op, r->res.limit, r->res.paths, r->res.err,
+	       r->io.user_data);
 	count(&st->requests, 1);
 	if (unlikely(r->res.err))
 		count_error(st, r->res.err);

@@ -8,6 +8,7 @@
  */
 #include "base/cancel.h"
 #include "base/fault.h"
+#include "base/probe.h"
 #include "core/path/caller.h"
 #include "core/path/part.h"
 #include "core/path/path.h"
@@ -56,6 +57,7 @@ static void moved(struct pst_queue *q, const struct pst_io *io, const struct pla
 		.detail = plan->detail,
 		.op = io->op,
 	};
+	PROBE4(read__now, q, io->len, ret->paths, io->user_data);
 	count(&st->requests, 1);
 	count(&st->bytes[path], io->len);
 	count_reason(st, plan->why);

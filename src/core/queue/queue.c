@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "core/engine/share.h"
 #include "core/path/part.h"
 #include "core/path/caller.h"
@@ -123,6 +124,7 @@ int queue_submit(struct pst_queue *q)
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
 		gauge(&q->nr_inflight, 1);
+		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)
 			q->next_deadline = r->deadline;
 		if (r->deadline <= now) {

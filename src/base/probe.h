@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Static probes for tracers (USDT): a nop in the code, and a note in the ELF file that says where
+ * that is and where its arguments are.  docs/PROBES.md lists all of them, which
+ * tests/lint/probes.sh compares with the files.  Arguments are values that the code has at hand:
+ * nothing is computed for a probe.
+ */
+#ifndef PST_PROBE_H
+#define PST_PROBE_H
+
+#include <sys/sdt.h>
+
+#define PROBE2(name, a, b) DTRACE_PROBE2(penstock, name, a, b)
+#define PROBE3(name, a, b, c) DTRACE_PROBE3(penstock, name, a, b, c)
+#define PROBE4(name, a, b, c, d) DTRACE_PROBE4(penstock, name, a, b, c, d)
+#define PROBE5(name, a, b, c, d, e) DTRACE_PROBE5(penstock, name, a, b, c, d, e)
+#define PROBE6(name, a, b, c, d, e, f) DTRACE_PROBE6(penstock, name, a, b, c, d, e, f)
+
+#endif
