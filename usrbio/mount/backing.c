@@ -2,24 +2,55 @@
 #include "usrbio/mount/backing.h"
 
 #include <fcntl.h>
+#include <sys/sysmacros.h>
 
 #include "usrbio/mount/abi.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/counts.h"
+#include "usrbio/mount/log.h"
 
 /*
  * The kernel moves the bytes with the rights of whoever asks for it here.  As nobody, so that a
- * write takes the set-user-ID bit from a file as it does elsewhere.
+ * write takes the set-user-ID bit from a file as it does elsewhere.  The kernel's name of it, or
+ * -errno.
  */
 static int32_t ask(struct fs *fs, int fd)
 {
 	struct abi_backing map = { .fd = fd };
-	int id;
+	int id, err = nobody_begin();
 
-	if (nobody_begin() < 0)
-		return 0;
+	if (err < 0)
+		return err;
 	id = ioctl(fuse_session_fd(fs->se), ABI_BACKING_OPEN, &map);
+	err = -errno;
 	caller_end();
-	return id > 0 ? id : 0;
+	return id > 0 ? id : err;
+}
+
+/* The first one to open it: does the kernel pass its bytes on? */
+static void decide(struct fs *fs, struct node *n, int fd)
+{
+	int32_t id = ask(fs, fd);
+
+	if (id > 0) {
+		n->backing = id;
+		return;
+	}
+	count_error(counts.refused, id);
+	log_warn("the kernel does not pass the bytes of a file on: they go through its cache of "
+		 "the mount",
+		 "error=%s dev=%u:%u", log_errno(id), major(n->dev), minor(n->dev));
+}
+
+/* Which way it goes. */
+static void count_open(const struct fs *fs, const struct node *n)
+{
+	if (n->backing)
+		count_add(&counts.passed, 1);
+	else if (!fs->passes)
+		count_add(&counts.cached[fs->cause], 1);
+	else
+		count_add(&counts.cached[n->nr_open == 1 ? CAUSE_REFUSED : CAUSE_SHARED], 1);
 }
 
 /* Is the file as it was when it was closed last?  Then the kernel's cache of it is good. */
@@ -51,7 +82,8 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
 	(void)pthread_mutex_lock(&n->lock);
 	if (!n->nr_open++ && fs->passes)
-		n->backing = ask(fs, fd);
+		decide(fs, n, fd);
+	count_open(fs, n);
 	if (n->backing) {
 		ret->open_flags |= ABI_FOPEN_PASSTHROUGH;
 		ABI_BACKING(ret) = (uint32_t)n->backing;

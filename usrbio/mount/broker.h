@@ -17,6 +17,7 @@
 #include "usrbio/mount/caller.h"
 #include "usrbio/proto/link.h"
 #include "usrbio/proto/name.h"
+#include "usrbio/proto/tally.h"
 
 struct broker;
 
@@ -26,6 +27,23 @@ struct broker_quota {
 	unsigned rings;
 	uint64_t bytes; /* of shared memory, together; 0: any */
 };
+
+/* A user, for who looks at numbers. */
+struct broker_user {
+	uid_t uid;
+	pid_t pid;         /* of the worker, or 0 */
+	const char *state; /* of it: running, stopped by a signal, dead, or none */
+	unsigned nr_rings, nr_buffers;
+	uint64_t bytes;                  /* of shared memory that is published */
+	uint64_t nr_starts, nr_failures; /* to start a worker */
+	uint64_t nr_lies;                /* looks at its counters that made no sense */
+	struct usrbio_sum sum;           /* of all the user's workers */
+};
+
+#define BROKER_USERS 4096u
+
+/* The first BROKER_USERS of them, to be freed, and how many there are besides.  0 or -ENOMEM. */
+int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden);
 
 /* The kernel is to forget what it has of a file: rings have written there. */
 typedef void (*broker_forget)(void *arg, uint64_t ino, uint64_t off, uint64_t len);

@@ -21,11 +21,14 @@
 
 #include "base/base.h"
 #include "usrbio/mount/broker.h"
+#include "usrbio/mount/counts.h"
 #include "usrbio/mount/node.h"
 
 struct fs_opts {
 	const char *source;
-	const char *dir;    /* canonical */
+	const char *dir; /* canonical */
+	const char
+		*metrics;   /* path of the socket for numbers; "": none; NULL: by the mount point */
 	bool kernel_cache;  /* files go through the kernel's cache of the mount */
 	unsigned timeout_s; /* for which the kernel believes names and attributes */
 	unsigned inodes;    /* that are kept open; 0: half of what the system allows */
@@ -41,12 +44,14 @@ struct fs {
 	struct list files, dirs; /* what the kernel has open */
 	int proc;                /* /proc/self/fd */
 	double timeout;          /* seconds, as libfuse has them */
+	uint64_t since;          /* when it began to serve */
 	uint64_t init;           /* number of the request by which the kernel begins */
 	uint32_t flags[2];       /* what the kernel offered in it */
 	unsigned depth;          /* of file systems beneath this one, for the kernel */
 	unsigned forgetting;     /* threads in session_forget(), under the lock of the lists */
 	bool ends;               /* it does nothing any more; likewise */
 	bool passes;             /* the kernel reads and writes files of the source by itself */
+	enum counts_cause cause; /* why it does not */
 };
 
 static inline struct fs *fs_of(fuse_req_t req)

@@ -25,6 +25,7 @@ enum link_op {
 	LINK_FILE_REMOVE,
 	LINK_BUFFER_REMOVE,
 	LINK_RING_REMOVE,
+	LINK_OPS,
 };
 
 struct link_msg {

@@ -16,11 +16,15 @@
 
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/log.h"
+#include "usrbio/mount/notify.h"
+#include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
 
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
+	"                      [--metrics PATH|none]\n"
 	"                      --source SOURCE DIR\n";
 
 /* The value of an option.  'penstock mount' has looked at it. */
@@ -40,7 +44,8 @@ static uint64_t number(uint64_t max)
 
 static int fail(int err, const char *what)
 {
-	(void)fprintf(stderr, "penstock: %s: %s\n", what, strerror(-err));
+	(void)fprintf(stderr, "%spenstock: %s: %s\n", log_is_journal() ? "<3>" : "", what,
+		      strerror(-err));
 	return 1;
 }
 
@@ -81,6 +86,36 @@ static void open_stdio(void)
 	closep(&fd);
 }
 
+/* systemd, or whoever else started it and said how to be told. */
+static void tell_service(const char *state)
+{
+	int err = notify_service(state);
+
+	if (err < 0)
+		log_warn("who started the server cannot be told, as NOTIFY_SOCKET asks",
+			 "state=%s error=%s", state, log_errno(err));
+}
+
+/* Numbers are told where that is possible, and must be where somebody chose the place. */
+static int start_scrape(struct fs *fs, struct scrape **ret)
+{
+	const char *path = fs->opts->metrics;
+	int err;
+
+	if (path && !*path)
+		return 0;
+	err = scrape_start(fs, path, ret);
+	if (err < 0 && path)
+		return fail(err, path);
+	if (err < 0)
+		log_warn("there are no numbers of this mount: its socket cannot be made",
+			 "error=%s cure=%s", log_errno(err),
+			 log_text("give --metrics PATH, or --metrics none").s);
+	else
+		log_info("numbers are told", "socket=%s", log_text(scrape_path(*ret)).s);
+	return 0;
+}
+
 static int open_source(struct fs *fs)
 {
 	int fd = open(fs->opts->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -97,6 +132,15 @@ static int open_source(struct fs *fs)
 	return nodes_init(&fs->nodes, fd, fs->opts->inodes);
 }
 
+/* Lines of the log go on to the journal and to files.  Whoever waits for the end of a pipe, or has
+ * the terminal, gets nothing more. */
+static bool keeps_stderr(void)
+{
+	struct stat st;
+
+	return log_is_journal() || (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode));
+}
+
 /* Tell that it is there.  In the background nothing keeps the terminal from here on. */
 static void ready(const struct fs_opts *o, int ready_fd)
 {
@@ -104,11 +148,12 @@ static void ready(const struct fs_opts *o, int ready_fd)
 
 	(void)printf("%s serves %s\n", o->dir, o->source);
 	(void)fflush(stdout);
+	tell_service("READY=1");
 	if (ready_fd < 0)
 		return;
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null >= 0)
-		for (int fd = 0; fd < 3; fd++)
+		for (int fd = 0; fd < (keeps_stderr() ? 2 : 3); fd++)
 			(void)dup2(null, fd);
 	closep(&null);
 	(void)!write(ready_fd, "", 1);
@@ -117,8 +162,9 @@ static void ready(const struct fs_opts *o, int ready_fd)
 
 static int serve(const struct fs_opts *o, int ready_fd)
 {
-	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s };
-	int err;
+	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s, .since = now_ns() };
+	struct scrape *scrape = NULL;
+	int err, status;
 
 	(void)pthread_mutex_init(&fs.lock, NULL);
 	list_init(&fs.files);
@@ -131,15 +177,22 @@ static int serve(const struct fs_opts *o, int ready_fd)
 		err = session_open(&fs);
 	if (err < 0)
 		return fail(err, o->dir);
-	ready(o, ready_fd);
-	err = session_run(&fs);
+	status = start_scrape(&fs, &scrape);
+	if (status == 0) {
+		ready(o, ready_fd);
+		log_info("serves", "dir=%s", log_text(o->dir).s);
+		err = session_run(&fs);
+		log_info("ends", "dir=%s", log_text(o->dir).s);
+		tell_service("STOPPING=1");
+	}
+	scrape_stop(scrape);
 	session_close(&fs);
 	files_done(&fs);
 	dirs_done(&fs);
 	broker_free(fs.broker);
 	nodes_done(&fs.nodes);
 	(void)close(fs.proc);
-	return err < 0 ? fail(err, o->dir) : 0;
+	return err < 0 ? fail(err, o->dir) : status;
 }
 
 /* The parent ends when the child is ready, or with its status. */
@@ -178,6 +231,7 @@ int main(int argc, char *argv[])
 		{ "links", required_argument, NULL, 'l' },
 		{ "rings", required_argument, NULL, 'r' },
 		{ "memory", required_argument, NULL, 'm' },
+		{ "metrics", required_argument, NULL, 'M' },
 		{ 0 },
 	};
 	struct fs_opts o = {
@@ -190,6 +244,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	open_stdio();
+	log_init();
 	(void)signal(SIGPIPE, SIG_IGN); /* whoever reads what it says may be gone */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (opt) {
@@ -217,12 +272,15 @@ int main(int argc, char *argv[])
 		case 'm':
 			o.quota.bytes = number(UINT64_MAX);
 			break;
+		case 'M':
+			o.metrics = strcmp(optarg, "none") != 0 ? optarg : "";
+			break;
 		default:
 			(void)fputs(usage, stderr);
 			return 2;
 		}
 	}
-	if (argc - optind != 1 || !o.source) {
+	if (argc - optind != 1 || !o.source || (o.metrics && *o.metrics && *o.metrics != '/')) {
 		(void)fputs(usage, stderr);
 		return 2;
 	}

@@ -12,7 +12,9 @@
 #include <sys/vfs.h>
 
 #include "usrbio/mount/abi.h"
+#include "usrbio/mount/counts.h"
 #include "usrbio/mount/file.h"
+#include "usrbio/mount/log.h"
 
 #define MAX_THREADS 512u /* some may wait long: for a slow source, for a lease */
 #define MAX_IDLE 8u
@@ -28,6 +30,7 @@ static void saw_init(struct fs *fs, const struct fuse_in_header *in, const void 
 		return;
 	fs->init = in->unique;
 	fs->flags[0] = init->flags;
+	fs->cause = CAUSE_KERNEL;
 	if (len >= sizeof(*init) && init->flags & FUSE_INIT_EXT)
 		fs->flags[1] = init->flags2;
 }
@@ -37,12 +40,20 @@ static void extend_init(struct fs *fs, struct fuse_init_out *out)
 {
 	out->flags |= fs->flags[0] & FUSE_HANDLE_KILLPRIV_V2;
 	/* Only root may ask the kernel to pass bytes on. */
-	if (fs->opts->kernel_cache || geteuid() != 0 || !(fs->flags[1] & ABI_PASSTHROUGH))
+	if (fs->opts->kernel_cache)
+		fs->cause = CAUSE_OPTION;
+	else if (geteuid() != 0)
+		fs->cause = CAUSE_USER;
+	else
+		fs->passes = fs->flags[1] & ABI_PASSTHROUGH;
+	if (!fs->passes) {
+		log_info("the bytes of files go through the kernel's cache", "reason=%s",
+			 counts_cause_name(fs->cause));
 		return;
+	}
 	out->flags |= FUSE_INIT_EXT;
 	out->flags2 |= ABI_PASSTHROUGH;
 	ABI_DEPTH(out) = fs->depth;
-	fs->passes = true;
 }
 
 static ssize_t reply(int fd, uint64_t unique, int err, void *arg, size_t len)
@@ -53,8 +64,10 @@ static ssize_t reply(int fd, uint64_t unique, int err, void *arg, size_t len)
 		.unique = unique,
 	};
 	struct iovec iov[] = { { &out, sizeof(out) }, { arg, len } };
+	ssize_t n = writev(fd, iov, len ? 2 : 1);
 
-	return writev(fd, iov, len ? 2 : 1);
+	counts_end(err, 0);
+	return n;
 }
 
 /* open(2) with O_TMPFILE. */
@@ -93,12 +106,15 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 
 	for (;;) {
 		const struct fuse_in_header *in = buf;
-		ssize_t n = read(fd, buf, size);
 		const void *arg = in + 1;
+		ssize_t n;
 		int was;
 
+		counts_next();
+		n = read(fd, buf, size);
 		if (n < (ssize_t)sizeof(*in))
 			return n;
+		counts_begin(in);
 		if (in->opcode == FUSE_INIT)
 			saw_init(fs, in, arg, (size_t)n - sizeof(*in));
 		if (in->opcode != FUSE_TMPFILE)
@@ -110,24 +126,54 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 	}
 }
 
+/* Bytes of a file in an answer: those that were read, or the number of those written. */
+static uint64_t bytes_of(const struct fuse_out_header *out, const struct iovec *iov, int count)
+{
+	const struct fuse_write_out *w = count > 1 ? iov[1].iov_base : NULL;
+
+	switch (counts_op()) {
+	case FUSE_READ:
+		return out->len - sizeof(*out);
+	case FUSE_WRITE:
+	case FUSE_COPY_FILE_RANGE:
+		return w && iov[1].iov_len >= sizeof(*w) ? w->size : 0;
+	default:
+		return 0;
+	}
+}
+
 static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
 	struct fs *fs = userdata;
 	const struct fuse_out_header *out = iov[0].iov_base;
+	int err = out->error;
+	uint64_t bytes;
+	ssize_t n;
 
 	if (fs->init && out->unique == fs->init) {
 		fs->init = 0;
 		if (count > 1 && iov[1].iov_len >= sizeof(struct fuse_init_out) && !out->error)
 			extend_init(fs, iov[1].iov_base);
 	}
-	return writev(fd, iov, count);
+	/* What the kernel is told without having asked answers nothing. */
+	if (!out->unique)
+		return writev(fd, iov, count);
+	bytes = bytes_of(out, iov, count);
+	n = writev(fd, iov, count);
+	counts_end(err, bytes);
+	return n;
 }
 
 static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, size_t len,
 			      unsigned flags, void *userdata)
 {
+	ssize_t n = splice(fdin, offin, fdout, offout, len, flags);
+
 	(void)userdata;
-	return splice(fdin, offin, fdout, offout, len, flags);
+	/* Only answers without an error go this way; a second answer follows one that did not. */
+	if (n > 0)
+		counts_end(0, (uint64_t)n - sizeof(struct fuse_out_header));
+	return n;
 }
 
 /* --------------------------------------------------------------- operations */

@@ -6,6 +6,10 @@
 #include <sys/eventfd.h>
 
 #include "base/base.h"
+#include "base/probe.h"
+
+#define SAYS_LEN 4096u
+#define SAYS_PAUSE_US 1000
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
 {
@@ -14,8 +18,8 @@ static int watch_fd(const struct user *u, int fd, uint64_t what)
 	return epoll_ctl(u->epfd, EPOLL_CTL_ADD, fd, &ev) < 0 ? -errno : 0;
 }
 
-/* Events that wake the thread: a call, the end of a worker or of a client. */
-enum { OF_CALL, OF_WORKER, OF_CLIENT };
+/* Events that wake the thread: a call, the end of a worker or of a client, words of a worker. */
+enum { OF_CALL, OF_WORKER, OF_CLIENT, OF_WORDS };
 
 static uint64_t event_of(unsigned kind, uint64_t number)
 {
@@ -74,6 +78,13 @@ struct worker *user_worker(struct user *u)
 	return NULL;
 }
 
+/* Bring what is known of the worker's rings up to date.  Under the lock. */
+static void read_tally(struct user *u, struct worker *w)
+{
+	if (!usrbio_tally_read(w->tally, &w->sum))
+		u->nr_lies++;
+}
+
 /* Its rings have ended, and what was published for it serves nobody any more. */
 static void forget_worker(struct user *u, struct worker *w)
 {
@@ -82,22 +93,61 @@ static void forget_worker(struct user *u, struct worker *w)
 	broker_lock(u->b);
 	atomic_store(&w->dead, true);
 	mine = u->worker == w;
-	if (mine)
+	if (mine) {
 		u->worker = NULL;
+		read_tally(u, w);
+		usrbio_sum_add(&u->past, &w->sum);
+	}
 	broker_unlock(u->b);
 	files_worker_gone(u, w);
 	publish_worker_gone(u, w);
 	user_unwatch(u, w->pidfd);
+	user_unwatch(u, w->says);
 	if (mine)
 		worker_unref(w);
+}
+
+/* Some of what the worker has written, which may be anything.  False: there was nothing. */
+static bool hear(struct user *u, const struct worker *w)
+{
+	char text[SAYS_LEN], *rest = text, *line;
+
+	if (!worker_said(w, text, sizeof(text)))
+		return false;
+	while ((line = strsep(&rest, "\n")))
+		if (*line && log_wants(LOG_WARN))
+			log_line(&u->says, LOG_WARN, "a worker says", "uid=%u pid=%d text=%s",
+				 u->uid, w->pid, log_text(line).s);
+	return true;
+}
+
+static void worker_speaks(struct user *u, pid_t pid)
+{
+	struct worker *w = any_worker(u);
+
+	/* Nothing: that was the end of it. */
+	if (w && w->pid == pid && !hear(u, w))
+		user_unwatch(u, w->says);
+	worker_unref(w);
+	/* One that writes all the time gets no more than a part of a CPU. */
+	(void)usleep(SAYS_PAUSE_US);
 }
 
 static void worker_gone(struct user *u, pid_t pid)
 {
 	struct worker *w = any_worker(u);
+	char status[32] = "exit=unknown";
 
-	if (w && w->pid == pid)
+	if (w && w->pid == pid) {
+		(void)hear(u, w);
+		(void)worker_status(w, status);
+		PROBE2(worker__end, u->uid, pid);
+		if (strcmp(status, "exit=0") != 0)
+			log_warn("a worker ended", "uid=%u pid=%d %s", u->uid, pid, status);
+		else
+			log_info("a worker ended", "uid=%u pid=%d %s", u->uid, pid, status);
 		forget_worker(u, w);
+	}
 	worker_unref(w);
 }
 
@@ -113,6 +163,9 @@ static void *run(void *arg)
 		switch (ev.data.u64 & 3) {
 		case OF_WORKER:
 			worker_gone(u, (pid_t)(ev.data.u64 >> 2));
+			break;
+		case OF_WORDS:
+			worker_speaks(u, (pid_t)(ev.data.u64 >> 2));
 			break;
 		case OF_CLIENT:
 			publish_client_gone(u->b, ev.data.u64 >> 2);
@@ -142,14 +195,21 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 		worker_unref(w);
 	}
 	err = worker_start(c, &w);
+	broker_lock(u->b);
+	if (err < 0)
+		u->nr_failures++;
+	else
+		u->worker = worker_ref(w);
+	u->nr_starts += err == 0;
+	broker_unlock(u->b);
 	if (err < 0)
 		return err;
-	broker_lock(u->b);
-	u->worker = worker_ref(w);
-	broker_unlock(u->b);
+	log_info("a worker started", "uid=%u pid=%d", u->uid, w->pid);
 	err = files_tell(u, w);
 	if (err == 0)
 		err = watch_fd(u, w->pidfd, event_of(OF_WORKER, (uint64_t)w->pid));
+	if (err == 0)
+		err = watch_fd(u, w->says, event_of(OF_WORDS, (uint64_t)w->pid));
 	if (err < 0) {
 		forget_worker(u, w);
 		worker_unref(w);
@@ -227,6 +287,57 @@ int user_get(struct broker *b, uid_t uid, struct user **ret)
 	if (err == 0)
 		*ret = u;
 	return err;
+}
+
+/* Under the lock. */
+static struct broker_user look_at(struct user *u)
+{
+	struct worker *w = u->worker;
+	struct broker_user ret = {
+		.uid = u->uid,
+		.nr_starts = u->nr_starts,
+		.nr_failures = u->nr_failures,
+		.state = "none",
+		.sum = u->past,
+	};
+
+	if (w) {
+		read_tally(u, w);
+		usrbio_sum_add(&ret.sum, &w->sum);
+		ret.pid = w->pid;
+		ret.state = "running";
+		if (atomic_load(&w->dead))
+			ret.state = "dead";
+		else if (worker_is_stopped(w))
+			ret.state = "stopped";
+		ret.nr_rings = w->nr_rings;
+		ret.nr_buffers = w->nr_links - w->nr_rings;
+		ret.bytes = w->bytes;
+	}
+	ret.nr_lies = u->nr_lies;
+	return ret;
+}
+
+int broker_look(struct broker *b, struct broker_user **ret, size_t *ret_nr, size_t *ret_hidden)
+{
+	struct broker_user *users = calloc(BROKER_USERS, sizeof(*users));
+	struct list *e;
+	size_t nr = 0;
+
+	if (!users)
+		return -ENOMEM;
+	*ret_hidden = 0;
+	broker_lock(b);
+	list_for_each (e, &b->users) {
+		if (nr < BROKER_USERS)
+			users[nr++] = look_at(list_entry(e, struct user, link));
+		else
+			++*ret_hidden;
+	}
+	broker_unlock(b);
+	*ret = users;
+	*ret_nr = nr;
+	return 0;
 }
 
 void user_end(struct user *u, uint64_t until_ns)

@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "usrbio/mount/broker.h"
+#include "usrbio/mount/log.h"
 #include "usrbio/mount/worker_proc.h"
 
 /*
@@ -33,6 +34,12 @@ struct user {
 	atomic_bool ends; /* the thread is to end */
 	bool runs;        /* it was started */
 	pthread_t thread;
+	struct log_site says; /* of what his workers write */
+
+	/* For numbers; under the broker's lock. */
+	struct usrbio_sum past; /* of workers that have ended */
+	uint64_t nr_starts, nr_failures;
+	uint64_t nr_lies; /* looks at tallies that made no sense */
 };
 
 /*

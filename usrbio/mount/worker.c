@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock-worker SOCKET SOCKET SEMAPHORE SEMAPHORE SEMAPHORE
+ * penstock-worker SOCKET SOCKET TALLY SEMAPHORE SEMAPHORE SEMAPHORE
  *
  * Executes the rings of one user of a mount, as that user.  The broker starts it, and hands it
- * files, shared memory and rings (link.h).
+ * files, shared memory and rings (link.h).  It counts in the memory of the descriptor TALLY.
  *
  * Each priority has watchers, one of which waits for the semaphore that clients post.  It executes
  * the requests itself: waking another thread for that takes longer than a small one.  Where clients
@@ -438,10 +438,24 @@ static void writes(const struct server_range *ranges, unsigned nr)
 	(void)pthread_mutex_unlock(&my.telling);
 }
 
-static int begin(char *const sems[])
+static int map_tally(int fd, struct usrbio_tally **ret)
 {
-	const struct server_opts o = { .guard = true, .writes = writes };
-	int err;
+	void *map = mmap(NULL, sizeof(**ret), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (map == MAP_FAILED)
+		return -errno;
+	(void)close(fd);
+	*ret = map;
+	return 0;
+}
+
+static int begin(int tally, char *const sems[])
+{
+	struct server_opts o = { .guard = true, .writes = writes };
+	int err = map_tally(tally, &o.tally);
+
+	if (err < 0)
+		return err;
 
 	list_init(&my.things);
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
@@ -473,7 +487,7 @@ int main(int argc, char *argv[])
 {
 	int sock, err;
 
-	if (argc != 3 + USRBIO_PRIORITIES) {
+	if (argc != 4 + USRBIO_PRIORITIES) {
 		(void)fputs("penstock-worker is started by penstock-mount\n", stderr);
 		return 2;
 	}
@@ -482,7 +496,7 @@ int main(int argc, char *argv[])
 	/* The broker ends it; what a terminal sends is for the broker. */
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGHUP, SIG_IGN);
-	err = begin(argv + 3);
+	err = begin(atoi(argv[3]), argv + 4);
 	if (err == 0)
 		err = serve(sock);
 	else

@@ -15,6 +15,9 @@
 #include <sys/wait.h>
 
 #include "base/base.h"
+#include "base/probe.h"
+#include "usrbio/mount/counts.h"
+#include "usrbio/mount/log.h"
 #include "usrbio/proto/id.h"
 
 #define PROGRAM "penstock-worker"
@@ -23,19 +26,32 @@
 #define END_MS 3000
 #define ENV_MAX 64u
 
+#define SAYS_MAX 512u
+#define END_TEXT_MS 1000 /* from the end of its socket to that of the process */
+
+/* Steps on the way to a worker, as the log names them. */
+enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_IDS, STEP_EXEC, STEP_HELLO };
+
+/* What a child says that did not become a worker. */
+struct failure {
+	int32_t step, err;
+};
+
 /* The child becomes the worker with these, all of them made before fork(). */
 struct start {
 	char path[PATH_MAX];
-	char sock_text[2][16];
-	const char *argv[4 + USRBIO_PRIORITIES];
+	char sock_text[2][16], tally_text[16];
+	const char *argv[5 + USRBIO_PRIORITIES];
 	const char *env[ENV_MAX + 1];
 	uid_t uid;
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
-	int socks[2];     /* to answer and to tell by */
-	int null;         /* /dev/null */
-	bool is_terminal; /* standard error */
+	int socks[2]; /* to answer and to tell by */
+	int tally;
+	int null;             /* /dev/null */
+	int says[2], fail[2]; /* pipes: standard error, and a struct failure */
+	struct failure why;
 };
 
 /* The worker lies beside the broker. */
@@ -67,6 +83,15 @@ static void pick_env(const char *ret[ENV_MAX + 1])
 	ret[nr] = NULL;
 }
 
+/* In the child. */
+static _Noreturn void give_up(const struct start *s, enum step step)
+{
+	struct failure f = { step, errno };
+
+	(void)!write(s->fail[1], &f, sizeof(f));
+	_exit(126);
+}
+
 /* In the child: only calls that are safe after fork() of a process with threads. */
 static void become(const struct start *s)
 {
@@ -79,21 +104,23 @@ static void become(const struct start *s)
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/* The raw calls: glibc's want the other threads to follow. */
-	if (geteuid() == 0 && (syscall(SYS_setgroups, s->nr_groups, s->groups) < 0 ||
-			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0 ||
+	if (geteuid() == 0 && syscall(SYS_setgroups, s->nr_groups, s->groups) < 0)
+		give_up(s, STEP_GROUPS);
+	if (geteuid() == 0 && (syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0 ||
 			       syscall(SYS_setresuid, s->uid, s->uid, s->uid) < 0))
-		_exit(126);
+		give_up(s, STEP_IDS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	/* Nothing of a terminal: whoever can trace the worker could read there. */
+	/* Nothing of a terminal or of a log: whoever can trace the worker could read or write
+	 * there. */
 	(void)setsid();
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
-	if (s->is_terminal)
-		(void)dup2(s->null, STDERR_FILENO);
+	(void)dup2(s->says[1], STDERR_FILENO);
 	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++)
 		(void)fcntl(s->socks[i], F_SETFD, 0);
+	(void)fcntl(s->tally, F_SETFD, 0);
 	(void)execve(s->path, argv.to, env.to);
-	_exit(127);
+	give_up(s, STEP_EXEC);
 }
 
 static int name_sems(struct worker *w)
@@ -111,10 +138,29 @@ static int name_sems(struct worker *w)
 	return 0;
 }
 
-static int prepare(struct start *s, const struct worker *w, const struct caller *c)
+/* Memory in which the worker counts.  Its size cannot change any more. */
+static int make_tally(struct worker *w, int *ret_fd)
+{
+	static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	void *map;
+
+	*ret_fd = memfd_create("penstock-tally", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*ret_fd < 0 || ftruncate(*ret_fd, sizeof(*w->tally)) < 0 ||
+	    fcntl(*ret_fd, F_ADD_SEALS, seals) < 0)
+		return -errno;
+	map = mmap(NULL, sizeof(*w->tally), PROT_READ, MAP_SHARED, *ret_fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	w->tally = map;
+	return 0;
+}
+
+static int prepare(struct start *s, struct worker *w, const struct caller *c)
 {
 	int err = find_program(s->path);
 
+	if (err == 0)
+		err = make_tally(w, &s->tally);
 	if (err < 0)
 		return err;
 	s->uid = c->uid;
@@ -124,13 +170,17 @@ static int prepare(struct start *s, const struct worker *w, const struct caller 
 		(void)snprintf(s->sock_text[i], sizeof(s->sock_text[i]), "%d", s->socks[i]);
 		s->argv[1 + i] = s->sock_text[i];
 	}
+	(void)snprintf(s->tally_text, sizeof(s->tally_text), "%d", s->tally);
+	s->argv[3] = s->tally_text;
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
-		s->argv[3 + p] = w->sem[p];
+		s->argv[4 + p] = w->sem[p];
 	pick_env(s->env);
-	s->is_terminal = isatty(STDERR_FILENO);
 	s->null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (s->null < 0)
+	/* Neither end waits for the other. */
+	if (s->null < 0 || pipe2(s->says, O_CLOEXEC | O_NONBLOCK) < 0 ||
+	    pipe2(s->fail, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
+	w->says = TAKE_FD(s->says[0]);
 	return caller_groups(c->pid, &s->groups, &s->nr_groups);
 }
 
@@ -144,6 +194,104 @@ static int receive(struct worker *w, int ms, struct link_msg *ret)
 		n = poll(&pfd, 1, ms);
 	while (n < 0 && errno == EINTR);
 	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
+}
+
+bool worker_status(const struct worker *w, char ret[32])
+{
+	siginfo_t si = { 0 };
+
+	if (w->pidfd < 0 || waitid(P_PIDFD, (id_t)w->pidfd, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+	    !si.si_pid)
+		return false;
+	if (si.si_code == CLD_EXITED)
+		(void)snprintf(ret, 32, "exit=%d", si.si_status);
+	else
+		(void)snprintf(ret, 32, "signal=%s", sigabbrev_np(si.si_status) ?: "unknown");
+	return true;
+}
+
+bool worker_is_stopped(const struct worker *w)
+{
+	siginfo_t si = { 0 };
+
+	return waitid(P_PIDFD, (id_t)w->pidfd, &si, WSTOPPED | WNOHANG | WNOWAIT) == 0 && si.si_pid;
+}
+
+size_t worker_said(const struct worker *w, char *ret, size_t len)
+{
+	ssize_t n = w->says < 0 ? -1 : read(w->says, ret, len - 1);
+
+	ret[MAX(n, 0)] = '\0';
+	return (size_t)MAX(n, 0);
+}
+
+/* What is missing for a worker that could not be started, as far as that is known. */
+static const char *cure(const struct failure *f)
+{
+	if (f->step == STEP_PREPARE && (f->err == ENOENT || f->err == EACCES))
+		return "install " PROGRAM " beside penstock-mount";
+	if (f->err == EMFILE || f->err == ENFILE)
+		return "raise the limit of open files, RLIMIT_NOFILE or fs.file-max";
+	if (f->err == EAGAIN && f->step != STEP_HELLO)
+		return "raise the limit of processes, RLIMIT_NPROC or pids.max";
+	if (f->err == EPERM && (f->step == STEP_GROUPS || f->step == STEP_IDS))
+		return "give the server CAP_SETUID and CAP_SETGID";
+	if (f->err == EACCES && f->step == STEP_EXEC)
+		return "let the user execute the program, and search its folders";
+	return "none known";
+}
+
+/* It is not there, and its user sees EREMOTEIO at most. */
+static void say_why(const struct worker *w, const struct start *s, int err)
+{
+	static const char *const steps[] = { "prepare", "fork", "setgroups",
+					     "setuid",  "exec", "hello" };
+	struct pollfd end = { .fd = w->pidfd, .events = POLLIN };
+	char status[32] = "exit=none", text[SAYS_MAX];
+	struct failure f = s->why;
+	bool ended = w->pidfd >= 0 && err == -EREMOTEIO && poll(&end, 1, END_TEXT_MS) == 1 &&
+		     worker_status(w, status);
+
+	if (s->fail[0] >= 0 && read(s->fail[0], &f, sizeof(f)) == sizeof(f) &&
+	    (f.step < STEP_GROUPS || f.step > STEP_EXEC))
+		f.step = STEP_EXEC;
+	(void)worker_said(w, text, sizeof(text));
+	log_error("a worker could not be started",
+		  "uid=%u step=%s error=%s %s says=%s program=%s cure=%s", w->uid, steps[f.step],
+		  f.err   ? log_errno(f.err)
+		  : ended ? "ended"
+			  : "ETIMEDOUT",
+		  status, log_text(text).s, log_text(s->path).s, log_text(cure(&f)).s);
+}
+
+static void close_socks(struct start *s)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++) {
+		closep(&s->socks[i]);
+		s->socks[i] = -1;
+	}
+}
+
+static int spawn(struct worker *w, struct start *s)
+{
+	struct link_msg hello = { 0 };
+	int err;
+
+	s->why.step = STEP_FORK;
+	w->pid = fork();
+	if (w->pid == 0)
+		become(s);
+	if (w->pid < 0)
+		return -errno;
+	closep(&s->says[1]);
+	s->says[1] = -1;
+	close_socks(s);
+	s->why.step = STEP_HELLO;
+	w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
+	if (w->pidfd < 0)
+		return -errno;
+	err = receive(w, ANSWER_MS, &hello);
+	return err < 0 ? err : MIN(hello.result, 0);
 }
 
 /* A worker that takes nothing must not keep us. */
@@ -162,29 +310,35 @@ static int pair(int *ret_ours, int *ret_its)
 
 static int start(struct worker *w, const struct caller *c)
 {
-	struct start s = { .socks = { -1, -1 }, .null = -1 };
-	struct link_msg hello;
+	struct start s = {
+		.socks = { -1, -1 },
+		.tally = -1,
+		.null = -1,
+		.says = { -1, -1 },
+		.fail = { -1, -1 },
+	};
 	int err = pair(&w->sock, &s.socks[0]);
 
 	if (err == 0)
 		err = pair(&w->heard, &s.socks[1]);
 	if (err == 0)
 		err = prepare(&s, w, c);
-	if (err == 0) {
-		w->pid = fork();
-		if (w->pid == 0)
-			become(&s);
-		err = w->pid < 0 ? -errno : 0;
+	if (err == 0)
+		err = spawn(w, &s);
+	PROBE3(worker__start, w->uid, w->pid, err);
+	if (err < 0) {
+		s.why.err = err == -EREMOTEIO ? 0 : -err;
+		say_why(w, &s, err);
 	}
-	closep(&s.socks[0]);
-	closep(&s.socks[1]);
+	close_socks(&s);
+	closep(&s.tally);
 	closep(&s.null);
+	closep(&s.says[0]);
+	closep(&s.says[1]);
+	closep(&s.fail[0]);
+	closep(&s.fail[1]);
 	free(s.groups);
-	if (err < 0)
-		return err;
-	w->pidfd = (int)syscall(SYS_pidfd_open, w->pid, 0);
-	err = w->pidfd < 0 ? -errno : receive(w, ANSWER_MS, &hello);
-	return err < 0 ? err : hello.result;
+	return err;
 }
 
 /* Its process has ended or is going to. */
@@ -216,6 +370,15 @@ static void destroy(struct worker *w)
 	}
 	closep(&w->heard);
 	closep(&w->pidfd);
+	closep(&w->says);
+	if (w->tally) {
+		union {
+			const void *from;
+			void *to; /* what munmap() asks for */
+		} tally = { w->tally };
+
+		(void)munmap(tally.to, sizeof(*w->tally));
+	}
 	/* One that was killed has left them. */
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
 		(void)snprintf(path, sizeof(path), "/sem.%s", w->sem[p]);
@@ -232,7 +395,14 @@ int worker_start(const struct caller *c, struct worker **ret)
 
 	if (!w)
 		return -ENOMEM;
-	*w = (struct worker){ .refs = 1, .uid = c->uid, .pidfd = -1, .sock = -1, .heard = -1 };
+	*w = (struct worker){
+		.refs = 1,
+		.uid = c->uid,
+		.pidfd = -1,
+		.sock = -1,
+		.heard = -1,
+		.says = -1,
+	};
 	(void)pthread_mutex_init(&w->lock, NULL);
 	err = name_sems(w);
 	if (err == 0)
@@ -256,10 +426,17 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 			err = receive(w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS,
 				      &answer);
 		if (err < 0) {
+			count_add(&counts.unanswered[msg->op], 1);
+			log_warn("a worker does not answer: it is ended",
+				 "uid=%u pid=%d question=%s", w->uid, w->pid,
+				 counts_link_name((enum link_op)msg->op));
 			atomic_store(&w->dead, true);
 			(void)kill(w->pid, SIGKILL);
 			err = -EREMOTEIO;
 		}
+		count_add(&counts.asked[msg->op], 1);
+		if (err == 0 && answer.result < 0)
+			count_add(&counts.failed[msg->op], 1);
 	}
 	(void)pthread_mutex_unlock(&w->lock);
 	return err < 0 ? err : MIN(answer.result, 0);

@@ -9,6 +9,7 @@
 
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/link.h"
+#include "usrbio/proto/tally.h"
 
 struct worker {
 	atomic_uint refs;
@@ -24,13 +25,17 @@ struct worker {
 	bool listens;     /* there is a thread for that */
 	pthread_t listener;
 	uint64_t until; /* worker_end() */
+	int says;       /* what it writes to standard error */
+	const struct usrbio_tally *tally;
 
 	/* Under the broker's lock. */
 	unsigned nr_links, nr_rings;
 	uint64_t bytes;
+	struct usrbio_sum sum; /* of the tally, as far as it was believed */
 };
 
-/* Start one for the caller's user.  0 or -errno; one reference is the caller's. */
+/* Start one for the caller's user.  0 or -errno, and then the log says why.  One reference is the
+ * caller's. */
 int worker_start(const struct caller *c, struct worker **ret);
 
 /* Ask, and take the answer.  Its result; -EREMOTEIO without an answer: the worker is ended then. */
@@ -41,6 +46,15 @@ int worker_listen(struct worker *w, void *(*thread)(void *), void *arg);
 
 /* Its end has begun, and is waited for until then (now_ns()) when the last reference goes. */
 void worker_end(struct worker *w, uint64_t until_ns);
+
+/* Does a signal keep it from running (SIGSTOP)? */
+bool worker_is_stopped(const struct worker *w);
+
+/* How a process ended, for the log: "exit=1", "signal=KILL".  False: it did not. */
+bool worker_status(const struct worker *w, char ret[32]);
+
+/* Some of what it has written, or nothing: the length. */
+size_t worker_said(const struct worker *w, char *ret, size_t len);
 
 struct worker *worker_ref(struct worker *w);
 /* The last one waits for the end of the process. */

@@ -434,6 +434,7 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 		.epfd = -1,
 		.wake_at = BATCH_NEVER,
 		.alone = is_alone(),
+		.lane = w->tally ? &w->tally->lane[idx % TALLY_LANES] : NULL,
 	};
 	(void)pthread_mutex_init(&ex->lock, NULL);
 	(void)pthread_cond_init(&ex->quiet, NULL);

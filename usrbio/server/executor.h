@@ -57,8 +57,9 @@ struct item {
 	uint64_t user_data;
 	int64_t result;
 	int32_t index;
-	uint32_t next; /* of the batch, or of the free ones */
-	bool first, done;
+	uint32_t next;       /* of the batch, or of the free ones */
+	uint64_t taken : 62; /* executor->clock then */
+	uint64_t first : 1, done : 1;
 };
 
 /* How far a hand came with a request. */
@@ -170,6 +171,8 @@ struct executor {
 	bool shares;                /* the thread was called, and has not finished */
 	unsigned trust;             /* how sure it is that clients come and help */
 	uint64_t wake_at;           /* when the thread wakes by itself */
+	struct usrbio_lane *lane;   /* where it counts, or NULL */
+	uint64_t clock;             /* the latest look at it, where it counts */
 	struct request reqs[CTX_DEPTH];
 };
 
@@ -179,6 +182,7 @@ struct server {
 	unsigned max_executors, nr_executors;
 	bool guard;
 	void (*writes)(const struct server_range *ranges, unsigned nr);
+	struct usrbio_tally *tally; /* or NULL */
 	struct executor *executors[EXECUTORS_MAX];
 };
 
@@ -190,6 +194,13 @@ struct executor *executor_free(struct executor *ex);
 /* The lock, for everybody but those who make passes. */
 void executor_enter(struct executor *ex);
 void executor_leave(struct executor *ex);
+
+/* Who counts looks at the clock: when entries are taken, and when bytes have been moved. */
+static inline void executor_clock(struct executor *ex)
+{
+	if (ex->lane)
+		ex->clock = now_ns();
+}
 
 /* Its thread looks at everything soon. */
 void executor_wake(struct executor *ex);

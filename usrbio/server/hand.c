@@ -38,6 +38,7 @@ static void come_back(struct executor *ex, struct hand *h)
 {
 	(void)pthread_mutex_lock(&ex->lock);
 	h->out = false;
+	executor_clock(ex);
 	if (unlikely(ex->nr_waits))
 		(void)pthread_cond_broadcast(&ex->quiet);
 }

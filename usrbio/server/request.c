@@ -223,6 +223,10 @@ static void settle(struct request *q)
 	struct server_ring_stats *st = &q->ring->st;
 
 	st->paths |= q->paths;
+	if (q->ring->executor->lane)
+		for (uint32_t set = q->paths; set; set &= set - 1)
+			usrbio_lane_add(q->ring->executor->lane,
+					TALLY_PATH + (unsigned)__builtin_ctz(set) % TALLY_PATHS, 1);
 	if (q->why != PST_WHY_NONE) {
 		st->why = q->why;
 		st->detail = q->detail;

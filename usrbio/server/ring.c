@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/probe.h"
 #include "usrbio/server/executor.h"
 
 /* A read of nothing out of the page cache, and how fast the CPU copies. */
@@ -48,6 +49,7 @@ static uint32_t item_add(struct server_ring *r, const struct usrbio_sqe *sqe)
 		.user_data = sqe->user_data,
 		.index = sqe->index,
 		.next = NO_ITEM,
+		.taken = r->executor->clock,
 		.first = r->batch_last == NO_ITEM,
 	};
 	if (r->batch_last != NO_ITEM)
@@ -63,6 +65,22 @@ static void count(struct server_ring_stats *st, int64_t result)
 		st->errors++;
 	else
 		st->bytes += (uint64_t)result;
+}
+
+/* The same for all rings of the thread, where somebody else reads it. */
+static void tally(const struct server_ring *r, const struct item *it)
+{
+	const struct executor *ex = r->executor;
+	struct usrbio_lane *l = ex->lane;
+	uint64_t ns = ex->clock - it->taken;
+
+	usrbio_lane_add(l, TALLY_REQUESTS, 1);
+	if (it->result < 0)
+		usrbio_lane_add(l, TALLY_ERRORS, 1);
+	else
+		usrbio_lane_add(l, r->for_read ? TALLY_READ : TALLY_WRITTEN, (uint64_t)it->result);
+	usrbio_lane_add(l, TALLY_NS, ns);
+	usrbio_lane_add(l, TALLY_BUCKET + latency_bucket(ns), 1);
 }
 
 /* Its memory makes no sense, or is gone. */
@@ -83,7 +101,10 @@ static void emit(struct server_ring *r, const struct item *it)
 		.user_data = it->user_data,
 	};
 
+	PROBE3(ring__done, r, it->user_data, it->result);
 	count(&r->st, it->result);
+	if (r->executor->lane)
+		tally(r, it);
 	if (r->broken || r->ending)
 		return;
 	if (!shm_put(&r->shm, r->cq_head, &cqe)) {
@@ -215,6 +236,7 @@ static void take(struct server_ring *r, const struct shm_entry *e)
 	struct request *q;
 	int err;
 
+	PROBE4(ring__take, r, e->sqe.user_data, !r->for_read, e->args.len);
 	if ((uint32_t)e->sqe.index >= r->shm.at.slots) {
 		item_done(r, i, -EINVAL);
 		return;
@@ -302,6 +324,7 @@ static bool take_entries(struct server_ring *r, struct hand *h, unsigned quantum
 		ring_break(r);
 		return true;
 	}
+	executor_clock(r->executor);
 	r->sq_tail = (r->sq_tail + n) % r->shm.at.slots;
 	h->nr_taken += n;
 	gauge_entries(r, &e[0]);

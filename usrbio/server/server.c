@@ -66,6 +66,9 @@ int server_new(const struct server_opts *opts, struct server **ret)
 	(void)pthread_mutex_init(&w->table.lock, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
 	w->max_executors = o->threads ? o->threads : default_executors();
+	w->tally = o->tally;
+	if (w->tally)
+		w->max_executors = MIN(w->max_executors, TALLY_LANES);
 	w->guard = o->guard;
 	w->writes = o->writes;
 	if (w->guard)

@@ -35,6 +35,7 @@
 #include <stdint.h>
 
 #include "usrbio/proto/name.h"
+#include "usrbio/proto/tally.h"
 
 struct pst_grant;
 struct pst_mem;
@@ -60,6 +61,8 @@ struct server_opts {
 	bool guard; /* survive that ring memory goes away under a mapping (a client shrank
 			   * it).  Takes SIGBUS for the process, so it is for processes that
 			   * are nothing but a server */
+	struct usrbio_tally *tally; /* where it counts, or NULL.  Then at most TALLY_LANES threads
+				     * execute */
 };
 
 /* opts may be NULL.  Threads start with rings, and stay.  0; -EINVAL, -ENOMEM. */

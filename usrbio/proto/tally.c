@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/proto/tally.h"
+
+#define MOST (UINT64_C(1) << 53) /* doubles, in which others compute, have no more digits */
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	return a + b < a ? UINT64_MAX : a + b;
+}
+
+/* The sum of a number over the lanes, none of which was believed yet. */
+static uint64_t lanes(const struct usrbio_tally *t, unsigned what)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < TALLY_LANES; i++)
+		sum = add(sum, atomic_load_explicit(&t->lane[i].v[what], memory_order_relaxed));
+	return sum;
+}
+
+bool usrbio_tally_read(const struct usrbio_tally *t, struct usrbio_sum *sum)
+{
+	bool good = true;
+
+	for (unsigned i = 0; i < TALLY_NR; i++) {
+		uint64_t now = lanes(t, i);
+
+		if (now < sum->v[i] || now > MOST)
+			good = false;
+		else
+			sum->v[i] = now;
+	}
+	/* The numbers are read one after the other.  Neither of both falls, and so does not the
+	 * smaller one. */
+	if (sum->v[TALLY_ERRORS] > sum->v[TALLY_REQUESTS])
+		sum->v[TALLY_ERRORS] = sum->v[TALLY_REQUESTS];
+	return good;
+}
+
+void usrbio_sum_add(struct usrbio_sum *to, const struct usrbio_sum *from)
+{
+	for (unsigned i = 0; i < TALLY_NR; i++)
+		to->v[i] = add(to->v[i], from->v[i]);
+}
+
+uint64_t usrbio_sum_timed(const struct usrbio_sum *s)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < LATENCY_BUCKETS; i++)
+		sum = add(sum, s->v[TALLY_BUCKET + i]);
+	return sum;
+}
