@@ -11,8 +11,9 @@ int cmd_window(int argc, char *argv[]);
 int cmd_mount(int argc, char *argv[]);
 int cmd_umount(int argc, char *argv[]);
 int cmd_run(int argc, char *argv[]);
+int cmd_top(int argc, char *argv[]);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
-	mount_usage[], umount_usage[], run_usage[];
+	mount_usage[], umount_usage[], run_usage[], top_usage[];
 
 #endif

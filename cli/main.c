@@ -19,6 +19,7 @@ static const struct command {
 	  window_usage },
 	{ "mount", cmd_mount, "serve a directory, also by rings of usrbio", mount_usage },
 	{ "umount", cmd_umount, "undo that", umount_usage },
+	{ "top", cmd_top, "show what a mount does, and for whom", top_usage },
 	{ "run", cmd_run, "run a program with libraries that bear the names of others", run_usage },
 };
 

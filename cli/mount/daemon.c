@@ -61,10 +61,24 @@ static int check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
+/* The server's folder is another one.  "none" stays, and so does what begins with a slash. */
+static int whole_path(const char *given, char ret[PATH_MAX])
+{
+	char here[PATH_MAX] = "";
+	bool whole = !given || *given == '/' || !strcmp(given, "none");
+
+	if (!whole && !getcwd(here, sizeof(here)))
+		return fail(errno, "the current folder: %s", strerror(errno));
+	if (snprintf(ret, PATH_MAX, "%s%s%s", here, whole ? "" : "/", given ? given : "") >=
+	    PATH_MAX)
+		return fail(ENAMETOOLONG, "%s: %s", given, strerror(ENAMETOOLONG));
+	return 0;
+}
+
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
-	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], text[4][32];
-	const char *argv[16];
+	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[4][32];
+	const char *argv[18];
 	union {
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
@@ -77,6 +91,8 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 		r = check_dir(given, dir);
 	if (r == 0)
 		r = check_dir(o->source, source);
+	if (r == 0)
+		r = whole_path(o->metrics, metrics);
 	if (r == 0)
 		r = check_fuse();
 	if (r == 0)
@@ -94,6 +110,10 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 		argv[n++] = "--kernel-cache";
 	for (unsigned i = 0; i < ARRAY_SIZE(text); i++)
 		argv[n++] = text[i];
+	if (o->metrics) {
+		argv[n++] = "--metrics";
+		argv[n++] = metrics;
+	}
 	argv[n++] = "--source";
 	argv[n++] = source;
 	argv[n++] = "--";

@@ -33,6 +33,8 @@ const char mount_usage[] =
 	"  --links N          buffers and rings that a user may publish (16384)\n"
 	"  --rings N          rings that a user may publish (1024)\n"
 	"  --memory SIZE      shared memory that a user may publish, in all (any)\n"
+	"  --metrics PATH     the socket that tells numbers of the mount, as for 'penstock top',\n"
+	"                     in place of one in /run/penstock; 'none': there is none\n"
 	"\n"
 	"With --plain, DIR is prepared for programs that use usrbio, without a daemon: they\n"
 	"publish their rings in DIR/3fs-virt and do the work with threads of their own.  DIR then\n"
@@ -139,7 +141,7 @@ static int umount_plain(const char *given)
 	return 0;
 }
 
-enum { PLAIN = 256, SOURCE, FOREGROUND, KERNEL_CACHE, TIMEOUT, LINKS, RINGS, MEMORY };
+enum { PLAIN = 256, SOURCE, FOREGROUND, KERNEL_CACHE, TIMEOUT, LINKS, RINGS, MEMORY, METRICS };
 
 static const struct {
 	int opt;
@@ -182,6 +184,9 @@ static int take_option(char *argv[], int opt, bool *plain, struct daemon_opts *o
 	case KERNEL_CACHE:
 		o->kernel_cache = true;
 		return 0;
+	case METRICS:
+		o->metrics = optarg;
+		return *optarg ? 0 : usage_error("--metrics takes a path, or 'none'");
 	case MEMORY:
 		if (parse_size(optarg, &o->memory) == 0)
 			return 0;
@@ -206,6 +211,7 @@ int cmd_mount(int argc, char *argv[])
 		{ "links", required_argument, NULL, LINKS },
 		{ "rings", required_argument, NULL, RINGS },
 		{ "memory", required_argument, NULL, MEMORY },
+		{ "metrics", required_argument, NULL, METRICS },
 		{ 0 },
 	};
 	struct daemon_opts o = DAEMON_DEFAULTS;

@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "usrbio/proto/place.h"
 
-#define BACKLOG 8
+#define BACKLOG 64
 #define SWEEP_MAX 1000u /* names that are looked at */
 #define LOCK_TRIES 200
 #define LOCK_PAUSE_US 10000

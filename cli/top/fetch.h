@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* The numbers of a mount, from the socket of its server. */
+#ifndef CLI_TOP_FETCH_H
+#define CLI_TOP_FETCH_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct place {
+	char dir[PATH_MAX];  /* the mount point, or "" */
+	char path[PATH_MAX]; /* of the socket */
+	uid_t owner;         /* of the mount, as whom its server runs */
+};
+
+/* Of the mount at that place, or of the only one for NULL.  0; -errno with a sentence. */
+int place_find(const char *given, struct place *ret);
+
+/* The text that the server tells, which a 0 ends, to be freed.  0; -errno with a sentence. */
+int place_ask(const struct place *p, char **ret, size_t *ret_len);
+
+#endif

@@ -1,0 +1,265 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# top: what a mount does, as a table and as JSON; found by its directory, or because it is the only
+# one; and a sentence where there is nothing to show.
+#
+# lib.sh sets base.
+# shellcheck disable=SC2154
+. "$(dirname "$0")/lib.sh"
+
+need_mount() {
+	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
+	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
+	[ -x "$program" ] || skip "penstock-mount"
+	[ -w /dev/fuse ] || skip "/dev/fuse"
+	[ "$(id -u)" = 0 ] || skip "root, to mount"
+	mkdir -p mnt src
+	chmod o+x "$base" .
+	python3 "$(dirname "$0")/../missing.py" fuse || return 0
+	skip "the right to mount by FUSE"
+}
+
+serve() { # OPTION...
+	need_mount
+	gives 0 "$PENSTOCK" mount mnt --source src "$@"
+}
+
+# The server's end is not waited for.
+gone() {
+	gives 0 "$PENSTOCK" umount mnt
+	for _ in $(seq 500); do
+		[ -e "${1:-mnt/none}" ] || return 0
+		sleep 0.01
+	done
+	return 1
+}
+
+# Somebody with a ring: RINGER is there in a build, and not in a bundle.
+ring() { # READS UID
+	[ -x "${RINGER:-}" ] || skip "the program mount-ringer"
+	head -c 65536 /dev/urandom >src/data
+	mkfifo "hold$2" 2>/dev/null || :
+	"$RINGER" mnt data "$1" "$2" <"hold$2" >"said$2" &
+	eval "exec $((3 + ($2 > 0)))>hold$2"
+	for _ in $(seq 1000); do
+		! grep -q '^done$' "said$2" || return 0
+		sleep 0.01
+	done
+	cat "said$2"
+	return 1
+}
+
+shows_a_mount() {
+	serve
+	gives 0 "$PENSTOCK" top mnt --once --interval 0.1
+	says "$PWD/mnt  from $PWD/src" out
+	says "penstock $("$PENSTOCK" --version | cut -d ' ' -f 2)" out
+	says "passed on by the kernel" out
+	says "Nobody has rings here." out
+	plain_text out
+	gone
+}
+
+shows_users() {
+	serve --memory 64m
+	ring 200 0
+	ring 100 65534
+	gives 0 "$PENSTOCK" top mnt --once --interval 0.3
+	says "each user may publish 64MB of memory" out
+	grep -Eq '^USER +REQ/S +READ +WRITTEN +P50 +P99 +ERR/S +MEM +PATH$' out
+	[ "$(grep -cE '^(root|nobody) +[0-9]' out)" = 2 ]
+	[ "$(awk 'length > 80 && !/  from /' out | wc -l)" = 0 ]
+	gives 0 "$PENSTOCK" top mnt --once --json --interval 0.1
+	json out 'd["dir"].endswith("/mnt") and len(d["users"]) == 2 and d["bytes_limit"] == 64 << 20'
+	json out 'all(u["requests"] == {0: 201, 65534: 101}[u["uid"]] for u in d["users"])'
+	json out 'all(u["errors"] == 1 and u["rings"] == 1 and u["iovs"] == 1 for u in d["users"])'
+	json out 'all(u["read_bytes"] == 4096 * (u["requests"] - 1) for u in d["users"])'
+	json out 'all(u["paths"] and u["worker"]["state"] == "running" for u in d["users"])'
+	exec 3>&- 4>&-
+	wait
+	gone
+}
+
+# Who works while it looks: rates, percentiles and the order.
+shows_rates() {
+	serve
+	[ -x "${RINGER:-}" ] || skip "the program mount-ringer"
+	head -c 65536 /dev/urandom >src/data
+	mkfifo hold
+	"$RINGER" mnt data 100000000 <hold >said &
+	worker=$!
+	exec 3>hold
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		gives 0 "$PENSTOCK" top mnt --once --json --interval 0.2
+		! python3 -c 'import json; assert json.load(open("out"))["users"][0]["requests_per_s"] > 0' \
+			2>/dev/null || break
+	done
+	json out 'd["users"][0]["requests_per_s"] > 0 and d["users"][0]["read_bytes_per_s"] > 0'
+	json out '0 < d["users"][0]["p50_us"] <= d["users"][0]["p99_us"]'
+	gives 0 "$PENSTOCK" top --metrics "$(socket_of)" --once --interval 0.2
+	grep -Eq '^root +[0-9.]+k? +[0-9.]+ [kMG]?B/s +0 B/s +[0-9.]+ [num]?s +[0-9.]+ [num]?s +0 ' out
+	kill $worker
+	exec 3>&-
+	wait $worker || :
+	gone
+}
+
+# By the sum of the mount point's name that the server uses too.
+socket_of() {
+	python3 -c 'import os
+n = 0xcbf29ce484222325
+for b in os.fsencode(os.path.realpath("mnt")):
+    n = (n ^ b) * 0x100000001b3 % 2**64
+print(f"/run/penstock/{n:016x}.metrics")'
+}
+
+# What is wrong stands below the table.
+shows_trouble() {
+	serve
+	ring 10 0
+	worker=$(awk -F '"' '/^penstock_worker_info/ { print $4 }' <<-END
+		$(python3 -c 'import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+print(s.makefile().read())' "$(socket_of)")
+	END
+	)
+	kill -STOP "$worker"
+	gives 0 "$PENSTOCK" top mnt --once --interval 0.1
+	says "! root: worker $worker is stopped" out
+	kill -KILL "$worker"
+	exec 3>&-
+	wait
+	gone
+}
+
+in_a_row() {
+	serve
+	gives 0 timeout -s INT 5 sh -c '"$1" top mnt --json --interval 0.1 | head -n 3' sh "$PENSTOCK"
+	[ "$(wc -l <out)" = 3 ]
+	python3 -c 'import json
+assert all(json.loads(line)["interval_s"] >= 0.1 for line in open("out"))'
+	gone
+}
+
+on_a_terminal() {
+	serve
+	need script
+	script -qec "stty rows 20 cols 80; timeout -s INT 1 '$PENSTOCK' top mnt --interval 0.2" /dev/null \
+		>out 2>&1 </dev/null || :
+	# A screen of its own, and the one before again.
+	says "$(printf '\033[?1049h')" out
+	says "$(printf '\033[?1049l')" out
+	says "Nobody has rings here." out
+	gone
+}
+
+other_sockets() {
+	serve --metrics numbers
+	[ "$(stat -c %a numbers)" = 600 ]
+	fails "tells no numbers at" "$PENSTOCK" top mnt
+	fails "another path, which 'penstock top --metrics PATH' takes" "$PENSTOCK" top mnt
+	gives 0 "$PENSTOCK" top --metrics ./numbers --once --interval 0.1
+	says "$PWD/mnt  from" out
+	gone "$PWD/numbers"
+	[ ! -e numbers ]
+	serve --metrics none
+	fails "tells no numbers at" "$PENSTOCK" top mnt
+	gone
+}
+
+# Its server is killed: the socket stays, and the next server takes its place.
+a_dead_server() {
+	serve
+	socket=$(socket_of)
+	for p in /proc/[0-9]*; do
+		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
+			kill -KILL "${p#/proc/}"
+		fi
+	done
+	for _ in $(seq 500); do
+		ls mnt >/dev/null 2>&1 || break
+		sleep 0.01
+	done
+	fails "has ended" "$PENSTOCK" top mnt
+	[ -S "$socket" ]
+	fails "has ended" "$PENSTOCK" top --metrics "$socket"
+	gives 0 "$PENSTOCK" umount mnt
+	serve
+	[ -S "$socket" ]
+	gives 0 "$PENSTOCK" top mnt --once --interval 0.1
+	gone "$socket"
+	[ ! -e "$socket" ]
+}
+
+no_mount() {
+	mkdir dir
+	fails "is no mount of 'penstock mount --source'" "$PENSTOCK" top dir
+	fails "none: No such file" "$PENSTOCK" top none
+	fails "No such file" "$PENSTOCK" top --metrics ./none
+	touch file
+	fails "has ended" "$PENSTOCK" top --metrics ./file
+	gives 2 "$PENSTOCK" top --metrics name
+	gives 2 "$PENSTOCK" top dir --metrics ./none
+	gives 2 "$PENSTOCK" top --interval 0
+	says "--interval takes seconds" err
+}
+
+# Where others mount too, there may be more than one.
+the_only_one() {
+	need unshare
+	unshare -m true 2>/dev/null || skip "the right to make a mount namespace"
+	need_mount
+	unshare -m sh -c 'umount -a -t fuse.hf3fs; "$1" top --once' sh "$PENSTOCK" >out 2>err && return 1
+	says "there is no mount here that tells numbers" err
+	mkdir mnt2
+	unshare -m sh -c 'umount -a -t fuse.hf3fs
+		"$1" mount mnt --source src >&2 && "$1" top --once --interval 0.1 || exit 1
+		"$1" mount mnt2 --source src >&2
+		"$1" top --once
+		status=$?
+		"$1" umount mnt >&2
+		"$1" umount mnt2 >&2
+		exit $status' sh "$PENSTOCK" >out 2>err && return 1
+	says "$PWD/mnt  from" out
+	says "there are 2 mounts, give the directory of one: $PWD/mnt, $PWD/mnt2" err
+}
+
+no_permission() {
+	serve
+	need setpriv
+	setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$PENSTOCK" 2>/dev/null ||
+		skip "a build that other users may run"
+	fails "are for root: run it as root" \
+		setpriv --reuid 65534 --regid 65534 --clear-groups "$PENSTOCK" top "$PWD/mnt"
+	gone
+}
+
+# A server that is none of ours: it hangs up, or answers or tells nonsense.
+hostile_server() {
+	for answer in '' 'nonsense' 'HTTP/1.1 500 No\r\n\r\n' 'HTTP/1.1 200 OK\r\n\r\nnonsense\n' \
+		'HTTP/1.1 200 OK\r\n\r\na{b="c} 1\n' 'HTTP/1.1 200 OK\r\n\r\npenstock_rings{uid="1"} 0x\n'; do
+		python3 - "$answer" <<-'END' &
+			import os, socket, sys
+			s = socket.socket(socket.AF_UNIX)
+			s.bind("false.tmp")
+			s.listen(1)
+			os.rename("false.tmp", "false")
+			c = s.accept()[0]
+			c.recv(1000)
+			c.sendall(sys.argv[1].encode().decode("unicode_escape").encode("latin-1"))
+		END
+		for _ in $(seq 500); do
+			[ ! -S false ] || break
+			sleep 0.01
+		done
+		fails "" "$PENSTOCK" top --metrics ./false --once
+		plain_text err
+		wait
+		rm false
+	done
+}
+
+run_cases shows_a_mount shows_users shows_rates shows_trouble in_a_row on_a_terminal other_sockets a_dead_server \
+	no_mount the_only_one no_permission hostile_server

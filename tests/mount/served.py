@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Mounts for tests in Python that look at the server itself, and cases that print TAP.
+
+    @case
+    def serves():
+        with Served() as mount:
+            eq(os.listdir(mount.dir), [])
+
+    run()
+
+PENSTOCK_MOUNT is the server to test, MOUNT_RINGER the program with a ring.
+"""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
+RINGER = os.environ.get("MOUNT_RINGER", "")
+SOON = 60  # for what hangs
+_cases = []
+
+
+class Skip(Exception):
+    """What is missing."""
+
+
+def case(function):
+    _cases.append(function)
+    return function
+
+
+def eq(got, want):
+    if got != want:
+        raise AssertionError(f"got {str(got)[:2000]}, not {str(want)[:2000]}")
+
+
+def check(condition, what=""):
+    if not condition:
+        raise AssertionError(str(what)[:4000])
+
+
+def until(condition, what="it does not happen"):
+    """Its value, as soon as that is true."""
+    end = time.monotonic() + SOON
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(what)
+
+
+def need_root():
+    if os.geteuid():
+        raise Skip("root, to mount")
+
+
+class Served:
+    """A mount, its source, its server (process), and what that says (words())."""
+
+    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True):
+        need_root()
+        self.base = tempfile.mkdtemp(prefix="penstock-test-", dir=os.environ.get("TMPDIR"))
+        os.chmod(self.base, 0o755)
+        self.dir, self.source = f"{self.base}/dir", f"{self.base}/src"
+        self.socket, self.log = f"{self.base}/socket", f"{self.base}/log"
+        os.mkdir(self.dir)
+        os.mkdir(self.source)
+        os.chmod(self.source, 0o777)
+        words = {k: v for k, v in os.environ.items() if k not in ("PST_LOG", "JOURNAL_STREAM")}
+        words.update(env or {})
+        place = ["--metrics", self.socket] if metrics else []
+        # Shared with the test: the server does not take the position of another.
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [program or PROGRAM, "--foreground", *place, *options, "--source", self.source,
+                 self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=stderr or log, env=words)
+        self.ready = self.process.stdout.readline().decode()
+
+    def __enter__(self):
+        if not self.ready:
+            self.process.wait()
+            text = self.words()
+            self.__exit__(None, None, None)
+            if "usermount" in text or "fuse:" in text:
+                raise Skip("a FUSE that can be mounted")
+            raise AssertionError(f"the server ended: {text}")
+        os.stat(self.dir)  # from here on the kernel has said what it can do
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(SOON)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        self.process.stdout.close()
+        if os.path.ismount(self.dir):
+            subprocess.run(["umount", "-l", self.dir], check=False)
+        if kind:
+            sys.stdout.write("".join(f"# {line}\n" for line in self.words().splitlines()))
+        shutil.rmtree(self.base, ignore_errors=True)
+        if not kind and self.ready:
+            eq(status, 0)
+
+    def words(self):
+        with open(self.log, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def lines(self, text):
+        return [line for line in self.words().splitlines() if text in line]
+
+    def ask(self, request=b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+        """The whole answer, as bytes."""
+        with self.connect() as s:
+            s.sendall(request)
+            return read_all(s)
+
+    def connect(self):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(self.socket)
+        s.settimeout(SOON)
+        return s
+
+    def text(self):
+        answer = self.ask()
+        check(answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer[:300])
+        return answer.split(b"\r\n\r\n", 1)[1].decode("utf-8")
+
+    def numbers(self):
+        """{'name{label="value"}': number}"""
+        return {key: float(value) for key, value in
+                (line.rsplit(" ", 1) for line in self.text().splitlines()
+                 if not line.startswith("#"))}
+
+    def file(self, name, size):
+        path = f"{self.source}/{name}"
+        with open(path, "wb") as f:
+            f.write(os.urandom(size))
+        return f"{self.dir}/{name}"
+
+
+def read_all(s):
+    parts = []
+    while True:
+        part = s.recv(65536)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+class Ringer:
+    """A program of a user that has made some reads, and keeps its ring."""
+
+    def __init__(self, mount, reads, uid=0):
+        mount.file(f"data{uid}", 65536)
+        self.process = subprocess.Popen(
+            [RINGER, mount.dir, f"data{uid}", str(reads), str(uid)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE)
+        line = self.process.stdout.readline().decode()
+        if line != "done\n":
+            self.end()
+            raise AssertionError(f"the program with a ring says: {line}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.end()
+
+    def end(self):
+        self.process.communicate(timeout=SOON)
+
+
+def keys_of(line):
+    """A line of the log as a dictionary; it must be one."""
+    line = re.sub(r"^<\d>", "", line)
+    found = re.findall(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^ "]+)(?: |$)', line)
+    rebuilt = " ".join(f"{key}={value}" for key, value in found)
+    eq(rebuilt, line)
+    return {key: value.strip('"') for key, value in found}
+
+
+def _run(function):
+    try:
+        function()
+        return "ok", "", ""
+    except Skip as e:
+        return "ok", f" # SKIP {e}", ""
+    except Exception:
+        return "not ok", "", traceback.format_exc()
+
+
+def run():
+    if not PROGRAM or not os.access(PROGRAM, os.X_OK):
+        print("1..0 # SKIP penstock-mount")
+        return
+    if not os.access("/dev/fuse", os.W_OK):
+        print("1..0 # SKIP /dev/fuse")
+        return
+    only = os.environ.get("PST_TEST_CASE", "")
+    cases = [c for c in _cases if not only or c.__name__ in only.split(",")]
+    failed = 0
+    for number, function in enumerate(cases, 1):
+        what, note, text = _run(function)
+        failed += what != "ok"
+        print(f"{what} {number} {function.__name__}{note}")
+        for line in text.splitlines():
+            print(f"# {line}")
+        sys.stdout.flush()
+    print(f"1..{len(cases)}" if cases else f"1..0 # SKIP a case called {only}")
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: MIT
+"""What a mount's server says: lines of key=value, why a worker does not start or ends, what comes
+of a worker that is hostile, and what systemd is told."""
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+from served import PROGRAM, Ringer, Served, Skip, case, check, eq, keys_of, need_root, run, until
+
+NOBODY = 65534
+WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
+
+
+def program_with(worker, mode=0o755):
+    """A copy of the server, beside which that worker lies: a script, or None for none."""
+    need_root()
+    base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp"),
+                           "penstock-test-XXXXXX"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+    os.chmod(base, 0o755)
+    shutil.copy(PROGRAM, f"{base}/penstock-mount")
+    if worker is not None:
+        with open(f"{base}/penstock-worker", "w", encoding="utf-8") as f:
+            f.write(worker)
+        os.chmod(f"{base}/penstock-worker", mode)
+    return f"{base}/penstock-mount"
+
+
+def start_worker(mount, uid=0):
+    """The errno that the user's call gets, by its name, or nothing."""
+    code = ("import errno, os, sys\n"
+            f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})\n"
+            f"try:\n    os.readlink({mount.dir + '/3fs-virt/iovs/submit-ios'!r})\n"
+            "except OSError as e:\n    print(errno.errorcode[e.errno], end='')\n")
+    return subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True,
+                          text=True, timeout=60).stdout
+
+
+def why_of(worker, uid=0, mode=0o755, gives="EREMOTEIO", **options):
+    program = program_with(worker, mode)
+    try:
+        with Served(program=program, **options) as mount:
+            eq(start_worker(mount, uid), gives)
+            line, = mount.lines("a worker could not be started")
+            n = mount.numbers()
+            eq(n[f'penstock_worker_start_failures_total{{uid="{uid}"}}'], 1)
+            eq(n[f'penstock_worker_starts_total{{uid="{uid}"}}'], 0)
+            keys = keys_of(line)
+            eq(keys["uid"], str(uid))
+            eq(keys["level"], "error")
+            eq(keys["program"], os.path.join(os.path.dirname(program), "penstock-worker"))
+            return keys
+    finally:
+        shutil.rmtree(os.path.dirname(program))
+
+
+# ------------------------------------------------- workers that do not start
+
+@case
+def no_worker_is_installed():
+    why = why_of(None, gives="ENOENT")
+    eq((why["step"], why["error"]), ("prepare", "ENOENT"))
+    check("install penstock-worker" in why["cure"], why)
+
+
+@case
+def worker_ends_with_a_status():
+    why = why_of("#!/bin/sh\nexit 3\n")
+    eq((why["step"], why["error"], why["exit"]), ("hello", "ended", "3"))
+
+
+@case
+def worker_ends_by_a_signal():
+    why = why_of("#!/bin/sh\nkill -SEGV $$\n")
+    eq((why["step"], why["signal"]), ("hello", "SEGV"))
+
+
+@case
+def worker_says_why():
+    why = why_of("#!/bin/sh\necho 'libx.so.1: \033[31mcannot open \"it\"' >&2\nexit 127\n")
+    eq(why["exit"], "127")
+    eq(why["says"], r'libx.so.1: \\033[31mcannot open \"it\"\\012')
+
+
+@case
+def worker_may_not_be_executed():
+    why = why_of("#!/bin/sh\nexit 0\n", uid=NOBODY, mode=0o700)
+    eq((why["step"], why["error"]), ("exec", "EACCES"))
+    check("let the user execute" in why["cure"], why)
+
+
+@case
+def worker_is_no_program():
+    why = why_of("\0\1\2")
+    eq((why["step"], why["error"]), ("exec", "ENOEXEC"))
+
+
+@case
+def user_has_too_many_processes():
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, before[1]))
+    try:
+        why = why_of("#!/bin/sh\nexit 0\n", uid=NOBODY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, before)
+    eq((why["step"], why["error"]), ("exec", "EAGAIN"))
+    check("RLIMIT_NPROC" in why["cure"], why)
+
+
+@case
+def worker_says_nothing():
+    why = why_of("#!/bin/sh\nexec sleep 60\n")
+    eq((why["step"], why["error"], why["exit"]), ("hello", "ETIMEDOUT", "none"))
+
+
+# ------------------------------------------------------------ hostile workers
+
+LIAR = """#!/usr/bin/env python3
+import fcntl, mmap, os, sys, time
+tally = int(sys.argv[3])
+for what in (lambda: os.ftruncate(tally, 0), lambda: os.ftruncate(tally, 1 << 20),
+             lambda: fcntl.fcntl(tally, 1033, 8)):  # F_ADD_SEALS, F_SEAL_WRITE
+    try:
+        what()
+        os.write(2, b"the memory is not sealed\\n")
+    except PermissionError:
+        pass
+m = mmap.mmap(tally, 0)
+if os.fork() == 0:
+    os.execv(@WORKER@, sys.argv)
+for i in range(0, len(m), 8):
+    m[i:i + 8] = (5).to_bytes(8, "little")
+os.write(2, b"five\\n")
+time.sleep(1)
+for value in (1, 1 << 60, (1 << 64) - 1):
+    for i in range(0, len(m), 8):
+        m[i:i + 8] = value.to_bytes(8, "little")
+    time.sleep(0.2)
+os.write(2, b"<0>level=error msg=\\"forged\\" uid=0\\n\\033[2Jclear\\n" + b"x" * 5000 + b"\\n")
+os.write(2, b"level=error\\rforged\\n")
+for i in range(20000):
+    try:
+        os.write(2, b"again\\n" * 100)
+    except BlockingIOError:
+        pass
+os.wait()
+"""
+
+
+@case
+def a_worker_that_lies():
+    program = program_with(LIAR.replace("@WORKER@", repr(WORKER)))
+    try:
+        with Served(program=program) as mount:
+            key = 'penstock_ring_requests_total{uid="0"}'
+            eq(start_worker(mount), "")
+            until(lambda: mount.lines("five"))
+            # 8 lanes of 5 each: more than there was, so it is the user's word.
+            eq(mount.numbers()[key], 40)
+            until(lambda: mount.numbers()['penstock_worker_lies_total{uid="0"}'] > 0)
+            until(lambda: mount.lines("again"))
+            n = mount.numbers()
+            eq(n[key], 40)
+            eq(n['penstock_ring_request_seconds_count{uid="0"}'], 25 * 40)
+            until(lambda: mount.numbers()["penstock_log_suppressed_total"] > 10)
+            words = mount.words()
+            check("not sealed" not in words, words)
+            check("\033" not in words and "\r" not in words, "it controls the terminal")
+            for line in words.splitlines():
+                check(line.startswith("level=") and len(line) < 1600, line)
+                keys = keys_of(line)
+                check(keys["msg"] in ("a worker says", "a worker ended"), line)
+            check(len(words.splitlines()) < 100, len(words.splitlines()))
+            # Meanwhile others are served.
+            with Ringer(mount, 20, NOBODY):
+                pass
+    finally:
+        shutil.rmtree(os.path.dirname(program))
+
+
+@case
+def a_worker_has_no_way_to_the_log():
+    """Its standard error is a pipe of its own, and nothing of the server's is open in it."""
+    with Served() as mount:
+        with Ringer(mount, 1):
+            key = next(k for k in mount.numbers() if k.startswith("penstock_worker_info"))
+            pid = re.search(r'pid="(\d+)"', key)[1]
+            fds = f"/proc/{pid}/fd"
+            open_files = [os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)]
+            check(not any(mount.log in f or mount.socket in f for f in open_files), open_files)
+            check(os.readlink(f"/proc/{pid}/fd/2").startswith("pipe:"), open_files)
+
+
+# ---------------------------------------------------------------------- lines
+
+@case
+def lines_have_keys():
+    with Served(env={"PST_LOG": "debug"}) as mount:
+        with Ringer(mount, 5):
+            pass
+    # The log went with the folder: what it said is asked while it is there.
+    with Served(env={"PST_LOG": "info"}) as mount:
+        with Ringer(mount, 5):
+            pid = int(re.search(r"pid=(\d+)", mount.lines("a worker started")[0])[1])
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: mount.lines("a worker ended"))
+        said = [keys_of(line) for line in mount.words().splitlines()]
+        check({"numbers are told", "serves", "a worker started", "a worker ended"} <=
+              {keys["msg"] for keys in said}, said)
+        ended = next(keys for keys in said if keys["msg"] == "a worker ended")
+        eq((ended["level"], ended["signal"], ended["pid"]), ("warn", "TERM", str(pid)))
+        check(not any("data0" in line for line in mount.words().splitlines()))
+
+
+@case
+def levels():
+    for level, some in (("", False), ("error", False), ("warn", False), ("info", True)):
+        with Served(env={"PST_LOG": level} if level else {}) as mount:
+            eq(bool(mount.words()), some)
+    with Served(env={"PST_LOG": "loud"}) as mount:
+        eq(keys_of(mount.words().strip())["value"], "loud")
+
+
+@case
+def journal_gets_priorities():
+    need_root()
+    for right in (True, False):
+        program = program_with("#!/bin/sh\nexit 3\n")
+        log = f"{os.path.dirname(program)}/log"
+        with open(log, "wb") as f:
+            st = os.fstat(f.fileno())
+            stream = f"{st.st_dev}:{st.st_ino + (not right)}"
+            with Served(program=program, stderr=f,
+                        env={"JOURNAL_STREAM": stream, "PST_LOG": "info"}) as mount:
+                start_worker(mount)
+        with open(log, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        shutil.rmtree(os.path.dirname(program))
+        if right:
+            check([line for line in lines if line.startswith("<3>level=error ")], lines)
+            check([line for line in lines if line.startswith("<6>level=info ")], lines)
+        check(all(line.startswith("<") == right for line in lines), lines)
+
+
+@case
+def in_the_background():
+    """A pipe is let go of, so that who waits for its end goes on; a file is written on."""
+    program = program_with("#!/bin/sh\nexit 3\n")
+    base = os.path.dirname(program)
+    os.mkdir(f"{base}/src")
+    os.mkdir(f"{base}/dir")
+    args = [program, "--metrics", "none", "--source", f"{base}/src", f"{base}/dir"]
+
+    def end():
+        done = subprocess.run(["umount", f"{base}/dir"], check=False, capture_output=True)
+        eq(done.returncode, 0)
+    try:
+        done = subprocess.run(args, check=False, capture_output=True, timeout=60)
+        if done.returncode:
+            raise Skip("a FUSE that can be mounted")
+        end()
+        with open(f"{base}/log", "wb") as f:
+            subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=f, timeout=60)
+        try:
+            os.readlink(f"{base}/dir/3fs-virt/iovs/submit-ios")
+        except OSError:
+            pass
+        with open(f"{base}/log", encoding="utf-8") as f:
+            check("a worker could not be started" in f.read())
+        end()
+    finally:
+        shutil.rmtree(base)
+
+
+@case
+def nobody_reads_the_log():
+    """A log whose reader hangs: lines are lost, and counted; the mount goes on."""
+    program = program_with("#!/bin/sh\nexit 3\n")
+    read, write = os.pipe()
+    try:
+        with Served(program=program, stderr=write, env={"PST_LOG": "debug"}) as mount:
+            until(lambda: fill(write))
+            start = time.monotonic()
+            for _ in range(5):
+                eq(start_worker(mount), "EREMOTEIO")
+            check(time.monotonic() - start < 30)
+            check(mount.numbers()["penstock_log_suppressed_total"] >= 5)
+            eq(os.listdir(mount.dir), [])
+    finally:
+        os.close(read)
+        os.close(write)
+        shutil.rmtree(os.path.dirname(program))
+
+
+def fill(fd):
+    os.set_blocking(fd, False)
+    try:
+        while True:
+            os.write(fd, b"x" * 4096)
+    except BlockingIOError:
+        return True
+    finally:
+        os.set_blocking(fd, True)
+
+
+# ------------------------------------------------------------------- systemd
+
+def told(address):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind(address)
+    s.settimeout(60)
+    return s
+
+
+@case
+def systemd_is_told():
+    need_root()
+    base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp")], check=True,
+                          capture_output=True, text=True).stdout.strip()
+    try:
+        for address, name in ((f"{base}/notify", f"{base}/notify"),
+                              (f"\0penstock-test-{os.getpid()}", f"@penstock-test-{os.getpid()}")):
+            with told(address) as s:
+                with Served(env={"NOTIFY_SOCKET": name}) as mount:
+                    eq(s.recv(100), b"READY=1")
+                    check(os.path.ismount(mount.dir))
+                    with Ringer(mount, 1):
+                        key = next(k for k in mount.numbers()
+                                   if k.startswith("penstock_worker_info"))
+                        pid = re.search(r'pid="(\d+)"', key)[1]
+                        with open(f"/proc/{pid}/environ", "rb") as f:
+                            check(b"NOTIFY_SOCKET" not in f.read())
+                eq(s.recv(100), b"STOPPING=1")
+    finally:
+        shutil.rmtree(base)
+
+
+@case
+def nobody_to_tell():
+    """Not an address, nobody there, or nobody who listens: it is said, and the mount serves."""
+    need_root()
+    address = f"\0penstock-test-full-{os.getpid()}"
+    with told(address) as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        other = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        other.setblocking(False)
+        try:
+            while True:
+                other.sendto(b"x", address)
+        except BlockingIOError:
+            pass
+        for name, error in (("nonsense", "EINVAL"), ("@", "EINVAL"), ("/" + "x" * 200, "EINVAL"),
+                            ("/nonexistent/notify", "ENOENT"),
+                            ("@" + address[1:], "EAGAIN")):
+            with Served(env={"NOTIFY_SOCKET": name}) as mount:
+                keys = keys_of(mount.lines("cannot be told")[0])
+                eq((keys["state"], keys["error"]), ("READY=1", error))
+                eq(stat.S_ISDIR(os.stat(mount.dir).st_mode), True)
+        other.close()
+
+
+run()
