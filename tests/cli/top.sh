@@ -206,6 +206,15 @@ no_mount() {
 	says "--interval takes seconds" err
 }
 
+# The server before may not have ended yet: the new one waits for the name.
+mounted_again() {
+	for _ in 1 2 3 4 5; do
+		serve
+		gives 0 "$PENSTOCK" top mnt --once --interval 0.01
+		gives 0 "$PENSTOCK" umount mnt
+	done
+}
+
 # Where others mount too, there may be more than one.
 the_only_one() {
 	need unshare
@@ -262,4 +271,4 @@ hostile_server() {
 }
 
 run_cases shows_a_mount shows_users shows_rates shows_trouble in_a_row on_a_terminal other_sockets a_dead_server \
-	no_mount the_only_one no_permission hostile_server
+	no_mount mounted_again the_only_one no_permission hostile_server

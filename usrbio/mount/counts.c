@@ -27,13 +27,15 @@ void counts_begin(const struct fuse_in_header *in)
 void counts_end(int err, uint64_t bytes)
 {
 	struct counts_op *o = &counts.op[counts_op_name(my.op) ? my.op : 0];
-	uint64_t ns;
+	uint64_t unique = my.unique, ns;
 
 	if (!my.runs)
 		return;
 	my.runs = false;
 	ns = now_ns() - my.since;
-	PROBE4(fuse__end, my.unique, my.op, err, bytes);
+	/* Tracers know registers, and no addresses of threads. */
+	__asm__("" : "+r"(unique));
+	PROBE4(fuse__end, unique, my.op, err, bytes);
 	count_add(&o->nr, 1);
 	count_add(&o->ns, ns);
 	count_add(&o->bucket[latency_bucket(ns)], 1);

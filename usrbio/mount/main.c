@@ -21,6 +21,9 @@
 #include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
 
+#define TRIES 100 /* to get the name of the socket, and the time between them */
+#define TRY_AGAIN_US 10000
+
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
@@ -100,11 +103,16 @@ static void tell_service(const char *state)
 static int start_scrape(struct fs *fs, struct scrape **ret)
 {
 	const char *path = fs->opts->metrics;
-	int err;
+	int err = -EADDRINUSE;
 
 	if (path && !*path)
 		return 0;
-	err = scrape_start(fs, path, ret);
+	/* The server of a mount that was here before may be about to end. */
+	for (int i = 0; err == -EADDRINUSE && i < TRIES; i++) {
+		if (i)
+			(void)usleep(TRY_AGAIN_US);
+		err = scrape_start(fs, path, ret);
+	}
 	if (err < 0 && path)
 		return fail(err, path);
 	if (err < 0)

@@ -236,7 +236,7 @@ static void take(struct server_ring *r, const struct shm_entry *e)
 	struct request *q;
 	int err;
 
-	PROBE4(ring__take, r, e->sqe.user_data, !r->for_read, e->args.len);
+	PROBE4(ring__take, r, e->sqe.user_data, r->for_read, e->args.len);
 	if ((uint32_t)e->sqe.index >= r->shm.at.slots) {
 		item_done(r, i, -EINVAL);
 		return;

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# unit.sh UNIT PENSTOCK: systemd finds nothing wrong with the service, the command has its options,
+# and it gives the service no mount namespace, in which nobody would see the mount.
+set -u
+unit=$1
+penstock=$2
+base=$(mktemp -d) || exit 1
+trap 'rm -rf "$base"' EXIT
+
+n=0
+failed=0
+result() { # NAME TEXT
+	n=$((n + 1))
+	if [ -z "$2" ]; then
+		echo "ok $n $1"
+	else
+		echo "not ok $n $1"
+		echo "$2" | sed 's/^/# /'
+		failed=1
+	fi
+}
+
+# The programs that it starts, where they are not installed.
+verify() {
+	sed "s|^ExecStart=[^ ]*|ExecStart=/bin/true|" "$unit" >"$base/penstock-mount@.service"
+	cp "$base/penstock-mount@.service" "$base/penstock-mount@3fs-kv.service"
+	# Of this unit alone: others of the machine are not ours.
+	SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no "$base/penstock-mount@3fs-kv.service" \
+		2>&1 | grep -F penstock
+}
+
+if command -v systemd-analyze >/dev/null 2>&1; then
+	result verified "$(verify)"
+	# A mistake is found.
+	sed 's/^KillMode=mixed/KillMode=nonsense/' "$unit" >"$base/wrong.service"
+	if systemd-analyze verify --man=no "$base/wrong.service" 2>&1 | grep -q "wrong.service.*nonsense"; then
+		result mistakes_are_found ""
+	else
+		result mistakes_are_found "systemd-analyze says nothing of KillMode=nonsense"
+	fi
+else
+	n=$((n + 1))
+	echo "ok $n verified # SKIP systemd-analyze is not installed"
+fi
+
+# systemd.exec(5): these give a mount namespace.
+own="Private[A-Z][a-z]*|Protect[A-Za-z]*|MountFlags|MountAPIVFS|Root[A-Z][A-Za-z]*|Bind[A-Za-z]*Paths"
+own="$own|Read(Only|Write)Paths|InaccessiblePaths|TemporaryFileSystem|DynamicUser"
+result mount_is_seen "$(grep -nE "^($own)=" "$unit")"
+
+# Options of the command that the unit uses are there.
+options=$(sed -n 's/^ExecStart=//p' "$unit" | grep -o -e '--[a-z-][a-z-]*')
+result options_are_there "$(for option in $options; do
+	"$penstock" help mount | grep -q -e "$option" || echo "$option is no option of penstock mount"
+done)"
+result it_waits_for_the_mount "$(grep -q '^Type=notify$' "$unit" || echo "it is not of Type=notify")"
+
+echo "1..$n"
+exit $failed
