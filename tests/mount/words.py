@@ -185,6 +185,29 @@ def a_worker_that_lies():
         shutil.rmtree(os.path.dirname(program))
 
 
+BETWEEN = """#!/usr/bin/env python3
+import os, socket, sys
+broker = socket.socket(fileno=int(sys.argv[1]))
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+os.set_inheritable(theirs.fileno(), True)
+if os.fork() == 0:
+    os.execv(@WORKER@, [sys.argv[0], str(theirs.fileno())] + sys.argv[2:])
+theirs.close()
+hello = ours.recv(65536)
+broker.send(hello[:4] + (@RESULT@).to_bytes(4, "little", signed=True) + hello[8:])
+ours.close()
+os.wait()
+"""
+
+
+@case
+def a_worker_answers_nonsense():
+    for result, error in ((-1 << 31, "EPROTO"), (-4096, "EPROTO"), (-12, "ENOMEM")):
+        worker = BETWEEN.replace("@WORKER@", repr(WORKER)).replace("@RESULT@", str(result))
+        why = why_of(worker, gives=error)
+        eq((why["step"], why["error"]), ("hello", error))
+
+
 @case
 def a_worker_has_no_way_to_the_log():
     """Its standard error is a pipe of its own, and nothing of the server's is open in it."""

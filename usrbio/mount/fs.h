@@ -50,7 +50,7 @@ struct fs {
 	unsigned depth;          /* of file systems beneath this one, for the kernel */
 	unsigned forgetting;     /* threads in session_forget(), under the lock of the lists */
 	bool ends;               /* it does nothing any more; likewise */
-	bool passes;             /* the kernel reads and writes files of the source by itself */
+	atomic_bool passes;      /* the kernel reads and writes files of the source by itself */
 	enum counts_cause cause; /* why it does not */
 };
 

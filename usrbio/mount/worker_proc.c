@@ -26,6 +26,7 @@
 #define END_MS 3000
 #define ENV_MAX 64u
 
+#define ERRNO_MAX 4095
 #define SAYS_MAX 512u
 #define END_TEXT_MS 1000 /* from the end of its socket to that of the process */
 
@@ -196,6 +197,14 @@ static int receive(struct worker *w, int ms, struct link_msg *ret)
 	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
+/* A worker's word: 0 or -errno, and nothing else. */
+static int result_of(const struct link_msg *answer)
+{
+	if (answer->result > 0)
+		return 0;
+	return answer->result < -ERRNO_MAX ? -EPROTO : answer->result;
+}
+
 bool worker_status(const struct worker *w, char ret[32])
 {
 	siginfo_t si = { 0 };
@@ -291,7 +300,7 @@ static int spawn(struct worker *w, struct start *s)
 	if (w->pidfd < 0)
 		return -errno;
 	err = receive(w, ANSWER_MS, &hello);
-	return err < 0 ? err : MIN(hello.result, 0);
+	return err < 0 ? err : result_of(&hello);
 }
 
 /* A worker that takes nothing must not keep us. */
@@ -439,7 +448,7 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 			count_add(&counts.failed[msg->op], 1);
 	}
 	(void)pthread_mutex_unlock(&w->lock);
-	return err < 0 ? err : MIN(answer.result, 0);
+	return err < 0 ? err : result_of(&answer);
 }
 
 int worker_listen(struct worker *w, void *(*thread)(void *), void *arg)

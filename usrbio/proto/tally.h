@@ -16,7 +16,7 @@
 
 #include "usrbio/proto/latency.h"
 
-#define TALLY_LANES 8u /* threads that count, each for itself */
+#define TALLY_LANES 8u /* executors that count, each for itself */
 #define TALLY_PATHS 16u
 
 enum tally {
