@@ -96,8 +96,12 @@ static int watch(const struct opts *o)
 
 	if (r < 0)
 		return r;
-	if (o->live)
-		(void)fputs("\033[?1049h", stdout); /* a screen of its own */
+	if (o->live) {
+		/* A screen of its own. */
+		(void)printf("\033[?1049h\033[H%s: the first rates come in %g s\n", before.dir,
+			     o->interval);
+		(void)fflush(stdout);
+	}
 	do {
 		rest(before.at + o->interval);
 		if (stop_signal)

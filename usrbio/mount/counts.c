@@ -26,16 +26,17 @@ void counts_begin(const struct fuse_in_header *in)
 
 void counts_end(int err, uint64_t bytes)
 {
-	struct counts_op *o = &counts.op[counts_op_name(my.op) ? my.op : 0];
 	uint64_t unique = my.unique, ns;
+	uint32_t op = my.op;
+	struct counts_op *o = &counts.op[counts_op_name(op) ? op : 0];
 
 	if (!my.runs)
 		return;
 	my.runs = false;
 	ns = now_ns() - my.since;
 	/* Tracers know registers, and no addresses of threads. */
-	__asm__("" : "+r"(unique));
-	PROBE4(fuse__end, unique, my.op, err, bytes);
+	__asm__("" : "+r"(unique), "+r"(op));
+	PROBE4(fuse__end, unique, op, err, bytes);
 	count_add(&o->nr, 1);
 	count_add(&o->ns, ns);
 	count_add(&o->bucket[latency_bucket(ns)], 1);
