@@ -8,6 +8,7 @@
  */
 #include "worker_rig.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -102,13 +103,18 @@ static void own_end(void)
 }
 
 /* The memory is the buffer of a server. */
-static void begin(const char *device)
+static void begin_on(const char *device, const struct server_opts *o)
 {
 	memset(&my, 0, sizeof(my));
 	own_begin(device);
-	T_OK(server_new(&one_thread, &my.w));
+	T_OK(server_new(o, &my.w));
 	T_EQ(usrbio_id_new(my.id), 0);
 	T_OK(server_buffer_add_grant(my.w, my.id, &own.grant, 0, &my.buffer));
+}
+
+static void begin(const char *device)
+{
+	begin_on(device, &one_thread);
 }
 
 static void end(void)
@@ -276,6 +282,106 @@ static void many_at_once(void)
 	end();
 }
 
+/* As env_do(), by this thread as far as it can. */
+static int64_t serve(struct client *c, const struct usrbio_args *a)
+{
+	struct usrbio_cqe q;
+
+	T_CHECK(client_prep(c, a) >= 0);
+	server_ring_serve(c->ring);
+	T_EQ(client_wait(c, &q, 1, 1, RIG_WAIT_MS), 1);
+	return q.result;
+}
+
+/* A request that waits for an import is found by the server's thread, whoever began with it. */
+static void imports_for_who_serves(void)
+{
+	struct usrbio_args a;
+	struct client r;
+
+	begin("soft:0");
+	env_file(1, FILE_LEN, O_RDONLY);
+	env_ring(&r, 8, true, 0, 0);
+	for (unsigned i = 0; i < 8; i++) {
+		a = env_args(1, i, 0, LARGE);
+		T_EQ(serve(&r, &a), (int64_t)LARGE);
+		T_EQ(ask('d', 0, LARGE, 1, i), LARGE);
+		/* The next one knows nothing of this import. */
+		server_buffer_remove(my.w, my.buffer);
+		T_OK(server_buffer_add_grant(my.w, my.id, &own.grant, 0, &my.buffer));
+	}
+	client_free(&r);
+	end();
+}
+
+static struct {
+	atomic_uint nr, mine; /* of these, firsts on the thread of the test */
+	struct server_range last;
+	pthread_t thread;
+} told;
+
+static void writes(const struct server_range *ranges, unsigned nr)
+{
+	told.last = ranges[nr - 1];
+	/* The first of two is before the bytes move. */
+	if (atomic_fetch_add(&told.nr, nr) % 2 == 0 && pthread_equal(pthread_self(), told.thread))
+		(void)atomic_fetch_add(&told.mine, 1);
+}
+
+static struct usrbio_tally tally;
+
+/* What goes through a window needs no other thread; and it is told of and counted as the rest. */
+static void told_and_counted(void)
+{
+	const struct server_opts o = { .threads = 1, .writes = writes, .tally = &tally };
+	struct usrbio_sum sum = { 0 };
+	struct usrbio_args a;
+	struct client r, w;
+	unsigned nr = 0;
+	int fd;
+
+	memset(&tally, 0, sizeof(tally));
+	begin_on("soft:0", &o);
+	told.thread = pthread_self();
+	rig_make(rig_path("told"), 2, FILE_LEN);
+	fd = open(rig_path("told"), O_RDWR | O_CLOEXEC);
+	T_CHECK(fd >= 0);
+	T_OK(server_file_add_told(my.w, 2, fd, &my.files[my.nr_files++]));
+	env_ring(&r, 8, true, 0, 0);
+	env_ring(&w, 8, false, 0, 0);
+	a = env_args(2, 77, 0, 65536);
+	T_EQ(serve(&r, &a), 65536);
+	T_EQ(told.nr, 0);
+	for (; nr < 50; nr++) {
+		a = env_args(2, 4096, 7, 4096);
+		T_EQ(serve(&w, &a), 4096);
+		T_EQ(told.nr, 2 * (nr + 1));
+		T_EQ(told.last.off, 4096);
+		T_EQ(told.last.len, 4096);
+	}
+	/* Another thread may have had the lock just when this one wanted it. */
+	T_CHECK(told.mine > 0);
+	T_CHECK(usrbio_tally_read(&tally, &sum));
+	T_EQ(sum.v[TALLY_REQUESTS], 1 + nr);
+	T_EQ(sum.v[TALLY_ERRORS], 0);
+	T_EQ(sum.v[TALLY_READ], 65536);
+	T_EQ(sum.v[TALLY_WRITTEN], 4096 * nr);
+	T_EQ(sum.v[TALLY_PATH + PST_PATH_WINDOW], 1 + nr);
+	/* One that waits for the import is told of at each try. */
+	a = env_args(2, 8192, 0, LARGE);
+	T_EQ(serve(&w, &a), (int64_t)LARGE);
+	T_CHECK(told.nr >= 2 * (nr + 1) && told.last.len == LARGE);
+	T_CHECK(usrbio_tally_read(&tally, &sum));
+	T_EQ(sum.v[TALLY_REQUESTS], 2 + nr);
+	T_EQ(sum.v[TALLY_WRITTEN], 4096 * nr + LARGE);
+	T_EQ(sum.v[TALLY_PATH + PST_PATH_WINDOW], 1 + nr);
+	T_EQ(usrbio_sum_timed(&sum), 2 + nr);
+	client_free(&r);
+	client_free(&w);
+	(void)close(fd);
+	end();
+}
+
 /*
  * A small read whose file hangs: its ring goes, and the kernel may write the bytes later.  They
  * reach neither the memory nor what comes after it.
@@ -389,6 +495,8 @@ int main(int argc, char **argv)
 	BOTH(cuda_by_its_handle);
 	BOTH(cuda_of_one_of_two);
 	BOTH(many_at_once);
+	BOTH(imports_for_who_serves);
+	RIG_RUN1(told_and_counted);
 	BOTH(a_ring_goes_while_its_file_hangs);
 	BOTH(grants_that_are_wrong);
 	return rig_done();
