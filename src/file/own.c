@@ -59,7 +59,7 @@ static struct own_file *find(struct own_files *o, uint32_t gen)
 int own_files_get(struct own_files *o, const struct file *file)
 {
 	const struct local_file *f = file_local(file);
-	struct own_file *own;
+	struct own_file *own, *room = NULL;
 	int fd = -1;
 
 	/* Nobody would tell when a file without a place is freed. */
@@ -67,10 +67,17 @@ int own_files_get(struct own_files *o, const struct file *file)
 		return -1;
 	(void)pthread_mutex_lock(&o->lock);
 	own = find(o, f->gen);
-	if (!own && (own = find(o, 0)))
-		*own = (struct own_file){ f->idx, f->gen, local_file_reopen(f) };
 	if (own)
 		fd = own->fd;
+	else
+		room = find(o, 0);
+	(void)pthread_mutex_unlock(&o->lock);
+	if (!room)
+		return fd;
+	/* Others take entries out, and only this thread puts one in.  Opening may block. */
+	fd = local_file_reopen(f);
+	(void)pthread_mutex_lock(&o->lock);
+	*room = (struct own_file){ f->idx, f->gen, fd };
 	(void)pthread_mutex_unlock(&o->lock);
 	return fd;
 }

@@ -39,22 +39,13 @@ static bool is_crowded(struct spin *s, uint64_t now)
 	return s->crowded;
 }
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 static bool look(uint64_t until, bool (*came)(const void *), const void *arg)
 {
 	do {
 		for (unsigned i = 0; i < LOOKS; i++) {
 			if (came(arg))
 				return true;
-			relax();
+			cpu_relax();
 		}
 	} while (now_ns() < until);
 	return false;
