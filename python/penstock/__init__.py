@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""Move bytes between files and host or accelerator memory by the shortest path.
+
+    with penstock.File("model.bin") as file:
+        result = file.read(tensor)          # whatever has DLPack, a buffer, ...
+        print(result.nbytes, result.path, result.why)
+
+File reads and writes, Queue overlaps requests, Memory is what both take, doctor() tells what this
+machine can do.  penstock.safetensors loads and saves models.  Offsets and lengths are bytes,
+times are seconds.  Nothing but Python's own library is imported.
+"""
+from ._doctor import devices, doctor
+from ._file import File, ShortRead
+from ._lib import Error, Result, library_path, version
+from ._memory import Memory
+from ._queue import Completion, Queue
+
+__all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "devices",
+           "doctor", "library_path", "version"]

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""Open files, and reads and writes that wait."""
+from ctypes import byref, c_void_p
+
+from . import _abi
+from ._arrays import address, interleave, longest, uint64s
+from ._lib import Result, check, deadline, failure, lib, name_of, policy_of, sized
+from ._memory import Memory, unsigned
+
+_READ, _WRITE = _abi.PST_FILE_READ, _abi.PST_FILE_WRITE
+_NEW = _WRITE | _abi.PST_FILE_CREATE
+_MODES = {
+    "r": _READ,
+    "r+": _READ | _WRITE,
+    "w": _NEW | _abi.PST_FILE_TRUNC,
+    "w+": _NEW | _READ | _abi.PST_FILE_TRUNC,
+    "x": _NEW | _abi.PST_FILE_EXCL,
+    "x+": _NEW | _READ | _abi.PST_FILE_EXCL,
+    "u": _NEW,
+    "u+": _NEW | _READ,
+}
+
+
+class ShortRead(EOFError):
+    """The file ended before the bytes did.  ``result`` has how many there were."""
+
+    def __init__(self, wanted, result, path):
+        super().__init__(f"{path}: the file ends after {result.nbytes} of the {wanted} bytes that "
+                         "were to be read")
+        self.result = result
+
+
+def readable(memory):
+    if not memory.writable:
+        raise ValueError("the memory is read-only: a read from a file would change it")
+
+
+def span(memory, mem_offset, nbytes):
+    mem_offset = unsigned(mem_offset)
+    if nbytes is None:
+        nbytes = memory.nbytes - mem_offset
+    if not 0 < nbytes <= memory.nbytes - mem_offset:
+        raise ValueError(f"{nbytes} bytes from {mem_offset} on are not in a memory of "
+                         f"{memory.nbytes}")
+    return mem_offset, nbytes
+
+
+class File:
+    """An open regular file or block device; a context manager.
+
+    path:   a path
+    mode:   "r" read, "r+" read and write, "w" and "w+" create or empty, "x" and "x+" create, "u"
+            and "u+" create if missing and keep what is there; those with + read too
+    stable: nobody changes the file while it is open, so devices may read its page cache
+    plain:  never O_DIRECT
+    permissions: of a new file; 0 is 0666 less umask
+
+    Any thread may use it.  Raises Error: FileNotFoundError, PermissionError, IsADirectoryError and
+    so on, which it is then too.
+    """
+
+    def __init__(self, path, mode="r", *, stable=False, plain=False, permissions=0):
+        self._handle = None
+        if mode not in _MODES:
+            raise ValueError(f"'{mode}' is no mode; there are {', '.join(_MODES)}")
+        options = sized(_abi.pst_file_opts, mode=permissions)
+        handle = c_void_p()
+        check(lib.pst_file_open(name_of(path), _MODES[mode] | self._flags(stable, plain),
+                                byref(options), byref(handle)), path)
+        self._handle = handle.value
+        self.name = path
+
+    @classmethod
+    def wrap(cls, fd, *, stable=False, plain=False):
+        """The file of a descriptor, or of an object with fileno().  It is duplicated."""
+        number = fd if isinstance(fd, int) else fd.fileno()
+        file = cls.__new__(cls)
+        file._handle = None
+        handle = c_void_p()
+        check(lib.pst_file_wrap(number, cls._flags(stable, plain), None, byref(handle)))
+        file._handle = handle.value
+        file.name = getattr(fd, "name", number)
+        return file
+
+    @staticmethod
+    def _flags(stable, plain):
+        return ((_abi.PST_FILE_STABLE if stable else 0) | (_abi.PST_FILE_PLAIN if plain else 0))
+
+    @property
+    def handle(self):
+        """The struct pst_file *; ValueError after close()."""
+        if self._handle is None:
+            raise ValueError("the file is closed")
+        return self._handle
+
+    @property
+    def closed(self):
+        return self._handle is None
+
+    def info(self):
+        """{"size": bytes, "direct": bool, "mem_align": bytes, "off_align": bytes, "fs": name}"""
+        info = sized(_abi.pst_file_info)
+        check(lib.pst_file_info(self.handle, byref(info)), self.name)
+        return {"size": info.size, "direct": bool(info.direct), "mem_align": info.mem_align,
+                "off_align": info.off_align, "fs": info.fs.decode("utf-8", "replace")}
+
+    @property
+    def size(self):
+        """Bytes now."""
+        return self.info()["size"]
+
+    # ------------------------------------------------------------------ one range
+
+    def read(self, memory, offset=0, nbytes=None, *, mem_offset=0, short=False, **options):
+        """Read from the file into memory, and wait.
+
+        memory:     a Memory, or an object as Memory.of() takes it
+        offset:     first byte in the file
+        nbytes:     how many; None: to the end of the memory
+        mem_offset: first byte in the memory
+        short:      is it fine if the file ends before?  Else that is a ShortRead.
+        strict, policy, timeout, stream: as readv()
+
+        Returns a Result; raises Error, ShortRead, ValueError for read-only memory.
+        """
+        return self._one(False, memory, offset, nbytes, mem_offset, short, options)
+
+    def write(self, memory, offset=0, nbytes=None, *, mem_offset=0, **options):
+        """Write from memory to the file, and wait; durable only after sync().  As read()."""
+        return self._one(True, memory, offset, nbytes, mem_offset, True, options)
+
+    def _one(self, write, obj, offset, nbytes, mem_offset, short, options):
+        memory = Memory.of(obj)
+        try:
+            mem_offset, nbytes = span(memory, mem_offset, nbytes)
+            return self._move(write, memory, [unsigned(offset)], [mem_offset], [nbytes], short,
+                              **options)
+        finally:
+            if memory is not obj:
+                memory.close()
+
+    # ---------------------------------------------------------------- many ranges
+
+    def readv(self, memory, offsets, mem_offsets, nbytes, *, short=False, **options):
+        """Read many ranges of the file into many ranges of one memory, and wait.
+
+        offsets:     in the file: an array of 64-bit integers, a sequence, or a number
+        mem_offsets: in the memory: the same
+        nbytes:      of each range: the same
+        short:       may ranges reach past the end of the file?
+        strict:      fail with EOPNOTSUPP where a better path exists and is not taken
+        policy:      names of paths in order of preference, ("staged", "direct"); no others are
+                     tried
+        timeout:     seconds; None: 300 and one more for each 10 MB
+        stream:      a CUstream of the device, as a number, to be ordered with
+
+        At most 1,048,576 ranges.  Returns a Result; its index is that of the first range that is
+        not whole.
+        """
+        return self._many(False, memory, offsets, mem_offsets, nbytes, short, options)
+
+    def writev(self, memory, offsets, mem_offsets, nbytes, **options):
+        """Write many ranges of one memory to many ranges of the file, and wait.  As readv()."""
+        return self._many(True, memory, offsets, mem_offsets, nbytes, True, options)
+
+    def _many(self, write, obj, offsets, mem_offsets, nbytes, short, options):
+        memory = Memory.of(obj)
+        try:
+            count = longest(offsets, mem_offsets, nbytes)
+            return self._move(write, memory, uint64s(offsets, count), uint64s(mem_offsets, count),
+                              uint64s(nbytes, count), short, **options)
+        finally:
+            if memory is not obj:
+                memory.close()
+
+    def read_into(self, objects, offsets, *, short=False, **options):
+        """Read one range of the file into each of many objects, and wait.
+
+        objects: a sequence of what Memory.of() takes
+        offsets: where the bytes of each begin in the file
+
+        Options as readv().  Ranges in one allocation of a device become one request.
+        """
+        return self._each(False, objects, offsets, short, options)
+
+    def write_from(self, objects, offsets, **options):
+        """Write each of many objects to a range of the file, and wait."""
+        return self._each(True, objects, offsets, True, options)
+
+    def _each(self, write, objects, offsets, short, options):
+        memories = []
+        try:
+            for obj in objects:
+                memories.append(Memory.of(obj, sync=not memories))
+            return self._move(write, [m.handle for m in memories],
+                              uint64s(offsets, len(memories)), [0] * len(memories),
+                              [m.nbytes for m in memories], short, memories=memories, **options)
+        finally:
+            for memory, obj in zip(memories, objects):
+                if memory is not obj:
+                    memory.close()
+
+    def _move(self, write, memory, offsets, mem_offsets, nbytes, short, *, strict=False,
+              policy=None, timeout=None, stream=None, memories=None):
+        count = len(offsets)
+        if not count:
+            raise ValueError("there is nothing to move")
+        if count > _abi.PST_VECS_MAX:
+            raise ValueError(f"{count} ranges are more than the {_abi.PST_VECS_MAX} of one call")
+        for one in memories or [memory]:
+            if not write:
+                readable(one)
+        handles = memory if memories else memory.handle
+        rows = interleave(count, (handles, mem_offsets, offsets, nbytes, None))
+        how = sized(_abi.pst_call_opts)
+        how.flags = _abi.PST_IO_STRICT if strict else 0
+        how.policy = policy_of(policy)
+        how.deadline_ns = deadline(timeout)
+        if timeout == 0:
+            raise ValueError("a call that waits needs some time")
+        if stream is not None:
+            how.stream = stream
+        done = _abi.pst_done()
+        call = lib.pst_writev if write else lib.pst_readv
+        status = call(self.handle, address(rows), count, byref(how), byref(done))
+        if status < 0:
+            sentence = lib.pst_error_text().decode("utf-8", "replace")
+            raise failure(status, sentence, self.name, Result(done))
+        result = Result(done)
+        result.nbytes = status
+        wanted = sum(nbytes)
+        if status < wanted and not short:
+            raise ShortRead(wanted, result, self.name)
+        return result
+
+    # ------------------------------------------------------------------------ end
+
+    def sync(self):
+        """Make durable what was written; waits for the disk.  Raises Error."""
+        check(lib.pst_file_sync(self.handle), self.name)
+
+    def close(self):
+        """Close it; requests under way end first.  May be called again.  Does not sync."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            lib.pst_file_close(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def __repr__(self):
+        return f"<File {self.name!r}{' closed' if self.closed else ''}>"

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""The library, found and bound; its errors as exceptions; its structures as values."""
+import ctypes
+import errno
+import os
+import time
+
+from . import _abi
+
+NAME = "libpenstock.so.0"
+VARIABLE = "PST_LIBPENSTOCK"
+
+
+class Error(OSError):
+    """What the library refuses or what fails under it.
+
+    ``errno`` is positive, ``strerror`` is the library's sentence with cause and cure.  Where Python
+    has a class for the errno (FileNotFoundError, TimeoutError, ...) the exception is of that class
+    too.  ``result`` is the Result of a request that failed, or None.
+    """
+
+    result = None
+
+
+_KINDS = {}
+for _number, _base in ((errno.ENOENT, FileNotFoundError), (errno.EEXIST, FileExistsError),
+                       (errno.EACCES, PermissionError), (errno.EPERM, PermissionError),
+                       (errno.EISDIR, IsADirectoryError), (errno.ETIMEDOUT, TimeoutError),
+                       (errno.EAGAIN, BlockingIOError)):
+    _KINDS[_number] = type(f"Error{_base.__name__}", (Error, _base), {"__module__": __name__})
+
+
+def failure(number, sentence, filename=None, result=None):
+    """The exception for a negative or positive errno."""
+    number = abs(int(number))
+    text = sentence or os.strerror(number)
+    kind = _KINDS.get(number, Error)
+    error = kind(number, text) if filename is None else kind(number, text, filename)
+    error.result = result
+    return error
+
+
+def _places():
+    """Where the library may be, and why there; the first that is named is the one."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named, f"the environment variable {VARIABLE} names it"
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", NAME)
+    if os.path.exists(beside):
+        return beside, "it came with the package"
+    return NAME, "the system's loader looks for it"
+
+
+def _load():
+    path, why = _places()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as e:
+        raise ImportError(f"penstock: {path} cannot be loaded ({why}): {e}; install Penstock, or "
+                          f"name its {NAME} in {VARIABLE}") from None
+    missing = [name for name in _abi.CALLS if not hasattr(library, name)]
+    if missing:
+        raise ImportError(f"penstock: {path} ({why}) has no {missing[0]}(): it is no libpenstock, "
+                          f"or one older than this package, which wants {VERSION} or newer")
+    for name, (gives, takes) in _abi.CALLS.items():
+        call = getattr(library, name)
+        call.restype, call.argtypes = gives, takes
+    return library, path
+
+
+VERSION = f"{_abi.PST_VERSION_MAJOR}.{_abi.PST_VERSION_MINOR}.{_abi.PST_VERSION_PATCH}"
+lib, library_path = _load()
+
+
+def version():
+    """The version of the library that is loaded, "major.minor.patch"."""
+    return lib.pst_version().decode()
+
+
+def check(status, filename=None):
+    """status, or an Error with the library's sentence if it is negative."""
+    if status < 0:
+        raise failure(status, lib.pst_error_text().decode("utf-8", "replace"), filename)
+    return status
+
+
+def sized(kind, **members):
+    """A structure that begins with sz."""
+    return kind(sz=ctypes.sizeof(kind), **members)
+
+
+def name_of(text):
+    """A path or a name as bytes for C."""
+    raw = os.fsencode(text)
+    if b"\0" in raw:
+        raise ValueError("embedded null byte")
+    return raw
+
+
+def deadline(timeout, default=0):
+    """Seconds from now, or None, as an absolute time in nanoseconds."""
+    if timeout is None:
+        return default
+    if timeout < 0:
+        raise ValueError("a timeout is not negative")
+    return min(time.monotonic_ns() + int(timeout * 1e9), 2**63 - 1) if timeout else 0
+
+
+def text_of(call, *arguments):
+    buffer = ctypes.create_string_buffer(1024)
+    call(*arguments, buffer, len(buffer))
+    return buffer.value.decode("utf-8", "replace")
+
+
+_PATHS = {}
+_WHYS = {}
+
+
+def paths_text(paths):
+    """"staged+direct" for a set of path bits."""
+    if paths not in _PATHS:
+        _PATHS[paths] = text_of(lib.pst_paths_text, paths)
+    return _PATHS[paths]
+
+
+def why_text(why, detail):
+    if not why:
+        return ""
+    if (why, detail) not in _WHYS:
+        if len(_WHYS) > 1000:
+            _WHYS.clear()
+        _WHYS[why, detail] = text_of(lib.pst_why_text, why, detail)
+    return _WHYS[why, detail]
+
+
+class Result:
+    """How a request went.
+
+    nbytes: bytes that were moved
+    prefix: bytes that are complete from the first piece on, also after a failure
+    path:   the paths that ran, the device's hop first: "staged+direct"
+    why:    why a better path was not taken, as a sentence; "" if there is none
+    why_name: the same in a word, "none" if there is none
+    crc32c: of the bytes in the order of the pieces, or None where it was not asked for
+    busy:   hardware or kernel may still touch the memory
+    """
+
+    __slots__ = ("nbytes", "prefix", "path", "why", "why_name", "crc32c", "busy", "index")
+
+    def __init__(self, done):
+        self.nbytes = max(done.res, 0)
+        self.prefix = done.prefix
+        self.path = paths_text(done.paths)
+        self.why = why_text(done.why, done.detail)
+        self.why_name = lib.pst_why_name(done.why).decode()
+        self.crc32c = done.crc32c if done.flags & _abi.PST_DONE_CRC32C else None
+        self.busy = bool(done.flags & _abi.PST_DONE_BUSY)
+        self.index = done.user_data
+
+    def __int__(self):
+        return self.nbytes
+
+    __index__ = __int__
+
+    def __repr__(self):
+        why = f", {self.why}" if self.why else ""
+        return f"<Result {self.nbytes} bytes by {self.path or 'no path'}{why}>"
+
+
+_NAMES = {lib.pst_path_name(number).decode(): number
+          for number in range(1, _abi.PST_PATH_MAX + 1)
+          if lib.pst_path_name(number) != b"unknown"}
+
+
+def policy_of(policy):
+    """None or a sequence of at most eight names of paths, in order of preference."""
+    if policy is None:
+        return _abi.PST_POLICY_AUTO
+    if isinstance(policy, str):
+        policy = policy.split("+")
+    if not 1 <= len(policy) <= 8:
+        raise ValueError("a policy names one to eight paths")
+    value = 0
+    for place, name in enumerate(policy):
+        if name not in _NAMES:
+            raise ValueError(f"'{name}' is no path; there are {', '.join(_NAMES)}")
+        value |= _NAMES[name] << 4 * place
+    return value

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: MIT
+"""Memory of the host and of devices, of Penstock's own or of other libraries' objects."""
+import collections
+import ctypes
+import operator
+from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_ssize_t, c_uint16
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p, py_object, pythonapi
+
+from . import _abi
+from ._lib import check, lib, name_of, sized
+
+
+# ------------------------------------------------------------ other libraries' objects
+
+class _Buffer(Structure):
+    """Py_buffer."""
+    _fields_ = [("buf", c_void_p), ("obj", c_void_p), ("len", c_ssize_t),
+                ("itemsize", c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", c_void_p), ("shape", c_void_p), ("strides", c_void_p),
+                ("suboffsets", c_void_p), ("internal", c_void_p)]
+
+
+# Prototypes of our own: others may set pythonapi's.
+_get_buffer = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, POINTER(_Buffer), ctypes.c_int)(
+    ("PyObject_GetBuffer", pythonapi))
+_release_buffer = ctypes.PYFUNCTYPE(None, POINTER(_Buffer))(("PyBuffer_Release", pythonapi))
+_capsule_is = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, c_char_p)(
+    ("PyCapsule_IsValid", pythonapi))
+_capsule_get = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
+    ("PyCapsule_GetPointer", pythonapi))
+
+
+class _DLTensor(Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
+                ("ndim", c_int32), ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+class _DLVersioned(Structure):
+    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p),
+                ("deleter", c_void_p), ("flags", c_uint64), ("tensor", _DLTensor)]
+
+
+_DL_READ_ONLY = 1
+_DL_HOST = (1, 3)    # kDLCPU, kDLCUDAHost
+_DL_CUDA = (2, 13)   # kDLCUDA, kDLCUDAManaged
+
+
+class _Found:
+    """Where an object's bytes are."""
+
+    def __init__(self, addr, size, writable, keep, device=False, release=None):
+        self.addr, self.size, self.writable = addr or 0, size, writable
+        self.keep, self.device, self.release = keep, device, release
+
+
+def _contiguous(shape, strides):
+    """Do strides, in elements, describe an array without gaps in C's order?"""
+    step = 1
+    if 0 in shape:
+        return True
+    for count, stride in zip(reversed(shape), reversed(strides)):
+        if count != 1 and stride != step:
+            return False
+        step *= count
+    return True
+
+
+def _elements(shape):
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def _gap(what):
+    return ValueError(f"the {what} is not contiguous in C's order; make a contiguous copy of it")
+
+
+def _of_cuda_array(obj, facts):
+    shape = tuple(facts["shape"])
+    itemsize = int(facts["typestr"][2:])
+    strides = facts.get("strides")
+    if strides is not None and (any(s % itemsize for s in strides) or not _contiguous(
+            shape, [s // itemsize for s in strides])):
+        raise _gap("array")
+    if facts.get("mask") is not None:
+        raise ValueError("an array with a mask is not served")
+    addr, read_only = facts["data"]
+    # The dictionary may be what keeps a temporary alive.
+    return _Found(addr, _elements(shape) * itemsize, not read_only, (obj, facts), device=True)
+
+
+def _of_buffer(obj):
+    view = _Buffer()
+    # PyBUF_SIMPLE: bytes in C's order, read-only ones too.
+    _get_buffer(obj, byref(view), 0)
+    return _Found(view.buf, view.len, not view.readonly, (obj, view),
+                  release=lambda: _release_buffer(byref(view)))
+
+
+def _capsule(obj, **stream):
+    try:
+        return obj.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:
+        return obj.__dlpack__(**stream)
+
+
+def _of_dlpack(obj):
+    device = int(obj.__dlpack_device__()[0])
+    if device not in _DL_HOST + _DL_CUDA:
+        raise ValueError(f"DLPack's device type {device} is not served; the host's (1, 3) and "
+                         "CUDA's (2, 13) are")
+    # -1: no order of streams.  Memory.of() waits for the device instead.
+    capsule = _capsule(obj, **({"stream": -1} if device in _DL_CUDA else {}))
+    writable = True
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        managed = _DLVersioned.from_address(_capsule_get(capsule, b"dltensor_versioned"))
+        if managed.major != 1:
+            raise ValueError(f"DLPack's version {managed.major} is not known")
+        tensor, writable = managed.tensor, not managed.flags & _DL_READ_ONLY
+    elif _capsule_is(capsule, b"dltensor"):
+        tensor = _DLTensor.from_address(_capsule_get(capsule, b"dltensor"))
+    else:
+        raise ValueError("__dlpack__() gave no DLPack tensor")
+    if tensor.bits * tensor.lanes % 8:
+        raise ValueError("elements that are no whole bytes are not served")
+    shape = tensor.shape[:tensor.ndim]
+    if tensor.strides and not _contiguous(shape, tensor.strides[:tensor.ndim]):
+        raise _gap("tensor")
+    # The capsule stays as it is: its destructor gives the tensor back.
+    return _Found((tensor.data or 0) + tensor.byte_offset,
+                  _elements(shape) * (tensor.bits * tensor.lanes // 8), writable, (obj, capsule),
+                  device=tensor.device_type in _DL_CUDA)
+
+
+def _find(obj):
+    """By the first way that the object has."""
+    reasons = []
+    try:
+        facts = getattr(obj, "__cuda_array_interface__", None)
+    except Exception as e:  # pylint: disable=broad-except # some types have no typestr there
+        facts = None
+        reasons.append(e)
+    if facts is not None:
+        return _of_cuda_array(obj, facts)
+    try:
+        return _of_buffer(obj)
+    except (TypeError, BufferError, ValueError) as e:
+        reasons.append(e)
+    if hasattr(obj, "__dlpack__"):
+        return _of_dlpack(obj)
+    if isinstance(reasons[-1], TypeError):
+        raise TypeError(f"'{type(obj).__name__}' has neither the buffer protocol nor "
+                        "__cuda_array_interface__ nor __dlpack__")
+    raise reasons[-1]
+
+
+# --------------------------------------------------------------------- what lingers
+
+# Memory that a request may still touch although its owner is done with it: its handle, what keeps
+# it, what gives that back.  A deque and no lock: a finalizer may run inside any of these lines.
+_lingering = collections.deque()
+
+
+def linger(handle, keep, release):
+    """Free handle at once if nothing uses it, else as soon as something is freed after that."""
+    _lingering.append((handle, keep, release))
+    sweep()
+
+
+def sweep():
+    """Free what is quiet by now; return how much is not."""
+    for _ in range(len(_lingering)):
+        try:
+            entry = _lingering.popleft()
+        except IndexError:
+            break
+        handle, _, release = entry
+        if lib.pst_mem_drain(handle, 0) < 0:
+            _lingering.append(entry)
+            continue
+        lib.pst_mem_free(handle)
+        if release:
+            release()
+    return len(_lingering)
+
+
+# --------------------------------------------------------------------------- memory
+
+class Memory:
+    """A range of bytes on one device.
+
+    Made by Memory.of() or Memory.alloc().  It is a context manager; close() gives it back, and so
+    does the end of its last reference.  May be used from any thread.
+
+    nbytes:   bytes
+    writable: may requests read from files into it?
+    """
+
+    def __init__(self, handle, size, writable, keep=None, release=None):
+        self._handle = handle
+        self._keep, self._release = keep, release
+        self.nbytes = size
+        self.writable = writable
+
+    @classmethod
+    def of(cls, obj, *, sync=True, pinned=False):
+        """The memory of another library's object, which is kept alive.
+
+        obj:    anything with __cuda_array_interface__, the buffer protocol or DLPack (tensors of
+                torch, arrays of numpy, cupy and jax, bytearray, mmap, ctypes, ...), contiguous in
+                C's order and not empty
+        sync:   for a device's memory: wait until the device has done what it was given, so that no
+                kernel uses the memory any more
+        pinned: you promise that pages of host memory stay, which makes requests cheaper
+
+        A buffer is locked as long as the memory is open: a bytearray cannot be resized.
+
+        Raises TypeError for an object of no such kind, ValueError for one with gaps or without
+        bytes, Error with EFAULT for an address that no device knows.
+        """
+        if isinstance(obj, Memory):
+            return obj
+        found = _find(obj)
+        try:
+            if not found.size:
+                raise ValueError("the object has no bytes")
+            options = sized(_abi.pst_mem_opts)
+            options.flags = _abi.PST_MEM_PINNED if pinned else 0
+            options.kind = _abi.PST_KIND_CUDA if found.device else 0
+            handle = c_void_p()
+            check(lib.pst_mem_wrap(found.addr, found.size, byref(options), byref(handle)))
+        except BaseException:
+            if found.release:
+                found.release()
+            raise
+        memory = cls(handle.value, found.size, found.writable, found.keep, found.release)
+        if found.device and sync:
+            memory.sync()
+        return memory
+
+    @classmethod
+    def alloc(cls, device, size, *, shared=False):
+        """New memory.
+
+        device: "host", "soft:0", "cuda:0", a PCI address or a UUID
+        size:   bytes, at least 1
+        shared: it may be exported to other processes
+
+        Host memory is zeroed and page aligned; it has the buffer protocol by view().
+
+        Raises Error: ENODEV without such a device, ENOMEM, EINVAL.
+        """
+        options = sized(_abi.pst_mem_opts)
+        options.flags = _abi.PST_MEM_SHARED if shared else 0
+        handle = c_void_p()
+        size = unsigned(size)
+        check(lib.pst_mem_alloc(name_of(device), size, byref(options), byref(handle)))
+        return cls(handle.value, size, True)
+
+    @property
+    def handle(self):
+        """The struct pst_mem *; ValueError after close()."""
+        if self._handle is None:
+            raise ValueError("the memory is closed")
+        return self._handle
+
+    @property
+    def closed(self):
+        return self._handle is None
+
+    def _info(self):
+        info = sized(_abi.pst_mem_info)
+        check(lib.pst_mem_info(self.handle, byref(info)))
+        return info
+
+    @property
+    def device(self):
+        """The name of its device: "host", "soft:0", "cuda:0"."""
+        return self._info().device.decode()
+
+    @property
+    def address(self):
+        """Of the first byte, as the device's API knows it."""
+        return self._info().addr
+
+    def view(self):
+        """A writable memoryview of host memory, of nbytes bytes.
+
+        It must not be used after close().  Raises ValueError for memory of a device.
+        """
+        pointer = lib.pst_mem_ptr(self.handle)
+        if not pointer:
+            raise ValueError(f"memory of {self.device} has no address for the CPU; copy_out() it")
+        array = (ctypes.c_char * self.nbytes).from_address(pointer)
+        array.memory = self
+        return memoryview(array).cast("B")
+
+    def copy_in(self, data, offset=0):
+        """Copy bytes of host memory (a buffer, contiguous) to offset, and wait."""
+        if not self.writable:
+            raise ValueError("the memory is read-only")
+        found = _of_buffer(data)
+        try:
+            if found.size:
+                check(lib.pst_mem_copy_in(self.handle, unsigned(offset), found.addr, found.size))
+        finally:
+            found.release()
+
+    def copy_out(self, size=None, offset=0):
+        """A bytearray with size bytes from offset on, or all from there to the end."""
+        offset = unsigned(offset)
+        size = max(self.nbytes - offset, 0) if size is None else unsigned(size)
+        if offset + size > self.nbytes:
+            raise ValueError(f"{size} bytes from {offset} on are more than the memory has")
+        data = bytearray(size)
+        if size:
+            target = (ctypes.c_char * size).from_buffer(data)
+            check(lib.pst_mem_copy_out(self.handle, offset, byref(target), size))
+        return data
+
+    def sync(self):
+        """Wait for what the memory's device was given to do."""
+        check(lib.pst_mem_sync(self.handle))
+
+    def close(self):
+        """Give it back.  A request under way keeps it, and the object below it, until it is quiet.
+
+        May be called again.
+        """
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            linger(handle, self._keep, self._release)
+            self._keep = self._release = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+    def __len__(self):
+        return self.nbytes
+
+    def __repr__(self):
+        where = "closed" if self.closed else f"of {self.device}"
+        return f"<Memory {self.nbytes} bytes {where}>"
+
+
+def unsigned(value):
+    """An integer that fits uint64_t: ctypes would cut it."""
+    value = operator.index(value)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{value} is no offset or length")
+    return value
