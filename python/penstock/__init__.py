@@ -14,6 +14,7 @@ from ._file import File, ShortRead
 from ._lib import Error, Result, library_path, version
 from ._memory import Memory
 from ._queue import Completion, Queue
+from . import safetensors
 
 __all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "devices",
-           "doctor", "library_path", "version"]
+           "doctor", "library_path", "safetensors", "version"]

@@ -191,7 +191,7 @@ class File:
         memories = []
         try:
             for obj in objects:
-                memories.append(Memory.of(obj, sync=not memories))
+                memories.append(Memory.of(obj))
             return self._move(write, [m.handle for m in memories],
                               uint64s(offsets, len(memories)), [0] * len(memories),
                               [m.nbytes for m in memories], short, memories=memories, **options)

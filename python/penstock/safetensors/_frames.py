@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Arrays of numpy and tensors of torch: their types, and memory for them.
+
+Neither is imported before somebody asks for it.
+"""
+import importlib
+
+from ._header import BITS, SafetensorError
+
+BLOCK = 4096          # what O_DIRECT may want memory and file to agree in
+_CONGRUENT = 64 << 10  # smaller tensors are not worth the room
+
+_NUMPY = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "F16": "float16",
+    "I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64", "I64": "int64",
+    "U64": "uint64", "C64": "complex64",
+}
+# What the package ml_dtypes adds to numpy.
+_ML_DTYPES = {
+    "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_TORCH = {**_NUMPY, **_ML_DTYPES, "F4": "float4_e2m1fn_x2"}
+_RAW = {8: "uint8", 16: "uint16"}
+
+
+def raw_shape(entry):
+    """The shape of an entry as bytes, for elements that are no whole ones."""
+    return (entry.nbytes,) if BITS[entry.dtype] % 8 else entry.shape
+
+
+class Numpy:
+    """Arrays of numpy, in host memory."""
+
+    name = "np"
+
+    def __init__(self, device, raw):
+        try:
+            self.np = importlib.import_module("numpy")
+        except ImportError:
+            raise SafetensorError("numpy is not installed; install it, or take framework='pt'"
+                                  ) from None
+        if device not in ("cpu", None):
+            raise SafetensorError(f"arrays of numpy are not on '{device}'; take framework='pt'")
+        self.raw = raw
+
+    def dtype(self, entry):
+        if entry.dtype in _NUMPY:
+            return self.np.dtype(_NUMPY[entry.dtype])
+        if self.raw:
+            return self.np.dtype(_RAW.get(BITS[entry.dtype], "uint8"))
+        if entry.dtype in _ML_DTYPES:
+            try:
+                return self.np.dtype(getattr(importlib.import_module("ml_dtypes"),
+                                             _ML_DTYPES[entry.dtype]))
+            except (ImportError, AttributeError):
+                pass
+        raise SafetensorError(f"tensor '{entry.name}': numpy has no {entry.dtype}; install "
+                              "ml_dtypes, take framework='pt', or raw=True for the bits as "
+                              "unsigned integers")
+
+    def shape(self, entry):
+        return raw_shape(entry)
+
+    def empty(self, shape, dtype, file_offset=None):
+        """An array, and what Memory.of() takes for its bytes; None if it has none.
+
+        file_offset: where its bytes lie in the file: memory that agrees with it in the last bits
+                     can be read by O_DIRECT
+        """
+        np = self.np
+        nbytes = dtype.itemsize
+        for length in shape:
+            nbytes *= length
+        try:
+            if not nbytes:
+                return np.empty(shape, dtype), None
+            if file_offset is None or nbytes < _CONGRUENT or file_offset % dtype.itemsize:
+                block = np.empty(nbytes, np.uint8)
+            else:
+                block = np.empty(nbytes + BLOCK, np.uint8)
+                skip = (file_offset - block.ctypes.data) % BLOCK
+                block = block[skip:skip + nbytes]
+            return block.view(dtype).reshape(shape), block
+        except (ValueError, MemoryError) as e:
+            raise SafetensorError(f"numpy has no array of shape {list(shape)}: {e}") from e
+
+    def part(self, array, index):
+        """array[index] in memory of its own."""
+        return self.np.array(array[index], order="C")
+
+    def wait(self):
+        """Nothing else uses the memory."""
+
+
+class Torch:
+    """Tensors of torch, on any device that it and the library know."""
+
+    name = "pt"
+
+    def __init__(self, device, raw):
+        try:
+            self.torch = importlib.import_module("torch")
+        except ImportError:
+            raise SafetensorError("torch is not installed; install it, or take framework='np'"
+                                  ) from None
+        if isinstance(device, int):
+            device = f"cuda:{device}"
+        self.device = self.torch.device(device or "cpu")
+        if self.device.type not in ("cpu", "cuda"):
+            raise SafetensorError(f"device '{device}' is not served; 'cpu' and 'cuda:N' are")
+        self.raw = raw
+
+    def dtype(self, entry):
+        if self.raw and entry.dtype not in _NUMPY:
+            # Old versions have no uint16.
+            return getattr(self.torch, _RAW.get(BITS[entry.dtype], "uint8"), self.torch.int16)
+        found = getattr(self.torch, _TORCH.get(entry.dtype, "no"), None)
+        if not isinstance(found, self.torch.dtype):
+            raise SafetensorError(f"tensor '{entry.name}': this torch has no {entry.dtype}; take a "
+                                  "newer one, or raw=True for the bits as unsigned integers")
+        return found
+
+    def shape(self, entry):
+        if entry.dtype == "F4" and not self.raw:
+            # Two elements of the last dimension are one of torch's.
+            if not entry.shape or entry.shape[-1] % 2:
+                raise SafetensorError(f"tensor '{entry.name}': torch holds F4 in pairs, and its "
+                                      "last dimension is odd; take raw=True")
+            return entry.shape[:-1] + (entry.shape[-1] // 2,)
+        return raw_shape(entry)
+
+    def empty(self, shape, dtype, file_offset=None):
+        torch = self.torch
+        itemsize = torch.empty((), dtype=dtype).element_size()
+        nbytes = itemsize
+        for length in shape:
+            nbytes *= length
+        if not nbytes:
+            return torch.empty(shape, dtype=dtype, device=self.device), None
+        if self.device.type != "cpu" or nbytes < _CONGRUENT or not file_offset or \
+                file_offset % itemsize:
+            block = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+        else:
+            block = torch.empty(nbytes + BLOCK, dtype=torch.uint8)
+            skip = (file_offset - block.data_ptr()) % BLOCK
+            block = block[skip:skip + nbytes]
+        return block.view(dtype).reshape(shape), block
+
+    def part(self, tensor, index):
+        return tensor[index].clone(memory_format=self.torch.contiguous_format)
+
+    def wait(self):
+        """Until nothing that the program gave to the device still uses memory that is new to us."""
+        if self.device.type == "cuda":
+            self.torch.cuda.current_stream(self.device).synchronize()
+
+
+_FRAMES = {"np": Numpy, "numpy": Numpy, "pt": Torch, "torch": Torch, "pytorch": Torch}
+
+
+def frame_of(framework, device, raw):
+    if framework not in _FRAMES:
+        raise SafetensorError(f"the framework '{framework}' is not served; 'np' and 'pt' are")
+    return _FRAMES[framework](device, raw)
+
+
+def dtype_names():
+    """{name in numpy or torch: name in the format}, for saving."""
+    names = {name: dtype for dtype, name in _NUMPY.items()}
+    names.update({name: dtype for dtype, name in _ML_DTYPES.items()})
+    names["float4_e2m1fn_x2"] = "F4"
+    return names

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""The table of contents of a safetensors file, which is hostile until it has been checked.
+
+A file begins with 8 bytes, the length of a JSON object, little endian; then come the object and the
+tensors' bytes, without a gap from the first to the end of the file.
+"""
+import json
+
+HEADER_MAX = 100_000_000  # bytes, the format's own limit
+DIMS_MAX = 64
+_COST_MAX = 1 << 30       # bytes that the header's values may take in memory
+
+# Bits of an element.
+BITS = {
+    "BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
+    "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
+}
+
+
+class SafetensorError(ValueError):
+    """The file is no safetensors file, or does not have what was asked for."""
+
+
+class Entry:
+    """One tensor of a file.
+
+    name, dtype: of the format, "BF16"
+    shape:  a tuple; () is a single value
+    begin:  its first byte, counted from the first of all tensors
+    nbytes: bytes
+    """
+
+    __slots__ = ("name", "dtype", "shape", "begin", "nbytes")
+
+    def __init__(self, name, dtype, shape, begin, nbytes):
+        self.name, self.dtype, self.shape = name, dtype, shape
+        self.begin, self.nbytes = begin, nbytes
+
+
+class Header:
+    """tensors: {name: Entry} in the order of their bytes; metadata: a dict or None; data: the file
+    offset of the first tensor's first byte."""
+
+    __slots__ = ("tensors", "metadata", "data")
+
+    def __init__(self, tensors, metadata, data):
+        self.tensors, self.metadata, self.data = tensors, metadata, data
+
+
+def _short(name):
+    return name if len(name) <= 80 else name[:80] + "..."
+
+
+def _once(pairs):
+    """An object of JSON, in which no name comes twice."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise SafetensorError(f"the header has '{_short(name)}' twice")
+            seen.add(name)
+    return result
+
+
+def _integer(text):
+    if len(text) > 20:
+        raise SafetensorError("the header has a number of more than 20 digits")
+    return int(text)
+
+
+def _no_number(text):
+    raise SafetensorError(f"the header has the number {text[:40]}, where only whole ones may be")
+
+
+def _size(value, most=2**63 - 1):
+    """Is it a whole number that is not negative?  True is not 1 here."""
+    return type(value) is int and 0 <= value <= most
+
+
+def _text(name):
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise SafetensorError("a name in the header has half of a character") from None
+    if "\0" in name:
+        raise SafetensorError("a name in the header contains NUL")
+
+
+def header_length(first, file_size):
+    """The length of the header from the first 8 bytes of a file."""
+    if len(first) < 8:
+        raise SafetensorError(f"the file has {file_size} bytes, less than the 8 that a safetensors "
+                              "file begins with")
+    length = int.from_bytes(first[:8], "little")
+    if length > HEADER_MAX:
+        raise SafetensorError(f"the header would be {length} bytes long, the limit is "
+                              f"{HEADER_MAX}: this is no safetensors file")
+    if length > file_size - 8:
+        raise SafetensorError(f"the header of {length} bytes is longer than the file of "
+                              f"{file_size}: the file is truncated")
+    if length < 2:
+        raise SafetensorError("the header is empty: this is no safetensors file")
+    return length
+
+
+def _values(raw):
+    """The header's JSON; what its values would take in memory is counted first."""
+    if raw[:1] != b"{":
+        raise SafetensorError("the header does not begin with '{': this is no safetensors file")
+    cost = (raw.count(b"{") * 250 + raw.count(b"[") * 120 +
+            (raw.count(b",") + raw.count(b":")) * 100 + 5 * len(raw))
+    if cost > _COST_MAX:
+        raise SafetensorError("the header holds too many values: to read it would take more than "
+                              f"{_COST_MAX >> 20} MiB")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise SafetensorError(f"the header is not valid UTF-8 at byte {e.start}") from None
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_int=_integer,
+                          parse_float=_no_number, parse_constant=_no_number)
+    except json.JSONDecodeError as e:
+        raise SafetensorError(f"the header is not valid JSON at character {e.pos}: "
+                              f"{e.msg}") from None
+    except RecursionError:
+        raise SafetensorError("the header is nested too deeply") from None
+
+
+def _entry(name, facts, data_size):
+    _text(name)
+    name_is = f"tensor '{_short(name)}'"
+    if type(facts) is not dict:
+        raise SafetensorError(f"{name_is} is described by something else than an object")
+    if facts.keys() != {"dtype", "shape", "data_offsets"}:
+        raise SafetensorError(f"{name_is} does not have exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]
+    if type(dtype) is not str or dtype not in BITS:
+        raise SafetensorError(f"{name_is} has the unknown dtype {str(dtype)[:40]!r}")
+    if type(shape) is not list or len(shape) > DIMS_MAX:
+        raise SafetensorError(f"the shape of {name_is} is no array of at most {DIMS_MAX} "
+                              "dimensions")
+    elements = 1
+    for length in shape:
+        if not _size(length):
+            raise SafetensorError(f"a dimension of {name_is} is no size")
+        elements *= length
+        if elements >= 2**63:
+            raise SafetensorError(f"the shape of {name_is} overflows")
+    nbytes, rest = divmod(elements * BITS[dtype], 8)
+    if rest:
+        raise SafetensorError(f"{name_is} does not end at a whole byte")
+    if (type(offsets) is not list or len(offsets) != 2 or not all(map(_size, offsets)) or
+            offsets[0] > offsets[1]):
+        raise SafetensorError(f"the data_offsets of {name_is} are no begin and end")
+    begin, end = offsets
+    if end > data_size:
+        raise SafetensorError(f"{name_is} ends {end - data_size} bytes past the end of the file: "
+                              "the file is truncated or its header is wrong")
+    if end - begin != nbytes:
+        raise SafetensorError(f"{name_is} has {end - begin} bytes, but its shape and dtype need "
+                              f"{nbytes}")
+    return Entry(name, dtype, tuple(shape), begin, nbytes)
+
+
+def _metadata(values):
+    if type(values) is not dict:
+        raise SafetensorError("__metadata__ is no object")
+    for name, value in values.items():
+        _text(name)
+        if type(value) is not str:
+            raise SafetensorError(f"__metadata__ has '{_short(name)}', which is no text")
+        _text(value)
+    return values
+
+
+def parse(raw, file_size):
+    """The Header out of its JSON, raw, of a file of file_size bytes.  Raises SafetensorError."""
+    values = _values(raw)
+    data = 8 + len(raw)
+    metadata = None
+    if "__metadata__" in values:
+        metadata = _metadata(values.pop("__metadata__"))
+    entries = [_entry(name, facts, file_size - data) for name, facts in values.items()]
+    # An empty tensor lies before the one that begins at the same place.
+    entries.sort(key=lambda entry: (entry.begin, entry.nbytes))
+    at, last = 0, ""
+    for entry in entries:
+        if entry.begin < at:
+            raise SafetensorError(f"tensors '{_short(last)}' and '{_short(entry.name)}' overlap")
+        if entry.begin > at:
+            raise SafetensorError(f"{entry.begin - at} bytes before tensor '{_short(entry.name)}' "
+                                  "belong to no tensor")
+        at, last = at + entry.nbytes, entry.name
+    if at != file_size - data:
+        raise SafetensorError(f"{file_size - data - at} bytes at the end of the file belong to no "
+                              "tensor")
+    return Header({entry.name: entry for entry in entries}, metadata, data)
+
+
+def read(file):
+    """The Header of an open File."""
+    size = file.size
+    first = bytearray(min(size, 8))
+    if first:
+        file.read(first)
+    raw = bytearray(header_length(first, size))
+    file.read(raw, 8)
+    return parse(bytes(raw), size)
+
+
+def build(entries, metadata):
+    """The bytes of a file up to the first tensor's first byte.
+
+    entries: of Entry, in the order of their bytes, which their begins and lengths tell
+    """
+    values = {}
+    if metadata is not None:
+        for name, value in metadata.items():
+            if type(name) is not str or type(value) is not str:
+                raise SafetensorError("metadata is a dict of texts by texts")
+        values["__metadata__"] = dict(metadata)
+    for entry in entries:
+        if entry.name == "__metadata__":
+            raise SafetensorError("no tensor can be called __metadata__")
+        values[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
+                              "data_offsets": [entry.begin, entry.begin + entry.nbytes]}
+    try:
+        raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise SafetensorError("a name or metadata has half of a character") from None
+    raw += b" " * (-len(raw) % 8)
+    if len(raw) > HEADER_MAX:
+        raise SafetensorError(f"the header would be {len(raw)} bytes long, the limit is "
+                              f"{HEADER_MAX}")
+    return len(raw).to_bytes(8, "little") + raw

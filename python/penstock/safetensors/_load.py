@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""Loading: whole files, tensors, slices."""
+from .._file import File, ShortRead
+from ._frames import frame_of
+from ._header import Entry, SafetensorError, read
+from ._slices import dims_of, pieces
+
+_BATCH = 1 << 30            # bytes of one call
+_BATCH_PROGRESS = 128 << 20  # where somebody watches
+_BATCH_TENSORS = 65536
+
+
+def _open(path):
+    file = File(path)
+    try:
+        return file, read(file)
+    except SafetensorError as e:
+        file.close()
+        raise SafetensorError(f"{path}: {e}") from None
+    except ShortRead as e:
+        file.close()
+        raise SafetensorError(f"{path}: the file became shorter while it was read") from e
+    except BaseException:
+        file.close()
+        raise
+
+
+class _Batches:
+    """Blocks of memory that are read together."""
+
+    def __init__(self, file, frame, strict, done):
+        self.file, self.frame, self.strict, self.done = file, frame, strict, done
+        self.most = _BATCH_PROGRESS if done else _BATCH
+        self.blocks, self.offsets, self.nbytes = [], [], 0
+
+    def add(self, block, offset, nbytes):
+        self.blocks.append(block)
+        self.offsets.append(offset)
+        self.nbytes += nbytes
+        if self.nbytes >= self.most or len(self.blocks) >= _BATCH_TENSORS:
+            self.flush()
+
+    def flush(self):
+        if not self.blocks:
+            return
+        self.frame.wait()
+        try:
+            self.file.read_into(self.blocks, self.offsets, strict=self.strict)
+        except ShortRead as e:
+            raise SafetensorError(f"{self.file.name}: the file became shorter while it was "
+                                  "read") from e
+        if self.done:
+            self.done(self.nbytes)
+        self.blocks, self.offsets, self.nbytes = [], [], 0
+
+
+def _load(file, header, entries, frame, strict, done, result):
+    batches = _Batches(file, frame, strict, done)
+    for entry in entries:
+        offset = header.data + entry.begin
+        result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
+        if block is not None:
+            batches.add(block, offset, entry.nbytes)
+    batches.flush()
+
+
+def load_files(filenames, device="cpu", *, framework="np", names=None, strict=False, raw=False,
+               progress=None):
+    """Load the tensors of several files, whose names must differ; arguments as load_file().
+
+    All headers are read and checked before the first tensor is.
+    """
+    frame = frame_of(framework, device, raw)
+    wanted = None if names is None else set(names)
+    opened, owner = [], {}
+    try:
+        for path in filenames:
+            file, header = _open(path)
+            opened.append((file, header))
+            for name, entry in header.tensors.items():
+                if name in owner:
+                    raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
+                owner[name] = path
+                if wanted is None or name in wanted:
+                    frame.dtype(entry)
+        missing = sorted((wanted or set()) - owner.keys())
+        if missing:
+            raise SafetensorError(f"no file has a tensor '{missing[0]}'")
+        plan = [(file, header, [entry for entry in header.tensors.values()
+                                if wanted is None or entry.name in wanted])
+                for file, header in opened]
+        total = sum(entry.nbytes for _, _, entries in plan for entry in entries)
+        so_far = 0
+
+        def done(nbytes):
+            nonlocal so_far
+            so_far += nbytes
+            progress(so_far, total)
+        result = {}
+        for file, header, entries in plan:
+            _load(file, header, entries, frame, strict, done if progress else None, result)
+        return result
+    finally:
+        for file, _ in opened:
+            file.close()
+
+
+def load_file(filename, device="cpu", *, framework="np", names=None, strict=False, raw=False,
+              progress=None):
+    """Load a safetensors file.
+
+    device:    "cpu"; with framework="pt" also "cuda:0" or 0
+    framework: "np" for arrays of numpy, "pt" for tensors of torch
+    names:     only these tensors
+    strict:    fail with EOPNOTSUPP where a better path exists and is not taken
+    raw:       types that the framework lacks come as unsigned integers of their bits, those of
+               less than a byte as a row of bytes
+    progress:  called with (bytes so far, bytes in all) about every 128 MiB
+
+    Bytes go from the file into the tensors: no other host memory grows with the file.  Tensors are
+    ready when the call returns, on any stream.
+
+    Returns {name: array or tensor} in the order of their bytes.  Raises SafetensorError for a file
+    that is not as it should be or a type that the framework lacks, Error for what fails below.
+    """
+    return load_files([filename], device, framework=framework, names=names, strict=strict, raw=raw,
+                      progress=progress)
+
+
+class Slice:
+    """A tensor of a file of which parts can be read: slice[2:5, ..., 0]."""
+
+    def __init__(self, opened, entry):
+        self._opened, self._entry = opened, entry
+
+    def get_shape(self):
+        """A list of lengths."""
+        return list(self._entry.shape)
+
+    def get_dtype(self):
+        """The type's name in the format, "BF16"."""
+        return self._entry.dtype
+
+    def __getitem__(self, index):
+        """Read a part: whole numbers, slices with steps of at least 1, and one "..."."""
+        return self._opened.read_part(self._entry, index)
+
+
+class safe_open:  # pylint: disable=invalid-name
+    """An open safetensors file, with the calls of the package safetensors; a context manager.
+
+    filename:  a path
+    framework: "np" or "pt"
+    device:    as load_file()
+    strict, raw: as load_file()
+
+    Any thread may use it.  Raises SafetensorError, FileNotFoundError and other Errors.
+    """
+
+    def __init__(self, filename, framework, device="cpu", *, strict=False, raw=False):
+        self._file = None
+        self._frame = frame_of(framework, device, raw)
+        self._strict = strict
+        self._file, self._header = _open(filename)
+
+    def _use(self):
+        if self._file is None:
+            raise SafetensorError("the file is closed")
+        return self._header
+
+    def keys(self):
+        """Names, sorted."""
+        return sorted(self._use().tensors)
+
+    def offset_keys(self):
+        """Names in the order of their bytes."""
+        return list(self._use().tensors)
+
+    def metadata(self):
+        """A dict of texts, or None."""
+        metadata = self._use().metadata
+        return None if metadata is None else dict(metadata)
+
+    def _entry(self, name):
+        try:
+            return self._use().tensors[name]
+        except KeyError:
+            raise SafetensorError(f"the file has no tensor '{name}'") from None
+
+    def get_tensor(self, name):
+        """One tensor, whole."""
+        return self.get_tensors([name])[name]
+
+    def get_tensors(self, names=None):
+        """{name: tensor}, of all tensors without names."""
+        header = self._use()
+        entries = [self._entry(name) for name in (header.tensors if names is None else names)]
+        result = {}
+        _load(self._file, header, entries, self._frame, self._strict, None, result)
+        return result
+
+    def get_slice(self, name):
+        """A Slice, of which parts can be read."""
+        return Slice(self, self._entry(name))
+
+    def read_part(self, entry, index):
+        header, frame = self._use(), self._frame
+        dims = dims_of(entry.shape, index)
+        offsets, nbytes = pieces(entry, dims)
+        read_dims = [dim.count for dim in dims]
+        part = Entry(entry.name, entry.dtype, tuple(read_dims), 0, nbytes * len(offsets))
+        tensor, block = frame.empty(frame.shape(part), frame.dtype(part),
+                                    header.data + entry.begin + offsets[0] if offsets else None)
+        if block is not None:
+            base = header.data + entry.begin
+            frame.wait()
+            try:
+                self._file.readv(block, [base + offset for offset in offsets],
+                                 range(0, nbytes * len(offsets), nbytes), nbytes,
+                                 strict=self._strict)
+            except ShortRead as e:
+                raise SafetensorError(f"{self._file.name}: the file became shorter while it was "
+                                      "read") from e
+        if len(tensor.shape) != len(dims) or tuple(tensor.shape) != tuple(read_dims):
+            # Elements that are no whole bytes.
+            if any(dim.rest() != slice(0, dim.length, 1) for dim in dims):
+                raise SafetensorError(f"tensor '{entry.name}': parts of {entry.dtype} cannot be "
+                                      "taken")
+            return tensor
+        rest = tuple(dim.rest() for dim in dims)
+        if all(item == slice(0, count, 1) for item, count in zip(rest, read_dims)):
+            return tensor
+        if all(dim.count == 1 if dim.one else dim.rest() == slice(0, dim.count, 1)
+               for dim in dims):
+            # Nothing but dimensions of one is dropped.
+            return tensor.reshape([dim.count for dim in dims if not dim.one])
+        return frame.part(tensor, rest)
+
+    def close(self):
+        """May be called again; what was read stays."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()

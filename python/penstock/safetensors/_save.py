@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Saving."""
+import os
+import secrets
+import sys
+
+from .._file import File
+from ._frames import dtype_names
+from ._header import BITS, Entry, SafetensorError, build
+
+_BATCH = 4096
+
+
+def _of_numpy(name, array, names):
+    np = sys.modules["numpy"]
+    dtype = names.get(array.dtype.name)
+    if dtype is None:
+        raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}")
+    shape = array.shape
+    if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+        array = array.astype(array.dtype.newbyteorder("<"))
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")
+    return dtype, shape, array.reshape(-1).view(np.uint8) if array.size else None
+
+
+def _of_torch(name, tensor, names):
+    torch = sys.modules["torch"]
+    dtype = names.get(str(tensor.dtype).partition(".")[2])
+    if dtype is None:
+        raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    shape = tuple(tensor.shape)
+    if dtype == "F4":
+        # One element of torch's is two.
+        shape = shape[:-1] + (shape[-1] * 2,)
+    return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
+
+
+def _bytes_of(name, value, names):
+    if not isinstance(name, str):
+        raise SafetensorError(f"a tensor's name is a text, not {name!r}")
+    for module, kind, of in (("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)):
+        if module in sys.modules and isinstance(value, getattr(sys.modules[module], kind)):
+            return of(name, value, names)
+    raise SafetensorError(f"tensor '{name}' is neither an array of numpy nor a tensor of torch, "
+                          f"but of '{type(value).__name__}'")
+
+
+def save_file(tensors, filename, metadata=None, *, sync=True):
+    """Save tensors as a safetensors file, which appears whole or not at all.
+
+    tensors:  {name: array of numpy or tensor of torch, on any device}.  Arrays with gaps are
+              copied, tensors with gaps are refused.  Those that share memory are written as often.
+    metadata: a dict of texts by texts, or None
+    sync:     wait until the disk has it
+
+    Tensors are sorted by the size of their elements, largest first, then by name.  It is written
+    beside filename under another name, then renamed.  Raises SafetensorError, Error.
+    """
+    names = dtype_names()
+    found = []
+    for name, value in tensors.items():
+        dtype, shape, block = _bytes_of(name, value, names)
+        elements = 1
+        for length in shape:
+            elements *= length
+        found.append((Entry(name, dtype, tuple(shape), 0, elements * BITS[dtype] // 8), block))
+    found.sort(key=lambda pair: (-BITS[pair[0].dtype], pair[0].name))
+    at = 0
+    for entry, _ in found:
+        entry.begin = at
+        at += entry.nbytes
+    head = build([entry for entry, _ in found], metadata)
+    target = os.path.realpath(filename)
+    temporary = f"{target}.{secrets.token_hex(8)}.tmp"
+    try:
+        with File(temporary, "x") as file:
+            file.write(head)
+            work = [(block, len(head) + entry.begin) for entry, block in found
+                    if block is not None]
+            for first in range(0, len(work), _BATCH):
+                blocks, offsets = zip(*work[first:first + _BATCH])
+                file.write_from(blocks, list(offsets))
+            if sync:
+                file.sync()
+        os.replace(temporary, target)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except FileNotFoundError:
+            pass
+        raise

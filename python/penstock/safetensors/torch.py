@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""load_file() and save_file() for tensors of torch."""
+from ._load import load_file as _load_file
+from ._save import save_file
+
+__all__ = ["load_file", "save_file"]
+
+
+def load_file(filename, device="cpu", **options):
+    """{name: tensor}; options as penstock.safetensors.load_file()."""
+    return _load_file(filename, device, framework="pt", **options)

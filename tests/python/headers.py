@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""Headers of safetensors files: what is accepted, and what hostile ones get."""
+import json
+import resource
+import struct
+
+from tap import case, eq, file, gives, run, true
+
+from penstock.safetensors import SafetensorError
+from penstock.safetensors import _header
+
+ONE = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+
+
+def content(header, data=b"abcd", length=None):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(raw) if length is None else length) + raw + data
+
+
+def parse(header, data=b"abcd"):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return _header.parse(raw, 8 + len(raw) + len(data))
+
+
+def refused(text, *args):
+    e = gives(SafetensorError, parse, *args)
+    true(text in str(e), f"{e}, and not {text}")
+
+
+@case
+def accepted():
+    header = parse({"__metadata__": {"a": "b"}, "x": ONE})
+    eq((header.metadata, list(header.tensors)), ({"a": "b"}, ["x"]))
+    entry = header.tensors["x"]
+    eq((entry.dtype, entry.shape, entry.begin, entry.nbytes), ("U8", (4,), 0, 4))
+    eq(parse({}, b"").tensors, {})
+    eq(parse(b"{}      ", b"").metadata, None)
+    # Sorted by their bytes, empty ones first.
+    header = parse({"b": {"dtype": "U8", "shape": [2], "data_offsets": [2, 4]},
+                    "a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+                    "e": {"dtype": "F32", "shape": [0, 9], "data_offsets": [2, 2]}})
+    eq(list(header.tensors), ["a", "e", "b"])
+    eq(parse({"x": {"dtype": "F4", "shape": [8], "data_offsets": [0, 4]}}).tensors["x"].nbytes, 4)
+    eq(parse({"x": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}).tensors["x"].shape, ())
+    eq(list(parse({"\u00e9\U0001f600": ONE}).tensors), ["\u00e9\U0001f600"])
+
+
+@case
+def lengths():
+    for text, raw in (("less than the 8", b""), ("less than the 8", b"1234567"),
+                      ("is empty", struct.pack("<Q", 0)), ("is empty", content(b"{")),
+                      ("the limit is", content({}, length=100_000_001)),
+                      ("the limit is", content({}, length=2**64 - 1)),
+                      ("longer than the file", content({}, b"", length=3)),
+                      ("longer than the file", content({}, b"x" * 90, length=99_999_999))):
+        e = gives(SafetensorError, _header.header_length, raw[:8], len(raw))
+        true(text in str(e), f"{e}, and not {text}")
+
+
+@case
+def json_that_is_none():
+    refused("does not begin", b"[]")
+    refused("does not begin", b" {}")
+    refused("does not begin", b"\xef\xbb\xbf{}")
+    refused("not valid UTF-8", b'{"\xff": 1}')
+    refused("not valid UTF-8", b'{"\xed\xa0\x80": 1}')
+    refused("not valid JSON", b"{} {}")
+    refused("not valid JSON", b'{"a": 1')
+    refused("not valid JSON", b"{'a': 1}")
+    refused("not valid JSON", b'{"a\nb": 1}')
+    refused("half of a character", b'{"\\ud800": 1}')
+    refused("contains NUL", b'{"\\u0000": 1}')
+    refused("whole ones", b'{"a": NaN}')
+    refused("whole ones", b'{"a": 1e3}')
+    refused("more than 20 digits", b'{"a": ' + b"9" * 100000 + b"}")
+
+
+@case
+def nesting_and_memory_are_bounded():
+    refused("too many values", b'{"a":' + b"[" * 20_000_000)
+    refused("too many values", b"{" + b'"":0,' * 10_000_000)
+    refused("", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    refused("", b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
+    true(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20)
+
+
+@case
+def twice():
+    one = json.dumps(ONE)
+    refused("'x' twice", f'{{"x": {one}, "x": {one}}}'.encode())
+    refused("'dtype' twice", f'{{"x": {{"dtype": "I8", {one[1:]}}}'.encode())
+    refused("'a' twice", b'{"__metadata__": {"a": "1", "a": "2"}}')
+    # The same name in other letters of JSON.
+    refused("'x' twice", f'{{"x": {one}, "\\u0078": {one}}}'.encode())
+
+
+@case
+def fields():
+    refused("something else than an object", {"x": 1})
+    refused("something else than an object", {"x": None})
+    for name in ONE:
+        refused("exactly", {"x": {k: v for k, v in ONE.items() if k != name}})
+    refused("exactly", {"x": {**ONE, "more": 1}})
+    for dtype in ("F5", "u8", "", None, 3, ["U8"]):
+        refused("unknown dtype", {"x": {**ONE, "dtype": dtype}})
+    for shape in (4, None, "4", {"a": 1}, [1] * 65):
+        refused("is no array", {"x": {**ONE, "shape": shape}})
+    for shape in ([-4], ["4"], [True], [None], [2**63], [[4]]):
+        refused("no size", {"x": {**ONE, "shape": shape}})
+    refused("overflows", {"x": {**ONE, "shape": [2**32, 2**32]}})
+    refused("overflows", {"x": {**ONE, "shape": [2**62, 2]}})
+    refused("overflows", {"x": {**ONE, "shape": [2**62, 2, 0]}})
+    refused("whole byte", {"x": {**ONE, "dtype": "F4", "shape": [7]}})
+    for offsets in (4, [0], [0, 4, 4], [4, 0], [-1, 3], ["0", "4"], [False, 4], [0, None]):
+        refused("no begin and end", {"x": {**ONE, "data_offsets": offsets}})
+
+
+@case
+def places():
+    refused("past the end", {"x": ONE}, b"abc")
+    refused("past the end", {"x": {"dtype": "U8", "shape": [2**40], "data_offsets": [0, 2**40]}})
+    refused("need 4", {"x": {**ONE, "data_offsets": [0, 3]}})
+    refused("need 16", {"x": {**ONE, "dtype": "F32"}})
+    refused("end of the file belong", {"x": ONE}, b"abcde")
+    refused("end of the file belong", {}, b"a")
+    two = {"dtype": "U8", "shape": [2], "data_offsets": [2, 4]}
+    refused("before tensor 'x' belong", {"x": two})
+    refused("overlap", {"x": ONE, "y": two})
+    refused("overlap", {"x": ONE, "y": ONE})
+    refused("overlap", {"x": ONE, "e": {"dtype": "U8", "shape": [0], "data_offsets": [2, 2]}})
+
+
+@case
+def metadata():
+    for bad in (1, [], "a", None):
+        refused("is no object", {"__metadata__": bad})
+    for bad in (1, [], {}, None):
+        refused("no text", {"__metadata__": {"a": bad}})
+
+
+@case
+def every_cut_of_a_file_is_refused():
+    import penstock
+    whole = content({"x": ONE, "__metadata__": {"a": "b"}})
+    for length in range(len(whole)):
+        with penstock.File(file("cut", whole[:length])) as f:
+            gives(SafetensorError, _header.read, f)
+    with penstock.File(file("cut", whole)) as f:
+        eq(list(_header.read(f).tensors), ["x"])
+
+
+@case
+def every_changed_byte_gives_a_header_or_the_error():
+    whole = json.dumps({"x": ONE, "y": {"dtype": "F16", "shape": [1, 1], "data_offsets": [4, 6]}})
+    whole = whole.encode()
+    good = 0
+    for place in range(len(whole)):
+        for value in (0, 10, 34, 45, 48, 57, 91, 123, 125, 255, whole[place] ^ 1):
+            raw = whole[:place] + bytes([value]) + whole[place + 1:]
+            try:
+                header = _header.parse(raw, 8 + len(raw) + 6)
+            except SafetensorError:
+                continue
+            good += 1
+            at = 0
+            for entry in header.tensors.values():
+                eq(entry.begin, at)
+                at += entry.nbytes
+            eq(at, 6)
+    true(good > 10)
+
+
+@case
+def built_headers_can_be_read():
+    entries = [_header.Entry("a", "F64", (2,), 0, 16), _header.Entry("\u00e9", "U8", (), 16, 1)]
+    raw = _header.build(entries, {"k": "v"})
+    eq(len(raw) % 8, 0)
+    header = _header.parse(raw[8:], len(raw) + 17)
+    eq([(e.name, e.shape) for e in header.tensors.values()], [("a", (2,)), ("\u00e9", ())])
+    gives(SafetensorError, _header.build, [], {"k": 1})
+    gives(SafetensorError, _header.build, [_header.Entry("__metadata__", "U8", (), 0, 1)], None)
+    gives(SafetensorError, _header.build, [_header.Entry("\ud800", "U8", (), 0, 1)], None)
+
+
+run()
