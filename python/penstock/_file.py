@@ -4,8 +4,9 @@ from ctypes import byref, c_void_p
 
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
-from ._lib import Result, check, deadline, failure, lib, name_of, policy_of, sized
-from ._memory import Memory, unsigned
+from ._lib import (Result, check, deadline, failure, lib, name_of, policy_of, sized, stream_of,
+                   unsigned)
+from ._memory import Memory
 
 _READ, _WRITE = _abi.PST_FILE_READ, _abi.PST_FILE_WRITE
 _NEW = _WRITE | _abi.PST_FILE_CREATE
@@ -218,8 +219,7 @@ class File:
         how.deadline_ns = deadline(timeout)
         if timeout == 0:
             raise ValueError("a call that waits needs some time")
-        if stream is not None:
-            how.stream = stream
+        how.stream = stream_of(stream)
         done = _abi.pst_done()
         call = lib.pst_writev if write else lib.pst_readv
         status = call(self.handle, address(rows), count, byref(how), byref(done))

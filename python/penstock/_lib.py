@@ -2,6 +2,7 @@
 """The library, found and bound; its errors as exceptions; its structures as values."""
 import ctypes
 import errno
+import operator
 import os
 import time
 
@@ -165,6 +166,23 @@ class Result:
     def __repr__(self):
         why = f", {self.why}" if self.why else ""
         return f"<Result {self.nbytes} bytes by {self.path or 'no path'}{why}>"
+
+
+def stream_of(stream):
+    """A stream's number; 0 would be none, where the program means the legacy default one."""
+    if stream is None:
+        return None
+    if not stream:
+        raise ValueError("a stream is no 0; CUDA's legacy default stream has the number 1 too")
+    return unsigned(stream)
+
+
+def unsigned(value):
+    """An integer that fits uint64_t: ctypes would cut it."""
+    value = operator.index(value)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{value} is no offset or length")
+    return value
 
 
 _NAMES = {lib.pst_path_name(number).decode(): number

@@ -2,12 +2,11 @@
 """Memory of the host and of devices, of Penstock's own or of other libraries' objects."""
 import collections
 import ctypes
-import operator
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_ssize_t, c_uint16
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p, py_object, pythonapi
 
 from . import _abi
-from ._lib import check, lib, name_of, sized
+from ._lib import check, lib, name_of, sized, unsigned
 
 
 # ------------------------------------------------------------ other libraries' objects
@@ -351,11 +350,3 @@ class Memory:
     def __repr__(self):
         where = "closed" if self.closed else f"of {self.device}"
         return f"<Memory {self.nbytes} bytes {where}>"
-
-
-def unsigned(value):
-    """An integer that fits uint64_t: ctypes would cut it."""
-    value = operator.index(value)
-    if not 0 <= value < 2**64:
-        raise ValueError(f"{value} is no offset or length")
-    return value

@@ -8,8 +8,9 @@ from ctypes import byref, c_void_p
 from . import _abi
 from ._arrays import address, interleave, longest
 from ._file import ShortRead, readable, span
-from ._lib import Result, check, deadline, failure, lib, policy_of, sized, text_of
-from ._memory import Memory, unsigned
+from ._lib import (Result, check, deadline, failure, lib, policy_of, sized, stream_of, text_of,
+                   unsigned)
+from ._memory import Memory
 
 _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
              "threads": _abi.PST_BACKEND_THREADS}
@@ -192,8 +193,7 @@ class Queue:
         io.flags = ((_abi.PST_IO_STRICT if strict else 0) | (_abi.PST_IO_CRC32C if crc32c else 0) |
                     (_abi.PST_IO_STREAM_WAIT if stream_wait else 0))
         io.mem = memory.handle
-        if stream is not None:
-            io.stream = stream
+        io.stream = stream_of(stream)
         return io
 
     def _prepare(self, io, request):

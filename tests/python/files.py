@@ -97,6 +97,8 @@ def bad_ranges():
         gives(OSError, f.readv, target, array.array("q", [-1]), [0], [5])
         gives(ValueError, f.readv, target, [0, 1], [0, 1, 2], 5)
         gives(ValueError, f.read, target, timeout=0)
+        gives(ValueError, f.read, target, stream=0)
+        gives(errno.EOPNOTSUPP, f.read, target, stream=1)
         gives(ValueError, f.read, target, timeout=-1)
         eq(target, bytes(100))
 

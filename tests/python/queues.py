@@ -100,6 +100,7 @@ def failures():
         gives(ValueError, queue.readv, f, target, [], [], [])
         gives(errno.ERANGE, queue.readv, f, target, [0], [50], [51])
         gives(ValueError, queue.read, f, target, timeout=0)
+        gives(ValueError, queue.read, f, target, stream=0)
         eq(queue.in_flight, 0)
         target.extend(b"not locked")
         queue.read(f, target, len(CONTENT) - 10)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""The examples in docs/PYTHON.md and README.md run, in their order, and as they are printed."""
+import os
+import re
+
+from tap import case, eq, numpy, run, true, work
+
+EXAMPLES = []
+for name in ("docs/PYTHON.md", "README.md"):
+    with open(f"{os.environ['ROOT']}/{name}", encoding="utf-8") as f:
+        EXAMPLES += re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
+os.chdir(work)
+NAMES = {}
+
+
+def example(number):
+    if "numpy" in EXAMPLES[number]:
+        numpy()
+    exec(compile(EXAMPLES[number], f"example {number + 1}", "exec"), NAMES)
+
+
+def make(number):
+    def function():
+        out = []
+        NAMES["print"] = lambda *what: out.append(" ".join(map(str, what)))
+        example(number)
+        NAMES.setdefault("said", []).extend(out)
+    function.__name__ = f"example_{number + 1}"
+    return function
+
+
+# The last ones look at the model of the one before.
+for place in range(len(EXAMPLES) - 3):
+    case(make(place))
+
+
+@case
+def models_and_doctor():
+    numpy()
+    for number in range(len(EXAMPLES) - 3, len(EXAMPLES)):
+        make(number)()
+    true(NAMES["said"][-1].startswith("64 "), NAMES["said"][-1])
+
+
+@case
+def what_they_print():
+    said = "\n".join(NAMES["said"])
+    for text in ("1000 bytes by ", "why not by a better path: ", "prefix <Result 4096 bytes",
+                 "None <Result 512 bytes", "10000"):
+        true(text in said, f"{text} is not in {said}")
+    eq(len(EXAMPLES), 8)
+
+
+run()
