@@ -2,11 +2,13 @@
 """What this machine can do, as values."""
 import ctypes
 from ctypes import byref
+from typing import Any, Dict, List, Optional
 
 from . import _abi
 from ._file import File
 from ._lib import check, lib, library_path, name_of, sized, version, why_text
 from ._memory import Memory
+from ._types import Path
 
 _KINDS = {_abi.PST_KIND_HOST: "host", _abi.PST_KIND_SOFT: "soft", _abi.PST_KIND_CUDA: "cuda"}
 _STATES = {_abi.PST_STATE_IMPOSSIBLE: "impossible", _abi.PST_STATE_POSSIBLE: "possible",
@@ -27,7 +29,7 @@ def _text(raw):
     return raw.decode("utf-8", "replace")
 
 
-def devices():
+def devices() -> List[Dict[str, Any]]:
     """The devices whose memory is served, the host first.
 
     A list of {"name": what Memory.alloc() takes, "kind": "host", "soft" or "cuda", "model", "pci",
@@ -60,7 +62,7 @@ def _paths(file, device):
     return found
 
 
-def doctor(path=None):
+def doctor(path: Optional[Path] = None) -> Dict[str, Any]:
     """What this machine can do, and what is missing.
 
     path: a file that reads would be of; it is not read

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Open files, and reads and writes that wait."""
 from ctypes import byref, c_void_p
+from typing import Any, Dict, Optional, Sequence
 
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
 from ._lib import (Result, check, deadline, failure, lib, name_of, policy_of, sized, stream_of,
                    unsigned)
 from ._memory import Memory
+from ._types import Offsets, Path
 
 _READ, _WRITE = _abi.PST_FILE_READ, _abi.PST_FILE_WRITE
 _NEW = _WRITE | _abi.PST_FILE_CREATE
@@ -60,7 +62,8 @@ class File:
     so on, which it is then too.
     """
 
-    def __init__(self, path, mode="r", *, stable=False, plain=False, permissions=0):
+    def __init__(self, path: Path, mode: str = "r", *, stable: bool = False, plain: bool = False,
+                 permissions: int = 0) -> None:
         self._handle = None
         if mode not in _MODES:
             raise ValueError(f"'{mode}' is no mode; there are {', '.join(_MODES)}")
@@ -72,7 +75,7 @@ class File:
         self.name = path
 
     @classmethod
-    def wrap(cls, fd, *, stable=False, plain=False):
+    def wrap(cls, fd: Any, *, stable: bool = False, plain: bool = False) -> "File":
         """The file of a descriptor, or of an object with fileno().  It is duplicated."""
         number = fd if isinstance(fd, int) else fd.fileno()
         file = cls.__new__(cls)
@@ -88,17 +91,17 @@ class File:
         return ((_abi.PST_FILE_STABLE if stable else 0) | (_abi.PST_FILE_PLAIN if plain else 0))
 
     @property
-    def handle(self):
+    def handle(self) -> int:
         """The struct pst_file *; ValueError after close()."""
         if self._handle is None:
             raise ValueError("the file is closed")
         return self._handle
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         return self._handle is None
 
-    def info(self):
+    def info(self) -> Dict[str, Any]:
         """{"size": bytes, "direct": bool, "mem_align": bytes, "off_align": bytes, "fs": name}"""
         info = sized(_abi.pst_file_info)
         check(lib.pst_file_info(self.handle, byref(info)), self.name)
@@ -106,13 +109,14 @@ class File:
                 "off_align": info.off_align, "fs": info.fs.decode("utf-8", "replace")}
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Bytes now."""
         return self.info()["size"]
 
     # ------------------------------------------------------------------ one range
 
-    def read(self, memory, offset=0, nbytes=None, *, mem_offset=0, short=False, **options):
+    def read(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
+             mem_offset: int = 0, short: bool = False, **options: Any) -> Result:
         """Read from the file into memory, and wait.
 
         memory:     a Memory, or an object as Memory.of() takes it
@@ -126,7 +130,8 @@ class File:
         """
         return self._one(False, memory, offset, nbytes, mem_offset, short, options)
 
-    def write(self, memory, offset=0, nbytes=None, *, mem_offset=0, **options):
+    def write(self, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
+              mem_offset: int = 0, **options: Any) -> Result:
         """Write from memory to the file, and wait; durable only after sync().  As read()."""
         return self._one(True, memory, offset, nbytes, mem_offset, True, options)
 
@@ -142,7 +147,8 @@ class File:
 
     # ---------------------------------------------------------------- many ranges
 
-    def readv(self, memory, offsets, mem_offsets, nbytes, *, short=False, **options):
+    def readv(self, memory: Any, offsets: Offsets, mem_offsets: Offsets, nbytes: Offsets, *,
+              short: bool = False, **options: Any) -> Result:
         """Read many ranges of the file into many ranges of one memory, and wait.
 
         offsets:     in the file: an array of 64-bit integers, a sequence, or a number
@@ -160,7 +166,8 @@ class File:
         """
         return self._many(False, memory, offsets, mem_offsets, nbytes, short, options)
 
-    def writev(self, memory, offsets, mem_offsets, nbytes, **options):
+    def writev(self, memory: Any, offsets: Offsets, mem_offsets: Offsets, nbytes: Offsets,
+               **options: Any) -> Result:
         """Write many ranges of one memory to many ranges of the file, and wait.  As readv()."""
         return self._many(True, memory, offsets, mem_offsets, nbytes, True, options)
 
@@ -174,7 +181,8 @@ class File:
             if memory is not obj:
                 memory.close()
 
-    def read_into(self, objects, offsets, *, short=False, **options):
+    def read_into(self, objects: Sequence[Any], offsets: Offsets, *, short: bool = False,
+                  **options: Any) -> Result:
         """Read one range of the file into each of many objects, and wait.
 
         objects: a sequence of what Memory.of() takes
@@ -184,7 +192,7 @@ class File:
         """
         return self._each(False, objects, offsets, short, options)
 
-    def write_from(self, objects, offsets, **options):
+    def write_from(self, objects: Sequence[Any], offsets: Offsets, **options: Any) -> Result:
         """Write each of many objects to a range of the file, and wait."""
         return self._each(True, objects, offsets, True, options)
 
@@ -235,17 +243,17 @@ class File:
 
     # ------------------------------------------------------------------------ end
 
-    def sync(self):
+    def sync(self) -> None:
         """Make durable what was written; waits for the disk.  Raises Error."""
         check(lib.pst_file_sync(self.handle), self.name)
 
-    def close(self):
+    def close(self) -> None:
         """Close it; requests under way end first.  May be called again.  Does not sync."""
         handle, self._handle = self._handle, None
         if handle is not None:
             lib.pst_file_close(handle)
 
-    def __enter__(self):
+    def __enter__(self) -> "File":
         return self
 
     def __exit__(self, *_):

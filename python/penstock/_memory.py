@@ -4,6 +4,7 @@ import collections
 import ctypes
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_ssize_t, c_uint16
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p, py_object, pythonapi
+from typing import Any, Optional
 
 from . import _abi
 from ._lib import check, lib, name_of, sized, unsigned
@@ -205,7 +206,7 @@ class Memory:
         self.writable = writable
 
     @classmethod
-    def of(cls, obj, *, sync=True, pinned=False):
+    def of(cls, obj: Any, *, sync: bool = True, pinned: bool = False) -> "Memory":
         """The memory of another library's object, which is kept alive.
 
         obj:    anything with __cuda_array_interface__, the buffer protocol or DLPack (tensors of
@@ -241,7 +242,7 @@ class Memory:
         return memory
 
     @classmethod
-    def alloc(cls, device, size, *, shared=False):
+    def alloc(cls, device: str, size: int, *, shared: bool = False) -> "Memory":
         """New memory.
 
         device: "host", "soft:0", "cuda:0", a PCI address or a UUID
@@ -260,14 +261,14 @@ class Memory:
         return cls(handle.value, size, True)
 
     @property
-    def handle(self):
+    def handle(self) -> int:
         """The struct pst_mem *; ValueError after close()."""
         if self._handle is None:
             raise ValueError("the memory is closed")
         return self._handle
 
     @property
-    def closed(self):
+    def closed(self) -> bool:
         return self._handle is None
 
     def _info(self):
@@ -276,16 +277,16 @@ class Memory:
         return info
 
     @property
-    def device(self):
+    def device(self) -> str:
         """The name of its device: "host", "soft:0", "cuda:0"."""
         return self._info().device.decode()
 
     @property
-    def address(self):
+    def address(self) -> int:
         """Of the first byte, as the device's API knows it."""
         return self._info().addr
 
-    def view(self):
+    def view(self) -> memoryview:
         """A writable memoryview of host memory, of nbytes bytes.
 
         It must not be used after close().  Raises ValueError for memory of a device.
@@ -297,7 +298,7 @@ class Memory:
         array.memory = self
         return memoryview(array).cast("B")
 
-    def copy_in(self, data, offset=0):
+    def copy_in(self, data: Any, offset: int = 0) -> None:
         """Copy bytes of host memory (a buffer, contiguous) to offset, and wait."""
         if not self.writable:
             raise ValueError("the memory is read-only")
@@ -308,7 +309,7 @@ class Memory:
         finally:
             found.release()
 
-    def copy_out(self, size=None, offset=0):
+    def copy_out(self, size: Optional[int] = None, offset: int = 0) -> bytearray:
         """A bytearray with size bytes from offset on, or all from there to the end."""
         offset = unsigned(offset)
         size = max(self.nbytes - offset, 0) if size is None else unsigned(size)
@@ -320,11 +321,11 @@ class Memory:
             check(lib.pst_mem_copy_out(self.handle, offset, byref(target), size))
         return data
 
-    def sync(self):
+    def sync(self) -> None:
         """Wait for what the memory's device was given to do."""
         check(lib.pst_mem_sync(self.handle))
 
-    def close(self):
+    def close(self) -> None:
         """Give it back.  A request under way keeps it, and the object below it, until it is quiet.
 
         May be called again.
@@ -334,7 +335,7 @@ class Memory:
             linger(handle, self._keep, self._release)
             self._keep = self._release = None
 
-    def __enter__(self):
+    def __enter__(self) -> "Memory":
         return self
 
     def __exit__(self, *_):
@@ -344,7 +345,7 @@ class Memory:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.nbytes
 
     def __repr__(self):

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import threading
 from ctypes import byref, c_void_p
+from typing import Any, List, Optional, Tuple
 
 from . import _abi
 from ._arrays import address, interleave, longest
-from ._file import ShortRead, readable, span
+from ._file import File, ShortRead, readable, span
 from ._lib import (Result, check, deadline, failure, lib, policy_of, sized, stream_of, text_of,
                    unsigned)
 from ._memory import Memory
+from ._types import Offsets
 
 _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
              "threads": _abi.PST_BACKEND_THREADS}
@@ -30,7 +32,7 @@ class Completion:
     def __init__(self, number, tag, result, error):
         self.id, self.tag, self.result, self.error = number, tag, result, error
 
-    def check(self):
+    def check(self) -> Result:
         """The result; raises the error if there is one."""
         if self.error is not None:
             raise self.error
@@ -61,7 +63,8 @@ class Queue:
     the interpreter's lock.  Files, memory and offsets of requests are kept until they complete.
     """
 
-    def __init__(self, depth=128, *, backend="auto", timeout=None):
+    def __init__(self, depth: int = 128, *, backend: str = "auto",
+                 timeout: Optional[float] = None) -> None:
         self._handle = None
         self._requests = {}     # id: _Request
         self._ready = []        # completions that nobody has taken yet
@@ -82,14 +85,14 @@ class Queue:
         self._done = (_abi.pst_done * min(depth or 128, 4096))()
 
     @property
-    def handle(self):
+    def handle(self) -> int:
         """The struct pst_queue *; ValueError after close()."""
         if self._handle is None:
             raise ValueError("the queue is closed")
         return self._handle
 
     @property
-    def in_flight(self):
+    def in_flight(self) -> int:
         """Requests that have not completed, those that are not submitted yet too."""
         return len(self._requests)
 
@@ -104,8 +107,8 @@ class Queue:
 
     # -------------------------------------------------------------------- prepare
 
-    def read(self, file, memory, offset=0, nbytes=None, *, mem_offset=0, short=False, tag=None,
-             **options):
+    def read(self, file: File, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
+             mem_offset: int = 0, short: bool = False, tag: Any = None, **options: Any) -> int:
         """Prepare a read; arguments as File.read().
 
         tag: anything; comes back in the completion
@@ -119,13 +122,15 @@ class Queue:
         return self._one(_abi.PST_OP_READ, file, memory, offset, nbytes, mem_offset, short, tag,
                          options)
 
-    def write(self, file, memory, offset=0, nbytes=None, *, mem_offset=0, tag=None, **options):
+    def write(self, file: File, memory: Any, offset: int = 0, nbytes: Optional[int] = None, *,
+              mem_offset: int = 0, tag: Any = None, **options: Any) -> int:
         """Prepare a write, as read()."""
         return self._one(_abi.PST_OP_WRITE, file, memory, offset, nbytes, mem_offset, True, tag,
                          options)
 
-    def readv(self, file, memory, offsets, mem_offsets, nbytes, *, strides=None, short=False,
-              tag=None, **options):
+    def readv(self, file: File, memory: Any, offsets: Offsets, mem_offsets: Offsets,
+              nbytes: Offsets, *, strides: Optional[Tuple[Offsets, Offsets, Offsets]] = None,
+              short: bool = False, tag: Any = None, **options: Any) -> int:
         """Prepare one request for many ranges.
 
         offsets, mem_offsets, nbytes: arrays of 64-bit integers, sequences, or numbers
@@ -136,13 +141,15 @@ class Queue:
         return self._many(_abi.PST_OP_READ, file, memory, offsets, mem_offsets, nbytes, strides,
                           short, tag, options)
 
-    def writev(self, file, memory, offsets, mem_offsets, nbytes, *, strides=None, tag=None,
-               **options):
+    def writev(self, file: File, memory: Any, offsets: Offsets, mem_offsets: Offsets,
+               nbytes: Offsets, *, strides: Optional[Tuple[Offsets, Offsets, Offsets]] = None,
+               tag: Any = None, **options: Any) -> int:
         """Prepare one request for many ranges, as readv()."""
         return self._many(_abi.PST_OP_WRITE, file, memory, offsets, mem_offsets, nbytes, strides,
                           True, tag, options)
 
-    def sync(self, file, *, data=False, tag=None, timeout=None):
+    def sync(self, file: File, *, data: bool = False, tag: Any = None,
+             timeout: Optional[float] = None) -> int:
         """Prepare: make earlier writes of this queue to the file durable; data: by fdatasync."""
         io = _abi.pst_io(op=_abi.PST_OP_SYNC, flags=_abi.PST_IO_DATASYNC if data else 0,
                          deadline_ns=deadline(timeout))
@@ -207,17 +214,19 @@ class Queue:
 
     # ------------------------------------------------------------- submit and reap
 
-    def submit(self):
+    def submit(self) -> int:
         """Start what was prepared; never waits for a disk.  Returns how many were started."""
         with self._mine() as handle:
             return check(lib.pst_queue_submit(handle))
 
-    def reap(self, min=0, max=None, timeout=None):  # pylint: disable=redefined-builtin
+    def reap(self, min: int = 0, max: Optional[int] = None,
+             timeout: Optional[float] = None) -> List[Completion]:
         """Take completions, and wait until there are at least min or nothing is in flight.
 
         timeout: seconds; None: for ever, which ends, because every request does
 
-        Returns a list of at most max Completions, max being the queue's depth without one.
+        Returns a list of at most max Completions, max being the queue's depth without one.  A
+        completion that a future waits for is the future's too.
         """
         most = len(self._done) if max is None else max
         if not 0 <= min <= most or most < 1:
@@ -226,7 +235,18 @@ class Queue:
         if len(taken) < most:
             until = deadline(timeout, _abi.PST_NO_DEADLINE)
             taken += self._take(_at_least(min - len(taken)), most - len(taken), until)
+        for completion in taken:
+            future = self._futures.pop(completion.id, None)
+            if future is not None:
+                # This may be another thread than the event loop's.
+                future.get_loop().call_soon_threadsafe(self._tell, future, completion)
         return taken
+
+    def _tell(self, future, completion):
+        if not future.done():
+            _settle(future, completion)
+        if not self._futures:
+            self._unwatch()
 
     def _take(self, least, most, until):
         found = []
@@ -256,7 +276,7 @@ class Queue:
             request.memory.close()
         return Completion(done.user_data, request.tag, result, error)
 
-    def cancel(self, number):
+    def cancel(self, number: int) -> bool:
         """End a request early: it completes with ECANCELED, or with its result if it was done.
 
         Returns False if there is no such request any more.
@@ -266,12 +286,12 @@ class Queue:
 
     # --------------------------------------------------------------------- asyncio
 
-    def fileno(self):
+    def fileno(self) -> int:
         """A descriptor that is readable when reap() has something to do; never read or close it."""
         with self._mine() as handle:
             return check(lib.pst_queue_fd(handle))
 
-    def future(self, number):
+    def future(self, number: int) -> "asyncio.Future[Result]":
         """An asyncio.Future with the Result of a request, or with its error.
 
         number: the id, of a request whose completion was not taken yet
@@ -300,7 +320,7 @@ class Queue:
         self._pump()
         return future
 
-    async def wait(self, *numbers):
+    async def wait(self, *numbers: int) -> List[Result]:
         """Wait for requests; a list of their Results.  Raises the error of the first that failed.
 
         Without ids it waits for all that are in flight.  A task that is cancelled here cancels no
@@ -332,7 +352,7 @@ class Queue:
 
     # ------------------------------------------------------------------------- end
 
-    def close(self):
+    def close(self) -> None:
         """End it: requests in flight are cancelled, which takes 100 ms at most.
 
         Memory that one of them may still touch is kept until it does not.  May be called again.
@@ -352,7 +372,7 @@ class Queue:
                 future.cancel()
         self._futures.clear()
 
-    def __enter__(self):
+    def __enter__(self) -> "Queue":
         return self
 
     def __exit__(self, *_):

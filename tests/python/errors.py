@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import typing
 
 from tap import case, eq, gives, run, true, work
 
@@ -60,6 +61,24 @@ def imports_nothing_of_others():
     out = python("import sys, penstock, asyncio; "
                  "print([m for m in ('numpy', 'torch', 'cupy', 'jax') if m in sys.modules])")
     eq(out.stdout.strip(), "[]")
+
+
+@case
+def hints_can_be_read():
+    from penstock import safetensors
+    from penstock.safetensors import numpy as for_numpy
+    from penstock.safetensors import torch as for_torch
+    calls = [penstock.doctor, penstock.devices, safetensors.load_file, safetensors.load_files,
+             safetensors.save_file, for_numpy.load_file, for_torch.load_file]
+    for kind in (penstock.File, penstock.Queue, penstock.Completion, safetensors.safe_open):
+        calls += [call for name, call in vars(kind).items()
+                  if callable(call) and not name.startswith("_")]
+    calls += [penstock.Memory.of, penstock.Memory.alloc, penstock.Memory.copy_out]
+    for call in calls:
+        if call is not safetensors.safe_open.read_part:
+            true("return" in typing.get_type_hints(call), call.__qualname__)
+            true(call.__doc__, call.__qualname__)
+    true(len(calls) > 30)
 
 
 @case

@@ -234,6 +234,12 @@ def by_asyncio():
             await asyncio.sleep(0.05)
             queue.reap(queue.in_flight)
             eq(queue.in_flight, 0)
+            # Of a completion that reap() takes the future learns too.
+            future = queue.future(queue.read(f, targets[4]))
+            while not future.done():
+                queue.reap(1)
+                await asyncio.sleep(0)
+            eq(future.result().nbytes, 10000)
     asyncio.run(main())
     before = len(os.listdir("/proc/self/fd"))
     asyncio.run(main())

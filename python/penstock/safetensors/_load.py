@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Loading: whole files, tensors, slices."""
+from typing import Any, Dict, Iterable, List, Optional
+
 from .._file import File, ShortRead
+from .._types import Device, Path, Progress
 from ._frames import frame_of
 from ._header import Entry, SafetensorError, read
 from ._slices import dims_of, pieces
@@ -64,8 +67,9 @@ def _load(file, header, entries, frame, strict, done, result):
     batches.flush()
 
 
-def load_files(filenames, device="cpu", *, framework="np", names=None, strict=False, raw=False,
-               progress=None):
+def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: str = "np",
+               names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
+               progress: Optional[Progress] = None) -> Dict[str, Any]:
     """Load the tensors of several files, whose names must differ; arguments as load_file().
 
     All headers are read and checked before the first tensor is.
@@ -105,8 +109,9 @@ def load_files(filenames, device="cpu", *, framework="np", names=None, strict=Fa
             file.close()
 
 
-def load_file(filename, device="cpu", *, framework="np", names=None, strict=False, raw=False,
-              progress=None):
+def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
+              names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
+              progress: Optional[Progress] = None) -> Dict[str, Any]:
     """Load a safetensors file.
 
     device:    "cpu"; with framework="pt" also "cuda:0" or 0
@@ -133,15 +138,15 @@ class Slice:
     def __init__(self, opened, entry):
         self._opened, self._entry = opened, entry
 
-    def get_shape(self):
+    def get_shape(self) -> List[int]:
         """A list of lengths."""
         return list(self._entry.shape)
 
-    def get_dtype(self):
+    def get_dtype(self) -> str:
         """The type's name in the format, "BF16"."""
         return self._entry.dtype
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         """Read a part: whole numbers, slices with steps of at least 1, and one "..."."""
         return self._opened.read_part(self._entry, index)
 
@@ -157,7 +162,8 @@ class safe_open:  # pylint: disable=invalid-name
     Any thread may use it.  Raises SafetensorError, FileNotFoundError and other Errors.
     """
 
-    def __init__(self, filename, framework, device="cpu", *, strict=False, raw=False):
+    def __init__(self, filename: Path, framework: str, device: Device = "cpu", *,
+                 strict: bool = False, raw: bool = False) -> None:
         self._file = None
         self._frame = frame_of(framework, device, raw)
         self._strict = strict
@@ -168,15 +174,15 @@ class safe_open:  # pylint: disable=invalid-name
             raise SafetensorError("the file is closed")
         return self._header
 
-    def keys(self):
+    def keys(self) -> List[str]:
         """Names, sorted."""
         return sorted(self._use().tensors)
 
-    def offset_keys(self):
+    def offset_keys(self) -> List[str]:
         """Names in the order of their bytes."""
         return list(self._use().tensors)
 
-    def metadata(self):
+    def metadata(self) -> Optional[Dict[str, str]]:
         """A dict of texts, or None."""
         metadata = self._use().metadata
         return None if metadata is None else dict(metadata)
@@ -187,11 +193,11 @@ class safe_open:  # pylint: disable=invalid-name
         except KeyError:
             raise SafetensorError(f"the file has no tensor '{name}'") from None
 
-    def get_tensor(self, name):
+    def get_tensor(self, name: str) -> Any:
         """One tensor, whole."""
         return self.get_tensors([name])[name]
 
-    def get_tensors(self, names=None):
+    def get_tensors(self, names: Optional[Iterable[str]] = None) -> Dict[str, Any]:
         """{name: tensor}, of all tensors without names."""
         header = self._use()
         entries = [self._entry(name) for name in (header.tensors if names is None else names)]
@@ -199,7 +205,7 @@ class safe_open:  # pylint: disable=invalid-name
         _load(self._file, header, entries, self._frame, self._strict, None, result)
         return result
 
-    def get_slice(self, name):
+    def get_slice(self, name: str) -> Slice:
         """A Slice, of which parts can be read."""
         return Slice(self, self._entry(name))
 
@@ -236,13 +242,13 @@ class safe_open:  # pylint: disable=invalid-name
             return tensor.reshape([dim.count for dim in dims if not dim.one])
         return frame.part(tensor, rest)
 
-    def close(self):
+    def close(self) -> None:
         """May be called again; what was read stays."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
-    def __enter__(self):
+    def __enter__(self) -> "safe_open":
         return self
 
     def __exit__(self, *_):

@@ -3,8 +3,10 @@
 import os
 import secrets
 import sys
+from typing import Any, Mapping, Optional
 
 from .._file import File
+from .._types import Path
 from ._frames import dtype_names
 from ._header import BITS, Entry, SafetensorError, build
 
@@ -49,7 +51,8 @@ def _bytes_of(name, value, names):
                           f"but of '{type(value).__name__}'")
 
 
-def save_file(tensors, filename, metadata=None, *, sync=True):
+def save_file(tensors: Mapping[str, Any], filename: Path,
+              metadata: Optional[Mapping[str, str]] = None, *, sync: bool = True) -> None:
     """Save tensors as a safetensors file, which appears whole or not at all.
 
     tensors:  {name: array of numpy or tensor of torch, on any device}.  Arrays with gaps are
