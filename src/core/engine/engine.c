@@ -28,6 +28,7 @@ static void engine_free(struct engine *e)
 		worker_done(&e->workers[i]);
 	copier_done(e);
 	pool_done(e);
+	(void)pthread_cond_destroy(&e->begun);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -48,6 +49,23 @@ static double ms(uint64_t from, uint64_t to)
 	return (double)(to - from) / (double)NSEC_PER_MSEC;
 }
 
+/* All of them at once. */
+static int start_workers(struct engine *e)
+{
+	unsigned nr = 0;
+	int r = 0;
+
+	while (r == 0 && nr < e->nr_workers) {
+		r = worker_start(&e->workers[nr]);
+		nr += r == 0;
+	}
+	pthread_mutex_lock(&e->lock);
+	while (e->nr_begun < nr)
+		(void)pthread_cond_wait(&e->begun, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	return r == 0 && e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : r;
+}
+
 /* Calls the driver, which takes its time. */
 static int engine_start(struct engine *e)
 {
@@ -57,6 +75,7 @@ static int engine_start(struct engine *e)
 
 	e->pieces_look = UINT64_MAX;
 	lock_init(&e->lock);
+	(void)pthread_cond_init(&e->begun, NULL);
 	list_init(&e->active);
 	pool_init(e);
 	order_init(e);
@@ -76,8 +95,8 @@ static int engine_start(struct engine *e)
 			break;
 		}
 	}
-	for (unsigned i = 0; r == 0 && i < e->nr_workers; i++)
-		r = worker_start(&e->workers[i]);
+	if (r == 0)
+		r = start_workers(e);
 	if (r < 0)
 		return r;
 	log_debug("engine for %s %u: %u workers, slots of %" PRIu64 " bytes", e->ops->name,

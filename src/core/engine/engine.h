@@ -133,6 +133,10 @@ struct engine {
 	uint64_t slot_size;   /* bytes of a slot, fixed */
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
+	unsigned nr_begun; /* workers that have their I/O context, or cannot have it */
+	int begin_err;     /* of the first that cannot */
+	char begin_text[256];
+	pthread_cond_t begun;
 	unsigned nr_workers;
 	unsigned nr_usual; /* of these, workers that take requests of all kinds */
 	struct worker workers[WORKERS_MAX];
@@ -172,7 +176,8 @@ void engine_stop_locked(struct req *r, int err);
 
 /* worker.c: have w->stream: 0 or -errno. */
 int worker_stream(struct worker *w);
-/* worker.c: all that a thread needs; the thread; the end of both, also of a half-made one. */
+/* worker.c: what the thread needs; the thread, which tells when it has begun; the end of both, also
+ * of a half-made one. */
 int worker_init(struct worker *w, struct engine *e);
 int worker_start(struct worker *w);
 void worker_done(struct worker *w);

@@ -143,18 +143,49 @@ static void sleep_end(struct worker *w)
 	pthread_mutex_unlock(&e->lock);
 }
 
+static int make_ctx(struct worker *w)
+{
+	struct engine *e = w->engine;
+	int r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
+
+	if (r == 0)
+		r = e->backend->arm(w->ctx, w->efd, true); /* later ones do not fail */
+	w->mover = (struct mover){
+		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
+	};
+	return r;
+}
+
+/* An I/O context takes milliseconds, so that each worker makes its own, beside the others. */
+static bool worker_begin(struct worker *w)
+{
+	struct engine *e = w->engine;
+	int r = make_ctx(w);
+
+	pthread_mutex_lock(&e->lock);
+	if (r < 0 && !e->begin_err) {
+		e->begin_err = r;
+		(void)snprintf(e->begin_text, sizeof(e->begin_text), "%s", err_text());
+	}
+	e->nr_begun++;
+	(void)pthread_cond_signal(&e->begun);
+	pthread_mutex_unlock(&e->lock);
+	return r == 0;
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct engine *e = w->engine;
 	char name[16];
-	bool go_on = true;
+	bool go_on;
 
 	(void)snprintf(name, sizeof(name), "pst-%.6s-%u", e->ops->name, e->device);
 	(void)pthread_setname_np(pthread_self(), name);
 	numa_stay(e->node);
 	/* Naps are short; the kernel would make each 50 us longer. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+	go_on = worker_begin(w);
 	while (go_on) {
 		bool moved = order_watch(e), watches;
 		struct job *j;
@@ -187,8 +218,6 @@ int worker_stream(struct worker *w)
 
 int worker_init(struct worker *w, struct engine *e)
 {
-	int r;
-
 	w->engine = e;
 	own_files_init(&w->files);
 	w->efd = -1;
@@ -197,14 +226,6 @@ int worker_init(struct worker *w, struct engine *e)
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (w->efd < 0)
 		return err_set(errno, "no descriptor for a worker: %s", err_name(errno));
-	r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
-	if (r == 0)
-		r = e->backend->arm(w->ctx, w->efd, true); /* later ones do not fail */
-	if (r < 0)
-		return r;
-	w->mover = (struct mover){
-		.backend = e->backend, .ctx = w->ctx, .others = &w->others, .efd = w->efd
-	};
 	return 0;
 }
 
