@@ -341,8 +341,9 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 /* ------------------------------------------------------------------ gather */
 
 /*
- * Registered host memory that a kernel reaches.  The pieces of a batch lie in one
- * registration as a rule, and looking it up takes a lock that all streams share.
+ * Registered host memory that a kernel reaches.  The pieces of a batch lie in one registration as a
+ * rule.  Those of a pinned file lie all over its registrations: the table is held for all of them,
+ * because its lock is one cache line that all streams share.
  */
 struct reach {
 	uintptr_t start, end;
@@ -357,7 +358,7 @@ static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
 	if (at >= w->start && at < w->end)
 		return true;
 	w->start = at;
-	w->end = at + cuda_pin_find(host, UINT64_MAX, dir, &w->dev, &rest);
+	w->end = at + cuda_pin_find_held(host, UINT64_MAX, dir, &w->dev, &rest);
 	return w->end > at && w->dev;
 }
 
@@ -390,6 +391,19 @@ static bool put_tiles(const struct batch *b, const struct mem_copy *c, struct re
 		}
 	}
 	return true;
+}
+
+/* The tiles of a batch; false where no kernel reaches one of its pieces. */
+static bool put_all(const struct batch *b, struct cuda_tile **at)
+{
+	struct reach within = { 0 };
+	bool all = true;
+
+	cuda_pins_hold();
+	for (unsigned i = 0; all && i < b->nr; i++)
+		all = put_tiles(b, &b->v[i], &within, at);
+	cuda_pins_drop();
+	return all;
 }
 
 static bool tiles_ring(struct cuda_stream *st)
@@ -427,7 +441,6 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 {
 	uint64_t start = st->tile_head, at = start % TILES;
 	struct cuda_tile *first, *end;
-	struct reach within = { 0 };
 	cu_func fn;
 	cu_result e;
 
@@ -444,10 +457,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 	if (st->head != st->done && start + b->tiles - st->tile_tail > TILES)
 		return -EAGAIN;
 	first = end = &st->tiles[at];
-	for (unsigned i = 0; i < b->nr; i++)
-		if (!put_tiles(b, &b->v[i], &within, &end))
-			return 0;
-	if (end == first)
+	if (!put_all(b, &end) || end == first)
 		return 0;
 	e = cuda_gather_launch(fn, st->tiles_dev + at * sizeof(*first), (unsigned)(end - first),
 			       st->stream);

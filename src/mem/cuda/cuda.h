@@ -204,6 +204,11 @@ void cuda_unpin(unsigned device, void *host, uint64_t len);
  */
 uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
 		       uint64_t *ret_len);
+/* The same for several places in a row: no registration comes or goes from hold to drop. */
+void cuda_pins_hold(void);
+void cuda_pins_drop(void);
+uint64_t cuda_pin_find_held(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
+			    uint64_t *ret_len);
 
 /* ----------------------------------------------------------------- streams */
 

@@ -48,8 +48,18 @@ static size_t pin_at(uint64_t host)
 	return lo;
 }
 
-uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
-		       uint64_t *ret_len)
+void cuda_pins_hold(void)
+{
+	(void)pthread_rwlock_rdlock(&table);
+}
+
+void cuda_pins_drop(void)
+{
+	(void)pthread_rwlock_unlock(&table);
+}
+
+uint64_t cuda_pin_find_held(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
+			    uint64_t *ret_len)
 {
 	uint64_t at = (uintptr_t)host, n = 0;
 	const struct pin *p;
@@ -57,7 +67,6 @@ uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr 
 
 	*ret_len = len;
 	*ret_dev = 0;
-	(void)pthread_rwlock_rdlock(&table);
 	i = pin_at(at);
 	p = i < nr_pins ? &pins[i] : NULL;
 	if (p && p->host <= at) {
@@ -68,7 +77,17 @@ uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr 
 	} else if (p) {
 		*ret_len = MIN(len, p->host - at);
 	}
-	(void)pthread_rwlock_unlock(&table);
+	return n;
+}
+
+uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
+		       uint64_t *ret_len)
+{
+	uint64_t n;
+
+	cuda_pins_hold();
+	n = cuda_pin_find_held(host, len, dir, ret_dev, ret_len);
+	cuda_pins_drop();
 	return n;
 }
 
