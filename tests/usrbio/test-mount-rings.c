@@ -239,7 +239,10 @@ static void add_used(const struct usage *a, const struct usage *b, unsigned long
 			}
 }
 
-/* Nobody looks or wakes up once nothing is asked for: of two seconds a thousandth. */
+/*
+ * Nobody looks or wakes up once nothing is asked for: of two seconds a thousandth.  A poll each
+ * millisecond would be 2,000 times; the kernel of a busy machine asks some things of every mount.
+ */
 static void idle_costs_nothing(void)
 {
 	struct usage before[2], after;
@@ -262,7 +265,7 @@ static void idle_costs_nothing(void)
 		add_used(&before[i], &after, &ns, &times);
 		printf("# process %u: %llu ns, %llu times\n", i, ns, times);
 		T_CHECK(ns < 2000000);
-		T_CHECK(times < 20);
+		T_CHECK(times < 200);
 	}
 	end();
 }
