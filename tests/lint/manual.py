@@ -247,6 +247,8 @@ def documents_are_true(root):
     known = Headers(root).names | {page.name[:-2] for page in pages(root)}
     known |= set(re.findall(r"^\| `([A-Z0-9_]+)` \|", read(root, "SECURITY.md"), re.M))
     known |= TESTS_READ
+    for path in below(root, "python", r"\.py$"):
+        known |= set(re.findall(r"^VARIABLE = \"(PST_\w+)\"$", read(root, path), re.M))
     exported = set(re.findall(r"\bhf3fs_\w+(?=;)", read(root, "usrbio/library/hf3fs.map")))
     for path in ["README.md", *below(root, "docs", r"\.md$")]:
         for n, line in enumerate(read(root, path).splitlines(), 1):
