@@ -2,7 +2,7 @@
 /*
  * fair [-n PAIRS] [-m MS] [-d DEPTH] MOUNT
  *
- * What a user of a mount has beside another one: reads of 4 KiB through a ring, so many at a time,
+ * It measures a user of a mount beside another one: reads of 4 KiB through a ring, DEPTH at a time,
  * while the other user's five threads are
  *
  *	good     a ring each, always 16 random reads of 4 KiB in it

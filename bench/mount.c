@@ -2,7 +2,7 @@
 /*
  * mount [-n PAIRS] [-m MS] [-f MIB] MOUNT SOURCE
  *
- * What a mount costs, by its rings and by its files: MOUNT is one of penstock-mount, and SOURCE its
+ * It measures a mount by its rings and files: MOUNT is one of penstock-mount, and SOURCE its
  * source, which is a plain directory too (penstock mount --plain).  A file of SOURCE is read out
  * of the page cache
  *
@@ -42,7 +42,7 @@ static struct {
 
 enum side { OF_MOUNT, OF_SOURCE };
 
-/* What one side is read through. */
+/* One side is read through these. */
 struct lane {
 	int fd;
 	struct hf3fs_iov iov;

@@ -15,7 +15,7 @@ const char *sample_label(const struct sample *s, const char *key)
 	return "";
 }
 
-/* A name; NULL where there is none.  What ends it is left as it is. */
+/* A name; NULL where there is none.  The character behind it stays. */
 static char *name_end(char *s)
 {
 	if (!isalpha((unsigned char)*s) && *s != '_' && *s != ':')
@@ -25,7 +25,7 @@ static char *name_end(char *s)
 	return s;
 }
 
-/* What stands between quotes, without its escapes, in its place.  Behind it, or NULL. */
+/* Cuts the escapes out of the text between quotes, in place.  Returns the byte behind, or NULL. */
 static char *unquote(char *s)
 {
 	char *to = s;

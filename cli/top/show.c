@@ -180,7 +180,8 @@ static void fill(struct row *r, const struct view *before, const struct user *no
 	name_path(r, was);
 }
 
-/* Who moves most comes first, then who asks most, then by number. */
+/* The user with the most bytes comes first, then the one with the most requests, then the lowest
+ * number. */
 static int order(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Before an engine's first job a pattern goes to a scratch allocation on the device and back, in
- * one piece and in many small ones.  That proves the copies.  Here are the engine's sizes, too.
+ * one piece and in many small ones.  That proves the copies.
+ *
+ * This file also finds the size of a slot and the number of workers.
  */
 #include <inttypes.h>
 #include <sched.h>

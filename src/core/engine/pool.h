@@ -13,8 +13,9 @@
  * for more, goes on with the slots it has, and is woken when there are new ones.
  *
  * A pool may have more than its part, because the bound was lowered or another engine was started.
- * It then gives arenas back as they become idle.  Slots are taken from the oldest arena that has a
- * free one, so the youngest arenas become idle.  Otherwise a pool keeps its arenas until its engine
+ * It then gives arenas back as they become idle.  A worker takes one of the free slots that it used
+ * last, else one of the oldest arena that has some, so the youngest arenas become idle; in a pool
+ * with too much, workers keep none.  Otherwise a pool keeps its arenas until its engine
  * ends, because pinning them again would take long.
  */
 #ifndef PST_POOL_H

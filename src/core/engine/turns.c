@@ -130,13 +130,13 @@ static bool is_extra(const struct worker *w)
  * May the worker take the request's next job?  A full worker still takes jobs that would else
  * wait for others that may hang: those in a queue's reserve, and the first job of a request.
  */
-static bool worker_may_take(const struct worker *w, const struct req *r, bool is_long)
+static bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 {
 	const struct engine *e = w->engine;
 
 	if (is_extra(w) && !is_scattered(r))
 		return false;
-	if (is_long)
+	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	return w->nr_jobs < e->worker_jobs || r->eng.share->nr_slots < SLOT_RESERVED ||
 	       !r->eng.nr_jobs;
@@ -223,12 +223,12 @@ struct job *engine_next(struct worker *w)
 	e->pieces_look = UINT64_MAX;
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, eng.active);
-		bool alone;
+		bool by_one;
 
 		if (!after_transfers(r))
 			continue;
-		alone = is_long(r);
-		if (!worker_may_take(w, r, alone)) {
+		by_one = is_long(r);
+		if (!worker_may_take(w, r, by_one)) {
 			leaves |= woken || r->plan.pieces;
 			continue;
 		}
@@ -237,7 +237,7 @@ struct job *engine_next(struct worker *w)
 			break;
 		if (!j)
 			continue;
-		if (!list_empty(&e->active) && !alone)
+		if (!list_empty(&e->active) && !by_one)
 			wake_one(e);
 		break;
 	}
