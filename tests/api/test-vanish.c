@@ -13,6 +13,9 @@
 #define LEN 65536u
 #define SEED 61
 
+/* So far below the kernel's choice of an address nobody else's mapping comes into a hole. */
+#define FAR_BELOW (UINT64_C(64) << 30)
+
 enum how { SHRINK, PROTECT, UNMAP, HOW_NR };
 
 struct shared {
@@ -24,11 +27,15 @@ struct shared {
 static struct shared shared_new(void)
 {
 	struct shared s = { .fd = memfd_create("shared", MFD_CLOEXEC) };
+	char *near;
 
 	T_CHECK(s.fd >= 0);
 	T_EQ(ftruncate(s.fd, LEN), 0);
-	s.p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, s.fd, 0);
-	T_CHECK(s.p != MAP_FAILED);
+	near = mmap(NULL, LEN, PROT_NONE, MAP_SHARED, s.fd, 0);
+	T_CHECK(near != MAP_FAILED);
+	s.p = mmap(near - FAR_BELOW, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, s.fd, 0);
+	T_CHECK(s.p == near - FAR_BELOW);
+	T_EQ(munmap(near, LEN), 0);
 	T_OK(pst_mem_wrap((uintptr_t)s.p, LEN, NULL, &s.mem));
 	return s;
 }
