@@ -82,7 +82,7 @@ static int engine_start(struct engine *e)
 	r = copier_init(e);
 	has_stream = now_ns();
 	if (r == 0)
-		r = engine_calibrate(e);
+		r = engine_prove(e);
 	proven = now_ns();
 	if (r == 0)
 		e->worker_jobs = MAX((unsigned)(WORKER_BYTES / e->slot_size), WORKER_JOBS_MIN);

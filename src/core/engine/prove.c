@@ -16,23 +16,23 @@
 #include "core/engine/pool.h"
 #include "core/path/proof.h"
 
-#define CALIB_LEN MIB(1)
-#define CALIB_SMALL KIB(4)
-#define CALIB_PATIENCE_NS (5 * NSEC_PER_SEC)
-#define CALIB_PIECES 128u
+#define PROVE_LEN MIB(1)
+#define PROVE_SMALL KIB(4)
+#define PROVE_PATIENCE_NS (5 * NSEC_PER_SEC)
+#define PROVE_PIECES 128u
 #define SLOT_MIN KIB(256)
 #define SLOT_MAX MIB(1)
 
-struct calib {
+struct pattern {
 	struct engine *e;
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
-	char *host;    /* two halves of CALIB_LEN: pattern, what came back */
+	char *host;    /* two halves of PROVE_LEN: pattern, what came back */
 	uint64_t seed; /* of the pattern */
 };
 
 /* A batch of copies, waited for. */
-static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr)
+static int copy_batch(struct pattern *c, enum mem_dir dir, const struct mem_copy *v, unsigned nr)
 {
 	uint64_t ticket, start = now_ns();
 	int r = mem_copy(c->stream, dir, v, nr, &ticket);
@@ -40,38 +40,38 @@ static int calib_batch(struct calib *c, enum mem_dir dir, const struct mem_copy 
 	while (r == 0) {
 		r = mem_poll(c->stream, ticket);
 		/* A device that does not answer for so long is not going to be used. */
-		if (r == 0 && now_ns() - start > CALIB_PATIENCE_NS)
+		if (r == 0 && now_ns() - start > PROVE_PATIENCE_NS)
 			r = err_set(ETIMEDOUT, "the device did not finish %u copies in %u seconds",
-				    nr, (unsigned)(CALIB_PATIENCE_NS / NSEC_PER_SEC));
+				    nr, (unsigned)(PROVE_PATIENCE_NS / NSEC_PER_SEC));
 	}
 	return r < 0 ? r : 0;
 }
 
-static int calib_copy(struct calib *c, enum mem_dir dir, char *host, uint64_t len)
+static int copy_one(struct pattern *c, enum mem_dir dir, char *host, uint64_t len)
 {
 	struct mem_copy v = { .alloc = c->scratch, .host = host, .len = len };
 
-	return calib_batch(c, dir, &v, 1);
+	return copy_batch(c, dir, &v, 1);
 }
 
-static int calib_differs(const struct calib *c)
+static int differs(const struct pattern *c)
 {
 	return err_set(EIO, "%s %u gave back other bytes than were copied to it; it is not used",
 		       c->e->ops->name, c->e->device);
 }
 
 /* There and back in one piece. */
-static int calib_prove(struct calib *c)
+static int prove_whole(struct pattern *c)
 {
 	int r;
 
-	for (uint64_t i = 0; i < CALIB_LEN / 8; i++)
+	for (uint64_t i = 0; i < PROVE_LEN / 8; i++)
 		((uint64_t *)c->host)[i] = (i + c->seed) * UINT64_C(0x9e3779b97f4a7c15);
-	r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN);
+	r = copy_one(c, MEM_TO_DEVICE, c->host, PROVE_LEN);
 	if (r == 0)
-		r = calib_copy(c, MEM_FROM_DEVICE, c->host + CALIB_LEN, CALIB_LEN);
-	if (r == 0 && memcmp(c->host, c->host + CALIB_LEN, CALIB_LEN) != 0)
-		r = calib_differs(c);
+		r = copy_one(c, MEM_FROM_DEVICE, c->host + PROVE_LEN, PROVE_LEN);
+	if (r == 0 && memcmp(c->host, c->host + PROVE_LEN, PROVE_LEN) != 0)
+		r = differs(c);
 	return r;
 }
 
@@ -79,43 +79,43 @@ static int calib_prove(struct calib *c)
  * Many small pieces may go by other means than one large copy (a kernel), so each
  * direction is proven against that: scattered and fetched whole, sent whole and gathered.
  */
-static int calib_prove_pieces(struct calib *c)
+static int prove_pieces(struct pattern *c)
 {
-	char *back = c->host + CALIB_LEN;
-	struct mem_copy v[CALIB_PIECES];
+	char *back = c->host + PROVE_LEN;
+	struct mem_copy v[PROVE_PIECES];
 	int r;
 
-	for (unsigned i = 0; i < CALIB_PIECES; i++)
+	for (unsigned i = 0; i < PROVE_PIECES; i++)
 		v[i] = (struct mem_copy){
 			.alloc = c->scratch,
-			.off = i * CALIB_SMALL + i % 32,
-			.host = c->host + (CALIB_PIECES - 1 - i) * CALIB_SMALL + i % 7,
-			.len = CALIB_SMALL - 64 - i % 48,
+			.off = i * PROVE_SMALL + i % 32,
+			.host = c->host + (PROVE_PIECES - 1 - i) * PROVE_SMALL + i % 7,
+			.len = PROVE_SMALL - 64 - i % 48,
 		};
-	r = calib_batch(c, MEM_TO_DEVICE, v, CALIB_PIECES);
+	r = copy_batch(c, MEM_TO_DEVICE, v, PROVE_PIECES);
 	if (r == 0)
-		r = calib_copy(c, MEM_FROM_DEVICE, back, CALIB_LEN);
-	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
+		r = copy_one(c, MEM_FROM_DEVICE, back, PROVE_LEN);
+	for (unsigned i = 0; r == 0 && i < PROVE_PIECES; i++)
 		if (memcmp(back + v[i].off, v[i].host, v[i].len) != 0)
-			r = calib_differs(c);
+			r = differs(c);
 	if (r == 0)
-		r = calib_copy(c, MEM_TO_DEVICE, c->host, CALIB_LEN);
-	for (unsigned i = 0; i < CALIB_PIECES; i++)
+		r = copy_one(c, MEM_TO_DEVICE, c->host, PROVE_LEN);
+	for (unsigned i = 0; i < PROVE_PIECES; i++)
 		v[i].host = back + ((char *)v[i].host - c->host);
 	if (r == 0)
-		r = calib_batch(c, MEM_FROM_DEVICE, v, CALIB_PIECES);
-	for (unsigned i = 0; r == 0 && i < CALIB_PIECES; i++)
+		r = copy_batch(c, MEM_FROM_DEVICE, v, PROVE_PIECES);
+	for (unsigned i = 0; r == 0 && i < PROVE_PIECES; i++)
 		if (memcmp(v[i].host, c->host + v[i].off, v[i].len) != 0)
-			r = calib_differs(c);
+			r = differs(c);
 	return r;
 }
 
-static int calib_run(struct calib *c)
+static int prove_run(struct pattern *c)
 {
-	int r = calib_prove(c);
+	int r = prove_whole(c);
 
 	if (r == 0)
-		r = calib_prove_pieces(c);
+		r = prove_pieces(c);
 	if (r == 0)
 		proof_good(c->e->proof);
 	return r;
@@ -150,9 +150,9 @@ static uint64_t slot_size(void)
 	return size;
 }
 
-int engine_calibrate(struct engine *e)
+int engine_prove(struct engine *e)
 {
-	struct calib c = { .e = e, .seed = now_ns() };
+	struct pattern c = { .e = e, .seed = now_ns() };
 	struct pst_device dev = { .sz = sizeof(dev) };
 	bool pinned;
 	int r;
@@ -163,32 +163,32 @@ int engine_calibrate(struct engine *e)
 	e->proof = proof_copies(&dev);
 	if (!e->proof)
 		return err_set(ENOMEM, "out of memory");
-	r = pool_charge(2 * CALIB_LEN);
+	r = pool_charge(2 * PROVE_LEN);
 	if (r < 0)
 		return r;
-	c.host = mmap(NULL, 2 * CALIB_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+	c.host = mmap(NULL, 2 * PROVE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	if (c.host == MAP_FAILED) {
-		pool_uncharge(2 * CALIB_LEN);
+		pool_uncharge(2 * PROVE_LEN);
 		return err_set(ENOMEM, "out of memory");
 	}
-	r = mem_pin(e->ops, e->device, c.host, 2 * CALIB_LEN);
+	r = mem_pin(e->ops, e->device, c.host, 2 * PROVE_LEN);
 	pinned = r == 0;
 	if (r == 0)
 		r = mem_stream_new(e->ops, e->device, &c.stream);
-	if (r == 0 && mem_alloc(e->ops, e->device, CALIB_LEN, 0, &c.scratch) < 0)
+	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c.scratch) < 0)
 		/* A full device is common; its copies were proven before, or are not. */
 		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
 			 e->device, err_text());
 	else if (r == 0)
-		r = calib_run(&c);
+		r = prove_run(&c);
 	if (c.stream)
 		mem_stream_free(c.stream); /* waits for a copy that was given up */
 	if (c.scratch)
 		mem_free(c.scratch);
 	if (pinned)
-		mem_unpin(e->ops, e->device, c.host, 2 * CALIB_LEN);
-	(void)munmap(c.host, 2 * CALIB_LEN);
-	pool_uncharge(2 * CALIB_LEN);
+		mem_unpin(e->ops, e->device, c.host, 2 * PROVE_LEN);
+	(void)munmap(c.host, 2 * PROVE_LEN);
+	pool_uncharge(2 * PROVE_LEN);
 	return r;
 }
