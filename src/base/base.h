@@ -70,6 +70,11 @@ static inline void freep(void *p)
 #define NSEC_PER_MSEC UINT64_C(1000000)
 #define NSEC_PER_SEC UINT64_C(1000000000)
 
+static inline double as_ms(uint64_t ns)
+{
+	return (double)ns / (double)NSEC_PER_MSEC;
+}
+
 /* a is a power of two. */
 static inline uint64_t align_down(uint64_t x, uint64_t a)
 {

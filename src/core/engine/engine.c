@@ -44,11 +44,6 @@ static void lock_init(pthread_mutex_t *lock)
 	(void)pthread_mutexattr_destroy(&attr);
 }
 
-static double ms(uint64_t from, uint64_t to)
-{
-	return (double)(to - from) / (double)NSEC_PER_MSEC;
-}
-
 /* All of them at once. */
 static int start_workers(struct engine *e)
 {
@@ -73,6 +68,7 @@ static int engine_start(struct engine *e)
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
+	e->slot_size = engine_slot_size();
 	e->pieces_look = UINT64_MAX;
 	lock_init(&e->lock);
 	(void)pthread_cond_init(&e->begun, NULL);
@@ -103,8 +99,8 @@ static int engine_start(struct engine *e)
 		  e->device, e->nr_workers, e->slot_size);
 	log_info("%s %u: an engine started in %.1f ms: context and stream %.1f, proof of its "
 		 "copies %.1f, %u workers %.1f",
-		 e->ops->name, e->device, ms(start, now_ns()), ms(start, has_stream),
-		 ms(has_stream, proven), e->nr_workers, ms(proven, now_ns()));
+		 e->ops->name, e->device, as_ms(now_ns() - start), as_ms(has_stream - start),
+		 as_ms(proven - has_stream), e->nr_workers, as_ms(now_ns() - proven));
 	return 0;
 }
 
@@ -194,7 +190,7 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	}
 	s->engine = e;
 	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
-		 ms(start, now_ns()));
+		 as_ms(now_ns() - start));
 	list_add_tail(&q->shares, &s->link);
 	*ret = s;
 	return 0;

@@ -198,9 +198,10 @@ bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
 uint64_t order_nap(const struct worker *w);
 
-/* prove.c: prove the device's copies with a pattern, and find the size of a slot. */
+/* prove.c: prove the device's copies with a pattern. */
 int engine_prove(struct engine *e);
-/* prove.c: how many workers an engine has, and how many of them take requests of all kinds. */
+/* sizes.c: how many workers an engine has, and how many of them take requests of all kinds. */
 unsigned engine_width(unsigned *ret_usual);
+uint64_t engine_slot_size(void);
 
 #endif

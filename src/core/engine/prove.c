@@ -2,11 +2,8 @@
 /*
  * Before an engine's first job a pattern goes to a scratch allocation on the device and back, in
  * one piece and in many small ones.  That proves the copies.
- *
- * This file also finds the size of a slot and the number of workers.
  */
 #include <inttypes.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -20,8 +17,6 @@
 #define PROVE_SMALL KIB(4)
 #define PROVE_PATIENCE_NS (5 * NSEC_PER_SEC)
 #define PROVE_PIECES 128u
-#define SLOT_MIN KIB(256)
-#define SLOT_MAX MIB(1)
 
 struct pattern {
 	struct engine *e;
@@ -121,35 +116,6 @@ static int prove_run(struct pattern *c)
 	return r;
 }
 
-/*
- * Five in eight of the CPUs that this process may use: with more the copies of large pieces get in
- * each other's way, and the others belong to the program.  Small pieces from all over a file wait
- * for memory all the time, and keep three in four busy.
- */
-unsigned engine_width(unsigned *ret_usual)
-{
-	cpu_set_t set;
-	unsigned cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set)
-								     : 2;
-
-	*ret_usual = MIN(MAX(cpus * 5 / 8, 1u), WORKERS_USUAL);
-	return MIN(MAX(cpus * 3 / 4, 1u), WORKERS_MAX);
-}
-
-/*
- * A slot takes half of a CPU's own cache, so that its bytes are still there when the device reads
- * them, beside those of the next slot.
- */
-static uint64_t slot_size(void)
-{
-	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-	uint64_t size = SLOT_MAX;
-
-	while (cache > 0 && size > SLOT_MIN && 2 * size > (uint64_t)cache)
-		size /= 2;
-	return size;
-}
-
 int engine_prove(struct engine *e)
 {
 	struct pattern c = { .e = e, .seed = now_ns() };
@@ -157,7 +123,6 @@ int engine_prove(struct engine *e)
 	bool pinned;
 	int r;
 
-	e->slot_size = slot_size();
 	e->ops->device_info(e->device, &dev);
 	e->node = dev.numa_node;
 	e->proof = proof_copies(&dev);

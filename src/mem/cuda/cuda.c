@@ -214,8 +214,7 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret)
 		uint64_t start = now_ns();
 
 		e = cu.cuDevicePrimaryCtxRetain(&d->ctx, d->dev);
-		log_info("%s: the context took %.1f ms", d->info.name,
-			 (double)(now_ns() - start) / (double)NSEC_PER_MSEC);
+		log_info("%s: the context took %.1f ms", d->info.name, as_ms(now_ns() - start));
 	}
 	if (e == CU_OK) {
 		d->users++;
@@ -325,7 +324,7 @@ static void init(void)
 	cu_result e = cu.cuInit(0);
 	int nr = 0;
 
-	log_info("cuInit took %.1f ms", (double)(now_ns() - start) / (double)NSEC_PER_MSEC);
+	log_info("cuInit took %.1f ms", as_ms(now_ns() - start));
 	if (e != CU_OK) {
 		say_none("cuInit failed", e);
 		return;
