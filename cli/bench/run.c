@@ -153,26 +153,30 @@ static int rig_init(struct rig *rig, const struct bench_job *job)
 	return job->host ? 0 : rig_start(rig);
 }
 
+/* The slot's next request is to begin now; false when there is nothing left to do. */
+static bool aim(struct worker *w, struct slot *s, uint64_t now)
+{
+	const struct bench_job *job = w->job;
+	uint32_t n = 0;
+
+	s->begun = now;
+	if (job->pieces == 1)
+		return walk_next(&w->walk, job->size, &s->io.file_off);
+	while (n < job->pieces && walk_next(&w->walk, job->size, &s->segs[n].file_off))
+		n++;
+	s->io.segs = s->segs;
+	s->io.nr_segs = n;
+	return n;
+}
+
 /* Put the slot's next request into the queue; 0 when there is nothing left to do. */
 static int launch(struct worker *w, struct rig *rig, uint32_t idx, uint64_t now)
 {
-	const struct bench_job *job = w->job;
 	struct slot *s = &rig->slots[idx];
-	uint32_t n = 0;
 	int r;
 
-	if (job->pieces == 1) {
-		if (!walk_next(&w->walk, job->size, &s->io.file_off))
-			return 0;
-	} else {
-		while (n < job->pieces && walk_next(&w->walk, job->size, &s->segs[n].file_off))
-			n++;
-		if (!n)
-			return 0;
-		s->io.segs = s->segs;
-		s->io.nr_segs = n;
-	}
-	s->begun = now;
+	if (!aim(w, s, now))
+		return 0;
 	r = pst_queue_prep(rig->queue, &s->io);
 	return r < 0 ? fail_pst(r, NULL) : 1;
 }
@@ -197,22 +201,45 @@ static int account(struct worker *w, const struct rig *rig, const struct pst_don
 	return 0;
 }
 
+static int wait_for(struct rig *rig, const struct pst_io *io, struct pst_done *ret)
+{
+	int r = pst_queue_prep(rig->queue, io);
+
+	if (r == 0)
+		r = pst_queue_submit(rig->queue);
+	if (r >= 0)
+		r = pst_queue_reap(rig->queue, ret, 1, 1, PST_NO_DEADLINE);
+	return r < 0 ? fail_pst(r, NULL) : 0;
+}
+
 static int sync_queue(struct rig *rig)
 {
 	struct pst_io io = { .op = PST_OP_SYNC, .flags = PST_IO_DATASYNC, .file = rig->file };
 	struct pst_done d;
 	char buf[400];
-	int r;
+	int r = wait_for(rig, &io, &d);
 
-	r = pst_queue_prep(rig->queue, &io);
-	if (r == 0)
-		r = pst_queue_submit(rig->queue);
-	if (r >= 0)
-		r = pst_queue_reap(rig->queue, &d, 1, 1, PST_NO_DEADLINE);
-	if (r < 0)
-		return fail_pst(r, NULL);
-	return r == 1 && d.res < 0 ? fail((int)-d.res, "%s", pst_done_text(&d, buf, sizeof(buf)))
-				   : 0;
+	if (r == 0 && d.res < 0)
+		r = fail((int)-d.res, "%s", pst_done_text(&d, buf, sizeof(buf)));
+	return r;
+}
+
+/* One at a time, as pst_read() does it: what memory holds is copied without a request. */
+static int loop_one(struct worker *w, struct rig *rig)
+{
+	uint64_t now = w->begun, end = now + (uint64_t)(w->job->seconds * 1e9);
+	struct slot *s = &rig->slots[0];
+	struct pst_done d;
+	int r = 0;
+
+	while (r == 0 && now < end && !stop_signal && aim(w, s, now)) {
+		if (pst_queue_try(rig->queue, &s->io, 1, &d) != 1)
+			r = wait_for(rig, &s->io, &d);
+		now = now_ns();
+		if (r == 0)
+			r = account(w, rig, &d, now);
+	}
+	return r == 0 && w->job->write ? sync_queue(rig) : r;
 }
 
 static int loop_ours(struct worker *w, struct rig *rig)
@@ -439,7 +466,7 @@ static void *run_ours(void *arg)
 
 	w->setup = now_ns() - start;
 	while (begin(w, r)) {
-		r = loop_ours(w, &rig);
+		r = w->job->depth == 1 ? loop_one(w, &rig) : loop_ours(w, &rig);
 		if (r < 0)
 			xfer_abandon(rig.queue, w->job->depth);
 	}

@@ -76,11 +76,11 @@ PST_API int pst_queue_prep(struct pst_queue *queue, const struct pst_io *io);
  *
  * The calling thread copies bytes that the page cache holds already; such a read needs neither
  * pst_queue_submit() nor pst_queue_reap().  The call serves reads of up to 1 MiB into host memory,
- * on a file and memory that were used in the queue before, with neither flags, pieces, a
- * stream nor a deadline of their own.  Every other has -EAGAIN as @res of its completion: its
- * memory may hold some of the bytes, nothing of it is under way, and pst_queue_prep() is the way,
- * also for arguments that make no sense.  Requests prepared or under way in the queue go on as
- * they would have.
+ * and into memory of a device those that a window serves best, on a file and memory that were used
+ * in the queue before, with neither flags, pieces, a stream nor a deadline of their own.  Every
+ * other has -EAGAIN as @res of its completion: its memory may hold some of the bytes, nothing of it
+ * is under way, and pst_queue_prep() is the way, also for arguments that make no sense.  Requests
+ * prepared or under way in the queue go on as they would have.
  *
  * Return: how many have moved, 0 to @nr; -EOWNERDEAD in a forked child.
  */

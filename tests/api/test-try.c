@@ -386,6 +386,89 @@ static void by_calls_that_wait(void)
 	end();
 }
 
+/* What a request tells of itself. */
+static void same_result(const struct pst_done *a, const struct pst_done *b)
+{
+	T_EQ(a->res, b->res);
+	T_EQ(a->prefix, b->prefix);
+	T_EQ(a->paths, b->paths);
+	T_EQ(a->why, b->why);
+	T_EQ(a->detail, b->detail);
+	T_EQ(a->flags, b->flags);
+}
+
+/* The CPU reaches a device's memory through a window. */
+static void into_a_device(void)
+{
+	uint32_t paths = PST_PATH_BIT(PST_PATH_CACHED) | PST_PATH_BIT(PST_PATH_WINDOW);
+	struct pst_stats before, after;
+	struct pst_done d, request;
+	struct pst_io io[8];
+	struct pst_done ds[8];
+
+	begin();
+	needs_try();
+	pst_mem_free(mem);
+	mem = rig_alloc("soft", FILE_LEN);
+	rig_mem_fill(mem, 0, FILE_LEN, 99, 0);
+	T_EQ(try(0, 0, PIECE, &d), 0); /* memory that the queue does not know yet */
+	request = rig_read(file, mem, 0, 0, PIECE);
+	T_EQ(request.paths, paths);
+	for (unsigned i = 0; i < WARM; i++)
+		T_EQ(rig_read(file, mem, scattered(i), 0, PIECE).res, PIECE);
+	before = rig_stats(rig_q);
+	T_EQ(try(PIECE, 10001, PIECE, &d), 1);
+	same_result(&d, &request);
+	T_EQ(rig_mem_differs(mem, 10001, PIECE, SEED, PIECE), PIECE);
+	T_EQ(rig_mem_differs(mem, 10001 + PIECE, PIECE, 99, 10001 + PIECE), PIECE);
+	for (unsigned i = 0; i < RIG_NR(io); i++)
+		io[i] = rig_io(PST_OP_READ, file, mem, scattered(i), RIG_MIB(1) + i * PIECE, PIECE);
+	T_EQ(pst_queue_try(rig_q, io, RIG_NR(io), ds), RIG_NR(io));
+	for (unsigned i = 0; i < RIG_NR(io); i++) {
+		same_result(&ds[i], &request);
+		T_EQ(rig_mem_differs(mem, RIG_MIB(1) + i * PIECE, PIECE, SEED, scattered(i)),
+		     PIECE);
+	}
+	after = rig_stats(rig_q);
+	T_EQ(after.requests, before.requests + 1 + RIG_NR(io));
+	T_EQ(after.bytes[PST_PATH_CACHED] - before.bytes[PST_PATH_CACHED], 9 * PIECE);
+	T_EQ(after.bytes[PST_PATH_WINDOW] - before.bytes[PST_PATH_WINDOW], 9 * PIECE);
+	/* These are the engine's, or nobody's. */
+	T_EQ(try(0, 0, RIG_MIB(1), &d), 0);
+	T_EQ(try(FILE_LEN - 1, 0, 2, &d), 0);
+	T_EQ(try(0, FILE_LEN - 1, 2, &d), 0);
+	io[0].policy = PST_POLICY1(PST_PATH_STAGED);
+	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0);
+	T_EQ(rig_do(rig_q, &io[0]).res, PIECE);
+	T_EQ(pst_queue_try(rig_q, io, 1, &d), 0); /* its plan is kept; a window is not listed */
+	/* Between the two calls of a request, too. */
+	T_EQ(rig_read(file, mem, 0, 0, PIECE).res, PIECE);
+	T_OK(pst_queue_prep(rig_q, &io[1]));
+	T_EQ(try(PIECE, 10001, PIECE, &d), 1);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_EQ(rig_reap1(rig_q).res, PIECE);
+	end();
+}
+
+/* Does a call that waits give the same as a request, in the same memory? */
+static void device_by_calls_that_wait(void)
+{
+	struct pst_done request, d;
+
+	begin();
+	pst_mem_free(mem);
+	mem = rig_alloc("soft", FILE_LEN);
+	request = rig_read(file, mem, 0, 0, PIECE);
+	for (unsigned i = 0; i < WARM; i++) {
+		uint64_t off = scattered(i);
+
+		T_EQ(pst_read(file, off, mem, off + 1, PIECE, &d), PIECE);
+		same_result(&d, &request);
+		T_EQ(rig_mem_differs(mem, off + 1, PIECE, SEED, off), PIECE);
+	}
+	end();
+}
+
 int main(void)
 {
 	rig_init();
@@ -399,5 +482,7 @@ int main(void)
 	rig_run1("beside_requests", beside_requests);
 	rig_run1("file_in_memory", file_in_memory);
 	rig_run1("by_calls_that_wait", by_calls_that_wait);
+	rig_run1("into_a_device", into_a_device);
+	rig_run1("device_by_calls_that_wait", device_by_calls_that_wait);
 	return rig_done();
 }

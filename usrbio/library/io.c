@@ -368,14 +368,6 @@ static bool spin(struct ring *r, uint64_t ns)
 	return spin_until(&r->spin, MIN(ns, most), came, r);
 }
 
-static uint64_t coarse_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
-
 /* Nothing came.  A daemon that lets requests lie for a second may have ended. */
 static void note_idle(struct ring *r)
 {
@@ -385,7 +377,7 @@ static void note_idle(struct ring *r)
 		r->idle_since = 0;
 		return;
 	}
-	now = coarse_ns();
+	now = about_now_ns();
 	if (!r->idle_since) {
 		r->idle_since = now;
 	} else if (now - r->idle_since >= ASK_NS) {

@@ -19,6 +19,7 @@
 #include "core/queue/object.h"
 
 struct hold;
+struct holder;
 struct part;
 struct piece;
 struct plan;
@@ -97,6 +98,13 @@ struct path_ops {
 	 * be compared before they are used.  A reason says that it can move nothing of the part.
 	 */
 	enum pst_why (*fit)(struct part *p, int *ret_detail);
+	/*
+	 * A device path, NULL for no, or: where does the CPU find the memory of a read without a
+	 * request, from io->mem_off on?  All of io->len is contiguous there.  The caller puts
+	 * *ret_hold.  NULL: nowhere, or this path is not the better way.
+	 */
+	char *(*reach_now)(const struct holder *by, const struct pst_io *io,
+			   struct hold **ret_hold);
 	/* NULL for no, or: is it worth a try to read from the file without waiting, and without a
 	 * request? */
 	bool (*now)(const struct file *f);

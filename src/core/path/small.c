@@ -143,6 +143,23 @@ static int small_fits(struct req *r)
 	return r->total <= most ? 0 : -1;
 }
 
+static char *window_reach_now(const struct holder *by, const struct pst_io *io,
+			      struct hold **ret_hold)
+{
+	const struct pst_mem *m = io->mem;
+	const struct window *w;
+	uint64_t at;
+	int err;
+
+	if (io->policy || io->len > SMALL_MAX || !small_enabled())
+		return NULL;
+	w = window_cache_get(by, m->region, m->off + io->mem_off, &at, ret_hold, &err);
+	if (!w || io->len > w->store_max || io->len > w->len - at ||
+	    mem_alive(m->region->alloc) < 0)
+		return NULL;
+	return w->ptr + at;
+}
+
 /* Take the window where it is the better way. */
 static void choose_small(struct req *r)
 {
@@ -274,6 +291,7 @@ const struct path_ops path_window = {
 	.plan = window_plan,
 	.choose = window_choose,
 	.reach = window_reach,
+	.reach_now = window_reach_now,
 	.why = window_why,
 	.proven = window_proven,
 	.region_end = window_cache_free,

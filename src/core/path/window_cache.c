@@ -54,15 +54,6 @@ struct window_cache {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list open_cached = LIST_INIT(open_cached);
 
-/* To a few milliseconds. */
-static uint64_t about_now(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
-
 static atomic_uint *user_count(const struct holder *by, struct cached_window *v)
 {
 	return &v->counts[by->number % NR_USER_COUNTS].users;
@@ -164,7 +155,7 @@ static bool cached_window_close(struct cached_window *v)
  * should close. */
 static uint64_t open_bytes(const struct mem_alloc *a, struct cached_window **ret_idle)
 {
-	uint64_t sum = 0, oldest = about_now() - IDLE_NS;
+	uint64_t sum = 0, oldest = about_now_ns() - IDLE_NS;
 	struct list *e;
 
 	*ret_idle = NULL;
@@ -250,13 +241,13 @@ const struct window *window_cache_get(const struct holder *by, struct region *r,
 	*ret_err = w ? 0 : atomic_load_explicit(&v->err, memory_order_relaxed);
 	if (unlikely(!w && !*ret_err)) {
 		*ret_err = ENOSPC;
-		if (about_now() < vs->retry)
+		if (about_now_ns() < vs->retry)
 			return NULL;
 		pthread_mutex_lock(&lock);
 		w = cached_window_open(by, r, v, off - *ret_at, ret_err);
 		pthread_mutex_unlock(&lock);
 		if (!w && *ret_err == ENOSPC)
-			vs->retry = about_now() + IDLE_NS;
+			vs->retry = about_now_ns() + IDLE_NS;
 	}
 	if (unlikely(!w))
 		return NULL;

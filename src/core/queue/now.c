@@ -2,9 +2,10 @@
 /*
  * pst_queue_try(): reads that need no waiting, without requests.
  *
- * One read alone is cheapest by a system call of its own.  Several go through the queue's I/O
- * context, whose flush ends operations of this kind.  Requests whose operations come out of it
- * meanwhile go on as they would in pst_queue_reap().
+ * One read alone is cheapest by a system call of its own, also one into a device's memory that the
+ * CPU reaches.  Several into host memory go through the queue's I/O context, whose flush ends
+ * operations of this kind.  Requests whose operations come out of it meanwhile go on as they would
+ * in pst_queue_reap().
  */
 #include "base/cancel.h"
 #include "base/fault.h"
@@ -16,6 +17,7 @@
 #include "core/queue/object.h"
 #include "core/queue/plain.h"
 #include "core/queue/queue.h"
+#include "window/copy.h"
 
 #define MANY 4u       /* from here on the I/O context is cheaper */
 #define BATCH 32u     /* operations at once */
@@ -24,7 +26,7 @@
 /* Injected faults go the way of requests. */
 static inline bool may_try(const struct pst_queue *q, const struct pst_io *io)
 {
-	return is_plain(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
+	return is_usual(q, io) && likely(io->op == PST_OP_READ && io->len <= SUBMIT_COPY_MAX) &&
 	       likely(!io->deadline_ns && io->len && !fault_active);
 }
 
@@ -41,9 +43,9 @@ static const struct plan *try_plan(const struct pst_queue *q, const struct pst_i
 	return ops && ops->now && ops->now(io->file->file) ? plan : NULL;
 }
 
-/* All bytes of it are there: it is counted as a request would be. */
+/* All bytes of it are there: it is counted as a request would be.  dev is its device path, or 0. */
 static void moved(struct pst_queue *q, const struct pst_io *io, const struct plan *plan,
-		  struct pst_done *ret)
+		  uint32_t dev, struct pst_done *ret)
 {
 	struct counters *st = &q->st;
 	uint8_t path = plan->hop[0];
@@ -52,7 +54,7 @@ static void moved(struct pst_queue *q, const struct pst_io *io, const struct pla
 		.user_data = io->user_data,
 		.res = (int64_t)io->len,
 		.prefix = io->len,
-		.paths = PST_PATH_BIT(path),
+		.paths = PST_PATH_BIT(path) | (dev ? PST_PATH_BIT(dev) : 0),
 		.why = plan->why,
 		.detail = plan->detail,
 		.op = io->op,
@@ -60,6 +62,8 @@ static void moved(struct pst_queue *q, const struct pst_io *io, const struct pla
 	PROBE4(read__now, q, io->len, ret->paths, io->user_data);
 	count(&st->requests, 1);
 	count(&st->bytes[path], io->len);
+	if (dev)
+		count(&st->bytes[dev], io->len);
 	count_reason(st, plan->why);
 }
 
@@ -68,17 +72,50 @@ static void not_moved(const struct pst_io *io, struct pst_done *ret)
 	*ret = (struct pst_done){ .user_data = io->user_data, .res = -EAGAIN, .op = io->op };
 }
 
+static bool read_now(const struct pst_io *io, char *at)
+{
+	return file_read_now(io->file->file, at, io->file_off, io->len) == (int64_t)io->len;
+}
+
+/* The kernel copies straight into the device's memory.  The path that did it, or 0. */
+static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
+				 const struct plan *plan)
+{
+	uint32_t path = 0;
+
+	if (plan->pieces)
+		return 0;
+	q->holder.now = about_now_ns();
+	for (const struct path_ops **ops = path_list; *ops && !path; ops++) {
+		struct hold *hold = NULL;
+		char *at = (*ops)->reach_now ? (*ops)->reach_now(&q->holder, io, &hold) : NULL;
+
+		if (at && read_now(io, at)) {
+			copy_fence_stores(); /* the kernel's */
+			path = (*ops)->path;
+		}
+		hold_put(&q->holder, &hold);
+	}
+	return path;
+}
+
 static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
 {
 	const struct plan *plan = try_plan(q, io);
+	uint32_t dev = 0;
+	bool done;
 
-	if (!plan || file_read_now(io->file->file, mem_host(io->mem, io->mem_off), io->file_off,
-				   io->len) != (int64_t)io->len) {
-		not_moved(io, ret);
-		return false;
+	if (plan && plan->dev) {
+		dev = read_into_device(q, io, plan);
+		done = dev != 0;
+	} else {
+		done = plan && read_now(io, mem_host(io->mem, io->mem_off));
 	}
-	moved(q, io, plan, ret);
-	return true;
+	if (done)
+		moved(q, io, plan, dev, ret);
+	else
+		not_moved(io, ret);
+	return done;
 }
 
 static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op *op)
@@ -141,7 +178,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 
 		/* All of them have the plan that the queue keeps, and its file and memory. */
 		if (unlikely(!(likely(same) ? may_try(q, io) : try_plan(q, io) != NULL) ||
-			     !queue_op(q, io, &ops[n]))) {
+			     !mem_on_host(io->mem) || !queue_op(q, io, &ops[n]))) {
 			not_moved(io, &ret[i]);
 			continue;
 		}
@@ -154,7 +191,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 		const struct pst_io *io = &ios[of[i]];
 
 		if (likely(ops[i].res == (int64_t)io->len)) {
-			moved(q, io, plan, &ret[of[i]]);
+			moved(q, io, plan, 0, &ret[of[i]]);
 			good++;
 		} else {
 			not_moved(io, &ret[of[i]]);
@@ -163,11 +200,17 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 	return good;
 }
 
+/* Were the queue's last requests into a device's memory? */
+static bool on_device(const struct pst_queue *q)
+{
+	return q->last_mem && !mem_on_host(container_of(q->last_mem->obj, struct pst_mem, obj));
+}
+
 unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr, struct pst_done *ret)
 {
 	unsigned good = 0, n;
 
-	if (nr < MANY || !q->backend->now) {
+	if (nr < MANY || !q->backend->now || on_device(q)) {
 		for (unsigned i = 0; i < nr; i++)
 			good += try_one(q, &ios[i], &ret[i]);
 		return good;

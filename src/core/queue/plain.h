@@ -27,17 +27,22 @@ static inline bool may_move(const struct pst_io *io)
 				     : file & PST_FILE_WRITE && mem & PST_RIGHT_READ;
 }
 
-/* Is it one piece of host memory, on the same memory and file as the request before it, and right
- * in everything? */
-static inline bool is_plain(const struct pst_queue *q, const struct pst_io *io)
+/* Is it one piece, on the same memory and file as the request before, and right in everything? */
+static inline bool is_usual(const struct pst_queue *q, const struct pst_io *io)
 {
 	return likely(io->op == PST_OP_READ || io->op == PST_OP_WRITE) &&
 	       likely(!(io->flags | io->nr_segs | (uintptr_t)io->segs | (uintptr_t)io->stream)) &&
 	       likely(!(io->reserved[0] | io->reserved[1] | io->reserved[2] | io->reserved[3])) &&
 	       likely(use_is_of(q->last_mem, io->mem)) &&
 	       likely(use_is_of(q->last_file, io->file)) &&
-	       likely(mem_on_host(io->mem) && !io->file->file->ops->backend && may_move(io)) &&
+	       likely(!io->file->file->ops->backend && may_move(io)) &&
 	       likely(piece_fits(io->file_off, io->mem_off, io->len, io->mem->len));
+}
+
+/* Is it that, and of host memory? */
+static inline bool is_plain(const struct pst_queue *q, const struct pst_io *io)
+{
+	return is_usual(q, io) && likely(mem_on_host(io->mem));
 }
 
 #endif
