@@ -394,10 +394,20 @@ static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, 
 	return pwrite_all(job->fd, buf, job->size, off, job->path);
 }
 
+/*
+ * Bytes for a device go through one piece of buf.  Others go to as many places as the requests of a
+ * queue: one place alone would stay in a CPU's cache.
+ */
+static uint64_t plain_len(const struct bench_job *job)
+{
+	return job->host ? job->size * job->pieces * places_used(job) : job->size;
+}
+
 static int loop_plain(struct worker *w, uint8_t *buf, struct pst_mem *mem)
 {
 	const struct bench_job *job = w->job;
 	uint64_t now = w->begun, end = now + (uint64_t)(job->seconds * 1e9);
+	uint64_t len = plain_len(job), at = 0;
 
 	while (now < end && !stop_signal) {
 		uint64_t before = now, off;
@@ -406,9 +416,10 @@ static int loop_plain(struct worker *w, uint8_t *buf, struct pst_mem *mem)
 
 		for (n = 0; n < job->pieces && walk_next(&w->walk, job->size, &off); n++) {
 			if (job->write)
-				r = write_piece(job, off, buf, mem, n * job->size);
+				r = write_piece(job, off, buf + at, mem, n * job->size);
 			else
-				r = read_piece(job, off, buf, mem, n * job->size);
+				r = read_piece(job, off, buf + at, mem, n * job->size);
+			at = (at + job->size) % len;
 			if (r < 0)
 				return r;
 		}
@@ -482,10 +493,10 @@ static void *run_plain(void *arg)
 	int r = 0;
 
 	/* For host memory the buffer is already where the bytes belong. */
-	if (posix_memalign((void **)&buf, 4096, job->size) != 0)
+	if (posix_memalign((void **)&buf, 4096, plain_len(job)) != 0)
 		r = fail(ENOMEM, "out of memory");
 	else
-		memset(buf, 0x5a, job->size);
+		memset(buf, 0x5a, plain_len(job));
 	if (r == 0 && !job->host) {
 		r = pst_mem_alloc(job->device, job->size * job->pieces, NULL, &mem);
 		if (r < 0)
