@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# bench/gpu on the driver's double: each section measures what it names, in as many rounds as it is
+# told, and a program that fails is not a figure.  GPU_BENCH is the command, BUILD the build's
+# folder.
+. "$(dirname "$0")/lib.sh"
+
+# rounds STATUS ARGUMENT...: with a file of 16 MiB.
+rounds() {
+	status=$1
+	shift
+	use_stub 1
+	need python3
+	[ -e file ] || random 16777216 file
+	gives "$status" "$GPU_BENCH" --build "$BUILD" --seconds 0.02 --json json file "$@"
+}
+
+first() {
+	rounds 0 --rounds 1 --only first --sizes 64k,256k
+	json json 'sorted(r["row"] for r in d["rows"]) == ["256k", "64k"]'
+	json json 'all(set(r["by"]) == {"penstock", "pinned 8", "pinned 12", "pinned 16"} for r in d["rows"])'
+	json json 'all(len(v) == 1 and v[0]["gb"] > 0 for r in d["rows"] for v in r["by"].values())'
+	[ "$(grep -c ' of pinned [0-9]*, CPU ' out)" = 2 ]
+}
+
+one_and_small() {
+	rounds 0 --rounds 2 --only one,small
+	json json 'all(len(v) == 2 for r in d["rows"] for v in r["by"].values())'
+	json json '[r["row"] for r in d["rows"] if r["section"] == "small"] == ["in 1", "in 1, stable", "in 64", "in 64, stable"]'
+	says "2 rounds: medians" out
+	grep -q '^4k x1  *penstock  *[0-9.]* ([0-9.]*-[0-9.]*)' out
+}
+
+beside() {
+	rounds 0 --rounds 1 --only beside
+	json json 'all(0 < v[0]["left"] for r in d["rows"] for v in r["by"].values())'
+}
+
+mistakes() {
+	rounds 2 --only first,nothing
+	says "'nothing' is none of first" err
+	rounds 2 --rounds 0
+	gives 2 "$GPU_BENCH" nofile
+	says "nofile is no file" err
+	gives 1 "$GPU_BENCH" --build . file
+	says "cli/penstock is missing" err
+}
+
+# Neither a program's failure nor a machine without a GPU is a figure.
+failures() {
+	use_stub 1
+	random 16777216 file
+	gives 1 env PST_FAULT=file.read:0:EIO "$GPU_BENCH" --build "$BUILD" --only one --json json file
+	says EIO err
+	[ ! -e json ]
+	gives 1 env PST_LIBCUDA=/none "$GPU_BENCH" --build "$BUILD" --only first file
+	says "cuda:0" err
+}
+
+run_cases first one_and_small beside mistakes failures
