@@ -37,6 +37,7 @@ allowed() {
 	usrbio/mount/*) echo "base usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;
+	compat/fio/*) echo "public" ;;
 	# A command does not know another one; all know the list of commands.
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;

@@ -278,7 +278,7 @@ listed() {
 		! grep -q -r --include=meson.build "'[./]*/$f'" . || continue
 		case $f in
 		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
-		bench/fio-usrbio.c) continue ;; # bench/fio-rings builds it
+		compat/fio/*) continue ;; # tools/fio-engine builds it
 		tests/packaging/install.sh | tests/packaging/bundle.sh) continue ;; # ./dev installed
 		tests/*)
 			name=${name#test-}
