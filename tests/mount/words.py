@@ -91,9 +91,17 @@ def worker_says_why():
 
 @case
 def worker_may_not_be_executed():
-    why = why_of("#!/bin/sh\nexit 0\n", uid=NOBODY, mode=0o700)
+    why = why_of("#!/etc/passwd\n", uid=NOBODY)
     eq((why["step"], why["error"]), ("exec", "EACCES"))
-    check("let the user execute" in why["cure"], why)
+    check("make the program executable" in why["cure"], why)
+
+
+@case
+def worker_is_roots_until_it_runs():
+    """A process that was root's and has executed nothing since cannot be traced."""
+    why = why_of(f"#!/bin/sh\nid -u >&2\nexec {WORKER} \"$@\" 1\n", uid=NOBODY, mode=0o700)
+    check(why["says"].startswith("0"), why)
+    check("is started by penstock-mount" in why["says"], why)
 
 
 @case
@@ -107,10 +115,10 @@ def user_has_too_many_processes():
     before = resource.getrlimit(resource.RLIMIT_NPROC)
     resource.setrlimit(resource.RLIMIT_NPROC, (0, before[1]))
     try:
-        why = why_of("#!/bin/sh\nexit 0\n", uid=NOBODY)
+        why = why_of(f"#!/bin/sh\nexec {WORKER} \"$@\"\n", uid=NOBODY, gives="EAGAIN")
     finally:
         resource.setrlimit(resource.RLIMIT_NPROC, before)
-    eq((why["step"], why["error"]), ("exec", "EAGAIN"))
+    eq((why["step"], why["error"]), ("hello", "EAGAIN"))
     check("RLIMIT_NPROC" in why["cure"], why)
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * penstock-worker SOCKET SOCKET TALLY SEMAPHORE SEMAPHORE SEMAPHORE
+ * penstock-worker SOCKET SOCKET TALLY SEMAPHORE SEMAPHORE SEMAPHORE UID
  *
  * Executes the rings of one user of a mount, as that user.  The broker starts it, and hands it
  * files, shared memory and rings (link.h).  It counts in the memory of the descriptor TALLY.
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <penstock.h>
 
@@ -452,12 +453,12 @@ static int map_tally(int fd, struct usrbio_tally **ret)
 static int begin(int tally, char *const sems[])
 {
 	struct server_opts o = { .guard = true, .writes = writes };
-	int err = map_tally(tally, &o.tally);
-
-	if (err < 0)
-		return err;
+	int err;
 
 	list_init(&my.things);
+	err = map_tally(tally, &o.tally);
+	if (err < 0)
+		return err;
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		my.watches[p].name = sems[p];
 	err = server_new(&o, &my.server);
@@ -483,11 +484,25 @@ static void end(void)
 	(void)server_free(my.server);
 }
 
+/*
+ * Become the user's process, which no other process of his may trace or look into: it may have
+ * files that one of them opened, and others may not.  Nobody could before: a process that was
+ * root's, and has executed nothing since, is not to be traced.
+ */
+static int become_user(const char *text)
+{
+	uid_t uid = (uid_t)strtoul(text, NULL, 10);
+
+	if (getuid() == 0 && uid && setresuid(uid, uid, uid) < 0)
+		return -errno;
+	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
+}
+
 int main(int argc, char *argv[])
 {
 	int sock, err;
 
-	if (argc != 4 + USRBIO_PRIORITIES) {
+	if (argc != 5 + USRBIO_PRIORITIES) {
 		(void)fputs("penstock-worker is started by penstock-mount\n", stderr);
 		return 2;
 	}
@@ -496,6 +511,11 @@ int main(int argc, char *argv[])
 	/* The broker ends it; what a terminal sends is for the broker. */
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGHUP, SIG_IGN);
+	err = become_user(argv[4 + USRBIO_PRIORITIES]);
+	if (err < 0) {
+		(void)link_send(sock, &(struct link_msg){ .op = LINK_HELLO, .result = err }, -1);
+		return 1;
+	}
 	err = begin(atoi(argv[3]), argv + 4);
 	if (err == 0)
 		err = serve(sock);

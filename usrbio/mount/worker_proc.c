@@ -31,7 +31,7 @@
 #define END_TEXT_MS 1000 /* from the end of its socket to that of the process */
 
 /* Steps on the way to a worker, as the log names them. */
-enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_IDS, STEP_EXEC, STEP_HELLO };
+enum step { STEP_PREPARE, STEP_FORK, STEP_GROUPS, STEP_EXEC, STEP_HELLO };
 
 /* What a child says that did not become a worker. */
 struct failure {
@@ -41,10 +41,9 @@ struct failure {
 /* The child becomes the worker with these, all of them made before fork(). */
 struct start {
 	char path[PATH_MAX];
-	char sock_text[2][16], tally_text[16];
-	const char *argv[5 + USRBIO_PRIORITIES];
+	char uid_text[16], sock_text[2][16], tally_text[16];
+	const char *argv[6 + USRBIO_PRIORITIES];
 	const char *env[ENV_MAX + 1];
-	uid_t uid;
 	gid_t gid;
 	gid_t *groups;
 	size_t nr_groups;
@@ -104,12 +103,13 @@ static void become(const struct start *s)
 
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	/* The raw calls: glibc's want the other threads to follow. */
-	if (geteuid() == 0 && syscall(SYS_setgroups, s->nr_groups, s->groups) < 0)
+	/*
+	 * The raw calls: glibc's want the other threads to follow.  The worker becomes the user's
+	 * by itself, behind exec(), so that no process of his can trace it from its first moment.
+	 */
+	if (geteuid() == 0 && (syscall(SYS_setgroups, s->nr_groups, s->groups) < 0 ||
+			       syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0))
 		give_up(s, STEP_GROUPS);
-	if (geteuid() == 0 && (syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0 ||
-			       syscall(SYS_setresuid, s->uid, s->uid, s->uid) < 0))
-		give_up(s, STEP_IDS);
 	(void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	/* Nothing of a terminal or of a log: whoever can trace the worker could read or write
 	 * there. */
@@ -164,9 +164,10 @@ static int prepare(struct start *s, struct worker *w, const struct caller *c)
 		err = make_tally(w, &s->tally);
 	if (err < 0)
 		return err;
-	s->uid = c->uid;
 	s->gid = c->gid;
 	s->argv[0] = PROGRAM;
+	(void)snprintf(s->uid_text, sizeof(s->uid_text), "%u", c->uid);
+	s->argv[4 + USRBIO_PRIORITIES] = s->uid_text;
 	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++) {
 		(void)snprintf(s->sock_text[i], sizeof(s->sock_text[i]), "%d", s->socks[i]);
 		s->argv[1 + i] = s->sock_text[i];
@@ -241,20 +242,19 @@ static const char *cure(const struct failure *f)
 		return "install " PROGRAM " beside penstock-mount";
 	if (f->err == EMFILE || f->err == ENFILE)
 		return "raise the limit of open files, RLIMIT_NOFILE or fs.file-max";
-	if (f->err == EAGAIN && f->step != STEP_HELLO)
+	if (f->err == EAGAIN)
 		return "raise the limit of processes, RLIMIT_NPROC or pids.max";
-	if (f->err == EPERM && (f->step == STEP_GROUPS || f->step == STEP_IDS))
+	if (f->err == EPERM && (f->step == STEP_GROUPS || f->step == STEP_HELLO))
 		return "give the server CAP_SETUID and CAP_SETGID";
 	if (f->err == EACCES && f->step == STEP_EXEC)
-		return "let the user execute the program, and search its folders";
+		return "make the program executable";
 	return "none known";
 }
 
 /* It is not there, and its user sees EREMOTEIO at most. */
 static void say_why(const struct worker *w, const struct start *s, int err)
 {
-	static const char *const steps[] = { "prepare", "fork", "setgroups",
-					     "setuid",  "exec", "hello" };
+	static const char *const steps[] = { "prepare", "fork", "setgroups", "exec", "hello" };
 	struct pollfd end = { .fd = w->pidfd, .events = POLLIN };
 	char status[32] = "exit=none", text[SAYS_MAX];
 	struct failure f = s->why;
