@@ -35,16 +35,26 @@ struct fs_opts {
 	struct broker_quota quota;
 };
 
+/* Calls that remove or move by ioctl(2), under way at once: of all, and of one user. */
+#define MOUNT_REMOVERS 64
+#define MOUNT_REMOVERS_USER 8
+
+struct remover {
+	bool busy;
+	uid_t uid;
+};
+
 struct fs {
 	const struct fs_opts *opts;
 	struct fuse_session *se;
 	struct nodes nodes;
-	struct broker *broker;   /* of rings */
-	pthread_mutex_t lock;    /* of the lists */
-	struct list files, dirs; /* what the kernel has open */
-	int proc;                /* /proc/self/fd */
-	double timeout;          /* seconds, as libfuse has them */
-	uint64_t since;          /* when it began to serve */
+	struct broker *broker;                   /* of rings */
+	pthread_mutex_t lock;                    /* of the lists */
+	struct list files, dirs;                 /* what the kernel has open */
+	struct remover removers[MOUNT_REMOVERS]; /* under the lock */
+	int proc;                                /* /proc/self/fd */
+	double timeout;                          /* seconds, as libfuse has them */
+	uint64_t since;                          /* when it began to serve */
 	uint64_t init;           /* number of the request by which the kernel begins */
 	uint32_t flags[2];       /* what the kernel offered in it */
 	unsigned depth;          /* of file systems beneath this one, for the kernel */

@@ -7,6 +7,7 @@
 
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
+#include "usrbio/mount/rmtree.h"
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/plain.h"
 
@@ -128,6 +129,159 @@ static int hard_link(fuse_req_t req, fuse_ino_t ino, const struct usrbio_hardlin
 	return err;
 }
 
+/* -------------------------------------------------- names, by their directory */
+
+/* A name that ends, of an entry that is there for everybody. */
+static bool is_name(const char *name, size_t size)
+{
+	return memchr(name, '\0', size) && name[0] && !strchr(name, '/') &&
+	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+/* 0, and then node_put(); the name must not be the one that is ours. */
+static int find_dir(struct fs *fs, uint64_t number, const char *name, struct node **ret)
+{
+	*ret = node_by_number(&fs->nodes, number);
+	if (!*ret)
+		return -ENOENT;
+	if (*ret != &fs->nodes.root || strcmp(name, USRBIO_VIRT) != 0)
+		return 0;
+	node_put(&fs->nodes, *ret, 1);
+	return -EPERM;
+}
+
+static int remove_entry(fuse_req_t req, const struct usrbio_remove *r)
+{
+	struct fs *fs = fs_of(req);
+	struct node *dir;
+	struct op op;
+	int err = is_name(r->name, sizeof(r->name)) ? find_dir(fs, r->parent, r->name, &dir)
+						    : -EINVAL;
+
+	if (err < 0)
+		return err;
+	err = op_begin_as(&op, req, fs_ino(fs, dir), 0);
+	if (err == 0)
+		err = check_way(fs, op.n->fd);
+	if (err == 0)
+		err = rmtree_at(fs, op.n->fd, r->name, r->recursive);
+	op_end(&op);
+	node_put(&fs->nodes, dir, 1);
+	return err;
+}
+
+static int move_between(fuse_req_t req, const struct usrbio_move *m, const struct node *from,
+			const struct node *to)
+{
+	struct fs *fs = fs_of(req);
+	_cleanup_(op_end) struct op op;
+	int err = op_begin_as(&op, req, fs_ino(fs, from), fs_ino(fs, to));
+
+	if (err == 0)
+		err = check_way(fs, op.n->fd);
+	if (err == 0)
+		err = check_way(fs, op.n2->fd);
+	if (err == 0 && renameat(op.n->fd, m->name, op.n2->fd, m->to_name) < 0)
+		err = -errno;
+	if (err == 0) {
+		rmtree_forget(fs, op.n->fd, m->name);
+		rmtree_forget(fs, op.n2->fd, m->to_name);
+	}
+	return err;
+}
+
+static int move_entry(fuse_req_t req, const struct usrbio_move *m)
+{
+	struct fs *fs = fs_of(req);
+	struct node *from, *to;
+	int err;
+
+	if (!is_name(m->name, sizeof(m->name)) || !is_name(m->to_name, sizeof(m->to_name)))
+		return -EINVAL;
+	/* There is no trash here that anybody empties. */
+	if (m->to_trash)
+		return -EOPNOTSUPP;
+	err = find_dir(fs, m->from, m->name, &from);
+	if (err < 0)
+		return err;
+	err = find_dir(fs, m->to, m->to_name, &to);
+	if (err == 0) {
+		err = move_between(req, m, from, to);
+		node_put(&fs->nodes, to, 1);
+	}
+	node_put(&fs->nodes, from, 1);
+	return err;
+}
+
+static int remove_tree(fuse_req_t req, fuse_ino_t ino, unsigned flags)
+{
+	_cleanup_(op_end) struct op op = { 0 };
+	int err = !(flags & FUSE_IOCTL_DIR) ? -ENOTDIR
+		  : virt_is(ino)            ? -EPERM
+					    : op_begin_as(&op, req, ino, 0);
+
+	return err < 0 ? err : rmtree_node(op.fs, op.n);
+}
+
+/*
+ * The kernel holds no lock for these calls, so a user may have any number of them under way.  They
+ * take long, and wait for locks of directories that others' operations hold: some threads are left.
+ */
+static bool may_begin(struct fs *fs, uid_t uid)
+{
+	unsigned of_user = 0, free = MOUNT_REMOVERS;
+
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++) {
+		of_user += fs->removers[i].busy && fs->removers[i].uid == uid;
+		if (!fs->removers[i].busy)
+			free = i;
+	}
+	if (free < MOUNT_REMOVERS && of_user < MOUNT_REMOVERS_USER)
+		fs->removers[free] = (struct remover){ true, uid };
+	else
+		free = MOUNT_REMOVERS;
+	(void)pthread_mutex_unlock(&fs->lock);
+	return free < MOUNT_REMOVERS;
+}
+
+static void has_ended(struct fs *fs, uid_t uid)
+{
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++)
+		if (fs->removers[i].busy && fs->removers[i].uid == uid) {
+			fs->removers[i].busy = false;
+			break;
+		}
+	(void)pthread_mutex_unlock(&fs->lock);
+}
+
+static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags, const void *in,
+		    size_t in_len)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct fs *fs = fs_of(req);
+	uid_t uid = ctx->uid;
+	int err = -EBUSY;
+
+	if (cmd != USRBIO_IOC_REMOVE_TREE && in_len < _IOC_SIZE(cmd)) {
+		err = -EINVAL;
+	} else if (may_begin(fs, uid)) {
+		err = cmd == USRBIO_IOC_REMOVE ? remove_entry(req, in)
+		      : cmd == USRBIO_IOC_MOVE ? move_entry(req, in)
+					       : remove_tree(req, ino, flags);
+		has_ended(fs, uid);
+	}
+	if (err < 0)
+		(void)fuse_reply_err(req, -err);
+	else if (cmd == USRBIO_IOC_REMOVE_TREE)
+		reply_u32(req, 0);
+	else
+		reply(req, NULL, 0);
+}
+
+/* -------------------------------------------------------------------- files */
+
 /* The two calls that change a regular file. */
 static int change(fuse_req_t req, fuse_ino_t ino, unsigned cmd, const struct fuse_file_info *fi,
 		  const void *in)
@@ -182,6 +336,11 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 	case USRBIO_IOC_HARDLINK:
 	case USRBIO_IOC_PUNCH:
 		on_change(req, ino, cmd, fi, flags, in, in_len);
+		break;
+	case USRBIO_IOC_REMOVE_TREE:
+	case USRBIO_IOC_MOVE:
+	case USRBIO_IOC_REMOVE:
+		on_name(req, ino, cmd, flags, in, in_len);
 		break;
 	default:
 		(void)fuse_reply_err(req, ENOTTY);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -67,10 +68,19 @@ static int remove_dir(int at, const char *name, dev_t dev, unsigned depth)
 
 static int remove_at(int at, const char *name, dev_t dev, unsigned depth)
 {
+	int err;
+
 	if (unlinkat(at, name, 0) == 0)
 		return 0;
-	/* POSIX has EPERM for a directory, Linux EISDIR. */
-	return errno == EISDIR || errno == EPERM ? remove_dir(at, name, dev, depth) : -errno;
+	err = -errno;
+	/* POSIX has EPERM for a directory, Linux EISDIR, or EPERM where it must not be removed. */
+	if (err == -EISDIR || err == -EPERM) {
+		int r = remove_dir(at, name, dev, depth);
+
+		if (r != -ENOTDIR)
+			err = r;
+	}
+	return err;
 }
 
 /* The directory that holds the name, from the root of the source. */
@@ -101,8 +111,7 @@ static char *beneath(const struct fs *fs, const char *path)
 	return ret;
 }
 
-/* The kernel forgets the name. */
-static void forget(struct fs *fs, int parent, const char *name)
+void rmtree_forget(struct fs *fs, int parent, const char *name)
 {
 	struct node *n;
 	struct stat st;
@@ -139,6 +148,79 @@ int rmtree(struct fs *fs, const char *path)
 	if (fstat(parent, &st) < 0)
 		return -errno;
 	err = remove_at(parent, name, st.st_dev, 0);
-	forget(fs, parent, name);
+	rmtree_forget(fs, parent, name);
+	return err;
+}
+
+int rmtree_at(struct fs *fs, int dir, const char *name, bool tree)
+{
+	struct stat st;
+	int err = 0;
+
+	if (fstat(dir, &st) < 0)
+		return -errno;
+	if (tree)
+		err = remove_at(dir, name, st.st_dev, 0);
+	else if (unlinkat(dir, name, 0) < 0 &&
+		 (errno != EISDIR || unlinkat(dir, name, AT_REMOVEDIR) < 0))
+		err = -errno;
+	rmtree_forget(fs, dir, name);
+	return err;
+}
+
+/* Its name, where it still is the one that the kernel tells; the path is of PATH_MAX bytes. */
+static int find_name(int fd, int parent, const struct stat *st, char *path, const char **ret)
+{
+	struct stat there;
+	char link[32];
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, PATH_MAX);
+	if (n < 0 || n == PATH_MAX)
+		return n < 0 ? -errno : -ENAMETOOLONG;
+	path[n] = '\0';
+	*ret = strrchr(path, '/');
+	if (!*ret || !*++*ret)
+		return -ENOENT;
+	if (fstatat(parent, *ret, &there, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return there.st_dev == st->st_dev && there.st_ino == st->st_ino ? 0 : -ENOENT;
+}
+
+int rmtree_node(struct fs *fs, const struct node *n)
+{
+	_cleanup_(closep) int parent = -1;
+	_cleanup_(closedirp) DIR *d = NULL;
+	char path[PATH_MAX];
+	const char *name;
+	struct stat st, up;
+	int fd, err;
+
+	if (n == &fs->nodes.root)
+		return -EPERM;
+	fd = openat(n->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	d = fd < 0 ? NULL : fdopendir(fd);
+	if (!d) {
+		err = -errno;
+		closep(&fd);
+		return err;
+	}
+	parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (parent < 0 || fstat(fd, &st) < 0 || fstat(parent, &up) < 0)
+		return -errno;
+	if (st.st_dev != up.st_dev)
+		return -EXDEV;
+	err = find_name(fd, parent, &st, path, &name);
+	if (err == 0)
+		err = empty(d, st.st_dev, 0);
+	/* What has been moved meanwhile stays, empty. */
+	if (err == 0)
+		err = find_name(fd, parent, &st, path, &name);
+	if (err < 0)
+		return err;
+	if (unlinkat(parent, name, AT_REMOVEDIR) < 0)
+		err = -errno;
+	rmtree_forget(fs, parent, name);
 	return err;
 }

@@ -15,4 +15,16 @@
  */
 int rmtree(struct fs *fs, const char *path);
 
+/*
+ * The same of an entry of a directory, which is O_PATH perhaps.  Without @tree it is removed if it
+ * is no directory, or an empty one.
+ */
+int rmtree_at(struct fs *fs, int dir, const char *name, bool tree);
+
+/* The same of an open directory, wherever it is by now.  -EPERM for the root of the mount. */
+int rmtree_node(struct fs *fs, const struct node *n);
+
+/* The kernel forgets a name in a directory: it is another one's, or nobody's. */
+void rmtree_forget(struct fs *fs, int dir, const char *name);
+
 #endif

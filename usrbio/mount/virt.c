@@ -6,8 +6,11 @@
  *	3fs-virt/iovs/		publications, each a link to shared memory, and links to the
  *				semaphores by which the server is told of requests
  *	3fs-virt/rm-rf/		making a link here to a path removes that, with all in it
+ *	3fs-virt/get-conf/	settings, each a link to its value
+ *	3fs-virt/set-conf/	making a link here sets the one of its name
  *
- * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.
+ * Whatever else is tried there gives EPERM.  Inode numbers are 3FS's: negative.  Those of settings
+ * are not: publications, which are counted on and on, would come to 3FS's.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -18,6 +21,7 @@
 
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/conf.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/rmtree.h"
 #include "usrbio/proto/link.h"
@@ -25,7 +29,10 @@
 
 #define VIRT ((fuse_ino_t)-2)
 #define RMRF ((fuse_ino_t)-3)
-#define REMOVED ((fuse_ino_t)-4) /* what a link in rm-rf is: nothing */
+#define DONE ((fuse_ino_t)-4) /* what a link in rm-rf or set-conf is: nothing */
+#define GET_CONF ((fuse_ino_t)-5)
+#define SET_CONF ((fuse_ino_t)-6)
+#define CONF(index) ((fuse_ino_t)-16 - (index))
 #define IOVS (-((fuse_ino_t)1 << 31))
 #define SEM(priority) (IOVS - 1 - (fuse_ino_t)(priority))
 #define LINKS (IOVS - 65535)
@@ -37,7 +44,12 @@ static const char *const sems[] = USRBIO_SEM_NAMES;
 static const struct {
 	const char *name;
 	fuse_ino_t ino;
-} dirs[] = { { "iovs", IOVS }, { "rm-rf", RMRF } };
+} dirs[] = {
+	{ "iovs", IOVS },
+	{ "rm-rf", RMRF },
+	{ "get-conf", GET_CONF },
+	{ "set-conf", SET_CONF },
+};
 
 /* The operations of what is not virtual. */
 static struct fuse_lowlevel_ops real;
@@ -60,7 +72,7 @@ static struct stat dir_stat(fuse_ino_t ino)
 {
 	return (struct stat){
 		.st_ino = ino,
-		.st_mode = S_IFDIR | (ino == VIRT ? 0555 : 0777),
+		.st_mode = S_IFDIR | (ino == VIRT || ino == GET_CONF ? 0555 : 0777),
 		.st_nlink = 2,
 	};
 }
@@ -68,6 +80,34 @@ static struct stat dir_stat(fuse_ino_t ino)
 static struct stat sem_stat(fuse_ino_t ino)
 {
 	return (struct stat){ .st_ino = ino, .st_mode = S_IFLNK | 0666, .st_nlink = 1 };
+}
+
+static bool is_dir(fuse_ino_t ino)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(dirs); i++)
+		if (dirs[i].ino == ino)
+			return true;
+	return ino == VIRT;
+}
+
+/* Which setting is it? */
+static bool conf_of(fuse_ino_t ino, uint64_t *ret_index)
+{
+	*ret_index = CONF(0) - ino;
+	return ino <= CONF(0) && conf_name(*ret_index);
+}
+
+static struct stat conf_stat(const struct fs *fs, uint64_t index)
+{
+	char value[CONF_VALUE_MAX];
+
+	conf_value(fs, index, value);
+	return (struct stat){
+		.st_ino = CONF(index),
+		.st_mode = S_IFLNK | 0444,
+		.st_nlink = 1,
+		.st_size = (off_t)strlen(value),
+	};
 }
 
 static struct stat link_stat(const struct broker_link *l)
@@ -85,13 +125,18 @@ static struct stat link_stat(const struct broker_link *l)
 static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 {
 	struct broker_link l;
+	uint64_t index;
 	int err;
 
-	if (ino == VIRT || ino == IOVS || ino == RMRF) {
+	if (is_dir(ino)) {
 		*ret = dir_stat(ino);
 		return 0;
 	}
-	if (ino == REMOVED)
+	if (conf_of(ino, &index)) {
+		*ret = conf_stat(fs_of(req), index);
+		return 0;
+	}
+	if (ino == DONE)
 		return -ENOENT;
 	if (ino > LINKS) {
 		*ret = sem_stat(ino);
@@ -135,6 +180,7 @@ static void reply_entry(fuse_req_t req, int err, const struct stat *st)
 static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat *ret)
 {
 	struct broker_link l;
+	uint64_t index;
 	int err;
 
 	if (parent == FUSE_ROOT_ID) {
@@ -146,6 +192,10 @@ static int find(fuse_req_t req, fuse_ino_t parent, const char *name, struct stat
 			*ret = dir_stat(dirs[i].ino);
 			return 0;
 		}
+	if (parent == GET_CONF && conf_find(name, &index) == 0) {
+		*ret = conf_stat(fs_of(req), index);
+		return 0;
+	}
 	if (parent != IOVS)
 		return -ENOENT;
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
@@ -200,10 +250,21 @@ static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 	char name[USRBIO_SHM_NAME_MAX], target[sizeof(USRBIO_SHM_DIR) + sizeof("sem.") + 256];
 	struct caller c = caller_of(req);
 	struct broker_link l;
+	uint64_t index;
 	int err;
 
 	if (!virt_is(ino)) {
 		real.readlink(req, ino);
+		return;
+	}
+	if (conf_of(ino, &index)) {
+		conf_value(fs_of(req), index, target);
+		(void)fuse_reply_readlink(req, target);
+		return;
+	}
+	/* Neither a semaphore nor a publication. */
+	if (ino > LINKS && (ino > SEM(0) || ino <= SEM(USRBIO_PRIORITIES))) {
+		(void)fuse_reply_err(req, ENOENT);
 		return;
 	}
 	if (ino > LINKS) {
@@ -285,24 +346,25 @@ static int publish(fuse_req_t req, const char *target, const char *name, struct 
 	return err;
 }
 
-/* The kernel wants a link where one was made; there is none afterwards. */
-static int remove_tree(fuse_req_t req, const char *target, struct stat *ret)
+static int remove_tree(fuse_req_t req, const char *target)
 {
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, FUSE_ROOT_ID, 0);
 
-	*ret = (struct stat){ .st_ino = REMOVED, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 	return err < 0 ? err : rmtree(op.fs, target);
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-	struct stat st = { 0 };
+	/* The kernel wants a link where one was made; of a command there is none afterwards. */
+	struct stat st = { .st_ino = DONE, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 
 	if (!virt_is(parent) && !is_ours(parent, name))
 		real.symlink(req, target, parent, name);
 	else if (parent == RMRF)
-		reply_entry(req, remove_tree(req, target, &st), &st);
+		reply_entry(req, remove_tree(req, target), &st);
+	else if (parent == SET_CONF)
+		reply_entry(req, conf_set(fs_of(req), name, target), &st);
 	else
 		reply_entry(req, parent == IOVS ? publish(req, target, name, &st) : -EPERM, &st);
 }
@@ -367,6 +429,11 @@ static bool next_entry(fuse_req_t req, fuse_ino_t ino, off_t *off, char name[USR
 			return false;
 		(void)strcpy(name, dirs[at - 2].name);
 		*ret = dir_stat(dirs[at - 2].ino);
+		return true;
+	}
+	if (ino == GET_CONF && conf_name(at - 2)) {
+		(void)strcpy(name, conf_name(at - 2));
+		*ret = conf_stat(fs_of(req), at - 2);
 		return true;
 	}
 	if (ino != IOVS)

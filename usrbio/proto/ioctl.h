@@ -28,18 +28,40 @@ struct usrbio_punch {
 	uint64_t end[USRBIO_PUNCH_RANGES];
 };
 
+#define USRBIO_ENTRY_NAME_MAX 256 /* move and remove: the same */
+
+struct usrbio_move {
+	uint64_t from; /* inode number of the directory that has the name */
+	char name[USRBIO_ENTRY_NAME_MAX];
+	uint64_t to; /* of the one that gets it */
+	char to_name[USRBIO_ENTRY_NAME_MAX];
+	uint8_t to_trash; /* 3FS's; a byte and no bool, since any value may come */
+};
+
+struct usrbio_remove {
+	uint64_t parent;
+	char name[USRBIO_ENTRY_NAME_MAX];
+	uint8_t recursive;
+};
+
 #define USRBIO_IOC_MOUNT_NAME _IOR('h', 0, char[32])
 #define USRBIO_IOC_PATH_OFFSET _IOR('h', 1, uint32_t)
 #define USRBIO_IOC_MAGIC _IOR('h', 2, uint32_t)
 #define USRBIO_IOC_VERSION _IOR('h', 3, uint32_t)
+#define USRBIO_IOC_REMOVE_TREE _IOR('h', 10, uint32_t) /* of the open directory itself */
 #define USRBIO_IOC_FSYNC _IOR('h', 11, uint32_t)
 #define USRBIO_IOC_HARDLINK _IOW('h', 12, struct usrbio_hardlink)
 #define USRBIO_IOC_PUNCH _IOW('h', 13, struct usrbio_punch)
+#define USRBIO_IOC_MOVE _IOW('h', 14, struct usrbio_move)
+#define USRBIO_IOC_REMOVE _IOW('h', 15, struct usrbio_remove)
 
 _Static_assert(USRBIO_IOC_MOUNT_NAME == 0x80206800u, "usrbio: ioctl");
 _Static_assert(USRBIO_IOC_MAGIC == 0x80046802u, "usrbio: ioctl");
+_Static_assert(USRBIO_IOC_REMOVE_TREE == 0x8004680au, "usrbio: ioctl");
 _Static_assert(USRBIO_IOC_FSYNC == 0x8004680bu, "usrbio: ioctl");
 _Static_assert(USRBIO_IOC_HARDLINK == 0x4108680cu, "usrbio: ioctl");
 _Static_assert(USRBIO_IOC_PUNCH == 0x7e90680du, "usrbio: ioctl");
+_Static_assert(USRBIO_IOC_MOVE == 0x4218680eu, "usrbio: ioctl");
+_Static_assert(USRBIO_IOC_REMOVE == 0x4110680fu, "usrbio: ioctl");
 
 #endif
