@@ -296,7 +296,10 @@ static struct io_u *engine_event(struct thread_data *td, int event)
 	if (!ddir_rw(io_u->ddir))
 		return io_u;
 	io_u->resid = io_u->xfer_buflen - (res < 0 ? 0 : (uint64_t)res);
-	if (res >= 0 && io_u->ddir == DDIR_READ) {
+	/* fio would count it as one that moved nothing, and go on for ever. */
+	if (res == 0 && io_u->ddir == DDIR_READ)
+		(void)engine_refuse(job, io_u, -ENODATA, "a file ends before what is to be read");
+	if (res > 0 && io_u->ddir == DDIR_READ) {
 		r = memory_after(job, io_u, (uint64_t)res);
 		if (r < 0)
 			(void)engine_refuse(job, io_u, r, pst_error_text());

@@ -153,6 +153,10 @@ errors() {
 	fails "at most 4096 requests" --rw=read --iodepth=5000
 	fails "path=, strict=, stable= and deadline= do not go with rings=" --rw=read --rings=. --path=direct
 	fails "no ring on $PWD/nowhere" --rw=read --rings="$PWD/nowhere"
+	# fio's own sizes are those of the beginning; a log of requests is not bound by them.
+	printf 'fio version 2 iolog\n%s add\n%s open\n%s read 0 4096\n%s read 8388608 4096\n%s close\n' \
+		"$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" >log
+	fails "a file ends before" --rw=read --read_iolog="$PWD/log"
 	fails "read failed: EOPNOTSUPP" --rw=read --device=soft:0 --path=gds
 	fails "PST_USRBIO_DEVICE" --rw=read --device=soft:0 --rings="$PWD/dir"
 	fails "is not on $PWD/dir" --rw=read --rings="$PWD/dir"
@@ -180,7 +184,7 @@ killed() {
 	for how in --device=soft:0 --rings="$PWD/dir"; do
 		LD_PRELOAD=$preload fio --name=job --ioengine="external:$engine" --size=2m --rw=randrw \
 			--filename="$PWD/dir/data" --bs=4k --iodepth=8 --time_based --runtime=60 --thread=1 \
-			--status-interval=1 $how >out 2>err &
+			--status-interval=1 "$how" >out 2>err &
 		pid=$!
 		for _ in $(seq 300); do
 			! grep -q "IOPS=" out || break

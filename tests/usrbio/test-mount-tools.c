@@ -117,7 +117,7 @@ static int move(uint64_t from, const char *name, uint64_t to, const char *to_nam
 
 static int take_tree(const char *name)
 {
-	uint32_t unused;
+	uint32_t unused = 0;
 
 	return ask(USRBIO_IOC_REMOVE_TREE, &unused, name);
 }
@@ -170,7 +170,7 @@ static void one_entry_is_removed(void)
 
 static void a_tree_goes_by_its_descriptor(void)
 {
-	uint32_t unused;
+	uint32_t unused = 0;
 	int fd;
 
 	begin();
@@ -285,13 +285,13 @@ static void rights_are_the_callers(void)
 /* Calls without end, in directories where others make names; each ends. */
 static void one_of_many(void)
 {
-	uint64_t dir = number("dir"), until = t_now() + UINT64_C(500000000);
+	uint64_t dir = number("dir"), until = t_now() + UINT64_C(500000000), hang = t_hang();
 	char name[32], to[32];
 	unsigned done = 0;
 
 	(void)snprintf(name, sizeof(name), "of-%d", getpid());
 	(void)snprintf(to, sizeof(to), "to-%d", getpid());
-	while (t_now() < until) {
+	while (t_now() < until || (!done && t_now() < hang)) {
 		char path[64];
 		int r;
 
