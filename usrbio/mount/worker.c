@@ -488,12 +488,16 @@ static void end(void)
  * Become the user's process, which no other process of his may trace or look into: it may have
  * files that one of them opened, and others may not.  Nobody could before: a process that was
  * root's, and has executed nothing since, is not to be traced.
+ *
+ * Where the server is the user's own, which could be traced in its place, nothing is to be closed.
  */
 static int become_user(const char *text)
 {
 	uid_t uid = (uid_t)strtoul(text, NULL, 10);
 
-	if (getuid() == 0 && uid && setresuid(uid, uid, uid) < 0)
+	if (getuid() != 0)
+		return 0;
+	if (uid && setresuid(uid, uid, uid) < 0)
 		return -errno;
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
 }
