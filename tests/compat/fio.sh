@@ -30,7 +30,8 @@ make_engine() {
 # job OPTION...: a job of the engine on ./data, or ./$file; what it prints is in ./out and ./err.
 job() {
 	LD_PRELOAD=$preload timeout 60 fio --name=job --ioengine="external:$engine" \
-		--filename="$PWD/${file:-data}" --size=2m --randrepeat=1 "$@" >out 2>err || {
+		--filename="$PWD/${file:-data}" --size=2m --randrepeat=1 \
+		--clocksource=clock_gettime "$@" >out 2>err || {
 		cat out err
 		return 1
 	}
