@@ -293,8 +293,14 @@ static struct io_u *engine_event(struct thread_data *td, int event)
 
 	io_u->error = res < 0 ? (unsigned int)-res : 0;
 	io_u->resid = 0;
-	if (!ddir_rw(io_u->ddir))
+	if (!ddir_rw(io_u->ddir)) {
+		/* fio forgets the errors of syncs. */
+		if (io_u->error) {
+			td_verror(td, io_u->error, "sync");
+			fio_mark_td_terminate(td);
+		}
 		return io_u;
+	}
 	io_u->resid = io_u->xfer_buflen - (res < 0 ? 0 : (uint64_t)res);
 	/* fio would count it as one that moved nothing, and go on for ever. */
 	if (res == 0 && io_u->ddir == DDIR_READ)

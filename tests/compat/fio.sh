@@ -158,6 +158,13 @@ errors() {
 	printf 'fio version 2 iolog\n%s add\n%s open\n%s read 0 4096\n%s read 8388608 4096\n%s close\n' \
 		"$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" >log
 	fails "a file ends before" --rw=read --read_iolog="$PWD/log"
+	for fault in file.read:0:EIO file.write:0:EIO file.sync:0:EIO mem.copy:0:EIO mem.alloc:0:ENOMEM; do
+		PST_FAULT=$fault
+		export PST_FAULT
+		fails "(" --rw=randrw --bs=64k --iodepth=4 --verify=crc32c --fsync=4 --device=soft:0
+		unset PST_FAULT
+		says "penstock: job: " said
+	done
 	fails "read failed: EOPNOTSUPP" --rw=read --device=soft:0 --path=gds
 	fails "PST_USRBIO_DEVICE" --rw=read --device=soft:0 --rings="$PWD/dir"
 	fails "is not on $PWD/dir" --rw=read --rings="$PWD/dir"
