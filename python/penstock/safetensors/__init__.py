@@ -3,12 +3,21 @@
 
     tensors = penstock.safetensors.load_file("model.safetensors", "cuda:0", framework="pt")
 
-load_file(), load_files(), safe_open() and save_file() have the arguments of the package safetensors
-where it has them.  The modules penstock.safetensors.numpy and penstock.safetensors.torch have
-load_file() and save_file() for one framework, as that package has.
+The calls have the arguments of the package safetensors where it has them, and the modules
+penstock.safetensors.numpy and penstock.safetensors.torch are as those of that package.  In a block
+of patched() programs that use that package use this one.
 """
+from ._bytes import TensorSpec, deserialize, load, save, serialize, serialize_file
 from ._header import SafetensorError
-from ._load import load_file, load_files, safe_open
+from ._load import Slice as PySafeSlice
+from ._load import TensorMeta, load_file, load_files, safe_open
+from ._patch import patched
+from ._prefetch import PrefetchLoader
 from ._save import save_file
 
-__all__ = ["SafetensorError", "load_file", "load_files", "safe_open", "save_file"]
+# As that package calls it.
+_safe_open_handle = safe_open.of_handle
+
+__all__ = ["PrefetchLoader", "PySafeSlice", "SafetensorError", "TensorMeta", "TensorSpec",
+           "deserialize", "load", "load_file", "load_files", "patched", "safe_open", "save",
+           "save_file", "serialize", "serialize_file"]

@@ -133,7 +133,7 @@ class Torch:
 
     def empty(self, shape, dtype, file_offset=None):
         torch = self.torch
-        itemsize = torch.empty((), dtype=dtype).element_size()
+        itemsize = torch.empty((), dtype=dtype, device="cpu").element_size()
         nbytes = itemsize
         for length in shape:
             nbytes *= length
@@ -143,7 +143,8 @@ class Torch:
                 file_offset % itemsize:
             block = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         else:
-            block = torch.empty(nbytes + BLOCK, dtype=torch.uint8)
+            # Not the default device, which the program may have set.
+            block = torch.empty(nbytes + BLOCK, dtype=torch.uint8, device=self.device)
             skip = (file_offset - block.data_ptr()) % BLOCK
             block = block[skip:skip + nbytes]
         return block.view(dtype).reshape(shape), block
@@ -158,6 +159,14 @@ class Torch:
 
 
 _FRAMES = {"np": Numpy, "numpy": Numpy, "pt": Torch, "torch": Torch, "pytorch": Torch}
+
+
+def served(framework, device):
+    """Is it a framework, and a device, that frame_of() takes?"""
+    if framework not in _FRAMES:
+        return False
+    name = str(getattr(device, "type", device)).partition(":")[0]
+    return name in ("cpu", "cuda") or isinstance(device, int)
 
 
 def frame_of(framework, device, raw):

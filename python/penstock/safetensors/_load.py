@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Loading: whole files, tensors, slices."""
-from typing import Any, Dict, Iterable, List, Optional
+import threading
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .._file import File, ShortRead
 from .._types import Device, Path, Progress
 from ._frames import frame_of
 from ._header import Entry, SafetensorError, read
+from ._prefetch import Plan, PrefetchLoader, rows_of
 from ._slices import dims_of, pieces
 
 _BATCH = 1 << 30            # bytes of one call
@@ -13,8 +15,20 @@ _BATCH_PROGRESS = 128 << 20  # where somebody watches
 _BATCH_TENSORS = 65536
 
 
+BACKENDS = ("mmap", "pread", "penstock")
+
+
+def _known(backend):
+    if backend not in BACKENDS:
+        raise SafetensorError(f"'{backend}' is no backend; there are {', '.join(BACKENDS)}, which "
+                              "mean the same here")
+
+
 def _open(path):
-    file = File(path)
+    return _checked(File(path), path)
+
+
+def _checked(file, path):
     try:
         return file, read(file)
     except SafetensorError as e:
@@ -111,7 +125,7 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
 
 def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
               names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
-              progress: Optional[Progress] = None) -> Dict[str, Any]:
+              progress: Optional[Progress] = None, backend: str = "mmap") -> Dict[str, Any]:
     """Load a safetensors file.
 
     device:    "cpu"; with framework="pt" also "cuda:0" or 0
@@ -121,6 +135,7 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
     raw:       types that the framework lacks come as unsigned integers of their bits, those of
                less than a byte as a row of bytes
     progress:  called with (bytes so far, bytes in all) about every 128 MiB
+    backend:   of the package safetensors: "mmap" or "pread".  Bytes go the same way with either.
 
     Bytes go from the file into the tensors: no other host memory grows with the file.  Tensors are
     ready when the call returns, on any stream.
@@ -128,6 +143,7 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
     Returns {name: array or tensor} in the order of their bytes.  Raises SafetensorError for a file
     that is not as it should be or a type that the framework lacks, Error for what fails below.
     """
+    _known(backend)
     return load_files([filename], device, framework=framework, names=names, strict=strict, raw=raw,
                       progress=progress)
 
@@ -151,23 +167,67 @@ class Slice:
         return self._opened.read_part(self._entry, index)
 
 
+class TensorMeta(NamedTuple):
+    """What the header says of a tensor.
+
+    dtype: the type's name in the format; shape: lengths; data_offsets: (begin, end) of its bytes,
+    counted from the first of all tensors
+    """
+    dtype: str
+    shape: List[int]
+    data_offsets: Tuple[int, int]
+
+
+class _Shared:
+    """A File that a handle and its loaders use; the last of them closes it."""
+
+    def __init__(self, file):
+        self.file, self._users, self._lock = file, 1, threading.Lock()
+
+    def hold(self):
+        with self._lock:
+            self._users += 1
+        return self
+
+    def drop(self):
+        with self._lock:
+            self._users -= 1
+            last = not self._users
+        if last:
+            self.file.close()
+
+
 class safe_open:  # pylint: disable=invalid-name
     """An open safetensors file, with the calls of the package safetensors; a context manager.
 
     filename:  a path
     framework: "np" or "pt"
     device:    as load_file()
-    strict, raw: as load_file()
+    strict, raw, backend: as load_file()
 
     Any thread may use it.  Raises SafetensorError, FileNotFoundError and other Errors.
     """
 
     def __init__(self, filename: Path, framework: str, device: Device = "cpu", *,
-                 strict: bool = False, raw: bool = False) -> None:
-        self._file = None
+                 strict: bool = False, raw: bool = False, backend: str = "mmap") -> None:
+        _known(backend)
+        self._begin(framework, device, strict, raw, lambda: _open(filename))
+
+    def _begin(self, framework, device, strict, raw, opened):
+        self._file = self._shared = None
         self._frame = frame_of(framework, device, raw)
         self._strict = strict
-        self._file, self._header = _open(filename)
+        self._file, self._header = opened()
+        self._shared = _Shared(self._file)
+
+    @classmethod
+    def of_handle(cls, handle: Any, framework: str, device: Device = "cpu", *,
+                  strict: bool = False, raw: bool = False) -> "safe_open":
+        """The same of an open file: a descriptor, or an object with fileno()."""
+        self = cls.__new__(cls)
+        self._begin(framework, device, strict, raw,
+                    lambda: _checked(File.wrap(handle), getattr(handle, "name", handle)))
+        return self
 
     def _use(self):
         if self._file is None:
@@ -191,7 +251,7 @@ class safe_open:  # pylint: disable=invalid-name
         try:
             return self._use().tensors[name]
         except KeyError:
-            raise SafetensorError(f"the file has no tensor '{name}'") from None
+            raise SafetensorError(f"the file does not contain a tensor '{name}'") from None
 
     def get_tensor(self, name: str) -> Any:
         """One tensor, whole."""
@@ -204,6 +264,35 @@ class safe_open:  # pylint: disable=invalid-name
         result = {}
         _load(self._file, header, entries, self._frame, self._strict, None, result)
         return result
+
+    def get_tensor_meta(self, name: str) -> TensorMeta:
+        """What the header says of a tensor; reads nothing."""
+        entry = self._entry(name)
+        return TensorMeta(entry.dtype, list(entry.shape),
+                          (entry.begin, entry.begin + entry.nbytes))
+
+    def prefetch(self, plan: Optional[Plan] = None, *, device: Optional[Device] = None,
+                 threads: int = 8) -> PrefetchLoader:
+        """Begin to load tensors; a PrefetchLoader hands each out once, as soon as it is there.
+
+        plan:    {name: None for all of it, or a slice of its first dimension}; None: all, whole
+        device:  "cuda:0", 0 or "cpu"; None: that of this handle
+        threads: of the package safetensors; the library decides by itself
+
+        The handle may be closed before the loader.  Only for framework="pt".
+        """
+        header = self._use()
+        if self._frame.name != "pt":
+            raise SafetensorError('prefetch() is for framework="pt"')
+        if threads < 1:
+            raise SafetensorError("there is at least one thread")
+        frame = self._frame if device is None else frame_of("pt", device, self._frame.raw)
+        if plan is None:
+            plan = dict.fromkeys(header.tensors)
+        wanted = {self._entry(name).name: rows for name, rows in plan.items()}
+        parts = [(entry, rows_of(entry, wanted[entry.name])) for entry in header.tensors.values()
+                 if entry.name in wanted]
+        return PrefetchLoader(self._shared.hold(), header, parts, frame, self._strict)
 
     def get_slice(self, name: str) -> Slice:
         """A Slice, of which parts can be read."""
@@ -244,9 +333,14 @@ class safe_open:  # pylint: disable=invalid-name
 
     def close(self) -> None:
         """May be called again; what was read stays."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        self._file = None
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.drop()
+
+    def __del__(self):
+        if getattr(self, "_shared", None) is not None:
+            self.close()
 
     def __enter__(self) -> "safe_open":
         return self

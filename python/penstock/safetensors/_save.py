@@ -31,9 +31,14 @@ def _of_torch(name, tensor, names):
     dtype = names.get(str(tensor.dtype).partition(".")[2])
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}")
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
+    if tensor.layout != torch.strided:
+        raise SafetensorError(f"tensor '{name}' is sparse; call its to_dense() first")
+    if not tensor.is_contiguous():
         raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.device.type not in ("cpu", "cuda"):
+        # Memory that only torch reaches; of "meta" it says that there is none.
+        tensor = tensor.cpu()
     shape = tuple(tensor.shape)
     if dtype == "F4":
         # One element of torch's is two.
@@ -51,17 +56,8 @@ def _bytes_of(name, value, names):
                           f"but of '{type(value).__name__}'")
 
 
-def save_file(tensors: Mapping[str, Any], filename: Path,
-              metadata: Optional[Mapping[str, str]] = None, *, sync: bool = True) -> None:
-    """Save tensors as a safetensors file, which appears whole or not at all.
-
-    tensors:  {name: array of numpy or tensor of torch, on any device}.  Arrays with gaps are
-              copied, tensors with gaps are refused.  Those that share memory are written as often.
-    metadata: a dict of texts by texts, or None
-    sync:     wait until the disk has it
-
-    Tensors are sorted by the size of their elements, largest first, then by name.  It is written
-    beside filename under another name, then renamed.  Raises SafetensorError, Error.
+def tensors_of(tensors):
+    """A list of (Entry, bytes) of {name: array or tensor}; the bytes are None where there are none.
     """
     names = dtype_names()
     found = []
@@ -71,12 +67,24 @@ def save_file(tensors: Mapping[str, Any], filename: Path,
         for length in shape:
             elements *= length
         found.append((Entry(name, dtype, tuple(shape), 0, elements * BITS[dtype] // 8), block))
-    found.sort(key=lambda pair: (-BITS[pair[0].dtype], pair[0].name))
+    return found
+
+
+def arrange(found, metadata):
+    """Give (Entry, bytes) pairs their order and places; returns (what comes before them, pairs).
+
+    Sorted by the size of elements, largest first, then by name.
+    """
+    found = sorted(found, key=lambda pair: (-BITS[pair[0].dtype], pair[0].name))
     at = 0
     for entry, _ in found:
         entry.begin = at
         at += entry.nbytes
-    head = build([entry for entry, _ in found], metadata)
+    return build([entry for entry, _ in found], metadata), found
+
+
+def write(filename, head, found, sync=True):
+    """Write beside filename under another name, then rename."""
     target = os.path.realpath(filename)
     temporary = f"{target}.{secrets.token_hex(8)}.tmp"
     try:
@@ -96,3 +104,19 @@ def save_file(tensors: Mapping[str, Any], filename: Path,
         except FileNotFoundError:
             pass
         raise
+
+
+def save_file(tensors: Mapping[str, Any], filename: Path,
+              metadata: Optional[Mapping[str, str]] = None, *, sync: bool = True) -> None:
+    """Save tensors as a safetensors file, which appears whole or not at all.
+
+    tensors:  {name: array of numpy or tensor of torch, on any device}.  Arrays with gaps are
+              copied, tensors with gaps are refused.  Those that share memory are written as often.
+    metadata: a dict of texts by texts, or None
+    sync:     wait until the disk has it
+
+    Tensors are sorted by the size of their elements, largest first, then by name.  It is written
+    beside filename under another name, then renamed.  Raises SafetensorError, Error.
+    """
+    head, found = arrange(tensors_of(tensors), metadata)
+    write(filename, head, found, sync)

@@ -53,6 +53,11 @@ def dims_of(shape, index):
                 raise SafetensorError("a slice's step is at least 1")
             dims.append(Dim(length, begin, max(begin, end), step, False))
             continue
+        if isinstance(item, list):
+            if item:
+                raise SafetensorError("lists of indexes are not served; take slices")
+            dims.append(Dim(length, 0, 0, 1, False))
+            continue
         try:
             if isinstance(item, bool):
                 raise TypeError

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Programs that use the package safetensors, in a block, use this one."""
+import contextlib
+import functools
+import importlib
+import sys
+import threading
+import types
+from typing import Iterator
+
+from ._frames import served
+from ._load import safe_open
+
+# Of each module, what is rebound: {name: has it a device?}
+_NAMES = {
+    "safetensors.torch": {"load_file": True, "save_file": False, "load_model": True,
+                          "save_model": False},
+    "safetensors.numpy": {"load_file": False, "save_file": False},
+}
+_lock = threading.Lock()
+_depth = 0
+_ours = []  # pairs of theirs and ours
+
+
+def _opens(theirs):
+    @functools.wraps(safe_open, updated=())
+    def opens(filename, framework, device="cpu", **options):
+        call = safe_open if served(framework, device) else theirs
+        return call(filename, framework, device, **options)
+    return opens
+
+
+def _with_device(theirs, ours, place):
+    @functools.wraps(ours)
+    def call(*args, **options):
+        device = options.get("device", args[place] if len(args) > place else "cpu")
+        return (ours if served("pt", device) else theirs)(*args, **options)
+    return call
+
+
+def _pairs():
+    try:
+        package = importlib.import_module("safetensors")
+    except ImportError:
+        raise ImportError("there is nothing to patch: the package safetensors is not installed"
+                          ) from None
+    pairs = [(package.safe_open, _opens(package.safe_open))]
+    for module, names in _NAMES.items():
+        try:
+            theirs = importlib.import_module(module)
+        except ImportError:
+            continue  # torch or numpy is not installed
+        ours = importlib.import_module(f"penstock.{module}")
+        for name, has_device in names.items():
+            old, new = getattr(theirs, name), getattr(ours, name)
+            if has_device:
+                new = _with_device(old, new, {"load_file": 1, "load_model": 3}[name])
+            pairs.append((old, new))
+    return pairs
+
+
+def _rebind(pairs):
+    """In every module: what is the first of a pair becomes the second."""
+    wanted = {id(old): (old, new) for old, new in pairs}
+    here = __name__.partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, types.ModuleType) or name.partition(".")[0] == here:
+            continue
+        for key, value in list(vars(module).items()):
+            found = wanted.get(id(value))
+            if found is not None and found[0] is value:
+                setattr(module, key, found[1])
+
+
+@contextlib.contextmanager
+def patched() -> Iterator[None]:
+    """In this block, programs that use the package safetensors use penstock.safetensors.
+
+        with penstock.safetensors.patched():
+            model = transformers.AutoModel.from_pretrained(...)
+
+    safe_open() and the calls of safetensors.torch and safetensors.numpy for files are rebound in
+    that package and in every module that has imported them, transformers and accelerate say; after
+    the block they are as before.  Frameworks and devices that are not served here go to the
+    package, and so do types of its own: its SafetensorError is not ours.  All threads see it.
+    """
+    global _depth, _ours
+    with _lock:
+        if not _depth:
+            _ours = _pairs()
+            _rebind(_ours)
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if not _depth:
+                _rebind([(new, old) for old, new in _ours])
+                _ours = []

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""Tensors of a file that are read in the background, and handed out as they come."""
+import threading
+import weakref
+from typing import Any, Iterator, List, Mapping, Optional, Tuple
+
+from .._file import ShortRead
+from ._header import BITS, Entry, SafetensorError
+
+Plan = Mapping[str, Optional[slice]]
+
+_BATCH = 128 << 20  # bytes of one call
+
+
+def rows_of(entry, rows):
+    """(begin, end) of the first dimension, None for all, of a plan's value.  SafetensorError."""
+    if rows is None:
+        return None
+    name_is = f"tensor '{entry.name}'"
+    if not isinstance(rows, slice):
+        raise SafetensorError(f"a plan has None or a slice for {name_is}, not {rows!r}")
+    if not entry.shape:
+        raise SafetensorError(f"{name_is} is 0-d and has no rows")
+    if rows.step == 0:
+        raise SafetensorError(f"invalid prefetch plan slice for {name_is}: its step is 0")
+    if rows.step not in (None, 1):
+        raise SafetensorError(f"a plan's slices have step 1; that of {name_is} has {rows.step}")
+    length = entry.shape[0]
+    for end in (rows.start, rows.stop):
+        # A part that is not there is a mistake here and no shorter part.
+        if end is not None and not -length <= end <= length:
+            raise SafetensorError(f"{end} is out of range for the {length} rows of {name_is}")
+    begin, end, _ = rows.indices(length)
+    return begin, max(begin, end)
+
+
+def _part(entry, rows):
+    """The Entry of some rows; its begin is where they begin."""
+    if rows is None:
+        return entry
+    begin, end = rows
+    bits = BITS[entry.dtype]
+    for length in entry.shape[1:]:
+        bits *= length
+    if bits % 8:
+        raise SafetensorError(f"rows of tensor '{entry.name}' are no whole bytes")
+    return Entry(entry.name, entry.dtype, (end - begin,) + entry.shape[1:],
+                 entry.begin + begin * bits // 8, (end - begin) * bits // 8)
+
+
+class _State:
+    """What the reading thread and the loader share; the thread does not hold the loader."""
+
+    def __init__(self, shared, names):
+        self.shared, self.change = shared, threading.Condition()
+        self.ready = {}                      # tensors that nobody took yet
+        self.left = dict.fromkeys(names)     # names that nobody took yet
+        self.error, self.closed = None, False
+
+    def put(self, tensors):
+        with self.change:
+            if not self.closed:
+                self.ready.update(tensors)
+            self.change.notify_all()
+
+    def fail(self, error):
+        with self.change:
+            self.error = error
+            self.change.notify_all()
+
+
+def _batches(parts):
+    batch, nbytes = [], 0
+    for part in parts:
+        batch.append(part)
+        nbytes += part.nbytes
+        if nbytes >= _BATCH:
+            yield batch
+            batch, nbytes = [], 0
+    if batch:
+        yield batch
+
+
+def _load(state, data, parts, frame, strict):
+    try:
+        file = state.shared.file
+        for batch in _batches(parts):
+            if state.closed:
+                break
+            tensors, blocks, offsets = {}, [], []
+            for part in batch:
+                tensors[part.name], block = frame.empty(frame.shape(part), frame.dtype(part),
+                                                        data + part.begin)
+                if block is not None:
+                    blocks.append(block)
+                    offsets.append(data + part.begin)
+            frame.wait()
+            if blocks:
+                try:
+                    file.read_into(blocks, offsets, strict=strict)
+                except ShortRead as e:
+                    raise SafetensorError(f"{file.name}: the file became shorter while it was "
+                                          "read") from e
+            state.put(tensors)
+            del tensors, blocks
+    except BaseException as e:  # pylint: disable=broad-except # it is the caller's
+        state.fail(e)
+    finally:
+        state.shared.drop()
+
+
+def _stop(state):
+    with state.change:
+        state.closed = True
+        state.ready.clear()
+        state.change.notify_all()
+
+
+class PrefetchLoader:
+    """Tensors of one file on their way; what safe_open.prefetch() returns, a context manager.
+
+    Each is handed out once, by take() or by iterating.  They have memory of their own and are ready
+    on any stream.  Any thread may use it.
+    """
+
+    def __init__(self, shared, header, parts, frame, strict):
+        self._thread = None
+        try:
+            if not parts:
+                raise SafetensorError("the plan selects no tensors")
+            found = [_part(entry, rows) for entry, rows in parts]
+            for part in found:
+                frame.dtype(part)
+                frame.shape(part)
+        except BaseException:
+            shared.drop()
+            raise
+        self._names = [part.name for part in found]
+        self._state = _State(shared, self._names)
+        self._stop = weakref.finalize(self, _stop, self._state)
+        self._thread = threading.Thread(
+            target=_load, args=(self._state, header.data, found, frame, strict), daemon=True,
+            name="penstock-prefetch")
+        self._thread.start()
+
+    def names(self) -> List[str]:
+        """All names of the plan, in the order of their bytes."""
+        return list(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _wait(self, state, which):
+        """Under the lock: until one of which is there; its name.  None if none is left."""
+        while True:
+            if state.closed:
+                raise SafetensorError("the loader is closed")
+            name = which()
+            if name is not None or not state.left:
+                return name
+            if state.error is not None:
+                raise state.error
+            state.change.wait()
+
+    def take(self, name: str) -> Any:
+        """One tensor, waiting for it.  SafetensorError for one that was taken."""
+        state = self._state
+        with state.change:
+            if state.closed:
+                raise SafetensorError("the loader is closed")
+            if name not in self._names:
+                raise SafetensorError(f"tensor '{name}' is not in the prefetch plan")
+
+            def there():
+                if name not in state.left:
+                    raise SafetensorError(f"tensor '{name}' was already delivered")
+                return name if name in state.ready else None
+            self._wait(state, there)
+            del state.left[name]
+            return state.ready.pop(name)
+
+    def __iter__(self) -> Iterator[Tuple[str, Any]]:
+        """(name, tensor) of those that were not taken, as they come."""
+        state = self._state
+        while True:
+            with state.change:
+                name = self._wait(state, lambda: next(iter(state.ready), None))
+                if name is None:
+                    return
+                del state.left[name]
+                tensor = state.ready.pop(name)
+            yield name, tensor
+            del tensor
+
+    def close(self) -> None:
+        """Stop, and give back what was not taken.  Waits for at most one call of 128 MiB."""
+        self._stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> "PrefetchLoader":
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        return f"<PrefetchLoader {len(self._state.left)} of {len(self)} tensors left>"

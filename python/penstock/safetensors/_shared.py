@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Tensors of torch that share memory: which they are, and models that have such."""
+import os
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+
+from .._types import Device, Path
+from ._header import SafetensorError
+from ._load import load_file
+from ._save import save_file
+
+
+class SharedError(SafetensorError, RuntimeError):
+    """Tensors share memory."""
+
+
+def storage_ptr(tensor: Any) -> int:
+    """The address of the memory that the tensor is part of; 0 without any."""
+    return tensor.untyped_storage().data_ptr() if hasattr(tensor, "untyped_storage") else \
+        tensor.storage().data_ptr()
+
+
+def storage_size(tensor: Any) -> int:
+    """Bytes of the memory that the tensor is part of."""
+    if hasattr(tensor, "untyped_storage"):
+        return tensor.untyped_storage().nbytes()
+    return tensor.storage().nbytes()
+
+
+def end_ptr(tensor: Any) -> int:
+    """The address behind the last byte of a tensor, which may have gaps."""
+    if not tensor.numel():
+        return tensor.data_ptr()
+    last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def is_complete(tensor: Any) -> bool:
+    """Does the tensor cover its memory, from the first byte to the last?"""
+    return (tensor.data_ptr() == storage_ptr(tensor) and
+            tensor.numel() * tensor.element_size() == storage_size(tensor))
+
+
+def find_shared_tensors(tensors: Mapping[str, Any]) -> List[Set[str]]:
+    """Sets of names: tensors of one set overlap each other, those of different ones do not.
+
+    Tensors without memory are in none.
+    """
+    storages: Dict[Any, List[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.device.type != "meta" and storage_ptr(tensor) and storage_size(tensor):
+            where = (tensor.device, storage_ptr(tensor), storage_size(tensor))
+            storages.setdefault(where, []).append(name)
+    found = []
+    for names in storages.values():
+        reach = None
+        for name in sorted(names, key=lambda name: (tensors[name].data_ptr(),
+                                                    end_ptr(tensors[name]), name)):
+            if reach is None or tensors[name].data_ptr() >= reach:
+                found.append({name})
+                reach = end_ptr(tensors[name])
+            else:
+                found[-1].add(name)
+                reach = max(reach, end_ptr(tensors[name]))
+    return found
+
+
+def remove_duplicate_names(tensors: Mapping[str, Any], *,
+                           preferred_names: Optional[Iterable[str]] = None,
+                           discard_names: Optional[Iterable[str]] = None) -> Dict[str, List[str]]:
+    """{name to keep: names to leave out}, of tensors that share memory.
+
+    The kept one covers the memory; preferred_names are taken rather than others, discard_names less
+    than others.  SharedError where none covers it.
+    """
+    preferred, discarded = set(preferred_names or ()), set(discard_names or ())
+    result = {}
+    for names in find_shared_tensors(tensors):
+        whole = sorted(name for name in names if is_complete(tensors[name]))
+        if not whole:
+            raise SharedError(f"the tensors {', '.join(sorted(names))} are parts of a memory that "
+                              "none of them covers: clone() those that are to be saved")
+        keep = (sorted(set(whole) & preferred) or sorted(set(whole) - discarded) or whole)[0]
+        if len(names) > 1:
+            result[keep] = sorted(names - {keep})
+    return result
+
+
+def refuse_shared(tensors: Mapping[str, Any]) -> None:
+    """SharedError where tensors share memory."""
+    if not isinstance(tensors, Mapping):
+        raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
+    strided = {name: tensor for name, tensor in tensors.items()
+               if str(getattr(tensor, "layout", "")) == "torch.strided"}
+    for names in find_shared_tensors(strided):
+        if len(names) > 1:
+            raise SharedError(f"the tensors {', '.join(sorted(names))} share memory: save_model() "
+                              "saves one of them, penstock.safetensors.save_file() each")
+
+
+def save_model(model: Any, filename: Path, metadata: Optional[Mapping[str, str]] = None,
+               force_contiguous: bool = True) -> None:
+    """Save the tensors of a torch.nn.Module.
+
+    Of those that share memory one is saved, and the file's metadata say by which name the others
+    are to be found.  force_contiguous: copy tensors with gaps, which are refused otherwise
+    """
+    tensors = dict(model.state_dict())
+    metadata = dict(metadata or {})
+    for keep, others in remove_duplicate_names(tensors).items():
+        for name in others:
+            metadata.setdefault(name, keep)
+            del tensors[name]
+    if force_contiguous:
+        tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    try:
+        refuse_shared(tensors)
+        save_file(tensors, filename, metadata or None)
+    except SafetensorError as e:
+        if force_contiguous or "not contiguous" not in str(e):
+            raise
+        raise SafetensorError(f"{e}; or use save_model(..., force_contiguous=True)") from None
+
+
+def load_model(model: Any, filename: Path, strict: bool = True, device: Device = "cpu", *,
+               backend: str = "mmap") -> Tuple[List[str], List[str]]:
+    """Load a file into a torch.nn.Module.
+
+    Returns (names of the model that the file lacks, names of the file that the model lacks); with
+    strict a RuntimeError names them.
+    """
+    tensors = load_file(os.fspath(filename), device, framework="pt", backend=backend)
+    duplicates = remove_duplicate_names(model.state_dict(), preferred_names=tensors.keys())
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    missing, unexpected = set(missing), list(unexpected)
+    for others in duplicates.values():
+        for name in others:
+            if name in missing:
+                missing.remove(name)
+            else:
+                unexpected.append(name)
+    if strict and (missing or unexpected):
+        text = f"{os.fspath(filename)!r} does not fit {type(model).__name__}:"
+        for what, names in (("Missing", sorted(missing)), ("Unexpected", sorted(unexpected))):
+            if names:
+                text += f"\n    {what} key(s) in state_dict: " + \
+                    ", ".join(f'"{name}"' for name in names)
+        raise RuntimeError(text)
+    return sorted(missing), unexpected

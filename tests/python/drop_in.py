@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""What stands in for the package safetensors: bytes, addresses, models, prefetch, patched()."""
+import os
+import sys
+import threading
+import types
+
+from tap import case, eq, file, gives, numpy, run, torch, true, work
+
+from penstock import safetensors as st
+from penstock.safetensors import SafetensorError, TensorSpec
+
+
+@case
+def bytes_are_those_of_a_file():
+    np = numpy()
+    want = {"b": np.arange(6, dtype=np.int16).reshape(2, 3), "a": np.zeros((0, 2)),
+            "one": np.array(2.5)}
+    raw = st.save(want, {"k": "v"})
+    st.save_file(want, f"{work}/same", {"k": "v"})
+    with open(f"{work}/same", "rb") as f:
+        eq(f.read(), raw)
+    got = st.load(raw)
+    eq(sorted(got), sorted(want))
+    for name, array in want.items():
+        eq((got[name].dtype, got[name].shape), (array.dtype, array.shape))
+        true((got[name] == array).all())
+    got["b"] += 1   # it has memory of its own
+    eq(st.load(memoryview(raw))["b"].tolist(), want["b"].tolist())
+    found = dict(st.deserialize(raw))
+    eq(found["b"]["shape"], [2, 3])
+    eq(bytes(found["b"]["data"]), want["b"].tobytes())
+    for bad in (b"", raw[:7], raw[:-1], raw + b"x", raw[:30]):
+        gives(SafetensorError, st.load, bad)
+        gives(SafetensorError, st.deserialize, bad)
+    gives(TypeError, st.load, "text")
+
+
+@case
+def tensors_by_their_addresses():
+    np = numpy()
+    array = np.arange(10, dtype=np.float32)
+    spec = TensorSpec(dtype="float32", shape=(2, 5), data_ptr=array.ctypes.data, data_len=40)
+    eq((spec.dtype, spec.shape, spec.data_len), ("F32", [2, 5], 40))
+    raw = st.serialize({"a": spec})
+    eq(raw, st.save({"a": array.reshape(2, 5)}))
+    st.serialize_file({"a": spec}, f"{work}/spec")
+    with open(f"{work}/spec", "rb") as f:
+        eq(f.read(), raw)
+    pairs = TensorSpec(dtype="float4_e2m1fn_x2", shape=[4], data_ptr=array.ctypes.data, data_len=4)
+    eq((pairs.dtype, pairs.shape), ("F4", [8]))
+    for bad in ({"dtype": "nonsense"}, {"data_len": 39}, {"data_ptr": 0}, {"data_ptr": -1},
+                {"shape": [-2, -5]}, {"shape": [2**40, 2**40]}):
+        gives(SafetensorError, TensorSpec, **{"dtype": "float32", "shape": (2, 5),
+                                              "data_ptr": array.ctypes.data, "data_len": 40, **bad})
+    gives(TypeError, st.serialize, {"a": {"dtype": "float32", "shape": [0]}})
+
+
+@case
+def handles_and_facts():
+    np = numpy()
+    path = f"{work}/handle"
+    st.save_file({"a": np.arange(3), "b": np.arange(4, dtype=np.uint8)}, path)
+    with open(path, "rb") as f, st._safe_open_handle(f, framework="np", device="cpu") as g:
+        f.close()
+        eq(g.get_tensor("a").tolist(), [0, 1, 2])
+        eq(tuple(g.get_tensor_meta("b")), ("U8", [4], (24, 28)))
+        e = gives(SafetensorError, g.get_tensor_meta, "c")
+        true("does not contain" in str(e))
+    for backend in ("mmap", "pread"):
+        eq(st.load_file(path, backend=backend)["a"].tolist(), [0, 1, 2])
+        with st.safe_open(path, "np", backend=backend) as g:
+            eq(g.get_slice("a")[[]].shape, (0,))
+            gives(SafetensorError, g.get_slice("a").__getitem__, [0])
+    gives(SafetensorError, st.load_file, path, backend="tape")
+    gives(SafetensorError, st.safe_open, path, "np", backend="tape")
+
+
+def big_file(t, count=6):
+    path = f"{work}/prefetch"
+    want = {f"t{n}": t.full((64, 1 << 17), n, dtype=t.float32) for n in range(count)}
+    want["one"] = t.tensor(7.0)
+    want["none"] = t.zeros(0, 3)
+    st.save_file(want, path)
+    return path, want
+
+
+@case
+def tensors_in_the_background():
+    t = torch()
+    path, want = big_file(t)
+    loader = st.safe_open(path, "pt").prefetch()    # which outlives its handle
+    eq((len(loader), sorted(loader.names())), (8, sorted(want)))
+    true((loader.take("t3") == 3).all())
+    gives(SafetensorError, loader.take, "t3")
+    gives(SafetensorError, loader.take, "t9")
+    rest = dict(loader)
+    eq(sorted(rest), sorted(set(want) - {"t3"}))
+    for name, tensor in rest.items():
+        true(t.equal(tensor, want[name]), name)
+    eq(dict(loader), {})
+    loader.close()
+    gives(SafetensorError, loader.take, "t1")
+    true((rest["t5"] == 5).all())
+    with st.safe_open(path, "pt") as f:
+        with f.prefetch({"t1": slice(3, 5), "t2": slice(-1, 64), "t0": slice(7, 7), "one": None}
+                        ) as parts:
+            eq({name: tuple(x.shape) for name, x in parts},
+               {"t0": (0, 1 << 17), "t1": (2, 1 << 17), "t2": (1, 1 << 17), "one": ()})
+        for plan in ({"no": None}, {"t0": slice(0, 3, 2)}, {"t0": slice(0, 3, 0)},
+                     {"t0": slice(0, 65)}, {"one": slice(0, 1)}, {"t0": 3}, {}):
+            gives(SafetensorError, f.prefetch, plan)
+        gives(SafetensorError, f.prefetch, threads=0)
+    gives(SafetensorError, f.prefetch)
+    with st.safe_open(path, "np") as f:
+        gives(SafetensorError, f.prefetch)
+
+
+@case
+def a_loader_that_nobody_empties_ends():
+    t = torch()
+    path, _ = big_file(t)
+    for _ in range(3):
+        loader = st.safe_open(path, "pt").prefetch()
+        next(iter(loader))
+        thread = loader._thread
+        del loader
+        thread.join(60)
+        true(not thread.is_alive())
+    # Many that take, and one that closes.
+    loader = st.safe_open(path, "pt").prefetch()
+    seen, lock = [], threading.Lock()
+
+    def take():
+        try:
+            for name, _ in loader:
+                with lock:
+                    seen.append(name)
+        except SafetensorError as e:
+            true("closed" in str(e))
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while not seen and any(thread.is_alive() for thread in threads):
+        pass
+    loader.close()
+    for thread in threads:
+        thread.join()
+    true(seen)
+    eq(len(seen), len(set(seen)))
+
+
+@case
+def a_file_that_shrinks_while_it_is_prefetched():
+    t = torch()
+    path, _ = big_file(t)
+    f = st.safe_open(path, "pt")
+    os.truncate(path, 1 << 20)
+    with f.prefetch() as loader:
+        gives(SafetensorError, loader.take, "t5")
+        gives(SafetensorError, dict, loader)
+
+
+class Model:
+    """Made on demand: torch is not imported by tests that skip."""
+
+    def __new__(cls, t, shared=True):
+        class Net(t.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = t.nn.Linear(5, 7)
+                self.b = self.a if shared else t.nn.Linear(5, 7)
+        return Net()
+
+
+@case
+def models_that_share_memory():
+    t = torch()
+    from penstock.safetensors import torch as st_torch
+    model, path = Model(t), f"{work}/model"
+    e = gives(RuntimeError, st_torch.save_file, model.state_dict(), path)
+    true(isinstance(e, SafetensorError) and "save_model" in str(e))
+    st_torch.save_model(model, path)
+    with st.safe_open(path, "pt") as f:
+        eq((f.keys(), f.metadata()),
+           (["a.bias", "a.weight"], {"b.bias": "a.bias", "b.weight": "a.weight"}))
+    other = Model(t)
+    eq(st_torch.load_model(other, path), ([], []))
+    true(t.equal(other.b.weight, model.a.weight))
+    e = gives(RuntimeError, st_torch.load_model, Model(t, shared=False), path)
+    true('"b.bias", "b.weight"' in str(e))
+    eq(st_torch.load_model(Model(t, shared=False), path, strict=False),
+       (["b.bias", "b.weight"], []))
+    a = t.arange(10)
+    # One that reaches over several, and parts that none covers.
+    eq(sorted(map(sorted, st_torch._find_shared_tensors({"w": a, "x": a[:2], "y": a[5:]}))),
+       [["w", "x", "y"]])
+    gives(RuntimeError, st_torch.save_file, {"w": a, "x": a[:2], "y": a[5:]}, path)
+    gives(RuntimeError, st_torch._remove_duplicate_names, {"x": a[:5], "y": a[3:]})
+    st_torch.save_file({"x": a[:5], "y": a[5:]}, path)
+    eq(st_torch.load_file(path)["y"].tolist(), [5, 6, 7, 8, 9])
+    eq(st_torch.load(st_torch.save({"x": a}))["x"].tolist(), a.tolist())
+    gives(RuntimeError, st_torch.save, {"w": a, "x": a[:2]})
+    e = gives(SafetensorError, st_torch.save_file, {"s": t.eye(3).to_sparse()}, path)
+    true("to_dense" in str(e))
+
+
+@case
+def the_default_device_is_not_asked():
+    t = torch()
+    if not hasattr(t, "set_default_device"):
+        return
+    path = f"{work}/default"
+    st.save_file({"a": t.arange(100000)}, path)
+    t.set_default_device("meta")
+    try:
+        tensor = st.load_file(path, framework="pt")["a"]
+        eq((tensor.device.type, int(tensor[-1])), ("cpu", 99999))
+    finally:
+        t.set_default_device("cpu")
+
+
+@case
+def programs_of_the_package():
+    np = numpy()
+    path = f"{work}/patched"
+    st.save_file({"a": np.arange(3)}, path)
+    gone = {name: sys.modules.pop(name) for name in list(sys.modules)
+            if name.partition(".")[0] == "safetensors"}
+    # A package of that name, as the real one is laid out, and a program that has imported it.
+    package, for_numpy = types.ModuleType("safetensors"), types.ModuleType("safetensors.numpy")
+
+    class safe_open:
+        def __init__(self, filename, framework, device="cpu", **options):
+            self.told = (filename, framework, device, options)
+
+    def theirs(*args, **options):
+        return "theirs"
+    package.safe_open, for_numpy.load_file, for_numpy.save_file = safe_open, theirs, lambda: None
+    package.__path__ = []
+    program = types.ModuleType("program")
+    program.opens, program.loads = safe_open, theirs
+    sys.modules.update({"safetensors": package, "safetensors.numpy": for_numpy,
+                        "program": program})
+    try:
+        with st.patched():
+            with st.patched():
+                pass
+            with program.opens(path, framework="np") as f:
+                eq(f.get_tensor("a").tolist(), [0, 1, 2])
+            eq(program.loads(path)["a"].tolist(), [0, 1, 2])
+            eq(program.opens(path, "flax").told, (path, "flax", "cpu", {}))
+            eq(program.opens(path, "pt", device="mps", backend="pread").told[2:],
+               ("mps", {"backend": "pread"}))
+            late = types.ModuleType("late")
+            late.opens = package.safe_open
+            sys.modules["late"] = late
+        true(program.opens is safe_open and late.opens is safe_open)
+        true(package.safe_open is safe_open and for_numpy.load_file is theirs)
+        gives(ZeroDivisionError, fails_inside)
+        true(program.opens is safe_open)
+    finally:
+        for name in ("safetensors", "safetensors.numpy", "program", "late"):
+            sys.modules.pop(name, None)
+        sys.modules.update(gone)
+
+
+def fails_inside():
+    with st.patched():
+        raise ZeroDivisionError
+
+
+run()
