@@ -3,7 +3,7 @@
 import os
 import re
 
-from tap import case, eq, numpy, run, true, work
+from tap import Skip, case, eq, numpy, run, torch, true, work
 
 EXAMPLES = []
 for name in ("docs/PYTHON.md", "README.md"):
@@ -16,6 +16,13 @@ NAMES = {}
 def example(number):
     if "numpy" in EXAMPLES[number]:
         numpy()
+    if "torch" in EXAMPLES[number]:
+        torch()
+    if "dcp" in EXAMPLES[number]:
+        try:
+            from torch.distributed.checkpoint import save  # noqa: F401
+        except ImportError:
+            raise Skip("torch.distributed.checkpoint as of torch 2.3") from None
     exec(compile(EXAMPLES[number], f"example {number + 1}", "exec"), NAMES)
 
 
@@ -29,17 +36,21 @@ def make(number):
     return function
 
 
-# The last ones look at the model of the one before.
-for place in range(len(EXAMPLES) - 3):
+# Of torch there are two, and before them is what makes the model that the last ones look at.
+for place in range(len(EXAMPLES) - 5):
     case(make(place))
 
 
 @case
 def models_and_doctor():
     numpy()
-    for number in range(len(EXAMPLES) - 3, len(EXAMPLES)):
-        make(number)()
+    for number in (-5, -2, -1):
+        make(number + len(EXAMPLES))()
     true(NAMES["said"][-1].startswith("64 "), NAMES["said"][-1])
+
+
+case(make(len(EXAMPLES) - 4))
+case(make(len(EXAMPLES) - 3))
 
 
 @case
@@ -48,7 +59,7 @@ def what_they_print():
     for text in ("1000 bytes by ", "why not by a better path: ", "prefix <Result 4096 bytes",
                  "None <Result 512 bytes", "10000"):
         true(text in said, f"{text} is not in {said}")
-    eq(len(EXAMPLES), 8)
+    eq(len(EXAMPLES), 10)
 
 
 run()

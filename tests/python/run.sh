@@ -2,9 +2,16 @@
 # SPDX-License-Identifier: MIT
 # run.sh TEST.py: a test of the package, with the library that PST_LIBPENSTOCK names.
 set -u
-# The first Python that has numpy, else the first.
-for python in python3 /usr/bin/python3 ''; do
-	[ -n "$python" ] && "$python" -c 'import numpy' 2>/dev/null && break
+# PYTHON, or the first Python that has torch, or numpy, or the first.
+has() {
+	"$1" -c 'import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None)' "$2" \
+		2>/dev/null
+}
+python=${PYTHON:-}
+for module in torch numpy; do
+	for candidate in python3 /usr/bin/python3; do
+		[ -n "$python" ] || ! has "$candidate" $module || python=$candidate
+	done
 done
 [ -n "$python" ] || python=python3
 command -v "$python" >/dev/null || {
@@ -15,6 +22,7 @@ command -v "$python" >/dev/null || {
 # The library of a sanitizer has to come before the program's own.
 if nm -D "$PST_LIBPENSTOCK" | grep -q __asan_init; then
 	SANITIZER=$(gcc -print-file-name=libasan.so)
+	export PST_TEST_SANITIZED=1
 	# The interpreter frees little of its own at exit.
 	export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 fi

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""State dicts in safetensors files: one file, or a folder of shards with an index."""
+import json
+import os
+import re
+import secrets
+from typing import Any, Dict, Iterable, Mapping, Optional
+
+from .._types import Device, Path, Progress
+from ..safetensors import SafetensorError, load_files, safe_open
+from ..safetensors._save import arrange, tensors_of, write
+
+INDEX = "model.safetensors.index.json"
+_INDEX_MAX = 256 << 20
+# Names of ours, of saves that did not come to their end.
+_LEFT_OVER = (r"model-[0-9a-f]{8}-\d{5,}-of-\d{5,}\.safetensors(\.[0-9a-f]{16}\.tmp)?|"
+              rf"{re.escape(INDEX)}\.[0-9a-f]{{8}}\.tmp")
+
+
+def _once(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise SafetensorError("the index has a name twice")
+    return result
+
+
+def _shards(path):
+    """{name of a tensor: name of its file} from an index, which is hostile until checked."""
+    if os.path.getsize(path) > _INDEX_MAX:
+        raise SafetensorError(f"{path}: the index has more than {_INDEX_MAX} bytes")
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file, object_pairs_hook=_once)
+        shards = index["weight_map"]
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        raise SafetensorError(f"{path}: this is no index of safetensors files: {e}") from None
+    if not isinstance(shards, dict):
+        raise SafetensorError(f"{path}: the weight_map is no object")
+    for name, shard in shards.items():
+        if (not isinstance(shard, str) or os.path.basename(shard) != shard or "\0" in shard or
+                shard in ("", ".", "..")):
+            raise SafetensorError(f"{path}: tensor '{name[:80]}' is in no file of this folder")
+    return shards
+
+
+def _files_of(folder, names):
+    """(paths, names of tensors or None, {path: its tensors} or None) of a folder."""
+    found = sorted(os.listdir(folder))
+    indexes = [name for name in found if name.endswith(".safetensors.index.json")]
+    if len(indexes) > 1:
+        raise SafetensorError(f"{folder}: there are several indexes, {', '.join(indexes)}; name "
+                              "the one that is meant")
+    if indexes:
+        return _files_of_index(os.path.join(folder, indexes[0]), names)
+    paths = [os.path.join(folder, name) for name in found if name.endswith(".safetensors")]
+    if not paths:
+        raise SafetensorError(f"{folder}: there are no safetensors files in this folder")
+    return paths, names, None
+
+
+def _files_of_index(path, names):
+    shards = _shards(path)
+    if names is not None:
+        for name in names:
+            if name not in shards:
+                raise SafetensorError(f"{path}: there is no tensor '{name}' in the index")
+        shards = {name: shards[name] for name in names}
+    where = {}
+    for name, shard in shards.items():
+        where.setdefault(os.path.join(os.path.dirname(path), shard), set()).add(name)
+    return sorted(where), names, where
+
+
+def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] = None,
+         strict: bool = False, raw: bool = False,
+         progress: Optional[Progress] = None) -> Dict[str, Any]:
+    """Load a state dict.
+
+    path:     a safetensors file, a folder with such files, or an index of one (*.index.json)
+    device:   "cpu", "cuda:0" or 0
+    names:    only these tensors; only the files that they are in are opened
+    strict, raw, progress: as penstock.safetensors.load_file(); strict is about paths of bytes
+
+    The index and all headers are checked before the first tensor is read: files must have the
+    tensors that the index says, and no others, and no name twice.  Bytes go from the files into the
+    tensors, so that no other host memory grows with the model.
+
+    Returns {name: tensor}.  Raises SafetensorError, FileNotFoundError and other Errors.
+    """
+    path = os.fsdecode(path)
+    names = None if names is None else list(dict.fromkeys(names))
+    where = None
+    if os.path.isdir(path):
+        paths, names, where = _files_of(path, names)
+    elif path.endswith(".index.json"):
+        paths, names, where = _files_of_index(path, names)
+    else:
+        paths = [path]
+    for shard, wanted in (where or {}).items():
+        with safe_open(shard, "pt", device, raw=raw) as file:
+            has = set(file.keys())
+        missing = sorted(wanted - has)
+        if missing:
+            raise SafetensorError(f"{shard}: the index says that tensor '{missing[0]}' is here, "
+                                  "and it is not")
+        if names is None and has - wanted:
+            raise SafetensorError(f"{shard}: tensor '{sorted(has - wanted)[0]}' is not where the "
+                                  "index says")
+    if where is not None and not paths:
+        return {}
+    return load_files(paths, device, framework="pt", names=names, strict=strict, raw=raw,
+                      progress=progress)
+
+
+def _split(found, most):
+    """Lists of (Entry, bytes) of at most so many bytes, or of one."""
+    shards, nbytes = [[]], 0
+    for entry, block in found:
+        if shards[-1] and nbytes + entry.nbytes > most:
+            shards.append([])
+            nbytes = 0
+        shards[-1].append((entry, block))
+        nbytes += entry.nbytes
+    return shards
+
+
+def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[str, str]] = None,
+         shard_bytes: Optional[int] = None, sync: bool = True) -> None:
+    """Save a state dict.
+
+    tensors:     {name: tensor}, on any device; refused are tensors with gaps and, as by
+                 penstock.safetensors.torch.save_file(), such as share memory
+    path:        of a file; with shard_bytes of a folder, which is made if it is missing
+    metadata:    texts by texts; without it {"format": "pt"}
+    shard_bytes: begin a new file before one has more bytes of tensors than this
+    sync:        wait until the disk has it
+
+    A file appears whole or not at all.  In a folder the index comes last, and the shards of a save
+    have names of their own, so that until then the old index leads to the old shards.  These are
+    removed afterwards.
+    """
+    from ..safetensors._shared import refuse_shared  # pylint: disable=import-outside-toplevel
+    refuse_shared(tensors)
+    metadata = {"format": "pt"} if metadata is None else metadata
+    found = tensors_of(tensors)
+    path = os.fsdecode(path)
+    if shard_bytes is None:
+        head, found = arrange(found, metadata)
+        return write(path, head, found, sync)
+    if shard_bytes < 1:
+        raise ValueError("a shard has at least one byte")
+    os.makedirs(path, exist_ok=True)
+    index = os.path.join(path, INDEX)
+    old = _old_shards(index)
+    shards = _split(found, shard_bytes)
+    token, names, made = secrets.token_hex(4), {}, []
+    try:
+        for number, shard in enumerate(shards, 1):
+            name = f"model-{token}-{number:05d}-of-{len(shards):05d}.safetensors"
+            head, pairs = arrange(shard, metadata)
+            made.append(name)
+            write(os.path.join(path, name), head, pairs, sync)
+            names.update((entry.name, name) for entry, _ in pairs)
+        total = sum(entry.nbytes for entry, _ in found)
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=2)
+        replace(index, text.encode(), sync)
+    except BaseException:
+        remove(path, made)
+        raise
+    left = {name for name in os.listdir(path) if re.fullmatch(_LEFT_OVER, name)}
+    remove(path, (old | left) - set(made))
+    return None
+
+
+def _old_shards(index):
+    try:
+        return set(_shards(index).values())
+    except (OSError, SafetensorError):
+        return set()
+
+
+def remove(folder, names):
+    for name in names:
+        try:
+            os.unlink(os.path.join(folder, name))
+        except FileNotFoundError:
+            pass
+
+
+def sync_folder(folder):
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(path, data, sync):
+    """A small file appears whole, after what is in its folder already."""
+    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if sync:
+            sync_folder(os.path.dirname(path) or ".")
+        os.replace(temporary, path)
+        if sync:
+            sync_folder(os.path.dirname(path) or ".")
+    except BaseException:
+        remove("", [temporary])
+        raise

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""Reading checkpoints of torch.distributed.checkpoint, and folders of safetensors files as such."""
+import io
+import json
+import os
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta, TensorProperties,
+    TensorStorageMetadata)
+from torch.distributed.checkpoint.planner import LoadItemType
+from torch.futures import Future
+
+from .._file import File, ShortRead
+from .._queue import Queue
+from .._types import Path
+from ..safetensors import SafetensorError
+from ..safetensors._frames import Torch
+from ..safetensors._load import _open as open_model
+from . import _metadata
+from ._archive import CheckpointError, Foreign, Stored, parse
+from ._metadata import Place, place_of
+
+_WINDOW = 1024         # of an archive's begin and end are read at once with those of the others
+_BATCH = 1 << 30       # bytes under way
+_BATCH_COPIES = 256 << 20
+_DEPTH = 256
+_RANGES_MAX = 1 << 20
+_SHARDING = "DCP_SHARDING_INFO"     # what torch's writer of safetensors files notes
+
+
+class _Windows:
+    """The begin and the end of items of a file, read by one call."""
+
+    def __init__(self, file, places):
+        self.file, offsets, sizes = file, [], []
+        for place in places:
+            size = min(place.nbytes, _WINDOW)
+            offsets += [place.begin, place.begin + place.nbytes - size]
+            sizes += [size, size]
+        self.at, where = {}, []
+        for offset, size in zip(offsets, sizes):
+            where.append(self.at.setdefault((offset, size), len(self.at) * _WINDOW))
+        self.data = bytearray(max(len(self.at) * _WINDOW, 1))
+        if self.at:
+            pairs = list(self.at)
+            file.readv(self.data, [offset for offset, _ in pairs], list(self.at.values()),
+                       [size for _, size in pairs])
+
+    def of(self, place):
+        """at(offset, nbytes) of an item."""
+        size = min(place.nbytes, _WINDOW)
+        head = self.at[place.begin, size]
+        tail = self.at[place.begin + place.nbytes - size, size]
+
+        def at(offset, nbytes):
+            if offset + nbytes <= size:
+                return bytes(self.data[head + offset:][:nbytes])
+            back = offset - (place.nbytes - size)
+            if back >= 0:
+                return bytes(self.data[tail + back:][:nbytes])
+            data = bytearray(nbytes)
+            if data:
+                self.file.read(data, place.begin + offset)
+            return bytes(data)
+        return at
+
+
+def ranges(stored, offsets, lengths):
+    """Where a part of a tensor lies: (file offsets, memory offsets, bytes, strides or None).
+
+    A range is count pieces with strides (in the file, in memory, count).
+    """
+    shape, itemsize = stored.shape, stored.dtype.itemsize
+    partial = [dim for dim, (part, all_) in enumerate(zip(lengths, shape)) if part != all_]
+    steps, step = [], itemsize      # bytes from one element of a dimension to the next
+    for length in reversed(shape):
+        steps.insert(0, step)
+        step *= length
+    begin = stored.begin + sum(a * b for a, b in zip(offsets, steps))
+    if not partial:
+        return [begin], [0], step, None
+    last = partial[-1]
+    nbytes = lengths[last] * steps[last]
+    runs = list(lengths[:last])
+    strides = None
+    if runs:
+        count = runs.pop()
+        strides = (steps[last - 1], nbytes, count)
+    found = [begin]
+    for dim, count in enumerate(runs):
+        found = [offset + i * steps[dim] for offset in found for i in range(count)]
+    size = nbytes * (strides[2] if strides else 1)
+    return found, range(0, len(found) * size, size), nbytes, strides
+
+
+class _Batch:
+    """Reads into tensors that are under way together."""
+
+    def __init__(self, file, planner, strict):
+        self.file, self.planner, self.strict = file, planner, strict
+        self.parts, self.nbytes, self.copies, self.requests = [], 0, 0, 0
+        self.queue = Queue(_DEPTH)
+
+    def add(self, item, stored, target):
+        lengths = tuple(item.lengths)
+        direct = (target.dtype == stored.dtype and target.is_contiguous() and
+                  target.layout == torch.strided and target.device.type in ("cpu", "cuda") and
+                  not target.is_conj() and not target.is_neg())
+        memory = target
+        if not direct:
+            device = target.device if target.device.type in ("cpu", "cuda") else "cpu"
+            memory = torch.empty(lengths, dtype=stored.dtype, device=device)
+        nbytes = memory.numel() * stored.dtype.itemsize
+        if nbytes:
+            self._read(stored, tuple(item.storage_offsets), lengths, memory)
+        self.parts.append((item, target, memory))
+        self.nbytes += nbytes
+        self.copies += 0 if direct else nbytes
+        if self.nbytes >= _BATCH or self.copies >= _BATCH_COPIES:
+            self.flush()
+
+    def _read(self, stored, offsets, lengths, memory):
+        memory = memory.reshape(-1).view(torch.uint8)
+        found, places, nbytes, strides = ranges(stored, offsets, lengths)
+        for first in range(0, len(found), _RANGES_MAX):
+            if self.requests == _DEPTH:
+                self._wait()
+            part = slice(first, first + _RANGES_MAX)
+            self.queue.readv(self.file, memory, found[part], places[part], nbytes, strides=strides,
+                             strict=self.strict)
+            self.requests += 1
+
+    def _wait(self):
+        self.queue.submit()
+        for completion in self.queue.reap(self.requests, _DEPTH):
+            completion.check()
+        self.requests = 0
+
+    def flush(self):
+        if self.requests:
+            self._wait()
+        for item, target, memory in self.parts:
+            if memory is not target:
+                target.copy_(memory)
+            self.planner.commit_tensor(item, target)
+        self.parts, self.nbytes, self.copies = [], 0, 0
+
+
+class StorageReader(FileSystemReader):
+    """Reads a checkpoint from a folder, for dcp.load().
+
+    path:    a folder that StorageWriter, torch's FileSystemWriter or its HuggingFaceStorageWriter
+             wrote, or any folder of safetensors files
+    trusted: objects and the table of contents may call what they like, as torch's own reader lets
+             them; without that they are plain values, tensors, and classes of
+             torch.distributed.checkpoint
+    strict:  fail with EOPNOTSUPP where a better path exists and is not taken
+
+    The parts that a rank needs go from the files into the tensors that they are for, also parts of
+    parts.  Only for tensors with gaps or of another type are they copied in between.
+    """
+
+    def __init__(self, path: Path, *, trusted: bool = False, strict: bool = False) -> None:
+        super().__init__(os.fsdecode(path))
+        self.trusted, self.strict = trusted, strict
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        path = os.fspath(self._get_metadata_path(kwargs.get("rank")))
+        folder = os.fspath(self.path)
+        if os.path.exists(path) or not os.path.isdir(folder):
+            metadata = _metadata.read(path, self.trusted)
+        else:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
+            if not names:
+                raise CheckpointError(f"{folder}: there is no whole checkpoint: neither "
+                                      f"{os.path.basename(path)} nor safetensors files")
+            metadata = _of_models(folder, names)
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        by_file = {}
+        for item in plan.items:
+            if item.storage_index not in self.storage_data:
+                raise CheckpointError(f"{self.path}: '{item.storage_index.fqn}' at "
+                                      f"{item.storage_index.offset} is nowhere")
+            place = place_of(item.storage_index, self.storage_data[item.storage_index])
+            by_file.setdefault(place.name, []).append((item, place))
+        for name, items in by_file.items():
+            path = os.path.join(os.fspath(self.path), name)
+            try:
+                with File(path) as file:
+                    self._read_file(file, items, planner)
+            except (CheckpointError, ShortRead) as e:
+                raise CheckpointError(f"{path}: {e}") from e
+        future: Any = Future()
+        future.set_result(None)
+        return future
+
+    def _read_file(self, file, items, planner):
+        size = file.size
+        for item, place in items:
+            if place.begin + place.nbytes > size:
+                raise CheckpointError(f"'{item.storage_index.fqn}' ends {place.begin} bytes and "
+                                      f"{place.nbytes} more from the begin, and the file has "
+                                      f"{size}: it was cut")
+        tensors = [pair for pair in items if pair[0].type != LoadItemType.BYTE_IO]
+        windows = _Windows(file, [place for _, place in tensors if place.stored is None])
+        batch = _Batch(file, planner, self.strict)
+        with batch.queue:
+            for item, place in tensors:
+                self._read_tensor(file, item, place, windows, batch)
+            batch.flush()
+        for item, place in items:
+            if item.type == LoadItemType.BYTE_IO:
+                data = _bytes(file, place)
+                if not self.trusted:
+                    _harmless(item.storage_index.fqn, data)
+                planner.load_bytes(item, io.BytesIO(data))
+
+    @staticmethod
+    def _read_tensor(file, item, place, windows, batch):
+        name = item.storage_index.fqn
+        foreign = None
+        try:
+            stored = place.stored or parse(windows.of(place), place.begin, place.nbytes)
+            shape = stored.shape
+        except CheckpointError as e:
+            raise CheckpointError(f"'{name}' is damaged: {e}") from None
+        except Foreign:
+            foreign = _foreign(file, name, place)
+            shape = tuple(foreign.shape)
+        offsets, lengths = tuple(item.storage_offsets), tuple(item.lengths)
+        if not (len(offsets) == len(lengths) == len(shape)) or any(
+                a < 0 or b < 0 or a + b > c for a, b, c in zip(offsets, lengths, shape)):
+            raise CheckpointError(f"'{name}' has the shape {list(shape)} here, and {list(lengths)} "
+                                  f"from {list(offsets)} on is asked for")
+        target = batch.planner.resolve_tensor(item).detach()
+        if tuple(target.shape) != lengths:
+            raise CheckpointError(f"'{name}' is asked for in the shape {list(lengths)}, and there "
+                                  f"is a tensor of {list(target.shape)} for it")
+        if foreign is None:
+            batch.add(item, stored, target)
+            return
+        target.copy_(foreign[tuple(slice(a, a + b) for a, b in zip(offsets, lengths))])
+        batch.planner.commit_tensor(item, target)
+
+
+def _bytes(file, place):
+    data = bytearray(place.nbytes)
+    if data:
+        file.read(data, place.begin)
+    return data
+
+
+def _harmless(name, data):
+    """torch's planner unpickles what is no tensor, and a pickle may call anything."""
+    try:
+        torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as e:
+        raise CheckpointError(f"'{name}' is damaged, or more than tensors and plain values; if you "
+                              "trust who wrote it, say trusted=True: "
+                              f"{type(e).__name__}: {str(e).partition(chr(10))[0]}") from None
+
+
+def _foreign(file, name, place):
+    """A tensor that only torch can describe."""
+    try:
+        found = torch.load(io.BytesIO(_bytes(file, place)), map_location="cpu", weights_only=True)
+    except Exception as e:
+        raise CheckpointError(f"'{name}' is damaged, or no tensor: {type(e).__name__}: {e}"
+                              ) from None
+    if not isinstance(found, torch.Tensor):
+        raise CheckpointError(f"'{name}' is no tensor but of '{type(found).__name__}'")
+    return found
+
+
+# ----------------------------------------------------------------- safetensors files
+
+def _offsets(path, metadata, entries):
+    """{name: offsets} of parts of tensors, as torch's writer notes them."""
+    if not (metadata or {}).get(_SHARDING):
+        return {name: (0,) * len(entry.shape) for name, entry in entries.items()}
+    found = {}
+    try:
+        noted = json.loads(metadata[_SHARDING])
+        for name, entry in entries.items():
+            found[name] = tuple(noted[name]["saved_offsets"])
+            if len(found[name]) != len(entry.shape) or not all(
+                    type(value) is int and 0 <= value < 2**62 for value in found[name]):
+                raise ValueError
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{path}: its {_SHARDING} does not fit its tensors") from None
+    return found
+
+
+def _of_models(folder, names):
+    """The Metadata of a folder of safetensors files."""
+    frame = Torch("cpu", False)
+    facts, places = {}, {}
+    for file_name in names:
+        path = os.path.join(folder, file_name)
+        try:
+            file, header = open_model(path)
+            file.close()
+            types = {name: frame.dtype(entry) for name, entry in header.tensors.items()}
+        except SafetensorError as e:
+            raise CheckpointError(str(e)) from None
+        offsets = _offsets(path, header.metadata, header.tensors)
+        for name, entry in header.tensors.items():
+            shape, at = torch.Size(frame.shape(entry)), torch.Size(offsets[name])
+            end = torch.Size([a + b for a, b in zip(at, shape)])
+            index = MetadataIndex(name, at)
+            if index in places:
+                raise CheckpointError(f"'{name}' at {list(at)} is in {places[index].name} and in "
+                                      f"{file_name}")
+            fact = facts.setdefault(name, TensorStorageMetadata(
+                TensorProperties(dtype=types[name]), end, []))
+            if len(fact.size) != len(end) or fact.properties.dtype != types[name]:
+                raise CheckpointError(f"{path}: '{name}' has another type or another number of "
+                                      "dimensions than in the file before")
+            fact.size = torch.Size(map(max, fact.size, end))
+            fact.chunks.append(ChunkStorageMetadata(at, shape))
+            begin = header.data + entry.begin
+            places[index] = Place(file_name, begin, entry.nbytes, Stored(types[name], shape, begin))
+    return Metadata(facts, storage_data=places)

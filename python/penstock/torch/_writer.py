@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Writing checkpoints of torch.distributed.checkpoint."""
+import dataclasses
+import io
+import os
+import pickle
+import re
+import secrets
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo, _StoragePrefix
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from .._file import File
+from .._types import Path
+from . import _metadata
+from ._archive import CheckpointError, build
+from ._models import remove, replace, sync_folder
+
+_BATCH = 256 << 20      # bytes of one call, and of copies that are held
+_BATCH_PIECES = 4096
+_LARGE = 64 << 10       # from here on O_DIRECT is worth its alignment
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Items:
+    """Items of one file, one behind the other."""
+
+    def __init__(self, file):
+        self.file, self.at = file, 0
+        self.blocks, self.offsets, self.nbytes = [], [], 0
+
+    def add(self, block, nbytes):
+        if nbytes:
+            self.blocks.append(block)
+            self.offsets.append(self.at)
+            self.at += nbytes
+            self.nbytes += nbytes
+
+    def flush(self, least=1):
+        if self.nbytes >= least or len(self.blocks) >= _BATCH_PIECES:
+            if self.blocks:
+                self.file.write_from(self.blocks, self.offsets)
+            self.blocks, self.offsets, self.nbytes = [], [], 0
+
+    def tensor(self, tensor):
+        """Returns (offset, bytes) of the item."""
+        begin = self.at
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        if tensor.device.type not in ("cpu", "cuda"):
+            tensor = tensor.cpu()
+        block = tensor.contiguous().reshape(-1).view(torch.uint8)
+        nbytes = block.numel()
+        before, behind = build(tensor.dtype, tuple(tensor.shape), nbytes, begin,
+                               4096 if nbytes >= _LARGE else 64)
+        self.add(before, len(before))
+        self.add(block, nbytes)
+        self.add(behind, len(behind))
+        self.flush(_BATCH)
+        return begin, self.at - begin
+
+    def data(self, data):
+        begin = self.at
+        self.add(data, len(data))
+        self.flush(_BATCH)
+        return begin, len(data)
+
+
+def _is_plain(tensor):
+    return (type(tensor) in _PLAIN and tensor.layout == torch.strided and
+            not tensor.is_quantized and tensor.device.type != "meta")
+
+
+class StorageWriter(FileSystemWriter):
+    """Writes a checkpoint into a folder, for dcp.save() and dcp.async_save().
+
+    path:      the folder; made if it is missing
+    sync:      wait until the disk has it
+    overwrite: may there be a checkpoint already?  It stays whole until the new one is.
+
+    Bytes go from tensors, of the host or a device, into a file for each rank.  torch's
+    FileSystemReader and StorageReader read it.  The table of contents comes last and replaces the
+    old one at once; the old one's files are removed afterwards.
+    """
+
+    def __init__(self, path: Path, *, sync: bool = True, overwrite: bool = True) -> None:
+        super().__init__(os.fsdecode(path), sync_files=sync, overwrite=overwrite)
+
+    def _alone(self):
+        """Does each rank write a checkpoint of its own?"""
+        return (getattr(self, "rank", None) is not None and
+                not getattr(self, "use_collectives", True))
+
+    def _contents(self):
+        name = f"__{self.rank}.metadata" if self._alone() else ".metadata"
+        return os.path.join(os.fspath(self.path), name)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        os.makedirs(self.path, exist_ok=True)
+        path = self._contents()
+        if not self.overwrite and os.path.exists(path):
+            raise CheckpointError(f"{self.path}: there is a checkpoint already, and overwrite is "
+                                  "False")
+        if self._alone():
+            plan = dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{self.rank}_"))
+        return plan
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        future: Any = Future()
+        if not plan.items:
+            future.set_result([])
+            return future
+        name = f"{plan.storage_data.prefix}0.{secrets.token_hex(4)}.distcp"
+        path = os.path.join(os.fspath(self.path), name)
+        temporary = f"{path}.tmp"
+        results = []
+        try:
+            with File(temporary, "x") as file:
+                items = _Items(file)
+                for item in plan.items:
+                    begin, nbytes = self._write(items, item, planner.resolve_data(item))
+                    results.append(WriteResult(item.index, nbytes,
+                                               _StorageInfo(name, begin, nbytes)))
+                items.flush()
+                if self.sync_files:
+                    file.sync()
+            os.rename(temporary, path)
+            if self.sync_files:
+                sync_folder(self.path)
+        except BaseException:
+            remove("", [temporary])
+            raise
+        future.set_result(results)
+        return future
+
+    @staticmethod
+    def _write(items, item, data):
+        if item.type == WriteItemType.BYTE_IO:
+            if isinstance(data, io.BytesIO):
+                data = data.getvalue()
+            return items.data(bytes(data))
+        if _is_plain(data):
+            return items.tensor(data)
+        if data.device.type == "meta":
+            raise CheckpointError(f"'{item.index.fqn}' is on the device 'meta' and has no bytes")
+        # Kinds of tensors of which only torch knows how they are described.
+        saved = io.BytesIO()
+        torch.save(data, saved)
+        return items.data(saved.getvalue())
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        path = self._contents()
+        metadata.version = "1.0.0"
+        metadata.storage_data = {result.index: result.storage_data
+                                 for of_rank in results for result in of_rank}
+        metadata.storage_meta = self.storage_meta()
+        old = self._files_of(path)
+        replace(path, pickle.dumps(metadata), self.sync_files)
+        new = {info.relative_path for info in metadata.storage_data.values()}
+        remove(os.fspath(self.path), (old | self._left_over()) - new)
+
+    @staticmethod
+    def _files_of(path):
+        """Names of files of the checkpoint that is being replaced."""
+        try:
+            found = _metadata.read(path)
+        except (OSError, CheckpointError):
+            return set()
+        return {info.relative_path for info in found.storage_data.values()
+                if re.fullmatch(r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp", info.relative_path)}
+
+    def _left_over(self):
+        """Files that a save of ours left which did not come to its end."""
+        rank = str(self.rank) if self._alone() else r"\d+"
+        own = os.path.basename(self._contents())
+        return {name for name in os.listdir(self.path)
+                if re.fullmatch(rf"__{rank}_\d+\.[0-9a-f]{{8}}\.distcp(\.tmp)?|"
+                                rf"{re.escape(own)}\.[0-9a-f]{{8}}\.tmp", name)}

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: MIT
+"""penstock.torch's StorageReader and StorageWriter for torch.distributed.checkpoint."""
+import importlib
+import io
+import logging
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import warnings
+
+from tap import Skip, case, eq, gives, run, torch, true, work
+
+RANK = f"{os.path.dirname(os.path.abspath(__file__))}/checkpoint_rank.py"
+
+
+class Parts:
+    """torch, its checkpoints, and ours."""
+
+    def __init__(self):
+        self.t = torch()
+        try:
+            self.dcp = importlib.import_module("torch.distributed.checkpoint")
+            self.dcp.save, self.dcp.load, self.dcp.api
+        except (ImportError, AttributeError):
+            raise Skip("torch.distributed.checkpoint as of torch 2.3") from None
+        self.pt = importlib.import_module("penstock.torch")
+        self.R, self.W = self.pt.StorageReader, self.pt.StorageWriter
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+
+    def _call(self, call, *args, **options):
+        try:
+            return call(*args, **options)
+        except self.dcp.api.CheckpointException as e:
+            # Which is no Exception.
+            raise Failed(e) from None
+
+    def save(self, *args, **options):
+        return self._call(self.dcp.save, *args, **options)
+
+    def load(self, *args, **options):
+        return self._call(self.dcp.load, *args, **options)
+
+
+class Failed(Exception):
+    """A rank failed; errors has what it raised."""
+
+    def __init__(self, error):
+        super().__init__(str(error))
+        self.errors = [failure[0] for failure in error.failures.values()]
+
+
+def state(t, seed=1):
+    t.manual_seed(seed)
+    want = {"a": t.randn(300, 400), "gaps": t.randn(6, 8).t(), "one": t.tensor(3.5),
+            "none": t.empty(0, 3), "large": t.randn(70000).bfloat16(),
+            "model": {"w": t.arange(24).reshape(2, 3, 4), "lr": 0.1}, "step": seed,
+            "text": "x" * 100}
+    for kind in ("bool", "uint8", "int16", "int64", "float16", "float64", "complex64",
+                 "complex128", "float8_e4m3fn", "uint16"):
+        if hasattr(t, kind):
+            want[kind] = t.arange(12).reshape(3, 4).to(getattr(t, kind))
+    return want
+
+
+def empty(t, want):
+    return {name: t.zeros_like(value) if isinstance(value, t.Tensor) else
+            empty(t, value) if isinstance(value, dict) else None for name, value in want.items()}
+
+
+def same(t, got, want):
+    eq(sorted(got), sorted(want))
+    for name, value in want.items():
+        if isinstance(value, dict):
+            same(t, got[name], value)
+        elif isinstance(value, t.Tensor):
+            a, b = got[name], value
+            true((a.dtype, a.shape) == (b.dtype, b.shape), name)
+            true(t.equal(a.contiguous().reshape(-1).view(t.uint8),
+                         b.contiguous().reshape(-1).view(t.uint8)), name)
+        else:
+            eq(got[name], value)
+
+
+def load(p, reader, want):
+    got = empty(p.t, want)
+    p.load(got, storage_reader=reader)
+    return got
+
+
+@case
+def ours_and_torchs_read_each_other():
+    p = Parts()
+    want = state(p.t)
+    ours, theirs = f"{work}/ours", f"{work}/theirs"
+    p.save(want, storage_writer=p.W(ours))
+    p.save(want, storage_writer=p.dcp.FileSystemWriter(theirs))
+    for path in (ours, theirs):
+        same(p.t, load(p, p.R(path), want), want)
+        same(p.t, load(p, p.dcp.FileSystemReader(path), want), want)
+        same(p.t, load(p, p.R(path, trusted=True), want), want)
+    same(p.t, load(p, p.R(ours), {"step": 0, "a": want["a"]}), {"step": 1, "a": want["a"]})
+    # One over the other, twice; what was theirs goes too.
+    for seed in (2, 3):
+        p.save(state(p.t, seed), storage_writer=p.W(theirs))
+        same(p.t, load(p, p.R(theirs), want), state(p.t, seed))
+        eq(len(os.listdir(theirs)), 2)
+    gives(Failed, p.save, want, storage_writer=p.W(theirs, overwrite=False))
+    same(p.t, load(p, p.R(theirs), want), state(p.t, 3))
+    p.save(want, checkpoint_id=f"{work}/by-id", storage_writer=p.W(f"{work}/not-this"))
+    same(p.t, load(p, p.R(f"{work}/by-id"), want), want)
+    true(not os.path.exists(f"{work}/not-this"))
+
+
+@case
+def targets_with_gaps_and_of_other_types():
+    p = Parts()
+    t, path = p.t, f"{work}/targets"
+    want = {"a": t.randn(30, 40), "b": t.arange(1000.0)}
+    p.save(want, storage_writer=p.W(path))
+    block = t.zeros(40, 60)
+    got = {"a": block[:, :30].t(), "b": t.zeros(1000, dtype=t.float64)}
+    p.load(got, storage_reader=p.R(path))
+    true(t.equal(block[:, :30].t(), want["a"]) and not block[:, 30:].any())
+    true(t.equal(got["b"], want["b"].double()))
+    parameter = t.nn.Parameter(t.zeros(30, 40))
+    p.load({"a": parameter}, storage_reader=p.R(path))
+    true(t.equal(parameter, want["a"]))
+    gives(Failed, p.load, {"a": t.zeros(31, 40)}, storage_reader=p.R(path))
+    gives(Failed, p.load, {"nothing": t.zeros(3)}, storage_reader=p.R(path))
+
+
+@case
+def tensors_of_gpus():
+    p = Parts()
+    t, path = p.t, f"{work}/gpus"
+    if not t.cuda.is_available():
+        raise Skip("torch with a GPU")
+    want = state(t)
+    on_gpu = {name: value.cuda() if isinstance(value, t.Tensor) else value
+              for name, value in want.items()}
+    # What is given to the GPU last is in the checkpoint, too.
+    on_gpu["late"] = t.zeros(1 << 24, device="cuda")
+    want["late"] = t.zeros(1 << 24) + 100
+    for _ in range(100):
+        on_gpu["late"] += 1
+    p.save(on_gpu, storage_writer=p.W(path))
+    same(t, load(p, p.R(path), want), want)
+    same(t, load(p, p.dcp.FileSystemReader(path), want), want)
+    got = {name: t.full_like(value, 0, device="cuda") if isinstance(value, t.Tensor) else value
+           for name, value in want.items()}
+    p.load(got, storage_reader=p.R(path))
+    same(t, {name: value.cpu() if isinstance(value, t.Tensor) else value
+             for name, value in got.items()}, want)
+    with t.cuda.stream(t.cuda.Stream()):
+        block = t.zeros(400, 600, device="cuda")
+        p.load({"a": block[:, :300].t()}, storage_reader=p.R(path))
+    true(t.equal(block[:, :300].t().cpu(), want["a"]))
+
+
+@case
+def parts_of_tensors_are_where_numpy_says():
+    p = Parts()
+    t = p.t
+    from penstock.torch._archive import Stored
+    from penstock.torch._reader import ranges
+    rng = random.Random(1)
+    for _ in range(300):
+        shape = [rng.randrange(1, 5) for _ in range(rng.randrange(0, 5))]
+        offsets = [rng.randrange(length) for length in shape]
+        lengths = [rng.randrange(1, length - at + 1) for length, at in zip(shape, offsets)]
+        whole = t.arange(max(t.Size(shape).numel(), 1), dtype=t.int16).reshape(shape)
+        data = bytes(10) + whole.reshape(-1).view(t.uint8).numpy().tobytes()
+        found, places, nbytes, strides = ranges(Stored(t.int16, shape, 10), offsets, lengths)
+        part = whole[tuple(slice(a, a + b) for a, b in zip(offsets, lengths))]
+        got = bytearray(part.numel() * 2)
+        for at, place in zip(found, places):
+            step, gap, count = strides or (0, 0, 1)
+            for n in range(count):
+                got[place + n * gap:][:nbytes] = b""
+                got[place + n * gap:place + n * gap] = data[at + n * step:][:nbytes]
+                del got[part.numel() * 2:]
+        eq(bytes(got), part.contiguous().reshape(-1).view(t.uint8).numpy().tobytes())
+
+
+@case
+def kinds_of_tensors_that_torch_alone_describes():
+    p = Parts()
+    t, path = p.t, f"{work}/kinds"
+
+    class Mine(t.Tensor):
+        pass
+    sub = t.arange(6.0).reshape(2, 3).as_subclass(Mine)
+    want = {"conj": t.randn(3, dtype=t.complex64).conj(), "part": t.arange(100)[10:20]}
+    p.save({**want, "sub": sub.as_subclass(t.Tensor)}, storage_writer=p.W(path))
+    same(t, load(p, p.R(path), want), {"conj": want["conj"].resolve_conj(), "part": want["part"]})
+    eq(load(p, p.dcp.FileSystemReader(path), want)["part"].tolist(), list(range(10, 20)))
+    # A checkpoint of torch's in which a tensor lies transposed.
+    p.save({"x": t.arange(12).reshape(3, 4).t()}, storage_writer=p.dcp.FileSystemWriter(path))
+    eq(load(p, p.R(path), {"x": t.zeros(4, 3, dtype=t.int64)})["x"].tolist(),
+       t.arange(12).reshape(3, 4).t().tolist())
+
+
+@case
+def saving_while_the_program_goes_on():
+    p = Parts()
+    want, path = state(p.t), f"{work}/async"
+    live = {**want, "a": want["a"].clone()}
+    future = p.dcp.async_save(live, storage_writer=p.W(path))
+    live["a"].zero_()
+    future.result()
+    same(p.t, load(p, p.R(path), want), want)
+
+
+def child(*command):
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    true(done.returncode == 0, (done.stdout + done.stderr)[-3000:])
+
+
+def ranks(world, *steps):
+    child(sys.executable, RANK, "ranks", str(world), f"{work}/store-{random.random()}", *steps)
+
+
+@case
+def ranks_of_other_numbers():
+    p = Parts()
+    if not p.t.distributed.is_available():
+        raise Skip("torch.distributed")
+    path = f"{work}/ranks"
+    ranks(4, "save", path)
+    ranks(2, "load", path, "swap", "save", f"{work}/two")
+    ranks(4, "load", f"{work}/two", "theirs", path)
+    got = {"rows": p.t.zeros(7, 10), "step": 0}
+    p.load(got, storage_reader=p.R(path))
+    true(p.t.equal(got["rows"], p.t.arange(70.0).reshape(7, 10)))
+    eq(got["step"], 42)
+
+
+@case
+def folders_of_safetensors_files():
+    p = Parts()
+    t, path = p.t, f"{work}/models"
+    want = {"w": t.randn(40, 30), "b": t.arange(10, dtype=t.bfloat16), "u": t.arange(3).byte()}
+    p.pt.save(want, path, shard_bytes=1000)
+    same(t, load(p, p.R(path), want), want)
+    # Parts of one tensor in several files, as torch's writer of such files notes them.
+    from penstock.safetensors import save_file
+    shutil.rmtree(path)
+    os.mkdir(path)
+    for n in range(2):
+        save_file({"w": want["w"][20 * n:20 * n + 20]}, f"{path}/part{n}.safetensors",
+                  {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % (20 * n)})
+    same(t, load(p, p.R(path), {"w": want["w"]}), {"w": want["w"]})
+    for bad in ("{", '{"w": {"saved_offsets": [0]}}', '{"w": {"saved_offsets": [-1, 0]}}', "{}",
+                '{"w": {"saved_offsets": [true, 0]}}', '{"w": {"saved_offsets": [20, 0]}}'):
+        save_file({"w": want["w"][:20]}, f"{path}/part0.safetensors", {"DCP_SHARDING_INFO": bad})
+        gives(Failed, p.load, {"w": t.zeros(40, 30)}, storage_reader=p.R(path))
+    shutil.rmtree(path)
+    os.mkdir(path)
+    e = gives(Failed, p.load, {"w": t.zeros(1)}, storage_reader=p.R(path))
+    true("no whole checkpoint" in str(e), str(e))
+
+
+def damaged(p, path, want):
+    """Loading it is refused, or gives what was saved; it does nothing else."""
+    got = empty(p.t, want)
+    try:
+        p.load(got, storage_reader=p.R(path))
+    except Failed as e:
+        for error in e.errors:
+            true(isinstance(error, OSError) or type(error).__name__ in (
+                "CheckpointError", "RuntimeError", "ValueError", "AssertionError", "KeyError"),
+                repr(error))
+        return True
+    return False
+
+
+@case
+def damaged_checkpoints():
+    p = Parts()
+    t, path, rng = p.t, f"{work}/damaged", random.Random(1)
+    want = {"a": t.randn(20, 30), "b": t.arange(5), "n": {"x": 1}}
+    for writer in (p.W(path), p.dcp.FileSystemWriter(path)):
+        shutil.rmtree(path, ignore_errors=True)
+        p.save(want, storage_writer=writer)
+        data, = [f"{path}/{name}" for name in os.listdir(path) if name.endswith(".distcp")]
+        for name in (data, f"{path}/.metadata"):
+            with open(name, "rb") as file:
+                good = file.read()
+            for size in sorted({0, 1, 10, len(good) // 2, len(good) - 1}):
+                with open(name, "wb") as file:
+                    file.write(good[:size])
+                true(damaged(p, path, want), f"{name} of {size} bytes was loaded")
+            for _ in range(30):
+                at = rng.randrange(len(good))
+                with open(name, "wb") as file:
+                    file.write(good[:at] + bytes([good[at] ^ 1 << rng.randrange(8)]) +
+                               good[at + 1:])
+                damaged(p, path, want)
+            with open(name, "wb") as file:
+                file.write(good)
+        same(t, load(p, p.R(path), want), want)
+        os.unlink(data)
+        true(damaged(p, path, want))
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, (f"{work}/evil",)
+
+
+@case
+def tables_of_contents_that_do_things():
+    p = Parts()
+    t, path = p.t, f"{work}/hostile"
+    want = {"b": t.arange(5)}
+    p.save(want, storage_writer=p.W(path))
+    with open(f"{path}/.metadata", "rb") as file:
+        good = pickle.load(file)
+
+    def refused(**change):
+        metadata = pickle.loads(pickle.dumps(good))
+        for name, value in change.items():
+            setattr(metadata, name, value)
+        with open(f"{path}/.metadata", "wb") as file:
+            pickle.dump(metadata, file)
+        return gives(p.pt.CheckpointError, p.R(path).read_metadata)
+    e = refused(planner_data=Evil())
+    true("trusted=True" in str(e) and not os.path.exists(f"{work}/evil"), str(e))
+    (index, info), = good.storage_data.items()
+    kind = type(info)
+    for bad in (kind("../x", 0, 1), kind("/etc/passwd", 0, 1), kind("a/../../x", 0, 1),
+                kind("", 0, 1), kind("x\0", 0, 1), kind(b"x", 0, 1), kind("x", -1, 1),
+                kind("x", 0, 2**64), kind("x", True, 1), kind("x", 0, 1.0), None, {},
+                kind("x", 0, 1, ["zstd"])):
+        refused(storage_data={index: bad})
+    refused(storage_data=[])
+    refused(storage_data={"b": info})
+    refused(state_dict_metadata=[])
+    refused(state_dict_metadata={"b": 1})
+    # A place in the memo that a program in C would make room for.
+    with open(f"{path}/.metadata", "wb") as file:
+        file.write(b"\x80\x02Nr\xff\xff\xff\x7f.")
+    gives(p.pt.CheckpointError, p.R(path).read_metadata)
+    # The description of one tensor.
+    good.storage_data[index] = kind("evil.distcp", 0, 0)
+    item = io.BytesIO()
+    t.save(Evil(), item)
+    with open(f"{path}/evil.distcp", "wb") as file:
+        file.write(item.getvalue())
+    good.storage_data[index] = kind("evil.distcp", 0, len(item.getvalue()))
+    with open(f"{path}/.metadata", "wb") as file:
+        pickle.dump(good, file)
+    gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
+    true(not os.path.exists(f"{work}/evil"))
+    # What is no tensor, which torch's planner would unpickle.
+    p.save({"x": Evil()}, storage_writer=p.W(path))
+    e = gives(Failed, p.load, {"x": None}, storage_reader=p.R(path))
+    true("trusted=True" in str(e) and not os.path.exists(f"{work}/evil"), str(e))
+    p.load({"x": None}, storage_reader=p.R(path, trusted=True))
+    true(os.path.exists(f"{work}/evil"))
+
+
+@case
+def a_save_that_fails_leaves_the_old_one():
+    p = Parts()
+    t, path = p.t, f"{work}/fails"
+    want = state(t)
+    p.save(want, storage_writer=p.W(path))
+    before = sorted(os.listdir(path))
+
+    class Fails:
+        def __reduce__(self):
+            raise OSError(28, "full")
+    for wrong in ({"a": t.randn(10), "z": Fails()}, {"a": t.randn(10, device="meta")}):
+        gives(Exception, p.save, wrong, storage_writer=p.W(path))
+        eq(sorted(os.listdir(path)), before)
+        same(t, load(p, p.R(path), want), want)
+
+
+@case
+def killed_at_any_time():
+    p = Parts()
+    t, path = p.t, f"{work}/killed"
+    want = {"a": t.full((1 << 20,), 1.0), "step": 1}
+    p.save(want, storage_writer=p.W(path))
+    child(sys.executable, RANK, "die", path)
+
+
+@case
+def a_full_disk_loses_nothing():
+    p = Parts()
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", work], check=False,
+                      capture_output=True).returncode:
+        raise Skip("this needs to mount a tmpfs")
+    os.mkdir(f"{work}/small")
+    child("unshare", "-rm", "sh", "-c",
+          'mount -t tmpfs -o size=8m none "$1" && exec "$2" "$3" full "$1"', "sh",
+          f"{work}/small", sys.executable, RANK)
+
+
+run()
