@@ -113,6 +113,12 @@ def ours_and_torchs_read_each_other():
     p.save(want, checkpoint_id=f"{work}/by-id", storage_writer=p.W(f"{work}/not-this"))
     same(p.t, load(p, p.R(f"{work}/by-id"), want), want)
     true(not os.path.exists(f"{work}/not-this"))
+    gives(93, p.W, "s3://bucket/name")      # EPROTONOSUPPORT
+    gives(93, p.R, "s3://bucket/name")
+    # Many, of which nothing takes time that grows with all the others.
+    many = {f"t{n}": p.t.full((n % 30,), float(n)) for n in range(2000)}
+    p.save(many, storage_writer=p.W(f"{work}/many"))
+    same(p.t, load(p, p.R(f"{work}/many"), many), many)
 
 
 @case

@@ -6,6 +6,7 @@ It is a zip file with uncompressed members: data.pkl, a pickle that describes th
 data/0, its bytes.  What is read is hostile until it has been checked: a pickle is a program, and
 this one may call nothing.
 """
+import functools
 import io
 import pickle
 import struct
@@ -231,6 +232,24 @@ def _members(at, length):
     return members
 
 
+@functools.lru_cache(1024)
+def _described(raw):
+    """(dtype, bytes, offset, shape, strides) out of a pickle; many tensors have the same."""
+    try:
+        found = _Unpickler(io.BytesIO(raw)).load()
+    except Foreign:
+        raise
+    except Exception as e:
+        raise CheckpointError(f"its description is damaged: {type(e).__name__}") from None
+    if not isinstance(found, tuple) or len(found) != 5:
+        raise Foreign
+    dtype, nbytes, offset, shape, strides = found
+    if not (isinstance(dtype, torch.dtype) and _size(nbytes) and _size(offset) and
+            _sizes(shape) and _sizes(strides) and len(shape) == len(strides)):
+        raise Foreign
+    return found
+
+
 def parse(at, begin, length):
     """The Stored of an archive, of which at(offset, nbytes) gives bytes.
 
@@ -244,18 +263,7 @@ def parse(at, begin, length):
         raise Foreign
     if b"byteorder" in members and at(*members[b"byteorder"]) != b"little":
         raise Foreign
-    try:
-        found = _Unpickler(io.BytesIO(at(*members[b"data.pkl"]))).load()
-    except Foreign:
-        raise
-    except Exception as e:
-        raise CheckpointError(f"its description is damaged: {type(e).__name__}") from None
-    if not isinstance(found, tuple) or len(found) != 5:
-        raise Foreign
-    dtype, nbytes, offset, shape, strides = found
-    if not (isinstance(dtype, torch.dtype) and _size(nbytes) and _size(offset) and
-            _sizes(shape) and _sizes(strides) and len(shape) == len(strides)):
-        raise Foreign
+    dtype, nbytes, offset, shape, strides = _described(at(*members[b"data.pkl"]))
     data, there = members.get(b"data/0", (0, 0))
     if there != nbytes:
         raise CheckpointError(f"it has {there} bytes, and its description says {nbytes}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """State dicts in safetensors files: one file, or a folder of shards with an index."""
+import errno
 import json
 import os
 import re
@@ -15,6 +16,15 @@ _INDEX_MAX = 256 << 20
 # Names of ours, of saves that did not come to their end.
 _LEFT_OVER = (r"model-[0-9a-f]{8}-\d{5,}-of-\d{5,}\.safetensors(\.[0-9a-f]{16}\.tmp)?|"
               rf"{re.escape(INDEX)}\.[0-9a-f]{{8}}\.tmp")
+
+
+def folder_of(path):
+    """A path as text.  Names of services are none: folders would be made that are called so."""
+    path = os.fsdecode(path)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise OSError(errno.EPROTONOSUPPORT, "names of services are not served; a folder that is "
+                      "called so is named ./scheme://", path)
+    return path
 
 
 def _once(pairs):
@@ -87,7 +97,7 @@ def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] =
 
     Returns {name: tensor}.  Raises SafetensorError, FileNotFoundError and other Errors.
     """
-    path = os.fsdecode(path)
+    path = folder_of(path)
     names = None if names is None else list(dict.fromkeys(names))
     where = None
     if os.path.isdir(path):
@@ -143,7 +153,7 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
     refuse_shared(tensors)
     metadata = {"format": "pt"} if metadata is None else metadata
     found = tensors_of(tensors)
-    path = os.fsdecode(path)
+    path = folder_of(path)
     if shard_bytes is None:
         head, found = arrange(found, metadata)
         return write(path, head, found, sync)

@@ -22,6 +22,7 @@ from ..safetensors._load import _open as open_model
 from . import _metadata
 from ._archive import CheckpointError, Foreign, Stored, parse
 from ._metadata import Place, place_of
+from ._models import folder_of
 
 _WINDOW = 1024         # of an archive's begin and end are read at once with those of the others
 _BATCH = 1 << 30       # bytes under way
@@ -57,10 +58,10 @@ class _Windows:
 
         def at(offset, nbytes):
             if offset + nbytes <= size:
-                return bytes(self.data[head + offset:][:nbytes])
+                return bytes(self.data[head + offset:head + offset + nbytes])
             back = offset - (place.nbytes - size)
             if back >= 0:
-                return bytes(self.data[tail + back:][:nbytes])
+                return bytes(self.data[tail + back:tail + back + nbytes])
             data = bytearray(nbytes)
             if data:
                 self.file.read(data, place.begin + offset)
@@ -164,8 +165,11 @@ class StorageReader(FileSystemReader):
     """
 
     def __init__(self, path: Path, *, trusted: bool = False, strict: bool = False) -> None:
-        super().__init__(os.fsdecode(path))
+        super().__init__(folder_of(path))
         self.trusted, self.strict = trusted, strict
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        super().reset(checkpoint_id and folder_of(checkpoint_id))
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
         path = os.fspath(self._get_metadata_path(kwargs.get("rank")))

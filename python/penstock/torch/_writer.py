@@ -18,7 +18,7 @@ from .._file import File
 from .._types import Path
 from . import _metadata
 from ._archive import CheckpointError, build
-from ._models import remove, replace, sync_folder
+from ._models import folder_of, remove, replace, sync_folder
 
 _BATCH = 256 << 20      # bytes of one call, and of copies that are held
 _BATCH_PIECES = 4096
@@ -87,7 +87,10 @@ class StorageWriter(FileSystemWriter):
     """
 
     def __init__(self, path: Path, *, sync: bool = True, overwrite: bool = True) -> None:
-        super().__init__(os.fsdecode(path), sync_files=sync, overwrite=overwrite)
+        super().__init__(folder_of(path), sync_files=sync, overwrite=overwrite)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        super().reset(checkpoint_id and folder_of(checkpoint_id))
 
     def _alone(self):
         """Does each rank write a checkpoint of its own?"""
