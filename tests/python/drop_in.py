@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What stands in for the package safetensors: bytes, addresses, models, prefetch, patched()."""
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -34,6 +35,7 @@ def bytes_are_those_of_a_file():
         gives(SafetensorError, st.load, bad)
         gives(SafetensorError, st.deserialize, bad)
     gives(TypeError, st.load, "text")
+    gives(SafetensorError, st.save, [want["b"]])
 
 
 @case
@@ -108,7 +110,7 @@ def tensors_in_the_background():
             eq({name: tuple(x.shape) for name, x in parts},
                {"t0": (0, 1 << 17), "t1": (2, 1 << 17), "t2": (1, 1 << 17), "one": ()})
         for plan in ({"no": None}, {"t0": slice(0, 3, 2)}, {"t0": slice(0, 3, 0)},
-                     {"t0": slice(0, 65)}, {"one": slice(0, 1)}, {"t0": 3}, {}):
+                     {"t0": slice(0, 65)}, {"one": slice(0, 1)}, {"t0": 3}, {}, ["t0"]):
             gives(SafetensorError, f.prefetch, plan)
         gives(SafetensorError, f.prefetch, threads=0)
     gives(SafetensorError, f.prefetch)
@@ -148,6 +150,22 @@ def a_loader_that_nobody_empties_ends():
         thread.join()
     true(seen)
     eq(len(seen), len(set(seen)))
+
+
+@case
+def a_program_that_ends_while_it_prefetches():
+    t = torch()
+    path, _ = big_file(t)
+    code = ("import sys, penstock.safetensors as st\n"
+            "loader = st.safe_open(sys.argv[1], 'pt').prefetch()\n")
+    forks = ("import os\nif os.fork() == 0:\n    try:\n        dict(loader)\n"
+             "    except st.SafetensorError as e:\n        assert 'forked' in str(e)\n"
+             "    del loader\n"
+             "else:\n    sys.exit(os.wait()[1])\n")
+    for rest in ("", "loader.take('t0')\n", forks):
+        done = subprocess.run([sys.executable, "-c", code + rest, path], check=False,
+                              capture_output=True, text=True, timeout=100)
+        eq((done.returncode, done.stderr), (0, ""))
 
 
 @case
@@ -236,6 +254,9 @@ def programs_of_the_package():
 
     def theirs(*args, **options):
         return "theirs"
+    class TheirError(Exception):
+        pass
+    package.SafetensorError = TheirError
     package.safe_open, for_numpy.load_file, for_numpy.save_file = safe_open, theirs, lambda: None
     package.__path__ = []
     program = types.ModuleType("program")
@@ -249,6 +270,7 @@ def programs_of_the_package():
             with program.opens(path, framework="np") as f:
                 eq(f.get_tensor("a").tolist(), [0, 1, 2])
             eq(program.loads(path)["a"].tolist(), [0, 1, 2])
+            gives(package.SafetensorError, program.opens(path, "np").get_tensor, "nothing")
             eq(program.opens(path, "flax").told, (path, "flax", "cpu", {}))
             eq(program.opens(path, "pt", device="mps", backend="pread").told[2:],
                ("mps", {"backend": "pread"}))
@@ -256,6 +278,7 @@ def programs_of_the_package():
             late.opens = package.safe_open
             sys.modules["late"] = late
         true(program.opens is safe_open and late.opens is safe_open)
+        true(package.SafetensorError is TheirError)
         true(package.safe_open is safe_open and for_numpy.load_file is theirs)
         gives(ZeroDivisionError, fails_inside)
         true(program.opens is safe_open)

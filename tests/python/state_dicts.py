@@ -163,6 +163,16 @@ def tensors_and_files():
         true(t.equal(t.cat(parts), data))
         gives(penstock.ShortRead, f.pread_future(t.zeros(10), 5000).result)
         eq(f.pwrite_future(data, 8000).result(), 4000)
+        pid = os.fork()
+        if not pid:
+            # The library is the parent's; what counts is that nothing waits for its threads.
+            try:
+                f.pread_future(t.zeros(10)).result(100)
+            except penstock.Error:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        eq(os.waitpid(pid, 0)[1], 0)
         last = f.pwrite_future(data, 12000)
     eq(last.result(), 4000)     # close() waits
     gives(ValueError, f.pread, part)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Models in memory: the bytes of a file without the file, and tensors by their addresses."""
 import ctypes
+import operator
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .._memory import Memory
@@ -26,7 +27,7 @@ class TensorSpec:
         found = dtype_names().get(dtype)
         if found is None:
             raise SafetensorError(f"the format has no type '{dtype}'")
-        shape = [int(length) for length in shape]
+        shape = [operator.index(length) for length in shape]
         if found == "F4" and shape:
             shape[-1] *= 2
         if any(length < 0 for length in shape) or not 0 <= data_ptr < 2**64 or data_len < 0:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Loading: whole files, tensors, slices."""
 import threading
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._file import File, ShortRead
 from .._types import Device, Path, Progress
@@ -289,6 +289,8 @@ class safe_open:  # pylint: disable=invalid-name
         frame = self._frame if device is None else frame_of("pt", device, self._frame.raw)
         if plan is None:
             plan = dict.fromkeys(header.tensors)
+        if not isinstance(plan, Mapping):
+            raise SafetensorError(f"a plan is a dict of names, not of '{type(plan).__name__}'")
         wanted = {self._entry(name).name: rows for name, rows in plan.items()}
         parts = [(entry, rows_of(entry, wanted[entry.name])) for entry in header.tensors.values()
                  if entry.name in wanted]

@@ -9,6 +9,7 @@ import types
 from typing import Iterator
 
 from ._frames import served
+from ._header import SafetensorError
 from ._load import safe_open
 
 # Of each module, what is rebound: {name: has it a device?}
@@ -44,7 +45,8 @@ def _pairs():
     except ImportError:
         raise ImportError("there is nothing to patch: the package safetensors is not installed"
                           ) from None
-    pairs = [(package.safe_open, _opens(package.safe_open))]
+    pairs = [(package.safe_open, _opens(package.safe_open)),
+             (package.SafetensorError, SafetensorError)]
     for module, names in _NAMES.items():
         try:
             theirs = importlib.import_module(module)
@@ -81,8 +83,8 @@ def patched() -> Iterator[None]:
 
     safe_open() and the calls of safetensors.torch and safetensors.numpy for files are rebound in
     that package and in every module that has imported them, transformers and accelerate say; after
-    the block they are as before.  Frameworks and devices that are not served here go to the
-    package, and so do types of its own: its SafetensorError is not ours.  All threads see it.
+    the block they are as before.  So is SafetensorError, for those who catch it.  Frameworks and
+    devices that are not served here go to the package, which raises its own.  All threads see it.
     """
     global _depth, _ours
     with _lock:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Tensors of a file that are read in the background, and handed out as they come."""
+import atexit
+import os
 import threading
 import weakref
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
@@ -107,6 +109,30 @@ def _load(state, data, parts, frame, strict):
         state.fail(e)
     finally:
         state.shared.drop()
+        _threads.pop(state, None)
+
+
+_threads = {}   # state: thread, of loaders that read
+
+
+@atexit.register
+def _stop_all():
+    """A thread that the interpreter ends inside of torch ends the process with SIGABRT."""
+    for state, thread in list(_threads.items()):
+        _stop(state)
+        if thread.is_alive():
+            thread.join()
+
+
+def _after_fork():
+    # The threads are not in the child, and one of them may have held the lock.
+    for state in _threads:
+        state.change = threading.Condition()
+        state.fail(SafetensorError("the loader reads in the process that was forked, and not here"))
+    _threads.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _stop(state):
@@ -141,6 +167,7 @@ class PrefetchLoader:
         self._thread = threading.Thread(
             target=_load, args=(self._state, header.data, found, frame, strict), daemon=True,
             name="penstock-prefetch")
+        _threads[self._state] = self._thread
         self._thread.start()
 
     def names(self) -> List[str]:

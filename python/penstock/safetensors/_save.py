@@ -59,6 +59,8 @@ def _bytes_of(name, value, names):
 def tensors_of(tensors):
     """A list of (Entry, bytes) of {name: array or tensor}; the bytes are None where there are none.
     """
+    if not isinstance(tensors, Mapping):
+        raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
     names = dtype_names()
     found = []
     for name, value in tensors.items():

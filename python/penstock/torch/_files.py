@@ -2,6 +2,7 @@
 """A file, and tensors that are read from it and written to it."""
 import concurrent.futures
 import importlib
+import os
 import threading
 from typing import Any, Optional
 
@@ -52,7 +53,7 @@ class File:
     """
 
     def __init__(self, path: Path, mode: str = "r", **options: Any) -> None:
-        self._workers = None
+        self._workers, self._pid = None, 0
         self._lock = threading.Lock()
         self._file = _file.File(path, mode, **options)
         self.name = path
@@ -94,7 +95,9 @@ class File:
         move = self._move(what, tensor, offset, nbytes, tensor_offset, stream, options)
         with self._lock:
             self._use()
-            if self._workers is None:
+            if self._workers is None or self._pid != os.getpid():
+                # Threads are not in a child, where nothing would end.
+                self._pid = os.getpid()
                 self._workers = concurrent.futures.ThreadPoolExecutor(
                     _WORKERS, thread_name_prefix="penstock-file")
             return self._workers.submit(move)
