@@ -398,7 +398,7 @@ def killed_at_any_time():
 
 @case
 def a_full_disk_loses_nothing():
-    p = Parts()
+    Parts()
     if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", work], check=False,
                       capture_output=True).returncode:
         raise Skip("this needs to mount a tmpfs")

@@ -6,7 +6,7 @@ import sys
 import threading
 import types
 
-from tap import case, eq, file, gives, numpy, run, torch, true, work
+from tap import case, eq, gives, numpy, run, torch, true, work
 
 from penstock import safetensors as st
 from penstock.safetensors import SafetensorError, TensorSpec

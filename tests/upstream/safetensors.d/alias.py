@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: MIT
 """A plug-in for pytest: the package safetensors is ours, and how each test went is written down."""
+import importlib
 import json
 import os
 import sys
 
-import penstock.safetensors
-import penstock.safetensors.numpy
-import penstock.safetensors.torch
-
 for _name in ("safetensors", "safetensors.numpy", "safetensors.torch"):
     if _name in sys.modules:
         raise RuntimeError(f"{_name} was imported before ours took its name")
-    sys.modules[_name] = sys.modules[f"penstock.{_name}"]
+    sys.modules[_name] = importlib.import_module(f"penstock.{_name}")
 
 _tests = {}
 
