@@ -19,15 +19,17 @@ const char run_usage[] =
 	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
 	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
 	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the modules\n"
-	"hf3fs_py_usrbio and hf3fs_fuse.  The status is that of COMMAND, 127 when it is not\n"
-	"found and 126 when it cannot be run.\n";
+	"hf3fs_py_usrbio and hf3fs_fuse.  With STREAMER_LIBRARY=libpenstock_streamer.so, which\n"
+	"is found there too, Run:ai's model streamer reads through Penstock.  The status is that\n"
+	"of COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
 
 /*
  * From the folder of libpenstock: where they are together, installed and in a bundle, or each in
  * its folder of a build.
  */
 static const char *const together[] = { "penstock/compat" };
-static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library" };
+static const char *const apart[] = { "../compat/gdrapi", "../usrbio/library",
+				     "../compat/streamer" };
 /* A build has none: nothing is built of Python. */
 static const char *const python[] = { "penstock/compat/python" };
 

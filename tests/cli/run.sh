@@ -11,11 +11,11 @@ finds_the_folder() {
 	# Together in one folder, or each in its own of a build.
 	for dir in $(tr ':' ' ' <out); do
 		[ "${dir#/}" != "$dir" ]
-		for lib in libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so; do
+		for lib in libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so libpenstock_streamer.so; do
 			[ ! -e "$dir/$lib" ] || found="$found$lib "
 		done
 	done
-	[ "$found" = ' libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so ' ]
+	[ "$found" = ' libgdrapi.so libgdrapi.so.2 libhf3fs_api_shared.so libpenstock_streamer.so ' ]
 }
 
 what_is_there_comes_behind() {

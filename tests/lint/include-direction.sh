@@ -38,6 +38,7 @@ allowed() {
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;
+	compat/streamer/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;

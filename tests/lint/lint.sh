@@ -174,6 +174,12 @@ kernel_doc() {
 			status=1
 		}
 	done
+	for fn in $(sed -n 's/^[[:space:]]*\(runai_[a-z0-9_]*\);.*/\1/p' compat/streamer/streamer.map); do
+		grep -q "^ \* $fn() - " include/compat/streamer.h || {
+			echo "$fn() has no comment that begins with its name"
+			status=1
+		}
+	done
 	for fn in $(sed -n 's/^[[:space:]]*\(hf3fs_[a-z0-9_]*\);.*/\1/p' usrbio/library/hf3fs.map); do
 		grep -q -E "^(/\*| )\* $fn\(\) - " include/compat/hf3fs_usrbio.h include/compat/hf3fs_usrbio_gdr.h || {
 			echo "$fn() has no comment that begins with its name"

@@ -35,7 +35,7 @@ cp shop.c shop.c.first
 
 build() { # SONAME
 	mkdir -p out
-	for name in libpenstock libgdrapi libhf3fs_api_shared; do
+	for name in libpenstock libgdrapi libhf3fs_api_shared libpenstock_streamer; do
 		gcc -g -shared -fPIC -Iinclude "-Wl,-soname,$name.$1" -o out/$name.so shop.c || exit 1
 	done
 }

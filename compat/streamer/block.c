@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/dio.h"
+#include "base/log.h"
+
+#include "block.h"
+
+#define BLOCK_MIN 512u /* of any disk */
+
+/* 0, or -errno with *ret as it was. */
+static int of_file(const char *path, size_t *ret)
+{
+	_cleanup_(closep) int fd = -1;
+	uint32_t mem, off;
+	int r;
+
+	/* Without O_NONBLOCK a pipe of that name would be waited for. */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return -errno;
+	r = dio_align(fd, &mem, &off);
+	if (r == 0)
+		*ret = MAX(mem, off);
+	/* Memory for a file that only the page cache reads may lie anywhere. */
+	return r == -EOPNOTSUPP ? 0 : r;
+}
+
+int block_size(const char *const *paths, unsigned nr, size_t *ret)
+{
+	size_t block = BLOCK_MIN;
+	int code = nr ? RUNAI_SUCCESS : RUNAI_UNKNOWN;
+
+	for (unsigned i = 0; i < nr; i++) {
+		size_t one = BLOCK_MIN;
+		int r;
+
+		if (!paths[i])
+			return RUNAI_INVALID;
+		r = code_of_path(paths[i]) ? -ENODATA : of_file(paths[i], &one);
+		if (r < 0) {
+			log_info("%s does not tell what O_DIRECT wants: %s", paths[i],
+				 strerror(-r));
+			code = RUNAI_UNKNOWN;
+		}
+		block = MAX(block, one);
+	}
+	/* What is not known may be a page. */
+	*ret = code ? MAX(block, (size_t)sysconf(_SC_PAGESIZE)) : block;
+	return code;
+}

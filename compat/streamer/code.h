@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef STREAMER_CODE_H
+#define STREAMER_CODE_H
+
+#include <streamer.h>
+
+/* In words, for any number. */
+const char *code_text(int code);
+
+/* What a range gets for an errno of opening or reading a file; r is positive or negative. */
+int code_of(int r);
+
+/* RUNAI_SUCCESS for a path of this machine; what object storage gets, which nothing here reads. */
+int code_of_path(const char *path);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The calls of 0.15 and 0.16: one request at a
+ * time, whose files lie one behind the other in one buffer.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/uaccess.h"
+
+#include "list.h"
+#include "streamer_int.h"
+
+int runai_start(void **ret_streamer)
+{
+	return runai_file_streamer_start(ret_streamer);
+}
+
+void runai_end(void *streamer)
+{
+	runai_file_streamer_end(streamer);
+}
+
+const char *runai_response_str(int code)
+{
+	return code_text(code);
+}
+
+/* The ranges of a request as the newer call takes them. */
+struct ranges {
+	size_t *offs, *sizes;
+	void **dsts;
+	uint64_t nr;
+};
+
+static void ranges_done(struct ranges *r)
+{
+	free(r->offs);
+	free(r->sizes);
+	free(r->dsts);
+}
+
+/* The parts of one file.  The run may be longer than they are, and the next file is behind it. */
+static int add_parts(struct ranges *r, uint64_t off, uint64_t size, uint64_t dst,
+		     const size_t *parts, uint32_t nr)
+{
+	uint64_t at = 0;
+
+	if (nr && uaccess_read(r->sizes + r->nr, parts, nr * sizeof(*parts)) < 0)
+		return RUNAI_INVALID;
+	for (uint32_t i = 0; i < nr; i++, r->nr++) {
+		if (r->sizes[r->nr] > size - at)
+			return RUNAI_INVALID;
+		r->offs[r->nr] = off + at;
+		r->dsts[r->nr] = (void *)(uintptr_t)(dst + at);
+		at += r->sizes[r->nr];
+	}
+	return RUNAI_SUCCESS;
+}
+
+static int make_ranges(struct ranges *r, uint32_t nr_files, const size_t *offs, const size_t *sizes,
+		       void *buffer, const uint32_t *nr_parts, const size_t *const *parts)
+{
+	uint64_t dst = (uintptr_t)buffer, total = 0, end;
+	int code = RUNAI_SUCCESS;
+
+	for (uint32_t i = 0; i < nr_files; i++)
+		total += nr_parts[i];
+	if (!total)
+		return RUNAI_EMPTY;
+	if (total > RANGES_MAX)
+		return RUNAI_INVALID;
+	r->offs = calloc(total, sizeof(*r->offs));
+	r->sizes = calloc(total, sizeof(*r->sizes));
+	r->dsts = calloc(total, sizeof(*r->dsts));
+	if (!r->offs || !r->sizes || !r->dsts)
+		return RUNAI_UNKNOWN;
+	for (uint32_t i = 0; !code && i < nr_files; i++) {
+		if (__builtin_add_overflow(offs[i], sizes[i], &end) ||
+		    __builtin_add_overflow(dst, sizes[i], &end))
+			return RUNAI_INVALID;
+		code = add_parts(r, offs[i], sizes[i], dst, parts[i], nr_parts[i]);
+		dst += sizes[i];
+	}
+	return code;
+}
+
+static int request(struct streamer *st, const struct request *req)
+{
+	struct submission *sub;
+	uint64_t outstanding;
+	int code;
+
+	(void)pthread_mutex_lock(&st->lock);
+	outstanding = st->ranges;
+	(void)pthread_mutex_unlock(&st->lock);
+	if (outstanding)
+		return RUNAI_BUSY;
+	code = submission_new(req, &sub);
+	return code ? code : stream_submit(st, sub, NULL);
+}
+
+int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, const size_t *offs,
+		  const size_t *sizes, void *const *dsts, const uint32_t *nr_parts,
+		  const size_t *const *parts, const char *key, const char *secret,
+		  const char *token, const char *region, const char *endpoint)
+{
+	_cleanup_(ranges_done) struct ranges r = { 0 };
+	struct request req = { .nr_files = nr_files, .paths = paths, .nr_ranges = nr_parts };
+	struct streamer *st;
+	int code = streamer_enter(streamer, &st);
+
+	(void)key;
+	(void)secret;
+	(void)token;
+	(void)region;
+	(void)endpoint;
+	if (code)
+		return code;
+	if (!nr_files)
+		code = RUNAI_EMPTY;
+	else if (nr_files > FILES_MAX || !paths || !offs || !sizes || !dsts || !nr_parts || !parts)
+		code = RUNAI_INVALID;
+	if (!code)
+		code = make_ranges(&r, nr_files, offs, sizes, dsts[0], nr_parts, parts);
+	req.offs = r.offs;
+	req.sizes = r.sizes;
+	req.dsts = r.dsts;
+	if (!code)
+		code = request(st, &req);
+	if (code)
+		log_error("request: %s", code_text(code));
+	streamer_leave(st);
+	return code;
+}
+
+int runai_response(void *streamer, uint32_t *ret_file, uint32_t *ret_part)
+{
+	struct answer a = { 0 };
+	struct streamer *st;
+	uint64_t outstanding;
+	int code = streamer_enter(streamer, &st);
+
+	if (code)
+		return code;
+	(void)pthread_mutex_lock(&st->lock);
+	outstanding = st->ranges;
+	(void)pthread_mutex_unlock(&st->lock);
+	if (!ret_file || !ret_part)
+		code = RUNAI_INVALID;
+	else if (!outstanding)
+		code = RUNAI_FINISHED;
+	else
+		code = stream_answer(st, 0, &a);
+	if (ret_file && ret_part && code != RUNAI_FINISHED) {
+		*ret_file = a.file;
+		*ret_part = a.range;
+	}
+	streamer_leave(st);
+	return code;
+}
+
+int runai_list_files(const char *prefix, int recursive, const char *const *allow, unsigned nr_allow,
+		     const char *const *ignore, unsigned nr_ignore, runai_list_fn fn,
+		     void *user_data, const char *const *keys, const char *const *values,
+		     unsigned nr)
+{
+	const struct listing l = {
+		.allow = allow,
+		.nr_allow = nr_allow,
+		.ignore = ignore,
+		.nr_ignore = nr_ignore,
+		.recursive = recursive,
+		.fn = fn,
+		.user_data = user_data,
+	};
+
+	(void)keys;
+	(void)values;
+	(void)nr;
+	return list_files(&l, prefix);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libpenstock_streamer.so over libpenstock.
+ *
+ *	streamer.c	the calls of 0.17, and the numbers that programs hold for streamers
+ *	old.c		those of 0.15 and 0.16
+ *	stream.c	a streamer: submitting, settling, responses, the end
+ *	reader.c	threads that read
+ *	submission.c	requests, copied and checked
+ *	job.c		the ranges of one file: opening it, its memory, its pieces
+ *	files.c		open files
+ *	list.c		listings of folders
+ *	block.c		what O_DIRECT asks of memory
+ *	code.c		codes of results
+ *	streamer.map	the symbols; those of 0.17 have a version
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/handle.h"
+#include "base/log.h"
+
+#include "block.h"
+#include "list.h"
+#include "streamer_int.h"
+
+/* By value in one register, as ctypes passes it. */
+_Static_assert(sizeof(struct runai_device) == 8 && offsetof(struct runai_device, id) == 4,
+	       "a type and a number of 4 bytes each");
+_Static_assert(sizeof(size_t) == 8 && sizeof(void *) == 8, "ctypes' arrays have 8 bytes each");
+_Static_assert(RUNAI_DEVICE_DRIVER == 28 && RUNAI_TIMED_OUT == 16, "codes");
+
+#define STREAMERS_MAX 4096u
+
+static struct handle_table streamers = HANDLE_TABLE(STREAMERS_MAX);
+/* Held while a caller enters, so that a streamer that ends counts all of its callers.  A fork()
+ * leaves it free in the child. */
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void close_door(void)
+{
+	(void)pthread_mutex_lock(&door);
+}
+
+static void open_door(void)
+{
+	(void)pthread_mutex_unlock(&door);
+}
+
+static void watch_forks(void)
+{
+	(void)pthread_atfork(close_door, open_door, open_door);
+}
+
+int streamer_enter(void *streamer, struct streamer **ret)
+{
+	struct streamer *st;
+
+	(void)pthread_mutex_lock(&door);
+	st = handle_get(&streamers, (uintptr_t)streamer);
+	if (st && st->pid == getpid())
+		st->callers++;
+	(void)pthread_mutex_unlock(&door);
+	if (!st) {
+		log_error("%p is no streamer, or one that ended", streamer);
+		return RUNAI_INVALID;
+	}
+	if (st->pid != getpid()) {
+		streamer_say("this streamer belongs to the process that forked this one");
+		return RUNAI_UNKNOWN;
+	}
+	*ret = st;
+	return RUNAI_SUCCESS;
+}
+
+void streamer_leave(struct streamer *st)
+{
+	(void)pthread_mutex_lock(&door);
+	if (--st->callers == 0)
+		(void)pthread_cond_broadcast(&st->left);
+	(void)pthread_mutex_unlock(&door);
+}
+
+/* The log is silent in children of a process that used the library. */
+void streamer_say(const char *what)
+{
+	const char *level = secure_getenv("PST_LOG");
+
+	if (level && *level)
+		(void)dprintf(STDERR_FILENO, "penstock: error: %s; exec() first\n", what);
+}
+
+int runai_file_streamer_start(void **ret_streamer)
+{
+	struct streamer *st;
+	uintptr_t handle;
+	int code, r;
+
+	if (!ret_streamer) {
+		log_error("start: the place for the streamer is NULL");
+		return RUNAI_INVALID;
+	}
+	(void)pthread_once(&once, watch_forks);
+	code = stream_new(&st);
+	if (code)
+		return code;
+	r = handle_new(&streamers, st, &handle);
+	if (r < 0) {
+		log_error("start: %s",
+			  r == -EMFILE ? "4096 streamers have not ended" : "out of memory");
+		stream_free(st);
+		return r == -EMFILE ? RUNAI_FD_LIMIT : RUNAI_UNKNOWN;
+	}
+	*ret_streamer = (void *)handle;
+	return RUNAI_SUCCESS;
+}
+
+void runai_file_streamer_end(void *streamer)
+{
+	struct streamer *st;
+
+	(void)pthread_mutex_lock(&door);
+	st = handle_take(&streamers, (uintptr_t)streamer);
+	(void)pthread_mutex_unlock(&door);
+	if (!st)
+		return;
+	/* Its threads are not here, and what it holds is the parent's too. */
+	if (st->pid != getpid())
+		return;
+	stream_stop(st);
+	(void)pthread_mutex_lock(&door);
+	while (st->callers)
+		(void)pthread_cond_wait(&st->left, &door);
+	(void)pthread_mutex_unlock(&door);
+	stream_free(st);
+}
+
+/* "key\0value\0" of all; NULL without memory or with a NULL among them. */
+static char *join(const char *const *keys, const char *const *values, unsigned nr, size_t *ret_len)
+{
+	size_t len = 0, size;
+	char *text = NULL;
+	FILE *f = open_memstream(&text, &size);
+
+	for (unsigned i = 0; f && i < nr && keys[i] && values[i]; i++) {
+		(void)fwrite(keys[i], 1, strlen(keys[i]) + 1, f);
+		(void)fwrite(values[i], 1, strlen(values[i]) + 1, f);
+		len += strlen(keys[i]) + strlen(values[i]) + 2;
+	}
+	if (!f || fclose(f) != 0 || size != len) {
+		free(text);
+		return NULL;
+	}
+	*ret_len = len;
+	return text;
+}
+
+/* Of two that come at once one is the first. */
+static int set_credentials(struct streamer *st, char *text, size_t len)
+{
+	int code = RUNAI_SUCCESS;
+
+	(void)pthread_mutex_lock(&st->lock);
+	if (!st->credentials) {
+		st->credentials = text;
+		st->credentials_len = len;
+		text = NULL;
+	} else if (len != st->credentials_len || memcmp(text, st->credentials, len) != 0) {
+		code = RUNAI_CREDENTIALS;
+	}
+	(void)pthread_mutex_unlock(&st->lock);
+	if (text)
+		explicit_bzero(text, len);
+	free(text);
+	return code;
+}
+
+int runai_file_streamer_set_credentials(void *streamer, const char *const *keys,
+					const char *const *values, unsigned nr)
+{
+	struct streamer *st;
+	size_t len = 0;
+	char *text;
+	int code = streamer_enter(streamer, &st);
+
+	if (code)
+		return code;
+	for (unsigned i = 0; nr && !code && i < nr; i++)
+		if (!keys || !values || !keys[i] || !values[i])
+			code = RUNAI_INVALID;
+	if (nr && !code) {
+		text = join(keys, values, nr, &len);
+		code = text ? set_credentials(st, text, len) : RUNAI_UNKNOWN;
+	}
+	if (code)
+		log_error("set_credentials: %s", code_text(code));
+	streamer_leave(st);
+	return code;
+}
+
+int runai_file_streamer_set_fs_strategy(void *streamer)
+{
+	(void)streamer;
+	log_info("set_fs_strategy: ignored, libpenstock chooses for each read");
+	return RUNAI_SUCCESS;
+}
+
+int runai_file_streamer_request(void *streamer, uint64_t *ret_submission, uint32_t nr_files,
+				const char *const *paths, const uint32_t *nr_ranges,
+				const size_t *offs, const size_t *sizes, void *const *dsts,
+				struct runai_device device)
+{
+	const struct request req = {
+		.nr_files = nr_files,
+		.paths = paths,
+		.nr_ranges = nr_ranges,
+		.offs = offs,
+		.sizes = sizes,
+		.dsts = dsts,
+		.device = device,
+	};
+	struct submission *sub;
+	struct streamer *st;
+	int code = streamer_enter(streamer, &st);
+
+	if (code)
+		return code;
+	code = submission_new(&req, &sub);
+	if (!code)
+		code = stream_submit(st, sub, ret_submission);
+	streamer_leave(st);
+	return code;
+}
+
+int runai_file_streamer_response(void *streamer, uint64_t *ret_submission, uint32_t *ret_file,
+				 uint32_t *ret_range, int *ret_done, unsigned timeout_ms)
+{
+	struct answer a = { 0 };
+	struct streamer *st;
+	int code = streamer_enter(streamer, &st);
+
+	if (code)
+		return code;
+	if (ret_submission && ret_file && ret_range && ret_done) {
+		code = stream_answer(st, timeout_ms, &a);
+		*ret_submission = a.submission;
+		*ret_file = a.file;
+		*ret_range = a.range;
+		*ret_done = a.done;
+	} else {
+		log_error("response: a place for a result is NULL");
+		code = RUNAI_INVALID;
+	}
+	streamer_leave(st);
+	return code;
+}
+
+const char *runai_file_streamer_response_str(int code)
+{
+	return code_text(code);
+}
+
+int runai_file_streamer_probe_direct_block_size(void *streamer, const char *const *paths,
+						unsigned nr, size_t *ret_block)
+{
+	struct streamer *st;
+	int code;
+
+	if (!ret_block)
+		return RUNAI_INVALID;
+	*ret_block = (size_t)sysconf(_SC_PAGESIZE);
+	code = streamer_enter(streamer, &st);
+	if (code)
+		return code;
+	streamer_leave(st);
+	return nr && !paths ? RUNAI_INVALID : block_size(paths, nr, ret_block);
+}
+
+int runai_file_streamer_list_files(void *streamer, const char *prefix, int recursive,
+				   const char *const *allow, unsigned nr_allow,
+				   const char *const *ignore, unsigned nr_ignore, runai_list_fn fn,
+				   void *user_data)
+{
+	const struct listing l = {
+		.allow = allow,
+		.nr_allow = nr_allow,
+		.ignore = ignore,
+		.nr_ignore = nr_ignore,
+		.recursive = recursive,
+		.fn = fn,
+		.user_data = user_data,
+	};
+	struct streamer *st;
+	int code = streamer_enter(streamer, &st);
+
+	if (code)
+		return code;
+	/* The function may make any call, also end the streamer. */
+	streamer_leave(st);
+	return list_files(&l, prefix);
+}
