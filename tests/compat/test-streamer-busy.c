@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads that end while their memory may still be written to, as those of a file system that hangs:
+ * their ranges have RUNAI_UNKNOWN, and the end of the streamer waits for them.  The library's
+ * objects are linked in, with calls of libpenstock that this file stands before.
+ */
+#include <stdatomic.h>
+
+#include "streamer_rig.h"
+
+static atomic_uint busy;   /* so many completions from now on are made busy */
+static atomic_uint drains; /* calls that waited with a bound, and then for ever */
+static atomic_uint for_ever;
+
+int __real_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
+			  unsigned max, uint64_t deadline_ns);
+int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
+			  unsigned max, uint64_t deadline_ns);
+int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
+
+int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
+			  unsigned max, uint64_t deadline_ns)
+{
+	int n = __real_pst_queue_reap(queue, ret_done, min, max, deadline_ns);
+
+	for (int i = 0; i < n && busy; i++, busy--) {
+		ret_done[i].res = -ETIMEDOUT;
+		ret_done[i].prefix = 0;
+		ret_done[i].flags |= PST_DONE_BUSY;
+	}
+	return n;
+}
+
+int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
+{
+	(void)mem;
+	if (deadline_ns == PST_NO_DEADLINE) {
+		for_ever++;
+		return 0;
+	}
+	drains++;
+	return -EBUSY;
+}
+
+#define LEN (9u << 20)
+
+static char *memory;
+
+static void a_hanging_read(void)
+{
+	const size_t offs[] = { 0, 100, 0 }, sizes[] = { 100, LEN - 100, 0 };
+	void *dsts[] = { memory, memory + 100, NULL };
+	const char *path = rig_file("hangs", LEN);
+	void *s = rig_start();
+	uint64_t id;
+
+	busy = 1;
+	drains = for_ever = 0;
+	T_EQ(rig_request(s, path, 3, offs, sizes, dsts, &id), 0);
+	for (int i = 0; i < 3; i++) {
+		struct response r = rig_response(s);
+
+		/* Any of the pieces was the one, and the first holds two ranges. */
+		T_EQ(r.done, i == 2);
+		T_CHECK(r.code == RUNAI_UNKNOWN || (r.code == 0 && r.range != 1));
+		T_CHECK(r.range != 1 || r.code == RUNAI_UNKNOWN);
+	}
+	T_EQ(busy, 0);
+	/* Others go on, and nothing waits for the one that hangs. */
+	T_EQ(rig_only(s, path, 0, 5000, memory), 0);
+	T_EQ(drains, 0);
+	runai_file_streamer_end(s);
+	T_EQ(drains, 1);
+	T_EQ(for_ever, 1);
+}
+
+/* Nobody has taken the responses. */
+static void an_end_without_answers(void)
+{
+	void *s = rig_start();
+
+	busy = 2;
+	drains = for_ever = 0;
+	T_EQ(rig_read(s, in_dir("hangs"), 0, LEN, memory), 0);
+	T_EQ(rig_read(s, in_dir("hangs"), 0, LEN, memory), 0);
+	while (busy)
+		(void)usleep(1000);
+	runai_file_streamer_end(s);
+	T_CHECK(for_ever >= 1 && for_ever <= 2);
+	T_EQ(drains, for_ever);
+}
+
+int main(void)
+{
+	memory = malloc(LEN);
+	if (!memory || scratch_new(NULL, dir, sizeof(dir)) < 0)
+		return 1;
+	T_RUN(a_hanging_read);
+	T_RUN(an_end_without_answers);
+	(void)scratch_remove(dir);
+	free(memory);
+	return t_done();
+}

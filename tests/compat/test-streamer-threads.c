@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* Many threads ask and answer on one streamer, and it ends under them. */
+#include <stdatomic.h>
+
+#include "streamer_rig.h"
+
+#define ASKERS 4
+#define TAKERS 4
+#define ROUNDS (T_TSAN ? 40 : 200)
+#define RANGES 8
+#define LEN 9000
+
+static void *s;
+static const char *path;
+static char *memory;
+static atomic_uint taken[ASKERS * 200][RANGES], answers, done, wrong, refused;
+static atomic_int base; /* of what a thread asked: the number of its request is its round */
+static atomic_bool finishing;
+
+static void *ask(void *arg)
+{
+	unsigned me = (unsigned)(uintptr_t)arg;
+
+	for (unsigned i = 0; i < (unsigned)ROUNDS; i++) {
+		size_t offs[RANGES], sizes[RANGES];
+		void *dsts[RANGES];
+		uint64_t id = 0;
+		int code;
+
+		for (unsigned k = 0; k < RANGES; k++) {
+			offs[k] = (i * 31 + k * 977) % 50000;
+			sizes[k] = k == 3 ? 0 : LEN;
+			dsts[k] = memory + ((size_t)me * RANGES + k) * LEN;
+		}
+		code = rig_request(s, path, RANGES, offs, sizes, dsts, &id);
+		if (code == RUNAI_SUCCESS)
+			base++;
+		else
+			refused++;
+		if (!code && (id < 1 || id > ASKERS * 200))
+			wrong++;
+	}
+	return NULL;
+}
+
+static void *take(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		struct response r;
+
+		r.code = runai_file_streamer_response(s, &r.id, &r.file, &r.range, &r.done,
+						      finishing ? 1000 : 0);
+		if (r.code == RUNAI_FINISHED || r.code == RUNAI_INVALID ||
+		    r.code == RUNAI_TIMED_OUT)
+			return NULL;
+		wrong += r.code != 0 || r.file != 0 || r.range >= RANGES ||
+			 taken[r.id - 1][r.range]++ != 0;
+		done += r.done != 0;
+		answers++;
+	}
+}
+
+static void start_all(pthread_t *t)
+{
+	answers = done = wrong = refused = 0;
+	base = 0;
+	memset((void *)taken, 0, sizeof(taken));
+	path = rig_file("threads", 60000);
+	s = rig_start();
+	for (uintptr_t i = 0; i < ASKERS + TAKERS; i++)
+		T_EQ(pthread_create(&t[i], NULL, i < ASKERS ? ask : take, (void *)i), 0);
+}
+
+static void every_range_has_one_response(void)
+{
+	pthread_t t[ASKERS + TAKERS];
+
+	finishing = true;
+	start_all(t);
+	for (int i = 0; i < ASKERS + TAKERS; i++)
+		T_EQ(pthread_join(t[i], NULL), 0);
+	T_EQ(wrong, 0);
+	T_EQ(refused, 0);
+	T_EQ(answers, ASKERS * ROUNDS * RANGES);
+	T_EQ(done, ASKERS * ROUNDS);
+	runai_file_streamer_end(s);
+}
+
+static void ends_under_its_callers(void)
+{
+	pthread_t t[ASKERS + TAKERS];
+
+	finishing = false;
+	for (int round = 0; round < (T_TSAN ? 3 : 10); round++) {
+		start_all(t);
+		while (answers < 50u * (unsigned)round)
+			(void)sched_yield();
+		runai_file_streamer_end(s);
+		for (int i = 0; i < ASKERS + TAKERS; i++)
+			T_EQ(pthread_join(t[i], NULL), 0);
+		T_EQ(wrong, 0);
+		/* No read is under way. */
+		memset(memory, round, (size_t)ASKERS * RANGES * LEN);
+	}
+}
+
+static void *start_and_end(void *arg)
+{
+	char *to = memory + (uintptr_t)arg * LEN;
+
+	for (int i = 0; i < 30; i++) {
+		void *mine = NULL;
+
+		wrong += runai_file_streamer_start(&mine) != 0;
+		wrong += rig_read(mine, path, 100, LEN, to) != 0;
+		if (i % 3)
+			wrong += rig_response(mine).code != 0 ||
+				 t_differs(to, SEED, 100, LEN) != LEN;
+		runai_file_streamer_end(mine);
+	}
+	return NULL;
+}
+
+static void many_streamers(void)
+{
+	pthread_t t[8];
+
+	path = rig_file("threads", 60000);
+	wrong = 0;
+	for (uintptr_t i = 0; i < 8; i++)
+		T_EQ(pthread_create(&t[i], NULL, start_and_end, (void *)i), 0);
+	for (int i = 0; i < 8; i++)
+		T_EQ(pthread_join(t[i], NULL), 0);
+	T_EQ(wrong, 0);
+}
+
+int main(void)
+{
+	memory = malloc((size_t)ASKERS * RANGES * LEN);
+	if (!memory || scratch_new(NULL, dir, sizeof(dir)) < 0)
+		return 1;
+	T_RUN(every_range_has_one_response);
+	T_RUN(ends_under_its_callers);
+	T_RUN(many_streamers);
+	(void)scratch_remove(dir);
+	free(memory);
+	return t_done();
+}
