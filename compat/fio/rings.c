@@ -100,7 +100,7 @@ static void rings_done(struct engine_job *job)
 /* The number in a device's name, of the kind that the library for rings serves. */
 static int device_number(struct engine_job *job, int *ret)
 {
-	const char *kind = getenv("PST_USRBIO_DEVICE");
+	const char *kind = secure_getenv("PST_USRBIO_DEVICE");
 	const char *device = job->opts->device;
 	size_t len;
 

@@ -37,8 +37,8 @@ table() {
 }
 
 rounds() {
-	raw 0 pinned file --size 64k --seconds 0.2 --json
-	json out 'd["passes"][0]["bytes"] > 4194304 and d["passes"][0]["seconds"] >= 0.2'
+	raw 0 pinned file --size 64k --bytes 128k --seconds 0.5 --json
+	json out 'd["passes"][0]["bytes"] > 131072 and d["passes"][0]["seconds"] >= 0.5'
 }
 
 odirect() {
