@@ -4,6 +4,8 @@
  * without a trace.
  */
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "rig.h"
@@ -469,6 +471,42 @@ static void device_by_calls_that_wait(void)
 	end();
 }
 
+static atomic_bool came_back;
+
+static void *try_cancelled(void *arg)
+{
+	struct pst_done d;
+
+	(void)arg;
+	T_EQ(pthread_cancel(pthread_self()), 0);
+	(void)try(0, 0, PIECE, &d);
+	atomic_store(&came_back, true);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The call opens a window, which has locks of its own: it ends before its thread does. */
+static void cancelled_at_the_first_window(void)
+{
+	struct pst_done d;
+	pthread_t t;
+	void *how;
+
+	begin();
+	needs_try();
+	pst_mem_free(mem);
+	mem = rig_alloc("soft", FILE_LEN);
+	/* Too long for a window, which is not there yet. */
+	T_EQ(rig_read(file, mem, 0, 0, FILE_LEN).res, FILE_LEN);
+	T_EQ(pthread_create(&t, NULL, try_cancelled, NULL), 0);
+	T_EQ(pthread_join(t, &how), 0);
+	T_CHECK(how == PTHREAD_CANCELED);
+	T_CHECK(atomic_load(&came_back));
+	T_EQ(try(PIECE, 0, PIECE, &d), 1);
+	T_EQ(rig_mem_differs(mem, 0, PIECE, SEED, PIECE), PIECE);
+	end();
+}
+
 int main(void)
 {
 	rig_init();
@@ -484,5 +522,6 @@ int main(void)
 	rig_run1("by_calls_that_wait", by_calls_that_wait);
 	rig_run1("into_a_device", into_a_device);
 	rig_run1("device_by_calls_that_wait", device_by_calls_that_wait);
+	rig_run1("cancelled_at_the_first_window", cancelled_at_the_first_window);
 	return rig_done();
 }

@@ -83,6 +83,8 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 {
 	uint32_t path = 0;
 
+	/* A window opens, or a vendor's library is asked; pst_queue_try() leaves it to us. */
+	NO_CANCEL();
 	if (plan->pieces)
 		return 0;
 	q->holder.now = about_now_ns();
