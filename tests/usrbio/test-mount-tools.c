@@ -4,7 +4,9 @@
  * closed to its user's other processes.  penstock-mount, by PST_TEST_MOUNT.
  */
 #include <grp.h>
+#include <linux/securebits.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
@@ -444,7 +446,8 @@ static void publisher(void)
 	hf3fs_iovdestroy(&i);
 }
 
-static void nobody_looks_into_a_worker(void)
+/* The server is started with these securebits(7). */
+static void look_into_a_worker(unsigned long securebits)
 {
 	struct child c;
 	char path[64], line[256], byte = 0;
@@ -452,8 +455,12 @@ static void nobody_looks_into_a_worker(void)
 	int status;
 	FILE *f;
 
+	if (securebits && prctl(PR_SET_SECUREBITS, securebits) < 0)
+		T_SKIP("root, to become another user");
 	begin();
 	need_root();
+	if (securebits)
+		T_EQ(prctl(PR_SET_SECUREBITS, 0ul), 0);
 	T_EQ(pipe2(say, O_CLOEXEC), 0);
 	T_EQ(pipe2(told, O_CLOEXEC), 0);
 	c = child_start(publisher);
@@ -487,6 +494,17 @@ static void nobody_looks_into_a_worker(void)
 	end();
 }
 
+static void nobody_looks_into_a_worker(void)
+{
+	look_into_a_worker(0);
+}
+
+/* A service may be told that capabilities stay where a process becomes another user's. */
+static void capabilities_go_whatever_securebits_say(void)
+{
+	look_into_a_worker(SECBIT_NO_SETUID_FIXUP);
+}
+
 int main(void)
 {
 	api_init();
@@ -497,5 +515,6 @@ int main(void)
 	T_RUN(many_at_once);
 	T_RUN(settings_are_shown);
 	T_RUN(nobody_looks_into_a_worker);
+	T_RUN(capabilities_go_whatever_securebits_say);
 	return api_done();
 }

@@ -10,6 +10,7 @@
  * post while it is at work, it lets another watcher wait before it begins with much.
  */
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <penstock.h>
 
@@ -484,6 +486,15 @@ static void end(void)
 	(void)server_free(my.server);
 }
 
+/* What is left of root's rights: securebits(7) may keep capabilities when users change. */
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
+
+	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+}
+
 /*
  * Become the user's process, which no other process of his may trace or look into: it may have
  * files that one of them opened, and others may not.  Nobody could before: a process that was
@@ -494,11 +505,17 @@ static void end(void)
 static int become_user(const char *text)
 {
 	uid_t uid = (uid_t)strtoul(text, NULL, 10);
+	int err = 0;
 
-	if (getuid() != 0)
+	/* The effective user is the one that counts, as it does for the broker. */
+	if (geteuid() != 0)
 		return 0;
 	if (uid && setresuid(uid, uid, uid) < 0)
 		return -errno;
+	if (uid)
+		err = drop_capabilities();
+	if (err < 0)
+		return err;
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;
 }
 
