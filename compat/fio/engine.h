@@ -61,7 +61,8 @@ struct engine_memory {
 	uint64_t len;
 	bool is_device;
 	bool copies_in; /* before each write */
-	bool verifies;  /* each read is preceded by other bytes, and copied out */
+	bool verifies;  /* each read is preceded by other bytes, and copied out of a device */
+	uint64_t scrub; /* the state of what makes those bytes */
 };
 
 #define REPORT_ROWS 64

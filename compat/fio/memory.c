@@ -4,8 +4,6 @@
 #include <sys/mman.h>
 #include <verify.h>
 
-#define SCRUB 0xa5
-
 static int is_host(const char *device)
 {
 	return !strcmp(device, "host");
@@ -24,7 +22,7 @@ int memory_alloc(struct engine_job *job, uint64_t len)
 	m->is_device = !is_host(device);
 	m->copies_in = m->is_device &&
 		       (td->o.verify != VERIFY_NONE || (td->flags & TD_F_REFILL_BUFFERS));
-	m->verifies = m->is_device && td->o.verify != VERIFY_NONE;
+	m->verifies = td->o.verify != VERIFY_NONE;
 	/* A ring's memory is shared: its way makes that of the host. */
 	if (job->opts->rings && !m->is_device)
 		return 0;
@@ -68,18 +66,33 @@ int memory_fill(struct engine_job *job)
 	return r < 0 ? engine_fail(job, r, "%s", pst_error_text()) : 0;
 }
 
+/* Bytes that no pattern of fio's has, whatever a job chose.  The generator is SplitMix64. */
+static void scrub(struct engine_memory *m, char *buf, uint64_t len)
+{
+	for (uint64_t at = 0; at < len; at += sizeof(m->scrub)) {
+		uint64_t left = len - at, z = m->scrub += UINT64_C(0x9e3779b97f4a7c15);
+
+		z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+		z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+		z ^= z >> 31;
+		memcpy(buf + at, &z, left < sizeof(z) ? left : sizeof(z));
+	}
+}
+
 /*
- * The bytes of a write are brought there.  A read that is to be verified finds others than those
- * it should bring, also those that the same buffer wrote before.
+ * The bytes of a write are brought to a device.  A read that is to be verified finds others than
+ * those it should bring, so that it does not pass by what its buffer wrote or read before.
  */
 int memory_before(struct engine_job *job, const struct io_u *io_u)
 {
-	const struct engine_memory *m = &job->memory;
+	struct engine_memory *m = &job->memory;
 
 	if (io_u->ddir == DDIR_WRITE ? !m->copies_in : !m->verifies)
 		return 0;
 	if (io_u->ddir == DDIR_READ)
-		memset(io_u->xfer_buf, SCRUB, io_u->xfer_buflen);
+		scrub(m, io_u->xfer_buf, io_u->xfer_buflen);
+	if (!m->is_device)
+		return 0;
 	return pst_mem_copy_in(m->mem, memory_off(m, io_u), io_u->xfer_buf, io_u->xfer_buflen);
 }
 
@@ -87,7 +100,7 @@ int memory_after(struct engine_job *job, const struct io_u *io_u, uint64_t moved
 {
 	const struct engine_memory *m = &job->memory;
 
-	if (!m->verifies)
+	if (!m->verifies || !m->is_device)
 		return 0;
 	return pst_mem_copy_out(m->mem, memory_off(m, io_u), io_u->xfer_buf, moved);
 }

@@ -89,6 +89,44 @@ differs() {
 	done
 }
 
+# A device that brings reads elsewhere is found, whatever bytes fio looks for.
+lies() {
+	make_engine
+	cat >lie.c <<-'END'
+	#define _GNU_SOURCE
+	#include <dlfcn.h>
+	#include <penstock.h>
+
+	int pst_queue_prep(struct pst_queue *q, const struct pst_io *io)
+	{
+		int (*real)(struct pst_queue *, const struct pst_io *) =
+			(int (*)(struct pst_queue *, const struct pst_io *))dlsym(RTLD_NEXT, "pst_queue_prep");
+		static struct pst_mem *other;
+		struct pst_io lie = *io;
+
+		if (!other && pst_mem_alloc("soft:0", 1 << 20, NULL, &other) < 0)
+			return -12;
+		if (io->op == PST_OP_READ) {
+			lie.mem = other;
+			lie.mem_off = 0;
+		}
+		return real(q, &lie);
+	}
+	END
+	cc -shared -fPIC -I "$root/include" lie.c -o lie.so -L "$build/src" -lpenstock \
+		-Wl,-rpath,"$build/src"
+	for device in host soft:0; do
+		for pattern in 0x5a 0xa5 0x00; do
+			# What the buffers wrote is what is looked for.
+			job --rw=write --bs=4k --verify=pattern --verify_pattern=$pattern --device=$device
+			preload="$preload $PWD/lie.so"
+			fails "verify failed" --rw=write --bs=4k --verify=pattern --verify_fatal=1 \
+				--verify_pattern=$pattern --device=$device
+			preload=${preload% *}
+		done
+	done
+}
+
 cuda() {
 	make_engine
 	use_stub
@@ -211,5 +249,5 @@ killed() {
 	}
 }
 
-run_cases host soft differs cuda threads_and_processes trims direct limits_and_latencies errors \
+run_cases host soft differs lies cuda threads_and_processes trims direct limits_and_latencies errors \
 	plain_directory killed
