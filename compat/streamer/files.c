@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +45,34 @@ static struct open_file *find(struct files *f, const char *path, const struct st
 	return NULL;
 }
 
+static int says(char *text, size_t len, int r, const char *what)
+{
+	(void)snprintf(text, len, "%s", what);
+	return r;
+}
+
+/*
+ * The file that the name leads to now, with what it is: a link may lead elsewhere than when it was
+ * looked at.
+ */
+static int open_now(struct open_file *file, char *text, size_t len)
+{
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY;
+	_cleanup_(closep) int fd = -1;
+	int r;
+
+	fd = open(file->path, flags | O_NONBLOCK); /* it may be a pipe by now */
+	/* Another process holds a lease on the file: wait until the kernel broke it. */
+	if (fd < 0 && errno == EWOULDBLOCK)
+		fd = open(file->path, flags);
+	if (fd < 0 || fstat(fd, &file->st) < 0 || fcntl(fd, F_SETFL, 0) < 0) {
+		r = -errno;
+		return says(text, len, r, strerror(-r));
+	}
+	r = pst_file_wrap(fd, 0, NULL, &file->file);
+	return r < 0 ? says(text, len, r, pst_error_text()) : 0;
+}
+
 int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len)
 {
 	size_t size = strlen(path) + 1;
@@ -53,25 +82,24 @@ int files_get(struct files *f, const char *path, struct open_file **ret, char *t
 
 	if (stat(path, &st) < 0) {
 		r = -errno;
-		(void)snprintf(text, len, "%s", strerror(-r));
-		return r;
+		return says(text, len, r, strerror(-r));
 	}
+	/* To open a device may do something to it. */
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return says(text, len, S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO,
+			    "neither a regular file nor a block device");
 	(void)pthread_mutex_lock(&f->lock);
 	*ret = find(f, path, &st);
 	(void)pthread_mutex_unlock(&f->lock);
 	if (*ret)
 		return 0;
 	file = calloc(1, sizeof(*file) + size);
-	if (!file) {
-		(void)snprintf(text, len, "out of memory");
-		return -ENOMEM;
-	}
+	if (!file)
+		return says(text, len, -ENOMEM, "out of memory");
 	memcpy(file->path, path, size);
-	file->st = st;
 	file->users = 1;
-	r = pst_file_open(path, PST_FILE_READ, NULL, &file->file);
+	r = open_now(file, text, len);
 	if (r < 0) {
-		(void)snprintf(text, len, "%s", pst_error_text());
 		free(file);
 		return r;
 	}

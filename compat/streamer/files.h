@@ -18,7 +18,7 @@
 struct open_file {
 	struct pst_file *file;
 	struct open_file *next;
-	struct stat st; /* before it was opened: another file of this name is told by it */
+	struct stat st; /* of what is open: another file of this name is told by it */
 	unsigned users;
 	uint64_t used; /* when: a count of uses */
 	char path[];
@@ -35,7 +35,7 @@ void files_init(struct files *f);
 /* Close all; nobody reads any more. */
 void files_done(struct files *f);
 
-/* The file, to be given back; 0 or -errno with pst_error_text() or errno's own words in text. */
+/* The file, to be given back; 0, or -errno with a sentence in text. */
 int files_get(struct files *f, const char *path, struct open_file **ret, char *text, size_t len);
 void files_put(struct files *f, struct open_file *file);
 

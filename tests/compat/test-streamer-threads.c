@@ -135,6 +135,57 @@ static void many_streamers(void)
 	T_EQ(wrong, 0);
 }
 
+/* ------------------------------------------------- links that change meanwhile */
+
+static atomic_bool turning;
+
+static void point_to(const char *name)
+{
+	(void)symlink(name, in_dir("turn"));
+	T_EQ(rename(in_dir("turn"), in_dir("link")), 0);
+}
+
+static void *turn(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; turning; i++)
+		point_to(i % 2 ? "seven" : "xs");
+	return NULL;
+}
+
+/* A link is replaced while files are opened behind it: no later request gets the other file. */
+static void links_that_turn(void)
+{
+	char xs[64], link[PATH_MAX];
+	int fd;
+
+	rig_file("seven", sizeof(xs));
+	memset(xs, 'x', sizeof(xs));
+	fd = open(in_dir("xs"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	T_EQ(write(fd, xs, sizeof(xs)), (ssize_t)sizeof(xs));
+	T_EQ(close(fd), 0);
+	point_to("xs");
+	(void)snprintf(link, sizeof(link), "%s/link", dir);
+	for (int round = 0; round < (T_TSAN ? 20 : 200); round++) {
+		pthread_t t;
+
+		s = rig_start();
+		turning = true;
+		T_EQ(pthread_create(&t, NULL, turn, NULL), 0);
+		for (int i = 0; i < 20; i++)
+			T_EQ(rig_only(s, link, 0, sizeof(xs), memory), 0);
+		turning = false;
+		T_EQ(pthread_join(t, NULL), 0);
+		point_to("seven");
+		T_EQ(rig_only(s, link, 0, sizeof(xs), memory), 0);
+		T_EQ(t_differs(memory, SEED, 0, sizeof(xs)), sizeof(xs));
+		point_to("xs");
+		T_EQ(rig_only(s, link, 0, sizeof(xs), memory), 0);
+		T_EQ(memcmp(memory, xs, sizeof(xs)), 0);
+		runai_file_streamer_end(s);
+	}
+}
+
 int main(void)
 {
 	memory = malloc((size_t)ASKERS * RANGES * LEN);
@@ -143,6 +194,7 @@ int main(void)
 	T_RUN(every_range_has_one_response);
 	T_RUN(ends_under_its_callers);
 	T_RUN(many_streamers);
+	T_RUN(links_that_turn);
 	(void)scratch_remove(dir);
 	free(memory);
 	return t_done();
