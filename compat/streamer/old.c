@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls of 0.15 and 0.16: one request at a
- * time, whose files lie one behind the other in one buffer.
+ * The calls of 0.15 and 0.16: one request at a time, whose files lie one behind the other in one
+ * buffer.
  */
 #include <string.h>
 
@@ -88,16 +88,9 @@ static int make_ranges(struct ranges *r, uint32_t nr_files, const size_t *offs, 
 static int request(struct streamer *st, const struct request *req)
 {
 	struct submission *sub;
-	uint64_t outstanding;
-	int code;
+	int code = submission_new(req, &sub);
 
-	(void)pthread_mutex_lock(&st->lock);
-	outstanding = st->ranges;
-	(void)pthread_mutex_unlock(&st->lock);
-	if (outstanding)
-		return RUNAI_BUSY;
-	code = submission_new(req, &sub);
-	return code ? code : stream_submit(st, sub, NULL);
+	return code ? code : stream_submit(st, sub, true, NULL);
 }
 
 int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, const size_t *offs,
@@ -138,20 +131,14 @@ int runai_response(void *streamer, uint32_t *ret_file, uint32_t *ret_part)
 {
 	struct answer a = { 0 };
 	struct streamer *st;
-	uint64_t outstanding;
 	int code = streamer_enter(streamer, &st);
 
 	if (code)
 		return code;
-	(void)pthread_mutex_lock(&st->lock);
-	outstanding = st->ranges;
-	(void)pthread_mutex_unlock(&st->lock);
 	if (!ret_file || !ret_part)
 		code = RUNAI_INVALID;
-	else if (!outstanding)
-		code = RUNAI_FINISHED;
 	else
-		code = stream_answer(st, 0, &a);
+		code = stream_answer(st, 0, true, &a);
 	if (ret_file && ret_part && code != RUNAI_FINISHED) {
 		*ret_file = a.file;
 		*ret_part = a.range;

@@ -157,7 +157,7 @@ static void queue_jobs(struct streamer *st, struct submission *sub)
 	(void)pthread_cond_broadcast(&st->work);
 }
 
-int stream_submit(struct streamer *st, struct submission *sub, uint64_t *ret_id)
+int stream_submit(struct streamer *st, struct submission *sub, bool alone, uint64_t *ret_id)
 {
 	int code = RUNAI_SUCCESS;
 
@@ -168,6 +168,8 @@ int stream_submit(struct streamer *st, struct submission *sub, uint64_t *ret_id)
 	(void)pthread_mutex_lock(&st->lock);
 	if (!code && st->ending)
 		code = RUNAI_FINISHED;
+	if (!code && alone && st->ranges)
+		code = RUNAI_BUSY;
 	if (!code && st->ranges + sub->nr > RANGES_MAX) {
 		log_error("request: more than 16 Mi ranges are not answered");
 		code = RUNAI_INVALID;
@@ -209,7 +211,9 @@ static int take(struct streamer *st, struct answer *ret)
 	st->ready = r->next;
 	if (!st->ready)
 		st->ready_end = &st->ready;
-	st->ranges--;
+	/* Who waits for a response of what was asked waits for nothing. */
+	if (--st->ranges == 0)
+		(void)pthread_cond_broadcast(&st->answered);
 	sub->unanswered--;
 	*ret = (struct answer){
 		.submission = sub->id,
@@ -222,17 +226,17 @@ static int take(struct streamer *st, struct answer *ret)
 	return code;
 }
 
-int stream_answer(struct streamer *st, unsigned timeout_ms, struct answer *ret)
+int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct answer *ret)
 {
 	struct timespec end = in_ms(timeout_ms);
 	int code = RUNAI_SUCCESS;
 	int r = 0;
 
 	(void)pthread_mutex_lock(&st->lock);
-	while (!st->ready && !st->ending && r != ETIMEDOUT)
+	while (!st->ready && !st->ending && r != ETIMEDOUT && !(asked && !st->ranges))
 		r = timeout_ms ? pthread_cond_timedwait(&st->answered, &st->lock, &end)
 			       : pthread_cond_wait(&st->answered, &st->lock);
-	if (st->ending)
+	if (st->ending || (asked && !st->ranges))
 		code = RUNAI_FINISHED;
 	else if (!st->ready)
 		code = RUNAI_TIMED_OUT;

@@ -31,7 +31,6 @@ struct streamer {
 	pid_t pid;               /* the process that started it */
 	unsigned callers;        /* threads inside a call */
 	bool ending;
-	bool submits; /* a thread is inside stream_submit() */
 	uint64_t submissions;
 	uint64_t ranges; /* not answered */
 	struct job *jobs, **jobs_end;
@@ -46,7 +45,8 @@ struct streamer {
 
 /* Codes. */
 int stream_new(struct streamer **ret);
-int stream_submit(struct streamer *st, struct submission *sub, uint64_t *ret_id);
+/* @alone: RUNAI_BUSY while ranges of others are not answered. */
+int stream_submit(struct streamer *st, struct submission *sub, bool alone, uint64_t *ret_id);
 
 struct answer {
 	uint64_t submission;
@@ -54,8 +54,11 @@ struct answer {
 	int done;
 };
 
-/* The next response within timeout_ms (0: for ever); RUNAI_TIMED_OUT, RUNAI_FINISHED. */
-int stream_answer(struct streamer *st, unsigned timeout_ms, struct answer *ret);
+/*
+ * The next response within timeout_ms (0: for ever); RUNAI_TIMED_OUT, RUNAI_FINISHED.
+ * @asked: RUNAI_FINISHED also when no request has a range that is not answered
+ */
+int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct answer *ret);
 
 /* Wakes all that wait in it; stream_free() then waits for I/O. */
 void stream_stop(struct streamer *st);

@@ -229,7 +229,7 @@ int runai_file_streamer_request(void *streamer, uint64_t *ret_submission, uint32
 		return code;
 	code = submission_new(&req, &sub);
 	if (!code)
-		code = stream_submit(st, sub, ret_submission);
+		code = stream_submit(st, sub, false, ret_submission);
 	streamer_leave(st);
 	return code;
 }
@@ -244,7 +244,7 @@ int runai_file_streamer_response(void *streamer, uint64_t *ret_submission, uint3
 	if (code)
 		return code;
 	if (ret_submission && ret_file && ret_range && ret_done) {
-		code = stream_answer(st, timeout_ms, &a);
+		code = stream_answer(st, timeout_ms, false, &a);
 		*ret_submission = a.submission;
 		*ret_file = a.file;
 		*ret_range = a.range;

@@ -186,6 +186,69 @@ static void links_that_turn(void)
 	}
 }
 
+/* --------------------------------------------------------- 0.15 and 0.16 */
+
+static pthread_barrier_t together;
+static atomic_uint accepted, busy, finished;
+
+static void *ask_old(void *arg)
+{
+	static const size_t off = 100, size = 500, parts[] = { 500 };
+	static const size_t *const all = parts;
+	static const uint32_t nr = 1;
+	void *dst = memory + (uintptr_t)arg * LEN;
+	int code;
+
+	(void)pthread_barrier_wait(&together);
+	code = runai_request(s, 1, &path, &off, &size, &dst, &nr, &all, NULL, NULL, NULL, NULL,
+			     NULL);
+	accepted += code == RUNAI_SUCCESS;
+	busy += code == RUNAI_BUSY;
+	return NULL;
+}
+
+static void *take_old(void *arg)
+{
+	uint32_t file, part;
+	int code;
+
+	(void)arg;
+	(void)pthread_barrier_wait(&together);
+	while ((code = runai_response(s, &file, &part)) == RUNAI_SUCCESS)
+		answers++;
+	finished += code == RUNAI_FINISHED;
+	return NULL;
+}
+
+static void four_at_once(void *(*fn)(void *))
+{
+	pthread_t t[4];
+
+	for (uintptr_t i = 0; i < 4; i++)
+		T_EQ(pthread_create(&t[i], NULL, fn, (void *)i), 0);
+	for (int i = 0; i < 4; i++)
+		T_EQ(pthread_join(t[i], NULL), 0);
+}
+
+/* Of requests that come at once one is taken, and who waits for no response is told so. */
+static void old_calls_at_once(void)
+{
+	path = rig_file("threads", 60000);
+	T_EQ(pthread_barrier_init(&together, NULL, 4), 0);
+	for (unsigned round = 0; round < (T_TSAN ? 50 : 500); round++) {
+		s = rig_start();
+		accepted = busy = finished = answers = 0;
+		four_at_once(ask_old);
+		T_EQ(accepted, 1);
+		T_EQ(busy, 3);
+		four_at_once(take_old);
+		T_EQ(answers, 1);
+		T_EQ(finished, 4);
+		runai_end(s);
+	}
+	T_EQ(pthread_barrier_destroy(&together), 0);
+}
+
 int main(void)
 {
 	memory = malloc((size_t)ASKERS * RANGES * LEN);
@@ -195,6 +258,7 @@ int main(void)
 	T_RUN(ends_under_its_callers);
 	T_RUN(many_streamers);
 	T_RUN(links_that_turn);
+	T_RUN(old_calls_at_once);
 	(void)scratch_remove(dir);
 	free(memory);
 	return t_done();
