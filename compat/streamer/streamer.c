@@ -137,21 +137,21 @@ void runai_file_streamer_end(void *streamer)
 	stream_free(st);
 }
 
-/* "key\0value\0" of all; NULL without memory or with a NULL among them. */
+/* "key\0value\0" of all, in memory that never moves, so that it can be wiped; NULL without it. */
 static char *join(const char *const *keys, const char *const *values, unsigned nr, size_t *ret_len)
 {
-	size_t len = 0, size;
-	char *text = NULL;
-	FILE *f = open_memstream(&text, &size);
+	size_t len = 0;
+	char *text, *at;
 
-	for (unsigned i = 0; f && i < nr && keys[i] && values[i]; i++) {
-		(void)fwrite(keys[i], 1, strlen(keys[i]) + 1, f);
-		(void)fwrite(values[i], 1, strlen(values[i]) + 1, f);
+	for (unsigned i = 0; i < nr; i++)
 		len += strlen(keys[i]) + strlen(values[i]) + 2;
-	}
-	if (!f || fclose(f) != 0 || size != len) {
-		free(text);
+	text = malloc(len);
+	if (!text)
 		return NULL;
+	at = text;
+	for (unsigned i = 0; i < nr; i++) {
+		at = stpcpy(at, keys[i]) + 1;
+		at = stpcpy(at, values[i]) + 1;
 	}
 	*ret_len = len;
 	return text;

@@ -186,6 +186,39 @@ static void credentials_are_set_once(void)
 	runai_file_streamer_end(s);
 }
 
+/* How often the heap has these bytes. */
+static unsigned in_heap(const char *what, size_t len)
+{
+	static char maps[1 << 16];
+	unsigned long from = 0, to = 0;
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	unsigned nr = 0;
+	ssize_t n;
+
+	for (size_t at = 0; (n = read(fd, maps + at, sizeof(maps) - 1 - at)) > 0;)
+		at += (size_t)n;
+	T_EQ(close(fd), 0);
+	for (char *line = strtok(maps, "\n"); line; line = strtok(NULL, "\n"))
+		if (strstr(line, "[heap]"))
+			T_EQ(sscanf(line, "%lx-%lx", &from, &to), 2);
+	for (const char *at = (const char *)from; at + len <= (const char *)to; at++)
+		nr += memcmp(at, what, len) == 0;
+	return nr;
+}
+
+/* So long that a buffer that grows would leave parts of them where it was. */
+static void credentials_are_wiped(void)
+{
+	static char token[6000];
+	const char *k[] = { "first", "second", "third" }, *v[] = { token, token, token };
+	void *s = rig_start();
+
+	memset(token, 'k', sizeof(token) - 1);
+	T_EQ(runai_file_streamer_set_credentials(s, k, v, 3), 0);
+	runai_file_streamer_end(s);
+	T_EQ(in_heap(token, 256), 0);
+}
+
 static void codes_have_words(void)
 {
 	for (int i = 0; i <= 28; i++)
@@ -372,6 +405,7 @@ int main(void)
 	T_RUN(what_a_request_refuses);
 	T_RUN(strangers_are_no_streamers);
 	T_RUN(credentials_are_set_once);
+	T_RUN(credentials_are_wiped);
 	T_RUN(codes_have_words);
 	T_RUN(the_block_is_never_0);
 	T_RUN(lists_files);
