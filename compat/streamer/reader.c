@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
 
@@ -208,7 +209,7 @@ int reader_start(struct streamer *st)
 	else {
 		r = thread_start(&rd->thread, reader_main, rd);
 		if (r < 0)
-			log_error("request: no thread can be started; see RLIMIT_NPROC");
+			log_error("request: %s", err_text());
 	}
 	if (r < 0) {
 		reader_free(rd);

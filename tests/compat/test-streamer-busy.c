@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reads that end while their memory may still be written to, as those of a file system that hangs:
- * their ranges have RUNAI_UNKNOWN, and the end of the streamer waits for them.  The library's
- * objects are linked in, with calls of libpenstock that this file stands before.
+ * their ranges have RUNAI_UNKNOWN, and the end of the streamer waits for them.  Threads that are
+ * refused.  The library's objects are linked in, with calls of libpenstock that this file stands
+ * before.
  */
 #include <stdatomic.h>
+
+#include "base/log.h"
 
 #include "streamer_rig.h"
 
 static atomic_uint busy;   /* so many completions from now on are made busy */
 static atomic_uint drains; /* calls that waited with a bound, and then for ever */
 static atomic_uint for_ever;
+static atomic_bool no_threads;
 
 int __real_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns);
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns);
 int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg);
 
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns)
@@ -40,6 +48,12 @@ int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns)
 	}
 	drains++;
 	return -EBUSY;
+}
+
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
+			  void *arg)
+{
+	return no_threads ? EAGAIN : __real_pthread_create(ret, attr, fn, arg);
 }
 
 #define LEN (9u << 20)
@@ -90,6 +104,29 @@ static void an_end_without_answers(void)
 	T_EQ(drains, for_ever);
 }
 
+static void note_line(void *ret, int level, const char *line)
+{
+	(void)level;
+	(void)snprintf(ret, 256, "%s", line);
+}
+
+/* The request says so, with the limits that may be the cause, and a later one works. */
+static void threads_that_are_refused(void)
+{
+	const char *path = rig_file("thread", 100);
+	void *s = rig_start();
+	char line[256] = "";
+
+	log_set(note_line, line, PST_LOG_ERROR);
+	no_threads = true;
+	T_EQ(rig_read(s, path, 0, 100, memory), RUNAI_UNKNOWN);
+	no_threads = false;
+	log_set(NULL, NULL, 0);
+	T_CHECK(strstr(line, "RLIMIT_NPROC") && strstr(line, "pids limit"));
+	T_EQ(rig_only(s, path, 0, 100, memory), 0);
+	runai_file_streamer_end(s);
+}
+
 int main(void)
 {
 	memory = malloc(LEN);
@@ -97,6 +134,7 @@ int main(void)
 		return 1;
 	T_RUN(a_hanging_read);
 	T_RUN(an_end_without_answers);
+	T_RUN(threads_that_are_refused);
 	(void)scratch_remove(dir);
 	free(memory);
 	return t_done();
