@@ -23,7 +23,6 @@ int stream_new(struct streamer **ret)
 	(void)pthread_cond_init(&st->answered, &monotonic);
 	(void)pthread_cond_init(&st->left, NULL);
 	(void)pthread_condattr_destroy(&monotonic);
-	st->pid = getpid();
 	st->jobs_end = &st->jobs;
 	st->ready_end = &st->ready;
 	files_init(&st->files);
@@ -228,10 +227,12 @@ static int take(struct streamer *st, struct answer *ret)
 
 int stream_answer(struct streamer *st, unsigned timeout_ms, bool asked, struct answer *ret)
 {
-	struct timespec end = in_ms(timeout_ms);
+	struct timespec end = { 0 };
 	int code = RUNAI_SUCCESS;
 	int r = 0;
 
+	if (timeout_ms)
+		end = in_ms(timeout_ms);
 	(void)pthread_mutex_lock(&st->lock);
 	while (!st->ready && !st->ending && r != ETIMEDOUT && !(asked && !st->ranges))
 		r = timeout_ms ? pthread_cond_timedwait(&st->answered, &st->lock, &end)

@@ -4,7 +4,6 @@
 #define STREAMER_STREAM_H
 
 #include <pthread.h>
-#include <sys/types.h>
 
 #include "files.h"
 #include "submission.h"
@@ -28,7 +27,7 @@ struct streamer {
 	pthread_cond_t work;     /* there is a job, or the end */
 	pthread_cond_t answered; /* there is a response, or the end */
 	pthread_cond_t left;     /* the last caller has left */
-	pid_t pid;               /* the process that started it */
+	uint64_t forks;          /* of the process that started it: see streamer.c */
 	unsigned callers;        /* threads inside a call */
 	bool ending;
 	uint64_t submissions;

@@ -38,6 +38,9 @@ static struct handle_table streamers = HANDLE_TABLE(STREAMERS_MAX);
  * leaves it free in the child. */
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* How many fork()s lead to this process, since the first streamer: asking the kernel who it is
+ * would cost each response more than all else. */
+static uint64_t forks;
 
 static void close_door(void)
 {
@@ -49,25 +52,33 @@ static void open_door(void)
 	(void)pthread_mutex_unlock(&door);
 }
 
+static void open_door_of_child(void)
+{
+	forks++;
+	open_door();
+}
+
 static void watch_forks(void)
 {
-	(void)pthread_atfork(close_door, open_door, open_door);
+	(void)pthread_atfork(close_door, open_door, open_door_of_child);
 }
 
 int streamer_enter(void *streamer, struct streamer **ret)
 {
 	struct streamer *st;
+	bool ours;
 
 	(void)pthread_mutex_lock(&door);
 	st = handle_get(&streamers, (uintptr_t)streamer);
-	if (st && st->pid == getpid())
+	ours = st && st->forks == forks;
+	if (ours)
 		st->callers++;
 	(void)pthread_mutex_unlock(&door);
 	if (!st) {
 		log_error("%p is no streamer, or one that ended", streamer);
 		return RUNAI_INVALID;
 	}
-	if (st->pid != getpid()) {
+	if (!ours) {
 		streamer_say("this streamer belongs to the process that forked this one");
 		return RUNAI_UNKNOWN;
 	}
@@ -106,6 +117,9 @@ int runai_file_streamer_start(void **ret_streamer)
 	code = stream_new(&st);
 	if (code)
 		return code;
+	(void)pthread_mutex_lock(&door);
+	st->forks = forks;
+	(void)pthread_mutex_unlock(&door);
 	r = handle_new(&streamers, st, &handle);
 	if (r < 0) {
 		log_error("start: %s",
@@ -127,7 +141,7 @@ void runai_file_streamer_end(void *streamer)
 	if (!st)
 		return;
 	/* Its threads are not here, and what it holds is the parent's too. */
-	if (st->pid != getpid())
+	if (st->forks != forks)
 		return;
 	stream_stop(st);
 	(void)pthread_mutex_lock(&door);
