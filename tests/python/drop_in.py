@@ -39,6 +39,39 @@ def bytes_are_those_of_a_file():
 
 
 @case
+def what_cannot_be_saved_is_refused():
+    np = numpy()
+    gives(SafetensorError, st.save, {"x": np.ma.array([1, 2, 3], mask=[0, 1, 0])})
+    eq(st.load(st.save({"x": np.ma.array([1, 2])}))["x"].tolist(), [1, 2])
+    eq(st.load(st.save({"x": np.asmatrix([[1, 2]])}))["x"].tolist(), [[1, 2]])
+    t = torch()
+    gives(SafetensorError, st.save, {"x": t.zeros(3, device="meta")})
+    if hasattr(t, "float4_e2m1fn_x2"):
+        pair = t.zeros(1, dtype=t.uint8).view(t.float4_e2m1fn_x2)
+        gives(SafetensorError, st.save, {"x": pair.reshape(())})
+
+
+@case
+def files_are_named_by_bytes_too_and_their_folder_is_synced():
+    np = numpy()
+    path = f"{work}/by-bytes"
+    synced, fsync = [], os.fsync
+
+    def noted(fd):
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+    os.fsync = noted
+    try:
+        st.save_file({"x": np.ones(3)}, path.encode(), sync=False)
+        eq(synced, [])
+        st.save_file({"x": np.ones(3)}, path.encode())
+    finally:
+        os.fsync = fsync
+    eq(synced, [os.path.realpath(work)])
+    eq(st.load_file(path.encode())["x"].tolist(), [1, 1, 1])
+
+
+@case
 def tensors_by_their_addresses():
     np = numpy()
     array = np.arange(10, dtype=np.float32)
@@ -261,6 +294,10 @@ def programs_of_the_package():
     package.__path__ = []
     program = types.ModuleType("program")
     program.opens, program.loads = safe_open, theirs
+    # Another one, that uses ours by its own will, before and afterwards.
+    from penstock.safetensors.numpy import save_file
+    program.ours = (st.SafetensorError, st.safe_open, save_file)
+    program.error, program.our_opens, program.our_saves = program.ours
     sys.modules.update({"safetensors": package, "safetensors.numpy": for_numpy,
                         "program": program})
     try:
@@ -268,6 +305,8 @@ def programs_of_the_package():
             with st.patched():
                 pass
             with program.opens(path, framework="np") as f:
+                true(isinstance(f, package.safe_open) and not isinstance(1, package.safe_open))
+                true(isinstance(package.safe_open, type))
                 eq(f.get_tensor("a").tolist(), [0, 1, 2])
             eq(program.loads(path)["a"].tolist(), [0, 1, 2])
             gives(package.SafetensorError, program.opens(path, "np").get_tensor, "nothing")
@@ -279,6 +318,7 @@ def programs_of_the_package():
             sys.modules["late"] = late
         true(program.opens is safe_open and late.opens is safe_open)
         true(package.SafetensorError is TheirError)
+        eq((program.error, program.our_opens, program.our_saves), program.ours)
         true(package.safe_open is safe_open and for_numpy.load_file is theirs)
         gives(ZeroDivisionError, fails_inside)
         true(program.opens is safe_open)

@@ -9,33 +9,40 @@ import types
 from typing import Iterator
 
 from ._frames import served
-from ._header import SafetensorError
+from ._header import AnySafetensorError
 from ._load import safe_open
 
-# Of each module, what is rebound: {name: has it a device?}
+# Of each module, what is rebound: {name: the device's place among its arguments or None}
 _NAMES = {
-    "safetensors.torch": {"load_file": True, "save_file": False, "load_model": True,
-                          "save_model": False},
-    "safetensors.numpy": {"load_file": False, "save_file": False},
+    "safetensors.torch": {"load_file": 1, "save_file": None, "load_model": 3, "save_model": None},
+    "safetensors.numpy": {"load_file": None, "save_file": None},
 }
 _lock = threading.Lock()
 _depth = 0
 _ours = []  # pairs of theirs and ours
 
 
+# What is put in is nobody's but these blocks': at the end it is known by that.
+
 def _opens(theirs):
-    @functools.wraps(safe_open, updated=())
-    def opens(filename, framework, device="cpu", **options):
-        call = safe_open if served(framework, device) else theirs
-        return call(filename, framework, device, **options)
-    return opens
+    class Choice(type):
+        """A class, as safe_open is one: programs say isinstance(), or name it in their hints."""
+
+        def __call__(cls, filename, framework, device="cpu", **options):
+            call = safe_open if served(framework, device) else theirs
+            return call(filename, framework, device, **options)
+
+        def __instancecheck__(cls, obj):
+            return isinstance(obj, (safe_open, theirs))
+    return Choice(safe_open.__name__, (), {"__doc__": safe_open.__doc__})
 
 
-def _with_device(theirs, ours, place):
+def _calls(theirs, ours, place):
+    """place: of the device among the arguments, None without one"""
     @functools.wraps(ours)
     def call(*args, **options):
-        device = options.get("device", args[place] if len(args) > place else "cpu")
-        return (ours if served("pt", device) else theirs)(*args, **options)
+        device = options.get("device", args[place] if place and len(args) > place else "cpu")
+        return (ours if not place or served("pt", device) else theirs)(*args, **options)
     return call
 
 
@@ -46,18 +53,16 @@ def _pairs():
         raise ImportError("there is nothing to patch: the package safetensors is not installed"
                           ) from None
     pairs = [(package.safe_open, _opens(package.safe_open)),
-             (package.SafetensorError, SafetensorError)]
+             (package.SafetensorError, AnySafetensorError)]
     for module, names in _NAMES.items():
         try:
             theirs = importlib.import_module(module)
         except ImportError:
             continue  # torch or numpy is not installed
         ours = importlib.import_module(f"penstock.{module}")
-        for name, has_device in names.items():
-            old, new = getattr(theirs, name), getattr(ours, name)
-            if has_device:
-                new = _with_device(old, new, {"load_file": 1, "load_model": 3}[name])
-            pairs.append((old, new))
+        for name, place in names.items():
+            old = getattr(theirs, name)
+            pairs.append((old, _calls(old, getattr(ours, name), place)))
     return pairs
 
 

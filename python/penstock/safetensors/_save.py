@@ -19,6 +19,10 @@ def _of_numpy(name, array, names):
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}")
     shape = array.shape
+    # What subclasses, such as a matrix, do with their shape is theirs.
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise SafetensorError(f"tensor '{name}' is masked; call its filled() first")
+    array = array.view(np.ndarray)
     if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
         array = array.astype(array.dtype.newbyteorder("<"))
     if not array.flags.c_contiguous:
@@ -36,11 +40,16 @@ def _of_torch(name, tensor, names):
     if not tensor.is_contiguous():
         raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.device.type == "meta":
+        raise SafetensorError(f"tensor '{name}' is on the device 'meta' and has no bytes")
     if tensor.device.type not in ("cpu", "cuda"):
-        # Memory that only torch reaches; of "meta" it says that there is none.
+        # Memory that only torch reaches.
         tensor = tensor.cpu()
     shape = tuple(tensor.shape)
     if dtype == "F4":
+        if not shape:
+            raise SafetensorError(f"tensor '{name}' is 0-d and has two elements; reshape it to "
+                                  "one dimension")
         # One element of torch's is two.
         shape = shape[:-1] + (shape[-1] * 2,)
     return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
@@ -85,9 +94,18 @@ def arrange(found, metadata):
     return build([entry for entry, _ in found], metadata), found
 
 
+def sync_folder(folder):
+    """Wait until the disk has the names in a folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def write(filename, head, found, sync=True):
     """Write beside filename under another name, then rename."""
-    target = os.path.realpath(filename)
+    target = os.path.realpath(os.fsdecode(filename))
     temporary = f"{target}.{secrets.token_hex(8)}.tmp"
     try:
         with File(temporary, "x") as file:
@@ -100,6 +118,8 @@ def write(filename, head, found, sync=True):
             if sync:
                 file.sync()
         os.replace(temporary, target)
+        if sync:
+            sync_folder(os.path.dirname(target))
     except BaseException:
         try:
             os.unlink(temporary)
