@@ -2,9 +2,11 @@
 """penstock.torch: state dicts in files and folders, and files of tensors."""
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
+import time
 
 from tap import Skip, case, eq, gives, run, torch, true, work
 
@@ -68,6 +70,92 @@ def files_and_folders():
 
 
 @case
+def shards_of_a_save_that_did_not_end():
+    t = torch()
+    from penstock import torch as pt
+    folder, want = f"{work}/partly", {name: t.ones(100) for name in "abc"}
+    for tensor in want.values():
+        tensor += 1
+    pt.save(want, folder, shard_bytes=400)
+    os.unlink(f"{folder}/model.safetensors.index.json")
+    same(t, pt.load(folder), want)
+    os.unlink(f"{folder}/{sorted(os.listdir(folder))[1]}")
+    e = gives(st.SafetensorError, pt.load, folder)
+    true("did not come to its end" in str(e), str(e))
+    eq(list(pt.load(folder, names=["a"])), ["a"])
+    # Another one in the same folder, with other names.
+    pt.save({"z": t.ones(3)}, f"{work}/partly-two", shard_bytes=400)
+    name, = [name for name in os.listdir(f"{work}/partly-two") if name.endswith("rs")]
+    os.rename(f"{work}/partly-two/{name}", f"{folder}/{name}")
+    e = gives(st.SafetensorError, pt.load, folder, names=["a"])
+    true("several saves" in str(e), str(e))
+
+
+@case
+def more_files_than_descriptors():
+    t = torch()
+    from penstock import torch as pt
+    folder = f"{work}/hundreds"
+    want = {f"t{n}": t.full((3,), float(n)) for n in range(150)}
+    pt.save(want, folder, shard_bytes=1, sync=False)
+    used = len(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 140, limits[1]))
+    try:
+        same(t, pt.load(folder), want)
+        eq(len(os.listdir("/proc/self/fd")), used)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    paths = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.endswith("rs")]
+    last = paths[-1]
+
+    def replaced(*_):
+        st.save_file({"t149": t.ones(9)}, last)
+    e = gives(st.SafetensorError, st.load_files, paths, framework="pt", progress=replaced)
+    true("replaced" in str(e), str(e))
+
+
+@case
+def names_in_an_old_index_that_are_no_models():
+    t = torch()
+    from penstock import torch as pt
+    folder = f"{work}/old"
+    os.mkdir(folder)
+    for name, text in (("config.json", "{}"), ("model.safetensors.index.json",
+                                               '{"weight_map": {"a": "config.json"}}')):
+        with open(f"{folder}/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+    pt.save({"a": t.ones(3)}, folder, shard_bytes=100)
+    true(os.path.exists(f"{folder}/config.json"))
+
+
+@case
+def a_callback_may_close_the_file():
+    t = torch()
+    from penstock import torch as pt
+    path = f"{work}/closes"
+    with open(path, "wb") as file:
+        file.write(bytes(100))
+    used, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    closed = threading.Event()
+
+    def close(_):
+        f.close()
+        closed.set()
+    for _ in range(20):
+        closed.clear()
+        f = pt.File(path)
+        future = f.pread_future(t.zeros(4))
+        future.add_done_callback(close)
+        eq(future.result(10), 16)
+        true(closed.wait(10), "close() raised")
+    end = time.monotonic() + 10
+    while time.monotonic() < end and threading.active_count() > threads:
+        time.sleep(0.01)
+    eq((len(os.listdir("/proc/self/fd")), threading.active_count()), (used, threads))
+
+
+@case
 def indexes_that_lie():
     t = torch()
     from penstock import torch as pt
@@ -79,7 +167,8 @@ def indexes_that_lie():
     file_of = good["a"]
     for bad in ({**good, "more": file_of}, {k: v for k, v in good.items() if k != "b"},
                 {**good, "a": good["c"]}, {**good, "a": "../x"}, {**good, "a": "/etc/passwd"},
-                {**good, "a": ".."}, {**good, "a": 1}, {**good, "a": ""}, [], 1, {"a": "x\0"}):
+                {**good, "a": ".."}, {**good, "a": 1}, {**good, "a": ""}, [], 1,
+                {"a": "x\0"}, {"a": "\ud800"}):
         with open(index, "w", encoding="utf-8") as file:
             json.dump({"weight_map": bad}, file)
         gives(st.SafetensorError, pt.load, folder)
@@ -92,6 +181,10 @@ def indexes_that_lie():
         with open(index, "w", encoding="utf-8") as file:
             file.write(text)
         gives(st.SafetensorError, pt.load, folder)
+    os.unlink(index)
+    os.mkfifo(index)
+    e = gives(st.SafetensorError, pt.load, folder)
+    true("regular" in str(e), str(e))
     with open(f"{folder}/other.safetensors.index.json", "w", encoding="utf-8") as file:
         file.write("{}")
     e = gives(st.SafetensorError, pt.load, folder)

@@ -13,6 +13,7 @@ from ._slices import dims_of, pieces
 _BATCH = 1 << 30            # bytes of one call
 _BATCH_PROGRESS = 128 << 20  # where somebody watches
 _BATCH_TENSORS = 65536
+_OPEN_MAX = 64      # files; of more each is opened again when it is read
 
 
 BACKENDS = ("mmap", "pread", "penstock")
@@ -40,6 +41,20 @@ def _checked(file, path):
     except BaseException:
         file.close()
         raise
+
+
+def _facts(header):
+    return header.data, [tuple(getattr(entry, name) for name in entry.__slots__)
+                         for entry in header.tensors.values()]
+
+
+def _again(path, header):
+    """The file of a path whose header is known."""
+    file, now = _open(path)
+    if _facts(now) != _facts(header):
+        file.close()
+        raise SafetensorError(f"{path}: the file was replaced after its header was read")
+    return file
 
 
 class _Batches:
@@ -94,7 +109,9 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
     try:
         for path in filenames:
             file, header = _open(path)
-            opened.append((file, header))
+            if len(opened) >= _OPEN_MAX:
+                file.close()
+            opened.append((path, file, header))
             for name, entry in header.tensors.items():
                 if name in owner:
                     raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
@@ -104,10 +121,10 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
         missing = sorted((wanted or set()) - owner.keys())
         if missing:
             raise SafetensorError(f"no file has a tensor '{missing[0]}'")
-        plan = [(file, header, [entry for entry in header.tensors.values()
-                                if wanted is None or entry.name in wanted])
-                for file, header in opened]
-        total = sum(entry.nbytes for _, _, entries in plan for entry in entries)
+        plan = [(path, file, header, [entry for entry in header.tensors.values()
+                                      if wanted is None or entry.name in wanted])
+                for path, file, header in opened]
+        total = sum(entry.nbytes for _, _, _, entries in plan for entry in entries)
         so_far = 0
 
         def done(nbytes):
@@ -115,11 +132,13 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
             so_far += nbytes
             progress(so_far, total)
         result = {}
-        for file, header, entries in plan:
-            _load(file, header, entries, frame, strict, done if progress else None, result)
+        for path, file, header, entries in plan:
+            with file if not file.closed else _again(path, header) as still_open:
+                _load(still_open, header, entries, frame, strict, done if progress else None,
+                      result)
         return result
     finally:
-        for file, _ in opened:
+        for _, file, _ in opened:
             file.close()
 
 

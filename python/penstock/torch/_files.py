@@ -12,6 +12,7 @@ from .._memory import Memory
 from .._types import Path
 
 _WORKERS = 8
+_NAME = "penstock-file"
 
 
 def bytes_of(tensor):
@@ -99,7 +100,7 @@ class File:
                 # Threads are not in a child, where nothing would end.
                 self._pid = os.getpid()
                 self._workers = concurrent.futures.ThreadPoolExecutor(
-                    _WORKERS, thread_name_prefix="penstock-file")
+                    _WORKERS, thread_name_prefix=_NAME)
             return self._workers.submit(move)
 
     def _use(self):
@@ -135,14 +136,24 @@ class File:
         self._use().sync()
 
     def close(self) -> None:
-        """Wait for futures and close.  May be called again."""
+        """Wait for futures and close.  May be called again.
+
+        A future's callback does not wait: the file is closed soon after the other futures are done.
+        """
         with self._lock:
             file, self._file = self._file, None
             workers, self._workers = self._workers, None
-        if workers is not None:
-            workers.shutdown()
-        if file is not None:
-            file.close()
+
+        def end():
+            if workers is not None:
+                workers.shutdown()
+            if file is not None:
+                file.close()
+        if workers is not None and threading.current_thread().name.startswith(_NAME):
+            # A thread cannot wait for its own end.
+            threading.Thread(target=end, name="penstock-close").start()
+        else:
+            end()
 
     def __enter__(self) -> "File":
         return self

@@ -5,11 +5,12 @@ import json
 import os
 import re
 import secrets
+import stat
 from typing import Any, Dict, Iterable, Mapping, Optional
 
 from .._types import Device, Path, Progress
 from ..safetensors import SafetensorError, load_files, safe_open
-from ..safetensors._save import arrange, tensors_of, write
+from ..safetensors._save import arrange, sync_folder, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
 _INDEX_MAX = 256 << 20
@@ -27,6 +28,15 @@ def folder_of(path):
     return path
 
 
+def encodable(name):
+    """Can a file be called so?  Not with half of a character."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _once(pairs):
     result = dict(pairs)
     if len(result) != len(pairs):
@@ -34,9 +44,12 @@ def _once(pairs):
     return result
 
 
-def _shards(path):
+def shards_of(path):
     """{name of a tensor: name of its file} from an index, which is hostile until checked."""
-    if os.path.getsize(path) > _INDEX_MAX:
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode):
+        raise SafetensorError(f"{path}: this is no regular file")
+    if facts.st_size > _INDEX_MAX:
         raise SafetensorError(f"{path}: the index has more than {_INDEX_MAX} bytes")
     try:
         with open(path, encoding="utf-8") as file:
@@ -48,28 +61,56 @@ def _shards(path):
         raise SafetensorError(f"{path}: the weight_map is no object")
     for name, shard in shards.items():
         if (not isinstance(shard, str) or os.path.basename(shard) != shard or "\0" in shard or
-                shard in ("", ".", "..")):
+                shard in ("", ".", "..") or not encodable(shard)):
             raise SafetensorError(f"{path}: tensor '{name[:80]}' is in no file of this folder")
     return shards
 
 
-def _files_of(folder, names):
-    """(paths, names of tensors or None, {path: its tensors} or None) of a folder."""
+def models_of(folder, complete):
+    """(name of the index or None, names of safetensors files if there is none) in a folder.
+
+    complete: without an index, refuse shards of which some are missing
+
+    Raises SafetensorError, also for several indexes and for shards of several saves without one.
+    """
     found = sorted(os.listdir(folder))
     indexes = [name for name in found if name.endswith(".safetensors.index.json")]
     if len(indexes) > 1:
         raise SafetensorError(f"{folder}: there are several indexes, {', '.join(indexes)}; name "
                               "the one that is meant")
     if indexes:
-        return _files_of_index(os.path.join(folder, indexes[0]), names)
-    paths = [os.path.join(folder, name) for name in found if name.endswith(".safetensors")]
-    if not paths:
+        return indexes[0], []
+    files = [name for name in found if name.endswith(".safetensors")]
+    sets = {}
+    for name in files:
+        shard = re.fullmatch(r"(.*)-(\d{5,12})-of-(\d{5,12})\.safetensors", name)
+        if shard:
+            sets.setdefault((shard[1], int(shard[3])), set()).add(int(shard[2]))
+    for (begin, count), numbers in sets.items():
+        # A rank of torch's writer, "shard-N", may have nothing for some of the files.
+        if complete and len(numbers) < count and not begin.startswith("shard-"):
+            raise SafetensorError(f"{folder}: there is no index, and of the {count} files of "
+                                  f"{begin} there are {len(numbers)}: a save or copy of them did "
+                                  "not come to its end")
+    ours = [begin for begin, _ in sets if re.fullmatch("model-[0-9a-f]{8}", begin)]
+    if len(ours) > 1:
+        raise SafetensorError(f"{folder}: there is no index, and files of several saves, "
+                              f"{', '.join(ours)}")
+    return None, files
+
+
+def _files_of(folder, names):
+    """(paths, names of tensors or None, {path: its tensors} or None) of a folder."""
+    index, files = models_of(folder, names is None)
+    if index:
+        return _files_of_index(os.path.join(folder, index), names)
+    if not files:
         raise SafetensorError(f"{folder}: there are no safetensors files in this folder")
-    return paths, names, None
+    return [os.path.join(folder, name) for name in files], names, None
 
 
 def _files_of_index(path, names):
-    shards = _shards(path)
+    shards = shards_of(path)
     if names is not None:
         for name in names:
             if name not in shards:
@@ -183,8 +224,9 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
 
 
 def _old_shards(index):
+    """Files that an index leads to and that a new one makes needless."""
     try:
-        return set(_shards(index).values())
+        return {name for name in shards_of(index).values() if name.endswith(".safetensors")}
     except (OSError, SafetensorError):
         return set()
 
@@ -195,14 +237,6 @@ def remove(folder, names):
             os.unlink(os.path.join(folder, name))
         except FileNotFoundError:
             pass
-
-
-def sync_folder(folder):
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def replace(path, data, sync):

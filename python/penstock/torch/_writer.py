@@ -16,9 +16,10 @@ from torch.futures import Future
 
 from .._file import File
 from .._types import Path
+from ..safetensors._save import sync_folder
 from . import _metadata
 from ._archive import CheckpointError, build
-from ._models import folder_of, remove, replace, sync_folder
+from ._models import folder_of, remove, replace
 
 _BATCH = 256 << 20      # bytes of one call, and of copies that are held
 _BATCH_PIECES = 4096
