@@ -4,6 +4,7 @@ import importlib
 import io
 import logging
 import os
+import pathlib
 import pickle
 import random
 import shutil
@@ -211,6 +212,93 @@ def kinds_of_tensors_that_torch_alone_describes():
 
 
 @case
+def bytes_that_are_conjugates():
+    p = Parts()
+    t, path = p.t, f"{work}/conjugates"
+    x = t.randn(3, dtype=t.complex64)
+    # torch's writer leaves the bytes as they are and notes what they are.
+    p.save({"c": x.conj()}, storage_writer=p.dcp.FileSystemWriter(path))
+    got = {"c": t.zeros_like(x)}
+    p.load(got, storage_reader=p.R(path))
+    eq(got["c"].tolist(), x.conj().tolist())
+
+
+@case
+def tensors_of_kinds_of_the_program():
+    p = Parts()
+    t, path = p.t, f"{work}/wrapped"
+
+    class Wrapper(t.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return t.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            args = [arg.inner if isinstance(arg, cls) else arg for arg in args]
+            result = function(*args, **(kwargs or {}))
+            return cls(result) if isinstance(result, t.Tensor) else result
+    p.save({"a": t.arange(10.0)}, storage_writer=p.W(path))
+    target = Wrapper(t.zeros(10))
+    p.load({"a": target}, storage_reader=p.R(path))
+    eq(target.inner.tolist(), t.arange(10.0).tolist())
+
+
+@case
+def small_pieces_with_gaps():
+    p = Parts()
+    t, path = p.t, f"{work}/pieces"
+    want = {"w": t.randn(500, 1000, 2, 2), "x": t.arange(1 << 20).reshape(1 << 16, 16)}
+    p.save(want, storage_writer=p.W(path))
+    from penstock.torch import _reader
+    from penstock.torch._archive import Stored
+    found = _reader.ranges(Stored(t.float32, (500, 1000, 2, 2), 0), (0, 0, 0, 1),
+                           (500, 1000, 2, 1))
+    eq((list(found[0]), found[3]), ([4], (8, 4, 1000000)))
+    calls, gaps = [], _reader._GAPS
+    read = _reader.File.read
+
+    def counted(self, memory, offset=0, nbytes=None, **options):
+        calls.append(nbytes)
+        return read(self, memory, offset, nbytes, **options)
+    _reader.File.read = counted
+    try:
+        for _reader._GAPS in (1 << 24, 100000, 128):
+            for name, index in (("w", (slice(None),) * 3 + (slice(1, 2),)),
+                                ("w", (slice(3, 490), slice(7, 900), slice(None), slice(0, 1))),
+                                ("x", (slice(None), slice(8, 16))),
+                                ("x", (slice(5, 60000), slice(3, 4)))):
+                if _reader._GAPS == 128 and name == "w":
+                    continue
+                part = want[name][index]
+                got = t.zeros_like(part, memory_format=t.contiguous_format)
+                reader = p.R(path)
+                reader.set_up_storage_reader(reader.read_metadata(), True)
+                place, = [i for i in reader.storage_data if i.fqn == name]
+
+                class Item:
+                    type, storage_index, lengths = None, place, part.shape
+                    storage_offsets = [(s.start or 0) for s in index] + \
+                        [0] * (part.dim() - len(index))
+
+                class Planner:
+                    resolve_tensor = staticmethod(lambda _: got)
+                    commit_tensor = staticmethod(lambda *_: None)
+
+                class Plan:
+                    items = [Item]
+                calls.clear()
+                reader.read_data(Plan, Planner)
+                true(t.equal(got, part), (name, index))
+                true(calls, "pieces were read one by one")
+    finally:
+        _reader.File.read, _reader._GAPS = read, gaps
+
+
+@case
 def saving_while_the_program_goes_on():
     p = Parts()
     want, path = state(p.t), f"{work}/async"
@@ -268,6 +356,50 @@ def folders_of_safetensors_files():
     os.mkdir(path)
     e = gives(Failed, p.load, {"w": t.zeros(1)}, storage_reader=p.R(path))
     true("no whole checkpoint" in str(e), str(e))
+    # A part that is missing between others, and parts that overlap.
+    for at, word in (((0, 40), "elements"), ((0, 10), "elements"), ((0, 10, 40), "overlap")):
+        for n, first in enumerate(at):
+            save_file({"w": want["w"][:20]}, f"{path}/part{n}.safetensors",
+                      {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % first})
+        if len(at) == 3:
+            save_file({"w": want["w"][:10]}, f"{path}/part2.safetensors",
+                      {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [40, 0]}}'})
+        e = gives(Failed, p.load, {"w": t.zeros(60, 30)}, storage_reader=p.R(path))
+        true(word in str(e), str(e))
+
+
+@case
+def an_index_decides_which_files_count():
+    p = Parts()
+    t, path = p.t, f"{work}/indexed"
+    p.pt.save({"a": t.ones(10), "b": t.ones(10)}, path, shard_bytes=40)
+    # What a save leaves that was killed before its index came.
+    p.pt.save({"a": t.zeros(10), "c": t.zeros(10)}, f"{work}/later", shard_bytes=40)
+    for name in os.listdir(f"{work}/later"):
+        if not name.endswith(".json"):
+            shutil.copy(f"{work}/later/{name}", path)
+    got = {"a": t.zeros(10)}
+    p.load(got, storage_reader=p.R(path))
+    eq(got["a"].tolist(), [1.0] * 10)
+    gives(BaseException, p.load, {"c": t.ones(10)}, storage_reader=p.R(path))
+    os.unlink(f"{path}/model.safetensors.index.json")
+    e = gives(Failed, p.load, got, storage_reader=p.R(path))
+    true("several saves" in str(e), str(e))
+
+
+@case
+def a_file_that_is_replaced_while_it_is_read():
+    p = Parts()
+    t, path = p.t, f"{work}/replaced"
+    os.mkdir(path)
+    p.pt.save({"w": t.ones(1000)}, f"{path}/m.safetensors")
+
+    class Late(p.R):
+        def read_data(self, *args):
+            p.pt.save({"q": t.full((2000,), 9.0)}, f"{path}/m.safetensors")
+            return super().read_data(*args)
+    e = gives(Failed, p.load, {"w": t.zeros(1000)}, storage_reader=Late(path))
+    true("replaced" in str(e), str(e))
 
 
 def damaged(p, path, want):
@@ -340,8 +472,8 @@ def tables_of_contents_that_do_things():
     kind = type(info)
     for bad in (kind("../x", 0, 1), kind("/etc/passwd", 0, 1), kind("a/../../x", 0, 1),
                 kind("", 0, 1), kind("x\0", 0, 1), kind(b"x", 0, 1), kind("x", -1, 1),
-                kind("x", 0, 2**64), kind("x", True, 1), kind("x", 0, 1.0), None, {},
-                kind("x", 0, 1, ["zstd"])):
+                kind("\ud800", 0, 1), kind("x", 0, 2**64), kind("x", True, 1),
+                kind("x", 0, 1.0), None, {}, kind("x", 0, 1, ["zstd"])):
         refused(storage_data={index: bad})
     refused(storage_data=[])
     refused(storage_data={"b": info})
@@ -351,6 +483,30 @@ def tables_of_contents_that_do_things():
     with open(f"{path}/.metadata", "wb") as file:
         file.write(b"\x80\x02Nr\xff\xff\xff\x7f.")
     gives(p.pt.CheckpointError, p.R(path).read_metadata)
+    # A class of the program's that would be another one from then on.
+    for made in (b"cpathlib\nPosixPath\n", b"ctorch.serialization\n_get_layout\n",
+                 b"ctorch.distributed.checkpoint.metadata\nMetadata\n"):
+        with open(f"{path}/.metadata", "wb") as file:
+            file.write(b"\x80\x04" + made + b"N}X\x04\0\0\0evilK\x01s\x86b.")
+        gives(p.pt.CheckpointError, p.R(path).read_metadata)
+    true(not hasattr(pathlib.PosixPath, "evil") and not hasattr(type(good), "evil"))
+    from penstock.torch import _archive
+    try:
+        _archive._described(b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n"
+                            b"N}X\x04\0\0\0evilK\x01s\x86b.")
+    except (_archive.Foreign, p.pt.CheckpointError):
+        pass
+    true(not hasattr(_archive._rebuilt, "evil"))
+    # What is no file, without an end.
+    for target in ("/dev/zero", None):
+        os.unlink(f"{path}/.metadata")
+        if target:
+            os.symlink(target, f"{path}/.metadata")
+        else:
+            os.mkfifo(f"{path}/.metadata")
+        e = gives(p.pt.CheckpointError, p.R(path).read_metadata)
+        true("regular" in str(e), str(e))
+    os.unlink(f"{path}/.metadata")
     # The description of one tensor.
     good.storage_data[index] = kind("evil.distcp", 0, 0)
     item = io.BytesIO()

@@ -128,7 +128,10 @@ def build(dtype, shape, nbytes, at, align):
 
 # ---------------------------------------------------------------------------- reading
 
-def _rebuilt(storage, offset, shape, strides, *_):
+def _rebuilt(storage, offset, shape, strides, _grad=False, _hooks=None, metadata=None):
+    # Metadata say that the bytes are the conjugate or the negative, say.
+    if metadata or storage[0] is None:
+        raise Foreign
     return storage[0], storage[1], offset, shape, strides
 
 
@@ -140,6 +143,14 @@ def _rebuilt_untyped(storage, offset, shape, strides, _grad, _hooks, dtype, meta
 
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in its memo
     """Knows what describes a plain tensor, and calls nothing of torch's."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def load_build(self):
+        # It would set attributes of functions, which stay when this is over.
+        raise Foreign("BUILD")
+
+    dispatch[pickle.BUILD[0]] = load_build
 
     def find_class(self, module, name):
         if module == "torch._utils" and name == "_rebuild_tensor_v2":
@@ -261,7 +272,8 @@ def parse(at, begin, length):
     members = _members(at, length)
     if b"data.pkl" not in members or members[b"data.pkl"][1] > _PICKLE_MAX:
         raise Foreign
-    if b"byteorder" in members and at(*members[b"byteorder"]) != b"little":
+    begin_order, order = members.get(b"byteorder", (0, 0))
+    if order and (order != 6 or at(begin_order, order) != b"little"):
         raise Foreign
     dtype, nbytes, offset, shape, strides = _described(at(*members[b"data.pkl"]))
     data, there = members.get(b"data/0", (0, 0))

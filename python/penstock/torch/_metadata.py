@@ -9,11 +9,13 @@ import importlib
 import io
 import os
 import pickle
+import stat
 from typing import Any
 
 from torch.distributed.checkpoint import metadata as of_torch
 
 from ._archive import CheckpointError
+from ._models import encodable
 
 _METADATA_MAX = 1 << 30
 _CLASSES = {
@@ -31,6 +33,17 @@ _CLASSES = {
 
 
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in its memo
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def load_build(self):
+        # Attributes of a class, or of a function, would stay when this is over.
+        if not dataclasses.is_dataclass(self.stack[-2]) or isinstance(self.stack[-2], type):
+            raise CheckpointError("its table of contents wants to change "
+                                  f"{str(self.stack[-2])[:80]}")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
     def find_class(self, module, name):
         if name in _CLASSES.get(module, ()):
             return getattr(importlib.import_module(module), name)
@@ -48,11 +61,13 @@ class Place:
 
     name, begin, nbytes: the file's name; the item's first byte and bytes
     stored: what is there if that is known, else None: an archive or bytes
+    seen: of the file when that became known
     """
     name: str
     begin: int
     nbytes: int
     stored: Any = None
+    seen: Any = None
 
 
 def _size(value):
@@ -93,7 +108,8 @@ def place_of(index, info):
     if not (isinstance(name, str) and _size(begin) and _size(nbytes)):
         raise CheckpointError(text)
     parts = name.split("/")
-    if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
+    if (name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts) or
+            not encodable(name)):
         raise CheckpointError(f"{text}: the file '{name[:80]}' is not in its folder")
     if getattr(info, "transform_descriptors", None):
         raise CheckpointError(f"'{index.fqn}' was written with the extensions "
@@ -104,12 +120,16 @@ def place_of(index, info):
 
 def read(path, trusted=False):
     """The checked Metadata of a file.  Raises CheckpointError, FileNotFoundError."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    # A pipe is not waited for.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        facts = os.fstat(file.fileno())
+        size = facts.st_size
+        if not stat.S_ISREG(facts.st_mode):
+            raise CheckpointError(f"{path}: this is no regular file")
         if size > _METADATA_MAX and not trusted:
             raise CheckpointError(f"{path}: its table of contents has {size} bytes; the limit is "
                                   f"{_METADATA_MAX}, or trusted=True")
-        raw = file.read()
+        raw = file.read(size)
     try:
         found = pickle.loads(raw) if trusted else _Unpickler(io.BytesIO(raw)).load()
         if not isinstance(found, of_torch.Metadata):

@@ -22,13 +22,16 @@ from ..safetensors._load import _open as open_model
 from . import _metadata
 from ._archive import CheckpointError, Foreign, Stored, parse
 from ._metadata import Place, place_of
-from ._models import folder_of
+from ._models import folder_of, models_of, shards_of
 
 _WINDOW = 1024         # of an archive's begin and end are read at once with those of the others
 _BATCH = 1 << 30       # bytes under way
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
 _RANGES_MAX = 1 << 20
+# Runs of so many pieces of less bytes, that are so near to each other, are read with what is
+# between them, so many bytes at a time.
+_RUN_MIN, _PIECE_MIN, _STEP_MAX, _GAPS = 256, 512, 2048, 16 << 20
 _SHARDING = "DCP_SHARDING_INFO"     # what torch's writer of safetensors files notes
 
 
@@ -69,12 +72,24 @@ class _Windows:
         return at
 
 
+def _merged(shape, offsets, lengths):
+    """The same part with fewer dimensions: one that is read whole is part of the one before it."""
+    merged = []
+    for length, offset, count in zip(shape, offsets, lengths):
+        if merged and count == length:
+            merged[-1] = tuple(value * length for value in merged[-1])
+        else:
+            merged.append((length, offset, count))
+    return tuple(zip(*merged)) or ((), (), ())
+
+
 def ranges(stored, offsets, lengths):
     """Where a part of a tensor lies: (file offsets, memory offsets, bytes, strides or None).
 
     A range is count pieces with strides (in the file, in memory, count).
     """
     shape, itemsize = stored.shape, stored.dtype.itemsize
+    shape, offsets, lengths = _merged(shape, offsets, lengths)
     partial = [dim for dim, (part, all_) in enumerate(zip(lengths, shape)) if part != all_]
     steps, step = [], itemsize      # bytes from one element of a dimension to the next
     for length in reversed(shape):
@@ -107,7 +122,9 @@ class _Batch:
 
     def add(self, item, stored, target):
         lengths = tuple(item.lengths)
-        direct = (target.dtype == stored.dtype and target.is_contiguous() and
+        # A kind of tensor of the program's own may have its bytes elsewhere.
+        direct = (type(target) in (torch.Tensor, torch.nn.Parameter) and
+                  target.dtype == stored.dtype and target.is_contiguous() and
                   target.layout == torch.strided and target.device.type in ("cpu", "cuda") and
                   not target.is_conj() and not target.is_neg())
         memory = target
@@ -126,6 +143,12 @@ class _Batch:
     def _read(self, stored, offsets, lengths, memory):
         memory = memory.reshape(-1).view(torch.uint8)
         found, places, nbytes, strides = ranges(stored, offsets, lengths)
+        if strides and nbytes < _PIECE_MIN and strides[0] <= _STEP_MAX and \
+                strides[2] >= _RUN_MIN:
+            for offset, place in zip(found, places):
+                run = memory[place:place + nbytes * strides[2]].view(strides[2], nbytes)
+                self._read_with_gaps(offset, strides[0], run)
+            return
         for first in range(0, len(found), _RANGES_MAX):
             if self.requests == _DEPTH:
                 self._wait()
@@ -133,6 +156,17 @@ class _Batch:
             self.queue.readv(self.file, memory, found[part], places[part], nbytes, strides=strides,
                              strict=self.strict)
             self.requests += 1
+
+    def _read_with_gaps(self, offset, step, rows):
+        """Small pieces take longer one by one than with what is between them."""
+        count, nbytes = rows.shape
+        most = max(min(_GAPS // step, count), 1)
+        block = torch.empty(most * step, dtype=torch.uint8, device=rows.device)
+        for first in range(0, count, most):
+            part = rows[first:first + most]
+            size = (len(part) - 1) * step + nbytes      # the file may end behind the last piece
+            self.file.read(block, offset + first * step, size, strict=self.strict)
+            part.copy_(block[:len(part) * step].view(-1, step)[:, :nbytes])
 
     def _wait(self):
         self.queue.submit()
@@ -177,11 +211,11 @@ class StorageReader(FileSystemReader):
         if os.path.exists(path) or not os.path.isdir(folder):
             metadata = _metadata.read(path, self.trusted)
         else:
-            names = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
+            names, wanted = _names_of_models(folder)
             if not names:
                 raise CheckpointError(f"{folder}: there is no whole checkpoint: neither "
                                       f"{os.path.basename(path)} nor safetensors files")
-            metadata = _of_models(folder, names)
+            metadata = _of_models(folder, names, wanted)
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
@@ -199,6 +233,8 @@ class StorageReader(FileSystemReader):
             path = os.path.join(os.fspath(self.path), name)
             try:
                 with File(path) as file:
+                    if any(place.seen and place.seen != _seen(path) for _, place in items):
+                        raise CheckpointError("it was replaced after its header was read")
                     self._read_file(file, items, planner)
             except (CheckpointError, ShortRead) as e:
                 raise CheckpointError(f"{path}: {e}") from e
@@ -303,18 +339,60 @@ def _offsets(path, metadata, entries):
     return found
 
 
-def _of_models(folder, names):
+def _seen(path):
+    """What another file, or another state of this one, has different."""
+    facts = os.stat(path)
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _names_of_models(folder):
+    """(names of files, {name of a tensor: its file} or None), of which an index decides."""
+    try:
+        index, names = models_of(folder, False)
+        if index is None:
+            return names, None
+        wanted = shards_of(os.path.join(folder, index))
+    except SafetensorError as e:
+        raise CheckpointError(str(e)) from None
+    return sorted(set(wanted.values())), wanted
+
+
+def _check_tiles(name, fact):
+    """Parts of a tensor must cover it: what none of them has would stay as it was, unnoticed."""
+    parts = sorted((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in fact.chunks)
+    covered = sum(torch.Size(sizes).numel() for _, sizes in parts)
+    if covered != fact.size.numel():
+        raise CheckpointError(f"the parts of '{name}' that are here have {covered} elements, and "
+                              f"the tensor of shape {list(fact.size)} has {fact.size.numel()}")
+    if not covered:
+        return
+    for number, (begin, sizes) in enumerate(parts):
+        for other, others in parts[number + 1:]:
+            if begin and other[0] >= begin[0] + sizes[0]:
+                break
+            if all(a < b + d and b < a + c for a, b, c, d in zip(begin, other, sizes, others)):
+                raise CheckpointError(f"the parts of '{name}' at {list(begin)} and {list(other)} "
+                                      "overlap")
+
+
+def _of_models(folder, names, wanted):
     """The Metadata of a folder of safetensors files."""
     frame = Torch("cpu", False)
     facts, places = {}, {}
     for file_name in names:
         path = os.path.join(folder, file_name)
         try:
+            seen = _seen(path)
             file, header = open_model(path)
             file.close()
+            if seen != _seen(path):
+                raise CheckpointError(f"{path}: it was replaced while its header was read")
             types = {name: frame.dtype(entry) for name, entry in header.tensors.items()}
         except SafetensorError as e:
             raise CheckpointError(str(e)) from None
+        if wanted is not None and header.tensors.keys() != {
+                name for name, its_file in wanted.items() if its_file == file_name}:
+            raise CheckpointError(f"{path}: it does not have the tensors that the index says")
         offsets = _offsets(path, header.metadata, header.tensors)
         for name, entry in header.tensors.items():
             shape, at = torch.Size(frame.shape(entry)), torch.Size(offsets[name])
@@ -331,5 +409,8 @@ def _of_models(folder, names):
             fact.size = torch.Size(map(max, fact.size, end))
             fact.chunks.append(ChunkStorageMetadata(at, shape))
             begin = header.data + entry.begin
-            places[index] = Place(file_name, begin, entry.nbytes, Stored(types[name], shape, begin))
+            places[index] = Place(file_name, begin, entry.nbytes, Stored(types[name], shape, begin),
+                                  seen)
+    for name, fact in facts.items():
+        _check_tiles(name, fact)
     return Metadata(facts, storage_data=places)
