@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+import zipfile
 
 from tap import Skip, case, eq, gives, run, torch, true, work
 
@@ -245,6 +246,29 @@ def tensors_of_kinds_of_the_program():
     target = Wrapper(t.zeros(10))
     p.load({"a": target}, storage_reader=p.R(path))
     eq(target.inner.tolist(), t.arange(10.0).tolist())
+
+
+@case
+def large_copies_are_made_in_parts():
+    p = Parts()
+    t, path = p.t, f"{work}/copies"
+    want = {"a": t.randn(300, 100), "b": t.arange(1000)}
+    p.save(want, storage_writer=p.W(path))
+    from penstock.torch import _reader
+    most, empty_, sizes = _reader._BATCH_COPIES, t.empty, []
+
+    def noted(*args, **options):
+        made = empty_(*args, **options)
+        sizes.append(made.numel() * made.element_size())
+        return made
+    got = {"a": t.zeros(100, 300).t(), "b": t.zeros(1000)}
+    t.empty, _reader._BATCH_COPIES = noted, 1000
+    try:
+        p.load(got, storage_reader=p.R(path))
+    finally:
+        t.empty, _reader._BATCH_COPIES = empty_, most
+    true(t.equal(got["a"], want["a"]) and t.equal(got["b"], want["b"].float()))
+    true(sizes and max(sizes) <= 1000, sizes)
 
 
 @case
@@ -518,6 +542,20 @@ def tables_of_contents_that_do_things():
         pickle.dump(good, file)
     gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
     true(not os.path.exists(f"{work}/evil"))
+    # A small file that would become a large one.
+    bomb = io.BytesIO()
+    t.save(t.zeros(5, dtype=t.int64), bomb)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(bomb) as plain, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as z:
+        for name in plain.namelist():
+            z.writestr(name, plain.read(name))
+    with open(f"{path}/evil.distcp", "wb") as file:
+        file.write(packed.getvalue())
+    good.storage_data[index] = kind("evil.distcp", 0, len(packed.getvalue()))
+    with open(f"{path}/.metadata", "wb") as file:
+        pickle.dump(good, file)
+    e = gives(Failed, p.load, {"b": t.arange(5)}, storage_reader=p.R(path))
+    true("compressed" in str(e), str(e))
     # What is no tensor, which torch's planner would unpickle.
     p.save({"x": Evil()}, storage_writer=p.W(path))
     e = gives(Failed, p.load, {"x": None}, storage_reader=p.R(path))

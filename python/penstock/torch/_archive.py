@@ -230,7 +230,8 @@ def _members(at, length):
         size, packed, begin = _zip64(table[46 + named:46 + named + extra], size, packed, begin)
         table = table[46 + named + extra + comment:]
         if method or size != packed:
-            raise Foreign
+            # torch writes none, and a small one may become as large as memory is.
+            raise CheckpointError("its archive is compressed")
         if begin + 30 > length:
             raise CheckpointError("its archive's table of contents is damaged")
         local = at(begin, 30)

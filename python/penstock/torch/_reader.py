@@ -123,15 +123,18 @@ class _Batch:
     def add(self, item, stored, target):
         lengths = tuple(item.lengths)
         # A kind of tensor of the program's own may have its bytes elsewhere.
-        direct = (type(target) in (torch.Tensor, torch.nn.Parameter) and
-                  target.dtype == stored.dtype and target.is_contiguous() and
+        plain = type(target) in (torch.Tensor, torch.nn.Parameter)
+        direct = (plain and target.dtype == stored.dtype and target.is_contiguous() and
                   target.layout == torch.strided and target.device.type in ("cpu", "cuda") and
                   not target.is_conj() and not target.is_neg())
+        nbytes = target.numel() * stored.dtype.itemsize
         memory = target
+        if plain and not direct and nbytes > _BATCH_COPIES and lengths[0] > 1:
+            self._by_rows(stored, tuple(item.storage_offsets), lengths, target)
+            self.planner.commit_tensor(item, target)
+            return
         if not direct:
-            device = target.device if target.device.type in ("cpu", "cuda") else "cpu"
-            memory = torch.empty(lengths, dtype=stored.dtype, device=device)
-        nbytes = memory.numel() * stored.dtype.itemsize
+            memory = self._copy(stored, lengths, target)
         if nbytes:
             self._read(stored, tuple(item.storage_offsets), lengths, memory)
         self.parts.append((item, target, memory))
@@ -139,6 +142,24 @@ class _Batch:
         self.copies += 0 if direct else nbytes
         if self.nbytes >= _BATCH or self.copies >= _BATCH_COPIES:
             self.flush()
+
+    @staticmethod
+    def _copy(stored, lengths, target):
+        device = target.device if target.device.type in ("cpu", "cuda") else "cpu"
+        return torch.empty(lengths, dtype=stored.dtype, device=device)
+
+    def _by_rows(self, stored, offsets, lengths, target):
+        """A tensor that is too large to be copied at once."""
+        self.flush()
+        nbytes = target[0].numel() * stored.dtype.itemsize
+        most = max(_BATCH_COPIES // nbytes, 1)
+        for first in range(0, lengths[0], most):
+            part = target[first:first + most]
+            memory = self._copy(stored, part.shape, target)
+            self._read(stored, (offsets[0] + first,) + offsets[1:], tuple(part.shape), memory)
+            if self.requests:
+                self._wait()
+            part.copy_(memory)
 
     def _read(self, stored, offsets, lengths, memory):
         memory = memory.reshape(-1).view(torch.uint8)
