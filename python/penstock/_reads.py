@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Reads of many files on one queue, waited for by any thread, piece by piece."""
+import bisect
+import threading
+
+from . import _abi
+from ._lib import Error, deadline, lib
+from ._queue import Queue
+
+_LOOK = 1.0            # seconds after which a wait lets signals in
+_PATIENCE = 300        # seconds for a request, and one more for each ...
+_BYTES_A_SECOND = 10_000_000
+
+
+class Restless(RuntimeError):
+    """Hardware or kernel may still touch the memory of a job that ended."""
+
+
+def split(runs, piece):
+    """(begin, end) of at most piece bytes each, of runs that are sorted and do not overlap."""
+    pieces = []
+    for begin, end in runs:
+        for at in range(begin, end, piece):
+            pieces.append((at, min(at + piece, end)))
+    return pieces
+
+
+class Job:
+    """What is read of one file.
+
+    pieces: (begin, end) in the file, sorted
+    left:   how many have not completed
+    error:  the first that failed, or None
+    """
+
+    def __init__(self, file, memory, pieces):
+        self.file, self.memory, self.pieces = file, memory, pieces
+        self.ends = [end for _, end in pieces]
+        self.done = bytearray(len(pieces))
+        self.left = 0
+        self.error = None
+
+    def covering(self, begin, end):
+        """The pieces that have the bytes from begin to end; None if some of these are not read."""
+        places, at = [], begin
+        for place in range(bisect.bisect_right(self.ends, begin), len(self.pieces)):
+            if at >= end:
+                break
+            if self.pieces[place][0] > at:
+                return None
+            at = self.ends[place]
+            places.append(place)
+        return places if at >= end else None
+
+
+class Reads:
+    """One queue for the reads of many files.  Any thread may call.
+
+    timeout: seconds for each request; None: 300, and one more for each 10 MB that are under way
+    options: strict and policy, as File.readv() takes them
+    """
+
+    def __init__(self, depth=1024, timeout=None, **options):
+        self._queue = Queue(depth)
+        self._lock = threading.Lock()
+        self._timeout, self._options = timeout, options
+        self._bytes = 0     # under way
+
+    def start(self, file, memory, pieces, base):
+        """Read pieces of file to where their offsets less base are in memory; returns a Job.
+
+        If that fails nothing is under way any more, as after finish().
+        """
+        job = Job(file, memory, pieces)
+        try:
+            for place, (begin, end) in enumerate(pieces):
+                self._prepare(job, place, begin, end - begin, begin - base)
+            with self._lock:
+                self._queue.submit()
+        except BaseException as error:
+            if isinstance(error, Error) and error.filename is None:
+                error.filename = file.name
+            self._abandon(job)
+            raise
+        return job
+
+    def _prepare(self, job, place, offset, nbytes, mem_offset):
+        while True:
+            with self._lock:
+                timeout = self._timeout
+                if timeout is None:
+                    timeout = _PATIENCE + (self._bytes + nbytes) / _BYTES_A_SECOND
+                try:
+                    self._queue.read(job.file, job.memory, offset, nbytes, mem_offset=mem_offset,
+                                     tag=(job, place), timeout=timeout, **self._options)
+                except BlockingIOError:
+                    # The queue is full, of other files' reads too.
+                    self._queue.submit()
+                    self._take()
+                    continue
+                job.left += 1
+                self._bytes += nbytes
+                return
+
+    def _take(self):
+        """With the lock: at least one completion, or as many as came within a second."""
+        found = self._queue.reap(1, timeout=_LOOK)
+        if not found and not self._queue.in_flight:
+            raise RuntimeError("a request of the queue got lost")
+        for completion in found:
+            job, place = completion.tag
+            begin, end = job.pieces[place]
+            self._bytes -= end - begin
+            job.left -= 1
+            job.done[place] = 1
+            if completion.error is not None and job.error is None:
+                job.error = completion.error
+
+    def wait(self, job, places):
+        """Until these pieces are in memory.  Raises the job's first error."""
+        for place in places:
+            while not job.done[place] and job.error is None:
+                with self._lock:
+                    if not job.done[place] and job.error is None:
+                        self._take()
+        if job.error is not None:
+            raise job.error
+
+    def finish(self, job, patience=None):
+        """Until nothing of the job touches its memory any more, which is closed then like the file.
+
+        patience: seconds for that after the last read ended; None: for ever
+
+        Raises the first error, or Restless.  May be called again.
+        """
+        while job.left:
+            with self._lock:
+                if job.left:
+                    self._take()
+        memory, job.memory = job.memory, None
+        if memory is not None:
+            until = deadline(patience, _abi.PST_NO_DEADLINE)
+            quiet = lib.pst_mem_drain(memory.handle, until) == 0
+            memory.close()
+            job.file.close()
+            if not quiet:
+                raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
+                               f"within {patience} s: {job.error}") from job.error
+        if job.error is not None:
+            raise job.error
+
+    def _abandon(self, job):
+        try:
+            with self._lock:
+                self._queue.submit()
+            self.finish(job)
+        except Exception:  # pylint: disable=broad-except # the first one is told
+            pass
