@@ -73,6 +73,11 @@ Root-Is-Purelib: false
 Tag: {tag}
 """
 
+# What other packages look for among those that are installed.
+ENTRY_POINTS = """[vllm.general_plugins]
+penstock = penstock.vllm:register
+"""
+
 
 def files(library):
     """(name in the wheel, bytes, may it be executed?)"""
@@ -90,6 +95,7 @@ def files(library):
         text = file.read()
     yield f"{info}/METADATA", METADATA.format(version=version(), text=text).encode(), False
     yield f"{info}/WHEEL", WHEEL.format(version=version(), tag=TAG).encode(), False
+    yield f"{info}/entry_points.txt", ENTRY_POINTS.encode(), False
     with open(f"{ROOT}/LICENSE", "rb") as file:
         yield f"{info}/LICENSE", file.read(), False
 

@@ -77,6 +77,7 @@ def content_is_as_recorded():
             want = hashlib.sha256(content).digest()
             eq(wheel.base64.urlsafe_b64decode(digest.partition("=")[2] + "="), want)
     for name in ("penstock/__init__.py", "penstock/safetensors/__init__.py", "penstock/py.typed",
+                 "penstock/vllm.py", "penstock/fastsafetensors.py",
                  "penstock/lib/libpenstock.so.0"):
         true(name in names, f"{name} is missing")
 
@@ -92,6 +93,11 @@ def installs_into_an_empty_environment():
     python = f"{place}/bin/python"
     subprocess.run([python, "-m", "pip", "install", "--no-index", "--quiet",
                     "--disable-pip-version-check", path], check=True, env=environment())
+    points = ("import importlib.metadata as m; p = m.entry_points(); "
+              "p = p.select(group='vllm.general_plugins') if hasattr(p, 'select') else "
+              "p['vllm.general_plugins']; print(*[x.load().__module__ for x in p])")
+    eq(subprocess.run([python, "-c", points], capture_output=True, text=True, check=True,
+                      env=environment(), cwd=work).stdout, "penstock.vllm\n")
     text = ("import penstock, sys; f = penstock.File(sys.argv[1]); b = bytearray(4); "
             "f.read(b); print(penstock.library_path, penstock.version(), bytes(b).hex(), "
             "len(penstock.doctor()['devices']))")
