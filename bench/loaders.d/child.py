@@ -38,7 +38,10 @@ def processor_seconds():
 
 
 def sum_of(tensor):
-    """[bytes, CRC-32] of plain bytes, or a tensor of torch, CuPy or NumPy, wherever it is."""
+    """[bytes, CRC-32] of plain bytes, or a tensor of torch, CuPy or NumPy, wherever it is, or of
+    Penstock's memory."""
+    if hasattr(tensor, "copy_out"):
+        tensor = tensor.copy_out()
     if isinstance(tensor, (bytes, bytearray)):
         return [len(tensor), zlib.crc32(tensor)]
     if hasattr(tensor, "data_ptr"):

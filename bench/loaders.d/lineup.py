@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Who is measured: Penstock and the loop by hand, which bench/load has, and the files in peers/."""
+"""Who is measured: Penstock and the loop by hand, which bench/load has, and the files in peers/,
+Penstock's package for Python among them."""
 import importlib.util
 import os
 import sys
@@ -78,8 +79,8 @@ def of_file(path, device):
         elif lacks:
             absent.append(Absent(name, "not installed: " + ", ".join(lacks), module.INSTALL))
         else:
-            found.append(Loader(name, child + [name, device],
-                                versions=versions(module, device)))
+            found.append(Loader(name, child + [name, device], getattr(module, "OURS", False),
+                                versions(module, device)))
     return found, absent
 
 
@@ -89,7 +90,15 @@ def peer_files(added):
             if name.endswith(".py")] + [os.path.abspath(path) for path in added]
 
 
+def use_library(load):
+    """Let the package for Python have the library that bench/load has, in a folder of a build."""
+    library = os.path.join(os.path.dirname(load), "..", "src", "libpenstock.so.0")
+    if os.path.isfile(library):
+        os.environ.setdefault("PST_LIBPENSTOCK", os.path.realpath(library))
+
+
 def everybody(load, device, threads, added):
+    use_library(load)
     found, absent = own(load, device, threads), []
     for path in peer_files(added):
         some, others = of_file(path, device)

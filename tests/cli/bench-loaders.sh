@@ -90,6 +90,18 @@ cuda() {
 	says "cuda:0: Stub device 0" out
 }
 
+# The package for Python, with the library that bench/load has.
+python() {
+	nm -D "$BUILD/src/libpenstock.so.0" | grep -q __asan_init && skip "a sanitizer's library"
+	loaders 0 --device soft:0 --state memory --only penstock-python,penstock-python-file
+	measured penstock-python-file
+	of penstock-python-file "v['ours'] and 'staged' in v['path'] or 'window' in v['path']"
+	says "absent    penstock-python: load_files() has tensors on the host" out
+	python3 -c 'import numpy' 2>/dev/null || skip "numpy"
+	loaders 0 --device host --state memory --only penstock-python,penstock-python-file
+	measured penstock-python penstock-python-file
+}
+
 failures() {
 	loaders 1 --device host --state memory --add "$fakes/fakes.py" --svg svg \
 		--only by-hand,right,wrong,lacks,cuts,raises,dies
@@ -232,5 +244,5 @@ mistakes() {
 	says "nowhere/load is not there" err
 }
 
-run_cases host soft cuda failures hangs_and_absent files not_disk interrupted \
+run_cases host soft cuda python failures hangs_and_absent files not_disk interrupted \
 	interrupted_twice hostile_files strange_answers mistakes
