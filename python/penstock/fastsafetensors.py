@@ -147,7 +147,7 @@ class Copier(CopierInterface):
             return
         places = self._job.covering(begin, end) if self._job is not None else None
         if places is None:
-            raise ValueError(f"{self.metadata.src}: the bytes of tensor '{name}' are not all read")
+            raise ValueError(f"{self.metadata.src}: tensor '{name}' has unread bytes")
         self._reads.wait(self._job, places)
 
 
