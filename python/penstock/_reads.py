@@ -39,6 +39,7 @@ class Job:
         self.done = bytearray(len(pieces))
         self.left = 0
         self.error = None
+        self.ending = threading.Lock()
 
     def covering(self, begin, end):
         """The pieces that have the bytes from begin to end; None if some of these are not read."""
@@ -137,17 +138,22 @@ class Reads:
             with self._lock:
                 if job.left:
                     self._take()
-        memory, job.memory = job.memory, None
-        if memory is not None:
-            until = deadline(patience, _abi.PST_NO_DEADLINE)
-            quiet = lib.pst_mem_drain(memory.handle, until) == 0
-            memory.close()
-            job.file.close()
-            if not quiet:
-                raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
-                               f"within {patience} s: {job.error}") from job.error
+        with job.ending:
+            self._let_go(job, patience)
         if job.error is not None:
             raise job.error
+
+    @staticmethod
+    def _let_go(job, patience):
+        memory, job.memory = job.memory, None
+        if memory is None:
+            return
+        quiet = lib.pst_mem_drain(memory.handle, deadline(patience, _abi.PST_NO_DEADLINE)) == 0
+        memory.close()
+        job.file.close()
+        if not quiet:
+            raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
+                           f"within {patience} s: {job.error}") from job.error
 
     def _abandon(self, job):
         try:

@@ -6,6 +6,7 @@
 vLLM finds register() by the entry point that the wheel brings, and calls it in every process.
 """
 import contextlib
+import logging
 
 from ._ahead import Ahead, natural
 
@@ -138,8 +139,18 @@ _registered = []
 
 
 def register():
-    """Register the load format "penstock" in this process.  May be called again."""
+    """Register the load format "penstock" in this process.  May be called again.
+
+    A vLLM that lacks what the format needs starts all the same, with a warning: it may be there for
+    other formats.
+    """
     if _registered:
         return
-    from vllm.model_executor.model_loader import register_model_loader
-    _registered.append(register_model_loader(LOAD_FORMAT)(_loader()))
+    try:
+        from vllm.model_executor.model_loader import register_model_loader
+        kind = _loader()
+    except (ImportError, AttributeError) as error:
+        logging.getLogger("vllm.penstock").warning(
+            "There is no load format penstock, which is for vLLM 0.33: %s", error)
+        return
+    _registered.append(register_model_loader(LOAD_FORMAT)(kind))

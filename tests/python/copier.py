@@ -285,6 +285,36 @@ def files_that_are_not_as_they_should_be():
     eq(live_allocation_count(), 0)
 
 
+@case
+def a_model_without_bytes():
+    _, ours = package()
+    path = f"{work}/none.safetensors"
+    penstock.safetensors.save_file({"a": torch().empty(0, 3)}, path)
+    for inflight in (False, True):
+        loader = ours.FileLoader(None, "cpu")
+        loader.add_filenames({0: [path]})
+        buffer = loader.copy_files_to_device(allow_inflight=inflight)
+        eq(tuple(buffer.get_tensor("a").shape), (0, 3))
+        buffer.close()
+        loader.close()
+
+
+@case
+def who_stops_in_the_middle():
+    _, ours = package()
+    from fastsafetensors.parallel_loader import PipelineParallel
+    want, paths = model()
+    loader = PipelineParallel(None, ours.FileLoader(None, "cpu"), paths, 1, 2, False,
+                              max_batch_bytes=50_000)
+    got = 0
+    for name, tensor in loader.iterate_weights():
+        same(tensor, want[name])
+        got += 1
+        if got == len(want) // 2:
+            break
+    loader.close()
+
+
 def gone(path):
     os.link(path, path + ".gone")
     from fastsafetensors.common import SafeTensorsMetadata

@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import io
 import json
+import logging
 import os
 import sys
 import threading
@@ -495,6 +496,26 @@ def progress_where_vllm_asks_for_it():
     eq(quiet, "")
     true("Loading safetensors by Penstock" in loud, loud)
     true(want)
+
+
+@case
+def a_vllm_that_lacks_something_starts_all_the_same():
+    vllm()
+    place = sys.modules["vllm.model_executor.model_loader.weight_utils"]
+    kept, registered = place.enable_tqdm, list(penstock.vllm._registered)
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("vllm.penstock").addHandler(handler)
+    penstock.vllm._registered.clear()
+    del place.enable_tqdm
+    try:
+        penstock.vllm.register()
+        eq((len(lines), penstock.vllm._registered), (1, []))
+        true("no load format penstock" in lines[0] and "enable_tqdm" in lines[0], lines[0])
+    finally:
+        place.enable_tqdm = kept
+        penstock.vllm._registered.extend(registered)
 
 
 @case
