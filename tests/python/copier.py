@@ -305,7 +305,7 @@ def who_stops_in_the_middle():
     from fastsafetensors.parallel_loader import PipelineParallel
     want, paths = model()
     loader = PipelineParallel(None, ours.FileLoader(None, "cpu"), paths, 1, 2, False,
-                              max_batch_bytes=50_000)
+                              max_batch_bytes=250_000)
     got = 0
     for name, tensor in loader.iterate_weights():
         same(tensor, want[name])
