@@ -92,7 +92,7 @@ cuda() {
 
 # The package for Python, with the library that bench/load has.
 python() {
-	nm -D "$BUILD/src/libpenstock.so.0" | grep -q __asan_init && skip "a sanitizer's library"
+	nm -D "$BUILD/src/libpenstock.so.0" | grep -q '__[at]san_init' && skip "a sanitizer's library"
 	loaders 0 --device soft:0 --state memory --only penstock-python,penstock-python-file
 	measured penstock-python-file
 	of penstock-python-file "v['ours'] and 'staged' in v['path'] or 'window' in v['path']"

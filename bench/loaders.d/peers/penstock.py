@@ -33,7 +33,8 @@ def why_not(name, device):
     library = os.environ.get("PST_LIBPENSTOCK", "")
     if os.path.isfile(library):
         with open(library, "rb") as file:
-            if b"__asan_init" in file.read():
+            content = file.read()
+            if b"__asan_init" in content or b"__tsan_init" in content:
                 return "its library has a sanitizer, which has to come before Python"
     if name == "penstock-python" and device != "host" and not device.startswith("cuda"):
         return "load_files() has tensors on the host and on GPUs of NVIDIA"
