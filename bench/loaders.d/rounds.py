@@ -84,22 +84,29 @@ def one_process(row, plan):
     row.loads.append(loads)
 
 
-def take_turns(plan, loaders, states, say):
-    """All rows.  Whoever failed in a state is not asked again in it."""
-    rows = [Row(loader, state) for state in states for loader in loaders]
-    for turn in range(plan.rounds):
-        for state in states:
-            order = [row for row in rows if row.state == state]
-            order = order[turn % len(order):] + order[:turn % len(order)]
-            for row in order:
-                if row.failure:
-                    continue
-                say(f"round {turn + 1} of {plan.rounds}, {state}: {row.loader.name}")
-                try:
-                    one_process(row, plan)
-                except Broken as error:
-                    row.failure = str(error)
-    return rows
+def one_round(rows, turn, plan, say):
+    """Whoever failed in a state is not asked again in it."""
+    for state in dict.fromkeys(row.state for row in rows):
+        order = [row for row in rows if row.state == state]
+        order = order[turn % len(order):] + order[:turn % len(order)]
+        for row in order:
+            if row.failure:
+                continue
+            say(f"round {turn + 1} of {plan.rounds}, {state}: {row.loader.name}")
+            try:
+                one_process(row, plan)
+            except Broken as error:
+                row.failure = str(error)
+
+
+def take_turns(plan, rows, say):
+    """All rounds.  Who is stopped by a signal has what was measured until then."""
+    try:
+        for turn in range(plan.rounds):
+            one_round(rows, turn, plan, say)
+            plan.done += 1
+    except SystemExit as end:
+        plan.stopped = end.code
 
 
 def spread(seconds, processor, length):

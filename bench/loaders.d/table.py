@@ -23,6 +23,12 @@ def line(row, length):
             f"{row['start_s']:6.2f}  {row['path']}").rstrip()
 
 
+def rounds_of(settings):
+    if settings["rounds_done"] < settings["rounds"]:
+        return f"stopped behind {settings['rounds_done']} of {settings['rounds']} rounds"
+    return f"{settings['rounds']} rounds"
+
+
 def head(report):
     machine, model = report["machine"], report["model"]
     gpu = machine["device"] + (f", driver {machine['nvidia_driver']}"
@@ -33,7 +39,7 @@ def head(report):
             f"device    {report['device']}: {gpu}",
             f"model     {model['bytes'] / 1e9:.3f} GB, {model['tensors']} tensors in "
             f"{len(model['files'])} files, {model['file_system']}",
-            f"measured  {settings['rounds']} rounds, {settings['loads']} loads in each process; "
+            f"measured  {rounds_of(settings)}, {settings['loads']} loads in each process; "
             "medians, and lowest-highest; * is ours",
             "versions  " + ", ".join(f"{name} {version}" for name, version
                                      in sorted(report["versions"].items()))]

@@ -151,11 +151,12 @@ not_disk() {
 	says "left out  disk: 100% of the files was in memory" out
 }
 
-# ends_by_signal COMMAND...: a run whose loader hangs is sent SIGTERM, and leaves nothing behind.
+# ends_by_signal COMMAND...: a run whose loader hangs is sent SIGTERM, tells what was measured until
+# then, and leaves nothing behind.
 ends_by_signal() {
 	here
 	"$@" --load "$LOAD_BENCH" --size 3m --tensors 24 --device host --add "$fakes/fakes.py" \
-		--only hangs >out 2>err &
+		--only by-hand,hangs --state memory >out 2>err &
 	pid=$!
 	until [ -n "$(find . -name hangs)" ]; do
 		kill -0 $pid
@@ -165,6 +166,9 @@ ends_by_signal() {
 	got=0
 	wait $pid || got=$?
 	[ $got = 143 ]
+	says "stopped behind 0 of 7 rounds" out
+	grep -q "^  by-hand  *[0-9]" out
+	says "absent    hangs: stopped before its first load, memory" out
 	nothing_runs
 	[ -z "$(find . -name 'loaders.*')" ]
 }
