@@ -3,6 +3,7 @@
  * The threads of an engine, each with an I/O context to files and a stream of the device.
  */
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -41,7 +42,8 @@ static bool spin_for_copy(struct worker *w)
 /*
  * Likewise for the batches of the copier, until somebody has work for the worker.  While the bytes
  * of a batch lie in the cache of a CPU that sleeps, the device reads them at a fraction of its
- * rate, so that all that filled its slots stay awake.
+ * rate, so that all that filled its slots stay awake.  A CPU that others want does not sleep: they
+ * get it.
  */
 static bool spin_for_batch(struct worker *w, bool watches)
 {
@@ -54,7 +56,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	while (atomic_load(&c->nr) && (watches || atomic_load(&w->nr_copying))) {
 		if (copier_progress(w) || !w->sleeping)
 			return true;
-		cpu_relax();
+		(void)sched_yield();
 		if (now_ns() >= end)
 			break;
 	}
