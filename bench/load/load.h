@@ -5,7 +5,7 @@
  *
  *	load.c		the arguments, the loads, their printed results
  *	model.c		files, tensors, memory, and checks of the bytes in it
- *	penstock.c	one pst_readv() for all tensors of a file
+ *	penstock.c	a request for each tensor, which runs while the next ones get their memory
  *	pinned.c	a loop that anybody would write: pread(2) into two registered buffers a
  *			thread, and copies from one while the other is filled
  *
@@ -65,9 +65,11 @@ static inline bool on_host(void)
 
 /* All of these: 0, or -errno with a sentence in this thread. */
 
-/* Open the file, read its table of contents, and allocate its tensors' memory. */
-int shard_prepare(struct shard *s);
-/* Undo shard_prepare(); s->path stays. */
+/* Open the file and read its table of contents. */
+int shard_open(struct shard *s);
+/* Allocate memory for a tensor, or for all where that is one. */
+int shard_place(struct shard *s, size_t i);
+/* Undo both; s->path stays. */
 void shard_drop(struct shard *s);
 /* The CRC-32 of each tensor's bytes, as they are on the device; ret has one for each. */
 int shard_crc(const struct shard *s, uint32_t *ret);

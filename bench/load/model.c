@@ -40,7 +40,7 @@ static int places_in_one(struct shard *s)
 		s->places[i].off = len;
 		len += align_up(s->st->tensors[i].len, ALIGN);
 	}
-	r = len ? mem_new(s, len, &mem, &addr) : 0;
+	r = mem_new(s, len, &mem, &addr);
 	for (size_t i = 0; r == 0 && i < s->st->nr; i++) {
 		s->places[i].mem = mem;
 		s->places[i].addr = addr + s->places[i].off;
@@ -48,18 +48,7 @@ static int places_in_one(struct shard *s)
 	return r;
 }
 
-static int places_of_their_own(struct shard *s)
-{
-	int r = 0;
-
-	for (size_t i = 0; r == 0 && i < s->st->nr; i++)
-		if (s->st->tensors[i].len)
-			r = mem_new(s, s->st->tensors[i].len, &s->places[i].mem,
-				    &s->places[i].addr);
-	return r;
-}
-
-int shard_prepare(struct shard *s)
+int shard_open(struct shard *s)
 {
 	_cleanup_(closep) int fd = open(s->path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
@@ -76,7 +65,17 @@ int shard_prepare(struct shard *s)
 	s->mems = calloc(s->st->nr + 1, sizeof(struct pst_mem *));
 	if (!s->places || !s->mems)
 		return fail(ENOMEM, "out of memory");
-	return set.per_file ? places_in_one(s) : places_of_their_own(s);
+	return 0;
+}
+
+int shard_place(struct shard *s, size_t i)
+{
+	struct place *p = &s->places[i];
+
+	if (p->mem || !s->st->tensors[i].len)
+		return 0;
+	return set.per_file ? places_in_one(s)
+			    : mem_new(s, s->st->tensors[i].len, &p->mem, &p->addr);
 }
 
 void shard_drop(struct shard *s)

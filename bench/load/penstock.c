@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#define DEPTH 1024u /* tensors of a file that are read at a time */
+
 struct load {
 	struct shard *shards;
 	_Atomic uint32_t paths;
@@ -15,60 +17,92 @@ static void file_closep(struct pst_file **file)
 	(void)pst_file_close(*file);
 }
 
-/* One range for each tensor that has bytes. */
-static unsigned plan(const struct shard *s, struct pst_vec *vecs)
+static void queue_freep(struct pst_queue **q)
 {
-	unsigned nr = 0;
-
-	for (size_t i = 0; i < s->st->nr; i++)
-		if (s->st->tensors[i].len)
-			vecs[nr++] = (struct pst_vec){
-				.mem = s->places[i].mem,
-				.mem_off = s->places[i].off,
-				.file_off = s->st->tensors[i].off,
-				.len = s->st->tensors[i].len,
-			};
-	return nr;
+	(void)pst_queue_free(*q);
 }
 
-static int read_all(const struct shard *s, struct pst_file *file, struct pst_done *ret_done)
+/* Tell of the tensors that came, and wait until no more than most are under way. */
+static int take(struct load *l, const struct shard *s, struct pst_queue *q, size_t *under_way,
+		size_t most)
 {
-	_cleanup_(freep) struct pst_vec *vecs = calloc(s->st->nr + 1, sizeof(*vecs));
-	unsigned nr = vecs ? plan(s, vecs) : 0;
-	uint64_t want = 0;
-	int64_t got;
+	while (*under_way > most) {
+		struct pst_done done[64];
+		int n = pst_queue_reap(q, done, 1, ARRAY_SIZE(done), PST_NO_DEADLINE);
 
-	if (!vecs)
-		return fail(ENOMEM, "out of memory");
-	if (!nr)
-		return 0;
-	for (unsigned i = 0; i < nr; i++)
-		want += vecs[i].len;
-	got = pst_readv(file, vecs, nr, NULL, ret_done);
-	if (got < 0)
-		return fail_pst((int)got, s->path);
-	if ((uint64_t)got < want)
-		return fail(EIO, "%s: %" PRIu64 " of %" PRIu64 " bytes came", s->path,
-			    (uint64_t)got, want);
+		if (n < 0)
+			return fail_pst(n, s->path);
+		*under_way -= (size_t)n;
+		for (int i = 0; i < n; i++) {
+			uint64_t want = s->st->tensors[done[i].user_data].len;
+			char why[300];
+
+			if (done[i].res < 0)
+				return fail((int)done[i].res, "%s: %s", s->path,
+					    pst_done_text(&done[i], why, sizeof(why)));
+			if ((uint64_t)done[i].res < want)
+				return fail(EIO, "%s: %" PRId64 " of %" PRIu64 " bytes came",
+					    s->path, done[i].res, want);
+			(void)atomic_fetch_or(&l->paths, done[i].paths);
+		}
+	}
 	return 0;
+}
+
+static int submit(struct pst_queue *q, struct pst_file *file, const struct shard *s, size_t i)
+{
+	struct pst_io io = {
+		.op = PST_OP_READ,
+		.file = file,
+		.mem = s->places[i].mem,
+		.file_off = s->st->tensors[i].off,
+		.mem_off = s->places[i].off,
+		.len = s->st->tensors[i].len,
+		.user_data = i,
+	};
+	int r = pst_queue_prep(q, &io);
+
+	if (r >= 0)
+		r = pst_queue_submit(q);
+	return r < 0 ? fail_pst(r, s->path) : 0;
+}
+
+/* A device's memory takes its time to allocate, so that the first tensors are read meanwhile. */
+static int read_all(struct load *l, struct shard *s, struct pst_file *file, struct pst_queue *q)
+{
+	size_t under_way = 0;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < s->st->nr; i++) {
+		if (!s->st->tensors[i].len)
+			continue;
+		r = shard_place(s, i);
+		if (r == 0)
+			r = take(l, s, q, &under_way, DEPTH - 1);
+		if (r == 0)
+			r = submit(q, file, s, i);
+		under_way += r == 0;
+	}
+	return r < 0 ? r : take(l, s, q, &under_way, 0);
 }
 
 static int load_shard(void *arg, unsigned idx)
 {
+	const struct pst_queue_opts opts = { .sz = sizeof(opts), .depth = DEPTH };
 	_cleanup_(file_closep) struct pst_file *file = NULL;
+	_cleanup_(queue_freep) struct pst_queue *q = NULL;
 	struct load *l = arg;
 	struct shard *s = &l->shards[idx];
-	struct pst_done done = { 0 };
-	int r = shard_prepare(s);
+	int r = shard_open(s);
 
 	if (r < 0)
 		return r;
 	r = pst_file_open(s->path, PST_FILE_READ | (set.stable ? PST_FILE_STABLE : 0), NULL, &file);
+	if (r >= 0)
+		r = pst_queue_new(&opts, &q);
 	if (r < 0)
 		return fail_pst(r, s->path);
-	r = read_all(s, file, &done);
-	if (r == 0)
-		(void)atomic_fetch_or(&l->paths, done.paths);
+	r = read_all(l, s, file, q);
 	/* The device has nothing left to do; that costs little to ask. */
 	if (r == 0 && s->nr_mems) {
 		r = pst_mem_sync(s->mems[0]);

@@ -213,7 +213,9 @@ static int open_all(struct load *d)
 	for (unsigned i = 0; r == 0 && i < d->nr; i++) {
 		struct shard *s = &d->shards[i];
 
-		r = shard_prepare(s);
+		r = shard_open(s);
+		for (size_t k = 0; r == 0 && k < s->st->nr; k++)
+			r = shard_place(s, k);
 		if (r < 0)
 			return r;
 		d->fds[i] = open(s->path, flags);

@@ -83,6 +83,13 @@ soft() {
 	of penstock "'staged' in v['path'] or 'window' in v['path']"
 }
 
+# The first load of the first process alone has its bytes compared.
+verify_once() {
+	loaders 0 --device soft:0 --state memory --verify once --only penstock,by-hand
+	of "penstock by-hand" "v['status'] == 'done' and v['verified_loads'] == 1 and
+		len(v['new']['seconds']) == 2"
+}
+
 cuda() {
 	use_stub 1
 	loaders 0 --device cuda:0 --only penstock,penstock-per-file,by-hand --state memory
@@ -248,5 +255,5 @@ mistakes() {
 	says "nowhere/load is not there" err
 }
 
-run_cases host soft cuda python failures hangs_and_absent files not_disk interrupted \
+run_cases host soft verify_once cuda python failures hangs_and_absent files not_disk interrupted \
 	interrupted_twice hostile_files strange_answers mistakes
