@@ -6,6 +6,7 @@
 
 #include "rig.h"
 
+#include "again.h"
 #include "fusefs.h"
 
 #define SEED 31u
@@ -359,6 +360,24 @@ static void mixed_jobs(void)
 	free(x);
 }
 
+/* PST_FAULT: a worker has no I/O context.  If it is the first, the engine does not start. */
+static void a_worker_less(void)
+{
+	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+	struct pst_mem *m = rig_alloc("soft:0", 4096);
+	struct pst_done d = rig_read(f, m, 0, 0, 4096);
+
+	T_CHECK(d.res == 4096 || d.res == -ENOMEM);
+	pst_file_close(f);
+	pst_mem_free(m);
+	rig_dev = "soft:0";
+	mixed_jobs();
+}
+
+static const struct again cases[] = {
+	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
+};
+
 static void run(const char *dev, const char *name, void (*fn)(void))
 {
 	static const char *const backends[] = { "", "uring", "threads" };
@@ -376,11 +395,14 @@ static void run(const char *dev, const char *name, void (*fn)(void))
 
 #define RUN(dev, fn) run(dev, #fn, fn)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct pst_mem *keep = NULL;
 
 	rig_init();
+	if (argc > 1)
+		return again_child(cases, RIG_NR(cases), argv[1]);
+	again_all(cases, RIG_NR(cases));
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);

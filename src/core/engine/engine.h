@@ -31,7 +31,7 @@
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define CTX_DEPTH 512u      /* file operations of one worker */
-#define WORKERS_MAX 12u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
+#define WORKERS_MAX 14u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 10u   /* of which so many take requests of all kinds */
 #define PART_MIN KIB(256)   /* of a read that is shared out, see engine_part() */
 #define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */
@@ -133,10 +133,10 @@ struct engine {
 	uint64_t slot_size;   /* bytes of a slot, fixed */
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
-	unsigned nr_begun; /* workers that have their I/O context, or cannot have it */
-	int begin_err;     /* of the first that cannot */
+	bool begun;    /* the first worker, or it cannot: */
+	int begin_err; /* why */
 	char begin_text[256];
-	pthread_cond_t begun;
+	pthread_cond_t has_begun;
 	unsigned nr_workers;
 	unsigned nr_usual; /* of these, workers that take requests of all kinds */
 	struct worker workers[WORKERS_MAX];

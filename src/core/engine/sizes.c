@@ -13,7 +13,7 @@
 /*
  * Five in eight of the CPUs that this process may use: with more the copies of large pieces get in
  * each other's way, and the others belong to the program.  Small pieces from all over a file wait
- * for memory all the time, and keep three in four busy.
+ * for memory all the time, and keep seven in eight busy.
  */
 unsigned engine_width(unsigned *ret_usual)
 {
@@ -22,7 +22,7 @@ unsigned engine_width(unsigned *ret_usual)
 								     : 2;
 
 	*ret_usual = MIN(MAX(cpus * 5 / 8, 1u), WORKERS_USUAL);
-	return MIN(MAX(cpus * 3 / 4, 1u), WORKERS_MAX);
+	return MIN(MAX(cpus * 7 / 8, 1u), WORKERS_MAX);
 }
 
 /*

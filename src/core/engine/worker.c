@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "topo/numa.h"
 #include "core/engine/engine.h"
@@ -158,20 +159,26 @@ static int make_ctx(struct worker *w)
 	return r;
 }
 
-/* An I/O context takes milliseconds, so that each worker makes its own, beside the others. */
+/*
+ * The first worker is needed: it looks after streams that requests wait for.  An engine gets along
+ * without any of the others.
+ */
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
 	int r = make_ctx(w);
 
-	pthread_mutex_lock(&e->lock);
-	if (r < 0 && !e->begin_err) {
+	if (w == e->workers) {
+		pthread_mutex_lock(&e->lock);
+		e->begun = true;
 		e->begin_err = r;
-		(void)snprintf(e->begin_text, sizeof(e->begin_text), "%s", err_text());
+		(void)snprintf(e->begin_text, sizeof(e->begin_text), "%s", r < 0 ? err_text() : "");
+		(void)pthread_cond_signal(&e->has_begun);
+		pthread_mutex_unlock(&e->lock);
+	} else if (r < 0) {
+		log_warn("%s %u: an engine has a worker less: %s", e->ops->name, e->device,
+			 err_text());
 	}
-	e->nr_begun++;
-	(void)pthread_cond_signal(&e->begun);
-	pthread_mutex_unlock(&e->lock);
 	return r == 0;
 }
 
