@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Arrays of offsets as arrays of C structures, without an object for each element."""
 import array
+from typing import Any, Optional, Sequence
 
 _NATIVE = "qQlLnN"
+Rows = Any    # an array.array of "Q"
 
 
-def uint64s(values, count=None):
+def uint64s(values: Any, count: Optional[int] = None) -> Rows:
     """An array of uint64_t.
 
     values: a buffer of 64-bit integers (array.array, numpy, ...), a sequence, or one for all
@@ -35,13 +37,13 @@ def uint64s(values, count=None):
     return result
 
 
-def longest(*values):
+def longest(*values: Any) -> int:
     """How many elements arrays have of which single numbers are repeated."""
     lengths = [len(v) for v in values if hasattr(v, "__len__")]
     return max(lengths) if lengths else 1
 
 
-def interleave(count, columns):
+def interleave(count: int, columns: Sequence[Any]) -> Rows:
     """An array of count structures whose members are all uint64_t: columns has each, or None."""
     width = len(columns)
     rows = array.array("Q", bytes(8 * width * count))
@@ -51,5 +53,6 @@ def interleave(count, columns):
     return rows
 
 
-def address(rows):
-    return rows.buffer_info()[0]
+def address(rows: Rows) -> int:
+    """Of the first element."""
+    return int(rows.buffer_info()[0])

@@ -18,14 +18,14 @@ _CHECKS = {_abi.PST_CHECK_MISSING: "missing", _abi.PST_CHECK_UNKNOWN: "unknown",
 _MOST = 128
 
 
-def _room(kind, count=_MOST):
+def _room(kind: Any, count: int = _MOST) -> Any:
     rows = (kind * count)()
     for row in rows:
         row.sz = ctypes.sizeof(kind)
     return rows
 
 
-def _text(raw):
+def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
@@ -42,14 +42,14 @@ def devices() -> List[Dict[str, Any]]:
              "numa_node": row.numa_node, "total": row.total} for row in rows[:count]]
 
 
-def _checks(topic, options=None):
+def _checks(topic: bytes, options: Any = None) -> List[Dict[str, Any]]:
     rows = _room(_abi.pst_check)
     count = check(lib.pst_check(topic, options, rows, len(rows)))
     return [{"name": _text(row.name), "state": _CHECKS.get(row.state, "other"),
              "errno": row.err, "text": _text(row.text)} for row in rows[:count]]
 
 
-def _paths(file, device):
+def _paths(file: File, device: str) -> List[Dict[str, Any]]:
     found = []
     with Memory.alloc(device, 4096) as memory:
         for path in range(1, _abi.PST_PATH_MAX + 1):
@@ -73,7 +73,7 @@ def doctor(path: Optional[Path] = None) -> Dict[str, Any]:
     "unknown", "errno", "text": what was found, and the cure}.  `penstock doctor` tries more, with
     real bytes.
     """
-    report = {"version": version(), "library": library_path, "devices": devices(),
+    report: Dict[str, Any] = {"version": version(), "library": library_path, "devices": devices(),
               "io": _checks(b"io")}
     if path is not None:
         options = sized(_abi.pst_check_opts)

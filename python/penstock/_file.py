@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Open files, and reads and writes that wait."""
 from ctypes import byref, c_void_p
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
+from ._handle import Owner, spend
 from ._lib import (Result, check, deadline, failure, lib, name_of, policy_of, sized, stream_of,
                    unsigned)
 from ._memory import Memory
-from ._types import Offsets, Path
+from ._types import Offsets, Path, Policy
 
 _READ, _WRITE = _abi.PST_FILE_READ, _abi.PST_FILE_WRITE
 _NEW = _WRITE | _abi.PST_FILE_CREATE
@@ -27,18 +28,18 @@ _MODES = {
 class ShortRead(EOFError):
     """The file ended before the bytes did.  ``result`` has how many there were."""
 
-    def __init__(self, wanted, result, path):
+    def __init__(self, wanted: int, result: Result, path: Any) -> None:
         super().__init__(f"{path}: the file ends after {result.nbytes} of the {wanted} bytes that "
                          "were to be read")
         self.result = result
 
 
-def readable(memory):
+def readable(memory: Memory) -> None:
     if not memory.writable:
         raise ValueError("the memory is read-only: a read from a file would change it")
 
 
-def span(memory, mem_offset, nbytes):
+def span(memory: Memory, mem_offset: int, nbytes: Optional[int]) -> Tuple[int, int]:
     mem_offset = unsigned(mem_offset)
     if nbytes is None:
         nbytes = memory.nbytes - mem_offset
@@ -48,7 +49,11 @@ def span(memory, mem_offset, nbytes):
     return mem_offset, nbytes
 
 
-class File:
+def _close(box: List[c_void_p]) -> None:
+    spend(box, lib.pst_file_close)
+
+
+class File(Owner):
     """An open regular file or block device; a context manager.
 
     path:   a path
@@ -62,44 +67,32 @@ class File:
     so on, which it is then too.
     """
 
+    _noun = "file"
+    name: Any
+
     def __init__(self, path: Path, mode: str = "r", *, stable: bool = False, plain: bool = False,
                  permissions: int = 0) -> None:
-        self._handle = None
+        super().__init__([c_void_p()], _close)
+        self.name = path
         if mode not in _MODES:
             raise ValueError(f"'{mode}' is no mode; there are {', '.join(_MODES)}")
         options = sized(_abi.pst_file_opts, mode=permissions)
-        handle = c_void_p()
         check(lib.pst_file_open(name_of(path), _MODES[mode] | self._flags(stable, plain),
-                                byref(options), byref(handle)), path)
-        self._handle = handle.value
-        self.name = path
+                                byref(options), byref(self._box[0])), path)
 
     @classmethod
     def wrap(cls, fd: Any, *, stable: bool = False, plain: bool = False) -> "File":
         """The file of a descriptor, or of an object with fileno().  It is duplicated."""
         number = fd if isinstance(fd, int) else fd.fileno()
         file = cls.__new__(cls)
-        file._handle = None
-        handle = c_void_p()
-        check(lib.pst_file_wrap(number, cls._flags(stable, plain), None, byref(handle)))
-        file._handle = handle.value
+        Owner.__init__(file, [c_void_p()], _close)
         file.name = getattr(fd, "name", number)
+        check(lib.pst_file_wrap(number, cls._flags(stable, plain), None, byref(file._box[0])))
         return file
 
     @staticmethod
-    def _flags(stable, plain):
+    def _flags(stable: bool, plain: bool) -> int:
         return ((_abi.PST_FILE_STABLE if stable else 0) | (_abi.PST_FILE_PLAIN if plain else 0))
-
-    @property
-    def handle(self) -> int:
-        """The struct pst_file *; ValueError after close()."""
-        if self._handle is None:
-            raise ValueError("the file is closed")
-        return self._handle
-
-    @property
-    def closed(self) -> bool:
-        return self._handle is None
 
     def info(self) -> Dict[str, Any]:
         """{"size": bytes, "direct": bool, "mem_align": bytes, "off_align": bytes, "fs": name}"""
@@ -111,7 +104,7 @@ class File:
     @property
     def size(self) -> int:
         """Bytes now."""
-        return self.info()["size"]
+        return int(self.info()["size"])
 
     # ------------------------------------------------------------------ one range
 
@@ -135,7 +128,8 @@ class File:
         """Write from memory to the file, and wait; durable only after sync().  As read()."""
         return self._one(True, memory, offset, nbytes, mem_offset, True, options)
 
-    def _one(self, write, obj, offset, nbytes, mem_offset, short, options):
+    def _one(self, write: bool, obj: Any, offset: int, nbytes: Optional[int], mem_offset: int,
+             short: bool, options: Dict[str, Any]) -> Result:
         memory = Memory.of(obj)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
@@ -171,7 +165,8 @@ class File:
         """Write many ranges of one memory to many ranges of the file, and wait.  As readv()."""
         return self._many(True, memory, offsets, mem_offsets, nbytes, True, options)
 
-    def _many(self, write, obj, offsets, mem_offsets, nbytes, short, options):
+    def _many(self, write: bool, obj: Any, offsets: Offsets, mem_offsets: Offsets,
+              nbytes: Offsets, short: bool, options: Dict[str, Any]) -> Result:
         memory = Memory.of(obj)
         try:
             count = longest(offsets, mem_offsets, nbytes)
@@ -196,8 +191,9 @@ class File:
         """Write each of many objects to a range of the file, and wait."""
         return self._each(True, objects, offsets, True, options)
 
-    def _each(self, write, objects, offsets, short, options):
-        memories = []
+    def _each(self, write: bool, objects: Sequence[Any], offsets: Offsets, short: bool,
+              options: Dict[str, Any]) -> Result:
+        memories: List[Memory] = []
         try:
             for obj in objects:
                 memories.append(Memory.of(obj))
@@ -209,8 +205,10 @@ class File:
                 if memory is not obj:
                     memory.close()
 
-    def _move(self, write, memory, offsets, mem_offsets, nbytes, short, *, strict=False,
-              policy=None, timeout=None, stream=None, memories=None):
+    def _move(self, write: bool, memory: Any, offsets: Any, mem_offsets: Any, nbytes: Any,
+              short: bool, *, strict: bool = False, policy: Policy = None,
+              timeout: Optional[float] = None, stream: Optional[int] = None,
+              memories: Optional[List[Memory]] = None) -> Result:
         count = len(offsets)
         if not count:
             raise ValueError("there is nothing to move")
@@ -249,19 +247,13 @@ class File:
 
     def close(self) -> None:
         """Close it; requests under way end first.  May be called again.  Does not sync."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            lib.pst_file_close(handle)
+        super().close()
 
     def __enter__(self) -> "File":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self):
-        if getattr(self, "_handle", None) is not None:
-            self.close()
-
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<File {self.name!r}{' closed' if self.closed else ''}>"

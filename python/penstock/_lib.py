@@ -5,8 +5,10 @@ import errno
 import operator
 import os
 import time
+from typing import Any, Callable, Dict, Optional, Tuple, Type, cast
 
 from . import _abi
+from ._types import Path, Policy
 
 NAME = "libpenstock.so.0"
 VARIABLE = "PST_LIBPENSTOCK"
@@ -20,10 +22,10 @@ class Error(OSError):
     too.  ``result`` is the Result of a request that failed, or None.
     """
 
-    result = None
+    result: "Optional[Result]" = None
 
 
-_KINDS = {}
+_KINDS: Dict[int, Type[Error]] = {}
 for _number, _base in ((errno.ENOENT, FileNotFoundError), (errno.EEXIST, FileExistsError),
                        (errno.EACCES, PermissionError), (errno.EPERM, PermissionError),
                        (errno.EISDIR, IsADirectoryError), (errno.ETIMEDOUT, TimeoutError),
@@ -31,17 +33,20 @@ for _number, _base in ((errno.ENOENT, FileNotFoundError), (errno.EEXIST, FileExi
     _KINDS[_number] = type(f"Error{_base.__name__}", (Error, _base), {"__module__": __name__})
 
 
-def failure(number, sentence, filename=None, result=None):
+def failure(number: int, sentence: str, filename: Any = None,
+            result: "Optional[Result]" = None) -> Error:
     """The exception for a negative or positive errno."""
     number = abs(int(number))
     text = sentence or os.strerror(number)
+    if number == errno.EOWNERDEAD:
+        text += "; multiprocessing starts its workers so by 'spawn' and 'forkserver'"
     kind = _KINDS.get(number, Error)
     error = kind(number, text) if filename is None else kind(number, text, filename)
     error.result = result
     return error
 
 
-def _places():
+def _places() -> Tuple[str, str]:
     """Where the library may be, and why there; the first that is named is the one."""
     named = os.environ.get(VARIABLE)
     if named:
@@ -52,7 +57,7 @@ def _places():
     return NAME, "the system's loader looks for it"
 
 
-def _load():
+def _load() -> Tuple[Any, str]:
     path, why = _places()
     try:
         library = ctypes.CDLL(path)
@@ -73,24 +78,24 @@ VERSION = f"{_abi.PST_VERSION_MAJOR}.{_abi.PST_VERSION_MINOR}.{_abi.PST_VERSION_
 lib, library_path = _load()
 
 
-def version():
+def version() -> str:
     """The version of the library that is loaded, "major.minor.patch"."""
-    return lib.pst_version().decode()
+    return cast(bytes, lib.pst_version()).decode()
 
 
-def check(status, filename=None):
+def check(status: int, filename: Any = None) -> int:
     """status, or an Error with the library's sentence if it is negative."""
     if status < 0:
         raise failure(status, lib.pst_error_text().decode("utf-8", "replace"), filename)
     return status
 
 
-def sized(kind, **members):
+def sized(kind: Any, /, **members: Any) -> Any:
     """A structure that begins with sz."""
     return kind(sz=ctypes.sizeof(kind), **members)
 
 
-def name_of(text):
+def name_of(text: Path) -> bytes:
     """A path or a name as bytes for C."""
     raw = os.fsencode(text)
     if b"\0" in raw:
@@ -98,7 +103,7 @@ def name_of(text):
     return raw
 
 
-def deadline(timeout, default=0):
+def deadline(timeout: Optional[float], default: int = 0) -> int:
     """Seconds from now, or None, as an absolute time in nanoseconds."""
     if timeout is None:
         return default
@@ -107,24 +112,25 @@ def deadline(timeout, default=0):
     return min(time.monotonic_ns() + int(timeout * 1e9), 2**63 - 1) if timeout else 0
 
 
-def text_of(call, *arguments):
+def text_of(call: Callable[..., Any], *arguments: Any) -> str:
     buffer = ctypes.create_string_buffer(1024)
     call(*arguments, buffer, len(buffer))
     return buffer.value.decode("utf-8", "replace")
 
 
-_PATHS = {}
-_WHYS = {}
+_PATHS: Dict[int, str] = {}
+_WHYS: Dict[Tuple[int, int], str] = {}
+_WHY_NAMES: Dict[int, str] = {}
 
 
-def paths_text(paths):
+def paths_text(paths: int) -> str:
     """"staged+direct" for a set of path bits."""
     if paths not in _PATHS:
         _PATHS[paths] = text_of(lib.pst_paths_text, paths)
     return _PATHS[paths]
 
 
-def why_text(why, detail):
+def why_text(why: int, detail: int) -> str:
     if not why:
         return ""
     if (why, detail) not in _WHYS:
@@ -132,6 +138,12 @@ def why_text(why, detail):
             _WHYS.clear()
         _WHYS[why, detail] = text_of(lib.pst_why_text, why, detail)
     return _WHYS[why, detail]
+
+
+def why_name(why: int) -> str:
+    if why not in _WHY_NAMES:
+        _WHY_NAMES[why] = lib.pst_why_name(why).decode()
+    return _WHY_NAMES[why]
 
 
 class Result:
@@ -148,27 +160,27 @@ class Result:
 
     __slots__ = ("nbytes", "prefix", "path", "why", "why_name", "crc32c", "busy", "index")
 
-    def __init__(self, done):
-        self.nbytes = max(done.res, 0)
-        self.prefix = done.prefix
+    def __init__(self, done: Any) -> None:
+        self.nbytes: int = max(done.res, 0)
+        self.prefix: int = done.prefix
         self.path = paths_text(done.paths)
         self.why = why_text(done.why, done.detail)
-        self.why_name = lib.pst_why_name(done.why).decode()
-        self.crc32c = done.crc32c if done.flags & _abi.PST_DONE_CRC32C else None
+        self.why_name = why_name(done.why)
+        self.crc32c: Optional[int] = done.crc32c if done.flags & _abi.PST_DONE_CRC32C else None
         self.busy = bool(done.flags & _abi.PST_DONE_BUSY)
-        self.index = done.user_data
+        self.index: int = done.user_data
 
-    def __int__(self):
+    def __int__(self) -> int:
         return self.nbytes
 
     __index__ = __int__
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         why = f", {self.why}" if self.why else ""
         return f"<Result {self.nbytes} bytes by {self.path or 'no path'}{why}>"
 
 
-def stream_of(stream):
+def stream_of(stream: Optional[int]) -> Optional[int]:
     """A stream's number; 0 would be none, where the program means the legacy default one."""
     if stream is None:
         return None
@@ -177,12 +189,12 @@ def stream_of(stream):
     return unsigned(stream)
 
 
-def unsigned(value):
+def unsigned(value: Any) -> int:
     """An integer that fits uint64_t: ctypes would cut it."""
-    value = operator.index(value)
-    if not 0 <= value < 2**64:
-        raise ValueError(f"{value} is no offset or length")
-    return value
+    number: int = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{number} is no offset or length")
+    return number
 
 
 _NAMES = {lib.pst_path_name(number).decode(): number
@@ -190,7 +202,7 @@ _NAMES = {lib.pst_path_name(number).decode(): number
           if lib.pst_path_name(number) != b"unknown"}
 
 
-def policy_of(policy):
+def policy_of(policy: Policy) -> int:
     """None or a sequence of at most eight names of paths, in order of preference."""
     if policy is None:
         return _abi.PST_POLICY_AUTO

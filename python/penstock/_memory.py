@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Memory of the host and of devices, of Penstock's own or of other libraries' objects."""
-import collections
 import ctypes
+import errno
+from collections import deque
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_ssize_t, c_uint16
 from ctypes import c_uint8, c_uint32, c_uint64, c_void_p, py_object, pythonapi
-from typing import Any, Optional
+from typing import Any, Deque, List, Optional, Sequence, Tuple
 
 from . import _abi
-from ._lib import check, lib, name_of, sized, unsigned
+from ._handle import Owner, each, settle, spend
+from ._lib import Error, check, lib, name_of, sized, unsigned
 
 
 # ------------------------------------------------------------ other libraries' objects
@@ -47,15 +49,37 @@ _DL_HOST = (1, 3)    # kDLCPU, kDLCUDAHost
 _DL_CUDA = (2, 13)   # kDLCUDA, kDLCUDAManaged
 
 
-class _Found:
-    """Where an object's bytes are."""
-
-    def __init__(self, addr, size, writable, keep, device=False, release=None):
-        self.addr, self.size, self.writable = addr or 0, size, writable
-        self.keep, self.device, self.release = keep, device, release
+# Where an object's bytes are: address, size, are they writable, a device's; what keeps them.
+_Place = Tuple[int, int, bool, bool, Any]
 
 
-def _contiguous(shape, strides):
+class _Held:
+    """Memory of the library's, and the object below it.
+
+    cell:   the library's handle, in a list that is empty when it was given back
+    buffer: what the object has exported, if it has the buffer protocol
+    keep:   what must stay as long as the memory
+    """
+
+    __slots__ = ("cell", "buffer", "keep")
+
+    def __init__(self) -> None:
+        self.cell = [c_void_p()]
+        self.buffer: Any = None
+        self.keep: Any = None
+
+    def quiet(self) -> bool:
+        """Give it back; False if a request may still touch it.  May be called again."""
+        for cell in self.cell:
+            if cell.value and lib.pst_mem_drain(cell, 0) == -errno.EBUSY:
+                return False
+            spend(self.cell, lib.pst_mem_free)
+        if self.buffer is not None:
+            _release_buffer(byref(self.buffer))     # a second time does nothing
+        return True
+
+
+def _contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Do strides, in elements, describe an array without gaps in C's order?"""
     step = 1
     if 0 in shape:
@@ -67,18 +91,18 @@ def _contiguous(shape, strides):
     return True
 
 
-def _elements(shape):
+def _elements(shape: Sequence[int]) -> int:
     count = 1
     for length in shape:
         count *= length
     return count
 
 
-def _gap(what):
+def _gap(what: str) -> ValueError:
     return ValueError(f"the {what} is not contiguous in C's order; make a contiguous copy of it")
 
 
-def _of_cuda_array(obj, facts):
+def _of_cuda_array(obj: Any, facts: Any) -> _Place:
     shape = tuple(facts["shape"])
     itemsize = int(facts["typestr"][2:])
     strides = facts.get("strides")
@@ -89,25 +113,25 @@ def _of_cuda_array(obj, facts):
         raise ValueError("an array with a mask is not served")
     addr, read_only = facts["data"]
     # The dictionary may be what keeps a temporary alive.
-    return _Found(addr, _elements(shape) * itemsize, not read_only, (obj, facts), device=True)
+    return addr or 0, _elements(shape) * itemsize, not read_only, True, (obj, facts)
 
 
-def _of_buffer(obj):
-    view = _Buffer()
+def _of_buffer(obj: Any, held: _Held) -> _Place:
+    """Locks the object's bytes until held.quiet()."""
+    held.buffer = buffer = _Buffer()
     # PyBUF_SIMPLE: bytes in C's order, read-only ones too.
-    _get_buffer(obj, byref(view), 0)
-    return _Found(view.buf, view.len, not view.readonly, (obj, view),
-                  release=lambda: _release_buffer(byref(view)))
+    _get_buffer(obj, byref(buffer), 0)
+    return buffer.buf or 0, buffer.len, not buffer.readonly, False, obj
 
 
-def _capsule(obj, **stream):
+def _capsule(obj: Any, **stream: Any) -> Any:
     try:
         return obj.__dlpack__(max_version=(1, 0), **stream)
     except TypeError:
         return obj.__dlpack__(**stream)
 
 
-def _of_dlpack(obj):
+def _of_dlpack(obj: Any) -> _Place:
     device = int(obj.__dlpack_device__()[0])
     if device not in _DL_HOST + _DL_CUDA:
         raise ValueError(f"DLPack's device type {device} is not served; the host's (1, 3) and "
@@ -130,14 +154,14 @@ def _of_dlpack(obj):
     if tensor.strides and not _contiguous(shape, tensor.strides[:tensor.ndim]):
         raise _gap("tensor")
     # The capsule stays as it is: its destructor gives the tensor back.
-    return _Found((tensor.data or 0) + tensor.byte_offset,
-                  _elements(shape) * (tensor.bits * tensor.lanes // 8), writable, (obj, capsule),
-                  device=tensor.device_type in _DL_CUDA)
+    return ((tensor.data or 0) + tensor.byte_offset,
+            _elements(shape) * (tensor.bits * tensor.lanes // 8), writable,
+            tensor.device_type in _DL_CUDA, (obj, capsule))
 
 
-def _find(obj):
+def _find(obj: Any, held: _Held) -> _Place:
     """By the first way that the object has."""
-    reasons = []
+    reasons: List[Exception] = []
     try:
         facts = getattr(obj, "__cuda_array_interface__", None)
     except Exception as e:  # pylint: disable=broad-except # some types have no typestr there
@@ -146,8 +170,9 @@ def _find(obj):
     if facts is not None:
         return _of_cuda_array(obj, facts)
     try:
-        return _of_buffer(obj)
+        return _of_buffer(obj, held)
     except (TypeError, BufferError, ValueError) as e:
+        held.buffer = None  # nothing was exported
         reasons.append(e)
     if hasattr(obj, "__dlpack__"):
         return _of_dlpack(obj)
@@ -159,37 +184,34 @@ def _find(obj):
 
 # --------------------------------------------------------------------- what lingers
 
-# Memory that a request may still touch although its owner is done with it: its handle, what keeps
-# it, what gives that back.  A deque and no lock: a finalizer may run inside any of these lines.
-_lingering = collections.deque()
+# Memory that a request may still touch although its owner is done with it.  A deque and no lock: a
+# finalizer may run inside any of these lines.
+_lingering: Deque[_Held] = deque()
+# Not even the end of the interpreter frees what hardware may write to.
+ctypes.pythonapi.Py_IncRef(py_object(_lingering))
 
 
-def linger(handle, keep, release):
-    """Free handle at once if nothing uses it, else as soon as something is freed after that."""
-    _lingering.append((handle, keep, release))
-    sweep()
-
-
-def sweep():
-    """Free what is quiet by now; return how much is not."""
-    for _ in range(len(_lingering)):
-        try:
-            entry = _lingering.popleft()
-        except IndexError:
-            break
-        handle, _, release = entry
-        if lib.pst_mem_drain(handle, 0) < 0:
-            _lingering.append(entry)
-            continue
-        lib.pst_mem_free(handle)
-        if release:
-            release()
+def sweep() -> int:
+    """Give back what is quiet by now; return how much is not."""
+    if _lingering:
+        each(_lingering, _Held.quiet)
     return len(_lingering)
+
+
+def _give_back(box: List[_Held]) -> None:
+    settle(box.pop, _Held.quiet, _lingering)
 
 
 # --------------------------------------------------------------------------- memory
 
-class Memory:
+# Of pst_mem_wrap(): by what Memory.of() was promised, and whether a device has the bytes.
+_OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
+                                          flags=_abi.PST_MEM_PINNED if pinned else 0,
+                                          kind=_abi.PST_KIND_CUDA if device else 0))
+            for pinned in (False, True) for device in (False, True)}
+
+
+class Memory(Owner):
     """A range of bytes on one device.
 
     Made by Memory.of() or Memory.alloc().  It is a context manager; close() gives it back, and so
@@ -199,11 +221,12 @@ class Memory:
     writable: may requests read from files into it?
     """
 
-    def __init__(self, handle, size, writable, keep=None, release=None):
-        self._handle = handle
-        self._keep, self._release = keep, release
+    _noun = "memory"
+
+    def __init__(self, held: _Held, size: int = 0, writable: bool = True) -> None:
         self.nbytes = size
         self.writable = writable
+        super().__init__([held], _give_back)
 
     @classmethod
     def of(cls, obj: Any, *, sync: bool = True, pinned: bool = False) -> "Memory":
@@ -223,22 +246,20 @@ class Memory:
         """
         if isinstance(obj, Memory):
             return obj
-        found = _find(obj)
+        held = _Held()
+        memory = cls(held)
         try:
-            if not found.size:
+            addr, size, memory.writable, device, held.keep = _find(obj, held)
+            if not size:
                 raise ValueError("the object has no bytes")
-            options = sized(_abi.pst_mem_opts)
-            options.flags = _abi.PST_MEM_PINNED if pinned else 0
-            options.kind = _abi.PST_KIND_CUDA if found.device else 0
-            handle = c_void_p()
-            check(lib.pst_mem_wrap(found.addr, found.size, byref(options), byref(handle)))
+            memory.nbytes = size
+            check(lib.pst_mem_wrap(addr, size, _OPTIONS[bool(pinned), device],
+                                   byref(held.cell[0])))
+            if device and sync:
+                memory.sync()
         except BaseException:
-            if found.release:
-                found.release()
+            memory.close()
             raise
-        memory = cls(handle.value, found.size, found.writable, found.keep, found.release)
-        if found.device and sync:
-            memory.sync()
         return memory
 
     @classmethod
@@ -255,23 +276,31 @@ class Memory:
         """
         options = sized(_abi.pst_mem_opts)
         options.flags = _abi.PST_MEM_SHARED if shared else 0
-        handle = c_void_p()
         size = unsigned(size)
-        check(lib.pst_mem_alloc(name_of(device), size, byref(options), byref(handle)))
-        return cls(handle.value, size, True)
+        held = _Held()
+        memory = cls(held, size)
+        check(lib.pst_mem_alloc(name_of(device), size, byref(options), byref(held.cell[0])))
+        return memory
 
     @property
     def handle(self) -> int:
-        """The struct pst_mem *; ValueError after close()."""
-        if self._handle is None:
-            raise ValueError("the memory is closed")
-        return self._handle
+        """The library's pointer; ValueError after close()."""
+        try:
+            value: int = self._box[0].cell[0].value
+        except IndexError:
+            raise ValueError("the memory is closed") from None
+        return value
 
     @property
-    def closed(self) -> bool:
-        return self._handle is None
+    def held(self) -> _Held:
+        """What stays until no request may touch it; ValueError after close()."""
+        try:
+            found: _Held = self._box[0]
+        except IndexError:
+            raise ValueError("the memory is closed") from None
+        return found
 
-    def _info(self):
+    def _info(self) -> Any:
         info = sized(_abi.pst_mem_info)
         check(lib.pst_mem_info(self.handle, byref(info)))
         return info
@@ -279,12 +308,12 @@ class Memory:
     @property
     def device(self) -> str:
         """The name of its device: "host", "soft:0", "cuda:0"."""
-        return self._info().device.decode()
+        return str(self._info().device.decode())
 
     @property
     def address(self) -> int:
         """Of the first byte, as the device's API knows it."""
-        return self._info().addr
+        return int(self._info().addr)
 
     def view(self) -> memoryview:
         """A writable memoryview of host memory, of nbytes bytes.
@@ -294,7 +323,7 @@ class Memory:
         pointer = lib.pst_mem_ptr(self.handle)
         if not pointer:
             raise ValueError(f"memory of {self.device} has no address for the CPU; copy_out() it")
-        array = (ctypes.c_char * self.nbytes).from_address(pointer)
+        array: Any = (ctypes.c_char * self.nbytes).from_address(pointer)
         array.memory = self
         return memoryview(array).cast("B")
 
@@ -302,12 +331,14 @@ class Memory:
         """Copy bytes of host memory (a buffer, contiguous) to offset, and wait."""
         if not self.writable:
             raise ValueError("the memory is read-only")
-        found = _of_buffer(data)
+        held = _Held()
+        source = Owner([held], _give_back)
         try:
-            if found.size:
-                check(lib.pst_mem_copy_in(self.handle, unsigned(offset), found.addr, found.size))
+            addr, size, _, _, held.keep = _of_buffer(data, held)
+            if size:
+                check(lib.pst_mem_copy_in(self.handle, unsigned(offset), addr, size))
         finally:
-            found.release()
+            source.close()
 
     def copy_out(self, size: Optional[int] = None, offset: int = 0) -> bytearray:
         """A bytearray with size bytes from offset on, or all from there to the end."""
@@ -317,7 +348,7 @@ class Memory:
             raise ValueError(f"{size} bytes from {offset} on are more than the memory has")
         data = bytearray(size)
         if size:
-            target = (ctypes.c_char * size).from_buffer(data)
+            target = ctypes.c_char.from_buffer(data)
             check(lib.pst_mem_copy_out(self.handle, offset, byref(target), size))
         return data
 
@@ -330,24 +361,22 @@ class Memory:
 
         May be called again.
         """
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            linger(handle, self._keep, self._release)
-            self._keep = self._release = None
+        super().close()
+        if _lingering:
+            sweep()
 
     def __enter__(self) -> "Memory":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def __del__(self):
-        if getattr(self, "_handle", None) is not None:
-            self.close()
 
     def __len__(self) -> int:
         return self.nbytes
 
-    def __repr__(self):
-        where = "closed" if self.closed else f"of {self.device}"
+    def __repr__(self) -> str:
+        try:
+            where = "closed" if self.closed else f"of {self.device}"
+        except Error:
+            where = "of the process that this one is a fork of"
         return f"<Memory {self.nbytes} bytes {where}>"

@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""Queues: many requests that overlap, waited for by hand or by asyncio."""
-import asyncio
-import contextlib
-import threading
+"""Queues: many requests that overlap, waited for by hand or by asyncio.
+
+A handler of signals may raise in here as _handle.py says.  So what is known of a request is written
+down before the library is told, what the library tells is taken over in steps that can be done
+again, and each call ends in steps between which Python does not look for signals.
+"""
+import errno
+import os
+import time
+from collections import deque
 from ctypes import byref, c_void_p
-from typing import Any, List, Optional, Tuple
+from itertools import islice, starmap
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from . import _abi
-from ._arrays import address, interleave, longest
+from ._arrays import Rows, address, interleave, longest
 from ._file import File, ShortRead, readable, span
-from ._lib import (Result, check, deadline, failure, lib, policy_of, sized, stream_of, text_of,
-                   unsigned)
+from ._handle import ONCE, Owner, spend
+from ._lib import (Error, Result, check, deadline, failure, lib, policy_of, sized, stream_of,
+                   text_of, unsigned)
 from ._memory import Memory
-from ._types import Offsets
+from ._types import Offsets, Policy
+
+if TYPE_CHECKING:
+    import asyncio  # which takes as long as the rest; who has an event loop has it
+
+_SLICE = 100_000_000    # ns of waiting without a look at signals
 
 _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
              "threads": _abi.PST_BACKEND_THREADS}
@@ -29,7 +42,8 @@ class Completion:
 
     __slots__ = ("id", "tag", "result", "error")
 
-    def __init__(self, number, tag, result, error):
+    def __init__(self, number: int, tag: Any, result: Result,
+                 error: Optional[Exception]) -> None:
         self.id, self.tag, self.result, self.error = number, tag, result, error
 
     def check(self) -> Result:
@@ -38,21 +52,38 @@ class Completion:
             raise self.error
         return self.result
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Completion {self.id} {self.error or self.result!r}>"
 
 
 class _Request:
     """What must stay until a request has completed."""
 
-    __slots__ = ("file", "memory", "own", "rows", "wanted", "tag", "short")
+    __slots__ = ("file", "memory", "own", "rows", "wanted", "tag", "short", "unknown")
 
-    def __init__(self, file, memory, own, rows, wanted, tag, short):
+    def __init__(self, file: File, memory: Optional[Memory], own: bool, rows: Rows, wanted: int,
+                 tag: Any, short: bool) -> None:
         self.file, self.memory, self.own, self.rows = file, memory, own, rows
         self.wanted, self.tag, self.short = wanted, tag, short
+        self.unknown = False    # nobody was given its id
+
+    def let_go(self) -> None:
+        """The queue has ended: what the request needs stays until nothing touches its memory."""
+        memory = self.memory
+        if memory is None:
+            return
+        if not memory.closed and (self.own or lib.pst_mem_drain(memory.handle, 0) < 0):
+            held = memory.held
+            held.keep = (held.keep, self)
+        if self.own:
+            memory.close()
 
 
-class Queue:
+def _free(box: List[c_void_p]) -> None:
+    spend(box, lib.pst_queue_free)
+
+
+class Queue(Owner):
     """Requests in flight; a context manager.
 
     depth:   requests in flight, 1 to 4096
@@ -61,17 +92,25 @@ class Queue:
 
     One thread at a time may be in a call of a queue: another gets a RuntimeError.  Calls release
     the interpreter's lock.  Files, memory and offsets of requests are kept until they complete.
+    Raises Error, ValueError for an option out of range.
     """
+
+    _noun = "queue"
 
     def __init__(self, depth: int = 128, *, backend: str = "auto",
                  timeout: Optional[float] = None) -> None:
-        self._handle = None
-        self._requests = {}     # id: _Request
-        self._ready = []        # completions that nobody has taken yet
-        self._futures = {}      # id: asyncio.Future
-        self._loop = None       # whose reader calls _pump()
+        self._requests: Dict[int, _Request] = {}
+        self._finished: Dict[int, Completion] = {}  # that nobody has taken yet
+        self._futures: "Dict[int, asyncio.Future[Result]]" = {}
+        self._waiters: "Deque[asyncio.Future[None]]" = deque()     # for room
+        self._loop: "Optional[asyncio.AbstractEventLoop]" = None    # whose reader calls _pump()
+        self._fd = -1           # that it watches
+        self._late = False      # is _pump() to be called by a timer?
         self._last = 0
-        self._busy = threading.Lock()
+        self._doubt = 0         # the id of a request that may or may not have been prepared
+        self._dirty = False     # completions may be left in _done
+        self._turn = [None]     # empty while a call is under way
+        self._pid = os.getpid()
         if backend not in _BACKENDS:
             raise ValueError(f"'{backend}' is no back end; there are {', '.join(_BACKENDS)}")
         options = sized(_abi.pst_queue_opts, depth=depth, backend=_BACKENDS[backend])
@@ -79,31 +118,33 @@ class Queue:
             if not 0.001 <= timeout <= 4e6:
                 raise ValueError("a timeout is 0.001 to 4,000,000 seconds")
             options.timeout_ms = int(timeout * 1000)
-        handle = c_void_p()
-        check(lib.pst_queue_new(byref(options), byref(handle)))
-        self._handle = handle.value
-        self._done = (_abi.pst_done * min(depth or 128, 4096))()
-
-    @property
-    def handle(self) -> int:
-        """The struct pst_queue *; ValueError after close()."""
-        if self._handle is None:
-            raise ValueError("the queue is closed")
-        return self._handle
+        self.depth = min(depth or 128, 4096)
+        self._done = (_abi.pst_done * self.depth)()
+        super().__init__([c_void_p()], _free)
+        check(lib.pst_queue_new(byref(options), byref(self._box[0])))
 
     @property
     def in_flight(self) -> int:
         """Requests that have not completed, those that are not submitted yet too."""
         return len(self._requests)
 
-    @contextlib.contextmanager
-    def _mine(self):
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError("another thread is in a call of this queue")
+    @property
+    def _foreign(self) -> bool:
+        """Was it made by a process that this one is a fork of?"""
+        return self._pid != os.getpid()
+
+    def _begin(self, turn: List[None]) -> None:
+        """Take the turn.  Who calls gives it back by self._turn += turn, whatever happens.
+
+        That is no call, so that no handler runs after it before the program has the result.
+        """
         try:
-            yield self.handle
-        finally:
-            self._busy.release()
+            turn += starmap(self._turn.pop, ONCE)
+        except IndexError:
+            if self._foreign:
+                check(lib.pst_queue_submit(self.handle))    # says that this is a fork
+            raise RuntimeError("another call of this queue is under way, in another thread or in "
+                               "what a handler of a signal has interrupted") from None
 
     # -------------------------------------------------------------------- prepare
 
@@ -155,7 +196,8 @@ class Queue:
                          deadline_ns=deadline(timeout))
         return self._prepare(io, _Request(file, None, False, None, 0, tag, True))
 
-    def _one(self, op, file, obj, offset, nbytes, mem_offset, short, tag, options):
+    def _one(self, op: int, file: File, obj: Any, offset: int, nbytes: Optional[int],
+             mem_offset: int, short: bool, tag: Any, options: Dict[str, Any]) -> int:
         memory = Memory.of(obj)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
@@ -168,14 +210,16 @@ class Queue:
                 memory.close()
             raise
 
-    def _many(self, op, file, obj, offsets, mem_offsets, nbytes, strides, short, tag, options):
+    def _many(self, op: int, file: File, obj: Any, offsets: Offsets, mem_offsets: Offsets,
+              nbytes: Offsets, strides: Optional[Tuple[Offsets, Offsets, Offsets]], short: bool,
+              tag: Any, options: Dict[str, Any]) -> int:
         memory = Memory.of(obj)
         try:
-            steps = strides or (None, None, None)
+            steps: Tuple[Any, ...] = strides or (None, None, None)
             count = longest(offsets, mem_offsets, nbytes, *(strides or ()))
             if not 1 <= count <= _abi.PST_SEGS_MAX:
                 raise ValueError(f"a request has 1 to {_abi.PST_SEGS_MAX} ranges, not {count}")
-            rows = interleave(count, (offsets, mem_offsets, nbytes) + tuple(steps))
+            rows = interleave(count, (offsets, mem_offsets, nbytes) + steps)
             if strides:
                 wanted = sum(a * max(b, 1) for a, b in zip(rows[2::6], rows[5::6]))
             else:
@@ -190,8 +234,9 @@ class Queue:
             raise
 
     @staticmethod
-    def _io(op, memory, *, strict=False, policy=None, timeout=None, stream=None, crc32c=False,
-            stream_wait=False):
+    def _io(op: int, memory: Memory, *, strict: bool = False, policy: Policy = None,
+            timeout: Optional[float] = None, stream: Optional[int] = None, crc32c: bool = False,
+            stream_wait: bool = False) -> Any:
         if op == _abi.PST_OP_READ:
             readable(memory)
         if timeout is not None and timeout <= 0:
@@ -203,216 +248,394 @@ class Queue:
         io.stream = stream_of(stream)
         return io
 
-    def _prepare(self, io, request):
-        with self._mine() as handle:
+    def _prepare(self, io: Any, request: _Request) -> int:
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            handle = self.handle
+            self._settle_doubt(handle)
             io.file = request.file.handle
-            io.user_data = self._last + 1
-            check(lib.pst_queue_prep(handle, byref(io)))
-            self._last += 1
-            self._requests[self._last] = request
-            return self._last
+            number = self._last = io.user_data = self._last + 1
+            self._requests[number] = request
+            self._doubt = number
+            try:
+                check(lib.pst_queue_prep(handle, byref(io)))
+            except Error:
+                self._requests.pop(number, None)
+                self._last = number - 1
+                self._doubt = 0
+                raise
+            self._doubt = 0
+            return number
+        finally:
+            self._turn += turn
+
+    def _settle_doubt(self, handle: int) -> None:
+        """Of a prepare that was interrupted nobody knows the id: it is to end."""
+        if not self._doubt:
+            return
+        if lib.pst_queue_cancel(handle, self._doubt) < 0:
+            self._requests.pop(self._doubt, None)
+        elif self._doubt in self._requests:
+            self._requests[self._doubt].unknown = True
+        self._doubt = 0
 
     # ------------------------------------------------------------- submit and reap
 
     def submit(self) -> int:
         """Start what was prepared; never waits for a disk.  Returns how many were started."""
-        with self._mine() as handle:
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            handle = self.handle
+            self._settle_doubt(handle)
             return check(lib.pst_queue_submit(handle))
+        finally:
+            self._turn += turn
 
     def reap(self, min: int = 0, max: Optional[int] = None,
              timeout: Optional[float] = None) -> List[Completion]:
         """Take completions, and wait until there are at least min or nothing is in flight.
 
+        min:     completions; less come when the time is over or nothing more is in flight
+        max:     completions; None: the queue's depth
         timeout: seconds; None: for ever, which ends, because every request does
 
-        Returns a list of at most max Completions, max being the queue's depth without one.  A
-        completion that a future waits for is the future's too.
+        Returns a list of at most max Completions.  A completion that a future waits for is the
+        future's too.  In the main thread a signal's handler runs within 0.1 s; where it raises,
+        as that of Ctrl-C does, no completion is lost: the next call has it.  Raises RuntimeError
+        where another thread is in a call, ValueError after close().
         """
-        most = len(self._done) if max is None else max
+        most = self.depth if max is None else max
         if not 0 <= min <= most or most < 1:
             raise ValueError("min is 0 to max, and max at least 1")
-        taken, self._ready = self._ready[:most], self._ready[most:]
-        if len(taken) < most:
-            until = deadline(timeout, _abi.PST_NO_DEADLINE)
-            taken += self._take(_at_least(min - len(taken)), most - len(taken), until)
-        for completion in taken:
-            future = self._futures.pop(completion.id, None)
-            if future is not None:
-                # This may be another thread than the event loop's.
-                future.get_loop().call_soon_threadsafe(self._tell, future, completion)
-        return taken
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            self._collect(self.handle, min, most, deadline(timeout, _abi.PST_NO_DEADLINE))
+            taken = list(islice(self._finished.values(), most))
+            rest = dict(islice(self._finished.items(), len(taken), None))
+            for completion in taken:
+                future = self._futures.pop(completion.id, None)
+                if future is not None:
+                    # This may be another thread than the event loop's.
+                    self._soon(future.get_loop(), self._tell, future, completion)
+            loop = self._loop
+            if self._waiters and loop is not None:
+                self._soon(loop, self._wake)
+            # Whoever is interrupted before has taken nothing.
+            self._finished = rest
+            return taken
+        finally:
+            self._turn += turn
 
-    def _tell(self, future, completion):
-        if not future.done():
-            _settle(future, completion)
-        if not self._futures:
-            self._unwatch()
+    def _collect(self, handle: int, least: int, most: int, until: int) -> None:
+        """Move completions to _finished until it has least of them, or the time is over."""
+        if self._dirty:
+            self._harvest(self.depth)
+        self._settle_doubt(handle)
+        while len(self._finished) < most:
+            room = min(most - len(self._finished), self.depth)
+            want = max(0, min(least - len(self._finished), room))
+            limit = min(until, time.monotonic_ns() + _SLICE) if want else 0
+            self._dirty = True
+            count = check(lib.pst_queue_reap(handle, self._done, want, room, limit))
+            self._harvest(count)
+            if count < want:
+                if limit == until or time.monotonic_ns() < limit:
+                    break   # the time is over, or nothing is in flight
+            elif count < room or len(self._finished) >= least:
+                break
 
-    def _take(self, least, most, until):
-        found = []
-        with self._mine() as handle:
-            while True:
-                room = most - len(found) if most - len(found) < len(self._done) else len(self._done)
-                if not room:
-                    break
-                count = check(lib.pst_queue_reap(
-                    handle, self._done, least if least < room else room, room, until))
-                found += [self._completion(self._done[i]) for i in range(count)]
-                least = _at_least(least - count)
-                if count < room or not least:
-                    break
-        return found
+    def _harvest(self, count: int) -> None:
+        """Take over the first slots of _done.  When that is interrupted it is begun anew."""
+        for slot in islice(self._done, count):
+            number = slot.user_data
+            if number:
+                request = self._requests.get(number)
+                if request is not None:
+                    if not request.unknown:
+                        self._finished[number] = self._completion(request, slot)
+                    if request.own and request.memory is not None:
+                        request.memory.close()
+                    self._requests.pop(number, None)
+                slot.user_data = 0
+        self._dirty = False
 
-    def _completion(self, done):
-        request = self._requests.pop(done.user_data)
+    @staticmethod
+    def _completion(request: _Request, done: Any) -> Completion:
         result = Result(done)
-        error = None
+        error: Optional[Exception] = None
         if done.res < 0:
-            error = failure(done.res, text_of(lib.pst_done_text, byref(done)),
-                            getattr(request.file, "name", None), result)
+            error = failure(done.res, text_of(lib.pst_done_text, byref(done)), request.file.name,
+                            result)
         elif done.res < request.wanted and not request.short:
             error = ShortRead(request.wanted, result, request.file.name)
-        if request.own:
-            request.memory.close()
         return Completion(done.user_data, request.tag, result, error)
 
     def cancel(self, number: int) -> bool:
         """End a request early: it completes with ECANCELED, or with its result if it was done.
 
-        Returns False if there is no such request any more.
+        number: its id
+
+        It has completed 100 ms later at the latest.  Returns False if there is no such request
+        any more.
         """
-        with self._mine() as handle:
-            return lib.pst_queue_cancel(handle, unsigned(number)) > 0
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            asked: int = lib.pst_queue_cancel(self.handle, unsigned(number))
+            return asked != -errno.ENOENT and check(asked) > 0
+        finally:
+            self._turn += turn
 
     # --------------------------------------------------------------------- asyncio
 
     def fileno(self) -> int:
         """A descriptor that is readable when reap() has something to do; never read or close it."""
-        with self._mine() as handle:
-            return check(lib.pst_queue_fd(handle))
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            return check(lib.pst_queue_fd(self.handle))
+        finally:
+            self._turn += turn
+
+    async def run(self, prepare: Callable[..., int], *args: Any, **options: Any) -> Result:
+        """Prepare a request, submit it and wait for its end: await queue.run(queue.read, file, x).
+
+        prepare: read, write, readv, writev or sync of this queue
+        args, options: its arguments
+
+        Any number of tasks may be in here: while the queue holds its depth of requests, the others
+        wait for room in their order.  Cancelling the task cancels the request, and the await ends
+        when that has completed, 100 ms later at the latest: its memory is then the program's again.
+
+        Returns a Result.  Raises what prepare raises, the request's Error or ShortRead, and
+        CancelledError when the queue is closed meanwhile.
+        """
+        import asyncio
+        first = False
+        while True:
+            try:
+                number = prepare(*args, **options)
+                break
+            except BlockingIOError:
+                await self._room(first)
+                first = True
+        try:
+            future = self.future(number)
+            await asyncio.wait([future])
+            return future.result()
+        except asyncio.CancelledError:
+            self._hurry(number)
+            while not future.done():
+                try:
+                    await asyncio.wait([future])
+                except asyncio.CancelledError:
+                    pass
+            if not future.cancelled():
+                future.exception()  # is known of by now
+            raise
+        except BaseException:
+            self._give_up(number)
+            raise
+
+    def _hurry(self, number: int) -> None:
+        """Cancel a request if it is under way."""
+        try:
+            if number in self._requests:
+                self.cancel(number)
+        except RuntimeError:
+            pass    # a thread is in a call: the request takes as long as it takes
+
+    def _give_up(self, number: int) -> None:
+        """Nobody asks for the completion of a request any more."""
+        self._futures.pop(number, None)
+        self._finished.pop(number, None)
+        request = self._requests.get(number)
+        if request is not None:
+            request.unknown = True
+            self._hurry(number)
+
+    async def _room(self, first: bool) -> None:
+        """Wait until the queue takes one more request.  Who came back goes first."""
+        loop = self._watch()
+        waiter: "asyncio.Future[None]" = loop.create_future()
+        (self._waiters.appendleft if first else self._waiters.append)(waiter)
+        try:
+            self._pump()
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            else:
+                self._wake()    # another one, if this one does not use it
+            self._unwatch()
+
+    def _wake(self) -> None:
+        """Let as many go on as there is room for."""
+        free = self.depth - len(self._requests)
+        for waiter in list(self._waiters):
+            if free < 1:
+                break
+            if not waiter.done():
+                waiter.set_result(None)
+                free -= 1
+            self._waiters.remove(waiter)
 
     def future(self, number: int) -> "asyncio.Future[Result]":
         """An asyncio.Future with the Result of a request, or with its error.
 
         number: the id, of a request whose completion was not taken yet
 
-        From the running event loop, which must be the same for all futures of a queue.  What is
-        prepared is submitted.
+        From the running event loop, which must be the same for all futures of a queue that are not
+        done.  What is prepared is submitted.  A future that is cancelled cancels no request.
+
+        Raises ValueError for another id, RuntimeError without a running loop.
         """
-        loop = asyncio.get_running_loop()
-        if self._loop not in (None, loop):
-            raise RuntimeError("another event loop waits for this queue")
-        if number in self._futures:
-            return self._futures[number]
-        future = loop.create_future()
-        for place, completion in enumerate(self._ready):
-            if completion.id == number:
-                del self._ready[place]
-                _settle(future, completion)
-                return future
-        if number not in self._requests:
-            raise ValueError(f"{number} is no request that is under way")
-        self.submit()
-        if self._loop is None:
-            loop.add_reader(self.fileno(), self._pump)
-            self._loop = loop
-        self._futures[number] = future
-        self._pump()
-        return future
+        loop = self._watch()
+        try:
+            if number in self._futures:
+                return self._futures[number]
+            future: "asyncio.Future[Result]" = loop.create_future()
+            if number not in self._finished and number not in self._requests:
+                raise ValueError(f"{number} is no request that is under way")
+            self._futures[number] = future
+            self._pump()
+            return future
+        finally:
+            self._unwatch()
 
     async def wait(self, *numbers: int) -> List[Result]:
         """Wait for requests; a list of their Results.  Raises the error of the first that failed.
 
-        Without ids it waits for all that are in flight.  A task that is cancelled here cancels no
-        request.
+        numbers: their ids; without any it waits for all that are in flight
+
+        A task that is cancelled here cancels no request.
         """
+        import asyncio
         futures = [self.future(number) for number in numbers or list(self._requests)]
-        return await asyncio.gather(*(asyncio.shield(future) for future in futures))
+        return list(await asyncio.gather(*(asyncio.shield(future) for future in futures)))
 
-    def _pump(self):
-        try:
-            self.submit()
-            found = self._take(0, len(self._done), 0)
-        except RuntimeError:
-            # A thread is in a call; its reap() arms the descriptor anew.
+    def _watch(self) -> "asyncio.AbstractEventLoop":
+        """Have the running loop call _pump()."""
+        import asyncio
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return loop
+        if self._loop is not None:
+            if not self._loop.is_closed():
+                raise RuntimeError("another event loop waits for this queue")
+            # Those of a loop that has ended will not be asked for any more.
+            for number in list(self._futures):
+                self._give_up(number)
+            self._waiters.clear()
+        self._fd = self.fileno()
+        loop.add_reader(self._fd, self._pump)
+        self._loop = loop
+        return loop
+
+    def _unwatch(self) -> None:
+        """Where nobody waits any more: let the loop go."""
+        if self._futures or self._waiters or self._foreign:
             return
-        for completion in found:
-            future = self._futures.pop(completion.id, None)
-            if future is None:
-                self._ready.append(completion)
-            elif not future.done():
-                _settle(future, completion)
-        if not self._futures:
-            self._unwatch()
-
-    def _unwatch(self):
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
-            loop.remove_reader(self.fileno())
+            loop.remove_reader(self._fd)
+
+    def _pump(self) -> None:
+        if self._foreign:
+            return  # the child of a fork shares its parent's epoll
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            handle = self.handle
+            self._settle_doubt(handle)
+            check(lib.pst_queue_submit(handle))
+            self._collect(handle, 0, len(self._finished) + self.depth, 0)
+            for number in [number for number in self._finished if number in self._futures]:
+                future = self._futures[number]
+                if not future.done():
+                    _settle(future, self._finished[number])
+                self._finished.pop(number, None)
+                self._futures.pop(number, None)
+        except RuntimeError:
+            self._pump_later()
+            return
+        finally:
+            self._turn += turn
+        self._wake()
+        self._unwatch()
+
+    def _pump_later(self) -> None:
+        """A thread is in a call: once more in 10 ms, though reap() would tell the futures too."""
+        def again() -> None:
+            self._late = False
+            if self._loop is not None:
+                self._pump()
+        if self._loop is not None and not self._late:
+            self._late = True
+            self._loop.call_later(0.01, again)
+
+    def _tell(self, future: "asyncio.Future[Result]", completion: Completion) -> None:
+        if not future.done():
+            _settle(future, completion)
+        self._unwatch()
+
+    @staticmethod
+    def _soon(loop: "asyncio.AbstractEventLoop", function: Callable[..., Any],
+              *args: Any) -> None:
+        try:
+            loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            pass    # it was closed: nobody waits there
 
     # ------------------------------------------------------------------------- end
 
     def close(self) -> None:
         """End it: requests in flight are cancelled, which takes 100 ms at most.
 
-        Memory that one of them may still touch is kept until it does not.  May be called again.
+        Memory that one of them may still touch is kept until it does not.  Futures and tasks that
+        wait are cancelled.  May be called again; RuntimeError where another thread is in a call.
         """
-        if self._handle is None:
+        if self._foreign:
+            # Its loop and its requests are the parent's.
+            super().close()
+            self._requests.clear()
             return
-        self._unwatch()
-        with self._mine() as handle:
-            self._handle = None
-            lib.pst_queue_free(handle)
-        for request in self._requests.values():
-            if request.memory is not None:
-                keep_quiet(request)
-        self._requests.clear()
-        for future in self._futures.values():
-            if not future.done():
-                future.cancel()
-        self._futures.clear()
+        turn: List[None] = []
+        try:
+            self._begin(turn)
+            waiting: "List[asyncio.Future[Any]]" = [*self._futures.values(), *self._waiters]
+            for future in waiting:
+                self._soon(future.get_loop(), future.cancel)
+            self._futures.clear()
+            self._waiters.clear()
+            self._unwatch()
+            super().close()
+            self._doubt = 0
+            for number, request in list(self._requests.items()):
+                request.let_go()
+                self._requests.pop(number, None)
+        finally:
+            self._turn += turn
 
     def __enter__(self) -> "Queue":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self):
-        if getattr(self, "_handle", None) is not None:
-            self._loop = None
+    def __del__(self) -> None:
+        if getattr(self, "_box", None) or getattr(self, "_requests", None):
             self.close()
 
-    def __repr__(self):
-        return f"<Queue {self.in_flight} in flight{' closed' if self._handle is None else ''}>"
+    def __repr__(self) -> str:
+        return f"<Queue {self.in_flight} in flight{' closed' if self.closed else ''}>"
 
 
-def keep_quiet(request):
-    """What a request of a closed queue needs stays until nothing touches its memory."""
-    memory = request.memory
-    if memory.closed or lib.pst_mem_drain(memory.handle, 0) == 0:
-        if request.own:
-            memory.close()
-        return
-    # The memory's own handle is given up here too, so that it is free when it is quiet.
-    if request.own:
-        memory._keep = (memory._keep, request)  # pylint: disable=protected-access
-        memory.close()
-    else:
-        _kept.append(request)
-        _kept[:] = [r for r in _kept
-                    if not r.memory.closed and lib.pst_mem_drain(r.memory.handle, 0) < 0]
-
-
-_kept = []
-
-
-def _settle(future, completion):
+def _settle(future: "asyncio.Future[Result]", completion: Completion) -> None:
     if completion.error is not None:
         future.set_exception(completion.error)
     else:
         future.set_result(completion.result)
-
-
-def _at_least(number):
-    return number if number > 0 else 0

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+import time
 
 from tap import case, data, eq, file, gives, run, true, work
 
@@ -140,7 +141,6 @@ def closing_with_requests_prepared():
     queue.close()
     queue.close()
     eq(_memory.sweep(), 0)
-    eq(_queue._kept, [])
     target.extend(b"not locked")
     # Without close().
     queue = Queue()
@@ -154,18 +154,20 @@ def closing_with_requests_prepared():
 @case
 def one_thread_at_a_time():
     with Queue() as queue, File(PATH) as f:
-        with queue._mine():
-            told = []
+        told = []
 
-            def other():
-                try:
-                    queue.submit()
-                except RuntimeError as e:
-                    told.append(e)
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
-            eq(len(told), 1)
+        def other():
+            told.append(gives(RuntimeError, queue.submit))
+            told.append(gives(RuntimeError, queue.close))
+        # As in a call.
+        turn = queue._turn
+        queue._turn = []
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        gives(RuntimeError, queue.read, f, bytearray(5))
+        queue._turn = turn
+        eq(len(told), 2)
         # After one another is fine.
         thread = threading.Thread(target=lambda: queue.read(f, bytearray(5)))
         thread.start()
@@ -244,6 +246,187 @@ def by_asyncio():
     before = len(os.listdir("/proc/self/fd"))
     asyncio.run(main())
     true(len(os.listdir("/proc/self/fd")) <= before + 4)
+
+
+async def many(queue, f, count, targets):
+    async def one(number):
+        return (await queue.run(queue.read, f, targets[number], number * 1000)).nbytes
+    return await asyncio.gather(*(one(n) for n in range(count)))
+
+
+@case
+def more_tasks_than_the_queue_has_room():
+    targets = [bytearray(1000) for _ in range(1000)]
+    for depth in (1, 7, 128):
+        with Queue(depth) as queue, File(PATH) as f:
+            before = time.process_time()
+            eq(asyncio.run(many(queue, f, 1000, targets)), [1000] * 1000)
+            # Who waits for room asks no second time without reason.
+            true(time.process_time() - before < 20)
+            eq((queue.in_flight, queue._loop, len(queue._waiters)), (0, None, 0))
+    eq(b"".join(targets), CONTENT[:1000000])
+    targets[0].extend(b"not locked")
+
+
+@case
+def a_thousand_outstanding():
+    """On one queue, from several files; some fail, some are cancelled, of some nobody waits."""
+    size, count = 50000, 1000
+    kinds = ("whole", "short", "error", "cancelled", "left")
+
+    async def main():
+        paths = [file(f"many-{n}", CONTENT[n:]) for n in range(7)]
+        files = [File(path) for path in paths]
+        with Queue(count) as queue, Memory.alloc("soft:0", count * size) as memory:
+            pumps = 0
+            pump = queue._pump
+
+            def counted():
+                nonlocal pumps
+                pumps += 1
+                pump()
+            queue._pump = counted
+            numbers = []
+            for n in range(count):
+                kind = kinds[n % len(kinds)]
+                offset = len(CONTENT) - 1000 if kind == "short" else n
+                numbers.append(queue.read(files[n % 7], memory, offset, size, mem_offset=n * size,
+                                          strict=kind == "error",
+                                          policy="gds" if kind == "error" else None))
+            eq(queue.in_flight, count)
+            gives(BlockingIOError, queue.read, files[0], memory)
+            for number in numbers[3::10]:
+                true(queue.cancel(number))      # nothing is submitted yet
+            futures = [queue.future(number) for number in numbers]
+            for n in range(count):
+                if kinds[n % len(kinds)] == "cancelled":
+                    queue.cancel(numbers[n])
+                elif kinds[n % len(kinds)] == "left":
+                    futures[n].cancel()
+            before = time.process_time()
+            ends = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 60)
+            while queue.in_flight:
+                await asyncio.sleep(0.001)
+                queue.reap()
+            true(time.process_time() - before < 20)
+            # One for each future, and one when something has completed.
+            true(pumps < 3 * count, pumps)
+            cancelled = 0
+            for n, end in enumerate(ends):
+                kind = kinds[n % len(kinds)]
+                if kind == "whole":
+                    eq(end.nbytes, size)
+                    eq(memory.copy_out(size, n * size), CONTENT[n % 7:][n:n + size])
+                elif kind == "short":
+                    eq((type(end), end.result.nbytes), (penstock.ShortRead, 1000 - n % 7))
+                elif kind == "error":
+                    eq(end.errno, errno.EOPNOTSUPP)
+                elif kind == "left":
+                    # It may have been done before.
+                    true(isinstance(end, (asyncio.CancelledError, penstock.Result)), end)
+                elif isinstance(end, OSError):
+                    cancelled += end.errno == errno.ECANCELED
+            true(cancelled >= count // 10, cancelled)
+            eq((queue._futures, queue._finished, queue._loop), ({}, {}, None))
+        for f in files:
+            f.close()
+        eq(_memory.sweep(), 0)
+    asyncio.run(main())
+
+
+@case
+def waiting_for_room_is_no_busy_loop():
+    """Nothing completes, since nothing is submitted: the loop sleeps."""
+    class Idle:
+        """The library, which starts nothing."""
+
+        def __getattr__(self, name):
+            return (lambda handle: 0) if name == "pst_queue_submit" else getattr(lib, name)
+
+    async def main():
+        with Queue(1) as queue, File(PATH) as f:
+            loop = asyncio.get_running_loop()
+            turns = 0
+            pump = queue._pump
+
+            def counted():
+                nonlocal turns
+                turns += 1
+                pump()
+            queue._pump = counted
+            number = queue.read(f, bytearray(10))
+            task = loop.create_task(queue.run(queue.read, f, bytearray(10)))
+            await asyncio.sleep(0.3)
+            true(turns < 10, turns)
+            true(not task.done())
+            _queue.lib = lib
+            queue.submit()
+            eq((await task).nbytes, 10)
+            eq([c.id for c in queue.reap(1)], [number])
+    lib = _queue.lib
+    _queue.lib = Idle()
+    try:
+        asyncio.run(main())
+    finally:
+        _queue.lib = lib
+
+
+@case
+def tasks_are_cancelled():
+    async def main():
+        # Copies of a device take a thread of its own, so that some are under way.
+        targets = [Memory.alloc("soft:0", 100000) for _ in range(100)]
+        with Queue(8) as queue, File(PATH) as f:
+            tasks = [asyncio.ensure_future(queue.run(queue.read, f, targets[n], n * 1000))
+                     for n in range(100)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            cancelled = [n for n in range(100) if isinstance(ends[n], asyncio.CancelledError)]
+            true(len(cancelled) > 30 and not any(n % 2 for n in cancelled), cancelled)
+            for end, target, n in zip(ends, targets, range(100)):
+                # When the await has ended, the memory is the program's.
+                if n not in cancelled:
+                    eq((end.nbytes, end.busy), (100000, False))
+                    eq(target.copy_out(), CONTENT[n * 1000:][:100000])
+                target.close()
+            eq(_memory.sweep(), 0)
+            eq((queue.in_flight, queue._futures, len(queue._waiters)), (0, {}, 0))
+            # Of all at once, by the end of a time.
+            try:
+                await asyncio.wait_for(many(queue, f, 100, [bytearray(1000)] * 100), 0)
+            except asyncio.TimeoutError:
+                pass
+            eq(await many(queue, f, 100, [bytearray(1000) for _ in range(100)]), [1000] * 100)
+    asyncio.run(main())
+
+
+@case
+def a_loop_that_has_ended_is_let_go():
+    with Queue(2) as queue, File(PATH) as f:
+        async def start():
+            queue.future(queue.read(f, bytearray(10)))
+        for _ in range(3):
+            asyncio.run(start())
+        queue.submit()
+        queue.reap(queue.in_flight)
+        eq(asyncio.run(many(queue, f, 5, [bytearray(10) for _ in range(5)])), [10] * 5)
+
+
+@case
+def closed_while_tasks_wait():
+    async def main():
+        queue, f = Queue(1), File(PATH)
+        tasks = [asyncio.ensure_future(queue.run(queue.read, f, bytearray(1000)))
+                 for _ in range(5)]
+        await asyncio.sleep(0)
+        queue.close()
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            # Those that had not begun find it closed.
+            true(isinstance(end, (asyncio.CancelledError, ValueError, penstock.Result)), end)
+        f.close()
+    asyncio.run(main())
 
 
 run()
