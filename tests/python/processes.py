@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: MIT
+"""Forks, workers of multiprocessing and of torch's DataLoader, subinterpreters, and the end."""
+import asyncio
+import copy
+import errno
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+
+from tap import Skip, case, data, eq, file, gives, numpy, run, torch, true
+
+import penstock
+from penstock import File, Memory, Queue
+from penstock.safetensors import load_file, safe_open, save_file
+
+CONTENT = data(1 << 16)
+PATH = file("content", CONTENT)
+
+
+def in_child(function):
+    """Run it in a fork; what it raises is told here."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            function()
+            gc.collect()
+            status = 0
+        except BaseException as e:  # pylint: disable=broad-except
+            os.write(theirs, f"{type(e).__name__}: {e}".encode()[:4000])
+        os._exit(status)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as told:
+        words = told.read().decode()
+    true(os.waitpid(pid, 0)[1] == 0, words)
+
+
+def program(text, **how):
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(text), PATH],
+                          capture_output=True, text=True, timeout=60, check=False, **how)
+    eq((done.returncode, done.stderr), (0, ""))
+    return done.stdout
+
+
+@case
+def a_child_is_refused():
+    target, size = bytearray(100), len(CONTENT)
+    with File(PATH) as f, Memory.alloc("soft:0", 100) as memory, Queue() as queue, \
+            Memory.of(target) as wrapped:
+        number = queue.read(f, memory)
+
+        def child():
+            for call in (lambda: f.read(bytearray(10)), lambda: f.size, f.sync, queue.submit,
+                         lambda: queue.read(f, bytearray(10)), lambda: queue.reap(1),
+                         lambda: queue.cancel(number), queue.fileno, memory.copy_out,
+                         lambda: wrapped.copy_in(b"x"), lambda: File(PATH), Queue,
+                         lambda: Memory.alloc("host", 10), lambda: Memory.of(bytearray(10)),
+                         penstock.doctor):
+                e = gives(errno.EOWNERDEAD, call)
+                true("fork" in str(e) and "spawn" in str(e), str(e))
+            for thing in (f, memory, queue, wrapped):
+                repr(thing)
+        in_child(child)
+        # The parent's are as they were.
+        queue.submit()
+        eq([c.check().nbytes for c in queue.reap(1)], [100])
+        eq((memory.copy_out(), f.size), (CONTENT[:100], size))
+    target.extend(b"not locked")
+
+
+@case
+def finalisers_in_a_child_do_no_harm():
+    async def main():
+        box = {"queue": Queue(), "file": File(PATH), "memory": Memory.alloc("host", 1 << 16)}
+        loop = asyncio.get_running_loop()
+        loose = box["queue"].read(box["file"], box["memory"])
+        future = box["queue"].future(loose)
+        watched = box["queue"]._loop
+
+        def child():
+            with box.pop("queue") as queue:
+                queue.close()
+            box.pop("file").close()
+            box.pop("memory")
+        in_child(child)
+        # The loop's epoll is shared with the child, which must not have taken ours out of it.
+        eq(await asyncio.wait_for(future, 30), future.result())
+        true(watched in (None, loop))
+        for _ in range(20):
+            result = await asyncio.wait_for(
+                box["queue"].run(box["queue"].read, box["file"], box["memory"]), 30)
+            eq(result.nbytes, 1 << 16)
+        for thing in box.values():
+            thing.close()
+    asyncio.run(main())
+
+
+@case
+def a_fork_while_a_thread_is_in_a_call():
+    import threading
+    stop = threading.Event()
+    queue, f = Queue(), File(PATH)
+
+    def reads():
+        while not stop.is_set():
+            queue.read(f, bytearray(1000))
+            queue.submit()
+            queue.reap(1)
+    thread = threading.Thread(target=reads)
+    thread.start()
+    try:
+        for _ in range(20):
+            in_child(lambda: gives(errno.EOWNERDEAD, queue.submit))
+    finally:
+        stop.set()
+        thread.join()
+    queue.close()
+    f.close()
+
+
+@case
+def before_the_first_use_both_may():
+    eq(program("""
+        import os, sys, penstock
+        pid = os.fork()
+        with penstock.File(sys.argv[1]) as f:
+            f.read(bytearray(10))
+        if pid == 0:
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1])
+        """), "0\n")
+
+
+def worker(path):
+    with File(path) as f:
+        target = bytearray(100)
+        f.read(target, 50)
+        return bytes(target)
+
+
+@case
+def workers_of_multiprocessing():
+    File(PATH).close()
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            eq(pool.map(worker, [PATH] * 4), [CONTENT[50:150]] * 4)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        e = gives(OSError, pool.map, worker, [PATH])
+        true("spawn" in str(e), str(e))
+
+
+@case
+def nothing_is_pickled_or_copied():
+    with File(PATH) as f, Queue() as queue, Memory.alloc("host", 10) as memory:
+        for thing in (f, queue, memory):
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                true("process" in str(gives(TypeError, call, thing)))
+        f.read(memory)
+
+
+class Rows:
+    """A data set as torch's DataLoader takes it; each worker opens the model itself."""
+
+    def __init__(self, path):
+        self.path, self.model = path, None
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        if self.model is None:
+            self.model = safe_open(self.path, "pt")
+        return self.model.get_slice("rows")[index]
+
+    def __getstate__(self):
+        return {"path": self.path, "model": None}
+
+
+@case
+def workers_of_a_data_loader():
+    t = torch()
+    from torch.utils.data import DataLoader
+    path = file("rows.safetensors")
+    rows = t.arange(64, dtype=t.float32).reshape(16, 4)
+    save_file({"rows": rows}, path, sync=False)
+    for method in ("spawn", "forkserver"):
+        loader = DataLoader(Rows(path), batch_size=4, num_workers=2,
+                            multiprocessing_context=method)
+        true(t.equal(t.cat(list(loader)), rows))
+    loader = DataLoader(Rows(path), batch_size=4, num_workers=1, multiprocessing_context="fork")
+    e = gives(Exception, list, loader)
+    true("spawn" in str(e), str(e))
+
+
+# ------------------------------------------------------------------------ the end
+
+@case
+def the_end_with_open_objects():
+    eq(program("""
+        import sys, penstock
+        f, q = penstock.File(sys.argv[1]), penstock.Queue()
+        m, t = penstock.Memory.alloc("soft:0", 60000), bytearray(1000)
+        w = penstock.Memory.of(t)
+        for n in range(50):
+            q.read(f, m)
+            q.read(f, bytearray(60000))
+        q.submit()
+        cycle = [f, q, m, w]
+        cycle.append(cycle)
+        sys.kept = cycle
+        print("end")
+        """), "end\n")
+
+
+@case
+def the_end_with_threads():
+    for _ in range(5):
+        eq(program("""
+            import sys, threading, time, penstock
+            f = penstock.File(sys.argv[1])
+            def reads():
+                queue = penstock.Queue()
+                while True:
+                    queue.read(f, bytearray(50000))
+                    queue.submit()
+                    queue.reap(1)
+                    f.read(bytearray(1000))
+            for _ in range(3):
+                threading.Thread(target=reads, daemon=True).start()
+            time.sleep(0.05)
+            """), "")
+
+
+@case
+def the_end_of_a_loop_with_tasks():
+    program("""
+        import asyncio, sys, penstock
+        async def main():
+            queue, f = penstock.Queue(2), penstock.File(sys.argv[1])
+            for _ in range(20):
+                asyncio.ensure_future(queue.run(queue.read, f, bytearray(60000)))
+            await asyncio.sleep(0)
+        asyncio.run(main())
+        """)
+
+
+@case
+def constructors_that_fail_leave_no_garbage():
+    program("""
+        import gc, penstock
+        for make in (lambda: penstock.File("/none"), lambda: penstock.File("/none", "z"),
+                     lambda: penstock.Queue(5000), lambda: penstock.Queue(backend="x"),
+                     lambda: penstock.Memory.alloc("none", 5), lambda: penstock.Memory.of(5),
+                     lambda: penstock.Memory.of(b""), lambda: penstock.File(),
+                     lambda: penstock.Memory()):
+            try:
+                make()
+            except Exception:
+                pass
+            gc.collect()
+        for kind in (penstock.File, penstock.Queue, penstock.Memory):
+            kind.__new__(kind)
+        """)
+
+
+@case
+def subinterpreters():
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            raise Skip("subinterpreters") from None
+    del interpreters
+    # Those that share the lock.  Of the others Python itself says which of its modules they have.
+    told = program("""
+        import sys, penstock
+        try:
+            import _interpreters as i
+            make = lambda: i.create("legacy")
+            run = i.exec
+        except ImportError:
+            import _xxsubinterpreters as i
+            make, run = (lambda: i.create(isolated=False)), i.run_string
+        with penstock.File(sys.argv[1]) as f:
+            one = make()
+            failed = run(one, "import penstock; f = penstock.File(%r); b = bytearray(9); "
+                         "f.read(b); q = penstock.Queue(); q.read(f, b); q.submit(); "
+                         "q.reap(1)" % sys.argv[1])
+            i.destroy(one)
+            f.read(bytearray(5))
+        print(failed)
+        """)
+    eq(told, "None\n")
+
+
+@case
+def a_worker_loads_a_model():
+    np = numpy()
+    path = file("model.safetensors")
+    save_file({"a": np.arange(10)}, path, sync=False)
+    load_file(path)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        eq(pool.apply(load_file, (path,))["a"].tolist(), list(range(10)))
+
+
+if __name__ == "__main__":
+    run()
