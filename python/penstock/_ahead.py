@@ -5,19 +5,21 @@ import contextlib
 import os
 import re
 import threading
+from typing import (Any, Callable, ContextManager, Deque, Iterable, Iterator, List, Optional,
+                    Tuple, Union)
 
 from .safetensors import SafetensorError, safe_open
 
 _BATCH = 256 << 20      # bytes that are read by one call at most
 
 
-def natural(path):
+def natural(path: Any) -> List[Union[int, str]]:
     """A key that sorts model-2 before model-10."""
     return [int(part) if part.isdigit() else part
             for part in re.split(r"([0-9]+)", os.path.basename(path))]
 
 
-def size_of(part):
+def size_of(part: Any) -> int:
     """Bytes of a tensor, of what get_slice() gives."""
     bits = re.search("[0-9]+", part.get_dtype())
     size = int(bits.group()) if bits else 8     # BOOL
@@ -29,14 +31,15 @@ def size_of(part):
 class Plan:
     """What is read of one file: names and their bytes in the order of the file."""
 
-    def __init__(self, path, model, skip):
+    def __init__(self, path: str, model: Any, skip: Callable[[str], bool]) -> None:
         self.path, self.model = path, model
         self.names = [name for name in model.offset_keys() if not skip(name)]
         self.sizes = [size_of(model.get_slice(name)) for name in self.names]
 
-    def batches(self, most):
+    def batches(self, most: int) -> Iterator[Tuple[List[str], int]]:
         """([names], bytes): at most that many bytes, or one tensor."""
-        names, nbytes = [], 0
+        names: List[str] = []
+        nbytes = 0
         for name, size in zip(self.names, self.sizes):
             if names and nbytes + size > most:
                 yield names, nbytes
@@ -62,15 +65,21 @@ class Ahead:
     Iterating gives (name, tensor, bytes).  A tensor counts as used when the next one is asked for.
     """
 
-    def __init__(self, paths, device, budget=None, skip=lambda name: False, strict=False,
-                 context=contextlib.nullcontext, framework="pt"):
-        self._changed = threading.Condition()
-        self._found = collections.deque()   # (name, tensor, bytes)
+    def __init__(self, paths: Iterable[str], device: str, budget: Optional[int] = None,
+                 skip: Callable[[str], bool] = lambda name: False, strict: bool = False,
+                 context: Callable[[], ContextManager[Any]] = contextlib.nullcontext,
+                 framework: str = "pt") -> None:
+        # Signals come into the `with` of a Condition, and not into that of its lock.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._found: Deque[Tuple[str, Any, int]] = collections.deque()  # name, tensor, bytes
         self._held = 0          # bytes that count
         self._stop = self._end = False
-        self._error = self._thread = None
+        self._error: Optional[BaseException] = None
+        self._thread: Optional[threading.Thread] = None
         self._context = context
-        self._plans, self._open = [], contextlib.ExitStack()
+        self._plans: List[Plan] = []
+        self._open = contextlib.ExitStack()
         try:
             for path in paths:
                 model = self._open.enter_context(safe_open(path, framework, device,
@@ -85,16 +94,16 @@ class Ahead:
 
     # --------------------------------------------------------------------- its thread
 
-    def _room(self, nbytes):
+    def _room(self, nbytes: int) -> bool:
         """Wait until so many bytes may be read.  False: nobody wants them any more."""
-        with self._changed:
+        with self._lock:
             while self._held and self._held + nbytes > self.budget and not self._stop:
                 self._changed.wait()
             if not self._stop:
                 self._held += nbytes
             return not self._stop
 
-    def _read(self):
+    def _read(self) -> None:
         # Half of the budget is read while the other half is used.
         most = max(min(_BATCH, self.budget // 2), 1)
         for plan in self._plans:
@@ -105,35 +114,35 @@ class Ahead:
                 try:
                     tensors = plan.model.get_tensors(names)
                 except Exception as error:
-                    if os.fspath(plan.path) in str(error):
+                    if plan.path in str(error):
                         raise
                     raise SafetensorError(f"{plan.path}: {error}") from error
-                with self._changed:
+                with self._lock:
                     for name in names:
                         self._found.append((name, tensors.pop(name), sizes[name]))
                     self._changed.notify_all()
 
-    def _work(self):
+    def _work(self) -> None:
         try:
             with self._context():
                 self._read()
         except BaseException as error:  # pylint: disable=broad-except # the caller gets it
             self._error = error
-        with self._changed:
+        with self._lock:
             self._end = True
             self._changed.notify_all()
 
     # --------------------------------------------------------------------- its caller
 
-    def __enter__(self):
+    def __enter__(self) -> "Ahead":
         self._thread = threading.Thread(target=self._work, name="penstock-ahead", daemon=True)
         self._thread.start()
         return self
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Tuple[str, Any, int]]:
         used = 0
         while True:
-            with self._changed:
+            with self._lock:
                 self._held -= used
                 self._changed.notify_all()
                 while not self._found and not self._end:
@@ -146,9 +155,9 @@ class Ahead:
         if self._error is not None:
             raise self._error
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         """Waits for the read that is under way, if there is one."""
-        with self._changed:
+        with self._lock:
             self._stop = True
             self._found.clear()
             self._changed.notify_all()

@@ -2,9 +2,12 @@
 """Reads of many files on one queue, waited for by any thread, piece by piece."""
 import bisect
 import threading
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 from . import _abi
+from ._file import File
 from ._lib import Error, deadline, lib
+from ._memory import Memory
 from ._queue import Queue
 
 _LOOK = 1.0            # seconds after which a wait lets signals in
@@ -12,11 +15,14 @@ _PATIENCE = 300        # seconds for a request, and one more for each ...
 _BYTES_A_SECOND = 10_000_000
 
 
+Range = Tuple[int, int]     # begin, end
+
+
 class Restless(RuntimeError):
     """Hardware or kernel may still touch the memory of a job that ended."""
 
 
-def split(runs, piece):
+def split(runs: Iterable[Range], piece: int) -> List[Range]:
     """(begin, end) of at most piece bytes each, of runs that are sorted and do not overlap."""
     pieces = []
     for begin, end in runs:
@@ -33,17 +39,19 @@ class Job:
     error:  the first that failed, or None
     """
 
-    def __init__(self, file, memory, pieces):
-        self.file, self.memory, self.pieces = file, memory, pieces
+    def __init__(self, file: File, memory: Memory, pieces: Sequence[Range]) -> None:
+        self.file, self.pieces = file, pieces
+        self.memory: Optional[Memory] = memory
         self.ends = [end for _, end in pieces]
         self.done = bytearray(len(pieces))
         self.left = 0
-        self.error = None
+        self.error: Optional[Exception] = None
         self.ending = threading.Lock()
 
-    def covering(self, begin, end):
+    def covering(self, begin: int, end: int) -> Optional[List[int]]:
         """The pieces that have the bytes from begin to end; None if some of these are not read."""
-        places, at = [], begin
+        places: List[int] = []
+        at = begin
         for place in range(bisect.bisect_right(self.ends, begin), len(self.pieces)):
             if at >= end:
                 break
@@ -61,13 +69,14 @@ class Reads:
     options: strict and policy, as File.readv() takes them
     """
 
-    def __init__(self, depth=1024, timeout=None, **options):
+    def __init__(self, depth: int = 1024, timeout: Optional[float] = None,
+                 **options: Any) -> None:
         self._queue = Queue(depth)
         self._lock = threading.Lock()
         self._timeout, self._options = timeout, options
         self._bytes = 0     # under way
 
-    def start(self, file, memory, pieces, base):
+    def start(self, file: File, memory: Memory, pieces: Sequence[Range], base: int) -> Job:
         """Read pieces of file to where their offsets less base are in memory; returns a Job.
 
         If that fails nothing is under way any more, as after finish().
@@ -85,7 +94,7 @@ class Reads:
             raise
         return job
 
-    def _prepare(self, job, place, offset, nbytes, mem_offset):
+    def _prepare(self, job: Job, place: int, offset: int, nbytes: int, mem_offset: int) -> None:
         while True:
             with self._lock:
                 timeout = self._timeout
@@ -103,7 +112,7 @@ class Reads:
                 self._bytes += nbytes
                 return
 
-    def _take(self):
+    def _take(self) -> None:
         """With the lock: at least one completion, or as many as came within a second."""
         found = self._queue.reap(1, timeout=_LOOK)
         if not found and not self._queue.in_flight:
@@ -117,7 +126,7 @@ class Reads:
             if completion.error is not None and job.error is None:
                 job.error = completion.error
 
-    def wait(self, job, places):
+    def wait(self, job: Job, places: Iterable[int]) -> None:
         """Until these pieces are in memory.  Raises the job's first error."""
         for place in places:
             while not job.done[place] and job.error is None:
@@ -127,7 +136,7 @@ class Reads:
         if job.error is not None:
             raise job.error
 
-    def finish(self, job, patience=None):
+    def finish(self, job: Job, patience: Optional[float] = None) -> None:
         """Until nothing of the job touches its memory any more, which is closed then like the file.
 
         patience: seconds for that after the last read ended; None: for ever
@@ -144,7 +153,7 @@ class Reads:
             raise job.error
 
     @staticmethod
-    def _let_go(job, patience):
+    def _let_go(job: Job, patience: Optional[float]) -> None:
         memory, job.memory = job.memory, None
         if memory is None:
             return
@@ -155,7 +164,7 @@ class Reads:
             raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
                            f"within {patience} s: {job.error}") from job.error
 
-    def _abandon(self, job):
+    def _abandon(self, job: Job) -> None:
         try:
             with self._lock:
                 self._queue.submit()

@@ -217,6 +217,10 @@ ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 8))' "$f" |
 	return $status
 }
 
+hints() {
+	mypy --config-file tests/lint/mypy.ini python/penstock
+}
+
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
 	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
@@ -326,6 +330,7 @@ check leftovers leftovers
 check spelling spelling
 check shell shell
 check python python
+check hints hints
 check manual manual
 check links links
 check tidy tidy
