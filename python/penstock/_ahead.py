@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Tensors of a model's files one after the other, read ahead by a thread within a budget."""
-import collections
 import contextlib
 import os
 import re
-import threading
-from typing import (Any, Callable, ContextManager, Deque, Iterable, Iterator, List, Optional,
-                    Tuple, Union)
+import weakref
+from queue import SimpleQueue
+from typing import Any, Callable, ContextManager, Iterable, Iterator, List, Optional, Tuple, Union
 
+from ._worker import Worker
 from .safetensors import SafetensorError, safe_open
 
 _BATCH = 256 << 20      # bytes that are read by one call at most
@@ -50,6 +50,58 @@ class Plan:
             yield names, nbytes
 
 
+class _Reader:
+    """What the thread has to do; it does not hold the Ahead, whose end is its own."""
+
+    def __init__(self, plans: List[Plan], budget: int,
+                 context: Callable[[], ContextManager[Any]]) -> None:
+        self.plans, self.budget, self.context = plans, budget, context
+        # (name, tensor, bytes), and at the end (None, an error or None, 0).
+        self.found: "SimpleQueue[Tuple[Optional[str], Any, int]]" = SimpleQueue()
+        # Bytes that the caller is done with.  What is no number means that nobody wants more.
+        self.used: "SimpleQueue[Any]" = SimpleQueue()
+        self.held = 0           # bytes that count
+        self.stop = False
+        self.ahead: Any = None  # a reference
+
+    def _room(self, nbytes: int) -> bool:
+        """Wait until so many bytes may be read.  False: nobody wants them any more."""
+        while self.held and self.held + nbytes > self.budget and not self.stop:
+            used = self.used.get()
+            if isinstance(used, int):
+                self.held -= used
+            else:
+                self.stop = True
+        self.held += nbytes
+        return not self.stop
+
+    def _read(self) -> None:
+        # Half of the budget is read while the other half is used.
+        most = max(min(_BATCH, self.budget // 2), 1)
+        for plan in self.plans:
+            sizes = dict(zip(plan.names, plan.sizes))
+            for names, nbytes in plan.batches(most):
+                if not self._room(nbytes):
+                    return
+                try:
+                    tensors = plan.model.get_tensors(names)
+                except Exception as error:
+                    if plan.path in str(error):
+                        raise
+                    raise SafetensorError(f"{plan.path}: {error}") from error
+                for name in names:
+                    self.found.put((name, tensors.pop(name), sizes[name]))
+
+    def work(self) -> None:
+        failed: Optional[BaseException] = None
+        try:
+            with self.context():
+                self._read()
+        except BaseException as error:  # pylint: disable=broad-except # the caller gets it
+            failed = error
+        self.found.put((None, failed, 0))
+
+
 class Ahead:
     """Reads tensors on a thread of its own while others are used; a context manager.
 
@@ -69,98 +121,48 @@ class Ahead:
                  skip: Callable[[str], bool] = lambda name: False, strict: bool = False,
                  context: Callable[[], ContextManager[Any]] = contextlib.nullcontext,
                  framework: str = "pt") -> None:
-        # Signals come into the `with` of a Condition, and not into that of its lock.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._found: Deque[Tuple[str, Any, int]] = collections.deque()  # name, tensor, bytes
-        self._held = 0          # bytes that count
-        self._stop = self._end = False
-        self._error: Optional[BaseException] = None
-        self._thread: Optional[threading.Thread] = None
-        self._context = context
-        self._plans: List[Plan] = []
+        plans: List[Plan] = []
         self._open = contextlib.ExitStack()
         try:
             for path in paths:
                 model = self._open.enter_context(safe_open(path, framework, device,
-                                                                    strict=strict))
-                self._plans.append(Plan(path, model, skip))
+                                                           strict=strict))
+                plans.append(Plan(path, model, skip))
         except BaseException:
             self._open.close()
             raise
-        files = [sum(plan.sizes) for plan in self._plans]
+        files = [sum(plan.sizes) for plan in plans]
         self.total = sum(files)
         self.budget = max(files, default=0) if budget is None else budget
-
-    # --------------------------------------------------------------------- its thread
-
-    def _room(self, nbytes: int) -> bool:
-        """Wait until so many bytes may be read.  False: nobody wants them any more."""
-        with self._lock:
-            while self._held and self._held + nbytes > self.budget and not self._stop:
-                self._changed.wait()
-            if not self._stop:
-                self._held += nbytes
-            return not self._stop
-
-    def _read(self) -> None:
-        # Half of the budget is read while the other half is used.
-        most = max(min(_BATCH, self.budget // 2), 1)
-        for plan in self._plans:
-            sizes = dict(zip(plan.names, plan.sizes))
-            for names, nbytes in plan.batches(most):
-                if not self._room(nbytes):
-                    return
-                try:
-                    tensors = plan.model.get_tensors(names)
-                except Exception as error:
-                    if plan.path in str(error):
-                        raise
-                    raise SafetensorError(f"{plan.path}: {error}") from error
-                with self._lock:
-                    for name in names:
-                        self._found.append((name, tensors.pop(name), sizes[name]))
-                    self._changed.notify_all()
-
-    def _work(self) -> None:
-        try:
-            with self._context():
-                self._read()
-        except BaseException as error:  # pylint: disable=broad-except # the caller gets it
-            self._error = error
-        with self._lock:
-            self._end = True
-            self._changed.notify_all()
-
-    # --------------------------------------------------------------------- its caller
+        self._reader = reader = _Reader(plans, self.budget, context)
+        # Whoever is interrupted on the way to __exit__() stops the thread by letting go.
+        reader.ahead = weakref.ref(self, reader.used.put)
+        self._worker = Worker(reader.work)
 
     def __enter__(self) -> "Ahead":
-        self._thread = threading.Thread(target=self._work, name="penstock-ahead", daemon=True)
-        self._thread.start()
+        self._worker.start()
         return self
 
     def __iter__(self) -> Iterator[Tuple[str, Any, int]]:
-        used = 0
+        reader = self._reader
         while True:
-            with self._lock:
-                self._held -= used
-                self._changed.notify_all()
-                while not self._found and not self._end:
-                    self._changed.wait()
-                if not self._found:
-                    break
-                name, tensor, used = self._found.popleft()
-            yield name, tensor, used
-            del tensor
-        if self._error is not None:
-            raise self._error
+            name, found, nbytes = reader.found.get()
+            if name is None:
+                reader.found.put((None, found, 0))      # for who iterates once more
+                break
+            yield name, found, nbytes
+            del found
+            reader.used.put(nbytes)
+        if found is not None:
+            raise found
 
     def __exit__(self, *_: Any) -> None:
         """Waits for the read that is under way, if there is one."""
-        with self._lock:
-            self._stop = True
-            self._found.clear()
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        reader = self._reader
+        reader.stop = True
+        reader.used.put(None)
+        self._worker.join()
         self._open.close()
+        while not reader.found.empty():
+            reader.found.get()
+        reader.found.put((None, None, 0))

@@ -5,6 +5,7 @@ Cases "at each step" raise KeyboardInterrupt, as the handler of Ctrl-C does, at 
 where Python looks for signals, then at the second, and so on.  The others do one thing again and
 again while a timer's handler raises it.
 """
+import _thread
 import asyncio
 import dis
 import gc
@@ -17,7 +18,7 @@ import threading
 import time
 import warnings
 
-from tap import case, data, eq, file, numpy, run, true, work
+from tap import case, data, eq, file, numpy, run, torch, true, work
 
 import penstock
 from penstock import File, Memory, Queue, _handle, _memory
@@ -50,7 +51,7 @@ def left():
             links.append(os.readlink(f"/proc/self/fd/{number}"))
         except FileNotFoundError:
             pass            # listdir()'s own
-    return (sum(link.startswith(work) for link in links), len(links), threading.active_count(),
+    return (sum(link.startswith(work) for link in links), len(links), _thread._count(),
             _memory.sweep(), len(_handle._boxes))
 
 
@@ -109,8 +110,15 @@ def steps(least=20):
             break
         before = before or left()
     true(number > least, f"{number} steps")
-    for now, then in zip(left(), before):
-        true(now <= then, f"{left()}, before it was {before}")
+    no_more_than(before)
+
+
+def no_more_than(before):
+    deadline = time.monotonic() + 10
+    # Descriptors that the library keeps for its next queue may have gone before.
+    while any(now > then for now, then in zip(left(), before)):
+        true(time.monotonic() < deadline, f"left {left()}, before it was {before}")
+        time.sleep(0.01)
 
 
 def interrupted(function, longest=0.002):
@@ -139,11 +147,7 @@ def nothing_left(function, **how):
     function()
     before = left()
     interrupted(function, **how)
-    deadline = time.monotonic() + 10
-    # Descriptors that the library keeps for its next queue may have gone by then.
-    while any(now > then for now, then in zip(left(), before)):
-        true(time.monotonic() < deadline, f"left {left()}, before it was {before}")
-        time.sleep(0.01)
+    no_more_than(before)
 
 
 def in_a_thread(function):
@@ -253,6 +257,49 @@ def tasks_at_each_step():
 async def several(queue, f):
     ends = await asyncio.gather(*(queue.run(queue.read, f, bytearray(10), n) for n in range(4)))
     return sum(end.nbytes for end in ends)
+
+
+def threads_end(count):
+    """Those that were told to."""
+    deadline = time.monotonic() + 60
+    while _thread._count() > count:
+        true(time.monotonic() < deadline, "a thread does not end")
+        time.sleep(0.001)
+
+
+def model(framework):
+    from penstock.safetensors import save_file
+    path = file("steps.safetensors")
+    save_file({f"t{i}": framework.zeros(1000 + i) for i in range(3)}, path, sync=False)
+    return path
+
+
+@case
+def tensors_ahead_at_each_step():
+    from penstock._ahead import Ahead
+    path, threads = model(numpy()), _thread._count()
+
+    def once():
+        with Ahead([path], "cpu", 1, framework="np") as reading:
+            for _ in reading:
+                pass
+    for call in steps(100):
+        call(once)
+        threads_end(threads)
+
+
+@case
+def a_loader_at_each_step():
+    from penstock.safetensors import safe_open
+    path, threads = model(torch()), _thread._count()
+
+    def once():
+        with safe_open(path, "pt") as opened, opened.prefetch() as loader:
+            loader.take("t1")
+            dict(loader)
+    for call in steps(100):
+        call(once)
+        threads_end(threads)
 
 
 @case

@@ -5,6 +5,7 @@ VLLM_FILES names a folder with vLLM's own files, as tests/upstream/vllm unpacks 
 loader runs on these, and only what they import besides is put in their place.  Without it vLLM is
 a few lines here, which have what the loader calls.
 """
+import _thread
 import dataclasses
 import importlib
 import io
@@ -12,7 +13,6 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
 import types
 
@@ -70,7 +70,7 @@ def budgets_hold():
                 got[name] = array
                 if len(got) % 7 == 0:
                     time.sleep(0.005)      # the thread gets ahead as far as it may
-                most = max(most, reading._held)
+                most = max(most, reading._reader.held)
         true(most <= max(reading.budget, 8000), f"{most} bytes of {budget}")
         eq(list(got), [name for path in paths for name in safe_open(path, "np").offset_keys()])
         true(all((got[name] == want[name]).all() for name in want))
@@ -90,7 +90,7 @@ def what_is_not_wanted_is_not_read():
 @case
 def who_leaves_early_leaves_nothing_behind():
     _, paths = shards()
-    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    before = _thread._count(), len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         with Ahead(paths, "cpu", 1, framework="np") as reading:
             for _ in reading:
@@ -102,7 +102,7 @@ def who_leaves_early_leaves_nothing_behind():
     except KeyboardInterrupt:
         pass
     gives(FileNotFoundError, Ahead, paths + [f"{work}/nothing"], "cpu", framework="np")
-    eq((threading.active_count(), len(os.listdir("/proc/self/fd"))), before)
+    eq((_thread._count(), len(os.listdir("/proc/self/fd"))), before)
 
 
 @case
@@ -128,7 +128,7 @@ def errors_come_to_the_caller_and_name_the_file():
     with Ahead(paths[:1], "cpu", framework="np") as reading:
         pass
     reading = Ahead(paths[:1], "cpu", framework="np")
-    reading._plans[0].model = Model()
+    reading._reader.plans[0].model = Model()
     with reading:
         e = gives(SafetensorError, list, reading)
         eq(str(e), f"{paths[0]}: out of memory")

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Tensors of a file that are read in the background, and handed out as they come."""
 import atexit
+import functools
 import os
 import threading
 import weakref
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from .._file import ShortRead
+from .._worker import Bell, Worker
 from ._header import BITS, Entry, SafetensorError
 
 Plan = Mapping[str, Optional[slice]]
@@ -54,21 +56,21 @@ class _State:
     """What the reading thread and the loader share; the thread does not hold the loader."""
 
     def __init__(self, shared, names):
-        self.shared, self.change = shared, threading.Condition()
+        self.shared, self.lock, self.change = shared, threading.RLock(), Bell()
         self.ready = {}                      # tensors that nobody took yet
         self.left = dict.fromkeys(names)     # names that nobody took yet
         self.error, self.closed = None, False
 
     def put(self, tensors):
-        with self.change:
+        with self.lock:
             if not self.closed:
                 self.ready.update(tensors)
-            self.change.notify_all()
+            self.change.ring()
 
     def fail(self, error):
-        with self.change:
+        with self.lock:
             self.error = error
-            self.change.notify_all()
+            self.change.ring()
 
 
 def _batches(parts):
@@ -120,14 +122,14 @@ def _stop_all():
     """A thread that the interpreter ends inside of torch ends the process with SIGABRT."""
     for state, thread in list(_threads.items()):
         _stop(state)
-        if thread.is_alive():
-            thread.join()
+        thread.join()
 
 
 def _after_fork():
     # The threads are not in the child, and one of them may have held the lock.
     for state in _threads:
-        state.change = threading.Condition()
+        state.lock = threading.RLock()
+        state.change = Bell()
         state.fail(SafetensorError("the loader reads in the process that was forked, and not here"))
     _threads.clear()
 
@@ -136,10 +138,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _stop(state):
-    with state.change:
+    with state.lock:
         state.closed = True
         state.ready.clear()
-        state.change.notify_all()
+        state.change.ring()
 
 
 class PrefetchLoader:
@@ -164,11 +166,16 @@ class PrefetchLoader:
         self._names = [part.name for part in found]
         self._state = _State(shared, self._names)
         self._stop = weakref.finalize(self, _stop, self._state)
-        self._thread = threading.Thread(
-            target=_load, args=(self._state, header.data, found, frame, strict), daemon=True,
-            name="penstock-prefetch")
-        _threads[self._state] = self._thread
-        self._thread.start()
+        self._thread = Worker(functools.partial(_load, self._state, header.data, found, frame,
+                                                strict))
+        try:
+            _threads[self._state] = self._thread
+            self._thread.start()
+        except BaseException:
+            if not self._thread.started:
+                _threads.pop(self._state, None)
+                shared.drop()
+            raise
 
     def names(self) -> List[str]:
         """All names of the plan, in the order of their bytes."""
@@ -177,47 +184,45 @@ class PrefetchLoader:
     def __len__(self) -> int:
         return len(self._names)
 
-    def _wait(self, state, which):
-        """Under the lock: until one of which is there; its name.  None if none is left."""
+    def _taken(self, which):
+        """(name, tensor) of the name that which gives, when it gives one; None if none is left."""
+        state = self._state
         while True:
-            if state.closed:
-                raise SafetensorError("the loader is closed")
-            name = which()
-            if name is not None or not state.left:
-                return name
-            if state.error is not None:
-                raise state.error
-            state.change.wait()
+            with state.lock:
+                if state.closed:
+                    raise SafetensorError("the loader is closed")
+                name = which()
+                if name is not None:
+                    del state.left[name]
+                    return name, state.ready.pop(name)
+                if not state.left:
+                    return None
+                if state.error is not None:
+                    raise state.error
+                sleeper = state.change.sleeper()
+            sleeper.acquire()
 
     def take(self, name: str) -> Any:
         """One tensor, waiting for it.  SafetensorError for one that was taken."""
         state = self._state
-        with state.change:
-            if state.closed:
-                raise SafetensorError("the loader is closed")
+
+        def there():
             if name not in self._names:
                 raise SafetensorError(f"tensor '{name}' is not in the prefetch plan")
-
-            def there():
-                if name not in state.left:
-                    raise SafetensorError(f"tensor '{name}' was already delivered")
-                return name if name in state.ready else None
-            self._wait(state, there)
-            del state.left[name]
-            return state.ready.pop(name)
+            if name not in state.left:
+                raise SafetensorError(f"tensor '{name}' was already delivered")
+            return name if name in state.ready else None
+        return self._taken(there)[1]
 
     def __iter__(self) -> Iterator[Tuple[str, Any]]:
         """(name, tensor) of those that were not taken, as they come."""
         state = self._state
         while True:
-            with state.change:
-                name = self._wait(state, lambda: next(iter(state.ready), None))
-                if name is None:
-                    return
-                del state.left[name]
-                tensor = state.ready.pop(name)
-            yield name, tensor
-            del tensor
+            found = self._taken(lambda: next(iter(state.ready), None))
+            if found is None:
+                return
+            yield found
+            del found
 
     def close(self) -> None:
         """Stop, and give back what was not taken.  Waits for at most one call of 128 MiB."""
