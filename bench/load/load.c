@@ -15,7 +15,7 @@ static const char usage[] =
 	"Loads all tensors of safetensors files into device memory, by Penstock or by hand, and\n"
 	"prints a line of JSON for each load.  bench/loaders compares this with other loaders.\n"
 	"\n"
-	"  --by WAY       penstock: one pst_readv() for the tensors of a file; pinned: pread(2)\n"
+	"  --by WAY       penstock: a request for each tensor; pinned: pread(2)\n"
 	"                 into pinned memory and cuMemcpyHtoDAsync (default penstock)\n"
 	"  --device D     host, soft:0, cuda:0, ... (default cuda:0)\n"
 	"  --per WHAT     an allocation of device memory for each tensor or file (default tensor)\n"
