@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Loading and saving tensors: numpy's, and torch's where it is."""
+import contextlib
 import gc
 import itertools
 import json
@@ -10,7 +11,8 @@ import threading
 from tap import case, eq, file, gives, numpy, run, torch, true, work
 
 import penstock
-from penstock.safetensors import SafetensorError, load_file, load_files, safe_open, save_file
+from penstock.safetensors import (SafetensorError, _frames, _into, load_file, load_files, safe_open,
+                                  save_file)
 
 TYPES = ["bool", "uint8", "int8", "uint16", "int16", "float16", "uint32", "int32", "float32",
          "uint64", "int64", "float64", "complex64"]
@@ -197,6 +199,64 @@ def progress_is_told():
         pass
     else:
         raise AssertionError("it went on")
+
+
+@contextlib.contextmanager
+def small_limits():
+    """Files of some KiB are read as those of many GiB are."""
+    names = {"_OVERLAPS": 1, "_LARGE": 4096, "_GO": 20000, "_BATCH": 60000, "_PROGRESS": 30000,
+             "_DEPTH": 4}
+    before = {name: getattr(_into, name) for name in names}
+    for name, value in names.items():
+        setattr(_into, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(_into, name, value)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@case
+def large_tensors_are_read_while_others_are_allocated():
+    np = numpy()
+    rng = np.random.default_rng(2)
+    want = [{f"{k}.{n}": rng.integers(0, 255, int(rng.choice([0, 5, 700, 4096, 9000, 25000])),
+                                      np.uint8) for n in range(60)} for k in range(3)]
+    paths = [f"{work}/large-{k}" for k in range(3)]
+    for path, tensors in zip(paths, want):
+        save_file(tensors, path)
+    everything = {name: array for tensors in want for name, array in tensors.items()}
+    nbytes = sum(array.nbytes for array in everything.values())
+    with small_limits():
+        load_files(paths)
+        before, told = descriptors(), []
+        same(load_files(paths, progress=lambda *args: told.append(args)), everything)
+        eq(told[-1], (nbytes, nbytes))
+        true(len(told) > 5 and told == sorted(told), told)
+
+        def stop(so_far, total):
+            raise ZeroDivisionError
+        gives(ZeroDivisionError, load_files, paths, progress=stop)
+        # The second file loses its end while memory for the first one's tensors is allocated.
+        empty, calls = _frames.Numpy.empty, []
+
+        def cut(*args):
+            calls.append(args)
+            if len(calls) == 50:
+                os.truncate(paths[1], 2000)
+            return empty(*args)
+        _frames.Numpy.empty = cut
+        try:
+            e = gives(SafetensorError, load_files, paths)
+        finally:
+            _frames.Numpy.empty = empty
+        true(paths[1] in str(e) and "became shorter" in str(e), str(e))
+        gc.collect()
+        eq(descriptors(), before)
 
 
 @case

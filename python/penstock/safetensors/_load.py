@@ -7,12 +7,10 @@ from .._file import File, ShortRead
 from .._types import Device, Path, Progress
 from ._frames import frame_of
 from ._header import Entry, SafetensorError, read
+from ._into import Reads
 from ._prefetch import Plan, PrefetchLoader, rows_of
 from ._slices import dims_of, pieces
 
-_BATCH = 1 << 30            # bytes of one call
-_BATCH_PROGRESS = 128 << 20  # where somebody watches
-_BATCH_TENSORS = 65536
 _OPEN_MAX = 64      # files; of more each is opened again when it is read
 
 
@@ -57,43 +55,12 @@ def _again(path, header):
     return file
 
 
-class _Batches:
-    """Blocks of memory that are read together."""
-
-    def __init__(self, file, frame, strict, done):
-        self.file, self.frame, self.strict, self.done = file, frame, strict, done
-        self.most = _BATCH_PROGRESS if done else _BATCH
-        self.blocks, self.offsets, self.nbytes = [], [], 0
-
-    def add(self, block, offset, nbytes):
-        self.blocks.append(block)
-        self.offsets.append(offset)
-        self.nbytes += nbytes
-        if self.nbytes >= self.most or len(self.blocks) >= _BATCH_TENSORS:
-            self.flush()
-
-    def flush(self):
-        if not self.blocks:
-            return
-        self.frame.wait()
-        try:
-            self.file.read_into(self.blocks, self.offsets, strict=self.strict)
-        except ShortRead as e:
-            raise SafetensorError(f"{self.file.name}: the file became shorter while it was "
-                                  "read") from e
-        if self.done:
-            self.done(self.nbytes)
-        self.blocks, self.offsets, self.nbytes = [], [], 0
-
-
-def _load(file, header, entries, frame, strict, done, result):
-    batches = _Batches(file, frame, strict, done)
+def _add(reads, file, header, entries, frame, result):
     for entry in entries:
         offset = header.data + entry.begin
         result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
         if block is not None:
-            batches.add(block, offset, entry.nbytes)
-    batches.flush()
+            reads.add(file, block, offset, entry.nbytes)
 
 
 def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: str = "np",
@@ -132,10 +99,15 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
             so_far += nbytes
             progress(so_far, total)
         result = {}
-        for path, file, header, entries in plan:
-            with file if not file.closed else _again(path, header) as still_open:
-                _load(still_open, header, entries, frame, strict, done if progress else None,
-                      result)
+        with Reads(frame, total, strict, done if progress else None) as reads:
+            for path, file, header, entries in plan:
+                if not file.closed:
+                    _add(reads, file, header, entries, frame, result)
+                    continue
+                with _again(path, header) as again:
+                    _add(reads, again, header, entries, frame, result)
+                    reads.finish()
+            reads.finish()
         return result
     finally:
         for _, file, _ in opened:
@@ -281,7 +253,9 @@ class safe_open:  # pylint: disable=invalid-name
         header = self._use()
         entries = [self._entry(name) for name in (header.tensors if names is None else names)]
         result = {}
-        _load(self._file, header, entries, self._frame, self._strict, None, result)
+        with Reads(self._frame, sum(entry.nbytes for entry in entries), self._strict) as reads:
+            _add(reads, self._file, header, entries, self._frame, result)
+            reads.finish()
         return result
 
     def get_tensor_meta(self, name: str) -> TensorMeta:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Reads of files into blocks of memory."""
+import contextlib
+
+from .._file import ShortRead
+from .._queue import Queue
+from ._header import SafetensorError
+
+_BATCH = 1 << 30            # bytes that are under way
+_BATCH_TENSORS = 65536
+_PROGRESS = 128 << 20       # bytes that somebody is told of
+_LARGE = 1 << 20            # blocks that are requests of their own
+_GO = 16 << 20              # bytes of these that are submitted together
+_OVERLAPS = 256 << 20       # bytes that a queue is worth
+_DEPTH = 1024
+
+
+def _shorter(name, error):
+    raise SafetensorError(f"{name}: the file became shorter while it was read") from error
+
+
+class Reads(contextlib.ExitStack):
+    """A context manager, whose end also ends what is under way.
+
+    frame:  of the memory
+    total:  bytes, about: with many of them large blocks are read while the next ones are allocated
+    strict: as load_file()
+    done:   called with bytes that have come, about every 128 MiB; None: nobody wants to know
+    """
+
+    def __init__(self, frame, total, strict, done=None):
+        super().__init__()
+        self.frame, self.strict, self.done = frame, strict, done
+        self.queue = self.enter_context(Queue(_DEPTH)) if total >= _OVERLAPS else None
+        self.file, self.blocks, self.offsets, self.nbytes = None, [], [], 0
+        self.prepared = self.under_way = self.told = 0
+
+    def add(self, file, block, offset, nbytes):
+        """Read a block at some time until finish()."""
+        if self.queue is not None and nbytes >= _LARGE:
+            self._start(file, block, offset, nbytes)
+            return
+        if file is not self.file:
+            self._flush()
+        self.file = file
+        self.blocks.append(block)
+        self.offsets.append(offset)
+        self.nbytes += nbytes
+        if self.nbytes >= (_PROGRESS if self.done else _BATCH) or \
+                len(self.blocks) >= _BATCH_TENSORS:
+            self._flush()
+
+    def finish(self):
+        """All blocks have their bytes."""
+        self._flush()
+        self._go()
+        self._take(0)
+
+    def _tell(self, nbytes, least):
+        self.told += nbytes
+        if self.done and self.told >= least:
+            told, self.told = self.told, 0
+            self.done(told)
+
+    def _flush(self):
+        """Read the small blocks by one call."""
+        if not self.blocks:
+            return
+        self.frame.wait()
+        try:
+            self.file.read_into(self.blocks, self.offsets, strict=self.strict)
+        except ShortRead as e:
+            _shorter(self.file.name, e)
+        nbytes = self.nbytes
+        self.blocks, self.offsets, self.nbytes = [], [], 0
+        self._tell(nbytes, 1)
+
+    def _start(self, file, block, offset, nbytes):
+        while True:
+            try:
+                self.queue.read(file, block, offset, strict=self.strict, tag=(file.name, nbytes))
+                break
+            except BlockingIOError:
+                self._go()
+                self._take(self.under_way - 1)
+        self.prepared += nbytes
+        if self.prepared >= _GO:
+            self._go()
+            self._take(_BATCH)
+
+    def _go(self):
+        if self.prepared:
+            self.frame.wait()
+            self.queue.submit()
+            self.under_way += self.prepared
+            self.prepared = 0
+
+    def _take(self, most):
+        """Wait until no more than most bytes are under way."""
+        while self.under_way > most:
+            for completion in self.queue.reap(1):
+                name, nbytes = completion.tag
+                if isinstance(completion.error, ShortRead):
+                    _shorter(name, completion.error)
+                completion.check()
+                self.under_way -= nbytes
+                self._tell(nbytes, _PROGRESS if self.under_way else 1)
