@@ -159,6 +159,11 @@ class Tools:
     def program(self, name):
         return os.path.join(self.programs, name)
 
+    def one_of(self, *names):
+        """The first that is there, of a bundle or of a build."""
+        paths = [self.program(name) for name in names]
+        return next((path for path in paths if os.path.exists(path)), paths[0])
+
 
 class Runner:
     """One run of everything."""

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The examples that the calls on device memory came with, as they stand in their description but
- * for the mount point, the file, and what is left to the reader there: on the software device, in
- * a plain directory or on the mount of PST_TEST_MOUNT.
+ * for the mount point, the file, and what is left to the reader there: on the software device, or
+ * on CUDA with PST_TEST_DEVICE=cuda, in a plain directory or on the mount of PST_TEST_MOUNT.
  */
 #include "gpu_rig.h"
 #include "mount_rig.h"
@@ -10,6 +10,7 @@
 #define BYTES RIG_MIB(4)
 
 static char file_bin[160];
+static const char *device = "soft";
 
 /* -------------------------------------------- memory that the library made */
 
@@ -105,7 +106,7 @@ static int wrapped(struct hf3fs_ior *ior, void *gpu_ptr, const uint8_t uuid[16],
 
 static void memory_of_the_framework(void)
 {
-	struct pst_mem *m = rig_alloc("soft:0", BYTES);
+	struct pst_mem *m = rig_alloc(*device == 's' ? "soft:0" : "cuda:0", BYTES);
 	struct pst_mem_info info = { .sz = sizeof(info) };
 	struct hf3fs_ior ior;
 	int fd;
@@ -219,7 +220,9 @@ static void mount_ends(void)
 
 int main(int argc, char **argv)
 {
-	(void)setenv("PST_USRBIO_DEVICE", "soft", 1);
+	if (getenv("PST_TEST_DEVICE"))
+		device = getenv("PST_TEST_DEVICE");
+	(void)setenv("PST_USRBIO_DEVICE", device, 1);
 	gpu_self = argv[0];
 	if (argc == 5) {
 		(void)snprintf(gpu_plain, sizeof(gpu_plain), "%s", argv[2]);
