@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from served import Ringer, Served, Skip, case, check, eq, need_root, read_all, run, until
+from served import Ringer, Served, Skip, case, eq, need_root, read_all, run, true, until
 
 NOBODY = 65534
 ASK = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -41,37 +41,37 @@ def check_histogram(name, samples):
         others = {sample: value for sample, labels, value in parts if "le" not in labels}
         eq(set(others), {f"{name}_sum", f"{name}_count"})
         eq(others[f"{name}_count"], counts[-1])
-        check(others[f"{name}_sum"] >= 0, rest)
+        true(others[f"{name}_sum"] >= 0, rest)
 
 
 def strict(text):
     """The families of a text of version 0.0.4, of which every line is looked at."""
-    check(text.endswith("\n"))
+    true(text.endswith("\n"))
     families, name = {}, None
     seen = set()
     for line in text.splitlines():
-        check("\r" not in line and line == line.strip(), line)
+        true("\r" not in line and line == line.strip(), line)
         if line.startswith("# HELP "):
             name, words = line[7:].split(" ", 1)
-            check(name not in families and words.endswith((".", "?")), line)
-            check(re.fullmatch(r"penstock_[a-z_]+", name), line)
+            true(name not in families and words.endswith((".", "?")), line)
+            true(re.fullmatch(r"penstock_[a-z_]+", name), line)
             families[name] = [None]
         elif line.startswith("# TYPE "):
             eq(line[7:].split(" ")[0], name)
             families[name][0] = line.split(" ")[3]
-            check(families[name][0] in ("counter", "gauge", "histogram"), line)
+            true(families[name][0] in ("counter", "gauge", "histogram"), line)
             eq(name.endswith("_total"), families[name][0] == "counter")
         else:
             match = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\+Inf|[0-9]+(?:\.[0-9]+)?)", line)
-            check(match, line)
+            true(match, line)
             sample, labels, value = match.groups()
             labels = parse_labels(labels or "")
             key = (sample, tuple(sorted(labels.items())))
-            check(key not in seen, f"twice: {line}")
+            true(key not in seen, f"twice: {line}")
             seen.add(key)
             own = {name} if families[name][0] != "histogram" else \
                 {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
-            check(sample in own, f"{line} stands below {name}")
+            true(sample in own, f"{line} stands below {name}")
             families[name].append((sample, labels, float(value)))
     for name, (kind, *samples) in families.items():
         if kind == "histogram":
@@ -88,7 +88,7 @@ def text_is_strict():
     for name in ("penstock_fuse_operations_total", "penstock_fuse_operation_seconds",
                  "penstock_ring_request_seconds", "penstock_ring_paths_total",
                  "penstock_worker_info", "penstock_broker_messages_total"):
-        check(len(families[name]) > 1, name)
+        true(len(families[name]) > 1, name)
 
 
 @case
@@ -161,9 +161,9 @@ def operations_are_counted():
         eq(more('penstock_fuse_operations_total{op="open"}'), 1)
         eq(more('penstock_opens_total{way="cache",reason="option"}'), 1)
         eq(more('penstock_opens_total{way="passthrough",reason=""}'), 0)
-        check(more('penstock_fuse_bytes_total{op="read"}') >= 50000)
+        true(more('penstock_fuse_bytes_total{op="read"}') >= 50000)
         eq(more(writes), 1000)
-        check(more(lookups) >= 1, lookups)
+        true(more(lookups) >= 1, lookups)
         for op in ("open", "lookup", "write", "read"):
             eq(more(f'penstock_fuse_operation_seconds_count{{op="{op}"}}'),
                more(f'penstock_fuse_operations_total{{op="{op}"}}'))
@@ -224,11 +224,11 @@ def refused_passthrough_is_told():
         refused = n['penstock_opens_total{way="cache",reason="refused"}']
         shared = n['penstock_opens_total{way="cache",reason="shared"}']
         eq(refused + shared, 52)
-        check(shared >= 1 and refused >= 21, (refused, shared))
+        true(shared >= 1 and refused >= 21, (refused, shared))
         eq(n['penstock_passthrough_refusals_total{error="ELOOP"}'], refused)
         eq(len(mount.lines("does not pass the bytes of a file on")), 20)
         eq(n["penstock_log_suppressed_total"], refused - 20)
-        check("secret-name" not in mount.words(), mount.words())
+        true("secret-name" not in mount.words(), mount.words())
 
 
 @case
@@ -246,11 +246,11 @@ def rings_are_counted():
                 eq(n[f"penstock_ring_request_seconds_count{who}"], got)
                 eq(n[f"penstock_rings{who}"], 1)
                 eq(n[f"penstock_iovs{who}"], 1)
-                check(n[f"penstock_quota_bytes_used{who}"] > 8192, n)
+                true(n[f"penstock_quota_bytes_used{who}"] > 8192, n)
                 paths = {k: v for k, v in n.items()
                          if k.startswith(f'penstock_ring_paths_total{{uid="{uid}"')}
-                check(sum(paths.values()) >= got - 1, paths)
-                check(all(re.search('path="(cached|direct|buffered)"', k) for k in paths), paths)
+                true(sum(paths.values()) >= got - 1, paths)
+                true(all(re.search('path="(cached|direct|buffered)"', k) for k in paths), paths)
                 eq(n[f"penstock_worker_starts_total{who}"], 1)
                 eq(n[f"penstock_worker_lies_total{who}"], 0)
             eq(n["penstock_quota_bytes_limit"], 100000000)
@@ -289,7 +289,7 @@ def a_worker_that_ends_is_followed():
             n = mount.numbers()
             eq(n['penstock_worker_restarts_total{uid="0"}'], 1)
             eq(n['penstock_ring_requests_total{uid="0"}'], 102)
-        check(mount.lines("signal=KILL"), mount.words())
+        true(mount.lines("signal=KILL"), mount.words())
 
 
 # ------------------------------------------------------------- the requests
@@ -313,18 +313,18 @@ def answers_by_request():
                 (b"GET /metrics HTTP/1.1\r\nA: \x01\r\n\r\n", 400),
                 (b"A" * 5000, 431), (b"GET /metrics HTTP/1.1\r\nA: " + b"x" * 5000, 431)):
             answer = mount.ask(request)
-            check(answer.startswith(b"HTTP/1.1 %d " % status), (request[:80], answer[:80]))
+            true(answer.startswith(b"HTTP/1.1 %d " % status), (request[:80], answer[:80]))
             head, body = answer.split(b"\r\n\r\n", 1)
-            check(b"Content-Length: %d\r\n" % len(body) in head + b"\r\n", head)
-            check(b"Connection: close" in head, head)
+            true(b"Content-Length: %d\r\n" % len(body) in head + b"\r\n", head)
+            true(b"Connection: close" in head, head)
         head, body = mount.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n").split(b"\r\n\r\n", 1)
         eq(body, b"")
-        check(b"text/plain; version=0.0.4" in head, head)
+        true(b"text/plain; version=0.0.4" in head, head)
         # In pieces, and two at once: the first one is answered.
         with mount.connect() as s:
             for i in range(len(ASK)):
                 s.send(ASK[i:i + 1])
-            check(b" 200 OK" in read_all(s))
+            true(b" 200 OK" in read_all(s))
         answer = mount.ask(ASK + ASK)
         eq(answer.count(b"HTTP/1.1 200"), 1)
 
@@ -343,11 +343,11 @@ def nobody_holds_others_up():
         for _ in range(20):
             start = time.monotonic()
             strict(mount.text())
-            check(time.monotonic() - start < 4, "it took as long as a time limit")
+            true(time.monotonic() - start < 4, "it took as long as a time limit")
         os.listdir(mount.dir)
         # Who says nothing is told so, or was sent away.
         ends = [read_all_or_reset(s) for s in silent + [half]]
-        check(all(e in (b"", None) or e.startswith(b"HTTP/1.1 408") for e in ends), ends)
+        true(all(e in (b"", None) or e.startswith(b"HTTP/1.1 408") for e in ends), ends)
         for s in silent + [half] + deaf:
             s.close()
         crowd = [threading.Thread(target=lambda: [mount.connect().close() for _ in range(50)])
@@ -358,9 +358,9 @@ def nobody_holds_others_up():
             t.join()
         strict(mount.text())
         n = mount.numbers()
-        check(n["penstock_metrics_clients_turned_away_total"] > 0, n)
+        true(n["penstock_metrics_clients_turned_away_total"] > 0, n)
         fds = os.listdir(f"/proc/{mount.process.pid}/fd")
-        check(len(fds) < 64, fds)
+        true(len(fds) < 64, fds)
 
 
 def read_all_or_reset(s):
@@ -376,7 +376,7 @@ def noise_is_answered():
     with Served() as mount:
         for i in range(200):
             answer = mount.ask(os.urandom(i * 7) + b"\n\n")
-            check(re.match(rb"HTTP/1.1 (400|431|405|505) ", answer), answer[:100])
+            true(re.match(rb"HTTP/1.1 (400|431|405|505) ", answer), answer[:100])
         strict(mount.text())
 
 
@@ -394,7 +394,7 @@ def socket_is_private():
                 "except PermissionError:\n    sys.exit(7)\n")
         eq(subprocess.run([sys.executable, "-I", "-c", code, mount.socket],
                           check=False).returncode, 7)
-    check(not os.path.exists(mount.socket))
+    true(not os.path.exists(mount.socket))
 
 
 def fails(mount, *options):
@@ -404,7 +404,7 @@ def fails(mount, *options):
     done = subprocess.run([os.environ["PENSTOCK_MOUNT"], "--foreground", *options, "--source",
                            mount.source, other], capture_output=True, check=False, timeout=60)
     eq(done.returncode, 1)
-    check(not os.path.ismount(other))
+    true(not os.path.ismount(other))
     return done.stderr.decode()
 
 
@@ -412,19 +412,19 @@ def fails(mount, *options):
 def names_are_taken_with_care():
     with Served() as mount:
         # One that lives keeps its name.
-        check("in use" in fails(mount, "--metrics", mount.socket))
+        true("in use" in fails(mount, "--metrics", mount.socket))
         strict(mount.text())
         # A file is no socket, nor is what a link leads to.
         with open(f"{mount.base}/file", "w", encoding="ascii") as f:
             f.write("mine")
-        check("exists" in fails(mount, "--metrics", f"{mount.base}/file"))
+        true("exists" in fails(mount, "--metrics", f"{mount.base}/file"))
         os.symlink(mount.socket, f"{mount.base}/link")
-        check("exists" in fails(mount, "--metrics", f"{mount.base}/link"))
+        true("exists" in fails(mount, "--metrics", f"{mount.base}/link"))
         # Where others may put something in its place.
         os.mkdir(f"{mount.base}/open")
         os.chmod(f"{mount.base}/open", 0o777)
-        check("not permitted" in fails(mount, "--metrics", f"{mount.base}/open/socket"))
-        check("No such file" in fails(mount, "--metrics", f"{mount.base}/none/socket"))
+        true("not permitted" in fails(mount, "--metrics", f"{mount.base}/open/socket"))
+        true("No such file" in fails(mount, "--metrics", f"{mount.base}/none/socket"))
         with open(f"{mount.base}/file", encoding="ascii") as f:
             eq(f.read(), "mine")
 
@@ -438,12 +438,12 @@ def names_of_the_dead_are_replaced():
         with subprocess.Popen([os.environ["PENSTOCK_MOUNT"], "--foreground", "--metrics",
                                f"{mount.base}/dead", "--source", mount.source, mount.dir],
                               stdout=subprocess.PIPE) as other:
-            check(other.stdout.readline())
+            true(other.stdout.readline())
             mount.socket, first = f"{mount.base}/dead", mount.socket
             strict(mount.text())
             other.terminate()
             other.communicate()
-        check(not os.path.exists(mount.socket))
+        true(not os.path.exists(mount.socket))
         mount.socket = first
 
 
@@ -467,12 +467,12 @@ def many_begin_at_once():
             eq(ready.count(True), 1)
             mount.socket = path
             text = mount.text()
-            check(f'dir="{mount.base}/m{ready.index(True)}"' in text, text[:500])
+            true(f'dir="{mount.base}/m{ready.index(True)}"' in text, text[:500])
         finally:
             for s in servers:
                 s.terminate()
                 s.communicate()
-        check(not os.path.exists(path))
+        true(not os.path.exists(path))
 
 
 @case
@@ -483,7 +483,7 @@ def none_is_none():
             mine = {os.readlink(f"/proc/{mount.process.pid}/fd/{fd}")
                     for fd in os.listdir(f"/proc/{mount.process.pid}/fd")}
             listening = {line.split()[6] for line in f if line.split()[3] == "00010000"}
-        check(not any(f"socket:[{inode}]" in mine for inode in listening))
+        true(not any(f"socket:[{inode}]" in mine for inode in listening))
 
 
 run()

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Mounts for tests in Python that look at the server itself, and cases that print TAP.
+"""Mounts for tests in Python that look at the server itself.
 
-    @case
-    def serves():
-        with Served() as mount:
-            eq(os.listdir(mount.dir), [])
-
-    run()
+    with Served() as mount:
+        eq(os.listdir(mount.dir), [])
 
 PENSTOCK_MOUNT is the server to test, MOUNT_RINGER the program with a ring.
 """
@@ -19,31 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+# pylint: disable=wrong-import-position,unused-import
+from cases import Skip, case, eq, run_cases, true  # noqa: E402,F401
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")
 SOON = 60  # for what hangs
-_cases = []
-
-
-class Skip(Exception):
-    """What is missing."""
-
-
-def case(function):
-    _cases.append(function)
-    return function
-
-
-def eq(got, want):
-    if got != want:
-        raise AssertionError(f"got {str(got)[:2000]}, not {str(want)[:2000]}")
-
-
-def check(condition, what=""):
-    if not condition:
-        raise AssertionError(str(what)[:4000])
 
 
 def until(condition, what="it does not happen"):
@@ -133,7 +113,7 @@ class Served:
 
     def text(self):
         answer = self.ask()
-        check(answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer[:300])
+        true(answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer[:300])
         return answer.split(b"\r\n\r\n", 1)[1].decode("utf-8")
 
     def numbers(self):
@@ -190,32 +170,10 @@ def keys_of(line):
     return {key: value.strip('"') for key, value in found}
 
 
-def _run(function):
-    try:
-        function()
-        return "ok", "", ""
-    except Skip as e:
-        return "ok", f" # SKIP {e}", ""
-    except Exception:
-        return "not ok", "", traceback.format_exc()
-
-
 def run():
+    without = ""
     if not PROGRAM or not os.access(PROGRAM, os.X_OK):
-        print("1..0 # SKIP penstock-mount")
-        return
-    if not os.access("/dev/fuse", os.W_OK):
-        print("1..0 # SKIP /dev/fuse")
-        return
-    only = os.environ.get("PST_TEST_CASE", "")
-    cases = [c for c in _cases if not only or c.__name__ in only.split(",")]
-    failed = 0
-    for number, function in enumerate(cases, 1):
-        what, note, text = _run(function)
-        failed += what != "ok"
-        print(f"{what} {number} {function.__name__}{note}")
-        for line in text.splitlines():
-            print(f"# {line}")
-        sys.stdout.flush()
-    print(f"1..{len(cases)}" if cases else f"1..0 # SKIP a case called {only}")
-    sys.exit(1 if failed else 0)
+        without = "penstock-mount"
+    elif not os.access("/dev/fuse", os.W_OK):
+        without = "/dev/fuse"
+    sys.exit(0 if run_cases(without=without) else 1)

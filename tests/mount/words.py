@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from served import PROGRAM, Ringer, Served, Skip, case, check, eq, keys_of, need_root, run, until
+from served import PROGRAM, Ringer, Served, Skip, case, eq, keys_of, need_root, run, true, until
 
 NOBODY = 65534
 WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
@@ -67,7 +67,7 @@ def why_of(worker, uid=0, mode=0o755, gives="EREMOTEIO", **options):
 def no_worker_is_installed():
     why = why_of(None, gives="ENOENT")
     eq((why["step"], why["error"]), ("prepare", "ENOENT"))
-    check("install penstock-worker" in why["cure"], why)
+    true("install penstock-worker" in why["cure"], why)
 
 
 @case
@@ -93,15 +93,15 @@ def worker_says_why():
 def worker_may_not_be_executed():
     why = why_of("#!/etc/passwd\n", uid=NOBODY)
     eq((why["step"], why["error"]), ("exec", "EACCES"))
-    check("make the program executable" in why["cure"], why)
+    true("make the program executable" in why["cure"], why)
 
 
 @case
 def worker_is_roots_until_it_runs():
     """A process that was root's and has executed nothing since cannot be traced."""
     why = why_of(f"#!/bin/sh\nid -u >&2\nexec {WORKER} \"$@\" 1\n", uid=NOBODY, mode=0o700)
-    check(why["says"].startswith("0"), why)
-    check("is started by penstock-mount" in why["says"], why)
+    true(why["says"].startswith("0"), why)
+    true("is started by penstock-mount" in why["says"], why)
 
 
 @case
@@ -119,7 +119,7 @@ def user_has_too_many_processes():
     finally:
         resource.setrlimit(resource.RLIMIT_NPROC, before)
     eq((why["step"], why["error"]), ("hello", "EAGAIN"))
-    check("RLIMIT_NPROC" in why["cure"], why)
+    true("RLIMIT_NPROC" in why["cure"], why)
 
 
 @case
@@ -179,13 +179,13 @@ def a_worker_that_lies():
             eq(n['penstock_ring_request_seconds_count{uid="0"}'], 25 * 40)
             until(lambda: mount.numbers()["penstock_log_suppressed_total"] > 10)
             words = mount.words()
-            check("not sealed" not in words, words)
-            check("\033" not in words and "\r" not in words, "it controls the terminal")
+            true("not sealed" not in words, words)
+            true("\033" not in words and "\r" not in words, "it controls the terminal")
             for line in words.splitlines():
-                check(line.startswith("level=") and len(line) < 1600, line)
+                true(line.startswith("level=") and len(line) < 1600, line)
                 keys = keys_of(line)
-                check(keys["msg"] in ("a worker says", "a worker ended"), line)
-            check(len(words.splitlines()) < 100, len(words.splitlines()))
+                true(keys["msg"] in ("a worker says", "a worker ended"), line)
+            true(len(words.splitlines()) < 100, len(words.splitlines()))
             # Meanwhile others are served.
             with Ringer(mount, 20, NOBODY):
                 pass
@@ -225,8 +225,8 @@ def a_worker_has_no_way_to_the_log():
             pid = re.search(r'pid="(\d+)"', key)[1]
             fds = f"/proc/{pid}/fd"
             open_files = [os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)]
-            check(not any(mount.log in f or mount.socket in f for f in open_files), open_files)
-            check(os.readlink(f"/proc/{pid}/fd/2").startswith("pipe:"), open_files)
+            true(not any(mount.log in f or mount.socket in f for f in open_files), open_files)
+            true(os.readlink(f"/proc/{pid}/fd/2").startswith("pipe:"), open_files)
 
 
 # ---------------------------------------------------------------------- lines
@@ -243,11 +243,11 @@ def lines_have_keys():
             os.kill(pid, signal.SIGTERM)
             until(lambda: mount.lines("a worker ended"))
         said = [keys_of(line) for line in mount.words().splitlines()]
-        check({"numbers are told", "serves", "a worker started", "a worker ended"} <=
+        true({"numbers are told", "serves", "a worker started", "a worker ended"} <=
               {keys["msg"] for keys in said}, said)
         ended = next(keys for keys in said if keys["msg"] == "a worker ended")
         eq((ended["level"], ended["signal"], ended["pid"]), ("warn", "TERM", str(pid)))
-        check(not any("data0" in line for line in mount.words().splitlines()))
+        true(not any("data0" in line for line in mount.words().splitlines()))
 
 
 @case
@@ -275,9 +275,9 @@ def journal_gets_priorities():
             lines = f.read().splitlines()
         shutil.rmtree(os.path.dirname(program))
         if right:
-            check([line for line in lines if line.startswith("<3>level=error ")], lines)
-            check([line for line in lines if line.startswith("<6>level=info ")], lines)
-        check(all(line.startswith("<") == right for line in lines), lines)
+            true([line for line in lines if line.startswith("<3>level=error ")], lines)
+            true([line for line in lines if line.startswith("<6>level=info ")], lines)
+        true(all(line.startswith("<") == right for line in lines), lines)
 
 
 @case
@@ -304,7 +304,7 @@ def in_the_background():
         except OSError:
             pass
         with open(f"{base}/log", encoding="utf-8") as f:
-            check("a worker could not be started" in f.read())
+            true("a worker could not be started" in f.read())
         end()
     finally:
         shutil.rmtree(base)
@@ -321,8 +321,8 @@ def nobody_reads_the_log():
             start = time.monotonic()
             for _ in range(5):
                 eq(start_worker(mount), "EREMOTEIO")
-            check(time.monotonic() - start < 30)
-            check(mount.numbers()["penstock_log_suppressed_total"] >= 5)
+            true(time.monotonic() - start < 30)
+            true(mount.numbers()["penstock_log_suppressed_total"] >= 5)
             eq(os.listdir(mount.dir), [])
     finally:
         os.close(read)
@@ -361,13 +361,13 @@ def systemd_is_told():
             with told(address) as s:
                 with Served(env={"NOTIFY_SOCKET": name}) as mount:
                     eq(s.recv(100), b"READY=1")
-                    check(os.path.ismount(mount.dir))
+                    true(os.path.ismount(mount.dir))
                     with Ringer(mount, 1):
                         key = next(k for k in mount.numbers()
                                    if k.startswith("penstock_worker_info"))
                         pid = re.search(r'pid="(\d+)"', key)[1]
                         with open(f"/proc/{pid}/environ", "rb") as f:
-                            check(b"NOTIFY_SOCKET" not in f.read())
+                            true(b"NOTIFY_SOCKET" not in f.read())
                 eq(s.recv(100), b"STOPPING=1")
     finally:
         shutil.rmtree(base)
