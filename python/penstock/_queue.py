@@ -351,15 +351,14 @@ class Queue(Owner):
         """Take over the first slots of _done.  When that is interrupted it is begun anew."""
         for slot in islice(self._done, count):
             number = slot.user_data
-            if number:
-                request = self._requests.get(number)
-                if request is not None:
-                    if not request.unknown:
-                        self._finished[number] = self._completion(request, slot)
-                    if request.own and request.memory is not None:
-                        request.memory.close()
-                    self._requests.pop(number, None)
-                slot.user_data = 0
+            request = self._requests.get(number)
+            if request is None:
+                continue    # done before the interruption
+            if not request.unknown:
+                self._finished[number] = self._completion(request, slot)
+            if request.own and request.memory is not None:
+                request.memory.close()
+            self._requests.pop(number, None)
         self._dirty = False
 
     @staticmethod

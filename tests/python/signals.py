@@ -164,7 +164,9 @@ def drained(queue):
     """The completions of all that is in the queue."""
     queue.submit()
     found = queue.reap()
+    deadline = time.monotonic() + 10
     while queue.in_flight:
+        true(time.monotonic() < deadline, f"{queue.in_flight} requests got lost")
         found += queue.reap(1)
     return found
 
@@ -245,7 +247,7 @@ def tasks_at_each_step():
                 await asyncio.gather(*map(one, targets))
             with Queue(2) as queue:
                 call(lambda: asyncio.run(main()))
-                in_a_thread(lambda: drained(queue))
+                eq(in_a_thread(lambda: drained(queue)), [])
                 for target in ended:
                     eq(target, CONTENT[10:110])
                 eq(asyncio.run(asyncio.wait_for(several(queue, f), 60)), 40)
