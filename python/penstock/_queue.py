@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from ctypes import byref, c_void_p
+from functools import partial
 from itertools import islice, starmap
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple
 
@@ -413,14 +414,17 @@ class Queue(Owner):
         CancelledError when the queue is closed meanwhile.
         """
         import asyncio
+        call = partial(prepare, **options)
+        numbers: List[int] = []     # its id, which comes here within one call of C
         first = False
         while True:
             try:
-                number = prepare(*args, **options)
+                numbers += starmap(call, (args,))
                 break
             except BlockingIOError:
                 await self._room(first)
                 first = True
+        number = numbers[0]
         try:
             future = self.future(number)
             await asyncio.wait([future])

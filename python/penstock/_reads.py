@@ -2,13 +2,16 @@
 """Reads of many files on one queue, waited for by any thread, piece by piece."""
 import bisect
 import threading
+from functools import partial
+from itertools import starmap
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._file import File
+from ._handle import ONCE
 from ._lib import Error, deadline, lib
 from ._memory import Memory
-from ._queue import Queue
+from ._queue import Completion, Queue
 
 _LOOK = 1.0            # seconds after which a wait lets signals in
 _PATIENCE = 300        # seconds for a request, and one more for each ...
@@ -75,6 +78,7 @@ class Reads:
         self._lock = threading.Lock()
         self._timeout, self._options = timeout, options
         self._bytes = 0     # under way
+        self._found: List[Completion] = []  # that are not counted yet
 
     def start(self, file: File, memory: Memory, pieces: Sequence[Range], base: int) -> Job:
         """Read pieces of file to where their offsets less base are in memory; returns a Job.
@@ -100,9 +104,13 @@ class Reads:
                 timeout = self._timeout
                 if timeout is None:
                     timeout = _PATIENCE + (self._bytes + nbytes) / _BYTES_A_SECOND
+                read = partial(self._queue.read, job.file, job.memory, offset, nbytes,
+                               mem_offset=mem_offset, tag=(job, place), timeout=timeout,
+                               **self._options)
+                ids: List[int] = []
                 try:
-                    self._queue.read(job.file, job.memory, offset, nbytes, mem_offset=mem_offset,
-                                     tag=(job, place), timeout=timeout, **self._options)
+                    # From here until it is counted Python does not look for signals.
+                    ids += starmap(read, ONCE)
                 except BlockingIOError:
                     # The queue is full, of other files' reads too.
                     self._queue.submit()
@@ -114,17 +122,22 @@ class Reads:
 
     def _take(self) -> None:
         """With the lock: at least one completion, or as many as came within a second."""
-        found = self._queue.reap(1, timeout=_LOOK)
-        if not found and not self._queue.in_flight:
+        if not self._found:
+            self._found += self._queue.reap(1, timeout=_LOOK)
+        if not self._found and not self._queue.in_flight:
             raise RuntimeError("a request of the queue got lost")
-        for completion in found:
+        # A handler of a signal may raise at the end of a turn: what is left is for the next call.
+        while self._found:
+            completion = self._found[0]
             job, place = completion.tag
-            begin, end = job.pieces[place]
-            self._bytes -= end - begin
-            job.left -= 1
-            job.done[place] = 1
-            if completion.error is not None and job.error is None:
-                job.error = completion.error
+            if not job.done[place]:
+                begin, end = job.pieces[place]
+                self._bytes -= end - begin
+                job.left -= 1
+                job.done[place] = 1
+                if completion.error is not None and job.error is None:
+                    job.error = completion.error
+            del self._found[0]
 
     def wait(self, job: Job, places: Iterable[int]) -> None:
         """Until these pieces are in memory.  Raises the job's first error."""
