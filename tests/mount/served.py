@@ -18,8 +18,10 @@ import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
-# pylint: disable=wrong-import-position,unused-import
-from cases import Skip, case, eq, run_cases, true  # noqa: E402,F401
+from cases import Skip, case, eq, run_cases, true  # noqa: E402 # pylint: disable=C0413
+
+__all__ = ["PROGRAM", "RINGER", "Ringer", "Served", "Skip", "case", "eq", "keys_of", "need_root",
+           "read_all", "run", "true", "until"]
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")

@@ -8,8 +8,9 @@ import tempfile
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# pylint: disable=wrong-import-position,unused-import
-from cases import Skip, case, data, eq, gives, run_cases, true  # noqa: E402,F401
+from cases import Skip, case, data, eq, gives, run_cases, true  # noqa: E402 # pylint: disable=C0413
+
+__all__ = ["Skip", "case", "data", "eq", "file", "gives", "numpy", "run", "torch", "true", "work"]
 
 work = tempfile.mkdtemp(prefix="python-")
 

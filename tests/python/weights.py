@@ -169,7 +169,7 @@ def unavailable(*_, **__):
 
 def theirs():
     """vLLM's own files over what they import from elsewhere, by name."""
-    import safetensors  # noqa: F401 # theirs reads headers by it
+    importlib.import_module("safetensors")  # theirs reads headers by it
     nothing = dict.fromkeys
     module("transformers", package=True)
     module("transformers.utils", SAFE_WEIGHTS_INDEX_NAME="model.safetensors.index.json")
@@ -308,7 +308,7 @@ def vllm():
     """(LoadConfig, get_model_loader), the format registered."""
     torch()
     try:
-        import tqdm  # noqa: F401
+        importlib.import_module("tqdm")
     except ImportError:
         module("tqdm", package=True)
         module("tqdm.auto", tqdm=Bar)

@@ -16,8 +16,10 @@ from multiprocessing.shared_memory import SharedMemory
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
-# pylint: disable=wrong-import-position,unused-import
-from cases import Skip, case, data, eq, gives, run_cases  # noqa: E402,F401
+from cases import Skip, case, data, eq, gives, run_cases  # noqa: E402 # pylint: disable=C0413
+
+__all__ = ["DAEMON", "IOVS", "MOUNT", "Skip", "case", "data", "eq", "file", "gives", "memory",
+           "published", "published_memory", "registered", "run", "work"]
 
 MOUNT = os.environ["MOUNT"]
 DAEMON = "DAEMON" in os.environ
