@@ -23,8 +23,10 @@ int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, un
 int __wrap_pst_mem_drain(struct pst_mem *mem, uint64_t deadline_ns);
 int __real_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
 			  void *arg);
-int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *attr, void *(*fn)(void *),
-			  void *arg);
+/* Seen by the linker, which looks for it on behalf of libraries too. */
+__attribute__((visibility("default"))) int __wrap_pthread_create(pthread_t *ret,
+								 const pthread_attr_t *attr,
+								 void *(*fn)(void *), void *arg);
 
 int __wrap_pst_queue_reap(struct pst_queue *queue, struct pst_done *ret_done, unsigned min,
 			  unsigned max, uint64_t deadline_ns)
