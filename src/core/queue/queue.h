@@ -80,6 +80,7 @@ struct pst_queue {
 	uint64_t seq;
 	struct holder holder;
 	bool waiting;
+	unsigned spin_skip; /* waits for an engine that do not look first */
 
 	struct req *reqs;                                 /* depth of them */
 	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */

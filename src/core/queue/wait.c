@@ -4,12 +4,16 @@
  * queue's descriptor.
  */
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "core/queue/clock.h"
 #include "core/queue/queue.h"
+
+#define SPIN_NS 200000u /* for a request of an engine, */
+#define SPIN_SKIP 16u   /* and how many waits do without after a vain one */
 
 /* -------------------------------------------------------------------- wake */
 
@@ -95,6 +99,33 @@ static void sleep_fd(int fd, uint64_t deadline_ns)
 }
 
 /*
+ * The queue's only request is an engine's, which takes some 100 us if it is short: to sleep and to
+ * be woken would be a large part of that.  So look for a moment, and after a vain look do not the
+ * next times.  Whoever else wants the CPU gets it, an engine's worker first of all.
+ */
+static bool spin_for_engine(struct pst_queue *q, uint64_t deadline_ns)
+{
+	bool ended = false;
+	uint64_t end;
+
+	if (q->spin_skip) {
+		q->spin_skip--;
+		return false;
+	}
+	end = MIN(now_ns() + SPIN_NS, deadline_ns);
+	q->waiting = true;
+	queue_unlock(q);
+	while (!ended && now_ns() < end) {
+		(void)sched_yield();
+		ended = atomic_load_explicit(&q->finished, memory_order_relaxed);
+	}
+	queue_lock(q);
+	q->waiting = false;
+	q->spin_skip = ended ? 0 : SPIN_SKIP;
+	return ended;
+}
+
+/*
  * An operation may be only one step of its request.  The next step must not wait for other
  * operations that hang, so a sleep for several operations is short.
  */
@@ -108,6 +139,8 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (nr > 1 || q->mover.parked)
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 
+	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
+		return;
 	/* If nothing can wake us, look again soon. */
 	if (by_fd && unlikely(queue_arm(q) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
