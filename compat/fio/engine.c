@@ -255,6 +255,8 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 	if (io_u->ddir == DDIR_TRIM)
 		return job->nr_waiting ? FIO_Q_BUSY : trim(td, io_u);
 	if (io_u->ddir == DDIR_SYNC_FILE_RANGE) {
+		if (job->nr_waiting)
+			return FIO_Q_BUSY;
 		if (fio_fill_issue_time(td))
 			fio_gettime(&io_u->issue_time, NULL);
 		(void)do_io_u_sync(td, io_u);

@@ -72,6 +72,7 @@ struct engine_report {
 	struct report_row {
 		uint32_t op, paths, why;
 		int32_t detail;
+		int failed;
 		uint64_t nr;
 	} rows[REPORT_ROWS];
 	unsigned int nr_rows;

@@ -3,12 +3,15 @@
 
 void report_add(struct engine_report *r, const struct pst_done *done)
 {
+	/* A read that brings nothing is an error of the job. */
+	int failed = done->res < 0 || (done->res == 0 && done->op == PST_OP_READ);
 	unsigned int i;
 
 	for (i = 0; i < r->nr_rows; i++) {
 		struct report_row *row = &r->rows[i];
 
-		if (row->op == done->op && row->paths == done->paths && row->why == done->why) {
+		if (row->op == done->op && row->paths == done->paths && row->why == done->why &&
+		    row->failed == failed) {
 			row->nr++;
 			return;
 		}
@@ -22,6 +25,7 @@ void report_add(struct engine_report *r, const struct pst_done *done)
 		.paths = done->paths,
 		.why = done->why,
 		.detail = done->detail,
+		.failed = failed,
 		.nr = 1,
 	};
 }
@@ -51,9 +55,10 @@ void report_print(const struct engine_job *job)
 
 		(void)pst_paths_text(row->paths, paths, sizeof(paths));
 		(void)pst_why_text(row->why, row->detail, why, sizeof(why));
-		(void)snprintf(line, sizeof(line), "penstock: %s (%d): %s, %llu %s%s%s%s%s%s%s\n",
+		(void)snprintf(line, sizeof(line), "penstock: %s (%d): %s, %llu %s%s%s%s%s%s%s%s\n",
 			       name, (int)gettid(), job->opts->device, (unsigned long long)row->nr,
-			       op_name(row->op), job->opts->rings ? " by rings on " : "",
+			       row->failed ? "failed " : "", op_name(row->op),
+			       job->opts->rings ? " by rings on " : "",
 			       job->opts->rings ? job->opts->rings : "", *paths ? " by " : "",
 			       paths, row->why ? "; " : "", row->why ? why : "");
 		print(line);

@@ -63,6 +63,40 @@ static uint64_t direct_policy(const char *device)
 	return PST_POLICY2(PST_PATH_STAGED, PST_PATH_DIRECT);
 }
 
+/* Does it list O_DIRECT, and no path through the page cache? */
+static int is_direct(uint64_t policy)
+{
+	int direct = 0;
+
+	for (; policy; policy >>= 4) {
+		uint32_t path = policy & 15;
+
+		if (path == PST_PATH_CACHED || path == PST_PATH_BUFFERED ||
+		    path == PST_PATH_PAGECACHE)
+			return 0;
+		direct |= path == PST_PATH_DIRECT;
+	}
+	return direct;
+}
+
+static int choose_policy(struct engine_job *job, uint64_t *ret)
+{
+	const struct engine_opts *o = job->opts;
+	int r = o->path ? parse_path(job, o->path, ret) : 0;
+
+	if (r || !job->td->o.odirect)
+		return r;
+	if (*ret == PST_POLICY_AUTO)
+		*ret = direct_policy(o->device);
+	else if (!is_direct(*ret))
+		return engine_fail(
+			job, -EINVAL,
+			"path=%s does not go with direct=1, of which nothing but O_DIRECT "
+			"is taken: list direct, and neither cached, buffered nor pagecache",
+			o->path);
+	return 0;
+}
+
 static int requests_init(struct engine_job *job)
 {
 	const struct thread_data *td = job->td;
@@ -73,7 +107,7 @@ static int requests_init(struct engine_job *job)
 		.timeout_ms = o->deadline,
 	};
 	struct requests *s = calloc(1, sizeof(*s));
-	int r = 0;
+	int r;
 
 	if (!s)
 		return -ENOMEM;
@@ -82,10 +116,7 @@ static int requests_init(struct engine_job *job)
 	if (td->o.iodepth > DEPTH_MAX)
 		return engine_fail(job, -EINVAL, "iodepth=%u: a queue has at most %d requests",
 				   td->o.iodepth, DEPTH_MAX);
-	if (o->path)
-		r = parse_path(job, o->path, &s->policy);
-	else if (td->o.odirect)
-		s->policy = direct_policy(o->device);
+	r = choose_policy(job, &s->policy);
 	if (r)
 		return r;
 	s->done = calloc(td->o.iodepth, sizeof(*s->done));

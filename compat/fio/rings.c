@@ -174,6 +174,9 @@ static enum fio_q_status rings_queue(struct engine_job *job, struct io_u *io_u)
 	struct way *w = io_u->ddir == DDIR_READ ? &s->read : &s->write;
 
 	if (!ddir_rw(io_u->ddir)) {
+		/* It is for the writes before it: these go first. */
+		if (job->nr_waiting)
+			return FIO_Q_BUSY;
 		if (fio_fill_issue_time(job->td))
 			fio_gettime(&io_u->issue_time, NULL);
 		(void)do_io_u_sync(job->td, io_u);
@@ -247,7 +250,10 @@ static int64_t rings_result(struct engine_job *job, unsigned int event, struct i
 {
 	struct rings *s = job->state;
 	const struct ended *e = &s->done[s->nr_done + event];
-	struct pst_done done = { .op = e->io_u->ddir == DDIR_READ ? PST_OP_READ : PST_OP_WRITE };
+	struct pst_done done = {
+		.op = e->io_u->ddir == DDIR_READ ? PST_OP_READ : PST_OP_WRITE,
+		.res = e->res,
+	};
 
 	*ret = e->io_u;
 	if (e->res < 0)

@@ -163,6 +163,10 @@ direct() {
 		lacks "cached" out
 		lacks "buffered" out
 	done
+	job --rw=read --bs=64k --direct=1 --device=soft:0 --path=staged+direct
+	for path in cached+buffered direct+buffered staged; do
+		fails "does not go with direct=1" --rw=read --direct=1 --device=soft:0 --path=$path
+	done
 }
 
 limits_and_latencies() {
@@ -196,6 +200,8 @@ errors() {
 	printf 'fio version 2 iolog\n%s add\n%s open\n%s read 0 4096\n%s read 8388608 4096\n%s close\n' \
 		"$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" "$PWD/data" >log
 	fails "a file ends before" --rw=read --read_iolog="$PWD/log"
+	PST_FAULT=file.read:0:EIO fails "failed reads" --rw=read --bs=64k
+	lacks "host, 1 reads" said
 	for fault in file.read:0:EIO file.write:0:EIO file.sync:0:EIO mem.copy:0:EIO mem.alloc:0:ENOMEM; do
 		PST_FAULT=$fault
 		export PST_FAULT
@@ -220,6 +226,54 @@ plain_directory() {
 	export PST_USRBIO_DEVICE
 	verified --rings=dir --iodepth_batch=16 --device=soft:0
 	"$PENSTOCK" umount dir
+}
+
+# A sync comes behind the writes that fio has handed out before it, also where it hands out many.
+syncs_of_rings() {
+	make_engine
+	mkdir dir
+	"$PENSTOCK" mount --plain dir >/dev/null
+	cat >trace.c <<-'END'
+	#define _GNU_SOURCE
+	#include <dlfcn.h>
+	#include <stdio.h>
+	#include <hf3fs_usrbio.h>
+
+	static void note(const char *what)
+	{
+		FILE *to = fopen("trace", "a");
+
+		if (to) {
+			(void)fputs(what, to);
+			(void)fclose(to);
+		}
+	}
+
+	int fsync(int fd)
+	{
+		int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+
+		note("sync\n");
+		return real(fd);
+	}
+
+	int hf3fs_submit_ios(const struct hf3fs_ior *ior)
+	{
+		int (*real)(const struct hf3fs_ior *) =
+			(int (*)(const struct hf3fs_ior *))dlsym(RTLD_NEXT, "hf3fs_submit_ios");
+
+		note("submit\n");
+		return real(ior);
+	}
+	END
+	cc -shared -fPIC -I "$root/include/compat" trace.c -o trace.so -Wl,--no-as-needed \
+		-L "$build/usrbio/library" -lhf3fs_api_shared -Wl,-rpath,"$build/usrbio/library"
+	file=dir/data
+	preload="$preload $PWD/trace.so"
+	job --rw=write --bs=4k --size=256k --rings=dir --iodepth=16 --iodepth_batch=16 --fsync=8
+	"$PENSTOCK" umount dir
+	cat trace
+	awk '$1 == "sync" && last != "submit" { exit 1 } { last = $1 } END { exit NR < 12 }' trace
 }
 
 killed() {
@@ -250,4 +304,4 @@ killed() {
 }
 
 run_cases host soft differs lies cuda threads_and_processes trims direct limits_and_latencies errors \
-	plain_directory killed
+	plain_directory syncs_of_rings killed
