@@ -93,6 +93,22 @@ def load(p, reader, want):
     return got
 
 
+def logged(function, *args, **options):
+    """What it returns, and what our log is warned of."""
+    lines, log = [], logging.getLogger("penstock")
+    log.warning = lambda text, *values: lines.append(text % values)
+    try:
+        return function(*args, **options), lines
+    finally:
+        del log.warning
+
+
+def refused(p, path, target, word):
+    """Loading fails with this word, or the log has it where torch keeps the error to itself."""
+    e, lines = logged(gives, Failed, p.load, target, storage_reader=p.R(path))
+    true(word in str(e) or "metadata is None" in str(e) and word in "\n".join(lines), str(e))
+
+
 @case
 def ours_and_torchs_read_each_other():
     p = Parts()
@@ -378,8 +394,7 @@ def folders_of_safetensors_files():
         gives(Failed, p.load, {"w": t.zeros(40, 30)}, storage_reader=p.R(path))
     shutil.rmtree(path)
     os.mkdir(path)
-    e = gives(Failed, p.load, {"w": t.zeros(1)}, storage_reader=p.R(path))
-    true("no whole checkpoint" in str(e), str(e))
+    refused(p, path, {"w": t.zeros(1)}, "no whole checkpoint")
     # A part that is missing between others, and parts that overlap.
     for at, word in (((0, 40), "elements"), ((0, 10), "elements"), ((0, 10, 40), "overlap")):
         for n, first in enumerate(at):
@@ -388,8 +403,7 @@ def folders_of_safetensors_files():
         if len(at) == 3:
             save_file({"w": want["w"][:10]}, f"{path}/part2.safetensors",
                       {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [40, 0]}}'})
-        e = gives(Failed, p.load, {"w": t.zeros(60, 30)}, storage_reader=p.R(path))
-        true(word in str(e), str(e))
+        refused(p, path, {"w": t.zeros(60, 30)}, word)
 
 
 @case
@@ -407,8 +421,45 @@ def an_index_decides_which_files_count():
     eq(got["a"].tolist(), [1.0] * 10)
     gives(BaseException, p.load, {"c": t.ones(10)}, storage_reader=p.R(path))
     os.unlink(f"{path}/model.safetensors.index.json")
-    e = gives(Failed, p.load, got, storage_reader=p.R(path))
-    true("several saves" in str(e), str(e))
+    refused(p, path, got, "several saves")
+
+
+@case
+def another_table_of_contents_is_not_taken_for_a_damaged_one():
+    p = Parts()
+    t, path = p.t, f"{work}/another"
+    p.save({"w": t.ones(10)}, storage_writer=p.W(path))
+    p.pt.save({"w": t.zeros(10)}, f"{path}/model.safetensors")
+    shutil.copy(f"{path}/.metadata", f"{path}/__0.metadata")
+    os.truncate(f"{path}/.metadata", 20)
+    refused(p, path, {"w": t.zeros(10)}, "cut")
+    os.unlink(f"{path}/__0.metadata")
+    refused(p, path, {"w": t.zeros(10)}, "cut")
+    reader = p.R(path)
+    gives(p.pt.CheckpointError, reader.read_metadata)
+    e, lines = logged(gives, p.pt.CheckpointError, reader.read_metadata, rank=0)
+    true(lines == [str(e)] and f"{path}/.metadata: " in lines[0], lines)
+    # Of each rank its own, beside a model: that of the rank is meant.
+    shutil.rmtree(path)
+    try:
+        p.save({"w": t.ones(10)}, storage_writer=p.W(path), use_collectives=False)
+    except TypeError:
+        raise Skip("checkpoints of each rank's own, as of torch 2.8") from None
+    p.pt.save({"w": t.zeros(10)}, f"{path}/model.safetensors")
+    same(t, load(p, p.R(path), {"w": t.zeros(10)}), {"w": t.ones(10)})
+
+
+@case
+def planners_of_the_program():
+    p = Parts()
+    t, path = p.t, f"{work}/planners"
+    p.save({"w": t.ones(10)}, storage_writer=p.W(path))
+
+    class Planner(p.dcp.DefaultLoadPlanner):
+        def resolve_tensor(self, read_item):
+            return t.empty(10, device="meta")
+    e = gives(Failed, p.load, {"w": t.zeros(10)}, storage_reader=p.R(path), planner=Planner())
+    true("'w' is on the device 'meta'" in str(e), str(e))
 
 
 @case
@@ -579,6 +630,49 @@ def a_save_that_fails_leaves_the_old_one():
         gives(Exception, p.save, wrong, storage_writer=p.W(path))
         eq(sorted(os.listdir(path)), before)
         same(t, load(p, p.R(path), want), want)
+
+
+@case
+def two_saves_at_once():
+    p = Parts()
+    t, path = p.t, f"{work}/two-saves"
+
+    def second_at(owner, name):
+        real = getattr(owner, name)
+
+        def late(*args, **options):
+            setattr(owner, name, real)
+            p.save({"w": t.full((10,), 2.0)}, storage_writer=p.W(path))
+            return real(*args, **options)
+        setattr(owner, name, late)
+    for owner, name in ((p.W, "finish"), (os, "rename")):
+        p.save({"w": t.zeros(10)}, storage_writer=p.W(path))
+        second_at(owner, name)
+        e = gives(Failed, p.save, {"w": t.ones(10)}, storage_writer=p.W(path))
+        true("another save into this folder" in str(e), str(e))
+        same(t, load(p, p.R(path), {"w": t.zeros(10)}), {"w": t.full((10,), 2.0)})
+        eq(len(os.listdir(path)), 2)
+    # Many, of which some fail, and what is left is one of them.
+    futures = [p.dcp.async_save({"w": t.full((10,), float(n)), "n": n}, storage_writer=p.W(path))
+               for n in range(8)]
+    saved = []
+    for n, future in enumerate(futures):
+        try:
+            future.result()
+            saved.append(n)
+        except BaseException as e:
+            true("another save into this folder" in str(e), repr(e))
+    got = load(p, p.R(path), {"w": t.zeros(10), "n": 0})
+    true(got["n"] in saved and (got["w"] == got["n"]).all(), (got, saved))
+    # One that is at its end, and does not come to it.
+    from penstock.torch import _models
+    with _models.ending(path):
+        most, _models._ENDING_MAX = _models._ENDING_MAX, 0.1
+        try:
+            e = gives(Failed, p.save, {"w": t.ones(10)}, storage_writer=p.W(path))
+        finally:
+            _models._ENDING_MAX = most
+    eq([error.errno for error in e.errors], [110])
 
 
 @case

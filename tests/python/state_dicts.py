@@ -215,6 +215,53 @@ def a_save_that_fails_leaves_the_old_one():
 
 
 @case
+def two_saves_at_once():
+    t = torch()
+    from penstock import torch as pt
+    from penstock.torch import _models
+    path = f"{work}/two-saves"
+    for name in ("ending", "write"):
+        pt.save({"w": t.zeros(10)}, path, shard_bytes=100)
+        real = getattr(_models, name)
+
+        def late(*args, name=name, real=real):
+            # The second one, from its begin to its end.
+            setattr(_models, name, real)
+            if name == "write":
+                real(*args)
+            pt.save({"w": t.full((10,), 2.0)}, path, shard_bytes=100)
+            return real(*args) if name == "ending" else None
+        setattr(_models, name, late)
+        e = gives(st.SafetensorError, pt.save, {"w": t.ones(10)}, path, shard_bytes=100)
+        true("another save into this folder" in str(e), str(e))
+        eq(pt.load(path)["w"].tolist(), [2.0] * 10)
+        eq(len(os.listdir(path)), 2)
+
+
+@case
+def a_disk_that_fails_behind_the_index():
+    t = torch()
+    from penstock import torch as pt
+    from penstock.torch import _models
+    path, calls, sync = f"{work}/behind", [], _models.sync_folder
+    pt.save({"w": t.zeros(10)}, path, shard_bytes=100)
+
+    def fails(folder):
+        calls.append(folder)
+        if len(calls) == 2:
+            raise OSError(5, "input/output error")
+        sync(folder)
+    _models.sync_folder = fails
+    try:
+        gives(5, pt.save, {"w": t.ones(10)}, path, shard_bytes=100)
+    finally:
+        _models.sync_folder = sync
+    eq(pt.load(path)["w"].tolist(), [1.0] * 10)
+    pt.save({"w": t.ones(10)}, path, shard_bytes=100)
+    eq(len(os.listdir(path)), 2)
+
+
+@case
 def tensors_and_files():
     t = torch()
     from penstock import torch as pt

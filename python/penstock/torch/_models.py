@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """State dicts in safetensors files: one file, or a folder of shards with an index."""
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
 import secrets
 import stat
-from typing import Any, Dict, Iterable, Mapping, Optional
+import time
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
 
 from .._types import Device, Path, Progress
 from ..safetensors import SafetensorError, load_files, safe_open
@@ -202,7 +205,7 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
         raise ValueError("a shard has at least one byte")
     os.makedirs(path, exist_ok=True)
     index = os.path.join(path, INDEX)
-    old = _old_shards(index)
+    begun = state_of(index)
     shards = _split(found, shard_bytes)
     token, names, made = secrets.token_hex(4), {}, []
     try:
@@ -214,13 +217,30 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
             names.update((entry.name, name) for entry, _ in pairs)
         total = sum(entry.nbytes for entry, _ in found)
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=2)
-        replace(index, text.encode(), sync)
-    except BaseException:
-        remove(path, made)
+        with ending(path):
+            if not still_there(index, begun, made):
+                raise SafetensorError(f"{path}: {OVERTAKEN}")
+            old = _old_shards(index)
+            replace(index, text.encode(), sync)
+            left = {name for name in os.listdir(path) if re.fullmatch(_LEFT_OVER, name)}
+            remove(path, (old | left) - set(made))
+    except BaseException as e:
+        if not _leads_to(index, made):
+            remove(path, made)
+        if isinstance(e, FileNotFoundError) and state_of(index) != begun:
+            raise SafetensorError(f"{path}: {OVERTAKEN}") from e
         raise
-    left = {name for name in os.listdir(path) if re.fullmatch(_LEFT_OVER, name)}
-    remove(path, (old | left) - set(made))
     return None
+
+
+def _leads_to(index, names):
+    """Does an index need these files?  It may be in its place although what came next failed."""
+    try:
+        return not set(names).isdisjoint(shards_of(index).values())
+    except FileNotFoundError:
+        return False
+    except (OSError, SafetensorError):
+        return True     # nobody knows
 
 
 def _old_shards(index):
@@ -229,6 +249,53 @@ def _old_shards(index):
         return {name for name in shards_of(index).values() if name.endswith(".safetensors")}
     except (OSError, SafetensorError):
         return set()
+
+
+# Two saves into one folder: the first that ends clears away what the other wrote, as it would what
+# a killed one left.
+OVERTAKEN = ("another save into this folder came to its end meanwhile and removed what this one "
+             "had written; what that one saved is whole: wait for one save before the next")
+_ENDING_MAX = 60    # seconds
+
+
+def state_of(path: str) -> Any:
+    """What another file, or none, of this name has different."""
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def still_there(contents: str, begun: Any, names: Iterable[str]) -> bool:
+    """Has no other save replaced a table of contents, and removed files beside it, since then?
+
+    A disk of a node's own never had the files of other nodes: they alone say nothing.
+    """
+    return state_of(contents) == begun or all(
+        os.path.exists(os.path.join(os.path.dirname(contents), name)) for name in names)
+
+
+@contextlib.contextmanager
+def ending(folder: str) -> Iterator[None]:
+    """Saves come to their end one after the other, on file systems that have locks."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + _ENDING_MAX
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise OSError(errno.ETIMEDOUT, "another save has been at its end here for "
+                                  f"{_ENDING_MAX} s; is its process stopped?", folder) from None
+                time.sleep(0.01)
+            except OSError:
+                break       # NFS has none for folders, say
+        yield
+    finally:
+        os.close(fd)
 
 
 def remove(folder, names):

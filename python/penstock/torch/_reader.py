@@ -2,7 +2,9 @@
 """Reading checkpoints of torch.distributed.checkpoint, and folders of safetensors files as such."""
 import io
 import json
+import logging
 import os
+import re
 from typing import Any
 
 import torch
@@ -222,21 +224,47 @@ class StorageReader(FileSystemReader):
     def __init__(self, path: Path, *, trusted: bool = False, strict: bool = False) -> None:
         super().__init__(folder_of(path))
         self.trusted, self.strict = trusted, strict
+        self._refused = ""      # why there is no table of contents for all ranks
 
     def reset(self, checkpoint_id: Any = None) -> None:
         super().reset(checkpoint_id and folder_of(checkpoint_id))
+        self._refused = ""
+
+    def _of_all(self):
+        folder, path = os.fspath(self.path), os.path.join(os.fspath(self.path), ".metadata")
+        if os.path.exists(path) or not os.path.isdir(folder):
+            return _metadata.read(path, self.trusted)
+        if any(re.fullmatch(r"__\d+\.metadata", name) for name in os.listdir(folder)):
+            raise CheckpointError(f"{folder}: there is no .metadata, each rank has a checkpoint of "
+                                  "its own here")
+        names, wanted = _names_of_models(folder)
+        if not names:
+            raise CheckpointError(f"{folder}: there is no whole checkpoint: neither .metadata nor "
+                                  "safetensors files")
+        return _of_models(folder, names, wanted)
+
+    def _of_rank(self, rank):
+        path = os.path.join(os.fspath(self.path), f"__{rank}.metadata")
+        refused = self._refused
+        # torch asks for this one when the other could not be read, also if that one is damaged:
+        # then what is here is of another save.
+        if refused and (os.path.exists(os.path.join(os.fspath(self.path), ".metadata")) or
+                        not os.path.exists(path)):
+            raise CheckpointError(refused)
+        return _metadata.read(path, self.trusted)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        path = os.fspath(self._get_metadata_path(kwargs.get("rank")))
-        folder = os.fspath(self.path)
-        if os.path.exists(path) or not os.path.isdir(folder):
-            metadata = _metadata.read(path, self.trusted)
-        else:
-            names, wanted = _names_of_models(folder)
-            if not names:
-                raise CheckpointError(f"{folder}: there is no whole checkpoint: neither "
-                                      f"{os.path.basename(path)} nor safetensors files")
-            metadata = _of_models(folder, names, wanted)
+        rank = kwargs.get("rank")
+        try:
+            metadata = self._of_all() if rank is None else self._of_rank(rank)
+        except (CheckpointError, OSError) as e:
+            if rank is None:
+                self._refused = str(e)
+            else:
+                # Of some versions of torch the program gets "metadata is None", and no more.
+                logging.getLogger("penstock").warning("%s", e)
+            raise
+        self._refused = ""
         if getattr(metadata, "storage_meta", None) is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
@@ -302,6 +330,9 @@ class StorageReader(FileSystemReader):
             raise CheckpointError(f"'{name}' has the shape {list(shape)} here, and {list(lengths)} "
                                   f"from {list(offsets)} on is asked for")
         target = batch.planner.resolve_tensor(item).detach()
+        if target.device.type == "meta":
+            raise CheckpointError(f"the tensor for '{name}' is on the device 'meta' and takes no "
+                                  "bytes")
         if tuple(target.shape) != lengths:
             raise CheckpointError(f"'{name}' is asked for in the shape {list(lengths)}, and there "
                                   f"is a tensor of {list(target.shape)} for it")

@@ -19,7 +19,7 @@ from .._types import Path
 from ..safetensors._save import sync_folder
 from . import _metadata
 from ._archive import CheckpointError, build
-from ._models import folder_of, remove, replace
+from ._models import OVERTAKEN, ending, folder_of, remove, replace, state_of, still_there
 
 _BATCH = 256 << 20      # bytes of one call, and of copies that are held
 _BATCH_PIECES = 4096
@@ -84,8 +84,11 @@ class StorageWriter(FileSystemWriter):
 
     Bytes go from tensors, of the host or a device, into a file for each rank.  torch's
     FileSystemReader and StorageReader read it.  The table of contents comes last and replaces the
-    old one at once; the old one's files are removed afterwards.
+    old one at once; the old one's files are removed afterwards.  Of two saves into one folder at
+    once the one that ends last may fail; what the other saved is whole.
     """
+
+    _begun: Any = ()    # what state_of() said of the table of contents then
 
     def __init__(self, path: Path, *, sync: bool = True, overwrite: bool = True) -> None:
         super().__init__(folder_of(path), sync_files=sync, overwrite=overwrite)
@@ -108,6 +111,7 @@ class StorageWriter(FileSystemWriter):
         if not self.overwrite and os.path.exists(path):
             raise CheckpointError(f"{self.path}: there is a checkpoint already, and overwrite is "
                                   "False")
+        self._begun = state_of(path)
         if self._alone():
             plan = dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{self.rank}_"))
         return plan
@@ -131,7 +135,10 @@ class StorageWriter(FileSystemWriter):
                 items.flush()
                 if self.sync_files:
                     file.sync()
-            os.rename(temporary, path)
+            try:
+                os.rename(temporary, path)
+            except FileNotFoundError as e:
+                raise CheckpointError(f"{self.path}: {OVERTAKEN}") from e
             if self.sync_files:
                 sync_folder(self.path)
         except BaseException:
@@ -161,10 +168,13 @@ class StorageWriter(FileSystemWriter):
         metadata.storage_data = {result.index: result.storage_data
                                  for of_rank in results for result in of_rank}
         metadata.storage_meta = self.storage_meta()
-        old = self._files_of(path)
-        replace(path, pickle.dumps(metadata), self.sync_files)
         new = {info.relative_path for info in metadata.storage_data.values()}
-        remove(os.fspath(self.path), (old | self._left_over()) - new)
+        with ending(os.fspath(self.path)):
+            if self._begun != () and not still_there(path, self._begun, new):
+                raise CheckpointError(f"{self.path}: {OVERTAKEN}")
+            old = self._files_of(path)
+            replace(path, pickle.dumps(metadata), self.sync_files)
+            remove(os.fspath(self.path), (old | self._left_over()) - new)
 
     @staticmethod
     def _files_of(path):
