@@ -2,9 +2,10 @@
 """Reads of many files on one queue, waited for by any thread, piece by piece."""
 import bisect
 import threading
+from collections import deque
 from functools import partial
 from itertools import starmap
-from typing import Any, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Iterable, List, Optional, Sequence, Tuple
 
 from . import _abi
 from ._file import File
@@ -48,6 +49,7 @@ class Job:
         self.ends = [end for _, end in pieces]
         self.done = bytearray(len(pieces))
         self.left = 0
+        self.quiet = True       # is there nothing that may still touch the memory?
         self.error: Optional[Exception] = None
         self.ending = threading.Lock()
 
@@ -78,7 +80,7 @@ class Reads:
         self._lock = threading.Lock()
         self._timeout, self._options = timeout, options
         self._bytes = 0     # under way
-        self._found: List[Completion] = []  # that are not counted yet
+        self._found: Deque[Completion] = deque()    # completions that no job knows of
 
     def start(self, file: File, memory: Memory, pieces: Sequence[Range], base: int) -> Job:
         """Read pieces of file to where their offsets less base are in memory; returns a Job.
@@ -126,18 +128,19 @@ class Reads:
             self._found += self._queue.reap(1, timeout=_LOOK)
         if not self._found and not self._queue.in_flight:
             raise RuntimeError("a request of the queue got lost")
-        # A handler of a signal may raise at the end of a turn: what is left is for the next call.
         while self._found:
+            # Who is interrupted here does so once more at the next call: up to popleft() there is
+            # no place where Python looks for signals.
             completion = self._found[0]
             job, place = completion.tag
             if not job.done[place]:
                 begin, end = job.pieces[place]
-                self._bytes -= end - begin
-                job.left -= 1
-                job.done[place] = 1
                 if completion.error is not None and job.error is None:
                     job.error = completion.error
-            del self._found[0]
+                self._bytes -= end - begin
+                job.done[place] = 1
+                job.left -= 1
+            self._found.popleft()
 
     def wait(self, job: Job, places: Iterable[int]) -> None:
         """Until these pieces are in memory.  Raises the job's first error."""
@@ -167,13 +170,16 @@ class Reads:
 
     @staticmethod
     def _let_go(job: Job, patience: Optional[float]) -> None:
-        memory, job.memory = job.memory, None
+        memory = job.memory
         if memory is None:
             return
-        quiet = lib.pst_mem_drain(memory.handle, deadline(patience, _abi.PST_NO_DEADLINE)) == 0
-        memory.close()
+        if not memory.closed:
+            until = deadline(patience, _abi.PST_NO_DEADLINE)
+            job.quiet = lib.pst_mem_drain(memory.handle, until) == 0
+            memory.close()
         job.file.close()
-        if not quiet:
+        job.memory = None
+        if not job.quiet:
             raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
                            f"within {patience} s: {job.error}") from job.error
 

@@ -315,6 +315,30 @@ def tensors_ahead_at_each_step():
 
 
 @case
+def reads_of_many_files_at_each_step():
+    from penstock._reads import Reads, split
+    size, pieces = 1 << 16, split([(0, 1 << 16)], 10000)
+    for call in steps(100):
+        reads, memories, jobs = Reads(depth=4), [Memory.alloc("host", size) for _ in range(2)], []
+
+        def once(reads=reads, memories=memories, jobs=jobs):
+            for memory in memories:
+                jobs.append(reads.start(File(PATH), memory, pieces, 0))
+            reads.wait(jobs[0], range(3))
+            reads.finish(jobs[1])
+        call(once)
+        for job in jobs:
+            reads.finish(job)
+        true(all(memory.closed for memory in memories[:len(jobs)]), "memory was not closed")
+        with Memory.alloc("host", size) as memory:
+            job = reads.start(File(PATH), memory, pieces, 0)
+            reads.wait(job, range(len(pieces)))
+            true(memory.copy_out() == CONTENT[:size])
+            reads.finish(job)
+        eq(reads._bytes, 0)
+
+
+@case
 def a_loader_at_each_step():
     from penstock.safetensors import safe_open
     path, threads = model(torch()), _thread._count()
