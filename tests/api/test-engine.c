@@ -3,11 +3,15 @@
  * Requests that meet in an engine: whose turn it is, and what one does to another.
  */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #include "rig.h"
 
 #include "again.h"
 #include "fusefs.h"
+#include "symbol.h"
 
 #define SEED 31u
 #define SMALL 32768u
@@ -104,7 +108,8 @@ static void a_reserve_beside_scattered_pieces(void)
 #define PIECE RIG_MIB(1)
 #define PIECES 24u
 #define FILE_LEN (PIECES * PIECE)
-#define TAIL 12345u /* bytes of the last piece that the file lacks */
+#define TAIL 12345u    /* bytes of the last piece that the file lacks */
+#define WORKERS_MAX 14 /* of an engine */
 
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
@@ -374,6 +379,68 @@ static void a_worker_less(void)
 	mixed_jobs();
 }
 
+/* Threads that the process may still have, or that it has started since this was INT_MAX. */
+static atomic_int threads_left = INT_MAX;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
+							  const pthread_attr_t *attr,
+							  void *(*fn)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	symbol(RTLD_NEXT, &real, "pthread_create");
+	if (atomic_fetch_sub(&threads_left, 1) > 0)
+		return real(ret, attr, fn, arg);
+	atomic_fetch_add(&threads_left, 1);
+	return EAGAIN;
+}
+
+/* A queue's first read into a device, with so many threads for its engine: bytes, or -errno of
+ * pst_queue_prep(). */
+static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, int *ret_started)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN - TAIL);
+	struct pst_queue *q = rig_queue(PST_BACKEND_URING, 0);
+	struct pst_done d = { 0 };
+	int r;
+
+	atomic_store(&threads_left, threads);
+	r = pst_queue_prep(q, &io);
+	*ret_started = threads - atomic_exchange(&threads_left, INT_MAX);
+	if (r == 0) {
+		T_EQ(pst_queue_submit(q), 1);
+		d = rig_reap1(q);
+		T_EQ(rig_mem_differs(m, 0, FILE_LEN - TAIL, SEED, 0), FILE_LEN - TAIL);
+	}
+	pst_queue_free(q);
+	return r < 0 ? r : d.res;
+}
+
+/* An engine is content with the workers that it gets, down to one. */
+static void threads_are_refused(void)
+{
+	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
+	int started, cpus, all;
+	cpu_set_t set;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		T_SKIP("io_uring: %s", pst_error_text());
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	cpus = CPU_COUNT(&set);
+	T_EQ(first_read(f, m, 1000, &all), FILE_LEN - TAIL);
+	T_CHECK(all >= 1);
+	for (int less = 1; less < cpus * 7 / 8 && less < WORKERS_MAX; less++) {
+		T_EQ(first_read(f, m, all - less, &started), FILE_LEN - TAIL);
+		T_EQ(started, all - less);
+	}
+	T_EQ(first_read(f, m, 0, &started), -EBUSY);
+	T_EQ(first_read(f, m, 1000, &started), FILE_LEN - TAIL);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static const struct again cases[] = {
 	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
 };
@@ -403,6 +470,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return again_child(cases, RIG_NR(cases), argv[1]);
 	again_all(cases, RIG_NR(cases));
+	RIG_RUN1(threads_are_refused);
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);

@@ -46,21 +46,25 @@ static void lock_init(pthread_mutex_t *lock)
 
 /*
  * All of them at once.  Each makes its I/O context, which takes milliseconds: requests wait for the
- * first alone.
+ * first alone.  The first will do where the process may have no more threads.
  */
 static int start_workers(struct engine *e)
 {
-	int r = 0;
+	int r = worker_start(&e->workers[0]);
 
-	for (unsigned i = 0; r == 0 && i < e->nr_workers; i++)
-		r = worker_start(&e->workers[i]);
-	if (!e->workers[0].started)
+	if (r < 0)
 		return r;
+	for (unsigned i = 1; i < e->nr_workers; i++)
+		if (worker_start(&e->workers[i]) < 0) {
+			log_warn("%s %u: an engine has %u workers less: %s", e->ops->name,
+				 e->device, e->nr_workers - i, err_text());
+			break;
+		}
 	pthread_mutex_lock(&e->lock);
 	while (!e->begun)
 		(void)pthread_cond_wait(&e->has_begun, &e->lock);
 	pthread_mutex_unlock(&e->lock);
-	return r == 0 && e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : r;
+	return e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : 0;
 }
 
 /* Calls the driver, which takes its time. */
