@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: MIT
 """Tensors of a model's files one after the other, read ahead by a thread within a budget."""
+import atexit
 import contextlib
 import os
 import re
 import weakref
 from queue import SimpleQueue
-from typing import Any, Callable, ContextManager, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple,
+                    Union)
 
 from ._worker import Worker
 from .safetensors import SafetensorError, safe_open
 
 _BATCH = 256 << 20      # bytes that are read by one call at most
+_OPEN_MAX = 64          # files; of more each is opened again when it is read
 
 
 def natural(path: Any) -> List[Union[int, str]]:
     """A key that sorts model-2 before model-10."""
-    return [int(part) if part.isdigit() else part
-            for part in re.split(r"([0-9]+)", os.path.basename(path))]
+    parts: List[Union[int, str]] = list(re.split(r"([0-9]+)", os.path.basename(path)))
+    parts[1::2] = [int(part) for part in parts[1::2]]
+    return parts
 
 
 def size_of(part: Any) -> int:
@@ -29,12 +33,31 @@ def size_of(part: Any) -> int:
 
 
 class Plan:
-    """What is read of one file: names and their bytes in the order of the file."""
+    """What is read of one file: names and their bytes in the order of the file.
 
-    def __init__(self, path: str, model: Any, skip: Callable[[str], bool]) -> None:
-        self.path, self.model = path, model
-        self.names = [name for name in model.offset_keys() if not skip(name)]
-        self.sizes = [size_of(model.get_slice(name)) for name in self.names]
+    reopen: opens it
+    """
+
+    def __init__(self, path: str, reopen: Callable[[], Any], skip: Callable[[str], bool]) -> None:
+        self.path, self.reopen = path, reopen
+        self.model = reopen()
+        self.names = [name for name in self.model.offset_keys() if not skip(name)]
+        self.sizes = [size_of(self.model.get_slice(name)) for name in self.names]
+        try:
+            self.model.check_types(self.names)
+        except SafetensorError as error:
+            raise SafetensorError(f"{path}: {error}") from None
+
+    def opened(self) -> Any:
+        """The file, closed or not, as it was when its header was read."""
+        before, self.model = self.model, None
+        if not before.closed:
+            return before
+        model = self.reopen()
+        if not model.same_header(before):
+            model.close()
+            raise SafetensorError(f"{self.path}: the file was replaced after its header was read")
+        return model
 
     def batches(self, most: int) -> Iterator[Tuple[List[str], int]]:
         """([names], bytes): at most that many bytes, or one tensor."""
@@ -63,6 +86,7 @@ class _Reader:
         self.held = 0           # bytes that count
         self.stop = False
         self.ahead: Any = None  # a reference
+        self.worker = Worker(self.work)
 
     def _room(self, nbytes: int) -> bool:
         """Wait until so many bytes may be read.  False: nobody wants them any more."""
@@ -80,32 +104,54 @@ class _Reader:
         most = max(min(_BATCH, self.budget // 2), 1)
         for plan in self.plans:
             sizes = dict(zip(plan.names, plan.sizes))
-            for names, nbytes in plan.batches(most):
-                if not self._room(nbytes):
-                    return
-                try:
-                    tensors = plan.model.get_tensors(names)
-                except Exception as error:
-                    if plan.path in str(error):
-                        raise
-                    raise SafetensorError(f"{plan.path}: {error}") from error
-                for name in names:
-                    self.found.put((name, tensors.pop(name), sizes[name]))
+            with plan.opened() as model:
+                for names, nbytes in plan.batches(most):
+                    if not self._room(nbytes):
+                        return
+                    try:
+                        tensors = model.get_tensors(names)
+                    except Exception as error:
+                        if plan.path in str(error):
+                            raise
+                        raise SafetensorError(f"{plan.path}: {error}") from error
+                    for name in names:
+                        self.found.put((name, tensors.pop(name), sizes[name]))
 
     def work(self) -> None:
         failed: Optional[BaseException] = None
+        _readers[self] = self.worker
         try:
             with self.context():
-                self._read()
+                if not _ended:
+                    self._read()
         except BaseException as error:  # pylint: disable=broad-except # the caller gets it
             failed = error
         self.found.put((None, failed, 0))
+        _readers.pop(self, None)
+
+    def end(self) -> None:
+        """Nobody wants more."""
+        self.stop = True
+        self.used.put(None)
+
+
+_readers: Dict[_Reader, Worker] = {}    # that are at work
+_ended: List[bool] = []                 # the interpreter's end has begun
+
+
+@atexit.register
+def _end_all() -> None:
+    """A thread that the interpreter ends inside of torch ends the process with SIGABRT."""
+    _ended.append(True)
+    for reader, worker in list(_readers.items()):
+        reader.end()
+        worker.join()
 
 
 class Ahead:
     """Reads tensors on a thread of its own while others are used; a context manager.
 
-    paths:    files, which are read in this order; all are opened, and their headers checked, first
+    paths:    files, which are read in this order; the headers of all are checked first
     device:   as safe_open() takes it
     budget:   bytes of tensors that are read or being read and that the caller did not come to yet.
               A tensor that is larger is read when there is none.  None: the largest file's bytes.
@@ -125,9 +171,13 @@ class Ahead:
         self._open = contextlib.ExitStack()
         try:
             for path in paths:
-                model = self._open.enter_context(safe_open(path, framework, device,
-                                                           strict=strict))
-                plans.append(Plan(path, model, skip))
+                def reopen(path: str = path) -> Any:
+                    return safe_open(path, framework, device, strict=strict)
+                plan = Plan(path, reopen, skip)
+                self._open.callback(plan.model.close)
+                if len(plans) >= _OPEN_MAX:
+                    plan.model.close()
+                plans.append(plan)
         except BaseException:
             self._open.close()
             raise
@@ -137,7 +187,7 @@ class Ahead:
         self._reader = reader = _Reader(plans, self.budget, context)
         # Whoever is interrupted on the way to __exit__() stops the thread by letting go.
         reader.ahead = weakref.ref(self, reader.used.put)
-        self._worker = Worker(reader.work)
+        self._worker = reader.worker
 
     def __enter__(self) -> "Ahead":
         self._worker.start()
@@ -146,6 +196,9 @@ class Ahead:
     def __iter__(self) -> Iterator[Tuple[str, Any, int]]:
         reader = self._reader
         while True:
+            if not self._worker.here:
+                raise SafetensorError("tensors are read in the process that was forked, and not "
+                                      "here")
             name, found, nbytes = reader.found.get()
             if name is None:
                 reader.found.put((None, found, 0))      # for who iterates once more
@@ -159,8 +212,7 @@ class Ahead:
     def __exit__(self, *_: Any) -> None:
         """Waits for the read that is under way, if there is one."""
         reader = self._reader
-        reader.stop = True
-        reader.used.put(None)
+        reader.end()
         self._worker.join()
         self._open.close()
         while not reader.found.empty():

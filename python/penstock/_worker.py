@@ -37,9 +37,14 @@ class Worker:
         """Was it?"""
         return bool(self._started)
 
+    @property
+    def here(self) -> bool:
+        """Is this the process that made it?"""
+        return self._pid == os.getpid()
+
     def join(self) -> None:
         """Wait for its end, if it was started and by this process.  May be called again."""
-        if self._started and self._pid == os.getpid():
+        if self._started and self.here:
             with self._running:
                 pass
 

@@ -6,12 +6,16 @@ loader runs on these, and only what they import besides is put in their place.  
 a few lines here, which have what the loader calls.
 """
 import _thread
+import contextlib
 import dataclasses
 import importlib
 import io
 import json
 import logging
 import os
+import resource
+import signal
+import subprocess
 import sys
 import time
 import types
@@ -119,12 +123,14 @@ def errors_come_to_the_caller_and_name_the_file():
     e = gives(SafetensorError, Ahead, paths, "cpu", framework="np")
     true(paths[1] in str(e), str(e))
 
-    class Model:
+    class Model(contextlib.nullcontext):
+        closed = False
+
+        def __enter__(self):
+            return self
+
         def get_tensors(self, names):
             raise MemoryError("out of memory")
-
-        def close(self):
-            pass
     with Ahead(paths[:1], "cpu", framework="np") as reading:
         pass
     reading = Ahead(paths[:1], "cpu", framework="np")
@@ -132,6 +138,79 @@ def errors_come_to_the_caller_and_name_the_file():
     with reading:
         e = gives(SafetensorError, list, reading)
         eq(str(e), f"{paths[0]}: out of memory")
+
+
+@case
+def names_with_other_digits():
+    names = ["m1", "m2", "\u00b21", "m10", "\u0661x"]
+    eq(sorted(reversed(names), key=natural), ["m1", "m2", "m10", "\u00b21", "\u0661x"])
+
+
+@case
+def more_files_than_descriptors():
+    np, paths = numpy(), []
+    for n in range(150):
+        paths.append(f"{work}/many-{n}.safetensors")
+        save_file({f"t{n}": np.full(10, n)}, paths[-1], sync=False)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 160, limit[1]))
+    try:
+        with Ahead(paths, "cpu", framework="np") as reading:
+            eq([int(array[3]) for _, array, _ in reading], list(range(150)))
+        reading = Ahead(paths, "cpu", 1, framework="np")
+        save_file({"t140": np.full((1, 10), 7)}, paths[140], sync=False)
+        with reading:
+            e = gives(SafetensorError, list, reading)
+        true(paths[140] in str(e) and "replaced" in str(e), str(e))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+@case
+def types_are_looked_at_before_the_first_tensor_is_read():
+    numpy()
+    path = f"{work}/types.safetensors"
+    header = json.dumps({"a": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]},
+                         "b": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [8, 11]}})
+    with open(path, "wb") as f:
+        f.write(len(header).to_bytes(8, "little") + header.encode() + bytes(11))
+    e = gives(SafetensorError, Ahead, [path], "cpu", framework="np")
+    true(path in str(e) and "F6_E2M3" in str(e), str(e))
+    with Ahead([path], "cpu", skip=lambda name: name == "b", framework="np") as reading:
+        eq([name for name, _, _ in reading], ["a"])
+
+
+@case
+def a_child_is_told_that_nobody_reads_there():
+    _, paths = shards()
+    with Ahead(paths, "cpu", 1, framework="np") as reading:
+        going = iter(reading)
+        next(going)
+        pid = os.fork()
+        if not pid:
+            signal.alarm(20)
+            try:
+                next(going)
+            except SafetensorError as e:
+                os._exit(0 if "forked" in str(e) else 1)
+            os._exit(1)
+        eq(os.waitpid(pid, 0)[1], 0)
+        next(going)
+
+
+@case
+def the_interpreters_end():
+    t = torch()
+    path = f"{work}/end.safetensors"
+    save_file({f"t{n}": t.zeros(2000) for n in range(5000)}, path, sync=False)
+    # An iteration that is held somewhere to the end, as that of a loader that failed is.
+    code = ("import builtins, sys; from penstock._ahead import Ahead\n"
+            "builtins.going = iter(Ahead([sys.argv[1]] * 9, 'cpu', 1 << 22).__enter__())\n"
+            "for _ in range(int(sys.argv[2])): next(builtins.going)")
+    for count in (100, 3000, 9000):
+        done = subprocess.run([sys.executable, "-c", code, path, str(count)], timeout=100,
+                              check=False, capture_output=True, text=True)
+        eq((done.returncode, done.stderr), (0, ""))
 
 
 # ------------------------------------------------------------------------------- vLLM

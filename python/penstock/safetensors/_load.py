@@ -225,6 +225,22 @@ class safe_open:  # pylint: disable=invalid-name
             raise SafetensorError("the file is closed")
         return self._header
 
+    @property
+    def closed(self) -> bool:
+        """Was it closed?"""
+        return self._file is None
+
+    def check_types(self, names):
+        """Raise SafetensorError where the framework lacks the type of one of these."""
+        for name in names:
+            entry = self._entry(name)
+            self._frame.dtype(entry)
+            self._frame.shape(entry)
+
+    def same_header(self, other):
+        """Does the other one, closed or not, have the same tensors at the same places?"""
+        return _facts(self._header) == _facts(other._header)
+
     def keys(self) -> List[str]:
         """Names, sorted."""
         return sorted(self._use().tensors)
