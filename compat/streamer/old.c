@@ -58,14 +58,30 @@ static int add_parts(struct ranges *r, uint64_t off, uint64_t size, uint64_t dst
 	return RUNAI_SUCCESS;
 }
 
-static int make_ranges(struct ranges *r, uint32_t nr_files, const size_t *offs, const size_t *sizes,
-		       void *buffer, const uint32_t *nr_parts, const size_t *const *parts)
+/* The arguments of a request, in memory of ours. */
+struct files_of {
+	size_t *offs, *sizes;
+	const size_t **parts;
+	uint32_t *nr_parts;
+	void **dst; /* one */
+};
+
+static void files_of_done(struct files_of *f)
 {
-	uint64_t dst = (uintptr_t)buffer, total = 0, end;
+	free(f->offs);
+	free(f->sizes);
+	free(f->parts);
+	free(f->nr_parts);
+	free(f->dst);
+}
+
+static int make_ranges(struct ranges *r, uint32_t nr_files, const struct files_of *f)
+{
+	uint64_t dst = (uintptr_t)f->dst[0], total = 0, end;
 	int code = RUNAI_SUCCESS;
 
 	for (uint32_t i = 0; i < nr_files; i++)
-		total += nr_parts[i];
+		total += f->nr_parts[i];
 	if (!total)
 		return RUNAI_EMPTY;
 	if (total > RANGES_MAX)
@@ -76,11 +92,11 @@ static int make_ranges(struct ranges *r, uint32_t nr_files, const size_t *offs, 
 	if (!r->offs || !r->sizes || !r->dsts)
 		return RUNAI_UNKNOWN;
 	for (uint32_t i = 0; !code && i < nr_files; i++) {
-		if (__builtin_add_overflow(offs[i], sizes[i], &end) ||
-		    __builtin_add_overflow(dst, sizes[i], &end))
+		if (__builtin_add_overflow(f->offs[i], f->sizes[i], &end) ||
+		    __builtin_add_overflow(dst, f->sizes[i], &end))
 			return RUNAI_INVALID;
-		code = add_parts(r, offs[i], sizes[i], dst, parts[i], nr_parts[i]);
-		dst += sizes[i];
+		code = add_parts(r, f->offs[i], f->sizes[i], dst, f->parts[i], f->nr_parts[i]);
+		dst += f->sizes[i];
 	}
 	return code;
 }
@@ -98,8 +114,9 @@ int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, c
 		  const size_t *const *parts, const char *key, const char *secret,
 		  const char *token, const char *region, const char *endpoint)
 {
+	_cleanup_(files_of_done) struct files_of f = { 0 };
 	_cleanup_(ranges_done) struct ranges r = { 0 };
-	struct request req = { .nr_files = nr_files, .paths = paths, .nr_ranges = nr_parts };
+	struct request req = { .nr_files = nr_files, .paths = paths };
 	struct streamer *st;
 	int code = streamer_enter(streamer, &st);
 
@@ -112,10 +129,21 @@ int runai_request(void *streamer, uint32_t nr_files, const char *const *paths, c
 		return code;
 	if (!nr_files)
 		code = RUNAI_EMPTY;
-	else if (nr_files > FILES_MAX || !paths || !offs || !sizes || !dsts || !nr_parts || !parts)
+	else if (nr_files > FILES_MAX)
 		code = RUNAI_INVALID;
 	if (!code)
-		code = make_ranges(&r, nr_files, offs, sizes, dsts[0], nr_parts, parts);
+		code = copy_array(offs, nr_files, sizeof(*offs), &f.offs);
+	if (!code)
+		code = copy_array(sizes, nr_files, sizeof(*sizes), &f.sizes);
+	if (!code)
+		code = copy_array(parts, nr_files, sizeof(*parts), &f.parts);
+	if (!code)
+		code = copy_array(nr_parts, nr_files, sizeof(*nr_parts), &f.nr_parts);
+	if (!code)
+		code = copy_array(dsts, 1, sizeof(*dsts), &f.dst);
+	if (!code)
+		code = make_ranges(&r, nr_files, &f);
+	req.nr_ranges = f.nr_parts;
 	req.offs = r.offs;
 	req.sizes = r.sizes;
 	req.dsts = r.dsts;

@@ -36,8 +36,7 @@ static int no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-/* A copy of an array of the program's, which may not be there. */
-static int copy_array(const void *from, uint64_t nr, size_t size, void *ret)
+int copy_array(const void *from, uint64_t nr, size_t size, void *ret)
 {
 	void *copy;
 

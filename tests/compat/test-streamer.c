@@ -396,6 +396,37 @@ static void calls_of_0_16(void)
 	T_EQ(runai_response(s, &file, &part), RUNAI_INVALID);
 }
 
+/* The last bytes before memory that is not there. */
+static void *at_the_edge(char *page, const void *from, size_t len)
+{
+	return memcpy(page + 4096 - len, from, len);
+}
+
+static void arrays_of_0_16_that_end_early(void)
+{
+	const char *path = rig_file("early", 1000), *paths[] = { path, path };
+	const size_t a[] = { 10 }, *parts[] = { a, a }, offs[] = { 0, 0 }, sizes[] = { 10, 10 };
+	const uint32_t nrs[] = { 1, 1 };
+	void *s = NULL, *dst = buf;
+	char *page;
+
+	page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(page != MAP_FAILED);
+	T_EQ(mprotect(page + 4096, 4096, PROT_NONE), 0);
+	T_EQ(runai_start(&s), 0);
+#define ASK(p, o, z, d, n, w) \
+	T_EQ(runai_request(s, 2, p, o, z, d, n, w, NULL, NULL, NULL, NULL, NULL), RUNAI_INVALID)
+	ASK(at_the_edge(page, paths, 8), offs, sizes, &dst, nrs, parts);
+	ASK(paths, at_the_edge(page, offs, 8), sizes, &dst, nrs, parts);
+	ASK(paths, offs, at_the_edge(page, sizes, 8), &dst, nrs, parts);
+	ASK(paths, offs, sizes, (void **)(page + 4096), nrs, parts);
+	ASK(paths, offs, sizes, &dst, at_the_edge(page, nrs, 4), parts);
+	ASK(paths, offs, sizes, &dst, nrs, at_the_edge(page, parts, 8));
+#undef ASK
+	runai_end(s);
+	T_EQ(munmap(page, 8192), 0);
+}
+
 int main(void)
 {
 	if (scratch_new(NULL, dir, sizeof(dir)) < 0)
@@ -410,6 +441,7 @@ int main(void)
 	T_RUN(the_block_is_never_0);
 	T_RUN(lists_files);
 	T_RUN(calls_of_0_16);
+	T_RUN(arrays_of_0_16_that_end_early);
 	(void)scratch_remove(dir);
 	return t_done();
 }
