@@ -51,6 +51,8 @@ static int one_read(void)
 	FAIL_UNLESS(hf3fs_prep_io(&ior, &iov, true, iov.base, fd, 0, 8192, &c) >= 0);
 	FAIL_UNLESS(hf3fs_submit_ios(&ior) == 0);
 	FAIL_UNLESS(hf3fs_wait_for_ios(&ior, &c, 1, 1, &until) == 1);
+	if (c.result != 8192)
+		(void)fprintf(stderr, "# a read gave %" PRId64 "\n", c.result);
 	FAIL_UNLESS(c.result == 8192 && c.userdata == &c);
 	FAIL_UNLESS(t_differs(iov.base, API_SEED, 0, 8192) == 8192);
 	return 0;
