@@ -20,10 +20,13 @@ def rate(begin, nbytes):
 
 
 def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__.strip())
     folder = sys.argv[1]
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
     if "RANK" in os.environ:
         torch.distributed.init_process_group("gloo")
+    torch.manual_seed(1)    # all processes have the same model, as in data-parallel training
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(16))).to(device)
     state = model.state_dict()
     nbytes = sum(tensor.numel() * tensor.element_size() for tensor in state.values())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The programs in examples/python run, and say what they did."""
 import os
+import socket
 import subprocess
 import sys
 
@@ -9,10 +10,10 @@ from tap import case, eq, file, numpy, run, torch, true, work
 FOLDER = f"{os.environ['ROOT']}/examples/python"
 
 
-def example(status, name, *arguments):
+def example(status, name, *arguments, env=()):
     done = subprocess.run([sys.executable, f"{FOLDER}/{name}", *arguments], capture_output=True,
                           text=True, check=False, timeout=120,
-                          env={**os.environ, "TMPDIR": work})
+                          env={**os.environ, "TMPDIR": work, **dict(env)})
     eq((done.returncode, done.stderr if not status else ""), (status, ""))
     return done.stdout if not status else done.stderr
 
@@ -46,14 +47,34 @@ def load_model():
 
 
 @case
+def checkpoint_of_one_process_and_of_two():
+    torch()
+    true("checkpoint.py FOLDER" in example(1, "checkpoint.py"))
+    true("restored step 7" in
+         example(0, "checkpoint.py", f"{work}/one", env={"PYTHONWARNINGS": "ignore"}))
+    port = socket.socket()
+    port.bind(("localhost", 0))
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "1",
+             "MASTER_PORT": str(port.getsockname()[1]), "PYTHONWARNINGS": "ignore"}
+    port.close()
+    ranks = [subprocess.Popen([sys.executable, f"{FOLDER}/checkpoint.py", f"{work}/two"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, **place, "RANK": str(rank)}) for rank in range(2)]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    eq([rank.returncode for rank in ranks], [0, 0])
+    true(all("restored step 7" in text for text in said), said)
+
+
+@case
 def load_model_on_a_gpu():
     t = torch()
     numpy()
     if t.cuda.is_available():
         true("4 tensors" in example(0, "load-model.py", "--device", "cuda:0"))
         return
-    said = example(1, "load-model.py", "--device", "meta")
-    true("'meta' is not served" in said, said)
+    for device in ("meta", "soft:0"):
+        said = example(1, "load-model.py", "--device", device)
+        true(f"'{device}' is not served" in said and "Traceback" not in said, said)
 
 
 run()

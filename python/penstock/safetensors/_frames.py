@@ -107,7 +107,11 @@ class Torch:
                                   ) from None
         if isinstance(device, int):
             device = f"cuda:{device}"
-        self.device = self.torch.device(device or "cpu")
+        try:
+            self.device = self.torch.device(device or "cpu")
+        except (RuntimeError, TypeError):
+            raise SafetensorError(f"device '{device}' is not served; 'cpu' and 'cuda:N' are"
+                                  ) from None
         if self.device.type not in ("cpu", "cuda"):
             raise SafetensorError(f"device '{device}' is not served; 'cpu' and 'cuda:N' are")
         self.raw = raw
