@@ -230,14 +230,14 @@ class safe_open:  # pylint: disable=invalid-name
         """Was it closed?"""
         return self._file is None
 
-    def check_types(self, names):
+    def check_types(self, names: Iterable[str]) -> None:
         """Raise SafetensorError where the framework lacks the type of one of these."""
         for name in names:
             entry = self._entry(name)
             self._frame.dtype(entry)
             self._frame.shape(entry)
 
-    def same_header(self, other):
+    def same_header(self, other: "safe_open") -> bool:
         """Does the other one, closed or not, have the same tensors at the same places?"""
         return _facts(self._header) == _facts(other._header)
 
