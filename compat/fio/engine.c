@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What fio calls.  A job has everything of its own: fio runs each in a process that it forked, or
- * in a thread.  Nothing of the library is used before init(), since a forked child may not go on
- * with it.
+ * The calls of fio's engine.  A job shares nothing with another: fio runs each in a process that
+ * it forked, or in a thread.  Nothing of the library is used before init(), since a forked child
+ * may not go on with it.
  */
 #include "engine.h"
 

@@ -67,7 +67,7 @@ struct engine_memory {
 
 #define REPORT_ROWS 64
 
-/* What the library told of the requests that ended. */
+/* Counts of requests that ended, by their paths and reasons. */
 struct engine_report {
 	struct report_row {
 		uint32_t op, paths, why;

@@ -54,7 +54,7 @@ void memory_free(struct engine_memory *m)
 	*m = (struct engine_memory){ NULL };
 }
 
-/* What fio put into its buffers is what each write begins with. */
+/* The device's memory begins with the bytes that fio put into its buffers. */
 int memory_fill(struct engine_job *job)
 {
 	const struct engine_memory *m = &job->memory;

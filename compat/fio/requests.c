@@ -203,7 +203,7 @@ static enum fio_q_status requests_queue(struct engine_job *job, struct io_u *io_
 	return FIO_Q_QUEUED;
 }
 
-/* What is not begun now is at the next call: completions make room. */
+/* The next call submits the requests that found no room in this one. */
 static int requests_commit(struct engine_job *job)
 {
 	struct requests *s = job->state;

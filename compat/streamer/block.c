@@ -47,7 +47,7 @@ int block_size(const char *const *paths, unsigned nr, size_t *ret)
 		}
 		block = MAX(block, one);
 	}
-	/* What is not known may be a page. */
+	/* Where a file could not be asked, the caller gets at least a page. */
 	*ret = code ? MAX(block, (size_t)sysconf(_SC_PAGESIZE)) : block;
 	return code;
 }

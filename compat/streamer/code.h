@@ -7,7 +7,7 @@
 /* In words, for any number. */
 const char *code_text(int code);
 
-/* What a range gets for an errno of opening or reading a file; r is positive or negative. */
+/* The code of a range whose file gave this errno, r, which is positive or negative. */
 int code_of(int r);
 
 /* RUNAI_SUCCESS for a path of this machine; what object storage gets, which nothing here reads. */

@@ -36,7 +36,7 @@ static int unreadable(const char *path, int err)
 
 static int folder(const struct listing *l, const char *path, unsigned depth);
 
-/* What is behind a name that readdir() gave: one that has gone meanwhile is no error. */
+/* Looks at a name that readdir() gave.  A file that has gone meanwhile is no error. */
 static int entry(const struct listing *l, const char *path, unsigned depth)
 {
 	struct stat st;

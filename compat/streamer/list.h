@@ -4,7 +4,7 @@
 
 #include "code.h"
 
-/* What a listing wants; members as the arguments of runai_file_streamer_list_files(). */
+/* The arguments of runai_file_streamer_list_files(). */
 struct listing {
 	const char *const *allow;
 	unsigned nr_allow;
