@@ -14,6 +14,7 @@
 
 #include "base/dl.h"
 #include "base/err.h"
+#include "base/fds.h"
 #include "base/log.h"
 #include "base/sysfs.h"
 #include "mem/cuda/cuda.h"
@@ -321,9 +322,11 @@ static void say_none(const char *what, cu_result err)
 static void init(void)
 {
 	uint64_t start = now_ns();
-	cu_result e = cu.cuInit(0);
+	cu_result e;
 	int nr = 0;
 
+	fds_grow();
+	e = cu.cuInit(0);
 	log_info("cuInit took %.1f ms", as_ms(now_ns() - start));
 	if (e != CU_OK) {
 		say_none("cuInit failed", e);

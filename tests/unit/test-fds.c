@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of descriptors grows ahead of need, and no descriptor stays. */
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/fds.h"
+
+#include "child.h"
+
+#define ROOM 512u
+#define PATIENCE 10000 /* ms */
+
+/* Places in the table, and descriptors in it. */
+static unsigned places(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	unsigned n = 0;
+
+	T_CHECK(f);
+	while (fgets(line, sizeof(line), f) && sscanf(line, "FDSize: %u", &n) != 1)
+		;
+	(void)fclose(f);
+	T_CHECK(n > 0);
+	return n;
+}
+
+static unsigned open_ones(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	T_CHECK(d);
+	while (readdir(d))
+		n++;
+	(void)closedir(d);
+	return n;
+}
+
+static void nap(void)
+{
+	(void)nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+static void enough_allowed(void)
+{
+	struct rlimit rl;
+
+	T_EQ(getrlimit(RLIMIT_NOFILE, &rl), 0);
+	if (rl.rlim_cur < ROOM)
+		T_SKIP("%u descriptors (ulimit -n)", ROOM);
+}
+
+static void alone(void)
+{
+	unsigned before = open_ones();
+
+	enough_allowed();
+	T_CHECK(places() < ROOM);
+	fds_grow();
+	T_CHECK(places() >= ROOM);
+	T_EQ(open_ones(), before);
+}
+
+static void *idle(void *arg)
+{
+	(void)arg;
+	nap();
+	return NULL;
+}
+
+static void beside_threads(void)
+{
+	unsigned before = open_ones();
+	pthread_t t;
+
+	enough_allowed();
+	T_EQ(pthread_create(&t, NULL, idle, NULL), 0);
+	fds_grow();
+	for (int i = 0; i < PATIENCE && (places() < ROOM || open_ones() != before); i++)
+		nap();
+	T_CHECK(places() >= ROOM);
+	T_EQ(open_ones(), before);
+	T_EQ(pthread_join(t, NULL), 0);
+}
+
+static void within_the_limit(void)
+{
+	T_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 256, 256 }), 0);
+	fds_grow();
+	T_CHECK(places() < ROOM);
+}
+
+static void without_a_file_to_take(void)
+{
+	unsigned before;
+
+	for (int fd = 0; fd < 3; fd++)
+		(void)close(fd);
+	before = open_ones();
+	fds_grow();
+	T_EQ(open_ones(), before);
+}
+
+static void without_threads(void)
+{
+	child_run(alone);
+}
+
+static void with_threads(void)
+{
+	child_run(beside_threads);
+}
+
+static void under_a_low_limit(void)
+{
+	child_run(within_the_limit);
+}
+
+static void without_standard_files(void)
+{
+	child_run(without_a_file_to_take);
+}
+
+int main(void)
+{
+	T_RUN(without_threads);
+	T_RUN(with_threads);
+	T_RUN(under_a_low_limit);
+	T_RUN(without_standard_files);
+	return t_done();
+}
