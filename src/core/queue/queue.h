@@ -108,7 +108,7 @@ struct pst_queue {
 	struct order *orders;           /* of the pst_queue_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
-	atomic_bool want_wake;    /* engines write efd when they finish something */
+	atomic_uint wake_in;      /* engines write efd after so many requests; 0: never */
 	bool armed;               /* I/O context and engines write efd */
 	bool has_fd;              /* the user sleeps on efd */
 	bool fd_once;             /* after queue_fd() only, until the next call */
@@ -199,20 +199,26 @@ static inline void queue_hand_back(struct req *r)
 {
 	struct pst_queue *q = r->q;
 	struct req *head = atomic_load_explicit(&q->finished, memory_order_relaxed);
+	unsigned n;
 
 	do
 		r->next = head;
 	while (!atomic_compare_exchange_weak(&q->finished, &head, r));
-	/* Pairs with the store to want_wake before the owner looks at finished. */
-	if (atomic_exchange(&q->want_wake, false))
+	/* Pairs with the store to wake_in before the owner looks at finished. */
+	n = atomic_load(&q->wake_in);
+	while (n && !atomic_compare_exchange_weak(&q->wake_in, &n, n - 1))
+		;
+	if (n == 1)
 		(void)eventfd_write(q->efd, 1);
 }
 
 /* wait.c: while armed, deadlines and requests that end without I/O context or engine must wake,
  * too. */
 void queue_notify(struct pst_queue *q);
-/* wait.c: sleep until the I/O context has finished nr operations, or an engine or another I/O
- * context has finished anything; without the lock meanwhile. */
+/*
+ * wait.c: sleep until the I/O context has finished nr operations, or another I/O context has
+ * finished anything, or engines nr requests where they have all; without the lock meanwhile.
+ */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns);
 /* wait.c: n completions were reaped of a queue with a descriptor, which was readable or not. */
 void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n);

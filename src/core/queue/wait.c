@@ -53,7 +53,8 @@ static void efd_clear(struct pst_queue *q)
 	(void)eventfd_read(q->efd, &v);
 }
 
-static int queue_arm(struct pst_queue *q)
+/* Engines wake after nr requests. */
+static int queue_arm(struct pst_queue *q, unsigned nr)
 {
 	int r = q->armed ? 0 : q->backend->arm(q->ctx, q->efd, true);
 
@@ -61,8 +62,8 @@ static int queue_arm(struct pst_queue *q)
 		return r;
 	q->armed = true;
 	io_others_arm(&q->others, q->efd, true);
-	atomic_store(&q->want_wake, true);
-	if (atomic_load(&q->finished) && atomic_exchange(&q->want_wake, false))
+	atomic_store(&q->wake_in, nr);
+	if (atomic_load(&q->finished) && atomic_exchange(&q->wake_in, 0))
 		(void)eventfd_write(q->efd, 1);
 	queue_notify(q);
 	return 0;
@@ -75,7 +76,7 @@ void queue_disarm(struct pst_queue *q)
 	q->armed = false;
 	(void)q->backend->arm(q->ctx, q->efd, false);
 	io_others_arm(&q->others, q->efd, false);
-	atomic_store(&q->want_wake, false);
+	atomic_store(&q->wake_in, 0);
 	atomic_store_explicit(&q->ring_at, PST_NO_DEADLINE, memory_order_relaxed);
 	efd_clear(q);
 }
@@ -142,7 +143,7 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
 		return;
 	/* If nothing can wake us, look again soon. */
-	if (by_fd && unlikely(queue_arm(q) < 0))
+	if (by_fd && unlikely(queue_arm(q, q->nr_engine == q->nr_inflight ? nr : 1) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;
 	queue_unlock(q);
@@ -165,7 +166,7 @@ void queue_reaped(struct pst_queue *q, bool was_armed, unsigned n)
 	if (!was_armed && !n)
 		efd_clear(q);
 	if (!q->fd_once)
-		(void)queue_arm(q); /* worked the first time, and only that can fail */
+		(void)queue_arm(q, 1); /* worked the first time, and only that can fail */
 }
 
 int queue_fd(struct pst_queue *q)
@@ -175,7 +176,7 @@ int queue_fd(struct pst_queue *q)
 
 	q->has_fd = true;
 	if (r == 0)
-		r = queue_arm(q);
+		r = queue_arm(q, 1);
 	if (r < 0 && first) {
 		q->has_fd = false;
 		clock_del(&q->alarm);
