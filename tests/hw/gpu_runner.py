@@ -174,6 +174,7 @@ class Runner:
         self.report = Report(args.out)
         self.started = time.monotonic()
         self.work = tempfile.mkdtemp(prefix="gpu-all-", dir=args.disk)
+        os.chmod(self.work, 0o711)  # other users look at a mount in it
         self.shm = tempfile.mkdtemp(prefix="gpu-all-", dir=args.shm)
         atexit.register(self.clean)
         self.device = args.device
