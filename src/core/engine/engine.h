@@ -33,7 +33,8 @@
 #define CTX_DEPTH 512u      /* file operations of one worker */
 #define WORKERS_MAX 14u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 10u   /* of which so many take requests of all kinds */
-#define PART_MIN KIB(256)   /* of a read that is shared out, see engine_part() */
+#define SHARED_MIN KIB(256) /* a read beyond this is shared out, see engine_part(), */
+#define PART_MIN KIB(128)   /* in jobs of at least that */
 #define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */
 #define LONG_JOBS 48u       /* so many jobs at most */
 
@@ -162,7 +163,8 @@ int engine_job_touches(struct job *j, bool touches);
 /*
  * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that has
  * the engine to itself is through sooner if all workers without a job take a part of it.  Each then
- * copies its part out of the page cache, and the device copies the first parts meanwhile.
+ * copies its part out of the page cache, and the device copies the first parts meanwhile.  Many
+ * small pieces are cut so that all workers are through with them together.
  */
 uint64_t engine_part(const struct req *r);
 /* There are so many free slots more.  Under the engine's lock. */

@@ -142,19 +142,41 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool by
 	       !r->eng.nr_jobs;
 }
 
+/* Has no other request anything to start? */
+static bool is_alone(const struct req *r)
+{
+	const struct list *active = &r->eng.share->engine->active, *first = active->next;
+
+	return first == active || (first == &r->eng.active && first->next == active);
+}
+
+/* Small pieces from all over a file: as many jobs as all workers are through with together. */
+static uint64_t scattered_part(const struct req *r)
+{
+	const struct engine *e = r->eng.share->engine;
+	uint64_t at_once = e->nr_workers * e->slot_size;
+	uint64_t jobs = (r->total + at_once - 1) / at_once * e->nr_workers, len;
+	struct piece pc;
+
+	if (!is_scattered(r) || !cursor_peek(&r->cur, &pc))
+		return e->slot_size;
+	len = (r->total / jobs + pc.len) / pc.len * pc.len;
+	return MIN(e->slot_size, MAX(SCATTERED_PIECES * pc.len, len));
+}
+
 uint64_t engine_part(const struct req *r)
 {
 	const struct engine *e = r->eng.share->engine;
-	const struct list *first = e->active.next;
 	uint64_t left = r->total - r->cur.pos;
 	unsigned idle = 1; /* the worker that takes the job */
 
-	if (r->io.op != PST_OP_READ || !r->one_piece || r->plan.source_now || left <= PART_MIN ||
-	    next_is_ready(r, 1) ||
-	    (first != &e->active && (first != &r->eng.active || first->next != &e->active)))
+	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
+	    next_is_ready(r, 1) || !is_alone(r))
 		return e->slot_size;
+	if (!r->one_piece)
+		return scattered_part(r);
 	for (unsigned i = 0; i < e->nr_usual; i++)
-		idle += !e->workers[i].nr_jobs;
+		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));
 }
 
