@@ -9,9 +9,10 @@
  *	hostile  a ring that is always full of bad and of huge requests; a semaphore that is posted
  *	         in a loop; a ring whose memory is scribbled over; memory that is published and
  *	         withdrawn in a loop; files that are opened and closed in a loop
+ *	busy     loops that compute and know nothing of the mount
  *
- * Both take turns, in pairs: the ratios are the medians of the pairs'.  Needs root, and makes its
- * users itself: they need no names.
+ * They take turns; the ratios are the medians of those of turns that follow one another.  Needs
+ * root, and makes its users itself: they need no names.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -316,6 +317,16 @@ static void *open_files(void *arg)
 	return NULL;
 }
 
+/* -------------------------------------------------------------------- busy */
+
+static void *compute(void *arg)
+{
+	(void)arg;
+	for (;;)
+		atomic_signal_fence(memory_order_seq_cst);
+	return NULL;
+}
+
 /* ------------------------------------------------------------------- turns */
 
 static const struct other {
@@ -324,6 +335,7 @@ static const struct other {
 } others[] = {
 	{ "good", { be_good, be_good, be_good, be_good, be_good } },
 	{ "hostile", { keep_full, post, scribble, publish, open_files } },
+	{ "busy", { compute, compute, compute, compute, compute } },
 	{ "nobody", { NULL } },
 };
 
@@ -398,7 +410,7 @@ static double median(const struct turn *t, size_t off)
 static void run(pid_t victim)
 {
 	static struct turn t[ARRAY_SIZE(others)][PAIRS_MAX];
-	double rate[PAIRS_MAX], p99[PAIRS_MAX];
+	double rate[PAIRS_MAX], p99[PAIRS_MAX], busy[PAIRS_MAX];
 
 	for (unsigned i = 0; i < set.pairs; i++)
 		for (unsigned k = 0; k < ARRAY_SIZE(others); k++) {
@@ -415,10 +427,12 @@ static void run(pid_t victim)
 	for (unsigned i = 0; i < set.pairs; i++) {
 		rate[i] = t[0][i].rate / t[1][i].rate;
 		p99[i] = t[1][i].p99_us / t[0][i].p99_us;
+		busy[i] = t[2][i].p99_us / t[0][i].p99_us;
 	}
 	(void)printf("\n%-40s %8s %8s %8s\n", "ratio", "median", "lowest", "highest");
 	print_ratio("reads/s, good to hostile", rate);
 	print_ratio("p99, hostile to good", p99);
+	print_ratio("p99, busy to good", busy);
 }
 
 static void make_file(void)
