@@ -36,6 +36,26 @@ beside() {
 	json json 'all(0 < v[0]["left"] for r in d["rows"] for v in r["by"].values())'
 }
 
+# What was measured until a signal comes is printed.
+signal() {
+	use_stub 1
+	need python3
+	[ -e file ] || random 16777216 file
+	"$GPU_BENCH" --build "$BUILD" --seconds 0.02 --rounds 1000 --only one --json json file >out 2>err &
+	i=0
+	while [ "$(grep -c '^round' err)" -lt 2 ]; do
+		i=$((i + 1))
+		[ $i -lt 600 ]
+		sleep 0.1
+	done
+	kill -TERM $!
+	status=0
+	wait $! || status=$?
+	[ $status = 143 ]
+	grep -q '^4k x1  *penstock  *[0-9.]* ([0-9.]*-[0-9.]*)' out
+	json json '2 <= d["rounds"] < 1000'
+}
+
 mistakes() {
 	rounds 2 --only first,nothing
 	says "'nothing' is none of first" err
@@ -57,4 +77,4 @@ failures() {
 	says "cuda:0" err
 }
 
-run_cases first one_and_small beside mistakes failures
+run_cases first one_and_small beside signal mistakes failures
