@@ -20,7 +20,6 @@
 #include <grp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,6 +32,7 @@
 #include <hf3fs_usrbio.h>
 
 #include "base/base.h"
+#include "die.h"
 #include "usrbio/proto/ring.h"
 #include "usrbio/proto/sem.h"
 
@@ -52,18 +52,6 @@ static struct {
 } set = { .pairs = 9, .ms = 500, .depth = 1 };
 
 static char path[4096];
-
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
-{
-	va_list ap;
-
-	(void)fputs("fair: ", stderr);
-	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	(void)fputc('\n', stderr);
-	exit(1);
-}
 
 static void become(uid_t uid)
 {

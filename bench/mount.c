@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,7 @@
 #include <hf3fs_usrbio.h>
 
 #include "base/base.h"
+#include "die.h"
 
 #define DEPTH_MAX 64u
 #define PAIRS_MAX 101u
@@ -57,18 +57,6 @@ static size_t size;
 static unsigned depth;
 static uint64_t offs[DEPTH_MAX], next_off, dice = 88172645463325252u;
 static uint32_t ns_of[SAMPLES];
-
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
-{
-	va_list ap;
-
-	(void)fputs("mount: ", stderr);
-	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	(void)fputc('\n', stderr);
-	exit(1);
-}
 
 /* ------------------------------------------------------------------- ways */
 

@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <liburing.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +30,7 @@
 #include <penstock.h>
 
 #include "base/base.h"
+#include "die.h"
 
 #define BATCH_MAX 64u
 #define THREADS_MAX 64u
@@ -76,18 +76,6 @@ static int fd = -1;
 static unsigned batch;
 static bool (*way)(struct lane *l);
 static uint64_t turn_end;
-
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
-{
-	va_list ap;
-
-	(void)fputs("usrbio: ", stderr);
-	va_start(ap, fmt);
-	(void)vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	(void)fputc('\n', stderr);
-	exit(1);
-}
 
 /* ------------------------------------------------------------------- ways */
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PST_BENCH_DIE_H
+#define PST_BENCH_DIE_H
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The program ends with status 1 and a line that begins with its name. */
+__attribute__((noreturn, format(printf, 1, 2))) static inline void die(const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)fprintf(stderr, "%s: ", program_invocation_short_name);
+	va_start(ap, fmt);
+	(void)vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	(void)fputc('\n', stderr);
+	exit(1);
+}
+
+#endif
