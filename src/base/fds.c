@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/single_threaded.h>
 #include <unistd.h>
@@ -13,19 +14,26 @@
 
 static struct work work;
 
-/* A descriptor at the end of the room, for a moment: of a file that is open already. */
+/*
+ * A descriptor at the end of the room, for a moment.  It is no second one of a file of the
+ * program's: closing that would end the process' record locks on the file, flush it where it lies
+ * on a network, and a child forked meanwhile would keep it open.
+ */
 static void grow(struct work *w)
 {
 	struct rlimit rl;
-	int fd = -1;
+	int fd, last;
 
 	(void)w;
 	if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur < ROOM)
 		return;
-	for (int of = STDIN_FILENO; fd < 0 && of <= STDERR_FILENO; of++)
-		fd = fcntl(of, F_DUPFD_CLOEXEC, (int)ROOM - 1);
-	if (fd >= 0)
-		(void)close(fd);
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0)
+		return;
+	last = fcntl(fd, F_DUPFD_CLOEXEC, (int)ROOM - 1);
+	if (last >= 0)
+		(void)close(last);
+	(void)close(fd);
 }
 
 static void start(void)

@@ -229,6 +229,45 @@ static void deadline_wakes(void)
 }
 
 /* Several queues of one thread in one epoll. */
+/*
+ * Two reads of more pieces than the queue has parts.  At the deadline of one the parts of the other
+ * come back too, and that goes on without any event.
+ */
+static void deadline_of_another_wakes(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_seg seg[2] = {
+		{ 0, 0, 500, 1000, 500, 1000 },
+		{ 0, LEN / 2, 500, 1000, 500, 1000 },
+	};
+	struct pst_io io = { .op = PST_OP_READ, .mem = m, .nr_segs = 1 };
+	struct pst_queue *q = fd_queue(2);
+	int fd = pst_queue_fd(q);
+	struct pst_done d;
+
+	T_CHECK(fd >= 0);
+	rig_make(rig_path("data"), 1, LEN);
+	io.file = rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_PLAIN);
+	for (unsigned i = 0; i < 20; i++) {
+		unsigned left = 2;
+
+		io.segs = &seg[0];
+		io.deadline_ns = 0;
+		T_OK(pst_queue_prep(q, &io));
+		io.segs = &seg[1];
+		io.deadline_ns = t_in_ms(2);
+		T_OK(pst_queue_prep(q, &io));
+		T_CHECK(pst_queue_submit(q) == 2);
+		while (t_now() < io.deadline_ns)
+			(void)usleep(500);
+		for (; left; left -= (unsigned)pst_queue_reap(q, &d, 0, 1, 0))
+			T_CHECK(sleep_on(fd, SLEEP_MS));
+	}
+	pst_queue_free(q);
+	pst_file_close(io.file);
+	pst_mem_free(m);
+}
+
 static void many_in_one_epoll(void)
 {
 	enum { QUEUES = 6, EACH = 200 };
@@ -298,6 +337,7 @@ int main(void)
 	RIG_RUN(level_triggered);
 	RIG_RUN(ends_wake);
 	RIG_RUN(deadline_wakes);
+	RIG_RUN_BACKENDS(deadline_of_another_wakes);
 	RIG_RUN(many_in_one_epoll);
 	return rig_done();
 }

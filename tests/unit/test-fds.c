@@ -2,6 +2,7 @@
 /* The table of descriptors grows ahead of need, and no descriptor stays. */
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -104,6 +105,26 @@ static void without_a_file_to_take(void)
 	T_EQ(open_ones(), before);
 }
 
+/* Closing any descriptor of a file ends the process' record locks on it (fcntl(2)). */
+static void beside_a_lock(void)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct flock seen = all;
+	int fd = memfd_create("locked", MFD_CLOEXEC), status = -1;
+	pid_t pid;
+
+	T_CHECK(fd >= 0);
+	for (int to = 0; to < 3; to++)
+		T_EQ(dup2(fd, to), to);
+	T_EQ(fcntl(fd, F_SETLK, &all), 0);
+	fds_grow();
+	pid = fork();
+	if (pid == 0)
+		_exit(fcntl(fd, F_GETLK, &seen) < 0 || seen.l_type == F_UNLCK);
+	T_EQ(waitpid(pid, &status, 0), pid);
+	T_EQ(status, 0);
+}
+
 static void without_threads(void)
 {
 	child_run(alone);
@@ -124,11 +145,17 @@ static void without_standard_files(void)
 	child_run(without_a_file_to_take);
 }
 
+static void with_locked_standard_files(void)
+{
+	child_run(beside_a_lock);
+}
+
 int main(void)
 {
 	T_RUN(without_threads);
 	T_RUN(with_threads);
 	T_RUN(under_a_low_limit);
 	T_RUN(without_standard_files);
+	T_RUN(with_locked_standard_files);
 	return t_done();
 }

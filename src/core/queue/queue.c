@@ -225,6 +225,9 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		queue_flush(q);
 		reap_ctx(q);
 		take_finished(q);
+		/* Others on started had their turn before parts came back in here, and perhaps none
+		 * is left whose end tells that. */
+		q->more |= !list_empty(&q->started);
 	}
 	list_for_each_safe (e, n, &q->inflight) {
 		struct req *r = list_entry(e, struct req, link);
