@@ -85,6 +85,25 @@ def nesting_and_memory_are_bounded():
 
 
 @case
+def what_is_built_can_be_read():
+    def entry(name, shape=(4,)):
+        return _header.Entry(name, "U8", shape, 0, 4)
+
+    def unbuilt(text, entries, metadata=None):
+        e = gives(SafetensorError, _header.build, entries, metadata)
+        true(text in str(e), f"{e}, and not {text}")
+    raw = _header.build([entry("x")], {"a": "b"})
+    eq(list(_header.parse(raw[8:], len(raw) + 4).tensors), ["x"])
+    unbuilt("contains NUL", [entry("a\0")])
+    unbuilt("contains NUL", [], {"a\0": "b"})
+    unbuilt("contains NUL", [], {"a": "\0"})
+    unbuilt("half of a character", [entry("\ud800")])
+    unbuilt("half of a character", [], {"a": "\ud800"})
+    unbuilt("64 dimensions", [entry("a", (1,) * 64 + (4,))])
+    unbuilt("too many values", [entry("{" * 5_000_000)])
+
+
+@case
 def twice():
     one = json.dumps(ONE)
     refused("'x' twice", f'{{"x": {one}, "x": {one}}}'.encode())

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Loading and saving tensors: numpy's, and torch's where it is."""
 import contextlib
+import errno
 import gc
 import itertools
 import json
 import os
+import stat
 import struct
 import threading
 
@@ -307,6 +309,38 @@ def what_cannot_be_saved():
     gives(SafetensorError, save_file, {}, path, {"a": 1})
     gives(FileNotFoundError, save_file, {}, f"{work}/no/such/folder")
     eq([name for name in os.listdir(work) if name.startswith("unsaved")], [])
+
+
+@case
+def no_file_takes_the_place_of_what_is_none():
+    np = numpy()
+    pipe, folder = f"{work}/place-pipe", f"{work}/place-folder"
+    os.mkfifo(pipe)
+    os.mkdir(folder)
+    for path, kind in ((pipe, OSError), (folder, IsADirectoryError), ("", FileNotFoundError)):
+        e = gives(kind, save_file, {"a": np.zeros(3)}, path)
+        true(isinstance(e, penstock.Error) and e.filename == path, repr(e))
+    true(stat.S_ISFIFO(os.stat(pipe).st_mode))
+    os.symlink(pipe, f"{work}/place-link")
+    gives(OSError, save_file, {"a": np.zeros(3)}, f"{work}/place-link")
+    true(stat.S_ISFIFO(os.stat(pipe).st_mode))
+
+
+@case
+def names_of_files_may_be_as_long_as_any():
+    np = numpy()
+    for name in ("n" * 255, "n" * 240, "\u00e9" * 127, os.fsdecode(b"\xff" * 255)):
+        save_file({"a": np.arange(3)}, f"{work}/{name}")
+        eq(load_file(f"{work}/{name}")["a"].tolist(), [0, 1, 2])
+    true(not [name for name in os.listdir(work) if name.endswith(".tmp")])
+
+
+@case
+def why_a_file_cannot_be_made_is_told():
+    np = numpy()
+    path = file("no-folder") + "/file"
+    e = gives(penstock.Error, save_file, {"a": np.zeros(3)}, path)
+    eq(e.errno, errno.ENOTDIR)
 
 
 @case

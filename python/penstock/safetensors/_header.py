@@ -110,15 +110,20 @@ def header_length(first, file_size):
     return length
 
 
-def _values(raw):
-    """The header's JSON; what its values would take in memory is counted first."""
-    if raw[:1] != b"{":
-        raise SafetensorError("the header does not begin with '{': this is no safetensors file")
+def _cheap(raw):
+    """Refuse a header whose values would take too much memory."""
     cost = (raw.count(b"{") * 250 + raw.count(b"[") * 120 +
             (raw.count(b",") + raw.count(b":")) * 100 + 5 * len(raw))
     if cost > _COST_MAX:
         raise SafetensorError("the header holds too many values: to read it would take more than "
                               f"{_COST_MAX >> 20} MiB")
+
+
+def _values(raw):
+    """The header's JSON; what its values would take in memory is counted first."""
+    if raw[:1] != b"{":
+        raise SafetensorError("the header does not begin with '{': this is no safetensors file")
+    _cheap(raw)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -225,18 +230,22 @@ def build(entries, metadata):
         for name, value in metadata.items():
             if type(name) is not str or type(value) is not str:
                 raise SafetensorError("metadata is a dict of texts by texts")
+            _text(name)
+            _text(value)
         values["__metadata__"] = dict(metadata)
     for entry in entries:
         if entry.name == "__metadata__":
             raise SafetensorError("no tensor can be called __metadata__")
+        _text(entry.name)
+        if len(entry.shape) > DIMS_MAX:
+            raise SafetensorError(f"tensor '{_short(entry.name)}' has more than {DIMS_MAX} "
+                                  "dimensions")
         values[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
                               "data_offsets": [entry.begin, entry.begin + entry.nbytes]}
-    try:
-        raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        raise SafetensorError("a name or metadata has half of a character") from None
+    raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     if len(raw) > HEADER_MAX:
         raise SafetensorError(f"the header would be {len(raw)} bytes long, the limit is "
                               f"{HEADER_MAX}")
+    _cheap(raw)     # what is written can be read
     return len(raw).to_bytes(8, "little") + raw

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Saving."""
+import errno
 import os
 import secrets
+import stat
 import sys
 from typing import Any, Mapping, Optional
 
 from .._file import File
+from .._lib import failure
 from .._types import Path
 from ._frames import dtype_names
 from ._header import BITS, Entry, SafetensorError, build
 
 _BATCH = 4096
+_NAME_MAX = 255     # bytes of a name in a folder
 
 
 def _of_numpy(name, array, names):
@@ -103,10 +107,36 @@ def sync_folder(folder):
         os.close(fd)
 
 
+def _target(filename):
+    """The file that is to be there; Error for what no file may take the place of."""
+    if not filename:
+        raise failure(errno.ENOENT, "a file's name is empty", filename)
+    target = os.path.realpath(os.fsdecode(filename))
+    try:
+        mode = os.stat(target).st_mode
+    except OSError:
+        return target       # none, or what making the other one tells
+    if stat.S_ISDIR(mode):
+        raise failure(errno.EISDIR, "this is a folder; name a file in it", filename)
+    if not stat.S_ISREG(mode):
+        raise failure(errno.EINVAL, "this is a device, pipe or socket, which a file would replace; "
+                      "name a regular file", filename)
+    return target
+
+
+def _beside(target):
+    """Another name in its folder, which may not be longer than names are."""
+    folder, name = os.path.split(target)
+    end = f".{secrets.token_hex(8)}.tmp"
+    while len(os.fsencode(name)) > _NAME_MAX - len(end):
+        name = name[:-1]
+    return os.path.join(folder, name + end)
+
+
 def write(filename, head, found, sync=True):
     """Write beside filename under another name, then rename."""
-    target = os.path.realpath(os.fsdecode(filename))
-    temporary = f"{target}.{secrets.token_hex(8)}.tmp"
+    target = _target(filename)
+    temporary = _beside(target)
     try:
         with File(temporary, "x") as file:
             file.write(head)
@@ -123,8 +153,8 @@ def write(filename, head, found, sync=True):
     except BaseException:
         try:
             os.unlink(temporary)
-        except FileNotFoundError:
-            pass
+        except OSError:
+            pass    # there is none, or what is raised says why
         raise
 
 
