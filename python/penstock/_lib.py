@@ -112,6 +112,11 @@ def deadline(timeout: Optional[float], default: int = 0) -> int:
     return min(time.monotonic_ns() + int(timeout * 1e9), 2**63 - 1) if timeout else 0
 
 
+def patience(nbytes: int) -> float:
+    """Seconds that so many bytes may take, as calls of the library that wait allow them."""
+    return 300 + nbytes / 10_000_000
+
+
 def text_of(call: Callable[..., Any], *arguments: Any) -> str:
     buffer = ctypes.create_string_buffer(1024)
     call(*arguments, buffer, len(buffer))

@@ -10,13 +10,11 @@ from typing import Any, Deque, Iterable, List, Optional, Sequence, Tuple
 from . import _abi
 from ._file import File
 from ._handle import ONCE
-from ._lib import Error, deadline, lib
+from ._lib import Error, deadline, lib, patience
 from ._memory import Memory
 from ._queue import Completion, Queue
 
 _LOOK = 1.0            # seconds after which a wait lets signals in
-_PATIENCE = 300        # seconds for a request, and one more for each ...
-_BYTES_A_SECOND = 10_000_000
 
 
 Range = Tuple[int, int]     # begin, end
@@ -105,7 +103,7 @@ class Reads:
             with self._lock:
                 timeout = self._timeout
                 if timeout is None:
-                    timeout = _PATIENCE + (self._bytes + nbytes) / _BYTES_A_SECOND
+                    timeout = patience(self._bytes + nbytes)
                 read = partial(self._queue.read, job.file, job.memory, offset, nbytes,
                                mem_offset=mem_offset, tag=(job, place), timeout=timeout,
                                **self._options)

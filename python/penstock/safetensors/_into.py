@@ -3,6 +3,7 @@
 import contextlib
 
 from .._file import ShortRead
+from .._lib import patience
 from .._queue import Queue
 from ._header import SafetensorError
 
@@ -76,9 +77,12 @@ class Reads(contextlib.ExitStack):
         self._tell(nbytes, 1)
 
     def _start(self, file, block, offset, nbytes):
+        # Those that are under way come first.
+        timeout = patience(self.under_way + self.prepared + nbytes)
         while True:
             try:
-                self.queue.read(file, block, offset, strict=self.strict, tag=(file.name, nbytes))
+                self.queue.read(file, block, offset, strict=self.strict, timeout=timeout,
+                                tag=(file.name, nbytes))
                 break
             except BlockingIOError:
                 self._go()

@@ -15,7 +15,9 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType
 from torch.futures import Future
 
+from .._abi import PST_PIECES_MAX, PST_SEGS_MAX
 from .._file import File, ShortRead
+from .._lib import patience
 from .._queue import Queue
 from .._types import Path
 from ..safetensors import SafetensorError
@@ -30,7 +32,7 @@ _WINDOW = 1024         # of an archive's begin and end are read at once with tho
 _BATCH = 1 << 30       # bytes under way
 _BATCH_COPIES = 256 << 20
 _DEPTH = 256
-_RANGES_MAX = 1 << 20
+_RANGES_MAX, _PIECES_MAX = PST_SEGS_MAX, PST_PIECES_MAX
 # Runs of so many pieces of less bytes, that are so near to each other, are read with what is
 # between them, so many bytes at a time.
 _RUN_MIN, _PIECE_MIN, _STEP_MAX, _GAPS = 256, 512, 2048, 16 << 20
@@ -38,7 +40,7 @@ _SHARDING = "DCP_SHARDING_INFO"     # what torch's writer of safetensors files n
 
 
 class _Windows:
-    """The begin and the end of items of a file, read by one call."""
+    """The begin and the end of items of a file, read by few calls."""
 
     def __init__(self, file, places):
         self.file, offsets, sizes = file, [], []
@@ -50,10 +52,11 @@ class _Windows:
         for offset, size in zip(offsets, sizes):
             where.append(self.at.setdefault((offset, size), len(self.at) * _WINDOW))
         self.data = bytearray(max(len(self.at) * _WINDOW, 1))
-        if self.at:
-            pairs = list(self.at)
-            file.readv(self.data, [offset for offset, _ in pairs], list(self.at.values()),
-                       [size for _, size in pairs])
+        pairs = list(self.at)
+        for first in range(0, len(pairs), _RANGES_MAX):
+            part = pairs[first:first + _RANGES_MAX]
+            file.readv(self.data, [offset for offset, _ in part],
+                       [self.at[pair] for pair in part], [size for _, size in part])
 
     def of(self, place):
         """at(offset, nbytes) of an item."""
@@ -120,6 +123,7 @@ class _Batch:
     def __init__(self, file, planner, strict):
         self.file, self.planner, self.strict = file, planner, strict
         self.parts, self.nbytes, self.copies, self.requests = [], 0, 0, 0
+        self.asked = 0      # bytes of the requests
         self.queue = Queue(_DEPTH)
 
     def add(self, item, stored, target):
@@ -172,13 +176,26 @@ class _Batch:
                 run = memory[place:place + nbytes * strides[2]].view(strides[2], nbytes)
                 self._read_with_gaps(offset, strides[0], run)
             return
-        for first in range(0, len(found), _RANGES_MAX):
-            if self.requests == _DEPTH:
-                self._wait()
-            part = slice(first, first + _RANGES_MAX)
-            self.queue.readv(self.file, memory, found[part], places[part], nbytes, strides=strides,
-                             strict=self.strict)
-            self.requests += 1
+        count = strides[2] if strides else 1
+        if count > _PIECES_MAX:
+            for offset, place in zip(found, places):
+                for first in range(0, count, _PIECES_MAX):
+                    self._ask(memory, [offset + first * strides[0]], [place + first * nbytes],
+                              nbytes, strides[:2] + (min(_PIECES_MAX, count - first),))
+            return
+        most = min(_RANGES_MAX, _PIECES_MAX // max(count, 1))
+        for first in range(0, len(found), most):
+            part = slice(first, first + most)
+            self._ask(memory, found[part], places[part], nbytes, strides)
+
+    def _ask(self, memory, found, places, nbytes, strides):
+        """One request."""
+        if self.requests == _DEPTH:
+            self._wait()
+        self.asked += len(found) * nbytes * (strides[2] if strides else 1)
+        self.queue.readv(self.file, memory, found, places, nbytes, strides=strides,
+                         strict=self.strict, timeout=patience(self.asked))
+        self.requests += 1
 
     def _read_with_gaps(self, offset, step, rows):
         """Small pieces take longer one by one than with what is between them."""
@@ -195,7 +212,7 @@ class _Batch:
         self.queue.submit()
         for completion in self.queue.reap(self.requests, _DEPTH):
             completion.check()
-        self.requests = 0
+        self.requests = self.asked = 0
 
     def flush(self):
         if self.requests:
