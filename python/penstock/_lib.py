@@ -109,7 +109,8 @@ def deadline(timeout: Optional[float], default: int = 0) -> int:
         return default
     if timeout < 0:
         raise ValueError("a timeout is not negative")
-    return min(time.monotonic_ns() + int(timeout * 1e9), 2**63 - 1) if timeout else 0
+    # Whoever waits for ever, by inf, waits for as long as the clock has numbers.
+    return time.monotonic_ns() + int(min(timeout, 4e9) * 1e9) if timeout else 0
 
 
 def patience(nbytes: int) -> float:

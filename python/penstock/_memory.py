@@ -169,6 +169,9 @@ def _find(obj: Any, held: _Held) -> _Place:
         reasons.append(e)
     if facts is not None:
         return _of_cuda_array(obj, facts)
+    # A file's bytes as pointers would end the process.
+    if getattr(getattr(obj, "dtype", None), "hasobject", False):
+        raise ValueError("an array of Python's objects has pointers and no bytes for files")
     try:
         return _of_buffer(obj, held)
     except (TypeError, BufferError, ValueError) as e:

@@ -6,6 +6,7 @@ down before the library is told, what the library tells is taken over in steps t
 again, and each call ends in steps between which Python does not look for signals.
 """
 import errno
+import operator
 import os
 import time
 from collections import deque
@@ -114,7 +115,10 @@ class Queue(Owner):
         self._pid = os.getpid()
         if backend not in _BACKENDS:
             raise ValueError(f"'{backend}' is no back end; there are {', '.join(_BACKENDS)}")
-        options = sized(_abi.pst_queue_opts, depth=depth, backend=_BACKENDS[backend])
+        depth = unsigned(depth)
+        # What is too large for the library's structure too is refused by the library.
+        options = sized(_abi.pst_queue_opts, depth=min(depth, 2**32 - 1),
+                        backend=_BACKENDS[backend])
         if timeout is not None:
             if not 0.001 <= timeout <= 4e6:
                 raise ValueError("a timeout is 0.001 to 4,000,000 seconds")
@@ -307,7 +311,8 @@ class Queue(Owner):
         as that of Ctrl-C does, no completion is lost: the next call has it.  Raises RuntimeError
         where another thread is in a call, ValueError after close().
         """
-        most = self.depth if max is None else max
+        min = operator.index(min)
+        most = self.depth if max is None else operator.index(max)
         if not 0 <= min <= most or most < 1:
             raise ValueError("min is 0 to max, and max at least 1")
         turn: List[None] = []

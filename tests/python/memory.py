@@ -57,6 +57,15 @@ def views():
 
 
 @case
+def arrays_of_objects():
+    np = numpy()
+    for array_ in (np.array([None, "a"]), np.zeros(2, [("a", "i8"), ("b", object)])):
+        e = gives(ValueError, Memory.of, array_)
+        true("pointers" in str(e), str(e))
+    Memory.of(np.zeros(2, [("a", "i8"), ("b", "f4")])).close()
+
+
+@case
 def objects_with_buffers():
     content = data(300)
     for obj in (bytearray(300), array.array("b", bytes(300)), mmap.mmap(-1, 300),

@@ -119,6 +119,24 @@ def failures():
     gives(ValueError, Queue, backend="quick")
     gives(ValueError, Queue, timeout=0)
     gives(errno.EINVAL, Queue, 5000)
+    for depth in (2**32, 2**32 + 1, 2**64 - 1):
+        gives(errno.EINVAL, Queue, depth)
+    for depth in (-1, 2**64):
+        gives(ValueError, Queue, depth)
+
+
+@case
+def waiting_for_ever():
+    with Queue() as queue, File(PATH) as f:
+        for timeout in (float("inf"), 1e300, 4e9):
+            queue.read(f, bytearray(100), timeout=timeout)
+            queue.submit()
+            eq(queue.reap(1, timeout=timeout)[0].check().nbytes, 100)
+            eq(f.read(bytearray(100), timeout=timeout).nbytes, 100)
+        gives(ValueError, queue.reap, timeout=float("nan"))
+        for most in (1.0, "1"):
+            gives(TypeError, queue.reap, 1, most)
+            gives(TypeError, queue.reap, most)
 
 
 @case
