@@ -54,15 +54,23 @@ static void enough_allowed(void)
 		T_SKIP("%u descriptors (ulimit -n)", ROOM);
 }
 
-static void alone(void)
+/* In the background where there are threads, of a sanitizer for one. */
+static void grows(void)
 {
 	unsigned before = open_ones();
 
-	enough_allowed();
-	T_CHECK(places() < ROOM);
 	fds_grow();
+	for (int i = 0; i < PATIENCE && (places() < ROOM || open_ones() != before); i++)
+		nap();
 	T_CHECK(places() >= ROOM);
 	T_EQ(open_ones(), before);
+}
+
+static void alone(void)
+{
+	enough_allowed();
+	T_CHECK(places() < ROOM);
+	grows();
 }
 
 static void *idle(void *arg)
@@ -74,16 +82,11 @@ static void *idle(void *arg)
 
 static void beside_threads(void)
 {
-	unsigned before = open_ones();
 	pthread_t t;
 
 	enough_allowed();
 	T_EQ(pthread_create(&t, NULL, idle, NULL), 0);
-	fds_grow();
-	for (int i = 0; i < PATIENCE && (places() < ROOM || open_ones() != before); i++)
-		nap();
-	T_CHECK(places() >= ROOM);
-	T_EQ(open_ones(), before);
+	grows();
 	T_EQ(pthread_join(t, NULL), 0);
 }
 
@@ -96,13 +99,10 @@ static void within_the_limit(void)
 
 static void without_a_file_to_take(void)
 {
-	unsigned before;
-
+	enough_allowed();
 	for (int fd = 0; fd < 3; fd++)
 		(void)close(fd);
-	before = open_ones();
-	fds_grow();
-	T_EQ(open_ones(), before);
+	grows();
 }
 
 /* Closing any descriptor of a file ends the process' record locks on it (fcntl(2)). */
@@ -113,11 +113,12 @@ static void beside_a_lock(void)
 	int fd = memfd_create("locked", MFD_CLOEXEC), status = -1;
 	pid_t pid;
 
+	enough_allowed();
 	T_CHECK(fd >= 0);
 	for (int to = 0; to < 3; to++)
 		T_EQ(dup2(fd, to), to);
 	T_EQ(fcntl(fd, F_SETLK, &all), 0);
-	fds_grow();
+	grows();
 	pid = fork();
 	if (pid == 0)
 		_exit(fcntl(fd, F_GETLK, &seen) < 0 || seen.l_type == F_UNLCK);
