@@ -137,6 +137,22 @@ def full(folder):
     dcp.load(got, storage_reader=StorageReader(path))
     check(got["step"] == 1 and bool((got["a"] == 3.0).all()))
     dcp.save({"a": torch.zeros(1 << 19), "step": 3}, storage_writer=StorageWriter(path))
+    # There is room for the tensors, and for the table of contents there is none, at some time.
+    for pages in range(512, 525):
+        before, left = sorted(os.listdir(path)), os.statvfs(folder)
+        with open(f"{folder}/filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, (left.f_bavail - pages) * left.f_frsize)
+        try:
+            dcp.save({"a": torch.zeros(1 << 19), "step": 4}, storage_writer=StorageWriter(path))
+        except dcp.api.CheckpointException:
+            check(sorted(os.listdir(path)) == before, f"{pages} left {os.listdir(path)}")
+        else:
+            break
+        finally:
+            os.unlink(f"{folder}/filler")
+    check(pages > 512, "all was saved where there was no room")
+    dcp.load(got, storage_reader=StorageReader(path))
+    check(got["step"] == 4)
 
 
 warnings.simplefilter("ignore")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 """What is larger than one request may be, or takes longer than one usually may."""
 import importlib
+import io
 import os
+import pickle
+import resource
 import subprocess
 import sys
 
-from tap import Skip, case, eq, numpy, run, torch, true, work
+from tap import Skip, case, eq, gives, numpy, run, torch, true, work
 
 from penstock import _abi
 
@@ -55,6 +58,26 @@ def reads_have_time_for_their_bytes():
     done = subprocess.run([sys.executable, "-c", SLOW], cwd=work, check=False, text=True,
                           env={**os.environ, "PST_FAULT": "file.read:0:20ms"}, stderr=-1)
     eq((done.returncode, done.stderr), (0, ""))
+
+
+@case
+def a_small_pickle_takes_little_memory():
+    _, _reader = reader()
+    path = f"{work}/.metadata"
+    number = (256 << 20).to_bytes(8, "little")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for content in (b"\x80\x02cbuiltins\nbytearray\n\x8a\x04\0\0\0\x10\x85R.",
+                    b"\x80\x05\x96" + number + b"."):
+        with open(path, "wb") as file:
+            file.write(content)
+        gives(_reader.CheckpointError, _reader.StorageReader(work).read_metadata)
+    archive = importlib.import_module("penstock.torch._archive")
+    gives(_reader.CheckpointError, archive._described, b"\x80\x05\x96" + number + b".")
+    true(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 128 << 10)
+    for protocol in range(3, 6):
+        found = _reader._metadata._Unpickler(io.BytesIO(pickle.dumps(
+            [bytearray(b"abc"), bytearray()], protocol))).load()
+        eq(found, [bytearray(b"abc"), bytearray()])
 
 
 @case

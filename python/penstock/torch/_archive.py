@@ -141,6 +141,19 @@ def _rebuilt_untyped(storage, offset, shape, strides, _grad, _hooks, dtype, meta
     return dtype, storage[1], offset, shape, strides
 
 
+def bounded(unpickler):
+    """Of Python's unpickler: take no more memory than the pickle has bytes for."""
+    def load_bytearray8(self):
+        size, = struct.unpack("<Q", self.read(8))
+        data = self.read(size)
+        if len(data) < size:
+            raise EOFError("it ends within bytes")
+        self.append(bytearray(data))
+    unpickler.dispatch[0x96] = load_bytearray8
+    return unpickler
+
+
+@bounded
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C trusts places in its memo
     """Knows what describes a plain tensor, and calls nothing of torch's."""
 

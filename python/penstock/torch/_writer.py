@@ -173,8 +173,25 @@ class StorageWriter(FileSystemWriter):
             if self._begun != () and not still_there(path, self._begun, new):
                 raise CheckpointError(f"{self.path}: {OVERTAKEN}")
             old = self._files_of(path)
-            replace(path, pickle.dumps(metadata), self.sync_files)
+            try:
+                replace(path, pickle.dumps(metadata), self.sync_files)
+            except BaseException:
+                # Else each try on a full disk would leave more.
+                if not self._needs(path, new):
+                    remove(os.fspath(self.path), new)
+                raise
             remove(os.fspath(self.path), (old | self._left_over()) - new)
+
+    @staticmethod
+    def _needs(path, names):
+        """Does a table of contents lead to these files?"""
+        try:
+            found = _metadata.read(path)
+        except FileNotFoundError:
+            return False
+        except (OSError, CheckpointError):
+            return True     # nobody knows
+        return any(info.relative_path in names for info in found.storage_data.values())
 
     @staticmethod
     def _files_of(path):
