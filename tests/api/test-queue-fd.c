@@ -228,7 +228,6 @@ static void deadline_wakes(void)
 	fusefs_stop(&fs);
 }
 
-/* Several queues of one thread in one epoll. */
 /*
  * Two reads of more pieces than the queue has parts.  At the deadline of one the parts of the other
  * come back too, and that goes on without any event.
@@ -268,6 +267,7 @@ static void deadline_of_another_wakes(void)
 	pst_mem_free(m);
 }
 
+/* Several queues of one thread in one epoll. */
 static void many_in_one_epoll(void)
 {
 	enum { QUEUES = 6, EACH = 200 };

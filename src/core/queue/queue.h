@@ -217,7 +217,8 @@ static inline void queue_hand_back(struct req *r)
 void queue_notify(struct pst_queue *q);
 /*
  * wait.c: sleep until the I/O context has finished nr operations, or another I/O context has
- * finished anything, or engines nr requests where they have all; without the lock meanwhile.
+ * finished anything, or engines half of nr requests where they have all of the queue's; without
+ * the lock meanwhile.
  */
 void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns);
 /* wait.c: n completions were reaped of a queue with a descriptor, which was readable or not. */

@@ -134,6 +134,8 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 {
 	struct timespec nap = { .tv_nsec = NAP_NS };
 	bool by_fd = q->nr_engine || q->mover.parked || unlikely(io_others_nr_ops(&q->others));
+	/* Half of them are reaped while engines finish the others. */
+	unsigned half = q->nr_engine == q->nr_inflight ? (nr + 1) / 2 : 1;
 	int r = 0;
 
 	/* Another queue's write ends without waking us. */
@@ -143,7 +145,7 @@ void queue_wait(struct pst_queue *q, unsigned nr, uint64_t deadline_ns)
 	if (q->nr_engine == 1 && q->nr_inflight == 1 && spin_for_engine(q, deadline_ns))
 		return;
 	/* If nothing can wake us, look again soon. */
-	if (by_fd && unlikely(queue_arm(q, q->nr_engine == q->nr_inflight ? nr : 1) < 0))
+	if (by_fd && unlikely(queue_arm(q, half) < 0))
 		deadline_ns = MIN(deadline_ns, now_ns() + NAP_NS);
 	q->waiting = true;
 	queue_unlock(q);
