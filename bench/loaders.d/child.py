@@ -37,6 +37,23 @@ def processor_seconds():
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
+def resident(key):
+    """Resident bytes, files that are mapped among them: "VmRSS" of now, "VmHWM" since restart()."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def restart():
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    except OSError:
+        pass  # the peak is of the whole process, then
+
+
 def sum_of(tensor):
     """[bytes, CRC-32] of plain bytes, or a tensor of torch, CuPy or NumPy, wherever it is, or of
     Penstock's memory."""
@@ -77,12 +94,15 @@ class Tools:
 
 def load_once(loader, files, tools, verify):
     tools.first_at = None
+    restart()
+    before = resident("VmRSS")
     cpu = processor_seconds()
     tools.begun = time.monotonic()
     tensors = loader.load(list(files), tools)
     answer = {"event": "load", "seconds": time.monotonic() - tools.begun,
               "cpu_s": processor_seconds() - cpu, "first_s": tools.first_at,
-              "path": getattr(loader, "path", "")}
+              "path": getattr(loader, "path", ""),
+              "host_bytes": max(resident("VmHWM") - before, 0)}
     if verify:
         answer["tensors"] = sums_of(tensors)
     # The next load finds the memory free, in the cache of a framework if that keeps one.

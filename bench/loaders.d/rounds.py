@@ -42,11 +42,11 @@ class Row:
         worst = min(self.parts) if self.state == "memory" else max(self.parts)
         return cache.why_not(self.state, worst)
 
-    def firsts(self, what="seconds"):
-        return [loads[0][what] for loads in self.loads]
+    def firsts(self):
+        return [loads[0] for loads in self.loads]
 
-    def later(self, what="seconds"):
-        return [load[what] for loads in self.loads for load in loads[1:]]
+    def later(self):
+        return [load for loads in self.loads for load in loads[1:]]
 
 
 def compare(answer, sums):
@@ -110,15 +110,18 @@ def take_turns(plan, rows, say):
         plan.stopped = end.code
 
 
-def spread(seconds, processor, length):
+def spread(loads, length):
     """Median, lowest and highest of some loads."""
-    if not seconds:
+    if not loads:
         return None
+    seconds = [load["seconds"] for load in loads]
+    processor = [load["cpu_s"] for load in loads]
     median = statistics.median(seconds)
     return {"seconds": seconds, "median_s": median, "lowest_s": min(seconds),
             "highest_s": max(seconds), "gb_per_s": length / median / 1e9,
             "cpu_s": statistics.median(processor),
-            "cpu_s_per_10gb": statistics.median(processor) / length * 1e10}
+            "cpu_s_per_10gb": statistics.median(processor) / length * 1e10,
+            "host_bytes": statistics.median(load["host_bytes"] for load in loads)}
 
 
 def result(row, length):
@@ -129,12 +132,11 @@ def result(row, length):
              "text": row.failure, "versions": row.about.get("versions", row.loader.versions)}
     if not row.done:
         return found
-    firsts = [load["first_s"] for loads in row.loads for load in loads[:1]
-              if load.get("first_s") is not None]
+    firsts = [load["first_s"] for load in row.firsts() if load.get("first_s") is not None]
     found.update({
         "path": row.loads[-1][0].get("path", ""),
-        "new": spread(row.firsts(), row.firsts("cpu_s"), length),
-        "warm": spread(row.later(), row.later("cpu_s"), length),
+        "new": spread(row.firsts(), length),
+        "warm": spread(row.later(), length),
         "start_s": statistics.median(row.starts),
         "first_tensor_s": statistics.median(firsts) if firsts else None,
         "verified_loads": row.verified, "in_memory": [min(row.parts), max(row.parts)]})

@@ -2,7 +2,8 @@
 """Results as text."""
 
 TEXT_MAX = 200  # of what a loader says when it fails
-HEAD = f"{'':24}{'new process':>19} {'warmed up':>19} {'CPU s/10 GB':>12} {'start':>6}  path"
+HEAD = (f"{'':24}{'new process':>19} {'warmed up':>19} {'CPU s/10 GB':>12} {'host MiB':>12} "
+        f"{'start':>6}  path")
 
 
 def rate(spread, length):
@@ -19,7 +20,8 @@ def line(row, length):
         return f"{name:<24} {row['status']}: {row['text'][:TEXT_MAX]}"
     new, warm = row["new"], row["warm"]
     cpu = f"{new['cpu_s_per_10gb']:.2f}" + (f" {warm['cpu_s_per_10gb']:5.2f}" if warm else "")
-    return (f"{name:<24}{rate(new, length):>19} {rate(warm, length):>19} {cpu:>12} "
+    host = " ".join(f"{spread['host_bytes'] / 2**20:.0f}" for spread in (new, warm) if spread)
+    return (f"{name:<24}{rate(new, length):>19} {rate(warm, length):>19} {cpu:>12} {host:>12} "
             f"{row['start_s']:6.2f}  {row['path']}").rstrip()
 
 

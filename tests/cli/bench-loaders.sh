@@ -32,7 +32,7 @@ of() {
 measured() { # NAME...
 	of "$*" "v['status'] == 'done' and v['verified_loads'] == 4 and v['start_s'] > 0 and
 		all(len(s['seconds']) == 2 and 0 < s['lowest_s'] <= s['median_s'] <= s['highest_s']
-			and s['gb_per_s'] > 0 and s['cpu_s'] > 0 for s in (v['new'], v['warm']))"
+			and s['gb_per_s'] > 0 and s['cpu_s'] > 0 and s['host_bytes'] >= 0 for s in (v['new'], v['warm']))"
 }
 
 # failed LINE...: "NAME STATUS TEXT" of rows, in which there is no number.

@@ -17,6 +17,37 @@ double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+/* "VmHWM:     1234 kB" */
+static uint64_t status_bytes(const char *key)
+{
+	_cleanup_(fclosep) FILE *f = fopen("/proc/self/status", "re");
+	size_t len = strlen(key);
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f))
+		if (strncmp(line, key, len) == 0)
+			return strtoull(line + len, NULL, 10) * 1024;
+	return 0;
+}
+
+uint64_t resident_now(void)
+{
+	return status_bytes("VmRSS:");
+}
+
+uint64_t resident_most(void)
+{
+	return status_bytes("VmHWM:");
+}
+
+void resident_restart(void)
+{
+	_cleanup_(fclosep) FILE *f = fopen("/proc/self/clear_refs", "we");
+
+	if (f)
+		(void)fputs("5\n", f);
+}
+
 int read_line(const char *path, char *buf, size_t len)
 {
 	_cleanup_(fclosep) FILE *f = fopen(path, "re");

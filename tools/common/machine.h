@@ -16,6 +16,12 @@ static inline void fclosep(FILE **f)
 /* User and system seconds of the whole process, its library threads included. */
 double cpu_seconds(void);
 
+/* Resident bytes of the process now, and the most since resident_restart(), files that it maps
+ * among them; 0 where the kernel does not tell. */
+uint64_t resident_now(void);
+uint64_t resident_most(void);
+void resident_restart(void);
+
 struct machine {
 	char cpu[128];    /* model, or "unknown processor" */
 	char kernel[160]; /* "Linux 6.1.0 x86_64" */
