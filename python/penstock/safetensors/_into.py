@@ -86,6 +86,8 @@ class Reads(contextlib.ExitStack):
                 break
             except BlockingIOError:
                 self._go()
+                if not self.under_way:
+                    raise  # nothing's end would make room
                 self._take(self.under_way - 1)
         self.prepared += nbytes
         if self.prepared >= _GO:
