@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,20 @@ static int compare(const struct usage *before, const struct usage *after)
 		    after->maps);
 }
 
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* The thread sanitizer's own thread begins with the first one, which the library may need late. */
+static void first_thread(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, nothing, NULL) == 0)
+		(void)pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const char *library = argc > 3 ? argv[3] : LIBRARY;
@@ -273,6 +288,7 @@ int main(int argc, char **argv)
 	}
 	mnt = argv[1];
 	path = argv[2];
+	first_thread();
 	for (unsigned long i = 0; i < rounds; i++) {
 		int r = one_round(library, (unsigned)i);
 
