@@ -41,6 +41,7 @@ signal() {
 	use_stub 1
 	need python3
 	[ -e file ] || random 16777216 file
+	: >err # the one below may begin late
 	"$GPU_BENCH" --build "$BUILD" --seconds 0.02 --rounds 1000 --only one --json json file >out 2>err &
 	i=0
 	while [ "$(grep -c '^round' err)" -lt 2 ]; do
