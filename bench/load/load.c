@@ -105,19 +105,20 @@ static uint64_t bytes_loaded(void)
 static int load_once(bool verify)
 {
 	_cleanup_(json_putp) struct json_object *o = json_object_new_object();
-	double cpu = cpu_seconds();
-	uint64_t resident, begun;
+	bool restarted = resident_restart();
+	uint64_t resident = resident_now(), begun;
 	char path[256] = "";
+	double cpu;
 	int r;
 
-	resident_restart();
-	resident = resident_now();
+	cpu = cpu_seconds();
 	begun = now_ns();
 	r = (run.pinned ? pinned_load : penstock_load)(run.shards, run.nr, path, sizeof(path));
 	json_text(o, "event", "load");
 	json_num(o, "seconds", (double)(now_ns() - begun) / 1e9);
 	json_num(o, "cpu_s", cpu_seconds() - cpu);
-	json_u64(o, "host_bytes", MAX(resident_most(), resident) - resident);
+	if (restarted)
+		json_u64(o, "host_bytes", MAX(resident_most(), resident) - resident);
 	json_u64(o, "bytes", r == 0 ? bytes_loaded() : 0);
 	json_text(o, "path", path);
 	if (r == 0 && verify)

@@ -116,12 +116,13 @@ def spread(loads, length):
         return None
     seconds = [load["seconds"] for load in loads]
     processor = [load["cpu_s"] for load in loads]
+    host = [load["host_bytes"] for load in loads if "host_bytes" in load]
     median = statistics.median(seconds)
     return {"seconds": seconds, "median_s": median, "lowest_s": min(seconds),
             "highest_s": max(seconds), "gb_per_s": length / median / 1e9,
             "cpu_s": statistics.median(processor),
             "cpu_s_per_10gb": statistics.median(processor) / length * 1e10,
-            "host_bytes": statistics.median(load["host_bytes"] for load in loads)}
+            "host_bytes": statistics.median(host) if host else None}
 
 
 def result(row, length):

@@ -20,7 +20,8 @@ def line(row, length):
         return f"{name:<24} {row['status']}: {row['text'][:TEXT_MAX]}"
     new, warm = row["new"], row["warm"]
     cpu = f"{new['cpu_s_per_10gb']:.2f}" + (f" {warm['cpu_s_per_10gb']:5.2f}" if warm else "")
-    host = " ".join(f"{spread['host_bytes'] / 2**20:.0f}" for spread in (new, warm) if spread)
+    host = " ".join(f"{spread['host_bytes'] / 2**20:.0f}" for spread in (new, warm)
+                    if spread and spread["host_bytes"] is not None)
     return (f"{name:<24}{rate(new, length):>19} {rate(warm, length):>19} {cpu:>12} {host:>12} "
             f"{row['start_s']:6.2f}  {row['path']}").rstrip()
 

@@ -40,12 +40,11 @@ uint64_t resident_most(void)
 	return status_bytes("VmHWM:");
 }
 
-void resident_restart(void)
+bool resident_restart(void)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/clear_refs", "we");
 
-	if (f)
-		(void)fputs("5\n", f);
+	return f && fputs("5\n", f) >= 0 && fflush(f) == 0;
 }
 
 int read_line(const char *path, char *buf, size_t len)

@@ -17,10 +17,10 @@ static inline void fclosep(FILE **f)
 double cpu_seconds(void);
 
 /* Resident bytes of the process now, and the most since resident_restart(), files that it maps
- * among them; 0 where the kernel does not tell. */
+ * among them.  False: the kernel cannot tell the most. */
 uint64_t resident_now(void);
 uint64_t resident_most(void);
-void resident_restart(void);
+bool resident_restart(void);
 
 struct machine {
 	char cpu[128];    /* model, or "unknown processor" */
