@@ -9,7 +9,7 @@
 #include "base/fds.h"
 #include "base/work.h"
 
-/* A driver has some sixty, and each worker of an engine ten. */
+/* For those of drivers, and some ten for each worker of an engine. */
 #define ROOM 512u
 
 static struct work work;
