@@ -495,7 +495,7 @@ static void many_cycles(void)
 	       "unpin %.1f\n",
 	       N, median_us(pin, N), median_us(map, N), median_us(info_ns, N),
 	       median_us(unmap_ns, N), median_us(unpin, N));
-	T_EQ(t_count_fds(), fds);
+	T_CHECK(t_fds_left(fds) <= fds);
 	unmap(&keep);
 	HW_CU(cuMemFree_v2(d));
 }

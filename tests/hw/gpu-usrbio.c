@@ -446,7 +446,7 @@ static void what_calls_take(void)
 	       "destroy a wrap %.1f\n",
 	       N, median_us(made, N), median_us(wrapped, N), median_us(synced, N),
 	       median_us(ended, N));
-	T_EQ(t_count_fds(), fds);
+	T_CHECK(t_fds_left(fds) <= fds);
 	HW_CU(cuMemFree_v2(p));
 }
 

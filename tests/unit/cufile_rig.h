@@ -67,13 +67,13 @@ static inline int guarded(void (*fn)(void))
 /* A case in a process of its own; what it writes to the pipe is why it failed. */
 static inline int apart_child(void (*fn)(void), int out)
 {
-	unsigned fds = t_count_fds();
+	unsigned fds = t_count_fds(), left;
 	int how = guarded(fn);
 
 	/* A real library keeps some. */
-	if (!how && x.set && t_count_fds() > fds) {
+	if (!how && x.set && (left = t_fds_left(fds)) > fds) {
 		(void)snprintf(t_why, sizeof(t_why), "%u descriptors at start, %u at end", fds,
-			       t_count_fds());
+			       left);
 		how = T_JUMP_FAIL;
 	}
 	if (how)

@@ -238,7 +238,7 @@ static void memory_without_a_handle(void)
 	wrap_both(pool, LEN, 0);
 	wrap_both(managed, LEN, -ENOTSUP);
 	wrap_both(mapped, STUB_CHUNK, 0);
-	T_EQ(t_count_fds(), fds);
+	T_CHECK(t_fds_left(fds) <= fds);
 	HW_CU(cuMemUnmap(mapped, STUB_CHUNK));
 	HW_CU(cuMemAddressFree(mapped, STUB_CHUNK));
 	HW_CU(cuMemRelease(h));

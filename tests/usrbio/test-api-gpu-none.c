@@ -73,7 +73,7 @@ static void R1a_every_call_says_so(void)
 	handle_before = handle;
 	for (unsigned i = 0; i < ROUNDS; i++)
 		every_call();
-	T_EQ(t_count_fds(), fds);
+	T_CHECK(t_fds_left(fds) <= fds);
 	T_EQ(gpu_links(gpu_plain, NULL), 0);
 	T_EQ(gpu_links(gpu_daemon, NULL), 0);
 }
