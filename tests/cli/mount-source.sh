@@ -120,8 +120,9 @@ few_descriptors() {
 its_server_is_killed() {
 	serve
 	kill -KILL "$(server)"
+	# One that it was about to answer is aborted.
 	for _ in $(seq 500); do
-		ls mnt >/dev/null 2>err || break
+		ls mnt >/dev/null 2>err || ! grep -q "not connected" err || break
 		sleep 0.01
 	done
 	says "not connected" err
