@@ -132,6 +132,8 @@ static int duplicate(int fd)
 		dup = fcntl(fd, F_DUPFD_CLOEXEC, least);
 		least = dup + 1;
 	} while (dup >= 0 && occupant(dup));
+	if (dup < 0 && errno == EINVAL) /* fcntl(2): the least is beyond RLIMIT_NOFILE */
+		errno = EMFILE;
 	return dup >= 0 ? dup : log_fail(errno, "cannot duplicate descriptor %d: %m", fd);
 }
 
