@@ -495,9 +495,6 @@ static inline int rig_done(void)
 {
 	rig_last = pst_queue_free(rig_last);
 	rig_q = pst_queue_free(rig_q); /* of a last case that was skipped */
-	/* The library keeps a queue for calls that wait, for some time. */
-	for (uint64_t end = t_hang(); t_count_fds() > t_fds_at_start && t_now() < end;)
-		(void)usleep(1000);
 	return t_done();
 }
 

@@ -224,12 +224,13 @@ static inline uint64_t t_hang(void)
 }
 
 /*
- * The number of descriptors, once there are no more than so many.  A queue's ring goes in the
- * background, and the table of descriptors grows there: each holds some for a moment.
+ * The number of descriptors, once there are no more than so many.  The library keeps a queue for
+ * calls that wait, for some time.  A queue's ring goes in the background, and the table of
+ * descriptors grows there: each holds some for a moment.
  */
 static inline unsigned t_fds_left(unsigned most)
 {
-	uint64_t end = t_in_ms(10000);
+	uint64_t end = t_hang();
 	unsigned fds = t_count_fds();
 
 	while (fds > most && t_now() < end) {
