@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""wheel.py LIBRARY OUT: a wheel with the package and libpenstock.so.0, which needs no compiler.
+"""wheel.py LIBRARY PROBE STREAMER OUT: a wheel with the package, which needs no compiler.
 
-LIBRARY is a libpenstock.so.0 that was built for release.  Refused is a library that needs more than
-libc, or a libc newer than MOST.  The bytes of the wheel depend on those of its files alone.
+It carries libpenstock.so.0, penstock-gds-probe and libpenstock_streamer.so as they were built for
+release.  Refused is a file that needs more than libc and libpenstock, a libc newer than MOST, or
+a library from a fixed folder.  The bytes of the wheel depend on those of its files alone.
 """
 import base64
 import hashlib
@@ -15,6 +16,10 @@ import zipfile
 
 MOST = (2, 34)
 LIBC = {"libc.so.6", "ld-linux-x86-64.so.2", "libpthread.so.0", "libdl.so.2"}
+PLACES = ("penstock/lib/libpenstock.so.0",
+          "penstock/lib/penstock-gds-probe",  # the library looks beside itself
+          "penstock/lib/penstock/compat/libpenstock_streamer.so")
+SYMBOLS = ("pst_version", "dlopen", "runai_file_streamer_start")  # that tell them from others
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
@@ -37,19 +42,26 @@ def too_new(symbols):
     return sorted(set(found))
 
 
-def check(library):
-    if "X86-64" not in readelf("-h", library):
-        stop(f"{library} is not for x86-64")
-    symbols = readelf("--dyn-syms", library)
-    if "GLIBC_" not in symbols or "pst_version" not in symbols:
-        stop(f"{library} is no libpenstock that uses glibc")
+def fixed(dynamic):
+    """Of readelf -d, the folders of a run path that are not relative to the file itself."""
+    paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", dynamic)
+    return [path for line in paths for path in line.split(":") if not path.startswith("$ORIGIN/")]
+
+
+def check(path, symbol):
+    if "X86-64" not in readelf("-h", path):
+        stop(f"{path} is not for x86-64")
+    symbols = readelf("--dyn-syms", path)
+    if "GLIBC_" not in symbols or symbol not in symbols:
+        stop(f"{path} does not use glibc, or has no {symbol}")
     new = too_new(symbols)
     if new:
-        stop(f"{library} needs a newer glibc than {MOST[0]}.{MOST[1]} for {', '.join(new)}: build "
-             "it on an older system, or without these calls")
-    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", library))) - LIBC
+        stop(f"{path} needs a newer glibc than {MOST[0]}.{MOST[1]} for {', '.join(new)}: build it "
+             "on an older system, or without these calls")
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", path)))
+    needed -= LIBC | {"libpenstock.so.0"}
     if needed:
-        stop(f"{library} needs {', '.join(sorted(needed))}, and only libc is everywhere")
+        stop(f"{path} needs {', '.join(sorted(needed))}, and only libc is everywhere")
 
 
 def version():
@@ -79,7 +91,7 @@ penstock = penstock.vllm:register
 """
 
 
-def files(library):
+def files(binaries):
     """(name in the wheel, bytes, may it be executed?)"""
     for place, folders, names in os.walk(f"{HERE}/penstock"):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", "lib"))
@@ -88,8 +100,9 @@ def files(library):
                 path = os.path.join(place, name)
                 with open(path, "rb") as file:
                     yield os.path.relpath(path, HERE), file.read(), False
-    with open(library, "rb") as file:
-        yield "penstock/lib/libpenstock.so.0", file.read(), True
+    for name, path in zip(PLACES, binaries):
+        with open(path, "rb") as file:
+            yield name, file.read(), True
     info = f"penstock-{version()}.dist-info"
     with open(f"{ROOT}/docs/PYTHON.md", encoding="utf-8") as file:
         text = file.read()
@@ -103,7 +116,7 @@ def files(library):
 TAG = f"py3-none-manylinux_{MOST[0]}_{MOST[1]}_x86_64"
 
 
-def write(library, out):
+def write(binaries, out):
     path = f"{out}/penstock-{version()}-{TAG}.whl"
     record = ""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -112,7 +125,7 @@ def write(library, out):
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = (0o100755 if executable else 0o100644) << 16
             wheel.writestr(entry, content)
-        for name, content, executable in files(library):
+        for name, content, executable in files(binaries):
             add(name, content, executable)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
             record += f"{name},sha256={digest.decode()},{len(content)}\n"
@@ -122,10 +135,17 @@ def write(library, out):
 
 
 def main():
-    library, out = sys.argv[1:]
-    check(library)
+    *binaries, out = sys.argv[1:]
+    if len(binaries) != len(PLACES):
+        stop("LIBRARY PROBE STREAMER OUT are wanted")
+    for path, symbol in zip(binaries, SYMBOLS):
+        check(path, symbol)
+        folders = fixed(readelf("-d", path))
+        if folders:
+            stop(f"{path} looks for libraries in {', '.join(folders)}, which another machine may "
+                 "not have, or may have from somebody else")
     os.makedirs(out, exist_ok=True)
-    print(write(library, out))
+    print(write(binaries, out))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ made() {
 
 # No library is found in the checkout, nor a path of it in what the loader reads.
 stands_alone() {
+	for so in moved/lib/*.so.0 moved/lib/penstock/compat/*.so; do
+		readelf -d "$so" >dynamic || return 1
+		! grep -E "R(UN)?PATH.*[:[]/" dynamic || return 1
+	done
 	for exe in moved/bin/penstock moved/tests/test-unit-crc32c moved/tests/test-api-args; do
 		[ -x $exe ] || return 1
 		ldd $exe >libs || return 1

@@ -13,7 +13,7 @@ ROOT = os.environ["ROOT"]
 sys.path.insert(0, f"{ROOT}/python")
 import wheel  # noqa: E402
 
-LIBRARY = os.environ["PST_LIBPENSTOCK"]
+BINARIES = [os.environ[name] for name in ("PST_LIBPENSTOCK", "PROBE", "STREAMER")]
 
 
 def environment():
@@ -22,17 +22,17 @@ def environment():
             if name not in ("PYTHONPATH", "PST_LIBPENSTOCK", "LD_PRELOAD", "LD_LIBRARY_PATH")}
 
 
-def plain_library():
-    symbols = wheel.readelf("--dyn-syms", LIBRARY)
+def plain_binaries():
+    symbols = wheel.readelf("--dyn-syms", BINARIES[0])
     if os.uname().machine != "x86_64":
         raise Skip("a wheel is for x86-64")
     if "__asan_init" in symbols:
         raise Skip("a sanitizer's library")
-    return LIBRARY
+    return BINARIES
 
 
 def make(out=work):
-    return wheel.write(plain_library(), out)
+    return wheel.write(plain_binaries(), out)
 
 
 @case
@@ -44,17 +44,32 @@ def versions_of_glibc():
 
 
 @case
-def library_fits():
-    wheel.check(plain_library())
+def folders_of_one_machine():
+    line = " 0x1d (RUNPATH)   Library runpath: [{}]\n"
+    eq(wheel.fixed(line.format("$ORIGIN/../..:$ORIGIN/../lib")), [])
+    eq(wheel.fixed(line.format("$ORIGIN/../..:/home/me/src:lib")), ["/home/me/src", "lib"])
 
 
 @case
-def others_libraries_are_refused():
-    done = subprocess.run([sys.executable, f"{ROOT}/python/wheel.py", sys.executable, work],
+def binaries_fit():
+    for path, symbol in zip(plain_binaries(), wheel.SYMBOLS):
+        wheel.check(path, symbol)
+
+
+def refused(*binaries):
+    done = subprocess.run([sys.executable, f"{ROOT}/python/wheel.py", *binaries, work],
                           capture_output=True, text=True, check=False, env=environment())
     eq(done.returncode, 1)
-    true("wheel.py: " in done.stderr, done.stderr)
     eq([name for name in os.listdir(work) if name.endswith(".whl")], [])
+    return done.stderr
+
+
+@case
+def other_binaries_are_refused():
+    library, probe, streamer = plain_binaries()
+    true("wheel.py: LIBRARY PROBE STREAMER OUT are wanted" in refused(library), "the sentence")
+    true("has no pst_version" in refused(sys.executable, probe, streamer), "the sentence")
+    true("has no runai_file_streamer_start" in refused(library, probe, library), "the sentence")
 
 
 @case
@@ -78,7 +93,7 @@ def content_is_as_recorded():
             eq(wheel.base64.urlsafe_b64decode(digest.partition("=")[2] + "="), want)
     for name in ("penstock/__init__.py", "penstock/safetensors/__init__.py", "penstock/py.typed",
                  "penstock/vllm.py", "penstock/fastsafetensors.py",
-                 "penstock/lib/libpenstock.so.0"):
+                 *wheel.PLACES):
         true(name in names, f"{name} is missing")
 
 
@@ -105,6 +120,16 @@ def installs_into_an_empty_environment():
                           env=environment(), cwd=work).stdout.split()
     true(told[0].startswith(place) and told[0].endswith("/penstock/lib/libpenstock.so.0"), told[0])
     eq(told[1:3], [wheel.version(), "504b0304"])
+    lib = os.path.dirname(told[0])
+    probe = subprocess.run([f"{lib}/penstock-gds-probe"], capture_output=True, text=True,
+                           check=False, env=environment())
+    true(probe.stderr.startswith("Usage: penstock-gds-probe"), probe.stderr)
+    text = ("import ctypes, sys; ctypes.CDLL(sys.argv[1]); maps = open('/proc/self/maps'); "
+            "print(*{line.split()[-1] for line in maps if 'libpenstock' in line})")
+    streamer = f"{lib}/penstock/compat/libpenstock_streamer.so"
+    loaded = subprocess.run([python, "-c", text, streamer], capture_output=True, text=True,
+                            check=True, env=environment(), cwd=work).stdout.split()
+    eq(sorted(loaded), sorted([told[0], streamer]))
     subprocess.run([python, "-m", "pip", "uninstall", "--yes", "--quiet",
                     "--disable-pip-version-check", "penstock"], check=True, env=environment())
     left = [name for name in os.listdir(os.path.dirname(os.path.dirname(
