@@ -10,7 +10,7 @@
 
 int fd = -1, fd_direct = -1;
 
-static uint64_t nr_pieces, walk_stride, walk_start;
+static uint64_t nr_blocks, walk_stride, walk_start;
 
 double file_resident(void)
 {
@@ -52,21 +52,21 @@ void file_make_warm(void)
 		off += n;
 }
 
-/* Random offsets: every piece once, by steps that share no factor with their number. */
+/* Random offsets: every block once, by steps that share no factor with their number. */
 static void plan_walk(uint64_t len)
 {
 	if (set.bytes && set.bytes < len)
 		len = set.bytes;
-	nr_pieces = len / set.size;
-	if (!nr_pieces)
+	nr_blocks = len / set.size * (set.size / set.block);
+	if (!nr_blocks)
 		die(1, "%s is smaller than a piece", set.path);
 	walk_stride = 1;
-	if (!set.random || nr_pieces < 3)
+	if (!set.random || nr_blocks < 3)
 		return;
-	walk_stride = (uint64_t)((double)nr_pieces * 0.618) | 1;
-	while (gcd(walk_stride, nr_pieces) != 1)
+	walk_stride = (uint64_t)((double)nr_blocks * 0.618) | 1;
+	while (gcd(walk_stride, nr_blocks) != 1)
 		walk_stride++;
-	walk_start = nr_pieces / 3;
+	walk_start = nr_blocks / 3;
 }
 
 void file_open(void)
@@ -81,18 +81,20 @@ void file_open(void)
 		fd_direct = open(set.path, mode | O_DIRECT | O_CLOEXEC);
 		if (fd_direct < 0)
 			die(REFUSED, "%s takes no O_DIRECT: %s", set.path, strerror(errno));
-		if (set.size % PAGE)
+		if (set.block % PAGE)
 			die(2, "O_DIRECT wants pieces of whole pages");
 	}
 	plan_walk((uint64_t)st.st_size);
 }
 
-bool file_piece(uint64_t idx, uint64_t *ret_off)
+bool file_has(uint64_t idx)
 {
-	if (set.seconds > 0)
-		idx %= nr_pieces;
-	else if (idx >= nr_pieces)
-		return false;
-	*ret_off = (walk_start + idx * walk_stride) % nr_pieces * set.size;
-	return true;
+	return set.seconds > 0 || idx < nr_blocks / (set.size / set.block);
+}
+
+uint64_t file_place(uint64_t idx, uint64_t block)
+{
+	uint64_t i = (idx * (set.size / set.block) + block) % nr_blocks;
+
+	return (walk_start + i * walk_stride) % nr_blocks * set.block;
 }

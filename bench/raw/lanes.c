@@ -34,12 +34,12 @@ __attribute__((format(printf, 3, 4))) static bool bad(struct lane *l, int status
 		_e ? bad((l), 1, "%s gave %u (%s)", #call, _e, cu_text(_e)) : true; \
 	})
 
-static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t off)
+static bool block_io(struct lane *l, bool write, int on, char *buf, uint64_t off)
 {
-	for (uint64_t got = 0; got < set.size;) {
+	for (uint64_t got = 0; got < set.block;) {
 		off_t at = (off_t)(off + got);
-		ssize_t n = write ? pwrite(on, buf + got, set.size - got, at)
-				  : pread(on, buf + got, set.size - got, at);
+		ssize_t n = write ? pwrite(on, buf + got, set.block - got, at)
+				  : pread(on, buf + got, set.block - got, at);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -48,6 +48,15 @@ static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t off)
 				   set.path, off + got, n ? strerror(errno) : "it ends there");
 		got += (uint64_t)n;
 	}
+	return true;
+}
+
+/* A whole piece. */
+static bool full_io(struct lane *l, bool write, int on, char *buf, uint64_t idx)
+{
+	for (uint64_t i = 0; i < set.size / set.block; i++)
+		if (!block_io(l, write, on, buf + i * set.block, file_place(idx, i)))
+			return false;
 	return true;
 }
 
@@ -119,15 +128,17 @@ static bool lane_refill(struct lane *l)
 	return true;
 }
 
-static bool take(const struct lane *l, uint64_t now, uint64_t *ret_off)
+static bool take(const struct lane *l, uint64_t now, uint64_t *ret_idx)
 {
 	if (set.seconds > 0 && now - l->begun >= (uint64_t)(set.seconds * 1e9))
 		return false;
-	return file_piece(atomic_fetch_add_explicit(&next_piece, 1, memory_order_relaxed), ret_off);
+	*ret_idx = atomic_fetch_add_explicit(&next_piece, 1, memory_order_relaxed);
+	return file_has(*ret_idx);
 }
 
-static bool move_cufile(struct lane *l, unsigned slot, uint64_t off)
+static bool move_cufile(struct lane *l, unsigned slot, uint64_t idx)
 {
+	uint64_t off = file_place(idx, 0);
 	void *buf = (void *)(uintptr_t)l->dev[slot];
 	ssize_t n = set.write ? cuf.cuFileWrite(cf_handle, buf, set.size, (off_t)off, 0)
 			      : cuf.cuFileRead(cf_handle, buf, set.size, (off_t)off, 0);
@@ -139,46 +150,46 @@ static bool move_cufile(struct lane *l, unsigned slot, uint64_t off)
 }
 
 /* One piece of a mode that has no second in flight, or starts its copy and goes on. */
-static bool move(struct lane *l, unsigned slot, uint64_t off)
+static bool move(struct lane *l, unsigned slot, uint64_t idx)
 {
 	int on = set.direct ? fd_direct : fd;
 
 	switch (set.mode) {
 	case PLAIN:
-		return full_io(l, false, on, l->host[slot], off) &&
+		return full_io(l, false, on, l->host[slot], idx) &&
 		       CU(l, memcpy_htod(l->dev[slot], l->host[slot], set.size));
 	case PINNED:
 		/* The copy that last used this buffer. */
 		return CU(l, cu.cuStreamSynchronize(l->stream[slot])) &&
-		       full_io(l, false, on, l->host[slot], off) &&
+		       full_io(l, false, on, l->host[slot], idx) &&
 		       CU(l, cu.cuMemcpyHtoDAsync_v2(l->dev[slot], l->host[slot], set.size,
 						     l->stream[slot]));
 	case CUFILE:
-		return move_cufile(l, slot, off);
+		return move_cufile(l, slot, idx);
 	default:
-		return full_io(l, set.write, on, l->host[slot], off);
+		return full_io(l, set.write, on, l->host[slot], idx);
 	}
 }
 
-static void count_op(struct lane *l, unsigned slot, uint64_t off, uint64_t *now)
+static void count_op(struct lane *l, unsigned slot, uint64_t idx, uint64_t *now)
 {
 	uint64_t t = now_ns();
 
 	hist_add(&l->hist, t - *now);
 	*now = t;
-	l->moved[slot] = off;
+	l->moved[slot] = idx;
 	l->ops++;
 	l->bytes += set.size;
 }
 
 static bool pass_forward(struct lane *l)
 {
-	uint64_t now = l->begun, off;
+	uint64_t now = l->begun, idx;
 
-	for (unsigned slot = 0; take(l, now, &off); slot = (slot + 1) % SLOTS) {
-		if (!move(l, slot, off))
+	for (unsigned slot = 0; take(l, now, &idx); slot = (slot + 1) % SLOTS) {
+		if (!move(l, slot, idx))
 			return false;
-		count_op(l, slot, off, &now);
+		count_op(l, slot, idx, &now);
 	}
 	for (unsigned i = 0; set.mode == PINNED && i < SLOTS; i++)
 		if (!CU(l, cu.cuStreamSynchronize(l->stream[i])))
@@ -189,13 +200,13 @@ static bool pass_forward(struct lane *l)
 /* While a piece is written the next one comes from the device. */
 static bool pass_gpu_write(struct lane *l)
 {
-	uint64_t now = l->begun, off, ahead = 0;
+	uint64_t now = l->begun, idx, ahead = 0;
 	int on = set.direct ? fd_direct : fd;
-	bool more = take(l, now, &off);
+	bool more = take(l, now, &idx);
 
 	if (more && !CU(l, cu.cuMemcpyDtoHAsync_v2(l->host[0], l->dev[0], set.size, l->stream[0])))
 		return false;
-	for (unsigned slot = 0; more; slot = (slot + 1) % SLOTS, off = ahead) {
+	for (unsigned slot = 0; more; slot = (slot + 1) % SLOTS, idx = ahead) {
 		unsigned other = (slot + 1) % SLOTS;
 
 		more = take(l, now, &ahead);
@@ -203,9 +214,9 @@ static bool pass_gpu_write(struct lane *l)
 							   l->stream[other])))
 			return false;
 		if (!CU(l, cu.cuStreamSynchronize(l->stream[slot])) ||
-		    !full_io(l, true, on, l->host[slot], off))
+		    !full_io(l, true, on, l->host[slot], idx))
 			return false;
-		count_op(l, slot, off, &now);
+		count_op(l, slot, idx, &now);
 	}
 	return true;
 }
@@ -235,7 +246,8 @@ static bool lane_verify(struct lane *l)
 		if (!full_io(l, false, fd, l->check, l->moved[i]))
 			return false;
 		if (memcmp(l->check, l->host[i], set.size) != 0)
-			return bad(l, 1, "wrong bytes at %" PRIu64 " of %s", l->moved[i], set.path);
+			return bad(l, 1, "wrong bytes in the piece at %" PRIu64 " of %s",
+				   file_place(l->moved[i], 0), set.path);
 		l->verified += set.size;
 	}
 	return true;

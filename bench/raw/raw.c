@@ -18,7 +18,8 @@ static const char usage[] =
 	"\n"
 	"  --size SIZE     bytes of a piece (default 4m)\n"
 	"  --threads N     (default 1)\n"
-	"  --offsets O     seq or random (default seq)\n"
+	"  --block SIZE    read a piece in blocks of so many bytes; plain and pinned\n"
+	"  --offsets O     seq or random (default seq), of pieces or blocks\n"
 	"  --cold          drop the file from the page cache before each pass\n"
 	"  --warm          have it there (default)\n"
 	"  --io I          buffered or direct (default: direct with odirect and gpu-write)\n"
@@ -92,6 +93,12 @@ static void check_settings(const char *io, bool overwrite)
 		die(2, "%s only reads; gpu-write writes", mode_names[set.mode]);
 	if (set.write && !overwrite)
 		die(2, "this destroys what %s holds; say --overwrite if you mean it", set.path);
+	if (!set.block)
+		set.block = set.size;
+	if (set.size % set.block)
+		die(2, "pieces are whole blocks");
+	if (set.block != set.size && set.mode != PLAIN && set.mode != PINNED)
+		die(2, "--block is for plain and pinned");
 	if (set.seconds > 0 && (set.write || set.passes > 1))
 		die(2, "--seconds is for one pass of reading");
 	if (!set.threads || !set.passes)
@@ -100,10 +107,11 @@ static void check_settings(const char *io, bool overwrite)
 
 static void parse(int argc, char *argv[])
 {
-	enum { SIZE = 256, THREADS, OFFSETS, IO, PASSES, SECONDS, BYTES, OVERWRITE, GPU, LIB };
+	enum { SIZE = 256, BLOCK, THREADS, OFFSETS, IO, PASSES, SECONDS, BYTES, OVERWRITE, GPU, LIB };
 	static int cold, write, json;
 	static const struct option longs[] = {
 		{ "size", required_argument, NULL, SIZE },
+		{ "block", required_argument, NULL, BLOCK },
 		{ "threads", required_argument, NULL, THREADS },
 		{ "offsets", required_argument, NULL, OFFSETS },
 		{ "cold", no_argument, &cold, 1 },
@@ -130,6 +138,9 @@ static void parse(int argc, char *argv[])
 			break;
 		case SIZE:
 			set.size = size_of(optarg);
+			break;
+		case BLOCK:
+			set.block = size_of(optarg);
 			break;
 		case THREADS:
 			set.threads = number_of(optarg, THREADS_MAX);

@@ -43,7 +43,7 @@ extern const char *const mode_names[];
 struct settings {
 	enum mode mode;
 	const char *path, *libcufile;
-	uint64_t size, bytes;
+	uint64_t size, block, bytes;
 	unsigned threads, passes;
 	int gpu;
 	double seconds;
@@ -68,8 +68,10 @@ void file_open(void);
 double file_resident(void);
 void file_make_cold(void);
 void file_make_warm(void);
-/* The offset of the idx-th piece; false behind the last, if there is one. */
-bool file_piece(uint64_t idx, uint64_t *ret_off);
+/* Is there an idx-th piece?  With --seconds they never end. */
+bool file_has(uint64_t idx);
+/* The offset of a block of a piece: with random offsets each block has a place of its own. */
+uint64_t file_place(uint64_t idx, uint64_t block);
 
 /* ---------------------------------------------------------------- vendors */
 
@@ -93,7 +95,7 @@ struct lane {
 	char *check;
 	cu_ptr dev[SLOTS];
 	cu_stream stream[SLOTS];
-	uint64_t moved[SLOTS]; /* the offset that a slot moved last */
+	uint64_t moved[SLOTS]; /* the piece that a slot moved last */
 	uint64_t begun, ended, ops, bytes, verified;
 	struct hist hist; /* ns of pieces */
 	int status;       /* 0, or an exit status with a text */

@@ -36,6 +36,13 @@ table() {
 	[ "$(grep -c '^ *[12] ' out)" = 2 ]
 }
 
+blocks() {
+	raw 0 pinned file --size 64k --block 4k --threads 2 --offsets random --json
+	json out 'd["block"] == 4096 and d["passes"][0]["bytes"] == 4194304 and d["verified_bytes"] > 0'
+	raw 2 odirect file --size 64k --block 4k
+	says "plain and pinned" err
+}
+
 rounds() {
 	raw 0 pinned file --size 64k --bytes 128k --seconds 0.5 --json
 	json out 'd["passes"][0]["bytes"] > 131072 and d["passes"][0]["seconds"] >= 0.5'
@@ -82,7 +89,7 @@ missing() {
 options() {
 	for args in "pinned" "nothing file" "pinned file --size 0" "pinned file --size 3x" \
 		"pinned file --threads 0" "pinned file --threads 257" "pinned file --passes 0" \
-		"pinned file --offsets sideways" "odirect file --io buffered" "pinned file --write"; do
+		"pinned file --offsets sideways" "pinned file --size 64k --block 3k" "odirect file --io buffered" "pinned file --write"; do
 		# shellcheck disable=SC2086
 		raw 2 $args
 		[ ! -s out ]
@@ -95,4 +102,4 @@ options() {
 	says "nowhere" err
 }
 
-run_cases pinned table rounds odirect writes cufile missing options
+run_cases pinned table blocks rounds odirect writes cufile missing options
