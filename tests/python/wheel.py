@@ -47,7 +47,7 @@ def versions_of_glibc():
 def folders_of_one_machine():
     line = " 0x1d (RUNPATH)   Library runpath: [{}]\n"
     eq(wheel.fixed(line.format("$ORIGIN/../..:$ORIGIN/../lib")), [])
-    eq(wheel.fixed(line.format("$ORIGIN/../..:/home/me/src:lib")), ["/home/me/src", "lib"])
+    eq(wheel.fixed(line.format("$ORIGIN/../..:/opt/src:lib")), ["/opt/src", "lib"])
 
 
 @case
