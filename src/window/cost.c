@@ -11,7 +11,7 @@
 #include "mem/memfd.h"
 #include "window/window.h"
 
-#define COST_MAX KIB(64)
+#define COST_MAX WINDOW_COST_MAX
 #define COST_LEAST KIB(16) /* that far in any case: requests of a few pages are the most common */
 #define COST_ROUNDS 5u
 #define COST_TRIES 3u                    /* before the CPU has lost */

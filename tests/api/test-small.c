@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 
+#include "fusefs.h"
 #include "rig.h"
 
 #define LEN RIG_MIB(1)
@@ -339,6 +340,99 @@ static void given_up_while_waiting(void)
 	close_data();
 }
 
+/* ------------------------------------------------------- beside others' work */
+
+#define LONG (RIG_MIB(1) / 2)
+
+/* A request on a file that hangs: the engine has it, and a worker waits for it or not. */
+static struct pst_queue *hung_read(struct pst_file *hang)
+{
+	struct pst_io io = rig_io(PST_OP_READ, hang, mem, 0, LEN - 4096, 4096);
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+
+	io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	return q;
+}
+
+static void reap_hung(const struct fusefs *fs, struct pst_queue *q)
+{
+	struct pst_done d;
+
+	while (pst_queue_reap(q, &d, 0, 1, 0) == 0) {
+		fusefs_release(fs);
+		(void)usleep(500);
+	}
+	pst_queue_free(q);
+}
+
+/* By a window, where the CPU is the faster one as far as that is measured. */
+static void lone_read(bool by_window)
+{
+	struct pst_done d = ask(PST_OP_READ, 0, 0, 0, LONG);
+	uint32_t paths = d.paths;
+
+	T_EQ(d.res, LONG);
+	T_EQ(rig_mem_differs(mem, 0, LONG, SEED, 0), LONG);
+	d = ask(PST_OP_READ, 0, 0, 0, 65536);
+	if (by_window && d.paths & BIT(WINDOW))
+		T_EQ(paths, BIT(WINDOW) | BIT(CACHED));
+	else
+		T_CHECK(paths & BIT(STAGED) && !(paths & BIT(WINDOW)));
+	rig_mem_fill(mem, 0, LONG, 99, 0);
+}
+
+/* Two at once are no lone ones. */
+static void read_two(void)
+{
+	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, LONG / 2);
+	struct pst_done d;
+
+	for (unsigned i = 0; i < 2; i++) {
+		io.file_off = io.mem_off = i * LONG / 2;
+		T_OK(pst_queue_prep(rig_q, &io));
+	}
+	T_EQ(pst_queue_submit(rig_q), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, LONG / 2);
+		T_CHECK(d.paths & BIT(STAGED) && !(d.paths & BIT(WINDOW)));
+	}
+}
+
+/*
+ * The caller copies a read of some hundred KiB by itself while the workers are at work for others,
+ * but not where so many others have requests that the device's copies are faster.
+ */
+static void lone_reads(void)
+{
+	struct pst_queue *busy[16] = { NULL };
+	struct pst_file *hang;
+	struct fusefs fs;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	open_data(false);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	lone_read(false);
+	busy[0] = hung_read(hang);
+	for (unsigned i = 0; i < 3; i++)
+		lone_read(true);
+	read_two();
+	for (unsigned i = 1; i < RIG_NR(busy); i++)
+		busy[i] = hung_read(hang);
+	lone_read(false);
+	for (unsigned i = 0; i < RIG_NR(busy); i++)
+		reap_hung(&fs, busy[i]);
+	lone_read(false);
+	pst_file_close(hang);
+	fusefs_stop(&fs);
+	close_data();
+}
+
 int main(void)
 {
 	rig_init();
@@ -353,5 +447,6 @@ int main(void)
 	RIG_RUN_BACKENDS(threads);
 	RIG_RUN_BACKENDS(paths_are_told);
 	RIG_RUN_BACKENDS(given_up_while_waiting);
+	RIG_RUN_BACKENDS(lone_reads);
 	return rig_done();
 }

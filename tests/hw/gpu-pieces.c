@@ -68,7 +68,7 @@ static void prepare(struct pst_seg *segs)
 }
 
 /* One batch; its nanoseconds. */
-static uint64_t batch(struct pst_seg *segs, uint64_t *ret_prep)
+static uint64_t batch(struct pst_seg *segs, uint64_t *ret_prep, uint64_t *ret_submit)
 {
 	static struct pst_done done[REQUESTS_MAX];
 	uint64_t before = t_now(), begun;
@@ -77,6 +77,7 @@ static uint64_t batch(struct pst_seg *segs, uint64_t *ret_prep)
 	begun = t_now();
 	*ret_prep = begun - before;
 	T_EQ(pst_queue_submit(q), nr_requests);
+	*ret_submit = t_now() - begun;
 	T_EQ(pst_queue_reap(q, done, (unsigned)nr_requests, (unsigned)nr_requests,
 			    t_in_ms(RIG_WAIT_MS)),
 	     nr_requests);
@@ -120,10 +121,11 @@ static int by_value(const void *a, const void *b)
 static void run(void)
 {
 	uint64_t *ns = calloc(nr_batches, sizeof(*ns)), *prep = calloc(nr_batches, sizeof(*prep));
+	uint64_t *submit = calloc(nr_batches, sizeof(*submit));
 	uint64_t pinned = 0, warm, first;
 	char text[300];
 
-	T_CHECK(ns && prep);
+	T_CHECK(ns && prep && submit);
 	q = rig_queue(PST_BACKEND_AUTO, nr_requests > 128 ? (uint32_t)nr_requests : 0);
 	f = rig_open(path, RIG_R | (stable ? PST_FILE_STABLE : 0));
 	m = rig_alloc(device, nr_pieces * size);
@@ -136,26 +138,29 @@ static void run(void)
 		tables[i] = table_new();
 
 	/* The first one starts what there is to start. */
-	first = batch(tables[0], &warm);
+	first = batch(tables[0], &warm, &warm);
 	paths = whys = 0;
 	for (uint64_t i = 0; i < nr_batches; i++)
-		ns[i] = batch(tables[i % TABLES], &prep[i]);
+		ns[i] = batch(tables[i % TABLES], &prep[i], &submit[i]);
 	for (unsigned i = 0; i < TABLES; i++) {
-		(void)batch(tables[i], &warm);
+		(void)batch(tables[i], &warm, &warm);
 		verify(tables[i]);
 	}
 
 	qsort(ns, nr_batches, sizeof(*ns), by_value);
 	qsort(prep, nr_batches, sizeof(*prep), by_value);
+	qsort(submit, nr_batches, sizeof(*submit), by_value);
 	printf("{\"tool\": \"gpu-pieces\", \"pieces\": %" PRIu64 ", \"size\": %" PRIu64
 	       ", \"requests\": %" PRIu64 ", \"stable\": %s, \"batches\": %" PRIu64
 	       ", \"median_us\": %.1f, \"min_us\": %.1f, \"p99_us\": %.1f, \"prep_us\": %.1f, "
+	       "\"submit_us\": %.1f, "
 	       "\"first_us\": %.1f, \"gb_per_s\": %.3f, \"paths\": \"%s\", \"whys\": %u, "
 	       "\"pinned_bytes\": %" PRIu64 ", \"file_bytes\": %" PRIu64
 	       ", \"verified_bytes\": %" PRIu64 "}\n",
 	       nr_pieces, size, nr_requests, stable ? "true" : "false", nr_batches,
 	       (double)ns[nr_batches / 2] / 1e3, (double)ns[0] / 1e3,
 	       (double)ns[nr_batches * 99 / 100] / 1e3, (double)prep[nr_batches / 2] / 1e3,
+	       (double)submit[nr_batches / 2] / 1e3,
 	       (double)first / 1e3, (double)(nr_pieces * size) / (double)ns[nr_batches / 2],
 	       hw_paths(paths, text, sizeof(text)), whys, pinned, file_len,
 	       TABLES * nr_pieces * size);
@@ -167,6 +172,7 @@ static void run(void)
 	pst_mem_free(m);
 	free(ns);
 	free(prep);
+	free(submit);
 }
 
 int main(int argc, char **argv)

@@ -22,6 +22,12 @@ bool share_without_uring(const struct share *s, const struct pst_queue *q);
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);
 void engine_unshare(struct share *s);
+/*
+ * lone.c: should the caller copy a read by itself, that its queue has nothing else with?  If so, it
+ * counts as one that does until lone_end().
+ */
+bool lone_begin(struct share *s);
+void lone_end(struct share *s);
 /* Reads of the share may have barriers from now on: 0, or -EAGAIN without a thread. */
 int order_prepare(struct share *s);
 /*

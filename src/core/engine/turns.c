@@ -44,6 +44,7 @@ static inline void hand_back_if_idle(struct req *r)
 	list_del(&r->eng.active);
 	order_open(r);
 	r->eng.handed_back = true;
+	r->eng.share->engine->nr_reqs--;
 	queue_hand_back(r);
 }
 
@@ -463,6 +464,7 @@ static void engine_submit(struct req *r)
 
 	r->q->nr_engine++;
 	pthread_mutex_lock(&e->lock);
+	e->nr_reqs++;
 	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
 	if (!r->eng.handed_back)
 		take_in(r);

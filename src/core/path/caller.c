@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "window/copy.h"
+#include "core/engine/share.h"
 #include "core/path/part.h"
 #include "core/path/caller.h"
 #include "core/path/path.h"
@@ -261,6 +262,8 @@ static void restage(struct req *r)
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
+	if (r->caller.lone)
+		lone_end(TAKE_PTR(r->caller.lone));
 	r->ops = path_ops_of(r->plan.dev)->by;
 	r->ops->start(r);
 }

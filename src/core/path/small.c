@@ -11,13 +11,15 @@
  * engine does all of it.
  *
  * window/cost.c measures how many bytes are few enough, when the first window on that kind of
- * memory is proven.  A small request has at most SMALL_PIECES pieces.
+ * memory is proven.  A small request has at most SMALL_PIECES pieces.  While the engine works for
+ * other queues, a lone read of up to LONE_MAX bytes counts as small, too (engine/lone.c).
  */
 #include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "window/window.h"
+#include "core/engine/share.h"
 #include "core/path/cached.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
@@ -28,6 +30,7 @@
 #include "core/queue/req.h"
 
 #define SMALL_MAX KIB(64)        /* bytes of a request that may go by a window without being told */
+#define LONE_MAX MIB(1)          /* likewise of a read that its caller waits for */
 #define SMALL_PIECES 16u         /* of a request; each costs a system call */
 #define LISTED_WRITE_MAX KIB(64) /* loads take long, and pst_queue_submit() must not */
 
@@ -120,6 +123,29 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
+/* Does nothing else of its queue go with the read, so that its caller waits for it? */
+static bool is_awaited(const struct req *r)
+{
+	const struct pst_queue *q = r->q;
+
+	return r->io.op == PST_OP_READ && r->total <= LONE_MAX && q->nr_inflight == 1 &&
+	       list_empty(&q->prepared);
+}
+
+/* May the request be as long as it is? */
+static bool length_fits(struct req *r, const struct window *w)
+{
+	uint64_t most = r->io.op == PST_OP_WRITE ? w->load_max : w->store_max;
+
+	if (r->total <= SMALL_MAX)
+		return r->total <= most;
+	/* The CPU was no slower with the longest that was measured. */
+	if (most < WINDOW_COST_MAX || !lone_begin(r->eng.share))
+		return false;
+	r->caller.lone = r->eng.share;
+	return true;
+}
+
 /* Returns 0 if a window serves the request better, an errno if no window can be had, -1 if a window
  * is not the better way. */
 static int small_fits(struct req *r)
@@ -128,10 +154,10 @@ static int small_fits(struct req *r)
 	bool write = r->io.op == PST_OP_WRITE;
 	const struct window *w;
 	struct piece p;
-	uint64_t at, most;
+	uint64_t at;
 	int err;
 
-	if (r->total > SMALL_MAX || !few_pieces(r) || !cursor_peek(&r->cur, &p))
+	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
@@ -139,8 +165,7 @@ static int small_fits(struct req *r)
 			     &err);
 	if (!w)
 		return err;
-	most = write ? w->load_max : w->store_max;
-	return r->total <= most ? 0 : -1;
+	return length_fits(r, w) ? 0 : -1;
 }
 
 static char *window_reach_now(const struct holder *by, const struct pst_io *io,

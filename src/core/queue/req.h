@@ -49,6 +49,7 @@ struct req_caller {
 	struct list more;
 	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
 	struct hold *hold; /* kept open by its path for its next part, or NULL */
+	struct share *lone; /* counts it among the reads that callers copy by themselves, or NULL */
 };
 
 /*
