@@ -195,6 +195,7 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 		return r;
 	}
 	s->engine = e;
+	s->fresh_end = &s->fresh;
 	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
 		 as_ms(now_ns() - start));
 	list_add_tail(&q->shares, &s->link);

@@ -14,8 +14,12 @@ struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
 	unsigned nr_slots; /* in use; under the engine's lock */
+	struct req *fresh; /* of the pst_queue_submit() under way, that the engine is to get */
+	struct req **fresh_end;
 };
 
+/* The engines get what pst_queue_submit() has started for them so far. */
+void engines_flush(struct pst_queue *q);
 /* Does it use threads because there was no memory for rings? */
 bool share_without_uring(const struct share *s, const struct pst_queue *q);
 /* The queue's share of the engine that serves the device; made at the first request. */

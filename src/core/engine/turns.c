@@ -432,7 +432,9 @@ void engine_transfer_done(struct req *r)
 		wake_one(e);
 }
 
-static inline void activate(struct req *r)
+/* Under the lock: the request may start.  Returns how many workers have something to do then: as
+ * many are woken at once, because to wake each other takes them too long. */
+static uint64_t activate(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
 	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
@@ -440,34 +442,82 @@ static inline void activate(struct req *r)
 	if (is_long(r))
 		jobs = 1;
 	list_add_tail(&e->active, &r->eng.active);
-	/* As many at once as there will be jobs: to wake each other takes them too long. */
+	return jobs;
+}
+
+static void wake_for(struct engine *e, uint64_t jobs)
+{
 	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
 }
 
 void engine_activate(struct req *r)
 {
-	activate(r);
+	wake_for(r->eng.share->engine, activate(r));
 }
 
 /* Under the lock: the request may start, unless its stream is not there yet. */
-static void take_in(struct req *r)
+static uint64_t take_in(struct req *r)
 {
-	if (order_hold(r))
-		worker_wake(&r->eng.share->engine->workers[0]); /* order_nap() knows it */
-	else
-		activate(r);
+	r->eng.share->engine->nr_reqs++;
+	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
+	if (r->eng.handed_back)
+		return 0;
+	if (!order_hold(r))
+		return activate(r);
+	worker_wake(&r->eng.share->engine->workers[0]); /* order_nap() knows it */
+	return 0;
 }
 
+static void share_flush(struct share *s)
+{
+	struct engine *e = s->engine;
+	struct req *r = TAKE_PTR(s->fresh), *next;
+	uint64_t jobs = 0;
+
+	s->fresh_end = &s->fresh;
+	pthread_mutex_lock(&e->lock);
+	for (; r; r = next) {
+		next = r->next;
+		jobs += take_in(r);
+	}
+	wake_for(e, jobs);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void engines_flush(struct pst_queue *q)
+{
+	struct list *el;
+
+	q->has_fresh = false;
+	list_for_each (el, &q->shares) {
+		struct share *s = list_entry(el, struct share, link);
+
+		if (s->fresh)
+			share_flush(s);
+	}
+}
+
+/*
+ * The workers would be at the first requests while others are still submitted, all of them under
+ * the engine's lock.  So pst_queue_submit() collects requests.
+ */
 static void engine_submit(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct share *s = r->eng.share;
+	struct engine *e = s->engine;
+	struct pst_queue *q = r->q;
 
-	r->q->nr_engine++;
+	q->nr_engine++;
+	/* One with a stream may have been handed back, and then its link is not ours. */
+	if (q->collects && !r->eng.order) {
+		r->next = NULL;
+		*s->fresh_end = r;
+		s->fresh_end = &r->next;
+		q->has_fresh = true;
+		return;
+	}
 	pthread_mutex_lock(&e->lock);
-	e->nr_reqs++;
-	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
-	if (!r->eng.handed_back)
-		take_in(r);
+	wake_for(e, take_in(r));
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -117,6 +117,7 @@ int queue_submit(struct pst_queue *q)
 		queue_disarm(q);
 	q->holder.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
+	q->collects = true;
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -133,9 +134,15 @@ int queue_submit(struct pst_queue *q)
 		}
 		if (r->io.op == PST_OP_READ || may_start(r))
 			req_start(r);
+		/* The first at once, and then as many more as there were. */
+		if (unlikely(q->has_fresh) && !(taken & (taken - 1)))
+			engines_flush(q);
 		if (taken % FLUSH_EVERY == 0)
 			queue_flush(q);
 	}
+	q->collects = false;
+	if (unlikely(q->has_fresh))
+		engines_flush(q);
 	q->nr_prepared -= (unsigned)taken;
 	order_submitted(q);
 	if (taken)

@@ -91,6 +91,8 @@ struct pst_queue {
 	bool more;              /* one on started can go on at once, without any event */
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
+	bool collects;          /* engines get requests at engines_flush(), */
+	bool has_fresh;         /* and there are some */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
