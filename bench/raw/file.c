@@ -69,16 +69,21 @@ static void plan_walk(uint64_t len)
 	walk_start = nr_blocks / 3;
 }
 
+int file_again(bool direct)
+{
+	return open(set.path,
+		    (set.write ? O_RDWR : O_RDONLY) | (direct ? O_DIRECT : 0) | O_CLOEXEC);
+}
+
 void file_open(void)
 {
-	int mode = set.write ? O_RDWR : O_RDONLY;
 	struct stat st;
 
-	fd = open(set.path, mode | O_CLOEXEC);
+	fd = file_again(false);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		die(1, "%s: %s", set.path, strerror(errno));
 	if (set.direct) {
-		fd_direct = open(set.path, mode | O_DIRECT | O_CLOEXEC);
+		fd_direct = file_again(true);
 		if (fd_direct < 0)
 			die(REFUSED, "%s takes no O_DIRECT: %s", set.path, strerror(errno));
 		if (set.block % PAGE)

@@ -97,6 +97,10 @@ static bool lane_buffers(struct lane *l)
 
 static bool lane_init(struct lane *l)
 {
+	l->fd = file_again(false);
+	l->fd_direct = set.direct ? file_again(true) : -1;
+	if (l->fd < 0 || (set.direct && l->fd_direct < 0))
+		return bad(l, 1, "%s: %s", set.path, strerror(errno));
 	if (on_gpu() && !CU(l, cu.cuCtxPushCurrent_v2(ctx)))
 		return false;
 	if (!lane_buffers(l))
@@ -152,7 +156,7 @@ static bool move_cufile(struct lane *l, unsigned slot, uint64_t idx)
 /* One piece of a mode that has no second in flight, or starts its copy and goes on. */
 static bool move(struct lane *l, unsigned slot, uint64_t idx)
 {
-	int on = set.direct ? fd_direct : fd;
+	int on = set.direct ? l->fd_direct : l->fd;
 
 	switch (set.mode) {
 	case PLAIN:
@@ -201,7 +205,7 @@ static bool pass_forward(struct lane *l)
 static bool pass_gpu_write(struct lane *l)
 {
 	uint64_t now = l->begun, idx, ahead = 0;
-	int on = set.direct ? fd_direct : fd;
+	int on = set.direct ? l->fd_direct : l->fd;
 	bool more = take(l, now, &idx);
 
 	if (more && !CU(l, cu.cuMemcpyDtoHAsync_v2(l->host[0], l->dev[0], set.size, l->stream[0])))
@@ -228,7 +232,7 @@ static bool lane_pass(struct lane *l)
 	l->begun = now_ns();
 	if (!(set.mode == GPU_WRITE ? pass_gpu_write(l) : pass_forward(l)))
 		return false;
-	if (set.write && fdatasync(fd) < 0)
+	if (set.write && fdatasync(l->fd) < 0)
 		return bad(l, 1, "syncing %s: %s", set.path, strerror(errno));
 	return true;
 }
@@ -243,7 +247,7 @@ static bool lane_verify(struct lane *l)
 								l->stream[i])) ||
 				 !CU(l, cu.cuStreamSynchronize(l->stream[i]))))
 			return false;
-		if (!full_io(l, false, fd, l->check, l->moved[i]))
+		if (!full_io(l, false, l->fd, l->check, l->moved[i]))
 			return false;
 		if (memcmp(l->check, l->host[i], set.size) != 0)
 			return bad(l, 1, "wrong bytes in the piece at %" PRIu64 " of %s",

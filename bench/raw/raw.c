@@ -107,7 +107,19 @@ static void check_settings(const char *io, bool overwrite)
 
 static void parse(int argc, char *argv[])
 {
-	enum { SIZE = 256, BLOCK, THREADS, OFFSETS, IO, PASSES, SECONDS, BYTES, OVERWRITE, GPU, LIB };
+	enum {
+		SIZE = 256,
+		BLOCK,
+		THREADS,
+		OFFSETS,
+		IO,
+		PASSES,
+		SECONDS,
+		BYTES,
+		OVERWRITE,
+		GPU,
+		LIB
+	};
 	static int cold, write, json;
 	static const struct option longs[] = {
 		{ "size", required_argument, NULL, SIZE },

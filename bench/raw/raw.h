@@ -64,6 +64,9 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char 
 extern int fd, fd_direct; /* buffered; O_DIRECT or -1 */
 
 void file_open(void);
+/* A descriptor for one lane: threads that read by the same one wait for its count of users.  -1 with
+ * errno. */
+int file_again(bool direct);
 /* The part of the first gigabyte that the page cache holds; negative: unknown. */
 double file_resident(void);
 void file_make_cold(void);
@@ -91,6 +94,7 @@ const char *cu_text(cu_result err);
 struct lane {
 	pthread_t thread;
 	unsigned idx;
+	int fd, fd_direct; /* buffered; O_DIRECT or -1 */
 	char *host[SLOTS];
 	char *check;
 	cu_ptr dev[SLOTS];

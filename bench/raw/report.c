@@ -108,11 +108,12 @@ static void print_text(const struct result *v, uint64_t verified)
 static void print_json(const struct result *v, uint64_t verified)
 {
 	(void)printf("{\"tool\": \"raw\", \"mode\": \"%s\", \"write\": %s, \"size\": %" PRIu64
-		     ", \"block\": %" PRIu64 ", \"threads\": %u, \"offsets\": \"%s\", \"io\": \"%s\", \"state\": \"%s\", "
+		     ", \"block\": %" PRIu64
+		     ", \"threads\": %u, \"offsets\": \"%s\", \"io\": \"%s\", \"state\": \"%s\", "
 		     "\"device\": \"%s\", \"gb_per_s\": %.4f, \"p50_us\": %.2f, \"p99_us\": %.2f, "
 		     "\"cpu_s_per_10gb\": %.4f, \"verified_bytes\": %" PRIu64 ", \"passes\": [",
-		     mode_names[set.mode], set.write ? "true" : "false", set.size, set.block, set.threads,
-		     set.random ? "random" : "seq", set.direct ? "direct" : "buffered",
+		     mode_names[set.mode], set.write ? "true" : "false", set.size, set.block,
+		     set.threads, set.random ? "random" : "seq", set.direct ? "direct" : "buffered",
 		     set.cold ? "cold" : "warm", on_gpu() ? gpu_name : "host", median(v, rate),
 		     median(v, p50_us), median(v, p99_us), median(v, cpu_per_10gb), verified);
 	for (unsigned i = 0; i < set.passes; i++)
