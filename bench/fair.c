@@ -10,6 +10,8 @@
  *	         in a loop; a ring whose memory is scribbled over; memory that is published and
  *	         withdrawn in a loop; files that are opened and closed in a loop
  *	busy     loops that compute and know nothing of the mount
+ *	busy3    the same in three sessions: the hostile user's, his worker's and the server's are
+ *		 at work, too
  *
  * They take turns; the ratios are the medians of those of turns that follow one another.  Needs
  * root, and makes its users itself: they need no names.
@@ -53,14 +55,18 @@ static struct {
 
 static char path[4096];
 
+/* Sessions have equal shares of the CPUs (sched_autogroup). */
+static void own_session(void)
+{
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)setsid();
+}
+
 static void become(uid_t uid)
 {
 	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
 		die("cannot become another user: %s; this needs root", strerror(errno));
-	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* Users have sessions of their own, to which the kernel gives equal shares of the CPUs
-	 * (sched_autogroup). */
-	(void)setsid();
+	own_session();
 }
 
 /* ------------------------------------------------------------------- rings */
@@ -320,10 +326,12 @@ static void *compute(void *arg)
 static const struct other {
 	const char *name;
 	void *(*threads[THREADS])(void *arg);
+	unsigned more_sessions; /* with the same threads */
 } others[] = {
 	{ "good", { be_good, be_good, be_good, be_good, be_good } },
 	{ "hostile", { keep_full, post, scribble, publish, open_files } },
 	{ "busy", { compute, compute, compute, compute, compute } },
+	{ "busy3", { compute, compute, compute, compute, compute }, 2 },
 	{ "nobody", { NULL } },
 };
 
@@ -336,6 +344,11 @@ static pid_t start(const struct other *o)
 		return pid;
 	become(OTHER);
 	open_lane(&mine, 77);
+	for (unsigned i = 0; i < o->more_sessions; i++)
+		if (fork() == 0) {
+			own_session();
+			break;
+		}
 	for (uintptr_t i = 0; i < THREADS; i++)
 		if (pthread_create(&thread, NULL, o->threads[i], (void *)(i + 2)))
 			die("no thread");
@@ -398,7 +411,7 @@ static double median(const struct turn *t, size_t off)
 static void run(pid_t victim)
 {
 	static struct turn t[ARRAY_SIZE(others)][PAIRS_MAX];
-	double rate[PAIRS_MAX], p99[PAIRS_MAX], busy[PAIRS_MAX];
+	double rate[PAIRS_MAX], p99[PAIRS_MAX], busy[PAIRS_MAX], busy3[PAIRS_MAX];
 
 	for (unsigned i = 0; i < set.pairs; i++)
 		for (unsigned k = 0; k < ARRAY_SIZE(others); k++) {
@@ -416,11 +429,13 @@ static void run(pid_t victim)
 		rate[i] = t[0][i].rate / t[1][i].rate;
 		p99[i] = t[1][i].p99_us / t[0][i].p99_us;
 		busy[i] = t[2][i].p99_us / t[0][i].p99_us;
+		busy3[i] = t[1][i].p99_us / t[3][i].p99_us;
 	}
 	(void)printf("\n%-40s %8s %8s %8s\n", "ratio", "median", "lowest", "highest");
 	print_ratio("reads/s, good to hostile", rate);
 	print_ratio("p99, hostile to good", p99);
 	print_ratio("p99, busy to good", busy);
+	print_ratio("p99, hostile to busy3", busy3);
 }
 
 static void make_file(void)

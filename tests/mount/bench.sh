@@ -29,7 +29,8 @@ fair() {
 		cat out err
 		return 1
 	}
-	for row in good hostile nobody 'reads/s, good to hostile' 'p99, hostile to good'; do
+	for row in good hostile busy busy3 nobody 'reads/s, good to hostile' 'p99, hostile to good' \
+		'p99, busy to good' 'p99, hostile to busy3'; do
 		grep -q "^$row *[0-9]" out || {
 			cat out
 			return 1
