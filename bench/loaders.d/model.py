@@ -133,6 +133,7 @@ def files_in(folder):
 
 def make(folder, size, tensors, shards):
     """Make a model in a folder, or find the one that an earlier run left there."""
+    os.makedirs(folder, exist_ok=True)
     kept = os.path.join(folder, f"model-{size}-{tensors}-{shards}")
     if os.path.isdir(kept):
         return files_in(kept)

@@ -131,10 +131,9 @@ hangs_and_absent() {
 	says "absent: not installed: no_module_has_this_name; pip install absent-loader" out
 }
 
-# The model stays where --dir says, and is found there again; files of others are taken as well.
+# The model stays where --dir says, in a folder that is made, and is found there again; files of others are taken as well.
 files() {
 	here
-	mkdir kept
 	set -- --device host --only by-hand --state memory
 	"$LOADERS" --load "$LOAD_BENCH" --size 3m --tensors 24 --rounds 1 --dir kept "$@"
 	touch -d @1 kept/model-*/*.safetensors
