@@ -131,7 +131,8 @@ hangs_and_absent() {
 	says "absent: not installed: no_module_has_this_name; pip install absent-loader" out
 }
 
-# The model stays where --dir says, in a folder that is made, and is found there again; files of others are taken as well.
+# The model stays where --dir says, in a folder that is made for it, and is found there again;
+# files of others are taken as well.
 files() {
 	here
 	set -- --device host --only by-hand --state memory
