@@ -488,7 +488,6 @@ void engines_flush(struct pst_queue *q)
 {
 	struct list *el;
 
-	q->has_fresh = false;
 	list_for_each (el, &q->shares) {
 		struct share *s = list_entry(el, struct share, link);
 
@@ -499,7 +498,8 @@ void engines_flush(struct pst_queue *q)
 
 /*
  * The workers would be at the first requests while others are still submitted, all of them under
- * the engine's lock.  So pst_queue_submit() collects requests.
+ * the engine's lock.  So pst_queue_submit() collects requests: the first starts at once, and then
+ * as many more as there were.
  */
 static void engine_submit(struct req *r)
 {
@@ -513,7 +513,9 @@ static void engine_submit(struct req *r)
 		r->next = NULL;
 		*s->fresh_end = r;
 		s->fresh_end = &r->next;
-		q->has_fresh = true;
+		q->nr_fresh++;
+		if (!(q->nr_fresh & (q->nr_fresh - 1)))
+			engines_flush(q);
 		return;
 	}
 	pthread_mutex_lock(&e->lock);

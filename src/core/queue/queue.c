@@ -134,15 +134,14 @@ int queue_submit(struct pst_queue *q)
 		}
 		if (r->io.op == PST_OP_READ || may_start(r))
 			req_start(r);
-		/* The first at once, and then as many more as there were. */
-		if (unlikely(q->has_fresh) && !(taken & (taken - 1)))
-			engines_flush(q);
 		if (taken % FLUSH_EVERY == 0)
 			queue_flush(q);
 	}
 	q->collects = false;
-	if (unlikely(q->has_fresh))
+	if (unlikely(q->nr_fresh)) {
+		q->nr_fresh = 0;
 		engines_flush(q);
+	}
 	q->nr_prepared -= (unsigned)taken;
 	order_submitted(q);
 	if (taken)

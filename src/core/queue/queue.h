@@ -92,7 +92,7 @@ struct pst_queue {
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	bool collects;          /* engines get requests at engines_flush(), */
-	bool has_fresh;         /* and there are some */
+	unsigned nr_fresh;      /* of this pst_queue_submit(), so many */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
