@@ -116,6 +116,15 @@ def more_files_than_descriptors():
 
 
 @case
+def tensors_without_bytes_are_not_saved():
+    t = torch()
+    path = f"{work}/meta.safetensors"
+    e = gives(RuntimeError, st.save_file, {"x": t.zeros(2, device="meta")}, path)
+    true("Cannot copy out of meta tensor" in str(e) and "'x'" in str(e), str(e))
+    true(not os.path.exists(path), "a file was made")
+
+
+@case
 def names_in_an_old_index_that_are_no_models():
     t = torch()
     from penstock import torch as pt

@@ -45,7 +45,8 @@ def _of_torch(name, tensor, names):
         raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.device.type == "meta":
-        raise SafetensorError(f"tensor '{name}' is on the device 'meta' and has no bytes")
+        # torch's own class and words, which callers of the package safetensors get.
+        raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
     if tensor.device.type not in ("cpu", "cuda"):
         # Memory that only torch reaches.
         tensor = tensor.cpu()
