@@ -10,9 +10,9 @@
 
 static int check1(struct pst_seg s, uint64_t mem_len)
 {
-	uint64_t total;
+	struct segs_shape shape;
 
-	return segs_check(&s, 1, mem_len, &total);
+	return segs_check(&s, 1, mem_len, &shape);
 }
 
 static void sums(void)
@@ -20,13 +20,33 @@ static void sums(void)
 	struct pst_seg v[] = { { 0, 0, 10, 0, 0, 0 },
 			       { 5, 0, 7, 100, 10, 3 },
 			       { 9, 9, 1, 9, 9, 1 } };
-	uint64_t total = 77;
+	struct segs_shape shape = { .total = 77 };
 
-	T_OK(segs_check(v, 3, 100, &total));
-	T_EQ(total, 10 + 21 + 1);
-	T_EQ(segs_check(v, 3, 26, &total), -ERANGE);
-	T_EQ(total, 32); /* written on success only */
-	T_OK(segs_check(v, 3, 27, &total));
+	T_OK(segs_check(v, 3, 100, &shape));
+	T_EQ(shape.total, 10 + 21 + 1);
+	T_EQ(segs_check(v, 3, 26, &shape), -ERANGE);
+	T_EQ(shape.total, 32); /* written on success only */
+	T_OK(segs_check(v, 3, 27, &shape));
+}
+
+static void shapes(void)
+{
+	struct pst_seg v[] = { { 4096, 0, 10, 0, 0, 0 }, { 8192, 20, 10, 0, 0, 1 } };
+	struct segs_shape shape;
+
+	T_OK(segs_check(v, 2, 100, &shape));
+	T_EQ(shape.even, 10);
+	T_EQ(shape.off_bits, 4096 | 8192);
+	v[1].len = 9;
+	v[1].file_off = 3;
+	T_OK(segs_check(v, 2, 100, &shape));
+	T_EQ(shape.even, 0);
+	T_EQ(shape.off_bits, 4096 | 3);
+	v[1] = (struct pst_seg){ 0, 20, 10, 10, 10, 2 };
+	T_OK(segs_check(v, 2, 100, &shape));
+	T_EQ(shape.even, 0);
+	T_OK(segs_check(v, 1, 100, &shape));
+	T_EQ(shape.even, 10);
 }
 
 static void limits(void)
@@ -88,7 +108,8 @@ static void walks(void)
 {
 	for (unsigned round = 0; round < 300; round++) {
 		struct pst_seg v[6];
-		uint64_t nr = 1 + rig_below(RIG_NR(v)), total = 0, sum = 0;
+		uint64_t nr = 1 + rig_below(RIG_NR(v)), sum = 0;
+		struct segs_shape shape;
 
 		for (uint64_t i = 0; i < nr; i++) {
 			uint64_t len = 1 + rig_below(50);
@@ -101,8 +122,8 @@ static void walks(void)
 						 rig_below(9) };
 			sum += len * (v[i].count ? v[i].count : 1);
 		}
-		T_OK(segs_check(v, nr, 10000, &total));
-		T_EQ(total, sum);
+		T_OK(segs_check(v, nr, 10000, &shape));
+		T_EQ(shape.total, sum);
 		walk(v, nr, 1 + rig_below(100));
 	}
 }
@@ -126,6 +147,7 @@ int main(void)
 {
 	rig_init();
 	T_RUN(sums);
+	T_RUN(shapes);
 	T_RUN(limits);
 	T_RUN(walks);
 	T_RUN(adjacent);

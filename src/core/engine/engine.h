@@ -26,6 +26,7 @@
 #include "core/engine/share.h"
 #include "core/path/part.h"
 #include "core/queue/clock.h"
+#include "core/queue/cursor.h"
 
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
@@ -59,8 +60,10 @@ struct job {
 	uint64_t pos, len; /* range in piece order */
 	unsigned nr_parts, nr_spans;
 	unsigned nr_moving; /* parts */
-	uint64_t ticket;    /* on its worker's stream */
-	int copy_err;       /* of the copier's batch, positive */
+	struct cursor from; /* of claimed pieces, which are not in parts and spans yet */
+	bool claimed;
+	uint64_t ticket; /* on its worker's stream */
+	int copy_err;    /* of the copier's batch, positive */
 	uint64_t limit, err_pos;
 	int err;
 	uint32_t why;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Filling a slot: with pieces of the request, and the file operations that these take.
+ *
+ * To look at hundreds of segments takes microseconds, and all workers want the engine's lock for their
+ * next job.  So pieces of one length are only claimed under it: how many fit can be told without
+ * looking at them.
  */
 #include <string.h>
 
@@ -10,6 +14,8 @@
 #include "core/path/plan.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
+
+#define EVEN_MAX KIB(64) /* longer pieces are few */
 
 static uint64_t block(const struct req *r)
 {
@@ -83,23 +89,70 @@ static void build_redo(struct job *j)
 	transfers_redo_skip(r, j->len);
 }
 
-static void build_next(struct job *j)
+/* Up to max bytes of the pieces from there on; how many found room. */
+static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 {
-	struct req *r = j->req;
-	uint64_t n, max = engine_part(r);
+	const struct req *r = j->req;
+	uint64_t n, len = 0;
 	struct piece pc;
 
-	while (j->len < max && cursor_peek(&r->cur, &pc)) {
-		n = max - j->len;
+	while (len < max && cursor_peek(from, &pc)) {
+		n = max - len;
 		if (unlikely(r->plan.pieces))
 			n = MIN(n, transfers_leave(r, &pc));
 		if (n)
 			n = job_add(j, &pc, n);
 		if (!n)
 			break;
-		cursor_skip(&r->cur, n);
-		j->len += n;
+		cursor_skip(from, n);
+		len += n;
 	}
+	return len;
+}
+
+/* Bytes that each piece takes of a slot at most. */
+static uint64_t even_room(const struct req *r)
+{
+	uint64_t blk = block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;
+
+	return align_up(r->shape.even + lead, blk);
+}
+
+/* How many whole pieces of one length the job may claim; 0: it must look at them. */
+static uint64_t even_pieces(const struct job *j, uint64_t max)
+{
+	const struct req *r = j->req;
+	const struct cursor *c = &r->cur;
+	uint64_t nr, most;
+
+	/* The clock stops requests with streams, and does not wait for who looks at segments. */
+	if (r->one_piece || !r->io.segs || !r->shape.even || r->shape.even > EVEN_MAX || c->off ||
+	    r->plan.pieces || r->eng.order)
+		return 0;
+	nr = MIN(max / r->shape.even, c->nr - c->seg);
+	most = MIN(j->engine->slot_size / even_room(r), (uint64_t)JOB_PIECES);
+	return MIN(nr, most);
+}
+
+static void build_next(struct job *j)
+{
+	struct req *r = j->req;
+	uint64_t max = engine_part(r), nr = even_pieces(j, max);
+
+	j->claimed = nr > 1;
+	if (j->claimed) {
+		j->from = r->cur;
+		j->len = nr * r->shape.even;
+		cursor_skip_even(&r->cur, nr, r->shape.even);
+	} else {
+		j->len = build_from(j, &r->cur, max);
+	}
+}
+
+void job_build_claimed(struct job *j)
+{
+	/* Fewer only where the caller has changed segments meanwhile: as if the file ended. */
+	j->limit = j->pos + build_from(j, &j->from, j->len);
 }
 
 void job_build(struct job *j)
@@ -112,7 +165,7 @@ void job_build(struct job *j)
 	j->err = j->detail = 0;
 	j->why = j->flags = j->paths = j->crc = 0;
 	j->dev_path = 0;
-	j->mapped = j->alone = j->at_copier = false;
+	j->mapped = j->alone = j->at_copier = j->claimed = false;
 	j->copy_err = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
 	if (unlikely(r->eng.redo))

@@ -6,6 +6,7 @@
  * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
  * it has, and the other queues go on.
  */
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include "core/engine/engine.h"
@@ -216,6 +217,8 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->lost = false;
 	w->nr_jobs++;
 	job_build(j);
+	if (j->claimed)
+		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
 	r->eng.nr_jobs++;
 	list_add_tail(&r->eng.jobs, &j->of_req);
@@ -267,6 +270,11 @@ struct job *engine_next(struct worker *w)
 	if (!j && leaves && is_extra(w))
 		wake_of(e, e->nr_usual);
 	pthread_mutex_unlock(&e->lock);
+	if (j && j->claimed) {
+		job_build_claimed(j);
+		/* Pairs with engine_stop(). */
+		atomic_fetch_sub(&j->req->eng.nr_building, 1);
+	}
 	return j;
 }
 
@@ -557,6 +565,9 @@ static void engine_stop(struct req *r, int err)
 	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
 	order_stopped(e);
+	/* Its completion goes out, and then the segments are the caller's again. */
+	while (unlikely(atomic_load(&r->eng.nr_building)))
+		(void)sched_yield();
 }
 
 static void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)

@@ -52,9 +52,10 @@ static bool seg_end(uint64_t off, uint64_t len, uint64_t stride, uint64_t count,
 	return true;
 }
 
-int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64_t *ret_total)
+int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct segs_shape *ret)
 {
-	uint64_t total = 0, pieces = 0;
+	uint64_t total = 0, pieces = 0, off_bits = 0;
+	bool even = true;
 
 	for (uint64_t i = 0; i < nr; i++) {
 		const struct pst_seg *s = &segs[i];
@@ -82,7 +83,9 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64
 		if ((s->count > 1 && __builtin_mul_overflow(s->len, s->count, &bytes)) ||
 		    __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX)
 			return err_set(EOVERFLOW, "the segments add up to more than 2^63 bytes");
+		even &= s->len == segs->len && s->count < 2;
+		off_bits |= s->file_off;
 	}
-	*ret_total = total;
+	*ret = (struct segs_shape){ total, even ? segs->len : 0, off_bits };
 	return 0;
 }

@@ -19,6 +19,13 @@ struct piece {
 	uint64_t pos; /* bytes of the request before it, in piece order */
 };
 
+/* What there is to know of all pieces of a request. */
+struct segs_shape {
+	uint64_t total;    /* bytes */
+	uint64_t even;     /* bytes of each piece; 0: they differ, or a segment repeats its own */
+	uint64_t off_bits; /* that are set in any offset in the file */
+};
+
 /* Walks the pieces of a request in order. */
 struct cursor {
 	const struct pst_seg *segs;
@@ -76,13 +83,20 @@ static inline void cursor_skip(struct cursor *c, uint64_t len)
 	}
 }
 
+/* Take the next nr pieces, which are whole and of the same length. */
+static inline void cursor_skip_even(struct cursor *c, uint64_t nr, uint64_t len)
+{
+	c->seg += nr;
+	c->pos += nr * len;
+}
+
 /* Does one piece fit into a file and into memory of that length?  If not, segs_check() says why. */
 static inline bool piece_fits(uint64_t file_off, uint64_t mem_off, uint64_t len, uint64_t mem_len)
 {
 	return len && len <= mem_len && mem_off <= mem_len - len && file_off <= INT64_MAX - len;
 }
 
-/* Check segments against the memory's length; the sum of bytes in *ret_total. */
-int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, uint64_t *ret_total);
+/* Check segments against the memory's length. */
+int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct segs_shape *ret);
 
 #endif

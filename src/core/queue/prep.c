@@ -32,8 +32,8 @@ static struct pst_seg inline_seg(const struct pst_io *io)
 	return (struct pst_seg){ io->file_off, io->mem_off, io->len, 0, 0, 1 };
 }
 
-/* The pieces of a read or write, and how many bytes they have. */
-static int check_pieces(const struct pst_io *io, uint64_t *ret_total)
+/* The pieces of a read or write. */
+static int check_pieces(const struct pst_io *io, struct segs_shape *ret)
 {
 	uint64_t mem_len = io->mem->len;
 	struct pst_seg seg;
@@ -42,19 +42,19 @@ static int check_pieces(const struct pst_io *io, uint64_t *ret_total)
 		if (!io->nr_segs || io->nr_segs > PST_SEGS_MAX)
 			return err_set(EINVAL, "nr_segs is %" PRIu64 ", not 1 to %u", io->nr_segs,
 				       PST_SEGS_MAX);
-		return segs_check(io->segs, io->nr_segs, mem_len, ret_total);
+		return segs_check(io->segs, io->nr_segs, mem_len, ret);
 	}
 	if (unlikely(io->nr_segs))
 		return err_set(EINVAL, "nr_segs is set, but segs is NULL");
 	if (likely(piece_fits(io->file_off, io->mem_off, io->len, mem_len))) {
-		*ret_total = io->len;
+		ret->total = io->len;
 		return 0;
 	}
 	seg = inline_seg(io);
-	return segs_check(&seg, 1, mem_len, ret_total);
+	return segs_check(&seg, 1, mem_len, ret);
 }
 
-static int prep_check(const struct pst_io *io, uint64_t *ret_total)
+static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 {
 	const struct pst_file *f = io->file;
 
@@ -71,7 +71,7 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total)
 			return err_set(EINVAL,
 				       "a sync has no memory to order; leave stream NULL: it "
 				       "follows the writes before it, and they their streams");
-		*ret_total = 0;
+		*ret = (struct segs_shape){ 0 };
 		return 0;
 	}
 	if (unlikely(!io->mem))
@@ -87,7 +87,7 @@ static int prep_check(const struct pst_io *io, uint64_t *ret_total)
 		if (unlikely(!(io->mem->rights & PST_RIGHT_READ)))
 			return err_set(EACCES, "the grant of this memory does not allow reading");
 	}
-	return check_pieces(io, ret_total);
+	return check_pieces(io, ret);
 }
 
 /* It is looked at again at submit; here there is a sentence for it. */
@@ -116,6 +116,7 @@ static void prep_engine(struct req *r, struct share *share)
 	r->eng.handed_back = r->eng.dead = false;
 	r->eng.nr_jobs = r->eng.nr_touch = r->eng.nr_file = 0;
 	r->eng.redo = NULL;
+	atomic_store_explicit(&r->eng.nr_building, 0, memory_order_relaxed);
 	r->eng.nr_crcs = r->eng.max_crcs = 0;
 }
 
@@ -127,8 +128,9 @@ static inline void prep_piece(struct req *r)
 	r->one_piece = r->can_judge = true;
 }
 
-static void prep_segs(struct req *r)
+static void prep_segs(struct req *r, const struct segs_shape *shape)
 {
+	r->shape = *shape;
 	cursor_init(&r->cur, r->io.segs, r->io.nr_segs);
 	r->one_piece = r->io.nr_segs == 1 && r->io.segs->count < 2;
 	r->can_judge = plan_can_judge(r);
@@ -157,11 +159,11 @@ static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst
 static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 {
 	struct share *share = NULL;
+	struct segs_shape shape;
 	struct req *r;
-	uint64_t total;
 	int err;
 
-	err = prep_check(io, &total);
+	err = prep_check(io, &shape);
 	if (err < 0)
 		return err;
 	if (list_empty(&q->free))
@@ -200,14 +202,14 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 			use_put(q, TAKE_PTR(r->mem_use));
 		return -ENOMEM;
 	}
-	prep_req(q, r, io, total);
+	prep_req(q, r, io, shape.total);
 	if (io->op == PST_OP_SYNC)
 		return 0;
 	if (io->segs)
-		prep_segs(r);
+		prep_segs(r, &shape);
 	else
 		prep_piece(r);
-	r->one_part = r->one_piece && total <= PART_MAX && mem_on_host(io->mem);
+	r->one_part = r->one_piece && shape.total <= PART_MAX && mem_on_host(io->mem);
 	return 0;
 }
 

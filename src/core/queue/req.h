@@ -47,8 +47,8 @@ struct req_caller {
 	unsigned nr_parts; /* of its own, and from q->parts */
 	struct part first;
 	struct list more;
-	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
-	struct hold *hold; /* kept open by its path for its next part, or NULL */
+	char *bounce;       /* buffer of a small write's bytes, that its path loaded, or NULL */
+	struct hold *hold;  /* kept open by its path for its next part, or NULL */
 	struct share *lone; /* counts it among the reads that callers copy by themselves, or NULL */
 };
 
@@ -62,13 +62,14 @@ struct req_engine {
 	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
 	uint64_t barrier_until;     /* when that has to end */
 	bool handed_back;
-	bool dead;              /* its completion went out: nobody takes results any more */
-	unsigned nr_jobs;       /* in flight */
-	struct list jobs;       /* of these, those with a slot */
-	unsigned nr_touch;      /* jobs whose copies may touch the memory now */
-	unsigned nr_file;       /* jobs whose file operations are in flight */
-	struct transfer *redo;  /* not moved without slots: to be staged */
-	struct crc_range *crcs; /* checksums of jobs, in any order */
+	bool dead;               /* its completion went out: nobody takes results any more */
+	unsigned nr_jobs;        /* in flight */
+	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
+	struct list jobs;        /* of these, those with a slot */
+	unsigned nr_touch;       /* jobs whose copies may touch the memory now */
+	unsigned nr_file;        /* jobs whose file operations are in flight */
+	struct transfer *redo;   /* not moved without slots: to be staged */
+	struct crc_range *crcs;  /* checksums of jobs, in any order */
 	unsigned nr_crcs, max_crcs;
 };
 
@@ -105,10 +106,11 @@ struct req {
 	bool can_judge; /* see plan_can_judge() */
 	const struct req_ops *ops;
 	struct plan plan;
-	struct cursor cur;   /* the rest that has not been started */
-	_Atomic int end_err; /* the errno of an early end: ETIMEDOUT or ECANCELED */
-	bool stop;           /* start nothing more for it */
-	bool started;        /* a write, counted in q->nr_writes */
+	struct cursor cur;       /* the rest that has not been started */
+	struct segs_shape shape; /* of a request with segments */
+	_Atomic int end_err;     /* the errno of an early end: ETIMEDOUT or ECANCELED */
+	bool stop;               /* start nothing more for it */
+	bool started;            /* a write, counted in q->nr_writes */
 	bool sync_started;
 	atomic_bool compared; /* a part of it was, or is being */
 	unsigned nr_before;   /* a sync: writes that must complete first */
