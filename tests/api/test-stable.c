@@ -311,6 +311,34 @@ static void no_cuda(void)
 	T_SKIP("%s", pst_error_text());
 }
 
+/* Of pinned pages the device copies by itself, also while the engine works for another queue. */
+static void lone_reads_take_pinned_pages(void)
+{
+	struct pst_file *f = stable(), *other;
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+	struct pst_done d;
+	struct pst_io io;
+
+	if (!stall)
+		T_SKIP("needs the library of tests/stub");
+	wait_pinned(f, m);
+	other = rig_open(rig_path("data"), RIG_R);
+	io = rig_io(PST_OP_READ, other, m, 0, 2 * PIECE, 2 * PIECE);
+	T_OK(pst_queue_prep(q, &io));
+	delay_us(50000);
+	T_EQ(pst_queue_submit(q), 1);
+	d = rig_read(f, m, 0, 0, PIECE);
+	delay_us(0);
+	rig_show(&d);
+	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_PAGECACHE));
+	T_EQ(rig_reap1(q).res, (int64_t)(2 * PIECE));
+	pst_queue_free(q);
+	pst_file_close(other);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static void run(const char *name, void (*fn)(void))
 {
 	static const char *const backends[] = { "", "uring", "threads" };
@@ -367,6 +395,7 @@ int main(int argc, char **argv)
 	RUN(read_once_is_not_pinned);
 	RUN(close_does_not_unpin);
 	RUN(close_while_pinning);
+	RUN(lone_reads_take_pinned_pages);
 	RIG_RUN1(the_process_may_end);
 	pst_mem_free(keep);
 	return rig_done();

@@ -126,7 +126,7 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_reqs;       /* submitted and not handed back */
+	unsigned nr_reqs;       /* that wait for nothing but workers and files: see uncount() */
 	unsigned nr_lone;       /* reads that their callers copy: lone.c */
 	struct worker *watcher; /* who sleeps until the copier's batches end, or NULL */
 	bool stop;

@@ -28,10 +28,10 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 void engine_unshare(struct share *s);
 /*
  * lone.c: should the caller copy a read by itself, that its queue has nothing else with?  If so, it
- * counts as one that does until lone_end().
+ * counts as one that does until lone_end(), which does nothing else.
  */
-bool lone_begin(struct share *s);
-void lone_end(struct share *s);
+bool lone_begin(struct req *r);
+void lone_end(struct req *r);
 /* Reads of the share may have barriers from now on: 0, or -EAGAIN without a thread. */
 int order_prepare(struct share *s);
 /*

@@ -31,6 +31,13 @@ static bool has_more(const struct req *r)
 	return r->eng.redo || !cursor_at_end(&r->cur);
 }
 
+/* Under the lock: the request is through, or was stopped. */
+static void uncount(struct req *r)
+{
+	r->eng.share->engine->nr_reqs -= r->eng.counted;
+	r->eng.counted = false;
+}
+
 /* Under the lock: the request is through; its queue gets it back. */
 static inline void hand_back_if_idle(struct req *r)
 {
@@ -44,8 +51,8 @@ static inline void hand_back_if_idle(struct req *r)
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	list_del(&r->eng.active);
 	order_open(r);
+	uncount(r);
 	r->eng.handed_back = true;
-	r->eng.share->engine->nr_reqs--;
 	queue_hand_back(r);
 }
 
@@ -450,6 +457,8 @@ static uint64_t activate(struct req *r)
 	if (is_long(r))
 		jobs = 1;
 	list_add_tail(&e->active, &r->eng.active);
+	e->nr_reqs++;
+	r->eng.counted = true;
 	return jobs;
 }
 
@@ -466,7 +475,6 @@ void engine_activate(struct req *r)
 /* Under the lock: the request may start, unless its stream is not there yet. */
 static uint64_t take_in(struct req *r)
 {
-	r->eng.share->engine->nr_reqs++;
 	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
 	if (r->eng.handed_back)
 		return 0;
@@ -486,7 +494,7 @@ static void share_flush(struct share *s)
 	pthread_mutex_lock(&e->lock);
 	for (; r; r = next) {
 		next = r->next;
-		jobs += take_in(r);
+		jobs += activate(r);
 	}
 	wake_for(e, jobs);
 	pthread_mutex_unlock(&e->lock);
@@ -496,6 +504,8 @@ void engines_flush(struct pst_queue *q)
 {
 	struct list *el;
 
+	q->nr_given += q->nr_fresh;
+	q->nr_fresh = 0;
 	list_for_each (el, &q->shares) {
 		struct share *s = list_entry(el, struct share, link);
 
@@ -522,7 +532,7 @@ static void engine_submit(struct req *r)
 		*s->fresh_end = r;
 		s->fresh_end = &r->next;
 		q->nr_fresh++;
-		if (!(q->nr_fresh & (q->nr_fresh - 1)))
+		if (q->nr_fresh >= q->nr_given)
 			engines_flush(q);
 		return;
 	}

@@ -262,8 +262,7 @@ static void restage(struct req *r)
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
-	if (r->caller.lone)
-		lone_end(TAKE_PTR(r->caller.lone));
+	lone_end(r);
 	r->ops = path_ops_of(r->plan.dev)->by;
 	r->ops->start(r);
 }

@@ -62,6 +62,7 @@ static uint64_t bounce_lead(const struct req *r)
 static void let_go(struct req *r)
 {
 	hold_put(&r->q->holder, &r->caller.hold);
+	lone_end(r);
 }
 
 static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold)
@@ -123,27 +124,14 @@ static bool few_pieces(const struct req *r)
 	return true;
 }
 
-/* Does nothing else of its queue go with the read, so that its caller waits for it? */
+/* Does nothing else of its queue go with the read, so that its caller waits for it?  Of a file that
+ * the device reads by itself nobody has to wait for a copy. */
 static bool is_awaited(const struct req *r)
 {
 	const struct pst_queue *q = r->q;
 
 	return r->io.op == PST_OP_READ && r->total <= LONE_MAX && q->nr_inflight == 1 &&
-	       list_empty(&q->prepared);
-}
-
-/* May the request be as long as it is? */
-static bool length_fits(struct req *r, const struct window *w)
-{
-	uint64_t most = r->io.op == PST_OP_WRITE ? w->load_max : w->store_max;
-
-	if (r->total <= SMALL_MAX)
-		return r->total <= most;
-	/* The CPU was no slower with the longest that was measured. */
-	if (most < WINDOW_COST_MAX || !lone_begin(r->eng.share))
-		return false;
-	r->caller.lone = r->eng.share;
-	return true;
+	       list_empty(&q->prepared) && !r->plan.from;
 }
 
 /* Returns 0 if a window serves the request better, an errno if no window can be had, -1 if a window
@@ -154,7 +142,7 @@ static int small_fits(struct req *r)
 	bool write = r->io.op == PST_OP_WRITE;
 	const struct window *w;
 	struct piece p;
-	uint64_t at;
+	uint64_t at, most;
 	int err;
 
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
@@ -165,7 +153,11 @@ static int small_fits(struct req *r)
 			     &err);
 	if (!w)
 		return err;
-	return length_fits(r, w) ? 0 : -1;
+	most = write ? w->load_max : w->store_max;
+	if (r->total <= SMALL_MAX)
+		return r->total <= most ? 0 : -1;
+	/* The CPU was no slower with the longest that was measured. */
+	return most == WINDOW_COST_MAX && lone_begin(r) ? 0 : -1;
 }
 
 static char *window_reach_now(const struct holder *by, const struct pst_io *io,

@@ -19,7 +19,7 @@
 static bool has_extras(const struct req *r)
 {
 	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
-	       (uintptr_t)r->caller.hold | (uintptr_t)r->caller.lone;
+	       (uintptr_t)r->caller.hold | r->caller.lone;
 }
 
 static _cold_ void release_extras(struct req *r)
@@ -28,8 +28,7 @@ static _cold_ void release_extras(struct req *r)
 	free(TAKE_PTR(r->eng.crcs));
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
-	if (r->caller.lone)
-		lone_end(TAKE_PTR(r->caller.lone));
+	lone_end(r);
 }
 
 static inline void release(struct req *r)

@@ -113,7 +113,7 @@ static int not_full(int err)
 static void prep_engine(struct req *r, struct share *share)
 {
 	r->eng.share = share;
-	r->eng.handed_back = r->eng.dead = false;
+	r->eng.handed_back = r->eng.dead = r->eng.counted = false;
 	r->eng.nr_jobs = r->eng.nr_touch = r->eng.nr_file = 0;
 	r->eng.redo = NULL;
 	atomic_store_explicit(&r->eng.nr_building, 0, memory_order_relaxed);
@@ -202,6 +202,7 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 			use_put(q, TAKE_PTR(r->mem_use));
 		return -ENOMEM;
 	}
+	q->has_barriers |= (io->flags & PST_IO_STREAM_WAIT) != 0;
 	prep_req(q, r, io, shape.total);
 	if (io->op == PST_OP_SYNC)
 		return 0;

@@ -49,8 +49,11 @@ static int req_choose(struct req *r)
 
 	for (unsigned asks = r->plan.asks; err == 0 && asks; asks &= asks - 1)
 		err = path_list[__builtin_ctz(asks)]->choose(r);
-	if (unlikely(r->io.stream) && err == 0)
+	if (unlikely(r->io.stream) && err == 0) {
+		/* That asks the driver, which takes its time. */
+		engines_flush(r->q);
 		err = order_begin(r);
+	}
 	return err;
 }
 
@@ -107,6 +110,32 @@ static bool may_start(struct req *r)
 	return false;
 }
 
+/* The operations and requests that were started so far begin. */
+static void submit_flush(struct pst_queue *q)
+{
+	if (unlikely(q->nr_fresh))
+		engines_flush(q);
+	queue_flush(q);
+}
+
+/*
+ * Reads that keep their streams waiting start last.  From then on until order_submitted() nothing
+ * here may wait for the device: the first window of a process does, when it is proven.
+ */
+static _cold_ void barriers_last(struct pst_queue *q)
+{
+	struct list others = LIST_INIT(others), *e, *n;
+
+	q->has_barriers = false;
+	list_for_each_safe (e, n, &q->prepared)
+		if (!(list_entry(e, struct req, link)->io.flags & PST_IO_STREAM_WAIT))
+			list_move_tail(&others, e);
+	while (!list_empty(&q->prepared))
+		list_move_tail(&others, q->prepared.next);
+	while (!list_empty(&others))
+		list_move_tail(&q->prepared, others.next);
+}
+
 int queue_submit(struct pst_queue *q)
 {
 	uint64_t now = now_ns();
@@ -118,6 +147,8 @@ int queue_submit(struct pst_queue *q)
 	q->holder.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
 	q->collects = true;
+	if (unlikely(q->has_barriers))
+		barriers_last(q);
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 
@@ -128,19 +159,17 @@ int queue_submit(struct pst_queue *q)
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)
 			q->next_deadline = r->deadline;
-		if (r->deadline <= now) {
+		if (r->deadline <= now)
 			req_fail(r, ETIMEDOUT);
-			continue;
-		}
-		if (r->io.op == PST_OP_READ || may_start(r))
+		else if (r->io.op == PST_OP_READ || may_start(r))
 			req_start(r);
 		if (taken % FLUSH_EVERY == 0)
-			queue_flush(q);
+			submit_flush(q);
 	}
 	q->collects = false;
-	if (unlikely(q->nr_fresh)) {
-		q->nr_fresh = 0;
+	if (unlikely(q->nr_given)) {
 		engines_flush(q);
+		q->nr_given = 0;
 	}
 	q->nr_prepared -= (unsigned)taken;
 	order_submitted(q);

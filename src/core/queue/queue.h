@@ -92,7 +92,9 @@ struct pst_queue {
 	unsigned nr_writes;     /* started, not completed */
 	unsigned nr_engine;     /* requests that an engine has */
 	bool collects;          /* engines get requests at engines_flush(), */
-	unsigned nr_fresh;      /* of this pst_queue_submit(), so many */
+	unsigned nr_fresh;      /* which so many wait for, and so many of this */
+	unsigned nr_given;      /* pst_queue_submit() have had */
+	bool has_barriers;      /* a prepared read keeps its stream waiting */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;

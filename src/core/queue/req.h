@@ -47,9 +47,9 @@ struct req_caller {
 	unsigned nr_parts; /* of its own, and from q->parts */
 	struct part first;
 	struct list more;
-	char *bounce;       /* buffer of a small write's bytes, that its path loaded, or NULL */
-	struct hold *hold;  /* kept open by its path for its next part, or NULL */
-	struct share *lone; /* counts it among the reads that callers copy by themselves, or NULL */
+	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
+	struct hold *hold; /* kept open by its path for its next part, or NULL */
+	bool lone;         /* counted among the reads that callers copy: lone_end() is due */
 };
 
 /*
@@ -62,6 +62,7 @@ struct req_engine {
 	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
 	uint64_t barrier_until;     /* when that has to end */
 	bool handed_back;
+	bool counted;            /* in engine->nr_reqs */
 	bool dead;               /* its completion went out: nobody takes results any more */
 	unsigned nr_jobs;        /* in flight */
 	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
@@ -117,7 +118,7 @@ struct req {
 
 	struct list link;  /* on the list of its state, see life.h */
 	struct list waits; /* on q->held or q->started, or by itself */
-	struct req *next;  /* on q->finished */
+	struct req *next;  /* on q->finished, or before that on share->fresh */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 
