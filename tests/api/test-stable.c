@@ -331,7 +331,8 @@ static void lone_reads_take_pinned_pages(void)
 	d = rig_read(f, m, 0, 0, PIECE);
 	delay_us(0);
 	rig_show(&d);
-	T_EQ(d.paths, PST_PATH_BIT(PST_PATH_PAGECACHE));
+	/* Pages that were pinned in several pieces may go by one kernel. */
+	T_EQ(d.paths & ~PST_PATH_BIT(PST_PATH_GATHER), PST_PATH_BIT(PST_PATH_PAGECACHE));
 	T_EQ(rig_reap1(q).res, (int64_t)(2 * PIECE));
 	pst_queue_free(q);
 	pst_file_close(other);

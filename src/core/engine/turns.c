@@ -560,6 +560,7 @@ void engine_stop_locked(struct req *r, int err)
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->eng.active);
+	uncount(r);
 	jobs_lost(r);
 	if (unlikely(r->plan.pieces))
 		r->plan.pieces->stopped(r);
