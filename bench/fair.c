@@ -328,11 +328,11 @@ static const struct other {
 	void *(*threads[THREADS])(void *arg);
 	unsigned more_sessions; /* with the same threads */
 } others[] = {
-	{ "good", { be_good, be_good, be_good, be_good, be_good } },
-	{ "hostile", { keep_full, post, scribble, publish, open_files } },
-	{ "busy", { compute, compute, compute, compute, compute } },
+	{ "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
+	{ "hostile", { keep_full, post, scribble, publish, open_files }, 0 },
+	{ "busy", { compute, compute, compute, compute, compute }, 0 },
 	{ "busy3", { compute, compute, compute, compute, compute }, 2 },
-	{ "nobody", { NULL } },
+	{ "nobody", { NULL }, 0 },
 };
 
 static pid_t start(const struct other *o)

@@ -64,8 +64,8 @@ __attribute__((noreturn, format(printf, 2, 3))) void die(int status, const char 
 extern int fd, fd_direct; /* buffered; O_DIRECT or -1 */
 
 void file_open(void);
-/* A descriptor for one lane: threads that read by the same one wait for its count of users.  -1 with
- * errno. */
+/* A descriptor for one lane: threads that read by the same one wait for its count of users.
+ * -1 with errno. */
 int file_again(bool direct);
 /* The part of the first gigabyte that the page cache holds; negative: unknown. */
 double file_resident(void);

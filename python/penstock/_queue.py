@@ -532,16 +532,26 @@ class Queue(Owner):
         if self._loop is loop:
             return loop
         if self._loop is not None:
-            if not self._loop.is_closed():
+            if self._loop.is_running():
                 raise RuntimeError("another event loop waits for this queue")
-            # Those of a loop that has ended will not be asked for any more.
-            for number in list(self._futures):
-                self._give_up(number)
-            self._waiters.clear()
+            self._leave_loop(self._loop)
         self._fd = self.fileno()
         loop.add_reader(self._fd, self._pump)
         self._loop = loop
         return loop
+
+    def _leave_loop(self, loop: "asyncio.AbstractEventLoop") -> None:
+        """It has ended, or does not run, because Ctrl-C came at its end: who waits there is cancelled.
+        """
+        self._loop = None
+        waiting: "List[asyncio.Future[Any]]" = [*self._futures.values(), *self._waiters]
+        for number in list(self._futures):
+            self._give_up(number)
+        self._waiters.clear()
+        if not loop.is_closed():
+            loop.remove_reader(self._fd)
+            for future in waiting:
+                self._soon(loop, future.cancel)
 
     def _unwatch(self) -> None:
         """Where nobody waits any more: let the loop go."""

@@ -160,8 +160,8 @@ static void run(void)
 	       nr_pieces, size, nr_requests, stable ? "true" : "false", nr_batches,
 	       (double)ns[nr_batches / 2] / 1e3, (double)ns[0] / 1e3,
 	       (double)ns[nr_batches * 99 / 100] / 1e3, (double)prep[nr_batches / 2] / 1e3,
-	       (double)submit[nr_batches / 2] / 1e3,
-	       (double)first / 1e3, (double)(nr_pieces * size) / (double)ns[nr_batches / 2],
+	       (double)submit[nr_batches / 2] / 1e3, (double)first / 1e3,
+	       (double)(nr_pieces * size) / (double)ns[nr_batches / 2],
 	       hw_paths(paths, text, sizeof(text)), whys, pinned, file_len,
 	       TABLES * nr_pieces * size);
 

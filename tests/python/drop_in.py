@@ -45,7 +45,7 @@ def what_cannot_be_saved_is_refused():
     eq(st.load(st.save({"x": np.ma.array([1, 2])}))["x"].tolist(), [1, 2])
     eq(st.load(st.save({"x": np.asmatrix([[1, 2]])}))["x"].tolist(), [[1, 2]])
     t = torch()
-    gives(SafetensorError, st.save, {"x": t.zeros(3, device="meta")})
+    gives(RuntimeError, st.save, {"x": t.zeros(3, device="meta")})
     if hasattr(t, "float4_e2m1fn_x2"):
         pair = t.zeros(1, dtype=t.uint8).view(t.float4_e2m1fn_x2)
         gives(SafetensorError, st.save, {"x": pair.reshape(())})

@@ -433,6 +433,27 @@ def a_loop_that_has_ended_is_let_go():
 
 
 @case
+def a_loop_that_rests_gives_way():
+    with Queue(2) as queue, File(PATH) as f:
+        async def start():
+            task = asyncio.ensure_future(queue.run(queue.read, f, bytearray(10)))
+            await asyncio.sleep(0)
+            return task
+
+        async def ended(task):
+            return await asyncio.wait([task], timeout=10)
+        loop = asyncio.new_event_loop()
+        queue._pump = lambda: None      # so that the task still waits when its loop rests
+        task = loop.run_until_complete(start())
+        del queue._pump
+        true(not task.done() and queue._loop is loop, task)
+        eq(asyncio.run(many(queue, f, 5, [bytearray(10) for _ in range(5)])), [10] * 5)
+        loop.run_until_complete(ended(task))
+        true(task.cancelled(), task)
+        loop.close()
+
+
+@case
 def closed_while_tasks_wait():
     async def main():
         queue, f = Queue(1), File(PATH)

@@ -7,8 +7,8 @@
 
 #include "core/engine/engine.h"
 
-/* job_build.c: take pieces from the request's cursor into the slot, under the engine's lock.  If the
- * job has only claimed them, job_build_claimed() follows without the lock. */
+/* job_build.c: take pieces from the request's cursor into the slot, under the engine's lock.  If
+ * the job has only claimed them, job_build_claimed() follows without the lock. */
 void job_build(struct job *j);
 void job_build_claimed(struct job *j);
 /* job.c: move the slot's bytes, and then end the job. */

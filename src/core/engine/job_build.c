@@ -2,9 +2,9 @@
 /*
  * Filling a slot: with pieces of the request, and the file operations that these take.
  *
- * To look at hundreds of segments takes microseconds, and all workers want the engine's lock for their
- * next job.  So pieces of one length are only claimed under it: how many fit can be told without
- * looking at them.
+ * To look at hundreds of segments takes microseconds, and all workers want the engine's lock for
+ * their next job.  So pieces of one length are only claimed under it: how many fit can be told
+ * without looking at them.
  */
 #include <string.h>
 
