@@ -541,8 +541,7 @@ class Queue(Owner):
         return loop
 
     def _leave_loop(self, loop: "asyncio.AbstractEventLoop") -> None:
-        """It has ended, or does not run, because Ctrl-C came at its end: who waits there is cancelled.
-        """
+        """It has ended, or does not run, because Ctrl-C came at its end: waiters are cancelled."""
         self._loop = None
         waiting: "List[asyncio.Future[Any]]" = [*self._futures.values(), *self._waiters]
         for number in list(self._futures):

@@ -201,6 +201,36 @@ static void beyond_the_end(void)
 	file = pst_file_close(file);
 }
 
+/* A program that changes segments while they are the library's gets nonsense, but an end. */
+static void changed_meanwhile(void)
+{
+	static const uint64_t lens[] = { RIG_MIB(1), 0, 9 };
+	uint64_t size;
+	struct pst_mem *m;
+	struct pst_done d;
+
+	open_data();
+	free(pieces(10, 1, &size));
+	m = rig_alloc("soft:0", size);
+	for (unsigned round = 0; round < RIG_NR(lens); round++) {
+		struct pst_seg *segs = pieces(10, 1, &size);
+		struct pst_io io = io_of(PST_OP_READ, m, segs);
+
+		io.deadline_ns = t_in_ms(RIG_WAIT_MS);
+		T_OK(pst_queue_prep(rig_q, &io));
+		for (unsigned i = 0; i < NR; i++)
+			segs[i].len = lens[round];
+		T_EQ(pst_queue_submit(rig_q), 1);
+		d = rig_reap1(rig_q);
+		rig_show(&d);
+		T_CHECK(d.res != -ETIMEDOUT && d.res < (int64_t)(NR * 10));
+		T_OK(pst_mem_drain(m, t_hang()));
+		free(segs);
+	}
+	pst_mem_free(m);
+	file = pst_file_close(file);
+}
+
 int main(void)
 {
 	rig_init();
@@ -208,5 +238,6 @@ int main(void)
 	RIG_RUN_BACKENDS(written);
 	RIG_RUN_BACKENDS(ended_early);
 	RIG_RUN_BACKENDS(beyond_the_end);
+	RIG_RUN_BACKENDS(changed_meanwhile);
 	return rig_done();
 }

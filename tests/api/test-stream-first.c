@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first small request of a process, submitted together with a read that keeps a stream waiting.
- * Its window is proven then, for which the driver waits until all streams are idle.
+ * The first window of a process, wanted by a request that is submitted together with a read that
+ * keeps a stream waiting: it is proven then, for which the driver waits until all streams are idle.
  */
+#include <sys/wait.h>
+
 #include "stream.h"
 
 #define BIG RIG_MIB(1)
 
-static void a_window_behind_a_barrier(void)
+static char *self;
+
+/* A read of 1 MiB that keeps the stream waiting, and behind it one of 4 KiB. */
+static void behind_a_barrier(bool listed)
 {
 	struct pst_mem *m = rig_alloc("cuda:0", 2 * BIG);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -25,6 +30,10 @@ static void a_window_behind_a_barrier(void)
 	T_OK(pst_queue_prep(rig_q, &io));
 	io = rig_io(PST_OP_READ, f, m, 0, BIG, 4096);
 	io.user_data = 2;
+	if (listed) {
+		io.policy = PST_POLICY2(PST_PATH_WINDOW, PST_PATH_STAGED);
+		order_name(&io, made);
+	}
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 2);
 	for (unsigned i = 0; i < 2; i++) {
@@ -34,20 +43,61 @@ static void a_window_behind_a_barrier(void)
 	}
 	T_EQ(rig_mem_differs(m, 0, BIG, ORDER_SEED, 0), BIG);
 	T_EQ(rig_mem_differs(m, BIG, 4096, ORDER_SEED, 0), 4096);
-	T_CHECK(rig_stats(NULL).bytes[PST_PATH_WINDOW] == 4096);
+	T_EQ(rig_stats(NULL).bytes[PST_PATH_WINDOW], listed ? 0 : 4096);
 	is_free(made);
 	pst_file_close(f);
 	pst_mem_free(m);
 }
 
-int main(void)
+static void small(void)
 {
+	behind_a_barrier(false);
+}
+
+static void listed(void)
+{
+	behind_a_barrier(true);
+}
+
+/* In a process of its own. */
+static void run_alone(const char *name)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		(void)dup2(STDERR_FILENO, STDOUT_FILENO);
+		(void)execl(self, self, name, (char *)NULL);
+		_exit(127);
+	}
+	T_CHECK(waitpid(pid, &status, 0) == pid);
+	T_EQ(status, 0);
+}
+
+static void a_small_request(void)
+{
+	run_alone("small");
+}
+
+static void one_that_lists_windows(void)
+{
+	run_alone("listed");
+}
+
+int main(int argc, char **argv)
+{
+	self = argv[0];
 	if (setjmp(t_jump))
 		HW_DIE("test-stream-first: %s", t_why);
 	if (stream_init()) {
 		T_RUN(no_stub);
 		return rig_done();
 	}
-	run1("a_window_behind_a_barrier", a_window_behind_a_barrier, PST_BACKEND_URING);
+	if (argc == 2) {
+		run1(argv[1], strcmp(argv[1], "small") ? listed : small, PST_BACKEND_URING);
+		return hw_done();
+	}
+	RIG_RUN1(a_small_request);
+	RIG_RUN1(one_that_lists_windows);
 	return rig_done();
 }

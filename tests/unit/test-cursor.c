@@ -37,6 +37,9 @@ static void shapes(void)
 	T_OK(segs_check(v, 2, 100, &shape));
 	T_EQ(shape.even, 10);
 	T_EQ(shape.off_bits, 4096 | 8192);
+	v[1].file_off = 4106; /* where the one before ends */
+	T_OK(segs_check(v, 2, 100, &shape));
+	T_EQ(shape.even, 0);
 	v[1].len = 9;
 	v[1].file_off = 3;
 	T_OK(segs_check(v, 2, 100, &shape));

@@ -29,6 +29,7 @@ static void engine_free(struct engine *e)
 	copier_done(e);
 	pool_done(e);
 	(void)pthread_cond_destroy(&e->has_begun);
+	(void)pthread_cond_destroy(&e->built);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
@@ -78,6 +79,7 @@ static int engine_start(struct engine *e)
 	e->pieces_look = UINT64_MAX;
 	lock_init(&e->lock);
 	(void)pthread_cond_init(&e->has_begun, NULL);
+	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
 	pool_init(e);
 	order_init(e);

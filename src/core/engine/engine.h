@@ -126,9 +126,11 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_reqs;       /* that wait for nothing but workers and files: see uncount() */
-	unsigned nr_lone;       /* reads that their callers copy: lone.c */
-	struct worker *watcher; /* who sleeps until the copier's batches end, or NULL */
+	unsigned nr_reqs;        /* that wait for nothing but workers and files: see uncount() */
+	unsigned nr_lone;        /* reads that their callers copy: lone.c */
+	atomic_uint nr_stopping; /* threads that wait until segments are built, */
+	pthread_cond_t built;    /* for this */
+	struct worker *watcher;  /* who sleeps until the copier's batches end, or NULL */
 	bool stop;
 
 	uint64_t pieces_look; /* when to ask again paths that move pieces without slots */

@@ -357,7 +357,9 @@ void job_start(struct worker *w, struct job *j)
 {
 	const struct plan *p = &j->req->plan;
 
-	if (j->req->io.op == PST_OP_WRITE) {
+	if (unlikely(!j->nr_parts)) {
+		job_copy_failed(j, EINVAL); /* the caller has changed segments, against the rules */
+	} else if (j->req->io.op == PST_OP_WRITE) {
 		job_copy(w, j);
 	} else if (p->from && job_is_ready(j)) {
 		j->mapped = true;

@@ -126,7 +126,7 @@ static uint64_t even_pieces(const struct job *j, uint64_t max)
 	uint64_t nr, most;
 
 	/* The clock stops requests with streams, and does not wait for who looks at segments. */
-	if (r->one_piece || !r->io.segs || !r->shape.even || r->shape.even > EVEN_MAX || c->off ||
+	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || c->off ||
 	    r->plan.pieces || r->eng.order)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
@@ -151,7 +151,7 @@ static void build_next(struct job *j)
 
 void job_build_claimed(struct job *j)
 {
-	/* Fewer only where the caller has changed segments meanwhile: as if the file ended. */
+	/* Fewer only where the caller has changed segments meanwhile: see job_start(). */
 	j->limit = j->pos + build_from(j, &j->from, j->len);
 }
 

@@ -6,7 +6,6 @@
  * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
  * it has, and the other queues go on.
  */
-#include <sched.h>
 #include <sys/eventfd.h>
 
 #include "core/engine/engine.h"
@@ -70,7 +69,7 @@ static bool is_scattered(const struct req *r)
 {
 	struct piece pc;
 
-	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len <= SMALL_PIECE &&
+	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len && pc.len <= SMALL_PIECE &&
 	       r->total - r->cur.pos >= SCATTERED_PIECES * pc.len;
 }
 
@@ -239,6 +238,28 @@ static struct job *take_job(struct worker *w, struct req *r)
 	return j;
 }
 
+/* The caller's segments are looked at, and not under the lock. */
+static void build_claimed(struct engine *e, struct job *j)
+{
+	job_build_claimed(j);
+	/* Pairs with wait_built(): it sees the last one, or we see it. */
+	if (atomic_fetch_sub(&j->req->eng.nr_building, 1) > 1 || !atomic_load(&e->nr_stopping))
+		return;
+	pthread_mutex_lock(&e->lock);
+	(void)pthread_cond_broadcast(&e->built);
+	pthread_mutex_unlock(&e->lock);
+}
+
+static _cold_ void wait_built(struct engine *e, struct req *r)
+{
+	atomic_fetch_add(&e->nr_stopping, 1);
+	pthread_mutex_lock(&e->lock);
+	while (atomic_load(&r->eng.nr_building))
+		(void)pthread_cond_wait(&e->built, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	atomic_fetch_sub(&e->nr_stopping, 1);
+}
+
 /*
  * A worker that was woken, or that asked a path without slots, may find only what it must not take.
  * Then it wakes one that may.
@@ -277,11 +298,8 @@ struct job *engine_next(struct worker *w)
 	if (!j && leaves && is_extra(w))
 		wake_of(e, e->nr_usual);
 	pthread_mutex_unlock(&e->lock);
-	if (j && j->claimed) {
-		job_build_claimed(j);
-		/* Pairs with engine_stop(). */
-		atomic_fetch_sub(&j->req->eng.nr_building, 1);
-	}
+	if (j && j->claimed)
+		build_claimed(e, j);
 	return j;
 }
 
@@ -516,8 +534,8 @@ void engines_flush(struct pst_queue *q)
 
 /*
  * The workers would be at the first requests while others are still submitted, all of them under
- * the engine's lock.  So pst_queue_submit() collects requests: the first starts at once, and then
- * as many more as there were.
+ * the engine's lock.  So pst_queue_submit() collects requests: the first starts at once, then
+ * as many more as there were, and all of them where it flushes its own operations.
  */
 static void engine_submit(struct req *r)
 {
@@ -577,8 +595,8 @@ static void engine_stop(struct req *r, int err)
 	pthread_mutex_unlock(&e->lock);
 	order_stopped(e);
 	/* Its completion goes out, and then the segments are the caller's again. */
-	while (unlikely(atomic_load(&r->eng.nr_building)))
-		(void)sched_yield();
+	if (unlikely(atomic_load(&r->eng.nr_building)))
+		wait_built(e, r);
 }
 
 static void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)

@@ -54,7 +54,7 @@ static bool seg_end(uint64_t off, uint64_t len, uint64_t stride, uint64_t count,
 
 int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct segs_shape *ret)
 {
-	uint64_t total = 0, pieces = 0, off_bits = 0;
+	uint64_t total = 0, pieces = 0, off_bits = 0, next_off = UINT64_MAX;
 	bool even = true;
 
 	for (uint64_t i = 0; i < nr; i++) {
@@ -83,7 +83,8 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct
 		if ((s->count > 1 && __builtin_mul_overflow(s->len, s->count, &bytes)) ||
 		    __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX)
 			return err_set(EOVERFLOW, "the segments add up to more than 2^63 bytes");
-		even &= s->len == segs->len && s->count < 2;
+		even &= s->len == segs->len && s->count < 2 && s->file_off != next_off;
+		next_off = s->file_off + s->len;
 		off_bits |= s->file_off;
 	}
 	*ret = (struct segs_shape){ total, even ? segs->len : 0, off_bits };

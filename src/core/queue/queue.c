@@ -120,7 +120,8 @@ static void submit_flush(struct pst_queue *q)
 
 /*
  * Reads that keep their streams waiting start last.  From then on until order_submitted() nothing
- * here may wait for the device: the first window of a process does, when it is proven.
+ * here may wait for the device: the first window of a process does, when it is proven.  So their
+ * plans, which may ask for one, are made before, and once more when they start.
  */
 static _cold_ void barriers_last(struct pst_queue *q)
 {
@@ -130,8 +131,12 @@ static _cold_ void barriers_last(struct pst_queue *q)
 	list_for_each_safe (e, n, &q->prepared)
 		if (!(list_entry(e, struct req, link)->io.flags & PST_IO_STREAM_WAIT))
 			list_move_tail(&others, e);
-	while (!list_empty(&q->prepared))
-		list_move_tail(&others, q->prepared.next);
+	while (!list_empty(&q->prepared)) {
+		struct req *r = list_first(&q->prepared, struct req, link);
+
+		(void)plan_make(r);
+		list_move_tail(&others, &r->link);
+	}
 	while (!list_empty(&others))
 		list_move_tail(&q->prepared, others.next);
 }
