@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "core/queue/cursor.h"
 
+#define ADJACENT_SHARE 8u /* one piece in so many may go on where the one before it ends */
+
 /* Repetitions that touch each other on both sides are one long piece. */
 static bool seg_is_one_piece(const struct pst_seg *s)
 {
@@ -54,7 +56,7 @@ static bool seg_end(uint64_t off, uint64_t len, uint64_t stride, uint64_t count,
 
 int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct segs_shape *ret)
 {
-	uint64_t total = 0, pieces = 0, off_bits = 0, next_off = UINT64_MAX;
+	uint64_t total = 0, pieces = 0, off_bits = 0, next_off = UINT64_MAX, adjacent = 0;
 	bool even = true;
 
 	for (uint64_t i = 0; i < nr; i++) {
@@ -83,10 +85,12 @@ int segs_check(const struct pst_seg *segs, uint64_t nr, uint64_t mem_len, struct
 		if ((s->count > 1 && __builtin_mul_overflow(s->len, s->count, &bytes)) ||
 		    __builtin_add_overflow(total, bytes, &total) || total > INT64_MAX)
 			return err_set(EOVERFLOW, "the segments add up to more than 2^63 bytes");
-		even &= s->len == segs->len && s->count < 2 && s->file_off != next_off;
+		even &= s->len == segs->len && s->count < 2;
+		adjacent += s->file_off == next_off;
 		next_off = s->file_off + s->len;
 		off_bits |= s->file_off;
 	}
+	even &= adjacent * ADJACENT_SHARE <= nr;
 	*ret = (struct segs_shape){ total, even ? segs->len : 0, off_bits };
 	return 0;
 }

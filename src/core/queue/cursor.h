@@ -22,8 +22,8 @@ struct piece {
 /* What there is to know of all pieces of a request. */
 struct segs_shape {
 	uint64_t total; /* bytes */
-	uint64_t even;  /* bytes of each piece; 0: they differ, one goes on in the file where that
-			    * before it ends, or a segment repeats its own */
+	uint64_t even;  /* bytes of each piece; 0: they differ, a segment repeats its own, or more
+			    * than a few go on in the file where the one before them ends */
 	uint64_t off_bits; /* that are set in any offset in the file */
 };
 
