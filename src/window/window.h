@@ -21,7 +21,7 @@
 #include "window/copy.h"
 
 #define WINDOW_BACKENDS_MAX 8
-#define WINDOW_COST_MAX KIB(64) /* store_max and load_max are no more */
+#define WINDOW_COST_MAX KIB(64) /* the longest that store_max and load_max can be */
 
 /* What to map: a range of an allocation that this process holds, or of a grant. */
 struct window_src {

@@ -126,7 +126,7 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_reqs;        /* that wait for nothing but workers and files: see uncount() */
+	unsigned nr_reqs;        /* activated, and neither stopped nor handed back */
 	unsigned nr_lone;        /* reads that their callers copy: lone.c */
 	atomic_uint nr_stopping; /* threads that wait until segments are built, */
 	pthread_cond_t built;    /* for this */

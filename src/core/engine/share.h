@@ -27,8 +27,8 @@ int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device
 		 struct share **ret);
 void engine_unshare(struct share *s);
 /*
- * lone.c: should the caller copy a read by itself, that its queue has nothing else with?  If so, it
- * counts as one that does until lone_end(), which does nothing else.
+ * lone.c: should the caller copy the read by itself, which is alone in its queue?  If so, it counts
+ * as one that does until lone_end(); that does nothing for any other request.
  */
 bool lone_begin(struct req *r);
 void lone_end(struct req *r);

@@ -87,14 +87,14 @@ struct pst_queue {
 	struct list held, started; /* those in flight that wait: for writes; to be gone on with */
 	unsigned nr_prepared, nr_done;
 	_Atomic unsigned nr_inflight, nr_busy; /* by gauge() */
-	uint64_t copy_left;     /* bytes that may still be copied before others have a look */
-	bool more;              /* one on started can go on at once, without any event */
-	unsigned nr_writes;     /* started, not completed */
-	unsigned nr_engine;     /* requests that an engine has */
-	bool collects;          /* engines get requests at engines_flush(), */
-	unsigned nr_fresh;      /* which so many wait for, and so many of this */
-	unsigned nr_given;      /* pst_queue_submit() have had */
-	bool has_barriers;      /* a prepared read keeps its stream waiting */
+	uint64_t copy_left; /* bytes that may still be copied before others have a look */
+	bool more;          /* one on started can go on at once, without any event */
+	unsigned nr_writes; /* started, not completed */
+	unsigned nr_engine; /* requests that an engine has */
+	bool collects;      /* pst_queue_submit() is under way: engines get requests in groups */
+	unsigned nr_fresh;  /* requests of it that wait for engines_flush() */
+	unsigned nr_given;  /* requests of it that engines have */
+	bool has_barriers;  /* a prepared read keeps its stream waiting */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;
