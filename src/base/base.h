@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,6 +76,8 @@ static inline double as_ms(uint64_t ns)
 	return (double)ns / (double)NSEC_PER_MSEC;
 }
 
+#define CACHE_LINE 64
+
 /* a is a power of two. */
 static inline uint64_t align_down(uint64_t x, uint64_t a)
 {
@@ -89,6 +92,18 @@ static inline uint64_t align_up(uint64_t x, uint64_t a)
 static inline bool is_pow2(uint64_t x)
 {
 	return x && !(x & (x - 1));
+}
+
+/* As calloc(), from the beginning of a line of the caches. */
+static inline void *calloc_lines(size_t nr, size_t size)
+{
+	size_t len;
+	void *p;
+
+	if (__builtin_mul_overflow(nr, size, &len) || len > SIZE_MAX - CACHE_LINE)
+		return NULL;
+	p = aligned_alloc(CACHE_LINE, align_up(len, CACHE_LINE));
+	return p ? memset(p, 0, len) : NULL;
 }
 
 /* For a loop that waits for another CPU. */

@@ -241,10 +241,9 @@ int soft_stream_new(unsigned device, struct mem_stream **ret)
 	struct soft_device *d = &devices[device];
 	int e, r = 0;
 
-	st = aligned_alloc(_Alignof(struct soft_stream), sizeof(*st));
+	st = calloc_lines(1, sizeof(*st));
 	if (!st)
 		return err_set(ENOMEM, "no memory for a stream");
-	memset(st, 0, sizeof(*st));
 	st->base.ops = &mem_soft_ops;
 	st->dev = d;
 	st->efd = -1;

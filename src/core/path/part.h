@@ -52,12 +52,11 @@ struct mover {
 	unsigned nr_proving;      /* proofs under way */
 };
 
+/* A slot has hundreds: what each of them needs comes first, in two lines of the cache. */
 struct part {
-	struct io_op op; /* the operation under way */
 	const struct part_user *user;
 	struct mover *mover;
 	struct req *req;
-	struct part *next; /* on a list of its mover, or of its user's free ones */
 
 	/* Set by the user before part_start(). */
 	uint64_t pos; /* of its first byte in the request, in piece order */
@@ -65,29 +64,30 @@ struct part {
 	uint64_t len;
 	char *data;
 	struct io_buf *reg; /* registered memory that data lies in, or NULL */
-	uint8_t out;        /* bits of hops in the plan that serve it no more */
 
 	/* Results. */
-	uint64_t got; /* bytes that arrived, from the first on */
+	uint64_t got;             /* bytes that arrived, from the first on */
+	uint64_t bytes[HOPS_MAX]; /* moved by each hop of the plan */
 	int err;      /* positive errno of the byte after them; 0 with got < len: the file ends */
-	bool left;    /* no hop is left for that byte */
-	bool eof;     /* the file ends there */
 	uint32_t why; /* by reason_wanted() */
 	int detail;
-	uint32_t flags;           /* PST_DONE_* */
-	uint64_t bytes[HOPS_MAX]; /* moved by each hop of the plan */
+	uint32_t flags; /* PST_DONE_* */
+	bool left;      /* no hop is left for that byte */
+	bool eof;       /* the file ends there */
 
-	uint8_t hop;              /* of the operation, index in the plan */
-	uint8_t step;             /* enum part_step */
-	bool in_flight;           /* in the I/O context */
+	uint8_t out;     /* bits of hops in the plan that serve it no more */
+	uint8_t hop;     /* of the operation, index in the plan */
+	uint8_t step;    /* enum part_step */
+	bool in_flight;  /* in the I/O context */
+	struct job *job; /* the user's own, as link and hold */
+
+	struct io_op op;          /* the operation under way */
 	struct proof *unproven;   /* of the operation's hop, or NULL */
 	struct part_proof *proof; /* under way */
-
-	/* The user's own. */
+	struct part *next;        /* on a list of its mover, or of its user's free ones */
 	struct list link;
 	struct hold *hold; /* kept open by a path for it, or NULL */
-	struct job *job;
-};
+} __attribute__((aligned(CACHE_LINE)));
 
 /* Ready for part_choose(), once its user has set the user's members. */
 static inline void part_init(struct part *p, struct req *r, struct mover *m,

@@ -75,12 +75,9 @@ static struct window_cache *window_cache_of(struct region *r)
 	pthread_mutex_lock(&lock);
 	vs = atomic_load(kept);
 	if (!vs) {
-		vs = aligned_alloc(_Alignof(struct window_cache),
-				   sizeof(*vs) + nr * sizeof(vs->v[0]));
-		if (vs) {
-			memset(vs, 0, sizeof(*vs) + nr * sizeof(vs->v[0]));
+		vs = calloc_lines(1, sizeof(*vs) + nr * sizeof(vs->v[0]));
+		if (vs)
 			vs->nr = nr;
-		}
 		for (unsigned i = 0; vs && i < nr; i++) {
 			vs->v[i].hold.put = cached_window_put;
 			list_init(&vs->v[i].link);

@@ -252,8 +252,8 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->shares);
 	alarm_init(&q->alarm, queue_ring);
 	atomic_init(&q->ring_at, PST_NO_DEADLINE);
-	q->reqs = calloc(depth, sizeof(*q->reqs));
-	q->part_array = calloc(nr_parts, sizeof(*q->part_array));
+	q->reqs = calloc_lines(depth, sizeof(*q->reqs));
+	q->part_array = calloc_lines(nr_parts, sizeof(*q->part_array));
 	if (!q->reqs || !q->part_array || !uses_init(q)) {
 		queue_destroy(q);
 		return err_set(ENOMEM, "out of memory for a queue of depth %u", depth);
