@@ -279,20 +279,33 @@ static int check_range(const struct mem_alloc *a, enum mem_dir dir, uint64_t off
 	return 0;
 }
 
-int mem_copy_check(const struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
+int mem_copy_check(const struct mem_ops *ops, enum mem_dir dir, const struct mem_copy *v,
 		   unsigned nr)
 {
 	int r;
 
 	for (unsigned i = 0; i < nr; i++) {
-		if (v[i].alloc->ops != st->ops)
+		if (v[i].alloc->ops != ops)
 			return err_set(EINVAL, "%s memory in a copy of %s", v[i].alloc->ops->name,
-				       st->ops->name);
+				       ops->name);
 		r = check_range(v[i].alloc, dir, v[i].off, v[i].len);
 		if (r < 0)
 			return r;
 	}
 	return 0;
+}
+
+int mem_sgl_write(const struct mem_ops *ops, unsigned device, enum mem_dir dir,
+		  const struct mem_copy *v, unsigned nr, void *room, struct mem_sgl *ret)
+{
+	int r = ops->sgl_write ? mem_copy_check(ops, dir, v, nr) : 0;
+
+	return r < 0 || !ops->sgl_write ? r : ops->sgl_write(device, dir, v, nr, room, ret);
+}
+
+int mem_sgl_copy(struct mem_stream *st, const struct mem_sgl *v, unsigned nr, uint64_t *ret_ticket)
+{
+	return st->ops->sgl_copy(st, v, nr, ret_ticket);
 }
 
 int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier)

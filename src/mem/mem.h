@@ -50,6 +50,15 @@ enum mem_dir {
 	MEM_FROM_DEVICE,
 };
 
+#define MEM_SGL_BYTES KIB(16) /* room for a list of copies */
+#define MEM_SGLS 16u          /* most lists of a batch */
+
+/* A list of copies (scatter-gather list), in pinned memory where the device itself reads it. */
+struct mem_sgl {
+	uint64_t dev; /* its address for the device */
+	unsigned nr;  /* entries; 0: there is no list */
+};
+
 /*
  * An order of copies on one device, used by one thread at a time.  A provider's own
  * struct begins with this.
@@ -195,6 +204,19 @@ struct mem_ops {
 	int (*copy)(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 		    uint64_t *ret_ticket);
 
+	/*
+	 * Write copies as a list into room: MEM_SGL_BYTES bytes, page aligned and pinned, which
+	 * stay until the copies are done.  1; 0 where these copies cannot go by a list; -errno.
+	 * NULL, as is the next: the device reads no lists.
+	 */
+	int (*sgl_write)(unsigned device, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+			 void *room, struct mem_sgl *ret);
+
+	/* As copy(), for all copies of nr <= MEM_SGLS lists.  -EOPNOTSUPP: the device reads no
+	 * lists after all. */
+	int (*sgl_copy)(struct mem_stream *st, const struct mem_sgl *v, unsigned nr,
+			uint64_t *ret_ticket);
+
 	/* How the last batch that copy() took goes: PST_PATH_STAGED, or PST_PATH_GATHER by one
 	 * device kernel.  NULL: always the former. */
 	uint32_t (*copied_by)(const struct mem_stream *st);
@@ -262,16 +284,21 @@ int mem_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret
 void mem_free(struct mem_alloc *a);
 int mem_stream_new(const struct mem_ops *ops, unsigned device, struct mem_stream **ret);
 void mem_stream_free(struct mem_stream *st);
-int mem_copy_check(const struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
+int mem_copy_check(const struct mem_ops *ops, enum mem_dir dir, const struct mem_copy *v,
 		   unsigned nr);
 
 static inline int mem_copy(struct mem_stream *st, enum mem_dir dir, const struct mem_copy *v,
 			   unsigned nr, uint64_t *ret_ticket)
 {
-	int r = mem_copy_check(st, dir, v, nr);
+	int r = mem_copy_check(st->ops, dir, v, nr);
 
 	return r < 0 ? r : st->ops->copy(st, dir, v, nr, ret_ticket);
 }
+
+/* 0 where the device reads no lists, too. */
+int mem_sgl_write(const struct mem_ops *ops, unsigned device, enum mem_dir dir,
+		  const struct mem_copy *v, unsigned nr, void *room, struct mem_sgl *ret);
+int mem_sgl_copy(struct mem_stream *st, const struct mem_sgl *v, unsigned nr, uint64_t *ret_ticket);
 
 static inline int mem_poll(struct mem_stream *st, uint64_t ticket)
 {

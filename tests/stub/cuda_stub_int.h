@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "base/list.h"
 #include "cuda_stub.h"
+#include "mem/mem.h"
 
 /* Every function of the list under its own name, checked against its signature there. */
 #define SYM(name, args) cu_result name args;
@@ -102,8 +103,8 @@ struct op {
 	uint64_t len;
 	struct obj *obj; /* held */
 	char *snapshot;  /* of host memory that is not registered */
-	cu_ptr tiles;
-	unsigned nr;
+	struct mem_sgl lists[MEM_SGLS];
+	unsigned nr_lists;
 	struct CUevent_st *event;
 	struct CUstream_st *after; /* held */
 	uint64_t seq;

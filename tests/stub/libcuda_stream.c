@@ -78,12 +78,11 @@ static bool tile_copy(cu_ptr dst, cu_ptr src, uint64_t len)
 	return true;
 }
 
-/* The kernel of mem/cuda/ptx.h; the lock is held. */
-static bool run_kernel(const struct op *op)
+static bool run_list(cu_ptr tiles, unsigned nr)
 {
-	for (unsigned i = 0; i < op->nr; i++) {
+	for (unsigned i = 0; i < nr; i++) {
 		uint64_t tile[4];
-		char *p = kernel_sees(op->tiles + i * sizeof(tile), sizeof(tile), false);
+		char *p = kernel_sees(tiles + i * sizeof(tile), sizeof(tile), false);
 
 		if (!p)
 			return false;
@@ -91,6 +90,15 @@ static bool run_kernel(const struct op *op)
 		if (!tile_copy(tile[0], tile[1], tile[2]))
 			return false;
 	}
+	return true;
+}
+
+/* The kernel of mem/cuda/ptx.h; the lock is held. */
+static bool run_kernel(const struct op *op)
+{
+	for (unsigned i = 0; i < op->nr_lists; i++)
+		if (!run_list(op->lists[i].dev, op->lists[i].nr))
+			return false;
 	return true;
 }
 
@@ -550,22 +558,29 @@ cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned 
 			 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
 			 cu_stream handle, void **params, void **extra)
 {
+	const struct cuda_gather_lists *lists = params[0];
+	struct op op = { .kind = OP_KERNEL, .nr_lists = grid_y };
 	struct CUstream_st *st;
+	unsigned most = 0;
 	cu_result e;
 
 	ENTER(IN_CTX);
-	if (!grid_x || grid_y != 1 || grid_z != 1 || block_x != CUDA_GATHER_THREADS ||
-	    block_y != 1 || block_z != 1 || shared || extra)
+	if (!grid_x || !grid_y || grid_y > MEM_SGLS || grid_z != 1 ||
+	    block_x != CUDA_GATHER_THREADS || block_y != 1 || block_z != 1 || shared || extra)
 		return CU_INVALID_VALUE;
+	for (unsigned i = 0; i < grid_y; i++) {
+		op.lists[i] = (struct mem_sgl){ .dev = lists->v[i].tiles, .nr = lists->v[i].nr };
+		most = MAX(most, op.lists[i].nr);
+	}
+	if (most != grid_x)
+		stub_abort("a kernel is launched with too few blocks for its lists, or too many");
 	(void)pthread_mutex_lock(&stub.lock);
 	e = stub_use(handle, &st);
 	if (!e && st) {
 		if (((cu_module)(void *)fn)->ctx != st->ctx)
 			stub_abort("a kernel is launched in another context than its module's");
 		stub.count.kernels++;
-		stub_queue(st, (struct op){ .kind = OP_KERNEL,
-					    .tiles = *(cu_ptr *)params[0],
-					    .nr = grid_x });
+		stub_queue(st, op);
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e;

@@ -9,15 +9,17 @@ static uint64_t random_next(uint64_t *seed)
 	return *seed;
 }
 
-enum { G_HOST = 1 << 20, G_DEV = 4 << 20, G_PIECES = 64 };
+enum { G_HOST = 2 << 20, G_DEV = 10 << 20, G_PIECES = 64 };
 
-/* Random pieces there and back through one stream, checked byte by byte. */
-static void pieces(struct mem_stream *st, struct mem_alloc *a, uint8_t *host, uint8_t *model,
-		   uint64_t *seed, uint32_t path)
+/*
+ * Random pieces behind one another: where they begin in host and device memory, and where they end.
+ * The host's are filled, and the model is told.
+ */
+static unsigned random_pieces(struct mem_copy v[G_PIECES], struct mem_alloc *a, uint8_t *host,
+			      uint8_t *model, uint64_t *seed, uint64_t *at_ptr, uint64_t *dev_ptr)
 {
 	unsigned nr = 4 + (unsigned)(random_next(seed) % (G_PIECES - 4));
-	struct mem_copy v[G_PIECES];
-	uint64_t t, dev = 0, at = 0;
+	uint64_t at = *at_ptr, dev = *dev_ptr;
 
 	for (unsigned i = 0; i < nr; i++) {
 		uint64_t len = random_next(seed) % 3 ? 1 + random_next(seed) % 200
@@ -33,6 +35,19 @@ static void pieces(struct mem_stream *st, struct mem_alloc *a, uint8_t *host, ui
 		at += len;
 	}
 	T_CHECK(at <= G_HOST && dev <= G_DEV);
+	*at_ptr = at;
+	*dev_ptr = dev;
+	return nr;
+}
+
+/* There and back through one stream, checked byte by byte. */
+static void pieces(struct mem_stream *st, struct mem_alloc *a, uint8_t *host, uint8_t *model,
+		   uint64_t *seed, uint32_t path)
+{
+	struct mem_copy v[G_PIECES];
+	uint64_t t, dev = 0, at = 0;
+	unsigned nr = random_pieces(v, a, host, model, seed, &at, &dev);
+
 	T_OK(mem_copy(st, MEM_TO_DEVICE, v, nr, &t));
 	T_EQ(mem_copied_by(st), path);
 	T_EQ(wait_done(st, t), 1);
@@ -171,6 +186,136 @@ static void pieces_cross_registrations_and_chunks(void)
 	(void)munmap(host, len);
 }
 
+/* What lists need, and one of them. */
+struct lists {
+	struct mem_alloc *a;
+	struct mem_stream *st;
+	uint8_t *host, *model, *room;
+	struct mem_sgl v[MEM_SGLS];
+	uint64_t seed, at, dev;
+};
+
+static struct lists lists_new(void)
+{
+	struct lists l = {
+		.a = alloc(G_DEV),
+		.st = stream(0),
+		.host = map(G_HOST),
+		.model = map(G_DEV),
+		.room = map(MEM_SGLS * MEM_SGL_BYTES),
+		.seed = 4711,
+	};
+
+	T_OK(ops()->pin(0, l.host, G_HOST));
+	T_OK(ops()->pin(0, l.room, MEM_SGLS * MEM_SGL_BYTES));
+	T_OK(mem_copy_sync(l.a, MEM_TO_DEVICE, 0, l.model, G_DEV));
+	return l;
+}
+
+static void lists_free(struct lists *l)
+{
+	mem_stream_free(l->st);
+	ops()->unpin(0, l->host, G_HOST);
+	ops()->unpin(0, l->room, MEM_SGLS * MEM_SGL_BYTES);
+	mem_free(l->a);
+	(void)munmap(l->host, G_HOST);
+	(void)munmap(l->model, G_DEV);
+	(void)munmap(l->room, MEM_SGLS * MEM_SGL_BYTES);
+}
+
+static int list_write(struct lists *l, unsigned i, const struct mem_copy *v, unsigned nr)
+{
+	return mem_sgl_write(ops(), 0, MEM_TO_DEVICE, v, nr, l->room + i * MEM_SGL_BYTES, &l->v[i]);
+}
+
+static void lists_have_moved(const struct lists *l)
+{
+	uint8_t *in = map(G_DEV);
+
+	T_OK(mem_copy_sync(l->a, MEM_FROM_DEVICE, 0, in, G_DEV));
+	T_CHECK(!memcmp(in, l->model, G_DEV));
+	(void)munmap(in, G_DEV);
+}
+
+/* One launch has the pieces of several lists, each of another length. */
+static void lists_go_together(void)
+{
+	struct stub_cuda_state before = state();
+	struct lists l = lists_new();
+	uint64_t t;
+
+	for (unsigned round = 0; round < 20; round++) {
+		unsigned nr = 1 + round % MEM_SGLS % 3;
+
+		l.at = l.dev = 0;
+		for (unsigned i = 0; i < nr; i++) {
+			struct mem_copy v[G_PIECES];
+			unsigned few = random_pieces(v, l.a, l.host, l.model, &l.seed, &l.at,
+						     &l.dev);
+
+			T_EQ(list_write(&l, i, v, few), 1);
+			T_CHECK(l.v[i].nr > 0);
+		}
+		T_OK(mem_sgl_copy(l.st, l.v, nr, &t));
+		T_EQ(mem_copied_by(l.st), PST_PATH_GATHER);
+		T_EQ(t, round + 1);
+		T_EQ(wait_done(l.st, t), 1);
+	}
+	lists_have_moved(&l);
+	/* As many as go at once, and one piece each. */
+	for (unsigned i = 0; i < MEM_SGLS; i++) {
+		struct mem_copy v = {
+			.alloc = l.a, .off = i * 5000, .host = l.host + i * 4097, .len = 4097 - i
+		};
+
+		t_fill(v.host, i, 0, v.len);
+		memcpy(l.model + v.off, v.host, v.len);
+		T_EQ(list_write(&l, i, &v, 1), 1);
+	}
+	T_OK(mem_sgl_copy(l.st, l.v, MEM_SGLS, &t));
+	T_EQ(wait_done(l.st, t), 1);
+	lists_have_moved(&l);
+	if (x.state)
+		T_EQ(state().kernels - before.kernels, 21);
+	lists_free(&l);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
+static void lists_that_cannot_be(void)
+{
+	static struct mem_copy many[MEM_SGL_BYTES / 64 + 1];
+	struct lists l = lists_new();
+	struct mem_copy v = { .alloc = l.a, .host = l.host, .len = 4096 };
+	uint8_t out[4096];
+	uint64_t t;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
+		many[i] = (struct mem_copy){
+			.alloc = l.a, .off = i * 64, .host = l.host + i * 64, .len = 64
+		};
+	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many)), 0);
+	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many) - 1), 1);
+	/* Memory of the host that the device does not reach, of the pieces and of the list. */
+	v.host = out;
+	T_EQ(list_write(&l, 1, &v, 1), 0);
+	v.host = l.host;
+	T_EQ(mem_sgl_write(ops(), 0, MEM_TO_DEVICE, &v, 1, out, &l.v[1]), 0);
+	v.len = G_DEV + 1;
+	T_CHECK(list_write(&l, 1, &v, 1) < 0);
+	v.len = 4096;
+	T_EQ(list_write(&l, 1, &v, 1), 1);
+	if (x.state) {
+		/* The device does not run the kernel: neither these lists go, nor others. */
+		(void)x.fail("cuLaunchKernel:1:701");
+		T_EQ(mem_sgl_copy(l.st, &l.v[1], 1, &t), -EOPNOTSUPP);
+		T_CHECK(x.fail(NULL));
+		T_EQ(mem_sgl_copy(l.st, &l.v[1], 1, &t), -EOPNOTSUPP);
+		T_EQ(list_write(&l, 1, &v, 1), 0);
+	}
+	lists_free(&l);
+}
+
 /* Without the kernel: the driver's batch, in both its forms; without that, a loop. */
 static void many_pieces_otherwise(void)
 {
@@ -247,6 +392,8 @@ int main(void)
 	T_RUN(many_pieces_by_the_kernel);
 	T_RUN(the_ring_goes_round);
 	T_RUN(pieces_cross_registrations_and_chunks);
+	T_RUN(lists_go_together);
+	T_RUN(lists_that_cannot_be);
 	T_RUN(many_pieces_otherwise);
 	T_RUN(nothing_is_left);
 	return t_done();

@@ -42,29 +42,53 @@ static bool has_room(const struct copier *c)
 	return c->nr_batches < COPIER_BATCHES && !c->full;
 }
 
+/* The next batch, as it is put together. */
+struct next {
+	struct list jobs;
+	unsigned nr_copies; /* in the copier's v, */
+	unsigned nr_sgls;   /* or lists in sgls */
+	uint64_t bytes;
+};
+
+/* May the job join the batch?  One that is alone only begins it, and a list goes with lists. */
+static bool fits(const struct next *n, const struct job *j)
+{
+	if (list_empty(&n->jobs))
+		return true;
+	if (j->alone || n->bytes + j->len > COPIER_BYTES)
+		return false;
+	return j->sgl.nr ? !n->nr_copies && n->nr_sgls < MEM_SGLS
+			 : !n->nr_sgls && n->nr_copies + j->nr_spans <= COPIER_PIECES;
+}
+
 /* Jobs that wait, as many as make a batch, or one that has to go by itself. */
-static unsigned take_filled(struct engine *e, struct list *ret)
+static void take_filled(struct engine *e, struct next *n)
 {
 	struct copier *c = &e->copier;
-	uint64_t bytes = 0;
-	unsigned nr = 0;
+	bool go_on = true;
 
 	pthread_mutex_lock(&e->lock);
-	while (!list_empty(&c->filled)) {
+	while (go_on && !list_empty(&c->filled)) {
 		struct job *j = list_first(&c->filled, struct job, link);
 
-		if (nr &&
-		    (j->alone || nr + j->nr_spans > COPIER_PIECES || bytes + j->len > COPIER_BYTES))
+		if (!fits(n, j))
 			break;
-		list_move_tail(ret, &j->link);
+		list_move_tail(&n->jobs, &j->link);
 		atomic_fetch_sub(&c->nr_filled, 1);
-		nr = job_copies(j, c->v, nr);
-		bytes += j->len;
-		if (j->alone)
-			break;
+		n->bytes += j->len;
+		if (j->sgl.nr)
+			c->sgls[n->nr_sgls++] = j->sgl;
+		else
+			n->nr_copies = job_copies(j, c->v, n->nr_copies);
+		go_on = !j->alone;
 	}
 	pthread_mutex_unlock(&e->lock);
-	return nr;
+}
+
+static int next_copy(struct copier *c, const struct next *n, uint64_t *ret_ticket)
+{
+	return n->nr_sgls ? mem_sgl_copy(c->stream, c->sgls, n->nr_sgls, ret_ticket)
+			  : mem_copy(c->stream, MEM_TO_DEVICE, c->v, n->nr_copies, ret_ticket);
 }
 
 /* Under the engine's lock: these wait again, before all others. */
@@ -76,6 +100,8 @@ static void put_back(struct engine *e, struct list *jobs, bool alone)
 		struct job *j = list_entry(jobs->prev, struct job, link);
 
 		j->alone |= alone;
+		if (alone)
+			j->sgl.nr = 0;
 		list_del(&j->link);
 		list_add_tail(c->filled.next, &j->link);
 		atomic_fetch_add(&c->nr_filled, 1);
@@ -89,11 +115,13 @@ static bool has_one(const struct list *jobs)
 
 /*
  * The jobs' copies ended so, or could not be started.  If there are several, it may be the fault of
- * one: each is copied by itself.
+ * one: each is copied by itself.  So is one whose list the device does not take.
  */
 static void batch_failed(struct engine *e, struct list *jobs, int err, struct list *ret_ended)
 {
-	if (has_one(jobs)) {
+	bool no_sgl = err == EOPNOTSUPP && list_first(jobs, struct job, link)->sgl.nr;
+
+	if (has_one(jobs) && !no_sgl) {
 		list_first(jobs, struct job, link)->copy_err = err;
 		list_move_tail(ret_ended, jobs->next);
 		return;
@@ -108,28 +136,29 @@ static bool batch_start(struct engine *e, struct list *ret_ended)
 {
 	struct copier *c = &e->copier;
 	struct batch *b = &c->batches[(c->first + c->nr_batches) % COPIER_BATCHES];
-	struct list jobs = LIST_INIT(jobs);
-	unsigned nr = take_filled(e, &jobs);
+	struct next next = { .jobs = LIST_INIT(next.jobs) };
+	struct list *jobs = &next.jobs;
 	uint32_t by;
 	int r;
 
-	if (list_empty(&jobs))
+	take_filled(e, &next);
+	if (list_empty(jobs))
 		return false;
-	r = mem_copy(c->stream, MEM_TO_DEVICE, c->v, nr, &b->ticket);
+	r = next_copy(c, &next, &b->ticket);
 	if (r == -EAGAIN && c->nr_batches) {
 		pthread_mutex_lock(&e->lock);
-		put_back(e, &jobs, false);
+		put_back(e, jobs, false);
 		pthread_mutex_unlock(&e->lock);
 		c->full = true;
 		return false;
 	}
 	if (r < 0) {
-		batch_failed(e, &jobs, -r, ret_ended);
+		batch_failed(e, jobs, -r, ret_ended);
 		return true;
 	}
 	by = mem_copied_by(c->stream);
-	while (!list_empty(&jobs)) {
-		struct job *j = list_first(&jobs, struct job, link);
+	while (!list_empty(jobs)) {
+		struct job *j = list_first(jobs, struct job, link);
 
 		job_copying(j, by);
 		list_move_tail(&b->jobs, &j->link);

@@ -40,6 +40,7 @@ struct copier {
 	unsigned first, nr_batches;
 	bool full; /* the stream has no room until a batch ends */
 	struct mem_copy v[COPIER_PIECES];
+	struct mem_sgl sgls[MEM_SGLS];
 
 	struct list filled; /* jobs that wait; under the engine's lock */
 	atomic_uint nr_filled;

@@ -76,6 +76,7 @@ static int engine_start(struct engine *e)
 	int r;
 
 	e->slot_size = engine_slot_size();
+	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->pieces_look = UINT64_MAX;
 	lock_init(&e->lock);
 	(void)pthread_cond_init(&e->has_begun, NULL);

@@ -53,7 +53,8 @@ struct job {
 	struct list of_req; /* req->eng.jobs */
 	struct job *next_free;
 	struct arena *arena;
-	char *buf; /* slot_size bytes, page aligned, pinned */
+	char *buf;      /* slot_size bytes, page aligned, pinned */
+	char *sgl_room; /* pinned, for the list of its copies; NULL: the device reads none */
 	struct io_buf *reg;
 	struct engine *engine;
 	struct req *req;
@@ -62,8 +63,9 @@ struct job {
 	unsigned nr_moving; /* parts */
 	struct cursor from; /* of claimed pieces, which are not in parts and spans yet */
 	bool claimed;
-	uint64_t ticket; /* on its worker's stream */
-	int copy_err;    /* of the copier's batch, positive */
+	struct mem_sgl sgl; /* of its copies; nr is 0 where they have no list */
+	uint64_t ticket;    /* on its worker's stream */
+	int copy_err;       /* of the copier's batch, positive */
 	uint64_t limit, err_pos;
 	int err;
 	uint32_t why;
@@ -138,7 +140,8 @@ struct engine {
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
 	unsigned worker_jobs; /* slots a worker takes without need, fixed */
-	uint64_t slot_size;   /* bytes of a slot, fixed */
+	uint64_t slot_size;   /* bytes of a slot, fixed, */
+	uint64_t slot_bytes;  /* with its list of copies */
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
 	bool begun;    /* the first worker, or it cannot: */

@@ -23,9 +23,9 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define READS_MANY 4u /* of a job: from here on the I/O context is cheaper */
-#define READS_OWN 16u /* likewise a descriptor of one's own */
-#define OWN_SPANS 16u /* from here on a job makes a batch by itself */
+#define READS_MANY 4u  /* of a job: from here on the I/O context is cheaper */
+#define READS_OWN 16u  /* likewise a descriptor of one's own */
+#define MANY_SPANS 16u /* from here on a worker makes a list of a job's copies */
 
 static void job_reason(struct job *j, uint32_t why, int detail)
 {
@@ -144,13 +144,24 @@ static bool job_is_empty(const struct job *j)
 	return true;
 }
 
+static bool has_sgl(struct job *j)
+{
+	struct mem_copy v[JOB_PIECES];
+	const struct engine *e = j->engine;
+
+	return j->sgl_room && mem_sgl_write(e->ops, e->device, MEM_TO_DEVICE, v,
+					    job_copies(j, v, 0), j->sgl_room, &j->sgl) == 1;
+}
+
 /*
- * Of a read: its bytes are where the device finds them.  With many pieces it is a batch by itself,
- * whose list the worker makes beside other workers; with few the copier has it.
+ * Of a read: its bytes are where the device finds them, and the copier has it.  The list of many
+ * copies is made by the worker, beside other workers; where the device reads no lists, they are a
+ * batch by themselves.
  */
 static void job_filled(struct job *j)
 {
-	bool empty = job_is_empty(j), own = j->nr_spans >= OWN_SPANS;
+	bool empty = job_is_empty(j);
+	bool own = !empty && j->nr_spans >= MANY_SPANS && !has_sgl(j);
 	int r;
 
 	if (!j->mapped)

@@ -167,6 +167,7 @@ void job_build(struct job *j)
 	j->dev_path = 0;
 	j->mapped = j->alone = j->at_copier = j->claimed = false;
 	j->copy_err = 0;
+	j->sgl.nr = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
 	if (unlikely(r->eng.redo))
 		build_redo(j);

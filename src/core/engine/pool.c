@@ -12,7 +12,8 @@
 #include "core/path/plan.h"
 #include "core/queue/idle.h"
 
-#define ARENA_MIN MIB(2)            /* a huge page */
+#define HUGE_PAGE MIB(2)
+#define ARENA_MIN HUGE_PAGE         /* of slots */
 #define GROW_MAX MIB(64)            /* at a time */
 #define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
@@ -114,12 +115,28 @@ static unsigned arena_slots(const struct engine *e)
 	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
 }
 
+/* At the beginning of a huge page, where the kernel puts only multiples of these by itself. */
+static char *map_huge(uint64_t len)
+{
+	uint64_t all = len + HUGE_PAGE, head;
+	char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	head = align_up((uintptr_t)p, HUGE_PAGE) - (uintptr_t)p;
+	if (head)
+		(void)munmap(p, head);
+	if (head < HUGE_PAGE)
+		(void)munmap(p + head + len, HUGE_PAGE - head);
+	return p + head;
+}
+
 /* Anonymous memory, because io_uring cannot register memory of a device's driver. */
 static char *memory_new(uint64_t len, int node)
 {
-	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = map_huge(len);
 
-	if (p == MAP_FAILED) {
+	if (!p) {
 		(void)err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", len);
 		return NULL;
 	}
@@ -155,12 +172,16 @@ static int arena_pin(struct engine *e, struct arena *a)
 
 static void arena_cut(struct engine *e, struct arena *a)
 {
+	uint64_t sgls = e->slot_bytes - e->slot_size;
+
 	for (unsigned i = a->nr; i-- > 0;) {
 		struct job *j = &a->jobs[i];
 
 		j->engine = e;
 		j->arena = a;
 		j->buf = a->buf + i * e->slot_size;
+		/* Behind all slots, so that these share huge pages. */
+		j->sgl_room = sgls ? a->buf + a->nr * e->slot_size + i * sgls : NULL;
 		j->reg = a->reg;
 		list_init(&j->link);
 		j->next_free = a->free;
@@ -183,8 +204,8 @@ static void arena_add(struct pool *p, struct arena *a)
 static int arena_new(struct engine *e)
 {
 	unsigned nr = arena_slots(e);
-	struct arena *a = calloc(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
-	uint64_t len = nr * e->slot_size;
+	struct arena *a = calloc_lines(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
+	uint64_t len = nr * e->slot_bytes;
 	int r = a ? 0 : err_set(ENOMEM, "out of memory");
 
 	if (a) {
@@ -311,7 +332,7 @@ static void share_out(struct list *idle)
 		if (!p->reserve)
 			continue; /* it only starts */
 		pthread_mutex_lock(&e->lock);
-		p->max_slots = (unsigned)MIN((p->reserve + rest) / e->slot_size,
+		p->max_slots = (unsigned)MIN((p->reserve + rest) / e->slot_bytes,
 					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
@@ -347,7 +368,7 @@ static uint64_t reserve_of(const struct engine *e, unsigned nr_shares)
 {
 	unsigned nr = arena_slots(e);
 
-	return (nr_shares * SLOT_RESERVED + nr - 1) / nr * nr * e->slot_size;
+	return (nr_shares * SLOT_RESERVED + nr - 1) / nr * nr * e->slot_bytes;
 }
 
 /* Under the pools' lock. */
@@ -374,7 +395,7 @@ static int reserve_slots(struct engine *e)
 	pthread_mutex_unlock(&e->lock);
 	if (enough)
 		return 0;
-	if (charge(arena_slots(e) * e->slot_size) < 0) {
+	if (charge(arena_slots(e) * e->slot_bytes) < 0) {
 		nap(); /* until slots in use come back, here or in another pool */
 		return -EAGAIN;
 	}
@@ -483,10 +504,10 @@ static void grow(struct engine *e)
 	int r = 0;
 
 	pthread_mutex_lock(&e->lock);
-	left = (unsigned)MIN(p->nr_slots * e->slot_size, GROW_MAX) / (nr * e->slot_size);
+	left = (unsigned)MIN(p->nr_slots * e->slot_bytes, GROW_MAX) / (nr * e->slot_bytes);
 	while (more && r == 0) {
 		pthread_mutex_unlock(&e->lock);
-		r = charge(nr * e->slot_size);
+		r = charge(nr * e->slot_bytes);
 		if (r == 0)
 			r = arena_new(e);
 		pthread_mutex_lock(&e->lock);

@@ -340,72 +340,6 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 
 /* ------------------------------------------------------------------ gather */
 
-/*
- * Registered host memory that a kernel reaches.  The pieces of a batch lie in one registration as a
- * rule.  Those of a pinned file lie all over its registrations: the table is held for all of them,
- * because its lock is one cache line that all streams share.
- */
-struct reach {
-	uintptr_t start, end;
-	cu_ptr dev; /* of start */
-};
-
-static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
-{
-	uintptr_t at = (uintptr_t)host;
-	uint64_t rest;
-
-	if (at >= w->start && at < w->end)
-		return true;
-	w->start = at;
-	w->end = at + cuda_pin_find_held(host, UINT64_MAX, dir, &w->dev, &rest);
-	return w->end > at && w->dev;
-}
-
-/* Cut a piece into tiles; where no kernel reaches its host memory, false. */
-static bool put_tiles(const struct batch *b, const struct mem_copy *c, struct reach *w,
-		      struct cuda_tile **at)
-{
-	uint64_t dev = c->alloc->base.va + c->off, left = c->len, n;
-	const char *host = c->host;
-
-	while (left) {
-		cu_ptr host_dev;
-		uint64_t run;
-
-		if (!reach_from(w, host, b->dir))
-			return false;
-		run = MIN(left, w->end - (uintptr_t)host);
-		host_dev = w->dev + ((uintptr_t)host - w->start);
-		left -= run;
-		host += run;
-		for (; run; run -= n) {
-			n = MIN(run, CUDA_TILE);
-			*(*at)++ = (struct cuda_tile){
-				.dst = b->dir == MEM_TO_DEVICE ? dev : host_dev,
-				.src = b->dir == MEM_TO_DEVICE ? host_dev : dev,
-				.len = n,
-			};
-			dev += n;
-			host_dev += n;
-		}
-	}
-	return true;
-}
-
-/* The tiles of a batch; false where no kernel reaches one of its pieces. */
-static bool put_all(const struct batch *b, struct cuda_tile **at)
-{
-	struct reach within = { 0 };
-	bool all = true;
-
-	cuda_pins_hold();
-	for (unsigned i = 0; all && i < b->nr; i++)
-		all = put_tiles(b, &b->v[i], &within, at);
-	cuda_pins_drop();
-	return all;
-}
-
 static bool tiles_ring(struct cuda_stream *st)
 {
 	uint64_t len = TILES * sizeof(*st->tiles), n;
@@ -441,13 +375,10 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 {
 	uint64_t start = st->tile_head, at = start % TILES;
 	struct cuda_tile *first, *end;
-	cu_func fn;
-	cu_result e;
+	struct mem_sgl sgl;
+	int r;
 
-	if (b->foreign || b->tiles > TILES || !tiles_ring(st))
-		return 0;
-	fn = cuda_gather_fn(st->d);
-	if (!fn)
+	if (b->foreign || b->tiles > TILES || st->d->no_gather || !tiles_ring(st))
 		return 0;
 	/* The tiles of a batch are contiguous; the rest of the ring may be too short for them. */
 	if (at + b->tiles > TILES) {
@@ -457,25 +388,20 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 	if (st->head != st->done && start + b->tiles - st->tile_tail > TILES)
 		return -EAGAIN;
 	first = end = &st->tiles[at];
-	if (!put_all(b, &end) || end == first)
+	if (!cuda_tiles_put(b->dir, b->v, b->nr, &end) || end == first)
 		return 0;
-	e = cuda_gather_launch(fn, st->tiles_dev + at * sizeof(*first), (unsigned)(end - first),
-			       st->stream);
-	if (e != CU_OK) {
-		int r = cuda_err(st->d, e, "start the gather kernel");
-
-		if (cuda_check_lost(st->d) < 0)
-			return r;
-		cuda_gather_cannot(st->d, e);
-		return 0;
-	}
-	st->tile_head = start + (uint64_t)(end - first);
+	sgl = (struct mem_sgl){ .dev = st->tiles_dev + at * sizeof(*first),
+				.nr = (unsigned)(end - first) };
+	r = cuda_gather(st->d, &sgl, 1, st->stream);
+	if (r < 0)
+		return r == -EOPNOTSUPP ? 0 : r;
+	st->tile_head = start + sgl.nr;
 	return 1;
 }
 
 /* -------------------------------------------------------------------- copy */
 
-static int look_at(struct cuda_stream *st, struct batch *b)
+static int look_at(const struct cuda_dev *d, struct batch *b)
 {
 	const struct mem_alloc *last = NULL;
 	int r;
@@ -485,9 +411,9 @@ static int look_at(struct cuda_stream *st, struct batch *b)
 
 		/* In a list of pieces the same memory stands many times in a row. */
 		if (c->alloc != last) {
-			if (c->alloc->device != st->d->idx)
+			if (c->alloc->device != d->idx)
 				return err_set(EINVAL, "memory of cuda:%u on a stream of cuda:%u",
-					       c->alloc->device, st->d->idx);
+					       c->alloc->device, d->idx);
 			r = cuda_alive(cuda_alloc_of(c->alloc));
 			if (r < 0)
 				return r;
@@ -538,40 +464,98 @@ static int start(struct cuda_stream *st, const struct batch *b, bool *started)
 	return e == CU_OK ? 0 : cuda_err(st->d, e, "start a copy");
 }
 
+/* May one more batch start?  0; -EAGAIN; -errno. */
+static int has_room(struct cuda_stream *st)
+{
+	int r;
+
+	if (st->head - st->done < BATCHES_MAX)
+		return 0;
+	r = advance(st, st->done + 1);
+	if (!r)
+		return err_set(EAGAIN, "the stream has %u batches under way", BATCHES_MAX);
+	return MIN(r, 0);
+}
+
+/* A batch was started, or its first half, and then err; its ticket. */
+static uint64_t started_one(struct cuda_stream *st, int err)
+{
+	uint64_t ticket = ++st->head;
+
+	st->results[ticket & (RESULTS_KEPT - 1)] = err;
+	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
+	return ticket;
+}
+
 int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 	      uint64_t *ret_ticket)
 {
 	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
 	struct batch b = { .dir = dir, .v = v, .nr = nr };
-	uint64_t ticket = st->head + 1;
 	CUDA_SCOPE(scope);
 	bool started = false;
 	int fault, r;
 
 	if (nr > PIECES_MAX)
 		return err_set(EINVAL, "%u copies in one batch; %u are the most", nr, PIECES_MAX);
-	r = look_at(st, &b);
+	r = look_at(st->d, &b);
 	if (r == 0)
 		r = cuda_enter(&scope, st->d, st->ctx);
+	if (r == 0)
+		r = has_room(st);
 	if (r < 0)
 		return r;
-	if (st->head - st->done == BATCHES_MAX) {
-		r = advance(st, st->done + 1);
-		if (r < 0)
-			return r;
-		if (!r)
-			return err_set(EAGAIN, "the stream has %u batches under way", BATCHES_MAX);
-	}
-
 	fault = fault_hit(FAULT_MEM_COPY);
 	r = fault ? 0 : start(st, &b, &started);
 	if (r == -EAGAIN)
 		return err_set(EAGAIN, "the stream has %u small pieces under way", TILES);
 	if (r < 0 && !started)
 		return r;
-	st->results[ticket & (RESULTS_KEPT - 1)] = fault ? fault : -r;
-	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
-	st->head = ticket;
-	*ret_ticket = ticket;
+	*ret_ticket = started_one(st, fault ? fault : -r);
+	return 0;
+}
+
+/* ------------------------------------------------------------------- lists */
+
+int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+		   void *room, struct mem_sgl *ret)
+{
+	const struct cuda_dev *d = cuda_device(device);
+	struct batch b = { .dir = dir, .v = v, .nr = nr };
+	struct cuda_tile *first = room, *end = first;
+	uint64_t len;
+	cu_ptr at;
+	int r = look_at(d, &b);
+
+	if (r < 0)
+		return r;
+	if (d->no_gather || b.foreign || b.tiles > MEM_SGL_BYTES / sizeof(*first))
+		return 0;
+	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
+	    !cuda_tiles_put(dir, v, nr, &end))
+		return 0;
+	*ret = (struct mem_sgl){ .dev = at, .nr = (unsigned)(end - first) };
+	return 1;
+}
+
+int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
+		  uint64_t *ret_ticket)
+{
+	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
+	CUDA_SCOPE(scope);
+	int fault, r;
+
+	r = cuda_enter(&scope, st->d, st->ctx);
+	if (r == 0)
+		r = has_room(st);
+	if (r < 0)
+		return r;
+	fault = fault_hit(FAULT_MEM_COPY);
+	if (!fault)
+		r = cuda_gather(st->d, v, nr, st->stream);
+	if (r < 0)
+		return r;
+	st->path = PST_PATH_GATHER;
+	*ret_ticket = started_one(st, fault);
 	return 0;
 }

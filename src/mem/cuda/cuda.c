@@ -245,6 +245,7 @@ static void let_go(struct cuda_dev *d)
 			cuda_orders_let_go(d);
 	}
 	d->gather = GATHER_UNKNOWN;
+	d->no_gather = false;
 	d->ctx = NULL;
 	cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
 }
@@ -424,6 +425,8 @@ const struct mem_ops mem_cuda_ops = {
 	.stream_new = cuda_stream_new,
 	.stream_free = cuda_stream_free,
 	.copy = cuda_copy,
+	.sgl_write = cuda_sgl_write,
+	.sgl_copy = cuda_sgl_copy,
 	.poll = cuda_poll,
 	.copied_by = cuda_copied_by,
 	.order_check = cuda_order_check,

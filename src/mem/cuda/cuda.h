@@ -8,7 +8,7 @@
  *	share.c	grants and dma-bufs
  *	pin.c	host memory registered with the driver
  *	copy.c	streams
- *	gather.c	the device kernel for many small pieces
+ *	gather.c	the device kernel for many small pieces, and its lists
  *	facts.c	what a device is, in words
  *	order.c	order with the program's streams and other work
  *
@@ -56,6 +56,7 @@ struct cuda_dev {
 	enum cuda_gather_state gather;
 	cu_module module;
 	cu_func gather_fn;
+	_Atomic bool no_gather;     /* it cannot run that */
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
 	_Atomic bool no_barriers;   /* it has no stream memory operations */
@@ -216,6 +217,10 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret);
 void cuda_stream_free(struct mem_stream *base);
 int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 	      uint64_t *ret_ticket);
+int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
+		   void *room, struct mem_sgl *ret);
+int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
+		  uint64_t *ret_ticket);
 int cuda_poll(struct mem_stream *base, uint64_t ticket);
 uint32_t cuda_copied_by(const struct mem_stream *base);
 
@@ -240,11 +245,15 @@ struct cuda_tile {
 
 #define CUDA_TILE KIB(16)
 
-/* The kernel, or NULL where it cannot be had; the device's context is current. */
-cu_func cuda_gather_fn(struct cuda_dev *d);
-/* After a launch that failed: not again in this life of the context. */
-void cuda_gather_cannot(struct cuda_dev *d, cu_result err);
-cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st);
+/* The tiles of copies, written from *at on; false where no kernel reaches one of their pieces. */
+bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at);
+
+/*
+ * Have the kernel move the tiles of nr <= MEM_SGLS lists; the device's context is current.  0;
+ * -EOPNOTSUPP where the device does not run it, and not again in this life of the context;
+ * another -errno when the device is lost.
+ */
+int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st);
 
 /* ------------------------------------------------------------------- facts */
 

@@ -1,7 +1,77 @@
 /* SPDX-License-Identifier: MIT */
+#include "base/err.h"
 #include "base/log.h"
 #include "mem/cuda/cuda.h"
 #include "mem/cuda/ptx.h"
+
+/* ------------------------------------------------------------------- tiles */
+
+/*
+ * Registered host memory that a kernel reaches.  The pieces of a batch lie in one registration as a
+ * rule.  Those of a pinned file lie all over its registrations: the table is held for all of them,
+ * because its lock is one cache line that all streams share.
+ */
+struct reach {
+	uintptr_t start, end;
+	cu_ptr dev; /* of start */
+};
+
+static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
+{
+	uintptr_t at = (uintptr_t)host;
+	uint64_t rest;
+
+	if (at >= w->start && at < w->end)
+		return true;
+	w->start = at;
+	w->end = at + cuda_pin_find_held(host, UINT64_MAX, dir, &w->dev, &rest);
+	return w->end > at && w->dev;
+}
+
+/* Cut a piece into tiles; where no kernel reaches its host memory, false. */
+static bool put_tiles(enum mem_dir dir, const struct mem_copy *c, struct reach *w,
+		      struct cuda_tile **at)
+{
+	uint64_t dev = c->alloc->base.va + c->off, left = c->len, n;
+	const char *host = c->host;
+
+	while (left) {
+		cu_ptr host_dev;
+		uint64_t run;
+
+		if (!reach_from(w, host, dir))
+			return false;
+		run = MIN(left, w->end - (uintptr_t)host);
+		host_dev = w->dev + ((uintptr_t)host - w->start);
+		left -= run;
+		host += run;
+		for (; run; run -= n) {
+			n = MIN(run, CUDA_TILE);
+			*(*at)++ = (struct cuda_tile){
+				.dst = dir == MEM_TO_DEVICE ? dev : host_dev,
+				.src = dir == MEM_TO_DEVICE ? host_dev : dev,
+				.len = n,
+			};
+			dev += n;
+			host_dev += n;
+		}
+	}
+	return true;
+}
+
+bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at)
+{
+	struct reach within = { 0 };
+	bool all = true;
+
+	cuda_pins_hold();
+	for (unsigned i = 0; all && i < nr; i++)
+		all = put_tiles(dir, &v[i], &within, at);
+	cuda_pins_drop();
+	return all;
+}
+
+/* ------------------------------------------------------------------ kernel */
 
 /* The driver compiles the text when the first batch wants it, and may keep the result in its
  * own cache. */
@@ -12,6 +82,7 @@ static void load(struct cuda_dev *d)
 	cu_result e;
 
 	d->gather = GATHER_CANNOT;
+	d->no_gather = true;
 	e = cu.cuModuleLoadDataEx(&module, cuda_gather_ptx, 0, NULL, NULL);
 	if (e == CU_OK) {
 		e = cu.cuModuleGetFunction(&fn, module, CUDA_GATHER_NAME);
@@ -22,12 +93,13 @@ static void load(struct cuda_dev *d)
 		d->module = module;
 		d->gather_fn = fn;
 		d->gather = GATHER_READY;
+		d->no_gather = false;
 		return;
 	}
 	cuda_ignore(d, e, "load the gather kernel, so small pieces go one by one");
 }
 
-cu_func cuda_gather_fn(struct cuda_dev *d)
+static cu_func kernel(struct cuda_dev *d)
 {
 	cu_func fn;
 
@@ -39,21 +111,47 @@ cu_func cuda_gather_fn(struct cuda_dev *d)
 	return fn;
 }
 
-void cuda_gather_cannot(struct cuda_dev *d, cu_result err)
+/* After a launch that failed. */
+static void cannot(struct cuda_dev *d, cu_result err)
 {
 	(void)pthread_mutex_lock(&d->lock);
-	if (d->gather == GATHER_READY) {
+	if (d->gather == GATHER_READY && d->gather_fn) {
 		/* Other streams may be running it: it stays loaded until the context goes. */
 		d->gather_fn = NULL;
+		d->no_gather = true;
 		log_warn("%s cannot run the gather kernel: %s, ignoring", d->info.name,
 			 cuda_err_name(err));
 	}
 	(void)pthread_mutex_unlock(&d->lock);
 }
 
-cu_result cuda_gather_launch(cu_func fn, cu_ptr tiles, unsigned nr, cu_stream st)
+static cu_result launch(cu_func fn, const struct mem_sgl *v, unsigned nr, cu_stream st)
 {
-	void *params[] = { &tiles };
+	struct cuda_gather_lists lists = { 0 };
+	void *params[] = { &lists };
+	unsigned most = 0;
 
-	return cu.cuLaunchKernel(fn, nr, 1, 1, CUDA_GATHER_THREADS, 1, 1, 0, st, params, NULL);
+	for (unsigned i = 0; i < nr; i++) {
+		lists.v[i].tiles = v[i].dev;
+		lists.v[i].nr = v[i].nr;
+		most = MAX(most, v[i].nr);
+	}
+	return cu.cuLaunchKernel(fn, most, nr, 1, CUDA_GATHER_THREADS, 1, 1, 0, st, params, NULL);
+}
+
+int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st)
+{
+	cu_func fn = kernel(d);
+	cu_result e = fn ? launch(fn, v, nr, st) : CU_OK;
+	int r;
+
+	if (!fn)
+		return err_set(EOPNOTSUPP, "%s has no gather kernel", d->info.name);
+	if (e == CU_OK)
+		return 0;
+	r = cuda_err(d, e, "start the gather kernel");
+	if (cuda_check_lost(d) < 0)
+		return r;
+	cannot(d, e);
+	return -EOPNOTSUPP;
 }

@@ -2,25 +2,37 @@
 /*
  * The kernel that moves many small pieces, as text that the driver compiles.
  *
- * Block b moves tile b of the list: {dst, src, len, reserved}, 32 bytes each.  Where source
- * and target are alike modulo 16, the block moves single bytes up to the target's next
- * multiple of 16, then 16 bytes a thread, four loads before their stores so that many
- * reads are on the bus at once, then the rest as single bytes; alike modulo 4, the same
- * with words of 4 bytes; else bytes.  Plain loads see the host's writes from before the
+ * Block (b, l) moves tile b of list l, if that has so many: {dst, src, len, reserved}, 32 bytes
+ * each.  Where source and target are alike modulo 16, the block moves single bytes up to the
+ * target's next multiple of 16, then 16 bytes a thread, four loads before their stores so that many
+ * reads are on the bus at once, then the rest as single bytes; alike modulo 4, the same with words
+ * of 4 bytes; else bytes.  Plain loads see the host's writes from before the
  * launch; volatile ones (.cv) would not be combined into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H
 
+#include "mem/mem.h"
+
 #define CUDA_GATHER_NAME "pst_gather"
 #define CUDA_GATHER_THREADS 256u
+
+/* Its parameter; the text says how large it is. */
+struct cuda_gather_lists {
+	struct {
+		uint64_t tiles; /* their address for the device */
+		uint32_t nr, reserved;
+	} v[MEM_SGLS];
+};
+
+_Static_assert(sizeof(struct cuda_gather_lists) == 256, "ABI");
 
 static const char cuda_gather_ptx[] =
 	".version 6.0\n"
 	".target sm_50\n"
 	".address_size 64\n"
 	"\n"
-	".visible .entry " CUDA_GATHER_NAME "(.param .u64 tiles)\n"
+	".visible .entry " CUDA_GATHER_NAME "(.param .align 8 .b8 lists[256])\n"
 	"{\n"
 	"	.reg .pred %p;\n"
 	"	.reg .b32 %t, %nt, %b, %w, %shift, %x0, %x1, %x2, %x3, %y0, %y1, %y2, %y3;\n"
@@ -31,7 +43,14 @@ static const char cuda_gather_ptx[] =
 	"	mov.u32 %t, %tid.x;\n"
 	"	mov.u32 %nt, %ntid.x;\n"
 	"	mov.u32 %b, %ctaid.x;\n"
-	"	ld.param.u64 %tile, [tiles];\n"
+	"	mov.u32 %w, %ctaid.y;\n"
+	"	mul.wide.u32 %at, %w, 16;\n"
+	"	mov.u64 %i, lists;\n"
+	"	add.u64 %i, %i, %at;\n"
+	"	ld.param.u64 %tile, [%i];\n"
+	"	ld.param.u32 %w, [%i+8];\n"
+	"	setp.ge.u32 %p, %b, %w;\n"
+	"	@%p bra $end;\n"
 	"	cvta.to.global.u64 %tile, %tile;\n"
 	"	mul.wide.u32 %at, %b, 32;\n"
 	"	add.u64 %tile, %tile, %at;\n"
