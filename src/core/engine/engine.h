@@ -33,7 +33,7 @@
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define CTX_DEPTH 512u      /* file operations of one worker */
 #define WORKERS_MAX 14u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
-#define WORKERS_USUAL 10u   /* of which so many take requests of all kinds */
+#define WORKERS_USUAL 12u   /* of which so many take requests of all kinds */
 #define SHARED_MIN KIB(256) /* a read beyond this is shared out, see engine_part(), */
 #define PART_MIN KIB(128)   /* in jobs of at least that */
 #define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */

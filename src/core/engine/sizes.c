@@ -11,9 +11,10 @@
 #define SLOT_MAX MIB(1)
 
 /*
- * Five in eight of the CPUs that this process may use: with more the copies of large pieces get in
- * each other's way, and the others belong to the program.  Small pieces from all over a file wait
- * for memory all the time, and keep seven in eight busy.
+ * Three in four of the CPUs that this process may use: they fill the bus where CPUs are slow, too.
+ * With more the copies of large pieces get in each other's way, and the others belong to the
+ * program.  Small pieces from all over a file wait for memory all the time, and keep seven in eight
+ * busy.
  */
 unsigned engine_width(unsigned *ret_usual)
 {
@@ -21,7 +22,7 @@ unsigned engine_width(unsigned *ret_usual)
 	unsigned cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set)
 								     : 2;
 
-	*ret_usual = MIN(MAX(cpus * 5 / 8, 1u), WORKERS_USUAL);
+	*ret_usual = MIN(MAX(cpus * 3 / 4, 1u), WORKERS_USUAL);
 	return MIN(MAX(cpus * 7 / 8, 1u), WORKERS_MAX);
 }
 
