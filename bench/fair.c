@@ -9,6 +9,7 @@
  *	hostile  a ring that is always full of bad and of huge requests; a semaphore that is posted
  *	         in a loop; a ring whose memory is scribbled over; memory that is published and
  *	         withdrawn in a loop; files that are opened and closed in a loop
+ *	heavy    a ring each, always 16 random reads of 1 MiB in it
  *	busy     loops that compute and know nothing of the mount
  *	busy3    the same in three sessions: the hostile user's, his worker's and the server's are
  *		 at work, too
@@ -43,7 +44,8 @@
 #define THREADS 5u
 #define SIZE KIB(4)
 #define FILE_LEN MIB(64)
-#define GOOD_DEPTH 16u
+#define OTHER_DEPTH 16u
+#define HEAVY_SIZE MIB(1)
 #define DEPTH_MAX 64u
 #define PAIRS_MAX 101u
 #define SAMPLES (1u << 20)
@@ -78,7 +80,8 @@ struct lane {
 	uint64_t dice;
 };
 
-static void open_lane(struct lane *l, uint64_t seed)
+/* With room for so many bytes. */
+static void open_lane(struct lane *l, uint64_t seed, uint64_t room)
 {
 	int r;
 
@@ -88,7 +91,7 @@ static void open_lane(struct lane *l, uint64_t seed)
 		die("%s: %s", path, strerror(errno));
 	r = hf3fs_reg_fd(l->fd, 0);
 	if (r <= 0)
-		r = -hf3fs_iovcreate(&l->iov, set.dir, DEPTH_MAX * SIZE, 0, -1);
+		r = -hf3fs_iovcreate(&l->iov, set.dir, room, 0, -1);
 	if (r <= 0)
 		r = -hf3fs_iorcreate(&l->ior, set.dir, (int)DEPTH_MAX, true, 0, -1);
 	if (r > 0)
@@ -103,19 +106,19 @@ static uint64_t roll(struct lane *l)
 	return l->dice;
 }
 
-static bool read_batch(struct lane *l, unsigned depth)
+static bool read_batch(struct lane *l, unsigned depth, uint64_t size)
 {
 	struct hf3fs_cqe c[DEPTH_MAX];
 
 	for (unsigned i = 0; i < depth; i++)
-		if (hf3fs_prep_io(&l->ior, &l->iov, true, l->iov.base + i * SIZE, l->fd,
-				  roll(l) % (FILE_LEN / SIZE) * SIZE, SIZE, NULL) < 0)
+		if (hf3fs_prep_io(&l->ior, &l->iov, true, l->iov.base + i * size, l->fd,
+				  roll(l) % (FILE_LEN / size) * size, size, NULL) < 0)
 			return false;
 	if (hf3fs_submit_ios(&l->ior) < 0 ||
 	    hf3fs_wait_for_ios(&l->ior, c, (int)depth, (int)depth, NULL) != (int)depth)
 		return false;
 	for (unsigned i = 0; i < depth; i++)
-		if (c[i].result != (int64_t)SIZE)
+		if (c[i].result != (int64_t)size)
 			return false;
 	return true;
 }
@@ -145,7 +148,7 @@ static void measure(struct lane *l)
 
 	do {
 		from = now_ns();
-		if (!read_batch(l, set.depth))
+		if (!read_batch(l, set.depth, SIZE))
 			die("a read of the victim failed");
 		end = now_ns();
 		reads += set.depth;
@@ -163,7 +166,7 @@ __attribute__((noreturn)) static void be_victim(void)
 	static struct lane l;
 
 	become(VICTIM);
-	open_lane(&l, 1);
+	open_lane(&l, 1, DEPTH_MAX * SIZE);
 	for (unsigned turn = 0;; turn++) {
 		while (atomic_load(&sh->go) == turn)
 			(void)usleep(1000);
@@ -191,8 +194,18 @@ static void *be_good(void *arg)
 {
 	struct lane l;
 
-	open_lane(&l, (uintptr_t)arg);
-	while (read_batch(&l, GOOD_DEPTH))
+	open_lane(&l, (uintptr_t)arg, OTHER_DEPTH * SIZE);
+	while (read_batch(&l, OTHER_DEPTH, SIZE))
+		;
+	return NULL;
+}
+
+static void *be_heavy(void *arg)
+{
+	struct lane l;
+
+	open_lane(&l, (uintptr_t)arg, OTHER_DEPTH * HEAVY_SIZE);
+	while (read_batch(&l, OTHER_DEPTH, HEAVY_SIZE))
 		;
 	return NULL;
 }
@@ -323,16 +336,19 @@ static void *compute(void *arg)
 
 /* ------------------------------------------------------------------- turns */
 
+enum { GOOD, HOSTILE, HEAVY, BUSY, BUSY3, NOBODY };
+
 static const struct other {
 	const char *name;
 	void *(*threads[THREADS])(void *arg);
 	unsigned more_sessions; /* with the same threads */
 } others[] = {
-	{ "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
-	{ "hostile", { keep_full, post, scribble, publish, open_files }, 0 },
-	{ "busy", { compute, compute, compute, compute, compute }, 0 },
-	{ "busy3", { compute, compute, compute, compute, compute }, 2 },
-	{ "nobody", { NULL }, 0 },
+	[GOOD] = { "good", { be_good, be_good, be_good, be_good, be_good }, 0 },
+	[HOSTILE] = { "hostile", { keep_full, post, scribble, publish, open_files }, 0 },
+	[HEAVY] = { "heavy", { be_heavy, be_heavy, be_heavy, be_heavy, be_heavy }, 0 },
+	[BUSY] = { "busy", { compute, compute, compute, compute, compute }, 0 },
+	[BUSY3] = { "busy3", { compute, compute, compute, compute, compute }, 2 },
+	[NOBODY] = { "nobody", { NULL }, 0 },
 };
 
 static pid_t start(const struct other *o)
@@ -343,7 +359,7 @@ static pid_t start(const struct other *o)
 	if (pid || !o->threads[0])
 		return pid;
 	become(OTHER);
-	open_lane(&mine, 77);
+	open_lane(&mine, 77, DEPTH_MAX * SIZE);
 	for (unsigned i = 0; i < o->more_sessions; i++)
 		if (fork() == 0) {
 			own_session();
@@ -411,7 +427,7 @@ static double median(const struct turn *t, size_t off)
 static void run(pid_t victim)
 {
 	static struct turn t[ARRAY_SIZE(others)][PAIRS_MAX];
-	double rate[PAIRS_MAX], p99[PAIRS_MAX], busy[PAIRS_MAX], busy3[PAIRS_MAX];
+	double rate[PAIRS_MAX], p99[PAIRS_MAX], heavy[PAIRS_MAX], busy[PAIRS_MAX], busy3[PAIRS_MAX];
 
 	for (unsigned i = 0; i < set.pairs; i++)
 		for (unsigned k = 0; k < ARRAY_SIZE(others); k++) {
@@ -426,14 +442,16 @@ static void run(pid_t victim)
 			     median(t[k], offsetof(struct turn, p50_us)),
 			     median(t[k], offsetof(struct turn, p99_us)));
 	for (unsigned i = 0; i < set.pairs; i++) {
-		rate[i] = t[0][i].rate / t[1][i].rate;
-		p99[i] = t[1][i].p99_us / t[0][i].p99_us;
-		busy[i] = t[2][i].p99_us / t[0][i].p99_us;
-		busy3[i] = t[1][i].p99_us / t[3][i].p99_us;
+		rate[i] = t[GOOD][i].rate / t[HOSTILE][i].rate;
+		p99[i] = t[HOSTILE][i].p99_us / t[GOOD][i].p99_us;
+		heavy[i] = t[HEAVY][i].p99_us / t[GOOD][i].p99_us;
+		busy[i] = t[BUSY][i].p99_us / t[GOOD][i].p99_us;
+		busy3[i] = t[HOSTILE][i].p99_us / t[BUSY3][i].p99_us;
 	}
 	(void)printf("\n%-40s %8s %8s %8s\n", "ratio", "median", "lowest", "highest");
 	print_ratio("reads/s, good to hostile", rate);
 	print_ratio("p99, hostile to good", p99);
+	print_ratio("p99, heavy to good", heavy);
 	print_ratio("p99, busy to good", busy);
 	print_ratio("p99, hostile to busy3", busy3);
 }
