@@ -300,7 +300,12 @@ int mem_sgl_write(const struct mem_ops *ops, unsigned device, enum mem_dir dir,
 {
 	int r = ops->sgl_write ? mem_copy_check(ops, dir, v, nr) : 0;
 
-	return r < 0 || !ops->sgl_write ? r : ops->sgl_write(device, dir, v, nr, room, ret);
+	if (r < 0 || !ops->sgl_write)
+		return r;
+	for (unsigned i = 0; i < nr; i++)
+		if (v[i].alloc != v->alloc)
+			return 0;
+	return nr ? ops->sgl_write(device, dir, v, nr, room, ret) : 0;
 }
 
 int mem_sgl_copy(struct mem_stream *st, const struct mem_sgl *v, unsigned nr, uint64_t *ret_ticket)

@@ -53,8 +53,12 @@ enum mem_dir {
 #define MEM_SGL_BYTES KIB(16) /* room for a list of copies */
 #define MEM_SGLS 16u          /* most lists of a batch */
 
-/* A list of copies (scatter-gather list), in pinned memory where the device itself reads it. */
+/*
+ * A list of copies (scatter-gather list) of one allocation, in pinned memory where the device itself
+ * reads it.
+ */
 struct mem_sgl {
+	const struct mem_alloc *alloc;
 	uint64_t dev; /* its address for the device */
 	unsigned nr;  /* entries; 0: there is no list */
 };
@@ -205,15 +209,15 @@ struct mem_ops {
 		    uint64_t *ret_ticket);
 
 	/*
-	 * Write copies as a list into room: MEM_SGL_BYTES bytes, page aligned and pinned, which
-	 * stay until the copies are done.  1; 0 where these copies cannot go by a list; -errno.
-	 * NULL, as is the next: the device reads no lists.
+	 * Write copies of one allocation as a list into room: MEM_SGL_BYTES bytes, page aligned and
+	 * pinned, which stay until the copies are done.  1; 0 where these copies cannot go by a
+	 * list; -errno.  NULL, as is the next: the device reads no lists.
 	 */
 	int (*sgl_write)(unsigned device, enum mem_dir dir, const struct mem_copy *v, unsigned nr,
 			 void *room, struct mem_sgl *ret);
 
-	/* As copy(), for all copies of nr <= MEM_SGLS lists.  -EOPNOTSUPP: the device reads no
-	 * lists after all. */
+	/* As copy(), for all copies of nr <= MEM_SGLS lists.  The memory is looked at again, since
+	 * a list may have waited.  -EOPNOTSUPP: the device reads no lists after all. */
 	int (*sgl_copy)(struct mem_stream *st, const struct mem_sgl *v, unsigned nr,
 			uint64_t *ret_ticket);
 

@@ -282,11 +282,37 @@ static void lists_go_together(void)
 	SAME_OBJECTS(before);
 }
 
+/* Memory of the program's that is freed while its list waits gets nothing, and spoils nothing. */
+static void lists_of_freed_memory(void)
+{
+	struct lists l = lists_new();
+	struct mem_copy v = { .alloc = l.a, .host = l.host, .len = 4096 };
+	struct mem_alloc *w;
+	uint64_t t;
+	cu_ptr p;
+
+	(void)app_enter(0);
+	CU(cu.cuMemAlloc_v2(&p, 4096));
+	T_OK(mem_wrap(p, 4096, PST_KIND_CUDA, 0, &w));
+	T_EQ(list_write(&l, 0, &v, 1), 1);
+	v.alloc = w;
+	T_EQ(list_write(&l, 1, &v, 1), 1);
+	CU(cu.cuMemFree_v2(p));
+	T_EQ(mem_sgl_copy(l.st, l.v, 2, &t), -EFAULT);
+	T_CHECK(strstr(err_text(), "freed by its owner"));
+	T_OK(mem_sgl_copy(l.st, l.v, 1, &t));
+	T_EQ(wait_done(l.st, t), 1);
+	mem_free(w);
+	app_leave(0);
+	lists_free(&l);
+}
+
 static void lists_that_cannot_be(void)
 {
 	static struct mem_copy many[MEM_SGL_BYTES / 64 + 1];
 	struct lists l = lists_new();
 	struct mem_copy v = { .alloc = l.a, .host = l.host, .len = 4096 };
+	struct mem_alloc *other = alloc(4096);
 	uint8_t out[4096];
 	uint64_t t;
 
@@ -296,6 +322,10 @@ static void lists_that_cannot_be(void)
 		};
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many)), 0);
 	T_EQ(list_write(&l, 0, many, ARRAY_SIZE(many) - 1), 1);
+	/* Of two allocations. */
+	many[1].alloc = other;
+	T_EQ(list_write(&l, 0, many, 2), 0);
+	mem_free(other);
 	/* Memory of the host that the device does not reach, of the pieces and of the list. */
 	v.host = out;
 	T_EQ(list_write(&l, 1, &v, 1), 0);
@@ -393,6 +423,7 @@ int main(void)
 	T_RUN(the_ring_goes_round);
 	T_RUN(pieces_cross_registrations_and_chunks);
 	T_RUN(lists_go_together);
+	T_RUN(lists_of_freed_memory);
 	T_RUN(lists_that_cannot_be);
 	T_RUN(many_pieces_otherwise);
 	T_RUN(nothing_is_left);

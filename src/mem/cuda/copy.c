@@ -534,7 +534,7 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
 	    !cuda_tiles_put(dir, v, nr, &end))
 		return 0;
-	*ret = (struct mem_sgl){ .dev = at, .nr = (unsigned)(end - first) };
+	*ret = (struct mem_sgl){ .alloc = v->alloc, .dev = at, .nr = (unsigned)(end - first) };
 	return 1;
 }
 
@@ -543,9 +543,12 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 {
 	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
 	CUDA_SCOPE(scope);
-	int fault, r;
+	int fault, r = 0;
 
-	r = cuda_enter(&scope, st->d, st->ctx);
+	for (unsigned i = 0; r == 0 && i < nr; i++)
+		r = cuda_alive(cuda_alloc_of(v[i].alloc));
+	if (r == 0)
+		r = cuda_enter(&scope, st->d, st->ctx);
 	if (r == 0)
 		r = has_room(st);
 	if (r < 0)
