@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A machine with eight CPUs, whatever this one has: linked into a test, every engine of the
- * library has seven workers, five of them for all kinds of requests, which meet over each request.
+ * library has seven workers, six of them for all kinds of requests, which meet over each request.
  */
 #include <sched.h>
 
