@@ -54,8 +54,8 @@ enum mem_dir {
 #define MEM_SGLS 16u          /* most lists of a batch */
 
 /*
- * A list of copies (scatter-gather list) of one allocation, in pinned memory where the device itself
- * reads it.
+ * A list of copies (scatter-gather list) of one allocation, in pinned memory where the device
+ * itself reads it.
  */
 struct mem_sgl {
 	const struct mem_alloc *alloc;
