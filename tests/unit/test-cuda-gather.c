@@ -186,7 +186,7 @@ static void pieces_cross_registrations_and_chunks(void)
 	(void)munmap(host, len);
 }
 
-/* What lists need, and one of them. */
+/* Lists of copies to a, with the memory that they are written in. */
 struct lists {
 	struct mem_alloc *a;
 	struct mem_stream *st;

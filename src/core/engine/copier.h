@@ -21,7 +21,7 @@
 #include "mem/mem.h"
 
 #define COPIER_BATCHES 2u    /* one is copied, and one waits so that the device does not */
-#define COPIER_PIECES 1024u  /* of a batch */
+#define COPIER_PIECES 1024u  /* of a batch without lists */
 #define COPIER_BYTES MIB(16) /* of a batch; more where one slot has more */
 
 struct engine;

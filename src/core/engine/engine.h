@@ -93,7 +93,7 @@ struct worker {
 	struct io_ctx *ctx;
 	struct io_others others;   /* of providers whose files it has seen */
 	struct own_files files;    /* read in many pieces */
-	struct mem_stream *stream; /* of writes, and of reads with many pieces; NULL at first */
+	struct mem_stream *stream; /* of writes, and of many pieces without a list; NULL at first */
 	int efd;                   /* wakes it: new requests, its I/O context */
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */

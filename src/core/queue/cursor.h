@@ -19,7 +19,7 @@ struct piece {
 	uint64_t pos; /* bytes of the request before it, in piece order */
 };
 
-/* What segs_check() finds of all pieces of a request. */
+/* segs_check() tells this of all pieces of a request. */
 struct segs_shape {
 	uint64_t total; /* bytes */
 	uint64_t even;  /* bytes of each piece; 0: they differ, a segment repeats its own, or more

@@ -9,7 +9,8 @@
  * runs in.  Other batches are a loop of asynchronous copies.
  *
  * The kernel's list of tiles is written into a ring that the device reads; a batch gives its
- * part back when it is done.
+ * part back when it is done.  Or somebody has written lists before (cuda_sgl_write()), and one
+ * kernel moves the tiles of several.
  */
 #include <inttypes.h>
 #include <string.h>
