@@ -559,20 +559,20 @@ cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned 
 			 cu_stream handle, void **params, void **extra)
 {
 	const struct cuda_gather_lists *lists = params[0];
-	struct op op = { .kind = OP_KERNEL, .nr_lists = grid_y };
+	struct op op = { .kind = OP_KERNEL, .nr_lists = grid_x };
 	struct CUstream_st *st;
 	unsigned most = 0;
 	cu_result e;
 
 	ENTER(IN_CTX);
-	if (!grid_x || !grid_y || grid_y > MEM_SGLS || grid_z != 1 ||
+	if (!grid_x || !grid_y || grid_x > MEM_SGLS || grid_z != 1 ||
 	    block_x != CUDA_GATHER_THREADS || block_y != 1 || block_z != 1 || shared || extra)
 		return CU_INVALID_VALUE;
-	for (unsigned i = 0; i < grid_y; i++) {
+	for (unsigned i = 0; i < grid_x; i++) {
 		op.lists[i] = (struct mem_sgl){ .dev = lists->v[i].tiles, .nr = lists->v[i].nr };
 		most = MAX(most, op.lists[i].nr);
 	}
-	if (most != grid_x)
+	if (most != grid_y)
 		stub_abort("a kernel is launched with too few blocks for its lists, or too many");
 	(void)pthread_mutex_lock(&stub.lock);
 	e = stub_use(handle, &st);

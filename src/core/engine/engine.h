@@ -32,7 +32,7 @@
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
 #define CTX_DEPTH 512u      /* file operations of one worker */
-#define WORKERS_MAX 14u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
+#define WORKERS_MAX 15u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 12u   /* of which so many take requests of all kinds */
 #define SHARED_MIN KIB(256) /* a read beyond this is shared out, see engine_part(), */
 #define PART_MIN KIB(128)   /* in jobs of at least that */

@@ -13,7 +13,7 @@
 /*
  * Three in four of the CPUs that this process may use: they fill the bus where CPUs are slow, too.
  * With more the copies of large pieces get in each other's way, and the others belong to the
- * program.  Small pieces from all over a file wait for memory all the time, and keep seven in eight
+ * program.  Small pieces from all over a file wait for memory all the time, and keep all but one
  * busy.
  */
 unsigned engine_width(unsigned *ret_usual)
@@ -23,7 +23,7 @@ unsigned engine_width(unsigned *ret_usual)
 								     : 2;
 
 	*ret_usual = MIN(MAX(cpus * 3 / 4, 1u), WORKERS_USUAL);
-	return MIN(MAX(cpus * 7 / 8, 1u), WORKERS_MAX);
+	return MIN(MAX(cpus - 1, 1u), WORKERS_MAX);
 }
 
 /*

@@ -23,6 +23,7 @@
 #define LOOK_NS (20 * NSEC_PER_MSEC)
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
+#define EDGE_PIECES 32u /* in each of the first and the last jobs of scattered ones */
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -158,18 +159,20 @@ static bool is_alone(const struct req *r)
 	return first == active || (first == &r->eng.active && first->next == active);
 }
 
-/* Small pieces from all over a file: as many jobs as all workers are through with together. */
-static uint64_t scattered_part(const struct req *r)
+/*
+ * Of small pieces from all over a file.  A worker has some three slots in turn: filled to the half,
+ * all of them stay in its CPU's own cache.  The device has nothing to copy before the first jobs
+ * are filled, and the workers nothing to do after the last ones: these are short.
+ */
+static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
 	const struct engine *e = r->eng.share->engine;
-	uint64_t at_once = e->nr_workers * e->slot_size;
-	uint64_t jobs = (r->total + at_once - 1) / at_once * e->nr_workers, len;
-	struct piece pc;
+	uint64_t most = e->slot_size / 2, edge = EDGE_PIECES * piece;
+	uint64_t round = e->nr_workers * edge;
 
-	if (!is_scattered(r) || !cursor_peek(&r->cur, &pc))
-		return e->slot_size;
-	len = (r->total / jobs + pc.len) / pc.len * pc.len;
-	return MIN(e->slot_size, MAX(SCATTERED_PIECES * pc.len, len));
+	if (is_alone(r) && (r->cur.pos < round || r->total - r->cur.pos < 2 * round))
+		return MIN(most, edge);
+	return most;
 }
 
 uint64_t engine_part(const struct req *r)
@@ -177,12 +180,15 @@ uint64_t engine_part(const struct req *r)
 	const struct engine *e = r->eng.share->engine;
 	uint64_t left = r->total - r->cur.pos;
 	unsigned idle = 1; /* the worker that takes the job */
+	struct piece pc;
 
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
-	    next_is_ready(r, 1) || !is_alone(r))
+	    next_is_ready(r, 1))
 		return e->slot_size;
-	if (!r->one_piece)
-		return scattered_part(r);
+	if (!r->one_piece && cursor_peek(&r->cur, &pc) && pc.len && pc.len <= SMALL_PIECE)
+		return scattered_part(r, pc.len);
+	if (!r->one_piece || !is_alone(r))
+		return e->slot_size;
 	for (unsigned i = 0; i < e->nr_usual; i++)
 		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));

@@ -136,7 +136,7 @@ static cu_result launch(cu_func fn, const struct mem_sgl *v, unsigned nr, cu_str
 		lists.v[i].nr = v[i].nr;
 		most = MAX(most, v[i].nr);
 	}
-	return cu.cuLaunchKernel(fn, most, nr, 1, CUDA_GATHER_THREADS, 1, 1, 0, st, params, NULL);
+	return cu.cuLaunchKernel(fn, nr, most, 1, CUDA_GATHER_THREADS, 1, 1, 0, st, params, NULL);
 }
 
 int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st)

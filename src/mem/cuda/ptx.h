@@ -2,12 +2,15 @@
 /*
  * The kernel that moves many small pieces, as text that the driver compiles.
  *
- * Block (b, l) moves tile b of list l, if that has so many: {dst, src, len, reserved}, 32 bytes
- * each.  Where source and target are alike modulo 16, the block moves single bytes up to the
- * target's next multiple of 16, then 16 bytes a thread, four loads before their stores so that many
- * reads are on the bus at once, then the rest as single bytes; alike modulo 4, the same with words
- * of 4 bytes; else bytes.  Plain loads see the host's writes from before the
- * launch; volatile ones (.cv) would not be combined into wide reads of the bus.
+ * Block (l, b) moves tile b of list l, if that has so many: {dst, src, len, reserved}, 32 bytes
+ * each.  So blocks that run at the same time read from all lists.  The bytes of each lie in the
+ * cache of the CPU that filled its slot, and one CPU's cache is slower than the bus.
+ *
+ * Where source and target are alike modulo 16, the block moves single bytes up to the target's next
+ * multiple of 16, then 16 bytes a thread, four loads before their stores so that many reads are on
+ * the bus at once, then the rest as single bytes; alike modulo 4, the same with words of 4 bytes;
+ * else bytes.  Plain loads see the host's writes from before the launch; volatile ones (.cv) would
+ * not be combined into wide reads of the bus.
  */
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H
@@ -42,8 +45,8 @@ static const char cuda_gather_ptx[] =
 	"\n"
 	"	mov.u32 %t, %tid.x;\n"
 	"	mov.u32 %nt, %ntid.x;\n"
-	"	mov.u32 %b, %ctaid.x;\n"
-	"	mov.u32 %w, %ctaid.y;\n"
+	"	mov.u32 %b, %ctaid.y;\n"
+	"	mov.u32 %w, %ctaid.x;\n"
 	"	mul.wide.u32 %at, %w, 16;\n"
 	"	mov.u64 %i, lists;\n"
 	"	add.u64 %i, %i, %at;\n"
