@@ -32,6 +32,7 @@ void copier_add(struct engine *e, struct job *j)
 
 	list_add_tail(&c->filled, &j->link);
 	atomic_fetch_add(&c->nr, 1);
+	atomic_fetch_add(&c->nr_warm, j->warm);
 	atomic_fetch_add(&c->nr_bytes, j->len);
 	atomic_fetch_add(&c->nr_filled, 1);
 }
@@ -205,7 +206,7 @@ bool copier_progress(struct worker *w)
 	struct list ended = LIST_INIT(ended), *el;
 	bool moved = false, again;
 	uint64_t bytes = 0;
-	unsigned nr = 0;
+	unsigned nr = 0, nr_warm = 0;
 
 	if (!atomic_load(&c->nr))
 		return false;
@@ -222,10 +223,14 @@ bool copier_progress(struct worker *w)
 	if (list_empty(&ended))
 		return moved;
 	list_for_each (el, &ended) {
+		const struct job *j = list_entry(el, struct job, link);
+
 		nr++;
-		bytes += list_entry(el, struct job, link)->len;
+		nr_warm += j->warm;
+		bytes += j->len;
 	}
 	atomic_fetch_sub(&c->nr_bytes, bytes);
+	atomic_fetch_sub(&c->nr_warm, nr_warm);
 	atomic_fetch_sub(&c->nr, nr);
 	jobs_copied(w, &ended);
 	return true;

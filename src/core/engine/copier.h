@@ -44,7 +44,8 @@ struct copier {
 
 	struct list filled; /* jobs that wait; under the engine's lock */
 	atomic_uint nr_filled;
-	atomic_uint nr;            /* of jobs, with those of batches */
+	atomic_uint nr;            /* of jobs, with those of batches, */
+	atomic_uint nr_warm;       /* and of warm ones */
 	_Atomic uint64_t nr_bytes; /* in these */
 };
 

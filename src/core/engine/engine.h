@@ -79,7 +79,8 @@ struct job {
 	struct worker *worker;
 	bool mapped;                   /* copies come from req->plan.from, the slot is not filled */
 	bool alone;                    /* copied by itself, because a batch with it failed */
-	bool at_copier;                /* counted in worker->nr_copying */
+	bool at_copier;                /* counted in worker->nr_copying, */
+	bool warm;                     /* and in nr_warm */
 	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
 	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
@@ -98,7 +99,8 @@ struct worker {
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock */
-	atomic_uint nr_copying;    /* of these, at the copier; written under the lock */
+	atomic_uint nr_copying;    /* of these, at the copier; written under the lock; */
+	atomic_uint nr_warm;       /* of these, with bytes that a CPU has copied, or without any */
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */

@@ -153,6 +153,17 @@ static bool has_sgl(struct job *j)
 					    job_copies(j, v, 0), j->sgl_room, &j->sgl) == 1;
 }
 
+/* Are its bytes in a CPU's cache, or nowhere that a CPU has to do with? */
+static bool is_warm(const struct job *j)
+{
+	const struct plan *p = &j->req->plan;
+	bool warm = j->mapped;
+
+	for (unsigned i = 0; i < p->nr_hops; i++)
+		warm |= j->hop_bytes[i] && path_ops_of(p->hop[i])->copies;
+	return warm;
+}
+
 /*
  * Of a read: its bytes are where the device finds them, and the copier has it.  The list of many
  * copies is made by the worker, beside other workers; where the device reads no lists, they are a
@@ -166,6 +177,7 @@ static void job_filled(struct job *j)
 
 	if (!j->mapped)
 		job_crc(j);
+	j->warm = is_warm(j);
 	r = empty ? engine_job_touches(j, false)
 	    : own ? engine_job_touches(j, true)
 		  : engine_job_filled(j);

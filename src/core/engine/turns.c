@@ -340,6 +340,7 @@ int engine_job_filled(struct job *j)
 		r->eng.nr_file--;
 		j->at_copier = true;
 		j->worker->nr_copying++;
+		j->worker->nr_warm += j->warm;
 		copier_add(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -350,6 +351,7 @@ int engine_job_filled(struct job *j)
 static void leave_copier(struct job *j)
 {
 	j->worker->nr_copying -= j->at_copier;
+	j->worker->nr_warm -= j->at_copier && j->warm;
 	j->at_copier = false;
 }
 

@@ -16,10 +16,11 @@
 #include "core/engine/job.h"
 #include "core/queue/queue.h"
 
-#define SPIN_MAX MIB(1) /* bytes of a copy worth spinning for, */
-#define SPIN_NS 60000u  /* that long: more than it should take */
-#define SLOW 16u        /* bytes that a device copies in a nanosecond at least */
-#define POLL_NS 20000u  /* between two looks at what can only be polled */
+#define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
+#define SPIN_NS 60000u     /* that long: more than it should take */
+#define SPIN_COLD KIB(256) /* likewise of batches whose bytes are in no CPU's cache */
+#define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
+#define POLL_NS 20000u     /* between two looks at what can only be polled */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
 static bool spin_for_copy(struct worker *w)
@@ -40,6 +41,18 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
+/* Does the worker have jobs at the copier, or watch others', whose end is near enough or that a
+ * sleep would slow down?  Bytes that a disk has put into memory lie in no CPU's cache. */
+static bool worth_spinning(const struct worker *w, bool watches)
+{
+	const struct copier *c = &w->engine->copier;
+
+	if (watches ? atomic_load(&c->nr_warm) : atomic_load(&w->nr_warm))
+		return true;
+	return (watches ? atomic_load(&c->nr) : atomic_load(&w->nr_copying)) &&
+	       atomic_load(&c->nr_bytes) <= SPIN_COLD;
+}
+
 /*
  * Likewise for the batches of the copier, until somebody has work for the worker.  While the bytes
  * of a batch lie in the cache of a CPU that sleeps, the device reads them at a fraction of its
@@ -54,7 +67,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	/* Files are not looked at meanwhile. */
 	if (w->ctx->nr_ops)
 		return false;
-	while (atomic_load(&c->nr) && (watches || atomic_load(&w->nr_copying))) {
+	while (worth_spinning(w, watches)) {
 		if (copier_progress(w) || !w->sleeping)
 			return true;
 		(void)sched_yield();
