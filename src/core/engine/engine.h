@@ -100,7 +100,7 @@ struct worker {
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock */
 	atomic_uint nr_copying;    /* of these, at the copier; written under the lock; */
-	atomic_uint nr_warm;       /* of these, with bytes that a CPU has copied, or without any */
+	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */

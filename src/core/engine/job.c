@@ -153,7 +153,7 @@ static bool has_sgl(struct job *j)
 					    job_copies(j, v, 0), j->sgl_room, &j->sgl) == 1;
 }
 
-/* Are its bytes in a CPU's cache, or nowhere that a CPU has to do with? */
+/* Has a CPU copied some of its bytes, or does the device copy them from their source? */
 static bool is_warm(const struct job *j)
 {
 	const struct plan *p = &j->req->plan;

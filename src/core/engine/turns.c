@@ -65,13 +65,20 @@ static void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* Are small pieces next, and many of them? */
-static bool is_scattered(const struct req *r)
+/* The length of the next piece if that is one of several and small, else 0. */
+static uint64_t small_piece(const struct req *r)
 {
 	struct piece pc;
 
-	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len && pc.len <= SMALL_PIECE &&
-	       r->total - r->cur.pos >= SCATTERED_PIECES * pc.len;
+	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len <= SMALL_PIECE ? pc.len : 0;
+}
+
+/* Are small pieces next, and many of them? */
+static bool is_scattered(const struct req *r)
+{
+	uint64_t piece = small_piece(r);
+
+	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
 }
 
 /* Workers that may take the first request that has something to start. */
@@ -160,9 +167,10 @@ static bool is_alone(const struct req *r)
 }
 
 /*
- * Of small pieces from all over a file.  A worker has some three slots in turn: filled to the half,
- * all of them stay in its CPU's own cache.  The device has nothing to copy before the first jobs
- * are filled, and the workers nothing to do after the last ones: these are short.
+ * How many bytes does a job take on of small pieces from all over a file?  A worker fills some three
+ * slots in turn.  Slots that are half full all stay in its CPU's own cache.  The first and the last
+ * jobs are short: the device has nothing to copy before the first, and workers nothing to do after
+ * the last.
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
@@ -179,14 +187,14 @@ uint64_t engine_part(const struct req *r)
 {
 	const struct engine *e = r->eng.share->engine;
 	uint64_t left = r->total - r->cur.pos;
+	uint64_t piece = small_piece(r);
 	unsigned idle = 1; /* the worker that takes the job */
-	struct piece pc;
 
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
 	    next_is_ready(r, 1))
 		return e->slot_size;
-	if (!r->one_piece && cursor_peek(&r->cur, &pc) && pc.len && pc.len <= SMALL_PIECE)
-		return scattered_part(r, pc.len);
+	if (piece)
+		return scattered_part(r, piece);
 	if (!r->one_piece || !is_alone(r))
 		return e->slot_size;
 	for (unsigned i = 0; i < e->nr_usual; i++)

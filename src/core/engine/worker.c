@@ -18,7 +18,7 @@
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
 #define SPIN_NS 60000u     /* that long: more than it should take */
-#define SPIN_COLD KIB(256) /* likewise of batches whose bytes are in no CPU's cache */
+#define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled */
 
@@ -41,8 +41,8 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
-/* Does the worker have jobs at the copier, or watch others', whose end is near enough or that a
- * sleep would slow down?  Bytes that a disk has put into memory lie in no CPU's cache. */
+/* A worker that sleeps slows down copies of bytes in its CPU's cache.  It does not slow down copies
+ * of bytes that a disk has put into memory, and these are awaited only if they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
