@@ -66,7 +66,7 @@ static void worker_wake(struct worker *w)
 }
 
 /* The length of the next piece if that is one of several and small, else 0. */
-static uint64_t small_piece(const struct req *r)
+static uint64_t scattered_piece(const struct req *r)
 {
 	struct piece pc;
 
@@ -76,7 +76,7 @@ static uint64_t small_piece(const struct req *r)
 /* Are small pieces next, and many of them? */
 static bool is_scattered(const struct req *r)
 {
-	uint64_t piece = small_piece(r);
+	uint64_t piece = scattered_piece(r);
 
 	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
 }
@@ -187,7 +187,7 @@ uint64_t engine_part(const struct req *r)
 {
 	const struct engine *e = r->eng.share->engine;
 	uint64_t left = r->total - r->cur.pos;
-	uint64_t piece = small_piece(r);
+	uint64_t piece = scattered_piece(r);
 	unsigned idle = 1; /* the worker that takes the job */
 
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
