@@ -441,6 +441,71 @@ static void threads_are_refused(void)
 	pst_mem_free(m);
 }
 
+/* Times that a thread other than the test's has let others run. */
+static atomic_uint yields;
+
+/* Seen by the library, as pthread_create() is. */
+__attribute__((visibility("default"))) int sched_yield(void)
+{
+	int (*real)(void);
+
+	symbol(RTLD_NEXT, &real, "sched_yield");
+	if (gettid() != getpid())
+		atomic_fetch_add(&yields, 1);
+	return real();
+}
+
+#define QUARTER (RIG_MIB(1) / 4)
+
+/* Times that workers look for the end of slow copies without sleep, for bytes of a file by path. */
+static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
+{
+	/* A job takes as many of these as its slot has room for. */
+	static struct pst_seg segs[8];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+	struct pst_done d;
+
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * QUARTER,
+					    .mem_off = i * QUARTER,
+					    .len = QUARTER };
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.policy = PST_POLICY2(path, PST_PATH_STAGED);
+	atomic_store(&yields, 0);
+	delay_us(20000);
+	d = rig_do(rig_q, &io);
+	delay_us(0);
+	T_EQ(d.res, (int64_t)(RIG_NR(segs) * QUARTER));
+	T_CHECK(d.paths & PST_PATH_BIT(path));
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		T_EQ(rig_mem_differs(m, segs[i].mem_off, segs[i].len, SEED, segs[i].file_off),
+		     segs[i].len);
+	return atomic_load(&yields);
+}
+
+/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
+ * has put into memory. */
+static void a_disks_bytes_do_not_keep_workers_awake(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(2));
+	struct pst_file *f = warm_file(0, RIG_MIB(4));
+	struct pst_file_info info = rig_file_info(f);
+	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+	needs_stub();
+	if (!info.direct)
+		T_SKIP("O_DIRECT on %s", info.fs);
+	/* With slots of 256 KiB, and with one worker or several, as little as that can be left. */
+	if (cache > 0 && cache < 1 << 20)
+		T_SKIP("a cache of 1 MiB that a CPU has for itself");
+	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
+	T_EQ(looks(f, m, PST_PATH_DIRECT), 0);
+	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static const struct again cases[] = {
 	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
 };
@@ -482,6 +547,7 @@ int main(int argc, char **argv)
 	RUN("cuda:0", mixed_jobs);
 	RUN("cuda:0", one_of_a_batch_fails);
 	RUN("cuda:0", changed_while_it_is_copied);
+	RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
 	pst_mem_free(keep);
 	return rig_done();
 }
