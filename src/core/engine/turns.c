@@ -23,7 +23,8 @@
 #define LOOK_NS (20 * NSEC_PER_MSEC)
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
-#define EDGE_PIECES 32u /* in each of the first and the last jobs of scattered ones */
+#define SCATTERED_WORKERS 8u /* fewer are slowed down by many jobs more than by a cache */
+#define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -65,12 +66,16 @@ static void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* The length of the next piece if that is one of several and small, else 0. */
+/* The length of the next piece, begun or not, if that is one of several and small, else 0. */
 static uint64_t scattered_piece(const struct req *r)
 {
 	struct piece pc;
+	uint64_t len;
 
-	return !r->one_piece && cursor_peek(&r->cur, &pc) && pc.len <= SMALL_PIECE ? pc.len : 0;
+	if (r->one_piece || !cursor_peek(&r->cur, &pc))
+		return 0;
+	len = r->cur.off + pc.len;
+	return len <= SMALL_PIECE ? len : 0;
 }
 
 /* Are small pieces next, and many of them? */
@@ -167,10 +172,10 @@ static bool is_alone(const struct req *r)
 }
 
 /*
- * How many bytes does a job take on of small pieces from all over a file?  A worker fills some
- * three slots in turn.  Slots that are half full all stay in its CPU's own cache.  The first and
- * the last jobs are short: the device has nothing to copy before the first, and workers nothing to
- * do after the last.
+ * How many bytes does a job take on of small pieces from all over a file, where many workers share
+ * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all stay
+ * in its CPU's own cache.  The first and the last jobs are short: the device has nothing to copy
+ * before the first, and workers nothing to do after the last.
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
@@ -193,7 +198,7 @@ uint64_t engine_part(const struct req *r)
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
 	    next_is_ready(r, 1))
 		return e->slot_size;
-	if (piece)
+	if (piece && r->total >= SCATTERED_PIECES * piece && e->nr_workers >= SCATTERED_WORKERS)
 		return scattered_part(r, piece);
 	if (!r->one_piece || !is_alone(r))
 		return e->slot_size;
