@@ -173,9 +173,9 @@ static bool is_alone(const struct req *r)
 
 /*
  * How many bytes does a job take on of small pieces from all over a file, where many workers share
- * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all stay
- * in its CPU's own cache.  The first and the last jobs are short: the device has nothing to copy
- * before the first, and workers nothing to do after the last.
+ * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all
+ * stay in its CPU's own cache.  The first and the last jobs are short: the device has nothing to
+ * copy before the first, and workers nothing to do after the last.
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
