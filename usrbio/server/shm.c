@@ -102,11 +102,14 @@ static inline bool access_run(const struct shm *s, access_fn fn, void *arg)
 
 /* ---------------------------------------------------------------- accesses */
 
+/* Eight bytes of any structure. */
+typedef uint64_t word __attribute__((may_alias));
+
 /* len is a multiple of 8, and so are the addresses. */
 static inline void copy_in(void *to, const void *from, size_t len)
 {
-	uint64_t *t = to;
-	const uint64_t *f = from;
+	word *t = to;
+	const word *f = from;
 
 	for (size_t i = 0; i < len / 8; i++)
 		t[i] = __atomic_load_n(&f[i], __ATOMIC_RELAXED);
@@ -114,8 +117,8 @@ static inline void copy_in(void *to, const void *from, size_t len)
 
 static inline void copy_out(void *to, const void *from, size_t len)
 {
-	uint64_t *t = to;
-	const uint64_t *f = from;
+	word *t = to;
+	const word *f = from;
 
 	for (size_t i = 0; i < len / 8; i++)
 		__atomic_store_n(&t[i], f[i], __ATOMIC_RELAXED);
