@@ -290,7 +290,7 @@ static void end_client(pid_t child)
 static void workers_killed(void)
 {
 	unsigned nr = rounds(), fds;
-	pid_t worker = 0;
+	pid_t worker = 0, killed = 0;
 
 	begin();
 	(void)close(api_file("data", 65536));
@@ -301,12 +301,16 @@ static void workers_killed(void)
 		pid_t child = client();
 
 		(void)usleep(i * 61 % 97 * 100);
-		if (procs_workers(&rig, &worker, 1))
+		if (procs_workers(&rig, &worker, 1)) {
 			(void)kill(worker, SIGKILL);
+			killed = worker;
+		}
 		end_client(child);
 	}
+	/* The server has reaped the last one, so it knows that it needs another. */
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
-		if (!api_links("") && procs_entries("/proc/%d/fd", rig.pid) <= fds)
+		if (!api_links("") && procs_entries("/proc/%d/fd", rig.pid) <= fds &&
+		    kill(killed, 0) < 0)
 			break;
 	T_EQ(api_links(""), 0);
 	T_CHECK(procs_entries("/proc/%d/fd", rig.pid) <= fds);
