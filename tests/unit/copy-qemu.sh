@@ -73,6 +73,10 @@ arm64() {
 		skip arm64 qemu-aarch64
 		return
 	fi
+	if ! echo '#include <stdio.h>' | "$gcc" -E - >/dev/null 2>&1; then
+		skip arm64 libc6-dev-arm64-cross
+		return
+	fi
 	"$gcc" -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -static -o "$tmp/test" \
 		-I"$root/include" -I"$root/src" -I"$root/tests" "$root/tests/unit/test-copy.c" \
 		"$root"/src/window/copy*.c "$root/src/base/err.c" "$root/src/base/shown.c" \
