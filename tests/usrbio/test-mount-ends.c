@@ -314,6 +314,7 @@ static void workers_killed(void)
 			break;
 	T_EQ(api_links(""), 0);
 	T_CHECK(procs_entries("/proc/%d/fd", rig.pid) <= fds);
+	T_CHECK(killed && kill(killed, 0) < 0);
 	T_CHECK(procs_workers(&rig, &worker, 1) <= 1);
 	iov = api_iov(65536);
 	ior = api_ior(4, true);
