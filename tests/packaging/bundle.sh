@@ -26,8 +26,11 @@ made() {
 	"$root/dev" bundle && cp -a "$root/build/bundle" moved
 }
 
-# No library is found in the checkout, nor a path of it in what the loader reads.
+# No library is found in the checkout, nor a path of it in what the loader reads, and no program of
+# an installation comes before the bundle's own.
 stands_alone() {
+	strings moved/lib/libpenstock.so.0 | grep libexec >programs || return 1
+	! grep "^/usr/" programs || return 1
 	for so in moved/lib/*.so.0 moved/lib/penstock/compat/*.so; do
 		readelf -d "$so" >dynamic || return 1
 		! grep -E "R(UN)?PATH.*[:[]/" dynamic || return 1
