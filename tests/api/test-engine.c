@@ -370,9 +370,15 @@ static void a_worker_less(void)
 {
 	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
 	struct pst_mem *m = rig_alloc("soft:0", 4096);
-	struct pst_done d = rig_read(f, m, 0, 0, 4096);
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 4096);
+	int r = pst_queue_prep(rig_q, &io);
 
-	T_CHECK(d.res == 4096 || d.res == -ENOMEM);
+	if (r == 0) {
+		T_EQ(pst_queue_submit(rig_q), 1);
+		T_EQ(rig_reap1(rig_q).res, 4096);
+	} else {
+		T_EQ(r, -ENOMEM);
+	}
 	pst_file_close(f);
 	pst_mem_free(m);
 	rig_dev = "soft:0";
