@@ -52,6 +52,7 @@ static bool beside_us(char ret[PATH_MAX])
 	return false;
 }
 
+/* One that came with this library rather than that of an installation. */
 static int find_program(char ret[PATH_MAX])
 {
 	const char *env = secure_getenv("PST_GDS_PROBE");
@@ -59,10 +60,10 @@ static int find_program(char ret[PATH_MAX])
 
 	if (named && env[0] != '/')
 		return err_set(EINVAL, "PST_GDS_PROBE is \"%s\", and no absolute path", env);
+	if (!named && beside_us(ret))
+		return 0;
 	(void)snprintf(ret, PATH_MAX, "%s", named ? env : PST_LIBEXECDIR "/" PROGRAM);
 	if (access(ret, X_OK) == 0)
-		return 0;
-	if (!named && beside_us(ret))
 		return 0;
 	return err_set(ENOENT,
 		       "%s is not there%s; install Penstock as a whole, or name it by "
