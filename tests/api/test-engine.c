@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include "rig.h"
 
@@ -517,6 +519,73 @@ static void a_disks_bytes_do_not_keep_workers_awake(void)
 	pst_mem_free(m);
 }
 
+/* Times that a worker has woken another. */
+static atomic_uint wakes;
+
+/* Seen by the library, as pthread_create() is. */
+__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
+{
+	int (*real)(int, eventfd_t);
+	char name[16] = "";
+
+	symbol(RTLD_NEXT, &real, "eventfd_write");
+	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
+	if (strncmp(name, "pst-cuda", 8) == 0)
+		atomic_fetch_add(&wakes, 1);
+	return real(fd, value);
+}
+
+/* Times that workers wake another while a disk's bytes go through few slots. */
+static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
+	struct pst_done d;
+
+	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
+	atomic_store(&wakes, 0);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, (int64_t)FILE_LEN);
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
+	T_EQ(rig_mem_differs(m, 0, FILE_LEN, SEED, 0), FILE_LEN);
+	return atomic_load(&wakes);
+}
+
+/* Whoever sees the end of copies starts what the slots are free for.  While a disk is waited for, no
+ * other worker is woken for it. */
+static void a_disk_is_waited_for_by_few(void)
+{
+	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+	struct pst_file_info info;
+	struct pst_file *f;
+	struct pst_mem *m;
+	unsigned nr;
+	cpu_set_t set;
+
+	needs_stub();
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	if (CPU_COUNT(&set) < 4)
+		T_SKIP("four CPUs, for several workers");
+	/* Slots are smaller then, and several end at once. */
+	if (cache > 0 && cache < 1 << 20)
+		T_SKIP("a cache of 1 MiB that a CPU has for itself");
+	f = warm_file(0, FILE_LEN);
+	info = rig_file_info(f);
+	if (!info.direct) {
+		pst_file_close(f);
+		T_SKIP("O_DIRECT on %s", info.fs);
+	}
+	T_OK(set_pool(RIG_MIB(3)));
+	m = rig_alloc(rig_dev, FILE_LEN);
+	(void)wakes_of_read(f, m);
+	delay_us(5000);
+	nr = wakes_of_read(f, m);
+	delay_us(0);
+	T_CHECK(nr < PIECES);
+	pst_file_close(f);
+	pst_mem_free(m);
+	T_OK(set_pool(0));
+}
+
 static const struct again cases[] = {
 	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
 };
@@ -559,6 +628,7 @@ int main(int argc, char **argv)
 	RUN("cuda:0", one_of_a_batch_fails);
 	RUN("cuda:0", changed_while_it_is_copied);
 	RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
+	RUN("cuda:0", a_disk_is_waited_for_by_few);
 	pst_mem_free(keep);
 	return rig_done();
 }

@@ -98,7 +98,8 @@ struct worker {
 	int efd;                   /* wakes it: new requests, its I/O context */
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
-	unsigned nr_jobs;          /* under the engine's lock */
+	unsigned nr_jobs;          /* under the engine's lock, as is: */
+	unsigned nr_row;           /* jobs taken since it slept */
 	atomic_uint nr_copying;    /* of these, at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool flush_again;          /* the kernel could not take all operations */
@@ -132,6 +133,7 @@ struct engine {
 	struct pool pool;
 	unsigned nr_reqs;        /* activated, and neither stopped nor handed back */
 	unsigned nr_lone;        /* reads that their callers copy: lone.c */
+	unsigned nr_cold;        /* jobs whose bytes no CPU has copied, in a row, up to a few */
 	atomic_uint nr_stopping; /* threads that wait until segments are built, */
 	pthread_cond_t built;    /* for this */
 	struct worker *watcher;  /* who sleeps until the copier's batches end, or NULL */
@@ -159,8 +161,9 @@ struct engine {
 struct job *engine_next(struct worker *w);
 /* turns.c: the job is over; settle it, and hand its request back if it was the last. */
 void engine_job_done(struct job *j);
-/* turns.c: the same for all of a list, by their links. */
-void engine_jobs_done(struct engine *e, struct list *jobs);
+/* turns.c: the same for all of a list, by their links.  The worker calls engine_next() before it
+ * sleeps. */
+void engine_jobs_done(struct worker *w, struct list *jobs);
 /* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next.  0, or the
  * -errno that its request was stopped with. */
 int engine_job_filled(struct job *j);

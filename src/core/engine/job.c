@@ -361,7 +361,7 @@ void jobs_copied(struct worker *w, struct list *jobs)
 		engine_job_move(w, j);
 		job_stage(w, j);
 	}
-	engine_jobs_done(w->engine, jobs);
+	engine_jobs_done(w, jobs);
 }
 
 /* Can the device copy every job part from the source? */

@@ -25,6 +25,9 @@
 #define SCATTERED_PIECES 64u
 #define SCATTERED_WORKERS 8u /* one is slower with short jobs, fourteen are faster */
 #define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
+#define COLD_JOBS 8u         /* in a row: reads wait for a disk, and not for CPUs; */
+#define COLD_ROW 4u          /* then a worker wakes another after so many jobs without sleep, */
+#define COLD_PARTS 4u        /* or after one of so many reads */
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -95,6 +98,29 @@ static unsigned nr_fit(const struct engine *e)
 		       : e->nr_usual;
 }
 
+/*
+ * Do reads wait for a disk?  Then workers that are awake anyway start them.  If one were woken for
+ * each job, they would spend their time on waking each other and on the engine's lock.
+ */
+static bool waits_for_disk(const struct engine *e)
+{
+	return e->nr_cold >= COLD_JOBS;
+}
+
+/* Has the worker as many jobs as it should?  Where they wait for a disk, it does not matter which
+ * worker has them. */
+static bool is_full(const struct worker *w)
+{
+	const struct engine *e = w->engine;
+	unsigned nr = 0;
+
+	if (likely(!waits_for_disk(e)))
+		return w->nr_jobs >= e->worker_jobs;
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		nr += e->workers[i].nr_jobs;
+	return nr >= e->nr_usual * e->worker_jobs;
+}
+
 /* Of the first nr workers one that sleeps, one with room for jobs if there is one. */
 static void wake_of(struct engine *e, unsigned nr)
 {
@@ -118,6 +144,8 @@ static void wake_one(struct engine *e)
 
 void engine_wake(struct engine *e, unsigned nr)
 {
+	if (waits_for_disk(e))
+		nr = MIN(nr, 1u); /* it wakes the next */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e);
 }
@@ -159,8 +187,7 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool by
 		return false;
 	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
-	return w->nr_jobs < e->worker_jobs || r->eng.share->nr_slots < SLOT_RESERVED ||
-	       !r->eng.nr_jobs;
+	return !is_full(w) || r->eng.share->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs;
 }
 
 /* Has no other request anything to start? */
@@ -279,6 +306,13 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 	atomic_fetch_sub(&e->nr_stopping, 1);
 }
 
+/* Under the lock: the worker has taken the job.  May the next one be taken sooner by another? */
+static bool wakes_another(struct worker *w, const struct job *j)
+{
+	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
+	return !waits_for_disk(w->engine) || (w->nr_row >= COLD_ROW && !is_full(w));
+}
+
 /*
  * A worker that was woken, or that asked a path without slots, may find only what it must not take.
  * Then it wakes one that may.
@@ -310,7 +344,7 @@ struct job *engine_next(struct worker *w)
 			break;
 		if (!j)
 			continue;
-		if (!list_empty(&e->active) && !by_one)
+		if (wakes_another(w, j) && !list_empty(&e->active) && !by_one)
 			wake_one(e);
 		break;
 	}
@@ -339,6 +373,17 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
+/* Under the lock. */
+static void count_cold(struct engine *e, bool warm)
+{
+	bool waited = waits_for_disk(e);
+
+	e->nr_cold = warm ? 0 : MIN(e->nr_cold + 1, COLD_JOBS);
+	/* Those who wake nobody while they wait for a disk may be full now. */
+	if (waited && warm && !list_empty(&e->active))
+		wake_one(e);
+}
+
 int engine_job_filled(struct job *j)
 {
 	struct engine *e = j->engine;
@@ -354,6 +399,7 @@ int engine_job_filled(struct job *j)
 		j->at_copier = true;
 		j->worker->nr_copying++;
 		j->worker->nr_warm += j->warm;
+		count_cold(e, j->warm);
 		copier_add(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -455,8 +501,10 @@ void engine_job_done(struct job *j)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engine_jobs_done(struct engine *e, struct list *jobs)
+void engine_jobs_done(struct worker *w, struct list *jobs)
 {
+	struct engine *e = w->engine;
+
 	pthread_mutex_lock(&e->lock);
 	while (!list_empty(jobs)) {
 		struct job *j = list_first(jobs, struct job, link);
@@ -464,7 +512,8 @@ void engine_jobs_done(struct engine *e, struct list *jobs)
 		list_del(&j->link);
 		job_done(e, j);
 	}
-	if (!list_empty(&e->active))
+	/* The worker looks for a job itself before it sleeps.  It may not take all kinds if extra. */
+	if (!list_empty(&e->active) && (!waits_for_disk(e) || is_extra(w)))
 		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
 }
