@@ -550,8 +550,8 @@ static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
 	return atomic_load(&wakes);
 }
 
-/* Whoever sees the end of copies starts what the slots are free for.  While a disk is waited for, no
- * other worker is woken for it. */
+/* Whoever sees the end of copies starts what the slots are free for.  While a disk is waited for,
+ * no other worker is woken for it. */
 static void a_disk_is_waited_for_by_few(void)
 {
 	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);

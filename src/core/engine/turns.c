@@ -512,7 +512,7 @@ void engine_jobs_done(struct worker *w, struct list *jobs)
 		list_del(&j->link);
 		job_done(e, j);
 	}
-	/* The worker looks for a job itself before it sleeps.  It may not take all kinds if extra. */
+	/* The worker looks for a job itself before it sleeps; an extra one may not take all. */
 	if (!list_empty(&e->active) && (!waits_for_disk(e) || is_extra(w)))
 		wake_one(e);
 	pthread_mutex_unlock(&e->lock);
