@@ -133,7 +133,7 @@ struct engine {
 	struct pool pool;
 	unsigned nr_reqs;        /* activated, and neither stopped nor handed back */
 	unsigned nr_lone;        /* reads that their callers copy: lone.c */
-	unsigned nr_cold;        /* jobs whose bytes no CPU has copied, in a row, up to a few */
+	unsigned nr_cold;        /* reads whose bytes no CPU has touched, in a row, up to a few */
 	atomic_uint nr_stopping; /* threads that wait until segments are built, */
 	pthread_cond_t built;    /* for this */
 	struct worker *watcher;  /* who sleeps until the copier's batches end, or NULL */

@@ -107,22 +107,33 @@ static bool waits_for_disk(const struct engine *e)
 	return e->nr_cold >= COLD_JOBS;
 }
 
-/* Has the worker as many jobs as it should?  Where they wait for a disk, it does not matter which
- * worker has them. */
+/* So many jobs all workers have together when each has as many as it should. */
+static unsigned all_jobs(const struct engine *e)
+{
+	return e->nr_usual * e->worker_jobs;
+}
+
+static bool has_room(const struct worker *w)
+{
+	return w->nr_jobs < w->engine->worker_jobs;
+}
+
+/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have those that
+ * others have room for. */
 static bool is_full(const struct worker *w)
 {
 	const struct engine *e = w->engine;
 	unsigned nr = 0;
 
-	if (likely(!waits_for_disk(e)))
-		return w->nr_jobs >= e->worker_jobs;
+	if (has_room(w) || likely(!waits_for_disk(e)))
+		return !has_room(w);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		nr += e->workers[i].nr_jobs;
-	return nr >= e->nr_usual * e->worker_jobs;
+	return nr >= all_jobs(e);
 }
 
-/* Of the first nr workers one that sleeps, one with room for jobs if there is one. */
-static void wake_of(struct engine *e, unsigned nr)
+/* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
+static struct worker *sleeper(struct engine *e, unsigned nr)
 {
 	struct worker *best = NULL;
 
@@ -132,8 +143,15 @@ static void wake_of(struct engine *e, unsigned nr)
 		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
 			best = w;
 	}
-	if (best)
-		worker_wake(best);
+	return best;
+}
+
+static void wake_of(struct engine *e, unsigned nr)
+{
+	struct worker *w = sleeper(e, nr);
+
+	if (w)
+		worker_wake(w);
 }
 
 /* Under the lock. */
@@ -177,17 +195,21 @@ static bool is_extra(const struct worker *w)
 
 /*
  * May the worker take the request's next job?  A full worker still takes jobs that would else
- * wait for others that may hang: those in a queue's reserve, and the first job of a request.
+ * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
+ * the limit is one of all workers, a queue's part of it.
  */
 static bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 {
 	const struct engine *e = w->engine;
+	const struct share *s = r->eng.share;
 
 	if (is_extra(w) && !is_scattered(r))
 		return false;
 	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
-	return !is_full(w) || r->eng.share->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs;
+	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
+		return true;
+	return waits_for_disk(e) && s->nr_slots * e->pool.nr_shares < all_jobs(e);
 }
 
 /* Has no other request anything to start? */
@@ -269,9 +291,12 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->lost = false;
 	w->nr_jobs++;
 	job_build(j);
+	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
+	if (j->touches)
+		e->nr_cold = 0;
 	r->eng.nr_jobs++;
 	list_add_tail(&r->eng.jobs, &j->of_req);
 	if (j->touches)
@@ -306,11 +331,26 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 	atomic_fetch_sub(&e->nr_stopping, 1);
 }
 
-/* Under the lock: the worker has taken the job.  May the next one be taken sooner by another? */
-static bool wakes_another(struct worker *w, const struct job *j)
+/*
+ * Under the lock: requests may have something for another worker, too.  The worker itself looks for
+ * a job before it sleeps, and where a disk is waited for that will do, unless it is busy or full.
+ */
+static void wake_another(const struct worker *w)
 {
-	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
-	return !waits_for_disk(w->engine) || (w->nr_row >= COLD_ROW && !is_full(w));
+	struct engine *e = w->engine;
+	struct worker *other;
+
+	if (list_empty(&e->active))
+		return;
+	if (likely(!waits_for_disk(e)) || is_extra(w)) {
+		wake_one(e);
+		return;
+	}
+	if (w->nr_row < COLD_ROW && !is_full(w))
+		return;
+	other = sleeper(e, nr_fit(e));
+	if (other && has_room(other))
+		worker_wake(other);
 }
 
 /*
@@ -344,8 +384,8 @@ struct job *engine_next(struct worker *w)
 			break;
 		if (!j)
 			continue;
-		if (wakes_another(w, j) && !list_empty(&e->active) && !by_one)
-			wake_one(e);
+		if (!by_one)
+			wake_another(w);
 		break;
 	}
 	if (!j && leaves && is_extra(w))
@@ -373,14 +413,14 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
-/* Under the lock. */
-static void count_cold(struct engine *e, bool warm)
+/* Under the lock: a CPU has copied or summed up a job's bytes, or has not. */
+static void count_cold(struct engine *e, bool by_cpu)
 {
 	bool waited = waits_for_disk(e);
 
-	e->nr_cold = warm ? 0 : MIN(e->nr_cold + 1, COLD_JOBS);
+	e->nr_cold = by_cpu ? 0 : MIN(e->nr_cold + 1, COLD_JOBS);
 	/* Those who wake nobody while they wait for a disk may be full now. */
-	if (waited && warm && !list_empty(&e->active))
+	if (waited && by_cpu && !list_empty(&e->active))
 		wake_one(e);
 }
 
@@ -399,7 +439,7 @@ int engine_job_filled(struct job *j)
 		j->at_copier = true;
 		j->worker->nr_copying++;
 		j->worker->nr_warm += j->warm;
-		count_cold(e, j->warm);
+		count_cold(e, j->warm || j->crc_len);
 		copier_add(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -512,9 +552,7 @@ void engine_jobs_done(struct worker *w, struct list *jobs)
 		list_del(&j->link);
 		job_done(e, j);
 	}
-	/* The worker looks for a job itself before it sleeps; an extra one may not take all. */
-	if (!list_empty(&e->active) && (!waits_for_disk(e) || is_extra(w)))
-		wake_one(e);
+	wake_another(w);
 	pthread_mutex_unlock(&e->lock);
 }
 
