@@ -111,7 +111,8 @@ static void a_reserve_beside_scattered_pieces(void)
 #define PIECES 24u
 #define FILE_LEN (PIECES * PIECE)
 #define TAIL 12345u    /* bytes of the last piece that the file lacks */
-#define WORKERS_MAX 15 /* of an engine */
+#define WORKERS_MAX 15 /* of an engine, of which so many take requests of all kinds */
+#define WORKERS_USUAL 12
 
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
@@ -586,6 +587,123 @@ static void a_disk_is_waited_for_by_few(void)
 	T_OK(set_pool(0));
 }
 
+/* One more request, of SMALL bytes, for the engine. */
+static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
+		uint64_t deadline_ns)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, at, at, SMALL);
+
+	if (deadline_ns != PST_NO_DEADLINE)
+		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
+	io.deadline_ns = deadline_ns;
+	T_OK(pst_queue_prep(q, &io));
+}
+
+#define SCATTERED 1u
+
+/* Pieces in a row of the file, of two lengths by turns and apart in memory. */
+static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	static struct pst_seg segs[128];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+	uint64_t off = 0;
+
+	for (unsigned i = 0; i < RIG_NR(segs); i++) {
+		segs[i] = (struct pst_seg){ .file_off = off,
+					    .mem_off = i * 16384u,
+					    .len = i % 2 ? 8192 : 4096 };
+		off += segs[i].len;
+	}
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.user_data = SCATTERED;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+}
+
+/* So many reads that hang, one after the other, so that each goes to a worker that has none. */
+static void hang_workers(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m, unsigned nr)
+{
+	uint64_t end = t_hang();
+
+	for (unsigned i = 0; i < nr; i++) {
+		add(q, hang, m, i * SMALL, PST_NO_DEADLINE);
+		T_EQ(pst_queue_submit(q), 1);
+		while (fusefs_waiting(&fs) <= i) {
+			T_CHECK(t_now() < end);
+			(void)usleep(1000);
+		}
+	}
+	(void)usleep(20000); /* it sleeps by then */
+}
+
+/*
+ * While a disk is waited for, one worker is woken for all that is submitted together.  Here it is
+ * one for scattered pieces alone, because each of the others has a job.
+ */
+static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
+{
+	struct pst_queue *stuck = rig_queue(rig_backend, 0);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", FILE_LEN);
+	uint64_t deadline_ns = t_in_ms(10000);
+	struct pst_done d;
+
+	add(rig_q, f, other, 0, deadline_ns);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_EQ(rig_reap1(rig_q).res, SMALL);
+	(void)wakes_of_read(f, m);
+	hang_workers(stuck, hang, m, usual);
+	/* The first two go at once, each alone, and the others together. */
+	deadline_ns = t_in_ms(10000);
+	add(rig_q, f, other, 0, deadline_ns);
+	add(rig_q, f, other, SMALL, deadline_ns);
+	add_scattered(rig_q, hang, m);
+	add(rig_q, f, m, RIG_MIB(8), deadline_ns);
+	T_EQ(pst_queue_submit(rig_q), 4);
+	for (unsigned i = 0; i < 3; i++) {
+		d = rig_reap1(rig_q);
+		T_CHECK(d.user_data != SCATTERED);
+		T_EQ(d.res, SMALL);
+	}
+	fusefs_stop(&fs);
+	T_EQ(rig_reap1(rig_q).user_data, SCATTERED);
+	for (unsigned i = 0; i < usual; i++)
+		(void)rig_reap1(stuck);
+	pst_queue_free(stuck);
+	pst_mem_free(m);
+	pst_mem_free(other);
+}
+
+static void an_extra_worker_leaves_nothing_behind(void)
+{
+	struct pst_file *f, *hang;
+	struct pst_file_info info;
+	char path[200];
+	cpu_set_t set;
+	unsigned usual;
+
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	usual = (unsigned)CPU_COUNT(&set) * 3 / 4;
+	usual = usual < WORKERS_USUAL ? usual : WORKERS_USUAL;
+	if (usual < 3)
+		T_SKIP("four CPUs, for several workers");
+	f = warm_file(0, FILE_LEN);
+	info = rig_file_info(f);
+	if (!info.direct) {
+		pst_file_close(f);
+		T_SKIP("O_DIRECT on %s", info.fs);
+	}
+	if (fusefs_start(&fs, rig_dir) < 0) {
+		pst_file_close(f);
+		T_SKIP("%s", fs.why);
+	}
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	extra(f, hang, usual);
+	pst_file_close(hang);
+	pst_file_close(f);
+}
+
 static const struct again cases[] = {
 	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
 };
@@ -611,12 +729,14 @@ int main(int argc, char **argv)
 {
 	struct pst_mem *keep = NULL;
 
+	(void)setenv("PST_SOFT_DEVICES", "2", 1);
 	rig_init();
 	if (argc > 1)
 		return again_child(cases, RIG_NR(cases), argv[1]);
 	again_all(cases, RIG_NR(cases));
 	RIG_RUN1(threads_are_refused);
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
+	RIG_RUN_BACKENDS(an_extra_worker_leaves_nothing_behind);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);
 	/* A real driver has threads of its own while there is a context. */
