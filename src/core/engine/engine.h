@@ -99,7 +99,7 @@ struct worker {
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
-	unsigned nr_row;           /* jobs taken since it slept */
+	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
 	atomic_uint nr_copying;    /* of these, at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool flush_again;          /* the kernel could not take all operations */
@@ -133,7 +133,7 @@ struct engine {
 	struct pool pool;
 	unsigned nr_reqs;        /* activated, and neither stopped nor handed back */
 	unsigned nr_lone;        /* reads that their callers copy: lone.c */
-	unsigned nr_cold;        /* reads whose bytes no CPU has touched, in a row, up to a few */
+	unsigned nr_cold;        /* jobs in a row that waited for a disk alone, up to a few */
 	atomic_uint nr_stopping; /* threads that wait until segments are built, */
 	pthread_cond_t built;    /* for this */
 	struct worker *watcher;  /* who sleeps until the copier's batches end, or NULL */

@@ -377,7 +377,9 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 	struct pool *p = &e->pool;
 
 	pools.reserve -= p->reserve;
-	p->nr_shares = nr;
+	pthread_mutex_lock(&e->lock);
+	p->nr_shares = nr; /* workers read it */
+	pthread_mutex_unlock(&e->lock);
 	p->reserve = reserve_of(e, nr);
 	pools.reserve += p->reserve;
 	share_out(idle);

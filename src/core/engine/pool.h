@@ -32,8 +32,8 @@ struct worker;
 struct pool {
 	struct list link; /* of all pools */
 	/* Under the pools' lock. */
-	unsigned nr_shares;
-	uint64_t reserve; /* bytes that they are sure of */
+	unsigned nr_shares; /* changes under the engine's lock, too */
+	uint64_t reserve;   /* bytes that they are sure of */
 
 	/* Under the engine's lock. */
 	struct list arenas; /* oldest first */

@@ -27,7 +27,8 @@
 #define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
 #define COLD_JOBS 8u         /* in a row: reads wait for a disk, and not for CPUs; */
 #define COLD_ROW 4u          /* then a worker wakes another after so many jobs without sleep, */
-#define COLD_PARTS 4u        /* or after one of so many reads */
+#define COLD_PARTS 4u        /* or after one of so many reads, */
+#define COLD_MOST 32u        /* and has no more jobs: half of what may hang in an I/O context */
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -118,7 +119,7 @@ static bool has_room(const struct worker *w)
 	return w->nr_jobs < w->engine->worker_jobs;
 }
 
-/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have those that
+/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
  * others have room for. */
 static bool is_full(const struct worker *w)
 {
@@ -127,6 +128,8 @@ static bool is_full(const struct worker *w)
 
 	if (has_room(w) || likely(!waits_for_disk(e)))
 		return !has_room(w);
+	if (w->nr_jobs >= COLD_MOST)
+		return true;
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		nr += e->workers[i].nr_jobs;
 	return nr >= all_jobs(e);
@@ -163,7 +166,7 @@ static void wake_one(struct engine *e)
 void engine_wake(struct engine *e, unsigned nr)
 {
 	if (waits_for_disk(e))
-		nr = MIN(nr, 1u); /* it wakes the next */
+		nr = MIN(nr, 1u); /* it wakes others if it is busy or full */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
 		wake_one(e);
 }
@@ -209,7 +212,8 @@ static bool worker_may_take(const struct worker *w, const struct req *r, bool by
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
 		return true;
-	return waits_for_disk(e) && s->nr_slots * e->pool.nr_shares < all_jobs(e);
+	return waits_for_disk(e) && w->nr_jobs < COLD_MOST &&
+	       s->nr_slots * e->pool.nr_shares < all_jobs(e);
 }
 
 /* Has no other request anything to start? */
@@ -333,7 +337,8 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 
 /*
  * Under the lock: requests may have something for another worker, too.  The worker itself looks for
- * a job before it sleeps, and where a disk is waited for that will do, unless it is busy or full.
+ * a job before it sleeps, and where a disk is waited for that will do, unless it is busy or full,
+ * or may not take all kinds.
  */
 static void wake_another(const struct worker *w)
 {
@@ -384,7 +389,7 @@ struct job *engine_next(struct worker *w)
 			break;
 		if (!j)
 			continue;
-		if (!by_one)
+		if (!by_one || waits_for_disk(e))
 			wake_another(w);
 		break;
 	}
@@ -413,14 +418,19 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
-/* Under the lock: a CPU has copied or summed up a job's bytes, or has not. */
-static void count_cold(struct engine *e, bool by_cpu)
+/* Under the lock: a disk has put a read's bytes into its slot, and no CPU has touched them. */
+static void count_cold(struct engine *e)
+{
+	e->nr_cold = MIN(e->nr_cold + 1, COLD_JOBS);
+}
+
+/* Under the lock: that is not so.  Those who wake nobody while they wait for a disk may be full. */
+static void count_warm(struct engine *e)
 {
 	bool waited = waits_for_disk(e);
 
-	e->nr_cold = by_cpu ? 0 : MIN(e->nr_cold + 1, COLD_JOBS);
-	/* Those who wake nobody while they wait for a disk may be full now. */
-	if (waited && by_cpu && !list_empty(&e->active))
+	e->nr_cold = 0;
+	if (waited && !list_empty(&e->active))
 		wake_one(e);
 }
 
@@ -439,7 +449,10 @@ int engine_job_filled(struct job *j)
 		j->at_copier = true;
 		j->worker->nr_copying++;
 		j->worker->nr_warm += j->warm;
-		count_cold(e, j->warm || j->crc_len);
+		if (j->warm || j->crc_len)
+			count_warm(e);
+		else
+			count_cold(e);
 		copier_add(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
