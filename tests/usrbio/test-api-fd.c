@@ -33,12 +33,15 @@ static int file_of(const char *name, char byte)
 	return fd;
 }
 
-/* Another thread may take a number as soon as it is free: for a file of its own. */
+/* Another thread may take a number as soon as it is free: for a file of its own.  To fstat() that
+ * would be a race. */
 static bool still_names(int number, const struct stat *file)
 {
 	struct stat st;
+	char path[40];
 
-	return fstat(number, &st) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", number);
+	return stat(path, &st) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev;
 }
 
 /* The file that a descriptor stands for: the byte in it, or -errno. */
