@@ -493,31 +493,57 @@ static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
 	return atomic_load(&yields);
 }
 
-/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
- * has put into memory. */
-static void a_disks_bytes_do_not_keep_workers_awake(void)
+/* Where a CPU's own cache is smaller, slots are small, and these cases count on few large ones. */
+static void needs_large_slots(void)
 {
 	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-	struct pst_file_info info;
-	struct pst_file *f;
-	struct pst_mem *m;
 
-	needs_stub();
-	/* Slots are smaller then, and for so few bytes workers stay awake. */
 	if (cache > 0 && cache < 1 << 20)
 		T_SKIP("a cache of 1 MiB that a CPU has for itself");
-	f = warm_file(0, RIG_MIB(4));
-	info = rig_file_info(f);
+}
+
+/* One that memory holds, and that O_DIRECT reads from its disk. */
+static struct pst_file *direct_file(uint64_t len)
+{
+	struct pst_file *f = warm_file(0, len);
+	struct pst_file_info info = rig_file_info(f);
+
 	if (!info.direct) {
 		pst_file_close(f);
 		T_SKIP("O_DIRECT on %s", info.fs);
 	}
+	return f;
+}
+
+/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
+ * has put into memory. */
+static void a_disks_bytes_do_not_keep_workers_awake(void)
+{
+	struct pst_file *f;
+	struct pst_mem *m;
+
+	needs_stub();
+	needs_large_slots(); /* for so few bytes as others hold workers stay awake */
+	f = direct_file(RIG_MIB(4));
 	m = rig_alloc(rig_dev, RIG_MIB(2));
 	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
 	T_EQ(looks(f, m, PST_PATH_DIRECT), 0);
 	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
 	pst_file_close(f);
 	pst_mem_free(m);
+}
+
+/* How many workers of an engine take requests of all kinds: several. */
+static unsigned needs_workers(void)
+{
+	unsigned nr;
+	cpu_set_t set;
+
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	nr = (unsigned)CPU_COUNT(&set) * 3 / 4;
+	if (nr < 3)
+		T_SKIP("four CPUs, for several workers");
+	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
 }
 
 /* Times that a worker has woken another. */
@@ -551,30 +577,18 @@ static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
 	return atomic_load(&wakes);
 }
 
-/* Whoever sees the end of copies starts what the slots are free for.  While a disk is waited for,
- * no other worker is woken for it. */
+/* The worker that sees copies end takes the next jobs itself.  While a disk is waited for, it wakes
+ * no other for them. */
 static void a_disk_is_waited_for_by_few(void)
 {
-	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-	struct pst_file_info info;
 	struct pst_file *f;
 	struct pst_mem *m;
 	unsigned nr;
-	cpu_set_t set;
 
 	needs_stub();
-	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-	if (CPU_COUNT(&set) < 4)
-		T_SKIP("four CPUs, for several workers");
-	/* Slots are smaller then, and several end at once. */
-	if (cache > 0 && cache < 1 << 20)
-		T_SKIP("a cache of 1 MiB that a CPU has for itself");
-	f = warm_file(0, FILE_LEN);
-	info = rig_file_info(f);
-	if (!info.direct) {
-		pst_file_close(f);
-		T_SKIP("O_DIRECT on %s", info.fs);
-	}
+	(void)needs_workers();
+	needs_large_slots(); /* several others end at once */
+	f = direct_file(FILE_LEN);
 	T_OK(set_pool(RIG_MIB(3)));
 	m = rig_alloc(rig_dev, FILE_LEN);
 	(void)wakes_of_read(f, m);
@@ -676,23 +690,10 @@ static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
 
 static void an_extra_worker_leaves_nothing_behind(void)
 {
-	struct pst_file *f, *hang;
-	struct pst_file_info info;
+	unsigned usual = needs_workers();
+	struct pst_file *f = direct_file(FILE_LEN), *hang;
 	char path[200];
-	cpu_set_t set;
-	unsigned usual;
 
-	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-	usual = (unsigned)CPU_COUNT(&set) * 3 / 4;
-	usual = usual < WORKERS_USUAL ? usual : WORKERS_USUAL;
-	if (usual < 3)
-		T_SKIP("four CPUs, for several workers");
-	f = warm_file(0, FILE_LEN);
-	info = rig_file_info(f);
-	if (!info.direct) {
-		pst_file_close(f);
-		T_SKIP("O_DIRECT on %s", info.fs);
-	}
 	if (fusefs_start(&fs, rig_dir) < 0) {
 		pst_file_close(f);
 		T_SKIP("%s", fs.why);

@@ -587,7 +587,8 @@ void engine_transfer_done(struct req *r)
 }
 
 /* Under the lock: the request may start.  Returns how many workers have something to do then: as
- * many are woken at once, because to wake each other takes them too long. */
+ * many are woken at once, because to wake each other takes them too long.  (Unless a disk is waited
+ * for: engine_wake().) */
 static uint64_t activate(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
