@@ -2,9 +2,10 @@
 /*
  * The engine of a device, its workers and slots.
  *
- * engine.c has the engines.  turns.c decides which request gets the next slot, and pool.c has
- * slots for it.  worker.c is the threads, on which job.c takes a slot with its pieces through
- * file and device.  A slot belongs to one worker from engine_next() to engine_job_done().
+ * engine.c has the engines.  turns.c decides which request gets the next slot, wake.c which worker
+ * takes it, job_size.c how much of the request, and pool.c has slots for it.  worker.c is the
+ * threads, on which job.c takes a slot with its pieces through file and device.  A slot belongs to
+ * one worker from engine_next() to engine_job_done().
  *
  * An engine exists while a queue that used its device does.  Its workers take turns over the
  * requests of all queues under one lock, once for each slot.
@@ -176,13 +177,13 @@ void engine_job_move(struct worker *w, struct job *j);
 int engine_job_touches(struct job *j, bool touches);
 
 /*
- * Under the engine's lock: how many bytes the request's next job takes on at most.  A read that has
+ * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A read that has
  * the engine to itself is through sooner if all workers without a job take a part of it.  Each then
  * copies its part out of the page cache, and the device copies the first parts meanwhile.  Many
  * small pieces are cut so that all workers are through with them together.
  */
 uint64_t engine_part(const struct req *r);
-/* There are so many free slots more.  Under the engine's lock. */
+/* wake.c, under the lock: there are so many free slots more. */
 void engine_wake(struct engine *e, unsigned nr);
 /* turns.c, under the lock: a transfer of the request without a slot is over. */
 void engine_transfer_done(struct req *r);

@@ -6,29 +6,20 @@
  * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
  * it has, and the other queues go on.
  */
-#include <sys/eventfd.h>
-
 #include "core/engine/engine.h"
 #include "core/engine/job.h"
+#include "core/engine/job_size.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/engine/transfer.h"
+#include "core/engine/wake.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
-#include "core/path/source.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
 #define LOOK_NS (20 * NSEC_PER_MSEC)
-#define SMALL_PIECE KIB(64)
-#define SCATTERED_PIECES 64u
-#define SCATTERED_WORKERS 8u /* one is slower with short jobs, fourteen are faster */
-#define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
-#define COLD_JOBS 8u         /* in a row: reads wait for a disk, and not for CPUs; */
-#define COLD_ROW 4u          /* then a worker wakes another after so many jobs without sleep, */
-#define COLD_PARTS 4u        /* or after one of so many reads, */
-#define COLD_MOST 32u        /* and has no more jobs: half of what may hang in an I/O context */
 
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
@@ -59,205 +50,6 @@ static inline void hand_back_if_idle(struct req *r)
 	uncount(r);
 	r->eng.handed_back = true;
 	queue_hand_back(r);
-}
-
-static void worker_wake(struct worker *w)
-{
-	if (!w->sleeping)
-		return;
-	w->sleeping = false;
-	w->woken = true;
-	(void)eventfd_write(w->efd, 1);
-}
-
-/* The length of the next piece, begun or not, if that is one of several and small, else 0. */
-static uint64_t scattered_piece(const struct req *r)
-{
-	struct piece pc;
-	uint64_t len;
-
-	if (r->one_piece || !cursor_peek(&r->cur, &pc))
-		return 0;
-	len = r->cur.off + pc.len;
-	return len <= SMALL_PIECE ? len : 0;
-}
-
-/* Are small pieces next, and many of them? */
-static bool is_scattered(const struct req *r)
-{
-	uint64_t piece = scattered_piece(r);
-
-	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
-}
-
-/* Workers that may take the first request that has something to start. */
-static unsigned nr_fit(const struct engine *e)
-{
-	return !list_empty(&e->active) &&
-			       is_scattered(list_first(&e->active, struct req, eng.active))
-		       ? e->nr_workers
-		       : e->nr_usual;
-}
-
-/*
- * Do reads wait for a disk?  Then workers that are awake anyway start them.  If one were woken for
- * each job, they would spend their time on waking each other and on the engine's lock.
- */
-static bool waits_for_disk(const struct engine *e)
-{
-	return e->nr_cold >= COLD_JOBS;
-}
-
-/* So many jobs all workers have together when each has as many as it should. */
-static unsigned all_jobs(const struct engine *e)
-{
-	return e->nr_usual * e->worker_jobs;
-}
-
-static bool has_room(const struct worker *w)
-{
-	return w->nr_jobs < w->engine->worker_jobs;
-}
-
-/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
- * others have room for. */
-static bool is_full(const struct worker *w)
-{
-	const struct engine *e = w->engine;
-	unsigned nr = 0;
-
-	if (has_room(w) || likely(!waits_for_disk(e)))
-		return !has_room(w);
-	if (w->nr_jobs >= COLD_MOST)
-		return true;
-	for (unsigned i = 0; i < e->nr_workers; i++)
-		nr += e->workers[i].nr_jobs;
-	return nr >= all_jobs(e);
-}
-
-/* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
-static struct worker *sleeper(struct engine *e, unsigned nr)
-{
-	struct worker *best = NULL;
-
-	for (unsigned i = 0; i < nr; i++) {
-		struct worker *w = &e->workers[i];
-
-		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
-			best = w;
-	}
-	return best;
-}
-
-static void wake_of(struct engine *e, unsigned nr)
-{
-	struct worker *w = sleeper(e, nr);
-
-	if (w)
-		worker_wake(w);
-}
-
-/* Under the lock. */
-static void wake_one(struct engine *e)
-{
-	wake_of(e, nr_fit(e));
-}
-
-void engine_wake(struct engine *e, unsigned nr)
-{
-	if (waits_for_disk(e))
-		nr = MIN(nr, 1u); /* it wakes others if it is busy or full */
-	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
-		wake_one(e);
-}
-
-/* True if the next piece has at least min bytes, and the device can copy them from their source. */
-static bool next_is_ready(const struct req *r, uint64_t min)
-{
-	struct source *s = r->plan.from;
-	struct piece pc;
-
-	return s && cursor_peek(&r->cur, &pc) && pc.len >= min &&
-	       s->ops->ready(s, pc.file_off, MIN(pc.len, MIB(1)), false);
-}
-
-/*
- * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the device the
- * least if it goes together with others.  So one worker takes them for all.
- */
-static bool is_long(const struct req *r)
-{
-	return next_is_ready(r, LONG_PIECE);
-}
-
-/* Above those that take requests of all kinds? */
-static bool is_extra(const struct worker *w)
-{
-	return w - w->engine->workers >= w->engine->nr_usual;
-}
-
-/*
- * May the worker take the request's next job?  A full worker still takes jobs that would else
- * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
- * the limit is one of all workers, a queue's part of it.
- */
-static bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
-{
-	const struct engine *e = w->engine;
-	const struct share *s = r->eng.share;
-
-	if (is_extra(w) && !is_scattered(r))
-		return false;
-	if (by_one)
-		return atomic_load(&e->copier.nr) < LONG_JOBS;
-	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
-		return true;
-	return waits_for_disk(e) && w->nr_jobs < COLD_MOST &&
-	       s->nr_slots * e->pool.nr_shares < all_jobs(e);
-}
-
-/* Has no other request anything to start? */
-static bool is_alone(const struct req *r)
-{
-	const struct list *active = &r->eng.share->engine->active, *first = active->next;
-
-	return first == active || (first == &r->eng.active && first->next == active);
-}
-
-/*
- * How many bytes does a job take on of small pieces from all over a file, where many workers share
- * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all
- * stay in its CPU's own cache.  The first and the last jobs are short: the device has nothing to
- * copy before the first, and workers nothing to do after the last.
- */
-static uint64_t scattered_part(const struct req *r, uint64_t piece)
-{
-	const struct engine *e = r->eng.share->engine;
-	uint64_t most = e->slot_size / 2, edge = EDGE_PIECES * piece;
-	uint64_t round = e->nr_workers * edge;
-
-	if (is_alone(r) && (r->cur.pos < round || r->total - r->cur.pos < 2 * round))
-		return MIN(most, edge);
-	return most;
-}
-
-uint64_t engine_part(const struct req *r)
-{
-	const struct engine *e = r->eng.share->engine;
-	uint64_t left = r->total - r->cur.pos;
-	uint64_t piece = scattered_piece(r);
-	unsigned idle = 1; /* the worker that takes the job */
-
-	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
-	    next_is_ready(r, 1))
-		return e->slot_size;
-	if (piece && r->total >= SCATTERED_PIECES * piece && e->nr_workers >= SCATTERED_WORKERS)
-		return scattered_part(r, piece);
-	if (!r->one_piece || !is_alone(r))
-		return e->slot_size;
-	for (unsigned i = 0; i < e->nr_usual; i++)
-		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
-	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));
 }
 
 /*
@@ -295,12 +87,10 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->lost = false;
 	w->nr_jobs++;
 	job_build(j);
-	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
-	if (j->touches)
-		e->nr_cold = 0;
+	worker_took(w, j);
 	r->eng.nr_jobs++;
 	list_add_tail(&r->eng.jobs, &j->of_req);
 	if (j->touches)
@@ -336,29 +126,6 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 }
 
 /*
- * Under the lock: requests may have something for another worker, too.  The worker itself looks for
- * a job before it sleeps, and where a disk is waited for that will do, unless it is busy or full,
- * or may not take all kinds.
- */
-static void wake_another(const struct worker *w)
-{
-	struct engine *e = w->engine;
-	struct worker *other;
-
-	if (list_empty(&e->active))
-		return;
-	if (likely(!waits_for_disk(e)) || is_extra(w)) {
-		wake_one(e);
-		return;
-	}
-	if (w->nr_row < COLD_ROW && !is_full(w))
-		return;
-	other = sleeper(e, nr_fit(e));
-	if (other && has_room(other))
-		worker_wake(other);
-}
-
-/*
  * A worker that was woken, or that asked a path without slots, may find only what it must not take.
  * Then it wakes one that may.
  */
@@ -379,7 +146,7 @@ struct job *engine_next(struct worker *w)
 
 		if (!after_transfers(r))
 			continue;
-		by_one = is_long(r);
+		by_one = req_is_long(r);
 		if (!worker_may_take(w, r, by_one)) {
 			leaves |= woken || r->plan.pieces;
 			continue;
@@ -389,12 +156,12 @@ struct job *engine_next(struct worker *w)
 			break;
 		if (!j)
 			continue;
-		if (!by_one || waits_for_disk(e))
-			wake_another(w);
+		if (!by_one || engine_waits_for_disk(e))
+			worker_wake_another(w);
 		break;
 	}
-	if (!j && leaves && is_extra(w))
-		wake_of(e, e->nr_usual);
+	if (!j && leaves && worker_is_extra(w))
+		engine_wake_of(e, e->nr_usual);
 	pthread_mutex_unlock(&e->lock);
 	if (j && j->claimed)
 		build_claimed(e, j);
@@ -418,22 +185,6 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
-/* Under the lock: a disk has put a read's bytes into its slot, and no CPU has touched them. */
-static void count_cold(struct engine *e)
-{
-	e->nr_cold = MIN(e->nr_cold + 1, COLD_JOBS);
-}
-
-/* Under the lock: that is not so.  Those who wake nobody while they wait for a disk may be full. */
-static void count_warm(struct engine *e)
-{
-	bool waited = waits_for_disk(e);
-
-	e->nr_cold = 0;
-	if (waited && !list_empty(&e->active))
-		wake_one(e);
-}
-
 int engine_job_filled(struct job *j)
 {
 	struct engine *e = j->engine;
@@ -450,9 +201,9 @@ int engine_job_filled(struct job *j)
 		j->worker->nr_copying++;
 		j->worker->nr_warm += j->warm;
 		if (j->warm || j->crc_len)
-			count_warm(e);
+			engine_count_warm(e);
 		else
-			count_cold(e);
+			engine_count_cold(e);
 		copier_add(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -550,7 +301,7 @@ void engine_job_done(struct job *j)
 	pthread_mutex_lock(&e->lock);
 	job_done(e, j);
 	if (!list_empty(&e->active))
-		wake_one(e);
+		engine_wake_one(e);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -565,7 +316,7 @@ void engine_jobs_done(struct worker *w, struct list *jobs)
 		list_del(&j->link);
 		job_done(e, j);
 	}
-	wake_another(w);
+	worker_wake_another(w);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -583,7 +334,7 @@ void engine_transfer_done(struct req *r)
 		order_open(r);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
-		wake_one(e);
+		engine_wake_one(e);
 }
 
 /* Under the lock: the request may start.  Returns how many workers have something to do then: as
@@ -594,7 +345,7 @@ static uint64_t activate(struct req *r)
 	struct engine *e = r->eng.share->engine;
 	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
 
-	if (is_long(r))
+	if (req_is_long(r))
 		jobs = 1;
 	list_add_tail(&e->active, &r->eng.active);
 	e->nr_reqs++;

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How many bytes a request's next job takes on.
+ */
+#include "core/engine/job_size.h"
+#include "core/path/plan.h"
+#include "core/path/source.h"
+#include "core/queue/cursor.h"
+#include "core/queue/req.h"
+
+#define SMALL_PIECE KIB(64)
+#define SCATTERED_PIECES 64u
+#define SCATTERED_WORKERS 8u /* one is slower with short jobs, fourteen are faster */
+#define EDGE_PIECES 32u      /* in each of the first and the last jobs of scattered ones */
+
+/* The length of the next piece, begun or not, if that is one of several and small, else 0. */
+static uint64_t scattered_piece(const struct req *r)
+{
+	struct piece pc;
+	uint64_t len;
+
+	if (r->one_piece || !cursor_peek(&r->cur, &pc))
+		return 0;
+	len = r->cur.off + pc.len;
+	return len <= SMALL_PIECE ? len : 0;
+}
+
+bool req_is_scattered(const struct req *r)
+{
+	uint64_t piece = scattered_piece(r);
+
+	return piece && r->total - r->cur.pos >= SCATTERED_PIECES * piece;
+}
+
+/* True if the next piece has at least min bytes, and the device can copy them from their source. */
+static bool next_is_ready(const struct req *r, uint64_t min)
+{
+	struct source *s = r->plan.from;
+	struct piece pc;
+
+	return s && cursor_peek(&r->cur, &pc) && pc.len >= min &&
+	       s->ops->ready(s, pc.file_off, MIN(pc.len, MIB(1)), false);
+}
+
+bool req_is_long(const struct req *r)
+{
+	return next_is_ready(r, LONG_PIECE);
+}
+
+/* Has no other request anything to start? */
+static bool is_alone(const struct req *r)
+{
+	const struct list *active = &r->eng.share->engine->active, *first = active->next;
+
+	return first == active || (first == &r->eng.active && first->next == active);
+}
+
+/*
+ * How many bytes does a job take on of small pieces from all over a file, where many workers share
+ * the copier's batches?  A worker fills some three slots in turn.  Slots that are half full all
+ * stay in its CPU's own cache.  The first and the last jobs are short: the device has nothing to
+ * copy before the first, and workers nothing to do after the last.
+ */
+static uint64_t scattered_part(const struct req *r, uint64_t piece)
+{
+	const struct engine *e = r->eng.share->engine;
+	uint64_t most = e->slot_size / 2, edge = EDGE_PIECES * piece;
+	uint64_t round = e->nr_workers * edge;
+
+	if (is_alone(r) && (r->cur.pos < round || r->total - r->cur.pos < 2 * round))
+		return MIN(most, edge);
+	return most;
+}
+
+uint64_t engine_part(const struct req *r)
+{
+	const struct engine *e = r->eng.share->engine;
+	uint64_t left = r->total - r->cur.pos;
+	uint64_t piece = scattered_piece(r);
+	unsigned idle = 1; /* the worker that takes the job */
+
+	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
+	    next_is_ready(r, 1))
+		return e->slot_size;
+	if (piece && r->total >= SCATTERED_PIECES * piece && e->nr_workers >= SCATTERED_WORKERS)
+		return scattered_part(r, piece);
+	if (!r->one_piece || !is_alone(r))
+		return e->slot_size;
+	for (unsigned i = 0; i < e->nr_usual; i++)
+		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
+	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which worker takes a job: who may, and who is woken for it.
+ */
+#include <sys/eventfd.h>
+
+#include "core/engine/job_size.h"
+#include "core/engine/share.h"
+#include "core/engine/wake.h"
+#include "core/queue/req.h"
+
+#define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
+#define COLD_ROW 4u   /* then a worker wakes another after so many jobs without sleep, */
+#define COLD_PARTS 4u /* or after one of so many reads, */
+#define COLD_MOST 32u /* and has no more jobs: half of what may hang in an I/O context */
+
+void worker_wake(struct worker *w)
+{
+	if (!w->sleeping)
+		return;
+	w->sleeping = false;
+	w->woken = true;
+	(void)eventfd_write(w->efd, 1);
+}
+
+/* Workers that may take the first request that has something to start. */
+static unsigned nr_fit(const struct engine *e)
+{
+	return !list_empty(&e->active) &&
+			       req_is_scattered(list_first(&e->active, struct req, eng.active))
+		       ? e->nr_workers
+		       : e->nr_usual;
+}
+
+bool engine_waits_for_disk(const struct engine *e)
+{
+	return e->nr_cold >= COLD_JOBS;
+}
+
+/* So many jobs all workers have together when each has as many as it should. */
+static unsigned all_jobs(const struct engine *e)
+{
+	return e->nr_usual * e->worker_jobs;
+}
+
+static bool has_room(const struct worker *w)
+{
+	return w->nr_jobs < w->engine->worker_jobs;
+}
+
+/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
+ * others have room for. */
+static bool is_full(const struct worker *w)
+{
+	const struct engine *e = w->engine;
+	unsigned nr = 0;
+
+	if (has_room(w) || likely(!engine_waits_for_disk(e)))
+		return !has_room(w);
+	if (w->nr_jobs >= COLD_MOST)
+		return true;
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		nr += e->workers[i].nr_jobs;
+	return nr >= all_jobs(e);
+}
+
+/* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
+static struct worker *sleeper(struct engine *e, unsigned nr)
+{
+	struct worker *best = NULL;
+
+	for (unsigned i = 0; i < nr; i++) {
+		struct worker *w = &e->workers[i];
+
+		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
+			best = w;
+	}
+	return best;
+}
+
+void engine_wake_of(struct engine *e, unsigned nr)
+{
+	struct worker *w = sleeper(e, nr);
+
+	if (w)
+		worker_wake(w);
+}
+
+void engine_wake_one(struct engine *e)
+{
+	engine_wake_of(e, nr_fit(e));
+}
+
+void engine_wake(struct engine *e, unsigned nr)
+{
+	if (engine_waits_for_disk(e))
+		nr = MIN(nr, 1u); /* it wakes others if it is busy or full */
+	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
+		engine_wake_one(e);
+}
+
+bool worker_is_extra(const struct worker *w)
+{
+	return w - w->engine->workers >= w->engine->nr_usual;
+}
+
+bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
+{
+	const struct engine *e = w->engine;
+	const struct share *s = r->eng.share;
+
+	if (worker_is_extra(w) && !req_is_scattered(r))
+		return false;
+	if (by_one)
+		return atomic_load(&e->copier.nr) < LONG_JOBS;
+	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
+		return true;
+	return engine_waits_for_disk(e) && w->nr_jobs < COLD_MOST &&
+	       s->nr_slots * e->pool.nr_shares < all_jobs(e);
+}
+
+void worker_took(struct worker *w, const struct job *j)
+{
+	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
+	if (j->touches)
+		w->engine->nr_cold = 0;
+}
+
+void worker_wake_another(const struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct worker *other;
+
+	if (list_empty(&e->active))
+		return;
+	if (likely(!engine_waits_for_disk(e)) || worker_is_extra(w)) {
+		engine_wake_one(e);
+		return;
+	}
+	if (w->nr_row < COLD_ROW && !is_full(w))
+		return;
+	other = sleeper(e, nr_fit(e));
+	if (other && has_room(other))
+		worker_wake(other);
+}
+
+void engine_count_cold(struct engine *e)
+{
+	e->nr_cold = MIN(e->nr_cold + 1, COLD_JOBS);
+}
+
+void engine_count_warm(struct engine *e)
+{
+	bool waited = engine_waits_for_disk(e);
+
+	e->nr_cold = 0;
+	if (waited && !list_empty(&e->active))
+		engine_wake_one(e);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which worker takes a job (wake.c).  All under the engine's lock.
+ */
+#ifndef PST_WAKE_H
+#define PST_WAKE_H
+
+#include "core/engine/engine.h"
+
+/*
+ * Do reads wait for a disk?  Then workers that are awake anyway start them.  If one were woken for
+ * each job, they would spend their time on waking each other and on the engine's lock.
+ */
+bool engine_waits_for_disk(const struct engine *e);
+/* A disk has put a read's bytes into its slot, and no CPU has touched them. */
+void engine_count_cold(struct engine *e);
+/* A CPU has, or no disk was needed.  Those who wake nobody while they wait for one may be full. */
+void engine_count_warm(struct engine *e);
+
+/* Above those that take requests of all kinds? */
+bool worker_is_extra(const struct worker *w);
+/*
+ * May the worker take the request's next job?  A full worker still takes jobs that would else
+ * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
+ * the limit is one of all workers, a queue's part of it.
+ */
+bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
+/* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */
+void worker_took(struct worker *w, const struct job *j);
+
+void worker_wake(struct worker *w);
+/* Of the first nr workers one that sleeps: the one with the fewest jobs. */
+void engine_wake_of(struct engine *e, unsigned nr);
+/* Likewise of those that may take the first request that has something to start. */
+void engine_wake_one(struct engine *e);
+/*
+ * Requests may have something for another worker, too.  The worker itself looks for a job before it
+ * sleeps, and where a disk is waited for that will do, unless it is busy or full, or may not take
+ * all kinds.
+ */
+void worker_wake_another(const struct worker *w);
+
+#endif
