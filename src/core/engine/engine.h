@@ -177,10 +177,10 @@ void engine_job_move(struct worker *w, struct job *j);
 int engine_job_touches(struct job *j, bool touches);
 
 /*
- * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A read that has
- * the engine to itself is through sooner if all workers without a job take a part of it.  Each then
- * copies its part out of the page cache, and the device copies the first parts meanwhile.  Many
- * small pieces are cut so that all workers are through with them together.
+ * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A
+ * read that has the engine to itself is through sooner if all workers without a job take a part of
+ * it.  Each then copies its part out of the page cache, and the device copies the first parts
+ * meanwhile.  Many small pieces are cut so that all workers are through with them together.
  */
 uint64_t engine_part(const struct req *r);
 /* wake.c, under the lock: there are so many free slots more. */
