@@ -4,9 +4,11 @@
 #define PST_TESTS_MOUNT_PROCS_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "mount_rig.h"
 #include "t.h"
@@ -74,18 +76,24 @@ static inline void procs_stop(pid_t pid)
 	T_EQ(state, 'T');
 }
 
-/* Entries of a directory of that process, such as "/proc/%d/fd". */
-static inline unsigned procs_entries(const char *fmt, pid_t pid)
+/*
+ * The descriptors of that process but those of O_PATH.  A server has one of these for each file
+ * that the kernel knows, and the kernel forgets one whenever it is short of memory.
+ */
+static inline unsigned procs_fds(pid_t pid)
 {
 	char path[64];
 	struct dirent *e;
+	struct stat st;
 	unsigned nr = 0;
 	DIR *d;
 
-	(void)snprintf(path, sizeof(path), fmt, (int)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	d = opendir(path);
+	/* A link's permissions are how the file is open; with O_PATH there are none. */
 	while (d && (e = readdir(d)))
-		nr += e->d_name[0] != '.';
+		nr += fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		      S_ISLNK(st.st_mode) && (st.st_mode & (S_IRUSR | S_IWUSR));
 	if (d)
 		(void)closedir(d);
 	return nr;
@@ -134,8 +142,8 @@ static inline struct procs_counts procs_counts_of(const struct mount_rig *rig, p
 {
 	return (struct procs_counts){
 		.links = procs_links(rig),
-		.server_fds = procs_entries("/proc/%d/fd", rig->pid),
-		.worker_fds = procs_entries("/proc/%d/fd", worker),
+		.server_fds = procs_fds(rig->pid),
+		.worker_fds = procs_fds(worker),
 		.maps = procs_maps(worker, "/dev/shm/hf3fs-iov-") +
 			procs_maps(worker, "memfd:penstock-soft"),
 	};
