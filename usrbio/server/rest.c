@@ -259,7 +259,7 @@ static bool look(struct executor *ex, struct rest *rest)
 {
 	struct hand *h = &ex->hand;
 	bool called = atomic_exchange(&ex->called, false), did;
-	uint64_t before = h->nr_taken, at = called ? now_ns() : 0;
+	uint64_t taken = h->nr_taken, started = h->nr_started, at = called ? now_ns() : 0;
 
 	atomic_store(&ex->left, false);
 	if (rest->rang)
@@ -270,8 +270,8 @@ static bool look(struct executor *ex, struct rest *rest)
 	did = executor_work(ex);
 	ex->shares &= did;
 	if (called)
-		judge_call(ex, rest, at, h->nr_taken > before);
-	else if (did && rest->napped && h->nr_taken > before)
+		judge_call(ex, rest, at, h->nr_started > started);
+	else if (did && rest->napped && h->nr_taken > taken)
 		ex->trust -= MIN(ex->trust, TRUST_LOST);
 	if (did)
 		rest->since = 0;
