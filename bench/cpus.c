@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How far two CPUs are from each other: the time that a line of their caches needs from one to the
+ * other and back, in nanoseconds, the median of some thousand times each.  The first two CPUs that
+ * the program may use; "-" where there is one.  A host may move its guests' CPUs, so that this
+ * changes from minute to minute, and with it what two threads gain from sharing work.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "die.h"
+
+#define TURNS 200u
+#define TRIPS 1000u
+
+static _Alignas(64) atomic_uint line; /* even: the first one's */
+static int cpus[2];
+
+static void stay_on(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((unsigned)cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) < 0)
+		die("cannot stay on CPU %d: %m", cpu);
+}
+
+static void await(unsigned value)
+{
+	while (atomic_load_explicit(&line, memory_order_acquire) != value)
+		cpu_relax();
+}
+
+static void *answer(void *arg)
+{
+	stay_on(cpus[1]);
+	for (unsigned i = 0; i <= TURNS * TRIPS; i++) {
+		await(2 * i + 1);
+		atomic_store_explicit(&line, 2 * i + 2, memory_order_release);
+	}
+	return arg;
+}
+
+static void trip(unsigned i)
+{
+	atomic_store_explicit(&line, 2 * i + 1, memory_order_release);
+	await(2 * i + 2);
+}
+
+static int later(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static unsigned find_cpus(void)
+{
+	cpu_set_t set;
+	unsigned nr = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		die("cannot tell which CPUs there are: %m");
+	for (int i = 0; i < CPU_SETSIZE && nr < 2; i++)
+		if (CPU_ISSET((unsigned)i, &set))
+			cpus[nr++] = i;
+	return nr;
+}
+
+int main(void)
+{
+	uint64_t took[TURNS];
+	pthread_t other;
+
+	if (find_cpus() < 2) {
+		(void)puts("-");
+		return 0;
+	}
+	if (pthread_create(&other, NULL, answer, NULL))
+		die("cannot start a thread");
+	stay_on(cpus[0]);
+	trip(0);
+	for (unsigned t = 0; t < TURNS; t++) {
+		uint64_t begin = now_ns();
+
+		for (unsigned i = 0; i < TRIPS; i++)
+			trip(1 + t * TRIPS + i);
+		took[t] = (now_ns() - begin) / TRIPS;
+	}
+	(void)pthread_join(other, NULL);
+	qsort(took, TURNS, sizeof(took[0]), later);
+	(void)printf("%llu\n", (unsigned long long)took[TURNS / 2]);
+	return 0;
+}
