@@ -309,8 +309,7 @@ static void workers_killed(void)
 	}
 	/* The server has reaped the last one, so it knows that it needs another. */
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
-		if (!api_links("") && procs_fds(rig.pid) <= fds &&
-		    kill(killed, 0) < 0)
+		if (!api_links("") && procs_fds(rig.pid) <= fds && kill(killed, 0) < 0)
 			break;
 	T_EQ(api_links(""), 0);
 	T_CHECK(procs_fds(rig.pid) <= fds);
