@@ -6,28 +6,19 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
 
 #include "rig.h"
 
 #include "again.h"
+#include "engine.h"
 #include "fusefs.h"
 #include "symbol.h"
 
-#define SEED 31u
 #define SMALL 32768u
 #define PER_SEG (FUSEFS_SIZE / SMALL / 2)
 #define SEGS 8u
 
 static struct fusefs fs;
-
-static int set_pool(uint64_t bytes)
-{
-	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
-
-	return pst_limits_set(&l);
-}
 
 /* Pieces all over a file that hangs take all slots that they may, and wait for more. */
 static void scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
@@ -60,12 +51,12 @@ static void beside(uint64_t bound)
 	struct pst_io io;
 	char path[200];
 
-	T_OK(set_pool(bound));
+	T_OK(engine_set_pool(bound));
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	hang = rig_open(path, RIG_R);
-	rig_make(rig_path("warm"), SEED, RIG_MIB(1));
+	rig_make(rig_path("warm"), ENGINE_SEED, RIG_MIB(1));
 	rig_warm(rig_path("warm"));
 	f = rig_open(rig_path("warm"), RIG_R);
 	io = rig_io(PST_OP_READ, f, m, 0, 0, 65536);
@@ -92,7 +83,7 @@ static void beside(uint64_t bound)
 	pst_mem_free(all);
 	pst_mem_free(m);
 	fusefs_stop(&fs);
-	T_OK(set_pool(0));
+	T_OK(engine_set_pool(0));
 }
 
 /* A queue has its reserve whoever else waits: it is woken for it. */
@@ -107,53 +98,23 @@ static void a_reserve_beside_scattered_pieces(void)
 
 /* --------------------------------------------------- jobs at the same device */
 
-#define PIECE RIG_MIB(1)
-#define PIECES 24u
-#define FILE_LEN (PIECES * PIECE)
 #define TAIL 12345u    /* bytes of the last piece that the file lacks */
-#define WORKERS_MAX 15 /* of an engine, of which so many take requests of all kinds */
-#define WORKERS_USUAL 12
+#define WORKERS_MAX 15 /* of an engine */
 
-static void (*delay_us)(unsigned us);
-static void (*stall)(const char *name);
 static int (*ctx_retain)(void **ctx, int dev), (*ctx_release)(int dev);
 static int (*ctx_push)(void *ctx), (*ctx_pop)(void **ctx);
 static int (*mem_alloc)(uint64_t *ptr, size_t len), (*mem_free)(uint64_t ptr);
 
-static void find(void *lib, const char *name, void *ret)
+static void find_driver(void)
 {
-	void *fn = lib ? dlsym(lib, name) : NULL;
+	void *lib = engine_stub();
 
-	memcpy(ret, &fn, sizeof(fn));
-}
-
-/* The first two are of the stand-in for the driver, see tests/stub/cuda_stub.h. */
-static void find_stub(void)
-{
-	const char *name = getenv("PST_LIBCUDA");
-	void *lib = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-
-	find(lib, "stub_cuda_delay_us", &delay_us);
-	find(lib, "stub_cuda_stall", &stall);
-	find(lib, "cuDevicePrimaryCtxRetain", &ctx_retain);
-	find(lib, "cuDevicePrimaryCtxRelease_v2", &ctx_release);
-	find(lib, "cuCtxPushCurrent_v2", &ctx_push);
-	find(lib, "cuCtxPopCurrent_v2", &ctx_pop);
-	find(lib, "cuMemAlloc_v2", &mem_alloc);
-	find(lib, "cuMemFree_v2", &mem_free);
-}
-
-static void needs_stub(void)
-{
-	if (!delay_us || !stall)
-		T_SKIP("a CUDA library that stalls on demand");
-}
-
-static struct pst_file *warm_file(uint32_t flags, uint64_t len)
-{
-	rig_make(rig_path("data"), SEED, len);
-	rig_warm(rig_path("data"));
-	return rig_open(rig_path("data"), PST_FILE_READ | flags);
+	engine_find(lib, "cuDevicePrimaryCtxRetain", &ctx_retain);
+	engine_find(lib, "cuDevicePrimaryCtxRelease_v2", &ctx_release);
+	engine_find(lib, "cuCtxPushCurrent_v2", &ctx_push);
+	engine_find(lib, "cuCtxPopCurrent_v2", &ctx_pop);
+	engine_find(lib, "cuMemAlloc_v2", &mem_alloc);
+	engine_find(lib, "cuMemFree_v2", &mem_free);
 }
 
 static void prep(struct pst_file *f, struct pst_mem *m, unsigned piece, uint32_t flags)
@@ -172,9 +133,9 @@ static void one_of_a_batch_fails(void)
 	bool failed = false;
 	void *ctx;
 
-	needs_stub();
+	engine_needs_stub();
 	T_EQ(ctx_retain(&ctx, 0), 0);
-	f = warm_file(0, FILE_LEN);
+	f = engine_warm_file(0, FILE_LEN);
 	for (unsigned round = 0; round < 20 && !failed; round++) {
 		struct pst_mem *m[PIECES];
 		uint64_t own;
@@ -208,7 +169,8 @@ static void one_of_a_batch_fails(void)
 			}
 			T_EQ(d[i].res, (int64_t)PIECE);
 			if (k != victim)
-				T_EQ(rig_mem_differs(m[k], 0, PIECE, SEED, k * PIECE), PIECE);
+				T_EQ(rig_mem_differs(m[k], 0, PIECE, ENGINE_SEED, k * PIECE),
+				     PIECE);
 		}
 		for (unsigned i = 0; i < PIECES; i++)
 			pst_mem_free(m[i]);
@@ -225,8 +187,8 @@ static bool old_or_new(struct pst_mem *m, uint64_t at)
 	bool good = buf && pst_mem_copy_out(m, 0, buf, PIECE) == 0;
 
 	for (uint64_t off = 0; good && off < PIECE; off += 4096)
-		good = t_differs(buf + off, SEED, at + off, 4096) == 4096 ||
-		       t_differs(buf + off, SEED + 1, at + off, 4096) == 4096;
+		good = t_differs(buf + off, ENGINE_SEED, at + off, 4096) == 4096 ||
+		       t_differs(buf + off, ENGINE_SEED + 1, at + off, 4096) == 4096;
 	free(buf);
 	return good;
 }
@@ -242,11 +204,11 @@ static void changed_while_it_is_copied(void)
 	struct pst_file *f, *w;
 	uint64_t end = t_hang();
 
-	needs_stub();
+	engine_needs_stub();
 	all = rig_alloc(rig_dev, FILE_LEN);
-	f = warm_file(PST_FILE_STABLE, FILE_LEN);
+	f = engine_warm_file(PST_FILE_STABLE, FILE_LEN);
 	host = rig_alloc("host", FILE_LEN);
-	rig_mem_fill(host, 0, FILE_LEN, SEED + 1, 0);
+	rig_mem_fill(host, 0, FILE_LEN, ENGINE_SEED + 1, 0);
 	T_EQ(rig_read(f, all, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
 	while (!(rig_read(f, all, 0, 0, PIECE).paths & PST_PATH_BIT(PST_PATH_PAGECACHE))) {
 		T_CHECK(t_now() < end);
@@ -277,7 +239,7 @@ static void changed_while_it_is_copied(void)
 		pst_mem_free(m[i]);
 	}
 	T_EQ(rig_read(f, all, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
-	T_EQ(rig_mem_differs(all, 0, FILE_LEN, SEED + 1, 0), FILE_LEN);
+	T_EQ(rig_mem_differs(all, 0, FILE_LEN, ENGINE_SEED + 1, 0), FILE_LEN);
 	pst_file_close(w);
 	pst_file_close(f);
 	pst_mem_free(host);
@@ -336,7 +298,7 @@ static void mix_check(const struct mixed *x, const struct pst_done *d)
 			     : s->file_off + s->len > size ? size - s->file_off
 							   : s->len;
 
-		T_EQ(t_differs(buf + s->mem_off, SEED, s->file_off, n), n);
+		T_EQ(t_differs(buf + s->mem_off, ENGINE_SEED, s->file_off, n), n);
 		if (!short_of)
 			want += n;
 		short_of |= n < s->len;
@@ -351,7 +313,7 @@ static void mixed_jobs(void)
 {
 	struct mixed *x = calloc(MIX, sizeof(*x));
 	struct pst_done d[MIX];
-	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+	struct pst_file *f = engine_warm_file(0, FILE_LEN - TAIL);
 
 	T_CHECK(x);
 	for (unsigned round = 0; round < (RIG_TSAN ? 4 : 20); round++) {
@@ -371,7 +333,7 @@ static void mixed_jobs(void)
 /* PST_FAULT: a worker has no I/O context.  If it is the first, the engine does not start. */
 static void a_worker_less(void)
 {
-	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+	struct pst_file *f = engine_warm_file(0, FILE_LEN - TAIL);
 	struct pst_mem *m = rig_alloc("soft:0", 4096);
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 4096);
 	int r = pst_queue_prep(rig_q, &io);
@@ -420,7 +382,7 @@ static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, in
 	if (r == 0) {
 		T_EQ(pst_queue_submit(q), 1);
 		d = rig_reap1(q);
-		T_EQ(rig_mem_differs(m, 0, FILE_LEN - TAIL, SEED, 0), FILE_LEN - TAIL);
+		T_EQ(rig_mem_differs(m, 0, FILE_LEN - TAIL, ENGINE_SEED, 0), FILE_LEN - TAIL);
 	}
 	pst_queue_free(q);
 	return r < 0 ? r : d.res;
@@ -429,7 +391,7 @@ static int64_t first_read(struct pst_file *f, struct pst_mem *m, int threads, in
 /* An engine is content with the workers that it gets, down to one. */
 static void threads_are_refused(void)
 {
-	struct pst_file *f = warm_file(0, FILE_LEN - TAIL);
+	struct pst_file *f = engine_warm_file(0, FILE_LEN - TAIL);
 	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
 	int started, cpus, all;
 	cpu_set_t set;
@@ -450,281 +412,9 @@ static void threads_are_refused(void)
 	pst_mem_free(m);
 }
 
-/* Times that a thread other than the test's has let others run. */
-static atomic_uint yields;
-
-/* Seen by the library, as pthread_create() is. */
-__attribute__((visibility("default"))) int sched_yield(void)
-{
-	int (*real)(void);
-
-	symbol(RTLD_NEXT, &real, "sched_yield");
-	if (gettid() != getpid())
-		atomic_fetch_add(&yields, 1);
-	return real();
-}
-
-#define QUARTER (RIG_MIB(1) / 4)
-
-/* Times that workers look for the end of slow copies without sleep, for bytes of a file by path. */
-static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
-{
-	/* A job takes as many of these as its slot has room for. */
-	static struct pst_seg segs[8];
-	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
-	struct pst_done d;
-
-	for (unsigned i = 0; i < RIG_NR(segs); i++)
-		segs[i] = (struct pst_seg){ .file_off = 2 * i * QUARTER,
-					    .mem_off = i * QUARTER,
-					    .len = QUARTER };
-	io.segs = segs;
-	io.nr_segs = RIG_NR(segs);
-	io.policy = PST_POLICY2(path, PST_PATH_STAGED);
-	atomic_store(&yields, 0);
-	delay_us(20000);
-	d = rig_do(rig_q, &io);
-	delay_us(0);
-	T_EQ(d.res, (int64_t)(RIG_NR(segs) * QUARTER));
-	T_CHECK(d.paths & PST_PATH_BIT(path));
-	for (unsigned i = 0; i < RIG_NR(segs); i++)
-		T_EQ(rig_mem_differs(m, segs[i].mem_off, segs[i].len, SEED, segs[i].file_off),
-		     segs[i].len);
-	return atomic_load(&yields);
-}
-
-/* Where a CPU's own cache is smaller, slots are small, and these cases count on few large ones. */
-static void needs_large_slots(void)
-{
-	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-
-	if (cache > 0 && cache < 1 << 20)
-		T_SKIP("a cache of 1 MiB that a CPU has for itself");
-}
-
-/* One that memory holds, and that O_DIRECT reads from its disk. */
-static struct pst_file *direct_file(uint64_t len)
-{
-	struct pst_file *f = warm_file(0, len);
-	struct pst_file_info info = rig_file_info(f);
-
-	if (!info.direct) {
-		pst_file_close(f);
-		T_SKIP("O_DIRECT on %s", info.fs);
-	}
-	return f;
-}
-
-/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
- * has put into memory. */
-static void a_disks_bytes_do_not_keep_workers_awake(void)
-{
-	struct pst_file *f;
-	struct pst_mem *m;
-
-	needs_stub();
-	needs_large_slots(); /* for so few bytes as others hold workers stay awake */
-	f = direct_file(RIG_MIB(4));
-	m = rig_alloc(rig_dev, RIG_MIB(2));
-	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
-	T_EQ(looks(f, m, PST_PATH_DIRECT), 0);
-	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
-	pst_file_close(f);
-	pst_mem_free(m);
-}
-
-/* How many workers of an engine take requests of all kinds: several. */
-static unsigned needs_workers(void)
-{
-	unsigned nr;
-	cpu_set_t set;
-
-	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-	nr = (unsigned)CPU_COUNT(&set) * 3 / 4;
-	if (nr < 3)
-		T_SKIP("four CPUs, for several workers");
-	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
-}
-
-/* Times that a worker has woken another. */
-static atomic_uint wakes;
-
-/* Seen by the library, as pthread_create() is. */
-__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
-{
-	int (*real)(int, eventfd_t);
-	char name[16] = "";
-
-	symbol(RTLD_NEXT, &real, "eventfd_write");
-	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
-	if (strncmp(name, "pst-cuda", 8) == 0)
-		atomic_fetch_add(&wakes, 1);
-	return real(fd, value);
-}
-
-/* Times that workers wake another while a disk's bytes go through few slots. */
-static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
-{
-	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
-	struct pst_done d;
-
-	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
-	atomic_store(&wakes, 0);
-	d = rig_do(rig_q, &io);
-	T_EQ(d.res, (int64_t)FILE_LEN);
-	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
-	T_EQ(rig_mem_differs(m, 0, FILE_LEN, SEED, 0), FILE_LEN);
-	return atomic_load(&wakes);
-}
-
-/* The worker that sees copies end takes the next jobs itself.  While a disk is waited for, it wakes
- * no other for them. */
-static void a_disk_is_waited_for_by_few(void)
-{
-	struct pst_file *f;
-	struct pst_mem *m;
-	unsigned nr;
-
-	needs_stub();
-	(void)needs_workers();
-	needs_large_slots(); /* several others end at once */
-	f = direct_file(FILE_LEN);
-	T_OK(set_pool(RIG_MIB(3)));
-	m = rig_alloc(rig_dev, FILE_LEN);
-	(void)wakes_of_read(f, m);
-	delay_us(5000);
-	nr = wakes_of_read(f, m);
-	delay_us(0);
-	T_CHECK(nr < PIECES);
-	pst_file_close(f);
-	pst_mem_free(m);
-	T_OK(set_pool(0));
-}
-
-/* One more request, of SMALL bytes, for the engine. */
-static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
-		uint64_t deadline_ns)
-{
-	struct pst_io io = rig_io(PST_OP_READ, f, m, at, at, SMALL);
-
-	if (deadline_ns != PST_NO_DEADLINE)
-		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
-	io.deadline_ns = deadline_ns;
-	T_OK(pst_queue_prep(q, &io));
-}
-
-#define SCATTERED 1u
-
-/* Pieces in a row of the file, of two lengths by turns and apart in memory. */
-static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
-{
-	static struct pst_seg segs[128];
-	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
-	uint64_t off = 0;
-
-	for (unsigned i = 0; i < RIG_NR(segs); i++) {
-		segs[i] = (struct pst_seg){ .file_off = off,
-					    .mem_off = i * 16384u,
-					    .len = i % 2 ? 8192 : 4096 };
-		off += segs[i].len;
-	}
-	io.segs = segs;
-	io.nr_segs = RIG_NR(segs);
-	io.user_data = SCATTERED;
-	io.deadline_ns = PST_NO_DEADLINE;
-	T_OK(pst_queue_prep(q, &io));
-}
-
-/* So many reads that hang, one after the other, so that each goes to a worker that has none. */
-static void hang_workers(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m, unsigned nr)
-{
-	uint64_t end = t_hang();
-
-	for (unsigned i = 0; i < nr; i++) {
-		add(q, hang, m, i * SMALL, PST_NO_DEADLINE);
-		T_EQ(pst_queue_submit(q), 1);
-		while (fusefs_waiting(&fs) <= i) {
-			T_CHECK(t_now() < end);
-			(void)usleep(1000);
-		}
-	}
-	(void)usleep(20000); /* it sleeps by then */
-}
-
-/*
- * While a disk is waited for, one worker is woken for all that is submitted together.  Here it is
- * one for scattered pieces alone, because each of the others has a job.
- */
-static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
-{
-	struct pst_queue *stuck = rig_queue(rig_backend, 0);
-	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", FILE_LEN);
-	uint64_t deadline_ns = t_in_ms(10000);
-	struct pst_done d;
-
-	add(rig_q, f, other, 0, deadline_ns);
-	T_EQ(pst_queue_submit(rig_q), 1);
-	T_EQ(rig_reap1(rig_q).res, SMALL);
-	(void)wakes_of_read(f, m);
-	hang_workers(stuck, hang, m, usual);
-	/* The first two go at once, each alone, and the others together. */
-	deadline_ns = t_in_ms(10000);
-	add(rig_q, f, other, 0, deadline_ns);
-	add(rig_q, f, other, SMALL, deadline_ns);
-	add_scattered(rig_q, hang, m);
-	add(rig_q, f, m, RIG_MIB(8), deadline_ns);
-	T_EQ(pst_queue_submit(rig_q), 4);
-	for (unsigned i = 0; i < 3; i++) {
-		d = rig_reap1(rig_q);
-		T_CHECK(d.user_data != SCATTERED);
-		T_EQ(d.res, SMALL);
-	}
-	fusefs_stop(&fs);
-	T_EQ(rig_reap1(rig_q).user_data, SCATTERED);
-	for (unsigned i = 0; i < usual; i++)
-		(void)rig_reap1(stuck);
-	pst_queue_free(stuck);
-	pst_mem_free(m);
-	pst_mem_free(other);
-}
-
-static void an_extra_worker_leaves_nothing_behind(void)
-{
-	unsigned usual = needs_workers();
-	struct pst_file *f = direct_file(FILE_LEN), *hang;
-	char path[200];
-
-	if (fusefs_start(&fs, rig_dir) < 0) {
-		pst_file_close(f);
-		T_SKIP("%s", fs.why);
-	}
-	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
-	hang = rig_open(path, RIG_R);
-	extra(f, hang, usual);
-	pst_file_close(hang);
-	pst_file_close(f);
-}
-
 static const struct again cases[] = {
 	{ "a_worker_less", a_worker_less, AGAIN_BACKENDS, "file.context:5:ENOMEM" },
 };
-
-static void run(const char *dev, const char *name, void (*fn)(void))
-{
-	static const char *const backends[] = { "", "uring", "threads" };
-	char full[100];
-
-	for (rig_backend = PST_BACKEND_URING; rig_backend <= PST_BACKEND_THREADS; rig_backend++) {
-		rig_dev = dev;
-		rig_last = rig_q;
-		rig_q = NULL;
-		rig_fn = fn;
-		(void)snprintf(full, sizeof(full), "%s %s %s", name, backends[rig_backend], dev);
-		t_run(full, rig_case);
-	}
-}
-
-#define RUN(dev, fn) run(dev, #fn, fn)
 
 int main(int argc, char **argv)
 {
@@ -737,19 +427,16 @@ int main(int argc, char **argv)
 	again_all(cases, RIG_NR(cases));
 	RIG_RUN1(threads_are_refused);
 	RIG_RUN_BACKENDS(a_reserve_beside_scattered_pieces);
-	RIG_RUN_BACKENDS(an_extra_worker_leaves_nothing_behind);
 	fusefs_stop(&fs);
 	RIG_RUN_SOFT(mixed_jobs);
 	/* A real driver has threads of its own while there is a context. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
-	find_stub();
+	find_driver();
 	rig_tasks = rig_count_tasks();
-	RUN("cuda:0", mixed_jobs);
-	RUN("cuda:0", one_of_a_batch_fails);
-	RUN("cuda:0", changed_while_it_is_copied);
-	RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
-	RUN("cuda:0", a_disk_is_waited_for_by_few);
+	ENGINE_RUN("cuda:0", mixed_jobs);
+	ENGINE_RUN("cuda:0", one_of_a_batch_fails);
+	ENGINE_RUN("cuda:0", changed_while_it_is_copied);
 	pst_mem_free(keep);
 	return rig_done();
 }

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The workers of an engine: which of them is awake, and which is woken for the next request.
+ */
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include "rig.h"
+
+#include "engine.h"
+#include "fusefs.h"
+#include "symbol.h"
+
+#define SMALL 32768u
+#define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
+
+static struct fusefs fs;
+
+/* Times that a thread other than the test's has let others run. */
+static atomic_uint yields;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int sched_yield(void)
+{
+	int (*real)(void);
+
+	symbol(RTLD_NEXT, &real, "sched_yield");
+	if (gettid() != getpid())
+		atomic_fetch_add(&yields, 1);
+	return real();
+}
+
+#define QUARTER (RIG_MIB(1) / 4)
+
+/* Times that workers look for the end of slow copies without sleep, for bytes of a file by path. */
+static unsigned looks(struct pst_file *f, struct pst_mem *m, uint32_t path)
+{
+	/* A job takes as many of these as its slot has room for. */
+	static struct pst_seg segs[8];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+	struct pst_done d;
+
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * QUARTER,
+					    .mem_off = i * QUARTER,
+					    .len = QUARTER };
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.policy = PST_POLICY2(path, PST_PATH_STAGED);
+	atomic_store(&yields, 0);
+	delay_us(20000);
+	d = rig_do(rig_q, &io);
+	delay_us(0);
+	T_EQ(d.res, (int64_t)(RIG_NR(segs) * QUARTER));
+	T_CHECK(d.paths & PST_PATH_BIT(path));
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		T_EQ(rig_mem_differs(m, segs[i].mem_off, segs[i].len, ENGINE_SEED,
+				     segs[i].file_off),
+		     segs[i].len);
+	return atomic_load(&yields);
+}
+
+/* Where a CPU's own cache is smaller, slots are small, and these cases count on few large ones. */
+static void needs_large_slots(void)
+{
+	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+
+	if (cache > 0 && cache < 1 << 20)
+		T_SKIP("a cache of 1 MiB that a CPU has for itself");
+}
+
+/* One that memory holds, and that O_DIRECT reads from its disk. */
+static struct pst_file *direct_file(uint64_t len)
+{
+	struct pst_file *f = engine_warm_file(0, len);
+	struct pst_file_info info = rig_file_info(f);
+
+	if (!info.direct) {
+		pst_file_close(f);
+		T_SKIP("O_DIRECT on %s", info.fs);
+	}
+	return f;
+}
+
+/* A worker stays awake for bytes in its CPU's cache, and sleeps while those are copied that a disk
+ * has put into memory. */
+static void a_disks_bytes_do_not_keep_workers_awake(void)
+{
+	struct pst_file *f;
+	struct pst_mem *m;
+
+	engine_needs_stub();
+	needs_large_slots(); /* for so few bytes as others hold workers stay awake */
+	f = direct_file(RIG_MIB(4));
+	m = rig_alloc(rig_dev, RIG_MIB(2));
+	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
+	T_EQ(looks(f, m, PST_PATH_DIRECT), 0);
+	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* How many workers of an engine take requests of all kinds: several. */
+static unsigned needs_workers(void)
+{
+	unsigned nr;
+	cpu_set_t set;
+
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	nr = (unsigned)CPU_COUNT(&set) * 3 / 4;
+	if (nr < 3)
+		T_SKIP("four CPUs, for several workers");
+	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
+}
+
+/* Times that a worker has woken another. */
+static atomic_uint wakes;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
+{
+	int (*real)(int, eventfd_t);
+	char name[16] = "";
+
+	symbol(RTLD_NEXT, &real, "eventfd_write");
+	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
+	if (strncmp(name, "pst-cuda", 8) == 0)
+		atomic_fetch_add(&wakes, 1);
+	return real(fd, value);
+}
+
+/* Times that workers wake another while a disk's bytes go through few slots. */
+static unsigned wakes_of_read(struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
+	struct pst_done d;
+
+	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
+	atomic_store(&wakes, 0);
+	d = rig_do(rig_q, &io);
+	T_EQ(d.res, (int64_t)FILE_LEN);
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_DIRECT));
+	T_EQ(rig_mem_differs(m, 0, FILE_LEN, ENGINE_SEED, 0), FILE_LEN);
+	return atomic_load(&wakes);
+}
+
+/* The worker that sees copies end takes the next jobs itself.  While a disk is waited for, it wakes
+ * no other for them. */
+static void a_disk_is_waited_for_by_few(void)
+{
+	struct pst_file *f;
+	struct pst_mem *m;
+	unsigned nr;
+
+	engine_needs_stub();
+	(void)needs_workers();
+	needs_large_slots(); /* several others end at once */
+	f = direct_file(FILE_LEN);
+	T_OK(engine_set_pool(RIG_MIB(3)));
+	m = rig_alloc(rig_dev, FILE_LEN);
+	(void)wakes_of_read(f, m);
+	delay_us(5000);
+	nr = wakes_of_read(f, m);
+	delay_us(0);
+	T_CHECK(nr < PIECES);
+	pst_file_close(f);
+	pst_mem_free(m);
+	T_OK(engine_set_pool(0));
+}
+
+/* One more request, of SMALL bytes, for the engine. */
+static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
+		uint64_t deadline_ns)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, at, at, SMALL);
+
+	if (deadline_ns != PST_NO_DEADLINE)
+		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
+	io.deadline_ns = deadline_ns;
+	T_OK(pst_queue_prep(q, &io));
+}
+
+#define SCATTERED 1u
+
+/* Pieces in a row of the file, of two lengths by turns and apart in memory. */
+static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	static struct pst_seg segs[128];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+	uint64_t off = 0;
+
+	for (unsigned i = 0; i < RIG_NR(segs); i++) {
+		segs[i] = (struct pst_seg){ .file_off = off,
+					    .mem_off = i * 16384u,
+					    .len = i % 2 ? 8192 : 4096 };
+		off += segs[i].len;
+	}
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.user_data = SCATTERED;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+}
+
+/* So many reads that hang, one after the other, so that each goes to a worker that has none. */
+static void hang_workers(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m, unsigned nr)
+{
+	uint64_t end = t_hang();
+
+	for (unsigned i = 0; i < nr; i++) {
+		add(q, hang, m, i * SMALL, PST_NO_DEADLINE);
+		T_EQ(pst_queue_submit(q), 1);
+		while (fusefs_waiting(&fs) <= i) {
+			T_CHECK(t_now() < end);
+			(void)usleep(1000);
+		}
+	}
+	(void)usleep(20000); /* it sleeps by then */
+}
+
+/*
+ * While a disk is waited for, one worker is woken for all that is submitted together.  Here it is
+ * one for scattered pieces alone, because each of the others has a job.
+ */
+static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
+{
+	struct pst_queue *stuck = rig_queue(rig_backend, 0);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", FILE_LEN);
+	uint64_t deadline_ns = t_in_ms(10000);
+	struct pst_done d;
+
+	add(rig_q, f, other, 0, deadline_ns);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_EQ(rig_reap1(rig_q).res, SMALL);
+	(void)wakes_of_read(f, m);
+	hang_workers(stuck, hang, m, usual);
+	/* The first two go at once, each alone, and the others together. */
+	deadline_ns = t_in_ms(10000);
+	add(rig_q, f, other, 0, deadline_ns);
+	add(rig_q, f, other, SMALL, deadline_ns);
+	add_scattered(rig_q, hang, m);
+	add(rig_q, f, m, RIG_MIB(8), deadline_ns);
+	T_EQ(pst_queue_submit(rig_q), 4);
+	for (unsigned i = 0; i < 3; i++) {
+		d = rig_reap1(rig_q);
+		T_CHECK(d.user_data != SCATTERED);
+		T_EQ(d.res, SMALL);
+	}
+	fusefs_stop(&fs);
+	T_EQ(rig_reap1(rig_q).user_data, SCATTERED);
+	for (unsigned i = 0; i < usual; i++)
+		(void)rig_reap1(stuck);
+	pst_queue_free(stuck);
+	pst_mem_free(m);
+	pst_mem_free(other);
+}
+
+static void an_extra_worker_leaves_nothing_behind(void)
+{
+	unsigned usual = needs_workers();
+	struct pst_file *f = direct_file(FILE_LEN), *hang;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0) {
+		pst_file_close(f);
+		T_SKIP("%s", fs.why);
+	}
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	extra(f, hang, usual);
+	pst_file_close(hang);
+	pst_file_close(f);
+}
+
+int main(void)
+{
+	struct pst_mem *keep = NULL;
+
+	(void)setenv("PST_SOFT_DEVICES", "2", 1);
+	rig_init();
+	RIG_RUN_BACKENDS(an_extra_worker_leaves_nothing_behind);
+	fusefs_stop(&fs);
+	/* A real driver has threads of its own while there is a context. */
+	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
+		(void)pst_mem_copy_in(keep, 0, "", 1);
+	(void)engine_stub();
+	rig_tasks = rig_count_tasks();
+	ENGINE_RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
+	ENGINE_RUN("cuda:0", a_disk_is_waited_for_by_few);
+	pst_mem_free(keep);
+	return rig_done();
+}
