@@ -484,7 +484,8 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 	pid_t pid;
 
 	make_scratch();
-	own_shm = !shared && unshare_mounts() &&
+	/* A mount there would hide the scratch directory. */
+	own_shm = !shared && unshare_mounts() && strncmp(scratch, SHM "/", sizeof(SHM)) != 0 &&
 		  mount("none", SHM, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") == 0;
 	if (!own_shm)
 		shm_list();

@@ -57,13 +57,15 @@ static inline void open_with(const char *text)
 	symbol(lib, &x.release, "stub_cufile_release");
 	symbol(lib, &x.met, "stub_cufile_met");
 	symbol(lib, &x.reset, "stub_cufile_reset");
+	rig_make(rig_path("data"), SEED, LEN);
+	file = rig_open(rig_path("data"), RIG_RW);
+	if (!rig_file_info(file).direct) {
+		pst_file_close(file);
+		T_SKIP("no O_DIRECT here");
+	}
 	rig_dev = "cuda:0";
 	rig_q = rig_queue(rig_best_backend(), 0);
 	mem = rig_alloc(rig_dev, RIG_MIB(40));
-	rig_make(rig_path("data"), SEED, LEN);
-	file = rig_open(rig_path("data"), RIG_RW);
-	if (!rig_file_info(file).direct)
-		T_SKIP("no O_DIRECT here");
 }
 
 static inline struct pst_path_info check(uint32_t op)

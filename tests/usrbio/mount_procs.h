@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -77,23 +78,34 @@ static inline void procs_stop(pid_t pid)
 }
 
 /*
- * The descriptors of that process but those of O_PATH.  A server has one of these for each file
- * that the kernel knows, and the kernel forgets one whenever it is short of memory.
+ * Is it a descriptor of O_PATH on something within that directory?  A server has one for each file
+ * of its source that the kernel knows, and the kernel forgets one whenever it is short of memory.
  */
-static inline unsigned procs_fds(pid_t pid)
+static inline bool procs_is_node(int fds, const char *name, const char *within)
+{
+	size_t len = strlen(within);
+	char to[PATH_MAX] = "";
+	struct stat st;
+
+	/* A link's permissions are how the file is open; with O_PATH there are none. */
+	return fstatat(fds, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       !(st.st_mode & (S_IRUSR | S_IWUSR)) &&
+	       readlinkat(fds, name, to, sizeof(to) - 1) > 0 && strncmp(to, within, len) == 0 &&
+	       to[len] == '/';
+}
+
+/* The descriptors of that process, but those of files that the kernel knows. */
+static inline unsigned procs_fds(const struct mount_rig *rig, pid_t pid)
 {
 	char path[64];
 	struct dirent *e;
-	struct stat st;
 	unsigned nr = 0;
 	DIR *d;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	d = opendir(path);
-	/* A link's permissions are how the file is open; with O_PATH there are none. */
 	while (d && (e = readdir(d)))
-		nr += fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		      S_ISLNK(st.st_mode) && (st.st_mode & (S_IRUSR | S_IWUSR));
+		nr += e->d_name[0] != '.' && !procs_is_node(dirfd(d), e->d_name, rig->back);
 	if (d)
 		(void)closedir(d);
 	return nr;
@@ -142,8 +154,8 @@ static inline struct procs_counts procs_counts_of(const struct mount_rig *rig, p
 {
 	return (struct procs_counts){
 		.links = procs_links(rig),
-		.server_fds = procs_fds(rig->pid),
-		.worker_fds = procs_fds(worker),
+		.server_fds = procs_fds(rig, rig->pid),
+		.worker_fds = procs_fds(rig, worker),
 		.maps = procs_maps(worker, "/dev/shm/hf3fs-iov-") +
 			procs_maps(worker, "memfd:penstock-soft"),
 	};

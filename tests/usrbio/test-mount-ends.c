@@ -296,7 +296,7 @@ static void workers_killed(void)
 	(void)close(api_file("data", 65536));
 	lives_for(100000);
 	T_EQ(procs_workers(&rig, &worker, 1), 1);
-	fds = procs_fds(rig.pid);
+	fds = procs_fds(&rig, rig.pid);
 	for (unsigned i = 0; i < nr; i++) {
 		pid_t child = client();
 
@@ -309,10 +309,10 @@ static void workers_killed(void)
 	}
 	/* The server has reaped the last one, so it knows that it needs another. */
 	for (uint64_t until = t_hang(); t_now() < until; (void)usleep(1000))
-		if (!api_links("") && procs_fds(rig.pid) <= fds && kill(killed, 0) < 0)
+		if (!api_links("") && procs_fds(&rig, rig.pid) <= fds && kill(killed, 0) < 0)
 			break;
 	T_EQ(api_links(""), 0);
-	T_CHECK(procs_fds(rig.pid) <= fds);
+	T_CHECK(procs_fds(&rig, rig.pid) <= fds);
 	T_CHECK(killed && kill(killed, 0) < 0);
 	T_CHECK(procs_workers(&rig, &worker, 1) <= 1);
 	iov = api_iov(65536);
