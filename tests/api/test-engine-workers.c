@@ -115,8 +115,8 @@ static unsigned needs_workers(void)
 	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
 }
 
-/* Times that a worker has woken another. */
-static atomic_uint wakes;
+/* Times that a worker has woken another, and that the test's thread has woken one. */
+static atomic_uint wakes, wakes_here;
 
 /* Seen by the library, which else would have libc's. */
 __attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
@@ -128,6 +128,8 @@ __attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value
 	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
 	if (strncmp(name, "pst-cuda", 8) == 0)
 		atomic_fetch_add(&wakes, 1);
+	else if (gettid() == getpid())
+		atomic_fetch_add(&wakes_here, 1);
 	return real(fd, value);
 }
 
@@ -257,6 +259,43 @@ static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
 	pst_mem_free(other);
 }
 
+/* How many workers are woken at once for a read that has something for each. */
+static unsigned woken_for_read(struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
+	unsigned nr;
+
+	(void)usleep(20000); /* they sleep by then */
+	io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
+	T_OK(pst_queue_prep(rig_q, &io));
+	atomic_store(&wakes_here, 0);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	nr = atomic_load(&wakes_here);
+	T_EQ(rig_reap1(rig_q).res, (int64_t)FILE_LEN);
+	return nr;
+}
+
+/* Pieces that no disk was needed for, and that a worker copies by itself: nobody waits for one any
+ * more. */
+static void scattered_pieces_of_memory_end_it(void)
+{
+	struct pst_file *f;
+	struct pst_mem *m;
+
+	(void)needs_workers();
+	f = direct_file(FILE_LEN);
+	m = rig_alloc("soft:0", FILE_LEN);
+	(void)woken_for_read(f, m);
+	T_EQ(woken_for_read(f, m), 1);
+	rig_warm(rig_path("data"));
+	add_scattered(rig_q, f, m);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_CHECK(rig_reap1(rig_q).paths & PST_PATH_BIT(PST_PATH_CACHED));
+	T_CHECK(woken_for_read(f, m) > 1);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static void an_extra_worker_leaves_nothing_behind(void)
 {
 	unsigned usual = needs_workers();
@@ -282,6 +321,7 @@ int main(void)
 	rig_init();
 	RIG_RUN_BACKENDS(an_extra_worker_leaves_nothing_behind);
 	fusefs_stop(&fs);
+	RIG_RUN_BACKENDS(scattered_pieces_of_memory_end_it);
 	/* A real driver has threads of its own while there is a context. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)
 		(void)pst_mem_copy_in(keep, 0, "", 1);

@@ -165,9 +165,9 @@ void engine_job_done(struct job *j);
 /* turns.c: the same for all of a list, by their links.  The worker calls engine_next() before it
  * sleeps. */
 void engine_jobs_done(struct worker *w, struct list *jobs);
-/* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next.  0, or the
- * -errno that its request was stopped with. */
-int engine_job_filled(struct job *j);
+/* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next, by its
+ * worker alone (own) or with others.  0, or the -errno that its request was stopped with. */
+int engine_job_filled(struct job *j, bool own);
 /* turns.c: the job goes on with that worker. */
 void engine_job_move(struct worker *w, struct job *j);
 /*

@@ -178,9 +178,7 @@ static void job_filled(struct job *j)
 	if (!j->mapped)
 		job_crc(j);
 	j->warm = is_warm(j);
-	r = empty ? engine_job_touches(j, false)
-	    : own ? engine_job_touches(j, true)
-		  : engine_job_filled(j);
+	r = empty ? engine_job_touches(j, false) : engine_job_filled(j, own);
 	if (r < 0)
 		job_copy_failed(j, -r);
 	else if (empty)

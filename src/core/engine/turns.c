@@ -185,7 +185,16 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
-int engine_job_filled(struct job *j)
+/* Under the lock. */
+static void give_copier(struct engine *e, struct job *j)
+{
+	j->at_copier = true;
+	j->worker->nr_copying++;
+	j->worker->nr_warm += j->warm;
+	copier_add(e, j);
+}
+
+int engine_job_filled(struct job *j, bool own)
 {
 	struct engine *e = j->engine;
 	struct req *r = j->req;
@@ -197,14 +206,12 @@ int engine_job_filled(struct job *j)
 		j->touches = true;
 		r->eng.nr_touch++;
 		r->eng.nr_file--;
-		j->at_copier = true;
-		j->worker->nr_copying++;
-		j->worker->nr_warm += j->warm;
 		if (j->warm || j->crc_len)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
-		copier_add(e, j);
+		if (!own)
+			give_copier(e, j);
 	}
 	pthread_mutex_unlock(&e->lock);
 	return err;

@@ -12,7 +12,7 @@
 #define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
 #define COLD_ROW 4u   /* then a worker wakes another after so many jobs without sleep, */
 #define COLD_PARTS 4u /* or after one of so many reads, */
-#define COLD_MOST 32u /* and has no more jobs: half of what may hang in an I/O context */
+#define COLD_MOST 32u /* and with so many takes no more of requests that have one */
 
 void worker_wake(struct worker *w)
 {
