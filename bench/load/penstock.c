@@ -2,6 +2,7 @@
 #include "load.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -12,14 +13,37 @@ struct load {
 	_Atomic uint32_t paths;
 };
 
+/* For the next load, as every loader keeps its buffers: the library's go with the last queue. */
+static struct {
+	pthread_mutex_t lock;
+	struct pst_queue *q[THREADS_MAX];
+	unsigned nr;
+} kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int queue_get(struct pst_queue **ret)
+{
+	const struct pst_queue_opts opts = { .sz = sizeof(opts), .depth = DEPTH };
+	struct pst_queue *q = NULL;
+
+	(void)pthread_mutex_lock(&kept.lock);
+	if (kept.nr)
+		q = kept.q[--kept.nr];
+	(void)pthread_mutex_unlock(&kept.lock);
+	*ret = q;
+	return q ? 0 : pst_queue_new(&opts, ret);
+}
+
+/* Nothing is under way on it. */
+static void queue_keep(struct pst_queue *q)
+{
+	(void)pthread_mutex_lock(&kept.lock);
+	kept.q[kept.nr++] = q;
+	(void)pthread_mutex_unlock(&kept.lock);
+}
+
 static void file_closep(struct pst_file **file)
 {
 	(void)pst_file_close(*file);
-}
-
-static void queue_freep(struct pst_queue **q)
-{
-	(void)pst_queue_free(*q);
 }
 
 /* Tell of the tensors that came, and wait until no more than most are under way. */
@@ -88,9 +112,8 @@ static int read_all(struct load *l, struct shard *s, struct pst_file *file, stru
 
 static int load_shard(void *arg, unsigned idx)
 {
-	const struct pst_queue_opts opts = { .sz = sizeof(opts), .depth = DEPTH };
 	_cleanup_(file_closep) struct pst_file *file = NULL;
-	_cleanup_(queue_freep) struct pst_queue *q = NULL;
+	struct pst_queue *q = NULL;
 	struct load *l = arg;
 	struct shard *s = &l->shards[idx];
 	int r = shard_open(s);
@@ -99,10 +122,14 @@ static int load_shard(void *arg, unsigned idx)
 		return r;
 	r = pst_file_open(s->path, PST_FILE_READ | (set.stable ? PST_FILE_STABLE : 0), NULL, &file);
 	if (r >= 0)
-		r = pst_queue_new(&opts, &q);
+		r = queue_get(&q);
 	if (r < 0)
 		return fail_pst(r, s->path);
 	r = read_all(l, s, file, q);
+	if (r == 0)
+		queue_keep(q);
+	else
+		(void)pst_queue_free(q);
 	/* The device has nothing left to do; that costs little to ask. */
 	if (r == 0 && s->nr_mems) {
 		r = pst_mem_sync(s->mems[0]);
