@@ -12,4 +12,29 @@
  */
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg);
 
+/*
+ * A lock that threads hold for moments.  Who finds it taken spins for a moment first: who slept on
+ * it would wake up long after it is free.
+ */
+static inline void mutex_init_brief(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	(void)pthread_mutexattr_init(&attr);
+	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	(void)pthread_mutex_init(lock, &attr);
+	(void)pthread_mutexattr_destroy(&attr);
+}
+
+/* A condition whose deadlines are times of now_ns(), which nobody sets. */
+static inline void cond_init_monotonic(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(cond, &attr);
+	(void)pthread_condattr_destroy(&attr);
+}
+
 #endif

@@ -132,16 +132,6 @@ static struct {
 	.waiting = LIST_INIT(runners.waiting),
 };
 
-static void cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(cond, &attr);
-	(void)pthread_condattr_destroy(&attr);
-}
-
 /* Under the lock: until then or a wake-up.  False when the time is over. */
 static bool wait_until(pthread_cond_t *cond, uint64_t ns)
 {
@@ -196,7 +186,7 @@ static int runner_new(struct runner **ret)
 	if (!new)
 		return err_set(EAGAIN, "out of memory for a thread");
 	list_init(&new->link);
-	cond_init(&new->wake);
+	cond_init_monotonic(&new->wake);
 	r = thread_start(&new->thread, runner_main, new);
 	if (r < 0) {
 		(void)pthread_cond_destroy(&new->wake);
@@ -291,7 +281,7 @@ int work_call(void (*fn)(void *arg), void *arg, const char *name, uint64_t timeo
 	work_init(&c->work, call_run);
 	c->fn = fn;
 	c->arg = arg;
-	cond_init(&c->ended);
+	cond_init_monotonic(&c->ended);
 	pthread_mutex_lock(&runners.lock);
 	r = hand_out(&c->work, name, false);
 	while (r == 0 && !c->done && wait_until(&c->ended, until))

@@ -64,16 +64,6 @@ static struct threads_ctx *ctx_of(struct io_ctx *ctx)
 	return container_of(ctx, struct threads_ctx, base);
 }
 
-static void cond_init_monotonic(pthread_cond_t *c)
-{
-	pthread_condattr_t attr;
-
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(c, &attr);
-	(void)pthread_condattr_destroy(&attr);
-}
-
 /* 0 or ETIMEDOUT. */
 static int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t deadline_ns)
 {

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include "base/thread.h"
 #include "usrbio/server/executor.h"
 
 #define TRUST_MAX 16u
@@ -425,17 +426,6 @@ static bool is_alone(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) == 1;
 }
 
-/* It is held for a microsecond, and whoever slept meanwhile would wake up much later. */
-static void lock_init(pthread_mutex_t *lock)
-{
-	pthread_mutexattr_t attr;
-
-	(void)pthread_mutexattr_init(&attr);
-	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-	(void)pthread_mutex_init(lock, &attr);
-	(void)pthread_mutexattr_destroy(&attr);
-}
-
 static void init(struct executor *ex, struct server *w, unsigned idx)
 {
 	*ex = (struct executor){
@@ -447,7 +437,7 @@ static void init(struct executor *ex, struct server *w, unsigned idx)
 		.alone = is_alone(),
 		.lane = w->tally ? &w->tally->lane[idx % TALLY_LANES] : NULL,
 	};
-	lock_init(&ex->lock);
+	mutex_init_brief(&ex->lock);
 	(void)pthread_cond_init(&ex->quiet, NULL);
 	list_init(&ex->hands);
 	list_add_tail(&ex->hands, &ex->hand.link);

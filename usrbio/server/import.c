@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/thread.h"
+
 #define AGAIN_NS NSEC_PER_SEC /* until a failed import is tried again */
 #define DEVICES_MAX 64u       /* of one kind */
 #define LOOK_NS NSEC_PER_MSEC /* between two looks whether it is quiet */
@@ -186,14 +188,9 @@ void import_unref(struct import *im)
 
 static void init(struct import *im, unsigned number)
 {
-	pthread_condattr_t attr;
-
 	*im = (struct import){ .refs = 1, .number = number, .grant = { .fd = -1 } };
 	(void)pthread_mutex_init(&im->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&im->quiet, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&im->quiet);
 }
 
 static int take_grant(struct import *im, const struct pst_grant *grant)

@@ -7,6 +7,7 @@
 #include "base/cancel.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "core/engine/engine.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
@@ -32,17 +33,6 @@ static void engine_free(struct engine *e)
 	(void)pthread_cond_destroy(&e->built);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
-}
-
-/* Held for moments, and wanted by all workers woken for the same request. */
-static void lock_init(pthread_mutex_t *lock)
-{
-	pthread_mutexattr_t attr;
-
-	(void)pthread_mutexattr_init(&attr);
-	(void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-	(void)pthread_mutex_init(lock, &attr);
-	(void)pthread_mutexattr_destroy(&attr);
 }
 
 /*
@@ -78,7 +68,7 @@ static int engine_start(struct engine *e)
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->pieces_look = UINT64_MAX;
-	lock_init(&e->lock);
+	mutex_init_brief(&e->lock); /* all workers woken for the same request want it */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);

@@ -61,12 +61,7 @@ static void *clock_main(void *arg)
 
 static void clock_init(void)
 {
-	pthread_condattr_t attr;
-
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&clk.wake, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	cond_init_monotonic(&clk.wake);
 }
 
 int clock_add(struct alarm *a)
