@@ -116,11 +116,12 @@ static unsigned move_all(struct hand *h, struct request *first, bool *ret_full)
 	return prepared;
 }
 
-/* Requests that have to wait after all go back last to first, so that they keep their order. */
-static bool moved_all(struct request *first)
+/* Requests that have to wait after all go back last to first, so that they keep their order.
+ * Returns how many have not. */
+static unsigned moved_all(struct request *first)
 {
 	struct request *q, *next, *again = NULL;
-	bool did = false;
+	unsigned nr = 0;
 
 	for (q = first; q; q = next) {
 		next = q->next;
@@ -129,14 +130,14 @@ static bool moved_all(struct request *first)
 			again = q;
 		} else {
 			request_moved(q);
-			did = true;
+			nr++;
 		}
 	}
 	for (q = again; q; q = next) {
 		next = q->next;
 		request_moved(q);
 	}
-	return did;
+	return nr;
 }
 
 /* Ranges that somebody is told of. */
@@ -206,7 +207,7 @@ bool hand_move(struct executor *ex, struct hand *h)
 	struct request *first = TAKE_PTR(h->first);
 	struct pst_done d[REAP_BATCH];
 	bool did = false, full;
-	unsigned waits;
+	unsigned waits, nr;
 	int sent, n;
 
 	h->last = &h->first;
@@ -220,7 +221,9 @@ bool hand_move(struct executor *ex, struct hand *h)
 		land(d, n);
 		tell_end(ex, d, n);
 		come_back(ex, h);
-		did |= moved_all(TAKE_PTR(first));
+		nr = moved_all(TAKE_PTR(first));
+		h->nr_started += nr;
+		did |= nr > 0;
 		h->nr_prepared -= (unsigned)MAX(sent, 0);
 		for (int i = 0; i < n; i++)
 			request_done((struct request *)(uintptr_t)d[i].user_data, &d[i]);

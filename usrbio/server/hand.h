@@ -32,7 +32,7 @@ struct hand {
 	unsigned nr_prepared; /* pst_queue_prep(), but not pst_queue_submit() yet */
 	unsigned nr_inflight; /* pst_queue_prep() or later, not reaped */
 	uint64_t nr_taken;    /* entries, ever */
-	uint64_t nr_started;  /* requests, ever */
+	uint64_t nr_started;  /* requests that did not come back to wait, ever */
 	struct stage *stage;  /* for small requests to windows; or NULL */
 };
 

@@ -206,7 +206,6 @@ static bool start_waiting(struct server_ring *r, struct hand *h)
 		if (!request_start(q, h))
 			break;
 		bytes += q->args.len;
-		h->nr_started++;
 		list_move_tail(&r->started, &q->link);
 	}
 	return bytes;
