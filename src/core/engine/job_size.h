@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a request's next jobs are like (job_size.c).  All under the engine's lock.
+ * These functions tell what a request's next jobs are like (job_size.c).  Callers hold the engine's
+ * lock.
  */
 #ifndef PST_JOB_SIZE_H
 #define PST_JOB_SIZE_H

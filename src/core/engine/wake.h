@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which worker takes a job (wake.c).  All under the engine's lock.
+ * These functions tell which worker takes a job, and wake it (wake.c).  Callers hold the engine's
+ * lock.
  */
 #ifndef PST_WAKE_H
 #define PST_WAKE_H
