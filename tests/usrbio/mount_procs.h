@@ -104,10 +104,10 @@ static inline unsigned procs_fds(const struct mount_rig *rig, pid_t pid)
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
 	d = opendir(path);
-	while (d && (e = readdir(d)))
+	T_CHECK(d); /* none at all would be less than ever */
+	while ((e = readdir(d)))
 		nr += e->d_name[0] != '.' && !procs_is_node(dirfd(d), e->d_name, rig->back);
-	if (d)
-		(void)closedir(d);
+	(void)closedir(d);
 	return nr;
 }
 
