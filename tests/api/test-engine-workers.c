@@ -2,6 +2,7 @@
 /*
  * The workers of an engine: which of them is awake, and which is woken for the next request.
  */
+#include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
@@ -178,13 +179,9 @@ static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, at, at, SMALL);
 
-	if (deadline_ns != PST_NO_DEADLINE)
-		io.policy = PST_POLICY2(PST_PATH_DIRECT, PST_PATH_STAGED);
 	io.deadline_ns = deadline_ns;
 	T_OK(pst_queue_prep(q, &io));
 }
-
-#define SCATTERED 1u
 
 /* Pieces in a row of the file, of two lengths by turns and apart in memory. */
 static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
@@ -201,17 +198,20 @@ static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_me
 	}
 	io.segs = segs;
 	io.nr_segs = RIG_NR(segs);
-	io.user_data = SCATTERED;
 	io.deadline_ns = PST_NO_DEADLINE;
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* So many reads that hang, one after the other, so that each goes to a worker that has none. */
-static void hang_workers(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m, unsigned nr)
+/* More than a worker takes while a disk is waited for, and fewer than the 64 threads for operations
+ * of the other backend. */
+#define HANGING 60u
+
+/* Reads that hang, one after the other. */
+static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m)
 {
 	uint64_t end = t_hang();
 
-	for (unsigned i = 0; i < nr; i++) {
+	for (unsigned i = 0; i < HANGING; i++) {
 		add(q, hang, m, i * SMALL, PST_NO_DEADLINE);
 		T_EQ(pst_queue_submit(q), 1);
 		while (fusefs_waiting(&fs) <= i) {
@@ -219,44 +219,91 @@ static void hang_workers(struct pst_queue *q, struct pst_file *hang, struct pst_
 			(void)usleep(1000);
 		}
 	}
-	(void)usleep(20000); /* it sleeps by then */
+	(void)usleep(20000); /* the workers sleep by then */
 }
 
-/*
- * While a disk is waited for, one worker is woken for all that is submitted together.  Here it is
- * one for scattered pieces alone, because each of the others has a job.
- */
-static void extra(struct pst_file *f, struct pst_file *hang, unsigned usual)
+/* While a disk is waited for: others' reads behind many that hang. */
+static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
+				   struct pst_file *normal)
 {
-	struct pst_queue *stuck = rig_queue(rig_backend, 0);
-	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", FILE_LEN);
-	uint64_t deadline_ns = t_in_ms(10000);
-	struct pst_done d;
+	struct pst_queue *stuck = rig_queue(rig_backend, 64);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
 
-	add(rig_q, f, other, 0, deadline_ns);
-	T_EQ(pst_queue_submit(rig_q), 1);
-	T_EQ(rig_reap1(rig_q).res, SMALL);
 	(void)wakes_of_read(f, m);
-	hang_workers(stuck, hang, m, usual);
-	/* The first two go at once, each alone, and the others together. */
-	deadline_ns = t_in_ms(10000);
-	add(rig_q, f, other, 0, deadline_ns);
-	add(rig_q, f, other, SMALL, deadline_ns);
-	add_scattered(rig_q, hang, m);
-	add(rig_q, f, m, RIG_MIB(8), deadline_ns);
-	T_EQ(pst_queue_submit(rig_q), 4);
-	for (unsigned i = 0; i < 3; i++) {
-		d = rig_reap1(rig_q);
-		T_CHECK(d.user_data != SCATTERED);
-		T_EQ(d.res, SMALL);
-	}
+	hang_reads(stuck, hang, m);
+	(void)wakes_of_read(f, m);
+	for (unsigned i = 0; i < 8; i++)
+		add(rig_q, normal, m, i * SMALL, t_in_ms(10000));
+	T_EQ(pst_queue_submit(rig_q), 8);
+	for (unsigned i = 0; i < 8; i++)
+		T_EQ(rig_reap1(rig_q).res, SMALL);
+	T_EQ(rig_mem_differs(m, 0, 8 * SMALL, FUSEFS_SEED, 0), 8 * SMALL);
 	fusefs_stop(&fs);
-	T_EQ(rig_reap1(rig_q).user_data, SCATTERED);
-	for (unsigned i = 0; i < usual; i++)
+	for (unsigned i = 0; i < HANGING; i++)
 		(void)rig_reap1(stuck);
 	pst_queue_free(stuck);
 	pst_mem_free(m);
-	pst_mem_free(other);
+}
+
+/* Times that the thread has gone to sleep, if it is one of a software device, else 0. */
+static unsigned long sleeps_of(const char *tid)
+{
+	unsigned long sleeps = 0;
+	bool ours = false;
+	char buf[128];
+	FILE *f;
+
+	(void)snprintf(buf, sizeof(buf), "/proc/self/task/%s/status", tid);
+	f = fopen(buf, "re");
+	while (f && fgets(buf, sizeof(buf), f)) {
+		ours |= strstr(buf, "pst-soft-0") != NULL;
+		(void)sscanf(buf, "voluntary_ctxt_switches: %lu", &sleeps);
+	}
+	if (f)
+		(void)fclose(f);
+	return ours ? sleeps : 0;
+}
+
+/* How many of its threads, workers and the one that copies, have slept since the last call. */
+static unsigned threads_awake(void)
+{
+	static unsigned long before[16];
+	DIR *dir = opendir("/proc/self/task");
+	unsigned nr = 0, awake = 0;
+	struct dirent *d;
+
+	T_CHECK(dir != NULL);
+	/* They are the same as before. */
+	while ((d = readdir(dir))) {
+		unsigned long sleeps = sleeps_of(d->d_name);
+
+		if (!sleeps)
+			continue;
+		T_CHECK(nr < RIG_NR(before));
+		awake += before[nr] != sleeps;
+		before[nr++] = sleeps;
+	}
+	(void)closedir(dir);
+	return awake;
+}
+
+/* While a disk is waited for, others than the first would meet on the engine's lock. */
+static void few_workers_keep_up_with_a_disk(void)
+{
+	unsigned usual = needs_workers();
+	struct pst_file *f = direct_file(FILE_LEN);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
+
+	/* The first read has all of them, and some hand over what they have at the next. */
+	for (unsigned i = 0; i < 3; i++)
+		(void)wakes_of_read(f, m);
+	(void)usleep(20000);
+	(void)threads_awake();
+	(void)wakes_of_read(f, m);
+	(void)usleep(20000);
+	T_CHECK(threads_awake() <= usual / 2 + 1);
+	pst_file_close(f);
+	pst_mem_free(m);
 }
 
 /* How many workers are woken at once for a read that has something for each. */
@@ -296,19 +343,29 @@ static void scattered_pieces_of_memory_end_it(void)
 	pst_mem_free(m);
 }
 
-static void an_extra_worker_leaves_nothing_behind(void)
+/* A file of the file system that misbehaves. */
+static struct pst_file *fuse_file(const char *name)
 {
-	unsigned usual = needs_workers();
-	struct pst_file *f = direct_file(FILE_LEN), *hang;
 	char path[200];
 
+	(void)snprintf(path, sizeof(path), "%s/%s", fs.dir, name);
+	return rig_open(path, RIG_R);
+}
+
+static void reads_that_hang_keep_no_others_waiting(void)
+{
+	struct pst_file *f, *hang, *normal;
+
+	(void)needs_workers();
+	f = direct_file(FILE_LEN);
 	if (fusefs_start(&fs, rig_dir) < 0) {
 		pst_file_close(f);
 		T_SKIP("%s", fs.why);
 	}
-	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
-	hang = rig_open(path, RIG_R);
-	extra(f, hang, usual);
+	hang = fuse_file("hang");
+	normal = fuse_file("normal");
+	behind_those_that_hang(f, hang, normal);
+	pst_file_close(normal);
 	pst_file_close(hang);
 	pst_file_close(f);
 }
@@ -319,8 +376,9 @@ int main(void)
 
 	(void)setenv("PST_SOFT_DEVICES", "2", 1);
 	rig_init();
-	RIG_RUN_BACKENDS(an_extra_worker_leaves_nothing_behind);
+	RIG_RUN_BACKENDS(reads_that_hang_keep_no_others_waiting);
 	fusefs_stop(&fs);
+	RIG_RUN_BACKENDS(few_workers_keep_up_with_a_disk);
 	RIG_RUN_BACKENDS(scattered_pieces_of_memory_end_it);
 	/* A real driver has threads of its own while there is a context. */
 	if (pst_mem_alloc("cuda:0", 1, NULL, &keep) == 0)

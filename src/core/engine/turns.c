@@ -140,6 +140,10 @@ struct job *engine_next(struct worker *w)
 	woken = w->woken;
 	w->woken = false;
 	e->pieces_look = UINT64_MAX;
+	if (worker_leaves(w)) {
+		pthread_mutex_unlock(&e->lock);
+		return NULL;
+	}
 	list_for_each_safe (el, n, &e->active) {
 		struct req *r = list_entry(el, struct req, eng.active);
 		bool by_one;

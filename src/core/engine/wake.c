@@ -10,9 +10,9 @@
 #include "core/queue/req.h"
 
 #define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
-#define COLD_ROW 4u   /* then a worker wakes another after so many jobs without sleep, */
+#define COLD_ROW 64u  /* then a worker wakes another after so many jobs without sleep, */
 #define COLD_PARTS 4u /* or after one of so many reads, */
-#define COLD_MOST 32u /* and with so many takes no more of requests that have one */
+#define COLD_MOST 48u /* and with so many takes no more of requests that have one */
 
 void worker_wake(struct worker *w)
 {
@@ -43,29 +43,42 @@ static unsigned all_jobs(const struct engine *e)
 	return e->nr_usual * e->worker_jobs;
 }
 
-static bool has_room(const struct worker *w)
+/* While a disk is waited for: have all of them together so many? */
+static bool all_are_full(const struct engine *e)
 {
-	return w->nr_jobs < w->engine->worker_jobs;
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		nr += e->workers[i].nr_jobs;
+	return nr >= all_jobs(e);
 }
 
 /* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
  * others have room for. */
 static bool is_full(const struct worker *w)
 {
-	const struct engine *e = w->engine;
-	unsigned nr = 0;
+	if (likely(!engine_waits_for_disk(w->engine)))
+		return w->nr_jobs >= w->engine->worker_jobs;
+	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
+}
 
-	if (has_room(w) || likely(!engine_waits_for_disk(e)))
-		return !has_room(w);
-	if (w->nr_jobs >= COLD_MOST)
-		return true;
-	for (unsigned i = 0; i < e->nr_workers; i++)
-		nr += e->workers[i].nr_jobs;
-	return nr >= all_jobs(e);
+/* While a disk is waited for: of the first nr workers the first that sleeps and is not full, or
+ * NULL. */
+static struct worker *first_sleeper(struct engine *e, unsigned nr)
+{
+	if (all_are_full(e))
+		return NULL;
+	for (unsigned i = 0; i < nr; i++) {
+		struct worker *w = &e->workers[i];
+
+		if (w->sleeping && w->nr_jobs < COLD_MOST)
+			return w;
+	}
+	return NULL;
 }
 
 /* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
-static struct worker *sleeper(struct engine *e, unsigned nr)
+static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 {
 	struct worker *best = NULL;
 
@@ -80,8 +93,10 @@ static struct worker *sleeper(struct engine *e, unsigned nr)
 
 void engine_wake_of(struct engine *e, unsigned nr)
 {
-	struct worker *w = sleeper(e, nr);
+	struct worker *w = engine_waits_for_disk(e) ? first_sleeper(e, nr) : NULL;
 
+	if (!w)
+		w = idlest_sleeper(e, nr);
 	if (w)
 		worker_wake(w);
 }
@@ -126,6 +141,19 @@ void worker_took(struct worker *w, const struct job *j)
 		w->engine->nr_cold = 0;
 }
 
+bool worker_leaves(const struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct worker *first;
+
+	if (likely(!engine_waits_for_disk(e)) || list_empty(&e->active))
+		return false;
+	first = first_sleeper(e, (unsigned)(w - e->workers));
+	if (first)
+		worker_wake(first);
+	return first != NULL;
+}
+
 void worker_wake_another(const struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -133,14 +161,14 @@ void worker_wake_another(const struct worker *w)
 
 	if (list_empty(&e->active))
 		return;
-	if (likely(!engine_waits_for_disk(e)) || worker_is_extra(w)) {
+	if (likely(!engine_waits_for_disk(e))) {
 		engine_wake_one(e);
 		return;
 	}
 	if (w->nr_row < COLD_ROW && !is_full(w))
 		return;
-	other = sleeper(e, nr_fit(e));
-	if (other && has_room(other))
+	other = first_sleeper(e, nr_fit(e));
+	if (other)
 		worker_wake(other);
 }
 

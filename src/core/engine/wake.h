@@ -9,8 +9,9 @@
 #include "core/engine/engine.h"
 
 /*
- * Do reads wait for a disk?  Then workers that are awake anyway start them.  If one were woken for
- * each job, they would spend their time on waking each other and on the engine's lock.
+ * Do reads wait for a disk?  Then the first workers do all of it, as many as that keeps busy.  If
+ * all had a few jobs, a disk that ends many at once would wake all at once, and they would spend
+ * their time on the engine's lock.
  */
 bool engine_waits_for_disk(const struct engine *e);
 /* A disk has put a read's bytes into its slot, and no CPU has touched them. */
@@ -26,18 +27,23 @@ bool worker_is_extra(const struct worker *w);
  * the limit is one of all workers, a queue's part of it.
  */
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
+/*
+ * Where a disk is waited for: is there a worker before this one that sleeps and may take more?  It
+ * was woken then, and this one takes nothing.
+ */
+bool worker_leaves(const struct worker *w);
 /* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */
 void worker_took(struct worker *w, const struct job *j);
 
 void worker_wake(struct worker *w);
-/* Of the first nr workers one that sleeps: the one with the fewest jobs. */
+/* Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited
+ * for the first. */
 void engine_wake_of(struct engine *e, unsigned nr);
 /* Likewise of those that may take the first request that has something to start. */
 void engine_wake_one(struct engine *e);
 /*
  * Requests may have something for another worker, too.  The worker itself looks for a job before it
- * sleeps, and where a disk is waited for that will do, unless it is busy or full, or may not take
- * all kinds.
+ * sleeps, and where a disk is waited for that will do, unless it is busy or full.
  */
 void worker_wake_another(const struct worker *w);
 
