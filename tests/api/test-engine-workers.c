@@ -175,10 +175,11 @@ static void a_disk_is_waited_for_by_few(void)
 
 /* One more request, of SMALL bytes, for the engine. */
 static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
-		uint64_t deadline_ns)
+		uint32_t path, uint64_t deadline_ns)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, at, at, SMALL);
 
+	io.policy = PST_POLICY3(path, PST_PATH_BUFFERED, PST_PATH_STAGED);
 	io.deadline_ns = deadline_ns;
 	T_OK(pst_queue_prep(q, &io));
 }
@@ -202,17 +203,20 @@ static void add_scattered(struct pst_queue *q, struct pst_file *f, struct pst_me
 	T_OK(pst_queue_prep(q, &io));
 }
 
-/* More than a worker takes while a disk is waited for, and fewer than the 64 threads for operations
- * of the other backend. */
-#define HANGING 60u
+/* More than all workers take together while a disk is waited for, or some of the 64 threads for
+ * operations of the other backend. */
+static unsigned nr_hanging(void)
+{
+	return rig_backend == PST_BACKEND_URING ? 104 : 40;
+}
 
 /* Reads that hang, one after the other. */
 static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m)
 {
 	uint64_t end = t_hang();
 
-	for (unsigned i = 0; i < HANGING; i++) {
-		add(q, hang, m, i * SMALL, PST_NO_DEADLINE);
+	for (unsigned i = 0; i < nr_hanging(); i++) {
+		add(q, hang, m, i * SMALL, PST_PATH_CACHED, PST_NO_DEADLINE);
 		T_EQ(pst_queue_submit(q), 1);
 		while (fusefs_waiting(&fs) <= i) {
 			T_CHECK(t_now() < end);
@@ -222,27 +226,54 @@ static void hang_reads(struct pst_queue *q, struct pst_file *hang, struct pst_me
 	(void)usleep(20000); /* the workers sleep by then */
 }
 
+/*
+ * One more that hangs, of scattered pieces, which a worker takes that takes nothing else, and a
+ * read behind it.  The first two, of another engine, go at once, and the others together.
+ */
+static void behind_a_scattered_one(struct pst_file *f, struct pst_file *hang, struct pst_mem *m)
+{
+	struct pst_mem *other = rig_alloc("soft:1", FILE_LEN);
+	uint64_t deadline_ns = t_in_ms(10000);
+
+	add(rig_q, f, other, 0, PST_PATH_DIRECT, deadline_ns);
+	add(rig_q, f, other, SMALL, PST_PATH_DIRECT, deadline_ns);
+	add_scattered(rig_q, hang, m);
+	add(rig_q, f, m, RIG_MIB(8), PST_PATH_DIRECT, deadline_ns);
+	T_EQ(pst_queue_submit(rig_q), 4);
+	for (unsigned i = 0; i < 3; i++)
+		T_EQ(rig_reap1(rig_q).res, SMALL);
+	pst_mem_free(other);
+}
+
 /* While a disk is waited for: others' reads behind many that hang. */
 static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
 				   struct pst_file *normal)
 {
-	struct pst_queue *stuck = rig_queue(rig_backend, 64);
-	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN);
+	struct pst_queue *stuck = rig_queue(rig_backend, 128);
+	struct pst_mem *m = rig_alloc("soft:0", FILE_LEN), *other = rig_alloc("soft:1", SMALL);
+	uint64_t deadline_ns;
 
+	add(rig_q, f, other, 0, PST_PATH_DIRECT, t_in_ms(10000)); /* the other engine starts */
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_EQ(rig_reap1(rig_q).res, SMALL);
 	(void)wakes_of_read(f, m);
 	hang_reads(stuck, hang, m);
+	behind_a_scattered_one(f, hang, m);
 	(void)wakes_of_read(f, m);
+	deadline_ns = t_in_ms(10000);
 	for (unsigned i = 0; i < 8; i++)
-		add(rig_q, normal, m, i * SMALL, t_in_ms(10000));
+		add(rig_q, normal, m, i * SMALL, PST_PATH_CACHED, deadline_ns);
 	T_EQ(pst_queue_submit(rig_q), 8);
 	for (unsigned i = 0; i < 8; i++)
 		T_EQ(rig_reap1(rig_q).res, SMALL);
 	T_EQ(rig_mem_differs(m, 0, 8 * SMALL, FUSEFS_SEED, 0), 8 * SMALL);
 	fusefs_stop(&fs);
-	for (unsigned i = 0; i < HANGING; i++)
+	(void)rig_reap1(rig_q);
+	for (unsigned i = 0; i < nr_hanging(); i++)
 		(void)rig_reap1(stuck);
 	pst_queue_free(stuck);
 	pst_mem_free(m);
+	pst_mem_free(other);
 }
 
 /* Times that the thread has gone to sleep, if it is one of a software device, else 0. */

@@ -86,6 +86,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->worker = w;
 	j->lost = false;
 	w->nr_jobs++;
+	w->sleeping = false; /* it was about to */
 	job_build(j);
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);

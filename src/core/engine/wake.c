@@ -53,6 +53,13 @@ static bool all_are_full(const struct engine *e)
 	return nr >= all_jobs(e);
 }
 
+/* While a disk is waited for: may there be more than what is taken all the same, in queues' reserves
+ * and the like? */
+static bool all_have_room(const struct engine *e)
+{
+	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
+}
+
 /* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
  * others have room for. */
 static bool is_full(const struct worker *w)
@@ -62,12 +69,10 @@ static bool is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* While a disk is waited for: of the first nr workers the first that sleeps and is not full, or
+/* While a disk is waited for: of the first nr workers the first that sleeps and may take more, or
  * NULL. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
-	if (all_are_full(e))
-		return NULL;
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
@@ -130,7 +135,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
 		return true;
-	return engine_waits_for_disk(e) && w->nr_jobs < COLD_MOST &&
+	return engine_waits_for_disk(e) && all_are_full(e) &&
 	       s->nr_slots * e->pool.nr_shares < all_jobs(e);
 }
 
@@ -146,7 +151,7 @@ bool worker_leaves(const struct worker *w)
 	struct engine *e = w->engine;
 	struct worker *first;
 
-	if (likely(!engine_waits_for_disk(e)) || list_empty(&e->active))
+	if (likely(!engine_waits_for_disk(e)) || list_empty(&e->active) || !all_have_room(e))
 		return false;
 	first = first_sleeper(e, (unsigned)(w - e->workers));
 	if (first)
@@ -154,22 +159,20 @@ bool worker_leaves(const struct worker *w)
 	return first != NULL;
 }
 
+/* While a disk is waited for: will the worker take what others might? */
+static bool takes_all(const struct worker *w)
+{
+	if (!all_have_room(w->engine))
+		return !worker_is_extra(w);
+	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST;
+}
+
 void worker_wake_another(const struct worker *w)
 {
 	struct engine *e = w->engine;
-	struct worker *other;
 
-	if (list_empty(&e->active))
-		return;
-	if (likely(!engine_waits_for_disk(e))) {
+	if (!list_empty(&e->active) && (likely(!engine_waits_for_disk(e)) || !takes_all(w)))
 		engine_wake_one(e);
-		return;
-	}
-	if (w->nr_row < COLD_ROW && !is_full(w))
-		return;
-	other = first_sleeper(e, nr_fit(e));
-	if (other)
-		worker_wake(other);
 }
 
 void engine_count_cold(struct engine *e)

@@ -43,7 +43,8 @@ void engine_wake_of(struct engine *e, unsigned nr);
 void engine_wake_one(struct engine *e);
 /*
  * Requests may have something for another worker, too.  The worker itself looks for a job before it
- * sleeps, and where a disk is waited for that will do, unless it is busy or full.
+ * sleeps, and where a disk is waited for that will do, unless it is busy or full, or may not take
+ * all kinds.
  */
 void worker_wake_another(const struct worker *w);
 
