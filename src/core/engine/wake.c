@@ -12,7 +12,8 @@
 #define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
 #define COLD_ROW 64u  /* then a worker wakes another after so many jobs without sleep, */
 #define COLD_PARTS 4u /* or after one of so many reads, */
-#define COLD_MOST 48u /* and with so many takes no more of requests that have one */
+#define COLD_MOST 48u /* and with so many takes no more of requests that have one; */
+#define COLD_OPS 128u /* nor is it the first choice with so many operations under way */
 
 void worker_wake(struct worker *w)
 {
@@ -53,8 +54,8 @@ static bool all_are_full(const struct engine *e)
 	return nr >= all_jobs(e);
 }
 
-/* While a disk is waited for: may there be more than what is taken all the same, in queues' reserves
- * and the like? */
+/* While a disk is waited for: may there be more than what is taken in spite of the limits, as a
+ * queue's reserve is? */
 static bool all_have_room(const struct engine *e)
 {
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
@@ -70,13 +71,13 @@ static bool is_full(const struct worker *w)
 }
 
 /* While a disk is waited for: of the first nr workers the first that sleeps and may take more, or
- * NULL. */
+ * NULL.  If operations that hang filled its context, what it takes would hang, too. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
-		if (w->sleeping && w->nr_jobs < COLD_MOST)
+		if (w->sleeping && w->nr_jobs < COLD_MOST && w->nr_ops < COLD_OPS)
 			return w;
 	}
 	return NULL;
@@ -164,7 +165,7 @@ static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))
 		return !worker_is_extra(w);
-	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST;
+	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST && w->ctx->nr_ops < COLD_OPS;
 }
 
 void worker_wake_another(const struct worker *w)
