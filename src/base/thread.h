@@ -13,8 +13,8 @@
 int thread_start(pthread_t *ret, void *(*fn)(void *), void *arg);
 
 /*
- * A lock that threads hold for moments.  Who finds it taken spins for a moment first: who slept on
- * it would wake up long after it is free.
+ * A lock that threads hold for moments.  A thread that finds it taken spins for a moment before it
+ * sleeps, because a sleeper wakes up long after the lock is free.
  */
 static inline void mutex_init_brief(pthread_mutex_t *lock)
 {

@@ -28,7 +28,7 @@ static void wait_hung(unsigned nr)
 {
 	uint64_t until = t_hang();
 
-	/* Whoever asks all the time keeps the stand-in's lock from those who are to hang. */
+	/* A thread that asks all the time keeps the stand-in's lock from those that are to hang. */
 	while (state().hung < nr) {
 		T_CHECK(t_now() < until);
 		(void)usleep(1000);

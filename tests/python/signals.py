@@ -427,7 +427,7 @@ def a_queue_goes_on():
                 eq(completion.check().nbytes, 1000)
         interrupted(once)
         queue.submit()
-        # Those that reap() was interrupted with are in flight no more, and yet to be taken.
+        # An interrupted reap() keeps completions for the next; these are in flight no more.
         while queue.in_flight or queue._finished:
             for completion in queue.reap(1):
                 seen[completion.id] = 1

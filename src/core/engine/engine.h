@@ -102,7 +102,7 @@ struct worker {
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
 	unsigned nr_ops;           /* in its I/O context when it went to sleep */
-	atomic_uint nr_copying;    /* of these, at the copier; written under the lock; */
+	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */

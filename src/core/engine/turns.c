@@ -86,7 +86,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->worker = w;
 	j->lost = false;
 	w->nr_jobs++;
-	w->sleeping = false; /* it was about to */
+	w->sleeping = false; /* as in its last look before it sleeps */
 	job_build(j);
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
