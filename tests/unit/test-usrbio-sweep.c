@@ -43,6 +43,21 @@ int __wrap_renameat(int from, const char *name, int to, const char *new_name)
 	return __real_renameat(from, name, to, new_name);
 }
 
+/* Called just before the target of a link is read. */
+static void (*before_readlink)(const char *name);
+
+ssize_t __real_readlinkat(int at, const char *name, char *buf, size_t len);
+ssize_t __wrap_readlinkat(int at, const char *name, char *buf, size_t len);
+ssize_t __wrap_readlinkat(int at, const char *name, char *buf, size_t len)
+{
+	void (*fn)(const char *) = before_readlink;
+
+	before_readlink = NULL;
+	if (fn)
+		fn(name);
+	return __real_readlinkat(at, name, buf, len);
+}
+
 /* -------------------------------------------------------------------- the rig */
 
 static void open_dir(void)
@@ -510,6 +525,22 @@ static void P11_users_are_told(void)
 	close_dir();
 }
 
+/* It is nobody's, and not one of a program that left no trace. */
+static void P11_a_user_that_ends_meanwhile(void)
+{
+	struct usrbio_users users;
+	struct rig_pub p;
+
+	open_dir();
+	rig_pub_make(&p, iovs, &self);
+	before_readlink = withdraw_it;
+	T_OK(usrbio_plain_users(iovs, &users));
+	T_CHECK(!before_readlink);
+	T_EQ(users.nr_pids + users.hidden + users.others, 0);
+	T_EQ(unlink(p.path), 0);
+	close_dir();
+}
+
 static void P11_more_users_than_are_told(void)
 {
 	struct usrbio_users users;
@@ -563,6 +594,7 @@ int main(void)
 	T_RUN(P11_a_name_that_is_used_again_meanwhile);
 	T_RUN(P11_sweepers_at_once);
 	T_RUN(P11_users_are_told);
+	T_RUN(P11_a_user_that_ends_meanwhile);
 	T_RUN(P11_more_users_than_are_told);
 	T_RUN(P11_no_directory_at_all);
 	return t_done();

@@ -91,14 +91,14 @@ static bool is_stale(int iovs, const char *name, const struct stat *st)
 	       errno == ENOENT && is_local(iovs);
 }
 
-/* The owner of the memory that a link leads to.  0 or -EINVAL. */
+/* The owner of the memory that a link leads to.  0, -EINVAL, or -ENOENT when the link went away. */
 static int find_owner(int iovs, const char *name, struct entry *e)
 {
 	char target[sizeof(USRBIO_SHM_DIR) + USRBIO_SHM_NAME_MAX];
 	ssize_t n = readlinkat(iovs, name, target, sizeof(target) - 1);
 
 	if (n < 0)
-		return -EINVAL;
+		return errno == ENOENT ? -ENOENT : -EINVAL;
 	target[n] = '\0';
 	if (usrbio_link_shm(target, e->shm) == 0 && usrbio_owner_parse(e->shm, &e->owner) == 0)
 		return 0;
@@ -110,12 +110,15 @@ static int find_owner(int iovs, const char *name, struct entry *e)
 static int judge(int iovs, const char *name, struct entry *ret)
 {
 	struct stat st;
-	int alive;
+	int alive, r;
 
 	*ret = (struct entry){ .whose = OWNERLESS };
 	if (fstatat(iovs, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -ENOENT;
-	if (find_owner(iovs, name, ret) == 0) {
+	r = find_owner(iovs, name, ret);
+	if (r == -ENOENT)
+		return r;
+	if (r == 0) {
 		alive = usrbio_owner_alive(&ret->owner);
 		ret->whose = alive > 0 ? LIVING : alive == 0 ? DEAD : HIDDEN;
 	}
