@@ -60,6 +60,7 @@ enum mem_dir {
 struct mem_sgl {
 	const struct mem_alloc *alloc;
 	uint64_t dev; /* its address for the device */
+	uint64_t len; /* bytes that it copies */
 	unsigned nr;  /* entries; 0: there is no list */
 };
 

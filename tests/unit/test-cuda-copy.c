@@ -91,6 +91,33 @@ static void tickets(void)
 	mem_free(a);
 }
 
+/* Large batches that were started together end one after the other. */
+static void a_large_batch_is_not_waited_for_with_the_next(void)
+{
+	enum { LEN = 3 << 20 };
+	struct mem_alloc *a;
+	struct mem_stream *st;
+	struct mem_copy c;
+	uint64_t t[2];
+
+	NEED_STUB();
+	a = alloc(LEN);
+	st = stream(0);
+	c = (struct mem_copy){ .alloc = a, .host = map(LEN), .len = LEN };
+	T_OK(ops()->pin(0, c.host, LEN));
+	x.delay_us(300000);
+	for (unsigned i = 0; i < 2; i++)
+		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t[i]));
+	T_EQ(wait_done(st, t[0]), 1);
+	T_EQ(mem_poll(st, t[1]), 0);
+	x.delay_us(0);
+	T_EQ(wait_done(st, t[1]), 1);
+	mem_stream_free(st);
+	ops()->unpin(0, c.host, LEN);
+	(void)munmap(c.host, LEN);
+	mem_free(a);
+}
+
 static void streams_are_for_their_device(void)
 {
 	struct mem_alloc *a = alloc(100);
@@ -174,6 +201,7 @@ int main(void)
 		return t_done();
 	T_RUN(copies_are_in_order);
 	T_RUN(tickets);
+	T_RUN(a_large_batch_is_not_waited_for_with_the_next);
 	T_RUN(streams_are_for_their_device);
 	T_RUN(threads_do_not_meet);
 	T_RUN(nothing_is_left);

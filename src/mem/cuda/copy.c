@@ -23,6 +23,7 @@
 
 #define BATCHES_MAX 64u      /* under way in a stream; power of two */
 #define MARK_EVERY 4u        /* batches behind one event, where the stream is busy */
+#define MARK_BYTES MIB(2)    /* and always behind so many bytes */
 #define RESULTS_KEPT 1024u   /* tickets whose result poll() still knows; power of two */
 #define PIECES_MAX 65536u    /* most pieces of one batch */
 #define TILES 8192u          /* room in the ring */
@@ -37,7 +38,8 @@ struct cuda_stream {
 	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
 	uint64_t marks[BATCHES_MAX];  /* tickets with an event behind them, not done yet */
 	unsigned mark_first, mark_end;
-	uint64_t marked; /* the last of them */
+	uint64_t marked;   /* the last of them */
+	uint64_t unmarked; /* bytes behind it */
 	uint64_t head;   /* last ticket given out */
 	uint64_t done;   /* last ticket known to be done */
 	int results[RESULTS_KEPT];
@@ -61,6 +63,7 @@ struct batch {
 	enum mem_dir dir;
 	const struct mem_copy *v;
 	unsigned nr;
+	uint64_t len;
 	uint64_t tiles; /* most that it can need */
 	bool foreign;
 };
@@ -149,7 +152,8 @@ static void mark_done(struct cuda_stream *st, uint64_t ticket)
 
 /*
  * Put an event behind the started copies.  Each makes the device stop for a moment, so there
- * is one for several batches where the stream is busy anyway.
+ * is one for several batches where the stream is busy anyway.  A large batch has its own: if the
+ * event were behind two, the device would be idle when the first is known to be done.
  */
 static cu_result mark(struct cuda_stream *st)
 {
@@ -157,7 +161,9 @@ static cu_result mark(struct cuda_stream *st)
 	cu_event *ev = &st->events[st->head & (BATCHES_MAX - 1)];
 	cu_result e = CU_OK;
 
-	if (st->head == st->marked || (!idle && st->head - st->marked < MARK_EVERY))
+	if (st->head == st->marked)
+		return CU_OK;
+	if (!idle && st->head - st->marked < MARK_EVERY && st->unmarked < MARK_BYTES)
 		return CU_OK;
 	if (!*ev)
 		e = cu.cuEventCreate(ev, CU_DISABLE_TIMING);
@@ -166,6 +172,7 @@ static cu_result mark(struct cuda_stream *st)
 	if (e != CU_OK)
 		return e;
 	st->marked = st->head;
+	st->unmarked = 0;
 	st->marks[st->mark_end++ % BATCHES_MAX] = st->head;
 	return CU_OK;
 }
@@ -199,6 +206,7 @@ static int advance(struct cuda_stream *st, uint64_t ticket)
 	mark_done(st, st->head);
 	st->mark_first = st->mark_end;
 	st->marked = st->head;
+	st->unmarked = 0;
 	return 1;
 }
 
@@ -421,6 +429,7 @@ static int look_at(const struct cuda_dev *d, struct batch *b)
 			b->foreign |= cuda_alloc_of(c->alloc)->foreign;
 			last = c->alloc;
 		}
+		b->len += c->len;
 		/* One more where a piece crosses a registration, and one for the rest. */
 		b->tiles += c->len / CUDA_TILE + 2;
 	}
@@ -478,13 +487,16 @@ static int has_room(struct cuda_stream *st)
 	return MIN(r, 0);
 }
 
-/* A batch was started, or its first half, and then err; its ticket. */
-static uint64_t started_one(struct cuda_stream *st, int err)
+/* A batch of so many bytes was started, or its first half, and then err; its ticket. */
+static uint64_t started_one(struct cuda_stream *st, uint64_t len, int err)
 {
 	uint64_t ticket = ++st->head;
 
 	st->results[ticket & (RESULTS_KEPT - 1)] = err;
 	st->tile_end[ticket & (BATCHES_MAX - 1)] = st->tile_head;
+	st->unmarked += len;
+	if (st->unmarked >= MARK_BYTES)
+		(void)mark(st); /* advance() tries again, and tells */
 	return ticket;
 }
 
@@ -512,7 +524,7 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 		return err_set(EAGAIN, "the stream has %u small pieces under way", TILES);
 	if (r < 0 && !started)
 		return r;
-	*ret_ticket = started_one(st, fault ? fault : -r);
+	*ret_ticket = started_one(st, b.len, fault ? fault : -r);
 	return 0;
 }
 
@@ -535,7 +547,7 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
 	    !cuda_tiles_put(dir, v, nr, &end))
 		return 0;
-	*ret = (struct mem_sgl){ .alloc = v->alloc, .dev = at, .nr = (unsigned)(end - first) };
+	*ret = (struct mem_sgl){ .alloc = v->alloc, .dev = at, .len = b.len, .nr = (unsigned)(end - first) };
 	return 1;
 }
 
@@ -544,10 +556,13 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 {
 	struct cuda_stream *st = container_of(base, struct cuda_stream, base);
 	CUDA_SCOPE(scope);
+	uint64_t len = 0;
 	int fault, r = 0;
 
-	for (unsigned i = 0; r == 0 && i < nr; i++)
+	for (unsigned i = 0; r == 0 && i < nr; i++) {
 		r = cuda_alive(cuda_alloc_of(v[i].alloc));
+		len += v[i].len;
+	}
 	if (r == 0)
 		r = cuda_enter(&scope, st->d, st->ctx);
 	if (r == 0)
@@ -560,6 +575,6 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 	if (r < 0)
 		return r;
 	st->path = PST_PATH_GATHER;
-	*ret_ticket = started_one(st, fault);
+	*ret_ticket = started_one(st, len, fault);
 	return 0;
 }
