@@ -21,6 +21,7 @@
 #define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled */
+#define ENOUGH 4u          /* workers that are at work look often at the copier's batches */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
 static bool spin_for_copy(struct worker *w)
@@ -41,12 +42,22 @@ static bool spin_for_copy(struct worker *w)
 	return false;
 }
 
+static bool enough_are_awake(const struct engine *e)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		nr += !e->workers[i].sleeping;
+	return nr >= ENOUGH;
+}
+
 /* A worker that sleeps slows down copies of bytes in its CPU's cache.  It does not slow down copies
  * of bytes that a disk has put into memory, and these are awaited only if they are few. */
 static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
 
+	watches = watches && !enough_are_awake(w->engine);
 	if (watches ? atomic_load(&c->nr_warm) : atomic_load(&w->nr_warm))
 		return true;
 	return (watches ? atomic_load(&c->nr) : atomic_load(&w->nr_copying)) &&
