@@ -33,6 +33,24 @@ __attribute__((visibility("default"))) int sched_yield(void)
 	return real();
 }
 
+/* A line of a file of one thread, from behind its key on; false where there is no such file. */
+static bool thread_line(const char *tid, const char *file, const char *key, char *buf, int len)
+{
+	bool found = false;
+	char path[64];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%s/%s", tid, file);
+	f = fopen(path, "re");
+	while (f && !found && fgets(buf, len, f))
+		found = strncmp(buf, key, strlen(key)) == 0;
+	if (f)
+		(void)fclose(f);
+	if (found)
+		memmove(buf, buf + strlen(key), strlen(buf + strlen(key)) + 1);
+	return found;
+}
+
 #define QUARTER (RIG_MIB(1) / 4)
 
 /* Times that workers look for the end of slow copies without sleep, for bytes of a file by path. */
@@ -173,6 +191,82 @@ static void a_disk_is_waited_for_by_few(void)
 	T_OK(engine_set_pool(0));
 }
 
+#define READS 16u /* of the file, at a time */
+
+/* Bytes that each worker of a CUDA device has read so far, in an order that stays. */
+struct bytes_read {
+	uint64_t of[16];
+	unsigned nr;
+};
+
+/* Their sum. */
+static uint64_t bytes_read(struct bytes_read *ret)
+{
+	DIR *dir = opendir("/proc/self/task");
+	uint64_t sum = 0;
+	struct dirent *d;
+	char buf[128];
+
+	T_CHECK(dir != NULL);
+	ret->nr = 0;
+	while ((d = readdir(dir))) {
+		if (!thread_line(d->d_name, "comm", "pst-cuda-0", buf, sizeof(buf)) ||
+		    !thread_line(d->d_name, "io", "rchar: ", buf, sizeof(buf)))
+			continue;
+		T_CHECK(ret->nr < RIG_NR(ret->of));
+		sum += ret->of[ret->nr++] = strtoull(buf, NULL, 10);
+	}
+	(void)closedir(dir);
+	return sum;
+}
+
+/* How many workers still read when half of all has been read. */
+static unsigned readers_of(struct pst_file *f, struct pst_mem *m)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
+	struct bytes_read half, all;
+	uint64_t end = t_hang(), before = bytes_read(&half);
+	unsigned nr = 0;
+
+	io.policy = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
+	for (unsigned i = 0; i < READS; i++)
+		T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), READS);
+	while (bytes_read(&half) - before < READS * FILE_LEN / 2) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+	for (unsigned i = 0; i < READS; i++)
+		T_EQ(rig_reap1(rig_q).res, (int64_t)FILE_LEN);
+	(void)bytes_read(&all);
+	T_EQ(half.nr, all.nr);
+	for (unsigned i = 0; i < all.nr; i++)
+		nr += all.of[i] - half.of[i] >= PIECE;
+	return nr;
+}
+
+/* A device that is behind has nothing from workers that fill more slots. */
+static void a_device_that_is_behind_needs_fewer(void)
+{
+	unsigned usual, nr;
+	struct pst_file *f;
+	struct pst_mem *m;
+
+	engine_needs_stub();
+	usual = needs_workers();
+	if (access("/proc/self/io", R_OK) < 0)
+		T_SKIP("a kernel that counts each thread's bytes");
+	f = engine_warm_file(0, FILE_LEN);
+	m = rig_alloc(rig_dev, FILE_LEN);
+	delay_us(20000);
+	nr = readers_of(f, m);
+	delay_us(0);
+	T_CHECK(nr > 0 && nr <= usual / 2 + 1);
+	T_EQ(rig_mem_differs(m, 0, FILE_LEN, ENGINE_SEED, 0), FILE_LEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 /* One more request, of SMALL bytes, for the engine. */
 static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t at,
 		uint32_t path, uint64_t deadline_ns)
@@ -279,20 +373,12 @@ static void behind_those_that_hang(struct pst_file *f, struct pst_file *hang,
 /* Times that the thread has gone to sleep, if it is one of a software device, else 0. */
 static unsigned long sleeps_of(const char *tid)
 {
-	unsigned long sleeps = 0;
-	bool ours = false;
 	char buf[128];
-	FILE *f;
 
-	(void)snprintf(buf, sizeof(buf), "/proc/self/task/%s/status", tid);
-	f = fopen(buf, "re");
-	while (f && fgets(buf, sizeof(buf), f)) {
-		ours |= strstr(buf, "pst-soft-0") != NULL;
-		(void)sscanf(buf, "voluntary_ctxt_switches: %lu", &sleeps);
-	}
-	if (f)
-		(void)fclose(f);
-	return ours ? sleeps : 0;
+	if (!thread_line(tid, "comm", "pst-soft-0", buf, sizeof(buf)) ||
+	    !thread_line(tid, "status", "voluntary_ctxt_switches:", buf, sizeof(buf)))
+		return 0;
+	return strtoul(buf, NULL, 10);
 }
 
 /* How many of its threads, workers and the one that copies, have slept since the last call. */
@@ -491,6 +577,7 @@ int main(void)
 	rig_tasks = rig_count_tasks();
 	ENGINE_RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
 	ENGINE_RUN("cuda:0", a_disk_is_waited_for_by_few);
+	ENGINE_RUN("cuda:0", a_device_that_is_behind_needs_fewer);
 	pst_mem_free(keep);
 	return rig_done();
 }

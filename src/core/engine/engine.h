@@ -145,7 +145,7 @@ struct engine {
 
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
-	unsigned worker_jobs; /* slots a worker takes without need, fixed */
+	unsigned worker_jobs; /* slots a worker takes without need where all work, fixed */
 	uint64_t slot_size;   /* bytes of a slot, fixed, */
 	uint64_t slot_bytes;  /* with its list of copies */
 	struct proof *proof;  /* of the device's copies */
@@ -155,7 +155,13 @@ struct engine {
 	char begin_text[256];
 	pthread_cond_t has_begun;
 	unsigned nr_workers;
-	unsigned nr_usual; /* of these, workers that take requests of all kinds */
+	unsigned nr_usual;  /* of these, workers that take requests of all kinds, */
+	unsigned nr_needed; /* and those that keep the device busy; under the lock, as is: */
+	struct {
+		unsigned nr;        /* jobs taken since nr_needed was looked at, */
+		uint64_t len;       /* bytes of these, */
+		uint64_t at_copier; /* and bytes that the copier had each time, in all */
+	} window;
 	struct worker workers[WORKERS_MAX];
 };
 

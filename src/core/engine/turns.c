@@ -165,8 +165,8 @@ struct job *engine_next(struct worker *w)
 			worker_wake_another(w);
 		break;
 	}
-	if (!j && leaves && worker_is_extra(w))
-		engine_wake_of(e, e->nr_usual);
+	if (!j && leaves)
+		worker_pass_on(w);
 	pthread_mutex_unlock(&e->lock);
 	if (j && j->claimed)
 		build_claimed(e, j);
@@ -360,7 +360,8 @@ static uint64_t activate(struct req *r)
 	if (req_is_long(r))
 		jobs = 1;
 	list_add_tail(&e->active, &r->eng.active);
-	e->nr_reqs++;
+	if (!e->nr_reqs++)
+		engine_begin(e);
 	r->eng.counted = true;
 	return jobs;
 }

@@ -15,6 +15,14 @@
 #define COLD_MOST 48u /* and with so many takes no more of requests that have one; */
 #define COLD_OPS 128u /* nor is it the first choice with so many operations under way */
 
+#define BEHIND MIB(10) /* so many bytes more wait for the device: it needs a worker less; */
+#define WINDOW MIB(16) /* looked at after so many bytes of jobs, a few batches of the copier */
+
+static unsigned place(const struct worker *w)
+{
+	return (unsigned)(w - w->engine->workers);
+}
+
 void worker_wake(struct worker *w)
 {
 	if (!w->sleeping)
@@ -24,18 +32,62 @@ void worker_wake(struct worker *w)
 	(void)eventfd_write(w->efd, 1);
 }
 
-/* Workers that may take the first request that has something to start. */
-static unsigned nr_fit(const struct engine *e)
-{
-	return !list_empty(&e->active) &&
-			       req_is_scattered(list_first(&e->active, struct req, eng.active))
-		       ? e->nr_workers
-		       : e->nr_usual;
-}
-
 bool engine_waits_for_disk(const struct engine *e)
 {
 	return e->nr_cold >= COLD_JOBS;
+}
+
+/*
+ * So many workers, the first ones, take jobs of most requests.  Where the device is behind they
+ * are as many as keep it busy: more get in each other's way, and then wait for it, awake.
+ */
+static unsigned nr_now(const struct engine *e)
+{
+	return engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes) ? e->nr_usual
+									     : e->nr_needed;
+}
+
+/* Likewise of this one: small pieces from all over a file wait for memory, and keep all busy. */
+static unsigned nr_for(const struct engine *e, const struct req *r)
+{
+	return req_is_scattered(r) ? e->nr_workers : nr_now(e);
+}
+
+static void window_begin(struct engine *e)
+{
+	e->window.nr = 0;
+	e->window.len = e->window.at_copier = 0;
+}
+
+/* So many bytes wait for the device on average: for each part of them there is a worker less than
+ * usual. */
+static void window_end(struct engine *e)
+{
+	uint64_t bytes = e->window.at_copier / e->window.nr;
+	uint64_t idle = e->nr_usual - e->nr_needed;
+
+	if (bytes >= (idle + 1) * BEHIND && e->nr_needed > 1)
+		e->nr_needed--;
+	else if (bytes + BEHIND / 2 < idle * BEHIND)
+		e->nr_needed++;
+	window_begin(e);
+}
+
+/* A job of so many bytes is taken: does the device need all workers? */
+static void count_needed(struct engine *e, uint64_t len)
+{
+	uint64_t bytes = atomic_load(&e->copier.nr_bytes);
+
+	if (!bytes && e->nr_needed < e->nr_usual) {
+		e->nr_needed++;
+		window_begin(e);
+		return;
+	}
+	e->window.nr++;
+	e->window.len += len;
+	e->window.at_copier += bytes;
+	if (e->window.len >= WINDOW)
+		window_end(e);
 }
 
 /* So many jobs all workers have together when each has as many as it should. */
@@ -61,12 +113,12 @@ static bool all_have_room(const struct engine *e)
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
 }
 
-/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
- * others have room for. */
+/* Has the worker as many jobs as it should?  It may have those of workers that are not needed.
+ * Where jobs wait for a disk, it may have some that others have room for. */
 static bool is_full(const struct worker *w)
 {
 	if (likely(!engine_waits_for_disk(w->engine)))
-		return w->nr_jobs >= w->engine->worker_jobs;
+		return w->nr_jobs * nr_now(w->engine) >= all_jobs(w->engine);
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
@@ -109,7 +161,11 @@ void engine_wake_of(struct engine *e, unsigned nr)
 
 void engine_wake_one(struct engine *e)
 {
-	engine_wake_of(e, nr_fit(e));
+	const struct req *first = list_empty(&e->active)
+					  ? NULL
+					  : list_first(&e->active, struct req, eng.active);
+
+	engine_wake_of(e, first ? nr_for(e, first) : e->nr_usual);
 }
 
 void engine_wake(struct engine *e, unsigned nr)
@@ -120,17 +176,12 @@ void engine_wake(struct engine *e, unsigned nr)
 		engine_wake_one(e);
 }
 
-bool worker_is_extra(const struct worker *w)
-{
-	return w - w->engine->workers >= w->engine->nr_usual;
-}
-
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 {
 	const struct engine *e = w->engine;
 	const struct share *s = r->eng.share;
 
-	if (worker_is_extra(w) && !req_is_scattered(r))
+	if (place(w) >= nr_for(e, r))
 		return false;
 	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
@@ -145,6 +196,8 @@ void worker_took(struct worker *w, const struct job *j)
 	w->nr_row += j->claimed || j->nr_parts >= COLD_PARTS ? COLD_ROW : 1;
 	if (j->touches)
 		w->engine->nr_cold = 0;
+	else if (!j->claimed)
+		count_needed(w->engine, j->len);
 }
 
 bool worker_leaves(const struct worker *w)
@@ -154,7 +207,7 @@ bool worker_leaves(const struct worker *w)
 
 	if (likely(!engine_waits_for_disk(e)) || list_empty(&e->active) || !all_have_room(e))
 		return false;
-	first = first_sleeper(e, (unsigned)(w - e->workers));
+	first = first_sleeper(e, place(w));
 	if (first)
 		worker_wake(first);
 	return first != NULL;
@@ -164,7 +217,7 @@ bool worker_leaves(const struct worker *w)
 static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))
-		return !worker_is_extra(w);
+		return place(w) < w->engine->nr_usual;
 	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST && w->ctx->nr_ops < COLD_OPS;
 }
 
@@ -174,6 +227,20 @@ void worker_wake_another(const struct worker *w)
 
 	if (!list_empty(&e->active) && (likely(!engine_waits_for_disk(e)) || !takes_all(w)))
 		engine_wake_one(e);
+}
+
+void worker_pass_on(const struct worker *w)
+{
+	unsigned nr = nr_now(w->engine);
+
+	if (place(w) >= nr)
+		engine_wake_of(w->engine, nr);
+}
+
+void engine_begin(struct engine *e)
+{
+	e->nr_needed = e->nr_usual;
+	window_begin(e);
 }
 
 void engine_count_cold(struct engine *e)

@@ -19,8 +19,6 @@ void engine_count_cold(struct engine *e);
 /* A CPU has, or no disk was needed.  Those who wake nobody while they wait for one may be full. */
 void engine_count_warm(struct engine *e);
 
-/* Above those that take requests of all kinds? */
-bool worker_is_extra(const struct worker *w);
 /*
  * May the worker take the request's next job?  A full worker still takes jobs that would else
  * wait for others that may hang: those in a queue's reserve, the first job of a request, and where
@@ -35,6 +33,9 @@ bool worker_leaves(const struct worker *w);
 /* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */
 void worker_took(struct worker *w, const struct job *j);
 
+/* The first request starts: nobody knows yet how many workers keep the device busy. */
+void engine_begin(struct engine *e);
+
 void worker_wake(struct worker *w);
 /* Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited
  * for the first. */
@@ -47,5 +48,7 @@ void engine_wake_one(struct engine *e);
  * all kinds.
  */
 void worker_wake_another(const struct worker *w);
+/* A worker that was woken must not take what there is: one of those before it may, and is woken. */
+void worker_pass_on(const struct worker *w);
 
 #endif
