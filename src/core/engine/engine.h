@@ -104,6 +104,7 @@ struct worker {
 	unsigned nr_ops;           /* in its I/O context when it went to sleep */
 	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
+	bool spare;                /* as it went to sleep */
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
@@ -145,7 +146,7 @@ struct engine {
 
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 
-	unsigned worker_jobs; /* slots a worker takes without need where all work, fixed */
+	unsigned worker_jobs; /* slots a worker takes without need, fixed */
 	uint64_t slot_size;   /* bytes of a slot, fixed, */
 	uint64_t slot_bytes;  /* with its list of copies */
 	struct proof *proof;  /* of the device's copies */
@@ -158,9 +159,10 @@ struct engine {
 	unsigned nr_usual;  /* of these, workers that take requests of all kinds, */
 	unsigned nr_needed; /* and those that keep the device busy; under the lock, as is: */
 	struct {
-		unsigned nr;        /* jobs taken since nr_needed was looked at, */
-		uint64_t len;       /* bytes of these, */
-		uint64_t at_copier; /* and bytes that the copier had each time, in all */
+		uint64_t start;     /* when nr_needed was looked at; since then */
+		unsigned nr;        /* jobs were taken, */
+		uint64_t len;       /* of so many bytes in all, */
+		uint64_t at_copier; /* and the copier had these each time, in all */
 	} window;
 	struct worker workers[WORKERS_MAX];
 };

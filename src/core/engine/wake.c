@@ -15,8 +15,9 @@
 #define COLD_MOST 48u /* and with so many takes no more of requests that have one; */
 #define COLD_OPS 128u /* nor is it the first choice with so many operations under way */
 
-#define BEHIND MIB(10) /* so many bytes more wait for the device: it needs a worker less; */
-#define WINDOW MIB(16) /* looked at after so many bytes of jobs, a few batches of the copier */
+#define BEHIND_NS 200000u /* a device that is behind by so much more needs a worker less, */
+#define BEHIND_MIN MIB(4) /* unless no more bytes than these wait for it; */
+#define WINDOW MIB(16)    /* looked at after so many bytes of jobs, a few batches of the copier */
 
 static unsigned place(const struct worker *w)
 {
@@ -55,20 +56,22 @@ static unsigned nr_for(const struct engine *e, const struct req *r)
 
 static void window_begin(struct engine *e)
 {
+	e->window.start = now_ns();
 	e->window.nr = 0;
 	e->window.len = e->window.at_copier = 0;
 }
 
-/* So many bytes wait for the device on average: for each part of them there is a worker less than
- * usual. */
+/* The device is behind by the time that it takes for what waits for it, on average. */
 static void window_end(struct engine *e)
 {
 	uint64_t bytes = e->window.at_copier / e->window.nr;
+	uint64_t ns = MIN(now_ns() - e->window.start, NSEC_PER_SEC);
+	uint64_t behind = ns * bytes / e->window.len;
 	uint64_t idle = e->nr_usual - e->nr_needed;
 
-	if (bytes >= (idle + 1) * BEHIND && e->nr_needed > 1)
-		e->nr_needed--;
-	else if (bytes + BEHIND / 2 < idle * BEHIND)
+	if (behind >= (idle + 1) * BEHIND_NS && bytes >= BEHIND_MIN && e->nr_needed > 1)
+		worker_wake(&e->workers[--e->nr_needed]); /* worker_is_spare() is true now */
+	else if (behind < idle * BEHIND_NS / 2)
 		e->nr_needed++;
 	window_begin(e);
 }
@@ -113,12 +116,12 @@ static bool all_have_room(const struct engine *e)
 	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
 }
 
-/* Has the worker as many jobs as it should?  It may have those of workers that are not needed.
- * Where jobs wait for a disk, it may have some that others have room for. */
+/* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that
+ * others have room for. */
 static bool is_full(const struct worker *w)
 {
 	if (likely(!engine_waits_for_disk(w->engine)))
-		return w->nr_jobs * nr_now(w->engine) >= all_jobs(w->engine);
+		return w->nr_jobs >= w->engine->worker_jobs;
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
@@ -227,6 +230,13 @@ void worker_wake_another(const struct worker *w)
 
 	if (!list_empty(&e->active) && (likely(!engine_waits_for_disk(e)) || !takes_all(w)))
 		engine_wake_one(e);
+}
+
+bool worker_is_spare(const struct worker *w)
+{
+	const struct engine *e = w->engine;
+
+	return place(w) >= nr_now(e) && place(w) < e->nr_usual && e->nr_reqs;
 }
 
 void worker_pass_on(const struct worker *w)

@@ -30,6 +30,8 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
  * was woken then, and this one takes nothing.
  */
 bool worker_leaves(const struct worker *w);
+/* Are there requests, and others take their jobs? */
+bool worker_is_spare(const struct worker *w);
 /* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */
 void worker_took(struct worker *w, const struct job *j);
 

@@ -14,6 +14,7 @@
 #include "topo/numa.h"
 #include "core/engine/engine.h"
 #include "core/engine/job.h"
+#include "core/engine/wake.h"
 #include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
@@ -22,6 +23,7 @@
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled */
 #define ENOUGH 4u          /* workers that are at work look often at the copier's batches */
+#define SPARE_NS 10000000u /* then a worker that is spare looks if those that are not hang */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
 static bool spin_for_copy(struct worker *w)
@@ -125,6 +127,8 @@ static void worker_sleep(struct worker *w, bool watches)
 	/* Another's write ends without waking us, and so does a request that is stopped. */
 	if (w->mover.parked || w->mover.blocked)
 		ns = MIN(ns, NAP_NS);
+	if (w->spare)
+		ns = MIN(ns, SPARE_NS);
 	ns = MIN(ns, order_nap(w));
 	ns = MIN(ns, pieces_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
@@ -157,6 +161,7 @@ static bool sleep_begin(struct worker *w, bool *ret_watches)
 	if (!e->watcher && atomic_load(&e->copier.nr))
 		e->watcher = w;
 	*ret_watches = e->watcher == w;
+	w->spare = worker_is_spare(w);
 	pthread_mutex_unlock(&e->lock);
 	return !stop;
 }
