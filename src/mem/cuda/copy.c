@@ -40,8 +40,8 @@ struct cuda_stream {
 	unsigned mark_first, mark_end;
 	uint64_t marked;   /* the last of them */
 	uint64_t unmarked; /* bytes behind it */
-	uint64_t head;   /* last ticket given out */
-	uint64_t done;   /* last ticket known to be done */
+	uint64_t head;     /* last ticket given out */
+	uint64_t done;     /* last ticket known to be done */
 	int results[RESULTS_KEPT];
 	uint32_t path; /* of the last batch */
 
@@ -547,7 +547,9 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
 	    !cuda_tiles_put(dir, v, nr, &end))
 		return 0;
-	*ret = (struct mem_sgl){ .alloc = v->alloc, .dev = at, .len = b.len, .nr = (unsigned)(end - first) };
+	*ret = (struct mem_sgl){
+		.alloc = v->alloc, .dev = at, .len = b.len, .nr = (unsigned)(end - first)
+	};
 	return 1;
 }
 
