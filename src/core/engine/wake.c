@@ -15,7 +15,7 @@
 #define COLD_MOST 48u /* and with so many takes no more of requests that have one; */
 #define COLD_OPS 128u /* nor is it the first choice with so many operations under way */
 
-#define BEHIND_NS 200000u /* a device that is behind by so much more needs a worker less, */
+#define BEHIND_NS 300000u /* a device that is behind by so much more needs a worker less, */
 #define BEHIND_MIN MIB(4) /* unless no more bytes than these wait for it; */
 #define WINDOW MIB(16)    /* looked at after so many bytes of jobs, a few batches of the copier */
 
@@ -61,7 +61,8 @@ static void window_begin(struct engine *e)
 	e->window.len = e->window.at_copier = 0;
 }
 
-/* The device is behind by the time that it takes for what waits for it, on average. */
+/* The device is behind by the time that it takes for what waits for it, on average.  Workers go one
+ * by one, and come back at once. */
 static void window_end(struct engine *e)
 {
 	uint64_t bytes = e->window.at_copier / e->window.nr;
@@ -72,7 +73,7 @@ static void window_end(struct engine *e)
 	if (behind >= (idle + 1) * BEHIND_NS && bytes >= BEHIND_MIN && e->nr_needed > 1)
 		worker_wake(&e->workers[--e->nr_needed]); /* worker_is_spare() is true now */
 	else if (behind < idle * BEHIND_NS / 2)
-		e->nr_needed++;
+		e->nr_needed = e->nr_usual - (unsigned)(2 * behind / BEHIND_NS);
 	window_begin(e);
 }
 
