@@ -191,7 +191,8 @@ static void a_disk_is_waited_for_by_few(void)
 	T_OK(engine_set_pool(0));
 }
 
-#define READS 16u /* of the file, at a time */
+#define READS 16u     /* of the file, at a time */
+#define SLOW_US 1000u /* for each copy of a slot: these reads take a second then */
 
 /* Bytes that each worker of a CUDA device has read so far, in an order that stays. */
 struct bytes_read {
@@ -220,29 +221,46 @@ static uint64_t bytes_read(struct bytes_read *ret)
 	return sum;
 }
 
-/* How many workers still read when half of all has been read. */
-static unsigned readers_of(struct pst_file *f, struct pst_mem *m)
+static void submit_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
+
+	io.policy = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
+	for (unsigned i = 0; i < READS; i++)
+		T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), READS);
+}
+
+static void reap_reads(struct pst_queue *q)
+{
+	for (unsigned i = 0; i < READS; i++)
+		T_EQ(rig_reap1(q).res, (int64_t)FILE_LEN);
+}
+
+/* How many workers still read when half of all has been read. */
+static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
 	struct bytes_read half, all;
 	uint64_t end = t_hang(), before = bytes_read(&half);
 	unsigned nr = 0;
 
-	io.policy = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
-	for (unsigned i = 0; i < READS; i++)
-		T_OK(pst_queue_prep(rig_q, &io));
-	T_EQ(pst_queue_submit(rig_q), READS);
+	submit_reads(q, f, m);
 	while (bytes_read(&half) - before < READS * FILE_LEN / 2) {
 		T_CHECK(t_now() < end);
 		(void)usleep(1000);
 	}
-	for (unsigned i = 0; i < READS; i++)
-		T_EQ(rig_reap1(rig_q).res, (int64_t)FILE_LEN);
+	reap_reads(q);
 	(void)bytes_read(&all);
 	T_EQ(half.nr, all.nr);
 	for (unsigned i = 0; i < all.nr; i++)
 		nr += all.of[i] - half.of[i] >= PIECE;
 	return nr;
+}
+
+static void needs_counts(void)
+{
+	if (access("/proc/self/io", R_OK) < 0)
+		T_SKIP("a kernel that counts each thread's bytes");
 }
 
 /* A device that is behind has nothing from workers that fill more slots. */
@@ -254,12 +272,11 @@ static void a_device_that_is_behind_needs_fewer(void)
 
 	engine_needs_stub();
 	usual = needs_workers();
-	if (access("/proc/self/io", R_OK) < 0)
-		T_SKIP("a kernel that counts each thread's bytes");
+	needs_counts();
 	f = engine_warm_file(0, FILE_LEN);
 	m = rig_alloc(rig_dev, FILE_LEN);
-	delay_us(20000);
-	nr = readers_of(f, m);
+	delay_us(SLOW_US);
+	nr = readers_of(rig_q, f, m);
 	delay_us(0);
 	T_CHECK(nr > 0 && nr <= usual / 2 + 1);
 	T_EQ(rig_mem_differs(m, 0, FILE_LEN, ENGINE_SEED, 0), FILE_LEN);
@@ -548,6 +565,68 @@ static void with_fuse(void (*behind)(struct pst_file *f, struct pst_file *hang,
 	pst_file_close(f);
 }
 
+#define PIECES_NOT_SCATTERED 63u /* at most in a request */
+#define REQUESTS_HANGING 10u     /* have more operations than a worker's I/O context takes */
+
+static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	static struct pst_seg segs[PIECES_NOT_SCATTERED];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+
+	for (unsigned i = 0; i < PIECES_NOT_SCATTERED; i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
+					    .mem_off = i * 4096,
+					    .len = 4096 };
+	io.segs = segs;
+	io.nr_segs = PIECES_NOT_SCATTERED;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+}
+
+/* While few workers keep up with a device: all that hangs must not be theirs, nor all of it one's.
+ * The backend of threads has 64 for its operations. */
+static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *hang,
+					   struct pst_file *normal)
+{
+	struct pst_queue *busy = rig_queue(rig_backend, 0), *stuck = rig_queue(rig_backend, 0);
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	unsigned nr = rig_backend == PST_BACKEND_URING ? REQUESTS_HANGING : 1;
+
+	delay_us(SLOW_US);
+	submit_reads(busy, f, m);
+	submit_reads(busy, f, m);
+	(void)usleep(400000); /* the others leave it one by one */
+	for (unsigned i = 0; i < nr; i++) {
+		add_pieces(stuck, hang, m);
+		(void)usleep(10000);
+	}
+	for (unsigned i = 0; i < 6; i++) {
+		if (i % 2)
+			add(rig_q, f, m, i * SMALL, PST_PATH_DIRECT, t_in_ms(10000));
+		else
+			add(rig_q, normal, m, i * SMALL, PST_PATH_CACHED, t_in_ms(10000));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		T_EQ(rig_reap1(rig_q).res, SMALL);
+	}
+	delay_us(0);
+	reap_reads(busy);
+	reap_reads(busy);
+	fusefs_stop(&fs);
+	for (unsigned i = 0; i < nr; i++)
+		(void)rig_reap1(stuck);
+	pst_queue_free(busy);
+	pst_queue_free(stuck);
+	pst_mem_free(m);
+}
+
+static void pieces_that_hang_beside_a_device_that_is_behind(void)
+{
+	engine_needs_stub();
+	needs_counts();
+	with_fuse(behind_a_device_that_is_behind);
+}
+
 static void reads_that_hang_keep_no_others_waiting(void)
 {
 	with_fuse(behind_those_that_hang);
@@ -578,6 +657,8 @@ int main(void)
 	ENGINE_RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
 	ENGINE_RUN("cuda:0", a_disk_is_waited_for_by_few);
 	ENGINE_RUN("cuda:0", a_device_that_is_behind_needs_fewer);
+	ENGINE_RUN("cuda:0", pieces_that_hang_beside_a_device_that_is_behind);
+	fusefs_stop(&fs);
 	pst_mem_free(keep);
 	return rig_done();
 }

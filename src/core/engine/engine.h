@@ -101,7 +101,7 @@ struct worker {
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
-	unsigned nr_ops;           /* in its I/O context when it went to sleep */
+	bool clogged;              /* by operations in its I/O context */
 	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool spare;                /* as it went to sleep */
@@ -156,8 +156,9 @@ struct engine {
 	char begin_text[256];
 	pthread_cond_t has_begun;
 	unsigned nr_workers;
-	unsigned nr_usual;  /* of these, workers that take requests of all kinds, */
-	unsigned nr_needed; /* and those that keep the device busy; under the lock, as is: */
+	unsigned nr_usual;   /* of these, workers that take requests of all kinds, */
+	unsigned nr_needed;  /* and those that keep the device busy; under the lock, as are: */
+	unsigned nr_clogged; /* of all */
 	struct {
 		uint64_t start;     /* when nr_needed was looked at; since then */
 		unsigned nr;        /* jobs were taken, */
@@ -192,8 +193,8 @@ int engine_job_touches(struct job *j, bool touches);
  * meanwhile.  Many small pieces are cut so that all workers are through with them together.
  */
 uint64_t engine_part(const struct req *r);
-/* wake.c, under the lock: there are so many free slots more. */
-void engine_wake(struct engine *e, unsigned nr);
+/* wake.c, under the lock: there are so many free slots more, or so many jobs of the request. */
+void engine_wake(struct engine *e, const struct req *r, unsigned nr);
 /* turns.c, under the lock: a transfer of the request without a slot is over. */
 void engine_transfer_done(struct req *r);
 /* turns.c, under the lock: the request may start. */

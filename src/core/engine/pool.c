@@ -226,7 +226,7 @@ static int arena_new(struct engine *e)
 	arena_cut(e, a);
 	pthread_mutex_lock(&e->lock);
 	arena_add(&e->pool, a);
-	engine_wake(e, nr);
+	engine_wake(e, NULL, nr);
 	pthread_mutex_unlock(&e->lock);
 	return 0;
 }
@@ -336,7 +336,7 @@ static void share_out(struct list *idle)
 					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
-		engine_wake(e, 1); /* it may ask for more now */
+		engine_wake(e, NULL, 1); /* it may ask for more now */
 		pthread_mutex_unlock(&e->lock);
 	}
 }
@@ -520,7 +520,7 @@ static void grow(struct engine *e)
 		grow_failed(p, r);
 	} else {
 		p->growing = p->failed = false;
-		engine_wake(e, 1); /* a worker that found no slot meanwhile did not ask */
+		engine_wake(e, NULL, 1); /* a worker that found no slot meanwhile did not ask */
 	}
 	pthread_mutex_unlock(&e->lock);
 }

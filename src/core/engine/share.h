@@ -13,8 +13,9 @@
 struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
-	unsigned nr_slots; /* in use; under the engine's lock */
-	struct req *fresh; /* of the pst_queue_submit() under way, that the engine is to get */
+	unsigned nr_slots;   /* in use; under the engine's lock, as is: */
+	unsigned nr_copying; /* jobs at the copier */
+	struct req *fresh;   /* of the pst_queue_submit() under way, that the engine is to get */
 	struct req **fresh_end;
 };
 

@@ -141,6 +141,7 @@ struct job *engine_next(struct worker *w)
 	woken = w->woken;
 	w->woken = false;
 	e->pieces_look = UINT64_MAX;
+	worker_count_ops(w);
 	if (worker_leaves(w)) {
 		pthread_mutex_unlock(&e->lock);
 		return NULL;
@@ -195,6 +196,7 @@ static void give_copier(struct engine *e, struct job *j)
 {
 	j->at_copier = true;
 	j->worker->nr_copying++;
+	j->req->eng.share->nr_copying++;
 	j->worker->nr_warm += j->warm;
 	copier_add(e, j);
 }
@@ -226,6 +228,7 @@ int engine_job_filled(struct job *j, bool own)
 static void leave_copier(struct job *j)
 {
 	j->worker->nr_copying -= j->at_copier;
+	j->req->eng.share->nr_copying -= j->at_copier;
 	j->worker->nr_warm -= j->at_copier && j->warm;
 	j->at_copier = false;
 }
@@ -366,14 +369,14 @@ static uint64_t activate(struct req *r)
 	return jobs;
 }
 
-static void wake_for(struct engine *e, uint64_t jobs)
+static void wake_for(struct engine *e, const struct req *r, uint64_t jobs)
 {
-	engine_wake(e, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
+	engine_wake(e, r, (unsigned)MIN(jobs, (uint64_t)WORKERS_MAX));
 }
 
 void engine_activate(struct req *r)
 {
-	wake_for(r->eng.share->engine, activate(r));
+	wake_for(r->eng.share->engine, r, activate(r));
 }
 
 /* Under the lock: the request may start, unless its stream is not there yet. */
@@ -391,7 +394,7 @@ static uint64_t take_in(struct req *r)
 static void share_flush(struct share *s)
 {
 	struct engine *e = s->engine;
-	struct req *r = TAKE_PTR(s->fresh), *next;
+	struct req *first = TAKE_PTR(s->fresh), *r = first, *next;
 	uint64_t jobs = 0;
 
 	s->fresh_end = &s->fresh;
@@ -400,7 +403,8 @@ static void share_flush(struct share *s)
 		next = r->next;
 		jobs += activate(r);
 	}
-	wake_for(e, jobs);
+	if (first)
+		wake_for(e, first, jobs);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -441,7 +445,7 @@ static void engine_submit(struct req *r)
 		return;
 	}
 	pthread_mutex_lock(&e->lock);
-	wake_for(e, take_in(r));
+	wake_for(e, r, take_in(r));
 	pthread_mutex_unlock(&e->lock);
 }
 

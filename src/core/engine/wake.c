@@ -12,8 +12,9 @@
 #define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
 #define COLD_ROW 64u  /* then a worker wakes another after so many jobs without sleep, */
 #define COLD_PARTS 4u /* or after one of so many reads, */
-#define COLD_MOST 48u /* and with so many takes no more of requests that have one; */
-#define COLD_OPS 128u /* nor is it the first choice with so many operations under way */
+#define COLD_MOST 48u /* and with so many takes no more of requests that have one */
+
+#define CLOGGED 128u /* operations under way in a worker's context, of CTX_DEPTH */
 
 #define BEHIND_NS 300000u /* a device that is behind by so much more needs a worker less, */
 #define BEHIND_MIN MIB(4) /* unless no more bytes than these wait for it; */
@@ -38,20 +39,32 @@ bool engine_waits_for_disk(const struct engine *e)
 	return e->nr_cold >= COLD_JOBS;
 }
 
-/*
- * So many workers, the first ones, take jobs of most requests.  Where the device is behind they
- * are as many as keep it busy: more get in each other's way, and then wait for it, awake.
- */
+/* So many workers, the first ones, keep the device busy, where it is behind: more get in each
+ * other's way, and then wait for it, awake. */
 static unsigned nr_now(const struct engine *e)
 {
-	return engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes) ? e->nr_usual
-									     : e->nr_needed;
+	if (engine_waits_for_disk(e) || !atomic_load(&e->copier.nr_bytes))
+		return e->nr_usual;
+	return MIN(e->nr_needed + e->nr_clogged, e->nr_usual);
 }
 
-/* Likewise of this one: small pieces from all over a file wait for memory, and keep all busy. */
+/* Has the queue its part of what waits for the device, or nearly? */
+static bool has_part(const struct share *s)
+{
+	const struct engine *e = s->engine;
+
+	return 2 * s->nr_copying * e->pool.nr_shares >= atomic_load(&e->copier.nr);
+}
+
+/*
+ * So many workers, the first ones, may take the request's jobs.  Small pieces from all over a file
+ * wait for memory, and keep all busy.  What does not wait for the device needs the others still.
+ */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
-	return req_is_scattered(r) ? e->nr_workers : nr_now(e);
+	if (req_is_scattered(r))
+		return e->nr_workers;
+	return r->io.op == PST_OP_READ && has_part(r->eng.share) ? nr_now(e) : e->nr_usual;
 }
 
 static void window_begin(struct engine *e)
@@ -82,8 +95,8 @@ static void count_needed(struct engine *e, uint64_t len)
 {
 	uint64_t bytes = atomic_load(&e->copier.nr_bytes);
 
-	if (!bytes && e->nr_needed < e->nr_usual) {
-		e->nr_needed++;
+	if (!bytes) {
+		e->nr_needed = MIN(e->nr_needed + 1, e->nr_usual);
 		window_begin(e);
 		return;
 	}
@@ -127,16 +140,24 @@ static bool is_full(const struct worker *w)
 }
 
 /* While a disk is waited for: of the first nr workers the first that sleeps and may take more, or
- * NULL.  If operations that hang filled its context, what it takes would hang, too. */
+ * NULL. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
-		if (w->sleeping && w->nr_jobs < COLD_MOST && w->nr_ops < COLD_OPS)
+		if (w->sleeping && w->nr_jobs < COLD_MOST && !w->clogged)
 			return w;
 	}
 	return NULL;
+}
+
+/* Is one that sleeps a better choice than the best so far? */
+static bool is_better(const struct worker *w, const struct worker *best)
+{
+	if (!best || w->clogged != best->clogged)
+		return !best || best->clogged;
+	return w->nr_jobs < best->nr_jobs;
 }
 
 /* Of the first nr workers one that sleeps and has the fewest jobs, or NULL. */
@@ -147,7 +168,7 @@ static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
-		if (w->sleeping && (!best || w->nr_jobs < best->nr_jobs))
+		if (w->sleeping && is_better(w, best))
 			best = w;
 	}
 	return best;
@@ -163,21 +184,24 @@ void engine_wake_of(struct engine *e, unsigned nr)
 		worker_wake(w);
 }
 
-void engine_wake_one(struct engine *e)
+static void wake_one(struct engine *e, const struct req *r)
 {
-	const struct req *first = list_empty(&e->active)
-					  ? NULL
-					  : list_first(&e->active, struct req, eng.active);
-
-	engine_wake_of(e, first ? nr_for(e, first) : e->nr_usual);
+	if (!r && !list_empty(&e->active))
+		r = list_first(&e->active, struct req, eng.active);
+	engine_wake_of(e, r ? nr_for(e, r) : e->nr_usual);
 }
 
-void engine_wake(struct engine *e, unsigned nr)
+void engine_wake_one(struct engine *e)
+{
+	wake_one(e, NULL);
+}
+
+void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 {
 	if (engine_waits_for_disk(e))
 		nr = MIN(nr, 1u); /* it wakes others if it is busy or full */
 	for (unsigned i = 0; i < e->nr_workers && i < nr; i++)
-		engine_wake_one(e);
+		wake_one(e, r);
 }
 
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
@@ -204,12 +228,38 @@ void worker_took(struct worker *w, const struct job *j)
 		count_needed(w->engine, j->len);
 }
 
+void worker_count_ops(struct worker *w)
+{
+	bool clogged = w->ctx->nr_ops >= CLOGGED;
+
+	if (likely(clogged == w->clogged))
+		return;
+	w->clogged = clogged;
+	w->engine->nr_clogged += clogged ? 1 : -1u;
+}
+
+/* Of several that are clogged, some go on when all usual ones are. */
+static _cold_ bool clogged_leaves(struct engine *e)
+{
+	struct worker *w = idlest_sleeper(e, e->nr_usual);
+
+	if (e->nr_clogged >= e->nr_usual)
+		return false;
+	if (w && !w->clogged)
+		worker_wake(w);
+	return true;
+}
+
 bool worker_leaves(const struct worker *w)
 {
 	struct engine *e = w->engine;
 	struct worker *first;
 
-	if (likely(!engine_waits_for_disk(e)) || list_empty(&e->active) || !all_have_room(e))
+	if (list_empty(&e->active))
+		return false;
+	if (likely(!engine_waits_for_disk(e)))
+		return unlikely(w->clogged) && clogged_leaves(e);
+	if (!all_have_room(e))
 		return false;
 	first = first_sleeper(e, place(w));
 	if (first)
@@ -222,7 +272,7 @@ static bool takes_all(const struct worker *w)
 {
 	if (!all_have_room(w->engine))
 		return place(w) < w->engine->nr_usual;
-	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST && w->ctx->nr_ops < COLD_OPS;
+	return w->nr_row < COLD_ROW && w->nr_jobs < COLD_MOST && w->ctx->nr_ops < CLOGGED;
 }
 
 void worker_wake_another(const struct worker *w)

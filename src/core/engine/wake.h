@@ -26,10 +26,13 @@ void engine_count_warm(struct engine *e);
  */
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
 /*
- * Where a disk is waited for: is there a worker before this one that sleeps and may take more?  It
- * was woken then, and this one takes nothing.
+ * Does this worker leave all that there is to others?  Where a disk is waited for, to a worker
+ * before it that sleeps and may take more; and a clogged one to those that are not.  One of them
+ * that sleeps was woken then.
  */
 bool worker_leaves(const struct worker *w);
+/* Is it clogged?  If operations that hang fill its context, what it takes would hang, too. */
+void worker_count_ops(struct worker *w);
 /* Are there requests, and others take their jobs? */
 bool worker_is_spare(const struct worker *w);
 /* The worker has taken the job: it is busier now, and with a write nobody waits for a disk. */

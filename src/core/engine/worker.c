@@ -157,7 +157,6 @@ static bool sleep_begin(struct worker *w, bool *ret_watches)
 	stop = e->stop;
 	w->sleeping = true;
 	w->nr_row = 0;
-	w->nr_ops = w->ctx->nr_ops;
 	if (!e->watcher && atomic_load(&e->copier.nr))
 		e->watcher = w;
 	*ret_watches = e->watcher == w;
