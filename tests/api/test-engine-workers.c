@@ -568,20 +568,18 @@ static void with_fuse(void (*behind)(struct pst_file *f, struct pst_file *hang,
 #define PIECES_NOT_SCATTERED 63u /* at most in a request */
 #define REQUESTS_HANGING 10u     /* have more operations than a worker's I/O context takes */
 
-static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+/* One more.  Workers may read the list until all have ended. */
+static void add_pieces(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
+		       const struct pst_seg *segs)
 {
-	static struct pst_seg segs[PIECES_NOT_SCATTERED];
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
 
-	for (unsigned i = 0; i < PIECES_NOT_SCATTERED; i++)
-		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
-					    .mem_off = i * 4096,
-					    .len = 4096 };
 	io.segs = segs;
 	io.nr_segs = PIECES_NOT_SCATTERED;
 	io.deadline_ns = PST_NO_DEADLINE;
 	T_OK(pst_queue_prep(q, &io));
 	T_EQ(pst_queue_submit(q), 1);
+	(void)usleep(10000);
 }
 
 /* While few workers keep up with a device: all that hangs must not be theirs, nor all of it one's.
@@ -590,17 +588,20 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 					   struct pst_file *normal)
 {
 	struct pst_queue *busy = rig_queue(rig_backend, 0), *stuck = rig_queue(rig_backend, 0);
+	static struct pst_seg segs[PIECES_NOT_SCATTERED];
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
 	unsigned nr = rig_backend == PST_BACKEND_URING ? REQUESTS_HANGING : 1;
 
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
+					    .mem_off = i * 4096,
+					    .len = 4096 };
 	delay_us(SLOW_US);
 	submit_reads(busy, f, m);
 	submit_reads(busy, f, m);
 	(void)usleep(400000); /* the others leave it one by one */
-	for (unsigned i = 0; i < nr; i++) {
-		add_pieces(stuck, hang, m);
-		(void)usleep(10000);
-	}
+	for (unsigned i = 0; i < nr; i++)
+		add_pieces(stuck, hang, m, segs);
 	for (unsigned i = 0; i < 6; i++) {
 		if (i % 2)
 			add(rig_q, f, m, i * SMALL, PST_PATH_DIRECT, t_in_ms(10000));
