@@ -65,6 +65,7 @@ static int engine_start(struct engine *e)
 	uint64_t start = now_ns(), has_stream, proven;
 	int r;
 
+	e->nr_clogged = e->nr_usual; /* until they begin, and some may not */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
 	e->pieces_look = UINT64_MAX;

@@ -101,7 +101,7 @@ struct worker {
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
-	bool clogged;              /* by operations in its I/O context */
+	bool clogged;              /* by operations in its I/O context, or it has not begun */
 	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool spare;                /* as it went to sleep */
@@ -158,7 +158,7 @@ struct engine {
 	unsigned nr_workers;
 	unsigned nr_usual;   /* of these, workers that take requests of all kinds, */
 	unsigned nr_needed;  /* and those that keep the device busy; under the lock, as are: */
-	unsigned nr_clogged; /* of all */
+	unsigned nr_clogged; /* of the usual ones */
 	struct {
 		uint64_t start;     /* when nr_needed was looked at; since then */
 		unsigned nr;        /* jobs were taken, */

@@ -601,6 +601,7 @@ struct job *pool_take(struct engine *e, struct share *s, struct worker *w)
 	if (!j)
 		return NULL; /* a share is being made: its slots are just being had */
 	p->nr_free--;
+	p->nr_busy += !s->nr_slots;
 	if (s->nr_slots++ < SLOT_RESERVED)
 		p->unmet--;
 	return j;
@@ -622,6 +623,7 @@ void pool_give(struct engine *e, struct share *s, struct job *j)
 	p->nr_free++;
 	if (--s->nr_slots < SLOT_RESERVED)
 		p->unmet++;
+	p->nr_busy -= !s->nr_slots;
 	if (p->nr_slots <= p->max_slots)
 		return;
 	own_put_all(e);

@@ -40,6 +40,7 @@ struct pool {
 	struct list *roomy; /* none before it has a free slot */
 	unsigned ages;      /* of the next arena */
 	unsigned nr_slots, nr_free;
+	unsigned nr_busy;    /* shares that have a slot */
 	unsigned max_slots;  /* its part of the bound */
 	unsigned unmet;      /* free slots that shares below SLOT_RESERVED may claim */
 	bool growing;        /* asked for, or under way */

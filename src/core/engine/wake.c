@@ -53,7 +53,7 @@ static bool has_part(const struct share *s)
 {
 	const struct engine *e = s->engine;
 
-	return 2 * s->nr_copying * e->pool.nr_shares >= atomic_load(&e->copier.nr);
+	return 2 * s->nr_copying * e->pool.nr_busy >= atomic_load(&e->copier.nr);
 }
 
 /*
@@ -174,13 +174,21 @@ static struct worker *idlest_sleeper(struct engine *e, unsigned nr)
 	return best;
 }
 
+/* Is there a usual worker that is not clogged? */
+static bool one_is_clear(const struct engine *e)
+{
+	return e->nr_clogged < e->nr_usual;
+}
+
+/* A clogged worker would leave it to one that is clear, which is awake if it was not found. */
 void engine_wake_of(struct engine *e, unsigned nr)
 {
-	struct worker *w = engine_waits_for_disk(e) ? first_sleeper(e, nr) : NULL;
+	bool cold = engine_waits_for_disk(e);
+	struct worker *w = cold ? first_sleeper(e, nr) : NULL;
 
 	if (!w)
 		w = idlest_sleeper(e, nr);
-	if (w)
+	if (w && (cold || !w->clogged || !one_is_clear(e)))
 		worker_wake(w);
 }
 
@@ -235,18 +243,16 @@ void worker_count_ops(struct worker *w)
 	if (likely(clogged == w->clogged))
 		return;
 	w->clogged = clogged;
-	w->engine->nr_clogged += clogged ? 1 : -1u;
+	if (place(w) < w->engine->nr_usual)
+		w->engine->nr_clogged += clogged ? 1 : -1u;
 }
 
-/* Of several that are clogged, some go on when all usual ones are. */
+/* If all usual ones are clogged they go on. */
 static _cold_ bool clogged_leaves(struct engine *e)
 {
-	struct worker *w = idlest_sleeper(e, e->nr_usual);
-
-	if (e->nr_clogged >= e->nr_usual)
+	if (!one_is_clear(e))
 		return false;
-	if (w && !w->clogged)
-		worker_wake(w);
+	engine_wake_one(e);
 	return true;
 }
 

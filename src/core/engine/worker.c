@@ -258,6 +258,7 @@ int worker_stream(struct worker *w)
 int worker_init(struct worker *w, struct engine *e)
 {
 	w->engine = e;
+	w->clogged = true;
 	own_files_init(&w->files);
 	w->efd = -1;
 	list_init(&w->to_copy);
