@@ -403,8 +403,7 @@ static void share_flush(struct share *s)
 		next = r->next;
 		jobs += activate(r);
 	}
-	if (first)
-		wake_for(e, first, jobs);
+	wake_for(e, first, jobs);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -58,7 +58,8 @@ static bool has_part(const struct share *s)
 
 /*
  * So many workers, the first ones, may take the request's jobs.  Small pieces from all over a file
- * wait for memory, and keep all busy.  What does not wait for the device needs the others still.
+ * wait for memory, and keep all busy.  Jobs of queues with less than their part do not wait for the
+ * device, and any usual worker serves them.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {
@@ -180,7 +181,6 @@ static bool one_is_clear(const struct engine *e)
 	return e->nr_clogged < e->nr_usual;
 }
 
-/* A clogged worker would leave it to one that is clear, which is awake if it was not found. */
 void engine_wake_of(struct engine *e, unsigned nr)
 {
 	bool cold = engine_waits_for_disk(e);
@@ -247,7 +247,7 @@ void worker_count_ops(struct worker *w)
 		w->engine->nr_clogged += clogged ? 1 : -1u;
 }
 
-/* If all usual ones are clogged they go on. */
+/* Where all usual workers are clogged, they go on. */
 static _cold_ bool clogged_leaves(struct engine *e)
 {
 	if (!one_is_clear(e))

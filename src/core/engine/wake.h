@@ -31,7 +31,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one);
  * that sleeps was woken then.
  */
 bool worker_leaves(const struct worker *w);
-/* Is it clogged?  If operations that hang fill its context, what it takes would hang, too. */
+/* Is it clogged?  If operations that hang fill its context, jobs that it takes would hang, too. */
 void worker_count_ops(struct worker *w);
 /* Are there requests, and others take their jobs? */
 bool worker_is_spare(const struct worker *w);
@@ -42,8 +42,11 @@ void worker_took(struct worker *w, const struct job *j);
 void engine_begin(struct engine *e);
 
 void worker_wake(struct worker *w);
-/* Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited
- * for the first. */
+/*
+ * Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited
+ * for the first.  A clogged one would leave the jobs to one that is not, which is awake if none
+ * was found.
+ */
 void engine_wake_of(struct engine *e, unsigned nr);
 /* Likewise of those that may take the first request that has something to start. */
 void engine_wake_one(struct engine *e);

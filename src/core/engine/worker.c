@@ -23,7 +23,7 @@
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled */
 #define ENOUGH 4u          /* workers that are at work look often at the copier's batches */
-#define SPARE_NS 10000000u /* then a worker that is spare looks if those that are not hang */
+#define SPARE_NS 10000000u /* after which a spare worker looks whether the others hang */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
 static bool spin_for_copy(struct worker *w)
