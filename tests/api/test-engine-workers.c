@@ -257,12 +257,6 @@ static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_m
 	return nr;
 }
 
-static void needs_counts(void)
-{
-	if (access("/proc/self/io", R_OK) < 0)
-		T_SKIP("a kernel that counts each thread's bytes");
-}
-
 /* A device that is behind has nothing from workers that fill more slots. */
 static void a_device_that_is_behind_needs_fewer(void)
 {
@@ -272,7 +266,8 @@ static void a_device_that_is_behind_needs_fewer(void)
 
 	engine_needs_stub();
 	usual = needs_workers();
-	needs_counts();
+	if (access("/proc/self/io", R_OK) < 0)
+		T_SKIP("a kernel that counts each thread's bytes");
 	f = engine_warm_file(0, FILE_LEN);
 	m = rig_alloc(rig_dev, FILE_LEN);
 	delay_us(SLOW_US);
@@ -480,6 +475,28 @@ static void scattered_pieces_of_memory_end_it(void)
 	pst_mem_free(m);
 }
 
+/* Pieces of a file and of memory, apart in the file. */
+static void fill_apart(struct pst_seg *segs, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
+					    .mem_off = i * 4096,
+					    .len = 4096 };
+}
+
+/* Others' reads, one at a time. */
+static void others_go_on(struct pst_file *f, struct pst_file *normal, struct pst_mem *m)
+{
+	for (unsigned i = 0; i < 6; i++) {
+		if (i % 2)
+			add(rig_q, f, m, i * SMALL, PST_PATH_DIRECT, t_in_ms(10000));
+		else
+			add(rig_q, normal, m, i * SMALL, PST_PATH_CACHED, t_in_ms(10000));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		T_EQ(rig_reap1(rig_q).res, SMALL);
+	}
+}
+
 /* Reads of so many pieces that hang, four of which have more operations than a worker's I/O context
  * takes, unless the backend has 64 threads for them. */
 #define PIECES_HANGING 256u
@@ -495,10 +512,7 @@ static void hang_pieces(struct pst_queue *q, struct pst_file *hang, struct pst_m
 	struct pst_io io = rig_io(PST_OP_READ, hang, m, 0, 0, 0);
 	uint64_t end = t_hang();
 
-	for (unsigned i = 0; i < PIECES_HANGING; i++)
-		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
-					    .mem_off = i * 4096,
-					    .len = 4096 };
+	fill_apart(segs, PIECES_HANGING);
 	io.segs = segs;
 	io.nr_segs = nr_pieces_hanging();
 	io.deadline_ns = PST_NO_DEADLINE;
@@ -513,7 +527,7 @@ static void hang_pieces(struct pst_queue *q, struct pst_file *hang, struct pst_m
 	}
 }
 
-/* While a disk is waited for: others' reads, one at a time. */
+/* While a disk is waited for. */
 static void behind_pieces_that_hang(struct pst_file *f, struct pst_file *hang,
 				    struct pst_file *normal)
 {
@@ -522,14 +536,7 @@ static void behind_pieces_that_hang(struct pst_file *f, struct pst_file *hang,
 
 	(void)wakes_of_read(f, m);
 	hang_pieces(stuck, hang, m);
-	for (unsigned i = 0; i < 6; i++) {
-		if (i % 2)
-			add(rig_q, f, m, i * SMALL, PST_PATH_DIRECT, t_in_ms(10000));
-		else
-			add(rig_q, normal, m, i * SMALL, PST_PATH_CACHED, t_in_ms(10000));
-		T_EQ(pst_queue_submit(rig_q), 1);
-		T_EQ(rig_reap1(rig_q).res, SMALL);
-	}
+	others_go_on(f, normal, m);
 	fusefs_stop(&fs);
 	for (unsigned i = 0; i < 4; i++)
 		(void)rig_reap1(stuck);
@@ -592,24 +599,14 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
 	unsigned nr = rig_backend == PST_BACKEND_URING ? REQUESTS_HANGING : 1;
 
-	for (unsigned i = 0; i < RIG_NR(segs); i++)
-		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
-					    .mem_off = i * 4096,
-					    .len = 4096 };
+	fill_apart(segs, RIG_NR(segs));
 	delay_us(SLOW_US);
 	submit_reads(busy, f, m);
 	submit_reads(busy, f, m);
 	(void)usleep(400000); /* the others leave it one by one */
 	for (unsigned i = 0; i < nr; i++)
 		add_pieces(stuck, hang, m, segs);
-	for (unsigned i = 0; i < 6; i++) {
-		if (i % 2)
-			add(rig_q, f, m, i * SMALL, PST_PATH_DIRECT, t_in_ms(10000));
-		else
-			add(rig_q, normal, m, i * SMALL, PST_PATH_CACHED, t_in_ms(10000));
-		T_EQ(pst_queue_submit(rig_q), 1);
-		T_EQ(rig_reap1(rig_q).res, SMALL);
-	}
+	others_go_on(f, normal, m);
 	delay_us(0);
 	reap_reads(busy);
 	reap_reads(busy);
@@ -624,7 +621,6 @@ static void behind_a_device_that_is_behind(struct pst_file *f, struct pst_file *
 static void pieces_that_hang_beside_a_device_that_is_behind(void)
 {
 	engine_needs_stub();
-	needs_counts();
 	with_fuse(behind_a_device_that_is_behind);
 }
 
