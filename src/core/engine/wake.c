@@ -18,6 +18,7 @@
 
 #define BEHIND_NS 300000u /* a device that is behind by so much more needs a worker less, */
 #define BEHIND_MIN MIB(4) /* unless no more bytes than these wait for it; */
+#define LESS_NS 20000000u /* and a queue has less than its part for so long */
 #define WINDOW MIB(16)    /* looked at after so many bytes of jobs, a few batches of the copier */
 
 static unsigned place(const struct worker *w)
@@ -48,18 +49,28 @@ static unsigned nr_now(const struct engine *e)
 	return MIN(e->nr_needed + e->nr_clogged, e->nr_usual);
 }
 
-/* Has the queue its part of what waits for the device, or nearly? */
-static bool has_part(const struct share *s)
+/*
+ * Has the queue its part of what waits for the device, or nearly, or not for long now?  The requests
+ * of several queues take turns, those of one after the other's, so that each has nothing there for
+ * a few milliseconds.
+ */
+static bool has_part(struct share *s)
 {
 	const struct engine *e = s->engine;
 
-	return 2 * s->nr_copying * e->pool.nr_busy >= atomic_load(&e->copier.nr);
+	if (2 * s->nr_copying * e->pool.nr_busy >= atomic_load(&e->copier.nr)) {
+		s->less_since = 0;
+		return true;
+	}
+	if (!s->less_since)
+		s->less_since = now_ns();
+	return now_ns() - s->less_since < LESS_NS;
 }
 
 /*
  * So many workers, the first ones, may take the request's jobs.  Small pieces from all over a file
- * wait for memory, and keep all busy.  Jobs of queues with less than their part do not wait for the
- * device, and any usual worker serves them.
+ * wait for memory, and keep all busy.  Jobs of queues that have less than their part do not wait
+ * for the device, and any usual worker serves them.
  */
 static unsigned nr_for(const struct engine *e, const struct req *r)
 {

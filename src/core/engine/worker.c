@@ -22,7 +22,8 @@
 #define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
 #define POLL_NS 20000u     /* between two looks at what can only be polled */
-#define ENOUGH 4u          /* workers that are at work look often at the copier's batches */
+#define ENOUGH 4u          /* workers that are at work look often at the copier's batches, */
+#define WATCH_NS 100000u   /* and one that only watches them after each of their jobs */
 #define SPARE_NS 10000000u /* after which a spare worker looks whether the others hang */
 
 /* A short copy on a stream that can only be polled is done before a sleep would end. */
@@ -105,6 +106,12 @@ static uint64_t pieces_nap(struct engine *e)
 	return at - MIN(now, at);
 }
 
+/* Nanoseconds until the worker looks again at copies that can only be polled. */
+static uint64_t poll_nap(const struct worker *w, bool copying)
+{
+	return copying || !enough_are_awake(w->engine) ? POLL_NS : WATCH_NS;
+}
+
 /* Sleep until the I/O context, the streams or a new request has something for us. */
 static void worker_sleep(struct worker *w, bool watches)
 {
@@ -114,9 +121,8 @@ static void worker_sleep(struct worker *w, bool watches)
 	struct pollfd pfd[3] = { { .fd = w->efd, .events = POLLIN },
 				 { .fd = sfd, .events = POLLIN },
 				 { .fd = cfd, .events = POLLIN } };
-	bool copying = !list_empty(&w->copying) || !list_empty(&w->to_copy);
-	bool polls = (copying && sfd < 0) || (watches && cfd < 0);
-	uint64_t ns = polls || w->flush_again ? POLL_NS : UINT64_MAX;
+	bool copying = sfd < 0 && (!list_empty(&w->copying) || !list_empty(&w->to_copy));
+	uint64_t ns = copying || (watches && cfd < 0) ? poll_nap(w, copying) : UINT64_MAX;
 	struct timespec nap;
 	eventfd_t v;
 
@@ -124,6 +130,8 @@ static void worker_sleep(struct worker *w, bool watches)
 		return;
 	if (mem_stream_fd(e->copier.stream) < 0 && spin_for_batch(w, watches))
 		return;
+	if (w->flush_again)
+		ns = POLL_NS;
 	/* Another's write ends without waking us, and so does a request that is stopped. */
 	if (w->mover.parked || w->mover.blocked)
 		ns = MIN(ns, NAP_NS);

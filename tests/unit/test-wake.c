@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which worker may take a job, while a device is behind.
+ */
+#include "rig.h"
+
+#include "core/engine/engine.h"
+#include "core/engine/share.h"
+#include "core/engine/wake.h"
+#include "core/queue/req.h"
+
+#define USUAL 6u
+#define NEEDED 2u
+#define LESS_MS 20u /* for so long a queue with less than its part counts as one that has it */
+
+static struct engine e;
+static struct share busy, other;
+
+static struct req request(struct share *s, enum pst_op op)
+{
+	struct req r = { .total = MIB(1), .one_piece = true };
+
+	r.io.op = op;
+	r.seg.len = MIB(1);
+	r.eng.share = s;
+	return r;
+}
+
+/* Two queues with slots; all that waits for the device is of one of them. */
+static void begin(void)
+{
+	e = (struct engine){ .nr_workers = USUAL, .nr_usual = USUAL };
+	e.worker_jobs = 8;
+	e.slot_size = MIB(1);
+	list_init(&e.active);
+	for (unsigned i = 0; i < USUAL; i++)
+		e.workers[i].engine = &e;
+	engine_begin(&e);
+	e.nr_needed = NEEDED;
+	e.pool.nr_busy = 2;
+	e.pool.nr_shares = 2;
+	atomic_store(&e.copier.nr, 20);
+	atomic_store(&e.copier.nr_bytes, MIB(20));
+	busy = (struct share){ .engine = &e, .nr_slots = 22, .nr_copying = 20 };
+	other = (struct share){ .engine = &e, .nr_slots = 2 };
+}
+
+/* How many workers, the first ones, may take the request's next job. */
+static unsigned takers(struct req *r)
+{
+	unsigned nr = 0;
+
+	cursor_init(&r->cur, &r->seg, 1);
+	while (nr < USUAL && worker_may_take(&e.workers[nr], r, false))
+		nr++;
+	for (unsigned i = nr; i < USUAL; i++)
+		T_CHECK(!worker_may_take(&e.workers[i], r, false));
+	return nr;
+}
+
+static void reads_that_wait_for_the_device_have_few(void)
+{
+	struct req read = request(&busy, PST_OP_READ), write = request(&busy, PST_OP_WRITE);
+
+	begin();
+	T_EQ(takers(&read), NEEDED);
+	T_EQ(takers(&write), USUAL);
+	atomic_store(&e.copier.nr_bytes, 0);
+	T_EQ(takers(&read), USUAL);
+}
+
+/* Queues take turns, and between them each has nothing at the device for a moment. */
+static void a_queue_with_less_has_few_at_first_and_then_all(void)
+{
+	struct req read = request(&other, PST_OP_READ);
+
+	begin();
+	T_EQ(takers(&read), NEEDED);
+	(void)usleep((LESS_MS + 1) * 1000);
+	T_EQ(takers(&read), USUAL);
+	T_EQ(takers(&read), USUAL);
+	other.nr_copying = 5; /* half of its part */
+	T_EQ(takers(&read), NEEDED);
+	other.nr_copying = 4;
+	T_EQ(takers(&read), NEEDED);
+	(void)usleep((LESS_MS + 1) * 1000);
+	T_EQ(takers(&read), USUAL);
+}
+
+static void queues_without_a_slot_have_no_part(void)
+{
+	struct req read = request(&busy, PST_OP_READ);
+
+	begin();
+	busy.nr_copying = 8; /* of 20: it shares with one, and not with all that there are */
+	e.pool.nr_shares = 16;
+	e.pool.nr_busy = 1;
+	(void)takers(&read);
+	(void)usleep((LESS_MS + 1) * 1000);
+	T_EQ(takers(&read), USUAL);
+	e.pool.nr_busy = 2;
+	T_EQ(takers(&read), NEEDED);
+}
+
+/* Each that is clogged has another in its place, as have those that never began. */
+static void clogged_workers_do_not_count(void)
+{
+	struct req read = request(&busy, PST_OP_READ);
+
+	begin();
+	e.nr_clogged = 1;
+	T_EQ(takers(&read), NEEDED + 1);
+	e.nr_clogged = USUAL;
+	T_EQ(takers(&read), USUAL);
+}
+
+int main(void)
+{
+	rig_init();
+	T_RUN(reads_that_wait_for_the_device_have_few);
+	T_RUN(a_queue_with_less_has_few_at_first_and_then_all);
+	T_RUN(queues_without_a_slot_have_no_part);
+	T_RUN(clogged_workers_do_not_count);
+	return rig_done();
+}
