@@ -166,7 +166,7 @@ void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result r
 
 		(void)pthread_mutex_lock(&ctx->lock);
 		if (ctx->waiting.head)
-			(void)pthread_cond_signal(&ctx->work);
+			(void)pthread_cond_broadcast(&ctx->work);
 		(void)pthread_mutex_unlock(&ctx->lock);
 	}
 	(void)pthread_mutex_unlock(&all.lock);
@@ -247,8 +247,9 @@ static void *work(void *arg);
 /* With the lock: something waits, and this thread may not come to it. */
 static void have_thread(struct test_ctx *ctx)
 {
+	/* All of them: glibc may lose a signal to one of several (bug 25847). */
 	if (ctx->nr_idle)
-		(void)pthread_cond_signal(&ctx->work);
+		(void)pthread_cond_broadcast(&ctx->work);
 	else if (ctx->nr_threads < NR_THREADS_MAX &&
 		 thread_start(&ctx->threads[ctx->nr_threads], work, ctx) == 0)
 		ctx->nr_threads++;

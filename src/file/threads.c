@@ -9,6 +9,10 @@
  * call.  An operation that hangs keeps its I/O context, and with it the pool.  NR_THREADS_MAX
  * operations that hang leave no thread for the others, which can then only be cancelled.
  *
+ * Each thread sleeps on a condition variable of its own, and that which slept last is woken first.
+ * Of several that sleep on one, pthread_cond_signal(3) may wake none: glibc loses a signal then
+ * (sourceware.org, bug 25847; Debian 12 has it), and an operation would wait for the next.
+ *
  * Lock order: life_lock, pool.lock.  An I/O context's lock is never held together with these.
  */
 #include <assert.h>
@@ -39,20 +43,22 @@ struct threads_ctx {
 };
 
 struct pool_thread {
-	struct pool_thread *next; /* in pool.gone */
+	struct pool_thread *next; /* in pool.asleep or pool.gone */
 	pthread_t thread;
+	pthread_cond_t wake;
+	bool woken; /* since it went to sleep */
 };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t work;      /* queued is not empty, or stop */
 	pthread_cond_t none_left; /* nr_threads fell to 0 */
 	struct io_fifo queued;
 	unsigned nr_queued;
 	unsigned nr_threads; /* that take work */
 	unsigned nr_idle;
 	bool stop;
-	struct pool_thread *gone; /* those that went: to be joined */
+	struct pool_thread *asleep; /* and not woken yet: the last one first */
+	struct pool_thread *gone;   /* those that went: to be joined */
 } pool = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Guards the beginning and the end of the pool. */
@@ -147,8 +153,40 @@ static void deliver(struct threads_ctx *ctx, struct io_op *op)
 
 /* ------------------------------------------------------------------- pool */
 
-/* With pool.lock.  The next operation, or NULL when the calling worker is to end. */
-static struct io_op *next_op(void)
+/* With pool.lock: wake the thread that slept last; false if none sleeps. */
+static bool wake_one(void)
+{
+	struct pool_thread *w = pool.asleep;
+
+	if (!w)
+		return false;
+	pool.asleep = w->next;
+	w->woken = true;
+	(void)pthread_cond_signal(&w->wake);
+	return true;
+}
+
+/* With pool.lock: until the thread is woken, or that time.  0 or ETIMEDOUT. */
+static int nap(struct pool_thread *w, uint64_t until)
+{
+	struct pool_thread **at = &pool.asleep;
+	int r = 0;
+
+	w->woken = false;
+	w->next = pool.asleep;
+	pool.asleep = w;
+	while (!w->woken && r != ETIMEDOUT)
+		r = cond_wait_until(&w->wake, &pool.lock, until);
+	if (w->woken)
+		return 0;
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+	return r;
+}
+
+/* With pool.lock.  The next operation, or NULL when the calling thread is to end. */
+static struct io_op *next_op(struct pool_thread *w)
 {
 	uint64_t until = now_ns() + IDLE_NS;
 
@@ -159,7 +197,7 @@ static struct io_op *next_op(void)
 		if (pool.stop)
 			return NULL;
 		pool.nr_idle++;
-		r = cond_wait_until(&pool.work, &pool.lock, last ? PST_NO_DEADLINE : until);
+		r = nap(w, last ? PST_NO_DEADLINE : until);
 		pool.nr_idle--;
 		if (r == ETIMEDOUT && !pool.queued.head && pool.nr_threads > 1)
 			return NULL;
@@ -176,7 +214,7 @@ static void *work(void *arg)
 	(void)pthread_setname_np(pthread_self(), "pst-io");
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.nr_idle--; /* see spawn() */
-	while ((op = next_op())) {
+	while ((op = next_op(w))) {
 		struct threads_ctx *ctx = op->ctx_data;
 
 		(void)pthread_mutex_unlock(&pool.lock);
@@ -192,6 +230,12 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static void thread_free(struct pool_thread *w)
+{
+	(void)pthread_cond_destroy(&w->wake);
+	free(w);
+}
+
 /* With pool.lock.  0 or -EAGAIN with a sentence. */
 static int spawn(void)
 {
@@ -200,9 +244,10 @@ static int spawn(void)
 
 	if (!w)
 		return err_set(EAGAIN, "no memory to start a thread for file operations");
+	cond_init_monotonic(&w->wake);
 	r = thread_start(&w->thread, work, w);
 	if (r < 0) {
-		free(w);
+		thread_free(w);
 		return r;
 	}
 	pool.nr_threads++;
@@ -230,7 +275,7 @@ static void join_gone(struct pool_thread *w)
 	for (; w; w = next) {
 		next = w->next;
 		(void)pthread_join(w->thread, NULL);
-		free(w);
+		thread_free(w);
 	}
 }
 
@@ -238,16 +283,13 @@ static int pool_start(void)
 {
 	int r;
 
-	cond_init_monotonic(&pool.work);
 	cond_init_monotonic(&pool.none_left);
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.stop = false;
 	r = spawn();
 	(void)pthread_mutex_unlock(&pool.lock);
-	if (r < 0) {
-		(void)pthread_cond_destroy(&pool.work);
+	if (r < 0)
 		(void)pthread_cond_destroy(&pool.none_left);
-	}
 	return r;
 }
 
@@ -255,12 +297,12 @@ static void pool_stop(void)
 {
 	(void)pthread_mutex_lock(&pool.lock);
 	pool.stop = true;
-	(void)pthread_cond_broadcast(&pool.work);
+	while (wake_one())
+		;
 	while (pool.nr_threads)
 		(void)pthread_cond_wait(&pool.none_left, &pool.lock);
 	(void)pthread_mutex_unlock(&pool.lock);
 	join_gone(TAKE_PTR(pool.gone));
-	(void)pthread_cond_destroy(&pool.work);
 	(void)pthread_cond_destroy(&pool.none_left);
 }
 
@@ -368,8 +410,8 @@ static int threads_flush(struct io_ctx *base)
 		io_fifo_push(&pool.queued, op);
 	pool.nr_queued += nr;
 	grow();
-	for (unsigned i = 0; i < MIN(nr, pool.nr_idle); i++)
-		(void)pthread_cond_signal(&pool.work);
+	for (unsigned i = 0; i < nr && wake_one(); i++)
+		;
 	gone = TAKE_PTR(pool.gone);
 	(void)pthread_mutex_unlock(&pool.lock);
 	join_gone(gone);

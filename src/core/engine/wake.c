@@ -50,9 +50,9 @@ static unsigned nr_now(const struct engine *e)
 }
 
 /*
- * Has the queue its part of what waits for the device, or nearly, or not for long now?  The requests
- * of several queues take turns, those of one after the other's, so that each has nothing there for
- * a few milliseconds.
+ * Has the queue its part of what waits for the device, or nearly, or had it a moment ago?  The
+ * requests of several queues take turns, those of one behind the other's, so that each has nothing
+ * there for a few milliseconds.
  */
 static bool has_part(struct share *s)
 {
