@@ -97,6 +97,7 @@ struct worker {
 	struct own_files files;    /* read in many pieces */
 	struct mem_stream *stream; /* of writes, and of many pieces without a list; NULL at first */
 	int efd;                   /* wakes it: new requests, its I/O context */
+	atomic_bool begun;         /* it has all that it needs */
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */

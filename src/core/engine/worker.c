@@ -50,7 +50,7 @@ static bool enough_are_awake(const struct engine *e)
 	unsigned nr = 0;
 
 	for (unsigned i = 0; i < e->nr_workers; i++)
-		nr += !e->workers[i].sleeping;
+		nr += e->workers[i].begun && !e->workers[i].sleeping;
 	return nr >= ENOUGH;
 }
 
@@ -233,6 +233,7 @@ static void *worker_main(void *arg)
 	/* Naps are short; the kernel would make each 50 us longer. */
 	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	go_on = worker_begin(w);
+	w->begun = go_on;
 	while (go_on) {
 		bool moved = order_watch(e), watches;
 		struct job *j;
