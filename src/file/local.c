@@ -644,11 +644,14 @@ static bool local_file_place(const struct file *file, char *buf, size_t size)
 static int64_t local_file_read_now(const struct file *f, void *buf, uint64_t off, uint64_t len)
 {
 	const struct iovec v = { buf, len };
-	/* File systems in memory have every byte there, and know no RWF_NOWAIT. */
-	int flags = f->caps & FILE_RESIDENT ? 0 : RWF_NOWAIT;
-	/* The C library's call is a cancellation point. */
-	long n = syscall(SYS_preadv2, local_of(f)->fd, &v, 1, off, 0l, flags);
+	long n;
 
+	/* File systems in memory have every byte there, and know no RWF_NOWAIT.  The C library's
+	 * calls are cancellation points. */
+	if (f->caps & FILE_RESIDENT)
+		n = syscall(SYS_pread64, local_of(f)->fd, buf, len, off);
+	else
+		n = syscall(SYS_preadv2, local_of(f)->fd, &v, 1, off, 0l, RWF_NOWAIT);
 	return n < 0 ? -errno : n;
 }
 
