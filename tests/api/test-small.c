@@ -342,6 +342,54 @@ static void given_up_while_waiting(void)
 
 /* ------------------------------------------------------- beside others' work */
 
+/* Small reads in one submit, behind one that the engine has: how many went by a window, and did the
+ * first?  The last must. */
+static unsigned by_window_behind_another(struct pst_mem *to, bool *ret_first)
+{
+	enum { NR = 64 };
+	struct pst_io io = rig_io(PST_OP_READ, file, to, LEN - 4096, LEN - 4096, 4096);
+	struct pst_queue *q = rig_queue(rig_backend, NR + 1);
+	bool by[NR + 1] = { false };
+	unsigned nr = 0;
+
+	io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
+	T_OK(pst_queue_prep(q, &io));
+	for (unsigned i = 1; i <= NR; i++) {
+		io = rig_io(PST_OP_READ, file, to, 4096 * i, 4096 * i, 4096);
+		io.user_data = i;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR + 1);
+	for (unsigned i = 0; i <= NR; i++) {
+		struct pst_done d = rig_reap1(q);
+
+		T_EQ(d.res, 4096);
+		T_CHECK(d.user_data <= NR);
+		by[d.user_data] = d.paths & BIT(WINDOW);
+		nr += by[d.user_data];
+	}
+	T_EQ(rig_mem_differs(to, 4096, 4096 * NR, SEED, 4096), 4096 * NR);
+	T_CHECK(by[NR]);
+	*ret_first = by[1];
+	pst_queue_free(q);
+	return nr;
+}
+
+/* A long window is not opened for a few small requests that go with others; a short one is. */
+static void windows_for_many(void)
+{
+	struct pst_mem *large = rig_alloc("soft", RIG_MIB(64));
+	bool first;
+
+	open_data(false);
+	T_CHECK(by_window_behind_another(large, &first) < 64);
+	T_CHECK(!first);
+	T_EQ(by_window_behind_another(large, &first), 64);
+	T_EQ(by_window_behind_another(mem, &first), 64);
+	pst_mem_free(large);
+	close_data();
+}
+
 #define LONG (RIG_MIB(1) / 2)
 
 /* A request on a file that hangs: the engine has it, and a worker waits for it or not. */
@@ -447,6 +495,7 @@ int main(void)
 	RIG_RUN_BACKENDS(threads);
 	RIG_RUN_BACKENDS(paths_are_told);
 	RIG_RUN_BACKENDS(given_up_while_waiting);
+	RIG_RUN_BACKENDS(windows_for_many);
 	RIG_RUN_BACKENDS(lone_reads);
 	return rig_done();
 }

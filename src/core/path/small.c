@@ -10,6 +10,8 @@
  * memory.  caller.c does the file operations of both.  If a read turns out not to be resident, the
  * engine does all of it.
  *
+ * While an engine works for the queue, a window is opened only where many have asked for it.
+ *
  * window/cost.c measures how many bytes are few enough, when the first window on that kind of
  * memory is proven.  A small request has at most SMALL_PIECES pieces.  While the engine works for
  * other queues, a lone read of up to LONE_MAX bytes counts as small, too (engine/lone.c).
@@ -148,6 +150,9 @@ static int small_fits(struct req *r)
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
+		return -1;
+	/* Nobody waits for one that goes with others. */
+	if (r->q->nr_engine && !window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
 	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &r->caller.hold,
 			     &err);

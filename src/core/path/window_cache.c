@@ -22,6 +22,7 @@
 #include "core/queue/object.h"
 
 #define CACHED_LEN MIB(64)
+#define ASKED_LEN MIB(4) /* mapped and unmapped while one small request is staged */
 #define IDLE_NS (100 * NSEC_PER_MSEC)
 #define USED_NS (5 * NSEC_PER_MSEC) /* when one was used is known this exactly */
 #define APERTURE_SHARE 4u           /* one part in so many is for cached windows */
@@ -41,6 +42,7 @@ struct cached_window {
 	_Atomic(struct window *) window;
 	atomic_int err;        /* why there is none; 0: not tried */
 	_Atomic uint64_t used; /* when it was last taken, to a few milliseconds */
+	atomic_uint asked;     /* by window_cache_pays() */
 	struct user_count counts[NR_USER_COUNTS];
 };
 
@@ -114,6 +116,11 @@ static struct window *cached_window_window(struct cached_window *v)
 		pthread_mutex_unlock(&lock);
 	}
 	return w;
+}
+
+static uint64_t cached_window_len(const struct region *r, uint64_t off)
+{
+	return MIN(CACHED_LEN, r->alloc->size - off);
 }
 
 static bool cached_window_in_use(struct cached_window *v)
@@ -191,7 +198,7 @@ static struct window *cached_window_open(const struct holder *by, struct region 
 	struct window_src src = {
 		.alloc = r->alloc,
 		.off = off,
-		.len = MIN(CACHED_LEN, r->alloc->size - off),
+		.len = cached_window_len(r, off),
 		.rights = r->alloc->rights,
 	};
 	struct pst_window_opts o = { .sz = sizeof(o) };
@@ -252,6 +259,18 @@ const struct window *window_cache_get(const struct holder *by, struct region *r,
 		atomic_store_explicit(&v->used, by->now, memory_order_relaxed);
 	*hold = &v->hold;
 	return w;
+}
+
+bool window_cache_pays(struct region *r, uint64_t off)
+{
+	struct window_cache *vs = window_cache_of(r);
+	uint64_t asked, len = cached_window_len(r, align_down(off, CACHED_LEN));
+	struct cached_window *v = vs ? &vs->v[off / CACHED_LEN] : NULL;
+
+	if (!v || atomic_load_explicit(&v->window, memory_order_relaxed))
+		return true;
+	asked = 1 + atomic_fetch_add_explicit(&v->asked, 1, memory_order_relaxed);
+	return asked * ASKED_LEN >= len;
 }
 
 void window_cache_free(struct region *r)

@@ -16,6 +16,11 @@ struct window;
  */
 const struct window *window_cache_get(const struct holder *by, struct region *r, uint64_t off,
 				      uint64_t *ret_at, struct hold **hold, int *ret_err);
+/*
+ * Is that window open, or is it worth opening?  To map and unmap a long one takes longer than to
+ * stage some small requests, so that has to be asked for it often enough.
+ */
+bool window_cache_pays(struct region *r, uint64_t off);
 /* Nobody uses the region any more, which has cached windows. */
 void window_cache_free(struct region *r);
 
