@@ -43,6 +43,19 @@ static void the_drivers_copies_are_synchronous(void)
 	T_EQ(state().sync_memops, 0);
 }
 
+/* Threads that start copies go first, but an allocation does not wait for ever. */
+static void copies_start_first(void)
+{
+	struct cuda_dev *d = cuda_device(0);
+	uint64_t begun = now_ns();
+
+	T_EQ(atomic_load(&d->nr_starting), 0);
+	atomic_fetch_add(&d->nr_starting, 1);
+	mem_free(alloc(5000));
+	T_CHECK(now_ns() - begun >= CUDA_LET_NS);
+	atomic_fetch_sub(&d->nr_starting, 1);
+}
+
 static void limits_are_said(void)
 {
 	struct stub_cuda_state before = state();
@@ -306,6 +319,7 @@ int main(void)
 		return t_done();
 	T_RUN(bytes_come_back);
 	T_RUN(the_drivers_copies_are_synchronous);
+	T_RUN(copies_start_first);
 	T_RUN(limits_are_said);
 	T_RUN(wraps_know_their_allocation);
 	T_RUN(strange_memory);

@@ -8,6 +8,7 @@
  * that hold the range and no more, because the addresses behind may not be mapped.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -212,6 +213,19 @@ static void sync_memops(cu_ptr base)
 	(void)cu.cuPointerSetAttribute(&on, CU_PTR_SYNC_MEMOPS, base);
 }
 
+/*
+ * Let those go first who start copies.  The driver has one lock for both, and is not fair: threads
+ * that allocate one piece of memory after the other would keep copies waiting for milliseconds, and
+ * the device idle.
+ */
+static void let_copies_start(const struct cuda_dev *d)
+{
+	uint64_t begun = now_ns();
+
+	while (atomic_load(&d->nr_starting) && now_ns() - begun < CUDA_LET_NS)
+		(void)sched_yield();
+}
+
 /* ------------------------------------------------------------------- alloc */
 
 int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc **ret)
@@ -233,6 +247,7 @@ int cuda_alloc(unsigned device, uint64_t len, uint32_t flags, struct mem_alloc *
 	r = cuda_enter(&scope, d, c->ctx);
 	if (r < 0)
 		return r;
+	let_copies_start(d);
 	e = cu.cuMemAlloc_v2(&va, len);
 	if (e == CU_OUT_OF_MEMORY)
 		return err_set(ENOMEM,

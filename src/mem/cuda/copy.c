@@ -519,7 +519,9 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 	if (r < 0)
 		return r;
 	fault = fault_hit(FAULT_MEM_COPY);
+	(void)atomic_fetch_add(&st->d->nr_starting, 1);
 	r = fault ? 0 : start(st, &b, &started);
+	(void)atomic_fetch_sub(&st->d->nr_starting, 1);
 	if (r == -EAGAIN)
 		return err_set(EAGAIN, "the stream has %u small pieces under way", TILES);
 	if (r < 0 && !started)
@@ -572,8 +574,9 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 	if (r < 0)
 		return r;
 	fault = fault_hit(FAULT_MEM_COPY);
-	if (!fault)
-		r = cuda_gather(st->d, v, nr, st->stream);
+	(void)atomic_fetch_add(&st->d->nr_starting, 1);
+	r = fault ? 0 : cuda_gather(st->d, v, nr, st->stream);
+	(void)atomic_fetch_sub(&st->d->nr_starting, 1);
 	if (r < 0)
 		return r;
 	st->path = PST_PATH_GATHER;

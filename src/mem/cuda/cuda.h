@@ -60,6 +60,9 @@ struct cuda_dev {
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
 	_Atomic bool no_barriers;   /* it has no stream memory operations */
+
+	atomic_uint nr_starting;  /* threads that start copies now, or wait for the driver to; */
+#define CUDA_LET_NS NSEC_PER_MSEC /* allocations wait for them no longer */
 };
 
 /* The driver is initialized and has devices: 0, or -ENODEV with a sentence. */
