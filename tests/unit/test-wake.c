@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which worker may take a job, while a device is behind.
+ * Which worker may take a job while a device is behind, and which is woken while a disk is waited
+ * for.
  */
+#include <sys/eventfd.h>
+
 #include "rig.h"
 
 #include "core/engine/engine.h"
@@ -114,6 +117,35 @@ static void clogged_workers_do_not_count(void)
 	T_EQ(takers(&read), USUAL);
 }
 
+/* While a disk is waited for. */
+static void one_that_was_woken_is_about_to_look(void)
+{
+	struct req read = request(&busy, PST_OP_READ);
+
+	begin();
+	for (unsigned i = 0; i < 8; i++)
+		engine_count_cold(&e);
+	T_CHECK(engine_waits_for_disk(&e));
+	for (unsigned i = 0; i < 3; i++) {
+		e.workers[i].efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		e.workers[i].sleeping = true;
+	}
+	list_add_tail(&e.active, &read.eng.active);
+	e.pool.nr_free = 8;
+	T_CHECK(worker_leaves(&e.workers[4]));
+	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
+	/* Others leave it to that one, and wake no other. */
+	T_CHECK(worker_leaves(&e.workers[3]));
+	engine_wake_one(&e);
+	T_CHECK(e.workers[1].sleeping && e.workers[2].sleeping);
+	/* Once it has looked, it is busy. */
+	e.workers[0].woken = false;
+	T_CHECK(worker_leaves(&e.workers[3]));
+	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
+	for (unsigned i = 0; i < 3; i++)
+		(void)close(e.workers[i].efd);
+}
+
 int main(void)
 {
 	rig_init();
@@ -121,5 +153,6 @@ int main(void)
 	T_RUN(a_queue_with_less_has_few_at_first_and_then_all);
 	T_RUN(queues_without_a_slot_have_no_part);
 	T_RUN(clogged_workers_do_not_count);
+	T_RUN(one_that_was_woken_is_about_to_look);
 	return rig_done();
 }

@@ -153,15 +153,19 @@ static bool has_sgl(struct job *j)
 					    job_copies(j, v, 0), j->sgl_room, &j->sgl) == 1;
 }
 
-/* Has a CPU copied some of its bytes, or does the device copy them from their source? */
+/* Has a CPU copied most of its bytes, or does the device copy them from their source?  O_DIRECT
+ * leaves the edges of a piece to others. */
 static bool is_warm(const struct job *j)
 {
 	const struct plan *p = &j->req->plan;
-	bool warm = j->mapped;
+	uint64_t by_cpu = 0, all = 0;
 
-	for (unsigned i = 0; i < p->nr_hops; i++)
-		warm |= j->hop_bytes[i] && path_ops_of(p->hop[i])->copies;
-	return warm;
+	for (unsigned i = 0; i < p->nr_hops; i++) {
+		all += j->hop_bytes[i];
+		if (path_ops_of(p->hop[i])->copies)
+			by_cpu += j->hop_bytes[i];
+	}
+	return j->mapped || 2 * by_cpu > all;
 }
 
 /*

@@ -151,14 +151,14 @@ static bool is_full(const struct worker *w)
 	return w->nr_jobs >= COLD_MOST || all_are_full(w->engine);
 }
 
-/* While a disk is waited for: of the first nr workers the first that sleeps and may take more, or
- * NULL. */
+/* While a disk is waited for: of the first nr workers the first that may take more, if it sleeps or
+ * was just woken and is about to look; or NULL. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
-		if (w->sleeping && w->nr_jobs < COLD_MOST && !w->clogged)
+		if ((w->sleeping || w->woken) && w->nr_jobs < COLD_MOST && !w->clogged)
 			return w;
 	}
 	return NULL;
