@@ -554,6 +554,7 @@ static int new_file(const struct file_ops *ops, struct file *lower, struct file 
 		.flags = lower->flags,
 		.caps = lower->caps & p.caps,
 		.writers = lower->writers,
+		.disk = p.disk,
 	};
 	if (f->file.caps & FILE_DIRECT) {
 		f->file.mem_align = lower->mem_align;

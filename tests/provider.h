@@ -34,7 +34,8 @@ struct test_plan {
 	int open_err;       /* -errno of every open(), 0: none */
 	int ctx_err;        /* -errno of every I/O context to come */
 	int sync_err;       /* -errno with which I/O contexts refuse to take syncs, 0: none */
-	uint64_t hang_off;  /* operations that begin there hang; UINT64_MAX: none */
+	uint8_t disk; /* on which files lie that are opened from now on, as file/disk.h counts */
+	uint64_t hang_off; /* operations that begin there hang; UINT64_MAX: none */
 };
 
 #define TEST_PLAN                                          \

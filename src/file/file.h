@@ -51,6 +51,7 @@ struct file {
 				  * writes of every kind may be under way at once */
 	_Atomic bool direct_bad; /* an operation by IO_OP_DIRECT was refused: none from now on */
 	_Atomic int warm;        /* core's memory of how often CACHED hit; see plan.c */
+	uint8_t disk;            /* the disk that it lies on, as disk.h counts them */
 	char name[16];           /* of the file system or service, for people */
 };
 

@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "file/disk.h"
 #include "file/index.h"
 #include "file/local.h"
 
@@ -434,6 +435,7 @@ static int complete(struct local_file *f, const struct stat *st, int direct, con
 		r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->file.writers);
 	if (r == 0)
 		f->idx = index_get(&index_table, 1, &f->gen);
+	f->file.disk = (uint8_t)disk_of(f->dev);
 	return r;
 }
 

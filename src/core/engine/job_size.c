@@ -42,6 +42,11 @@ static bool next_is_ready(const struct req *r, uint64_t min)
 	       s->ops->ready(s, pc.file_off, MIN(pc.len, MIB(1)), false);
 }
 
+bool req_is_ready(const struct req *r)
+{
+	return next_is_ready(r, 1);
+}
+
 bool req_is_long(const struct req *r)
 {
 	return next_is_ready(r, LONG_PIECE);
@@ -80,7 +85,7 @@ uint64_t engine_part(const struct req *r)
 	unsigned idle = 1; /* the worker that takes the job */
 
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
-	    next_is_ready(r, 1))
+	    req_is_ready(r))
 		return e->slot_size;
 	if (piece && r->total >= SCATTERED_PIECES * piece && e->nr_workers >= SCATTERED_WORKERS)
 		return scattered_part(r, piece);

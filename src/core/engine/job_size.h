@@ -10,6 +10,8 @@
 
 /* Are small pieces next, and many of them? */
 bool req_is_scattered(const struct req *r);
+/* Can the device copy the next piece from where it is? */
+bool req_is_ready(const struct req *r);
 /*
  * Is a long piece next that needs no slot?  Copying it costs the CPU nothing, and the device the
  * least if it goes together with others.  So one worker takes them for all.

@@ -74,6 +74,67 @@ static bool after_transfers(struct req *r)
 	return turn == TRANSFERS_SLOT || r->eng.redo;
 }
 
+/* ------------------------------------------------------------------- disks */
+
+/* The disk that the request reads, as far as one knows before.  Memory held the file's last bytes:
+ * then none. */
+static unsigned disk_read_by(const struct req *r)
+{
+	const struct path_ops *ops = path_ops_of(r->plan.hop[0]);
+	const struct file *f = req_file(r);
+
+	if (likely(f->disk == DISK_NONE) || r->io.op == PST_OP_WRITE)
+		return DISK_NONE;
+	return ops->now && ops->now(f) ? DISK_NONE : f->disk;
+}
+
+/* Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go
+ * on. */
+static bool disk_is_busy(const struct req *r)
+{
+	const struct share *s = r->eng.share;
+	const struct engine *e = s->engine;
+	unsigned disk;
+
+	if (likely(!e->nr_busy_disks))
+		return false;
+	disk = disk_read_by(r);
+	return disk != DISK_NONE && e->disk_bytes[disk] >= DISK_BYTES &&
+	       s->disk_bytes * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
+}
+
+/* So many bytes more, or fewer. */
+static void disk_count(struct job *j, uint64_t len)
+{
+	struct engine *e = j->engine;
+	uint64_t *bytes = &e->disk_bytes[j->disk];
+
+	e->nr_busy_disks -= *bytes >= DISK_BYTES;
+	*bytes += len;
+	e->nr_busy_disks += *bytes >= DISK_BYTES;
+	j->req->eng.share->disk_bytes += len;
+}
+
+static void disk_read_begin(struct job *j)
+{
+	j->disk = (uint8_t)disk_read_by(j->req);
+	if (likely(j->disk == DISK_NONE))
+		return;
+	j->disk_len = j->len;
+	disk_count(j, j->disk_len);
+}
+
+/* The bytes have come, or nobody waits for them any more. */
+static void disk_read_end(struct job *j)
+{
+	if (likely(j->disk == DISK_NONE))
+		return;
+	disk_count(j, -j->disk_len);
+	j->disk = DISK_NONE;
+}
+
+/* ------------------------------------------------------------------- turns */
+
 /* A slot with the request's next pieces; NULL: there is no slot for it now. */
 static struct job *take_job(struct worker *w, struct req *r)
 {
@@ -91,6 +152,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
+	disk_read_begin(j);
 	worker_took(w, j);
 	r->eng.nr_jobs++;
 	list_add_tail(&r->eng.jobs, &j->of_req);
@@ -150,7 +212,7 @@ struct job *engine_next(struct worker *w)
 		struct req *r = list_entry(el, struct req, eng.active);
 		bool by_one;
 
-		if (!after_transfers(r))
+		if (!after_transfers(r) || disk_is_busy(r))
 			continue;
 		by_one = req_is_long(r);
 		if (!worker_may_take(w, r, by_one)) {
@@ -217,6 +279,7 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
+		disk_read_end(j);
 		if (!own)
 			give_copier(e, j);
 	}
@@ -286,6 +349,7 @@ static void job_done(struct engine *e, struct job *j)
 	struct share *s = r->eng.share;
 
 	leave_copier(j);
+	disk_read_end(j);
 	if (!j->lost)
 		j->worker->nr_jobs--;
 	if (!r->eng.dead)
@@ -459,11 +523,14 @@ static void jobs_lost(struct req *r)
 		if (!j->lost)
 			j->worker->nr_jobs--;
 		j->lost = true;
+		disk_read_end(j);
 	}
 }
 
 void engine_stop_locked(struct req *r, int err)
 {
+	struct engine *e = r->eng.share->engine;
+
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->eng.active);
@@ -473,6 +540,9 @@ void engine_stop_locked(struct req *r, int err)
 		r->plan.pieces->stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);
+	/* What hangs keeps nobody waiting for its disk now. */
+	if (!list_empty(&e->active))
+		engine_wake_one(e);
 }
 
 static void engine_stop(struct req *r, int err)

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Documentation/ABI/stable/sysfs-block in the kernel: the hardware queues of a disk are the folders
+ * mq/0, mq/1 and so on.  A partition lies in the folder of its disk.  A mapped volume (LVM,
+ * dm-crypt) and an MD array have no queues of their own; slaves/ leads to what they lie on.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/sysfs.h"
+#include "file/disk.h"
+
+#define KNOWN 64u /* devices */
+#define LAYERS 8u /* of volumes above a disk */
+#define PATH_LEN 512u
+
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		dev_t dev;
+		unsigned disk;
+	} known[KNOWN];
+	unsigned nr_known;
+	dev_t disks[DISKS]; /* by number; 0 is none */
+	unsigned nr_disks;  /* DISK_NONE among them */
+} table = { .lock = PTHREAD_MUTEX_INITIALIZER, .nr_disks = 1 };
+
+static bool exists(const char *at, const char *name)
+{
+	char path[PATH_LEN];
+
+	return snprintf(path, sizeof(path), "%s/%s", at, name) < (int)sizeof(path) &&
+	       access(path, F_OK) == 0;
+}
+
+/* "254:16" */
+static bool read_dev(const char *at, const char *name, dev_t *ret)
+{
+	char path[PATH_LEN], line[32];
+	unsigned major, minor;
+
+	if (snprintf(path, sizeof(path), "%s/%s", at, name) >= (int)sizeof(path) ||
+	    sysfs_line(path, line, sizeof(line)) < 0 || sscanf(line, "%u:%u", &major, &minor) != 2)
+		return false;
+	*ret = makedev(major, minor);
+	return true;
+}
+
+/* What the volume lies on, if that is one device. */
+static bool only_slave(const char *at, dev_t *ret)
+{
+	char path[PATH_LEN], name[300];
+	struct dirent *e;
+	unsigned nr = 0;
+	DIR *dir;
+
+	if (snprintf(path, sizeof(path), "%s/slaves", at) >= (int)sizeof(path))
+		return false;
+	dir = opendir(path);
+	if (!dir)
+		return false;
+	while ((e = readdir(dir)) != NULL)
+		if (e->d_name[0] != '.' && nr++ == 0)
+			(void)snprintf(name, sizeof(name), "slaves/%s/dev", e->d_name);
+	(void)closedir(dir);
+	return nr == 1 && read_dev(at, name, ret);
+}
+
+bool disk_has_one_queue(const char *root, dev_t dev, dev_t *ret_disk)
+{
+	char at[PATH_LEN];
+
+	for (unsigned i = 0; i < LAYERS; i++) {
+		if (snprintf(at, sizeof(at), "%s/sys/dev/block/%u:%u", root, major(dev),
+			     minor(dev)) >= (int)sizeof(at))
+			return false;
+		if (exists(at, "mq/0")) {
+			*ret_disk = dev;
+			return !exists(at, "mq/1");
+		}
+		if (!(exists(at, "partition") ? read_dev(at, "../dev", &dev)
+					      : only_slave(at, &dev)))
+			return false;
+	}
+	return false;
+}
+
+/* Under the lock. */
+static unsigned number_of(dev_t disk)
+{
+	unsigned i = 1;
+
+	while (i < table.nr_disks && table.disks[i] != disk)
+		i++;
+	if (i == DISKS)
+		return DISK_NONE;
+	if (i == table.nr_disks)
+		table.disks[table.nr_disks++] = disk;
+	return i;
+}
+
+/* Under the lock. */
+static unsigned look_up(dev_t dev)
+{
+	unsigned number = DISK_NONE;
+	dev_t disk;
+
+	for (unsigned i = 0; i < table.nr_known; i++)
+		if (table.known[i].dev == dev)
+			return table.known[i].disk;
+	if (table.nr_known == KNOWN)
+		return DISK_NONE;
+	if (disk_has_one_queue("", dev, &disk))
+		number = number_of(disk);
+	table.known[table.nr_known].dev = dev;
+	table.known[table.nr_known++].disk = number;
+	return number;
+}
+
+unsigned disk_of(dev_t dev)
+{
+	unsigned number;
+
+	/* Numbers of file systems without a disk begin with 0. */
+	if (!major(dev))
+		return DISK_NONE;
+	(void)pthread_mutex_lock(&table.lock);
+	number = look_up(dev);
+	(void)pthread_mutex_unlock(&table.lock);
+	return number;
+}

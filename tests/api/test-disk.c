@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bytes of a disk with one queue that an engine has read at a time (file/disk.h): enough, and
+ * nobody else waits for them.
+ */
+#include "rig.h"
+
+#include "core/engine/engine.h"
+#include "provider.h"
+
+#define SEED 8
+#define LEN RIG_MIB(64)
+
+/* Reads of files on the disk wait here. */
+static struct test_gate gate;
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static struct pst_file *open_on(unsigned disk, struct test_gate *at)
+{
+	struct test_plan plan = TEST_PLAN;
+	struct pst_file *f;
+
+	plan.caps = 0;
+	plan.disk = (uint8_t)disk;
+	test_provider_plan(&plan);
+	test_gate_use(at);
+	f = rig_open(rig_path("data"), RIG_R);
+	test_gate_use(NULL);
+	return f;
+}
+
+static void begin(void)
+{
+	gate = (struct test_gate){ .deaf = true };
+	rig_make(rig_path("data"), SEED, LEN);
+	file = open_on(1, &gate);
+	mem = rig_alloc("soft:0", LEN);
+}
+
+static void end(void)
+{
+	file = pst_file_close(file);
+	mem = pst_mem_free(mem);
+	while (atomic_load(&gate.files))
+		(void)usleep(1000);
+}
+
+static void submit(struct pst_queue *q, struct pst_file *f, uint64_t len)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, mem, 0, 0, len);
+
+	io.user_data = len;
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+}
+
+/* So many jobs have so many bytes. */
+static unsigned jobs(uint64_t bytes)
+{
+	return (unsigned)(bytes / engine_slot_size());
+}
+
+/* Reads that wait at the gate: as many as are wanted, and then no more. */
+static unsigned held(unsigned want)
+{
+	uint64_t until = t_hang();
+
+	while (atomic_load(&gate.held[TEST_BAR_READ]) < want && t_now() < until)
+		(void)usleep(1000);
+	(void)usleep(20000);
+	return atomic_load(&gate.held[TEST_BAR_READ]);
+}
+
+static void take(struct pst_queue *q, uint64_t len)
+{
+	struct pst_done d = rig_reap1(q);
+
+	T_EQ(d.res, (int64_t)len);
+}
+
+static void enough_at_a_time(void)
+{
+	begin();
+	submit(rig_q, file, LEN);
+	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(rig_q, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	end();
+}
+
+static void no_bound_elsewhere(void)
+{
+	struct pst_file *other;
+
+	begin();
+	other = open_on(DISK_NONE, &gate);
+	submit(rig_q, other, LEN);
+	T_CHECK(held(jobs(DISK_BYTES) + 1) > jobs(DISK_BYTES));
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(rig_q, LEN);
+	other = pst_file_close(other);
+	end();
+}
+
+static void others_have_their_part(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+	struct pst_file *other;
+
+	begin();
+	other = open_on(DISK_NONE, NULL);
+	submit(rig_q, file, LEN);
+	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	/* Of another disk. */
+	submit(q, other, LEN);
+	take(q, LEN);
+	/* Of this one, in a queue that has nothing of it yet. */
+	submit(q, file, LEN);
+	T_EQ(held(jobs(DISK_BYTES + DISK_BYTES / 2)), jobs(DISK_BYTES + DISK_BYTES / 2));
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(q, LEN);
+	take(rig_q, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	pst_queue_free(q);
+	other = pst_file_close(other);
+	end();
+}
+
+/* Nobody waits for what was stopped, though it may hang. */
+static void what_was_stopped_counts_no_more(void)
+{
+	struct pst_done d;
+
+	begin();
+	submit(rig_q, file, LEN);
+	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	submit(rig_q, file, LEN / 2);
+	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	T_EQ(pst_queue_cancel(rig_q, LEN), 1);
+	T_EQ(held(2 * jobs(DISK_BYTES)), 2 * jobs(DISK_BYTES));
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	for (unsigned i = 0; i < 2; i++) {
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, d.user_data == LEN ? -ECANCELED : (int64_t)(LEN / 2));
+	}
+	T_EQ(rig_mem_differs(mem, 0, LEN / 2, SEED, 0), LEN / 2);
+	end();
+}
+
+int main(void)
+{
+	rig_init();
+	/* The double takes the environment's plan with the first file that is opened. */
+	rig_make(rig_path("data"), SEED, LEN);
+	pst_file_close(rig_open(rig_path("data"), RIG_R));
+	RIG_RUN_BACKENDS(enough_at_a_time);
+	RIG_RUN_BACKENDS(no_bound_elsewhere);
+	RIG_RUN_BACKENDS(others_have_their_part);
+	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);
+	return rig_done();
+}
