@@ -435,7 +435,8 @@ static int complete(struct local_file *f, const struct stat *st, int direct, con
 		r = writers_get(f->dev, f->block_device ? 0 : f->ino, &f->file.writers);
 	if (r == 0)
 		f->idx = index_get(&index_table, 1, &f->gen);
-	f->file.disk = (uint8_t)disk_of(f->dev);
+	if (!(f->file.caps & FILE_MAY_HANG))
+		f->file.disk = (uint8_t)disk_of(f->dev);
 	return r;
 }
 

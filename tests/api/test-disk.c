@@ -149,6 +149,63 @@ static void what_was_stopped_counts_no_more(void)
 	end();
 }
 
+/* Other reads of the queue and of the disk wait for those that hang only for a while. */
+static void what_hangs_counts_no_more(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+	struct pst_file *good;
+	struct pst_done d;
+
+	begin();
+	good = open_on(1, NULL);
+	submit(q, file, LEN);
+	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	for (unsigned i = 0; i < 4; i++) {
+		submit(q, good, LEN / 2);
+		d = rig_reap1(q);
+		T_EQ(d.res, LEN / 2);
+	}
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(q, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	pst_queue_free(q);
+	good = pst_file_close(good);
+	end();
+}
+
+/* Many requests that wait, some of which are stopped, and none is forgotten. */
+static void many_wait(void)
+{
+	enum { NR = 400, SMALL = 131072 };
+	struct pst_queue *q = rig_queue(rig_backend, NR);
+	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, SMALL);
+	unsigned canceled = 0, stopped = 0;
+
+	begin();
+	io.file = file;
+	io.mem = mem;
+	for (unsigned i = 0; i < NR; i++) {
+		io.file_off = io.mem_off = i * (uint64_t)SMALL % LEN;
+		io.user_data = i;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	T_EQ(held((unsigned)(DISK_BYTES / SMALL)), DISK_BYTES / SMALL);
+	for (unsigned i = 0; i < NR; i += 3)
+		stopped += pst_queue_cancel(q, i) == 1;
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_done d = rig_reap1(q);
+
+		T_CHECK(d.res == SMALL || d.res == -ECANCELED);
+		canceled += d.res == -ECANCELED;
+	}
+	T_EQ(canceled, stopped);
+	T_CHECK(stopped > NR / 4);
+	pst_queue_free(q);
+	end();
+}
+
 int main(void)
 {
 	rig_init();
@@ -159,5 +216,7 @@ int main(void)
 	RIG_RUN_BACKENDS(no_bound_elsewhere);
 	RIG_RUN_BACKENDS(others_have_their_part);
 	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);
+	RIG_RUN_BACKENDS(what_hangs_counts_no_more);
+	RIG_RUN_BACKENDS(many_wait);
 	return rig_done();
 }

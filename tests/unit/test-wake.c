@@ -142,11 +142,6 @@ static void one_that_was_woken_is_about_to_look(void)
 	e.workers[0].woken = false;
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
-	/* While a disk has enough to read, nobody is woken for it. */
-	e.workers[1].woken = false;
-	e.nr_busy_disks = 1;
-	T_CHECK(!worker_leaves(&e.workers[3]));
-	T_CHECK(e.workers[2].sleeping);
 	for (unsigned i = 0; i < 3; i++)
 		(void)close(e.workers[i].efd);
 }

@@ -68,11 +68,15 @@ static int engine_start(struct engine *e)
 	e->nr_clogged = e->nr_usual; /* until they begin, and some may not */
 	e->slot_size = engine_slot_size();
 	e->slot_bytes = e->slot_size + (e->ops->sgl_write ? MEM_SGL_BYTES : 0);
-	e->pieces_look = UINT64_MAX;
+	e->look = UINT64_MAX;
 	mutex_init_brief(&e->lock); /* all workers woken for the same request want it */
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
+	for (unsigned i = 0; i < DISKS; i++) {
+		list_init(&e->disks[i].jobs);
+		list_init(&e->disks[i].parked);
+	}
 	pool_init(e);
 	order_init(e);
 	r = copier_init(e);

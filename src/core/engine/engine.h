@@ -33,12 +33,13 @@
 #define JOB_PIECES 256u     /* pieces in one slot */
 #define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
-#define DISK_BYTES MIB(16)  /* of a disk with one queue that jobs read at a time */
-#define CTX_DEPTH 512u      /* file operations of one worker */
-#define WORKERS_MAX 15u     /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
-#define WORKERS_USUAL 12u   /* of which so many take requests of all kinds */
-#define SHARED_MIN KIB(256) /* a read beyond this is shared out, see engine_part(), */
-#define PART_MIN KIB(128)   /* in jobs of at least that */
+#define DISK_BYTES MIB(16)  /* of a disk with one queue that jobs read at a time, */
+#define DISK_OLD_NS (500 * NSEC_PER_MSEC) /* but for those that have not come after so long */
+#define CTX_DEPTH 512u                    /* file operations of one worker */
+#define WORKERS_MAX 15u                   /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
+#define WORKERS_USUAL 12u                 /* of which so many take requests of all kinds */
+#define SHARED_MIN KIB(256)               /* a read beyond this is shared out, see engine_part(), */
+#define PART_MIN KIB(128)                 /* in jobs of at least that */
 #define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */
 #define LONG_JOBS 48u       /* so many jobs at most */
 
@@ -85,8 +86,10 @@ struct job {
 	bool at_copier;                /* counted in worker->nr_copying, */
 	bool warm;                     /* and in nr_warm */
 	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
-	uint8_t disk;                  /* in engine->disk_bytes are, unless it is DISK_NONE, */
-	uint64_t disk_len;             /* so many bytes of the job */
+	uint8_t disk;                  /* in engine->disks, unless it is DISK_NONE, are */
+	uint64_t disk_len;             /* so many bytes of the job, */
+	uint64_t disk_since;           /* since then */
+	struct list of_disk;           /* its jobs */
 	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
 	struct span spans[JOB_PIECES];
@@ -139,17 +142,21 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_reqs;           /* activated, and neither stopped nor handed back */
-	unsigned nr_lone;           /* reads that their callers copy: lone.c */
-	unsigned nr_cold;           /* jobs in a row that waited for a disk alone, up to a few */
-	uint64_t disk_bytes[DISKS]; /* that jobs read now; by disks as disk.h counts them; */
-	unsigned nr_busy_disks;     /* with DISK_BYTES or more */
+	unsigned nr_reqs; /* activated, and neither stopped nor handed back */
+	unsigned nr_lone; /* reads that their callers copy: lone.c */
+	unsigned nr_cold; /* jobs in a row that waited for a disk alone, up to a few */
+	struct {
+		uint64_t bytes;     /* that jobs read now, */
+		struct list jobs;   /* these, the first to begin first */
+		struct list parked; /* requests that wait until it has less to read */
+	} disks[DISKS];             /* as disk.h counts them */
+	bool parks;                 /* one of them has parked requests, or had */
 	atomic_uint nr_stopping;    /* threads that wait until segments are built, */
 	pthread_cond_t built;       /* for this */
 	struct worker *watcher;     /* who sleeps until the copier's batches end, or NULL */
 	bool stop;
 
-	uint64_t pieces_look; /* when to ask again paths that move pieces without slots */
+	uint64_t look; /* when to ask again paths that move pieces without slots, and old disks */
 
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 

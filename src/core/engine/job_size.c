@@ -55,9 +55,10 @@ bool req_is_long(const struct req *r)
 /* Has no other request anything to start? */
 static bool is_alone(const struct req *r)
 {
-	const struct list *active = &r->eng.share->engine->active, *first = active->next;
+	const struct engine *e = r->eng.share->engine;
+	const struct list *active = &e->active, *first = active->next;
 
-	return first == active || (first == &r->eng.active && first->next == active);
+	return !e->parks && (first == active || (first == &r->eng.active && first->next == active));
 }
 
 /*

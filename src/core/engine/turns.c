@@ -70,7 +70,7 @@ static bool after_transfers(struct req *r)
 		return false;
 	}
 	if (turn == TRANSFERS_LATER && !cursor_at_end(&r->cur))
-		e->pieces_look = now_ns() + LOOK_NS;
+		e->look = now_ns() + LOOK_NS;
 	return turn == TRANSFERS_SLOT || r->eng.redo;
 }
 
@@ -94,34 +94,24 @@ static bool disk_is_busy(const struct req *r)
 {
 	const struct share *s = r->eng.share;
 	const struct engine *e = s->engine;
-	unsigned disk;
+	unsigned disk = disk_read_by(r);
 
-	if (likely(!e->nr_busy_disks))
-		return false;
-	disk = disk_read_by(r);
-	return disk != DISK_NONE && e->disk_bytes[disk] >= DISK_BYTES &&
+	return unlikely(disk != DISK_NONE) && e->disks[disk].bytes >= DISK_BYTES &&
 	       s->disk_bytes * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
-}
-
-/* So many bytes more, or fewer. */
-static void disk_count(struct job *j, uint64_t len)
-{
-	struct engine *e = j->engine;
-	uint64_t *bytes = &e->disk_bytes[j->disk];
-
-	e->nr_busy_disks -= *bytes >= DISK_BYTES;
-	*bytes += len;
-	e->nr_busy_disks += *bytes >= DISK_BYTES;
-	j->req->eng.share->disk_bytes += len;
 }
 
 static void disk_read_begin(struct job *j)
 {
+	struct engine *e = j->engine;
+
 	j->disk = (uint8_t)disk_read_by(j->req);
 	if (likely(j->disk == DISK_NONE))
 		return;
 	j->disk_len = j->len;
-	disk_count(j, j->disk_len);
+	j->disk_since = about_now_ns();
+	e->disks[j->disk].bytes += j->disk_len;
+	j->req->eng.share->disk_bytes += j->disk_len;
+	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
 }
 
 /* The bytes have come, or nobody waits for them any more. */
@@ -129,8 +119,55 @@ static void disk_read_end(struct job *j)
 {
 	if (likely(j->disk == DISK_NONE))
 		return;
-	disk_count(j, -j->disk_len);
+	j->engine->disks[j->disk].bytes -= j->disk_len;
+	j->req->eng.share->disk_bytes -= j->disk_len;
+	list_del(&j->of_disk);
 	j->disk = DISK_NONE;
+}
+
+/* Requests that wait for a disk are not looked at one by one each time. */
+static void park(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
+
+	list_del(&r->eng.active);
+	list_add_tail(&e->disks[req_file(r)->disk].parked, &r->eng.active);
+	e->parks = true;
+}
+
+/* What hangs keeps no others waiting: it is counted no longer. */
+static void disk_forget_old(struct engine *e, unsigned disk)
+{
+	struct list *jobs = &e->disks[disk].jobs;
+	uint64_t now = about_now_ns();
+
+	while (!list_empty(jobs)) {
+		struct job *j = list_first(jobs, struct job, of_disk);
+
+		if (now - j->disk_since < DISK_OLD_NS)
+			break;
+		disk_read_end(j);
+	}
+}
+
+/* The first request that waits for a disk, of each disk: may it start something now? */
+static _noinline_ void unpark(struct engine *e)
+{
+	e->parks = false;
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct list *parked = &e->disks[i].parked;
+		struct req *r;
+
+		if (list_empty(parked))
+			continue;
+		disk_forget_old(e, i);
+		r = list_first(parked, struct req, eng.active);
+		if (!disk_is_busy(r))
+			list_move_tail(&e->active, &r->eng.active);
+		e->parks = true;
+	}
+	if (e->parks)
+		e->look = about_now_ns() + DISK_OLD_NS / 4;
 }
 
 /* ------------------------------------------------------------------- turns */
@@ -202,8 +239,10 @@ struct job *engine_next(struct worker *w)
 	pthread_mutex_lock(&e->lock);
 	woken = w->woken;
 	w->woken = false;
-	e->pieces_look = UINT64_MAX;
+	e->look = UINT64_MAX;
 	worker_count_ops(w);
+	if (unlikely(e->parks))
+		unpark(e);
 	if (worker_leaves(w)) {
 		pthread_mutex_unlock(&e->lock);
 		return NULL;
@@ -212,8 +251,12 @@ struct job *engine_next(struct worker *w)
 		struct req *r = list_entry(el, struct req, eng.active);
 		bool by_one;
 
-		if (!after_transfers(r) || disk_is_busy(r))
+		if (!after_transfers(r))
 			continue;
+		if (disk_is_busy(r)) {
+			park(r);
+			continue;
+		}
 		by_one = req_is_long(r);
 		if (!worker_may_take(w, r, by_one)) {
 			leaves |= woken || r->plan.pieces;
@@ -541,7 +584,7 @@ void engine_stop_locked(struct req *r, int err)
 	order_stop(r);
 	hand_back_if_idle(r);
 	/* What hangs keeps nobody waiting for its disk now. */
-	if (!list_empty(&e->active))
+	if (!list_empty(&e->active) || e->parks)
 		engine_wake_one(e);
 }
 

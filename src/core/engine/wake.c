@@ -139,7 +139,7 @@ static bool all_are_full(const struct engine *e)
  * queue's reserve is? */
 static bool all_have_room(const struct engine *e)
 {
-	return !e->nr_busy_disks && !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
+	return !all_are_full(e) && e->pool.nr_free > e->pool.unmet;
 }
 
 /* Has the worker as many jobs as it should?  Where they wait for a disk, it may have some that

@@ -91,14 +91,13 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	return false;
 }
 
-/* Nanoseconds until the worker asks a path without slots again whether it has room; UINT64_MAX for
- * never. */
-static uint64_t pieces_nap(struct engine *e)
+/* Nanoseconds until the worker looks again for what nobody wakes it for; UINT64_MAX for never. */
+static uint64_t look_nap(struct engine *e)
 {
 	uint64_t at, now;
 
 	pthread_mutex_lock(&e->lock);
-	at = e->pieces_look;
+	at = e->look;
 	pthread_mutex_unlock(&e->lock);
 	if (likely(at == UINT64_MAX))
 		return at;
@@ -138,7 +137,7 @@ static void worker_sleep(struct worker *w, bool watches)
 	if (w->spare)
 		ns = MIN(ns, SPARE_NS);
 	ns = MIN(ns, order_nap(w));
-	ns = MIN(ns, pieces_nap(e));
+	ns = MIN(ns, look_nap(e));
 	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
 	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
 	(void)e->backend->arm(w->ctx, w->efd, true);
