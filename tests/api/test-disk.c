@@ -12,7 +12,7 @@
 #define LEN RIG_MIB(64)
 
 /* Reads of files on the disk wait here. */
-static struct test_gate gate;
+static struct test_gate gate = { .deaf = true };
 static struct pst_file *file;
 static struct pst_mem *mem;
 
@@ -32,7 +32,7 @@ static struct pst_file *open_on(unsigned disk, struct test_gate *at)
 
 static void begin(void)
 {
-	gate = (struct test_gate){ .deaf = true };
+	test_gate_set(&gate, TEST_BAR_READ, TEST_SHUT);
 	rig_make(rig_path("data"), SEED, LEN);
 	file = open_on(1, &gate);
 	mem = rig_alloc("soft:0", LEN);
