@@ -15,6 +15,7 @@
 static struct test_gate gate = { .deaf = true };
 static struct pst_file *file;
 static struct pst_mem *mem;
+static uint64_t begun;
 
 static struct pst_file *open_on(unsigned disk, struct test_gate *at)
 {
@@ -36,6 +37,7 @@ static void begin(void)
 	rig_make(rig_path("data"), SEED, LEN);
 	file = open_on(1, &gate);
 	mem = rig_alloc("soft:0", LEN);
+	begun = t_now();
 }
 
 static void end(void)
@@ -61,15 +63,20 @@ static unsigned jobs(uint64_t bytes)
 	return (unsigned)(bytes / engine_slot_size());
 }
 
-/* Reads that wait at the gate: as many as are wanted, and then no more. */
-static unsigned held(unsigned want)
+/* Reads wait at the gate: so many, and then no more.  Those that have waited for half a second are
+ * not counted by the engine, so a slow machine may have more. */
+static void expect_held(unsigned want)
 {
+	atomic_uint *held = &gate.held[TEST_BAR_READ];
 	uint64_t until = t_hang();
 
-	while (atomic_load(&gate.held[TEST_BAR_READ]) < want && t_now() < until)
+	while (atomic_load(held) < want && t_now() < until)
 		(void)usleep(1000);
 	(void)usleep(20000);
-	return atomic_load(&gate.held[TEST_BAR_READ]);
+	if (t_now() - begun < DISK_OLD_NS / 2)
+		T_EQ(atomic_load(held), want);
+	else
+		T_CHECK(atomic_load(held) >= want);
 }
 
 static void take(struct pst_queue *q, uint64_t len)
@@ -83,7 +90,7 @@ static void enough_at_a_time(void)
 {
 	begin();
 	submit(rig_q, file, LEN);
-	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	expect_held(jobs(DISK_BYTES));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	take(rig_q, LEN);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
@@ -97,7 +104,8 @@ static void no_bound_elsewhere(void)
 	begin();
 	other = open_on(DISK_NONE, &gate);
 	submit(rig_q, other, LEN);
-	T_CHECK(held(jobs(DISK_BYTES) + 1) > jobs(DISK_BYTES));
+	while (atomic_load(&gate.held[TEST_BAR_READ]) <= jobs(DISK_BYTES))
+		(void)usleep(1000);
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	take(rig_q, LEN);
 	other = pst_file_close(other);
@@ -112,13 +120,13 @@ static void others_have_their_part(void)
 	begin();
 	other = open_on(DISK_NONE, NULL);
 	submit(rig_q, file, LEN);
-	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	expect_held(jobs(DISK_BYTES));
 	/* Of another disk. */
 	submit(q, other, LEN);
 	take(q, LEN);
 	/* Of this one, in a queue that has nothing of it yet. */
 	submit(q, file, LEN);
-	T_EQ(held(jobs(DISK_BYTES + DISK_BYTES / 2)), jobs(DISK_BYTES + DISK_BYTES / 2));
+	expect_held(jobs(DISK_BYTES + DISK_BYTES / 2));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	take(q, LEN);
 	take(rig_q, LEN);
@@ -135,11 +143,11 @@ static void what_was_stopped_counts_no_more(void)
 
 	begin();
 	submit(rig_q, file, LEN);
-	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	expect_held(jobs(DISK_BYTES));
 	submit(rig_q, file, LEN / 2);
-	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	expect_held(jobs(DISK_BYTES));
 	T_EQ(pst_queue_cancel(rig_q, LEN), 1);
-	T_EQ(held(2 * jobs(DISK_BYTES)), 2 * jobs(DISK_BYTES));
+	expect_held(2 * jobs(DISK_BYTES));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	for (unsigned i = 0; i < 2; i++) {
 		d = rig_reap1(rig_q);
@@ -159,7 +167,7 @@ static void what_hangs_counts_no_more(void)
 	begin();
 	good = open_on(1, NULL);
 	submit(q, file, LEN);
-	T_EQ(held(jobs(DISK_BYTES)), jobs(DISK_BYTES));
+	expect_held(jobs(DISK_BYTES));
 	for (unsigned i = 0; i < 4; i++) {
 		submit(q, good, LEN / 2);
 		d = rig_reap1(q);
@@ -190,7 +198,7 @@ static void many_wait(void)
 		T_OK(pst_queue_prep(q, &io));
 	}
 	T_EQ(pst_queue_submit(q), NR);
-	T_EQ(held((unsigned)(DISK_BYTES / SMALL)), DISK_BYTES / SMALL);
+	expect_held((unsigned)(DISK_BYTES / SMALL));
 	for (unsigned i = 0; i < NR; i += 3)
 		stopped += pst_queue_cancel(q, i) == 1;
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
