@@ -73,10 +73,9 @@ static int engine_start(struct engine *e)
 	(void)pthread_cond_init(&e->has_begun, NULL);
 	(void)pthread_cond_init(&e->built, NULL);
 	list_init(&e->active);
-	for (unsigned i = 0; i < DISKS; i++) {
+	list_init(&e->parking);
+	for (unsigned i = 0; i < DISKS; i++)
 		list_init(&e->disks[i].jobs);
-		list_init(&e->disks[i].parked);
-	}
 	pool_init(e);
 	order_init(e);
 	r = copier_init(e);
@@ -194,6 +193,8 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	}
 	s->engine = e;
 	s->fresh_end = &s->fresh;
+	list_init(&s->parked);
+	list_init(&s->parking);
 	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
 		 as_ms(now_ns() - start));
 	list_add_tail(&q->shares, &s->link);
@@ -247,6 +248,9 @@ void engine_unshare(struct share *s)
 	struct engine *e = s->engine;
 
 	list_del(&s->link);
+	pthread_mutex_lock(&e->lock);
+	list_del(&s->parking);
+	pthread_mutex_unlock(&e->lock);
 	pool_unreserve(e);
 	free(s);
 	engine_put(e);

@@ -146,14 +146,13 @@ struct engine {
 	unsigned nr_lone; /* reads that their callers copy: lone.c */
 	unsigned nr_cold; /* jobs in a row that waited for a disk alone, up to a few */
 	struct {
-		uint64_t bytes;     /* that jobs read now, */
-		struct list jobs;   /* these, the first to begin first */
-		struct list parked; /* requests that wait until it has less to read */
-	} disks[DISKS];             /* as disk.h counts them */
-	bool parks;                 /* one of them has parked requests, or had */
-	atomic_uint nr_stopping;    /* threads that wait until segments are built, */
-	pthread_cond_t built;       /* for this */
-	struct worker *watcher;     /* who sleeps until the copier's batches end, or NULL */
+		uint64_t bytes;   /* that jobs read now, */
+		struct list jobs; /* these, the first to begin first */
+	} disks[DISKS];           /* as disk.h counts them */
+	struct list parking;      /* shares with parked requests, or that had some, by turns */
+	atomic_uint nr_stopping;  /* threads that wait until segments are built, */
+	pthread_cond_t built;     /* for this */
+	struct worker *watcher;   /* who sleeps until the copier's batches end, or NULL */
 	bool stop;
 
 	uint64_t look; /* when to ask again paths that move pieces without slots, and old disks */

@@ -58,7 +58,8 @@ static bool is_alone(const struct req *r)
 	const struct engine *e = r->eng.share->engine;
 	const struct list *active = &e->active, *first = active->next;
 
-	return !e->parks && (first == active || (first == &r->eng.active && first->next == active));
+	return list_empty(&e->parking) &&
+	       (first == active || (first == &r->eng.active && first->next == active));
 }
 
 /*

@@ -16,6 +16,8 @@ struct share {
 	unsigned nr_slots;   /* in use; under the engine's lock, as is: */
 	unsigned nr_copying; /* jobs at the copier */
 	uint64_t disk_bytes; /* its part of those in engine->disks */
+	struct list parked;  /* requests that wait until their disk has less to read; then */
+	struct list parking; /* it is on the engine's list of these */
 	uint64_t less_since; /* they are less than its part, 0: they were not */
 	struct req *fresh;   /* of the pst_queue_submit() under way, that the engine is to get */
 	struct req **fresh_end;

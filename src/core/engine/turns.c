@@ -125,14 +125,21 @@ static void disk_read_end(struct job *j)
 	j->disk = DISK_NONE;
 }
 
+/* Somebody looks again before long, though what is read hangs. */
+static void look_soon(struct engine *e)
+{
+	e->look = MIN(e->look, about_now_ns() + DISK_OLD_NS / 4);
+}
+
 /* Requests that wait for a disk are not looked at one by one each time. */
 static void park(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct share *s = r->eng.share;
 
-	list_del(&r->eng.active);
-	list_add_tail(&e->disks[req_file(r)->disk].parked, &r->eng.active);
-	e->parks = true;
+	list_move_tail(&s->parked, &r->eng.active);
+	if (list_empty(&s->parking))
+		list_add_tail(&s->engine->parking, &s->parking);
+	look_soon(s->engine);
 }
 
 /* What hangs keeps no others waiting: it is counted no longer. */
@@ -150,24 +157,28 @@ static void disk_forget_old(struct engine *e, unsigned disk)
 	}
 }
 
-/* The first request that waits for a disk, of each disk: may it start something now? */
-static _noinline_ void unpark(struct engine *e)
+/* Of one queue the first request that is parked may start something now: queues take turns.  False:
+ * of none. */
+static _noinline_ bool unpark(struct engine *e)
 {
-	e->parks = false;
-	for (unsigned i = 0; i < DISKS; i++) {
-		struct list *parked = &e->disks[i].parked;
-		struct req *r;
+	struct list *el, *n;
 
-		if (list_empty(parked))
-			continue;
-		disk_forget_old(e, i);
-		r = list_first(parked, struct req, eng.active);
-		if (!disk_is_busy(r))
+	for (unsigned i = 0; i < DISKS; i++)
+		if (e->disks[i].bytes >= DISK_BYTES)
+			disk_forget_old(e, i);
+	list_for_each_safe (el, n, &e->parking) {
+		struct share *s = list_entry(el, struct share, parking);
+		struct req *r = list_first(&s->parked, struct req, eng.active);
+
+		if (list_empty(&s->parked)) {
+			list_del(&s->parking);
+		} else if (!disk_is_busy(r)) {
 			list_move_tail(&e->active, &r->eng.active);
-		e->parks = true;
+			list_move_tail(&e->parking, &s->parking);
+			return true;
+		}
 	}
-	if (e->parks)
-		e->look = about_now_ns() + DISK_OLD_NS / 4;
+	return false;
 }
 
 /* ------------------------------------------------------------------- turns */
@@ -241,8 +252,10 @@ struct job *engine_next(struct worker *w)
 	w->woken = false;
 	e->look = UINT64_MAX;
 	worker_count_ops(w);
-	if (unlikely(e->parks))
-		unpark(e);
+	if (unlikely(!list_empty(&e->parking))) {
+		woken |= unpark(e);
+		look_soon(e);
+	}
 	if (worker_leaves(w)) {
 		pthread_mutex_unlock(&e->lock);
 		return NULL;
@@ -584,7 +597,7 @@ void engine_stop_locked(struct req *r, int err)
 	order_stop(r);
 	hand_back_if_idle(r);
 	/* What hangs keeps nobody waiting for its disk now. */
-	if (!list_empty(&e->active) || e->parks)
+	if (!list_empty(&e->active) || !list_empty(&e->parking))
 		engine_wake_one(e);
 }
 
