@@ -142,6 +142,11 @@ static void one_that_was_woken_is_about_to_look(void)
 	e.workers[0].woken = false;
 	T_CHECK(worker_leaves(&e.workers[3]));
 	T_CHECK(e.workers[1].woken && e.workers[2].sleeping);
+	/* With orders it asks the driver first, and others do not rely on it. */
+	atomic_store(&e.nr_orders, 1);
+	T_CHECK(worker_leaves(&e.workers[3]));
+	T_CHECK(e.workers[2].woken);
+	atomic_store(&e.nr_orders, 0);
 	for (unsigned i = 0; i < 3; i++)
 		(void)close(e.workers[i].efd);
 }

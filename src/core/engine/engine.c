@@ -193,7 +193,8 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	}
 	s->engine = e;
 	s->fresh_end = &s->fresh;
-	list_init(&s->parked);
+	for (unsigned i = 0; i < DISKS; i++)
+		list_init(&s->parked[i]);
 	list_init(&s->parking);
 	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
 		 as_ms(now_ns() - start));

@@ -5,6 +5,7 @@
 #ifndef PST_SHARE_H
 #define PST_SHARE_H
 
+#include "file/disk.h"
 #include "core/queue/req.h"
 
 #define SLOT_RESERVED 2u /* slots that every queue is sure of */
@@ -13,13 +14,13 @@
 struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
-	unsigned nr_slots;   /* in use; under the engine's lock, as is: */
-	unsigned nr_copying; /* jobs at the copier */
-	uint64_t disk_bytes; /* its part of those in engine->disks */
-	struct list parked;  /* requests that wait until their disk has less to read; then */
-	struct list parking; /* it is on the engine's list of these */
-	uint64_t less_since; /* they are less than its part, 0: they were not */
-	struct req *fresh;   /* of the pst_queue_submit() under way, that the engine is to get */
+	unsigned nr_slots;         /* in use; under the engine's lock, as is: */
+	unsigned nr_copying;       /* jobs at the copier */
+	uint64_t disk_bytes;       /* its part of those in engine->disks */
+	struct list parked[DISKS]; /* requests that wait until that has less to read; then it is */
+	struct list parking;       /* on the engine's list of these */
+	uint64_t less_since;       /* they are less than its part, 0: they were not */
+	struct req *fresh; /* of the pst_queue_submit() under way, that the engine is to get */
 	struct req **fresh_end;
 };
 

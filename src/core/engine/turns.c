@@ -136,7 +136,7 @@ static void park(struct req *r)
 {
 	struct share *s = r->eng.share;
 
-	list_move_tail(&s->parked, &r->eng.active);
+	list_move_tail(&s->parked[req_file(r)->disk], &r->eng.active);
 	if (list_empty(&s->parking))
 		list_add_tail(&s->engine->parking, &s->parking);
 	look_soon(s->engine);
@@ -157,8 +157,24 @@ static void disk_forget_old(struct engine *e, unsigned disk)
 	}
 }
 
-/* Of one queue the first request that is parked may start something now: queues take turns.  False:
- * of none. */
+/* Of the queue's requests that are parked the first for a disk that may have more to read, or
+ * NULL. */
+static struct req *first_parked(const struct share *s, bool *ret_any)
+{
+	*ret_any = false;
+	for (unsigned i = 0; i < DISKS; i++) {
+		struct req *r = list_first(&s->parked[i], struct req, eng.active);
+
+		if (list_empty(&s->parked[i]))
+			continue;
+		*ret_any = true;
+		if (!disk_is_busy(r))
+			return r;
+	}
+	return NULL;
+}
+
+/* One request that is parked may start something now: queues take turns.  False: none may. */
 static _noinline_ bool unpark(struct engine *e)
 {
 	struct list *el, *n;
@@ -168,15 +184,16 @@ static _noinline_ bool unpark(struct engine *e)
 			disk_forget_old(e, i);
 	list_for_each_safe (el, n, &e->parking) {
 		struct share *s = list_entry(el, struct share, parking);
-		struct req *r = list_first(&s->parked, struct req, eng.active);
+		bool any;
+		struct req *r = first_parked(s, &any);
 
-		if (list_empty(&s->parked)) {
-			list_del(&s->parking);
-		} else if (!disk_is_busy(r)) {
+		if (r) {
 			list_move_tail(&e->active, &r->eng.active);
 			list_move_tail(&e->parking, &s->parking);
 			return true;
 		}
+		if (!any)
+			list_del(&s->parking);
 	}
 	return false;
 }
@@ -245,7 +262,7 @@ struct job *engine_next(struct worker *w)
 	struct engine *e = w->engine;
 	struct list *el, *n;
 	struct job *j = NULL;
-	bool woken, leaves = false;
+	bool woken, leaves = false, unparked = false;
 
 	pthread_mutex_lock(&e->lock);
 	woken = w->woken;
@@ -253,7 +270,7 @@ struct job *engine_next(struct worker *w)
 	e->look = UINT64_MAX;
 	worker_count_ops(w);
 	if (unlikely(!list_empty(&e->parking))) {
-		woken |= unpark(e);
+		unparked = unpark(e);
 		look_soon(e);
 	}
 	if (worker_leaves(w)) {
@@ -284,7 +301,9 @@ struct job *engine_next(struct worker *w)
 			worker_wake_another(w);
 		break;
 	}
-	if (!j && leaves)
+	if (!j && unparked)
+		engine_wake_one(e);
+	else if (!j && leaves)
 		worker_pass_on(w);
 	pthread_mutex_unlock(&e->lock);
 	if (j && j->claimed)

@@ -152,13 +152,16 @@ static bool is_full(const struct worker *w)
 }
 
 /* While a disk is waited for: of the first nr workers the first that may take more, if it sleeps or
- * was just woken and is about to look; or NULL. */
+ * was just woken and is about to look; or NULL.  Where there are orders, a worker asks the driver
+ * for them before it looks, and that may take until others have started something. */
 static struct worker *first_sleeper(struct engine *e, unsigned nr)
 {
+	bool looks = !atomic_load(&e->nr_orders);
+
 	for (unsigned i = 0; i < nr; i++) {
 		struct worker *w = &e->workers[i];
 
-		if ((w->sleeping || w->woken) && w->nr_jobs < COLD_MOST && !w->clogged)
+		if ((w->sleeping || (w->woken && looks)) && w->nr_jobs < COLD_MOST && !w->clogged)
 			return w;
 	}
 	return NULL;
