@@ -301,7 +301,7 @@ struct job *engine_next(struct worker *w)
 			worker_wake_another(w);
 		break;
 	}
-	if (!j && unparked)
+	if (!j && unparked && e->pool.nr_free)
 		engine_wake_one(e);
 	else if (!j && leaves)
 		worker_pass_on(w);
