@@ -49,7 +49,7 @@ static bool read_dev(const char *at, const char *name, dev_t *ret)
 	return true;
 }
 
-/* What the volume lies on, if that is one device. */
+/* The device that the volume lies on, if there is only one. */
 static bool only_slave(const char *at, dev_t *ret)
 {
 	char path[PATH_LEN], name[300];

@@ -30,18 +30,18 @@
 #include "core/queue/clock.h"
 #include "core/queue/cursor.h"
 
-#define JOB_PIECES 256u     /* pieces in one slot */
-#define WORKER_BYTES MIB(8) /* slots that a worker fills before it leaves some to others: */
-#define WORKER_JOBS_MIN 2u  /* one is read while another is copied */
-#define DISK_BYTES MIB(16)  /* of a disk with one queue that jobs read at a time, */
-#define DISK_OLD_NS (500 * NSEC_PER_MSEC) /* but for those that have not come after so long */
-#define CTX_DEPTH 512u                    /* file operations of one worker */
-#define WORKERS_MAX 15u                   /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
-#define WORKERS_USUAL 12u                 /* of which so many take requests of all kinds */
-#define SHARED_MIN KIB(256)               /* a read beyond this is shared out, see engine_part(), */
-#define PART_MIN KIB(128)                 /* in jobs of at least that */
-#define LONG_PIECE KIB(256) /* pieces from here on that need no slot wait for one another, */
-#define LONG_JOBS 48u       /* so many jobs at most */
+#define JOB_PIECES 256u        /* pieces in one slot */
+#define WORKER_BYTES MIB(8)    /* slots that a worker fills before it leaves some to others: */
+#define WORKER_JOBS_MIN 2u     /* one is read while another is copied */
+#define DISK_BYTES MIB(16)     /* of a disk with one queue that jobs read at a time, */
+#define DISK_OLD_NS 500000000u /* but for those that have not come after so long */
+#define CTX_DEPTH 512u         /* file operations of one worker */
+#define WORKERS_MAX 15u        /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
+#define WORKERS_USUAL 12u      /* of which so many take requests of all kinds */
+#define SHARED_MIN KIB(256)    /* a read beyond this is shared out, see engine_part(), */
+#define PART_MIN KIB(128)      /* in jobs of at least that */
+#define LONG_PIECE KIB(256)    /* pieces from here on that need no slot wait for one another, */
+#define LONG_JOBS 48u          /* so many jobs at most */
 
 /* Contiguous bytes of device memory, for one device copy. */
 struct span {

@@ -142,7 +142,7 @@ static void park(struct req *r)
 	look_soon(s->engine);
 }
 
-/* What hangs keeps no others waiting: it is counted no longer. */
+/* A read that hangs keeps no others waiting: its bytes are counted no longer. */
 static void disk_forget_old(struct engine *e, unsigned disk)
 {
 	struct list *jobs = &e->disks[disk].jobs;
@@ -615,7 +615,7 @@ void engine_stop_locked(struct req *r, int err)
 		r->plan.pieces->stopped(r);
 	order_stop(r);
 	hand_back_if_idle(r);
-	/* What hangs keeps nobody waiting for its disk now. */
+	/* Its jobs do not count any more, so that others may read their disk. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))
 		engine_wake_one(e);
 }

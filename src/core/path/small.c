@@ -151,7 +151,7 @@ static int small_fits(struct req *r)
 		return -1;
 	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
-	/* Nobody waits for one that goes with others. */
+	/* Beside others it may be staged, too, which takes less time than to open a window. */
 	if (r->q->nr_engine && !window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
 	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &r->caller.hold,
