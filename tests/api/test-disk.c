@@ -99,13 +99,15 @@ static void enough_at_a_time(void)
 
 static void no_bound_elsewhere(void)
 {
+	uint64_t until = t_hang();
 	struct pst_file *other;
 
 	begin();
 	other = open_on(DISK_NONE, &gate);
 	submit(rig_q, other, LEN);
-	while (atomic_load(&gate.held[TEST_BAR_READ]) <= jobs(DISK_BYTES))
+	while (atomic_load(&gate.held[TEST_BAR_READ]) <= jobs(DISK_BYTES) && t_now() < until)
 		(void)usleep(1000);
+	T_CHECK(atomic_load(&gate.held[TEST_BAR_READ]) > jobs(DISK_BYTES));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	take(rig_q, LEN);
 	other = pst_file_close(other);
