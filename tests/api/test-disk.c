@@ -7,6 +7,7 @@
 
 #include "core/engine/engine.h"
 #include "provider.h"
+#include "symbol.h"
 
 #define SEED 8
 #define LEN RIG_MIB(64)
@@ -16,6 +17,7 @@ static struct test_gate gate = { .deaf = true };
 static struct pst_file *file;
 static struct pst_mem *mem;
 static uint64_t begun;
+static void (*delay_us)(unsigned us); /* of each operation of a stream */
 
 static struct pst_file *open_on(unsigned disk, struct test_gate *at)
 {
@@ -31,6 +33,15 @@ static struct pst_file *open_on(unsigned disk, struct test_gate *at)
 	return f;
 }
 
+/* Of the stand-in for the driver. */
+static void find_delay(void)
+{
+	void *lib = dlopen(getenv("PST_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
+
+	symbol(lib, &delay_us, "stub_cuda_delay_us");
+	T_CHECK(delay_us != NULL);
+}
+
 static void begin(void)
 {
 	test_gate_set(&gate, TEST_BAR_READ, TEST_SHUT);
@@ -42,10 +53,13 @@ static void begin(void)
 
 static void end(void)
 {
+	uint64_t until = t_hang();
+
 	file = pst_file_close(file);
 	mem = pst_mem_free(mem);
-	while (atomic_load(&gate.files))
+	while (atomic_load(&gate.files) && t_now() < until)
 		(void)usleep(1000);
+	T_EQ(atomic_load(&gate.files), 0);
 }
 
 static void submit(struct pst_queue *q, struct pst_file *f, uint64_t len)
@@ -92,6 +106,36 @@ static void enough_at_a_time(void)
 	submit(rig_q, file, LEN);
 	expect_held(jobs(DISK_BYTES));
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(rig_q, LEN);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	end();
+}
+
+/* What is read is copied before more is: the next reads go to the same slots. */
+static void copies_come_first(void)
+{
+	unsigned nr = jobs(DISK_BYTES);
+	struct pst_file *other;
+	uint64_t before;
+
+	find_delay();
+	begin();
+	mem = pst_mem_free(mem);
+	mem = rig_alloc("cuda:0", LEN);
+	other = open_on(DISK_NONE, NULL);
+	submit(rig_q, other, LEN); /* the device's copies are proven */
+	take(rig_q, LEN);
+	other = pst_file_close(other);
+	begun = t_now();
+	before = test_provider_steps();
+	submit(rig_q, file, LEN);
+	expect_held(nr);
+	delay_us(200000);
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	(void)usleep(50000);
+	if (t_now() - begun < DISK_OLD_NS / 2)
+		T_EQ(test_provider_steps() - before, nr);
+	delay_us(0);
 	take(rig_q, LEN);
 	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
 	end();
@@ -223,6 +267,7 @@ int main(void)
 	rig_make(rig_path("data"), SEED, LEN);
 	pst_file_close(rig_open(rig_path("data"), RIG_R));
 	RIG_RUN_BACKENDS(enough_at_a_time);
+	RIG_RUN_BACKENDS(copies_come_first);
 	RIG_RUN_BACKENDS(no_bound_elsewhere);
 	RIG_RUN_BACKENDS(others_have_their_part);
 	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);

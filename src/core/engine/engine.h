@@ -33,8 +33,8 @@
 #define JOB_PIECES 256u        /* pieces in one slot */
 #define WORKER_BYTES MIB(8)    /* slots that a worker fills before it leaves some to others: */
 #define WORKER_JOBS_MIN 2u     /* one is read while another is copied */
-#define DISK_BYTES MIB(16)     /* of a disk with one queue that jobs read at a time, */
-#define DISK_OLD_NS 500000000u /* but for those that have not come after so long */
+#define DISK_BYTES MIB(8)      /* of a disk with one queue that jobs have at a time, */
+#define DISK_OLD_NS 500000000u /* but for those that are not through after so long */
 #define CTX_DEPTH 512u         /* file operations of one worker */
 #define WORKERS_MAX 15u        /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 12u      /* of which so many take requests of all kinds */
@@ -146,7 +146,7 @@ struct engine {
 	unsigned nr_lone; /* reads that their callers copy: lone.c */
 	unsigned nr_cold; /* jobs in a row that waited for a disk alone, up to a few */
 	struct {
-		uint64_t bytes;   /* that jobs read now, */
+		uint64_t bytes;   /* that jobs read or copy now, */
 		struct list jobs; /* these, the first to begin first */
 	} disks[DISKS];           /* as disk.h counts them */
 	struct list parking;      /* shares with parked requests, or that had some, by turns */

@@ -88,8 +88,12 @@ static unsigned disk_read_by(const struct req *r)
 	return ops->now && ops->now(f) ? DISK_NONE : f->disk;
 }
 
-/* Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go
- * on. */
+/*
+ * Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go on.
+ *
+ * A job counts until its bytes are copied, though the disk is through with it before.  So the slots
+ * of a disk's jobs are few, and the next reads go to the same ones.
+ */
 static bool disk_is_busy(const struct req *r)
 {
 	const struct share *s = r->eng.share;
@@ -100,7 +104,7 @@ static bool disk_is_busy(const struct req *r)
 	       s->disk_bytes * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
 }
 
-static void disk_read_begin(struct job *j)
+static void disk_begin(struct job *j)
 {
 	struct engine *e = j->engine;
 
@@ -114,8 +118,8 @@ static void disk_read_begin(struct job *j)
 	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
 }
 
-/* The bytes have come, or nobody waits for them any more. */
-static void disk_read_end(struct job *j)
+/* The job is over, or nobody waits for it any more. */
+static void disk_end(struct job *j)
 {
 	if (likely(j->disk == DISK_NONE))
 		return;
@@ -153,7 +157,7 @@ static void disk_forget_old(struct engine *e, unsigned disk)
 
 		if (now - j->disk_since < DISK_OLD_NS)
 			break;
-		disk_read_end(j);
+		disk_end(j);
 	}
 }
 
@@ -217,7 +221,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
-	disk_read_begin(j);
+	disk_begin(j);
 	worker_took(w, j);
 	r->eng.nr_jobs++;
 	list_add_tail(&r->eng.jobs, &j->of_req);
@@ -354,7 +358,6 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
-		disk_read_end(j);
 		if (!own)
 			give_copier(e, j);
 	}
@@ -424,7 +427,7 @@ static void job_done(struct engine *e, struct job *j)
 	struct share *s = r->eng.share;
 
 	leave_copier(j);
-	disk_read_end(j);
+	disk_end(j);
 	if (!j->lost)
 		j->worker->nr_jobs--;
 	if (!r->eng.dead)
@@ -598,7 +601,7 @@ static void jobs_lost(struct req *r)
 		if (!j->lost)
 			j->worker->nr_jobs--;
 		j->lost = true;
-		disk_read_end(j);
+		disk_end(j);
 	}
 }
 
