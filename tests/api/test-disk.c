@@ -227,6 +227,72 @@ static void what_hangs_counts_no_more(void)
 	end();
 }
 
+#define NR_IN_ORDER 128u
+
+/* Reads in order of a file that no cache holds; how many of them went by O_DIRECT? */
+static unsigned read_in_order(struct pst_queue *q, struct pst_file *f, unsigned at_a_time,
+			      uint64_t len)
+{
+	unsigned nr_direct = 0;
+
+	rig_cold(rig_path("data"));
+	for (unsigned i = 0; i < NR_IN_ORDER + at_a_time; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, mem, i * len, i * len, len);
+		struct pst_done d;
+
+		if (i < NR_IN_ORDER)
+			T_OK(pst_queue_prep(q, &io));
+		if (i + 1 < at_a_time)
+			continue;
+		T_CHECK(pst_queue_submit(q) >= 0);
+		if (i < at_a_time)
+			continue;
+		d = rig_reap1(q);
+		T_EQ(d.res, (int64_t)len);
+		nr_direct += d.paths & PST_PATH_BIT(PST_PATH_DIRECT) ? 1 : 0;
+	}
+	T_EQ(rig_mem_differs(mem, 0, NR_IN_ORDER * len, SEED, 0), NR_IN_ORDER * len);
+	return nr_direct;
+}
+
+static unsigned direct_of(unsigned disk, unsigned at_a_time, uint64_t len)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+	struct test_plan plan = TEST_PLAN;
+	struct pst_file *f;
+	unsigned nr;
+
+	plan.disk = (uint8_t)disk;
+	test_provider_plan(&plan);
+	f = rig_open(rig_path("data"), RIG_R);
+	nr = read_in_order(q, f, at_a_time, len);
+	pst_queue_free(q);
+	f = pst_file_close(f);
+	return nr;
+}
+
+/* Small reads in order wait for such a disk one by one, where others do many at once. */
+static void small_reads_go_ahead(void)
+{
+	struct pst_file_info info;
+	struct pst_file *f;
+
+	begin();
+	test_provider_plan(&(struct test_plan)TEST_PLAN);
+	f = rig_open(rig_path("data"), RIG_R);
+	info = rig_file_info(f);
+	f = pst_file_close(f);
+	if (!info.direct) {
+		end();
+		T_SKIP("O_DIRECT on %s", info.fs);
+	}
+	T_CHECK(direct_of(1, 15, 65536) <= NR_IN_ORDER / 4);
+	T_CHECK(direct_of(DISK_NONE, 15, 65536) >= NR_IN_ORDER / 2);
+	T_CHECK(direct_of(1, 64, 65536) >= NR_IN_ORDER / 2);
+	T_CHECK(direct_of(1, 7, 131072) >= NR_IN_ORDER / 2);
+	end();
+}
+
 /* Many requests that wait, some of which are stopped, and none is forgotten. */
 static void many_wait(void)
 {
@@ -273,5 +339,6 @@ int main(void)
 	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);
 	RIG_RUN_BACKENDS(what_hangs_counts_no_more);
 	RIG_RUN_BACKENDS(many_wait);
+	RIG_RUN_BACKENDS(small_reads_go_ahead);
 	return rig_done();
 }

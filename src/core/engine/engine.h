@@ -39,7 +39,8 @@
 #define WORKERS_MAX 15u        /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 12u      /* of which so many take requests of all kinds */
 #define SHARED_MIN KIB(256)    /* a read beyond this is shared out, see engine_part(), */
-#define PART_MIN KIB(128)      /* in jobs of at least that */
+#define PART_MIN KIB(128)      /* in jobs of at least that, */
+#define PART_COLD KIB(512)     /* or that where a disk is waited for */
 #define LONG_PIECE KIB(256)    /* pieces from here on that need no slot wait for one another, */
 #define LONG_JOBS 48u          /* so many jobs at most */
 

@@ -3,6 +3,7 @@
  * How many bytes a request's next job takes on.
  */
 #include "core/engine/job_size.h"
+#include "core/engine/wake.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
 #include "core/queue/cursor.h"
@@ -84,6 +85,7 @@ uint64_t engine_part(const struct req *r)
 	const struct engine *e = r->eng.share->engine;
 	uint64_t left = r->total - r->cur.pos;
 	uint64_t piece = scattered_piece(r);
+	uint64_t least = engine_waits_for_disk(e) ? PART_COLD : PART_MIN;
 	unsigned idle = 1; /* the worker that takes the job */
 
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
@@ -95,5 +97,5 @@ uint64_t engine_part(const struct req *r)
 		return e->slot_size;
 	for (unsigned i = 0; i < e->nr_usual; i++)
 		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
-	return MIN(e->slot_size, MAX(PART_MIN, align_up(left / idle, KIB(64))));
+	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }

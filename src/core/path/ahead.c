@@ -6,13 +6,14 @@
  * read-ahead brings the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
  *
  * That pays while few bytes are in flight.  Many O_DIRECT reads at once keep a disk busy by
- * themselves, and the CPU need not copy their bytes.
+ * themselves, and the CPU need not copy their bytes.  A disk with one hardware queue takes many
+ * small reads one by one, so that more of them go ahead there, of all queues together.
  *
  * The page cache is the better path here and no fallback.  So the completion has no reason, and
  * strict requests take the page cache too.
  *
- * Each queue remembers where its last reads ended, so threads share nothing here.  A read that
- * begins there is guessed to go on.  A wrong guess costs a few pages of the page cache, because the
+ * Each queue remembers where its last reads ended, so threads share nothing but that sum.  A read
+ * that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache, because the
  * kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
@@ -21,9 +22,17 @@
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "file/disk.h"
 
 #define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
 #define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */
+#define SMALL_MAX KIB(64)  /* of one read; of a disk with one queue, */
+#define SMALL_ALL MIB(1)   /* so much of these in flight */
+
+/* Of each disk with one queue: small reads under way that go on where others ended. */
+static struct {
+	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
+} small[DISKS];
 
 /* The next pieces of a request that are adjacent in the file, as one range. */
 static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
@@ -59,28 +68,64 @@ static struct run *replace(struct pst_queue *q)
 	return a;
 }
 
+static void small_begin(struct req *r)
+{
+	if (r->small || r->total > SMALL_MAX || req_file(r)->disk == DISK_NONE)
+		return;
+	r->small = true;
+	atomic_fetch_add_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
+}
+
+void ahead_end(struct req *r)
+{
+	if (likely(!r->small))
+		return;
+	r->small = false;
+	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
+}
+
+/* So much may be in flight; with more, O_DIRECT keeps the disk busy. */
+static uint64_t most(const struct req *r)
+{
+	return req_file(r)->disk == DISK_NONE || r->total > SMALL_MAX ? AHEAD_MAX : SMALL_ALL;
+}
+
+/* Are more in flight, or about to be? */
+static bool is_busy(const struct req *r)
+{
+	/* All that pst_queue_submit() starts stays counted as prepared until it is through. */
+	uint64_t bytes = MAX(r->q->nr_inflight, r->q->nr_prepared) * r->total;
+
+	if (r->small)
+		bytes = MAX(bytes, atomic_load_explicit(&small[req_file(r)->disk].bytes,
+							memory_order_relaxed));
+	return bytes > most(r);
+}
+
 /* A read of off..end; does it go on where enough others ended? */
-static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
+static bool goes_on(struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
 	struct run *a = find(r->q, file + off);
 
-	if (a)
+	if (a) {
 		a->found = true;
-	else
+		small_begin(r);
+	} else {
 		a = replace(r->q);
+	}
 	a->key = file + end;
-	/* Too many in flight.  That holds for some more reads: between two batches few are. */
-	if (r->q->nr_inflight * r->total > AHEAD_MAX)
-		a->nr = -(int)(AHEAD_MAX / r->total);
+	/* That holds for some more reads: between two batches few are in flight. */
+	if (is_busy(r))
+		a->nr = -(int)(most(r) / r->total);
 	else if (a->nr < AHEAD_MIN)
 		a->nr++;
 	return a->nr == AHEAD_MIN;
 }
 
 /* Likewise for every range of a request. */
-static bool all_go_on(const struct req *r)
+static bool all_go_on(struct req *r)
 {
 	struct cursor c = r->cur;
 	uint64_t off, end;

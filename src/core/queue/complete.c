@@ -10,6 +10,7 @@
 #include "base/probe.h"
 #include "base/uaccess.h"
 #include "core/engine/share.h"
+#include "core/path/ahead.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -19,7 +20,7 @@
 static bool has_extras(const struct req *r)
 {
 	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
-	       (uintptr_t)r->caller.hold | r->caller.lone;
+	       (uintptr_t)r->caller.hold | r->caller.lone | r->small;
 }
 
 static _cold_ void release_extras(struct req *r)
@@ -29,6 +30,7 @@ static _cold_ void release_extras(struct req *r)
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
 	lone_end(r);
+	ahead_end(r);
 }
 
 static inline void release(struct req *r)
