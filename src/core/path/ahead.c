@@ -13,8 +13,8 @@
  * strict requests take the page cache too.
  *
  * Each queue remembers where its last reads ended, so threads share nothing but that sum.  A read
- * that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache, because the
- * kernel reads further than it was asked to only when it sees a pattern itself.
+ * that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache,
+ * because the kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
 #include "core/path/cached.h"
@@ -70,17 +70,14 @@ static struct run *replace(struct pst_queue *q)
 
 static void small_begin(struct req *r)
 {
-	if (r->small || r->total > SMALL_MAX || req_file(r)->disk == DISK_NONE)
+	if (r->tell || r->total > SMALL_MAX || req_file(r)->disk == DISK_NONE)
 		return;
-	r->small = true;
+	r->tell = PST_PATH_CACHED;
 	atomic_fetch_add_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
 }
 
-void ahead_end(struct req *r)
+void ahead_over(struct req *r)
 {
-	if (likely(!r->small))
-		return;
-	r->small = false;
 	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
 }
 
@@ -96,7 +93,7 @@ static bool is_busy(const struct req *r)
 	/* All that pst_queue_submit() starts stays counted as prepared until it is through. */
 	uint64_t bytes = MAX(r->q->nr_inflight, r->q->nr_prepared) * r->total;
 
-	if (r->small)
+	if (r->tell)
 		bytes = MAX(bytes, atomic_load_explicit(&small[req_file(r)->disk].bytes,
 							memory_order_relaxed));
 	return bytes > most(r);

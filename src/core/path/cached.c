@@ -142,6 +142,7 @@ const struct path_ops path_cached = {
 	.quiet = true,
 	.copies = true,
 	.choose = ahead_choose,
+	.over = ahead_over,
 	.why = cached_why,
 	.fit = cached_fit,
 	.now = cached_now,

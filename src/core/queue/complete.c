@@ -10,7 +10,7 @@
 #include "base/probe.h"
 #include "base/uaccess.h"
 #include "core/engine/share.h"
-#include "core/path/ahead.h"
+#include "core/path/path.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -20,7 +20,7 @@
 static bool has_extras(const struct req *r)
 {
 	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
-	       (uintptr_t)r->caller.hold | r->caller.lone | r->small;
+	       (uintptr_t)r->caller.hold | r->caller.lone | r->tell;
 }
 
 static _cold_ void release_extras(struct req *r)
@@ -30,7 +30,9 @@ static _cold_ void release_extras(struct req *r)
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
 	lone_end(r);
-	ahead_end(r);
+	if (r->tell)
+		path_ops_of(r->tell)->over(r);
+	r->tell = 0;
 }
 
 static inline void release(struct req *r)

@@ -113,7 +113,7 @@ struct req {
 	bool stop;               /* start nothing more for it */
 	bool started;            /* a write, counted in q->nr_writes */
 	bool sync_started;
-	bool small;           /* counted in ahead.c: ahead_end() is due */
+	uint8_t tell;         /* the path whose over() is due, or 0 */
 	atomic_bool compared; /* a part of it was, or is being */
 	unsigned nr_before;   /* a sync: writes that must complete first */
 
