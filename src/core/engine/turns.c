@@ -358,6 +358,9 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
+		/* They were in memory. */
+		if (j->warm)
+			disk_end(j);
 		if (!own)
 			give_copier(e, j);
 	}

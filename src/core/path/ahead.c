@@ -7,7 +7,7 @@
  *
  * That pays while few bytes are in flight.  Many O_DIRECT reads at once keep a disk busy by
  * themselves, and the CPU need not copy their bytes.  A disk with one hardware queue takes many
- * small reads one by one, so that more of them go ahead there, of all queues together.
+ * small reads one by one.  So more of them go ahead there, of all queues together.
  *
  * The page cache is the better path here and no fallback.  So the completion has no reason, and
  * strict requests take the page cache too.
@@ -24,12 +24,14 @@
 #include "core/queue/req.h"
 #include "file/disk.h"
 
-#define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
+#define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too, or some more */
 #define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */
 #define SMALL_MAX KIB(64)  /* of one read; of a disk with one queue, */
 #define SMALL_ALL MIB(1)   /* so much of these in flight */
+#define HOLD_MAX 32u
+#define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* Of each disk with one queue: small reads under way that go on where others ended. */
+/* Of each disk with one queue: small reads under way, or done and not reaped. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];
@@ -70,10 +72,12 @@ static struct run *replace(struct pst_queue *q)
 
 static void small_begin(struct req *r)
 {
-	if (r->tell || r->total > SMALL_MAX || req_file(r)->disk == DISK_NONE)
+	unsigned disk = req_file(r)->disk;
+
+	if (r->total > SMALL_MAX || disk == DISK_NONE)
 		return;
 	r->tell = PST_PATH_CACHED;
-	atomic_fetch_add_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
+	atomic_fetch_add_explicit(&small[disk].bytes, r->total, memory_order_relaxed);
 }
 
 void ahead_over(struct req *r)
@@ -81,48 +85,57 @@ void ahead_over(struct req *r)
 	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
 }
 
-/* So much may be in flight; with more, O_DIRECT keeps the disk busy. */
-static uint64_t most(const struct req *r)
+/* Bytes that the queue has in flight, as far as its requests are alike. */
+static uint64_t own(const struct req *r)
 {
-	return req_file(r)->disk == DISK_NONE || r->total > SMALL_MAX ? AHEAD_MAX : SMALL_ALL;
+	return r->q->nr_inflight * r->total;
 }
 
-/* Are more in flight, or about to be? */
+/* Is so much in flight that O_DIRECT keeps the disk busy?  What other queues have matters only to
+ * one with much of its own: theirs may have come long ago. */
 static bool is_busy(const struct req *r)
 {
-	/* All that pst_queue_submit() starts stays counted as prepared until it is through. */
-	uint64_t bytes = MAX(r->q->nr_inflight, r->q->nr_prepared) * r->total;
+	if (own(r) <= AHEAD_MAX)
+		return false;
+	return !r->tell || own(r) > SMALL_ALL ||
+	       atomic_load_explicit(&small[req_file(r)->disk].bytes, memory_order_relaxed) >
+		       SMALL_ALL;
+}
 
-	if (r->tell)
-		bytes = MAX(bytes, atomic_load_explicit(&small[req_file(r)->disk].bytes,
-							memory_order_relaxed));
-	return bytes > most(r);
+/* For so many reads more it stays busy: between two batches few are in flight. */
+static int hold(const struct req *r)
+{
+	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
+}
+
+/* Reads in a row that make it worth it, this one too.  With many in flight, it is more than those:
+ * a batch may get longer yet. */
+static int long_enough(const struct req *r)
+{
+	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);
 }
 
 /* A read of off..end; does it go on where enough others ended? */
-static bool goes_on(struct req *r, uint64_t off, uint64_t end)
+static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
 	struct run *a = find(r->q, file + off);
 
-	if (a) {
+	if (a)
 		a->found = true;
-		small_begin(r);
-	} else {
+	else
 		a = replace(r->q);
-	}
 	a->key = file + end;
-	/* That holds for some more reads: between two batches few are in flight. */
 	if (is_busy(r))
-		a->nr = -(int)(most(r) / r->total);
-	else if (a->nr < AHEAD_MIN)
+		a->nr = -hold(r);
+	else if (a->nr < RUN_MAX)
 		a->nr++;
-	return a->nr == AHEAD_MIN;
+	return a->nr >= long_enough(r);
 }
 
 /* Likewise for every range of a request. */
-static bool all_go_on(struct req *r)
+static bool all_go_on(const struct req *r)
 {
 	struct cursor c = r->cur;
 	uint64_t off, end;
@@ -141,6 +154,7 @@ static _noinline_ int choose(struct req *r)
 	/* Three hops are CACHED, DIRECT and BUFFERED. */
 	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->listed || p->pieces)
 		return 0;
+	small_begin(r);
 	p->ahead = likely(r->one_piece) ? goes_on(r, s->file_off, s->file_off + s->len)
 					: all_go_on(r);
 	if (p->ahead) {
