@@ -308,6 +308,39 @@ static void small_reads_go_ahead(void)
 	end();
 }
 
+/* A queue that reads one by one goes ahead, though another has much that it did not reap. */
+static void others_do_not_hinder(void)
+{
+	enum { NR = 18, SMALL = 65536 };
+	struct pst_queue *q = rig_queue(rig_backend, NR);
+	struct test_plan plan = TEST_PLAN;
+	struct pst_file *f;
+
+	begin();
+	if (!can_direct()) {
+		pst_queue_free(q);
+		end();
+		T_SKIP("O_DIRECT");
+	}
+	plan.disk = 1;
+	test_provider_plan(&plan);
+	f = rig_open(rig_path("data"), RIG_R);
+	rig_cold(rig_path("data"));
+	for (unsigned i = 0; i < NR; i++) {
+		uint64_t off = LEN / 2 + i * (uint64_t)SMALL;
+		struct pst_io io = rig_io(PST_OP_READ, f, mem, off, off, SMALL);
+
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	T_CHECK(direct_of(1, 1, SMALL) <= NR_IN_ORDER / 4);
+	for (unsigned i = 0; i < NR; i++)
+		take(q, SMALL);
+	pst_queue_free(q);
+	f = pst_file_close(f);
+	end();
+}
+
 /* Many requests that wait, some of which are stopped, and none is forgotten. */
 static void many_wait(void)
 {
@@ -355,5 +388,6 @@ int main(void)
 	RIG_RUN_BACKENDS(what_hangs_counts_no_more);
 	RIG_RUN_BACKENDS(many_wait);
 	RIG_RUN_BACKENDS(small_reads_go_ahead);
+	RIG_RUN_BACKENDS(others_do_not_hinder);
 	return rig_done();
 }
