@@ -3,10 +3,10 @@
  * Disks that are read best a few bytes at a time: those with one hardware queue.
  *
  * A virtual disk with one queue may tell of no read before it has done all that it has got.  Then
- * whoever else reads from it waits for all of that.  A CPU of the host writes the bytes, faster
- * where it wrote a moment ago, because that memory is still in a cache.  So few bytes keep such a
- * disk busy, and they go to the same memory again and again.  A disk with many queues is as fast as
- * its hardware when each of them has something to do.
+ * whoever else reads from it waits for all of that.  And it was found to be faster where its reads
+ * go to the same few megabytes again and again, as if a CPU of the host wrote them and they were
+ * still in a cache.  So such a disk gets few bytes to read, and they have few slots.  A disk with
+ * many queues is as fast as its hardware when each of them has something to do.
  */
 #ifndef PST_DISK_H
 #define PST_DISK_H
