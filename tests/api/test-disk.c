@@ -131,7 +131,7 @@ static bool can_direct(void)
 	return can;
 }
 
-/* What the disk has read is copied before it reads more: that goes to the same slots. */
+/* The engine copies what the disk has read before it has more read, into the same slots. */
 static void copies_come_first(void)
 {
 	unsigned nr = jobs(DISK_BYTES);
@@ -293,7 +293,8 @@ static unsigned direct_of(unsigned disk, unsigned at_a_time, uint64_t len)
 	return nr;
 }
 
-/* Small reads in order wait for such a disk one by one, where others do many at once. */
+/* Some small reads at a time, in order, are left to read-ahead on such a disk.  Other disks, more
+ * reads and larger ones have O_DIRECT. */
 static void small_reads_go_ahead(void)
 {
 	begin();
@@ -311,7 +312,7 @@ static void small_reads_go_ahead(void)
 /* A queue that reads one by one goes ahead, though another has much that it did not reap. */
 static void others_do_not_hinder(void)
 {
-	enum { NR = 18, SMALL = 65536 };
+	enum { NR = 32, SMALL = 65536 };
 	struct pst_queue *q = rig_queue(rig_backend, NR);
 	struct test_plan plan = TEST_PLAN;
 	struct pst_file *f;

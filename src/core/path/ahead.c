@@ -6,14 +6,15 @@
  * read-ahead brings the next ones meanwhile.  So these reads take the hops CACHED and BUFFERED.
  *
  * That pays while few bytes are in flight.  Many O_DIRECT reads at once keep a disk busy by
- * themselves, and the CPU need not copy their bytes.  A disk with one hardware queue takes many
- * small reads one by one.  So more of them go ahead there, of all queues together.
+ * themselves, and the CPU need not copy their bytes.  A disk with one hardware queue was found to
+ * be slow with some small ones.  So more of them go ahead there, as long as all queues that have
+ * many in flight have few bytes together.
  *
  * The page cache is the better path here and no fallback.  So the completion has no reason, and
  * strict requests take the page cache too.
  *
- * Each queue remembers where its last reads ended, so threads share nothing but that sum.  A read
- * that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache,
+ * Each queue remembers where its last reads ended.  Threads share that sum and nothing else.  A
+ * read that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache,
  * because the kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
@@ -24,14 +25,15 @@
 #include "core/queue/req.h"
 #include "file/disk.h"
 
-#define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too, or some more */
+#define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */
 #define AHEAD_MAX KIB(128) /* of one read, and of all in flight: the kernel's usual window */
 #define SMALL_MAX KIB(64)  /* of one read; of a disk with one queue, */
 #define SMALL_ALL MIB(1)   /* so much of these in flight */
-#define HOLD_MAX 32u
+#define HOLD_MAX 32u       /* reads that wait for a disk after it was busy */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* Of each disk with one queue: small reads under way, or done and not reaped. */
+/* Of each disk with one queue: small reads under way, or done and not reaped, of queues that have
+ * many in flight. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];
@@ -70,11 +72,17 @@ static struct run *replace(struct pst_queue *q)
 	return a;
 }
 
+/* Bytes that the queue has in flight, as far as its requests are alike. */
+static uint64_t own(const struct req *r)
+{
+	return r->q->nr_inflight * r->total;
+}
+
 static void small_begin(struct req *r)
 {
 	unsigned disk = req_file(r)->disk;
 
-	if (r->total > SMALL_MAX || disk == DISK_NONE)
+	if (own(r) <= AHEAD_MAX || r->total > SMALL_MAX || disk == DISK_NONE)
 		return;
 	r->tell = PST_PATH_CACHED;
 	atomic_fetch_add_explicit(&small[disk].bytes, r->total, memory_order_relaxed);
@@ -83,12 +91,6 @@ static void small_begin(struct req *r)
 void ahead_over(struct req *r)
 {
 	atomic_fetch_sub_explicit(&small[req_file(r)->disk].bytes, r->total, memory_order_relaxed);
-}
-
-/* Bytes that the queue has in flight, as far as its requests are alike. */
-static uint64_t own(const struct req *r)
-{
-	return r->q->nr_inflight * r->total;
 }
 
 /* Is so much in flight that O_DIRECT keeps the disk busy?  What other queues have matters only to
@@ -108,8 +110,8 @@ static int hold(const struct req *r)
 	return (int)(r->tell ? MIN(SMALL_ALL / r->total, HOLD_MAX) : AHEAD_MAX / r->total);
 }
 
-/* Reads in a row that make it worth it, this one too.  With many in flight, it is more than those:
- * a batch may get longer yet. */
+/* So many reads in a row make it worth it, this one too.  Where many are in flight, these may be
+ * one batch that grows, so the row has to be longer. */
 static int long_enough(const struct req *r)
 {
 	return AHEAD_MIN + (own(r) > AHEAD_MAX ? (int)r->q->nr_inflight : 0);

@@ -20,7 +20,7 @@
 static bool has_extras(const struct req *r)
 {
 	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
-	       (uintptr_t)r->caller.hold | r->caller.lone | r->tell;
+	       (uintptr_t)r->caller.hold | r->caller.lone;
 }
 
 static _cold_ void release_extras(struct req *r)
@@ -30,15 +30,16 @@ static _cold_ void release_extras(struct req *r)
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
 	lone_end(r);
-	if (r->tell)
-		path_ops_of(r->tell)->over(r);
-	r->tell = 0;
 }
 
 static inline void release(struct req *r)
 {
 	if (unlikely(has_extras(r)))
 		release_extras(r);
+	if (unlikely(r->tell)) {
+		path_ops_of(r->tell)->over(r);
+		r->tell = 0;
+	}
 	if (r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (r->file_use)
