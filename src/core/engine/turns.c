@@ -91,8 +91,8 @@ static unsigned disk_read_by(const struct req *r)
 /*
  * Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go on.
  *
- * A job counts until its bytes are copied, though the disk is through with it before.  So the slots
- * of a disk's jobs are few, and the next reads go to the same ones.
+ * A job counts until the device has copied its bytes, though the disk is through with it before.
+ * So the slots of a disk's jobs are few, and the next reads go to the same ones.
  */
 static bool disk_is_busy(const struct req *r)
 {
@@ -118,7 +118,7 @@ static void disk_begin(struct job *j)
 	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
 }
 
-/* The job is over, or nobody waits for it any more. */
+/* The disk does nothing for the job, the job is over, or nobody waits for it any more. */
 static void disk_end(struct job *j)
 {
 	if (likely(j->disk == DISK_NONE))
@@ -146,7 +146,7 @@ static void park(struct req *r)
 	look_soon(s->engine);
 }
 
-/* A read that hangs keeps no others waiting: its bytes are counted no longer. */
+/* A job that hangs keeps no others waiting: its bytes are counted no longer. */
 static void disk_forget_old(struct engine *e, unsigned disk)
 {
 	struct list *jobs = &e->disks[disk].jobs;
@@ -358,7 +358,7 @@ int engine_job_filled(struct job *j, bool own)
 			engine_count_warm(e);
 		else
 			engine_count_cold(e);
-		/* They were in memory. */
+		/* The disk wrote to no slot: a CPU did, or the page cache is the source. */
 		if (j->warm)
 			disk_end(j);
 		if (!own)
