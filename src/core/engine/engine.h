@@ -113,7 +113,8 @@ struct worker {
 	bool clogged;              /* by operations in its I/O context, or it has not begun */
 	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
-	bool spare;                /* as it went to sleep */
+	bool spare;                /* as it went to sleep, */
+	bool gets_slots;           /* while the pool grew and there was work */
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */

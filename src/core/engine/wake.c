@@ -57,14 +57,16 @@ static unsigned nr_now(const struct engine *e)
 static bool has_part(struct share *s)
 {
 	const struct engine *e = s->engine;
+	uint64_t now;
 
 	if (2 * s->nr_copying * e->pool.nr_busy >= atomic_load(&e->copier.nr)) {
 		s->less_since = 0;
 		return true;
 	}
+	now = now_ns();
 	if (!s->less_since)
-		s->less_since = now_ns();
-	return now_ns() - s->less_since < LESS_NS;
+		s->less_since = now;
+	return now - s->less_since < LESS_NS;
 }
 
 /*

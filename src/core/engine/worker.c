@@ -60,6 +60,9 @@ static bool worth_spinning(const struct worker *w, bool watches)
 {
 	const struct copier *c = &w->engine->copier;
 
+	/* The pool makes slots and wakes it.  Until then some copies may be slower. */
+	if (w->gets_slots && !watches && enough_are_awake(w->engine))
+		return false;
 	watches = watches && !enough_are_awake(w->engine);
 	if (watches ? atomic_load(&c->nr_warm) : atomic_load(&w->nr_warm))
 		return true;
@@ -168,6 +171,7 @@ static bool sleep_begin(struct worker *w, bool *ret_watches)
 		e->watcher = w;
 	*ret_watches = e->watcher == w;
 	w->spare = worker_is_spare(w);
+	w->gets_slots = e->pool.growing && !list_empty(&e->active);
 	pthread_mutex_unlock(&e->lock);
 	return !stop;
 }
