@@ -163,6 +163,54 @@ static void copies_come_first(void)
 	end();
 }
 
+/* While the device copies what memory held, is the disk read?  False, too, if that took so long
+ * that the jobs would not be counted in any case. */
+static bool read_meanwhile(void)
+{
+	struct pst_file *f = open_on(1, NULL);
+	uint64_t until = t_hang(), steps, took;
+
+	/* The device's copies are proven. */
+	submit(rig_q, f, LEN);
+	take(rig_q, LEN);
+	steps = test_provider_steps();
+	delay_us(DISK_OLD_NS / 1000 + 100000);
+	begun = t_now();
+	submit(rig_q, f, LEN);
+	while (test_provider_steps() - steps < jobs(DISK_BYTES) && t_now() < until)
+		(void)usleep(1000);
+	(void)usleep(20000);
+	submit(rig_q, file, LEN / 2);
+	while (!atomic_load(&gate.held[TEST_BAR_READ]) && t_now() < until)
+		(void)usleep(1000);
+	took = t_now() - begun;
+	delay_us(0);
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	for (unsigned i = 0; i < 2; i++) {
+		struct pst_done d = rig_reap1(rig_q);
+
+		T_EQ(d.res, (int64_t)d.user_data);
+	}
+	test_gate_set(&gate, TEST_BAR_READ, TEST_SHUT);
+	f = pst_file_close(f);
+	return took < DISK_OLD_NS / 2;
+}
+
+static void what_memory_held_counts_no_more(void)
+{
+	bool read = false;
+
+	find_delay();
+	begin();
+	mem = pst_mem_free(mem);
+	mem = rig_alloc("cuda:0", LEN);
+	for (unsigned i = 0; i < 5 && !read; i++)
+		read = read_meanwhile();
+	T_CHECK(read);
+	T_EQ(rig_mem_differs(mem, 0, LEN, SEED, 0), LEN);
+	end();
+}
+
 static void no_bound_elsewhere(void)
 {
 	uint64_t until = t_hang();
@@ -383,6 +431,7 @@ int main(void)
 	pst_file_close(rig_open(rig_path("data"), RIG_R));
 	RIG_RUN_BACKENDS(enough_at_a_time);
 	RIG_RUN_BACKENDS(copies_come_first);
+	RIG_RUN_BACKENDS(what_memory_held_counts_no_more);
 	RIG_RUN_BACKENDS(no_bound_elsewhere);
 	RIG_RUN_BACKENDS(others_have_their_part);
 	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);
