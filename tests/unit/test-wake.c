@@ -117,21 +117,50 @@ static void clogged_workers_do_not_count(void)
 	T_EQ(takers(&read), USUAL);
 }
 
-/* While a disk is waited for. */
-static void one_that_was_woken_is_about_to_look(void)
+/* A disk is waited for, and these workers sleep. */
+static void begin_cold(struct req *read, unsigned sleepers)
 {
-	struct req read = request(&busy, PST_OP_READ);
-
 	begin();
 	for (unsigned i = 0; i < 8; i++)
 		engine_count_cold(&e);
 	T_CHECK(engine_waits_for_disk(&e));
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < sleepers; i++) {
 		e.workers[i].efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		e.workers[i].sleeping = true;
 	}
-	list_add_tail(&e.active, &read.eng.active);
+	list_add_tail(&e.active, &read->eng.active);
 	e.pool.nr_free = 8;
+}
+
+/* What it took beside them would wait for them. */
+static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
+{
+	struct req read = request(&busy, PST_OP_READ);
+
+	begin_cold(&read, 2);
+	e.workers[0].clogged = true;
+	e.nr_clogged = 1;
+	e.pool.nr_free = e.pool.unmet; /* there is nothing to share out */
+	T_CHECK(worker_leaves(&e.workers[0]));
+	T_CHECK(e.workers[0].sleeping && e.workers[1].woken);
+	/* Nobody else sleeps: one that is awake looks later. */
+	engine_wake_one(&e);
+	T_CHECK(e.workers[0].sleeping);
+	/* Where all are clogged, they go on. */
+	e.workers[1].clogged = true;
+	e.nr_clogged = USUAL;
+	T_CHECK(!worker_leaves(&e.workers[0]));
+	engine_wake_one(&e);
+	T_CHECK(e.workers[0].woken);
+	for (unsigned i = 0; i < 2; i++)
+		(void)close(e.workers[i].efd);
+}
+
+static void one_that_was_woken_is_about_to_look(void)
+{
+	struct req read = request(&busy, PST_OP_READ);
+
+	begin_cold(&read, 3);
 	T_CHECK(worker_leaves(&e.workers[4]));
 	T_CHECK(e.workers[0].woken && !e.workers[0].sleeping);
 	/* Others leave it to that one, and wake no other. */
@@ -158,6 +187,7 @@ int main(void)
 	T_RUN(a_queue_with_less_has_few_at_first_and_then_all);
 	T_RUN(queues_without_a_slot_have_no_part);
 	T_RUN(clogged_workers_do_not_count);
+	T_RUN(one_with_operations_that_hang_leaves_what_a_disk_has);
 	T_RUN(one_that_was_woken_is_about_to_look);
 	return rig_done();
 }

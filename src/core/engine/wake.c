@@ -199,12 +199,11 @@ static bool one_is_clear(const struct engine *e)
 
 void engine_wake_of(struct engine *e, unsigned nr)
 {
-	bool cold = engine_waits_for_disk(e);
-	struct worker *w = cold ? first_sleeper(e, nr) : NULL;
+	struct worker *w = engine_waits_for_disk(e) ? first_sleeper(e, nr) : NULL;
 
 	if (!w)
 		w = idlest_sleeper(e, nr);
-	if (w && (cold || !w->clogged || !one_is_clear(e)))
+	if (w && (!w->clogged || !one_is_clear(e)))
 		worker_wake(w);
 }
 
@@ -279,9 +278,9 @@ bool worker_leaves(const struct worker *w)
 
 	if (list_empty(&e->active))
 		return false;
-	if (likely(!engine_waits_for_disk(e)))
-		return unlikely(w->clogged) && clogged_leaves(e);
-	if (!all_have_room(e))
+	if (unlikely(w->clogged) && clogged_leaves(e))
+		return true;
+	if (likely(!engine_waits_for_disk(e)) || !all_have_room(e))
 		return false;
 	first = first_sleeper(e, place(w));
 	if (first)
