@@ -3,6 +3,7 @@
  * cuFile that hangs: deadlines hold, what it may still touch stays, everybody else goes on,
  * and programs come to their end.
  */
+#include "fusefs.h"
 #include "gds.h"
 
 #define SHORT_MS 1000
@@ -325,6 +326,56 @@ static void forked(void)
 	close_all();
 }
 
+#define NR 8u /* reads that hang: more than the case's pool has slots */
+
+/* Files that hang have all slots of the pool; what needs none goes on. */
+static void all_slots(void)
+{
+	uint64_t until = t_hang();
+	struct fusefs fs = { 0 };
+	struct pst_file *hang;
+	unsigned waiting;
+	char path[200];
+	struct pst_done d;
+
+	(void)setenv("PST_POOL", "4M", 1);
+	open_direct("mode=p2pdma");
+	T_CHECK(cold_read(0, 0, RIG_MIB(1), PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED), 0).paths &
+		GDS);
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, hang, mem, RIG_MIB(i % 8), RIG_MIB(20 + i),
+					  RIG_MIB(1));
+
+		io.deadline_ns = PST_NO_DEADLINE;
+		io.user_data = 1;
+		start(&io);
+	}
+	/* Until no more of them get a slot. */
+	do {
+		waiting = fusefs_waiting(&fs);
+		(void)usleep(200000);
+	} while ((!waiting || fusefs_waiting(&fs) != waiting) && t_now() < until);
+	T_CHECK(waiting);
+	d = cold_read(0, 0, RIG_MIB(1), PST_POLICY2(PST_PATH_GDS, PST_PATH_STAGED), 0);
+	T_EQ(d.res, (int64_t)RIG_MIB(1));
+	T_CHECK(d.paths & GDS);
+	for (unsigned nr = 0; nr < NR;) {
+		fusefs_release(&fs);
+		while (pst_queue_reap(rig_q, &d, 0, 1, 0) == 1) {
+			T_EQ(d.res, (int64_t)RIG_MIB(1));
+			nr++;
+		}
+		(void)usleep(1000);
+	}
+	hang = pst_file_close(hang);
+	fusefs_stop(&fs);
+	close_all();
+}
+
 static const struct again cases[] = {
 	{ "in_read", in_read, AGAIN_ONCE, "" },
 	{ "in_file", in_file, AGAIN_ONCE, "" },
@@ -333,6 +384,7 @@ static const struct again cases[] = {
 	{ "in_open", in_open, AGAIN_ONCE, "" },
 	{ "cancelled", cancelled, AGAIN_ONCE, "" },
 	{ "all_threads", all_threads, AGAIN_ONCE, "" },
+	{ "all_slots", all_slots, AGAIN_ONCE, "" },
 	{ "replaced", replaced, AGAIN_ONCE, "" },
 	{ "queue_freed", queue_freed, AGAIN_ONCE, "" },
 	{ "at_the_end", at_the_end, AGAIN_ONCE, "" },

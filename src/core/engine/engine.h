@@ -144,9 +144,10 @@ struct engine {
 	uint64_t barrier_next; /* no barrier_until of these is earlier */
 	struct alarm alarm;    /* for that; under the clock's lock */
 	struct pool pool;
-	unsigned nr_reqs; /* activated, and neither stopped nor handed back */
-	unsigned nr_lone; /* reads that their callers copy: lone.c */
-	unsigned nr_cold; /* jobs in a row that waited for a disk alone, up to a few */
+	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
+	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
+	unsigned nr_lone;     /* reads that their callers copy: lone.c */
+	unsigned nr_cold;     /* jobs in a row that waited for a disk alone, up to a few */
 	struct {
 		uint64_t bytes;   /* that jobs read or copy now, */
 		struct list jobs; /* these, the first to begin first */

@@ -30,7 +30,12 @@ static bool has_more(const struct req *r)
 /* Under the lock: the request is through, or was stopped. */
 static void uncount(struct req *r)
 {
-	r->eng.share->engine->nr_reqs -= r->eng.counted;
+	struct engine *e = r->eng.share->engine;
+
+	if (!r->eng.counted)
+		return;
+	e->nr_reqs--;
+	e->nr_slotless -= r->plan.pieces != NULL;
 	r->eng.counted = false;
 }
 
@@ -266,7 +271,7 @@ struct job *engine_next(struct worker *w)
 	struct engine *e = w->engine;
 	struct list *el, *n;
 	struct job *j = NULL;
-	bool woken, leaves = false, unparked = false;
+	bool woken, leaves = false, unparked = false, no_slot = false;
 
 	pthread_mutex_lock(&e->lock);
 	woken = w->woken;
@@ -285,6 +290,8 @@ struct job *engine_next(struct worker *w)
 		struct req *r = list_entry(el, struct req, eng.active);
 		bool by_one;
 
+		if (no_slot && !r->plan.pieces)
+			continue;
 		if (!after_transfers(r))
 			continue;
 		if (disk_is_busy(r)) {
@@ -297,7 +304,8 @@ struct job *engine_next(struct worker *w)
 			continue;
 		}
 		j = take_job(w, r);
-		if (!j && !e->pool.nr_free)
+		no_slot = !j && !e->pool.nr_free;
+		if (no_slot && !e->nr_slotless)
 			break;
 		if (!j)
 			continue;
@@ -510,6 +518,7 @@ static uint64_t activate(struct req *r)
 	list_add_tail(&e->active, &r->eng.active);
 	if (!e->nr_reqs++)
 		engine_begin(e);
+	e->nr_slotless += r->plan.pieces != NULL;
 	r->eng.counted = true;
 	return jobs;
 }
