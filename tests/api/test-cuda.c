@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "fusefs.h"
 #include "rig.h"
 
+#define PIECES 200u /* in one slot: more than are copied without a list */
 #define FILE_LEN (RIG_MIB(9) + 77)
 
 static const char *self;
@@ -208,6 +210,51 @@ static void no_cuda(void)
 	T_SKIP("%s", pst_error_text());
 }
 
+/* A file answers after its reads were cancelled and the memory was freed. */
+static void freed_under_a_read(void)
+{
+	struct pst_seg segs[PIECES];
+	uint64_t until = t_hang();
+	struct fusefs fs = { 0 };
+	struct pst_file *hang;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	for (unsigned i = 0; i < PIECES; i++)
+		segs[i] = (struct pst_seg){
+			.file_off = 8192 * i, .mem_off = 4096 * (PIECES - i), .len = 1024, .count = 1
+		};
+	for (unsigned round = 0; round < 3; round++) {
+		struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(1));
+		struct pst_io io = rig_io(PST_OP_READ, hang, m, 0, 0, 0);
+		struct pst_done d;
+
+		io.segs = segs;
+		io.nr_segs = PIECES;
+		io.user_data = 1;
+		io.deadline_ns = PST_NO_DEADLINE;
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		while (!fusefs_waiting(&fs) && t_now() < until)
+			(void)usleep(1000);
+		T_EQ(pst_queue_cancel(rig_q, 1), 1);
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, -ECANCELED);
+		T_OK(pst_mem_drain(m, until));
+		m = pst_mem_free(m);
+		while (rig_stats(rig_q).busy && t_now() < until) {
+			fusefs_release(&fs);
+			(void)usleep(1000);
+		}
+		T_EQ(rig_stats(rig_q).busy, 0);
+	}
+	hang = pst_file_close(hang);
+	fusefs_stop(&fs);
+}
+
 static void run(const char *name, void (*fn)(void))
 {
 	static const char *const backends[] = { "", "uring", "threads" };
@@ -251,6 +298,7 @@ int main(int argc, char **argv)
 	RUN(wraps);
 	RUN(grants);
 	RUN(two_devices);
+	RUN(freed_under_a_read);
 	pst_mem_free(keep[0]);
 	pst_mem_free(keep[1]);
 	return rig_done();

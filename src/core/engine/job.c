@@ -175,14 +175,16 @@ static bool is_warm(const struct job *j)
  */
 static void job_filled(struct job *j)
 {
-	bool empty = job_is_empty(j);
-	bool own = !empty && j->nr_spans >= MANY_SPANS && !has_sgl(j);
-	int r;
+	bool empty = job_is_empty(j), many = !empty && j->nr_spans >= MANY_SPANS;
+	/* A list names the memory, which its user may free once the request was stopped. */
+	int r = many ? engine_job_touches(j, true) : 0;
+	bool own = many && r == 0 && !has_sgl(j);
 
 	if (!j->mapped)
 		job_crc(j);
 	j->warm = is_warm(j);
-	r = empty ? engine_job_touches(j, false) : engine_job_filled(j, own);
+	if (r == 0)
+		r = empty ? engine_job_touches(j, false) : engine_job_filled(j, own);
 	if (r < 0)
 		job_copy_failed(j, -r);
 	else if (empty)

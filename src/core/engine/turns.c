@@ -323,19 +323,28 @@ struct job *engine_next(struct worker *w)
 	return j;
 }
 
-int engine_job_touches(struct job *j, bool touches)
+/* Under the lock: as engine_job_touches(). */
+static int job_touches(struct job *j, bool touches)
 {
-	struct engine *e = j->engine;
 	struct req *r = j->req;
-	int err;
 
-	pthread_mutex_lock(&e->lock);
-	err = r->stop ? -r->end_err : 0;
-	if (!err && touches != j->touches) {
+	if (r->stop)
+		return -r->end_err;
+	if (touches != j->touches) {
 		j->touches = touches;
 		r->eng.nr_touch += touches ? 1 : -1u;
 		r->eng.nr_file += touches ? -1u : 1;
 	}
+	return 0;
+}
+
+int engine_job_touches(struct job *j, bool touches)
+{
+	struct engine *e = j->engine;
+	int err;
+
+	pthread_mutex_lock(&e->lock);
+	err = job_touches(j, touches);
 	pthread_mutex_unlock(&e->lock);
 	return err;
 }
@@ -353,15 +362,11 @@ static void give_copier(struct engine *e, struct job *j)
 int engine_job_filled(struct job *j, bool own)
 {
 	struct engine *e = j->engine;
-	struct req *r = j->req;
 	int err;
 
 	pthread_mutex_lock(&e->lock);
-	err = r->stop ? -r->end_err : 0;
+	err = job_touches(j, true);
 	if (!err) {
-		j->touches = true;
-		r->eng.nr_touch++;
-		r->eng.nr_file--;
 		if (j->warm || j->crc_len)
 			engine_count_warm(e);
 		else
