@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "fusefs.h"
 #include "rig.h"
 
 #include "base/fault.h"
@@ -206,6 +207,53 @@ static void tries_again(void)
 	stop_engine();
 }
 
+/* Files that hang have all slots, and pinning failed once: it is tried again without being asked. */
+static void tries_again_by_itself(void)
+{
+	uint64_t until = t_hang();
+	struct fusefs fs = { 0 };
+	struct pst_file *hang;
+	char path[200];
+	struct pst_done d;
+	struct pst_io io;
+
+	start_engine();
+	if (fusefs_start(&fs, rig_dir) < 0) {
+		stop_engine();
+		T_SKIP("%s", fs.why);
+	}
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	T_EQ(fault_set("mem.pin:1:ENOMEM"), 0);
+	for (unsigned i = 1; i < NR; i++) {
+		io = rig_io(PST_OP_READ, hang, mem, 0, i * LEN, LEN);
+		io.deadline_ns = PST_NO_DEADLINE;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR - 1);
+	while (!fault_passed(FAULT_MEM_PIN) && t_now() < until)
+		(void)usleep(1000);
+	io = rig_io(PST_OP_READ, file, mem, 0, 0, LEN);
+	io.user_data = 1;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+	T_EQ(pst_queue_reap(q, &d, 1, 1, until), 1);
+	T_EQ(d.user_data, 1);
+	T_EQ(d.res, LEN);
+	for (unsigned nr = 1; nr < NR && t_now() < until;) {
+		fusefs_release(&fs);
+		while (pst_queue_reap(q, &d, 0, 1, 0) == 1)
+			nr++;
+		(void)usleep(1000);
+	}
+	hang = pst_file_close(hang);
+	fusefs_stop(&fs);
+	io = rig_io(PST_OP_READ, file, mem, LEN, LEN, (NR - 1) * LEN);
+	T_EQ(rig_do(q, &io).res, (NR - 1) * LEN);
+	stop_engine();
+}
+
 /* The first slots cannot be had: an error at the first request, and the next one works. */
 static void no_first_slots(void)
 {
@@ -245,6 +293,7 @@ int main(void)
 	RIG_RUN1(grows);
 	RIG_RUN1(each_call_fails);
 	RIG_RUN1(tries_again);
+	RIG_RUN1(tries_again_by_itself);
 	RIG_RUN1(no_first_slots);
 	RIG_RUN1(slow_slots);
 	return rig_done();

@@ -481,7 +481,6 @@ void pool_unreserve(struct engine *e)
 /* Under the engine's lock: not again for a while. */
 static void grow_failed(struct pool *p, int err)
 {
-	p->growing = false;
 	p->not_before = now_ns() + GROW_AGAIN_NS;
 	if (err == -EBUSY)
 		return; /* another pool has yet to give back slots above its part */
@@ -516,12 +515,12 @@ static void grow(struct engine *e)
 		more = left-- > 1 && p->nr_free <= p->unmet + nr && may_grow(e) && !e->stop;
 		log_debug("%s %u: the pool has %u slots", e->ops->name, e->device, p->nr_slots);
 	}
-	if (r < 0) {
+	p->growing = false;
+	if (r < 0)
 		grow_failed(p, r);
-	} else {
-		p->growing = p->failed = false;
-		engine_wake(e, NULL, 1); /* a worker that found no slot meanwhile did not ask */
-	}
+	else
+		p->failed = false;
+	engine_wake(e, NULL, 1); /* a worker that found no slot meanwhile did not ask */
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -566,8 +565,11 @@ static bool may_borrow(struct engine *e)
 		return false;
 	if (p->nr_free > p->unmet)
 		return true;
-	if (!p->growing && may_grow(e))
-		p->growing = pool_ask(p);
+	if (p->growing || !may_grow(e))
+		return false;
+	p->growing = pool_ask(p);
+	if (!p->growing)
+		e->look = MIN(e->look, p->not_before);
 	return false;
 }
 
