@@ -390,6 +390,38 @@ static void others_do_not_hinder(void)
 	end();
 }
 
+/* Nor do reads that were cancelled, though they hang. */
+static void what_was_cancelled_does_not_hinder(void)
+{
+	enum { NR = 40, SMALL = 65536 };
+	struct pst_queue *q = rig_queue(rig_backend, NR);
+	struct pst_file *f;
+
+	begin();
+	if (!can_direct()) {
+		pst_queue_free(q);
+		end();
+		T_SKIP("O_DIRECT");
+	}
+	f = open_as(UINT32_MAX, 1, &gate);
+	for (unsigned i = 0; i < NR; i++) {
+		uint64_t off = LEN / 2 + i * (uint64_t)SMALL;
+		struct pst_io io = rig_io(PST_OP_READ, f, mem, off, off, SMALL);
+
+		io.user_data = 1;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), NR);
+	T_EQ(pst_queue_cancel(q, 1), NR);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_reap1(q).res, -ECANCELED);
+	T_CHECK(direct_of(1, 15, SMALL) <= NR_IN_ORDER / 4);
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	pst_queue_free(q);
+	f = pst_file_close(f);
+	end();
+}
+
 /* Many requests that wait, some of which are stopped, and none is forgotten. */
 static void many_wait(void)
 {
@@ -439,5 +471,6 @@ int main(void)
 	RIG_RUN_BACKENDS(many_wait);
 	RIG_RUN_BACKENDS(small_reads_go_ahead);
 	RIG_RUN_BACKENDS(others_do_not_hinder);
+	RIG_RUN_BACKENDS(what_was_cancelled_does_not_hinder);
 	return rig_done();
 }

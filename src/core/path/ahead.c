@@ -32,8 +32,8 @@
 #define HOLD_MAX 32u       /* reads that wait for a disk after it was busy */
 #define RUN_MAX (AHEAD_MIN + (int)QUEUE_DEPTH_MAX)
 
-/* Of each disk with one queue: small reads under way, or done and not reaped, of queues that have
- * many in flight. */
+/* Of each disk with one queue: small reads of queues that have many in flight.  A read counts until
+ * its queue sees that it is done, or gives it up. */
 static struct {
 	_Alignas(CACHE_LINE) _Atomic uint64_t bytes;
 } small[DISKS];

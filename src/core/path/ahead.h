@@ -10,7 +10,7 @@ struct req;
 /* The request has its plan: if it is a small read that goes on where others ended, the
  * kernel's read-ahead serves it better than O_DIRECT.  0. */
 int ahead_choose(struct req *r);
-/* A request is over that it counted. */
+/* A request completes that it counted. */
 void ahead_over(struct req *r);
 
 #endif

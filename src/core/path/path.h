@@ -60,7 +60,8 @@ struct path_ops {
 	 * -errno with a sentence if it is listed, cannot, and nothing else may.
 	 */
 	int (*choose)(struct req *r);
-	/* NULL, or: a request is over in which choose() put this path's number into r->tell. */
+	/* NULL, or: a request completes in which choose() put this path's number into r->tell.  Its
+	 * operations may still be under way if it was stopped. */
 	void (*over)(struct req *r);
 	/* Was it proven with data?  NULL: other paths are compared with this one. */
 	bool (*proven)(const struct pst_file *f, const struct pst_mem *m, uint32_t op);

@@ -36,10 +36,6 @@ static inline void release(struct req *r)
 {
 	if (unlikely(has_extras(r)))
 		release_extras(r);
-	if (unlikely(r->tell)) {
-		path_ops_of(r->tell)->over(r);
-		r->tell = 0;
-	}
 	if (r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (r->file_use)
@@ -162,6 +158,10 @@ static inline void complete(struct req *r)
 	gauge(&q->nr_inflight, -1);
 	if (r->started)
 		writes_done(q, r->seq);
+	if (unlikely(r->tell)) {
+		path_ops_of(r->tell)->over(r);
+		r->tell = 0;
+	}
 }
 
 /* The request completed before, and now nothing of it is under way any more. */
