@@ -32,10 +32,20 @@ static _cold_ void release_extras(struct req *r)
 	lone_end(r);
 }
 
+/* It counts no longer for the path that counted it. */
+static inline void tell_over(struct req *r)
+{
+	if (likely(!r->tell))
+		return;
+	path_ops_of(r->tell)->over(r);
+	r->tell = 0;
+}
+
 static inline void release(struct req *r)
 {
 	if (unlikely(has_extras(r)))
 		release_extras(r);
+	tell_over(r);
 	if (r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (r->file_use)
@@ -158,10 +168,6 @@ static inline void complete(struct req *r)
 	gauge(&q->nr_inflight, -1);
 	if (r->started)
 		writes_done(q, r->seq);
-	if (unlikely(r->tell)) {
-		path_ops_of(r->tell)->over(r);
-		r->tell = 0;
-	}
 }
 
 /* The request completed before, and now nothing of it is under way any more. */
@@ -178,8 +184,10 @@ static _cold_ void act(struct req *r, unsigned acts)
 	assert(acts);
 	if (acts & LIFE_LATE)
 		late_no_more(r);
-	if (acts & LIFE_COMPLETE)
+	if (acts & LIFE_COMPLETE) {
 		complete(r);
+		tell_over(r); /* though it may hang */
+	}
 	if (acts & LIFE_RELEASE)
 		release(r);
 	if (acts & LIFE_FREE)
