@@ -305,7 +305,8 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 		job_copy_failed(j, EOPNOTSUPP);
 		return;
 	}
-	(void)engine_job_touches(j, false);
+	if (unlikely(j->touches)) /* its copies came from the source before */
+		(void)engine_job_touches(j, false);
 	job_files(w, j);
 }
 
