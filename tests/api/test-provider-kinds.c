@@ -524,6 +524,105 @@ static void wakes_by_descriptor(void)
 	quiet();
 }
 
+/* Files like the first kind's, for which O_DIRECT is proven each time anew, and whose stamp can be
+ * kept back. */
+static struct file_ops slow_ops;
+static atomic_bool keep_stamps, kept;
+
+static int slow_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
+{
+	int r = test_file_ops.open(name, flags, mode, ret);
+
+	if (r == 0)
+		(*ret)->ops = &slow_ops;
+	return r;
+}
+
+static bool slow_place(const struct file *f, char *buf, size_t size)
+{
+	static atomic_uint nr;
+
+	(void)f;
+	(void)snprintf(buf, size, "place %u", atomic_fetch_add(&nr, 1));
+	return false;
+}
+
+static int slow_stamp(const struct file *f, struct file_stamp *ret)
+{
+	int r = test_file_ops.stamp(f, ret);
+
+	while (atomic_load(&keep_stamps)) {
+		atomic_store(&kept, true);
+		(void)usleep(1000);
+	}
+	return r;
+}
+
+static void wait_for(atomic_bool *what)
+{
+	uint64_t until = t_hang();
+
+	while (!atomic_load(what) && t_now() < until)
+		(void)usleep(1000);
+	T_CHECK(atomic_load(what));
+}
+
+static bool holds_a_read(const struct test_gate *g)
+{
+	uint64_t until = t_hang();
+
+	while (!atomic_load(&g->held[TEST_BAR_READ]) && t_now() < until)
+		(void)usleep(1000);
+	return atomic_load(&g->held[TEST_BAR_READ]);
+}
+
+/* A write is compared, and was overwritten meanwhile.  Its user cancels it and frees the memory. */
+static void freed_under_a_comparison(void)
+{
+	static struct test_gate gate = { .deaf = true };
+	static const char zero[PIECE];
+	struct pst_file *f;
+	struct pst_mem *m;
+	struct pst_done d;
+	struct pst_io io;
+	int fd;
+
+	make();
+	test_gate_set(&gate, TEST_BAR_READ, TEST_SHUT);
+	test_gate_set(&gate, TEST_BAR_WRITE, TEST_DONE);
+	test_gate_use(&gate);
+	f = open_as("slow://", RIG_RW);
+	test_gate_use(NULL);
+	if (!rig_file_info(f).direct) {
+		f = pst_file_close(f);
+		quiet();
+		T_SKIP("O_DIRECT");
+	}
+	m = rig_alloc(rig_dev, LEN);
+	rig_mem_fill(m, 0, PIECE, SEED + 1, 0);
+	io = rig_io(PST_OP_WRITE, f, m, 0, 0, PIECE);
+	io.policy = PST_POLICY2(PST_PATH_STAGED, PST_PATH_DIRECT);
+	io.user_data = 1;
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	T_CHECK(holds_a_read(&gate));
+	fd = open(rig_path("data"), O_WRONLY | O_CLOEXEC);
+	T_EQ(pwrite(fd, zero, PIECE, 0), PIECE);
+	(void)close(fd);
+	atomic_store(&kept, false);
+	atomic_store(&keep_stamps, true);
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	wait_for(&kept);
+	T_EQ(pst_queue_cancel(rig_q, 1), 1);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ECANCELED);
+	T_OK(pst_mem_drain(m, t_hang()));
+	m = pst_mem_free(m);
+	atomic_store(&keep_stamps, false);
+	f = pst_file_close(f);
+	quiet();
+}
+
 static void open_that_fails(void)
 {
 	struct pst_file *f = NULL;
@@ -549,6 +648,13 @@ int main(void)
 	(void)pst_file_close(open_as("test://", RIG_R)); /* which makes the first known */
 	if (file_provider_add(&twin_file_ops) < 0)
 		return 1;
+	slow_ops = test_file_ops;
+	slow_ops.scheme = "slow";
+	slow_ops.open = slow_open;
+	slow_ops.place = slow_place;
+	slow_ops.stamp = slow_stamp;
+	if (file_provider_add(&slow_ops) < 0)
+		return 1;
 	RIG_RUN(kinds_side_by_side);
 	RIG_RUN(a_cancel_among_kinds);
 	RIG_RUN(a_deadline_among_kinds);
@@ -560,6 +666,7 @@ int main(void)
 	RIG_RUN(direct_refused);
 	RIG_RUN(bare_files);
 	RIG_RUN(wakes_by_descriptor);
+	RIG_RUN_SOFT(freed_under_a_comparison);
 	RIG_RUN1(open_that_fails);
 	return rig_done();
 }

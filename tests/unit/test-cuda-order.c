@@ -271,8 +271,11 @@ static void foreign_context(void)
 	passed = 0;
 	cuda_order_open(o);
 	T_CHECK(has_passed(1));
-	cuda_order_free(o);
+	/* The stream has come to it: nothing is left in its context. */
+	T_EQ(state().events, before.events);
 	CU(x.ctx_destroy(own));
+	T_EQ(cuda_order_poll(o), 1);
+	cuda_order_free(o);
 	T_EQ(state().events, before.events);
 
 	o = order();

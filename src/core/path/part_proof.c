@@ -151,12 +151,18 @@ static void part_tried(struct part *p)
 	part_again(p);
 }
 
+/* May the CPU follow addresses of its bytes?  Those of a slot stay, though the memory may be gone. */
+static bool bytes_stay(const struct part *p)
+{
+	return p->user->roomy || req_stays(p->req);
+}
+
 /* Did the operation move the same bytes as a plain read?  1; 0; -EFAULT: nobody can tell now. */
 static int part_same(const struct part *p)
 {
 	const struct part_proof *v = p->proof;
 
-	if (p->user->roomy || req_stays(p->req))
+	if (bytes_stay(p))
 		return memcmp(v->buf, v->data, v->len) == 0;
 	return uaccess_same(v->data, v->buf, v->len);
 }
@@ -178,7 +184,8 @@ static void part_compared(struct part *p)
 	} else if (same) {
 		part_proven(p);
 	} else {
-		v->trial = trial_new(p->req, v->off, v->len, v->data, v->buf);
+		v->trial = trial_new(p->req, v->off, v->len, v->data, bytes_stay(p),
+				     v->buf);
 		part_try(p);
 	}
 }

@@ -36,7 +36,7 @@ void trial_free(struct trial *t)
 }
 
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
-			const void *seen)
+			bool stays, const void *seen)
 {
 	struct file *file = req_file(r);
 	bool write = r->io.op == PST_OP_WRITE;
@@ -62,7 +62,7 @@ struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const v
 	if (!t->direct || file_stamp(file, &t->stamp) < 0)
 		goto fail;
 	t->plain = t->direct + room;
-	if (write && req_stays(r))
+	if (write && stays)
 		memcpy(t->direct, data, len);
 	else if (write && uaccess_read(t->direct, data, len) < 0)
 		goto fail;

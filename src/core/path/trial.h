@@ -21,10 +21,11 @@ enum trial_end {
 
 /*
  * Of off..off+len of the request's file; data are the bytes that O_DIRECT moved, seen those of a
- * plain read, and both stay until the end.  NULL: nobody can tell.
+ * plain read, which stay until the end.  Does data stay, too?  If not, it may be unmapped
+ * meanwhile.  NULL: nobody can tell.
  */
 struct trial *trial_new(const struct req *r, uint64_t off, uint64_t len, const void *data,
-			const void *seen);
+			bool stays, const void *seen);
 /* The next operation. */
 void trial_op(const struct trial *t, struct io_op *op);
 /* It came back with that. */

@@ -33,6 +33,7 @@ struct cuda_order {
 	cu_ctx primary;        /* held */
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
+	bool reached;          /* by the stream; then an own event is gone */
 };
 
 struct cuda_orders {
@@ -222,6 +223,7 @@ static int order_event(struct cuda_order *o)
 	bool own = o->ctx == o->primary;
 	cu_result e = CU_OK;
 
+	o->reached = false;
 	o->stream_event = own ? o->event : NULL;
 	if (!o->stream_event) {
 		e = cu.cuEventCreate(&o->stream_event, CU_DISABLE_TIMING);
@@ -328,16 +330,31 @@ int cuda_order_barrier(struct mem_order *base)
 	return e == CU_OK ? 0 : order_err(o, e, "make a stream wait");
 }
 
+/* One in a context of the program's own, which is current. */
+static void end_event(struct cuda_order *o)
+{
+	if (o->ctx != o->primary)
+		(void)cu.cuEventDestroy_v2(o->stream_event);
+}
+
 int cuda_order_poll(struct mem_order *base)
 {
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
 	cu_result e;
-	int r = cuda_enter(&scope, o->d, o->ctx);
+	int r;
 
+	if (o->reached)
+		return 1;
+	r = cuda_enter(&scope, o->d, o->ctx);
 	if (r < 0)
 		return r;
 	e = cu.cuEventQuery(o->stream_event);
+	/* The context may end before the order. */
+	if (e == CU_OK) {
+		end_event(o);
+		o->reached = true;
+	}
 	if (e == CU_OK || e == CU_NOT_READY)
 		return e == CU_OK;
 	return order_err(o, e, "ask how far a stream has come");
@@ -359,10 +376,10 @@ void cuda_order_free(struct mem_order *base)
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
 
-	if (o->stream_event != o->event) {
+	if (!o->reached && o->ctx != o->primary) {
 		cuda_enter_anyway(&scope, o->ctx);
 		if (scope.pushed)
-			(void)cu.cuEventDestroy_v2(o->stream_event);
+			end_event(o);
 		cuda_leave(&scope);
 	}
 	order_give(o);
