@@ -224,9 +224,10 @@ static void freed_under_a_read(void)
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
 	hang = rig_open(path, RIG_R);
 	for (unsigned i = 0; i < PIECES; i++)
-		segs[i] = (struct pst_seg){
-			.file_off = 8192 * i, .mem_off = 4096 * (PIECES - i), .len = 1024, .count = 1
-		};
+		segs[i] = (struct pst_seg){ .file_off = 8192 * i,
+					    .mem_off = 4096 * (PIECES - i),
+					    .len = 1024,
+					    .count = 1 };
 	for (unsigned round = 0; round < 3; round++) {
 		struct pst_mem *m = rig_alloc(rig_dev, RIG_MIB(1));
 		struct pst_io io = rig_io(PST_OP_READ, hang, m, 0, 0, 0);

@@ -207,7 +207,7 @@ static void tries_again(void)
 	stop_engine();
 }
 
-/* Files that hang have all slots, and pinning failed once: it is tried again without being asked. */
+/* Files that hang have all slots, and pinning failed once: that is tried again by itself. */
 static void tries_again_by_itself(void)
 {
 	uint64_t until = t_hang();

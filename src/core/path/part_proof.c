@@ -151,7 +151,7 @@ static void part_tried(struct part *p)
 	part_again(p);
 }
 
-/* May the CPU follow addresses of its bytes?  Those of a slot stay, though the memory may be gone. */
+/* May the CPU follow addresses of its bytes?  A slot's stay, though the memory may be gone. */
 static bool bytes_stay(const struct part *p)
 {
 	return p->user->roomy || req_stays(p->req);
@@ -184,8 +184,7 @@ static void part_compared(struct part *p)
 	} else if (same) {
 		part_proven(p);
 	} else {
-		v->trial = trial_new(p->req, v->off, v->len, v->data, bytes_stay(p),
-				     v->buf);
+		v->trial = trial_new(p->req, v->off, v->len, v->data, bytes_stay(p), v->buf);
 		part_try(p);
 	}
 }
