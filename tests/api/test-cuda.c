@@ -210,15 +210,22 @@ static void no_cuda(void)
 	T_SKIP("%s", pst_error_text());
 }
 
+static struct fusefs fs;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
 /* A file answers after its reads were cancelled and the memory was freed. */
 static void freed_under_a_read(void)
 {
 	struct pst_seg segs[PIECES];
 	uint64_t until = t_hang();
-	struct fusefs fs = { 0 };
 	struct pst_file *hang;
 	char path[200];
 
+	fusefs_stop(&fs);
 	if (fusefs_start(&fs, rig_dir) < 0)
 		T_SKIP("%s", fs.why);
 	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
@@ -282,6 +289,7 @@ int main(int argc, char **argv)
 	if (argc == 3)
 		return child(atoi(argv[1]), argv[2]);
 	rig_init();
+	(void)atexit(stop_fuse);
 	if (pst_device_find("cuda:0", &d) < 0) {
 		T_RUN(no_cuda);
 		return rig_done();

@@ -298,6 +298,7 @@ static void what_hangs_counts_no_more(void)
 }
 
 #define NR_IN_ORDER 128u
+#define SMALL UINT64_C(65536)
 
 /* Reads in order of a file that no cache holds; how many of them went by O_DIRECT? */
 static unsigned read_in_order(struct pst_queue *q, struct pst_file *f, unsigned at_a_time,
@@ -341,47 +342,52 @@ static unsigned direct_of(unsigned disk, unsigned at_a_time, uint64_t len)
 	return nr;
 }
 
+static void begin_direct(void)
+{
+	begin();
+	if (can_direct())
+		return;
+	end();
+	T_SKIP("O_DIRECT");
+}
+
 /* Some small reads at a time, in order, are left to read-ahead on such a disk.  Other disks, more
  * reads and larger ones have O_DIRECT. */
 static void small_reads_go_ahead(void)
 {
-	begin();
-	if (!can_direct()) {
-		end();
-		T_SKIP("O_DIRECT");
-	}
-	T_CHECK(direct_of(1, 15, 65536) <= NR_IN_ORDER / 4);
-	T_CHECK(direct_of(DISK_NONE, 15, 65536) >= NR_IN_ORDER / 2);
-	T_CHECK(direct_of(1, 64, 65536) >= NR_IN_ORDER / 2);
-	T_CHECK(direct_of(1, 7, 131072) >= NR_IN_ORDER / 2);
+	begin_direct();
+	T_CHECK(direct_of(1, 15, SMALL) <= NR_IN_ORDER / 4);
+	T_CHECK(direct_of(DISK_NONE, 15, SMALL) >= NR_IN_ORDER / 2);
+	T_CHECK(direct_of(1, 64, SMALL) >= NR_IN_ORDER / 2);
+	T_CHECK(direct_of(1, 7, 2 * SMALL) >= NR_IN_ORDER / 2);
 	end();
+}
+
+/* So many small reads of the file's second half, of which no cache holds anything. */
+static void submit_small(struct pst_queue *q, struct pst_file *f, unsigned nr)
+{
+	rig_cold(rig_path("data"));
+	for (unsigned i = 0; i < nr; i++) {
+		uint64_t off = LEN / 2 + i * SMALL;
+		struct pst_io io = rig_io(PST_OP_READ, f, mem, off, off, SMALL);
+
+		io.user_data = SMALL;
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), nr);
 }
 
 /* A queue that reads one by one goes ahead, though another has much that it did not reap. */
 static void others_do_not_hinder(void)
 {
-	enum { NR = 32, SMALL = 65536 };
-	struct pst_queue *q = rig_queue(rig_backend, NR);
-	struct test_plan plan = TEST_PLAN;
+	enum { NR = 32 };
+	struct pst_queue *q;
 	struct pst_file *f;
 
-	begin();
-	if (!can_direct()) {
-		pst_queue_free(q);
-		end();
-		T_SKIP("O_DIRECT");
-	}
-	plan.disk = 1;
-	test_provider_plan(&plan);
-	f = rig_open(rig_path("data"), RIG_R);
-	rig_cold(rig_path("data"));
-	for (unsigned i = 0; i < NR; i++) {
-		uint64_t off = LEN / 2 + i * (uint64_t)SMALL;
-		struct pst_io io = rig_io(PST_OP_READ, f, mem, off, off, SMALL);
-
-		T_OK(pst_queue_prep(q, &io));
-	}
-	T_EQ(pst_queue_submit(q), NR);
+	begin_direct();
+	q = rig_queue(rig_backend, NR);
+	f = open_as(UINT32_MAX, 1, NULL);
+	submit_small(q, f, NR);
 	T_CHECK(direct_of(1, 1, SMALL) <= NR_IN_ORDER / 4);
 	for (unsigned i = 0; i < NR; i++)
 		take(q, SMALL);
@@ -393,26 +399,15 @@ static void others_do_not_hinder(void)
 /* Nor do reads that were cancelled, though they hang. */
 static void what_was_cancelled_does_not_hinder(void)
 {
-	enum { NR = 40, SMALL = 65536 };
-	struct pst_queue *q = rig_queue(rig_backend, NR);
+	enum { NR = 40 };
+	struct pst_queue *q;
 	struct pst_file *f;
 
-	begin();
-	if (!can_direct()) {
-		pst_queue_free(q);
-		end();
-		T_SKIP("O_DIRECT");
-	}
+	begin_direct();
+	q = rig_queue(rig_backend, NR);
 	f = open_as(UINT32_MAX, 1, &gate);
-	for (unsigned i = 0; i < NR; i++) {
-		uint64_t off = LEN / 2 + i * (uint64_t)SMALL;
-		struct pst_io io = rig_io(PST_OP_READ, f, mem, off, off, SMALL);
-
-		io.user_data = 1;
-		T_OK(pst_queue_prep(q, &io));
-	}
-	T_EQ(pst_queue_submit(q), NR);
-	T_EQ(pst_queue_cancel(q, 1), NR);
+	submit_small(q, f, NR);
+	T_EQ(pst_queue_cancel(q, SMALL), NR);
 	for (unsigned i = 0; i < NR; i++)
 		T_EQ(rig_reap1(q).res, -ECANCELED);
 	T_CHECK(direct_of(1, 15, SMALL) <= NR_IN_ORDER / 4);
@@ -425,28 +420,28 @@ static void what_was_cancelled_does_not_hinder(void)
 /* Many requests that wait, some of which are stopped, and none is forgotten. */
 static void many_wait(void)
 {
-	enum { NR = 400, SMALL = 131072 };
+	enum { NR = 400, PIECE = 131072 };
 	struct pst_queue *q = rig_queue(rig_backend, NR);
-	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, SMALL);
+	struct pst_io io = rig_io(PST_OP_READ, file, mem, 0, 0, PIECE);
 	unsigned canceled = 0, stopped = 0;
 
 	begin();
 	io.file = file;
 	io.mem = mem;
 	for (unsigned i = 0; i < NR; i++) {
-		io.file_off = io.mem_off = i * (uint64_t)SMALL % LEN;
+		io.file_off = io.mem_off = i * (uint64_t)PIECE % LEN;
 		io.user_data = i;
 		T_OK(pst_queue_prep(q, &io));
 	}
 	T_EQ(pst_queue_submit(q), NR);
-	expect_held((unsigned)(DISK_BYTES / SMALL));
+	expect_held((unsigned)(DISK_BYTES / PIECE));
 	for (unsigned i = 0; i < NR; i += 3)
 		stopped += pst_queue_cancel(q, i) == 1;
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
 	for (unsigned i = 0; i < NR; i++) {
 		struct pst_done d = rig_reap1(q);
 
-		T_CHECK(d.res == SMALL || d.res == -ECANCELED);
+		T_CHECK(d.res == PIECE || d.res == -ECANCELED);
 		canceled += d.res == -ECANCELED;
 	}
 	T_EQ(canceled, stopped);

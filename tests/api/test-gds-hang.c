@@ -326,13 +326,19 @@ static void forked(void)
 	close_all();
 }
 
+static struct fusefs fs;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
 #define NR 8u /* reads that hang: more than the case's pool has slots */
 
 /* Files that hang have all slots of the pool; what needs none goes on. */
 static void all_slots(void)
 {
 	uint64_t until = t_hang();
-	struct fusefs fs = { 0 };
 	struct pst_file *hang;
 	unsigned waiting;
 	char path[200];
@@ -395,6 +401,7 @@ static const struct again cases[] = {
 int main(int argc, char **argv)
 {
 	rig_init();
+	(void)atexit(stop_fuse);
 	if (argc > 1)
 		return again_child(cases, RIG_NR(cases), argv[1]);
 	again_all(cases, RIG_NR(cases));

@@ -207,11 +207,17 @@ static void tries_again(void)
 	stop_engine();
 }
 
+static struct fusefs fs;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
 /* Files that hang have all slots, and pinning failed once: that is tried again by itself. */
 static void tries_again_by_itself(void)
 {
 	uint64_t until = t_hang();
-	struct fusefs fs = { 0 };
 	struct pst_file *hang;
 	char path[200];
 	struct pst_done d;
@@ -290,6 +296,7 @@ int main(void)
 	/* Staged requests must not go by a window here, however small they are. */
 	(void)setenv("PST_WINDOW", "off", 1);
 	rig_init();
+	(void)atexit(stop_fuse);
 	RIG_RUN1(grows);
 	RIG_RUN1(each_call_fails);
 	RIG_RUN1(tries_again);

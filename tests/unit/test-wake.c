@@ -132,7 +132,8 @@ static void begin_cold(struct req *read, unsigned sleepers)
 	e.pool.nr_free = 8;
 }
 
-/* What it took beside them would wait for them. */
+/* A clogged worker takes no job that a clear one may take, also while a disk is waited for: the job
+ * would wait for the operations that hang. */
 static void one_with_operations_that_hang_leaves_what_a_disk_has(void)
 {
 	struct req read = request(&busy, PST_OP_READ);
