@@ -158,7 +158,9 @@ struct engine {
 	struct worker *watcher;   /* who sleeps until the copier's batches end, or NULL */
 	bool stop;
 
-	uint64_t look; /* when to ask again paths that move pieces without slots, and old disks */
+	/* When to look again at paths that move pieces without slots, at old disks, and at a pool
+	 * that could not grow. */
+	uint64_t look;
 
 	atomic_uint nr_orders; /* there are; a hint where the lock is not held */
 

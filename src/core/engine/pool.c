@@ -520,7 +520,8 @@ static void grow(struct engine *e)
 		grow_failed(p, r);
 	else
 		p->failed = false;
-	engine_wake(e, NULL, 1); /* a worker that found no slot meanwhile did not ask */
+	/* A worker that found no slot meanwhile did not ask, nor does it know when to ask again. */
+	engine_wake(e, NULL, 1);
 	pthread_mutex_unlock(&e->lock);
 }
 

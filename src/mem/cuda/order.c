@@ -33,7 +33,7 @@ struct cuda_order {
 	cu_ctx primary;        /* held */
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
-	bool reached;          /* by the stream; then an own event is gone */
+	bool reached;          /* the stream has come to it, and one of its own is gone */
 };
 
 struct cuda_orders {
@@ -330,11 +330,10 @@ int cuda_order_barrier(struct mem_order *base)
 	return e == CU_OK ? 0 : order_err(o, e, "make a stream wait");
 }
 
-/* One in a context of the program's own, which is current. */
-static void end_event(struct cuda_order *o)
+/* Is there an event in a context of the program's own? */
+static bool has_own_event(const struct cuda_order *o)
 {
-	if (o->ctx != o->primary)
-		(void)cu.cuEventDestroy_v2(o->stream_event);
+	return o->ctx != o->primary && !o->reached;
 }
 
 int cuda_order_poll(struct mem_order *base)
@@ -350,11 +349,10 @@ int cuda_order_poll(struct mem_order *base)
 	if (r < 0)
 		return r;
 	e = cu.cuEventQuery(o->stream_event);
-	/* The context may end before the order. */
-	if (e == CU_OK) {
-		end_event(o);
-		o->reached = true;
-	}
+	/* The program may end its context before the order ends. */
+	if (e == CU_OK && has_own_event(o))
+		(void)cu.cuEventDestroy_v2(o->stream_event);
+	o->reached = e == CU_OK;
 	if (e == CU_OK || e == CU_NOT_READY)
 		return e == CU_OK;
 	return order_err(o, e, "ask how far a stream has come");
@@ -376,10 +374,10 @@ void cuda_order_free(struct mem_order *base)
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
 
-	if (!o->reached && o->ctx != o->primary) {
+	if (has_own_event(o)) {
 		cuda_enter_anyway(&scope, o->ctx);
 		if (scope.pushed)
-			end_event(o);
+			(void)cu.cuEventDestroy_v2(o->stream_event);
 		cuda_leave(&scope);
 	}
 	order_give(o);
