@@ -24,6 +24,7 @@
 #include "file/io.h"
 #include "file/own.h"
 #include "core/engine/copier.h"
+#include "core/engine/crowd.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/path/part.h"
@@ -119,6 +120,7 @@ struct worker {
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
 	struct list copying;       /* on the stream, in order of tickets */
+	struct crowd_look look;    /* by its thread */
 	struct job *own;           /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;
 };
@@ -169,6 +171,7 @@ struct engine {
 	uint64_t slot_bytes;  /* with its list of copies */
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
+	struct crowd crowd;
 	bool begun;    /* the first worker, or it cannot: */
 	int begin_err; /* why */
 	char begin_text[256];

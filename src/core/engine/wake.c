@@ -236,7 +236,11 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return false;
 	if (by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
-	if (!is_full(w) || s->nr_slots < SLOT_RESERVED || !r->eng.nr_jobs)
+	if (s->nr_slots < SLOT_RESERVED)
+		return true;
+	if (r->io.op == PST_OP_READ && crowd_has_enough(e))
+		return false;
+	if (!is_full(w) || !r->eng.nr_jobs)
 		return true;
 	return engine_waits_for_disk(e) && all_are_full(e) &&
 	       s->nr_slots * e->pool.nr_shares < all_jobs(e);

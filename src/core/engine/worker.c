@@ -223,6 +223,12 @@ static bool worker_begin(struct worker *w)
 	return r == 0;
 }
 
+static void begin_job(struct worker *w, struct job *j)
+{
+	crowd_look(&w->engine->crowd, &w->look);
+	job_start(w, j);
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
@@ -244,7 +250,7 @@ static void *worker_main(void *arg)
 		/* One at a time, so that its copies run while the next is read. */
 		j = engine_next(w);
 		if (j)
-			job_start(w, j);
+			begin_job(w, j);
 		moved |= worker_progress(w) || j;
 		if (moved)
 			continue;
@@ -253,7 +259,7 @@ static void *worker_main(void *arg)
 			struct job *late = engine_next(w);
 
 			if (late)
-				job_start(w, late);
+				begin_job(w, late);
 			else
 				worker_sleep(w, watches);
 		}

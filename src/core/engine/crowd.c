@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include <sys/resource.h>
+
+#include "core/engine/crowd.h"
+#include "core/engine/engine.h"
+#include "core/engine/wake.h"
+
+#define LOOK_JOBS 16u                  /* of a worker, between two of its looks */
+#define INTERRUPTED_MIN 2u             /* times in between; the kernel has work of its own, too; */
+#define INTERRUPTED_PER_S 200u         /* that often while it runs: alone 4, beside others 500 */
+#define CROWD_BYTES MIB(1)             /* of slots for each worker may wait for the device, */
+#define CROWD_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
+
+static uint64_t as_ns(const struct timeval *t)
+{
+	return (uint64_t)t->tv_sec * NSEC_PER_SEC + (uint64_t)t->tv_usec * 1000;
+}
+
+/* The kernel counts a switch as involuntary where the thread would have gone on: its time is up, or
+ * sched_yield() found another. */
+static bool was_interrupted(struct crowd_look *look)
+{
+	uint64_t nr_switches, cpu_ns, nr, ns;
+	struct rusage u;
+
+	if (getrusage(RUSAGE_THREAD, &u) < 0)
+		return false;
+	nr_switches = (uint64_t)u.ru_nivcsw;
+	cpu_ns = as_ns(&u.ru_utime) + as_ns(&u.ru_stime);
+	nr = nr_switches - look->nr_switches;
+	ns = cpu_ns - look->cpu_ns;
+	look->nr_switches = nr_switches;
+	look->cpu_ns = cpu_ns;
+	return nr >= INTERRUPTED_MIN && nr * NSEC_PER_SEC >= ns * INTERRUPTED_PER_S;
+}
+
+void crowd_look(struct crowd *c, struct crowd_look *look)
+{
+	uint64_t now;
+
+	if (likely(++look->nr_jobs < LOOK_JOBS))
+		return;
+	look->nr_jobs = 0;
+	now = about_now_ns();
+	if (was_interrupted(look)) {
+		c->since = now;
+		c->here = true;
+	} else if (unlikely(c->here) && now - c->since > CROWD_NS) {
+		c->here = false;
+	}
+}
+
+bool crowd_has_enough(const struct engine *e)
+{
+	return unlikely(e->crowd.here) && !engine_waits_for_disk(e) &&
+	       atomic_load(&e->copier.nr) * e->slot_size >= e->nr_usual * CROWD_BYTES;
+}
