@@ -54,6 +54,47 @@ static void canceled_before_the_mark(void)
 	take_down(&s);
 }
 
+/* A worker is in the stream's context meanwhile, which a program may end behind the completion. */
+static void canceled_while_a_worker_asks(bool for_long)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct stub_cuda_state now;
+	uint64_t end = t_hang();
+	struct pst_done d;
+
+	order_block(made);
+	stub.stall("cuEventQuery");
+	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled);
+	T_EQ(pst_queue_cancel(rig_q, 0), 1);
+	if (!for_long)
+		stub.stall(NULL);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ECANCELED);
+	T_EQ(!!(d.flags & PST_DONE_BUSY), for_long);
+	T_EQ(pst_mem_drain(s.m.mem, 0), for_long ? -EBUSY : 0);
+	stub.stall(NULL);
+	T_OK(pst_mem_drain(s.m.mem, t_hang()));
+	order_unblock();
+	is_free(made);
+	T_EQ(rig_mem_differs(s.m.mem, 0, LEN, ORDER_OLD, 0), LEN);
+	take_down(&s);
+}
+
+static void canceled_while_a_worker_asks_briefly(void)
+{
+	canceled_while_a_worker_asks(false);
+}
+
+static void canceled_while_the_driver_keeps_a_worker(void)
+{
+	canceled_while_a_worker_asks(true);
+}
+
 static void late_before_the_mark(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -334,6 +375,8 @@ int main(int argc, char **argv)
 		return hw_done();
 	}
 	RUN(canceled_before_the_mark);
+	RUN(canceled_while_a_worker_asks_briefly);
+	RUN(canceled_while_the_driver_keeps_a_worker);
 	RUN(late_before_the_mark);
 	RUN(late_with_nobody_awake);
 	RUN(late_with_copies);

@@ -220,6 +220,8 @@ void engine_wake(struct engine *e, const struct req *r, unsigned nr);
 void engine_transfer_done(struct req *r);
 /* turns.c, under the lock: the request may start. */
 void engine_activate(struct req *r);
+/* turns.c, under the lock: nothing of the stopped request is under way; its queue gets it back. */
+void engine_hand_back(struct req *r);
 /* turns.c, under the lock: as engine_stop(). */
 void engine_stop_locked(struct req *r, int err);
 
@@ -240,8 +242,13 @@ bool order_hold(struct req *r);
 void order_open(struct req *r);
 /* order.c, under the lock: nothing more of it is started. */
 void order_stop(struct req *r);
-/* order.c, not under the lock: after requests were stopped. */
-void order_stopped(struct engine *e);
+/* order.c, not under the lock: after the request was stopped. */
+void order_stopped(struct req *r);
+/* order.c, under the lock: does a worker ask for the request's stream just now? */
+bool order_asks(const struct req *r);
+/* order.c, under the lock: likewise, and the stopped request, which is on no list, is handed back
+ * behind that. */
+bool order_keeps(struct req *r);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */

@@ -19,6 +19,10 @@
  * latest CANCEL_GRACE_NS later.  Nobody may be reaping then, so the clock looks at the deadlines of
  * reads with a barrier.
  *
+ * A request that is stopped while a worker asks goes back when the worker is through, because the
+ * program may then end the stream's context.  If the driver keeps the worker, its completion says
+ * PST_DONE_BUSY.
+ *
  * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
 #include "base/err.h"
@@ -34,6 +38,9 @@
 #define ASK_PART 16u
 #define ASK_MAX_NS UINT64_C(500000)
 
+/* A call that asks takes a microsecond, or as long as the driver waits for something. */
+#define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
+
 struct order {
 	struct list link;   /* e->orders, but while somebody asks */
 	struct order *next; /* q->orders */
@@ -42,9 +49,12 @@ struct order {
 	void *stream;
 	bool barrier; /* it is on the stream; the owner's */
 	uint64_t since;
-	unsigned refs;     /* requests, the submit under way, a worker that asks */
-	unsigned barriers; /* reads and submit: it is open when there are none */
-	int state;         /* 1: the stream has come to the event; -errno: it never will */
+	unsigned refs;       /* requests, the submit under way, a worker that asks */
+	unsigned barriers;   /* reads and submit: it is open when there are none */
+	int state;           /* 1: the stream has come to the event; -errno: it never will */
+	bool asked;          /* for just now, in the stream's context, */
+	bool slow;           /* and for so long that stopped requests do not wait any more */
+	struct list leaving; /* they are handed back behind that */
 };
 
 static void barriers_ring(struct alarm *a);
@@ -112,6 +122,7 @@ static int order_new(struct req *r, struct order **ret)
 	o->stream = r->io.stream;
 	o->since = now_ns();
 	o->refs = o->barriers = 1;
+	list_init(&o->leaving);
 	o->next = r->q->orders;
 	r->q->orders = o;
 	atomic_fetch_add(&e->nr_orders, 1);
@@ -251,16 +262,52 @@ void order_stop(struct req *r)
 	e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
 }
 
-void order_stopped(struct engine *e)
+bool order_asks(const struct req *r)
 {
+	return r->eng.order && r->eng.order->asked;
+}
+
+bool order_keeps(struct req *r)
+{
+	if (!order_asks(r))
+		return false;
+	list_add_tail(&r->eng.order->leaving, &r->eng.active);
+	return true;
+}
+
+/* Until nobody asks for the stopped request's stream any more, unless that takes too long. */
+static _cold_ void wait_asked(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
+	struct order *o = r->eng.order;
+	uint64_t end = now_ns() + ASKED_MAX_NS;
+	bool go_on = true;
+
+	while (go_on) {
+		(void)nanosleep(&(struct timespec){ .tv_nsec = ASK_NEW_NS }, NULL);
+		pthread_mutex_lock(&e->lock);
+		go_on = o->asked && !r->eng.handed_back;
+		o->slow |= go_on && now_ns() >= end;
+		go_on = go_on && !o->slow;
+		pthread_mutex_unlock(&e->lock);
+	}
+}
+
+void order_stopped(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
 	uint64_t next;
+	bool asked;
 
 	if (likely(!atomic_load(&e->nr_orders)))
 		return;
 	pthread_mutex_lock(&e->lock);
 	next = e->barrier_next;
+	asked = order_asks(r) && !r->eng.order->slow;
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, next);
+	if (unlikely(asked))
+		wait_asked(r);
 }
 
 void order_end(struct req *r)
@@ -337,11 +384,19 @@ static bool order_ask(struct engine *e, struct order *o)
 
 	list_del(&o->link);
 	o->refs++;
+	o->asked = true;
 	e->nr_asked++;
 	pthread_mutex_unlock(&e->lock);
 	state = o->mem->ops->order_poll(o->mem);
 	pthread_mutex_lock(&e->lock);
 	e->nr_asked--;
+	o->asked = o->slow = false;
+	while (!list_empty(&o->leaving)) {
+		struct req *r = list_first(&o->leaving, struct req, eng.active);
+
+		list_del(&r->eng.active);
+		engine_hand_back(r);
+	}
 	if (state)
 		order_reached(o, state);
 	else

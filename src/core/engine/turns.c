@@ -46,6 +46,8 @@ static inline void hand_back_if_idle(struct req *r)
 		return;
 	if (!r->stop && !r->res.err && has_more(r))
 		return;
+	if (unlikely(r->stop) && order_keeps(r))
+		return;
 	if (unlikely(r->plan.pieces))
 		transfers_redo_drop(r);
 	if (r->stop && !r->eng.dead && !cursor_at_end(&r->cur))
@@ -55,6 +57,11 @@ static inline void hand_back_if_idle(struct req *r)
 	uncount(r);
 	r->eng.handed_back = true;
 	queue_hand_back(r);
+}
+
+void engine_hand_back(struct req *r)
+{
+	hand_back_if_idle(r);
 }
 
 /*
@@ -541,8 +548,8 @@ void engine_activate(struct req *r)
 /* Under the lock: the request may start, unless its stream is not there yet. */
 static uint64_t take_in(struct req *r)
 {
-	/* The clock may have ended it, at the deadline of its barrier, before it got here. */
-	if (r->eng.handed_back)
+	/* The clock may have stopped it, at the deadline of its barrier, before it got here. */
+	if (r->stop)
 		return 0;
 	if (!order_hold(r))
 		return activate(r);
@@ -647,7 +654,7 @@ static void engine_stop(struct req *r, int err)
 	pthread_mutex_lock(&e->lock);
 	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
-	order_stopped(e);
+	order_stopped(r);
 	/* Its completion goes out, and then the segments are the caller's again. */
 	if (unlikely(atomic_load(&r->eng.nr_building)))
 		wait_built(e, r);
@@ -659,7 +666,7 @@ static void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
 
 	pthread_mutex_lock(&e->lock);
 	r->eng.dead = true;
-	*ret_mem = r->eng.nr_touch > 0;
+	*ret_mem = r->eng.nr_touch > 0 || order_asks(r);
 	*ret_file = r->eng.nr_file > 0;
 	pthread_mutex_unlock(&e->lock);
 }
