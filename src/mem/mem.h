@@ -72,12 +72,29 @@ struct mem_stream {
 	const struct mem_ops *ops;
 };
 
+/* A stream of the program: a handle may mean another in another context or thread. */
+struct mem_stream_id {
+	const void *handle;
+	const void *ctx;
+	pid_t thread; /* 0 where it means the same in all */
+};
+
+/* Who keeps a device's streams waiting. */
+struct mem_gate {
+	pthread_mutex_t lock; /* nothing is called under it */
+	unsigned nr; /* barriers that are shut or about to be: all on one stream, of one queue; */
+	struct mem_stream_id stream; /* these are they */
+	const void *queue;
+};
+
 /*
  * An event on a stream of the program, and a barrier behind it.  A provider's own struct begins
  * with this.
  */
 struct mem_order {
 	const struct mem_ops *ops;
+	struct mem_stream_id stream;
+	struct mem_gate *gate; /* of its device */
 };
 
 /* A dma-buf that holds a range of device memory. */

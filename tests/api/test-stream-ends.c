@@ -220,6 +220,35 @@ static void late_with_a_busy_driver(void)
 	take_down(&s);
 }
 
+/* Who cancels again does not keep the stream waiting for longer. */
+static void canceled_again_and_again(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct stub_cuda_state now;
+	_Atomic int there = 0;
+	uint64_t end = t_hang();
+	struct pst_done d;
+
+	stub.stall("cuMemcpyHtoDAsync_v2");
+	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
+	HW_CU(cuLaunchHostFunc(made, set, &there));
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled);
+	for (unsigned i = 0; i < 500 && !there; i++) {
+		T_EQ(pst_queue_cancel(rig_q, 0), 1);
+		(void)usleep(20000);
+	}
+	T_CHECK(there);
+	stub.stall(NULL);
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, -ECANCELED);
+	T_OK(pst_mem_drain(s.m.mem, t_hang()));
+	take_down(&s);
+}
+
 static void queue_is_freed(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -381,6 +410,7 @@ int main(int argc, char **argv)
 	RUN(late_with_nobody_awake);
 	RUN(late_with_copies);
 	RUN(late_with_a_busy_driver);
+	RUN(canceled_again_and_again);
 	RUN(queue_is_freed);
 	RUN(calls_fail);
 	RUN(device_is_lost);

@@ -193,6 +193,54 @@ static void others_go_on(void)
 	order_mem_free(&m);
 }
 
+/* A queue of the other back end has an engine of its own on the device. */
+static void another_engine_waits_too(void)
+{
+	bool uring = rig_backend == PST_BACKEND_URING;
+	struct pst_queue *q = rig_queue(uring ? PST_BACKEND_THREADS : PST_BACKEND_URING, 0);
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	cu_stream other;
+
+	HW_CU(cuStreamCreate(&other, CU_NON_BLOCKING));
+	order_ready(rig_q);
+	order_ready(q);
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	order_start(q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
+	order_reap(q, 1, -EBUSY);
+	order_unblock();
+	order_reap(rig_q, 1, LEN);
+	order_start(q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
+	order_reap(q, 1, LEN);
+	HW_CU(cuStreamDestroy_v2(other));
+	pst_queue_free(q);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* The same handle is another stream there. */
+static void default_stream_of_another_context_waits_too(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	cu_ctx ctx, top;
+
+	order_ready(rig_q);
+	order_block((cu_stream)CU_LEGACY);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, (cu_stream)CU_LEGACY);
+	HW_CU(cuCtxCreate_v2(&ctx, 0, 0));
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, (cu_stream)CU_LEGACY);
+	order_reap(rig_q, 1, -EBUSY);
+	HW_CU(cuCtxPopCurrent_v2(&top));
+	HW_CU(cuCtxDestroy_v2(ctx));
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, (cu_stream)CU_LEGACY);
+	order_unblock();
+	order_reap(rig_q, 2, LEN);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 struct mate {
 	const char *path;
 	char why[300];
@@ -380,6 +428,8 @@ int main(void)
 	RUN(of_another_context);
 	RUN(write_holds_nothing_back);
 	RUN(others_go_on);
+	RUN(another_engine_waits_too);
+	RUN(default_stream_of_another_context_waits_too);
 	RUN(threads);
 	RUN(memory_without_streams);
 	RUN(captures);

@@ -286,6 +286,27 @@ static void foreign_context(void)
 	app_end();
 }
 
+/* The order alone holds the primary context, where its word is, and is over before the stream. */
+static void foreign_stream_comes_late(void)
+{
+	struct mem_order *o;
+	cu_ctx own, top;
+
+	CU(x.ctx_create(&own, 0, 0));
+	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
+	block();
+	T_OK(cuda_order_new(0, st, &o));
+	T_OK(cuda_order_barrier(o));
+	CU(x.call(st, pass, NULL));
+	cuda_order_open(o);
+	cuda_order_free(o);
+	go = 1;
+	T_CHECK(has_passed(1));
+	CU(cu.cuStreamDestroy_v2(st));
+	CU(cu.cuCtxPopCurrent_v2(&top));
+	CU(x.ctx_destroy(own));
+}
+
 /* Its end does not spoil the device for us. */
 static void foreign_context_ends_early(void)
 {
@@ -576,13 +597,15 @@ int main(void)
 	T_RUN(old_gates_stay_open);
 	T_RUN(many);
 	T_RUN(context_ends_between);
-	T_RUN(foreign_context);
-	T_RUN(foreign_context_ends_early);
 	T_RUN(refusals);
 	T_RUN(calls_fail);
 	T_RUN(threads);
 	T_RUN(waits_for_all_work);
 	T_RUN(waits_in_the_context_of_the_memory);
 	T_RUN(waiting_fails);
+	/* From the first of these that has a barrier on, the primary context stays. */
+	T_RUN(foreign_stream_comes_late);
+	T_RUN(foreign_context);
+	T_RUN(foreign_context_ends_early);
 	return t_done();
 }

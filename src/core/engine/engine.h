@@ -140,11 +140,8 @@ struct engine {
 	struct list orders;   /* with events that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
 	struct list behind_barrier; /* reads that keep a stream waiting */
-	unsigned nr_barriers;       /* shut or about to be: all on one stream, of one queue; */
-	void *barrier_stream;       /* these are they */
-	const struct pst_queue *barrier_queue;
-	uint64_t barrier_next; /* no barrier_until of these is earlier */
-	struct alarm alarm;    /* for that; under the clock's lock */
+	uint64_t barrier_next;      /* no barrier_until of these is earlier */
+	struct alarm alarm;         /* for that; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
@@ -172,8 +169,8 @@ struct engine {
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
 	struct crowd crowd;
-	bool begun;    /* the first worker, or it cannot: */
-	int begin_err; /* why */
+	bool begun;       /* the first worker, or it cannot: */
+	int begin_err;    /* why */
 	char begin_text[256];
 	pthread_cond_t has_begun;
 	unsigned nr_workers;

@@ -298,16 +298,19 @@ static void job_seen(const struct job *j)
 /* Through the pool.  Fails if the caller lists device hops and not STAGED. */
 static _inline_ void job_stage(struct worker *w, struct job *j)
 {
+	int err = 0;
+
 	j->mapped = false;
 	j->dev_path = 0;
 	j->paths = 0;
-	if (!j->req->plan.staged) {
-		job_copy_failed(j, EOPNOTSUPP);
-		return;
-	}
-	if (unlikely(j->touches)) /* its copies came from the source before */
-		(void)engine_job_touches(j, false);
-	job_files(w, j);
+	if (!j->req->plan.staged)
+		err = EOPNOTSUPP;
+	else if (unlikely(j->touches)) /* its copies came from the source before */
+		err = -engine_job_touches(j, false);
+	if (unlikely(err))
+		job_copy_failed(j, err);
+	else
+		job_files(w, j);
 }
 
 static bool source_still(const struct req *r)

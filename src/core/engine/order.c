@@ -94,12 +94,47 @@ static void order_free(struct order *o)
 	free(o);
 }
 
+/*
+ * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
+ * neither's read can be copied.  So only one stream of a device waits at a time.
+ */
+static int gate_enter(const struct order *o, const struct pst_queue *q)
+{
+	const struct mem_stream_id *id = &o->mem->stream;
+	struct mem_gate *g = o->mem->gate;
+	bool free;
+
+	pthread_mutex_lock(&g->lock);
+	free = !g->nr || (g->queue == q && g->stream.handle == id->handle &&
+			  g->stream.ctx == id->ctx && g->stream.thread == id->thread);
+	if (free) {
+		g->nr++;
+		g->stream = *id;
+		g->queue = q;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return free ? 0
+		    : err_set(EBUSY,
+			      "another stream of the device waits for a read, and two may keep each "
+			      "other waiting for ever; reap that read first, or name its stream");
+}
+
+static void gate_leave(const struct order *o)
+{
+	struct mem_gate *g = o->mem->gate;
+
+	pthread_mutex_lock(&g->lock);
+	g->nr--;
+	pthread_mutex_unlock(&g->lock);
+}
+
 static void barrier_put(struct order *o)
 {
 	if (--o->barriers)
 		return;
 	o->mem->ops->order_open(o->mem);
-	o->engine->nr_barriers -= o->barrier;
+	if (o->barrier)
+		gate_leave(o);
 }
 
 /* ------------------------------------------------------------------ submit */
@@ -143,55 +178,29 @@ static int order_get(struct req *r, struct order **ret)
 	return o ? 0 : order_new(r, ret);
 }
 
-/*
- * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
- * neither's read can be copied.  So only one stream waits at a time.
- */
-static int barrier_reserve(const struct req *r)
+/* Have a barrier on the stream behind the event. */
+static int barrier_shut(struct order *o, const struct pst_queue *q)
 {
-	struct engine *e = r->eng.share->engine;
-	bool alone;
+	int err = gate_enter(o, q);
 
-	pthread_mutex_lock(&e->lock);
-	/* A handle may mean another stream to another queue's thread. */
-	alone = !e->nr_barriers || (e->barrier_stream == r->io.stream && e->barrier_queue == r->q);
-	if (alone) {
-		e->nr_barriers++;
-		e->barrier_stream = r->io.stream;
-		e->barrier_queue = r->q;
-	}
-	pthread_mutex_unlock(&e->lock);
-	return alone ? 0
-		     : err_set(EBUSY,
-			       "another stream of the device waits for a read, and two may keep "
-			       "each other waiting for ever; reap that read first, or name its "
-			       "stream");
-}
-
-static void barrier_unreserve(struct engine *e)
-{
-	pthread_mutex_lock(&e->lock);
-	e->nr_barriers--;
-	pthread_mutex_unlock(&e->lock);
+	if (err < 0)
+		return err;
+	err = o->mem->ops->order_barrier(o->mem);
+	o->barrier = err == 0;
+	if (err < 0)
+		gate_leave(o);
+	return err;
 }
 
 int order_begin(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
 	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
-	bool shut = false;
 	struct order *o;
-	int err = wait ? barrier_reserve(r) : 0;
+	int err = order_get(r, &o);
 
-	if (err < 0)
-		return err;
-	err = order_get(r, &o);
-	if (err == 0 && wait && !o->barrier) {
-		err = o->mem->ops->order_barrier(o->mem);
-		shut = o->barrier = err == 0;
-	}
-	if (wait && !shut)
-		barrier_unreserve(e);
+	if (err == 0 && wait && !o->barrier)
+		err = barrier_shut(o, r->q);
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);

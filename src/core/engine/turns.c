@@ -632,6 +632,7 @@ static void jobs_lost(struct req *r)
 void engine_stop_locked(struct req *r, int err)
 {
 	struct engine *e = r->eng.share->engine;
+	bool again = r->stop;
 
 	r->stop = true;
 	r->end_err = err;
@@ -640,7 +641,8 @@ void engine_stop_locked(struct req *r, int err)
 	jobs_lost(r);
 	if (unlikely(r->plan.pieces))
 		r->plan.pieces->stopped(r);
-	order_stop(r);
+	if (!again)
+		order_stop(r); /* it may keep a stream waiting so much longer, and no more */
 	hand_back_if_idle(r);
 	/* Its jobs do not count any more, so that others may read their disk. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))

@@ -258,6 +258,14 @@ void cuda_drop(struct cuda_dev *d)
 	(void)pthread_mutex_unlock(&d->lock);
 }
 
+void cuda_keep(struct cuda_dev *d)
+{
+	(void)pthread_mutex_lock(&d->lock);
+	d->users += !d->stays;
+	d->stays = true;
+	(void)pthread_mutex_unlock(&d->lock);
+}
+
 /* ----------------------------------------------------------------- devices */
 
 bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret)
@@ -277,6 +285,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 
 	d->idx = idx;
 	(void)pthread_mutex_init(&d->lock, NULL);
+	(void)pthread_mutex_init(&d->gate.lock, NULL);
 	e = cu.cuDeviceGet(&d->dev, (int)idx);
 	if (e != CU_OK)
 		return e;

@@ -60,6 +60,8 @@ struct cuda_dev {
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
 	_Atomic bool no_barriers;   /* it has no stream memory operations */
+	bool stays;                 /* the context, by cuda_keep() */
+	struct mem_gate gate;       /* has a lock of its own */
 
 	atomic_uint nr_starting;  /* threads that start copies now, or wait for the driver to; */
 #define CUDA_LET_NS NSEC_PER_MSEC /* allocations wait for them no longer */
@@ -77,6 +79,8 @@ bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 /* Hold the device's primary context; it may be made by this. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret);
 void cuda_drop(struct cuda_dev *d);
+/* The primary context, which the caller holds, stays for good. */
+void cuda_keep(struct cuda_dev *d);
 
 /* A context made current for a while, with nothing forbidden by others' captures. */
 struct cuda_scope {

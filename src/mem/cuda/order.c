@@ -7,8 +7,9 @@
  * works also while the program sits in the driver and waits for that stream.
  *
  * A word is used again with a larger number, so a stream that comes late to an old barrier
- * finds it open.  It must find the word, too: pages of words stay registered until their
- * context ends, which is when its streams do.
+ * finds it open.  It must find the word, too: pages of words stay registered until the primary
+ * context ends, which is when its streams do.  If streams of other contexts have waited, the primary
+ * context stays for good.
  */
 #include <sys/mman.h>
 
@@ -66,6 +67,7 @@ static int orders_grow(struct cuda_dev *d)
 	(void)madvise(all->words, WORDS, MADV_DONTFORK);
 	for (unsigned i = 0; i < ORDERS; i++) {
 		all->order[i].base.ops = &mem_cuda_ops;
+		all->order[i].base.gate = &d->gate;
 		all->order[i].all = all;
 		all->order[i].d = d;
 		all->order[i].next = d->order;
@@ -240,6 +242,15 @@ static int order_event(struct cuda_order *o)
 	return order_err(o, e, "mark a stream");
 }
 
+static struct mem_stream_id stream_id(const void *stream, const void *ctx)
+{
+	return (struct mem_stream_id){
+		.handle = stream,
+		.ctx = ctx,
+		.thread = stream == (const void *)CU_PER_THREAD ? gettid() : 0,
+	};
+}
+
 int cuda_order_new(unsigned device, void *stream, struct mem_order **ret)
 {
 	struct cuda_dev *d = cuda_device(device);
@@ -258,6 +269,7 @@ int cuda_order_new(unsigned device, void *stream, struct mem_order **ret)
 		o->stream = stream;
 		o->primary = primary;
 		o->ctx = ctx;
+		o->base.stream = stream_id(stream, ctx);
 		r = order_event(o);
 	}
 	cuda_leave(&scope);
@@ -320,6 +332,9 @@ int cuda_order_barrier(struct mem_order *base)
 		r = word_at(o, &at);
 	if (r < 0)
 		return r;
+	/* A stream of another context may come to the word when nobody holds the primary one. */
+	if (o->ctx != o->primary)
+		cuda_keep(o->d);
 	/* First, so that the barrier can be opened also where the call does more than it says. */
 	o->value++;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
