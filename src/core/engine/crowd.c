@@ -3,12 +3,16 @@
 
 #include "core/engine/crowd.h"
 #include "core/engine/engine.h"
-#include "core/engine/wake.h"
+#include "core/engine/share.h"
+#include "core/path/path.h"
+#include "core/queue/object.h"
+#include "core/queue/req.h"
 
 #define LOOK_JOBS 16u                  /* of a worker, between two of its looks */
 #define INTERRUPTED_MIN 2u             /* times in between; the kernel has work of its own, too; */
 #define INTERRUPTED_PER_S 200u         /* that often while it runs: alone 4, beside others 500 */
-#define CROWD_BYTES MIB(1)             /* of slots for each worker may wait for the device, */
+#define CROWD_BYTES MIB(1)             /* for each worker may wait in slots for the device, */
+#define CROWD_WORKERS 4u               /* as if there were so many at least, */
 #define CROWD_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
 
 static uint64_t as_ns(const struct timeval *t)
@@ -36,22 +40,34 @@ static bool was_interrupted(struct crowd_look *look)
 
 void crowd_look(struct crowd *c, struct crowd_look *look)
 {
-	uint64_t now;
+	uint64_t since;
 
 	if (likely(++look->nr_jobs < LOOK_JOBS))
 		return;
 	look->nr_jobs = 0;
-	now = about_now_ns();
+	since = c->since;
 	if (was_interrupted(look)) {
-		c->since = now;
+		c->since = about_now_ns();
 		c->here = true;
-	} else if (unlikely(c->here) && now - c->since > CROWD_NS) {
+	} else if (unlikely(c->here) && about_now_ns() - since > CROWD_NS) {
 		c->here = false;
 	}
 }
 
-bool crowd_has_enough(const struct engine *e)
+/* Does a CPU fill its slots, from memory? */
+static bool is_of_memory(const struct req *r)
 {
-	return unlikely(e->crowd.here) && !engine_waits_for_disk(e) &&
-	       atomic_load(&e->copier.nr) * e->slot_size >= e->nr_usual * CROWD_BYTES;
+	const struct path_ops *ops = path_ops_of(r->plan.hop[0]);
+
+	return r->io.op == PST_OP_READ && ops->now && ops->now(req_file(r));
+}
+
+bool crowd_has_enough(const struct req *r)
+{
+	const struct share *s = r->eng.share;
+	const struct engine *e = s->engine;
+	uint64_t most = MAX(e->nr_usual, CROWD_WORKERS) * CROWD_BYTES;
+
+	return unlikely(e->crowd.here) && e->slotted >= most &&
+	       s->slotted * e->pool.nr_busy >= most && is_of_memory(r);
 }

@@ -4,7 +4,11 @@
  *
  * A worker that is interrupted keeps the slot it fills, and batches that ended wait until one runs
  * again.  The others go on into more and more slots, until these are in no CPU's cache any more,
- * and every copy takes longer.  So fewer slots wait for the device then.
+ * and every copy takes longer.  So fewer bytes wait in slots for the device then.
+ *
+ * That holds for reads of what memory has, whose slots a CPU fills.  The bytes wait for nothing but
+ * the device, and a queue with less than its part of them goes on, so nothing that hangs keeps
+ * others waiting.
  */
 #ifndef PST_CROWD_H
 #define PST_CROWD_H
@@ -13,7 +17,7 @@
 
 #include "base/base.h"
 
-struct engine;
+struct req;
 
 /* Of an engine. */
 struct crowd {
@@ -30,8 +34,8 @@ struct crowd_look {
 
 /* A worker's thread begins a job: once in a while it looks whether it was interrupted. */
 void crowd_look(struct crowd *c, struct crowd_look *look);
-/* Under the engine's lock: is there a crowd, and do so many slots wait for the device that reads
- * take no more? */
-bool crowd_has_enough(const struct engine *e);
+/* Under the engine's lock: is there a crowd, and has the read's queue enough bytes in slots that wait
+ * for the device? */
+bool crowd_has_enough(const struct req *r);
 
 #endif

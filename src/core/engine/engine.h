@@ -169,6 +169,7 @@ struct engine {
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
 	struct crowd crowd;
+	uint64_t slotted; /* bytes in slots of jobs at the copier; under the lock */
 	bool begun;       /* the first worker, or it cannot: */
 	int begin_err;    /* why */
 	char begin_text[256];

@@ -356,12 +356,20 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
+/* Bytes that wait in the job's slot for the device. */
+static uint64_t slotted(const struct job *j)
+{
+	return j->at_copier && !j->mapped ? j->len : 0;
+}
+
 /* Under the lock. */
 static void give_copier(struct engine *e, struct job *j)
 {
 	j->at_copier = true;
 	j->worker->nr_copying++;
 	j->req->eng.share->nr_copying++;
+	j->req->eng.share->slotted += slotted(j);
+	e->slotted += slotted(j);
 	j->worker->nr_warm += j->warm;
 	copier_add(e, j);
 }
@@ -393,6 +401,8 @@ static void leave_copier(struct job *j)
 {
 	j->worker->nr_copying -= j->at_copier;
 	j->req->eng.share->nr_copying -= j->at_copier;
+	j->req->eng.share->slotted -= slotted(j);
+	j->engine->slotted -= slotted(j);
 	j->worker->nr_warm -= j->at_copier && j->warm;
 	j->at_copier = false;
 }

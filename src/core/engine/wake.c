@@ -238,7 +238,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (s->nr_slots < SLOT_RESERVED)
 		return true;
-	if (r->io.op == PST_OP_READ && crowd_has_enough(e))
+	if (crowd_has_enough(r))
 		return false;
 	if (!is_full(w) || !r->eng.nr_jobs)
 		return true;
