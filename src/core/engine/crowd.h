@@ -34,8 +34,8 @@ struct crowd_look {
 
 /* A worker's thread begins a job: once in a while it looks whether it was interrupted. */
 void crowd_look(struct crowd *c, struct crowd_look *look);
-/* Under the engine's lock: is there a crowd, and has the read's queue enough bytes in slots that wait
- * for the device? */
+/* Under the engine's lock: is there a crowd, and has the read's queue enough bytes in slots that
+ * wait for the device? */
 bool crowd_has_enough(const struct req *r);
 
 #endif

@@ -115,8 +115,9 @@ static int gate_enter(const struct order *o, const struct pst_queue *q)
 	pthread_mutex_unlock(&g->lock);
 	return free ? 0
 		    : err_set(EBUSY,
-			      "another stream of the device waits for a read, and two may keep each "
-			      "other waiting for ever; reap that read first, or name its stream");
+			      "another stream of the device waits for a read, and two may keep "
+			      "each other waiting for ever; reap that read first, or name its "
+			      "stream");
 }
 
 static void gate_leave(const struct order *o)

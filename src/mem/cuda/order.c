@@ -8,8 +8,8 @@
  *
  * A word is used again with a larger number, so a stream that comes late to an old barrier
  * finds it open.  It must find the word, too: pages of words stay registered until the primary
- * context ends, which is when its streams do.  If streams of other contexts have waited, the primary
- * context stays for good.
+ * context ends, which is when its streams do.  If streams of other contexts have waited, the
+ * primary context stays for good.
  */
 #include <sys/mman.h>
 
