@@ -148,12 +148,13 @@ def operations_are_counted():
         except NotADirectoryError:
             pass
         lookups = 'penstock_fuse_errors_total{op="lookup",error="ENOENT"}'
+        reads = 'penstock_fuse_bytes_total{op="read"}'
         writes = 'penstock_fuse_bytes_total{op="write"}'
 
         # An operation is counted when it has been answered, which its caller may see before.
         def counted():
             numbers = mount.numbers()
-            return numbers if numbers.get(lookups) and numbers[writes] else None
+            return numbers if all(map(numbers.get, (lookups, reads, writes))) else None
         after = until(counted)
 
         def more(key):
@@ -161,7 +162,7 @@ def operations_are_counted():
         eq(more('penstock_fuse_operations_total{op="open"}'), 1)
         eq(more('penstock_opens_total{way="cache",reason="option"}'), 1)
         eq(more('penstock_opens_total{way="passthrough",reason=""}'), 0)
-        true(more('penstock_fuse_bytes_total{op="read"}') >= 50000)
+        true(more(reads) >= 50000)
         eq(more(writes), 1000)
         true(more(lookups) >= 1, lookups)
         for op in ("open", "lookup", "write", "read"):
