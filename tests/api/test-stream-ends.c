@@ -95,6 +95,26 @@ static void canceled_while_the_driver_keeps_a_worker(void)
 	canceled_while_a_worker_asks(true);
 }
 
+/* From the cancel on, also while nobody reaps. */
+static void nobody_asks_for_a_canceled_one(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct stub_cuda_state now;
+
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
+	T_EQ(pst_queue_cancel(rig_q, 0), 1);
+	stub.stall("cuEventQuery");
+	(void)usleep(20000); /* workers ask more often */
+	stub.state(&now);
+	T_EQ(now.stalled, 0);
+	T_CHECK(!(rig_reap1(rig_q).flags & PST_DONE_BUSY));
+	stub.stall(NULL);
+	order_unblock();
+	is_free(made);
+	take_down(&s);
+}
+
 static void late_before_the_mark(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -406,6 +426,7 @@ int main(int argc, char **argv)
 	RUN(canceled_before_the_mark);
 	RUN(canceled_while_a_worker_asks_briefly);
 	RUN(canceled_while_the_driver_keeps_a_worker);
+	RUN(nobody_asks_for_a_canceled_one);
 	RUN(late_before_the_mark);
 	RUN(late_with_nobody_awake);
 	RUN(late_with_copies);

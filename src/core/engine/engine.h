@@ -244,6 +244,8 @@ void order_stop(struct req *r);
 void order_stopped(struct req *r);
 /* order.c, under the lock: does a worker ask for the request's stream just now? */
 bool order_asks(const struct req *r);
+/* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
+void order_leave(struct req *r);
 /* order.c, under the lock: likewise, and the stopped request, which is on no list, is handed back
  * behind that. */
 bool order_keeps(struct req *r);

@@ -20,8 +20,8 @@
  * reads with a barrier.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
- * program may then end the stream's context.  If the driver keeps the worker, its completion says
- * PST_DONE_BUSY.
+ * program may then end the stream's context.  From then on nobody asks, unless another request
+ * names the stream.  If the driver keeps the worker, the completion says PST_DONE_BUSY.
  *
  * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
@@ -50,6 +50,7 @@ struct order {
 	bool barrier; /* it is on the stream; the owner's */
 	uint64_t since;
 	unsigned refs;       /* requests, the submit under way, a worker that asks */
+	unsigned live;       /* requests that are not handed back: workers ask for these alone */
 	unsigned barriers;   /* reads and submit: it is open when there are none */
 	int state;           /* 1: the stream has come to the event; -errno: it never will */
 	bool asked;          /* for just now, in the stream's context, */
@@ -158,13 +159,11 @@ static int order_new(struct req *r, struct order **ret)
 	o->stream = r->io.stream;
 	o->since = now_ns();
 	o->refs = o->barriers = 1;
+	list_init(&o->link);
 	list_init(&o->leaving);
 	o->next = r->q->orders;
 	r->q->orders = o;
 	atomic_fetch_add(&e->nr_orders, 1);
-	pthread_mutex_lock(&e->lock);
-	list_add_tail(&e->orders, &o->link);
-	pthread_mutex_unlock(&e->lock);
 	*ret = o;
 	return 0;
 }
@@ -206,6 +205,8 @@ int order_begin(struct req *r)
 		return err;
 	pthread_mutex_lock(&e->lock);
 	o->refs++;
+	if (!o->live++ && !o->asked && !o->state)
+		list_add_tail(&e->orders, &o->link);
 	r->eng.order = o;
 	if (wait) {
 		o->barriers++;
@@ -272,6 +273,14 @@ void order_stop(struct req *r)
 	e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
 }
 
+void order_leave(struct req *r)
+{
+	struct order *o = r->eng.order;
+
+	if (o && !--o->live)
+		list_del(&o->link);
+}
+
 bool order_asks(const struct req *r)
 {
 	return r->eng.order && r->eng.order->asked;
@@ -331,6 +340,8 @@ void order_end(struct req *r)
 	e = o->engine;
 	pthread_mutex_lock(&e->lock);
 	order_open(r);
+	if (!r->eng.handed_back)
+		order_leave(r);
 	r->eng.order = NULL;
 	last = order_unref(o);
 	pthread_mutex_unlock(&e->lock);
@@ -409,7 +420,7 @@ static bool order_ask(struct engine *e, struct order *o)
 	}
 	if (state)
 		order_reached(o, state);
-	else
+	else if (o->live)
 		list_add_tail(&e->orders, &o->link);
 	last = order_unref(o);
 	if (last) {

@@ -54,6 +54,7 @@ static inline void hand_back_if_idle(struct req *r)
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	list_del(&r->eng.active);
 	order_open(r);
+	order_leave(r);
 	uncount(r);
 	r->eng.handed_back = true;
 	queue_hand_back(r);
