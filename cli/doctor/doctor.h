@@ -17,7 +17,7 @@ struct trial {
 	char error[DOCTOR_TEXT]; /* what went wrong when it was tried, or "" */
 };
 
-/* All zero where nothing was tried, so that two devices can be compared as bytes. */
+/* All zero where nothing was tried. */
 struct trials {
 	struct trial auto_read, auto_write;
 	struct trial read[PST_PATH_MAX + 1], write[PST_PATH_MAX + 1];
