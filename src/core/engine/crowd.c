@@ -8,11 +8,11 @@
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 
-#define LOOK_JOBS 16u                  /* of a worker, between two of its looks */
-#define INTERRUPTED_MIN 2u             /* times in between; the kernel has work of its own, too; */
-#define INTERRUPTED_PER_S 200u         /* that often while it runs: alone 4, beside others 500 */
-#define CROWD_BYTES MIB(1)             /* for each worker may wait in slots for the device, */
-#define CROWD_WORKERS 4u               /* as if there were so many at least, */
+#define LOOK_JOBS 16u          /* of a worker, between two of its looks */
+#define INTERRUPTED_MIN 2u     /* times in between; the kernel has work of its own, too; */
+#define INTERRUPTED_PER_S 200u /* that often while it runs: alone 4, beside others hundreds */
+#define CROWD_BYTES MIB(1)     /* for each worker may wait in slots for the device, */
+#define CROWD_WORKERS 4u       /* as if there were so many at least, */
 #define CROWD_NS (100 * NSEC_PER_MSEC) /* for so long after it was seen */
 
 static uint64_t as_ns(const struct timeval *t)

@@ -244,11 +244,11 @@ void order_stop(struct req *r);
 void order_stopped(struct req *r);
 /* order.c, under the lock: does a worker ask for the request's stream just now? */
 bool order_asks(const struct req *r);
-/* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
-void order_leave(struct req *r);
 /* order.c, under the lock: likewise, and the stopped request, which is on no list, is handed back
  * behind that. */
 bool order_keeps(struct req *r);
+/* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
+void order_leave(struct req *r);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */

@@ -103,22 +103,22 @@ static int gate_enter(const struct order *o, const struct pst_queue *q)
 {
 	const struct mem_stream_id *id = &o->mem->stream;
 	struct mem_gate *g = o->mem->gate;
-	bool free;
+	bool alone;
 
 	pthread_mutex_lock(&g->lock);
-	free = !g->nr || (g->queue == q && g->stream.handle == id->handle &&
-			  g->stream.ctx == id->ctx && g->stream.thread == id->thread);
-	if (free) {
+	alone = !g->nr || (g->queue == q && g->stream.handle == id->handle &&
+			   g->stream.ctx == id->ctx && g->stream.thread == id->thread);
+	if (alone) {
 		g->nr++;
 		g->stream = *id;
 		g->queue = q;
 	}
 	pthread_mutex_unlock(&g->lock);
-	return free ? 0
-		    : err_set(EBUSY,
-			      "another stream of the device waits for a read, and two may keep "
-			      "each other waiting for ever; reap that read first, or name its "
-			      "stream");
+	return alone ? 0
+		     : err_set(EBUSY,
+			       "another stream of the device waits for a read, and two may keep "
+			       "each other waiting for ever; reap that read first, or name its "
+			       "stream");
 }
 
 static void gate_leave(const struct order *o)
