@@ -79,7 +79,7 @@ struct mem_stream_id {
 	pid_t thread; /* 0 where it means the same in all */
 };
 
-/* Who keeps a device's streams waiting. */
+/* A device's gate tells which of the program's streams waits, and for which queue. */
 struct mem_gate {
 	pthread_mutex_t lock; /* nothing is called under it */
 	unsigned nr; /* barriers that are shut or about to be: all on one stream, of one queue; */

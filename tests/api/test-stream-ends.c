@@ -95,7 +95,7 @@ static void canceled_while_the_driver_keeps_a_worker(void)
 	canceled_while_a_worker_asks(true);
 }
 
-/* From the cancel on, also while nobody reaps. */
+/* Workers leave its stream alone from the cancel on, also while nobody reaps. */
 static void nobody_asks_for_a_canceled_one(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -240,7 +240,7 @@ static void late_with_a_busy_driver(void)
 	take_down(&s);
 }
 
-/* Who cancels again does not keep the stream waiting for longer. */
+/* A second cancel does not keep the stream waiting for longer. */
 static void canceled_again_and_again(void)
 {
 	struct setting s = set_up(rig_path("order"));

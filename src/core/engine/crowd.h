@@ -25,7 +25,7 @@ struct crowd {
 	_Atomic uint64_t since; /* seen last */
 };
 
-/* What a worker knows of its own thread, from its last look on. */
+/* A worker keeps this of its own thread, from its last look on. */
 struct crowd_look {
 	unsigned nr_jobs;     /* begun since */
 	uint64_t nr_switches; /* times that it was interrupted, ever, */
