@@ -3,6 +3,7 @@
 #ifndef PST_TESTS_API_ENGINE_H
 #define PST_TESTS_API_ENGINE_H
 
+#include <dirent.h>
 #include <dlfcn.h>
 
 #include "rig.h"
@@ -52,6 +53,52 @@ static inline struct pst_file *engine_warm_file(uint32_t flags, uint64_t len)
 	rig_make(rig_path("data"), ENGINE_SEED, len);
 	rig_warm(rig_path("data"));
 	return rig_open(rig_path("data"), PST_FILE_READ | flags);
+}
+
+/* A line of a file of one thread, from behind its key on; false where there is no such file. */
+static inline bool engine_thread_line(const char *tid, const char *file, const char *key, char *buf,
+				      int len)
+{
+	bool found = false;
+	char path[64];
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%s/%s", tid, file);
+	f = fopen(path, "re");
+	while (f && !found && fgets(buf, len, f))
+		found = strncmp(buf, key, strlen(key)) == 0;
+	if (f)
+		(void)fclose(f);
+	if (found)
+		memmove(buf, buf + strlen(key), strlen(buf + strlen(key)) + 1);
+	return found;
+}
+
+/* Bytes that each worker of a CUDA device has read so far, in an order that stays. */
+struct engine_bytes_read {
+	uint64_t of[16];
+	unsigned nr;
+};
+
+/* Their sum. */
+static inline uint64_t engine_bytes_read(struct engine_bytes_read *ret)
+{
+	DIR *dir = opendir("/proc/self/task");
+	uint64_t sum = 0;
+	struct dirent *d;
+	char buf[128];
+
+	T_CHECK(dir != NULL);
+	ret->nr = 0;
+	while ((d = readdir(dir))) {
+		if (!engine_thread_line(d->d_name, "comm", "pst-cuda-0", buf, sizeof(buf)) ||
+		    !engine_thread_line(d->d_name, "io", "rchar: ", buf, sizeof(buf)))
+			continue;
+		T_CHECK(ret->nr < RIG_NR(ret->of));
+		sum += ret->of[ret->nr++] = strtoull(buf, NULL, 10);
+	}
+	(void)closedir(dir);
+	return sum;
 }
 
 static inline void engine_run(const char *dev, const char *name, void (*fn)(void))

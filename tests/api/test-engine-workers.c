@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include "rig.h"
 
@@ -32,24 +31,6 @@ __attribute__((visibility("default"))) int sched_yield(void)
 	if (gettid() != getpid())
 		atomic_fetch_add(&yields, 1);
 	return real();
-}
-
-/* A line of a file of one thread, from behind its key on; false where there is no such file. */
-static bool thread_line(const char *tid, const char *file, const char *key, char *buf, int len)
-{
-	bool found = false;
-	char path[64];
-	FILE *f;
-
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%s/%s", tid, file);
-	f = fopen(path, "re");
-	while (f && !found && fgets(buf, len, f))
-		found = strncmp(buf, key, strlen(key)) == 0;
-	if (f)
-		(void)fclose(f);
-	if (found)
-		memmove(buf, buf + strlen(key), strlen(buf + strlen(key)) + 1);
-	return found;
 }
 
 #define QUARTER (RIG_MIB(1) / 4)
@@ -195,33 +176,6 @@ static void a_disk_is_waited_for_by_few(void)
 #define READS 16u     /* of the file, at a time */
 #define SLOW_US 1000u /* for each copy of a slot: these reads take a second then */
 
-/* Bytes that each worker of a CUDA device has read so far, in an order that stays. */
-struct bytes_read {
-	uint64_t of[16];
-	unsigned nr;
-};
-
-/* Their sum. */
-static uint64_t bytes_read(struct bytes_read *ret)
-{
-	DIR *dir = opendir("/proc/self/task");
-	uint64_t sum = 0;
-	struct dirent *d;
-	char buf[128];
-
-	T_CHECK(dir != NULL);
-	ret->nr = 0;
-	while ((d = readdir(dir))) {
-		if (!thread_line(d->d_name, "comm", "pst-cuda-0", buf, sizeof(buf)) ||
-		    !thread_line(d->d_name, "io", "rchar: ", buf, sizeof(buf)))
-			continue;
-		T_CHECK(ret->nr < RIG_NR(ret->of));
-		sum += ret->of[ret->nr++] = strtoull(buf, NULL, 10);
-	}
-	(void)closedir(dir);
-	return sum;
-}
-
 static void submit_reads(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, FILE_LEN);
@@ -241,17 +195,17 @@ static void reap_reads(struct pst_queue *q)
 /* How many workers still read when half of all has been read. */
 static unsigned readers_of(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
-	struct bytes_read half, all;
-	uint64_t end = t_hang(), before = bytes_read(&half);
+	struct engine_bytes_read half, all;
+	uint64_t end = t_hang(), before = engine_bytes_read(&half);
 	unsigned nr = 0;
 
 	submit_reads(q, f, m);
-	while (bytes_read(&half) - before < READS * FILE_LEN / 2) {
+	while (engine_bytes_read(&half) - before < READS * FILE_LEN / 2) {
 		T_CHECK(t_now() < end);
 		(void)usleep(1000);
 	}
 	reap_reads(q);
-	(void)bytes_read(&all);
+	(void)engine_bytes_read(&all);
 	T_EQ(half.nr, all.nr);
 	for (unsigned i = 0; i < all.nr; i++)
 		nr += all.of[i] - half.of[i] >= PIECE;
@@ -276,104 +230,6 @@ static void a_device_that_is_behind_needs_fewer(void)
 	delay_us(0);
 	T_CHECK(nr > 0 && nr <= usual / 2 + 1);
 	T_EQ(rig_mem_differs(m, 0, FILE_LEN, ENGINE_SEED, 0), FILE_LEN);
-	pst_file_close(f);
-	pst_mem_free(m);
-}
-
-/* Others want the CPUs of all threads: each is interrupted many times between two looks. */
-static atomic_bool crowd;
-
-/* Seen by the library, which else would have libc's. */
-__attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *ret)
-{
-	static _Thread_local long nr;
-	int (*real)(__rusage_who_t, struct rusage *);
-	int r;
-
-	symbol(RTLD_NEXT, &real, "getrusage");
-	r = real(who, ret);
-	nr += atomic_load(&crowd) ? 1000000 : 0;
-	ret->ru_nivcsw = nr;
-	return r;
-}
-
-#define MUCH RIG_MIB(64)
-
-static void read_much(struct pst_file *f, struct pst_mem *m)
-{
-	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, MUCH);
-
-	io.policy = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
-	T_OK(pst_queue_prep(rig_q, &io));
-	T_EQ(pst_queue_submit(rig_q), 1);
-}
-
-/* So many reads that a worker looks around, whoever takes their jobs. */
-static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_crowd)
-{
-	atomic_store(&crowd, is_crowd);
-	(void)usleep(150000); /* a crowd is forgotten by then */
-	for (unsigned i = 0; i < 5; i++) {
-		read_much(f, m);
-		T_EQ(rig_reap1(rig_q).res, (int64_t)MUCH);
-	}
-}
-
-/* Bytes that workers read for a device that has ended nothing yet. */
-static uint64_t read_ahead(struct pst_file *f, struct pst_mem *m)
-{
-	uint64_t end = t_hang(), first, last, now;
-	struct bytes_read seen;
-
-	first = now = bytes_read(&seen);
-	delay_us(900000);
-	read_much(f, m);
-	do {
-		last = now;
-		T_CHECK(t_now() < end);
-		(void)usleep(100000);
-		now = bytes_read(&seen);
-	} while (now != last || now - first < QUARTER);
-	delay_us(0);
-	T_EQ(rig_reap1(rig_q).res, (int64_t)MUCH);
-	T_EQ(rig_mem_differs(m, 0, MUCH, ENGINE_SEED, 0), MUCH);
-	return now - first;
-}
-
-/* Half of a CPU's own cache. */
-static uint64_t slot_size(void)
-{
-	long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-	uint64_t size = RIG_MIB(1);
-
-	while (cache > 0 && size > QUARTER && 2 * size > (uint64_t)cache)
-		size /= 2;
-	return size;
-}
-
-/* Slots in turn stay in CPUs' caches. */
-static void in_a_crowd_fewer_bytes_wait_for_the_device(void)
-{
-	uint64_t alone, crowded, few;
-	struct pst_file *f;
-	struct pst_mem *m;
-	unsigned usual;
-	cpu_set_t set;
-
-	engine_needs_stub();
-	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-	usual = (unsigned)CPU_COUNT(&set) * 3 / 4;
-	usual = usual < 1 ? 1 : usual > WORKERS_USUAL ? WORKERS_USUAL : usual;
-	if (access("/proc/self/io", R_OK) < 0)
-		T_SKIP("a kernel that counts each thread's bytes");
-	f = engine_warm_file(0, MUCH);
-	m = rig_alloc(rig_dev, MUCH);
-	have_workers_look(f, m, true);
-	crowded = read_ahead(f, m);
-	have_workers_look(f, m, false);
-	alone = read_ahead(f, m);
-	few = RIG_MIB(usual < 4 ? 4 : usual) + (usual + 1) * slot_size();
-	T_CHECK(crowded <= few && alone > few);
 	pst_file_close(f);
 	pst_mem_free(m);
 }
@@ -486,8 +342,8 @@ static unsigned long sleeps_of(const char *tid)
 {
 	char buf[128];
 
-	if (!thread_line(tid, "comm", "pst-soft-0", buf, sizeof(buf)) ||
-	    !thread_line(tid, "status", "voluntary_ctxt_switches:", buf, sizeof(buf)))
+	if (!engine_thread_line(tid, "comm", "pst-soft-0", buf, sizeof(buf)) ||
+	    !engine_thread_line(tid, "status", "voluntary_ctxt_switches:", buf, sizeof(buf)))
 		return 0;
 	return strtoul(buf, NULL, 10);
 }
@@ -753,7 +609,6 @@ int main(void)
 	ENGINE_RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
 	ENGINE_RUN("cuda:0", a_disk_is_waited_for_by_few);
 	ENGINE_RUN("cuda:0", a_device_that_is_behind_needs_fewer);
-	ENGINE_RUN("cuda:0", in_a_crowd_fewer_bytes_wait_for_the_device);
 	ENGINE_RUN("cuda:0", pieces_that_hang_beside_a_device_that_is_behind);
 	fusefs_stop(&fs);
 	pst_mem_free(keep);
