@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Others want the CPUs of an engine's workers: how much then waits for the device.
+ * Others want the CPUs of an engine's workers: fewer bytes of reads then wait in slots for the
+ * device.  Only reads of memory wait for that, of a queue that has its part of these bytes.
+ *
+ * A read behind the end of a file takes a slot and needs no device.  So while the device takes
+ * long, it ends before its deadline only if it may have a slot.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -9,10 +13,25 @@
 #include "rig.h"
 
 #include "engine.h"
+#include "fusefs.h"
 #include "symbol.h"
 
 #define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
 #define QUARTER (RIG_MIB(1) / 4)
+#define MUCH RIG_MIB(64)
+#define MORE RIG_MIB(16) /* than may wait in a crowd, of eight CPUs' workers */
+#define SMALL 4096u
+#define NR_SMALL 128u   /* more than slots that hold as much as may wait */
+#define NR_MAPPED 48u   /* copies of the file's own pages: no more go at a time */
+#define SLOW_US 900000u /* for each copy: longer than these two together: */
+#define SETTLE_US 150000u
+#define SOON_MS 550u
+#define TRIES 4u /* a machine that is busy takes longer for them */
+
+static const uint32_t of_memory = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
+static const uint32_t of_any = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
+
+static struct fusefs fs;
 
 /* Others want the CPUs of all threads: each is interrupted many times between two looks. */
 static atomic_bool crowd;
@@ -31,14 +50,19 @@ __attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct 
 	return r;
 }
 
-#define MUCH RIG_MIB(64)
+static void add(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t off,
+		uint64_t len, uint32_t policy)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, off, 0, len);
+
+	io.policy = policy;
+	io.deadline_ns = PST_NO_DEADLINE;
+	T_OK(pst_queue_prep(q, &io));
+}
 
 static void read_much(struct pst_file *f, struct pst_mem *m)
 {
-	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, MUCH);
-
-	io.policy = PST_POLICY3(PST_PATH_CACHED, PST_PATH_BUFFERED, PST_PATH_STAGED);
-	T_OK(pst_queue_prep(rig_q, &io));
+	add(rig_q, f, m, 0, MUCH, of_memory);
 	T_EQ(pst_queue_submit(rig_q), 1);
 }
 
@@ -53,6 +77,8 @@ static void have_workers_look(struct pst_file *f, struct pst_mem *m, bool is_cro
 	}
 }
 
+/* ------------------------------------------------------------------- bound */
+
 /* Bytes that workers read for a device that has ended nothing yet. */
 static uint64_t read_ahead(struct pst_file *f, struct pst_mem *m)
 {
@@ -60,7 +86,7 @@ static uint64_t read_ahead(struct pst_file *f, struct pst_mem *m)
 	struct engine_bytes_read seen;
 
 	first = now = engine_bytes_read(&seen);
-	delay_us(900000);
+	delay_us(SLOW_US);
 	read_much(f, m);
 	do {
 		last = now;
@@ -112,6 +138,186 @@ static void in_a_crowd_fewer_bytes_wait_for_the_device(void)
 	pst_mem_free(m);
 }
 
+/* ------------------------------------------------------------------ others */
+
+/* What one case has. */
+struct scene {
+	struct pst_queue *q;
+	struct pst_file *f;
+	struct pst_mem *m;
+};
+
+static struct scene scene_new(unsigned depth)
+{
+	struct scene s = { .f = engine_warm_file(0, MUCH), .m = rig_alloc(rig_dev, MUCH) };
+
+	s.q = rig_queue(rig_backend, depth);
+	return s;
+}
+
+static void scene_free(struct scene *s)
+{
+	pst_queue_free(s->q);
+	pst_file_close(s->f);
+	pst_mem_free(s->m);
+}
+
+/* All that may go to the device has gone there. */
+static void submit_to_slow(struct pst_queue *q, unsigned nr)
+{
+	delay_us(SLOW_US);
+	T_EQ(pst_queue_submit(q), nr);
+	(void)usleep(SETTLE_US);
+}
+
+/* Does a read of memory, behind the end of the file, get a slot while the device copies? */
+static bool may_read(const struct scene *s)
+{
+	struct pst_io io = rig_io(PST_OP_READ, s->f, s->m, MUCH, 0, SMALL);
+	struct pst_done d;
+
+	io.policy = of_memory;
+	io.user_data = MUCH;
+	io.deadline_ns = t_in_ms(SOON_MS);
+	T_OK(pst_queue_prep(s->q, &io));
+	T_EQ(pst_queue_submit(s->q), 1);
+	do
+		d = rig_reap1(s->q);
+	while (d.user_data != MUCH);
+	delay_us(0);
+	T_CHECK(d.res == 0 || d.res == -ETIMEDOUT);
+	return d.res == 0;
+}
+
+static void reap_rest(struct pst_queue *q)
+{
+	while (rig_stats(q).inflight)
+		T_CHECK(rig_reap1(q).res > 0);
+}
+
+/* Their file keeps the slots that the queue is sure of. */
+static void hang_two(struct pst_queue *q, struct pst_file *hang, struct pst_mem *m)
+{
+	uint64_t end = t_hang();
+
+	for (unsigned i = 0; i < 2; i++) {
+		add(q, hang, m, i * SMALL, SMALL, of_any);
+		T_EQ(pst_queue_submit(q), 1);
+		while (fusefs_waiting(&fs) <= i) {
+			T_CHECK(t_now() < end);
+			(void)usleep(1000);
+		}
+	}
+}
+
+/* Another queue has all that may wait at the device, and this one nothing. */
+static void a_queue_with_less_than_its_part_goes_on(void)
+{
+	struct pst_file *hang;
+	struct scene s;
+	bool may = false;
+	char path[200];
+
+	engine_needs_stub();
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, RIG_R);
+	s = scene_new(0);
+	hang_two(s.q, hang, s.m);
+	for (unsigned i = 0; i < TRIES && !may; i++) {
+		have_workers_look(s.f, s.m, true);
+		add(rig_q, s.f, s.m, 0, MUCH, of_memory);
+		submit_to_slow(rig_q, 1);
+		may = may_read(&s);
+		reap_rest(rig_q);
+	}
+	T_CHECK(may);
+	fusefs_stop(&fs);
+	(void)rig_reap1(s.q);
+	(void)rig_reap1(s.q);
+	pst_file_close(hang);
+	scene_free(&s);
+}
+
+/* Its bytes wait, not its slots. */
+static void small_reads_are_not_whole_slots(void)
+{
+	struct scene s;
+	bool may = false;
+
+	engine_needs_stub();
+	s = scene_new(2 * NR_SMALL);
+	for (unsigned i = 0; i < TRIES && !may; i++) {
+		have_workers_look(s.f, s.m, true);
+		for (unsigned k = 0; k < NR_SMALL; k++)
+			add(s.q, s.f, s.m, k * SMALL, SMALL, of_memory);
+		submit_to_slow(s.q, NR_SMALL);
+		may = may_read(&s);
+		reap_rest(s.q);
+	}
+	T_CHECK(may);
+	scene_free(&s);
+}
+
+/* The library pins its pages in the background, once it was read. */
+static void wait_pinned(struct pst_file *f, struct pst_mem *m)
+{
+	uint64_t end = t_hang();
+	unsigned nr = 0;
+
+	while (nr < NR_MAPPED) {
+		struct pst_done d = rig_read(f, m, nr * PIECE, 0, PIECE);
+
+		T_CHECK(t_now() < end);
+		T_EQ(d.res, (int64_t)PIECE);
+		nr += d.paths & PST_PATH_BIT(PST_PATH_PAGECACHE) ? 1 : 0;
+	}
+}
+
+static void copies_that_need_no_slot_are_none(void)
+{
+	struct pst_file *stable;
+	struct scene s;
+	bool may = false;
+
+	engine_needs_stub();
+	s = scene_new(2 * NR_MAPPED);
+	stable = rig_open(rig_path("data"), PST_FILE_READ | PST_FILE_STABLE);
+	wait_pinned(stable, s.m);
+	for (unsigned i = 0; i < TRIES && !may; i++) {
+		have_workers_look(s.f, s.m, true);
+		for (unsigned k = 0; k < NR_MAPPED; k++)
+			add(s.q, stable, s.m, k * PIECE, PIECE, 0);
+		submit_to_slow(s.q, NR_MAPPED);
+		may = may_read(&s);
+		reap_rest(s.q);
+	}
+	T_CHECK(may);
+	pst_file_close(stable);
+	scene_free(&s);
+}
+
+/* They do not wait for it, and would keep the queue's reads of memory waiting as long as they
+ * last. */
+static void bytes_of_reads_of_other_kinds_do_not_count(void)
+{
+	struct scene s;
+	bool may = false;
+
+	engine_needs_stub();
+	s = scene_new(0);
+	for (unsigned i = 0; i < TRIES && !may; i++) {
+		have_workers_look(s.f, s.m, true);
+		add(s.q, s.f, s.m, 0, MORE, of_any);
+		submit_to_slow(s.q, 1);
+		may = may_read(&s);
+		reap_rest(s.q);
+	}
+	T_CHECK(may);
+	scene_free(&s);
+}
+
 int main(void)
 {
 	struct pst_mem *keep = NULL;
@@ -123,6 +329,11 @@ int main(void)
 	(void)engine_stub();
 	rig_tasks = rig_count_tasks();
 	ENGINE_RUN("cuda:0", in_a_crowd_fewer_bytes_wait_for_the_device);
+	ENGINE_RUN("cuda:0", a_queue_with_less_than_its_part_goes_on);
+	fusefs_stop(&fs);
+	ENGINE_RUN("cuda:0", small_reads_are_not_whole_slots);
+	ENGINE_RUN("cuda:0", copies_that_need_no_slot_are_none);
+	ENGINE_RUN("cuda:0", bytes_of_reads_of_other_kinds_do_not_count);
 	pst_mem_free(keep);
 	return rig_done();
 }

@@ -54,8 +54,7 @@ void crowd_look(struct crowd *c, struct crowd_look *look)
 	}
 }
 
-/* Does a CPU fill its slots, from memory? */
-static bool is_of_memory(const struct req *r)
+bool crowd_bounds(const struct req *r)
 {
 	const struct path_ops *ops = path_ops_of(r->plan.hop[0]);
 
@@ -69,5 +68,5 @@ bool crowd_has_enough(const struct req *r)
 	uint64_t most = MAX(e->nr_usual, CROWD_WORKERS) * CROWD_BYTES;
 
 	return unlikely(e->crowd.here) && e->slotted >= most &&
-	       s->slotted * e->pool.nr_busy >= most && is_of_memory(r);
+	       s->slotted * e->pool.nr_busy >= most && crowd_bounds(r);
 }

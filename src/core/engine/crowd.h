@@ -6,9 +6,9 @@
  * again.  The others go on into more and more slots, until these are in no CPU's cache any more,
  * and every copy takes longer.  So fewer bytes wait in slots for the device then.
  *
- * That holds for reads of what memory has, whose slots a CPU fills.  The bytes wait for nothing but
- * the device, and a queue with less than its part of them goes on, so nothing that hangs keeps
- * others waiting.
+ * That holds for reads of what memory has, whose slots a CPU fills, and the bytes of other requests
+ * do not count.  The bytes wait for nothing but the device, and a queue with less than its part of
+ * them goes on, so nothing that hangs keeps others waiting.
  */
 #ifndef PST_CROWD_H
 #define PST_CROWD_H
@@ -34,6 +34,8 @@ struct crowd_look {
 
 /* A worker's thread begins a job: once in a while it looks whether it was interrupted. */
 void crowd_look(struct crowd *c, struct crowd_look *look);
+/* Does a CPU fill the request's slots, from memory? */
+bool crowd_bounds(const struct req *r);
 /* Under the engine's lock: is there a crowd, and has the read's queue enough bytes in slots that
  * wait for the device? */
 bool crowd_has_enough(const struct req *r);

@@ -87,6 +87,7 @@ struct job {
 	bool alone;                    /* copied by itself, because a batch with it failed */
 	bool at_copier;                /* counted in worker->nr_copying, */
 	bool warm;                     /* and in nr_warm */
+	bool bounded;                  /* of a read that waits for other bytes in a crowd */
 	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
 	uint8_t disk;                  /* in engine->disks, unless it is DISK_NONE, are */
 	uint64_t disk_len;             /* so many bytes of the job, */
@@ -169,7 +170,7 @@ struct engine {
 	struct proof *proof;  /* of the device's copies */
 	struct copier copier;
 	struct crowd crowd;
-	uint64_t slotted; /* bytes in slots of jobs at the copier; under the lock */
+	uint64_t slotted; /* bytes in slots of bounded jobs at the copier; under the lock */
 	bool begun;       /* the first worker, or it cannot: */
 	int begin_err;    /* why */
 	char begin_text[256];

@@ -234,6 +234,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	if (j->claimed)
 		atomic_fetch_add(&r->eng.nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
+	j->bounded = crowd_bounds(r);
 	disk_begin(j);
 	worker_took(w, j);
 	r->eng.nr_jobs++;
@@ -357,10 +358,10 @@ int engine_job_touches(struct job *j, bool touches)
 	return err;
 }
 
-/* Bytes that wait in the job's slot for the device. */
+/* Bytes that wait in the job's slot for the device, and that crowd_has_enough() is about. */
 static uint64_t slotted(const struct job *j)
 {
-	return j->at_copier && !j->mapped ? j->len : 0;
+	return j->at_copier && j->bounded && !j->mapped ? j->len : 0;
 }
 
 /* Under the lock. */
