@@ -211,6 +211,14 @@ int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len
 	return r < 0 || !ops->pin ? r : ops->pin(device, host, len);
 }
 
+void mem_late(const struct mem_ops *ops, struct mem_late *l)
+{
+	if (ops->late)
+		ops->late(l);
+	else
+		l->run(l);
+}
+
 void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)
 {
 	if (ops->unpin)

@@ -8,6 +8,7 @@
 #include <penstock.h>
 
 #include "base/base.h"
+#include "base/list.h"
 
 /*
  * An address in device memory.  Not a pointer, and not convertible to one by accident:
@@ -95,6 +96,12 @@ struct mem_order {
 	const struct mem_ops *ops;
 	struct mem_stream_id stream;
 	struct mem_gate *gate; /* of its device */
+};
+
+/* Something to be ended by calls that may wait for the program's streams, see mem_late(). */
+struct mem_late {
+	struct list link; /* the provider's, until run() is called */
+	void (*run)(struct mem_late *l);
 };
 
 /* A dma-buf that holds a range of device memory. */
@@ -198,6 +205,11 @@ struct mem_ops {
 
 	/* End an allocation of ours; nothing uses it any more. */
 	void (*free)(struct mem_alloc *a);
+
+	/* Call l->run(), which calls unpin() or unpin_file(): at once, or on the work queue when no
+	 * stream of the program waits for a read of ours.  No lock that run() takes is held.
+	 * NULL: at once. */
+	void (*late)(struct mem_late *l);
 
 	/* Make page-aligned host memory fit for asynchronous copies of the device. */
 	int (*pin)(unsigned device, void *host, uint64_t len);
@@ -360,6 +372,7 @@ int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **r
 uint32_t mem_alloc_class(const struct mem_alloc *a);
 /* Where the kind has no pin, every memory is fit as it is. */
 int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+void mem_late(const struct mem_ops *ops, struct mem_late *l);
 void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);

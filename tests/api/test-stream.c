@@ -46,6 +46,19 @@ static void writes(void)
 	over_streams(order_writes);
 }
 
+static void frees(void)
+{
+	struct stub_cuda_state before, now;
+	uint64_t end;
+
+	stub.state(&before);
+	over_streams(order_frees);
+	for (end = t_hang(), stub.state(&now); now.ranges > before.ranges; stub.state(&now)) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+}
+
 /* Nobody looks after streams any more when the reads that they waited for are over. */
 static void rests(void)
 {
@@ -421,6 +434,7 @@ int main(void)
 	RUN(reads);
 	RUN(read_is_late);
 	RUN(writes);
+	RUN(frees);
 	RUN(rests);
 	RUN(together);
 	RUN(many);

@@ -587,6 +587,7 @@ int main(int argc, char **argv)
 	over_streams("read_is_late", order_read_is_late);
 	over_streams("writes", order_writes);
 	over_streams("together", order_together);
+	over_streams("frees", order_frees);
 	over_streams("many", many_case);
 	if (setjmp(t_jump))
 		HW_DIE("gpu-stream: %s", t_why);

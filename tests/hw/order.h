@@ -193,6 +193,64 @@ static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
+/* More staging memory than it may have afterwards. */
+static inline void order_grow(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, ORDER_BYTES);
+
+		T_OK(pst_queue_prep(q, &io));
+	}
+	T_EQ(pst_queue_submit(q), 16);
+	order_reap(q, 16, (int64_t)ORDER_BYTES);
+}
+
+static inline void order_pool(uint64_t bytes)
+{
+	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
+
+	T_OK(pst_limits_set(&l));
+}
+
+/* A driver waits for all streams when memory is freed or unpinned, and has others wait meanwhile,
+ * so while a stream waits for a read the library does neither. */
+static inline void order_frees(struct pst_queue *q, cu_stream st)
+{
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_BYTES), *kept = rig_alloc(rig_dev, 4096);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_file *stable = rig_open(rig_path("order"), RIG_R | PST_FILE_STABLE);
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_io io = rig_io(PST_OP_READ, f, kept, 0, 0, 4096);
+	uint64_t pages = rig_stats(NULL).pages_bytes, end;
+
+	order_ready(q);
+	order_grow(other, f, own);
+	(void)hw_pin(other, stable, own, ORDER_BYTES, ORDER_BYTES);
+	order_block(st);
+	order_start(q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, st);
+	pst_mem_free(own);
+	pst_file_close(stable);
+	order_pool(RIG_MIB(16));
+	(void)usleep(20000); /* what the library does in the background it does meanwhile */
+	T_EQ(rig_do(other, &io).res, 4096);
+	order_unblock();
+	HW_CU(cuStreamSynchronize(st));
+	order_reap(q, 1, ORDER_PIECE);
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	/* Now it does. */
+	for (end = t_hang();
+	     rig_stats(NULL).pool_bytes > RIG_MIB(16) || rig_stats(NULL).pages_bytes > pages;) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+	order_pool(0);
+	pst_queue_free(other);
+	pst_mem_free(kept);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 /* The stream brings the bytes that are to be written, and takes its time. */
 static inline void order_writes(struct pst_queue *q, cu_stream st)
 {

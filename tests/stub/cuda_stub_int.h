@@ -147,6 +147,8 @@ extern struct stub {
 	uint64_t last_id;
 	unsigned captures; /* in global mode */
 	bool capture_spoilt;
+	bool quiescing;          /* a call waits for streams, */
+	pthread_cond_t quiesced; /* and others for its end */
 	struct stub_cuda_state count;
 } stub;
 
@@ -187,7 +189,7 @@ static inline char *stub_bytes(const struct range *r, cu_ptr ptr)
 int stub_registered(const void *host, uint64_t len, struct registration **ret);
 void stub_obj_unref(struct obj *o);
 
-/* Wait until nothing moves on a device. */
+/* Wait until nothing moves on a device.  All other calls wait for that, too. */
 void stub_quiesce(int dev);
 /* In a context; the lock is held. */
 void stub_wait_ctx(cu_ctx ctx);

@@ -17,6 +17,7 @@
 
 struct stub stub = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.quiesced = PTHREAD_COND_INITIALIZER,
 	.contexts = LIST_INIT(stub.contexts),
 	.ranges = LIST_INIT(stub.ranges),
 	.registrations = LIST_INIT(stub.registrations),
@@ -84,6 +85,8 @@ cu_result stub_enter(const char *name, unsigned flags)
 	while (!strcmp(stalled, name))
 		(void)pthread_cond_wait(&stall_over, &stub.lock);
 	stub.count.stalled--;
+	while (stub.quiescing)
+		(void)pthread_cond_wait(&stub.quiesced, &stub.lock);
 	if (!stub.initialized && !(flags & ANYTIME))
 		e = CU_NOT_INITIALIZED;
 	else if (flags & IN_CTX && !ctx)

@@ -236,7 +236,12 @@ again:
 void stub_quiesce(int dev)
 {
 	(void)pthread_mutex_lock(&stub.lock);
+	while (stub.quiescing)
+		(void)pthread_cond_wait(&stub.quiesced, &stub.lock);
+	stub.quiescing = true;
 	wait_for_all(NULL, dev);
+	stub.quiescing = false;
+	(void)pthread_cond_broadcast(&stub.quiesced);
 	(void)pthread_mutex_unlock(&stub.lock);
 }
 

@@ -31,6 +31,7 @@ struct arena {
 	char *buf;
 	uint64_t len;
 	struct io_buf *reg;
+	struct mem_late late;
 	struct job jobs[];
 };
 
@@ -149,13 +150,21 @@ static char *memory_new(uint64_t len, int node)
 	return p;
 }
 
-static void arena_free(struct arena *a)
+static void arena_end(struct mem_late *l)
 {
+	struct arena *a = container_of(l, struct arena, late);
+
 	io_buf_free(a->reg);
 	mem_unpin(a->ops, a->device, a->buf, a->len);
 	(void)munmap(a->buf, a->len);
 	pool_uncharge(a->len);
 	free(a);
+}
+
+static void arena_free(struct arena *a)
+{
+	a->late.run = arena_end;
+	mem_late(a->ops, &a->late);
 }
 
 static int arena_pin(struct engine *e, struct arena *a)

@@ -19,7 +19,11 @@
 #define PROVE_PIECES 128u
 
 struct pattern {
-	struct engine *e;
+	struct mem_late late;
+	const struct engine *e; /* until it is proven */
+	const struct mem_ops *ops;
+	unsigned device;
+	bool pinned;
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
 	char *host;    /* two halves of PROVE_LEN: pattern, what came back */
@@ -52,7 +56,7 @@ static int copy_one(struct pattern *c, enum mem_dir dir, char *host, uint64_t le
 static int differs(const struct pattern *c)
 {
 	return err_set(EIO, "%s %u gave back other bytes than were copied to it; it is not used",
-		       c->e->ops->name, c->e->device);
+		       c->ops->name, c->device);
 }
 
 /* There and back in one piece. */
@@ -116,11 +120,50 @@ static int prove_run(struct pattern *c)
 	return r;
 }
 
+static void pattern_end(struct mem_late *l)
+{
+	struct pattern *c = container_of(l, struct pattern, late);
+
+	if (c->pinned)
+		mem_unpin(c->ops, c->device, c->host, 2 * PROVE_LEN);
+	if (c->host != MAP_FAILED)
+		(void)munmap(c->host, 2 * PROVE_LEN);
+	pool_uncharge(2 * PROVE_LEN);
+	free(c);
+}
+
+static int pattern_new(struct engine *e, struct pattern **ret)
+{
+	struct pattern *c = calloc(1, sizeof(*c));
+	int r = c ? pool_charge(2 * PROVE_LEN) : err_set(ENOMEM, "out of memory");
+
+	if (r < 0) {
+		free(c);
+		return r;
+	}
+	*c = (struct pattern){
+		.e = e,
+		.ops = e->ops,
+		.device = e->device,
+		.seed = now_ns(),
+		.late.run = pattern_end,
+	};
+	c->host = mmap(NULL, 2 * PROVE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+	r = c->host == MAP_FAILED ? err_set(ENOMEM, "out of memory")
+				  : mem_pin(c->ops, c->device, c->host, 2 * PROVE_LEN);
+	c->pinned = r == 0;
+	if (r < 0)
+		pattern_end(&c->late);
+	else
+		*ret = c;
+	return r;
+}
+
 int engine_prove(struct engine *e)
 {
-	struct pattern c = { .e = e, .seed = now_ns() };
 	struct pst_device dev = { .sz = sizeof(dev) };
-	bool pinned;
+	struct pattern *c;
 	int r;
 
 	e->ops->device_info(e->device, &dev);
@@ -128,32 +171,20 @@ int engine_prove(struct engine *e)
 	e->proof = proof_copies(&dev);
 	if (!e->proof)
 		return err_set(ENOMEM, "out of memory");
-	r = pool_charge(2 * PROVE_LEN);
+	r = pattern_new(e, &c);
 	if (r < 0)
 		return r;
-	c.host = mmap(NULL, 2 * PROVE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		      0);
-	if (c.host == MAP_FAILED) {
-		pool_uncharge(2 * PROVE_LEN);
-		return err_set(ENOMEM, "out of memory");
-	}
-	r = mem_pin(e->ops, e->device, c.host, 2 * PROVE_LEN);
-	pinned = r == 0;
-	if (r == 0)
-		r = mem_stream_new(e->ops, e->device, &c.stream);
-	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c.scratch) < 0)
+	r = mem_stream_new(e->ops, e->device, &c->stream);
+	if (r == 0 && mem_alloc(e->ops, e->device, PROVE_LEN, 0, &c->scratch) < 0)
 		/* A full device is common; its copies were proven before, or are not. */
 		log_info("no scratch memory on %s %u, its copies are not proven: %s", e->ops->name,
 			 e->device, err_text());
 	else if (r == 0)
-		r = prove_run(&c);
-	if (c.stream)
-		mem_stream_free(c.stream); /* waits for a copy that was given up */
-	if (c.scratch)
-		mem_free(c.scratch);
-	if (pinned)
-		mem_unpin(e->ops, e->device, c.host, 2 * PROVE_LEN);
-	(void)munmap(c.host, 2 * PROVE_LEN);
-	pool_uncharge(2 * PROVE_LEN);
+		r = prove_run(c);
+	if (c->stream)
+		mem_stream_free(c->stream); /* waits for a copy that was given up */
+	if (c->scratch)
+		mem_free(c->scratch);
+	mem_late(c->ops, &c->late);
 	return r;
 }

@@ -59,6 +59,7 @@ struct mapping {
 	struct stat st; /* when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
+	struct mem_late late;
 	pthread_mutex_t lock;
 	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
@@ -177,14 +178,28 @@ static void mapping_free(struct mapping *m)
 }
 
 /* One unit at a time, so that those of other files have their turn, and the pool has its. */
+static void unpin_one(struct mem_late *l)
+{
+	struct mapping *m = container_of(l, struct mapping, late);
+
+	if (unpin_next(m))
+		(void)work_queue(&m->work, WORK_LOW); /* does not fail on the thread itself */
+	else
+		mapping_free(m);
+}
+
 static void unpin_some(struct work *w)
 {
 	struct mapping *m = container_of(w, struct mapping, work);
 
-	if (unpin_next(m))
-		(void)work_queue(w, WORK_LOW); /* does not fail on the thread itself */
-	else
-		mapping_free(m);
+	m->late.run = unpin_one;
+	mem_late(m->ops, &m->late);
+}
+
+/* There is no thread. */
+static void unpin_all(struct mem_late *l)
+{
+	mapping_free(container_of(l, struct mapping, late));
 }
 
 /* Likewise. */
@@ -304,8 +319,9 @@ static void pagecache_file_end(struct pst_file *f)
 		pthread_mutex_lock(&m->lock);
 		m->closed = true;
 		pthread_mutex_unlock(&m->lock);
+		m->late.run = unpin_all;
 		if (work_change(&m->work, unpin_some, WORK_LOW) < 0)
-			mapping_free(m); /* there is no thread */
+			mem_late(m->ops, &m->late);
 	}
 	(void)pthread_mutex_destroy(&all->lock);
 	free(all);

@@ -275,8 +275,8 @@ static void queue_expire(struct pst_queue *q, uint64_t now, int err)
 		if (r->deadline <= now)
 			req_end(r, r->end_err ? r->end_err : err);
 	}
-	/* An engine may have handed some back since that look.  They end now, so that nothing of them
-	 * is left behind a completion that does not say BUSY. */
+	/* An engine may have handed some back since that look.  They end now, so that nothing of
+	 * them is left behind a completion that does not say BUSY. */
 	take_finished(q);
 	list_for_each (e, &q->inflight)
 		next = MIN(next, list_entry(e, struct req, link)->deadline);

@@ -129,8 +129,6 @@ static void give_back(struct cuda_alloc *c)
 	CUDA_SCOPE(scope);
 	cu_ptr base = c->a.base.va;
 
-	if (c->how == CUDA_WRAPPED || (!base && !c->map_len))
-		return;
 	cuda_enter_anyway(&scope, c->ctx);
 	switch (c->how) {
 	case CUDA_IPC:
@@ -145,13 +143,30 @@ static void give_back(struct cuda_alloc *c)
 	}
 }
 
-void cuda_alloc_free(struct cuda_alloc *c)
+static void alloc_end(struct cuda_alloc *c)
 {
-	give_back(c);
 	closep(&c->fd);
 	id_put(c->id);
 	cuda_drop(c->d);
 	free(c);
+}
+
+static void give_back_late(struct mem_late *l)
+{
+	struct cuda_alloc *c = container_of(l, struct cuda_alloc, late);
+
+	give_back(c);
+	alloc_end(c);
+}
+
+void cuda_alloc_free(struct cuda_alloc *c)
+{
+	if (c->how == CUDA_WRAPPED || (!c->a.base.va && !c->map_len)) {
+		alloc_end(c);
+		return;
+	}
+	c->late.run = give_back_late;
+	cuda_late(&c->late);
 }
 
 void cuda_alloc_freep(struct cuda_alloc **c)

@@ -34,6 +34,7 @@ struct cuda_stream {
 	struct mem_stream base;
 	struct cuda_dev *d;
 	cu_ctx ctx; /* held */
+	struct mem_late late;
 	cu_stream stream;
 	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
 	uint64_t marks[BATCHES_MAX];  /* tickets with an event behind them, not done yet */
@@ -72,6 +73,18 @@ static atomic_bool no_batched; /* the driver has refused it */
 
 /* -------------------------------------------------------------- life cycle */
 
+static void stream_end(struct mem_late *l)
+{
+	struct cuda_stream *st = container_of(l, struct cuda_stream, late);
+
+	if (st->tiles) {
+		cuda_unpin(st->d->idx, st->tiles, TILES * sizeof(*st->tiles));
+		(void)munmap(st->tiles, TILES * sizeof(*st->tiles));
+	}
+	cuda_drop(st->d);
+	free(st);
+}
+
 static void stream_done(struct cuda_stream *st)
 {
 	CUDA_SCOPE(scope);
@@ -86,15 +99,14 @@ static void stream_done(struct cuda_stream *st)
 	if (st->stream)
 		cuda_ignore(st->d, cu.cuStreamDestroy_v2(st->stream), "end a stream");
 	cuda_leave(&scope);
-	if (st->tiles) {
-		cuda_unpin(st->d->idx, st->tiles, TILES * sizeof(*st->tiles));
-		(void)munmap(st->tiles, TILES * sizeof(*st->tiles));
-	}
 	free(st->batch_dev);
 	free(st->batch_host);
 	free(st->batch_len);
-	cuda_drop(st->d);
-	free(st);
+	st->late.run = stream_end;
+	if (st->tiles)
+		cuda_late(&st->late);
+	else
+		stream_end(&st->late);
 }
 
 static void stream_donep(struct cuda_stream **st)

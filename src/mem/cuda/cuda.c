@@ -426,6 +426,7 @@ const struct mem_ops mem_cuda_ops = {
 	.alloc_class = cuda_alloc_class,
 	.export_dmabuf = cuda_export_dmabuf,
 	.free = cuda_free,
+	.late = cuda_late,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,
 	.pin_file = cuda_pin_file,

@@ -9,6 +9,7 @@
  *	pin.c	host memory registered with the driver
  *	copy.c	streams
  *	gather.c	the device kernel for many small pieces, and its lists
+ *	late.c	what ends when no stream waits for a read
  *	facts.c	what a device is, in words
  *	order.c	order with the program's streams and other work
  *
@@ -149,6 +150,7 @@ struct cuda_alloc {
 	struct cuda_ipc_map *ipc;
 	int fd;           /* what an import was opened by, to hand it on; -1 */
 	uint64_t map_len; /* CUDA_MAPPED */
+	struct mem_late late;
 };
 
 static inline struct cuda_alloc *cuda_alloc_of(const struct mem_alloc *a)
@@ -198,6 +200,14 @@ int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *re
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret);
 void cuda_ipc_close(struct cuda_alloc *c); /* a context is current */
+
+/* -------------------------------------------------------------------- late */
+
+/* run() of l, at once or later: not while a stream waits for a read. */
+void cuda_late(struct mem_late *l);
+/* A stream is about to wait; this waits for calls that streams keep waiting. */
+void cuda_barrier_begin(void);
+void cuda_barrier_end(void);
 
 /* --------------------------------------------------------------------- pin */
 

@@ -35,6 +35,7 @@ struct cuda_order {
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
 	bool reached;          /* the stream has come to it, and one of its own is gone */
+	bool barrier;          /* between cuda_barrier_begin() and cuda_barrier_end() */
 };
 
 struct cuda_orders {
@@ -337,6 +338,9 @@ int cuda_order_barrier(struct mem_order *base)
 		cuda_keep(o->d);
 	/* First, so that the barrier can be opened also where the call does more than it says. */
 	o->value++;
+	if (!o->barrier)
+		cuda_barrier_begin();
+	o->barrier = true;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
 	if (e == CU_NOT_SUPPORTED) {
 		atomic_store(&o->d->no_barriers, true);
@@ -379,9 +383,12 @@ int cuda_order_poll(struct mem_order *base)
  */
 void cuda_order_open(struct mem_order *base)
 {
-	const struct cuda_order *o = container_of(base, struct cuda_order, base);
+	struct cuda_order *o = container_of(base, struct cuda_order, base);
 
 	atomic_store_explicit(word_of(o), o->value, memory_order_release);
+	if (o->barrier)
+		cuda_barrier_end();
+	o->barrier = false;
 }
 
 void cuda_order_free(struct mem_order *base)

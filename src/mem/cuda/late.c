@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls of the driver that wait for the program's streams.
+ *
+ * cuMemFree(), cuMemHostUnregister() and their like wait until the context's streams are idle, and
+ * all other calls of the process wait for them meanwhile: copies, allocations, registrations, new
+ * streams (driver 580.159, H200).  A stream that waits for a read would wait for good, since the
+ * read's copies are such calls.  So nothing of ours ends while a stream waits, but when none does.
+ */
+#include "base/work.h"
+#include "mem/cuda/cuda.h"
+
+static void run_waiting(struct work *w);
+
+static struct {
+	pthread_rwlock_t
+		lock; /* shared by such calls, so that no stream begins to wait meanwhile */
+	unsigned nr_barriers;
+	struct list waiting;
+	struct work work;
+} late = {
+	.lock = PTHREAD_RWLOCK_INITIALIZER,
+	.waiting = LIST_INIT(late.waiting),
+	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
+};
+
+void cuda_barrier_begin(void)
+{
+	(void)pthread_rwlock_wrlock(&late.lock);
+	late.nr_barriers++;
+	(void)pthread_rwlock_unlock(&late.lock);
+}
+
+/* Nobody holds the lock for long while there is a barrier. */
+void cuda_barrier_end(void)
+{
+	(void)pthread_rwlock_wrlock(&late.lock);
+	/* Without a thread for it, what waits goes on waiting until the next barrier ends. */
+	if (!--late.nr_barriers && !list_empty(&late.waiting))
+		(void)work_queue(&late.work, WORK_HIGH);
+	(void)pthread_rwlock_unlock(&late.lock);
+}
+
+static bool run_now(struct mem_late *l)
+{
+	bool now;
+
+	(void)pthread_rwlock_rdlock(&late.lock);
+	now = !late.nr_barriers;
+	if (now)
+		l->run(l);
+	(void)pthread_rwlock_unlock(&late.lock);
+	return now;
+}
+
+static bool put_off(struct mem_late *l)
+{
+	bool off;
+
+	(void)pthread_rwlock_wrlock(&late.lock);
+	off = late.nr_barriers;
+	if (off)
+		list_add_tail(&late.waiting, &l->link);
+	(void)pthread_rwlock_unlock(&late.lock);
+	return off;
+}
+
+void cuda_late(struct mem_late *l)
+{
+	while (!run_now(l) && !put_off(l))
+		;
+}
+
+static struct mem_late *next_waiting(void)
+{
+	struct mem_late *l = NULL;
+
+	(void)pthread_rwlock_wrlock(&late.lock);
+	if (!late.nr_barriers && !list_empty(&late.waiting)) {
+		l = list_first(&late.waiting, struct mem_late, link);
+		list_del(&l->link);
+	}
+	(void)pthread_rwlock_unlock(&late.lock);
+	return l;
+}
+
+static void run_waiting(struct work *w)
+{
+	struct mem_late *l;
+
+	(void)w;
+	while ((l = next_waiting()))
+		cuda_late(l);
+}
