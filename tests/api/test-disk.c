@@ -153,7 +153,9 @@ static void copies_come_first(void)
 	expect_held(nr);
 	delay_us(200000);
 	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
-	(void)usleep(50000);
+	while (test_provider_steps() - before < nr && t_now() - begun < DISK_OLD_NS / 2)
+		(void)usleep(1000);
+	(void)usleep(20000);
 	if (t_now() - begun < DISK_OLD_NS / 2)
 		T_EQ(test_provider_steps() - before, nr);
 	delay_us(0);
@@ -342,6 +344,17 @@ static unsigned direct_of(unsigned disk, unsigned at_a_time, uint64_t len)
 	return nr;
 }
 
+/* A machine that is busy may end all that are under way before the test's thread has its next
+ * turn, so there are some tries. */
+static bool mostly_direct(unsigned disk, unsigned at_a_time, uint64_t len)
+{
+	unsigned nr = 0;
+
+	for (unsigned i = 0; i < 4 && nr < NR_IN_ORDER / 2; i++)
+		nr = direct_of(disk, at_a_time, len);
+	return nr >= NR_IN_ORDER / 2;
+}
+
 static void begin_direct(void)
 {
 	begin();
@@ -357,9 +370,9 @@ static void small_reads_go_ahead(void)
 {
 	begin_direct();
 	T_CHECK(direct_of(1, 15, SMALL) <= NR_IN_ORDER / 4);
-	T_CHECK(direct_of(DISK_NONE, 15, SMALL) >= NR_IN_ORDER / 2);
-	T_CHECK(direct_of(1, 64, SMALL) >= NR_IN_ORDER / 2);
-	T_CHECK(direct_of(1, 7, 2 * SMALL) >= NR_IN_ORDER / 2);
+	T_CHECK(mostly_direct(DISK_NONE, 15, SMALL));
+	T_CHECK(mostly_direct(1, 64, SMALL));
+	T_CHECK(mostly_direct(1, 7, 2 * SMALL));
 	end();
 }
 
