@@ -70,9 +70,9 @@ PST_API int pst_mem_wrap(uint64_t addr, uint64_t len, const struct pst_mem_opts 
  * pst_mem_free() - give memory back
  * @mem: may have requests in flight: the last of them frees it then
  *
- * While a stream of the program waits for a read (PST_IO_STREAM_WAIT) memory of its device stays
- * allocated, because calls that free it wait for all streams and all other calls wait for them:
- * measured with NVIDIA's driver 580.159.
+ * While a stream of the program waits for a read (PST_IO_STREAM_WAIT) memory of CUDA stays
+ * allocated, and it is freed at any time after that.  Calls that free it wait for all streams, and
+ * all other calls wait for them: measured with NVIDIA's driver 580.159.
  *
  * Wrapped memory is the caller's: call pst_mem_drain() before freeing it.
  *

@@ -19,7 +19,8 @@ static struct {
 	struct list waiting;
 	struct work work;
 } late = {
-	.lock = PTHREAD_RWLOCK_INITIALIZER,
+	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
+	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
 	.waiting = LIST_INIT(late.waiting),
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
 };
@@ -35,7 +36,7 @@ void cuda_barrier_begin(void)
 void cuda_barrier_end(void)
 {
 	(void)pthread_rwlock_wrlock(&late.lock);
-	/* Without a thread for it, what waits goes on waiting until the next barrier ends. */
+	/* Without a thread for it, what waits goes on waiting until something else ends. */
 	if (!--late.nr_barriers && !list_empty(&late.waiting))
 		(void)work_queue(&late.work, WORK_HIGH);
 	(void)pthread_rwlock_unlock(&late.lock);
@@ -47,6 +48,8 @@ static bool run_now(struct mem_late *l)
 
 	(void)pthread_rwlock_rdlock(&late.lock);
 	now = !late.nr_barriers;
+	if (now && !list_empty(&late.waiting))
+		(void)work_queue(&late.work, WORK_HIGH);
 	if (now)
 		l->run(l);
 	(void)pthread_rwlock_unlock(&late.lock);
