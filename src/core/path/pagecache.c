@@ -202,7 +202,7 @@ static void unpin_all(struct mem_late *l)
 	mapping_free(container_of(l, struct mapping, late));
 }
 
-/* Likewise. */
+/* One unit at a time, too. */
 static void pin_waiting(struct work *w)
 {
 	struct mapping *m = container_of(w, struct mapping, work);
