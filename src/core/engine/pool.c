@@ -466,7 +466,8 @@ int pool_reserve(struct engine *e)
 	pool_unreserve(e);
 	if (r == -EAGAIN)
 		r = err_set(EBUSY,
-			    "requests under way hold all of the staging pool's %" PRIu64
+			    "requests under way, or slots of ended queues while a stream waits for "
+			    "a read, hold all of the staging pool's %" PRIu64
 			    " bytes; try again, or raise the bound (pst_limits_set(), PST_POOL)",
 			    limit_get(LIMIT_POOL, builtin()));
 	return r;
