@@ -140,7 +140,7 @@ static void in_a_crowd_fewer_bytes_wait_for_the_device(void)
 
 /* ------------------------------------------------------------------ others */
 
-/* What one case has. */
+/* A case reads this file into this memory by this queue. */
 struct scene {
 	struct pst_queue *q;
 	struct pst_file *f;
