@@ -269,6 +269,50 @@ static void canceled_again_and_again(void)
 	take_down(&s);
 }
 
+/* The stream did not see the bytes, so the read has failed although all of them arrive. */
+static void late_bytes_are_no_success(bool cancel)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	uint64_t end = t_hang();
+	struct stub_cuda_state now;
+	struct pst_done d;
+
+	order_name(&io, made);
+	io.deadline_ns = cancel ? end : t_in_ms(500);
+	stub.stall("cuMemcpyHtoDAsync_v2");
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled && t_now() < io.deadline_ns);
+	if (cancel)
+		T_EQ(pst_queue_cancel(rig_q, 0), 1);
+	HW_CU(cuStreamSynchronize(made));
+	stub.stall(NULL);
+	T_CHECK(now.stalled);
+	while (rig_mem_differs(s.m.mem, 0, LEN, ORDER_SEED, 0) < LEN && t_now() < end)
+		(void)usleep(1000);
+	(void)usleep(20000); /* the worker sees that too, and gives the request back */
+	d = rig_reap1(rig_q);
+	T_EQ(d.res, cancel ? -ECANCELED : -ETIMEDOUT);
+	T_EQ(d.prefix, 0);
+	T_OK(pst_mem_drain(s.m.mem, t_hang()));
+	take_down(&s);
+}
+
+static void late_bytes_of_a_late_read(void)
+{
+	late_bytes_are_no_success(false);
+}
+
+static void late_bytes_of_a_canceled_read(void)
+{
+	late_bytes_are_no_success(true);
+}
+
 static void queue_is_freed(void)
 {
 	struct setting s = set_up(rig_path("order"));
@@ -432,6 +476,8 @@ int main(int argc, char **argv)
 	RUN(late_with_copies);
 	RUN(late_with_a_busy_driver);
 	RUN(canceled_again_and_again);
+	RUN(late_bytes_of_a_late_read);
+	RUN(late_bytes_of_a_canceled_read);
 	RUN(queue_is_freed);
 	RUN(calls_fail);
 	RUN(device_is_lost);

@@ -16,8 +16,8 @@
  * opens, and calls of the driver may wait for that.
  *
  * If a read is stopped while the device copies, its barrier opens when those copies end, at the
- * latest CANCEL_GRACE_NS later.  Nobody may be reaping then, so the clock looks at the deadlines of
- * reads with a barrier.
+ * latest CANCEL_GRACE_NS later; then it fails, whatever the copies come to.  Nobody may be reaping
+ * then, so the clock looks at the deadlines of reads with a barrier.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request
@@ -349,6 +349,17 @@ void order_end(struct req *r)
 		order_free(o);
 }
 
+/*
+ * The stream goes on before the copies of the stopped read have ended.  Also if all of them end
+ * well, the read has failed: the stream may have seen old bytes.
+ */
+static void order_let_go(struct req *r)
+{
+	if (!r->eng.dead)
+		req_settle(r, 0, r->total, 0, r->end_err);
+	order_open(r);
+}
+
 /* By the clock: those whose time is over. */
 static void barriers_ring(struct alarm *a)
 {
@@ -363,7 +374,7 @@ static void barriers_ring(struct alarm *a)
 		if (r->eng.barrier_until > now)
 			continue;
 		if (r->stop)
-			order_open(r);
+			order_let_go(r);
 		else
 			engine_stop_locked(r, ETIMEDOUT);
 	}
