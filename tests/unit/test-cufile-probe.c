@@ -172,11 +172,13 @@ static atomic_bool written;
 
 static void *write_on(void *arg)
 {
-	uint8_t *bytes = malloc(MIB(1));
+	uint64_t *bytes = malloc(MIB(1));
 
 	(void)arg;
-	for (int i = 0; bytes && !atomic_load(&written); i++) {
-		memset(bytes, i, MIB(1));
+	/* Bytes that came again would look as if nobody had written. */
+	for (uint64_t i = 0; bytes && !atomic_load(&written); i++) {
+		for (unsigned at = 0; at < MIB(1) / sizeof(*bytes); at++)
+			bytes[at] = i;
 		if (pwrite(local_of(file)->fd, bytes, MIB(1), 0) != MIB(1))
 			break;
 	}
