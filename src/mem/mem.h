@@ -211,16 +211,20 @@ struct mem_ops {
 	 * NULL: at once. */
 	void (*late)(struct mem_late *l);
 
-	/* Make page-aligned host memory fit for asynchronous copies of the device. */
-	int (*pin)(unsigned device, void *host, uint64_t len);
+	/*
+	 * Make page-aligned host memory fit for asynchronous copies of the device.  On failure, too,
+	 * *ret_len bytes from the beginning are pinned: the caller unpins them, by late().
+	 */
+	int (*pin)(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 	void (*unpin)(unsigned device, void *host, uint64_t len);
 
 	/*
 	 * Make a shared, read-only mapping of a file fit for copies to the device, straight out
 	 * of the page cache.  -EOPNOTSUPP where the device cannot.  The mapping stays until
 	 * unpin_file(); if the file shrinks meanwhile, the device reads what its pages were.
+	 * *ret_len as above.
 	 */
-	int (*pin_file)(unsigned device, void *host, uint64_t len);
+	int (*pin_file)(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 	void (*unpin_file)(unsigned device, void *host, uint64_t len);
 
 	/* Bytes of it that all CPU mappings on the machine may show at a time; 0: unknown. */
@@ -371,10 +375,12 @@ int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **r
 /* 0 where the provider has only one. */
 uint32_t mem_alloc_class(const struct mem_alloc *a);
 /* Where the kind has no pin, every memory is fit as it is. */
-int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len,
+	    uint64_t *ret_len);
 void mem_late(const struct mem_ops *ops, struct mem_late *l);
 void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
-int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
+int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len,
+		 uint64_t *ret_len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 uint64_t mem_aperture(const struct mem_ops *ops, unsigned device);
 

@@ -414,22 +414,6 @@ char *soft_bytes(const struct mem_alloc *a)
 	return container_of(a, struct soft_alloc, a)->backing->hidden;
 }
 
-/* The thread reads and writes host memory as the CPU does: nothing has to be pinned. */
-static int soft_pin(unsigned device, void *host, uint64_t len)
-{
-	(void)device;
-	(void)host;
-	(void)len;
-	return 0;
-}
-
-static void soft_unpin(unsigned device, void *host, uint64_t len)
-{
-	(void)device;
-	(void)host;
-	(void)len;
-}
-
 const struct mem_ops mem_soft_ops = {
 	.name = "soft",
 	.kind = PST_KIND_SOFT,
@@ -445,8 +429,7 @@ const struct mem_ops mem_soft_ops = {
 	.export_dmabuf = soft_export_dmabuf,
 	.sync = soft_sync,
 	.free = soft_free,
-	.pin = soft_pin,
-	.unpin = soft_unpin,
+	/* Its threads copy as the CPU does: nothing has to be pinned. */
 	.stream_new = soft_stream_new,
 	.stream_free = soft_stream_free,
 	.copy = soft_copy,

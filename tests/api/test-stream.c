@@ -59,6 +59,53 @@ static void frees(void)
 	}
 }
 
+static void wait_for_pages(uint64_t bytes)
+{
+	uint64_t end = t_hang();
+
+	while (rig_stats(NULL).pages_bytes != bytes) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+}
+
+/* The driver pins a part of a file's pages, and that goes when no stream waits. */
+static void pins_fail_half_way(void)
+{
+	static const uint64_t lens[] = { RIG_MIB(20), RIG_MIB(2), RIG_MIB(1) };
+	uint64_t pages = rig_stats(NULL).pages_bytes;
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_mem *big = rig_alloc(rig_dev, lens[0]);
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R), *stable;
+
+	rig_make(rig_path("pins"), 6, lens[0]);
+	stable = rig_open(rig_path("pins"), RIG_R | PST_FILE_STABLE);
+	order_ready(rig_q);
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+	/* The last read makes it worth the while to pin the pages, and takes no more slots. */
+	for (unsigned i = 0; i < 3; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, stable, big, 0, 0, lens[i]);
+
+		if (i == 2)
+			(void)stub.fail("cuMemHostRegister_v2:2:2");
+		T_EQ(rig_do(other, &io).res, (int64_t)lens[i]);
+	}
+	wait_for_pages(pages + RIG_MIB(8));
+	T_CHECK(stub.fail(NULL));
+	order_unblock();
+	order_reap(rig_q, 1, ORDER_PIECE);
+	HW_CU(cuStreamSynchronize(made));
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	pst_file_close(stable);
+	wait_for_pages(pages);
+	pst_queue_free(other);
+	pst_mem_free(big);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 /* Nobody looks after streams any more when the reads that they waited for are over. */
 static void rests(void)
 {
@@ -435,6 +482,7 @@ int main(void)
 	RUN(read_is_late);
 	RUN(writes);
 	RUN(frees);
+	RUN(pins_fail_half_way);
 	RUN(rests);
 	RUN(together);
 	RUN(many);

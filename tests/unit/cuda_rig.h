@@ -126,6 +126,19 @@ static inline const struct mem_ops *ops(void)
 	return mem_provider(PST_KIND_CUDA);
 }
 
+/* All of it or nothing. */
+static inline int pin_host(unsigned device, void *host, uint64_t len)
+{
+	uint64_t pinned;
+	int r = ops()->pin(device, host, len, &pinned);
+
+	if (r == 0)
+		T_EQ(pinned, len);
+	else
+		ops()->unpin(device, host, pinned);
+	return r;
+}
+
 static inline struct mem_alloc *alloc(uint64_t len)
 {
 	struct mem_alloc *a = NULL;

@@ -170,7 +170,7 @@ static void other_contexts(void)
 	SAME_THREAD(inside);
 	T_CHECK(cuda_alloc_of(w)->foreign);
 	st = stream(0);
-	T_OK(ops()->pin(0, host, 1 << 20));
+	T_OK(pin_host(0, host, 1 << 20));
 	t_fill(host, 9, 0, 800);
 	for (unsigned i = 0; i < 8; i++)
 		v[i] = (struct mem_copy){

@@ -13,8 +13,8 @@ static void copies_are_in_order(void)
 	uint8_t *out = map(ROUNDS * 4096), *in = map(ROUNDS * 4096);
 	uint64_t t[2], last = 0;
 
-	T_OK(ops()->pin(0, out, ROUNDS * 4096));
-	T_OK(ops()->pin(0, in, ROUNDS * 4096));
+	T_OK(pin_host(0, out, ROUNDS * 4096));
+	T_OK(pin_host(0, in, ROUNDS * 4096));
 	for (int i = 0; i < ROUNDS; i++) {
 		struct mem_copy w = { .alloc = a, .off = 7, .host = out + i * 4096, .len = LEN };
 		struct mem_copy r = { .alloc = a, .off = 7, .host = in + i * 4096, .len = LEN };
@@ -62,7 +62,7 @@ static void tickets(void)
 	T_EQ(wait_done(st, t), 1);
 	c.len = 100;
 	first = t;
-	T_OK(ops()->pin(0, host, 4096));
+	T_OK(pin_host(0, host, 4096));
 	if (x.state) {
 		unsigned nr = 0;
 
@@ -104,7 +104,7 @@ static void a_large_batch_is_not_waited_for_with_the_next(void)
 	a = alloc(LEN);
 	st = stream(0);
 	c = (struct mem_copy){ .alloc = a, .host = map(LEN), .len = LEN };
-	T_OK(ops()->pin(0, c.host, LEN));
+	T_OK(pin_host(0, c.host, LEN));
 	x.delay_us(300000);
 	for (unsigned i = 0; i < 2; i++)
 		T_OK(mem_copy(st, MEM_TO_DEVICE, &c, 1, &t[i]));
@@ -146,7 +146,7 @@ static void *thread_main(void *arg)
 	for (int i = 0; i < 20; i++) {
 		if (mem_alloc(ops(), device, 65536, 0, &a) < 0 ||
 		    mem_wrap(a->base.va + 5, 100, 0, 0, &w) < 0 ||
-		    ops()->pin(device, host, 65536) < 0 || mem_stream_new(ops(), device, &st) < 0)
+		    pin_host(device, host, 65536) < 0 || mem_stream_new(ops(), device, &st) < 0)
 			return (void *)err_text();
 		t_fill(host, (uint64_t)i + device, 0, 6000);
 		for (unsigned k = 0; k < 6; k++)

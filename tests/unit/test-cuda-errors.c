@@ -63,7 +63,7 @@ static int op_share(struct failing *f)
 
 static int op_pin(struct failing *f)
 {
-	int r = ops()->pin(0, f->host, MIB(130));
+	int r = pin_host(0, f->host, MIB(130));
 
 	if (r == 0)
 		ops()->unpin(0, f->host, MIB(130));
@@ -82,7 +82,7 @@ static int op_copy(struct failing *f)
 	if (r == 0)
 		r = mem_stream_new(ops(), 0, &st);
 	if (r == 0)
-		r = ops()->pin(0, f->host, 65536);
+		r = pin_host(0, f->host, 65536);
 	for (unsigned i = 0; r == 0 && i < 6; i++)
 		v[i] = (struct mem_copy){
 			.alloc = a, .off = i * 2000, .host = f->host + i * 1000, .len = 1000
@@ -230,7 +230,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	NEED_DEVICES(2);
 	T_OK(mem_alloc(ops(), 1, 65536, 0, &a));
 	st = stream(1);
-	T_OK(ops()->pin(1, host, 65536));
+	T_OK(pin_host(1, host, 65536));
 	c = (struct mem_copy){ .alloc = a, .host = host, .len = 4096 };
 	for (unsigned i = 0; i < 6; i++)
 		many_of[i] = c;
@@ -250,7 +250,7 @@ static void a_lost_device_leaves_the_others_alone(void)
 	T_EQ(mem_copy(st, MEM_TO_DEVICE, many_of, 6, &t), -EIO);
 	T_EQ(mem_alloc(ops(), 1, 1, 0, &b), -EIO);
 	T_EQ(mem_export(a, 3, &g), -EIO);
-	T_EQ(ops()->pin(1, host, 4096), -EIO);
+	T_EQ(pin_host(1, host, 4096), -EIO);
 	T_EQ(mem_stream_new(ops(), 1, &(struct mem_stream *){ NULL }), -EIO);
 	T_EQ(state().calls, before.calls);
 	SAME_THREAD(before);

@@ -68,7 +68,7 @@ static void many(int rounds, uint32_t path)
 	uint8_t *host = map(G_HOST), *model = map(G_DEV), *in = map(G_DEV);
 	uint64_t seed = 12345;
 
-	T_OK(ops()->pin(0, host, G_HOST));
+	T_OK(pin_host(0, host, G_HOST));
 	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, model, G_DEV));
 	for (int i = 0; i < rounds; i++)
 		pieces(st, a, host, model, &seed, path);
@@ -104,7 +104,7 @@ static void the_ring_goes_round(void)
 	unsigned again = 0;
 	int r;
 
-	T_OK(ops()->pin(0, host, G_DEV));
+	T_OK(pin_host(0, host, G_DEV));
 	if (x.delay_us)
 		x.delay_us(300);
 	for (int round = 0; round < 100; round++) {
@@ -162,7 +162,7 @@ static void pieces_cross_registrations_and_chunks(void)
 	struct mem_copy v[5];
 	struct mem_alloc *w;
 
-	T_OK(ops()->pin(0, host, len));
+	T_OK(pin_host(0, host, len));
 	T_OK(mem_wrap(m.va, 2 * CHUNK, 0, 0, &w));
 	t_fill(host + MIB(64) - 2501, 5, 0, 5000);
 	for (unsigned nr = 1; nr <= 5; nr += 4) {
@@ -206,8 +206,8 @@ static struct lists lists_new(void)
 		.seed = 4711,
 	};
 
-	T_OK(ops()->pin(0, l.host, G_HOST));
-	T_OK(ops()->pin(0, l.room, MEM_SGLS * MEM_SGL_BYTES));
+	T_OK(pin_host(0, l.host, G_HOST));
+	T_OK(pin_host(0, l.room, MEM_SGLS * MEM_SGL_BYTES));
 	T_OK(mem_copy_sync(l.a, MEM_TO_DEVICE, 0, l.model, G_DEV));
 	return l;
 }

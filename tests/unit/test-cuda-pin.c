@@ -8,7 +8,7 @@ static void pins_go_in_pieces(void)
 	char *p = map(len);
 	cu_ptr dev;
 
-	T_OK(ops()->pin(0, p, len));
+	T_OK(pin_host(0, p, len));
 	now = state();
 	if (x.state) {
 		T_EQ(now.registrations, before.registrations + 20);
@@ -22,32 +22,36 @@ static void pins_go_in_pieces(void)
 	T_EQ(cuda_pin_find(p - 10, 100, MEM_TO_DEVICE, &dev, &n), 0);
 	T_EQ(n, 10);
 	/* Counted. */
-	T_OK(ops()->pin(cuda_nr_devices() - 1, p, len));
+	T_OK(pin_host(cuda_nr_devices() - 1, p, len));
 	ops()->unpin(0, p, len);
 	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 100);
 	/* A part of it is somebody else's. */
-	T_EQ(ops()->pin(0, p + 4096, 4096), -EBUSY);
+	T_EQ(pin_host(0, p + 4096, 4096), -EBUSY);
 	ops()->unpin(0, p, len);
 	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 0);
-	T_EQ(ops()->pin(0, p + 1, 4096), -EINVAL);
-	T_EQ(ops()->pin(0, p, 0), -EINVAL);
+	T_EQ(pin_host(0, p + 1, 4096), -EINVAL);
+	T_EQ(pin_host(0, p, 0), -EINVAL);
 	ops()->unpin(0, p, len);
 	SAME_THREAD(before);
 	SAME_OBJECTS(before);
 	(void)munmap(p, len);
 }
 
-static void pins_are_undone(void)
+/* What is pinned already is the caller's to unpin, when that may wait for streams. */
+static void pins_fail_half_way(void)
 {
 	struct stub_cuda_state before = state();
-	uint64_t len = MIB(160), n;
+	uint64_t len = MIB(160), pinned = 1, n;
 	char *p = map(len);
 	cu_ptr dev;
 
 	NEED_STUB();
 	(void)x.fail("cuMemHostRegister_v2:3:2");
-	T_EQ(ops()->pin(0, p, len), -ENOMEM);
+	T_EQ(ops()->pin(0, p, len, &pinned), -ENOMEM);
 	T_CHECK(x.fail(NULL));
+	T_EQ(pinned, MIB(16));
+	T_EQ(cuda_pin_find(p + pinned - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
+	ops()->unpin(0, p, pinned);
 	T_EQ(cuda_pin_find(p, 100, MEM_TO_DEVICE, &dev, &n), 0);
 	SAME_THREAD(before);
 	SAME_OBJECTS(before);
@@ -61,6 +65,7 @@ static void files_are_pinned_read_only(void)
 	_cleanup_(closep) int fd = mkstemp(path);
 	struct mem_alloc *a = alloc(300000);
 	static uint8_t out[300000], in[300000];
+	uint64_t pinned;
 	char *p;
 
 	T_CHECK(fd >= 0);
@@ -70,8 +75,9 @@ static void files_are_pinned_read_only(void)
 	p = mmap(NULL, sizeof(out), PROT_READ, MAP_SHARED, fd, 0);
 	T_CHECK(p != MAP_FAILED);
 	if (x.state)
-		T_EQ(ops()->pin(0, p, sizeof(out)), -EINVAL);
-	T_OK(mem_pin_file(ops(), 0, p, sizeof(out)));
+		T_EQ(pin_host(0, p, sizeof(out)), -EINVAL);
+	T_OK(mem_pin_file(ops(), 0, p, sizeof(out), &pinned));
+	T_EQ(pinned, sizeof(out));
 	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, p, sizeof(out)));
 	{
 		struct mem_stream *st = stream(0);
@@ -92,13 +98,13 @@ static void files_are_pinned_read_only(void)
 			T_CHECK(!cuda_device(0)->lost);
 		}
 		mem_stream_free(st);
-		T_CHECK(ops()->pin(0, p, sizeof(out)) < 0);
+		T_CHECK(pin_host(0, p, sizeof(out)) < 0);
 	}
 	mem_unpin_file(ops(), 0, p, sizeof(out));
 	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, in, sizeof(in)));
 	T_CHECK(!memcmp(in, out, sizeof(in)));
-	T_EQ(mem_pin_file(&mem_soft_ops, 0, p, sizeof(out)), -EOPNOTSUPP);
-	T_EQ(mem_pin_file(ops(), 99, p, sizeof(out)), -ENODEV);
+	T_EQ(mem_pin_file(&mem_soft_ops, 0, p, sizeof(out), &pinned), -EOPNOTSUPP);
+	T_EQ(mem_pin_file(ops(), 99, p, sizeof(out), &pinned), -ENODEV);
 	(void)munmap(p, sizeof(out));
 	mem_free(a);
 	SAME_THREAD(before);
@@ -110,7 +116,7 @@ int main(void)
 	if (!cuda_begin())
 		return t_done();
 	T_RUN(pins_go_in_pieces);
-	T_RUN(pins_are_undone);
+	T_RUN(pins_fail_half_way);
 	T_RUN(files_are_pinned_read_only);
 	T_RUN(nothing_is_left);
 	return t_done();

@@ -8,6 +8,36 @@
 static const char *self;
 static const uint64_t grant_len = 100003;
 
+/* The handle is closed when no stream waits any more: to close it may wait for that stream. */
+static bool is_refused_while_a_stream_waits(const struct pst_grant *g, unsigned device)
+{
+	struct mem_alloc *a = NULL;
+	struct mem_order *o;
+	uint64_t end = t_hang();
+	cu_ctx ctx;
+	cu_stream st;
+	bool is;
+
+	(void)alarm(60);
+	CU(cu.cuDevicePrimaryCtxRetain(&ctx, cuda_device(device)->dev));
+	CU(cu.cuCtxPushCurrent_v2(ctx));
+	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
+	T_OK(cuda_order_new(device, st, &o));
+	T_OK(cuda_order_barrier(o));
+	/* Twice: the driver does not open again what is open. */
+	is = mem_import(g, &a) == -EINVAL && mem_import(g, &a) == -EINVAL;
+	cuda_order_open(o);
+	CU(cu.cuStreamSynchronize(st));
+	cuda_order_free(o);
+	CU(cu.cuStreamDestroy_v2(st));
+	CU(cu.cuCtxPopCurrent_v2(&ctx));
+	CU(cu.cuDevicePrimaryCtxRelease_v2(cuda_device(device)->dev));
+	while (x.state && state().contexts && t_now() < end)
+		(void)usleep(1000);
+	(void)alarm(0);
+	return is && strstr(err_text(), "other memory");
+}
+
 /* The other process: import twice, check, write, and say so. */
 static int child_import(int sock)
 {
@@ -54,6 +84,8 @@ static int child_import(int sock)
 		memcpy(g.uuid, cuda_device(1)->info.uuid, 16);
 		if (mem_import(&g, &c) != -EINVAL)
 			result = 10;
+		else if (g.fd < 0 && !is_refused_while_a_stream_waits(&g, 1))
+			result = 11;
 	}
 	if (result)
 		(void)fprintf(stderr, "# child: step %d: %s\n", result, err_text());

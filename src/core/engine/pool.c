@@ -29,7 +29,7 @@ struct arena {
 	unsigned nr, nr_used;
 	struct job *free;
 	char *buf;
-	uint64_t len;
+	uint64_t len, pinned;
 	struct io_buf *reg;
 	struct mem_late late;
 	struct job jobs[];
@@ -155,8 +155,9 @@ static void arena_end(struct mem_late *l)
 	struct arena *a = container_of(l, struct arena, late);
 
 	io_buf_free(a->reg);
-	mem_unpin(a->ops, a->device, a->buf, a->len);
-	(void)munmap(a->buf, a->len);
+	mem_unpin(a->ops, a->device, a->buf, a->pinned);
+	if (a->buf)
+		(void)munmap(a->buf, a->len);
 	pool_uncharge(a->len);
 	free(a);
 }
@@ -167,16 +168,11 @@ static void arena_free(struct arena *a)
 	mem_late(a->ops, &a->late);
 }
 
-static int arena_pin(struct engine *e, struct arena *a)
+static int arena_pin(struct arena *a)
 {
-	int r = mem_pin(e->ops, e->device, a->buf, a->len);
+	int r = mem_pin(a->ops, a->device, a->buf, a->len, &a->pinned);
 
-	if (r < 0)
-		return r;
-	r = io_buf_new(a->buf, a->len, &a->reg);
-	if (r < 0)
-		mem_unpin(e->ops, e->device, a->buf, a->len);
-	return r;
+	return r < 0 ? r : io_buf_new(a->buf, a->len, &a->reg);
 }
 
 static void arena_cut(struct engine *e, struct arena *a)
@@ -209,27 +205,26 @@ static void arena_add(struct pool *p, struct arena *a)
 	p->nr_free += a->nr;
 }
 
-/* One more for the pool.  Its bytes were charged; on failure they are not any more. */
+/* One more for the pool.  Its bytes were charged; on failure they are not, or soon are not. */
 static int arena_new(struct engine *e)
 {
 	unsigned nr = arena_slots(e);
 	struct arena *a = calloc_lines(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
 	uint64_t len = nr * e->slot_bytes;
-	int r = a ? 0 : err_set(ENOMEM, "out of memory");
+	int r;
 
-	if (a) {
-		a->ops = e->ops;
-		a->device = e->device;
-		a->nr = nr;
-		a->len = len;
-		a->buf = memory_new(len, e->node);
-		r = a->buf ? arena_pin(e, a) : -ENOMEM;
-	}
-	if (r < 0) {
-		if (a && a->buf)
-			(void)munmap(a->buf, len);
-		free(a);
+	if (!a) {
 		pool_uncharge(len);
+		return err_set(ENOMEM, "out of memory");
+	}
+	a->ops = e->ops;
+	a->device = e->device;
+	a->nr = nr;
+	a->len = len;
+	a->buf = memory_new(len, e->node);
+	r = a->buf ? arena_pin(a) : -ENOMEM;
+	if (r < 0) {
+		arena_free(a);
 		return r;
 	}
 	arena_cut(e, a);

@@ -23,7 +23,7 @@ struct pattern {
 	const struct engine *e; /* until it is proven */
 	const struct mem_ops *ops;
 	unsigned device;
-	bool pinned;
+	uint64_t pinned; /* bytes */
 	struct mem_stream *stream;
 	struct mem_alloc *scratch;
 	char *host;    /* two halves of PROVE_LEN: pattern, what came back */
@@ -124,8 +124,7 @@ static void pattern_end(struct mem_late *l)
 {
 	struct pattern *c = container_of(l, struct pattern, late);
 
-	if (c->pinned)
-		mem_unpin(c->ops, c->device, c->host, 2 * PROVE_LEN);
+	mem_unpin(c->ops, c->device, c->host, c->pinned);
 	if (c->host != MAP_FAILED)
 		(void)munmap(c->host, 2 * PROVE_LEN);
 	pool_uncharge(2 * PROVE_LEN);
@@ -151,10 +150,9 @@ static int pattern_new(struct engine *e, struct pattern **ret)
 	c->host = mmap(NULL, 2 * PROVE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		       0);
 	r = c->host == MAP_FAILED ? err_set(ENOMEM, "out of memory")
-				  : mem_pin(c->ops, c->device, c->host, 2 * PROVE_LEN);
-	c->pinned = r == 0;
+				  : mem_pin(c->ops, c->device, c->host, 2 * PROVE_LEN, &c->pinned);
 	if (r < 0)
-		pattern_end(&c->late);
+		mem_late(c->ops, &c->late);
 	else
 		*ret = c;
 	return r;

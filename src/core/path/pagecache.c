@@ -44,6 +44,7 @@ enum unit_state {
 };
 
 struct unit {
+	uint32_t pinned; /* bytes from its beginning, also where the driver refused the rest */
 	_Atomic uint8_t state;
 	_Atomic uint32_t seen; /* bytes staged so far */
 };
@@ -123,7 +124,7 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 
 static void unit_pin(struct mapping *m, unsigned idx)
 {
-	uint64_t len = unit_len(m, idx), start = now_ns();
+	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
 	struct unit *u = &m->units[idx];
 	uint8_t state = UNIT_REFUSED;
 
@@ -135,16 +136,17 @@ static void unit_pin(struct mapping *m, unsigned idx)
 	}
 	if (!unit_resident(m, idx)) {
 		state = UNIT_COLD;
-	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len) < 0) {
+	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len, &pinned) < 0) {
 		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
 			 err_text());
 	} else {
 		atomic_fetch_add(&pinned_ns, now_ns() - start);
-		atomic_store(&u->state, UNIT_PINNED);
-		return;
+		state = UNIT_PINNED;
 	}
-	atomic_fetch_sub(&pinned_bytes, len);
-	atomic_store(&u->seen, 0);
+	u->pinned = (uint32_t)pinned;
+	atomic_fetch_sub(&pinned_bytes, len - pinned);
+	if (state != UNIT_PINNED)
+		atomic_store(&u->seen, 0);
 	atomic_store(&u->state, state);
 }
 
@@ -158,11 +160,12 @@ static bool unpin_next(struct mapping *m)
 {
 	while (m->nr_unpinned < m->nr_units) {
 		unsigned i = m->nr_unpinned++;
+		uint64_t len = m->units[i].pinned;
 
-		if (m->units[i].state != UNIT_PINNED)
+		if (!len)
 			continue;
-		mem_unpin_file(m->ops, m->device, m->base + i * UNIT, unit_len(m, i));
-		atomic_fetch_sub(&pinned_bytes, unit_len(m, i));
+		mem_unpin_file(m->ops, m->device, m->base + i * UNIT, len);
+		atomic_fetch_sub(&pinned_bytes, len);
 		return true;
 	}
 	return false;

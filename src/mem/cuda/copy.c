@@ -46,9 +46,10 @@ struct cuda_stream {
 	int results[RESULTS_KEPT];
 	uint32_t path; /* of the last batch */
 
-	struct cuda_tile *tiles; /* NULL until the first gather */
+	struct cuda_tile *tiles;        /* NULL until the first gather */
+	uint64_t tiles_pinned;          /* bytes */
 	cu_ptr tiles_dev;
-	bool no_tiles;                  /* the ring could not be had */
+	bool no_tiles;                  /* the ring cannot be used */
 	uint64_t tile_head;             /* tiles ever used, skipped ones included */
 	uint64_t tile_tail;             /* of these the batches up to done had */
 	uint64_t tile_end[BATCHES_MAX]; /* tile_head behind a batch */
@@ -78,7 +79,7 @@ static void stream_end(struct mem_late *l)
 	struct cuda_stream *st = container_of(l, struct cuda_stream, late);
 
 	if (st->tiles) {
-		cuda_unpin(st->d->idx, st->tiles, TILES * sizeof(*st->tiles));
+		cuda_unpin(st->d->idx, st->tiles, st->tiles_pinned);
 		(void)munmap(st->tiles, TILES * sizeof(*st->tiles));
 	}
 	cuda_drop(st->d);
@@ -367,25 +368,15 @@ static bool tiles_ring(struct cuda_stream *st)
 	void *p;
 
 	if (st->tiles || st->no_tiles)
-		return st->tiles;
+		return !st->no_tiles;
 	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p != MAP_FAILED && cuda_pin(st->d->idx, p, len) < 0) {
-		(void)munmap(p, len);
-		p = MAP_FAILED;
-	}
-	if (p == MAP_FAILED || !cuda_pin_find(p, len, MEM_TO_DEVICE, &st->tiles_dev, &n) ||
-	    !st->tiles_dev) {
+	st->tiles = p != MAP_FAILED ? p : NULL;
+	st->no_tiles = !st->tiles || cuda_pin(st->d->idx, p, len, &st->tiles_pinned) < 0 ||
+		       !cuda_pin_find(p, len, MEM_TO_DEVICE, &st->tiles_dev, &n) || !st->tiles_dev;
+	if (st->no_tiles)
 		log_info("%s: no pinned memory for lists of pieces, copying one by one",
 			 st->d->info.name);
-		if (p != MAP_FAILED) {
-			cuda_unpin(st->d->idx, p, len);
-			(void)munmap(p, len);
-		}
-		st->no_tiles = true;
-		return false;
-	}
-	st->tiles = p;
-	return true;
+	return !st->no_tiles;
 }
 
 /*

@@ -211,8 +211,8 @@ void cuda_barrier_end(void);
 
 /* --------------------------------------------------------------------- pin */
 
-int cuda_pin(unsigned device, void *host, uint64_t len);
-int cuda_pin_file(unsigned device, void *host, uint64_t len);
+int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 void cuda_unpin(unsigned device, void *host, uint64_t len);
 
 /*

@@ -6,7 +6,7 @@
  * all other calls of the process wait for them meanwhile: copies, allocations, registrations, new
  * streams (driver 580.159, H200).  A stream that waits for a read would wait for good, since the
  * read's copies are such calls.  So what the library gives back while a stream waits ends when none
- * does.  Calls that undo what failed half-way (pin(), ipc_open()) do not come here.
+ * does, also what it undoes because it failed half-way.
  */
 #include "base/work.h"
 #include "mem/cuda/cuda.h"

@@ -91,28 +91,34 @@ uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr 
 	return n;
 }
 
-/* ctl is held. */
-static int table_add(const struct pin *p)
+/* ctl is held: room for one more. */
+static int table_room(void)
 {
 	struct pin *room;
-	size_t i;
 
+	if (nr_pins < room_pins)
+		return 0;
 	(void)pthread_rwlock_wrlock(&table);
-	if (nr_pins == room_pins) {
-		room = reallocarray(pins, room_pins ? 2 * room_pins : 16, sizeof(*pins));
-		if (!room) {
-			(void)pthread_rwlock_unlock(&table);
-			return err_set(ENOMEM, "no memory to describe pinned memory");
-		}
+	room = reallocarray(pins, room_pins ? 2 * room_pins : 16, sizeof(*pins));
+	if (room) {
 		pins = room;
 		room_pins = room_pins ? 2 * room_pins : 16;
 	}
+	(void)pthread_rwlock_unlock(&table);
+	return room ? 0 : err_set(ENOMEM, "no memory to describe pinned memory");
+}
+
+/* ctl is held, and there is room. */
+static void table_add(const struct pin *p)
+{
+	size_t i;
+
+	(void)pthread_rwlock_wrlock(&table);
 	i = pin_at(p->host);
 	memmove(&pins[i + 1], &pins[i], (nr_pins - i) * sizeof(*pins));
 	pins[i] = *p;
 	nr_pins++;
 	(void)pthread_rwlock_unlock(&table);
-	return 0;
 }
 
 /* ctl is held. */
@@ -160,7 +166,9 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 		pins[i].refs++;
 		return 0;
 	}
-	r = cuda_hold(d, &p.ctx);
+	r = table_room();
+	if (r == 0)
+		r = cuda_hold(d, &p.ctx);
 	if (r < 0)
 		return r;
 	r = cuda_enter(&scope, d, p.ctx);
@@ -174,9 +182,7 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 	if (r == 0) {
 		if (cu.cuMemHostGetDevicePointer_v2(&p.dev, at, 0) != CU_OK)
 			p.dev = 0;
-		r = table_add(&p);
-		if (r < 0)
-			cuda_ignore(d, cu.cuMemHostUnregister(at), "unregister host memory");
+		table_add(&p);
 	}
 	cuda_leave(&scope);
 	if (r < 0)
@@ -201,41 +207,45 @@ static void unpin_pieces(uint64_t host, uint64_t len)
 	}
 }
 
-static int pin(unsigned device, void *host, uint64_t len, unsigned flags)
+static int pin(unsigned device, void *host, uint64_t len, unsigned flags, uint64_t *ret_len)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)host;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)host, done = 0;
+	uint64_t whole = align_up(len, page);
 	int r = 0;
 
+	*ret_len = 0;
 	if (!len || at & (page - 1))
 		return err_set(EINVAL, "memory to pin must be whole pages");
-	len = align_up(len, page);
 	(void)pthread_mutex_lock(&ctl);
-	for (uint64_t done = 0; r == 0 && done < len; done += PIECE) {
-		r = piece_pin(cuda_device(device), at + done, MIN(len - done, PIECE), flags);
+	while (r == 0 && done < whole) {
+		uint64_t n = MIN(whole - done, PIECE);
+
+		r = piece_pin(cuda_device(device), at + done, n, flags);
 		if (len >= PIECE)
 			let_others();
-		if (r < 0)
-			unpin_pieces(at, done);
+		done += r == 0 ? n : 0;
 	}
 	(void)pthread_mutex_unlock(&ctl);
+	*ret_len = MIN(done, len);
 	return r;
 }
 
-int cuda_pin(unsigned device, void *host, uint64_t len)
+int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
 {
-	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP);
+	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, ret_len);
 }
 
 /* A mapping of a file that cannot be written is only taken with the flag that promises that
  * devices will not write either, which not every device can keep. */
-int cuda_pin_file(unsigned device, void *host, uint64_t len)
+int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
 {
 	struct cuda_dev *d = cuda_device(device);
 
+	*ret_len = 0;
 	if (!d->read_only_register)
 		return err_set(EOPNOTSUPP, "%s cannot register memory read-only", d->info.name);
 	return pin(device, host, len,
-		   CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY);
+		   CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY, ret_len);
 }
 
 void cuda_unpin(unsigned device, void *host, uint64_t len)

@@ -22,7 +22,7 @@ struct cuda_ipc_map {
 	struct cuda_dev *d;
 	struct cu_ipc handle;
 	cu_ptr base;
-	uint64_t size;
+	uint64_t size; /* 0 until ipc_check() */
 };
 
 static struct {
@@ -154,13 +154,9 @@ static struct cuda_dev *device_by_uuid(const uint8_t uuid[16])
 /* The lock is held and a context is current. */
 static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_ipc_map **ret)
 {
-	struct cuda_ipc_map *m;
-	size_t size = 0;
-	cu_ptr base = 0;
+	struct cuda_ipc_map *m = calloc(1, sizeof(*m));
 	cu_result e;
-	int idx = -1;
 
-	m = calloc(1, sizeof(*m));
 	if (!m)
 		return err_set(ENOMEM, "no memory to describe an import");
 	e = cu.cuIpcOpenMemHandle_v2(&m->base, *handle, CU_IPC_LAZY_PEER);
@@ -176,27 +172,33 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 				       d->info.name, cuda_err_name(e));
 		return cuda_err(d, e, "open the memory of another process");
 	}
-	/* From where the handle points to the end of what it opened. */
-	e = cu.cuMemGetAddressRange_v2(&base, &size, m->base);
-	if (e != CU_OK || m->base < base || m->base - base > size) {
-		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
-		free(m);
-		return e != CU_OK ? cuda_err(d, e, "tell the size of imported memory")
-				  : err_set(EINVAL, "the grant opens a range that is none");
-	}
-	/* It opens memory of a device that d reaches, too. */
-	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
-	    idx != (int)d->idx) {
-		cuda_ignore(d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
-		free(m);
-		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
-			       d->info.name);
-	}
-	m->size = size - (m->base - base);
 	m->d = d;
 	m->handle = *handle;
 	list_add_tail(&opened.list, &m->link);
 	*ret = m;
+	return 0;
+}
+
+/* Likewise: has the handle opened what it should?  If not, it is closed like any other. */
+static int ipc_check(struct cuda_ipc_map *m)
+{
+	size_t size = 0;
+	cu_ptr base = 0;
+	cu_result e;
+	int idx = -1;
+
+	e = cu.cuMemGetAddressRange_v2(&base, &size, m->base);
+	if (e != CU_OK)
+		return cuda_err(m->d, e, "tell the size of imported memory");
+	if (m->base < base || m->base - base > size)
+		return err_set(EINVAL, "the grant opens a range that is none");
+	/* It opens memory of a device that this one reaches, too. */
+	if (cu.cuPointerGetAttribute(&idx, CU_PTR_DEVICE_ORDINAL, m->base) != CU_OK ||
+	    idx != (int)m->d->idx)
+		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
+			       m->d->info.name);
+	/* From where the handle points to the end of what it opened. */
+	m->size = size - (m->base - base);
 	return 0;
 }
 
@@ -223,6 +225,7 @@ static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
 		m->refs++;
 		c->ipc = m;
 		c->a.base.va = m->base;
+		r = m->size ? 0 : ipc_check(m);
 	}
 	(void)pthread_mutex_unlock(&opened.lock);
 	explicit_bzero(&handle, sizeof(handle));
