@@ -59,6 +59,35 @@ static void frees(void)
 	}
 }
 
+/* There is always one that waits, and what it puts off comes to its turn. */
+static void frees_beside_reads_without_end(void)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE);
+	struct stub_cuda_state before, now;
+	uint64_t end = t_hang();
+
+	order_ready(rig_q);
+	stub.state(&before);
+	stub.delay_us(20000);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+	pst_mem_free(own);
+	stub.state(&now);
+	T_EQ(now.ranges, before.ranges);
+	while (now.ranges == before.ranges) {
+		T_CHECK(t_now() < end);
+		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+		order_reap(rig_q, 1, ORDER_PIECE);
+		stub.state(&now);
+	}
+	stub.delay_us(0);
+	order_reap(rig_q, 1, ORDER_PIECE);
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 static void wait_for_pages(uint64_t bytes)
 {
 	uint64_t end = t_hang();
@@ -482,6 +511,7 @@ int main(void)
 	RUN(read_is_late);
 	RUN(writes);
 	RUN(frees);
+	RUN(frees_beside_reads_without_end);
 	RUN(pins_fail_half_way);
 	RUN(rests);
 	RUN(together);

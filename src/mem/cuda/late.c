@@ -7,9 +7,16 @@
  * streams (driver 580.159, H200).  A stream that waits for a read would wait for good, since the
  * read's copies are such calls.  So what the library gives back while a stream waits ends when none
  * does, also what it undoes because it failed half-way.
+ *
+ * Reads that overlap all the time would put that off for ever.  So a stream that is about to wait
+ * lets those before it have their end first, now and then.
  */
 #include "base/work.h"
 #include "mem/cuda/cuda.h"
+
+#define OFF_NS NSEC_PER_SEC           /* so long something is put off before a stream is, */
+#define TURN_NS (100 * NSEC_PER_MSEC) /* for so long at most */
+#define LOOK_NS 100000
 
 static void run_waiting(struct work *w);
 
@@ -18,6 +25,7 @@ static struct {
 		lock; /* shared by such calls, so that no stream begins to wait meanwhile */
 	unsigned nr_barriers;
 	struct list waiting;
+	uint64_t since; /* the first of these, or the last turn that they were given */
 	struct work work;
 } late = {
 	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
@@ -26,8 +34,43 @@ static struct {
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
 };
 
+/* Is it time that what waits has a turn? */
+static bool is_overdue(void)
+{
+	uint64_t now = now_ns();
+	bool is;
+
+	(void)pthread_rwlock_wrlock(&late.lock);
+	is = !list_empty(&late.waiting) && now - late.since >= OFF_NS;
+	if (is)
+		late.since = now;
+	(void)pthread_rwlock_unlock(&late.lock);
+	return is;
+}
+
+static bool is_waiting(void)
+{
+	bool is;
+
+	(void)pthread_rwlock_rdlock(&late.lock);
+	is = !list_empty(&late.waiting);
+	(void)pthread_rwlock_unlock(&late.lock);
+	return is;
+}
+
+/* No stream begins to wait here meanwhile; those that wait already perhaps end that. */
+static _cold_ void give_turn(void)
+{
+	uint64_t end = now_ns() + TURN_NS;
+
+	while (is_waiting() && now_ns() < end)
+		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
+}
+
 void cuda_barrier_begin(void)
 {
+	if (unlikely(is_overdue()))
+		give_turn();
 	(void)pthread_rwlock_wrlock(&late.lock);
 	late.nr_barriers++;
 	(void)pthread_rwlock_unlock(&late.lock);
@@ -63,6 +106,8 @@ static bool put_off(struct mem_late *l)
 
 	(void)pthread_rwlock_wrlock(&late.lock);
 	off = late.nr_barriers;
+	if (off && list_empty(&late.waiting))
+		late.since = now_ns();
 	if (off)
 		list_add_tail(&late.waiting, &l->link);
 	(void)pthread_rwlock_unlock(&late.lock);
