@@ -299,6 +299,7 @@ static void late_bytes_are_no_success(bool cancel)
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, cancel ? -ECANCELED : -ETIMEDOUT);
 	T_EQ(d.prefix, 0);
+	T_CHECK(d.flags & PST_DONE_BUSY);
 	T_OK(pst_mem_drain(s.m.mem, t_hang()));
 	take_down(&s);
 }

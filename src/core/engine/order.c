@@ -16,8 +16,8 @@
  * opens, and calls of the driver may wait for that.
  *
  * If a read is stopped while the device copies, its barrier opens when those copies end, at the
- * latest CANCEL_GRACE_NS later; then it fails, whatever the copies come to.  Nobody may be reaping
- * then, so the clock looks at the deadlines of reads with a barrier.
+ * latest CANCEL_GRACE_NS later; then it fails and is BUSY, whatever the copies come to.  Nobody may
+ * be reaping then, so the clock looks at the deadlines of reads with a barrier.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request
@@ -343,6 +343,7 @@ void order_end(struct req *r)
 	if (!r->eng.handed_back)
 		order_leave(r);
 	r->eng.order = NULL;
+	r->eng.let_go = false;
 	last = order_unref(o);
 	pthread_mutex_unlock(&e->lock);
 	if (last)
@@ -350,13 +351,17 @@ void order_end(struct req *r)
 }
 
 /*
- * The stream goes on before the copies of the stopped read have ended.  Also if all of them end
- * well, the read has failed: the stream may have seen old bytes.
+ * The stream may go on before the copies of the stopped read have ended.  Also if all of them end
+ * well, the read has failed, since the stream may have seen old bytes.  And it is BUSY, since they
+ * may have come over what the stream wrote.
  */
 static void order_let_go(struct req *r)
 {
-	if (!r->eng.dead)
+	r->eng.let_go = true;
+	if (!r->eng.dead) {
 		req_settle(r, 0, r->total, 0, r->end_err);
+		r->res.flags |= PST_DONE_BUSY;
+	}
 	order_open(r);
 }
 

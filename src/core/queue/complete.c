@@ -175,7 +175,8 @@ static _cold_ void late_no_more(struct req *r)
 {
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	gauge(&r->q->nr_busy, -1);
-	r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
+	if (!r->eng.let_go)
+		r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
 }
 
 /* In every other way than most requests. */

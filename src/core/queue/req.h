@@ -64,6 +64,7 @@ struct req_engine {
 	bool handed_back;
 	bool counted;            /* in engine->nr_reqs */
 	bool dead;               /* its completion went out: nobody takes results any more */
+	bool let_go;             /* its stream went on although copies were under way */
 	unsigned nr_jobs;        /* in flight */
 	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
 	struct list jobs;        /* of these, those with a slot */
