@@ -127,8 +127,8 @@ static void pins_fail_half_way(void)
 	order_reap(rig_q, 1, ORDER_PIECE);
 	HW_CU(cuStreamSynchronize(made));
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
-	pst_file_close(stable);
 	wait_for_pages(pages);
+	pst_file_close(stable);
 	pst_queue_free(other);
 	pst_mem_free(big);
 	pst_file_close(f);

@@ -165,7 +165,10 @@ static void arena_end(struct mem_late *l)
 static void arena_free(struct arena *a)
 {
 	a->late.run = arena_end;
-	mem_late(a->ops, &a->late);
+	if (a->pinned)
+		mem_late(a->ops, &a->late);
+	else
+		arena_end(&a->late);
 }
 
 static int arena_pin(struct arena *a)

@@ -151,11 +151,15 @@ static int pattern_new(struct engine *e, struct pattern **ret)
 		       0);
 	r = c->host == MAP_FAILED ? err_set(ENOMEM, "out of memory")
 				  : mem_pin(c->ops, c->device, c->host, 2 * PROVE_LEN, &c->pinned);
-	if (r < 0)
-		mem_late(c->ops, &c->late);
-	else
-		*ret = c;
-	return r;
+	if (r < 0) {
+		if (c->pinned)
+			mem_late(c->ops, &c->late);
+		else
+			pattern_end(&c->late);
+		return r;
+	}
+	*ret = c;
+	return 0;
 }
 
 int engine_prove(struct engine *e)

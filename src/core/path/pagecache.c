@@ -44,7 +44,6 @@ enum unit_state {
 };
 
 struct unit {
-	uint32_t pinned; /* bytes from its beginning, also where the driver refused the rest */
 	_Atomic uint8_t state;
 	_Atomic uint32_t seen; /* bytes staged so far */
 };
@@ -62,6 +61,7 @@ struct mapping {
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
+	atomic_uint refs;     /* the file, and halves */
 	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
 	unsigned nr_units;
@@ -69,6 +69,14 @@ struct mapping {
 };
 
 static const struct source_ops pages;
+
+/* The beginning of a unit, of which the driver refused the rest. */
+struct half {
+	struct mem_late late;
+	struct mapping *m;
+	struct unit *unit;
+	uint64_t len;
+};
 
 /* The path keeps this for a file. */
 struct mappings {
@@ -122,6 +130,44 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 	return resident;
 }
 
+static void mapping_put(struct mapping *m)
+{
+	if (atomic_fetch_sub(&m->refs, 1) > 1)
+		return;
+	(void)munmap(m->base, m->len);
+	(void)pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+static void unit_unpin(struct mapping *m, const struct unit *u, uint64_t len)
+{
+	mem_unpin_file(m->ops, m->device, m->base + (uint64_t)(u - m->units) * UNIT, len);
+	atomic_fetch_sub(&pinned_bytes, len);
+}
+
+static void half_end(struct mem_late *l)
+{
+	struct half *h = container_of(l, struct half, late);
+
+	unit_unpin(h->m, h->unit, h->len);
+	mapping_put(h->m);
+	free(h);
+}
+
+/* The driver refused the rest. */
+static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
+{
+	struct half *h = calloc(1, sizeof(*h));
+
+	if (!h) {
+		unit_unpin(m, u, len);
+		return;
+	}
+	atomic_fetch_add(&m->refs, 1);
+	*h = (struct half){ .late.run = half_end, .m = m, .unit = u, .len = len };
+	mem_late(m->ops, &h->late);
+}
+
 static void unit_pin(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
@@ -141,12 +187,13 @@ static void unit_pin(struct mapping *m, unsigned idx)
 			 err_text());
 	} else {
 		atomic_fetch_add(&pinned_ns, now_ns() - start);
-		state = UNIT_PINNED;
+		atomic_store(&u->state, UNIT_PINNED);
+		return;
 	}
-	u->pinned = (uint32_t)pinned;
 	atomic_fetch_sub(&pinned_bytes, len - pinned);
-	if (state != UNIT_PINNED)
-		atomic_store(&u->seen, 0);
+	if (pinned)
+		half_unpin(m, u, pinned);
+	atomic_store(&u->seen, 0);
 	atomic_store(&u->state, state);
 }
 
@@ -160,12 +207,10 @@ static bool unpin_next(struct mapping *m)
 {
 	while (m->nr_unpinned < m->nr_units) {
 		unsigned i = m->nr_unpinned++;
-		uint64_t len = m->units[i].pinned;
 
-		if (!len)
+		if (m->units[i].state != UNIT_PINNED)
 			continue;
-		mem_unpin_file(m->ops, m->device, m->base + i * UNIT, len);
-		atomic_fetch_sub(&pinned_bytes, len);
+		unit_unpin(m, &m->units[i], unit_len(m, i));
 		return true;
 	}
 	return false;
@@ -175,9 +220,7 @@ static void mapping_free(struct mapping *m)
 {
 	while (unpin_next(m))
 		;
-	(void)munmap(m->base, m->len);
-	(void)pthread_mutex_destroy(&m->lock);
-	free(m);
+	mapping_put(m);
 }
 
 /* One unit at a time, so that those of other files have their turn, and the pool has its. */
@@ -261,6 +304,7 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->st = st;
 	m->len = (uint64_t)st.st_size;
 	m->nr_units = nr;
+	m->refs = 1;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);

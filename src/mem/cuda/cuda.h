@@ -205,6 +205,10 @@ void cuda_ipc_close(struct cuda_alloc *c); /* a context is current */
 
 /* run() of l, at once or later: not while a stream waits for a read. */
 void cuda_late(struct mem_late *l);
+/* True: call what waits for streams, then cuda_now_end().  False: a stream waits, or soon does.
+ * Waits for nobody, so under any lock. */
+bool cuda_now_begin(void);
+void cuda_now_end(void);
 /* A stream is about to wait; this waits for calls that streams keep waiting. */
 void cuda_barrier_begin(void);
 void cuda_barrier_end(void);

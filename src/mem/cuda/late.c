@@ -86,6 +86,21 @@ void cuda_barrier_end(void)
 	(void)pthread_rwlock_unlock(&late.lock);
 }
 
+bool cuda_now_begin(void)
+{
+	if (pthread_rwlock_tryrdlock(&late.lock) != 0)
+		return false;
+	if (!late.nr_barriers)
+		return true;
+	cuda_now_end();
+	return false;
+}
+
+void cuda_now_end(void)
+{
+	(void)pthread_rwlock_unlock(&late.lock);
+}
+
 static bool run_now(struct mem_late *l)
 {
 	bool now;

@@ -179,7 +179,41 @@ static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda
 	return 0;
 }
 
-/* Likewise: has the handle opened what it should?  If not, it is closed like any other. */
+/* Likewise, and nobody has it any more. */
+static void ipc_close(struct cuda_ipc_map *m)
+{
+	list_del(&m->link);
+	cuda_ignore(m->d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
+	explicit_bzero(m, sizeof(*m));
+	free(m);
+}
+
+/* The lock is held: the handle is open already, or NULL. */
+static struct cuda_ipc_map *ipc_find(const struct cu_ipc *handle)
+{
+	struct list *e;
+
+	list_for_each (e, &opened.list) {
+		struct cuda_ipc_map *m = list_entry(e, struct cuda_ipc_map, link);
+
+		if (!memcmp(&m->handle, handle, sizeof(*handle)))
+			return m;
+	}
+	return NULL;
+}
+
+/* Likewise, for another device. */
+static int ipc_other(const struct cuda_ipc_map *m, const struct cuda_dev *d)
+{
+	if (m->size)
+		return err_set(EINVAL, "the grant says %s, its handle is for other memory",
+			       d->info.name);
+	return err_set(EBUSY,
+		       "a grant with the same handle was refused, and the handle stays open while "
+		       "a stream waits for a read; try again then");
+}
+
+/* The lock is held and a context is current: has the handle opened what it should? */
 static int ipc_check(struct cuda_ipc_map *m)
 {
 	size_t size = 0;
@@ -204,28 +238,28 @@ static int ipc_check(struct cuda_ipc_map *m)
 
 static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
 {
-	struct cuda_ipc_map *m = NULL;
+	struct cuda_ipc_map *m;
 	struct cu_ipc handle;
-	struct list *e;
 	int r = 0;
 
 	memcpy(handle.reserved, g->ipc, sizeof(handle.reserved));
 	(void)pthread_mutex_lock(&opened.lock);
-	list_for_each (e, &opened.list) {
-		struct cuda_ipc_map *o = list_entry(e, struct cuda_ipc_map, link);
-
-		if (o->d == c->d && !memcmp(&o->handle, &handle, sizeof(handle))) {
-			m = o;
-			break;
-		}
-	}
+	m = ipc_find(&handle);
 	if (!m)
 		r = ipc_open(c->d, &handle, &m);
+	else if (m->d != c->d)
+		r = ipc_other(m, c->d);
 	if (r == 0) {
-		m->refs++;
-		c->ipc = m;
-		c->a.base.va = m->base;
 		r = m->size ? 0 : ipc_check(m);
+		/* Others with the handle find it closed, unless a stream waits. */
+		if (r < 0 && !m->refs && cuda_now_begin()) {
+			ipc_close(m);
+			cuda_now_end();
+		} else {
+			m->refs++;
+			c->ipc = m;
+			c->a.base.va = m->base;
+		}
 	}
 	(void)pthread_mutex_unlock(&opened.lock);
 	explicit_bzero(&handle, sizeof(handle));
@@ -240,12 +274,8 @@ void cuda_ipc_close(struct cuda_alloc *c)
 	struct cuda_ipc_map *m = c->ipc;
 
 	(void)pthread_mutex_lock(&opened.lock);
-	if (!--m->refs) {
-		list_del(&m->link);
-		cuda_ignore(c->d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
-		explicit_bzero(m, sizeof(*m));
-		free(m);
-	}
+	if (!--m->refs)
+		ipc_close(m);
 	(void)pthread_mutex_unlock(&opened.lock);
 }
 
