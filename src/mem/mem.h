@@ -286,7 +286,8 @@ struct mem_ops {
 	/* 1 when the work before the event is done, 0 before that, -errno when it never will be. */
 	int (*order_poll)(struct mem_order *o);
 
-	/* Waits for no call of a driver: from any thread, under any lock. */
+	/* Waits for no call of a driver: from any thread, under any lock, also while
+	 * order_barrier() is called; then once more behind that. */
 	void (*order_open)(struct mem_order *o);
 
 	/* The barrier is open, if there is one; the stream may not have come to the event yet. */

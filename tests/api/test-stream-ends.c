@@ -3,6 +3,7 @@
  * However a request ends that names a stream, the stream goes on: on the driver's double of
  * tests/stub/, with streams that come late, files that never answer and calls that fail.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "fusefs.h"
@@ -206,6 +207,61 @@ static void late_with_copies(void)
 		T_OK(pst_mem_drain(s.m.mem, t_hang()));
 		slow -= held_up;
 	}
+	take_down(&s);
+}
+
+static void *submit_two(void *q)
+{
+	HW_CU(cuCtxPushCurrent_v2(hw_ctx));
+	return (void *)(intptr_t)pst_queue_submit(q);
+}
+
+/* The driver keeps pst_queue_submit() waiting, with one stream behind a barrier already. */
+static void late_with_a_submit_that_is_kept(void)
+{
+	struct setting s = set_up(rig_path("order"));
+	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	uint64_t end = t_hang(), from;
+	struct stub_cuda_state now;
+	_Atomic int there = 0;
+	pthread_t submit;
+	cu_stream other;
+	unsigned late = 0;
+	void *sent;
+
+	HW_CU(cuStreamCreate(&other, CU_NON_BLOCKING));
+	order_name(&io, made);
+	io.deadline_ns = t_in_ms(300);
+	T_OK(pst_queue_prep(rig_q, &io));
+	order_name(&io, other);
+	io.deadline_ns = end;
+	T_OK(pst_queue_prep(rig_q, &io));
+	from = t_now();
+	stub.stall("cuEventRecord:1");
+	T_EQ(pthread_create(&submit, NULL, submit_two, rig_q), 0);
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled);
+	HW_CU(cuLaunchHostFunc(made, set, &there));
+	while (!there && t_now() < end)
+		(void)usleep(1000);
+	stub.stall(NULL);
+	T_CHECK(there);
+	T_CHECK(t_now() - from >= 290 * 1000000u);
+	T_EQ(pthread_join(submit, &sent), 0);
+	T_EQ((intptr_t)sent, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		struct pst_done d = rig_reap1(rig_q);
+
+		late += d.res == -ETIMEDOUT;
+		T_CHECK(d.res == -ETIMEDOUT || d.res == LEN);
+	}
+	T_EQ(late, 1);
+	is_free(made);
+	is_free(other);
+	HW_CU(cuStreamDestroy_v2(other));
 	take_down(&s);
 }
 
@@ -475,6 +531,7 @@ int main(int argc, char **argv)
 	RUN(late_before_the_mark);
 	RUN(late_with_nobody_awake);
 	RUN(late_with_copies);
+	RUN(late_with_a_submit_that_is_kept);
 	RUN(late_with_a_busy_driver);
 	RUN(canceled_again_and_again);
 	RUN(late_bytes_of_a_late_read);

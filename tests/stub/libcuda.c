@@ -39,7 +39,8 @@ static struct {
 	bool met;
 } fail;
 
-static char stalled[64]; /* "" for none */
+static char stalled[64];     /* "" for none, */
+static unsigned stall_later; /* but this many of its calls */
 static pthread_cond_t stall_over = PTHREAD_COND_INITIALIZER;
 
 void stub_abort(const char *fmt, ...)
@@ -82,8 +83,11 @@ cu_result stub_enter(const char *name, unsigned flags)
 	(void)pthread_mutex_lock(&stub.lock);
 	stub.count.calls++;
 	stub.count.stalled++;
-	while (!strcmp(stalled, name))
-		(void)pthread_cond_wait(&stall_over, &stub.lock);
+	if (stall_later && !strcmp(stalled, name))
+		stall_later--;
+	else
+		while (!strcmp(stalled, name))
+			(void)pthread_cond_wait(&stall_over, &stub.lock);
 	stub.count.stalled--;
 	while (stub.quiescing)
 		(void)pthread_cond_wait(&stub.quiesced, &stub.lock);
@@ -151,6 +155,11 @@ void stub_cuda_stall(const char *name)
 {
 	(void)pthread_mutex_lock(&stub.lock);
 	(void)snprintf(stalled, sizeof(stalled), "%s", name ? name : "");
+	stall_later = 0;
+	if (strchr(stalled, ':')) {
+		stall_later = (unsigned)atoi(strchr(stalled, ':') + 1);
+		*strchr(stalled, ':') = '\0';
+	}
 	(void)pthread_cond_broadcast(&stall_over);
 	(void)pthread_mutex_unlock(&stub.lock);
 }

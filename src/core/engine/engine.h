@@ -141,7 +141,8 @@ struct engine {
 	struct list orders;   /* with events that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
 	struct list behind_barrier; /* reads that keep a stream waiting */
-	uint64_t barrier_next;      /* no barrier_until of these is earlier */
+	struct list submits;        /* orders whose submit keeps a stream waiting */
+	uint64_t barrier_next;      /* no barrier_until of these, and no until, is earlier */
 	struct alarm alarm;         /* for that; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */

@@ -11,13 +11,14 @@
  * same stream waiting.  No stream of ours waits for the event in its place, because copies of other
  * requests would stand behind it.  The workers ask the driver how far the streams are.
  *
- * A barrier opens when the last of its reads is over.  The worker that saw the last copy end opens
+ * A barrier opens when the submit is over and the last of its reads is.  The worker that saw the last copy end opens
  * it by a store, and calls no driver: the program may sleep in its device's API until the barrier
  * opens, and calls of the driver may wait for that.
  *
  * If a read is stopped while the device copies, its barrier opens when those copies end, at the
  * latest CANCEL_GRACE_NS later; then it fails and is BUSY, whatever the copies come to.  Nobody may
- * be reaping then, so the clock looks at the deadlines of reads with a barrier.
+ * be reaping then, so the clock looks at the deadlines of reads with a barrier.  It looks at submits,
+ * too: these call the driver for other streams, which may wait for the one that waits here.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request
@@ -43,11 +44,14 @@
 
 struct order {
 	struct list link;   /* e->orders, but while somebody asks */
+	struct list submit; /* e->submits, while the submit under way keeps the stream waiting, */
+	uint64_t until;     /* which it may until then; */
+	atomic_bool over;   /* then the clock ends that */
 	struct order *next; /* q->orders */
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
-	bool barrier; /* it is on the stream; the owner's */
+	atomic_bool barrier; /* it is on the stream */
 	uint64_t since;
 	unsigned refs;       /* requests, the submit under way, a worker that asks */
 	unsigned live;       /* requests that are not handed back: workers ask for these alone */
@@ -65,6 +69,7 @@ void order_init(struct engine *e)
 	list_init(&e->held);
 	list_init(&e->orders);
 	list_init(&e->behind_barrier);
+	list_init(&e->submits);
 	e->barrier_next = PST_NO_DEADLINE;
 	alarm_init(&e->alarm, barriers_ring);
 }
@@ -130,13 +135,19 @@ static void gate_leave(const struct order *o)
 	pthread_mutex_unlock(&g->lock);
 }
 
-static void barrier_put(struct order *o)
+/* Under the lock.  Not while the barrier is being put on the stream: barrier_shut() opens it then. */
+static void barrier_open(struct order *o)
 {
-	if (--o->barriers)
-		return;
 	o->mem->ops->order_open(o->mem);
 	if (o->barrier)
 		gate_leave(o);
+	o->barrier = false;
+}
+
+static void barrier_put(struct order *o)
+{
+	if (!--o->barriers)
+		barrier_open(o);
 }
 
 /* ------------------------------------------------------------------ submit */
@@ -160,6 +171,7 @@ static int order_new(struct req *r, struct order **ret)
 	o->since = now_ns();
 	o->refs = o->barriers = 1;
 	list_init(&o->link);
+	list_init(&o->submit);
 	list_init(&o->leaving);
 	o->next = r->q->orders;
 	r->q->orders = o;
@@ -172,23 +184,36 @@ static int order_get(struct req *r, struct order **ret)
 {
 	struct order *o = r->q->orders;
 
-	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine))
+	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine || o->over))
 		o = o->next;
 	*ret = o;
 	return o ? 0 : order_new(r, ret);
 }
 
-/* Have a barrier on the stream behind the event. */
-static int barrier_shut(struct order *o, const struct pst_queue *q)
+/* Have a barrier on the stream behind the event.  The driver may keep the call from when it is
+ * there, so the clock knows of it before. */
+static int barrier_shut(struct order *o, const struct req *r)
 {
-	int err = gate_enter(o, q);
+	struct engine *e = o->engine;
+	int err = gate_enter(o, r->q);
 
 	if (err < 0)
 		return err;
+	pthread_mutex_lock(&e->lock);
+	o->until = r->deadline;
+	if (!o->over)
+		list_add_tail(&e->submits, &o->submit);
+	e->barrier_next = MIN(e->barrier_next, o->until);
+	pthread_mutex_unlock(&e->lock);
+	clock_set(&e->alarm, r->deadline);
 	err = o->mem->ops->order_barrier(o->mem);
-	o->barrier = err == 0;
-	if (err < 0)
-		gate_leave(o);
+	pthread_mutex_lock(&e->lock);
+	o->barrier = true;
+	if (err < 0 || o->over) {
+		list_del(&o->submit);
+		barrier_open(o);
+	}
+	pthread_mutex_unlock(&e->lock);
 	return err;
 }
 
@@ -200,10 +225,15 @@ int order_begin(struct req *r)
 	int err = order_get(r, &o);
 
 	if (err == 0 && wait && !o->barrier)
-		err = barrier_shut(o, r->q);
+		err = barrier_shut(o, r);
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
+	if (wait && o->over) {
+		/* The stream has gone on: another try, if there is time for one. */
+		pthread_mutex_unlock(&e->lock);
+		return r->deadline > now_ns() ? order_begin(r) : -ETIMEDOUT;
+	}
 	o->refs++;
 	if (!o->live++ && !o->asked && !o->state)
 		list_add_tail(&e->orders, &o->link);
@@ -229,7 +259,9 @@ void order_submitted(struct pst_queue *q)
 
 		q->orders = o->next;
 		pthread_mutex_lock(&e->lock);
-		barrier_put(o);
+		list_del(&o->submit);
+		if (!o->over)
+			barrier_put(o);
 		last = order_unref(o);
 		pthread_mutex_unlock(&e->lock);
 		if (last)
@@ -365,6 +397,21 @@ static void order_let_go(struct req *r)
 	order_open(r);
 }
 
+static void submits_ring(struct engine *e, uint64_t now)
+{
+	struct list *el, *n;
+
+	list_for_each_safe (el, n, &e->submits) {
+		struct order *o = list_entry(el, struct order, submit);
+
+		if (o->until > now)
+			continue;
+		list_del(&o->submit);
+		o->over = true;
+		barrier_put(o);
+	}
+}
+
 /* By the clock: those whose time is over. */
 static void barriers_ring(struct alarm *a)
 {
@@ -373,6 +420,7 @@ static void barriers_ring(struct alarm *a)
 	uint64_t now = now_ns(), next = PST_NO_DEADLINE;
 
 	pthread_mutex_lock(&e->lock);
+	submits_ring(e, now);
 	list_for_each_safe (el, n, &e->behind_barrier) {
 		struct req *r = list_entry(el, struct req, eng.behind_barrier);
 
@@ -385,6 +433,8 @@ static void barriers_ring(struct alarm *a)
 	}
 	list_for_each (el, &e->behind_barrier)
 		next = MIN(next, list_entry(el, struct req, eng.behind_barrier)->eng.barrier_until);
+	list_for_each (el, &e->submits)
+		next = MIN(next, list_entry(el, struct order, submit)->until);
 	e->barrier_next = next;
 	a->at = next;
 	pthread_mutex_unlock(&e->lock);

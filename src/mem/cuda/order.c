@@ -26,7 +26,7 @@ struct cuda_order {
 	struct cuda_order *next; /* of the free ones */
 	struct cuda_orders *all; /* that it is one of */
 	cu_event event;          /* of the device's primary context; NULL until needed */
-	uint32_t value;          /* which opens the last barrier */
+	_Atomic uint32_t value;  /* which opens the last barrier */
 
 	/* Of this use. */
 	struct cuda_dev *d;
@@ -35,7 +35,7 @@ struct cuda_order {
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
 	bool reached;          /* the stream has come to it, and one of its own is gone */
-	bool barrier;          /* between cuda_barrier_begin() and cuda_barrier_end() */
+	atomic_bool barrier;   /* between cuda_barrier_begin() and cuda_barrier_end() */
 };
 
 struct cuda_orders {
@@ -386,9 +386,8 @@ void cuda_order_open(struct mem_order *base)
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 
 	atomic_store_explicit(word_of(o), o->value, memory_order_release);
-	if (o->barrier)
+	if (atomic_exchange(&o->barrier, false))
 		cuda_barrier_end();
-	o->barrier = false;
 }
 
 void cuda_order_free(struct mem_order *base)
