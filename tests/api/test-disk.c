@@ -254,6 +254,42 @@ static void others_have_their_part(void)
 	end();
 }
 
+/* A queue that has much of one disk has nothing of another: true if it did not wait there. */
+static bool reads_another_disk(struct pst_queue *q)
+{
+	struct pst_file *other, *good;
+	bool at_once;
+
+	begin();
+	other = open_on(2, &gate);
+	good = open_on(2, NULL);
+	submit(q, other, LEN);
+	expect_held(jobs(DISK_BYTES));
+	submit(rig_q, file, LEN);
+	expect_held(2 * jobs(DISK_BYTES));
+	submit(rig_q, good, RIG_MIB(1));
+	take(rig_q, RIG_MIB(1));
+	at_once = t_now() - begun < DISK_OLD_NS;
+	test_gate_set(&gate, TEST_BAR_READ, TEST_DONE);
+	take(q, LEN);
+	take(rig_q, LEN);
+	other = pst_file_close(other);
+	good = pst_file_close(good);
+	end();
+	return at_once;
+}
+
+static void each_disk_has_its_part(void)
+{
+	struct pst_queue *q = rig_queue(rig_backend, 0);
+	bool at_once = false;
+
+	for (unsigned i = 0; i < 5 && !at_once; i++)
+		at_once = reads_another_disk(q);
+	T_CHECK(at_once);
+	pst_queue_free(q);
+}
+
 /* Nobody waits for what was stopped, though it may hang. */
 static void what_was_stopped_counts_no_more(void)
 {
@@ -474,6 +510,7 @@ int main(void)
 	RIG_RUN_BACKENDS(what_memory_held_counts_no_more);
 	RIG_RUN_BACKENDS(no_bound_elsewhere);
 	RIG_RUN_BACKENDS(others_have_their_part);
+	RIG_RUN_BACKENDS(each_disk_has_its_part);
 	RIG_RUN_BACKENDS(what_was_stopped_counts_no_more);
 	RIG_RUN_BACKENDS(what_hangs_counts_no_more);
 	RIG_RUN_BACKENDS(many_wait);

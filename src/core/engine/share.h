@@ -17,7 +17,7 @@ struct share {
 	unsigned nr_slots;         /* in use; under the engine's lock, as is: */
 	unsigned nr_copying;       /* jobs at the copier, */
 	uint64_t slotted;          /* and the bytes of bounded ones in slots */
-	uint64_t disk_bytes;       /* its part of those in engine->disks */
+	uint64_t disk_bytes[DISKS]; /* its part of those in engine->disks */
 	struct list parked[DISKS]; /* requests that wait until that has less to read; then it is */
 	struct list parking;       /* on the engine's list of these */
 	uint64_t less_since;       /* they are less than its part, 0: they were not */

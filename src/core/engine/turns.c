@@ -114,7 +114,7 @@ static bool disk_is_busy(const struct req *r)
 	unsigned disk = disk_read_by(r);
 
 	return unlikely(disk != DISK_NONE) && e->disks[disk].bytes >= DISK_BYTES &&
-	       s->disk_bytes * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
+	       s->disk_bytes[disk] * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
 }
 
 static void disk_begin(struct job *j)
@@ -127,7 +127,7 @@ static void disk_begin(struct job *j)
 	j->disk_len = j->len;
 	j->disk_since = about_now_ns();
 	e->disks[j->disk].bytes += j->disk_len;
-	j->req->eng.share->disk_bytes += j->disk_len;
+	j->req->eng.share->disk_bytes[j->disk] += j->disk_len;
 	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
 }
 
@@ -137,7 +137,7 @@ static void disk_end(struct job *j)
 	if (likely(j->disk == DISK_NONE))
 		return;
 	j->engine->disks[j->disk].bytes -= j->disk_len;
-	j->req->eng.share->disk_bytes -= j->disk_len;
+	j->req->eng.share->disk_bytes[j->disk] -= j->disk_len;
 	list_del(&j->of_disk);
 	j->disk = DISK_NONE;
 }
