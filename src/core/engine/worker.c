@@ -82,7 +82,7 @@ static bool spin_for_batch(struct worker *w, bool watches)
 	uint64_t end = now_ns() + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
 
 	/* Files are not looked at meanwhile. */
-	if (w->ctx->nr_ops)
+	if (w->ctx->nr_ops || io_others_nr_ops(&w->others))
 		return false;
 	while (worth_spinning(w, watches)) {
 		if (copier_progress(w) || !w->sleeping)
