@@ -105,6 +105,20 @@ static void queues_without_a_slot_have_no_part(void)
 	T_EQ(takers(&read), NEEDED);
 }
 
+/* Jobs that are taken one by one leave the device enough, and each queue has its first ones. */
+static void a_queue_without_jobs_takes_one_however_much_waits_for_the_device(void)
+{
+	struct req much = request(&busy, PST_OP_READ), first = request(&other, PST_OP_READ);
+
+	begin();
+	T_CHECK(worker_may_take(&e.workers[0], &much, true));
+	atomic_store(&e.copier.nr, LONG_JOBS);
+	T_CHECK(!worker_may_take(&e.workers[0], &much, true));
+	T_CHECK(!worker_may_take(&e.workers[0], &first, true));
+	other.nr_slots = SLOT_RESERVED - 1;
+	T_CHECK(worker_may_take(&e.workers[0], &first, true));
+}
+
 /* Each that is clogged has another in its place, as have those that never began. */
 static void clogged_workers_do_not_count(void)
 {
@@ -187,6 +201,7 @@ int main(void)
 	T_RUN(reads_that_wait_for_the_device_have_few);
 	T_RUN(a_queue_with_less_has_few_at_first_and_then_all);
 	T_RUN(queues_without_a_slot_have_no_part);
+	T_RUN(a_queue_without_jobs_takes_one_however_much_waits_for_the_device);
 	T_RUN(clogged_workers_do_not_count);
 	T_RUN(one_with_operations_that_hang_leaves_what_a_disk_has);
 	T_RUN(one_that_was_woken_is_about_to_look);

@@ -234,10 +234,10 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 
 	if (place(w) >= nr_for(e, r))
 		return false;
-	if (by_one)
-		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (s->nr_slots < SLOT_RESERVED)
 		return true;
+	if (by_one)
+		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (crowd_has_enough(r))
 		return false;
 	if (!is_full(w) || !r->eng.nr_jobs)
