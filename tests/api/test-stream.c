@@ -4,6 +4,7 @@
  * before what, and what is refused.  tests/hw/gpu-stream.c has the order on a real GPU.
  */
 #include <pthread.h>
+#include <sched.h>
 
 #include "stream.h"
 
@@ -86,6 +87,57 @@ static void frees_beside_reads_without_end(void)
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
 	pst_file_close(f);
 	order_mem_free(&m);
+}
+
+static bool has_workers(void)
+{
+	cpu_set_t set;
+
+	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+	return CPU_COUNT(&set) > 2;
+}
+
+/* The driver keeps a worker: others see to a stream's write meanwhile. */
+static void write_beside_a_worker_that_is_kept(void)
+{
+	struct order_mem in = order_mem_new(LEN), out = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
+	struct pst_io io = rig_io(PST_OP_READ, f, in.mem, 0, 0, LEN);
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+	struct stub_cuda_state now;
+	uint64_t end = t_hang();
+
+	io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
+	order_ready(rig_q);
+	order_ready(other);
+	rig_mem_fill(out.mem, 0, LEN, ORDER_SEED, 0);
+	for (unsigned i = 0; i < 5; i++) {
+		stub.stall("cuMemcpyHtoDAsync_v2");
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		do {
+			T_CHECK(t_now() < end);
+			(void)usleep(1000);
+			stub.state(&now);
+		} while (!now.stalled);
+		order_start(other, PST_OP_WRITE, w, out.mem, 0, 0, LEN, made);
+		order_reap(other, 1, LEN);
+		stub.stall(NULL);
+		order_reap(rig_q, 1, LEN);
+	}
+	pst_queue_free(other);
+	pst_file_close(f);
+	pst_file_close(w);
+	order_mem_free(&in);
+	order_mem_free(&out);
+}
+
+static void writes_beside_a_worker_that_is_kept(void)
+{
+	if (!has_workers())
+		T_SKIP("three CPUs, which are two workers");
+	write_beside_a_worker_that_is_kept();
 }
 
 static void wait_for_pages(uint64_t bytes)
@@ -542,6 +594,7 @@ int main(void)
 	RUN(read_is_late);
 	RUN(writes);
 	RUN(frees);
+	RUN(writes_beside_a_worker_that_is_kept);
 	RUN(frees_beside_reads_without_end);
 	RUN(pins_fail_half_way);
 	RUN(rests);

@@ -251,6 +251,8 @@ bool order_asks(const struct req *r);
 bool order_keeps(struct req *r);
 /* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
 void order_leave(struct req *r);
+/* order.c, under the lock: there is a stream to be asked for. */
+void order_wake(struct engine *e);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */

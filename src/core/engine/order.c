@@ -29,6 +29,7 @@
 #include "base/err.h"
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
+#include "core/engine/wake.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -512,17 +513,34 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* One worker is enough, so that a stream that takes long does not keep all of them awake. */
+/* The first that sleeps: one that does not comes by when it is through with what it does. */
+void order_wake(struct engine *e)
+{
+	for (unsigned i = 0; i < e->nr_workers; i++)
+		if (e->workers[i].sleeping) {
+			worker_wake(&e->workers[i]);
+			return;
+		}
+}
+
+/* One worker is enough, so that a stream that takes long does not keep all of them awake.  The
+ * others look for it while it does something else, for the driver may keep it. */
 uint64_t order_nap(const struct worker *w)
 {
 	struct engine *e = w->engine;
 	uint64_t now, until = UINT64_MAX;
 	struct list *el;
 
-	if (w != e->workers || !atomic_load(&e->nr_orders))
+	if (!atomic_load(&e->nr_orders))
 		return UINT64_MAX;
 	now = now_ns();
 	pthread_mutex_lock(&e->lock);
+	if (w != e->workers) {
+		bool looks = !e->workers[0].sleeping && (e->nr_asked || !list_empty(&e->orders));
+
+		pthread_mutex_unlock(&e->lock);
+		return looks ? ASKED_MAX_NS : UINT64_MAX;
+	}
 	/* Another worker has taken one off the list, and may put it back and sleep. */
 	if (e->nr_asked)
 		until = now + ASK_NEW_NS;

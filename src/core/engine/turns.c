@@ -565,7 +565,7 @@ static uint64_t take_in(struct req *r)
 		return 0;
 	if (!order_hold(r))
 		return activate(r);
-	worker_wake(&r->eng.share->engine->workers[0]); /* order_nap() knows it */
+	order_wake(r->eng.share->engine);
 	return 0;
 }
 
