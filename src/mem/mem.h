@@ -212,8 +212,8 @@ struct mem_ops {
 	void (*late)(struct mem_late *l);
 
 	/*
-	 * Make page-aligned host memory fit for asynchronous copies of the device.  On failure, too,
-	 * *ret_len bytes from the beginning are pinned: the caller unpins them, by late().
+	 * Make page-aligned host memory fit for asynchronous copies of the device.  *ret_len bytes
+	 * from the beginning are pinned, also on failure: the caller unpins them, by late().
 	 */
 	int (*pin)(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 	void (*unpin)(unsigned device, void *host, uint64_t len);

@@ -11,14 +11,15 @@
  * same stream waiting.  No stream of ours waits for the event in its place, because copies of other
  * requests would stand behind it.  The workers ask the driver how far the streams are.
  *
- * A barrier opens when the submit is over and the last of its reads is.  The worker that saw the last copy end opens
- * it by a store, and calls no driver: the program may sleep in its device's API until the barrier
- * opens, and calls of the driver may wait for that.
+ * A barrier opens when its submit is over, and the last of its reads.  The worker that saw the
+ * last copy end opens it by a store, and calls no driver: the program may sleep in its device's API
+ * until the barrier opens, and calls of the driver may wait for that.
  *
  * If a read is stopped while the device copies, its barrier opens when those copies end, at the
  * latest CANCEL_GRACE_NS later; then it fails and is BUSY, whatever the copies come to.  Nobody may
- * be reaping then, so the clock looks at the deadlines of reads with a barrier.  It looks at submits,
- * too: these call the driver for other streams, which may wait for the one that waits here.
+ * be reaping then, so the clock looks at the deadlines of reads with a barrier.  It looks at
+ * submits too: these call the driver for other streams, and such calls may wait for the stream that
+ * waits.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request
@@ -136,7 +137,7 @@ static void gate_leave(const struct order *o)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* Under the lock.  Not while the barrier is being put on the stream: barrier_shut() opens it then. */
+/* Under the lock.  One that is just being put on the stream is opened once more behind that. */
 static void barrier_open(struct order *o)
 {
 	o->mem->ops->order_open(o->mem);

@@ -14,13 +14,13 @@
 struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
-	unsigned nr_slots;         /* in use; under the engine's lock, as is: */
-	unsigned nr_copying;       /* jobs at the copier, */
-	uint64_t slotted;          /* and the bytes of bounded ones in slots */
+	unsigned nr_slots;          /* in use; under the engine's lock, as is: */
+	unsigned nr_copying;        /* jobs at the copier, */
+	uint64_t slotted;           /* and the bytes of bounded ones in slots */
 	uint64_t disk_bytes[DISKS]; /* its part of those in engine->disks */
-	struct list parked[DISKS]; /* requests that wait until that has less to read; then it is */
-	struct list parking;       /* on the engine's list of these */
-	uint64_t less_since;       /* they are less than its part, 0: they were not */
+	struct list parked[DISKS];  /* requests that wait until that has less to read; then it is */
+	struct list parking;        /* on the engine's list of these */
+	uint64_t less_since;        /* they are less than its part, 0: they were not */
 	struct req *fresh; /* of the pst_queue_submit() under way, that the engine is to get */
 	struct req **fresh_end;
 };

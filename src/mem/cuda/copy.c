@@ -46,8 +46,8 @@ struct cuda_stream {
 	int results[RESULTS_KEPT];
 	uint32_t path; /* of the last batch */
 
-	struct cuda_tile *tiles;        /* NULL until the first gather */
-	uint64_t tiles_pinned;          /* bytes */
+	struct cuda_tile *tiles; /* NULL until the first gather */
+	uint64_t tiles_pinned;   /* bytes */
 	cu_ptr tiles_dev;
 	bool no_tiles;                  /* the ring cannot be used */
 	uint64_t tile_head;             /* tiles ever used, skipped ones included */
