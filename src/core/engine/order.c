@@ -44,11 +44,15 @@
 /* A call that asks takes a microsecond, or as long as the driver waits for something. */
 #define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
 
+/* A driver that keeps a barrier's call may put the barrier there after it was opened. */
+#define AGAIN_NS (10 * NSEC_PER_MSEC)
+
 struct order {
 	struct list link;   /* e->orders, but while somebody asks */
 	struct list submit; /* e->submits, while the submit under way keeps the stream waiting, */
 	uint64_t until;     /* which it may until then; */
-	atomic_bool over;   /* then the clock ends that */
+	atomic_bool over;   /* then the clock ends that, */
+	bool shutting;      /* and opens again and again what is just being put on the stream */
 	struct order *next; /* q->orders */
 	struct engine *engine;
 	struct mem_order *mem;
@@ -203,14 +207,15 @@ static int barrier_shut(struct order *o, const struct req *r)
 		return err;
 	pthread_mutex_lock(&e->lock);
 	o->until = r->deadline;
-	if (!o->over)
-		list_add_tail(&e->submits, &o->submit);
+	o->shutting = true;
+	list_move_tail(&e->submits, &o->submit);
 	e->barrier_next = MIN(e->barrier_next, o->until);
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, r->deadline);
 	err = o->mem->ops->order_barrier(o->mem);
 	pthread_mutex_lock(&e->lock);
 	o->barrier = true;
+	o->shutting = false;
 	if (err < 0 || o->over) {
 		list_del(&o->submit);
 		barrier_open(o);
@@ -408,9 +413,14 @@ static void submits_ring(struct engine *e, uint64_t now)
 
 		if (o->until > now)
 			continue;
-		list_del(&o->submit);
+		if (!o->over)
+			barrier_put(o);
+		else
+			o->mem->ops->order_open(o->mem);
 		o->over = true;
-		barrier_put(o);
+		o->until = now + AGAIN_NS;
+		if (!o->shutting)
+			list_del(&o->submit);
 	}
 }
 
