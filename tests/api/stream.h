@@ -51,6 +51,18 @@ static inline const char *stream_init(void)
 	return NULL;
 }
 
+/* Wait until the driver keeps a call; false: it keeps none at the end. */
+static inline bool stream_stalled(uint64_t end)
+{
+	struct stub_cuda_state now;
+
+	do {
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (!now.stalled && t_now() < end);
+	return now.stalled;
+}
+
 static inline void set(void *arg)
 {
 	*(_Atomic int *)arg = 1;

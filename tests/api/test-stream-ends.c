@@ -59,18 +59,12 @@ static void canceled_before_the_mark(void)
 static void canceled_while_a_worker_asks(bool for_long)
 {
 	struct setting s = set_up(rig_path("order"));
-	struct stub_cuda_state now;
-	uint64_t end = t_hang();
 	struct pst_done d;
 
 	order_block(made);
 	stub.stall("cuEventQuery");
 	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
-	do {
-		T_CHECK(t_now() < end);
-		(void)usleep(1000);
-		stub.state(&now);
-	} while (!now.stalled);
+	T_CHECK(stream_stalled(t_hang()));
 	T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	if (!for_long)
 		stub.stall(NULL);
@@ -222,7 +216,6 @@ static void late_with_a_submit_that_is_kept(void)
 	struct setting s = set_up(rig_path("order"));
 	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
 	uint64_t end = t_hang(), from;
-	struct stub_cuda_state now;
 	_Atomic int there = 0;
 	pthread_t submit;
 	cu_stream other;
@@ -239,11 +232,7 @@ static void late_with_a_submit_that_is_kept(void)
 	from = t_now();
 	stub.stall("cuEventRecord:1");
 	T_EQ(pthread_create(&submit, NULL, submit_two, rig_q), 0);
-	do {
-		T_CHECK(t_now() < end);
-		(void)usleep(1000);
-		stub.state(&now);
-	} while (!now.stalled);
+	T_CHECK(stream_stalled(end));
 	HW_CU(cuLaunchHostFunc(made, set, &there));
 	while (!there && t_now() < end)
 		(void)usleep(1000);
@@ -271,7 +260,7 @@ static void late_with_a_busy_driver(void)
 	struct setting s = set_up(rig_path("order"));
 	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
 	uint64_t from = t_now(), ms;
-	struct stub_cuda_state now;
+	bool stalled;
 	struct pst_done d;
 
 	order_name(&io, made);
@@ -279,15 +268,12 @@ static void late_with_a_busy_driver(void)
 	stub.stall("cuMemcpyHtoDAsync_v2");
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
-	do {
-		(void)usleep(1000);
-		stub.state(&now);
-	} while (!now.stalled && t_now() < io.deadline_ns);
+	stalled = stream_stalled(io.deadline_ns);
 	HW_CU(cuStreamSynchronize(made));
 	ms = (t_now() - from) / 1000000;
 	d = rig_reap1(rig_q);
 	stub.stall(NULL);
-	T_CHECK(now.stalled);
+	T_CHECK(stalled);
 	if (ms < 599 || ms > 60000)
 		T_FAIL("the stream went on after %" PRIu64 " ms", ms);
 	T_EQ(d.res, -ETIMEDOUT);
@@ -300,19 +286,13 @@ static void late_with_a_busy_driver(void)
 static void canceled_again_and_again(void)
 {
 	struct setting s = set_up(rig_path("order"));
-	struct stub_cuda_state now;
 	_Atomic int there = 0;
-	uint64_t end = t_hang();
 	struct pst_done d;
 
 	stub.stall("cuMemcpyHtoDAsync_v2");
 	order_start(rig_q, PST_OP_READ, s.f, s.m.mem, 0, 0, LEN, made);
 	HW_CU(cuLaunchHostFunc(made, set, &there));
-	do {
-		T_CHECK(t_now() < end);
-		(void)usleep(1000);
-		stub.state(&now);
-	} while (!now.stalled);
+	T_CHECK(stream_stalled(t_hang()));
 	for (unsigned i = 0; i < 500 && !there; i++) {
 		T_EQ(pst_queue_cancel(rig_q, 0), 1);
 		(void)usleep(20000);
@@ -331,24 +311,20 @@ static void late_bytes_are_no_success(bool cancel)
 	struct setting s = set_up(rig_path("order"));
 	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
 	uint64_t end = t_hang();
-	struct stub_cuda_state now;
 	struct pst_done d;
+	bool stalled;
 
 	order_name(&io, made);
 	io.deadline_ns = cancel ? end : t_in_ms(500);
 	stub.stall("cuMemcpyHtoDAsync_v2");
 	T_OK(pst_queue_prep(rig_q, &io));
 	T_EQ(pst_queue_submit(rig_q), 1);
-	do {
-		T_CHECK(t_now() < end);
-		(void)usleep(1000);
-		stub.state(&now);
-	} while (!now.stalled && t_now() < io.deadline_ns);
+	stalled = stream_stalled(io.deadline_ns);
 	if (cancel)
 		T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	HW_CU(cuStreamSynchronize(made));
 	stub.stall(NULL);
-	T_CHECK(now.stalled);
+	T_CHECK(stalled);
 	while (rig_mem_differs(s.m.mem, 0, LEN, ORDER_SEED, 0) < LEN && t_now() < end)
 		(void)usleep(1000);
 	(void)usleep(20000); /* the worker sees that too, and gives the request back */

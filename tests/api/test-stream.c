@@ -105,8 +105,6 @@ static void write_beside_a_worker_that_is_kept(void)
 	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
 	struct pst_io io = rig_io(PST_OP_READ, f, in.mem, 0, 0, LEN);
 	struct pst_queue *other = rig_queue(rig_backend, 0);
-	struct stub_cuda_state now;
-	uint64_t end = t_hang();
 
 	io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
 	order_ready(rig_q);
@@ -116,11 +114,7 @@ static void write_beside_a_worker_that_is_kept(void)
 		stub.stall("cuMemcpyHtoDAsync_v2");
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);
-		do {
-			T_CHECK(t_now() < end);
-			(void)usleep(1000);
-			stub.state(&now);
-		} while (!now.stalled);
+		T_CHECK(stream_stalled(t_hang()));
 		order_start(other, PST_OP_WRITE, w, out.mem, 0, 0, LEN, made);
 		order_reap(other, 1, LEN);
 		stub.stall(NULL);

@@ -126,17 +126,15 @@ static inline const struct mem_ops *ops(void)
 	return mem_provider(PST_KIND_CUDA);
 }
 
-/* All of it or nothing. */
+/* Pins all of it or nothing; from any thread. */
 static inline int pin_host(unsigned device, void *host, uint64_t len)
 {
 	uint64_t pinned;
 	int r = ops()->pin(device, host, len, &pinned);
 
-	if (r == 0)
-		T_EQ(pinned, len);
-	else
+	if (r < 0)
 		ops()->unpin(device, host, pinned);
-	return r;
+	return r == 0 && pinned != len ? -ERANGE : r;
 }
 
 static inline struct mem_alloc *alloc(uint64_t len)

@@ -37,7 +37,7 @@ static void pins_go_in_pieces(void)
 	(void)munmap(p, len);
 }
 
-/* What is pinned already is the caller's to unpin, when that may wait for streams. */
+/* The caller unpins what the driver took, when that may wait for streams. */
 static void pins_fail_half_way(void)
 {
 	struct stub_cuda_state before = state();

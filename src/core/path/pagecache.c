@@ -154,7 +154,7 @@ static void half_end(struct mem_late *l)
 	free(h);
 }
 
-/* The driver refused the rest. */
+/* The driver refused the rest.  Without memory this unpins at once, and may wait for a stream. */
 static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 {
 	struct half *h = calloc(1, sizeof(*h));
