@@ -79,8 +79,8 @@ struct pst_io {
 };
 
 /* hardware or kernel may still touch the memory or, for a write, the file: pst_mem_drain() and
- * pst_file_drain() tell when they do not; of a read with PST_IO_STREAM_WAIT also that they may have
- * touched the memory when its stream went on */
+ * pst_file_drain() tell when they do not; a read with PST_IO_STREAM_WAIT
+ * says so, too, if the device was still copying for it when its stream went on */
 #define PST_DONE_BUSY (1u << 0)
 #define PST_DONE_CRC32C (1u << 1) /* crc32c is valid */
 #define PST_DONE_PINNED (1u << 2) /* the memory was registered with the kernel */
