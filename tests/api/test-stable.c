@@ -340,6 +340,69 @@ static void lone_reads_take_pinned_pages(void)
 	pst_mem_free(m);
 }
 
+static struct pst_io listed(struct pst_file *f, struct pst_mem *m, uint64_t len)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, len);
+
+	io.policy = PST_POLICY1(PST_PATH_PAGECACHE);
+	return io;
+}
+
+static void came_from_pages(struct pst_mem *m, const struct pst_done *d, uint64_t len)
+{
+	rig_show(d);
+	T_EQ(d->res, (int64_t)len);
+	T_CHECK(d->paths & PST_PATH_BIT(PST_PATH_PAGECACHE));
+	T_EQ(rig_mem_differs(m, 0, len, SEED, 0), len);
+}
+
+/* Nobody has pinned the file yet, and several workers have a part of the read. */
+static void a_listed_read_pins_at_once(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct pst_file *f = stable();
+		struct pst_io io = listed(f, m, FILE_LEN);
+		struct pst_done d = rig_do(rig_q, &io);
+
+		came_from_pages(m, &d, FILE_LEN);
+		pst_file_close(f);
+	}
+	pst_mem_free(m);
+}
+
+/* The file is being pinned in the background when the read comes. */
+static void a_listed_read_waits_for_the_pinning(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable();
+	struct pst_io io = listed(f, m, PIECE);
+	struct pst_done d;
+	uint64_t before;
+	int early;
+
+	if (!stall)
+		T_SKIP("needs the library of tests/stub");
+	wait_work(); /* of the cases before */
+	before = rig_stats(NULL).pages_bytes;
+	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	wait_work();
+	stall("cuMemHostRegister_v2");
+	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	wait_bytes(before + FILE_LEN);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	(void)usleep(50000);
+	early = pst_queue_reap(rig_q, &d, 0, 1, 0);
+	stall(NULL);
+	T_EQ(early, 0);
+	d = rig_reap1(rig_q);
+	came_from_pages(m, &d, PIECE);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
 static void run(const char *name, void (*fn)(void))
 {
 	static const char *const backends[] = { "", "uring", "threads" };
@@ -397,6 +460,8 @@ int main(int argc, char **argv)
 	RUN(close_does_not_unpin);
 	RUN(close_while_pinning);
 	RUN(lone_reads_take_pinned_pages);
+	RUN(a_listed_read_pins_at_once);
+	RUN(a_listed_read_waits_for_the_pinning);
 	RIG_RUN1(the_process_may_end);
 	pst_mem_free(keep);
 	return rig_done();

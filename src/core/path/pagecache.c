@@ -61,6 +61,7 @@ struct mapping {
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
+	pthread_cond_t tried; /* a unit was pinned, or was not; under the lock */
 	atomic_uint refs;     /* the file, and halves */
 	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
@@ -130,13 +131,19 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 	return resident;
 }
 
+static void mapping_delete(struct mapping *m)
+{
+	(void)pthread_cond_destroy(&m->tried);
+	(void)pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
 static void mapping_put(struct mapping *m)
 {
 	if (atomic_fetch_sub(&m->refs, 1) > 1)
 		return;
 	(void)munmap(m->base, m->len);
-	(void)pthread_mutex_destroy(&m->lock);
-	free(m);
+	mapping_delete(m);
 }
 
 static void unit_unpin(struct mapping *m, const struct unit *u, uint64_t len)
@@ -168,17 +175,16 @@ static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 	mem_late(m->ops, &h->late);
 }
 
-static void unit_pin(struct mapping *m, unsigned idx)
+/* What becomes of a unit that the caller has claimed. */
+static enum unit_state unit_try(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
+	enum unit_state state = UNIT_REFUSED;
 	struct unit *u = &m->units[idx];
-	uint8_t state = UNIT_REFUSED;
 
 	if (!pin_charge(len)) {
 		log_debug("the bound of pinned page cache is reached");
-		atomic_store(&u->seen, 0);
-		atomic_store(&u->state, UNIT_COLD); /* it may be raised */
-		return;
+		return UNIT_COLD; /* it may be raised */
 	}
 	if (!unit_resident(m, idx)) {
 		state = UNIT_COLD;
@@ -187,19 +193,49 @@ static void unit_pin(struct mapping *m, unsigned idx)
 			 err_text());
 	} else {
 		atomic_fetch_add(&pinned_ns, now_ns() - start);
-		atomic_store(&u->state, UNIT_PINNED);
-		return;
+		return UNIT_PINNED;
 	}
 	atomic_fetch_sub(&pinned_bytes, len - pinned);
 	if (pinned)
 		half_unpin(m, u, pinned);
-	atomic_store(&u->seen, 0);
+	return state;
+}
+
+static enum unit_state unit_pin(struct mapping *m, unsigned idx)
+{
+	enum unit_state state = unit_try(m, idx);
+	struct unit *u = &m->units[idx];
+
+	if (state != UNIT_PINNED)
+		atomic_store(&u->seen, 0);
+	pthread_mutex_lock(&m->lock);
 	atomic_store(&u->state, state);
+	pthread_cond_broadcast(&m->tried);
+	pthread_mutex_unlock(&m->lock);
+	return state;
 }
 
 static bool unit_claim(struct unit *u, uint8_t from)
 {
 	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
+}
+
+/* Have it pinned on the spot.  Another thread may be at it, whose answer may be older than what the
+ * caller knows of the page cache and of the bound. */
+static bool unit_pin_now(struct mapping *m, unsigned idx)
+{
+	struct unit *u = &m->units[idx];
+	enum unit_state state;
+
+	do {
+		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
+			return unit_pin(m, idx) == UNIT_PINNED;
+		pthread_mutex_lock(&m->lock);
+		while ((state = atomic_load(&u->state)) == UNIT_PINNING)
+			pthread_cond_wait(&m->tried, &m->lock);
+		pthread_mutex_unlock(&m->lock);
+	} while (state == UNIT_COLD || state == UNIT_WAITING);
+	return state == UNIT_PINNED;
 }
 
 /* The next that is pinned is not any more; false after the last. */
@@ -258,7 +294,7 @@ static void pin_waiting(struct work *w)
 		i++;
 	if (i == m->nr_units)
 		return;
-	unit_pin(m, i);
+	(void)unit_pin(m, i);
 	(void)work_queue(w, WORK_LOW);
 }
 
@@ -307,10 +343,10 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->refs = 1;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
+	(void)pthread_cond_init(&m->tried, NULL);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);
 	if (m->base == MAP_FAILED) {
-		(void)pthread_mutex_destroy(&m->lock);
-		free(m);
+		mapping_delete(m);
 		return NULL;
 	}
 	(void)madvise(m->base, m->len, MADV_DONTFORK);
@@ -382,15 +418,9 @@ static bool pagecache_ready(struct source *s, uint64_t off, uint64_t len, bool n
 	if (m->stale || off + len > m->len)
 		return false;
 	for (uint64_t i = off / UNIT; i <= (off + len - 1) / UNIT; i++) {
-		struct unit *u = &m->units[i];
-
-		if (atomic_load(&u->state) == UNIT_PINNED)
+		if (atomic_load(&m->units[i].state) == UNIT_PINNED)
 			continue;
-		if (!now)
-			return false;
-		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
-			unit_pin(m, (unsigned)i);
-		if (atomic_load(&u->state) != UNIT_PINNED)
+		if (!now || !unit_pin_now(m, (unsigned)i))
 			return false;
 	}
 	return true;
