@@ -6,10 +6,9 @@
 #include "base/err.h"
 #include "base/shown.h"
 
-#define TEXT_MAX 512
 #define NAME_MAX_LEN 128
 
-static _Thread_local char text[TEXT_MAX];
+static _Thread_local char text[ERR_TEXT_MAX];
 static _Thread_local char name[NAME_MAX_LEN];
 
 int err_set(int err, const char *fmt, ...)
@@ -17,7 +16,7 @@ int err_set(int err, const char *fmt, ...)
 	int saved = errno;
 	/* Built aside, because an argument may be the text that stands there: a caller
 	 * that wraps a sentence into a longer one passes err_text(). */
-	char line[TEXT_MAX];
+	char line[ERR_TEXT_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -33,6 +32,16 @@ int err_set(int err, const char *fmt, ...)
 const char *err_text(void)
 {
 	return text;
+}
+
+void err_keep(struct err_kept *ret)
+{
+	memcpy(ret->text, text, sizeof(text));
+}
+
+void err_put_back(const struct err_kept *kept)
+{
+	memcpy(text, kept->text, sizeof(text));
 }
 
 const char *err_name(int err)

@@ -61,7 +61,7 @@ static void frees(void)
 }
 
 /* There is always one that waits, and what it puts off comes to its turn. */
-static void frees_beside_reads_without_end(void)
+static void overlap_until_freed(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -85,6 +85,140 @@ static void frees_beside_reads_without_end(void)
 	stub.delay_us(0);
 	order_reap(rig_q, 1, ORDER_PIECE);
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+static void frees_beside_reads_without_end(void)
+{
+	overlap_until_freed();
+}
+
+struct other_device {
+	struct pst_queue *q;
+	struct pst_file *f;
+	struct pst_mem *m;
+	cu_stream st;
+	atomic_bool stop;
+	atomic_uint nr_reads;
+	int err;
+};
+
+static int other_start(struct other_device *o)
+{
+	struct pst_io io = rig_io(PST_OP_READ, o->f, o->m, 0, 0, ORDER_PIECE);
+
+	order_name(&io, o->st);
+	return pst_queue_prep(o->q, &io) < 0 || pst_queue_submit(o->q) != 1;
+}
+
+static int other_reap(struct other_device *o)
+{
+	struct pst_done d;
+
+	if (pst_queue_reap(o->q, &d, 1, 1, t_hang()) != 1 || d.res != ORDER_PIECE)
+		return 1;
+	o->nr_reads++;
+	return 0;
+}
+
+/* Two under way at any time. */
+static void *other_reads(void *arg)
+{
+	struct other_device *o = arg;
+
+	o->err = other_start(o);
+	while (!o->err && !o->stop)
+		o->err = other_start(o) || other_reap(o);
+	o->err = o->err || other_reap(o);
+	return NULL;
+}
+
+/* Nor do the streams of two devices put things off by turns. */
+static void frees_beside_reads_of_two_devices(void)
+{
+	struct other_device o = { 0 };
+	uint64_t end = t_hang();
+	pthread_t thread;
+	cu_ctx first = hw_ctx;
+
+	if (hw_cuda(1))
+		T_SKIP("needs two GPUs");
+	HW_CU(cuStreamCreate(&o.st, CU_NON_BLOCKING));
+	o.q = rig_queue(rig_backend, 0);
+	o.f = rig_open(rig_path("order"), RIG_R);
+	o.m = rig_alloc("cuda:1", ORDER_PIECE);
+	T_EQ(pthread_create(&thread, NULL, other_reads, &o), 0);
+	HW_CU(cuCtxPopCurrent_v2(&hw_ctx));
+	hw_ctx = first;
+	while (o.nr_reads < 2 && t_now() < end)
+		(void)usleep(1000);
+	overlap_until_freed();
+	o.stop = true;
+	(void)pthread_join(thread, NULL);
+	T_EQ(o.err, 0);
+	T_CHECK(o.nr_reads >= 2);
+	pst_queue_free(o.q);
+	pst_file_close(o.f);
+	pst_mem_free(o.m);
+	HW_CU(cuStreamDestroy_v2(o.st));
+}
+
+static atomic_int refused = -1; /* threads; not negative: none is started any more */
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
+							  const pthread_attr_t *attr,
+							  void *(*fn)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	symbol(RTLD_NEXT, &real, "pthread_create");
+	if (refused < 0)
+		return real(ret, attr, fn, arg);
+	refused++;
+	return EAGAIN;
+}
+
+/* What was put off finds no thread, which is not what the caller's call failed for. */
+static void a_failure_keeps_its_sentence(void)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE), *none = NULL;
+	struct stub_cuda_state before, now;
+	uint64_t end = t_hang();
+	struct pst_done d = { 0 };
+	int reaped, r, nr;
+
+	order_ready(rig_q);
+	stub.state(&before);
+	stub.stall("cuMemcpyHtoDAsync_v2"); /* the read has all threads that it needs by then */
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	T_CHECK(stream_stalled(end));
+	pst_mem_free(own);
+	do /* the thread for what was put off before has ended */
+		(void)usleep(1000);
+	while (rig_count_tasks() && strstr(rig_task_names, "pst-work") && t_now() < end);
+	refused = 0;
+	stub.stall(NULL);
+	reaped = pst_queue_reap(rig_q, &d, 1, 1, end);
+	(void)stub.fail("cuPointerGetAttribute:1:1");
+	r = pst_mem_alloc(rig_dev, 4096, NULL, &none);
+	(void)stub.fail(NULL);
+	nr = refused;
+	refused = -1;
+	T_EQ(r, -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "CUDA_ERROR_INVALID_VALUE"));
+	T_CHECK(nr > 0);
+	T_EQ(reaped, 1);
+	T_EQ(d.res, LEN);
+	pst_mem_free(rig_alloc(rig_dev, 4096)); /* has a thread for all of them */
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (now.ranges >= before.ranges);
 	pst_file_close(f);
 	order_mem_free(&m);
 }
@@ -590,6 +724,8 @@ int main(void)
 	RUN(frees);
 	RUN(writes_beside_a_worker_that_is_kept);
 	RUN(frees_beside_reads_without_end);
+	RUN(frees_beside_reads_of_two_devices);
+	RUN(a_failure_keeps_its_sentence);
 	RUN(pins_fail_half_way);
 	RUN(rests);
 	RUN(together);

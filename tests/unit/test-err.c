@@ -55,6 +55,17 @@ static void wraps_its_own_text(void)
 	T_CHECK(!strcmp(err_text(), "outer: inner, tried twice"));
 }
 
+static void is_put_back(void)
+{
+	struct err_kept kept;
+
+	(void)err_set(EIO, "of the caller");
+	err_keep(&kept);
+	(void)err_set(EAGAIN, "passed over");
+	err_put_back(&kept);
+	T_CHECK(!strcmp(err_text(), "of the caller"));
+}
+
 static void *other_thread(void *arg)
 {
 	*(bool *)arg = !strcmp(err_text(), "");
@@ -89,6 +100,7 @@ int main(void)
 	T_RUN(long_sentences_are_cut);
 	T_RUN(names_are_shown_and_not_obeyed);
 	T_RUN(wraps_its_own_text);
+	T_RUN(is_put_back);
 	T_RUN(each_thread_has_its_own);
 	T_RUN(names);
 	return t_done();

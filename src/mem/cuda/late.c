@@ -8,13 +8,14 @@
  * read's copies are such calls.  So what the library gives back while a stream waits ends when none
  * does, also what it undoes because it failed half-way.
  *
- * Reads that overlap all the time would put that off for ever.  So a stream that is about to wait
- * lets those before it have their end first, now and then.
+ * Reads that overlap all the time would put that off for ever.  So no stream of any device begins to
+ * wait now and then, until those that wait already have had their end.
  */
+#include "base/err.h"
 #include "base/work.h"
 #include "mem/cuda/cuda.h"
 
-#define OFF_NS NSEC_PER_SEC           /* so long something is put off before a stream is, */
+#define OFF_NS NSEC_PER_SEC           /* so long something is put off before streams are, */
 #define TURN_NS (100 * NSEC_PER_MSEC) /* for so long at most */
 #define LOOK_NS 100000
 
@@ -26,6 +27,7 @@ static struct {
 	unsigned nr_barriers;
 	struct list waiting;
 	uint64_t since; /* the first of these, or the last turn that they were given */
+	uint64_t turn_end;
 	struct work work;
 } late = {
 	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
@@ -34,18 +36,19 @@ static struct {
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
 };
 
-/* Is it time that what waits has a turn? */
-static bool is_overdue(void)
+/* When the turn of what waits is over; 0 without one.  Under the lock. */
+static uint64_t turn(void)
 {
-	uint64_t now = now_ns();
-	bool is;
+	uint64_t now;
 
-	(void)pthread_rwlock_wrlock(&late.lock);
-	is = !list_empty(&late.waiting) && now - late.since >= OFF_NS;
-	if (is)
+	if (likely(list_empty(&late.waiting)))
+		return 0;
+	now = now_ns();
+	if (now - late.since >= OFF_NS) {
 		late.since = now;
-	(void)pthread_rwlock_unlock(&late.lock);
-	return is;
+		late.turn_end = now + TURN_NS;
+	}
+	return now < late.turn_end ? late.turn_end : 0;
 }
 
 static bool is_waiting(void)
@@ -58,31 +61,46 @@ static bool is_waiting(void)
 	return is;
 }
 
-/* No stream begins to wait here meanwhile; those that wait already perhaps end that. */
-static _cold_ void give_turn(void)
+static _cold_ void await_turn(uint64_t end)
 {
-	uint64_t end = now_ns() + TURN_NS;
-
 	while (is_waiting() && now_ns() < end)
 		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
 }
 
 void cuda_barrier_begin(void)
 {
-	if (unlikely(is_overdue()))
-		give_turn();
+	uint64_t end;
+
 	(void)pthread_rwlock_wrlock(&late.lock);
+	end = turn();
+	if (unlikely(end)) {
+		(void)pthread_rwlock_unlock(&late.lock);
+		await_turn(end);
+		(void)pthread_rwlock_wrlock(&late.lock);
+	}
 	late.nr_barriers++;
 	(void)pthread_rwlock_unlock(&late.lock);
+}
+
+/* Without a thread for it, what waits goes on waiting until something else ends.  The caller may have
+ * failed, and its sentence stays. */
+static void queue_waiting(void)
+{
+	struct err_kept kept;
+
+	if (likely(list_empty(&late.waiting)))
+		return;
+	err_keep(&kept);
+	if (work_queue(&late.work, WORK_HIGH) < 0)
+		err_put_back(&kept);
 }
 
 /* Nobody holds the lock for long while there is a barrier. */
 void cuda_barrier_end(void)
 {
 	(void)pthread_rwlock_wrlock(&late.lock);
-	/* Without a thread for it, what waits goes on waiting until something else ends. */
-	if (!--late.nr_barriers && !list_empty(&late.waiting))
-		(void)work_queue(&late.work, WORK_HIGH);
+	if (!--late.nr_barriers)
+		queue_waiting();
 	(void)pthread_rwlock_unlock(&late.lock);
 }
 
@@ -107,10 +125,10 @@ static bool run_now(struct mem_late *l)
 
 	(void)pthread_rwlock_rdlock(&late.lock);
 	now = !late.nr_barriers;
-	if (now && !list_empty(&late.waiting))
-		(void)work_queue(&late.work, WORK_HIGH);
-	if (now)
+	if (now) {
+		queue_waiting();
 		l->run(l);
+	}
 	(void)pthread_rwlock_unlock(&late.lock);
 	return now;
 }
@@ -121,8 +139,10 @@ static bool put_off(struct mem_late *l)
 
 	(void)pthread_rwlock_wrlock(&late.lock);
 	off = late.nr_barriers;
-	if (off && list_empty(&late.waiting))
+	if (off && list_empty(&late.waiting)) {
 		late.since = now_ns();
+		late.turn_end = 0;
+	}
 	if (off)
 		list_add_tail(&late.waiting, &l->link);
 	(void)pthread_rwlock_unlock(&late.lock);
