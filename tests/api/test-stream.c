@@ -231,8 +231,9 @@ static bool has_workers(void)
 	return CPU_COUNT(&set) > 2;
 }
 
-/* The driver keeps a worker: others see to a stream's write meanwhile. */
-static void write_beside_a_worker_that_is_kept(void)
+/* The driver keeps a worker: others see to a stream's write meanwhile.  Or they slept already when
+ * the worker that looks at the stream was given something else to do. */
+static void write_beside_a_worker_that_is_kept(bool they_sleep)
 {
 	struct order_mem in = order_mem_new(LEN), out = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -245,11 +246,19 @@ static void write_beside_a_worker_that_is_kept(void)
 	order_ready(other);
 	rig_mem_fill(out.mem, 0, LEN, ORDER_SEED, 0);
 	for (unsigned i = 0; i < 5; i++) {
+		if (they_sleep) {
+			order_block(made);
+			order_start(other, PST_OP_WRITE, w, out.mem, 0, 0, LEN, made);
+			(void)usleep(30000);
+		}
 		stub.stall("cuMemcpyHtoDAsync_v2");
 		T_OK(pst_queue_prep(rig_q, &io));
 		T_EQ(pst_queue_submit(rig_q), 1);
 		T_CHECK(stream_stalled(t_hang()));
-		order_start(other, PST_OP_WRITE, w, out.mem, 0, 0, LEN, made);
+		if (they_sleep)
+			order_unblock();
+		else
+			order_start(other, PST_OP_WRITE, w, out.mem, 0, 0, LEN, made);
 		order_reap(other, 1, LEN);
 		stub.stall(NULL);
 		order_reap(rig_q, 1, LEN);
@@ -265,7 +274,8 @@ static void writes_beside_a_worker_that_is_kept(void)
 {
 	if (!has_workers())
 		T_SKIP("three CPUs, which are two workers");
-	write_beside_a_worker_that_is_kept();
+	write_beside_a_worker_that_is_kept(false);
+	write_beside_a_worker_that_is_kept(true);
 }
 
 static void wait_for_pages(uint64_t bytes)

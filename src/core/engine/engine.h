@@ -110,6 +110,7 @@ struct worker {
 	atomic_bool begun;         /* it has all that it needs */
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
+	bool asks;                 /* for streams, as often as order_nap() says; under that, too */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
 	bool clogged;              /* by operations in its I/O context, or it has not begun */
@@ -256,7 +257,7 @@ void order_wake(struct engine *e);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
-uint64_t order_nap(const struct worker *w);
+uint64_t order_nap(struct worker *w);
 
 /* prove.c: prove the device's copies with a pattern. */
 int engine_prove(struct engine *e);

@@ -239,7 +239,10 @@ int order_begin(struct req *r)
 	if (wait && o->over) {
 		/* The stream has gone on: another try, if there is time for one. */
 		pthread_mutex_unlock(&e->lock);
-		return r->deadline > now_ns() ? order_begin(r) : -ETIMEDOUT;
+		if (r->deadline > now_ns())
+			return order_begin(r);
+		return err_set(ETIMEDOUT, "the driver kept the call that makes a stream wait, "
+					  "and meanwhile the deadline came");
 	}
 	o->refs++;
 	if (!o->live++ && !o->asked && !o->state)
@@ -524,33 +527,54 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* The first that sleeps: one that does not comes by when it is through with what it does. */
-void order_wake(struct engine *e)
+/* The next that sleeps and would not ask by itself. */
+static void ask_too(struct engine *e, unsigned i)
 {
-	for (unsigned i = 0; i < e->nr_workers; i++)
-		if (e->workers[i].sleeping) {
-			worker_wake(&e->workers[i]);
-			return;
-		}
+	while (i < e->nr_workers && !e->workers[i].sleeping)
+		i++;
+	if (i < e->nr_workers && !e->workers[i].asks)
+		worker_wake(&e->workers[i]);
 }
 
-/* One worker is enough, so that a stream that takes long does not keep all of them awake.  The
- * others look for it while it does something else, for the driver may keep it. */
-uint64_t order_nap(const struct worker *w)
+/* The first that sleeps: one that does not comes by when it is through with what it does.  And one
+ * more, since the driver may keep the first. */
+void order_wake(struct engine *e)
+{
+	unsigned i = 0;
+
+	while (i < e->nr_workers && !e->workers[i].sleeping)
+		i++;
+	if (i == e->nr_workers)
+		return;
+	worker_wake(&e->workers[i]);
+	ask_too(e, i + 1);
+}
+
+/*
+ * One worker is enough, so that a stream that takes long does not keep all of them awake.  But the
+ * driver may keep it, with a job or with the question for a stream.  So others ask now and then, each
+ * less often than the one before; where a stream takes long, they have one more do that.
+ */
+uint64_t order_nap(struct worker *w)
 {
 	struct engine *e = w->engine;
 	uint64_t now, until = UINT64_MAX;
 	struct list *el;
 
-	if (!atomic_load(&e->nr_orders))
+	if (!atomic_load(&e->nr_orders) && !w->asks)
 		return UINT64_MAX;
 	now = now_ns();
 	pthread_mutex_lock(&e->lock);
 	if (w != e->workers) {
-		bool looks = !e->workers[0].sleeping && (e->nr_asked || !list_empty(&e->orders));
+		unsigned i = (unsigned)(w - e->workers);
+		bool again = w->asks;
 
+		w->asks = e->nr_asked || !list_empty(&e->orders);
+		if (w->asks && again)
+			ask_too(e, i + 1);
 		pthread_mutex_unlock(&e->lock);
-		return looks ? ASKED_MAX_NS : UINT64_MAX;
+		/* This thread alone writes it. */
+		return w->asks ? i * ASKED_MAX_NS : UINT64_MAX;
 	}
 	/* Another worker has taken one off the list, and may put it back and sleep. */
 	if (e->nr_asked)
