@@ -310,6 +310,7 @@ static void late_bytes_are_no_success(bool cancel)
 {
 	struct setting s = set_up(rig_path("order"));
 	struct pst_io io = rig_io(PST_OP_READ, s.f, s.m.mem, 0, 0, LEN);
+	struct stub_cuda_state before, now;
 	uint64_t end = t_hang();
 	struct pst_done d;
 	bool stalled;
@@ -323,10 +324,15 @@ static void late_bytes_are_no_success(bool cancel)
 	if (cancel)
 		T_EQ(pst_queue_cancel(rig_q, 0), 1);
 	HW_CU(cuStreamSynchronize(made));
+	stub.state(&before);
 	stub.stall(NULL);
 	T_CHECK(stalled);
-	while (rig_mem_differs(s.m.mem, 0, LEN, ORDER_SEED, 0) < LEN && t_now() < end)
+	do {
 		(void)usleep(1000);
+		stub.state(&now);
+	} while (now.copies == before.copies && t_now() < end);
+	HW_CU(cuCtxSynchronize());
+	T_EQ(rig_mem_differs(s.m.mem, 0, LEN, ORDER_SEED, 0), LEN);
 	(void)usleep(20000); /* the worker sees that too, and gives the request back */
 	d = rig_reap1(rig_q);
 	T_EQ(d.res, cancel ? -ECANCELED : -ETIMEDOUT);
