@@ -24,6 +24,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/work.h"
 #include "core/engine/limits.h"
 #include "core/path/path.h"
@@ -34,6 +35,8 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
+#define OTHERS_PIN_NS \
+	(300 * NSEC_PER_MSEC) /* a caller waits so long for another thread's pinning */
 
 enum unit_state {
 	UNIT_COLD,
@@ -61,7 +64,8 @@ struct mapping {
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	pthread_cond_t tried; /* a unit was pinned, or was not; under the lock */
+	pthread_cond_t tried; /* a unit was pinned, or was not; under the lock, as is: */
+	bool slow;            /* the driver keeps a thread that pins, and nobody waits for it */
 	atomic_uint refs;     /* the file, and halves */
 	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
@@ -210,6 +214,7 @@ static enum unit_state unit_pin(struct mapping *m, unsigned idx)
 		atomic_store(&u->seen, 0);
 	pthread_mutex_lock(&m->lock);
 	atomic_store(&u->state, state);
+	m->slow = false;
 	pthread_cond_broadcast(&m->tried);
 	pthread_mutex_unlock(&m->lock);
 	return state;
@@ -218,6 +223,22 @@ static enum unit_state unit_pin(struct mapping *m, unsigned idx)
 static bool unit_claim(struct unit *u, uint8_t from)
 {
 	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
+}
+
+/* Its state when no thread is pinning it any more, or when that takes too long. */
+static enum unit_state unit_await(struct mapping *m, const struct unit *u)
+{
+	uint64_t end = now_ns() + OTHERS_PIN_NS;
+	const struct timespec ts = { .tv_sec = (time_t)(end / NSEC_PER_SEC),
+				     .tv_nsec = (long)(end % NSEC_PER_SEC) };
+	enum unit_state state;
+
+	pthread_mutex_lock(&m->lock);
+	while ((state = atomic_load(&u->state)) == UNIT_PINNING && !m->slow)
+		m->slow = pthread_cond_timedwait(&m->tried, &m->lock, &ts) == ETIMEDOUT &&
+			  atomic_load(&u->state) == UNIT_PINNING;
+	pthread_mutex_unlock(&m->lock);
+	return state;
 }
 
 /* Have it pinned on the spot.  Another thread may be at it, whose answer may be older than what the
@@ -230,10 +251,7 @@ static bool unit_pin_now(struct mapping *m, unsigned idx)
 	do {
 		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
 			return unit_pin(m, idx) == UNIT_PINNED;
-		pthread_mutex_lock(&m->lock);
-		while ((state = atomic_load(&u->state)) == UNIT_PINNING)
-			pthread_cond_wait(&m->tried, &m->lock);
-		pthread_mutex_unlock(&m->lock);
+		state = unit_await(m, u);
 	} while (state == UNIT_COLD || state == UNIT_WAITING);
 	return state == UNIT_PINNED;
 }
@@ -343,7 +361,7 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->refs = 1;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
-	(void)pthread_cond_init(&m->tried, NULL);
+	cond_init_monotonic(&m->tried);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);
 	if (m->base == MAP_FAILED) {
 		mapping_delete(m);
