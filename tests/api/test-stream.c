@@ -278,6 +278,49 @@ static void writes_beside_a_worker_that_is_kept(void)
 	write_beside_a_worker_that_is_kept(true);
 }
 
+/* The driver keeps two of the workers right after a request with a stream came. */
+static void read_beside_two_workers_that_are_kept(void)
+{
+	struct order_mem in = order_mem_new(LEN), out = order_mem_new(2 * LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+
+	order_ready(rig_q);
+	order_ready(other);
+	rig_mem_fill(out.mem, 0, 2 * LEN, ORDER_SEED, 0);
+	for (unsigned i = 0; i < 8; i++) {
+		order_block(made);
+		stub.stall("cuMemcpyDtoHAsync_v2");
+		order_start(other, PST_OP_READ, f, in.mem, 0, 0, LEN, made);
+		for (unsigned k = 0; k < 2; k++) {
+			struct pst_io io = rig_io(PST_OP_WRITE, w, out.mem, k * LEN, k * LEN, LEN);
+
+			io.policy = PST_POLICY2(PST_PATH_BUFFERED, PST_PATH_STAGED);
+			T_OK(pst_queue_prep(rig_q, &io));
+		}
+		T_EQ(pst_queue_submit(rig_q), 2);
+		T_CHECK(stream_stalled(t_hang()));
+		(void)usleep(20000);
+		order_unblock();
+		order_reap(other, 1, LEN);
+		stub.stall(NULL);
+		order_reap(rig_q, 2, LEN);
+	}
+	pst_queue_free(other);
+	pst_file_close(f);
+	pst_file_close(w);
+	order_mem_free(&in);
+	order_mem_free(&out);
+}
+
+static void reads_beside_two_workers_that_are_kept(void)
+{
+	if (!has_workers())
+		T_SKIP("three CPUs, which are two workers");
+	read_beside_two_workers_that_are_kept();
+}
+
 static void wait_for_pages(uint64_t bytes)
 {
 	uint64_t end = t_hang();
@@ -733,6 +776,7 @@ int main(void)
 	RUN(writes);
 	RUN(frees);
 	RUN(writes_beside_a_worker_that_is_kept);
+	RUN(reads_beside_two_workers_that_are_kept);
 	RUN(frees_beside_reads_without_end);
 	RUN(frees_beside_reads_of_two_devices);
 	RUN(a_failure_keeps_its_sentence);

@@ -254,6 +254,8 @@ bool order_keeps(struct req *r);
 void order_leave(struct req *r);
 /* order.c, under the lock: there is a stream to be asked for. */
 void order_wake(struct engine *e);
+/* order.c, under the lock: the worker has a job, which the driver may keep.  Another asks. */
+void order_hand_on(struct worker *w);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */

@@ -241,8 +241,8 @@ int order_begin(struct req *r)
 		pthread_mutex_unlock(&e->lock);
 		if (r->deadline > now_ns())
 			return order_begin(r);
-		return err_set(ETIMEDOUT, "the driver kept the call that makes a stream wait, "
-					  "and meanwhile the deadline came");
+		return err_set(ETIMEDOUT,
+			       "the deadline came before the stream could be made to wait");
 	}
 	o->refs++;
 	if (!o->live++ && !o->asked && !o->state)
@@ -550,10 +550,18 @@ void order_wake(struct engine *e)
 	ask_too(e, i + 1);
 }
 
+void order_hand_on(struct worker *w)
+{
+	struct engine *e = w->engine;
+
+	if (unlikely(e->nr_asked || !list_empty(&e->orders)))
+		ask_too(e, (unsigned)(w - e->workers) + 1);
+}
+
 /*
  * One worker is enough, so that a stream that takes long does not keep all of them awake.  But the
- * driver may keep it, with a job or with the question for a stream.  So others ask now and then, each
- * less often than the one before; where a stream takes long, they have one more do that.
+ * driver may keep it, with a job or with the question for a stream.  So others ask now and then,
+ * each less often than the one before; where a stream takes long, they have one more do that.
  */
 uint64_t order_nap(struct worker *w)
 {

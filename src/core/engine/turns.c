@@ -322,9 +322,11 @@ struct job *engine_next(struct worker *w)
 			worker_wake_another(w);
 		break;
 	}
-	if (!j && unparked && e->pool.nr_free)
+	if (j)
+		order_hand_on(w);
+	else if (unparked && e->pool.nr_free)
 		engine_wake_one(e);
-	else if (!j && leaves)
+	else if (leaves)
 		worker_pass_on(w);
 	pthread_mutex_unlock(&e->lock);
 	if (j && j->claimed)

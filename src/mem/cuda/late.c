@@ -8,8 +8,8 @@
  * read's copies are such calls.  So what the library gives back while a stream waits ends when none
  * does, also what it undoes because it failed half-way.
  *
- * Reads that overlap all the time would put that off for ever.  So no stream of any device begins to
- * wait now and then, until those that wait already have had their end.
+ * Reads that overlap all the time would put that off for ever.  So now and then no stream of any
+ * device begins to wait until those that wait already have had their end.
  */
 #include "base/err.h"
 #include "base/work.h"
@@ -82,8 +82,8 @@ void cuda_barrier_begin(void)
 	(void)pthread_rwlock_unlock(&late.lock);
 }
 
-/* Without a thread for it, what waits goes on waiting until something else ends.  The caller may have
- * failed, and its sentence stays. */
+/* Without a thread for it, what waits goes on waiting until something else ends.  The caller may
+ * have failed, and its sentence stays. */
 static void queue_waiting(void)
 {
 	struct err_kept kept;
