@@ -35,8 +35,7 @@
 #include "file/local.h"
 
 #define UNIT MIB(64)
-#define OTHERS_PIN_NS \
-	(300 * NSEC_PER_MSEC) /* a caller waits so long for another thread's pinning */
+#define OTHERS_PIN_NS (300 * NSEC_PER_MSEC) /* so long one waits for another's pinning */
 
 enum unit_state {
 	UNIT_COLD,
