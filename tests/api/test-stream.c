@@ -164,7 +164,7 @@ static void frees_beside_reads_of_two_devices(void)
 	HW_CU(cuStreamDestroy_v2(o.st));
 }
 
-static atomic_int refused = -1; /* threads; not negative: none is started any more */
+static atomic_int refused = -1; /* threads; from 0 on pthread_create() starts none */
 
 /* Seen by the library, which else would have libc's. */
 __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
@@ -180,7 +180,7 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
 	return EAGAIN;
 }
 
-/* What was put off finds no thread, which is not what the caller's call failed for. */
+/* The library finds no thread for what it put off.  The caller's sentence names his own failure. */
 static void a_failure_keeps_its_sentence(void)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);

@@ -178,7 +178,7 @@ static void half_unpin(struct mapping *m, struct unit *u, uint64_t len)
 	mem_late(m->ops, &h->late);
 }
 
-/* What becomes of a unit that the caller has claimed. */
+/* The caller has claimed the unit.  Returns its next state. */
 static enum unit_state unit_try(struct mapping *m, unsigned idx)
 {
 	uint64_t len = unit_len(m, idx), start = now_ns(), pinned = 0;
