@@ -80,6 +80,18 @@ static inline void is_free(cu_stream st)
 	T_CHECK(there);
 }
 
+static inline void over_streams(void (*fn)(struct pst_queue *q, cu_stream st))
+{
+	cu_stream blocking;
+
+	HW_CU(cuStreamCreate(&blocking, 0));
+	fn(rig_q, made);
+	fn(rig_q, blocking);
+	fn(rig_q, (cu_stream)CU_LEGACY);
+	fn(rig_q, (cu_stream)CU_PER_THREAD);
+	HW_CU(cuStreamDestroy_v2(blocking));
+}
+
 static inline struct pst_io io_for(struct order_mem *m, struct pst_file *f, uint32_t op,
 				   cu_stream st)
 {

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the library frees and unpins while a stream waits for a read, on the driver's double of
+ * tests/stub/: the driver's calls for that would keep the read waiting, so they come later.
+ */
+#include <pthread.h>
+
+#include "stream.h"
+
+static void frees(void)
+{
+	struct stub_cuda_state before, now;
+	uint64_t end;
+
+	stub.state(&before);
+	over_streams(order_frees);
+	for (end = t_hang(), stub.state(&now); now.ranges > before.ranges; stub.state(&now)) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+}
+
+/* There is always one that waits, and what it puts off comes to its turn. */
+static void overlap_until_freed(void)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE);
+	struct stub_cuda_state before, now;
+	uint64_t end = t_hang();
+
+	order_ready(rig_q);
+	stub.state(&before);
+	stub.delay_us(20000);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+	pst_mem_free(own);
+	stub.state(&now);
+	T_EQ(now.ranges, before.ranges);
+	while (now.ranges == before.ranges) {
+		T_CHECK(t_now() < end);
+		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+		order_reap(rig_q, 1, ORDER_PIECE);
+		stub.state(&now);
+	}
+	stub.delay_us(0);
+	order_reap(rig_q, 1, ORDER_PIECE);
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+static void frees_beside_reads_without_end(void)
+{
+	overlap_until_freed();
+}
+
+struct other_device {
+	struct pst_queue *q;
+	struct pst_file *f;
+	struct pst_mem *m;
+	cu_stream st;
+	atomic_bool stop;
+	atomic_uint nr_reads;
+	int err;
+};
+
+static int other_start(struct other_device *o)
+{
+	struct pst_io io = rig_io(PST_OP_READ, o->f, o->m, 0, 0, ORDER_PIECE);
+
+	order_name(&io, o->st);
+	return pst_queue_prep(o->q, &io) < 0 || pst_queue_submit(o->q) != 1;
+}
+
+static int other_reap(struct other_device *o)
+{
+	struct pst_done d;
+
+	if (pst_queue_reap(o->q, &d, 1, 1, t_hang()) != 1 || d.res != ORDER_PIECE)
+		return 1;
+	o->nr_reads++;
+	return 0;
+}
+
+/* Two under way at any time. */
+static void *other_reads(void *arg)
+{
+	struct other_device *o = arg;
+
+	o->err = other_start(o);
+	while (!o->err && !o->stop)
+		o->err = other_start(o) || other_reap(o);
+	o->err = o->err || other_reap(o);
+	return NULL;
+}
+
+/* Nor do the streams of two devices put things off by turns. */
+static void frees_beside_reads_of_two_devices(void)
+{
+	struct other_device o = { 0 };
+	uint64_t end = t_hang();
+	pthread_t thread;
+	cu_ctx first = hw_ctx;
+
+	if (hw_cuda(1))
+		T_SKIP("needs two GPUs");
+	HW_CU(cuStreamCreate(&o.st, CU_NON_BLOCKING));
+	o.q = rig_queue(rig_backend, 0);
+	o.f = rig_open(rig_path("order"), RIG_R);
+	o.m = rig_alloc("cuda:1", ORDER_PIECE);
+	T_EQ(pthread_create(&thread, NULL, other_reads, &o), 0);
+	HW_CU(cuCtxPopCurrent_v2(&hw_ctx));
+	hw_ctx = first;
+	while (o.nr_reads < 2 && t_now() < end)
+		(void)usleep(1000);
+	overlap_until_freed();
+	o.stop = true;
+	(void)pthread_join(thread, NULL);
+	T_EQ(o.err, 0);
+	T_CHECK(o.nr_reads >= 2);
+	pst_queue_free(o.q);
+	pst_file_close(o.f);
+	pst_mem_free(o.m);
+	HW_CU(cuStreamDestroy_v2(o.st));
+}
+
+static atomic_int refused = -1; /* threads; from 0 on pthread_create() starts none */
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *ret,
+							  const pthread_attr_t *attr,
+							  void *(*fn)(void *), void *arg)
+{
+	int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	symbol(RTLD_NEXT, &real, "pthread_create");
+	if (refused < 0)
+		return real(ret, attr, fn, arg);
+	refused++;
+	return EAGAIN;
+}
+
+/* The library finds no thread for what it put off.  The caller's sentence names his own failure. */
+static void a_failure_keeps_its_sentence(void)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE), *none = NULL;
+	struct stub_cuda_state before, now;
+	uint64_t end = t_hang();
+	struct pst_done d = { 0 };
+	int reaped, r, nr;
+
+	order_ready(rig_q);
+	stub.state(&before);
+	stub.stall("cuMemcpyHtoDAsync_v2"); /* the read has all threads that it needs by then */
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	T_CHECK(stream_stalled(end));
+	pst_mem_free(own);
+	do /* the thread for what was put off before has ended */
+		(void)usleep(1000);
+	while (rig_count_tasks() && strstr(rig_task_names, "pst-work") && t_now() < end);
+	refused = 0;
+	stub.stall(NULL);
+	reaped = pst_queue_reap(rig_q, &d, 1, 1, end);
+	(void)stub.fail("cuPointerGetAttribute:1:1");
+	r = pst_mem_alloc(rig_dev, 4096, NULL, &none);
+	(void)stub.fail(NULL);
+	nr = refused;
+	refused = -1;
+	T_EQ(r, -EINVAL);
+	T_CHECK(strstr(pst_error_text(), "CUDA_ERROR_INVALID_VALUE"));
+	T_CHECK(nr > 0);
+	T_EQ(reaped, 1);
+	T_EQ(d.res, LEN);
+	pst_mem_free(rig_alloc(rig_dev, 4096)); /* has a thread for all of them */
+	do {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+		stub.state(&now);
+	} while (now.ranges >= before.ranges);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+static void wait_for_pages(uint64_t bytes)
+{
+	uint64_t end = t_hang();
+
+	while (rig_stats(NULL).pages_bytes != bytes) {
+		T_CHECK(t_now() < end);
+		(void)usleep(1000);
+	}
+}
+
+/* The driver takes the first 8 MiB and not the next.  False: something else was refused. */
+static bool pin_half(struct pst_queue *q, struct pst_file *f, struct pst_mem *m, uint64_t len)
+{
+	uint64_t want = rig_stats(NULL).pages_bytes + RIG_MIB(8), end = t_in_ms(1000);
+	struct pst_io all = rig_io(PST_OP_READ, f, m, 0, 0, len);
+	struct pst_io some = rig_io(PST_OP_READ, f, m, 0, 0, RIG_MIB(1));
+
+	T_EQ(rig_do(q, &all).res, (int64_t)len);
+	(void)stub.fail("cuMemHostRegister_v2:2:2");
+	while (rig_stats(NULL).pages_bytes != want && t_now() < end)
+		T_EQ(rig_do(q, &some).res, (int64_t)some.len);
+	(void)stub.fail(NULL);
+	return rig_stats(NULL).pages_bytes == want;
+}
+
+static bool reads_pages(const char *path)
+{
+	struct pst_path_info info = { .sz = sizeof(info) };
+	struct pst_file *f = rig_open(path, RIG_R | PST_FILE_STABLE);
+	struct pst_mem *m = rig_alloc(rig_dev, 4096);
+
+	T_OK(pst_path_check(f, m, PST_OP_READ, PST_PATH_PAGECACHE, &info));
+	pst_mem_free(m);
+	pst_file_close(f);
+	return info.state != PST_STATE_IMPOSSIBLE;
+}
+
+/* The driver pins a part of a file's pages, and that goes when no stream waits. */
+static void pins_of_fail_half_way(const char *path)
+{
+	uint64_t pages = rig_stats(NULL).pages_bytes;
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_mem *big = rig_alloc(rig_dev, RIG_MIB(20));
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_file *stable = NULL;
+	bool half = false;
+
+	order_ready(rig_q);
+	order_ready(other);
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
+	for (unsigned i = 0; i < 10 && !half; i++) {
+		pst_file_close(stable);
+		stable = rig_open(path, RIG_R | PST_FILE_STABLE);
+		half = pin_half(other, stable, big, RIG_MIB(20));
+	}
+	T_CHECK(half);
+	order_unblock();
+	order_reap(rig_q, 1, ORDER_PIECE);
+	HW_CU(cuStreamSynchronize(made));
+	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
+	wait_for_pages(pages);
+	pst_file_close(stable);
+	pst_queue_free(other);
+	pst_mem_free(big);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+static void pins_fail_half_way(void)
+{
+	rig_make(rig_path("pins"), 6, RIG_MIB(20));
+	if (!reads_pages(rig_path("pins")))
+		T_SKIP("a file whose pages the device can read");
+	pins_of_fail_half_way(rig_path("pins"));
+}
+
+int main(void)
+{
+	if (setjmp(t_jump))
+		HW_DIE("test-stream-late: %s", t_why);
+	if (stream_init()) {
+		T_RUN(no_stub);
+		return rig_done();
+	}
+	RUN(frees);
+	RUN(frees_beside_reads_without_end);
+	RUN(frees_beside_reads_of_two_devices);
+	RUN(a_failure_keeps_its_sentence);
+	RUN(pins_fail_half_way);
+	return rig_done();
+}
