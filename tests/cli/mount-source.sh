@@ -38,6 +38,7 @@ gone() {
 # published NAME SIZE...: what a program gets that publishes so much memory each under a UUID of its
 # own, and NAME behind it; it lives on until it is killed.
 published() {
+	: >answers # the program may begin late, and an earlier one's end is in there
 	python3 - "$@" >answers <<'EOF' &
 import os, sys, tempfile, time, uuid
 for size in map(int, sys.argv[2:]):
@@ -56,6 +57,17 @@ EOF
 	pid=$!
 	for _ in $(seq 500); do
 		! grep -q '^end$' answers || return 0
+		sleep 0.01
+	done
+	return 1
+}
+
+# The program that published ends, and the server sees it: the next one's memory is counted alone.
+forgotten() {
+	kill -KILL $pid
+	wait $pid 2>/dev/null || :
+	for _ in $(seq 500); do
+		[ -n "$(find mnt/3fs-virt/iovs -name '*-*-*')" ] || return 0
 		sleep 0.01
 	done
 	return 1
@@ -179,13 +191,7 @@ published_while_alive() {
 	for link in submit-ios submit-ios.ph submit-ios.pl; do
 		[ "$(stat -Lc %a "mnt/3fs-virt/iovs/$link")" = 600 ]
 	done
-	kill -KILL $pid
-	wait $pid 2>/dev/null || :
-	for _ in $(seq 500); do
-		[ -n "$(find mnt/3fs-virt/iovs -name '*-*-*')" ] || break
-		sleep 0.01
-	done
-	[ -z "$(find mnt/3fs-virt/iovs -name '*-*-*')" ]
+	forgotten
 	sem=$(readlink mnt/3fs-virt/iovs/submit-ios)
 	gives 0 "$PENSTOCK" umount mnt
 	for _ in $(seq 500); do
@@ -199,15 +205,15 @@ as_much_as_one_may() {
 	serve --links 3 --rings 1 --memory 1m
 	published '' 4096 1048576
 	says "Disk quota exceeded" answers
-	kill $pid
+	forgotten
 	published .r0.t0 8192 8192
 	[ "$(grep -c -- - answers)" = 1 ]
 	says "Too many open files" answers
-	kill $pid
+	forgotten
 	published '' 4096 4096 4096 4096
 	[ "$(grep -c -- - answers)" = 3 ]
 	says "Too many open files" answers
-	kill $pid
+	forgotten
 	gives 0 "$PENSTOCK" umount mnt
 }
 
