@@ -100,6 +100,16 @@ static uint64_t bytes_loaded(void)
 	return sum;
 }
 
+/* That the threads waited for device memory, together. */
+static double alloc_seconds(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < run.nr; i++)
+		sum += run.shards[i].alloc_ns;
+	return (double)sum / 1e9;
+}
+
 /* -------------------------------------------------------------------- loads */
 
 static int load_once(bool verify)
@@ -117,6 +127,7 @@ static int load_once(bool verify)
 	json_text(o, "event", "load");
 	json_num(o, "seconds", (double)(now_ns() - begun) / 1e9);
 	json_num(o, "cpu_s", cpu_seconds() - cpu);
+	json_num(o, "alloc_s", alloc_seconds());
 	if (restarted)
 		json_u64(o, "host_bytes", MAX(resident_most(), resident) - resident);
 	json_u64(o, "bytes", r == 0 ? bytes_loaded() : 0);

@@ -40,6 +40,7 @@ struct shard {
 	struct place *places; /* of each tensor */
 	struct pst_mem **mems;
 	size_t nr_mems;
+	uint64_t alloc_ns; /* that allocating them took */
 };
 
 struct settings {

@@ -18,8 +18,10 @@
 static int mem_new(struct shard *s, uint64_t len, struct pst_mem **ret, uint64_t *ret_addr)
 {
 	struct pst_mem_info info = { .sz = sizeof(info) };
+	uint64_t begun = now_ns();
 	int r = pst_mem_alloc(set.device.name, len, NULL, ret);
 
+	s->alloc_ns += now_ns() - begun;
 	if (r < 0)
 		return fail_pst(r, set.device.name);
 	s->mems[s->nr_mems++] = *ret;

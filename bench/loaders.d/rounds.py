@@ -117,12 +117,14 @@ def spread(loads, length):
     seconds = [load["seconds"] for load in loads]
     processor = [load["cpu_s"] for load in loads]
     host = [load["host_bytes"] for load in loads if "host_bytes" in load]
+    alloc = [load["alloc_s"] for load in loads if "alloc_s" in load]
     median = statistics.median(seconds)
     return {"seconds": seconds, "median_s": median, "lowest_s": min(seconds),
             "highest_s": max(seconds), "gb_per_s": length / median / 1e9,
             "cpu_s": statistics.median(processor),
             "cpu_s_per_10gb": statistics.median(processor) / length * 1e10,
-            "host_bytes": statistics.median(host) if host else None}
+            "host_bytes": statistics.median(host) if host else None,
+            "alloc_s": alloc}
 
 
 def result(row, length):

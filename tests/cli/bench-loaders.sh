@@ -64,6 +64,7 @@ host() {
 	of penstock "v['ours'] and v['path'] and v['versions']['penstock']"
 	of by-hand "not v['ours']"
 	of penstock "v['new']['host_bytes'] > 1e6" # the tensors
+	of "penstock by-hand" "all(0 < a < 2 * s for a, s in zip(v['new']['alloc_s'], v['new']['seconds']))"
 	json json 'd["model"]["tensors"] == 24 and 2e6 < d["model"]["bytes"] < 4e6 and
 		len(d["model"]["files"]) == 2 and d["machine"]["device"] and d["device"] == "host" and
 		"instanttensor" in [i["loader"] for i in d["absent"]]'
