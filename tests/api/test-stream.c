@@ -35,12 +35,12 @@ static void writes(void)
 	over_streams(order_writes);
 }
 
-static bool has_workers(void)
+static bool has_workers(int nr)
 {
 	cpu_set_t set;
 
 	T_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
-	return CPU_COUNT(&set) > 2;
+	return CPU_COUNT(&set) > nr;
 }
 
 /* The driver keeps a worker: others see to a stream's write meanwhile.  Or they slept already when
@@ -84,7 +84,7 @@ static void write_beside_a_worker_that_is_kept(bool they_sleep)
 
 static void writes_beside_a_worker_that_is_kept(void)
 {
-	if (!has_workers())
+	if (!has_workers(2))
 		T_SKIP("three CPUs, which are two workers");
 	write_beside_a_worker_that_is_kept(false);
 	write_beside_a_worker_that_is_kept(true);
@@ -128,9 +128,92 @@ static void read_beside_two_workers_that_are_kept(void)
 
 static void reads_beside_two_workers_that_are_kept(void)
 {
-	if (!has_workers())
+	if (!has_workers(2))
 		T_SKIP("three CPUs, which are two workers");
 	read_beside_two_workers_that_are_kept();
+}
+
+struct late_stream {
+	struct pst_queue *q;
+	cu_stream st;
+	_Atomic int go;
+};
+
+static void until_it_may_go(void *arg)
+{
+	const struct late_stream *l = arg;
+	uint64_t end = t_hang();
+
+	while (!l->go && t_now() < end)
+		(void)usleep(100);
+}
+
+/* One of them has a completion. */
+static struct late_stream *ended(struct late_stream *l, unsigned nr)
+{
+	struct pst_done d = { 0 };
+
+	for (uint64_t end = t_hang(); t_now() < end; (void)usleep(1000))
+		for (unsigned i = 0; i < nr; i++)
+			if (pst_queue_reap(l[i].q, &d, 1, 1, 0) == 1) {
+				T_EQ(d.res, LEN);
+				return &l[i];
+			}
+	T_CHECK(!"a stream was asked for");
+	return NULL;
+}
+
+#define STREAMS 6u /* and as many workers that take their requests */
+
+/* The driver keeps the questions for all streams but one, each with another worker, and all come to
+ * what they wait for. */
+static void all_questions_but_one_are_kept(struct late_stream l[STREAMS])
+{
+	struct order_mem m = order_mem_new(STREAMS * LEN);
+	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
+	struct stub_cuda_state s = { 0 };
+	struct late_stream *first;
+
+	for (unsigned i = 0; i < STREAMS; i++) {
+		l[i].go = 0;
+		HW_CU(cuLaunchHostFunc(l[i].st, until_it_may_go, &l[i]));
+	}
+	(void)usleep(100000); /* all workers sleep */
+	for (unsigned i = 0; i < STREAMS; i++)
+		order_start(l[i].q, PST_OP_WRITE, w, m.mem, i * LEN, i * LEN, LEN, l[i].st);
+	(void)usleep(300);
+	stub.stall("cuEventQuery#5");
+	for (uint64_t end = t_hang(); s.stalled < STREAMS - 1 && t_now() < end; stub.state(&s))
+		(void)usleep(1000);
+	T_EQ(s.stalled, STREAMS - 1);
+	for (unsigned i = 0; i < STREAMS; i++)
+		l[i].go = 1;
+	first = ended(l, STREAMS);
+	stub.stall(NULL);
+	for (unsigned i = 0; i < STREAMS; i++)
+		if (&l[i] != first)
+			order_reap(l[i].q, 1, LEN);
+	pst_file_close(w);
+	order_mem_free(&m);
+}
+
+static void write_beside_questions_that_are_kept(void)
+{
+	struct late_stream l[STREAMS] = { 0 };
+
+	if (!has_workers(7))
+		T_SKIP("eight CPUs, which are seven workers");
+	for (unsigned i = 0; i < STREAMS; i++) {
+		HW_CU(cuStreamCreate(&l[i].st, CU_NON_BLOCKING));
+		l[i].q = rig_queue(rig_backend, 0);
+		order_ready(l[i].q);
+	}
+	for (unsigned i = 0; i < 6; i++)
+		all_questions_but_one_are_kept(l);
+	for (unsigned i = 0; i < STREAMS; i++) {
+		pst_queue_free(l[i].q);
+		HW_CU(cuStreamDestroy_v2(l[i].st));
+	}
 }
 
 /* Nobody looks after streams any more when the reads that they waited for are over. */
@@ -510,6 +593,7 @@ int main(void)
 	RUN(writes);
 	RUN(writes_beside_a_worker_that_is_kept);
 	RUN(reads_beside_two_workers_that_are_kept);
+	RUN(write_beside_questions_that_are_kept);
 	RUN(rests);
 	RUN(together);
 	RUN(many);

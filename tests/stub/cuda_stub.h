@@ -45,7 +45,8 @@ void stub_cuda_delay_us(unsigned us);
 /* So many bytes at the end of each copy to a device, and from one, do not arrive. */
 void stub_cuda_lose(unsigned to, unsigned from);
 
-/* Calls of NAME do not return until another name is given, or NULL.  "NAME:N": the next N do. */
+/* Calls of NAME do not return until another name is given, or NULL.  "NAME:N": the next N do.
+ * "NAME#N": only the next N do not. */
 void stub_cuda_stall(const char *name);
 
 /* The context of a device is spoilt: every call in it gives the code from now on. */

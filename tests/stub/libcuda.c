@@ -40,7 +40,9 @@ static struct {
 } fail;
 
 static char stalled[64];     /* "" for none, */
-static unsigned stall_later; /* but this many of its calls */
+static unsigned stall_later; /* but this many of its calls, */
+static unsigned stall_most;  /* and none behind so many more; 0 for all */
+static unsigned stall_gen;   /* of what is stalled */
 static pthread_cond_t stall_over = PTHREAD_COND_INITIALIZER;
 
 void stub_abort(const char *fmt, ...)
@@ -74,6 +76,21 @@ static cu_result injected(const char *name, bool by_name)
 	return fail.code;
 }
 
+/* The call has the name of those that do not return now. */
+static void stall(void)
+{
+	unsigned gen = stall_gen;
+
+	if (stall_later) {
+		stall_later--;
+		return;
+	}
+	if (stall_most && !--stall_most)
+		stalled[0] = '\0';
+	while (stall_gen == gen)
+		(void)pthread_cond_wait(&stall_over, &stub.lock);
+}
+
 cu_result stub_enter(const char *name, unsigned flags)
 {
 	cu_ctx ctx = stub_current();
@@ -83,11 +100,8 @@ cu_result stub_enter(const char *name, unsigned flags)
 	(void)pthread_mutex_lock(&stub.lock);
 	stub.count.calls++;
 	stub.count.stalled++;
-	if (stall_later && !strcmp(stalled, name))
-		stall_later--;
-	else
-		while (!strcmp(stalled, name))
-			(void)pthread_cond_wait(&stall_over, &stub.lock);
+	if (!strcmp(stalled, name))
+		stall();
 	stub.count.stalled--;
 	while (stub.quiescing)
 		(void)pthread_cond_wait(&stub.quiesced, &stub.lock);
@@ -153,12 +167,16 @@ void stub_cuda_lose(unsigned to, unsigned from)
 
 void stub_cuda_stall(const char *name)
 {
+	char *number;
+
 	(void)pthread_mutex_lock(&stub.lock);
 	(void)snprintf(stalled, sizeof(stalled), "%s", name ? name : "");
-	stall_later = 0;
-	if (strchr(stalled, ':')) {
-		stall_later = (unsigned)atoi(strchr(stalled, ':') + 1);
-		*strchr(stalled, ':') = '\0';
+	stall_gen++;
+	stall_later = stall_most = 0;
+	number = strpbrk(stalled, ":#");
+	if (number) {
+		*(*number == ':' ? &stall_later : &stall_most) = (unsigned)atoi(number + 1);
+		*number = '\0';
 	}
 	(void)pthread_cond_broadcast(&stall_over);
 	(void)pthread_mutex_unlock(&stub.lock);

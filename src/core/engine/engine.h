@@ -110,7 +110,6 @@ struct worker {
 	atomic_bool begun;         /* it has all that it needs */
 	atomic_bool sleeping;      /* written under the engine's lock */
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
-	bool asks;                 /* for streams, as often as order_nap() says; under that, too */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
 	bool clogged;              /* by operations in its I/O context, or it has not begun */
@@ -141,10 +140,14 @@ struct engine {
 	struct list held;     /* requests whose stream has not come to its event */
 	struct list orders;   /* with events that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
+	struct worker *asker; /* who sleeps until they are to be asked for again, or NULL */
+	uint64_t nr_asks;     /* times that somebody has asked for all of them, */
+	uint64_t seen_asks;   /* when the clock looked last; */
+	uint64_t ask_at;      /* then it looks again, PST_NO_DEADLINE where there are none */
 	struct list behind_barrier; /* reads that keep a stream waiting */
 	struct list submits;        /* orders whose submit keeps a stream waiting */
 	uint64_t barrier_next;      /* no barrier_until of these, and no until, is earlier */
-	struct alarm alarm;         /* for that; under the clock's lock */
+	struct alarm alarm;         /* for that, and ask_at; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
@@ -254,12 +257,14 @@ bool order_keeps(struct req *r);
 void order_leave(struct req *r);
 /* order.c, under the lock: there is a stream to be asked for. */
 void order_wake(struct engine *e);
-/* order.c, under the lock: the worker has a job, which the driver may keep.  Another asks. */
-void order_hand_on(struct worker *w);
+/* order.c, under the lock: a worker has a job, which may take long. */
+void order_hand_on(struct engine *e);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
-/* order.c: nanoseconds until the worker must do that again, UINT64_MAX for never. */
+/* order.c: the worker sleeps: nanoseconds until it must do that again, UINT64_MAX for never. */
 uint64_t order_nap(struct worker *w);
+/* order.c, under the lock: it does not sleep any more. */
+void order_awake(struct worker *w);
 
 /* prove.c: prove the device's copies with a pattern. */
 int engine_prove(struct engine *e);

@@ -9,7 +9,10 @@
  * The engine holds a request back as a whole until the stream has come to the event.  A request
  * that had a slot already could wait for work that needs that slot, such as a read that keeps the
  * same stream waiting.  No stream of ours waits for the event in its place, because copies of other
- * requests would stand behind it.  The workers ask the driver how far the streams are.
+ * requests would stand behind it.  The workers ask the driver how far the streams are: those with
+ * something to do each time they have done a part of it, and of those that sleep one, the asker.
+ * The driver may keep a worker that asks, or one that is about to sleep, for as long as it likes.
+ * So the clock looks whether somebody still asks, and else wakes one that sleeps.
  *
  * A barrier opens when its submit is over, and the last of its reads.  The worker that saw the
  * last copy end opens it by a store, and calls no driver: the program may sleep in its device's API
@@ -68,7 +71,7 @@ struct order {
 	struct list leaving; /* they are handed back behind that */
 };
 
-static void barriers_ring(struct alarm *a);
+static void order_ring(struct alarm *a);
 
 void order_init(struct engine *e)
 {
@@ -76,8 +79,8 @@ void order_init(struct engine *e)
 	list_init(&e->orders);
 	list_init(&e->behind_barrier);
 	list_init(&e->submits);
-	e->barrier_next = PST_NO_DEADLINE;
-	alarm_init(&e->alarm, barriers_ring);
+	e->barrier_next = e->ask_at = PST_NO_DEADLINE;
+	alarm_init(&e->alarm, order_ring);
 }
 
 void order_done(struct engine *e)
@@ -228,6 +231,7 @@ int order_begin(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
 	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
+	uint64_t ring = PST_NO_DEADLINE;
 	struct order *o;
 	int err = order_get(r, &o);
 
@@ -253,10 +257,14 @@ int order_begin(struct req *r)
 		r->eng.barrier_until = r->deadline;
 		e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
 		list_add_tail(&e->behind_barrier, &r->eng.behind_barrier);
+		ring = r->deadline;
+	}
+	if (e->ask_at == PST_NO_DEADLINE) {
+		e->ask_at = now_ns() + ASKED_MAX_NS;
+		ring = MIN(ring, e->ask_at);
 	}
 	pthread_mutex_unlock(&e->lock);
-	if (wait)
-		clock_set(&e->alarm, r->deadline);
+	clock_set(&e->alarm, ring);
 	return 0;
 }
 
@@ -427,15 +435,11 @@ static void submits_ring(struct engine *e, uint64_t now)
 	}
 }
 
-/* By the clock: those whose time is over. */
-static void barriers_ring(struct alarm *a)
+static void barriers_ring(struct engine *e, uint64_t now)
 {
-	struct engine *e = container_of(a, struct engine, alarm);
 	struct list *el, *n;
-	uint64_t now = now_ns(), next = PST_NO_DEADLINE;
+	uint64_t next = PST_NO_DEADLINE;
 
-	pthread_mutex_lock(&e->lock);
-	submits_ring(e, now);
 	list_for_each_safe (el, n, &e->behind_barrier) {
 		struct req *r = list_entry(el, struct req, eng.behind_barrier);
 
@@ -451,7 +455,34 @@ static void barriers_ring(struct alarm *a)
 	list_for_each (el, &e->submits)
 		next = MIN(next, list_entry(el, struct order, submit)->until);
 	e->barrier_next = next;
-	a->at = next;
+}
+
+/* Who should ask may be kept by the driver, and so may who is woken in its place. */
+static void asker_ring(struct engine *e, uint64_t now)
+{
+	if (e->ask_at > now)
+		return;
+	if (list_empty(&e->orders) && !e->nr_asked) {
+		e->ask_at = PST_NO_DEADLINE;
+		return;
+	}
+	e->ask_at = now + ASKED_MAX_NS;
+	if (e->nr_asks == e->seen_asks && !list_empty(&e->orders))
+		order_wake(e);
+	e->seen_asks = e->nr_asks;
+}
+
+/* By the clock: what is due. */
+static void order_ring(struct alarm *a)
+{
+	struct engine *e = container_of(a, struct engine, alarm);
+	uint64_t now = now_ns();
+
+	pthread_mutex_lock(&e->lock);
+	submits_ring(e, now);
+	barriers_ring(e, now);
+	asker_ring(e, now);
+	a->at = MIN(e->barrier_next, e->ask_at);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -514,86 +545,70 @@ static bool order_ask(struct engine *e, struct order *o)
 
 bool order_watch(struct engine *e)
 {
-	unsigned nr = atomic_load(&e->nr_orders);
 	bool moved = false;
+	unsigned nr = 0;
+	struct list *el;
 
-	if (likely(!nr))
+	if (likely(!atomic_load(&e->nr_orders)))
 		return false;
 	pthread_mutex_lock(&e->lock);
+	list_for_each (el, &e->orders)
+		nr++;
 	/* Each once: those that are not there yet go to the end. */
 	for (; nr && !list_empty(&e->orders); nr--)
 		moved |= order_ask(e, list_first(&e->orders, struct order, link));
+	e->nr_asks++;
 	pthread_mutex_unlock(&e->lock);
 	return moved;
 }
 
-/* The next that sleeps and would not ask by itself. */
-static void ask_too(struct engine *e, unsigned i)
-{
-	while (i < e->nr_workers && !e->workers[i].sleeping)
-		i++;
-	if (i < e->nr_workers && !e->workers[i].asks)
-		worker_wake(&e->workers[i]);
-}
-
-/* The first that sleeps: one that does not comes by when it is through with what it does.  And one
- * more, since the driver may keep the first. */
+/* The asker, or else the first that sleeps.  One that does not comes by when it is through with
+ * what it does. */
 void order_wake(struct engine *e)
 {
-	unsigned i = 0;
+	struct worker *w = e->asker;
 
-	while (i < e->nr_workers && !e->workers[i].sleeping)
-		i++;
-	if (i == e->nr_workers)
-		return;
-	worker_wake(&e->workers[i]);
-	ask_too(e, i + 1);
+	for (unsigned i = 0; i < e->nr_workers && !(w && w->sleeping); i++)
+		w = &e->workers[i];
+	if (w)
+		worker_wake(w);
 }
 
-void order_hand_on(struct worker *w)
+void order_hand_on(struct engine *e)
 {
-	struct engine *e = w->engine;
-
-	if (unlikely(e->nr_asked || !list_empty(&e->orders)))
-		ask_too(e, (unsigned)(w - e->workers) + 1);
+	if (unlikely(!list_empty(&e->orders) && !e->asker))
+		order_wake(e);
 }
 
-/*
- * One worker is enough, so that a stream that takes long does not keep all of them awake.  But the
- * driver may keep it, with a job or with the question for a stream.  So others ask now and then,
- * each less often than the one before; where a stream takes long, they have one more do that.
- */
+/* One is enough, so that a stream that takes long does not keep all of them awake. */
 uint64_t order_nap(struct worker *w)
 {
 	struct engine *e = w->engine;
 	uint64_t now, until = UINT64_MAX;
 	struct list *el;
 
-	if (!atomic_load(&e->nr_orders) && !w->asks)
+	if (!atomic_load(&e->nr_orders))
 		return UINT64_MAX;
 	now = now_ns();
 	pthread_mutex_lock(&e->lock);
-	if (w != e->workers) {
-		unsigned i = (unsigned)(w - e->workers);
-		bool again = w->asks;
-
-		w->asks = e->nr_asked || !list_empty(&e->orders);
-		if (w->asks && again)
-			ask_too(e, i + 1);
+	if (e->asker || list_empty(&e->orders)) {
 		pthread_mutex_unlock(&e->lock);
-		/* This thread alone writes it. */
-		return w->asks ? i * ASKED_MAX_NS : UINT64_MAX;
+		return UINT64_MAX;
 	}
-	/* Another worker has taken one off the list, and may put it back and sleep. */
-	if (e->nr_asked)
-		until = now + ASK_NEW_NS;
+	e->asker = w;
 	list_for_each (el, &e->orders) {
 		uint64_t age = now - list_entry(el, struct order, link)->since;
 		uint64_t pause = age < ASK_NEW_NS ? 0 : MAX(age / ASK_PART, ASK_NEW_NS);
 
+		pause = MIN(pause, ASK_MAX_NS);
 		until = MIN(until, now + pause);
-		until = MIN(until, now + ASK_MAX_NS);
 	}
 	pthread_mutex_unlock(&e->lock);
-	return until == UINT64_MAX ? until : until - MIN(until, now);
+	return until - MIN(until, now);
+}
+
+void order_awake(struct worker *w)
+{
+	if (w->engine->asker == w)
+		w->engine->asker = NULL;
 }

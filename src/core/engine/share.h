@@ -39,7 +39,7 @@ void engine_unshare(struct share *s);
  */
 bool lone_begin(struct req *r);
 void lone_end(struct req *r);
-/* Reads of the share may have barriers from now on: 0, or -EAGAIN without a thread. */
+/* Requests of the share may name streams from now on: 0, or -EAGAIN without a thread. */
 int order_prepare(struct share *s);
 /*
  * Before its engine gets it, in the thread that submits: record an event on the stream that the

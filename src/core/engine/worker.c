@@ -184,6 +184,7 @@ static void sleep_end(struct worker *w)
 	w->sleeping = false;
 	if (e->watcher == w)
 		e->watcher = NULL;
+	order_awake(w);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -200,10 +201,7 @@ static int make_ctx(struct worker *w)
 	return r;
 }
 
-/*
- * The first worker is needed: it looks after streams that requests wait for.  An engine gets along
- * without any of the others.
- */
+/* The first worker is needed.  An engine gets along without any of the others. */
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;

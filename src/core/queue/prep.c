@@ -94,13 +94,12 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
-	bool barrier = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	err = mem_order_check(a->ops, a->device, io->stream, barrier);
+	err = mem_order_check(a->ops, a->device, io->stream, io->flags & PST_IO_STREAM_WAIT);
 
-	return err == 0 && barrier ? order_prepare(share) : err;
+	return err == 0 ? order_prepare(share) : err;
 }
 
 /* -EAGAIN says only one thing: reap first. */
