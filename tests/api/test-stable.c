@@ -426,13 +426,15 @@ static void a_listed_read_waits_for_the_pinning(void)
 		T_CHECK(++tries < 20);
 }
 
-/* The driver keeps the thread that pins.  Workers with listed reads do not wait long for it. */
-static void pinning_is_kept(void)
+/* The driver keeps the thread that pins.  Workers with listed reads of the same file, or of others,
+ * do not wait long for it. */
+static void pinning_is_kept(bool others)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN), *other = rig_alloc(rig_dev, FILE_LEN);
 	struct pst_file *f = stable(), *plain = rig_open(rig_path("data"), RIG_R);
 	struct pst_io io = rig_io(PST_OP_READ, plain, other, 0, 0, FILE_LEN);
 	struct pst_queue *q = rig_queue(rig_backend, 0);
+	struct pst_file *read[PIECES];
 	uint64_t before;
 
 	T_EQ(rig_do(q, &io).res, (int64_t)FILE_LEN); /* slots for it are there */
@@ -440,6 +442,7 @@ static void pinning_is_kept(void)
 	for (unsigned i = 0; i < PIECES; i++) {
 		struct pst_io one = rig_io(PST_OP_READ, f, m, i * PIECE, i * PIECE, PIECE);
 
+		one.file = read[i] = others ? stable() : f;
 		one.policy = PST_POLICY1(PST_PATH_PAGECACHE);
 		T_OK(pst_queue_prep(rig_q, &one));
 	}
@@ -449,6 +452,8 @@ static void pinning_is_kept(void)
 	for (unsigned i = 0; i < PIECES; i++)
 		T_EQ(rig_reap1(rig_q).res, -EOPNOTSUPP);
 	stall(NULL);
+	for (unsigned i = 0; others && i < PIECES; i++)
+		pst_file_close(read[i]);
 	pst_queue_free(q);
 	pst_file_close(plain);
 	pst_file_close(f);
@@ -460,7 +465,8 @@ static void a_pinning_that_is_kept_keeps_no_workers(void)
 {
 	if (!stall)
 		T_SKIP("needs the library of tests/stub");
-	pinning_is_kept();
+	pinning_is_kept(false);
+	pinning_is_kept(true);
 }
 
 static void run(const char *name, void (*fn)(void))

@@ -40,7 +40,7 @@
 enum unit_state {
 	UNIT_COLD,
 	UNIT_WAITING, /* for the work queue */
-	UNIT_PINNING, /* in the hands of one thread */
+	UNIT_PINNING, /* in the hands of the pinner */
 	UNIT_PINNED,
 	UNIT_REFUSED, /* by the driver */
 };
@@ -63,8 +63,6 @@ struct mapping {
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
 	pthread_mutex_t lock;
-	pthread_cond_t tried; /* a unit was pinned, or was not; under the lock, as is: */
-	bool slow;            /* the driver keeps a thread that pins, and nobody waits for it */
 	atomic_uint refs;     /* the file, and halves */
 	bool closed;          /* file is gone; under the lock */
 	unsigned nr_unpinned; /* units looked at since */
@@ -87,6 +85,18 @@ struct mappings {
 	pthread_mutex_t lock;
 	struct mapping *list; /* one for each device */
 };
+
+/*
+ * The pinner: the one thread of the process that pins units, as the driver takes one at a time.  A
+ * worker that waits for its turn serves nobody meanwhile, so it does not wait for long.
+ */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t over;
+	bool busy;
+	uint64_t since; /* when it began, */
+	bool slow;      /* so long ago that no worker waits for it */
+} pinner = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
 
@@ -121,6 +131,74 @@ static uint64_t unit_len(const struct mapping *m, unsigned idx)
 	return MIN(UNIT, m->len - idx * UNIT);
 }
 
+/* ----------------------------------------------------------------- pinner */
+
+static void pinner_init(void)
+{
+	cond_init_monotonic(&pinner.over);
+}
+
+static void pinner_lock(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	(void)pthread_once(&once, pinner_init);
+	pthread_mutex_lock(&pinner.lock);
+}
+
+/* Under the lock. */
+static bool pinner_begin(void)
+{
+	if (pinner.busy)
+		return false;
+	pinner.busy = true;
+	pinner.since = now_ns();
+	return true;
+}
+
+/* Be the pinner, however long another one takes. */
+static void pinner_become(void)
+{
+	pinner_lock();
+	while (!pinner_begin())
+		pthread_cond_wait(&pinner.over, &pinner.lock);
+	pthread_mutex_unlock(&pinner.lock);
+}
+
+static bool unit_is_open(const struct unit *u)
+{
+	uint8_t state = atomic_load(&u->state);
+
+	return state != UNIT_PINNED && state != UNIT_REFUSED;
+}
+
+/* Likewise for a unit, unless another one has looked at it meanwhile, or takes too long. */
+static bool pinner_become_for(const struct unit *u)
+{
+	uint64_t end = now_ns() + OTHERS_PIN_NS;
+	const struct timespec ts = { .tv_sec = (time_t)(end / NSEC_PER_SEC),
+				     .tv_nsec = (long)(end % NSEC_PER_SEC) };
+	bool mine = false;
+
+	pinner_lock();
+	while (unit_is_open(u) && !(mine = pinner_begin()) && !pinner.slow && now_ns() < end)
+		(void)pthread_cond_timedwait(&pinner.over, &pinner.lock, &ts);
+	if (!mine && pinner.busy && now_ns() - pinner.since >= OTHERS_PIN_NS && !pinner.slow) {
+		pinner.slow = true;
+		pthread_cond_broadcast(&pinner.over);
+	}
+	pthread_mutex_unlock(&pinner.lock);
+	return mine;
+}
+
+static void pinner_end(void)
+{
+	pthread_mutex_lock(&pinner.lock);
+	pinner.busy = pinner.slow = false;
+	pthread_cond_broadcast(&pinner.over);
+	pthread_mutex_unlock(&pinner.lock);
+}
+
 /* ---------------------------------------------------------------- pinning */
 
 /* Else pinning would read it from the disk. */
@@ -136,7 +214,6 @@ static bool unit_resident(struct mapping *m, unsigned idx)
 
 static void mapping_delete(struct mapping *m)
 {
-	(void)pthread_cond_destroy(&m->tried);
 	(void)pthread_mutex_destroy(&m->lock);
 	free(m);
 }
@@ -204,55 +281,42 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 	return state;
 }
 
-static enum unit_state unit_pin(struct mapping *m, unsigned idx)
+/* False: it is pinned, or refused. */
+static bool unit_claim(struct unit *u)
 {
-	enum unit_state state = unit_try(m, idx);
+	uint8_t state = atomic_load(&u->state);
+
+	while (state == UNIT_COLD || state == UNIT_WAITING)
+		if (atomic_compare_exchange_weak(&u->state, &state, UNIT_PINNING))
+			return true;
+	return false;
+}
+
+/* By the pinner. */
+static void unit_pin(struct mapping *m, unsigned idx)
+{
 	struct unit *u = &m->units[idx];
-
-	if (state != UNIT_PINNED)
-		atomic_store(&u->seen, 0);
-	pthread_mutex_lock(&m->lock);
-	atomic_store(&u->state, state);
-	m->slow = false;
-	pthread_cond_broadcast(&m->tried);
-	pthread_mutex_unlock(&m->lock);
-	return state;
-}
-
-static bool unit_claim(struct unit *u, uint8_t from)
-{
-	return atomic_compare_exchange_strong(&u->state, &from, UNIT_PINNING);
-}
-
-/* Its state when no thread is pinning it any more, or when that takes too long. */
-static enum unit_state unit_await(struct mapping *m, const struct unit *u)
-{
-	uint64_t end = now_ns() + OTHERS_PIN_NS;
-	const struct timespec ts = { .tv_sec = (time_t)(end / NSEC_PER_SEC),
-				     .tv_nsec = (long)(end % NSEC_PER_SEC) };
 	enum unit_state state;
 
-	pthread_mutex_lock(&m->lock);
-	while ((state = atomic_load(&u->state)) == UNIT_PINNING && !m->slow)
-		m->slow = pthread_cond_timedwait(&m->tried, &m->lock, &ts) == ETIMEDOUT &&
-			  atomic_load(&u->state) == UNIT_PINNING;
-	pthread_mutex_unlock(&m->lock);
-	return state;
+	if (!unit_claim(u))
+		return;
+	state = unit_try(m, idx);
+	if (state != UNIT_PINNED)
+		atomic_store(&u->seen, 0);
+	atomic_store(&u->state, state);
 }
 
-/* Have it pinned on the spot.  Another thread may be at it, whose answer may be older than what the
- * caller knows of the page cache and of the bound. */
+/* Have it pinned on the spot.  What another thread found may be older than what the caller knows of
+ * the page cache and of the bound. */
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
-	enum unit_state state;
 
-	do {
-		if (unit_claim(u, UNIT_COLD) || unit_claim(u, UNIT_WAITING))
-			return unit_pin(m, idx) == UNIT_PINNED;
-		state = unit_await(m, u);
-	} while (state == UNIT_COLD || state == UNIT_WAITING);
-	return state == UNIT_PINNED;
+	if (pinner_become_for(u)) {
+		unit_pin(m, idx);
+		pinner_end();
+	}
+	return atomic_load(&u->state) == UNIT_PINNED;
 }
 
 /* The next that is pinned is not any more; false after the last. */
@@ -307,11 +371,13 @@ static void pin_waiting(struct work *w)
 	struct mapping *m = container_of(w, struct mapping, work);
 	unsigned i = 0;
 
-	while (i < m->nr_units && !unit_claim(&m->units[i], UNIT_WAITING))
+	while (i < m->nr_units && atomic_load(&m->units[i].state) != UNIT_WAITING)
 		i++;
 	if (i == m->nr_units)
 		return;
-	(void)unit_pin(m, i);
+	pinner_become();
+	unit_pin(m, i);
+	pinner_end();
 	(void)work_queue(w, WORK_LOW);
 }
 
@@ -360,7 +426,6 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->refs = 1;
 	work_init(&m->work, pin_waiting);
 	(void)pthread_mutex_init(&m->lock, NULL);
-	cond_init_monotonic(&m->tried);
 	m->base = mmap(NULL, m->len, PROT_READ, MAP_SHARED | MAP_NORESERVE, file->fd, 0);
 	if (m->base == MAP_FAILED) {
 		mapping_delete(m);
