@@ -21,7 +21,7 @@ static void frees(void)
 }
 
 /* There is always one that waits, and what it puts off comes to its turn. */
-static void overlap_until_freed(void)
+static void overlap_until_freed(unsigned us)
 {
 	struct order_mem m = order_mem_new(ORDER_PIECE);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
@@ -31,10 +31,12 @@ static void overlap_until_freed(void)
 
 	order_ready(rig_q);
 	stub.state(&before);
-	stub.delay_us(20000);
+	stub.delay_us(us);
+	order_block(made); /* the first one takes as long as this thread */
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, made);
 	pst_mem_free(own);
 	stub.state(&now);
+	order_unblock();
 	T_EQ(now.ranges, before.ranges);
 	while (now.ranges == before.ranges) {
 		T_CHECK(t_now() < end);
@@ -51,7 +53,13 @@ static void overlap_until_freed(void)
 
 static void frees_beside_reads_without_end(void)
 {
-	overlap_until_freed();
+	overlap_until_freed(20000);
+}
+
+/* Two of them take longer than the first turn. */
+static void frees_beside_long_reads_without_end(void)
+{
+	overlap_until_freed(60000);
 }
 
 struct other_device {
@@ -113,7 +121,7 @@ static void frees_beside_reads_of_two_devices(void)
 	hw_ctx = first;
 	while (o.nr_reads < 2 && t_now() < end)
 		(void)usleep(1000);
-	overlap_until_freed();
+	overlap_until_freed(20000);
 	o.stop = true;
 	(void)pthread_join(thread, NULL);
 	T_EQ(o.err, 0);
@@ -122,6 +130,69 @@ static void frees_beside_reads_of_two_devices(void)
 	pst_file_close(o.f);
 	pst_mem_free(o.m);
 	HW_CU(cuStreamDestroy_v2(o.st));
+}
+
+static _Thread_local unsigned naps;
+
+/* Seen by the library, too. */
+__attribute__((visibility("default"))) int nanosleep(const struct timespec *ts,
+						     struct timespec *ret_left)
+{
+	int (*real)(const struct timespec *, struct timespec *);
+
+	symbol(RTLD_NEXT, &real, "nanosleep");
+	naps++;
+	return real(ts, ret_left);
+}
+
+/* When a submit is kept that has a stream waiting already, something is put off until it would have
+ * a turn. */
+static void *put_off_and_let_go(void *own)
+{
+	if (stream_stalled(t_hang()))
+		pst_mem_free(own);
+	(void)usleep(1100000);
+	stub.stall(NULL);
+	return own;
+}
+
+/* A submit does not wait for its own streams. */
+static void a_submit_with_two_streams(void)
+{
+	struct order_mem m = order_mem_new(ORDER_PIECE);
+	struct pst_mem *own = rig_alloc(rig_dev, ORDER_PIECE), *other;
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	cu_ctx first = hw_ctx;
+	pthread_t thread;
+	struct pst_io io;
+	cu_stream st;
+	unsigned nr;
+
+	if (hw_cuda(1))
+		T_SKIP("needs two GPUs");
+	HW_CU(cuStreamCreate(&st, CU_NON_BLOCKING));
+	HW_CU(cuCtxPopCurrent_v2(&hw_ctx));
+	hw_ctx = first;
+	other = rig_alloc("cuda:1", ORDER_PIECE);
+	order_ready(rig_q);
+	io = rig_io(PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE);
+	order_name(&io, made);
+	T_OK(pst_queue_prep(rig_q, &io));
+	io = rig_io(PST_OP_READ, f, other, 0, 0, ORDER_PIECE);
+	order_name(&io, st);
+	T_OK(pst_queue_prep(rig_q, &io));
+	stub.stall("cuEventRecord:1");
+	T_EQ(pthread_create(&thread, NULL, put_off_and_let_go, own), 0);
+	nr = naps;
+	T_EQ(pst_queue_submit(rig_q), 2);
+	nr = naps - nr;
+	(void)pthread_join(thread, NULL);
+	T_EQ(nr, 0);
+	order_reap(rig_q, 2, ORDER_PIECE);
+	pst_mem_free(other);
+	pst_file_close(f);
+	order_mem_free(&m);
+	HW_CU(cuStreamDestroy_v2(st));
 }
 
 static atomic_int refused = -1; /* threads; from 0 on pthread_create() starts none */
@@ -271,7 +342,9 @@ int main(void)
 	}
 	RUN(frees);
 	RUN(frees_beside_reads_without_end);
+	RUN(frees_beside_long_reads_without_end);
 	RUN(frees_beside_reads_of_two_devices);
+	RUN(a_submit_with_two_streams);
 	RUN(a_failure_keeps_its_sentence);
 	RUN(pins_fail_half_way);
 	return rig_done();

@@ -138,7 +138,7 @@ static void mark_and_gate(void)
 	T_OK(cuda_order_check(0, st, true));
 	block();
 	o = order();
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	CU(x.call(st, pass, NULL));
 	T_EQ(cuda_order_poll(o), 0);
 	go = 1;
@@ -168,7 +168,7 @@ static void stream_comes_late(void)
 		block();
 		for (int i = 0; i < 3; i++) {
 			o[i] = order();
-			T_OK(cuda_order_barrier(o[i]));
+			T_OK(cuda_order_barrier(o[i], PST_NO_DEADLINE));
 			CU(x.call(st, pass, NULL));
 			cuda_order_open(o[i]);
 			cuda_order_free(o[i]);
@@ -188,12 +188,12 @@ static void old_gates_stay_open(void)
 	app_start();
 	block();
 	o = order();
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	CU(x.call(st, pass, NULL));
 	cuda_order_open(o);
 	cuda_order_free(o);
 	T_CHECK(o == order());
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	CU(x.call(st, pass, NULL));
 	go = 1;
 	T_CHECK(has_passed(1));
@@ -215,7 +215,7 @@ static void many(void)
 	block();
 	for (int i = 0; i < NR; i++) {
 		o[i] = order();
-		T_OK(cuda_order_barrier(o[i]));
+		T_OK(cuda_order_barrier(o[i], PST_NO_DEADLINE));
 		CU(x.call(st, pass, NULL));
 	}
 	go = 1;
@@ -239,7 +239,7 @@ static void context_ends_between(void)
 		app_start();
 		block();
 		o = order();
-		T_OK(cuda_order_barrier(o));
+		T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 		CU(x.call(st, pass, NULL));
 		go = 1;
 		is_held();
@@ -263,7 +263,7 @@ static void foreign_context(void)
 	before = state();
 	CU(x.ctx_create(&own, 0, 0));
 	T_OK(cuda_order_new(0, (void *)CU_LEGACY, &o));
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	CU(x.call((cu_stream)CU_LEGACY, pass, NULL));
 	CU(cu.cuCtxPopCurrent_v2(&top));
 	while (!cuda_order_poll(o))
@@ -296,7 +296,7 @@ static void foreign_stream_comes_late(void)
 	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
 	block();
 	T_OK(cuda_order_new(0, st, &o));
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	CU(x.call(st, pass, NULL));
 	cuda_order_open(o);
 	cuda_order_free(o);
@@ -378,7 +378,7 @@ static void calls_fail(void)
 		passed = 0;
 		r = cuda_order_new(0, st, &o);
 		if (r == 0) {
-			r = cuda_order_barrier(o);
+			r = cuda_order_barrier(o, PST_NO_DEADLINE);
 			cuda_order_open(o);
 			cuda_order_free(o);
 		}
@@ -405,7 +405,7 @@ static void *thread_main(void *arg)
 		int r = cuda_order_new(0, own, &o);
 
 		if (r == 0)
-			r = cuda_order_barrier(o);
+			r = cuda_order_barrier(o, PST_NO_DEADLINE);
 		while (r == 0 && !cuda_order_poll(o))
 			;
 		if (r < 0)

@@ -25,7 +25,7 @@ static bool is_refused_while_a_stream_waits(const struct pst_grant *g, unsigned 
 	CU(cu.cuCtxPushCurrent_v2(ctx));
 	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
 	T_OK(cuda_order_new(device, st, &o));
-	T_OK(cuda_order_barrier(o));
+	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	/* Twice: the driver does not open again what is open. */
 	is = mem_import(g, &a) == -EINVAL && mem_import(g, &a) == -EINVAL;
 	is = is && strstr(err_text(), "other memory");

@@ -199,6 +199,16 @@ static int order_get(struct req *r, struct order **ret)
 	return o ? 0 : order_new(r, ret);
 }
 
+/* Does another stream wait for the submit under way already? */
+static bool one_waits(const struct pst_queue *q)
+{
+	const struct order *o = q->orders;
+
+	while (o && !o->barrier)
+		o = o->next;
+	return o != NULL;
+}
+
 /* Have a barrier on the stream behind the event.  The driver may keep the call from when it is
  * there, so the clock knows of it before. */
 static int barrier_shut(struct order *o, const struct req *r)
@@ -215,7 +225,7 @@ static int barrier_shut(struct order *o, const struct req *r)
 	e->barrier_next = MIN(e->barrier_next, o->until);
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, r->deadline);
-	err = o->mem->ops->order_barrier(o->mem);
+	err = o->mem->ops->order_barrier(o->mem, one_waits(r->q) ? 0 : r->deadline);
 	pthread_mutex_lock(&e->lock);
 	o->barrier = true;
 	o->shutting = false;

@@ -209,8 +209,9 @@ void cuda_late(struct mem_late *l);
  * Waits for nobody, so under any lock. */
 bool cuda_now_begin(void);
 void cuda_now_end(void);
-/* A stream is about to wait; this waits for calls that streams keep waiting. */
-void cuda_barrier_begin(void);
+/* A stream is about to wait; this waits for calls that streams keep waiting, and until then for what
+ * is put off. */
+void cuda_barrier_begin(uint64_t until);
 void cuda_barrier_end(void);
 
 /* --------------------------------------------------------------------- pin */
@@ -249,7 +250,7 @@ uint32_t cuda_copied_by(const struct mem_stream *base);
 
 int cuda_order_check(unsigned device, void *stream, bool barrier);
 int cuda_order_new(unsigned device, void *stream, struct mem_order **ret);
-int cuda_order_barrier(struct mem_order *base);
+int cuda_order_barrier(struct mem_order *base, uint64_t until);
 int cuda_order_poll(struct mem_order *base);
 void cuda_order_open(struct mem_order *base);
 void cuda_order_free(struct mem_order *base);

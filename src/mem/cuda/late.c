@@ -9,14 +9,16 @@
  * does, also what it undoes because it failed half-way.
  *
  * Reads that overlap all the time would put that off for ever.  So now and then no stream of any
- * device begins to wait until those that wait already have had their end.
+ * device begins to wait until those that wait already have had their end.  Such a turn is short at
+ * first, and each one that was too short has a longer one after it.
  */
 #include "base/err.h"
 #include "base/work.h"
 #include "mem/cuda/cuda.h"
 
 #define OFF_NS NSEC_PER_SEC           /* so long something is put off before streams are, */
-#define TURN_NS (100 * NSEC_PER_MSEC) /* for so long at most */
+#define TURN_NS (100 * NSEC_PER_MSEC) /* for so long at first, */
+#define TURN_MAX_NS (8 * TURN_NS)     /* and at most */
 #define LOOK_NS 100000
 
 static void run_waiting(struct work *w);
@@ -26,8 +28,9 @@ static struct {
 		lock; /* shared by such calls, so that no stream begins to wait meanwhile */
 	unsigned nr_barriers;
 	struct list waiting;
-	uint64_t since; /* the first of these, or the last turn that they were given */
-	uint64_t turn_end;
+	uint64_t turn_at;  /* their next turn, */
+	uint64_t turn_ns;  /* which lasts so long; */
+	uint64_t turn_end; /* of the last one, 0 before the first */
 	struct work work;
 } late = {
 	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
@@ -44,9 +47,11 @@ static uint64_t turn(void)
 	if (likely(list_empty(&late.waiting)))
 		return 0;
 	now = now_ns();
-	if (now - late.since >= OFF_NS) {
-		late.since = now;
-		late.turn_end = now + TURN_NS;
+	if (now >= late.turn_at) {
+		if (late.turn_end)
+			late.turn_ns = MIN(2 * late.turn_ns, TURN_MAX_NS);
+		late.turn_end = now + late.turn_ns;
+		late.turn_at = late.turn_end + OFF_NS;
 	}
 	return now < late.turn_end ? late.turn_end : 0;
 }
@@ -67,12 +72,13 @@ static _cold_ void await_turn(uint64_t end)
 		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
 }
 
-void cuda_barrier_begin(void)
+void cuda_barrier_begin(uint64_t until)
 {
-	uint64_t end;
+	uint64_t end = 0;
 
 	(void)pthread_rwlock_wrlock(&late.lock);
-	end = turn();
+	if (until)
+		end = MIN(turn(), until);
 	if (unlikely(end)) {
 		(void)pthread_rwlock_unlock(&late.lock);
 		await_turn(end);
@@ -140,7 +146,8 @@ static bool put_off(struct mem_late *l)
 	(void)pthread_rwlock_wrlock(&late.lock);
 	off = late.nr_barriers;
 	if (off && list_empty(&late.waiting)) {
-		late.since = now_ns();
+		late.turn_at = now_ns() + OFF_NS;
+		late.turn_ns = TURN_NS;
 		late.turn_end = 0;
 	}
 	if (off)

@@ -318,7 +318,7 @@ static int word_at(struct cuda_order *o, cu_ptr *ret)
 	return e == CU_OK ? 0 : order_err(o, e, "find a registered page");
 }
 
-int cuda_order_barrier(struct mem_order *base)
+int cuda_order_barrier(struct mem_order *base, uint64_t until)
 {
 	struct cuda_order *o = container_of(base, struct cuda_order, base);
 	CUDA_SCOPE(scope);
@@ -339,7 +339,7 @@ int cuda_order_barrier(struct mem_order *base)
 	/* First, so that the barrier can be opened also where the call does more than it says. */
 	o->value++;
 	if (!o->barrier)
-		cuda_barrier_begin();
+		cuda_barrier_begin(until);
 	o->barrier = true;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
 	if (e == CU_NOT_SUPPORTED) {
