@@ -4,7 +4,8 @@
  * left behind is gone afterwards, however it ended.
  *
  * The command gets a directory of its own (TMPDIR, PST_TEST_DIR, and its cache below) and, where
- * the right to that is there, its own mounts and its own /dev/shm; --shared goes without these.
+ * the right to that is there, its own mounts and its own /dev/shm and /run/penstock; --shared goes
+ * without these.
  * PST_TEST_ID is a word that no other test has, for names in places that are shared.
  *
  * Three processes.  The one that was called waits and passes signals on.  The keeper is its child
@@ -40,6 +41,7 @@
 #define GRACE_MS 10000 /* for what ends by itself just then */
 #define END_MS 60000   /* for what was killed */
 #define SHM "/dev/shm"
+#define PLACE "/run/penstock"
 
 static char scratch[PATH_MAX];
 static const char *id; /* its last word */
@@ -479,14 +481,18 @@ static int wait_command(pid_t pid, const sigset_t *signals)
 static int keeper(char **argv, bool shared, const sigset_t *signals)
 {
 	char path[PATH_MAX];
-	bool aloud, own_shm;
+	bool aloud, own_mounts, own_shm;
 	int status;
 	pid_t pid;
 
 	make_scratch();
 	/* A mount there would hide the scratch directory. */
-	own_shm = !shared && unshare_mounts() && strncmp(scratch, SHM "/", sizeof(SHM)) != 0 &&
+	own_mounts = !shared && unshare_mounts();
+	own_shm = own_mounts && strncmp(scratch, SHM "/", sizeof(SHM)) != 0 &&
 		  mount("none", SHM, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") == 0;
+	/* Servers remove there what dead ones of other tests have left. */
+	if (own_mounts && (mkdir(PLACE, 0700) == 0 || errno == EEXIST))
+		(void)mount("none", PLACE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=700");
 	if (!own_shm)
 		shm_list();
 	pid = fork();

@@ -147,7 +147,10 @@ in_use() {
 	serve
 	(cd mnt && exec sleep 60) &
 	pid=$!
-	sleep 0.1
+	for _ in $(seq 500); do
+		[ "$(readlink "/proc/$pid/cwd")" != "$PWD/mnt" ] || break
+		sleep 0.01
+	done
 	fails "programs use $PWD/mnt" "$PENSTOCK" umount mnt
 	kill $pid
 	wait $pid 2>/dev/null || :

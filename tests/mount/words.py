@@ -146,7 +146,8 @@ if os.fork() == 0:
 for i in range(0, len(m), 8):
     m[i:i + 8] = (5).to_bytes(8, "little")
 os.write(2, b"five\\n")
-time.sleep(1)
+while not os.path.exists(@GO@):
+    time.sleep(0.01)
 for value in (1, 1 << 60, (1 << 64) - 1):
     for i in range(0, len(m), 8):
         m[i:i + 8] = value.to_bytes(8, "little")
@@ -164,7 +165,8 @@ os.wait()
 
 @case
 def a_worker_that_lies():
-    program = program_with(LIAR.replace("@WORKER@", repr(WORKER)))
+    go = f"{os.environ.get('TMPDIR', '/var/tmp')}/penstock-test-go-{os.getpid()}"
+    program = program_with(LIAR.replace("@WORKER@", repr(WORKER)).replace("@GO@", repr(go)))
     try:
         with Served(program=program) as mount:
             key = 'penstock_ring_requests_total{uid="0"}'
@@ -172,6 +174,8 @@ def a_worker_that_lies():
             until(lambda: mount.lines("five"))
             # 8 lanes of 5 each: more than there was, so it is the user's word.
             eq(mount.numbers()[key], 40)
+            with open(go, "wb"):
+                pass
             until(lambda: mount.numbers()['penstock_worker_lies_total{uid="0"}'] > 0)
             until(lambda: mount.lines("again"))
             n = mount.numbers()
@@ -191,6 +195,8 @@ def a_worker_that_lies():
                 pass
     finally:
         shutil.rmtree(os.path.dirname(program))
+        if os.path.exists(go):
+            os.unlink(go)
 
 
 BETWEEN = """#!/usr/bin/env python3
