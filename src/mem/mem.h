@@ -280,8 +280,8 @@ struct mem_ops {
 	/* Record an event: the point that the stream has reached. */
 	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
 
-	/* Work put on the stream from now on waits for order_open().  The call may first wait, until
-	 * that time of now_ns(), for others' streams: 0 where they wait for the caller. */
+	/* Work put on the stream from now on waits for order_open().  The call may wait for others'
+	 * streams first, until that time of now_ns(): 0 where they wait for the caller. */
 	int (*order_barrier)(struct mem_order *o, uint64_t until);
 
 	/* 1 when the work before the event is done, 0 before that, -errno when it never will be. */

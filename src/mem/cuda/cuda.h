@@ -209,8 +209,8 @@ void cuda_late(struct mem_late *l);
  * Waits for nobody, so under any lock. */
 bool cuda_now_begin(void);
 void cuda_now_end(void);
-/* A stream is about to wait; this waits for calls that streams keep waiting, and until then for what
- * is put off. */
+/* A stream is about to wait; this waits for calls that streams keep waiting, and until then for
+ * what is put off. */
 void cuda_barrier_begin(uint64_t until);
 void cuda_barrier_end(void);
 
