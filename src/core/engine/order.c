@@ -209,6 +209,13 @@ static bool one_waits(const struct pst_queue *q)
 	return o != NULL;
 }
 
+static uint64_t half_way(uint64_t deadline)
+{
+	uint64_t now = now_ns();
+
+	return deadline > now ? now + (deadline - now) / 2 : 0;
+}
+
 /* Have a barrier on the stream behind the event.  The driver may keep the call from when it is
  * there, so the clock knows of it before. */
 static int barrier_shut(struct order *o, const struct req *r)
@@ -225,7 +232,7 @@ static int barrier_shut(struct order *o, const struct req *r)
 	e->barrier_next = MIN(e->barrier_next, o->until);
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, r->deadline);
-	err = o->mem->ops->order_barrier(o->mem, one_waits(r->q) ? 0 : r->deadline);
+	err = o->mem->ops->order_barrier(o->mem, one_waits(r->q) ? 0 : half_way(r->deadline));
 	pthread_mutex_lock(&e->lock);
 	o->barrier = true;
 	o->shutting = false;

@@ -109,6 +109,13 @@ static uint64_t pin_limit(void)
 			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
 }
 
+static bool pin_has_room(uint64_t len)
+{
+	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
+
+	return now <= limit && len <= limit - now;
+}
+
 /* So much more will be pinned, if the bound has room for it. */
 static bool pin_charge(uint64_t len)
 {
@@ -172,21 +179,30 @@ static bool unit_is_open(const struct unit *u)
 	return state != UNIT_PINNED && state != UNIT_REFUSED;
 }
 
-/* Likewise for a unit, unless another one has looked at it meanwhile, or takes too long. */
-static bool pinner_become_for(const struct unit *u)
+/* Until the pinner has been at it for too long, or leaves; false when it is slow. */
+static bool pinner_wait(void)
 {
-	uint64_t end = now_ns() + OTHERS_PIN_NS;
+	uint64_t end = pinner.since + OTHERS_PIN_NS;
 	const struct timespec ts = { .tv_sec = (time_t)(end / NSEC_PER_SEC),
 				     .tv_nsec = (long)(end % NSEC_PER_SEC) };
-	bool mine = false;
 
-	pinner_lock();
-	while (unit_is_open(u) && !(mine = pinner_begin()) && !pinner.slow && now_ns() < end)
-		(void)pthread_cond_timedwait(&pinner.over, &pinner.lock, &ts);
-	if (!mine && pinner.busy && now_ns() - pinner.since >= OTHERS_PIN_NS && !pinner.slow) {
+	if (!pinner.slow && now_ns() >= end) {
 		pinner.slow = true;
 		pthread_cond_broadcast(&pinner.over);
 	}
+	if (!pinner.slow)
+		(void)pthread_cond_timedwait(&pinner.over, &pinner.lock, &ts);
+	return !pinner.slow;
+}
+
+/* Likewise for a unit, unless another one has looked at it meanwhile, or takes too long. */
+static bool pinner_become_for(const struct unit *u)
+{
+	bool mine = false;
+
+	pinner_lock();
+	while (unit_is_open(u) && !(mine = pinner_begin()) && pinner_wait())
+		;
 	pthread_mutex_unlock(&pinner.lock);
 	return mine;
 }
@@ -311,7 +327,11 @@ static void unit_pin(struct mapping *m, unsigned idx)
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
+	bool room = pin_has_room(unit_len(m, idx));
 
+	/* Another one may have taken the room for this very unit. */
+	if (!room && atomic_load(&u->state) != UNIT_PINNING)
+		return atomic_load(&u->state) == UNIT_PINNED;
 	if (pinner_become_for(u)) {
 		unit_pin(m, idx);
 		pinner_end();

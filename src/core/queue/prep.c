@@ -94,12 +94,16 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
-	int err;
+	bool barrier = io->flags & PST_IO_STREAM_WAIT;
+	int err, r;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	err = mem_order_check(a->ops, a->device, io->stream, io->flags & PST_IO_STREAM_WAIT);
-
-	return err == 0 ? order_prepare(share) : err;
+	err = mem_order_check(a->ops, a->device, io->stream, barrier);
+	if (err < 0)
+		return err;
+	/* Without a barrier the clock helps, and is not needed. */
+	r = order_prepare(share);
+	return barrier ? r : 0;
 }
 
 /* -EAGAIN says only one thing: reap first. */

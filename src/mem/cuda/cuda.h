@@ -210,9 +210,9 @@ void cuda_late(struct mem_late *l);
 bool cuda_now_begin(void);
 void cuda_now_end(void);
 /* A stream is about to wait; this waits for calls that streams keep waiting, and until then for
- * what is put off. */
-void cuda_barrier_begin(uint64_t until);
-void cuda_barrier_end(void);
+ * what is put off.  Returns its number. */
+uint64_t cuda_barrier_begin(uint64_t until);
+void cuda_barrier_end(uint64_t nr);
 
 /* --------------------------------------------------------------------- pin */
 

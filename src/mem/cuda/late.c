@@ -10,7 +10,7 @@
  *
  * Reads that overlap all the time would put that off for ever.  So now and then no stream of any
  * device begins to wait until those that wait already have had their end.  Such a turn is short at
- * first, and each one that was too short has a longer one after it.
+ * first.  Where those that waited came to their end soon after it, the next one is longer.
  */
 #include "base/err.h"
 #include "base/work.h"
@@ -30,7 +30,12 @@ static struct {
 	struct list waiting;
 	uint64_t turn_at;  /* their next turn, */
 	uint64_t turn_ns;  /* which lasts so long; */
-	uint64_t turn_end; /* of the last one, 0 before the first */
+	uint64_t turn_end; /* of the last one, 0 before the first; */
+	/* Barriers that there were then, not ended yet; which number was the next; how long they
+	 * took to end, 0 as long as they have not. */
+	unsigned nr_then;
+	uint64_t next_then, took_ns;
+	uint64_t next; /* number of a barrier */
 	struct work work;
 } late = {
 	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
@@ -38,6 +43,14 @@ static struct {
 	.waiting = LIST_INIT(late.waiting),
 	.work = { .link = LIST_INIT(late.work.link), .run = run_waiting },
 };
+
+/* Twice what the last one should have had, if that is not too long. */
+static uint64_t next_turn_ns(void)
+{
+	if (late.took_ns > TURN_MAX_NS)
+		return TURN_NS;
+	return MIN(MAX(2 * late.took_ns, TURN_NS), TURN_MAX_NS);
+}
 
 /* When the turn of what waits is over; 0 without one.  Under the lock. */
 static uint64_t turn(void)
@@ -48,8 +61,10 @@ static uint64_t turn(void)
 		return 0;
 	now = now_ns();
 	if (now >= late.turn_at) {
-		if (late.turn_end)
-			late.turn_ns = MIN(2 * late.turn_ns, TURN_MAX_NS);
+		late.turn_ns = next_turn_ns();
+		late.nr_then = late.nr_barriers;
+		late.next_then = late.next;
+		late.took_ns = 0;
 		late.turn_end = now + late.turn_ns;
 		late.turn_at = late.turn_end + OFF_NS;
 	}
@@ -72,9 +87,9 @@ static _cold_ void await_turn(uint64_t end)
 		(void)nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
 }
 
-void cuda_barrier_begin(uint64_t until)
+uint64_t cuda_barrier_begin(uint64_t until)
 {
-	uint64_t end = 0;
+	uint64_t end = 0, nr;
 
 	(void)pthread_rwlock_wrlock(&late.lock);
 	if (until)
@@ -85,7 +100,9 @@ void cuda_barrier_begin(uint64_t until)
 		(void)pthread_rwlock_wrlock(&late.lock);
 	}
 	late.nr_barriers++;
+	nr = late.next++;
 	(void)pthread_rwlock_unlock(&late.lock);
+	return nr;
 }
 
 /* Without a thread for it, what waits goes on waiting until something else ends.  The caller may
@@ -102,9 +119,11 @@ static void queue_waiting(void)
 }
 
 /* Nobody holds the lock for long while there is a barrier. */
-void cuda_barrier_end(void)
+void cuda_barrier_end(uint64_t nr)
 {
 	(void)pthread_rwlock_wrlock(&late.lock);
+	if (unlikely(late.nr_then) && nr < late.next_then && !--late.nr_then)
+		late.took_ns = now_ns() - (late.turn_end - late.turn_ns);
 	if (!--late.nr_barriers)
 		queue_waiting();
 	(void)pthread_rwlock_unlock(&late.lock);
@@ -147,8 +166,8 @@ static bool put_off(struct mem_late *l)
 	off = late.nr_barriers;
 	if (off && list_empty(&late.waiting)) {
 		late.turn_at = now_ns() + OFF_NS;
-		late.turn_ns = TURN_NS;
-		late.turn_end = 0;
+		late.turn_end = late.took_ns = 0;
+		late.nr_then = 0;
 	}
 	if (off)
 		list_add_tail(&late.waiting, &l->link);

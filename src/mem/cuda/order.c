@@ -35,7 +35,8 @@ struct cuda_order {
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
 	bool reached;          /* the stream has come to it, and one of its own is gone */
-	atomic_bool barrier;   /* between cuda_barrier_begin() and cuda_barrier_end() */
+	atomic_bool barrier;   /* between cuda_barrier_begin() and cuda_barrier_end(), */
+	uint64_t nr;           /* as which number */
 };
 
 struct cuda_orders {
@@ -339,7 +340,7 @@ int cuda_order_barrier(struct mem_order *base, uint64_t until)
 	/* First, so that the barrier can be opened also where the call does more than it says. */
 	o->value++;
 	if (!o->barrier)
-		cuda_barrier_begin(until);
+		o->nr = cuda_barrier_begin(until);
 	o->barrier = true;
 	e = cu.cuStreamWaitValue32_v2(o->stream, at, o->value, CU_WAIT_GEQ);
 	if (e == CU_NOT_SUPPORTED) {
@@ -387,7 +388,7 @@ void cuda_order_open(struct mem_order *base)
 
 	atomic_store_explicit(word_of(o), o->value, memory_order_release);
 	if (atomic_exchange(&o->barrier, false))
-		cuda_barrier_end();
+		cuda_barrier_end(o->nr);
 }
 
 void cuda_order_free(struct mem_order *base)
