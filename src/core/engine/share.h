@@ -39,7 +39,8 @@ void engine_unshare(struct share *s);
  */
 bool lone_begin(struct req *r);
 void lone_end(struct req *r);
-/* Requests of the share may name streams from now on: 0, or -EAGAIN without a thread. */
+/* The clock looks after requests of the share with streams from now on: 0, or -EAGAIN without a
+ * thread. */
 int order_prepare(struct share *s);
 /*
  * Before its engine gets it, in the thread that submits: record an event on the stream that the

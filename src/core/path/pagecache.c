@@ -172,6 +172,7 @@ static void pinner_become(void)
 	pthread_mutex_unlock(&pinner.lock);
 }
 
+/* May it still come to be pinned? */
 static bool unit_is_open(const struct unit *u)
 {
 	uint8_t state = atomic_load(&u->state);

@@ -28,14 +28,13 @@ static struct {
 		lock; /* shared by such calls, so that no stream begins to wait meanwhile */
 	unsigned nr_barriers;
 	struct list waiting;
-	uint64_t turn_at;  /* their next turn, */
-	uint64_t turn_ns;  /* which lasts so long; */
-	uint64_t turn_end; /* of the last one, 0 before the first; */
-	/* Barriers that there were then, not ended yet; which number was the next; how long they
-	 * took to end, 0 as long as they have not. */
-	unsigned nr_then;
-	uint64_t next_then, took_ns;
-	uint64_t next; /* number of a barrier */
+	uint64_t turn_at;   /* their next turn, */
+	uint64_t turn_ns;   /* which lasts so long; */
+	uint64_t turn_end;  /* of the last one, 0 before the first; */
+	unsigned nr_then;   /* barriers that there were when it began, and that have not ended; */
+	uint64_t next_then; /* the next one's number then; */
+	uint64_t took_ns;   /* until all of them had ended, 0 as long as they have not */
+	uint64_t next;      /* number of a barrier */
 	struct work work;
 } late = {
 	/* Threads that free go on and on, and a stream that is about to wait has its turn. */
