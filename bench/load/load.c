@@ -100,7 +100,7 @@ static uint64_t bytes_loaded(void)
 	return sum;
 }
 
-/* That the threads waited for device memory, together. */
+/* That all threads together spent on allocating device memory. */
 static double alloc_seconds(void)
 {
 	uint64_t sum = 0;
