@@ -109,10 +109,9 @@ static uint64_t pin_limit(void)
 			 sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit / 2 : GIB(1));
 }
 
-static bool pin_has_room(uint64_t len)
+/* Are so many bytes within the bound beside what is pinned now? */
+static bool pin_fits(uint64_t now, uint64_t len, uint64_t limit)
 {
-	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
-
 	return now <= limit && len <= limit - now;
 }
 
@@ -122,7 +121,7 @@ static bool pin_charge(uint64_t len)
 	uint64_t now = atomic_load(&pinned_bytes), limit = pin_limit();
 
 	do
-		if (now > limit || len > limit - now)
+		if (!pin_fits(now, len, limit))
 			return false;
 	while (!atomic_compare_exchange_weak(&pinned_bytes, &now, now + len));
 	return true;
@@ -323,15 +322,15 @@ static void unit_pin(struct mapping *m, unsigned idx)
 	atomic_store(&u->state, state);
 }
 
-/* Have it pinned on the spot.  What another thread found may be older than what the caller knows of
- * the page cache and of the bound. */
+/* Have it pinned on the spot.  The caller tries also where another thread just failed, because the
+ * page cache and the bound may have changed since that one looked. */
 static bool unit_pin_now(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
-	bool room = pin_has_room(unit_len(m, idx));
+	bool fits = pin_fits(atomic_load(&pinned_bytes), unit_len(m, idx), pin_limit());
 
 	/* Another one may have taken the room for this very unit. */
-	if (!room && atomic_load(&u->state) != UNIT_PINNING)
+	if (!fits && atomic_load(&u->state) != UNIT_PINNING)
 		return atomic_load(&u->state) == UNIT_PINNED;
 	if (pinner_become_for(u)) {
 		unit_pin(m, idx);
