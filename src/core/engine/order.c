@@ -209,6 +209,7 @@ static bool one_waits(const struct pst_queue *q)
 	return o != NULL;
 }
 
+/* A submit that waits for others' streams leaves its read as much time as it takes. */
 static uint64_t half_way(uint64_t deadline)
 {
 	uint64_t now = now_ns();
@@ -474,7 +475,7 @@ static void barriers_ring(struct engine *e, uint64_t now)
 	e->barrier_next = next;
 }
 
-/* Who should ask may be kept by the driver, and so may who is woken in its place. */
+/* The driver may keep the worker that should ask, and the next that is woken for it. */
 static void asker_ring(struct engine *e, uint64_t now)
 {
 	if (e->ask_at > now)
