@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the library frees and unpins while a stream waits for a read, on the driver's double of
- * tests/stub/: the driver's calls for that would keep the read waiting, so they come later.
+ * Memory that the library frees and unpins while a stream waits for a read, on the driver's double
+ * of tests/stub/: the driver's calls for that would keep the read waiting, so the library puts them
+ * off.
  */
 #include <pthread.h>
 
