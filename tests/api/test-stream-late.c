@@ -2,7 +2,7 @@
 /*
  * Memory that the library frees and unpins while a stream waits for a read, on the driver's double
  * of tests/stub/: the driver's calls for that would keep the read waiting, so the library puts them
- * off.
+ * off.  And streams where the library finds no thread.
  */
 #include <pthread.h>
 
@@ -267,6 +267,42 @@ static void a_failure_keeps_its_sentence(void)
 	order_mem_free(&m);
 }
 
+/* There was no thread for the clock when the first request with a stream came.  Later there is one,
+ * which ends the barrier of a read that is too late. */
+static void the_clock_begins_later(void)
+{
+	struct order_mem m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, LEN);
+	struct pst_queue *other = rig_queue(rig_backend, 0);
+	int r;
+
+	order_ready(rig_q);
+	io.stream = made;
+	refused = 0;
+	r = pst_queue_prep(rig_q, &io);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	order_reap(rig_q, 1, LEN);
+	T_CHECK(refused > 0);
+	refused = -1;
+	T_OK(r);
+	(void)usleep(20000);
+	T_CHECK(pst_queue_fd(other) >= 0); /* its deadlines need the clock */
+	(void)usleep(20000);
+	stub.stall("cuMemcpyHtoDAsync_v2");
+	io.flags |= PST_IO_STREAM_WAIT;
+	io.deadline_ns = t_in_ms(200);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	is_free(made); /* nobody reaps */
+	stub.stall(NULL);
+	order_reap(rig_q, 1, -ETIMEDOUT);
+	T_OK(pst_mem_drain(m.mem, t_hang()));
+	pst_queue_free(other);
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 static void wait_for_pages(uint64_t bytes)
 {
 	uint64_t end = t_hang();
@@ -359,6 +395,7 @@ int main(void)
 	RUN(frees_beside_reads_of_two_devices);
 	RUN(a_submit_with_two_streams);
 	RUN(a_failure_keeps_its_sentence);
+	RUN(the_clock_begins_later);
 	RUN(pins_fail_half_way);
 	return rig_done();
 }

@@ -72,8 +72,11 @@ int clock_add(struct alarm *a)
 
 	(void)pthread_once(&once, clock_init);
 	pthread_mutex_lock(&clk.lock);
-	if (list_empty(&a->link))
+	if (list_empty(&a->link)) {
 		list_add_tail(&clk.alarms, &a->link);
+		/* It may have been set before, and the thread may sleep beyond that. */
+		pthread_cond_signal(&clk.wake);
+	}
 	if (!clk.running) {
 		r = thread_start(&thread, clock_main, NULL);
 		if (r < 0) {
