@@ -88,7 +88,7 @@ struct mappings {
 
 /*
  * The pinner: the one thread of the process that pins units, as the driver takes one at a time.  A
- * worker that waits for its turn serves nobody meanwhile, so it does not wait for long.
+ * worker that waits for its turn serves nobody meanwhile, so it gives up where a pinner takes long.
  */
 static struct {
 	pthread_mutex_t lock;
