@@ -275,17 +275,18 @@ static void the_clock_begins_later(void)
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
 	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, LEN);
 	struct pst_queue *other = rig_queue(rig_backend, 0);
-	int r;
+	int r, nr;
 
 	order_ready(rig_q);
 	io.stream = made;
 	refused = 0;
 	r = pst_queue_prep(rig_q, &io);
-	T_EQ(pst_queue_submit(rig_q), 1);
-	order_reap(rig_q, 1, LEN);
-	T_CHECK(refused > 0);
+	nr = refused;
 	refused = -1;
 	T_OK(r);
+	T_CHECK(nr > 0);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	order_reap(rig_q, 1, LEN);
 	(void)usleep(20000);
 	T_CHECK(pst_queue_fd(other) >= 0); /* its deadlines need the clock */
 	(void)usleep(20000);
