@@ -341,7 +341,22 @@ static void lone_reads_take_pinned_pages(void)
 	pst_mem_free(m);
 }
 
-/* The driver keeps the thread that pins the file.  Returns the bytes that were pinned before. */
+/* Staging memory is no more than that; 0: as it was. */
+static void bound_pool(uint64_t bytes)
+{
+	struct pst_limits l = { .sz = sizeof(l), .pool_bytes = bytes };
+
+	T_OK(pst_limits_set(&l));
+}
+
+static void let_go(void)
+{
+	stall(NULL);
+	bound_pool(0);
+}
+
+/* The driver keeps the thread that pins the file, and no thread that makes slots.  Returns the
+ * bytes that were pinned before. */
 static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 {
 	uint64_t before;
@@ -349,6 +364,7 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 	wait_work(); /* of the cases before */
 	before = rig_stats(NULL).pages_bytes;
 	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	bound_pool(rig_stats(NULL).pool_bytes);
 	wait_work();
 	stall("cuMemHostRegister_v2");
 	T_EQ(rig_read(f, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
@@ -404,7 +420,7 @@ static bool listed_read_waits(void)
 	T_EQ(pst_queue_submit(rig_q), 1);
 	(void)usleep(20000);
 	early = pst_queue_reap(rig_q, &d, 0, 1, 0);
-	stall(NULL);
+	let_go();
 	took = t_now() - start;
 	T_EQ(early, 0);
 	d = rig_reap1(rig_q);
@@ -451,7 +467,7 @@ static void pinning_is_kept(bool others)
 	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN); /* it is still at it */
 	for (unsigned i = 0; i < PIECES; i++)
 		T_EQ(rig_reap1(rig_q).res, -EOPNOTSUPP);
-	stall(NULL);
+	let_go();
 	for (unsigned i = 0; others && i < PIECES; i++)
 		pst_file_close(read[i]);
 	pst_queue_free(q);
