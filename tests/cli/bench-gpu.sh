@@ -28,6 +28,7 @@ one_and_small() {
 	json json 'all(len(v) == 2 for r in d["rows"] for v in r["by"].values())'
 	json json '[r["row"] for r in d["rows"] if r["section"] == "small"] == ["in 1", "in 1, stable", "in 64", "in 64, stable", "not scattered"]'
 	json json '{k for r in d["rows"] if r["row"] == "not scattered" for k in r["by"]} == {"pinned 8", "pinned 12", "pinned 16"}'
+	json json '{k: set(r["by"]) for r in d["rows"] for k in [r["row"]] if k.startswith("4k")} == {"4k x1": {"penstock", "pread to host"}}'
 	says "2 rounds: medians" out
 	grep -q '^4k x1  *penstock  *[0-9.]* ([0-9.]*-[0-9.]*)' out
 }
