@@ -5,7 +5,8 @@
  * A device takes some microseconds to begin with a copy and to say that it is done, however long
  * the copy is.  So filled slots are not copied one by one: they wait while COPIER_BATCHES batches
  * are under way, and then go together as the next batch, on the one stream of the engine.  A slot
- * that finds the device idle goes at once.
+ * that finds the device idle goes at once.  A batch is not so large that most slots, or most of a
+ * queue's requests, are under way with the device, and workers have nothing to fill.
  *
  * There is no thread for it.  Whoever has filled a slot, or looks for the end of one, does what
  * there is to do (copier_progress()), one thread at a time.  Others go on with their own work
@@ -22,7 +23,7 @@
 
 #define COPIER_BATCHES 2u    /* one is copied, and one waits so that the device does not */
 #define COPIER_PIECES 1024u  /* of a batch without lists */
-#define COPIER_BYTES MIB(16) /* of a batch; more where one slot has more */
+#define COPIER_BYTES MIB(8)  /* of a batch; more where one slot has more */
 
 struct engine;
 struct job;
