@@ -151,7 +151,8 @@ struct engine {
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
-	unsigned nr_lone;     /* reads that their callers copy: lone.c */
+	unsigned nr_lone;     /* reads that their callers copy: lone.c; */
+	uint64_t many_at;     /* when too many waited for that */
 	unsigned nr_cold;     /* jobs in a row that waited for a disk alone, up to a few */
 	struct {
 		uint64_t bytes;   /* that jobs read or copy now, */
@@ -214,10 +215,13 @@ int engine_job_touches(struct job *j, bool touches);
 /*
  * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A
  * read that has the engine to itself is through sooner if all workers without a job take a part of
- * it.  Each then copies its part out of the page cache, and the device copies the first parts
- * meanwhile.  Many small pieces are cut so that all workers are through with them together.
+ * it and have a CPU.  Each then copies its part out of the page cache, and the device copies the
+ * first parts meanwhile.  Many small pieces are cut so that all workers are through with them together.
  */
 uint64_t engine_part(const struct req *r);
+/* lone.c, under the lock: CPUs, of sixteen at most, on which no caller copies a lone read; at least
+ * one. */
+unsigned lone_free_cpus(const struct engine *e);
 /* wake.c, under the lock: there are so many free slots more, or so many jobs of the request. */
 void engine_wake(struct engine *e, const struct req *r, unsigned nr);
 /* turns.c, under the lock: a transfer of the request without a slot is over. */

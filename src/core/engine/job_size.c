@@ -97,5 +97,6 @@ uint64_t engine_part(const struct req *r)
 		return e->slot_size;
 	for (unsigned i = 0; i < e->nr_usual; i++)
 		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
+	idle = MIN(idle, lone_free_cpus(e));
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
 }

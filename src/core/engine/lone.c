@@ -5,18 +5,44 @@
  * A read of some hundred KiB that nothing else of its queue goes with is through soonest if idle
  * workers share it.  While they work for other requests, a window makes its caller faster.  But all
  * windows of a device together take 34 GB/s (H200), and the device's own copies surpass that when
- * more callers than workers wait.
+ * more callers wait than there are CPUs.  Sixteen callers on sixteen CPUs have 33 GB/s so, and 30
+ * if workers take some of their reads: those want a CPU, too.  For the same reason a few callers
+ * more do not make some of them copy and others not: that was no faster, and a read in a hundred
+ * took four times as long.
  */
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
 #include "core/queue/req.h"
+
+#define MANY_NS (20 * NSEC_PER_MSEC) /* that many wait is remembered for so long */
+
+/* CPUs, as far as engine_width() counts them. */
+static unsigned nr_cpus(const struct engine *e)
+{
+	return e->nr_workers + 1;
+}
+
+unsigned lone_free_cpus(const struct engine *e)
+{
+	return nr_cpus(e) - MIN(e->nr_lone, e->nr_workers);
+}
+
+/* Under the lock: has it been so for a while that no more wait than there are CPUs? */
+static bool few_wait(struct engine *e)
+{
+	uint64_t now = about_now_ns();
+
+	if (e->nr_reqs + e->nr_lone >= nr_cpus(e))
+		e->many_at = now;
+	return now - e->many_at > MANY_NS;
+}
 
 bool lone_begin(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	r->caller.lone = e->nr_reqs && e->nr_reqs + e->nr_lone < MAX(e->nr_usual, 2u);
+	r->caller.lone = few_wait(e) && e->nr_reqs;
 	e->nr_lone += r->caller.lone;
 	pthread_mutex_unlock(&e->lock);
 	return r->caller.lone;
