@@ -5,6 +5,9 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "stream.h"
 
@@ -230,6 +233,48 @@ static void rests(void)
 		(void)usleep(1000);
 	idle_rests("pst-");
 	pst_queue_free(q);
+}
+
+/* Times that the test's own thread has woken a worker. */
+static atomic_uint wakes;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
+{
+	int (*real)(int, eventfd_t);
+
+	symbol(RTLD_NEXT, &real, "eventfd_write");
+	if (gettid() == getpid())
+		atomic_fetch_add(&wakes, 1);
+	return real(fd, value);
+}
+
+/* Requests of one submit that wait for the same stream need one worker that asks for it. */
+static void one_is_woken_for_a_stream(void)
+{
+	enum { NR = 16 };
+	struct order_mem m = order_mem_new(NR * LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	unsigned nr;
+
+	order_ready(rig_q);
+	order_block(made);
+	for (unsigned i = 0; i < NR; i++) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * LEN, i * LEN, LEN);
+
+		order_name(&io, made);
+		T_OK(pst_queue_prep(rig_q, &io));
+	}
+	(void)usleep(20000); /* they sleep by then */
+	atomic_store(&wakes, 0);
+	T_EQ(pst_queue_submit(rig_q), NR);
+	nr = atomic_load(&wakes);
+	order_unblock();
+	T_CHECK(nr <= 1); /* none, if one was awake */
+	order_reap(rig_q, NR, LEN);
+	HW_CU(cuStreamSynchronize(made));
+	pst_file_close(f);
+	order_mem_free(&m);
 }
 
 static void together(void)
@@ -595,6 +640,7 @@ int main(void)
 	RUN(reads_beside_two_workers_that_are_kept);
 	RUN(write_beside_questions_that_are_kept);
 	RUN(rests);
+	RUN(one_is_woken_for_a_stream);
 	RUN(together);
 	RUN(many);
 	RUN(first_and_last);

@@ -21,9 +21,9 @@
 #include "base/list.h"
 #include "mem/mem.h"
 
-#define COPIER_BATCHES 2u    /* one is copied, and one waits so that the device does not */
-#define COPIER_PIECES 1024u  /* of a batch without lists */
-#define COPIER_BYTES MIB(8)  /* of a batch; more where one slot has more */
+#define COPIER_BATCHES 2u   /* one is copied, and one waits so that the device does not */
+#define COPIER_PIECES 1024u /* of a batch without lists */
+#define COPIER_BYTES MIB(8) /* of a batch; more where one slot has more */
 
 struct engine;
 struct job;

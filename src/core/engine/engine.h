@@ -140,7 +140,8 @@ struct engine {
 	struct list held;     /* requests whose stream has not come to its event */
 	struct list orders;   /* with events that no stream has come to, */
 	unsigned nr_asked;    /* but those that a worker asks for just now */
-	struct worker *asker; /* who sleeps until they are to be asked for again, or NULL */
+	struct worker *asker; /* sleeps until they are to be asked for again, or was just woken
+				 * for that, or NULL */
 	uint64_t nr_asks;     /* times that somebody has asked for all of them, */
 	uint64_t seen_asks;   /* when the clock looked last; */
 	uint64_t ask_at;      /* then it looks again, PST_NO_DEADLINE where there are none */
@@ -259,8 +260,8 @@ bool order_asks(const struct req *r);
 bool order_keeps(struct req *r);
 /* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
 void order_leave(struct req *r);
-/* order.c, under the lock: there is a stream to be asked for. */
-void order_wake(struct engine *e);
+/* order.c, under the lock: the request is kept back, and somebody has to ask for its stream. */
+void order_wake(struct req *r);
 /* order.c, under the lock: a worker has a job, which may take long. */
 void order_hand_on(struct engine *e);
 /* order.c: see how far streams are; true when something moved. */

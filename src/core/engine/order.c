@@ -72,6 +72,7 @@ struct order {
 };
 
 static void order_ring(struct alarm *a);
+static void wake_asker(struct engine *e);
 
 void order_init(struct engine *e)
 {
@@ -486,7 +487,7 @@ static void asker_ring(struct engine *e, uint64_t now)
 	}
 	e->ask_at = now + ASKED_MAX_NS;
 	if (e->nr_asks == e->seen_asks && !list_empty(&e->orders))
-		order_wake(e);
+		wake_asker(e);
 	e->seen_asks = e->nr_asks;
 }
 
@@ -580,22 +581,33 @@ bool order_watch(struct engine *e)
 	return moved;
 }
 
-/* The asker, or else the first that sleeps.  One that does not comes by when it is through with
- * what it does. */
-void order_wake(struct engine *e)
+/* The asker, or else the first that sleeps, which is the asker until it is awake.  One that does
+ * not sleep comes by when it is through with what it does. */
+static void wake_asker(struct engine *e)
 {
 	struct worker *w = e->asker;
 
 	for (unsigned i = 0; i < e->nr_workers && !(w && w->sleeping); i++)
 		w = &e->workers[i];
-	if (w)
-		worker_wake(w);
+	if (!w || !w->sleeping)
+		return;
+	e->asker = w;
+	worker_wake(w);
+}
+
+void order_wake(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
+
+	/* Somebody asks for an order that has others already, or is about to. */
+	if (r->eng.order->live == 1 && (!e->asker || e->asker->sleeping))
+		wake_asker(e);
 }
 
 void order_hand_on(struct engine *e)
 {
 	if (unlikely(!list_empty(&e->orders) && !e->asker))
-		order_wake(e);
+		wake_asker(e);
 }
 
 /* One is enough, so that a stream that takes long does not keep all of them awake. */

@@ -567,7 +567,7 @@ static uint64_t take_in(struct req *r)
 		return 0;
 	if (!order_hold(r))
 		return activate(r);
-	order_wake(r->eng.share->engine);
+	order_wake(r);
 	return 0;
 }
 
