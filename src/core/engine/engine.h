@@ -262,8 +262,8 @@ bool order_keeps(struct req *r);
 void order_leave(struct req *r);
 /* order.c, under the lock: the request is kept back, and somebody has to ask for its stream. */
 void order_wake(struct req *r);
-/* order.c, under the lock: a worker has a job, which may take long. */
-void order_hand_on(struct engine *e);
+/* order.c, under the lock: the worker has a job, which may take long. */
+void order_hand_on(struct worker *w);
 /* order.c: see how far streams are; true when something moved. */
 bool order_watch(struct engine *e);
 /* order.c: the worker sleeps: nanoseconds until it must do that again, UINT64_MAX for never. */

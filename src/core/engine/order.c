@@ -280,6 +280,7 @@ int order_begin(struct req *r)
 	}
 	if (e->ask_at == PST_NO_DEADLINE) {
 		e->ask_at = now_ns() + ASKED_MAX_NS;
+		e->seen_asks = e->nr_asks;
 		ring = MIN(ring, e->ask_at);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -604,9 +605,16 @@ void order_wake(struct req *r)
 		wake_asker(e);
 }
 
-void order_hand_on(struct engine *e)
+void order_hand_on(struct worker *w)
 {
-	if (unlikely(!list_empty(&e->orders) && !e->asker))
+	struct engine *e = w->engine;
+
+	if (likely(list_empty(&e->orders)))
+		return;
+	/* It was about to sleep when it took the job. */
+	w->sleeping = false;
+	order_awake(w);
+	if (!e->asker)
 		wake_asker(e);
 }
 

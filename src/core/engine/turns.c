@@ -323,7 +323,7 @@ struct job *engine_next(struct worker *w)
 		break;
 	}
 	if (j)
-		order_hand_on(e);
+		order_hand_on(w);
 	else if (unparked && e->pool.nr_free)
 		engine_wake_one(e);
 	else if (leaves)
