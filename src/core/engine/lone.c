@@ -6,15 +6,16 @@
  * workers share it.  While they work for other requests, a window makes its caller faster.  But all
  * windows of a device together take 34 GB/s (H200), and the device's own copies surpass that when
  * more callers wait than there are CPUs.  Sixteen callers on sixteen CPUs have 33 GB/s so, and 30
- * if workers take some of their reads: those want a CPU, too.  For the same reason a few callers
- * more do not make some of them copy and others not: that was no faster, and a read in a hundred
- * took four times as long.
+ * if workers take some of their reads: those want a CPU, too.  For the same reason none of twenty
+ * callers copies: where some did and others did not, a read in a hundred took four times as long.
+ * Beside many requests of other kinds those go on that may.
  */
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
 #include "core/queue/req.h"
 
-#define MANY_NS (20 * NSEC_PER_MSEC) /* that many wait is remembered for so long */
+#define MANY 8u                      /* callers copy, and too many wait: */
+#define MANY_NS (20 * NSEC_PER_MSEC) /* that is remembered for so long */
 
 /* CPUs, as far as engine_width() counts them. */
 static unsigned nr_cpus(const struct engine *e)
@@ -27,14 +28,15 @@ unsigned lone_free_cpus(const struct engine *e)
 	return nr_cpus(e) - MIN(e->nr_lone, e->nr_workers);
 }
 
-/* Under the lock: has it been so for a while that no more wait than there are CPUs? */
+/* Under the lock: do no more wait than there are CPUs, and did they not a moment ago? */
 static bool few_wait(struct engine *e)
 {
+	bool few = e->nr_reqs + e->nr_lone < nr_cpus(e);
 	uint64_t now = about_now_ns();
 
-	if (e->nr_reqs + e->nr_lone >= nr_cpus(e))
+	if (!few && e->nr_lone >= MAX(MANY, 2 * e->nr_reqs))
 		e->many_at = now;
-	return now - e->many_at > MANY_NS;
+	return few && now - e->many_at > MANY_NS;
 }
 
 bool lone_begin(struct req *r)
