@@ -217,7 +217,8 @@ int engine_job_touches(struct job *j, bool touches);
  * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A
  * read that has the engine to itself is through sooner if all workers without a job take a part of
  * it and have a CPU.  Each then copies its part out of the page cache, and the device copies the
- * first parts meanwhile.  Many small pieces are cut so that all workers are through with them together.
+ * first parts meanwhile.  Many small pieces are cut so that all workers are through with them
+ * together.
  */
 uint64_t engine_part(const struct req *r);
 /* lone.c, under the lock: CPUs, of sixteen at most, on which no caller copies a lone read; at least
