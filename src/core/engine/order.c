@@ -253,6 +253,7 @@ int order_begin(struct req *r)
 	uint64_t ring = PST_NO_DEADLINE;
 	struct order *o;
 	int err = order_get(r, &o);
+	bool first;
 
 	if (err == 0 && wait && !o->barrier)
 		err = barrier_shut(o, r);
@@ -268,6 +269,7 @@ int order_begin(struct req *r)
 			       "the deadline came before the stream could be made to wait");
 	}
 	o->refs++;
+	first = list_empty(&e->orders) && !e->nr_asked;
 	if (!o->live++ && !o->asked && !o->state)
 		list_add_tail(&e->orders, &o->link);
 	r->eng.order = o;
@@ -278,7 +280,7 @@ int order_begin(struct req *r)
 		list_add_tail(&e->behind_barrier, &r->eng.behind_barrier);
 		ring = r->deadline;
 	}
-	if (e->ask_at == PST_NO_DEADLINE) {
+	if (first || e->ask_at == PST_NO_DEADLINE) {
 		e->ask_at = now_ns() + ASKED_MAX_NS;
 		e->seen_asks = e->nr_asks;
 		ring = MIN(ring, e->ask_at);
@@ -611,9 +613,7 @@ void order_hand_on(struct worker *w)
 
 	if (likely(list_empty(&e->orders)))
 		return;
-	/* It was about to sleep when it took the job. */
-	w->sleeping = false;
-	order_awake(w);
+	order_awake(w); /* it may have been about to sleep */
 	if (!e->asker)
 		wake_asker(e);
 }
