@@ -5,8 +5,6 @@
 #include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include "rig.h"
@@ -14,6 +12,7 @@
 #include "engine.h"
 #include "fusefs.h"
 #include "symbol.h"
+#include "wakes.h"
 
 #define SMALL 32768u
 #define WORKERS_USUAL 12 /* of an engine that take requests of all kinds, at most */
@@ -128,24 +127,6 @@ static unsigned needs_workers(void)
 	if (nr < 3)
 		T_SKIP("four CPUs, for several workers");
 	return nr < WORKERS_USUAL ? nr : WORKERS_USUAL;
-}
-
-/* Times that a worker has woken another, and that the test's thread has woken one. */
-static atomic_uint wakes, wakes_here;
-
-/* Seen by the library, which else would have libc's. */
-__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
-{
-	int (*real)(int, eventfd_t);
-	char name[16] = "";
-
-	symbol(RTLD_NEXT, &real, "eventfd_write");
-	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
-	if (strncmp(name, "pst-cuda", 8) == 0)
-		atomic_fetch_add(&wakes, 1);
-	else if (gettid() == getpid())
-		atomic_fetch_add(&wakes_here, 1);
-	return real(fd, value);
 }
 
 /* Times that workers wake another while a disk's bytes go through few slots. */

@@ -5,13 +5,11 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "stream.h"
 
 #include "idle.h"
+#include "wakes.h"
 
 static uint64_t gates(void)
 {
@@ -235,20 +233,6 @@ static void rests(void)
 	pst_queue_free(q);
 }
 
-/* Times that the test's own thread has woken a worker. */
-static atomic_uint wakes;
-
-/* Seen by the library, which else would have libc's. */
-__attribute__((visibility("default"))) int eventfd_write(int fd, eventfd_t value)
-{
-	int (*real)(int, eventfd_t);
-
-	symbol(RTLD_NEXT, &real, "eventfd_write");
-	if (gettid() == getpid())
-		atomic_fetch_add(&wakes, 1);
-	return real(fd, value);
-}
-
 /* Requests of one submit that wait for the same stream need one worker that asks for it. */
 static void one_is_woken_for_a_stream(void)
 {
@@ -266,9 +250,9 @@ static void one_is_woken_for_a_stream(void)
 		T_OK(pst_queue_prep(rig_q, &io));
 	}
 	(void)usleep(20000); /* they sleep by then */
-	atomic_store(&wakes, 0);
+	atomic_store(&wakes_here, 0);
 	T_EQ(pst_queue_submit(rig_q), NR);
-	nr = atomic_load(&wakes);
+	nr = atomic_load(&wakes_here);
 	order_unblock();
 	T_CHECK(nr <= 1); /* none, if one was awake */
 	order_reap(rig_q, NR, LEN);
