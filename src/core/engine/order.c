@@ -280,7 +280,7 @@ int order_begin(struct req *r)
 		list_add_tail(&e->behind_barrier, &r->eng.behind_barrier);
 		ring = r->deadline;
 	}
-	if (first || e->ask_at == PST_NO_DEADLINE) {
+	if (first) { /* the clock looks from here on */
 		e->ask_at = now_ns() + ASKED_MAX_NS;
 		e->seen_asks = e->nr_asks;
 		ring = MIN(ring, e->ask_at);
