@@ -6,9 +6,11 @@
  * workers share it.  While they work for other requests, a window makes its caller faster.  But all
  * windows of a device together take 34 GB/s (H200), and the device's own copies surpass that when
  * more callers wait than there are CPUs.  Sixteen callers on sixteen CPUs have 33 GB/s so, and 30
- * if workers take some of their reads: those want a CPU, too.  For the same reason none of twenty
- * callers copies: where some did and others did not, a read in a hundred took four times as long.
- * Beside many requests of other kinds those go on that may.
+ * if workers take some of their reads: those want a CPU, too.
+ *
+ * Twenty callers on sixteen CPUs take turns at copying, and a read in a hundred takes four times as
+ * long.  So nobody copies for a while after more waited than there are CPUs, if most of them were
+ * callers that copy: requests of other kinds come and go.
  */
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
