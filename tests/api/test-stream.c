@@ -217,6 +217,49 @@ static void write_beside_questions_that_are_kept(void)
 	}
 }
 
+/* Many streams at once, while the worker that is woken for the first is not awake yet.  If the
+ * driver keeps its question, and others', the clock has one worker woken for each stream. */
+static void each_stream_has_a_worker(void)
+{
+	struct late_stream l[STREAMS] = { 0 };
+	struct order_mem m;
+	struct pst_file *f;
+	uint64_t end;
+
+	if (!has_workers(7))
+		T_SKIP("eight CPUs, which are seven workers");
+	m = order_mem_new(STREAMS * LEN);
+	f = rig_open(rig_path("order"), RIG_R);
+	for (unsigned i = 0; i < STREAMS; i++) {
+		HW_CU(cuStreamCreate(&l[i].st, CU_NON_BLOCKING));
+		l[i].q = rig_queue(rig_backend, 0);
+		order_ready(l[i].q);
+	}
+	atomic_store(&wakes_at_once, 0);
+	for (end = t_hang(); atomic_load(&wakes_at_once) < 2 && t_now() < end;) {
+		(void)usleep(20000); /* they sleep by then */
+		stub.stall("cuEventQuery#5");
+		for (unsigned i = 0; i < STREAMS; i++) {
+			struct pst_io io = rig_io(PST_OP_READ, f, m.mem, i * LEN, i * LEN, LEN);
+
+			io.stream = l[i].st;
+			T_OK(pst_queue_prep(l[i].q, &io));
+			T_EQ(pst_queue_submit(l[i].q), 1);
+		}
+		(void)usleep(20000);
+		stub.stall(NULL);
+		for (unsigned i = 0; i < STREAMS; i++)
+			order_reap(l[i].q, 1, LEN);
+	}
+	T_CHECK(atomic_load(&wakes_at_once) >= 2);
+	for (unsigned i = 0; i < STREAMS; i++) {
+		pst_queue_free(l[i].q);
+		HW_CU(cuStreamDestroy_v2(l[i].st));
+	}
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
 /* Nobody looks after streams any more when the reads that they waited for are over. */
 static void rests(void)
 {
@@ -625,6 +668,7 @@ int main(void)
 	RUN(write_beside_questions_that_are_kept);
 	RUN(rests);
 	RUN(one_is_woken_for_a_stream);
+	RUN(each_stream_has_a_worker);
 	RUN(together);
 	RUN(many);
 	RUN(first_and_last);

@@ -479,7 +479,18 @@ static void barriers_ring(struct engine *e, uint64_t now)
 	e->barrier_next = next;
 }
 
-/* The driver may keep the worker that should ask, and the next that is woken for it. */
+/*
+ * The driver keeps the worker that should ask, or that worker has something else to do.  The driver
+ * may keep others as well, each for another stream, so one is woken for each.
+ */
+static void wake_askers(struct engine *e)
+{
+	struct list *el;
+
+	list_for_each (el, &e->orders)
+		wake_asker(e);
+}
+
 static void asker_ring(struct engine *e, uint64_t now)
 {
 	if (e->ask_at > now)
@@ -490,7 +501,7 @@ static void asker_ring(struct engine *e, uint64_t now)
 	}
 	e->ask_at = now + ASKED_MAX_NS;
 	if (e->nr_asks == e->seen_asks && !list_empty(&e->orders))
-		wake_asker(e);
+		wake_askers(e);
 	e->seen_asks = e->nr_asks;
 }
 
@@ -567,7 +578,7 @@ static bool order_ask(struct engine *e, struct order *o)
 
 bool order_watch(struct engine *e)
 {
-	bool moved = false;
+	bool moved = false, asked;
 	unsigned nr = 0;
 	struct list *el;
 
@@ -576,10 +587,11 @@ bool order_watch(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 	list_for_each (el, &e->orders)
 		nr++;
+	asked = nr > 0;
 	/* Each once: those that are not there yet go to the end. */
 	for (; nr && !list_empty(&e->orders); nr--)
 		moved |= order_ask(e, list_first(&e->orders, struct order, link));
-	e->nr_asks++;
+	e->nr_asks += asked;
 	pthread_mutex_unlock(&e->lock);
 	return moved;
 }
@@ -611,10 +623,8 @@ void order_hand_on(struct worker *w)
 {
 	struct engine *e = w->engine;
 
-	if (likely(list_empty(&e->orders)))
-		return;
 	order_awake(w); /* it may have been about to sleep */
-	if (!e->asker)
+	if (unlikely(!list_empty(&e->orders)) && !e->asker)
 		wake_asker(e);
 }
 
