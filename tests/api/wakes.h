@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "symbol.h"
+#include "t.h"
 
 /* By another worker of a CUDA device, by the test's own thread, and by the clock: the most of these
  * within a millisecond. */

@@ -12,7 +12,8 @@
  * requests would stand behind it.  The workers ask the driver how far the streams are: those with
  * something to do each time they have done a part of it, and of those that sleep one, the asker.
  * The driver may keep a worker that asks, or one that is about to sleep, for as long as it likes.
- * So the clock looks whether somebody still asks, and else wakes one that sleeps.
+ * So the clock looks whether somebody still asks.  Where nobody does, it wakes a worker for each
+ * stream, if so many sleep.
  *
  * A barrier opens when its submit is over, and the last of its reads.  The worker that saw the
  * last copy end opens it by a store, and calls no driver: the program may sleep in its device's API
@@ -72,7 +73,7 @@ struct order {
 };
 
 static void order_ring(struct alarm *a);
-static void wake_asker(struct engine *e);
+static bool wake_asker(struct engine *e);
 
 void order_init(struct engine *e)
 {
@@ -488,7 +489,8 @@ static void wake_askers(struct engine *e)
 	struct list *el;
 
 	list_for_each (el, &e->orders)
-		wake_asker(e);
+		if (!wake_asker(e))
+			break;
 }
 
 static void asker_ring(struct engine *e, uint64_t now)
@@ -597,17 +599,18 @@ bool order_watch(struct engine *e)
 }
 
 /* The asker, or else the first that sleeps, which is the asker until it is awake.  One that does
- * not sleep comes by when it is through with what it does. */
-static void wake_asker(struct engine *e)
+ * not sleep comes by when it is through with what it does.  False: nobody sleeps. */
+static bool wake_asker(struct engine *e)
 {
 	struct worker *w = e->asker;
 
 	for (unsigned i = 0; i < e->nr_workers && !(w && w->sleeping); i++)
 		w = &e->workers[i];
 	if (!w || !w->sleeping)
-		return;
+		return false;
 	e->asker = w;
 	worker_wake(w);
+	return true;
 }
 
 void order_wake(struct req *r)
@@ -616,7 +619,7 @@ void order_wake(struct req *r)
 
 	/* Somebody asks for an order that has others already, or is about to. */
 	if (r->eng.order->live == 1 && (!e->asker || e->asker->sleeping))
-		wake_asker(e);
+		(void)wake_asker(e);
 }
 
 void order_hand_on(struct worker *w)
@@ -625,7 +628,7 @@ void order_hand_on(struct worker *w)
 
 	order_awake(w); /* it may have been about to sleep */
 	if (unlikely(!list_empty(&e->orders)) && !e->asker)
-		wake_asker(e);
+		(void)wake_asker(e);
 }
 
 /* One is enough, so that a stream that takes long does not keep all of them awake. */
