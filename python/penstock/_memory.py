@@ -3,11 +3,11 @@
 import ctypes
 import errno
 from collections import deque
-from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_ssize_t, c_uint16
-from ctypes import c_uint8, c_uint32, c_uint64, c_void_p, py_object, pythonapi
+from ctypes import POINTER, Structure, byref, c_ssize_t, c_void_p, py_object, pythonapi
 from typing import Any, Deque, List, Optional, Sequence, Tuple
 
-from . import _abi
+from . import _abi, _exports
+from ._exports import DL_CPU, DL_CUDA, DL_READ_ONLY, DLTensor, DLVersioned, capsule_get, capsule_is
 from ._handle import Owner, each, settle, spend
 from ._lib import Error, check, lib, name_of, sized, unsigned
 
@@ -26,25 +26,8 @@ class _Buffer(Structure):
 _get_buffer = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, POINTER(_Buffer), ctypes.c_int)(
     ("PyObject_GetBuffer", pythonapi))
 _release_buffer = ctypes.PYFUNCTYPE(None, POINTER(_Buffer))(("PyBuffer_Release", pythonapi))
-_capsule_is = ctypes.PYFUNCTYPE(ctypes.c_int, py_object, c_char_p)(
-    ("PyCapsule_IsValid", pythonapi))
-_capsule_get = ctypes.PYFUNCTYPE(c_void_p, py_object, c_char_p)(
-    ("PyCapsule_GetPointer", pythonapi))
 
 
-class _DLTensor(Structure):
-    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32),
-                ("ndim", c_int32), ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16),
-                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
-                ("byte_offset", c_uint64)]
-
-
-class _DLVersioned(Structure):
-    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p),
-                ("deleter", c_void_p), ("flags", c_uint64), ("tensor", _DLTensor)]
-
-
-_DL_READ_ONLY = 1
 _DL_HOST = (1, 3)    # kDLCPU, kDLCUDAHost
 _DL_CUDA = (2, 13)   # kDLCUDA, kDLCUDAManaged
 
@@ -59,17 +42,21 @@ class _Held:
     cell:   the library's handle, in a list that is empty when it was given back
     buffer: what the object has exported, if it has the buffer protocol
     keep:   what must stay as long as the memory
+    leases: exports of the memory that others may hold
     """
 
-    __slots__ = ("cell", "buffer", "keep")
+    __slots__ = ("cell", "buffer", "keep", "leases")
 
     def __init__(self) -> None:
         self.cell = [c_void_p()]
         self.buffer: Any = None
         self.keep: Any = None
+        self.leases: _exports.Leases = {}
 
     def quiet(self) -> bool:
-        """Give it back; False if a request may still touch it.  May be called again."""
+        """Give it back; False if a request or a view may still touch it.  May be called again."""
+        if self.leases and _exports.outstanding(self.leases):
+            return False
         for cell in self.cell:
             if cell.value and lib.pst_mem_drain(cell, 0) == -errno.EBUSY:
                 return False
@@ -139,13 +126,13 @@ def _of_dlpack(obj: Any) -> _Place:
     # -1: no order of streams.  Memory.of() waits for the device instead.
     capsule = _capsule(obj, **({"stream": -1} if device in _DL_CUDA else {}))
     writable = True
-    if _capsule_is(capsule, b"dltensor_versioned"):
-        managed = _DLVersioned.from_address(_capsule_get(capsule, b"dltensor_versioned"))
+    if capsule_is(capsule, b"dltensor_versioned"):
+        managed = DLVersioned.from_address(capsule_get(capsule, b"dltensor_versioned"))
         if managed.major != 1:
             raise ValueError(f"DLPack's version {managed.major} is not known")
-        tensor, writable = managed.tensor, not managed.flags & _DL_READ_ONLY
-    elif _capsule_is(capsule, b"dltensor"):
-        tensor = _DLTensor.from_address(_capsule_get(capsule, b"dltensor"))
+        tensor, writable = managed.tensor, not managed.flags & DL_READ_ONLY
+    elif capsule_is(capsule, b"dltensor"):
+        tensor = DLTensor.from_address(capsule_get(capsule, b"dltensor"))
     else:
         raise ValueError("__dlpack__() gave no DLPack tensor")
     if tensor.bits * tensor.lanes % 8:
@@ -187,8 +174,8 @@ def _find(obj: Any, held: _Held) -> _Place:
 
 # --------------------------------------------------------------------- what lingers
 
-# Memory that a request may still touch although its owner is done with it.  A deque and no lock: a
-# finalizer may run inside any of these lines.
+# Memory that a request or a view may still touch although its owner is done with it.  A deque and
+# no lock: a finalizer may run inside any of these lines.
 _lingering: Deque[_Held] = deque()
 # Not even the end of the interpreter frees what hardware may write to.
 ctypes.pythonapi.Py_IncRef(py_object(_lingering))
@@ -214,11 +201,18 @@ _OPTIONS = {(pinned, device): byref(sized(_abi.pst_mem_opts,
             for pinned in (False, True) for device in (False, True)}
 
 
+_COPY = 64 << 20    # bytes of host memory by which a device's memory is copied
+
+
 class Memory(Owner):
     """A range of bytes on one device.
 
     Made by Memory.of() or Memory.alloc().  It is a context manager; close() gives it back, and so
     does the end of its last reference.  May be used from any thread.
+
+    Host memory has the buffer protocol by view(), and from Python 3.12 on by itself.  Memory of the
+    host and of CUDA has DLPack: torch.from_dlpack(memory) is a tensor of its bytes.  Views and
+    tensors keep the memory.
 
     nbytes:   bytes
     writable: may requests read from files into it?
@@ -273,10 +267,11 @@ class Memory(Owner):
         size:   bytes, at least 1
         shared: it may be exported to other processes
 
-        Host memory is zeroed and page aligned; it has the buffer protocol by view().
+        Host memory is zeroed and page aligned.
 
         Raises Error: ENODEV without such a device, ENOMEM, EINVAL.
         """
+        _exports.sweep()
         options = sized(_abi.pst_mem_opts)
         options.flags = _abi.PST_MEM_SHARED if shared else 0
         size = unsigned(size)
@@ -319,16 +314,95 @@ class Memory(Owner):
         return int(self._info().addr)
 
     def view(self) -> memoryview:
-        """A writable memoryview of host memory, of nbytes bytes.
+        """A memoryview of host memory, of nbytes bytes; read-only where the memory is.
 
-        It must not be used after close().  Raises ValueError for memory of a device.
+        Until it is released, close() raises BufferError.  Raises ValueError for memory of a device.
         """
         pointer = lib.pst_mem_ptr(self.handle)
         if not pointer:
             raise ValueError(f"memory of {self.device} has no address for the CPU; copy_out() it")
         array: Any = (ctypes.c_char * self.nbytes).from_address(pointer)
-        array.memory = self
-        return memoryview(array).cast("B")
+        array.memory, array.lease = self, _exports.token(self.held.leases)
+        view = memoryview(array).cast("B")
+        return view if self.writable else view.toreadonly()
+
+    def __buffer__(self, flags: int) -> memoryview:
+        # Python 3.12 and newer call it; the memoryview refuses flags that do not fit.
+        try:
+            return self.view()
+        except ValueError as e:
+            raise BufferError(str(e)) from None
+
+    def _dlpack_device(self) -> Optional[Tuple[int, int]]:
+        """DLPack's device, or None where frameworks must not touch the memory's addresses."""
+        info = self._info()
+        if info.kind == _abi.PST_KIND_HOST:
+            return DL_CPU
+        if info.kind == _abi.PST_KIND_CUDA:
+            return DL_CUDA, int(info.device.rpartition(b":")[2])
+        return None
+
+    def _not_exported(self) -> BufferError:
+        return BufferError(f"memory of {self.device} has addresses that no framework may touch; "
+                           "copy_out() it, or pass dl_device=(1, 0) for a copy in host memory")
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        """DLPack's type and number of the memory's device; BufferError for soft:0."""
+        device = self._dlpack_device()
+        if device is None:
+            raise self._not_exported()
+        return device
+
+    def __dlpack__(self, *, stream: Optional[int] = None,
+                   max_version: Optional[Tuple[int, int]] = None,
+                   dl_device: Optional[Tuple[int, int]] = None,
+                   copy: Optional[bool] = None) -> Any:
+        """A capsule with a DLPack tensor of the bytes: uint8, one dimension.
+
+        stream:      of the consumer, for memory of CUDA: None, or 1 or more.  The call waits until
+                     the device has done what it was given; with -1 that is up to you.
+        max_version: from (1, 0) on a versioned capsule, which read-only memory needs
+        dl_device:   the memory's own device, or (1, 0) for a copy in host memory
+        copy:        True for new memory on the device, False for an error where a copy is needed
+
+        The tensor keeps the memory.  Raises BufferError for what cannot be exported so.
+        """
+        own = self._dlpack_device()
+        device = own if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        if device is None:
+            raise self._not_exported()
+        if device not in (own, DL_CPU):
+            raise BufferError(f"memory of {self.device} is not exported to DLPack's device "
+                              f"{device}, but to (1, 0), the host, and its own")
+        on_gpu = own is not None and own[0] == DL_CUDA
+        if stream is not None and (not on_gpu or stream == 0 or stream < -1):
+            raise ValueError(f"{stream} is no stream of {self.device}; " + (
+                "the legacy default stream is 1, and -1 waits for nothing" if on_gpu else
+                "pass None"))
+        if device != own and copy is False:
+            raise BufferError(f"memory of {self.device} comes to the host by a copy alone, and "
+                              "copy=False forbids it")
+        if on_gpu and stream != -1:
+            self.sync()
+        copied = bool(copy) or device != own
+        memory = self._copy("host" if device == DL_CPU else self.device) if copied else self
+        versioned = max_version is not None and max_version[0] >= 1
+        if not memory.writable and not versioned:
+            raise BufferError("the memory is read-only, which DLPack can say from version 1.0 on; "
+                              "pass copy=True, or use a consumer that asks for that version")
+        return _exports.capsule(memory, memory.held.leases, device, versioned=versioned,
+                                copied=copied)
+
+    def _copy(self, device: str) -> "Memory":
+        """New memory on a device, the host or this memory's own, with the same bytes."""
+        memory = Memory.alloc(device, self.nbytes)
+        to = lib.pst_mem_ptr(memory.handle)
+        if to:
+            check(lib.pst_mem_copy_out(self.handle, 0, to, self.nbytes))
+        else:
+            for offset in range(0, self.nbytes, _COPY):
+                memory.copy_in(self.copy_out(min(_COPY, self.nbytes - offset), offset), offset)
+        return memory
 
     def copy_in(self, data: Any, offset: int = 0) -> None:
         """Copy bytes of host memory (a buffer, contiguous) to offset, and wait."""
@@ -362,11 +436,23 @@ class Memory(Owner):
     def close(self) -> None:
         """Give it back.  A request under way keeps it, and the object below it, until it is quiet.
 
-        May be called again.
+        May be called again.  Raises BufferError while a view or a DLPack tensor of it is there.
         """
+        exported = sum(_exports.outstanding(held.leases) for held in self._box)
+        if exported:
+            raise BufferError(f"the memory has {exported} views or DLPack tensors; drop them "
+                              "before close(), or drop the Memory instead, which they keep")
+        self._release()
+
+    def _release(self) -> None:
         super().close()
         if _lingering:
             sweep()
+
+    def __del__(self) -> None:
+        # Views that die with the memory, in one cycle, may still be used: then it lingers.
+        if getattr(self, "_box", None):
+            self._release()
 
     def __enter__(self) -> "Memory":
         return self

@@ -58,9 +58,9 @@ for place in range(len(EXAMPLES) - 5, len(EXAMPLES) - 2):
 def what_they_print():
     said = "\n".join(NAMES["said"])
     for text in ("1000 bytes by ", "why not by a better path: ", "prefix <Result 4096 bytes",
-                 "None <Result 512 bytes", "10000"):
+                 "None <Result 512 bytes", "10000", "digits: b'0123456789'"):
         true(text in said, f"{text} is not in {said}")
-    eq(len(EXAMPLES), 11)
+    eq(len(EXAMPLES), 12)
 
 
 run()
