@@ -11,10 +11,11 @@ times are seconds.  Nothing but Python's own library is imported.
 """
 from ._doctor import devices, doctor
 from ._file import File, ShortRead
+from ._lib import VERSION as __version__
 from ._lib import Error, Result, library_path, version
 from ._memory import Memory
 from ._queue import Completion, Queue
 from . import safetensors
 
-__all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "devices",
-           "doctor", "library_path", "safetensors", "version"]
+__all__ = ["Completion", "Error", "File", "Memory", "Queue", "Result", "ShortRead", "__version__",
+           "devices", "doctor", "library_path", "safetensors", "version"]

@@ -20,9 +20,15 @@ part() {
 	sed -n "s/^#define PST_VERSION_$1 \([0-9]*\)$/\1/p" include/penstock.h
 }
 
+# The package's __version__ is of these.
+constant() {
+	sed -n "s/^PST_VERSION_$1 = \([0-9]*\)$/\1/p" python/penstock/_abi.py
+}
+
 version=$(sed -n "s/^  version: '\([0-9.]*\)',$/\1/p" meson.build)
 same meson_build_has_one 1 "$(echo "$version" | grep -cE '^[0-9]+\.[0-9]+\.[0-9]+$')"
 same header "$version" "$(part MAJOR).$(part MINOR).$(part PATCH)"
+same python "$version" "$(constant MAJOR).$(constant MINOR).$(constant PATCH)"
 same news "## $version" "$(grep -x "## $version" NEWS.md)"
 echo "1..$n"
 exit $failed

@@ -41,9 +41,11 @@ refuses() { # TEXT ARGUMENT...
 		[ "$(git -C tree status --porcelain)" = "$before" ]
 }
 
-mkdir -p tree/include tree/tests/lint
+mkdir -p tree/tests/lint tree/python/penstock
 cp -r "$root/packaging" "$root/meson.build" tree/
-cp "$root/include/penstock.h" tree/include/
+cp -r "$root/include" tree/
+cp "$root/python/generate.py" tree/python/
+cp "$root/python/penstock/_abi.py" tree/python/penstock/
 cp "$root/tests/lint/version.sh" tree/tests/lint/
 printf '# News\n\n## 9.9.9\n\n## 9.9.8\n\n## 0.0.1\n' >tree/NEWS.md
 # In place of the real one: its ABI check fails.
