@@ -4,6 +4,7 @@ import threading
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._file import File, ShortRead
+from .._progress import checked, reports
 from .._types import Device, Path, Progress
 from ._frames import frame_of
 from ._header import Entry, SafetensorError, read
@@ -65,12 +66,13 @@ def _add(reads, file, header, entries, frame, result):
 
 def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: str = "np",
                names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
-               progress: Optional[Progress] = None) -> Dict[str, Any]:
+               progress: Progress = None) -> Dict[str, Any]:
     """Load the tensors of several files, whose names must differ; arguments as load_file().
 
     All headers are read and checked before the first tensor is.
     """
     frame = frame_of(framework, device, raw)
+    checked(progress)
     wanted = None if names is None else set(names)
     opened, owner = [], {}
     try:
@@ -92,14 +94,8 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                                       if wanted is None or entry.name in wanted])
                 for path, file, header in opened]
         total = sum(entry.nbytes for _, _, _, entries in plan for entry in entries)
-        so_far = 0
-
-        def done(nbytes):
-            nonlocal so_far
-            so_far += nbytes
-            progress(so_far, total)
         result = {}
-        with Reads(frame, total, strict, done if progress else None) as reads:
+        with reports(progress, total) as done, Reads(frame, total, strict, done) as reads:
             for path, file, header, entries in plan:
                 if not file.closed:
                     _add(reads, file, header, entries, frame, result)
@@ -116,7 +112,7 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
 
 def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
               names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
-              progress: Optional[Progress] = None, backend: str = "mmap") -> Dict[str, Any]:
+              progress: Progress = None, backend: str = "mmap") -> Dict[str, Any]:
     """Load a safetensors file.
 
     device:    "cpu"; with framework="pt" also "cuda:0" or 0
@@ -125,7 +121,8 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
     strict:    fail with EOPNOTSUPP where a better path exists and is not taken
     raw:       types that the framework lacks come as unsigned integers of their bits, those of
                less than a byte as a row of bytes
-    progress:  called with (bytes so far, bytes in all) about every 128 MiB
+    progress:  called with (bytes so far, bytes in all) about every 128 MiB; True for a bar of tqdm,
+               or a line on standard error where tqdm is not installed
     backend:   of the package safetensors: "mmap" or "pread".  Bytes go the same way with either.
 
     Bytes go from the file into the tensors: no other host memory grows with the file.  Tensors are

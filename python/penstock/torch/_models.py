@@ -127,7 +127,7 @@ def _files_of_index(path, names):
 
 def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] = None,
          strict: bool = False, raw: bool = False,
-         progress: Optional[Progress] = None) -> Dict[str, Any]:
+         progress: Progress = None) -> Dict[str, Any]:
     """Load a state dict.
 
     path:     a safetensors file, a folder with such files, or an index of one (*.index.json)
