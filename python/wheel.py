@@ -73,7 +73,21 @@ METADATA = """Metadata-Version: 2.1
 Name: penstock
 Version: {version}
 Summary: Move bytes between files and host or accelerator memory by the shortest path
+Author: The Penstock authors
 License: MIT
+Keywords: io_uring,O_DIRECT,GPUDirect Storage,CUDA,safetensors,checkpoint,vLLM
+Classifier: Development Status :: 4 - Beta
+Classifier: Intended Audience :: Developers
+Classifier: Intended Audience :: Science/Research
+Classifier: License :: OSI Approved :: MIT License
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: C
+Classifier: Programming Language :: Python :: 3
+Classifier: Programming Language :: Python :: 3 :: Only
+Classifier: Programming Language :: Python :: Implementation :: CPython
+Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
+Classifier: Topic :: Software Development :: Libraries :: Python Modules
+Classifier: Typing :: Typed
 Requires-Python: >=3.9
 Description-Content-Type: text/markdown
 
@@ -85,10 +99,28 @@ Root-Is-Purelib: false
 Tag: {tag}
 """
 
-# What other packages look for among those that are installed.
-ENTRY_POINTS = """[vllm.general_plugins]
+# What pip makes a command of, and what other packages look for among those that are installed.
+ENTRY_POINTS = """[console_scripts]
+penstock = penstock.__main__:script
+
+[vllm.general_plugins]
 penstock = penstock.vllm:register
 """
+
+
+def metadata():
+    with open(f"{HERE}/README.md", encoding="utf-8") as file:
+        return METADATA.format(version=version(), text=file.read()).encode()
+
+
+def information():
+    """(name in the wheel, bytes) of what the wheel says of itself."""
+    info = f"penstock-{version()}.dist-info"
+    yield f"{info}/METADATA", metadata()
+    yield f"{info}/WHEEL", WHEEL.format(version=version(), tag=TAG).encode()
+    yield f"{info}/entry_points.txt", ENTRY_POINTS.encode()
+    with open(f"{ROOT}/LICENSE", "rb") as file:
+        yield f"{info}/LICENSE", file.read()
 
 
 def files(binaries):
@@ -103,14 +135,8 @@ def files(binaries):
     for name, path in zip(PLACES, binaries):
         with open(path, "rb") as file:
             yield name, file.read(), True
-    info = f"penstock-{version()}.dist-info"
-    with open(f"{ROOT}/docs/PYTHON.md", encoding="utf-8") as file:
-        text = file.read()
-    yield f"{info}/METADATA", METADATA.format(version=version(), text=text).encode(), False
-    yield f"{info}/WHEEL", WHEEL.format(version=version(), tag=TAG).encode(), False
-    yield f"{info}/entry_points.txt", ENTRY_POINTS.encode(), False
-    with open(f"{ROOT}/LICENSE", "rb") as file:
-        yield f"{info}/LICENSE", file.read(), False
+    for name, content in information():
+        yield name, content, False
 
 
 TAG = f"py3-none-manylinux_{MOST[0]}_{MOST[1]}_x86_64"

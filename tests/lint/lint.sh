@@ -289,7 +289,7 @@ listed() {
 		case $f in
 		tests/cli/lib.sh | tests/usrbio/python/tap.py) continue ;;
 		compat/fio/*) continue ;; # tools/fio-engine builds it
-		tests/packaging/install.sh | tests/packaging/bundle.sh) continue ;; # ./dev installed
+		tests/packaging/install.sh | tests/packaging/bundle.sh | tests/packaging/pip.sh) continue ;; # ./dev installed
 		tests/*)
 			name=${name#test-}
 			name=${name#fuzz-}

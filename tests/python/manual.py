@@ -10,6 +10,8 @@ EXAMPLES = []
 for name in ("docs/PYTHON.md", "README.md"):
     with open(f"{os.environ['ROOT']}/{name}", encoding="utf-8") as f:
         EXAMPLES += re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
+with open(f"{os.environ['ROOT']}/python/README.md", encoding="utf-8") as f:
+    FOR_PYPI = re.findall(r"^```python\n(.*?)^```$", f.read(), re.M | re.S)
 os.chdir(work)
 NAMES = {}
 
@@ -52,6 +54,15 @@ def models_and_doctor():
 
 for place in range(len(EXAMPLES) - 5, len(EXAMPLES) - 2):
     case(make(place))
+
+
+@case
+def example_for_pypi():
+    eq(len(FOR_PYPI), 1)
+    said = []
+    exec(compile(FOR_PYPI[0], "python/README.md", "exec"),
+         {"print": lambda *what: said.append(" ".join(map(str, what)))})
+    true(said[0].startswith("10000 bytes by "), said)
 
 
 @case

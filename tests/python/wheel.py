@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
 """The wheel: made of this build's library, installed where nothing else is."""
+import email
 import hashlib
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 from tap import Skip, case, eq, run, true, work
 
 ROOT = os.environ["ROOT"]
 sys.path.insert(0, f"{ROOT}/python")
+import build_backend  # noqa: E402
 import wheel  # noqa: E402
 
 BINARIES = [os.environ[name] for name in ("PST_LIBPENSTOCK", "PROBE", "STREAMER")]
@@ -98,6 +101,70 @@ def content_is_as_recorded():
 
 
 @case
+def metadata_is_complete():
+    os.mkdir(f"{work}/metadata")
+    folder = build_backend.prepare_metadata_for_build_wheel(f"{work}/metadata")
+    eq(folder, f"penstock-{wheel.version()}.dist-info")
+    with open(f"{work}/metadata/{folder}/METADATA", encoding="utf-8") as file:
+        said = email.message_from_file(file)
+    eq([said[name] for name in ("Name", "Version", "Author", "License", "Requires-Python")],
+       ["penstock", wheel.version(), "The Penstock authors", "MIT", ">=3.9"])
+    with open(f"{ROOT}/LICENSE", encoding="utf-8") as file:
+        true(said["Author"] in file.read(), "LICENSE names somebody else")
+    true("Typing :: Typed" in said.get_all("Classifier"), said)
+    true(len(said.get_all("Classifier")) == len(set(said.get_all("Classifier"))), said)
+    with open(f"{ROOT}/python/README.md", encoding="utf-8") as file:
+        text = file.read()
+    eq(said.get_payload(), text)
+    # PyPI has no files beside it that a link could lead to.
+    true("](" not in text, "a link to a file")
+    with zipfile.ZipFile(make()) as archive:
+        for name in os.listdir(f"{work}/metadata/{folder}"):
+            with open(f"{work}/metadata/{folder}/{name}", "rb") as file:
+                true(archive.read(f"{folder}/{name}") == file.read(), name)
+
+
+@case
+def source_archive():
+    first, again = f"{work}/sdist", f"{work}/sdist-again"
+    os.mkdir(first)
+    os.mkdir(again)
+    name = build_backend.build_sdist(first)
+    base = f"penstock-{wheel.version()}"
+    eq(name, f"{base}.tar.gz")
+    with tarfile.open(f"{first}/{name}") as archive:
+        names = archive.getnames()
+        eq(archive.extractfile(f"{base}/PKG-INFO").read(), wheel.metadata())
+        eq({entry.mtime for entry in archive}, {0})
+        archive.extractall(work)
+    for path in ("pyproject.toml", "LICENSE", "dev", "meson.build", "python/build_backend.py",
+                 "python/penstock/__main__.py", "include/penstock.h", "src/meson.build"):
+        true(f"{base}/{path}" in names, f"{path} is missing")
+    eq([path for path in names if path.startswith(f"{base}/build/")], [])
+    # Without git, and after a build: the same archive.
+    os.makedirs(f"{work}/{base}/build/default")
+    for path in ("build/default/x", "python/__pycache__/x"):
+        os.makedirs(os.path.dirname(f"{work}/{base}/{path}"), exist_ok=True)
+        with open(f"{work}/{base}/{path}", "w", encoding="utf-8"):
+            pass
+    subprocess.run([sys.executable, "-c", "import sys, build_backend as b; "
+                    "b.build_sdist(sys.argv[1])", again], check=True,
+                   cwd=f"{work}/{base}/python", env=environment())
+    with open(f"{first}/{name}", "rb") as one, open(f"{again}/{name}", "rb") as two:
+        true(one.read() == two.read(), "the bytes differ")
+
+
+@case
+def an_editable_install_is_refused():
+    done = subprocess.run([sys.executable, "-c", "import build_backend as b; "
+                           "b.build_editable('.')"], cwd=f"{ROOT}/python", capture_output=True,
+                          text=True, check=False, env=environment())
+    eq((done.returncode, done.stdout), (1, ""))
+    true(f"PYTHONPATH={ROOT}/python" in done.stderr and "Traceback" not in done.stderr,
+         done.stderr)
+
+
+@case
 def installs_into_an_empty_environment():
     path = make()
     place = f"{work}/environment"
@@ -120,6 +187,9 @@ def installs_into_an_empty_environment():
                           env=environment(), cwd=work).stdout.split()
     true(told[0].startswith(place) and told[0].endswith("/penstock/lib/libpenstock.so.0"), told[0])
     eq(told[1:3], [wheel.version(), "504b0304"])
+    said = subprocess.run(["penstock", "info"], capture_output=True, text=True, check=True,
+                          env={**environment(), "PATH": f"{place}/bin"}, cwd=work).stdout
+    true(f"libpenstock {wheel.version()}, {told[0]}" in said, said)
     lib = os.path.dirname(told[0])
     probe = subprocess.run([f"{lib}/penstock-gds-probe"], capture_output=True, text=True,
                            check=False, env=environment())
