@@ -16,6 +16,7 @@
 /* Of the stand-in for the driver, see tests/stub/cuda_stub.h. */
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
+static void (*hold)(bool hold);
 
 static inline int engine_set_pool(uint64_t bytes)
 {
@@ -39,12 +40,13 @@ static inline void *engine_stub(void)
 
 	engine_find(lib, "stub_cuda_delay_us", &delay_us);
 	engine_find(lib, "stub_cuda_stall", &stall);
+	engine_find(lib, "stub_cuda_hold", &hold);
 	return lib;
 }
 
 static inline void engine_needs_stub(void)
 {
-	if (!delay_us || !stall)
+	if (!delay_us || !stall || !hold)
 		T_SKIP("a CUDA library that stalls on demand");
 }
 

@@ -3,6 +3,7 @@
  * The workers of an engine: which of them is awake, and which is woken for the next request.
  */
 #include <dirent.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -44,6 +45,28 @@ __attribute__((visibility("default"))) int sched_yield(void)
 	if (gettid() != getpid())
 		atomic_fetch_add(&yields, 1);
 	return real();
+}
+
+/* Sleeps of workers for a time, and the longest of them. */
+static atomic_uint naps;
+static _Atomic long longest_nap_ns;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int ppoll(struct pollfd *fds, nfds_t nr,
+						 const struct timespec *timeout,
+						 const sigset_t *mask)
+{
+	int (*real)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+	char name[16] = "";
+
+	symbol(RTLD_NEXT, &real, "ppoll");
+	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
+	if (timeout && strncmp(name, "pst-cuda", 8) == 0) {
+		if (timeout->tv_nsec > atomic_load(&longest_nap_ns))
+			atomic_store(&longest_nap_ns, timeout->tv_nsec);
+		atomic_fetch_add(&naps, 1);
+	}
+	return real(fds, nr, timeout, mask);
 }
 
 #define QUARTER (RIG_MIB(1) / 4)
@@ -114,6 +137,57 @@ static void a_disks_bytes_do_not_keep_workers_awake(void)
 	T_CHECK(looks(f, m, PST_PATH_CACHED) > 0);
 	pst_file_close(f);
 	pst_mem_free(m);
+}
+
+/* Until workers have napped so often; false where they do not. */
+static bool await_naps(unsigned nr)
+{
+	uint64_t end = t_hang();
+
+	for (nr += atomic_load(&naps); atomic_load(&naps) < nr && t_now() < end;)
+		(void)usleep(1000);
+	return atomic_load(&naps) >= nr;
+}
+
+#define COPIED 32768u /* so few bytes are worth spinning for */
+
+/* The device does not come to the copies of one request.  Workers spin for them no more after some
+ * naps, and their naps grow to the longest that there are. */
+static void hangs(uint32_t op)
+{
+	struct pst_file *f = engine_warm_file(PST_FILE_WRITE, RIG_MIB(1));
+	struct pst_mem *m = rig_alloc(rig_dev, COPIED);
+	struct pst_io io = rig_io(op, f, m, 0, 0, COPIED);
+	uint64_t end = t_hang();
+	unsigned before, spun;
+	bool napped;
+
+	io.policy = PST_POLICY2(op == PST_OP_READ ? PST_PATH_CACHED : PST_PATH_BUFFERED,
+				PST_PATH_STAGED);
+	T_EQ(rig_do(rig_q, &io).res, COPIED); /* all that it needs is there */
+	atomic_store(&longest_nap_ns, 0);
+	hold(true);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	while (atomic_load(&longest_nap_ns) < 1000000 && t_now() < end)
+		(void)usleep(1000);
+	before = atomic_load(&yields);
+	napped = await_naps(20);
+	spun = atomic_load(&yields) - before;
+	hold(false);
+	T_EQ(rig_reap1(rig_q).res, COPIED);
+	T_CHECK(napped);
+	T_EQ(spun, 0);
+	T_CHECK(atomic_load(&longest_nap_ns) >= 1000000);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+static void copies_that_hang_keep_no_worker_awake(void)
+{
+	engine_needs_stub();
+	hangs(PST_OP_READ);
+	hangs(PST_OP_WRITE);
 }
 
 /* How many workers of an engine take requests of all kinds: several. */
@@ -602,6 +676,7 @@ int main(void)
 	(void)engine_stub();
 	rig_tasks = rig_count_tasks();
 	ENGINE_RUN("cuda:0", a_disks_bytes_do_not_keep_workers_awake);
+	ENGINE_RUN("cuda:0", copies_that_hang_keep_no_worker_awake);
 	ENGINE_RUN("cuda:0", a_disk_is_waited_for_by_few);
 	ENGINE_RUN("cuda:0", a_device_that_is_behind_needs_fewer);
 	ENGINE_RUN("cuda:0", pieces_that_hang_beside_a_device_that_is_behind);

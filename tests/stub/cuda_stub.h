@@ -42,6 +42,9 @@ bool stub_cuda_fail(const char *spec);
 
 void stub_cuda_delay_us(unsigned us);
 
+/* With true, streams begin no copy, kernel or fill until false. */
+void stub_cuda_hold(bool hold);
+
 /* So many bytes at the end of each copy to a device, and from one, do not arrive. */
 void stub_cuda_lose(unsigned to, unsigned from);
 

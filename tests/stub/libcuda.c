@@ -18,6 +18,7 @@
 struct stub stub = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.quiesced = PTHREAD_COND_INITIALIZER,
+	.let_go = PTHREAD_COND_INITIALIZER,
 	.contexts = LIST_INIT(stub.contexts),
 	.ranges = LIST_INIT(stub.ranges),
 	.registrations = LIST_INIT(stub.registrations),
@@ -154,6 +155,14 @@ void stub_cuda_delay_us(unsigned us)
 {
 	(void)pthread_mutex_lock(&stub.lock);
 	stub.delay_us = us;
+	(void)pthread_mutex_unlock(&stub.lock);
+}
+
+void stub_cuda_hold(bool hold)
+{
+	(void)pthread_mutex_lock(&stub.lock);
+	stub.hold = hold;
+	(void)pthread_cond_broadcast(&stub.let_go);
 	(void)pthread_mutex_unlock(&stub.lock);
 }
 

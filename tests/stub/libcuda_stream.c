@@ -108,6 +108,8 @@ static void job_part_op(struct CUstream_st *st, struct op *op)
 	cu_result *poison = &stub.poison[st->ctx->dev];
 	unsigned delay = stub.delay_us;
 
+	while (stub.hold && op->kind < OP_EVENT)
+		(void)pthread_cond_wait(&stub.let_go, &stub.lock);
 	if (delay && op->kind < OP_EVENT) {
 		struct timespec ts = { .tv_nsec = (long)delay * 1000 };
 

@@ -31,7 +31,8 @@ void copier_add(struct engine *e, struct job *j)
 	struct copier *c = &e->copier;
 
 	list_add_tail(&c->filled, &j->link);
-	atomic_fetch_add(&c->nr, 1);
+	if (!atomic_fetch_add(&c->nr, 1))
+		atomic_store(&c->moved_at, now_ns());
 	atomic_fetch_add(&c->nr_warm, j->warm);
 	atomic_fetch_add(&c->nr_bytes, j->len);
 	atomic_fetch_add(&c->nr_filled, 1);
@@ -199,6 +200,22 @@ static bool batch_end(struct engine *e, struct list *ret_ended)
 	return true;
 }
 
+/* Under the copier's lock: end what batches have ended, start what there is room for; true if that
+ * was any. */
+static bool batches_move(struct engine *e, struct list *ret_ended)
+{
+	struct copier *c = &e->copier;
+	bool moved = false;
+
+	while (batch_end(e, ret_ended))
+		moved = true;
+	while (has_room(c) && atomic_load(&c->nr_filled) && batch_start(e, ret_ended))
+		moved = true;
+	if (moved)
+		atomic_store(&c->moved_at, now_ns());
+	return moved;
+}
+
 bool copier_progress(struct worker *w)
 {
 	struct engine *e = w->engine;
@@ -213,10 +230,7 @@ bool copier_progress(struct worker *w)
 	do {
 		if (pthread_mutex_trylock(&c->lock) != 0)
 			break; /* who has it looks once more at what waits */
-		while (batch_end(e, &ended))
-			moved = true;
-		while (has_room(c) && atomic_load(&c->nr_filled) && batch_start(e, &ended))
-			moved = true;
+		moved |= batches_move(e, &ended);
 		again = has_room(c);
 		pthread_mutex_unlock(&c->lock);
 	} while (again && atomic_load(&c->nr_filled));

@@ -48,6 +48,7 @@ struct copier {
 	atomic_uint nr;            /* of jobs, with those of batches, */
 	atomic_uint nr_warm;       /* and of warm ones */
 	_Atomic uint64_t nr_bytes; /* in these */
+	_Atomic uint64_t moved_at; /* when a batch last began or ended, or the first job came */
 };
 
 int copier_init(struct engine *e);

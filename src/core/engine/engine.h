@@ -120,7 +120,8 @@ struct worker {
 	bool flush_again;          /* the kernel could not take all operations */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
-	struct list copying;       /* on the stream, in order of tickets */
+	struct list copying;       /* on the stream, in order of tickets, */
+	uint64_t copying_since;    /* and when the first of them became that */
 	struct crowd_look look;    /* by its thread */
 	struct job *own;           /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;

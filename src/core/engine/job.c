@@ -132,6 +132,8 @@ static void job_copy(struct worker *w, struct job *j)
 		return;
 	}
 	job_copying(j, mem_copied_by(w->stream));
+	if (list_empty(&w->copying))
+		w->copying_since = now_ns();
 	list_add_tail(&w->copying, &j->link);
 }
 
@@ -416,6 +418,7 @@ static bool progress_copies(struct worker *w)
 		if (!r)
 			break;
 		list_del(&j->link);
+		w->copying_since = now_ns();
 		moved = true;
 		if (j->req->io.op == PST_OP_WRITE)
 			job_fetched(w, j, r < 0 ? -r : 0);

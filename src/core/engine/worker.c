@@ -18,31 +18,49 @@
 #include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
-#define SPIN_NS 60000u     /* that long: more than it should take */
+#define SPIN_NS 60000u     /* that long from its beginning: more than it should take */
 #define SPIN_COLD KIB(256) /* likewise of copies out of no CPU's cache */
 #define SLOW 16u           /* bytes that a device copies in a nanosecond at least */
-#define POLL_NS 20000u     /* between two looks at what can only be polled */
+#define POLL_NS 20000u     /* between two looks at what can only be polled; when it is late, */
+#define LATE_PART 16u      /* this part of that time, and at most NAP_NS */
 #define ENOUGH 4u          /* workers that are at work look often at the copier's batches, */
 #define WATCH_NS 100000u   /* and one that only watches them after each of their jobs */
 #define SPARE_NS 10000000u /* after which a spare worker looks whether the others hang */
 
-/* A short copy on a stream that can only be polled is done before a sleep would end. */
+/*
+ * A short copy on a stream that can only be polled is done before a sleep would end.  The time to
+ * spin counts from the beginning of the copy, so a copy that hangs is not spun for after each nap.
+ */
 static bool spin_for_copy(struct worker *w)
 {
 	const struct job *j;
-	uint64_t end;
+	uint64_t end = w->copying_since + SPIN_NS;
 
 	if (list_empty(&w->copying))
 		return false;
 	j = list_first(&w->copying, struct job, link);
 	if (j->len > SPIN_MAX)
 		return false;
-	end = now_ns() + SPIN_NS;
-	do {
+	while (now_ns() < end)
 		if (mem_poll(w->stream, j->ticket))
 			return true;
-	} while (now_ns() < end);
 	return false;
+}
+
+/* When the first copy of the worker's own stream should be done. */
+static uint64_t copy_due(const struct worker *w)
+{
+	uint64_t len = 0;
+
+	if (!list_empty(&w->copying))
+		len = list_first(&w->copying, struct job, link)->len;
+	return w->copying_since + SPIN_NS + len / SLOW;
+}
+
+/* When the copier should have moved on. */
+static uint64_t batch_due(const struct copier *c)
+{
+	return atomic_load(&c->moved_at) + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
 }
 
 static bool enough_are_awake(const struct engine *e)
@@ -74,22 +92,19 @@ static bool worth_spinning(const struct worker *w, bool watches)
  * Likewise for the batches of the copier, until somebody has work for the worker.  While the bytes
  * of a batch lie in the cache of a CPU that sleeps, the device reads them at a fraction of its
  * rate, so that all that filled its slots stay awake.  A CPU that others want does not sleep: they
- * get it.
+ * get it.  Nobody spins for batches that are late, however often the worker sleeps and wakes.
  */
 static bool spin_for_batch(struct worker *w, bool watches)
 {
-	struct copier *c = &w->engine->copier;
-	uint64_t end = now_ns() + SPIN_NS + atomic_load(&c->nr_bytes) / SLOW;
+	uint64_t end = batch_due(&w->engine->copier);
 
 	/* Files are not looked at meanwhile. */
 	if (w->ctx->nr_ops || io_others_nr_ops(&w->others))
 		return false;
-	while (worth_spinning(w, watches)) {
+	while (now_ns() < end && worth_spinning(w, watches)) {
 		if (copier_progress(w) || !w->sleeping)
 			return true;
 		(void)sched_yield();
-		if (now_ns() >= end)
-			break;
 	}
 	return false;
 }
@@ -108,10 +123,27 @@ static uint64_t look_nap(struct engine *e)
 	return at - MIN(now, at);
 }
 
-/* Nanoseconds until the worker looks again at copies that can only be polled. */
-static uint64_t poll_nap(const struct worker *w, bool copying)
+/* A nap of so long, or longer where what the worker waits for is late: copies that hang do not keep
+ * it busy. */
+static uint64_t late_nap(uint64_t ns, uint64_t due)
 {
-	return copying || !enough_are_awake(w->engine) ? POLL_NS : WATCH_NS;
+	uint64_t now = now_ns();
+
+	return now > due ? MAX(ns, MIN((now - due) / LATE_PART, NAP_NS)) : ns;
+}
+
+/* Nanoseconds until the worker looks again at copies that can only be polled: on its own stream
+ * (copying), or at those of the copier (watches). */
+static uint64_t poll_nap(const struct worker *w, bool copying, bool watches)
+{
+	uint64_t ns = UINT64_MAX;
+
+	if (copying)
+		ns = late_nap(POLL_NS, copy_due(w));
+	if (watches)
+		ns = MIN(ns, late_nap(enough_are_awake(w->engine) ? WATCH_NS : POLL_NS,
+				      batch_due(&w->engine->copier)));
+	return ns;
 }
 
 /* Sleep until the I/O context, the streams or a new request has something for us. */
@@ -124,7 +156,7 @@ static void worker_sleep(struct worker *w, bool watches)
 				 { .fd = sfd, .events = POLLIN },
 				 { .fd = cfd, .events = POLLIN } };
 	bool copying = sfd < 0 && (!list_empty(&w->copying) || !list_empty(&w->to_copy));
-	uint64_t ns = copying || (watches && cfd < 0) ? poll_nap(w, copying) : UINT64_MAX;
+	uint64_t ns = poll_nap(w, copying, watches && cfd < 0);
 	struct timespec nap;
 	eventfd_t v;
 
