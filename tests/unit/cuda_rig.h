@@ -35,6 +35,7 @@ static struct {
 	void (*state)(struct stub_cuda_state *);
 	bool (*fail)(const char *);
 	void (*delay_us)(unsigned);
+	void (*stall)(const char *);
 	void (*poison)(int, cu_result);
 	bool (*peek)(cu_ptr, void *, size_t);
 } x;
@@ -57,6 +58,7 @@ static inline bool find_all(void)
 	symbol(lib, &x.state, "stub_cuda_state");
 	symbol(lib, &x.fail, "stub_cuda_fail");
 	symbol(lib, &x.delay_us, "stub_cuda_delay_us");
+	symbol(lib, &x.stall, "stub_cuda_stall");
 	symbol(lib, &x.poison, "stub_cuda_poison");
 	symbol(lib, &x.peek, "stub_cuda_peek");
 	return true;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+
 #include "cuda_rig.h"
 
 static void pins_go_in_pieces(void)
@@ -111,6 +113,149 @@ static void files_are_pinned_read_only(void)
 	SAME_OBJECTS(before);
 }
 
+/* A call in a thread of its own. */
+struct other {
+	pthread_t thread;
+	void *host;
+	uint64_t len;
+	int r;
+	atomic_bool done;
+};
+
+static void *pin_in_thread(void *arg)
+{
+	struct other *o = arg;
+	uint64_t pinned;
+
+	o->r = ops()->pin(0, o->host, o->len, &pinned);
+	atomic_store(&o->done, true);
+	return NULL;
+}
+
+static void *pin_file_in_thread(void *arg)
+{
+	struct other *o = arg;
+	uint64_t pinned;
+
+	o->r = mem_pin_file(ops(), 0, o->host, o->len, &pinned);
+	atomic_store(&o->done, true);
+	return NULL;
+}
+
+static void *unpin_in_thread(void *arg)
+{
+	struct other *o = arg;
+
+	ops()->unpin(0, o->host, o->len);
+	atomic_store(&o->done, true);
+	return NULL;
+}
+
+static void begin(struct other *o, void *(*fn)(void *), void *host, uint64_t len)
+{
+	*o = (struct other){ .host = host, .len = len };
+	T_EQ(pthread_create(&o->thread, NULL, fn, o), 0);
+}
+
+static int end(struct other *o)
+{
+	T_EQ(pthread_join(o->thread, NULL), 0);
+	return o->r;
+}
+
+static void wait_stalled(void)
+{
+	uint64_t until = t_hang();
+
+	while (!state().stalled)
+		T_CHECK(t_now() < until);
+}
+
+struct put_off {
+	struct mem_late late;
+	void *host;
+	uint64_t len;
+};
+
+static void unpin_late(struct mem_late *l)
+{
+	struct put_off *p = container_of(l, struct put_off, late);
+
+	ops()->unpin(0, p->host, p->len);
+}
+
+/* The driver keeps a thread that pins a file: others pin, unpin and have a stream wait meanwhile,
+ * and what only spares time says so. */
+static void a_kept_piece_keeps_no_others(void)
+{
+	struct stub_cuda_state before = state();
+	uint64_t len = MIB(1), n;
+	char *file = map(len), *host = map(2 * len);
+	struct put_off l = { .late.run = unpin_late, .host = host, .len = len };
+	struct other o;
+
+	NEED_STUB();
+	(void)alarm(60); /* against a lock that is held */
+	T_OK(pin_host(0, host, len));
+	x.stall("cuMemHostRegister_v2#1");
+	begin(&o, pin_file_in_thread, file, len);
+	wait_stalled();
+	T_OK(pin_host(0, host + len, len));
+	T_EQ(cuda_pin_now(0, file, len, &n), -EAGAIN);
+	cuda_late(&l.late);
+	cuda_barrier_end(cuda_barrier_begin(0));
+	ops()->unpin(0, host + len, len);
+	T_CHECK(!o.done);
+	T_EQ(state().registrations, before.registrations);
+	x.stall(NULL);
+	T_OK(end(&o));
+	ops()->unpin_file(0, file, len);
+	T_OK(cuda_pin_now(0, host, len, &n));
+	ops()->unpin(0, host, n);
+	(void)alarm(0);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+	(void)munmap(file, len);
+	(void)munmap(host, 2 * len);
+}
+
+/* Who wants the piece that is just being pinned, or unpinned, waits for that and has it then. */
+static void the_same_piece_waits(void)
+{
+	struct stub_cuda_state before = state();
+	uint64_t len = MIB(1), n;
+	char *p = map(len);
+	struct other o, same;
+	cu_ptr dev;
+
+	NEED_STUB();
+	(void)alarm(60);
+	x.stall("cuMemHostRegister_v2#1");
+	begin(&o, pin_in_thread, p, len);
+	wait_stalled();
+	begin(&same, pin_in_thread, p, len);
+	T_EQ(cuda_pin_find(p, len, MEM_TO_DEVICE, &dev, &n), 0);
+	x.stall(NULL);
+	T_OK(end(&o));
+	T_OK(end(&same));
+	ops()->unpin(0, p, len);
+	T_EQ(cuda_pin_find(p, len, MEM_TO_DEVICE, &dev, &n), len);
+	x.stall("cuMemHostUnregister#1");
+	begin(&o, unpin_in_thread, p, len);
+	wait_stalled();
+	begin(&same, pin_in_thread, p, len);
+	T_EQ(cuda_pin_find(p, len, MEM_TO_DEVICE, &dev, &n), 0);
+	x.stall(NULL);
+	T_OK(end(&o));
+	T_OK(end(&same));
+	T_EQ(cuda_pin_find(p, len, MEM_TO_DEVICE, &dev, &n), len);
+	ops()->unpin(0, p, len);
+	(void)alarm(0);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+	(void)munmap(p, len);
+}
+
 int main(void)
 {
 	if (!cuda_begin())
@@ -118,6 +263,8 @@ int main(void)
 	T_RUN(pins_go_in_pieces);
 	T_RUN(pins_fail_half_way);
 	T_RUN(files_are_pinned_read_only);
+	T_RUN(a_kept_piece_keeps_no_others);
+	T_RUN(the_same_piece_waits);
 	T_RUN(nothing_is_left);
 	return t_done();
 }

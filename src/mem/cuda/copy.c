@@ -46,9 +46,9 @@ struct cuda_stream {
 	int results[RESULTS_KEPT];
 	uint32_t path; /* of the last batch */
 
-	struct cuda_tile *tiles; /* NULL until the first gather */
-	uint64_t tiles_pinned;   /* bytes */
-	cu_ptr tiles_dev;
+	struct cuda_tile *tiles;        /* NULL until the first gather */
+	uint64_t tiles_pinned;          /* bytes */
+	cu_ptr tiles_dev;               /* 0 until they are pinned */
 	bool no_tiles;                  /* the ring cannot be used */
 	uint64_t tile_head;             /* tiles ever used, skipped ones included */
 	uint64_t tile_tail;             /* of these the batches up to done had */
@@ -362,21 +362,38 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 
 /* ------------------------------------------------------------------ gather */
 
-static bool tiles_ring(struct cuda_stream *st)
+/* Pin the ring: 0, -EAGAIN while file pages are being pinned, another -errno. */
+static int tiles_pin(struct cuda_stream *st)
 {
 	uint64_t len = TILES * sizeof(*st->tiles), n;
-	void *p;
+	int r = cuda_pin_now(st->d->idx, st->tiles, len, &st->tiles_pinned);
 
-	if (st->tiles || st->no_tiles)
+	if (r == 0 &&
+	    (!cuda_pin_find(st->tiles, len, MEM_TO_DEVICE, &st->tiles_dev, &n) || !st->tiles_dev))
+		r = -EOPNOTSUPP;
+	return r;
+}
+
+/* Is there a ring?  A batch that comes while file pages are being pinned does not wait for them:
+ * it goes without the kernel, and a later one tries again. */
+static bool tiles_ring(struct cuda_stream *st)
+{
+	int r = 0;
+
+	if (likely(st->tiles_dev) || st->no_tiles)
 		return !st->no_tiles;
-	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	st->tiles = p != MAP_FAILED ? p : NULL;
-	st->no_tiles = !st->tiles || cuda_pin(st->d->idx, p, len, &st->tiles_pinned) < 0 ||
-		       !cuda_pin_find(p, len, MEM_TO_DEVICE, &st->tiles_dev, &n) || !st->tiles_dev;
+	if (!st->tiles) {
+		void *p = mmap(NULL, TILES * sizeof(*st->tiles), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		st->tiles = p != MAP_FAILED ? p : NULL;
+	}
+	r = st->tiles ? tiles_pin(st) : -ENOMEM;
+	st->no_tiles = r < 0 && r != -EAGAIN;
 	if (st->no_tiles)
 		log_info("%s: no pinned memory for lists of pieces, copying one by one",
 			 st->d->info.name);
-	return !st->no_tiles;
+	return r == 0;
 }
 
 /*

@@ -217,6 +217,9 @@ void cuda_barrier_end(uint64_t nr);
 /* --------------------------------------------------------------------- pin */
 
 int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+/* As cuda_pin(), for a thread that serves reads: -EAGAIN at once while the driver pins pages of a
+ * file, or unpins them, since it may take one piece at a time. */
+int cuda_pin_now(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
 void cuda_unpin(unsigned device, void *host, uint64_t len);
 

@@ -6,6 +6,9 @@
  * takes, so it is done in pieces.  A copy must not reach over the end of a piece, hence
  * the table.  Registrations are portable, that is good for every context, and counted:
  * the same range may be pinned for several devices.
+ *
+ * No lock is held while the driver registers or unregisters a piece.  The list of moves names the
+ * pieces that it has just now; only a thread that wants one of the same bytes waits for these.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -26,8 +29,18 @@ struct pin {
 	cu_ctx ctx;
 };
 
-/* Lock order: ctl, table. */
-static pthread_mutex_t ctl = PTHREAD_MUTEX_INITIALIZER; /* one registers at a time */
+/* A piece that the driver is registering, or unregistering; it is not in the table. */
+struct move {
+	struct list link;
+	uint64_t host, len;
+	bool of_file;
+};
+
+/* Lock order: ctl, table.  The driver is called under neither. */
+static pthread_mutex_t ctl = PTHREAD_MUTEX_INITIALIZER; /* changes of the table, and the moves */
+static pthread_cond_t move_over = PTHREAD_COND_INITIALIZER;
+static struct list moves = LIST_INIT(moves);
+static size_t nr_moves, nr_file_moves;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
 static struct pin *pins; /* sorted by host, disjoint */
 static size_t nr_pins, room_pins;
@@ -91,12 +104,12 @@ uint64_t cuda_pin_find(const void *host, uint64_t len, enum mem_dir dir, cu_ptr 
 	return n;
 }
 
-/* ctl is held: room for one more. */
+/* ctl is held: make room in the table for one piece more than the moves may add. */
 static int table_room(void)
 {
 	struct pin *room;
 
-	if (nr_pins < room_pins)
+	if (nr_pins + nr_moves < room_pins)
 		return 0;
 	(void)pthread_rwlock_wrlock(&table);
 	room = reallocarray(pins, room_pins ? 2 * room_pins : 16, sizeof(*pins));
@@ -127,66 +140,153 @@ static void table_del(size_t i)
 	(void)pthread_rwlock_wrlock(&table);
 	nr_pins--;
 	memmove(&pins[i], &pins[i + 1], (nr_pins - i) * sizeof(*pins));
-	if (!nr_pins) {
-		free(pins);
-		pins = NULL;
-		room_pins = 0;
-	}
 	(void)pthread_rwlock_unlock(&table);
 }
 
-/* ctl is held. */
-static void piece_unpin(uint64_t host)
+/* ctl is held: free the table if it is empty and no move needs its room. */
+static void table_trim(void)
 {
-	size_t i = pin_at(host);
-	CUDA_SCOPE(scope);
-	struct pin p;
-
-	if (i == nr_pins || pins[i].host != host || --pins[i].refs)
+	if (nr_pins || nr_moves)
 		return;
-	p = pins[i];
-	table_del(i);
-	cuda_enter_anyway(&scope, p.ctx);
-	cuda_ignore(p.d, cu.cuMemHostUnregister((void *)(uintptr_t)host), "unregister host memory");
-	cuda_leave(&scope);
-	cuda_drop(p.d);
+	(void)pthread_rwlock_wrlock(&table);
+	free(pins);
+	pins = NULL;
+	room_pins = 0;
+	(void)pthread_rwlock_unlock(&table);
+}
+
+/* ------------------------------------------------------------------- moves */
+
+/* ctl is held. */
+static void move_begin(struct move *m, const struct pin *p)
+{
+	*m = (struct move){ .host = p->host,
+			    .len = p->len,
+			    .of_file = p->flags & CU_REGISTER_READ_ONLY };
+	list_add_tail(&moves, &m->link);
+	nr_moves++;
+	nr_file_moves += m->of_file;
 }
 
 /* ctl is held. */
-static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned flags)
+static void move_end(struct move *m)
 {
-	struct pin p = { .host = host, .len = len, .flags = flags, .refs = 1, .d = d };
-	void *at = (void *)(uintptr_t)host;
-	size_t i = pin_at(host);
+	list_del(&m->link);
+	nr_moves--;
+	nr_file_moves -= m->of_file;
+	table_trim();
+	(void)pthread_cond_broadcast(&move_over);
+}
+
+/* ctl is held. */
+static bool is_moving(uint64_t host, uint64_t len)
+{
+	struct list *e;
+
+	list_for_each (e, &moves) {
+		const struct move *m = list_entry(e, struct move, link);
+
+		if (host < m->host + m->len && m->host < host + len)
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+static void piece_unpin(uint64_t host)
+{
+	CUDA_SCOPE(scope);
+	struct move m;
+	struct pin p;
+	size_t i;
+
+	(void)pthread_mutex_lock(&ctl);
+	i = pin_at(host);
+	if (i == nr_pins || pins[i].host != host || --pins[i].refs) {
+		(void)pthread_mutex_unlock(&ctl);
+		return;
+	}
+	p = pins[i];
+	table_del(i);
+	move_begin(&m, &p);
+	(void)pthread_mutex_unlock(&ctl);
+	cuda_enter_anyway(&scope, p.ctx);
+	cuda_ignore(p.d, cu.cuMemHostUnregister((void *)(uintptr_t)host), "unregister host memory");
+	cuda_leave(&scope);
+	(void)pthread_mutex_lock(&ctl);
+	move_end(&m);
+	(void)pthread_mutex_unlock(&ctl);
+	cuda_drop(p.d);
+}
+
+static int piece_register(struct pin *p)
+{
+	void *at = (void *)(uintptr_t)p->host;
 	CUDA_SCOPE(scope);
 	cu_result e;
 	int r;
 
-	if (i < nr_pins && pins[i].host == host && pins[i].len == len && pins[i].flags == flags) {
+	r = cuda_enter(&scope, p->d, p->ctx);
+	if (r < 0)
+		return r;
+	e = cu.cuMemHostRegister_v2(at, p->len, p->flags);
+	if (e == CU_HOST_ALREADY_REGISTERED)
+		return err_set(EBUSY, "host memory is registered with CUDA already, in part");
+	if (e != CU_OK)
+		return cuda_err(p->d, e, "register %" PRIu64 " bytes of host memory", p->len);
+	if (cu.cuMemHostGetDevicePointer_v2(&p->dev, at, 0) != CU_OK)
+		p->dev = 0;
+	return 0;
+}
+
+/*
+ * ctl is held.  1: the piece is pinned already, and has one user more.  0: the caller registers
+ * it.  -EAGAIN: with now, while the driver moves pages of a file.  Another -errno.
+ */
+static int piece_begin(const struct pin *p, struct move *m, bool now)
+{
+	size_t i;
+	int r;
+
+	if (now && nr_file_moves)
+		return err_set(EAGAIN, "the driver is pinning pages of a file, or unpinning them");
+	while (is_moving(p->host, p->len))
+		(void)pthread_cond_wait(&move_over, &ctl);
+	i = pin_at(p->host);
+	if (i < nr_pins && pins[i].host == p->host && pins[i].len == p->len &&
+	    pins[i].flags == p->flags) {
 		pins[i].refs++;
-		return 0;
+		return 1;
 	}
 	r = table_room();
 	if (r == 0)
-		r = cuda_hold(d, &p.ctx);
-	if (r < 0)
-		return r;
-	r = cuda_enter(&scope, d, p.ctx);
+		move_begin(m, p);
+	return r;
+}
+
+static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned flags, bool now)
+{
+	struct pin p = { .host = host, .len = len, .flags = flags, .refs = 1, .d = d };
+	struct move m;
+	int r;
+
+	(void)pthread_mutex_lock(&ctl);
+	r = piece_begin(&p, &m, now);
+	(void)pthread_mutex_unlock(&ctl);
+	if (r)
+		return MIN(r, 0);
+	r = cuda_hold(d, &p.ctx);
 	if (r == 0) {
-		e = cu.cuMemHostRegister_v2(at, len, flags);
-		if (e == CU_HOST_ALREADY_REGISTERED)
-			r = err_set(EBUSY, "host memory is registered with CUDA already, in part");
-		else if (e != CU_OK)
-			r = cuda_err(d, e, "register %" PRIu64 " bytes of host memory", len);
+		r = piece_register(&p);
+		if (r < 0)
+			cuda_drop(d);
 	}
-	if (r == 0) {
-		if (cu.cuMemHostGetDevicePointer_v2(&p.dev, at, 0) != CU_OK)
-			p.dev = 0;
+	(void)pthread_mutex_lock(&ctl);
+	if (r == 0)
 		table_add(&p);
-	}
-	cuda_leave(&scope);
-	if (r < 0)
-		cuda_drop(d);
+	move_end(&m);
+	(void)pthread_mutex_unlock(&ctl);
 	return r;
 }
 
@@ -207,7 +307,8 @@ static void unpin_pieces(uint64_t host, uint64_t len)
 	}
 }
 
-static int pin(unsigned device, void *host, uint64_t len, unsigned flags, uint64_t *ret_len)
+static int pin(unsigned device, void *host, uint64_t len, unsigned flags, bool now,
+	       uint64_t *ret_len)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)host, done = 0;
 	uint64_t whole = align_up(len, page);
@@ -216,23 +317,26 @@ static int pin(unsigned device, void *host, uint64_t len, unsigned flags, uint64
 	*ret_len = 0;
 	if (!len || at & (page - 1))
 		return err_set(EINVAL, "memory to pin must be whole pages");
-	(void)pthread_mutex_lock(&ctl);
 	while (r == 0 && done < whole) {
 		uint64_t n = MIN(whole - done, PIECE);
 
-		r = piece_pin(cuda_device(device), at + done, n, flags);
+		r = piece_pin(cuda_device(device), at + done, n, flags, now);
 		if (len >= PIECE)
 			let_others();
 		done += r == 0 ? n : 0;
 	}
-	(void)pthread_mutex_unlock(&ctl);
 	*ret_len = MIN(done, len);
 	return r;
 }
 
 int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
 {
-	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, ret_len);
+	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, false, ret_len);
+}
+
+int cuda_pin_now(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
+{
+	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, true, ret_len);
 }
 
 /* A mapping of a file that cannot be written is only taken with the flag that promises that
@@ -245,13 +349,12 @@ int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
 	if (!d->read_only_register)
 		return err_set(EOPNOTSUPP, "%s cannot register memory read-only", d->info.name);
 	return pin(device, host, len,
-		   CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY, ret_len);
+		   CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY, false,
+		   ret_len);
 }
 
 void cuda_unpin(unsigned device, void *host, uint64_t len)
 {
 	(void)device; /* each piece knows its own */
-	(void)pthread_mutex_lock(&ctl);
 	unpin_pieces((uintptr_t)host, len);
-	(void)pthread_mutex_unlock(&ctl);
 }
