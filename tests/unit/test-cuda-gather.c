@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+
 #include "cuda_rig.h"
 
 static uint64_t random_next(uint64_t *seed)
@@ -307,6 +309,55 @@ static void lists_of_freed_memory(void)
 	lists_free(&l);
 }
 
+static void *copy_first_list(void *arg)
+{
+	struct lists *l = arg;
+	uint64_t t;
+	int r = mem_sgl_copy(l->st, l->v, 1, &t);
+
+	while (r == 0)
+		r = mem_poll(l->st, t);
+	return r == 1 ? NULL : arg;
+}
+
+/* The driver may compile the kernel for seconds.  Others allocate and pin meanwhile. */
+static void a_kernel_that_is_compiled_keeps_no_others(void)
+{
+	struct stub_cuda_state before = state();
+	struct mem_copy v = { .len = 4096 };
+	uint64_t until = t_hang();
+	pthread_t thread;
+	struct lists l;
+	void *failed;
+	void *host;
+
+	NEED_STUB();
+	l = lists_new();
+	v.alloc = l.a;
+	v.host = l.host;
+	T_EQ(list_write(&l, 0, &v, 1), 1);
+	host = map(4096);
+	x.stall("cuModuleLoadDataEx#1");
+	T_EQ(pthread_create(&thread, NULL, copy_first_list, &l), 0);
+	while (!state().stalled)
+		T_CHECK(t_now() < until);
+	(void)alarm(60); /* against a lock that is held */
+	mem_stream_free(stream(0));
+	mem_free(alloc(4096));
+	T_OK(pin_host(0, host, 4096));
+	ops()->unpin(0, host, 4096);
+	(void)alarm(0);
+	T_EQ(state().kernels, before.kernels);
+	x.stall(NULL);
+	T_EQ(pthread_join(thread, &failed), 0);
+	T_CHECK(!failed);
+	T_EQ(state().kernels, before.kernels + 1);
+	(void)munmap(host, 4096);
+	lists_free(&l);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
 static void lists_that_cannot_be(void)
 {
 	static struct mem_copy many[MEM_SGL_BYTES / 64 + 1];
@@ -424,6 +475,7 @@ int main(void)
 	T_RUN(pieces_cross_registrations_and_chunks);
 	T_RUN(lists_go_together);
 	T_RUN(lists_of_freed_memory);
+	T_RUN(a_kernel_that_is_compiled_keeps_no_others);
 	T_RUN(lists_that_cannot_be);
 	T_RUN(many_pieces_otherwise);
 	T_RUN(nothing_is_left);

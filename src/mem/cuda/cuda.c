@@ -229,7 +229,7 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret)
 		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
 }
 
-/* The last user is gone; the lock is held. */
+/* The last user is gone, and with it whoever could take gather_lock; the lock is held. */
 static void let_go(struct cuda_dev *d)
 {
 	CUDA_SCOPE(outer);
@@ -285,6 +285,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 
 	d->idx = idx;
 	(void)pthread_mutex_init(&d->lock, NULL);
+	(void)pthread_mutex_init(&d->gather_lock, NULL);
 	(void)pthread_mutex_init(&d->gate.lock, NULL);
 	e = cu.cuDeviceGet(&d->dev, (int)idx);
 	if (e != CU_OK)

@@ -53,16 +53,20 @@ struct cuda_dev {
 
 	pthread_mutex_t lock; /* what follows */
 	unsigned users;
-	cu_ctx ctx; /* retained while there are users */
-	enum cuda_gather_state gather;
-	cu_module module;
-	cu_func gather_fn;
-	_Atomic bool no_gather;     /* it cannot run that */
+	cu_ctx ctx;                 /* retained while there are users */
 	struct cuda_orders *orders; /* all that were ever made */
 	struct cuda_order *order;   /* of these the free ones */
 	_Atomic bool no_barriers;   /* it has no stream memory operations */
 	bool stays;                 /* the context, by cuda_keep() */
 	struct mem_gate gate;       /* has a lock of its own */
+
+	/* What follows, while somebody holds the context.  The driver may compile for seconds under
+	 * this lock, which only threads with a gather for the device take. */
+	pthread_mutex_t gather_lock;
+	enum cuda_gather_state gather;
+	cu_module module;
+	cu_func gather_fn;
+	_Atomic bool no_gather; /* it cannot run that */
 
 	atomic_uint nr_starting;  /* threads that start copies now, or wait for the driver to; */
 #define CUDA_LET_NS NSEC_PER_MSEC /* allocations wait for them no longer */

@@ -103,18 +103,18 @@ static cu_func kernel(struct cuda_dev *d)
 {
 	cu_func fn;
 
-	(void)pthread_mutex_lock(&d->lock);
+	(void)pthread_mutex_lock(&d->gather_lock);
 	if (d->gather == GATHER_UNKNOWN)
 		load(d);
 	fn = d->gather == GATHER_READY ? d->gather_fn : NULL;
-	(void)pthread_mutex_unlock(&d->lock);
+	(void)pthread_mutex_unlock(&d->gather_lock);
 	return fn;
 }
 
 /* After a launch that failed. */
 static void cannot(struct cuda_dev *d, cu_result err)
 {
-	(void)pthread_mutex_lock(&d->lock);
+	(void)pthread_mutex_lock(&d->gather_lock);
 	if (d->gather == GATHER_READY && d->gather_fn) {
 		/* Other streams may be running it: it stays loaded until the context goes. */
 		d->gather_fn = NULL;
@@ -122,7 +122,7 @@ static void cannot(struct cuda_dev *d, cu_result err)
 		log_warn("%s cannot run the gather kernel: %s, ignoring", d->info.name,
 			 cuda_err_name(err));
 	}
-	(void)pthread_mutex_unlock(&d->lock);
+	(void)pthread_mutex_unlock(&d->gather_lock);
 }
 
 static cu_result launch(cu_func fn, const struct mem_sgl *v, unsigned nr, cu_stream st)
