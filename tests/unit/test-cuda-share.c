@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -183,6 +184,48 @@ static void grants_by_handle(void)
 	SAME_OBJECTS(before);
 }
 
+static void *import_in_thread(void *arg)
+{
+	struct mem_alloc *a = NULL;
+
+	return mem_import(arg, &a) == -EINVAL ? NULL : arg;
+}
+
+/* The driver takes long to open a handle: who imports another one does not wait for that, and who
+ * imports the same one does. */
+static void a_handle_that_is_opened_keeps_no_others(void)
+{
+	struct stub_cuda_state before = state();
+	uint64_t until = t_hang();
+	struct mem_alloc *a, *b = NULL;
+	pthread_t first, same;
+	struct pst_grant g, other;
+	void *failed;
+
+	NEED_STUB();
+	T_OK(mem_alloc(ops(), 0, grant_len, PST_MEM_SHARED, &a));
+	T_OK(mem_export(a, 3, &g));
+	other = g;
+	other.ipc[0] ^= 1;
+	x.stall("cuIpcOpenMemHandle_v2#1");
+	T_EQ(pthread_create(&first, NULL, import_in_thread, &g), 0);
+	while (!state().stalled)
+		T_CHECK(t_now() < until);
+	T_EQ(pthread_create(&same, NULL, import_in_thread, &g), 0);
+	(void)alarm(60); /* against a lock that is held */
+	T_EQ(mem_import(&other, &b), -EINVAL);
+	(void)alarm(0);
+	T_EQ(state().stalled, 1);
+	x.stall(NULL);
+	T_EQ(pthread_join(first, &failed), 0);
+	T_CHECK(!failed);
+	T_EQ(pthread_join(same, &failed), 0);
+	T_CHECK(!failed);
+	mem_free(a);
+	SAME_THREAD(before);
+	SAME_OBJECTS(before);
+}
+
 static void grants_by_descriptor(void)
 {
 	struct stub_cuda_state before = state();
@@ -244,6 +287,7 @@ int main(int argc, char **argv)
 		return child_import(atoi(argv[2]));
 
 	T_RUN(grants_by_handle);
+	T_RUN(a_handle_that_is_opened_keeps_no_others);
 	T_RUN(grants_by_descriptor);
 	T_RUN(dmabufs_cover_whole_pages);
 	T_RUN(nothing_is_left);

@@ -21,14 +21,16 @@ struct cuda_ipc_map {
 	unsigned refs;
 	struct cuda_dev *d;
 	struct cu_ipc handle;
-	cu_ptr base;
+	cu_ptr base;   /* 0 until ipc_open() */
 	uint64_t size; /* 0 until ipc_check() */
+	bool moving;   /* the driver opens, checks or closes it: who wants the handle waits */
 };
 
 static struct {
-	pthread_mutex_t lock; /* also while the driver opens and closes */
+	pthread_mutex_t lock; /* the driver is not called under it */
+	pthread_cond_t moved;
 	struct list list;
-} opened = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(opened.list) };
+} opened = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, LIST_INIT(opened.list) };
 
 /* ------------------------------------------------------------------ export */
 
@@ -151,44 +153,45 @@ static struct cuda_dev *device_by_uuid(const uint8_t uuid[16])
 	return NULL;
 }
 
-/* The lock is held and a context is current. */
-static int ipc_open(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_ipc_map **ret)
+/* The map is moving, and a context is current. */
+static int ipc_open(struct cuda_ipc_map *m)
 {
-	struct cuda_ipc_map *m = calloc(1, sizeof(*m));
-	cu_result e;
+	cu_result e = cu.cuIpcOpenMemHandle_v2(&m->base, m->handle, CU_IPC_LAZY_PEER);
 
-	if (!m)
-		return err_set(ENOMEM, "no memory to describe an import");
-	e = cu.cuIpcOpenMemHandle_v2(&m->base, *handle, CU_IPC_LAZY_PEER);
-	if (e != CU_OK) {
-		free(m);
-		if (e == CU_INVALID_CONTEXT)
-			return err_set(EINVAL, "the grant is this process' own; the NVIDIA driver "
-					       "opens only those of other processes");
-		if (e == CU_INVALID_VALUE || e == CU_INVALID_HANDLE || e == CU_MAP_FAILED)
-			return err_set(EINVAL,
-				       "%s cannot open the grant (%s): memory or process are gone, "
-				       "or containers keep the two processes apart",
-				       d->info.name, cuda_err_name(e));
-		return cuda_err(d, e, "open the memory of another process");
-	}
-	m->d = d;
-	m->handle = *handle;
-	list_add_tail(&opened.list, &m->link);
-	*ret = m;
-	return 0;
+	if (e == CU_OK)
+		return 0;
+	m->base = 0;
+	if (e == CU_INVALID_CONTEXT)
+		return err_set(EINVAL, "the grant is this process' own; the NVIDIA driver "
+				       "opens only those of other processes");
+	if (e == CU_INVALID_VALUE || e == CU_INVALID_HANDLE || e == CU_MAP_FAILED)
+		return err_set(EINVAL,
+			       "%s cannot open the grant (%s): memory or process are gone, "
+			       "or containers keep the two processes apart",
+			       m->d->info.name, cuda_err_name(e));
+	return cuda_err(m->d, e, "open the memory of another process");
 }
 
-/* Likewise, and nobody has it any more. */
+/* Likewise. */
 static void ipc_close(struct cuda_ipc_map *m)
 {
-	list_del(&m->link);
 	cuda_ignore(m->d, cu.cuIpcCloseMemHandle(m->base), "close imported memory");
-	explicit_bzero(m, sizeof(*m));
-	free(m);
+	m->base = 0;
 }
 
-/* The lock is held: the handle is open already, or NULL. */
+/* The lock is held: the call of the driver has ended; free the map if it is closed. */
+static void ipc_moved(struct cuda_ipc_map *m)
+{
+	m->moving = false;
+	if (!m->base) {
+		list_del(&m->link);
+		explicit_bzero(m, sizeof(*m));
+		free(m);
+	}
+	(void)pthread_cond_broadcast(&opened.moved);
+}
+
+/* The lock is held: the map of a handle, or NULL. */
 static struct cuda_ipc_map *ipc_find(const struct cu_ipc *handle)
 {
 	struct list *e;
@@ -213,7 +216,7 @@ static int ipc_other(const struct cuda_ipc_map *m, const struct cuda_dev *d)
 		       "a stream waits for a read; try again then");
 }
 
-/* The lock is held and a context is current: has the handle opened what it should? */
+/* The map is moving, and a context is current: has the handle opened what it should? */
 static int ipc_check(struct cuda_ipc_map *m)
 {
 	size_t size = 0;
@@ -236,37 +239,74 @@ static int ipc_check(struct cuda_ipc_map *m)
 	return 0;
 }
 
-static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
+/* The lock is held.  1: the map is open and checked.  0: it is new, or was refused before, and is
+ * moving.  -errno. */
+static int ipc_get(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_ipc_map **ret)
 {
 	struct cuda_ipc_map *m;
+
+	while ((m = ipc_find(handle)) && m->moving)
+		(void)pthread_cond_wait(&opened.moved, &opened.lock);
+	if (m && m->d != d)
+		return ipc_other(m, d);
+	if (!m) {
+		m = calloc(1, sizeof(*m));
+		if (!m)
+			return err_set(ENOMEM, "no memory to describe an import");
+		m->d = d;
+		m->handle = *handle;
+		list_add_tail(&opened.list, &m->link);
+	}
+	*ret = m;
+	m->moving = !m->size;
+	return m->size > 0;
+}
+
+/* The map is moving: open it if need be, and check it.  If that fails, others with the handle find
+ * it closed, unless a stream waits. */
+static int ipc_settle(struct cuda_ipc_map *m)
+{
+	int r = m->base ? 0 : ipc_open(m);
+
+	if (r == 0)
+		r = ipc_check(m);
+	if (r < 0 && m->base && !m->refs && cuda_now_begin()) {
+		ipc_close(m);
+		cuda_now_end();
+	}
+	return r;
+}
+
+static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
+{
+	struct cuda_ipc_map *m = NULL;
 	struct cu_ipc handle;
-	int r = 0;
+	uint64_t size = 0;
+	int r;
 
 	memcpy(handle.reserved, g->ipc, sizeof(handle.reserved));
 	(void)pthread_mutex_lock(&opened.lock);
-	m = ipc_find(&handle);
-	if (!m)
-		r = ipc_open(c->d, &handle, &m);
-	else if (m->d != c->d)
-		r = ipc_other(m, c->d);
+	r = ipc_get(c->d, &handle, &m);
 	if (r == 0) {
-		r = m->size ? 0 : ipc_check(m);
-		/* Others with the handle find it closed, unless a stream waits. */
-		if (r < 0 && !m->refs && cuda_now_begin()) {
-			ipc_close(m);
-			cuda_now_end();
-		} else {
-			m->refs++;
-			c->ipc = m;
-			c->a.base.va = m->base;
-		}
+		(void)pthread_mutex_unlock(&opened.lock);
+		r = ipc_settle(m);
+		(void)pthread_mutex_lock(&opened.lock);
 	}
+	if (m && m->base) {
+		m->refs++;
+		c->ipc = m;
+		c->a.base.va = m->base;
+		size = m->size;
+	}
+	if (m && m->moving)
+		ipc_moved(m);
 	(void)pthread_mutex_unlock(&opened.lock);
 	explicit_bzero(&handle, sizeof(handle));
-	if (r == 0 && m->size < g->size)
-		r = err_set(EINVAL, "the grant says %" PRIu64 " bytes, its handle opens %" PRIu64,
-			    g->size, m->size);
-	return r;
+	if (r >= 0 && size < g->size)
+		return err_set(EINVAL,
+			       "the grant says %" PRIu64 " bytes, its handle opens %" PRIu64,
+			       g->size, size);
+	return MIN(r, 0);
 }
 
 void cuda_ipc_close(struct cuda_alloc *c)
@@ -274,8 +314,15 @@ void cuda_ipc_close(struct cuda_alloc *c)
 	struct cuda_ipc_map *m = c->ipc;
 
 	(void)pthread_mutex_lock(&opened.lock);
-	if (!--m->refs)
+	while (m->moving) /* checked by another import */
+		(void)pthread_cond_wait(&opened.moved, &opened.lock);
+	m->moving = !--m->refs;
+	if (m->moving) {
+		(void)pthread_mutex_unlock(&opened.lock);
 		ipc_close(m);
+		(void)pthread_mutex_lock(&opened.lock);
+		ipc_moved(m);
+	}
 	(void)pthread_mutex_unlock(&opened.lock);
 }
 
