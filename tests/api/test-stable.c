@@ -4,9 +4,13 @@
  * at a time.  On the CUDA library that PST_LIBCUDA names, or the machine's own.
  */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "rig.h"
+#include "stub/cuda_stub.h"
 
 #define PIECE RIG_MIB(1)
 #define PIECES 24u
@@ -18,6 +22,34 @@
 static bool (*fail)(const char *spec);
 static void (*delay_us)(unsigned us);
 static void (*stall)(const char *name);
+static void (*state)(struct stub_cuda_state *ret);
+
+/* Times that a worker has waited for another thread that pins. */
+static atomic_uint worker_waits;
+
+/* Seen by the library, which else would have libc's. */
+__attribute__((visibility("default"))) int pthread_cond_timedwait(pthread_cond_t *cond,
+								  pthread_mutex_t *lock,
+								  const struct timespec *until)
+{
+	int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+	char name[16] = "";
+#ifdef __SANITIZE_THREAD__
+	/* The sanitizer's, which has no version. */
+	void *fn = NULL;
+#else
+	/* x86 has an older one too, of other conditions, and dlsym() may find that. */
+	void *fn = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+#endif
+
+	if (!fn)
+		fn = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+	memcpy(&real, &fn, sizeof(fn));
+	(void)prctl(PR_GET_NAME, name, 0, 0, 0);
+	if (strncmp(name, "pst-cuda", 8) == 0)
+		atomic_fetch_add(&worker_waits, 1);
+	return real(cond, lock, until);
+}
 
 static struct pst_file *stable(void)
 {
@@ -485,6 +517,149 @@ static void a_pinning_that_is_kept_keeps_no_workers(void)
 	pinning_is_kept(true);
 }
 
+/* Until a call of the driver is kept. */
+static void wait_stalled(void)
+{
+	uint64_t end = t_hang();
+	struct stub_cuda_state s;
+
+	for (state(&s); !s.stalled && t_now() < end; state(&s))
+		(void)usleep(1000);
+	if (!s.stalled)
+		let_go();
+	T_EQ(s.stalled, 1);
+}
+
+/* Read all of a file so that nothing of it goes by a device kernel: in requests of one copy. */
+static void read_one_by_one(struct pst_file *f, struct pst_mem *m)
+{
+	uint64_t len = PIECE / 8;
+
+	for (uint64_t at = 0; at < FILE_LEN; at += len)
+		T_EQ(rig_read(f, m, at, at, len).res, (int64_t)len);
+}
+
+/* Small pieces, which the device gathers if it can.  False: nothing came before the case hangs. */
+static bool read_small(struct pst_file *f, struct pst_mem *m, struct pst_done *ret)
+{
+	static struct pst_seg segs[8];
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, 0);
+
+	for (unsigned i = 0; i < RIG_NR(segs); i++)
+		segs[i] = (struct pst_seg){ .file_off = 2 * i * 4096,
+					    .mem_off = 3 * i * 4096,
+					    .len = 4096 };
+	io.segs = segs;
+	io.nr_segs = RIG_NR(segs);
+	io.policy = PST_POLICY2(PST_PATH_CACHED, PST_PATH_STAGED);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	return pst_queue_reap(rig_q, ret, 1, 1, t_hang()) == 1;
+}
+
+/* The driver keeps the thread that pins a file, and would keep others that pin.  A read whose small
+ * pieces are the first on their stream does not wait for it; a later one has the kernel. */
+static void the_first_gather_does_not_wait_for_pinning(void)
+{
+	struct pst_mem *m;
+	struct pst_file *f, *plain;
+	struct pst_done d;
+	bool came;
+
+	if (!state)
+		T_SKIP("needs the library of tests/stub");
+	m = rig_alloc(rig_dev, FILE_LEN);
+	f = stable();
+	plain = rig_open(rig_path("data"), RIG_R);
+	wait_work(); /* of the cases before */
+	read_one_by_one(f, m);
+	bound_pool(rig_stats(NULL).pool_bytes);
+	wait_work();
+	stall("cuMemHostRegister_v2");
+	read_one_by_one(f, m);
+	wait_stalled();
+	came = read_small(plain, m, &d);
+	let_go();
+	T_CHECK(came);
+	rig_show(&d);
+	T_EQ(d.res, 8 * 4096);
+	T_EQ(d.paths & PST_PATH_BIT(PST_PATH_GATHER), 0);
+	T_EQ(rig_mem_differs(m, 0, 4096, SEED, 0), 4096);
+	T_EQ(rig_mem_differs(m, 21 * 4096, 4096, SEED, 14 * 4096), 4096);
+	wait_work();
+	T_CHECK(read_small(plain, m, &d));
+	rig_show(&d);
+	T_CHECK(d.paths & PST_PATH_BIT(PST_PATH_GATHER));
+	pst_file_close(plain);
+	pst_file_close(f);
+	pst_mem_free(m);
+}
+
+/* Of so many pieces. */
+static struct pst_file *stable_of(const char *name, unsigned pieces)
+{
+	rig_make(rig_path(name), SEED, pieces * PIECE);
+	rig_warm(rig_path(name));
+	return rig_open(rig_path(name), PST_FILE_READ | PST_FILE_STABLE);
+}
+
+/* One file is being pinned in the background, another is the next, and then a listed read of a
+ * third comes.  Returns the bytes that the thread after the first has begun to pin; 0 where the
+ * read may have given up before. */
+static uint64_t pinned_next(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f[3];
+	uint64_t before, start, took, bytes, end = t_hang();
+	struct pst_io io;
+	unsigned waits;
+
+	for (unsigned i = 0; i < 3; i++)
+		f[i] = stable_of(i == 0 ? "first" : i == 1 ? "second" : "third", i + 1);
+	wait_work(); /* of the cases before */
+	before = rig_stats(NULL).pages_bytes;
+	for (unsigned i = 0; i < 2; i++)
+		T_EQ(rig_read(f[i], m, 0, 0, (i + 1) * PIECE).res, (int64_t)((i + 1) * PIECE));
+	bound_pool(rig_stats(NULL).pool_bytes);
+	wait_work();
+	start = t_now();
+	stall("cuMemHostRegister_v2");
+	for (unsigned i = 0; i < 2; i++)
+		T_EQ(rig_read(f[i], m, 0, 0, (i + 1) * PIECE).res, (int64_t)((i + 1) * PIECE));
+	wait_stalled();
+	waits = atomic_load(&worker_waits);
+	io = listed(f[2], m, 3 * PIECE);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	while (atomic_load(&worker_waits) == waits && t_now() < end)
+		(void)usleep(100);
+	took = t_now() - start;
+	stall("cuMemHostRegister_v2"); /* the first is over, the next one is not */
+	do
+		bytes = rig_stats(NULL).pages_bytes - before - PIECE;
+	while (!bytes && t_now() < end);
+	let_go();
+	(void)rig_reap1(rig_q);
+	wait_work();
+	for (unsigned i = 0; i < 3; i++)
+		pst_file_close(f[i]);
+	pst_mem_free(m);
+	return took < GIVES_UP_NS ? bytes : 0;
+}
+
+/* The machine may be busy with something else. */
+static void a_listed_read_waits_for_one_pinning(void)
+{
+	uint64_t bytes;
+	unsigned tries = 0;
+
+	if (!state)
+		T_SKIP("needs the library of tests/stub");
+	while (!(bytes = pinned_next()))
+		T_CHECK(++tries < 20);
+	T_EQ(bytes, 3 * PIECE);
+}
+
 static void run(const char *name, void (*fn)(void))
 {
 	static const char *const backends[] = { "", "uring", "threads" };
@@ -514,6 +689,8 @@ static void find_stub(void)
 	memcpy(&delay_us, &fn, sizeof(fn));
 	fn = lib ? dlsym(lib, "stub_cuda_stall") : NULL;
 	memcpy(&stall, &fn, sizeof(fn));
+	fn = lib ? dlsym(lib, "stub_cuda_state") : NULL;
+	memcpy(&state, &fn, sizeof(fn));
 }
 
 int main(int argc, char **argv)
@@ -534,6 +711,8 @@ int main(int argc, char **argv)
 		(void)pst_mem_copy_in(keep, 0, "", 1);
 	find_stub();
 	rig_tasks = rig_count_tasks();
+	/* Before the case after which the device has no kernel. */
+	RUN(the_first_gather_does_not_wait_for_pinning);
 	RUN(pieces_go_together);
 	RUN(a_failed_batch_is_taken_apart);
 	RUN(some_end_early);
@@ -545,6 +724,7 @@ int main(int argc, char **argv)
 	RUN(a_listed_read_pins_at_once);
 	RUN(a_listed_read_waits_for_the_pinning);
 	RUN(a_pinning_that_is_kept_keeps_no_workers);
+	RUN(a_listed_read_waits_for_one_pinning);
 	RIG_RUN1(the_process_may_end);
 	pst_mem_free(keep);
 	return rig_done();

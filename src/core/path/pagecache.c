@@ -89,14 +89,17 @@ struct mappings {
 /*
  * The pinner: the one thread of the process that pins units, as the driver takes one at a time.  A
  * worker that waits for its turn serves nobody meanwhile, so it gives up where a pinner takes long.
+ * Threads become the pinner in the order in which they came: none waits for more pinnings than the
+ * one under way and one of each thread that waits already.
  */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t over;
+	struct list waiting; /* places of threads that want to be the pinner */
 	bool busy;
-	uint64_t since; /* when it began, */
+	uint64_t since; /* when it began, or the last one left, */
 	bool slow;      /* so long ago that no worker waits for it */
-} pinner = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} pinner = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(pinner.waiting) };
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
 
@@ -144,20 +147,32 @@ static void pinner_init(void)
 	cond_init_monotonic(&pinner.over);
 }
 
-static void pinner_lock(void)
+/* Take the lock, and a place among those that wait. */
+static void pinner_queue(struct list *place)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	(void)pthread_once(&once, pinner_init);
 	pthread_mutex_lock(&pinner.lock);
+	list_add_tail(&pinner.waiting, place);
+}
+
+/* Give both back.  Where there is no pinner, the next thread may have waited for the place. */
+static void pinner_leave(struct list *place)
+{
+	list_del(place);
+	if (!pinner.busy)
+		pthread_cond_broadcast(&pinner.over);
+	pthread_mutex_unlock(&pinner.lock);
 }
 
 /* Under the lock. */
-static bool pinner_begin(void)
+static bool pinner_begin(const struct list *place)
 {
-	if (pinner.busy)
+	if (pinner.busy || pinner.waiting.next != place)
 		return false;
 	pinner.busy = true;
+	pinner.slow = false;
 	pinner.since = now_ns();
 	return true;
 }
@@ -165,10 +180,12 @@ static bool pinner_begin(void)
 /* Be the pinner, however long another one takes. */
 static void pinner_become(void)
 {
-	pinner_lock();
-	while (!pinner_begin())
+	struct list place;
+
+	pinner_queue(&place);
+	while (!pinner_begin(&place))
 		pthread_cond_wait(&pinner.over, &pinner.lock);
-	pthread_mutex_unlock(&pinner.lock);
+	pinner_leave(&place);
 }
 
 /* May it still come to be pinned? */
@@ -198,12 +215,13 @@ static bool pinner_wait(void)
 /* Likewise for a unit, unless another one has looked at it meanwhile, or takes too long. */
 static bool pinner_become_for(const struct unit *u)
 {
+	struct list place;
 	bool mine = false;
 
-	pinner_lock();
-	while (unit_is_open(u) && !(mine = pinner_begin()) && pinner_wait())
+	pinner_queue(&place);
+	while (unit_is_open(u) && !(mine = pinner_begin(&place)) && pinner_wait())
 		;
-	pthread_mutex_unlock(&pinner.lock);
+	pinner_leave(&place);
 	return mine;
 }
 
@@ -211,6 +229,7 @@ static void pinner_end(void)
 {
 	pthread_mutex_lock(&pinner.lock);
 	pinner.busy = pinner.slow = false;
+	pinner.since = now_ns();
 	pthread_cond_broadcast(&pinner.over);
 	pthread_mutex_unlock(&pinner.lock);
 }
