@@ -56,7 +56,8 @@ struct pst_seg {
  *
  * stream names a stream of the program as the device's own API does: for CUDA a CUstream,
  * which cudaStream_t is too.  The request begins when the work is done that was on the stream
- * at pst_queue_submit().  Later work does not wait, but for PST_IO_STREAM_WAIT.  NULL is no
+ * at pst_queue_submit().  Later work does not wait.  With PST_IO_STREAM_WAIT it does: the read's
+ * copies are on the stream when pst_queue_submit() returns, and the file is read at once.  NULL is no
  * stream, and not the default one.  A stream under capture is refused with -EBUSY.  pst_io(3)
  * has the rules.
  */
@@ -79,8 +80,7 @@ struct pst_io {
 };
 
 /* hardware or kernel may still touch the memory or, for a write, the file: pst_mem_drain() and
- * pst_file_drain() tell when they do not; a read with PST_IO_STREAM_WAIT
- * says so, too, if the device was still copying for it when its stream went on */
+ * pst_file_drain() tell when they do not */
 #define PST_DONE_BUSY (1u << 0)
 #define PST_DONE_CRC32C (1u << 1) /* crc32c is valid */
 #define PST_DONE_PINNED (1u << 2) /* the memory was registered with the kernel */

@@ -324,13 +324,20 @@ int mem_sgl_copy(struct mem_stream *st, const struct mem_sgl *v, unsigned nr, ui
 	return st->ops->sgl_copy(st, v, nr, ret_ticket);
 }
 
-int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier)
+int mem_stream_check(const struct mem_alloc *a, void *stream, bool wait)
 {
-	if (!ops->order_check)
+	if (!a->ops->order_check)
 		return err_set(EOPNOTSUPP,
 			       "%s memory has no streams to order with; leave stream NULL",
-			       ops->name);
-	return ops->order_check(device, stream, barrier);
+			       a->ops->name);
+	if (!wait)
+		return a->ops->order_check(a->device, stream);
+	if (!a->ops->feed_check)
+		return err_set(EOPNOTSUPP,
+			       "a stream cannot wait for a read into %s memory; synchronize with "
+			       "the completion instead",
+			       a->ops->name);
+	return a->ops->feed_check(a, stream);
 }
 
 int mem_stream_fd(struct mem_stream *st)

@@ -73,29 +73,20 @@ struct mem_stream {
 	const struct mem_ops *ops;
 };
 
-/* A stream of the program: a handle may mean another in another context or thread. */
-struct mem_stream_id {
-	const void *handle;
-	const void *ctx;
-	pid_t thread; /* 0 where it means the same in all */
-};
-
-/* A device's gate tells which of the program's streams waits, and for which queue. */
-struct mem_gate {
-	pthread_mutex_t lock; /* nothing is called under it */
-	unsigned nr; /* barriers that are shut or about to be: all on one stream, of one queue; */
-	struct mem_stream_id stream; /* these are they */
-	const void *queue;
+/* An event on a stream of the program.  A provider's own struct begins with this. */
+struct mem_order {
+	const struct mem_ops *ops;
 };
 
 /*
- * An event on a stream of the program, and a barrier behind it.  A provider's own struct begins
- * with this.
+ * Copies to the device that are put on a stream of the program before their bytes are there.  The
+ * stream runs them in order, each when it was sent.  A provider's own struct begins with this.
  */
-struct mem_order {
+struct mem_feed {
 	const struct mem_ops *ops;
-	struct mem_stream_id stream;
-	struct mem_gate *gate; /* of its device */
+	/* Of the device.  Held from the moment when the read asks for slots until its last copy is
+	 * on the stream, so that reads get slots in the order in which a device queue has them. */
+	pthread_mutex_t *lock;
 };
 
 /* Something to be ended by calls that may wait for the program's streams, see mem_late(). */
@@ -268,31 +259,66 @@ struct mem_ops {
 
 	/*
 	 * Order with the program's streams; NULL: the kind knows none.  A stream is named by the
-	 * handle that the device's own API has for it, which must be valid.  The first three are
-	 * called in the thread that named it: some handles mean another stream in each.
+	 * handle that the device's own API has for it, which must be valid.  order_check(),
+	 * order_new(), feed_check() and feed_new() are called in the thread that named it: some
+	 * handles mean another stream in each.
 	 *
-	 * order_check: would order_new(), and order_barrier() if it is wanted, be possible?  0;
-	 * -EBUSY while the stream is captured into a graph; -EINVAL for one of another device;
-	 * -EOPNOTSUPP.  Puts nothing on the stream.
+	 * order_check: would order_new() be possible?  0; -EBUSY while the stream is captured into
+	 * a graph; -EINVAL for one of another device; -EOPNOTSUPP.  Puts nothing on the stream.
 	 */
-	int (*order_check)(unsigned device, void *stream, bool barrier);
+	int (*order_check)(unsigned device, void *stream);
 
 	/* Record an event: the point that the stream has reached. */
 	int (*order_new)(unsigned device, void *stream, struct mem_order **ret);
 
-	/* Work put on the stream from now on waits for order_open().  The call may wait for others'
-	 * streams first, until that time of now_ns(): 0 where they wait for the caller. */
-	int (*order_barrier)(struct mem_order *o, uint64_t until);
-
 	/* 1 when the work before the event is done, 0 before that, -errno when it never will be. */
 	int (*order_poll)(struct mem_order *o);
 
-	/* Waits for no call of a driver: from any thread, under any lock, also while
-	 * order_barrier() is called; then once more behind that. */
-	void (*order_open)(struct mem_order *o);
-
-	/* The barrier is open, if there is one; the stream may not have come to the event yet. */
+	/* The stream may not have come to the event yet. */
 	void (*order_free)(struct mem_order *o);
+
+	/*
+	 * Copies on the program's stream; NULL: it cannot wait for a read.  The three calls that
+	 * put something on the stream call the driver; those after them wait for nothing, so they
+	 * may be made under any lock.
+	 *
+	 * feed_check: would feed_new() be possible?  Errors as order_check().
+	 */
+	int (*feed_check)(const struct mem_alloc *a, void *stream);
+
+	/* Begin copies into a, each with at most max_tiles tiles.  The call may wait for what others
+	 * give back, until that time of now_ns(). */
+	int (*feed_new)(const struct mem_alloc *a, void *stream, unsigned max_tiles, uint64_t until,
+			struct mem_feed **ret);
+
+	/* Put one more copy on the stream.  1; 0 when the feed has ended; -EAGAIN until the stream
+	 * has run an earlier copy; -errno: no further copy can be put. */
+	int (*feed_put)(struct mem_feed *f);
+
+	/* All copies are on the stream: once, before feed_free(), also after feed_put() failed. */
+	int (*feed_seal)(struct mem_feed *f);
+
+	/* Write copies as a list into room, as sgl_write() does, without a look at the memory: only
+	 * the stream's work may free it.  0; -EIO when the device does not reach the bytes. */
+	int (*feed_list)(const struct mem_feed *f, const struct mem_copy *v, unsigned nr,
+			 void *room, struct mem_sgl *ret);
+
+	/* Have the next copy move the list.  Returns its number.  Not after feed_end(); the caller
+	 * has a lock for both. */
+	uint64_t (*feed_send)(struct mem_feed *f, const struct mem_sgl *list);
+
+	/* The copies that were not sent move nothing, nor do those that the stream has not come to.
+	 * A second call does nothing. */
+	void (*feed_end)(struct mem_feed *f);
+
+	/* 1 when the copy is done; 0 before that; -errno when it never will be. */
+	int (*feed_poll)(const struct mem_feed *f, uint64_t nr);
+
+	/* Ask the driver whether the stream still runs; feed_poll() tells.  May hang. */
+	void (*feed_check_lost)(struct mem_feed *f);
+
+	/* Ended and sealed; the stream may not have run the copies yet. */
+	void (*feed_free)(struct mem_feed *f);
 };
 
 extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
@@ -350,8 +376,9 @@ static inline uint32_t mem_copied_by(const struct mem_stream *st)
 	return st->ops->copied_by ? st->ops->copied_by(st) : (uint32_t)PST_PATH_STAGED;
 }
 
-/* The other order_*() take an order, and are called through its table. */
-int mem_order_check(const struct mem_ops *ops, unsigned device, void *stream, bool barrier);
+/* May a request for the memory name the stream, or make it wait?  The other order_*() and feed_*()
+ * are called through the table. */
+int mem_stream_check(const struct mem_alloc *a, void *stream, bool wait);
 
 /* As pst_device_text(). */
 int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_t len);

@@ -237,15 +237,14 @@ static void a_failure_keeps_its_sentence(void)
 
 	order_ready(rig_q);
 	stub.state(&before);
-	stub.stall("cuMemcpyHtoDAsync_v2"); /* the read has all threads that it needs by then */
-	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
-	T_CHECK(stream_stalled(end));
+	order_block(made);
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made); /* it has all its threads then */
 	pst_mem_free(own);
 	do /* the thread for what was put off before has ended */
 		(void)usleep(1000);
 	while (rig_count_tasks() && strstr(rig_task_names, "pst-work") && t_now() < end);
 	refused = 0;
-	stub.stall(NULL);
+	order_unblock();
 	reaped = pst_queue_reap(rig_q, &d, 1, 1, end);
 	(void)stub.fail("cuPointerGetAttribute:1:1");
 	r = pst_mem_alloc(rig_dev, 4096, NULL, &none);
@@ -268,7 +267,7 @@ static void a_failure_keeps_its_sentence(void)
 }
 
 /* There was no thread for the clock when the first request with a stream came.  Later there is one,
- * which ends the barrier of a read that is too late. */
+ * which ends a read that is too late. */
 static void the_clock_begins_later(void)
 {
 	struct order_mem m = order_mem_new(LEN);
@@ -290,13 +289,14 @@ static void the_clock_begins_later(void)
 	(void)usleep(20000);
 	T_CHECK(pst_queue_fd(other) >= 0); /* its deadlines need the clock */
 	(void)usleep(20000);
-	stub.stall("cuMemcpyHtoDAsync_v2");
 	io.flags |= PST_IO_STREAM_WAIT;
 	io.deadline_ns = t_in_ms(200);
 	T_OK(pst_queue_prep(rig_q, &io));
+	order_block(made);
 	T_EQ(pst_queue_submit(rig_q), 1);
-	is_free(made); /* nobody reaps */
-	stub.stall(NULL);
+	(void)usleep(400000); /* nobody reaps */
+	order_unblock();
+	is_free(made);
 	order_reap(rig_q, 1, -ETIMEDOUT);
 	T_OK(pst_mem_drain(m.mem, t_hang()));
 	pst_queue_free(other);

@@ -130,6 +130,18 @@ static inline void order_start(struct pst_queue *q, uint32_t op, struct pst_file
 	T_EQ(pst_queue_submit(q), 1);
 }
 
+/* The same without a stream that waits: a read begins when the stream has come so far. */
+static inline void order_start_behind(struct pst_queue *q, uint32_t op, struct pst_file *f,
+				      struct pst_mem *m, uint64_t len, cu_stream st)
+{
+	struct pst_io io = rig_io(op, f, m, 0, 0, len);
+
+	io.stream = st;
+	io.deadline_ns = t_in_ms(RIG_WAIT_MS);
+	T_OK(pst_queue_prep(q, &io));
+	T_EQ(pst_queue_submit(q), 1);
+}
+
 static inline void order_reap(struct pst_queue *q, unsigned nr, int64_t res)
 {
 	for (unsigned i = 0; i < nr; i++) {
@@ -193,6 +205,8 @@ static inline void order_read_is_late(struct pst_queue *q, cu_stream st)
 	order_mem_free(&m);
 }
 
+#define ORDER_POOL RIG_MIB(32)
+
 /* More staging memory than it may have afterwards. */
 static inline void order_grow(struct pst_queue *q, struct pst_file *f, struct pst_mem *m)
 {
@@ -231,7 +245,7 @@ static inline void order_frees(struct pst_queue *q, cu_stream st)
 	order_start(q, PST_OP_READ, f, m.mem, 0, 0, ORDER_PIECE, st);
 	pst_mem_free(own);
 	pst_file_close(stable);
-	order_pool(RIG_MIB(16));
+	order_pool(ORDER_POOL);
 	(void)usleep(20000); /* what the library does in the background it does meanwhile */
 	T_EQ(rig_do(other, &io).res, 4096);
 	order_unblock();
@@ -240,7 +254,7 @@ static inline void order_frees(struct pst_queue *q, cu_stream st)
 	T_EQ(rig_mem_differs(m.mem, 0, ORDER_PIECE, ORDER_SEED, 0), ORDER_PIECE);
 	/* Now it does. */
 	for (end = t_hang();
-	     rig_stats(NULL).pool_bytes > RIG_MIB(16) || rig_stats(NULL).pages_bytes > pages;) {
+	     rig_stats(NULL).pool_bytes > ORDER_POOL || rig_stats(NULL).pages_bytes > pages;) {
 		T_CHECK(t_now() < end);
 		(void)usleep(1000);
 	}

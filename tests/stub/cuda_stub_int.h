@@ -91,6 +91,8 @@ enum op_kind {
 	OP_SET,
 	OP_EVENT,
 	OP_WAIT,  /* until a word has a value */
+	OP_WRITE, /* a word gets a value */
+	OP_EVENT_WAIT, /* until a stream has come to an event */
 	OP_AFTER, /* until another stream has come so far */
 	OP_CALL,  /* a function of the program */
 };
@@ -105,6 +107,7 @@ struct op {
 	char *snapshot;  /* of host memory that is not registered */
 	struct mem_sgl lists[MEM_SGLS];
 	unsigned nr_lists;
+	bool fed; /* the first list is where a struct cuda_fed says when the kernel runs */
 	struct CUevent_st *event;
 	struct CUstream_st *after; /* held */
 	uint64_t seq;
@@ -212,6 +215,9 @@ struct CUstream_st *stub_stream_new(cu_ctx ctx, unsigned flags);
 void stub_stream_end(struct CUstream_st *st);
 /* Until a word is what the stream waits for; drops the lock meanwhile. */
 void stub_wait_word(struct CUstream_st *st, const struct op *op);
+/* A moment without the lock. */
+void stub_nap(void);
+void stub_write_word(struct CUstream_st *st, const struct op *op);
 /* How many streams programs have made and not ended. */
 unsigned stub_streams_made(void);
 /* A context ends, and with it what nobody made or ended; drops the lock meanwhile. */

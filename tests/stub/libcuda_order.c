@@ -208,9 +208,17 @@ cu_result cuCtxSynchronize(void)
 
 /* ------------------------------------------------------------------- words */
 
-void stub_wait_word(struct CUstream_st *st, const struct op *op)
+void stub_nap(void)
 {
 	struct timespec nap = { .tv_nsec = 20000 };
+
+	(void)pthread_mutex_unlock(&stub.lock);
+	(void)nanosleep(&nap, NULL);
+	(void)pthread_mutex_lock(&stub.lock);
+}
+
+void stub_wait_word(struct CUstream_st *st, const struct op *op)
+{
 	struct registration *g;
 
 	while (!stub.poison[st->ctx->dev]) {
@@ -220,36 +228,61 @@ void stub_wait_word(struct CUstream_st *st, const struct op *op)
 		    0)
 			return;
 		stub.count.held++;
-		(void)pthread_mutex_unlock(&stub.lock);
-		(void)nanosleep(&nap, NULL);
-		(void)pthread_mutex_lock(&stub.lock);
+		stub_nap();
 	}
 }
 
-cu_result cuStreamWaitValue32_v2(cu_stream handle, cu_ptr addr, uint32_t value, unsigned flags)
+void stub_write_word(struct CUstream_st *st, const struct op *op)
 {
-	void *word = (void *)(uintptr_t)(addr & ~HOST_BIT);
+	struct registration *g;
+
+	if (stub.poison[st->ctx->dev])
+		return;
+	if (stub_registered((void *)(uintptr_t)op->word, sizeof(*op->word), &g) != 1)
+		stub_abort("a stream writes a word that is registered no more");
+	atomic_store_explicit(op->word, op->value, memory_order_release);
+}
+
+/* Queue an operation on a word of registered memory. */
+static cu_result queue_word(cu_stream handle, cu_ptr addr, struct op op)
+{
 	struct CUstream_st *st;
 	struct registration *g;
 	cu_result e;
 
-	ENTER(IN_CTX);
-	if (flags != CU_WAIT_GEQ || !(addr & HOST_BIT) || addr % sizeof(uint32_t))
+	op.word = (void *)(uintptr_t)(addr & ~HOST_BIT);
+	if (!(addr & HOST_BIT) || addr % sizeof(uint32_t))
 		return CU_INVALID_VALUE;
 	(void)pthread_mutex_lock(&stub.lock);
 	e = stub_use(handle, &st);
-	if (!e && (stub_registered(word, sizeof(uint32_t), &g) != 1 ||
+	if (!e && (stub_registered((void *)(uintptr_t)op.word, sizeof(uint32_t), &g) != 1 ||
 		   !(g->flags & CU_REGISTER_DEVICEMAP) ||
 		   (st && g->ctx != st->ctx && !(g->flags & CU_REGISTER_PORTABLE))))
 		e = CU_INVALID_VALUE;
 	if (!e && st) {
 		g->ctx->registrations -= !g->words;
 		g->words = true;
-		stub.count.words++;
-		stub_queue(st, (struct op){ .kind = OP_WAIT, .word = word, .value = value });
+		stub.count.words += op.kind == OP_WAIT;
+		stub_queue(st, op);
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e;
+}
+
+cu_result cuStreamWaitValue32_v2(cu_stream handle, cu_ptr addr, uint32_t value, unsigned flags)
+{
+	ENTER(IN_CTX);
+	if (flags != CU_WAIT_GEQ)
+		return CU_INVALID_VALUE;
+	return queue_word(handle, addr, (struct op){ .kind = OP_WAIT, .value = value });
+}
+
+cu_result cuStreamWriteValue32_v2(cu_stream handle, cu_ptr addr, uint32_t value, unsigned flags)
+{
+	ENTER(IN_CTX);
+	if (flags)
+		return CU_INVALID_VALUE;
+	return queue_word(handle, addr, (struct op){ .kind = OP_WRITE, .value = value });
 }
 
 /* ------------------------------------------------------- of programs alone */

@@ -93,9 +93,27 @@ static bool run_list(cu_ptr tiles, unsigned nr)
 	return true;
 }
 
+/* A list that was written after the launch, for which there are blocks enough. */
+static bool run_fed(const struct mem_sgl *most)
+{
+	const struct cuda_fed *list =
+		(void *)kernel_sees(most->dev, sizeof(struct cuda_fed), false);
+	unsigned nr;
+
+	if (!list)
+		return false;
+	/* The library may take the list away meanwhile. */
+	nr = __atomic_load_n(&list->nr, __ATOMIC_RELAXED);
+	if (nr > most->nr)
+		stub_abort("a list has more tiles than its kernel has blocks");
+	return run_list(list->tiles, nr);
+}
+
 /* The kernel of mem/cuda/ptx.h; the lock is held. */
 static bool run_kernel(const struct op *op)
 {
+	if (op->fed)
+		return run_fed(op->lists);
 	for (unsigned i = 0; i < op->nr_lists; i++)
 		if (!run_list(op->lists[i].dev, op->lists[i].nr))
 			return false;
@@ -141,8 +159,16 @@ static void job_part_op(struct CUstream_st *st, struct op *op)
 			op->event->completed = MAX(op->event->completed, op->seq);
 		event_unref(op->event);
 		break;
+	case OP_EVENT_WAIT:
+		while (op->event->completed < op->seq && !*poison)
+			stub_nap();
+		event_unref(op->event);
+		break;
 	case OP_WAIT:
 		stub_wait_word(st, op);
+		break;
+	case OP_WRITE:
+		stub_write_word(st, op);
 		break;
 	case OP_AFTER:
 		while (op->after->done < op->seq)
@@ -389,6 +415,28 @@ cu_result cuEventRecord(cu_event ev, cu_stream handle)
 	return e;
 }
 
+/* The events of all contexts will do. */
+cu_result cuStreamWaitEvent(cu_stream handle, cu_event ev, unsigned flags)
+{
+	struct CUstream_st *st;
+	cu_result e;
+
+	ENTER(IN_CTX);
+	if (flags)
+		return CU_INVALID_VALUE;
+	(void)pthread_mutex_lock(&stub.lock);
+	check_event(ev);
+	e = stub_use(handle, &st);
+	if (!e && st && st->ctx != stub_current())
+		e = CU_INVALID_HANDLE;
+	if (!e && st) {
+		ev->refs++;
+		stub_queue(st, (struct op){ .kind = OP_EVENT_WAIT, .event = ev, .seq = ev->recorded });
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
+}
+
 cu_result cuEventQuery(cu_event ev)
 {
 	cu_result e;
@@ -577,8 +625,11 @@ cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned 
 		return CU_INVALID_VALUE;
 	for (unsigned i = 0; i < grid_x; i++) {
 		op.lists[i] = (struct mem_sgl){ .dev = lists->v[i].tiles, .nr = lists->v[i].nr };
+		op.fed |= lists->v[i].fed;
 		most = MAX(most, op.lists[i].nr);
 	}
+	if (op.fed && grid_x != 1)
+		stub_abort("a kernel is launched for several lists that it looks for");
 	if (most != grid_y)
 		stub_abort("a kernel is launched with too few blocks for its lists, or too many");
 	(void)pthread_mutex_lock(&stub.lock);

@@ -11,40 +11,25 @@ static const uint64_t grant_len = 100003;
 
 /* The handle is closed when no stream waits any more: to close it may wait for that stream.  Until
  * then it cannot be opened where it should. */
-static bool is_refused_while_a_stream_waits(const struct pst_grant *g, unsigned device)
+static bool is_refused_while_a_stream_waits(const struct pst_grant *g)
 {
 	struct pst_grant right = *g;
 	struct mem_alloc *a = NULL;
-	struct mem_order *o;
-	uint64_t end = t_hang();
-	cu_ctx ctx;
-	cu_stream st;
+	uint64_t end = t_hang(), nr = cuda_barrier_begin(0);
 	bool is;
 
-	(void)alarm(60);
-	CU(cu.cuDevicePrimaryCtxRetain(&ctx, cuda_device(device)->dev));
-	CU(cu.cuCtxPushCurrent_v2(ctx));
-	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
-	T_OK(cuda_order_new(device, st, &o));
-	T_OK(cuda_order_barrier(o, PST_NO_DEADLINE));
 	/* Twice: the driver does not open again what is open. */
 	is = mem_import(g, &a) == -EINVAL && mem_import(g, &a) == -EINVAL;
 	is = is && strstr(err_text(), "other memory");
 	memcpy(right.uuid, cuda_device(0)->info.uuid, 16);
 	is = is && mem_import(&right, &a) == -EBUSY && strstr(err_text(), "was refused");
-	cuda_order_open(o);
+	cuda_barrier_end(nr);
 	while (is && mem_import(&right, &a) < 0 && t_now() < end)
 		(void)usleep(1000);
 	is = is && a;
 	mem_free(a);
-	CU(cu.cuStreamSynchronize(st));
-	cuda_order_free(o);
-	CU(cu.cuStreamDestroy_v2(st));
-	CU(cu.cuCtxPopCurrent_v2(&ctx));
-	CU(cu.cuDevicePrimaryCtxRelease_v2(cuda_device(device)->dev));
 	while (x.state && state().contexts && t_now() < end)
 		(void)usleep(1000);
-	(void)alarm(0);
 	return is;
 }
 
@@ -94,7 +79,7 @@ static int child_import(int sock)
 		memcpy(g.uuid, cuda_device(1)->info.uuid, 16);
 		if (mem_import(&g, &c) != -EINVAL)
 			result = 10;
-		else if (g.fd < 0 && !is_refused_while_a_stream_waits(&g, 1))
+		else if (g.fd < 0 && !is_refused_while_a_stream_waits(&g))
 			result = 11;
 	}
 	if (result)

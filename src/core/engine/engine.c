@@ -21,10 +21,11 @@ static struct {
 
 static void engine_free(struct engine *e)
 {
-	order_done(e);
+	clock_del(&e->alarm);
 	pthread_mutex_lock(&e->lock);
 	e->stop = true;
 	pthread_mutex_unlock(&e->lock);
+	feed_done(e);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
 	copier_done(e);
@@ -58,6 +59,24 @@ static int start_workers(struct engine *e)
 	return e->begin_err ? err_set(-e->begin_err, "%s", e->begin_text) : 0;
 }
 
+/* By the clock: what is due for requests with streams. */
+static void engine_ring(struct alarm *a)
+{
+	struct engine *e = container_of(a, struct engine, alarm);
+	uint64_t now = now_ns();
+
+	pthread_mutex_lock(&e->lock);
+	feed_ring(e, now);
+	order_ring(e, now);
+	a->at = MIN(e->feeds_next, e->ask_at);
+	pthread_mutex_unlock(&e->lock);
+}
+
+int engine_clock(struct share *s)
+{
+	return clock_add(&s->engine->alarm);
+}
+
 /* Calls the driver, which takes its time. */
 static int engine_start(struct engine *e)
 {
@@ -77,7 +96,9 @@ static int engine_start(struct engine *e)
 	for (unsigned i = 0; i < DISKS; i++)
 		list_init(&e->disks[i].jobs);
 	pool_init(e);
+	alarm_init(&e->alarm, engine_ring);
 	order_init(e);
+	feed_init(e);
 	r = copier_init(e);
 	has_stream = now_ns();
 	if (r == 0)

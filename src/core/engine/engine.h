@@ -39,6 +39,7 @@
 #define CTX_DEPTH 512u         /* file operations of one worker */
 #define WORKERS_MAX 15u        /* as far as PCIe 5 x16 and sixteen CPUs were measured, */
 #define WORKERS_USUAL 12u      /* of which so many take requests of all kinds */
+#define FEEDERS 4u             /* threads for reads that a stream waits for */
 #define SHARED_MIN KIB(256)    /* a read beyond this is shared out, see engine_part(), */
 #define PART_MIN KIB(128)      /* in jobs of at least that, */
 #define PART_COLD KIB(512)     /* or that where a disk is waited for */
@@ -94,6 +95,8 @@ struct job {
 	uint64_t disk_since;           /* since then */
 	struct list of_disk;           /* its jobs */
 	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
+	bool fed;                      /* the slot is for reads that a stream waits for, fixed */
+	uint64_t sent_at;              /* when such a read's copy was sent */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
 	struct span spans[JOB_PIECES];
 };
@@ -118,6 +121,7 @@ struct worker {
 	bool spare;                /* as it went to sleep, */
 	bool gets_slots;           /* while the pool grew and there was work */
 	bool flush_again;          /* the kernel could not take all operations */
+	bool feeds;                /* it is one of engine->feeders, fixed */
 	struct mover mover;        /* of the job's parts */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
 	struct list copying;       /* on the stream, in order of tickets, */
@@ -146,10 +150,11 @@ struct engine {
 	uint64_t nr_asks;     /* times that somebody has asked for all of them, */
 	uint64_t seen_asks;   /* when the clock looked last; */
 	uint64_t ask_at;      /* then it looks again, PST_NO_DEADLINE where there are none */
-	struct list behind_barrier; /* reads that keep a stream waiting */
-	struct list submits;        /* orders whose submit keeps a stream waiting */
-	uint64_t barrier_next;      /* no barrier_until of these, and no until, is earlier */
-	struct alarm alarm;         /* for that, and ask_at; under the clock's lock */
+	struct list fed;     /* reads that a stream waits for, with something to start; the first
+			      * gets all slots that it can use */
+	struct list feeds;   /* reads that a stream waits for now */
+	uint64_t feeds_next; /* no deadline of these is earlier */
+	struct alarm alarm;  /* for that, and ask_at; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
@@ -194,6 +199,11 @@ struct engine {
 		uint64_t at_copier; /* and the copier had these each time, in all */
 	} window;
 	struct worker workers[WORKERS_MAX];
+
+	pthread_mutex_t feeders_lock; /* is held while they start */
+	bool has_feeders;             /* under that lock */
+	unsigned nr_feeders;          /* under the engine's lock */
+	struct worker feeders[FEEDERS];
 };
 
 /* turns.c: the next piece of work for a worker, NULL when there is none for it now. */
@@ -206,6 +216,11 @@ void engine_jobs_done(struct worker *w, struct list *jobs);
 /* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next, by its
  * worker alone (own) or with others.  0, or the -errno that its request was stopped with. */
 int engine_job_filled(struct job *j, bool own);
+/* turns.c: as engine_next(), for a thread that feeds. */
+struct job *engine_next_fed(struct worker *w);
+/* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its copies
+ * is written: the stream moves them.  0, or the -errno that its request was stopped with. */
+int engine_job_sent(struct job *j);
 /* turns.c: the job goes on with that worker. */
 void engine_job_move(struct worker *w, struct job *j);
 /*
@@ -244,15 +259,36 @@ int worker_init(struct worker *w, struct engine *e);
 int worker_start(struct worker *w);
 void worker_done(struct worker *w);
 
-/* order.c: an engine without orders; its end. */
+/* worker.c: have an I/O context in the worker's thread: 0 or -errno. */
+int worker_ctx(struct worker *w);
+
+/* feed.c: an engine without such reads; the end of its threads. */
+void feed_init(struct engine *e);
+void feed_done(struct engine *e);
+/* feed.c, under the lock: a slot is free, or there is a read for one. */
+void feed_wake(struct engine *e);
+/* feed.c, under the lock: nothing more of the read is sent, and its stream goes on. */
+void feed_close(struct req *r);
+/* feed.c, under the lock: bytes that a job of the read takes on. */
+uint64_t feed_part(const struct req *r);
+/* feed.c, under the lock: have the stream's next copy move the job's list.  -EINVAL when there is
+ * no further one, since the caller has changed segments. */
+int feed_send(struct job *j);
+/* feed.c: write that list: 0 or -errno. */
+int feed_list(struct job *j, const struct mem_copy *v, unsigned nr);
+/* feed.c: has the stream moved it?  1, 0, -errno. */
+int feed_poll(struct job *j);
+/* feed.c: the thread. */
+void *feeder_main(void *arg);
+/* feed.c, under the lock, by the clock: end reads whose deadline has come. */
+void feed_ring(struct engine *e, uint64_t now);
+
+/* order.c: an engine without orders. */
 void order_init(struct engine *e);
-void order_done(struct engine *e);
+/* order.c, under the lock, by the clock: see that a worker asks for streams. */
+void order_ring(struct engine *e, uint64_t now);
 /* order.c, under the lock: keep the request back if its stream is not there yet. */
 bool order_hold(struct req *r);
-/* order.c, under the lock: nothing of the request touches its memory any more. */
-void order_open(struct req *r);
-/* order.c, under the lock: nothing more of it is started. */
-void order_stop(struct req *r);
 /* order.c, not under the lock: after the request was stopped. */
 void order_stopped(struct req *r);
 /* order.c, under the lock: does a worker ask for the request's stream just now? */

@@ -170,6 +170,29 @@ static bool is_warm(const struct job *j)
 	return j->mapped || 2 * by_cpu > all;
 }
 
+/* The same for a read that a stream waits for: the stream's next copy moves them. */
+static void job_feed(struct job *j)
+{
+	bool empty = job_is_empty(j);
+	struct mem_copy v[JOB_PIECES];
+	int r = engine_job_touches(j, !empty);
+
+	if (!j->mapped)
+		job_crc(j);
+	if (r == 0 && !empty)
+		r = feed_list(j, v, job_copies(j, v, 0));
+	if (r == 0 && !empty)
+		r = engine_job_sent(j);
+	if (r < 0) {
+		job_copy_failed(j, -r);
+	} else if (empty) {
+		engine_job_done(j);
+	} else {
+		job_copying(j, PST_PATH_GATHER);
+		list_add_tail(&j->worker->copying, &j->link);
+	}
+}
+
 /*
  * Of a read: its bytes are where the device finds them, and the copier has it.  The list of many
  * copies is made by the worker, beside other workers; where the device reads no lists, they are a
@@ -199,6 +222,10 @@ static void job_filled(struct job *j)
 
 static void job_files_done(struct job *j)
 {
+	if (j->fed) {
+		job_feed(j);
+		return;
+	}
 	if (j->req->io.op == PST_OP_READ) {
 		job_filled(j);
 		return;
@@ -396,7 +423,7 @@ void job_start(struct worker *w, struct job *j)
 		job_copy(w, j);
 	} else if (p->from && job_is_ready(j)) {
 		j->mapped = true;
-		job_filled(j);
+		job_files_done(j);
 	} else {
 		if (p->source_now)
 			job_reason(j, PST_WHY_NOT_RESIDENT, 0);
@@ -437,12 +464,35 @@ static bool progress_copies(struct worker *w)
 	return moved;
 }
 
+/* Copies of reads that streams wait for; the streams run independently of one another. */
+static bool progress_fed(struct worker *w)
+{
+	struct list *el, *n;
+	bool moved = false;
+
+	list_for_each_safe (el, n, &w->copying) {
+		struct job *j = list_entry(el, struct job, link);
+		int r = feed_poll(j);
+
+		if (!r)
+			continue;
+		list_del(&j->link);
+		job_sent(w, j, r < 0 ? -r : 0);
+		moved = true;
+	}
+	return moved;
+}
+
 bool worker_progress(struct worker *w)
 {
 	bool moved = mover_reap(&w->mover) > 0;
 
-	moved |= progress_copies(w);
-	moved |= copier_progress(w);
+	if (w->feeds) {
+		moved |= progress_fed(w);
+	} else {
+		moved |= progress_copies(w);
+		moved |= copier_progress(w);
+	}
 	if (unlikely(w->mover.parked)) {
 		/* A close(2) that hangs must not take the worker along. */
 		registry_progress(NULL);

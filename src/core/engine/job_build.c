@@ -127,7 +127,7 @@ static uint64_t even_pieces(const struct job *j, uint64_t max)
 
 	/* The clock stops requests with streams, and does not wait for who looks at segments. */
 	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || c->off ||
-	    r->plan.pieces || r->eng.order)
+	    r->plan.pieces || r->eng.order || r->eng.feed)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
 	most = MIN(j->engine->slot_size / even_room(r), (uint64_t)JOB_PIECES);

@@ -88,6 +88,8 @@ uint64_t engine_part(const struct req *r)
 	uint64_t least = engine_waits_for_disk(e) ? PART_COLD : PART_MIN;
 	unsigned idle = 1; /* the worker that takes the job */
 
+	if (unlikely(r->eng.feed))
+		return feed_part(r);
 	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
 	    req_is_ready(r))
 		return e->slot_size;

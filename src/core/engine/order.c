@@ -1,29 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests that name a stream of the program.
+ * Requests that name a stream of the program and begin when it has come so far.
  *
- * pst_queue_submit() records an event on the stream.  For reads with PST_IO_STREAM_WAIT it also
- * puts a barrier behind the event, and later work on the stream waits there.  Requests of one
- * submit that name the same stream share the event and the barrier.
+ * pst_queue_submit() records an event on the stream.  Requests of one submit that name the same
+ * stream share the event.  (Reads that the stream waits for need none: feed.c.)
  *
- * The engine holds a request back as a whole until the stream has come to the event.  A request
- * that had a slot already could wait for work that needs that slot, such as a read that keeps the
- * same stream waiting.  No stream of ours waits for the event in its place, because copies of other
- * requests would stand behind it.  The workers ask the driver how far the streams are: those with
- * something to do each time they have done a part of it, and of those that sleep one, the asker.
- * The driver may keep a worker that asks, or one that is about to sleep, for as long as it likes.
- * So the clock looks whether somebody still asks.  Where nobody does, it wakes a worker for each
- * stream, if so many sleep.
- *
- * A barrier opens when its submit is over, and the last of its reads.  The worker that saw the
- * last copy end opens it by a store, and calls no driver: the program may sleep in its device's API
- * until the barrier opens, and calls of the driver may wait for that.
- *
- * If a read is stopped while the device copies, its barrier opens when those copies end, at the
- * latest CANCEL_GRACE_NS later; then it fails and is BUSY, whatever the copies come to.  Nobody may
- * be reaping then, so the clock looks at the deadlines of reads with a barrier.  It looks at
- * submits too: these call the driver for other streams, and such calls may wait for the stream that
- * waits.
+ * The engine holds a request back as a whole until the stream has come to the event.  No stream of
+ * ours waits for the event in its place, because copies of other requests would stand behind it.
+ * The workers ask the driver how far the streams are: those with something to do each time they
+ * have done a part of it, and of those that sleep one, the asker.  The driver may keep a worker that
+ * asks, or one that is about to sleep, for as long as it likes.  So the clock looks whether somebody
+ * still asks.  Where nobody does, it wakes a worker for each stream, if so many sleep.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request
@@ -48,51 +35,28 @@
 /* A call that asks takes a microsecond, or as long as the driver waits for something. */
 #define ASKED_MAX_NS (5 * NSEC_PER_MSEC)
 
-/* A driver that keeps a barrier's call may put the barrier there after it was opened. */
-#define AGAIN_NS (10 * NSEC_PER_MSEC)
-
 struct order {
 	struct list link;   /* e->orders, but while somebody asks */
-	struct list submit; /* e->submits, while the submit under way keeps the stream waiting, */
-	uint64_t until;     /* which it may until then; */
-	atomic_bool over;   /* then the clock ends that, */
-	bool shutting;      /* and opens again and again what is just being put on the stream */
 	struct order *next; /* q->orders */
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
-	atomic_bool barrier; /* it is on the stream */
 	uint64_t since;
 	unsigned refs;       /* requests, the submit under way, a worker that asks */
 	unsigned live;       /* requests that are not handed back: workers ask for these alone */
-	unsigned barriers;   /* reads and submit: it is open when there are none */
 	int state;           /* 1: the stream has come to the event; -errno: it never will */
 	bool asked;          /* for just now, in the stream's context, */
 	bool slow;           /* and for so long that stopped requests do not wait any more */
 	struct list leaving; /* they are handed back behind that */
 };
 
-static void order_ring(struct alarm *a);
 static bool wake_asker(struct engine *e);
 
 void order_init(struct engine *e)
 {
 	list_init(&e->held);
 	list_init(&e->orders);
-	list_init(&e->behind_barrier);
-	list_init(&e->submits);
-	e->barrier_next = e->ask_at = PST_NO_DEADLINE;
-	alarm_init(&e->alarm, order_ring);
-}
-
-void order_done(struct engine *e)
-{
-	clock_del(&e->alarm);
-}
-
-int order_prepare(struct share *s)
-{
-	return clock_add(&s->engine->alarm);
+	e->ask_at = PST_NO_DEADLINE;
 }
 
 /* True when nobody has it any more: to be freed without the lock. */
@@ -109,56 +73,6 @@ static void order_free(struct order *o)
 	atomic_fetch_sub(&o->engine->nr_orders, 1);
 	o->mem->ops->order_free(o->mem);
 	free(o);
-}
-
-/*
- * A stream that waits keeps a queue of the device busy, and behind two of them on one queue
- * neither's read can be copied.  So only one stream of a device waits at a time.
- */
-static int gate_enter(const struct order *o, const struct pst_queue *q)
-{
-	const struct mem_stream_id *id = &o->mem->stream;
-	struct mem_gate *g = o->mem->gate;
-	bool alone;
-
-	pthread_mutex_lock(&g->lock);
-	alone = !g->nr || (g->queue == q && g->stream.handle == id->handle &&
-			   g->stream.ctx == id->ctx && g->stream.thread == id->thread);
-	if (alone) {
-		g->nr++;
-		g->stream = *id;
-		g->queue = q;
-	}
-	pthread_mutex_unlock(&g->lock);
-	return alone ? 0
-		     : err_set(EBUSY,
-			       "another stream of the device waits for a read, and two may keep "
-			       "each other waiting for ever; reap that read first, or name its "
-			       "stream");
-}
-
-static void gate_leave(const struct order *o)
-{
-	struct mem_gate *g = o->mem->gate;
-
-	pthread_mutex_lock(&g->lock);
-	g->nr--;
-	pthread_mutex_unlock(&g->lock);
-}
-
-/* Under the lock.  One that is just being put on the stream is opened once more behind that. */
-static void barrier_open(struct order *o)
-{
-	o->mem->ops->order_open(o->mem);
-	if (o->barrier)
-		gate_leave(o);
-	o->barrier = false;
-}
-
-static void barrier_put(struct order *o)
-{
-	if (!--o->barriers)
-		barrier_open(o);
 }
 
 /* ------------------------------------------------------------------ submit */
@@ -180,9 +94,8 @@ static int order_new(struct req *r, struct order **ret)
 	o->engine = e;
 	o->stream = r->io.stream;
 	o->since = now_ns();
-	o->refs = o->barriers = 1;
+	o->refs = 1;
 	list_init(&o->link);
-	list_init(&o->submit);
 	list_init(&o->leaving);
 	o->next = r->q->orders;
 	r->q->orders = o;
@@ -195,97 +108,30 @@ static int order_get(struct req *r, struct order **ret)
 {
 	struct order *o = r->q->orders;
 
-	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine || o->over))
+	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine))
 		o = o->next;
 	*ret = o;
 	return o ? 0 : order_new(r, ret);
 }
 
-/* Does another stream wait for the submit under way already? */
-static bool one_waits(const struct pst_queue *q)
-{
-	const struct order *o = q->orders;
-
-	while (o && !o->barrier)
-		o = o->next;
-	return o != NULL;
-}
-
-/* A submit that waits for others' streams leaves its read as much time as it takes. */
-static uint64_t half_way(uint64_t deadline)
-{
-	uint64_t now = now_ns();
-
-	return deadline > now ? now + (deadline - now) / 2 : 0;
-}
-
-/* Have a barrier on the stream behind the event.  The driver may keep the call from when it is
- * there, so the clock knows of it before. */
-static int barrier_shut(struct order *o, const struct req *r)
-{
-	struct engine *e = o->engine;
-	int err = gate_enter(o, r->q);
-
-	if (err < 0)
-		return err;
-	pthread_mutex_lock(&e->lock);
-	o->until = r->deadline;
-	o->shutting = true;
-	list_move_tail(&e->submits, &o->submit);
-	e->barrier_next = MIN(e->barrier_next, o->until);
-	pthread_mutex_unlock(&e->lock);
-	clock_set(&e->alarm, r->deadline);
-	err = o->mem->ops->order_barrier(o->mem, one_waits(r->q) ? 0 : half_way(r->deadline));
-	pthread_mutex_lock(&e->lock);
-	o->barrier = true;
-	o->shutting = false;
-	if (err < 0 || o->over) {
-		list_del(&o->submit);
-		barrier_open(o);
-	}
-	pthread_mutex_unlock(&e->lock);
-	return err;
-}
-
 int order_begin(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
-	bool wait = r->io.flags & PST_IO_STREAM_WAIT;
 	uint64_t ring = PST_NO_DEADLINE;
 	struct order *o;
 	int err = order_get(r, &o);
-	bool first;
 
-	if (err == 0 && wait && !o->barrier)
-		err = barrier_shut(o, r);
 	if (err < 0)
 		return err;
 	pthread_mutex_lock(&e->lock);
-	if (wait && o->over) {
-		/* The stream has gone on: another try, if there is time for one. */
-		pthread_mutex_unlock(&e->lock);
-		if (r->deadline > now_ns())
-			return order_begin(r);
-		return err_set(ETIMEDOUT,
-			       "the deadline came before the stream could be made to wait");
+	if (list_empty(&e->orders) && !e->nr_asked) { /* the clock looks from here on */
+		e->ask_at = ring = now_ns() + ASKED_MAX_NS;
+		e->seen_asks = e->nr_asks;
 	}
 	o->refs++;
-	first = list_empty(&e->orders) && !e->nr_asked;
 	if (!o->live++ && !o->asked && !o->state)
 		list_add_tail(&e->orders, &o->link);
 	r->eng.order = o;
-	if (wait) {
-		o->barriers++;
-		r->eng.barrier_until = r->deadline;
-		e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
-		list_add_tail(&e->behind_barrier, &r->eng.behind_barrier);
-		ring = r->deadline;
-	}
-	if (first) { /* the clock looks from here on */
-		e->ask_at = now_ns() + ASKED_MAX_NS;
-		e->seen_asks = e->nr_asks;
-		ring = MIN(ring, e->ask_at);
-	}
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, ring);
 	return 0;
@@ -300,9 +146,6 @@ void order_submitted(struct pst_queue *q)
 
 		q->orders = o->next;
 		pthread_mutex_lock(&e->lock);
-		list_del(&o->submit);
-		if (!o->over)
-			barrier_put(o);
 		last = order_unref(o);
 		pthread_mutex_unlock(&e->lock);
 		if (last)
@@ -323,28 +166,6 @@ bool order_hold(struct req *r)
 }
 
 /* --------------------------------------------------------------------- end */
-
-void order_open(struct req *r)
-{
-	if (list_empty(&r->eng.behind_barrier))
-		return;
-	list_del(&r->eng.behind_barrier);
-	barrier_put(r->eng.order);
-}
-
-void order_stop(struct req *r)
-{
-	struct engine *e = r->eng.share->engine;
-
-	if (list_empty(&r->eng.behind_barrier))
-		return;
-	if (!r->eng.nr_touch) {
-		order_open(r);
-		return;
-	}
-	r->eng.barrier_until = now_ns() + CANCEL_GRACE_NS;
-	e->barrier_next = MIN(e->barrier_next, r->eng.barrier_until);
-}
 
 void order_leave(struct req *r)
 {
@@ -388,16 +209,13 @@ static _cold_ void wait_asked(struct req *r)
 void order_stopped(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
-	uint64_t next;
 	bool asked;
 
 	if (likely(!atomic_load(&e->nr_orders)))
 		return;
 	pthread_mutex_lock(&e->lock);
-	next = e->barrier_next;
 	asked = order_asks(r) && !r->eng.order->slow;
 	pthread_mutex_unlock(&e->lock);
-	clock_set(&e->alarm, next);
 	if (unlikely(asked))
 		wait_asked(r);
 }
@@ -412,72 +230,13 @@ void order_end(struct req *r)
 		return;
 	e = o->engine;
 	pthread_mutex_lock(&e->lock);
-	order_open(r);
 	if (!r->eng.handed_back)
 		order_leave(r);
 	r->eng.order = NULL;
-	r->eng.let_go = false;
 	last = order_unref(o);
 	pthread_mutex_unlock(&e->lock);
 	if (last)
 		order_free(o);
-}
-
-/*
- * The stream may go on before the copies of the stopped read have ended.  Also if all of them end
- * well, the read has failed, since the stream may have seen old bytes.  And it is BUSY, since they
- * may have come over what the stream wrote.
- */
-static void order_let_go(struct req *r)
-{
-	r->eng.let_go = true;
-	if (!r->eng.dead) {
-		req_settle(r, 0, r->total, 0, r->end_err);
-		r->res.flags |= PST_DONE_BUSY;
-	}
-	order_open(r);
-}
-
-static void submits_ring(struct engine *e, uint64_t now)
-{
-	struct list *el, *n;
-
-	list_for_each_safe (el, n, &e->submits) {
-		struct order *o = list_entry(el, struct order, submit);
-
-		if (o->until > now)
-			continue;
-		if (!o->over)
-			barrier_put(o);
-		else
-			o->mem->ops->order_open(o->mem);
-		o->over = true;
-		o->until = now + AGAIN_NS;
-		if (!o->shutting)
-			list_del(&o->submit);
-	}
-}
-
-static void barriers_ring(struct engine *e, uint64_t now)
-{
-	struct list *el, *n;
-	uint64_t next = PST_NO_DEADLINE;
-
-	list_for_each_safe (el, n, &e->behind_barrier) {
-		struct req *r = list_entry(el, struct req, eng.behind_barrier);
-
-		if (r->eng.barrier_until > now)
-			continue;
-		if (r->stop)
-			order_let_go(r);
-		else
-			engine_stop_locked(r, ETIMEDOUT);
-	}
-	list_for_each (el, &e->behind_barrier)
-		next = MIN(next, list_entry(el, struct req, eng.behind_barrier)->eng.barrier_until);
-	list_for_each (el, &e->submits)
-		next = MIN(next, list_entry(el, struct order, submit)->until);
-	e->barrier_next = next;
 }
 
 /*
@@ -493,7 +252,7 @@ static void wake_askers(struct engine *e)
 			break;
 }
 
-static void asker_ring(struct engine *e, uint64_t now)
+void order_ring(struct engine *e, uint64_t now)
 {
 	if (e->ask_at > now)
 		return;
@@ -505,20 +264,6 @@ static void asker_ring(struct engine *e, uint64_t now)
 	if (e->nr_asks == e->seen_asks && !list_empty(&e->orders))
 		wake_askers(e);
 	e->seen_asks = e->nr_asks;
-}
-
-/* By the clock: what is due. */
-static void order_ring(struct alarm *a)
-{
-	struct engine *e = container_of(a, struct engine, alarm);
-	uint64_t now = now_ns();
-
-	pthread_mutex_lock(&e->lock);
-	submits_ring(e, now);
-	barriers_ring(e, now);
-	asker_ring(e, now);
-	a->at = MIN(e->barrier_next, e->ask_at);
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* ------------------------------------------------------------------- watch */

@@ -19,6 +19,8 @@
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
 #define OWN_SLOTS 4u /* free ones that a worker keeps */
+#define FEED_BYTES MIB(8) /* of slots for reads that a stream waits for */
+#define FEED_MAX MIB(64)  /* likewise, with those that hang */
 
 /* The slots that were allocated together. */
 struct arena {
@@ -208,8 +210,8 @@ static void arena_add(struct pool *p, struct arena *a)
 	p->nr_free += a->nr;
 }
 
-/* One more for the pool.  Its bytes were charged; on failure they are not, or soon are not. */
-static int arena_new(struct engine *e)
+/* Pinned memory, cut into slots.  Its bytes were charged; on failure they are not, or soon are not. */
+static int arena_make(struct engine *e, struct arena **ret)
 {
 	unsigned nr = arena_slots(e);
 	struct arena *a = calloc_lines(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
@@ -231,9 +233,21 @@ static int arena_new(struct engine *e)
 		return r;
 	}
 	arena_cut(e, a);
+	*ret = a;
+	return 0;
+}
+
+/* One more for the pool. */
+static int arena_new(struct engine *e)
+{
+	struct arena *a;
+	int r = arena_make(e, &a);
+
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&e->lock);
 	arena_add(&e->pool, a);
-	engine_wake(e, NULL, nr);
+	engine_wake(e, NULL, a->nr);
 	pthread_mutex_unlock(&e->lock);
 	return 0;
 }
@@ -339,7 +353,7 @@ static void share_out(struct list *idle)
 		if (!p->reserve)
 			continue; /* it only starts */
 		pthread_mutex_lock(&e->lock);
-		p->max_slots = (unsigned)MIN((p->reserve + rest) / e->slot_bytes,
+		p->max_slots = (unsigned)MIN((p->reserve - p->feed_bytes + rest) / e->slot_bytes,
 					     (uint64_t)INT32_MAX);
 		p->not_before = 0;
 		pool_trim(p, idle);
@@ -387,7 +401,7 @@ static void shares_are(struct engine *e, unsigned nr, struct list *idle)
 	pthread_mutex_lock(&e->lock);
 	p->nr_shares = nr; /* workers read it */
 	pthread_mutex_unlock(&e->lock);
-	p->reserve = reserve_of(e, nr);
+	p->reserve = reserve_of(e, nr) + p->feed_bytes;
 	pools.reserve += p->reserve;
 	share_out(idle);
 }
@@ -422,7 +436,7 @@ static int share_add(struct engine *e)
 	pthread_mutex_lock(&pools.lock);
 	bound = limit_get(LIMIT_POOL, builtin());
 	reserve = pools.reserve;
-	more = reserve_of(e, e->pool.nr_shares + 1) - e->pool.reserve;
+	more = reserve_of(e, e->pool.nr_shares + 1) + e->pool.feed_bytes - e->pool.reserve;
 	fits = reserve <= bound && more <= bound - reserve;
 	if (fits)
 		shares_are(e, e->pool.nr_shares + 1, &idle);
@@ -482,6 +496,113 @@ void pool_unreserve(struct engine *e)
 	shares_are(e, e->pool.nr_shares - 1, &idle);
 	pthread_mutex_unlock(&pools.lock);
 	arenas_free(&idle);
+}
+
+/* ------------------------------------------------- reads that a stream waits for */
+
+/* So many bytes more, or less, are theirs; they must be charged, too.  -EBUSY: the bound is short. */
+static int feed_reserve(struct engine *e, int64_t len)
+{
+	struct list idle = LIST_INIT(idle);
+	struct pool *p = &e->pool;
+	uint64_t bound;
+	bool fits;
+
+	pthread_mutex_lock(&pools.lock);
+	bound = limit_get(LIMIT_POOL, builtin());
+	fits = len < 0 || pools.reserve + (uint64_t)len <= bound;
+	if (fits) {
+		p->feed_bytes += (uint64_t)len;
+		shares_are(e, p->nr_shares, &idle);
+	}
+	pthread_mutex_unlock(&pools.lock);
+	arenas_free(&idle);
+	if (fits)
+		return 0;
+	return err_set(EBUSY,
+		       "a read that a stream waits for needs %" PRIu64 " bytes of the staging "
+		       "pool, and its bound of %" PRIu64 " leaves no room; raise it "
+		       "(pst_limits_set(), PST_POOL)",
+		       (uint64_t)len, bound);
+}
+
+static int feed_grow(struct engine *e)
+{
+	uint64_t len = arena_slots(e) * e->slot_bytes;
+	struct pool *p = &e->pool;
+	struct arena *a;
+	int r = feed_reserve(e, (int64_t)len);
+
+	if (r < 0)
+		return r;
+	r = pool_charge(len);
+	if (r == 0)
+		r = arena_make(e, &a);
+	if (r < 0) {
+		struct err_kept kept;
+
+		err_keep(&kept);
+		(void)feed_reserve(e, -(int64_t)len);
+		err_put_back(&kept);
+		return r;
+	}
+	pthread_mutex_lock(&e->lock);
+	list_add_tail(&p->feed_arenas, &a->link);
+	p->nr_feed += a->nr;
+	while (a->free) {
+		struct job *j = a->free;
+
+		a->free = j->next_free;
+		j->fed = true;
+		j->next_free = p->feed_free;
+		p->feed_free = j;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return 0;
+}
+
+int pool_feed(struct engine *e)
+{
+	unsigned want = (unsigned)(FEED_BYTES / e->slot_size), most = (unsigned)(FEED_MAX / e->slot_size);
+	struct pool *p = &e->pool;
+	int r = 0;
+
+	for (;;) {
+		unsigned nr, lost;
+
+		pthread_mutex_lock(&e->lock);
+		nr = p->nr_feed;
+		lost = p->nr_feed_lost;
+		pthread_mutex_unlock(&e->lock);
+		/* Those of reads that hang are replaced when half of the others are left. */
+		if (nr >= want && nr - lost >= want / 2)
+			return 0;
+		if (r < 0)
+			return nr - lost >= SLOT_RESERVED ? 0 : r;
+		if (nr >= most)
+			r = err_set(EBUSY,
+				    "reads that a stream waited for hang, with %u staging slots; "
+				    "their files do not answer",
+				    lost);
+		else
+			r = feed_grow(e);
+	}
+}
+
+struct job *pool_take_feed(struct engine *e)
+{
+	struct job *j = e->pool.feed_free;
+
+	if (j)
+		e->pool.feed_free = j->next_free;
+	return j;
+}
+
+static void feed_slot_put(struct pool *p, struct job *j)
+{
+	p->nr_feed_lost -= j->lost;
+	j->next_free = p->feed_free;
+	p->feed_free = j;
 }
 
 /* ------------------------------------------------------------------ growth */
@@ -624,6 +745,10 @@ void pool_give(struct engine *e, struct share *s, struct job *j)
 	struct worker *w = j->worker;
 	struct pool *p = &e->pool;
 
+	if (unlikely(j->fed)) {
+		feed_slot_put(p, j);
+		return;
+	}
 	if (w->nr_own < OWN_SLOTS && p->nr_slots <= p->max_slots) {
 		j->next_free = w->own;
 		w->own = j;
@@ -650,6 +775,7 @@ void pool_init(struct engine *e)
 	struct list idle = LIST_INIT(idle);
 
 	list_init(&p->arenas);
+	list_init(&p->feed_arenas);
 	p->roomy = &p->arenas;
 	work_init(&p->work, pool_work);
 	pthread_mutex_lock(&pools.lock);
@@ -667,7 +793,9 @@ void pool_done(struct engine *e)
 
 	work_end(&p->work);
 	arenas_free(&p->arenas);
+	arenas_free(&p->feed_arenas);
 	pthread_mutex_lock(&pools.lock);
+	pools.reserve -= p->feed_bytes;
 	list_del(&p->link);
 	pools.nr--;
 	share_out(&idle);

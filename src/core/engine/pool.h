@@ -47,6 +47,14 @@ struct pool {
 	bool failed;         /* the last time it was tried */
 	uint64_t not_before; /* when to try again */
 	struct work work;    /* grows, and gives back */
+
+	/* Slots for reads that a stream waits for, and for nothing else: a job with any other slot
+	 * may have to wait for that stream.  Under the engine's lock. */
+	struct list feed_arenas;
+	struct job *feed_free;
+	unsigned nr_feed;
+	unsigned nr_feed_lost; /* of these, in use by requests that were stopped */
+	uint64_t feed_bytes;   /* part of reserve; under the pools' lock */
 };
 
 /* A new engine, which has no slot_size yet, takes part. */
@@ -68,6 +76,14 @@ void pool_unreserve(struct engine *e);
 struct job *pool_take(struct engine *e, struct share *s, struct worker *w);
 /* Back from the share that it was taken for.  Under the engine's lock. */
 void pool_give(struct engine *e, struct share *s, struct job *j);
+
+/*
+ * Have slots for reads that a stream waits for.  0; -EBUSY when the bound has no room, or too many
+ * are in use by reads whose files hang; -ENOMEM and the errors of pinning.
+ */
+int pool_feed(struct engine *e);
+/* One of them, or NULL; under the engine's lock, as is pool_give(). */
+struct job *pool_take_feed(struct engine *e);
 
 /* Pinned memory of another kind that counts too: room for it within the bound, or -EBUSY. */
 int pool_charge(uint64_t len);

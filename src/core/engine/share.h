@@ -41,11 +41,19 @@ bool lone_begin(struct req *r);
 void lone_end(struct req *r);
 /* The clock looks after requests of the share with streams from now on: 0, or -EAGAIN without a
  * thread. */
-int order_prepare(struct share *s);
+int engine_clock(struct share *s);
+/* Have what reads need that a stream waits for: slots, threads, the clock.  0 or -errno. */
+int feed_prepare(struct share *s);
+/*
+ * In the thread that submits: begin the read, and put its copies on the stream that it names.  0 or
+ * -errno with a sentence.
+ */
+int feed_begin(struct req *r);
+/* The read is over, or never began. */
+void feed_over(struct req *r);
 /*
  * Before its engine gets it, in the thread that submits: record an event on the stream that the
- * request names and, for a read that asks for it, a barrier behind it.  0 or -errno with a
- * sentence.
+ * request names.  0 or -errno with a sentence.
  */
 int order_begin(struct req *r);
 /* pst_queue_submit() has started all that it had. */

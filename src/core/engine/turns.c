@@ -53,7 +53,7 @@ static inline void hand_back_if_idle(struct req *r)
 	if (r->stop && !r->eng.dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
 	list_del(&r->eng.active);
-	order_open(r);
+	feed_close(r);
 	order_leave(r);
 	uncount(r);
 	r->eng.handed_back = true;
@@ -271,6 +271,45 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 	atomic_fetch_sub(&e->nr_stopping, 1);
 }
 
+/* The pieces of the read next in turn, in a slot of its kind; NULL: none is to be read, or free. */
+static struct job *take_fed(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct req *r = list_first(&e->fed, struct req, eng.active);
+	struct job *j = list_empty(&e->fed) ? NULL : pool_take_feed(e);
+
+	if (!j)
+		return NULL;
+	j->req = r;
+	j->worker = w;
+	j->lost = j->touches = j->bounded = false;
+	j->disk = DISK_NONE;
+	w->nr_jobs++;
+	job_build(j);
+	r->eng.nr_jobs++;
+	r->eng.nr_file++;
+	list_add_tail(&r->eng.jobs, &j->of_req);
+	if (!has_more(r))
+		list_del(&r->eng.active);
+	return j;
+}
+
+struct job *engine_next_fed(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct job *j;
+
+	pthread_mutex_lock(&e->lock);
+	w->woken = false;
+	j = take_fed(w);
+	if (j) {
+		w->sleeping = false; /* as in its last look before it sleeps */
+		feed_wake(e);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return j;
+}
+
 /*
  * A worker that was woken, or that asked a path without slots, may find only what it must not take.
  * Then it wakes one that may.
@@ -356,6 +395,19 @@ int engine_job_touches(struct job *j, bool touches)
 
 	pthread_mutex_lock(&e->lock);
 	err = job_touches(j, touches);
+	pthread_mutex_unlock(&e->lock);
+	return err;
+}
+
+int engine_job_sent(struct job *j)
+{
+	struct engine *e = j->engine;
+	int err;
+
+	pthread_mutex_lock(&e->lock);
+	err = job_touches(j, true);
+	if (!err)
+		err = feed_send(j);
 	pthread_mutex_unlock(&e->lock);
 	return err;
 }
@@ -483,8 +535,8 @@ static void job_done(struct engine *e, struct job *j)
 	list_del(&j->of_req);
 	j->req = NULL;
 	pool_give(e, s, j);
-	if (r->stop && !r->eng.nr_touch)
-		order_open(r);
+	if (unlikely(j->fed))
+		feed_wake(e);
 	hand_back_if_idle(r);
 }
 
@@ -524,8 +576,6 @@ void engine_transfer_done(struct req *r)
 		list_del(&r->eng.active);
 	else if (!r->stop && list_empty(&r->eng.active))
 		list_add_tail(&e->active, &r->eng.active);
-	if (r->stop && !r->eng.nr_touch)
-		order_open(r);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		engine_wake_one(e);
@@ -613,6 +663,8 @@ static void engine_submit(struct req *r)
 	struct pst_queue *q = r->q;
 
 	q->nr_engine++;
+	if (unlikely(r->eng.feed)) /* it began when its copies were put on the stream */
+		return;
 	/* One with a stream may have been handed back, and then its link is not ours. */
 	if (q->collects && !r->eng.order) {
 		r->next = NULL;
@@ -636,8 +688,10 @@ static void jobs_lost(struct req *r)
 	list_for_each (el, &r->eng.jobs) {
 		struct job *j = list_entry(el, struct job, of_req);
 
-		if (!j->lost)
+		if (!j->lost) {
 			j->worker->nr_jobs--;
+			j->engine->pool.nr_feed_lost += j->fed;
+		}
 		j->lost = true;
 		disk_end(j);
 	}
@@ -646,8 +700,6 @@ static void jobs_lost(struct req *r)
 void engine_stop_locked(struct req *r, int err)
 {
 	struct engine *e = r->eng.share->engine;
-	bool again = r->stop;
-
 	r->stop = true;
 	r->end_err = err;
 	list_del(&r->eng.active);
@@ -655,8 +707,7 @@ void engine_stop_locked(struct req *r, int err)
 	jobs_lost(r);
 	if (unlikely(r->plan.pieces))
 		r->plan.pieces->stopped(r);
-	if (!again)
-		order_stop(r); /* it may keep a stream waiting so much longer, and no more */
+	feed_close(r);
 	hand_back_if_idle(r);
 	/* Its jobs do not count any more, so that others may read their disk. */
 	if (!list_empty(&e->active) || !list_empty(&e->parking))

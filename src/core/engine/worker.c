@@ -220,7 +220,7 @@ static void sleep_end(struct worker *w)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static int make_ctx(struct worker *w)
+int worker_ctx(struct worker *w)
 {
 	struct engine *e = w->engine;
 	int r = io_ctx_new(e->backend, CTX_DEPTH, &w->ctx);
@@ -237,7 +237,7 @@ static int make_ctx(struct worker *w)
 static bool worker_begin(struct worker *w)
 {
 	struct engine *e = w->engine;
-	int r = make_ctx(w);
+	int r = worker_ctx(w);
 
 	if (w == e->workers) {
 		pthread_mutex_lock(&e->lock);
@@ -319,7 +319,7 @@ int worker_init(struct worker *w, struct engine *e)
 
 int worker_start(struct worker *w)
 {
-	int r = thread_start(&w->thread, worker_main, w);
+	int r = thread_start(&w->thread, w->feeds ? feeder_main : worker_main, w);
 
 	w->started = r == 0;
 	return r;

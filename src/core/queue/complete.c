@@ -19,13 +19,14 @@
 /* Does the request hold anything that release_extras() ends?  Few do. */
 static bool has_extras(const struct req *r)
 {
-	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
+	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.feed | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
 	       (uintptr_t)r->caller.hold | r->caller.lone;
 }
 
 static _cold_ void release_extras(struct req *r)
 {
 	order_end(r);
+	feed_over(r);
 	free(TAKE_PTR(r->eng.crcs));
 	free(TAKE_PTR(r->caller.bounce));
 	hold_put(&r->q->holder, &r->caller.hold);
@@ -175,8 +176,7 @@ static _cold_ void late_no_more(struct req *r)
 {
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	gauge(&r->q->nr_busy, -1);
-	if (!r->eng.let_go)
-		r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
+	r->res.flags &= ~PST_DONE_BUSY; /* in a completion that was not reaped yet */
 }
 
 /* In every other way than most requests. */

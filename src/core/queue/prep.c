@@ -94,17 +94,17 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
-	bool barrier = io->flags & PST_IO_STREAM_WAIT;
+	bool wait = io->flags & PST_IO_STREAM_WAIT;
 	int err;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	err = mem_order_check(a->ops, a->device, io->stream, barrier);
+	err = mem_stream_check(a, io->stream, wait);
 	if (err < 0)
 		return err;
-	if (barrier)
-		return order_prepare(share);
+	if (wait)
+		return feed_prepare(share);
 	/* Without the clock the request works, unless the driver keeps the workers that ask. */
-	(void)order_prepare(share);
+	(void)engine_clock(share);
 	return 0;
 }
 
@@ -207,7 +207,6 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 			use_put(q, TAKE_PTR(r->mem_use));
 		return -ENOMEM;
 	}
-	q->has_barriers |= (io->flags & PST_IO_STREAM_WAIT) != 0;
 	prep_req(q, r, io, shape.total);
 	if (io->op == PST_OP_SYNC)
 		return 0;

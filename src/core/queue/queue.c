@@ -3,8 +3,8 @@
  * The life of a request: it starts, makes progress, may be ended early, and is reaped.
  *
  * The queue keeps the deadlines of requests on every path, and tells an engine to stop a request.
- * Reads that keep a stream waiting are the exception: the clock keeps their deadlines too
- * (engine/order.c).
+ * Reads that a stream waits for are the exception: the clock keeps their deadlines too
+ * (engine/feed.c).
  *
  * A request whose deadline passes, or that is cancelled, completes even if the kernel does not let
  * go of it.  Until its last operation has ended, its slot, memory and file stay in use.  The
@@ -52,7 +52,7 @@ static int req_choose(struct req *r)
 	if (unlikely(r->io.stream) && err == 0) {
 		/* That asks the driver, which takes its time. */
 		engines_flush(r->q);
-		err = order_begin(r);
+		err = r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
 	}
 	return err;
 }
@@ -118,29 +118,6 @@ static void submit_flush(struct pst_queue *q)
 	queue_flush(q);
 }
 
-/*
- * Reads that keep their streams waiting start last.  From then on until order_submitted() nothing
- * here may wait for the device: the first window of a process does, when it is proven.  So their
- * plans, which may ask for one, are made before, and once more when they start.
- */
-static _cold_ void barriers_last(struct pst_queue *q)
-{
-	struct list others = LIST_INIT(others), *e, *n;
-
-	q->has_barriers = false;
-	list_for_each_safe (e, n, &q->prepared)
-		if (!(list_entry(e, struct req, link)->io.flags & PST_IO_STREAM_WAIT))
-			list_move_tail(&others, e);
-	while (!list_empty(&q->prepared)) {
-		struct req *r = list_first(&q->prepared, struct req, link);
-
-		(void)plan_make(r);
-		list_move_tail(&others, &r->link);
-	}
-	while (!list_empty(&others))
-		list_move_tail(&q->prepared, others.next);
-}
-
 int queue_submit(struct pst_queue *q)
 {
 	uint64_t now = now_ns();
@@ -152,8 +129,6 @@ int queue_submit(struct pst_queue *q)
 	q->holder.now = now;
 	q->copy_left = SUBMIT_COPY_MAX;
 	q->collects = true;
-	if (unlikely(q->has_barriers))
-		barriers_last(q);
 	list_for_each_safe (e, n, &q->prepared) {
 		struct req *r = list_entry(e, struct req, link);
 

@@ -94,7 +94,6 @@ struct pst_queue {
 	bool collects;      /* pst_queue_submit() is under way: engines get requests in groups */
 	unsigned nr_fresh;  /* requests of it that wait for engines_flush() */
 	unsigned nr_given;  /* requests of it that engines have */
-	bool has_barriers;  /* a prepared read keeps its stream waiting */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
 	struct part *part_array;

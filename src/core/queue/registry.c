@@ -262,7 +262,7 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		q->reqs[i].q = q;
 		list_init(&q->reqs[i].waits);
 		list_init(&q->reqs[i].eng.active);
-		list_init(&q->reqs[i].eng.behind_barrier);
+		list_init(&q->reqs[i].eng.feeds);
 		list_init(&q->reqs[i].caller.more);
 		list_init(&q->reqs[i].eng.jobs);
 		list_add_tail(&q->free, &q->reqs[i].link);

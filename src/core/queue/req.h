@@ -59,12 +59,11 @@ struct req_engine {
 	struct share *share;
 	struct list active;         /* engine's list of requests with something to start */
 	struct order *order;        /* with the stream that it names, or NULL */
-	struct list behind_barrier; /* engine's list of reads that keep a stream waiting */
-	uint64_t barrier_until;     /* when that has to end */
+	struct feed *feed;          /* of a read that the stream waits for, or NULL */
+	struct list feeds;          /* engine's list of those */
 	bool handed_back;
 	bool counted;            /* in engine->nr_reqs */
 	bool dead;               /* its completion went out: nobody takes results any more */
-	bool let_go;             /* its stream went on although copies were under way */
 	unsigned nr_jobs;        /* in flight */
 	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
 	struct list jobs;        /* of these, those with a slot */

@@ -417,7 +417,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 	if (st->head != st->done && start + b->tiles - st->tile_tail > TILES)
 		return -EAGAIN;
 	first = end = &st->tiles[at];
-	if (!cuda_tiles_put(b->dir, b->v, b->nr, &end) || end == first)
+	if (!cuda_tiles_put(b->dir, b->v, b->nr, &end, first + b->tiles) || end == first)
 		return 0;
 	sgl = (struct mem_sgl){ .dev = st->tiles_dev + at * sizeof(*first),
 				.nr = (unsigned)(end - first) };
@@ -567,7 +567,7 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 	if (d->no_gather || b.foreign || b.tiles > MEM_SGL_BYTES / sizeof(*first))
 		return 0;
 	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
-	    !cuda_tiles_put(dir, v, nr, &end))
+	    !cuda_tiles_put(dir, v, nr, &end, first + b.tiles))
 		return 0;
 	*ret = (struct mem_sgl){
 		.alloc = v->alloc, .dev = at, .len = b.len, .nr = (unsigned)(end - first)

@@ -235,14 +235,16 @@ static void let_go(struct cuda_dev *d)
 	CUDA_SCOPE(outer);
 
 	relax(&outer);
-	if (d->gather == GATHER_READY || d->orders) {
+	if (d->gather == GATHER_READY || d->orders || d->feeds) {
 		CUDA_SCOPE(inner);
 
 		cuda_enter_anyway(&inner, d->ctx);
 		if (inner.pushed && d->gather == GATHER_READY)
 			cuda_ignore(d, cu.cuModuleUnload(d->module), "unload the gather kernel");
-		if (inner.pushed)
+		if (inner.pushed) {
 			cuda_orders_let_go(d);
+			cuda_feeds_let_go(d);
+		}
 	}
 	d->gather = GATHER_UNKNOWN;
 	d->no_gather = false;
@@ -255,14 +257,6 @@ void cuda_drop(struct cuda_dev *d)
 	(void)pthread_mutex_lock(&d->lock);
 	if (!--d->users)
 		let_go(d);
-	(void)pthread_mutex_unlock(&d->lock);
-}
-
-void cuda_keep(struct cuda_dev *d)
-{
-	(void)pthread_mutex_lock(&d->lock);
-	d->users += !d->stays;
-	d->stays = true;
 	(void)pthread_mutex_unlock(&d->lock);
 }
 
@@ -286,7 +280,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 	d->idx = idx;
 	(void)pthread_mutex_init(&d->lock, NULL);
 	(void)pthread_mutex_init(&d->gather_lock, NULL);
-	(void)pthread_mutex_init(&d->gate.lock, NULL);
+	(void)pthread_mutex_init(&d->feed_lock, NULL);
 	e = cu.cuDeviceGet(&d->dev, (int)idx);
 	if (e != CU_OK)
 		return e;
@@ -442,8 +436,16 @@ const struct mem_ops mem_cuda_ops = {
 	.copied_by = cuda_copied_by,
 	.order_check = cuda_order_check,
 	.order_new = cuda_order_new,
-	.order_barrier = cuda_order_barrier,
 	.order_poll = cuda_order_poll,
-	.order_open = cuda_order_open,
 	.order_free = cuda_order_free,
+	.feed_check = cuda_feed_check,
+	.feed_new = cuda_feed_new,
+	.feed_put = cuda_feed_put,
+	.feed_seal = cuda_feed_seal,
+	.feed_list = cuda_feed_list,
+	.feed_send = cuda_feed_send,
+	.feed_end = cuda_feed_end,
+	.feed_poll = cuda_feed_poll,
+	.feed_check_lost = cuda_feed_check_lost,
+	.feed_free = cuda_feed_free,
 };

@@ -12,6 +12,7 @@
  *	late.c	what ends when no stream waits for a read
  *	facts.c	what a device is, in words
  *	order.c	order with the program's streams and other work
+ *	feed.c		copies on the program's streams
  *
  * Every entry leaves the calling thread as it found it: the stack of contexts, and the
  * mode that says what is forbidden while somebody captures a graph.  struct cuda_scope
@@ -53,12 +54,12 @@ struct cuda_dev {
 
 	pthread_mutex_t lock; /* what follows */
 	unsigned users;
-	cu_ctx ctx;                 /* retained while there are users */
-	struct cuda_orders *orders; /* all that were ever made */
-	struct cuda_order *order;   /* of these the free ones */
-	_Atomic bool no_barriers;   /* it has no stream memory operations */
-	bool stays;                 /* the context, by cuda_keep() */
-	struct mem_gate gate;       /* has a lock of its own */
+	cu_ctx ctx;                /* retained while there are users */
+	struct cuda_order *orders; /* free ones, which have an event of the context */
+	struct cuda_feed *feeds;   /* given back; streams may still run their copies */
+	_Atomic bool no_feeds;     /* it has no stream memory operations */
+
+	pthread_mutex_t feed_lock; /* mem_feed.lock; taken before all others of this provider */
 
 	/* What follows, while somebody holds the context.  The driver may compile for seconds under
 	 * this lock, which only threads with a gather for the device take. */
@@ -84,8 +85,6 @@ bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 /* Hold the device's primary context; it may be made by this. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret);
 void cuda_drop(struct cuda_dev *d);
-/* The primary context, which the caller holds, stays for good. */
-void cuda_keep(struct cuda_dev *d);
 
 /* A context made current for a while, with nothing forbidden by others' captures. */
 struct cuda_scope {
@@ -255,15 +254,33 @@ uint32_t cuda_copied_by(const struct mem_stream *base);
 
 /* ------------------------------------------------------------------- order */
 
-int cuda_order_check(unsigned device, void *stream, bool barrier);
+int cuda_order_check(unsigned device, void *stream);
 int cuda_order_new(unsigned device, void *stream, struct mem_order **ret);
-int cuda_order_barrier(struct mem_order *base, uint64_t until);
 int cuda_order_poll(struct mem_order *base);
-void cuda_order_open(struct mem_order *base);
 void cuda_order_free(struct mem_order *base);
 int cuda_sync(const struct mem_alloc *a);
 /* The device's context, which is current, may end; none is in use, the lock is held. */
 void cuda_orders_let_go(struct cuda_dev *d);
+/* Make the stream's context current, and see that it can be ordered with: 0; -EBUSY while it is
+ * captured; -EINVAL. */
+int cuda_stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx);
+
+/* -------------------------------------------------------------------- feed */
+
+int cuda_feed_check(const struct mem_alloc *a, void *stream);
+int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, uint64_t until,
+		  struct mem_feed **ret);
+int cuda_feed_put(struct mem_feed *base);
+int cuda_feed_seal(struct mem_feed *base);
+int cuda_feed_list(const struct mem_feed *base, const struct mem_copy *v, unsigned nr, void *room,
+		   struct mem_sgl *ret);
+uint64_t cuda_feed_send(struct mem_feed *base, const struct mem_sgl *list);
+void cuda_feed_end(struct mem_feed *base);
+int cuda_feed_poll(const struct mem_feed *base, uint64_t nr);
+void cuda_feed_check_lost(struct mem_feed *base);
+void cuda_feed_free(struct mem_feed *base);
+/* As cuda_orders_let_go(). */
+void cuda_feeds_let_go(struct cuda_dev *d);
 
 /* ------------------------------------------------------------------ gather */
 
@@ -274,8 +291,16 @@ struct cuda_tile {
 
 #define CUDA_TILE KIB(16)
 
-/* The tiles of copies, written from *at on; false where no kernel reaches one of their pieces. */
-bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at);
+/* Where the kernel finds a list that is written after the launch. */
+struct cuda_fed {
+	uint64_t tiles; /* their address for the device */
+	uint32_t nr, reserved;
+};
+
+/* The tiles of copies, written from *at on; false where no kernel reaches one of their pieces, or
+ * they would pass end. */
+bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at,
+		    const struct cuda_tile *end);
 
 /*
  * Have the kernel move the tiles of nr <= MEM_SGLS lists; the device's context is current.  0;
@@ -283,6 +308,11 @@ bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, str
  * another -errno when the device is lost.
  */
 int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st);
+/* Does the device run the kernel?  Loads it; the device's context is current. */
+bool cuda_has_gather(struct cuda_dev *d);
+/* Launch it for one list of at most max_tiles, which the struct cuda_fed at an address names when the
+ * kernel runs. */
+cu_result cuda_gather_fed(struct cuda_dev *d, cu_ptr list, unsigned max_tiles, cu_stream st);
 
 /* ------------------------------------------------------------------- facts */
 

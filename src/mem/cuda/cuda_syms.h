@@ -67,6 +67,8 @@ SYM(cuStreamGetCtx, (cu_stream st, cu_ctx *ret))
 SYM(cuStreamIsCapturing, (cu_stream st, uint32_t *ret))
 /* CUDA 11.7, and then of every device; the form before it had to be allowed by an administrator. */
 OPT(cuStreamWaitValue32_v2, (cu_stream st, cu_ptr addr, uint32_t value, unsigned flags))
+OPT(cuStreamWriteValue32_v2, (cu_stream st, cu_ptr addr, uint32_t value, unsigned flags))
+SYM(cuStreamWaitEvent, (cu_stream st, cu_event ev, unsigned flags))
 SYM(cuEventCreate, (cu_event *ret, unsigned flags))
 SYM(cuEventDestroy_v2, (cu_event ev))
 SYM(cuEventRecord, (cu_event ev, cu_stream st))

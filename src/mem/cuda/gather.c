@@ -28,9 +28,9 @@ static bool reach_from(struct reach *w, const char *host, enum mem_dir dir)
 	return w->end > at && w->dev;
 }
 
-/* Cut a piece into tiles; where no kernel reaches its host memory, false. */
+/* Cut a piece into tiles; false where no kernel reaches its host memory, or they have no room. */
 static bool put_tiles(enum mem_dir dir, const struct mem_copy *c, struct reach *w,
-		      struct cuda_tile **at)
+		      struct cuda_tile **at, const struct cuda_tile *end)
 {
 	uint64_t dev = c->alloc->base.va + c->off, left = c->len, n;
 	const char *host = c->host;
@@ -47,6 +47,8 @@ static bool put_tiles(enum mem_dir dir, const struct mem_copy *c, struct reach *
 		host += run;
 		for (; run; run -= n) {
 			n = MIN(run, CUDA_TILE);
+			if (*at == end)
+				return false;
 			*(*at)++ = (struct cuda_tile){
 				.dst = dir == MEM_TO_DEVICE ? dev : host_dev,
 				.src = dir == MEM_TO_DEVICE ? host_dev : dev,
@@ -59,14 +61,15 @@ static bool put_tiles(enum mem_dir dir, const struct mem_copy *c, struct reach *
 	return true;
 }
 
-bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at)
+bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, struct cuda_tile **at,
+		    const struct cuda_tile *end)
 {
 	struct reach within = { 0 };
 	bool all = true;
 
 	cuda_pins_hold();
 	for (unsigned i = 0; all && i < nr; i++)
-		all = put_tiles(dir, &v[i], &within, at);
+		all = put_tiles(dir, &v[i], &within, at, end);
 	cuda_pins_drop();
 	return all;
 }
@@ -154,4 +157,23 @@ int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_str
 		return r;
 	cannot(d, e);
 	return -EOPNOTSUPP;
+}
+
+bool cuda_has_gather(struct cuda_dev *d)
+{
+	return kernel(d) != NULL;
+}
+
+cu_result cuda_gather_fed(struct cuda_dev *d, cu_ptr list, unsigned max_tiles, cu_stream st)
+{
+	struct cuda_gather_lists lists = {
+		.v[0] = { .tiles = list, .nr = max_tiles, .fed = 1 },
+	};
+	void *params[] = { &lists };
+	cu_func fn = kernel(d);
+
+	if (!fn)
+		return CU_NOT_SUPPORTED;
+	return cu.cuLaunchKernel(fn, 1, max_tiles, 1, CUDA_GATHER_THREADS, 1, 1, 0, st, params,
+				 NULL);
 }

@@ -6,6 +6,9 @@
  * each.  So blocks that run at the same time read from all lists.  The bytes of each lie in the
  * cache of the CPU that filled its slot, and one CPU's cache is slower than the bus.
  *
+ * A list that is marked as fed is looked for when the kernel runs, also by plain loads: behind a
+ * load that is volatile or of system scope the device reads host memory at 1 GB/s (H200).
+ *
  * Where source and target are alike modulo 16, the block moves single bytes up to the target's next
  * multiple of 16, then 16 bytes a thread, four loads before their stores so that many reads are on
  * the bus at once, then the rest as single bytes; alike modulo 4, the same with words of 4 bytes;
@@ -15,7 +18,7 @@
 #ifndef PST_CUDA_PTX_H
 #define PST_CUDA_PTX_H
 
-#include "mem/mem.h"
+#include "mem/cuda/cuda.h"
 
 #define CUDA_GATHER_NAME "pst_gather"
 #define CUDA_GATHER_THREADS 256u
@@ -23,12 +26,13 @@
 /* Its parameter; the text says how large it is. */
 struct cuda_gather_lists {
 	struct {
-		uint64_t tiles; /* their address for the device */
-		uint32_t nr, reserved;
+		uint64_t tiles; /* their address for the device, or that of a struct cuda_fed */
+		uint32_t nr;    /* of tiles; with fed the most that there can be */
+		uint32_t fed;   /* 1: the kernel looks for its list when it runs */
 	} v[MEM_SGLS];
 };
 
-_Static_assert(sizeof(struct cuda_gather_lists) == 256, "ABI");
+_Static_assert(sizeof(struct cuda_gather_lists) == 256 && sizeof(struct cuda_fed) == 16, "ABI");
 
 static const char cuda_gather_ptx[] =
 	".version 6.0\n"
@@ -52,6 +56,13 @@ static const char cuda_gather_ptx[] =
 	"	add.u64 %i, %i, %at;\n"
 	"	ld.param.u64 %tile, [%i];\n"
 	"	ld.param.u32 %w, [%i+8];\n"
+	"	ld.param.u32 %x0, [%i+12];\n"
+	"	setp.eq.u32 %p, %x0, 0;\n"
+	"	@%p bra $listed;\n"
+	"	cvta.to.global.u64 %tile, %tile;\n"
+	"	ld.global.u32 %w, [%tile+8];\n"
+	"	ld.global.u64 %tile, [%tile];\n"
+	"$listed:\n"
 	"	setp.ge.u32 %p, %b, %w;\n"
 	"	@%p bra $end;\n"
 	"	cvta.to.global.u64 %tile, %tile;\n"

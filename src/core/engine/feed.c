@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads that a stream of the program waits for (PST_IO_STREAM_WAIT).
+ *
+ * pst_queue_submit() puts all copies of such a read on the program's stream, before anybody knows
+ * their bytes: the stream waits for each copy until it is sent.  Threads of the engine, the
+ * feeders, read the file into slots and send the copies.  They call no driver, and they have slots
+ * of their own.  So the read needs nothing that could wait for the stream: no copy that the device
+ * would run after the stream's later work, no call that the driver keeps until streams are idle, no
+ * slot that such a copy holds.
+ *
+ * A read gets as many copies as it can have jobs.  Those that it does not need move nothing.  The
+ * bytes of the file are read before the stream has come to the copies, and memory is touched only
+ * then, so a read that is stopped leaves memory alone from the next copy on, and never comes over
+ * what the stream's later work writes.
+ *
+ * Two streams may share a queue of the device, which runs what it was given in order.  Reads must
+ * get slots in that order, or one would hold the slots that the one before it needs.  So a lock of
+ * the device is held from the moment when a read asks for slots until its last copy is on the
+ * stream, and the first read of e->fed gets all slots that it can use.
+ *
+ * Nobody may be reaping, so the clock looks at the deadlines.
+ */
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/work.h"
+#include "topo/numa.h"
+#include "core/engine/engine.h"
+#include "core/engine/job.h"
+#include "core/engine/share.h"
+#include "core/engine/wake.h"
+#include "core/queue/clock.h"
+#include "core/queue/object.h"
+#include "core/queue/queue.h"
+#include "core/queue/req.h"
+
+#define TILE KIB(16)            /* bytes that the device moves by one entry of a list */
+#define PUT_NAP_NS 50000        /* until the stream has run a copy, and there is room for another */
+#define SPIN_NS 60000u          /* a copy that was sent so recently is waited for awake; */
+#define POLL_PART 16u           /* the pause between two looks at an older one is a part of its age, */
+#define POLL_MIN_NS 20000u      /* at least that */
+#define POLL_MAX_NS 500000u     /* and at most that */
+#define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs */
+
+struct feed {
+	struct mem_feed *mem;
+	atomic_uint refs; /* the request, pst_queue_submit(), check */
+	uint64_t nr;      /* copies that it gets, at most */
+	uint64_t nr_sent; /* under the engine's lock, as is closed */
+	uint64_t part;    /* bytes of a job */
+	uint64_t until;   /* the read's deadline */
+	bool closed;
+	atomic_bool cut;  /* closed while copies were under way */
+	atomic_bool checking;
+	struct work check;
+};
+
+static void feed_unref(struct feed *f)
+{
+	if (atomic_fetch_sub(&f->refs, 1) > 1)
+		return;
+	if (f->mem)
+		f->mem->ops->feed_free(f->mem);
+	free(f);
+}
+
+/* ---------------------------------------------------------------- feeders */
+
+void feed_init(struct engine *e)
+{
+	(void)pthread_mutex_init(&e->feeders_lock, NULL);
+	list_init(&e->fed);
+	list_init(&e->feeds);
+	e->feeds_next = PST_NO_DEADLINE;
+}
+
+/* The engine has no requests any more, and e->stop is set. */
+void feed_done(struct engine *e)
+{
+	for (unsigned i = 0; i < FEEDERS; i++)
+		if (e->feeders[i].engine)
+			worker_done(&e->feeders[i]);
+	(void)pthread_mutex_destroy(&e->feeders_lock);
+}
+
+static int feeders_start(struct engine *e)
+{
+	unsigned nr = MIN(e->nr_usual, FEEDERS), started = 0;
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < nr; i++) {
+		struct worker *w = &e->feeders[i];
+
+		if (!w->engine)
+			r = worker_init(w, e);
+		w->feeds = true;
+		if (r == 0 && !w->started)
+			r = worker_start(w);
+		started += r == 0;
+	}
+	pthread_mutex_lock(&e->lock);
+	e->nr_feeders = started;
+	pthread_mutex_unlock(&e->lock);
+	if (started && r < 0)
+		log_warn("%s %u: %u threads less for reads that streams wait for: %s, ignoring",
+			 e->ops->name, e->device, nr - started, err_text());
+	return started ? 0 : r;
+}
+
+int feed_prepare(struct share *s)
+{
+	struct engine *e = s->engine;
+	int r = engine_clock(s);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&e->feeders_lock);
+	r = pool_feed(e);
+	if (r == 0 && !e->has_feeders)
+		r = feeders_start(e);
+	e->has_feeders |= r == 0;
+	pthread_mutex_unlock(&e->feeders_lock);
+	return r;
+}
+
+void feed_wake(struct engine *e)
+{
+	if (list_empty(&e->fed) || !e->pool.feed_free)
+		return;
+	for (unsigned i = 0; i < e->nr_feeders; i++)
+		if (e->feeders[i].sleeping) {
+			worker_wake(&e->feeders[i]);
+			return;
+		}
+}
+
+/* Nanoseconds until the thread looks again at copies that were sent; 0: it stays awake. */
+static uint64_t poll_nap(const struct worker *w)
+{
+	uint64_t now, age;
+
+	if (list_empty(&w->copying))
+		return UINT64_MAX;
+	now = now_ns();
+	/* The youngest is the last. */
+	age = now - list_entry(w->copying.prev, struct job, link)->sent_at;
+	if (age < SPIN_NS)
+		return 0;
+	return MIN(MAX(age / POLL_PART, (uint64_t)POLL_MIN_NS), (uint64_t)POLL_MAX_NS);
+}
+
+/* From here on a read that wants a thread writes efd, and one that came before is found by one more
+ * look.  False: the engine ends. */
+static bool sleep_begin(struct worker *w)
+{
+	struct engine *e = w->engine;
+	bool stop;
+
+	pthread_mutex_lock(&e->lock);
+	stop = e->stop;
+	w->sleeping = true;
+	pthread_mutex_unlock(&e->lock);
+	return !stop;
+}
+
+static void feeder_sleep(struct worker *w)
+{
+	struct engine *e = w->engine;
+	struct pollfd pfd = { .fd = w->efd, .events = POLLIN };
+	uint64_t ns = poll_nap(w);
+	struct timespec nap;
+	eventfd_t v;
+
+	if (!ns) {
+		(void)sched_yield();
+		return;
+	}
+	if (w->flush_again)
+		ns = MIN(ns, POLL_MIN_NS);
+	if (w->mover.parked || w->mover.blocked)
+		ns = MIN(ns, NAP_NS);
+	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
+	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
+	(void)e->backend->arm(w->ctx, w->efd, true);
+	io_others_arm(&w->others, w->efd, true);
+	(void)ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &nap, NULL);
+	(void)e->backend->arm(w->ctx, w->efd, false);
+	io_others_arm(&w->others, w->efd, false);
+	(void)eventfd_read(w->efd, &v);
+}
+
+void *feeder_main(void *arg)
+{
+	struct worker *w = arg;
+	struct engine *e = w->engine;
+	char name[16];
+	bool go_on;
+
+	(void)snprintf(name, sizeof(name), "pst-feed-%u", e->device);
+	(void)pthread_setname_np(pthread_self(), name);
+	numa_stay(e->node);
+	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* as the workers' */
+	go_on = worker_ctx(w) == 0;
+	if (!go_on)
+		log_warn("%s %u: a thread less for reads that streams wait for: %s, ignoring",
+			 e->ops->name, e->device, err_text());
+	w->begun = go_on;
+	while (go_on) {
+		struct job *j = engine_next_fed(w);
+
+		if (j)
+			job_start(w, j);
+		if (worker_progress(w) || j)
+			continue;
+		go_on = sleep_begin(w);
+		j = go_on ? engine_next_fed(w) : NULL;
+		if (j)
+			job_start(w, j);
+		else if (go_on)
+			feeder_sleep(w);
+		w->sleeping = false;
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------ submit */
+
+/* Bytes that the read's jobs take on: all threads have some of it. */
+static uint64_t part_of(const struct req *r)
+{
+	const struct engine *e = r->eng.share->engine;
+
+	return MIN(e->slot_size, MAX(PART_MIN, align_up(r->total / FEEDERS, KIB(64))));
+}
+
+static uint64_t nr_pieces(const struct req *r)
+{
+	uint64_t nr = 0;
+
+	for (uint64_t i = 0; i < r->cur.nr; i++)
+		nr += MAX(r->cur.segs[i].count, UINT64_C(1));
+	return nr;
+}
+
+/*
+ * Jobs that the read can have at most.  Each but the last is full: of pieces, or of bytes, where a
+ * piece takes up to two blocks more than it has, and a block may be left.
+ */
+static uint64_t nr_jobs(const struct req *r, uint64_t part)
+{
+	uint64_t blk = MAX(PAGE, req_file(r)->off_align), lead = r->seg.file_off & (blk - 1), nr, jobs;
+
+	blk = MIN(blk, part / 2);
+	if (r->one_piece && !r->io.segs && r->total <= part && lead + r->total <= r->eng.share->engine->slot_size) {
+		jobs = 1;
+	} else {
+		nr = nr_pieces(r);
+		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
+	}
+	/* What was copied from pages of the file is staged after all, if the file has changed. */
+	return r->plan.from ? 2 * jobs : jobs;
+}
+
+/* Entries of the longest list. */
+static unsigned nr_tiles(const struct req *r, uint64_t part)
+{
+	uint64_t nr = part / TILE + 2 * MIN(nr_pieces(r), (uint64_t)JOB_PIECES) + 2;
+
+	return (unsigned)MIN(nr, MEM_SGL_BYTES / 32);
+}
+
+static void feed_check(struct work *w)
+{
+	struct feed *f = container_of(w, struct feed, check);
+
+	f->mem->ops->feed_check_lost(f->mem);
+	atomic_store(&f->checking, false);
+	feed_unref(f);
+}
+
+/* A submit that waits for others leaves its read as much time as it takes. */
+static uint64_t half_way(uint64_t deadline)
+{
+	uint64_t now = now_ns();
+
+	return deadline > now ? now + (deadline - now) / 2 : 0;
+}
+
+static int feed_new(struct req *r, struct feed **ret)
+{
+	const struct mem_alloc *a = req_mem(r)->region->alloc;
+	struct feed *f = calloc(1, sizeof(*f));
+	int err;
+
+	if (!f)
+		return err_set(ENOMEM, "out of memory");
+	work_init(&f->check, feed_check);
+	f->refs = 1;
+	f->part = part_of(r);
+	f->until = r->deadline;
+	f->nr = nr_jobs(r, f->part);
+	err = a->ops->feed_new(a, r->io.stream, nr_tiles(r, f->part), half_way(r->deadline),
+			       &f->mem);
+	if (err < 0) {
+		feed_unref(f);
+		return err;
+	}
+	*ret = f;
+	return 0;
+}
+
+/* The read asks for slots; from here on it may end at any time. */
+static void feed_start(struct req *r, struct feed *f)
+{
+	struct engine *e = r->eng.share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	atomic_fetch_add(&f->refs, 1);
+	r->eng.feed = f;
+	e->feeds_next = MIN(e->feeds_next, f->until);
+	list_add_tail(&e->feeds, &r->eng.feeds);
+	list_add_tail(&e->fed, &r->eng.active);
+	feed_wake(e);
+	pthread_mutex_unlock(&e->lock);
+	clock_set(&e->alarm, f->until);
+}
+
+/* Put the copies on the stream.  0; -errno, and then the read is stopped. */
+static int feed_put_all(struct feed *f)
+{
+	const struct mem_ops *ops = f->mem->ops;
+	int r = 1, sealed;
+
+	for (uint64_t nr = 0; nr < f->nr && r != 0; nr += r == 1) {
+		r = ops->feed_put(f->mem);
+		if (r == -EAGAIN)
+			(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
+		else if (r < 0)
+			break;
+	}
+	sealed = ops->feed_seal(f->mem);
+	return r < 0 ? r : sealed;
+}
+
+/* Other reads put their copies on their streams first, which takes microseconds as a rule. */
+static bool lock_until(pthread_mutex_t *lock, uint64_t deadline)
+{
+	while (pthread_mutex_trylock(lock) != 0) {
+		if (now_ns() >= deadline)
+			return false;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
+	}
+	return true;
+}
+
+int feed_begin(struct req *r)
+{
+	struct engine *e = r->eng.share->engine;
+	struct feed *f = NULL;
+	int err = pool_feed(e);
+
+	if (err == 0)
+		err = feed_new(r, &f);
+	if (err < 0)
+		return err;
+	if (!lock_until(f->mem->lock, r->deadline)) {
+		f->mem->ops->feed_end(f->mem);
+		feed_unref(f);
+		return err_set(ETIMEDOUT, "the deadline came before another read's copies were on "
+					  "their stream");
+	}
+	feed_start(r, f);
+	err = feed_put_all(f);
+	pthread_mutex_unlock(f->mem->lock);
+	if (err < 0) {
+		pthread_mutex_lock(&e->lock);
+		engine_stop_locked(r, -err);
+		pthread_mutex_unlock(&e->lock);
+	}
+	feed_unref(f);
+	return 0;
+}
+
+/* --------------------------------------------------------------------- jobs */
+
+uint64_t feed_part(const struct req *r)
+{
+	return r->eng.feed->part;
+}
+
+int feed_list(struct job *j, const struct mem_copy *v, unsigned nr)
+{
+	const struct mem_feed *mem = j->req->eng.feed->mem;
+
+	return mem->ops->feed_list(mem, v, nr, j->sgl_room, &j->sgl);
+}
+
+int feed_send(struct job *j)
+{
+	struct feed *f = j->req->eng.feed;
+
+	if (f->nr_sent == f->nr)
+		return -EINVAL;
+	f->nr_sent++;
+	j->sent_at = now_ns();
+	j->ticket = f->mem->ops->feed_send(f->mem, &j->sgl);
+	return 0;
+}
+
+int feed_poll(struct job *j)
+{
+	struct feed *f = j->req->eng.feed;
+	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
+
+	/* A copy that was done before the cut is seen here before that. */
+	if (r == 1 && unlikely(atomic_load(&f->cut)))
+		return -j->req->end_err;
+	if (r || now_ns() - j->sent_at < LOST_NS || atomic_exchange(&f->checking, true))
+		return r;
+	atomic_fetch_add(&f->refs, 1);
+	if (work_spawn(&f->check, "pst-feed-check", false) < 0) {
+		atomic_store(&f->checking, false);
+		feed_unref(f);
+	}
+	return 0;
+}
+
+/* --------------------------------------------------------------------- end */
+
+void feed_close(struct req *r)
+{
+	struct feed *f = r->eng.feed;
+
+	if (likely(!f) || f->closed)
+		return;
+	f->closed = true;
+	f->cut = r->eng.nr_touch > 0;
+	list_del(&r->eng.feeds);
+	f->mem->ops->feed_end(f->mem);
+}
+
+void feed_over(struct req *r)
+{
+	struct feed *f = r->eng.feed;
+	struct engine *e;
+
+	if (!f)
+		return;
+	e = r->eng.share->engine;
+	pthread_mutex_lock(&e->lock);
+	feed_close(r);
+	r->eng.feed = NULL;
+	pthread_mutex_unlock(&e->lock);
+	feed_unref(f);
+}
+
+void feed_ring(struct engine *e, uint64_t now)
+{
+	uint64_t next = PST_NO_DEADLINE;
+	struct list *el, *n;
+
+	if (e->feeds_next > now)
+		return;
+	list_for_each_safe (el, n, &e->feeds) {
+		struct req *r = list_entry(el, struct req, eng.feeds);
+
+		if (r->eng.feed->until <= now)
+			engine_stop_locked(r, ETIMEDOUT);
+		else
+			next = MIN(next, r->eng.feed->until);
+	}
+	e->feeds_next = next;
+}

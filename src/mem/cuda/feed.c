@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Feeds: copies that are put on a stream of the program before their bytes are there.
+ *
+ * Each copy is three entries of the stream: a wait for a word, a launch of the gather kernel, and a
+ * write of another word.  The kernel finds its list of tiles through a descriptor, which the CPU
+ * fills in before it stores the first word.  The CPU sees by the second word that the copy is done.
+ * So a read that the program's stream waits for needs no call of the driver once
+ * pst_queue_submit() is over.  Such a call could wait for that very stream: the driver makes the
+ * device run work that is submitted behind a kernel's first launch after that kernel, which
+ * waits for the stream (driver 580.159, H100 and H200).
+ *
+ * Words and descriptors lie in pages that stay registered until the primary context ends, which is
+ * when its streams do.  A word is used again with a larger value.
+ *
+ * The kernel belongs to the primary context.  For a stream of another context the copies are on a
+ * stream of ours, which waits for the program's stream, and the program's stream waits for ours.
+ * All of that is submitted before pst_queue_submit() is over, too.
+ */
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "mem/cuda/cuda.h"
+
+#define PLACES 256u /* copies of one feed that may be on the stream; the driver takes 340 */
+#define PLACES_BYTES (PLACES * sizeof(struct place))
+
+/* What stream and kernel look at for one copy: a cache line of its own. */
+struct place {
+	_Atomic uint32_t go; /* the stream waits for this value */
+	_Atomic uint32_t done; /* the stream writes it */
+	struct cuda_fed list;
+	uint64_t unused[5];
+};
+
+_Static_assert(sizeof(struct place) == 64, "the addresses that feed_put() computes");
+
+struct cuda_feed {
+	struct mem_feed base;
+	struct cuda_feed *next; /* on a list of the device; under its lock */
+	struct cuda_dev *d;
+	struct place *places;
+	_Atomic bool registered; /* the places, in the primary context while that lasts */
+	bool used;               /* a stream has looked at them since */
+	uint32_t value;          /* of the first PLACES copies of this use */
+	cu_event event;          /* behind the last copy; of the primary context, NULL until needed */
+	cu_stream own;           /* of the primary context, NULL until needed */
+
+	/* Of this use. */
+	cu_ctx primary;   /* held */
+	cu_ctx ctx;       /* of the program's stream */
+	cu_stream stream; /* the program's */
+	cu_stream on;     /* where the copies are: stream, or own */
+	cu_ptr at;        /* of places, for the device */
+	unsigned max_tiles;
+	_Atomic uint64_t nr_put; /* copies that are on the stream, */
+	uint64_t nr_whole;       /* and of these, those with all three entries */
+	uint64_t nr_sent; /* under the caller's lock */
+	atomic_bool ended;
+	atomic_bool marked; /* the event is behind the last copy */
+	_Atomic int lost;   /* the errno of a context that runs nothing any more */
+	uint64_t barrier;   /* number of cuda_barrier_begin() */
+};
+
+static struct cuda_feed *feed_of(const struct mem_feed *base)
+{
+	return container_of((struct mem_feed *)(uintptr_t)base, struct cuda_feed, base);
+}
+
+static struct place *place_of(const struct cuda_feed *f, uint64_t nr)
+{
+	return &f->places[nr % PLACES];
+}
+
+/* The value of its words that the copy with that number has. */
+static uint32_t value_of(const struct cuda_feed *f, uint64_t nr)
+{
+	return f->value + (uint32_t)(nr / PLACES);
+}
+
+static bool is_done(const struct cuda_feed *f, uint64_t nr)
+{
+	uint32_t done = atomic_load_explicit(&place_of(f, nr)->done, memory_order_acquire);
+
+	return (int32_t)(done - value_of(f, nr)) >= 0;
+}
+
+/* --------------------------------------------------------------- life cycle */
+
+static int feed_make(struct cuda_dev *d, struct cuda_feed **ret)
+{
+	struct cuda_feed *f = calloc(1, sizeof(*f));
+	void *p;
+
+	if (!f)
+		return err_set(ENOMEM, "no memory for a read that a stream waits for");
+	p = mmap(NULL, PLACES_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED) {
+		free(f);
+		return err_set(ENOMEM, "no memory for a read that a stream waits for");
+	}
+	/* A child's copy would part us from the pages that the device looks at. */
+	(void)madvise(p, PLACES_BYTES, MADV_DONTFORK);
+	f->base.ops = &mem_cuda_ops;
+	f->base.lock = &d->feed_lock;
+	f->d = d;
+	f->places = p;
+	f->value = 1;
+	*ret = f;
+	return 0;
+}
+
+/* True if the stream has run all copies of the feed's last use. */
+static bool is_over(const struct cuda_feed *f)
+{
+	return !f->nr_whole || is_done(f, f->nr_whole - 1);
+}
+
+/* Take a feed whose last use is over, or make one. */
+static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
+{
+	struct cuda_feed **at, *f;
+
+	(void)pthread_mutex_lock(&d->lock);
+	for (at = &d->feeds; *at && !is_over(*at); at = &(*at)->next)
+		;
+	f = *at;
+	if (f)
+		*at = f->next;
+	(void)pthread_mutex_unlock(&d->lock);
+	if (!f)
+		return feed_make(d, ret);
+	f->value = value_of(f, f->nr_put) + 1;
+	*ret = f;
+	return 0;
+}
+
+static void feed_give(struct cuda_feed *f)
+{
+	(void)pthread_mutex_lock(&f->d->lock);
+	f->next = f->d->feeds;
+	f->d->feeds = f;
+	(void)pthread_mutex_unlock(&f->d->lock);
+	cuda_drop(f->d);
+}
+
+void cuda_feeds_let_go(struct cuda_dev *d)
+{
+	for (struct cuda_feed *f = d->feeds; f; f = f->next) {
+		if (f->registered && !f->used) {
+			cuda_ignore(d, cu.cuMemHostUnregister(f->places), "unregister pages");
+			f->registered = false;
+		}
+		if (f->event)
+			cuda_ignore(d, cu.cuEventDestroy_v2(TAKE_PTR(f->event)), "end an event");
+		if (f->own)
+			cuda_ignore(d, cu.cuStreamDestroy_v2(TAKE_PTR(f->own)), "end a stream");
+	}
+}
+
+/* ------------------------------------------------------------------ begin */
+
+static int places_register(struct cuda_feed *f)
+{
+	cu_result e = cu.cuMemHostRegister_v2(f->places, PLACES_BYTES,
+					      CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP);
+
+	if (e != CU_OK && e != CU_HOST_ALREADY_REGISTERED)
+		return cuda_err(f->d, e, "register pages for streams to wait for");
+	f->registered = true;
+	f->used = false;
+	return 0;
+}
+
+/* Find the places for the device; the primary context is current. */
+static int places_find(struct cuda_feed *f)
+{
+	cu_result e;
+	int r;
+
+	if (f->registered && cu.cuMemHostGetDevicePointer_v2(&f->at, f->places, 0) == CU_OK)
+		return 0;
+	/* The first time, or the context has ended since, with all streams that might wait. */
+	r = places_register(f);
+	if (r < 0)
+		return r;
+	e = cu.cuMemHostGetDevicePointer_v2(&f->at, f->places, 0);
+	return e == CU_OK ? 0 : cuda_err(f->d, e, "find registered pages");
+}
+
+static int cannot_feed(const struct cuda_dev *d, const char *why)
+{
+	return err_set(EOPNOTSUPP,
+		       "%s cannot make a stream wait for a read: %s; synchronize with the "
+		       "completion instead",
+		       d->info.name, why);
+}
+
+/* Have what the device needs for copies of this use; the primary context is current. */
+static int feed_prepare(struct cuda_feed *f)
+{
+	cu_result e = CU_OK;
+
+	if (!f->event)
+		e = cu.cuEventCreate(&f->event, CU_DISABLE_TIMING);
+	if (e != CU_OK)
+		return cuda_err(f->d, e, "make an event");
+	f->on = f->stream;
+	if (f->ctx != f->primary && !f->own)
+		e = cu.cuStreamCreate(&f->own, CU_NON_BLOCKING);
+	if (e != CU_OK)
+		return cuda_err(f->d, e, "make a stream");
+	if (f->ctx != f->primary)
+		f->on = f->own;
+	return places_find(f);
+}
+
+/* Have our stream wait for the program's, which is of another context. */
+static int feed_follow(struct cuda_feed *f)
+{
+	cu_event ev = NULL;
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int r = cuda_enter(&scope, f->d, f->ctx);
+
+	if (r < 0)
+		return r;
+	e = cu.cuEventCreate(&ev, CU_DISABLE_TIMING);
+	if (e == CU_OK)
+		e = cu.cuEventRecord(ev, f->stream);
+	cuda_leave(&scope);
+	if (e == CU_OK)
+		r = cuda_enter(&scope, f->d, f->primary);
+	if (e == CU_OK && r == 0)
+		e = cu.cuStreamWaitEvent(f->own, ev, 0);
+	cuda_leave(&scope);
+	cuda_enter_anyway(&scope, f->ctx);
+	if (ev)
+		(void)cu.cuEventDestroy_v2(ev);
+	if (e == CU_OK)
+		return r;
+	return err_set(EIO, "%s could not follow a stream of a context of the program: %s",
+		       f->d->info.name, cuda_err_name(e));
+}
+
+int cuda_feed_check(const struct mem_alloc *a, void *stream)
+{
+	struct cuda_alloc *c = cuda_alloc_of(a);
+	CUDA_SCOPE(scope);
+	cu_ctx ctx;
+
+	if (!cu.cuStreamWaitValue32_v2 || !cu.cuStreamWriteValue32_v2)
+		return cannot_feed(c->d, "its driver is older than CUDA 11.7");
+	if (atomic_load(&c->d->no_feeds))
+		return cannot_feed(c->d, "it has no stream memory operations");
+	if (c->foreign)
+		return cannot_feed(c->d, "the memory is of a context of the program's own");
+	return cuda_stream_enter(&scope, c->d, stream, &ctx);
+}
+
+static int feed_begin(struct cuda_feed *f, const struct mem_alloc *a)
+{
+	CUDA_SCOPE(scope);
+	int r = cuda_alive(cuda_alloc_of(a));
+
+	if (r == 0)
+		r = cuda_enter(&scope, f->d, f->primary);
+	if (r == 0)
+		r = feed_prepare(f);
+	if (r == 0 && !cuda_has_gather(f->d))
+		r = cannot_feed(f->d, "it does not run the gather kernel");
+	cuda_leave(&scope);
+	if (r == 0 && f->on != f->stream)
+		r = feed_follow(f);
+	return r;
+}
+
+int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, uint64_t until,
+		  struct mem_feed **ret)
+{
+	struct cuda_dev *d = cuda_device(a->device);
+	struct cuda_feed *f = NULL;
+	cu_ctx ctx, primary;
+	CUDA_SCOPE(scope);
+	int r;
+
+	r = cuda_stream_enter(&scope, d, stream, &ctx);
+	cuda_leave(&scope);
+	if (r == 0)
+		r = cuda_hold(d, &primary);
+	if (r < 0)
+		return r;
+	r = feed_take(d, &f);
+	if (r < 0) {
+		cuda_drop(d);
+		return r;
+	}
+	f->primary = primary;
+	f->ctx = ctx;
+	f->stream = stream;
+	f->max_tiles = max_tiles;
+	f->nr_put = f->nr_whole = f->nr_sent = 0;
+	f->ended = f->marked = false;
+	f->lost = 0;
+	r = feed_begin(f, a);
+	if (r < 0) {
+		feed_give(f);
+		return r;
+	}
+	f->barrier = cuda_barrier_begin(until);
+	*ret = &f->base;
+	return 0;
+}
+
+/* -------------------------------------------------------------------- put */
+
+/* Put the three entries of a copy on the stream; the primary context is current. */
+static cu_result put(struct cuda_feed *f, uint64_t nr)
+{
+	cu_ptr at = f->at + nr % PLACES * sizeof(struct place);
+	uint32_t value = value_of(f, nr);
+	cu_result e;
+
+	e = cu.cuStreamWaitValue32_v2(f->on, at + offsetof(struct place, go), value, CU_WAIT_GEQ);
+	f->used |= e == CU_OK;
+	if (e == CU_OK)
+		e = cuda_gather_fed(f->d, at + offsetof(struct place, list), f->max_tiles, f->on);
+	if (e == CU_OK)
+		e = cu.cuStreamWriteValue32_v2(f->on, at + offsetof(struct place, done), value, 0);
+	return e;
+}
+
+int cuda_feed_put(struct mem_feed *base)
+{
+	struct cuda_feed *f = feed_of(base);
+	uint64_t nr = f->nr_put;
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int r;
+
+	if (nr >= PLACES && !is_done(f, nr - PLACES)) {
+		int lost = atomic_load(&f->lost);
+
+		return lost ? -lost : -EAGAIN;
+	}
+	/* Whoever ends the feed opens the copies that it sees here, and we see its end else. */
+	atomic_store(&f->nr_put, nr + 1);
+	if (atomic_load(&f->ended)) {
+		atomic_store(&f->nr_put, nr);
+		return 0;
+	}
+	r = cuda_enter(&scope, f->d, f->primary);
+	e = r == 0 ? put(f, nr) : CU_OK;
+	if (r == 0 && e == CU_OK) {
+		f->nr_whole = nr + 1;
+		return 1;
+	}
+	/* Copies that were sent may never run. */
+	atomic_store(&f->lost, e == CU_NOT_SUPPORTED ? EOPNOTSUPP : EIO);
+	if (r < 0)
+		return r;
+	if (e == CU_NOT_SUPPORTED) {
+		atomic_store(&f->d->no_feeds, true);
+		return cannot_feed(f->d, "it has no stream memory operations");
+	}
+	return cuda_err(f->d, e, "put a copy on a stream");
+}
+
+int cuda_feed_seal(struct mem_feed *base)
+{
+	struct cuda_feed *f = feed_of(base);
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int r = cuda_enter(&scope, f->d, f->primary);
+
+	if (r < 0)
+		return r;
+	e = cu.cuEventRecord(f->event, f->on);
+	cuda_leave(&scope);
+	if (e != CU_OK)
+		return cuda_err(f->d, e, "mark a stream");
+	atomic_store(&f->marked, true);
+	if (f->on == f->stream)
+		return 0;
+	r = cuda_enter(&scope, f->d, f->ctx);
+	if (r < 0)
+		return r;
+	e = cu.cuStreamWaitEvent(f->stream, f->event, 0);
+	if (e == CU_OK)
+		return 0;
+	return err_set(EIO, "%s could not make a stream of a context of the program wait: %s",
+		       f->d->info.name, cuda_err_name(e));
+}
+
+/* ------------------------------------------------------------------- send */
+
+/*
+ * Release: the stores of the list, and those of the bytes before it, are in memory when the word is.
+ * The device's reading is no atomic operation of this language.
+ */
+static void open_place(struct cuda_feed *f, uint64_t nr, const struct mem_sgl *list)
+{
+	struct place *p = place_of(f, nr);
+
+	p->list = (struct cuda_fed){ .tiles = list ? list->dev : 0, .nr = list ? list->nr : 0 };
+	atomic_store_explicit(&p->go, value_of(f, nr), memory_order_release);
+}
+
+int cuda_feed_list(const struct mem_feed *base, const struct mem_copy *v, unsigned nr, void *room,
+		   struct mem_sgl *ret)
+{
+	struct cuda_tile *first = room, *end = first;
+	const struct cuda_feed *f = feed_of(base);
+	uint64_t len;
+	cu_ptr at;
+
+	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
+	    !cuda_tiles_put(MEM_TO_DEVICE, v, nr, &end, first + f->max_tiles))
+		return err_set(EIO, "%s does not reach the staging memory of a read",
+			       f->d->info.name);
+	*ret = (struct mem_sgl){ .alloc = v->alloc, .dev = at, .nr = (unsigned)(end - first) };
+	return 0;
+}
+
+uint64_t cuda_feed_send(struct mem_feed *base, const struct mem_sgl *list)
+{
+	struct cuda_feed *f = feed_of(base);
+	uint64_t nr = f->nr_sent++;
+
+	open_place(f, nr, list);
+	return nr;
+}
+
+void cuda_feed_end(struct mem_feed *base)
+{
+	struct cuda_feed *f = feed_of(base);
+
+	if (atomic_exchange(&f->ended, true))
+		return;
+	for (uint64_t nr = f->nr_sent; nr < atomic_load(&f->nr_put); nr++)
+		open_place(f, nr, NULL);
+	/* A kernel that has not begun finds nothing to move. */
+	for (uint64_t nr = f->nr_sent; nr-- > 0 && f->nr_sent - nr <= PLACES && !is_done(f, nr);)
+		__atomic_store_n(&place_of(f, nr)->list.nr, 0, __ATOMIC_RELAXED);
+	cuda_barrier_end(f->barrier);
+}
+
+int cuda_feed_poll(const struct mem_feed *base, uint64_t nr)
+{
+	const struct cuda_feed *f = feed_of(base);
+	int lost;
+
+	if (is_done(f, nr))
+		return 1;
+	lost = atomic_load(&f->lost);
+	return lost ? -lost : 0;
+}
+
+void cuda_feed_check_lost(struct mem_feed *base)
+{
+	struct cuda_feed *f = feed_of(base);
+	CUDA_SCOPE(scope);
+	cu_result e;
+
+	if (!atomic_load(&f->marked))
+		return;
+	if (cuda_enter(&scope, f->d, f->primary) < 0) {
+		atomic_store(&f->lost, EIO);
+		return;
+	}
+	e = cu.cuEventQuery(f->event);
+	if (e != CU_OK && e != CU_NOT_READY) {
+		(void)cuda_err(f->d, e, "wait for a stream");
+		atomic_store(&f->lost, EIO);
+	}
+}
+
+void cuda_feed_free(struct mem_feed *base)
+{
+	feed_give(feed_of(base));
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Copies on the program's streams, on the library of tests/stub/ that PST_LIBCUDA names.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "symbol.h"
+#include "base/err.h"
+#include "mem/cuda/cuda.h"
+#include "stub/cuda_stub.h"
+
+#define T_ERROR_TEXT() err_text()
+#include "t.h"
+
+#define TILES 8u
+#define LEN KIB(40) /* three tiles */
+
+static struct {
+	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
+	cu_result (*ctx_destroy)(cu_ctx);
+	cu_result (*call)(cu_stream, void (*)(void *), void *);
+	cu_result (*begin_capture)(cu_stream, uint32_t);
+	cu_result (*end_capture)(cu_stream, void **);
+	void (*state)(struct stub_cuda_state *);
+	bool (*fail)(const char *);
+	bool (*peek)(cu_ptr, void *, size_t);
+	void (*stall)(const char *);
+	void (*poison)(int, cu_result);
+} x;
+
+static bool find_all(void)
+{
+	const char *file = getenv("PST_LIBCUDA");
+	void *lib = dlopen(file && *file ? file : "libcuda.so.1", RTLD_NOW);
+
+	if (!lib)
+		return false;
+	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
+	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
+	symbol(lib, &x.call, "cuLaunchHostFunc");
+	symbol(lib, &x.begin_capture, "cuStreamBeginCapture_v2");
+	symbol(lib, &x.end_capture, "cuStreamEndCapture");
+	symbol(lib, &x.state, "stub_cuda_state");
+	symbol(lib, &x.fail, "stub_cuda_fail");
+	symbol(lib, &x.peek, "stub_cuda_peek");
+	symbol(lib, &x.stall, "stub_cuda_stall");
+	symbol(lib, &x.poison, "stub_cuda_poison");
+	return x.state && mem_provider(PST_KIND_CUDA);
+}
+
+#define CU(call) T_EQ(call, CU_OK)
+
+/* The program: the primary context of device 0, current, a stream in it, and memory of ours. */
+static cu_ctx ctx;
+static cu_stream st;
+static struct mem_alloc *mem;
+static uint8_t *host; /* LEN bytes, and behind them room for a list */
+static uint64_t pinned;
+
+#define HOST_BYTES (LEN + MEM_SGL_BYTES)
+
+static void app_start(void)
+{
+	CU(cu.cuDevicePrimaryCtxRetain(&ctx, 0));
+	CU(cu.cuCtxPushCurrent_v2(ctx));
+	CU(cu.cuStreamCreate(&st, CU_NON_BLOCKING));
+	T_OK(mem_alloc(&mem_cuda_ops, 0, LEN, 0, &mem));
+	host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(host != MAP_FAILED);
+	T_OK(mem_pin(&mem_cuda_ops, 0, host, HOST_BYTES, &pinned));
+}
+
+static void app_end(void)
+{
+	mem_unpin(&mem_cuda_ops, 0, host, pinned);
+	(void)munmap(host, HOST_BYTES);
+	mem_free(mem);
+	CU(cu.cuStreamDestroy_v2(st));
+	CU(cu.cuCtxPopCurrent_v2(&ctx));
+	CU(cu.cuDevicePrimaryCtxRelease_v2(0));
+}
+
+static struct stub_cuda_state state(void)
+{
+	struct stub_cuda_state s;
+
+	x.state(&s);
+	return s;
+}
+
+#define SAME_THREAD(before)                                \
+	do {                                               \
+		struct stub_cuda_state _now = state();     \
+		T_CHECK(_now.current == (before).current); \
+		T_EQ(_now.depth, (before).depth);          \
+		T_EQ(_now.mode, (before).mode);            \
+	} while (0)
+
+static _Atomic int go, passed;
+
+static void wait_for_go(void *arg)
+{
+	uint64_t end = t_hang();
+
+	(void)arg;
+	while (!go && t_now() < end)
+		(void)usleep(100);
+}
+
+static void pass(void *arg)
+{
+	(void)arg;
+	passed++;
+}
+
+static void block(cu_stream on)
+{
+	go = passed = 0;
+	CU(x.call(on, wait_for_go, NULL));
+}
+
+static bool has_passed(int nr)
+{
+	uint64_t end = t_hang();
+
+	while (passed < nr && t_now() < end)
+		(void)usleep(100);
+	return passed == nr;
+}
+
+/* The stream stands before a word: it has looked, and has to look again. */
+static void is_held(void)
+{
+	uint64_t end = t_hang(), before = state().held;
+
+	while (state().held < before + 2 && t_now() < end)
+		(void)usleep(100);
+	T_CHECK(state().held >= before + 2);
+}
+
+static struct mem_feed *feed(cu_stream on)
+{
+	struct mem_feed *f = NULL;
+
+	T_OK(cuda_feed_check(mem, on));
+	T_OK(cuda_feed_new(mem, on, TILES, 0, &f));
+	T_CHECK(f->ops == &mem_cuda_ops);
+	return f;
+}
+
+static void put(struct mem_feed *f, unsigned nr)
+{
+	for (unsigned i = 0; i < nr; i++)
+		T_EQ(cuda_feed_put(f), 1);
+	T_OK(cuda_feed_seal(f));
+}
+
+/* Send len bytes of that value; the number of the copy. */
+static uint64_t send(struct mem_feed *f, uint8_t value, uint64_t len)
+{
+	struct mem_copy v = { .alloc = mem, .host = host, .len = len };
+	struct mem_sgl list;
+
+	memset(host, value, len);
+	T_OK(cuda_feed_list(f, &v, 1, host + LEN, &list));
+	return cuda_feed_send(f, &list);
+}
+
+static void await(const struct mem_feed *f, uint64_t nr)
+{
+	uint64_t end = t_hang();
+
+	while (cuda_feed_poll(f, nr) == 0 && t_now() < end)
+		(void)usleep(100);
+	T_EQ(cuda_feed_poll(f, nr), 1);
+}
+
+/* All of the memory has that value. */
+static bool holds(uint8_t value, uint64_t len)
+{
+	static uint8_t got[LEN];
+
+	T_CHECK(x.peek(mem->base.va, got, len));
+	for (uint64_t i = 0; i < len; i++)
+		if (got[i] != value)
+			return false;
+	return true;
+}
+
+static void over(struct mem_feed *f)
+{
+	cuda_feed_end(f);
+	cuda_feed_free(f);
+}
+
+/* Each copy moves what was sent for it, in order, and later work of the stream comes after it. */
+static void copies(void)
+{
+	struct stub_cuda_state before;
+	struct mem_feed *f;
+	uint64_t nr;
+
+	app_start();
+	before = state();
+	f = feed(st);
+	put(f, 3);
+	CU(x.call(st, pass, NULL));
+	is_held();
+	for (unsigned i = 0; i < 3; i++) {
+		T_EQ(passed, 0);
+		nr = send(f, (uint8_t)(i + 1), LEN);
+		T_EQ(nr, i);
+		await(f, nr);
+		T_CHECK(holds((uint8_t)(i + 1), LEN));
+	}
+	T_CHECK(has_passed(1));
+	over(f);
+	SAME_THREAD(before);
+	app_end();
+}
+
+/* What was sent stays behind earlier work of the stream. */
+static void stream_comes_late(void)
+{
+	struct mem_feed *f;
+	uint64_t nr;
+
+	app_start();
+	passed = 0;
+	f = feed(st);
+	put(f, 1);
+	await(f, send(f, 7, LEN));
+	over(f);
+	block(st);
+	f = feed(st);
+	put(f, 1);
+	nr = send(f, 8, LEN);
+	T_EQ(cuda_feed_poll(f, nr), 0);
+	T_CHECK(holds(7, LEN));
+	go = 1;
+	await(f, nr);
+	T_CHECK(holds(8, LEN));
+	over(f);
+	app_end();
+}
+
+/* The copies that were not sent move nothing, and the feed may be over before the stream has come to
+ * them; their words are used again only behind that. */
+static void ends_early(void)
+{
+	struct mem_feed *f, *other;
+
+	app_start();
+	f = feed(st);
+	put(f, 1);
+	await(f, send(f, 1, LEN));
+	over(f);
+	block(st);
+	f = feed(st);
+	put(f, 4);
+	CU(x.call(st, pass, NULL));
+	(void)send(f, 2, KIB(1)); /* the stream does not come to it before the end */
+	over(f);
+	other = feed(st);
+	T_CHECK(other != f);
+	put(other, 1);
+	T_EQ(cuda_feed_put(other), 1);
+	cuda_feed_end(other);
+	T_EQ(cuda_feed_put(other), 0);
+	cuda_feed_free(other);
+	go = 1;
+	T_CHECK(has_passed(1));
+	CU(cu.cuStreamSynchronize(st));
+	T_CHECK(holds(1, LEN)); /* nor does what was sent too late for its end */
+	f = feed(st);
+	put(f, 1);
+	await(f, send(f, 3, LEN));
+	over(f);
+	app_end();
+}
+
+/* More copies than there are places: the stream makes room. */
+static void many(void)
+{
+	enum { NR = 1000 };
+	uint64_t sent = 0, put_ = 0, end = t_hang();
+	struct mem_feed *f;
+	bool full = false;
+
+	app_start();
+	f = feed(st);
+	while (put_ < NR && t_now() < end) {
+		int r = cuda_feed_put(f);
+
+		if (r == -EAGAIN) {
+			full = true;
+			await(f, send(f, (uint8_t)++sent, KIB(1)));
+			continue;
+		}
+		T_EQ(r, 1);
+		put_++;
+	}
+	T_CHECK(full);
+	T_OK(cuda_feed_seal(f));
+	CU(x.call(st, pass, NULL));
+	while (sent < NR)
+		await(f, send(f, (uint8_t)++sent, KIB(1)));
+	T_CHECK(holds((uint8_t)NR, KIB(1)));
+	CU(cu.cuStreamSynchronize(st));
+	over(f);
+	app_end();
+}
+
+/* A list that has too many tiles for the copy is refused. */
+static void too_long(void)
+{
+	struct mem_copy v[TILES + 1];
+	struct mem_sgl list;
+	struct mem_feed *f;
+
+	app_start();
+	for (unsigned i = 0; i <= TILES; i++)
+		v[i] = (struct mem_copy){ .alloc = mem, .off = i, .host = host + i, .len = 1 };
+	f = feed(st);
+	put(f, 1);
+	T_EQ(cuda_feed_list(f, v, TILES + 1, host + LEN, &list), -EIO);
+	T_OK(cuda_feed_list(f, v, TILES, host + LEN, &list));
+	T_EQ(list.nr, TILES);
+	over(f);
+	CU(cu.cuStreamSynchronize(st));
+	app_end();
+}
+
+/* Registrations and events go with their context, and are made anew in the next. */
+static void context_ends_between(void)
+{
+	for (int turn = 0; turn < 3; turn++) {
+		struct mem_feed *f;
+
+		app_start();
+		f = feed(st);
+		put(f, 1);
+		await(f, send(f, 1, LEN));
+		over(f);
+		CU(cu.cuStreamSynchronize(st));
+		app_end();
+		T_EQ(state().contexts, 0);
+		T_EQ(state().events, 0);
+		T_EQ(state().streams, 0);
+	}
+}
+
+/* For a stream of a context of the program's own, by a handle that means the current one's stream. */
+static void foreign_stream(void)
+{
+	struct stub_cuda_state before;
+	struct mem_feed *f;
+	cu_ctx own, top;
+	uint64_t nr;
+
+	app_start();
+	before = state();
+	for (int turn = 0; turn < 2; turn++) {
+		passed = 0;
+		CU(x.ctx_create(&own, 0, 0));
+		block((cu_stream)CU_LEGACY);
+		f = feed((cu_stream)CU_LEGACY);
+		put(f, 2);
+		CU(x.call((cu_stream)CU_LEGACY, pass, NULL));
+		nr = send(f, (uint8_t)(20 + turn), LEN);
+		T_EQ(cuda_feed_poll(f, nr), 0);
+		go = 1;
+		await(f, nr);
+		T_EQ(passed, 0);
+		T_CHECK(holds((uint8_t)(20 + turn), LEN));
+		over(f);
+		T_CHECK(has_passed(1));
+		CU(cu.cuCtxPopCurrent_v2(&top));
+		CU(x.ctx_destroy(own));
+	}
+	SAME_THREAD(before);
+	app_end();
+	T_EQ(state().streams, 0);
+}
+
+static void refusals(void)
+{
+	struct stub_cuda_state before;
+	struct mem_alloc *other = NULL, *foreign;
+	struct mem_feed *f = NULL;
+	void *graph = NULL;
+	cu_ctx own, top;
+	cu_ptr p;
+
+	app_start();
+	T_OK(mem_alloc(&mem_cuda_ops, 1, 100, 0, &other));
+	before = state();
+	T_EQ(cuda_feed_check(other, st), -EINVAL);
+	T_CHECK(strstr(err_text(), "another device"));
+	T_EQ(cuda_feed_new(other, st, TILES, 0, &f), -EINVAL);
+	CU(x.begin_capture(st, CU_CAPTURE_GLOBAL));
+	T_EQ(cuda_feed_check(mem, st), -EBUSY);
+	T_EQ(cuda_feed_new(mem, st, TILES, 0, &f), -EBUSY);
+	CU(x.end_capture(st, &graph));
+	T_CHECK(!graph && !f);
+	SAME_THREAD(before);
+	mem_free(other);
+
+	CU(x.ctx_create(&own, 0, 0));
+	CU(cu.cuMemAlloc_v2(&p, 5000));
+	T_OK(mem_wrap(p, 5000, 0, 0, &foreign));
+	T_EQ(cuda_feed_check(foreign, st), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "context of the program"));
+	mem_free(foreign);
+	CU(cu.cuMemFree_v2(p));
+	CU(cu.cuCtxPopCurrent_v2(&top));
+	CU(x.ctx_destroy(own));
+	app_end();
+}
+
+/* Each call of the driver fails once: the stream goes on, and nothing is left over. */
+static void calls_fail(void)
+{
+	unsigned failed = 0;
+
+	app_start();
+	over(feed(st));
+	for (unsigned n = 1; n < 60; n++) {
+		struct stub_cuda_state before = state();
+		struct mem_feed *f = NULL;
+		char spec[32];
+		int r, sealed = 0;
+
+		(void)snprintf(spec, sizeof(spec), "*:%u:2", n);
+		(void)x.fail(spec);
+		passed = 0;
+		r = cuda_feed_new(mem, st, TILES, 0, &f);
+		if (r == 0) {
+			for (unsigned i = 0; r >= 0 && i < 3; i++)
+				r = cuda_feed_put(f);
+			sealed = cuda_feed_seal(f);
+			over(f);
+		}
+		failed += x.fail(NULL);
+		T_CHECK((r >= 0 && sealed == 0) || err_text()[0]);
+		SAME_THREAD(before);
+		T_EQ(state().ctx_refs[0], before.ctx_refs[0]);
+		CU(x.call(st, pass, NULL));
+		T_CHECK(has_passed(1));
+		atomic_store(&cuda_device(0)->no_feeds, false);
+	}
+	T_CHECK(failed > 12 && failed < 59);
+	app_end();
+}
+
+/* A context that runs nothing any more: who waits is told. */
+static void context_is_lost(void)
+{
+	struct mem_feed *f;
+	uint64_t nr;
+
+	app_start();
+	block(st);
+	f = feed(st);
+	put(f, 1);
+	nr = send(f, 1, LEN);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_poll(f, nr), 0);
+	x.poison(0, CU_ILLEGAL_ADDRESS);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_poll(f, nr), -EIO);
+	x.poison(0, CU_OK);
+	atomic_store(&cuda_device(0)->lost, CU_OK);
+	go = 1;
+	CU(cu.cuStreamSynchronize(st));
+	over(f);
+	app_end();
+}
+
+static void old_driver(void)
+{
+	app_start();
+	(void)x.fail("cuStreamWaitValue32_v2:1:801");
+	{
+		struct mem_feed *f = feed(st);
+
+		T_EQ(cuda_feed_put(f), -EOPNOTSUPP);
+		T_OK(cuda_feed_seal(f));
+		over(f);
+	}
+	(void)x.fail(NULL);
+	T_EQ(cuda_feed_check(mem, st), -EOPNOTSUPP);
+	T_CHECK(strstr(err_text(), "no stream memory operations"));
+	atomic_store(&cuda_device(0)->no_feeds, false);
+	T_OK(cuda_feed_check(mem, st));
+	app_end();
+}
+
+static void no_stub(void)
+{
+	T_SKIP("needs the library of tests/stub");
+}
+
+int main(void)
+{
+	if (!find_all()) {
+		T_RUN(no_stub);
+		return t_done();
+	}
+	T_RUN(copies);
+	T_RUN(stream_comes_late);
+	T_RUN(ends_early);
+	T_RUN(many);
+	T_RUN(too_long);
+	T_RUN(context_ends_between);
+	T_RUN(foreign_stream);
+	T_RUN(refusals);
+	T_RUN(calls_fail);
+	T_RUN(context_is_lost);
+	T_RUN(old_driver);
+	return t_done();
+}
