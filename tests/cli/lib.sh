@@ -26,6 +26,31 @@ need() {
 	command -v "$1" >/dev/null 2>&1 || skip "$1 is not installed"
 }
 
+# as_other COMMAND...: as a user who is neither root nor anybody else; need_other before.
+as_other() {
+	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+
+# From here on PENSTOCK is a copy in $base that every user may run: the folder of the checkout may
+# be closed to others, as /root is.
+need_other() {
+	[ "$(id -u)" = 0 ] || skip "root, to become another user"
+	need setpriv
+	as_other true || skip "the right to become another user"
+	chmod o+x "$base" .
+	as_other test -x "$base" || skip "a TMPDIR that other users can reach"
+	# The command finds its library beside its own folder: in src/ of a build, in lib/ of a bundle.
+	beside=$(dirname "$(dirname "$PENSTOCK")")
+	for lib in src lib; do
+		[ ! -d "$base/others" ] && [ -e "$beside/$lib/libpenstock.so.0" ] || continue
+		mkdir -p "$base/others/bin" "$base/others/$lib"
+		cp -L "$beside/$lib/libpenstock.so.0" "$base/others/$lib/"
+		cp "$PENSTOCK" "$base/others/bin/"
+		chmod -R go+rX "$base/others"
+	done
+	PENSTOCK=$base/others/bin/penstock
+}
+
 # From here on the case has GPUs (2, or as many as are asked for) that are a driver's double.
 use_stub() {
 	[ -n "${STUB_LIBCUDA:-}" ] || skip "STUB_LIBCUDA, which names the driver's double"

@@ -36,19 +36,6 @@ shm_of() {
 	find /dev/shm -maxdepth 1 -name "hf3fs-iov-*.p$1.s*"
 }
 
-# nobody COMMAND...: as another user, who finds everything he needs; need_nobody before.
-nobody() {
-	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
-}
-
-need_nobody() {
-	[ "$(id -u)" = 0 ] || skip "root, to become another user"
-	need setpriv
-	nobody true || skip "the right to become nobody"
-	chmod o+x "$base" .
-	nobody test -x "$PENSTOCK" || skip "a build that other users may run"
-}
-
 # private SCRIPT [ARGUMENT...]: in a mount namespace of its own; need_private before.
 private() {
 	unshare -m --propagation private sh -ec "$@"
@@ -321,28 +308,28 @@ open_to_others() {
 }
 
 another_users() {
-	need_nobody
+	need_other
 	mkdir dir
 	chmod 777 dir
-	nobody "$PENSTOCK" mount --plain dir
+	as_other "$PENSTOCK" mount --plain dir
 	for what in mount\ --plain umount; do
 		fails "dir/3fs-virt belongs to user $(id -un 65534)" "$PENSTOCK" $what dir
 	done
-	nobody "$PENSTOCK" umount dir
+	as_other "$PENSTOCK" umount dir
 	gives 0 "$PENSTOCK" mount --plain dir
 	: >out
 	: >err
 	chmod 666 out err
-	gives 1 nobody "$PENSTOCK" umount dir
+	gives 1 as_other "$PENSTOCK" umount dir
 	says "belongs to user $(id -un)" err
 }
 
 not_writable() {
-	need_nobody
+	need_other
 	mkdir dir
 	: >out
 	: >err
-	gives 1 nobody "$PENSTOCK" mount --plain dir
+	gives 1 as_other "$PENSTOCK" mount --plain dir
 	says "you may not write to $PWD/dir" err
 	[ -z "$(ls -A dir)" ]
 }

@@ -241,11 +241,8 @@ the_only_one() {
 
 no_permission() {
 	serve
-	need setpriv
-	setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$PENSTOCK" 2>/dev/null ||
-		skip "a build that other users may run"
-	fails "are for root: run it as root" \
-		setpriv --reuid 65534 --regid 65534 --clear-groups "$PENSTOCK" top "$PWD/mnt"
+	need_other
+	fails "are for root: run it as root" as_other "$PENSTOCK" top "$PWD/mnt"
 	gone
 }
 
