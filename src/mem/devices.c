@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "mem/mem.h"
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
@@ -229,6 +230,7 @@ static bool parse_kind(const char *s, uint32_t *ret_kind, unsigned *ret_idx)
 int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_device)
 {
 	const struct mem_ops *ops;
+	char meant[NEAREST_DEVICE_MAX];
 	struct pci pci;
 	uint8_t uuid[16];
 	uint32_t kind;
@@ -262,6 +264,9 @@ int mem_find(const char *name, const struct mem_ops **ret_ops, unsigned *ret_dev
 			return err_set(ENODEV, "no device here has the UUID %.64s", name);
 		return 0;
 	}
+	if (nearest_device(name, meant) && *meant)
+		return err_set(EINVAL, "\"%.64s\" is no device name; did you mean %s?", name,
+			       meant);
 	return err_set(EINVAL,
 		       "\"%.64s\" is no device name; names are like host, cuda:0, soft:0, "
 		       "0000:17:00.0 or a UUID of 32 hex digits",
