@@ -58,7 +58,8 @@ static void host_device_text(unsigned idx, struct facts *f)
 	facts_add(f, "transparent huge pages", "%s", chosen(line));
 	if (sysfs_line("/sys/devices/system/node/online", line, sizeof(line)) < 0)
 		(void)snprintf(line, sizeof(line), "unknown");
-	facts_add(f, "NUMA nodes", "%s", line);
+	/* "0" would look as if there were none. */
+	facts_add(f, "NUMA nodes", "%s%s", line[0] >= '0' && line[0] <= '9' ? "number " : "", line);
 }
 
 /* Does not ask the kernel: an address that is not mapped gives EFAULT when it is used. */
