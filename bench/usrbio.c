@@ -40,8 +40,8 @@
 static const char usage[] =
 	"Usage: usrbio [OPTION...] DIR\n"
 	"\n"
-	"Random reads out of the page cache, from a file that is made in DIR: a plain directory\n"
-	"(penstock mount --plain DIR), or one of a mount of 3FS.\n"
+	"Random reads out of the page cache, from a file that is made in DIR: a plain\n"
+	"directory (penstock mount --plain DIR), or one of a mount of 3FS.\n"
 	"\n"
 	"  -s BYTES    of a read (default 4096)\n"
 	"  -f MIB      of the file (default 256)\n"

@@ -12,9 +12,10 @@
 static const char usage[] =
 	"Usage: cufile [OPTION...]\n"
 	"\n"
-	"Reads a file into GPU memory by cuFile, by Penstock and by hand, and compares them.\n"
+	"Reads a file into GPU memory by cuFile, by Penstock and by hand, and compares\n"
+	"them.\n"
 	"\n"
-	"  --file PATH     (default: one that is made in $TMPDIR or /var/tmp, and removed)\n"
+	"  --file PATH     (default: one in $TMPDIR or /var/tmp, removed at the end)\n"
 	"  --size SIZE     of the file that is made (default 2g)\n"
 	"  --blocks LIST   (default 4k,64k,1m,16m)\n"
 	"  --threads LIST  (default 1,4,16)\n"
@@ -22,15 +23,16 @@ static const char usage[] =
 	"                  whether the page cache holds the file (default --both)\n"
 	"  --seconds S     of measuring for each way in each cell (default 1)\n"
 	"  --turns N       in which they are spent (default 3)\n"
-	"  --depth N       blocks that Penstock has under way for a thread when many, fewer\n"
-	"                  when they are large (default 16)\n"
+	"  --depth N       blocks that Penstock has in flight for a thread, fewer when\n"
+	"                  they are large (default 16)\n"
 	"  --batch N       entries of a batch of cuFile (default 16)\n"
 	"  --patience S    a way that does not answer for so long hangs (default 10)\n"
 	"  --gpu N         (default 0)\n"
 	"  --libcufile L   library to load (default: the one that is found)\n"
 	"  --json          one JSON object instead of a table\n"
 	"\n"
-	"Status 1: bytes were wrong, or something other than cuFile failed; 3: no NVIDIA GPU.\n";
+	"Status 1: bytes were wrong, or something other than cuFile failed; 3: no NVIDIA\n"
+	"GPU.\n";
 
 struct settings set = {
 	.size = GIB(2),

@@ -12,22 +12,24 @@
 static const char usage[] =
 	"Usage: load [OPTION...] FILE...\n"
 	"\n"
-	"Loads all tensors of safetensors files into device memory, by Penstock or by hand, and\n"
-	"prints a line of JSON for each load.  bench/loaders compares this with other loaders.\n"
+	"Loads all tensors of safetensors files into device memory, by Penstock or by\n"
+	"hand, and prints a line of JSON for each load.  bench/loaders compares this with\n"
+	"other loaders.\n"
 	"\n"
 	"  --by WAY       penstock: a request for each tensor; pinned: pread(2)\n"
 	"                 into pinned memory and cuMemcpyHtoDAsync (default penstock)\n"
 	"  --device D     host, soft:0, cuda:0, ... (default cuda:0)\n"
-	"  --per WHAT     an allocation of device memory for each tensor or file (default tensor)\n"
-	"  --threads N    pinned: threads that read (default 8); penstock: files at a time\n"
-	"                 (default 8)\n"
+	"  --per WHAT     an allocation of device memory for each tensor or file\n"
+	"                 (default tensor)\n"
+	"  --threads N    pinned: threads that read (default 8); penstock: files at a\n"
+	"                 time (default 8)\n"
 	"  --piece SIZE   pinned: bytes of a buffer, in whole pages (default 4m)\n"
 	"  --direct       pinned: read by O_DIRECT\n"
 	"  --stable       penstock: open the files as stable\n"
 	"  --loads N      in this process (default 3)\n"
 	"  --crc          also the length and CRC-32 of each tensor as it is on the device\n"
-	"  --steps        wait for a line before each load, \"load\" or \"load verify\"; the end\n"
-	"                 of the input ends the program\n";
+	"  --steps        wait for a line before each load, \"load\" or \"load verify\";\n"
+	"                 the end of the input ends the program\n";
 
 struct settings set = { .threads = 8, .piece = MIB(4) };
 

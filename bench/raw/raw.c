@@ -13,8 +13,8 @@ const char *const mode_names[] = { "plain", "pinned", "odirect", "gpu-write", "c
 static const char usage[] =
 	"Usage: raw MODE FILE [OPTION...]\n"
 	"\n"
-	"Moves FILE to or from GPU memory in the way that MODE names: plain, pinned, odirect\n"
-	"(host memory only), gpu-write or cufile.\n"
+	"Moves FILE to or from GPU memory in the way that MODE names: plain, pinned,\n"
+	"odirect (host memory only), gpu-write or cufile.\n"
 	"\n"
 	"  --size SIZE     bytes of a piece (default 4m)\n"
 	"  --threads N     (default 1)\n"
@@ -32,8 +32,8 @@ static const char usage[] =
 	"  --libcufile L   library to load (default libcufile.so.0)\n"
 	"  --json          one JSON object instead of text\n"
 	"\n"
-	"us/op is the time of a thread from one piece to the next.  Writes are synced in the\n"
-	"time.  Status 3: this machine has not what MODE needs.\n";
+	"us/op is the time of a thread from one piece to the next.  Writes are synced in\n"
+	"the time.  Status 3: this machine has not what MODE needs.\n";
 
 struct settings set = {
 	.size = 4u << 20, .threads = 1, .passes = 1, .libcufile = "libcufile.so.0"
