@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "cli/commands.h"
+
+#include "base/nearest.h"
 #include "cli/window/gdrtools.h"
 #include "tools/common/util.h"
 
@@ -17,10 +19,12 @@ static const struct command {
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
 	  window_usage },
-	{ "mount", cmd_mount, "serve a directory, also by rings of usrbio", mount_usage },
-	{ "umount", cmd_umount, "undo that", umount_usage },
-	{ "top", cmd_top, "show what a mount does, and for whom", top_usage },
-	{ "run", cmd_run, "run a program with libraries that bear the names of others", run_usage },
+	{ "mount", cmd_mount, "serve a directory to programs, also by rings of 3FS's usrbio",
+	  mount_usage },
+	{ "umount", cmd_umount, "undo a mount", umount_usage },
+	{ "top", cmd_top, "show what a mount does, and for which users", top_usage },
+	{ "run", cmd_run, "run a program with our libraries in place of gdrcopy's or 3FS's",
+	  run_usage },
 };
 
 static void print_help(FILE *f)
@@ -31,7 +35,7 @@ static void print_help(FILE *f)
 		    f);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		(void)fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].summary);
-	(void)fputs("  help     [COMMAND]: what it does and its options\n\n"
+	(void)fputs("  help     [COMMAND]: say what a command does, and its options\n\n"
 		    "Start with 'penstock demo' or 'penstock doctor'.\n",
 		    f);
 }
@@ -44,6 +48,16 @@ static const struct command *find(const char *name)
 	return NULL;
 }
 
+static int no_command(const char *name)
+{
+	const char *meant = nearest(name, strlen(name), &commands[0].name, sizeof(commands[0]),
+				    ARRAY_SIZE(commands));
+
+	if (meant)
+		return usage_error("there is no command '%s'; did you mean %s?", name, meant);
+	return usage_error("there is no command '%s'", name);
+}
+
 static int help(const char *name)
 {
 	const struct command *c;
@@ -54,7 +68,7 @@ static int help(const char *name)
 	}
 	c = find(name);
 	if (!c)
-		return usage_error("there is no command '%s'", name);
+		return no_command(name);
 	(void)printf("penstock %s: %s\n\n%s", c->name, c->summary, c->usage);
 	return 0;
 }
@@ -77,7 +91,7 @@ static int run(int argc, char *argv[])
 		return usage_error("unknown option %s", argv[1]);
 	c = find(argv[1]);
 	if (!c)
-		return usage_error("there is no command '%s'", argv[1]);
+		return no_command(argv[1]);
 	/* Arguments behind the program that run starts are not ours. */
 	for (int i = 2; i < (c->run == cmd_run ? MIN(argc, 3) : argc); i++) {
 		if (!strcmp(argv[i], "--"))

@@ -495,7 +495,7 @@ int cmd_bench(int argc, char *argv[])
 			set.json = true;
 			break;
 		default:
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		}
 	}
 	if (optind != argc)

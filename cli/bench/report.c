@@ -217,7 +217,7 @@ int bench_print_table(const struct bench *b)
 		add_side(t, row, &row->plain, spreads);
 		add_ratio(t, row, spreads);
 	}
-	table_print(t, stdout);
+	table_print(t, stdout, shown_width(stdout));
 	print_notes(b);
 	return 0;
 }

@@ -324,7 +324,7 @@ static int copy_to_file(struct copy *c)
 	ns = now_ns() - t0;
 	if (c->o->verify) {
 		/* From the disk and not from memory: clean pages leave the page cache. */
-		make_cold(c->dst_fd);
+		drop_clean(c->dst_fd);
 		t0 = now_ns();
 		r = run_pass(c, PASS_REREAD, "verify");
 		if (r < 0)
@@ -475,7 +475,7 @@ int cmd_cp(int argc, char *argv[])
 			o.sync = false;
 			break;
 		default:
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		}
 	}
 	if (argc - optind == 1 && o.device && !via) {

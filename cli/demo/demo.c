@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "tools/common/json.h"
 #include "tools/common/pattern.h"
+#include "tools/common/shown.h"
 #include "tools/common/table.h"
 
 #define SIZE_DEFAULT MIB(1024)
@@ -397,7 +398,7 @@ static int print_table(const struct demo *d, const struct facts *f)
 		table_add(t, "%.2fx", ratio(s));
 	}
 	print_header(d, f);
-	table_print(t, stdout);
+	table_print(t, stdout, shown_width(stdout));
 	(void)putchar('\n');
 	print_whys(d);
 	(void)printf(
@@ -534,7 +535,7 @@ int cmd_demo(int argc, char *argv[])
 			set.json = true;
 			break;
 		default:
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		}
 	}
 	if (optind != argc)

@@ -25,14 +25,14 @@ const char doctor_usage[] =
 	"Usage: penstock doctor [--dir DIR] [--json]\n"
 	"       penstock doctor --gds [--dir DIR | --file FILE] [--json]\n"
 	"\n"
-	"The first three lines are the verdict: what works, what limits it, what to do next.\n"
-	"Then come the devices, each path with what it needs, and the limits of this process.\n"
+	"First comes the verdict: what works, what limits it, what to do next.  Then\n"
+	"come the devices, each path with what it needs, and the limits of this process.\n"
 	"\n"
 	"  --dir DIR  try files of this directory (default: $TMPDIR, /var/tmp or .)\n"
 	"  --json     one JSON object\n"
 	"\n"
-	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage) needs, what\n"
-	"               of it is missing here, and what to do about it\n"
+	"  --gds        what a direct way of files to NVIDIA GPUs (GPUDirect Storage)\n"
+	"               needs, what of it is missing here, and what to do about it\n"
 	"  --file FILE  with --gds: look at this file, which is only read\n";
 
 /* ------------------------------------------------------------------- facts */
@@ -469,7 +469,7 @@ int cmd_doctor(int argc, char *argv[])
 			json = true;
 			break;
 		default:
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		}
 	}
 	if (optind != argc)

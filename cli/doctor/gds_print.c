@@ -2,8 +2,6 @@
 /* The verdict on a direct way, and the report as a table and as JSON. */
 #include "cli/doctor/gds.h"
 
-#include <stdarg.h>
-
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
 
@@ -176,26 +174,13 @@ void doctor_gds_judge(struct gds_report *rep)
 #define STATE_WIDTH 12
 #define TEXT_COL (2 + NAME_WIDTH + STATE_WIDTH)
 
-/* A line of the report with names from outside in it. */
-_printf_(1, 2) static void line(const char *fmt, ...)
-{
-	char text[2 * SHOWN_MAX], safe[2 * SHOWN_MAX];
-	va_list ap;
-
-	va_start(ap, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	shown(safe, sizeof(safe), text);
-	(void)puts(safe);
-}
-
 static void print_text(const char *text, int len, unsigned indent)
 {
 	char cut[1024], safe[SHOWN_MAX];
 
 	(void)snprintf(cut, sizeof(cut), "%.*s", len, text);
 	shown(safe, sizeof(safe), cut);
-	shown_wrapped(safe, indent, shown_width());
+	shown_wrapped(stdout, safe, indent, indent, shown_width(stdout));
 }
 
 static void print_row(const char *name, const char *state, const char *text, int len)
@@ -262,13 +247,13 @@ static void print_sides(const struct gds_report *rep)
 		const struct gds_side *s = &rep->sides[i];
 
 		(void)putchar('\n');
-		line("%s with %s", rep->what, device_text(&s->dev).s);
+		shown_printf(2, "%s with %s", rep->what, device_text(&s->dev).s);
 		print_checks(&s->checks, i ? &first->checks : NULL, first->dev.name);
 		print_request(&s->request);
 	}
 	if (!rep->nr_sides && !*rep->file_error) {
 		(void)putchar('\n');
-		line("%s", rep->what);
+		shown_printf(2, "%s", rep->what);
 		print_checks(&rep->alone, NULL, NULL);
 	}
 }
@@ -280,14 +265,14 @@ static void print_mounts(const struct gds_report *rep)
 	if (rep->nr_mounts || *rep->mounts_error)
 		(void)puts("\nother mounts, not tried");
 	if (*rep->mounts_error)
-		line("  %s", rep->mounts_error);
+		shown_printf(2, "  %s", rep->mounts_error);
 	for (int i = 0; i < rep->nr_mounts; i++) {
 		const struct gds_mount *m = &rep->mounts[i];
 
 		if (i)
 			(void)putchar('\n');
-		line("%s (%s, %u:%u, %s)", m->at.path, m->at.type, m->at.major, m->at.minor,
-		     m->at.source);
+		shown_printf(2, "%s (%s, %u:%u, %s)", m->at.path, m->at.type, m->at.major,
+			     m->at.minor, m->at.source);
 		print_checks(&m->checks, first, "the file above");
 	}
 	if (rep->more_mounts)
@@ -297,7 +282,7 @@ static void print_mounts(const struct gds_report *rep)
 void doctor_gds_print(const struct gds_report *rep)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
-		line("%s", rep->verdict[i]);
+		shown_printf(2, "%s", rep->verdict[i]);
 	print_sides(rep);
 	print_mounts(rep);
 }

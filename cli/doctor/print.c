@@ -34,29 +34,32 @@ static bool is_path(uint32_t path)
 	return strcmp(pst_path_name(path), "unknown") != 0;
 }
 
-static void print_why(uint32_t path, const struct trial *t)
+/* Where the device or the file lacks what a path needs, the need says all. */
+static struct text trial_text(uint32_t path, const struct trial *t)
 {
-	struct text why = why_text(t->why, t->detail);
+	struct text why = why_text(t->why, t->detail), ret;
 	bool more = path == PST_PATH_GDS && t->why != PST_WHY_NO_DEVICE && !strstr(why.s, "--gds");
 
-	(void)printf("needs %s; %s%s\n", needs[path], why.s,
-		     more ? "; see penstock doctor --gds" : "");
+	if (t->state == PST_STATE_PROVEN)
+		return (struct text){ "" };
+	if (t->why == PST_WHY_DIRECTION && !*t->error)
+		return (struct text){ "only reads can take this path" };
+	if (*t->error)
+		(void)snprintf(ret.s, sizeof(ret.s), "failed: %.240s", t->error);
+	else if (t->why == PST_WHY_NO_PROVIDER && !t->detail)
+		(void)snprintf(ret.s, sizeof(ret.s), "needs %s", needs[path]);
+	else
+		(void)snprintf(ret.s, sizeof(ret.s), "needs %s; %.150s%s", needs[path], why.s,
+			       more ? "; see penstock doctor --gds" : "");
+	return ret;
 }
 
 static void print_trial(uint32_t path, const char *op, const struct trial *t)
 {
-	(void)printf("    %-10s %-6s ", pst_path_name(path), op);
-	if (t->state == PST_STATE_PROVEN) {
-		(void)puts(state_name(t->state));
-		return;
-	}
-	(void)printf("%-10s  ", state_name(t->state));
-	if (*t->error)
-		(void)printf("needs %s; but: %s\n", needs[path], t->error);
-	else if (t->why == PST_WHY_DIRECTION)
-		(void)puts(why_text(t->why, t->detail).s);
-	else
-		print_why(path, t);
+	const unsigned indent = 4 + 10 + 1 + 6 + 1 + 10 + 2;
+
+	shown_printf(indent, "    %-10s %-6s %-10s  %s", pst_path_name(path), op,
+		     state_name(t->state), trial_text(path, t).s);
 }
 
 /* An earlier device of the same kind of which a part of the report is the same, or NULL. */
@@ -96,9 +99,9 @@ static void print_paths(const struct report *rep, const struct device_report *dr
 {
 	const struct device_report *other = like(rep, dr, same_trials);
 
-	(void)printf("  %s\n", device_text(&dr->dev).s);
+	shown_printf(4, "  %s", device_text(&dr->dev).s);
 	if (*dr->error) {
-		(void)printf("    no memory: %s\n", dr->error);
+		shown_printf(6, "    no memory: %s", dr->error);
 		return;
 	}
 	if (other) {
@@ -139,7 +142,7 @@ static void each_fact(const char *facts, void (*fn)(void *arg, const char *name,
 static void print_fact(void *arg, const char *name, const char *value)
 {
 	(void)arg;
-	(void)printf("    %-34s %s\n", name, value);
+	shown_printf(39, "    %-34s %s", name, value);
 }
 
 /* In the form that nvidia-smi shows and pst_device_find() takes. */
@@ -160,16 +163,15 @@ static void print_device(const struct report *rep, const struct device_report *d
 	const struct pst_device *d = &dr->dev;
 	bool real = d->kind != PST_KIND_HOST && d->kind != PST_KIND_SOFT;
 
-	(void)printf("  %-8s %s", d->name, d->model);
-	(void)printf(", %s", d->total ? size_text(d->total).s : "memory unknown");
-	if (real) {
-		(void)printf(", PCI %s", d->pci[0] ? d->pci : "unknown");
-		if (d->numa_node >= 0)
-			(void)printf(", NUMA node %d", d->numa_node);
-		else
-			(void)printf(", NUMA node unknown");
-	}
-	(void)putchar('\n');
+	char where[64] = "", node[16] = "unknown";
+
+	if (d->numa_node >= 0)
+		(void)snprintf(node, sizeof(node), "%d", d->numa_node);
+	if (real)
+		(void)snprintf(where, sizeof(where), ", PCI %s, NUMA node %s",
+			       d->pci[0] ? d->pci : "unknown", node);
+	shown_printf(11, "  %-8s %s, %s%s", d->name, d->model,
+		     d->total ? size_text(d->total).s : "memory unknown", where);
 	if (real)
 		print_fact(NULL, "UUID", uuid_text(d->uuid).s);
 	if (*dr->facts && other)
@@ -187,7 +189,7 @@ static void print_devices(const struct report *rep)
 		print_device(rep, &rep->devs[i]);
 	if (!*rep->no_cuda)
 		return;
-	(void)printf("  %-8s none: %s\n", "cuda", rep->no_cuda);
+	shown_printf(11, "  %-8s none: %s", "cuda", rep->no_cuda);
 	if (g->nr)
 		(void)printf("    %-34s %u, the first at %s\n", "NVIDIA GPUs on the PCI bus", g->nr,
 			     g->first);
@@ -206,25 +208,26 @@ static void print_limit(const char *name, uint64_t v, bool bytes)
 
 static void print_stores(const struct report *rep)
 {
-	(void)puts("\nstores");
-	(void)printf("  %-8s %s\n", "uring", *rep->uring ? rep->uring : "to be had");
-	(void)printf("  %-8s %s\n", "threads", *rep->threads ? rep->threads : "to be had");
+	(void)puts("\nstores: how file operations are done");
+	shown_printf(11, "  %-8s %s", "uring", *rep->uring ? rep->uring : "available");
+	shown_printf(11, "  %-8s %s", "threads", *rep->threads ? rep->threads : "available");
 }
 
 static void print_all_paths(const struct report *rep)
 {
-	char dir[1024];
+	char direct[96] = "";
 
+	(void)putchar('\n');
 	if (*rep->dir_error) {
-		(void)printf("\npaths\n  not tried: %s\n", rep->dir_error);
+		(void)puts("paths");
+		shown_printf(2, "  not tried: %s", rep->dir_error);
 		return;
 	}
-	shown(dir, sizeof(dir), rep->dir);
-	(void)printf("\npaths to a scratch file in %s (%s", dir, rep->file.fs);
 	if (rep->file.direct)
-		(void)printf(", O_DIRECT at %u bytes of the file and %u of memory",
-			     rep->file.off_align, rep->file.mem_align);
-	(void)puts(")");
+		(void)snprintf(direct, sizeof(direct),
+			       ", O_DIRECT in multiples of %u bytes of the file and %u of memory",
+			       rep->file.off_align, rep->file.mem_align);
+	shown_printf(2, "paths to a scratch file in %s (%s%s)", rep->dir, rep->file.fs, direct);
 	for (unsigned i = 0; i < rep->nr_devs; i++)
 		print_paths(rep, &rep->devs[i]);
 }
@@ -244,9 +247,12 @@ static void print_limits(const struct limits *l)
 	print_limit("address space", l->as, true);
 	print_limit("control group's memory", l->cgroup_memory, true);
 	if (l->uring_disabled >= 0)
-		(void)printf("  %-22s %d\n", "io_uring_disabled", l->uring_disabled);
+		(void)printf("  %-22s %d (%s)\n", "io_uring_disabled", l->uring_disabled,
+			     l->uring_disabled == 0   ? "io_uring is allowed"
+			     : l->uring_disabled == 1 ? "io_uring is for root and one group"
+						      : "io_uring is forbidden");
 	else
-		(void)printf("  %-22s not there\n", "io_uring_disabled");
+		(void)printf("  %-22s this kernel has no such setting\n", "io_uring_disabled");
 	if (l->shm_size)
 		print_limit("/dev/shm", l->shm_size, true);
 	else
@@ -256,17 +262,19 @@ static void print_limits(const struct limits *l)
 
 static void print_machine(const struct machine *m)
 {
-	(void)printf("\nmachine\n  %s, %u of %u processors usable\n", m->cpu, m->cpus, m->online);
+	(void)puts("\nmachine");
+	shown_printf(4, "  %s, %u of %u processors usable", m->cpu, m->cpus, m->online);
 	if (m->memory)
-		(void)printf("  %s of memory, %s free to use\n", size_text(m->memory).s,
+		shown_printf(4, "  %s of memory, %s free to use", size_text(m->memory).s,
 			     size_text(m->available).s);
-	(void)printf("  %s\n  penstock %s\n", m->kernel, pst_version());
+	shown_printf(4, "  %s", m->kernel);
+	shown_printf(4, "  penstock %s", pst_version());
 }
 
 void doctor_print(const struct report *rep)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(rep->verdict); i++)
-		(void)puts(rep->verdict[i]);
+		shown_printf(2, "%s", rep->verdict[i]);
 	print_devices(rep);
 	print_stores(rep);
 	print_all_paths(rep);

@@ -85,7 +85,7 @@ static void judge_main(struct report *rep, const struct device_report *dr, struc
 	(void)snprintf(line, len, "OK: files reach %s by %s and leave it by %s%s", dr->dev.name,
 		       paths_text(rd->paths).s, paths_text(wr->paths).s,
 		       dr->dev.kind == PST_KIND_SOFT
-			       ? " (soft is the software device: no accelerator is served here)"
+			       ? " (an emulator in host memory: no accelerator is served here)"
 			       : "");
 	if (rd->why)
 		LIMIT(l, "%s", why_text(rd->why, rd->detail).s);

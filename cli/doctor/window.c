@@ -2,6 +2,7 @@
 #include "cli/doctor/window.h"
 
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 
 #define BACKENDS_MAX 8
 
@@ -41,10 +42,10 @@ void doctor_window_print(const struct pst_device *dev)
 
 	find(dev, &f);
 	if (*f.error)
-		(void)printf("  %-8s not tried: %s\n", dev->name, f.error);
+		shown_printf(11, "  %-8s not tried: %s", dev->name, f.error);
 	for (int i = 0; i < f.nr; i++)
-		(void)printf("  %-8s %-8s %s%s%s\n", i ? "" : dev->name, f.of[i].name,
-			     state_of(&f.of[i]), f.of[i].text[0] ? "  " : "", f.of[i].text);
+		shown_printf(32, "  %-8s %-8s %-10s  %s", i ? "" : dev->name, f.of[i].name,
+			     state_of(&f.of[i]), f.of[i].text);
 }
 
 struct json_object *doctor_window_json(const struct pst_device *dev)

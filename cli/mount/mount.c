@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/mount/daemon.h"
+#include "tools/common/shown.h"
 #include "usrbio/proto/plain.h"
 
 /* Others may make and undo the same directory meanwhile: begin again, so often, after so long. */
@@ -20,42 +21,47 @@ const char mount_usage[] =
 	"Usage: penstock mount DIR --source SOURCE [OPTION...]\n"
 	"       penstock mount --plain DIR\n"
 	"\n"
-	"Makes SOURCE, a directory on any file system, appear at DIR, for programs that read and\n"
-	"write files, and for those that use 3FS's usrbio there.  Everybody has the rights at DIR\n"
-	"that he has at SOURCE, and a process of his own that executes his rings.  See\n"
-	"penstock-mount(8).\n"
+	"Makes SOURCE, a directory on any file system, appear at DIR, for programs that\n"
+	"read and write files, and for those that use 3FS's usrbio there.  Everybody\n"
+	"has the rights at DIR that he has at SOURCE, and a process of his own that\n"
+	"executes his rings.  See penstock-mount(8).\n"
 	"\n"
 	"  --source SOURCE    the directory that is served\n"
 	"  --foreground       do not go into the background\n"
-	"  --kernel-cache     read and write files by the kernel's cache of the mount, also where\n"
-	"                     the kernel could pass bytes on by itself (Linux 6.9, root)\n"
-	"  --timeout SECONDS  for which the kernel believes names and attributes (1)\n"
-	"  --links N          buffers and rings that a user may publish (16384)\n"
-	"  --rings N          rings that a user may publish (1024)\n"
-	"  --memory SIZE      shared memory that a user may publish, in all (any)\n"
-	"  --metrics PATH     the socket that tells numbers of the mount, as for 'penstock top',\n"
-	"                     in place of one in /run/penstock; 'none': there is none\n"
+	"  --kernel-cache     read and write files through the kernel's cache of the\n"
+	"                     mount, also where the kernel could pass bytes on by\n"
+	"                     itself (Linux 6.9, root)\n"
+	"  --timeout SECONDS  how long the kernel trusts names and attributes (1)\n"
+	"  --links N          most buffers and rings that a user may publish (16384)\n"
+	"  --rings N          most rings that a user may publish (1024)\n"
+	"  --memory SIZE      most shared memory that a user may publish (any)\n"
+	"  --metrics PATH     the socket for numbers of the mount, which 'penstock top'\n"
+	"                     reads, in place of one in /run/penstock; 'none': no socket\n"
 	"\n"
-	"With --plain, DIR is prepared for programs that use usrbio, without a daemon: they\n"
-	"publish their rings in DIR/3fs-virt and do the work with threads of their own.  DIR then\n"
-	"serves the user who prepared it.  Start the programs with 'penstock run'.  Leftovers of\n"
-	"programs that have ended are removed.  A directory that is prepared stays so.\n";
+	"With --plain, DIR is prepared for programs that use usrbio, without a daemon:\n"
+	"they publish their rings in DIR/3fs-virt and do the work with threads of their\n"
+	"own.  DIR then serves the user who prepared it.  Start the programs with\n"
+	"'penstock run'.  Leftovers of programs that have ended are removed.\n"
+	"'penstock umount DIR' undoes either.\n";
 
-const char umount_usage[] = "Usage: penstock umount DIR\n"
-			    "\n"
-			    "Undoes 'penstock mount'.  Fails while a program uses DIR.\n";
+const char umount_usage[] =
+	"Usage: penstock umount DIR\n"
+	"\n"
+	"Undoes 'penstock mount'.  Fails while a program uses DIR, and where there is\n"
+	"nothing to undo.\n";
 
 static void say_ready(const char *dir, bool was_ready, int removed)
 {
-	(void)printf("%s %s ready: programs that use usrbio publish their rings in it.\n", dir,
+	shown_printf(2, "%s %s ready: programs that use usrbio publish their rings in it.", dir,
 		     was_ready ? "was already" : "is");
-	(void)printf("Start them with 'penstock run -- PROGRAM'.  Their buffers come from "
-		     "/dev/shm%s.\n",
+	shown_printf(2,
+		     "Start them with 'penstock run -- PROGRAM'.  Their buffers come from "
+		     "/dev/shm%s.",
 		     mount_shm_text().s);
 	if (removed > 0)
-		(void)printf("%d name%s that ended programs had left %s removed.\n", removed,
+		shown_printf(2, "%d name%s that ended programs had left %s removed.", removed,
 			     removed == 1 ? "" : "s", removed == 1 ? "was" : "were");
-	(void)printf("'penstock umount %s' undoes it.\n", dir);
+	shown_printf(2, "'penstock umount %s' undoes it.", dir);
 }
 
 /* How many names were removed.  -ENOENT without a sentence when somebody undoes it meanwhile. */
@@ -129,15 +135,13 @@ static int umount_plain(const char *given)
 		(void)usleep(TRY_AGAIN_US);
 		r = undo_once(dir);
 	}
-	if (r > 0) {
-		(void)printf("%s is not prepared: there is nothing to undo.\n", dir);
-		return 0;
-	}
+	if (r > 0)
+		return fail(EINVAL, "%s is no mount of Penstock: there is nothing to undo", dir);
 	if (r == -EBUSY)
 		return mount_busy(dir);
 	if (r < 0)
 		return mount_fail(r, dir);
-	(void)printf("%s serves no programs that use usrbio any more.\n", dir);
+	shown_printf(2, "%s serves no programs that use usrbio any more.", dir);
 	return 0;
 }
 
@@ -169,7 +173,7 @@ static int take_number(int opt, struct daemon_opts *o)
 }
 
 /* 0, or an exit status. */
-static int take_option(char *argv[], int opt, bool *plain, struct daemon_opts *o)
+static int take_option(int opt, bool *plain, struct daemon_opts *o)
 {
 	switch (opt) {
 	case PLAIN:
@@ -194,9 +198,8 @@ static int take_option(char *argv[], int opt, bool *plain, struct daemon_opts *o
 	case TIMEOUT:
 	case LINKS:
 	case RINGS:
-		return take_number(opt, o);
 	default:
-		return option_error(argv, opt);
+		return take_number(opt, o);
 	}
 }
 
@@ -219,8 +222,11 @@ int cmd_mount(int argc, char *argv[])
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-		int status = take_option(argv, opt, &plain, &o);
+		int status;
 
+		if (opt == ':' || opt == '?')
+			return option_error(argv, longs, opt);
+		status = take_option(opt, &plain, &o);
 		if (status)
 			return status;
 	}
@@ -240,7 +246,7 @@ static int umount_any(const char *given)
 		return r < 0 ? r : umount_plain(given);
 	r = daemon_stop(dir);
 	if (r == 0)
-		(void)printf("%s is no mount any more.\n", dir);
+		shown_printf(2, "%s is no mount any more.", dir);
 	return r;
 }
 
@@ -250,7 +256,7 @@ int cmd_umount(int argc, char *argv[])
 	int opt = getopt_long(argc, argv, ":", longs, NULL);
 
 	if (opt != -1)
-		return option_error(argv, opt);
+		return option_error(argv, longs, opt);
 	if (argc - optind != 1)
 		return usage_error("give one directory");
 	return exit_status(umount_any(argv[optind]));

@@ -16,12 +16,12 @@
 const char run_usage[] =
 	"Usage: penstock run [--] COMMAND [ARGUMENT...]\n"
 	"\n"
-	"Runs COMMAND with the libraries of Penstock that bear the names of others on the\n"
-	"loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
-	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the modules\n"
-	"hf3fs_py_usrbio and hf3fs_fuse.  With STREAMER_LIBRARY=libpenstock_streamer.so, which\n"
-	"is found there too, Run:ai's model streamer reads through Penstock.  The status is that\n"
-	"of COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
+	"Runs COMMAND with the libraries of Penstock that have the names of others on\n"
+	"the loader's path: libgdrapi.so, for programs that use gdrcopy, and\n"
+	"libhf3fs_api_shared.so, for programs that use 3FS's usrbio.  Python finds the\n"
+	"modules hf3fs_py_usrbio and hf3fs_fuse.  Run:ai's model streamer reads through\n"
+	"Penstock when STREAMER_LIBRARY=libpenstock_streamer.so is set.  The status is\n"
+	"that of COMMAND, 127 when it is not found and 126 when it cannot be run.\n";
 
 /*
  * From the folder of libpenstock: where they are together, installed and in a bundle, or each in

@@ -217,15 +217,9 @@ static struct row *rows_of(const struct view *before, const struct view *now, un
 
 /* -------------------------------------------------------------------- print */
 
-/* At most so wide; what is cut ends with a tilde. */
-static void put(FILE *f, const char *text, unsigned width)
+static void put(FILE *f, const char *text, unsigned columns)
 {
-	size_t len = strlen(text), cut = len;
-
-	if (len > width)
-		for (cut = width - 1; cut && ((unsigned char)text[cut] & 0xc0) == 0x80; cut--)
-			; /* not inside a character */
-	(void)fprintf(f, "%.*s%s\n", (int)cut, text, cut < len ? "~" : "");
+	shown_wrapped(f, text, 0, 2, columns);
 }
 
 static void print_mount(const struct view *before, const struct view *now, unsigned columns,
@@ -258,7 +252,7 @@ static void print_mount(const struct view *before, const struct view *now, unsig
 		       count_text(per_second(before->op_errors, now->op_errors, s)).s,
 		       latency(quantile(&t, 0.5)).s, latency(quantile(&t, 0.99)).s);
 	put(f, line, columns);
-	n = snprintf(line, sizeof(line), "opens  %s passed on by the kernel, %s by its cache",
+	n = snprintf(line, sizeof(line), "opens  %s with passthrough by the kernel, %s through its cache",
 		     count_text(now->passed).s, count_text(cached).s);
 	if (cached > 0)
 		(void)snprintf(line + n, sizeof(line) - (size_t)n, " (%s)", why);

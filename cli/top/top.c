@@ -12,17 +12,17 @@
 
 #define ROWS_MIN 4u
 #define ROWS_DEFAULT 1000u /* where there is no terminal */
-#define ROWS_OTHER 9u      /* lines besides users */
+#define ROWS_OTHER 11u     /* lines besides users; the one of the paths may take three */
 
 const char top_usage[] =
 	"Usage: penstock top [DIR] [OPTION...]\n"
 	"\n"
-	"Shows what a mount of 'penstock mount DIR --source SOURCE' does: operations of the\n"
-	"kernel, and for each user of rings requests and bytes a second, times, errors and the\n"
-	"path of the bytes.  Without DIR, the one mount that there is.  It is for who runs the\n"
-	"mount, and root.\n"
+	"Shows what a mount of 'penstock mount DIR --source SOURCE' does: operations of\n"
+	"the kernel, and for each user of rings requests and bytes a second, times,\n"
+	"errors and the path of the bytes.  Without DIR, the only mount that there is.\n"
+	"Only the user who runs the mount and root may look.\n"
 	"\n"
-	"  --interval SECONDS  between two looks (1)\n"
+	"  --interval SECONDS  time between two looks (1)\n"
 	"  --once              print one table, after one interval, and end\n"
 	"  --json              print an object for each interval, a line each\n"
 	"  --metrics PATH      the socket of a mount that was started with this option\n";
@@ -71,9 +71,9 @@ static void print(const struct opts *o, const struct view *before, const struct 
 	} else if (o->live) {
 		/* Home, the frame, and what is left of the one before is wiped out. */
 		(void)fputs("\033[H\033[J", stdout);
-		view_print(before, now, rows_of_terminal(), MIN(shown_width(), 200u), stdout);
+		view_print(before, now, rows_of_terminal(), shown_width(stdout), stdout);
 	} else {
-		view_print(before, now, ROWS_DEFAULT, 200, stdout);
+		view_print(before, now, ROWS_DEFAULT, shown_width(stdout), stdout);
 		if (!o->once)
 			(void)putchar('\n');
 	}
@@ -151,7 +151,7 @@ int cmd_top(int argc, char *argv[])
 			path = optarg;
 			break;
 		default:
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		}
 	}
 	if (argc - optind > 1 || (path && argc > optind))

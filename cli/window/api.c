@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The time from an address of device memory to a window and back. */
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 #include "cli/window/api.h"
@@ -146,9 +147,8 @@ static void print_hist(const struct row *row)
 
 static int print_table(const struct api *a)
 {
-	static const char *const heads[] = { "<size",    "<others", "wrap us", "p99",
-					     "open us",  "p99",     "info us", "p99",
-					     "close us", "p99",     "free us", "p99" };
+	static const char *const heads[] = { "<size", "<others", "<us",   "wrap",
+					     "open",  "info",    "close", "free" };
 	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
 
 	if (!t)
@@ -156,19 +156,22 @@ static int print_table(const struct api *a)
 	for (unsigned i = 0; i < a->nr_rows; i++) {
 		table_add(t, "%s", size_text(a->rows[i].size).s);
 		table_add(t, "%s", a->rows[i].others ? "open" : "none");
-		for (unsigned s = 0; s < API_STEPS; s++) {
+		table_add(t, "median");
+		for (unsigned s = 0; s < API_STEPS; s++)
 			table_add(t, "%s", win_us_text(a->rows[i].steps[s].median).s);
+		table_add(t, "%s", "");
+		table_add(t, "%s", "");
+		table_add(t, "p99");
+		for (unsigned s = 0; s < API_STEPS; s++)
 			table_add(t, "%s", win_us_text(a->rows[i].steps[s].p99).s);
-		}
 	}
 	win_print_head(&a->win, &a->m);
-	(void)printf("windows  %u of each size, after %u that do not count; medians\n\n", a->nr,
-		     WARM_UP);
-	table_print(t, stdout);
-	(void)puts(
-		"wrap: pst_mem_wrap(); open: pst_window_open(), which compares some bytes with the "
-		"device's own\n"
-		"copies; info: pst_window_info(); close: pst_window_close(); free: pst_mem_free()");
+	shown_printf(9, "windows  %u of each size, after %u that do not count", a->nr, WARM_UP);
+	(void)putchar('\n');
+	table_print(t, stdout, shown_width(stdout));
+	shown_printf(2, "wrap: pst_mem_wrap(); open: pst_window_open(), which compares some bytes "
+			"with the device's own copies; info: pst_window_info(); close: "
+			"pst_window_close(); free: pst_mem_free()");
 	for (unsigned i = 0; i < a->nr_rows; i++)
 		print_hist(&a->rows[i]);
 	return 0;

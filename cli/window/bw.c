@@ -7,6 +7,7 @@
 
 #include "tools/common/hist.h"
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 
@@ -274,35 +275,43 @@ static void add_rate(struct table *t, const struct rate *r)
 	table_add(t, "%s", win_us_text(r->p99).s);
 }
 
+static void add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
+{
+	table_add(t, "%s", row->load ? "load" : "store");
+	table_add(t, "%s", row->kernel);
+	table_add(t, "%s", size_text(row->size).s);
+	table_add(t, "%u", row->threads);
+	add_rate(t, &row->window);
+	if (ratios)
+		table_add(t, "%.2fx",
+			  gb(&row->copies) > 0 ? gb(&row->window) / gb(&row->copies) : 0);
+	if (!baseline)
+		return;
+	table_add(t, "  copies");
+	for (unsigned i = 0; i < 3; i++)
+		table_add(t, "%s", "");
+	add_rate(t, &row->copies);
+	if (ratios)
+		table_add(t, "%s", "");
+}
+
 static int print_table(const struct bw *b)
 {
-	static const char *const heads[] = { "<copy",  "<kernel", "<size", "threads",
-					     "GB/s",   "p50 us",  "p99",   "copies GB/s",
-					     "p50 us", "p99",     "ratio" };
-	_cleanup_(table_freep) struct table *t = table_new(heads, b->set->baseline ? 11 : 7);
+	static const char *const heads[] = { "<copy", "<kernel", "<size", "threads",
+					     "GB/s",  "p50 us",  "p99",   "ratio" };
+	bool ratios = b->set->baseline && !device_is_emulated(&b->win.dev);
+	_cleanup_(table_freep) struct table *t = table_new(heads, ratios ? 8 : 7);
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
-	for (unsigned i = 0; i < b->nr_rows; i++) {
-		const struct row *row = &b->rows[i];
-
-		table_add(t, "%s", row->load ? "load" : "store");
-		table_add(t, "%s", row->kernel);
-		table_add(t, "%s", size_text(row->size).s);
-		table_add(t, "%u", row->threads);
-		add_rate(t, &row->window);
-		if (!b->set->baseline)
-			continue;
-		add_rate(t, &row->copies);
-		table_add(t, "%.2fx",
-			  gb(&row->copies) > 0 ? gb(&row->window) / gb(&row->copies) : 0);
-	}
+	for (unsigned i = 0; i < b->nr_rows; i++)
+		add_row(t, &b->rows[i], b->set->baseline, ratios);
 	win_print_head(&b->win, &b->m);
 	(void)puts("");
-	table_print(t, stdout);
-	(void)puts("kernel: the one for long copies; short ones may take another");
+	table_print(t, stdout, shown_width(stdout));
+	shown_printf(2, "kernel: the one for long copies; short ones may take another");
 	if (b->set->baseline)
-		(void)puts("copies: " WIN_BASELINE);
+		shown_printf(2, "copies: " WIN_BASELINE);
 	return 0;
 }
 

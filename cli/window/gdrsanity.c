@@ -535,8 +535,11 @@ int gdr_sanity(int argc, char *argv[])
 		case 'e':
 			extended = true;
 			break;
+		case ':':
+			r = fail(EINVAL, "option -%c needs a value", optopt);
+			break;
 		default:
-			r = fail(EINVAL, "option -%c is unknown or lacks a value", optopt);
+			r = fail(EINVAL, "unknown option -%c", optopt);
 		}
 	}
 	if (r == 0 && optind < argc)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The time of one copy, by size: medians of buckets of copies. */
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 
@@ -66,35 +67,43 @@ static void add_sum(struct table *t, const struct bucket_sum *s)
 	table_add(t, "%u x %u", s->nr, s->ops);
 }
 
+static void add_row(struct table *t, const struct row *row, bool baseline, bool ratios)
+{
+	table_add(t, "%s", row->load ? "load" : "store");
+	table_add(t, "%s", size_text(row->size).s);
+	add_sum(t, &row->window);
+	if (ratios)
+		table_add(t, "%.2fx", row->copies.median / row->window.median);
+	if (!baseline)
+		return;
+	table_add(t, "  device");
+	table_add(t, "%s", "");
+	add_sum(t, &row->copies);
+	if (ratios)
+		table_add(t, "%s", "");
+}
+
 static int print_table(const struct lat *l)
 {
-	static const char *const heads[] = {
-		"<copy",           "<size", "median us", "min",    "p99",  "copies",
-		"device's own us", "min",   "p99",       "copies", "ratio"
-	};
-	_cleanup_(table_freep) struct table *t = table_new(heads, l->set->baseline ? 11 : 6);
+	static const char *const heads[] = { "<copy", "<size",  "median us", "min",
+					     "p99",   "copies", "ratio" };
+	bool ratios = l->set->baseline && !device_is_emulated(&l->win.dev);
+	_cleanup_(table_freep) struct table *t = table_new(heads, ratios ? 7 : 6);
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
-	for (unsigned i = 0; i < l->nr_rows; i++) {
-		const struct row *row = &l->rows[i];
-
-		table_add(t, "%s", row->load ? "load" : "store");
-		table_add(t, "%s", size_text(row->size).s);
-		add_sum(t, &row->window);
-		if (!l->set->baseline)
-			continue;
-		add_sum(t, &row->copies);
-		table_add(t, "%.2fx", row->copies.median / row->window.median);
-	}
+	for (unsigned i = 0; i < l->nr_rows; i++)
+		add_row(t, &l->rows[i], l->set->baseline, ratios);
 	win_print_head(&l->win, &l->m);
 	(void)puts("");
-	table_print(t, stdout);
-	(void)puts("copies: buckets x copies in each; times are averages of buckets, p99 needs 100 "
-		   "of them");
-	(void)puts("stores: as the CPU sees them, fenced; the device may see them a little later");
+	table_print(t, stdout, shown_width(stdout));
+	shown_printf(2,
+		     "copies: buckets x copies in each; times are averages of buckets, p99 needs "
+		     "100 of them");
+	shown_printf(2, "stores: as the CPU sees them, fenced; the device may see them a little "
+			"later");
 	if (l->set->baseline)
-		(void)puts("device's own: " WIN_BASELINE);
+		shown_printf(2, "device: " WIN_BASELINE);
 	return 0;
 }
 

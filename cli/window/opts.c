@@ -184,7 +184,7 @@ int win_opts_parse(int argc, char *argv[], struct win_set *ret, uint32_t *ret_us
 			break;
 		case ':':
 		case '?':
-			return option_error(argv, opt);
+			return option_error(argv, longs, opt);
 		default:
 			r = take_some(opt, ret, ret_used);
 		}

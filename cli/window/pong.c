@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "cli/window/window.h"
 
@@ -315,8 +316,10 @@ static int print_table(const struct pong *p)
 	if (p->cpu[0] >= 0)
 		(void)printf("cpus     %d and %d\n", p->cpu[0], p->cpu[1]);
 	(void)puts("");
-	table_print(t, stdout);
-	(void)printf("%s\n%s\n%s\n", what, what_copies, what_socket);
+	table_print(t, stdout, shown_width(stdout));
+	shown_printf(2, "%s", what);
+	shown_printf(2, "%s", what_copies);
+	shown_printf(2, "%s", what_socket);
 	return 0;
 }
 

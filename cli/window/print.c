@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "cli/window/window.h"
 
 static const char *proof(const struct win *win)
@@ -11,9 +12,10 @@ static const char *proof(const struct win *win)
 
 void win_print_head(const struct win *win, const struct machine *m)
 {
-	(void)printf("machine  %s, %u processors, %s\n", m->cpu, m->cpus, m->kernel);
-	(void)printf("device   %s\n", device_text(&win->dev).s);
-	(void)printf("window   by %s, %s, %s; long stores by %s, long loads by %s\n",
+	shown_printf(9, "machine  %s, %u processors, %s", m->cpu, m->cpus, m->kernel);
+	shown_printf(9, "device   %s", device_text(&win->dev).s);
+	device_print_emulated(&win->dev, 9);
+	shown_printf(9, "window   by %s, %s, %s; long stores by %s, long loads by %s",
 		     win->info.backend, win_caching_name(win->info.caching), proof(win),
 		     win->info.store, win->info.load);
 }

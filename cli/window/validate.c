@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "tools/common/json.h"
+#include "tools/common/shown.h"
 #include "cli/window/window.h"
 
 /* Of one check, as it is printed. */
@@ -40,18 +41,19 @@ static int run_all(const struct win_set *set, struct win_checker *k, struct resu
 static void print_text(const struct win *win, const struct machine *m, const struct result *res)
 {
 	win_print_head(win, m);
-	(void)printf("buffer   %s at device address 0x%" PRIx64 "\n\n", size_text(win->len).s,
+	shown_printf(9, "buffer   %s at device address 0x%" PRIx64, size_text(win->len).s,
 		     win->mem_info.addr);
+	(void)putchar('\n');
 	for (unsigned i = 0; i < RESULTS; i++) {
 		const struct win_diff *d = &res[i].diff;
 
-		(void)printf("check %u: %s: %s, %" PRIu64 " copies, %" PRIu64 " bytes compared\n",
+		shown_printf(4, "check %u: %s: %s, %" PRIu64 " copies, %" PRIu64 " bytes compared",
 			     i + 1, res[i].text, d->nr ? "FAILED" : "ok", res[i].copies,
 			     res[i].bytes);
 		if (d->nr)
-			(void)printf("  %s: byte %" PRIu64
-				     " is 0x%02x and should be 0x%02x; %" PRIu64
-				     " bytes differ in this check\n",
+			shown_printf(4,
+				     "  %s: byte %" PRIu64 " is 0x%02x and should be 0x%02x; "
+				     "%" PRIu64 " bytes differ in this check",
 				     d->where, d->at, d->is, d->should, d->nr);
 	}
 }

@@ -3,23 +3,25 @@
 
 #include <getopt.h>
 
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/window/opts.h"
 
 const char window_usage[] =
-	"Usage: penstock window validate|copybw|copylat|apiperf|pingpong [OPTION...]\n"
+	"Usage: penstock window SUBCOMMAND [OPTION...]\n"
 	"\n"
-	"A window is device memory in the address space of the CPU.\n"
+	"A window is device memory in the address space of the CPU.  Subcommands:\n"
 	"\n"
-	"  validate          copy at every alignment and in every direction, compare each byte\n"
-	"  copybw            bandwidth of stores and loads, beside the device's own copies\n"
-	"  copylat           time of a store and of a load by size, beside the same\n"
-	"  apiperf           what it takes to open and to close a window\n"
+	"  validate          copy at every alignment, both ways, and compare each byte\n"
+	"  copybw            bandwidth of stores and loads, and of the device's copies\n"
+	"  copylat           time of a store and of a load by size, and of the same\n"
+	"  apiperf           time to open and to close a window\n"
 	"  pingpong          round trip of a flag between two processes in device memory\n"
 	"\n"
 	"For all of them:\n"
 	"  -d, --device DEV  cuda:0, soft:0, ... (default: an accelerator, else soft:0)\n"
-	"  --backend NAME    gdrdrv, dmabuf, nvrm or soft (default: the first that works)\n"
+	"  --backend NAME    gdrdrv, dmabuf, nvrm or soft (default: the first that\n"
+	"                    works)\n"
 	"  --caching C       only a window that is wc, cached or device\n"
 	"  --kernel NAME     copy with avx512, avx2, ..., memcpy (default: the fastest);\n"
 	"                    copybw: all, a row for each\n"
@@ -30,11 +32,13 @@ const char window_usage[] =
 	"  --random N        validate: random copies (default 1000)\n"
 	"  --seed N          validate: which ones (default: others each time)\n"
 	"  --sizes LIST      copybw: bytes of a copy (default 4k,64k,1m)\n"
-	"  -t, --threads L   copybw: threads, a slice for each, such as 1,2,4,8 (default 1)\n"
+	"  -t, --threads L   copybw: threads, a slice for each, such as 1,2,4,8\n"
+	"                    (default 1)\n"
 	"  --max SIZE        copylat, apiperf: largest size (default 16m)\n"
 	"  -n, --count N     apiperf: windows of each size (default 100);\n"
 	"                    pingpong: round trips (default 10000)\n"
-	"  --runtime SEC     copybw, copylat: at most so long for each number (default 0.5)\n"
+	"  --runtime SEC     copybw, copylat: longest time for each number (default\n"
+	"                    0.5)\n"
 	"  --baseline B      copybw, copylat: copies (the device's own) or none\n";
 
 /* ------------------------------------------------------------ the window */
@@ -140,6 +144,7 @@ static int check_used(const char *sub, uint32_t takes, uint32_t used)
 
 int cmd_window(int argc, char *argv[])
 {
+	const char *meant = NULL;
 	struct win_set set;
 	uint32_t used;
 	int r;
@@ -158,5 +163,11 @@ int cmd_window(int argc, char *argv[])
 		signals_catch();
 		return exit_status(subs[i].run(&set));
 	}
+	if (optind < argc)
+		meant = nearest(argv[optind], strlen(argv[optind]), &subs[0].name, sizeof(subs[0]),
+				ARRAY_SIZE(subs));
+	if (meant)
+		return usage_error("there is no subcommand '%s'; did you mean %s?", argv[optind],
+				   meant);
 	return usage_error("say what to do: validate, copybw, copylat, apiperf or pingpong");
 }

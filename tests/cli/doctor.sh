@@ -161,7 +161,7 @@ full_gpus() {
 }
 
 empty_environment() {
-	gives 0 env -i "$PENSTOCK" doctor --dir .
+	gives 0 env -i COLUMNS=$COLUMNS "$PENSTOCK" doctor --dir .
 	verdict "OK: "
 }
 

@@ -12,6 +12,9 @@ esac
 # The same on every machine: a GPU that is there is the business of tests/hw.
 PST_LIBCUDA=/nonexistent/libcuda.so.1
 export PST_LIBCUDA
+# A sentence is one line, so that a case finds it.
+COLUMNS=1000
+export COLUMNS
 base=$(mktemp -d "${TMPDIR:-/var/tmp}/penstock-test-XXXXXX") || exit 1
 # Files made by a case may be read-only.
 trap 'chmod -R u+rwx "$base" 2>/dev/null; rm -rf --one-file-system "$base"' EXIT

@@ -84,8 +84,7 @@ appears_and_goes() {
 	says "$PWD/mnt is no mount any more" out
 	gone
 	[ ! -e mnt/file ]
-	gives 0 "$PENSTOCK" umount mnt
-	says "nothing to undo" out
+	fails "there is nothing to undo" "$PENSTOCK" umount mnt
 }
 
 in_the_foreground() {

@@ -47,6 +47,30 @@ wrong_words() {
 	done
 }
 
+# One cause, and the name that was meant where one is near.
+mistyped() {
+	mistaken "unknown option --polcy" cp --polcy a b
+	lacks "or a value" err
+	mistaken "unknown option --ptah; did you mean --path?" cp --ptah=direct a b
+	mistaken "unknown option --verfiy; did you mean --verify?" cp a b --verfiy
+	mistaken "unknown option --turn_s; did you mean --turns?" bench --turn_s 3
+	mistaken "unknown option --jsn; did you mean --json?" demo --jsn
+	mistaken "unknown option --jsn; did you mean --json?" doctor --jsn
+	mistaken "unknown option --sorce; did you mean --source?" mount --sorce a b
+	mistaken "unknown option --intervall; did you mean --interval?" top --intervall 3
+	mistaken "unknown option --sed; did you mean --seed?" window validate --sed 3
+	mistaken "unknown option -json; did you mean --json?" demo -json
+	mistaken "option --json takes no value" demo --json=yes
+	mistaken "option --verify takes no value" cp --verify=x a b
+	mistaken "option --si is short for --size and for --sizes" bench --si 4k
+	mistaken "there is no command 'bnech'; did you mean bench?" bnech
+	mistaken "there is no command 'unmount'; did you mean umount?" unmount d
+	mistaken "did you mean validate?" window validte
+	mistaken "no path is called 'dircet'; did you mean direct?" cp --path dircet a b
+	gives 1 "$PENSTOCK" bench -m gpu:0
+	says "did you mean cuda:0?" err
+}
+
 missing_values() {
 	mistaken "option --dir needs a value" demo --dir
 	mistaken "option --depth needs a value" cp --depth
@@ -95,4 +119,4 @@ full_output() {
 	says "cannot write the output" err
 }
 
-run_cases version help no_command wrong_words missing_values wrong_values full_output
+run_cases version help no_command wrong_words mistyped missing_values wrong_values full_output

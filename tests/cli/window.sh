@@ -103,7 +103,7 @@ kernels() {
 latency() {
 	gives 0 window copylat -d soft --max 64k --runtime 0.02
 	[ "$(grep -c '^store ' out)" = 17 ] && [ "$(grep -c '^load ' out)" = 17 ]
-	says "device's own: pst_mem_copy_in()" out
+	says "device: pst_mem_copy_in()" out
 	gives 0 window copylat -d soft --max 64k --runtime 0.02 --json
 	json out '[r["size"] for r in d["rows"]] == 2 * [1 << i for i in range(17)]'
 	json out 'all(r["window"]["median_us"] >= r["window"]["min_us"] > 0 for r in d["rows"])'

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tools/common/fail.h"
+#include "tools/common/shown.h"
 
 int device_pick(const char *name, struct pst_device *ret)
 {
@@ -29,6 +30,18 @@ int device_pick(const char *name, struct pst_device *ret)
 	}
 	r = pst_device_find("soft", ret);
 	return r < 0 ? fail_pst(r, "soft") : 0;
+}
+
+bool device_is_emulated(const struct pst_device *dev)
+{
+	return dev->kind == PST_KIND_SOFT;
+}
+
+void device_print_emulated(const struct pst_device *dev, unsigned indent)
+{
+	if (device_is_emulated(dev))
+		shown_printf(indent, "%*s%s is an emulator: its speed is not that of a GPU",
+			     (int)indent, "", dev->name);
 }
 
 struct text device_text(const struct pst_device *dev)

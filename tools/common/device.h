@@ -12,6 +12,15 @@
  */
 int device_pick(const char *name, struct pst_device *ret);
 
+/*
+ * Is the device an emulator?  A thread copies for it, where an accelerator has an engine: what is
+ * measured of its copies tells of no accelerator.
+ */
+bool device_is_emulated(const struct pst_device *dev);
+
+/* Print a line of a report's head that says so, beginning in column indent. */
+void device_print_emulated(const struct pst_device *dev, unsigned indent);
+
 /* "soft:0 (software device, ...)": name and model. */
 struct text device_text(const struct pst_device *dev);
 

@@ -7,6 +7,7 @@
 
 #include <penstock.h>
 
+#include "base/nearest.h"
 #include "tools/common/shown.h"
 
 const char *cmd_name = "";
@@ -51,8 +52,13 @@ void say(const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	shown(safe, sizeof(safe), text);
-	(void)fprintf(stderr, "penstock: %s%s%s\n", cmd_name, *cmd_name ? ": " : "", safe);
+	(void)snprintf(safe, sizeof(safe), "penstock: %s%s", cmd_name, *cmd_name ? ": " : "");
+	shown(safe + strlen(safe), sizeof(safe) - strlen(safe), text);
+	/* In a log a message stays one line. */
+	if (isatty(STDERR_FILENO))
+		shown_wrapped(stderr, safe, 0, 2, shown_width(stderr));
+	else
+		(void)fprintf(stderr, "%s\n", safe);
 }
 
 int usage_error(const char *fmt, ...)
@@ -68,15 +74,51 @@ int usage_error(const char *fmt, ...)
 	return 2;
 }
 
-int option_error(char *const argv[], int c)
+/* The argument that holds a short option among others, as in -json; the index stays there. */
+static const char *short_cluster(char *const argv[])
 {
-	const char *given = argv[optind - 1];
+	const char *arg = argv[optind];
+
+	return arg && arg[0] == '-' && arg[1] == optopt && arg[2] ? arg : NULL;
+}
+
+static int long_error(const char *given, const struct option longs[])
+{
+	int len = (int)strcspn(given, "="), name_len = len - 2;
+	const char *first = NULL, *second = NULL, *meant;
+	size_t nr = 0;
+
+	for (; longs[nr].name; nr++) {
+		if (strncmp(longs[nr].name, given + 2, (size_t)name_len) != 0)
+			continue;
+		second = first ? longs[nr].name : NULL;
+		first = first ? first : longs[nr].name;
+	}
+	if (name_len && second)
+		return usage_error("option %.*s is short for --%s and for --%s", len, given, first,
+				   second);
+	meant = nearest(given + 2, (size_t)name_len, &longs[0].name, sizeof(longs[0]), nr);
+	if (meant)
+		return usage_error("unknown option %.*s; did you mean --%s?", len, given, meant);
+	return usage_error("unknown option %.*s", len, given);
+}
+
+int option_error(char *const argv[], const struct option longs[], int c)
+{
+	const char *given = argv[optind - 1], *cluster;
 
 	if (c == ':')
 		return usage_error("option %s needs a value", given);
-	if (optopt > 0 && optopt < 256)
-		return usage_error("unknown option -%c", optopt);
-	return usage_error("unknown option %s, or a value that it does not take", given);
+	if (optopt && !strncmp(given, "--", 2) && strchr(given, '='))
+		return usage_error("option %.*s takes no value", (int)strcspn(given, "="), given);
+	if (!optopt)
+		return long_error(given, longs);
+	cluster = short_cluster(argv);
+	for (size_t i = 0; cluster && longs[i].name; i++)
+		if (!strcmp(longs[i].name, cluster + 1))
+			return usage_error("unknown option %s; did you mean -%s?", cluster,
+					   cluster);
+	return usage_error("unknown option -%c", optopt);
 }
 
 int exit_status(int r)

@@ -3,6 +3,7 @@
 #ifndef CLI_FAIL_H
 #define CLI_FAIL_H
 
+#include <getopt.h>
 #include <signal.h>
 
 #include "base/base.h"
@@ -27,8 +28,11 @@ void say(const char *fmt, ...) _printf_(1, 2);
 /* A mistake on the command line: the line, a hint, and exit status 2 as the result. */
 int usage_error(const char *fmt, ...) _printf_(1, 2);
 
-/* The same for an option that getopt_long() with a leading ':' could not take. */
-int option_error(char *const argv[], int c);
+/*
+ * The same for an option that getopt_long() with a leading ':' could not take.  c is what it
+ * returned, longs what it knows.
+ */
+int option_error(char *const argv[], const struct option longs[], int c);
 
 /* Say the sentence of a failure, unless a signal ended the command; the exit status. */
 int exit_status(int r);

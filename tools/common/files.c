@@ -115,9 +115,16 @@ int pwrite_all(int fd, const void *buf, size_t len, uint64_t off, const char *na
 	return 0;
 }
 
-void make_cold(int fd)
+void drop_clean(int fd)
 {
 	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void make_cold(int fd)
+{
+	/* A file that cannot be synced stays in memory, which resident_part() tells. */
+	(void)fdatasync(fd);
+	drop_clean(fd);
 }
 
 int make_warm(int fd, const char *name)

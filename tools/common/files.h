@@ -20,7 +20,10 @@ int write_all(int fd, const void *buf, size_t len, const char *name);
 int pread_all(int fd, void *buf, size_t len, uint64_t off, const char *name);
 int pwrite_all(int fd, const void *buf, size_t len, uint64_t off, const char *name);
 
-/* Take a clean file out of the page cache, as far as the kernel obeys. */
+/* Take the clean pages of a file out of the page cache, as far as the kernel obeys. */
+void drop_clean(int fd);
+
+/* Write the dirty pages of a file to its disk, then drop_clean(). */
 void make_cold(int fd);
 
 /* Read all of a file once, so that the page cache holds it; 0 or -errno. */

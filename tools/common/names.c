@@ -4,7 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "tools/common/fail.h"
+
+static int no_path(const char *name, int len)
+{
+	const char *names[PST_PATH_MAX + 1] = { "auto" }, *meant;
+
+	for (uint32_t path = 1; path < PST_PATH_MAX; path++)
+		if (strcmp(pst_path_name(path), "unknown") != 0)
+			names[path] = pst_path_name(path);
+	meant = nearest(name, (size_t)len, names, sizeof(names[0]), ARRAY_SIZE(names));
+	if (meant)
+		return fail(EINVAL, "no path is called '%.*s'; did you mean %s?", len, name, meant);
+	return fail(EINVAL,
+		    "no path is called '%.*s'; known are auto, direct, cached, buffered, staged "
+		    "and what penstock doctor lists",
+		    len, name);
+}
 
 int parse_policy(const char *text, uint64_t *ret)
 {
@@ -27,10 +44,7 @@ int parse_policy(const char *text, uint64_t *ret)
 				break;
 		}
 		if (path == PST_PATH_MAX)
-			return fail(EINVAL,
-				    "no path is called '%.*s'; known are auto, direct, cached, "
-				    "buffered, staged and what penstock doctor lists",
-				    (int)len, p);
+			return no_path(p, (int)len);
 		if (nr == 8)
 			return fail(EINVAL, "a policy holds at most 8 paths");
 		policy |= (uint64_t)path << (4 * nr++);

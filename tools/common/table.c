@@ -8,6 +8,8 @@
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
 
+#define GAP 2u /* blanks between columns */
+
 struct table {
 	const char *heads[TABLE_COLS];
 	bool left[TABLE_COLS];
@@ -72,34 +74,190 @@ static const char *cell(const struct table *t, size_t i)
 	return i < t->nr_cells && t->cells[i] ? t->cells[i] : "";
 }
 
-static void print_row(const struct table *t, FILE *f, const size_t *width, const char *const *row)
-{
-	for (unsigned c = 0; c < t->nr_cols; c++) {
-		bool last = c + 1 == t->nr_cols;
+/* ------------------------------------------------------------------ widths */
 
-		/* No blanks at the end of a line. */
-		if (t->left[c])
-			(void)fprintf(f, "%-*s", last ? 0 : (int)width[c], row[c]);
-		else
-			(void)fprintf(f, "%*s", (int)width[c], row[c]);
-		(void)fputs(last ? "\n" : "  ", f);
+/* Columns of a whole cell, and of its longest part that cannot be broken. */
+static size_t whole(const char *text)
+{
+	return shown_columns(text, strlen(text));
+}
+
+static size_t longest_word(const char *text)
+{
+	size_t most = 0;
+
+	while (*text) {
+		size_t n = shown_line(text, 0);
+
+		most = MAX(most, shown_columns(text, n));
+		text += n;
+		text += strspn(text, " ");
+	}
+	return most;
+}
+
+struct layout {
+	size_t width[TABLE_COLS], least[TABLE_COLS];
+	size_t total; /* with the blanks between columns */
+};
+
+static size_t rows_of(const struct table *t)
+{
+	return t->nr_cols ? t->nr_cells / t->nr_cols : 0;
+}
+
+static void measure(const struct table *t, struct layout *l)
+{
+	l->total = 0;
+	for (unsigned c = 0; c < t->nr_cols; c++) {
+		l->width[c] = whole(t->heads[c]);
+		l->least[c] = longest_word(t->heads[c]);
+		for (size_t r = 0; r < rows_of(t); r++) {
+			const char *text = cell(t, r * t->nr_cols + c);
+
+			l->width[c] = MAX(l->width[c], whole(text));
+			l->least[c] = MAX(l->least[c],
+					  t->left[c] ? longest_word(text) : whole(text));
+		}
+		l->total += l->width[c] + (c ? GAP : 0);
 	}
 }
 
-void table_print(const struct table *t, FILE *f)
+/* Make the columns narrower, the one with the most to give first.  Return false where they have
+ * too little to give. */
+static bool fit(const struct table *t, struct layout *l, size_t width)
 {
-	size_t width[TABLE_COLS] = { 0 }, rows = t->nr_cols ? t->nr_cells / t->nr_cols : 0;
-	const char *row[TABLE_COLS];
+	while (l->total > width) {
+		unsigned most = 0;
+
+		for (unsigned c = 1; c < t->nr_cols; c++)
+			if (l->width[c] - l->least[c] > l->width[most] - l->least[most])
+				most = c;
+		if (l->width[most] == l->least[most])
+			return false;
+		l->width[most]--;
+		l->total--;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------- print */
+
+/* Add text to a line, aligned in a column of that width, after at blanks and text. */
+static void put(char *line, size_t *len, const char *text, size_t n, size_t width, bool left)
+{
+	size_t pad = width - MIN(width, shown_columns(text, n));
+
+	if (!left) {
+		memset(line + *len, ' ', pad);
+		*len += pad;
+	}
+	memcpy(line + *len, text, n);
+	*len += n;
+	if (left) {
+		memset(line + *len, ' ', pad);
+		*len += pad;
+	}
+}
+
+/* Print the next line of a row; each row[c] then is its rest.  Return false where none is left. */
+static bool print_line(const struct table *t, const struct layout *l, FILE *f, const char **row)
+{
+	_cleanup_(freep) char *line = NULL;
+	size_t len = 0, max = l->total + 1;
+	bool any = false;
 
 	for (unsigned c = 0; c < t->nr_cols; c++) {
-		width[c] = strlen(t->heads[c]);
-		for (size_t r = 0; r < rows; r++)
-			width[c] = MAX(width[c], strlen(cell(t, r * t->nr_cols + c)));
+		any = any || *row[c];
+		max += strlen(row[c]);
 	}
-	print_row(t, f, width, t->heads);
-	for (size_t r = 0; r < rows; r++) {
+	line = any ? malloc(max) : NULL;
+	if (!line)
+		return false;
+	for (unsigned c = 0; c < t->nr_cols; c++) {
+		size_t n = whole(row[c]) <= l->width[c] ? strlen(row[c])
+							: shown_line(row[c], l->width[c]);
+
+		if (c)
+			put(line, &len, "", 0, GAP, true);
+		put(line, &len, row[c], n, l->width[c], t->left[c]);
+		row[c] += n;
+		row[c] += strspn(row[c], " ");
+	}
+	/* No blanks at the end of a line. */
+	while (len && line[len - 1] == ' ')
+		len--;
+	(void)fprintf(f, "%.*s\n", (int)len, line);
+	return true;
+}
+
+/* Lines that a head takes. */
+static unsigned lines_of(const char *head, size_t width)
+{
+	unsigned nr = 0;
+
+	for (; *head; nr++) {
+		head += shown_line(head, width);
+		head += strspn(head, " ");
+	}
+	return nr;
+}
+
+/* Heads of several lines end in the same one. */
+static void print_heads(const struct table *t, const struct layout *l, FILE *f)
+{
+	const char *row[TABLE_COLS], *rest[TABLE_COLS];
+	unsigned nr[TABLE_COLS], most = 0;
+
+	for (unsigned c = 0; c < t->nr_cols; c++) {
+		rest[c] = t->heads[c];
+		nr[c] = lines_of(t->heads[c], l->width[c]);
+		most = MAX(most, nr[c]);
+	}
+	for (; most; most--) {
+		char part[TABLE_COLS][64];
+
+		for (unsigned c = 0; c < t->nr_cols; c++) {
+			size_t n = nr[c] < most ? 0 : shown_line(rest[c], l->width[c]);
+
+			(void)snprintf(part[c], sizeof(part[c]), "%.*s", (int)n, rest[c]);
+			row[c] = part[c];
+			rest[c] += n;
+			rest[c] += strspn(rest[c], " ");
+		}
+		(void)print_line(t, l, f, row);
+	}
+}
+
+static void print_block(const struct table *t, FILE *f, size_t r, unsigned width)
+{
+	for (unsigned c = 0; c < t->nr_cols; c++) {
+		const char *text = cell(t, r * t->nr_cols + c);
+
+		if (!*text)
+			continue;
+		(void)fprintf(f, "%s:\n  ", t->heads[c]);
+		shown_wrapped(f, text, 2, 2, width);
+	}
+	(void)fputc('\n', f);
+}
+
+void table_print(const struct table *t, FILE *f, unsigned width)
+{
+	const char *row[TABLE_COLS];
+	struct layout l;
+
+	measure(t, &l);
+	if (!fit(t, &l, width)) {
+		for (size_t r = 0; r < rows_of(t); r++)
+			print_block(t, f, r, width);
+		return;
+	}
+	print_heads(t, &l, f);
+	for (size_t r = 0; r < rows_of(t); r++) {
 		for (unsigned c = 0; c < t->nr_cols; c++)
 			row[c] = cell(t, r * t->nr_cols + c);
-		print_row(t, f, width, row);
+		while (print_line(t, &l, f, row))
+			;
 	}
 }

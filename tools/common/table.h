@@ -18,8 +18,14 @@ struct table *table_free(struct table *t);
 /* One cell after the other, from left to right; a full row begins the next. */
 void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Two blanks between columns; the rows stay in the table. */
-void table_print(const struct table *t, FILE *f);
+/*
+ * Print the rows with two blanks between columns; the rows stay in the table.
+ *
+ * No line is longer than width.  Where the columns need more, the heads and the columns that are
+ * aligned left are broken between words, into several lines of a row.  Where that is not enough,
+ * each row becomes a block of lines "head: cell".  Nothing is left out.
+ */
+void table_print(const struct table *t, FILE *f, unsigned width);
 
 static inline void table_freep(struct table **t)
 {
