@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "tools/common/crc32c.h"
 #include "tools/common/files.h"
+#include "tools/common/shown.h"
 
 #define BATCH 64
 #define DEPTH_DEFAULT 8
@@ -22,21 +23,23 @@ const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
-	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0, soft:0\n"
-	"or host: SRC is then loaded into fresh memory there, and given up after the report.\n"
-	"A new DST gets its name when it is complete; an existing one is overwritten in place,\n"
-	"as by cp(1), and is left empty by a copy that fails.\n"
+	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0,\n"
+	"soft:0 or host: SRC is loaded into fresh memory there, which is freed after\n"
+	"the report.  A new DST gets its name when it is complete.  An existing one is\n"
+	"overwritten in place, as by cp(1), and is left empty by a copy that fails.\n"
 	"\n"
-	"  --via DEVICE     let the bytes go through this device's memory (default: host)\n"
+	"  --via DEVICE     let the bytes go through this device's memory (default:\n"
+	"                   host)\n"
 	"  --device DEVICE  with DST the same as --via; without, the DEVICE to load into\n"
 	"  --verify         read the target back from the disk (or device) and compare\n"
 	"  --depth N        blocks in flight (default 8)\n"
 	"  --block SIZE     bytes of one block (default 512k)\n"
-	"  --path LIST      only these paths, such as direct or staged,direct (default auto)\n"
+	"  --path LIST      only these paths, such as direct or staged,direct (default\n"
+	"                   auto)\n"
 	"  --strict         fail where the wanted path cannot be taken\n"
 	"  --store S        auto, uring or threads\n"
 	"  --no-sync        do not wait until the bytes are on the disk\n"
-	"  --quiet          print nothing but errors\n";
+	"  -q, --quiet      print nothing but errors\n";
 
 /* --------------------------------------------------------------- progress */
 
@@ -93,6 +96,16 @@ static int prep(struct copy *c, enum pass pass, uint32_t op, uint32_t slot, uint
 	return r < 0 ? fail_pst(r, NULL) : 0;
 }
 
+/*
+ * Did a request miss a path only because the file ends between two blocks of the disk?  Nobody can
+ * align that.
+ */
+static bool is_odd_end(const struct copy *c, const struct pst_done *d, uint64_t block)
+{
+	return d->why == PST_WHY_UNALIGNED && block + 1 == c->nr_blocks && d->detail > 0 &&
+	       c->size % (uint64_t)d->detail;
+}
+
 /* A completion that is an error, short or of the wrong data. */
 static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint64_t block)
 {
@@ -114,7 +127,11 @@ static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint6
 				    (unsigned long long)(block * c->o->block));
 		c->crcs[block] = d->crc32c;
 	}
-	whys_add(&c->whys, d->why, d->detail);
+	c->paths[pass == PASS_REREAD     ? PATHS_REREAD
+		 : d->op == PST_OP_WRITE ? PATHS_WRITE
+					 : PATHS_READ] |= d->paths;
+	if (!is_odd_end(c, d, block))
+		whys_add(&c->whys, d->why, d->detail);
 	return 0;
 }
 
@@ -271,34 +288,39 @@ static int set_up(struct copy *c)
 	return 0;
 }
 
+/* ", read by direct", or nothing where no request of a pass ran. */
+static struct text by_text(const char *verb, uint32_t paths)
+{
+	struct text t = { "" };
+
+	if (paths)
+		(void)snprintf(t.s, sizeof(t.s), "; %s by %.200s", verb, paths_text(paths).s);
+	return t;
+}
+
 static void report(const struct copy *c, uint64_t ns, uint64_t verify_ns)
 {
-	struct pst_stats st = { .sz = sizeof(st) };
-	const char *sep = "; by ";
+	struct text rate = { "" }, where = { "" }, verified = { "" };
 
 	if (c->o->quiet)
 		return;
-	(void)printf("%llu bytes in %.3f s", (unsigned long long)c->size, (double)ns / 1e9);
 	if (c->size)
-		(void)printf(", %s GB/s", rate_text(c->size, ns).s);
-	if (!c->dst)
-		(void)printf(", into %s", device_text(&c->dev).s);
-	else if (c->dev.kind != PST_KIND_HOST)
-		(void)printf(", through %s", device_text(&c->dev).s);
-	if (pst_stats(c->queue, &st) == 0) {
-		for (uint32_t p = 1; p < PST_PATH_MAX; p++) {
-			if (!st.bytes[p])
-				continue;
-			(void)printf("%s%s %s", sep, pst_path_name(p), size_text(st.bytes[p]).s);
-			sep = ", ";
-		}
-	}
+		(void)snprintf(rate.s, sizeof(rate.s), ", %s GB/s", rate_text(c->size, ns).s);
+	if (!c->dst || c->dev.kind != PST_KIND_HOST)
+		(void)snprintf(where.s, sizeof(where.s), ", %s %.200s", c->dst ? "through" : "into",
+			       device_text(&c->dev).s);
 	if (c->o->verify)
-		(void)printf("; read back and compared in %.3f s", (double)verify_ns / 1e9);
-	(void)putchar('\n');
+		(void)snprintf(verified.s, sizeof(verified.s),
+			       "; read back%s%.100s and compared in %.3f s",
+			       c->paths[PATHS_REREAD] ? " by " : "",
+			       c->paths[PATHS_REREAD] ? paths_text(c->paths[PATHS_REREAD]).s : "",
+			       (double)verify_ns / 1e9);
+	shown_printf(2, "%llu bytes in %.3f s%s%s%s%s%s", (unsigned long long)c->size,
+		     (double)ns / 1e9, rate.s, where.s, by_text("read", c->paths[PATHS_READ]).s,
+		     by_text("written", c->paths[PATHS_WRITE]).s, verified.s);
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
 		if (c->whys.nr[i])
-			(void)printf("why %s (%llu request%s): %s\n", pst_why_name(i),
+			shown_printf(2, "why %s (%llu request%s): %s", pst_why_name(i),
 				     (unsigned long long)c->whys.nr[i],
 				     c->whys.nr[i] == 1 ? "" : "s",
 				     why_text(i, c->whys.detail[i]).s);
@@ -481,8 +503,12 @@ int cmd_cp(int argc, char *argv[])
 	if (argc - optind == 1 && o.device && !via) {
 		dst = NULL;
 	} else if (argc - optind == 2) {
+		int is_device = cp_names_device(argv[optind + 1]);
+
 		dst = argv[optind + 1];
-		if (cp_names_device(dst)) {
+		if (is_device < 0)
+			return usage_error("%s", fail_text());
+		if (is_device) {
 			if (o.device)
 				return usage_error("two devices are named, %s and %s", o.device,
 						   dst);

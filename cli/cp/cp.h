@@ -16,6 +16,9 @@ struct options {
 	uint32_t store;
 };
 
+/* Whose paths are told apart. */
+enum { PATHS_READ, PATHS_WRITE, PATHS_REREAD, PATHS_NR };
+
 struct copy {
 	const struct options *o;
 	const char *src;
@@ -39,7 +42,8 @@ struct copy {
 	struct pst_mem *mem;
 	uint32_t slots; /* blocks in flight */
 	struct pst_queue *queue;
-	uint32_t *crcs; /* of each block, with --verify */
+	uint32_t *crcs;           /* of each block, with --verify */
+	uint32_t paths[PATHS_NR]; /* bits of paths that requests took */
 	struct whys whys;
 
 	bool bar;
@@ -47,8 +51,12 @@ struct copy {
 	uint64_t begun_ns;
 };
 
-/* Names like soft:0 and host are devices; a file of such a name is ./soft:0. */
-bool cp_names_device(const char *s);
+/*
+ * Does a target name a device?  1 for names that pst_device_find() takes, such as soft:0 and host,
+ * whether there is such a device or not; a file of such a name is ./soft:0.  0 for a file.
+ * -EINVAL with a sentence for what looks like a device's name and is neither.
+ */
+int cp_names_device(const char *s);
 
 /* Each is 0 or -errno with a sentence. */
 int cp_open_source(struct copy *c);

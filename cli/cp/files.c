@@ -15,17 +15,32 @@
 #include <limits.h>
 #include <sys/random.h>
 
-bool cp_names_device(const char *s)
+#include "base/nearest.h"
+
+int cp_names_device(const char *s)
 {
-	static const char *const kinds[] = { "host", "soft", "cuda" };
+	struct pst_device dev = { .sz = sizeof(dev) };
+	char meant[NEAREST_DEVICE_MAX];
+	struct stat st;
+	int r;
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		size_t n = strlen(kinds[i]);
-
-		if (!strncmp(s, kinds[i], n) && (!s[n] || s[n] == ':') && !strchr(s, '/'))
-			return true;
-	}
-	return false;
+	if (strchr(s, '/'))
+		return 0;
+	r = pst_device_find(s, &dev);
+	/* Names of files may be 32 hex digits: such a one is a device only where there is one. */
+	if (r != -EINVAL)
+		return r == 0 || strchr(s, ':') || nearest_device(s, meant);
+	if (!nearest_device(s, meant) || lstat(s, &st) == 0)
+		return 0;
+	if (*meant)
+		return fail(EINVAL,
+			    "there is no device %s; did you mean %s? A file of that name is given "
+			    "as ./%s",
+			    s, meant, s);
+	return fail(EINVAL,
+		    "there is no device %s, 'penstock doctor' lists those that there are; a file "
+		    "of that name is given as ./%s",
+		    s, s);
 }
 
 /* Of files that the kernel makes up as they are read, as in /proc, the length says nothing. */
@@ -51,7 +66,7 @@ int cp_open_source(struct copy *c)
 
 	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
 	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (c->src_fd < 0 && errno == ENOENT && cp_names_device(c->src))
+	if (c->src_fd < 0 && errno == ENOENT && cp_names_device(c->src) > 0)
 		return fail(ENOENT,
 			    "%s is a device and no file: its memory is new to each command, so "
 			    "there is nothing to copy from it",
