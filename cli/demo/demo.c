@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -27,16 +28,18 @@
 const char demo_usage[] =
 	"Usage: penstock demo [OPTION...]\n"
 	"\n"
-	"Makes model shards in safetensors format, loads every tensor into device memory, pages\n"
-	"KV blocks to a file and back, compares the bytes and prints one table: the path taken,\n"
-	"speed and latency beside plain pread and pst_mem_copy_in.  Takes less than a minute; its\n"
-	"files are removed at the end.\n"
+	"Makes model shards in safetensors format, loads every tensor into device\n"
+	"memory, pages KV blocks to a file and back, and compares the bytes.  Prints\n"
+	"one table: the path taken, speed and latency, beside those of plain pread and\n"
+	"pwrite.  Takes less than a minute; its files are removed at the end.\n"
 	"\n"
-	"  --dir DIR      where to make a private directory (default: $TMPDIR, /var/tmp or .)\n"
+	"  --dir DIR      make a private directory in DIR (default: $TMPDIR, /var/tmp\n"
+	"                 or .)\n"
 	"  --file FILE    load this safetensors file instead; may be given again\n"
-	"  --size MIB     size of all shards together (default 1024; smaller where disk or\n"
-	"                 memory are short or slow)\n"
-	"  --device NAME  cuda:0, soft:0, host, ... (default: the first accelerator, else soft:0)\n"
+	"  --size MIB     size of all shards together (default 1024; smaller where disk\n"
+	"                 or memory are short or slow)\n"
+	"  --device NAME  cuda:0, soft:0, host, ... (default: the first accelerator,\n"
+	"                 else soft:0, an emulator)\n"
 	"  --json         one JSON object instead of the table\n";
 
 struct settings {
@@ -63,15 +66,27 @@ struct demo_step *demo_step_add(struct demo *d, const char *name, const char *un
 
 	(void)snprintf(s->name, sizeof(s->name), "%s", name);
 	(void)snprintf(s->unit, sizeof(s->unit), "%s", unit);
+	s->pieces[0] = '\0';
 	s->state = cold ? "cold" : "warm";
+	s->plain_by = demo_plain_copies(d) ? "pread, copy" : "pread";
 	return s;
 }
 
-void demo_make_cold(struct demo *d, int fd)
+void demo_make_cold(struct demo_step *step, int fd)
 {
 	make_cold(fd);
 	if (resident_part(fd) > 0.05)
-		d->never_cold = true;
+		step->stayed = true;
+}
+
+bool demo_plain_copies(const struct demo *d)
+{
+	return !device_is_emulated(&d->dev) && d->dev.kind != PST_KIND_HOST;
+}
+
+uint8_t *demo_plain_buf(const struct demo *d, struct pst_mem *mem, uint64_t off)
+{
+	return d->dev.kind == PST_KIND_HOST ? (uint8_t *)pst_mem_ptr(mem) + off : d->buf;
 }
 
 int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len)
@@ -306,36 +321,55 @@ static void demo_done(struct demo *d)
 
 /* ------------------------------------------------------------------ output */
 
-static const char *state_of(const struct demo *d, const struct demo_step *s)
+static const char *state_of(const struct demo_step *s)
 {
-	return d->never_cold && !strcmp(s->state, "cold") ? "warm" : s->state;
+	return s->stayed ? "warm" : s->state;
 }
 
-static double ratio(const struct demo_step *s)
+static bool any_stayed(const struct demo *d)
+{
+	for (unsigned i = 0; i < d->nr_steps; i++)
+		if (d->steps[i].stayed)
+			return true;
+	return false;
+}
+
+/* NAN where it would tell of the emulator. */
+static double ratio(const struct demo *d, const struct demo_step *s)
 {
 	double ours = gb_per_s(s->ours.bytes, s->ours.ns);
 	double plain = gb_per_s(s->plain.bytes, s->plain.ns);
 
-	return plain > 0 ? ours / plain : 0;
+	return plain > 0 && !device_is_emulated(&d->dev) ? ours / plain : NAN;
 }
+
+static bool in_memory(const char *fs)
+{
+	return !strcmp(fs, "tmpfs") || !strcmp(fs, "ramfs");
+}
+
+#define INDENT 9u /* of the header's texts */
 
 static void print_header(const struct demo *d, const struct facts *f)
 {
+	const char *cold = "";
 	size_t tensors = 0;
 
 	for (unsigned i = 0; i < d->nr_shards; i++)
 		tensors += d->shards[i].st->nr;
-	(void)printf("machine  %s, %u processors, %s\n", f->m.cpu, f->m.cpus, f->m.kernel);
-	(void)printf("device   %s\n", device_text(&d->dev).s);
+	if (any_stayed(d))
+		cold = in_memory(f->fs) ? ", which keeps files in memory: no read is cold"
+					: "; some of them stayed in memory, so reads that should "
+					  "be cold are warm";
+	shown_printf(INDENT, "machine  %s, %u processors, %s", f->m.cpu, f->m.cpus, f->m.kernel);
+	shown_printf(INDENT, "device   %s", device_text(&d->dev).s);
 	if (*f->no_gpu)
-		(void)printf("         in place of a GPU: %s\n", f->no_gpu);
-	(void)printf("files    %s of %zu tensors in %u files on %s", size_text(f->shard_bytes).s,
-		     tensors, d->nr_shards, f->fs);
-	if (d->never_cold)
-		(void)printf(", which keeps files in memory: nothing can be cold");
-	(void)putchar('\n');
+		shown_printf(INDENT, "         in place of a GPU: %s", f->no_gpu);
+	device_print_emulated(&d->dev, INDENT);
+	shown_printf(INDENT, "files    %s of %zu tensors in %u files on %s%s",
+		     size_text(f->shard_bytes).s, tensors, d->nr_shards, f->fs, cold);
 	if (*f->note)
-		(void)printf("         %s\n", f->note);
+		shown_printf(INDENT, "         %s", f->note);
 	(void)putchar('\n');
 }
 
@@ -347,8 +381,8 @@ static void print_whys(const struct demo *d)
 		for (uint32_t why = PST_WHY_NONE + 1; why <= PST_WHY_MAX; why++) {
 			if (!s->ours.whys.nr[why])
 				continue;
-			(void)printf("%s, %s: %s for %llu of %llu requests, since %s\n", s->name,
-				     state_of(d, s), paths_text(s->ours.paths).s,
+			shown_printf(2, "%s, %s: %s for %llu of %llu requests, since %s", s->name,
+				     state_of(s), paths_text(s->ours.paths).s,
 				     (unsigned long long)s->ours.whys.nr[why],
 				     (unsigned long long)s->ours.nr,
 				     why_text(why, s->ours.whys.detail[why]).s);
@@ -359,25 +393,40 @@ static void print_whys(const struct demo *d)
 static void print_compared(const struct demo *d, const struct facts *f)
 {
 	const struct compared *c = &d->compared;
+	const char *dev = d->dev.name;
 
-	(void)printf("Compared, all equal:\n"
-		     "  %s read back from %s with %s\n"
-		     "  %s beside them, where nothing was to be written, with what was there\n"
-		     "  %s of KV files, read by pread, with what %s was filled with\n"
-		     "  %llu CRC-32C of completions with those of the files' bytes\n",
-		     size_text(c->device).s, d->dev.name,
+	(void)puts("Compared, all equal:");
+	shown_printf(4, "  %s read back from %s with %s", size_text(c->device).s, dev,
 		     f->own_files ? "what pread gives of the files, and what the KV blocks were"
-				  : "what was written into the files",
-		     size_text(c->untouched).s, size_text(c->file).s, d->dev.name,
+				  : "what was written into the files");
+	shown_printf(4, "  %s of %s beside them, which no read may change, with what was there",
+		     size_text(c->untouched).s, dev);
+	shown_printf(4, "  %s of KV files, read by pread, with what %s was filled with",
+		     size_text(c->file).s, dev);
+	shown_printf(4, "  %llu checksums (CRC-32C) of requests with those of the files' bytes",
 		     (unsigned long long)c->crcs);
+}
+
+/* The numbers of one way; times is the ratio, or NAN for none. */
+static void add_row(struct table *t, const struct xfer_stats *s, bool ratios, double times)
+{
+	table_add(t, "%s", rate_text(s->bytes, s->ns).s);
+	table_add(t, "%s", time_text(hist_quantile(&s->hist, 0.5)).s);
+	table_add(t, "%s", time_text(hist_quantile(&s->hist, 0.99)).s);
+	if (ratios && isfinite(times))
+		table_add(t, "%.2fx", times);
+	else if (ratios)
+		table_add(t, "%s", "");
 }
 
 static int print_table(const struct demo *d, const struct facts *f)
 {
-	static const char *const heads[] = { "<step",      "<state", "bytes", "<path",
-					     "GB/s",       "p50",    "p99",   "<of a",
-					     "plain GB/s", "p50",    "p99",   "ratio" };
-	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
+	static const char *const heads[] = {
+		"<step", "<state", "<by", "GB/s", "p50", "p99", "ratio"
+	};
+	bool ratios = !device_is_emulated(&d->dev);
+	_cleanup_(table_freep) struct table *t = table_new(heads, ratios ? ARRAY_SIZE(heads)
+									 : ARRAY_SIZE(heads) - 1);
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
@@ -385,26 +434,28 @@ static int print_table(const struct demo *d, const struct facts *f)
 		const struct demo_step *s = &d->steps[i];
 
 		table_add(t, "%s", s->name);
-		table_add(t, "%s", state_of(d, s));
-		table_add(t, "%s", size_text(s->ours.bytes).s);
-		table_add(t, "%s", paths_text(s->ours.paths).s);
-		table_add(t, "%s", rate_text(s->ours.bytes, s->ours.ns).s);
-		table_add(t, "%s", time_text(hist_quantile(&s->ours.hist, 0.5)).s);
-		table_add(t, "%s", time_text(hist_quantile(&s->ours.hist, 0.99)).s);
-		table_add(t, "%s", s->unit);
-		table_add(t, "%s", rate_text(s->plain.bytes, s->plain.ns).s);
-		table_add(t, "%s", time_text(hist_quantile(&s->plain.hist, 0.5)).s);
-		table_add(t, "%s", time_text(hist_quantile(&s->plain.hist, 0.99)).s);
-		table_add(t, "%.2fx", ratio(s));
+		table_add(t, "%s", state_of(s));
+		table_add(t, "penstock: %s", paths_text(s->ours.paths).s);
+		add_row(t, &s->ours, ratios, ratio(d, s));
+		table_add(t, "  %s%s%s", size_text(s->ours.bytes).s, *s->pieces ? " by " : "",
+			  s->pieces);
+		table_add(t, "%s", "");
+		table_add(t, "plain: %s", s->plain_by);
+		add_row(t, &s->plain, ratios, NAN);
 	}
 	print_header(d, f);
 	table_print(t, stdout, shown_width(stdout));
 	(void)putchar('\n');
 	print_whys(d);
-	(void)printf(
-		"Latencies are with up to %d requests in flight.  plain: pread, pst_mem_copy_in, "
-		"or\npst_mem_copy_out and pwrite, one at a time in one thread.\n",
-		DEMO_DEPTH);
+	shown_printf(2,
+		     "p50 and p99 are times of a tensor, a block or %d pages.  Penstock has up "
+		     "to %d of them in flight, the plain way one, in one thread.",
+		     DEMO_BATCH_PAGES, DEMO_DEPTH);
+	if (!ratios)
+		shown_printf(2,
+			     "The plain way uses host memory.  No ratio: a thread copies for %s, "
+			     "where a GPU has an engine.  --device host has ratios.",
+			     d->dev.name);
 	print_compared(d, f);
 	return 0;
 }
@@ -448,18 +499,19 @@ static void print_json(const struct demo *d, const struct facts *f)
 	json_text(root, "no_gpu", f->no_gpu);
 	json_text(root, "fs", f->fs);
 	json_u64(root, "shard_bytes", f->shard_bytes);
-	json_flag(root, "cold_possible", !d->never_cold);
+	json_flag(root, "cold_possible", !any_stayed(d));
 	json_text(root, "note", f->note);
 	for (unsigned i = 0; i < d->nr_steps; i++) {
 		const struct demo_step *s = &d->steps[i];
 		struct json_object *o = json_object_new_object();
 
 		json_text(o, "step", s->name);
-		json_text(o, "state", state_of(d, s));
+		json_text(o, "pieces", s->pieces);
+		json_text(o, "state", state_of(s));
 		json_text(o, "latency_of", s->unit);
 		add_side(o, "penstock", &s->ours);
 		add_side(o, "plain", &s->plain);
-		json_num(o, "ratio", ratio(s));
+		json_num(o, "ratio", ratio(d, s));
 		json_add(steps, NULL, o);
 	}
 	json_add(root, "steps", steps);

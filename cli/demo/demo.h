@@ -9,12 +9,16 @@
 #define DEMO_STEPS_MAX 8
 #define DEMO_DEPTH 32
 #define DEMO_CHUNK MIB(4)
+#define DEMO_BATCH_PAGES 128 /* KV pages in one request */
 
-/* One row: the same bytes moved by requests and by plain pread(2) or pwrite(2) and copies. */
+/* One step: the same bytes moved by requests and by plain pread(2) or pwrite(2) and copies. */
 struct demo_step {
 	char name[64];
-	char unit[32];     /* what the latencies are of */
-	const char *state; /* "cold" or "warm" */
+	char unit[32];        /* what the latencies are of */
+	char pieces[16];      /* size of those that requests are made of, or "" */
+	const char *state;    /* "cold" or "warm" */
+	const char *plain_by; /* calls of the plain way */
+	bool stayed;          /* should be cold, but the files stayed in memory */
 	struct xfer_stats ours, plain;
 };
 
@@ -30,8 +34,7 @@ struct demo {
 	char *dir; /* scratch */
 	struct pst_device dev;
 	struct pst_queue *queue;
-	uint8_t *buf;    /* DEMO_CHUNK bytes for plain copies and comparisons */
-	bool never_cold; /* the files stay in memory whatever is done */
+	uint8_t *buf; /* DEMO_CHUNK bytes for plain copies and comparisons */
 
 	struct shard *shards;
 	unsigned nr_shards;
@@ -47,8 +50,17 @@ struct demo_step *demo_step_add(struct demo *d, const char *name, const char *un
 /* Memory of the device, or a sentence that says what to do about it. */
 int demo_alloc(const struct demo *d, uint64_t len, struct pst_mem **ret);
 
-/* Make a synced file cold, and notice where that does not work. */
-void demo_make_cold(struct demo *d, int fd);
+/* Make a file cold for a step, which notes where that does not work. */
+void demo_make_cold(struct demo_step *step, int fd);
+
+/*
+ * The plain way reads and writes memory of the host without a copy: into the memory itself, or
+ * into a buffer in place of the software device, whose copies only an emulator needs.
+ */
+bool demo_plain_copies(const struct demo *d);
+
+/* Where the plain way reads to: the memory at that offset where a CPU reaches it, else d->buf. */
+uint8_t *demo_plain_buf(const struct demo *d, struct pst_mem *mem, uint64_t off);
 
 /* Overwrite device memory, so that bytes of an earlier run are no success. */
 int demo_poison(struct demo *d, struct pst_mem *mem, uint64_t len);

@@ -57,6 +57,7 @@ static void plan(struct load *l, const struct shard *s)
 /* A loader without a library reads into a buffer and copies that to the device. */
 static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *stats)
 {
+	bool copies = demo_plain_copies(l->d);
 	uint64_t t0 = now_ns(), t = t0, now;
 	int r;
 
@@ -67,12 +68,15 @@ static int load_plain(struct load *l, const struct shard *s, struct xfer_stats *
 		for (uint64_t done = 0; done < tensor->len;) {
 			uint64_t n = MIN(DEMO_CHUNK, tensor->len - done);
 
-			r = pread_all(s->fd, l->d->buf, n, tensor->off + done, s->path);
+			uint64_t to = l->mem_offs[i] + done;
+			uint8_t *buf = demo_plain_buf(l->d, l->mem, to);
+
+			r = pread_all(s->fd, buf, n, tensor->off + done, s->path);
 			if (r < 0)
 				return r;
 			if (l->crc)
-				crc = crc32c_add(crc, l->d->buf, n);
-			r = pst_mem_copy_in(l->mem, l->mem_offs[i] + done, l->d->buf, n);
+				crc = crc32c_add(crc, buf, n);
+			r = copies ? pst_mem_copy_in(l->mem, to, buf, n) : 0;
 			if (r < 0)
 				return fail_pst(r, NULL);
 			done += n;
@@ -150,7 +154,7 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 		if (r < 0)
 			return r;
 		if (cold)
-			demo_make_cold(d, s->fd);
+			demo_make_cold(step, s->fd);
 		else if ((r = make_warm(s->fd, s->path)) < 0)
 			return r;
 		if (plain)
@@ -160,7 +164,8 @@ static int job_part_step(struct load *l, struct demo_step *step, bool cold)
 				     l->dones);
 		if (r == 0 && l->crc && !plain)
 			r = verify_crcs(l, s);
-		if (r == 0)
+		/* In place of an emulator the plain way has a buffer. */
+		if (r == 0 && !(plain && device_is_emulated(&d->dev)))
 			r = verify(l, s);
 		if (r < 0)
 			return r;
@@ -203,8 +208,7 @@ int demo_load(struct demo *d)
 		r = job_part_step(&l, demo_step_add(d, "load tensors", "tensor", false), false);
 	l.crc = true;
 	if (r == 0)
-		r = job_part_step(
-			&l, demo_step_add(d, "load tensors, CRC-32C checked", "tensor", false),
-			false);
+		r = job_part_step(&l, demo_step_add(d, "load tensors, CRC-32C", "tensor", false),
+				  false);
 	return r;
 }

@@ -6,7 +6,7 @@
 table_has_all_rows() {
 	mkdir files
 	gives 0 "$PENSTOCK" demo --size 8 --dir files
-	for line in "machine " "device   soft:0" "files " "load tensors " "CRC-32C checked" \
+	for line in "machine " "device   soft:0" "files " "load tensors " "CRC-32C " \
 		"KV blocks out" "KV pages back" "plain: "; do
 		says "$line" out
 	done
@@ -64,8 +64,32 @@ host_memory() {
 nothing_is_cold_in_memory() {
 	[ "$(stat -f -c %T /dev/shm)" = tmpfs ] || skip "/dev/shm is no tmpfs"
 	gives 0 "$PENSTOCK" demo --size 4 --dir /dev/shm
-	says "nothing can be cold" out
+	says "on tmpfs, which keeps files in memory: no read is cold" out
 	! grep -q ' cold ' out
+}
+
+# Bytes that were never synced become cold as well.
+dirty_files_become_cold() {
+	case $(stat -f -c %T .) in
+	tmpfs | ramfs) skip "a file system on a disk in $PWD" ;;
+	esac
+	tensor_file '{"a":{"dtype":"U8","shape":[16777216],"data_offsets":[0,16777216]}}' 16777216 >model
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --file model --json
+	json out 'd["cold_possible"] and d["steps"][0]["state"] == "cold"'
+}
+
+# The software device is an emulator: there is no ratio, and it is said what it is.
+no_ratio_of_an_emulator() {
+	gives 0 "$PENSTOCK" demo --size 2 --dir .
+	says "soft:0 is an emulator" out
+	says "plain: pread" out
+	! grep -Eq '[0-9]x$' out
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --json
+	json out 'all(s["ratio"] is None for s in d["steps"])'
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --device host
+	[ "$(grep -Ec '[0-9]x$' out)" = 6 ]
+	gives 0 "$PENSTOCK" demo --size 2 --dir . --device host --json
+	json out 'all(s["ratio"] > 0 for s in d["steps"])'
 }
 
 # header LENGTH JSON: 8 bytes with a length below 65536, then the text.
@@ -204,5 +228,6 @@ failing_device() {
 	[ -z "$(ls -A files)" ]
 }
 
-run_cases table_has_all_rows json_output gpu full_gpu host_memory nothing_is_cold_in_memory own_file \
+run_cases table_has_all_rows json_output gpu full_gpu host_memory nothing_is_cold_in_memory \
+	dirty_files_become_cold no_ratio_of_an_emulator own_file \
 	only_empty_tensors bad_files too_many_values garbage no_place interrupted failing_device
