@@ -15,7 +15,8 @@ struct bench_job {
 	struct pst_file *file; /* for all threads, or NULL: each wraps fd by itself */
 	uint64_t file_size;
 	const char *device;
-	bool host; /* plain reads go straight into device memory: no copy */
+	bool host;         /* the CPU reaches the memory of device */
+	bool plain_copies; /* plain reads go through a buffer and a copy; else into host memory */
 	bool write, random;
 	bool cold;       /* each byte once after the cache was dropped, if it comes through that */
 	uint64_t size;   /* bytes of a piece */

@@ -57,7 +57,7 @@ static void print_whys(const struct row *row)
 
 	for (uint32_t i = PST_WHY_NONE + 1; i <= PST_WHY_MAX; i++)
 		if (r->whys.nr[i])
-			(void)printf("%s: %llu of %llu requests: %s\n", size_text(row->size).s,
+			shown_printf(2, "%s: %llu of %llu requests: %s", size_text(row->size).s,
 				     (unsigned long long)r->whys.nr[i],
 				     (unsigned long long)r->requests,
 				     why_text(i, r->whys.detail[i]).s);
@@ -90,11 +90,13 @@ static void add_percentile(struct table *t, const struct bench_result *r, unsign
 		table_add(t, "%s", time_text((uint64_t)ns).s);
 }
 
-static void add_side(struct table *t, const struct row *row, const struct side_sum *side,
-		     bool spreads)
+/* One line of a row: penstock's, with paths, or the plain one. */
+static void add_side(struct table *t, const char *label, const struct row *row,
+		     const struct side_sum *side, bool spreads, const char *paths)
 {
 	struct spread rate = rate_of(row, side);
 
+	table_add(t, "%s", label);
 	table_add(t, "%s", gb_text(rate.median).s);
 	if (spreads)
 		add_spread(t, &rate, row->turns > 1);
@@ -102,49 +104,56 @@ static void add_side(struct table *t, const struct row *row, const struct side_s
 	add_percentile(t, &side->all, 50);
 	add_percentile(t, &side->all, 99);
 	table_add(t, "%.2f", cpu_per_10gb(&side->all));
+	table_add(t, "%s", paths);
 }
 
-static void add_ratio(struct table *t, const struct row *row, bool spreads)
+static struct ratio ratio_of(const struct bench *b, const struct row *row)
 {
-	struct ratio r = turns_ratio(row->ours.turns, row->plain.turns, row->turns);
+	if (device_is_emulated(&b->dev))
+		return (struct ratio){ .lack = LACK_DEVICE };
+	return turns_ratio(row->ours.turns, row->plain.turns, row->turns);
+}
 
-	if (r.lack)
-		table_add(t, "%s", lack_text(&r).s);
-	else
-		table_add(t, "%.2fx", r.v.median);
+static void add_ratio(struct table *t, const struct ratio *r, unsigned nr_cols, bool spreads)
+{
+	table_add(t, "  ratio");
+	table_add(t, "%.2fx", r->v.median);
 	if (spreads)
-		add_spread(t, &r.v, !r.lack);
+		add_spread(t, &r->v, true);
+	for (unsigned i = spreads ? 3 : 2; i < nr_cols; i++)
+		table_add(t, "%s", "");
 }
 
-/* The columns "of turns" and "of pairs" are there where a row has more than one turn. */
-static struct table *make_table(bool baseline, bool spreads)
+/* The column "of turns" is there where a row has more than one turn. */
+static struct table *make_table(bool spreads, unsigned *ret_nr)
 {
-	static const char *const all[] = {
-		"<size", "<state", "<path",       "GB/s",       "of turns", "IOPS",
-		"p50",   "p99",    "CPU s/10 GB", "plain GB/s", "of turns", "IOPS",
-		"p50",   "p99",    "CPU s/10 GB", "ratio",      "of pairs",
-	};
+	static const char *const all[] = { "<size", "GB/s", "of turns",        "IOPS",
+					   "p50",   "p99",  "CPU s per 10 GB", "<path" };
 	const char *heads[ARRAY_SIZE(all)];
 	unsigned nr = 0;
 
-	for (unsigned i = 0; i < (baseline ? ARRAY_SIZE(all) : 9); i++)
-		if (spreads || strncmp(all[i], "of ", 3) != 0)
+	for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+		if (spreads || strcmp(all[i], "of turns") != 0)
 			heads[nr++] = all[i];
+	*ret_nr = nr;
 	return table_new(heads, nr);
 }
+
+#define INDENT 9u /* of the head's texts */
 
 static void print_pages(const struct bench *b)
 {
 	if (b->pages.bytes)
-		(void)printf("pages    %s of %s pinned, which took %s and was done %s after the "
-			     "first read began\n",
+		shown_printf(INDENT,
+			     "pages    %s of %s pinned, which took %s and was done %s after the "
+			     "first read began",
 			     size_text(b->pages.bytes).s, size_text(b->file_size).s,
 			     time_text(b->pages.ns).s, time_text(b->pages.wait).s);
 	else if (b->pages.why)
-		(void)printf("pages    none pinned for %s: %s\n", b->dev.name,
+		shown_printf(INDENT, "pages    none pinned for %s: %s", b->dev.name,
 			     why_text(b->pages.why, b->pages.detail).s);
 	else
-		(void)printf("pages    none pinned, though %s could\n", b->dev.name);
+		shown_printf(INDENT, "pages    none pinned, though %s could", b->dev.name);
 }
 
 static void print_setup(const struct bench *b)
@@ -153,24 +162,42 @@ static void print_setup(const struct bench *b)
 
 	for (unsigned i = 0; i < b->nr_rows; i++)
 		most = MAX(most, b->rows[i].ours.all.setup);
-	(void)printf("set-up: at most %s before a row, which is not in its rate.\n",
+	shown_printf(2, "set-up: at most %s before a row, which is not in its rate.",
 		     time_text(most).s);
 }
 
 static void print_head(const struct bench *b)
 {
 	const struct settings *set = b->set;
-	char path[1024];
 
-	(void)printf("machine  %s, %u processors, %s\n", b->m.cpu, b->m.cpus, b->m.kernel);
-	(void)printf("memory   %s\n", device_text(&b->dev).s);
-	shown(path, sizeof(path), b->path);
-	(void)printf("file     %s, %s on %s\n", path, size_text(b->file_size).s, b->fs);
+	shown_printf(INDENT, "machine  %s, %u processors, %s", b->m.cpu, b->m.cpus, b->m.kernel);
+	shown_printf(INDENT, "memory   %s", device_text(&b->dev).s);
+	device_print_emulated(&b->dev, INDENT);
+	shown_printf(INDENT, "file     %s, %s on %s", b->path, size_text(b->file_size).s, b->fs);
 	if (b->file)
 		print_pages(b);
-	(void)printf("requests %s of %u piece%s, %u queue%s of depth %u, path %s%s, store %s\n\n",
+	shown_printf(INDENT,
+		     "requests %s of %u piece%s, %u queue%s of depth %u, %s%spath %s%s, store %s",
 		     set->op, set->pieces, plural(set->pieces), set->queues, plural(set->queues),
-		     set->depth, set->path_list, set->strict ? " strict" : "", store_name(set));
+		     set->depth, set->write ? "" : state_of(b), set->write ? "" : ", ",
+		     set->path_list, set->strict ? " strict" : "", store_name(set));
+	(void)putchar('\n');
+}
+
+/* Why rows have no ratio; once where all have the same reason. */
+static void print_lacks(const struct bench *b)
+{
+	for (unsigned i = 0; i < b->nr_rows; i++) {
+		struct ratio r = ratio_of(b, &b->rows[i]);
+
+		if (r.lack == LACK_DEVICE) {
+			shown_printf(2, "ratio: none, %s; -m host has one.", lack_sentence(&r).s);
+			return;
+		}
+		if (r.lack)
+			shown_printf(2, "ratio: none for %s: %s.", size_text(b->rows[i].size).s,
+				     lack_sentence(&r).s);
+	}
 }
 
 static void print_notes(const struct bench *b)
@@ -180,42 +207,48 @@ static void print_notes(const struct bench *b)
 
 	for (unsigned i = 0; i < b->nr_rows; i++)
 		print_whys(&b->rows[i]);
+	if (baseline)
+		print_lacks(b);
 	print_setup(b);
 	for (unsigned i = 0; i < b->nr_rows; i++)
 		alike &= b->rows[i].turns == most;
 	if (most > 1)
-		(void)printf("turns: %s%u%s.  GB/s%s are medians; beside are the lowest and "
-			     "highest.\n",
+		shown_printf(2,
+			     "turns: %s%u%s.  GB/s%s are medians; beside are the lowest and "
+			     "highest.",
 			     alike ? "" : "at most ", most,
 			     baseline ? " of each, in alternation" : "",
 			     baseline ? ", IOPS and ratio" : " and IOPS");
 	if (baseline)
-		(void)printf("plain: %s%s, as many threads, one piece after the other in each.\n",
+		shown_printf(2, "plain: %s%s, as many threads, one piece after the other in each.",
 			     b->set->write ? "pwrite" : "pread",
-			     b->dev.kind == PST_KIND_HOST ? ""
-			     : b->set->write              ? " and pst_mem_copy_out"
-							  : " and pst_mem_copy_in");
+			     b->dev.kind == PST_KIND_HOST   ? ""
+			     : b->dev.kind == PST_KIND_SOFT ? " of host memory"
+			     : b->set->write                ? " and pst_mem_copy_out"
+							    : " and pst_mem_copy_in");
 }
 
 int bench_print_table(const struct bench *b)
 {
-	bool spreads = most_turns(b) > 1, baseline = b->set->baseline;
-	_cleanup_(table_freep) struct table *t = make_table(baseline, spreads);
+	bool spreads = most_turns(b) > 1;
+	unsigned nr_cols = 0;
+	_cleanup_(table_freep) struct table *t = make_table(spreads, &nr_cols);
 
 	if (!t)
 		return fail(ENOMEM, "out of memory");
 	print_head(b);
 	for (unsigned i = 0; i < b->nr_rows; i++) {
 		const struct row *row = &b->rows[i];
+		struct ratio ratio;
 
-		table_add(t, "%s", size_text(row->size).s);
-		table_add(t, "%s", state_of(b));
-		table_add(t, "%s", paths_text(row->ours.all.paths).s);
-		add_side(t, row, &row->ours, spreads);
-		if (!baseline)
+		add_side(t, size_text(row->size).s, row, &row->ours, spreads,
+			 paths_text(row->ours.all.paths).s);
+		if (!b->set->baseline)
 			continue;
-		add_side(t, row, &row->plain, spreads);
-		add_ratio(t, row, spreads);
+		add_side(t, "  plain", row, &row->plain, spreads, "");
+		ratio = ratio_of(b, row);
+		if (!ratio.lack)
+			add_ratio(t, &ratio, nr_cols, spreads);
 	}
 	table_print(t, stdout, shown_width(stdout));
 	print_notes(b);
@@ -258,9 +291,9 @@ static void json_side(struct json_object *to, const char *key, const struct row 
 	json_add(to, key, o);
 }
 
-static void json_ratio(struct json_object *to, const struct row *row)
+static void json_ratio(struct json_object *to, const struct bench *b, const struct row *row)
 {
-	struct ratio r = turns_ratio(row->ours.turns, row->plain.turns, row->turns);
+	struct ratio r = ratio_of(b, row);
 
 	json_num(to, "ratio", r.lack ? NAN : r.v.median);
 	json_num(to, "ratio_lowest", r.lack ? NAN : r.v.lowest);
@@ -271,16 +304,16 @@ static void json_ratio(struct json_object *to, const struct row *row)
 		json_add(to, "ratio_why", NULL);
 }
 
-static struct json_object *json_row(const struct row *row, bool baseline)
+static struct json_object *json_row(const struct bench *b, const struct row *row)
 {
 	struct json_object *o = json_object_new_object();
 
 	json_u64(o, "size", row->size);
 	json_u64(o, "turns", row->turns);
 	json_side(o, "penstock", row, &row->ours, true);
-	if (baseline) {
+	if (b->set->baseline) {
 		json_side(o, "plain", row, &row->plain, false);
-		json_ratio(o, row);
+		json_ratio(o, b, row);
 	}
 	return o;
 }
@@ -311,7 +344,7 @@ void bench_print_json(const struct bench *b)
 		json_num(root, "pages_wait_seconds", (double)b->pages.wait / 1e9);
 	}
 	for (unsigned i = 0; i < b->nr_rows; i++)
-		json_add(rows, NULL, json_row(&b->rows[i], b->set->baseline));
+		json_add(rows, NULL, json_row(b, &b->rows[i]));
 	json_add(root, "rows", rows);
 	json_print(root);
 }
@@ -336,7 +369,7 @@ int bench_plot(const struct bench *b)
 		.x = x,
 		.nr_x = b->nr_rows,
 		.series = { { "penstock", ours },
-			    { b->dev.kind == PST_KIND_HOST
+			    { b->dev.kind == PST_KIND_HOST || b->dev.kind == PST_KIND_SOFT
 				      ? (b->set->write ? "plain pwrite" : "plain pread")
 				      : (b->set->write ? "pst_mem_copy_out and pwrite"
 						       : "pread and pst_mem_copy_in"),

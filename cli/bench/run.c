@@ -400,7 +400,7 @@ static int write_piece(const struct bench_job *job, uint64_t off, uint8_t *buf, 
  */
 static uint64_t plain_len(const struct bench_job *job)
 {
-	return job->host ? job->size * job->pieces * places_used(job) : job->size;
+	return job->plain_copies ? job->size : job->size * job->pieces * places_used(job);
 }
 
 static int loop_plain(struct worker *w, uint8_t *buf, struct pst_mem *mem)
@@ -492,12 +492,12 @@ static void *run_plain(void *arg)
 	const struct bench_job *job = w->job;
 	int r = 0;
 
-	/* For host memory the buffer is already where the bytes belong. */
+	/* Without copies the buffer is where the bytes belong. */
 	if (posix_memalign((void **)&buf, 4096, plain_len(job)) != 0)
 		r = fail(ENOMEM, "out of memory");
 	else
 		memset(buf, 0x5a, plain_len(job));
-	if (r == 0 && !job->host) {
+	if (r == 0 && job->plain_copies) {
 		r = pst_mem_alloc(job->device, job->size * job->pieces, NULL, &mem);
 		if (r < 0)
 			r = fail_pst(r, job->device);

@@ -67,27 +67,6 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-struct text lack_text(const struct ratio *r)
-{
-	unsigned long long n = r->have;
-	struct text t = { "" };
-
-	switch (r->lack) {
-	case LACK_NOTHING:
-		break;
-	case LACK_OPS:
-		(void)snprintf(t.s, sizeof(t.s), "few (%llu op%s)", n, plural(n));
-		break;
-	case LACK_TIME:
-		(void)snprintf(t.s, sizeof(t.s), "short (%s)", time_text(n).s);
-		break;
-	case LACK_TURNS:
-		(void)snprintf(t.s, sizeof(t.s), "few (%llu turn%s)", n, plural(n));
-		break;
-	}
-	return t;
-}
-
 struct text lack_sentence(const struct ratio *r)
 {
 	unsigned long long n = r->have;
@@ -108,6 +87,10 @@ struct text lack_sentence(const struct ratio *r)
 	case LACK_TURNS:
 		(void)snprintf(t.s, sizeof(t.s), "there %s %llu turn%s, and a ratio takes %u",
 			       n == 1 ? "was" : "were", n, plural(n), TURNS_MIN);
+		break;
+	case LACK_DEVICE:
+		(void)snprintf(t.s, sizeof(t.s),
+			       "the software device is an emulator, whose copies a thread makes");
 		break;
 	}
 	return t;

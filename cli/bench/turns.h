@@ -36,6 +36,7 @@ enum lack {
 	LACK_OPS,
 	LACK_TIME,
 	LACK_TURNS,
+	LACK_DEVICE, /* the device is an emulator: its rates tell of no other */
 };
 
 struct ratio {
@@ -47,8 +48,7 @@ struct ratio {
 /* Ours to plain: each turn of ours is paired with the one of plain beside it. */
 struct ratio turns_ratio(const struct turn *ours, const struct turn *plain, unsigned nr);
 
-/* The lack for a column, "few (6 ops)", and as a sentence; empty when nothing is lacking. */
-struct text lack_text(const struct ratio *r);
+/* The lack as a sentence; empty when nothing is lacking. */
 struct text lack_sentence(const struct ratio *r);
 
 /* Are there TAIL_MIN samples beyond this percentile, such as 99? */

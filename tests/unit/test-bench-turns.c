@@ -60,7 +60,7 @@ static void ratios_are_of_pairs(void)
 	T_EQ(r.lack, LACK_NOTHING);
 	T_CHECK(r.v.lowest == 4 && r.v.median == 4 && r.v.highest == 4);
 	/* Nothing is lacking, so there is nothing to say. */
-	T_CHECK(!strcmp(lack_text(&r).s, "") && !strcmp(lack_sentence(&r).s, ""));
+	T_CHECK(!strcmp(lack_sentence(&r).s, ""));
 }
 
 /* Six preads on a disk that stalled: whatever the other side did, there is no ratio. */
@@ -77,14 +77,12 @@ static void few_requests(void)
 	T_EQ(r.lack, LACK_OPS);
 	T_EQ(r.have, 6);
 	T_CHECK(r.v.median == 0);
-	T_CHECK(!strcmp(lack_text(&r).s, "few (6 ops)"));
 	T_CHECK(!strcmp(lack_sentence(&r).s,
 			"a turn had 6 requests, and a ratio takes 16 in each"));
 	r = turns_ratio(plain, ours, 6);
 	T_EQ(r.lack, LACK_OPS);
 	plain[3].requests = 1;
 	r = turns_ratio(ours, plain, 6);
-	T_CHECK(!strcmp(lack_text(&r).s, "few (1 op)"));
 	plain[3].requests = 15;
 	T_EQ(turns_ratio(ours, plain, 6).lack, LACK_OPS);
 	plain[3].requests = 16;
@@ -101,7 +99,6 @@ static void short_turns(void)
 	plain[2].ns = 1800000;
 	r = turns_ratio(ours, plain, 4);
 	T_EQ(r.lack, LACK_TIME);
-	T_CHECK(!strcmp(lack_text(&r).s, "short (1.8 ms)"));
 	T_CHECK(!strcmp(lack_sentence(&r).s,
 			"a turn took 1.8 ms, and a ratio takes 10.0 ms for each"));
 	plain[2].ns = 10 * MS - 1;
@@ -122,9 +119,7 @@ static void few_turns(void)
 		t[i] = turn(100, 20 * MS);
 	r = turns_ratio(t, t, 3);
 	T_EQ(r.lack, LACK_TURNS);
-	T_CHECK(!strcmp(lack_text(&r).s, "few (3 turns)"));
 	r = turns_ratio(t, t, 1);
-	T_CHECK(!strcmp(lack_text(&r).s, "few (1 turn)"));
 	T_CHECK(!strcmp(lack_sentence(&r).s, "there was 1 turn, and a ratio takes 4"));
 	T_EQ(turns_ratio(t, t, 4).lack, LACK_NOTHING);
 	/* Of several reasons the requests are told. */
