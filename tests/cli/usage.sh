@@ -18,7 +18,7 @@ help() {
 		says "Usage: penstock $command" out
 		gives 0 "$PENSTOCK" $command --help
 		says "Usage: penstock $command" out
-		[ "$(awk 'length > 100' out | wc -l)" = 0 ]
+		[ "$(awk 'length > 80' out | wc -l)" = 0 ]
 	done
 }
 
