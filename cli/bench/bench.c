@@ -106,7 +106,7 @@ static int open_file(struct bench *b)
 			return fail(ENOMEM, "out of memory");
 		b->fd = open(b->path, (b->set->write ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
 		if (b->fd < 0)
-			return fail(errno, "cannot open %s: %s", b->path, strerror(errno));
+			return fail_open(b->path);
 		(void)fcntl(b->fd, F_SETFL, 0);
 	} else {
 		r = make_file(b);

@@ -72,7 +72,7 @@ int cp_open_source(struct copy *c)
 			    "there is nothing to copy from it",
 			    c->src);
 	if (c->src_fd < 0)
-		return fail(errno, "cannot open %s: %s", c->src, strerror(errno));
+		return fail_open(c->src);
 	if (fstat(c->src_fd, &c->src_stat) < 0)
 		return fail(errno, "%s: %s", c->src, strerror(errno));
 	if (S_ISDIR(c->src_stat.st_mode))

@@ -7,6 +7,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
 #include <pthread.h>
@@ -136,14 +137,29 @@ static const char *wants(uint32_t flags)
 	}
 }
 
+/* Neither path nor, where it is a symbolic link, what it leads to is there. */
+static int err_none(const char *path, bool create)
+{
+	char to[PATH_MAX];
+	ssize_t n = readlink(path, to, sizeof(to));
+
+	if (n > 0)
+		return err_set(ENOENT,
+			       create ? "%s cannot be created: it is a symbolic link to %.*s, "
+					"whose directory does not exist"
+				      : "%s is a symbolic link to %.*s, where no file is; restore "
+					"that file or download it again",
+			       path, (int)n, to);
+	if (create)
+		return err_set(ENOENT, "%s cannot be created: its directory does not exist", path);
+	return err_set(ENOENT, "%s does not exist", path);
+}
+
 static int err_open(const char *path, uint32_t flags, int err)
 {
 	switch (err) {
 	case ENOENT:
-		if (flags & PST_FILE_CREATE)
-			return err_set(err, "%s cannot be created: its directory does not exist",
-				       path);
-		return err_set(err, "%s does not exist", path);
+		return err_none(path, flags & PST_FILE_CREATE);
 	case EEXIST:
 		return err_set(err, "%s exists already, and PST_FILE_EXCL asks for a new file",
 			       path);

@@ -46,6 +46,11 @@ static void missing_files(void)
 {
 	refused(in_dir("missing"), PST_FILE_READ, -ENOENT);
 	T_CHECK(strstr(err_text(), "does not exist"));
+	T_EQ(symlink("blobs/abc", in_dir("dead")), 0);
+	refused(in_dir("dead"), PST_FILE_READ, -ENOENT);
+	T_CHECK(strstr(err_text(), "a symbolic link to blobs/abc, where no file is"));
+	refused(in_dir("dead"), RW | PST_FILE_CREATE, -ENOENT);
+	T_CHECK(strstr(err_text(), "to blobs/abc, whose directory does not exist"));
 	refused(in_dir("missing/file"), RW | PST_FILE_CREATE, -ENOENT);
 	T_CHECK(strstr(err_text(), "directory"));
 	refused(in_dir("file/below"), PST_FILE_READ, -ENOTDIR);

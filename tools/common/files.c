@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,20 @@ int check_path(const char *name)
 		    "%s names a file of a service, and this command takes paths; a path that is "
 		    "called so is given as ./%s",
 		    name, name);
+}
+
+int fail_open(const char *path)
+{
+	int err = errno;
+	char to[PATH_MAX];
+	ssize_t n = err == ENOENT ? readlink(path, to, sizeof(to)) : -1;
+
+	if (n > 0)
+		return fail(err,
+			    "cannot open %s: it is a symbolic link to %.*s, where no file is; "
+			    "restore that file or download it again",
+			    path, (int)n, to);
+	return fail(err, "cannot open %s: %s", path, strerror(err));
 }
 
 int scratch_dir(const char *dir, char **ret_path)

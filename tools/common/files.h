@@ -15,6 +15,10 @@ void scratch_remove(const char *path);
  * path: calls on descriptors do not work with it either. */
 int check_path(const char *name);
 
+/* -errno with a sentence for a path that open(2) failed for just now; says where a dead symbolic
+ * link leads. */
+int fail_open(const char *path);
+
 /* All of it or -errno with a sentence; name is for the sentence. */
 int write_all(int fd, const void *buf, size_t len, const char *name);
 int pread_all(int fd, void *buf, size_t len, uint64_t off, const char *name);

@@ -219,7 +219,7 @@ int shard_open(struct shard *s, const char *path)
 		return fail(ENOMEM, "out of memory");
 	s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (s->fd < 0)
-		return fail(errno, "cannot open %s: %s", path, strerror(errno));
+		return fail_open(path);
 	r = parse(s);
 	if (r < 0)
 		return r;
