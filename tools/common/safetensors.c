@@ -24,7 +24,8 @@
 #define ARRAY_COST 512u
 #define VALUE_COST 128u
 #define COST_MAX (512u << 20)
-#define DEPTH_MAX 4 /* header, tensor, array; one more gives the better sentence */
+#define NUL_ESCAPE "\\u0000"
+#define DEPTH_MAX 32 /* header, tensor, array, and what others add to a tensor */
 
 /* Where the sentence goes. */
 struct sink {
@@ -49,7 +50,8 @@ static const struct {
 	unsigned bits;
 } dtypes[] = {
 	{ "BOOL", 8 }, { "F4", 4 },      { "F6_E2M3", 6 }, { "F6_E3M2", 6 }, { "U8", 8 },
-	{ "I8", 8 },   { "F8_E5M2", 8 }, { "F8_E4M3", 8 }, { "F8_E8M0", 8 }, { "I16", 16 },
+	{ "I8", 8 },   { "F8_E5M2", 8 }, { "F8_E4M3", 8 }, { "F8_E8M0", 8 }, { "F8_E4M3FNUZ", 8 },
+	{ "F8_E5M2FNUZ", 8 },            { "I16", 16 },
 	{ "U16", 16 }, { "F16", 16 },    { "BF16", 16 },   { "I32", 32 },    { "U32", 32 },
 	{ "F32", 32 }, { "C64", 64 },    { "F64", 64 },    { "I64", 64 },    { "U64", 64 },
 };
@@ -105,7 +107,7 @@ static size_t escape_len(const char *p, size_t len)
 	if (p[1] != 'u')
 		return p[1] && strchr("\"\\/bfnrt", p[1]) ? 2 : 0;
 	v = hex4(p + 2, len - 2);
-	if (v <= 0 || (v >= 0xdc00 && v < 0xe000))
+	if (v < 0 || (v >= 0xdc00 && v < 0xe000))
 		return 0;
 	if (v < 0xd800 || v >= 0xe000)
 		return 6;
@@ -117,10 +119,8 @@ static size_t escape_len(const char *p, size_t len)
 }
 
 /* Why the byte there may not stand in a string. */
-static int refuse_char(const char *p, size_t len, size_t at, struct sink why)
+static int refuse_char(const char *p, size_t at, struct sink why)
 {
-	if (len >= 6 && !memcmp(p, "\\u0000", 6))
-		return refuse(why, EINVAL, "a name in the header contains NUL");
 	if ((unsigned char)*p < 0x20)
 		return refuse(why, EINVAL,
 			      "a name in the header contains the control character %#04x, at "
@@ -140,12 +140,13 @@ static size_t char_len(const char *p, size_t len)
 
 /*
  * Refuse text that json-c takes and the format does not have: single quotes, control characters in
- * strings, escapes of half a character, bytes that are nearly UTF-8 and names with a NUL.  Members
- * are counted, because json-c keeps the last of two with one name and drops the other.
+ * strings, escapes of half a character and bytes that are nearly UTF-8.  Members are counted,
+ * because json-c keeps the last of two with one name and drops the other; NULs in strings too.
  */
-static int scan(const char *p, size_t len, size_t *ret_members, struct sink why)
+static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls,
+		struct sink why)
 {
-	size_t members = 0, cost = 0, n;
+	size_t members = 0, nuls = 0, cost = 0, n;
 	bool in_string = false;
 
 	for (size_t i = 0; i < len; i += n) {
@@ -159,7 +160,8 @@ static int scan(const char *p, size_t len, size_t *ret_members, struct sink why)
 		if (in_string) {
 			n = char_len(p + i, len - i);
 			if (!n)
-				return refuse_char(p + i, len - i, i, why);
+				return refuse_char(p + i, i, why);
+			nuls += n == 6 && !memcmp(p + i, NUL_ESCAPE, 6);
 			continue;
 		}
 		if (!strchr(" \t\r\n{}[]:,+-.0123456789eEtrufalsn", p[i]))
@@ -174,7 +176,47 @@ static int scan(const char *p, size_t len, size_t *ret_members, struct sink why)
 				      COST_MAX >> 20);
 	}
 	*ret_members = members;
+	*ret_nuls = nuls;
 	return 0;
+}
+
+/*
+ * A copy of the text with U+2400, the picture of NUL, for each NUL in a string: names end at NUL
+ * here.  Escaped backslashes are skipped, which scan() has checked.
+ */
+static char *show_nuls(const char *p, size_t len)
+{
+	char *copy = malloc(len);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, p, len);
+	for (size_t i = 0; i + 6 <= len; i++) {
+		if (copy[i] != '\\')
+			continue;
+		if (!memcmp(copy + i, NUL_ESCAPE, 6))
+			memcpy(copy + i + 2, "2400", 4);
+		i++;
+	}
+	return copy;
+}
+
+/* Members of objects anywhere in a value. */
+static size_t count_members(struct json_object *o)
+{
+	size_t nr = 0;
+
+	if (json_object_is_type(o, json_type_object)) {
+		json_object_object_foreach(o, key, value)
+		{
+			(void)key;
+			nr += 1 + count_members(value);
+		}
+	} else if (json_object_is_type(o, json_type_array)) {
+		for (size_t i = 0; i < json_object_array_length(o); i++)
+			nr += count_members(json_object_array_get_idx(o, i));
+	}
+	return nr;
 }
 
 /* One whole number that is not negative and no more than max. */
@@ -195,11 +237,10 @@ static bool get_u64(struct json_object *o, uint64_t max, uint64_t *ret)
 }
 
 static int parse_tensor(const char *name, struct json_object *o, uint64_t data_off,
-			uint64_t data_len, struct safetensor *t, size_t *ret_members,
-			struct sink why)
+			uint64_t data_len, struct safetensor *t, struct sink why)
 {
 	struct json_object *dtype = NULL, *shape = NULL, *offsets = NULL;
-	uint64_t begin, end, elements = 1, bits = 0;
+	uint64_t begin, end, length, elements = 1, bits = 0;
 
 	if (!json_object_is_type(o, json_type_object))
 		return refuse(why, EINVAL,
@@ -209,12 +250,9 @@ static int parse_tensor(const char *name, struct json_object *o, uint64_t data_o
 	(void)json_object_object_get_ex(o, "dtype", &dtype);
 	(void)json_object_object_get_ex(o, "shape", &shape);
 	(void)json_object_object_get_ex(o, "data_offsets", &offsets);
-	if (!dtype || !shape || !offsets || json_object_object_length(o) != 3)
+	if (!dtype || !shape || !offsets)
 		return refuse(why, EINVAL,
-			      "tensor '%.80s' does not have exactly dtype, shape and "
-			      "data_offsets",
-			      name);
-	*ret_members += 3;
+			      "tensor '%.80s' does not have dtype, shape and data_offsets", name);
 
 	for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
 		if (json_object_is_type(dtype, json_type_string) &&
@@ -227,18 +265,13 @@ static int parse_tensor(const char *name, struct json_object *o, uint64_t data_o
 		return refuse(why, EINVAL, "tensor '%.80s' has the unknown dtype '%.40s'", name,
 			      json_object_get_string(dtype));
 
-	if (!json_object_is_type(shape, json_type_array) ||
-	    json_object_array_length(shape) > SAFETENSORS_DIMS_MAX)
-		return refuse(why, EINVAL,
-			      "the shape of tensor '%.80s' is no array of at most %d "
-			      "dimensions",
-			      name, SAFETENSORS_DIMS_MAX);
-	t->nr_dims = (unsigned)json_object_array_length(shape);
-	for (unsigned i = 0; i < t->nr_dims; i++) {
-		if (!get_u64(json_object_array_get_idx(shape, i), INT64_MAX, &t->shape[i]))
-			return refuse(why, EINVAL, "dimension %u of tensor '%.80s' is no size", i,
+	if (!json_object_is_type(shape, json_type_array))
+		return refuse(why, EINVAL, "the shape of tensor '%.80s' is no array", name);
+	for (size_t i = 0; i < json_object_array_length(shape); i++) {
+		if (!get_u64(json_object_array_get_idx(shape, i), INT64_MAX, &length))
+			return refuse(why, EINVAL, "dimension %zu of tensor '%.80s' is no size", i,
 				      name);
-		if (__builtin_mul_overflow(elements, t->shape[i], &elements))
+		if (__builtin_mul_overflow(elements, length, &elements))
 			return refuse(why, EINVAL, "the shape of tensor '%.80s' overflows", name);
 	}
 	if (__builtin_mul_overflow(elements, bits, &bits))
@@ -269,8 +302,10 @@ static int parse_tensor(const char *name, struct json_object *o, uint64_t data_o
 	return t->name ? 0 : refuse(why, ENOMEM, "out of memory");
 }
 
-static int parse_metadata(struct json_object *o, size_t *ret_members, struct sink why)
+static int parse_metadata(struct json_object *o, struct sink why)
 {
+	if (!o)
+		return 0;
 	if (!json_object_is_type(o, json_type_object))
 		return refuse(why, EINVAL, "__metadata__ is no object");
 	json_object_object_foreach(o, key, value)
@@ -278,7 +313,6 @@ static int parse_metadata(struct json_object *o, size_t *ret_members, struct sin
 		if (!json_object_is_type(value, json_type_string))
 			return refuse(why, EINVAL, "__metadata__ has '%.80s', which is no text",
 				      key);
-		++*ret_members;
 	}
 	return 0;
 }
@@ -316,23 +350,40 @@ static int check_layout(const struct safetensors *st, struct sink why)
 	return 0;
 }
 
+/* Where the text begins behind white space, which no line of the format has there. */
+static size_t first_of(const char *json, size_t len)
+{
+	size_t i = 0;
+
+	while (i < len - 1 && strchr(" \t\r\n", json[i]) && json[i])
+		i++;
+	return i;
+}
+
 static int parse_json(const char *json, size_t len, struct safetensors *st, struct sink why)
 {
 	_cleanup_(tokener_freep) struct json_tokener *tok = json_tokener_new_ex(DEPTH_MAX);
 	_cleanup_(json_putp) struct json_object *root = NULL;
-	size_t members = 0, counted = 0;
+	_cleanup_(freep) char *shown = NULL;
+	size_t members = 0, nuls = 0;
 	enum json_tokener_error e;
 	int r;
 
 	if (!tok)
 		return refuse(why, ENOMEM, "out of memory");
-	if (json[0] != '{')
+	if (json[first_of(json, len)] != '{')
 		return refuse(why, EINVAL,
 			      "the header does not begin with '{': this is no safetensors "
 			      "file");
-	r = scan(json, len, &members, why);
+	r = scan(json, len, &members, &nuls, why);
 	if (r < 0)
 		return r;
+	if (nuls) {
+		shown = show_nuls(json, len);
+		if (!shown)
+			return refuse(why, ENOMEM, "out of memory");
+		json = shown;
+	}
 	json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
 	root = json_tokener_parse_ex(tok, json, (int)len);
 	e = json_tokener_get_error(tok);
@@ -352,20 +403,56 @@ static int parse_json(const char *json, size_t len, struct safetensors *st, stru
 		return refuse(why, ENOMEM, "out of memory");
 	json_object_object_foreach(root, key, value)
 	{
-		counted++;
 		if (!strcmp(key, "__metadata__"))
-			r = parse_metadata(value, &counted, why);
+			r = parse_metadata(value, why);
 		else
 			r = parse_tensor(key, value, st->data_off, st->data_len,
-					 &st->tensors[st->nr++], &counted, why);
+					 &st->tensors[st->nr++], why);
 		if (r < 0)
 			return r;
 	}
-	if (counted != members)
+	if (count_members(root) != members)
 		return refuse(why, EINVAL, "the header has a tensor or a field twice");
 
 	qsort(st->tensors, st->nr, sizeof(*st->tensors), by_offset);
 	return check_layout(st, why);
+}
+
+/*
+ * What a file is that begins so and is no safetensors file, and what to do about it.  At least so
+ * many bytes must tell it, where the first 8 may well be a length.
+ */
+static const char *other(const uint8_t *buf, size_t least, const char *otherwise)
+{
+	static const struct {
+		const char *begin;
+		size_t len;
+		const char *is;
+	} others[] = {
+		{ "version ", 8,
+		  "this is the pointer that Git LFS leaves in place of the file: run 'git lfs pull' "
+		  "in the repository" },
+		{ "PK\3\4", 4,
+		  "this is a zip file, as torch.save() and numpy.savez() write it: save its tensors "
+		  "as safetensors" },
+		{ "GGUF", 4, "this is a GGUF file: take the model's safetensors files" },
+		{ "\223NUMPY", 6, "this is a .npy file: save its array as safetensors" },
+		{ "\211HDF", 4, "this is an HDF5 file: save its arrays as safetensors" },
+		{ "\x1f\x8b\x08", 3, "this is compressed by gzip: unpack it by gunzip" },
+		{ "\x28\xb5\x2f\xfd", 4, "this is compressed by zstd: unpack it by unzstd" },
+		{ "\xfd\x37zXZ", 5, "this is compressed by xz: unpack it by unxz" },
+		{ "<!", 2, "this is a web page: download the file itself" },
+		{ "<html", 5, "this is a web page: download the file itself" },
+		{ "{", 1, "this is JSON: name the safetensors file" },
+		{ "\x80\2", 2, "this is a pickle, as old versions of torch.save() write it" },
+		{ "\0\0\0\0\0\0\0", 8,
+		  "it begins with zeros: its download or copy did not come to its end" },
+	};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (others[i].len >= least && !memcmp(buf, others[i].begin, others[i].len))
+			return others[i].is;
+	return otherwise;
 }
 
 /* The length of the header out of the first 8 bytes. */
@@ -374,6 +461,9 @@ static int header_len(const uint8_t *buf, size_t len, uint64_t file_size, uint64
 {
 	uint64_t n = 0;
 
+	if (!file_size)
+		return refuse(why, EINVAL,
+			      "the file is empty: its download or copy did not come to its end");
 	if (file_size < 8 || len < 8)
 		return refuse(why, EINVAL,
 			      "the file has %llu bytes, less than the 8 that a safetensors "
@@ -383,16 +473,15 @@ static int header_len(const uint8_t *buf, size_t len, uint64_t file_size, uint64
 		n = n << 8 | buf[i];
 	if (n > SAFETENSORS_HEADER_MAX)
 		return refuse(why, EINVAL,
-			      "the header would be %llu bytes long, the limit is %u: this is "
-			      "no safetensors file",
-			      (unsigned long long)n, SAFETENSORS_HEADER_MAX);
+			      "the header would be %llu bytes long, the limit is %u: %s",
+			      (unsigned long long)n, SAFETENSORS_HEADER_MAX, other(buf, 1, "this is no safetensors file"));
 	if (n > file_size - 8)
 		return refuse(why, EINVAL,
-			      "the header of %llu bytes is longer than the file of %llu: the "
-			      "file is truncated",
-			      (unsigned long long)n, (unsigned long long)file_size);
+			      "the header of %llu bytes is longer than the file of %llu: %s",
+			      (unsigned long long)n, (unsigned long long)file_size,
+			      other(buf, 3, "the file is truncated"));
 	if (n < 2)
-		return refuse(why, EINVAL, "the header is empty: this is no safetensors file");
+		return refuse(why, EINVAL, "the header is empty: %s", other(buf, 1, "this is no safetensors file"));
 	*ret = n;
 	return 0;
 }

@@ -5,7 +5,7 @@
  * end of the file.  All of it is checked: an accepted tensor lies inside the file and has as many
  * bytes as its shape and type say.  Reading the largest header took 510 MiB at most (json-c 0.16,
  * x86-64: 98 MB of 2.1 million members, refused afterwards); a header that would take more is
- * refused before it is read.
+ * refused before it is read.  A copy of the header is made where a name has a NUL.
  */
 #ifndef CLI_SAFETENSORS_H
 #define CLI_SAFETENSORS_H
@@ -14,13 +14,10 @@
 #include <stdint.h>
 
 #define SAFETENSORS_HEADER_MAX 100000000u /* bytes, the format's own limit */
-#define SAFETENSORS_DIMS_MAX 16
 
 struct safetensor {
-	char *name;
+	char *name;	/* U+2400 stands for NUL, which a name may have */
 	const char *dtype; /* "BF16", ... */
-	unsigned nr_dims;  /* 0: a single value */
-	uint64_t shape[SAFETENSORS_DIMS_MAX];
 	uint64_t off; /* in the file */
 	uint64_t len; /* bytes; 0 for a tensor with a dimension of 0 */
 };
