@@ -5,6 +5,7 @@ import ctypes
 import errno
 import os
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -45,6 +46,13 @@ def unnamed(place):
     return True
 
 
+def acl(place):
+    # Its owner reads and writes, nobody else.
+    entries = (1, 6, 0xffffffff, 4, 0, 0xffffffff, 0x20, 0, 0xffffffff)
+    os.setxattr(place, "system.posix_acl_default", struct.pack("<I" + "HHI" * 3, 2, *entries))
+    return True
+
+
 def holes(place):
     with open(place + "/file", "wb") as file:
         file.truncate(1 << 20)
@@ -75,6 +83,7 @@ WHAT = {
     "setuid": lambda: not has_right(CAP_SETUID),
     "O_DIRECT": lambda: in_scratch(direct),
     "O_TMPFILE": lambda: in_scratch(unnamed),
+    "ACL": lambda: in_scratch(acl),
     "holes": lambda: in_scratch(holes),
 }
 

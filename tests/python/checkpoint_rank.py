@@ -93,7 +93,7 @@ def save_and_die(path, left):
             return call(*args, **options)
         return step
     from penstock import File
-    for owner, name in ((File, "write_from"), (File, "sync"), (os, "rename"), (os, "replace"),
+    for owner, name in ((File, "write_from"), (File, "sync"), (os, "link"), (os, "replace"),
                         (os, "fsync"), (os, "unlink")):
         setattr(owner, name, counted(getattr(owner, name)))
     dcp.save({"a": torch.full((1 << 20,), 2.0), "step": 2}, storage_writer=StorageWriter(path))

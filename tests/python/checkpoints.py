@@ -229,6 +229,53 @@ def kinds_of_tensors_that_torch_alone_describes():
 
 
 @case
+def what_no_reader_could_read_is_not_saved():
+    p = Parts()
+    t, path = p.t, f"{work}/unreadable"
+
+    class Own(t.Tensor):
+        pass
+    for tensor, word in ((t.eye(3).to_sparse(), "'x' is sparse; call its to_dense()"),
+                         (t.ones(3).as_subclass(Own), "'x' is of 'Own', which no reader"),
+                         (t.zeros(3, device="meta"), "'x' is on the device 'meta'")):
+        e = gives(Failed, p.save, {"good": t.ones(3), "x": tensor}, storage_writer=p.W(path))
+        true(word in str(e), str(e))
+        eq(os.listdir(path), [])
+    # Those that torch refuses by itself, before a writer is asked.
+    for tensor in (t.eye(3).to_sparse_csr(), t.ones(3).to_mkldnn(),
+                   t.nested.nested_tensor([t.ones(2), t.ones(3)])):
+        gives(Failed, p.save, {"x": tensor}, storage_writer=p.W(path))
+        eq(os.listdir(path) if os.path.exists(path) else [], [])
+    # What is no tensor says its name, too.
+    e = gives(Failed, p.save, {"x": lambda: 0}, storage_writer=p.W(path))
+    true("'x'" in str(e), str(e))
+    # Views, and tensors that only look like these.
+    want = {"expand": t.ones(1).expand(5), "overlap": t.arange(6.).as_strided((3, 3), (1, 1)),
+            "none": t.zeros(0, 3), "one": t.tensor(1.), "c": t.ones(2, dtype=t.complex128),
+            "dims": t.ones([1] * 65), "param": t.nn.Parameter(t.ones(2)), "\ud800": t.ones(1),
+            "a\0": t.ones(1), "": t.ones(1), "../x": t.ones(1)}
+    p.save(want, storage_writer=p.W(path))
+    for reader in (p.R(path), p.dcp.FileSystemReader(path)):
+        got = {name: t.zeros(tensor.shape, dtype=tensor.dtype) for name, tensor in want.items()}
+        p.load(got, storage_reader=reader)
+        for name, tensor in want.items():
+            true(t.equal(got[name], tensor), repr(name))
+
+
+@case
+def files_of_a_checkpoint_keep_their_modes():
+    p = Parts()
+    t, path = p.t, f"{work}/modes"
+    for _ in range(2):
+        p.save({"w": t.ones(10)}, storage_writer=p.W(path))
+        for name in os.listdir(path):
+            os.chmod(f"{path}/{name}", 0o640 if name == ".metadata" else 0o600)
+    p.save({"w": t.ones(10)}, storage_writer=p.W(path))
+    eq({name[:2]: oct(os.stat(f"{path}/{name}").st_mode) for name in os.listdir(path)},
+       {".m": "0o100640", "__": "0o100600"})
+
+
+@case
 def bytes_that_are_conjugates():
     p = Parts()
     t, path = p.t, f"{work}/conjugates"
@@ -385,12 +432,12 @@ def folders_of_safetensors_files():
     shutil.rmtree(path)
     os.mkdir(path)
     for n in range(2):
-        save_file({"w": want["w"][20 * n:20 * n + 20]}, f"{path}/part{n}.safetensors",
+        save_file({"w": want["w"][20 * n:20 * n + 20]}, f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
                   {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % (20 * n)})
     same(t, load(p, p.R(path), {"w": want["w"]}), {"w": want["w"]})
     for bad in ("{", '{"w": {"saved_offsets": [0]}}', '{"w": {"saved_offsets": [-1, 0]}}', "{}",
                 '{"w": {"saved_offsets": [true, 0]}}', '{"w": {"saved_offsets": [20, 0]}}'):
-        save_file({"w": want["w"][:20]}, f"{path}/part0.safetensors", {"DCP_SHARDING_INFO": bad})
+        save_file({"w": want["w"][:20]}, f"{path}/shard-00000-model-00001-of-00001.safetensors", {"DCP_SHARDING_INFO": bad})
         gives(Failed, p.load, {"w": t.zeros(40, 30)}, storage_reader=p.R(path))
     shutil.rmtree(path)
     os.mkdir(path)
@@ -398,10 +445,10 @@ def folders_of_safetensors_files():
     # A part that is missing between others, and parts that overlap.
     for at, word in (((0, 40), "elements"), ((0, 10), "elements"), ((0, 10, 40), "overlap")):
         for n, first in enumerate(at):
-            save_file({"w": want["w"][:20]}, f"{path}/part{n}.safetensors",
+            save_file({"w": want["w"][:20]}, f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
                       {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % first})
         if len(at) == 3:
-            save_file({"w": want["w"][:10]}, f"{path}/part2.safetensors",
+            save_file({"w": want["w"][:10]}, f"{path}/shard-00002-model-00001-of-00001.safetensors",
                       {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [40, 0]}}'})
         refused(p, path, {"w": t.zeros(60, 30)}, word)
 
@@ -645,7 +692,7 @@ def two_saves_at_once():
             p.save({"w": t.full((10,), 2.0)}, storage_writer=p.W(path))
             return real(*args, **options)
         setattr(owner, name, late)
-    for owner, name in ((p.W, "finish"), (os, "rename")):
+    for owner, name in ((p.W, "finish"), (os, "replace")):
         p.save({"w": t.zeros(10)}, storage_writer=p.W(path))
         second_at(owner, name)
         e = gives(Failed, p.save, {"w": t.ones(10)}, storage_writer=p.W(path))

@@ -251,8 +251,8 @@ def two_saves_at_once():
 def a_disk_that_fails_behind_the_index():
     t = torch()
     from penstock import torch as pt
-    from penstock.torch import _models
-    path, calls, sync = f"{work}/behind", [], _models.sync_folder
+    from penstock import _replace
+    path, calls, sync = f"{work}/behind", [], _replace.sync_folder
     pt.save({"w": t.zeros(10)}, path, shard_bytes=100)
 
     def fails(folder):
@@ -260,11 +260,11 @@ def a_disk_that_fails_behind_the_index():
         if len(calls) == 2:
             raise OSError(5, "input/output error")
         sync(folder)
-    _models.sync_folder = fails
+    _replace.sync_folder = fails
     try:
         gives(5, pt.save, {"w": t.ones(10)}, path, shard_bytes=100)
     finally:
-        _models.sync_folder = sync
+        _replace.sync_folder = sync
     eq(pt.load(path)["w"].tolist(), [1.0] * 10)
     pt.save({"w": t.ones(10)}, path, shard_bytes=100)
     eq(len(os.listdir(path)), 2)

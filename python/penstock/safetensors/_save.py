@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: MIT
 """Saving."""
-import errno
-import os
-import secrets
-import stat
 import sys
 from typing import Any, Mapping, Optional
 
-from .._file import File
-from .._lib import failure
+from .._replace import Replacement
 from .._types import Path
 from ._frames import dtype_names
 from ._header import BITS, Entry, SafetensorError, build
 
 _BATCH = 4096
-_NAME_MAX = 255     # bytes of a name in a folder
 
 
 def _of_numpy(name, array, names):
     np = sys.modules["numpy"]
     dtype = names.get(array.dtype.name)
     if dtype is None:
-        raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}")
+        raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}; " +
+                              _cure(array.dtype))
     shape = array.shape
     # What subclasses, such as a matrix, do with their shape is theirs.
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
@@ -34,19 +29,54 @@ def _of_numpy(name, array, names):
     return dtype, shape, array.reshape(-1).view(np.uint8) if array.size else None
 
 
+def _cure(dtype):
+    if "complex" in str(dtype):
+        return "save torch.view_as_real() or numpy's .view() of it, or cast it to complex64"
+    return "cast it to a type of numbers that the format has"
+
+
+def _has_storage(tensor):
+    """Is it in memory by itself, and not put together out of other tensors?"""
+    try:
+        return bool(tensor.data_ptr() or not tensor.numel())
+    except RuntimeError:
+        return False
+
+
+def refuse_without_bytes(name_is, tensor, error):
+    """Raise error for a tensor of torch that is not an array of its elements in memory."""
+    torch = sys.modules["torch"]
+    if tensor.device.type == "meta":
+        raise error(f"{name_is} is on the device 'meta' and has no bytes; load the model first")
+    # A nested one says that it is strided.
+    if tensor.is_nested:
+        raise error(f"{name_is} is nested; save what its unbind() gives, or call its "
+                    "to_padded_tensor() first")
+    if tensor.layout != torch.strided:
+        kind = "of mkldnn" if tensor.is_mkldnn else "sparse"
+        raise error(f"{name_is} is {kind}; call its to_dense() first")
+
+
 def _of_torch(name, tensor, names):
     torch = sys.modules["torch"]
-    dtype = names.get(str(tensor.dtype).partition(".")[2])
-    if dtype is None:
-        raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}")
-    if tensor.layout != torch.strided:
-        raise SafetensorError(f"tensor '{name}' is sparse; call its to_dense() first")
-    if not tensor.is_contiguous():
-        raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
-    tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.device.type == "meta":
         # torch's own class and words, which callers of the package safetensors get.
         raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
+    refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
+    if tensor.is_quantized:
+        raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; call its "
+                              "dequantize() or int_repr() first")
+    dtype = names.get(str(tensor.dtype).partition(".")[2])
+    if dtype is None:
+        raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; " +
+                              _cure(tensor.dtype))
+    if not _has_storage(tensor):
+        full = "full_tensor()" if hasattr(tensor, "full_tensor") else "plain tensors"
+        raise SafetensorError(f"tensor '{name}' is of '{type(tensor).__name__}', whose bytes are "
+                              f"elsewhere; save its {full}")
+    if not tensor.is_contiguous():
+        raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.device.type not in ("cpu", "cuda"):
         # Memory that only torch reaches.
         tensor = tensor.cpu()
@@ -99,64 +129,15 @@ def arrange(found, metadata):
     return build([entry for entry, _ in found], metadata), found
 
 
-def sync_folder(folder):
-    """Wait until the disk has the names in a folder."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _target(filename):
-    """The file that is to be there; Error for what no file may take the place of."""
-    if not filename:
-        raise failure(errno.ENOENT, "a file's name is empty", filename)
-    target = os.path.realpath(os.fsdecode(filename))
-    try:
-        mode = os.stat(target).st_mode
-    except OSError:
-        return target       # none, or what making the other one tells
-    if stat.S_ISDIR(mode):
-        raise failure(errno.EISDIR, "this is a folder; name a file in it", filename)
-    if not stat.S_ISREG(mode):
-        raise failure(errno.EINVAL, "this is a device, pipe or socket, which a file would replace; "
-                      "name a regular file", filename)
-    return target
-
-
-def _beside(target):
-    """Another name in its folder, which may not be longer than names are."""
-    folder, name = os.path.split(target)
-    end = f".{secrets.token_hex(8)}.tmp"
-    while len(os.fsencode(name)) > _NAME_MAX - len(end):
-        name = name[:-1]
-    return os.path.join(folder, name + end)
-
-
-def write(filename, head, found, sync=True):
-    """Write beside filename under another name, then rename."""
-    target = _target(filename)
-    temporary = _beside(target)
-    try:
-        with File(temporary, "x") as file:
-            file.write(head)
-            work = [(block, len(head) + entry.begin) for entry, block in found
-                    if block is not None]
-            for first in range(0, len(work), _BATCH):
-                blocks, offsets = zip(*work[first:first + _BATCH])
-                file.write_from(blocks, list(offsets))
-            if sync:
-                file.sync()
-        os.replace(temporary, target)
-        if sync:
-            sync_folder(os.path.dirname(target))
-    except BaseException:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass    # there is none, or what is raised says why
-        raise
+def write(filename, head, found, sync=True, like=None):
+    """Write beside filename, then take its place; like: as Replacement()."""
+    with Replacement(filename, like) as new:
+        new.file.write(head)
+        work = [(block, len(head) + entry.begin) for entry, block in found if block is not None]
+        for first in range(0, len(work), _BATCH):
+            blocks, offsets = zip(*work[first:first + _BATCH])
+            new.file.write_from(blocks, list(offsets))
+        new.publish(sync)
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path,
@@ -168,8 +149,9 @@ def save_file(tensors: Mapping[str, Any], filename: Path,
     metadata: a dict of texts by texts, or None
     sync:     wait until the disk has it
 
-    Tensors are sorted by the size of their elements, largest first, then by name.  It is written
-    beside filename under another name, then renamed.  Raises SafetensorError, Error.
+    Tensors are sorted by the size of their elements, largest first, then by name.  A new file is
+    written in the same folder, which then takes the place, the mode, the owner and the ACL of the
+    old one.  Raises SafetensorError, Error.
     """
     head, found = arrange(tensors_of(tensors), metadata)
     write(filename, head, found, sync)

@@ -11,15 +11,16 @@ import stat
 import time
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
 
+from .._replace import LEFT_OVER, Replacement, sync_folder
 from .._types import Device, Path, Progress
 from ..safetensors import SafetensorError, load_files, safe_open
-from ..safetensors._save import arrange, sync_folder, tensors_of, write
+from ..safetensors._save import arrange, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
 _INDEX_MAX = 256 << 20
 # Names of ours, of saves that did not come to their end.
-_LEFT_OVER = (r"model-[0-9a-f]{8}-\d{5,}-of-\d{5,}\.safetensors(\.[0-9a-f]{16}\.tmp)?|"
-              rf"{re.escape(INDEX)}\.[0-9a-f]{{8}}\.tmp")
+_LEFT_OVER = (rf"model-[0-9a-f]{{8}}-\d{{5,}}-of-\d{{5,}}\.safetensors({LEFT_OVER})?|"
+              rf"{re.escape(INDEX)}{LEFT_OVER}")
 
 
 def folder_of(path):
@@ -191,7 +192,7 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
 
     A file appears whole or not at all.  In a folder the index comes last, and the shards of a save
     have names of their own, so that until then the old index leads to the old shards.  These are
-    removed afterwards.
+    removed afterwards; the new ones have their modes, owners and ACLs.
     """
     from ..safetensors._shared import refuse_shared  # pylint: disable=import-outside-toplevel
     refuse_shared(tensors)
@@ -207,13 +208,15 @@ def save(tensors: Mapping[str, Any], path: Path, *, metadata: Optional[Mapping[s
     index = os.path.join(path, INDEX)
     begun = state_of(index)
     shards = _split(found, shard_bytes)
+    before = sorted(_old_shards(index))
     token, names, made = secrets.token_hex(4), {}, []
     try:
         for number, shard in enumerate(shards, 1):
             name = f"model-{token}-{number:05d}-of-{len(shards):05d}.safetensors"
             head, pairs = arrange(shard, metadata)
             made.append(name)
-            write(os.path.join(path, name), head, pairs, sync)
+            like = before[min(number, len(before)) - 1] if before else INDEX
+            write(os.path.join(path, name), head, pairs, sync, os.path.join(path, like))
             names.update((entry.name, name) for entry, _ in pairs)
         total = sum(entry.nbytes for entry, _ in found)
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=2)
@@ -308,18 +311,8 @@ def remove(folder, names):
 
 def replace(path, data, sync):
     """A small file appears whole, after what is in its folder already."""
-    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+    with Replacement(path) as new:
+        new.file.write(data)
         if sync:
             sync_folder(os.path.dirname(path) or ".")
-        os.replace(temporary, path)
-        if sync:
-            sync_folder(os.path.dirname(path) or ".")
-    except BaseException:
-        remove("", [temporary])
-        raise
+        new.publish(sync)

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from .._file import File
+from .._replace import LEFT_OVER, Replacement
 from .._types import Path
-from ..safetensors._save import sync_folder
+from ..safetensors._save import refuse_without_bytes
 from . import _metadata
 from ._archive import CheckpointError, build
 from ._models import OVERTAKEN, ending, folder_of, remove, replace, state_of, still_there
@@ -24,6 +24,7 @@ from ._models import OVERTAKEN, ending, folder_of, remove, replace, state_of, st
 _BATCH = 256 << 20      # bytes of one call, and of copies that are held
 _BATCH_PIECES = 4096
 _LARGE = 64 << 10       # from here on O_DIRECT is worth its alignment
+_DATA = r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp"   # names of files, of torch's writer and ours
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -71,8 +72,7 @@ class _Items:
 
 
 def _is_plain(tensor):
-    return (type(tensor) in _PLAIN and tensor.layout == torch.strided and
-            not tensor.is_quantized and tensor.device.type != "meta")
+    return type(tensor) in _PLAIN and not tensor.is_quantized
 
 
 class StorageWriter(FileSystemWriter):
@@ -123,43 +123,50 @@ class StorageWriter(FileSystemWriter):
             return future
         name = f"{plan.storage_data.prefix}0.{secrets.token_hex(4)}.distcp"
         path = os.path.join(os.fspath(self.path), name)
-        temporary = f"{path}.tmp"
         results = []
-        try:
-            with File(temporary, "x") as file:
-                items = _Items(file)
-                for item in plan.items:
-                    begin, nbytes = self._write(items, item, planner.resolve_data(item))
-                    results.append(WriteResult(item.index, nbytes,
-                                               _StorageInfo(name, begin, nbytes)))
-                items.flush()
-                if self.sync_files:
-                    file.sync()
+        with Replacement(path, self._like(plan.storage_data.prefix)) as new:
+            items = _Items(new.file)
+            for item in plan.items:
+                begin, nbytes = self._write(items, item, planner)
+                results.append(WriteResult(item.index, nbytes, _StorageInfo(name, begin, nbytes)))
+            items.flush()
             try:
-                os.rename(temporary, path)
+                new.publish(self.sync_files)
             except FileNotFoundError as e:
                 raise CheckpointError(f"{self.path}: {OVERTAKEN}") from e
-            if self.sync_files:
-                sync_folder(self.path)
-        except BaseException:
-            remove("", [temporary])
-            raise
         future.set_result(results)
         return future
 
+    def _like(self, prefix):
+        """A file of the checkpoint that is there, of this rank if it has one."""
+        files = sorted(name for name in os.listdir(self.path) if re.fullmatch(_DATA, name))
+        own = [name for name in files if name.startswith(prefix)]
+        return os.path.join(os.fspath(self.path), (own or files or [self._contents()])[0])
+
     @staticmethod
-    def _write(items, item, data):
+    def _write(items, item, planner):
+        name = item.index.fqn
+        try:
+            data = planner.resolve_data(item)
+        except Exception as e:
+            raise CheckpointError(f"'{name}' cannot be saved: {type(e).__name__}: {e}") from e
         if item.type == WriteItemType.BYTE_IO:
             if isinstance(data, io.BytesIO):
                 data = data.getvalue()
             return items.data(bytes(data))
+        refuse_without_bytes(f"'{name}'", data, CheckpointError)
         if _is_plain(data):
             return items.tensor(data)
-        if data.device.type == "meta":
-            raise CheckpointError(f"'{item.index.fqn}' is on the device 'meta' and has no bytes")
         # Kinds of tensors of which only torch knows how they are described.
         saved = io.BytesIO()
-        torch.save(data, saved)
+        try:
+            torch.save(data, saved)
+            found = torch.load(io.BytesIO(saved.getvalue()), map_location="cpu", weights_only=True)
+            torch.empty_like(found).copy_(found)
+        except Exception as e:
+            raise CheckpointError(f"'{name}' is of '{type(data).__name__}', which no reader of "
+                                  "checkpoints could read; save plain tensors of it: "
+                                  f"{type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
         return items.data(saved.getvalue())
 
     def finish(self, metadata: Any, results: Any) -> None:
@@ -201,12 +208,12 @@ class StorageWriter(FileSystemWriter):
         except (OSError, CheckpointError):
             return set()
         return {info.relative_path for info in found.storage_data.values()
-                if re.fullmatch(r"__\d+_\d+(\.[0-9a-f]{8})?\.distcp", info.relative_path)}
+                if re.fullmatch(_DATA, info.relative_path)}
 
     def _left_over(self):
         """Files that a save of ours left which did not come to its end."""
         rank = str(self.rank) if self._alone() else r"\d+"
         own = os.path.basename(self._contents())
         return {name for name in os.listdir(self.path)
-                if re.fullmatch(rf"__{rank}_\d+\.[0-9a-f]{{8}}\.distcp(\.tmp)?|"
-                                rf"{re.escape(own)}\.[0-9a-f]{{8}}\.tmp", name)}
+                if re.fullmatch(rf"__{rank}_\d+\.[0-9a-f]{{8}}\.distcp({LEFT_OVER})?|"
+                                rf"{re.escape(own)}{LEFT_OVER}", name)}
