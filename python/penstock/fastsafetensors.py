@@ -7,6 +7,7 @@
 Importing this module registers the copier_type "penstock".
 """
 import ctypes
+import itertools
 
 try:
     from fastsafetensors.copier.base import (CopierInterface, validated_byte_ranges,
@@ -23,6 +24,7 @@ from ._file import File
 from ._lib import Error
 from ._memory import Memory
 from ._reads import Reads, Restless, split
+from .safetensors import safe_open
 
 __all__ = ["COPIER_TYPE", "Copier", "FileLoader"]
 
@@ -181,3 +183,15 @@ class FileLoader(BaseSafeTensorsFileLoader):
         op = get_framework_op(framework)
         place = op.get_device(device, op.get_process_group(pg))
         super().__init__(pg, place, COPIER_TYPE, framework=framework, **options)
+
+    def add_filenames(self, filenames):
+        """{rank: paths}.  What is wrong with a file is told as by safe_open()."""
+        try:
+            super().add_filenames(filenames)
+        except Exception as e:
+            for path in itertools.chain(*filenames.values()):
+                try:
+                    safe_open(path, "pt").close()
+                except Exception as ours:
+                    raise ours from e
+            raise

@@ -300,6 +300,20 @@ def a_model_without_bytes():
 
 
 @case
+def files_that_are_no_models_are_told_as_elsewhere():
+    _, ours = package()
+    good = f"{work}/good.safetensors"
+    penstock.safetensors.save_file({"a": torch().ones(3)}, good)
+    os.symlink("../blobs/abc", f"{work}/dead.safetensors")
+    lfs = file("lfs.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    for path, words in ((lfs, "git lfs pull"), (f"{work}/dead.safetensors", "../blobs/abc")):
+        loader = ours.FileLoader(None, "cpu")
+        e = gives(Exception, loader.add_filenames, {0: [good, path]})
+        true(words in str(e) and path in str(e), str(e))
+        loader.close()
+
+
+@case
 def who_stops_in_the_middle():
     _, ours = package()
     from fastsafetensors.parallel_loader import PipelineParallel

@@ -47,7 +47,7 @@ def accepted():
 
 @case
 def lengths():
-    for text, raw in (("less than the 8", b""), ("less than the 8", b"1234567"),
+    for text, raw in (("is empty", b""), ("less than the 8", b"1234567"),
                       ("is empty", struct.pack("<Q", 0)), ("is empty", content(b"{")),
                       ("the limit is", content({}, length=100_000_001)),
                       ("the limit is", content({}, length=2**64 - 1)),
@@ -60,7 +60,7 @@ def lengths():
 @case
 def json_that_is_none():
     refused("does not begin", b"[]")
-    refused("does not begin", b" {}")
+    refused("does not begin", b" []")
     refused("does not begin", b"\xef\xbb\xbf{}")
     refused("not valid UTF-8", b'{"\xff": 1}')
     refused("not valid UTF-8", b'{"\xed\xa0\x80": 1}')
@@ -69,10 +69,37 @@ def json_that_is_none():
     refused("not valid JSON", b"{'a': 1}")
     refused("not valid JSON", b'{"a\nb": 1}')
     refused("half of a character", b'{"\\ud800": 1}')
-    refused("contains NUL", b'{"\\u0000": 1}')
-    refused("whole ones", b'{"a": NaN}')
-    refused("whole ones", b'{"a": 1e3}')
-    refused("more than 20 digits", b'{"a": ' + b"9" * 100000 + b"}")
+    refused("not valid JSON: it has NaN", b'{"a": NaN}')
+    refused("something else than an object", b'{"a": 1e3}')
+    refused("something else than an object", b'{"a": ' + b"9" * 100000 + b"}")
+
+
+@case
+def what_the_package_safetensors_reads():
+    eq(list(parse(b" \n" + json.dumps({"x": ONE}).encode()).tensors), ["x"])
+    eq(list(parse({"a\0b": ONE}).tensors), ["a\0b"])
+    eq(list(parse({"": ONE}).tensors), [""])
+    eq(parse({"x": ONE, "__metadata__": {"k\0": "v\0"}}).metadata, {"k\0": "v\0"})
+    eq(parse({"x": ONE, "__metadata__": None}).metadata, None)
+    more = {"scale": 0.5, "n": [1e3, None, {"deep": [True]}], "device": "cpu"}
+    eq(parse({"x": {**ONE, **more}}).tensors["x"].nbytes, 4)
+    eq(len(parse({"x": {**ONE, "shape": [1] * 99 + [4]}}).tensors["x"].shape), 100)
+
+
+@case
+def other_files_are_told_apart():
+    import penstock
+    zeros = bytes(4096)
+    for begin, text in ((b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "git lfs pull"),
+                        (b"PK\3\4\0\0\10\10" + zeros, "torch.load()"),
+                        (b"GGUF\3\0\0\0" + zeros, "GGUF"), (b"\x93NUMPY\1\0", "numpy.load()"),
+                        (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"\x1f\x8b\x08\0\0\0\0\0", "gunzip"),
+                        (b"\x80\2\x8a\nl\xfc\x9cF", "pickle"), (b"<!DOCTYPE html>", "web page"),
+                        (b'{"weight_map": {}}', "*.index.json"), (zeros, "begins with zeros"),
+                        (b"something else", "this is no safetensors file"), (b"", "is empty")):
+        with penstock.File(file("other", begin)) as f:
+            e = gives(SafetensorError, _header.read, f)
+        true(text in str(e), f"{e}, and not {text}")
 
 
 @case
@@ -94,12 +121,11 @@ def what_is_built_can_be_read():
         true(text in str(e), f"{e}, and not {text}")
     raw = _header.build([entry("x")], {"a": "b"})
     eq(list(_header.parse(raw[8:], len(raw) + 4).tensors), ["x"])
-    unbuilt("contains NUL", [entry("a\0")])
-    unbuilt("contains NUL", [], {"a\0": "b"})
-    unbuilt("contains NUL", [], {"a": "\0"})
+    raw = _header.build([entry("a\0", (1,) * 99 + (4,))], {"k\0": "v\0"})
+    header = _header.parse(raw[8:], len(raw) + 4)
+    eq((list(header.tensors), header.metadata), (["a\0"], {"k\0": "v\0"}))
     unbuilt("half of a character", [entry("\ud800")])
     unbuilt("half of a character", [], {"a": "\ud800"})
-    unbuilt("64 dimensions", [entry("a", (1,) * 64 + (4,))])
     unbuilt("too many values", [entry("{" * 5_000_000)])
 
 
@@ -118,11 +144,10 @@ def fields():
     refused("something else than an object", {"x": 1})
     refused("something else than an object", {"x": None})
     for name in ONE:
-        refused("exactly", {"x": {k: v for k, v in ONE.items() if k != name}})
-    refused("exactly", {"x": {**ONE, "more": 1}})
+        refused("does not have", {"x": {k: v for k, v in ONE.items() if k != name}})
     for dtype in ("F5", "u8", "", None, 3, ["U8"]):
         refused("unknown dtype", {"x": {**ONE, "dtype": dtype}})
-    for shape in (4, None, "4", {"a": 1}, [1] * 65):
+    for shape in (4, None, "4", {"a": 1}):
         refused("is no array", {"x": {**ONE, "shape": shape}})
     for shape in ([-4], ["4"], [True], [None], [2**63], [[4]]):
         refused("no size", {"x": {**ONE, "shape": shape}})
@@ -151,7 +176,7 @@ def places():
 
 @case
 def metadata():
-    for bad in (1, [], "a", None):
+    for bad in (1, [], "a"):
         refused("is no object", {"__metadata__": bad})
     for bad in (1, [], {}, None):
         refused("no text", {"__metadata__": {"a": bad}})

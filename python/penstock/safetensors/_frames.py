@@ -4,6 +4,7 @@
 Neither is imported before somebody asks for it.
 """
 import importlib
+import re
 
 from ._header import BITS, SafetensorError
 
@@ -30,6 +31,14 @@ def raw_shape(entry):
     return (entry.nbytes,) if BITS[entry.dtype] % 8 else entry.shape
 
 
+def _meant(device):
+    """The name of torch's for a device that is called otherwise; None for what is no such."""
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    found = re.fullmatch(r"(?i)(cpu|host)|(?:gpu|cuda|nvidia)(?::?(\d*))", str(device).strip())
+    return found and ("cpu" if found[1] else f"cuda:{int(found[2] or 0)}")
+
+
 class Numpy:
     """Arrays of numpy, in host memory."""
 
@@ -42,26 +51,45 @@ class Numpy:
             raise SafetensorError("numpy is not installed; install it, or take framework='pt'"
                                   ) from None
         if device not in ("cpu", None):
-            raise SafetensorError(f"arrays of numpy are not on '{device}'; take framework='pt'")
+            name = _meant(device)
+            raise SafetensorError(f"arrays of numpy are on 'cpu' and not on '{device}'" +
+                                  (f"; take framework='pt' and device='{name}'"
+                                   if name not in (None, "cpu") else ""))
         self.raw = raw
+        self.dims = 64 if int(self.np.__version__.partition(".")[0]) >= 2 else 32
 
     def dtype(self, entry):
         if entry.dtype in _NUMPY:
             return self.np.dtype(_NUMPY[entry.dtype])
         if self.raw:
             return self.np.dtype(_RAW.get(BITS[entry.dtype], "uint8"))
-        if entry.dtype in _ML_DTYPES:
-            try:
-                return self.np.dtype(getattr(importlib.import_module("ml_dtypes"),
-                                             _ML_DTYPES[entry.dtype]))
-            except (ImportError, AttributeError):
-                pass
-        raise SafetensorError(f"tensor '{entry.name}': numpy has no {entry.dtype}; install "
-                              "ml_dtypes, take framework='pt', or raw=True for the bits as "
+        text = f"tensor '{entry.name}': numpy has no {entry.dtype}"
+        if entry.dtype not in _ML_DTYPES:
+            # Two elements are one of torch's type for F4; that of ml_dtypes has a byte for each.
+            pt = "take framework='pt', or " if entry.dtype in _TORCH else ""
+            raise SafetensorError(f"{text}, whose elements are no whole bytes; {pt}take raw=True "
+                                  "for the bytes")
+        try:
+            return self.np.dtype(getattr(importlib.import_module("ml_dtypes"),
+                                         _ML_DTYPES[entry.dtype]))
+        except ImportError:
+            cure = "install ml_dtypes"
+        except AttributeError:
+            cure = "and this ml_dtypes neither: install a newer one"
+        raise SafetensorError(f"{text}; {cure}, take framework='pt', or raw=True for the bits as "
                               "unsigned integers")
 
     def shape(self, entry):
-        return raw_shape(entry)
+        shape = raw_shape(entry)
+        if len(shape) > self.dims:
+            raise SafetensorError(f"tensor '{entry.name}' has {len(shape)} dimensions, and arrays "
+                                  f"of this numpy have {self.dims} at most; take framework='pt'")
+        return shape
+
+    def check(self, entry):
+        """SafetensorError for a tensor of which there is no array."""
+        self.dtype(entry)
+        self.shape(entry)
 
     def empty(self, shape, dtype, file_offset=None):
         """An array, and what Memory.of() takes for its bytes; None if it has none.
@@ -110,10 +138,11 @@ class Torch:
         try:
             self.device = self.torch.device(device or "cpu")
         except (RuntimeError, TypeError):
-            raise SafetensorError(f"device '{device}' is not served; 'cpu' and 'cuda:N' are"
-                                  ) from None
-        if self.device.type not in ("cpu", "cuda"):
-            raise SafetensorError(f"device '{device}' is not served; 'cpu' and 'cuda:N' are")
+            self.device = None
+        if self.device is None or self.device.type not in ("cpu", "cuda"):
+            name = _meant(device)
+            raise SafetensorError(f"device '{device}' is not served; " +
+                                  (f"take '{name}'" if name else "'cpu' and 'cuda:N' are"))
         self.raw = raw
 
     def dtype(self, entry):
@@ -134,6 +163,11 @@ class Torch:
                                       "last dimension is odd; take raw=True")
             return entry.shape[:-1] + (entry.shape[-1] // 2,)
         return raw_shape(entry)
+
+    def check(self, entry):
+        """SafetensorError for a tensor that torch has no type for."""
+        self.dtype(entry)
+        self.shape(entry)
 
     def empty(self, shape, dtype, file_offset=None):
         torch = self.torch

@@ -7,7 +7,6 @@ tensors' bytes, without a gap from the first to the end of the file.
 import json
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
-DIMS_MAX = 64
 _COST_MAX = 1 << 30       # bytes that the header's values may take in memory
 
 # Bits of an element.
@@ -16,6 +15,27 @@ BITS = {
     "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
     "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64, "U64": 64,
 }
+
+
+# What other files begin with: (bytes, what it is and what to do about it).
+_OTHERS = (
+    (b"version ", "this is the pointer that Git LFS leaves in place of the file: run 'git lfs "
+                  "pull' in the repository"),
+    (b"PK\3\4", "this is a zip file, as torch.save() and numpy.savez() write it: read it by "
+                "torch.load() or numpy.load(), and save its tensors by save_file()"),
+    (b"GGUF", "this is a GGUF file, which llama.cpp reads: take the model's safetensors files"),
+    (b"\x93NUMPY", "this is a .npy file: read it by numpy.load()"),
+    (b"\x89HDF", "this is an HDF5 file: read it by h5py or keras"),
+    (b"\x1f\x8b\x08", "this is compressed by gzip: unpack it by gunzip"),
+    (b"\x28\xb5\x2f\xfd", "this is compressed by zstd: unpack it by unzstd"),
+    (b"\xfd7zXZ", "this is compressed by xz: unpack it by unxz"),
+    (b"<!", "this is a web page: download the file itself"),
+    (b"<html", "this is a web page: download the file itself"),
+    (b"{", "this is JSON: name the safetensors file, or for an index a file *.index.json to "
+           "load_file()"),
+    (b"\x80\2", "this is a pickle, as old versions of torch.save() write it: read it by "
+                "torch.load(), and save its tensors by save_file()"),
+)
 
 
 class AnySafetensorError(ValueError):
@@ -70,13 +90,12 @@ def _once(pairs):
 
 
 def _integer(text):
-    if len(text) > 20:
-        raise SafetensorError("the header has a number of more than 20 digits")
-    return int(text)
+    # No size has so many digits, and Python takes long for them.
+    return int(text) if len(text) <= 20 else float("inf")
 
 
 def _no_number(text):
-    raise SafetensorError(f"the header has the number {text[:40]}, where only whole ones may be")
+    raise SafetensorError(f"the header is not valid JSON: it has {text[:40]}")
 
 
 def _size(value, most=2**63 - 1):
@@ -88,25 +107,37 @@ def _text(name):
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise SafetensorError("a name in the header has half of a character") from None
-    if "\0" in name:
-        raise SafetensorError("a name in the header contains NUL")
+        raise SafetensorError(f"the name {_short(ascii(name))} in the header has half of a "
+                              "character") from None
+
+
+def _other(first, least=1, otherwise="this is no safetensors file"):
+    """What a file is that begins so and is no safetensors file.
+
+    least: bytes that must tell it, where the first 8 may well be a length
+    """
+    if not any(first):
+        return "it begins with zeros: its download or copy did not come to its end"
+    return next((text for begin, text in _OTHERS
+                 if len(begin) >= least and first.startswith(begin)), otherwise)
 
 
 def header_length(first, file_size):
     """The length of the header from the first 8 bytes of a file."""
+    if not file_size:
+        raise SafetensorError("the file is empty: its download or copy did not come to its end")
     if len(first) < 8:
         raise SafetensorError(f"the file has {file_size} bytes, less than the 8 that a safetensors "
                               "file begins with")
     length = int.from_bytes(first[:8], "little")
     if length > HEADER_MAX:
         raise SafetensorError(f"the header would be {length} bytes long, the limit is "
-                              f"{HEADER_MAX}: this is no safetensors file")
+                              f"{HEADER_MAX}: {_other(first)}")
     if length > file_size - 8:
         raise SafetensorError(f"the header of {length} bytes is longer than the file of "
-                              f"{file_size}: the file is truncated")
+                              f"{file_size}: {_other(first, 3, 'the file is truncated')}")
     if length < 2:
-        raise SafetensorError("the header is empty: this is no safetensors file")
+        raise SafetensorError(f"the header is empty: {_other(first)}")
     return length
 
 
@@ -121,7 +152,7 @@ def _cheap(raw):
 
 def _values(raw):
     """The header's JSON; what its values would take in memory is counted first."""
-    if raw[:1] != b"{":
+    if raw.lstrip(b" \t\r\n")[:1] != b"{":
         raise SafetensorError("the header does not begin with '{': this is no safetensors file")
     _cheap(raw)
     try:
@@ -130,7 +161,7 @@ def _values(raw):
         raise SafetensorError(f"the header is not valid UTF-8 at byte {e.start}") from None
     try:
         return json.loads(text, object_pairs_hook=_once, parse_int=_integer,
-                          parse_float=_no_number, parse_constant=_no_number)
+                          parse_constant=_no_number)
     except json.JSONDecodeError as e:
         raise SafetensorError(f"the header is not valid JSON at character {e.pos}: "
                               f"{e.msg}") from None
@@ -143,14 +174,13 @@ def _entry(name, facts, data_size):
     name_is = f"tensor '{_short(name)}'"
     if type(facts) is not dict:
         raise SafetensorError(f"{name_is} is described by something else than an object")
-    if facts.keys() != {"dtype", "shape", "data_offsets"}:
-        raise SafetensorError(f"{name_is} does not have exactly dtype, shape and data_offsets")
+    if not facts.keys() >= {"dtype", "shape", "data_offsets"}:
+        raise SafetensorError(f"{name_is} does not have dtype, shape and data_offsets")
     dtype, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]
     if type(dtype) is not str or dtype not in BITS:
         raise SafetensorError(f"{name_is} has the unknown dtype {str(dtype)[:40]!r}")
-    if type(shape) is not list or len(shape) > DIMS_MAX:
-        raise SafetensorError(f"the shape of {name_is} is no array of at most {DIMS_MAX} "
-                              "dimensions")
+    if type(shape) is not list:
+        raise SafetensorError(f"the shape of {name_is} is no array")
     elements = 1
     for length in shape:
         if not _size(length):
@@ -190,8 +220,9 @@ def parse(raw, file_size):
     values = _values(raw)
     data = 8 + len(raw)
     metadata = None
-    if "__metadata__" in values:
-        metadata = _metadata(values.pop("__metadata__"))
+    if values.get("__metadata__") is not None:
+        metadata = _metadata(values["__metadata__"])
+    values.pop("__metadata__", None)
     entries = [_entry(name, facts, file_size - data) for name, facts in values.items()]
     # An empty tensor lies before the one that begins at the same place.
     entries.sort(key=lambda entry: (entry.begin, entry.nbytes))
@@ -237,9 +268,6 @@ def build(entries, metadata):
         if entry.name == "__metadata__":
             raise SafetensorError("no tensor can be called __metadata__")
         _text(entry.name)
-        if len(entry.shape) > DIMS_MAX:
-            raise SafetensorError(f"tensor '{_short(entry.name)}' has more than {DIMS_MAX} "
-                                  "dimensions")
         values[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
                               "data_offsets": [entry.begin, entry.begin + entry.nbytes]}
     raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()

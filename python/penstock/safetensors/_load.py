@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Loading: whole files, tensors, slices."""
+import os
 import threading
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._file import File, ShortRead
 from .._progress import checked, reports
 from .._types import Device, Path, Progress
+from ._folder import check_index, files_of
 from ._frames import frame_of
 from ._header import Entry, SafetensorError, read
 from ._into import Reads
@@ -69,27 +71,36 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                progress: Progress = None) -> Dict[str, Any]:
     """Load the tensors of several files, whose names must differ; arguments as load_file().
 
+    filenames: paths of files, of folders, and of indexes, *.index.json.  The files of a folder are
+               those of its index.  Without one they must be those of one model: one file, or
+               numbered ones, NAME-00001-of-00002; others are refused.  Hidden names do not count.
+
     All headers are read and checked before the first tensor is.
     """
+    if isinstance(filenames, (str, bytes, os.PathLike)):
+        raise TypeError("load_files() takes paths in a list; for one there is load_file()")
+    filenames = list(filenames)
     frame = frame_of(framework, device, raw)
     checked(progress)
     wanted = None if names is None else set(names)
     opened, owner = [], {}
     try:
-        for path in filenames:
+        for path, indexed in (pair for name in filenames for pair in files_of(name, wanted)):
             file, header = _open(path)
             if len(opened) >= _OPEN_MAX:
                 file.close()
             opened.append((path, file, header))
+            check_index(path, header.tensors, indexed, wanted)
             for name, entry in header.tensors.items():
                 if name in owner:
                     raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
                 owner[name] = path
                 if wanted is None or name in wanted:
-                    frame.dtype(entry)
+                    frame.check(entry)
         missing = sorted((wanted or set()) - owner.keys())
         if missing:
-            raise SafetensorError(f"no file has a tensor '{missing[0]}'")
+            raise SafetensorError(f"{', '.join(map(str, filenames))}: there is no tensor "
+                                  f"'{missing[0]}'")
         plan = [(path, file, header, [entry for entry in header.tensors.values()
                                       if wanted is None or entry.name in wanted])
                 for path, file, header in opened]
@@ -113,8 +124,9 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
 def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
               names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
               progress: Progress = None, backend: str = "mmap") -> Dict[str, Any]:
-    """Load a safetensors file.
+    """Load a safetensors file, or the files of a model.
 
+    filename:  a path of a file, a folder or an index, as load_files()
     device:    "cpu"; with framework="pt" also "cuda:0" or 0
     framework: "np" for arrays of numpy, "pt" for tensors of torch
     names:     only these tensors
@@ -230,9 +242,7 @@ class safe_open:  # pylint: disable=invalid-name
     def check_types(self, names: Iterable[str]) -> None:
         """Raise SafetensorError where the framework lacks the type of one of these."""
         for name in names:
-            entry = self._entry(name)
-            self._frame.dtype(entry)
-            self._frame.shape(entry)
+            self._frame.check(self._entry(name))
 
     def same_header(self, other: "safe_open") -> bool:
         """Does the other one, closed or not, have the same tensors at the same places?"""

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.distributed.checkpoint import metadata as of_torch
 
+from ..safetensors._folder import encodable
 from ._archive import CheckpointError, bounded
-from ._models import encodable
 
 _METADATA_MAX = 1 << 30
 _CLASSES = {

@@ -7,17 +7,16 @@ import json
 import os
 import re
 import secrets
-import stat
 import time
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional
 
 from .._replace import LEFT_OVER, Replacement, sync_folder
 from .._types import Device, Path, Progress
-from ..safetensors import SafetensorError, load_files, safe_open
+from ..safetensors import SafetensorError, load_files
+from ..safetensors._folder import shards_of
 from ..safetensors._save import arrange, tensors_of, write
 
 INDEX = "model.safetensors.index.json"
-_INDEX_MAX = 256 << 20
 # Names of ours, of saves that did not come to their end.
 _LEFT_OVER = (rf"model-[0-9a-f]{{8}}-\d{{5,}}-of-\d{{5,}}\.safetensors({LEFT_OVER})?|"
               rf"{re.escape(INDEX)}{LEFT_OVER}")
@@ -32,100 +31,6 @@ def folder_of(path):
     return path
 
 
-def encodable(name):
-    """Can a file be called so?  Not with half of a character."""
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _once(pairs):
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise SafetensorError("the index has a name twice")
-    return result
-
-
-def shards_of(path):
-    """{name of a tensor: name of its file} from an index, which is hostile until checked."""
-    facts = os.stat(path)
-    if not stat.S_ISREG(facts.st_mode):
-        raise SafetensorError(f"{path}: this is no regular file")
-    if facts.st_size > _INDEX_MAX:
-        raise SafetensorError(f"{path}: the index has more than {_INDEX_MAX} bytes")
-    try:
-        with open(path, encoding="utf-8") as file:
-            index = json.load(file, object_pairs_hook=_once)
-        shards = index["weight_map"]
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise SafetensorError(f"{path}: this is no index of safetensors files: {e}") from None
-    if not isinstance(shards, dict):
-        raise SafetensorError(f"{path}: the weight_map is no object")
-    for name, shard in shards.items():
-        if (not isinstance(shard, str) or os.path.basename(shard) != shard or "\0" in shard or
-                shard in ("", ".", "..") or not encodable(shard)):
-            raise SafetensorError(f"{path}: tensor '{name[:80]}' is in no file of this folder")
-    return shards
-
-
-def models_of(folder, complete):
-    """(name of the index or None, names of safetensors files if there is none) in a folder.
-
-    complete: without an index, refuse shards of which some are missing
-
-    Raises SafetensorError, also for several indexes and for shards of several saves without one.
-    """
-    found = sorted(os.listdir(folder))
-    indexes = [name for name in found if name.endswith(".safetensors.index.json")]
-    if len(indexes) > 1:
-        raise SafetensorError(f"{folder}: there are several indexes, {', '.join(indexes)}; name "
-                              "the one that is meant")
-    if indexes:
-        return indexes[0], []
-    files = [name for name in found if name.endswith(".safetensors")]
-    sets = {}
-    for name in files:
-        shard = re.fullmatch(r"(.*)-(\d{5,12})-of-(\d{5,12})\.safetensors", name)
-        if shard:
-            sets.setdefault((shard[1], int(shard[3])), set()).add(int(shard[2]))
-    for (begin, count), numbers in sets.items():
-        # A rank of torch's writer, "shard-N", may have nothing for some of the files.
-        if complete and len(numbers) < count and not begin.startswith("shard-"):
-            raise SafetensorError(f"{folder}: there is no index, and of the {count} files of "
-                                  f"{begin} there are {len(numbers)}: a save or copy of them did "
-                                  "not come to its end")
-    ours = [begin for begin, _ in sets if re.fullmatch("model-[0-9a-f]{8}", begin)]
-    if len(ours) > 1:
-        raise SafetensorError(f"{folder}: there is no index, and files of several saves, "
-                              f"{', '.join(ours)}")
-    return None, files
-
-
-def _files_of(folder, names):
-    """(paths, names of tensors or None, {path: its tensors} or None) of a folder."""
-    index, files = models_of(folder, names is None)
-    if index:
-        return _files_of_index(os.path.join(folder, index), names)
-    if not files:
-        raise SafetensorError(f"{folder}: there are no safetensors files in this folder")
-    return [os.path.join(folder, name) for name in files], names, None
-
-
-def _files_of_index(path, names):
-    shards = shards_of(path)
-    if names is not None:
-        for name in names:
-            if name not in shards:
-                raise SafetensorError(f"{path}: there is no tensor '{name}' in the index")
-        shards = {name: shards[name] for name in names}
-    where = {}
-    for name, shard in shards.items():
-        where.setdefault(os.path.join(os.path.dirname(path), shard), set()).add(name)
-    return sorted(where), names, where
-
-
 def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] = None,
          strict: bool = False, raw: bool = False,
          progress: Progress = None) -> Dict[str, Any]:
@@ -136,35 +41,15 @@ def load(path: Path, device: Device = "cpu", *, names: Optional[Iterable[str]] =
     names:    only these tensors; only the files that they are in are opened
     strict, raw, progress: as penstock.safetensors.load_file(); strict is about paths of bytes
 
-    The index and all headers are checked before the first tensor is read: files must have the
-    tensors that the index says, and no others, and no name twice.  Bytes go from the files into the
-    tensors, so that no other host memory grows with the model.
+    The files of a folder are those of its index, else those of the one model that it has, as
+    load_files() says.  The index and all headers are checked before the first tensor is read: files
+    must have the tensors that the index says, and no others, and no name twice.  Bytes go from the
+    files into the tensors, so that no other host memory grows with the model.
 
     Returns {name: tensor}.  Raises SafetensorError, FileNotFoundError and other Errors.
     """
-    path = folder_of(path)
-    names = None if names is None else list(dict.fromkeys(names))
-    where = None
-    if os.path.isdir(path):
-        paths, names, where = _files_of(path, names)
-    elif path.endswith(".index.json"):
-        paths, names, where = _files_of_index(path, names)
-    else:
-        paths = [path]
-    for shard, wanted in (where or {}).items():
-        with safe_open(shard, "pt", device, raw=raw) as file:
-            has = set(file.keys())
-        missing = sorted(wanted - has)
-        if missing:
-            raise SafetensorError(f"{shard}: the index says that tensor '{missing[0]}' is here, "
-                                  "and it is not")
-        if names is None and has - wanted:
-            raise SafetensorError(f"{shard}: tensor '{sorted(has - wanted)[0]}' is not where the "
-                                  "index says")
-    if where is not None and not paths:
-        return {}
-    return load_files(paths, device, framework="pt", names=names, strict=strict, raw=raw,
-                      progress=progress)
+    return load_files([folder_of(path)], device, framework="pt", names=names, strict=strict,
+                      raw=raw, progress=progress)
 
 
 def _split(found, most):

@@ -21,12 +21,13 @@ from .._lib import patience
 from .._queue import Queue
 from .._types import Path
 from ..safetensors import SafetensorError
+from ..safetensors._folder import models_of, shards_of
 from ..safetensors._frames import Torch
 from ..safetensors._load import _open as open_model
 from . import _metadata
 from ._archive import CheckpointError, Foreign, Stored, parse
 from ._metadata import Place, place_of
-from ._models import folder_of, models_of, shards_of
+from ._models import folder_of
 
 _WINDOW = 1024         # of an archive's begin and end are read at once with those of the others
 _BATCH = 1 << 30       # bytes under way
