@@ -513,7 +513,8 @@ static int keeper(char **argv, bool shared, const sigset_t *signals)
 	if (!own_shm)
 		shm_clean();
 	/* Nobody works in there. */
-	(void)chdir("/");
+	if (chdir("/") < 0)
+		say("/ cannot be entered: %s", strerror(errno));
 	/* A mount shows files of others, on the same file system perhaps. */
 	if (last_mount(path)) {
 		say("%s stays: %s cannot be unmounted", scratch, path);

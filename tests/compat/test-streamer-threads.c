@@ -141,7 +141,7 @@ static atomic_bool turning;
 
 static void point_to(const char *name)
 {
-	(void)symlink(name, in_dir("turn"));
+	T_EQ(symlink(name, in_dir("turn")), 0);
 	T_EQ(rename(in_dir("turn"), in_dir("link")), 0);
 }
 
