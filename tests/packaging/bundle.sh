@@ -63,6 +63,7 @@ tests() {
 
 check is_made made
 check stands_alone stands_alone
+check hardened sh "$root/tests/packaging/hardened.sh" moved/bin moved/lib moved/libexec
 check the_command_runs runs
 check tests_run tests
 echo "1..$n"
