@@ -8,7 +8,6 @@
  * and checks the CRC-32C that each completion carries against the bytes on the device.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +15,24 @@
 #include <unistd.h>
 
 #include <penstock.h>
-#include "tools/common/safetensors.h"
 
-#define DEPTH 32  /* requests in flight */
-#define ALIGN 256 /* of a tensor in device memory */
+#define DEPTH 32              /* requests in flight */
+#define ALIGN 256             /* of a tensor in device memory */
+#define HEADER_MAX 100000000u /* bytes, the format's limit */
+
+struct tensor {
+	uint64_t file_off;
+	uint64_t mem_off;
+	uint64_t len; /* bytes */
+};
 
 /* A file, its tensors, and the memory they go to. */
 struct shard {
 	const char *path;
-	struct safetensors *st;
+	struct tensor *tensors;
+	size_t nr_tensors;
 	struct pst_file *file;
 	struct pst_mem *mem;
-	uint64_t *mem_offs; /* of each tensor */
 };
 
 /* A failed call of the library: its sentence names cause and cure. */
@@ -46,35 +51,150 @@ static int complain_errno(const char *what)
 	return r;
 }
 
-static int shard_open(struct shard *s, const char *path, const char *device)
+/* A file that is not as safetensors files are. */
+static int complain_format(const char *path, const char *why)
 {
-	uint64_t size = 0;
-	char why[300];
-	int fd, r;
+	(void)fprintf(stderr, "load-shards: %s: %s\n", path, why);
+	return -EINVAL;
+}
 
-	s->path = path;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return complain_errno(path);
-	r = safetensors_read(fd, &s->st, why, sizeof(why));
-	(void)close(fd);
-	if (r < 0) {
-		(void)fprintf(stderr, "load-shards: %s: %s\n", path, why);
+/*
+ * Read the JSON header of a safetensors file, whose length the first 8 bytes tell, little endian.
+ * The result ends with a 0, is to be freed, and NULL after an error.
+ */
+static char *read_header(FILE *f, const char *path, uint64_t *ret_len)
+{
+	uint8_t head[8];
+	uint64_t len = 0;
+	char *text;
+
+	if (fread(head, 1, sizeof(head), f) != sizeof(head)) {
+		(void)complain_format(path, "shorter than the 8 bytes that tell the header's length");
+		return NULL;
+	}
+	for (int i = 7; i >= 0; i--)
+		len = len << 8 | head[i];
+	if (len > HEADER_MAX) {
+		(void)complain_format(path, "no safetensors file: its header would be too long");
+		return NULL;
+	}
+	text = calloc(len + 1, 1);
+	if (!text) {
+		(void)complain_errno(path);
+	} else if (fread(text, 1, len, f) != len) {
+		(void)complain_format(path, "ends within its header");
+		free(text);
+		text = NULL;
+	}
+	*ret_len = len;
+	return text;
+}
+
+/* Skip blanks and the character c; NULL if another one is there. */
+static const char *after(const char *p, char c)
+{
+	p += strspn(p, " \t\r\n");
+	return *p == c ? p + 1 : NULL;
+}
+
+/* Skip blanks and a number; NULL if there is none. */
+static const char *after_number(const char *p, uint64_t *ret)
+{
+	char *end;
+
+	p += strspn(p, " \t\r\n");
+	errno = 0;
+	*ret = strtoull(p, &end, 10);
+	return *p >= '0' && *p <= '9' && !errno ? end : NULL;
+}
+
+/*
+ * Find the next tensor in a header: each has "data_offsets":[BEGIN,END], and nothing else looks
+ * like that, because quotes in names are escaped.  A program that wants names, types and shapes has
+ * a JSON parser; this one only wants to know where the bytes are.
+ */
+static const char *next_tensor(const char *p, uint64_t *ret_begin, uint64_t *ret_end)
+{
+	static const char key[] = "\"data_offsets\"";
+	const char *at;
+
+	while ((p = strstr(p, key))) {
+		p += sizeof(key) - 1;
+		at = after(p, ':');
+		at = at ? after(at, '[') : NULL;
+		at = at ? after_number(at, ret_begin) : NULL;
+		at = at ? after(at, ',') : NULL;
+		at = at ? after_number(at, ret_end) : NULL;
+		at = at ? after(at, ']') : NULL;
+		if (at)
+			return at;
+	}
+	return NULL;
+}
+
+/* Make the list of tensors of a header; data_off is where their bytes begin in the file. */
+static int list_tensors(struct shard *s, const char *header, uint64_t data_off, uint64_t file_size)
+{
+	uint64_t begin, end, mem_off = 0;
+	size_t nr = 0;
+
+	for (const char *p = header; (p = next_tensor(p, &begin, &end));)
+		nr++;
+	s->tensors = calloc(nr + 1, sizeof(*s->tensors));
+	if (!s->tensors)
+		return complain_errno(s->path);
+	for (const char *p = header; (p = next_tensor(p, &begin, &end));) {
+		if (begin > end || end > file_size - data_off)
+			return complain_format(s->path, "a tensor lies beyond the end of the file");
+		s->tensors[s->nr_tensors++] = (struct tensor){
+			.file_off = data_off + begin,
+			.mem_off = mem_off,
+			.len = end - begin,
+		};
+		mem_off += (end - begin + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	return 0;
+}
+
+static int read_tensors(struct shard *s)
+{
+	FILE *f = fopen(s->path, "rb");
+	uint64_t len = 0;
+	struct stat st;
+	char *header;
+	int r;
+
+	if (!f)
+		return complain_errno(s->path);
+	if (fstat(fileno(f), &st) < 0) {
+		r = complain_errno(s->path);
+		(void)fclose(f);
 		return r;
 	}
+	header = read_header(f, s->path, &len);
+	(void)fclose(f);
+	if (!header)
+		return -EINVAL;
+	r = list_tensors(s, header, 8 + len, (uint64_t)st.st_size);
+	free(header);
+	return r;
+}
 
-	s->mem_offs = calloc(s->st->nr + 1, sizeof(*s->mem_offs));
-	if (!s->mem_offs)
-		return complain_errno(path);
-	for (size_t i = 0; i < s->st->nr; i++) {
-		s->mem_offs[i] = size;
-		size += (s->st->tensors[i].len + ALIGN - 1) / ALIGN * ALIGN;
-	}
+static int shard_open(struct shard *s, const char *path, const char *device)
+{
+	const struct tensor *last;
+	int r;
+
+	s->path = path;
+	r = read_tensors(s);
+	if (r < 0)
+		return r;
 	/* Nobody changes model files while they are loaded: some paths want to know that. */
 	r = pst_file_open(path, PST_FILE_READ | PST_FILE_STABLE, NULL, &s->file);
 	if (r < 0)
 		return complain(path, r);
-	r = pst_mem_alloc(device, size ? size : ALIGN, NULL, &s->mem);
+	last = s->nr_tensors ? &s->tensors[s->nr_tensors - 1] : NULL;
+	r = pst_mem_alloc(device, last ? last->mem_off + last->len + ALIGN : ALIGN, NULL, &s->mem);
 	return r < 0 ? complain(device, r) : 0;
 }
 
@@ -83,8 +203,7 @@ static void shard_close(struct shard *s)
 	/* All of these take NULL. */
 	(void)pst_file_close(s->file);
 	(void)pst_mem_free(s->mem);
-	(void)safetensors_free(s->st);
-	free(s->mem_offs);
+	free(s->tensors);
 }
 
 /* CRC-32C, bit by bit: slow, and independent of the library. */
@@ -103,28 +222,29 @@ static uint32_t crc32c(const uint8_t *p, size_t len)
 /* Check the completion of a tensor against the bytes on the device. */
 static int check(struct shard *s, const struct pst_done *d)
 {
-	const struct safetensor *t = &s->st->tensors[d->user_data];
+	const struct tensor *t = &s->tensors[d->user_data];
+	int nr = (int)d->user_data, r;
 	char text[300];
 	uint8_t *copy;
-	int r;
 
 	if (d->res < 0) {
-		(void)fprintf(stderr, "load-shards: %s: %s\n", t->name,
+		(void)fprintf(stderr, "load-shards: %s: tensor %d: %s\n", s->path, nr,
 			      pst_done_text(d, text, sizeof(text)));
 		return (int)d->res;
 	}
 	if ((uint64_t)d->res != t->len || !(d->flags & PST_DONE_CRC32C)) {
-		(void)fprintf(stderr, "load-shards: %s: the file ended early\n", t->name);
+		(void)fprintf(stderr, "load-shards: %s: the file ended early\n", s->path);
 		return -EIO;
 	}
 	copy = malloc(t->len);
 	if (!copy)
-		return complain_errno(t->name);
-	r = pst_mem_copy_out(s->mem, s->mem_offs[d->user_data], copy, t->len);
-	if (r < 0)
-		(void)complain(t->name, r);
-	else if (crc32c(copy, t->len) != d->crc32c) {
-		(void)fprintf(stderr, "load-shards: %s: wrong bytes on the device\n", t->name);
+		return complain_errno(s->path);
+	r = pst_mem_copy_out(s->mem, t->mem_off, copy, t->len);
+	if (r < 0) {
+		(void)complain(s->path, r);
+	} else if (crc32c(copy, t->len) != d->crc32c) {
+		(void)fprintf(stderr, "load-shards: %s: wrong bytes of tensor %d on the device\n",
+			      s->path, nr);
 		r = -EIO;
 	}
 	free(copy);
@@ -138,20 +258,20 @@ static int load(struct pst_queue *q, struct shard *s)
 	uint32_t paths = 0;
 	int r;
 
-	while (next < s->st->nr || flying) {
+	while (next < s->nr_tensors || flying) {
 		struct pst_done done[DEPTH];
 		int n;
 
 		/* Keep the queue full.  A tensor without bytes needs no request. */
-		for (; next < s->st->nr && flying < DEPTH; next++) {
-			const struct safetensor *t = &s->st->tensors[next];
+		for (; next < s->nr_tensors && flying < DEPTH; next++) {
+			const struct tensor *t = &s->tensors[next];
 			struct pst_io io = {
 				.op = PST_OP_READ,
 				.flags = PST_IO_CRC32C,
 				.file = s->file,
 				.mem = s->mem,
-				.file_off = t->off,
-				.mem_off = s->mem_offs[next],
+				.file_off = t->file_off,
+				.mem_off = t->mem_off,
 				.len = t->len,
 				.user_data = next,
 			};
@@ -160,7 +280,7 @@ static int load(struct pst_queue *q, struct shard *s)
 				continue;
 			r = pst_queue_prep(q, &io);
 			if (r < 0)
-				return complain(t->name, r);
+				return complain(s->path, r);
 			flying++;
 		}
 		r = pst_queue_submit(q);
@@ -179,7 +299,7 @@ static int load(struct pst_queue *q, struct shard *s)
 		}
 	}
 
-	(void)printf("%s: %zu tensors, %llu bytes, by", s->path, s->st->nr,
+	(void)printf("%s: %zu tensors, %llu bytes, by", s->path, s->nr_tensors,
 		     (unsigned long long)bytes);
 	for (uint32_t p = 1; p <= PST_PATH_MAX; p++)
 		if (paths & PST_PATH_BIT(p))

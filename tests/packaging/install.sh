@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # install.sh ROOT: ./dev install puts there what tests/packaging/installed lists and no more,
-# programs can be built against it as pkg-config says, and ./dev uninstall leaves nothing.
+# programs can be built against it as pkg-config, CMake and Meson say, so can the examples, and
+# ./dev uninstall leaves nothing.
 set -u
 root=$1
 base=$(mktemp -d) || exit 1
@@ -20,6 +21,17 @@ check() { # NAME COMMAND...
 		echo "not ok $n $name"
 		tail -n 40 log | sed 's/^/# /'
 		failed=1
+	fi
+}
+
+# A case that wants a program.
+check_with() { # PROGRAM NAME COMMAND...
+	if command -v "$1" >/dev/null; then
+		shift
+		check "$@"
+	else
+		n=$((n + 1))
+		echo "ok $n $2 # SKIP $1 is not installed"
 	fi
 }
 
@@ -65,6 +77,80 @@ dropins() {
 		gcc -Wall -Werror -o $lib $lib.c $(pc --cflags --libs penstock-$lib) || return 1
 		"$prefix/bin/penstock" run -- ./$lib || return 1
 	done
+}
+
+# Each where it lies and alone, in the memory of the host and of the software device.
+examples() {
+	nr=0
+	random 3000000 data
+	for source in "$prefix"/share/doc/penstock/examples/*.c; do
+		name=${source##*/}
+		name=${name%.c}
+		# shellcheck disable=SC2046
+		cc -Wall -Wextra -Werror -o "$name" "$source" $(pc --cflags --libs penstock) || return 1
+		for device in host soft:0; do
+			case $name in
+			read_direct | write_direct) set -- $device data 0 8192 ;;
+			read-tensors) set -- -d $device data 30 ;;
+			cancel-reads) set -- -d $device data ;;
+			wrap-cuda) set -- data ;;
+			kv-offload | load-shards) set -- -d $device ;;
+			*)
+				echo "how is $name run?"
+				return 1
+				;;
+			esac
+			LD_LIBRARY_PATH=$prefix/lib "./$name" "$@" || return 1
+		done
+		nr=$((nr + 1))
+	done
+	[ $nr -ge 7 ]
+}
+
+random() { # BYTES FILE
+	head -c "$1" /dev/urandom >"$2"
+}
+
+# By CMake against an installation that was moved, of the versions that it can be.
+cmake_consumer() {
+	cp -a "$prefix" moved || return 1
+	cmake -S cmake -B cmake-build -DCMAKE_PREFIX_PATH="$base/moved" || return 1
+	cmake --build cmake-build || return 1
+	cmake-build/shared && cmake-build/static || return 1
+	readelf -d cmake-build/shared | grep -q 'NEEDED.*libpenstock\.so\.0' || return 1
+	ldd cmake-build/shared | grep "$base/moved/lib/libpenstock.so.0" || return 1
+	! readelf -d cmake-build/static | grep 'NEEDED.*libpenstock' || return 1
+	version=$(pc --modversion penstock)
+	for wanted in "" 0.1 "$version" "$version EXACT" 0.1...9; do
+		finds "$wanted" || return 1
+	done
+	for wanted in 9 "${version%.*}.99" "0.0.1 EXACT" 0.0.1...0.0.2; do
+		! finds "$wanted" || return 1
+	done
+	# What is not there is named.
+	rm moved/lib/libpenstock.so
+	! finds "" || return 1
+	grep -q "there is no.*/moved/lib/libpenstock.so: install" found.log
+}
+
+finds() { # VERSION
+	rm -rf find-build
+	cmake -S cmake -B find-build -DCMAKE_PREFIX_PATH="$base/moved" "-DWANTED=$1" >found.log 2>&1
+	status=$?
+	cat found.log
+	return $status
+}
+
+# With the checkout as a subproject, for which no pkg-config file stands in.
+meson_consumer() {
+	mkdir meson/subprojects && ln -s "$root" meson/subprojects/penstock || return 1
+	PKG_CONFIG_LIBDIR=/nonexistent meson setup meson-build meson --wrap-mode=forcefallback \
+		-Dpenstock:cli=false || return 1
+	ninja -C meson-build consumer || return 1
+	meson-build/consumer || return 1
+	# The headers that bear the names of others are not offered.
+	ninja -C meson-build -t commands consumer | grep -- '-o consumer.p/' >commands || return 1
+	! grep 'include/compat' commands
 }
 
 # Files of others in the same folders stay.
@@ -115,12 +201,33 @@ int main(void)
 	return hf3fs_ior_size(16) == 0;
 }
 END
+mkdir cmake meson
+cp prog.c cmake/
+cp prog.c meson/
+cat >cmake/CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.13)
+project(consumer C)
+separate_arguments(WANTED)
+find_package(penstock ${WANTED} REQUIRED)
+add_executable(shared prog.c)
+target_link_libraries(shared PRIVATE penstock::penstock)
+add_executable(static prog.c)
+target_link_libraries(static PRIVATE penstock::penstock_static)
+END
+cat >meson/meson.build <<'END'
+project('consumer', 'c')
+executable('consumer', 'prog.c', dependencies: dependency('penstock', version: '>=0.1'))
+END
 prefix=$base/prefix
 check installs_what_is_listed installs
 check the_command_runs version
 check a_program_shared shared
 check a_program_static static
 check programs_of_the_drop_in_libraries dropins
+check each_example_alone examples
+check_with cmake a_project_of_cmake cmake_consumer
+check a_project_of_meson meson_consumer
+check hardened sh "$root/tests/packaging/hardened.sh" "$prefix"
 check uninstall_leaves_nothing uninstalls
 check staged destdir
 echo "1..$n"

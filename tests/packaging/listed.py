@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """listed.py ROOT BUILD: what the build installs is what tests/packaging/installed lists, and each
-of these files goes into one Debian package.  Nothing is installed: the build folder says what
+of these files goes into one Debian package, or is named in not-installed.  Nothing is installed: the build folder says what
 would be."""
 import fnmatch
 import glob
@@ -35,10 +35,11 @@ def installed():
 
 
 def patterns():
-    for path in glob.glob(f"{ROOT}/packaging/debian/*.install"):
-        package = os.path.basename(path)[:-len(".install")]
+    """The first word of a line is what is taken; a second one is another folder for it."""
+    for path in glob.glob(f"{ROOT}/packaging/debian/*install*"):
+        package = os.path.basename(path).removesuffix(".install")
         for line in lines(path):
-            yield package, re.sub("^usr/", "", line).replace("lib/*/", "lib/", 1)
+            yield package, re.sub("^usr/", "", line.split()[0]).replace("lib/*/", "lib/", 1)
 
 
 def goes(path, pattern):
