@@ -236,7 +236,7 @@ licence() {
 	[ "$(wc -l <"$out/sources")" -gt 100 ] || return 1
 	xargs awk '
 		FNR == 1 { want = 1 }
-		FNR == 1 && /^#!/ { want = 2 }
+		FNR == 1 && /^#(!|compdef )/ { want = 2 }
 		FNR == want {
 			text = "SPDX-License-Identifier: MIT"
 			good = "# " text

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+# Made by cli/completion/generate.py out of the command's help; tests/cli/completion.sh compares both.
+
+function __penstock_devices
+	printf '%s\n' host soft:0
+	for node in /dev/nvidia*
+		string match -rq '^/dev/nvidia(?<number>\d+)$' -- $node; and echo cuda:$number
+	end
+end
+
+# The command that is on the line is this one.
+function __penstock_is
+	set -l line (commandline -opc)
+	test "$line[2]" = "$argv[1]"
+end
+
+# No command is on the line yet.
+function __penstock_wants_command
+	test (count (commandline -opc)) -eq 1
+end
+
+complete -c penstock -f
+complete -c penstock -n __penstock_wants_command -l help -d 'what there is'
+complete -c penstock -n __penstock_wants_command -l version -d 'print the version'
+complete -c penstock -n __penstock_wants_command -a demo -d 'load model shards and page KV blocks, checked and timed'
+complete -c penstock -n __penstock_wants_command -a doctor -d 'say which paths this machine has, and what is missing'
+complete -c penstock -n __penstock_wants_command -a cp -d 'copy a file to a file or into device memory'
+complete -c penstock -n __penstock_wants_command -a bench -d 'measure paths against plain pread and copy'
+complete -c penstock -n __penstock_wants_command -a window -d 'check and measure the CPU\'s mappings of device memory'
+complete -c penstock -n __penstock_wants_command -a mount -d 'serve a directory, also by rings of usrbio'
+complete -c penstock -n __penstock_wants_command -a umount -d 'undo that'
+complete -c penstock -n __penstock_wants_command -a top -d 'show what a mount does, and for whom'
+complete -c penstock -n __penstock_wants_command -a run -d 'run a program with libraries that bear the names of others'
+complete -c penstock -n __penstock_wants_command -a help -d 'what a command does and its options'
+complete -c penstock -n '__penstock_is help' -a 'demo doctor cp bench window mount umount top run'
+
+complete -c penstock -n '__penstock_is demo' -l dir -x -a '(__fish_complete_directories)' -d 'where to make a private directory'
+complete -c penstock -n '__penstock_is demo' -l file -r -F -d 'load this safetensors file instead'
+complete -c penstock -n '__penstock_is demo' -l size -x -d 'size of all shards together'
+complete -c penstock -n '__penstock_is demo' -l device -x -a '(__penstock_devices)' -d 'cuda:0, soft:0, host, ...'
+complete -c penstock -n '__penstock_is demo' -l json -d 'one JSON object instead of the table'
+complete -c penstock -n '__penstock_is demo' -l help -d 'what it does and its options'
+
+complete -c penstock -n '__penstock_is doctor' -l dir -x -a '(__fish_complete_directories)' -d 'try files of this directory'
+complete -c penstock -n '__penstock_is doctor' -l json -d 'one JSON object'
+complete -c penstock -n '__penstock_is doctor' -l gds -d 'what a direct way of files to NVIDIA GPUs'
+complete -c penstock -n '__penstock_is doctor' -l file -r -F -d 'with --gds: look at this file, which is only read'
+complete -c penstock -n '__penstock_is doctor' -l help -d 'what it does and its options'
+
+complete -c penstock -n '__penstock_is cp' -l via -x -a '(__penstock_devices)' -d 'let the bytes go through this device\'s memory'
+complete -c penstock -n '__penstock_is cp' -l device -x -a '(__penstock_devices)' -d 'with DST the same as --via'
+complete -c penstock -n '__penstock_is cp' -l verify -d 'read the target back from the disk'
+complete -c penstock -n '__penstock_is cp' -l depth -x -d 'blocks in flight'
+complete -c penstock -n '__penstock_is cp' -l block -x -d 'bytes of one block'
+complete -c penstock -n '__penstock_is cp' -l path -x -d 'only these paths, such as direct or staged,direct'
+complete -c penstock -n '__penstock_is cp' -l strict -d 'fail where the wanted path cannot be taken'
+complete -c penstock -n '__penstock_is cp' -l store -x -a 'auto uring threads' -d 'auto, uring or threads'
+complete -c penstock -n '__penstock_is cp' -l no-sync -d 'do not wait until the bytes are on the disk'
+complete -c penstock -n '__penstock_is cp' -l quiet -d 'print nothing but errors'
+complete -c penstock -n '__penstock_is cp' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is cp' -F
+complete -c penstock -n '__penstock_is cp' -a '(__penstock_devices)'
+
+complete -c penstock -n '__penstock_is bench' -s f -r -F -d 'read this file'
+complete -c penstock -n '__penstock_is bench' -l dir -x -a '(__fish_complete_directories)' -d 'where the scratch file goes'
+complete -c penstock -n '__penstock_is bench' -l size -x -d 'of the scratch file'
+complete -c penstock -n '__penstock_is bench' -s m -x -a '(__penstock_devices)' -d 'memory: host, cuda:0, soft:0, ...'
+complete -c penstock -n '__penstock_is bench' -l op -x -a 'read write randread randwrite' -d 'read, write, randread or randwrite'
+complete -c penstock -n '__penstock_is bench' -l sizes -x -d 'bytes of a piece, such as 4k,64k,1m'
+complete -c penstock -n '__penstock_is bench' -l pieces -x -d 'pieces in one request'
+complete -c penstock -n '__penstock_is bench' -l depth -x -d 'requests in flight in each queue'
+complete -c penstock -n '__penstock_is bench' -l queues -x -d 'queues, a thread for each'
+complete -c penstock -n '__penstock_is bench' -l batch -x -d 'completions to wait for at once'
+complete -c penstock -n '__penstock_is bench' -l cold -d 'drop the file from memory first, read each byte once'
+complete -c penstock -n '__penstock_is bench' -l warm -d 'have the file in memory'
+complete -c penstock -n '__penstock_is bench' -l stable -d 'have it in memory, opened as one that nobody changes and read once ...'
+complete -c penstock -n '__penstock_is bench' -l runtime -x -d 'at most so long for each size and way'
+complete -c penstock -n '__penstock_is bench' -l bytes -x -d 'at most so much for each size and way'
+complete -c penstock -n '__penstock_is bench' -l turns -x -d 'in which they are used up, the two ways in alternation'
+complete -c penstock -n '__penstock_is bench' -l path -x -d 'only these paths, such as direct'
+complete -c penstock -n '__penstock_is bench' -l strict -d 'fail where the wanted path cannot be taken'
+complete -c penstock -n '__penstock_is bench' -l store -x -a 'auto uring threads' -d 'auto, uring or threads'
+complete -c penstock -n '__penstock_is bench' -l baseline -x -a 'pread none' -d 'pread or none'
+complete -c penstock -n '__penstock_is bench' -l overwrite -d 'let writes destroy what FILE holds'
+complete -c penstock -n '__penstock_is bench' -l plot -r -F -d 'draw GB/s over size'
+complete -c penstock -n '__penstock_is bench' -l json -d 'one JSON object instead of the table'
+complete -c penstock -n '__penstock_is bench' -l help -d 'what it does and its options'
+
+complete -c penstock -n '__penstock_is window' -s d -l device -x -a '(__penstock_devices)' -d 'cuda:0, soft:0, ...'
+complete -c penstock -n '__penstock_is window' -l backend -x -a 'gdrdrv dmabuf nvrm soft' -d 'gdrdrv, dmabuf, nvrm or soft'
+complete -c penstock -n '__penstock_is window' -l caching -x -a 'wc cached device' -d 'only a window that is wc, cached or device'
+complete -c penstock -n '__penstock_is window' -l kernel -x -d 'copy with avx512, avx2, ..., memcpy'
+complete -c penstock -n '__penstock_is window' -l json -d 'one JSON object instead of the table'
+complete -c penstock -n '__penstock_is window' -l size -x -d 'validate: bytes of the buffer'
+complete -c penstock -n '__penstock_is window' -l random -x -d 'validate: random copies'
+complete -c penstock -n '__penstock_is window' -l seed -x -d 'validate: which ones'
+complete -c penstock -n '__penstock_is window' -l sizes -x -d 'copybw: bytes of a copy'
+complete -c penstock -n '__penstock_is window' -s t -l threads -x -d 'copybw: threads, a slice for each, such as 1,2,4,8'
+complete -c penstock -n '__penstock_is window' -l max -x -d 'copylat, apiperf: largest size'
+complete -c penstock -n '__penstock_is window' -s n -l count -x -d 'apiperf: windows of each size'
+complete -c penstock -n '__penstock_is window' -l runtime -x -d 'copybw, copylat: at most so long for each number'
+complete -c penstock -n '__penstock_is window' -l baseline -x -d 'copybw, copylat: copies'
+complete -c penstock -n '__penstock_is window' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is window' -a 'validate copybw copylat apiperf pingpong'
+
+complete -c penstock -n '__penstock_is mount' -l source -x -a '(__fish_complete_directories)' -d 'the directory that is served'
+complete -c penstock -n '__penstock_is mount' -l foreground -d 'do not go into the background'
+complete -c penstock -n '__penstock_is mount' -l kernel-cache -d 'read and write files by the kernel\'s cache of the mount, also ...'
+complete -c penstock -n '__penstock_is mount' -l timeout -x -d 'for which the kernel believes names and attributes'
+complete -c penstock -n '__penstock_is mount' -l links -x -d 'buffers and rings that a user may publish'
+complete -c penstock -n '__penstock_is mount' -l rings -x -d 'rings that a user may publish'
+complete -c penstock -n '__penstock_is mount' -l memory -x -d 'shared memory that a user may publish, in all'
+complete -c penstock -n '__penstock_is mount' -l metrics -r -F -d 'the socket that tells numbers of the mount, as for \'penstock top\', ...'
+complete -c penstock -n '__penstock_is mount' -l plain -d ''
+complete -c penstock -n '__penstock_is mount' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is mount' -a '(__fish_complete_directories)'
+
+complete -c penstock -n '__penstock_is umount' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is umount' -a '(__fish_complete_directories)'
+
+complete -c penstock -n '__penstock_is top' -l interval -x -d 'between two looks'
+complete -c penstock -n '__penstock_is top' -l once -d 'print one table, after one interval, and end'
+complete -c penstock -n '__penstock_is top' -l json -d 'print an object for each interval, a line each'
+complete -c penstock -n '__penstock_is top' -l metrics -r -F -d 'the socket, or 127.0.0.1:PORT, of a mount that was started with ...'
+complete -c penstock -n '__penstock_is top' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is top' -a '(__fish_complete_directories)'
+
+complete -c penstock -n '__penstock_is run' -l help -d 'what it does and its options'
+complete -c penstock -n '__penstock_is run' -a '(__fish_complete_subcommand)'

@@ -1,0 +1,194 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Completion in bash, zsh and fish: what the help says and no more, and values where they fit.
+. "$(dirname "$0")/lib.sh"
+
+folder=$(cd "$(dirname "$0")/../.." && pwd)/cli/completion
+
+need_tree() {
+	[ -f "$folder/generate.py" ] || skip "the source of the completions"
+}
+
+# Options of a command as its help names them, and the one that each command takes.
+helped() { # COMMAND
+	{
+		"$PENSTOCK" help "$1" | sed -n 's/^\(Usage:\|      \) penstock//p; s/^  -/ -/p' |
+			sed 's/  .*//' | grep -o -E -e '[[ ]--?[a-z][a-z-]*' | tr -d '[ '
+		echo --help
+	} | sort -u
+}
+
+commands() {
+	"$PENSTOCK" help | sed -n 's/^  \([a-z]*\) .*/\1/p'
+}
+
+files_are_as_the_help_says() {
+	need_tree
+	need python3
+	gives 0 python3 "$folder/generate.py" "$PENSTOCK"
+	# What has drifted is found, and a value that nobody knows.
+	cp -r "$folder" drifted
+	sed -i 's/ --verify//' drifted/penstock.bash
+	gives 1 python3 drifted/generate.py "$PENSTOCK"
+	says "penstock.bash: not as the help says" err
+	printf '#!/bin/sh\n"%s" "$@" | sed "s/--depth N/--depth KNOTS/"\n' "$PENSTOCK" >other
+	chmod +x other
+	gives 1 python3 drifted/generate.py ./other
+	says "'KNOTS' in the help of cp" err
+}
+
+# complete WORD...: what bash offers for the last word, sorted, in ./got.  Bash splits a line at
+# colons and equal signs before it asks.
+complete() {
+	bash -c '
+		. "$0/penstock.bash"
+		COMP_WORDS=(penstock)
+		COMP_CWORD=0
+		for word; do
+			COMP_WORDS[++COMP_CWORD]=$word
+		done
+		_penstock
+		printf "%s\n" "${COMPREPLY[@]}"' "$folder" "$@" | sort -u >got
+}
+
+offers() { # TEXT: words, one blank between them
+	[ "$(xargs <got)" = "$1" ] || {
+		echo "not '$1' but:"
+		cat got
+		return 1
+	}
+}
+
+bash_options() {
+	need_tree
+	need bash
+	complete ""
+	offers "$({
+		commands
+		printf '%s\n' --help --version
+	} | sort | xargs)"
+	n=0
+	for command in $(commands); do
+		[ $command != help ] || continue
+		complete $command -
+		offers "$(helped $command | xargs)"
+		n=$((n + 1))
+	done
+	[ $n -ge 9 ]
+	complete cp --ver
+	offers --verify
+	complete help dem
+	offers demo
+	complete window val
+	offers validate
+	complete "" && lacks "cuda" got
+	# The options that no help names are there.
+	gives 0 "$PENSTOCK" --help
+	gives 0 "$PENSTOCK" --version
+}
+
+bash_values() {
+	need_tree
+	need bash
+	mkdir folder
+	: >file
+	: >"two words"
+	complete cp f
+	offers "file folder"
+	complete cp two
+	offers "two words"
+	complete mount f
+	offers folder
+	complete mount --source f
+	offers folder
+	complete doctor --file fi
+	offers file
+	complete cp --store ""
+	offers "auto threads uring"
+	complete cp --store = u
+	offers uring
+	complete cp --depth ""
+	offers ""
+	complete run l
+	grep -qx ls got
+	complete run -- l
+	grep -qx ls got
+	complete run -- ls fi
+	offers file
+	complete run ls --dir
+	offers ""
+}
+
+bash_devices() {
+	need_tree
+	need bash
+	complete cp --via so
+	offers soft:0
+	complete cp --via = so
+	offers soft:0
+	# Bash replaces what stands behind the colon.
+	complete cp file soft :
+	offers 0
+	complete cp file soft : 0
+	offers 0
+	complete window --device ""
+	for device in host soft:0; do
+		grep -qx $device got
+	done
+	nr=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l)
+	[ "$(grep -c '^cuda:' got)" = "$nr" ]
+}
+
+# Options that a file of another shell has for a command.
+in_zsh() { # COMMAND
+	awk -v c="$1" '$0 == "\t\t" c ")" { on = 1 } /^\t\t\t;;/ { on = 0 } on' "$folder/_penstock" |
+		sed "s/'\\\\''//g; s/\[[^]]*\][^' ]*//g; s/:[a-zA-Z ]*:.*//" |
+		grep -o -E -e "['{, ()]--?[a-z][a-z-]*" | tr -d "'{, ()" | sort -u
+}
+
+in_fish() { # COMMAND
+	sed -n "s/^complete -c penstock -n '__penstock_is $1' //p" "$folder/penstock.fish" |
+		sed "s/ -[xrFad] .*//; s/ -[xrFad]$//" | grep -o -E -e '-[sl] [a-z-]*' |
+		sed 's/^-s /-/; s/^-l /--/' | sort -u
+}
+
+options_in_zsh_and_fish() {
+	need_tree
+	for command in $(commands); do
+		[ $command != help ] || continue
+		helped $command >want
+		for shell in zsh fish; do
+			in_$shell $command >have
+			diff want have || {
+				echo "$shell has other options for $command than the help"
+				return 1
+			}
+		done
+	done
+}
+
+zsh_reads_it() {
+	need_tree
+	need zsh
+	zsh -n "$folder/_penstock"
+}
+
+fish_completes() {
+	need_tree
+	need fish
+	HOME=$PWD
+	export HOME
+	for command in $(commands); do
+		[ $command != help ] || continue
+		fish -c "source $folder/penstock.fish; complete -C 'penstock $command -'" | cut -f 1 |
+			sort -u >got
+		offers "$(helped $command | xargs)"
+	done
+	fish -c "source $folder/penstock.fish; complete -C 'penstock cp --via so'" | cut -f 1 >got
+	offers soft:0
+	fish -c "source $folder/penstock.fish; complete -C 'penstock window --caching w'" | cut -f 1 >got
+	offers wc
+}
+
+run_cases files_are_as_the_help_says bash_options bash_values bash_devices options_in_zsh_and_fish \
+	zsh_reads_it fish_completes
