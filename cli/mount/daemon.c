@@ -10,6 +10,7 @@
 
 #include "tools/common/util.h"
 #include "usrbio/proto/ioctl.h"
+#include "usrbio/proto/place.h"
 
 #define PROGRAM "penstock-mount"
 
@@ -61,11 +62,16 @@ static int check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
-/* The server's folder is another one.  "none" stays, and so does what begins with a slash. */
+/*
+ * The server's folder is another one.  "none" and an address stay, and so does what begins with a
+ * slash.
+ */
 static int whole_path(const char *given, char ret[PATH_MAX])
 {
 	char here[PATH_MAX] = "";
-	bool whole = !given || *given == '/' || !strcmp(given, "none");
+	struct sockaddr_storage a;
+	bool whole = !given || *given == '/' || !strcmp(given, "none") ||
+		     usrbio_place_tcp(given, &a) > 0;
 
 	if (!whole && !getcwd(here, sizeof(here)))
 		return fail(errno, "the current folder: %s", strerror(errno));

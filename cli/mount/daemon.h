@@ -9,7 +9,7 @@
 
 struct daemon_opts {
 	const char *source;
-	const char *metrics; /* path of the socket for numbers, or "none"; NULL: by DIR */
+	const char *metrics; /* path or address of the socket for numbers, or "none" */
 	bool foreground;
 	bool kernel_cache;  /* files go through the kernel's cache of the mount */
 	uint64_t timeout_s; /* for which the kernel believes names and attributes */

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/mount/daemon.h"
 #include "tools/common/shown.h"
+#include "usrbio/proto/place.h"
 #include "usrbio/proto/plain.h"
 
 /* Others may make and undo the same directory meanwhile: begin again, so often, after so long. */
@@ -36,7 +37,9 @@ const char mount_usage[] =
 	"  --rings N          most rings that a user may publish (1024)\n"
 	"  --memory SIZE      most shared memory that a user may publish (any)\n"
 	"  --metrics PATH     the socket for numbers of the mount, which 'penstock top'\n"
-	"                     reads, in place of one in /run/penstock; 'none': no socket\n"
+	"                     reads, in place of one in /run/penstock; 127.0.0.1:PORT:\n"
+	"                     a port of the loopback, for everybody on this machine;\n"
+	"                     'none': no socket\n"
 	"\n"
 	"With --plain, DIR is prepared for programs that use usrbio, without a daemon:\n"
 	"they publish their rings in DIR/3fs-virt and do the work with threads of their\n"
@@ -173,6 +176,27 @@ static int take_number(int opt, struct daemon_opts *o)
 }
 
 /* 0, or an exit status. */
+static int check_metrics(const char *text)
+{
+	struct sockaddr_storage a;
+
+	if (!*text)
+		return usage_error("--metrics takes a path, 127.0.0.1:PORT, or 'none'");
+	switch (usrbio_place_tcp(text, &a)) {
+	case -EPERM:
+		return usage_error("--metrics %s: others could read the numbers; give a port of "
+				   "the loopback, 127.0.0.1:PORT or [::1]:PORT",
+				   text);
+	case -EINVAL:
+		return usage_error("--metrics %s is no address and port; give 127.0.0.1:PORT or "
+				   "[::1]:PORT, or for a path one with a slash",
+				   text);
+	default:
+		return 0;
+	}
+}
+
+/* 0, or an exit status. */
 static int take_option(int opt, bool *plain, struct daemon_opts *o)
 {
 	switch (opt) {
@@ -190,7 +214,7 @@ static int take_option(int opt, bool *plain, struct daemon_opts *o)
 		return 0;
 	case METRICS:
 		o->metrics = optarg;
-		return *optarg ? 0 : usage_error("--metrics takes a path, or 'none'");
+		return check_metrics(optarg);
 	case MEMORY:
 		if (parse_size(optarg, &o->memory) == 0)
 			return 0;

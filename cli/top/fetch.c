@@ -181,14 +181,29 @@ static int fail_socket(const struct place *p, int err)
 	}
 }
 
+static int dial_address(const struct sockaddr *a, int len)
+{
+	const struct timeval timeout = { .tv_sec = ANSWER_S };
+	_cleanup_(closep) int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) < 0 ||
+	    connect(fd, a, (socklen_t)len) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
 /* By the folder's descriptor: paths may be longer than addresses. */
 static int dial(const struct place *p)
 {
-	const struct timeval timeout = { .tv_sec = ANSWER_S };
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	_cleanup_(closep) int dir = -1, fd = -1;
+	_cleanup_(closep) int dir = -1;
+	struct sockaddr_storage port;
+	int len = usrbio_place_tcp(p->path, &port);
 	char folder[PATH_MAX], *name;
 
+	if (len)
+		return len < 0 ? len : dial_address((const struct sockaddr *)&port, len);
 	(void)snprintf(folder, sizeof(folder), "%s", p->path);
 	name = strrchr(folder, '/');
 	if (!name)
@@ -200,12 +215,7 @@ static int dial(const struct place *p)
 	if ((size_t)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir, name) >=
 	    sizeof(a.sun_path))
 		return -ENAMETOOLONG;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) < 0 ||
-	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) < 0 ||
-	    connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
-		return -errno;
-	return TAKE_FD(fd);
+	return dial_address((const struct sockaddr *)&a, sizeof(a));
 }
 
 /* All that comes, with a 0 behind it. */

@@ -9,7 +9,7 @@
 
 struct place {
 	char dir[PATH_MAX];  /* the mount point, or "" */
-	char path[PATH_MAX]; /* of the socket */
+	char path[PATH_MAX]; /* of the socket, or address and port */
 	uid_t owner;         /* of the mount, as whom its server runs */
 };
 

@@ -9,6 +9,7 @@
 #include "cli/top/view.h"
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
+#include "usrbio/proto/place.h"
 
 #define ROWS_MIN 4u
 #define ROWS_DEFAULT 1000u /* where there is no terminal */
@@ -25,7 +26,8 @@ const char top_usage[] =
 	"  --interval SECONDS  time between two looks (1)\n"
 	"  --once              print one table, after one interval, and end\n"
 	"  --json              print an object for each interval, a line each\n"
-	"  --metrics PATH      the socket of a mount that was started with this option\n";
+	"  --metrics PATH      the socket, or 127.0.0.1:PORT, of a mount that was started with\n"
+	"                      this option\n";
 
 struct opts {
 	struct place place;
@@ -132,6 +134,7 @@ int cmd_top(int argc, char *argv[])
 		{ 0 },
 	};
 	struct opts o = { .interval = 1 };
+	struct sockaddr_storage port;
 	const char *path = NULL;
 	int opt, r;
 
@@ -156,8 +159,10 @@ int cmd_top(int argc, char *argv[])
 	}
 	if (argc - optind > 1 || (path && argc > optind))
 		return usage_error("give one directory, or --metrics PATH");
-	if (path && (strlen(path) >= PATH_MAX || !strchr(path, '/')))
-		return usage_error("--metrics takes a path with a folder, like ./socket");
+	if (path && (strlen(path) >= PATH_MAX ||
+		     (!strchr(path, '/') && usrbio_place_tcp(path, &port) <= 0)))
+		return usage_error("--metrics takes a path with a folder, like ./socket, or "
+				   "127.0.0.1:PORT");
 	o.live = !o.once && !o.json && isatty(STDOUT_FILENO);
 	signals_catch();
 	if (path)

@@ -176,6 +176,27 @@ other_sockets() {
 	gone
 }
 
+# A port of the loopback in place of a socket.
+a_port() {
+	need python3
+	need_mount
+	# Another program may take it first.
+	for _ in 1 2 3 4 5; do
+		at=127.0.0.1:$(python3 -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])')
+		got=0
+		"$PENSTOCK" mount mnt --source src --metrics "$at" >out 2>err || got=$?
+		grep -q "in use" err || break
+	done
+	[ $got = 0 ]
+	gives 0 "$PENSTOCK" top --metrics "$at" --once --interval 0.1
+	says "$PWD/mnt  from $PWD/src" out
+	fails "tells no numbers at" "$PENSTOCK" top mnt
+	gone
+}
+
 # Its server is killed: the socket stays, and the next server takes its place.
 a_dead_server() {
 	serve
@@ -208,6 +229,7 @@ no_mount() {
 	touch file
 	fails "has ended" "$PENSTOCK" top --metrics ./file
 	gives 2 "$PENSTOCK" top --metrics name
+	gives 2 "$PENSTOCK" top --metrics 10.0.0.1:9464
 	gives 2 "$PENSTOCK" top dir --metrics ./none
 	gives 2 "$PENSTOCK" top --interval 0
 	says "--interval takes seconds" err
@@ -274,5 +296,5 @@ hostile_server() {
 	done
 }
 
-run_cases shows_a_mount shows_users shows_rates shows_trouble in_a_row on_a_terminal other_sockets a_dead_server \
+run_cases shows_a_mount shows_users shows_rates shows_trouble in_a_row on_a_terminal other_sockets a_port a_dead_server \
 	no_mount mounted_again the_only_one no_permission hostile_server

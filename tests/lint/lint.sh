@@ -223,7 +223,19 @@ hints() {
 
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
-	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W warning
+	# Lines may have 100 columns as elsewhere, and pages of others need not be installed.
+	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W style 2>&1 |
+		grep -v -e 'input text line longer than 80 bytes' -e 'referenced manual not found' \
+			-e 'outdated mandoc.db lacks' >"$out/manual"
+	cat "$out/manual"
+	[ ! -s "$out/manual" ] || return 1
+	# Each page is rendered whole.
+	for f in $(sources -path './man/*.[1-8]'); do
+		mandoc -T markdown "$f" >"$out/page" && grep -q "^# SEE ALSO" "$out/page" || {
+			echo "$f is not rendered up to SEE ALSO"
+			return 1
+		}
+	done
 }
 
 # On the first line, or below that which names the interpreter, in the one form that the

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from served import Ringer, Served, Skip, case, eq, need_root, read_all, run, true, until
+from served import PROGRAM, Ringer, Served, Skip, case, eq, need_root, read_all, run, true, until
 
 NOBODY = 65534
 ASK = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -295,9 +295,8 @@ def a_worker_that_ends_is_followed():
 
 # ------------------------------------------------------------- the requests
 
-@case
-def answers_by_request():
-    with Served() as mount:
+def check_answers_by_request(port):
+    with Served(port=port) as mount:
         for request, status in (
                 (ASK, 200), (b"GET /metrics?a=b HTTP/1.0\n\n", 200),
                 (b"GET /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 200),
@@ -331,9 +330,18 @@ def answers_by_request():
 
 
 @case
-def nobody_holds_others_up():
+def answers_by_request():
+    check_answers_by_request(None)
+
+
+@case
+def answers_by_request_of_a_port():
+    check_answers_by_request("127.0.0.1:0")
+
+
+def check_nobody_holds_others_up(port):
     """Clients that say nothing, say a part, take nothing, or come in crowds."""
-    with Served() as mount:
+    with Served(port=port) as mount:
         silent = [mount.connect() for _ in range(6)]
         half = mount.connect()
         half.send(b"GET /metrics HT")
@@ -364,6 +372,16 @@ def nobody_holds_others_up():
         true(len(fds) < 64, fds)
 
 
+@case
+def nobody_holds_others_up():
+    check_nobody_holds_others_up(None)
+
+
+@case
+def nobody_holds_others_up_of_a_port():
+    check_nobody_holds_others_up("127.0.0.1:0")
+
+
 def read_all_or_reset(s):
     try:
         return read_all(s)
@@ -371,14 +389,23 @@ def read_all_or_reset(s):
         return None
 
 
-@case
-def noise_is_answered():
+def check_noise_is_answered(port):
     """Random bytes of all lengths: an error, never a hang or the end of the server."""
-    with Served() as mount:
+    with Served(port=port) as mount:
         for i in range(200):
             answer = mount.ask(os.urandom(i * 7) + b"\n\n")
             true(re.match(rb"HTTP/1.1 (400|431|405|505) ", answer), answer[:100])
         strict(mount.text())
+
+
+@case
+def noise_is_answered():
+    check_noise_is_answered(None)
+
+
+@case
+def noise_is_answered_of_a_port():
+    check_noise_is_answered("127.0.0.1:0")
 
 
 # --------------------------------------------------------------- the socket
@@ -407,6 +434,51 @@ def fails(mount, *options):
     eq(done.returncode, 1)
     true(not os.path.ismount(other))
     return done.stderr.decode()
+
+
+@case
+def ports_of_the_loopback():
+    with Served(port="127.0.0.1:0") as mount:
+        strict(mount.text())
+        # Of this machine alone.
+        hosts = {line.split()[1].split(":")[0] for line in listening(mount.process.pid, "tcp")}
+        eq(hosts, {"0100007F"})
+        eq(listening(mount.process.pid, "tcp6"), [])
+        # A port that is taken; one that was just left can be had again, as by a restart.
+        place = "%s:%d" % mount.socket
+        true("in use" in fails(mount, "--metrics", place))
+        strict(mount.text())
+    with Served(port=place) as mount:
+        strict(mount.text())
+    try:
+        socket.socket(socket.AF_INET6).bind(("::1", 0))
+    except OSError as e:
+        raise Skip("IPv6 on the loopback") from e
+    with Served(port="[::1]:0") as mount:
+        eq(mount.socket[0], "::1")
+        strict(mount.text())
+
+
+def listening(pid, kind):
+    """Lines of /proc/net/tcp of ports that a process listens at."""
+    fds = f"/proc/{pid}/fd"
+    mine = {os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)}
+    with open(f"/proc/net/{kind}", encoding="ascii") as f:
+        return [line for line in f.readlines()[1:]
+                if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in mine]
+
+
+@case
+def other_addresses_are_refused():
+    """By the server, which may be started without the command."""
+    with Served() as mount:
+        for place in ("0.0.0.0:9000", "[::]:9000", "localhost:9000", "127.0.0.1:65536", ":9000",
+                      "127.0.0.1:", "[::1:9000", "::1:9000", "1.2.3.4:9000", "127.1:9000"):
+            done = subprocess.run([PROGRAM, "--foreground", "--metrics", place, "--source",
+                                   mount.source, mount.dir], capture_output=True, check=False,
+                                  timeout=60)
+            eq(done.returncode, 2)
+            true(b"ADDRESS:PORT" in done.stderr, done.stderr)
 
 
 @case

@@ -47,18 +47,21 @@ def need_root():
 class Served:
     """A mount, its source, its server (process), and what that says (words())."""
 
-    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True):
+    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None):
         need_root()
         self.base = tempfile.mkdtemp(prefix="penstock-test-", dir=os.environ.get("TMPDIR"))
         os.chmod(self.base, 0o755)
         self.dir, self.source = f"{self.base}/dir", f"{self.base}/src"
+        self.port = port
         self.socket, self.log = f"{self.base}/socket", f"{self.base}/log"
         os.mkdir(self.dir)
         os.mkdir(self.source)
         os.chmod(self.source, 0o777)
         words = {k: v for k, v in os.environ.items() if k not in ("PST_LOG", "JOURNAL_STREAM")}
+        if port:
+            words["PST_LOG"] = "info"  # which names it
         words.update(env or {})
-        place = ["--metrics", self.socket] if metrics else []
+        place = ["--metrics", port or self.socket] if metrics else []
         # Shared with the test: the server does not take the position of another.
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -76,6 +79,8 @@ class Served:
                 raise Skip("a FUSE that can be mounted")
             raise AssertionError(f"the server ended: {text}")
         os.stat(self.dir)  # from here on the kernel has said what it can do
+        if self.port:
+            self.use_port()
         return self
 
     def __exit__(self, kind, value, trace):
@@ -107,7 +112,15 @@ class Served:
             s.sendall(request)
             return read_all(s)
 
+    def use_port(self):
+        """Ask at the port that the log names from now on."""
+        line = until(lambda: self.lines("numbers are told"), self.words())[0]
+        host, port = re.search(r'socket="?\[?([0-9.:]+?)\]?:(\d+)"?(?: |$)', line).groups()
+        self.socket = (host, int(port))
+
     def connect(self):
+        if isinstance(self.socket, tuple):
+            return socket.create_connection(self.socket, SOON)
         s = socket.socket(socket.AF_UNIX)
         s.connect(self.socket)
         s.settimeout(SOON)

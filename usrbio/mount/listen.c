@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "usrbio/mount/listen.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -148,11 +150,65 @@ static int bind_name(struct listen *l)
 	return listen(l->fd, BACKLOG) < 0 ? -errno : 0;
 }
 
+/* Write the address that the socket has: the kernel chooses a port in place of 0. */
+static int write_address(struct listen *l)
+{
+	char host[INET6_ADDRSTRLEN];
+	union {
+		struct sockaddr any;
+		struct sockaddr_in ip;
+		struct sockaddr_in6 ip6;
+	} a;
+	socklen_t len = sizeof(a);
+
+	if (getsockname(l->fd, &a.any, &len) < 0)
+		return -errno;
+	if (a.any.sa_family == AF_INET)
+		(void)snprintf(l->path, sizeof(l->path), "%s:%u",
+			       inet_ntop(AF_INET, &a.ip.sin_addr, host, sizeof(host)),
+			       ntohs(a.ip.sin_port));
+	else
+		(void)snprintf(l->path, sizeof(l->path), "[%s]:%u",
+			       inet_ntop(AF_INET6, &a.ip6.sin6_addr, host, sizeof(host)),
+			       ntohs(a.ip6.sin6_port));
+	return 0;
+}
+
+/* Connections of a server that has ended keep the port for a minute, but not from the next one. */
+static int open_port(struct listen *l, const struct sockaddr_storage *a, int len)
+{
+	const int one = 1;
+
+	l->fd = socket(a->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->fd < 0 || setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    bind(l->fd, (const struct sockaddr *)a, (socklen_t)len) < 0 ||
+	    listen(l->fd, BACKLOG) < 0)
+		return -errno;
+	return write_address(l);
+}
+
+/* 1: path is a name. */
+static int try_port(struct listen *l, const char *path)
+{
+	struct sockaddr_storage a;
+	int len = path ? usrbio_place_tcp(path, &a) : 0;
+
+	if (len <= 0)
+		return len < 0 ? len : 1;
+	return open_port(l, &a, len);
+}
+
 int listen_open(struct listen *l, const char *path, const char *mount)
 {
 	int err;
 
 	*l = (struct listen){ .fd = -1, .dir = -1 };
+	err = try_port(l, path);
+	if (err <= 0) {
+		if (err < 0)
+			listen_close(l);
+		return err;
+	}
 	err = find_place(l, path, mount);
 	if (err == 0)
 		err = lock(l);

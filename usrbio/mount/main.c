@@ -20,6 +20,7 @@
 #include "usrbio/mount/notify.h"
 #include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
+#include "usrbio/proto/place.h"
 
 #define TRIES 100 /* to get the name of the socket, and the time between them */
 #define TRY_AGAIN_US 10000
@@ -27,7 +28,7 @@
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
-	"                      [--metrics PATH|none]\n"
+	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
 	"                      --source SOURCE DIR\n";
 
 /* The value of an option.  'penstock mount' has looked at it. */
@@ -228,6 +229,14 @@ static int in_background(const struct fs_opts *o)
 	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+/* A whole path, a port of the loopback, "" or NULL. */
+static bool is_place(const char *metrics)
+{
+	struct sockaddr_storage a;
+
+	return !metrics || !*metrics || *metrics == '/' || usrbio_place_tcp(metrics, &a) > 0;
+}
+
 int main(int argc, char *argv[])
 {
 	static const struct option longs[] = {
@@ -288,7 +297,7 @@ int main(int argc, char *argv[])
 			return 2;
 		}
 	}
-	if (argc - optind != 1 || !o.source || (o.metrics && *o.metrics && *o.metrics != '/')) {
+	if (argc - optind != 1 || !o.source || !is_place(o.metrics)) {
 		(void)fputs(usage, stderr);
 		return 2;
 	}

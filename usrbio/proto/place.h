@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the server of a mount tells its numbers: a socket, found by the mount point. */
+/*
+ * Where the server of a mount tells its numbers: a socket with a name, found by the mount point, or a
+ * port of the loopback.
+ */
 #ifndef PST_USRBIO_PLACE_H
 #define PST_USRBIO_PLACE_H
 
 #include <stddef.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #define USRBIO_PLACE_SUFFIX ".metrics"
@@ -17,5 +21,13 @@ int usrbio_place_dir(uid_t uid, char *ret, size_t len);
 
 /* The name there for a mount point, which is a canonical path. */
 void usrbio_place_name(const char *dir, char ret[USRBIO_PLACE_NAME]);
+
+/*
+ * Read 127.0.0.1:PORT or [::1]:PORT.  Any address of 127.0.0.0/8 will do; names are not resolved.
+ *
+ * Return: bytes of the address; 0: the text is a path, since it has a slash or does not end with a
+ * colon and a number; -EINVAL: no such address or port; -EPERM: an address that others can reach.
+ */
+int usrbio_place_tcp(const char *text, struct sockaddr_storage *ret);
 
 #endif
