@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
 from ._handle import Owner, spend
-from ._lib import (Result, check, deadline, failure, lib, name_of, policy_of, sized, stream_of,
-                   unsigned)
+from ._lib import (Result, check, deadline, failure, lib, name_of, plain_name, policy_of, sized,
+                   stream_of, unsigned)
 from ._memory import Memory
 from ._types import Offsets, Path, Policy
 
@@ -26,12 +26,17 @@ _MODES = {
 
 
 class ShortRead(EOFError):
-    """The file ended before the bytes did.  ``result`` has how many there were."""
+    """The file ended before the bytes did.  ``result`` is the Result, with how many there were."""
 
-    def __init__(self, wanted: int, result: Result, path: Any) -> None:
-        super().__init__(f"{path}: the file ends after {result.nbytes} of the {wanted} bytes that "
-                         "were to be read")
-        self.result = result
+    # The only argument is the text, as pickle and multiprocessing want it.
+    result: Optional[Result] = None
+
+
+def short_read(wanted: int, result: Result, path: Any) -> ShortRead:
+    error = ShortRead(f"{plain_name(path)}: the file ends after {result.nbytes} of the {wanted} "
+                      "bytes that were to be read")
+    error.result = result
+    return error
 
 
 def readable(memory: Memory) -> None:
@@ -236,7 +241,7 @@ class File(Owner):
         result.nbytes = status
         wanted = sum(nbytes)
         if status < wanted and not short:
-            raise ShortRead(wanted, result, self.name)
+            raise short_read(wanted, result, self.name)
         return result
 
     # ------------------------------------------------------------------------ end

@@ -25,12 +25,18 @@ class Error(OSError):
     result: "Optional[Result]" = None
 
 
-_KINDS: Dict[int, Type[Error]] = {}
-for _number, _base in ((errno.ENOENT, FileNotFoundError), (errno.EEXIST, FileExistsError),
-                       (errno.EACCES, PermissionError), (errno.EPERM, PermissionError),
-                       (errno.EISDIR, IsADirectoryError), (errno.ETIMEDOUT, TimeoutError),
-                       (errno.EAGAIN, BlockingIOError)):
-    _KINDS[_number] = type(f"Error{_base.__name__}", (Error, _base), {"__module__": __name__})
+# {class of Python's: class of ours}.  Each is an attribute of this module, where pickle finds it.
+_KINDS: Dict[Type[OSError], Type[Error]] = {OSError: Error}
+for _base in {type(OSError(number, "")) for number in errno.errorcode} - {OSError}:
+    _name = f"Error{_base.__name__}"
+    _KINDS[_base] = globals()[_name] = type(_name, (Error, _base), {"__module__": __name__})
+
+
+def plain_name(name: Any) -> Any:
+    """The name of a file as an exception keeps it: what other processes can read."""
+    if isinstance(name, os.PathLike):
+        return os.fspath(name)
+    return name if isinstance(name, (str, bytes, int)) else str(name)
 
 
 def failure(number: int, sentence: str, filename: Any = None,
@@ -40,8 +46,8 @@ def failure(number: int, sentence: str, filename: Any = None,
     text = sentence or os.strerror(number)
     if number == errno.EOWNERDEAD:
         text += "; multiprocessing starts its workers so by 'spawn' and 'forkserver'"
-    kind = _KINDS.get(number, Error)
-    error = kind(number, text) if filename is None else kind(number, text, filename)
+    kind = _KINDS[type(OSError(number, text))]
+    error = kind(number, text) if filename is None else kind(number, text, plain_name(filename))
     error.result = result
     return error
 
@@ -181,9 +187,20 @@ class Result:
 
     __index__ = __int__
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _result_of, tuple(getattr(self, name) for name in self.__slots__)
+
     def __repr__(self) -> str:
         why = f", {self.why}" if self.why else ""
         return f"<Result {self.nbytes} bytes by {self.path or 'no path'}{why}>"
+
+
+def _result_of(*values: Any) -> Result:
+    """The Result with these attributes, for pickle and copy."""
+    result = Result.__new__(Result)
+    for name, value in zip(Result.__slots__, values):
+        setattr(result, name, value)
+    return result
 
 
 def stream_of(stream: Optional[int]) -> Optional[int]:

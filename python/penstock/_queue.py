@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tu
 
 from . import _abi
 from ._arrays import Rows, address, interleave, longest
-from ._file import File, ShortRead, readable, span
+from ._file import File, readable, short_read, span
 from ._handle import ONCE, Owner, spend
 from ._lib import (Error, Result, check, deadline, failure, lib, policy_of, sized, stream_of,
                    text_of, unsigned)
@@ -375,7 +375,7 @@ class Queue(Owner):
             error = failure(done.res, text_of(lib.pst_done_text, byref(done)), request.file.name,
                             result)
         elif done.res < request.wanted and not request.short:
-            error = ShortRead(request.wanted, result, request.file.name)
+            error = short_read(request.wanted, result, request.file.name)
         return Completion(done.user_data, request.tag, result, error)
 
     def cancel(self, number: int) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Processes of the test checkpoints.  Each begins as a copy of this one, which has only imported.
 
-ranks WORLD STORE {save PATH | load PATH | theirs PATH | swap}...   so many ranks
+ranks WORLD STORE {save PATH | load PATH | theirs PATH | lose PATH | swap}...   so many ranks
 die PATH        save over a checkpoint, killed at the first call by which that goes on, the second..
 full DIR        a disk that becomes full
 """
@@ -45,6 +45,9 @@ def rank(number, world, store, *steps):
         if step == "save":
             dcp.save({**sharded(whole), "step": 42}, storage_writer=StorageWriter(path))
             continue
+        if step == "lose":
+            lose(number, path, sharded(whole))
+            continue
         reader = {"load": StorageReader, "theirs": dcp.FileSystemReader}[step](path)
         got = {**sharded({name: torch.zeros_like(tensor) for name, tensor in whole.items()}),
                "step": 0}
@@ -53,6 +56,25 @@ def rank(number, world, store, *steps):
         for name, tensor in whole.items():
             check(torch.equal(got[name].full_tensor(), tensor), f"{name} is not as it was saved")
     torch.distributed.destroy_process_group()
+
+
+def lose(number, path, got):
+    """A file of the last rank's is missing: each rank is told, and none leaves the others."""
+    torch.distributed.barrier()
+    lost = [name for name in os.listdir(path) if name.startswith("__1_")]
+    torch.distributed.barrier()
+    if number == 1:
+        os.unlink(f"{path}/{lost[0]}")
+    torch.distributed.barrier()
+    try:
+        dcp.load(got, storage_reader=StorageReader(path))
+    except dcp.api.CheckpointException as e:
+        check(list(e.failures) == [1], f"{e.failures}")
+        error = e.failures[1][0]
+        check(isinstance(error, FileNotFoundError) and error.filename == f"{path}/{lost[0]}",
+              repr(error))
+    else:
+        sys.exit("a file is missing, and all was loaded")
 
 
 def forked(function, *args):

@@ -406,6 +406,13 @@ def ranks(world, *steps):
 
 
 @case
+def a_rank_that_fails_tells_the_others():
+    if not Parts().t.distributed.is_available():
+        raise Skip("torch.distributed")
+    ranks(2, "save", f"{work}/loses", "lose", f"{work}/loses")
+
+
+@case
 def ranks_of_other_numbers():
     p = Parts()
     if not p.t.distributed.is_available():

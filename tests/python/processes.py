@@ -4,9 +4,12 @@ import asyncio
 import copy
 import errno
 import gc
+import importlib
 import multiprocessing
 import os
+import pathlib
 import pickle
+import pkgutil
 import subprocess
 import sys
 import textwrap
@@ -14,7 +17,7 @@ import textwrap
 from tap import Skip, case, data, eq, file, gives, numpy, run, torch, true
 
 import penstock
-from penstock import File, Memory, Queue
+from penstock import File, Memory, Queue, _lib
 from penstock.safetensors import load_file, safe_open, save_file
 
 CONTENT = data(1 << 16)
@@ -161,6 +164,132 @@ def nothing_is_pickled_or_copied():
             for call in (pickle.dumps, copy.copy, copy.deepcopy):
                 true("process" in str(gives(TypeError, call, thing)))
         f.read(memory)
+
+
+# ------------------------------------------------------------------- exceptions
+
+def raise_it(error):
+    raise error
+
+
+def open_it(path):
+    File(path)
+
+
+def read_too_much(path):
+    with File(path) as f:
+        f.read(bytearray(100), len(CONTENT) - 40)
+
+
+def facts(value):
+    """What must be equal after a copy; of a Result its attributes."""
+    if isinstance(value, penstock.Result):
+        return {name: getattr(value, name) for name in value.__slots__}
+    result = getattr(value, "result", None)
+    return (type(value), str(value), repr(value), value.args, result and facts(result),
+            [getattr(value, name, None)
+             for name in ("errno", "strerror", "filename", "filename2", "winerror")])
+
+
+def classes():
+    """All exceptions of the package's modules; some modules want packages that are not here."""
+    found = set()
+    for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        try:
+            names = vars(importlib.import_module(module.name))
+        except ImportError:
+            continue
+        found |= {value for value in names.values() if isinstance(value, type) and
+                  issubclass(value, BaseException) and value.__module__.startswith("penstock")}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def errors():
+    """Exceptions of each class, with all that they can have."""
+    with File(PATH) as f, Queue() as queue:
+        queue.read(f, bytearray(100), crc32c=True)
+        queue.submit()
+        result = queue.reap(1)[0].check()
+        yield gives(penstock.ShortRead, f.read, bytearray(100), len(CONTENT) - 40)
+        queue.read(f, bytearray(100), len(CONTENT) - 40)
+        queue.submit()
+        yield queue.reap(1)[0].error
+    yield gives(FileNotFoundError, File, "/none")
+    yield gives(FileNotFoundError, File, b"/none")
+    yield gives(FileNotFoundError, File, pathlib.Path("/none"))
+    for number in sorted(errno.errorcode) + [9999]:
+        for name in (None, "name", b"name", pathlib.Path("name"), 7, Odd()):
+            yield _lib.failure(-number, "cause; cure", name, result)
+        yield _lib.failure(number, "")
+    for kind in classes():
+        yield kind("a text")
+        yield kind()
+        error = kind("a text")
+        error.result = result
+        yield error
+
+
+class Odd:
+    """A name that no other process can have."""
+
+    def __reduce__(self):
+        raise TypeError("not to be pickled")
+
+
+@case
+def exceptions_are_copied():
+    kinds = classes()
+    bases = {type(OSError(number, "")) for number in errno.errorcode}
+    # Ours for each of Python's, ShortRead and SafetensorError at least.
+    true(len(kinds) >= len(bases) + 2 and len(bases) > 10, kinds)
+    count = 0
+    for error in errors():
+        count += 1
+        for twin in [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)] + [
+                copy.copy(error), copy.deepcopy(error)]:
+            eq(facts(twin), facts(error))
+            true(twin is not error)
+    true(count > 500, count)
+    for number in errno.errorcode:
+        error = _lib.failure(number, "cause; cure")
+        true(isinstance(error, (penstock.Error,)) and isinstance(error, type(OSError(number, ""))))
+    gives(NotADirectoryError, File, f"{PATH}/below")
+
+
+@case
+def exceptions_reach_other_processes():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        e = gives(FileNotFoundError, pool.apply, open_it, ("/none",))
+        eq((e.errno, e.filename), (errno.ENOENT, "/none"))
+        true(isinstance(e, penstock.Error) and e.strerror in str(e), repr(e))
+        e = gives(penstock.ShortRead, pool.apply, read_too_much, (PATH,))
+        eq(e.result.nbytes, 40)
+        for error in list(errors())[::7]:
+            eq(facts(gives(type(error), pool.apply, raise_it, (error,))), facts(error))
+
+
+class Missing:
+    """A data set whose workers fail."""
+
+    def __init__(self, call, path):
+        self.call, self.path = call, path
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return self.call(self.path) if index == 2 else index
+
+
+@case
+def exceptions_of_a_data_loader():
+    torch()
+    from torch.utils.data import DataLoader
+    for call, path, kind in ((open_it, "/none", penstock.Error),
+                             (read_too_much, PATH, penstock.ShortRead)):
+        loader = DataLoader(Missing(call, path), num_workers=2, multiprocessing_context="spawn",
+                            timeout=60)
+        true(path in str(gives(kind, list, loader)))
 
 
 class Rows:
