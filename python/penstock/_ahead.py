@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple,
                     Union)
 
+from ._lib import again
 from ._worker import Worker
 from .safetensors import SafetensorError, safe_open
 
@@ -86,7 +87,6 @@ class _Reader:
         self.held = 0           # bytes that count
         self.stop = False
         self.ahead: Any = None  # a reference
-        self.worker = Worker(self.work)
 
     def _room(self, nbytes: int) -> bool:
         """Wait until so many bytes may be read.  False: nobody wants them any more."""
@@ -119,13 +119,12 @@ class _Reader:
 
     def work(self) -> None:
         failed: Optional[BaseException] = None
-        _readers[self] = self.worker
         try:
             with self.context():
                 if not _ended:
                     self._read()
         except BaseException as error:  # pylint: disable=broad-except # the caller gets it
-            failed = error
+            failed = again(error)
         self.found.put((None, failed, 0))
         _readers.pop(self, None)
 
@@ -187,10 +186,17 @@ class Ahead:
         self._reader = reader = _Reader(plans, self.budget, context)
         # Whoever is interrupted on the way to __exit__() stops the thread by letting go.
         reader.ahead = weakref.ref(self, reader.used.put)
-        self._worker = reader.worker
+        # Which knows the reader; the other way round it would be a cycle.
+        self._worker = Worker(reader.work)
 
     def __enter__(self) -> "Ahead":
-        self._worker.start()
+        _readers[self._reader] = self._worker
+        try:
+            self._worker.start()
+        except BaseException:
+            if not self._worker.started:
+                _readers.pop(self._reader, None)
+            raise
         return self
 
     def __iter__(self) -> Iterator[Tuple[str, Any, int]]:
@@ -207,7 +213,7 @@ class Ahead:
             del found
             reader.used.put(nbytes)
         if found is not None:
-            raise found
+            raise again(found)
 
     def __exit__(self, *_: Any) -> None:
         """Waits for the read that is under way, if there is one."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The library, found and bound; its errors as exceptions; its structures as values."""
+import copy
 import ctypes
 import errno
 import operator
@@ -50,6 +51,21 @@ def failure(number: int, sentence: str, filename: Any = None,
     error = kind(number, text) if filename is None else kind(number, text, plain_name(filename))
     error.result = result
     return error
+
+
+def again(error: BaseException) -> BaseException:
+    """A copy, without a traceback, of an exception that is kept: raise the copy.
+
+    A traceback holds the frames that the exception went through, and what the program has in them.
+    An exception that one of these frames leads to would keep all of that in a cycle.
+    """
+    try:
+        twin = copy.copy(error)
+    except Exception:  # pylint: disable=broad-except # not every class can be copied
+        return error
+    if error.__cause__ is not None:
+        twin.__cause__ = again(error.__cause__)
+    return twin
 
 
 def _places() -> Tuple[str, str]:

@@ -148,12 +148,10 @@ def _of_dlpack(obj: Any) -> _Place:
 
 def _find(obj: Any, held: _Held) -> _Place:
     """By the first way that the object has."""
-    reasons: List[Exception] = []
     try:
         facts = getattr(obj, "__cuda_array_interface__", None)
-    except Exception as e:  # pylint: disable=broad-except # some types have no typestr there
+    except Exception:  # pylint: disable=broad-except # some types have no typestr there
         facts = None
-        reasons.append(e)
     if facts is not None:
         return _of_cuda_array(obj, facts)
     # A file's bytes as pointers would end the process.
@@ -163,13 +161,12 @@ def _find(obj: Any, held: _Held) -> _Place:
         return _of_buffer(obj, held)
     except (TypeError, BufferError, ValueError) as e:
         held.buffer = None  # nothing was exported
-        reasons.append(e)
-    if hasattr(obj, "__dlpack__"):
-        return _of_dlpack(obj)
-    if isinstance(reasons[-1], TypeError):
-        raise TypeError(f"'{type(obj).__name__}' has neither the buffer protocol nor "
-                        "__cuda_array_interface__ nor __dlpack__")
-    raise reasons[-1]
+        if not hasattr(obj, "__dlpack__"):
+            if not isinstance(e, TypeError):
+                raise
+            raise TypeError(f"'{type(obj).__name__}' has neither the buffer protocol nor "
+                            "__cuda_array_interface__ nor __dlpack__") from None
+    return _of_dlpack(obj)
 
 
 # --------------------------------------------------------------------- what lingers

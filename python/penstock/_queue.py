@@ -19,7 +19,7 @@ from . import _abi
 from ._arrays import Rows, address, interleave, longest
 from ._file import File, readable, short_read, span
 from ._handle import ONCE, Owner, spend
-from ._lib import (Error, Result, check, deadline, failure, lib, policy_of, sized, stream_of,
+from ._lib import (Error, Result, again, check, deadline, failure, lib, policy_of, sized, stream_of,
                    text_of, unsigned)
 from ._memory import Memory
 from ._types import Offsets, Policy
@@ -51,7 +51,7 @@ class Completion:
     def check(self) -> Result:
         """The result; raises the error if there is one."""
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         return self.result
 
     def __repr__(self) -> str:
@@ -75,8 +75,9 @@ class _Request:
         if memory is None:
             return
         if not memory.closed and (self.own or lib.pst_mem_drain(memory.handle, 0) < 0):
+            # Not the request itself: the memory, which it knows, would be part of a cycle.
             held = memory.held
-            held.keep = (held.keep, self)
+            held.keep = (held.keep, self.file, self.rows)
         if self.own:
             memory.close()
 
@@ -430,23 +431,26 @@ class Queue(Owner):
                 await self._room(first)
                 first = True
         number = numbers[0]
+        futures: "List[asyncio.Future[Result]]" = []
         try:
-            future = self.future(number)
-            await asyncio.wait([future])
-            return future.result()
+            futures.append(self.future(number))
+            await asyncio.wait(futures)
+            return futures[0].result()
         except asyncio.CancelledError:
             self._hurry(number)
-            while not future.done():
+            while not futures[0].done():
                 try:
-                    await asyncio.wait([future])
+                    await asyncio.wait(futures)
                 except asyncio.CancelledError:
                     pass
-            if not future.cancelled():
-                future.exception()  # is known of by now
+            if not futures[0].cancelled():
+                futures[0].exception()  # is known of by now
             raise
         except BaseException:
             self._give_up(number)
             raise
+        finally:
+            futures.clear()     # the exception of one has this frame in its traceback
 
     def _hurry(self, number: int) -> None:
         """Cancel a request if it is under way."""
@@ -523,7 +527,10 @@ class Queue(Owner):
         """
         import asyncio
         futures = [self.future(number) for number in numbers or list(self._requests)]
-        return list(await asyncio.gather(*(asyncio.shield(future) for future in futures)))
+        try:
+            return list(await asyncio.gather(*map(asyncio.shield, futures)))
+        finally:
+            futures.clear()     # the exception of one has this frame in its traceback
 
     def _watch(self) -> "asyncio.AbstractEventLoop":
         """Have the running loop call _pump()."""
@@ -653,6 +660,6 @@ class Queue(Owner):
 
 def _settle(future: "asyncio.Future[Result]", completion: Completion) -> None:
     if completion.error is not None:
-        future.set_exception(completion.error)
+        future.set_exception(again(completion.error))
     else:
         future.set_result(completion.result)

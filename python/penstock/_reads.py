@@ -10,7 +10,7 @@ from typing import Any, Deque, Iterable, List, Optional, Sequence, Tuple
 from . import _abi
 from ._file import File
 from ._handle import ONCE
-from ._lib import Error, deadline, lib, patience
+from ._lib import Error, again, deadline, lib, patience
 from ._memory import Memory
 from ._queue import Completion, Queue
 
@@ -148,7 +148,7 @@ class Reads:
                     if not job.done[place] and job.error is None:
                         self._take()
         if job.error is not None:
-            raise job.error
+            raise again(job.error)
 
     def finish(self, job: Job, patience: Optional[float] = None) -> None:
         """Until nothing of the job touches its memory any more, which is closed then like the file.
@@ -164,7 +164,7 @@ class Reads:
         with job.ending:
             self._let_go(job, patience)
         if job.error is not None:
-            raise job.error
+            raise again(job.error)
 
     @staticmethod
     def _let_go(job: Job, patience: Optional[float]) -> None:
@@ -179,7 +179,7 @@ class Reads:
         job.memory = None
         if not job.quiet:
             raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
-                           f"within {patience} s: {job.error}") from job.error
+                           f"within {patience} s: {job.error}") from again(job.error)
 
     def _abandon(self, job: Job) -> None:
         try:

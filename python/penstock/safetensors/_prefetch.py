@@ -8,6 +8,7 @@ import weakref
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from .._file import ShortRead
+from .._lib import again
 from .._worker import Bell, Worker
 from ._header import BITS, Entry, SafetensorError
 
@@ -108,7 +109,7 @@ def _load(state, data, parts, frame, strict):
             state.put(tensors)
             del tensors, blocks
     except BaseException as e:  # pylint: disable=broad-except # it is the caller's
-        state.fail(e)
+        state.fail(again(e))
     finally:
         state.shared.drop()
         _threads.pop(state, None)
@@ -198,7 +199,7 @@ class PrefetchLoader:
                 if not state.left:
                     return None
                 if state.error is not None:
-                    raise state.error
+                    raise again(state.error)
                 sleeper = state.change.sleeper()
             sleeper.acquire()
 
