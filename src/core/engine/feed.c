@@ -47,7 +47,8 @@
 #define POLL_PART 16u           /* the pause between two looks at an older one is a part of its age, */
 #define POLL_MIN_NS 20000u      /* at least that */
 #define POLL_MAX_NS 500000u     /* and at most that */
-#define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs */
+#define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs, */
+#define CHECK_NS NSEC_PER_SEC         /* and again after so long */
 
 struct feed {
 	struct mem_feed *mem;
@@ -59,6 +60,7 @@ struct feed {
 	bool closed;
 	atomic_bool cut;  /* closed while copies were under way */
 	atomic_bool checking;
+	_Atomic uint64_t next_check; /* when the driver is asked again */
 	struct work check;
 };
 
@@ -237,6 +239,9 @@ static uint64_t part_of(const struct req *r)
 {
 	const struct engine *e = r->eng.share->engine;
 
+	/* Small pieces leave room between them: few full slots are better than many. */
+	if (!r->one_piece)
+		return e->slot_size;
 	return MIN(e->slot_size, MAX(PART_MIN, align_up(r->total / FEEDERS, KIB(64))));
 }
 
@@ -281,6 +286,7 @@ static void feed_check(struct work *w)
 	struct feed *f = container_of(w, struct feed, check);
 
 	f->mem->ops->feed_check_lost(f->mem);
+	atomic_store(&f->next_check, now_ns() + CHECK_NS);
 	atomic_store(&f->checking, false);
 	feed_unref(f);
 }
@@ -422,7 +428,8 @@ int feed_poll(struct job *j)
 	/* A copy that was done before the cut is seen here before that. */
 	if (r == 1 && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;
-	if (r || now_ns() - j->sent_at < LOST_NS || atomic_exchange(&f->checking, true))
+	if (r || now_ns() - j->sent_at < LOST_NS || now_ns() < atomic_load(&f->next_check) ||
+	    atomic_exchange(&f->checking, true))
 		return r;
 	atomic_fetch_add(&f->refs, 1);
 	if (work_spawn(&f->check, "pst-feed-check", false) < 0) {

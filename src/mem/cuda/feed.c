@@ -55,8 +55,11 @@ struct cuda_feed {
 	unsigned max_tiles;
 	_Atomic uint64_t nr_put; /* copies that are on the stream, */
 	uint64_t nr_whole;       /* and of these, those with all three entries */
+	bool torn;               /* a copy has only some: its kernel may run at any time, so that
+				  * the places are not used again while the context lasts */
 	uint64_t nr_sent; /* under the caller's lock */
 	atomic_bool ended;
+	atomic_bool sealed; /* no further copy is put */
 	atomic_bool marked; /* the event is behind the last copy */
 	_Atomic int lost;   /* the errno of a context that runs nothing any more */
 	uint64_t barrier;   /* number of cuda_barrier_begin() */
@@ -122,7 +125,7 @@ static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
 	struct cuda_feed **at, *f;
 
 	(void)pthread_mutex_lock(&d->lock);
-	for (at = &d->feeds; *at && !is_over(*at); at = &(*at)->next)
+	for (at = &d->feeds; *at && (!is_over(*at) || (*at)->torn); at = &(*at)->next)
 		;
 	f = *at;
 	if (f)
@@ -168,7 +171,7 @@ static int places_register(struct cuda_feed *f)
 	if (e != CU_OK && e != CU_HOST_ALREADY_REGISTERED)
 		return cuda_err(f->d, e, "register pages for streams to wait for");
 	f->registered = true;
-	f->used = false;
+	f->used = f->torn = false;
 	return 0;
 }
 
@@ -300,7 +303,7 @@ int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, u
 	f->stream = stream;
 	f->max_tiles = max_tiles;
 	f->nr_put = f->nr_whole = f->nr_sent = 0;
-	f->ended = f->marked = false;
+	f->ended = f->sealed = f->marked = false;
 	f->lost = 0;
 	r = feed_begin(f, a);
 	if (r < 0) {
@@ -355,6 +358,7 @@ int cuda_feed_put(struct mem_feed *base)
 		f->nr_whole = nr + 1;
 		return 1;
 	}
+	f->torn |= r == 0;
 	/* Copies that were sent may never run. */
 	atomic_store(&f->lost, e == CU_NOT_SUPPORTED ? EOPNOTSUPP : EIO);
 	if (r < 0)
@@ -371,8 +375,10 @@ int cuda_feed_seal(struct mem_feed *base)
 	struct cuda_feed *f = feed_of(base);
 	CUDA_SCOPE(scope);
 	cu_result e;
-	int r = cuda_enter(&scope, f->d, f->primary);
+	int r;
 
+	atomic_store(&f->sealed, true);
+	r = cuda_enter(&scope, f->d, f->primary);
 	if (r < 0)
 		return r;
 	e = cu.cuEventRecord(f->event, f->on);
@@ -451,6 +457,9 @@ int cuda_feed_poll(const struct mem_feed *base, uint64_t nr)
 	int lost;
 
 	if (is_done(f, nr))
+		return 1;
+	/* pst_queue_submit() has stopped before this copy. */
+	if (atomic_load(&f->sealed) && nr >= atomic_load(&f->nr_put))
 		return 1;
 	lost = atomic_load(&f->lost);
 	return lost ? -lost : 0;
