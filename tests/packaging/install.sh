@@ -84,23 +84,23 @@ examples() {
 	nr=0
 	random 3000000 data
 	for source in "$prefix"/share/doc/penstock/examples/*.c; do
-		name=${source##*/}
-		name=${name%.c}
+		program=${source##*/}
+		program=${program%.c}
 		# shellcheck disable=SC2046
-		cc -Wall -Wextra -Werror -o "$name" "$source" $(pc --cflags --libs penstock) || return 1
+		cc -Wall -Wextra -Werror -o "$program" "$source" $(pc --cflags --libs penstock) || return 1
 		for device in host soft:0; do
-			case $name in
+			case $program in
 			read_direct | write_direct) set -- $device data 0 8192 ;;
 			read-tensors) set -- -d $device data 30 ;;
 			cancel-reads) set -- -d $device data ;;
 			wrap-cuda) set -- data ;;
 			kv-offload | load-shards) set -- -d $device ;;
 			*)
-				echo "how is $name run?"
+				echo "how is $program run?"
 				return 1
 				;;
 			esac
-			LD_LIBRARY_PATH=$prefix/lib "./$name" "$@" || return 1
+			LD_LIBRARY_PATH=$prefix/lib "./$program" "$@" || return 1
 		done
 		nr=$((nr + 1))
 	done

@@ -22,7 +22,7 @@
 #include "usrbio/mount/session.h"
 #include "usrbio/proto/place.h"
 
-#define TRIES 100 /* to get the name of the socket, and the time between them */
+#define TRIES 300 /* to get the name of the socket, and the time between them */
 #define TRY_AGAIN_US 10000
 
 static const char usage[] =
