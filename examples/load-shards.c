@@ -69,7 +69,8 @@ static char *read_header(FILE *f, const char *path, uint64_t *ret_len)
 	char *text;
 
 	if (fread(head, 1, sizeof(head), f) != sizeof(head)) {
-		(void)complain_format(path, "shorter than the 8 bytes that tell the header's length");
+		(void)complain_format(path,
+				      "shorter than the 8 bytes that tell the header's length");
 		return NULL;
 	}
 	for (int i = 7; i >= 0; i--)

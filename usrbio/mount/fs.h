@@ -26,11 +26,11 @@
 
 struct fs_opts {
 	const char *source;
-	const char *dir; /* canonical */
+	const char *dir;     /* canonical */
 	const char *metrics; /* where numbers are told; "": nowhere; NULL: by the mount point */
-	bool kernel_cache;  /* files go through the kernel's cache of the mount */
-	unsigned timeout_s; /* for which the kernel believes names and attributes */
-	unsigned inodes;    /* that are kept open; 0: half of what the system allows */
+	bool kernel_cache;   /* files go through the kernel's cache of the mount */
+	unsigned timeout_s;  /* for which the kernel believes names and attributes */
+	unsigned inodes;     /* that are kept open; 0: half of what the system allows */
 	struct broker_quota quota;
 };
 
