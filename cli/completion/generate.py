@@ -109,6 +109,9 @@ class Command:
                 continue
             if "|" in word and word.islower():
                 found.append(Value("words", word.split("|")))
+            elif word == "SUBCOMMAND":
+                listed = text[text.index("Subcommands:"):].split("\n\n")[1]
+                found.append(Value("words", re.findall(r"^  (\w+)  ", listed, re.M)))
             elif word in VALUES:
                 found.append(Value(VALUES[word]))
             else:

@@ -72,7 +72,7 @@ _penstock()
 		esac
 		;;
 	cp)
-		options='--via --device --verify --depth --block --path --strict --store --no-sync --quiet --help'
+		options='--via --device --verify --depth --block --path --strict --store --no-sync -q --quiet --help'
 		kinds='file device' words=''
 		case $prev in
 		--via | --device) value=device ;;
@@ -81,12 +81,12 @@ _penstock()
 		esac
 		;;
 	bench)
-		options='-f --dir --size -m --op --sizes --pieces --depth --queues --batch --cold --warm --stable --runtime --bytes --turns --path --strict --store --baseline --overwrite --plot --json --help'
+		options='-f --file --dir --size -m --memory --op --sizes --pieces --depth --queues --batch --cold --warm --stable --runtime --bytes --turns --path --strict --store --baseline --overwrite --plot --json --help'
 		case $prev in
-		-f | --plot) value=file ;;
+		-f | --file | --plot) value=file ;;
 		--dir) value=dir ;;
 		--size | --sizes | --pieces | --depth | --queues | --batch | --runtime | --bytes | --turns | --path) value=none ;;
-		-m) value=device ;;
+		-m | --memory) value=device ;;
 		--op) value=words choice='read write randread randwrite' ;;
 		--store) value=words choice='auto uring threads' ;;
 		--baseline) value=words choice='pread none' ;;
