@@ -252,7 +252,8 @@ static void print_mount(const struct view *before, const struct view *now, unsig
 		       count_text(per_second(before->op_errors, now->op_errors, s)).s,
 		       latency(quantile(&t, 0.5)).s, latency(quantile(&t, 0.99)).s);
 	put(f, line, columns);
-	n = snprintf(line, sizeof(line), "opens  %s with passthrough by the kernel, %s through its cache",
+	n = snprintf(line, sizeof(line),
+		     "opens  %s with passthrough by the kernel, %s through its cache",
 		     count_text(now->passed).s, count_text(cached).s);
 	if (cached > 0)
 		(void)snprintf(line + n, sizeof(line) - (size_t)n, " (%s)", why);

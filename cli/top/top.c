@@ -26,8 +26,8 @@ const char top_usage[] =
 	"  --interval SECONDS  time between two looks (1)\n"
 	"  --once              print one table, after one interval, and end\n"
 	"  --json              print an object for each interval, a line each\n"
-	"  --metrics PATH      the socket, or 127.0.0.1:PORT, of a mount that was started with\n"
-	"                      this option\n";
+	"  --metrics PATH      the socket, or 127.0.0.1:PORT, of a mount that was\n"
+	"                      started with this option\n";
 
 struct opts {
 	struct place place;

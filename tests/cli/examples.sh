@@ -85,7 +85,7 @@ wrap_cuda() {
 	use_stub
 	gives 0 "$path" file
 	lacks "no NVIDIA driver here" out
-	says "read of 1048576 bytes by staged" out
+	says "read of 1048576 bytes by gather" out
 	gives 0 "$path" short
 	says "read of 12345 bytes" out
 	# Work on the stream does not run ahead of a slow read.

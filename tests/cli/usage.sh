@@ -65,8 +65,8 @@ mistyped() {
 	mistaken "option --si is short for --size and for --sizes" bench --si 4k
 	mistaken "there is no command 'bnech'; did you mean bench?" bnech
 	mistaken "there is no command 'unmount'; did you mean umount?" unmount d
-	mistaken "did you mean validate?" window validte
-	mistaken "no path is called 'dircet'; did you mean direct?" cp --path dircet a b
+	mistaken "did you mean validate?" window valiidate
+	mistaken "no path is called 'direkt'; did you mean direct?" cp --path direkt a b
 	gives 1 "$PENSTOCK" bench -m gpu:0
 	says "did you mean cuda:0?" err
 }
