@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Made by cli/completion/generate.py out of the command's help; tests/cli/completion.sh compares both.
+# Made by cli/completion/generate.py of the command's help; tests/cli/completion.sh compares both.
 
 # Devices of this machine, without asking a driver.
 _penstock_devices()
@@ -33,8 +33,8 @@ _penstock()
 {
 	local line=() word cur prev options kinds words value choice kind i
 
-	# Bash splits the line at colons, as in cuda:0, and at equal signs: join device names again, and
-	# take "--option=value" as two words.
+	# Bash splits the line at colons, as in cuda:0, and at equal signs: join device names again,
+	# and take "--option=value" as two words.
 	for ((i = 0; i <= COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
 		if [[ $word == = && $i -gt 0 && ${COMP_WORDS[i - 1]} == --* ]]; then

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Made by cli/completion/generate.py out of the command's help; tests/cli/completion.sh compares both.
+# Made by cli/completion/generate.py of the command's help; tests/cli/completion.sh compares both.
 
 function __penstock_devices
 	printf '%s\n' host soft:0

@@ -57,8 +57,8 @@ struct pst_seg {
  * stream names a stream of the program as the device's own API does: for CUDA a CUstream,
  * which cudaStream_t is too.  The request begins when the work is done that was on the stream
  * at pst_queue_submit().  Later work does not wait.  With PST_IO_STREAM_WAIT it does: the read's
- * copies are on the stream when pst_queue_submit() returns, and the file is read at once.  NULL is no
- * stream, and not the default one.  A stream under capture is refused with -EBUSY.  pst_io(3)
+ * copies are on the stream when pst_queue_submit() returns, and the file is read at once.  NULL is
+ * no stream, and not the default one.  A stream under capture is refused with -EBUSY.  pst_io(3)
  * has the rules.
  */
 struct pst_io {

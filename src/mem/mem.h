@@ -286,8 +286,8 @@ struct mem_ops {
 	 */
 	int (*feed_check)(const struct mem_alloc *a, void *stream);
 
-	/* Begin copies into a, each with at most max_tiles tiles.  The call may wait for what others
-	 * give back, until that time of now_ns(). */
+	/* Begin copies into a, each with at most max_tiles tiles.  The call may wait for what
+	 * others give back, until that time of now_ns(). */
 	int (*feed_new)(const struct mem_alloc *a, void *stream, unsigned max_tiles, uint64_t until,
 			struct mem_feed **ret);
 

@@ -253,14 +253,14 @@ static void late_with_copies(void)
 	take_down(&s);
 }
 
-/* pst_queue_submit() is over, and then the driver keeps every call of that name: the read needs none.
- * The work behind the read would have the driver keep them, for instance by a kernel's first launch. */
+/* pst_queue_submit() is over, and then the driver keeps every call of that name: the read needs
+ * none.  Work behind the read has the driver keep calls, as a kernel's first launch does. */
 static void the_read_needs_no_driver(void)
 {
 	static const char *const names[] = {
-		"cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_v2", "cuLaunchKernel", "cuEventRecord",
-		"cuEventQuery",		"cuPointerGetAttribute", "cuMemHostRegister_v2",
-		"cuCtxPushCurrent_v2",
+		"cuMemcpyHtoDAsync_v2", "cuMemcpyBatchAsync_v2", "cuLaunchKernel",
+		"cuEventRecord",        "cuEventQuery",          "cuPointerGetAttribute",
+		"cuMemHostRegister_v2", "cuCtxPushCurrent_v2",
 	};
 	struct order_mem m = order_mem_new(ORDER_BYTES), beside = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);

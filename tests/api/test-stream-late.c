@@ -238,7 +238,8 @@ static void a_failure_keeps_its_sentence(void)
 	order_ready(rig_q);
 	stub.state(&before);
 	order_block(made);
-	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made); /* it has all its threads then */
+	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN,
+		    made); /* it has all its threads then */
 	pst_mem_free(own);
 	do /* the thread for what was put off before has ended */
 		(void)usleep(1000);

@@ -447,7 +447,7 @@ static void others_go_on(void)
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, NULL);
 		order_reap(rig_q, 1, LEN);
 	}
-	/* These hold all staging memory of its kind, so that the read of another stream waits, too. */
+	/* These hold all staging memory of its kind, so the read of another stream waits, too. */
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
 	T_EQ(pst_queue_cancel(rig_q, 1), NR);
 	order_reap(rig_q, NR, -ECANCELED);
@@ -530,8 +530,7 @@ static void *mate_main(void *arg)
 		order_name(&io, st);
 		if (pst_queue_prep(q, &io) < 0 || pst_queue_submit(q) != 1 ||
 		    hw_cu.cuStreamSynchronize(st) != CU_OK ||
-		    pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 ||
-		    d.res != LEN)
+		    pst_queue_reap(q, &d, 1, 1, t_in_ms(RIG_WAIT_MS)) != 1 || d.res != LEN)
 			(void)snprintf(me->why, sizeof(me->why), "%u: %" PRId64 ", %s", i, d.res,
 				       pst_error_text());
 	}

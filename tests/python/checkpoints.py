@@ -439,12 +439,14 @@ def folders_of_safetensors_files():
     shutil.rmtree(path)
     os.mkdir(path)
     for n in range(2):
-        save_file({"w": want["w"][20 * n:20 * n + 20]}, f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
+        save_file({"w": want["w"][20 * n:20 * n + 20]},
+                  f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
                   {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % (20 * n)})
     same(t, load(p, p.R(path), {"w": want["w"]}), {"w": want["w"]})
     for bad in ("{", '{"w": {"saved_offsets": [0]}}', '{"w": {"saved_offsets": [-1, 0]}}', "{}",
                 '{"w": {"saved_offsets": [true, 0]}}', '{"w": {"saved_offsets": [20, 0]}}'):
-        save_file({"w": want["w"][:20]}, f"{path}/shard-00000-model-00001-of-00001.safetensors", {"DCP_SHARDING_INFO": bad})
+        save_file({"w": want["w"][:20]}, f"{path}/shard-00000-model-00001-of-00001.safetensors",
+                  {"DCP_SHARDING_INFO": bad})
         gives(Failed, p.load, {"w": t.zeros(40, 30)}, storage_reader=p.R(path))
     shutil.rmtree(path)
     os.mkdir(path)
@@ -452,7 +454,8 @@ def folders_of_safetensors_files():
     # A part that is missing between others, and parts that overlap.
     for at, word in (((0, 40), "elements"), ((0, 10), "elements"), ((0, 10, 40), "overlap")):
         for n, first in enumerate(at):
-            save_file({"w": want["w"][:20]}, f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
+            save_file({"w": want["w"][:20]},
+                      f"{path}/shard-0000{n}-model-00001-of-00001.safetensors",
                       {"DCP_SHARDING_INFO": '{"w": {"saved_offsets": [%d, 0]}}' % first})
         if len(at) == 3:
             save_file({"w": want["w"][:10]}, f"{path}/shard-00002-model-00001-of-00001.safetensors",

@@ -90,7 +90,8 @@ def what_the_package_safetensors_reads():
 def other_files_are_told_apart():
     import penstock
     zeros = bytes(4096)
-    for begin, text in ((b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "git lfs pull"),
+    for begin, text in ((b"version https://git-lfs.github.com/spec/v1\noid sha256:1",
+                         "git lfs pull"),
                         (b"PK\3\4\0\0\10\10" + zeros, "torch.load()"),
                         (b"GGUF\3\0\0\0" + zeros, "GGUF"), (b"\x93NUMPY\1\0", "numpy.load()"),
                         (b"\x89HDF\r\n\x1a\n", "HDF5"), (b"\x1f\x8b\x08\0\0\0\0\0", "gunzip"),

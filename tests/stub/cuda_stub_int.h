@@ -90,11 +90,11 @@ enum op_kind {
 	OP_KERNEL,
 	OP_SET,
 	OP_EVENT,
-	OP_WAIT,  /* until a word has a value */
-	OP_WRITE, /* a word gets a value */
+	OP_WAIT,       /* until a word has a value */
+	OP_WRITE,      /* a word gets a value */
 	OP_EVENT_WAIT, /* until a stream has come to an event */
-	OP_AFTER, /* until another stream has come so far */
-	OP_CALL,  /* a function of the program */
+	OP_AFTER,      /* until another stream has come so far */
+	OP_CALL,       /* a function of the program */
 };
 
 struct op {

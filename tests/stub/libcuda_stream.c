@@ -96,8 +96,8 @@ static bool run_list(cu_ptr tiles, unsigned nr)
 /* A list that was written after the launch, for which there are blocks enough. */
 static bool run_fed(const struct mem_sgl *most)
 {
-	const struct cuda_fed *list =
-		(void *)kernel_sees(most->dev, sizeof(struct cuda_fed), false);
+	const struct cuda_fed *list = (void *)kernel_sees(most->dev, sizeof(struct cuda_fed),
+							  false);
 	unsigned nr;
 
 	if (!list)
@@ -431,7 +431,8 @@ cu_result cuStreamWaitEvent(cu_stream handle, cu_event ev, unsigned flags)
 		e = CU_INVALID_HANDLE;
 	if (!e && st) {
 		ev->refs++;
-		stub_queue(st, (struct op){ .kind = OP_EVENT_WAIT, .event = ev, .seq = ev->recorded });
+		stub_queue(st,
+			   (struct op){ .kind = OP_EVENT_WAIT, .event = ev, .seq = ev->recorded });
 	}
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e;

@@ -246,8 +246,8 @@ static void stream_comes_late(void)
 	app_end();
 }
 
-/* The copies that were not sent move nothing, and the feed may be over before the stream has come to
- * them; their words are used again only behind that. */
+/* The copies that were not sent move nothing, and the feed may be over before the stream has come
+ * to them; their words are used again only behind that. */
 static void ends_early(void)
 {
 	struct mem_feed *f, *other;
@@ -352,7 +352,8 @@ static void context_ends_between(void)
 	}
 }
 
-/* For a stream of a context of the program's own, by a handle that means the current one's stream. */
+/* For a stream of a context of the program's own, by a handle that means the current one's
+ * stream. */
 static void foreign_stream(void)
 {
 	struct stub_cuda_state before;

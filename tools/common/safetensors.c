@@ -49,11 +49,12 @@ static const struct {
 	const char *name;
 	unsigned bits;
 } dtypes[] = {
-	{ "BOOL", 8 }, { "F4", 4 },      { "F6_E2M3", 6 }, { "F6_E3M2", 6 }, { "U8", 8 },
-	{ "I8", 8 },   { "F8_E5M2", 8 }, { "F8_E4M3", 8 }, { "F8_E8M0", 8 }, { "F8_E4M3FNUZ", 8 },
-	{ "F8_E5M2FNUZ", 8 },            { "I16", 16 },
-	{ "U16", 16 }, { "F16", 16 },    { "BF16", 16 },   { "I32", 32 },    { "U32", 32 },
-	{ "F32", 32 }, { "C64", 64 },    { "F64", 64 },    { "I64", 64 },    { "U64", 64 },
+	{ "BOOL", 8 },    { "F4", 4 },          { "F6_E2M3", 6 },     { "F6_E3M2", 6 },
+	{ "U8", 8 },      { "I8", 8 },          { "F8_E5M2", 8 },     { "F8_E4M3", 8 },
+	{ "F8_E8M0", 8 }, { "F8_E4M3FNUZ", 8 }, { "F8_E5M2FNUZ", 8 }, { "I16", 16 },
+	{ "U16", 16 },    { "F16", 16 },        { "BF16", 16 },       { "I32", 32 },
+	{ "U32", 32 },    { "F32", 32 },        { "C64", 64 },        { "F64", 64 },
+	{ "I64", 64 },    { "U64", 64 },
 };
 
 static void json_putp(struct json_object **o)
@@ -143,8 +144,7 @@ static size_t char_len(const char *p, size_t len)
  * strings, escapes of half a character and bytes that are nearly UTF-8.  Members are counted,
  * because json-c keeps the last of two with one name and drops the other; NULs in strings too.
  */
-static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls,
-		struct sink why)
+static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls, struct sink why)
 {
 	size_t members = 0, nuls = 0, cost = 0, n;
 	bool in_string = false;
@@ -430,11 +430,11 @@ static const char *other(const uint8_t *buf, size_t least, const char *otherwise
 		const char *is;
 	} others[] = {
 		{ "version ", 8,
-		  "this is the pointer that Git LFS leaves in place of the file: run 'git lfs pull' "
-		  "in the repository" },
+		  "this is the pointer that Git LFS leaves in place of the file: run 'git lfs "
+		  "pull' in the repository" },
 		{ "PK\3\4", 4,
-		  "this is a zip file, as torch.save() and numpy.savez() write it: save its tensors "
-		  "as safetensors" },
+		  "this is a zip file, as torch.save() and numpy.savez() write it: save its "
+		  "tensors as safetensors" },
 		{ "GGUF", 4, "this is a GGUF file: take the model's safetensors files" },
 		{ "\223NUMPY", 6, "this is a .npy file: save its array as safetensors" },
 		{ "\211HDF", 4, "this is an HDF5 file: save its arrays as safetensors" },
@@ -474,14 +474,16 @@ static int header_len(const uint8_t *buf, size_t len, uint64_t file_size, uint64
 	if (n > SAFETENSORS_HEADER_MAX)
 		return refuse(why, EINVAL,
 			      "the header would be %llu bytes long, the limit is %u: %s",
-			      (unsigned long long)n, SAFETENSORS_HEADER_MAX, other(buf, 1, "this is no safetensors file"));
+			      (unsigned long long)n, SAFETENSORS_HEADER_MAX,
+			      other(buf, 1, "this is no safetensors file"));
 	if (n > file_size - 8)
 		return refuse(why, EINVAL,
 			      "the header of %llu bytes is longer than the file of %llu: %s",
 			      (unsigned long long)n, (unsigned long long)file_size,
 			      other(buf, 3, "the file is truncated"));
 	if (n < 2)
-		return refuse(why, EINVAL, "the header is empty: %s", other(buf, 1, "this is no safetensors file"));
+		return refuse(why, EINVAL, "the header is empty: %s",
+			      other(buf, 1, "this is no safetensors file"));
 	*ret = n;
 	return 0;
 }

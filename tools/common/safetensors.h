@@ -16,10 +16,10 @@
 #define SAFETENSORS_HEADER_MAX 100000000u /* bytes, the format's own limit */
 
 struct safetensor {
-	char *name;	/* U+2400 stands for NUL, which a name may have */
+	char *name;        /* U+2400 stands for NUL, which a name may have */
 	const char *dtype; /* "BF16", ... */
-	uint64_t off; /* in the file */
-	uint64_t len; /* bytes; 0 for a tensor with a dimension of 0 */
+	uint64_t off;      /* in the file */
+	uint64_t len;      /* bytes; 0 for a tensor with a dimension of 0 */
 };
 
 struct safetensors {

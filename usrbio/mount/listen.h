@@ -23,11 +23,11 @@ struct listen {
 };
 
 /*
- * path: where, a name or what usrbio_place_tcp() reads; NULL: in the folder of usrbio_place_dir(), by the mount point.  Dead ones there are
- * removed.
+ * path: where, a name or what usrbio_place_tcp() reads; NULL: in the folder of usrbio_place_dir(),
+ * by the mount point.  Dead ones there are removed.
  *
- * Return: 0; -EADDRINUSE: a server that lives has the name or port; -EEXIST: it is something else's;
- * -EPERM: others may write to the folder; -EBUSY: somebody keeps the folder's lock; -errno.
+ * Return: 0; -EADDRINUSE: a server that lives has the name or port; -EEXIST: it is something
+ * else's; -EPERM: others may write to the folder; -EBUSY: somebody keeps the folder's lock; -errno.
  */
 int listen_open(struct listen *l, const char *path, const char *mount);
 

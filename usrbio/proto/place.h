@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where the server of a mount tells its numbers: a socket with a name, found by the mount point, or a
- * port of the loopback.
+ * Where the server of a mount tells its numbers: a socket with a name, found by the mount point, or
+ * a port of the loopback.
  */
 #ifndef PST_USRBIO_PLACE_H
 #define PST_USRBIO_PLACE_H

@@ -150,11 +150,11 @@ struct engine {
 	uint64_t nr_asks;     /* times that somebody has asked for all of them, */
 	uint64_t seen_asks;   /* when the clock looked last; */
 	uint64_t ask_at;      /* then it looks again, PST_NO_DEADLINE where there are none */
-	struct list fed;     /* reads that a stream waits for, with something to start; the first
+	struct list fed;      /* reads that a stream waits for, with something to start; the first
 			      * gets all slots that it can use */
-	struct list feeds;   /* reads that a stream waits for now */
-	uint64_t feeds_next; /* no deadline of these is earlier */
-	struct alarm alarm;  /* for that, and ask_at; under the clock's lock */
+	struct list feeds;    /* reads that a stream waits for now */
+	uint64_t feeds_next;  /* no deadline of these is earlier */
+	struct alarm alarm;   /* for that, and ask_at; under the clock's lock */
 	struct pool pool;
 	unsigned nr_reqs;     /* activated, and neither stopped nor handed back, */
 	unsigned nr_slotless; /* and of these, those with pieces that a path moves without slots */
@@ -218,8 +218,8 @@ void engine_jobs_done(struct worker *w, struct list *jobs);
 int engine_job_filled(struct job *j, bool own);
 /* turns.c: as engine_next(), for a thread that feeds. */
 struct job *engine_next_fed(struct worker *w);
-/* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its copies
- * is written: the stream moves them.  0, or the -errno that its request was stopped with. */
+/* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its
+ * copies is written: the stream moves them.  0, or the -errno that its request was stopped with. */
 int engine_job_sent(struct job *j);
 /* turns.c: the job goes on with that worker. */
 void engine_job_move(struct worker *w, struct job *j);

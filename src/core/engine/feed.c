@@ -41,12 +41,12 @@
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define TILE KIB(16)            /* bytes that the device moves by one entry of a list */
-#define PUT_NAP_NS 50000        /* until the stream has run a copy, and there is room for another */
-#define SPIN_NS 60000u          /* a copy that was sent so recently is waited for awake; */
-#define POLL_PART 16u           /* the pause between two looks at an older one is a part of its age, */
-#define POLL_MIN_NS 20000u      /* at least that */
-#define POLL_MAX_NS 500000u     /* and at most that */
+#define TILE KIB(16)        /* bytes that the device moves by one entry of a list */
+#define PUT_NAP_NS 50000    /* until the stream has run a copy, and there is room for another */
+#define SPIN_NS 60000u      /* a copy that was sent so recently is waited for awake; */
+#define POLL_PART 16u       /* the pause between two looks at an older one is a part of its age, */
+#define POLL_MIN_NS 20000u  /* at least that */
+#define POLL_MAX_NS 500000u /* and at most that */
 #define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs, */
 #define CHECK_NS NSEC_PER_SEC         /* and again after so long */
 
@@ -58,7 +58,7 @@ struct feed {
 	uint64_t part;    /* bytes of a job */
 	uint64_t until;   /* the read's deadline */
 	bool closed;
-	atomic_bool cut;  /* closed while copies were under way */
+	atomic_bool cut; /* closed while copies were under way */
 	atomic_bool checking;
 	_Atomic uint64_t next_check; /* when the driver is asked again */
 	struct work check;
@@ -260,10 +260,12 @@ static uint64_t nr_pieces(const struct req *r)
  */
 static uint64_t nr_jobs(const struct req *r, uint64_t part)
 {
-	uint64_t blk = MAX(PAGE, req_file(r)->off_align), lead = r->seg.file_off & (blk - 1), nr, jobs;
+	uint64_t blk = MAX(PAGE, req_file(r)->off_align), lead = r->seg.file_off & (blk - 1), nr,
+		 jobs;
 
 	blk = MIN(blk, part / 2);
-	if (r->one_piece && !r->io.segs && r->total <= part && lead + r->total <= r->eng.share->engine->slot_size) {
+	if (r->one_piece && !r->io.segs && r->total <= part &&
+	    lead + r->total <= r->eng.share->engine->slot_size) {
 		jobs = 1;
 	} else {
 		nr = nr_pieces(r);

@@ -8,9 +8,9 @@
  * The engine holds a request back as a whole until the stream has come to the event.  No stream of
  * ours waits for the event in its place, because copies of other requests would stand behind it.
  * The workers ask the driver how far the streams are: those with something to do each time they
- * have done a part of it, and of those that sleep one, the asker.  The driver may keep a worker that
- * asks, or one that is about to sleep, for as long as it likes.  So the clock looks whether somebody
- * still asks.  Where nobody does, it wakes a worker for each stream, if so many sleep.
+ * have done a part of it, and of those that sleep one, the asker.  The driver may keep a worker
+ * that asks, or one that is about to sleep, for as long as it likes.  So the clock looks whether
+ * somebody still asks.  Where nobody does, it wakes a worker for each stream, if so many sleep.
  *
  * A request that is stopped while a worker asks goes back when the worker is through, because the
  * program may then end the stream's context.  From then on nobody asks, unless another request

@@ -18,7 +18,7 @@
 #define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
 #define GROW_AGAIN_NS NSEC_PER_SEC
-#define OWN_SLOTS 4u /* free ones that a worker keeps */
+#define OWN_SLOTS 4u      /* free ones that a worker keeps */
 #define FEED_BYTES MIB(8) /* of slots for reads that a stream waits for */
 #define FEED_MAX MIB(64)  /* likewise, with those that hang */
 
@@ -210,7 +210,8 @@ static void arena_add(struct pool *p, struct arena *a)
 	p->nr_free += a->nr;
 }
 
-/* Pinned memory, cut into slots.  Its bytes were charged; on failure they are not, or soon are not. */
+/* Pinned memory, cut into slots.  Its bytes were charged; on failure they are not, or soon are
+ * not. */
 static int arena_make(struct engine *e, struct arena **ret)
 {
 	unsigned nr = arena_slots(e);
@@ -500,7 +501,8 @@ void pool_unreserve(struct engine *e)
 
 /* ------------------------------------------------- reads that a stream waits for */
 
-/* So many bytes more, or less, are theirs; they must be charged, too.  -EBUSY: the bound is short. */
+/* So many bytes more, or less, are theirs; they must be charged, too.  -EBUSY: the bound is
+ * short. */
 static int feed_reserve(struct engine *e, int64_t len)
 {
 	struct list idle = LIST_INIT(idle);
@@ -563,7 +565,8 @@ static int feed_grow(struct engine *e)
 
 int pool_feed(struct engine *e)
 {
-	unsigned want = (unsigned)(FEED_BYTES / e->slot_size), most = (unsigned)(FEED_MAX / e->slot_size);
+	unsigned want = (unsigned)(FEED_BYTES / e->slot_size),
+		 most = (unsigned)(FEED_MAX / e->slot_size);
 	struct pool *p = &e->pool;
 	int r = 0;
 

@@ -19,8 +19,8 @@
 /* Does the request hold anything that release_extras() ends?  Few do. */
 static bool has_extras(const struct req *r)
 {
-	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.feed | (uintptr_t)r->eng.crcs | (uintptr_t)r->caller.bounce |
-	       (uintptr_t)r->caller.hold | r->caller.lone;
+	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.feed | (uintptr_t)r->eng.crcs |
+	       (uintptr_t)r->caller.bounce | (uintptr_t)r->caller.hold | r->caller.lone;
 }
 
 static _cold_ void release_extras(struct req *r)

@@ -57,10 +57,10 @@ struct req_caller {
  */
 struct req_engine {
 	struct share *share;
-	struct list active;         /* engine's list of requests with something to start */
-	struct order *order;        /* with the stream that it names, or NULL */
-	struct feed *feed;          /* of a read that the stream waits for, or NULL */
-	struct list feeds;          /* engine's list of those */
+	struct list active;  /* engine's list of requests with something to start */
+	struct order *order; /* with the stream that it names, or NULL */
+	struct feed *feed;   /* of a read that the stream waits for, or NULL */
+	struct list feeds;   /* engine's list of those */
 	bool handed_back;
 	bool counted;            /* in engine->nr_reqs */
 	bool dead;               /* its completion went out: nobody takes results any more */

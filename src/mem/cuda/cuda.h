@@ -310,8 +310,8 @@ bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, str
 int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st);
 /* Does the device run the kernel?  Loads it; the device's context is current. */
 bool cuda_has_gather(struct cuda_dev *d);
-/* Launch it for one list of at most max_tiles, which the struct cuda_fed at an address names when the
- * kernel runs. */
+/* Launch it for one list of at most max_tiles, which the struct cuda_fed at an address names when
+ * the kernel runs. */
 cu_result cuda_gather_fed(struct cuda_dev *d, cu_ptr list, unsigned max_tiles, cu_stream st);
 
 /* ------------------------------------------------------------------- facts */

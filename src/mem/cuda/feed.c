@@ -27,7 +27,7 @@
 
 /* What stream and kernel look at for one copy: a cache line of its own. */
 struct place {
-	_Atomic uint32_t go; /* the stream waits for this value */
+	_Atomic uint32_t go;   /* the stream waits for this value */
 	_Atomic uint32_t done; /* the stream writes it */
 	struct cuda_fed list;
 	uint64_t unused[5];
@@ -43,8 +43,8 @@ struct cuda_feed {
 	_Atomic bool registered; /* the places, in the primary context while that lasts */
 	bool used;               /* a stream has looked at them since */
 	uint32_t value;          /* of the first PLACES copies of this use */
-	cu_event event;          /* behind the last copy; of the primary context, NULL until needed */
-	cu_stream own;           /* of the primary context, NULL until needed */
+	cu_event event; /* behind the last copy; of the primary context, NULL until needed */
+	cu_stream own;  /* of the primary context, NULL until needed */
 
 	/* Of this use. */
 	cu_ctx primary;   /* held */
@@ -57,7 +57,7 @@ struct cuda_feed {
 	uint64_t nr_whole;       /* and of these, those with all three entries */
 	bool torn;               /* a copy has only some: its kernel may run at any time, so that
 				  * the places are not used again while the context lasts */
-	uint64_t nr_sent; /* under the caller's lock */
+	uint64_t nr_sent;        /* under the caller's lock */
 	atomic_bool ended;
 	atomic_bool sealed; /* no further copy is put */
 	atomic_bool marked; /* the event is behind the last copy */
@@ -401,8 +401,8 @@ int cuda_feed_seal(struct mem_feed *base)
 /* ------------------------------------------------------------------- send */
 
 /*
- * Release: the stores of the list, and those of the bytes before it, are in memory when the word is.
- * The device's reading is no atomic operation of this language.
+ * Release: the stores of the list, and those of the bytes before it, are in memory when the word
+ * is.  The device's reading is no atomic operation of this language.
  */
 static void open_place(struct cuda_feed *f, uint64_t nr, const struct mem_sgl *list)
 {
