@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """listed.py ROOT BUILD: what the build installs is what tests/packaging/installed lists, and each
-of these files goes into one Debian package, or is named in not-installed.  Nothing is installed: the build folder says
+of these files goes into one Debian package, or is named in not-installed.  Nothing is installed:
+the build folder says
 what
 would be."""
 import fnmatch
