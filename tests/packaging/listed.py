@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: MIT
 """listed.py ROOT BUILD: what the build installs is what tests/packaging/installed lists, and each
 of these files goes into one Debian package, or is named in not-installed.  Nothing is installed:
-the build folder says
-what
-would be."""
+the build folder says what would be."""
 import fnmatch
 import glob
 import json
