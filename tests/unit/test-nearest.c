@@ -19,7 +19,7 @@ static void words(void)
 		const char *word, *want;
 	} pairs[] = {
 		{ "polcy", "policy" }, { "poilcy", "policy" }, { "policies", NULL },
-		{ "dpeth", "depth" },  { "depht", "depth" },   { "szie", "size" },
+		{ "dpeth", "depth" },  { "depht", "depth" },   { "siqe", "size" },
 		{ "sizess", "sizes" }, { "frobnicate", NULL }, { "", NULL },
 		{ "x", NULL },         { "size", "size" },
 	};
