@@ -457,6 +457,8 @@ static void make_scratch(void)
 	(void)setenv("PST_TEST_DIR", scratch, 1);
 	(void)setenv("PST_TEST_ID", id, 1);
 	(void)setenv("XDG_CACHE_HOME", cache, 1);
+	/* Python keeps the compiled form of each imported module beside it, in the checkout. */
+	(void)setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
 }
 
 /* Until the command ends, or somebody wants the end. */

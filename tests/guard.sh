@@ -139,6 +139,15 @@ leaves_others_alone() {
 	done
 }
 
+modules_stay_alone() {
+	rm -rf modules
+	mkdir modules
+	: >modules/module.py
+	# shellcheck disable=SC2086
+	env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=modules "$guard" $mode python3 -c 'import module' &&
+		[ "$(ls -A modules)" = module.py ]
+}
+
 n=0
 failed=0
 run() {
@@ -153,7 +162,7 @@ run() {
 
 for mode in "" " --shared"; do
 	for name in a_good_test skips fails crashes is_interrupted is_terminated is_killed \
-		leaves_others_alone; do
+		leaves_others_alone modules_stay_alone; do
 		run $name
 	done
 done
