@@ -84,6 +84,7 @@ struct mem_order {
  */
 struct mem_feed {
 	const struct mem_ops *ops;
+	uint32_t path; /* PST_PATH_* that its copies take */
 	/* Of the device.  Held from the moment when the read asks for slots until its last copy is
 	 * on the stream, so that reads get slots in the order in which a device queue has them. */
 	pthread_mutex_t *lock;

@@ -276,6 +276,8 @@ uint64_t feed_part(const struct req *r);
 int feed_send(struct job *j);
 /* feed.c: write that list: 0 or -errno. */
 int feed_list(struct job *j, const struct mem_copy *v, unsigned nr);
+/* feed.c: the path that the stream's copies take. */
+uint32_t feed_path(const struct job *j);
 /* feed.c: has the stream moved it?  1, 0, -errno. */
 int feed_poll(struct job *j);
 /* feed.c: the thread. */

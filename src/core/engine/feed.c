@@ -422,6 +422,11 @@ int feed_send(struct job *j)
 	return 0;
 }
 
+uint32_t feed_path(const struct job *j)
+{
+	return j->req->eng.feed->mem->path;
+}
+
 int feed_poll(struct job *j)
 {
 	struct feed *f = j->req->eng.feed;

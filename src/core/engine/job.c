@@ -188,7 +188,7 @@ static void job_feed(struct job *j)
 	} else if (empty) {
 		engine_job_done(j);
 	} else {
-		job_copying(j, PST_PATH_GATHER);
+		job_copying(j, feed_path(j));
 		list_add_tail(&j->worker->copying, &j->link);
 	}
 }

@@ -105,6 +105,7 @@ static int feed_make(struct cuda_dev *d, struct cuda_feed **ret)
 	/* A child's copy would part us from the pages that the device looks at. */
 	(void)madvise(p, PLACES_BYTES, MADV_DONTFORK);
 	f->base.ops = &mem_cuda_ops;
+	f->base.path = PST_PATH_GATHER;
 	f->base.lock = &d->feed_lock;
 	f->d = d;
 	f->places = p;
