@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "cli/commands.h"
-
-#include "base/nearest.h"
 #include "cli/window/gdrtools.h"
+#include "tools/common/names.h"
 #include "tools/common/util.h"
 
 static const struct command {

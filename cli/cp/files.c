@@ -14,8 +14,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <sys/random.h>
-
-#include "base/nearest.h"
+#include "tools/common/names.h"
 
 int cp_names_device(const char *s)
 {

@@ -3,9 +3,9 @@
 
 #include <getopt.h>
 
-#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/window/opts.h"
+#include "tools/common/names.h"
 
 const char window_usage[] =
 	"Usage: penstock window SUBCOMMAND [OPTION...]\n"

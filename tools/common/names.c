@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "tools/common/fail.h"
 
 static int no_path(const char *name, int len)

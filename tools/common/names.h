@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Paths, policies and reasons by their names. */
+/* Paths, policies and reasons by their names, and names that were mistyped. */
 #ifndef CLI_NAMES_H
 #define CLI_NAMES_H
 
 #include <penstock.h>
 
+#include "base/nearest.h"
 #include "tools/common/numbers.h"
 
 /* "direct", "staged,direct" or "auto" as a policy; 0 or -EINVAL with a sentence. */
