@@ -528,7 +528,7 @@ class Queue(Owner):
         import asyncio
         futures = [self.future(number) for number in numbers or list(self._requests)]
         try:
-            return list(await asyncio.gather(*map(asyncio.shield, futures)))
+            return list(await asyncio.gather(*[asyncio.shield(f) for f in futures]))
         finally:
             futures.clear()     # the exception of one has this frame in its traceback
 

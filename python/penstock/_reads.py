@@ -179,7 +179,8 @@ class Reads:
         job.memory = None
         if not job.quiet:
             raise Restless(f"{job.file.name}: hardware or kernel did not let go of the memory "
-                           f"within {patience} s: {job.error}") from again(job.error)
+                           f"within {patience} s: {job.error}"
+                           ) from (None if job.error is None else again(job.error))
 
     def _abandon(self, job: Job) -> None:
         try:

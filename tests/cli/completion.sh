@@ -39,7 +39,7 @@ files_are_as_the_help_says() {
 
 # complete WORD...: what bash offers for the last word, sorted, in ./got.  Bash splits a line at
 # colons and equal signs before it asks.
-complete() {
+suggest() {
 	bash -c '
 		. "$0/penstock.bash"
 		COMP_WORDS=(penstock)
@@ -62,7 +62,7 @@ offers() { # TEXT: words, one blank between them
 bash_options() {
 	need_tree
 	need bash
-	complete ""
+	suggest ""
 	offers "$({
 		commands
 		printf '%s\n' --help --version
@@ -70,18 +70,18 @@ bash_options() {
 	n=0
 	for command in $(commands); do
 		[ $command != help ] || continue
-		complete $command -
+		suggest $command -
 		offers "$(helped $command | xargs)"
 		n=$((n + 1))
 	done
 	[ $n -ge 9 ]
-	complete cp --ver
+	suggest cp --ver
 	offers --verify
-	complete help dem
+	suggest help dem
 	offers demo
-	complete window val
+	suggest window val
 	offers validate
-	complete "" && lacks "cuda" got
+	suggest "" && lacks "cuda" got
 	# The options that no help names are there.
 	gives 0 "$PENSTOCK" --help
 	gives 0 "$PENSTOCK" --version
@@ -93,45 +93,45 @@ bash_values() {
 	mkdir folder
 	: >file
 	: >"two words"
-	complete cp f
+	suggest cp f
 	offers "file folder"
-	complete cp two
+	suggest cp two
 	offers "two words"
-	complete mount f
+	suggest mount f
 	offers folder
-	complete mount --source f
+	suggest mount --source f
 	offers folder
-	complete doctor --file fi
+	suggest doctor --file fi
 	offers file
-	complete cp --store ""
+	suggest cp --store ""
 	offers "auto threads uring"
-	complete cp --store = u
+	suggest cp --store = u
 	offers uring
-	complete cp --depth ""
+	suggest cp --depth ""
 	offers ""
-	complete run l
+	suggest run l
 	grep -qx ls got
-	complete run -- l
+	suggest run -- l
 	grep -qx ls got
-	complete run -- ls fi
+	suggest run -- ls fi
 	offers file
-	complete run ls --dir
+	suggest run ls --dir
 	offers ""
 }
 
 bash_devices() {
 	need_tree
 	need bash
-	complete cp --via so
+	suggest cp --via so
 	offers soft:0
-	complete cp --via = so
+	suggest cp --via = so
 	offers soft:0
 	# Bash replaces what stands behind the colon.
-	complete cp file soft :
+	suggest cp file soft :
 	offers 0
-	complete cp file soft : 0
+	suggest cp file soft : 0
 	offers 0
-	complete window --device ""
+	suggest window --device ""
 	for device in host soft:0; do
 		grep -qx $device got
 	done

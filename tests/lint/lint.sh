@@ -224,7 +224,9 @@ hints() {
 manual() {
 	[ -n "$(sources -path './man/*.[1-8]')" ] || return 0
 	# Lines may have 100 columns as elsewhere, and pages of others need not be installed.
-	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W style 2>&1 |
+	# It writes to both, and a line of the one may end amid one of the other.
+	sources -path './man/*.[1-8]' | xargs mandoc -T lint -W style >"$out/said" 2>"$out/errors"
+	cat "$out/said" "$out/errors" |
 		grep -v -e 'input text line longer than 80 bytes' -e 'referenced manual not found' \
 			-e 'outdated mandoc.db lacks' >"$out/manual"
 	cat "$out/manual"

@@ -186,6 +186,7 @@ static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls
  */
 static char *show_nuls(const char *p, size_t len)
 {
+	static const char picture[] = { '2', '4', '0', '0' };
 	char *copy = malloc(len);
 
 	if (!copy)
@@ -195,7 +196,7 @@ static char *show_nuls(const char *p, size_t len)
 		if (copy[i] != '\\')
 			continue;
 		if (!memcmp(copy + i, NUL_ESCAPE, 6))
-			memcpy(copy + i + 2, "2400", 4);
+			memcpy(copy + i + 2, picture, sizeof(picture));
 		i++;
 	}
 	return copy;
