@@ -228,6 +228,46 @@ static void late_with_nobody_awake(void)
 	take_down(&s);
 }
 
+/* Reads of a file that never answers have all slots.  Once they are stopped, a read that waits for
+ * slots has others, although nobody submits one more. */
+static void slots_of_hanging_reads_are_replaced(void)
+{
+	struct order_mem hung = order_mem_new(FUSEFS_SIZE), m = order_mem_new(LEN);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R), *hangs;
+	struct pst_queue *second = rig_queue(rig_backend, 0);
+	cu_stream other;
+	struct fusefs fs;
+	struct pst_io io;
+	char path[200];
+
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	HW_CU(cuStreamCreate(&other, CU_NON_BLOCKING));
+	order_ready(rig_q);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hangs = rig_open(path, RIG_R);
+	for (unsigned i = 0; i < 4; i++) {
+		io = rig_io(PST_OP_READ, hangs, hung.mem, 0, 0, FUSEFS_SIZE);
+		order_name(&io, other);
+		io.deadline_ns = t_in_ms(200);
+		T_OK(pst_queue_prep(rig_q, &io));
+	}
+	T_EQ(pst_queue_submit(rig_q), 4);
+	order_start(second, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	order_reap(second, 1, LEN);
+	T_EQ(rig_mem_differs(m.mem, 0, LEN, ORDER_SEED, 0), LEN);
+	for (unsigned i = 0; i < 4; i++)
+		T_EQ(rig_reap1(rig_q).res, -ETIMEDOUT);
+	fusefs_stop(&fs);
+	is_free(other);
+	HW_CU(cuStreamDestroy_v2(other));
+	pst_queue_free(second);
+	pst_file_close(hangs);
+	pst_file_close(f);
+	order_mem_free(&hung);
+	order_mem_free(&m);
+}
+
 /* Copies are under way at the deadline: what the stream does next comes after them. */
 static void late_with_copies(void)
 {
@@ -299,7 +339,7 @@ static void the_read_needs_no_driver(void)
 	order_mem_free(&beside);
 }
 
-static void *submit_two(void *q)
+static void *submit_all(void *q)
 {
 	HW_CU(cuCtxPushCurrent_v2(hw_ctx));
 	return (void *)(intptr_t)pst_queue_submit(q);
@@ -323,7 +363,7 @@ static void a_submit_that_is_kept(void)
 	order_name(&io, other);
 	T_OK(pst_queue_prep(rig_q, &io));
 	stub.stall("cuEventRecord:1");
-	T_EQ(pthread_create(&submit, NULL, submit_two, rig_q), 0);
+	T_EQ(pthread_create(&submit, NULL, submit_all, rig_q), 0);
 	T_CHECK(stream_stalled(end));
 	HW_CU(cuLaunchHostFunc(made, set, &there));
 	while (!there && t_now() < end)
@@ -406,29 +446,48 @@ static void calls_fail(void)
 	order_mem_free(&m);
 }
 
-/* The context is spoilt while a request is held back: it ends with the error. */
+/* The context is spoilt while requests are held back, and while a submit waits for room on the
+ * stream: all end with the error. */
 static void lose_the_device(void)
 {
+	/* Far more copies than there is room for. */
+	struct pst_seg many = { .len = 1, .file_stride = 128, .mem_stride = 1, .count = 40000 };
 	struct order_mem m = order_mem_new(LEN);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, 0);
+	uint64_t end = t_hang(), first, before;
+	struct stub_cuda_state now;
+	pthread_t submit;
 	struct pst_done d;
+	void *sent;
 
 	order_ready(rig_q);
 	order_block(made);
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, made);
+	io.segs = &many;
+	io.nr_segs = 1;
+	order_name(&io, made);
+	T_OK(pst_queue_prep(rig_q, &io));
+	stub.state(&now);
+	first = now.words;
+	T_EQ(pthread_create(&submit, NULL, submit_all, rig_q), 0);
+	do {
+		before = now.words;
+		(void)usleep(50000);
+		stub.state(&now);
+	} while ((now.words == first || now.words != before) && t_now() < end);
 	stub.poison(0, CU_ILLEGAL_ADDRESS);
-	for (unsigned i = 0; i < 2; i++) {
+	T_EQ(pthread_join(submit, &sent), 0);
+	T_EQ((intptr_t)sent, 1);
+	for (unsigned i = 0; i < 3; i++) {
 		d = rig_reap1(rig_q);
 		T_EQ(d.res, -EIO);
 	}
 	order_unblock();
-	{
-		struct pst_io io = io_for(&m, f, PST_OP_READ, made);
-
-		T_EQ(pst_queue_prep(rig_q, &io), -EIO);
-		T_CHECK(strstr(pst_error_text(), "restart the process"));
-	}
+	io = io_for(&m, f, PST_OP_READ, made);
+	T_EQ(pst_queue_prep(rig_q, &io), -EIO);
+	T_CHECK(strstr(pst_error_text(), "restart the process"));
 	pst_file_close(f);
 	pst_mem_free(m.mem);
 }
@@ -501,6 +560,7 @@ int main(int argc, char **argv)
 	RUN(nobody_asks_for_a_canceled_one);
 	RUN(late_before_the_mark);
 	RUN(late_with_nobody_awake);
+	RUN(slots_of_hanging_reads_are_replaced);
 	RUN(late_with_copies);
 	RUN(a_submit_that_is_kept);
 	RUN(the_read_needs_no_driver);

@@ -447,14 +447,49 @@ static void others_go_on(void)
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, NULL);
 		order_reap(rig_q, 1, LEN);
 	}
-	/* These hold all staging memory of its kind, so the read of another stream waits, too. */
+	/* These hold all staging memory of its kind, so the read of another stream waits, too, until
+	 * they are stopped and it has other memory. */
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
 	T_EQ(pst_queue_cancel(rig_q, 1), NR);
-	order_reap(rig_q, NR, -ECANCELED);
+	for (unsigned i = 0; i < NR + 1; i++) {
+		struct pst_done d = rig_reap1(rig_q);
+
+		T_EQ(d.res, d.user_data == 1 ? -ECANCELED : (int64_t)LEN);
+	}
 	order_unblock();
-	order_reap(rig_q, 1, LEN);
 	HW_CU(cuStreamSynchronize(made));
 	HW_CU(cuStreamDestroy_v2(other));
+	pst_file_close(f);
+	order_mem_free(&m);
+}
+
+/* Pieces of one length: their copies are counted, and not bounded by what any pieces could need. */
+static void small_pieces_take_few_copies(void)
+{
+	enum { NR = 768, LEN_EACH = 4096, IN_SLOT = 64 }; /* slots have 256 KiB or more */
+	static struct pst_seg segs[NR];
+	struct order_mem m = order_mem_new((uint64_t)NR * LEN_EACH);
+	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
+	struct pst_io io = rig_io(PST_OP_READ, f, m.mem, 0, 0, 0);
+	struct stub_cuda_state before, now;
+
+	for (unsigned i = 0; i < NR; i++)
+		segs[i] = (struct pst_seg){ .file_off = (uint64_t)i * 2 * LEN_EACH,
+					    .mem_off = (uint64_t)i * LEN_EACH,
+					    .len = LEN_EACH };
+	io.segs = segs;
+	io.nr_segs = NR;
+	order_name(&io, made);
+	order_ready(rig_q);
+	stub.state(&before);
+	T_EQ(rig_do(rig_q, &io).res, NR * LEN_EACH);
+	stub.state(&now);
+	T_CHECK(now.words > before.words);
+	T_CHECK(now.words - before.words <= NR / IN_SLOT + 4);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_mem_differs(m.mem, segs[i].mem_off, LEN_EACH, ORDER_SEED,
+				     segs[i].file_off),
+		     LEN_EACH);
 	pst_file_close(f);
 	order_mem_free(&m);
 }
@@ -695,6 +730,7 @@ int main(void)
 	RUN(of_another_context);
 	RUN(write_holds_nothing_back);
 	RUN(others_go_on);
+	RUN(small_pieces_take_few_copies);
 	RUN(streams_of_two_engines);
 	RUN(default_stream_of_another_context);
 	RUN(threads);

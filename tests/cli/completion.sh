@@ -101,7 +101,7 @@ bash_values() {
 	offers folder
 	suggest mount --source f
 	offers folder
-	suggest doctor --file fi
+	suggest doctor --file "fi"
 	offers file
 	suggest cp --store ""
 	offers "auto threads uring"
@@ -113,7 +113,7 @@ bash_values() {
 	grep -qx ls got
 	suggest run -- l
 	grep -qx ls got
-	suggest run -- ls fi
+	suggest run -- ls "fi"
 	offers file
 	suggest run ls --dir
 	offers ""

@@ -103,7 +103,7 @@ wrong_values() {
 	mistaken "--links takes" mount --source a --links 0 dir
 	mistaken "--memory takes" mount --source a --memory lots dir
 	mistaken "--metrics takes" mount --source a --metrics "" dir
-	for address in 0.0.0.0:9464 10.1.2.3:9464 [::]:9464; do
+	for address in 0.0.0.0:9464 10.1.2.3:9464 "[::]:9464"; do
 		mistaken "others could read the numbers" mount --source a --metrics $address dir
 	done
 	for address in localhost:9464 :9464 127.0.0.1:65536 127.1:9464 ::1:9464 [::1:9464; do

@@ -20,7 +20,6 @@ static struct {
 #include "mem/cuda/cuda_syms.h"
 	cu_result (*cuStreamBeginCapture_v2)(cu_stream st, uint32_t mode);
 	cu_result (*cuStreamEndCapture)(cu_stream st, void **ret_graph);
-	cu_result (*cuStreamQuery)(cu_stream st);
 	cu_result (*cuStreamCreateWithPriority)(cu_stream *ret, unsigned flags, int priority);
 	cu_result (*cuCtxGetStreamPriorityRange)(int *ret_least, int *ret_greatest);
 	cu_result (*cuLaunchHostFunc)(cu_stream st, void (*fn)(void *), void *arg);
@@ -50,7 +49,6 @@ static inline const char *hw_cuda(int ordinal)
 #include "mem/cuda/cuda_syms.h"
 	symbol(lib, &hw_cu.cuStreamBeginCapture_v2, "cuStreamBeginCapture_v2");
 	symbol(lib, &hw_cu.cuStreamEndCapture, "cuStreamEndCapture");
-	symbol(lib, &hw_cu.cuStreamQuery, "cuStreamQuery");
 	symbol(lib, &hw_cu.cuStreamCreateWithPriority, "cuStreamCreateWithPriority");
 	symbol(lib, &hw_cu.cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange");
 	symbol(lib, &hw_cu.cuLaunchHostFunc, "cuLaunchHostFunc");

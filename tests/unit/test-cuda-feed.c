@@ -480,6 +480,84 @@ static void context_is_lost(void)
 	app_end();
 }
 
+/* No room, and the stream makes none any more: whoever puts copies there is told. */
+static void context_is_lost_while_there_is_no_room(void)
+{
+	struct mem_feed *f;
+	int r = 1;
+
+	app_start();
+	block(st);
+	f = feed(st);
+	while (r == 1)
+		r = cuda_feed_put(f);
+	T_EQ(r, -EAGAIN);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_put(f), -EAGAIN);
+	x.poison(0, CU_ILLEGAL_ADDRESS);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_put(f), -EIO);
+	x.poison(0, CU_OK);
+	atomic_store(&cuda_device(0)->lost, CU_OK);
+	go = 1;
+	T_OK(cuda_feed_seal(f));
+	over(f);
+	CU(cu.cuStreamSynchronize(st));
+	app_end();
+}
+
+/* Nobody needs further copies of a read that has ended, also where there is no room for them. */
+static void ends_while_there_is_no_room(void)
+{
+	struct mem_feed *f;
+	int r = 1;
+
+	app_start();
+	block(st);
+	f = feed(st);
+	while (r == 1)
+		r = cuda_feed_put(f);
+	T_EQ(r, -EAGAIN);
+	cuda_feed_end(f);
+	T_EQ(cuda_feed_put(f), 0);
+	T_OK(cuda_feed_seal(f));
+	go = 1;
+	CU(cu.cuStreamSynchronize(st));
+	cuda_feed_free(f);
+	app_end();
+}
+
+/* The kernel of a copy is on the stream, and the write of its word is not: its bytes may move
+ * until the stream has run all that it was given. */
+static void copy_in_part(void)
+{
+	struct mem_feed *f;
+	uint64_t first, second;
+
+	app_start();
+	block(st);
+	f = feed(st);
+	(void)x.fail("cuStreamWriteValue32_v2:2:2");
+	T_EQ(cuda_feed_put(f), 1);
+	T_CHECK(cuda_feed_put(f) < 0);
+	(void)x.fail(NULL);
+	T_OK(cuda_feed_seal(f));
+	first = send(f, 1, LEN);
+	second = send(f, 2, LEN);
+	T_EQ(cuda_feed_poll(f, second), 0);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_poll(f, first), 0);
+	T_EQ(cuda_feed_poll(f, second), 0);
+	go = 1;
+	CU(cu.cuStreamSynchronize(st));
+	await(f, first);
+	cuda_feed_check_lost(f);
+	T_EQ(cuda_feed_poll(f, first), 1);
+	T_EQ(cuda_feed_poll(f, second), -EIO);
+	over(f);
+	app_end();
+}
+
 static void old_driver(void)
 {
 	app_start();
@@ -520,6 +598,9 @@ int main(void)
 	T_RUN(refusals);
 	T_RUN(calls_fail);
 	T_RUN(context_is_lost);
+	T_RUN(context_is_lost_while_there_is_no_room);
+	T_RUN(ends_while_there_is_no_room);
+	T_RUN(copy_in_part);
 	T_RUN(old_driver);
 	return t_done();
 }

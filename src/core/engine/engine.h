@@ -200,7 +200,7 @@ struct engine {
 	} window;
 	struct worker workers[WORKERS_MAX];
 
-	pthread_mutex_t feeders_lock; /* is held while they start */
+	pthread_mutex_t feeders_lock; /* is held while they start, and while they get slots */
 	bool has_feeders;             /* under that lock */
 	unsigned nr_feeders;          /* under the engine's lock */
 	struct worker feeders[FEEDERS];

@@ -86,6 +86,7 @@ void feed_init(struct engine *e)
 /* The engine has no requests any more, and e->stop is set. */
 void feed_done(struct engine *e)
 {
+	work_end(&e->pool.feed_work); /* it wakes feeders */
 	for (unsigned i = 0; i < FEEDERS; i++)
 		if (e->feeders[i].engine)
 			worker_done(&e->feeders[i]);
@@ -121,11 +122,12 @@ int feed_prepare(struct share *s)
 	struct engine *e = s->engine;
 	int r = engine_clock(s);
 
+	if (r == 0)
+		r = pool_feed(e);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&e->feeders_lock);
-	r = pool_feed(e);
-	if (r == 0 && !e->has_feeders)
+	if (!e->has_feeders)
 		r = feeders_start(e);
 	e->has_feeders |= r == 0;
 	pthread_mutex_unlock(&e->feeders_lock);
@@ -261,12 +263,14 @@ static uint64_t nr_pieces(const struct req *r)
 static uint64_t nr_jobs(const struct req *r, uint64_t part)
 {
 	uint64_t blk = MAX(PAGE, req_file(r)->off_align), lead = r->seg.file_off & (blk - 1), nr,
-		 jobs;
+		 jobs, even = job_even_pieces(r);
 
 	blk = MIN(blk, part / 2);
 	if (r->one_piece && !r->io.segs && r->total <= part &&
 	    lead + r->total <= r->eng.share->engine->slot_size) {
 		jobs = 1;
+	} else if (even > 1) {
+		jobs = r->cur.nr / even + 2;
 	} else {
 		nr = nr_pieces(r);
 		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
@@ -340,21 +344,37 @@ static void feed_start(struct req *r, struct feed *f)
 	clock_set(&e->alarm, f->until);
 }
 
-/* Put the copies on the stream.  0; -errno, and then the read is stopped. */
+/* Put the copies on the stream.  0; -errno, and then the read is to be stopped. */
 static int feed_put_all(struct feed *f)
 {
 	const struct mem_ops *ops = f->mem->ops;
-	int r = 1, sealed;
+	uint64_t nr = 0, check = now_ns() + CHECK_NS;
+	int r = 1;
 
-	for (uint64_t nr = 0; nr < f->nr && r != 0; nr += r == 1) {
+	while (nr < f->nr && r != 0) {
 		r = ops->feed_put(f->mem);
-		if (r == -EAGAIN)
-			(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
-		else if (r < 0)
+		nr += r == 1;
+		if (r == 1)
+			continue;
+		if (r != -EAGAIN)
 			break;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = PUT_NAP_NS }, NULL);
+		/* A stream that runs nothing any more makes no room. */
+		if (now_ns() >= check) {
+			ops->feed_check_lost(f->mem);
+			check = now_ns() + CHECK_NS;
+		}
 	}
-	sealed = ops->feed_seal(f->mem);
-	return r < 0 ? r : sealed;
+	return MIN(r, 0);
+}
+
+static void feed_failed(struct req *r, int err)
+{
+	struct engine *e = r->eng.share->engine;
+
+	pthread_mutex_lock(&e->lock);
+	engine_stop_locked(r, err);
+	pthread_mutex_unlock(&e->lock);
 }
 
 /* Other reads put their copies on their streams first, which takes microseconds as a rule. */
@@ -372,7 +392,7 @@ int feed_begin(struct req *r)
 {
 	struct engine *e = r->eng.share->engine;
 	struct feed *f = NULL;
-	int err = pool_feed(e);
+	int err = pool_feed(e), sealed;
 
 	if (err == 0)
 		err = feed_new(r, &f);
@@ -386,12 +406,13 @@ int feed_begin(struct req *r)
 	}
 	feed_start(r, f);
 	err = feed_put_all(f);
+	/* Behind the seal, jobs whose copies are missing end, and the read with them. */
+	if (err < 0)
+		feed_failed(r, -err);
+	sealed = f->mem->ops->feed_seal(f->mem);
+	if (err == 0 && sealed < 0)
+		feed_failed(r, -sealed);
 	pthread_mutex_unlock(f->mem->lock);
-	if (err < 0) {
-		pthread_mutex_lock(&e->lock);
-		engine_stop_locked(r, -err);
-		pthread_mutex_unlock(&e->lock);
-	}
 	feed_unref(f);
 	return 0;
 }

@@ -11,6 +11,8 @@
  * the job has only claimed them, job_build_claimed() follows without the lock. */
 void job_build(struct job *j);
 void job_build_claimed(struct job *j);
+/* Pieces of the request that fit into a slot, if all of them have one length; else 0. */
+unsigned job_even_pieces(const struct req *r);
 /* job.c: move the slot's bytes, and then end the job. */
 void job_start(struct worker *w, struct job *j);
 /* job.c: put the job's copies behind the first nr of v; how many there are then. */

@@ -118,19 +118,26 @@ static uint64_t even_room(const struct req *r)
 	return align_up(r->shape.even + lead, blk);
 }
 
+unsigned job_even_pieces(const struct req *r)
+{
+	uint64_t slot = r->eng.share->engine->slot_size;
+
+	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || r->plan.pieces)
+		return 0;
+	return (unsigned)MIN(slot / even_room(r), (uint64_t)JOB_PIECES);
+}
+
 /* How many whole pieces of one length the job may claim; 0: it must look at them. */
 static uint64_t even_pieces(const struct job *j, uint64_t max)
 {
 	const struct req *r = j->req;
 	const struct cursor *c = &r->cur;
-	uint64_t nr, most;
+	uint64_t nr, most = job_even_pieces(r);
 
 	/* The clock stops requests with streams, and does not wait for who looks at segments. */
-	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || c->off ||
-	    r->plan.pieces || r->eng.order || r->eng.feed)
+	if (!most || c->off || r->eng.order || r->eng.feed)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
-	most = MIN(j->engine->slot_size / even_room(r), (uint64_t)JOB_PIECES);
 	return MIN(nr, most);
 }
 

@@ -563,25 +563,37 @@ static int feed_grow(struct engine *e)
 	return 0;
 }
 
+/* Those of reads that hang are replaced when half of the others are left.  Under the engine's
+ * lock. */
+static bool feed_has_enough(const struct engine *e)
+{
+	unsigned want = (unsigned)(FEED_BYTES / e->slot_size);
+	const struct pool *p = &e->pool;
+
+	return p->nr_feed >= want && p->nr_feed - p->nr_feed_lost >= want / 2;
+}
+
 int pool_feed(struct engine *e)
 {
-	unsigned want = (unsigned)(FEED_BYTES / e->slot_size),
-		 most = (unsigned)(FEED_MAX / e->slot_size);
+	unsigned most = (unsigned)(FEED_MAX / e->slot_size), nr = 0, lost = 0;
 	struct pool *p = &e->pool;
+	bool enough;
 	int r = 0;
 
+	pthread_mutex_lock(&e->lock);
+	enough = feed_has_enough(e);
+	pthread_mutex_unlock(&e->lock);
+	if (likely(enough))
+		return 0;
+	pthread_mutex_lock(&e->feeders_lock);
 	for (;;) {
-		unsigned nr, lost;
-
 		pthread_mutex_lock(&e->lock);
+		enough = feed_has_enough(e);
 		nr = p->nr_feed;
 		lost = p->nr_feed_lost;
 		pthread_mutex_unlock(&e->lock);
-		/* Those of reads that hang are replaced when half of the others are left. */
-		if (nr >= want && nr - lost >= want / 2)
-			return 0;
-		if (r < 0)
-			return nr - lost >= SLOT_RESERVED ? 0 : r;
+		if (enough || r < 0)
+			break;
 		if (nr >= most)
 			r = err_set(EBUSY,
 				    "reads that a stream waited for hang, with %u staging slots; "
@@ -590,6 +602,30 @@ int pool_feed(struct engine *e)
 		else
 			r = feed_grow(e);
 	}
+	pthread_mutex_unlock(&e->feeders_lock);
+	return enough || nr - lost >= SLOT_RESERVED ? 0 : r;
+}
+
+static void feed_work(struct work *w)
+{
+	struct pool *p = container_of(w, struct pool, feed_work);
+	struct engine *e = container_of(p, struct engine, pool);
+
+	if (pool_feed(e) < 0)
+		log_warn("%s %u: reads that streams wait for may end at their deadlines: %s, "
+			 "ignoring",
+			 e->ops->name, e->device, err_text());
+	pthread_mutex_lock(&e->lock);
+	feed_wake(e);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void pool_feed_later(struct engine *e)
+{
+	if (feed_has_enough(e) || work_queue(&e->pool.feed_work, WORK_HIGH) == 0)
+		return;
+	log_warn("%s %u: no thread replaces staging slots of reads that hang, ignoring",
+		 e->ops->name, e->device);
 }
 
 struct job *pool_take_feed(struct engine *e)
@@ -781,6 +817,7 @@ void pool_init(struct engine *e)
 	list_init(&p->feed_arenas);
 	p->roomy = &p->arenas;
 	work_init(&p->work, pool_work);
+	work_init(&p->feed_work, feed_work);
 	pthread_mutex_lock(&pools.lock);
 	list_add_tail(&pools.list, &p->link);
 	pools.nr++;

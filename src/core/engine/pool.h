@@ -55,6 +55,7 @@ struct pool {
 	unsigned nr_feed;
 	unsigned nr_feed_lost; /* of these, in use by requests that were stopped */
 	uint64_t feed_bytes;   /* part of reserve; under the pools' lock */
+	struct work feed_work; /* has more of them; feed_done() ends it */
 };
 
 /* A new engine, which has no slot_size yet, takes part. */
@@ -82,6 +83,8 @@ void pool_give(struct engine *e, struct share *s, struct job *j);
  * are in use by reads whose files hang; -ENOMEM and the errors of pinning.
  */
 int pool_feed(struct engine *e);
+/* Some of them hang: replace those in the background.  Under the engine's lock. */
+void pool_feed_later(struct engine *e);
 /* One of them, or NULL; under the engine's lock, as is pool_give(). */
 struct job *pool_take_feed(struct engine *e);
 

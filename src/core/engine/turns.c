@@ -683,6 +683,8 @@ static void engine_submit(struct req *r)
 /* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
 static void jobs_lost(struct req *r)
 {
+	struct pool *p = &r->eng.share->engine->pool;
+	unsigned before = p->nr_feed_lost;
 	struct list *el;
 
 	list_for_each (el, &r->eng.jobs) {
@@ -690,11 +692,14 @@ static void jobs_lost(struct req *r)
 
 		if (!j->lost) {
 			j->worker->nr_jobs--;
-			j->engine->pool.nr_feed_lost += j->fed;
+			p->nr_feed_lost += j->fed;
 		}
 		j->lost = true;
 		disk_end(j);
 	}
+	/* Reads that streams wait for may be in need of them, and nobody else asks for more. */
+	if (unlikely(p->nr_feed_lost != before))
+		pool_feed_later(r->eng.share->engine);
 }
 
 void engine_stop_locked(struct req *r, int err)

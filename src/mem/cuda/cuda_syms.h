@@ -73,6 +73,7 @@ SYM(cuEventCreate, (cu_event *ret, unsigned flags))
 SYM(cuEventDestroy_v2, (cu_event ev))
 SYM(cuEventRecord, (cu_event ev, cu_stream st))
 SYM(cuEventQuery, (cu_event ev))
+SYM(cuStreamQuery, (cu_stream st))
 
 SYM(cuMemcpyHtoDAsync_v2, (cu_ptr dst, const void *src, size_t len, cu_stream st))
 SYM(cuMemcpyDtoHAsync_v2, (void *dst, cu_ptr src, size_t len, cu_stream st))

@@ -61,7 +61,7 @@ struct cuda_feed {
 	atomic_bool ended;
 	atomic_bool sealed; /* no further copy is put */
 	atomic_bool marked; /* the event is behind the last copy */
-	_Atomic int lost;   /* the errno of a context that runs nothing any more */
+	atomic_bool lost;   /* no copy of it runs any more, be it done or not */
 	uint64_t barrier;   /* number of cuda_barrier_begin() */
 };
 
@@ -304,8 +304,7 @@ int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, u
 	f->stream = stream;
 	f->max_tiles = max_tiles;
 	f->nr_put = f->nr_whole = f->nr_sent = 0;
-	f->ended = f->sealed = f->marked = false;
-	f->lost = 0;
+	f->ended = f->sealed = f->marked = f->lost = false;
 	r = feed_begin(f, a);
 	if (r < 0) {
 		feed_give(f);
@@ -342,11 +341,10 @@ int cuda_feed_put(struct mem_feed *base)
 	cu_result e;
 	int r;
 
-	if (nr >= PLACES && !is_done(f, nr - PLACES)) {
-		int lost = atomic_load(&f->lost);
-
-		return lost ? -lost : -EAGAIN;
-	}
+	if (atomic_load(&f->ended))
+		return 0;
+	if (nr >= PLACES && !is_done(f, nr - PLACES))
+		return atomic_load(&f->lost) ? -EIO : -EAGAIN;
 	/* Whoever ends the feed opens the copies that it sees here, and we see its end else. */
 	atomic_store(&f->nr_put, nr + 1);
 	if (atomic_load(&f->ended)) {
@@ -360,8 +358,6 @@ int cuda_feed_put(struct mem_feed *base)
 		return 1;
 	}
 	f->torn |= r == 0;
-	/* Copies that were sent may never run. */
-	atomic_store(&f->lost, e == CU_NOT_SUPPORTED ? EOPNOTSUPP : EIO);
 	if (r < 0)
 		return r;
 	if (e == CU_NOT_SUPPORTED) {
@@ -455,34 +451,35 @@ void cuda_feed_end(struct mem_feed *base)
 int cuda_feed_poll(const struct mem_feed *base, uint64_t nr)
 {
 	const struct cuda_feed *f = feed_of(base);
-	int lost;
+	bool lost = atomic_load(&f->lost);
 
 	if (is_done(f, nr))
 		return 1;
 	/* pst_queue_submit() has stopped before this copy. */
 	if (atomic_load(&f->sealed) && nr >= atomic_load(&f->nr_put))
 		return 1;
-	lost = atomic_load(&f->lost);
-	return lost ? -lost : 0;
+	return lost ? -EIO : 0;
 }
 
 void cuda_feed_check_lost(struct mem_feed *base)
 {
 	struct cuda_feed *f = feed_of(base);
+	bool marked = atomic_load(&f->marked);
 	CUDA_SCOPE(scope);
 	cu_result e;
 
-	if (!atomic_load(&f->marked))
-		return;
 	if (cuda_enter(&scope, f->d, f->primary) < 0) {
-		atomic_store(&f->lost, EIO);
+		atomic_store(&f->lost, true);
 		return;
 	}
-	e = cu.cuEventQuery(f->event);
-	if (e != CU_OK && e != CU_NOT_READY) {
+	/* Without a mark, only errors count: CU_STREAM_PER_THREAD is another stream here. */
+	e = marked ? cu.cuEventQuery(f->event) : cu.cuStreamQuery(f->on);
+	if (e == CU_NOT_READY || (e == CU_OK && !marked))
+		return;
+	/* A copy that was put on the stream in part may never be done, although all is over. */
+	if (e != CU_OK)
 		(void)cuda_err(f->d, e, "wait for a stream");
-		atomic_store(&f->lost, EIO);
-	}
+	atomic_store(&f->lost, true);
 }
 
 void cuda_feed_free(struct mem_feed *base)
