@@ -340,35 +340,10 @@ static void first_and_last(void)
 	order_mem_free(&m);
 }
 
-/* A read and a write by a stream of another context, each behind earlier work of the stream. */
-static void by_foreign_stream(struct order_mem *m, struct pst_file *f, struct pst_file *w,
-			      cu_stream st)
-{
-	uint8_t *old = order_host(LEN), *new = order_host(LEN);
-	struct pst_done d;
-
-	rig_mem_fill(m->mem, 0, LEN, ORDER_OLD, 0);
-	order_block(st);
-	HW_CU(cuMemcpyDtoHAsync_v2(old, m->ptr, LEN, st));
-	order_start(rig_q, PST_OP_READ, f, m->mem, 0, 0, LEN, st);
-	HW_CU(cuMemcpyDtoHAsync_v2(new, m->ptr, LEN, st));
-	order_start(rig_q, PST_OP_WRITE, w, m->mem, 0, 0, LEN, st);
-	T_EQ(pst_queue_reap(rig_q, &d, 1, 1, t_in_ms(50)), 0);
-	order_unblock();
-	HW_CU(cuStreamSynchronize(st));
-	T_EQ(t_differs(old, ORDER_OLD, 0, LEN), LEN);
-	T_EQ(t_differs(new, ORDER_SEED, 0, LEN), LEN);
-	order_reap(rig_q, 2, LEN);
-	T_EQ(rig_slurp(rig_path("order-written"), 0, new, LEN), LEN);
-	T_EQ(t_differs(new, ORDER_SEED, 0, LEN), LEN);
-	order_host_free(old, LEN);
-	order_host_free(new, LEN);
-}
-
 /* Memory of the primary context, streams of another; and memory of that. */
 static void of_another_context(void)
 {
-	struct order_mem m = order_mem_new(LEN), foreign;
+	struct order_mem m = order_mem_new(ORDER_PIECE), foreign;
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);
 	struct pst_file *w = rig_open(rig_path("order-written"), RIG_NEW);
 	struct pst_io io;
@@ -378,8 +353,8 @@ static void of_another_context(void)
 	order_ready(rig_q);
 	HW_CU(cuCtxCreate_v2(&ctx, 0, 0));
 	HW_CU(cuStreamCreate(&st, CU_NON_BLOCKING));
-	by_foreign_stream(&m, f, w, st);
-	by_foreign_stream(&m, f, w, (cu_stream)CU_LEGACY);
+	order_by_foreign_stream(rig_q, &m, f, w, st);
+	order_by_foreign_stream(rig_q, &m, f, w, (cu_stream)CU_LEGACY);
 	order_writes(rig_q, st);
 	foreign = order_mem_new(LEN);
 	io = io_for(&foreign, f, PST_OP_READ, st);
@@ -466,7 +441,7 @@ static void others_go_on(void)
 /* Pieces of one length: their copies are counted, and not bounded by what any pieces could need. */
 static void small_pieces_take_few_copies(void)
 {
-	enum { NR = 768, LEN_EACH = 4096, IN_SLOT = 64 }; /* slots have 256 KiB or more */
+	enum { NR = 768, LEN_EACH = 4096, IN_SLOT = 64 }; /* of 256 KiB or more */
 	static struct pst_seg segs[NR];
 	struct order_mem m = order_mem_new((uint64_t)NR * LEN_EACH);
 	struct pst_file *f = rig_open(rig_path("order"), RIG_R);

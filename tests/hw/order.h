@@ -366,4 +366,30 @@ static inline void order_many(cu_stream st)
 	order_mem_free(&m);
 }
 
+/* A read and a write by a stream of another context than the memory's, each behind earlier work of
+ * that stream. */
+static inline void order_by_foreign_stream(struct pst_queue *q, const struct order_mem *m,
+					   struct pst_file *f, struct pst_file *w, cu_stream st)
+{
+	uint8_t *old = order_host(ORDER_PIECE), *new = order_host(ORDER_PIECE);
+	struct pst_done d;
+
+	rig_mem_fill(m->mem, 0, ORDER_PIECE, ORDER_OLD, 0);
+	order_block(st);
+	HW_CU(cuMemcpyDtoHAsync_v2(old, m->ptr, ORDER_PIECE, st));
+	order_start(q, PST_OP_READ, f, m->mem, 0, 0, ORDER_PIECE, st);
+	HW_CU(cuMemcpyDtoHAsync_v2(new, m->ptr, ORDER_PIECE, st));
+	order_start(q, PST_OP_WRITE, w, m->mem, 0, 0, ORDER_PIECE, st);
+	T_EQ(pst_queue_reap(q, &d, 1, 1, t_in_ms(50)), 0);
+	order_unblock();
+	HW_CU(cuStreamSynchronize(st));
+	T_EQ(t_differs(old, ORDER_OLD, 0, ORDER_PIECE), ORDER_PIECE);
+	T_EQ(t_differs(new, ORDER_SEED, 0, ORDER_PIECE), ORDER_PIECE);
+	order_reap(q, 2, ORDER_PIECE);
+	T_EQ(rig_slurp(rig_path("order-written"), 0, new, ORDER_PIECE), ORDER_PIECE);
+	T_EQ(t_differs(new, ORDER_SEED, 0, ORDER_PIECE), ORDER_PIECE);
+	order_host_free(old, ORDER_PIECE);
+	order_host_free(new, ORDER_PIECE);
+}
+
 #endif
