@@ -8,7 +8,7 @@ from .._memory import Memory
 from .._types import Path
 from ._frames import dtype_names, frame_of
 from ._header import BITS, Entry, SafetensorError, header_length, parse
-from ._save import arrange, tensors_of, write
+from ._save import arrange, packed, tensors_of, write
 
 
 class TensorSpec:
@@ -66,8 +66,9 @@ def _joined(head, found):
     pieces = [head]
     memories = []
     try:
-        for _, block in found:
-            if block is None:
+        for block, _, joined in packed(found, 0):
+            if joined and not hasattr(block, "is_cpu"):
+                pieces.append(block)
                 continue
             memories.append(Memory.of(block))
             on_host = memories[-1].device == "host"

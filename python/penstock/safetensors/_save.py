@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: MIT
 """Saving."""
 import sys
+from itertools import groupby
 from typing import Any, Mapping, Optional
 
 from .._replace import Replacement
 from .._types import Path
-from ._frames import dtype_names
+from ._frames import SMALL, dtype_names
 from ._header import BITS, Entry, SafetensorError, build
 
 _BATCH = 4096
+_PACK = 4 << 20     # bytes of small tensors that are joined
 
 
 def _of_numpy(name, array, names):
     np = sys.modules["numpy"]
-    dtype = names.get(array.dtype.name)
+    dtype = names.get(array.dtype)
+    if dtype is None:
+        # Of each type the name is looked up once.
+        dtype = names[array.dtype] = names.get(array.dtype.name)
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}; " +
                               _cure(array.dtype))
@@ -59,14 +64,17 @@ def refuse_without_bytes(name_is, tensor, error):
 
 def _of_torch(name, tensor, names):
     torch = sys.modules["torch"]
-    if tensor.device.type == "meta":
+    if not tensor.is_cpu and tensor.device.type == "meta":
         # torch's own class and words, which callers of the package safetensors get.
         raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
-    refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
+    if not tensor.is_cpu or tensor.layout != torch.strided or tensor.is_nested:
+        refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
     if tensor.is_quantized:
         raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; call its "
                               "dequantize() or int_repr() first")
-    dtype = names.get(str(tensor.dtype).partition(".")[2])
+    dtype = names.get(tensor.dtype)
+    if dtype is None:
+        dtype = names[tensor.dtype] = names.get(str(tensor.dtype).partition(".")[2])
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; " +
                               _cure(tensor.dtype))
@@ -76,8 +84,10 @@ def _of_torch(name, tensor, names):
                               f"elsewhere; save its {full}")
     if not tensor.is_contiguous():
         raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.device.type not in ("cpu", "cuda"):
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    if not tensor.is_cpu and tensor.device.type != "cuda":
         # Memory that only torch reaches.
         tensor = tensor.cpu()
     shape = tuple(tensor.shape)
@@ -129,14 +139,57 @@ def arrange(found, metadata):
     return build([entry for entry, _ in found], metadata), found
 
 
+def _join_of(pair):
+    """What joins small blocks of the host, which takes less than a piece of a write for each."""
+    entry, block = pair
+    if entry.nbytes >= SMALL:
+        return None
+    if not hasattr(block, "is_cpu"):
+        return b"".join
+    return sys.modules["torch"].cat if block.is_cpu else None
+
+
+def packed(found, base):
+    """(block, offset in the file, bytes that joining took) of what arrange() gave."""
+    pairs = [pair for pair in found if pair[1] is not None]
+    for join, group in groupby(pairs, _join_of):
+        if join is None:
+            for entry, block in group:
+                yield block, base + entry.begin, 0
+            continue
+        blocks, begin, nbytes = [], 0, 0
+        for entry, block in group:
+            if not blocks:
+                begin = entry.begin
+            blocks.append(block)
+            nbytes += entry.nbytes
+            if nbytes >= _PACK:
+                yield join(blocks), base + begin, nbytes
+                blocks, nbytes = [], 0
+        if blocks:
+            yield join(blocks), base + begin, nbytes
+
+
+def batches(found, base):
+    """(blocks, offsets) of what arrange() gave, for one call of File.write_from() each."""
+    blocks, offsets, held = [], [], 0
+    for block, offset, nbytes in packed(found, base):
+        blocks.append(block)
+        offsets.append(offset)
+        held += nbytes
+        if held >= _PACK or len(blocks) >= _BATCH:
+            yield blocks, offsets
+            blocks, offsets, held = [], [], 0
+    if blocks:
+        yield blocks, offsets
+
+
 def write(filename, head, found, sync=True, like=None):
     """Write beside filename, then take its place; like: as Replacement()."""
     with Replacement(filename, like) as new:
         new.file.write(head)
-        work = [(block, len(head) + entry.begin) for entry, block in found if block is not None]
-        for first in range(0, len(work), _BATCH):
-            blocks, offsets = zip(*work[first:first + _BATCH])
-            new.file.write_from(blocks, list(offsets))
+        for blocks, offsets in batches(found, len(head)):
+            new.file.write_from(blocks, offsets)
         new.publish(sync)
 
 
