@@ -166,13 +166,14 @@ class Replacement:
     path: the name.  Of a symbolic link what it leads to is replaced, and hard links of the old file
           keep that.
     like: a file whose mode, owner and ACL it gets, as far as this process may; without it the one
-          that it replaces.  If there is none, 0666 less umask.
+          that it replaces
+    permissions: the mode, less umask, if there is no such file
 
     Until then the file has no name, or on file systems without such files another one in the same
     folder, which the next Replacement of the same path removes if this process is killed.
     """
 
-    def __init__(self, path: Path, like: Optional[str] = None) -> None:
+    def __init__(self, path: Path, like: Optional[str] = None, permissions: int = 0o666) -> None:
         self._path, self._target = path, _target(path)
         self._like = like or self._target
         self._access = _access_of(self._like)
@@ -183,7 +184,7 @@ class Replacement:
         self._other = os.path.join(
             folder, f"{stem}.{boot or secrets.token_hex(6)}{secrets.token_hex(8)}.tmp")
         self._named = False
-        self._raw = self._create(folder)
+        self._raw = self._create(folder, permissions)
         try:
             fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -191,9 +192,9 @@ class Replacement:
         self.file = File.wrap(self._raw)
         self.file.name = path
 
-    def _create(self, folder: str) -> io.FileIO:
+    def _create(self, folder: str, permissions: int) -> io.FileIO:
         # Only its owner may read what may replace a private file.
-        mode = 0o666 if self._access is None else 0o600
+        mode = permissions if self._access is None else 0o600
 
         def nameless(path: str, _: int) -> int:
             return os.open(path, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)
