@@ -27,7 +27,7 @@ class TensorSpec:
         found = dtype_names().get(dtype)
         if found is None:
             raise SafetensorError(f"the format has no type '{dtype}'")
-        shape = [operator.index(length) for length in shape]
+        shape = [int(operator.index(length)) for length in shape]
         if found == "F4" and shape:
             shape[-1] *= 2
         if any(length < 0 for length in shape) or not 0 <= data_ptr < 2**64 or data_len < 0:

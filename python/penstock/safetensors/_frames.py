@@ -132,10 +132,14 @@ class Numpy:
 
     def views(self, block, begin, entries):
         """A list of arrays whose bytes lie in block from begin on; copy() gives one its own."""
-        array, result = self.np.ndarray, []
+        array, kinds, result = self.np.ndarray, {}, []
         try:
             for entry in entries:
-                result.append(array(self.shape(entry), self.dtype(entry), block, begin))
+                key = entry.dtype, entry.shape
+                kind = kinds.get(key)
+                if kind is None:
+                    kind = kinds[key] = self.shape(entry), self.dtype(entry)
+                result.append(array(*kind, block, begin))
                 begin += entry.nbytes
             return result
         except ValueError as e:

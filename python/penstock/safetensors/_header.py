@@ -9,8 +9,8 @@ import operator
 from itertools import accumulate
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
-# More than these, bytes of a header and dimensions of a tensor, are parsed by json alone: the faster
-# way takes memory for every piece of the text at once.
+# Headers of more bytes, or with tensors of more dimensions, are parsed by json alone: the faster way
+# takes memory for every piece of the text at once.
 _PLAIN_MAX = 16 << 20
 _DIMS_PLAIN = 64
 _COST_MAX = 1 << 30       # bytes that the header's values may take in memory
@@ -79,17 +79,18 @@ class Header:
     tensors:  {name: Entry} in the same order, made when somebody asks for it
     """
 
-    __slots__ = ("names", "metadata", "data", "end", "_make", "_tensors")
+    __slots__ = ("names", "metadata", "data", "end", "tensors", "_make")
 
     def __init__(self, names, metadata, data, end, make):
         self.names, self.metadata, self.data, self.end = names, metadata, data, end
-        self._make, self._tensors = make, None
+        self._make = make
 
-    @property
-    def tensors(self):
-        if self._tensors is None:
-            self._tensors = self._make()
-        return self._tensors
+    def __getattr__(self, name):
+        # Python comes here only while tensors is not set.
+        if name != "tensors":
+            raise AttributeError(name)
+        self.tensors = self._make()
+        return self.tensors
 
 
 def _short(name):
@@ -348,26 +349,37 @@ def read(file):
     return parse(bytes(raw), size)
 
 
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring
+
+
 def build(entries, metadata):
     """The bytes of a file up to the first tensor's first byte.
 
     entries: of Entry, in the order of their bytes, which their begins and lengths tell
     """
-    values = {}
+    parts, kinds = [], {}
     if metadata is not None:
         for name, value in metadata.items():
             if type(name) is not str or type(value) is not str:
                 raise SafetensorError("metadata is a dict of texts by texts")
             _text(name)
             _text(value)
-        values["__metadata__"] = dict(metadata)
+        parts.append('"__metadata__":' + _json(dict(metadata)))
     for entry in entries:
-        if entry.name == "__metadata__":
+        name, begin, kind = entry.name, entry.begin, (entry.dtype, entry.shape)
+        if name == "__metadata__":
             raise SafetensorError("no tensor can be called __metadata__")
-        _text(entry.name)
-        values[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
-                              "data_offsets": [entry.begin, entry.begin + entry.nbytes]}
-    raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+        text = kinds.get(kind)
+        if text is None:
+            text = kinds[kind] = _json({"dtype": kind[0], "shape": kind[1]})[:-1]
+        parts.append(f'{_quoted(name)}:{text},"data_offsets":[{begin},{begin + entry.nbytes}]}}')
+    try:
+        raw = f"{{{','.join(parts)}}}".encode()
+    except UnicodeEncodeError:
+        for entry in entries:
+            _text(entry.name)
+        raise
     raw += b" " * (-len(raw) % 8)
     if len(raw) > HEADER_MAX:
         raise SafetensorError(f"the header would be {len(raw)} bytes long, the limit is "

@@ -76,7 +76,8 @@ class Reads(contextlib.ExitStack):
             end = entry.begin + entry.nbytes
         if nbytes:
             if 0 in sizes:
-                offsets, places, sizes = zip(*(row for row in zip(offsets, places, sizes) if row[2]))
+                rows = (row for row in zip(offsets, places, sizes) if row[2])
+                offsets, places, sizes = zip(*rows)
             try:
                 file.readv(block, offsets, places, sizes, strict=self.strict)
             except ShortRead as e:

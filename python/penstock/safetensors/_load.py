@@ -85,12 +85,14 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                 file.close()
             opened.append((path, file, header))
             check_index(path, header.tensors, indexed, wanted)
-            for name, entry in header.tensors.items():
-                if name in owner:
-                    raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
-                owner[name] = path
-                if wanted is None or name in wanted:
-                    frame.check(entry)
+            if not owner.keys().isdisjoint(header.names):
+                name = next(name for name in header.names if name in owner)
+                raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
+            owner.update(dict.fromkeys(header.names, path))
+            kinds = {(entry.dtype, entry.shape): entry for entry in header.tensors.values()
+                     if wanted is None or entry.name in wanted}
+            for entry in kinds.values():
+                frame.check(entry)
         missing = sorted((wanted or set()) - owner.keys())
         if missing:
             raise SafetensorError(f"{', '.join(map(str, filenames))}: there is no tensor "
@@ -214,6 +216,13 @@ def _taken(tensor, dims, frame, view=False):
         # Nothing but dimensions of one is dropped.
         return tensor.reshape([dim.count for dim in dims if not dim.one])
     return frame.part(tensor, rest)
+
+
+def _only_slices(index, shape):
+    """Is it of slices without steps?  These mean the same to numpy and torch."""
+    index = index if type(index) is tuple else (index,)
+    return len(index) <= len(shape) and all(type(item) is slice and item.step is None
+                                            for item in index)
 
 
 class safe_open:  # pylint: disable=invalid-name
@@ -375,8 +384,11 @@ class safe_open:  # pylint: disable=invalid-name
 
     def read_part(self, entry, index):
         header, frame = self._use(), self._frame
+        small = frame.copies and 0 < entry.nbytes < SMALL and frame.shape(entry) == entry.shape
+        if small and _only_slices(index, entry.shape):
+            return frame.part(self._small(entry), index)
         dims = dims_of(entry.shape, index)
-        if frame.copies and 0 < entry.nbytes < SMALL and frame.shape(entry) == entry.shape:
+        if small:
             for dim in dims:
                 dim.widen()
             return _taken(self._small(entry), dims, frame, True)

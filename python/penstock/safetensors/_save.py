@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Saving."""
+import math
 import sys
-from itertools import groupby
 from typing import Any, Mapping, Optional
 
 from .._replace import Replacement
@@ -23,6 +23,10 @@ def _of_numpy(name, array, names):
         raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}; " +
                               _cure(array.dtype))
     shape = array.shape
+    if type(array) is np.ndarray and array.dtype.isbuiltin == 1 and array.flags.c_contiguous and \
+            array.nbytes < SMALL and sys.byteorder == "little":
+        # Joining takes it as it is.
+        return dtype, shape, array if array.size else None
     # What subclasses, such as a matrix, do with their shape is theirs.
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise SafetensorError(f"tensor '{name}' is masked; call its filled() first")
@@ -100,14 +104,11 @@ def _of_torch(name, tensor, names):
     return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
 
 
-def _bytes_of(name, value, names):
-    if not isinstance(name, str):
-        raise SafetensorError(f"a tensor's name is a text, not {name!r}")
-    for module, kind, of in (("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)):
-        if module in sys.modules and isinstance(value, getattr(sys.modules[module], kind)):
-            return of(name, value, names)
-    raise SafetensorError(f"tensor '{name}' is neither an array of numpy nor a tensor of torch, "
-                          f"but of '{type(value).__name__}'")
+def _kinds():
+    """(class, function that describes a tensor of it) of the frameworks that are in use."""
+    known = ("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)
+    return [(getattr(sys.modules[module], kind), of) for module, kind, of in known
+            if module in sys.modules]
 
 
 def tensors_of(tensors):
@@ -115,14 +116,19 @@ def tensors_of(tensors):
     """
     if not isinstance(tensors, Mapping):
         raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
-    names = dtype_names()
-    found = []
+    names, kinds, found = dtype_names(), _kinds(), []
     for name, value in tensors.items():
-        dtype, shape, block = _bytes_of(name, value, names)
-        elements = 1
-        for length in shape:
-            elements *= length
-        found.append((Entry(name, dtype, tuple(shape), 0, elements * BITS[dtype] // 8), block))
+        if not isinstance(name, str):
+            raise SafetensorError(f"a tensor's name is a text, not {name!r}")
+        for kind, of in kinds:
+            if isinstance(value, kind):
+                dtype, shape, block = of(name, value, names)
+                break
+        else:
+            raise SafetensorError(f"tensor '{name}' is neither an array of numpy nor a tensor of "
+                                  f"torch, but of '{type(value).__name__}'")
+        nbytes = math.prod(shape) * BITS[dtype] // 8
+        found.append((Entry(name, dtype, tuple(shape), 0, nbytes), block))
     return found
 
 
@@ -139,11 +145,8 @@ def arrange(found, metadata):
     return build([entry for entry, _ in found], metadata), found
 
 
-def _join_of(pair):
+def _join_of(block):
     """What joins small blocks of the host, which takes less than a piece of a write for each."""
-    entry, block = pair
-    if entry.nbytes >= SMALL:
-        return None
     if not hasattr(block, "is_cpu"):
         return b"".join
     return sys.modules["torch"].cat if block.is_cpu else None
@@ -151,23 +154,26 @@ def _join_of(pair):
 
 def packed(found, base):
     """(block, offset in the file, bytes that joining took) of what arrange() gave."""
-    pairs = [pair for pair in found if pair[1] is not None]
-    for join, group in groupby(pairs, _join_of):
-        if join is None:
-            for entry, block in group:
-                yield block, base + entry.begin, 0
+    blocks, begin, nbytes, join = [], 0, 0, None
+    kind = None     # of the blocks that join joins
+    for entry, block in found:
+        if block is None:
             continue
-        blocks, begin, nbytes = [], 0, 0
-        for entry, block in group:
-            if not blocks:
-                begin = entry.begin
-            blocks.append(block)
-            nbytes += entry.nbytes
-            if nbytes >= _PACK:
-                yield join(blocks), base + begin, nbytes
-                blocks, nbytes = [], 0
-        if blocks:
+        small = entry.nbytes < SMALL
+        if blocks and not (small and type(block) is kind and nbytes < _PACK):
             yield join(blocks), base + begin, nbytes
+            blocks, nbytes = [], 0
+        if small and not blocks:
+            join, kind = _join_of(block), type(block)
+        if not small or join is None:
+            yield block, base + entry.begin, 0
+            continue
+        if not blocks:
+            begin = entry.begin
+        blocks.append(block)
+        nbytes += entry.nbytes
+    if blocks:
+        yield join(blocks), base + begin, nbytes
 
 
 def batches(found, base):
