@@ -5,15 +5,15 @@
  * mode, owner, ACL and hard links stay.  A new one has the mode of the source less the umask.
  *
  * The bytes of a new one go to a file without a name where the file system has such files
- * (O_TMPFILE), else to DST.penstock-XXXXXX beside the target.  Only when all of them are there, on
- * the disk and checked, does it get the target's name, and only if nobody else has taken that.
+ * (O_TMPFILE), else to one beside the target (temp.c).  Only when all of them are there, on the disk
+ * and checked, does it get the target's name, and only if nobody else has taken that.
  */
 #include "cli/cp/cp.h"
 
 #include <fcntl.h>
 #include <libgen.h>
-#include <limits.h>
-#include <sys/random.h>
+
+#include "cli/cp/temp.h"
 #include "tools/common/names.h"
 
 int cp_names_device(const char *s)
@@ -159,23 +159,6 @@ int cp_resolve_target(struct copy *c, const char *dst)
 	return c->dst ? open_existing(c) : fail(ENOMEM, "out of memory");
 }
 
-static int temp_name(struct copy *c)
-{
-	uint32_t random = 0;
-
-	free(c->tmp);
-	c->tmp = NULL;
-	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = (uint32_t)now_ns();
-	/* Room for the suffix in a name as long as names may be. */
-	if (asprintf(&c->tmp, "%.*s.penstock-%06x", NAME_MAX - 20, c->base, random & 0xffffff) <
-	    0) {
-		c->tmp = NULL;
-		return fail(ENOMEM, "out of memory");
-	}
-	return 0;
-}
-
 /* Room first: a disk that is too full says so now and not at the end. */
 static int reserve(const struct copy *c)
 {
@@ -218,6 +201,30 @@ static int create(struct copy *c, const char *name, int flags)
 	return 0;
 }
 
+static int create_named(struct copy *c, const char *dir)
+{
+	int r;
+
+	temp_clear(c->dir_fd, c->base);
+	for (int tries = 0; tries < 100; tries++) {
+		_cleanup_(freep) char *name = NULL;
+
+		r = temp_name(c->base, &name);
+		if (r < 0)
+			return r;
+		r = create(c, name, O_CREAT | O_EXCL);
+		if (r == 0 && temp_lock(c->dir_fd, name, c->dst_fd)) {
+			c->tmp = TAKE_PTR(name);
+			return 0;
+		}
+		closep(&c->dst_fd);
+		c->dst_fd = -1;
+		if (r < 0 && r != -EEXIST)
+			return fail(r, "cannot create a file in %s: %s", dir, strerror(-r));
+	}
+	return fail(EEXIST, "cannot find a free name in %s", dir);
+}
+
 static int begin_new(struct copy *c)
 {
 	_cleanup_(freep) char *copy = strdup(c->dst);
@@ -238,20 +245,9 @@ static int begin_new(struct copy *c)
 	/* To give it a name later takes /proc. */
 	if (access("/proc/self/fd", X_OK) == 0)
 		(void)create(c, ".", O_TMPFILE);
-	for (int tries = 0; c->dst_fd < 0 && tries < 100; tries++) {
-		r = temp_name(c);
-		if (r < 0)
-			return r;
-		r = create(c, c->tmp, O_CREAT | O_EXCL);
-		if (c->dst_fd < 0) {
-			free(c->tmp);
-			c->tmp = NULL;
-			if (r != -EEXIST)
-				return fail(r, "cannot create a file in %s: %s", dir, strerror(-r));
-		}
-	}
-	if (c->dst_fd < 0)
-		return fail(EEXIST, "cannot find a free name in %s", dir);
+	r = c->dst_fd < 0 ? create_named(c, dir) : 0;
+	if (r < 0)
+		return r;
 	return reserve(c);
 }
 

@@ -6,17 +6,16 @@
     python -m penstock cp [--verify] SRC DST
 """
 import argparse
-import contextlib
 import json
 import os
 import platform
-import shutil
 import sys
 import zlib
 from typing import Any, Dict, Iterator, List, NoReturn, Optional, Set
 
 from . import File, Memory, __version__, devices, doctor, library_path, version
 from ._progress import reports
+from ._replace import Replacement
 
 _BLOCK = 64 << 20   # bytes of one read, and of the memory that a copy uses
 
@@ -74,39 +73,34 @@ def _copy(args: argparse.Namespace) -> None:
             raise ValueError(f"{args.source} and {target} are the same file")
         if not os.path.isfile(target):
             raise ValueError(f"{target} is no regular file; name one, or a folder")
-    # A link stays, and what it leads to is replaced.
     target = os.path.realpath(target)
-    folder, name = os.path.split(target)
+    folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise ValueError(f"{folder} is no folder; make it first")
-    beside = os.path.join(folder, f".{name}.{os.getpid()}.part")
     read: Set[str] = set()
     written: Set[str] = set()
     crc = 0
-    with File(args.source) as source, contextlib.ExitStack() as undo:
+    with File(args.source) as source, Replacement(
+            target, permissions=os.stat(args.source).st_mode & 0o777) as new:
         size = source.size
-        with File(beside, "x+") as file:
-            undo.callback(os.unlink, beside)
-            with Memory.alloc("host", max(min(size, _BLOCK), 1)) as memory, reports(
-                    sys.stderr.isatty(), size) as done:
-                offset = 0
-                for nbytes in _pieces(source, size, memory, read):
-                    written.add(file.write(memory, offset, nbytes).path)
-                    crc = _crc(memory, nbytes, crc) if args.verify else crc
-                    offset += nbytes
-                    if done is not None:
-                        done(nbytes)
-                file.sync()
-                if args.verify:
-                    again = 0
-                    for nbytes in _pieces(file, size, memory, set()):
-                        again = _crc(memory, nbytes, again)
-                    if again != crc:
-                        raise ValueError(f"{target} has other bytes than were read from "
-                                         f"{args.source}; the copy was removed")
-        shutil.copymode(args.source, beside)
-        os.replace(beside, target)
-        undo.pop_all()
+        with Memory.alloc("host", max(min(size, _BLOCK), 1)) as memory, reports(
+                sys.stderr.isatty(), size) as done:
+            offset = 0
+            for nbytes in _pieces(source, size, memory, read):
+                written.add(new.file.write(memory, offset, nbytes).path)
+                crc = _crc(memory, nbytes, crc) if args.verify else crc
+                offset += nbytes
+                if done is not None:
+                    done(nbytes)
+            new.file.sync()
+            if args.verify:
+                again = 0
+                for nbytes in _pieces(new.file, size, memory, set()):
+                    again = _crc(memory, nbytes, again)
+                if again != crc:
+                    raise ValueError(f"{target} has other bytes than were read from "
+                                     f"{args.source}; the copy was removed")
+        new.publish(True)
     print(f"{size} bytes to {target}: read by {', '.join(sorted(read)) or 'no path'}, written by "
           f"{', '.join(sorted(written)) or 'no path'}" + (", verified" if args.verify else ""))
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
 from ._handle import Owner, spend
-from ._lib import (Result, check, deadline, failure, lib, name_of, plain_name, policy_of, sized,
+from ._lib import (Result, check, deadline, failure, keywords, lib, name_of, plain_name, policy_of, sized,
                    stream_of, unsigned)
 from ._memory import Memory
 from ._types import Offsets, Path, Policy
@@ -23,6 +23,11 @@ _MODES = {
     "u": _NEW,
     "u+": _NEW | _READ,
 }
+
+
+# Options of all calls that move bytes, and one that only reads have.
+_OPTIONS = ("strict", "policy", "timeout", "stream")
+_SHORT: Dict[bool, Tuple[str, ...]] = {False: ("short",), True: ()}
 
 
 class ShortRead(EOFError):
@@ -135,6 +140,8 @@ class File(Owner):
 
     def _one(self, write: bool, obj: Any, offset: int, nbytes: Optional[int], mem_offset: int,
              short: bool, options: Dict[str, Any]) -> Result:
+        keywords("write" if write else "read", options, _OPTIONS,
+                 ("offset", "nbytes", "mem_offset") + _SHORT[write])
         memory = Memory.of(obj)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
@@ -172,6 +179,8 @@ class File(Owner):
 
     def _many(self, write: bool, obj: Any, offsets: Offsets, mem_offsets: Offsets,
               nbytes: Offsets, short: bool, options: Dict[str, Any]) -> Result:
+        keywords("writev" if write else "readv", options, _OPTIONS,
+                 ("offsets", "mem_offsets", "nbytes") + _SHORT[write])
         memory = Memory.of(obj)
         try:
             count = longest(offsets, mem_offsets, nbytes)
@@ -198,6 +207,8 @@ class File(Owner):
 
     def _each(self, write: bool, objects: Sequence[Any], offsets: Offsets, short: bool,
               options: Dict[str, Any]) -> Result:
+        keywords("write_from" if write else "read_into", options, _OPTIONS,
+                 ("objects", "offsets") + _SHORT[write])
         memories: List[Memory] = []
         try:
             for obj in objects:

@@ -6,7 +6,7 @@ import errno
 import operator
 import os
 import time
-from typing import Any, Callable, Dict, Optional, Tuple, Type, cast
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type, cast
 
 from . import _abi
 from ._types import Path, Policy
@@ -115,6 +115,25 @@ def check(status: int, filename: Any = None) -> int:
 def sized(kind: Any, /, **members: Any) -> Any:
     """A structure that begins with sz."""
     return kind(sz=ctypes.sizeof(kind), **members)
+
+
+def near(name: Any, names: Iterable[str]) -> str:
+    """"; did you mean 'strict'?" for a name that is nearly one of these, else ""."""
+    import difflib
+    found = difflib.get_close_matches(str(name), list(names), 1)
+    return f"; did you mean '{found[0]}'?" if found else ""
+
+
+def keywords(call: str, options: Iterable[str], names: Iterable[str],
+             others: Iterable[str] = ()) -> None:
+    """TypeError where one of options is none of names.
+
+    others: arguments of the call that have names too, which may be meant
+    """
+    for name in options:
+        if name not in names:
+            raise TypeError(f"{call}() got an unexpected keyword argument '{name}'" +
+                            near(name, [*names, *others]))
 
 
 def name_of(text: Path) -> bytes:

@@ -19,8 +19,8 @@ from . import _abi
 from ._arrays import Rows, address, interleave, longest
 from ._file import File, readable, short_read, span
 from ._handle import ONCE, Owner, spend
-from ._lib import (Error, Result, again, check, deadline, failure, lib, policy_of, sized, stream_of,
-                   text_of, unsigned)
+from ._lib import (Error, Result, again, check, deadline, failure, keywords, lib, policy_of, sized,
+                   stream_of, text_of, unsigned)
 from ._memory import Memory
 from ._types import Offsets, Policy
 
@@ -31,6 +31,11 @@ _SLICE = 100_000_000    # ns of waiting without a look at signals
 
 _BACKENDS = {"auto": _abi.PST_BACKEND_AUTO, "uring": _abi.PST_BACKEND_URING,
              "threads": _abi.PST_BACKEND_THREADS}
+
+
+_NAMES = {_abi.PST_OP_READ: "read", _abi.PST_OP_WRITE: "write"}
+_OPTIONS = ("strict", "policy", "timeout", "stream", "crc32c", "stream_wait")
+_READ_ONLY: Dict[int, Tuple[str, ...]] = {_abi.PST_OP_READ: ("short",), _abi.PST_OP_WRITE: ()}
 
 
 class Completion:
@@ -204,6 +209,8 @@ class Queue(Owner):
 
     def _one(self, op: int, file: File, obj: Any, offset: int, nbytes: Optional[int],
              mem_offset: int, short: bool, tag: Any, options: Dict[str, Any]) -> int:
+        keywords(_NAMES[op], options, _OPTIONS, ("offset", "nbytes", "mem_offset", "tag") +
+                 _READ_ONLY[op])
         memory = Memory.of(obj)
         try:
             mem_offset, nbytes = span(memory, mem_offset, nbytes)
@@ -219,6 +226,8 @@ class Queue(Owner):
     def _many(self, op: int, file: File, obj: Any, offsets: Offsets, mem_offsets: Offsets,
               nbytes: Offsets, strides: Optional[Tuple[Offsets, Offsets, Offsets]], short: bool,
               tag: Any, options: Dict[str, Any]) -> int:
+        keywords(f"{_NAMES[op]}v", options, _OPTIONS, ("offsets", "mem_offsets", "nbytes",
+                                                       "strides", "tag") + _READ_ONLY[op])
         memory = Memory.of(obj)
         try:
             steps: Tuple[Any, ...] = strides or (None, None, None)

@@ -135,8 +135,8 @@ def _stem(name: str) -> str:
 def _clear(folder: str, stem: str, boot: str) -> None:
     """Remove what processes left that ended while they wrote a file of this name.
 
-    A file that is being written is locked, from before its first byte on.  Locks of other machines
-    are not always seen, so that only files count that this kernel has made since its start.
+    A file that is being written is locked.  Locks of other machines are not always seen, so that
+    only files count that this kernel has made since its start.
     """
     try:
         found = [entry.path for entry in os.scandir(folder) if entry.name.startswith(f"{stem}.")]
@@ -151,13 +151,23 @@ def _clear(folder: str, stem: str, boot: str) -> None:
         except OSError:
             continue
         try:
-            if os.fstat(fd).st_size:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                os.unlink(path)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.unlink(path)
         except OSError:
             pass        # somebody writes it, or it is another user's
         finally:
             os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file that was just made; return False if _clear() of another process has a lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass        # a file system without locks, on which _clear() gets none either
+    return True
 
 
 class Replacement:
@@ -166,13 +176,14 @@ class Replacement:
     path: the name.  Of a symbolic link what it leads to is replaced, and hard links of the old file
           keep that.
     like: a file whose mode, owner and ACL it gets, as far as this process may; without it the one
-          that it replaces.  If there is none, 0666 less umask.
+          that it replaces
+    permissions: the mode, less umask, if there is no such file
 
     Until then the file has no name, or on file systems without such files another one in the same
     folder, which the next Replacement of the same path removes if this process is killed.
     """
 
-    def __init__(self, path: Path, like: Optional[str] = None) -> None:
+    def __init__(self, path: Path, like: Optional[str] = None, permissions: int = 0o666) -> None:
         self._path, self._target = path, _target(path)
         self._like = like or self._target
         self._access = _access_of(self._like)
@@ -180,20 +191,19 @@ class Replacement:
         boot, stem = _boot(), _stem(name)
         if boot:
             _clear(folder, stem, boot)
-        self._other = os.path.join(
-            folder, f"{stem}.{boot or secrets.token_hex(6)}{secrets.token_hex(8)}.tmp")
+        self._prefix = os.path.join(folder, f"{stem}.{boot or secrets.token_hex(6)}")
+        self._other = self._another()
         self._named = False
-        self._raw = self._create(folder)
-        try:
-            fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pass        # a file system without locks, on which _clear() gets none either
+        self._raw = self._create(folder, permissions)
         self.file = File.wrap(self._raw)
         self.file.name = path
 
-    def _create(self, folder: str) -> io.FileIO:
+    def _another(self) -> str:
+        return f"{self._prefix}{secrets.token_hex(8)}.tmp"
+
+    def _create(self, folder: str, permissions: int) -> io.FileIO:
         # Only its owner may read what may replace a private file.
-        mode = 0o666 if self._access is None else 0o600
+        mode = permissions if self._access is None else 0o600
 
         def nameless(path: str, _: int) -> int:
             return os.open(path, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode)
@@ -204,14 +214,22 @@ class Replacement:
         # It gets its name by way of /proc.
         if os.path.isdir("/proc/self/fd"):
             try:
-                return io.FileIO(folder, "r+", opener=nameless)
+                raw = io.FileIO(folder, "r+", opener=nameless)
+                _lock(raw.fileno())     # before publish() gives it a name
+                return raw
             except OSError:
                 pass    # not every file system has such files
-        try:
-            return io.FileIO(self._other, "r+", opener=named)
-        except OSError as e:
-            raise failure(e.errno or errno.EIO, f"no file can be made in the folder {folder}: "
-                          f"{e.strerror}", self._path) from None
+        while True:
+            try:
+                raw = io.FileIO(self._other, "r+", opener=named)
+            except OSError as e:
+                raise failure(e.errno or errno.EIO, f"no file can be made in the folder {folder}: "
+                              f"{e.strerror}", self._path) from None
+            # Before it had its lock, _clear() of another process may have removed it.
+            if _lock(raw.fileno()) and os.path.lexists(self._other):
+                return raw
+            raw.close()
+            self._other = self._another()
 
     def publish(self, sync: bool) -> None:
         """Take the name, with what was written; with sync the disk has both then."""

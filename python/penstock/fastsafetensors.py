@@ -7,6 +7,7 @@
 Importing this module registers the copier_type "penstock".
 """
 import ctypes
+import inspect
 import itertools
 
 try:
@@ -14,14 +15,14 @@ try:
                                              validated_chunk_allocation_size)
     from fastsafetensors.copier.registry import register_copier_constructor
     from fastsafetensors.frameworks import get_framework_op
-    from fastsafetensors.loader import BaseSafeTensorsFileLoader
+    from fastsafetensors.loader import BaseSafeTensorsFileLoader, SafeTensorsFileLoader
     from fastsafetensors.st_types import DeviceType, DType
 except ImportError as e:
     raise ImportError("penstock.fastsafetensors is for fastsafetensors 0.5 or newer, with torch: "
                       f"{e}") from e
 
 from ._file import File
-from ._lib import Error
+from ._lib import Error, keywords, near
 from ._memory import Memory
 from ._reads import Reads, Restless, split
 from .safetensors import safe_open
@@ -153,8 +154,18 @@ class Copier(CopierInterface):
         self._reads.wait(self._job, places)
 
 
+_OPTIONS = ("strict", "policy", "timeout")
+
+
+def _theirs():
+    """Names of what fastsafetensors' own loaders take."""
+    return {name for kind in (BaseSafeTensorsFileLoader, SafeTensorsFileLoader)
+            for name in inspect.signature(kind.__init__).parameters
+            if name not in ("self", "pg", "device", "copier_type", "framework", "kwargs")}
+
+
 @register_copier_constructor(COPIER_TYPE, Copier)
-def new_copier(device, strict=False, policy=None, timeout=None, **_others):
+def new_copier(device, strict=False, policy=None, timeout=None, **others):
     """A function that makes copiers, which share one queue.
 
     strict, policy: as File.readv()
@@ -162,6 +173,9 @@ def new_copier(device, strict=False, policy=None, timeout=None, **_others):
 
     What is for other copiers (bbuf_size_kb, max_threads, set_numa, ...) is left alone.
     """
+    for name in others:
+        if near(name, _OPTIONS) and name not in _theirs():
+            keywords("new_copier", [name], _OPTIONS)
     if timeout is not None and not timeout >= 0.001:
         raise ValueError("a timeout is at least 0.001 seconds")
     reads = Reads(timeout=timeout, strict=strict, policy=policy)
@@ -180,6 +194,7 @@ class FileLoader(BaseSafeTensorsFileLoader):
     """
 
     def __init__(self, pg, device="cpu", framework="pytorch", **options):
+        keywords("FileLoader", options, _theirs() | set(_OPTIONS), ("device", "framework"))
         op = get_framework_op(framework)
         place = op.get_device(device, op.get_process_group(pg))
         super().__init__(pg, place, COPIER_TYPE, framework=framework, **options)

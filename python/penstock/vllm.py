@@ -9,6 +9,7 @@ import contextlib
 import logging
 
 from ._ahead import Ahead, natural
+from ._lib import near
 
 __all__ = ["LOAD_FORMAT", "register"]
 
@@ -32,7 +33,7 @@ def extra(config):
     for key, value in config.items():
         if key not in _KEYS:
             raise ValueError(f"load format penstock: model_loader_extra_config has no {key!r}; it "
-                             f"has {', '.join(_KEYS)}")
+                             f"has {', '.join(_KEYS)}{near(key, _KEYS)}")
         kind, what = _KEYS[key]
         if type(value) is not kind or key == "bytes_ahead" and value < 1 or \
                 key == "checkpoint" and value not in ("safetensors", "mistral"):

@@ -86,5 +86,54 @@ named_from_the_beginning() {
 	[ -f "$left" ]
 }
 
+# ./without COMMAND...: the same, but the boot id is there.
+make_without() {
+	cat >without <<-'END'
+		#!/bin/sh
+		boot=$(cat /proc/sys/kernel/random/boot_id)
+		# shellcheck disable=SC2016
+		exec unshare -m sh -c 'mount -t tmpfs none /proc && mkdir -p /proc/sys/kernel/random &&
+			echo "$0" >/proc/sys/kernel/random/boot_id && exec "$@"' "$boot" "$@"
+	END
+	chmod +x without
+	./without "$PENSTOCK" --version 2>/dev/null || skip "this needs to hide /proc"
+}
+
+# The next copy to that name removes what a killed one left, and nothing else.
+cleared() {
+	dir=$(dirname "$PENSTOCK")
+	export LD_LIBRARY_PATH="$dir/../src:$dir/../lib"
+	make_without
+	random 10485767 src
+	boot=$(tr -d - </proc/sys/kernel/random/boot_id | cut -c 1-12)
+
+	PST_FAULT=file.read:0:60000ms ./without "$PENSTOCK" cp src dst &
+	until [ -f "$(echo dst.penstock-"$boot"????????)" ]; do
+		kill -0 $!
+		sleep 0.02
+	done
+	writes=$(echo dst.penstock-*)
+	# What is being written stays, as does what another kernel, another name or a person has.
+	other=dst.penstock-$(echo "$boot" | tr 0-9a-f 1-9a-f0)00000000
+	touch "$other" "dst.penstock-${boot}0000000" "dst2.penstock-${boot}00000000" \
+		"dst.penstock-${boot}0000000X"
+	touch "dst.penstock-${boot}00000001"
+	random 3000 small
+	gives 0 ./without "$PENSTOCK" cp small dst
+	cmp small dst
+	[ -f "$writes" ] && [ -f "$other" ] && [ -f "dst.penstock-${boot}0000000" ] &&
+		[ -f "dst2.penstock-${boot}00000000" ] && [ -f "dst.penstock-${boot}0000000X" ]
+	[ ! -e "dst.penstock-${boot}00000001" ]
+
+	kill -KILL $!
+	wait $! || true
+	[ -f "$writes" ]
+	rm dst
+	gives 0 ./without "$PENSTOCK" cp small dst
+	cmp small dst
+	[ ! -e "$writes" ]
+	[ -f "$other" ]
+}
+
 run_cases by_sigint by_sigterm with_threads old_target_is_emptied by_sigkill while_loading \
-	named_from_the_beginning
+	named_from_the_beginning cleared

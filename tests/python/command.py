@@ -65,9 +65,11 @@ def cp():
             true(content(name) == want, "the bytes differ")
             eq(os.stat(name).st_mode & 0o777, 0o640)
     eq(sorted(os.listdir(f"{work}/folder")), ["from"])
-    # A link stays.
+    # A link stays, and so does the mode of what it leads to.
     os.symlink("to", f"{work}/link")
+    os.chmod(f"{work}/to", 0o600)
     command("cp", file("other", b"other"), f"{work}/link")
+    eq(os.stat(f"{work}/to").st_mode & 0o777, 0o600)
     eq((os.readlink(f"{work}/link"), content(f"{work}/to")), ("to", b"other"))
 
 

@@ -314,6 +314,20 @@ def files_that_are_no_models_are_told_as_elsewhere():
 
 
 @case
+def mistyped_arguments_are_named():
+    fst, ours = package()
+    for wrong, meant in (("stirct", "strict"), ("time_out", "timeout"), ("set_num", "set_numa"),
+                         ("something", "")):
+        e = gives(TypeError, ours.FileLoader, None, "cpu", **{wrong: 1})
+        true(f"'{wrong}'" in str(e) and (not meant or f"did you mean '{meant}'?" in str(e)), str(e))
+    ours.FileLoader(None, "cpu", strict=False, set_numa=False, timeout=5, max_threads=3).close()
+    # The options of other copiers are not of interest to this one, unless one of its own is meant.
+    ours.new_copier("cpu", bbuf_size_kb=5, set_numa=True, framework=None, cache_dir="x")
+    e = gives(TypeError, ours.new_copier, "cpu", polcy=None)
+    true("did you mean 'policy'?" in str(e) and fst is not None, str(e))
+
+
+@case
 def who_stops_in_the_middle():
     _, ours = package()
     from fastsafetensors.parallel_loader import PipelineParallel

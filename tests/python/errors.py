@@ -85,6 +85,41 @@ def hints_can_be_read():
 
 
 @case
+def mistyped_arguments_are_named():
+    path = f"{work}/arguments"
+    with penstock.File(path, "w+") as f, penstock.Queue() as q:
+        one, block = bytearray(9), [bytearray(9)]
+        for call, wrong, meant in (
+                (lambda **how: penstock.File(path, **how), "mod", ""),
+                (lambda **how: penstock.Queue(**how), "dept", ""),
+                (lambda **how: penstock.safetensors.load_file(path, **how), "devcie", ""),
+                (lambda **how: f.read(one, **how), "strcit", "strict"),
+                (lambda **how: f.read(one, **how), "mem_ofset", "mem_offset"),
+                (lambda **how: f.read(one, **how), "memories", ""),
+                (lambda **how: f.read(one, **how), "shrot", "short"),
+                (lambda **how: f.write(one, **how), "time_out", "timeout"),
+                (lambda **how: f.write(one, **how), "short", ""),
+                (lambda **how: f.readv(one, 0, 0, 9, **how), "polcy", "policy"),
+                (lambda **how: f.writev(one, 0, 0, 9, **how), "steam", "stream"),
+                (lambda **how: f.writev(one, 0, 0, 9, **how), "short", ""),
+                (lambda **how: f.read_into(block, 0, **how), "shorts", "short"),
+                (lambda **how: f.write_from(block, 0, **how), "short", ""),
+                (lambda **how: f.write_from(block, 0, **how), "memories", ""),
+                (lambda **how: q.read(f, one, **how), "crc32", "crc32c"),
+                (lambda **how: q.write(f, one, **how), "tags", "tag"),
+                (lambda **how: q.readv(f, one, 0, 0, 9, **how), "stride", "strides"),
+                (lambda **how: q.writev(f, one, 0, 0, 9, **how), "stream_wiat", "stream_wait"),
+                (lambda **how: asyncio.run(q.run(q.read, f, one, **how)), "timout", "timeout")):
+            text = str(gives(TypeError, lambda: call(**{wrong: 1})))
+            true(f"'{wrong}'" in text and "_move" not in text, text)
+            true(not meant or f"did you mean '{meant}'?" in text, text)
+        eq((q.in_flight, f.size), (0, 0))
+    from penstock import vllm
+    text = str(gives(ValueError, vllm.extra, {"byte_ahead": 5}))
+    true("'byte_ahead'" in text and "did you mean 'bytes_ahead'?" in text, text)
+
+
+@case
 def child_after_fork_gets_an_error():
     memory = penstock.Memory.alloc("host", 4096)
     pid = os.fork()

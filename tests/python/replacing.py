@@ -2,6 +2,7 @@
 """Files that take the place of others: what they keep of these, and what a killed save leaves."""
 import contextlib
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -272,7 +273,9 @@ def a_save_that_is_killed_leaves_nothing():
 def the_next_save_clears_what_a_killed_one_left():
     np = numpy()
     path = folder("cleared")
-    for nameless, name in ((False, "sync"), (False, "replace"), (True, "replace")):
+    # The first one dies before it writes a byte.
+    for nameless, name in ((False, "write"), (False, "sync"), (False, "replace"),
+                           (True, "replace")):
         if nameless and not has_nameless_files(path):
             continue
         dies(f"{path}/m", nameless, name)
@@ -334,6 +337,37 @@ def saves_under_way_are_not_cleared():
             go.set()
             other.kill()
     eq(load_file(path)["a"].tolist(), [7, 7, 7])
+    eq(os.listdir(os.path.dirname(path)), ["m"])
+
+
+@case
+def a_file_that_was_cleared_before_its_lock_is_made_anew():
+    np = numpy()
+    path, real, cleared = f"{folder('early')}/m", _replace._lock, []
+
+    def late(fd):
+        # Another process looks between the two steps: before it has its lock and behind that.
+        other = os.readlink(f"/proc/self/fd/{fd}")
+        if len(cleared) == 0:
+            _replace._clear(os.path.dirname(path), "m", _replace._boot())
+            true(not os.path.exists(other), other)
+        elif len(cleared) == 1:
+            held.append(os.open(other, os.O_RDONLY))
+            fcntl.flock(held[0], fcntl.LOCK_SH)
+            os.unlink(other)
+        cleared.append(other)
+        return real(fd)
+    held = []
+    _replace._lock = late
+    try:
+        with without_nameless_files():
+            save_file({"a": np.full(3, 5)}, path)
+    finally:
+        _replace._lock = real
+        for fd in held:
+            os.close(fd)
+    eq((len(cleared), len(set(cleared))), (3, 3))
+    eq(load_file(path)["a"].tolist(), [5, 5, 5])
     eq(os.listdir(os.path.dirname(path)), ["m"])
 
 

@@ -296,6 +296,11 @@ def tensors_and_files():
         f.pread(part[1:3], 0)
         eq(part[1].tolist(), [0, 1, 2, 3])
         gives(penstock.ShortRead, f.pread, t.zeros(10), 4036)
+        for call, wrong, meant in ((f.pread, "shrot", "short"), (f.pwrite, "polcy", "policy"),
+                                   (f.pread_future, "tensor_ofset", "tensor_offset")):
+            for size in (0, 10):
+                e = gives(TypeError, call, t.zeros(size), **{wrong: 1})
+                true(f"'{wrong}'" in str(e) and f"did you mean '{meant}'?" in str(e), str(e))
         eq(f.pread(t.zeros(10), 4036, short=True), 4)
         for bad in (part.t(), part[:, 1], t.zeros(2, dtype=t.complex64).conj(),
                     t.eye(3).to_sparse()):

@@ -207,7 +207,7 @@ def progress_is_told():
 def small_limits():
     """Files of some KiB are read as those of many GiB are."""
     names = {"_OVERLAPS": 1, "_LARGE": 4096, "_GO": 20000, "_BATCH": 60000, "_PROGRESS": 30000,
-             "_DEPTH": 4}
+             "_DEPTH": 4, "SMALL": 4096, "_PACK": 20000}
     before = {name: getattr(_into, name) for name in names}
     for name, value in names.items():
         setattr(_into, name, value)

@@ -8,7 +8,7 @@ from .._memory import Memory
 from .._types import Path
 from ._frames import dtype_names, frame_of
 from ._header import BITS, Entry, SafetensorError, header_length, parse
-from ._save import arrange, tensors_of, write
+from ._save import arrange, packed, tensors_of, write
 
 
 class TensorSpec:
@@ -27,7 +27,7 @@ class TensorSpec:
         found = dtype_names().get(dtype)
         if found is None:
             raise SafetensorError(f"the format has no type '{dtype}'")
-        shape = [operator.index(length) for length in shape]
+        shape = [int(operator.index(length)) for length in shape]
         if found == "F4" and shape:
             shape[-1] *= 2
         if any(length < 0 for length in shape) or not 0 <= data_ptr < 2**64 or data_len < 0:
@@ -66,8 +66,9 @@ def _joined(head, found):
     pieces = [head]
     memories = []
     try:
-        for _, block in found:
-            if block is None:
+        for block, _, joined in packed(found, 0):
+            if joined and not hasattr(block, "is_cpu"):
+                pieces.append(block)
                 continue
             memories.append(Memory.of(block))
             on_host = memories[-1].device == "host"

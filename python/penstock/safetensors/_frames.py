@@ -4,12 +4,16 @@
 Neither is imported before somebody asks for it.
 """
 import importlib
+import operator
 import re
+from itertools import groupby
 
 from ._header import BITS, SafetensorError
 
 BLOCK = 4096          # what O_DIRECT may want memory and file to agree in
 _CONGRUENT = 64 << 10  # smaller tensors are not worth the room
+_ALIGNED = 16         # bytes, whose multiples are those of each element
+SMALL = 64 << 10      # smaller tensors are read many at once and then copied
 
 _NUMPY = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "F16": "float16",
@@ -57,8 +61,16 @@ class Numpy:
                                    if name not in (None, "cpu") else ""))
         self.raw = raw
         self.dims = 64 if int(self.np.__version__.partition(".")[0]) >= 2 else 32
+        self._dtypes = {}
+        self.copies = True      # are small tensors read many at once?
 
     def dtype(self, entry):
+        found = self._dtypes.get(entry.dtype)
+        if found is None:
+            found = self._dtypes[entry.dtype] = self._dtype(entry)
+        return found
+
+    def _dtype(self, entry):
         if entry.dtype in _NUMPY:
             return self.np.dtype(_NUMPY[entry.dtype])
         if self.raw:
@@ -114,6 +126,27 @@ class Numpy:
         except (ValueError, MemoryError) as e:
             raise SafetensorError(f"numpy has no array of shape {list(shape)}: {e}") from e
 
+    def block(self, nbytes):
+        """Bytes that views() takes."""
+        return self.np.empty(nbytes, self.np.uint8)
+
+    def views(self, block, begin, entries):
+        """A list of arrays whose bytes lie in block from begin on; copy() gives one its own."""
+        array, kinds, result = self.np.ndarray, {}, []
+        try:
+            for entry in entries:
+                key = entry.dtype, entry.shape
+                kind = kinds.get(key)
+                if kind is None:
+                    kind = kinds[key] = self.shape(entry), self.dtype(entry)
+                result.append(array(*kind, block, begin))
+                begin += entry.nbytes
+            return result
+        except ValueError as e:
+            raise SafetensorError(f"numpy has no array of shape {list(entry.shape)}: {e}") from e
+
+    copy = operator.methodcaller("copy")
+
     def part(self, array, index):
         """array[index] in memory of its own."""
         return self.np.array(array[index], order="C")
@@ -144,8 +177,16 @@ class Torch:
             raise SafetensorError(f"device '{device}' is not served; " +
                                   (f"take '{name}'" if name else "'cpu' and 'cuda:N' are"))
         self.raw = raw
+        self._dtypes = {}
+        self.copies = self.device.type == "cpu"
 
     def dtype(self, entry):
+        found = self._dtypes.get(entry.dtype)
+        if found is None:
+            found = self._dtypes[entry.dtype] = self._dtype(entry)
+        return found
+
+    def _dtype(self, entry):
         if self.raw and entry.dtype not in _NUMPY:
             # Old versions have no uint16.
             return getattr(self.torch, _RAW.get(BITS[entry.dtype], "uint8"), self.torch.int16)
@@ -156,6 +197,8 @@ class Torch:
         return found
 
     def shape(self, entry):
+        if BITS[entry.dtype] % 8 == 0:
+            return entry.shape
         if entry.dtype == "F4" and not self.raw:
             # Two elements of the last dimension are one of torch's.
             if not entry.shape or entry.shape[-1] % 2:
@@ -186,6 +229,26 @@ class Torch:
             skip = (file_offset - block.data_ptr()) % BLOCK
             block = block[skip:skip + nbytes]
         return block.view(dtype).reshape(shape), block
+
+    def block(self, nbytes):
+        return self.torch.empty(nbytes, dtype=self.torch.uint8, device=self.device)
+
+    def views(self, block, begin, entries):
+        result = []
+        for name, group in groupby(entries, operator.attrgetter("dtype")):
+            group = list(group)
+            sizes = [entry.nbytes for entry in group]
+            end = begin + sum(sizes)
+            part, begin = block[begin:end], end
+            if part.storage_offset() % _ALIGNED:
+                part = part.clone()
+            part = part.view(self.dtype(group[0]))
+            itemsize = part.element_size()
+            counts = [size // itemsize for size in sizes]
+            result += map(self.torch.Tensor.view, part.split(counts), map(self.shape, group))
+        return result
+
+    copy = operator.methodcaller("clone")
 
     def part(self, tensor, index):
         return tensor[index].clone(memory_format=self.torch.contiguous_format)

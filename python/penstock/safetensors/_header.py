@@ -5,8 +5,14 @@ A file begins with 8 bytes, the length of a JSON object, little endian; then com
 tensors' bytes, without a gap from the first to the end of the file.
 """
 import json
+import operator
+from itertools import accumulate
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
+# Headers of more bytes, or with tensors of more dimensions, are parsed by json alone: the faster way
+# takes memory for every piece of the text at once.
+_PLAIN_MAX = 16 << 20
+_DIMS_PLAIN = 64
 _COST_MAX = 1 << 30       # bytes that the header's values may take in memory
 
 # Bits of an element.
@@ -64,13 +70,27 @@ class Entry:
 
 
 class Header:
-    """tensors: {name: Entry} in the order of their bytes; metadata: a dict or None; data: the file
-    offset of the first tensor's first byte."""
+    """What a file has.
 
-    __slots__ = ("tensors", "metadata", "data")
+    names:    of tensors, in the order of their bytes
+    metadata: a dict or None
+    data:     the file offset of the first tensor's first byte
+    end:      bytes of all tensors
+    tensors:  {name: Entry} in the same order, made when somebody asks for it
+    """
 
-    def __init__(self, tensors, metadata, data):
-        self.tensors, self.metadata, self.data = tensors, metadata, data
+    __slots__ = ("names", "metadata", "data", "end", "tensors", "_make")
+
+    def __init__(self, names, metadata, data, end, make):
+        self.names, self.metadata, self.data, self.end = names, metadata, data, end
+        self._make = make
+
+    def __getattr__(self, name):
+        # Python comes here only while tensors is not set.
+        if name != "tensors":
+            raise AttributeError(name)
+        self.tensors = self._make()
+        return self.tensors
 
 
 def _short(name):
@@ -143,6 +163,8 @@ def header_length(first, file_size):
 
 def _cheap(raw):
     """Refuse a header whose values would take too much memory."""
+    if 255 * len(raw) <= _COST_MAX:
+        return      # the dearest byte is a "{"
     cost = (raw.count(b"{") * 250 + raw.count(b"[") * 120 +
             (raw.count(b",") + raw.count(b":")) * 100 + 5 * len(raw))
     if cost > _COST_MAX:
@@ -215,8 +237,83 @@ def _metadata(values):
     return values
 
 
+# The text between the quotation marks of a tensor's description, where writers leave no blanks:
+# place and text.  Names, types, shapes and offsets are at the places 1, 5, 8 and 10.
+_PLAIN = ((2, ":{"), (3, "dtype"), (4, ":"), (6, ","), (7, "shape"), (9, "data_offsets"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_int=_integer, parse_float=_no_number,
+                            parse_constant=_no_number)
+
+
+def _kind(fact):
+    """(dtype, shape, bytes) out of a text such as "F32:[2,3],"; None for another one."""
+    dtype, _, text = fact.partition(":")
+    lengths = text[1:-2].split(",") if len(text) > 3 else []
+    if dtype not in BITS or len(lengths) > _DIMS_PLAIN or not all(map(str.isdecimal, lengths)):
+        return None
+    shape = tuple(map(int, lengths)) if len(text) < 200 else ()
+    if text != f"[{','.join(map(str, shape))}],":
+        return None
+    elements = 1
+    for length in shape:
+        elements *= length
+        if elements >= 2**60:
+            return None
+    nbytes, rest = divmod(elements * BITS[dtype], 8)
+    return None if rest else (dtype, shape, nbytes)
+
+
+def _parse_plain(raw, file_size):
+    """The same Header as parse() gives, without a call of Python for each tensor.
+
+    Returns None for what is not as the usual writers leave it, right or wrong.
+    """
+    if len(raw) > _PLAIN_MAX:
+        return None
+    _cheap(raw)
+    try:
+        text = raw.decode("utf-8")
+        begin, metadata = 1, None
+        if text.startswith('{"__metadata__":{'):
+            metadata, begin = _DECODER.raw_decode(text, 16)
+            metadata = _metadata(metadata)
+            begin += 1
+    except (ValueError, RecursionError):
+        return None
+    tokens = text[begin:].rstrip(" ").split('"')
+    count, rest = divmod(len(tokens) - 1, 10)
+    before = "{" if metadata is None else ","
+    if not count or rest or text[begin - 1:begin] != before or tokens[0] or \
+            tokens[-1][-2:] != "}}" or any(tokens[place::10].count(fixed) != count
+                                           for place, fixed in _PLAIN):
+        return None
+    names = tokens[1::10]
+    unique, joined = set(names), "".join(names)
+    if len(unique) != count or "__metadata__" in unique or "\\" in joined or \
+            not joined.isprintable():
+        return None
+    # As texts: the collector of cycles would look at tuples.
+    facts = list(map(operator.add, tokens[5::10], tokens[8::10]))
+    kinds = {fact: _kind(fact) for fact in set(facts)}
+    if None in kinds.values():
+        return None
+    kinds = list(map(kinds.__getitem__, facts))
+    ends = list(accumulate(nbytes for _, _, nbytes in kinds))
+    begins = [0] + ends[:-1]
+    tokens[-1] = tokens[-1][:-1] + ","
+    data = 8 + len(raw)
+    if ends[-1] != file_size - data or \
+            tokens[10::10] != [f":[{a},{b}]}}," for a, b in zip(begins, ends)]:
+        return None
+    return Header(names, metadata, data, ends[-1], lambda: {
+        name: Entry(name, dtype, shape, begin, nbytes)
+        for name, begin, (dtype, shape, nbytes) in zip(names, begins, kinds)})
+
+
 def parse(raw, file_size):
     """The Header out of its JSON, raw, of a file of file_size bytes.  Raises SafetensorError."""
+    plain = _parse_plain(raw, file_size)
+    if plain is not None:
+        return plain
     values = _values(raw)
     data = 8 + len(raw)
     metadata = None
@@ -237,7 +334,8 @@ def parse(raw, file_size):
     if at != file_size - data:
         raise SafetensorError(f"{file_size - data - at} bytes at the end of the file belong to no "
                               "tensor")
-    return Header({entry.name: entry for entry in entries}, metadata, data)
+    tensors = {entry.name: entry for entry in entries}
+    return Header(list(tensors), metadata, data, at, lambda: tensors)
 
 
 def read(file):
@@ -251,26 +349,37 @@ def read(file):
     return parse(bytes(raw), size)
 
 
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring
+
+
 def build(entries, metadata):
     """The bytes of a file up to the first tensor's first byte.
 
     entries: of Entry, in the order of their bytes, which their begins and lengths tell
     """
-    values = {}
+    parts, kinds = [], {}
     if metadata is not None:
         for name, value in metadata.items():
             if type(name) is not str or type(value) is not str:
                 raise SafetensorError("metadata is a dict of texts by texts")
             _text(name)
             _text(value)
-        values["__metadata__"] = dict(metadata)
+        parts.append('"__metadata__":' + _json(dict(metadata)))
     for entry in entries:
-        if entry.name == "__metadata__":
+        name, begin, kind = entry.name, entry.begin, (entry.dtype, entry.shape)
+        if name == "__metadata__":
             raise SafetensorError("no tensor can be called __metadata__")
-        _text(entry.name)
-        values[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape),
-                              "data_offsets": [entry.begin, entry.begin + entry.nbytes]}
-    raw = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
+        text = kinds.get(kind)
+        if text is None:
+            text = kinds[kind] = _json({"dtype": kind[0], "shape": kind[1]})[:-1]
+        parts.append(f'{_quoted(name)}:{text},"data_offsets":[{begin},{begin + entry.nbytes}]}}')
+    try:
+        raw = f"{{{','.join(parts)}}}".encode()
+    except UnicodeEncodeError:
+        for entry in entries:
+            _text(entry.name)
+        raise
     raw += b" " * (-len(raw) % 8)
     if len(raw) > HEADER_MAX:
         raise SafetensorError(f"the header would be {len(raw)} bytes long, the limit is "

@@ -5,10 +5,12 @@ import contextlib
 from .._file import ShortRead
 from .._lib import patience
 from .._queue import Queue
+from ._frames import SMALL
 from ._header import SafetensorError
 
 _BATCH = 1 << 30            # bytes that are under way
 _BATCH_TENSORS = 65536
+_PACK = 4 << 20             # bytes of small tensors that are read by one call
 _PROGRESS = 128 << 20       # bytes that somebody is told of
 _LARGE = 1 << 20            # blocks that are requests of their own
 _GO = 16 << 20              # bytes of these that are submitted together
@@ -16,7 +18,7 @@ _OVERLAPS = 256 << 20       # bytes that a queue is worth
 _DEPTH = 1024
 
 
-def _shorter(name, error):
+def shorter(name, error):
     raise SafetensorError(f"{name}: the file became shorter while it was read") from error
 
 
@@ -36,7 +38,55 @@ class Reads(contextlib.ExitStack):
         self.file, self.blocks, self.offsets, self.nbytes = None, [], [], 0
         self.prepared = self.under_way = self.told = 0
 
-    def add(self, file, block, offset, nbytes):
+    def add(self, file, data, entries, result):
+        """Put tensors into result, a dict; all have their bytes after finish().
+
+        file: where they are, from the offset data on
+        """
+        frame = self.frame
+        result.update((entry.name, None) for entry in entries)      # in this order
+        small, nbytes = [], 0
+        for entry in entries:
+            if frame.copies and entry.nbytes < SMALL:
+                small.append(entry)
+                nbytes += entry.nbytes
+                if nbytes >= _PACK or len(small) >= _BATCH_TENSORS:
+                    self._pack(file, data, small, nbytes, result)
+                    small, nbytes = [], 0
+                continue
+            offset = data + entry.begin
+            result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
+            if block is not None:
+                self._add(file, block, offset, entry.nbytes)
+        if small:
+            self._pack(file, data, small, nbytes, result)
+
+    def _pack(self, file, data, entries, nbytes, result):
+        """Read small tensors by one call, and copy each: that takes less than a call for each."""
+        block = self.frame.block(nbytes)
+        offsets, places, sizes = [], [], []
+        place, end = 0, None
+        for entry in entries:
+            if entry.begin != end:
+                offsets.append(data + entry.begin)
+                places.append(place)
+                sizes.append(0)
+            sizes[-1] += entry.nbytes
+            place += entry.nbytes
+            end = entry.begin + entry.nbytes
+        if nbytes:
+            if 0 in sizes:
+                rows = (row for row in zip(offsets, places, sizes) if row[2])
+                offsets, places, sizes = zip(*rows)
+            try:
+                file.readv(block, offsets, places, sizes, strict=self.strict)
+            except ShortRead as e:
+                shorter(file.name, e)
+        views = self.frame.views(block, 0, entries)
+        result.update(zip((entry.name for entry in entries), map(self.frame.copy, views)))
+        self._tell(nbytes, _PROGRESS)
+
+    def _add(self, file, block, offset, nbytes):
         """Read a block at some time until finish()."""
         if self.queue is not None and nbytes >= _LARGE:
             self._start(file, block, offset, nbytes)
@@ -56,6 +106,8 @@ class Reads(contextlib.ExitStack):
         self._flush()
         self._go()
         self._take(0)
+        if self.told:
+            self._tell(0, 1)
 
     def _tell(self, nbytes, least):
         self.told += nbytes
@@ -71,7 +123,7 @@ class Reads(contextlib.ExitStack):
         try:
             self.file.read_into(self.blocks, self.offsets, strict=self.strict)
         except ShortRead as e:
-            _shorter(self.file.name, e)
+            shorter(self.file.name, e)
         nbytes = self.nbytes
         self.blocks, self.offsets, self.nbytes = [], [], 0
         self._tell(nbytes, 1)
@@ -107,7 +159,7 @@ class Reads(contextlib.ExitStack):
             for completion in self.queue.reap(1):
                 name, nbytes = completion.tag
                 if isinstance(completion.error, ShortRead):
-                    _shorter(name, completion.error)
+                    shorter(name, completion.error)
                 completion.check()
                 self.under_way -= nbytes
                 self._tell(nbytes, _PROGRESS if self.under_way else 1)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Loading: whole files, tensors, slices."""
+import bisect
 import os
 import threading
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -8,12 +9,13 @@ from .._file import File, ShortRead
 from .._progress import checked, reports
 from .._types import Device, Path, Progress
 from ._folder import check_index, files_of
-from ._frames import frame_of
+from ._frames import SMALL, frame_of
 from ._header import Entry, SafetensorError, read
-from ._into import Reads
+from ._into import Reads, shorter
 from ._prefetch import Plan, PrefetchLoader, rows_of
 from ._slices import dims_of, pieces
 
+_WINDOW_MAX = 1 << 20   # bytes that small tensors are read ahead
 _OPEN_MAX = 64      # files; of more each is opened again when it is read
 
 
@@ -58,14 +60,6 @@ def _again(path, header):
     return file
 
 
-def _add(reads, file, header, entries, frame, result):
-    for entry in entries:
-        offset = header.data + entry.begin
-        result[entry.name], block = frame.empty(frame.shape(entry), frame.dtype(entry), offset)
-        if block is not None:
-            reads.add(file, block, offset, entry.nbytes)
-
-
 def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: str = "np",
                names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
                progress: Progress = None) -> Dict[str, Any]:
@@ -91,12 +85,14 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                 file.close()
             opened.append((path, file, header))
             check_index(path, header.tensors, indexed, wanted)
-            for name, entry in header.tensors.items():
-                if name in owner:
-                    raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
-                owner[name] = path
-                if wanted is None or name in wanted:
-                    frame.check(entry)
+            if not owner.keys().isdisjoint(header.names):
+                name = next(name for name in header.names if name in owner)
+                raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
+            owner.update(dict.fromkeys(header.names, path))
+            kinds = {(entry.dtype, entry.shape): entry for entry in header.tensors.values()
+                     if wanted is None or entry.name in wanted}
+            for entry in kinds.values():
+                frame.check(entry)
         missing = sorted((wanted or set()) - owner.keys())
         if missing:
             raise SafetensorError(f"{', '.join(map(str, filenames))}: there is no tensor "
@@ -109,10 +105,10 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
         with reports(progress, total) as done, Reads(frame, total, strict, done) as reads:
             for path, file, header, entries in plan:
                 if not file.closed:
-                    _add(reads, file, header, entries, frame, result)
+                    reads.add(file, header.data, entries, result)
                     continue
                 with _again(path, header) as again:
-                    _add(reads, again, header, entries, frame, result)
+                    reads.add(again, header.data, entries, result)
                     reads.finish()
             reads.finish()
         return result
@@ -167,6 +163,18 @@ class Slice:
         return self._opened.read_part(self._entry, index)
 
 
+class _Window:
+    """Small tensors of an open file that were read together.
+
+    views: {name: view}
+    next:  the place of the entry behind them; None before the first
+    size:  bytes that were asked for
+    """
+
+    def __init__(self, views, place, size):
+        self.views, self.next, self.size = views, place, size
+
+
 class TensorMeta(NamedTuple):
     """What the header says of a tensor.
 
@@ -197,6 +205,26 @@ class _Shared:
             self.file.close()
 
 
+def _taken(tensor, dims, frame, view=False):
+    """What dims say of a tensor that was read as they say; in memory of its own if it is a view."""
+    rest = tuple(dim.rest() for dim in dims)
+    if view:
+        return frame.part(tensor, rest)
+    if all(item == slice(0, dim.count, 1) for item, dim in zip(rest, dims)):
+        return tensor
+    if all(dim.count == 1 if dim.one else dim.rest() == slice(0, dim.count, 1) for dim in dims):
+        # Nothing but dimensions of one is dropped.
+        return tensor.reshape([dim.count for dim in dims if not dim.one])
+    return frame.part(tensor, rest)
+
+
+def _only_slices(index, shape):
+    """Is it of slices without steps?  These mean the same to numpy and torch."""
+    index = index if type(index) is tuple else (index,)
+    return len(index) <= len(shape) and all(type(item) is slice and item.step is None
+                                            for item in index)
+
+
 class safe_open:  # pylint: disable=invalid-name
     """An open safetensors file, with the calls of the package safetensors; a context manager.
 
@@ -214,7 +242,8 @@ class safe_open:  # pylint: disable=invalid-name
         self._begin(framework, device, strict, raw, lambda: _open(filename))
 
     def _begin(self, framework, device, strict, raw, opened):
-        self._file = self._shared = None
+        self._file = self._shared = self._order = None
+        self._window = _Window({}, None, 0)
         self._frame = frame_of(framework, device, raw)
         self._strict = strict
         self._file, self._header = opened()
@@ -250,11 +279,11 @@ class safe_open:  # pylint: disable=invalid-name
 
     def keys(self) -> List[str]:
         """Names, sorted."""
-        return sorted(self._use().tensors)
+        return sorted(self._use().names)
 
     def offset_keys(self) -> List[str]:
         """Names in the order of their bytes."""
-        return list(self._use().tensors)
+        return list(self._use().names)
 
     def metadata(self) -> Optional[Dict[str, str]]:
         """A dict of texts, or None."""
@@ -268,8 +297,45 @@ class safe_open:  # pylint: disable=invalid-name
             raise SafetensorError(f"the file does not contain a tensor '{name}'") from None
 
     def get_tensor(self, name: str) -> Any:
-        """One tensor, whole."""
+        """One tensor, whole.
+
+        In the host's memory, those of less than 64 KiB that are asked for in the order of their
+        bytes are read together, up to 1 MiB, which the handle keeps until the next ones.
+        """
+        entry = self._entry(name)
+        if self._frame.copies and 0 < entry.nbytes < SMALL:
+            return self._frame.copy(self._small(entry))
         return self.get_tensors([name])[name]
+
+    def _small(self, entry):
+        """A view of a small tensor."""
+        window = self._window
+        view = window.views.get(entry.name)
+        if view is not None:
+            return view
+        if self._order is None:
+            entries = list(self._header.tensors.values())
+            self._order = entries, [each.begin for each in entries]
+        entries, begins = self._order
+        first = place = bisect.bisect_left(begins, entry.begin)
+        # Whoever takes tensors in their order gets more at each time.
+        size = min(max(2 * window.size, SMALL), _WINDOW_MAX) if first == window.next else 0
+        begin, end = entry.begin, entry.begin + entry.nbytes
+        while place < len(entries) and entries[place].nbytes < SMALL and \
+                begins[place] + entries[place].nbytes <= max(begin + size, end):
+            place += 1
+        end = begins[place - 1] + entries[place - 1].nbytes
+        block = self._frame.block(end - begin)
+        got = self._file.read(block, self._header.data + begin, short=True, strict=self._strict)
+        if got.nbytes < entry.nbytes:
+            shorter(self._file.name, None)
+        while begins[place - 1] + entries[place - 1].nbytes - begin > got.nbytes:
+            place -= 1      # the file ends here by now
+        found = entries[first:place]
+        views = dict(zip([each.name for each in found], self._frame.views(block, 0, found)))
+        # Another thread may set another one at the same time: each takes its own.
+        self._window = _Window(views, place, size)
+        return views[entry.name]
 
     def get_tensors(self, names: Optional[Iterable[str]] = None) -> Dict[str, Any]:
         """{name: tensor}, of all tensors without names."""
@@ -277,7 +343,7 @@ class safe_open:  # pylint: disable=invalid-name
         entries = [self._entry(name) for name in (header.tensors if names is None else names)]
         result = {}
         with Reads(self._frame, sum(entry.nbytes for entry in entries), self._strict) as reads:
-            _add(reads, self._file, header, entries, self._frame, result)
+            reads.add(self._file, header.data, entries, result)
             reads.finish()
         return result
 
@@ -318,7 +384,14 @@ class safe_open:  # pylint: disable=invalid-name
 
     def read_part(self, entry, index):
         header, frame = self._use(), self._frame
+        small = frame.copies and 0 < entry.nbytes < SMALL and frame.shape(entry) == entry.shape
+        if small and _only_slices(index, entry.shape):
+            return frame.part(self._small(entry), index)
         dims = dims_of(entry.shape, index)
+        if small:
+            for dim in dims:
+                dim.widen()
+            return _taken(self._small(entry), dims, frame, True)
         offsets, nbytes = pieces(entry, dims)
         read_dims = [dim.count for dim in dims]
         part = Entry(entry.name, entry.dtype, tuple(read_dims), 0, nbytes * len(offsets))
@@ -340,18 +413,12 @@ class safe_open:  # pylint: disable=invalid-name
                 raise SafetensorError(f"tensor '{entry.name}': parts of {entry.dtype} cannot be "
                                       "taken")
             return tensor
-        rest = tuple(dim.rest() for dim in dims)
-        if all(item == slice(0, count, 1) for item, count in zip(rest, read_dims)):
-            return tensor
-        if all(dim.count == 1 if dim.one else dim.rest() == slice(0, dim.count, 1)
-               for dim in dims):
-            # Nothing but dimensions of one is dropped.
-            return tensor.reshape([dim.count for dim in dims if not dim.one])
-        return frame.part(tensor, rest)
+        return _taken(tensor, dims, frame)
 
     def close(self) -> None:
         """May be called again; what was read stays."""
         self._file = None
+        self._window = _Window({}, None, 0)
         shared, self._shared = self._shared, None
         if shared is not None:
             shared.drop()

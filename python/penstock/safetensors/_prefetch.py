@@ -7,10 +7,10 @@ import threading
 import weakref
 from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
-from .._file import ShortRead
 from .._lib import again
 from .._worker import Bell, Worker
 from ._header import BITS, Entry, SafetensorError
+from ._into import Reads
 
 Plan = Mapping[str, Optional[slice]]
 
@@ -92,22 +92,12 @@ def _load(state, data, parts, frame, strict):
         for batch in _batches(parts):
             if state.closed:
                 break
-            tensors, blocks, offsets = {}, [], []
-            for part in batch:
-                tensors[part.name], block = frame.empty(frame.shape(part), frame.dtype(part),
-                                                        data + part.begin)
-                if block is not None:
-                    blocks.append(block)
-                    offsets.append(data + part.begin)
-            frame.wait()
-            if blocks:
-                try:
-                    file.read_into(blocks, offsets, strict=strict)
-                except ShortRead as e:
-                    raise SafetensorError(f"{file.name}: the file became shorter while it was "
-                                          "read") from e
+            tensors = {}
+            with Reads(frame, 0, strict) as reads:
+                reads.add(file, data, batch, tensors)
+                reads.finish()
             state.put(tensors)
-            del tensors, blocks
+            del tensors, reads
     except BaseException as e:  # pylint: disable=broad-except # it is the caller's
         state.fail(again(e))
     finally:

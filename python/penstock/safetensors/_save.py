@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: MIT
 """Saving."""
+import math
 import sys
 from typing import Any, Mapping, Optional
 
 from .._replace import Replacement
 from .._types import Path
-from ._frames import dtype_names
+from ._frames import SMALL, dtype_names
 from ._header import BITS, Entry, SafetensorError, build
 
 _BATCH = 4096
+_PACK = 4 << 20     # bytes of small tensors that are joined
 
 
 def _of_numpy(name, array, names):
     np = sys.modules["numpy"]
-    dtype = names.get(array.dtype.name)
+    dtype = names.get(array.dtype)
+    if dtype is None:
+        # Of each type the name is looked up once.
+        dtype = names[array.dtype] = names.get(array.dtype.name)
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {array.dtype}; " +
                               _cure(array.dtype))
     shape = array.shape
+    if type(array) is np.ndarray and array.dtype.isbuiltin == 1 and array.flags.c_contiguous and \
+            array.nbytes < SMALL and sys.byteorder == "little":
+        # Joining takes it as it is.
+        return dtype, shape, array if array.size else None
     # What subclasses, such as a matrix, do with their shape is theirs.
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise SafetensorError(f"tensor '{name}' is masked; call its filled() first")
@@ -59,14 +68,17 @@ def refuse_without_bytes(name_is, tensor, error):
 
 def _of_torch(name, tensor, names):
     torch = sys.modules["torch"]
-    if tensor.device.type == "meta":
+    if not tensor.is_cpu and tensor.device.type == "meta":
         # torch's own class and words, which callers of the package safetensors get.
         raise RuntimeError(f"Cannot copy out of meta tensor; tensor '{name}' has no bytes")
-    refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
+    if not tensor.is_cpu or tensor.layout != torch.strided or tensor.is_nested:
+        refuse_without_bytes(f"tensor '{name}'", tensor, SafetensorError)
     if tensor.is_quantized:
         raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; call its "
                               "dequantize() or int_repr() first")
-    dtype = names.get(str(tensor.dtype).partition(".")[2])
+    dtype = names.get(tensor.dtype)
+    if dtype is None:
+        dtype = names[tensor.dtype] = names.get(str(tensor.dtype).partition(".")[2])
     if dtype is None:
         raise SafetensorError(f"tensor '{name}': the format has no {tensor.dtype}; " +
                               _cure(tensor.dtype))
@@ -76,8 +88,10 @@ def _of_torch(name, tensor, names):
                               f"elsewhere; save its {full}")
     if not tensor.is_contiguous():
         raise SafetensorError(f"tensor '{name}' is not contiguous; call its contiguous() first")
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.device.type not in ("cpu", "cuda"):
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    if not tensor.is_cpu and tensor.device.type != "cuda":
         # Memory that only torch reaches.
         tensor = tensor.cpu()
     shape = tuple(tensor.shape)
@@ -90,14 +104,11 @@ def _of_torch(name, tensor, names):
     return dtype, shape, tensor.reshape(-1).view(torch.uint8) if tensor.numel() else None
 
 
-def _bytes_of(name, value, names):
-    if not isinstance(name, str):
-        raise SafetensorError(f"a tensor's name is a text, not {name!r}")
-    for module, kind, of in (("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)):
-        if module in sys.modules and isinstance(value, getattr(sys.modules[module], kind)):
-            return of(name, value, names)
-    raise SafetensorError(f"tensor '{name}' is neither an array of numpy nor a tensor of torch, "
-                          f"but of '{type(value).__name__}'")
+def _kinds():
+    """(class, function that describes a tensor of it) of the frameworks that are in use."""
+    known = ("numpy", "ndarray", _of_numpy), ("torch", "Tensor", _of_torch)
+    return [(getattr(sys.modules[module], kind), of) for module, kind, of in known
+            if module in sys.modules]
 
 
 def tensors_of(tensors):
@@ -105,14 +116,19 @@ def tensors_of(tensors):
     """
     if not isinstance(tensors, Mapping):
         raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
-    names = dtype_names()
-    found = []
+    names, kinds, found = dtype_names(), _kinds(), []
     for name, value in tensors.items():
-        dtype, shape, block = _bytes_of(name, value, names)
-        elements = 1
-        for length in shape:
-            elements *= length
-        found.append((Entry(name, dtype, tuple(shape), 0, elements * BITS[dtype] // 8), block))
+        if not isinstance(name, str):
+            raise SafetensorError(f"a tensor's name is a text, not {name!r}")
+        for kind, of in kinds:
+            if isinstance(value, kind):
+                dtype, shape, block = of(name, value, names)
+                break
+        else:
+            raise SafetensorError(f"tensor '{name}' is neither an array of numpy nor a tensor of "
+                                  f"torch, but of '{type(value).__name__}'")
+        nbytes = math.prod(shape) * BITS[dtype] // 8
+        found.append((Entry(name, dtype, tuple(shape), 0, nbytes), block))
     return found
 
 
@@ -129,14 +145,57 @@ def arrange(found, metadata):
     return build([entry for entry, _ in found], metadata), found
 
 
+def _join_of(block):
+    """What joins small blocks of the host, which takes less than a piece of a write for each."""
+    if not hasattr(block, "is_cpu"):
+        return b"".join
+    return sys.modules["torch"].cat if block.is_cpu else None
+
+
+def packed(found, base):
+    """(block, offset in the file, bytes that joining took) of what arrange() gave."""
+    blocks, begin, nbytes, join = [], 0, 0, None
+    kind = None     # of the blocks that join joins
+    for entry, block in found:
+        if block is None:
+            continue
+        small = entry.nbytes < SMALL
+        if blocks and not (small and type(block) is kind and nbytes < _PACK):
+            yield join(blocks), base + begin, nbytes
+            blocks, nbytes = [], 0
+        if small and not blocks:
+            join, kind = _join_of(block), type(block)
+        if not small or join is None:
+            yield block, base + entry.begin, 0
+            continue
+        if not blocks:
+            begin = entry.begin
+        blocks.append(block)
+        nbytes += entry.nbytes
+    if blocks:
+        yield join(blocks), base + begin, nbytes
+
+
+def batches(found, base):
+    """(blocks, offsets) of what arrange() gave, for one call of File.write_from() each."""
+    blocks, offsets, held = [], [], 0
+    for block, offset, nbytes in packed(found, base):
+        blocks.append(block)
+        offsets.append(offset)
+        held += nbytes
+        if held >= _PACK or len(blocks) >= _BATCH:
+            yield blocks, offsets
+            blocks, offsets, held = [], [], 0
+    if blocks:
+        yield blocks, offsets
+
+
 def write(filename, head, found, sync=True, like=None):
     """Write beside filename, then take its place; like: as Replacement()."""
     with Replacement(filename, like) as new:
         new.file.write(head)
-        work = [(block, len(head) + entry.begin) for entry, block in found if block is not None]
-        for first in range(0, len(work), _BATCH):
-            blocks, offsets = zip(*work[first:first + _BATCH])
-            new.file.write_from(blocks, list(offsets))
+        for blocks, offsets in batches(found, len(head)):
+            new.file.write_from(blocks, offsets)
         new.publish(sync)
 
 

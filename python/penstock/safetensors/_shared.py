@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Tensors of torch that share memory: which they are, and models that have such."""
 import os
+import sys
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from .._types import Device, Path
@@ -47,11 +48,17 @@ def find_shared_tensors(tensors: Mapping[str, Any]) -> List[Set[str]]:
     """
     storages: Dict[Any, List[str]] = {}
     for name, tensor in tensors.items():
-        if tensor.device.type != "meta" and storage_ptr(tensor) and storage_size(tensor):
-            where = (tensor.device, storage_ptr(tensor), storage_size(tensor))
+        device = tensor.device
+        if device.type == "meta":
+            continue
+        where = (device, storage_ptr(tensor), storage_size(tensor))
+        if where[1] and where[2]:
             storages.setdefault(where, []).append(name)
     found = []
     for names in storages.values():
+        if len(names) == 1:
+            found.append(set(names))
+            continue
         reach = None
         for name in sorted(names, key=lambda name: (tensors[name].data_ptr(),
                                                     end_ptr(tensors[name]), name)):
@@ -89,8 +96,9 @@ def refuse_shared(tensors: Mapping[str, Any]) -> None:
     """SharedError where tensors share memory."""
     if not isinstance(tensors, Mapping):
         raise SafetensorError(f"tensors are a dict of names, not of '{type(tensors).__name__}'")
+    layout = getattr(sys.modules.get("torch"), "strided", None)
     strided = {name: tensor for name, tensor in tensors.items()
-               if str(getattr(tensor, "layout", "")) == "torch.strided"}
+               if getattr(tensor, "layout", "") is layout}
     for names in find_shared_tensors(strided):
         if len(names) > 1:
             raise SharedError(f"the tensors {', '.join(sorted(names))} share memory: save_model() "

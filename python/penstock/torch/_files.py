@@ -7,7 +7,7 @@ import threading
 from typing import Any, Optional
 
 from .. import _file
-from .._lib import unsigned
+from .._lib import keywords, unsigned
 from .._memory import Memory
 from .._types import Path
 
@@ -109,6 +109,9 @@ class File:
         return self._file
 
     def _move(self, what, tensor, offset, nbytes, tensor_offset, stream, options):
+        keywords("pread" if what == "read" else "pwrite", options,
+                 ("strict", "policy", "timeout") + (("short",) if what == "read" else ()),
+                 ("offset", "nbytes", "tensor_offset", "stream"))
         file = self._use()
         block = bytes_of(tensor)
         size = block.numel()
