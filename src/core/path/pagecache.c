@@ -13,12 +13,11 @@
  * against the bound until then, and the mapping keeps the file in use: its file system cannot be
  * unmounted.
  *
- * Size and change time are compared before and after each copy.  If the file changed, the bytes are
+ * Size and change time, as this machine knows them, are compared before and after each copy.  If the file changed, the bytes are
  * read again through the pool, and its mapping is not used any more; the pages stay pinned until
  * the file is closed.
  */
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
@@ -58,7 +57,7 @@ struct mapping {
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
-	struct stat st; /* when it was mapped */
+	struct file_stamp stamp; /* when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
@@ -433,25 +432,16 @@ static void unit_want(struct mapping *m, unsigned idx)
 
 /* --------------------------------------------------------------- mappings */
 
-static bool unchanged(const struct mapping *m)
-{
-	struct stat st;
-
-	return fstat(m->file->fd, &st) == 0 && st.st_size == m->st.st_size &&
-	       st.st_ctim.tv_sec == m->st.st_ctim.tv_sec &&
-	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
-}
-
 static struct mapping *mapping_new(const struct local_file *file, const struct mem_ops *ops,
 				   unsigned device)
 {
+	struct file_stamp stamp;
 	struct mapping *m;
-	struct stat st;
 	unsigned nr;
 
-	if (!file || fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+	if (!file || file->block_device || file_stamp(&file->file, &stamp) < 0 || !stamp.size)
 		return NULL;
-	nr = (unsigned)(((uint64_t)st.st_size + UNIT - 1) / UNIT);
+	nr = (unsigned)((stamp.size + UNIT - 1) / UNIT);
 	m = calloc(1, sizeof(*m) + nr * sizeof(m->units[0]));
 	if (!m)
 		return NULL;
@@ -459,8 +449,8 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->ops = ops;
 	m->device = device;
 	m->file = file;
-	m->st = st;
-	m->len = (uint64_t)st.st_size;
+	m->stamp = stamp;
+	m->len = stamp.size;
 	m->nr_units = nr;
 	m->refs = 1;
 	work_init(&m->work, pin_waiting);
@@ -557,7 +547,7 @@ static bool pagecache_still(struct source *s)
 {
 	struct mapping *m = mapping_of(s);
 
-	if (!m->stale && !unchanged(m)) {
+	if (!m->stale && !file_still(&m->file->file, &m->stamp)) {
 		log_warn("a file opened as stable changed; its pages are not used any more");
 		atomic_store(&m->stale, true);
 	}
