@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # stat-calls.sh [ROOT]: submitting, reaping and workers never ask a file system for what a server
 # has to answer.  A stat call waits for the server, unless it is statx(2) with AT_STATX_DONT_SYNC,
-# which file_stamp() is.  The table below has each function of src that makes a call which may wait,
+# which file_stamp() is, and so does opening a file again.  The table below has each function of src that makes a call which may wait,
 # with the thread that it runs on.  The last case plants calls to see that this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
@@ -11,7 +11,10 @@ root=$(cd "$root" && pwd)
 # FILE FUNCTION: why the call may wait there
 allowed() {
 	cat <<'END'
+src/api/penstock.c file_open_reader: pst_file_open(), pst_file_wrap()
 src/api/penstock.c pst_file_info: a call of the program, which is told that it may wait
+src/api/penstock.c pst_file_open: a call of the program
+src/api/penstock.c pst_file_wrap: a call of the program
 src/base/dio.c dio_align: a file is opened
 src/base/trust.c check_mount: a library is loaded
 src/base/trust.c enter_root: a library is loaded
@@ -19,18 +22,25 @@ src/base/trust.c step: a library is loaded
 src/core/path/proof.c cache_add: the thread pst-proofs
 src/core/path/proof.c cache_open: the thread pst-proofs
 src/core/path/proof.c dir_open: the thread pst-proofs
+src/file/local.c alignment: a file is opened
 src/file/local.c check_wrap: a file is opened
 src/file/local.c fill: a file is opened
 src/file/local.c local_file_size: file_size(), whose callers stand here
 src/file/local.c open_plain: a file is opened
 src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
+src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
+src/gds/cufile/find.c add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
+src/gds/cufile/probe.c beside_us: a process of the probe is started, by a thread pst-gds
 src/gds/facts/facts.c look_at: pst_check()
+src/gds/facts/mount.c gds_direct_io: pst_check()
 src/gds/facts/read.c open_regular: pst_check()
 src/gds/path/check.c open_path: pst_check()
 src/gds/path/check.c try_it: pst_check()
+src/gds/path/gds.c probe: a thread pst-gds
 src/gds/path/move.c is_end: a thread pst-gds of one transfer
 src/gds/path/move.c job_move: a thread pst-gds of one transfer
+src/gds/probe.c open_file: the process of the probe
 src/gds/probe.c look_there: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
 END
@@ -57,7 +67,8 @@ calls() { # ROOT
 		sub(/.*[ *]/, "", fn)
 		next
 	}
-	code ~ /(^|[^.>a-z_0-9])(l?stat|fstat(at)?|f?statfs|f?statvfs|file_size|statx)\(/ &&
+	# System calls, and functions of src that make them.
+	code ~ /(^|[^.>a-z_0-9])(l?stat|fstat(at)?|f?statfs|f?statvfs|file_size|statx|file_open|file_again|local_file_(wrap|reopen)|dio_align|trust_path)\(/ &&
 		code !~ /AT_STATX_DONT_SYNC/ { print FILENAME, fn }' | sort -u
 }
 
