@@ -9,10 +9,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "t.h"
 
-/* From now on the system call gives EPERM in this process, as in a container that forbids it. */
+/* From now on the system call gives EPERM in all threads of this process, as in a container that
+ * forbids it. */
 static inline void forbid(unsigned nr)
 {
 	struct sock_filter code[] = {
@@ -24,7 +26,7 @@ static inline void forbid(unsigned nr)
 	struct sock_fprog prog = { sizeof(code) / sizeof(code[0]), code };
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) < 0)
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog) != 0)
 		T_SKIP("seccomp filters: %s", strerror(errno));
 }
 

@@ -13,7 +13,6 @@
 #define REAP_MAX 256
 #define PIN_PIECE MIB(4)
 #define PIN_DEPTH 16u
-#define PIN_QUIET (500 * NSEC_PER_MSEC)
 
 /* Workers wait here for the next turn, and the side for all of them. */
 struct gate {
@@ -284,14 +283,13 @@ static int loop_ours(struct worker *w, struct rig *rig)
 
 /* ------------------------------------------------------------------ stable */
 
-static uint64_t pages_pinned(uint64_t *ret_ns)
+static int get_stats(struct pst_stats *ret)
 {
-	struct pst_stats st = { .sz = sizeof(st) };
+	int r;
 
-	if (pst_stats(NULL, &st) < 0)
-		return 0;
-	*ret_ns = st.pages_ns;
-	return st.pages_bytes;
+	*ret = (struct pst_stats){ .sz = sizeof(*ret) };
+	r = pst_stats(NULL, ret);
+	return r < 0 ? fail_pst(r, "counters") : 0;
 }
 
 /* All of the file, its odd end too, PIN_DEPTH requests at a time. */
@@ -333,7 +331,8 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 	_cleanup_(pst_queuep) struct pst_queue *q = NULL;
 	_cleanup_(pst_memp) struct pst_mem *mem = NULL;
 	struct pst_path_info info = { .sz = sizeof(info) };
-	uint64_t begun, since, last;
+	struct pst_stats st;
+	uint64_t begun;
 	int r = make_warm(job->fd, job->path);
 
 	if (r < 0)
@@ -349,25 +348,20 @@ int bench_pin(const struct bench_job *job, struct bench_pages *ret)
 		return fail_pst(r, job->path);
 	ret->why = info.why;
 	ret->detail = info.detail;
-	begun = since = now_ns();
+	begun = now_ns();
 	/* Pinning begins with the second pass over the file. */
 	for (unsigned i = 0; i < 2 && r >= 0; i++)
 		r = pin_read(job, q, mem);
 	if (r < 0)
 		return r;
-	/* It goes on in the background until all is pinned, or nothing moves any more. */
-	ret->bytes = pages_pinned(&ret->ns);
-	while (info.state != PST_STATE_IMPOSSIBLE && ret->bytes < job->file_size &&
-	       now_ns() - since < PIN_QUIET) {
-		last = ret->bytes;
+	/* The library pins in the background until no piece waits for it. */
+	while ((r = get_stats(&st)) == 0 && st.pages_waiting && !stop_signal)
 		(void)usleep(2000);
-		ret->bytes = pages_pinned(&ret->ns);
-		if (ret->bytes != last)
-			since = now_ns();
-	}
-	ret->wait = since - begun;
-	if (ret->bytes >= job->file_size)
-		ret->wait = now_ns() - begun;
+	if (r < 0)
+		return r;
+	ret->bytes = st.pages_bytes;
+	ret->ns = st.pages_ns;
+	ret->wait = now_ns() - begun;
 	return stop_signal ? fail(EINTR, "interrupted") : 0;
 }
 

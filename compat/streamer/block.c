@@ -28,21 +28,18 @@ static int of_file(const char *path, size_t *ret)
 	return r == -EOPNOTSUPP ? 0 : r;
 }
 
-int block_size(const char *const *paths, unsigned nr, size_t *ret)
+int block_size(const struct strings *paths, size_t *ret)
 {
 	size_t block = BLOCK_MIN;
-	int code = nr ? RUNAI_SUCCESS : RUNAI_UNKNOWN;
+	int code = paths->nr ? RUNAI_SUCCESS : RUNAI_UNKNOWN;
 
-	for (unsigned i = 0; i < nr; i++) {
+	for (uint64_t i = 0; i < paths->nr; i++) {
+		const char *path = paths->at[i];
 		size_t one = BLOCK_MIN;
-		int r;
+		int r = code_of_path(path) ? -ENODATA : of_file(path, &one);
 
-		if (!paths[i])
-			return RUNAI_INVALID;
-		r = code_of_path(paths[i]) ? -ENODATA : of_file(paths[i], &one);
 		if (r < 0) {
-			log_info("%s does not tell what O_DIRECT wants: %s", paths[i],
-				 strerror(-r));
+			log_info("%s does not tell what O_DIRECT wants: %s", path, strerror(-r));
 			code = RUNAI_UNKNOWN;
 		}
 		block = MAX(block, one);

@@ -8,24 +8,41 @@
 #include "base/base.h"
 #include "base/log.h"
 
+#include "args.h"
 #include "list.h"
 
 #define DEPTH_MAX 128 /* folders in folders, each an open descriptor */
 
-static bool matches(const char *const *patterns, unsigned nr, const char *path)
+/* A listing with copies of its strings. */
+struct search {
+	char *prefix;
+	struct strings allow, ignore;
+	int recursive;
+	runai_list_fn fn;
+	void *user_data;
+};
+
+static void search_done(struct search *s)
 {
-	for (unsigned i = 0; i < nr; i++)
-		if (fnmatch(patterns[i], path, 0) == 0)
+	free(s->prefix);
+	strings_done(&s->allow);
+	strings_done(&s->ignore);
+}
+
+static bool matches(const struct strings *patterns, const char *path)
+{
+	for (uint64_t i = 0; i < patterns->nr; i++)
+		if (fnmatch(patterns->at[i], path, 0) == 0)
 			return true;
 	return false;
 }
 
-static void give(const struct listing *l, const char *path, const struct stat *st)
+static void give(const struct search *s, const char *path, const struct stat *st)
 {
-	if (l->nr_allow && !matches(l->allow, l->nr_allow, path))
+	if (s->allow.nr && !matches(&s->allow, path))
 		return;
-	if (!matches(l->ignore, l->nr_ignore, path))
-		l->fn(path, (size_t)st->st_size, l->user_data);
+	if (!matches(&s->ignore, path))
+		s->fn(path, (size_t)st->st_size, s->user_data);
 }
 
 static int unreadable(const char *path, int err)
@@ -34,21 +51,21 @@ static int unreadable(const char *path, int err)
 	return code_of(err) == RUNAI_FD_LIMIT ? RUNAI_FD_LIMIT : RUNAI_FILE_ACCESS;
 }
 
-static int folder(const struct listing *l, const char *path, unsigned depth);
+static int folder(const struct search *s, const char *path, unsigned depth);
 
 /* Looks at a name that readdir() gave.  A file that has gone meanwhile is no error. */
-static int entry(const struct listing *l, const char *path, unsigned depth)
+static int entry(const struct search *s, const char *path, unsigned depth)
 {
 	struct stat st;
 
 	if (lstat(path, &st) < 0)
 		return errno == ENOENT ? RUNAI_SUCCESS : unreadable(path, errno);
 	if (S_ISDIR(st.st_mode))
-		return l->recursive ? folder(l, path, depth + 1) : RUNAI_SUCCESS;
+		return s->recursive ? folder(s, path, depth + 1) : RUNAI_SUCCESS;
 	if (S_ISLNK(st.st_mode) && stat(path, &st) < 0)
 		return RUNAI_SUCCESS; /* it leads nowhere */
 	if (S_ISREG(st.st_mode))
-		give(l, path, &st);
+		give(s, path, &st);
 	return RUNAI_SUCCESS;
 }
 
@@ -58,7 +75,7 @@ static void closedirp(DIR **dir)
 		(void)closedir(*dir);
 }
 
-static int folder(const struct listing *l, const char *path, unsigned depth)
+static int folder(const struct search *s, const char *path, unsigned depth)
 {
 	size_t len = strlen(path);
 	const char *slash = len && path[len - 1] == '/' ? "" : "/";
@@ -84,41 +101,42 @@ static int folder(const struct listing *l, const char *path, unsigned depth)
 			below = NULL;
 			return RUNAI_UNKNOWN;
 		}
-		code = entry(l, below, depth);
+		code = entry(s, below, depth);
 	}
 	return code;
 }
 
-static bool all_there(const char *const *patterns, unsigned nr)
-{
-	if (nr && !patterns)
-		return false;
-	for (unsigned i = 0; i < nr; i++)
-		if (!patterns[i])
-			return false;
-	return true;
-}
-
 int list_files(const struct listing *l, const char *prefix)
 {
+	_cleanup_(search_done) struct search s = {
+		.recursive = l->recursive,
+		.fn = l->fn,
+		.user_data = l->user_data,
+	};
 	struct stat st;
 	int code;
 
-	if (!prefix || !l->fn || !all_there(l->allow, l->nr_allow) ||
-	    !all_there(l->ignore, l->nr_ignore)) {
-		log_error("list: the prefix, the function or a pattern is NULL");
+	if (!l->fn) {
+		log_error("list: the function is NULL");
 		return RUNAI_INVALID;
 	}
-	code = code_of_path(prefix);
+	code = copy_string(prefix, &s.prefix);
+	if (!code)
+		code = copy_strings(l->allow, l->nr_allow, &s.allow);
+	if (!code)
+		code = copy_strings(l->ignore, l->nr_ignore, &s.ignore);
+	if (code)
+		return code;
+	code = code_of_path(s.prefix);
 	if (code) {
-		log_error("list %s: %s", prefix, code_text(code));
+		log_error("list %s: %s", s.prefix, code_text(code));
 		return code;
 	}
-	if (stat(prefix, &st) < 0)
-		return unreadable(prefix, errno);
+	if (stat(s.prefix, &st) < 0)
+		return unreadable(s.prefix, errno);
 	if (!S_ISDIR(st.st_mode)) {
-		log_error("list %s: it is no folder", prefix);
+		log_error("list %s: it is no folder", s.prefix);
 		return RUNAI_UNKNOWN;
 	}
-	return folder(l, prefix, 0);
+	return folder(&s, s.prefix, 0);
 }

@@ -15,6 +15,7 @@ struct listing {
 	void *user_data;
 };
 
+/* The prefix and the patterns are the program's. */
 int list_files(const struct listing *l, const char *prefix);
 
 #endif

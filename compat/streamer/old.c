@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/uaccess.h"
 
+#include "args.h"
 #include "list.h"
 #include "streamer_int.h"
 

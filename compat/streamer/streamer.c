@@ -152,20 +152,20 @@ void runai_file_streamer_end(void *streamer)
 }
 
 /* "key\0value\0" of all, in memory that never moves, so that it can be wiped; NULL without it. */
-static char *join(const char *const *keys, const char *const *values, unsigned nr, size_t *ret_len)
+static char *join(const struct strings *keys, const struct strings *values, size_t *ret_len)
 {
 	size_t len = 0;
 	char *text, *at;
 
-	for (unsigned i = 0; i < nr; i++)
-		len += strlen(keys[i]) + strlen(values[i]) + 2;
+	for (uint64_t i = 0; i < keys->nr; i++)
+		len += strlen(keys->at[i]) + strlen(values->at[i]) + 2;
 	text = malloc(len);
 	if (!text)
 		return NULL;
 	at = text;
-	for (unsigned i = 0; i < nr; i++) {
-		at = stpcpy(at, keys[i]) + 1;
-		at = stpcpy(at, values[i]) + 1;
+	for (uint64_t i = 0; i < keys->nr; i++) {
+		at = stpcpy(at, keys->at[i]) + 1;
+		at = stpcpy(at, values->at[i]) + 1;
 	}
 	*ret_len = len;
 	return text;
@@ -194,6 +194,8 @@ static int set_credentials(struct streamer *st, char *text, size_t len)
 int runai_file_streamer_set_credentials(void *streamer, const char *const *keys,
 					const char *const *values, unsigned nr)
 {
+	_cleanup_(strings_done) struct strings k = { 0 };
+	_cleanup_(strings_done) struct strings v = { 0 };
 	struct streamer *st;
 	size_t len = 0;
 	char *text;
@@ -201,11 +203,11 @@ int runai_file_streamer_set_credentials(void *streamer, const char *const *keys,
 
 	if (code)
 		return code;
-	for (unsigned i = 0; nr && !code && i < nr; i++)
-		if (!keys || !values || !keys[i] || !values[i])
-			code = RUNAI_INVALID;
+	code = copy_strings(keys, nr, &k);
+	if (!code)
+		code = copy_strings(values, nr, &v);
 	if (nr && !code) {
-		text = join(keys, values, nr, &len);
+		text = join(&k, &v, &len);
 		code = text ? set_credentials(st, text, len) : RUNAI_UNKNOWN;
 	}
 	if (code)
@@ -279,6 +281,7 @@ const char *runai_file_streamer_response_str(int code)
 int runai_file_streamer_probe_direct_block_size(void *streamer, const char *const *paths,
 						unsigned nr, size_t *ret_block)
 {
+	_cleanup_(strings_done) struct strings copies = { 0 };
 	struct streamer *st;
 	int code;
 
@@ -289,7 +292,8 @@ int runai_file_streamer_probe_direct_block_size(void *streamer, const char *cons
 	if (code)
 		return code;
 	streamer_leave(st);
-	return nr && !paths ? RUNAI_INVALID : block_size(paths, nr, ret_block);
+	code = copy_strings(paths, nr, &copies);
+	return code ? code : block_size(&copies, ret_block);
 }
 
 int runai_file_streamer_list_files(void *streamer, const char *prefix, int recursive,

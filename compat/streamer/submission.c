@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/uaccess.h"
 
+#include "args.h"
 #include "submission.h"
 
 void submission_free(struct submission *sub)
@@ -36,35 +36,15 @@ static int no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-int copy_array(const void *from, uint64_t nr, size_t size, void *ret)
-{
-	void *copy;
-
-	if (!from && nr)
-		return invalid("an array is NULL");
-	copy = calloc(nr ? nr : 1, size);
-	if (!copy)
-		return no_memory();
-	if (nr && uaccess_read(copy, from, nr * size) < 0) {
-		free(copy);
-		return invalid("an array cannot be read to its end: is a count too large?");
-	}
-	*(void **)ret = copy;
-	return RUNAI_SUCCESS;
-}
-
 /* All of object storage or none. */
-static int check_paths(const char *const *paths, uint32_t nr)
+static int check_paths(const struct strings *paths)
 {
-	for (uint32_t i = 0; i < nr; i++) {
-		if (!paths[i])
-			return invalid("a path is NULL");
-		if (code_of_path(paths[i]) != code_of_path(paths[0])) {
-			log_error("request: %s and %s are of different kinds of storage", paths[0],
-				  paths[i]);
+	for (uint64_t i = 0; i < paths->nr; i++)
+		if (code_of_path(paths->at[i]) != code_of_path(paths->at[0])) {
+			log_error("request: %s and %s are of different kinds of storage",
+				  paths->at[0], paths->at[i]);
 			return RUNAI_MIXED;
 		}
-	}
 	return RUNAI_SUCCESS;
 }
 
@@ -109,7 +89,7 @@ static int fill_ranges(struct submission *sub, const size_t *offs, const size_t 
 	return RUNAI_SUCCESS;
 }
 
-static int fill_jobs(struct submission *sub, const char *const *paths, const uint32_t *nr_ranges)
+static void fill_jobs(struct submission *sub, struct strings *paths, const uint32_t *nr_ranges)
 {
 	uint64_t at = 0;
 
@@ -120,11 +100,8 @@ static int fill_jobs(struct submission *sub, const char *const *paths, const uin
 		job->ranges = sub->ranges + at;
 		job->nr = nr_ranges[i];
 		at += job->nr;
-		job->path = strdup(paths[i]);
-		if (!job->path)
-			return no_memory();
+		job->path = TAKE_PTR(paths->at[i]);
 	}
-	return RUNAI_SUCCESS;
 }
 
 static int check_device(struct runai_device dev)
@@ -142,18 +119,18 @@ static int check_device(struct runai_device dev)
 
 static int fill(struct submission *sub, const struct request *req)
 {
+	_cleanup_(strings_done) struct strings paths = { 0 };
 	_cleanup_(freep) uint32_t *nr_ranges = NULL;
-	_cleanup_(freep) const char **paths = NULL;
 	_cleanup_(freep) size_t *sizes = NULL;
 	_cleanup_(freep) size_t *offs = NULL;
 	_cleanup_(freep) void **dsts = NULL;
 	int code;
 
-	code = copy_array(req->paths, req->nr_files, sizeof(*paths), &paths);
+	code = copy_strings(req->paths, req->nr_files, &paths);
 	if (!code)
 		code = copy_array(req->nr_ranges, req->nr_files, sizeof(*nr_ranges), &nr_ranges);
 	if (!code)
-		code = check_paths(paths, req->nr_files);
+		code = check_paths(&paths);
 	if (code)
 		return code;
 	for (uint32_t i = 0; i < req->nr_files; i++)
@@ -173,8 +150,8 @@ static int fill(struct submission *sub, const struct request *req)
 	sub->ranges = calloc(sub->nr + 1, sizeof(*sub->ranges));
 	if (!sub->jobs || !sub->ranges)
 		return no_memory();
-	code = fill_jobs(sub, paths, nr_ranges);
-	return code ? code : fill_ranges(sub, offs, sizes, dsts);
+	fill_jobs(sub, &paths, nr_ranges);
+	return fill_ranges(sub, offs, sizes, dsts);
 }
 
 int submission_new(const struct request *req, struct submission **ret)

@@ -89,9 +89,6 @@ struct request {
 	struct runai_device device;
 };
 
-/* A copy, to be freed, of an array of the program's, which may not be there; a code. */
-int copy_array(const void *from, uint64_t nr, size_t size, void *ret);
-
 /* A copy, checked; a code. */
 int submission_new(const struct request *req, struct submission **ret);
 void submission_free(struct submission *sub);

@@ -57,7 +57,10 @@ PST_API int pst_mem_alloc(const char *device, uint64_t len, const struct pst_mem
  *
  * The memory stays the caller's and must stay allocated until pst_mem_free() and the end
  * of every request on it.  Host memory that vanishes earlier makes requests fail with
- * -EFAULT, without a signal.  PST_MEM_PINNED makes requests on host memory cheaper.
+ * -EFAULT, without a signal, as long as nothing else is mapped at its addresses.  The kernel gives
+ * free addresses to what is mapped next, a thread's stack for example, the library's own threads
+ * included: such requests read and write that.  PST_MEM_PINNED makes requests on host memory
+ * cheaper.
  *
  * Return: 0; -EINVAL for address 0, zero length or an overflow; -EFAULT when no device
  * knows the range and the CPU may not access all of it; -ERANGE when it reaches past its

@@ -27,6 +27,8 @@ struct pst_stats {
 	uint64_t pages_bytes;             /* page cache pinned now for devices to read */
 	uint64_t pages_ns;                /* time that pinning it took so far, nanoseconds */
 	uint64_t pages_limit;             /* most of it that may be pinned */
+	uint64_t pages_waiting;           /* page cache that the library is about to pin in the
+					       * background, or is pinning there */
 };
 
 /**

@@ -286,6 +286,7 @@ class pst_stats(Structure):
         ("pages_bytes", c_uint64),
         ("pages_ns", c_uint64),
         ("pages_limit", c_uint64),
+        ("pages_waiting", c_uint64),
     ]
 
 

@@ -17,7 +17,11 @@
 
 #define CHUNK KIB(64) /* stays in the CPU's cache between the kernel's copy and its use */
 
-enum dir { FROM_PROGRAM, TO_PROGRAM };
+enum dir {
+	FROM_PROGRAM,
+	FROM_PAGE, /* with the program's as the remote side, where it need not be one object */
+	TO_PROGRAM,
+};
 
 static int gone(const void *addr, uint64_t len)
 {
@@ -40,9 +44,14 @@ static int copy_by_vm(enum dir dir, void *addr, void *ours, uint64_t len)
 {
 	struct iovec local = { .iov_base = addr, .iov_len = len };
 	struct iovec remote = { .iov_base = ours, .iov_len = len };
-	ssize_t n = dir == FROM_PROGRAM ? process_vm_writev(getpid(), &local, 1, &remote, 1, 0)
-					: process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+	ssize_t n;
 
+	if (dir == FROM_PROGRAM)
+		n = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+	else if (dir == TO_PROGRAM)
+		n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+	else
+		n = process_vm_readv(getpid(), &remote, 1, &local, 1, 0);
 	if (n < 0)
 		return -errno;
 	return (uint64_t)n == len ? 0 : -EFAULT;
@@ -50,7 +59,7 @@ static int copy_by_vm(enum dir dir, void *addr, void *ours, uint64_t len)
 
 static int copy_by_pipe(enum dir dir, void *addr, void *ours, uint64_t len)
 {
-	char *from = dir == FROM_PROGRAM ? addr : ours, *to = dir == FROM_PROGRAM ? ours : addr;
+	char *from = dir == TO_PROGRAM ? ours : addr, *to = dir == TO_PROGRAM ? addr : ours;
 	_cleanup_(closep) int rd = -1;
 	_cleanup_(closep) int wr = -1;
 	int fds[2];
@@ -97,6 +106,11 @@ out:
 int uaccess_read(void *ours, const void *addr, uint64_t len)
 {
 	return copy(FROM_PROGRAM, (void *)(uintptr_t)addr, ours, len);
+}
+
+int uaccess_read_page(void *ours, const void *addr, uint64_t len)
+{
+	return copy(FROM_PAGE, (void *)(uintptr_t)addr, ours, len);
 }
 
 int uaccess_write(void *addr, const void *ours, uint64_t len)

@@ -19,6 +19,10 @@
 int uaccess_read(void *ours, const void *addr, uint64_t len);
 int uaccess_write(void *addr, const void *ours, uint64_t len);
 
+/* As uaccess_read(), of a string and what follows it in its page.  The address sanitizer would take
+ * that for an access beyond an object.  Not for mappings of devices. */
+int uaccess_read_page(void *ours, const void *addr, uint64_t len);
+
 /* memmove() where both sides are the program's. */
 int uaccess_move(void *to, const void *from, uint64_t len);
 

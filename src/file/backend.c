@@ -6,20 +6,17 @@ static const struct io_backend *const backends[] = { &uring_backend, &threads_ba
 
 static const struct io_backend *pick_auto(int *ret_err)
 {
-	int first = 0;
+	*ret_err = -uring_backend.check();
+	return *ret_err ? &threads_backend : &uring_or_threads_backend;
+}
 
-	for (size_t i = 0; i < ARRAY_SIZE(backends); i++) {
-		int r = backends[i]->check();
-
-		if (r == 0) {
-			*ret_err = -first;
-			return backends[i];
-		}
-		if (!first)
-			first = r;
-	}
-	*ret_err = -first;
-	return NULL;
+bool io_backend_is_refused(const struct io_backend *ops, int r)
+{
+	if (ops != &uring_or_threads_backend)
+		return false;
+	/* Rings count against RLIMIT_MEMLOCK; threads need none of it.  A sandbox gives the others,
+	 * and may begin at any time. */
+	return r == -ENOMEM || r == -EPERM || r == -EACCES || r == -ENOSYS;
 }
 
 const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err)

@@ -154,9 +154,9 @@ struct file_ops {
 	bool (*ends_at)(const struct file *f, uint64_t off);
 
 	/**
-	 * @stamp: something that differs once the file was changed
+	 * @stamp: something that differs once the file was changed, and the size
 	 *
-	 * Does not block.  NULL: it cannot be told, and wrong bytes are not held against a path.
+	 * As far as this machine knows.  Does not block.  NULL: it cannot be told, and wrong bytes are not held against a path.
 	 *
 	 * Return: 0; -errno without a sentence.
 	 */

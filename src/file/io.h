@@ -66,6 +66,7 @@ struct io_op {
 	int64_t res;    /* bytes, or -errno */
 	uint64_t moved; /* bytes moved before an error; = res on success */
 	int pin_err;    /* 0, or errno of registering that: it went unregistered */
+	int ring_err;   /* 0, or why threads did it in place of its ring: a positive errno */
 	bool pinned;    /* its registration was used */
 
 	/* The I/O context's own. */
@@ -108,6 +109,7 @@ struct io_ctx {
 	const struct io_backend *ops;
 	unsigned depth;  /* most operations queued and in flight */
 	unsigned nr_ops; /* queued or in flight now */
+	int ring_err;    /* 0, or the positive errno since which threads stand in for its ring */
 };
 
 /*
@@ -198,9 +200,14 @@ static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_o
 	return likely(!kind) ? system : io_others_find(o, kind);
 }
 
-extern const struct io_backend uring_backend, threads_backend;
+/* uring_or_threads is for users who leave the choice to us: uring, until the kernel refuses the ring.
+ * Then threads take over what the kernel has not taken, and all that comes later. */
+extern const struct io_backend uring_backend, uring_or_threads_backend, threads_backend;
 
-/* PST_BACKEND_AUTO: uring if its check() passes, else threads; *ret_err then holds the
+/* May a user who leaves the choice to us have threads where ctx_new() gave this? */
+bool io_backend_is_refused(const struct io_backend *ops, int r);
+
+/* PST_BACKEND_AUTO: uring_or_threads if uring's check() passes, else threads; *ret_err then holds the
  * errno that check() gave, 0 otherwise.  NULL with a sentence when this machine lacks the
  * back end. */
 const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err);
@@ -220,7 +227,7 @@ static inline void io_op_begin(struct io_op *op)
 {
 	op->res = 0;
 	op->moved = 0;
-	op->pin_err = 0;
+	op->pin_err = op->ring_err = 0;
 	op->pinned = false;
 	op->canceled = false;
 	op->nr_doubts = 0;

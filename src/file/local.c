@@ -44,6 +44,7 @@ static struct index_table index_table = {
 #define FS_DIRECT (1u << 1) /* O_DIRECT is real, though statx(2) may not say so */
 #define FS_LAYER (1u << 2)  /* passes O_DIRECT on to another file system, or refuses it */
 #define FS_STALE (1u << 3)  /* its page cache may lack what another machine wrote */
+#define FS_REMOTE (1u << 4) /* servers hold its bytes, and may not answer */
 
 /* Magic numbers: linux/magic.h, and the sources of those that are not in the kernel. */
 static const struct fs {
@@ -56,11 +57,11 @@ static const struct fs {
 	{ 0x9123683e, FS_DIRECT, "btrfs" },
 	{ 0xf2f52010, FS_DIRECT, "f2fs" },
 	{ 0xca451a4e, FS_DIRECT, "bcachefs" },
-	{ 0x00006969, FS_DIRECT | FS_STALE, "nfs" },
-	{ 0x0bd00bd0, FS_DIRECT, "lustre" },
-	{ 0x47504653, FS_DIRECT, "gpfs" },
-	{ 0x19830326, FS_DIRECT | FS_STALE, "beegfs" },
-	{ 0x00c36400, FS_DIRECT, "ceph" },
+	{ 0x00006969, FS_DIRECT | FS_REMOTE | FS_STALE, "nfs" },
+	{ 0x0bd00bd0, FS_DIRECT | FS_REMOTE, "lustre" },
+	{ 0x47504653, FS_DIRECT | FS_REMOTE, "gpfs" },
+	{ 0x19830326, FS_DIRECT | FS_REMOTE | FS_STALE, "beegfs" },
+	{ 0x00c36400, FS_DIRECT | FS_REMOTE, "ceph" },
 	{ 0x7461636f, FS_DIRECT, "ocfs2" },
 	{ 0x01161970, FS_DIRECT, "gfs2" },
 	{ 0x794c7630, FS_LAYER, "overlay" },
@@ -344,6 +345,15 @@ static int add_direct(struct local_file *f, int direct, const char *path, int of
 
 /* ------------------------------------------------------------------ opening */
 
+/*
+ * May calls on its files wait for a server that does not answer?  So may those of every file system
+ * that is not in the table, and of one that lies above others: nothing says which these are.
+ */
+static bool may_hang(const struct fs *fs)
+{
+	return !fs || !(fs->flags & (FS_DIRECT | FS_MEMORY)) || fs->flags & FS_REMOTE;
+}
+
 /* Fill in a file by what its descriptor tells. */
 static int fill(struct local_file *f, const struct stat *st)
 {
@@ -376,7 +386,7 @@ static int fill(struct local_file *f, const struct stat *st)
 		f->file.caps &= ~FILE_NOWAIT;
 	if (fs && fs->flags & FS_MEMORY)
 		f->file.caps |= FILE_RESIDENT;
-	if (!fs || !(fs->flags & ~FS_STALE))
+	if (may_hang(fs))
 		f->file.caps |= FILE_MAY_HANG;
 	if (fs && fs->flags & FS_STALE)
 		f->file.caps |= FILE_STALE;
@@ -602,20 +612,22 @@ static void local_file_free(struct file *file)
 	free(f);
 }
 
+/* Does not block. */
+static int device_size(const struct local_file *f, uint64_t *ret_size)
+{
+	if (ioctl(f->fd, BLKGETSIZE64, ret_size) < 0)
+		return err_set(errno, "the block device does not tell its size: %s",
+			       err_name(errno));
+	return 0;
+}
+
 static int local_file_size(const struct file *file, uint64_t *ret_size)
 {
 	const struct local_file *f = local_of(file);
 	struct stat st;
 
-	if (f->block_device) {
-		uint64_t size;
-
-		if (ioctl(f->fd, BLKGETSIZE64, &size) < 0)
-			return err_set(errno, "the block device does not tell its size: %s",
-				       err_name(errno));
-		*ret_size = size;
-		return 0;
-	}
+	if (f->block_device)
+		return device_size(f, ret_size);
 	if (fstat(f->fd, &st) < 0)
 		return err_set(errno, "fstat of an open file failed: %s", err_name(errno));
 	*ret_size = (uint64_t)st.st_size;
@@ -636,18 +648,32 @@ static int local_file_again(const struct file *f, struct file **ret)
 }
 
 /* As far as this machine knows: no server is asked. */
-static int local_file_stamp(const struct file *f, struct file_stamp *ret)
+static int stat_now(const struct local_file *f, unsigned mask, struct statx *ret)
 {
-	const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
-	struct statx st;
+	return statx(f->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, mask, ret) < 0 ? -errno : 0;
+}
 
-	if (statx(local_of(f)->fd, "", flags, STATX_CTIME | STATX_SIZE, &st) < 0)
-		return -errno;
+static int local_file_stamp(const struct file *file, struct file_stamp *ret)
+{
+	const struct local_file *f = local_of(file);
+	struct statx st;
+	int r = stat_now(f, STATX_CTIME | STATX_SIZE, &st);
+
+	if (r < 0)
+		return r;
 	*ret = (struct file_stamp){
 		.size = st.stx_size,
 		.change = { (uint64_t)st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec },
 	};
-	return 0;
+	return f->block_device ? device_size(f, &ret->size) : 0;
+}
+
+bool local_file_has_holes(const struct local_file *f)
+{
+	struct statx st;
+
+	return !f->block_device && stat_now(f, STATX_BLOCKS | STATX_SIZE, &st) == 0 &&
+	       st.stx_blocks * 512 < st.stx_size;
 }
 
 /* Device numbers with major 0 (FUSE, NFS, overlay) go to the next mount in turn. */

@@ -53,6 +53,9 @@ int local_file_wrap(int fd, uint32_t flags, struct file **ret);
 /* One more descriptor of the file, for reading; -1: it cannot be had. */
 int local_file_reopen(const struct local_file *f);
 
+/* Are fewer blocks of it allocated than its size takes?  Does not block. */
+bool local_file_has_holes(const struct local_file *f);
+
 /* Members of local.c's table: peek.c, resident.c. */
 int64_t local_file_peek(const struct file *f, void *buf, uint64_t off, uint64_t len);
 int local_file_resident(const struct file *f, uint64_t off, uint64_t len);

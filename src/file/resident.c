@@ -8,7 +8,6 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "file/local.h"
@@ -27,16 +26,15 @@ struct cachestat {
 	uint64_t nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted;
 };
 
-/* File systems that ask a server for the size are not asked. */
+/* Where a server may know of another size, the one that this machine knows says nothing.  What lies
+ * below an overlay does not change beside it. */
 bool local_file_ends_at(const struct file *f, uint64_t off)
 {
-	const struct local_file *lf = local_of(f);
-	uint64_t size;
+	struct file_stamp now;
 
-	if (f->caps & FILE_MAY_HANG || (!(f->caps & FILE_RESIDENT) && !lf->block_device &&
-					!major(lf->dev) && lf->fs_magic != OVERLAYFS_SUPER_MAGIC))
+	if (f->caps & FILE_MAY_HANG && local_of(f)->fs_magic != OVERLAYFS_SUPER_MAGIC)
 		return false;
-	return file_size(f, &size) == 0 && off >= size;
+	return file_stamp(f, &now) == 0 && off >= now.size;
 }
 
 /*

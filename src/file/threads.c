@@ -24,7 +24,7 @@
 #include "base/err.h"
 #include "base/thread.h"
 #include "file/local.h"
-#include "file/op.h"
+#include "file/threads.h"
 
 #define NR_THREADS_MAX 64
 #define IDLE_NS (2 * NSEC_PER_SEC)
@@ -367,16 +367,21 @@ static void threads_ctx_free(struct io_ctx *base)
 	pool_put();
 }
 
-static int threads_queue(struct io_ctx *base, struct io_op *op)
+void threads_take(struct io_ctx *base, struct io_op *op)
 {
 	struct threads_ctx *ctx = ctx_of(base);
 
-	if (base->nr_ops >= base->depth)
-		return -EAGAIN;
-	io_op_begin(op);
 	op->ctx_data = ctx;
 	io_fifo_push(&ctx->queued, op);
 	base->nr_ops++;
+}
+
+static int threads_queue(struct io_ctx *base, struct io_op *op)
+{
+	if (base->nr_ops >= base->depth)
+		return -EAGAIN;
+	io_op_begin(op);
+	threads_take(base, op);
 	return 0;
 }
 

@@ -21,6 +21,9 @@
  *   - O_DIRECT operations do not wait for the end of a long batch: a device that has nothing to
  *     do gets the first at once, and then each time as many as it has.  For eight operations that
  *     takes four system calls, for 128 nine, and while the device is busy none but the flush.
+ *   - Where a sandbox begins after the ring was made, threads take over if the user left the choice
+ *     to us (uring_or_threads).  What the kernel has taken comes back by the ring, which is memory
+ *     and needs no system call; the rest goes to the threads, and so no operation runs twice.
  *   - The kernel's io-wq runs one buffered write at a time for all files whose inodes share one
  *     of 64 hash values.  A write that hangs may hold up the writes to one file in 64, until
  *     its deadline or theirs.
@@ -31,6 +34,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "file/local.h"
+#include "file/threads.h"
 #include "file/uring.h"
 
 #define DOUBTS_MAX 8u /* of_thread() */
@@ -145,13 +149,22 @@ static void cancel_owed(struct uring_ctx *ctx)
 	}
 }
 
-/* The kernel takes nothing from this process any more, as after a sandbox. */
-static bool is_forbidden(int err)
+/* Go on with an operation that the ring does not get, in the threads that have taken over. */
+static void by_threads(struct uring_ctx *ctx, struct io_op *op)
 {
-	return err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EBADF;
+	op->pinned = false;
+	op->ring_err = ctx->base.ring_err;
+	threads_take(ctx->threads, op);
 }
 
-/* End every operation in the ring that the kernel has not taken with that error. */
+/* Is it with the threads?  Only that of an operation that neither is over nor waits for flush(). */
+static bool has_threads(const struct uring_ctx *ctx, const struct io_op *op)
+{
+	return ctx->threads && op->ctx_data == ctx->threads && !io_fifo_has(&ctx->done, op);
+}
+
+/* Take back every operation in the ring that the kernel has not taken.  Threads do them, or they end
+ * with that error. */
 static void withdraw(struct uring_ctx *ctx, int err)
 {
 	struct io_uring_sq *sq = &ctx->ring.sq;
@@ -159,17 +172,43 @@ static void withdraw(struct uring_ctx *ctx, int err)
 
 	for (unsigned at = head; at != sq->sqe_tail; at++) {
 		uint64_t data = sq->sqes[at & sq->ring_mask].user_data;
+		struct io_op *op = (struct io_op *)(uintptr_t)(data & ~TAG_MASK);
 		unsigned tag = (unsigned)(data & TAG_MASK);
 
-		if (tag != TAG_CANCEL)
-			uring_push_done(ctx, (struct io_op *)(uintptr_t)(data & ~TAG_MASK),
-					tag == TAG_DROPPED ? -ECANCELED : err);
+		if (tag == TAG_DROPPED)
+			uring_push_done(ctx, op, -ECANCELED);
+		else if (tag == TAG_OP && ctx->threads)
+			by_threads(ctx, op);
+		else if (tag == TAG_OP)
+			uring_push_done(ctx, op, err);
 	}
 	/* They were published already; nobody but io_uring_enter() looks there. */
 	sq->sqe_head = sq->sqe_tail = head;
 	__atomic_store_n(sq->ktail, head, __ATOMIC_RELEASE);
 	while (ctx->to_cancel.head)
 		(void)io_fifo_pop(&ctx->to_cancel);
+}
+
+bool uring_take_over(struct uring_ctx *ctx, int err)
+{
+	struct io_ctx *threads;
+
+	if (ctx->base.ops != &uring_or_threads_backend)
+		return false;
+	if (ctx->threads)
+		return true;
+	if (threads_backend.ctx_new(ctx->base.depth, &threads) < 0) {
+		log_debug("no threads in place of a ring: %s", err_text());
+		return false;
+	}
+	log_info("the kernel takes nothing from a ring any more (%s), threads instead",
+		 err_name(err));
+	if (ctx->efd >= 0)
+		(void)threads_backend.arm(threads, ctx->efd, ctx->armed);
+	ctx->threads = threads;
+	ctx->base.ring_err = -err;
+	ctx->nr_files = 0; /* is_plain() is false from now on */
+	return true;
 }
 
 static inline int submit(struct uring_ctx *ctx)
@@ -183,8 +222,10 @@ static inline int submit(struct uring_ctx *ctx)
 		r = io_uring_submit(&ctx->ring);
 		if (likely(r > 0) || r == -EINTR)
 			continue;
-		if (unlikely(is_forbidden(r)))
+		if (unlikely(uring_is_forbidden(r))) {
+			(void)uring_take_over(ctx, r);
 			withdraw(ctx, r);
+		}
 		/* EBUSY: completions that did not fit must be reaped first. */
 		return r == -EBUSY || r == 0 ? -EAGAIN : r;
 	}
@@ -194,13 +235,17 @@ static inline int submit(struct uring_ctx *ctx)
 /* 0, or -EAGAIN when the ring has no room. */
 static inline int into_ring(struct uring_ctx *ctx, struct io_op *op, uint64_t ask, bool may_wait)
 {
-	struct io_uring_sqe *sqe = next_sqe(ctx);
+	struct io_uring_sqe *sqe = unlikely(ctx->threads) ? NULL : next_sqe(ctx);
 
 	/* There is room for every operation, but cancels take some too. */
-	if (unlikely(!sqe) && submit(ctx) == 0)
+	if (unlikely(!sqe) && !ctx->threads && submit(ctx) == 0)
 		sqe = next_sqe(ctx);
-	if (unlikely(!sqe))
-		return -EAGAIN;
+	if (unlikely(!sqe)) {
+		if (!ctx->threads)
+			return -EAGAIN;
+		by_threads(ctx, op);
+		return 0;
+	}
 	fill_sqe(ctx, sqe, op, ask);
 	if (unlikely(may_wait))
 		sqe->flags |= IOSQE_ASYNC;
@@ -316,6 +361,8 @@ int uring_flush(struct io_ctx *base)
 	while (unlikely(ctx->inline_reads.head))
 		read_inline(ctx, io_fifo_pop(&ctx->inline_reads), 0);
 	r = submit(ctx);
+	if (unlikely(ctx->threads))
+		r = threads_backend.flush(ctx->threads);
 	ctx->owe_submit = r < 0;
 	return r;
 }
@@ -416,6 +463,8 @@ unsigned uring_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 			break;
 		(void)io_uring_get_events(&ctx->ring);
 	}
+	if (unlikely(ctx->threads))
+		n += threads_backend.reap(ctx->threads, ret + n, max - n);
 	if (unlikely(ctx->owe_submit))
 		(void)uring_flush(base);
 	base->nr_ops -= n;
@@ -448,6 +497,10 @@ void uring_cancel(struct io_ctx *base, struct io_op *op)
 		if (ctx->lone == op)
 			ctx->lone = NULL;
 		uring_push_done(ctx, op, -ECANCELED);
+		return;
+	}
+	if (unlikely(has_threads(ctx, op))) {
+		threads_backend.cancel(ctx->threads, op);
 		return;
 	}
 	sqe = find_queued(ctx, op);

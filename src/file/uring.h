@@ -20,6 +20,7 @@
 
 struct uring_ctx {
 	struct io_ctx base;
+	struct io_ctx *threads; /* that have taken over, or NULL */
 	struct io_uring ring;
 	struct io_op *lone;          /* a read that may not wait, if it is the only one */
 	struct io_fifo inline_reads; /* to be read by flush(): files in memory */
@@ -65,6 +66,22 @@ static inline bool uring_must_enter(const struct uring_ctx *ctx)
 	return IO_URING_READ_ONCE(*ctx->ring.sq.kflags) &
 	       (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN);
 }
+
+/* The kernel takes nothing from this process any more, as after a sandbox. */
+static inline bool uring_is_forbidden(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -ENOSYS || err == -EBADF;
+}
+
+/* After threads have taken over: operations that the kernel has. */
+static inline unsigned uring_nr_taken(const struct uring_ctx *ctx)
+{
+	return ctx->base.nr_ops - ctx->nr_done - ctx->threads->nr_ops;
+}
+
+/* The kernel refuses the ring with this error: have threads do what it has not taken, and all that
+ * comes later.  False: the user insists on the ring, or there are no threads. */
+bool uring_take_over(struct uring_ctx *ctx, int err);
 
 /* uring.c: members of struct io_backend. */
 int uring_queue(struct io_ctx *base, struct io_op *op);

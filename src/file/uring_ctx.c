@@ -51,14 +51,14 @@ static void forget_buf(struct ctx_tables *t, uint32_t idx, unsigned nr)
 	uring_bufs_forget(&ctx->bufs, idx, nr);
 }
 
-static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
+static int ctx_new(const struct io_backend *ops, unsigned depth, struct io_ctx **ret)
 {
 	struct uring_ctx *ctx = calloc(1, sizeof(*ctx));
 	int r;
 
 	if (!ctx)
 		return err_set(ENOMEM, "no memory for an I/O context of io_uring");
-	ctx->base = (struct io_ctx){ .ops = &uring_backend, .depth = depth };
+	ctx->base = (struct io_ctx){ .ops = ops, .depth = depth };
 	ctx->efd = -1;
 	r = uring_ring_new(depth, &ctx->ring);
 	if (r < 0) {
@@ -76,6 +76,16 @@ static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
 	return 0;
 }
 
+static int uring_ctx_new(unsigned depth, struct io_ctx **ret)
+{
+	return ctx_new(&uring_backend, depth, ret);
+}
+
+static int uring_or_threads_ctx_new(unsigned depth, struct io_ctx **ret)
+{
+	return ctx_new(&uring_or_threads_backend, depth, ret);
+}
+
 static bool any_registered(const struct uring_ctx *ctx)
 {
 	for (unsigned i = 0; i < IO_NR_FILES; i++)
@@ -88,6 +98,8 @@ static void uring_ctx_free(struct io_ctx *base)
 {
 	struct uring_ctx *ctx = uring_ctx_of(base);
 
+	if (ctx->threads)
+		io_ctx_free(ctx->threads);
 	ctx_tables_del(&ctx->tables);
 	/* The kernel tears a ring down in the background.  Files given back before that do
 	 * not keep their file system busy when we are long gone. */
@@ -99,6 +111,23 @@ static void uring_ctx_free(struct io_ctx *base)
 }
 
 /* -------------------------------------------------------------------- wait */
+
+/* Threads have taken over: nothing wakes for what comes back by the ring, so look again soon. */
+static int wait_for_threads(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
+{
+	uint64_t soon = now_ns() + NSEC_PER_MSEC;
+	const struct timespec nap = { .tv_nsec = (long)NSEC_PER_MSEC };
+	int r;
+
+	if (!uring_nr_taken(ctx))
+		return threads_backend.wait(ctx->threads, min, deadline_ns);
+	if (deadline_ns <= soon)
+		return threads_backend.wait(ctx->threads, 1, deadline_ns);
+	if (!ctx->threads->nr_ops)
+		return nanosleep(&nap, NULL) < 0 ? -errno : 0;
+	r = threads_backend.wait(ctx->threads, 1, soon);
+	return r == -ETIMEDOUT ? 0 : r;
+}
 
 /* io_uring_enter(2) that neither submits nor takes completions. */
 static int enter_wait(struct uring_ctx *ctx, unsigned min, uint64_t deadline_ns)
@@ -165,9 +194,14 @@ static int uring_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 		r = enter_wait(ctx, 1, MIN(soon, deadline_ns));
 		return r == -ETIMEDOUT && soon < deadline_ns ? 0 : r;
 	}
-	if (ctx->nr_done || spin(ctx, min))
+	if (ctx->nr_done)
 		return 0;
-	return enter_wait(ctx, min, deadline_ns);
+	if (unlikely(ctx->threads))
+		return wait_for_threads(ctx, min, deadline_ns);
+	if (spin(ctx, min))
+		return 0;
+	r = enter_wait(ctx, min, deadline_ns);
+	return uring_is_forbidden(r) && uring_take_over(ctx, r) ? 0 : r;
 }
 
 /* On or off; a full barrier. */
@@ -188,24 +222,36 @@ static bool has_work(struct uring_ctx *ctx)
 	       __atomic_load_n(ctx->ring.cq.ktail, __ATOMIC_SEQ_CST) != *ctx->ring.cq.khead;
 }
 
+/* The ring does not take the eventfd: do threads alone wake from now on? */
+static bool threads_wake(struct uring_ctx *ctx, int err)
+{
+	if (!uring_is_forbidden(err) || !uring_take_over(ctx, err))
+		return false;
+	return !uring_nr_taken(ctx);
+}
+
 static int uring_arm(struct io_ctx *base, int efd, bool armed)
 {
 	struct uring_ctx *ctx = uring_ctx_of(base);
 	int r;
 
 	if (!armed) {
+		if (ctx->threads)
+			(void)threads_backend.arm(ctx->threads, efd, false);
 		if (ctx->armed)
 			set_events(ctx, false);
 		return 0;
 	}
 	if (ctx->efd < 0) {
 		r = io_uring_register_eventfd(&ctx->ring, efd);
-		if (r < 0)
+		if (r < 0 && !threads_wake(ctx, r))
 			return err_set(r, "io_uring does not take the eventfd of a queue: %s",
 				       err_name(r));
 		ctx->efd = efd;
 	}
 	assert(efd == ctx->efd);
+	if (ctx->threads)
+		(void)threads_backend.arm(ctx->threads, efd, true);
 	set_events(ctx, true);
 	if (has_work(ctx))
 		uring_wake_armed(ctx);
@@ -218,6 +264,21 @@ const struct io_backend uring_backend = {
 	.now = true,
 	.check = uring_ring_check,
 	.ctx_new = uring_ctx_new,
+	.ctx_free = uring_ctx_free,
+	.queue = uring_queue,
+	.flush = uring_flush,
+	.reap = uring_reap,
+	.wait = uring_wait,
+	.cancel = uring_cancel,
+	.arm = uring_arm,
+};
+
+const struct io_backend uring_or_threads_backend = {
+	.name = "uring",
+	.backend = PST_BACKEND_URING,
+	.now = true,
+	.check = uring_ring_check,
+	.ctx_new = uring_or_threads_ctx_new,
 	.ctx_free = uring_ctx_free,
 	.queue = uring_queue,
 	.flush = uring_flush,

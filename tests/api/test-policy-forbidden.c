@@ -6,6 +6,7 @@
 #include "policy.h"
 
 #include "child.h"
+#include "fusefs.h"
 
 /* -------------------------------------------------- what a machine forbids */
 
@@ -91,6 +92,141 @@ static void without_uring_later(void)
 {
 	rig_dev = "host";
 	child_run(without_uring_later_here);
+}
+
+static struct fusefs fs;
+
+static void stop_fuse(void)
+{
+	fusefs_stop(&fs);
+}
+
+static void prep_at(struct pst_file *f, uint32_t op, uint64_t at, uint64_t user_data)
+{
+	struct pst_io io = rig_io(op, f, mem, at, at, 4096);
+
+	io.user_data = user_data;
+	T_OK(pst_queue_prep(rig_q, &io));
+}
+
+/*
+ * The same where the choice is the library's: threads do what the kernel has not taken, and all that
+ * comes later.  What the kernel has taken it has taken once: it comes back by the ring.
+ */
+static void threads_take_over_here(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
+	struct pst_file *hang;
+	struct pst_queue *q = NULL;
+	uint64_t end = t_hang();
+	struct pst_done d[9];
+	char path[200];
+	uint64_t seen = 0;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		T_SKIP("io_uring");
+	if (fusefs_start(&fs, rig_dir) < 0)
+		T_SKIP("%s", fs.why);
+	(void)atexit(stop_fuse);
+	(void)snprintf(path, sizeof(path), "%s/hang", fs.dir);
+	hang = rig_open(path, PST_FILE_READ);
+	open_file(RIG_RW);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 16);
+	d[0] = ask(PST_OP_READ, 0, PST_IO_STRICT, 0, LEN);
+	T_EQ(d[0].res, LEN);
+	T_EQ(d[0].why, PST_WHY_NONE);
+	prep_at(hang, PST_OP_READ, 0, 8);
+	T_EQ(pst_queue_submit(rig_q), 1);
+	while (!fusefs_waiting(&fs) && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(fusefs_waiting(&fs), 1);
+
+	forbid(__NR_io_uring_enter);
+	forbid(__NR_io_uring_setup);
+	rig_mem_fill(mem, 4096, LEN - 4096, 5, 0);
+	rig_cold(rig_path("file"));
+	for (unsigned i = 1; i < 8; i++)
+		prep_at(file, i == 7 ? PST_OP_WRITE : PST_OP_READ, i * 4096, i);
+	T_EQ(pst_queue_submit(rig_q), 7);
+	T_EQ(pst_queue_reap(rig_q, d, 7, 9, t_hang()), 7);
+	for (unsigned i = 0; i < 7; i++) {
+		rig_show(&d[i]);
+		T_EQ(d[i].res, 4096);
+		seen |= UINT64_C(1) << d[i].user_data;
+	}
+	T_EQ(seen, 0xfe);
+	T_EQ(rig_mem_differs(mem, 4096, 6 * 4096, SEED, 4096), 6 * 4096);
+	T_EQ(rig_stats(rig_q).inflight, 1);
+	T_EQ(fusefs_waiting(&fs), 1);
+
+	/* Later ones say so, a strict one is refused, and who insists on a ring hears why not. */
+	d[0] = ask(PST_OP_READ, 0, 0, 0, LEN);
+	T_EQ(d[0].res, LEN);
+	T_EQ(d[0].why, PST_WHY_NO_URING);
+	T_EQ(d[0].detail, EPERM);
+	d[0] = ask(PST_OP_READ, 0, PST_IO_STRICT, 0, LEN);
+	REFUSED(d[0], PST_WHY_NO_URING);
+	T_EQ(pst_queue_new(&o, &q), -EPERM);
+
+	fusefs_release(&fs);
+	T_EQ(pst_queue_reap(rig_q, d, 1, 9, t_hang()), 1);
+	T_EQ(d[0].user_data, 8);
+	T_EQ(d[0].res, 4096);
+	T_EQ(rig_mem_differs(mem, 0, 4096, FUSEFS_SEED, 0), 4096);
+	T_EQ(rig_stats(rig_q).inflight, 0);
+	rig_q = pst_queue_free(rig_q);
+	pst_file_close(hang);
+	close_file();
+	rig_quiet();
+	fusefs_stop(&fs);
+}
+
+static void threads_take_over(void)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		rig_dev = i ? "soft:0" : "host";
+		child_run(threads_take_over_here);
+	}
+}
+
+static bool made_before; /* the queue, and the engine */
+
+/* A queue, an engine and a call of its own that come after the sandbox. */
+static void new_ones_after_a_sandbox_here(void)
+{
+	struct pst_queue_opts o = { .sz = sizeof(o), .backend = PST_BACKEND_URING };
+	struct pst_queue *q = NULL;
+	struct pst_done d;
+
+	if (rig_backend_check(PST_BACKEND_URING) < 0)
+		T_SKIP("io_uring");
+	open_file(RIG_RW);
+	rig_q = rig_queue(PST_BACKEND_AUTO, 8);
+	if (made_before)
+		T_EQ(ask(PST_OP_READ, 0, 0, 0, LEN).why, PST_WHY_NONE);
+	else
+		rig_q = pst_queue_free(rig_q);
+	forbid(__NR_io_uring_setup);
+	if (!rig_q)
+		rig_q = rig_queue(PST_BACKEND_AUTO, 8);
+	d = ask(PST_OP_READ, 0, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.why, made_before ? PST_WHY_NONE : PST_WHY_NO_URING);
+	T_EQ(d.detail, made_before ? 0 : EPERM);
+	T_EQ(pst_read(file, 0, mem, 0, LEN, NULL), LEN);
+	T_EQ(pst_queue_new(&o, &q), -EPERM);
+	close_file();
+	rig_q = pst_queue_free(rig_q);
+	rig_quiet();
+}
+
+static void new_ones_after_a_sandbox(void)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		rig_dev = i & 1 ? "soft:0" : "host";
+		made_before = i & 2;
+		child_run(new_ones_after_a_sandbox_here);
+	}
 }
 
 static void without_uring(void)
@@ -258,6 +394,8 @@ int main(void)
 	/* First, while the library was not used in this process: its children may use it. */
 	t_run("without_uring", without_uring);
 	t_run("without_uring_later", without_uring_later);
+	t_run("threads_take_over", threads_take_over);
+	t_run("new_ones_after_a_sandbox", new_ones_after_a_sandbox);
 	t_run("without_memlock", without_memlock);
 	t_run("small_writes", small_writes);
 	RIG_RUN_BACKENDS(pinned);

@@ -404,6 +404,33 @@ static uint64_t begin_pinning(struct pst_file *f, struct pst_mem *m)
 	return before;
 }
 
+/* Whoever waits for the pages waits for this number, and not for some time. */
+static void what_is_about_to_be_pinned_is_counted(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, FILE_LEN);
+	struct pst_file *f = stable(), *closed = stable();
+	uint64_t before, end = t_hang();
+
+	if (!stall)
+		T_SKIP("needs the library of tests/stub");
+	before = begin_pinning(f, m);
+	T_EQ(rig_stats(NULL).pages_waiting, FILE_LEN);
+	/* A second file waits for the thread, and is closed before its turn. */
+	for (unsigned i = 0; i < 2; i++)
+		T_EQ(rig_read(closed, m, 0, 0, FILE_LEN).res, (int64_t)FILE_LEN);
+	T_EQ(rig_stats(NULL).pages_waiting, 2 * FILE_LEN);
+	pst_file_close(closed);
+	let_go();
+	while (rig_stats(NULL).pages_waiting && t_now() < end)
+		(void)usleep(1000);
+	T_EQ(rig_stats(NULL).pages_waiting, 0);
+	T_EQ(rig_stats(NULL).pages_bytes, before + FILE_LEN);
+	pst_file_close(f);
+	wait_bytes(before);
+	T_EQ(rig_stats(NULL).pages_waiting, 0);
+	pst_mem_free(m);
+}
+
 static struct pst_io listed(struct pst_file *f, struct pst_mem *m, uint64_t len)
 {
 	struct pst_io io = rig_io(PST_OP_READ, f, m, 0, 0, len);
@@ -721,6 +748,7 @@ int main(int argc, char **argv)
 	RUN(close_does_not_unpin);
 	RUN(close_while_pinning);
 	RUN(lone_reads_take_pinned_pages);
+	RUN(what_is_about_to_be_pinned_is_counted);
 	RUN(a_listed_read_pins_at_once);
 	RUN(a_listed_read_waits_for_the_pinning);
 	RUN(a_pinning_that_is_kept_keeps_no_workers);

@@ -253,6 +253,40 @@ static void loads_and_stores(void)
 	}
 }
 
+/* Unmapped before anything starts, and long enough for several threads at once, whose stacks the
+ * kernel could put there: the addresses are out of its way. */
+static void parts_on_threads(void)
+{
+	const uint64_t len = RIG_MIB(16);
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_mem *m;
+	struct pst_io io;
+	char *p, *near;
+
+	rig_make(rig_path("long"), SEED, len);
+	f = rig_open(rig_path("long"), RIG_RW);
+	for (uint32_t op = PST_OP_READ; op <= PST_OP_WRITE; op++) {
+		near = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		T_CHECK(near != MAP_FAILED);
+		p = mmap(near - FAR_BELOW, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			 -1, 0);
+		T_CHECK(p == near - FAR_BELOW);
+		T_EQ(munmap(near, len), 0);
+		T_OK(pst_mem_wrap((uintptr_t)p, len, NULL, &m));
+		rig_cold(rig_path("long"));
+		io = rig_io(op, f, m, 0, 0, len);
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(munmap(p, len), 0);
+		T_EQ(pst_queue_submit(rig_q), 1);
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, -EFAULT);
+		T_EQ(d.flags & PST_DONE_BUSY, 0);
+		pst_mem_free(m);
+	}
+	pst_file_close(f);
+}
+
 int main(void)
 {
 	rig_init();
@@ -262,5 +296,6 @@ int main(void)
 	RIG_RUN_BACKENDS(crc_of_a_read);
 	RIG_RUN_BACKENDS(crc_of_a_write);
 	RIG_RUN1(loads_and_stores);
+	RIG_RUN_BACKENDS(parts_on_threads);
 	return rig_done();
 }

@@ -141,6 +141,14 @@ stores() {
 	done
 }
 
+# Three parts of 64 MiB, which the driver takes 8 MiB of at a time.
+stable_waits_for_a_slow_driver() {
+	use_stub
+	export STUB_CUDA_REGISTER_US=100000
+	gives 0 "$PENSTOCK" bench --dir . --size 136m --runtime 0.1 -m cuda --stable --sizes 1m --json
+	json out 'd["pages_bytes"] == 136 << 20'
+}
+
 stable() {
 	use_stub
 	export PST_WINDOW=off # small requests too
@@ -242,5 +250,5 @@ odd_names() {
 
 run_cases table json_output every_operation_into_every_memory cold_reads_each_byte_once \
 	medians_and_spreads few_operations_tell_no_ratio turns_without_a_baseline \
-	emulator_has_no_ratio direct_reads_go_on bytes_limit stores stable stable_is_not_cold gpu plot \
+	emulator_has_no_ratio direct_reads_go_on bytes_limit stores stable stable_is_not_cold stable_waits_for_a_slow_driver gpu plot \
 	own_file_is_not_destroyed errors interrupted odd_names

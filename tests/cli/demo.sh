@@ -255,6 +255,12 @@ h = b"{" + b",".join(b"\"%x\":%s" % (i, sys.argv[1].encode()) for i in range(250
 sys.stdout.buffer.write(struct.pack("<Q", len(h)) + h)' "$value" >bad
 		fails "bad: the header holds too many values" "$PENSTOCK" demo --size 2 --dir . --file bad
 	done
+	# A long text takes its part of that memory.
+	python3 -c 'import struct, sys
+h = (b"{\"__metadata__\":{\"a\":\"\\u0000" + b"x" * 97000000 + b"\"},\"b\":[" +
+     b",".join([b"[]"] * 700000) + b"]}")
+sys.stdout.buffer.write(struct.pack("<Q", len(h)) + h)' >bad
+	fails "bad: the header holds too many values" "$PENSTOCK" demo --size 2 --dir . --file bad
 }
 
 garbage() {

@@ -429,6 +429,80 @@ static void arrays_of_0_16_that_end_early(void)
 	T_EQ(munmap(page, 8192), 0);
 }
 
+static void never(const char *path, size_t size, void *user_data)
+{
+	(void)size;
+	(void)user_data;
+	T_FAIL("%s is listed", path);
+}
+
+/* Every call that takes strings gets an array of three, of which the last cannot be used. */
+static void bad_strings(void *s, const char *const *three)
+{
+	const char *const good[] = { "a", "b", "c" };
+	const uint32_t nrs[] = { 1, 1, 1 };
+	const size_t offs[] = { 0, 0, 0 }, sizes[] = { 10, 10, 10 };
+	void *const dsts[] = { buf, buf, buf };
+	const size_t a[] = { 10 }, *const parts[] = { a, a, a };
+	size_t block = 0;
+	uint64_t id;
+
+	T_EQ(runai_file_streamer_request(s, &id, 3, three, nrs, offs, sizes, dsts, HOST),
+	     RUNAI_INVALID);
+	T_EQ(runai_request(s, 3, three, offs, sizes, dsts, nrs, parts, NULL, NULL, NULL, NULL,
+			   NULL),
+	     RUNAI_INVALID);
+	T_EQ(runai_file_streamer_probe_direct_block_size(s, three, 3, &block), RUNAI_INVALID);
+	T_CHECK(block);
+	T_EQ(runai_file_streamer_list_files(s, dir, 0, three, 3, NULL, 0, never, NULL),
+	     RUNAI_INVALID);
+	T_EQ(runai_file_streamer_list_files(s, dir, 0, NULL, 0, three, 3, never, NULL),
+	     RUNAI_INVALID);
+	T_EQ(runai_list_files(dir, 0, three, 3, NULL, 0, never, NULL, NULL, NULL, 0),
+	     RUNAI_INVALID);
+	T_EQ(runai_file_streamer_set_credentials(s, three, good, 3), RUNAI_INVALID);
+	T_EQ(runai_file_streamer_set_credentials(s, good, three, 3), RUNAI_INVALID);
+}
+
+static void strings_and_arrays_that_are_not_there(void)
+{
+	static char endless[(64 << 10) + 1];
+	const char *good = rig_file("good", 1000), *three[] = { good, good, NULL };
+	void *s = rig_start();
+	char *page;
+
+	page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	T_CHECK(page != MAP_FAILED);
+	T_EQ(mprotect(page + 4096, 4096, PROT_NONE), 0);
+	bad_strings(s, three);
+	bad_strings(s, at_the_edge(page, three, 16)); /* two of three */
+	three[2] = (const char *)8;
+	bad_strings(s, three);
+	three[2] = page + 4096;
+	bad_strings(s, three);
+	/* Its end is missing. */
+	memset(page, 'a', 4096);
+	three[2] = page + 4090;
+	bad_strings(s, three);
+	memset(endless, 'a', sizeof(endless));
+	three[2] = endless;
+	bad_strings(s, three);
+	T_EQ(runai_file_streamer_list_files(s, page + 4090, 0, NULL, 0, NULL, 0, never, NULL),
+	     RUNAI_INVALID);
+	T_EQ(runai_list_files((const char *)8, 0, NULL, 0, NULL, 0, never, NULL, NULL, NULL, 0),
+	     RUNAI_INVALID);
+
+	/* What ends with its page is a string, and so is one that crosses pages. */
+	page[4095] = '\0';
+	T_EQ(rig_only(s, page + 4090, 0, 1, buf), RUNAI_FILE_ACCESS);
+	endless[5000] = '\0';
+	T_EQ(rig_only(s, endless, 0, 1, buf), RUNAI_FILE_ACCESS);
+	T_EQ(rig_only(s, good, 0, 10, buf), 0);
+	T_EQ(t_differs(buf, SEED, 0, 10), 10);
+	runai_file_streamer_end(s);
+	T_EQ(munmap(page, 8192), 0);
+}
+
 int main(void)
 {
 	if (scratch_new(NULL, dir, sizeof(dir)) < 0)
@@ -444,6 +518,7 @@ int main(void)
 	T_RUN(lists_files);
 	T_RUN(calls_of_0_16);
 	T_RUN(arrays_of_0_16_that_end_early);
+	T_RUN(strings_and_arrays_that_are_not_there);
 	(void)scratch_remove(dir);
 	return t_done();
 }

@@ -98,12 +98,12 @@ static inline const char *hw_paths(uint32_t paths, char *buf, size_t len)
 	return buf;
 }
 
-/* Read a file of len bytes twice through a stable pst_file and wait until its pages are pinned, or
- * nothing more happens.  Returns the bytes that are. */
+/* Read a file of len bytes twice through a stable pst_file and wait until no page is about to be
+ * pinned.  Returns the bytes that are. */
 static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct pst_mem *m,
 			      uint64_t mem_len, uint64_t len)
 {
-	uint64_t before = rig_stats(NULL).pages_bytes, last = 0, since = t_now(), now;
+	uint64_t before = rig_stats(NULL).pages_bytes, end = t_hang();
 
 	for (unsigned pass = 0; pass < 2; pass++)
 		for (uint64_t off = 0; off < len; off += mem_len) {
@@ -112,14 +112,10 @@ static inline uint64_t hw_pin(struct pst_queue *q, struct pst_file *f, struct ps
 
 			T_EQ(rig_do(q, &io).res, (int64_t)n);
 		}
-	do {
-		now = rig_stats(NULL).pages_bytes - before;
-		if (now != last)
-			since = t_now();
-		last = now;
+	while (rig_stats(NULL).pages_waiting && t_now() < end)
 		(void)usleep(2000);
-	} while (last < len && t_now() - since < 500 * 1000000u);
-	return last;
+	T_EQ(rig_stats(NULL).pages_waiting, 0);
+	return rig_stats(NULL).pages_bytes - before;
 }
 
 /* As t_done(), without the descriptors: a driver keeps its own. */

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Headers of safetensors files: what is accepted, and what hostile ones get."""
 import json
+import os
 import resource
 import struct
+import subprocess
+import sys
 
 from tap import case, eq, file, gives, run, true
 
 from penstock.safetensors import SafetensorError
 from penstock.safetensors import _header
 
+ROOT = os.environ["ROOT"]
 ONE = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
 
 
@@ -110,6 +114,70 @@ def nesting_and_memory_are_bounded():
     refused("", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
     refused("", b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
     true(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20)
+
+
+READER = """
+import sys
+import penstock
+from penstock.safetensors import SafetensorError, _header
+def peak():
+    with open("/proc/self/status", encoding="ascii") as status:
+        return int(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+before = peak()
+result = "accepted"
+try:
+    with penstock.File(sys.argv[1]) as f:
+        _header.read(f)
+except SafetensorError as e:
+    result = str(e)
+print((peak() - before) << 10, result)
+"""
+
+
+def peak(raw, nbytes):
+    """Bytes of memory that reading a header took, in a process of its own, and what came of it."""
+    path = file("peak", struct.pack("<Q", len(raw)) + raw)
+    os.truncate(path, 8 + len(raw) + nbytes)
+    took, _, result = subprocess.run([sys.executable, "-c", READER, path], check=True, text=True,
+                                     stdout=subprocess.PIPE).stdout.strip().partition(" ")
+    return int(took), result
+
+
+def most(make, least):
+    """The longest header of a kind, make(count), that is not refused for its memory."""
+    fixed = _header._COST_FIXED
+    count = int(least * (_header._COST_MAX - fixed) / (_header._cost(make(least)) - fixed))
+    while _header._cost(make(count)) > _header._COST_MAX:
+        count = count * 99 // 100
+    return count, make(count)
+
+
+@case
+def memory_is_what_the_documents_say():
+    limit = _header._COST_MAX
+    with open(os.path.join(ROOT, "SECURITY.md"), encoding="utf-8") as text:
+        true(f"{limit >> 20} MiB of memory at most" in " ".join(text.read().split()))
+    wide = "\U0001f600"
+
+    def long_text(count):
+        return f'{{"__metadata__":{{"a":"{wide}{"x" * count}"}}}}'.encode()
+
+    def texts(count):
+        pairs = ",".join(f'"{i}{wide}":"{wide}"' for i in range(count))
+        return f'{{"__metadata__":{{{pairs}}}}}'.encode()
+
+    def tensors(count):
+        return ("{" + ", ".join(f'"{i}": {{"dtype": "U8", "shape": [1], "data_offsets": '
+                                f"[{i},{i + 1}]}}" for i in range(count)) + "}").encode()
+    for make, least in ((long_text, 1_000_000), (texts, 100_000), (tensors, 100_000)):
+        count, raw = most(make, least)
+        took, result = peak(raw, count if make is tensors else 0)
+        eq(result, "accepted")
+        true(took <= limit, f"{make.__name__}: {took >> 20} MiB")
+    for make, count in ((long_text, 98_000_000), (texts, 3_000_000)):
+        took, result = peak(make(count), 0)
+        true("would take more than" in result, result)
+        true(took <= limit, f"{make.__name__}: {took >> 20} MiB")
 
 
 @case

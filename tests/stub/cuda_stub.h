@@ -4,7 +4,8 @@
  * They find these functions by dlsym(); where there is none, the library is a real one.
  *
  * Environment: STUB_CUDA_DEVICES (1 to 8, 0 for none), STUB_CUDA_FAIL (as
- * stub_cuda_fail()), STUB_CUDA_DELAY_US (before each operation of a stream).
+ * stub_cuda_fail()), STUB_CUDA_DELAY_US (before each operation of a stream),
+ * STUB_CUDA_REGISTER_US (of each registration of host memory).
  */
 #ifndef PST_CUDA_STUB_H
 #define PST_CUDA_STUB_H

@@ -141,7 +141,7 @@ extern struct stub {
 	pthread_mutex_t lock;
 	bool initialized;
 	int nr_devices;
-	unsigned delay_us;
+	unsigned delay_us, register_us;
 	bool hold;
 	pthread_cond_t let_go; /* hold has ended */
 	unsigned lose_to, lose_from;

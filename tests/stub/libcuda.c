@@ -249,6 +249,7 @@ cu_result cuInit(unsigned flags)
 		armed = true;
 		(void)stub_cuda_fail(getenv("STUB_CUDA_FAIL"));
 		stub_cuda_delay_us((unsigned)number("STUB_CUDA_DELAY_US", 0));
+		stub.register_us = (unsigned)number("STUB_CUDA_REGISTER_US", 0);
 	}
 	ENTER(ANYTIME);
 	if (flags)

@@ -548,6 +548,8 @@ cu_result cuMemHostRegister_v2(void *host, size_t len, unsigned flags)
 		return CU_INVALID_VALUE;
 	if (!is_mapped(host, len, !(flags & CU_REGISTER_READ_ONLY)))
 		return CU_INVALID_VALUE;
+	if (stub.register_us)
+		(void)usleep(stub.register_us);
 	g = calloc(1, sizeof(*g));
 	if (!g)
 		return CU_OUT_OF_MEMORY;

@@ -98,6 +98,10 @@ static void copies(void)
 		T_EQ(uaccess_read(ours, p + 3, n), 0);
 		T_EQ(t_differs(ours, SEED, 3, n), n);
 		T_EQ(ours[n], 0);
+		memset(ours, 0, LEN);
+		T_EQ(uaccess_read_page(ours, p + 3, n), 0);
+		T_EQ(t_differs(ours, SEED, 3, n), n);
+		T_EQ(ours[n], 0);
 		T_EQ(uaccess_same(p + 3, ours, n), 1);
 		crc = 5;
 		T_EQ(uaccess_crc32c(&crc, p + 3, n), 0);
@@ -137,6 +141,7 @@ static void what_is_gone_is_an_error(void)
 		errno = 77;
 		T_EQ(uaccess_read(ours, p, LEN), -EFAULT);
 		T_CHECK(strstr(err_text(), "unmapped"));
+		T_EQ(uaccess_read_page(ours, p, LEN), -EFAULT);
 		T_EQ(uaccess_write(p, ours, LEN), -EFAULT);
 		T_EQ(uaccess_same(p, ours, LEN), -EFAULT);
 		T_EQ(uaccess_crc32c(&crc, p, LEN), -EFAULT);

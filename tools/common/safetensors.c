@@ -17,12 +17,15 @@
 
 /*
  * A header of the largest length could hold values that take 100 times its memory in json-c's
- * tree, so what they take at most is counted first: an object has a table of 16 entries, an array
- * one of 32 pointers.  160,000 tensors fit.
+ * tree.  So the bytes that reading it takes at most are counted first, as measured with json-c 0.16:
+ * the text, a copy of it without NULs, and a string of the same length while json-c makes it; an
+ * object with its table of 16 entries; an array; a value, or a name, while a table grows.  160,000
+ * tensors fit.
  */
-#define OBJECT_COST 1024u
-#define ARRAY_COST 512u
-#define VALUE_COST 128u
+#define TEXT_COST 4u
+#define OBJECT_COST 900u
+#define ARRAY_COST 256u
+#define VALUE_COST 160u
 #define COST_MAX (512u << 20)
 #define NUL_ESCAPE "\\u0000"
 #define DEPTH_MAX 32 /* header, tensor, array, and what others add to a tensor */
@@ -146,7 +149,7 @@ static size_t char_len(const char *p, size_t len)
  */
 static int scan(const char *p, size_t len, size_t *ret_members, size_t *ret_nuls, struct sink why)
 {
-	size_t members = 0, nuls = 0, cost = 0, n;
+	size_t members = 0, nuls = 0, cost = TEXT_COST * len, n;
 	bool in_string = false;
 
 	for (size_t i = 0; i < len; i += n) {

@@ -6,6 +6,7 @@ tensors' bytes, without a gap from the first to the end of the file.
 """
 import json
 import operator
+import re
 from itertools import accumulate
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
@@ -13,7 +14,7 @@ HEADER_MAX = 100_000_000  # bytes, the format's own limit
 # takes memory for every piece of the text at once.
 _PLAIN_MAX = 16 << 20
 _DIMS_PLAIN = 64
-_COST_MAX = 1 << 30       # bytes that the header's values may take in memory
+_COST_MAX = 512 << 20     # bytes of memory that reading a header may take
 
 # Bits of an element.
 BITS = {
@@ -161,20 +162,40 @@ def header_length(first, file_size):
     return length
 
 
+# Bytes of memory for a character of UTF-8 in a text of Python: 4 where one begins with this.
+_WIDE = re.compile(rb"[\xf0-\xff]")
+_COST_FIXED = 4 << 20   # bytes, of the parser itself
+# Names that every tensor has: the parser keeps one of each.
+_COMMON = (b'"dtype":', b'"shape":', b'"data_offsets":')
+
+
+def _cost(raw):
+    """The most bytes of memory that reading a header takes, measured on what is dearest: the bytes,
+    their text, the texts in it, and what describes each value."""
+    text = 1 if raw.isascii() else 4 if _WIDE.search(raw) else 2
+    # An escape makes a text wide, which is copied then, and grows in steps.
+    texts = 6 if b"\\u" in raw else 2 * text if b"\\" in raw else text
+    names = raw.count(b":")
+    common = sum(map(raw.count, _COMMON))
+    return (_COST_FIXED + (1 + text + texts) * len(raw) + 280 * (names - common) +
+            80 * common + 90 * raw.count(b",") + 150 * raw.count(b"{") + 100 * raw.count(b"["))
+
+
 def _cheap(raw):
-    """Refuse a header whose values would take too much memory."""
-    if 255 * len(raw) <= _COST_MAX:
-        return      # the dearest byte is a "{"
-    cost = (raw.count(b"{") * 250 + raw.count(b"[") * 120 +
-            (raw.count(b",") + raw.count(b":")) * 100 + 5 * len(raw))
-    if cost > _COST_MAX:
-        raise SafetensorError("the header holds too many values: to read it would take more than "
-                              f"{_COST_MAX >> 20} MiB")
+    """Refuse a header that would take too much memory."""
+    if _COST_FIXED + 300 * len(raw) <= _COST_MAX:
+        return      # the dearest byte is a ":"
+    if _cost(raw) > _COST_MAX:
+        raise SafetensorError("the header holds too many values, or too long texts: to read it "
+                              f"would take more than {_COST_MAX >> 20} MiB")
+
+
+_BEGIN = re.compile(rb"[ \t\r\n]*\{")
 
 
 def _values(raw):
     """The header's JSON; what its values would take in memory is counted first."""
-    if raw.lstrip(b" \t\r\n")[:1] != b"{":
+    if not _BEGIN.match(raw):
         raise SafetensorError("the header does not begin with '{': this is no safetensors file")
     _cheap(raw)
     try:
@@ -267,9 +288,9 @@ def _parse_plain(raw, file_size):
 
     Returns None for what is not as the usual writers leave it, right or wrong.
     """
-    if len(raw) > _PLAIN_MAX:
+    # Each piece between quotation marks is an object of its own, and so is what is made of it.
+    if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 12 * len(raw) > _COST_MAX:
         return None
-    _cheap(raw)
     try:
         text = raw.decode("utf-8")
         begin, metadata = 1, None
@@ -346,7 +367,7 @@ def read(file):
         file.read(first)
     raw = bytearray(header_length(first, size))
     file.read(raw, 8)
-    return parse(bytes(raw), size)
+    return parse(raw, size)
 
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

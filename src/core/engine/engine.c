@@ -224,21 +224,22 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	return 0;
 }
 
-bool share_without_uring(const struct share *s, const struct pst_queue *q)
+int share_ring_err(const struct share *s)
 {
-	return s->engine->backend != q->backend;
+	return s->ring_err ? s->ring_err : atomic_load(&s->engine->ring_err);
 }
 
 static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		     struct share **ret)
 {
 	struct engine *e;
-	int r;
+	int r, ring_err = 0;
 
 	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
 	r = engine_get(ops, device, q->backend, &e);
-	if (r == -ENOMEM && q->backend_auto && q->backend == &uring_backend) {
-		log_info("no memory for an engine's rings, threads instead: %s", err_text());
+	if (io_backend_is_refused(q->backend, r)) {
+		log_info("no rings for an engine, threads instead: %s", err_text());
+		ring_err = -r;
 		r = engine_get(ops, device, &threads_backend, &e);
 	}
 	if (r < 0)
@@ -246,6 +247,8 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	r = share_new(q, e, ret);
 	if (r < 0)
 		engine_put(e);
+	else
+		(*ret)->ring_err = ring_err;
 	return r;
 }
 

@@ -483,6 +483,15 @@ static bool progress_fed(struct worker *w)
 	return moved;
 }
 
+/* Threads have taken over from a worker's ring: later requests know it from the beginning. */
+static _cold_ void ring_lost(struct worker *w)
+{
+	int none = 0;
+
+	if (atomic_compare_exchange_strong(&w->engine->ring_err, &none, w->ctx->ring_err))
+		path_changed();
+}
+
 bool worker_progress(struct worker *w)
 {
 	bool moved = mover_reap(&w->mover) > 0;
@@ -501,6 +510,8 @@ bool worker_progress(struct worker *w)
 	if (unlikely(w->mover.blocked))
 		mover_unblock(&w->mover);
 	w->flush_again = w->ctx->nr_ops && w->engine->backend->flush(w->ctx) < 0;
+	if (unlikely(w->ctx->ring_err))
+		ring_lost(w);
 	if (io_others_flush(&w->others) < 0)
 		w->flush_again = true;
 	return moved;

@@ -14,9 +14,10 @@
 struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
-	unsigned nr_slots;          /* in use; under the engine's lock, as is: */
-	unsigned nr_copying;        /* jobs at the copier, */
-	uint64_t slotted;           /* and the bytes of bounded ones in slots */
+	int ring_err;        /* 0, or why the engine was made without rings: a positive errno */
+	unsigned nr_slots;   /* in use; under the engine's lock, as is: */
+	unsigned nr_copying; /* jobs at the copier, */
+	uint64_t slotted;    /* and the bytes of bounded ones in slots */
 	uint64_t disk_bytes[DISKS]; /* its part of those in engine->disks */
 	struct list parked[DISKS];  /* requests that wait until that has less to read; then it is */
 	struct list parking;        /* on the engine's list of these */
@@ -27,8 +28,8 @@ struct share {
 
 /* The engines get what pst_queue_submit() has started for them so far. */
 void engines_flush(struct pst_queue *q);
-/* Does it use threads because there was no memory for rings? */
-bool share_without_uring(const struct share *s, const struct pst_queue *q);
+/* Why threads stand in for the engine's rings: a positive errno, or 0. */
+int share_ring_err(const struct share *s);
 /* The queue's share of the engine that serves the device; made at the first request. */
 int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
 		 struct share **ret);

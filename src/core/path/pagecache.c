@@ -13,12 +13,11 @@
  * against the bound until then, and the mapping keeps the file in use: its file system cannot be
  * unmounted.
  *
- * Size and change time are compared before and after each copy.  If the file changed, the bytes are
+ * Size and change time, as this machine knows them, are compared before and after each copy.  If the file changed, the bytes are
  * read again through the pool, and its mapping is not used any more; the pages stay pinned until
  * the file is closed.
  */
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
@@ -58,7 +57,7 @@ struct mapping {
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
-	struct stat st; /* when it was mapped */
+	struct file_stamp stamp; /* when it was mapped */
 	atomic_bool stale;
 	struct work work; /* pins waiting units; when the file is closed, unpins all */
 	struct mem_late late;
@@ -102,6 +101,7 @@ static struct {
 } pinner = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(pinner.waiting) };
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
+static _Atomic uint64_t waiting_bytes;           /* of units that are to be pinned in the background */
 
 /* Half of the machine's memory may be pinned file where nobody set a bound. */
 static uint64_t pin_limit(void)
@@ -316,14 +316,16 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 	return state;
 }
 
-/* False: it is pinned, or refused. */
-static bool unit_claim(struct unit *u)
+/* False: it is pinned, or refused.  *ret_waiting: it was to be pinned in the background. */
+static bool unit_claim(struct unit *u, bool *ret_waiting)
 {
 	uint8_t state = atomic_load(&u->state);
 
-	while (state == UNIT_COLD || state == UNIT_WAITING)
+	while (state == UNIT_COLD || state == UNIT_WAITING) {
+		*ret_waiting = state == UNIT_WAITING;
 		if (atomic_compare_exchange_weak(&u->state, &state, UNIT_PINNING))
 			return true;
+	}
 	return false;
 }
 
@@ -332,13 +334,16 @@ static void unit_pin(struct mapping *m, unsigned idx)
 {
 	struct unit *u = &m->units[idx];
 	enum unit_state state;
+	bool waiting;
 
-	if (!unit_claim(u))
+	if (!unit_claim(u, &waiting))
 		return;
 	state = unit_try(m, idx);
 	if (state != UNIT_PINNED)
 		atomic_store(&u->seen, 0);
 	atomic_store(&u->state, state);
+	if (waiting)
+		atomic_fetch_sub(&waiting_bytes, unit_len(m, idx));
 }
 
 /* Have it pinned on the spot.  The caller tries also where another thread just failed, because the
@@ -358,12 +363,14 @@ static bool unit_pin_now(struct mapping *m, unsigned idx)
 	return atomic_load(&u->state) == UNIT_PINNED;
 }
 
-/* The next that is pinned is not any more; false after the last. */
+/* The next that is pinned is not any more; false after the last.  No unit is pinned any more. */
 static bool unpin_next(struct mapping *m)
 {
 	while (m->nr_unpinned < m->nr_units) {
 		unsigned i = m->nr_unpinned++;
 
+		if (m->units[i].state == UNIT_WAITING)
+			atomic_fetch_sub(&waiting_bytes, unit_len(m, i));
 		if (m->units[i].state != UNIT_PINNED)
 			continue;
 		unit_unpin(m, &m->units[i], unit_len(m, i));
@@ -425,33 +432,26 @@ static void unit_want(struct mapping *m, unsigned idx)
 {
 	uint8_t cold = UNIT_COLD, waiting = UNIT_WAITING;
 
-	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING))
-		return;
-	if (work_queue(&m->work, WORK_LOW) < 0)
-		(void)atomic_compare_exchange_strong(&m->units[idx].state, &waiting, UNIT_COLD);
+	/* Counted first: whoever pins it takes it from the count. */
+	atomic_fetch_add(&waiting_bytes, unit_len(m, idx));
+	if (!atomic_compare_exchange_strong(&m->units[idx].state, &cold, UNIT_WAITING) ||
+	    (work_queue(&m->work, WORK_LOW) < 0 &&
+	     atomic_compare_exchange_strong(&m->units[idx].state, &waiting, UNIT_COLD)))
+		atomic_fetch_sub(&waiting_bytes, unit_len(m, idx));
 }
 
 /* --------------------------------------------------------------- mappings */
 
-static bool unchanged(const struct mapping *m)
-{
-	struct stat st;
-
-	return fstat(m->file->fd, &st) == 0 && st.st_size == m->st.st_size &&
-	       st.st_ctim.tv_sec == m->st.st_ctim.tv_sec &&
-	       st.st_ctim.tv_nsec == m->st.st_ctim.tv_nsec;
-}
-
 static struct mapping *mapping_new(const struct local_file *file, const struct mem_ops *ops,
 				   unsigned device)
 {
+	struct file_stamp stamp;
 	struct mapping *m;
-	struct stat st;
 	unsigned nr;
 
-	if (!file || fstat(file->fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size <= 0)
+	if (!file || file->block_device || file_stamp(&file->file, &stamp) < 0 || !stamp.size)
 		return NULL;
-	nr = (unsigned)(((uint64_t)st.st_size + UNIT - 1) / UNIT);
+	nr = (unsigned)((stamp.size + UNIT - 1) / UNIT);
 	m = calloc(1, sizeof(*m) + nr * sizeof(m->units[0]));
 	if (!m)
 		return NULL;
@@ -459,8 +459,8 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->ops = ops;
 	m->device = device;
 	m->file = file;
-	m->st = st;
-	m->len = (uint64_t)st.st_size;
+	m->stamp = stamp;
+	m->len = stamp.size;
 	m->nr_units = nr;
 	m->refs = 1;
 	work_init(&m->work, pin_waiting);
@@ -557,7 +557,7 @@ static bool pagecache_still(struct source *s)
 {
 	struct mapping *m = mapping_of(s);
 
-	if (!m->stale && !unchanged(m)) {
+	if (!m->stale && !file_still(&m->file->file, &m->stamp)) {
 		log_warn("a file opened as stable changed; its pages are not used any more");
 		atomic_store(&m->stale, true);
 	}
@@ -603,6 +603,7 @@ static void pagecache_stats(struct pst_stats *ret)
 	ret->pages_limit = pin_limit();
 	ret->pages_bytes = pinned_bytes;
 	ret->pages_ns = pinned_ns;
+	ret->pages_waiting = waiting_bytes;
 }
 
 static enum pst_why pagecache_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,

@@ -267,6 +267,8 @@ inline void part_op_done(struct part *p)
 {
 	p->in_flight = false;
 	writers_end(&p->op);
+	if (unlikely(p->op.ring_err))
+		part_reason(p, PST_WHY_NO_URING, p->op.ring_err);
 	switch (p->step) {
 	case PART_BODY:
 		part_body_done(p);

@@ -133,8 +133,8 @@ static void plan_without_uring(const struct req *r, struct plan *p)
 {
 	if (r->q->backend_reason)
 		plan_reason(p, r->q->backend_reason, r->q->backend_detail);
-	else if (p->dev && share_without_uring(r->eng.share, r->q))
-		plan_reason(p, PST_WHY_NO_URING, ENOMEM);
+	else if (p->dev && share_ring_err(r->eng.share))
+		plan_reason(p, PST_WHY_NO_URING, share_ring_err(r->eng.share));
 }
 
 /* Without another hop, or for a strict request, there are no edges.  A write has none at all.  A

@@ -80,10 +80,20 @@ static inline void req_start(struct req *r)
 	r->ops->start(r);
 }
 
+/* Threads have taken over from the queue's ring: later requests know it from the beginning. */
+static _cold_ void ring_lost(struct pst_queue *q)
+{
+	q->backend_reason = PST_WHY_NO_URING;
+	q->backend_detail = q->ctx->ring_err;
+	path_changed();
+}
+
 static void queue_flush(struct pst_queue *q)
 {
 	int r = q->backend->flush(q->ctx);
 
+	if (unlikely(q->ctx->ring_err) && !q->backend_reason)
+		ring_lost(q);
 	if (unlikely(q->others.nr))
 		r = MIN(r, io_others_flush(&q->others));
 	/* Operations that the kernel could not take now stay queued and go with the next call. */

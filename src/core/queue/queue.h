@@ -72,7 +72,6 @@ struct pst_queue {
 	const struct io_backend *backend;
 	struct io_ctx *ctx;
 	struct io_others others; /* of providers whose files it has seen */
-	bool backend_auto;       /* the caller left the choice to us */
 	uint32_t backend_reason; /* PST_WHY_NO_URING where threads stand in for it */
 	int backend_detail;
 	uint32_t depth;

@@ -285,14 +285,12 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 		return r < 0 ? r : -ENOSYS;
 	}
 	r = io_ctx_new(q->backend, depth + nr_parts, &q->ctx);
-	if (r == -ENOMEM && q->backend == &uring_backend && o->backend == PST_BACKEND_AUTO) {
-		/* Rings count against RLIMIT_MEMLOCK; threads need none of it. */
-		log_info("no memory for a ring, threads instead: %s", err_text());
+	if (io_backend_is_refused(q->backend, r)) {
+		log_info("no ring for a queue, threads instead: %s", err_text());
 		q->backend = &threads_backend;
-		q->backend_detail = ENOMEM;
+		q->backend_detail = -r;
 		r = io_ctx_new(q->backend, depth + nr_parts, &q->ctx);
 	}
-	q->backend_auto = o->backend == PST_BACKEND_AUTO;
 	if (q->backend_detail)
 		q->backend_reason = PST_WHY_NO_URING;
 	if (r < 0) {

@@ -11,9 +11,9 @@
  * plain reads, and looks at the counters of libcufile.  A route that was wrong once is not used
  * again in this process.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
@@ -112,7 +112,7 @@ static struct gds_route *route_of(const struct pst_file *f, const struct pst_mem
 struct question {
 	struct work work;
 	struct gds_route *route;
-	struct file *file;
+	int fd; /* of the file */
 };
 
 /* err is positive; the sentence of it has just been kept. */
@@ -150,15 +150,23 @@ static int in_turn(int (*fn)(void))
 	return r;
 }
 
-static int probe(struct question *q)
+static void file_freep(struct file **f)
 {
+	file_free(*f);
+}
+
+static int probe(const struct question *q)
+{
+	_cleanup_(file_freep) struct file *file = NULL;
 	struct gds_route *route = q->route;
 	struct cufile_verdict v;
 	int r = in_turn(cufile_check);
 
 	if (r < 0 || route->mode)
 		return r;
-	r = cufile_probe(local_of(q->file), 0, route->uuid, now_ns() + PROBE_NS, &v);
+	r = local_file_wrap(q->fd, 0, &file);
+	if (r == 0)
+		r = cufile_probe(local_of(file), 0, route->uuid, now_ns() + PROBE_NS, &v);
 	if (r < 0)
 		return r;
 	if (v.err)
@@ -179,39 +187,49 @@ static void ask_run(struct work *work)
 	if (r == 0)
 		r = in_turn(cufile_open);
 	answer(q->route, r == 0 ? GDS_GOOD : may_pass(r) ? GDS_UNKNOWN : GDS_BAD, -r);
-	file_free(q->file);
+	closep(&q->fd);
 	free(q);
+}
+
+/* The thread opens the file again: a file system that hangs must not keep the caller. */
+static int ask_begin(struct gds_route *route, const struct file *file)
+{
+	_cleanup_(freep) struct question *q = calloc(1, sizeof(*q));
+	int r;
+
+	if (!q)
+		return err_set(ENOMEM, "out of memory");
+	q->route = route;
+	q->fd = fcntl(local_of(file)->fd, F_DUPFD_CLOEXEC, 3);
+	if (q->fd < 0)
+		return err_set(errno, "a file cannot be kept open for cuFile's trial: %s",
+			       err_name(errno));
+	work_init(&q->work, ask_run);
+	r = work_spawn(&q->work, GDS_THREAD, false);
+	if (r < 0)
+		closep(&q->fd);
+	else
+		(void)TAKE_PTR(q);
+	return r;
 }
 
 static void ask_start(struct gds_route *route, const struct file *file)
 {
-	struct question *q = calloc(1, sizeof(*q));
-	int r = q ? local_file_wrap(local_of(file)->fd, 0, &q->file)
-		  : err_set(ENOMEM, "out of memory");
+	int r = ask_begin(route, file);
 
-	if (q)
-		q->route = route;
-	if (r == 0) {
-		work_init(&q->work, ask_run);
-		r = work_spawn(&q->work, GDS_THREAD, false);
-		if (r < 0)
-			file_free(q->file);
-	}
-	if (r < 0) {
-		free(q);
+	if (r < 0)
 		answer(route, GDS_UNKNOWN, -r);
-	}
 }
 
 /* Why the route cannot be found out with this file: a positive errno, or 0. */
 static int lacks(const struct pst_file *f)
 {
 	const struct file *file = plan_reader(f);
-	uint64_t size = 0;
+	struct file_stamp now;
 
 	if (!file)
 		return EBADF;
-	return file_size(file, &size) == 0 && !size ? ENODATA : 0;
+	return file_stamp(file, &now) == 0 && !now.size ? ENODATA : 0;
 }
 
 /* Why the route is not used, a positive errno.  If it is time, a thread begins to find out. */
@@ -235,14 +253,6 @@ static enum pst_why no_gds(int err, int *ret_detail)
 	return err ? PST_WHY_NO_GDS : PST_WHY_NONE;
 }
 
-static bool has_holes(const struct local_file *file)
-{
-	struct stat st;
-
-	return !file->block_device && fstat(file->fd, &st) == 0 &&
-	       (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size;
-}
-
 /* Why a good route does not serve this file and memory: 0 if it does, or a positive errno. */
 static int misfit(const struct gds_route *route, const struct pst_file *f, const struct pst_mem *m,
 		  enum proof_dir dir)
@@ -253,7 +263,7 @@ static int misfit(const struct gds_route *route, const struct pst_file *f, const
 		return EBADF;
 	if (gds_file_err(f))
 		return gds_file_err(f);
-	if (route->no_holes && dir == PROOF_READ && has_holes(local_of(f->file)))
+	if (route->no_holes && dir == PROOF_READ && local_file_has_holes(local_of(f->file)))
 		return EMEDIUMTYPE;
 	gm = gds_mem_of(m->region);
 	return gm ? gm->err : ENOMEM;

@@ -1,0 +1,119 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# stat-calls.sh [ROOT]: submitting, reaping and workers never ask a file system for what a server
+# has to answer.  A stat call waits for the server, unless it is statx(2) with AT_STATX_DONT_SYNC,
+# which file_stamp() is, and so does opening a file again.  The table below has each function of src that makes a call which may wait,
+# with the thread that it runs on.  The last case plants calls to see that this test can fail.
+set -eu
+root=${1:-$(dirname "$0")/../..}
+root=$(cd "$root" && pwd)
+
+# FILE FUNCTION: why the call may wait there
+allowed() {
+	cat <<'END'
+src/api/penstock.c file_open_reader: pst_file_open(), pst_file_wrap()
+src/api/penstock.c pst_file_info: a call of the program, which is told that it may wait
+src/api/penstock.c pst_file_open: a call of the program
+src/api/penstock.c pst_file_wrap: a call of the program
+src/base/dio.c dio_align: a file is opened
+src/base/trust.c check_mount: a library is loaded
+src/base/trust.c enter_root: a library is loaded
+src/base/trust.c step: a library is loaded
+src/core/path/proof.c cache_add: the thread pst-proofs
+src/core/path/proof.c cache_open: the thread pst-proofs
+src/core/path/proof.c dir_open: the thread pst-proofs
+src/file/local.c alignment: a file is opened
+src/file/local.c check_wrap: a file is opened
+src/file/local.c fill: a file is opened
+src/file/local.c local_file_size: file_size(), whose callers stand here
+src/file/local.c open_plain: a file is opened
+src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
+src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
+src/gds/cufile/find.c add: a library is loaded
+src/gds/cufile/find.c slurp: a library is loaded
+src/gds/cufile/probe.c beside_us: a process of the probe is started, by a thread pst-gds
+src/gds/facts/facts.c look_at: pst_check()
+src/gds/facts/mount.c gds_direct_io: pst_check()
+src/gds/facts/read.c open_regular: pst_check()
+src/gds/path/check.c open_path: pst_check()
+src/gds/path/check.c try_it: pst_check()
+src/gds/path/gds.c probe: a thread pst-gds
+src/gds/path/move.c is_end: a thread pst-gds of one transfer
+src/gds/path/move.c job_move: a thread pst-gds of one transfer
+src/gds/probe.c open_file: the process of the probe
+src/gds/probe.c look_there: the process of the probe
+src/mem/memfd.c memfd_check: memory is imported
+END
+}
+
+# Print "FILE FUNCTION" for each call that may wait.  A function begins in the first column.
+calls() { # ROOT
+	cd "$1"
+	find src -name '*.[ch]' | sort | xargs awk '
+	FNR == 1 { fn = "-"; inside = 0 }
+	{
+		code = $0
+		if (inside && !sub(/^.*\*\//, "", code))
+			next
+		inside = 0
+		gsub(/\/\*([^*]|\*[^\/])*\*\//, "", code)
+		if (sub(/\/\*.*$/, "", code))
+			inside = 1
+		gsub(/"([^"\\]|\\.)*"/, "\"\"", code)
+	}
+	code ~ /^[a-z_].*[ *][a-z_0-9]+\(/ {
+		fn = code
+		sub(/\(.*/, "", fn)
+		sub(/.*[ *]/, "", fn)
+		next
+	}
+	# System calls, and functions of src that make them.
+	code ~ /(^|[^.>a-z_0-9])(l?stat|fstat(at)?|f?statfs|f?statvfs|file_size|statx|file_open|file_again|local_file_(wrap|reopen)|dio_align|trust_path)\(/ &&
+		code !~ /AT_STATX_DONT_SYNC/ { print FILENAME, fn }' | sort -u
+}
+
+echo "1..3"
+list=$(mktemp "${TMPDIR:-/tmp}/stat-calls.XXXXXX")
+copy=$(mktemp -d "${TMPDIR:-/tmp}/stat-calls.XXXXXX")
+trap 'rm -rf "$list" "$copy"' EXIT
+
+result() { # NUMBER NAME TEXT
+	if [ -z "$3" ]; then
+		echo "ok $1 $2"
+	else
+		echo "not ok $1 $2"
+		printf '%s\n' "$3" | sed 's/^/# /'
+	fi
+}
+
+allowed | sed 's/:.*//' | sort >"$list"
+result 1 only_these_may_wait "$(calls "$root" | comm -23 - "$list")"
+result 2 all_of_these_are_there "$(calls "$root" | comm -13 - "$list")"
+
+mkdir -p "$copy/src/core"
+cat >"$copy/src/core/a.c" <<'END'
+static bool unchanged(const struct mapping *m)
+{
+	return fstat(m->fd, &st) == 0;
+}
+
+static int now(int fd)
+{
+	return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st);
+}
+
+/* fstat() would wait. */
+static int later(int fd)
+{
+	log_debug("fstat(%d)", fd);
+	return statx(fd, "", AT_EMPTY_PATH, 0, &st);
+}
+
+static uint64_t size_of(const struct file *f)
+{
+	return f->ops->stat(f) + file_size(f, &size); /* as it is now */
+}
+END
+planted=$(calls "$copy" | tr '\n' ' ')
+want='src/core/a.c later src/core/a.c size_of src/core/a.c unchanged '
+result 3 calls_are_found "$([ "$planted" = "$want" ] || echo "found: $planted")"
