@@ -5,8 +5,8 @@
  * mode, owner, ACL and hard links stay.  A new one has the mode of the source less the umask.
  *
  * The bytes of a new one go to a file without a name where the file system has such files
- * (O_TMPFILE), else to one beside the target (temp.c).  Only when all of them are there, on the disk
- * and checked, does it get the target's name, and only if nobody else has taken that.
+ * (O_TMPFILE), else to one beside the target (temp.c).  Only when all of them are there, on the
+ * disk and checked, does it get the target's name, and only if nobody else has taken that.
  */
 #include "cli/cp/cp.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Arrays and strings of the program.  The kernel copies them (base/uaccess.h): one that is not there,
- * or ends early, is an error and no signal.  Each call returns a code, with a line of the log.
+ * Arrays and strings of the program.  The kernel copies them (base/uaccess.h): one that is not
+ * there, or ends early, is an error and no signal.  Each call returns a code, with a line of the
+ * log.
  */
 #ifndef STREAMER_ARGS_H
 #define STREAMER_ARGS_H

@@ -156,7 +156,8 @@ struct file_ops {
 	/**
 	 * @stamp: something that differs once the file was changed, and the size
 	 *
-	 * As far as this machine knows.  Does not block.  NULL: it cannot be told, and wrong bytes are not held against a path.
+	 * As far as this machine knows.  Does not block.  NULL: it cannot be told, and wrong bytes
+	 * are not held against a path.
 	 *
 	 * Return: 0; -errno without a sentence.
 	 */

@@ -200,16 +200,16 @@ static inline struct io_ctx *io_ctx_for(struct io_ctx *system, const struct io_o
 	return likely(!kind) ? system : io_others_find(o, kind);
 }
 
-/* uring_or_threads is for users who leave the choice to us: uring, until the kernel refuses the ring.
- * Then threads take over what the kernel has not taken, and all that comes later. */
+/* uring_or_threads is for users who leave the choice to us: uring, until the kernel refuses the
+ * ring.  Then threads take over what the kernel has not taken, and all that comes later. */
 extern const struct io_backend uring_backend, uring_or_threads_backend, threads_backend;
 
 /* May a user who leaves the choice to us have threads where ctx_new() gave this? */
 bool io_backend_is_refused(const struct io_backend *ops, int r);
 
-/* PST_BACKEND_AUTO: uring_or_threads if uring's check() passes, else threads; *ret_err then holds the
- * errno that check() gave, 0 otherwise.  NULL with a sentence when this machine lacks the
- * back end. */
+/* PST_BACKEND_AUTO: uring_or_threads if uring's check() passes, else threads; *ret_err then
+ * holds the errno that check() gave, 0 otherwise.  NULL with a sentence when this machine lacks
+ * the back end. */
 const struct io_backend *io_backend_pick(uint32_t backend, int *ret_err);
 
 /* Wrappers with fault injection. */

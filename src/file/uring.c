@@ -163,8 +163,8 @@ static bool has_threads(const struct uring_ctx *ctx, const struct io_op *op)
 	return ctx->threads && op->ctx_data == ctx->threads && !io_fifo_has(&ctx->done, op);
 }
 
-/* Take back every operation in the ring that the kernel has not taken.  Threads do them, or they end
- * with that error. */
+/* Take back every operation in the ring that the kernel has not taken.  Threads do them, or
+ * they end with that error. */
 static void withdraw(struct uring_ctx *ctx, int err)
 {
 	struct io_uring_sq *sq = &ctx->ring.sq;

@@ -59,7 +59,8 @@ static const char *mount_overlay(void)
 	return path;
 }
 
-/* Stop the server.  A child lets it go on after a minute, so that a call which waits for it ends. */
+/* Stop the server.  A child lets it go on after a minute, so that a call which waits for it
+ * ends. */
 static void server_stop(void)
 {
 	(void)fflush(stdout);

@@ -110,8 +110,8 @@ static void prep_at(struct pst_file *f, uint32_t op, uint64_t at, uint64_t user_
 }
 
 /*
- * The same where the choice is the library's: threads do what the kernel has not taken, and all that
- * comes later.  What the kernel has taken it has taken once: it comes back by the ring.
+ * The same where the choice is the library's: threads do what the kernel has not taken, and all
+ * that comes later.  What the kernel has taken it has taken once: it comes back by the ring.
  */
 static void threads_take_over_here(void)
 {

@@ -422,8 +422,8 @@ static void others_go_on(void)
 		order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, NULL);
 		order_reap(rig_q, 1, LEN);
 	}
-	/* These hold all staging memory of its kind, so the read of another stream waits, too, until
-	 * they are stopped and it has other memory. */
+	/* These hold all staging memory of its kind, so the read of another stream waits, too,
+	 * until they are stopped and it has other memory. */
 	order_start(rig_q, PST_OP_READ, f, m.mem, 0, 0, LEN, other);
 	T_EQ(pst_queue_cancel(rig_q, 1), NR);
 	for (unsigned i = 0; i < NR + 1; i++) {

@@ -17,10 +17,10 @@
 
 /*
  * A header of the largest length could hold values that take 100 times its memory in json-c's
- * tree.  So the bytes that reading it takes at most are counted first, as measured with json-c 0.16:
- * the text, a copy of it without NULs, and a string of the same length while json-c makes it; an
- * object with its table of 16 entries; an array; a value, or a name, while a table grows.  160,000
- * tensors fit.
+ * tree.  So the bytes that reading it takes at most are counted first, as measured with json-c
+ * 0.16: the text, a copy of it without NULs, and a string of the same length while json-c makes
+ * it; an object with its table of 16 entries; an array; a value, or a name, while a table grows.
+ * 160,000 tensors fit.
  */
 #define TEXT_COST 4u
 #define OBJECT_COST 900u

@@ -13,9 +13,9 @@
  * against the bound until then, and the mapping keeps the file in use: its file system cannot be
  * unmounted.
  *
- * Size and change time, as this machine knows them, are compared before and after each copy.  If the file changed, the bytes are
- * read again through the pool, and its mapping is not used any more; the pages stay pinned until
- * the file is closed.
+ * Size and change time, as this machine knows them, are compared before and after each copy.  If
+ * the file changed, the bytes are read again through the pool, and its mapping is not used any
+ * more; the pages stay pinned until the file is closed.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -101,7 +101,7 @@ static struct {
 } pinner = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(pinner.waiting) };
 
 static _Atomic uint64_t pinned_bytes, pinned_ns; /* now; time spent on pinning */
-static _Atomic uint64_t waiting_bytes;           /* of units that are to be pinned in the background */
+static _Atomic uint64_t waiting_bytes; /* of units that are to be pinned in the background */
 
 /* Half of the machine's memory may be pinned file where nobody set a bound. */
 static uint64_t pin_limit(void)
