@@ -124,6 +124,7 @@ cu_result cuMemRetainAllocationHandle(cu_handle *ret, void *addr)
 			found = true;
 		}
 	}
+	stub.count.refused += !found;
 	(void)pthread_mutex_unlock(&stub.lock);
 	return found ? CU_OK : CU_INVALID_VALUE;
 }

@@ -296,20 +296,21 @@ static cu_result range_attribute(const struct range *r, void *ret, uint32_t attr
 	case CU_PTR_IPC_CAPABLE:
 		*(unsigned *)ret = r->kind == RANGE_PLAIN;
 		return CU_OK;
+	case CU_PTR_POOL:
+		*(const void **)ret = r->kind == RANGE_POOL ? &stub : NULL;
+		return CU_OK;
 	default:
 		return CU_INVALID_VALUE;
 	}
 }
 
-cu_result cuPointerGetAttribute(void *ret, uint32_t attr, cu_ptr ptr)
+/* The lock is held. */
+static cu_result attribute(void *ret, uint32_t attr, cu_ptr ptr)
 {
-	struct registration *g;
-	struct range *r;
+	struct range *r = stub_range_at(ptr);
 	cu_result e = CU_INVALID_VALUE;
+	struct registration *g;
 
-	ENTER(0);
-	(void)pthread_mutex_lock(&stub.lock);
-	r = stub_range_at(ptr);
 	if (r) {
 		e = range_attribute(r, ret, attr);
 	} else if (attr == CU_PTR_MEMORY_TYPE &&
@@ -317,8 +318,35 @@ cu_result cuPointerGetAttribute(void *ret, uint32_t attr, cu_ptr ptr)
 		*(unsigned *)ret = CU_TYPE_HOST;
 		e = CU_OK;
 	}
+	return e;
+}
+
+cu_result cuPointerGetAttribute(void *ret, uint32_t attr, cu_ptr ptr)
+{
+	cu_result e;
+
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	e = attribute(ret, attr, ptr);
+	stub.count.refused += e != CU_OK;
 	(void)pthread_mutex_unlock(&stub.lock);
 	return e;
+}
+
+/* An attribute that the address lacks is 0. */
+cu_result cuPointerGetAttributes(unsigned nr, uint32_t *attrs, void **ret, cu_ptr ptr)
+{
+	ENTER(0);
+	(void)pthread_mutex_lock(&stub.lock);
+	for (unsigned i = 0; i < nr; i++) {
+		bool wide = attrs[i] == CU_PTR_CONTEXT || attrs[i] == CU_PTR_BUFFER_ID ||
+			    attrs[i] == CU_PTR_POOL;
+
+		if (attribute(ret[i], attrs[i], ptr) != CU_OK)
+			memset(ret[i], 0, wide ? sizeof(uint64_t) : sizeof(uint32_t));
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
 }
 
 cu_result cuPointerSetAttribute(const void *value, uint32_t attr, cu_ptr ptr)

@@ -122,6 +122,40 @@ static void wraps_know_their_allocation(void)
 	app_leave(0);
 }
 
+/* compute-sanitizer reports each call of the driver that has an error for an answer. */
+static void wraps_ask_what_does_not_fail(void)
+{
+	struct mapped m;
+	uint64_t refused = state().refused;
+	struct mem_alloc *w;
+	cu_stream st;
+	cu_ptr p, pool;
+
+	NEED_STUB();
+	(void)app_enter(0);
+	CU(cu.cuMemAlloc_v2(&p, 9000));
+	CU(cu.cuStreamCreate(&st, 0));
+	CU(x.alloc_async(&pool, 5000, st));
+	m = mapped_new(2, 2, 0, CU_PROT_READ_WRITE);
+	T_OK(mem_wrap(p + 100, 100, 0, 0, &w));
+	T_CHECK(!cuda_alloc_of(w)->vmm);
+	mem_free(w);
+	T_OK(mem_wrap(pool, 50, 0, 0, &w));
+	T_CHECK(!cuda_alloc_of(w)->vmm);
+	mem_free(w);
+	T_OK(mem_wrap(m.va, 2 * CHUNK, 0, 0, &w));
+	T_CHECK(cuda_alloc_of(w)->vmm);
+	mem_free(w);
+	T_OK(mem_wrap((uintptr_t)map(4096), 4096, 0, 0, &w));
+	mem_free(w);
+	T_EQ(state().refused, refused);
+	mapped_free(&m);
+	CU(cu.cuMemFree_v2(pool));
+	CU(cu.cuStreamDestroy_v2(st));
+	CU(cu.cuMemFree_v2(p));
+	app_leave(0);
+}
+
 static void strange_memory(void)
 {
 	struct mem_alloc *w = NULL;
@@ -322,6 +356,7 @@ int main(void)
 	T_RUN(copies_start_first);
 	T_RUN(limits_are_said);
 	T_RUN(wraps_know_their_allocation);
+	T_RUN(wraps_ask_what_does_not_fail);
 	T_RUN(strange_memory);
 	T_RUN(other_contexts);
 	T_RUN(calls_within_a_context);

@@ -323,12 +323,21 @@ int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t righ
 
 /* -------------------------------------------------------------------- wrap */
 
+/*
+ * Get an attribute that an address may lack, which is no error of this call: compute-sanitizer
+ * reports each call with one.  *ret keeps its value where the driver does not know the attribute.
+ */
+static void ask(uint64_t addr, uint32_t attr, void *ret)
+{
+	(void)cu.cuPointerGetAttributes(1, &attr, &ret, addr);
+}
+
 static bool is_device_memory(uint64_t addr)
 {
 	unsigned type = 0;
 
-	return cu.cuPointerGetAttribute(&type, CU_PTR_MEMORY_TYPE, addr) == CU_OK &&
-	       type == CU_TYPE_DEVICE;
+	ask(addr, CU_PTR_MEMORY_TYPE, &type);
+	return type == CU_TYPE_DEVICE;
 }
 
 /* The driver looks the address up in its own tables: it needs no context for that, and
@@ -362,7 +371,8 @@ static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 					 "allocation that they end in",
 					 len, addr)
 			       : err_set(EFAULT, "no CUDA device has memory at %#" PRIx64, addr);
-	if (cu.cuPointerGetAttribute(&managed, CU_PTR_IS_MANAGED, addr) == CU_OK && managed)
+	ask(addr, CU_PTR_IS_MANAGED, &managed);
+	if (managed)
 		return err_set(EOPNOTSUPP,
 			       "managed memory (at %#" PRIx64 ") moves between host and device by "
 			       "itself; use memory of cudaMalloc or host memory",
@@ -370,8 +380,7 @@ static int facts_of(uint64_t addr, uint64_t len, struct facts *ret)
 	r = device_of(addr, &ret->device);
 	if (r < 0)
 		return r;
-	if (cu.cuPointerGetAttribute(&ret->ctx, CU_PTR_CONTEXT, addr) != CU_OK)
-		ret->ctx = NULL;
+	ask(addr, CU_PTR_CONTEXT, &ret->ctx);
 	return 0;
 }
 
@@ -465,12 +474,31 @@ static int wrap_chunks(struct cuda_alloc *c, struct facts *f, uint64_t addr, uin
 	return r;
 }
 
+/*
+ * Return true for memory of cuMemCreate.  The call that gives its handle is not tried on plain
+ * memory, nor on memory of a pool: it fails there.
+ */
+static bool is_mapped(struct cuda_dev *d, uint64_t addr, bool ipc_capable)
+{
+	cu_handle handle;
+	void *pool = NULL;
+
+	if (ipc_capable)
+		return false;
+	ask(addr, CU_PTR_POOL, &pool);
+	if (pool)
+		return false;
+	if (cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr) != CU_OK)
+		return false;
+	cuda_ignore(d, cu.cuMemRelease(handle), "release a handle");
+	return true;
+}
+
 int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **ret)
 {
 	_cleanup_(cuda_alloc_freep) struct cuda_alloc *c = NULL;
 	CUDA_SCOPE(scope);
 	struct facts f;
-	cu_handle handle;
 	unsigned capable = 0;
 	bool is_new;
 	int r;
@@ -488,15 +516,13 @@ int cuda_wrap(uint64_t addr, uint64_t len, uint32_t flags, struct mem_alloc **re
 		return r;
 	c->foreign = f.ctx && f.ctx != c->ctx;
 	c->first_id = f.driver_id;
-	if (cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)addr) == CU_OK) {
-		c->vmm = f.vmm = true;
-		cuda_ignore(c->d, cu.cuMemRelease(handle), "release a handle");
+	ask(addr, CU_PTR_IPC_CAPABLE, &capable);
+	f.ipc_capable = capable;
+	c->vmm = f.vmm = is_mapped(c->d, addr, f.ipc_capable);
+	if (f.vmm)
 		r = wrap_chunks(c, &f, addr, len);
-		if (r < 0)
-			return r;
-	}
-	f.ipc_capable = cu.cuPointerGetAttribute(&capable, CU_PTR_IPC_CAPABLE, addr) == CU_OK &&
-			capable;
+	if (r < 0)
+		return r;
 
 	c->id = id_get(&f, &is_new);
 	if (!c->id)

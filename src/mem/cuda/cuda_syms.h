@@ -29,6 +29,8 @@ SYM(cuCtxSynchronize, (void))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 
 SYM(cuPointerGetAttribute, (void *ret, uint32_t attr, cu_ptr ptr))
+/* Answers with zeros, not with an error, what an address does not have. */
+SYM(cuPointerGetAttributes, (unsigned nr, uint32_t *attrs, void **ret, cu_ptr ptr))
 SYM(cuPointerSetAttribute, (const void *value, uint32_t attr, cu_ptr ptr))
 SYM(cuMemGetAddressRange_v2, (cu_ptr *ret_base, size_t *ret_size, cu_ptr ptr))
 SYM(cuMemAlloc_v2, (cu_ptr *ret, size_t len))

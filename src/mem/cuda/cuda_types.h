@@ -132,6 +132,7 @@ enum {
 	CU_PTR_IS_MANAGED = 8,
 	CU_PTR_DEVICE_ORDINAL = 9,
 	CU_PTR_IPC_CAPABLE = 10,
+	CU_PTR_POOL = 17,
 };
 
 enum {
