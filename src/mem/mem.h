@@ -31,6 +31,7 @@ struct mem_alloc {
 	struct dev_addr base;
 	uint64_t size;      /* bytes; of the whole allocation */
 	uint64_t buffer_id; /* never used twice in a process */
+	uint64_t life;      /* what mem_life() of its device was when it was made */
 	void *host;         /* the same bytes for the CPU: kind host only, else NULL */
 	uint32_t flags;     /* PST_MEM_* in force */
 	uint32_t rights;    /* PST_RIGHT_*: what an import may do; all for our own */
@@ -222,6 +223,10 @@ struct mem_ops {
 	/* Bytes of it that all CPU mappings on the machine may show at a time; 0: unknown. */
 	uint64_t (*aperture)(unsigned device);
 
+	/* Another number once a reset of the device was seen, which ended its memory, streams and
+	 * pinned memory.  Cheap, and asks no driver.  NULL: always the same. */
+	uint64_t (*life)(unsigned device);
+
 	int (*stream_new)(unsigned device, struct mem_stream **ret);
 	/* Waits for the copies still under way. */
 	void (*stream_free)(struct mem_stream *st);
@@ -388,6 +393,11 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 static inline int mem_alive(const struct mem_alloc *a)
 {
 	return a->ops->alive ? a->ops->alive(a) : 0;
+}
+
+static inline uint64_t mem_life(const struct mem_ops *ops, unsigned device)
+{
+	return ops->life ? ops->life(device) : 0;
 }
 
 static inline int mem_within(const struct mem_alloc *a, int (*fn)(void *arg), void *arg)

@@ -32,6 +32,7 @@ struct window_verdict {
 	struct copy_choice copy;
 	uint64_t store_max, load_max;
 	struct mem_stream *stream; /* while there are users */
+	uint64_t life;             /* of the device, when the stream was made */
 	unsigned users;            /* windows open */
 };
 
@@ -204,6 +205,10 @@ static int prove(struct window_verdict *v, struct window *w, const struct window
 
 	if (v->bad)
 		return err_set(EIO, "it showed wrong data before and is not used any more");
+	/* A reset has ended the stream, and says nothing of windows. */
+	if (v->stream && v->life != mem_life(v->mem, v->device))
+		mem_stream_free(TAKE_PTR(v->stream));
+	v->life = mem_life(v->mem, v->device);
 	if (!v->stream)
 		r = mem_stream_new(v->mem, v->device, &v->stream);
 	if (r == 0 && !v->good)

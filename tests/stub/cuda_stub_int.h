@@ -22,6 +22,7 @@
 /* And what only programs use. */
 cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev);
 cu_result cuCtxDestroy_v2(cu_ctx ctx);
+cu_result cuDevicePrimaryCtxReset_v2(cu_device dev);
 cu_result cuCtxGetCurrent(cu_ctx *ret);
 cu_result cuCtxGetDevice(cu_device *ret);
 cu_result cuMemAllocManaged(cu_ptr *ret, size_t len, unsigned flags);
@@ -39,6 +40,8 @@ struct CUctx_st {
 	int dev;
 	unsigned refs;
 	bool primary;
+	bool gone; /* a reset has ended it; the next one has the same handle */
+	unsigned long long id;
 	unsigned streams, events, modules, ranges, registrations; /* that live in it */
 };
 
@@ -149,7 +152,7 @@ extern struct stub {
 	struct CUctx_st primary[STUB_DEVICES_MAX];
 	struct list contexts, ranges, registrations, handles, reservations, streams, events;
 	uint64_t used[STUB_DEVICES_MAX];
-	uint64_t last_id;
+	uint64_t last_id, last_ctx_id;
 	unsigned captures; /* in global mode */
 	bool capture_spoilt;
 	bool quiescing;          /* a call waits for streams, */
@@ -222,6 +225,10 @@ void stub_write_word(struct CUstream_st *st, const struct op *op);
 unsigned stub_streams_made(void);
 /* A context ends, and with it what nobody made or ended; drops the lock meanwhile. */
 void stub_implicit_end(cu_ctx ctx);
+/* A reset ends it, and all that is in it; the lock is held, and dropped meanwhile. */
+void stub_reset_streams(cu_ctx ctx);
+void stub_reset_events(cu_ctx ctx);
+void stub_reset_memory(cu_ctx ctx);
 
 /* libcuda_mem.c's */
 struct obj *stub_obj_new(int fd, int dev, uint64_t size, uint32_t types);

@@ -110,6 +110,8 @@ cu_result stub_enter(const char *name, unsigned flags)
 		e = CU_NOT_INITIALIZED;
 	else if (flags & IN_CTX && !ctx)
 		e = CU_INVALID_CONTEXT;
+	else if (flags & IN_CTX && ctx->gone)
+		e = CU_CONTEXT_IS_DESTROYED;
 	else if (flags & IN_CTX && stub.poison[ctx->dev])
 		e = stub.poison[ctx->dev];
 	else if (flags & UNSAFE && stub.captures && capture_mode != CU_CAPTURE_RELAXED) {
@@ -276,6 +278,7 @@ cu_result cuGetErrorName(cu_result err, const char **ret)
 		{ CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
 		{ CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE" },
 		{ CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
+		{ CU_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED" },
 		{ CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
 		{ CU_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE" },
 		{ CU_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE" },
@@ -404,13 +407,59 @@ cu_result cuDevicePrimaryCtxRetain(cu_ctx *ret, cu_device dev)
 	if (dev < 0 || dev >= stub.nr_devices)
 		return CU_INVALID_DEVICE;
 	(void)pthread_mutex_lock(&stub.lock);
-	if (!c->refs++) {
+	if (!c->refs || c->gone) {
 		stub.count.contexts_made++;
-		list_add_tail(&stub.contexts, &c->link);
+		c->id = ++stub.last_ctx_id;
 	}
+	if (!c->refs++)
+		list_add_tail(&stub.contexts, &c->link);
+	c->gone = false;
 	(void)pthread_mutex_unlock(&stub.lock);
 	*ret = c;
 	return CU_OK;
+}
+
+cu_result cuDevicePrimaryCtxGetState(cu_device dev, unsigned *ret_flags, int *ret_active)
+{
+	ENTER(SURE);
+	(void)pthread_mutex_lock(&stub.lock);
+	*ret_flags = 0;
+	*ret_active = stub.primary[dev].refs && !stub.primary[dev].gone;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+/* Threads keep it on their stacks, and who has retained it may release it. */
+cu_result cuDevicePrimaryCtxReset_v2(cu_device dev)
+{
+	struct CUctx_st *c = &stub.primary[dev];
+
+	ENTER(UNSAFE);
+	(void)pthread_mutex_lock(&stub.lock);
+	if (c->refs && !c->gone) {
+		stub_reset_streams(c);
+		stub_reset_events(c);
+		stub_reset_memory(c);
+		stub.count.modules -= c->modules;
+		c->streams = c->events = c->modules = c->ranges = c->registrations = 0;
+		c->gone = true;
+	}
+	(void)pthread_mutex_unlock(&stub.lock);
+	return CU_OK;
+}
+
+cu_result cuCtxGetId(cu_ctx ctx, unsigned long long *ret)
+{
+	cu_result e = CU_OK;
+
+	ENTER(SURE);
+	(void)pthread_mutex_lock(&stub.lock);
+	if (ctx->gone)
+		e = CU_CONTEXT_IS_DESTROYED;
+	else
+		*ret = ctx->id;
+	(void)pthread_mutex_unlock(&stub.lock);
+	return e;
 }
 
 cu_result cuDevicePrimaryCtxRelease_v2(cu_device dev)
@@ -492,6 +541,7 @@ cu_result cuCtxCreate_v2(cu_ctx *ret, unsigned flags, cu_device dev)
 		return CU_OUT_OF_MEMORY;
 	c->dev = dev;
 	(void)pthread_mutex_lock(&stub.lock);
+	c->id = ++stub.last_ctx_id;
 	stub.count.contexts_made++;
 	list_add_tail(&stub.contexts, &c->link);
 	(void)pthread_mutex_unlock(&stub.lock);

@@ -632,3 +632,20 @@ cu_result cuMemHostGetDevicePointer_v2(cu_ptr *ret, void *host, unsigned flags)
 	*ret = (uintptr_t)host | HOST_BIT;
 	return CU_OK;
 }
+
+void stub_reset_memory(cu_ctx ctx)
+{
+	struct list *e, *n;
+
+	list_for_each_safe (e, n, &stub.ranges)
+		if (list_entry(e, struct range, link)->ctx == ctx)
+			stub_range_free(list_entry(e, struct range, link));
+	list_for_each_safe (e, n, &stub.registrations) {
+		struct registration *g = list_entry(e, struct registration, link);
+
+		if (g->ctx != ctx)
+			continue;
+		list_del(&g->link);
+		free(g);
+	}
+}

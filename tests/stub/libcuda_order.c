@@ -79,6 +79,22 @@ again:
 	}
 }
 
+void stub_reset_streams(cu_ctx ctx)
+{
+	struct list *e;
+
+	stub_implicit_end(ctx);
+again:
+	list_for_each (e, &stub.streams) {
+		struct CUstream_st *st = list_entry(e, struct CUstream_st, link);
+
+		if (st->ctx == ctx) {
+			stub_stream_end(st);
+			goto again; /* the list may have changed meanwhile */
+		}
+	}
+}
+
 cu_result cuStreamGetCtx(cu_stream handle, cu_ctx *ret)
 {
 	struct CUstream_st *st;

@@ -384,6 +384,20 @@ cu_result cuEventCreate(cu_event *ret, unsigned flags)
 	return CU_OK;
 }
 
+void stub_reset_events(cu_ctx ctx)
+{
+	struct list *e, *n;
+
+	list_for_each_safe (e, n, &stub.events) {
+		struct CUevent_st *ev = list_entry(e, struct CUevent_st, link);
+
+		if (ev->ctx != ctx)
+			continue;
+		list_del(&ev->link);
+		event_unref(ev);
+	}
+}
+
 cu_result cuEventDestroy_v2(cu_event ev)
 {
 	ENTER(IN_CTX | ENDS);

@@ -129,7 +129,7 @@ static int engine_start(struct engine *e)
 }
 
 /* Under the lock: there is one, and no other thread is just starting it. */
-static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
+static struct engine *engine_find(const struct mem_ops *ops, unsigned device, uint64_t dev_life,
 				  const struct io_backend *backend)
 {
 	struct list *el;
@@ -137,7 +137,8 @@ static struct engine *engine_find(const struct mem_ops *ops, unsigned device,
 	list_for_each (el, &engines.list) {
 		struct engine *e = list_entry(el, struct engine, link);
 
-		if (e->ops != ops || e->device != device || e->backend != backend)
+		if (e->ops != ops || e->device != device || e->life != dev_life ||
+		    e->backend != backend)
 			continue;
 		if (!e->starts)
 			return e;
@@ -163,17 +164,19 @@ static void engine_put(struct engine *e)
 static int engine_get(const struct mem_ops *ops, unsigned device, const struct io_backend *backend,
 		      struct engine **ret)
 {
+	uint64_t dev_life = mem_life(ops, device);
 	struct engine *e;
 	int r = 1;
 
 	pthread_mutex_lock(&engines.lock);
-	e = engine_find(ops, device, backend);
+	e = engine_find(ops, device, dev_life, backend);
 	if (e) {
 		e->refs++;
 		r = 0;
 	} else if ((e = calloc(1, sizeof(*e)))) {
 		e->ops = ops;
 		e->device = device;
+		e->life = dev_life;
 		e->backend = backend;
 		e->refs = 1;
 		e->starts = true;
@@ -252,19 +255,49 @@ static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned de
 	return r;
 }
 
-int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
-		 struct share **ret)
+/* The queue's share of an engine for the device, which may have been reset since. */
+static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+				bool current)
 {
+	uint64_t dev_life = mem_life(ops, device);
 	struct list *el;
 
 	list_for_each (el, &q->shares) {
 		struct share *s = list_entry(el, struct share, link);
 
-		if (s->engine->ops == ops && s->engine->device == device) {
-			*ret = s;
-			return 0;
-		}
+		if (s->engine->ops == ops && s->engine->device == device &&
+		    (s->engine->life == dev_life) == current)
+			return s;
 	}
+	return NULL;
+}
+
+static bool has_requests(const struct pst_queue *q)
+{
+	return !list_empty(&q->prepared) || !list_empty(&q->inflight) || !list_empty(&q->done) ||
+	       !list_empty(&q->busy);
+}
+
+/* Threads and slots of before a reset go as soon as no request needs them. */
+static _cold_ void drop_old_shares(struct pst_queue *q, const struct mem_ops *ops, unsigned device)
+{
+	struct share *s;
+
+	NO_CANCEL();
+	while (!has_requests(q) && (s = share_find(q, ops, device, false)))
+		engine_unshare(s);
+}
+
+int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
+		 struct share **ret)
+{
+	struct share *s = share_find(q, ops, device, true);
+
+	if (likely(s)) {
+		*ret = s;
+		return 0;
+	}
+	drop_old_shares(q, ops, device);
 	return share_get(q, ops, device, ret);
 }
 

@@ -135,7 +135,8 @@ struct engine {
 	struct list link;
 	const struct mem_ops *ops;
 	unsigned device;
-	int node; /* of the device, -1 for unknown */
+	uint64_t life; /* of the device when it began: it serves memory of that one alone */
+	int node;      /* of the device, -1 for unknown */
 	const struct io_backend *backend;
 	_Atomic int ring_err; /* 0, or why threads stand in for a worker's ring: a positive errno */
 	unsigned refs;        /* shares; under the engines' lock, as is: */

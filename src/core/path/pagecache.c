@@ -54,6 +54,7 @@ struct mapping {
 	struct mapping *next; /* of the file's */
 	const struct mem_ops *ops;
 	unsigned device;
+	uint64_t life; /* of the device: a reset ends what was pinned */
 	const struct local_file *file;
 	char *base;
 	uint64_t len;
@@ -458,6 +459,7 @@ static struct mapping *mapping_new(const struct local_file *file, const struct m
 	m->source.ops = &pages;
 	m->ops = ops;
 	m->device = device;
+	m->life = mem_life(ops, device);
 	m->file = file;
 	m->stamp = stamp;
 	m->len = stamp.size;
@@ -497,7 +499,7 @@ static struct mapping *mapping_get(struct pst_file *f, const struct mem_ops *ops
 		return NULL;
 	pthread_mutex_lock(&all->lock);
 	for (m = all->list; m; m = m->next)
-		if (m->ops == ops && m->device == device)
+		if (m->ops == ops && m->device == device && m->life == mem_life(ops, device))
 			break;
 	if (!m) {
 		m = mapping_new(file_local(f->file), ops, device);

@@ -187,7 +187,10 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 		if (!mem_on_host(io->mem)) {
 			const struct mem_alloc *a = io->mem->region->alloc;
 
-			err = engine_share(q, a->ops, a->device, &share);
+			if (unlikely(mem_life(a->ops, a->device) != a->life))
+				err = mem_alive(a);
+			if (err == 0)
+				err = engine_share(q, a->ops, a->device, &share);
 			if (err < 0)
 				return not_full(err);
 			prep_engine(r, share);

@@ -107,7 +107,7 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 
 	if (!c)
 		return err_set(ENOMEM, "no memory to describe an allocation");
-	r = cuda_hold(d, &c->ctx);
+	r = cuda_hold(d, &c->ctx, &c->a.life);
 	if (r < 0) {
 		free(c);
 		return r;
@@ -124,15 +124,28 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 	return 0;
 }
 
+static bool is_same(const struct cuda_alloc *c)
+{
+	unsigned long long id = 0;
+
+	return cu.cuPointerGetAttribute(&id, CU_PTR_BUFFER_ID, c->a.base.va) == CU_OK &&
+	       id == c->first_id;
+}
+
 static void give_back(struct cuda_alloc *c)
 {
+	bool lives = cuda_lives(c->d, c->a.life);
 	CUDA_SCOPE(scope);
 	cu_ptr base = c->a.base.va;
 
-	cuda_enter_anyway(&scope, c->ctx);
+	if (lives)
+		cuda_enter_anyway(&scope, c->ctx);
+	/* Memory went with its context, and others may be at its addresses.  Mappings may be left. */
+	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same(c)))
+		return;
 	switch (c->how) {
 	case CUDA_IPC:
-		cuda_ipc_close(c);
+		cuda_ipc_close(c, lives);
 		break;
 	case CUDA_MAPPED:
 		cuda_ignore(c->d, cu.cuMemUnmap(base, c->map_len), "unmap imported memory");
@@ -183,13 +196,14 @@ void cuda_free(struct mem_alloc *a)
 /* Of a range of several chunks only the first is looked at. */
 int cuda_alive(const struct cuda_alloc *c)
 {
-	unsigned long long id = 0;
+	int r = cuda_check_life(c->d, c->a.life);
 
-	if (c->how != CUDA_WRAPPED || !c->first_id)
+	if (r < 0)
+		return r;
+	if (!c->first_id || unlikely(atomic_load(&c->d->lost)) || is_same(c))
 		return 0;
-	if (cu.cuPointerGetAttribute(&id, CU_PTR_BUFFER_ID, c->a.base.va) == CU_OK &&
-	    id == c->first_id)
-		return 0;
+	if (!cuda_lives(c->d, c->a.life))
+		return cuda_check_life(c->d, c->a.life);
 	return err_set(EFAULT,
 		       "the memory at %#" PRIx64 " on %s was freed by its owner; free its pst_mem "
 		       "first",
@@ -304,6 +318,7 @@ int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t righ
 		.location = { .type = CU_LOC_DEVICE, .id = (int)d->idx },
 		.flags = rights & PST_RIGHT_WRITE ? CU_PROT_READ_WRITE : CU_PROT_READ,
 	};
+	unsigned long long id = 0;
 	cu_ptr va = 0;
 	cu_result e;
 
@@ -318,7 +333,11 @@ int cuda_map(struct cuda_alloc *c, cu_handle handle, uint64_t len, uint32_t righ
 	c->a.base.va = va;
 	c->map_len = len;
 	e = cu.cuMemSetAccess(va, len, &access, 1);
-	return e == CU_OK ? 0 : cuda_err(d, e, "get access to mapped memory");
+	if (e != CU_OK)
+		return cuda_err(d, e, "get access to mapped memory");
+	if (cu.cuPointerGetAttribute(&id, CU_PTR_BUFFER_ID, va) == CU_OK)
+		c->first_id = id;
+	return 0;
 }
 
 /* -------------------------------------------------------------------- wrap */

@@ -33,7 +33,8 @@
 struct cuda_stream {
 	struct mem_stream base;
 	struct cuda_dev *d;
-	cu_ctx ctx; /* held */
+	cu_ctx ctx;    /* held, */
+	uint64_t life; /* in this life of it */
 	struct mem_late late;
 	cu_stream stream;
 	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */
@@ -90,15 +91,19 @@ static void stream_done(struct cuda_stream *st)
 {
 	CUDA_SCOPE(scope);
 
-	cuda_enter_anyway(&scope, st->ctx);
-	/* Fails where the device is lost, and nothing moves there any more. */
-	if (st->stream)
-		cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
-	for (unsigned i = 0; i < BATCHES_MAX; i++)
-		if (st->events[i])
-			cuda_ignore(st->d, cu.cuEventDestroy_v2(st->events[i]), "end an event");
-	if (st->stream)
-		cuda_ignore(st->d, cu.cuStreamDestroy_v2(st->stream), "end a stream");
+	/* A reset has ended it and its events already. */
+	if (cuda_lives(st->d, st->life)) {
+		cuda_enter_anyway(&scope, st->ctx);
+		/* Fails where the device is lost, and nothing moves there any more. */
+		if (st->stream)
+			cuda_ignore(st->d, cu.cuStreamSynchronize(st->stream), "finish a stream");
+		for (unsigned i = 0; i < BATCHES_MAX; i++)
+			if (st->events[i])
+				cuda_ignore(st->d, cu.cuEventDestroy_v2(st->events[i]),
+					    "end an event");
+		if (st->stream)
+			cuda_ignore(st->d, cu.cuStreamDestroy_v2(st->stream), "end a stream");
+	}
 	cuda_leave(&scope);
 	free(st->batch_dev);
 	free(st->batch_host);
@@ -121,11 +126,12 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret)
 	_cleanup_(stream_donep) struct cuda_stream *st = NULL;
 	struct cuda_dev *d = cuda_device(device);
 	CUDA_SCOPE(scope);
+	uint64_t life;
 	cu_result e;
 	cu_ctx ctx;
 	int r;
 
-	r = cuda_hold(d, &ctx);
+	r = cuda_hold(d, &ctx, &life);
 	if (r < 0)
 		return r;
 	st = calloc(1, sizeof(*st));
@@ -136,6 +142,7 @@ int cuda_stream_new(unsigned device, struct mem_stream **ret)
 	st->base.ops = &mem_cuda_ops;
 	st->d = d;
 	st->ctx = ctx;
+	st->life = life;
 	st->path = PST_PATH_STAGED;
 	r = cuda_enter(&scope, d, ctx);
 	if (r < 0)
@@ -235,7 +242,9 @@ int cuda_poll(struct mem_stream *base, uint64_t ticket)
 		return err_set(EINVAL, "ticket %" PRIu64 " is older than the last %u", ticket,
 			       RESULTS_KEPT);
 	if (ticket > st->done) {
-		r = cuda_enter(&scope, st->d, st->ctx);
+		r = cuda_check_life(st->d, st->life);
+		if (r == 0)
+			r = cuda_enter(&scope, st->d, st->ctx);
 		if (r == 0)
 			r = advance(st, ticket);
 		if (r <= 0)
@@ -533,6 +542,8 @@ int cuda_copy(struct mem_stream *base, enum mem_dir dir, const struct mem_copy *
 		return err_set(EINVAL, "%u copies in one batch; %u are the most", nr, PIECES_MAX);
 	r = look_at(st->d, &b);
 	if (r == 0)
+		r = cuda_check_life(st->d, st->life);
+	if (r == 0)
 		r = cuda_enter(&scope, st->d, st->ctx);
 	if (r == 0)
 		r = has_room(st);
@@ -587,6 +598,8 @@ int cuda_sgl_copy(struct mem_stream *base, const struct mem_sgl *v, unsigned nr,
 		r = cuda_alive(cuda_alloc_of(v[i].alloc));
 		len += v[i].len;
 	}
+	if (r == 0)
+		r = cuda_check_life(st->d, st->life);
 	if (r == 0)
 		r = cuda_enter(&scope, st->d, st->ctx);
 	if (r == 0)

@@ -68,10 +68,11 @@ static bool is_sticky(cu_result err)
 	case CU_CONTAINED:
 	case CU_ILLEGAL_ADDRESS:
 	case CU_LAUNCH_TIMEOUT:
-	case CU_CONTEXT_IS_DESTROYED:
 	case CU_ASSERT:
 	case CU_UNKNOWN:
 		return true;
+	case CU_CONTEXT_IS_DESTROYED:
+		return !cu.cuCtxGetId; /* else a new one is told from it */
 	default:
 		/* 714 to 719: stack error, illegal instruction, misaligned address, wrong address
 		 * space, wrong program counter, launch failed. */
@@ -122,8 +123,24 @@ static void mark_lost(struct cuda_dev *d, cu_result err)
 		log_error("%s is lost for this process: %s", d->info.name, cuda_err_name(err));
 }
 
+static int was_reset(const struct cuda_dev *d)
+{
+	return err_set(ENODEV,
+		       "%s was reset, as by cudaDeviceReset(), and all that was in its memory is "
+		       "gone; free the pst_mem of before, allocate anew, and wrap that",
+		       d->info.name);
+}
+
+/* May the reason be that the context was reset? */
+static bool is_of_reset(cu_result err)
+{
+	return err == CU_CONTEXT_IS_DESTROYED || err == CU_INVALID_CONTEXT ||
+	       err == CU_INVALID_HANDLE;
+}
+
 int cuda_err(struct cuda_dev *d, cu_result err, const char *fmt, ...)
 {
+	uint64_t life = atomic_load(&d->life);
 	char what[160];
 	va_list ap;
 
@@ -131,6 +148,9 @@ int cuda_err(struct cuda_dev *d, cu_result err, const char *fmt, ...)
 	(void)vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
 	log_debug("%s could not %s: %s", d->info.name, what, cuda_err_name(err));
+	if (is_of_reset(err) &&
+	    (!cuda_lives(d, life) || (err == CU_CONTEXT_IS_DESTROYED && !is_sticky(err))))
+		return was_reset(d);
 	if (is_sticky(err))
 		mark_lost(d, err);
 	return err_set(to_errno(err), "%s could not %s: %s", d->info.name, what,
@@ -153,6 +173,12 @@ int cuda_check_lost(struct cuda_dev *d)
 
 	if (likely(err == CU_OK))
 		return 0;
+	if (err == CU_CONTEXT_IS_DESTROYED)
+		return err_set(ENODEV,
+			       "the context of %s was ended, as by cudaDeviceReset(), and a driver "
+			       "older than CUDA 12.0 does not tell a new one from it; restart the "
+			       "process",
+			       d->info.name);
 	return err_set(to_errno(err),
 		       "%s was lost to %s in this process, by a kernel or the hardware; restart "
 		       "the process",
@@ -201,41 +227,13 @@ void cuda_leave(struct cuda_scope *s)
 	*s = (struct cuda_scope){ 0 };
 }
 
-int cuda_hold(struct cuda_dev *d, cu_ctx *ret)
-{
-	CUDA_SCOPE(scope);
-	cu_result e = CU_OK;
-	int r = cuda_check_lost(d);
-
-	if (r < 0)
-		return r;
-	relax(&scope);
-	(void)pthread_mutex_lock(&d->lock);
-	if (!d->users) {
-		uint64_t start = now_ns();
-
-		e = cu.cuDevicePrimaryCtxRetain(&d->ctx, d->dev);
-		log_info("%s: the context took %.1f ms", d->info.name, as_ms(now_ns() - start));
-	}
-	if (e == CU_OK) {
-		d->users++;
-		*ret = d->ctx;
-	}
-	(void)pthread_mutex_unlock(&d->lock);
-	if (e == CU_OK)
-		return 0;
-	/* Nor by this, since others may leave room. */
-	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
-		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
-}
-
 /* The last user is gone, and with it whoever could take gather_lock; the lock is held. */
 static void let_go(struct cuda_dev *d)
 {
 	CUDA_SCOPE(outer);
 
 	relax(&outer);
-	if (d->gather == GATHER_READY || d->orders || d->feeds) {
+	if (!d->reset && (d->gather == GATHER_READY || d->orders || d->feeds)) {
 		CUDA_SCOPE(inner);
 
 		cuda_enter_anyway(&inner, d->ctx);
@@ -249,12 +247,119 @@ static void let_go(struct cuda_dev *d)
 	d->gather = GATHER_UNKNOWN;
 	d->no_gather = false;
 	d->ctx = NULL;
+	d->reset = false;
 	cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
+}
+
+/* Has somebody ended the context that is held?  The lock is held. */
+static bool is_reset(const struct cuda_dev *d)
+{
+	unsigned long long id = 0;
+	unsigned flags = 0;
+	int active = 1;
+
+	if (cu.cuDevicePrimaryCtxGetState(d->dev, &flags, &active) == CU_OK && !active)
+		return true;
+	return d->ctx_id && cu.cuCtxGetId(d->ctx, &id) == CU_OK && id != d->ctx_id;
+}
+
+/* The context was reset: forget what was in it.  The lock is held. */
+static _cold_ void forget(struct cuda_dev *d)
+{
+	log_warn("%s was reset, as by cudaDeviceReset(): what was in its memory is gone",
+		 d->info.name);
+	atomic_fetch_add(&d->life, 1);
+	atomic_store(&d->lost, CU_OK);
+	d->reset = true;
+	(void)pthread_mutex_lock(&d->gather_lock);
+	d->gather = GATHER_UNKNOWN;
+	d->gather_fn = NULL;
+	d->no_gather = false;
+	(void)pthread_mutex_unlock(&d->gather_lock);
+	cuda_orders_forget(d);
+	cuda_feeds_forget(d);
+	d->users -= cuda_pins_forget(d);
+}
+
+/* See whether the context was reset; the lock is held. */
+static void look(struct cuda_dev *d)
+{
+	if (d->users && !d->reset && is_reset(d))
+		forget(d);
+	if (!d->users && d->reset)
+		let_go(d);
+}
+
+int cuda_check_life(struct cuda_dev *d, uint64_t life)
+{
+	return likely(atomic_load(&d->life) == life) ? 0 : was_reset(d);
+}
+
+bool cuda_lives(struct cuda_dev *d, uint64_t life)
+{
+	(void)pthread_mutex_lock(&d->lock);
+	look(d);
+	(void)pthread_mutex_unlock(&d->lock);
+	return atomic_load(&d->life) == life;
+}
+
+/* The lock is held. */
+static cu_result retain(struct cuda_dev *d)
+{
+	uint64_t start = now_ns();
+	unsigned long long id = 0;
+	cu_result e = cu.cuDevicePrimaryCtxRetain(&d->ctx, d->dev);
+
+	log_info("%s: the context took %.1f ms", d->info.name, as_ms(now_ns() - start));
+	if (e != CU_OK)
+		return e;
+	if (cu.cuCtxGetId && cu.cuCtxGetId(d->ctx, &id) != CU_OK)
+		id = 0;
+	/* Another context than the one that was spoilt. */
+	if (id && d->ctx_id && id != d->ctx_id)
+		atomic_store(&d->lost, CU_OK);
+	d->ctx_id = id;
+	/* A reset keeps what the context was retained for before. */
+	if (d->reset)
+		cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
+	d->reset = false;
+	return CU_OK;
+}
+
+int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life)
+{
+	CUDA_SCOPE(scope);
+	cu_result e = CU_OK;
+	int r;
+
+	relax(&scope);
+	(void)pthread_mutex_lock(&d->lock);
+	look(d);
+	if (!d->users || d->reset)
+		e = retain(d);
+	r = cuda_check_lost(d);
+	if (e == CU_OK && r == 0) {
+		d->users++;
+		*ret = d->ctx;
+		*ret_life = d->life;
+	} else if (e == CU_OK && !d->users) {
+		let_go(d);
+	}
+	(void)pthread_mutex_unlock(&d->lock);
+	if (r < 0)
+		return r;
+	if (e == CU_OK)
+		return 0;
+	/* Nor by this, since others may leave room. */
+	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
+		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
 }
 
 void cuda_drop(struct cuda_dev *d)
 {
 	(void)pthread_mutex_lock(&d->lock);
+	if (d->users == 1)
+		look(d);
 	if (!--d->users)
 		let_go(d);
 	(void)pthread_mutex_unlock(&d->lock);
@@ -394,9 +499,18 @@ static void cuda_device_info(unsigned idx, struct pst_device *ret)
 	ret->index = idx;
 }
 
+/* Asked of each small read: of memory of our own, which is freed with its pst_mem, only a reset
+ * that was seen counts. */
 static int cuda_is_alive(const struct mem_alloc *a)
 {
-	return cuda_alive(cuda_alloc_of(a));
+	struct cuda_alloc *c = cuda_alloc_of(a);
+
+	return c->how == CUDA_WRAPPED ? cuda_alive(c) : cuda_check_life(c->d, a->life);
+}
+
+static uint64_t cuda_life(unsigned idx)
+{
+	return atomic_load(&devices[idx].life);
 }
 
 const struct mem_ops mem_cuda_ops = {
@@ -427,6 +541,7 @@ const struct mem_ops mem_cuda_ops = {
 	.pin_file = cuda_pin_file,
 	.unpin_file = cuda_unpin,
 	.aperture = cuda_aperture,
+	.life = cuda_life,
 	.stream_new = cuda_stream_new,
 	.stream_free = cuda_stream_free,
 	.copy = cuda_copy,

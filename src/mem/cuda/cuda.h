@@ -51,10 +51,13 @@ struct cuda_dev {
 	struct pst_device info;
 	bool read_only_register; /* CU_DEV_READ_ONLY_REGISTER */
 	_Atomic cu_result lost;  /* the error that spoiled its context for good, or 0 */
+	_Atomic uint64_t life;   /* of its context: each reset that we see begins another one */
 
 	pthread_mutex_t lock; /* what follows */
 	unsigned users;
 	cu_ctx ctx;                /* retained while there are users */
+	unsigned long long ctx_id; /* its number, or the last one's; 0 unknown */
+	bool reset;                /* what ctx was is gone, and it was not retained since */
 	struct cuda_order *orders; /* free ones, which have an event of the context */
 	struct cuda_feed *feeds;   /* given back; streams may still run their copies */
 	_Atomic bool no_feeds;     /* it has no stream memory operations */
@@ -82,9 +85,19 @@ struct cuda_dev *cuda_device(unsigned idx);
 /* An attribute of the device; false where this driver does not know it. */
 bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 
-/* Hold the device's primary context; it may be made by this. */
-int cuda_hold(struct cuda_dev *d, cu_ctx *ret);
+/* Hold the device's primary context; it may be made by this.  *ret_life: which one it is. */
+int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life);
 void cuda_drop(struct cuda_dev *d);
+
+/*
+ * cudaDeviceReset() ends the primary context under those who hold it, and the next one has the same
+ * handle.  What was made in an earlier life of the context is gone, and the driver may crash on it.
+ *
+ * cuda_check_life() is 0, or -ENODEV with a sentence where a reset was seen since.  cuda_lives() asks
+ * the driver, for those who hold the context: before something is ended.
+ */
+int cuda_check_life(struct cuda_dev *d, uint64_t life);
+bool cuda_lives(struct cuda_dev *d, uint64_t life);
 
 /* A context made current for a while, with nothing forbidden by others' captures. */
 struct cuda_scope {
@@ -148,7 +161,7 @@ struct cuda_alloc {
 	bool vmm;           /* memory of cuMemCreate */
 	bool foreign;       /* of a context that is not the primary one */
 	unsigned chunks;    /* of cuMemCreate that the range consists of */
-	uint64_t first_id;  /* the driver's number of what lies at base; 0 unknown */
+	uint64_t first_id;  /* the driver's number of what lies at base; 0 unknown; not of IPC */
 	struct cuda_id *id; /* NULL for imports */
 	struct cuda_ipc_map *ipc;
 	int fd;           /* what an import was opened by, to hand it on; -1 */
@@ -166,7 +179,7 @@ int cuda_alloc_new(struct cuda_dev *d, enum cuda_how how, struct cuda_alloc **re
 void cuda_alloc_free(struct cuda_alloc *c);
 void cuda_alloc_freep(struct cuda_alloc **c);
 
-/* Is wrapped memory still the same allocation?  0, or -EFAULT with a sentence. */
+/* Is it still the same allocation?  0; -EFAULT, or -ENODEV after a reset, with a sentence. */
 int cuda_alive(const struct cuda_alloc *c);
 
 /* The memory lives, and the context is current that it belongs to. */
@@ -202,7 +215,8 @@ int cuda_import(const struct pst_grant *grant, struct mem_alloc **ret);
 int cuda_export(const struct mem_alloc *a, uint32_t rights, struct pst_grant *ret);
 int cuda_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 		       struct mem_dmabuf *ret);
-void cuda_ipc_close(struct cuda_alloc *c); /* a context is current */
+/* A context is current, or lives is false: the memory went with its context. */
+void cuda_ipc_close(struct cuda_alloc *c, bool lives);
 
 /* -------------------------------------------------------------------- late */
 
@@ -238,6 +252,9 @@ void cuda_pins_hold(void);
 void cuda_pins_drop(void);
 uint64_t cuda_pin_find_held(const void *host, uint64_t len, enum mem_dir dir, cu_ptr *ret_dev,
 			    uint64_t *ret_len);
+/* The device was reset, its lock is held: forget what was registered in its context.  Returns how
+ * many held it for that. */
+unsigned cuda_pins_forget(struct cuda_dev *d);
 
 /* ----------------------------------------------------------------- streams */
 
@@ -261,6 +278,8 @@ void cuda_order_free(struct mem_order *base);
 int cuda_sync(const struct mem_alloc *a);
 /* The device's context, which is current, may end; none is in use, the lock is held. */
 void cuda_orders_let_go(struct cuda_dev *d);
+/* It has ended, by a reset; the lock is held. */
+void cuda_orders_forget(struct cuda_dev *d);
 /* Make the stream's context current, and see that it can be ordered with: 0; -EBUSY while it is
  * captured; -EINVAL. */
 int cuda_stream_enter(struct cuda_scope *s, struct cuda_dev *d, cu_stream st, cu_ctx *ret_ctx);
@@ -279,8 +298,9 @@ void cuda_feed_end(struct mem_feed *base);
 int cuda_feed_poll(const struct mem_feed *base, uint64_t nr);
 void cuda_feed_check_lost(struct mem_feed *base);
 void cuda_feed_free(struct mem_feed *base);
-/* As cuda_orders_let_go(). */
+/* As cuda_orders_let_go() and cuda_orders_forget(). */
 void cuda_feeds_let_go(struct cuda_dev *d);
+void cuda_feeds_forget(struct cuda_dev *d);
 
 /* ------------------------------------------------------------------ gather */
 

@@ -21,10 +21,13 @@ SYM(cuDeviceTotalMem_v2, (size_t *ret, cu_device dev))
 SYM(cuDeviceGetAttribute, (int *ret, uint32_t attr, cu_device dev))
 SYM(cuDevicePrimaryCtxRetain, (cu_ctx *ret, cu_device dev))
 SYM(cuDevicePrimaryCtxRelease_v2, (cu_device dev))
+SYM(cuDevicePrimaryCtxGetState, (cu_device dev, unsigned *ret_flags, int *ret_active))
 
 SYM(cuCtxPushCurrent_v2, (cu_ctx ctx))
 SYM(cuCtxPopCurrent_v2, (cu_ctx *ret))
 SYM(cuCtxGetDevice, (cu_device *ret))
+/* CUDA 12.0.  A context that is made anew has the same handle and another number. */
+OPT(cuCtxGetId, (cu_ctx ctx, unsigned long long *ret))
 SYM(cuCtxSynchronize, (void))
 SYM(cuThreadExchangeStreamCaptureMode, (uint32_t *mode))
 

@@ -47,7 +47,8 @@ struct cuda_feed {
 	cu_stream own;  /* of the primary context, NULL until needed */
 
 	/* Of this use. */
-	cu_ctx primary;   /* held */
+	cu_ctx primary;   /* held, */
+	uint64_t life;    /* in this life of it */
 	cu_ctx ctx;       /* of the program's stream */
 	cu_stream stream; /* the program's */
 	cu_stream on;     /* where the copies are: stream, or own */
@@ -139,9 +140,26 @@ static int feed_take(struct cuda_dev *d, struct cuda_feed **ret)
 	return 0;
 }
 
+/* What it had of the primary context is gone, and no stream looks at its places. */
+static void feed_forget(struct cuda_feed *f)
+{
+	f->event = NULL;
+	f->own = NULL;
+	f->registered = f->used = f->torn = false;
+	f->nr_whole = 0;
+}
+
+void cuda_feeds_forget(struct cuda_dev *d)
+{
+	for (struct cuda_feed *f = d->feeds; f; f = f->next)
+		feed_forget(f);
+}
+
 static void feed_give(struct cuda_feed *f)
 {
 	(void)pthread_mutex_lock(&f->d->lock);
+	if (f->life != atomic_load(&f->d->life))
+		feed_forget(f);
 	f->next = f->d->feeds;
 	f->d->feeds = f;
 	(void)pthread_mutex_unlock(&f->d->lock);
@@ -286,12 +304,13 @@ int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, u
 	struct cuda_feed *f = NULL;
 	cu_ctx ctx, primary;
 	CUDA_SCOPE(scope);
+	uint64_t life;
 	int r;
 
 	r = cuda_stream_enter(&scope, d, stream, &ctx);
 	cuda_leave(&scope);
 	if (r == 0)
-		r = cuda_hold(d, &primary);
+		r = cuda_hold(d, &primary, &life);
 	if (r < 0)
 		return r;
 	r = feed_take(d, &f);
@@ -300,6 +319,7 @@ int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, u
 		return r;
 	}
 	f->primary = primary;
+	f->life = life;
 	f->ctx = ctx;
 	f->stream = stream;
 	f->max_tiles = max_tiles;
@@ -316,6 +336,13 @@ int cuda_feed_new(const struct mem_alloc *a, void *stream, unsigned max_tiles, u
 }
 
 /* -------------------------------------------------------------------- put */
+
+static int feed_enter(struct cuda_scope *scope, struct cuda_feed *f)
+{
+	int r = cuda_check_life(f->d, f->life);
+
+	return r < 0 ? r : cuda_enter(scope, f->d, f->primary);
+}
 
 /* Put the three entries of a copy on the stream; the primary context is current. */
 static cu_result put(struct cuda_feed *f, uint64_t nr)
@@ -351,7 +378,7 @@ int cuda_feed_put(struct mem_feed *base)
 		atomic_store(&f->nr_put, nr);
 		return 0;
 	}
-	r = cuda_enter(&scope, f->d, f->primary);
+	r = feed_enter(&scope, f);
 	e = r == 0 ? put(f, nr) : CU_OK;
 	if (r == 0 && e == CU_OK) {
 		f->nr_whole = nr + 1;
@@ -375,7 +402,7 @@ int cuda_feed_seal(struct mem_feed *base)
 	int r;
 
 	atomic_store(&f->sealed, true);
-	r = cuda_enter(&scope, f->d, f->primary);
+	r = feed_enter(&scope, f);
 	if (r < 0)
 		return r;
 	e = cu.cuEventRecord(f->event, f->on);
@@ -468,7 +495,7 @@ void cuda_feed_check_lost(struct mem_feed *base)
 	CUDA_SCOPE(scope);
 	cu_result e;
 
-	if (cuda_enter(&scope, f->d, f->primary) < 0) {
+	if (feed_enter(&scope, f) < 0) {
 		atomic_store(&f->lost, true);
 		return;
 	}

@@ -153,7 +153,7 @@ int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_str
 	if (e == CU_OK)
 		return 0;
 	r = cuda_err(d, e, "start the gather kernel");
-	if (cuda_check_lost(d) < 0)
+	if (r == -ENODEV || cuda_check_lost(d) < 0)
 		return r;
 	cannot(d, e);
 	return -EOPNOTSUPP;

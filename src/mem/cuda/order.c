@@ -16,7 +16,8 @@ struct cuda_order {
 	/* Of this use. */
 	struct cuda_dev *d;
 	cu_stream stream;
-	cu_ctx primary;        /* held */
+	cu_ctx primary;        /* held, */
+	uint64_t life;         /* in this life of it */
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
 	bool reached;          /* the stream has come to it, and one of its own is gone */
@@ -46,6 +47,8 @@ static int order_take(struct cuda_dev *d, struct cuda_order **ret)
 static void order_give(struct cuda_order *o)
 {
 	(void)pthread_mutex_lock(&o->d->lock);
+	if (o->life != atomic_load(&o->d->life))
+		o->event = NULL;
 	o->next = o->d->orders;
 	o->d->orders = o;
 	(void)pthread_mutex_unlock(&o->d->lock);
@@ -57,6 +60,12 @@ void cuda_orders_let_go(struct cuda_dev *d)
 	for (struct cuda_order *o = d->orders; o; o = o->next)
 		if (o->event)
 			cuda_ignore(d, cu.cuEventDestroy_v2(TAKE_PTR(o->event)), "end an event");
+}
+
+void cuda_orders_forget(struct cuda_dev *d)
+{
+	for (struct cuda_order *o = d->orders; o; o = o->next)
+		o->event = NULL;
 }
 
 /* ------------------------------------------------------------------ errors */
@@ -179,17 +188,19 @@ int cuda_order_new(unsigned device, void *stream, struct mem_order **ret)
 	struct cuda_order *o = NULL;
 	cu_ctx ctx, primary;
 	CUDA_SCOPE(scope);
+	uint64_t life;
 	int r;
 
 	r = cuda_stream_enter(&scope, d, stream, &ctx);
 	if (r == 0)
-		r = cuda_hold(d, &primary);
+		r = cuda_hold(d, &primary, &life);
 	if (r < 0)
 		return r;
 	r = order_take(d, &o);
 	if (r == 0) {
 		o->stream = stream;
 		o->primary = primary;
+		o->life = life;
 		o->ctx = ctx;
 		r = order_event(o);
 	}
@@ -218,7 +229,9 @@ int cuda_order_poll(struct mem_order *base)
 
 	if (o->reached)
 		return 1;
-	r = cuda_enter(&scope, o->d, o->ctx);
+	r = o->ctx == o->primary ? cuda_check_life(o->d, o->life) : 0;
+	if (r == 0)
+		r = cuda_enter(&scope, o->d, o->ctx);
 	if (r < 0)
 		return r;
 	e = cu.cuEventQuery(o->stream_event);

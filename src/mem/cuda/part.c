@@ -117,7 +117,8 @@ uint32_t cuda_alloc_class(const struct mem_alloc *a)
 
 	if (!c->vmm)
 		return 0;
-	if (cuda_enter(&scope, c->d, c->ctx) < 0 || properties(c, &prop) != CU_OK)
+	if (cuda_alive(c) < 0 || cuda_enter(&scope, c->d, c->ctx) < 0 ||
+	    properties(c, &prop) != CU_OK)
 		return UINT32_MAX;
 	return 1u << 31 | (prop.handle_types & 0xffffu) << 8 |
 	       (prop.flags.compression & 0xfu) << 4 | (prop.flags.gdr_capable & 1u);

@@ -27,6 +27,7 @@ struct pin {
 	unsigned refs;
 	struct cuda_dev *d; /* in whose context it was registered; held */
 	cu_ctx ctx;
+	uint64_t life; /* of the context */
 };
 
 /* A piece that the driver is registering, or unregistering; it is not in the table. */
@@ -211,9 +212,12 @@ static void piece_unpin(uint64_t host)
 	table_del(i);
 	move_begin(&m, &p);
 	(void)pthread_mutex_unlock(&ctl);
-	cuda_enter_anyway(&scope, p.ctx);
-	cuda_ignore(p.d, cu.cuMemHostUnregister((void *)(uintptr_t)host), "unregister host memory");
-	cuda_leave(&scope);
+	if (cuda_lives(p.d, p.life)) {
+		cuda_enter_anyway(&scope, p.ctx);
+		cuda_ignore(p.d, cu.cuMemHostUnregister((void *)(uintptr_t)host),
+			    "unregister host memory");
+		cuda_leave(&scope);
+	}
 	(void)pthread_mutex_lock(&ctl);
 	move_end(&m);
 	(void)pthread_mutex_unlock(&ctl);
@@ -269,6 +273,7 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 {
 	struct pin p = { .host = host, .len = len, .flags = flags, .refs = 1, .d = d };
 	struct move m;
+	bool lost;
 	int r;
 
 	(void)pthread_mutex_lock(&ctl);
@@ -276,18 +281,39 @@ static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned f
 	(void)pthread_mutex_unlock(&ctl);
 	if (r)
 		return MIN(r, 0);
-	r = cuda_hold(d, &p.ctx);
+	r = cuda_hold(d, &p.ctx, &p.life);
 	if (r == 0) {
 		r = piece_register(&p);
 		if (r < 0)
 			cuda_drop(d);
 	}
 	(void)pthread_mutex_lock(&ctl);
-	if (r == 0)
+	/* A reset from now on finds it in the table. */
+	lost = r == 0 && cuda_check_life(d, p.life) < 0;
+	if (r == 0 && !lost)
 		table_add(&p);
 	move_end(&m);
 	(void)pthread_mutex_unlock(&ctl);
-	return r;
+	if (lost)
+		cuda_drop(d);
+	return lost ? -ENODEV : r;
+}
+
+unsigned cuda_pins_forget(struct cuda_dev *d)
+{
+	size_t kept = 0, nr;
+
+	(void)pthread_mutex_lock(&ctl);
+	(void)pthread_rwlock_wrlock(&table);
+	nr = nr_pins;
+	for (size_t i = 0; i < nr; i++)
+		if (pins[i].d != d)
+			pins[kept++] = pins[i];
+	nr_pins = kept;
+	(void)pthread_rwlock_unlock(&table);
+	table_trim();
+	(void)pthread_mutex_unlock(&ctl);
+	return (unsigned)(nr - kept);
 }
 
 /* Other threads that wait for the driver's lock get it only if we stay away for a moment. */

@@ -20,6 +20,7 @@ struct cuda_ipc_map {
 	struct list link;
 	unsigned refs;
 	struct cuda_dev *d;
+	uint64_t life; /* of the device's context */
 	struct cu_ipc handle;
 	cu_ptr base;   /* 0 until ipc_open() */
 	uint64_t size; /* 0 until ipc_check() */
@@ -199,7 +200,8 @@ static struct cuda_ipc_map *ipc_find(const struct cu_ipc *handle)
 	list_for_each (e, &opened.list) {
 		struct cuda_ipc_map *m = list_entry(e, struct cuda_ipc_map, link);
 
-		if (!memcmp(&m->handle, handle, sizeof(*handle)))
+		if (!memcmp(&m->handle, handle, sizeof(*handle)) &&
+		    m->life == atomic_load(&m->d->life))
 			return m;
 	}
 	return NULL;
@@ -241,7 +243,8 @@ static int ipc_check(struct cuda_ipc_map *m)
 
 /* The lock is held.  1: the map is open and checked.  0: it is new, or was refused before, and is
  * moving.  -errno. */
-static int ipc_get(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_ipc_map **ret)
+static int ipc_get(struct cuda_dev *d, uint64_t life, const struct cu_ipc *handle,
+		   struct cuda_ipc_map **ret)
 {
 	struct cuda_ipc_map *m;
 
@@ -254,6 +257,7 @@ static int ipc_get(struct cuda_dev *d, const struct cu_ipc *handle, struct cuda_
 		if (!m)
 			return err_set(ENOMEM, "no memory to describe an import");
 		m->d = d;
+		m->life = life;
 		m->handle = *handle;
 		list_add_tail(&opened.list, &m->link);
 	}
@@ -286,7 +290,7 @@ static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
 
 	memcpy(handle.reserved, g->ipc, sizeof(handle.reserved));
 	(void)pthread_mutex_lock(&opened.lock);
-	r = ipc_get(c->d, &handle, &m);
+	r = ipc_get(c->d, c->a.life, &handle, &m);
 	if (r == 0) {
 		(void)pthread_mutex_unlock(&opened.lock);
 		r = ipc_settle(m);
@@ -309,7 +313,7 @@ static int import_ipc(struct cuda_alloc *c, const struct pst_grant *g)
 	return MIN(r, 0);
 }
 
-void cuda_ipc_close(struct cuda_alloc *c)
+void cuda_ipc_close(struct cuda_alloc *c, bool lives)
 {
 	struct cuda_ipc_map *m = c->ipc;
 
@@ -319,7 +323,9 @@ void cuda_ipc_close(struct cuda_alloc *c)
 	m->moving = !--m->refs;
 	if (m->moving) {
 		(void)pthread_mutex_unlock(&opened.lock);
-		ipc_close(m);
+		if (lives)
+			ipc_close(m);
+		m->base = 0;
 		(void)pthread_mutex_lock(&opened.lock);
 		ipc_moved(m);
 	}
