@@ -108,6 +108,33 @@ static void many_pieces(struct pst_file *f, struct pst_mem *m, cu_ptr p)
 		T_CHECK(has_bytes(p + i * 6000, 3000, i * 5000));
 }
 
+/* A stream of the program's waits for a read, and a read for a stream: both have events that are
+ * kept for the next one. */
+static void in_order(struct pst_file *f, struct pst_mem *m, cu_ptr p)
+{
+	struct pst_io io = rig_io(PST_OP_READ, f, m, 4096, 0, RIG_MIB(1));
+	struct pst_done d;
+	cu_stream st;
+	cu_ctx ctx;
+
+	T_EQ(app.retain(&ctx, 0), CU_OK);
+	T_EQ(app.push(ctx), CU_OK);
+	T_EQ(app.stream(&st, 0), CU_OK);
+	for (unsigned wait = 0; wait < 2; wait++) {
+		io.stream = st;
+		io.flags = wait ? PST_IO_STREAM_WAIT : 0;
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		if (wait)
+			T_EQ(app.stream_wait(st), CU_OK);
+		d = rig_reap1(rig_q);
+		T_EQ(d.res, (int64_t)RIG_MIB(1));
+		T_CHECK(has_bytes(p, RIG_MIB(1), 4096));
+	}
+	/* A reset ends the stream; the context stays the program's. */
+	T_EQ(app.pop(&ctx), CU_OK);
+}
+
 /* Memory of before gets an error that names the cause and the cure, and nobody frees what may be
  * somebody else's; memory of after is served by the same queue and the same file. */
 static void served_again(void)
@@ -124,6 +151,7 @@ static void served_again(void)
 	for (unsigned life = 0; life < 3; life++) {
 		reads_all(f, m[0], p[0]);
 		many_pieces(f, m[0], p[0]);
+		in_order(f, m[0], p[0]);
 		/* Pages of a stable file are pinned, and serve. */
 		for (unsigned i = 0; i < 3; i++)
 			T_EQ(rig_read(stable, m[0], 0, 0, LEN).res, LEN);
@@ -144,6 +172,7 @@ static void served_again(void)
 			T_CHECK(strstr(pst_error_text(), "allocate anew"));
 		}
 		reads_all(f, m[1], p[1]);
+		in_order(f, m[1], p[1]);
 		many_pieces(f, m[1], p[1]);
 		app.state(&before);
 		pst_mem_free(own);

@@ -227,7 +227,7 @@ unsigned stub_streams_made(void);
 void stub_implicit_end(cu_ctx ctx);
 /* A reset ends it, and all that is in it; the lock is held, and dropped meanwhile. */
 void stub_reset_streams(cu_ctx ctx);
-void stub_reset_events(cu_ctx ctx);
+void stub_reset_handles(cu_ctx ctx);
 void stub_reset_memory(cu_ctx ctx);
 
 /* libcuda_mem.c's */

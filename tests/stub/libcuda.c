@@ -438,9 +438,8 @@ cu_result cuDevicePrimaryCtxReset_v2(cu_device dev)
 	(void)pthread_mutex_lock(&stub.lock);
 	if (c->refs && !c->gone) {
 		stub_reset_streams(c);
-		stub_reset_events(c);
+		stub_reset_handles(c);
 		stub_reset_memory(c);
-		stub.count.modules -= c->modules;
 		c->streams = c->events = c->modules = c->ranges = c->registrations = 0;
 		c->gone = true;
 	}

@@ -16,8 +16,11 @@ struct CUevent_st {
 };
 
 struct CUmod_st {
+	struct list link;
 	cu_ctx ctx;
 };
+
+static struct list modules = LIST_INIT(modules);
 
 /* ------------------------------------------------------------------ thread */
 
@@ -384,9 +387,19 @@ cu_result cuEventCreate(cu_event *ret, unsigned flags)
 	return CU_OK;
 }
 
-void stub_reset_events(cu_ctx ctx)
+void stub_reset_handles(cu_ctx ctx)
 {
 	struct list *e, *n;
+
+	list_for_each_safe (e, n, &modules) {
+		struct CUmod_st *m = list_entry(e, struct CUmod_st, link);
+
+		if (m->ctx != ctx)
+			continue;
+		list_del(&m->link);
+		stub.count.modules--;
+		free(m);
+	}
 
 	list_for_each_safe (e, n, &stub.events) {
 		struct CUevent_st *ev = list_entry(e, struct CUevent_st, link);
@@ -596,6 +609,7 @@ cu_result cuModuleLoadDataEx(cu_module *ret, const void *image, unsigned nr, uin
 	(void)pthread_mutex_lock(&stub.lock);
 	m->ctx->modules++;
 	stub.count.modules++;
+	list_add_tail(&modules, &m->link);
 	(void)pthread_mutex_unlock(&stub.lock);
 	*ret = m;
 	return CU_OK;
@@ -609,6 +623,7 @@ cu_result cuModuleUnload(cu_module m)
 		stub_abort("a module is unloaded in another context than its own");
 	m->ctx->modules--;
 	stub.count.modules--;
+	list_del(&m->link);
 	(void)pthread_mutex_unlock(&stub.lock);
 	free(m);
 	return stub_late();
