@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """penstock.torch's StorageReader and StorageWriter for torch.distributed.checkpoint."""
+import enum
 import importlib
 import io
 import logging
@@ -580,6 +581,52 @@ def damaged_checkpoints():
 class Evil:
     def __reduce__(self):
         return os.mkdir, (f"{work}/evil",)
+
+
+class Python3110(pickle._Pickler):
+    """Writes enumerations as Python 3.11.0 to 3.11.3 do."""
+
+    def reducer_override(self, value):
+        if isinstance(value, enum.Enum):
+            return getattr, (type(value), value.name)
+        return NotImplemented
+
+
+class Asks:
+    """What getattr() gives of something, in a pickle."""
+
+    def __init__(self, of, name):
+        self.wanted = of, name
+
+    def __reduce__(self):
+        return getattr, self.wanted
+
+
+@case
+def enumerations_as_early_versions_of_python_3_11_write_them():
+    p = Parts()
+    want, path = {"b": p.t.arange(5)}, f"{work}/enumerations"
+    p.save(want, storage_writer=p.W(path))
+    with open(f"{path}/.metadata", "rb") as file:
+        good = pickle.load(file)
+    for kind in pickle._Pickler, Python3110:
+        with open(f"{path}/.metadata", "wb") as file:
+            kind(file).dump(good)
+        with open(f"{path}/.metadata", "rb") as file:
+            eq(b"getattr" in file.read(),
+               kind is Python3110 or (3, 11) <= sys.version_info < (3, 11, 4))
+        found = {"b": p.t.zeros(5, dtype=p.t.int64)}
+        p.load(found, storage_reader=p.R(path))
+        eq(found["b"].tolist(), [0, 1, 2, 3, 4])
+    encoding = importlib.import_module("torch.distributed.checkpoint.metadata")._MEM_FORMAT_ENCODING
+    # Nothing else of a class.
+    for of, name in ((encoding, "__init__"), (encoding, "mro"), (encoding, "NOTHING"),
+                     (type(good), "__init__"), (set, "pop"), (encoding, 1)):
+        good.planner_data = Asks(of, name)
+        with open(f"{path}/.metadata", "wb") as file:
+            pickle.dump(good, file)
+        e = gives(p.pt.CheckpointError, p.R(path).read_metadata)
+        true("its table of contents wants" in str(e), str(e))
 
 
 @case
