@@ -9,6 +9,7 @@
 #include "usrbio/mount/backing.h"
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/loop.h"
 
 static int fd_of(const struct fuse_file_info *fi)
 {
@@ -94,6 +95,16 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 	return err;
 }
 
+int file_open(const struct fs *fs, const struct node *n, int flags)
+{
+	int fd = openat(fs->proc, fd_name(n->fd).s, flags | O_NONBLOCK);
+
+	if (fd < 0 || flags & O_NONBLOCK || fcntl(fd, F_SETFL, flags) == 0)
+		return fd < 0 ? -errno : fd;
+	(void)close(fd);
+	return -EIO;
+}
+
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct node *n = fs_node(req, ino);
@@ -101,12 +112,14 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	int err = n->type == S_IFREG ? op_begin_as(&op, req, ino, 0) : -EINVAL, fd = -1;
 	struct fuse_open_out out;
 
-	if (err == 0) {
-		fd = openat(op.fs->proc, fd_name(n->fd).s, flags_of(fi->flags));
-		err = fd < 0 ? -errno : 0;
-	}
-	op_as_server(&op);
 	if (err == 0)
+		err = fd = file_open(op.fs, n, flags_of(fi->flags));
+	op_as_server(&op);
+	if (err == -EWOULDBLOCK && !(fi->flags & O_NONBLOCK)) {
+		loop_again(req);
+		return;
+	}
+	if (err >= 0)
 		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
