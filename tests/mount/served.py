@@ -6,8 +6,10 @@
 
 PENSTOCK_MOUNT is the server to test, MOUNT_RINGER the program with a ring.
 """
+import errno
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -20,8 +22,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from cases import Skip, case, eq, run_cases, true  # noqa: E402 # pylint: disable=C0413
 
-__all__ = ["PROGRAM", "RINGER", "Ringer", "Served", "Skip", "case", "eq", "keys_of", "need_root",
-           "read_all", "run", "true", "until"]
+__all__ = ["PROGRAM", "RINGER", "Process", "Ringer", "Served", "Skip", "as_user", "case", "eq",
+           "keys_of", "need_root", "read_all", "run", "true", "until"]
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")
@@ -47,7 +49,8 @@ def need_root():
 class Served:
     """A mount, its source, its server (process), and what that says (words())."""
 
-    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None):
+    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None,
+                 before=None):
         need_root()
         self.base = tempfile.mkdtemp(prefix="penstock-test-", dir=os.environ.get("TMPDIR"))
         os.chmod(self.base, 0o755)
@@ -67,7 +70,7 @@ class Served:
             self.process = subprocess.Popen(
                 [program or PROGRAM, "--foreground", *place, *options, "--source", self.source,
                  self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=stderr or log, env=words)
+                stderr=stderr or log, env=words, preexec_fn=before)
         self.ready = self.process.stdout.readline().decode()
 
     def __enter__(self):
@@ -142,6 +145,80 @@ class Served:
         with open(path, "wb") as f:
             f.write(os.urandom(size))
         return f"{self.dir}/{name}"
+
+
+class Process:
+    """A process of a user that has called a function, and goes on until end().
+
+    function(say, wait): say(text) is what hear() returns, wait() returns when go() was called.
+    """
+
+    def __init__(self, uid, function):
+        out, self.out = os.pipe()
+        into, self.into = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.close(out)
+                os.close(self.into)
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+                function(lambda text: os.write(self.out, (text + "\n").encode()),
+                         lambda: os.read(into, 1))
+                status = 0
+            except BaseException as e:  # pylint: disable=W0718
+                os.write(self.out, (repr(e) + "\n").encode())
+            finally:
+                os._exit(status)
+        os.close(self.out)
+        os.close(into)
+        self.out = os.fdopen(out, "r")
+
+    def hear(self):
+        """A line, which must come."""
+        ready, _, _ = select.select([self.out], [], [], SOON)
+        true(ready, "the process says nothing")
+        return self.out.readline()[:-1]
+
+    def go(self):
+        os.write(self.into, b"1")
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+    def end(self):
+        """Its status, as os.waitstatus_to_exitcode() has it."""
+        os.close(self.into)
+        pid, status = 0, 0
+
+        def ended():
+            nonlocal pid, status
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return pid
+        until(ended, "the process hangs")
+        self.out.close()
+        return os.waitstatus_to_exitcode(status)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            self.kill()
+        self.end()
+
+
+def as_user(uid, function, *args):
+    """What function(*args) returns as that user, as text: also an exception, by its errno."""
+    def call(say, _):
+        try:
+            say(str(function(*args)))
+        except OSError as e:
+            say(errno.errorcode[e.errno])
+    with Process(uid, call) as p:
+        return p.hear()
 
 
 def read_all(s):

@@ -101,13 +101,16 @@ static void returned(bool well)
 static void lives(void)
 {
 	struct stat st;
+	void *page;
 	int fd;
 
 	become(VICTIM, VICTIM, 0);
+	T_EQ(posix_memalign(&page, 4096, 4096), 0);
 	for (unsigned i = 0; i < 100; i++) {
 		case_make("mine", 0600, "text");
 		case_holds(at("mine"), "text");
-		fd = CASE_OK(open(at("mine"), O_RDWR | O_CLOEXEC));
+		fd = CASE_OK(open(at("mine"), O_RDWR | O_DIRECT | O_CLOEXEC));
+		T_EQ(pread(fd, page, 4096, 0), 4);
 		T_EQ(ftruncate(fd, 100), 0);
 		T_EQ(fsync(fd), 0);
 		case_close(fd);
@@ -117,6 +120,7 @@ static void lives(void)
 		T_EQ(unlink(at("dir/mine")), 0);
 		T_EQ(rmdir(at("dir")), 0);
 	}
+	free(page);
 }
 
 /* A child ends, or the case fails. */

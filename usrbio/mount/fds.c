@@ -25,11 +25,12 @@ static struct {
 
 void fds_init(unsigned files, unsigned inodes, bool alone)
 {
-	unsigned left = files - MIN(OF_THREAD * LOOP_THREADS, files / 8);
+	unsigned left = files - MIN(OF_THREAD * LOOP_THREADS, files / 8), max;
 
 	all.alone = alone;
 	/* The inode of an open file is open, too. */
-	all.max = MAX(MIN(left - MIN(inodes, left), left / 2), files / 8);
+	max = inodes < left / 2 ? left / 2 : left - MIN(inodes, left);
+	all.max = MAX(max, files / 8);
 	for (unsigned b = 0; b < NR_BUCKETS; b++)
 		list_init(&all.buckets[b]);
 }

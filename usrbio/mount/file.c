@@ -9,6 +9,7 @@
 #include "usrbio/mount/backing.h"
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/fds.h"
 #include "usrbio/mount/loop.h"
 
 static int fd_of(const struct fuse_file_info *fi)
@@ -16,16 +17,17 @@ static int fd_of(const struct fuse_file_info *fi)
 	return file_of(fi)->fd;
 }
 
-/* Takes the descriptor, or closes it. */
-static struct open_file *new_open(struct fs *fs, int fd)
+/* Takes the descriptor, of which the user's share knows, or closes it. */
+static struct open_file *new_open(struct fs *fs, uid_t uid, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
 
 	if (!f) {
 		(void)close(fd);
+		fds_give(uid, 1);
 		return NULL;
 	}
-	*f = (struct open_file){ .fd = fd };
+	*f = (struct open_file){ .fd = fd, .uid = uid };
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_mutex_lock(&fs->lock);
 	list_add_tail(&fs->files, &f->link);
@@ -40,6 +42,7 @@ static void free_file(struct fs *fs, struct open_file *f)
 	list_del(&f->link);
 	(void)pthread_mutex_unlock(&fs->lock);
 	(void)close(f->fd);
+	fds_give(f->uid, 1);
 	(void)pthread_mutex_destroy(&f->lock);
 	free(f);
 }
@@ -79,10 +82,13 @@ static int flags_of(int flags)
 	       O_NOCTTY;
 }
 
-/* It is open: what the kernel is to know of it.  0; -errno, and then it is closed. */
+/*
+ * It is open, and in the user's share: what the kernel is to know of it.  0; -errno, and then it is
+ * closed.
+ */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
-	struct open_file *f = new_open(fs, fd);
+	struct open_file *f = new_open(fs, uid, fd);
 	int err;
 
 	if (!f)
@@ -110,17 +116,23 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct node *n = fs_node(req, ino);
 	_cleanup_(op_end) struct op op = { 0 };
 	int err = n->type == S_IFREG ? op_begin_as(&op, req, ino, 0) : -EINVAL, fd = -1;
+	uid_t uid = fuse_req_ctx(req)->uid;
 	struct fuse_open_out out;
 
 	if (err == 0)
+		err = fds_take(uid, 1);
+	if (err == 0) {
 		err = fd = file_open(op.fs, n, flags_of(fi->flags));
+		if (err < 0)
+			fds_give(uid, 1);
+	}
 	op_as_server(&op);
 	if (err == -EWOULDBLOCK && !(fi->flags & O_NONBLOCK)) {
 		loop_again(req);
 		return;
 	}
 	if (err >= 0)
-		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
+		err = opened(fs_of(req), uid, n, fd, &out);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) < 0)
@@ -168,10 +180,15 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 {
 	struct fuse_entry_param e;
 	struct node *n;
-	int fd, err = caller_begin(&f->caller);
+	int fd = -1, err = fds_take(f->caller.uid, 1);
 
 	if (err < 0)
 		return err;
+	err = caller_begin(&f->caller);
+	if (err < 0) {
+		fds_give(f->caller.uid, 1);
+		return err;
+	}
 	/* It may be there, and be a FIFO: that must not block. */
 	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
 		    f->mode);
@@ -179,6 +196,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 	caller_end();
 	if (err < 0) {
 		closep(&fd);
+		fds_give(f->caller.uid, 1);
 		return err;
 	}
 	n = (struct node *)(uintptr_t)e.ino;

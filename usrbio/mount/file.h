@@ -15,6 +15,7 @@ struct broker_file;
 struct open_file {
 	struct list link;          /* fs->files */
 	int fd;                    /* of the source */
+	uid_t uid;                 /* in whose share of descriptors it is */
 	struct broker_file *rings; /* whose may use it */
 	pthread_mutex_t lock;      /* of that */
 };

@@ -164,7 +164,7 @@ static int remove_entry(fuse_req_t req, const struct usrbio_remove *r)
 	if (err == 0)
 		err = check_way(fs, op.n->fd);
 	if (err == 0)
-		err = rmtree_at(fs, op.n->fd, r->name, r->recursive);
+		err = rmtree_at(req, op.n->fd, r->name, r->recursive);
 	op_end(&op);
 	node_put(&fs->nodes, dir, 1);
 	return err;
@@ -220,7 +220,7 @@ static int remove_tree(fuse_req_t req, fuse_ino_t ino, unsigned flags)
 		  : virt_is(ino)            ? -EPERM
 					    : op_begin_as(&op, req, ino, 0);
 
-	return err < 0 ? err : rmtree_node(op.fs, op.n);
+	return err < 0 ? err : rmtree_node(req, op.n);
 }
 
 /*

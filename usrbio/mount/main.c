@@ -16,6 +16,7 @@
 
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/fds.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/notify.h"
 #include "usrbio/mount/scrape.h"
@@ -310,6 +311,7 @@ int main(int argc, char *argv[])
 	files = raise_files();
 	if (!o.inodes)
 		o.inodes = files / 2; /* open files want theirs, too */
+	fds_init(files, o.inodes, geteuid() != 0);
 	drop_resource();
 	caller_init();
 	return foreground ? serve(&o, -1) : in_background(&o);

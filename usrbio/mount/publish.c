@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "usrbio/mount/device.h"
+#include "usrbio/mount/fds.h"
 #include "usrbio/proto/ipc.h"
 
 /* A name in 3fs-virt/iovs. */
@@ -33,7 +34,10 @@ static void count(struct publication *p, int by)
 
 static void publication_free(struct publication *p)
 {
-	closep(&p->process);
+	if (p->process >= 0) {
+		(void)close(p->process);
+		fds_give(p->shown.uid, 1);
+	}
 	worker_unref(p->worker);
 	explicit_bzero(p, sizeof(*p));
 	free(p);
@@ -123,6 +127,7 @@ static int reserve(struct broker *b, struct publication *p)
 static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 {
 	pid_t process = pid ? caller_process(pid) : 0;
+	int err;
 
 	*ret = 0;
 	/* One in another PID namespace cannot be watched. */
@@ -130,9 +135,15 @@ static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 		return 0;
 	if (process < 0)
 		return process;
+	err = fds_take(p->shown.uid, 1);
+	if (err < 0)
+		return err;
 	p->process = (int)syscall(SYS_pidfd_open, process, 0);
-	if (p->process < 0)
-		return -errno;
+	if (p->process < 0) {
+		err = -errno;
+		fds_give(p->shown.uid, 1);
+		return err;
+	}
 	*ret = process;
 	return 0;
 }

@@ -175,6 +175,12 @@ static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, 
 static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
+	/*
+	 * The kernel has that many reads under way that it begins by itself.  They are everybody's:
+	 * a slow file of one user must not have them all.
+	 */
+	conn->max_background = UINT16_MAX;
+	conn->congestion_threshold = UINT16_MAX;
 	/* Requests come through io_read(); locks are the kernel's own. */
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_HANDLE_KILLPRIV);
 	conn->want |= conn->capable &

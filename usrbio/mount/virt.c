@@ -351,7 +351,7 @@ static int remove_tree(fuse_req_t req, const char *target)
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, FUSE_ROOT_ID, 0);
 
-	return err < 0 ? err : rmtree(op.fs, target);
+	return err < 0 ? err : rmtree(req, target);
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
