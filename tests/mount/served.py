@@ -23,7 +23,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from cases import Skip, case, eq, run_cases, true  # noqa: E402 # pylint: disable=C0413
 
 __all__ = ["PROGRAM", "RINGER", "Process", "Ringer", "Served", "Skip", "as_user", "case", "eq",
-           "keys_of", "need_root", "read_all", "run", "true", "until"]
+           "keys_of", "need_root", "program_with", "read_all", "run", "true", "until"]
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")
@@ -44,6 +44,21 @@ def until(condition, what="it does not happen"):
 def need_root():
     if os.geteuid():
         raise Skip("root, to mount")
+
+
+def program_with(worker, mode=0o755):
+    """A copy of the server, beside which that worker lies: a script, or None for none."""
+    need_root()
+    base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp"),
+                           "penstock-test-XXXXXX"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+    os.chmod(base, 0o755)
+    shutil.copy(PROGRAM, f"{base}/penstock-mount")
+    if worker is not None:
+        with open(f"{base}/penstock-worker", "w", encoding="utf-8") as f:
+            f.write(worker)
+        os.chmod(f"{base}/penstock-worker", mode)
+    return f"{base}/penstock-mount"
 
 
 class Served:
@@ -154,6 +169,7 @@ class Process:
     """
 
     def __init__(self, uid, function):
+        self.how = None
         out, self.out = os.pipe()
         into, self.into = os.pipe()
         self.pid = os.fork()
@@ -174,32 +190,44 @@ class Process:
                 os._exit(status)
         os.close(self.out)
         os.close(into)
-        self.out = os.fdopen(out, "r")
+        self.out = out
 
     def hear(self):
         """A line, which must come."""
-        ready, _, _ = select.select([self.out], [], [], SOON)
-        true(ready, "the process says nothing")
-        return self.out.readline()[:-1]
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self.out], [], [], SOON)
+            true(ready, "the process says nothing")
+            byte = os.read(self.out, 1)
+            true(byte, "the process has ended")
+            line += byte
+        return line[:-1].decode()
+
+    def says(self):
+        """Is there a line to hear?"""
+        return bool(select.select([self.out], [], [], 0)[0])
 
     def go(self):
         os.write(self.into, b"1")
 
     def kill(self):
-        os.kill(self.pid, signal.SIGKILL)
+        if self.how is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def status(self):
+        """It ends: how, as os.waitstatus_to_exitcode() has it."""
+        def ended():
+            pid, how = os.waitpid(self.pid, os.WNOHANG)
+            self.how = how if pid else None
+            return pid
+        if self.how is None:
+            until(ended, "the process hangs")
+        return os.waitstatus_to_exitcode(self.how)
 
     def end(self):
-        """Its status, as os.waitstatus_to_exitcode() has it."""
         os.close(self.into)
-        pid, status = 0, 0
-
-        def ended():
-            nonlocal pid, status
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            return pid
-        until(ended, "the process hangs")
-        self.out.close()
-        return os.waitstatus_to_exitcode(status)
+        self.status()
+        os.close(self.out)
 
     def __enter__(self):
         return self

@@ -213,12 +213,13 @@ static bool is_written(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Somebody who waits for the worker tells it of the file, or this thread does. */
-static void tell_now(struct user *u)
+/* Somebody who waits for the worker tells it of the files, or this thread does. */
+void broker_tell(struct broker *b, uid_t uid)
 {
 	struct worker *w;
+	struct user *u;
 
-	if (!user_may_wait(u))
+	if (user_get(b, uid, &u) < 0 || !user_may_wait(u))
 		return;
 	(void)pthread_mutex_lock(&u->start);
 	w = user_worker(u);
@@ -259,7 +260,6 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		*file = f;
 	}
 	broker_unlock(b);
-	tell_now(u);
 	return 0;
 }
 

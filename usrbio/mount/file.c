@@ -133,6 +133,8 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (err >= 0)
 		err = opened(fs_of(req), uid, n, fd, &out);
+	if (err == 0)
+		broker_tell(fs_of(req)->broker, uid);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) < 0)
@@ -243,7 +245,10 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&c, sizeof(c)) < 0)
-		file_uncreate(fs_of(req), &c);
+		file_uncreate(op.fs, &c);
+	/* Not before: the kernel has locked the directory, for which others may wait. */
+	if (err == 0)
+		broker_tell(op.fs->broker, f.caller.uid);
 }
 
 /* -------------------------------------------------------------- open files */

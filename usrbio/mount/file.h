@@ -25,7 +25,7 @@ static inline struct open_file *file_of(const struct fuse_file_info *fi)
 	return (struct open_file *)(uintptr_t)fi->fh;
 }
 
-/* Rings of that user may use it. */
+/* Rings of that user may use it, once his worker knows: broker_tell(). */
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f);
 
 /*
@@ -51,7 +51,7 @@ _Static_assert(sizeof(struct file_created) ==
 		       sizeof(struct fuse_entry_out) + sizeof(struct fuse_open_out),
 	       "FUSE: answer to create");
 
-/* 0 or -errno. */
+/* 0 or -errno.  When the kernel has the answer: broker_tell(). */
 int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		struct file_created *ret);
 

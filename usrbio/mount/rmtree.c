@@ -21,6 +21,35 @@ struct removal {
 	unsigned depth;
 };
 
+int remover_begin(struct fs *fs, uid_t uid)
+{
+	unsigned of_user = 0, free = MOUNT_REMOVERS;
+
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++) {
+		of_user += fs->removers[i].busy && fs->removers[i].uid == uid;
+		if (!fs->removers[i].busy)
+			free = i;
+	}
+	if (free < MOUNT_REMOVERS && of_user < MOUNT_REMOVERS_USER)
+		fs->removers[free] = (struct remover){ true, uid };
+	else
+		free = MOUNT_REMOVERS;
+	(void)pthread_mutex_unlock(&fs->lock);
+	return free < MOUNT_REMOVERS ? 0 : -EBUSY;
+}
+
+void remover_end(struct fs *fs, uid_t uid)
+{
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++)
+		if (fs->removers[i].busy && fs->removers[i].uid == uid) {
+			fs->removers[i].busy = false;
+			break;
+		}
+	(void)pthread_mutex_unlock(&fs->lock);
+}
+
 static int remove_at(struct removal *r, int at, const char *name);
 
 static void closedirp(DIR **d)

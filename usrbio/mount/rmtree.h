@@ -6,6 +6,14 @@
 #include "usrbio/mount/fs.h"
 
 /*
+ * A call that removes or moves begins.  Such calls take long, and wait for locks of directories
+ * that others' operations hold, so a user has a few of them under way, and some threads are left.
+ * 0, and then remover_end(); -EBUSY.
+ */
+int remover_begin(struct fs *fs, uid_t uid);
+void remover_end(struct fs *fs, uid_t uid);
+
+/*
  * Remove the file, link or directory that an absolute path beneath the mount names.  The thread has
  * the caller's rights.  No link is followed, and no other file system is entered.
  *
