@@ -92,8 +92,10 @@ def does_not_wait(victim, greedy):
                     except OSError as e:
                         say(str(e))
                     say("ended")
-                with Process(GREEDY, call):
-                    until(lambda: os.path.exists(asked))
+                with Process(GREEDY, call) as p:
+                    until(lambda p=p: os.path.exists(asked) or p.says())
+                    if not os.path.exists(asked):
+                        continue  # his worker took too long to start
                     os.unlink(asked)
                     eq(as_user(VICTIM, victim, mount), "done")
                     if not mount.lines("does not answer"):
