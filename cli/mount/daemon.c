@@ -83,8 +83,8 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
-	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[4][32];
-	const char *argv[18];
+	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[5][32];
+	const char *argv[19];
 	union {
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
@@ -109,6 +109,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	(void)snprintf(text[1], sizeof(text[1]), "--links=%" PRIu64, o->links);
 	(void)snprintf(text[2], sizeof(text[2]), "--rings=%" PRIu64, o->rings);
 	(void)snprintf(text[3], sizeof(text[3]), "--memory=%" PRIu64, o->memory);
+	(void)snprintf(text[4], sizeof(text[4]), "--users=%" PRIu64, o->users);
 	argv[n++] = PROGRAM;
 	if (o->foreground)
 		argv[n++] = "--foreground";

@@ -65,7 +65,7 @@ class Served:
     """A mount, its source, its server (process), and what that says (words())."""
 
     def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None,
-                 before=None):
+                 before=None, close_fds=True):
         need_root()
         self.base = tempfile.mkdtemp(prefix="penstock-test-", dir=os.environ.get("TMPDIR"))
         os.chmod(self.base, 0o755)
@@ -85,7 +85,8 @@ class Served:
             self.process = subprocess.Popen(
                 [program or PROGRAM, "--foreground", *place, *options, "--source", self.source,
                  self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=stderr or log, env=words, preexec_fn=before)
+                stderr=stderr or log, env=words, preexec_fn=before,
+                close_fds=close_fds)
         self.ready = self.process.stdout.readline().decode()
 
     def __enter__(self):

@@ -4,8 +4,9 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 
-from served import Process, Ringer, Served, as_user, case, eq, run, true
+from served import Process, Ringer, Served, as_user, case, eq, run, true, until
 
 GREEDY, VICTIM, THIRD = 1000, 1001, 1002
 FILES = 4000
@@ -112,6 +113,87 @@ def deep_removals():
         # Root's share is all that is left.
         eq(as_user(0, remove), "None")
         eq(os.path.exists(f"{mount.source}/deep"), False)
+
+
+# ------------------------------------------------------------------- workers
+
+def workers(mount):
+    found = []
+    for task in os.listdir(f"/proc/{mount.process.pid}/task"):
+        try:
+            with open(f"/proc/{mount.process.pid}/task/{task}/children", encoding="utf-8") as f:
+                found += f.read().split()
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def descriptors(mount):
+    return len(os.listdir(f"/proc/{mount.process.pid}/fd"))
+
+
+def semaphore(mount):
+    return os.readlink(f"{mount.dir}/3fs-virt/iovs/submit-ios")
+
+
+@case
+def idle_workers_end():
+    """With all that the server has for them; the next one has the same semaphores, by name."""
+    with Served() as mount:
+        before = descriptors(mount)
+        for uid in (0, GREEDY, VICTIM):
+            with Ringer(mount, 5, uid):
+                pass
+        first = semaphore(mount)
+        until(lambda: not workers(mount))
+        until(lambda: descriptors(mount) <= before + 8)  # what its threads begin with
+        eq(os.path.exists(first), False)
+        eq(semaphore(mount), first)
+        with Ringer(mount, 5):
+            os.kill(int(workers(mount)[0]), signal.SIGKILL)
+        # One that was killed is seen by its programs.
+        until(lambda: semaphore(mount) != first)
+
+
+@case
+def worker_with_a_ring_stays():
+    with Served() as mount:
+        with Ringer(mount, 5, VICTIM):
+            with Ringer(mount, 5, GREEDY):
+                both = set(workers(mount))
+                eq(len(both), 2)
+            until(lambda: len(workers(mount)) == 1)
+            true(set(workers(mount)) < both, workers(mount))
+            eq(as_user(VICTIM, semaphore, mount), as_user(VICTIM, semaphore, mount))
+
+
+@case
+def as_many_workers_as_may_be():
+    with Served("--users", "1") as mount:
+        with Ringer(mount, 5, GREEDY):
+            eq(as_user(VICTIM, semaphore, mount), "EUSERS")
+            true(mount.lines("a user gets no worker"), mount.words())
+            # Root is not counted out.
+            with Ringer(mount, 5):
+                pass
+        until(lambda: as_user(VICTIM, semaphore, mount) != "EUSERS")
+
+
+@case
+def workers_inherit_nothing():
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    inode = os.fstat(write).st_ino
+    with Served(before=lambda: os.set_inheritable(write, True), close_fds=False) as mount:
+        with Ringer(mount, 5):
+            for pid in workers(mount):
+                held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+                true(f"pipe:[{inode}]" not in held, held)
+                with open(f"/proc/{pid}/limits", encoding="utf-8") as f:
+                    core = next(line for line in f if line.startswith("Max core file size"))
+                eq(core.split()[4:6], ["0", "0"])
+    os.close(read)
+    os.close(write)
 
 
 if __name__ == "__main__":

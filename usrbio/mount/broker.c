@@ -325,8 +325,11 @@ int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg
 	b->forget = forget;
 	b->forget_arg = arg;
 	(void)pthread_mutex_init(&b->lock, NULL);
+	(void)pthread_cond_init(&b->thread_end, NULL);
 	list_init(&b->users);
 	list_init(&b->publications);
+	for (unsigned i = 0; i < BROKER_BUCKETS; i++)
+		list_init(&b->buckets[i]);
 	*ret = b;
 	return 0;
 }
@@ -339,8 +342,15 @@ void broker_free(struct broker *b)
 	/* All of them end at the same time. */
 	list_for_each (e, &b->users)
 		user_end(list_entry(e, struct user, link), until);
+	list_for_each (e, &b->users)
+		user_end_thread(list_entry(e, struct user, link));
+	broker_lock(b);
+	while (b->nr_threads)
+		(void)pthread_cond_wait(&b->thread_end, &b->lock);
+	broker_unlock(b);
 	list_for_each_safe (e, n, &b->users)
 		user_free(list_entry(e, struct user, link));
+	(void)pthread_cond_destroy(&b->thread_end);
 	(void)pthread_mutex_destroy(&b->lock);
 	free(b);
 }

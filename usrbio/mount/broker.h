@@ -21,8 +21,9 @@
 
 struct broker;
 
-/* Limits of one user's publications. */
+/* Limits: of workers at once, but for root's, and of one user's publications. */
 struct broker_quota {
+	unsigned users;
 	unsigned links; /* buffers and rings */
 	unsigned rings;
 	uint64_t bytes; /* of shared memory, together; 0: any */

@@ -3,6 +3,7 @@
  * The server of a mount; 'penstock mount' starts it.  It prints a line when DIR is there, and
  * unless it is to stay in the foreground, whoever started it can go on then.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
@@ -29,6 +30,7 @@
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
+	"                      [--users N]\n"
 	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
 	"                      --source SOURCE DIR\n";
 
@@ -89,6 +91,19 @@ static void open_stdio(void)
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd < 3);
 	closep(&fd);
+}
+
+/* Nothing that whoever started it left open is for workers. */
+static void close_in_workers(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (atoi(e->d_name) > STDERR_FILENO)
+			(void)fcntl(atoi(e->d_name), F_SETFD, FD_CLOEXEC);
+	if (d)
+		(void)closedir(d);
 }
 
 /* systemd, or whoever else started it and said how to be told. */
@@ -249,12 +264,13 @@ int main(int argc, char *argv[])
 		{ "links", required_argument, NULL, 'l' },
 		{ "rings", required_argument, NULL, 'r' },
 		{ "memory", required_argument, NULL, 'm' },
+		{ "users", required_argument, NULL, 'u' },
 		{ "metrics", required_argument, NULL, 'M' },
 		{ 0 },
 	};
 	struct fs_opts o = {
 		.timeout_s = 1,
-		.quota = { .links = 16384, .rings = 1024 },
+		.quota = { .users = 512, .links = 16384, .rings = 1024 },
 	};
 	char dir[PATH_MAX], source[PATH_MAX];
 	bool foreground = false;
@@ -262,6 +278,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	open_stdio();
+	close_in_workers();
 	log_init();
 	(void)signal(SIGPIPE, SIG_IGN); /* whoever reads what it says may be gone */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
@@ -289,6 +306,9 @@ int main(int argc, char *argv[])
 			break;
 		case 'm':
 			o.quota.bytes = number(UINT64_MAX);
+			break;
+		case 'u':
+			o.quota.users = (unsigned)number(UINT_MAX);
 			break;
 		case 'M':
 			o.metrics = strcmp(optarg, "none") != 0 ? optarg : "";

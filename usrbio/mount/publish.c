@@ -51,9 +51,8 @@ static void publication_end(struct publication *p)
 		.handle = p->shown.index,
 	};
 
-	if (p->process >= 0)
-		user_unwatch(p->user, p->process);
 	(void)worker_ask(p->worker, &msg, -1);
+	user_wake(p->user);
 	publication_free(p);
 }
 
@@ -62,6 +61,10 @@ static void take_off(struct publication *p)
 {
 	list_del(&p->link);
 	count(p, -1);
+	p->user->used = now_ns();
+	/* Now: without publications the user's thread may end. */
+	if (p->process >= 0)
+		user_unwatch(p->user, p->process);
 }
 
 /* The user's of that name, or else another's. */
@@ -448,11 +451,6 @@ void publish_worker_gone(struct user *u, const struct worker *w)
 			list_add_tail(&gone, &p->link);
 	}
 	broker_unlock(u->b);
-	list_for_each_safe (e, n, &gone) {
-		struct publication *p = list_entry(e, struct publication, link);
-
-		if (p->process >= 0)
-			user_unwatch(u, p->process);
-		publication_free(p);
-	}
+	list_for_each_safe (e, n, &gone)
+		publication_free(list_entry(e, struct publication, link));
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -100,6 +101,7 @@ static void become(const struct start *s)
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
 	} argv = { s->argv }, env = { s->env };
+	static const struct rlimit none_of;
 	sigset_t none;
 
 	(void)sigemptyset(&none);
@@ -118,6 +120,8 @@ static void become(const struct start *s)
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
 	(void)dup2(s->says[1], STDERR_FILENO);
+	/* It is another program's memory that a core would show. */
+	(void)setrlimit(RLIMIT_CORE, &none_of);
 	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++)
 		(void)fcntl(s->socks[i], F_SETFD, 0);
 	(void)fcntl(s->tally, F_SETFD, 0);
@@ -417,7 +421,7 @@ static void destroy(struct worker *w)
 	free(w);
 }
 
-int worker_start(const struct caller *c, struct worker **ret)
+int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 	int err;
@@ -433,7 +437,9 @@ int worker_start(const struct caller *c, struct worker **ret)
 		.says = -1,
 	};
 	(void)pthread_mutex_init(&w->lock, NULL);
-	err = name_sems(w);
+	err = sems ? 0 : name_sems(w);
+	if (sems)
+		memcpy(w->sem, sems, sizeof(w->sem));
 	if (err == 0)
 		err = start(w, c);
 	if (err < 0)
@@ -495,8 +501,10 @@ struct worker *worker_ref(struct worker *w)
 	return w;
 }
 
-void worker_unref(struct worker *w)
+bool worker_unref(struct worker *w)
 {
-	if (w && atomic_fetch_sub(&w->refs, 1) == 1)
-		destroy(w);
+	if (!w || atomic_fetch_sub(&w->refs, 1) != 1)
+		return false;
+	destroy(w);
+	return true;
 }
