@@ -196,5 +196,91 @@ def workers_inherit_nothing():
     os.close(write)
 
 
+# ------------------------------------------------------------------- leftovers
+
+def count_links(links):
+    return len([name for name in os.listdir(links) if name.startswith("0000")])
+
+
+def memory_of(pid):
+    return [name for name in os.listdir("/dev/shm") if f".p{pid}." in name]
+
+
+@case
+def killed_clients_leave_no_memory():
+    with Served() as mount:
+        for uid in (0, GREEDY):
+            ringer = Ringer(mount, 5, uid)
+            pid = ringer.process.pid
+            true(memory_of(pid), os.listdir("/dev/shm"))
+            ringer.process.kill()
+            ringer.process.wait()
+            until(lambda pid=pid: not memory_of(pid), "its memory stays")
+            ringer.end()
+
+
+@case
+def other_memory_stays():
+    """Another file of that name, and memory with a name that the program chose."""
+    with Served() as mount:
+        def publishes(say, wait):
+            own = f"/dev/shm/penstock-test-{os.getpid()}"
+            for i, name in enumerate((own, f"/dev/shm/hf3fs-iov-00000000-0000-0000-0000-00000000000"
+                                      f"1.p{os.getpid()}.s1.n1")):
+                with open(name, "wb") as f:
+                    f.truncate(4096)
+                os.symlink(name, f"{mount.dir}/3fs-virt/iovs/00000000-0000-0000-0000-00000000000{i}")
+            os.rename(own, own + ".kept")
+            os.unlink(name)
+            with open(name, "wb") as f:
+                f.truncate(4096)
+            os.rename(own + ".kept", own)
+            say(f"{own} {name}")
+            wait()
+        with Process(GREEDY, publishes) as p:
+            paths = p.hear().split()
+            links = f"{mount.dir}/3fs-virt/iovs"
+            eq(as_user(GREEDY, count_links, links), "2")
+            p.kill()
+            p.status()
+            until(lambda: as_user(GREEDY, count_links, links) == "0")
+        try:
+            eq([os.path.exists(path) for path in paths], [True, True])
+        finally:
+            for path in paths:
+                os.unlink(path)
+
+
+@case
+def next_server_removes_what_was_left():
+    with Served() as mount:
+        ringer = Ringer(mount, 5, GREEDY)
+        pid, first = ringer.process.pid, as_user(GREEDY, semaphore, mount)
+        worker = int(workers(mount)[0])
+        os.kill(worker, signal.SIGSTOP)
+        mount.process.kill()
+        mount.process.wait()
+        # A stopped worker goes on and ends, with its semaphores.
+        until(lambda: not os.path.exists(f"/proc/{worker}") or is_zombie(worker))
+        eq(os.path.exists(first), False)
+        ringer.process.kill()
+        ringer.process.wait()
+        true(memory_of(pid), "the memory went by itself")
+        with open(first, "wb"):
+            pass
+        with Served():
+            until(lambda: not memory_of(pid) and not os.path.exists(first))
+        ringer.end()
+        mount.process.returncode = 0
+
+
+def is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 if __name__ == "__main__":
     run()

@@ -18,6 +18,7 @@
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fds.h"
+#include "usrbio/mount/leftover.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/notify.h"
 #include "usrbio/mount/scrape.h"
@@ -189,6 +190,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 {
 	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s, .since = now_ns() };
 	struct scrape *scrape = NULL;
+	unsigned removed;
 	int err, status;
 
 	(void)pthread_mutex_init(&fs.lock, NULL);
@@ -206,6 +208,10 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	if (status == 0) {
 		ready(o, ready_fd);
 		log_info("serves", "dir=%s", log_text(o->dir).s);
+		removed = leftover_sweep();
+		if (removed)
+			log_info("removed what dead processes left in /dev/shm", "files=%u",
+				 removed);
 		err = session_run(&fs);
 		log_info("ends", "dir=%s", log_text(o->dir).s);
 		tell_service("STOPPING=1");

@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "usrbio/mount/device.h"
 #include "usrbio/mount/fds.h"
+#include "usrbio/mount/leftover.h"
 #include "usrbio/proto/ipc.h"
 
 /* A name in 3fs-virt/iovs. */
@@ -18,6 +19,7 @@ struct publication {
 	uint64_t size;
 	bool ready;  /* the worker has it */
 	int process; /* pidfd of who published it, or -1 */
+	struct leftover memory;
 	struct user *user;
 	struct worker *worker;
 };
@@ -272,6 +274,8 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 	if (err == 0)
 		err = open_process(p, c->pid, &process);
 	if (err == 0)
+		leftover_of(c, process, target, fd, &p->memory);
+	if (err == 0)
 		err = publish_to(b, p, c, fd, ret);
 	if (err < 0)
 		give_up(b, p);
@@ -430,8 +434,10 @@ void publish_client_gone(struct broker *b, uint64_t index)
 	if (p)
 		take_off(p);
 	broker_unlock(b);
-	if (p)
-		publication_end(p);
+	if (!p)
+		return;
+	leftover_remove(&p->memory, p->shown.uid, p->shown.gid);
+	publication_end(p);
 }
 
 void publish_worker_gone(struct user *u, const struct worker *w)

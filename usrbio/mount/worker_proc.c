@@ -20,6 +20,7 @@
 #include "usrbio/mount/counts.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/proto/id.h"
+#include "usrbio/proto/owner.h"
 
 #define PROGRAM "penstock-worker"
 #define ANSWER_MS 3000
@@ -131,6 +132,9 @@ static void become(const struct start *s)
 
 static int name_sems(struct worker *w)
 {
+	struct usrbio_owner self;
+	bool known = usrbio_owner_self(&self) == 0;
+
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
 		uint8_t id[USRBIO_ID_LEN];
 		char text[USRBIO_ID_TEXT];
@@ -139,7 +143,10 @@ static int name_sems(struct worker *w)
 		if (err < 0)
 			return err;
 		usrbio_id_format(id, text);
-		(void)snprintf(w->sem[p], sizeof(w->sem[p]), "hf3fs-submit-ios.%s", text);
+		if (known)
+			usrbio_owner_sem(&self, id, w->sem[p]);
+		else
+			(void)snprintf(w->sem[p], sizeof(w->sem[p]), "hf3fs-submit-ios.%s", text);
 	}
 	return 0;
 }
