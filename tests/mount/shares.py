@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import signal
+import subprocess
 
 from served import Process, Ringer, Served, as_user, case, eq, run, true, until
 
@@ -271,6 +272,7 @@ def next_server_removes_what_was_left():
         with Served():
             until(lambda: not memory_of(pid) and not os.path.exists(first))
         ringer.end()
+        subprocess.run(["umount", "-l", mount.dir], check=True)
         mount.process.returncode = 0
 
 
