@@ -103,11 +103,11 @@ _penstock()
 		esac
 		;;
 	mount)
-		options='--source --foreground --kernel-cache --timeout --links --rings --memory --metrics --plain --help'
+		options='--source --foreground --kernel-cache --timeout --links --rings --users --memory --metrics --plain --help'
 		kinds='dir' words=''
 		case $prev in
 		--source) value=dir ;;
-		--timeout | --links | --rings | --memory) value=none ;;
+		--timeout | --links | --rings | --users | --memory) value=none ;;
 		--metrics) value=file ;;
 		esac
 		;;

@@ -109,6 +109,7 @@ complete -c penstock -n '__penstock_is mount' -l kernel-cache -d 'read and write
 complete -c penstock -n '__penstock_is mount' -l timeout -x -d 'how long the kernel trusts names and attributes'
 complete -c penstock -n '__penstock_is mount' -l links -x -d 'most buffers and rings that a user may publish'
 complete -c penstock -n '__penstock_is mount' -l rings -x -d 'most rings that a user may publish'
+complete -c penstock -n '__penstock_is mount' -l users -x -d 'most users, but for root, that use rings at once'
 complete -c penstock -n '__penstock_is mount' -l memory -x -d 'most shared memory that a user may publish'
 complete -c penstock -n '__penstock_is mount' -l metrics -r -F -d 'the socket for numbers of the mount, which \'penstock top\' reads, ...'
 complete -c penstock -n '__penstock_is mount' -l plain -d ''

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/mount/daemon.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
@@ -62,6 +63,24 @@ static int check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
+/* What is in the directory is hidden while something is mounted there. */
+static void say_if_not_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	const struct dirent *e;
+	bool any = false;
+
+	while (d && (e = readdir(d)))
+		any |= strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+	if (d)
+		(void)closedir(d);
+	if (any)
+		(void)fprintf(stderr,
+			      "penstock: %s is not empty: what is in it is hidden until 'penstock "
+			      "umount'\n",
+			      dir);
+}
+
 /*
  * The server's folder is another one.  "none" and an address stay, and so does what begins with a
  * slash.
@@ -83,8 +102,8 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
-	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[4][32];
-	const char *argv[18];
+	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[5][32];
+	const char *argv[19];
 	union {
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
@@ -105,10 +124,12 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 		r = find_program(path);
 	if (r < 0)
 		return r;
+	say_if_not_empty(dir);
 	(void)snprintf(text[0], sizeof(text[0]), "--timeout=%" PRIu64, o->timeout_s);
 	(void)snprintf(text[1], sizeof(text[1]), "--links=%" PRIu64, o->links);
 	(void)snprintf(text[2], sizeof(text[2]), "--rings=%" PRIu64, o->rings);
 	(void)snprintf(text[3], sizeof(text[3]), "--memory=%" PRIu64, o->memory);
+	(void)snprintf(text[4], sizeof(text[4]), "--users=%" PRIu64, o->users);
 	argv[n++] = PROGRAM;
 	if (o->foreground)
 		argv[n++] = "--foreground";

@@ -15,12 +15,13 @@ struct daemon_opts {
 	uint64_t timeout_s; /* for which the kernel believes names and attributes */
 	uint64_t links;     /* that a user may publish: buffers and rings */
 	uint64_t rings;     /* of these */
+	uint64_t users;     /* that have workers at once, but for root */
 	uint64_t memory;    /* bytes of shared memory that a user may publish; 0: any */
 };
 
-#define DAEMON_DEFAULTS                                       \
-	{                                                     \
-		.timeout_s = 1, .links = 16384, .rings = 1024 \
+#define DAEMON_DEFAULTS                                                     \
+	{                                                                   \
+		.timeout_s = 1, .links = 16384, .rings = 1024, .users = 512 \
 	}
 
 /* The server takes this process over.  -errno with a sentence where it cannot. */

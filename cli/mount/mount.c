@@ -35,6 +35,7 @@ const char mount_usage[] =
 	"  --timeout SECONDS  how long the kernel trusts names and attributes (1)\n"
 	"  --links N          most buffers and rings that a user may publish (16384)\n"
 	"  --rings N          most rings that a user may publish (1024)\n"
+	"  --users N          most users, but for root, that use rings at once (512)\n"
 	"  --memory SIZE      most shared memory that a user may publish (any)\n"
 	"  --metrics PATH     the socket for numbers of the mount, which 'penstock top'\n"
 	"                     reads, in place of one in /run/penstock; 127.0.0.1:PORT:\n"
@@ -148,7 +149,18 @@ static int umount_plain(const char *given)
 	return 0;
 }
 
-enum { PLAIN = 256, SOURCE, FOREGROUND, KERNEL_CACHE, TIMEOUT, LINKS, RINGS, MEMORY, METRICS };
+enum {
+	PLAIN = 256,
+	SOURCE,
+	FOREGROUND,
+	KERNEL_CACHE,
+	TIMEOUT,
+	LINKS,
+	RINGS,
+	USERS,
+	MEMORY,
+	METRICS
+};
 
 static const struct {
 	int opt;
@@ -159,6 +171,7 @@ static const struct {
 	{ TIMEOUT, "timeout", 0, 86400, offsetof(struct daemon_opts, timeout_s) },
 	{ LINKS, "links", 1, 1000000, offsetof(struct daemon_opts, links) },
 	{ RINGS, "rings", 1, 1000000, offsetof(struct daemon_opts, rings) },
+	{ USERS, "users", 1, 1000000, offsetof(struct daemon_opts, users) },
 };
 
 static int take_number(int opt, struct daemon_opts *o)
@@ -222,6 +235,7 @@ static int take_option(int opt, bool *plain, struct daemon_opts *o)
 	case TIMEOUT:
 	case LINKS:
 	case RINGS:
+	case USERS:
 	default:
 		return take_number(opt, o);
 	}
@@ -237,6 +251,7 @@ int cmd_mount(int argc, char *argv[])
 		{ "timeout", required_argument, NULL, TIMEOUT },
 		{ "links", required_argument, NULL, LINKS },
 		{ "rings", required_argument, NULL, RINGS },
+		{ "users", required_argument, NULL, USERS },
 		{ "memory", required_argument, NULL, MEMORY },
 		{ "metrics", required_argument, NULL, METRICS },
 		{ 0 },

@@ -219,6 +219,20 @@ as_much_as_one_may() {
 	gives 0 "$PENSTOCK" umount mnt
 }
 
+not_empty() {
+	serve
+	[ ! -s err ]
+	gives 0 "$PENSTOCK" umount mnt
+	gone
+	touch mnt/hidden
+	gives 0 "$PENSTOCK" mount mnt --source src
+	says "is not empty" err
+	[ ! -e mnt/hidden ]
+	gives 0 "$PENSTOCK" umount mnt
+	gone
+	rm mnt/hidden
+}
+
 # Wrong publications, each with what symlink(2) says.
 refused() {
 	serve
@@ -263,4 +277,4 @@ whole_trees_are_removed() {
 }
 
 run_cases appears_and_goes in_the_foreground few_descriptors its_server_is_killed in_use wrong_places odd_names \
-	not_into_itself published_while_alive as_much_as_one_may refused whole_trees_are_removed
+	not_into_itself not_empty published_while_alive as_much_as_one_may refused whole_trees_are_removed

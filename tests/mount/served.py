@@ -6,8 +6,10 @@
 
 PENSTOCK_MOUNT is the server to test, MOUNT_RINGER the program with a ring.
 """
+import errno
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -20,8 +22,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 from cases import Skip, case, eq, run_cases, true  # noqa: E402 # pylint: disable=C0413
 
-__all__ = ["PROGRAM", "RINGER", "Ringer", "Served", "Skip", "case", "eq", "keys_of", "need_root",
-           "read_all", "run", "true", "until"]
+__all__ = ["PROGRAM", "RINGER", "Process", "Ringer", "Served", "Skip", "as_user", "case", "eq",
+           "keys_of", "need_root", "program_with", "read_all", "run", "true", "until"]
 
 PROGRAM = os.environ.get("PENSTOCK_MOUNT", "")
 RINGER = os.environ.get("MOUNT_RINGER", "")
@@ -44,10 +46,26 @@ def need_root():
         raise Skip("root, to mount")
 
 
+def program_with(worker, mode=0o755):
+    """A copy of the server, beside which that worker lies: a script, or None for none."""
+    need_root()
+    base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp"),
+                           "penstock-test-XXXXXX"], check=True, capture_output=True,
+                          text=True).stdout.strip()
+    os.chmod(base, 0o755)
+    shutil.copy(PROGRAM, f"{base}/penstock-mount")
+    if worker is not None:
+        with open(f"{base}/penstock-worker", "w", encoding="utf-8") as f:
+            f.write(worker)
+        os.chmod(f"{base}/penstock-worker", mode)
+    return f"{base}/penstock-mount"
+
+
 class Served:
     """A mount, its source, its server (process), and what that says (words())."""
 
-    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None):
+    def __init__(self, *options, env=None, program=None, stderr=None, metrics=True, port=None,
+                 before=None, close_fds=True):
         need_root()
         self.base = tempfile.mkdtemp(prefix="penstock-test-", dir=os.environ.get("TMPDIR"))
         os.chmod(self.base, 0o755)
@@ -67,7 +85,8 @@ class Served:
             self.process = subprocess.Popen(
                 [program or PROGRAM, "--foreground", *place, *options, "--source", self.source,
                  self.dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=stderr or log, env=words)
+                stderr=stderr or log, env=words, preexec_fn=before,
+                close_fds=close_fds)
         self.ready = self.process.stdout.readline().decode()
 
     def __enter__(self):
@@ -142,6 +161,93 @@ class Served:
         with open(path, "wb") as f:
             f.write(os.urandom(size))
         return f"{self.dir}/{name}"
+
+
+class Process:
+    """A process of a user that has called a function, and goes on until end().
+
+    function(say, wait): say(text) is what hear() returns, wait() returns when go() was called.
+    """
+
+    def __init__(self, uid, function):
+        self.how = None
+        out, self.out = os.pipe()
+        into, self.into = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.close(out)
+                os.close(self.into)
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+                function(lambda text: os.write(self.out, (text + "\n").encode()),
+                         lambda: os.read(into, 1))
+                status = 0
+            except BaseException as e:  # pylint: disable=W0718
+                os.write(self.out, (repr(e) + "\n").encode())
+            finally:
+                os._exit(status)
+        os.close(self.out)
+        os.close(into)
+        self.out = out
+
+    def hear(self):
+        """A line, which must come."""
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self.out], [], [], SOON)
+            true(ready, "the process says nothing")
+            byte = os.read(self.out, 1)
+            true(byte, "the process has ended")
+            line += byte
+        return line[:-1].decode()
+
+    def says(self):
+        """Is there a line to hear?"""
+        return bool(select.select([self.out], [], [], 0)[0])
+
+    def go(self):
+        os.write(self.into, b"1")
+
+    def kill(self):
+        if self.how is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def status(self):
+        """It ends: how, as os.waitstatus_to_exitcode() has it."""
+        def ended():
+            pid, how = os.waitpid(self.pid, os.WNOHANG)
+            self.how = how if pid else None
+            return pid
+        if self.how is None:
+            until(ended, "the process hangs")
+        return os.waitstatus_to_exitcode(self.how)
+
+    def end(self):
+        os.close(self.into)
+        self.status()
+        os.close(self.out)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            self.kill()
+        self.end()
+
+
+def as_user(uid, function, *args):
+    """What function(*args) returns as that user, as text: also an exception, by its errno."""
+    def call(say, _):
+        try:
+            say(str(function(*args)))
+        except OSError as e:
+            say(errno.errorcode[e.errno])
+    with Process(uid, call) as p:
+        return p.hear()
 
 
 def read_all(s):

@@ -12,25 +12,11 @@ import subprocess
 import sys
 import time
 
-from served import PROGRAM, Ringer, Served, Skip, case, eq, keys_of, need_root, run, true, until
+from served import (PROGRAM, Ringer, Served, Skip, case, eq, keys_of, need_root, program_with, run,
+                    true, until)
 
 NOBODY = 65534
 WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
-
-
-def program_with(worker, mode=0o755):
-    """A copy of the server, beside which that worker lies: a script, or None for none."""
-    need_root()
-    base = subprocess.run(["mktemp", "-d", "-p", os.environ.get("TMPDIR", "/var/tmp"),
-                           "penstock-test-XXXXXX"], check=True, capture_output=True,
-                          text=True).stdout.strip()
-    os.chmod(base, 0o755)
-    shutil.copy(PROGRAM, f"{base}/penstock-mount")
-    if worker is not None:
-        with open(f"{base}/penstock-worker", "w", encoding="utf-8") as f:
-            f.write(worker)
-        os.chmod(f"{base}/penstock-worker", mode)
-    return f"{base}/penstock-mount"
 
 
 def start_worker(mount, uid=0):

@@ -38,6 +38,34 @@ __attribute__((visibility("default"))) void *calloc(size_t nr, size_t size)
 }
 #endif
 
+/* --------------------------------------------------------------------- log */
+
+/* A program that tries for ever fills no disk: each text has a limit, and the next says so. */
+static void each_text_is_said_some_times(void)
+{
+	int log = memfd_create("log", MFD_CLOEXEC), was = dup(STDERR_FILENO);
+	struct hf3fs_iov iov;
+	unsigned lines = 0;
+	char text[16384];
+	ssize_t n;
+
+	T_CHECK(log >= 0 && was >= 0);
+	(void)fflush(stderr);
+	T_EQ(dup2(log, STDERR_FILENO), STDERR_FILENO);
+	for (unsigned i = 0; i < 1000; i++)
+		(void)hf3fs_iovcreate(&iov, "/nowhere/at/all", 4096, 0, -1);
+	(void)fflush(stderr);
+	T_EQ(dup2(was, STDERR_FILENO), STDERR_FILENO);
+	(void)close(was);
+	n = pread(log, text, sizeof(text) - 1, 0);
+	(void)close(log);
+	T_CHECK(n > 0 && n < (ssize_t)sizeof(text) - 1);
+	for (ssize_t i = 0; i < n; i++)
+		lines += text[i] == '\n';
+	/* A minute at most: seven windows. */
+	T_CHECK(lines >= 1 && lines <= 20 * 7);
+}
+
 /* ------------------------------------------------------------- mount points */
 
 static void U4_is_hf3fs(void)
@@ -564,6 +592,7 @@ int main(void)
 {
 	api_init();
 	T_RUN(U4_a_lack_of_memory_is_named);
+	T_RUN(each_text_is_said_some_times);
 	API_RUN(U4_is_hf3fs);
 	API_RUN(U4_extract_mount_point);
 	API_PLAIN(U4_extract_mount_point_of_nested);

@@ -5,8 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
+#include "base/base.h"
 #include "log.h"
 
 static int most = LOG_WARN; /* the most detailed level that is printed */
@@ -53,12 +55,66 @@ static void read_environment(void)
 			      word);
 }
 
+/* Lines of one text, by its format. */
+struct site {
+	const char *fmt;
+	uint64_t since; /* when its window began */
+	unsigned nr;    /* lines in it */
+	unsigned suppressed;
+};
+
+#define SITES 64u
+#define BURST 20u /* lines of one text in a window; HF3FS_USRBIO_LIB_LOG=DBG has no limit */
+#define WINDOW_NS (10 * NSEC_PER_SEC)
+
+/*
+ * A program tries again and again, or somebody else's nonsense is in its ring: each text has a
+ * limit.  False: the line is not printed.  *ret_suppressed: lines that were not, before this one.
+ */
+static bool may_print(const char *fmt, unsigned *ret_suppressed)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct site sites[SITES];
+	struct site *s = sites;
+	uint64_t now = now_ns();
+	bool ret;
+
+	*ret_suppressed = 0;
+	/* A thread that forked has it perhaps. */
+	if (most >= LOG_DEBUG || pthread_mutex_trylock(&lock) != 0)
+		return true;
+	while (s < sites + SITES - 1 && s->fmt && s->fmt != fmt)
+		s++;
+	if (s->fmt != fmt)
+		*s = (struct site){ .fmt = fmt, .since = now };
+	if (now - s->since > WINDOW_NS) {
+		s->since = now;
+		s->nr = 0;
+	}
+	ret = s->nr++ < BURST;
+	if (ret)
+		*ret_suppressed = s->suppressed;
+	s->suppressed = ret ? 0 : s->suppressed + 1;
+	(void)pthread_mutex_unlock(&lock);
+	return ret;
+}
+
 static void print(enum log_level level, const char *fmt, va_list ap)
 {
 	static const char *const names[] = { "", "ERROR", "WARN", "INFO", "DBG" };
+	int saved = errno;
+	unsigned suppressed;
 	char text[1024];
+	size_t len;
 
+	if (!may_print(fmt, &suppressed))
+		return;
+	errno = saved;
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	len = strlen(text);
+	if (suppressed)
+		(void)snprintf(text + len, sizeof(text) - len, " (%u such lines were suppressed)",
+			       suppressed);
 	/* In one piece, so that lines of several threads do not mix. */
 	(void)fprintf(stderr, "usrbio %s: %s\n", names[level], text);
 }

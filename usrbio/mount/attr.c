@@ -8,6 +8,7 @@
 
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/fs.h"
+#include "usrbio/mount/loop.h"
 
 static void reply_attr(fuse_req_t req, const struct node *n)
 {
@@ -47,9 +48,11 @@ static int set_size(const struct fs *fs, const struct node *n, off_t size, bool 
 
 	if (is_open)
 		return ftruncate(fd, size);
-	mine = openat(fs->proc, fd_name(n->fd).s, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-	if (mine < 0)
+	mine = file_open(fs, n, O_WRONLY | O_CLOEXEC);
+	if (mine < 0) {
+		errno = -mine;
 		return -1;
+	}
 	r = ftruncate(mine, size);
 	(void)close(mine);
 	return r;
@@ -104,6 +107,11 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int set,
 
 	if (err == 0)
 		err = set_all(op.fs, op.n, st, set, fi);
+	/* Of the size alone: somebody has a lease. */
+	if (err == -EWOULDBLOCK) {
+		loop_again(req);
+		return;
+	}
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else

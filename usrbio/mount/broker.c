@@ -213,12 +213,13 @@ static bool is_written(int fd)
 	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Somebody who waits for the worker tells it of the file, or this thread does. */
-static void tell_now(struct user *u)
+/* Somebody who waits for the worker tells it of the files, or this thread does. */
+void broker_tell(struct broker *b, uid_t uid)
 {
 	struct worker *w;
+	struct user *u;
 
-	if (!user_may_wait(u))
+	if (user_get(b, uid, &u) < 0 || !user_may_wait(u))
 		return;
 	(void)pthread_mutex_lock(&u->start);
 	w = user_worker(u);
@@ -259,7 +260,6 @@ int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		*file = f;
 	}
 	broker_unlock(b);
-	tell_now(u);
 	return 0;
 }
 
@@ -325,8 +325,11 @@ int broker_new(const struct broker_quota *quota, broker_forget forget, void *arg
 	b->forget = forget;
 	b->forget_arg = arg;
 	(void)pthread_mutex_init(&b->lock, NULL);
+	(void)pthread_cond_init(&b->thread_end, NULL);
 	list_init(&b->users);
 	list_init(&b->publications);
+	for (unsigned i = 0; i < BROKER_BUCKETS; i++)
+		list_init(&b->buckets[i]);
 	*ret = b;
 	return 0;
 }
@@ -339,8 +342,15 @@ void broker_free(struct broker *b)
 	/* All of them end at the same time. */
 	list_for_each (e, &b->users)
 		user_end(list_entry(e, struct user, link), until);
+	list_for_each (e, &b->users)
+		user_end_thread(list_entry(e, struct user, link));
+	broker_lock(b);
+	while (b->nr_threads)
+		(void)pthread_cond_wait(&b->thread_end, &b->lock);
+	broker_unlock(b);
 	list_for_each_safe (e, n, &b->users)
 		user_free(list_entry(e, struct user, link));
+	(void)pthread_cond_destroy(&b->thread_end);
 	(void)pthread_mutex_destroy(&b->lock);
 	free(b);
 }

@@ -21,8 +21,9 @@
 
 struct broker;
 
-/* Limits of one user's publications. */
+/* Limits: of workers at once, but for root's, and of one user's publications. */
 struct broker_quota {
+	unsigned users;
 	unsigned links; /* buffers and rings */
 	unsigned rings;
 	uint64_t bytes; /* of shared memory, together; 0: any */
@@ -106,12 +107,15 @@ struct broker_open {
 	int fd;          /* stays the caller's, and open */
 };
 
-/*
- * The user may, until broker_file_remove().  It is told to the worker at once, or to the one that
- * comes later.
- */
+/* The user may, until broker_file_remove().  Then broker_tell(). */
 int broker_file_add(struct broker *b, uid_t uid, struct broker_file **file,
 		    const struct broker_open *o);
+
+/*
+ * Tell the user's worker, if there is one, of files that it does not know.  He may keep it from
+ * answering, so the caller waits a few seconds perhaps: nobody else may wait for the caller then.
+ */
+void broker_tell(struct broker *b, uid_t uid);
 void broker_file_remove(struct broker *b, struct broker_file **file);
 
 #endif

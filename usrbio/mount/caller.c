@@ -3,6 +3,7 @@
 
 #include <grp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
@@ -131,6 +132,26 @@ bool caller_is(const struct caller *c, pid_t process, pid_t pid)
 {
 	return process > 0 && pid > 0 && line_has(process, "NSpid:", (unsigned long)pid) &&
 	       line_has(process, "Uid:", c->uid);
+}
+
+/* The set of signals in such a line, "SigPnd:\t0000000000000100\n". */
+static uint64_t signals_of(pid_t pid, const char *key, int *err)
+{
+	_cleanup_(freep) char *line = status_line(pid, key, err);
+
+	return line ? strtoull(line + strlen(key), NULL, 16) : 0;
+}
+
+bool caller_is_signalled(pid_t pid)
+{
+	int err = pid ? 0 : -ESRCH;
+	uint64_t pending = 0, caught = 0;
+
+	if (err == 0)
+		pending = signals_of(pid, "SigPnd:", &err) | signals_of(pid, "ShdPnd:", &err);
+	if (err == 0)
+		caught = signals_of(pid, "SigCgt:", &err) & ~signals_of(pid, "SigBlk:", &err);
+	return err < 0 || pending & (caught | UINT64_C(1) << (SIGKILL - 1));
 }
 
 static int take_groups(const struct caller *c)

@@ -38,6 +38,9 @@ pid_t caller_process(pid_t pid);
  */
 bool caller_is(const struct caller *c, pid_t process, pid_t pid);
 
+/* Has the thread a signal to take, or does it end?  Also true where it cannot be seen. */
+bool caller_is_signalled(pid_t pid);
+
 /* Once, before there are other threads: is the server root's? */
 void caller_init(void);
 

@@ -56,6 +56,11 @@ void counts_next(void)
 		counts_end(0, 0);
 }
 
+void counts_drop(void)
+{
+	my.runs = false;
+}
+
 static const char *const op_names[COUNTS_OPS] = {
 	[0] = "other",
 	[FUSE_LOOKUP] = "lookup",

@@ -66,12 +66,14 @@ static inline void count_error(_Atomic uint64_t table[COUNTS_ERRNOS], int err)
 
 /*
  * An operation of the kernel's begins on this thread, and ends when it is answered.  One that has
- * no answer ends when the thread takes the next one.
+ * no answer ends with counts_next().
  */
 struct fuse_in_header;
 void counts_begin(const struct fuse_in_header *in);
 void counts_end(int err, uint64_t bytes);
 void counts_next(void);
+/* It is not answered: it begins anew, later. */
+void counts_drop(void);
 /* Its opcode. */
 uint32_t counts_op(void);
 

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "usrbio/mount/fds.h"
 #include "usrbio/mount/fs.h"
 #include "usrbio/proto/plain.h"
 
 struct open_dir {
 	struct list link; /* fs->dirs */
+	uid_t uid;        /* in whose share of descriptors it is */
 	DIR *dir;
 	struct dirent *entry; /* read, and not in an answer yet */
 	off_t at;             /* of what comes next, as the kernel has it */
@@ -19,20 +21,23 @@ static struct open_dir *dir_of(const struct fuse_file_info *fi)
 	return (struct open_dir *)(uintptr_t)fi->fh;
 }
 
-static int open_dir(struct fs *fs, const struct node *n, struct open_dir **ret)
+static int open_dir(struct fs *fs, uid_t uid, const struct node *n, struct open_dir **ret)
 {
 	struct open_dir *d = calloc(1, sizeof(*d));
-	int fd;
+	int fd, err = d ? fds_take(uid, 1) : -ENOMEM;
 
-	if (!d)
-		return -ENOMEM;
+	if (err < 0) {
+		free(d);
+		return err;
+	}
+	d->uid = uid;
 	fd = openat(fs->proc, fd_name(n->fd).s, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
 		d->dir = fdopendir(fd);
 	if (!d->dir) {
-		int err = -errno;
-
+		err = -errno;
 		closep(&fd);
+		fds_give(uid, 1);
 		free(d);
 		return err;
 	}
@@ -49,6 +54,7 @@ static void close_dir(struct fs *fs, struct open_dir *d)
 	list_del(&d->link);
 	(void)pthread_mutex_unlock(&fs->lock);
 	(void)closedir(d->dir);
+	fds_give(d->uid, 1);
 	free(d);
 }
 
@@ -65,7 +71,7 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	int err = op_begin_as(&op, req, ino, 0);
 
 	if (err == 0)
-		err = open_dir(op.fs, op.n, &d);
+		err = open_dir(op.fs, fuse_req_ctx(req)->uid, op.n, &d);
 	fi->fh = (uintptr_t)d;
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);

@@ -9,22 +9,25 @@
 #include "usrbio/mount/backing.h"
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/fds.h"
+#include "usrbio/mount/loop.h"
 
 static int fd_of(const struct fuse_file_info *fi)
 {
 	return file_of(fi)->fd;
 }
 
-/* Takes the descriptor, or closes it. */
-static struct open_file *new_open(struct fs *fs, int fd)
+/* Takes the descriptor, of which the user's share knows, or closes it. */
+static struct open_file *new_open(struct fs *fs, uid_t uid, int fd)
 {
 	struct open_file *f = malloc(sizeof(*f));
 
 	if (!f) {
 		(void)close(fd);
+		fds_give(uid, 1);
 		return NULL;
 	}
-	*f = (struct open_file){ .fd = fd };
+	*f = (struct open_file){ .fd = fd, .uid = uid };
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_mutex_lock(&fs->lock);
 	list_add_tail(&fs->files, &f->link);
@@ -39,6 +42,7 @@ static void free_file(struct fs *fs, struct open_file *f)
 	list_del(&f->link);
 	(void)pthread_mutex_unlock(&fs->lock);
 	(void)close(f->fd);
+	fds_give(f->uid, 1);
 	(void)pthread_mutex_destroy(&f->lock);
 	free(f);
 }
@@ -78,10 +82,13 @@ static int flags_of(int flags)
 	       O_NOCTTY;
 }
 
-/* It is open: what the kernel is to know of it.  0; -errno, and then it is closed. */
+/*
+ * It is open, and in the user's share: what the kernel is to know of it.  0; -errno, and then it is
+ * closed.
+ */
 static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_open_out *ret)
 {
-	struct open_file *f = new_open(fs, fd);
+	struct open_file *f = new_open(fs, uid, fd);
 	int err;
 
 	if (!f)
@@ -94,20 +101,40 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 	return err;
 }
 
+int file_open(const struct fs *fs, const struct node *n, int flags)
+{
+	int fd = openat(fs->proc, fd_name(n->fd).s, flags | O_NONBLOCK);
+
+	if (fd < 0 || flags & O_NONBLOCK || fcntl(fd, F_SETFL, flags) == 0)
+		return fd < 0 ? -errno : fd;
+	(void)close(fd);
+	return -EIO;
+}
+
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct node *n = fs_node(req, ino);
 	_cleanup_(op_end) struct op op = { 0 };
 	int err = n->type == S_IFREG ? op_begin_as(&op, req, ino, 0) : -EINVAL, fd = -1;
+	uid_t uid = fuse_req_ctx(req)->uid;
 	struct fuse_open_out out;
 
+	if (err == 0)
+		err = fds_take(uid, 1);
 	if (err == 0) {
-		fd = openat(op.fs->proc, fd_name(n->fd).s, flags_of(fi->flags));
-		err = fd < 0 ? -errno : 0;
+		err = fd = file_open(op.fs, n, flags_of(fi->flags));
+		if (err < 0)
+			fds_give(uid, 1);
 	}
 	op_as_server(&op);
+	if (err == -EWOULDBLOCK && !(fi->flags & O_NONBLOCK)) {
+		loop_again(req);
+		return;
+	}
+	if (err >= 0)
+		err = opened(fs_of(req), uid, n, fd, &out);
 	if (err == 0)
-		err = opened(fs_of(req), fuse_req_ctx(req)->uid, n, fd, &out);
+		broker_tell(fs_of(req)->broker, uid);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) < 0)
@@ -155,10 +182,15 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 {
 	struct fuse_entry_param e;
 	struct node *n;
-	int fd, err = caller_begin(&f->caller);
+	int fd = -1, err = fds_take(f->caller.uid, 1);
 
 	if (err < 0)
 		return err;
+	err = caller_begin(&f->caller);
+	if (err < 0) {
+		fds_give(f->caller.uid, 1);
+		return err;
+	}
 	/* It may be there, and be a FIFO: that must not block. */
 	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
 		    f->mode);
@@ -166,6 +198,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 	caller_end();
 	if (err < 0) {
 		closep(&fd);
+		fds_give(f->caller.uid, 1);
 		return err;
 	}
 	n = (struct node *)(uintptr_t)e.ino;
@@ -212,7 +245,10 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&c, sizeof(c)) < 0)
-		file_uncreate(fs_of(req), &c);
+		file_uncreate(op.fs, &c);
+	/* Not before: the kernel has locked the directory, for which others may wait. */
+	if (err == 0)
+		broker_tell(op.fs->broker, f.caller.uid);
 }
 
 /* -------------------------------------------------------------- open files */

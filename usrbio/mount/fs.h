@@ -34,7 +34,7 @@ struct fs_opts {
 	struct broker_quota quota;
 };
 
-/* Calls that remove or move by ioctl(2), under way at once: of all, and of one user. */
+/* Calls that remove trees, or move by ioctl(2), under way at once: of all, and of one user. */
 #define MOUNT_REMOVERS 64
 #define MOUNT_REMOVERS_USER 8
 

@@ -31,6 +31,8 @@ static void on_magic(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info
 					 : file_announce(fs_of(req), fuse_req_ctx(req)->uid,
 							 fs_node(req, ino), file_of(fi));
 
+	if (err == 0)
+		broker_tell(fs_of(req)->broker, fuse_req_ctx(req)->uid);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else
@@ -164,7 +166,7 @@ static int remove_entry(fuse_req_t req, const struct usrbio_remove *r)
 	if (err == 0)
 		err = check_way(fs, op.n->fd);
 	if (err == 0)
-		err = rmtree_at(fs, op.n->fd, r->name, r->recursive);
+		err = rmtree_at(req, op.n->fd, r->name, r->recursive);
 	op_end(&op);
 	node_put(&fs->nodes, dir, 1);
 	return err;
@@ -220,40 +222,7 @@ static int remove_tree(fuse_req_t req, fuse_ino_t ino, unsigned flags)
 		  : virt_is(ino)            ? -EPERM
 					    : op_begin_as(&op, req, ino, 0);
 
-	return err < 0 ? err : rmtree_node(op.fs, op.n);
-}
-
-/*
- * The kernel holds no lock for these calls, so a user may have any number of them under way.  They
- * take long, and wait for locks of directories that others' operations hold: some threads are left.
- */
-static bool may_begin(struct fs *fs, uid_t uid)
-{
-	unsigned of_user = 0, free = MOUNT_REMOVERS;
-
-	(void)pthread_mutex_lock(&fs->lock);
-	for (unsigned i = 0; i < MOUNT_REMOVERS; i++) {
-		of_user += fs->removers[i].busy && fs->removers[i].uid == uid;
-		if (!fs->removers[i].busy)
-			free = i;
-	}
-	if (free < MOUNT_REMOVERS && of_user < MOUNT_REMOVERS_USER)
-		fs->removers[free] = (struct remover){ true, uid };
-	else
-		free = MOUNT_REMOVERS;
-	(void)pthread_mutex_unlock(&fs->lock);
-	return free < MOUNT_REMOVERS;
-}
-
-static void has_ended(struct fs *fs, uid_t uid)
-{
-	(void)pthread_mutex_lock(&fs->lock);
-	for (unsigned i = 0; i < MOUNT_REMOVERS; i++)
-		if (fs->removers[i].busy && fs->removers[i].uid == uid) {
-			fs->removers[i].busy = false;
-			break;
-		}
-	(void)pthread_mutex_unlock(&fs->lock);
+	return err < 0 ? err : rmtree_node(req, op.n);
 }
 
 static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags, const void *in,
@@ -262,15 +231,15 @@ static void on_name(fuse_req_t req, fuse_ino_t ino, unsigned cmd, unsigned flags
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct fs *fs = fs_of(req);
 	uid_t uid = ctx->uid;
-	int err = -EBUSY;
+	int err = -EINVAL;
 
-	if (cmd != USRBIO_IOC_REMOVE_TREE && in_len < _IOC_SIZE(cmd)) {
-		err = -EINVAL;
-	} else if (may_begin(fs, uid)) {
+	if (cmd == USRBIO_IOC_REMOVE_TREE || in_len >= _IOC_SIZE(cmd))
+		err = remover_begin(fs, uid);
+	if (err == 0) {
 		err = cmd == USRBIO_IOC_REMOVE ? remove_entry(req, in)
 		      : cmd == USRBIO_IOC_MOVE ? move_entry(req, in)
 					       : remove_tree(req, ino, flags);
-		has_ended(fs, uid);
+		remover_end(fs, uid);
 	}
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);

@@ -3,6 +3,7 @@
  * The server of a mount; 'penstock mount' starts it.  It prints a line when DIR is there, and
  * unless it is to stay in the foreground, whoever started it can go on then.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
@@ -16,6 +17,8 @@
 
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
+#include "usrbio/mount/fds.h"
+#include "usrbio/mount/leftover.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/notify.h"
 #include "usrbio/mount/scrape.h"
@@ -28,6 +31,7 @@
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
+	"                      [--users N]\n"
 	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
 	"                      --source SOURCE DIR\n";
 
@@ -88,6 +92,19 @@ static void open_stdio(void)
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd < 3);
 	closep(&fd);
+}
+
+/* Nothing that whoever started it left open is for workers. */
+static void close_in_workers(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		if (atoi(e->d_name) > STDERR_FILENO)
+			(void)fcntl(atoi(e->d_name), F_SETFD, FD_CLOEXEC);
+	if (d)
+		(void)closedir(d);
 }
 
 /* systemd, or whoever else started it and said how to be told. */
@@ -173,6 +190,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 {
 	struct fs fs = { .opts = o, .proc = -1, .timeout = o->timeout_s, .since = now_ns() };
 	struct scrape *scrape = NULL;
+	unsigned removed;
 	int err, status;
 
 	(void)pthread_mutex_init(&fs.lock, NULL);
@@ -190,6 +208,10 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	if (status == 0) {
 		ready(o, ready_fd);
 		log_info("serves", "dir=%s", log_text(o->dir).s);
+		removed = leftover_sweep();
+		if (removed)
+			log_info("removed what dead processes left in /dev/shm", "files=%u",
+				 removed);
 		err = session_run(&fs);
 		log_info("ends", "dir=%s", log_text(o->dir).s);
 		tell_service("STOPPING=1");
@@ -248,12 +270,13 @@ int main(int argc, char *argv[])
 		{ "links", required_argument, NULL, 'l' },
 		{ "rings", required_argument, NULL, 'r' },
 		{ "memory", required_argument, NULL, 'm' },
+		{ "users", required_argument, NULL, 'u' },
 		{ "metrics", required_argument, NULL, 'M' },
 		{ 0 },
 	};
 	struct fs_opts o = {
 		.timeout_s = 1,
-		.quota = { .links = 16384, .rings = 1024 },
+		.quota = { .users = 512, .links = 16384, .rings = 1024 },
 	};
 	char dir[PATH_MAX], source[PATH_MAX];
 	bool foreground = false;
@@ -261,6 +284,7 @@ int main(int argc, char *argv[])
 	int opt;
 
 	open_stdio();
+	close_in_workers();
 	log_init();
 	(void)signal(SIGPIPE, SIG_IGN); /* whoever reads what it says may be gone */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
@@ -289,6 +313,9 @@ int main(int argc, char *argv[])
 		case 'm':
 			o.quota.bytes = number(UINT64_MAX);
 			break;
+		case 'u':
+			o.quota.users = (unsigned)number(UINT_MAX);
+			break;
 		case 'M':
 			o.metrics = strcmp(optarg, "none") != 0 ? optarg : "";
 			break;
@@ -310,6 +337,7 @@ int main(int argc, char *argv[])
 	files = raise_files();
 	if (!o.inodes)
 		o.inodes = files / 2; /* open files want theirs, too */
+	fds_init(files, o.inodes, geteuid() != 0);
 	drop_resource();
 	caller_init();
 	return foreground ? serve(&o, -1) : in_background(&o);

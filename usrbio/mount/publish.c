@@ -6,6 +6,8 @@
 
 #include "base/base.h"
 #include "usrbio/mount/device.h"
+#include "usrbio/mount/fds.h"
+#include "usrbio/mount/leftover.h"
 #include "usrbio/proto/ipc.h"
 
 /* A name in 3fs-virt/iovs. */
@@ -17,6 +19,7 @@ struct publication {
 	uint64_t size;
 	bool ready;  /* the worker has it */
 	int process; /* pidfd of who published it, or -1 */
+	struct leftover memory;
 	struct user *user;
 	struct worker *worker;
 };
@@ -33,7 +36,10 @@ static void count(struct publication *p, int by)
 
 static void publication_free(struct publication *p)
 {
-	closep(&p->process);
+	if (p->process >= 0) {
+		(void)close(p->process);
+		fds_give(p->shown.uid, 1);
+	}
 	worker_unref(p->worker);
 	explicit_bzero(p, sizeof(*p));
 	free(p);
@@ -47,9 +53,8 @@ static void publication_end(struct publication *p)
 		.handle = p->shown.index,
 	};
 
-	if (p->process >= 0)
-		user_unwatch(p->user, p->process);
 	(void)worker_ask(p->worker, &msg, -1);
+	user_wake(p->user);
 	publication_free(p);
 }
 
@@ -58,6 +63,10 @@ static void take_off(struct publication *p)
 {
 	list_del(&p->link);
 	count(p, -1);
+	p->user->used = now_ns();
+	/* Now: without publications the user's thread may end. */
+	if (p->process >= 0)
+		user_unwatch(p->user, p->process);
 }
 
 /* The user's of that name, or else another's. */
@@ -123,6 +132,7 @@ static int reserve(struct broker *b, struct publication *p)
 static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 {
 	pid_t process = pid ? caller_process(pid) : 0;
+	int err;
 
 	*ret = 0;
 	/* One in another PID namespace cannot be watched. */
@@ -130,9 +140,15 @@ static int open_process(struct publication *p, pid_t pid, pid_t *ret)
 		return 0;
 	if (process < 0)
 		return process;
+	err = fds_take(p->shown.uid, 1);
+	if (err < 0)
+		return err;
 	p->process = (int)syscall(SYS_pidfd_open, process, 0);
-	if (p->process < 0)
-		return -errno;
+	if (p->process < 0) {
+		err = -errno;
+		fds_give(p->shown.uid, 1);
+		return err;
+	}
 	*ret = process;
 	return 0;
 }
@@ -257,6 +273,8 @@ int broker_publish(struct broker *b, const struct caller *c, const char *name, c
 		err = -EINVAL;
 	if (err == 0)
 		err = open_process(p, c->pid, &process);
+	if (err == 0)
+		leftover_of(c, process, target, fd, &p->memory);
 	if (err == 0)
 		err = publish_to(b, p, c, fd, ret);
 	if (err < 0)
@@ -416,8 +434,10 @@ void publish_client_gone(struct broker *b, uint64_t index)
 	if (p)
 		take_off(p);
 	broker_unlock(b);
-	if (p)
-		publication_end(p);
+	if (!p)
+		return;
+	leftover_remove(&p->memory, p->shown.uid, p->shown.gid);
+	publication_end(p);
 }
 
 void publish_worker_gone(struct user *u, const struct worker *w)
@@ -437,11 +457,6 @@ void publish_worker_gone(struct user *u, const struct worker *w)
 			list_add_tail(&gone, &p->link);
 	}
 	broker_unlock(u->b);
-	list_for_each_safe (e, n, &gone) {
-		struct publication *p = list_entry(e, struct publication, link);
-
-		if (p->process >= 0)
-			user_unwatch(u, p->process);
-		publication_free(p);
-	}
+	list_for_each_safe (e, n, &gone)
+		publication_free(list_entry(e, struct publication, link));
 }

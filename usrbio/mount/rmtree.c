@@ -9,11 +9,48 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include "usrbio/mount/fds.h"
 #include "usrbio/proto/plain.h"
 
 #define DEPTH_MAX 2048u /* each is a descriptor meanwhile */
 
-static int remove_at(int at, const char *name, dev_t dev, unsigned depth);
+/* A removal, and the directory that is emptied now. */
+struct removal {
+	fuse_req_t req;
+	dev_t dev; /* that is not left */
+	unsigned depth;
+};
+
+int remover_begin(struct fs *fs, uid_t uid)
+{
+	unsigned of_user = 0, free = MOUNT_REMOVERS;
+
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++) {
+		of_user += fs->removers[i].busy && fs->removers[i].uid == uid;
+		if (!fs->removers[i].busy)
+			free = i;
+	}
+	if (free < MOUNT_REMOVERS && of_user < MOUNT_REMOVERS_USER)
+		fs->removers[free] = (struct remover){ true, uid };
+	else
+		free = MOUNT_REMOVERS;
+	(void)pthread_mutex_unlock(&fs->lock);
+	return free < MOUNT_REMOVERS ? 0 : -EBUSY;
+}
+
+void remover_end(struct fs *fs, uid_t uid)
+{
+	(void)pthread_mutex_lock(&fs->lock);
+	for (unsigned i = 0; i < MOUNT_REMOVERS; i++)
+		if (fs->removers[i].busy && fs->removers[i].uid == uid) {
+			fs->removers[i].busy = false;
+			break;
+		}
+	(void)pthread_mutex_unlock(&fs->lock);
+}
+
+static int remove_at(struct removal *r, int at, const char *name);
 
 static void closedirp(DIR **d)
 {
@@ -21,8 +58,11 @@ static void closedirp(DIR **d)
 		(void)closedir(*d);
 }
 
-/* Its entries, as long as there are some.  Others may make and remove some meanwhile. */
-static int empty(DIR *d, dev_t dev, unsigned depth)
+/*
+ * Its entries, as long as there are some.  Others may make and remove some meanwhile: whoever asked
+ * for it may interrupt it.
+ */
+static int empty(struct removal *r, DIR *d)
 {
 	for (bool any = true; any;) {
 		const struct dirent *e;
@@ -34,7 +74,9 @@ static int empty(DIR *d, dev_t dev, unsigned depth)
 
 			if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 				continue;
-			err = remove_at(dirfd(d), e->d_name, dev, depth + 1);
+			if (fuse_req_interrupted(r->req))
+				return -EINTR;
+			err = remove_at(r, dirfd(d), e->d_name);
 			if (err < 0 && err != -ENOENT)
 				return err;
 			any |= err == 0;
@@ -43,7 +85,7 @@ static int empty(DIR *d, dev_t dev, unsigned depth)
 	return 0;
 }
 
-static int remove_dir(int at, const char *name, dev_t dev, unsigned depth)
+static int remove_open_dir(struct removal *r, int at, const char *name)
 {
 	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), err;
 	_cleanup_(closedirp) DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -54,19 +96,32 @@ static int remove_dir(int at, const char *name, dev_t dev, unsigned depth)
 		closep(&fd);
 		return err;
 	}
-	if (depth > DEPTH_MAX)
-		return -ELOOP;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (st.st_dev != dev)
+	if (st.st_dev != r->dev)
 		return -EXDEV;
-	err = empty(d, dev, depth);
+	err = empty(r, d);
 	if (err == 0 && unlinkat(at, name, AT_REMOVEDIR) < 0)
 		err = -errno;
 	return err;
 }
 
-static int remove_at(int at, const char *name, dev_t dev, unsigned depth)
+/* One more directory is open meanwhile. */
+static int remove_dir(struct removal *r, int at, const char *name)
+{
+	uid_t uid = fuse_req_ctx(r->req)->uid;
+	int err = r->depth < DEPTH_MAX ? fds_take(uid, 1) : -ELOOP;
+
+	if (err < 0)
+		return err;
+	r->depth++;
+	err = remove_open_dir(r, at, name);
+	r->depth--;
+	fds_give(uid, 1);
+	return err;
+}
+
+static int remove_at(struct removal *r, int at, const char *name)
 {
 	int err;
 
@@ -75,10 +130,10 @@ static int remove_at(int at, const char *name, dev_t dev, unsigned depth)
 	err = -errno;
 	/* POSIX has EPERM for a directory, Linux EISDIR, or EPERM where it must not be removed. */
 	if (err == -EISDIR || err == -EPERM) {
-		int r = remove_dir(at, name, dev, depth);
+		int why = remove_dir(r, at, name);
 
-		if (r != -ENOTDIR)
-			err = r;
+		if (why != -ENOTDIR)
+			err = why;
 	}
 	return err;
 }
@@ -125,11 +180,18 @@ void rmtree_forget(struct fs *fs, int parent, const char *name)
 	node_put(&fs->nodes, n, 1);
 }
 
-int rmtree(struct fs *fs, const char *path)
+static struct removal removal(fuse_req_t req, const struct stat *st)
 {
+	return (struct removal){ .req = req, .dev = st->st_dev };
+}
+
+int rmtree(fuse_req_t req, const char *path)
+{
+	struct fs *fs = fs_of(req);
 	_cleanup_(freep) char *rest = beneath(fs, path);
 	_cleanup_(closep) int parent = -1;
 	char *name = rest ? strrchr(rest, '/') : NULL;
+	struct removal r;
 	struct stat st;
 	int err;
 
@@ -147,24 +209,27 @@ int rmtree(struct fs *fs, const char *path)
 		return parent;
 	if (fstat(parent, &st) < 0)
 		return -errno;
-	err = remove_at(parent, name, st.st_dev, 0);
+	r = removal(req, &st);
+	err = remove_at(&r, parent, name);
 	rmtree_forget(fs, parent, name);
 	return err;
 }
 
-int rmtree_at(struct fs *fs, int dir, const char *name, bool tree)
+int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree)
 {
+	struct removal r;
 	struct stat st;
 	int err = 0;
 
 	if (fstat(dir, &st) < 0)
 		return -errno;
+	r = removal(req, &st);
 	if (tree)
-		err = remove_at(dir, name, st.st_dev, 0);
+		err = remove_at(&r, dir, name);
 	else if (unlinkat(dir, name, 0) < 0 &&
 		 (errno != EISDIR || unlinkat(dir, name, AT_REMOVEDIR) < 0))
 		err = -errno;
-	rmtree_forget(fs, dir, name);
+	rmtree_forget(fs_of(req), dir, name);
 	return err;
 }
 
@@ -188,12 +253,14 @@ static int find_name(int fd, int parent, const struct stat *st, char *path, cons
 	return there.st_dev == st->st_dev && there.st_ino == st->st_ino ? 0 : -ENOENT;
 }
 
-int rmtree_node(struct fs *fs, const struct node *n)
+int rmtree_node(fuse_req_t req, const struct node *n)
 {
+	struct fs *fs = fs_of(req);
 	_cleanup_(closep) int parent = -1;
 	_cleanup_(closedirp) DIR *d = NULL;
 	char path[PATH_MAX];
 	const char *name;
+	struct removal r;
 	struct stat st, up;
 	int fd, err;
 
@@ -212,8 +279,9 @@ int rmtree_node(struct fs *fs, const struct node *n)
 	if (st.st_dev != up.st_dev)
 		return -EXDEV;
 	err = find_name(fd, parent, &st, path, &name);
+	r = removal(req, &st);
 	if (err == 0)
-		err = empty(d, st.st_dev, 0);
+		err = empty(&r, d);
 	/* What has been moved meanwhile stays, empty. */
 	if (err == 0)
 		err = find_name(fd, parent, &st, path, &name);

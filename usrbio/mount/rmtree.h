@@ -6,23 +6,31 @@
 #include "usrbio/mount/fs.h"
 
 /*
+ * A call that removes or moves begins.  Such calls take long, and wait for locks of directories
+ * that others' operations hold, so a user has a few of them under way, and some threads are left.
+ * 0, and then remover_end(); -EBUSY.
+ */
+int remover_begin(struct fs *fs, uid_t uid);
+void remover_end(struct fs *fs, uid_t uid);
+
+/*
  * Remove the file, link or directory that an absolute path beneath the mount names.  The thread has
  * the caller's rights.  No link is followed, and no other file system is entered.
  *
  * Return: 0; -EINVAL for a path that is not beneath the mount, or names it itself; -EPERM in the
  * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories nested
- * too deep; what unlink(2) and rmdir(2) say: then a part of it may be gone.
+ * too deep; -EMFILE when the user has his share of descriptors; -EINTR; what unlink(2) and rmdir(2) say: then a part of it may be gone.
  */
-int rmtree(struct fs *fs, const char *path);
+int rmtree(fuse_req_t req, const char *path);
 
 /*
  * The same of an entry of a directory, which is O_PATH perhaps.  Without @tree it is removed if it
  * is no directory, or an empty one.
  */
-int rmtree_at(struct fs *fs, int dir, const char *name, bool tree);
+int rmtree_at(fuse_req_t req, int dir, const char *name, bool tree);
 
 /* The same of an open directory, wherever it is by now.  -EPERM for the root of the mount. */
-int rmtree_node(struct fs *fs, const struct node *n);
+int rmtree_node(fuse_req_t req, const struct node *n);
 
 /* The kernel forgets a name in a directory: it is another one's, or nobody's. */
 void rmtree_forget(struct fs *fs, int dir, const char *name);

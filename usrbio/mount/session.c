@@ -15,9 +15,7 @@
 #include "usrbio/mount/counts.h"
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/log.h"
-
-#define MAX_THREADS 512u /* some may wait long: for a slow source, for a lease */
-#define MAX_IDLE 8u
+#include "usrbio/mount/loop.h"
 
 /* -------------------------------------------------------------- in between */
 
@@ -98,32 +96,30 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 		(void)reply(fd, in->unique, err, NULL, 0);
 	else if (reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
 		file_uncreate(fs, &c);
+	if (err == 0)
+		broker_tell(fs->broker, f.caller.uid);
 }
 
 static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 {
-	struct fs *fs = userdata;
+	(void)userdata;
+	return read(fd, buf, size);
+}
 
-	for (;;) {
-		const struct fuse_in_header *in = buf;
-		const void *arg = in + 1;
-		ssize_t n;
-		int was;
+static void answer(struct fs *fs, const struct fuse_buf *request)
+{
+	const struct fuse_in_header *in = request->mem;
+	const void *arg = in + 1;
+	size_t len = request->size - sizeof(*in);
 
-		counts_next();
-		n = read(fd, buf, size);
-		if (n < (ssize_t)sizeof(*in))
-			return n;
-		counts_begin(in);
-		if (in->opcode == FUSE_INIT)
-			saw_init(fs, in, arg, (size_t)n - sizeof(*in));
-		if (in->opcode != FUSE_TMPFILE)
-			return n;
-		/* libfuse cancels threads that wait for requests, and only those. */
-		(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
-		make_tmpfile(fs, fd, in, arg, (size_t)n - sizeof(*in));
-		(void)pthread_setcancelstate(was, NULL);
-	}
+	counts_begin(in);
+	if (in->opcode == FUSE_INIT)
+		saw_init(fs, in, arg, len);
+	if (in->opcode == FUSE_TMPFILE)
+		make_tmpfile(fs, fuse_session_fd(fs->se), in, arg, len);
+	else
+		fuse_session_process_buf(fs->se, request);
+	counts_next();
 }
 
 /* Bytes of a file in an answer: those that were read, or the number of those written. */
@@ -181,6 +177,12 @@ static ssize_t io_splice_send(int fdin, off_t *offin, int fdout, off_t *offout, 
 static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
 	(void)userdata;
+	/*
+	 * The kernel has that many reads under way that it begins by itself.  They are everybody's:
+	 * a slow file of one user must not have them all.
+	 */
+	conn->max_background = UINT16_MAX;
+	conn->congestion_threshold = UINT16_MAX;
 	/* Requests come through io_read(); locks are the kernel's own. */
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_HANDLE_KILLPRIV);
 	conn->want |= conn->capable &
@@ -255,16 +257,7 @@ int session_open(struct fs *fs)
 
 int session_run(struct fs *fs)
 {
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r;
-
-	if (!config)
-		return -ENOMEM;
-	fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
-	fuse_loop_cfg_set_idle_threads(config, MAX_IDLE);
-	r = fuse_session_loop_mt(fs->se, config);
-	fuse_loop_cfg_destroy(config);
-	return MIN(r, 0);
+	return loop_run(fs, answer);
 }
 
 void session_forget(void *arg, uint64_t ino, uint64_t off, uint64_t len)
@@ -305,7 +298,7 @@ static void end_forgetting(struct fs *fs)
 		struct pollfd fd = { fuse_session_fd(fs->se), POLLIN, 0 };
 
 		if (poll(&fd, 1, 10) > 0 && fuse_session_receive_buf(fs->se, &buf) > 0)
-			fuse_session_process_buf(fs->se, &buf);
+			answer(fs, &buf);
 	}
 	free(buf.mem);
 }

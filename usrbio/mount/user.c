@@ -7,9 +7,11 @@
 
 #include "base/base.h"
 #include "base/probe.h"
+#include "usrbio/mount/fds.h"
 
 #define SAYS_LEN 4096u
 #define SAYS_PAUSE_US 1000
+#define USER_END_NS (3 * NSEC_PER_SEC) /* that an idle worker has to end */
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
 {
@@ -38,7 +40,10 @@ void user_unwatch(const struct user *u, int pidfd)
 
 void user_wake(struct user *u)
 {
-	(void)eventfd_write(u->wake, 1);
+	broker_lock(u->b);
+	if (u->wake >= 0)
+		(void)eventfd_write(u->wake, 1);
+	broker_unlock(u->b);
 }
 
 bool user_may_wait(struct user *u)
@@ -95,10 +100,13 @@ static void forget_worker(struct user *u, struct worker *w)
 	mine = u->worker == w;
 	if (mine) {
 		u->worker = NULL;
+		u->b->nr_workers--;
 		read_tally(u, w);
 		usrbio_sum_add(&u->past, &w->sum);
 	}
 	broker_unlock(u->b);
+	if (mine)
+		fds_give(u->uid, USER_FDS);
 	files_worker_gone(u, w);
 	publish_worker_gone(u, w);
 	user_unwatch(u, w->pidfd);
@@ -151,6 +159,77 @@ static void worker_gone(struct user *u, pid_t pid)
 	worker_unref(w);
 }
 
+/* ------------------------------------------------------------------ thread */
+
+/* When the worker has been idle for long enough, if nobody wants it before; 0: it is not idle. */
+static uint64_t idle_at(struct user *u)
+{
+	struct worker *w;
+	bool idle;
+	uint64_t at;
+
+	broker_lock(u->b);
+	w = u->worker;
+	idle = !w || (!w->nr_links && list_empty(&u->told) && list_empty(&u->closed));
+	at = idle ? u->used + USER_IDLE_NS : 0;
+	broker_unlock(u->b);
+	return at;
+}
+
+static int wait_ms(struct user *u)
+{
+	uint64_t at = idle_at(u), now = now_ns();
+
+	if (!at)
+		return -1;
+	return at > now ? (int)((at - now) / NSEC_PER_MSEC) + 1 : 0;
+}
+
+/* Under user->start: end the worker, and keep the names of its semaphores for the next one. */
+static void end_idle_worker(struct user *u)
+{
+	struct worker *w = any_worker(u);
+
+	if (!w)
+		return;
+	log_info("a worker ends: nothing is published", "uid=%u pid=%d", u->uid, w->pid);
+	memcpy(u->sem, w->sem, sizeof(u->sem));
+	forget_worker(u, w);
+	worker_end(w, now_ns() + USER_END_NS);
+	/* The next one makes them when this one has removed them. */
+	u->has_sems = worker_unref(w);
+}
+
+/* Under the broker's lock: the thread does nothing more. */
+static void thread_ends(struct user *u)
+{
+	closep(&u->epfd);
+	closep(&u->wake);
+	u->epfd = u->wake = -1;
+	u->b->nr_threads--;
+	(void)pthread_cond_signal(&u->b->thread_end);
+}
+
+/* Nobody has wanted the worker for a while.  True: it has ended, and the thread does. */
+static bool end_idle(struct user *u)
+{
+	uint64_t at;
+
+	(void)pthread_mutex_lock(&u->start);
+	at = idle_at(u);
+	if (!at || at > now_ns()) {
+		(void)pthread_mutex_unlock(&u->start);
+		return false;
+	}
+	end_idle_worker(u);
+	broker_lock(u->b);
+	/* From here on the user may be freed. */
+	(void)pthread_mutex_unlock(&u->start);
+	thread_ends(u);
+	broker_unlock(u->b);
+	return true;
+}
+
 static void *run(void *arg)
 {
 	struct user *u = arg;
@@ -158,7 +237,11 @@ static void *run(void *arg)
 	eventfd_t calls;
 
 	for (;;) {
-		if (epoll_wait(u->epfd, &ev, 1, -1) != 1)
+		int n = epoll_wait(u->epfd, &ev, 1, wait_ms(u));
+
+		if (n == 0 && end_idle(u))
+			return NULL;
+		if (n != 1)
 			continue;
 		switch (ev.data.u64 & 3) {
 		case OF_WORKER:
@@ -172,38 +255,97 @@ static void *run(void *arg)
 			break;
 		default:
 			(void)eventfd_read(u->wake, &calls);
-			if (atomic_load(&u->ends))
+			if (atomic_load(&u->ends)) {
+				broker_lock(u->b);
+				thread_ends(u);
+				broker_unlock(u->b);
 				return NULL;
+			}
 			files_closed(u);
 		}
 	}
 }
 
-/* Start one, and tell it what the user has open.  Under user->start. */
-static int new_worker(struct user *u, const struct caller *c, struct worker **ret)
+/* Under the broker's lock. */
+static int open_thread(struct user *u)
 {
-	struct worker *w;
-	int err = u->runs ? 0 : -pthread_create(&u->thread, NULL, run, u);
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	u->epfd = epoll_create1(EPOLL_CLOEXEC);
+	u->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = u->epfd < 0 || u->wake < 0 ? -errno : watch_fd(u, u->wake, event_of(OF_CALL, 0));
+	if (err == 0) {
+		(void)pthread_attr_init(&attr);
+		(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		err = -pthread_create(&thread, &attr, run, u);
+		(void)pthread_attr_destroy(&attr);
+	}
+	if (err < 0) {
+		closep(&u->epfd);
+		closep(&u->wake);
+		u->epfd = u->wake = -1;
+	} else {
+		u->b->nr_threads++;
+	}
+	return err;
+}
+
+/* Have a thread, and room for one more worker.  Under user->start. */
+static int begin_worker(struct user *u)
+{
+	struct broker *b = u->b;
+	int err = fds_take(u->uid, USER_FDS);
 
 	if (err < 0)
 		return err;
-	u->runs = true;
+	broker_lock(b);
+	u->used = now_ns();
+	if (u->uid && b->nr_workers >= b->quota.users)
+		err = -EUSERS;
+	else if (u->epfd < 0)
+		err = open_thread(u);
+	b->nr_workers += err == 0;
+	broker_unlock(b);
+	if (err < 0)
+		fds_give(u->uid, USER_FDS);
+	if (err == -EUSERS)
+		log_warn("a user gets no worker: there are as many as may be",
+			 "uid=%u users=%u cure=%s", u->uid, b->quota.users,
+			 log_text("give --users a larger number").s);
+	return err;
+}
+
+/* Start one, and tell it what the user has open.  Under user->start. */
+static int new_worker(struct user *u, const struct caller *c, struct worker **ret)
+{
+	struct worker *w = any_worker(u);
+	int err;
+
 	/* One that does not answer: its end may not have been seen yet. */
-	w = any_worker(u);
 	if (w) {
 		forget_worker(u, w);
 		worker_unref(w);
 	}
-	err = worker_start(c, &w);
-	broker_lock(u->b);
-	if (err < 0)
-		u->nr_failures++;
-	else
-		u->worker = worker_ref(w);
-	u->nr_starts += err == 0;
-	broker_unlock(u->b);
+	err = begin_worker(u);
 	if (err < 0)
 		return err;
+	err = worker_start(c, u->has_sems ? u->sem : NULL, &w);
+	u->has_sems = false;
+	broker_lock(u->b);
+	if (err < 0) {
+		u->nr_failures++;
+		u->b->nr_workers--;
+	} else {
+		u->worker = worker_ref(w);
+	}
+	u->nr_starts += err == 0;
+	broker_unlock(u->b);
+	if (err < 0) {
+		fds_give(u->uid, USER_FDS);
+		return err;
+	}
 	log_info("a worker started", "uid=%u pid=%d", u->uid, w->pid);
 	err = files_tell(u, w);
 	if (err == 0)
@@ -215,6 +357,7 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 		worker_unref(w);
 		return err;
 	}
+	user_wake(u);
 	*ret = w;
 	return 0;
 }
@@ -225,6 +368,9 @@ int user_need_worker(struct user *u, const struct caller *c, struct worker **ret
 	int err = 0;
 
 	(void)pthread_mutex_lock(&u->start);
+	broker_lock(u->b);
+	u->used = now_ns();
+	broker_unlock(u->b);
 	w = user_worker(u);
 	if (!w)
 		err = new_worker(u, c, &w);
@@ -238,8 +384,6 @@ int user_need_worker(struct user *u, const struct caller *c, struct worker **ret
 
 static void destroy(struct user *u)
 {
-	closep(&u->epfd);
-	closep(&u->wake);
 	(void)pthread_mutex_destroy(&u->start);
 	free(u);
 }
@@ -247,41 +391,36 @@ static void destroy(struct user *u)
 static int user_new(struct broker *b, uid_t uid, struct user **ret)
 {
 	struct user *u = calloc(1, sizeof(*u));
-	int err;
 
 	if (!u)
 		return -ENOMEM;
-	*u = (struct user){ .uid = uid, .b = b };
+	*u = (struct user){ .uid = uid, .b = b, .epfd = -1, .wake = -1 };
 	(void)pthread_mutex_init(&u->start, NULL);
-	u->epfd = epoll_create1(EPOLL_CLOEXEC);
-	u->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	list_init(&u->told);
 	list_init(&u->untold);
 	list_init(&u->closed);
 	for (unsigned i = 0; i < USER_CACHED; i++)
 		list_init(&u->cached[i]);
-	err = u->epfd < 0 || u->wake < 0 ? -errno : watch_fd(u, u->wake, event_of(OF_CALL, 0));
-	if (err < 0)
-		destroy(u);
-	else
-		*ret = u;
-	return err;
+	*ret = u;
+	return 0;
 }
 
 int user_get(struct broker *b, uid_t uid, struct user **ret)
 {
+	struct list *e, *in = &b->buckets[uid % BROKER_BUCKETS];
 	struct user *u = NULL;
-	struct list *e;
 	int err = 0;
 
 	broker_lock(b);
-	list_for_each (e, &b->users)
-		if (list_entry(e, struct user, link)->uid == uid)
-			u = list_entry(e, struct user, link);
+	list_for_each (e, in)
+		if (list_entry(e, struct user, in_bucket)->uid == uid)
+			u = list_entry(e, struct user, in_bucket);
 	if (!u) {
 		err = user_new(b, uid, &u);
-		if (err == 0)
+		if (err == 0) {
 			list_add_tail(&b->users, &u->link);
+			list_add_tail(in, &u->in_bucket);
+		}
 	}
 	broker_unlock(b);
 	if (err == 0)
@@ -349,12 +488,14 @@ void user_end(struct user *u, uint64_t until_ns)
 	worker_unref(w);
 }
 
-void user_free(struct user *u)
+void user_end_thread(struct user *u)
 {
 	atomic_store(&u->ends, true);
 	user_wake(u);
-	if (u->runs)
-		(void)pthread_join(u->thread, NULL);
+}
+
+void user_free(struct user *u)
+{
 	files_closed(u);
 	if (u->worker)
 		forget_worker(u, u->worker);

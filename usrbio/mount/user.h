@@ -14,14 +14,19 @@
 #include "usrbio/mount/log.h"
 #include "usrbio/mount/worker_proc.h"
 
-/*
- * A user who has published something, or used a file's number.  Each has a thread that waits for
- * the end of his worker and of his programs: who makes his own worker hang makes no other wait.
- */
 #define USER_CACHED 256u
+#define USER_FDS 6u /* of a user with a worker */
 
+/* After which a worker ends for which nothing is published and no file open. */
+#define USER_IDLE_NS (5 * NSEC_PER_SEC)
+
+/*
+ * A user who has published something, or used a file's number.  While he has a worker there is a
+ * thread that waits for the end of that and of his programs: who makes his own worker hang makes no
+ * other wait.
+ */
 struct user {
-	struct list link;
+	struct list link, in_bucket;
 	uid_t uid;
 	struct broker *b;
 	pthread_mutex_t start; /* of one worker at a time, and of files that it is told of; first */
@@ -30,10 +35,15 @@ struct user {
 	struct list told, untold;        /* files that the worker knows, and others */
 	struct list cached[USER_CACHED]; /* of these, by number: what the kernel keeps bytes of */
 	struct list closed;              /* files that the worker is to forget */
+	/* Of the thread; under the broker's lock, -1 while there is none. */
 	int epfd, wake;
-	atomic_bool ends; /* the thread is to end */
-	bool runs;        /* it was started */
-	pthread_t thread;
+	atomic_bool ends; /* it is to end */
+	uint64_t used;    /* when somebody wanted the worker last */
+
+	/* Names of semaphores of a worker that ended because it was idle: those of the next one, so
+	 * that a program sees no other server.  Under start. */
+	bool has_sems;
+	char sem[USRBIO_PRIORITIES][USRBIO_SHM_NAME_MAX];
 	struct log_site says; /* of what his workers write */
 
 	/* For numbers; under the broker's lock. */
@@ -48,13 +58,19 @@ struct user {
  */
 #define USER_WAITS 32u
 
+#define BROKER_BUCKETS 1024u
+
 struct broker {
 	struct broker_quota quota;
 	broker_forget forget;
 	void *forget_arg;
 	pthread_mutex_t lock; /* of all lists */
 	struct list users, publications;
-	uint64_t next; /* index of a publication, handle of a file */
+	struct list buckets[BROKER_BUCKETS]; /* of users, by uid */
+	unsigned nr_workers;
+	unsigned nr_threads;       /* of users */
+	pthread_cond_t thread_end; /* one of these has ended */
+	uint64_t next;             /* index of a publication, handle of a file */
 };
 
 static inline void broker_lock(struct broker *b)
@@ -72,7 +88,9 @@ static inline void broker_unlock(struct broker *b)
 int user_get(struct broker *b, uid_t uid, struct user **ret);
 /* The end of the worker has begun; the user makes no calls any more. */
 void user_end(struct user *u, uint64_t until_ns);
-/* The worker has ended. */
+/* The thread ends. */
+void user_end_thread(struct user *u);
+/* Worker and thread have ended. */
 void user_free(struct user *u);
 
 /* A reference of the user's worker, or NULL. */

@@ -38,6 +38,14 @@
 #define LINKS (IOVS - 65535)
 #define LINK(index) (LINKS - (index))
 
+/*
+ * The kernel locks a directory while a link is made there, and that may take long: a worker starts,
+ * a tree is removed.  So each user has an inode of his own of these directories, and waits for
+ * nobody else.  Names are looked up each time, so that each user finds his.
+ */
+#define USER_DIRS (UINT64_C(1) << 63)
+static const fuse_ino_t user_dirs[] = { IOVS, RMRF };
+
 static const char *const sems[] = USRBIO_SEM_NAMES;
 
 /* The directories in 3fs-virt. */
@@ -64,6 +72,23 @@ static struct caller caller_of(fuse_req_t req)
 static uid_t uid_of(fuse_req_t req)
 {
 	return fuse_req_ctx(req)->uid;
+}
+
+/* The user's own inode of a directory, or that of all. */
+static fuse_ino_t inode_for(fuse_ino_t ino, uid_t uid)
+{
+	for (fuse_ino_t i = 0; i < ARRAY_SIZE(user_dirs); i++)
+		if (user_dirs[i] == ino)
+			return USER_DIRS | i << 32 | uid;
+	return ino;
+}
+
+/* The directory of which that is some user's inode, or the inode itself. */
+static fuse_ino_t common(fuse_ino_t ino)
+{
+	fuse_ino_t i = (ino ^ USER_DIRS) >> 32;
+
+	return i < ARRAY_SIZE(user_dirs) ? user_dirs[i] : ino;
 }
 
 /* -------------------------------------------------------------- attributes */
@@ -128,6 +153,7 @@ static int stat_of(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 	uint64_t index;
 	int err;
 
+	ino = common(ino);
 	if (is_dir(ino)) {
 		*ret = dir_stat(ino);
 		return 0;
@@ -169,7 +195,7 @@ static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 /* Links are looked up each time: each user sees his own. */
 static void reply_entry(fuse_req_t req, int err, const struct stat *st)
 {
-	struct fuse_entry_param e = { .ino = st->st_ino, .attr = *st };
+	struct fuse_entry_param e = { .ino = inode_for(st->st_ino, uid_of(req)), .attr = *st };
 
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
@@ -224,7 +250,7 @@ static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		real.lookup(req, parent, name);
 		return;
 	}
-	err = find(req, parent, name, &st);
+	err = find(req, common(parent), name, &st);
 	reply_entry(req, err, &st);
 }
 
@@ -346,12 +372,25 @@ static int publish(fuse_req_t req, const char *target, const char *name, struct 
 	return err;
 }
 
-static int remove_tree(fuse_req_t req, const char *target)
+static int remove_tree_as(fuse_req_t req, const char *target)
 {
 	_cleanup_(op_end) struct op op;
 	int err = op_begin_as(&op, req, FUSE_ROOT_ID, 0);
 
-	return err < 0 ? err : rmtree(op.fs, target);
+	return err < 0 ? err : rmtree(req, target);
+}
+
+static int remove_tree(fuse_req_t req, const char *target)
+{
+	struct fs *fs = fs_of(req);
+	uid_t uid = uid_of(req);
+	int err = remover_begin(fs, uid);
+
+	if (err < 0)
+		return err;
+	err = remove_tree_as(req, target);
+	remover_end(fs, uid);
+	return err;
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -359,6 +398,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 	/* The kernel wants a link where one was made; of a command there is none afterwards. */
 	struct stat st = { .st_ino = DONE, .st_mode = S_IFLNK | 0777, .st_nlink = 1 };
 
+	parent = common(parent);
 	if (!virt_is(parent) && !is_ours(parent, name))
 		real.symlink(req, target, parent, name);
 	else if (parent == RMRF)
@@ -377,6 +417,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		real.unlink(req, parent, name);
 		return;
 	}
+	parent = common(parent);
 	err = parent == IOVS ? broker_unpublish(fs_of(req)->broker, uid_of(req), name) : -EPERM;
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++)
 		if (parent == IOVS && !strcmp(name, sems[p]))
@@ -462,6 +503,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 		(void)fuse_reply_err(req, ENOMEM);
 		return;
 	}
+	ino = common(ino);
 	while (next_entry(req, ino, &off, name, &e.attr)) {
 		size_t left = size - len, n;
 

@@ -538,6 +538,8 @@ int main(int argc, char *argv[])
 		return 1;
 	}
 	err = begin(atoi(argv[3]), argv + 4);
+	/* One that is stopped when the server is killed goes on, and ends. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGCONT);
 	if (err == 0)
 		err = serve(sock);
 	else

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -19,11 +20,13 @@
 #include "usrbio/mount/counts.h"
 #include "usrbio/mount/log.h"
 #include "usrbio/proto/id.h"
+#include "usrbio/proto/owner.h"
 
 #define PROGRAM "penstock-worker"
 #define ANSWER_MS 3000
 #define DEVICE_MS 30000 /* a vendor's library may be loaded, and a context made */
 #define END_MS 3000
+#define STOPPED_MS 100 /* after which a worker that does not answer is looked at */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
@@ -99,6 +102,7 @@ static void become(const struct start *s)
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
 	} argv = { s->argv }, env = { s->env };
+	static const struct rlimit none_of;
 	sigset_t none;
 
 	(void)sigemptyset(&none);
@@ -117,6 +121,8 @@ static void become(const struct start *s)
 	(void)dup2(s->null, STDIN_FILENO);
 	(void)dup2(s->null, STDOUT_FILENO);
 	(void)dup2(s->says[1], STDERR_FILENO);
+	/* It is another program's memory that a core would show. */
+	(void)setrlimit(RLIMIT_CORE, &none_of);
 	for (unsigned i = 0; i < ARRAY_SIZE(s->socks); i++)
 		(void)fcntl(s->socks[i], F_SETFD, 0);
 	(void)fcntl(s->tally, F_SETFD, 0);
@@ -126,6 +132,9 @@ static void become(const struct start *s)
 
 static int name_sems(struct worker *w)
 {
+	struct usrbio_owner self;
+	bool known = usrbio_owner_self(&self) == 0;
+
 	for (unsigned p = 0; p < USRBIO_PRIORITIES; p++) {
 		uint8_t id[USRBIO_ID_LEN];
 		char text[USRBIO_ID_TEXT];
@@ -134,7 +143,10 @@ static int name_sems(struct worker *w)
 		if (err < 0)
 			return err;
 		usrbio_id_format(id, text);
-		(void)snprintf(w->sem[p], sizeof(w->sem[p]), "hf3fs-submit-ios.%s", text);
+		if (known)
+			usrbio_owner_sem(&self, id, w->sem[p]);
+		else
+			(void)snprintf(w->sem[p], sizeof(w->sem[p]), "hf3fs-submit-ios.%s", text);
 	}
 	return 0;
 }
@@ -186,16 +198,34 @@ static int prepare(struct start *s, struct worker *w, const struct caller *c)
 	return caller_groups(c->pid, &s->groups, &s->nr_groups);
 }
 
-/* 0, -EREMOTEIO: the worker is gone, or takes too long. */
+/*
+ * Wait for a descriptor of the worker's to be readable, so long.  One that its user has stopped is
+ * killed: nothing comes of it.  False: nothing is there.
+ */
+static bool wait_readable(const struct worker *w, int fd, int ms)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+	uint64_t until = now_ns() + (uint64_t)ms * NSEC_PER_MSEC, now;
+
+	while ((now = now_ns()) < until) {
+		int left = (int)((until - now) / NSEC_PER_MSEC) + 1;
+
+		if (poll(&pfd, 1, MIN(left, STOPPED_MS)) > 0)
+			return true;
+		if (worker_is_stopped(w)) {
+			(void)kill(w->pid, SIGKILL);
+			return false;
+		}
+	}
+	return poll(&pfd, 1, 0) > 0;
+}
+
+/* 0; -EREMOTEIO: the worker is gone; -ETIMEDOUT: it takes too long. */
 static int receive(struct worker *w, int ms, struct link_msg *ret)
 {
-	struct pollfd pfd = { .fd = w->sock, .events = POLLIN };
-	int n;
-
-	do
-		n = poll(&pfd, 1, ms);
-	while (n < 0 && errno == EINTR);
-	return n > 0 && link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
+	if (!wait_readable(w, w->sock, ms))
+		return -ETIMEDOUT;
+	return link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
 /* A worker's word: 0 or -errno, and nothing else. */
@@ -300,7 +330,9 @@ static int spawn(struct worker *w, struct start *s)
 	if (w->pidfd < 0)
 		return -errno;
 	err = receive(w, ANSWER_MS, &hello);
-	return err < 0 ? err : result_of(&hello);
+	if (err < 0)
+		return -EREMOTEIO;
+	return result_of(&hello);
 }
 
 /* A worker that takes nothing must not keep us. */
@@ -353,7 +385,6 @@ static int start(struct worker *w, const struct caller *c)
 /* Its process has ended or is going to. */
 static void reap(struct worker *w)
 {
-	struct pollfd pfd = { .fd = w->pidfd, .events = POLLIN };
 	uint64_t now = now_ns();
 	int ms = END_MS;
 
@@ -361,7 +392,7 @@ static void reap(struct worker *w)
 		return;
 	if (w->until)
 		ms = w->until > now ? (int)((w->until - now) / NSEC_PER_MSEC) : 0;
-	if (w->pidfd < 0 || poll(&pfd, 1, ms) <= 0)
+	if (w->pidfd < 0 || !wait_readable(w, w->pidfd, ms))
 		(void)kill(w->pid, SIGKILL);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -397,7 +428,7 @@ static void destroy(struct worker *w)
 	free(w);
 }
 
-int worker_start(const struct caller *c, struct worker **ret)
+int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 	int err;
@@ -413,7 +444,9 @@ int worker_start(const struct caller *c, struct worker **ret)
 		.says = -1,
 	};
 	(void)pthread_mutex_init(&w->lock, NULL);
-	err = name_sems(w);
+	err = sems ? 0 : name_sems(w);
+	if (sems)
+		memcpy(w->sem, sems, sizeof(w->sem));
 	if (err == 0)
 		err = start(w, c);
 	if (err < 0)
@@ -434,15 +467,18 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 		if (err == 0)
 			err = receive(w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS,
 				      &answer);
-		if (err < 0) {
+		/* One that is ended on purpose meanwhile needs no words, and one that has ended
+		 * by itself gets others. */
+		if (err < 0 && !atomic_exchange(&w->dead, true)) {
 			count_add(&counts.unanswered[msg->op], 1);
-			log_warn("a worker does not answer: it is ended",
-				 "uid=%u pid=%d question=%s", w->uid, w->pid,
-				 counts_link_name((enum link_op)msg->op));
-			atomic_store(&w->dead, true);
+			if (err == -ETIMEDOUT)
+				log_warn("a worker does not answer: it is ended",
+					 "uid=%u pid=%d question=%s", w->uid, w->pid,
+					 counts_link_name((enum link_op)msg->op));
 			(void)kill(w->pid, SIGKILL);
-			err = -EREMOTEIO;
 		}
+		if (err < 0)
+			err = -EREMOTEIO;
 		count_add(&counts.asked[msg->op], 1);
 		if (err == 0 && answer.result < 0)
 			count_add(&counts.failed[msg->op], 1);
@@ -472,8 +508,10 @@ struct worker *worker_ref(struct worker *w)
 	return w;
 }
 
-void worker_unref(struct worker *w)
+bool worker_unref(struct worker *w)
 {
-	if (w && atomic_fetch_sub(&w->refs, 1) == 1)
-		destroy(w);
+	if (!w || atomic_fetch_sub(&w->refs, 1) != 1)
+		return false;
+	destroy(w);
+	return true;
 }

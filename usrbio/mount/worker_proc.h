@@ -34,9 +34,11 @@ struct worker {
 	struct usrbio_sum sum; /* of the tally, as far as it was believed */
 };
 
-/* Start one for the caller's user.  0 or -errno, and then the log says why.  One reference is the
- * caller's. */
-int worker_start(const struct caller *c, struct worker **ret);
+/*
+ * Start one for the caller's user, with these names of its semaphores, or NULL for new ones.  0 or
+ * -errno, and then the log says why.  One reference is the caller's.
+ */
+int worker_start(const struct caller *c, char (*sems)[USRBIO_SHM_NAME_MAX], struct worker **ret);
 
 /* Ask, and take the answer.  Its result; -EREMOTEIO without an answer: the worker is ended then. */
 int worker_ask(struct worker *w, const struct link_msg *msg, int fd);
@@ -57,7 +59,7 @@ bool worker_status(const struct worker *w, char ret[32]);
 size_t worker_said(const struct worker *w, char *ret, size_t len);
 
 struct worker *worker_ref(struct worker *w);
-/* The last one waits for the end of the process. */
-void worker_unref(struct worker *w);
+/* The last one waits for the end of the process.  True: this was the last one. */
+bool worker_unref(struct worker *w);
 
 #endif

@@ -14,6 +14,8 @@
 #include "usrbio/proto/number.h"
 
 #define PREFIX "hf3fs-iov-"
+#define SEM_PREFIX "hf3fs-submit-ios."
+#define SEM_FILE "sem." /* what sem_open(3) puts before a name */
 
 /* All of a small file of /proc as text, as far as it fits.  Its length or -errno. */
 static int read_text(const char *path, char *buf, size_t len)
@@ -124,14 +126,26 @@ int usrbio_owner_self(struct usrbio_owner *ret)
 	return 0;
 }
 
-void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
-		      char ret_name[USRBIO_SHM_NAME_MAX])
+static void format(const char *prefix, const struct usrbio_owner *owner,
+		   const uint8_t id[USRBIO_ID_LEN], char ret_name[USRBIO_SHM_NAME_MAX])
 {
 	char uuid[USRBIO_ID_TEXT];
 
 	usrbio_id_format(id, uuid);
-	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, PREFIX "%s.p%d.s%" PRIu64 ".n%" PRIu64, uuid,
-		       owner->pid, owner->start, owner->place);
+	(void)snprintf(ret_name, USRBIO_SHM_NAME_MAX, "%s%s.p%d.s%" PRIu64 ".n%" PRIu64, prefix,
+		       uuid, owner->pid, owner->start, owner->place);
+}
+
+void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
+		      char ret_name[USRBIO_SHM_NAME_MAX])
+{
+	format(PREFIX, owner, id, ret_name);
+}
+
+void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
+		      char ret_name[USRBIO_SHM_NAME_MAX])
+{
+	format(SEM_PREFIX, owner, id, ret_name);
 }
 
 /* Is this next?  Then *p is behind it. */
@@ -152,7 +166,7 @@ int usrbio_owner_parse(const char *shm_name, struct usrbio_owner *ret)
 	const char *p = shm_name;
 	uint64_t pid;
 
-	if (!skip(&p, PREFIX) || usrbio_id_parse(p, id) < 0)
+	if ((!skip(&p, PREFIX) && !skip(&p, SEM_FILE SEM_PREFIX)) || usrbio_id_parse(p, id) < 0)
 		return -EINVAL;
 	p += USRBIO_ID_TEXT - 1;
 	if (!skip(&p, ".p") || usrbio_number(&p, 10, INT_MAX, &pid) < 0 || !pid ||

@@ -3,6 +3,7 @@
  * Whose shared memory it is, written into its name:
  *
  *	hf3fs-iov-UUID.pPID.sSTART.nPLACE
+ *	sem.hf3fs-submit-ios.UUID.pPID.sSTART.nPLACE	a server's semaphore
  *
  * PID with its start time in clock ticks since boot, so that a number that was used again is
  * not taken for the old process.  Both mean something only where they come from: PLACE stands for
@@ -33,6 +34,10 @@ int usrbio_owner_self(struct usrbio_owner *ret);
 
 /* A name without its slash for new shared memory. */
 void usrbio_owner_shm(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
+		      char ret_name[USRBIO_SHM_NAME_MAX]);
+
+/* A name, as sem_open(3) takes it but for the slash, for a semaphore of the server @owner. */
+void usrbio_owner_sem(const struct usrbio_owner *owner, const uint8_t id[USRBIO_ID_LEN],
 		      char ret_name[USRBIO_SHM_NAME_MAX]);
 
 /* The owner in such a name; -EINVAL when it carries none. */

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Users of a mount whose calls take long, and others who do not wait for them.
+
+That somebody does not wait is seen by order: his call ends while the other one has not.  A machine
+may be so slow that the other one ends first all the same, so there are several tries.
+"""
+import os
+import shutil
+import signal
+
+from served import (PROGRAM, Process, Ringer, Served, as_user, case, eq, program_with, run, true,
+                    until)
+
+GREEDY, VICTIM = 1000, 1001
+WORKER = os.path.join(os.path.dirname(PROGRAM), "penstock-worker")
+TRIES = 5
+
+# The greedy user's answers nothing, and makes a file when it was asked something.
+SILENT = """#!/usr/bin/env python3
+import os, socket, sys, time
+if sys.argv[-1] != "@GREEDY@":
+    os.execv("@WORKER@", sys.argv)
+broker = socket.socket(fileno=int(sys.argv[1]))
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+os.set_inheritable(theirs.fileno(), True)
+if os.fork() == 0:
+    os.execv("@WORKER@", [sys.argv[0], str(theirs.fileno())] + sys.argv[2:])
+theirs.close()
+broker.send(ours.recv(65536))
+broker.recv(65536)
+open("@ASKED@", "w").close()
+while True:
+    time.sleep(1)
+"""
+
+
+def publish(mount, nr):
+    """Shared memory of the caller's, by a link that stays."""
+    name = f"/dev/shm/penstock-test-{os.getpid()}"
+    link = f"{mount.dir}/3fs-virt/iovs/{os.geteuid():08x}-0000-0000-0000-{nr:012x}"
+    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+    try:
+        os.ftruncate(fd, 4096)
+        os.symlink(name, link)
+    finally:
+        os.close(fd)
+        os.unlink(name)
+    return link
+
+
+def uses_links(mount):
+    """All that one does in 3fs-virt."""
+    iovs = f"{mount.dir}/3fs-virt/iovs"
+    link = publish(mount, 0)
+    true(os.path.basename(link) in os.listdir(iovs), "a link is not listed")
+    os.lstat(link)
+    eq(os.path.lexists(f"{iovs}/nothing"), False)
+    os.unlink(link)
+    os.readlink(f"{iovs}/submit-ios")
+    os.mkdir(f"{mount.dir}/mine")
+    os.symlink(f"{mount.dir}/mine", f"{mount.dir}/3fs-virt/rm-rf/x")
+    eq(os.path.exists(f"{mount.dir}/mine"), False)
+    return "done"
+
+
+def makes_files(mount):
+    os.mkdir(f"{mount.dir}/mine")
+    os.rmdir(f"{mount.dir}/mine")
+    with open(f"{mount.dir}/file", "w", encoding="utf-8") as f:
+        f.write("text")
+    os.unlink(f"{mount.dir}/file")
+    return "done"
+
+
+def does_not_wait(victim, greedy):
+    """Is the victim done while the greedy user's worker, which was asked, has not been ended?"""
+    asked = f"{os.environ.get('TMPDIR', '/var/tmp')}/penstock-test-asked-{os.getpid()}"
+    program = program_with(SILENT.replace("@WORKER@", WORKER).replace("@GREEDY@", str(GREEDY))
+                           .replace("@ASKED@", asked))
+    os.chmod(os.path.dirname(asked), 0o777)
+    try:
+        for _ in range(TRIES):
+            with Served(program=program) as mount:
+                os.chmod(mount.source, 0o777)
+                # The worker of the victim is there.
+                eq(as_user(VICTIM, victim, mount), "done")
+
+                def call(say, _, mount=mount):
+                    os.readlink(f"{mount.dir}/3fs-virt/iovs/submit-ios")
+                    try:
+                        greedy(mount)
+                    except OSError as e:
+                        say(str(e))
+                    say("ended")
+                with Process(GREEDY, call) as p:
+                    until(lambda p=p: os.path.exists(asked) or p.says())
+                    if not os.path.exists(asked):
+                        continue  # his worker took too long to start
+                    os.unlink(asked)
+                    eq(as_user(VICTIM, victim, mount), "done")
+                    if not mount.lines("does not answer"):
+                        return
+        raise AssertionError("others wait for a worker that does not answer")
+    finally:
+        shutil.rmtree(os.path.dirname(program))
+
+
+@case
+def worker_does_not_answer_to_a_link():
+    does_not_wait(uses_links, lambda mount: publish(mount, 0))
+
+
+@case
+def worker_does_not_answer_to_a_file():
+    """In a directory of everybody's, that the kernel locks while a file is made."""
+    does_not_wait(makes_files, lambda mount: os.open(f"{mount.dir}/new", os.O_CREAT | os.O_RDWR))
+
+
+def fill(say, source):
+    """Makes files as fast as somebody removes them."""
+    os.makedirs(f"{source}/filled", 0o700, exist_ok=True)
+    for i in range(30000):
+        os.close(os.open(f"{source}/filled/{i}", os.O_CREAT | os.O_WRONLY, 0o600))
+    say("filled")
+    while True:
+        for i in range(4000):
+            try:
+                os.close(os.open(f"{source}/filled/{i}", os.O_CREAT | os.O_WRONLY, 0o600))
+            except FileNotFoundError:
+                os.makedirs(f"{source}/filled", 0o700, exist_ok=True)
+
+
+def removes(say, mount):
+    say("begins")
+    try:
+        os.symlink(f"{mount.dir}/filled", f"{mount.dir}/3fs-virt/rm-rf/x")
+    except OSError as e:
+        say(str(e))
+    say("ended")
+
+
+@case
+def removal_takes_long():
+    with Served() as mount:
+        os.chmod(mount.source, 0o777)
+        for _ in range(TRIES):
+            with Process(GREEDY, lambda say, _: fill(say, mount.source)) as filler:
+                eq(filler.hear(), "filled")
+                with Process(GREEDY, lambda say, _: removes(say, mount)) as remover:
+                    eq(remover.hear(), "begins")
+                    until(lambda: not os.path.exists(f"{mount.source}/filled/0") or
+                          remover.says())
+                    eq(as_user(VICTIM, uses_links, mount), "done")
+                    waited = remover.says()
+                    # Whoever is killed does not wait for its end.
+                    remover.kill()
+                    remover.status()
+                filler.kill()
+            if not waited:
+                return
+        raise AssertionError("others wait for a removal")
+
+
+@case
+def stopped_worker_is_ended():
+    """It serves nobody: what is asked next finds a new one."""
+    with Served(env={"PST_LOG": "info"}) as mount:
+        with Ringer(mount, 5, GREEDY):
+            n = mount.numbers()
+            pid = next(int(k.split('pid="')[1].split('"')[0]) for k in n
+                       if k.startswith("penstock_worker_info"))
+            os.kill(pid, signal.SIGSTOP)
+            eq(as_user(GREEDY, publish, mount, 1), "EREMOTEIO")
+            until(lambda: mount.lines("a worker ended"))
+        true(as_user(GREEDY, publish, mount, 2).startswith(mount.dir), "no new worker")
+
+
+run()

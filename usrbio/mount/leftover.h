@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Shared memory in /dev/shm that nobody else removes: that of clients that were killed, and
+ * semaphores of a server that was.  Names that carry their owner (usrbio/proto/owner.h) alone are
+ * removed, with the rights of the user whose file it is.
+ */
+#ifndef MOUNT_LEFTOVER_H
+#define MOUNT_LEFTOVER_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "usrbio/mount/caller.h"
+
+/* Memory of a client: its name in /dev/shm, and the file that had it when it was published. */
+struct leftover {
+	char name[256]; /* "": not to be removed */
+	dev_t dev;
+	ino_t ino;
+};
+
+/*
+ * The target of a link that a process makes, and a descriptor of it: what to remove if the process
+ * ends without removing its link.  Nothing of memory that another process or program named.
+ */
+void leftover_of(const struct caller *c, pid_t process, const char *target, int fd,
+		 struct leftover *ret);
+
+/* The process has ended. */
+void leftover_remove(const struct leftover *l, uid_t uid, gid_t gid);
+
+/* Remove what processes have left that have ended, as far as they can be seen.  How many. */
+unsigned leftover_sweep(void);
+
+#endif

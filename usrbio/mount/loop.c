@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: MIT */
+#include "usrbio/mount/loop.h"
+
+#include <linux/fuse.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+
+#include "base/list.h"
+#include "usrbio/mount/caller.h"
+#include "usrbio/mount/counts.h"
+
+#define MAX_IDLE 8u /* threads that are kept although nothing is to be done */
+
+#define NR_BUCKETS 64u
+#define SPARE_LINES 64u /* lines without requests that are kept for their users' next ones */
+
+/* Opens that wait for leases: how often they are tried again, and of one user at a time. */
+#define AGAIN_MS 10
+#define AGAIN_USER 16u
+
+enum kind { KIND_NAME, KIND_FILE, NR_KINDS, KIND_FREE = NR_KINDS };
+
+/* A request that waits, as the kernel sent it. */
+struct request {
+	struct list link; /* line->waiting or line->again */
+	enum kind kind;
+	bool interrupted; /* the kernel said so, which it does once */
+	size_t len;
+	struct fuse_in_header in[]; /* and what follows it */
+};
+
+/* The requests of one user. */
+struct line {
+	struct list link; /* in its bucket */
+	struct list turn; /* pool.turns, while requests wait */
+	uid_t uid;
+	unsigned nr[NR_KINDS]; /* under way */
+	struct list waiting[NR_KINDS];
+	struct list again; /* for leases */
+	bool tries;        /* a thread tries these again */
+	size_t bytes;      /* of those that wait */
+};
+
+struct thread {
+	struct list link; /* pool.threads */
+	pthread_t id;
+	struct fuse_buf buf;
+};
+
+static struct {
+	struct fs *fs;
+	loop_answer answer;
+	pthread_mutex_t lock;
+	pthread_cond_t leases; /* one of these threads has ended */
+	struct list threads;
+	unsigned nr_threads, nr_idle;
+	bool ends;
+	int ended; /* an eventfd: a thread found the end of the session */
+	struct list buckets[NR_BUCKETS];
+	unsigned nr_lines;
+	unsigned nr_leases; /* threads that wait for leases */
+	unsigned nr[NR_KINDS];
+	struct list turns;
+} pool = { .lock = PTHREAD_MUTEX_INITIALIZER, .leases = PTHREAD_COND_INITIALIZER };
+
+/* The request that this thread answers is to be answered again; the kernel interrupted it. */
+static __thread bool again, interrupted;
+
+static void lock(void)
+{
+	(void)pthread_mutex_lock(&pool.lock);
+}
+
+static void unlock(void)
+{
+	(void)pthread_mutex_unlock(&pool.lock);
+}
+
+static enum kind kind_of(const struct fuse_in_header *in)
+{
+	switch (in->opcode) {
+	/* The kernel's own, and such as nobody waits for. */
+	case FUSE_INIT:
+	case FUSE_DESTROY:
+	case FUSE_INTERRUPT:
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
+	case FUSE_NOTIFY_REPLY:
+		return KIND_FREE;
+	/* The kernel holds no directory meanwhile. */
+	case FUSE_SETATTR:
+	case FUSE_READ:
+	case FUSE_WRITE:
+	case FUSE_FSYNC:
+	case FUSE_FSYNCDIR:
+	case FUSE_FLUSH:
+	case FUSE_FALLOCATE:
+	case FUSE_COPY_FILE_RANGE:
+	case FUSE_LSEEK:
+	case FUSE_IOCTL:
+		return KIND_FILE;
+	default:
+		return KIND_NAME;
+	}
+}
+
+/* ------------------------------------------------------------------- lines */
+
+static struct list *bucket(uid_t uid)
+{
+	return &pool.buckets[uid % NR_BUCKETS];
+}
+
+static struct line *find_line(uid_t uid)
+{
+	struct list *e, *in = bucket(uid);
+
+	list_for_each (e, in)
+		if (list_entry(e, struct line, link)->uid == uid)
+			return list_entry(e, struct line, link);
+	return NULL;
+}
+
+static struct line *line_get(uid_t uid)
+{
+	struct line *l = find_line(uid);
+
+	if (l)
+		return l;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	l->uid = uid;
+	list_init(&l->turn);
+	list_init(&l->again);
+	for (unsigned k = 0; k < NR_KINDS; k++)
+		list_init(&l->waiting[k]);
+	list_add_tail(bucket(uid), &l->link);
+	pool.nr_lines++;
+	return l;
+}
+
+static void line_put(struct line *l)
+{
+	bool busy = l->tries || !list_empty(&l->again);
+
+	for (unsigned k = 0; k < NR_KINDS; k++)
+		busy |= l->nr[k] || !list_empty(&l->waiting[k]);
+	if (busy || pool.nr_lines <= SPARE_LINES)
+		return;
+	list_del(&l->link);
+	list_del(&l->turn);
+	pool.nr_lines--;
+	free(l);
+}
+
+static bool may_begin(const struct line *l, enum kind k)
+{
+	return k == KIND_NAME ? l->nr[k] < LOOP_USER_NAMES
+			      : l->nr[k] < LOOP_USER_FILES && pool.nr[k] < LOOP_FILES;
+}
+
+static void begin(struct line *l, enum kind k)
+{
+	l->nr[k]++;
+	pool.nr[k]++;
+}
+
+static void end(struct line *l, enum kind k)
+{
+	l->nr[k]--;
+	pool.nr[k]--;
+}
+
+static void refuse(const struct fuse_in_header *in, int err)
+{
+	struct fuse_out_header out = {
+		.len = sizeof(out),
+		.error = err,
+		.unique = in->unique,
+	};
+
+	(void)!write(fuse_session_fd(pool.fs->se), &out, sizeof(out));
+}
+
+/* Keep a request at the end of a list of its line.  0 or -errno. */
+static int keep(struct line *l, struct list *at, enum kind k, const struct fuse_in_header *in,
+		size_t len)
+{
+	struct request *r = l->bytes + len <= LOOP_USER_BYTES ? malloc(sizeof(*r) + len) : NULL;
+
+	if (!r)
+		return -EBUSY;
+	r->kind = k;
+	r->interrupted = interrupted;
+	r->len = len;
+	memcpy(r->in, in, len);
+	list_init(&r->link);
+	list_add_tail(at, &r->link);
+	l->bytes += len;
+	return 0;
+}
+
+static void take_off(struct line *l, struct request *r)
+{
+	list_del(&r->link);
+	l->bytes -= r->len;
+}
+
+/* Take the oldest request of the user whose turn it is, and begin it.  NULL: none may begin. */
+static struct request *next_waiting(struct line **ret)
+{
+	struct list *e;
+
+	list_for_each (e, &pool.turns) {
+		struct line *l = list_entry(e, struct line, turn);
+		bool more = false;
+
+		for (unsigned k = 0; k < NR_KINDS; k++)
+			if (!list_empty(&l->waiting[k]) && may_begin(l, (enum kind)k)) {
+				struct request *r = list_first(&l->waiting[k], struct request,
+							       link);
+
+				take_off(l, r);
+				begin(l, (enum kind)k);
+				for (unsigned i = 0; i < NR_KINDS; i++)
+					more |= !list_empty(&l->waiting[i]);
+				list_del(&l->turn);
+				if (more)
+					list_add_tail(&pool.turns, &l->turn);
+				*ret = l;
+				return r;
+			}
+	}
+	return NULL;
+}
+
+static struct request *find_request(struct list *in, uint64_t unique)
+{
+	struct list *e;
+
+	list_for_each (e, in)
+		if (list_entry(e, struct request, link)->in->unique == unique)
+			return list_entry(e, struct request, link);
+	return NULL;
+}
+
+static struct request *find_in_line(struct line *l, uint64_t unique)
+{
+	struct request *r = find_request(&l->again, unique);
+
+	for (unsigned k = 0; k < NR_KINDS && !r; k++)
+		r = find_request(&l->waiting[k], unique);
+	return r;
+}
+
+/*
+ * A request in line is interrupted.  It ends if its caller takes a signal or dies; what stops him,
+ * or what he ignores, would restart the call.  False: it is not in line.
+ */
+static bool interrupt(const struct fuse_in_header *in, size_t len)
+{
+	const struct fuse_interrupt_in *i = (const void *)(in + 1);
+	struct request *r = NULL;
+	bool found;
+
+	if (len < sizeof(*in) + sizeof(*i))
+		return false;
+	lock();
+	for (unsigned b = 0; b < NR_BUCKETS && !r; b++) {
+		struct list *e;
+
+		list_for_each (e, &pool.buckets[b]) {
+			struct line *l = list_entry(e, struct line, link);
+
+			r = find_in_line(l, i->unique);
+			if (!r)
+				continue;
+			r->interrupted = true;
+			if (caller_is_signalled((pid_t)r->in->pid))
+				take_off(l, r);
+			break;
+		}
+	}
+	found = r;
+	if (r && !list_empty(&r->link))
+		r = NULL;
+	unlock();
+	if (r)
+		refuse(r->in, -EINTR);
+	free(r);
+	return found;
+}
+
+/* ------------------------------------------------------------------ leases */
+
+static void answer(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len,
+		   bool was_interrupted);
+
+/* Under the lock, which it drops meanwhile: try the first requests of a line again. */
+static void try_line(struct line *l)
+{
+	for (unsigned left = AGAIN_USER; left && !list_empty(&l->again) && !pool.ends;) {
+		struct request *r = list_first(&l->again, struct request, link);
+
+		take_off(l, r);
+		unlock();
+		if (r->interrupted && caller_is_signalled((pid_t)r->in->pid))
+			refuse(r->in, -EINTR);
+		else
+			answer(l, r->kind, r->in, r->len, r->interrupted);
+		free(r);
+		lock();
+		/* One that got its file makes room for another try. */
+		left -= again;
+		again = false;
+	}
+}
+
+/* Until none of the user's requests waits for a lease.  Nobody tells when a lease ends. */
+static void *try_leases(void *arg)
+{
+	struct line *l = arg;
+
+	lock();
+	while (!pool.ends && !list_empty(&l->again)) {
+		unlock();
+		(void)poll(NULL, 0, AGAIN_MS);
+		lock();
+		try_line(l);
+	}
+	l->tries = false;
+	line_put(l);
+	pool.nr_leases--;
+	(void)pthread_cond_signal(&pool.leases);
+	unlock();
+	return NULL;
+}
+
+/* Under the lock: keep a request until the lease ends.  0 or -errno. */
+static int await_lease(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err = 0;
+
+	if (!l->tries) {
+		if (pool.nr_leases >= LOOP_LEASES)
+			return -EBUSY;
+		(void)pthread_attr_init(&attr);
+		(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		err = -pthread_create(&thread, &attr, try_leases, l);
+		(void)pthread_attr_destroy(&attr);
+		if (err < 0)
+			return err;
+		l->tries = true;
+		pool.nr_leases++;
+	}
+	return keep(l, &l->again, k, in, len);
+}
+
+/* ------------------------------------------------------------------ answer */
+
+static void start_thread(void);
+
+/* Answer it, without the lock.  It is kept, to be answered again, if it waits for a lease. */
+static void answer(struct line *l, enum kind k, const struct fuse_in_header *in, size_t len,
+		   bool was_interrupted)
+{
+	union {
+		const void *from;
+		void *to; /* what struct fuse_buf asks for and nobody changes */
+	} bytes = { in };
+	const struct fuse_buf buf = { .size = len, .mem = bytes.to };
+	int err = 0;
+
+	again = false;
+	interrupted = was_interrupted;
+	pool.answer(pool.fs, &buf);
+	if (!again)
+		return;
+	lock();
+	err = await_lease(l, k, in, len);
+	unlock();
+	if (err < 0)
+		refuse(in, err);
+}
+
+void loop_again(fuse_req_t req)
+{
+	again = true;
+	interrupted |= fuse_req_interrupted(req);
+	counts_drop();
+	fuse_reply_none(req);
+}
+
+/* Requests that may begin since another one has ended.  Under the lock, which it drops meanwhile. */
+static void answer_waiting(void)
+{
+	struct request *r;
+	struct line *l;
+
+	while ((r = next_waiting(&l))) {
+		unlock();
+		answer(l, r->kind, r->in, r->len, r->interrupted);
+		lock();
+		end(l, r->kind);
+		free(r);
+		line_put(l);
+	}
+}
+
+/* Answer what was read, or have it wait. */
+static void take(const struct fuse_in_header *in, size_t len)
+{
+	enum kind k = kind_of(in);
+	struct line *l = NULL;
+	int err = 0;
+
+	interrupted = false;
+	if (in->opcode == FUSE_INTERRUPT && interrupt(in, len))
+		return;
+	lock();
+	if (k != KIND_FREE) {
+		l = line_get(in->uid);
+		err = l ? 0 : -ENOMEM;
+	}
+	if (l && (!list_empty(&l->waiting[k]) || !may_begin(l, k))) {
+		err = keep(l, &l->waiting[k], k, in, len);
+		if (err == 0)
+			list_move_tail(&pool.turns, &l->turn);
+		unlock();
+		if (err < 0)
+			refuse(in, err);
+		return;
+	}
+	if (l)
+		begin(l, k);
+	/* What the kernel forgets is many, and soon done. */
+	if (!--pool.nr_idle && in->opcode != FUSE_FORGET && in->opcode != FUSE_BATCH_FORGET)
+		start_thread();
+	unlock();
+	if (err < 0)
+		refuse(in, err);
+	else
+		answer(l, k, in, len, false);
+	lock();
+	if (l) {
+		end(l, k);
+		line_put(l);
+		answer_waiting();
+	}
+	pool.nr_idle++;
+	unlock();
+}
+
+/* ----------------------------------------------------------------- threads */
+
+/* Read a request.  False: the session has ended. */
+static bool receive(struct thread *t)
+{
+	int n;
+
+	do {
+		(void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+		n = fuse_session_receive_buf(pool.fs->se, &t->buf);
+		(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	} while (n == -EINTR && !fuse_session_exited(pool.fs->se));
+	return n >= (int)sizeof(struct fuse_in_header);
+}
+
+/* There are enough others: the thread ends.  Under the lock. */
+static bool is_one_too_many(void)
+{
+	return !pool.ends && pool.nr_idle > MAX_IDLE;
+}
+
+static void *run(void *arg)
+{
+	struct thread *t = arg;
+	bool more = true;
+
+	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	while (more && !fuse_session_exited(pool.fs->se) && receive(t)) {
+		take(t->buf.mem, t->buf.size);
+		lock();
+		more = !is_one_too_many();
+		if (!more) {
+			pool.nr_idle--;
+			pool.nr_threads--;
+			list_del(&t->link);
+			(void)pthread_detach(t->id);
+		}
+		unlock();
+	}
+	if (more) {
+		fuse_session_exit(pool.fs->se);
+		(void)eventfd_write(pool.ended, 1);
+		return NULL; /* loop_run() has the rest */
+	}
+	free(t->buf.mem);
+	free(t);
+	return NULL;
+}
+
+/* Under the lock.  Without it the others go on. */
+static void start_thread(void)
+{
+	struct thread *t;
+
+	if (pool.ends || pool.nr_threads >= LOOP_THREADS)
+		return;
+	t = calloc(1, sizeof(*t));
+	if (!t || pthread_create(&t->id, NULL, run, t) != 0) {
+		free(t);
+		return;
+	}
+	list_init(&t->link);
+	list_add_tail(&pool.threads, &t->link);
+	pool.nr_threads++;
+	pool.nr_idle++;
+}
+
+static void end_threads(void)
+{
+	lock();
+	pool.ends = true;
+	while (pool.nr_leases)
+		(void)pthread_cond_wait(&pool.leases, &pool.lock);
+	unlock();
+	/* None begins or ends by itself any more. */
+	while (!list_empty(&pool.threads)) {
+		struct thread *t = list_first(&pool.threads, struct thread, link);
+
+		(void)pthread_cancel(t->id);
+		(void)pthread_join(t->id, NULL);
+		list_del(&t->link);
+		free(t->buf.mem);
+		free(t);
+	}
+}
+
+static void free_requests(struct list *of)
+{
+	struct list *e, *n;
+
+	list_for_each_safe (e, n, of)
+		free(list_entry(e, struct request, link));
+}
+
+static void free_lines(void)
+{
+	for (unsigned b = 0; b < NR_BUCKETS; b++) {
+		struct list *e, *n;
+
+		list_for_each_safe (e, n, &pool.buckets[b]) {
+			struct line *l = list_entry(e, struct line, link);
+
+			for (unsigned k = 0; k < NR_KINDS; k++)
+				free_requests(&l->waiting[k]);
+			free_requests(&l->again);
+			free(l);
+		}
+	}
+}
+
+/* Until a signal's handler or a thread says that the session has ended. */
+static void wait_for_end(const sigset_t *signals)
+{
+	struct pollfd p = { .fd = pool.ended, .events = POLLIN };
+
+	while (!fuse_session_exited(pool.fs->se))
+		if (ppoll(&p, 1, NULL, signals) > 0)
+			return;
+}
+
+int loop_run(struct fs *fs, loop_answer fn)
+{
+	static const int ends[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT };
+	sigset_t blocked, before;
+	int err;
+
+	pool.fs = fs;
+	pool.answer = fn;
+	pool.ended = eventfd(0, EFD_CLOEXEC);
+	if (pool.ended < 0)
+		return -errno;
+	list_init(&pool.threads);
+	list_init(&pool.turns);
+	for (unsigned b = 0; b < NR_BUCKETS; b++)
+		list_init(&pool.buckets[b]);
+	/* Signals are for this thread, while it waits. */
+	(void)sigemptyset(&blocked);
+	for (unsigned i = 0; i < ARRAY_SIZE(ends); i++)
+		(void)sigaddset(&blocked, ends[i]);
+	(void)pthread_sigmask(SIG_BLOCK, &blocked, &before);
+	lock();
+	start_thread();
+	err = pool.nr_threads ? 0 : -EAGAIN;
+	unlock();
+	if (err == 0)
+		wait_for_end(&before);
+	end_threads();
+	free_lines();
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	(void)close(pool.ended);
+	return err;
+}
