@@ -4,6 +4,8 @@
 #define PST_TESTS_CHILD_H
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "t.h"
@@ -23,6 +25,8 @@ static inline struct child child_start(void (*fn)(void))
 	T_EQ(pipe2(out, O_CLOEXEC), 0);
 	c.pid = fork();
 	if (c.pid == 0) {
+		/* A test that failed or was killed leaves no child that runs on. */
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		how = setjmp(t_jump);
 		if (!how)
 			fn();

@@ -164,6 +164,8 @@ static inline void become(uid_t uid, gid_t gid, gid_t more)
 	T_EQ(setgroups(more ? 1 : 0, groups), 0);
 	T_EQ(setresgid(gid, gid, gid), 0);
 	T_EQ(setresuid(uid, uid, uid), 0);
+	/* The kernel clears it when the user changes. */
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
 static inline void become_nobody(void)

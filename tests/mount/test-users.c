@@ -54,9 +54,15 @@ static char state_of(int tid)
 	return end_of_name ? end_of_name[2] : 0;
 }
 
+static bool waits(char state)
+{
+	return state == 'S' || state == 'D';
+}
+
 /* Have threads make a call, and wait until each waits in it. */
 static void start_calls(void *(*call)(void *), pthread_t threads[CALLS])
 {
+	uint64_t until = t_hang();
 	pthread_attr_t attr;
 
 	T_EQ(pthread_attr_init(&attr), 0);
@@ -64,15 +70,11 @@ static void start_calls(void *(*call)(void *), pthread_t threads[CALLS])
 	for (uintptr_t i = 0; i < CALLS; i++)
 		T_EQ(pthread_create(&threads[i], &attr, call, (void *)i), 0);
 	for (unsigned i = 0; i < CALLS; i++) {
-		uint64_t until = t_hang();
-		char state = 0;
+		int tid;
 
-		while (t_now() < until && state != 'S' && state != 'D') {
-			int tid = atomic_load(&shared->tid[i]);
-
-			state = tid ? state_of(tid) : 0;
-			if (!tid)
-				(void)usleep(1000);
+		while (!(tid = atomic_load(&shared->tid[i])) || !waits(state_of(tid))) {
+			T_CHECK(t_now() < until);
+			(void)usleep(100);
 		}
 	}
 }
@@ -221,13 +223,15 @@ static void waits_for(pid_t pid)
 
 	(void)snprintf(name, sizeof(name), "/proc/%d/syscall", (int)pid);
 	/* "257 0x...": in a call; "running" and "-1" are not. */
-	while (t_now() < until && (text[0] < '1' || text[0] > '9')) {
+	while (text[0] < '1' || text[0] > '9') {
 		int fd = open(name, O_RDONLY | O_CLOEXEC);
 		ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 
 		text[n > 0 ? n : 0] = '\0';
 		if (fd >= 0)
 			(void)close(fd);
+		T_CHECK(t_now() < until);
+		(void)usleep(100);
 	}
 }
 

@@ -172,6 +172,8 @@ def stopped_worker_is_ended():
             os.kill(pid, signal.SIGSTOP)
             eq(as_user(GREEDY, publish, mount, 1), "EREMOTEIO")
             until(lambda: mount.lines("a worker ended"))
+            eq(len(mount.lines("a worker is stopped by a signal")), 1)
+            eq(mount.lines("does not answer"), [])
         true(as_user(GREEDY, publish, mount, 2).startswith(mount.dir), "no new worker")
 
 

@@ -26,7 +26,7 @@
 #define ANSWER_MS 3000
 #define DEVICE_MS 30000 /* a vendor's library may be loaded, and a context made */
 #define END_MS 3000
-#define STOPPED_MS 100 /* after which a worker that does not answer is looked at */
+#define STOPPED_MS 100 /* between checks whether a silent worker is stopped by a signal */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
@@ -199,10 +199,10 @@ static int prepare(struct start *s, struct worker *w, const struct caller *c)
 }
 
 /*
- * Wait for a descriptor of the worker's to be readable, so long.  One that its user has stopped is
- * killed: nothing comes of it.  False: nothing is there.
+ * Wait ms for a descriptor of the worker to be readable.  Kill a worker that its user has stopped:
+ * it would never answer.  1; 0 after ms; -EREMOTEIO for a stopped worker.
  */
-static bool wait_readable(const struct worker *w, int fd, int ms)
+static int wait_readable(const struct worker *w, int fd, int ms)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
 	uint64_t until = now_ns() + (uint64_t)ms * NSEC_PER_MSEC, now;
@@ -211,10 +211,12 @@ static bool wait_readable(const struct worker *w, int fd, int ms)
 		int left = (int)((until - now) / NSEC_PER_MSEC) + 1;
 
 		if (poll(&pfd, 1, MIN(left, STOPPED_MS)) > 0)
-			return true;
+			return 1;
 		if (worker_is_stopped(w)) {
+			log_warn("a worker is stopped by a signal: it is ended", "uid=%u pid=%d",
+				 w->uid, w->pid);
 			(void)kill(w->pid, SIGKILL);
-			return false;
+			return -EREMOTEIO;
 		}
 	}
 	return poll(&pfd, 1, 0) > 0;
@@ -223,8 +225,10 @@ static bool wait_readable(const struct worker *w, int fd, int ms)
 /* 0; -EREMOTEIO: the worker is gone; -ETIMEDOUT: it takes too long. */
 static int receive(struct worker *w, int ms, struct link_msg *ret)
 {
-	if (!wait_readable(w, w->sock, ms))
-		return -ETIMEDOUT;
+	int r = wait_readable(w, w->sock, ms);
+
+	if (r <= 0)
+		return r < 0 ? r : -ETIMEDOUT;
 	return link_recv(w->sock, ret, NULL) > 0 ? 0 : -EREMOTEIO;
 }
 
@@ -392,7 +396,7 @@ static void reap(struct worker *w)
 		return;
 	if (w->until)
 		ms = w->until > now ? (int)((w->until - now) / NSEC_PER_MSEC) : 0;
-	if (w->pidfd < 0 || !wait_readable(w, w->pidfd, ms))
+	if (w->pidfd < 0 || wait_readable(w, w->pidfd, ms) <= 0)
 		(void)kill(w->pid, SIGKILL);
 	while (waitpid(w->pid, NULL, 0) < 0 && errno == EINTR)
 		;
@@ -467,8 +471,7 @@ int worker_ask(struct worker *w, const struct link_msg *msg, int fd)
 		if (err == 0)
 			err = receive(w, msg->op == LINK_DEVICE_ADD ? DEVICE_MS : ANSWER_MS,
 				      &answer);
-		/* One that is ended on purpose meanwhile needs no words, and one that has ended
-		 * by itself gets others. */
+		/* A worker that worker_end() has ended, or that ended by itself, did not hang. */
 		if (err < 0 && !atomic_exchange(&w->dead, true)) {
 			count_add(&counts.unanswered[msg->op], 1);
 			if (err == -ETIMEDOUT)
