@@ -140,7 +140,7 @@ static void give_back(struct cuda_alloc *c)
 
 	if (lives)
 		cuda_enter_anyway(&scope, c->ctx);
-	/* Memory went with its context, and others may be at its addresses.  Mappings may be left. */
+	/* Memory went with its context, and others may be at its addresses.  Mappings may stay. */
 	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same(c)))
 		return;
 	switch (c->how) {

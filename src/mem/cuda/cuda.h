@@ -93,8 +93,8 @@ void cuda_drop(struct cuda_dev *d);
  * cudaDeviceReset() ends the primary context under those who hold it, and the next one has the same
  * handle.  What was made in an earlier life of the context is gone, and the driver may crash on it.
  *
- * cuda_check_life() is 0, or -ENODEV with a sentence where a reset was seen since.  cuda_lives() asks
- * the driver, for those who hold the context: before something is ended.
+ * cuda_check_life() is 0, or -ENODEV with a sentence where a reset was seen since.  cuda_lives()
+ * asks the driver, for those who hold the context: before something is ended.
  */
 int cuda_check_life(struct cuda_dev *d, uint64_t life);
 bool cuda_lives(struct cuda_dev *d, uint64_t life);
