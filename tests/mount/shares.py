@@ -156,6 +156,25 @@ def idle_workers_end():
         until(lambda: semaphore(mount) != first)
 
 
+def make(path):
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    return "made"
+
+
+@case
+def names_of_semaphores_that_another_user_takes():
+    with Served() as mount:
+        first = as_user(VICTIM, semaphore, mount)
+        until(lambda: not workers(mount))
+        eq(as_user(GREEDY, make, first), "made")
+        try:
+            second = as_user(VICTIM, semaphore, mount)
+            true(second.startswith("/dev/shm/") and second != first, second)
+        finally:
+            if os.path.exists(first):   # a worker that could not start may have removed it
+                os.unlink(first)
+
+
 @case
 def worker_with_a_ring_stays():
     with Served() as mount:

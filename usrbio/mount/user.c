@@ -332,6 +332,9 @@ static int new_worker(struct user *u, const struct caller *c, struct worker **re
 	if (err < 0)
 		return err;
 	err = worker_start(c, u->has_sems ? u->sem : NULL, &w);
+	/* Everybody sees the names, and may take them while no worker has them. */
+	if (err == -EEXIST && u->has_sems)
+		err = worker_start(c, NULL, &w);
 	u->has_sems = false;
 	broker_lock(u->b);
 	if (err < 0) {

@@ -282,6 +282,8 @@ static const char *cure(const struct failure *f)
 		return "give the server CAP_SETUID and CAP_SETGID";
 	if (f->err == EACCES && f->step == STEP_EXEC)
 		return "make the program executable";
+	if (f->err == EEXIST && f->step == STEP_HELLO)
+		return "none is needed, another process has made its semaphores and it gets others";
 	return "none known";
 }
 
