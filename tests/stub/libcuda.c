@@ -451,7 +451,7 @@ cu_result cuCtxGetId(cu_ctx ctx, unsigned long long *ret)
 {
 	cu_result e = CU_OK;
 
-	ENTER(SURE);
+	ENTER(BY_NAME);
 	(void)pthread_mutex_lock(&stub.lock);
 	if (ctx->gone)
 		e = CU_CONTEXT_IS_DESTROYED;

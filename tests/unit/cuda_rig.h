@@ -26,6 +26,7 @@ static struct {
 	cu_result (*ctx_create)(cu_ctx *, unsigned, cu_device);
 	cu_result (*ctx_destroy)(cu_ctx);
 	cu_result (*ctx_current)(cu_ctx *);
+	cu_result (*ctx_reset)(cu_device);
 	cu_result (*create)(cu_handle *, size_t, const struct cu_prop *, unsigned long long);
 	cu_result (*alloc_managed)(cu_ptr *, size_t, unsigned);
 	cu_result (*alloc_async)(cu_ptr *, size_t, cu_stream);
@@ -50,6 +51,7 @@ static inline bool find_all(void)
 	symbol(lib, &x.ctx_create, "cuCtxCreate_v2");
 	symbol(lib, &x.ctx_destroy, "cuCtxDestroy_v2");
 	symbol(lib, &x.ctx_current, "cuCtxGetCurrent");
+	symbol(lib, &x.ctx_reset, "cuDevicePrimaryCtxReset_v2");
 	symbol(lib, &x.create, "cuMemCreate");
 	symbol(lib, &x.alloc_managed, "cuMemAllocManaged");
 	symbol(lib, &x.alloc_async, "cuMemAllocAsync");

@@ -271,6 +271,32 @@ static void a_lost_device_leaves_the_others_alone(void)
 	(void)munmap(host, 65536);
 }
 
+/*
+ * A driver that does not number contexts, and a reset that nothing has told of yet: memory of the
+ * library is freed, whose address is the program's by now.
+ */
+static void frees_nothing_of_the_program(void)
+{
+	struct mem_alloc *a;
+	char byte;
+	cu_ptr p;
+
+	NEED_STUB();
+	(void)app_enter(0);
+	(void)x.fail("cuCtxGetId:0:801");
+	a = alloc(4096);
+	CU(x.ctx_reset(0));
+	app_leave(0);
+	(void)app_enter(0);
+	CU(cu.cuMemAlloc_v2(&p, 4096));
+	T_EQ(p, a->base.va);
+	mem_free(a);
+	(void)x.fail(NULL);
+	T_CHECK(x.peek(p, &byte, 1));
+	CU(cu.cuMemFree_v2(p));
+	app_leave(0);
+}
+
 int main(void)
 {
 	if (!cuda_begin())
@@ -278,6 +304,7 @@ int main(void)
 	T_RUN(every_call_may_fail);
 	T_RUN(captures_are_not_disturbed);
 	T_RUN(a_lost_device_leaves_the_others_alone);
+	T_RUN(frees_nothing_of_the_program);
 	T_RUN(nothing_is_left);
 	return t_done();
 }

@@ -132,6 +132,17 @@ static bool is_same(const struct cuda_alloc *c)
 	       id == c->first_id;
 }
 
+/* Return true if other memory has the address of our own, since a reset that nothing told of:
+ * drivers before CUDA 12.0 do not number contexts. */
+static bool is_replaced(const struct cuda_alloc *c)
+{
+	unsigned long long id = 0;
+
+	return c->how == CUDA_OWNED && c->first_id &&
+	       cu.cuPointerGetAttribute(&id, CU_PTR_BUFFER_ID, c->a.base.va) == CU_OK &&
+	       id != c->first_id;
+}
+
 static void give_back(struct cuda_alloc *c)
 {
 	bool lives = cuda_lives(c->d, c->a.life);
@@ -142,6 +153,8 @@ static void give_back(struct cuda_alloc *c)
 		cuda_enter_anyway(&scope, c->ctx);
 	/* Memory went with its context, and others may be at its addresses.  Mappings may stay. */
 	else if (c->how == CUDA_OWNED || (c->how == CUDA_MAPPED && !is_same(c)))
+		return;
+	if (is_replaced(c))
 		return;
 	switch (c->how) {
 	case CUDA_IPC:
