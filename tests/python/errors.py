@@ -92,7 +92,7 @@ def mistyped_arguments_are_named():
         for call, wrong, meant in (
                 (lambda **how: penstock.File(path, **how), "mod", ""),
                 (lambda **how: penstock.Queue(**how), "dept", ""),
-                (lambda **how: penstock.safetensors.load_file(path, **how), "devcie", ""),
+                (lambda **how: penstock.safetensors.load_file(path, **how), "devixe", ""),
                 (lambda **how: f.read(one, **how), "strcit", "strict"),
                 (lambda **how: f.read(one, **how), "mem_ofset", "mem_offset"),
                 (lambda **how: f.read(one, **how), "memories", ""),
@@ -109,7 +109,7 @@ def mistyped_arguments_are_named():
                 (lambda **how: q.write(f, one, **how), "tags", "tag"),
                 (lambda **how: q.readv(f, one, 0, 0, 9, **how), "stride", "strides"),
                 (lambda **how: q.writev(f, one, 0, 0, 9, **how), "stream_wiat", "stream_wait"),
-                (lambda **how: asyncio.run(q.run(q.read, f, one, **how)), "timout", "timeout")):
+                (lambda **how: asyncio.run(q.run(q.read, f, one, **how)), "timeuot", "timeout")):
             text = str(gives(TypeError, lambda: call(**{wrong: 1})))
             true(f"'{wrong}'" in text and "_move" not in text, text)
             true(not meant or f"did you mean '{meant}'?" in text, text)

@@ -29,8 +29,8 @@ static inline struct open_file *file_of(const struct fuse_file_info *fi)
 int file_announce(struct fs *fs, uid_t uid, const struct node *n, struct open_file *f);
 
 /*
- * Open a regular file anew with these flags of open(2).  The descriptor; -EWOULDBLOCK while somebody
- * has a lease on it, also without O_NONBLOCK: nobody waits for him here; -errno.
+ * Open a regular file anew with these flags of open(2).  The descriptor; -EWOULDBLOCK while
+ * somebody has a lease on it, also without O_NONBLOCK: nobody waits for him here; -errno.
  */
 int file_open(const struct fs *fs, const struct node *n, int flags);
 

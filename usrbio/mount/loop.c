@@ -400,7 +400,8 @@ void loop_again(fuse_req_t req)
 	fuse_reply_none(req);
 }
 
-/* Requests that may begin since another one has ended.  Under the lock, which it drops meanwhile. */
+/* Requests that may begin since another one has ended.  Under the lock, which it drops
+ * meanwhile. */
 static void answer_waiting(void)
 {
 	struct request *r;

@@ -18,8 +18,9 @@ void remover_end(struct fs *fs, uid_t uid);
  * the caller's rights.  No link is followed, and no other file system is entered.
  *
  * Return: 0; -EINVAL for a path that is not beneath the mount, or names it itself; -EPERM in the
- * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories nested
- * too deep; -EMFILE when the user has his share of descriptors; -EINTR; what unlink(2) and rmdir(2) say: then a part of it may be gone.
+ * virtual tree; -EXDEV for another file system; -ELOOP for a link on the way, or directories
+ * nested too deep; -EMFILE when the user has his share of descriptors; -EINTR; what unlink(2) and
+ * rmdir(2) say: then a part of it may be gone.
  */
 int rmtree(fuse_req_t req, const char *path);
 
