@@ -181,6 +181,25 @@ def memory_is_what_the_documents_say():
 
 
 @case
+def plain_headers_keep_to_the_limit_too():
+    def plain(count, name=str, shape="[0,{}]", more=""):
+        return ("{" + more + ",".join(f'"{name(i)}":{{"dtype":"U8","shape":{shape.format(i)},'
+                                      '"data_offsets":[0,0]}' for i in range(count)) + "}").encode()
+    nested = "[" * 900 + "]" * 900
+    lists = '"__metadata__":{"a":[' + ",".join([nested] * 8900) + "]},"
+    objects = '"__metadata__":{"a":[' + ",".join(['{"":0}'] * 1_500_000) + "]},"
+    for what, raw, text in (
+            ("names", plain(260_000), "accepted"),
+            ("wide names", plain(245_000, lambda i: f"{i}\U0001f600"), "accepted"),
+            ("nested lists", plain(1, more=lists), "would take more than"),
+            ("objects", plain(1, more=objects), "would take more than")):
+        true(len(raw) <= _header._PLAIN_MAX, f"{what}: {len(raw)}")
+        took, result = peak(raw, 0)
+        true(text in result, f"{what}: {result}")
+        true(took <= _header._COST_MAX, f"{what}: {took >> 20} MiB")
+
+
+@case
 def what_is_built_can_be_read():
     def entry(name, shape=(4,)):
         return _header.Entry(name, "U8", shape, 0, 4)

@@ -288,8 +288,10 @@ def _parse_plain(raw, file_size):
 
     Returns None for what is not as the usual writers leave it, right or wrong.
     """
-    # Each piece between quotation marks is an object of its own, and so is what is made of it.
-    if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 12 * len(raw) > _COST_MAX:
+    # Each piece between quotation marks is an object of its own, and so is what is made of it.  What
+    # stands in the metadata, right or wrong, is made before it is looked at.
+    if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 100 * raw.count(b"[") + \
+            150 * raw.count(b"{") + 12 * len(raw) > _COST_MAX:
         return None
     try:
         text = raw.decode("utf-8")
