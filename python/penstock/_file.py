@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from . import _abi
 from ._arrays import address, interleave, longest, uint64s
 from ._handle import Owner, spend
-from ._lib import (Result, check, deadline, failure, keywords, lib, name_of, plain_name, policy_of, sized,
-                   stream_of, unsigned)
+from ._lib import (Result, check, deadline, failure, keywords, lib, name_of, plain_name, policy_of,
+                   sized, stream_of, unsigned)
 from ._memory import Memory
 from ._types import Offsets, Path, Policy
 

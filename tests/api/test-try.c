@@ -251,14 +251,21 @@ static void refused(void)
  * does not know yet. */
 static void not_in_memory(void)
 {
+	uint64_t until = t_hang();
 	struct pst_done d;
 	struct pst_file *other;
+	bool there;
 
 	begin();
 	needs_try();
-	rig_cold(rig_path("data"));
-	if (try(RIG_MIB(2), 0, PIECE, &d))
+	/* Pages that another CPU has just put there stay for a moment. */
+	do
+		rig_cold(rig_path("data"));
+	while ((there = try(RIG_MIB(2), 0, PIECE, &d)) && t_now() < until);
+	if (there) {
+		end();
 		T_SKIP("a file system whose files leave memory");
+	}
 	T_EQ(rig_read(file, mem, RIG_MIB(2), 0, PIECE).res, PIECE);
 	T_EQ(rig_mem_differs(mem, 0, PIECE, SEED, RIG_MIB(2)), PIECE);
 	rig_warm(rig_path("data"));

@@ -249,7 +249,8 @@ def other_memory_stays():
                                       f"1.p{os.getpid()}.s1.n1")):
                 with open(name, "wb") as f:
                     f.truncate(4096)
-                os.symlink(name, f"{mount.dir}/3fs-virt/iovs/00000000-0000-0000-0000-00000000000{i}")
+                uuid = f"00000000-0000-0000-0000-00000000000{i}"
+                os.symlink(name, f"{mount.dir}/3fs-virt/iovs/{uuid}")
             os.rename(own, own + ".kept")
             os.unlink(name)
             with open(name, "wb") as f:

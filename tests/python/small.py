@@ -62,7 +62,8 @@ class Calls:
 def calls_do_not_grow_with_tensors():
     for fw, of in frames():
         tensors, path = many(of), f"{work}/many-{fw}"
-        for_it = importlib.import_module(f"penstock.safetensors.{'torch' if fw == 'pt' else 'numpy'}")
+        module = "torch" if fw == "pt" else "numpy"
+        for_it = importlib.import_module(f"penstock.safetensors.{module}")
         with Calls() as calls:
             for_it.save_file(tensors, path, sync=False)
         true(0 < calls.count < 20, f"save_file {fw}: {calls.count}")
@@ -98,7 +99,8 @@ def mixed():
         shape = rng.choice([(), (1,), (3,), (0,), (5, 0, 2), (7, 3), (2, 3, 5), (1, 1, 1, 9),
                             (300, 301), (63, 1024)])
         count = int(np.prod(shape))
-        array = np.frombuffer(rng.randbytes(count * 16), np.uint8)[:count * np.dtype(dtype).itemsize]
+        nbytes = count * np.dtype(dtype).itemsize
+        array = np.frombuffer(rng.randbytes(count * 16), np.uint8)[:nbytes]
         array = array & 1 if dtype == "bool" else array
         found[f"{number}.{dtype}"] = array.view(dtype).reshape(shape)
     return found

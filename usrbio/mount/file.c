@@ -242,13 +242,13 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 	if (err == 0)
 		err = file_create(op.fs, op.n, &f, &c);
+	/* A ring may use the file as soon as the program has it. */
+	if (err == 0)
+		broker_tell(op.fs->broker, f.caller.uid);
 	if (err < 0)
 		(void)fuse_reply_err(req, -err);
 	else if (fuse_reply_buf(req, (const char *)&c, sizeof(c)) < 0)
 		file_uncreate(op.fs, &c);
-	/* Not before: the kernel has locked the directory, for which others may wait. */
-	if (err == 0)
-		broker_tell(op.fs->broker, f.caller.uid);
 }
 
 /* -------------------------------------------------------------- open files */

@@ -10,8 +10,8 @@ import re
 from itertools import accumulate
 
 HEADER_MAX = 100_000_000  # bytes, the format's own limit
-# Headers of more bytes, or with tensors of more dimensions, are parsed by json alone: the faster way
-# takes memory for every piece of the text at once.
+# Headers of more bytes, or with tensors of more dimensions, are parsed by json alone: the faster
+# way takes memory for every piece of the text at once.
 _PLAIN_MAX = 16 << 20
 _DIMS_PLAIN = 64
 _COST_MAX = 512 << 20     # bytes of memory that reading a header may take
@@ -288,8 +288,8 @@ def _parse_plain(raw, file_size):
 
     Returns None for what is not as the usual writers leave it, right or wrong.
     """
-    # Each piece between quotation marks is an object of its own, and so is what is made of it.  What
-    # stands in the metadata, right or wrong, is made before it is looked at.
+    # Each piece between quotation marks is an object of its own, and so is what is made of it.
+    # What stands in the metadata, right or wrong, is made before it is looked at.
     if len(raw) > _PLAIN_MAX or 120 * raw.count(b'"') + 100 * raw.count(b"[") + \
             150 * raw.count(b"{") + 12 * len(raw) > _COST_MAX:
         return None

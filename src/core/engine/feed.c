@@ -453,8 +453,8 @@ int feed_poll(struct job *j)
 	struct feed *f = j->req->eng.feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
-	/* A copy that was done before the cut is seen here before that. */
-	if (r == 1 && unlikely(atomic_load(&f->cut)))
+	/* A copy that was done before the cut is seen here before that.  The read has its error. */
+	if (r && unlikely(atomic_load(&f->cut)))
 		return -j->req->end_err;
 	if (r || now_ns() - j->sent_at < LOST_NS || now_ns() < atomic_load(&f->next_check) ||
 	    atomic_exchange(&f->checking, true))

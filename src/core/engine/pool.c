@@ -832,11 +832,14 @@ void pool_done(struct engine *e)
 	struct list idle = LIST_INIT(idle);
 
 	work_end(&p->work);
+	/* Threads that end shares of other engines trim the pools of the list. */
+	pthread_mutex_lock(&pools.lock);
+	list_del(&p->link);
+	pthread_mutex_unlock(&pools.lock);
 	arenas_free(&p->arenas);
 	arenas_free(&p->feed_arenas);
 	pthread_mutex_lock(&pools.lock);
 	pools.reserve -= p->feed_bytes;
-	list_del(&p->link);
 	pools.nr--;
 	share_out(&idle);
 	pthread_mutex_unlock(&pools.lock);

@@ -46,13 +46,16 @@ static int order_take(struct cuda_dev *d, struct cuda_order **ret)
 
 static void order_give(struct cuda_order *o)
 {
-	(void)pthread_mutex_lock(&o->d->lock);
-	if (o->life != atomic_load(&o->d->life))
+	struct cuda_dev *d = o->d;
+
+	(void)pthread_mutex_lock(&d->lock);
+	if (o->life != atomic_load(&d->life))
 		o->event = NULL;
-	o->next = o->d->orders;
-	o->d->orders = o;
-	(void)pthread_mutex_unlock(&o->d->lock);
-	cuda_drop(o->d);
+	/* Another thread may have it from here on. */
+	o->next = d->orders;
+	d->orders = o;
+	(void)pthread_mutex_unlock(&d->lock);
+	cuda_drop(d);
 }
 
 void cuda_orders_let_go(struct cuda_dev *d)
