@@ -24,8 +24,11 @@ if sys.argv[-1] != "@GREEDY@":
 broker = socket.socket(fileno=int(sys.argv[1]))
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 os.set_inheritable(theirs.fileno(), True)
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
     os.execv("@WORKER@", [sys.argv[0], str(theirs.fileno())] + sys.argv[2:])
+with open("@ASKED@.child", "w") as file:
+    file.write(str(child))
 theirs.close()
 broker.send(ours.recv(65536))
 broker.recv(65536)
@@ -64,6 +67,15 @@ def uses_links(mount):
     return "done"
 
 
+def ends(path):
+    """Wait until the process that the file names has ended, which is nobody's child here."""
+    if os.path.exists(path):
+        with open(path, encoding="ascii") as f:
+            exe = f"/proc/{f.read()}/exe"
+        until(lambda: not os.path.exists(exe))
+        os.unlink(path)
+
+
 def does_not_wait(victim, greedy):
     """Is the victim done while the greedy user's worker, which was asked, has not been ended?"""
     folder = tempfile.mkdtemp(prefix="penstock-test-")
@@ -88,13 +100,15 @@ def does_not_wait(victim, greedy):
                 with Process(GREEDY, call) as p:
                     until(lambda p=p: os.path.exists(asked) or p.says())
                     if not os.path.exists(asked):
-                        continue  # his worker took too long to start
+                        # His worker took too long to start.
+                        continue
                     os.unlink(asked)
                     eq(as_user(VICTIM, victim, mount), "done")
                     if not mount.lines("does not answer"):
                         return
         raise AssertionError("others wait for a worker that does not answer")
     finally:
+        ends(f"{asked}.child")
         shutil.rmtree(folder)
         shutil.rmtree(os.path.dirname(program))
 
