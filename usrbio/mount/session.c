@@ -92,12 +92,13 @@ static void make_tmpfile(struct fs *fs, int fd, const struct fuse_in_header *in,
 		err = file_create(fs, dir, &f, &c);
 		node_release(&fs->nodes, dir);
 	}
+	/* A ring may use the file as soon as the program has it. */
+	if (err == 0)
+		broker_tell(fs->broker, f.caller.uid);
 	if (err < 0)
 		(void)reply(fd, in->unique, err, NULL, 0);
 	else if (reply(fd, in->unique, 0, &c, sizeof(c)) < 0)
 		file_uncreate(fs, &c);
-	if (err == 0)
-		broker_tell(fs->broker, f.caller.uid);
 }
 
 static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
