@@ -434,8 +434,9 @@ static void take(const struct fuse_in_header *in, size_t len)
 	}
 	if (l && (!list_empty(&l->waiting[k]) || !may_begin(l, k))) {
 		err = keep(l, &l->waiting[k], k, in, len);
-		if (err == 0)
-			list_move_tail(&pool.turns, &l->turn);
+		/* A user who has a turn keeps it. */
+		if (err == 0 && list_empty(&l->turn))
+			list_add_tail(&pool.turns, &l->turn);
 		unlock();
 		if (err < 0)
 			refuse(in, err);
