@@ -63,7 +63,7 @@ static int check_dir(const char *given, char ret[PATH_MAX])
 	return S_ISDIR(st.st_mode) ? 0 : fail(ENOTDIR, "%s is not a directory", given);
 }
 
-/* What is in the directory is hidden while something is mounted there. */
+/* Say that files of the directory are hidden while something is mounted on it. */
 static void say_if_not_empty(const char *dir)
 {
 	DIR *d = opendir(dir);

@@ -20,7 +20,7 @@ static int no_memory(void)
 	return RUNAI_UNKNOWN;
 }
 
-/* It may have held credentials. */
+/* Clear a chunk of the program's memory: it may have held credentials. */
 static void wipe_chunk(char (*chunk)[CHUNK])
 {
 	explicit_bzero(*chunk, sizeof(*chunk));

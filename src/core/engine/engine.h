@@ -139,8 +139,8 @@ struct engine {
 	int node;      /* of the device, -1 for unknown */
 	const struct io_backend *backend;
 	_Atomic int ring_err; /* 0, or why threads stand in for a worker's ring: a positive errno */
-	unsigned refs;        /* shares; under the engines' lock, as is: */
-	bool starts;          /* its thread is at it */
+	unsigned refs;        /* shares; under the engines' lock */
+	bool starts;          /* a thread starts the engine; under the engines' lock */
 
 	pthread_mutex_t lock; /* everything below, and the members of requests that req.h names */
 	struct list active;   /* requests with something to start, by turns */

@@ -14,10 +14,11 @@
 struct share {
 	struct list link; /* q->shares */
 	struct engine *engine;
-	int ring_err;        /* 0, or why the engine was made without rings: a positive errno */
-	unsigned nr_slots;   /* in use; under the engine's lock, as is: */
-	unsigned nr_copying; /* jobs at the copier, */
-	uint64_t slotted;    /* and the bytes of bounded ones in slots */
+	int ring_err; /* 0, or why the engine was made without rings: a positive errno */
+	/* The engine's lock covers all below, but fresh and fresh_end. */
+	unsigned nr_slots;          /* slots in use */
+	unsigned nr_copying;        /* jobs at the copier */
+	uint64_t slotted;           /* bytes in slots of bounded jobs at the copier */
 	uint64_t disk_bytes[DISKS]; /* its part of those in engine->disks */
 	struct list parked[DISKS];  /* requests that wait until that has less to read; then it is */
 	struct list parking;        /* on the engine's list of these */

@@ -33,8 +33,8 @@
 struct cuda_stream {
 	struct mem_stream base;
 	struct cuda_dev *d;
-	cu_ctx ctx;    /* held, */
-	uint64_t life; /* in this life of it */
+	cu_ctx ctx;    /* the primary context, held */
+	uint64_t life; /* of the primary context when the stream was made */
 	struct mem_late late;
 	cu_stream stream;
 	cu_event events[BATCHES_MAX]; /* NULL: not needed yet */

@@ -47,8 +47,8 @@ struct cuda_feed {
 	cu_stream own;  /* of the primary context, NULL until needed */
 
 	/* Of this use. */
-	cu_ctx primary;   /* held, */
-	uint64_t life;    /* in this life of it */
+	cu_ctx primary;   /* the primary context, held */
+	uint64_t life;    /* of the primary context when this use began */
 	cu_ctx ctx;       /* of the program's stream */
 	cu_stream stream; /* the program's */
 	cu_stream on;     /* where the copies are: stream, or own */

@@ -16,8 +16,8 @@ struct cuda_order {
 	/* Of this use. */
 	struct cuda_dev *d;
 	cu_stream stream;
-	cu_ctx primary;        /* held, */
-	uint64_t life;         /* in this life of it */
+	cu_ctx primary;        /* the primary context, held */
+	uint64_t life;         /* of the primary context when this use began */
 	cu_ctx ctx;            /* of the stream */
 	cu_event stream_event; /* event, or in another context one of its own */
 	bool reached;          /* the stream has come to it, and one of its own is gone */
