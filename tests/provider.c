@@ -488,8 +488,9 @@ static void ctx_cancel(struct io_ctx *base, struct io_op *op)
 {
 	struct test_ctx *ctx = ctx_of(base);
 
-	io_op_set_canceled(op);
 	(void)pthread_mutex_lock(&ctx->lock);
+	/* Under the lock: no thread may take it up as one that hangs no more before it is ended. */
+	io_op_set_canceled(op);
 	if (io_fifo_remove(&ctx->queued, op) ||
 	    (!is_deaf(ctx, op) && io_fifo_remove(&ctx->waiting, op))) {
 		op->res = -ECANCELED;

@@ -204,12 +204,13 @@ int mem_device_text(const struct mem_ops *ops, unsigned device, char *buf, size_
 	return (int)f.used;
 }
 
-int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len, uint64_t *ret_len)
+int mem_pin(const struct mem_ops *ops, unsigned device, uint64_t life, void *host, uint64_t len,
+	    uint64_t *ret_len)
 {
 	int r = injected(FAULT_MEM_PIN, "pinning memory");
 
 	*ret_len = r < 0 ? 0 : len;
-	return r < 0 || !ops->pin ? r : ops->pin(device, host, len, ret_len);
+	return r < 0 || !ops->pin ? r : ops->pin(device, life, host, len, ret_len);
 }
 
 void mem_late(const struct mem_ops *ops, struct mem_late *l)
@@ -226,8 +227,8 @@ void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t 
 		ops->unpin(device, host, len);
 }
 
-int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len,
-		 uint64_t *ret_len)
+int mem_pin_file(const struct mem_ops *ops, unsigned device, uint64_t life, void *host,
+		 uint64_t len, uint64_t *ret_len)
 {
 	int r;
 
@@ -237,7 +238,7 @@ int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_
 	if (device >= ops->devices())
 		return err_set(ENODEV, "there is no device %s:%u", ops->name, device);
 	r = injected(FAULT_MEM_PIN, "pinning a file");
-	return r < 0 ? r : ops->pin_file(device, host, len, ret_len);
+	return r < 0 ? r : ops->pin_file(device, life, host, len, ret_len);
 }
 
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len)

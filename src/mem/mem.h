@@ -207,17 +207,19 @@ struct mem_ops {
 	/*
 	 * Make page-aligned host memory fit for asynchronous copies of the device.  *ret_len bytes
 	 * from the beginning are pinned, also on failure: the caller unpins them, by late().
+	 * -ENODEV, and no context is made, once life() is another number than the caller's.
 	 */
-	int (*pin)(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+	int (*pin)(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 	void (*unpin)(unsigned device, void *host, uint64_t len);
 
 	/*
 	 * Make a shared, read-only mapping of a file fit for copies to the device, straight out
 	 * of the page cache.  -EOPNOTSUPP where the device cannot.  The mapping stays until
 	 * unpin_file(); if the file shrinks meanwhile, the device reads what its pages were.
-	 * *ret_len as above.
+	 * *ret_len and life as above.
 	 */
-	int (*pin_file)(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+	int (*pin_file)(unsigned device, uint64_t life, void *host, uint64_t len,
+			uint64_t *ret_len);
 	void (*unpin_file)(unsigned device, void *host, uint64_t len);
 
 	/* Bytes of it that all CPU mappings on the machine may show at a time; 0: unknown. */
@@ -415,12 +417,12 @@ int mem_alloc_like(const struct mem_alloc *a, uint64_t len, struct mem_alloc **r
 /* 0 where the provider has only one. */
 uint32_t mem_alloc_class(const struct mem_alloc *a);
 /* Where the kind has no pin, every memory is fit as it is. */
-int mem_pin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len,
+int mem_pin(const struct mem_ops *ops, unsigned device, uint64_t life, void *host, uint64_t len,
 	    uint64_t *ret_len);
 void mem_late(const struct mem_ops *ops, struct mem_late *l);
 void mem_unpin(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
-int mem_pin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len,
-		 uint64_t *ret_len);
+int mem_pin_file(const struct mem_ops *ops, unsigned device, uint64_t life, void *host,
+		 uint64_t len, uint64_t *ret_len);
 void mem_unpin_file(const struct mem_ops *ops, unsigned device, void *host, uint64_t len);
 uint64_t mem_aperture(const struct mem_ops *ops, unsigned device);
 

@@ -134,7 +134,7 @@ static inline const struct mem_ops *ops(void)
 static inline int pin_host(unsigned device, void *host, uint64_t len)
 {
 	uint64_t pinned;
-	int r = ops()->pin(device, host, len, &pinned);
+	int r = ops()->pin(device, ops()->life(device), host, len, &pinned);
 
 	if (r < 0)
 		ops()->unpin(device, host, pinned);

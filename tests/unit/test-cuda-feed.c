@@ -69,7 +69,7 @@ static void app_start(void)
 	T_OK(mem_alloc(&mem_cuda_ops, 0, LEN, 0, &mem));
 	host = mmap(NULL, HOST_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	T_CHECK(host != MAP_FAILED);
-	T_OK(mem_pin(&mem_cuda_ops, 0, host, HOST_BYTES, &pinned));
+	T_OK(mem_pin(&mem_cuda_ops, 0, 0, host, HOST_BYTES, &pinned));
 }
 
 static void app_end(void)

@@ -49,7 +49,7 @@ static void pins_fail_half_way(void)
 
 	NEED_STUB();
 	(void)x.fail("cuMemHostRegister_v2:3:2");
-	T_EQ(ops()->pin(0, p, len, &pinned), -ENOMEM);
+	T_EQ(ops()->pin(0, 0, p, len, &pinned), -ENOMEM);
 	T_CHECK(x.fail(NULL));
 	T_EQ(pinned, MIB(16));
 	T_EQ(cuda_pin_find(p + pinned - 10, 100, MEM_TO_DEVICE, &dev, &n), 10);
@@ -78,7 +78,7 @@ static void files_are_pinned_read_only(void)
 	T_CHECK(p != MAP_FAILED);
 	if (x.state)
 		T_EQ(pin_host(0, p, sizeof(out)), -EINVAL);
-	T_OK(mem_pin_file(ops(), 0, p, sizeof(out), &pinned));
+	T_OK(mem_pin_file(ops(), 0, 0, p, sizeof(out), &pinned));
 	T_EQ(pinned, sizeof(out));
 	T_OK(mem_copy_sync(a, MEM_TO_DEVICE, 0, p, sizeof(out)));
 	{
@@ -105,8 +105,8 @@ static void files_are_pinned_read_only(void)
 	mem_unpin_file(ops(), 0, p, sizeof(out));
 	T_OK(mem_copy_sync(a, MEM_FROM_DEVICE, 0, in, sizeof(in)));
 	T_CHECK(!memcmp(in, out, sizeof(in)));
-	T_EQ(mem_pin_file(&mem_soft_ops, 0, p, sizeof(out), &pinned), -EOPNOTSUPP);
-	T_EQ(mem_pin_file(ops(), 99, p, sizeof(out), &pinned), -ENODEV);
+	T_EQ(mem_pin_file(&mem_soft_ops, 0, 0, p, sizeof(out), &pinned), -EOPNOTSUPP);
+	T_EQ(mem_pin_file(ops(), 99, 0, p, sizeof(out), &pinned), -ENODEV);
 	(void)munmap(p, sizeof(out));
 	mem_free(a);
 	SAME_THREAD(before);
@@ -117,7 +117,7 @@ static void files_are_pinned_read_only(void)
 struct other {
 	pthread_t thread;
 	void *host;
-	uint64_t len;
+	uint64_t len, life, pinned;
 	int r;
 	atomic_bool done;
 };
@@ -125,9 +125,8 @@ struct other {
 static void *pin_in_thread(void *arg)
 {
 	struct other *o = arg;
-	uint64_t pinned;
 
-	o->r = ops()->pin(0, o->host, o->len, &pinned);
+	o->r = ops()->pin(0, o->life, o->host, o->len, &o->pinned);
 	atomic_store(&o->done, true);
 	return NULL;
 }
@@ -135,9 +134,8 @@ static void *pin_in_thread(void *arg)
 static void *pin_file_in_thread(void *arg)
 {
 	struct other *o = arg;
-	uint64_t pinned;
 
-	o->r = mem_pin_file(ops(), 0, o->host, o->len, &pinned);
+	o->r = mem_pin_file(ops(), 0, o->life, o->host, o->len, &o->pinned);
 	atomic_store(&o->done, true);
 	return NULL;
 }
@@ -153,7 +151,7 @@ static void *unpin_in_thread(void *arg)
 
 static void begin(struct other *o, void *(*fn)(void *), void *host, uint64_t len)
 {
-	*o = (struct other){ .host = host, .len = len };
+	*o = (struct other){ .host = host, .len = len, .life = ops()->life(0) };
 	T_EQ(pthread_create(&o->thread, NULL, fn, o), 0);
 }
 
@@ -201,7 +199,7 @@ static void a_kept_piece_keeps_no_others(void)
 	begin(&o, pin_file_in_thread, file, len);
 	wait_stalled();
 	T_OK(pin_host(0, host + len, len));
-	T_EQ(cuda_pin_now(0, file, len, &n), -EAGAIN);
+	T_EQ(cuda_pin_now(0, 0, file, len, &n), -EAGAIN);
 	cuda_late(&l.late);
 	cuda_barrier_end(cuda_barrier_begin(0));
 	ops()->unpin(0, host + len, len);
@@ -210,7 +208,7 @@ static void a_kept_piece_keeps_no_others(void)
 	x.stall(NULL);
 	T_OK(end(&o));
 	ops()->unpin_file(0, file, len);
-	T_OK(cuda_pin_now(0, host, len, &n));
+	T_OK(cuda_pin_now(0, 0, host, len, &n));
 	ops()->unpin(0, host, n);
 	(void)alarm(0);
 	SAME_THREAD(before);
@@ -256,6 +254,70 @@ static void the_same_piece_waits(void)
 	(void)munmap(p, len);
 }
 
+/* Who pins for memory of before a reset makes no context by it. */
+static void a_past_life_makes_no_context(void)
+{
+	struct stub_cuda_state before, now;
+	uint64_t life = ops()->life(0), len = MIB(1), pinned;
+	struct mem_alloc *a = alloc(4096);
+	char *p = map(len);
+
+	NEED_STUB();
+	CU(x.ctx_reset(0));
+	before = state();
+	for (unsigned i = 0; i < 2; i++) { /* the reset is seen by this, and was seen */
+		T_EQ(ops()->pin(0, life, p, len, &pinned), -ENODEV);
+		T_EQ(pinned, 0);
+	}
+	now = state();
+	T_EQ(now.contexts_made, before.contexts_made);
+	T_EQ(now.registrations, before.registrations);
+	mem_free(a);
+	T_OK(pin_host(0, p, len));
+	ops()->unpin(0, p, len);
+	(void)munmap(p, len);
+}
+
+/* The program resets the device and goes on while the driver is about to pin: the memory is
+ * registered in a context that the caller knows nothing of, and is not left so. */
+static void a_reset_meanwhile_leaves_nothing_pinned(void)
+{
+	uint64_t len = MIB(1), n;
+	struct mem_alloc *a;
+	char *p = map(len);
+	struct other o;
+	cu_ptr dev;
+
+	NEED_STUB();
+	(void)app_enter(0);
+	for (unsigned seen = 0; seen < 2; seen++) {
+		struct stub_cuda_state before = state();
+
+		a = alloc(4096);
+		(void)alarm(60);
+		x.stall("cuMemHostRegister_v2#1");
+		begin(&o, pin_in_thread, p, len);
+		wait_stalled();
+		CU(x.ctx_reset(0));
+		app_leave(0);
+		(void)app_enter(0);
+		if (seen)
+			T_CHECK(!cuda_lives(cuda_device(0), o.life));
+		x.stall(NULL);
+		T_EQ(end(&o), -ENODEV);
+		T_EQ(o.pinned, len);
+		ops()->unpin(0, p, len);
+		(void)alarm(0);
+		T_EQ(cuda_pin_find(p, len, MEM_TO_DEVICE, &dev, &n), 0);
+		T_EQ(state().registrations, before.registrations);
+		mem_free(a);
+	}
+	app_leave(0);
+	T_OK(pin_host(0, p, len));
+	ops()->unpin(0, p, len);
+	(void)munmap(p, len);
+}
+
 int main(void)
 {
 	if (!cuda_begin())
@@ -265,6 +327,8 @@ int main(void)
 	T_RUN(files_are_pinned_read_only);
 	T_RUN(a_kept_piece_keeps_no_others);
 	T_RUN(the_same_piece_waits);
+	T_RUN(a_past_life_makes_no_context);
+	T_RUN(a_reset_meanwhile_leaves_nothing_pinned);
 	T_RUN(nothing_is_left);
 	return t_done();
 }

@@ -155,14 +155,16 @@ static void grows(void)
 static bool fail_nth(enum call call, unsigned n)
 {
 	unsigned fds = t_count_fds();
+	uint64_t first, until = t_hang();
 
 	start_engine();
+	first = rig_stats(NULL).pool_bytes;
 	T_EQ(fault_set("mem.copy:0:1ms"), 0);
 	atomic_store(&hits, 0);
 	atomic_store(&left, n);
 	atomic_store(&armed, call);
-	load();
-	load();
+	while (!atomic_load(&hits) && rig_stats(NULL).pool_bytes <= first && t_now() < until)
+		load();
 	atomic_store(&armed, NR_CALLS);
 	stop_engine();
 	if (t_count_fds() != fds)

@@ -173,9 +173,9 @@ static void arena_free(struct arena *a)
 		arena_end(&a->late);
 }
 
-static int arena_pin(struct arena *a)
+static int arena_pin(const struct engine *e, struct arena *a)
 {
-	int r = mem_pin(a->ops, a->device, a->buf, a->len, &a->pinned);
+	int r = mem_pin(a->ops, a->device, e->life, a->buf, a->len, &a->pinned);
 
 	return r < 0 ? r : io_buf_new(a->buf, a->len, &a->reg);
 }
@@ -228,7 +228,7 @@ static int arena_make(struct engine *e, struct arena **ret)
 	a->nr = nr;
 	a->len = len;
 	a->buf = memory_new(len, e->node);
-	r = a->buf ? arena_pin(a) : -ENOMEM;
+	r = a->buf ? arena_pin(e, a) : -ENOMEM;
 	if (r < 0) {
 		arena_free(a);
 		return r;
@@ -650,8 +650,10 @@ static void feed_slot_put(struct pool *p, struct job *j)
 static void grow_failed(struct pool *p, int err)
 {
 	p->not_before = now_ns() + GROW_AGAIN_NS;
-	if (err == -EBUSY)
-		return; /* another pool has yet to give back slots above its part */
+	/* Another pool has yet to give back slots above its part, or nobody needs this one after a
+	 * reset of the device. */
+	if (err == -EBUSY || err == -ENODEV)
+		return;
 	if (!p->failed)
 		log_warn("the staging pool stays at %u slots: %s, ignoring", p->nr_slots,
 			 err_text());

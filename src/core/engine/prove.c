@@ -149,8 +149,9 @@ static int pattern_new(struct engine *e, struct pattern **ret)
 	};
 	c->host = mmap(NULL, 2 * PROVE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		       0);
-	r = c->host == MAP_FAILED ? err_set(ENOMEM, "out of memory")
-				  : mem_pin(c->ops, c->device, c->host, 2 * PROVE_LEN, &c->pinned);
+	r = c->host == MAP_FAILED
+		    ? err_set(ENOMEM, "out of memory")
+		    : mem_pin(c->ops, c->device, e->life, c->host, 2 * PROVE_LEN, &c->pinned);
 	if (r < 0) {
 		if (c->pinned)
 			mem_late(c->ops, &c->late);

@@ -304,7 +304,8 @@ static enum unit_state unit_try(struct mapping *m, unsigned idx)
 	}
 	if (!unit_resident(m, idx)) {
 		state = UNIT_COLD;
-	} else if (mem_pin_file(m->ops, m->device, m->base + idx * UNIT, len, &pinned) < 0) {
+	} else if (mem_pin_file(m->ops, m->device, m->life, m->base + idx * UNIT, len, &pinned) <
+		   0) {
 		log_info("pinning a file for %s %u failed: %s, ignoring", m->ops->name, m->device,
 			 err_text());
 	} else {

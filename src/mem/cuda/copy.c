@@ -375,7 +375,7 @@ static bool copy_batched(struct cuda_stream *st, const struct batch *b, cu_resul
 static int tiles_pin(struct cuda_stream *st)
 {
 	uint64_t len = TILES * sizeof(*st->tiles), n;
-	int r = cuda_pin_now(st->d->idx, st->tiles, len, &st->tiles_pinned);
+	int r = cuda_pin_now(st->d->idx, st->life, st->tiles, len, &st->tiles_pinned);
 
 	if (r == 0 &&
 	    (!cuda_pin_find(st->tiles, len, MEM_TO_DEVICE, &st->tiles_dev, &n) || !st->tiles_dev))

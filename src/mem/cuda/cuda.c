@@ -326,26 +326,21 @@ static cu_result retain(struct cuda_dev *d)
 	return CU_OK;
 }
 
-int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life)
+/* The lock is held. */
+static int hold(struct cuda_dev *d, cu_ctx *ret)
 {
-	CUDA_SCOPE(scope);
 	cu_result e = CU_OK;
 	int r;
 
-	relax(&scope);
-	(void)pthread_mutex_lock(&d->lock);
-	look(d);
 	if (!d->users || d->reset)
 		e = retain(d);
 	r = cuda_check_lost(d);
 	if (e == CU_OK && r == 0) {
 		d->users++;
 		*ret = d->ctx;
-		*ret_life = d->life;
 	} else if (e == CU_OK && !d->users) {
 		let_go(d);
 	}
-	(void)pthread_mutex_unlock(&d->lock);
 	if (r < 0)
 		return r;
 	if (e == CU_OK)
@@ -353,6 +348,35 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life)
 	/* Nor by this, since others may leave room. */
 	return err_set(to_errno(e), "%s gives no context: %s%s", d->info.name, cuda_err_name(e),
 		       e == CU_DEVICE_UNAVAILABLE ? "; another process may have it to itself" : "");
+}
+
+int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life)
+{
+	CUDA_SCOPE(scope);
+	int r;
+
+	relax(&scope);
+	(void)pthread_mutex_lock(&d->lock);
+	look(d);
+	r = hold(d, ret);
+	*ret_life = d->life;
+	(void)pthread_mutex_unlock(&d->lock);
+	return r;
+}
+
+int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret)
+{
+	CUDA_SCOPE(scope);
+	int r;
+
+	relax(&scope);
+	(void)pthread_mutex_lock(&d->lock);
+	look(d);
+	r = cuda_check_life(d, life);
+	if (r == 0)
+		r = hold(d, ret);
+	(void)pthread_mutex_unlock(&d->lock);
+	return r;
 }
 
 void cuda_drop(struct cuda_dev *d)

@@ -87,6 +87,8 @@ bool cuda_attribute(const struct cuda_dev *d, uint32_t attr, int *ret);
 
 /* Hold the device's primary context; it may be made by this.  *ret_life: which one it is. */
 int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life);
+/* As cuda_hold(), by those who need that life: -ENODEV when the context was reset since. */
+int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret);
 void cuda_drop(struct cuda_dev *d);
 
 /*
@@ -233,11 +235,11 @@ void cuda_barrier_end(uint64_t nr);
 
 /* --------------------------------------------------------------------- pin */
 
-int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+int cuda_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 /* As cuda_pin(), for a thread that serves reads: -EAGAIN at once while the driver pins pages of a
  * file, or unpins them, since it may take one piece at a time. */
-int cuda_pin_now(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
-int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len);
+int cuda_pin_now(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
+int cuda_pin_file(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len);
 void cuda_unpin(unsigned device, void *host, uint64_t len);
 
 /*

@@ -269,34 +269,42 @@ static int piece_begin(const struct pin *p, struct move *m, bool now)
 	return r;
 }
 
-static int piece_pin(struct cuda_dev *d, uint64_t host, uint64_t len, unsigned flags, bool now)
+/* *ret_pinned: the caller unpins it, also on failure. */
+static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t len, unsigned flags,
+		     bool now, bool *ret_pinned)
 {
-	struct pin p = { .host = host, .len = len, .flags = flags, .refs = 1, .d = d };
+	struct pin p = {
+		.host = host, .len = len, .flags = flags, .refs = 1, .d = d, .life = life
+	};
 	struct move m;
-	bool lost;
 	int r;
 
+	*ret_pinned = false;
 	(void)pthread_mutex_lock(&ctl);
 	r = piece_begin(&p, &m, now);
 	(void)pthread_mutex_unlock(&ctl);
+	*ret_pinned = r > 0;
 	if (r)
 		return MIN(r, 0);
-	r = cuda_hold(d, &p.ctx, &p.life);
+	r = cuda_hold_life(d, life, &p.ctx);
 	if (r == 0) {
 		r = piece_register(&p);
 		if (r < 0)
 			cuda_drop(d);
 	}
+	*ret_pinned = r == 0;
+	/* After a reset it is gone, or it is registered in the context of after that. */
+	if (r == 0)
+		(void)cuda_lives(d, life);
 	(void)pthread_mutex_lock(&ctl);
-	/* A reset from now on finds it in the table. */
-	lost = r == 0 && cuda_check_life(d, p.life) < 0;
-	if (r == 0 && !lost)
-		table_add(&p);
+	if (*ret_pinned) {
+		r = cuda_check_life(d, life);
+		p.life = atomic_load(&d->life);
+		table_add(&p); /* where the next reset finds it */
+	}
 	move_end(&m);
 	(void)pthread_mutex_unlock(&ctl);
-	if (lost)
-		cuda_drop(d);
-	return lost ? -ENODEV : r;
+	return r;
 }
 
 unsigned cuda_pins_forget(struct cuda_dev *d)
@@ -333,11 +341,12 @@ static void unpin_pieces(uint64_t host, uint64_t len)
 	}
 }
 
-static int pin(unsigned device, void *host, uint64_t len, unsigned flags, bool now,
+static int pin(unsigned device, uint64_t life, void *host, uint64_t len, unsigned flags, bool now,
 	       uint64_t *ret_len)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)host, done = 0;
 	uint64_t whole = align_up(len, page);
+	bool pinned;
 	int r = 0;
 
 	*ret_len = 0;
@@ -346,35 +355,37 @@ static int pin(unsigned device, void *host, uint64_t len, unsigned flags, bool n
 	while (r == 0 && done < whole) {
 		uint64_t n = MIN(whole - done, PIECE);
 
-		r = piece_pin(cuda_device(device), at + done, n, flags, now);
+		r = piece_pin(cuda_device(device), life, at + done, n, flags, now, &pinned);
 		if (len >= PIECE)
 			let_others();
-		done += r == 0 ? n : 0;
+		done += pinned ? n : 0;
 	}
 	*ret_len = MIN(done, len);
 	return r;
 }
 
-int cuda_pin(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
+int cuda_pin(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len)
 {
-	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, false, ret_len);
+	return pin(device, life, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, false,
+		   ret_len);
 }
 
-int cuda_pin_now(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
+int cuda_pin_now(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len)
 {
-	return pin(device, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, true, ret_len);
+	return pin(device, life, host, len, CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP, true,
+		   ret_len);
 }
 
 /* A mapping of a file that cannot be written is only taken with the flag that promises that
  * devices will not write either, which not every device can keep. */
-int cuda_pin_file(unsigned device, void *host, uint64_t len, uint64_t *ret_len)
+int cuda_pin_file(unsigned device, uint64_t life, void *host, uint64_t len, uint64_t *ret_len)
 {
 	struct cuda_dev *d = cuda_device(device);
 
 	*ret_len = 0;
 	if (!d->read_only_register)
 		return err_set(EOPNOTSUPP, "%s cannot register memory read-only", d->info.name);
-	return pin(device, host, len,
+	return pin(device, life, host, len,
 		   CU_REGISTER_PORTABLE | CU_REGISTER_DEVICEMAP | CU_REGISTER_READ_ONLY, false,
 		   ret_len);
 }
