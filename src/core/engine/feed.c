@@ -169,7 +169,7 @@ static bool sleep_begin(struct worker *w)
 
 	pthread_mutex_lock(&e->lock);
 	stop = e->stop;
-	w->sleeping = true;
+	w->sleeping = list_empty(&w->lost);
 	pthread_mutex_unlock(&e->lock);
 	return !stop;
 }
@@ -227,7 +227,7 @@ void *feeder_main(void *arg)
 		j = go_on ? engine_next_fed(w) : NULL;
 		if (j)
 			job_start(w, j);
-		else if (go_on)
+		else if (go_on && likely(!atomic_load(&w->has_lost)))
 			feeder_sleep(w);
 		w->sleeping = false;
 	}

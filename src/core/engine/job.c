@@ -496,6 +496,8 @@ bool worker_progress(struct worker *w)
 {
 	bool moved = mover_reap(&w->mover) > 0;
 
+	if (unlikely(atomic_load(&w->has_lost)))
+		engine_cancel_lost(w);
 	if (w->feeds) {
 		moved |= progress_fed(w);
 	} else {

@@ -228,6 +228,7 @@ static struct job *take_job(struct worker *w, struct req *r)
 	j->req = r;
 	j->worker = w;
 	j->lost = false;
+	list_init(&j->of_lost);
 	w->nr_jobs++;
 	w->sleeping = false; /* as in its last look before it sleeps */
 	job_build(j);
@@ -284,6 +285,7 @@ static struct job *take_fed(struct worker *w)
 	j->worker = w;
 	j->lost = j->touches = j->bounded = false;
 	j->disk = DISK_NONE;
+	list_init(&j->of_lost);
 	w->nr_jobs++;
 	job_build(j);
 	r->eng.nr_jobs++;
@@ -469,6 +471,7 @@ void engine_job_move(struct worker *w, struct job *j)
 
 	pthread_mutex_lock(&e->lock);
 	leave_copier(j);
+	list_del(&j->of_lost);
 	if (!j->lost) {
 		j->worker->nr_jobs--;
 		w->nr_jobs++;
@@ -533,6 +536,7 @@ static void job_done(struct engine *e, struct job *j)
 		r->eng.nr_file--;
 	r->eng.nr_jobs--;
 	list_del(&j->of_req);
+	list_del(&j->of_lost);
 	j->req = NULL;
 	pool_give(e, s, j);
 	if (unlikely(j->fed))
@@ -680,7 +684,41 @@ static void engine_submit(struct req *r)
 	pthread_mutex_unlock(&e->lock);
 }
 
-/* Jobs of a stopped request may hang: they do not keep their worker from taking others. */
+void engine_cancel_lost(struct worker *w)
+{
+	pthread_mutex_lock(&w->engine->lock);
+	atomic_store(&w->has_lost, false);
+	while (!list_empty(&w->lost)) {
+		struct job *j = list_first(&w->lost, struct job, of_lost);
+
+		list_del(&j->of_lost);
+		for (unsigned i = 0; i < j->nr_parts; i++) {
+			struct io_op *op = &j->parts[i].op;
+			struct io_ctx *ctx;
+
+			if (!j->parts[i].in_flight)
+				continue;
+			ctx = io_ctx_for(w->ctx, &w->others, op);
+			ctx->ops->cancel(ctx, op);
+		}
+	}
+	pthread_mutex_unlock(&w->engine->lock);
+}
+
+/* Only the worker's thread may cancel its operations. */
+static void cancel_later(struct job *j)
+{
+	struct worker *w = j->worker;
+
+	list_move_tail(&w->lost, &j->of_lost);
+	atomic_store(&w->has_lost, true);
+	worker_wake(w);
+}
+
+/*
+ * Jobs of a stopped request may hang: they do not keep their worker from taking others, and their
+ * operations are canceled.
+ */
 static void jobs_lost(struct req *r)
 {
 	struct pool *p = &r->eng.share->engine->pool;
@@ -693,6 +731,7 @@ static void jobs_lost(struct req *r)
 		if (!j->lost) {
 			j->worker->nr_jobs--;
 			p->nr_feed_lost += j->fed;
+			cancel_later(j);
 		}
 		j->lost = true;
 		disk_end(j);

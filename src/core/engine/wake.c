@@ -257,7 +257,7 @@ void worker_took(struct worker *w, const struct job *j)
 
 void worker_count_ops(struct worker *w)
 {
-	bool clogged = w->ctx->nr_ops >= CLOGGED;
+	bool clogged = w->ctx->nr_ops + io_others_nr_ops(&w->others) >= CLOGGED;
 
 	if (likely(clogged == w->clogged))
 		return;

@@ -197,7 +197,7 @@ static bool sleep_begin(struct worker *w, bool *ret_watches)
 
 	pthread_mutex_lock(&e->lock);
 	stop = e->stop;
-	w->sleeping = true;
+	w->sleeping = list_empty(&w->lost);
 	w->nr_row = 0;
 	if (!e->watcher && atomic_load(&e->copier.nr))
 		e->watcher = w;
@@ -290,7 +290,7 @@ static void *worker_main(void *arg)
 
 			if (late)
 				begin_job(w, late);
-			else
+			else if (likely(!atomic_load(&w->has_lost)))
 				worker_sleep(w, watches);
 		}
 		sleep_end(w);
@@ -309,6 +309,7 @@ int worker_init(struct worker *w, struct engine *e)
 	w->clogged = true;
 	own_files_init(&w->files);
 	w->efd = -1;
+	list_init(&w->lost);
 	list_init(&w->to_copy);
 	list_init(&w->copying);
 	w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

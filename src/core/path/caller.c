@@ -174,7 +174,8 @@ static bool may_copy(const struct part *p)
 	struct pst_queue *q = p->req->q;
 	const struct io_op *op = &p->op;
 
-	if (op->kind != IO_READ || (op->flags & IO_OP_DIRECT))
+	/* A provider with an I/O context of its own copies elsewhere. */
+	if (op->kind != IO_READ || (op->flags & IO_OP_DIRECT) || op->file->ops->backend)
 		return true;
 	if (likely(op->len <= q->copy_left)) {
 		q->copy_left -= op->len;
