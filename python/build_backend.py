@@ -59,8 +59,12 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 def _tree():
     """Files of the source: those that git knows, or all of an unpacked archive but the built."""
     if os.path.exists(f"{ROOT}/.git"):
-        done = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True,
-                              check=False)
+        try:
+            done = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True,
+                                  check=False)
+        except FileNotFoundError:
+            _stop(f"git is not installed, and only git tells which files of {ROOT} belong to the "
+                  "source; install git")
         if done.returncode:
             _stop(f"git cannot list the files of {ROOT}: {done.stderr.decode().strip()}")
         return sorted(name for name in done.stdout.decode().split("\0")
@@ -77,6 +81,7 @@ def build_sdist(sdist_directory, config_settings=None):
     """Make the source archive, of the same bytes for the same files; return its name."""
     base = f"penstock-{wheel.version()}"
     path = os.path.join(sdist_directory, f"{base}.tar.gz")
+    names = _tree()
 
     def plain(entry):
         entry.uid = entry.gid = entry.mtime = 0
@@ -85,7 +90,7 @@ def build_sdist(sdist_directory, config_settings=None):
         return entry
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed, \
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in _tree():
+        for name in names:
             archive.add(f"{ROOT}/{name}", f"{base}/{name}", recursive=False, filter=plain)
         entry, content = tarfile.TarInfo(f"{base}/PKG-INFO"), wheel.metadata()
         entry.size = len(content)

@@ -4,6 +4,7 @@ import email
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -125,7 +126,22 @@ def metadata_is_complete():
 
 
 @case
+def a_checkout_needs_git():
+    if not os.path.exists(f"{ROOT}/.git"):
+        raise Skip("a checkout with its .git")
+    os.mkdir(f"{work}/none")
+    done = subprocess.run([sys.executable, "-c", "import sys, build_backend as b; "
+                           "b.build_sdist(sys.argv[1])", f"{work}/none"], cwd=f"{ROOT}/python",
+                          capture_output=True, text=True, check=False,
+                          env={**environment(), "PATH": work})
+    eq((done.returncode, done.stdout, os.listdir(f"{work}/none")), (1, "", []))
+    true("install git" in done.stderr and "Traceback" not in done.stderr, done.stderr)
+
+
+@case
 def source_archive():
+    if os.path.exists(f"{ROOT}/.git") and not shutil.which("git"):
+        raise Skip("git is not installed")
     first, again = f"{work}/sdist", f"{work}/sdist-again"
     os.mkdir(first)
     os.mkdir(again)
