@@ -8,8 +8,9 @@
 #include <penstock.h>
 
 #include "base/err.h"
+#include "base/names.h"
 
-static const char *const path_names[PST_PATH_MAX + 1] = {
+static const char *path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_DIRECT] = "direct",     [PST_PATH_CACHED] = "cached",
 	[PST_PATH_BUFFERED] = "buffered", [PST_PATH_STAGED] = "staged",
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
@@ -33,6 +34,11 @@ static const char *const why_names[PST_WHY_MAX + 1] = {
 	[PST_WHY_NO_GDS] = "no-gds",
 	[PST_WHY_MIXED] = "mixed",
 };
+
+void names_path_add(uint32_t path, const char *name)
+{
+	path_names[path] = name;
+}
 
 const char *pst_path_name(uint32_t path)
 {

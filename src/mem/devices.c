@@ -12,7 +12,9 @@
 #include "mem/mem.h"
 
 /* Asked in this order who owns an address; host last, because it claims every one. */
-static const struct mem_ops *const providers[] = { &mem_cuda_ops, &mem_soft_ops, &mem_host_ops };
+static const struct mem_ops *providers[MEM_PROVIDERS_MAX] = { &mem_cuda_ops, &mem_soft_ops,
+							      &mem_host_ops };
+static unsigned nr_providers = 3;
 
 enum { UNKNOWN, THERE, MISSING };
 
@@ -20,18 +22,24 @@ enum { UNKNOWN, THERE, MISSING };
 static struct {
 	_Atomic int state;
 	char why_not[256]; /* load()'s sentence where it failed */
-} known[ARRAY_SIZE(providers)];
+} known[MEM_PROVIDERS_MAX];
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static const struct {
-	const char *name;
-	uint32_t kind;
-} kinds[] = {
-	{ "host", PST_KIND_HOST },
-	{ "soft", PST_KIND_SOFT },
-	{ "cuda", PST_KIND_CUDA },
-};
+int mem_provider_add(const struct mem_ops *ops)
+{
+	for (unsigned i = 0; i < nr_providers; i++)
+		if (providers[i]->kind == ops->kind || !strcmp(providers[i]->name, ops->name))
+			return -EEXIST;
+	if (nr_providers == MEM_PROVIDERS_MAX)
+		return -ENOSPC;
+	known[nr_providers] = known[nr_providers - 1]; /* host stays the last */
+	providers[nr_providers] = providers[nr_providers - 1];
+	providers[nr_providers - 1] = ops;
+	known[nr_providers - 1].state = UNKNOWN;
+	nr_providers++;
+	return 0;
+}
 
 static _cold_ void load(unsigned i)
 {
@@ -72,15 +80,15 @@ static bool may_own(unsigned i)
 
 const char *mem_kind_name(uint32_t kind)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++)
-		if (kinds[i].kind == kind)
-			return kinds[i].name;
+	for (unsigned i = 0; i < nr_providers; i++)
+		if (providers[i]->kind == kind)
+			return providers[i]->name;
 	return "unknown";
 }
 
 const struct mem_ops *mem_provider(uint32_t kind)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+	for (unsigned i = 0; i < nr_providers; i++) {
 		if (providers[i]->kind != kind)
 			continue;
 		if (!provider_at(i))
@@ -98,7 +106,7 @@ const struct mem_ops *mem_provider(uint32_t kind)
 
 const struct mem_ops *mem_owner(uint64_t addr, uint64_t len)
 {
-	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++)
+	for (unsigned i = 0; i < nr_providers; i++)
 		if (may_own(i) && providers[i]->owns(addr, len))
 			return providers[i];
 	return NULL;
@@ -117,7 +125,7 @@ int mem_list(struct pst_device *ret, unsigned max)
 	unsigned n = 0;
 
 	for (int host = 1; host >= 0; host--) {
-		for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+		for (unsigned i = 0; i < nr_providers; i++) {
 			const struct mem_ops *ops = provider_at(i);
 
 			if (!ops || (ops->kind == PST_KIND_HOST) != host)
@@ -136,7 +144,7 @@ static int find_by(bool (*match)(const struct pst_device *dev, const void *key),
 {
 	struct pst_device dev;
 
-	for (unsigned i = 0; i < ARRAY_SIZE(providers); i++) {
+	for (unsigned i = 0; i < nr_providers; i++) {
 		const struct mem_ops *ops = provider_at(i);
 
 		for (unsigned d = 0; ops && d < ops->devices(); d++) {
@@ -212,10 +220,10 @@ static bool parse_kind(const char *s, uint32_t *ret_kind, unsigned *ret_idx)
 	size_t len = strcspn(s, ":");
 	const char *idx = s + len + 1;
 
-	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
-		if (strlen(kinds[i].name) != len || strncmp(s, kinds[i].name, len) != 0)
+	for (unsigned i = 0; i < nr_providers; i++) {
+		if (strlen(providers[i]->name) != len || strncmp(s, providers[i]->name, len) != 0)
 			continue;
-		*ret_kind = kinds[i].kind;
+		*ret_kind = providers[i]->kind;
 		*ret_idx = 0;
 		if (!s[len])
 			return true;

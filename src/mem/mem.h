@@ -331,6 +331,12 @@ struct mem_ops {
 
 extern const struct mem_ops mem_cuda_ops, mem_host_ops, mem_soft_ops;
 
+#define MEM_PROVIDERS_MAX 8u
+
+/* One more kind of memory, before the first call of the library.  0; -EEXIST where its kind or its
+ * name is taken; -ENOSPC beyond MEM_PROVIDERS_MAX. */
+int mem_provider_add(const struct mem_ops *ops);
+
 /* The provider of a kind whose load() succeeded, or NULL with a sentence. */
 const struct mem_ops *mem_provider(uint32_t kind);
 /* The provider that knows an allocation there, or NULL. */
@@ -395,6 +401,12 @@ int mem_export_dmabuf(const struct mem_alloc *a, uint64_t off, uint64_t len,
 static inline int mem_alive(const struct mem_alloc *a)
 {
 	return a->ops->alive ? a->ops->alive(a) : 0;
+}
+
+/* Can the device copy by itself?  If not, paths that need its address or an export move bytes. */
+static inline bool mem_copies(const struct mem_ops *ops)
+{
+	return ops->caps & MEM_CAP_COPY;
 }
 
 static inline uint64_t mem_life(const struct mem_ops *ops, unsigned device)

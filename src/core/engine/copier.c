@@ -14,6 +14,8 @@ int copier_init(struct engine *e)
 	list_init(&c->filled);
 	for (unsigned i = 0; i < COPIER_BATCHES; i++)
 		list_init(&c->batches[i].jobs);
+	if (!mem_copies(e->ops))
+		return 0; /* paths of its own move all bytes */
 	return mem_stream_new(e->ops, e->device, &c->stream);
 }
 

@@ -101,7 +101,7 @@ static int engine_start(struct engine *e)
 	feed_init(e);
 	r = copier_init(e);
 	has_stream = now_ns();
-	if (r == 0)
+	if (r == 0 && mem_copies(e->ops))
 		r = engine_prove(e);
 	proven = now_ns();
 	if (r == 0)

@@ -455,8 +455,11 @@ static int share_add(struct engine *e)
 int pool_reserve(struct engine *e)
 {
 	uint64_t end = now_ns() + RESERVE_WAIT_NS;
-	int r = share_add(e);
+	int r;
 
+	if (!mem_copies(e->ops))
+		return 0; /* nothing of it is staged */
+	r = share_add(e);
 	if (r < 0) {
 		idle_free();
 		r = share_add(e);
@@ -490,6 +493,8 @@ void pool_unreserve(struct engine *e)
 {
 	struct list idle = LIST_INIT(idle);
 
+	if (!mem_copies(e->ops))
+		return;
 	pthread_mutex_lock(&e->lock);
 	e->pool.unmet -= SLOT_RESERVED;
 	pthread_mutex_unlock(&e->lock);

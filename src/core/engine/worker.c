@@ -162,7 +162,7 @@ static void worker_sleep(struct worker *w, bool watches)
 
 	if (sfd < 0 && spin_for_copy(w))
 		return;
-	if (mem_stream_fd(e->copier.stream) < 0 && spin_for_batch(w, watches))
+	if (e->copier.stream && mem_stream_fd(e->copier.stream) < 0 && spin_for_batch(w, watches))
 		return;
 	if (w->flush_again)
 		ns = POLL_NS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * BUFFERED: through the page cache, which reads missing bytes from the disk.  It serves every file
- * and every range.
+ * BUFFERED: through the page cache, which reads missing bytes from the disk.  It serves every range
+ * of every file whose provider has no hop of its own.
  */
 #include "core/path/part.h"
 #include "core/path/path.h"
@@ -10,11 +10,10 @@
 static enum pst_why buffered_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 				 int *ret_detail)
 {
-	(void)f;
 	(void)m;
 	(void)op;
 	(void)ret_detail;
-	return PST_WHY_NONE;
+	return f->file->ops->hop ? PST_WHY_NO_PROVIDER : PST_WHY_NONE;
 }
 
 static enum pst_why buffered_fit(struct part *p, int *ret_detail)

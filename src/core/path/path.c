@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
+#include "base/names.h"
 #include "core/path/path.h"
 
 const struct path_ops *path_table[PST_PATH_MAX + 1] = {
@@ -31,6 +32,7 @@ int path_add(const struct path_ops *ops)
 	while (path_list[nr])
 		nr++;
 	path_table[ops->path] = ops;
+	names_path_add(ops->path, ops->name);
 	path_list[nr] = ops; /* there are as many places as numbers, and one for the end */
 	return 0;
 }

@@ -49,6 +49,10 @@ void plan_reason(struct plan *p, uint32_t why, int detail)
 
 static void plan_auto_hops(struct req *r, struct plan *p)
 {
+	if (req_file(r)->ops->hop) {
+		plan_add(p, req_file(r)->ops->hop);
+		return;
+	}
 	for (const struct path_ops **at = path_list; *at; at++) {
 		const struct path_ops *ops = *at;
 		enum pst_why why;
@@ -115,14 +119,33 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* The device path is known: each path plans its part. */
+/* Where no device path is listed: the base, or for memory without copies the first path that can. */
+static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
+{
+	int detail;
+
+	if (can_stage)
+		return (uint8_t)path_base();
+	for (const struct path_ops **at = path_list; *at; at++)
+		if (!(*at)->fit && path_why(r->io.file, req_mem(r), r->io.op, (*at)->path,
+					    &detail) == PST_WHY_NONE)
+			return (uint8_t)(*at)->path;
+	plan_reason(p, PST_WHY_NO_PROVIDER, 0);
+	return 0;
+}
+
+/* The device path is chosen, and each path plans its part. */
 static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 {
 	uint8_t base = (uint8_t)path_base();
+	int detail;
+	bool can_stage = path_why(r->io.file, req_mem(r), r->io.op, base, &detail) == PST_WHY_NONE;
 
 	if (!p->dev)
-		p->dev = base;
-	p->staged = p->dev == base || (listed & PST_PATH_BIT(base));
+		p->dev = plan_device_path(r, p, can_stage);
+	if (!p->dev)
+		return;
+	p->staged = can_stage && (p->dev == base || (listed & PST_PATH_BIT(base)));
 	for (const struct path_ops **at = path_list; *at; at++)
 		if ((*at)->plan)
 			(*at)->plan(r, p, listed);

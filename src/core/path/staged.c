@@ -14,7 +14,7 @@ static enum pst_why staged_why(const struct pst_file *f, const struct pst_mem *m
 	(void)f;
 	(void)op;
 	(void)ret_detail;
-	return mem_ops_of(m)->caps & MEM_CAP_COPY ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+	return mem_copies(mem_ops_of(m)) ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
 }
 
 static bool staged_proven(const struct pst_file *f, const struct pst_mem *m, uint32_t op)
