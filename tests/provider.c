@@ -16,13 +16,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 
 #include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "file/inbox.h"
 #include "file/local.h"
 #include "file/op.h"
 #include "provider.h"
@@ -50,13 +50,12 @@ struct test_ctx {
 
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t work;
-	struct io_fifo waiting, done;
-	unsigned nr_done;
+	struct io_fifo waiting;
 	uint64_t random;
 	pthread_t threads[NR_THREADS_MAX];
 	unsigned nr_threads, nr_idle;
-	bool stop, armed;
-	int efd;
+	bool stop;
+	struct io_inbox inbox; /* has a lock of its own, behind that one */
 };
 
 static struct {
@@ -276,10 +275,7 @@ static void end(struct test_ctx *ctx, struct io_op *op)
 		atomic_fetch_sub(&file_of(op->file)->gate->held[bar_of(op)], 1);
 	free(s);
 	op->ctx_data = NULL;
-	io_fifo_push(&ctx->done, op);
-	ctx->nr_done++;
-	if (ctx->armed && ctx->nr_done == 1)
-		(void)eventfd_write(ctx->efd, 1);
+	io_inbox_push(&ctx->inbox, op);
 }
 
 /* With the lock.  The first that is due, or when that will be. */
@@ -383,7 +379,7 @@ static int new_ctx(const struct io_backend *kind, unsigned depth, struct io_ctx 
 	if (!ctx)
 		return err_set(ENOMEM, "out of memory");
 	ctx->base = (struct io_ctx){ .ops = kind, .depth = depth };
-	ctx->efd = -1;
+	io_inbox_init(&ctx->inbox);
 	(void)pthread_mutex_lock(&state.lock);
 	ctx->random = (p.seed ? p.seed : 1) * UINT64_C(0x9e3779b97f4a7c15) + state.nr_ctxs++;
 	(void)pthread_mutex_unlock(&state.lock);
@@ -415,6 +411,7 @@ static void ctx_free(struct io_ctx *base)
 		(void)pthread_join(ctx->threads[i], NULL);
 	(void)pthread_mutex_destroy(&ctx->lock);
 	(void)pthread_cond_destroy(&ctx->work);
+	io_inbox_done(&ctx->inbox);
 	free(ctx);
 	atomic_fetch_sub(&ctxs, 1);
 }
@@ -463,13 +460,8 @@ static int ctx_flush(struct io_ctx *base)
 
 static unsigned ctx_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	struct test_ctx *ctx = ctx_of(base);
-	unsigned n = 0;
+	unsigned n = io_inbox_reap(&ctx_of(base)->inbox, ret, max);
 
-	(void)pthread_mutex_lock(&ctx->lock);
-	for (; n < max && ctx->nr_done; ctx->nr_done--)
-		ret[n++] = io_fifo_pop(&ctx->done);
-	(void)pthread_mutex_unlock(&ctx->lock);
 	base->nr_ops -= n;
 	return n;
 }
@@ -501,14 +493,7 @@ static void ctx_cancel(struct io_ctx *base, struct io_op *op)
 
 static int ctx_arm(struct io_ctx *base, int efd, bool armed)
 {
-	struct test_ctx *ctx = ctx_of(base);
-
-	(void)pthread_mutex_lock(&ctx->lock);
-	ctx->efd = efd;
-	ctx->armed = armed;
-	if (armed && ctx->nr_done)
-		(void)eventfd_write(efd, 1);
-	(void)pthread_mutex_unlock(&ctx->lock);
+	io_inbox_arm(&ctx_of(base)->inbox, efd, armed);
 	return 0;
 }
 

@@ -37,4 +37,17 @@ static inline void cond_init_monotonic(pthread_cond_t *cond)
 	(void)pthread_condattr_destroy(&attr);
 }
 
+/* Wait until a time of now_ns(), UINT64_MAX for ever: 0 or ETIMEDOUT. */
+static inline int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+	struct timespec ts = {
+		.tv_sec = (time_t)(deadline_ns / NSEC_PER_SEC),
+		.tv_nsec = (long)(deadline_ns % NSEC_PER_SEC),
+	};
+
+	if (deadline_ns == UINT64_MAX)
+		return pthread_cond_wait(c, lock);
+	return pthread_cond_timedwait(c, lock, &ts);
+}
+
 #endif

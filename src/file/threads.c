@@ -13,16 +13,16 @@
  * Of several that sleep on one, pthread_cond_signal(3) may wake none: glibc loses a signal then
  * (sourceware.org, bug 25847; Debian 12 has it), and an operation would wait for the next.
  *
- * Lock order: life_lock, pool.lock.  An I/O context's lock is never held together with these.
+ * Lock order: life_lock, pool.lock.  An inbox's lock is never held together with these.
  */
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 
 #include "base/err.h"
 #include "base/thread.h"
+#include "file/inbox.h"
 #include "file/local.h"
 #include "file/threads.h"
 
@@ -33,13 +33,7 @@ struct threads_ctx {
 	struct io_ctx base;
 	struct io_fifo queued; /* the owner's: until flush() */
 
-	pthread_mutex_t lock; /* of all below; taken by pool threads */
-	pthread_cond_t more;  /* done has wait_for operations */
-	struct io_fifo done;
-	unsigned nr_done;
-	unsigned wait_for; /* 0: nobody waits */
-	bool armed;
-	int efd; /* -1 until the first arm() */
+	struct io_inbox inbox; /* pool threads push */
 };
 
 struct pool_thread {
@@ -68,19 +62,6 @@ static unsigned nr_ctxs;
 static struct threads_ctx *ctx_of(struct io_ctx *ctx)
 {
 	return container_of(ctx, struct threads_ctx, base);
-}
-
-/* 0 or ETIMEDOUT. */
-static int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-	struct timespec ts = {
-		.tv_sec = (time_t)(deadline_ns / NSEC_PER_SEC),
-		.tv_nsec = (long)(deadline_ns % NSEC_PER_SEC),
-	};
-
-	if (deadline_ns == PST_NO_DEADLINE)
-		return pthread_cond_wait(c, lock);
-	return pthread_cond_timedwait(c, lock, &ts);
 }
 
 /* ------------------------------------------------------------- operations */
@@ -132,23 +113,6 @@ static void perform(struct io_op *op)
 			(void)nanosleep(&moment, NULL);
 		res = call(op);
 	}
-}
-
-/*
- * Hand an operation that ended to its I/O context.  The I/O context may be freed as soon as its
- * lock is open again, so everything that touches it happens before that.
- */
-static void deliver(struct threads_ctx *ctx, struct io_op *op)
-{
-	(void)pthread_mutex_lock(&ctx->lock);
-	io_fifo_push(&ctx->done, op);
-	ctx->nr_done++;
-	/* Those after the first find the eventfd readable. */
-	if (ctx->armed && ctx->nr_done == 1)
-		(void)eventfd_write(ctx->efd, 1);
-	if (ctx->wait_for && ctx->nr_done >= ctx->wait_for)
-		(void)pthread_cond_signal(&ctx->more);
-	(void)pthread_mutex_unlock(&ctx->lock);
 }
 
 /* ------------------------------------------------------------------- pool */
@@ -219,7 +183,7 @@ static void *work(void *arg)
 
 		(void)pthread_mutex_unlock(&pool.lock);
 		perform(op);
-		deliver(ctx, op);
+		io_inbox_push(&ctx->inbox, op);
 		(void)pthread_mutex_lock(&pool.lock);
 	}
 	w->next = pool.gone;
@@ -347,9 +311,7 @@ static int threads_ctx_new(unsigned depth, struct io_ctx **ret)
 		return r;
 	}
 	ctx->base = (struct io_ctx){ .ops = &threads_backend, .depth = depth };
-	ctx->efd = -1;
-	(void)pthread_mutex_init(&ctx->lock, NULL);
-	cond_init_monotonic(&ctx->more);
+	io_inbox_init(&ctx->inbox);
 	*ret = &ctx->base;
 	return 0;
 }
@@ -358,11 +320,7 @@ static void threads_ctx_free(struct io_ctx *base)
 {
 	struct threads_ctx *ctx = ctx_of(base);
 
-	/* The worker that delivered last may still be inside its critical section. */
-	(void)pthread_mutex_lock(&ctx->lock);
-	(void)pthread_mutex_unlock(&ctx->lock);
-	(void)pthread_mutex_destroy(&ctx->lock);
-	(void)pthread_cond_destroy(&ctx->more);
+	io_inbox_done(&ctx->inbox);
 	free(ctx);
 	pool_put();
 }
@@ -396,7 +354,7 @@ static void run_nowait(struct threads_ctx *ctx)
 			continue;
 		(void)io_fifo_remove(&ctx->queued, op);
 		perform(op);
-		deliver(ctx, op);
+		io_inbox_push(&ctx->inbox, op);
 	}
 }
 
@@ -425,31 +383,17 @@ static int threads_flush(struct io_ctx *base)
 
 static unsigned threads_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
 {
-	struct threads_ctx *ctx = ctx_of(base);
-	unsigned n = 0;
+	unsigned n = io_inbox_reap(&ctx_of(base)->inbox, ret, max);
 
-	(void)pthread_mutex_lock(&ctx->lock);
-	for (; n < max && ctx->nr_done; n++, ctx->nr_done--)
-		ret[n] = io_fifo_pop(&ctx->done);
-	(void)pthread_mutex_unlock(&ctx->lock);
 	base->nr_ops -= n;
 	return n;
 }
 
 static int threads_wait(struct io_ctx *base, unsigned min, uint64_t deadline_ns)
 {
-	struct threads_ctx *ctx = ctx_of(base);
-	int r = 0;
-
-	min = MIN(min, base->nr_ops);
-	(void)pthread_mutex_lock(&ctx->lock);
-	ctx->wait_for = min ? min : 1;
-	/* nr_ops is 0: there is nothing to wait for. */
-	while (base->nr_ops && ctx->nr_done < ctx->wait_for && r == 0)
-		r = cond_wait_until(&ctx->more, &ctx->lock, deadline_ns);
-	ctx->wait_for = 0;
-	(void)pthread_mutex_unlock(&ctx->lock);
-	return -r;
+	if (!base->nr_ops)
+		return 0; /* there is nothing to wait for */
+	return io_inbox_wait(&ctx_of(base)->inbox, MIN(MAX(min, 1u), base->nr_ops), deadline_ns);
 }
 
 static void threads_cancel(struct io_ctx *base, struct io_op *op)
@@ -468,20 +412,13 @@ static void threads_cancel(struct io_ctx *base, struct io_op *op)
 	}
 	if (waits) {
 		op->res = -ECANCELED;
-		deliver(ctx, op);
+		io_inbox_push(&ctx->inbox, op);
 	}
 }
 
 static int threads_arm(struct io_ctx *base, int efd, bool armed)
 {
-	struct threads_ctx *ctx = ctx_of(base);
-
-	(void)pthread_mutex_lock(&ctx->lock);
-	ctx->efd = efd;
-	ctx->armed = armed;
-	if (armed && ctx->nr_done)
-		(void)eventfd_write(efd, 1);
-	(void)pthread_mutex_unlock(&ctx->lock);
+	io_inbox_arm(&ctx_of(base)->inbox, efd, armed);
 	return 0;
 }
 
