@@ -2,6 +2,7 @@
 #include "usrbio/mount/node.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -151,19 +152,33 @@ static struct node_mount *find_mount(struct nodes *ns, uint64_t mnt)
 }
 
 /*
- * Under the lock, with the server's own rights: get to know the mount of a directory that is open.
+ * Under the lock: an entry for the mount of a directory, which does not open handles yet; or NULL
+ * where there is one already, or no room.  It stays where it is.
  */
-static void know_mount(struct nodes *ns, const struct node *n)
+static struct node_mount *new_mount(struct nodes *ns, const struct node *n)
+{
+	if (n->type != S_IFDIR || ns->nr_mounts == NODE_MOUNTS || find_mount(ns, n->mnt))
+		return NULL;
+	ns->mounts[ns->nr_mounts] = (struct node_mount){ n->mnt, -1 };
+	return &ns->mounts[ns->nr_mounts++];
+}
+
+/*
+ * With the server's own rights: get to know the mount of a directory that is held.  Without the
+ * lock, since its file system may hang.
+ */
+static void know_mount(struct nodes *ns, const struct node *n, struct node_mount *m)
 {
 	char path[32];
 	int fd;
 
-	if (n->type != S_IFDIR || ns->nr_mounts == NODE_MOUNTS || find_mount(ns, n->mnt))
-		return;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", n->fd);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
-		ns->mounts[ns->nr_mounts++] = (struct node_mount){ n->mnt, try_handles(fd) };
+		fd = try_handles(fd);
+	(void)pthread_mutex_lock(&ns->lock);
+	m->fd = fd;
+	(void)pthread_mutex_unlock(&ns->lock);
 }
 
 /* The descriptor by which handles of its mount are opened, or -1. */
@@ -174,16 +189,59 @@ static int mount_fd(struct nodes *ns, const struct node *n)
 	return m ? m->fd : -1;
 }
 
-/* Under the lock: close it, if it can be opened again.  False: it cannot. */
+/*
+ * Close the descriptors that were put away.  The last one of a deleted file takes as long as
+ * freeing its blocks, so that neither a request nor the lock waits for that.
+ */
+static void *close_unused(void *arg)
+{
+	struct nodes *ns = arg;
+
+	(void)pthread_mutex_lock(&ns->lock);
+	while (!ns->ends || ns->nr_unused) {
+		int fd;
+
+		if (!ns->nr_unused) {
+			(void)pthread_cond_wait(&ns->put, &ns->lock);
+			continue;
+		}
+		fd = ns->unused[--ns->nr_unused];
+		(void)pthread_mutex_unlock(&ns->lock);
+		(void)close(fd);
+		(void)pthread_mutex_lock(&ns->lock);
+	}
+	(void)pthread_mutex_unlock(&ns->lock);
+	return NULL;
+}
+
+/* Under the lock: is there room for one more descriptor to close, and a thread that does? */
+static bool may_put(struct nodes *ns)
+{
+	sigset_t all, before;
+
+	if (ns->nr_unused == NODE_UNUSED)
+		return false;
+	if (ns->closes)
+		return true;
+	/* Signals are for the thread that waits for them. */
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	ns->closes = pthread_create(&ns->closer, NULL, close_unused, ns) == 0;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ns->closes;
+}
+
+/* Under the lock: have it closed, if it can be opened again.  False: it cannot. */
 static bool put_away(struct nodes *ns, struct node *n)
 {
 	int fd = mount_fd(ns, n);
 
 	if (fd >= 0 && !n->handle)
 		n->handle = handle_of(n->fd);
-	if (fd < 0 || !n->handle)
+	if (fd < 0 || !n->handle || !may_put(ns))
 		return false;
-	(void)close(n->fd);
+	ns->unused[ns->nr_unused++] = n->fd;
+	(void)pthread_cond_signal(&ns->put);
 	n->fd = -1;
 	ns->nr_fds--;
 	list_del(&n->used);
@@ -241,6 +299,7 @@ static int open_again(struct nodes *ns, struct node *n)
 
 int node_hold(struct nodes *ns, struct node *n)
 {
+	struct node_mount *m = NULL;
 	bool open;
 	int err;
 
@@ -249,9 +308,11 @@ int node_hold(struct nodes *ns, struct node *n)
 	open = n->fd >= 0;
 	if (open) {
 		list_move_tail(&ns->used, &n->used);
-		know_mount(ns, n);
+		m = new_mount(ns, n);
 	}
 	(void)pthread_mutex_unlock(&ns->lock);
+	if (m)
+		know_mount(ns, n, m);
 	if (open)
 		return 0;
 	err = open_again(ns, n);
@@ -418,14 +479,26 @@ int nodes_init(struct nodes *ns, int root_fd, unsigned max_fds)
 		return err;
 	}
 	(void)pthread_mutex_init(&ns->lock, NULL);
+	(void)pthread_cond_init(&ns->put, NULL);
 	init(ns, &ns->root, root_fd, node_mount(root_fd), &st);
 	insert(ns, &ns->root);
 	ns->root.nr_holds = 1;
 	return 0;
 }
 
+static void end_closer(struct nodes *ns)
+{
+	(void)pthread_mutex_lock(&ns->lock);
+	ns->ends = true;
+	(void)pthread_cond_signal(&ns->put);
+	(void)pthread_mutex_unlock(&ns->lock);
+	if (ns->closes)
+		(void)pthread_join(ns->closer, NULL);
+}
+
 void nodes_done(struct nodes *ns)
 {
+	end_closer(ns);
 	for (size_t i = 0; i < ns->nr_buckets; i++) {
 		struct node *next;
 
@@ -439,5 +512,6 @@ void nodes_done(struct nodes *ns)
 	for (unsigned i = 0; i < ns->nr_mounts; i++)
 		closep(&ns->mounts[i].fd);
 	free(ns->buckets);
+	(void)pthread_cond_destroy(&ns->put);
 	(void)pthread_mutex_destroy(&ns->lock);
 }

@@ -47,11 +47,13 @@ struct node {
 
 #define NODE_MOUNTS 64u /* whose nodes may be closed */
 
-/* A descriptor by which handles of a mount are opened. */
+/* A descriptor by which handles of a mount are opened; -1: they cannot be, or not yet. */
 struct node_mount {
 	uint64_t mnt;
 	int fd;
 };
+
+#define NODE_UNUSED 1024u /* descriptors that wait to be closed; then no more are put away */
 
 struct nodes {
 	pthread_mutex_t lock;
@@ -65,6 +67,13 @@ struct nodes {
 	unsigned nr_fds, max_fds;
 	struct node_mount mounts[NODE_MOUNTS];
 	unsigned nr_mounts;
+
+	/* Descriptors that were put away, and the thread that closes them. */
+	int unused[NODE_UNUSED];
+	unsigned nr_unused;
+	pthread_cond_t put; /* there is one more, or the end */
+	pthread_t closer;
+	bool closes, ends;
 };
 
 /* Takes the descriptor of the root, which stays open.  0 or -errno; then it is closed. */
