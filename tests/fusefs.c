@@ -36,6 +36,7 @@ enum file {
 	ABORTS,
 	FULL,
 	QUOTA,
+	HOLD,
 	RELEASE,
 	NR_FILES
 };
@@ -55,16 +56,17 @@ static const struct {
 	[ABORTS] = { "aborts", FUSEFS_SIZE, 0666 },
 	[FULL] = { "full", 0, 0666 },
 	[QUOTA] = { "quota", FUSEFS_SIZE, 0666 },
+	[HOLD] = { "hold", 0, 0666 },
 	[RELEASE] = { "release", 0, 0666 },
 };
 
 #define INO(file) ((fuse_ino_t)(file) + 2) /* 1 is the root */
 
-/* A request for `hang' that waits. */
+/* A request that waits. */
 struct waiting {
 	struct waiting *next;
 	fuse_req_t req;
-	bool write;
+	enum { READS, WRITES, ASKS } what;
 	uint64_t off;
 	size_t len;
 };
@@ -75,6 +77,7 @@ static uint8_t full_data[ROOM];
 static size_t full_size;
 static unsigned nr_short;
 static bool fresh; /* stale is not any more */
+static bool held;  /* the root's attributes */
 
 static void fill_stat(fuse_ino_t ino, struct stat *st)
 {
@@ -120,11 +123,34 @@ static void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	(void)fuse_reply_err(req, ENOENT);
 }
 
+static void hang(fuse_req_t req, int what, uint64_t off, size_t len)
+{
+	struct waiting *w = malloc(sizeof(*w));
+
+	if (!w) {
+		(void)fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	*w = (struct waiting){ .req = req, .what = what, .off = off, .len = len };
+	(void)pthread_mutex_lock(&lock);
+	w->next = waiting;
+	waiting = w;
+	(void)pthread_mutex_unlock(&lock);
+}
+
 static void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct stat st;
+	bool waits;
 
 	(void)fi;
+	(void)pthread_mutex_lock(&lock);
+	waits = held && ino == FUSE_ROOT_ID;
+	(void)pthread_mutex_unlock(&lock);
+	if (waits) {
+		hang(req, ASKS, 0, 0);
+		return;
+	}
 	fill_stat(ino, &st);
 	(void)fuse_reply_attr(req, &st, 0);
 }
@@ -189,21 +215,6 @@ static void reply_full(fuse_req_t req, uint64_t off, size_t len)
 	(void)pthread_mutex_unlock(&lock);
 }
 
-static void hang(fuse_req_t req, bool write, uint64_t off, size_t len)
-{
-	struct waiting *w = malloc(sizeof(*w));
-
-	if (!w) {
-		(void)fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	*w = (struct waiting){ .req = req, .write = write, .off = off, .len = len };
-	(void)pthread_mutex_lock(&lock);
-	w->next = waiting;
-	waiting = w;
-	(void)pthread_mutex_unlock(&lock);
-}
-
 /* How many wait, as text. */
 static void reply_waiting(fuse_req_t req)
 {
@@ -225,13 +236,16 @@ static void release_all(void)
 	w = waiting;
 	waiting = NULL;
 	fresh = true;
+	held = false;
 	(void)pthread_mutex_unlock(&lock);
 	for (; w; w = next) {
 		next = w->next;
-		if (w->write)
+		if (w->what == WRITES)
 			(void)fuse_reply_write(w->req, w->len);
-		else
+		else if (w->what == READS)
 			reply_pattern(w->req, w->off, w->len);
+		else
+			fs_getattr(w->req, FUSE_ROOT_ID, NULL);
 		free(w);
 	}
 }
@@ -279,7 +293,7 @@ static void fs_read(fuse_req_t req, fuse_ino_t ino, size_t len, off_t at, struct
 	len = off < size ? MIN(len, size - off) : 0;
 	switch (ino - 2) {
 	case HANG:
-		hang(req, false, off, len);
+		hang(req, READS, off, len);
 		return;
 	case RELEASE:
 		reply_waiting(req);
@@ -333,7 +347,7 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 	case STALE:
 		break;
 	case HANG:
-		hang(req, true, (uint64_t)off, len);
+		hang(req, WRITES, (uint64_t)off, len);
 		return;
 	case SLOW:
 		be_slow();
@@ -344,6 +358,11 @@ static void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t len
 	case QUOTA:
 		(void)fuse_reply_err(req, EDQUOT);
 		return;
+	case HOLD:
+		(void)pthread_mutex_lock(&lock);
+		held = true;
+		(void)pthread_mutex_unlock(&lock);
+		break;
 	case RELEASE:
 		release_all();
 		break;

@@ -14,6 +14,7 @@
  *	aborts	reads, writes and syncs give ECANCELED
  *	quota	reads as files do; writes give EDQUOT
  *	full	empty; takes 1 MiB, then gives ENOSPC; reads back what was written
+ *	hold	after a write the root's attributes are answered at the next fusefs_release()
  *
  * As root it mounts by itself, else by fusermount3.
  */
@@ -137,13 +138,12 @@ static inline int fusefs_start(struct fusefs *f, const char *parent)
 	return -1;
 }
 
-/* Answer the reads and writes of `hang' that wait now. */
-static inline void fusefs_release(const struct fusefs *f)
+static inline void fusefs_tell(const struct fusefs *f, const char *name)
 {
 	char path[160];
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "%s/release", f->dir);
+	(void)snprintf(path, sizeof(path), "%s/%s", f->dir, name);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
@@ -151,7 +151,19 @@ static inline void fusefs_release(const struct fusefs *f)
 	(void)close(fd);
 }
 
-/* How many reads and writes of `hang' wait now. */
+/* Answer the reads and writes of `hang' that wait now, and who asks for the root's attributes. */
+static inline void fusefs_release(const struct fusefs *f)
+{
+	fusefs_tell(f, "release");
+}
+
+/* Whoever asks for the root's attributes waits, until the next fusefs_release(). */
+static inline void fusefs_hold_root(const struct fusefs *f)
+{
+	fusefs_tell(f, "hold");
+}
+
+/* How many requests wait now. */
 static inline unsigned fusefs_waiting(const struct fusefs *f)
 {
 	char path[160], text[16] = "";

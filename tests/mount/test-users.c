@@ -314,11 +314,65 @@ static void slow_files_stop_nobody_else(void)
 	end();
 }
 
+/* -------------------------------------------------- file systems that hang */
+
+static void stats_a_file_system(void)
+{
+	struct stat st;
+
+	become(GREEDY, GREEDY, 0);
+	gate_open(ready);
+	returned(lstat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+/* Has the child ended, soon? */
+static bool ends_soon(const struct child *c)
+{
+	siginfo_t si = { 0 };
+
+	for (uint64_t until = t_hang(); !si.si_pid && t_now() < until; (void)usleep(1000))
+		T_EQ(waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT), 0);
+	return si.si_pid;
+}
+
+/* Whoever looks at the root of a file system that hangs waits for that alone. */
+static void hanging_file_systems_stop_nobody_else(void)
+{
+	struct child c, victim;
+	struct fusefs fs;
+	unsigned returned;
+	bool lived;
+
+	begin();
+	if (fusefs_start(&fs, case_there) < 0)
+		T_SKIP("%s", fs.why);
+	(void)snprintf(path, sizeof(path), "%s", at(strrchr(fs.dir, '/') + 1));
+	fusefs_hold_root(&fs);
+	c = child_start(stats_a_file_system);
+	for (uint64_t until = t_hang(); !fusefs_waiting(&fs); (void)usleep(100))
+		T_CHECK(t_now() < until);
+	gate_pass(ready);
+	victim = child_start(lives);
+	lived = ends_soon(&victim);
+	returned = atomic_load(&shared->returned);
+	/* Also where the victim hangs: nobody could remove the directory. */
+	fusefs_release(&fs);
+	ends(&victim);
+	ends(&c);
+	T_CHECK(lived);
+	T_EQ(returned, 0);
+	T_EQ(atomic_load(&shared->returned), 1);
+	T_EQ(atomic_load(&shared->failed), 0);
+	fusefs_stop(&fs);
+	end();
+}
+
 int main(int argc, char **argv)
 {
 	case_init(argc, argv);
 	CASE(leases_stop_nobody_else);
 	CASE(leases_are_waited_for);
 	CASE(slow_files_stop_nobody_else);
+	CASE(hanging_file_systems_stop_nobody_else);
 	return case_done();
 }

@@ -149,24 +149,80 @@ static int open_name(const struct node *dir, const char *name, uint64_t *ret_mnt
 	return fd;
 }
 
-int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
+/* The entry of a descriptor, which is taken, with those attributes. */
+static int entry(struct fs *fs, int fd, uint64_t mnt, const struct stat *st,
+		 struct fuse_entry_param *ret)
 {
 	struct node *n;
-	int err;
+	int err = node_get(&fs->nodes, fd, mnt, st, &n);
 
-	*ret = (struct fuse_entry_param){ .entry_timeout = fs->timeout };
-	if (fstatat(fd, "", &ret->attr, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0) {
-		err = -errno;
+	if (err < 0)
+		return err;
+	*ret = (struct fuse_entry_param){
+		.ino = fs_ino(fs, n),
+		.attr = *st,
+		.attr_timeout = fs_attr_timeout(fs, n),
+		.entry_timeout = fs->timeout,
+	};
+	ret->attr.st_ino = n->number;
+	return 0;
+}
+
+int fs_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
+{
+	struct stat st;
+
+	if (fstatat(fd, "", &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0) {
+		int err = -errno;
+
 		(void)close(fd);
 		return err;
 	}
-	err = node_get(&fs->nodes, fd, mnt, &ret->attr, &n);
-	if (err < 0)
-		return err;
-	ret->ino = fs_ino(fs, n);
-	ret->attr.st_ino = n->number;
-	ret->attr_timeout = fs_attr_timeout(fs, n);
+	return entry(fs, fd, mnt, &st, ret);
+}
+
+/* What this machine knows of an inode, without asking the server of its file system. */
+static int known_stat(int fd, struct stat *ret)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC,
+		  STATX_BASIC_STATS, &st) < 0)
+		return -errno;
+	*ret = (struct stat){
+		.st_dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+		.st_ino = st.stx_ino,
+		.st_mode = st.stx_mode,
+		.st_nlink = st.stx_nlink,
+		.st_uid = st.stx_uid,
+		.st_gid = st.stx_gid,
+		.st_rdev = makedev(st.stx_rdev_major, st.stx_rdev_minor),
+		.st_size = (off_t)st.stx_size,
+		.st_blksize = (blksize_t)st.stx_blksize,
+		.st_blocks = (blkcnt_t)st.stx_blocks,
+		.st_atim = { st.stx_atime.tv_sec, st.stx_atime.tv_nsec },
+		.st_mtim = { st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec },
+		.st_ctim = { st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec },
+	};
 	return 0;
+}
+
+/*
+ * The root of another file system.  Its server may hang, and the kernel holds the directory of the
+ * name during a lookup, for all users.  So the kernel asks for the attributes afterwards.
+ */
+static int root_entry(struct fs *fs, int fd, uint64_t mnt, struct fuse_entry_param *ret)
+{
+	struct stat st;
+	int err = known_stat(fd, &st);
+
+	if (err < 0) {
+		(void)close(fd);
+		return err;
+	}
+	err = entry(fs, fd, mnt, &st, ret);
+	ret->attr_timeout = 0;
+	return err;
 }
 
 int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fuse_entry_param *ret)
@@ -174,7 +230,9 @@ int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fu
 	uint64_t mnt;
 	int fd = open_name(dir, name, &mnt);
 
-	return fd < 0 ? fd : fs_entry(fs, fd, mnt, ret);
+	if (fd < 0)
+		return fd;
+	return mnt == dir->mnt ? fs_entry(fs, fd, mnt, ret) : root_entry(fs, fd, mnt, ret);
 }
 
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)
