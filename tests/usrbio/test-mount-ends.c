@@ -5,11 +5,13 @@
  */
 #include <grp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 
 #include "api_rig.h"
 #include "mount_procs.h"
+#include "usrbio/proto/owner.h"
 
 #define NOBODY 65534u
 #define SOON_NS UINT64_C(5000000000) /* for 200 ms, where the machine is busy */
@@ -269,6 +271,77 @@ static void clients_killed(void)
 	end();
 }
 
+/* A client that has published memory, and made some that it has not published yet. */
+static void publishes_half(int say)
+{
+	char name[USRBIO_SHM_NAME_MAX], path[USRBIO_SHM_NAME_MAX + 1];
+	struct hf3fs_iov mine = { 0 };
+	uint8_t id[USRBIO_ID_LEN];
+	struct usrbio_owner self;
+
+	if (hf3fs_iovcreate(&mine, mnt, 4096, 0, -1) != 0 || usrbio_owner_self(&self) < 0 ||
+	    usrbio_id_new(id) < 0)
+		_exit(1);
+	usrbio_owner_shm(&self, id, name);
+	(void)snprintf(path, sizeof(path), "/%s", name);
+	if (shm_open(path, O_RDWR | O_CREAT | O_EXCL, 0600) < 0 ||
+	    write(say, path, sizeof(path)) != sizeof(path))
+		_exit(2);
+	for (;;)
+		(void)pause();
+}
+
+static bool shm_is_there(const char *path)
+{
+	int shm = shm_open(path, O_RDONLY | O_CLOEXEC, 0);
+
+	if (shm >= 0)
+		(void)close(shm);
+	return shm >= 0;
+}
+
+/* In a /dev/shm that other programs, which sweep too, do not see. */
+static int unpublished_memory(void)
+{
+	char path[USRBIO_SHM_NAME_MAX + 1];
+	int says[2];
+	pid_t child;
+
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    mount("none", "/dev/shm", "tmpfs", 0, NULL) < 0 ||
+	    mount_rig_start(&rig, API_DAEMON, NULL) < 0)
+		return 77;
+	mnt = rig.mnt;
+	T_EQ(pipe2(says, O_CLOEXEC), 0);
+	child = fork();
+	if (child == 0)
+		publishes_half(says[1]);
+	T_EQ(close(says[1]), 0);
+	T_EQ(read(says[0], path, sizeof(path)), sizeof(path));
+	T_EQ(close(says[0]), 0);
+	T_CHECK(shm_is_there(path));
+	T_EQ(kill(child, SIGKILL), 0);
+	T_EQ(waitpid(child, NULL, 0), child);
+	for (uint64_t until = t_hang(); shm_is_there(path) && t_now() < until;)
+		(void)usleep(1000);
+	T_CHECK(!shm_is_there(path));
+	end();
+	return 0;
+}
+
+/* Memory goes, too, whose client was killed before it was published. */
+static void unpublished_memory_goes(void)
+{
+	int r;
+
+	if (!getenv("PST_TEST_MOUNT"))
+		T_SKIP("PST_TEST_MOUNT, which names penstock-mount");
+	r = api_child(unpublished_memory);
+	if (r == 77)
+		T_SKIP("the right to make a mount namespace");
+	T_EQ(r, 0);
+}
+
 static pid_t client(void)
 {
 	pid_t child = fork();
@@ -470,6 +543,7 @@ int main(void)
 	T_RUN(server_killed);
 	T_RUN(worker_stopped);
 	T_RUN(clients_killed);
+	T_RUN(unpublished_memory_goes);
 	T_RUN(workers_killed);
 	T_RUN(servers_killed);
 	T_RUN(memory_cut);

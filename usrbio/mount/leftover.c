@@ -54,7 +54,7 @@ void leftover_remove(const struct leftover *l, uid_t uid, gid_t gid)
 	closep(&dir);
 }
 
-unsigned leftover_sweep(void)
+unsigned leftover_sweep(uid_t of)
 {
 	DIR *d = opendir(USRBIO_SHM_DIR);
 	struct dirent *e;
@@ -64,8 +64,9 @@ unsigned leftover_sweep(void)
 		struct usrbio_owner o;
 		struct stat st;
 
-		if (usrbio_owner_parse(e->d_name, &o) == 0 && usrbio_owner_alive(&o) == 0 &&
-		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (usrbio_owner_parse(e->d_name, &o) == 0 &&
+		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    (of == LEFTOVER_ALL || of == st.st_uid) && usrbio_owner_alive(&o) == 0)
 			nr += remove_as(dirfd(d), e->d_name, &st, st.st_uid, st.st_gid);
 	}
 	if (d)

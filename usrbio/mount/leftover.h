@@ -29,7 +29,12 @@ void leftover_of(const struct caller *c, pid_t process, const char *target, int 
 /* The process has ended. */
 void leftover_remove(const struct leftover *l, uid_t uid, gid_t gid);
 
-/* Remove what processes have left that have ended, as far as they can be seen.  How many. */
-unsigned leftover_sweep(void);
+#define LEFTOVER_ALL ((uid_t)-1)
+
+/*
+ * Remove what ended processes of a user have left, or of all users, published or not.  Processes
+ * that cannot be seen from here count as alive.  Return how many files were removed.
+ */
+unsigned leftover_sweep(uid_t of);
 
 #endif

@@ -208,7 +208,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	if (status == 0) {
 		ready(o, ready_fd);
 		log_info("serves", "dir=%s", log_text(o->dir).s);
-		removed = leftover_sweep();
+		removed = leftover_sweep(LEFTOVER_ALL);
 		if (removed)
 			log_info("removed what dead processes left in /dev/shm", "files=%u",
 				 removed);

@@ -8,10 +8,12 @@
 #include "base/base.h"
 #include "base/probe.h"
 #include "usrbio/mount/fds.h"
+#include "usrbio/mount/leftover.h"
 
 #define SAYS_LEN 4096u
 #define SAYS_PAUSE_US 1000
 #define USER_END_NS (3 * NSEC_PER_SEC) /* that an idle worker has to end */
+#define SWEEP_NS NSEC_PER_SEC          /* from the end of a client to the sweep */
 
 static int watch_fd(const struct user *u, int fd, uint64_t what)
 {
@@ -176,10 +178,13 @@ static uint64_t idle_at(struct user *u)
 	return at;
 }
 
-static int wait_ms(struct user *u)
+/* Milliseconds until the worker has been idle for long enough, or until the sweep; -1 for neither. */
+static int wait_ms(struct user *u, uint64_t sweep_at)
 {
 	uint64_t at = idle_at(u), now = now_ns();
 
+	if (sweep_at && (!at || sweep_at < at))
+		at = sweep_at;
 	if (!at)
 		return -1;
 	return at > now ? (int)((at - now) / NSEC_PER_MSEC) + 1 : 0;
@@ -233,12 +238,21 @@ static bool end_idle(struct user *u)
 static void *run(void *arg)
 {
 	struct user *u = arg;
+	uint64_t sweep_at = 0; /* 0: no client has ended */
 	struct epoll_event ev;
 	eventfd_t calls;
 
 	for (;;) {
-		int n = epoll_wait(u->epfd, &ev, 1, wait_ms(u));
+		int n = epoll_wait(u->epfd, &ev, 1, wait_ms(u, sweep_at));
 
+		/*
+		 * A client that is killed leaves memory that it has not published yet, or not any
+		 * more.  Others of the user may be killed before they publish anything.
+		 */
+		if (n == 0 || (sweep_at && sweep_at <= now_ns())) {
+			(void)leftover_sweep(u->uid);
+			sweep_at = 0;
+		}
 		if (n == 0 && end_idle(u))
 			return NULL;
 		if (n != 1)
@@ -252,6 +266,7 @@ static void *run(void *arg)
 			break;
 		case OF_CLIENT:
 			publish_client_gone(u->b, ev.data.u64 >> 2);
+			sweep_at = sweep_at ? sweep_at : now_ns() + SWEEP_NS;
 			break;
 		default:
 			(void)eventfd_read(u->wake, &calls);
