@@ -26,7 +26,7 @@
 #define ANSWER_MS 3000
 #define DEVICE_MS 30000 /* a vendor's library may be loaded, and a context made */
 #define END_MS 3000
-#define STOPPED_MS 100 /* between checks whether a silent worker is stopped by a signal */
+#define STOPPED_MS 5 /* between checks whether a silent worker is stopped by a signal */
 #define ENV_MAX 64u
 
 #define ERRNO_MAX 4095
