@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "cli/mount/source.h"
 #include "tools/common/util.h"
 #include "usrbio/proto/ioctl.h"
 #include "usrbio/proto/place.h"
@@ -115,7 +116,7 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 	if (r == 0)
 		r = check_dir(given, dir);
 	if (r == 0)
-		r = check_dir(o->source, source);
+		r = source_check(o->source, source);
 	if (r == 0)
 		r = whole_path(o->metrics, metrics);
 	if (r == 0)

@@ -165,6 +165,34 @@ wrong_places() {
 	fails "file is not a directory" "$PENSTOCK" mount mnt --source file
 }
 
+# Below the source, nobody answers: the command ends, names the source, and leaves nothing.
+a_source_that_hangs() {
+	need_mount
+	[ -x "${FUSEFS:-}" ] || skip "FUSEFS, which names the program fusefs"
+	mkdir hung
+	"$FUSEFS" hung >ready 2>&1 &
+	fusefs=$!
+	for _ in $(seq 500); do
+		! grep -q '^ready$' ready || break
+		sleep 0.01
+	done
+	says ready ready
+	kill -STOP $fusefs
+	# Without the command's own bound, timeout's status is another one.
+	fails "$PWD/hung does not answer for 10 s" timeout 60 "$PENSTOCK" mount mnt --source "$PWD/hung"
+	lacks " $PWD/mnt " /proc/self/mountinfo
+	for p in /proc/[0-9]*; do
+		tr '\0' ' ' 2>/dev/null <"$p/cmdline" || :
+	done >commands
+	lacks "--source $PWD/hung" commands
+	kill -CONT $fusefs
+	gives 0 "$PENSTOCK" mount mnt --source hung
+	[ -e mnt/normal ]
+	gives 0 "$PENSTOCK" umount mnt
+	kill $fusefs
+	wait $fusefs || :
+}
+
 odd_names() {
 	need_mount
 	mkdir 'a, b\ c'
@@ -276,5 +304,6 @@ whole_trees_are_removed() {
 	gives 0 "$PENSTOCK" umount mnt
 }
 
-run_cases appears_and_goes in_the_foreground few_descriptors its_server_is_killed in_use wrong_places odd_names \
+run_cases appears_and_goes in_the_foreground few_descriptors its_server_is_killed in_use wrong_places \
+	a_source_that_hangs odd_names \
 	not_into_itself not_empty published_while_alive as_much_as_one_may refused whole_trees_are_removed
