@@ -54,6 +54,19 @@ need_other() {
 	PENSTOCK=$base/others/bin/penstock
 }
 
+# The case may mount by FUSE; it has a source and a place for it.
+need_mount() {
+	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
+	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
+	[ -x "$program" ] || skip "penstock-mount"
+	[ -w /dev/fuse ] || skip "/dev/fuse"
+	[ "$(id -u)" = 0 ] || skip "root, to mount"
+	mkdir -p mnt src
+	chmod o+x "$base" .
+	python3 "$(dirname "$0")/../missing.py" fuse || return 0
+	skip "the right to mount by FUSE"
+}
+
 # From here on the case has GPUs (2, or as many as are asked for) that are a driver's double.
 use_stub() {
 	[ -n "${STUB_LIBCUDA:-}" ] || skip "STUB_LIBCUDA, which names the driver's double"

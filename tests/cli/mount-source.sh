@@ -3,22 +3,9 @@
 # mount --source and umount: a directory appears elsewhere and goes again, its virtual tree does what
 # it is for, and what cannot work ends with its cause and its cure.
 #
-# lib.sh sets base.
+# lib.sh sets base and program.
 # shellcheck disable=SC2154
 . "$(dirname "$0")/lib.sh"
-
-# Every case has a source and a place for it.
-need_mount() {
-	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
-	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
-	[ -x "$program" ] || skip "penstock-mount"
-	[ -w /dev/fuse ] || skip "/dev/fuse"
-	[ "$(id -u)" = 0 ] || skip "root, to mount"
-	mkdir mnt src
-	chmod o+x "$base" .
-	python3 "$(dirname "$0")/../missing.py" fuse || return 0
-	skip "the right to mount by FUSE"
-}
 
 serve() { # OPTION...
 	need_mount

@@ -2,22 +2,7 @@
 # SPDX-License-Identifier: MIT
 # top: what a mount does, as a table and as JSON; found by its directory, or because it is the only
 # one; and a sentence where there is nothing to show.
-#
-# lib.sh sets base.
-# shellcheck disable=SC2154
 . "$(dirname "$0")/lib.sh"
-
-need_mount() {
-	program=$(dirname "$PENSTOCK")/../usrbio/mount/penstock-mount
-	[ -x "$program" ] || program=$(dirname "$PENSTOCK")/../libexec/penstock/penstock-mount
-	[ -x "$program" ] || skip "penstock-mount"
-	[ -w /dev/fuse ] || skip "/dev/fuse"
-	[ "$(id -u)" = 0 ] || skip "root, to mount"
-	mkdir -p mnt src
-	chmod o+x "$base" .
-	python3 "$(dirname "$0")/../missing.py" fuse || return 0
-	skip "the right to mount by FUSE"
-}
 
 serve() { # OPTION...
 	need_mount
