@@ -110,7 +110,7 @@ int main(int argc, char *argv[])
 	(void)signal(SIGPIPE, SIG_IGN);
 	/* A limit on file sizes becomes an error with a sentence. */
 	(void)signal(SIGXFSZ, SIG_IGN);
-	if (!gdr_tool(argc, argv, &r))
+	if (!gdr_tool(argc, argv, &r) && !mount_helper(argc, argv, &r))
 		r = run(argc, argv);
 	if ((fflush(stdout) != 0 || ferror(stdout)) && r == 0) {
 		if (errno != EPIPE)

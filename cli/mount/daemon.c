@@ -101,16 +101,32 @@ static int whole_path(const char *given, char ret[PATH_MAX])
 	return 0;
 }
 
+/* Refuse what only a server of root's does. */
+static int check_user(const struct daemon_opts *o)
+{
+	if (geteuid() == 0)
+		return 0;
+	if (o->allow_other)
+		return fail(EPERM, "--allow-other: only a server of root's acts with the rights of "
+				   "each user; mount it as root");
+	if (o->read_only || o->no_atime)
+		return fail(EPERM, "-o %s takes a server of root's; mount it as root",
+			    o->read_only ? "ro" : "noatime");
+	return 0;
+}
+
 int daemon_start(const char *given, const struct daemon_opts *o)
 {
 	char path[PATH_MAX], dir[PATH_MAX], source[PATH_MAX], metrics[PATH_MAX], text[5][32];
-	const char *argv[19];
+	const char *argv[22];
 	union {
 		const char *const *from;
 		char *const *to; /* what exec asks for and does not change */
 	} args = { argv };
-	int n = 0, r = daemon_find(given, dir);
+	int n = 0, r = check_user(o);
 
+	if (r == 0)
+		r = daemon_find(given, dir);
 	if (r > 0)
 		return fail(EBUSY, "%s serves already; 'penstock umount %s' ends that", dir, dir);
 	if (r == 0)
@@ -136,6 +152,12 @@ int daemon_start(const char *given, const struct daemon_opts *o)
 		argv[n++] = "--foreground";
 	if (o->kernel_cache)
 		argv[n++] = "--kernel-cache";
+	if (o->read_only)
+		argv[n++] = "--read-only";
+	if (o->no_atime)
+		argv[n++] = "--no-atime";
+	if (o->no_exec)
+		argv[n++] = "--no-exec";
 	for (unsigned i = 0; i < ARRAY_SIZE(text); i++)
 		argv[n++] = text[i];
 	if (o->metrics) {

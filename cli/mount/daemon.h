@@ -11,6 +11,10 @@ struct daemon_opts {
 	const char *source;
 	const char *metrics; /* path or address of the socket for numbers, or "none" */
 	bool foreground;
+	bool allow_other;   /* it must serve all users */
+	bool read_only;     /* nothing of the source is changed; rings may read */
+	bool no_atime;      /* reading changes no times of access */
+	bool no_exec;       /* no program is executed from it */
 	bool kernel_cache;  /* files go through the kernel's cache of the mount */
 	uint64_t timeout_s; /* for which the kernel believes names and attributes */
 	uint64_t links;     /* that a user may publish: buffers and rings */

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/mount/daemon.h"
+#include "cli/mount/options.h"
 #include "tools/common/shown.h"
 #include "usrbio/proto/place.h"
 #include "usrbio/proto/plain.h"
@@ -28,6 +29,9 @@ const char mount_usage[] =
 	"executes his rings.  See penstock-mount(8).\n"
 	"\n"
 	"  --source SOURCE    the directory that is served\n"
+	"  -o LIST            options as fstab has them: ro, noatime, noexec, and those\n"
+	"                     below without their dashes\n"
+	"  --allow-other      serve all users, as every mount of root's does\n"
 	"  --foreground       do not go into the background\n"
 	"  --kernel-cache     read and write files through the kernel's cache of the\n"
 	"                     mount, also where the kernel could pass bytes on by\n"
@@ -153,6 +157,7 @@ enum {
 	PLAIN = 256,
 	SOURCE,
 	FOREGROUND,
+	ALLOW_OTHER,
 	KERNEL_CACHE,
 	TIMEOUT,
 	LINKS,
@@ -209,18 +214,36 @@ static int check_metrics(const char *text)
 	}
 }
 
+static const struct option mount_longs[] = {
+	{ "plain", no_argument, NULL, PLAIN },
+	{ "source", required_argument, NULL, SOURCE },
+	{ "foreground", no_argument, NULL, FOREGROUND },
+	{ "allow-other", no_argument, NULL, ALLOW_OTHER },
+	{ "kernel-cache", no_argument, NULL, KERNEL_CACHE },
+	{ "timeout", required_argument, NULL, TIMEOUT },
+	{ "links", required_argument, NULL, LINKS },
+	{ "rings", required_argument, NULL, RINGS },
+	{ "users", required_argument, NULL, USERS },
+	{ "memory", required_argument, NULL, MEMORY },
+	{ "metrics", required_argument, NULL, METRICS },
+	{ 0 },
+};
+
+/* Those that -o takes too begin with this one. */
+static const struct option *const in_lists = &mount_longs[4];
+
 /* 0, or an exit status. */
-static int take_option(int opt, bool *plain, struct daemon_opts *o)
+static int take_option(int opt, struct daemon_opts *o)
 {
 	switch (opt) {
-	case PLAIN:
-		*plain = true;
-		return 0;
 	case SOURCE:
 		o->source = optarg;
 		return 0;
 	case FOREGROUND:
 		o->foreground = true;
+		return 0;
+	case ALLOW_OTHER:
+		o->allow_other = true;
 		return 0;
 	case KERNEL_CACHE:
 		o->kernel_cache = true;
@@ -243,37 +266,81 @@ static int take_option(int opt, bool *plain, struct daemon_opts *o)
 
 int cmd_mount(int argc, char *argv[])
 {
-	static const struct option longs[] = {
-		{ "plain", no_argument, NULL, PLAIN },
-		{ "source", required_argument, NULL, SOURCE },
-		{ "foreground", no_argument, NULL, FOREGROUND },
-		{ "kernel-cache", no_argument, NULL, KERNEL_CACHE },
-		{ "timeout", required_argument, NULL, TIMEOUT },
-		{ "links", required_argument, NULL, LINKS },
-		{ "rings", required_argument, NULL, RINGS },
-		{ "users", required_argument, NULL, USERS },
-		{ "memory", required_argument, NULL, MEMORY },
-		{ "metrics", required_argument, NULL, METRICS },
-		{ 0 },
-	};
 	struct daemon_opts o = DAEMON_DEFAULTS;
-	bool plain = false;
+	bool plain = false, list = false;
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-		int status;
+	while ((opt = getopt_long(argc, argv, ":o:", mount_longs, NULL)) != -1) {
+		int status = 0;
 
 		if (opt == ':' || opt == '?')
-			return option_error(argv, longs, opt);
-		status = take_option(opt, &plain, &o);
+			return option_error(argv, mount_longs, opt);
+		plain |= opt == PLAIN;
+		list |= opt == 'o';
+		if (opt == 'o')
+			status = options_take(optarg, false, in_lists, take_option, &o);
+		else if (opt != PLAIN)
+			status = take_option(opt, &o);
 		if (status)
 			return status;
 	}
 	if (plain == (o.source != NULL))
 		return usage_error("give either --source SOURCE or --plain");
+	if (plain && list)
+		return usage_error("-o is for mounts with --source");
 	if (argc - optind != 1)
 		return usage_error("give one directory");
 	return exit_status(plain ? mount_plain(argv[optind]) : daemon_start(argv[optind], &o));
+}
+
+/* ------------------------------------------------------------------ mount(8) */
+
+static int as_helper(int argc, char *argv[])
+{
+	static const struct option none[] = { { 0 } };
+	struct daemon_opts o = DAEMON_DEFAULTS;
+	bool fake = false, sloppy = false;
+	int opt, status;
+	char *list = NULL;
+
+	while ((opt = getopt_long(argc, argv, ":sfnvo:t:", none, NULL)) != -1) {
+		switch (opt) {
+		case 'f':
+			fake = true;
+			break;
+		case 's':
+			sloppy = true;
+			break;
+		case 'o':
+			list = optarg;
+			break;
+		case 'n': /* there is no mtab */
+		case 'v':
+		case 't':
+			break;
+		default:
+			return option_error(argv, none, opt);
+		}
+	}
+	if (argc - optind != 2)
+		return usage_error("mount(8) calls it with a source and a directory");
+	status = list ? options_take(list, sloppy, in_lists, take_option, &o) : 0;
+	if (status || fake)
+		return status;
+	o.source = argv[optind];
+	return exit_status(daemon_start(argv[optind + 1], &o));
+}
+
+bool mount_helper(int argc, char *argv[], int *ret_status)
+{
+	const char *name = argc ? strrchr(argv[0], '/') : NULL;
+
+	name = name ? name + 1 : argc ? argv[0] : "";
+	if (strcmp(name, "mount.penstock") != 0 && strcmp(name, "mount.fuse.penstock") != 0)
+		return false;
+	cmd_name = "mount";
+	*ret_status = as_helper(argc, argv);
+	return true;
 }
 
 static int umount_any(const char *given)

@@ -29,6 +29,9 @@ struct fs_opts {
 	const char *dir;     /* canonical */
 	const char *metrics; /* where numbers are told; "": nowhere; NULL: by the mount point */
 	bool kernel_cache;   /* files go through the kernel's cache of the mount */
+	bool read_only;      /* nothing of the source is changed */
+	bool no_atime;       /* reading changes no times of access */
+	bool no_exec;        /* no program is executed from it */
 	unsigned timeout_s;  /* for which the kernel believes names and attributes */
 	unsigned inodes;     /* that are kept open; 0: half of what the system allows */
 	struct broker_quota quota;

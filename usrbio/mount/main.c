@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,6 +31,7 @@
 
 static const char usage[] =
 	"Usage: penstock-mount [--foreground] [--kernel-cache] [--timeout SECONDS]\n"
+	"                      [--read-only] [--no-atime] [--no-exec]\n"
 	"                      [--inodes N] [--links N] [--rings N] [--memory BYTES]\n"
 	"                      [--users N]\n"
 	"                      [--metrics PATH|ADDRESS:PORT|none]\n"
@@ -142,12 +144,38 @@ static int start_scrape(struct fs *fs, struct scrape **ret)
 	return 0;
 }
 
+/*
+ * Open the root of the source.  Read-only and without times of access it is a clone of the mounts
+ * there: DIR itself stays writable, since programs publish their rings in it.
+ */
+static int open_root(const struct fs_opts *o)
+{
+	struct mount_attr attr = { 0 };
+	_cleanup_(closep) int fd = -1;
+
+	if (!o->read_only && !o->no_atime) {
+		fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		return fd < 0 ? -errno : TAKE_FD(fd);
+	}
+	if (o->read_only)
+		attr.attr_set |= MOUNT_ATTR_RDONLY;
+	if (o->no_atime) {
+		attr.attr_set |= MOUNT_ATTR_NOATIME;
+		attr.attr_clr |= MOUNT_ATTR__ATIME;
+	}
+	fd = open_tree(AT_FDCWD, o->source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+	if (fd < 0 ||
+	    mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+		return -errno;
+	return TAKE_FD(fd);
+}
+
 static int open_source(struct fs *fs)
 {
-	int fd = open(fs->opts->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int fd = open_root(fs->opts);
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	fs->proc = open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fs->proc < 0) {
 		int err = -errno;
@@ -198,7 +226,7 @@ static int serve(const struct fs_opts *o, int ready_fd)
 	list_init(&fs.dirs);
 	err = open_source(&fs);
 	if (err < 0)
-		return fail(err, o->source);
+		return fail(err, err == -ENOSYS ? "-o ro and noatime take Linux 5.12" : o->source);
 	err = broker_new(&o->quota, session_forget, &fs, &fs.broker);
 	if (err == 0)
 		err = session_open(&fs);
@@ -264,6 +292,9 @@ int main(int argc, char *argv[])
 	static const struct option longs[] = {
 		{ "foreground", no_argument, NULL, 'f' },
 		{ "kernel-cache", no_argument, NULL, 'k' },
+		{ "read-only", no_argument, NULL, 'R' },
+		{ "no-atime", no_argument, NULL, 'A' },
+		{ "no-exec", no_argument, NULL, 'X' },
 		{ "source", required_argument, NULL, 's' },
 		{ "timeout", required_argument, NULL, 't' },
 		{ "inodes", required_argument, NULL, 'i' },
@@ -294,6 +325,15 @@ int main(int argc, char *argv[])
 			break;
 		case 'k':
 			o.kernel_cache = true;
+			break;
+		case 'R':
+			o.read_only = true;
+			break;
+		case 'A':
+			o.no_atime = true;
+			break;
+		case 'X':
+			o.no_exec = true;
 			break;
 		case 's':
 			o.source = optarg;

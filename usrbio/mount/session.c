@@ -223,6 +223,7 @@ static struct fuse_session *new_session(struct fs *fs)
 	if (fuse_opt_add_arg(&args, "penstock-mount") == 0 &&
 	    fuse_opt_add_arg(&args, "-osubtype=hf3fs,default_permissions,nosuid,nodev") == 0 &&
 	    fuse_opt_add_arg(&args, "-o") == 0 && fuse_opt_add_arg(&args, name) == 0 &&
+	    (!fs->opts->no_exec || fuse_opt_add_arg(&args, "-onoexec") == 0) &&
 	    (geteuid() != 0 || fuse_opt_add_arg(&args, "-oallow_other") == 0))
 		se = fuse_session_new(&args, &ops, sizeof(ops), fs);
 	fuse_opt_free_args(&args);
