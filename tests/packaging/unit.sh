@@ -44,6 +44,43 @@ else
 	echo "ok $n verified # SKIP systemd-analyze is not installed"
 fi
 
+# What the manual has an administrator write for a source that systemd mounts later.
+page=$(dirname "$0")/../../man/penstock-mount.8
+dropin() {
+	sed -n '/^\[Unit\]$/,/^\.Ed$/p' "$page" | grep -v '^\.Ed$'
+}
+
+verify_dropin() { # TEXT
+	mkdir -p "$base/penstock-mount@3fs-kv.service.d"
+	echo "$1" >"$base/penstock-mount@3fs-kv.service.d/source.conf"
+	verify
+	rm -r "$base/penstock-mount@3fs-kv.service.d"
+}
+
+if command -v systemd-analyze >/dev/null 2>&1; then
+	result dropin_names_the_source "$(dropin | grep -qx 'RequiresMountsFor=/nvme/kv' ||
+		echo "$page has no drop-in with RequiresMountsFor=/nvme/kv")"
+	result dropin_is_verified "$(verify_dropin "$(dropin)")"
+	result mistakes_in_a_dropin_are_found "$(verify_dropin "$(dropin | sed s,=/,=,)" |
+		grep -q 'source.conf.*nvme/kv' || echo "systemd-analyze says nothing of a relative path")"
+else
+	n=$((n + 1))
+	echo "ok $n dropin_is_verified # SKIP systemd-analyze is not installed"
+fi
+
+generator=/usr/lib/systemd/system-generators/systemd-fstab-generator
+if [ -x $generator ]; then
+	grep '^/nvme/kv ' "$page" >"$base/fstab"
+	mkdir "$base/units"
+	SYSTEMD_FSTAB=$base/fstab SYSTEMD_LOG_LEVEL=err $generator "$base/units" "$base/units" "$base/units"
+	result line_of_fstab_waits_for_the_source "$(for line in RequiresMountsFor=/nvme/kv Where=/3fs/kv Type=penstock; do
+		grep -qx "$line" "$base/units/3fs-kv.mount" || echo "systemd makes no unit with $line of it"
+	done)"
+else
+	n=$((n + 1))
+	echo "ok $n line_of_fstab_waits_for_the_source # SKIP systemd-fstab-generator is not installed"
+fi
+
 # systemd.exec(5): these give a mount namespace.
 own="Private[A-Z][a-z]*|Protect[A-Za-z]*|MountFlags|MountAPIVFS|Root[A-Z][A-Za-z]*|Bind[A-Za-z]*Paths"
 own="$own|Read(Only|Write)Paths|InaccessiblePaths|TemporaryFileSystem|DynamicUser"
