@@ -123,7 +123,7 @@ complete -c penstock -n '__penstock_is umount' -a '(__fish_complete_directories)
 
 complete -c penstock -n '__penstock_is top' -l interval -x -d 'time between two looks'
 complete -c penstock -n '__penstock_is top' -l once -d 'print one table, after one interval, and end'
-complete -c penstock -n '__penstock_is top' -l json -d 'print an object for each interval, a line each'
+complete -c penstock -n '__penstock_is top' -l json -d 'print an object for each interval and mount, a line each'
 complete -c penstock -n '__penstock_is top' -l metrics -r -F -d 'the socket, or 127.0.0.1:PORT, of a mount that was started with ...'
 complete -c penstock -n '__penstock_is top' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is top' -a '(__fish_complete_directories)'

@@ -21,9 +21,26 @@ static const struct {
 
 /* What every mount of Penstock does, and what mount(8) and systemd read for themselves. */
 static const char *const nothing[] = {
-	"default_permissions", "nonempty", "nosuid", "nodev", "async",  "diratime", "defaults",
-	"auto",		       "noauto",   "user",   "users", "nouser", "owner",    "noowner",
-	"group",	       "nogroup",  "nofail", "fail",  "_netdev", "comment",
+	"default_permissions",
+	"nonempty",
+	"nosuid",
+	"nodev",
+	"async",
+	"diratime",
+	"defaults",
+	"auto",
+	"noauto",
+	"user",
+	"users",
+	"nouser",
+	"owner",
+	"noowner",
+	"group",
+	"nogroup",
+	"nofail",
+	"fail",
+	"_netdev",
+	"comment",
 };
 
 static const struct {

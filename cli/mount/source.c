@@ -15,7 +15,7 @@
 #include "tools/common/util.h"
 
 #define ANSWER_MS 10000 /* a disk that was asleep needs less */
-#define END_TRIES 100	/* to see the child's end, and the time between them */
+#define END_TRIES 100   /* to see the child's end, and the time between them */
 #define END_TRY_US 10000
 
 struct answer {

@@ -16,7 +16,6 @@
 
 #define ANSWER_S 10
 #define TEXT_MAX MIB(128)
-#define NAMES_SHOWN 5u
 
 /* ------------------------------------------------------------------- mounts */
 
@@ -73,7 +72,7 @@ static bool has_socket(struct place *p)
 }
 
 /* The last mount at that place is the one that is seen. */
-static int find_dir(const char *given, struct place *ret)
+int place_find(const char *given, struct place *ret)
 {
 	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
 	_cleanup_(freep) char *line = NULL;
@@ -102,37 +101,69 @@ static int find_dir(const char *given, struct place *ret)
 	return place_path(ret);
 }
 
-static int find_only(struct place *ret)
-{
-	_cleanup_(fclosep) FILE *f = fopen("/proc/self/mountinfo", "re");
-	_cleanup_(freep) char *line = NULL;
-	char names[1024] = "";
-	unsigned nr = 0;
-	struct place p;
-	size_t size = 0;
+/* Mounts that are found. */
+struct found {
+	struct place *places;
+	unsigned nr;
+	unsigned nr_hidden;    /* others, whose numbers are not for this user */
+	char hidden[PATH_MAX]; /* the place of the last one */
+};
 
-	while (f && getline(&line, &size, f) > 0) {
-		if (!read_mount(line, &p) || !has_socket(&p))
-			continue;
-		if (nr < NAMES_SHOWN)
-			(void)snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
-				       nr ? ", " : "", p.dir);
-		*ret = p;
-		nr++;
+static bool is_known(const struct found *f, const struct place *p)
+{
+	/* A mount over another one at the same place hides it. */
+	for (unsigned i = 0; i < f->nr; i++)
+		if (!strcmp(f->places[i].dir, p->dir))
+			return true;
+	return false;
+}
+
+static int add(struct found *f, const struct place *p)
+{
+	struct place *more;
+
+	if (is_known(f, p))
+		return 0;
+	if (geteuid() != 0 && geteuid() != p->owner) {
+		(void)strcpy(f->hidden, p->dir);
+		f->nr_hidden++;
+		return 0;
 	}
-	if (!nr)
-		return fail(ENOENT,
-			    "there is no mount here that tells numbers: 'penstock mount DIR "
-			    "--source SOURCE' makes one");
-	if (nr > 1)
-		return fail(EINVAL, "there are %u mounts, give the directory of one: %s%s", nr,
-			    names, nr > NAMES_SHOWN ? ", ..." : "");
+	more = realloc(f->places, (f->nr + 1) * sizeof(*more));
+	if (!more)
+		return fail(ENOMEM, "%s", strerror(ENOMEM));
+	f->places = more;
+	f->places[f->nr++] = *p;
 	return 0;
 }
 
-int place_find(const char *given, struct place *ret)
+int place_find_all(struct place **ret, unsigned *ret_nr)
 {
-	return given ? find_dir(given, ret) : find_only(ret);
+	_cleanup_(fclosep) FILE *file = fopen("/proc/self/mountinfo", "re");
+	_cleanup_(freep) char *line = NULL;
+	struct found f = { 0 };
+	struct place p;
+	size_t size = 0;
+	int r = 0;
+
+	while (r == 0 && file && getline(&line, &size, file) > 0)
+		if (read_mount(line, &p) && has_socket(&p))
+			r = add(&f, &p);
+	if (r == 0 && f.nr) {
+		*ret = f.places;
+		*ret_nr = f.nr;
+		return 0;
+	}
+	free(f.places);
+	if (r < 0)
+		return r;
+	if (f.nr_hidden)
+		return fail(EACCES,
+			    "the numbers of %s%s are for who mounted it, and for root: run it "
+			    "as one of them",
+			    f.hidden, f.nr_hidden > 1 ? " and other mounts" : "");
+	return fail(ENOENT, "there is no mount here that tells numbers: 'penstock mount DIR "
+			    "--source SOURCE' makes one");
 }
 
 /* ------------------------------------------------------------------- socket */

@@ -13,8 +13,14 @@ struct place {
 	uid_t owner;         /* of the mount, as whom its server runs */
 };
 
-/* Of the mount at that place, or of the only one for NULL.  0; -errno with a sentence. */
+/* Find the mount at that place.  0; -errno with a sentence. */
 int place_find(const char *given, struct place *ret);
+
+/*
+ * Find the mounts of this machine whose numbers this user may read.  At least one, to be freed;
+ * -errno with a sentence.
+ */
+int place_find_all(struct place **ret, unsigned *ret_nr);
 
 /* The text that the server tells, which a 0 ends, to be freed.  0; -errno with a sentence. */
 int place_ask(const struct place *p, char **ret, size_t *ret_len);

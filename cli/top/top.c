@@ -20,19 +20,25 @@ const char top_usage[] =
 	"\n"
 	"Shows what a mount of 'penstock mount DIR --source SOURCE' does: operations of\n"
 	"the kernel, and for each user of rings requests and bytes a second, times,\n"
-	"errors and the path of the bytes.  Without DIR, the only mount that there is.\n"
-	"Only the user who runs the mount and root may look.\n"
+	"errors and the path of the bytes.  Without DIR, it shows all mounts of this\n"
+	"machine.  Only the user who runs a mount and root may look.\n"
 	"\n"
 	"  --interval SECONDS  time between two looks (1)\n"
 	"  --once              print one table, after one interval, and end\n"
-	"  --json              print an object for each interval, a line each\n"
+	"  --json              print an object for each interval and mount, a line each\n"
 	"  --metrics PATH      the socket, or 127.0.0.1:PORT, of a mount that was\n"
 	"                      started with this option\n";
 
 struct opts {
-	struct place place;
 	double interval;
 	bool once, json, live;
+};
+
+/* A mount, and what its server told before and now. */
+struct watched {
+	struct place place;
+	struct view before, now;
+	bool ended; /* it tells no more */
 };
 
 static double now_s(void)
@@ -40,22 +46,33 @@ static double now_s(void)
 	return (double)now_ns() / 1e9;
 }
 
-static int look(const struct opts *o, struct view *ret)
+static int look(const struct place *p, struct view *ret)
 {
 	_cleanup_(freep) char *text = NULL;
 	size_t len;
-	int r = place_ask(&o->place, &text, &len);
+	int r = place_ask(p, &text, &len);
 
 	return r < 0 ? r : view_read(text, len, now_s(), ret);
 }
 
-static unsigned rows_of_terminal(void)
+/* Rows of users for each of the mounts. */
+static unsigned rows_of_terminal(unsigned nr)
 {
 	struct winsize w;
 
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) < 0 || !w.ws_row)
 		return ROWS_DEFAULT;
-	return w.ws_row > ROWS_OTHER + ROWS_MIN ? w.ws_row - ROWS_OTHER : ROWS_MIN;
+	return w.ws_row / nr > ROWS_OTHER + ROWS_MIN ? w.ws_row / nr - ROWS_OTHER : ROWS_MIN;
+}
+
+/* Mounts for which the terminal has room. */
+static unsigned mounts_of_terminal(void)
+{
+	struct winsize w;
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) < 0 || !w.ws_row)
+		return UINT_MAX;
+	return MAX(w.ws_row / (ROWS_OTHER + ROWS_MIN), 1u);
 }
 
 static void print_json(const struct view *before, const struct view *now)
@@ -66,19 +83,30 @@ static void print_json(const struct view *before, const struct view *now)
 							     JSON_C_TO_STRING_NOSLASHESCAPE));
 }
 
-static void print(const struct opts *o, const struct view *before, const struct view *now)
+/* nr: mounts that have not ended. */
+static void print(const struct opts *o, const struct watched *all, unsigned nr_all, unsigned nr)
 {
-	if (o->json) {
-		print_json(before, now);
-	} else if (o->live) {
-		/* Home, the frame, and what is left of the one before is wiped out. */
+	unsigned most = o->live ? mounts_of_terminal() : UINT_MAX, n = 0;
+	unsigned rows = o->live ? rows_of_terminal(MIN(nr, most)) : ROWS_DEFAULT;
+
+	/* Home, the frame, and what is left of the one before is wiped out. */
+	if (o->live)
 		(void)fputs("\033[H\033[J", stdout);
-		view_print(before, now, rows_of_terminal(), shown_width(stdout), stdout);
-	} else {
-		view_print(before, now, ROWS_DEFAULT, shown_width(stdout), stdout);
-		if (!o->once)
+	for (const struct watched *w = all; w < all + nr_all; w++) {
+		if (w->ended || n++ >= most)
+			continue;
+		if (o->json) {
+			print_json(&w->before, &w->now);
+			continue;
+		}
+		if (n > 1)
 			(void)putchar('\n');
+		view_print(&w->before, &w->now, rows, shown_width(stdout), stdout);
 	}
+	if (n > most)
+		(void)printf("\nand %u more mounts; 'penstock top DIR' shows one\n", n - most);
+	if (!o->json && !o->live && !o->once)
+		(void)putchar('\n');
 	(void)fflush(stdout);
 }
 
@@ -91,35 +119,93 @@ static void rest(double until)
 		(void)usleep((useconds_t)(MIN(left, 0.2) * 1e6) + 1);
 }
 
-static int watch(const struct opts *o)
+/*
+ * Ask each mount, the first time into before.  say_why: say at once why one does not answer.
+ * Return: how many answer.  *ret_err is -errno of the last one that does not, with its sentence.
+ */
+static unsigned ask(struct watched *all, unsigned nr, bool first, bool say_why, int *ret_err)
 {
-	struct view before, now;
-	int r = look(o, &before);
+	unsigned left = 0;
 
-	if (r < 0)
-		return r;
-	if (o->live) {
+	for (struct watched *w = all; w < all + nr; w++) {
+		int r = w->ended ? 0 : look(&w->place, first ? &w->before : &w->now);
+
+		if (r == 0) {
+			left += !w->ended;
+			continue;
+		}
+		if (say_why)
+			say("%s", fail_text());
+		w->ended = true;
+		if (!first)
+			view_done(&w->before);
+		*ret_err = r;
+	}
+	return left;
+}
+
+/* 0; 1 after sentences; -errno with a sentence. */
+static int watch(const struct opts *o, struct watched *all, unsigned nr)
+{
+	/* A screen of its own has no place for sentences.  That of the only mount ends the command. */
+	bool say_why = nr > 1 && !o->live;
+	int err = 0;
+	unsigned left = ask(all, nr, true, say_why, &err);
+	double at = now_s();
+
+	if (o->live && left) {
 		/* A screen of its own. */
-		(void)printf("\033[?1049h\033[H%s: the first rates come in %g s\n", before.dir,
-			     o->interval);
+		(void)printf("\033[?1049h\033[HThe first rates come in %g s\n", o->interval);
 		(void)fflush(stdout);
 	}
-	do {
-		rest(before.at + o->interval);
+	while (left && !ferror(stdout)) {
+		at += o->interval;
+		rest(at);
 		if (stop_signal)
 			break;
-		r = look(o, &now);
-		if (r < 0)
+		left = ask(all, nr, false, say_why, &err);
+		at = now_s();
+		if (left)
+			print(o, all, nr, left);
+		for (struct watched *w = all; w < all + nr; w++)
+			if (!w->ended) {
+				view_done(&w->before);
+				w->before = w->now;
+			}
+		if (o->once)
 			break;
-		print(o, &before, &now);
-		view_done(&before);
-		before = now;
-	} while (!o->once && !ferror(stdout));
+	}
 	if (o->live)
 		(void)fputs("\033[?1049l", stdout);
 	(void)fflush(stdout);
-	view_done(&before);
-	return r;
+	for (struct watched *w = all; w < all + nr; w++)
+		if (!w->ended)
+			view_done(&w->before);
+	return say_why && err ? 1 : err;
+}
+
+/* Watch the mount of one socket, of one directory, or without either all of them. */
+static int watch_places(const struct opts *o, const char *socket, const char *dir)
+{
+	_cleanup_(freep) struct watched *all = NULL;
+	_cleanup_(freep) struct place *places = NULL;
+	unsigned nr = 1;
+	int r = 0;
+
+	if (!socket && !dir)
+		r = place_find_all(&places, &nr);
+	if (r < 0)
+		return r;
+	all = calloc(nr, sizeof(*all));
+	if (!all)
+		return fail(ENOMEM, "%s", strerror(ENOMEM));
+	for (unsigned i = 0; places && i < nr; i++)
+		all[i].place = places[i];
+	if (socket)
+		(void)strcpy(all->place.path, socket);
+	else if (dir)
+		r = place_find(dir, &all->place);
+	return r < 0 ? r : watch(o, all, nr);
 }
 
 enum { INTERVAL = 256, ONCE, JSON, METRICS };
@@ -136,7 +222,7 @@ int cmd_top(int argc, char *argv[])
 	struct opts o = { .interval = 1 };
 	struct sockaddr_storage port;
 	const char *path = NULL;
-	int opt, r;
+	int opt;
 
 	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
 		switch (opt) {
@@ -165,8 +251,5 @@ int cmd_top(int argc, char *argv[])
 				   "127.0.0.1:PORT");
 	o.live = !o.once && !o.json && isatty(STDOUT_FILENO);
 	signals_catch();
-	if (path)
-		(void)strcpy(o.place.path, path);
-	r = path ? 0 : place_find(argv[optind], &o.place);
-	return exit_status(r < 0 ? r : watch(&o));
+	return exit_status(watch_places(&o, path, argv[optind]));
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# top: what a mount does, as a table and as JSON; found by its directory, or because it is the only
-# one; and a sentence where there is nothing to show.
+# top: what a mount does, as a table and as JSON, of one directory or of all mounts; and a sentence
+# where there is nothing to show.
 . "$(dirname "$0")/lib.sh"
 
 serve() { # OPTION...
@@ -229,30 +229,68 @@ mounted_again() {
 	done
 }
 
-# Where others mount too, there may be more than one.
-the_only_one() {
+# private COMMANDS: where nobody else's mounts are; $1 is the command.
+private() {
 	need unshare
 	unshare -m true 2>/dev/null || skip "the right to make a mount namespace"
+	unshare -m sh -c "umount -a -t fuse.hf3fs
+		$1" sh "$PENSTOCK"
+}
+
+no_mount_at_all() {
 	need_mount
-	unshare -m sh -c 'umount -a -t fuse.hf3fs; "$1" top --once' sh "$PENSTOCK" >out 2>err && return 1
+	# shellcheck disable=SC2016
+	private '"$1" top --once' >out 2>err && return 1
 	says "there is no mount here that tells numbers" err
-	mkdir mnt2
-	unshare -m sh -c 'umount -a -t fuse.hf3fs
-		"$1" mount mnt --source src >&2 && "$1" top --once --interval 0.1 || exit 1
-		"$1" mount mnt2 --source src >&2
-		"$1" top --once
-		status=$?
+	[ ! -s out ]
+}
+
+# Without a directory, each mount that tells numbers has its block or its line.
+all_of_them() {
+	need_mount
+	mkdir mnt2 mnt3
+	# shellcheck disable=SC2016
+	private '
+		"$1" mount mnt --source src >&2 && "$1" mount mnt2 --source src >&2 &&
+			"$1" mount mnt3 --source src --metrics none >&2
+		"$1" top --once --interval 0.1 >table || exit 1
+		"$1" top --once --json --interval 0.1 >lines || exit 1
+		# One whose server has ended is named, the other one shown.
+		for p in /proc/[0-9]*; do
+			if tr "\0" "\n" 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
+				kill -KILL "${p#/proc/}"
+			fi
+		done
+		for _ in $(seq 500); do
+			ls mnt >/dev/null 2>&1 || break
+			sleep 0.01
+		done
+		"$1" top --once --interval 0.1 >table2 2>said
+		echo $? >status
 		"$1" umount mnt >&2
+		"$1" top --once --interval 0.1 >table3
 		"$1" umount mnt2 >&2
-		exit $status' sh "$PENSTOCK" >out 2>err && return 1
-	says "$PWD/mnt  from" out
-	says "there are 2 mounts, give the directory of one: $PWD/mnt, $PWD/mnt2" err
+		"$1" umount mnt3 >&2' 2>err
+	for dir in mnt mnt2; do
+		says "$PWD/$dir  from $PWD/src" table
+	done
+	[ "$(grep -c "  from " table)" = 2 ]
+	[ "$(grep -c "Nobody has rings here" table)" = 2 ]
+	python3 -c 'import json
+dirs = [json.loads(line)["dir"] for line in open("lines")]
+assert sorted(d.rpartition("/")[2] for d in dirs) == ["mnt", "mnt2"], dirs'
+	says "the server of $PWD/mnt has ended" said
+	[ "$(cat status)" = 1 ]
+	[ "$(grep -c "  from " table2)" = 1 ]
+	says "$PWD/mnt2  from" table2
+	[ "$(grep -c "  from " table3)" = 1 ]
 }
 
 no_permission() {
 	serve
 	need_other
 	fails "are for root: run it as root" as_other "$PENSTOCK" top "$PWD/mnt"
+	fails "are for who mounted it, and for root" as_other "$PENSTOCK" top
 	gone
 }
 
@@ -282,4 +320,4 @@ hostile_server() {
 }
 
 run_cases shows_a_mount shows_users shows_rates shows_trouble in_a_row on_a_terminal other_sockets a_port a_dead_server \
-	no_mount mounted_again the_only_one no_permission hostile_server
+	no_mount mounted_again no_mount_at_all all_of_them no_permission hostile_server

@@ -164,8 +164,7 @@ static int open_root(const struct fs_opts *o)
 		attr.attr_clr |= MOUNT_ATTR__ATIME;
 	}
 	fd = open_tree(AT_FDCWD, o->source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-	if (fd < 0 ||
-	    mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
+	if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
 		return -errno;
 	return TAKE_FD(fd);
 }
