@@ -40,4 +40,33 @@ fair() {
 	rm -f /dev/shm/hf3fs-iov-*
 }
 
-run_cases pairs fair
+names() {
+	"$BENCH_NAMES" -n 1 -m 1 -t 2 source="$src" mount="$dir" >out 2>&1 || {
+		cat out
+		return 1
+	}
+	for row in 'stat' 'stat, synced' 'open, close' 'create, close' 'create, write, close' rename \
+		unlink readdir; do
+		[ "$(grep -cE "^$row +2  (source|mount) +([0-9.]+ *){5}\$" out)" = 2 ] || {
+			cat out
+			return 1
+		}
+	done
+}
+
+# What the comparison lacks is named.
+names_without_bindfs() {
+	mkdir -p empty/bench
+	: >empty/bench/names
+	chmod 755 empty/bench/names
+	# dirname is all that it needs before it looks for bindfs.
+	mkdir bin
+	ln -s "$(command -v dirname)" bin/dirname
+	! PATH=$PWD/bin "$MOUNT_NAMES" -b "$PWD/empty" >out 2>&1 || return 1
+	grep -q 'bindfs is not there.*install' out || {
+		cat out
+		return 1
+	}
+}
+
+run_cases pairs fair names names_without_bindfs

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * names [-n TURNS] [-m MS] [-t THREADS] [-o OPERATION] NAME=DIR...
+ *
+ * Measure operations on names in directories that show the same files in different ways.  The
+ * first directory is the source, and the others are mounts of it.  NAME:PID=DIR names the server
+ * of a mount, whose CPU time is then measured, too.
+ *
+ * The directories take turns, each of them first in its turn, so that other work of the machine
+ * meets all alike.  Each thread works in a folder of its own.  The time of an operation is the
+ * median of the turns' medians; the p99 is the median of the turns' p99.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "die.h"
+
+#define SIDES_MAX 8u
+#define TURNS_MAX 101u
+#define THREADS_MAX 64u
+#define SAMPLES (1u << 16) /* of one thread in one turn */
+#define ENTRIES 1000u      /* of the folder that readdir reads */
+#define BATCH 64u          /* files that are made before they are removed */
+#define BYTES 512u         /* of a small write */
+
+struct side {
+	const char *name, *dir;
+	pid_t server; /* 0: there is none */
+};
+
+static struct side sides[SIDES_MAX];
+static unsigned nr_sides;
+
+static struct {
+	unsigned turns, ms, threads;
+	const char *only; /* NULL: all operations */
+} set = { .turns = 9, .ms = 100, .threads = 1 };
+
+/* One thread in one turn. */
+struct job {
+	pthread_t thread;
+	const struct op *op;
+	int dir; /* the thread's folder on the side that has the turn */
+	unsigned nr;
+	uint64_t end;
+	uint32_t ns[SAMPLES];
+};
+
+static struct job *jobs;
+static pthread_barrier_t start_line;
+
+/* ------------------------------------------------------------- operations */
+
+static void fail(const char *what)
+{
+	die("%s: %s", what, strerror(errno));
+}
+
+static void sample(struct job *j, uint64_t from)
+{
+	j->end = now_ns();
+	if (j->nr < SAMPLES)
+		j->ns[j->nr++] = (uint32_t)MIN(j->end - from, UINT32_MAX);
+}
+
+/* The kernel may answer from what it knows. */
+static void op_stat(struct job *j)
+{
+	uint64_t from = now_ns();
+	struct stat st;
+
+	if (fstatat(j->dir, "file", &st, 0) < 0)
+		fail("stat");
+	sample(j, from);
+}
+
+/* The kernel has to ask the server for the attributes. */
+static void op_stat_sync(struct job *j)
+{
+	uint64_t from = now_ns();
+	struct statx st;
+
+	if (statx(j->dir, "file", AT_STATX_FORCE_SYNC, STATX_BASIC_STATS, &st) < 0)
+		fail("statx");
+	sample(j, from);
+}
+
+static void op_open(struct job *j)
+{
+	uint64_t from = now_ns();
+	int fd = openat(j->dir, "file", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || close(fd) < 0)
+		fail("open");
+	sample(j, from);
+}
+
+static void new_name(char name[32], unsigned i)
+{
+	(void)snprintf(name, 32, "new.%u", i);
+}
+
+static void make(struct job *j, const char *name, size_t bytes)
+{
+	static const char buf[BYTES];
+	int fd = openat(j->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	if (fd < 0 || (bytes && write(fd, buf, bytes) != (ssize_t)bytes) || close(fd) < 0)
+		fail("create");
+}
+
+static void drop(struct job *j, const char *name)
+{
+	if (unlinkat(j->dir, name, 0) < 0)
+		fail("unlink");
+}
+
+static void op_create(struct job *j)
+{
+	uint64_t from = now_ns();
+
+	make(j, "new", 0);
+	sample(j, from);
+	drop(j, "new");
+}
+
+static void op_write(struct job *j)
+{
+	uint64_t from = now_ns();
+
+	make(j, "new", BYTES);
+	sample(j, from);
+	drop(j, "new");
+}
+
+static void op_rename(struct job *j)
+{
+	static const char *const names[] = { "file", "moved" };
+
+	for (unsigned i = 0; i < 2; i++) {
+		uint64_t from = now_ns();
+
+		if (renameat(j->dir, names[i], j->dir, names[!i]) < 0)
+			fail("rename");
+		sample(j, from);
+	}
+}
+
+static void op_unlink(struct job *j)
+{
+	char name[32];
+
+	for (unsigned i = 0; i < BATCH; i++) {
+		new_name(name, i);
+		make(j, name, 0);
+	}
+	for (unsigned i = 0; i < BATCH; i++) {
+		uint64_t from = now_ns();
+
+		new_name(name, i);
+		drop(j, name);
+		sample(j, from);
+	}
+}
+
+static void op_readdir(struct job *j)
+{
+	uint64_t from = now_ns();
+	int fd = openat(j->dir, "many", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	unsigned nr = 0;
+
+	if (!d)
+		fail("opendir");
+	while (readdir(d))
+		nr++;
+	if (nr != ENTRIES + 2)
+		die("readdir found %u entries, not %u", nr, ENTRIES + 2);
+	if (closedir(d) < 0)
+		fail("closedir");
+	sample(j, from);
+}
+
+static const struct op {
+	const char *name;
+	void (*fn)(struct job *j);
+} ops[] = {
+	{ "stat", op_stat },
+	{ "stat, synced", op_stat_sync },
+	{ "open, close", op_open },
+	{ "create, close", op_create },
+	{ "create, write, close", op_write },
+	{ "rename", op_rename },
+	{ "unlink", op_unlink },
+	{ "readdir", op_readdir },
+};
+
+/* ------------------------------------------------------------------ turns */
+
+struct turn {
+	double p50_us, p99_us;
+	double cpu_us; /* of this process and the server, for one operation */
+};
+
+static uint64_t cpu_ns(pid_t pid)
+{
+	clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+	struct timespec t;
+
+	if ((pid && clock_getcpuclockid(pid, &clock) != 0) || clock_gettime(clock, &t) < 0)
+		die("the CPU time of process %d cannot be read", (int)pid);
+	return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t cpu_of(const struct side *s)
+{
+	return cpu_ns(0) + (s->server ? cpu_ns(s->server) : 0);
+}
+
+static void *work(void *arg)
+{
+	struct job *j = arg;
+	uint64_t until;
+
+	(void)pthread_barrier_wait(&start_line);
+	until = now_ns() + set.ms * NSEC_PER_MSEC;
+	do
+		j->op->fn(j);
+	while (j->end < until);
+	return NULL;
+}
+
+static int by_u32(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The mounts may know names of an earlier run for a while, so folders have new ones. */
+static int open_folder(const struct side *s, unsigned thread)
+{
+	char path[4096];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/thread.%d.%u", s->dir, (int)getpid(), thread);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		die("%s: %s", path, strerror(errno));
+	return fd;
+}
+
+static struct turn take_turn(const struct op *op, const struct side *s)
+{
+	static uint32_t all[THREADS_MAX * SAMPLES];
+	uint64_t cpu;
+	size_t nr = 0;
+
+	for (unsigned i = 0; i < set.threads; i++) {
+		jobs[i].op = op;
+		jobs[i].nr = 0;
+		jobs[i].dir = open_folder(s, i);
+	}
+	cpu = cpu_of(s);
+	for (unsigned i = 0; i < set.threads; i++)
+		if (pthread_create(&jobs[i].thread, NULL, work, &jobs[i]) != 0)
+			die("a thread cannot be started");
+	for (unsigned i = 0; i < set.threads; i++)
+		(void)pthread_join(jobs[i].thread, NULL);
+	cpu = cpu_of(s) - cpu;
+	for (unsigned i = 0; i < set.threads; i++) {
+		(void)close(jobs[i].dir);
+		memcpy(all + nr, jobs[i].ns, jobs[i].nr * sizeof(*all));
+		nr += jobs[i].nr;
+	}
+	qsort(all, nr, sizeof(*all), by_u32);
+	return (struct turn){
+		.p50_us = all[nr / 2] / 1000.0,
+		.p99_us = all[nr - 1 - nr / 100] / 1000.0,
+		.cpu_us = (double)cpu / 1000.0 / (double)nr,
+	};
+}
+
+/* ----------------------------------------------------------------- report */
+
+static int by_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median(const double *of)
+{
+	double v[TURNS_MAX];
+
+	memcpy(v, of, set.turns * sizeof(*v));
+	qsort(v, set.turns, sizeof(*v), by_double);
+	return v[set.turns / 2];
+}
+
+struct column {
+	double p50[TURNS_MAX], p99[TURNS_MAX], cpu[TURNS_MAX];
+};
+
+/* The median of the ratios of turns that follow each other. */
+static double ratio(const struct column *a, const struct column *b)
+{
+	double v[TURNS_MAX];
+
+	for (unsigned i = 0; i < set.turns; i++)
+		v[i] = a->p50[i] / b->p50[i];
+	return median(v);
+}
+
+static void report(const struct op *op, const struct column *c)
+{
+	for (unsigned s = 0; s < nr_sides; s++) {
+		(void)printf("%-20s %7u  %-16s %9.2f %9.2f %9.2f", op->name, set.threads,
+			     sides[s].name, median(c[s].p50), median(c[s].p99), median(c[s].cpu));
+		(void)printf(" %9.2f", ratio(&c[s], &c[0]));
+		/* The side that the others are compared with, too. */
+		if (nr_sides > 1)
+			(void)printf(" %9.2f", ratio(&c[1], &c[s]));
+		(void)putchar('\n');
+	}
+	(void)fflush(stdout);
+}
+
+static void run(const struct op *op)
+{
+	static struct column c[SIDES_MAX];
+
+	for (unsigned i = 0; i < set.turns; i++)
+		for (unsigned k = 0; k < nr_sides; k++) {
+			unsigned s = (i + k) % nr_sides;
+			struct turn t = take_turn(op, &sides[s]);
+
+			c[s].p50[i] = t.p50_us;
+			c[s].p99[i] = t.p99_us;
+			c[s].cpu[i] = t.cpu_us;
+		}
+	report(op, c);
+}
+
+/* ------------------------------------------------------------------ set up */
+
+static void make_files(void)
+{
+	for (unsigned i = 0; i < set.threads; i++) {
+		struct job j = { 0 };
+		char path[4096];
+
+		(void)snprintf(path, sizeof(path), "%s/thread.%d.%u", sides[0].dir, (int)getpid(), i);
+		if (mkdir(path, 0755) < 0)
+			die("%s: %s", path, strerror(errno));
+		j.dir = open_folder(&sides[0], i);
+		make(&j, "file", BYTES);
+		if (mkdirat(j.dir, "many", 0755) < 0)
+			fail("mkdir");
+		(void)close(j.dir);
+		(void)strcat(path, "/many");
+		j.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		for (unsigned k = 0; k < ENTRIES; k++) {
+			char name[32];
+
+			new_name(name, k);
+			make(&j, name, 0);
+		}
+		(void)close(j.dir);
+	}
+}
+
+static void drop_files(void)
+{
+	for (unsigned i = 0; i < set.threads; i++) {
+		struct job j = { .dir = open_folder(&sides[0], i) };
+		char name[64];
+
+		for (unsigned k = 0; k < ENTRIES; k++) {
+			(void)snprintf(name, sizeof(name), "many/new.%u", k);
+			drop(&j, name);
+		}
+		drop(&j, "file");
+		if (unlinkat(j.dir, "many", AT_REMOVEDIR) < 0)
+			fail("rmdir");
+		(void)close(j.dir);
+		(void)snprintf(name, sizeof(name), "thread.%d.%u", (int)getpid(), i);
+		j.dir = open(sides[0].dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (unlinkat(j.dir, name, AT_REMOVEDIR) < 0)
+			fail("rmdir");
+		(void)close(j.dir);
+	}
+}
+
+static void print_line(const char *what, const char *path, const char *key)
+{
+	FILE *f = fopen(path, "re");
+	char line[200] = "";
+	const char *text;
+
+	while (f && fgets(line, sizeof(line), f) && strncmp(line, key, strlen(key)) != 0)
+		;
+	if (f)
+		(void)fclose(f);
+	line[strcspn(line, "\n")] = '\0';
+	text = strchr(line, ':') && *key ? strchr(line, ':') + 2 : line;
+	(void)printf("%-9s%s", what, text);
+}
+
+static void print_head(void)
+{
+	struct utsname u;
+
+	(void)uname(&u);
+	print_line("machine", "/proc/cpuinfo", "model name");
+	(void)printf(", %ld CPUs, Linux %s\n", sysconf(_SC_NPROCESSORS_ONLN), u.release);
+	print_line("load", "/proc/loadavg", "");
+	(void)printf("\nuser     %u\n", (unsigned)getuid());
+	(void)printf("turns    %u of %u ms of each directory\n\n", set.turns, set.ms);
+	(void)printf("%-20s %7s  %-16s %9s %9s %9s %9s", "operation", "threads", "directory", "p50 us",
+		     "p99 us", "CPU us", "to source");
+	if (nr_sides > 1)
+		(void)printf(" %s to it", sides[1].name);
+	(void)putchar('\n');
+}
+
+static unsigned number(const char *text, unsigned min, unsigned max)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+
+	if (*end || v < (long)min || v > (long)max)
+		die("%s is not %u to %u", text, min, max);
+	return (unsigned)v;
+}
+
+/* NAME=DIR or NAME:PID=DIR */
+static struct side side_of(char *arg)
+{
+	char *dir = strchr(arg, '='), *pid;
+	struct side s = { .name = arg };
+
+	if (!dir)
+		die("%s is not NAME=DIR", arg);
+	*dir++ = '\0';
+	s.dir = dir;
+	pid = strchr(arg, ':');
+	if (pid) {
+		*pid++ = '\0';
+		s.server = (pid_t)number(pid, 1, INT32_MAX);
+	}
+	return s;
+}
+
+int main(int argc, char **argv)
+{
+	int c;
+
+	while ((c = getopt(argc, argv, "n:m:t:o:")) != -1) {
+		if (c == 'n')
+			set.turns = number(optarg, 1, TURNS_MAX);
+		else if (c == 'm')
+			set.ms = number(optarg, 1, 60000);
+		else if (c == 't')
+			set.threads = number(optarg, 1, THREADS_MAX);
+		else if (c == 'o')
+			set.only = optarg;
+		else
+			return 2;
+	}
+	if (optind == argc || argc - optind > (int)SIDES_MAX) {
+		(void)fputs("Usage: names [-n TURNS] [-m MS] [-t THREADS] [-o OPERATION] "
+			    "NAME[:PID]=DIR...\n",
+			    stderr);
+		return 2;
+	}
+	while (optind < argc)
+		sides[nr_sides++] = side_of(argv[optind++]);
+	jobs = calloc(set.threads, sizeof(*jobs));
+	if (!jobs || pthread_barrier_init(&start_line, NULL, set.threads) != 0)
+		die("out of memory");
+	make_files();
+	print_head();
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
+		if (!set.only || !strcmp(set.only, ops[i].name))
+			run(&ops[i]);
+	drop_files();
+	print_line("load", "/proc/loadavg", "");
+	(void)putchar('\n');
+	free(jobs);
+	return 0;
+}
