@@ -171,6 +171,31 @@ def operations_are_counted():
         eq(after["penstock_passthrough"], 0)
 
 
+def asked(mount, ops, call):
+    """How often the kernel asked for each operation while that was called 10 times."""
+    keys = [f'penstock_fuse_operations_total{{op="{op}"}}' for op in ops]
+    opens = 'penstock_fuse_operations_total{op="open"}'
+    before = mount.numbers()
+    for _ in range(10):
+        call()
+    after = until(lambda: (n := mount.numbers())[opens] == before.get(opens, 0) + 10 and n)
+    return [after.get(key, 0) - before.get(key, 0) for key in keys]
+
+
+@case
+def closing_a_file_that_was_read_asks_for_nothing():
+    with Served("--kernel-cache") as mount:
+        path = mount.file("data", 5000)
+        eq(asked(mount, ("flush",), lambda: os.close(os.open(path, os.O_RDONLY))), [0])
+
+
+@case
+def closing_a_cached_file_flushes_it():
+    with Served("--kernel-cache") as mount:
+        path = mount.file("data", 5000)
+        eq(asked(mount, ("flush",), lambda: os.close(os.open(path, os.O_RDWR))), [10])
+
+
 @case
 def passthrough_is_counted():
     with Served() as mount:
