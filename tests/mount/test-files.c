@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Files: those without names, with several, of every kind, and ways to open them. */
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
@@ -400,6 +401,27 @@ static void fifo_writer(void)
 	case_close(fd);
 }
 
+/* The server may keep its inode, but nobody has it open: a lease for writing says so. */
+static void closed_is_closed(void)
+{
+	uint64_t until = t_hang();
+	int fd;
+
+	case_make("file", 0644, "text");
+	fd = CASE_OK(open(at("file"), O_RDWR | O_CLOEXEC));
+	case_close(fd);
+	T_CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR);
+	fd = CASE_OK(open(at_source("file"), O_RDWR | O_CLOEXEC));
+	/* The kernel tells the server of the last close(2) afterwards. */
+	while (fcntl(fd, F_SETLEASE, F_WRLCK) < 0) {
+		T_EQ(errno, EAGAIN);
+		T_CHECK(t_now() < until);
+		(void)usleep(1000);
+	}
+	T_EQ(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+	case_close(fd);
+}
+
 static void fifos(void)
 {
 	struct child c;
@@ -493,6 +515,7 @@ int main(int argc, char **argv)
 	CASE(direct);
 	CASE(large_requests);
 	CASE(appended_by_two_processes);
+	CASE(closed_is_closed);
 	CASE(fifos);
 	CASE(sockets);
 	CASE(devices);

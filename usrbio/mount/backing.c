@@ -10,9 +10,9 @@
 #include "usrbio/mount/log.h"
 
 /*
- * The kernel moves the bytes with the rights of whoever asks for it here.  As nobody, so that a
- * write takes the set-user-ID bit from a file as it does elsewhere.  The kernel's name of it, or
- * -errno.
+ * Have the kernel pass on the bytes of a file.  It moves them with the rights of whoever asks:
+ * nobody's, so that a write takes the set-user-ID bit from a file as it does elsewhere.  Return the
+ * kernel's name of the file, or -errno.
  */
 static int32_t ask(struct fs *fs, int fd)
 {
@@ -27,13 +27,24 @@ static int32_t ask(struct fs *fs, int fd)
 	return id > 0 ? id : err;
 }
 
-/* The first one to open it: does the kernel pass its bytes on? */
+/*
+ * The first one to open it: does the kernel pass its bytes on?  By the node's descriptor, which
+ * does not open the file (O_PATH), the answer is good for as long as the node has that.  Kernels
+ * before Linux 6.16 want one that opens the file, and keep it open: EBADF.
+ */
 static void decide(struct fs *fs, struct node *n, int fd)
 {
-	int32_t id = ask(fs, fd);
+	bool keeps = !atomic_load(&fs->wants_open);
+	int32_t id = ask(fs, keeps ? n->fd : fd);
 
+	if (keeps && id == -EBADF) {
+		atomic_store(&fs->wants_open, true);
+		keeps = false;
+		id = ask(fs, fd);
+	}
 	if (id > 0) {
 		n->backing = id;
+		n->keeps_backing = keeps;
 		return;
 	}
 	count_error(counts.refused, id);
@@ -75,13 +86,21 @@ static void drop_writer(struct node *n, int fd)
 		(void)atomic_fetch_sub(&n->nr_writers, 1);
 }
 
+static void drop(struct fs *fs, struct node *n)
+{
+	uint32_t id = (uint32_t)n->backing;
+
+	n->backing = 0;
+	(void)ioctl(fuse_session_fd(fs->se), ABI_BACKING_CLOSE, &id);
+}
+
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret)
 {
 	add_writer(n, fd);
 	/* A program that opens it sees its size, also where the source was changed. */
 	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
 	(void)pthread_mutex_lock(&n->lock);
-	if (!n->nr_open++ && fs->passes)
+	if (!n->nr_open++ && fs->passes && !n->backing)
 		decide(fs, n, fd);
 	count_open(fs, n);
 	if (n->backing) {
@@ -96,19 +115,24 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 void backing_close(struct fs *fs, struct node *n, int fd)
 {
 	struct stat st;
+	bool keeps;
 
 	drop_writer(n, fd);
 	(void)pthread_mutex_lock(&n->lock);
-	if (!--n->nr_open) {
-		uint32_t id = (uint32_t)n->backing;
-
-		n->backing = 0;
-		if (id) {
-			(void)ioctl(fuse_session_fd(fs->se), ABI_BACKING_CLOSE, &id);
+	/* Once it is not open, another thread may close the node's descriptor (backing_drop()). */
+	keeps = n->backing && n->keeps_backing;
+	if (!--n->nr_open && !keeps) {
+		if (n->backing) {
+			drop(fs, n);
 		} else if (fstat(fd, &st) == 0) {
 			n->written = st.st_mtim;
 			n->size = st.st_size;
 		}
 	}
 	(void)pthread_mutex_unlock(&n->lock);
+}
+
+void backing_drop(void *arg, struct node *n)
+{
+	drop(arg, n);
 }

@@ -20,4 +20,7 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 /* It is closed; the descriptor still is open. */
 void backing_close(struct fs *fs, struct node *n, int fd);
 
+/* The node's descriptor is about to be closed (node_drop); arg is the struct fs. */
+void backing_drop(void *arg, struct node *n);
+
 #endif

@@ -231,7 +231,14 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		return err;
 	}
 	n = (struct node *)(uintptr_t)e.ino;
-	err = opened(fs, f->caller.uid, n, fd, &ret->open);
+	err = node_hold(&fs->nodes, n);
+	if (err < 0) {
+		(void)close(fd);
+		fds_give(f->caller.uid, 1);
+	} else {
+		err = opened(fs, f->caller.uid, n, fd, &ret->open);
+		node_release(&fs->nodes, n);
+	}
 	if (err < 0) {
 		fs_unlook(fs, &e);
 		return err;

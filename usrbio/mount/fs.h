@@ -63,6 +63,7 @@ struct fs {
 	unsigned forgetting;     /* threads in session_forget(), under the lock of the lists */
 	bool ends;               /* it does nothing any more; likewise */
 	atomic_bool passes;      /* the kernel reads and writes files of the source by itself */
+	atomic_bool wants_open;  /* for that it wants an open file, and no O_PATH descriptor */
 	enum counts_cause cause; /* why it does not */
 };
 

@@ -231,6 +231,21 @@ static bool may_put(struct nodes *ns)
 	return ns->closes;
 }
 
+/* The kernel passes its bytes on no longer. */
+static void drop_backing(struct nodes *ns, struct node *n)
+{
+	if (n->backing && ns->drop)
+		ns->drop(ns->drop_arg, n);
+}
+
+/* Close its descriptor, of which the kernel may know. */
+static void close_fd(struct nodes *ns, struct node *n)
+{
+	drop_backing(ns, n);
+	closep(&n->fd);
+	n->fd = -1;
+}
+
 /* Under the lock: have it closed, if it can be opened again.  False: it cannot. */
 static bool put_away(struct nodes *ns, struct node *n)
 {
@@ -240,6 +255,7 @@ static bool put_away(struct nodes *ns, struct node *n)
 		n->handle = handle_of(n->fd);
 	if (fd < 0 || !n->handle || !may_put(ns))
 		return false;
+	drop_backing(ns, n);
 	ns->unused[ns->nr_unused++] = n->fd;
 	(void)pthread_cond_signal(&ns->put);
 	n->fd = -1;
@@ -331,9 +347,9 @@ static void remove_from_bucket(struct nodes *ns, const struct node *n)
 	ns->nr--;
 }
 
-static void destroy(struct node *n)
+static void destroy(struct nodes *ns, struct node *n)
 {
-	closep(&n->fd);
+	close_fd(ns, n);
 	free(n->handle);
 	(void)pthread_mutex_destroy(&n->lock);
 }
@@ -352,7 +368,7 @@ static void unlock_put(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_unlock(&ns->lock);
 	if (!last)
 		return;
-	destroy(n);
+	destroy(ns, n);
 	free(n);
 }
 
@@ -504,7 +520,7 @@ void nodes_done(struct nodes *ns)
 
 		for (struct node *n = ns->buckets[i]; n; n = next) {
 			next = n->next;
-			destroy(n);
+			destroy(ns, n);
 			if (n != &ns->root)
 				free(n);
 		}

@@ -39,6 +39,7 @@ struct node {
 	atomic_uint nr_open;     /* changed under the lock */
 	atomic_uint nr_writers;  /* of these; rings may write there */
 	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
+	bool keeps_backing;      /* by fd: for as long as that is open */
 	struct timespec written; /* of the last open file, for the kernel's cache */
 	off_t size;
 };
@@ -55,8 +56,13 @@ struct node_mount {
 
 #define NODE_UNUSED 1024u /* descriptors that wait to be closed; then no more are put away */
 
+/* The node's descriptor is about to be closed: the kernel passes its bytes on no longer. */
+typedef void (*node_drop)(void *arg, struct node *n);
+
 struct nodes {
 	pthread_mutex_t lock;
+	node_drop drop; /* of nodes with a backing */
+	void *drop_arg;
 	struct node root;
 	struct node **buckets;
 	size_t nr_buckets, nr; /* a power of two */

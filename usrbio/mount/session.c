@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 
 #include "usrbio/mount/abi.h"
+#include "usrbio/mount/backing.h"
 #include "usrbio/mount/counts.h"
 #include "usrbio/mount/file.h"
 #include "usrbio/mount/log.h"
@@ -253,8 +254,11 @@ int session_open(struct fs *fs)
 	if (err < 0) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
+		return err;
 	}
-	return err;
+	fs->nodes.drop = backing_drop;
+	fs->nodes.drop_arg = fs;
+	return 0;
 }
 
 int session_run(struct fs *fs)
@@ -308,6 +312,8 @@ static void end_forgetting(struct fs *fs)
 void session_close(struct fs *fs)
 {
 	end_forgetting(fs);
+	/* The kernel forgets all backings with the session. */
+	fs->nodes.drop = NULL;
 	fuse_remove_signal_handlers(fs->se);
 	fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);
