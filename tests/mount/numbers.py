@@ -183,10 +183,25 @@ def asked(mount, ops, call):
 
 
 @case
-def closing_a_file_that_was_read_asks_for_nothing():
-    with Served("--kernel-cache") as mount:
+def opening_a_file_again_asks_for_nothing_more():
+    with Served("--timeout", "3600") as mount:
         path = mount.file("data", 5000)
-        eq(asked(mount, ("flush",), lambda: os.close(os.open(path, os.O_RDONLY))), [0])
+
+        def look():
+            os.close(os.open(path, os.O_RDONLY))
+        look()
+        os.stat(path)
+        eq(asked(mount, ("open", "lookup", "getattr", "flush"), look), [10, 0, 0, 0])
+        # A program that opens it sees its size, also where the source was changed.
+        os.truncate(f"{mount.source}/data", 3)
+        with open(path, "rb") as f:
+            eq(os.fstat(f.fileno()).st_size, 3)
+            eq(os.stat(path).st_size, 3)
+        os.truncate(f"{mount.source}/data", 4)
+        with open(path, "rb") as f:
+            eq(os.fstat(f.fileno()).st_size, 4)
+        look()
+        eq(asked(mount, ("open", "getattr", "flush"), look), [10, 0, 0])
 
 
 @case

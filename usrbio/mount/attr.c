@@ -10,16 +10,19 @@
 #include "usrbio/mount/fs.h"
 #include "usrbio/mount/loop.h"
 
-static void reply_attr(fuse_req_t req, const struct node *n)
+static void reply_attr(fuse_req_t req, struct node *n)
 {
 	struct fs *fs = fs_of(req);
 	struct stat st;
 	int err = fs_stat(fs, n, &st);
 
-	if (err < 0)
+	if (err < 0) {
 		(void)fuse_reply_err(req, -err);
-	else
-		(void)fuse_reply_attr(req, &st, fs_attr_timeout(fs, n));
+		return;
+	}
+	node_tell(n, &st);
+	if (fuse_reply_attr(req, &st, fs_attr_timeout(fs, n)) < 0)
+		node_tell_failed(n);
 }
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

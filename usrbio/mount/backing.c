@@ -73,16 +73,21 @@ static bool is_unchanged(const struct node *n, int fd)
 	       st.st_mtim.tv_sec == n->written.tv_sec && st.st_mtim.tv_nsec == n->written.tv_nsec;
 }
 
+static bool is_writer(int fd)
+{
+	return (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+}
+
 /* From now on rings may write to it. */
 static void add_writer(struct node *n, int fd)
 {
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+	if (is_writer(fd))
 		(void)atomic_fetch_add(&n->nr_writers, 1);
 }
 
 static void drop_writer(struct node *n, int fd)
 {
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+	if (is_writer(fd))
 		(void)atomic_fetch_sub(&n->nr_writers, 1);
 }
 
@@ -96,9 +101,16 @@ static void drop(struct fs *fs, struct node *n)
 
 void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *ret)
 {
+	struct stat st;
+
 	add_writer(n, fd);
-	/* A program that opens it sees its size, also where the source was changed. */
-	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
+	/*
+	 * A program that opens it sees its size, also where the source was changed.  What the kernel
+	 * knows of a file that rings may write to is not good for any time.  Else it keeps what it
+	 * knows: it would ask for the attributes again before the next open.
+	 */
+	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
+		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);
 	(void)pthread_mutex_lock(&n->lock);
 	if (!n->nr_open++ && fs->passes && !n->backing)
 		decide(fs, n, fd);

@@ -136,6 +136,8 @@ static bool add(fuse_req_t req, struct answer *a, const struct node *dir, const 
 		len = fuse_add_direntry_plus(req, a->buf + a->len, left, e->d_name, &p, e->d_off);
 		if (len > left && p.ino)
 			fs_unlook(fs, &p);
+		else if (p.ino)
+			node_tell(fs_node(req, p.ino), &p.attr);
 	}
 	if (len > left)
 		return false;

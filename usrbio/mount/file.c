@@ -250,6 +250,7 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 		.attr_valid = (uint64_t)fs_attr_timeout(fs, n),
 	};
 	fill_attr(&ret->entry.attr, &e.attr);
+	node_tell(n, &e.attr);
 	return 0;
 }
 

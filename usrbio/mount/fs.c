@@ -235,16 +235,28 @@ int fs_lookup(struct fs *fs, const struct node *dir, const char *name, struct fu
 	return mnt == dir->mnt ? fs_entry(fs, fd, mnt, ret) : root_entry(fs, fd, mnt, ret);
 }
 
+static struct node *node_of(struct fs *fs, const struct fuse_entry_param *e)
+{
+	return e->ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)e->ino;
+}
+
 void fs_unlook(struct fs *fs, const struct fuse_entry_param *e)
 {
-	node_put(&fs->nodes,
-		 e->ino == FUSE_ROOT_ID ? &fs->nodes.root : (struct node *)(uintptr_t)e->ino, 1);
+	node_put(&fs->nodes, node_of(fs, e), 1);
 }
 
 void fs_reply_entry(fuse_req_t req, int err, const struct fuse_entry_param *e)
 {
-	if (err < 0)
+	struct fs *fs = fs_of(req);
+
+	if (err < 0) {
 		(void)fuse_reply_err(req, -err);
-	else if (fuse_reply_entry(req, e) < 0)
-		fs_unlook(fs_of(req), e);
+		return;
+	}
+	/* Before the answer, since the kernel may forget the node after it. */
+	node_tell(node_of(fs, e), &e->attr);
+	if (fuse_reply_entry(req, e) < 0) {
+		node_tell_failed(node_of(fs, e));
+		fs_unlook(fs, e);
+	}
 }

@@ -454,6 +454,51 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
 	return 0;
 }
 
+static bool same_time(struct timespec a, struct timespec b)
+{
+	return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* All that an answer tells of one inode. */
+static bool same_attr(const struct stat *a, const struct stat *b)
+{
+	return a->st_mode == b->st_mode && a->st_nlink == b->st_nlink && a->st_uid == b->st_uid &&
+	       a->st_gid == b->st_gid && a->st_size == b->st_size && a->st_blocks == b->st_blocks &&
+	       same_time(a->st_atim, b->st_atim) && same_time(a->st_mtim, b->st_mtim) &&
+	       same_time(a->st_ctim, b->st_ctim);
+}
+
+void node_tell(struct node *n, const struct stat *st)
+{
+	(void)pthread_mutex_lock(&n->lock);
+	if (n->how_told == TOLD_NOTHING || same_attr(&n->told, st))
+		n->how_told = TOLD_SURELY;
+	else
+		n->how_told = TOLD_PERHAPS;
+	n->told = *st;
+	(void)pthread_mutex_unlock(&n->lock);
+}
+
+void node_tell_failed(struct node *n)
+{
+	(void)pthread_mutex_lock(&n->lock);
+	n->how_told = TOLD_PERHAPS;
+	(void)pthread_mutex_unlock(&n->lock);
+}
+
+bool node_untell(struct node *n, const struct stat *st)
+{
+	bool ret;
+
+	(void)pthread_mutex_lock(&n->lock);
+	ret = n->how_told == TOLD_PERHAPS ||
+	      (n->how_told == TOLD_SURELY && !(st && same_attr(&n->told, st)));
+	if (ret)
+		n->how_told = TOLD_NOTHING;
+	(void)pthread_mutex_unlock(&n->lock);
+	return ret;
+}
+
 struct node *node_by_number(struct nodes *ns, uint64_t number)
 {
 	struct stat st = { .st_ino = number & ((UINT64_C(1) << INO_BITS) - 1) };

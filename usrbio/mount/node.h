@@ -20,6 +20,13 @@
 
 struct file_handle;
 
+/* What the kernel knows of a node's attributes. */
+enum node_told {
+	TOLD_NOTHING, /* since it was to forget them */
+	TOLD_SURELY,  /* those that it was told last */
+	TOLD_PERHAPS, /* of answers that differ the kernel may have taken the earlier one */
+};
+
 struct node {
 	struct node *next; /* in its bucket */
 	dev_t dev;         /* of the source */
@@ -36,6 +43,8 @@ struct node {
 
 	/* Regular files: how they are open (backing.h). */
 	pthread_mutex_t lock;
+	struct stat told;        /* attributes that the kernel was told last; under the lock */
+	enum node_told how_told; /* likewise */
 	atomic_uint nr_open;     /* changed under the lock */
 	atomic_uint nr_writers;  /* of these; rings may write there */
 	int32_t backing;         /* the kernel's name of it while it passes bytes on; 0: none */
@@ -99,6 +108,18 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
  */
 int node_hold(struct nodes *ns, struct node *n);
 void node_release(struct nodes *ns, struct node *n);
+
+/* The kernel is told these attributes. */
+void node_tell(struct node *n, const struct stat *st);
+
+/* The answer with attributes did not reach the kernel. */
+void node_tell_failed(struct node *n);
+
+/*
+ * Return true if the kernel may know other attributes of the node than these, or, without st, any:
+ * it is to forget them, and from now on counts as told nothing.
+ */
+bool node_untell(struct node *n, const struct stat *st);
 
 /* The mount that a descriptor is of.  0 where the kernel does not say (before Linux 5.8). */
 uint64_t node_mount(int fd);
