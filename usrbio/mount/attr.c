@@ -28,7 +28,7 @@ static void reply_attr(fuse_req_t req, struct node *n)
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	_cleanup_(op_end) struct op op;
-	int err = op_begin(&op, req, ino, 0);
+	int err = op_begin_as(&op, req, ino, 0);
 
 	(void)fi;
 	if (err < 0)

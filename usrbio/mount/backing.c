@@ -22,9 +22,7 @@ static int32_t ask(struct fs *fs, int fd)
 	if (err < 0)
 		return err;
 	id = ioctl(fuse_session_fd(fs->se), ABI_BACKING_OPEN, &map);
-	err = -errno;
-	caller_end();
-	return id > 0 ? id : err;
+	return id > 0 ? id : -errno;
 }
 
 /*

@@ -223,8 +223,11 @@ void broker_tell(struct broker *b, uid_t uid)
 		return;
 	(void)pthread_mutex_lock(&u->start);
 	w = user_worker(u);
-	if (w)
+	if (w) {
+		/* This may start a thread. */
+		caller_end();
 		(void)files_tell(u, w);
+	}
 	worker_unref(w);
 	(void)pthread_mutex_unlock(&u->start);
 	user_waited(u);

@@ -18,11 +18,14 @@
 
 static bool is_root;
 
-/* The state of this thread: its umask, and the caller whose groups it has. */
+/* The state of this thread. */
 static __thread struct {
-	bool apart; /* its umask is its own */
-	struct caller groups;
-	uint64_t until; /* they are good for */
+	bool apart;   /* its umask is its own */
+	mode_t umask; /* if so */
+	uid_t uid;    /* by which the kernel checks its rights */
+	gid_t gid;
+	struct caller groups; /* whose groups it has */
+	uint64_t until;       /* when these are read again */
 } self;
 
 void caller_init(void)
@@ -178,6 +181,10 @@ static int take_groups(const struct caller *c)
 /* Neither call says whether it worked. */
 static int take_ids(uid_t uid, gid_t gid)
 {
+	if (self.uid == uid && self.gid == gid)
+		return 0;
+	self.uid = uid;
+	self.gid = gid;
 	(void)setfsgid(gid);
 	(void)setfsuid(uid);
 	if ((uid_t)setfsuid((uid_t)-1) == uid && (gid_t)setfsgid((gid_t)-1) == gid)
@@ -194,8 +201,13 @@ int caller_begin(const struct caller *c)
 		if (unshare(CLONE_FS) < 0)
 			return -errno;
 		self.apart = true;
+		self.umask = umask(0);
+		(void)umask(self.umask);
 	}
-	(void)umask(c->umask & 0777);
+	if (self.umask != (c->umask & 0777)) {
+		self.umask = c->umask & 0777;
+		(void)umask(self.umask);
+	}
 	if (!is_root)
 		return 0;
 	if (c->uid == (uid_t)-1 || c->gid == (gid_t)-1)
@@ -212,8 +224,10 @@ int nobody_begin(void)
 
 void caller_end(void)
 {
-	if (!is_root)
-		return;
-	(void)setfsuid(0);
-	(void)setfsgid(0);
+	if (self.uid)
+		(void)setfsuid(0);
+	if (self.gid)
+		(void)setfsgid(0);
+	self.uid = 0;
+	self.gid = 0;
 }

@@ -19,11 +19,18 @@ struct caller {
 	mode_t umask;
 };
 
-/* 0, and then caller_end(); -EPERM where the kernel does not let us. */
+/*
+ * Take the rights of a caller, whoever's the thread has.
+ *
+ * Return: 0, and then caller_end(), or caller_begin() for another one; -EPERM where the kernel does
+ * not let us.
+ */
 int caller_begin(const struct caller *c);
+
+/* Take the server's own rights.  Before a thread or a process is started, too: it inherits them. */
 void caller_end(void);
 
-/* As nobody: without any right that depends on the user. */
+/* As caller_begin(), of nobody: without any right that depends on the user. */
 int nobody_begin(void);
 
 /* The supplementary groups of a thread, to be freed; none where it cannot be seen.  0 or -errno. */

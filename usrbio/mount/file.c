@@ -155,7 +155,6 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		if (err < 0)
 			fds_give(uid, 1);
 	}
-	op_as_server(&op);
 	if (err == -EWOULDBLOCK && !(fi->flags & O_NONBLOCK)) {
 		loop_again(req);
 		return;
@@ -224,7 +223,6 @@ int file_create(struct fs *fs, const struct node *dir, const struct new_file *f,
 	fd = openat(dir->fd, f->name, flags_of(f->flags) | f->how | O_NOFOLLOW | O_NONBLOCK,
 		    f->mode);
 	err = fd < 0 ? -errno : created(fs, fd, &e);
-	caller_end();
 	if (err < 0) {
 		closep(&fd);
 		fds_give(f->caller.uid, 1);

@@ -36,22 +36,11 @@ int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2)
 	struct caller c = { ctx->uid, ctx->gid, ctx->pid, ctx->umask };
 	int err = op_begin(op, req, ino, ino2);
 
-	if (err == 0)
-		err = caller_begin(&c);
-	op->rights = err == 0;
-	return err;
-}
-
-void op_as_server(struct op *op)
-{
-	if (op->rights)
-		caller_end();
-	op->rights = false;
+	return err < 0 ? err : caller_begin(&c);
 }
 
 void op_end(struct op *op)
 {
-	op_as_server(op);
 	if (op->n)
 		node_release(&op->fs->nodes, op->n);
 	if (op->n2)

@@ -84,23 +84,20 @@ static inline fuse_ino_t fs_ino(const struct fs *fs, const struct node *n)
 	return n == &fs->nodes.root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)n;
 }
 
-/*
- * An operation holds its nodes, so that their descriptors are there, and may have the rights of
- * its caller.
- */
+/* An operation holds its nodes, so that their descriptors are there. */
 struct op {
 	struct fs *fs;
 	struct node *n, *n2;
-	bool rights;
 };
 
 /* ino2: another node, or 0.  0 or -errno, and op_end() in both cases. */
 int op_begin(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
 /* The same with the rights of the caller. */
 int op_begin_as(struct op *op, fuse_req_t req, fuse_ino_t ino, fuse_ino_t ino2);
-/* From here on with the server's own rights. */
-void op_as_server(struct op *op);
-/* May be called again. */
+/*
+ * May be called again.  The thread keeps the rights of the caller until another request needs the
+ * server's, or somebody else's (session.c): most requests of a user follow others of his.
+ */
 void op_end(struct op *op);
 
 /* A name in /proc/self/fd, for calls that take paths: of a node it means that inode itself. */

@@ -353,6 +353,7 @@ static int await_lease(struct line *l, enum kind k, const struct fuse_in_header 
 	if (!l->tries) {
 		if (pool.nr_leases >= LOOP_LEASES)
 			return -EBUSY;
+		caller_end();
 		(void)pthread_attr_init(&attr);
 		(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 		err = -pthread_create(&thread, &attr, try_leases, l);
@@ -519,6 +520,7 @@ static void start_thread(void)
 	if (pool.ends || pool.nr_threads >= LOOP_THREADS)
 		return;
 	t = calloc(1, sizeof(*t));
+	caller_end();
 	if (!t || pthread_create(&t->id, NULL, run, t) != 0) {
 		free(t);
 		return;

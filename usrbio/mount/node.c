@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "usrbio/mount/caller.h"
 
 #define BUCKETS_MIN 1024u
 #define MAKE_ROOM 64u /* nodes that are looked at when there are too many */
@@ -164,14 +165,15 @@ static struct node_mount *new_mount(struct nodes *ns, const struct node *n)
 }
 
 /*
- * With the server's own rights: get to know the mount of a directory that is held.  Without the
- * lock, since its file system may hang.
+ * Get to know the mount of a directory that is held.  Without the lock, since its file system may
+ * hang.  Ends with the server's own rights.
  */
 static void know_mount(struct nodes *ns, const struct node *n, struct node_mount *m)
 {
 	char path[32];
 	int fd;
 
+	caller_end();
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", n->fd);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
@@ -298,6 +300,7 @@ static int open_again(struct nodes *ns, struct node *n)
 	(void)pthread_mutex_lock(&ns->lock);
 	by = n->fd < 0 ? mount_fd(ns, n) : -1;
 	(void)pthread_mutex_unlock(&ns->lock);
+	caller_end();
 	if (by >= 0)
 		fd = open_by_handle_at(by, n->handle, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	by = fd < 0 ? -errno : 0;

@@ -103,7 +103,7 @@ int node_get(struct nodes *ns, int fd, uint64_t mnt, const struct stat *st, stru
 
 /*
  * Have it and its descriptor until node_release(), also when the kernel forgets it meanwhile.  The
- * thread has the server's own rights.
+ * thread may lose a caller's rights, so they are taken afterwards.
  * 0; -ESTALE when the inode is gone; -errno.
  */
 int node_hold(struct nodes *ns, struct node *n);

@@ -108,6 +108,40 @@ static ssize_t io_read(int fd, void *buf, size_t size, void *userdata)
 	return read(fd, buf, size);
 }
 
+/*
+ * Return true if the rights of the thread do not matter when the operation begins.  Either it takes
+ * those of its caller first (op_begin_as()), or no rights are asked for.
+ */
+static bool begins_with_any_rights(const struct fuse_in_header *in)
+{
+	if (virt_is(in->nodeid))
+		return false;
+	switch (in->opcode) {
+	case FUSE_LOOKUP:
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_GETATTR:
+	case FUSE_SETATTR:
+	case FUSE_MKNOD:
+	case FUSE_MKDIR:
+	case FUSE_UNLINK:
+	case FUSE_RMDIR:
+	case FUSE_RENAME:
+	case FUSE_RENAME2:
+	case FUSE_LINK:
+	case FUSE_OPEN:
+	case FUSE_CREATE:
+	case FUSE_RELEASE:
+	case FUSE_OPENDIR:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+	case FUSE_RELEASEDIR:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void answer(struct fs *fs, const struct fuse_buf *request)
 {
 	const struct fuse_in_header *in = request->mem;
@@ -115,6 +149,9 @@ static void answer(struct fs *fs, const struct fuse_buf *request)
 	size_t len = request->size - sizeof(*in);
 
 	counts_begin(in);
+	/* The last request may have left this thread its caller's rights. */
+	if (!begins_with_any_rights(in))
+		caller_end();
 	if (in->opcode == FUSE_INIT)
 		saw_init(fs, in, arg, len);
 	if (in->opcode == FUSE_TMPFILE)
