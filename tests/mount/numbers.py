@@ -171,15 +171,19 @@ def operations_are_counted():
         eq(after["penstock_passthrough"], 0)
 
 
-def asked(mount, ops, call):
-    """How often the kernel asked for each operation while that was called 10 times."""
+def asks(mount, ops, call, want):
+    """The kernel asks for each operation so often while that, which opens a file, is called 10
+    times.  Operations are counted after they have been answered: those of before may come late."""
     keys = [f'penstock_fuse_operations_total{{op="{op}"}}' for op in ops]
     opens = 'penstock_fuse_operations_total{op="open"}'
-    before = mount.numbers()
-    for _ in range(10):
-        call()
-    after = until(lambda: (n := mount.numbers())[opens] == before.get(opens, 0) + 10 and n)
-    return [after.get(key, 0) - before.get(key, 0) for key in keys]
+
+    def asked():
+        before = mount.numbers()
+        for _ in range(10):
+            call()
+        after = until(lambda: (n := mount.numbers())[opens] >= before.get(opens, 0) + 10 and n)
+        return [after.get(key, 0) - before.get(key, 0) for key in keys]
+    until(lambda: asked() == want, f"it asks {asked()}, not {want}")
 
 
 @case
@@ -191,7 +195,7 @@ def opening_a_file_again_asks_for_nothing_more():
             os.close(os.open(path, os.O_RDONLY))
         look()
         os.stat(path)
-        eq(asked(mount, ("open", "lookup", "getattr", "flush"), look), [10, 0, 0, 0])
+        asks(mount, ("open", "lookup", "getattr", "flush"), look, [10, 0, 0, 0])
         # A program that opens it sees its size, also where the source was changed.
         os.truncate(f"{mount.source}/data", 3)
         with open(path, "rb") as f:
@@ -201,14 +205,14 @@ def opening_a_file_again_asks_for_nothing_more():
         with open(path, "rb") as f:
             eq(os.fstat(f.fileno()).st_size, 4)
         look()
-        eq(asked(mount, ("open", "getattr", "flush"), look), [10, 0, 0])
+        asks(mount, ("open", "getattr", "flush"), look, [10, 0, 0])
 
 
 @case
 def closing_a_cached_file_flushes_it():
     with Served("--kernel-cache") as mount:
         path = mount.file("data", 5000)
-        eq(asked(mount, ("flush",), lambda: os.close(os.open(path, os.O_RDWR))), [10])
+        asks(mount, ("flush",), lambda: os.close(os.open(path, os.O_RDWR)), [10])
 
 
 @case
