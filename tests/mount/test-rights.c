@@ -373,6 +373,42 @@ static void sets_a_foreign_group(void)
 }
 
 /* One may not have programs run as a group that one is not of. */
+#define MEMBERS 40u /* more callers than the server knows groups of */
+#define TURNS 50u
+
+static unsigned member;
+
+static void opens_the_groups(void)
+{
+	char name[32];
+
+	become(CASE_NOBODY, CASE_NOBODY, CASE_GROUP + member);
+	for (unsigned i = 0; i < TURNS; i++) {
+		(void)snprintf(name, sizeof(name), "group.%u", member);
+		CASE_GIVES(tries_open(at(name), O_RDONLY), 0);
+		(void)snprintf(name, sizeof(name), "group.%u", (member + 1) % MEMBERS);
+		CASE_GIVES(tries_open(at(name), O_RDONLY), EACCES);
+	}
+}
+
+/* Of one user, and each with a group of his own. */
+static void members_take_turns(void)
+{
+	struct child c[MEMBERS];
+	char name[32];
+
+	need_root();
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		(void)snprintf(name, sizeof(name), "group.%u", i);
+		case_make(name, 0040, "text");
+		T_EQ(chown(at(name), 0, CASE_GROUP + i), 0);
+	}
+	for (member = 0; member < MEMBERS; member++)
+		c[member] = child_start(opens_the_groups);
+	for (unsigned i = 0; i < MEMBERS; i++)
+		case_wait(&c[i]);
+}
+
 static void setgid_of_other_groups(void)
 {
 	need_root();
@@ -393,6 +429,7 @@ int main(int argc, char **argv)
 	CASE(access_says);
 	CASE(rights_that_change);
 	CASE(further_groups_count);
+	CASE(members_take_turns);
 	CASE(owners_alone);
 	CASE(sticky_directories);
 	CASE(setuid_is_cleared);

@@ -15,8 +15,18 @@
 #define NOBODY 65534u
 #define GROUPS_MAX 65536u /* NGROUPS_MAX */
 #define GROUPS_NS NSEC_PER_SEC
+#define KNOWN 16u        /* threads of programs whose groups a thread of the server knows */
+#define KNOWN_GROUPS 64u /* of each; more are read again */
 
 static bool is_root;
+
+/* The groups of a caller, until then. */
+struct known {
+	struct caller caller;
+	uint64_t until;
+	size_t nr;
+	gid_t groups[KNOWN_GROUPS];
+};
 
 /* The state of this thread. */
 static __thread struct {
@@ -26,6 +36,7 @@ static __thread struct {
 	gid_t gid;
 	struct caller groups; /* whose groups it has */
 	uint64_t until;       /* when these are read again */
+	struct known known[KNOWN];
 } self;
 
 void caller_init(void)
@@ -157,24 +168,50 @@ bool caller_is_signalled(pid_t pid)
 	return err < 0 || pending & (caught | UINT64_C(1) << (SIGKILL - 1));
 }
 
+static bool is_caller(const struct caller *a, const struct caller *b)
+{
+	return a->pid == b->pid && a->uid == b->uid && a->gid == b->gid;
+}
+
+static void learn(const struct caller *c, uint64_t until, const gid_t *groups, size_t nr)
+{
+	struct known *k = &self.known[(unsigned)c->pid % KNOWN];
+
+	if (nr > KNOWN_GROUPS)
+		return;
+	k->caller = *c;
+	k->until = until;
+	k->nr = nr;
+	if (nr)
+		memcpy(k->groups, groups, nr * sizeof(*groups));
+}
+
+/* The threads of a program take turns, and each is a caller of its own. */
 static int take_groups(const struct caller *c)
 {
+	const struct known *k = &self.known[(unsigned)c->pid % KNOWN];
 	_cleanup_(freep) gid_t *groups = NULL;
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), until = now + GROUPS_NS;
 	size_t nr;
 	int err;
 
-	if (now < self.until && self.groups.pid == c->pid && self.groups.uid == c->uid &&
-	    self.groups.gid == c->gid)
+	if (now < self.until && is_caller(&self.groups, c))
 		return 0;
 	self.until = 0;
-	err = caller_groups(c->pid, &groups, &nr);
-	if (err == 0)
-		err = set_groups(nr, groups);
+	if (now < k->until && is_caller(&k->caller, c)) {
+		until = k->until;
+		err = set_groups(k->nr, k->groups);
+	} else {
+		err = caller_groups(c->pid, &groups, &nr);
+		if (err == 0)
+			err = set_groups(nr, groups);
+		if (err == 0)
+			learn(c, until, groups, nr);
+	}
 	if (err < 0)
 		return err;
 	self.groups = *c;
-	self.until = now + GROUPS_NS;
+	self.until = until;
 	return 0;
 }
 
