@@ -193,7 +193,8 @@ static int mount_fd(struct nodes *ns, const struct node *n)
 
 /*
  * Close the descriptors that were put away.  The last one of a deleted file takes as long as
- * freeing its blocks, so that neither a request nor the lock waits for that.
+ * freeing its blocks, so that neither a request nor the lock waits for that.  Nothing here depends
+ * on the rights of the thread, which are those of whoever started it.
  */
 static void *close_unused(void *arg)
 {
