@@ -147,7 +147,7 @@ static unsigned ask(struct watched *all, unsigned nr, bool first, bool say_why, 
 /* 0; 1 after sentences; -errno with a sentence. */
 static int watch(const struct opts *o, struct watched *all, unsigned nr)
 {
-	/* A screen of its own has no place for sentences.  That of the only mount ends the command. */
+	/* A screen of its own has no place for them; the only mount's ends the command. */
 	bool say_why = nr > 1 && !o->live;
 	int err = 0;
 	unsigned left = ask(all, nr, true, say_why, &err);
