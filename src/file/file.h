@@ -85,7 +85,7 @@ struct file_ops {
 	const struct io_backend *backend;
 
 	/**
-	 * @hop: the file hop that moves bytes of these files, a path of path_add() (core/path/path.h)
+	 * @hop: the file hop for these files, a path of path_add() (core/path/path.h)
 	 *
 	 * Completions name it.  Its why() takes files of this provider alone.  0: the hops of the
 	 * system, which are direct, cached and buffered.

@@ -226,7 +226,7 @@ struct job *engine_next_fed(struct worker *w);
 /* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its
  * copies is written: the stream moves them.  0, or the -errno that its request was stopped with. */
 int engine_job_sent(struct job *j);
-/* turns.c: cancel the operations of the worker's jobs whose requests were stopped; by its thread. */
+/* turns.c: cancel the operations of jobs whose requests were stopped; by the worker's thread. */
 void engine_cancel_lost(struct worker *w);
 /* turns.c: the job goes on with that worker. */
 void engine_job_move(struct worker *w, struct job *j);

@@ -119,7 +119,7 @@ static uint32_t plan_listed(struct req *r, struct plan *p)
 	return listed;
 }
 
-/* Where no device path is listed: the base, or for memory without copies the first path that can. */
+/* Where none is listed: the base, or for memory without copies the first path that can. */
 static uint8_t plan_device_path(const struct req *r, struct plan *p, bool can_stage)
 {
 	int detail;
