@@ -178,7 +178,7 @@ static uint64_t idle_at(struct user *u)
 	return at;
 }
 
-/* Milliseconds until the worker has been idle for long enough, or until the sweep; -1 for neither. */
+/* Milliseconds until the worker was idle for long enough or the sweep is due; -1 for neither. */
 static int wait_ms(struct user *u, uint64_t sweep_at)
 {
 	uint64_t at = idle_at(u), now = now_ns();
