@@ -364,7 +364,8 @@ static void make_files(void)
 		struct job j = { 0 };
 		char path[4096];
 
-		(void)snprintf(path, sizeof(path), "%s/thread.%d.%u", sides[0].dir, (int)getpid(), i);
+		(void)snprintf(path, sizeof(path), "%s/thread.%d.%u", sides[0].dir, (int)getpid(),
+			       i);
 		if (mkdir(path, 0755) < 0)
 			die("%s: %s", path, strerror(errno));
 		j.dir = open_folder(&sides[0], i);
@@ -431,8 +432,8 @@ static void print_head(void)
 	print_line("load", "/proc/loadavg", "");
 	(void)printf("\nuser     %u\n", (unsigned)getuid());
 	(void)printf("turns    %u of %u ms of each directory\n\n", set.turns, set.ms);
-	(void)printf("%-20s %7s  %-16s %9s %9s %9s %9s", "operation", "threads", "directory", "p50 us",
-		     "p99 us", "CPU us", "to source");
+	(void)printf("%-20s %7s  %-16s %9s %9s %9s %9s", "operation", "threads", "directory",
+		     "p50 us", "p99 us", "CPU us", "to source");
 	if (nr_sides > 1)
 		(void)printf(" %s to it", sides[1].name);
 	(void)putchar('\n');

@@ -103,9 +103,9 @@ void backing_open(struct fs *fs, struct node *n, int fd, struct fuse_open_out *r
 
 	add_writer(n, fd);
 	/*
-	 * A program that opens it sees its size, also where the source was changed.  What the kernel
-	 * knows of a file that rings may write to is not good for any time.  Else it keeps what it
-	 * knows: it would ask for the attributes again before the next open.
+	 * A program that opens it sees its size, also where the source was changed.  What the
+	 * kernel knows of a file that rings may write to is not good for any time.  Else it keeps
+	 * what it knows: it would ask for the attributes again before the next open.
 	 */
 	if (node_untell(n, !is_writer(fd) && fstat(fd, &st) == 0 ? &st : NULL))
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_ino(fs, n), -1, 0);

@@ -121,7 +121,7 @@ static int opened(struct fs *fs, uid_t uid, struct node *n, int fd, struct fuse_
 		return -ENOMEM;
 	*ret = (struct fuse_open_out){ .fh = (uintptr_t)f };
 	backing_open(fs, n, fd, ret);
-	/* The kernel then saves a round trip in close(2); before Linux 5.16 it asks all the same. */
+	/* The kernel then saves a round trip in close(2); before Linux 5.16 it still asks. */
 	if (needs_no_flush(n, fd))
 		ret->open_flags |= FOPEN_NOFLUSH;
 	err = file_announce(fs, uid, n, f);
