@@ -487,6 +487,8 @@ static void ctx_cancel(struct io_ctx *base, struct io_op *op)
 	    (!is_deaf(ctx, op) && io_fifo_remove(&ctx->waiting, op))) {
 		op->res = -ECANCELED;
 		end(ctx, op);
+	} else if (io_fifo_has(&ctx->waiting, op) && gate_keeps(op)) {
+		atomic_fetch_add(&file_of(op->file)->gate->told[bar_of(op)], 1);
 	}
 	(void)pthread_mutex_unlock(&ctx->lock);
 }

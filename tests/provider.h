@@ -58,6 +58,7 @@ enum test_result {
 struct test_gate {
 	bool deaf;                   /* cancel() does not reach operations at the gate; fixed */
 	atomic_uint held[TEST_BARS]; /* operations that wait there now */
+	atomic_uint told[TEST_BARS]; /* cancels that came to such, where it is deaf */
 	atomic_uint result[TEST_BARS];
 	atomic_uint files; /* open, those that the library has not let go of yet included */
 };

@@ -16,9 +16,11 @@ struct sub {
 	bool held;    /* a sync behind the write */
 	bool at_gate; /* its operation is under way */
 	bool asked;   /* to end, by a cancel */
+	bool told;    /* a cancel has come to its operation at the gate, which is deaf */
 	bool touches; /* the operation at the gate uses the memory */
 	bool completed, reaped;
-	bool busy; /* its completion said so when it came */
+	bool busy;        /* its completion said so when it came, */
+	bool may_be_busy; /* or may have */
 	int64_t res;
 	uint64_t prefix;
 	uint64_t moved; /* what the operation moved, whenever */
@@ -32,10 +34,18 @@ struct rules {
 	uint64_t requests, errors, timeouts, canceled; /* of the queue */
 };
 
-/* A cancel reaches it at the gate.  An engine lets its operations end by themselves. */
-static inline bool obeys(const struct rules *r, enum test_bar bar)
+/* A cancel reaches the operation at the gate. */
+static inline void stop(struct rules *r, enum test_bar bar)
 {
-	return !r->v.deaf && !(r->soft && bar != TEST_BAR_SYNC);
+	struct sub *s = &r->subs[bar];
+
+	if (r->v.deaf) {
+		s->told |= s->at_gate;
+		return;
+	}
+	/* An engine's worker cancels it, a moment later. */
+	s->may_be_busy = s->at_gate && r->soft && bar == TEST_BAR_WRITE;
+	s->at_gate = s->touches = false;
 }
 
 static inline void answered(struct rules *r, enum test_bar bar);
@@ -78,7 +88,7 @@ static inline void answered(struct rules *r, enum test_bar bar)
 		moved = LEN / 2;
 		res = bar == TEST_BAR_WRITE ? -ENOSPC : (int64_t)moved;
 		/* The second half is not begun after a cancel. */
-		if (s->asked && !r->soft)
+		if (s->asked)
 			res = -ECANCELED;
 	}
 	s->moved = moved;
@@ -106,10 +116,9 @@ static inline int canceled(struct rules *r)
 		if (!s->there || s->completed)
 			continue;
 		s->asked = true;
-		if (obeys(r, bar)) {
-			s->at_gate = s->touches = false;
+		stop(r, bar);
+		if (!r->v.deaf)
 			completed(r, bar, -ECANCELED, 0);
-		}
 	}
 	return nr ? nr : -ENOENT;
 }
@@ -125,8 +134,7 @@ static inline void ended(struct rules *r, int err)
 
 		if (!s->there || s->completed)
 			continue;
-		if (obeys(r, bar))
-			s->at_gate = s->touches = false;
+		stop(r, bar);
 		s->busy = s->at_gate && (bar == TEST_BAR_WRITE || s->touches);
 		completed(r, bar, s->asked ? -ECANCELED : err, 0);
 	}

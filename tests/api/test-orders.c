@@ -171,6 +171,13 @@ static enum how provider_has(struct run *r, unsigned nr)
 			(void)usleep(100);
 		}
 		CHECK_EQ(r->gate.held[i], r->want.subs[i].at_gate);
+		/* An engine's worker tells it a moment later. */
+		while (r->want.subs[i].told && !atomic_load(&r->gate.told[i]) && t_now() < end) {
+			if (t_now() >= r->limit)
+				return LATE;
+			(void)usleep(100);
+		}
+		CHECK(!r->want.subs[i].told || r->gate.told[i]);
 	}
 	return GOOD;
 }
@@ -249,7 +256,8 @@ static enum how check_done(struct run *r, const struct pst_done *d)
 	s->reaped = true;
 	CHECK_EQ(d->res, s->res);
 	CHECK_EQ(d->prefix, s->prefix);
-	CHECK_EQ(d->flags & PST_DONE_BUSY, s->busy && s->at_gate ? PST_DONE_BUSY : 0);
+	if (!s->may_be_busy)
+		CHECK_EQ(d->flags & PST_DONE_BUSY, s->busy && s->at_gate ? PST_DONE_BUSY : 0);
 	return GOOD;
 }
 
@@ -507,8 +515,10 @@ static enum how one(struct run *r)
 	memset(r->want.subs, 0, sizeof(r->want.subs));
 	memset(r->want.open, 0, sizeof(r->want.open));
 	r->gate.deaf = r->want.v.deaf;
-	for (enum test_bar bar = 0; bar < TEST_BARS; bar++)
+	for (enum test_bar bar = 0; bar < TEST_BARS; bar++) {
 		test_gate_set(&r->gate, bar, TEST_SHUT);
+		atomic_store(&r->gate.told[bar], 0);
+	}
 	TRY(make_things(r));
 	sum += r->want.v.cast->nr;
 	TRY(start(r));
