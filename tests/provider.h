@@ -72,6 +72,9 @@ void test_gate_set(struct test_gate *gate, enum test_bar bar, enum test_result r
 /* From now on; what hangs by another plan goes on. */
 void test_provider_plan(const struct test_plan *plan);
 
+/* Is it what the provider's threads run? */
+bool test_provider_runs(void *(*fn)(void *));
+
 /* Counts of I/O contexts, operations that hang, steps taken, and files. */
 unsigned test_provider_ctxs(void);
 unsigned test_provider_hanging(void);

@@ -201,14 +201,15 @@ static void replaced(void)
 	open_direct("mode=p2pdma");
 	x.set("hang=read:0");
 	for (unsigned i = 0; i < 8; i++) {
-		io = io_at(i * RIG_MIB(1), RIG_MIB(1), SHORT_MS, i);
+		io = io_at(i * RIG_MIB(1), RIG_MIB(1), 60000, i / 4);
 		start(&io);
 		wait_hung(i + 1);
 		if (i % 4 < 3)
 			continue;
+		T_EQ(pst_queue_cancel(rig_q, i / 4), 4);
 		T_EQ(pst_queue_reap(rig_q, d, 4, 4, t_in_ms(RIG_WAIT_MS)), 4);
 		for (unsigned k = 0; k < 4; k++)
-			late(&d[k], ETIMEDOUT);
+			late(&d[k], ECANCELED);
 		(void)usleep(1200000); /* by then their threads are given up: GDS_LOST_NS */
 	}
 	io = io_at(RIG_MIB(16), RIG_MIB(1), 60000, 9);
