@@ -20,4 +20,15 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	exit(1);
 }
 
+/* An argument that is a number from min to max. */
+static inline unsigned number(const char *text, unsigned min, unsigned max)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+
+	if (*end || v < (long)min || v > (long)max)
+		die("%s is not %u to %u", text, min, max);
+	return (unsigned)v;
+}
+
 #endif

@@ -474,16 +474,6 @@ static void drop_file(void)
 	(void)unlink(path);
 }
 
-static unsigned number(const char *text, unsigned min, unsigned max)
-{
-	char *stop;
-	long v = strtol(text, &stop, 10);
-
-	if (*stop || v < (long)min || v > (long)max)
-		die("%s is not %u to %u", text, min, max);
-	return (unsigned)v;
-}
-
 int main(int argc, char **argv)
 {
 	pid_t victim, me = getpid();

@@ -21,13 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <hf3fs_usrbio.h>
 
 #include "base/base.h"
 #include "die.h"
+#include "machine.h"
 
 #define DEPTH_MAX 64u
 #define PAIRS_MAX 101u
@@ -239,29 +239,9 @@ static void run(const struct row *r)
 	report(r, t);
 }
 
-static void print_line(const char *what, const char *path, const char *key)
+static void print_head(void)
 {
-	FILE *f = fopen(path, "re");
-	char line[200] = "";
-	const char *text;
-
-	while (f && fgets(line, sizeof(line), f) && strncmp(line, key, strlen(key)) != 0)
-		;
-	if (f)
-		(void)fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	text = strchr(line, ':') && *key ? strchr(line, ':') + 2 : line;
-	(void)printf("%-9s%s", what, text);
-}
-
-static void print_machine(void)
-{
-	struct utsname u;
-
-	(void)uname(&u);
-	print_line("machine", "/proc/cpuinfo", "model name");
-	(void)printf(", %ld CPUs, Linux %s\n", sysconf(_SC_NPROCESSORS_ONLN), u.release);
-	print_line("load", "/proc/loadavg", "");
+	print_machine();
 	(void)printf("\nfile     %u MiB of %s, in the page cache; one thread, host memory\n",
 		     (unsigned)(set.file >> 20), set.dir[OF_SOURCE]);
 	(void)printf("turns    %u of %u ms of each way\n\n", set.pairs, set.ms);
@@ -326,16 +306,6 @@ static void close_lane(struct lane *l)
 	(void)close(l->fd);
 }
 
-static unsigned number(const char *text, unsigned min, unsigned max)
-{
-	char *end;
-	long v = strtol(text, &end, 10);
-
-	if (*end || v < (long)min || v > (long)max)
-		die("%s is not %u to %u", text, min, max);
-	return (unsigned)v;
-}
-
 int main(int argc, char **argv)
 {
 	int c;
@@ -359,10 +329,10 @@ int main(int argc, char **argv)
 	make_file();
 	for (unsigned s = 0; s < 2; s++)
 		open_lane(&lanes[s], (enum side)s);
-	print_machine();
+	print_head();
 	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
 		run(&rows[i]);
-	print_line("load", "/proc/loadavg", "");
+	print_load();
 	(void)putchar('\n');
 	for (unsigned s = 0; s < 2; s++)
 		close_lane(&lanes[s]);

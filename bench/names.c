@@ -21,12 +21,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "die.h"
+#include "machine.h"
 
 #define SIDES_MAX 8u
 #define TURNS_MAX 101u
@@ -407,29 +407,9 @@ static void drop_files(void)
 	}
 }
 
-static void print_line(const char *what, const char *path, const char *key)
-{
-	FILE *f = fopen(path, "re");
-	char line[200] = "";
-	const char *text;
-
-	while (f && fgets(line, sizeof(line), f) && strncmp(line, key, strlen(key)) != 0)
-		;
-	if (f)
-		(void)fclose(f);
-	line[strcspn(line, "\n")] = '\0';
-	text = strchr(line, ':') && *key ? strchr(line, ':') + 2 : line;
-	(void)printf("%-9s%s", what, text);
-}
-
 static void print_head(void)
 {
-	struct utsname u;
-
-	(void)uname(&u);
-	print_line("machine", "/proc/cpuinfo", "model name");
-	(void)printf(", %ld CPUs, Linux %s\n", sysconf(_SC_NPROCESSORS_ONLN), u.release);
-	print_line("load", "/proc/loadavg", "");
+	print_machine();
 	(void)printf("\nuser     %u\n", (unsigned)getuid());
 	(void)printf("turns    %u of %u ms of each directory\n\n", set.turns, set.ms);
 	(void)printf("%-20s %7s  %-16s %9s %9s %9s %9s", "operation", "threads", "directory",
@@ -437,16 +417,6 @@ static void print_head(void)
 	if (nr_sides > 1)
 		(void)printf(" %s to it", sides[1].name);
 	(void)putchar('\n');
-}
-
-static unsigned number(const char *text, unsigned min, unsigned max)
-{
-	char *end;
-	long v = strtol(text, &end, 10);
-
-	if (*end || v < (long)min || v > (long)max)
-		die("%s is not %u to %u", text, min, max);
-	return (unsigned)v;
 }
 
 /* NAME=DIR or NAME:PID=DIR */
@@ -500,7 +470,7 @@ int main(int argc, char **argv)
 		if (!set.only || !strcmp(set.only, ops[i].name))
 			run(&ops[i]);
 	drop_files();
-	print_line("load", "/proc/loadavg", "");
+	print_load();
 	(void)putchar('\n');
 	free(jobs);
 	return 0;

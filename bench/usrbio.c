@@ -429,16 +429,6 @@ static void print_rows(void)
 		}
 }
 
-static unsigned number(const char *text, unsigned min, unsigned max)
-{
-	char *end;
-	long v = strtol(text, &end, 10);
-
-	if (*end || v < (long)min || v > (long)max)
-		die("%s is not %u to %u", text, min, max);
-	return (unsigned)v;
-}
-
 int main(int argc, char **argv)
 {
 	int c;
