@@ -251,14 +251,20 @@ static void let_go(struct cuda_dev *d)
 	cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
 }
 
+bool cuda_has_context(const struct cuda_dev *d)
+{
+	unsigned flags = 0;
+	int active = 1;
+
+	return cu.cuDevicePrimaryCtxGetState(d->dev, &flags, &active) != CU_OK || active;
+}
+
 /* Has somebody ended the context that is held?  The lock is held. */
 static bool is_reset(const struct cuda_dev *d)
 {
 	unsigned long long id = 0;
-	unsigned flags = 0;
-	int active = 1;
 
-	if (cu.cuDevicePrimaryCtxGetState(d->dev, &flags, &active) == CU_OK && !active)
+	if (!cuda_has_context(d))
 		return true;
 	return d->ctx_id && cu.cuCtxGetId(d->ctx, &id) == CU_OK && id != d->ctx_id;
 }

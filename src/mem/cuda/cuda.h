@@ -90,6 +90,8 @@ int cuda_hold(struct cuda_dev *d, cu_ctx *ret, uint64_t *ret_life);
 /* As cuda_hold(), by those who need that life: -ENODEV when the context was reset since. */
 int cuda_hold_life(struct cuda_dev *d, uint64_t life, cu_ctx *ret);
 void cuda_drop(struct cuda_dev *d);
+/* Has the device a primary context now, whoever holds it? */
+bool cuda_has_context(const struct cuda_dev *d);
 
 /*
  * cudaDeviceReset() ends the primary context under those who hold it, and the next one has the same

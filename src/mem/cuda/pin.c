@@ -28,6 +28,7 @@ struct pin {
 	struct cuda_dev *d; /* in whose context it was registered; held */
 	cu_ctx ctx;
 	uint64_t life; /* of the context */
+	bool doubtful; /* a reset came while it was registered, and may have ended it */
 };
 
 /* A piece that the driver is registering, or unregistering; it is not in the table. */
@@ -212,7 +213,7 @@ static void piece_unpin(uint64_t host)
 	table_del(i);
 	move_begin(&m, &p);
 	(void)pthread_mutex_unlock(&ctl);
-	if (cuda_lives(p.d, p.life)) {
+	if (cuda_lives(p.d, p.life) && (!p.doubtful || cuda_has_context(p.d))) {
 		cuda_enter_anyway(&scope, p.ctx);
 		cuda_ignore(p.d, cu.cuMemHostUnregister((void *)(uintptr_t)host),
 			    "unregister host memory");
@@ -293,13 +294,15 @@ static int piece_pin(struct cuda_dev *d, uint64_t life, uint64_t host, uint64_t 
 			cuda_drop(d);
 	}
 	*ret_pinned = r == 0;
-	/* After a reset it is gone, or it is registered in the context of after that. */
+	/* Ask for a reset meanwhile.  The piece ended with it, or is registered in the context that
+	 * the program has made since. */
 	if (r == 0)
 		(void)cuda_lives(d, life);
 	(void)pthread_mutex_lock(&ctl);
 	if (*ret_pinned) {
 		r = cuda_check_life(d, life);
 		p.life = atomic_load(&d->life);
+		p.doubtful = r < 0;
 		table_add(&p); /* where the next reset finds it */
 	}
 	move_end(&m);
