@@ -95,7 +95,7 @@ struct job {
 	uint64_t disk_since;           /* since then */
 	struct list of_disk;           /* its jobs */
 	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
-	struct list of_lost;           /* its worker's jobs of that kind, which that one cancels */
+	struct list of_lost;           /* worker->lost */
 	bool fed;                      /* the slot is for reads that a stream waits for, fixed */
 	uint64_t sent_at;              /* when such a read's copy was sent */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
@@ -116,7 +116,7 @@ struct worker {
 	bool woken;                /* and has not looked for a job since; under the engine's lock */
 	unsigned nr_jobs;          /* under the engine's lock, as is: */
 	unsigned nr_row;           /* jobs taken since it slept, long ones counted several times */
-	bool clogged;              /* by operations in its I/O context, or it has not begun */
+	bool clogged;              /* by operations in its I/O contexts, or it has not begun */
 	atomic_uint nr_copying;    /* jobs at the copier; written under the lock; */
 	atomic_uint nr_warm;       /* of these, job.c's is_warm() */
 	bool spare;                /* as it went to sleep, */
@@ -124,8 +124,8 @@ struct worker {
 	bool flush_again;          /* the kernel could not take all operations */
 	bool feeds;                /* it is one of engine->feeders, fixed */
 	struct mover mover;        /* of the job's parts */
-	struct list lost;          /* jobs whose operations are to be canceled; under the lock, */
-	atomic_bool has_lost;      /* and a hint where it is not held */
+	struct list lost;          /* jobs whose operations are to be canceled; under the lock */
+	atomic_bool has_lost;      /* lost is not empty; for a look without the lock */
 	struct list to_copy;       /* jobs whose copies the stream had no room for */
 	struct list copying;       /* on the stream, in order of tickets, */
 	uint64_t copying_since;    /* and when the first of them became that */
@@ -226,8 +226,6 @@ struct job *engine_next_fed(struct worker *w);
 /* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its
  * copies is written: the stream moves them.  0, or the -errno that its request was stopped with. */
 int engine_job_sent(struct job *j);
-/* turns.c: cancel the operations of jobs whose requests were stopped; by the worker's thread. */
-void engine_cancel_lost(struct worker *w);
 /* turns.c: the job goes on with that worker. */
 void engine_job_move(struct worker *w, struct job *j);
 /*

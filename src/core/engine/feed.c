@@ -169,7 +169,7 @@ static bool sleep_begin(struct worker *w)
 
 	pthread_mutex_lock(&e->lock);
 	stop = e->stop;
-	w->sleeping = list_empty(&w->lost);
+	w->sleeping = true;
 	pthread_mutex_unlock(&e->lock);
 	return !stop;
 }

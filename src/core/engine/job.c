@@ -492,12 +492,34 @@ static _cold_ void ring_lost(struct worker *w)
 		path_changed();
 }
 
+/* Cancel the operations of jobs whose requests were stopped. */
+static _cold_ void cancel_lost(struct worker *w)
+{
+	pthread_mutex_lock(&w->engine->lock);
+	atomic_store(&w->has_lost, false);
+	while (!list_empty(&w->lost)) {
+		struct job *j = list_first(&w->lost, struct job, of_lost);
+
+		list_del(&j->of_lost);
+		for (unsigned i = 0; i < j->nr_parts; i++) {
+			struct io_op *op = &j->parts[i].op;
+			struct io_ctx *ctx;
+
+			if (!j->parts[i].in_flight)
+				continue;
+			ctx = io_ctx_for(w->ctx, &w->others, op);
+			ctx->ops->cancel(ctx, op);
+		}
+	}
+	pthread_mutex_unlock(&w->engine->lock);
+}
+
 bool worker_progress(struct worker *w)
 {
 	bool moved = mover_reap(&w->mover) > 0;
 
 	if (unlikely(atomic_load(&w->has_lost)))
-		engine_cancel_lost(w);
+		cancel_lost(w);
 	if (w->feeds) {
 		moved |= progress_fed(w);
 	} else {

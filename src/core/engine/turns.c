@@ -684,27 +684,6 @@ static void engine_submit(struct req *r)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engine_cancel_lost(struct worker *w)
-{
-	pthread_mutex_lock(&w->engine->lock);
-	atomic_store(&w->has_lost, false);
-	while (!list_empty(&w->lost)) {
-		struct job *j = list_first(&w->lost, struct job, of_lost);
-
-		list_del(&j->of_lost);
-		for (unsigned i = 0; i < j->nr_parts; i++) {
-			struct io_op *op = &j->parts[i].op;
-			struct io_ctx *ctx;
-
-			if (!j->parts[i].in_flight)
-				continue;
-			ctx = io_ctx_for(w->ctx, &w->others, op);
-			ctx->ops->cancel(ctx, op);
-		}
-	}
-	pthread_mutex_unlock(&w->engine->lock);
-}
-
 /* Only the worker's thread may cancel its operations. */
 static void cancel_later(struct job *j)
 {

@@ -197,7 +197,7 @@ static bool sleep_begin(struct worker *w, bool *ret_watches)
 
 	pthread_mutex_lock(&e->lock);
 	stop = e->stop;
-	w->sleeping = list_empty(&w->lost);
+	w->sleeping = true;
 	w->nr_row = 0;
 	if (!e->watcher && atomic_load(&e->copier.nr))
 		e->watcher = w;
