@@ -87,8 +87,8 @@ struct file_ops {
 	/**
 	 * @hop: the file hop for these files, a path of path_add() (core/path/path.h)
 	 *
-	 * Completions name it.  Its why() takes files of this provider alone.  0: the hops of the
-	 * system, which are direct, cached and buffered.
+	 * Completions name the hop.  The why() of its path takes files of this provider alone.  0:
+	 * the files take the hops of the system, which are direct, cached and buffered.
 	 */
 	uint32_t hop;
 

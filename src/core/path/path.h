@@ -39,7 +39,7 @@ struct topic {
 
 struct path_ops {
 	uint32_t path;            /* enum pst_path */
-	const char *name;         /* as pst_path_name() gives it; NULL: base/names.c has it */
+	const char *name;         /* for path_add(), as pst_path_name() gives it; NULL: "unknown" */
 	const struct req_ops *by; /* a device path: the calls that move its requests */
 	bool quiet;               /* passing it over is a reason only for a caller that lists it */
 	bool copies;              /* a file hop: the CPU copies, and so can reach a window */

@@ -4,8 +4,9 @@
  *
  * A plan has a device hop, or none for host memory, and a list of file hops.  Where the caller
  * lists no file hops, those of a read are CACHED, DIRECT, BUFFERED, and those of a write DIRECT,
- * BUFFERED. CACHED serves what the page cache holds.  ahead.c takes DIRECT away from small reads
- * that go through a file front to back, and PST_SMALL_WRITE takes it away from small writes.
+ * BUFFERED.  Files whose provider has a hop of its own take that one alone.  CACHED serves what the
+ * page cache holds.  ahead.c takes DIRECT away from small reads that go through a file front to
+ * back, and PST_SMALL_WRITE takes it away from small writes.
  *
  * A plan has a reason (why, detail) if DIRECT is wanted and not possible, if it passes over a hop
  * that the caller listed, or if threads stand in for io_uring.  A file system in memory has no disk
