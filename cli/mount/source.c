@@ -55,9 +55,13 @@ static int take_answer(int from, struct answer *ret)
 	struct pollfd p = { from, POLLIN, 0 };
 	size_t have = 0;
 	ssize_t n = 1;
+	int r;
 
-	if (poll(&p, 1, ANSWER_MS) == 0)
-		return ETIMEDOUT;
+	do
+		r = poll(&p, 1, ANSWER_MS);
+	while (r < 0 && errno == EINTR);
+	if (r <= 0)
+		return r < 0 ? errno : ETIMEDOUT;
 	while (have < sizeof(*ret) && n > 0) {
 		n = read(from, (char *)ret + have, sizeof(*ret) - have);
 		have += n > 0 ? (size_t)n : 0;
