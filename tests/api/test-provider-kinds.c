@@ -155,6 +155,17 @@ static void wait_hanging(unsigned nr)
 	T_EQ(test_provider_hanging(), nr);
 }
 
+/* Operations at HANG hang, in files of both kinds.  deaf: a cancel does not reach them. */
+static void plan_hang(bool deaf, struct pst_file **ret_test, struct pst_file **ret_twin)
+{
+	make();
+	plan.hang_off = HANG;
+	plan.deaf = deaf;
+	plan_set();
+	*ret_test = open_as("test://", RIG_R);
+	*ret_twin = open_as("twin://", RIG_R);
+}
+
 /* A request that hangs in one kind keeps none of another from its end, and can be cancelled. */
 static void a_cancel_among_kinds(void)
 {
@@ -162,11 +173,7 @@ static void a_cancel_among_kinds(void)
 	struct pst_done d;
 	struct pst_mem *m;
 
-	make();
-	plan.hang_off = HANG;
-	plan_set();
-	test = open_as("test://", RIG_R);
-	twin = open_as("twin://", RIG_R);
+	plan_hang(false, &test, &twin);
 	local = open_local(RIG_R);
 	m = rig_alloc(rig_dev, LEN);
 	prep_at(twin, m, PST_OP_READ, HANG, LONG, 1);
@@ -206,12 +213,7 @@ static void a_deadline_among_kinds(void)
 	struct pst_done d;
 	struct pst_mem *m;
 
-	make();
-	plan.hang_off = HANG;
-	plan.deaf = true;
-	plan_set();
-	test = open_as("test://", RIG_R);
-	twin = open_as("twin://", RIG_R);
+	plan_hang(true, &test, &twin);
 	m = rig_alloc(rig_dev, LEN);
 	rig_mem_fill(m, 0, LEN, SEED + 1, 0);
 	io = rig_io(PST_OP_READ, twin, m, HANG, 0, PIECE);
@@ -253,11 +255,7 @@ static void a_deadline_cancels(void)
 	struct pst_io io;
 	struct pst_mem *m;
 
-	make();
-	plan.hang_off = HANG;
-	plan_set();
-	test = open_as("test://", RIG_R);
-	twin = open_as("twin://", RIG_R);
+	plan_hang(false, &test, &twin);
 	m = rig_alloc(rig_dev, LEN);
 	for (unsigned i = 0; i < nr; i++) {
 		io = rig_io(PST_OP_READ, i % 2 ? test : twin, m, HANG, 0, LONG);

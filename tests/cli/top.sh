@@ -182,19 +182,24 @@ print(s.getsockname()[1])')
 	gone
 }
 
-# Its server is killed: the socket stays, and the next server takes its place.
-a_dead_server() {
-	serve
-	socket=$(socket_of)
+# Commands that kill the server of mnt, for this shell and others.
+# shellcheck disable=SC2016
+kill_server='
 	for p in /proc/[0-9]*; do
-		if tr '\0' '\n' 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
+		if tr "\0" "\n" 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
 			kill -KILL "${p#/proc/}"
 		fi
 	done
 	for _ in $(seq 500); do
 		ls mnt >/dev/null 2>&1 || break
 		sleep 0.01
-	done
+	done'
+
+# Its server is killed: the socket stays, and the next server takes its place.
+a_dead_server() {
+	serve
+	socket=$(socket_of)
+	eval "$kill_server"
 	fails "has ended" "$PENSTOCK" top mnt
 	[ -S "$socket" ]
 	fails "has ended" "$PENSTOCK" top --metrics "$socket"
@@ -256,15 +261,7 @@ all_of_them() {
 		"$1" top --once --interval 0.1 >table || exit 1
 		"$1" top --once --json --interval 0.1 >lines || exit 1
 		# One whose server has ended is named, the other one shown.
-		for p in /proc/[0-9]*; do
-			if tr "\0" "\n" 2>/dev/null <"$p/cmdline" | grep -qxF "$PWD/mnt"; then
-				kill -KILL "${p#/proc/}"
-			fi
-		done
-		for _ in $(seq 500); do
-			ls mnt >/dev/null 2>&1 || break
-			sleep 0.01
-		done
+		'"$kill_server"'
 		"$1" top --once --interval 0.1 >table2 2>said
 		echo $? >status
 		"$1" umount mnt >&2
