@@ -157,7 +157,7 @@ static inline void fusefs_release(const struct fusefs *f)
 	fusefs_tell(f, "release");
 }
 
-/* Whoever asks for the root's attributes waits, until the next fusefs_release(). */
+/* From now on a call that asks for the root's attributes waits, until fusefs_release(). */
 static inline void fusefs_hold_root(const struct fusefs *f)
 {
 	fusefs_tell(f, "hold");

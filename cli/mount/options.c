@@ -19,7 +19,10 @@ static const struct {
 	{ "exec", offsetof(struct daemon_opts, no_exec), false },
 };
 
-/* What every mount of Penstock does, and what mount(8) and systemd read for themselves. */
+/*
+ * Options that change nothing: every mount of Penstock behaves so, or mount(8) and systemd read
+ * them for themselves.
+ */
 static const char *const nothing[] = {
 	"default_permissions",
 	"nonempty",

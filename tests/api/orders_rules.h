@@ -19,8 +19,8 @@ struct sub {
 	bool told;    /* a cancel has come to its operation at the gate, which is deaf */
 	bool touches; /* the operation at the gate uses the memory */
 	bool completed, reaped;
-	bool busy;        /* its completion said so when it came, */
-	bool may_be_busy; /* or may have */
+	bool busy;        /* its completion said PST_DONE_BUSY when it came */
+	bool may_be_busy; /* its completion may have said so, or not */
 	int64_t res;
 	uint64_t prefix;
 	uint64_t moved; /* what the operation moved, whenever */

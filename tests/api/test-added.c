@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a provider adds from one file of its own: files whose hop it names, memory that no engine
- * can copy but that can be exported, and a device path that moves bytes by that export.
+ * A provider adds three things from a file of its own: files whose hop it names, memory that no
+ * engine can copy but that can be exported, and a device path that moves bytes by that export.
  */
 #include <pthread.h>
 #include <sys/mman.h>
