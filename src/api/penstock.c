@@ -12,6 +12,7 @@
 #include "base/opts.h"
 #include "core/engine/limits.h"
 #include "core/path/path.h"
+#include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "file/local.h"
@@ -447,23 +448,37 @@ int pst_file_drain(struct pst_file *file, uint64_t deadline_ns)
 	return drain(&file->obj, "file", deadline_ns);
 }
 
+/* The file whose properties are those of @f now; lower_drop() ends its use. */
+static int file_beneath(struct pst_file *f, uint32_t op, struct pst_file **ret)
+{
+	int r = lower_look(f, op, ret);
+
+	return r == -EAGAIN ? err_set(EBUSY, "%s: the file beneath is being changed; ask again",
+				      f->file->name)
+			    : r;
+}
+
 int pst_file_info(const struct pst_file *file, struct pst_file_info *ret)
 {
-	const struct file *f = file->file;
-	struct pst_file_info info = {
-		.sz = sizeof(info),
-		.flags = f->flags,
-		.direct = (f->caps & FILE_DIRECT) && !f->direct_bad,
-		.mem_align = f->mem_align,
-		.off_align = f->off_align,
-		.why = f->why,
-		.detail = f->detail,
-	};
+	uint32_t op = file->file->flags & PST_FILE_READ ? PST_OP_READ : PST_OP_WRITE;
+	struct pst_file_info info = { .sz = sizeof(info), .flags = file->file->flags };
+	struct pst_file *beneath;
+	const struct file *f;
 	int r;
 
 	GUARD();
+	r = file_beneath((struct pst_file *)(uintptr_t)file, op, &beneath);
+	if (r < 0)
+		return r;
+	f = beneath->file;
+	info.direct = (f->caps & FILE_DIRECT) && !f->direct_bad;
+	info.mem_align = f->mem_align;
+	info.off_align = f->off_align;
+	info.why = f->why;
+	info.detail = f->detail;
 	memcpy(info.fs, f->name, sizeof(info.fs));
-	r = file_size(f, &info.size);
+	lower_drop((struct pst_file *)(uintptr_t)file, op, beneath);
+	r = file_size(file->file, &info.size);
 	return r < 0 ? r : opts_return(ret, &info, sizeof(info));
 }
 
@@ -603,17 +618,23 @@ int pst_path_check(struct pst_file *file, struct pst_mem *mem, uint32_t op, uint
 		   struct pst_path_info *ret)
 {
 	struct pst_path_info info = { .sz = sizeof(info), .path = path };
+	struct pst_file *f;
+	int r;
 
 	GUARD();
 	if (op != PST_OP_READ && op != PST_OP_WRITE)
 		return err_set(EINVAL, "operation %u is neither READ nor WRITE", op);
 	if (!path_get(path))
 		return err_set(EINVAL, "path %u is unknown", path);
-	info.why = path_why(file, mem, op, path, &info.detail);
+	r = file_beneath(file, op, &f);
+	if (r < 0)
+		return r;
+	info.why = path_why(f, mem, op, path, &info.detail);
 	if (info.why == PST_WHY_NO_GDS && info.detail == EAGAIN)
 		info.state = PST_STATE_POSSIBLE; /* being found out */
 	if (info.why == PST_WHY_NONE)
-		info.state = path_is_proven(file, mem, op, path) ? PST_STATE_PROVEN
-								 : PST_STATE_POSSIBLE;
+		info.state = path_is_proven(f, mem, op, path) ? PST_STATE_PROVEN
+							      : PST_STATE_POSSIBLE;
+	lower_drop(file, op, f);
 	return opts_return(ret, &info, sizeof(info));
 }

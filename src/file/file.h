@@ -35,6 +35,7 @@
 
 struct file_ops;
 struct io_backend;
+struct pst_file;
 struct writers;
 
 /* A provider's own struct begins with this. */
@@ -91,6 +92,33 @@ struct file_ops {
 	 * the files take the hops of the system, which are direct, cached and buffered.
 	 */
 	uint32_t hop;
+
+	/**
+	 * @lower: name the file that holds the bytes of this one now
+	 * @f:   a file of this provider
+	 * @op:  PST_OP_* of the request that asks
+	 * @ret: an open file, which may be used until lower_put()
+	 *
+	 * For providers that choose among other files, as tiers do.  A request asks when it starts,
+	 * and is a request on that file from then on: caps, alignment, hops, proofs and reasons are
+	 * those of the file beneath, and the next request may get another one.  The file beneath is
+	 * open for what this one is open for, and has no @lower itself.  A table with @lower has
+	 * neither @backend nor @hop, and its files no FILE_* but FILE_MAY_HANG.
+	 *
+	 * Does not block: a lock of the queue is held.  NULL, as is @lower_put: files hold their
+	 * own bytes.
+	 *
+	 * Return: 0; -EAGAIN: not now, and the request asks again each millisecond until its
+	 * deadline; another -errno with a sentence, with which the request fails.
+	 */
+	int (*lower)(struct file *f, uint32_t op, struct pst_file **ret);
+
+	/**
+	 * @lower_put: nothing of the request that asked is under way any more
+	 *
+	 * Does not block, and closes no file: a thread of the provider's does that.
+	 */
+	void (*lower_put)(struct file *f, uint32_t op, struct pst_file *beneath);
 
 	/**
 	 * @open: open a file

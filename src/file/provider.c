@@ -105,7 +105,8 @@ static bool is_complete(const struct file_ops *ops)
 {
 	const struct io_backend *b = ops->backend;
 
-	return ops->open && ops->free &&
+	return ops->open && ops->free && !ops->lower == !ops->lower_put &&
+	       !(ops->lower && (b || ops->hop)) &&
 	       (!b || (b->ctx_new && b->ctx_free && b->queue && b->flush && b->reap && b->cancel &&
 		       b->arm));
 }

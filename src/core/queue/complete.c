@@ -12,6 +12,7 @@
 #include "core/engine/share.h"
 #include "core/path/path.h"
 #include "core/queue/cursor.h"
+#include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -47,6 +48,8 @@ static inline void release(struct req *r)
 	if (unlikely(has_extras(r)))
 		release_extras(r);
 	tell_over(r);
+	if (unlikely(r->upper))
+		lower_end(r);
 	if (r->mem_use)
 		use_put(r->q, TAKE_PTR(r->mem_use));
 	if (r->file_use)

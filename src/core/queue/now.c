@@ -14,6 +14,7 @@
 #include "core/path/part.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/plain.h"
 #include "core/queue/queue.h"
@@ -31,16 +32,17 @@ static inline bool may_try(const struct pst_queue *q, const struct pst_io *io)
 }
 
 /* The plan of a read that may be tried, or NULL. */
+static const struct plan *plan_now(const struct pst_queue *q, const struct pst_io *io)
+{
+	const struct plan *plan = plan_of_read(q, io);
+	const struct path_ops *ops = plan ? path_ops_of(plan->hop[0]) : NULL;
+
+	return ops && ops->now && ops->now(io->file->file) ? plan : NULL;
+}
+
 static const struct plan *try_plan(const struct pst_queue *q, const struct pst_io *io)
 {
-	const struct path_ops *ops;
-	const struct plan *plan;
-
-	if (unlikely(!may_try(q, io)))
-		return NULL;
-	plan = plan_of_read(q, io);
-	ops = plan ? path_ops_of(plan->hop[0]) : NULL;
-	return ops && ops->now && ops->now(io->file->file) ? plan : NULL;
+	return likely(may_try(q, io)) ? plan_now(q, io) : NULL;
 }
 
 /* All bytes of it are there: it is counted as a request would be.  dev is its device path, or 0. */
@@ -101,9 +103,9 @@ static uint32_t read_into_device(struct pst_queue *q, const struct pst_io *io,
 	return path;
 }
 
-static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
+static bool try_plan_of(struct pst_queue *q, const struct pst_io *io, const struct plan *plan,
+			struct pst_done *ret)
 {
-	const struct plan *plan = try_plan(q, io);
 	uint32_t dev = 0;
 	bool done;
 
@@ -118,6 +120,30 @@ static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_don
 	else
 		not_moved(io, ret);
 	return done;
+}
+
+/* The file has another one beneath, and the read is on that. */
+static _noinline_ bool try_beneath(struct pst_queue *q, const struct pst_io *io,
+				   struct pst_done *ret)
+{
+	struct pst_io below = *io;
+	bool done;
+
+	NO_CANCEL(); /* pst_queue_try() leaves it to us */
+	if (!may_try(q, io) || lower_look(io->file, io->op, &below.file) < 0) {
+		not_moved(io, ret);
+		return false;
+	}
+	done = try_plan_of(q, &below, plan_now(q, &below), ret);
+	lower_drop(io->file, io->op, below.file);
+	return done;
+}
+
+static bool try_one(struct pst_queue *q, const struct pst_io *io, struct pst_done *ret)
+{
+	if (io->op == PST_OP_READ && io->file && unlikely(io->file->file->ops->lower))
+		return try_beneath(q, io, ret);
+	return try_plan_of(q, io, try_plan(q, io), ret);
 }
 
 static bool queue_op(struct pst_queue *q, const struct pst_io *io, struct io_op *op)

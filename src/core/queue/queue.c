@@ -20,6 +20,7 @@
 #include "core/path/caller.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -57,12 +58,36 @@ static int req_choose(struct req *r)
 	return err;
 }
 
+/*
+ * Make it a request on the file beneath the one that it names.  False: it has failed, or asks again
+ * with q->started.
+ */
+static _cold_ bool req_lower(struct req *r)
+{
+	struct pst_queue *q = r->q;
+	int err = lower_begin(r);
+
+	if (err == 0)
+		return true;
+	if (err != -EAGAIN) {
+		req_fail(r, -err);
+		return false;
+	}
+	if (r->state != REQ_HELD)
+		req_step(r, REQ_HOLD);
+	list_add_tail(&q->started, &r->waits);
+	q->asks = true;
+	return false;
+}
+
 /* Make the plan of a read or write, and start the request; a sync has no plan. */
 static inline void req_start(struct req *r)
 {
 	struct pst_queue *q = r->q;
 
 	r->ops = &req_by_caller;
+	if (unlikely(req_file(r)->ops->lower) && !req_lower(r))
+		return;
 	if (r->io.op == PST_OP_SYNC) {
 		if (q->backend_reason && !req_file(r)->ops->backend)
 			req_reason(r, q->backend_reason, q->backend_detail);
@@ -321,7 +346,7 @@ static _inline_ void progress(struct pst_queue *q)
 
 	reap_ctx(q);
 	take_finished(q);
-	q->more = false;
+	q->more = q->asks = false;
 	if (!list_empty(&q->started)) {
 		q->copy_left = PART_MAX;
 		q->holder.now = now_ns();

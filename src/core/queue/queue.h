@@ -88,6 +88,7 @@ struct pst_queue {
 	_Atomic unsigned nr_inflight, nr_busy; /* by gauge() */
 	uint64_t copy_left; /* bytes that may still be copied before others have a look */
 	bool more;          /* one on started can go on at once, without any event */
+	bool asks;          /* one on started asks for the file beneath again, see lower.h */
 	unsigned nr_writes; /* started, not completed */
 	unsigned nr_engine; /* requests that an engine has */
 	bool collects;      /* pst_queue_submit() is under way: engines get requests in groups */
@@ -102,6 +103,7 @@ struct pst_queue {
 	struct use **uses; /* a hash table of objects; use.c */
 	unsigned uses_bits, nr_uses;
 	struct use *last_mem, *last_file; /* those of the last request, or NULL */
+	struct use *last_lower;           /* likewise of the file beneath the last such file */
 	struct plan_memo memo;
 	struct run runs[QUEUE_RUNS]; /* a member, because every small read looks at them */
 	unsigned run_turn;           /* the place to be taken next */
@@ -162,6 +164,12 @@ static inline void req_step(struct req *r, enum req_event event)
 	} else {
 		req_act(r, s);
 	}
+}
+
+/* Does something under way have no event that wakes the queue when it may go on? */
+static inline bool queue_polls(const struct pst_queue *q)
+{
+	return q->mover.parked || q->asks;
 }
 
 /* Everything that can be done without waiting. */

@@ -159,7 +159,7 @@ void registry_progress(struct use **dropped)
 			continue;
 		/* A write that waits keeps others from starting, too. */
 		if (!q->waiting &&
-		    (q->ctx->nr_ops || q->mover.parked || io_others_nr_ops(&q->others)))
+		    (q->ctx->nr_ops || queue_polls(q) || io_others_nr_ops(&q->others)))
 			queue_progress(q);
 		queue_unlock_to(q, dropped);
 	}

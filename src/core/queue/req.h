@@ -122,6 +122,8 @@ struct req {
 	struct req *next;  /* on q->finished, or before that on share->fresh */
 	enum req_state state;
 	struct use *mem_use, *file_use;
+	struct pst_file *upper; /* io.file is one beneath it (lower.h); NULL: it is no other */
+	struct use *lower_use;  /* of io.file then */
 
 	struct req_caller caller;
 	struct req_engine eng;

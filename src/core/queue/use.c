@@ -81,6 +81,8 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_mem = NULL;
 	if (q->last_file == u)
 		q->last_file = NULL;
+	if (q->last_lower == u)
+		q->last_lower = NULL;
 	q->memo.file = NULL; /* its address may come back as another file's */
 	/* The last to let go closes a file or frees memory, for which no lock is held. */
 	u->next = q->dropped;
