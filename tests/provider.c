@@ -433,6 +433,9 @@ static int ctx_queue(struct io_ctx *base, struct io_op *op)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
+	/* Each comes with the deadline of its request. */
+	if (!op->deadline_ns)
+		abort();
 	io_op_begin(op);
 	op->ctx_data = s;
 	io_fifo_push(&ctx_of(base)->queued, op);

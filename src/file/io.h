@@ -59,6 +59,9 @@ struct io_op {
 	uint8_t kind;  /* enum io_op_kind */
 	uint8_t flags; /* IO_OP_* */
 	uint8_t claim; /* enum writers_claim: a write's, from begin to end */
+	/* For a provider's back end: when its request gives up, CLOCK_MONOTONIC.  What the back end
+	 * tries again, it tries until then. */
+	uint64_t deadline_ns;
 
 	/* Results.  A short count is the end of the file (READ), where NOWAIT met bytes that are
 	 * not resident, or where DIRECT stopped inside a block (WRITE); the I/O context has resumed

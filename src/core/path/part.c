@@ -172,6 +172,8 @@ void part_queue_other(struct part *p)
 		return;
 	}
 	r = mover_ctx(m, &p->op, &ctx);
+	if (ctx != m->ctx)
+		p->op.deadline_ns = p->req->io.deadline_ns;
 	p->in_flight = true;
 	if (likely(r == 0))
 		r = ctx->ops->queue(ctx, &p->op);

@@ -170,6 +170,7 @@ int queue_submit(struct pst_queue *q)
 		list_move_tail(&q->inflight, &r->link);
 		taken++;
 		r->deadline = r->io.deadline_ns ? r->io.deadline_ns : now + q->timeout_ns;
+		r->io.deadline_ns = r->deadline; /* a cancel brings only the other forward */
 		gauge(&q->nr_inflight, 1);
 		PROBE4(request__submit, q, r->io.op, r->total, r->io.user_data);
 		if (r->deadline < q->next_deadline)
