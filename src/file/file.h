@@ -223,12 +223,17 @@ extern const struct file_ops local_file_ops;
  */
 int file_provider_add(const struct file_ops *ops);
 
+/* Is there one for that scheme? */
+bool file_provider_has(const char *scheme, size_t len);
+
 /**
  * file_open() - open a file by its name
  *
- * As file_ops.open.  A name without scheme:// is a path of a local file.
+ * As file_ops.open.  A name without scheme:// is a path of a local file.  The provider of another
+ * name may be in a module (module.h), which is loaded by the first such name.
  *
- * Return: 0; -EPROTONOSUPPORT for a scheme that no provider has; the provider's errors.
+ * Return: 0; -EPROTONOSUPPORT for a scheme that no provider has; errors of loading a module; the
+ * provider's errors.
  */
 int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret);
 

@@ -14,6 +14,7 @@
 #include "base/scheme.h"
 #include "file/file.h"
 #include "file/io.h"
+#include "file/module.h"
 
 /* Added to under the lock, and read without: [i] is there once nr is above i. */
 static struct {
@@ -77,6 +78,12 @@ int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret
 	if (!len)
 		return local_file_ops.open(name, flags, mode, ret);
 	ops = find(name, len);
+	if (!ops) {
+		r = file_module_load(name, len);
+		if (r < 0)
+			return r;
+		ops = r ? find(name, len) : NULL;
+	}
 	if (!ops)
 		return err_scheme(name, len);
 	if (!name[len + 3])
@@ -131,6 +138,11 @@ int file_provider_add(const struct file_ops *ops)
 	}
 	(void)pthread_mutex_unlock(&providers.lock);
 	return r;
+}
+
+bool file_provider_has(const char *scheme, size_t len)
+{
+	return find(scheme, len);
 }
 
 /* ---------------------------------------------------------------- wrappers */

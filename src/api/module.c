@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What modules may call of the library.
+ */
+#include "base/err.h"
+#include "base/log.h"
+#include "file/module.h"
+
+const struct file_module_host file_module_host = {
+	.err_set = err_set,
+	.err_text = err_text,
+	.log_line = log_line,
+	.open = pst_file_open,
+	.close = pst_file_close,
+	.info = pst_file_info,
+};

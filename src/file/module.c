@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/trust.h"
+#include "file/module.h"
+
+static const struct file_module_entry *entry_of(const char *scheme, size_t len)
+{
+	for (const struct file_module_entry *e = file_modules; e->scheme; e++)
+		if (strlen(e->scheme) == len && memcmp(e->scheme, scheme, len) == 0)
+			return e;
+	return NULL;
+}
+
+/* Where it must lie: the library's folder.  A relative name may mean another place by now. */
+static int module_path(const struct file_module_entry *e, char ret[PATH_MAX])
+{
+	void *us = (void *)&file_modules;
+	char path[PATH_MAX], *slash;
+	Dl_info info;
+	ssize_t n;
+
+	if (dladdr(us, &info) && info.dli_fname && info.dli_fname[0] == '/') {
+		(void)snprintf(path, sizeof(path), "%s", info.dli_fname);
+	} else {
+		/* The library is part of the program. */
+		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+		path[MAX(n, 0)] = '\0';
+	}
+	slash = strrchr(path, '/');
+	if (!slash || (size_t)(slash - path) + strlen(e->file) + 2 > sizeof(path))
+		return err_set(ENOENT, "%s:// needs %s, and the folder of the library has no name",
+			       e->scheme, e->file);
+	(void)strcpy(slash + 1, e->file);
+	if (access(path, F_OK) < 0)
+		return err_set(ENOENT,
+			       "%s:// needs %s, which is not there; install it beside the library",
+			       e->scheme, path);
+	return trust_path(path, ret);
+}
+
+static int module_check(const struct file_module_entry *e, const struct file_module *m)
+{
+	struct file_module is = { FILE_MODULE_OF(NULL) };
+
+	if (memcmp(m->version, is.version, sizeof(is.version)) != 0)
+		return err_set(ELIBBAD,
+			       "%s is of version %.15s, and the library of version %s; install "
+			       "both from one release",
+			       e->file, m->version, is.version);
+	if (m->host_size != is.host_size || m->ops_size != is.ops_size ||
+	    m->backend_size != is.backend_size || m->op_size != is.op_size || !m->init)
+		return err_set(ELIBBAD,
+			       "%s was built with other tables than the library; install both from "
+			       "one build",
+			       e->file);
+	return 0;
+}
+
+static int module_load(const struct file_module_entry *e)
+{
+	const struct file_ops *ops = NULL;
+	const struct file_module *m;
+	char path[PATH_MAX];
+	void *lib;
+	int r;
+
+	r = module_path(e, path);
+	if (r < 0)
+		return r;
+	/* Never unloaded: files of its tables may be open. */
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!lib)
+		return err_set(ELIBACC, "%s:// needs %s, which cannot be loaded: %s", e->scheme,
+			       path, dlerror());
+	m = dlsym(lib, FILE_MODULE_SYMBOL);
+	if (!m)
+		return err_set(ELIBBAD, "%s is no module of this library: it has no symbol %s",
+			       path, FILE_MODULE_SYMBOL);
+	r = module_check(e, m);
+	if (r == 0)
+		r = m->init(&file_module_host, &ops);
+	if (r < 0)
+		return r;
+	if (!ops || !ops->scheme || strcmp(ops->scheme, e->scheme) != 0)
+		return err_set(ELIBBAD, "%s does not provide %s://", path, e->scheme);
+	return file_provider_add(ops);
+}
+
+int file_module_load(const char *scheme, size_t len)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const struct file_module_entry *e = entry_of(scheme, len);
+	int r;
+
+	if (!e)
+		return 0;
+	(void)pthread_mutex_lock(&lock);
+	/* Another thread may have loaded it meanwhile. */
+	r = file_provider_has(scheme, len) ? 0 : module_load(e);
+	(void)pthread_mutex_unlock(&lock);
+	return r < 0 ? r : 1;
+}

@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT */
+#include "file/module.h"
+
+const struct file_module_entry file_modules[] = {
+	{ NULL, NULL },
+};

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A part of each module: the library's calls by their usual names, through the table that the module
+ * got.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "file/module.h"
+
+#define LINE_MAX_LEN 1024
+
+static const struct file_module_host *host;
+
+/* The library looks at its level itself. */
+_Atomic int log_level = PST_LOG_DEBUG;
+
+void file_module_use(const struct file_module_host *h)
+{
+	host = h;
+}
+
+int err_set(int err, const char *fmt, ...)
+{
+	char line[ERR_TEXT_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	return host->err_set(err, "%s", line);
+}
+
+const char *err_text(void)
+{
+	return host->err_text();
+}
+
+void log_line(int level, const char *fmt, ...)
+{
+	char line[LINE_MAX_LEN];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	host->log_line(level, "%s", line);
+}
