@@ -11,6 +11,7 @@ const struct file_module_host file_module_host = {
 	.err_text = err_text,
 	.log_line = log_line,
 	.open = pst_file_open,
+	.wrap = pst_file_wrap,
 	.close = pst_file_close,
 	.info = pst_file_info,
 };

@@ -6,10 +6,7 @@
 #include "base/err.h"
 #include "base/shown.h"
 
-#define NAME_MAX_LEN 128
-
 static _Thread_local char text[ERR_TEXT_MAX];
-static _Thread_local char name[NAME_MAX_LEN];
 
 int err_set(int err, const char *fmt, ...)
 {
@@ -42,20 +39,4 @@ void err_keep(struct err_kept *ret)
 void err_put_back(const struct err_kept *kept)
 {
 	memcpy(text, kept->text, sizeof(text));
-}
-
-const char *err_name(int err)
-{
-	int saved = errno;
-	bool known = err >= -4095 && err <= 4095; /* what the kernel returns as errors */
-	int e = known && err < 0 ? -err : err;
-	const char *n = known ? strerrorname_np(e) : NULL;
-	const char *d = known ? strerrordesc_np(e) : NULL;
-
-	if (n && d)
-		(void)snprintf(name, sizeof(name), "%s (%s)", n, d);
-	else
-		(void)snprintf(name, sizeof(name), "error %d", e);
-	errno = saved;
-	return name;
 }

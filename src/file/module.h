@@ -23,7 +23,7 @@ extern const struct file_module_entry file_modules[];
 
 /*
  * What a module may call of the library, as the headers named beside describe it.  module_shim.c,
- * which a module is linked with, makes err_set() and log_line() of it.
+ * which a module is linked with, makes the functions of err.h and log.h of it.
  */
 struct file_module_host {
 	/* base/err.h, base/log.h */
@@ -32,6 +32,8 @@ struct file_module_host {
 	void (*log_line)(int level, const char *fmt, ...) _printf_(2, 3);
 	/* penstock.h: files for lower() */
 	int (*open)(const char *path, uint32_t flags, const struct pst_file_opts *opts,
+		    struct pst_file **ret_file);
+	int (*wrap)(int fd, uint32_t flags, const struct pst_file_opts *opts,
 		    struct pst_file **ret_file);
 	struct pst_file *(*close)(struct pst_file *file);
 	int (*info)(const struct pst_file *file, struct pst_file_info *ret);

@@ -38,6 +38,16 @@ const char *err_text(void)
 	return host->err_text();
 }
 
+void err_keep(struct err_kept *ret)
+{
+	(void)snprintf(ret->text, sizeof(ret->text), "%s", host->err_text());
+}
+
+void err_put_back(const struct err_kept *kept)
+{
+	(void)host->err_set(EIO, "%s", kept->text);
+}
+
 void log_line(int level, const char *fmt, ...)
 {
 	char line[LINE_MAX_LEN];
