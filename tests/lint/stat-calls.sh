@@ -32,7 +32,7 @@ src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
 src/gds/cufile/find.c add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
 src/gds/cufile/probe.c beside_us: a process of the probe is started, by a thread pst-gds
-src/gds/facts/facts.c look_at: pst_check()
+src/gds/facts/list.c look_at: pst_check()
 src/gds/facts/mount.c gds_direct_io: pst_check()
 src/gds/facts/read.c open_regular: pst_check()
 src/gds/path/check.c open_path: pst_check()

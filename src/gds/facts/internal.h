@@ -8,7 +8,7 @@
  *	disk.c    the disks below it, the udev record
  *	kernel.c  nvidia-fs, P2PDMA
  *	pci.c     the GPU, and what lies between it and the disks
- *	facts.c   the list
+ *	list.c    the list
  *
  * The sentence of a missing need is "finding; cure".
  */
