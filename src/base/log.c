@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
-#include "base/fork.h"
+#include "base/forked.h"
 #include "base/log.h"
 #include "base/shown.h"
 

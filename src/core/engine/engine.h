@@ -45,6 +45,7 @@
 #define PART_COLD KIB(512)     /* or that where a disk is waited for */
 #define LONG_PIECE KIB(256)    /* pieces from here on that need no slot wait for one another, */
 #define LONG_JOBS 48u          /* so many jobs at most */
+#define COLD_JOBS 8u           /* in a row: reads wait for a disk, and not for CPUs */
 
 /* Contiguous bytes of device memory, for one device copy. */
 struct span {
@@ -211,6 +212,15 @@ struct engine {
 	struct worker feeders[FEEDERS];
 };
 
+/*
+ * Do reads wait for a disk?  Then the first workers do all of it, as many as that keeps busy.  If
+ * all had a few jobs, a disk that ends many at once would wake all at once, and they would spend
+ * their time on the engine's lock.
+ */
+static inline bool engine_waits_for_disk(const struct engine *e)
+{
+	return e->nr_cold >= COLD_JOBS;
+}
 /* turns.c: the next piece of work for a worker, NULL when there is none for it now. */
 struct job *engine_next(struct worker *w);
 /* turns.c: the job is over; settle it, and hand its request back if it was the last. */

@@ -3,7 +3,6 @@
  * How many bytes a request's next job takes on.
  */
 #include "core/engine/job_size.h"
-#include "core/engine/wake.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
 #include "core/queue/cursor.h"

@@ -9,8 +9,8 @@
 #include "core/engine/wake.h"
 #include "core/queue/req.h"
 
-#define COLD_JOBS 8u  /* in a row: reads wait for a disk, and not for CPUs; */
-#define COLD_ROW 64u  /* then a worker wakes another after so many jobs without sleep, */
+/* While a disk is waited for: */
+#define COLD_ROW 64u  /* a worker wakes another after so many jobs without sleep, */
 #define COLD_PARTS 4u /* or after one of so many reads, */
 #define COLD_MOST 48u /* and with so many takes no more of requests that have one */
 
@@ -33,11 +33,6 @@ void worker_wake(struct worker *w)
 	w->sleeping = false;
 	w->woken = true;
 	(void)eventfd_write(w->efd, 1);
-}
-
-bool engine_waits_for_disk(const struct engine *e)
-{
-	return e->nr_cold >= COLD_JOBS;
 }
 
 /* So many workers, the first ones, keep the device busy, where it is behind: more get in each

@@ -8,12 +8,6 @@
 
 #include "core/engine/engine.h"
 
-/*
- * Do reads wait for a disk?  Then the first workers do all of it, as many as that keeps busy.  If
- * all had a few jobs, a disk that ends many at once would wake all at once, and they would spend
- * their time on the engine's lock.
- */
-bool engine_waits_for_disk(const struct engine *e);
 /* A disk has put a read's bytes into its slot, and no CPU has touched them. */
 void engine_count_cold(struct engine *e);
 /* A CPU has, or no disk was needed.  Those who wake nobody while they wait for one may be full. */

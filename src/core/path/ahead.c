@@ -18,8 +18,8 @@
  * because the kernel reads further than it was asked to only when it sees a pattern itself.
  */
 #include "core/path/ahead.h"
-#include "core/path/cached.h"
 #include "core/path/plan.h"
+#include "core/path/warm.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"

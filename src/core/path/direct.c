@@ -18,6 +18,8 @@
 #include "core/path/proof.h"
 #include "core/queue/req.h"
 
+_Static_assert(ARRAY_SIZE(((struct pst_file *)0)->direct) == PROOF_DIR_NR, "by enum proof_dir");
+
 static struct proof *proof_of(const struct pst_file *f, uint32_t op)
 {
 	return f->direct[op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ];

@@ -12,9 +12,10 @@
 
 #include "base/list.h"
 #include "base/work.h"
-#include "core/path/proof.h"
 #include "file/io.h"
 #include "mem/mem.h"
+
+struct proof;
 
 /*
  * The common part of pst_mem and pst_file: the user's handle and every queue that used the
@@ -60,8 +61,9 @@ struct pst_file {
 	struct object obj;
 	struct file *file;
 	struct file *reader; /* for proofs where file is open for writing only, or NULL */
-	/* Of O_DIRECT on this mount.  Not in by_path: that would cost each part one more load. */
-	struct proof *direct[PROOF_DIR_NR];
+	/* Proofs of O_DIRECT on this mount, of reads and of writes: by enum proof_dir, direct.c.  They
+	 * are not in by_path, which would cost each part one more load. */
+	struct proof *direct[2];
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
 

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PST_FORKED_H
+#define PST_FORKED_H
+
+#include "base/base.h"
+
+/*
+ * A page that fork() wipes in the child: MADV_WIPEONFORK, madvise(2).  NULL until the
+ * first fork_guard() (fork.c), zero in a child.
+ */
+extern const unsigned *_Atomic fork_page;
+
+/*
+ * Would fork_guard() say -EOWNERDEAD?  It makes no page and no sentence, so that functions that
+ * fork_guard() itself calls may ask.
+ */
+static inline bool fork_is_child(void)
+{
+	const unsigned *page = fork_page;
+
+	return page && !*page;
+}
+
+#endif
