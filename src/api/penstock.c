@@ -11,7 +11,10 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "core/engine/limits.h"
+#include "core/engine/pool.h"
+#include "core/path/now.h"
 #include "core/path/path.h"
+#include "core/path/region.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -588,6 +591,8 @@ int pst_stats(struct pst_queue *queue, struct pst_stats *ret)
 
 	GUARD();
 	registry_stats(queue, &st);
+	pool_stats(&st.pool_bytes, &st.pool_limit);
+	path_stats(&st);
 	return opts_return(ret, &st, sizeof(st));
 }
 

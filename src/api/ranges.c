@@ -4,6 +4,7 @@
 
 #include "api/ranges.h"
 #include "base/err.h"
+#include "core/path/region.h"
 #include "core/queue/object.h"
 #include "mem/mapped.h"
 #include "mem/mem.h"

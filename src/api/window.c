@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/opts.h"
 #include "window/window.h"
+#include "core/path/region.h"
 #include "core/queue/object.h"
 #include "api/guard.h"
 

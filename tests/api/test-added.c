@@ -12,6 +12,7 @@
 #include "core/engine/transfer.h"
 #include "core/path/part.h"
 #include "core/path/path.h"
+#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 #include "file/local.h"
@@ -257,8 +258,8 @@ static const struct path_pieces exporter_pieces = {
 
 static int exporter_choose(struct req *r)
 {
-	if (r->plan.dev == EXPORTER)
-		r->plan.pieces = &exporter_pieces;
+	if (req_plan(r)->dev == EXPORTER)
+		req_plan(r)->pieces = &exporter_pieces;
 	return 0;
 }
 

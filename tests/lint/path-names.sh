@@ -13,7 +13,7 @@ rooms='src/core/queue/*.[ch] src/core/engine/*.[ch] src/api/*.[ch] src/core/path
 table='src/core/path/path.c src/core/path/path.h'
 
 # Headers of src/core/path that are no path's own.
-shared='(part|caller|path|plan|proof|source|trial)'
+shared='(part|caller|now|path|plan|proof|region|source|trial|way)'
 
 # What paths call their own beside the names in the table.  The prefix window_ is not one: the folder
 # src/window is called so, whose windows api/window.c opens.

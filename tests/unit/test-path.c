@@ -13,6 +13,8 @@
 #include "core/engine/transfer.h"
 #include "core/path/part.h"
 #include "core/path/path.h"
+#include "core/path/region.h"
+#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 #include "file/local.h"
@@ -182,9 +184,9 @@ static const struct path_pieces courier_pieces = {
 /* It keeps a byte for each file and allocation that it has seen. */
 static int courier_choose(struct req *r)
 {
-	if (r->plan.dev != COURIER)
+	if (req_plan(r)->dev != COURIER)
 		return 0;
-	r->plan.pieces = &courier_pieces;
+	req_plan(r)->pieces = &courier_pieces;
 	for (unsigned i = 0; i < 2; i++) {
 		T_CHECK(path_keep(&r->io.file->by_path[COURIER], malloc(1)));
 		T_CHECK(path_keep(&req_mem(r)->region->by_path[COURIER], malloc(1)));

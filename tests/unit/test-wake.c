@@ -34,17 +34,18 @@ static void less_is_over(void)
 
 static struct engine e;
 static struct share busy, other;
-static struct req reqs[2]; /* not on a stack, where ASan of gcc gives no cache line's alignment */
+static struct engine_req
+	reqs[2]; /* not on a stack, where ASan of gcc gives no cache line's alignment */
 
 /* One of the case's requests, that nobody has begun. */
 static struct req *request(unsigned i, struct share *s, enum pst_op op)
 {
-	struct req *r = &reqs[i];
+	struct req *r = &reqs[i].base.req;
 
+	reqs[i] = (struct engine_req){ .eng.share = s };
 	*r = (struct req){ .total = MIB(1), .one_piece = true };
 	r->io.op = op;
 	r->seg.len = MIB(1);
-	r->eng.share = s;
 	return r;
 }
 
@@ -163,7 +164,7 @@ static void begin_cold(struct req *read, unsigned sleepers)
 		e.workers[i].efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		e.workers[i].sleeping = true;
 	}
-	list_add_tail(&e.active, &read->eng.active);
+	list_add_tail(&e.active, &req_engine(read)->active);
 	e.pool.nr_free = 8;
 }
 

@@ -5,6 +5,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
 #include "core/path/path.h"
+#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 
@@ -56,14 +57,14 @@ void crowd_look(struct crowd *c, struct crowd_look *look)
 
 bool crowd_bounds(const struct req *r)
 {
-	const struct path_ops *ops = path_ops_of(r->plan.hop[0]);
+	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
 
 	return r->io.op == PST_OP_READ && ops->now && ops->now(req_file(r));
 }
 
 bool crowd_has_enough(const struct req *r)
 {
-	const struct share *s = r->eng.share;
+	const struct share *s = req_engine(r)->share;
 	const struct engine *e = s->engine;
 	uint64_t most = MAX(e->nr_usual, CROWD_WORKERS) * CROWD_BYTES;
 

@@ -222,14 +222,14 @@ static int share_new(struct pst_queue *q, struct engine *e, struct share **ret)
 	list_init(&s->parking);
 	log_info("%s %u: the slots that a queue is sure of took %.1f ms", e->ops->name, e->device,
 		 as_ms(now_ns() - start));
-	list_add_tail(&q->shares, &s->link);
+	list_add_tail(&queue_engine(q)->shares, &s->link);
 	*ret = s;
 	return 0;
 }
 
-int share_ring_err(const struct share *s)
+const _Atomic int *share_ring_err(const struct share *s)
 {
-	return s->ring_err ? s->ring_err : atomic_load(&s->engine->ring_err);
+	return s->ring_err ? &s->ring_err : &s->engine->ring_err;
 }
 
 static int share_get(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
@@ -262,7 +262,7 @@ static struct share *share_find(struct pst_queue *q, const struct mem_ops *ops, 
 	uint64_t dev_life = mem_life(ops, device);
 	struct list *el;
 
-	list_for_each (el, &q->shares) {
+	list_for_each (el, &queue_engine(q)->shares) {
 		struct share *s = list_entry(el, struct share, link);
 
 		if (s->engine->ops == ops && s->engine->device == device &&

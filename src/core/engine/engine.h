@@ -58,7 +58,7 @@ struct span {
 /* A slot of staging memory and the pieces in it. */
 struct job {
 	struct list link;   /* worker's list for its state */
-	struct list of_req; /* req->eng.jobs */
+	struct list of_req; /* req_engine(req)->jobs */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf;      /* slot_size bytes, page aligned, pinned */
@@ -85,20 +85,20 @@ struct job {
 	uint32_t crc;
 	uint64_t crc_len;
 	struct worker *worker;
-	bool mapped;                   /* copies come from req->plan.from, the slot is not filled */
-	bool alone;                    /* copied by itself, because a batch with it failed */
-	bool at_copier;                /* counted in worker->nr_copying, */
-	bool warm;                     /* and in nr_warm */
-	bool bounded;                  /* of a read that waits for other bytes in a crowd */
-	bool touches;                  /* counted in req->eng.nr_touch, else in nr_file */
-	uint8_t disk;                  /* in engine->disks, unless it is DISK_NONE, are */
-	uint64_t disk_len;             /* so many bytes of the job, */
-	uint64_t disk_since;           /* since then */
-	struct list of_disk;           /* its jobs */
-	bool lost;                     /* its request was stopped: not counted in worker->nr_jobs */
-	struct list of_lost;           /* worker->lost */
-	bool fed;                      /* the slot is for reads that a stream waits for, fixed */
-	uint64_t sent_at;              /* when such a read's copy was sent */
+	bool mapped;         /* copies come from req_plan(req)->from, the slot is not filled */
+	bool alone;          /* copied by itself, because a batch with it failed */
+	bool at_copier;      /* counted in worker->nr_copying, */
+	bool warm;           /* and in nr_warm */
+	bool bounded;        /* of a read that waits for other bytes in a crowd */
+	bool touches;        /* counted in req_engine(req)->nr_touch, else in nr_file */
+	uint8_t disk;        /* in engine->disks, unless it is DISK_NONE, are */
+	uint64_t disk_len;   /* so many bytes of the job, */
+	uint64_t disk_since; /* since then */
+	struct list of_disk; /* its jobs */
+	bool lost;           /* its request was stopped: not counted in worker->nr_jobs */
+	struct list of_lost; /* worker->lost */
+	bool fed;            /* the slot is for reads that a stream waits for, fixed */
+	uint64_t sent_at;    /* when such a read's copy was sent */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
 	struct span spans[JOB_PIECES];
 };

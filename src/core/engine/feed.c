@@ -239,7 +239,7 @@ void *feeder_main(void *arg)
 /* Bytes that the read's jobs take on: all threads have some of it. */
 static uint64_t part_of(const struct req *r)
 {
-	const struct engine *e = r->eng.share->engine;
+	const struct engine *e = req_engine(r)->share->engine;
 
 	/* Small pieces leave room between them: few full slots are better than many. */
 	if (!r->one_piece)
@@ -267,7 +267,7 @@ static uint64_t nr_jobs(const struct req *r, uint64_t part)
 
 	blk = MIN(blk, part / 2);
 	if (r->one_piece && !r->io.segs && r->total <= part &&
-	    lead + r->total <= r->eng.share->engine->slot_size) {
+	    lead + r->total <= req_engine(r)->share->engine->slot_size) {
 		jobs = 1;
 	} else if (even > 1) {
 		jobs = r->cur.nr / even + 2;
@@ -276,7 +276,7 @@ static uint64_t nr_jobs(const struct req *r, uint64_t part)
 		jobs = (r->total + 2 * blk * nr) / (part - blk) + nr / (JOB_PIECES / 2) + 2;
 	}
 	/* What was copied from pages of the file is staged after all, if the file has changed. */
-	return r->plan.from ? 2 * jobs : jobs;
+	return req_plan(r)->from ? 2 * jobs : jobs;
 }
 
 /* Entries of the longest list. */
@@ -331,14 +331,14 @@ static int feed_new(struct req *r, struct feed **ret)
 /* The read asks for slots; from here on it may end at any time. */
 static void feed_start(struct req *r, struct feed *f)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
 	atomic_fetch_add(&f->refs, 1);
-	r->eng.feed = f;
+	req_engine(r)->feed = f;
 	e->feeds_next = MIN(e->feeds_next, f->until);
-	list_add_tail(&e->feeds, &r->eng.feeds);
-	list_add_tail(&e->fed, &r->eng.active);
+	list_add_tail(&e->feeds, &req_engine(r)->feeds);
+	list_add_tail(&e->fed, &req_engine(r)->active);
 	feed_wake(e);
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, f->until);
@@ -370,7 +370,7 @@ static int feed_put_all(struct feed *f)
 
 static void feed_failed(struct req *r, int err)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
 	engine_stop_locked(r, err);
@@ -390,7 +390,7 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t deadline)
 
 int feed_begin(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	struct feed *f = NULL;
 	int err = pool_feed(e), sealed;
 
@@ -421,19 +421,19 @@ int feed_begin(struct req *r)
 
 uint64_t feed_part(const struct req *r)
 {
-	return r->eng.feed->part;
+	return req_engine(r)->feed->part;
 }
 
 int feed_list(struct job *j, const struct mem_copy *v, unsigned nr)
 {
-	const struct mem_feed *mem = j->req->eng.feed->mem;
+	const struct mem_feed *mem = req_engine(j->req)->feed->mem;
 
 	return mem->ops->feed_list(mem, v, nr, j->sgl_room, &j->sgl);
 }
 
 int feed_send(struct job *j)
 {
-	struct feed *f = j->req->eng.feed;
+	struct feed *f = req_engine(j->req)->feed;
 
 	if (f->nr_sent == f->nr)
 		return -EINVAL;
@@ -445,12 +445,12 @@ int feed_send(struct job *j)
 
 uint32_t feed_path(const struct job *j)
 {
-	return j->req->eng.feed->mem->path;
+	return req_engine(j->req)->feed->mem->path;
 }
 
 int feed_poll(struct job *j)
 {
-	struct feed *f = j->req->eng.feed;
+	struct feed *f = req_engine(j->req)->feed;
 	int r = f->mem->ops->feed_poll(f->mem, j->ticket);
 
 	/* A copy that was done before the cut is seen here before that.  The read has its error. */
@@ -471,27 +471,27 @@ int feed_poll(struct job *j)
 
 void feed_close(struct req *r)
 {
-	struct feed *f = r->eng.feed;
+	struct feed *f = req_engine(r)->feed;
 
 	if (likely(!f) || f->closed)
 		return;
 	f->closed = true;
-	f->cut = r->eng.nr_touch > 0;
-	list_del(&r->eng.feeds);
+	f->cut = req_engine(r)->nr_touch > 0;
+	list_del(&req_engine(r)->feeds);
 	f->mem->ops->feed_end(f->mem);
 }
 
 void feed_over(struct req *r)
 {
-	struct feed *f = r->eng.feed;
+	struct feed *f = req_engine(r)->feed;
 	struct engine *e;
 
 	if (!f)
 		return;
-	e = r->eng.share->engine;
+	e = req_engine(r)->share->engine;
 	pthread_mutex_lock(&e->lock);
 	feed_close(r);
-	r->eng.feed = NULL;
+	req_engine(r)->feed = NULL;
 	pthread_mutex_unlock(&e->lock);
 	feed_unref(f);
 }
@@ -504,12 +504,12 @@ void feed_ring(struct engine *e, uint64_t now)
 	if (e->feeds_next > now)
 		return;
 	list_for_each_safe (el, n, &e->feeds) {
-		struct req *r = list_entry(el, struct req, eng.feeds);
+		struct req *r = req_by_link(el, feeds);
 
-		if (r->eng.feed->until <= now)
+		if (req_engine(r)->feed->until <= now)
 			engine_stop_locked(r, ETIMEDOUT);
 		else
-			next = MIN(next, r->eng.feed->until);
+			next = MIN(next, req_engine(r)->feed->until);
 	}
 	e->feeds_next = next;
 }

@@ -19,6 +19,7 @@
 #include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
+#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -77,7 +78,7 @@ static uint64_t span_len(const struct job *j, const struct span *s)
 static void *span_source(const struct job *j, const struct span *s)
 {
 	const struct part *part = &j->parts[s->part];
-	const struct source *from = j->req->plan.from;
+	const struct source *from = req_plan(j->req)->from;
 
 	if (!j->mapped)
 		return s->data;
@@ -108,7 +109,7 @@ unsigned job_copies(const struct job *j, struct mem_copy *v, unsigned nr)
 
 void job_copying(struct job *j, uint32_t by)
 {
-	j->dev_path = j->mapped ? j->req->plan.from->ops->path : by;
+	j->dev_path = j->mapped ? req_plan(j->req)->from->ops->path : by;
 	if (by != path_base())
 		j->paths |= PST_PATH_BIT(by);
 }
@@ -159,7 +160,7 @@ static bool has_sgl(struct job *j)
  * leaves the edges of a piece to others. */
 static bool is_warm(const struct job *j)
 {
-	const struct plan *p = &j->req->plan;
+	const struct plan *p = req_plan(j->req);
 	uint64_t by_cpu = 0, all = 0;
 
 	for (unsigned i = 0; i < p->nr_hops; i++) {
@@ -249,10 +250,10 @@ static void slot_done(struct part *p)
 		job_reason(j, p->why, p->detail);
 	/* The flag would tell of the slot, and not of the memory. */
 	j->flags |= p->flags & ~(uint32_t)PST_DONE_PINNED;
-	for (unsigned i = 0; i < j->req->plan.nr_hops; i++) {
+	for (unsigned i = 0; i < req_plan(j->req)->nr_hops; i++) {
 		if (!p->bytes[i])
 			continue;
-		j->paths |= PST_PATH_BIT(j->req->plan.hop[i]);
+		j->paths |= PST_PATH_BIT(req_plan(j->req)->hop[i]);
 		j->hop_bytes[i] += p->bytes[i];
 	}
 	if (p->left)
@@ -272,7 +273,7 @@ static const struct part_user slot = {
 /* Does memory hold the file's bytes, so that a read needs no operation? */
 static bool reads_now(const struct job *j)
 {
-	const struct path_ops *ops = path_ops_of(j->req->plan.hop[0]);
+	const struct path_ops *ops = path_ops_of(req_plan(j->req)->hop[0]);
 
 	return j->req->io.op == PST_OP_READ && ops->now && ops->now(req_file(j->req)) &&
 	       !fault_active;
@@ -312,7 +313,7 @@ static _inline_ void job_files(struct worker *w, struct job *j)
 /* All of it was staged, and there is a source: that may serve the bytes at the next read. */
 static void job_seen(const struct job *j)
 {
-	const struct plan *p = &j->req->plan;
+	const struct plan *p = req_plan(j->req);
 	uint32_t hops = 0;
 
 	if (!p->from || j->mapped || j->limit != j->pos + j->len)
@@ -332,7 +333,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 	j->mapped = false;
 	j->dev_path = 0;
 	j->paths = 0;
-	if (!j->req->plan.staged)
+	if (!req_plan(j->req)->staged)
 		err = EOPNOTSUPP;
 	else if (unlikely(j->touches)) /* its copies came from the source before */
 		err = -engine_job_touches(j, false);
@@ -344,7 +345,7 @@ static _inline_ void job_stage(struct worker *w, struct job *j)
 
 static bool source_still(const struct req *r)
 {
-	return r->plan.from->ops->still(r->plan.from);
+	return req_plan(r)->from->ops->still(req_plan(r)->from);
 }
 
 /* A write's bytes are in the slot, or did not get there. */
@@ -404,7 +405,7 @@ void jobs_copied(struct worker *w, struct list *jobs)
 /* Can the device copy every job part from the source? */
 static bool job_is_ready(const struct job *j)
 {
-	const struct plan *p = &j->req->plan;
+	const struct plan *p = req_plan(j->req);
 	struct source *s = p->from;
 
 	for (unsigned i = 0; i < j->nr_parts; i++)
@@ -415,7 +416,7 @@ static bool job_is_ready(const struct job *j)
 
 void job_start(struct worker *w, struct job *j)
 {
-	const struct plan *p = &j->req->plan;
+	const struct plan *p = req_plan(j->req);
 
 	if (unlikely(!j->nr_parts)) {
 		job_copy_failed(j, EINVAL); /* the caller has changed segments, against the rules */

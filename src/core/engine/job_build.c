@@ -12,6 +12,7 @@
 #include "core/engine/job.h"
 #include "core/engine/transfer.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
 
@@ -98,7 +99,7 @@ static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 
 	while (len < max && cursor_peek(from, &pc)) {
 		n = max - len;
-		if (unlikely(r->plan.pieces))
+		if (unlikely(req_plan(r)->pieces))
 			n = MIN(n, transfers_leave(r, &pc));
 		if (n)
 			n = job_add(j, &pc, n);
@@ -120,9 +121,9 @@ static uint64_t even_room(const struct req *r)
 
 unsigned job_even_pieces(const struct req *r)
 {
-	uint64_t slot = r->eng.share->engine->slot_size;
+	uint64_t slot = req_engine(r)->share->engine->slot_size;
 
-	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || r->plan.pieces)
+	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || req_plan(r)->pieces)
 		return 0;
 	return (unsigned)MIN(slot / even_room(r), (uint64_t)JOB_PIECES);
 }
@@ -135,7 +136,7 @@ static uint64_t even_pieces(const struct job *j, uint64_t max)
 	uint64_t nr, most = job_even_pieces(r);
 
 	/* The clock stops requests with streams, and does not wait for who looks at segments. */
-	if (!most || c->off || r->eng.order || r->eng.feed)
+	if (!most || c->off || req_engine(r)->order || req_engine(r)->feed)
 		return 0;
 	nr = MIN(max / r->shape.even, c->nr - c->seg);
 	return MIN(nr, most);
@@ -176,7 +177,7 @@ void job_build(struct job *j)
 	j->copy_err = 0;
 	j->sgl.nr = 0;
 	memset(j->hop_bytes, 0, sizeof(j->hop_bytes));
-	if (unlikely(r->eng.redo))
+	if (unlikely(req_engine(r)->redo))
 		build_redo(j);
 	else
 		build_next(j);

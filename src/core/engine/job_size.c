@@ -5,6 +5,7 @@
 #include "core/engine/job_size.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
 
@@ -35,7 +36,7 @@ bool req_is_scattered(const struct req *r)
 /* True if the next piece has at least min bytes, and the device can copy them from their source. */
 static bool next_is_ready(const struct req *r, uint64_t min)
 {
-	struct source *s = r->plan.from;
+	struct source *s = req_plan(r)->from;
 	struct piece pc;
 
 	return s && cursor_peek(&r->cur, &pc) && pc.len >= min &&
@@ -55,11 +56,11 @@ bool req_is_long(const struct req *r)
 /* Has no other request anything to start? */
 static bool is_alone(const struct req *r)
 {
-	const struct engine *e = r->eng.share->engine;
+	const struct engine *e = req_engine(r)->share->engine;
 	const struct list *active = &e->active, *first = active->next;
 
 	return list_empty(&e->parking) &&
-	       (first == active || (first == &r->eng.active && first->next == active));
+	       (first == active || (first == &req_engine(r)->active && first->next == active));
 }
 
 /*
@@ -70,7 +71,7 @@ static bool is_alone(const struct req *r)
  */
 static uint64_t scattered_part(const struct req *r, uint64_t piece)
 {
-	const struct engine *e = r->eng.share->engine;
+	const struct engine *e = req_engine(r)->share->engine;
 	uint64_t most = e->slot_size / 2, edge = EDGE_PIECES * piece;
 	uint64_t round = e->nr_workers * edge;
 
@@ -81,15 +82,15 @@ static uint64_t scattered_part(const struct req *r, uint64_t piece)
 
 uint64_t engine_part(const struct req *r)
 {
-	const struct engine *e = r->eng.share->engine;
+	const struct engine *e = req_engine(r)->share->engine;
 	uint64_t left = r->total - r->cur.pos;
 	uint64_t piece = scattered_piece(r);
 	uint64_t least = engine_waits_for_disk(e) ? PART_COLD : PART_MIN;
 	unsigned idle = 1; /* the worker that takes the job */
 
-	if (unlikely(r->eng.feed))
+	if (unlikely(req_engine(r)->feed))
 		return feed_part(r);
-	if (r->io.op != PST_OP_READ || r->plan.source_now || r->total <= SHARED_MIN ||
+	if (r->io.op != PST_OP_READ || req_plan(r)->source_now || r->total <= SHARED_MIN ||
 	    req_is_ready(r))
 		return e->slot_size;
 	if (piece && r->total >= SCATTERED_PIECES * piece && e->nr_workers >= SCATTERED_WORKERS)

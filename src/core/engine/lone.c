@@ -14,6 +14,7 @@
  */
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
+#include "core/path/way.h"
 #include "core/queue/req.h"
 
 #define MANY 8u                      /* callers copy, and too many wait: */
@@ -43,23 +44,23 @@ static bool few_wait(struct engine *e)
 
 bool lone_begin(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	r->caller.lone = few_wait(e) && e->nr_reqs;
-	e->nr_lone += r->caller.lone;
+	req_way(r)->lone = few_wait(e) && e->nr_reqs;
+	e->nr_lone += req_way(r)->lone;
 	pthread_mutex_unlock(&e->lock);
-	return r->caller.lone;
+	return req_way(r)->lone;
 }
 
 void lone_end(struct req *r)
 {
 	struct engine *e;
 
-	if (likely(!r->caller.lone))
+	if (likely(!req_way(r)->lone))
 		return;
-	r->caller.lone = false;
-	e = r->eng.share->engine;
+	req_way(r)->lone = false;
+	e = req_engine(r)->share->engine;
 	pthread_mutex_lock(&e->lock);
 	e->nr_lone--;
 	pthread_mutex_unlock(&e->lock);

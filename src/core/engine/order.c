@@ -37,7 +37,7 @@
 
 struct order {
 	struct list link;   /* e->orders, but while somebody asks */
-	struct order *next; /* q->orders */
+	struct order *next; /* of its queue */
 	struct engine *engine;
 	struct mem_order *mem;
 	void *stream;
@@ -80,7 +80,7 @@ static void order_free(struct order *o)
 static int order_new(struct req *r, struct order **ret)
 {
 	const struct mem_alloc *a = req_mem(r)->region->alloc;
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	struct order *o = calloc(1, sizeof(*o));
 	int err;
 
@@ -97,8 +97,8 @@ static int order_new(struct req *r, struct order **ret)
 	o->refs = 1;
 	list_init(&o->link);
 	list_init(&o->leaving);
-	o->next = r->q->orders;
-	r->q->orders = o;
+	o->next = queue_engine(r->q)->orders;
+	queue_engine(r->q)->orders = o;
 	atomic_fetch_add(&e->nr_orders, 1);
 	*ret = o;
 	return 0;
@@ -106,9 +106,9 @@ static int order_new(struct req *r, struct order **ret)
 
 static int order_get(struct req *r, struct order **ret)
 {
-	struct order *o = r->q->orders;
+	struct order *o = queue_engine(r->q)->orders;
 
-	while (o && (o->stream != r->io.stream || o->engine != r->eng.share->engine))
+	while (o && (o->stream != r->io.stream || o->engine != req_engine(r)->share->engine))
 		o = o->next;
 	*ret = o;
 	return o ? 0 : order_new(r, ret);
@@ -116,7 +116,7 @@ static int order_get(struct req *r, struct order **ret)
 
 int order_begin(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	uint64_t ring = PST_NO_DEADLINE;
 	struct order *o;
 	int err = order_get(r, &o);
@@ -131,7 +131,7 @@ int order_begin(struct req *r)
 	o->refs++;
 	if (!o->live++ && !o->asked && !o->state)
 		list_add_tail(&e->orders, &o->link);
-	r->eng.order = o;
+	req_engine(r)->order = o;
 	pthread_mutex_unlock(&e->lock);
 	clock_set(&e->alarm, ring);
 	return 0;
@@ -139,12 +139,14 @@ int order_begin(struct req *r)
 
 void order_submitted(struct pst_queue *q)
 {
-	while (q->orders) {
-		struct order *o = q->orders;
+	struct engine_queue *eq = queue_engine(q);
+
+	while (eq->orders) {
+		struct order *o = eq->orders;
 		struct engine *e = o->engine;
 		bool last;
 
-		q->orders = o->next;
+		eq->orders = o->next;
 		pthread_mutex_lock(&e->lock);
 		last = order_unref(o);
 		pthread_mutex_unlock(&e->lock);
@@ -155,13 +157,13 @@ void order_submitted(struct pst_queue *q)
 
 bool order_hold(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
-	if (!r->eng.order || r->eng.order->state == 1)
+	if (!req_engine(r)->order || req_engine(r)->order->state == 1)
 		return false;
-	list_add_tail(&e->held, &r->eng.active);
-	if (r->eng.order->state < 0)
-		engine_stop_locked(r, -r->eng.order->state);
+	list_add_tail(&e->held, &req_engine(r)->active);
+	if (req_engine(r)->order->state < 0)
+		engine_stop_locked(r, -req_engine(r)->order->state);
 	return true;
 }
 
@@ -169,7 +171,7 @@ bool order_hold(struct req *r)
 
 void order_leave(struct req *r)
 {
-	struct order *o = r->eng.order;
+	struct order *o = req_engine(r)->order;
 
 	if (o && !--o->live)
 		list_del(&o->link);
@@ -177,29 +179,29 @@ void order_leave(struct req *r)
 
 bool order_asks(const struct req *r)
 {
-	return r->eng.order && r->eng.order->asked;
+	return req_engine(r)->order && req_engine(r)->order->asked;
 }
 
 bool order_keeps(struct req *r)
 {
 	if (!order_asks(r))
 		return false;
-	list_add_tail(&r->eng.order->leaving, &r->eng.active);
+	list_add_tail(&req_engine(r)->order->leaving, &req_engine(r)->active);
 	return true;
 }
 
 /* Until nobody asks for the stopped request's stream any more, unless that takes too long. */
 static _cold_ void wait_asked(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
-	struct order *o = r->eng.order;
+	struct engine *e = req_engine(r)->share->engine;
+	struct order *o = req_engine(r)->order;
 	uint64_t end = now_ns() + ASKED_MAX_NS;
 	bool go_on = true;
 
 	while (go_on) {
 		(void)nanosleep(&(struct timespec){ .tv_nsec = ASK_NEW_NS }, NULL);
 		pthread_mutex_lock(&e->lock);
-		go_on = o->asked && !r->eng.handed_back;
+		go_on = o->asked && !req_engine(r)->handed_back;
 		o->slow |= go_on && now_ns() >= end;
 		go_on = go_on && !o->slow;
 		pthread_mutex_unlock(&e->lock);
@@ -208,13 +210,13 @@ static _cold_ void wait_asked(struct req *r)
 
 void order_stopped(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	bool asked;
 
 	if (likely(!atomic_load(&e->nr_orders)))
 		return;
 	pthread_mutex_lock(&e->lock);
-	asked = order_asks(r) && !r->eng.order->slow;
+	asked = order_asks(r) && !req_engine(r)->order->slow;
 	pthread_mutex_unlock(&e->lock);
 	if (unlikely(asked))
 		wait_asked(r);
@@ -222,7 +224,7 @@ void order_stopped(struct req *r)
 
 void order_end(struct req *r)
 {
-	struct order *o = r->eng.order;
+	struct order *o = req_engine(r)->order;
 	struct engine *e;
 	bool last;
 
@@ -230,9 +232,9 @@ void order_end(struct req *r)
 		return;
 	e = o->engine;
 	pthread_mutex_lock(&e->lock);
-	if (!r->eng.handed_back)
+	if (!req_engine(r)->handed_back)
 		order_leave(r);
-	r->eng.order = NULL;
+	req_engine(r)->order = NULL;
 	last = order_unref(o);
 	pthread_mutex_unlock(&e->lock);
 	if (last)
@@ -276,15 +278,15 @@ static void order_reached(struct order *o, int state)
 
 	o->state = state;
 	list_for_each_safe (el, n, &e->held) {
-		struct req *r = list_entry(el, struct req, eng.active);
+		struct req *r = req_by_link(el, active);
 
-		if (r->eng.order != o)
+		if (req_engine(r)->order != o)
 			continue;
 		if (state < 0) {
 			engine_stop_locked(r, -state);
 			continue;
 		}
-		list_del(&r->eng.active);
+		list_del(&req_engine(r)->active);
 		engine_activate(r);
 	}
 }
@@ -305,9 +307,9 @@ static bool order_ask(struct engine *e, struct order *o)
 	e->nr_asked--;
 	o->asked = o->slow = false;
 	while (!list_empty(&o->leaving)) {
-		struct req *r = list_first(&o->leaving, struct req, eng.active);
+		struct req *r = req_by_link(o->leaving.next, active);
 
-		list_del(&r->eng.active);
+		list_del(&req_engine(r)->active);
 		engine_hand_back(r);
 	}
 	if (state)
@@ -360,10 +362,10 @@ static bool wake_asker(struct engine *e)
 
 void order_wake(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	/* Somebody asks for an order that has others already, or is about to. */
-	if (r->eng.order->live == 1 && (!e->asker || e->asker->sleeping))
+	if (req_engine(r)->order->live == 1 && (!e->asker || e->asker->sleeping))
 		(void)wake_asker(e);
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
+#include "core/path/way.h"
 #include "core/engine/transfer.h"
 
 /* The path moves nothing more of the request. */
 static void give_up(struct req *r, int err)
 {
-	r->plan.left = true;
-	req_reason(r, r->plan.pieces->why, err);
-	if (r->plan.staged)
+	req_plan(r)->left = true;
+	req_reason(r, req_plan(r)->pieces->why, err);
+	if (req_plan(r)->staged)
 		return;
 	req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, EOPNOTSUPP);
 	r->cur.seg = r->cur.nr;
@@ -16,13 +17,13 @@ static void give_up(struct req *r, int err)
 
 enum transfers_turn transfers_start(struct req *r)
 {
-	const struct path_pieces *by = r->plan.pieces;
+	const struct path_pieces *by = req_plan(r)->pieces;
 	struct transfer *t;
 	struct piece pc;
 	uint64_t skip, n;
 	int err;
 
-	while (!r->plan.left && cursor_peek(&r->cur, &pc)) {
+	while (!req_plan(r)->left && cursor_peek(&r->cur, &pc)) {
 		n = by->fit(r, &pc, &skip);
 		if (!n || skip)
 			return TRANSFERS_SLOT;
@@ -33,28 +34,28 @@ enum transfers_turn transfers_start(struct req *r)
 			give_up(r, -err);
 			break;
 		}
-		r->eng.nr_jobs++;
-		r->eng.nr_touch++;
+		req_engine(r)->nr_jobs++;
+		req_engine(r)->nr_touch++;
 		cursor_skip(&r->cur, t->pc.len);
 	}
-	return r->plan.left ? TRANSFERS_SLOT : TRANSFERS_LATER;
+	return req_plan(r)->left ? TRANSFERS_SLOT : TRANSFERS_LATER;
 }
 
 uint64_t transfers_leave(const struct req *r, const struct piece *pc)
 {
 	uint64_t skip;
 
-	return !r->plan.left && r->plan.pieces->fit(r, pc, &skip) ? skip : pc->len;
+	return !req_plan(r)->left && req_plan(r)->pieces->fit(r, pc, &skip) ? skip : pc->len;
 }
 
 struct piece *transfers_redo(struct req *r)
 {
-	return r->eng.redo ? &r->eng.redo->pc : NULL;
+	return req_engine(r)->redo ? &req_engine(r)->redo->pc : NULL;
 }
 
 void transfers_redo_skip(struct req *r, uint64_t len)
 {
-	struct transfer *t = r->eng.redo;
+	struct transfer *t = req_engine(r)->redo;
 
 	t->pc.file_off += len;
 	t->pc.mem_off += len;
@@ -62,16 +63,16 @@ void transfers_redo_skip(struct req *r, uint64_t len)
 	t->pc.len -= len;
 	if (t->pc.len)
 		return;
-	r->eng.redo = t->next;
-	r->plan.pieces->free(t);
+	req_engine(r)->redo = t->next;
+	req_plan(r)->pieces->free(t);
 }
 
 void transfers_redo_drop(struct req *r)
 {
-	while (r->eng.redo) {
-		const struct piece *pc = &r->eng.redo->pc;
+	while (req_engine(r)->redo) {
+		const struct piece *pc = &req_engine(r)->redo->pc;
 
-		if (!r->eng.dead)
+		if (!req_engine(r)->dead)
 			req_settle(r, pc->pos, pc->len, 0, r->stop ? r->end_err : r->res.err);
 		transfers_redo_skip(r, pc->len);
 	}
@@ -84,7 +85,7 @@ static bool transfer_results(struct transfer *t)
 	const struct piece *pc = &t->pc;
 
 	if (!t->why) {
-		req_moved(r, r->plan.pieces->path, t->got);
+		req_moved(r, req_plan(r)->pieces->path, t->got);
 		req_settle(r, pc->pos, pc->len, t->got, 0);
 		r->res.flags |= t->flags;
 		/* Nothing of a request of one piece is behind the end of the file. */
@@ -93,7 +94,7 @@ static bool transfer_results(struct transfer *t)
 		return false;
 	}
 	req_reason(r, t->why, t->detail);
-	if (!r->stop && r->plan.staged)
+	if (!r->stop && req_plan(r)->staged)
 		return true;
 	req_settle(r, pc->pos, pc->len, 0, r->stop ? r->end_err : EOPNOTSUPP);
 	return false;
@@ -102,15 +103,15 @@ static bool transfer_results(struct transfer *t)
 void transfer_done(struct transfer *t)
 {
 	struct req *r = t->req;
-	struct engine *e = r->eng.share->engine;
-	const struct path_pieces *by = r->plan.pieces;
+	struct engine *e = req_engine(r)->share->engine;
+	const struct path_pieces *by = req_plan(r)->pieces;
 	bool again;
 
 	pthread_mutex_lock(&e->lock);
-	again = !r->eng.dead && transfer_results(t);
+	again = !req_engine(r)->dead && transfer_results(t);
 	if (again) {
-		t->next = r->eng.redo;
-		r->eng.redo = t;
+		t->next = req_engine(r)->redo;
+		req_engine(r)->redo = t;
 	}
 	engine_transfer_done(r);
 	pthread_mutex_unlock(&e->lock);

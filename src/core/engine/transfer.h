@@ -2,7 +2,7 @@
 /*
  * Transfers: pieces of a request that a path moves by itself, without slots (transfer.c).
  *
- * Such a path brings a struct path_pieces and sets r->plan.pieces in its choose().  The core does
+ * Such a path brings a struct path_pieces and sets req_plan(r)->pieces in its choose().  The core does
  * the rest: it cuts the request, counts transfers that may touch the memory, ends the request at
  * its deadline or cancel, says BUSY while a transfer hangs, and stages pieces that it did not move.
  */
@@ -18,7 +18,7 @@ struct path_pieces;
 struct transfer {
 	struct req *req;
 	struct piece pc;       /* the piece to move; once it is redo, the rest of that */
-	struct transfer *next; /* r->eng.redo */
+	struct transfer *next; /* req_engine(r)->redo */
 
 	/* The result, set by the path before transfer_done(). */
 	uint64_t got;   /* less than the piece: the file ends */

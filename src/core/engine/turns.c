@@ -15,6 +15,8 @@
 #include "core/engine/wake.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
+#include "core/queue/above.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -24,39 +26,39 @@
 /* Has it pieces that nobody has begun, or that have to be moved again? */
 static bool has_more(const struct req *r)
 {
-	return r->eng.redo || !cursor_at_end(&r->cur);
+	return req_engine(r)->redo || !cursor_at_end(&r->cur);
 }
 
 /* Under the lock: the request is through, or was stopped. */
 static void uncount(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
-	if (!r->eng.counted)
+	if (!req_engine(r)->counted)
 		return;
 	e->nr_reqs--;
-	e->nr_slotless -= r->plan.pieces != NULL;
-	r->eng.counted = false;
+	e->nr_slotless -= req_plan(r)->pieces != NULL;
+	req_engine(r)->counted = false;
 }
 
 /* Under the lock: the request is through; its queue gets it back. */
 static inline void hand_back_if_idle(struct req *r)
 {
-	if (r->eng.nr_jobs || r->eng.handed_back)
+	if (req_engine(r)->nr_jobs || req_engine(r)->handed_back)
 		return;
 	if (!r->stop && !r->res.err && has_more(r))
 		return;
 	if (unlikely(r->stop) && order_keeps(r))
 		return;
-	if (unlikely(r->plan.pieces))
+	if (unlikely(req_plan(r)->pieces))
 		transfers_redo_drop(r);
-	if (r->stop && !r->eng.dead && !cursor_at_end(&r->cur))
+	if (r->stop && !req_engine(r)->dead && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
-	list_del(&r->eng.active);
+	list_del(&req_engine(r)->active);
 	feed_close(r);
 	order_leave(r);
 	uncount(r);
-	r->eng.handed_back = true;
+	req_engine(r)->handed_back = true;
 	queue_hand_back(r);
 }
 
@@ -71,20 +73,20 @@ void engine_hand_back(struct req *r)
  */
 static bool after_transfers(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	enum transfers_turn turn;
 
-	if (likely(!r->plan.pieces))
+	if (likely(!req_plan(r)->pieces))
 		return true;
 	turn = transfers_start(r);
 	if (r->res.err || !has_more(r)) {
-		list_del(&r->eng.active);
+		list_del(&req_engine(r)->active);
 		hand_back_if_idle(r);
 		return false;
 	}
 	if (turn == TRANSFERS_LATER && !cursor_at_end(&r->cur))
 		e->look = now_ns() + LOOK_NS;
-	return turn == TRANSFERS_SLOT || r->eng.redo;
+	return turn == TRANSFERS_SLOT || req_engine(r)->redo;
 }
 
 /* ------------------------------------------------------------------- disks */
@@ -93,7 +95,7 @@ static bool after_transfers(struct req *r)
  * then none. */
 static unsigned disk_read_by(const struct req *r)
 {
-	const struct path_ops *ops = path_ops_of(r->plan.hop[0]);
+	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
 	const struct file *f = req_file(r);
 
 	if (likely(f->disk == DISK_NONE) || r->io.op == PST_OP_WRITE)
@@ -109,7 +111,7 @@ static unsigned disk_read_by(const struct req *r)
  */
 static bool disk_is_busy(const struct req *r)
 {
-	const struct share *s = r->eng.share;
+	const struct share *s = req_engine(r)->share;
 	const struct engine *e = s->engine;
 	unsigned disk = disk_read_by(r);
 
@@ -127,7 +129,7 @@ static void disk_begin(struct job *j)
 	j->disk_len = j->len;
 	j->disk_since = about_now_ns();
 	e->disks[j->disk].bytes += j->disk_len;
-	j->req->eng.share->disk_bytes[j->disk] += j->disk_len;
+	req_engine(j->req)->share->disk_bytes[j->disk] += j->disk_len;
 	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
 }
 
@@ -137,7 +139,7 @@ static void disk_end(struct job *j)
 	if (likely(j->disk == DISK_NONE))
 		return;
 	j->engine->disks[j->disk].bytes -= j->disk_len;
-	j->req->eng.share->disk_bytes[j->disk] -= j->disk_len;
+	req_engine(j->req)->share->disk_bytes[j->disk] -= j->disk_len;
 	list_del(&j->of_disk);
 	j->disk = DISK_NONE;
 }
@@ -151,9 +153,9 @@ static void look_soon(struct engine *e)
 /* Requests that wait for a disk are not looked at one by one each time. */
 static void park(struct req *r)
 {
-	struct share *s = r->eng.share;
+	struct share *s = req_engine(r)->share;
 
-	list_move_tail(&s->parked[req_file(r)->disk], &r->eng.active);
+	list_move_tail(&s->parked[req_file(r)->disk], &req_engine(r)->active);
 	if (list_empty(&s->parking))
 		list_add_tail(&s->engine->parking, &s->parking);
 	look_soon(s->engine);
@@ -180,7 +182,7 @@ static struct req *first_parked(const struct share *s, bool *ret_any)
 {
 	*ret_any = false;
 	for (unsigned i = 0; i < DISKS; i++) {
-		struct req *r = list_first(&s->parked[i], struct req, eng.active);
+		struct req *r = req_by_link(s->parked[i].next, active);
 
 		if (list_empty(&s->parked[i]))
 			continue;
@@ -205,7 +207,7 @@ static _noinline_ bool unpark(struct engine *e)
 		struct req *r = first_parked(s, &any);
 
 		if (r) {
-			list_move_tail(&e->active, &r->eng.active);
+			list_move_tail(&e->active, &req_engine(r)->active);
 			list_move_tail(&e->parking, &s->parking);
 			return true;
 		}
@@ -221,7 +223,7 @@ static _noinline_ bool unpark(struct engine *e)
 static struct job *take_job(struct worker *w, struct req *r)
 {
 	struct engine *e = w->engine;
-	struct job *j = pool_take(e, r->eng.share, w);
+	struct job *j = pool_take(e, req_engine(r)->share, w);
 
 	if (!j)
 		return NULL;
@@ -233,20 +235,20 @@ static struct job *take_job(struct worker *w, struct req *r)
 	w->sleeping = false; /* as in its last look before it sleeps */
 	job_build(j);
 	if (j->claimed)
-		atomic_fetch_add(&r->eng.nr_building, 1);
+		atomic_fetch_add(&req_engine(r)->nr_building, 1);
 	j->touches = r->io.op == PST_OP_WRITE;
 	j->bounded = crowd_bounds(r);
 	disk_begin(j);
 	worker_took(w, j);
-	r->eng.nr_jobs++;
-	list_add_tail(&r->eng.jobs, &j->of_req);
+	req_engine(r)->nr_jobs++;
+	list_add_tail(&req_engine(r)->jobs, &j->of_req);
 	if (j->touches)
-		r->eng.nr_touch++;
+		req_engine(r)->nr_touch++;
 	else
-		r->eng.nr_file++;
-	list_del(&r->eng.active);
+		req_engine(r)->nr_file++;
+	list_del(&req_engine(r)->active);
 	if (has_more(r))
-		list_add_tail(&e->active, &r->eng.active);
+		list_add_tail(&e->active, &req_engine(r)->active);
 	return j;
 }
 
@@ -255,7 +257,8 @@ static void build_claimed(struct engine *e, struct job *j)
 {
 	job_build_claimed(j);
 	/* Pairs with wait_built(): it sees the last one, or we see it. */
-	if (atomic_fetch_sub(&j->req->eng.nr_building, 1) > 1 || !atomic_load(&e->nr_stopping))
+	if (atomic_fetch_sub(&req_engine(j->req)->nr_building, 1) > 1 ||
+	    !atomic_load(&e->nr_stopping))
 		return;
 	pthread_mutex_lock(&e->lock);
 	(void)pthread_cond_broadcast(&e->built);
@@ -266,7 +269,7 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 {
 	atomic_fetch_add(&e->nr_stopping, 1);
 	pthread_mutex_lock(&e->lock);
-	while (atomic_load(&r->eng.nr_building))
+	while (atomic_load(&req_engine(r)->nr_building))
 		(void)pthread_cond_wait(&e->built, &e->lock);
 	pthread_mutex_unlock(&e->lock);
 	atomic_fetch_sub(&e->nr_stopping, 1);
@@ -276,7 +279,7 @@ static _cold_ void wait_built(struct engine *e, struct req *r)
 static struct job *take_fed(struct worker *w)
 {
 	struct engine *e = w->engine;
-	struct req *r = list_first(&e->fed, struct req, eng.active);
+	struct req *r = req_by_link(e->fed.next, active);
 	struct job *j = list_empty(&e->fed) ? NULL : pool_take_feed(e);
 
 	if (!j)
@@ -288,11 +291,11 @@ static struct job *take_fed(struct worker *w)
 	list_init(&j->of_lost);
 	w->nr_jobs++;
 	job_build(j);
-	r->eng.nr_jobs++;
-	r->eng.nr_file++;
-	list_add_tail(&r->eng.jobs, &j->of_req);
+	req_engine(r)->nr_jobs++;
+	req_engine(r)->nr_file++;
+	list_add_tail(&req_engine(r)->jobs, &j->of_req);
 	if (!has_more(r))
-		list_del(&r->eng.active);
+		list_del(&req_engine(r)->active);
 	return j;
 }
 
@@ -337,10 +340,10 @@ struct job *engine_next(struct worker *w)
 		return NULL;
 	}
 	list_for_each_safe (el, n, &e->active) {
-		struct req *r = list_entry(el, struct req, eng.active);
+		struct req *r = req_by_link(el, active);
 		bool by_one;
 
-		if (no_slot && !r->plan.pieces)
+		if (no_slot && !req_plan(r)->pieces)
 			continue;
 		if (!after_transfers(r))
 			continue;
@@ -350,7 +353,7 @@ struct job *engine_next(struct worker *w)
 		}
 		by_one = req_is_long(r);
 		if (!worker_may_take(w, r, by_one)) {
-			leaves |= woken || r->plan.pieces;
+			leaves |= woken || req_plan(r)->pieces;
 			continue;
 		}
 		j = take_job(w, r);
@@ -384,8 +387,8 @@ static int job_touches(struct job *j, bool touches)
 		return -r->end_err;
 	if (touches != j->touches) {
 		j->touches = touches;
-		r->eng.nr_touch += touches ? 1 : -1u;
-		r->eng.nr_file += touches ? -1u : 1;
+		req_engine(r)->nr_touch += touches ? 1 : -1u;
+		req_engine(r)->nr_file += touches ? -1u : 1;
 	}
 	return 0;
 }
@@ -425,8 +428,8 @@ static void give_copier(struct engine *e, struct job *j)
 {
 	j->at_copier = true;
 	j->worker->nr_copying++;
-	j->req->eng.share->nr_copying++;
-	j->req->eng.share->slotted += slotted(j);
+	req_engine(j->req)->share->nr_copying++;
+	req_engine(j->req)->share->slotted += slotted(j);
 	e->slotted += slotted(j);
 	j->worker->nr_warm += j->warm;
 	copier_add(e, j);
@@ -458,8 +461,8 @@ int engine_job_filled(struct job *j, bool own)
 static void leave_copier(struct job *j)
 {
 	j->worker->nr_copying -= j->at_copier;
-	j->req->eng.share->nr_copying -= j->at_copier;
-	j->req->eng.share->slotted -= slotted(j);
+	req_engine(j->req)->share->nr_copying -= j->at_copier;
+	req_engine(j->req)->share->slotted -= slotted(j);
 	j->engine->slotted -= slotted(j);
 	j->worker->nr_warm -= j->at_copier && j->warm;
 	j->at_copier = false;
@@ -484,16 +487,17 @@ static void crc_keep(struct req *r, const struct job *j)
 {
 	if (!(r->io.flags & PST_IO_CRC32C) || !j->crc_len)
 		return;
-	if (r->eng.nr_crcs == r->eng.max_crcs) {
-		unsigned max = r->eng.max_crcs ? 2 * r->eng.max_crcs : 16;
-		struct crc_range *v = reallocarray(r->eng.crcs, max, sizeof(*v));
+	if (req_engine(r)->nr_crcs == req_engine(r)->max_crcs) {
+		unsigned max = req_engine(r)->max_crcs ? 2 * req_engine(r)->max_crcs : 16;
+		struct crc_range *v = reallocarray(req_engine(r)->crcs, max, sizeof(*v));
 
 		if (!v)
 			return; /* the completion then says that it has no checksum */
-		r->eng.crcs = v;
-		r->eng.max_crcs = max;
+		req_engine(r)->crcs = v;
+		req_engine(r)->max_crcs = max;
 	}
-	r->eng.crcs[r->eng.nr_crcs++] = (struct crc_range){ j->pos, j->crc_len, j->crc };
+	req_engine(r)->crcs[req_engine(r)->nr_crcs++] = (struct crc_range){ j->pos, j->crc_len,
+									    j->crc };
 }
 
 /* The request gets the job's results. */
@@ -505,8 +509,8 @@ static void job_results(struct req *r, const struct job *j)
 		req_reason(r, j->why, j->detail);
 	r->res.flags |= j->flags;
 	r->res.paths |= j->paths;
-	for (unsigned i = 0; i < r->plan.nr_hops; i++)
-		r->res.hop_bytes[r->plan.hop[i]] += j->hop_bytes[i];
+	for (unsigned i = 0; i < req_plan(r)->nr_hops; i++)
+		r->res.hop_bytes[req_plan(r)->hop[i]] += j->hop_bytes[i];
 	if (j->dev_path)
 		r->res.hop_bytes[j->dev_path] += j->limit - j->pos;
 	crc_keep(r, j);
@@ -516,25 +520,25 @@ static void job_results(struct req *r, const struct job *j)
 static void job_done(struct engine *e, struct job *j)
 {
 	struct req *r = j->req;
-	struct share *s = r->eng.share;
+	struct share *s = req_engine(r)->share;
 
 	leave_copier(j);
 	disk_end(j);
 	if (!j->lost)
 		j->worker->nr_jobs--;
-	if (!r->eng.dead)
+	if (!req_engine(r)->dead)
 		job_results(r, j);
 	/* Start nothing behind an error, nor, with one piece, behind the end of the file. */
 	if (j->err || (j->limit < j->pos + j->len && r->one_piece)) {
 		r->cur.seg = r->cur.nr;
-		if (j->err || !r->eng.redo)
-			list_del(&r->eng.active);
+		if (j->err || !req_engine(r)->redo)
+			list_del(&req_engine(r)->active);
 	}
 	if (j->touches)
-		r->eng.nr_touch--;
+		req_engine(r)->nr_touch--;
 	else
-		r->eng.nr_file--;
-	r->eng.nr_jobs--;
+		req_engine(r)->nr_file--;
+	req_engine(r)->nr_jobs--;
 	list_del(&j->of_req);
 	list_del(&j->of_lost);
 	j->req = NULL;
@@ -572,14 +576,14 @@ void engine_jobs_done(struct worker *w, struct list *jobs)
 
 void engine_transfer_done(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
-	r->eng.nr_jobs--;
-	r->eng.nr_touch--;
+	req_engine(r)->nr_jobs--;
+	req_engine(r)->nr_touch--;
 	if (r->res.err || !has_more(r))
-		list_del(&r->eng.active);
-	else if (!r->stop && list_empty(&r->eng.active))
-		list_add_tail(&e->active, &r->eng.active);
+		list_del(&req_engine(r)->active);
+	else if (!r->stop && list_empty(&req_engine(r)->active))
+		list_add_tail(&e->active, &req_engine(r)->active);
 	hand_back_if_idle(r);
 	if (!list_empty(&e->active))
 		engine_wake_one(e);
@@ -590,16 +594,16 @@ void engine_transfer_done(struct req *r)
  * for: engine_wake().) */
 static uint64_t activate(struct req *r)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	uint64_t jobs = 1 + MAX(r->total / engine_part(r), r->cur.nr / JOB_PIECES);
 
 	if (req_is_long(r))
 		jobs = 1;
-	list_add_tail(&e->active, &r->eng.active);
+	list_add_tail(&e->active, &req_engine(r)->active);
 	if (!e->nr_reqs++)
 		engine_begin(e);
-	e->nr_slotless += r->plan.pieces != NULL;
-	r->eng.counted = true;
+	e->nr_slotless += req_plan(r)->pieces != NULL;
+	req_engine(r)->counted = true;
 	return jobs;
 }
 
@@ -610,7 +614,7 @@ static void wake_for(struct engine *e, const struct req *r, uint64_t jobs)
 
 void engine_activate(struct req *r)
 {
-	wake_for(r->eng.share->engine, r, activate(r));
+	wake_for(req_engine(r)->share->engine, r, activate(r));
 }
 
 /* Under the lock: the request may start, unless its stream is not there yet. */
@@ -641,13 +645,13 @@ static void share_flush(struct share *s)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void engines_flush(struct pst_queue *q)
+void carry_flush(struct pst_queue *q)
 {
 	struct list *el;
 
 	q->nr_given += q->nr_fresh;
 	q->nr_fresh = 0;
-	list_for_each (el, &q->shares) {
+	list_for_each (el, &queue_engine(q)->shares) {
 		struct share *s = list_entry(el, struct share, link);
 
 		if (s->fresh)
@@ -662,21 +666,21 @@ void engines_flush(struct pst_queue *q)
  */
 static void engine_submit(struct req *r)
 {
-	struct share *s = r->eng.share;
+	struct share *s = req_engine(r)->share;
 	struct engine *e = s->engine;
 	struct pst_queue *q = r->q;
 
 	q->nr_engine++;
-	if (unlikely(r->eng.feed)) /* it began when its copies were put on the stream */
+	if (unlikely(req_engine(r)->feed)) /* it began when its copies were put on the stream */
 		return;
 	/* One with a stream may have been handed back, and then its link is not ours. */
-	if (q->collects && !r->eng.order) {
+	if (q->collects && !req_engine(r)->order) {
 		r->next = NULL;
 		*s->fresh_end = r;
 		s->fresh_end = &r->next;
 		q->nr_fresh++;
 		if (q->nr_fresh >= q->nr_given)
-			engines_flush(q);
+			carry_flush(q);
 		return;
 	}
 	pthread_mutex_lock(&e->lock);
@@ -700,11 +704,11 @@ static void cancel_later(struct job *j)
  */
 static void jobs_lost(struct req *r)
 {
-	struct pool *p = &r->eng.share->engine->pool;
+	struct pool *p = &req_engine(r)->share->engine->pool;
 	unsigned before = p->nr_feed_lost;
 	struct list *el;
 
-	list_for_each (el, &r->eng.jobs) {
+	list_for_each (el, &req_engine(r)->jobs) {
 		struct job *j = list_entry(el, struct job, of_req);
 
 		if (!j->lost) {
@@ -717,19 +721,19 @@ static void jobs_lost(struct req *r)
 	}
 	/* Reads that streams wait for may be in need of them, and nobody else asks for more. */
 	if (unlikely(p->nr_feed_lost != before))
-		pool_feed_later(r->eng.share->engine);
+		pool_feed_later(req_engine(r)->share->engine);
 }
 
 void engine_stop_locked(struct req *r, int err)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 	r->stop = true;
 	r->end_err = err;
-	list_del(&r->eng.active);
+	list_del(&req_engine(r)->active);
 	uncount(r);
 	jobs_lost(r);
-	if (unlikely(r->plan.pieces))
-		r->plan.pieces->stopped(r);
+	if (unlikely(req_plan(r)->pieces))
+		req_plan(r)->pieces->stopped(r);
 	feed_close(r);
 	hand_back_if_idle(r);
 	/* Its jobs do not count any more, so that others may read their disk. */
@@ -739,25 +743,25 @@ void engine_stop_locked(struct req *r, int err)
 
 static void engine_stop(struct req *r, int err)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
 	engine_stop_locked(r, err);
 	pthread_mutex_unlock(&e->lock);
 	order_stopped(r);
 	/* Its completion goes out, and then the segments are the caller's again. */
-	if (unlikely(atomic_load(&r->eng.nr_building)))
+	if (unlikely(atomic_load(&req_engine(r)->nr_building)))
 		wait_built(e, r);
 }
 
 static void engine_touches(struct req *r, bool *ret_mem, bool *ret_file)
 {
-	struct engine *e = r->eng.share->engine;
+	struct engine *e = req_engine(r)->share->engine;
 
 	pthread_mutex_lock(&e->lock);
-	r->eng.dead = true;
-	*ret_mem = r->eng.nr_touch > 0 || order_asks(r);
-	*ret_file = r->eng.nr_file > 0;
+	req_engine(r)->dead = true;
+	*ret_mem = req_engine(r)->nr_touch > 0 || order_asks(r);
+	*ret_file = req_engine(r)->nr_file > 0;
 	pthread_mutex_unlock(&e->lock);
 }
 

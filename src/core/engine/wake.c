@@ -73,7 +73,7 @@ static unsigned nr_for(const struct engine *e, const struct req *r)
 {
 	if (req_is_scattered(r))
 		return e->nr_workers;
-	return r->io.op == PST_OP_READ && has_part(r->eng.share) ? nr_now(e) : e->nr_usual;
+	return r->io.op == PST_OP_READ && has_part(req_engine(r)->share) ? nr_now(e) : e->nr_usual;
 }
 
 static void window_begin(struct engine *e)
@@ -205,7 +205,7 @@ void engine_wake_of(struct engine *e, unsigned nr)
 static void wake_one(struct engine *e, const struct req *r)
 {
 	if (!r && !list_empty(&e->active))
-		r = list_first(&e->active, struct req, eng.active);
+		r = req_by_link(e->active.next, active);
 	engine_wake_of(e, r ? nr_for(e, r) : e->nr_usual);
 }
 
@@ -225,7 +225,7 @@ void engine_wake(struct engine *e, const struct req *r, unsigned nr)
 bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 {
 	const struct engine *e = w->engine;
-	const struct share *s = r->eng.share;
+	const struct share *s = req_engine(r)->share;
 
 	if (place(w) >= nr_for(e, r))
 		return false;
@@ -235,7 +235,7 @@ bool worker_may_take(const struct worker *w, const struct req *r, bool by_one)
 		return atomic_load(&e->copier.nr) < LONG_JOBS;
 	if (crowd_has_enough(r))
 		return false;
-	if (!is_full(w) || !r->eng.nr_jobs)
+	if (!is_full(w) || !req_engine(r)->nr_jobs)
 		return true;
 	return engine_waits_for_disk(e) && all_are_full(e) &&
 	       s->nr_slots * e->pool.nr_shares < all_jobs(e);

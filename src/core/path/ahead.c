@@ -19,6 +19,7 @@
  */
 #include "core/path/ahead.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/path/warm.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
@@ -53,20 +54,20 @@ static bool range_next(struct cursor *c, uint64_t *ret_off, uint64_t *ret_end)
 	return true;
 }
 
-static struct run *find(struct pst_queue *q, uint64_t key)
+static struct run *find(struct way_queue *w, uint64_t key)
 {
 	for (unsigned i = 0; i < QUEUE_RUNS; i++)
-		if (q->runs[i].key == key)
-			return &q->runs[i];
+		if (w->runs[i].key == key)
+			return &w->runs[i];
 	return NULL;
 }
 
 /* The place for something new: in turns, but not one that was found since the last turn. */
-static struct run *replace(struct pst_queue *q)
+static struct run *replace(struct way_queue *w)
 {
 	struct run *a;
 
-	while ((a = &q->runs[q->run_turn++ % QUEUE_RUNS])->found)
+	while ((a = &w->runs[w->run_turn++ % QUEUE_RUNS])->found)
 		a->found = false;
 	a->nr = 0;
 	return a;
@@ -122,12 +123,12 @@ static bool goes_on(const struct req *r, uint64_t off, uint64_t end)
 {
 	/* A hash key only: a collision costs a wrong guess and nothing else. */
 	uint64_t file = (uintptr_t)r->io.file;
-	struct run *a = find(r->q, file + off);
+	struct run *a = find(queue_way(r->q), file + off);
 
 	if (a)
 		a->found = true;
 	else
-		a = replace(r->q);
+		a = replace(queue_way(r->q));
 	a->key = file + end;
 	if (is_busy(r))
 		a->nr = -hold(r);
@@ -151,7 +152,7 @@ static bool all_go_on(const struct req *r)
 static _noinline_ int choose(struct req *r)
 {
 	const struct pst_seg *s = r->cur.segs;
-	struct plan *p = &r->plan;
+	struct plan *p = req_plan(r);
 
 	/* Three hops are CACHED, DIRECT and BUFFERED. */
 	if (r->total > AHEAD_MAX || p->nr_hops < 3 || p->listed || p->pieces)

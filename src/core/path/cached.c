@@ -11,6 +11,7 @@
 #include "core/path/part.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/path/warm.h"
 #include "core/queue/req.h"
 
@@ -43,7 +44,7 @@ static void cached_told(const struct req *r, bool hit)
 	struct warm w = warm_get(file);
 
 	/* Bytes that were read ahead say nothing of the rest of the file. */
-	if (r->plan.ahead || (hit && w.hits >= WARM_SURE))
+	if (req_plan(r)->ahead || (hit && w.hits >= WARM_SURE))
 		return;
 	if (hit) {
 		w = (struct warm){ .hits = (uint8_t)(w.hits + 1) };
@@ -59,13 +60,13 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 {
 	struct file *file = req_file(r);
 	struct warm w = warm_get(file);
-	bool skip = w.skip && !r->plan.listed;
+	bool skip = w.skip && !req_plan(r)->listed;
 	int res;
 
 	if ((file->caps & FILE_RESIDENT) || w.hits >= WARM_SURE)
 		return true;
 	/* Read-ahead is welcome there, but a file system that may hang is asked first. */
-	if (r->plan.ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
+	if (req_plan(r)->ahead && (file->caps & (FILE_NOWAIT | FILE_MAY_HANG)) == FILE_NOWAIT)
 		return true;
 	/* To ask costs nothing beside many bytes, and the file may have become warm. */
 	res = skip && len < WARM_ASK_LEN ? -1 : file_resident(file, off, len);
@@ -77,7 +78,7 @@ bool cached_worth(const struct req *r, uint64_t off, uint64_t len)
 	/* An operation that waits would not be one on what the cache holds. */
 	if (res < 0 && !(file->caps & FILE_NOWAIT))
 		return false;
-	if (res == 0 && !(r->plan.listed && file_ends_at(file, off))) {
+	if (res == 0 && !(req_plan(r)->listed && file_ends_at(file, off))) {
 		cached_told(r, false);
 		return false;
 	}

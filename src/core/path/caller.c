@@ -14,6 +14,7 @@
 #include "core/path/caller.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -23,9 +24,9 @@
  * none of it.  *ret_hold may be set where the memory is a device's. */
 static char *piece_addr(struct req *r, struct piece *p, struct hold **ret_hold)
 {
-	if (likely(!r->plan.dev))
+	if (likely(!req_plan(r)->dev))
 		return req_host(r, p->mem_off);
-	return path_ops_of(r->plan.dev)->reach(r, p, ret_hold);
+	return path_ops_of(req_plan(r)->dev)->reach(r, p, ret_hold);
 }
 
 /* Parts of one piece meet on the file's blocks. */
@@ -45,14 +46,14 @@ static void part_free(struct part *p)
 	struct req *r = p->req;
 
 	hold_put(&r->q->holder, &p->hold);
-	r->caller.nr_parts--;
-	if (likely(p == &r->caller.first)) {
-		r->caller.first_used = false;
+	r->nr_parts--;
+	if (likely(p == &req_caller(r)->first)) {
+		req_caller(r)->first_used = false;
 		return;
 	}
 	list_del(&p->link);
-	p->next = r->q->parts;
-	r->q->parts = p;
+	p->next = queue_caller(r->q)->parts;
+	queue_caller(r->q)->parts = p;
 }
 
 static int part_stopped(const struct part *p)
@@ -68,15 +69,15 @@ static void part_results(struct req *r, const struct part *p)
 	if (unlikely(p->why))
 		req_reason(r, p->why, p->detail);
 	r->res.flags |= p->flags;
-	for (unsigned i = 0; i < r->plan.nr_hops; i++) {
+	for (unsigned i = 0; i < req_plan(r)->nr_hops; i++) {
 		if (!p->bytes[i])
 			continue;
-		req_moved(r, r->plan.hop[i], p->bytes[i]);
+		req_moved(r, req_plan(r)->hop[i], p->bytes[i]);
 		sum += p->bytes[i];
 	}
-	if (r->plan.dev && sum) {
+	if (req_plan(r)->dev && sum) {
 		copy_fence_stores(); /* the kernel's into the window */
-		req_moved(r, r->plan.dev, sum);
+		req_moved(r, req_plan(r)->dev, sum);
 	}
 }
 
@@ -85,8 +86,8 @@ static int no_hop(struct req *r)
 {
 	char text[200];
 
-	if (r->plan.restage) {
-		r->caller.left = true;
+	if (req_plan(r)->restage) {
+		req_caller(r)->left = true;
 		return 0;
 	}
 	(void)err_set(EOPNOTSUPP, "no hop is left for this request: %s",
@@ -101,7 +102,8 @@ static void part_done(struct part *p)
 	if (unlikely(req_is_late(r))) {
 		/* Its completion went out; this only makes it quiet. */
 		part_free(p);
-		if (!r->caller.nr_parts)
+		req_caller(r)->left = false;
+		if (!r->nr_parts)
 			req_step(r, REQ_QUIET);
 		return;
 	}
@@ -131,30 +133,30 @@ static const struct part_user caller = {
 
 static struct part *part_first(struct req *r)
 {
-	r->caller.first_used = true;
-	r->caller.nr_parts++;
-	part_init(&r->caller.first, r, &r->q->mover, &caller);
-	return &r->caller.first;
+	req_caller(r)->first_used = true;
+	r->nr_parts++;
+	part_init(&req_caller(r)->first, r, &r->q->mover, &caller);
+	return &req_caller(r)->first;
 }
 
 /* NULL if the queue has no free one. */
 static struct part *part_more(struct req *r)
 {
-	struct pst_queue *q = r->q;
-	struct part *p = q->parts;
+	struct caller_queue *cq = queue_caller(r->q);
+	struct part *p = cq->parts;
 
 	if (!p)
 		return NULL;
-	q->parts = p->next;
-	r->caller.nr_parts++;
-	part_init(p, r, &q->mover, &caller);
-	list_add_tail(&r->caller.more, &p->link);
+	cq->parts = p->next;
+	r->nr_parts++;
+	part_init(p, r, &r->q->mover, &caller);
+	list_add_tail(&req_caller(r)->more, &p->link);
 	return p;
 }
 
 static struct part *part_new(struct req *r)
 {
-	return r->caller.first_used ? part_more(r) : part_first(r);
+	return req_caller(r)->first_used ? part_more(r) : part_first(r);
 }
 
 static struct part *part_edge(struct part *of)
@@ -223,7 +225,7 @@ static bool start_next(struct req *r)
 	p->pos = pc.pos;
 	p->off = pc.file_off;
 	/* Where the engine is the fallback, a window serves only reads out of the page cache. */
-	if (unlikely(r->plan.restage) && r->io.op == PST_OP_READ)
+	if (unlikely(req_plan(r)->restage) && r->io.op == PST_OP_READ)
 		p->out = (uint8_t)~1u;
 	return start_part(r, p);
 }
@@ -253,42 +255,43 @@ static void restage(struct req *r)
 {
 	/* It may have waited for a free part. */
 	list_del(&r->waits);
-	r->caller.left = false;
-	r->plan.dev = (uint8_t)path_base();
-	r->plan.restage = false;
+	req_caller(r)->left = false;
+	req_plan(r)->dev = (uint8_t)path_base();
+	req_plan(r)->restage = false;
 	r->res.limit = r->total;
 	r->res.err_pos = UINT64_MAX;
 	r->res.paths = 0;
 	memset(r->res.hop_bytes, 0, sizeof(r->res.hop_bytes));
 	cursor_init(&r->cur, r->cur.segs, r->cur.nr);
-	free(TAKE_PTR(r->caller.bounce));
-	hold_put(&r->q->holder, &r->caller.hold);
+	free(TAKE_PTR(req_way(r)->bounce));
+	hold_put(&r->q->holder, &req_way(r)->hold);
 	lone_end(r);
-	r->ops = path_ops_of(r->plan.dev)->by;
+	r->ops = path_ops_of(req_plan(r)->dev)->by;
 	r->ops->start(r);
 }
 
 /* The last part is over, but not all is well. */
 static _cold_ void parts_end(struct req *r)
 {
-	if (r->caller.left && !r->stop && !r->res.err) {
+	if (req_caller(r)->left && !r->stop && !r->res.err) {
 		restage(r);
 		return;
 	}
 	if (!r->stop && !r->res.err && !cursor_at_end(&r->cur))
 		return;
-	if (r->stop && r->caller.left)
+	if (r->stop && req_caller(r)->left)
 		req_settle(r, r->res.limit, r->total - r->res.limit, 0, r->end_err);
 	if (r->stop && !cursor_at_end(&r->cur))
 		req_settle(r, r->cur.pos, r->total - r->cur.pos, 0, r->end_err);
+	req_caller(r)->left = false;
 	req_step(r, REQ_QUIET);
 }
 
 static inline void parts_check_end(struct req *r)
 {
-	if (r->caller.nr_parts || r->caller.starting)
+	if (r->nr_parts || req_caller(r)->starting)
 		return;
-	if (likely(cursor_at_end(&r->cur) && !r->caller.left && !r->stop))
+	if (likely(cursor_at_end(&r->cur) && !req_caller(r)->left && !r->stop))
 		req_step(r, REQ_QUIET);
 	else
 		parts_end(r);
@@ -302,12 +305,13 @@ static void move_start(struct req *r)
 		return;
 	}
 	/* A part without a hop is over at once, and must not end the request in here. */
-	r->caller.starting = true;
+	req_caller(r)->starting = true;
 	if (!r->stop)
-		while (!r->res.err && !r->caller.left && !cursor_at_end(&r->cur) && start_next(r))
+		while (!r->res.err && !req_caller(r)->left && !cursor_at_end(&r->cur) &&
+		       start_next(r))
 			;
-	r->caller.starting = false;
-	if (!cursor_at_end(&r->cur) && !r->res.err && !r->caller.left && !r->stop)
+	req_caller(r)->starting = false;
+	if (!cursor_at_end(&r->cur) && !r->res.err && !req_caller(r)->left && !r->stop)
 		go_on_later(r);
 	parts_check_end(r);
 }
@@ -352,24 +356,24 @@ static void parts_stop(struct req *r, int err)
 
 	r->stop = true;
 	r->end_err = err;
-	part_cancel(r->q, &r->caller.first);
-	list_for_each (e, &r->caller.more)
+	part_cancel(r->q, &req_caller(r)->first);
+	list_for_each (e, &req_caller(r)->more)
 		part_cancel(r->q, list_entry(e, struct part, link));
 }
 
 /* A proof reads into a buffer of ours; a small write goes out of one. */
 static bool part_touches_mem(const struct part *p)
 {
-	return p->step == PART_BODY && !p->req->caller.bounce;
+	return p->step == PART_BODY && !req_way(p->req)->bounce;
 }
 
 static void parts_touches(struct req *r, bool *ret_mem, bool *ret_file)
 {
 	struct list *e;
 
-	*ret_file = r->caller.nr_parts > 0;
-	*ret_mem = r->caller.first_used && part_touches_mem(&r->caller.first);
-	list_for_each (e, &r->caller.more)
+	*ret_file = r->nr_parts > 0;
+	*ret_mem = req_caller(r)->first_used && part_touches_mem(&req_caller(r)->first);
+	list_for_each (e, &req_caller(r)->more)
 		*ret_mem |= part_touches_mem(list_entry(e, struct part, link));
 }
 

@@ -5,9 +5,40 @@
 #ifndef PST_CALLER_H
 #define PST_CALLER_H
 
-#include "core/queue/req.h"
+#include "core/engine/share.h"
+#include "core/path/part.h"
 
-#define PART_MAX MIB(4)        /* bytes of one part */
-#define SUBMIT_COPY_MAX MIB(1) /* out of the page cache within pst_queue_submit() */
+/*
+ * The caller's thread keeps this of a request, which it moves in parts.  The queue's lock covers
+ * it.
+ */
+struct req_caller {
+	bool starting;   /* more parts may come in this call: not ended by one */
+	bool left;       /* the engine has to do it; see restage() */
+	bool first_used; /* the request's own part */
+	struct part first;
+	struct list more;
+};
+
+struct caller_req {
+	struct engine_req base;
+	struct req_caller caller;
+};
+
+struct caller_queue {
+	struct engine_queue base;
+	struct part *part_array;
+	struct part *parts; /* free ones, for requests that use their own */
+};
+
+static inline struct req_caller *req_caller(const struct req *r)
+{
+	return &container_of(r, struct caller_req, base.base.req)->caller;
+}
+
+static inline struct caller_queue *queue_caller(const struct pst_queue *q)
+{
+	return container_of(q, struct caller_queue, base.base.q);
+}
 
 #endif

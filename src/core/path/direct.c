@@ -16,6 +16,7 @@
 #include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
+#include "core/path/way.h"
 #include "core/queue/req.h"
 
 _Static_assert(ARRAY_SIZE(((struct pst_file *)0)->direct) == PROOF_DIR_NR, "by enum proof_dir");
@@ -156,7 +157,7 @@ static enum pst_why direct_fit(struct part *p, int *ret_detail)
 		p->unproven = proof;
 	}
 	p->op.flags = IO_OP_DIRECT;
-	if (p->req->one_part && p->req->plan.off_mask && !p->got)
+	if (p->req->one_part && req_plan(p->req)->off_mask && !p->got)
 		return PST_WHY_NONE; /* the planner has seen that it is aligned */
 	if (write)
 		return fit_middle(p, MAX(PAGE, file->off_align), ret_detail);

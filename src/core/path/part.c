@@ -14,6 +14,7 @@
 #include "core/path/part.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/queue/req.h"
 
 #define REAP_BATCH 64u
@@ -28,7 +29,7 @@ static void part_reason(struct part *p, uint32_t why, int detail)
 
 void part_event(struct part *p, unsigned hop, uint32_t why, int detail)
 {
-	const struct plan *plan = &p->req->plan;
+	const struct plan *plan = req_plan(p->req);
 
 	p->out |= (uint8_t)(1u << hop);
 	if (!path_ops_of(plan->hop[hop])->quiet || plan->listed)
@@ -83,7 +84,7 @@ static bool part_take_middle(struct part *p, unsigned hop, uint64_t start, uint6
 
 bool part_choose(struct part *p)
 {
-	const struct plan *plan = &p->req->plan;
+	const struct plan *plan = req_plan(p->req);
 	uint64_t start = p->off + p->got, end = p->off + p->len;
 	struct io_op *op = &p->op;
 
@@ -125,7 +126,7 @@ bool part_choose(struct part *p)
 static bool part_may_mix(struct part *p)
 {
 	if (p->step != PART_BODY || (p->req->io.flags & PST_IO_STRICT) ||
-	    !(p->op.flags & IO_OP_DIRECT) || p->hop + 1u >= p->req->plan.nr_hops)
+	    !(p->op.flags & IO_OP_DIRECT) || p->hop + 1u >= req_plan(p->req)->nr_hops)
 		return false;
 	part_event(p, p->hop, PST_WHY_MIXED, 0);
 	return part_choose(p) && writers_begin(&p->op);
@@ -225,7 +226,7 @@ static uint64_t part_arrived(const struct part *p)
 /* Not all that the operation asked for came: the end of the file, an error, or not by this hop. */
 static void part_missed(struct part *p, uint64_t got, int err)
 {
-	const struct path_ops *ops = path_ops_of(p->req->plan.hop[p->hop]);
+	const struct path_ops *ops = path_ops_of(req_plan(p->req)->hop[p->hop]);
 	int detail = 0, stopped = 0;
 	enum pst_why why = ops->miss ? ops->miss(p, err, &detail) : PST_WHY_NONE;
 
@@ -245,7 +246,7 @@ static void part_missed(struct part *p, uint64_t got, int err)
 static inline void part_body_done(struct part *p)
 {
 	const struct io_op *op = &p->op;
-	const struct path_ops *ops = path_ops_of(p->req->plan.hop[p->hop]);
+	const struct path_ops *ops = path_ops_of(req_plan(p->req)->hop[p->hop]);
 	uint64_t got = part_arrived(p);
 
 	if (op->pinned)

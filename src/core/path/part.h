@@ -13,7 +13,8 @@
 #define PST_PART_H
 
 #include "base/list.h"
-#include "core/path/plan.h"
+#include "core/path/way.h"
+#include "core/queue/mover.h"
 #include "file/file.h"
 #include "file/io.h"
 
@@ -39,17 +40,6 @@ struct part_user {
 	/* NULL, or: a part of the same request for an edge; NULL if there is none just now. */
 	struct part *(*edge)(struct part *p);
 	bool roomy; /* the memory around the range takes whole blocks of the file */
-};
-
-/* One thread's I/O context, and the parts that wait for something else than their operation. */
-struct mover {
-	const struct io_backend *backend;
-	struct io_ctx *ctx;
-	struct io_others *others; /* beside that, of providers */
-	int efd;                  /* which those write */
-	struct part *parked;      /* writes that wait for others of their file to end */
-	struct part *blocked;     /* found the I/O context full */
-	unsigned nr_proving;      /* proofs under way */
 };
 
 /* A slot has hundreds: what each of them needs comes first, in two lines of the cache. */
@@ -144,14 +134,6 @@ static inline void part_start(struct part *p)
 
 /* The I/O context has finished its operation. */
 void part_op_done(struct part *p);
-/* Take back operations that the I/O context has finished; how many. */
-unsigned mover_reap(struct mover *m);
-/* Start parts that had to wait for other writes, or end those of stopped requests.  True when one
- * got on. */
-bool mover_unpark(struct mover *m);
-/* Start parts that found the I/O context full, or end those of stopped requests. */
-void mover_unblock(struct mover *m);
-
 /* part_proof.c: compare the moved bytes with a plain read; p->got is got if they are good. */
 void part_prove(struct part *p, uint64_t got);
 /* part_proof.c: an operation of the proof came back. */

@@ -11,6 +11,7 @@
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/trial.h"
+#include "core/path/way.h"
 #include "core/queue/req.h"
 
 #define PROOF_MORE KIB(64) /* compared by further parts of a request while others are at it */
@@ -77,7 +78,7 @@ static void part_proven(struct part *p)
  * memory, of which there may be hundreds at once, fewer bytes are: these prove nothing. */
 static uint64_t proof_len(struct part *p)
 {
-	bool first = !atomic_exchange(&p->req->compared, true);
+	bool first = !atomic_exchange(&req_way(p->req)->compared, true);
 	uint64_t max = first || p->user->roomy || !p->mover->nr_proving ? PROOF_MAX : PROOF_MORE;
 
 	return MIN(p->op.moved, max);

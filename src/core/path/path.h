@@ -119,6 +119,9 @@ struct path_ops {
 	enum pst_why (*miss)(const struct part *p, int err, int *ret_detail);
 };
 
+/* Who moves requests; their rooms are above this one. */
+extern const struct req_ops req_by_caller, req_by_engine;
+
 /* In the order in which they are chosen, NULL at the end. */
 extern const struct path_ops *path_list[PST_PATH_MAX + 1];
 

@@ -19,9 +19,10 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "core/engine/share.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
+#include "core/queue/above.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -82,14 +83,6 @@ static int plan_refuse(struct req *r, const struct plan *p, const char *what)
 struct file *plan_reader(const struct pst_file *f)
 {
 	return f->file->flags & PST_FILE_READ ? f->file : f->reader;
-}
-
-bool plan_can_judge(const struct req *r)
-{
-	const struct pst_seg *s = r->cur.segs;
-
-	return r->cur.nr == 1 &&
-	       (s->count < 2 || (s->file_stride >= s->len && s->mem_stride >= s->len));
 }
 
 /* Walk the caller's list.  Returns the set of listed paths. */
@@ -155,10 +148,12 @@ static void plan_device(struct req *r, struct plan *p, uint32_t listed)
 /* Do threads stand in for io_uring? */
 static void plan_without_uring(const struct req *r, struct plan *p)
 {
+	int err = p->dev ? atomic_load(r->ring_err) : 0;
+
 	if (r->q->backend_reason)
 		plan_reason(p, r->q->backend_reason, r->q->backend_detail);
-	else if (p->dev && share_ring_err(r->eng.share))
-		plan_reason(p, PST_WHY_NO_URING, share_ring_err(r->eng.share));
+	else if (err)
+		plan_reason(p, PST_WHY_NO_URING, err);
 }
 
 /* Without another hop, or for a strict request, there are no edges.  A write has none at all.  A
@@ -237,9 +232,10 @@ static inline bool plan_kept(const struct pst_io *io, const struct plan_memo *me
 
 const struct plan *plan_of_read(const struct pst_queue *q, const struct pst_io *io)
 {
-	const struct plan *p = &q->memo.plan;
+	const struct plan_memo *memo = &queue_way(q)->memo;
+	const struct plan *p = &memo->plan;
 
-	return plan_kept(io, &q->memo) && !(p->off_mask | p->mem_mask) ? p : NULL;
+	return plan_kept(io, memo) && !(p->off_mask | p->mem_mask) ? p : NULL;
 }
 
 /* Every piece has to be aligned. */
@@ -285,9 +281,10 @@ static _cold_ int plan_unaligned(struct req *r, struct plan *p)
 /* The request gets the plan that the queue keeps. */
 static inline int plan_take(struct req *r)
 {
-	struct plan *p = &r->plan;
+	struct plan *p = req_plan(r);
 
-	*p = r->q->memo.plan;
+	atomic_store_explicit(&req_way(r)->compared, false, memory_order_relaxed);
+	*p = queue_way(r->q)->memo.plan;
 	r->res.why = p->why;
 	r->res.detail = p->detail;
 	if ((p->off_mask | p->mem_mask) && unlikely(!is_aligned(r, p)))
@@ -310,13 +307,48 @@ static _cold_ int plan_anew(struct req *r)
 
 	if (err < 0)
 		return err;
-	r->q->memo = new;
+	queue_way(r->q)->memo = new;
 	return plan_take(r);
 }
 
-int plan_make(struct req *r)
+/* Make the plan of a read or write.  0, or -EOPNOTSUPP with a sentence, and why and detail set. */
+static inline int plan_make(struct req *r)
 {
-	if (unlikely(!plan_kept(&r->io, &r->q->memo)))
+	if (unlikely(!plan_kept(&r->io, &queue_way(r->q)->memo)))
 		return plan_anew(r);
 	return plan_take(r);
+}
+
+/* A sync has no plan. */
+static void choose_sync(struct req *r)
+{
+	if (r->q->backend_reason && !req_file(r)->ops->backend)
+		req_reason(r, r->q->backend_reason, r->q->backend_detail);
+}
+
+int ways_choose(struct req *r)
+{
+	int err;
+
+	r->ops = &req_by_caller;
+	if (unlikely(r->io.op == PST_OP_SYNC)) {
+		choose_sync(r);
+		return 0;
+	}
+	err = plan_make(r);
+	for (unsigned asks = req_plan(r)->asks; err == 0 && asks; asks &= asks - 1)
+		err = path_list[__builtin_ctz(asks)]->choose(r);
+	if (err == 0 && req_plan(r)->dev)
+		r->ops = path_ops_of(req_plan(r)->dev)->by;
+	return err;
+}
+
+void ways_over(struct req *r)
+{
+	path_ops_of(r->tell)->over(r);
+}
+
+void ways_forget(struct pst_queue *q)
+{
+	queue_way(q)->memo.file = NULL;
 }

@@ -25,6 +25,7 @@
 #include "core/path/cached.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/path/window_cache.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
@@ -63,7 +64,7 @@ static uint64_t bounce_lead(const struct req *r)
 /* The request needs its window no longer, or does not get that far. */
 static void let_go(struct req *r)
 {
-	hold_put(&r->q->holder, &r->caller.hold);
+	hold_put(&r->q->holder, &req_way(r)->hold);
 	lone_end(r);
 }
 
@@ -74,9 +75,9 @@ static char *window_reach(struct req *r, struct piece *p, struct hold **ret_hold
 	uint64_t at;
 	int err;
 
-	if (r->caller.bounce)
-		return r->caller.bounce + bounce_lead(r) + p->pos;
-	*ret_hold = TAKE_PTR(r->caller.hold);
+	if (req_way(r)->bounce)
+		return req_way(r)->bounce + bounce_lead(r) + p->pos;
+	*ret_hold = TAKE_PTR(req_way(r)->hold);
 	w = window_cache_get(&r->q->holder, m->region, m->off + p->mem_off, &at, ret_hold, &err);
 	if (unlikely(!w)) {
 		req_reason(r, PST_WHY_NO_WINDOW, err);
@@ -96,18 +97,18 @@ static int small_load(struct req *r)
 	uint64_t at, n;
 	int err = 0;
 
-	r->caller.bounce = aligned_alloc(PAGE, align_up(bounce_lead(r) + r->total, PAGE));
-	if (!r->caller.bounce)
+	req_way(r)->bounce = aligned_alloc(PAGE, align_up(bounce_lead(r) + r->total, PAGE));
+	if (!req_way(r)->bounce)
 		return ENOMEM;
 	while (cursor_peek(&c, &p)) {
 		w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at,
-				     &r->caller.hold, &err);
+				     &req_way(r)->hold, &err);
 		if (!w) {
-			free(TAKE_PTR(r->caller.bounce));
+			free(TAKE_PTR(req_way(r)->bounce));
 			break;
 		}
 		n = MIN(p.len, w->len - at);
-		window_load(w, at, r->caller.bounce + bounce_lead(r) + p.pos, n);
+		window_load(w, at, req_way(r)->bounce + bounce_lead(r) + p.pos, n);
 		cursor_skip(&c, n);
 	}
 	let_go(r);
@@ -133,7 +134,7 @@ static bool is_awaited(const struct req *r)
 	const struct pst_queue *q = r->q;
 
 	return r->io.op == PST_OP_READ && r->total <= LONE_MAX && q->nr_inflight == 1 &&
-	       list_empty(&q->prepared) && !r->plan.from;
+	       list_empty(&q->prepared) && !req_plan(r)->from;
 }
 
 /* Returns 0 if a window serves the request better, an errno if no window can be had, -1 if a window
@@ -149,12 +150,13 @@ static int small_fits(struct req *r)
 
 	if ((r->total > SMALL_MAX && !is_awaited(r)) || !few_pieces(r) || !cursor_peek(&r->cur, &p))
 		return -1;
-	if (!write && (r->plan.hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
+	if (!write &&
+	    (req_plan(r)->hop[0] != PST_PATH_CACHED || !cached_worth(r, p.file_off, p.len)))
 		return -1;
 	/* Beside others it may be staged, too, which takes less time than to open a window. */
 	if (r->q->nr_engine && !window_cache_pays(m->region, m->off + p.mem_off))
 		return -1;
-	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &r->caller.hold,
+	w = window_cache_get(&r->q->holder, m->region, m->off + p.mem_off, &at, &req_way(r)->hold,
 			     &err);
 	if (!w)
 		return err;
@@ -185,7 +187,7 @@ static char *window_reach_now(const struct holder *by, const struct pst_io *io,
 /* Take the window where it is the better way. */
 static void choose_small(struct req *r)
 {
-	struct plan *p = &r->plan;
+	struct plan *p = req_plan(r);
 	int err;
 
 	if (r->io.policy || (r->io.flags & PST_IO_CRC32C) || r->io.stream || p->pieces ||
@@ -218,9 +220,9 @@ static int choose_listed(struct req *r)
 	if (!err)
 		return 0;
 	req_reason(r, PST_WHY_NO_WINDOW, err);
-	if (!r->plan.staged)
+	if (!req_plan(r)->staged)
 		return err_set(EOPNOTSUPP, "no window for this request: %s", err_name(err));
-	r->plan.dev = PST_PATH_STAGED;
+	req_plan(r)->dev = PST_PATH_STAGED;
 	return 0;
 }
 
@@ -299,9 +301,9 @@ static bool window_varies(const struct req *r)
 
 static int window_choose(struct req *r)
 {
-	if (r->plan.dev == PST_PATH_WINDOW)
+	if (req_plan(r)->dev == PST_PATH_WINDOW)
 		return choose_listed(r);
-	if (r->plan.dev)
+	if (req_plan(r)->dev)
 		choose_small(r);
 	return 0;
 }

@@ -6,47 +6,25 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/probe.h"
-#include "base/uaccess.h"
-#include "core/engine/share.h"
-#include "core/path/path.h"
-#include "core/queue/cursor.h"
-#include "core/queue/lower.h"
+#include "core/queue/above.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
-
-/* Does the request hold anything that release_extras() ends?  Few do. */
-static bool has_extras(const struct req *r)
-{
-	return (uintptr_t)r->eng.order | (uintptr_t)r->eng.feed | (uintptr_t)r->eng.crcs |
-	       (uintptr_t)r->caller.bounce | (uintptr_t)r->caller.hold | r->caller.lone;
-}
-
-static _cold_ void release_extras(struct req *r)
-{
-	order_end(r);
-	feed_over(r);
-	free(TAKE_PTR(r->eng.crcs));
-	free(TAKE_PTR(r->caller.bounce));
-	hold_put(&r->q->holder, &r->caller.hold);
-	lone_end(r);
-}
 
 /* It counts no longer for the path that counted it. */
 static inline void tell_over(struct req *r)
 {
 	if (likely(!r->tell))
 		return;
-	path_ops_of(r->tell)->over(r);
+	ways_over(r);
 	r->tell = 0;
 }
 
 static inline void release(struct req *r)
 {
-	if (unlikely(has_extras(r)))
-		release_extras(r);
+	if (unlikely(r->on_device))
+		carry_release(r);
 	tell_over(r);
 	if (unlikely(r->upper))
 		lower_end(r);
@@ -73,52 +51,6 @@ static void writes_done(struct pst_queue *q, uint64_t seq)
 	}
 }
 
-/* The checksum of what arrived in host memory; false: it is gone meanwhile. */
-static bool req_crc_host(struct req *r)
-{
-	const char *base = req_host(r, 0);
-	struct cursor c;
-	struct piece p;
-
-	cursor_init(&c, r->cur.segs, r->cur.nr);
-	for (; cursor_peek(&c, &p) && p.pos < r->res.limit; cursor_skip(&c, p.len)) {
-		uint64_t len = MIN(p.len, r->res.limit - p.pos);
-		int err = 0;
-
-		if (req_stays(r))
-			r->res.crc = crc32c(r->res.crc, base + p.mem_off, len);
-		else
-			err = uaccess_crc32c(&r->res.crc, base + p.mem_off, len);
-		if (err < 0) {
-			req_settle(r, p.pos, p.len, 0, -err);
-			r->res.crc = 0;
-			return false;
-		}
-	}
-	return true;
-}
-
-static int crc_range_cmp(const void *a, const void *b)
-{
-	const struct crc_range *x = a, *y = b;
-
-	return x->pos < y->pos ? -1 : x->pos > y->pos;
-}
-
-/* The same from the checksums that the jobs took of their slots. */
-static bool req_crc_jobs(struct req *r)
-{
-	uint64_t at = 0;
-
-	if (r->eng.nr_crcs)
-		qsort(r->eng.crcs, r->eng.nr_crcs, sizeof(*r->eng.crcs), crc_range_cmp);
-	for (unsigned i = 0; i < r->eng.nr_crcs && r->eng.crcs[i].pos == at; i++) {
-		r->res.crc = crc32c_combine(r->res.crc, r->eng.crcs[i].crc, r->eng.crcs[i].len);
-		at += r->eng.crcs[i].len;
-	}
-	return at == r->res.limit;
-}
-
 /* The caller's flags ask for a strict request, or for a checksum. */
 static _cold_ void complete_flags(struct req *r)
 {
@@ -128,8 +60,7 @@ static _cold_ void complete_flags(struct req *r)
 		r->res.err = EOPNOTSUPP;
 		r->res.limit = 0;
 	}
-	if ((r->io.flags & PST_IO_CRC32C) && !req_is_late(r) &&
-	    (mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r)))
+	if ((r->io.flags & PST_IO_CRC32C) && !req_is_late(r) && carry_crc(r))
 		r->res.flags |= PST_DONE_CRC32C;
 }
 

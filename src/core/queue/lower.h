@@ -10,15 +10,6 @@
 #define PST_LOWER_H
 
 #include "core/queue/object.h"
-#include "core/queue/req.h"
-
-/*
- * Make it a request on the file beneath.  0; -EAGAIN: the provider has none for it just now, ask
- * again; another -errno with a sentence.
- */
-int lower_begin(struct req *r);
-/* Nothing of it is under way any more: it is a request on the file that the program named. */
-void lower_end(struct req *r);
 
 /*
  * The file whose properties are those of @f now: @f, or one beneath.  lower_drop() ends its use.

@@ -146,14 +146,4 @@ void use_release_dying(struct pst_queue *q);
 void use_end(struct use *dropped);
 void use_release_all(struct pst_queue *q);
 
-/* ---------------------------------------------------------------- regions */
-
-/* The region of an allocation just made or found; takes @a over, also on failure. */
-int region_get(struct mem_alloc *a, struct region **ret);
-/* One more reference. */
-struct region *region_again(struct region *r);
-void region_put(struct region *r);
-
-int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem **ret);
-
 #endif

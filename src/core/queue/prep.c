@@ -4,11 +4,8 @@
  */
 #include <inttypes.h>
 
-#include "base/cancel.h"
 #include "base/err.h"
-#include "core/engine/share.h"
-#include "core/path/caller.h"
-#include "core/path/plan.h"
+#include "core/queue/above.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/plain.h"
@@ -90,39 +87,10 @@ static int prep_check(const struct pst_io *io, struct segs_shape *ret)
 	return check_pieces(io, ret);
 }
 
-/* It is looked at again at submit; here there is a sentence for it. */
-static int prep_stream(const struct pst_io *io, struct share *share)
-{
-	const struct mem_alloc *a = io->mem->region->alloc;
-	bool wait = io->flags & PST_IO_STREAM_WAIT;
-	int err;
-
-	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
-	err = mem_stream_check(a, io->stream, wait);
-	if (err < 0)
-		return err;
-	if (wait)
-		return feed_prepare(share);
-	/* Without the clock the request works, unless the driver keeps the workers that ask. */
-	(void)engine_clock(share);
-	return 0;
-}
-
 /* -EAGAIN says only one thing: reap first. */
 static int not_full(int err)
 {
 	return err == -EAGAIN ? -EBUSY : err;
-}
-
-/* Engines look at these members, and nobody else does. */
-static void prep_engine(struct req *r, struct share *share)
-{
-	r->eng.share = share;
-	r->eng.handed_back = r->eng.dead = r->eng.counted = false;
-	r->eng.nr_jobs = r->eng.nr_touch = r->eng.nr_file = 0;
-	r->eng.redo = NULL;
-	atomic_store_explicit(&r->eng.nr_building, 0, memory_order_relaxed);
-	r->eng.nr_crcs = r->eng.max_crcs = 0;
 }
 
 /* The pieces are the inline one, or those that the caller keeps. */
@@ -133,12 +101,21 @@ static inline void prep_piece(struct req *r)
 	r->one_piece = r->can_judge = true;
 }
 
+/* May no two pieces of the request overlap, in the file or in memory? */
+static bool pieces_are_apart(const struct req *r)
+{
+	const struct pst_seg *s = r->cur.segs;
+
+	return r->cur.nr == 1 &&
+	       (s->count < 2 || (s->file_stride >= s->len && s->mem_stride >= s->len));
+}
+
 static void prep_segs(struct req *r, const struct segs_shape *shape)
 {
 	r->shape = *shape;
 	cursor_init(&r->cur, r->io.segs, r->io.nr_segs);
 	r->one_piece = r->io.nr_segs == 1 && r->io.segs->count < 2;
-	r->can_judge = plan_can_judge(r);
+	r->can_judge = pieces_are_apart(r);
 }
 
 /* The request is going to be this. */
@@ -149,10 +126,8 @@ static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst
 	r->total = r->res.limit = total;
 	r->res.err_pos = UINT64_MAX;
 	atomic_store_explicit(&r->end_err, 0, memory_order_relaxed);
-	atomic_store_explicit(&r->compared, false, memory_order_relaxed);
-	r->started = r->stop = r->caller.starting = r->caller.left = r->sync_started =
-		r->caller.first_used = false;
-	r->caller.nr_parts = 0;
+	r->started = r->stop = r->sync_started = r->on_device = false;
+	r->nr_parts = 0;
 	r->res.err = r->res.detail = 0;
 	r->res.paths = r->res.why = r->res.flags = r->res.crc = 0;
 	req_step(r, REQ_PREP);
@@ -163,7 +138,6 @@ static inline void prep_req(struct pst_queue *q, struct req *r, const struct pst
 /* Any request: it is checked, and its objects are looked up. */
 static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 {
-	struct share *share = NULL;
 	struct segs_shape shape;
 	struct req *r;
 	int err;
@@ -184,19 +158,8 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 	}
 	r = list_first(&q->free, struct req, link);
 	if (io->op != PST_OP_SYNC) {
-		if (!mem_on_host(io->mem)) {
-			const struct mem_alloc *a = io->mem->region->alloc;
-
-			if (unlikely(mem_life(a->ops, a->device) != a->life))
-				err = mem_alive(a);
-			if (err == 0)
-				err = engine_share(q, a->ops, a->device, &share);
-			if (err < 0)
-				return not_full(err);
-			prep_engine(r, share);
-		}
-		if (io->stream) {
-			err = prep_stream(io, share);
+		if (!mem_on_host(io->mem) || io->stream) {
+			err = carry_prep(r, io);
 			if (err < 0)
 				return not_full(err);
 		}
@@ -211,6 +174,7 @@ static _noinline_ int prep_other(struct pst_queue *q, const struct pst_io *io)
 		return -ENOMEM;
 	}
 	prep_req(q, r, io, shape.total);
+	r->on_device = io->op != PST_OP_SYNC && !mem_on_host(io->mem);
 	if (io->op == PST_OP_SYNC)
 		return 0;
 	if (io->segs)

@@ -15,12 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/probe.h"
-#include "core/engine/share.h"
-#include "core/path/part.h"
-#include "core/path/caller.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/queue/lower.h"
+#include "core/queue/above.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
@@ -41,21 +36,6 @@ static void req_fail(struct req *r, int err)
 	r->res.err = err;
 	r->res.limit = 0;
 	req_step(r, REQ_QUIET);
-}
-
-/* Ask the paths whether the request is for it: 0 or -errno. */
-static int req_choose(struct req *r)
-{
-	int err = plan_make(r);
-
-	for (unsigned asks = r->plan.asks; err == 0 && asks; asks &= asks - 1)
-		err = path_list[__builtin_ctz(asks)]->choose(r);
-	if (unlikely(r->io.stream) && err == 0) {
-		/* That asks the driver, which takes its time. */
-		engines_flush(r->q);
-		err = r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
-	}
-	return err;
 }
 
 /*
@@ -80,26 +60,19 @@ static _cold_ bool req_lower(struct req *r)
 	return false;
 }
 
-/* Make the plan of a read or write, and start the request; a sync has no plan. */
+/* Choose the request's way, and start it. */
 static inline void req_start(struct req *r)
 {
-	struct pst_queue *q = r->q;
+	int err;
 
-	r->ops = &req_by_caller;
 	if (unlikely(req_file(r)->ops->lower) && !req_lower(r))
 		return;
-	if (r->io.op == PST_OP_SYNC) {
-		if (q->backend_reason && !req_file(r)->ops->backend)
-			req_reason(r, q->backend_reason, q->backend_detail);
-	} else {
-		int err = req_choose(r);
-
-		if (unlikely(err < 0)) {
-			req_fail(r, -err);
-			return;
-		}
-		if (r->plan.dev)
-			r->ops = path_ops_of(r->plan.dev)->by;
+	err = ways_choose(r);
+	if (unlikely(r->io.stream) && err == 0)
+		err = carry_order(r);
+	if (unlikely(err < 0)) {
+		req_fail(r, -err);
+		return;
 	}
 	req_step(r, REQ_START);
 	r->ops->start(r);
@@ -110,7 +83,7 @@ static _cold_ void ring_lost(struct pst_queue *q)
 {
 	q->backend_reason = PST_WHY_NO_URING;
 	q->backend_detail = q->ctx->ring_err;
-	path_changed();
+	ways_forget(q);
 }
 
 static void queue_flush(struct pst_queue *q)
@@ -149,7 +122,7 @@ static bool may_start(struct req *r)
 static void submit_flush(struct pst_queue *q)
 {
 	if (unlikely(q->nr_fresh))
-		engines_flush(q);
+		carry_flush(q);
 	queue_flush(q);
 }
 
@@ -184,11 +157,11 @@ int queue_submit(struct pst_queue *q)
 	}
 	q->collects = false;
 	if (unlikely(q->nr_given)) {
-		engines_flush(q);
+		carry_flush(q);
 		q->nr_given = 0;
 	}
 	q->nr_prepared -= (unsigned)taken;
-	order_submitted(q);
+	carry_submitted(q);
 	if (taken)
 		queue_flush(q);
 	if (q->armed)
@@ -242,7 +215,7 @@ static void req_end(struct req *r, int err)
 		req_fail(r, err);
 		return;
 	}
-	if (!r->ops->elsewhere && !r->caller.nr_parts) {
+	if (!r->ops->elsewhere && !r->nr_parts) {
 		req_fail(r, err);
 		return;
 	}
@@ -324,7 +297,7 @@ int queue_cancel(struct pst_queue *q, uint64_t user_data)
 		req_stop(r, ECANCELED);
 		r->deadline = MIN(r->deadline, grace);
 		q->next_deadline = MIN(q->next_deadline, r->deadline);
-		if (!r->ops->elsewhere && !r->caller.nr_parts)
+		if (!r->ops->elsewhere && !r->nr_parts)
 			req_end(r, ECANCELED);
 	}
 	queue_flush(q);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Queues: where memory, files and engines meet.
+ * Queues: the life of requests on memory and files.
  *
- * plan.c chooses the hops of a request.  A request on memory that the CPU reaches is cut into
- * parts: one file operation each, on the caller's thread (caller.c).  A request on device memory is
- * cut into jobs on its device's engine, a staging slot for each (engine/job.c), or into transfers
- * of a path that needs no slots (engine/transfer.h).
+ * A queue chooses no way for bytes and moves none: it asks the rooms above it (above.h).
  *
  * prep.c checks requests, queue.c starts them and ends them early, complete.c completes them, and
  * wait.c waits for them.  registry.c has all queues of the process.
@@ -24,32 +21,22 @@
 
 #include "base/list.h"
 #include "base/lock.h"
-#include "core/path/part.h"
-#include "core/path/plan.h"
 #include "core/queue/clock.h"
+#include "core/queue/mover.h"
 #include "core/queue/req.h"
 #include "file/io.h"
 
 #define QUEUE_DEPTH_DEFAULT 128u
 #define QUEUE_DEPTH_MAX 4096u
-#define QUEUE_RUNS 16u
 #define TIMEOUT_DEFAULT_MS 300000u
 #define CANCEL_GRACE_NS (100 * NSEC_PER_MSEC) /* what pst_queue_cancel() promises */
+#define SUBMIT_COPY_MAX MIB(1)                /* out of the page cache within pst_queue_submit() */
 #define NAP_NS NSEC_PER_MSEC                  /* longest sleep where no event tells all there is */
-
-struct part;
 
 struct counters {
 	_Atomic uint64_t requests, errors, timeouts, canceled, fallbacks;
 	_Atomic uint64_t bytes[PST_PATH_MAX + 1];
 	_Atomic uint64_t why[PST_WHY_MAX + 1];
-};
-
-/* Reads that may be going front to back through a file. */
-struct run {
-	uint64_t key; /* of the file, and where the last one ended */
-	int nr;       /* in a row, up to a maximum; below 0: too many were in flight */
-	bool found;   /* since its place was last asked for */
 };
 
 /*
@@ -81,7 +68,7 @@ struct pst_queue {
 	bool waiting;
 	unsigned spin_skip; /* waits for an engine that do not look first */
 
-	struct req *reqs;                                 /* depth of them */
+	void *reqs;                                       /* depth of them; carry_init() */
 	struct list free, prepared, inflight, done, busy; /* requests by state, see life.h */
 	struct list held, started; /* those in flight that wait: for writes; to be gone on with */
 	unsigned nr_prepared, nr_done;
@@ -92,24 +79,17 @@ struct pst_queue {
 	unsigned nr_writes; /* started, not completed */
 	unsigned nr_engine; /* requests that an engine has */
 	bool collects;      /* pst_queue_submit() is under way: engines get requests in groups */
-	unsigned nr_fresh;  /* requests of it that wait for engines_flush() */
+	unsigned nr_fresh;  /* requests of it that wait for carry_flush() */
 	unsigned nr_given;  /* requests of it that engines have */
 	uint64_t next_deadline; /* no deadline in flight is earlier */
 
-	struct part *part_array;
-	struct part *parts; /* free ones, for requests that use their own */
 	struct mover mover;
 
 	struct use **uses; /* a hash table of objects; use.c */
 	unsigned uses_bits, nr_uses;
 	struct use *last_mem, *last_file; /* those of the last request, or NULL */
 	struct use *last_lower;           /* likewise of the file beneath the last such file */
-	struct plan_memo memo;
-	struct run runs[QUEUE_RUNS]; /* a member, because every small read looks at them */
-	unsigned run_turn;           /* the place to be taken next */
 
-	struct list shares;             /* of engines */
-	struct order *orders;           /* of the pst_queue_submit() under way */
 	_Atomic(struct req *) finished; /* from engines, latest first */
 	int efd;
 	atomic_uint wake_in;      /* engines write efd after so many requests; 0: never */
@@ -260,9 +240,6 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret);
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret);
 void queue_free(struct pst_queue *q);
 int queue_prep(struct pst_queue *q, const struct pst_io *io);
-/* now.c: how many of the reads could be done at once; the others have -EAGAIN in their ret[]. */
-unsigned queue_try(struct pst_queue *q, const struct pst_io *ios, unsigned nr,
-		   struct pst_done *ret);
 int queue_submit(struct pst_queue *q);
 unsigned queue_reap(struct pst_queue *q, struct pst_done *ret, unsigned min, unsigned max,
 		    uint64_t deadline_ns);

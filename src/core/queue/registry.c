@@ -10,10 +10,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "core/engine/pool.h"
-#include "core/engine/share.h"
-#include "core/path/caller.h"
-#include "core/path/path.h"
+#include "core/queue/above.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -38,8 +35,7 @@ static void counters_add(struct counters *to, const struct counters *from)
 
 static struct pst_queue *queue_destroy(struct pst_queue *q)
 {
-	while (!list_empty(&q->shares))
-		engine_unshare(list_first(&q->shares, struct share, link));
+	carry_leave(q);
 	if (q->uses)
 		use_release_all(q);
 	use_end(TAKE_PTR(q->dropped));
@@ -48,9 +44,7 @@ static struct pst_queue *queue_destroy(struct pst_queue *q)
 		io_ctx_free(q->ctx);
 	closep(&q->efd);
 	free(q->uses);
-	free(q->part_array);
-	free(q->reqs);
-	free(q);
+	carry_free(q);
 	return NULL;
 }
 
@@ -219,15 +213,13 @@ void registry_stats(struct pst_queue *only, struct pst_stats *ret)
 		ret->bytes[i] = sum.bytes[i];
 	for (unsigned i = 0; i <= PST_WHY_MAX; i++)
 		ret->why[i] = sum.why[i];
-	pool_stats(&ret->pool_bytes, &ret->pool_limit);
-	path_stats(ret);
 }
 
 int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 {
 	uint32_t depth = o->depth ? o->depth : QUEUE_DEPTH_DEFAULT;
 	unsigned nr_parts = MAX(depth, 64u - MIN(depth, 64u)); /* beside each request's own */
-	struct pst_queue *q = calloc(1, sizeof(*q));
+	struct pst_queue *q = carry_queue_new();
 	static atomic_uint made;
 	int r;
 
@@ -249,27 +241,11 @@ int queue_new(const struct pst_queue_opts *o, struct pst_queue **ret)
 	list_init(&q->done);
 	list_init(&q->busy);
 	list_init(&q->inflight);
-	list_init(&q->shares);
 	alarm_init(&q->alarm, queue_ring);
 	atomic_init(&q->ring_at, PST_NO_DEADLINE);
-	q->reqs = calloc_lines(depth, sizeof(*q->reqs));
-	q->part_array = calloc_lines(nr_parts, sizeof(*q->part_array));
-	if (!q->reqs || !q->part_array || !uses_init(q)) {
+	if (!uses_init(q) || !carry_init(q, nr_parts)) {
 		queue_destroy(q);
 		return err_set(ENOMEM, "out of memory for a queue of depth %u", depth);
-	}
-	for (uint32_t i = 0; i < depth; i++) {
-		q->reqs[i].q = q;
-		list_init(&q->reqs[i].waits);
-		list_init(&q->reqs[i].eng.active);
-		list_init(&q->reqs[i].eng.feeds);
-		list_init(&q->reqs[i].caller.more);
-		list_init(&q->reqs[i].eng.jobs);
-		list_add_tail(&q->free, &q->reqs[i].link);
-	}
-	for (unsigned i = nr_parts; i-- > 0;) {
-		q->part_array[i].next = q->parts;
-		q->parts = &q->part_array[i];
 	}
 	q->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (q->efd < 0) {

@@ -9,21 +9,15 @@
 
 #include <penstock.h>
 
-#include "core/path/part.h"
-#include "core/path/plan.h"
 #include "core/queue/cursor.h"
 #include "core/queue/life.h"
 #include "core/queue/object.h"
 
-/* The checksum of a range of a request, in piece order. */
-struct crc_range {
-	uint64_t pos, len;
-	uint32_t crc;
-};
+#define PART_MAX MIB(4) /* bytes of one range that the caller's thread moves at a time */
 
 struct req;
 
-/* The caller's thread moves a request, or an engine does.  Each has such a table. */
+/* Who moves a request has such a table: the caller's thread, or an engine. */
 struct req_ops {
 	bool elsewhere; /* other threads do, and hand it back */
 	/* The request has its plan.  It ends by itself. */
@@ -32,46 +26,6 @@ struct req_ops {
 	void (*stop)(struct req *r, int err);
 	/* Its completion goes out now: which of memory and file may still be touched? */
 	void (*touches)(struct req *r, bool *ret_mem, bool *ret_file);
-};
-
-extern const struct req_ops req_by_caller, req_by_engine;
-
-/*
- * The caller's thread keeps this of a request, which it moves in parts.  The queue's lock covers
- * it.
- */
-struct req_caller {
-	bool starting;     /* more parts may come in this call: not ended by one */
-	bool left;         /* the engine has to do it; see restage() */
-	bool first_used;   /* the request's own part */
-	unsigned nr_parts; /* of its own, and from q->parts */
-	struct part first;
-	struct list more;
-	char *bounce;      /* buffer of a small write's bytes, that its path loaded, or NULL */
-	struct hold *hold; /* kept open by its path for its next part, or NULL */
-	bool lone;         /* counted among the reads that callers copy: lone_end() is due */
-};
-
-/*
- * An engine keeps this of a request.  The engine's lock covers it.
- */
-struct req_engine {
-	struct share *share;
-	struct list active;  /* engine's list of requests with something to start */
-	struct order *order; /* with the stream that it names, or NULL */
-	struct feed *feed;   /* of a read that the stream waits for, or NULL */
-	struct list feeds;   /* engine's list of those */
-	bool handed_back;
-	bool counted;            /* in engine->nr_reqs */
-	bool dead;               /* its completion went out: nobody takes results any more */
-	unsigned nr_jobs;        /* in flight */
-	atomic_uint nr_building; /* of these; a worker looks at their segments without the lock */
-	struct list jobs;        /* of these, those with a slot */
-	unsigned nr_touch;       /* jobs whose copies may touch the memory now */
-	unsigned nr_file;        /* jobs whose file operations are in flight */
-	struct transfer *redo;   /* not moved without slots: to be staged */
-	struct crc_range *crcs;  /* checksums of jobs, in any order */
-	unsigned nr_crcs, max_crcs;
 };
 
 /*
@@ -91,9 +45,11 @@ struct req_result {
 };
 
 /*
- * The queue's lock covers the request's own members.  Those from q to can_judge stay as they are
- * once it is submitted, but a cancel brings the deadline forward.  While an engine has the
- * request, the engine's lock covers plan, cur, stop and end_err.
+ * The queue's lock covers these members.  Those from q to can_judge stay as they are once the
+ * request is submitted, but a cancel brings the deadline forward.  While an engine has the
+ * request, the engine's lock covers cur, stop and end_err.
+ *
+ * What ways and carriers keep of the request lies behind it: see carry_init() in above.h.
  */
 struct req {
 	struct pst_queue *q;
@@ -104,29 +60,29 @@ struct req {
 	uint64_t seq;   /* order of submission, of writes and syncs */
 	bool one_piece; /* it has a single piece, so nothing of it follows the end of the file */
 	bool one_part;  /* and that is one part, of host memory */
-	bool can_judge; /* see plan_can_judge() */
+	bool can_judge; /* its pieces are apart, so a proof's wrong data speak against the way */
+	bool on_device; /* its memory is a device's: carry_release() is due */
 	const struct req_ops *ops;
-	struct plan plan;
-	struct cursor cur;       /* the rest that has not been started */
-	struct segs_shape shape; /* of a request with segments */
-	_Atomic int end_err;     /* the errno of an early end: ETIMEDOUT or ECANCELED */
-	bool stop;               /* start nothing more for it */
-	bool started;            /* a write, counted in q->nr_writes */
+	const _Atomic int *ring_err; /* of who moves it, where that is not the queue's thread: 0,
+				      * or the positive errno why threads stand in for a ring */
+	struct cursor cur;           /* the rest that has not been started */
+	struct segs_shape shape;     /* of a request with segments */
+	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
+	bool stop;                   /* start nothing more for it */
+	bool started;                /* a write, counted in q->nr_writes */
 	bool sync_started;
-	uint8_t tell;         /* the path whose over() is due, or 0 */
-	atomic_bool compared; /* a part of it was, or is being */
-	unsigned nr_before;   /* a sync: writes that must complete first */
+	uint8_t tell;       /* not 0: ways_over() is due */
+	unsigned nr_parts;  /* the caller's thread moves so many ranges of it now */
+	unsigned nr_before; /* a sync: writes that must complete first */
 
 	struct list link;  /* on the list of its state, see life.h */
 	struct list waits; /* on q->held or q->started, or by itself */
-	struct req *next;  /* on q->finished, or before that on share->fresh */
+	struct req *next;  /* on q->finished, or before that in a list of its engine's */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 	struct pst_file *upper; /* io.file is one beneath it (lower.h); NULL: it is no other */
 	struct use *lower_use;  /* of io.file then */
 
-	struct req_caller caller;
-	struct req_engine eng;
 	struct req_result res;
 };
 
@@ -144,15 +100,6 @@ static inline char *req_host(const struct req *r, uint64_t mem_off)
 static inline struct file *req_file(const struct req *r)
 {
 	return r->io.file->file;
-}
-
-/*
- * May the CPU follow addresses that the request's file operations use?  Memory of ours stays, and
- * shared memory is sealed; a wrap may vanish, so only the kernel touches it.
- */
-static inline bool req_stays(const struct req *r)
-{
-	return req_mem(r)->region->alloc->owned || r->caller.bounce;
 }
 
 /* Bytes pos..pos+len are settled: got of them arrived, then err (0: end of the file). */
@@ -194,5 +141,15 @@ static inline bool req_is_late(const struct req *r)
 {
 	return r->state == REQ_LATE || r->state == REQ_BUSY;
 }
+
+/* ------------------------------------------------------------ lower.c, lower.h */
+
+/*
+ * Make it a request on the file beneath.  0; -EAGAIN: the provider has none for it just now, ask
+ * again; another -errno with a sentence.
+ */
+int lower_begin(struct req *r);
+/* Nothing of it is under way any more: it is a request on the file that the program named. */
+void lower_end(struct req *r);
 
 #endif

@@ -7,10 +7,23 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/work.h"
+#include "core/queue/above.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 
 #define BITS_MIN 6u
+
+bool object_unref(struct object *obj)
+{
+	/* acq_rel: actions of other holders happen before release(). */
+	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void object_put(struct object *obj)
+{
+	if (object_unref(obj))
+		obj->release(obj);
+}
 
 static struct use **use_bucket(struct pst_queue *q, const struct object *obj)
 {
@@ -83,7 +96,7 @@ void use_drop(struct pst_queue *q, struct use *u)
 		q->last_file = NULL;
 	if (q->last_lower == u)
 		q->last_lower = NULL;
-	q->memo.file = NULL; /* its address may come back as another file's */
+	ways_forget(q); /* its address may come back as another file's */
 	/* The last to let go closes a file or frees memory, for which no lock is held. */
 	u->next = q->dropped;
 	q->dropped = u;

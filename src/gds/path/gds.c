@@ -24,6 +24,7 @@
 #include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/proof.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -338,7 +339,8 @@ static bool worth_it(const struct req *r)
 	unsigned left = LOOK_PIECES;
 	struct piece pc;
 
-	return !r->plan.from && !(req_file(r)->flags & PST_FILE_PLAIN) && next_long(&c, &left, &pc);
+	return !req_plan(r)->from && !(req_file(r)->flags & PST_FILE_PLAIN) &&
+	       next_long(&c, &left, &pc);
 }
 
 /* Is the beginning of the piece not resident?  The page cache serves resident bytes sooner. */
@@ -350,8 +352,8 @@ static bool is_cold(const struct req *r, const struct piece *pc)
 
 static void take(struct req *r, struct gds_route *route)
 {
-	r->plan.pieces_by = route;
-	r->plan.pieces = &gds_pieces;
+	req_plan(r)->pieces_by = route;
+	req_plan(r)->pieces = &gds_pieces;
 }
 
 /* The route is good: the first long piece that cuFile could move decides whether to take it. */
@@ -412,7 +414,7 @@ static int refuse(struct req *r, uint32_t why, int detail)
 
 static int choose_listed(struct req *r)
 {
-	bool only = !r->plan.staged || (r->io.flags & PST_IO_STRICT);
+	bool only = !req_plan(r)->staged || (r->io.flags & PST_IO_STRICT);
 	struct gds_route *route = NULL;
 	enum pst_why why;
 	int detail = (int)not_served(r);
@@ -424,8 +426,8 @@ static int choose_listed(struct req *r)
 			return refuse(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 		req_reason(r, PST_WHY_UNALIGNED, (int)gds_unit(r));
 	}
-	if (r->plan.unaligned) {
-		r->plan.dev = PST_PATH_STAGED;
+	if (req_plan(r)->unaligned) {
+		req_plan(r)->dev = PST_PATH_STAGED;
 		return 0;
 	}
 	if (why == PST_WHY_NONE) {
@@ -435,7 +437,7 @@ static int choose_listed(struct req *r)
 	if (only)
 		return refuse(r, why, detail);
 	req_reason(r, why, detail);
-	r->plan.dev = PST_PATH_STAGED;
+	req_plan(r)->dev = PST_PATH_STAGED;
 	return 0;
 }
 
@@ -445,12 +447,12 @@ static int gds_choose(struct req *r)
 	enum pst_why why;
 	int detail = 0;
 
-	if (!r->plan.dev)
+	if (!req_plan(r)->dev)
 		return 0;
-	if (r->plan.dev == PST_PATH_GDS)
+	if (req_plan(r)->dev == PST_PATH_GDS)
 		return choose_listed(r);
 	if (r->io.policy || mem_ops_of(req_mem(r))->kind != PST_KIND_CUDA || gate() ||
-	    not_served(r) || r->plan.unaligned || !path_direct.wanted(r) || !worth_it(r))
+	    not_served(r) || req_plan(r)->unaligned || !path_direct.wanted(r) || !worth_it(r))
 		return 0;
 	why = find_route(r->io.file, req_mem(r), r->io.op, &route, &detail);
 	if (why == PST_WHY_NONE)

@@ -21,6 +21,7 @@
 #include "core/path/plan.h"
 #include "core/path/proof.h"
 #include "core/path/trial.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
@@ -65,7 +66,7 @@ bool gds_only_odd(const struct req *r, const struct piece *pc)
 /* A caller that lists the path means short pieces too. */
 static uint64_t shortest(const struct req *r)
 {
-	return r->plan.dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
+	return req_plan(r)->dev == PST_PATH_GDS ? gds_unit(r) : GDS_MIN;
 }
 
 uint64_t gds_fit(const struct req *r, const struct piece *pc, uint64_t *ret_skip)
@@ -323,7 +324,7 @@ static void job_move(struct gds_job *j)
 		return;
 	}
 	while (write && !writers_direct(req_file(j->t.req)->writers)) {
-		if (!j->t.req->plan.staged && soon(j, -EAGAIN))
+		if (!req_plan(j->t.req)->staged && soon(j, -EAGAIN))
 			continue;
 		job_failed(j, PST_WHY_MIXED, 0);
 		return;
@@ -440,7 +441,7 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 		return NULL;
 	list_init(&j->link);
 	j->t.req = r;
-	j->route = r->plan.pieces_by;
+	j->route = req_plan(r)->pieces_by;
 	j->gm = gds_mem_get(m->region);
 	j->t.pc = *pc;
 	j->t.pc.len = len;
@@ -453,7 +454,7 @@ static struct gds_job *job_new(struct req *r, const struct piece *pc, uint64_t l
 /* The most bytes of one transfer. */
 static uint64_t longest(const struct req *r)
 {
-	const struct gds_route *route = r->plan.pieces_by;
+	const struct gds_route *route = req_plan(r)->pieces_by;
 
 	if (!route->good[r->io.op == PST_OP_WRITE ? PROOF_WRITE : PROOF_READ])
 		return PROOF_MAX;
@@ -462,7 +463,7 @@ static uint64_t longest(const struct req *r)
 
 static int gds_start(struct req *r, const struct piece *pc, uint64_t len, struct transfer **ret)
 {
-	int err = -gds_route_err(r->plan.pieces_by);
+	int err = -gds_route_err(req_plan(r)->pieces_by);
 	struct gds_job *j;
 
 	if (err)

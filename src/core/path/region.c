@@ -8,7 +8,7 @@
  */
 #include "base/err.h"
 #include "core/path/path.h"
-#include "core/queue/object.h"
+#include "core/path/region.h"
 
 #define BUCKETS 4096u
 
@@ -167,16 +167,4 @@ int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem 
 	m->rights = r->alloc->rights;
 	*ret = m;
 	return 0;
-}
-
-bool object_unref(struct object *obj)
-{
-	/* acq_rel: actions of other holders happen before release(). */
-	return atomic_fetch_sub_explicit(&obj->refs, 1, memory_order_acq_rel) == 1;
-}
-
-void object_put(struct object *obj)
-{
-	if (object_unref(obj))
-		obj->release(obj);
 }

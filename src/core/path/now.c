@@ -10,10 +10,11 @@
 #include "base/cancel.h"
 #include "base/fault.h"
 #include "base/probe.h"
-#include "core/path/caller.h"
+#include "core/path/now.h"
 #include "core/path/part.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
+#include "core/path/way.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/plain.h"
@@ -210,7 +211,7 @@ static unsigned try_batch(struct pst_queue *q, const struct pst_io *ios, unsigne
 			not_moved(io, &ret[i]);
 			continue;
 		}
-		plan = &q->memo.plan;
+		plan = &queue_way(q)->memo.plan;
 		of[n++] = (uint8_t)i;
 	}
 	if (n)

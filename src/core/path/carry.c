@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What queues ask of carriers (core/queue/above.h): the caller's thread, and engines.
+ */
+#include <stdlib.h>
+
+#include "base/cancel.h"
+#include "base/crc32c.h"
+#include "base/uaccess.h"
+#include "core/engine/share.h"
+#include "core/path/caller.h"
+#include "core/queue/above.h"
+#include "core/queue/cursor.h"
+#include "core/queue/object.h"
+
+/* ----------------------------------------------------------------- queues */
+
+struct pst_queue *carry_queue_new(void)
+{
+	struct caller_queue *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return NULL;
+	list_init(&q->base.shares);
+	return &q->base.base.q;
+}
+
+static void req_init(struct pst_queue *q, struct caller_req *cr)
+{
+	struct req *r = &cr->base.base.req;
+
+	r->q = q;
+	list_init(&r->waits);
+	list_init(&cr->base.eng.active);
+	list_init(&cr->base.eng.feeds);
+	list_init(&cr->base.eng.jobs);
+	list_init(&cr->caller.more);
+	list_add_tail(&q->free, &r->link);
+}
+
+bool carry_init(struct pst_queue *q, unsigned nr_parts)
+{
+	struct caller_req *reqs = calloc_lines(q->depth, sizeof(*reqs));
+	struct caller_queue *cq = queue_caller(q);
+
+	q->reqs = reqs;
+	cq->part_array = calloc_lines(nr_parts, sizeof(*cq->part_array));
+	if (!reqs || !cq->part_array)
+		return false;
+	for (uint32_t i = 0; i < q->depth; i++)
+		req_init(q, &reqs[i]);
+	for (unsigned i = nr_parts; i-- > 0;) {
+		cq->part_array[i].next = cq->parts;
+		cq->parts = &cq->part_array[i];
+	}
+	return true;
+}
+
+void carry_leave(struct pst_queue *q)
+{
+	struct list *shares = &queue_engine(q)->shares;
+
+	while (!list_empty(shares))
+		engine_unshare(list_first(shares, struct share, link));
+}
+
+void carry_free(struct pst_queue *q)
+{
+	free(queue_caller(q)->part_array);
+	free(q->reqs);
+	free(queue_caller(q));
+}
+
+/* --------------------------------------------------------------- requests */
+
+/* Engines look at these members, and nobody else does. */
+static void prep_engine(struct req *r, struct share *share)
+{
+	req_engine(r)->share = share;
+	req_engine(r)->handed_back = req_engine(r)->dead = req_engine(r)->counted = false;
+	req_engine(r)->nr_jobs = req_engine(r)->nr_touch = req_engine(r)->nr_file = 0;
+	req_engine(r)->redo = NULL;
+	r->ring_err = share_ring_err(share);
+	atomic_store_explicit(&req_engine(r)->nr_building, 0, memory_order_relaxed);
+	req_engine(r)->nr_crcs = req_engine(r)->max_crcs = 0;
+}
+
+/* It is looked at again at submit; here there is a sentence for it. */
+static int prep_stream(const struct pst_io *io, struct share *share)
+{
+	const struct mem_alloc *a = io->mem->region->alloc;
+	bool wait = io->flags & PST_IO_STREAM_WAIT;
+	int err;
+
+	NO_CANCEL(); /* pst_queue_prep() leaves it to us */
+	err = mem_stream_check(a, io->stream, wait);
+	if (err < 0)
+		return err;
+	if (wait)
+		return feed_prepare(share);
+	/* Without the clock the request works, unless the driver keeps the workers that ask. */
+	(void)engine_clock(share);
+	return 0;
+}
+
+int carry_prep(struct req *r, const struct pst_io *io)
+{
+	const struct mem_alloc *a = io->mem->region->alloc;
+	struct share *share = NULL;
+	int err = 0;
+
+	if (!mem_on_host(io->mem)) {
+		if (unlikely(mem_life(a->ops, a->device) != a->life))
+			err = mem_alive(a);
+		if (err == 0)
+			err = engine_share(r->q, a->ops, a->device, &share);
+		if (err < 0)
+			return err;
+		prep_engine(r, share);
+	}
+	return io->stream ? prep_stream(io, share) : 0;
+}
+
+int carry_order(struct req *r)
+{
+	/* That asks the driver, which takes its time. */
+	carry_flush(r->q);
+	return r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
+}
+
+void carry_submitted(struct pst_queue *q)
+{
+	order_submitted(q);
+}
+
+void carry_release(struct req *r)
+{
+	order_end(r);
+	feed_over(r);
+	free(TAKE_PTR(req_engine(r)->crcs));
+	free(TAKE_PTR(req_way(r)->bounce));
+	hold_put(&r->q->holder, &req_way(r)->hold);
+	lone_end(r);
+}
+
+/* --------------------------------------------------------------- checksums */
+
+/* The checksum of what arrived in host memory; false: it is gone meanwhile. */
+static bool req_crc_host(struct req *r)
+{
+	const char *base = req_host(r, 0);
+	struct cursor c;
+	struct piece p;
+
+	cursor_init(&c, r->cur.segs, r->cur.nr);
+	for (; cursor_peek(&c, &p) && p.pos < r->res.limit; cursor_skip(&c, p.len)) {
+		uint64_t len = MIN(p.len, r->res.limit - p.pos);
+		int err = 0;
+
+		if (req_stays(r))
+			r->res.crc = crc32c(r->res.crc, base + p.mem_off, len);
+		else
+			err = uaccess_crc32c(&r->res.crc, base + p.mem_off, len);
+		if (err < 0) {
+			req_settle(r, p.pos, p.len, 0, -err);
+			r->res.crc = 0;
+			return false;
+		}
+	}
+	return true;
+}
+
+static int crc_range_cmp(const void *a, const void *b)
+{
+	const struct crc_range *x = a, *y = b;
+
+	return x->pos < y->pos ? -1 : x->pos > y->pos;
+}
+
+/* The same from the checksums that the jobs took of their slots. */
+static bool req_crc_jobs(struct req *r)
+{
+	uint64_t at = 0;
+
+	if (req_engine(r)->nr_crcs)
+		qsort(req_engine(r)->crcs, req_engine(r)->nr_crcs, sizeof(*req_engine(r)->crcs),
+		      crc_range_cmp);
+	for (unsigned i = 0; i < req_engine(r)->nr_crcs && req_engine(r)->crcs[i].pos == at; i++) {
+		r->res.crc = crc32c_combine(r->res.crc, req_engine(r)->crcs[i].crc,
+					    req_engine(r)->crcs[i].len);
+		at += req_engine(r)->crcs[i].len;
+	}
+	return at == r->res.limit;
+}
+
+bool carry_crc(struct req *r)
+{
+	return mem_on_host(req_mem(r)) ? req_crc_host(r) : req_crc_jobs(r);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * References to allocations (region.c).
+ */
+#ifndef PST_REGION_H
+#define PST_REGION_H
+
+#include "core/queue/object.h"
+
+/* The region of an allocation just made or found; takes @a over, also on failure. */
+int region_get(struct mem_alloc *a, struct region **ret);
+/* One more reference. */
+struct region *region_again(struct region *r);
+void region_put(struct region *r);
+
+int object_new_mem(struct region *r, uint64_t off, uint64_t len, struct pst_mem **ret);
+
+#endif
