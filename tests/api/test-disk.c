@@ -6,6 +6,7 @@
 #include "rig.h"
 
 #include "core/engine/engine.h"
+#include "core/engine/sizes.h"
 #include "provider.h"
 #include "symbol.h"
 

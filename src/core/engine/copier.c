@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 
 #include "base/err.h"
+#include "core/engine/above.h"
 #include "core/engine/copier.h"
 #include "core/engine/engine.h"
 #include "core/engine/job.h"

@@ -13,24 +13,7 @@
 #ifndef PST_CROWD_H
 #define PST_CROWD_H
 
-#include <stdatomic.h>
-
-#include "base/base.h"
-
-struct req;
-
-/* Of an engine. */
-struct crowd {
-	atomic_bool here;
-	_Atomic uint64_t since; /* seen last */
-};
-
-/* A worker keeps this of its own thread, from its last look on. */
-struct crowd_look {
-	unsigned nr_jobs;     /* begun since */
-	uint64_t nr_switches; /* times that it was interrupted, ever, */
-	uint64_t cpu_ns;      /* and how long it has run */
-};
+#include "core/engine/engine.h"
 
 /* A worker's thread begins a job: once in a while it looks whether it was interrupted. */
 void crowd_look(struct crowd *c, struct crowd_look *look);

@@ -19,13 +19,11 @@
 #include <penstock.h>
 
 #include "base/list.h"
+#include "base/work.h"
 #include "mem/mem.h"
 #include "file/disk.h"
 #include "file/io.h"
 #include "file/own.h"
-#include "core/engine/copier.h"
-#include "core/engine/crowd.h"
-#include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/path/part.h"
 #include "core/queue/clock.h"
@@ -47,6 +45,13 @@
 #define LONG_JOBS 48u          /* so many jobs at most */
 #define COLD_JOBS 8u           /* in a row: reads wait for a disk, and not for CPUs */
 
+#define COPIER_BATCHES 2u   /* one is copied, and one waits so that the device does not */
+#define COPIER_PIECES 1024u /* of a batch without lists */
+#define COPIER_BYTES MIB(8) /* of a batch; more where one slot has more */
+
+struct engine;
+struct job;
+
 /* Contiguous bytes of device memory, for one device copy. */
 struct span {
 	uint64_t mem_off; /* in the allocation */
@@ -58,7 +63,7 @@ struct span {
 /* A slot of staging memory and the pieces in it. */
 struct job {
 	struct list link;   /* worker's list for its state */
-	struct list of_req; /* req_engine(req)->jobs */
+	struct list of_req; /* of its request */
 	struct job *next_free;
 	struct arena *arena;
 	char *buf;      /* slot_size bytes, page aligned, pinned */
@@ -90,7 +95,7 @@ struct job {
 	bool at_copier;      /* counted in worker->nr_copying, */
 	bool warm;           /* and in nr_warm */
 	bool bounded;        /* of a read that waits for other bytes in a crowd */
-	bool touches;        /* counted in req_engine(req)->nr_touch, else in nr_file */
+	bool touches;        /* counted in nr_touch of its request, else in nr_file */
 	uint8_t disk;        /* in engine->disks, unless it is DISK_NONE, are */
 	uint64_t disk_len;   /* so many bytes of the job, */
 	uint64_t disk_since; /* since then */
@@ -101,6 +106,19 @@ struct job {
 	uint64_t sent_at;    /* when such a read's copy was sent */
 	struct part parts[JOB_PIECES]; /* pieces that are adjacent in the file are one */
 	struct span spans[JOB_PIECES];
+};
+
+/* Do others want its CPUs?  crowd.h. */
+struct crowd {
+	atomic_bool here;
+	_Atomic uint64_t since; /* seen last */
+};
+
+/* A worker keeps this of its own thread, from its last look on. */
+struct crowd_look {
+	unsigned nr_jobs;     /* begun since */
+	uint64_t nr_switches; /* times that it was interrupted, ever, */
+	uint64_t cpu_ns;      /* and how long it has run */
 };
 
 struct worker {
@@ -133,6 +151,59 @@ struct worker {
 	struct crowd_look look;    /* by its thread */
 	struct job *own;           /* free slots that it used last; under the engine's lock */
 	unsigned nr_own;
+};
+
+/* The slots of an engine; pool.h. */
+struct pool {
+	struct list link; /* of all pools */
+	/* Under the pools' lock. */
+	unsigned nr_shares; /* changes under the engine's lock, too */
+	uint64_t reserve;   /* bytes that they are sure of */
+
+	/* Under the engine's lock. */
+	struct list arenas; /* oldest first */
+	struct list *roomy; /* none before it has a free slot */
+	unsigned ages;      /* of the next arena */
+	unsigned nr_slots, nr_free;
+	unsigned nr_busy;    /* shares that have a slot */
+	unsigned max_slots;  /* its part of the bound */
+	unsigned unmet;      /* free slots that shares below SLOT_RESERVED may claim */
+	bool growing;        /* asked for, or under way */
+	bool failed;         /* the last time it was tried */
+	uint64_t not_before; /* when to try again */
+	struct work work;    /* grows, and gives back */
+
+	/* Slots for reads that a stream waits for, and for nothing else: a job with any other slot
+	 * may have to wait for that stream.  Under the engine's lock. */
+	struct list feed_arenas;
+	struct job *feed_free;
+	unsigned nr_feed;
+	unsigned nr_feed_lost; /* of these, in use by requests that were stopped */
+	uint64_t feed_bytes;   /* part of reserve; under the pools' lock */
+	struct work feed_work; /* has more of them; feeders_done() ends it */
+};
+
+/* Copies that go together; copier.h. */
+struct batch {
+	struct list jobs;
+	uint64_t ticket;
+};
+
+struct copier {
+	pthread_mutex_t lock; /* taken before the engine's; of everything up to v */
+	struct mem_stream *stream;
+	struct batch batches[COPIER_BATCHES]; /* under way, in order from first on */
+	unsigned first, nr_batches;
+	bool full; /* the stream has no room until a batch ends */
+	struct mem_copy v[COPIER_PIECES];
+	struct mem_sgl sgls[MEM_SGLS];
+
+	struct list filled; /* jobs that wait; under the engine's lock */
+	atomic_uint nr_filled;
+	atomic_uint nr;            /* of jobs, with those of batches, */
+	atomic_uint nr_warm;       /* and of warm ones */
+	_Atomic uint64_t nr_bytes; /* in these */
+	_Atomic uint64_t moved_at; /* when a batch last began or ended, or the first job came */
 };
 
 struct engine {
@@ -221,115 +292,11 @@ static inline bool engine_waits_for_disk(const struct engine *e)
 {
 	return e->nr_cold >= COLD_JOBS;
 }
-/* turns.c: the next piece of work for a worker, NULL when there is none for it now. */
-struct job *engine_next(struct worker *w);
-/* turns.c: the job is over; settle it, and hand its request back if it was the last. */
-void engine_job_done(struct job *j);
-/* turns.c: the same for all of a list, by their links.  The worker calls engine_next() before it
- * sleeps. */
-void engine_jobs_done(struct worker *w, struct list *jobs);
-/* turns.c: a read's bytes are in its slot, or in reach of the device: it is copied next, by its
- * worker alone (own) or with others.  0, or the -errno that its request was stopped with. */
-int engine_job_filled(struct job *j, bool own);
-/* turns.c: as engine_next(), for a thread that feeds. */
-struct job *engine_next_fed(struct worker *w);
-/* turns.c: the bytes of a read that a stream waits for are in their slot, and the list of its
- * copies is written: the stream moves them.  0, or the -errno that its request was stopped with. */
-int engine_job_sent(struct job *j);
-/* turns.c: the job goes on with that worker. */
-void engine_job_move(struct worker *w, struct job *j);
-/*
- * The job goes from its file operations to its copies, or back.  0, or the -errno that its
- * request was stopped with: then it must not.
- */
-int engine_job_touches(struct job *j, bool touches);
 
-/*
- * job_size.c, under the engine's lock: how many bytes the request's next job takes on at most.  A
- * read that has the engine to itself is through sooner if all workers without a job take a part of
- * it and have a CPU.  Each then copies its part out of the page cache, and the device copies the
- * first parts meanwhile.  Many small pieces are cut so that all workers are through with them
- * together.
- */
-uint64_t engine_part(const struct req *r);
-/* lone.c, under the lock: CPUs, of sixteen at most, on which no caller copies a lone read; at least
- * one. */
-unsigned lone_free_cpus(const struct engine *e);
-/* wake.c, under the lock: there are so many free slots more, or so many jobs of the request. */
-void engine_wake(struct engine *e, const struct req *r, unsigned nr);
-/* turns.c, under the lock: a transfer of the request without a slot is over. */
-void engine_transfer_done(struct req *r);
-/* turns.c, under the lock: the request may start. */
-void engine_activate(struct req *r);
-/* turns.c, under the lock: nothing of the stopped request is under way; its queue gets it back. */
-void engine_hand_back(struct req *r);
-/* turns.c, under the lock: as engine_stop(). */
-void engine_stop_locked(struct req *r, int err);
-
-/* worker.c: have w->stream: 0 or -errno. */
-int worker_stream(struct worker *w);
-/* worker.c: what the thread needs; the thread, which tells when it has begun; the end of both, also
- * of a half-made one. */
-int worker_init(struct worker *w, struct engine *e);
-int worker_start(struct worker *w);
-void worker_done(struct worker *w);
-
-/* worker.c: have an I/O context in the worker's thread: 0 or -errno. */
-int worker_ctx(struct worker *w);
-
-/* feed.c: an engine without such reads; the end of its threads. */
-void feed_init(struct engine *e);
-void feed_done(struct engine *e);
-/* feed.c, under the lock: a slot is free, or there is a read for one. */
-void feed_wake(struct engine *e);
-/* feed.c, under the lock: nothing more of the read is sent, and its stream goes on. */
-void feed_close(struct req *r);
-/* feed.c, under the lock: bytes that a job of the read takes on. */
-uint64_t feed_part(const struct req *r);
-/* feed.c, under the lock: have the stream's next copy move the job's list.  -EINVAL when there is
- * no further one, since the caller has changed segments. */
-int feed_send(struct job *j);
-/* feed.c: write that list: 0 or -errno. */
-int feed_list(struct job *j, const struct mem_copy *v, unsigned nr);
-/* feed.c: the path that the stream's copies take. */
-uint32_t feed_path(const struct job *j);
-/* feed.c: has the stream moved it?  1, 0, -errno. */
-int feed_poll(struct job *j);
-/* feed.c: the thread. */
-void *feeder_main(void *arg);
-/* feed.c, under the lock, by the clock: end reads whose deadline has come. */
-void feed_ring(struct engine *e, uint64_t now);
-
-/* order.c: an engine without orders. */
-void order_init(struct engine *e);
-/* order.c, under the lock, by the clock: see that a worker asks for streams. */
-void order_ring(struct engine *e, uint64_t now);
-/* order.c, under the lock: keep the request back if its stream is not there yet. */
-bool order_hold(struct req *r);
-/* order.c, not under the lock: after the request was stopped. */
-void order_stopped(struct req *r);
-/* order.c, under the lock: does a worker ask for the request's stream just now? */
-bool order_asks(const struct req *r);
-/* order.c, under the lock: likewise, and the stopped request, which is on no list, is handed back
- * behind that. */
-bool order_keeps(struct req *r);
-/* order.c, under the lock: the request is handed back, and nobody asks for its stream any more. */
-void order_leave(struct req *r);
-/* order.c, under the lock: the request is kept back, and somebody has to ask for its stream. */
-void order_wake(struct req *r);
-/* order.c, under the lock: the worker has a job, which may take long. */
-void order_hand_on(struct worker *w);
-/* order.c: see how far streams are; true when something moved. */
-bool order_watch(struct engine *e);
-/* order.c: the worker sleeps: nanoseconds until it must do that again, UINT64_MAX for never. */
-uint64_t order_nap(struct worker *w);
-/* order.c, under the lock: it does not sleep any more. */
-void order_awake(struct worker *w);
-
-/* prove.c: prove the device's copies with a pattern. */
-int engine_prove(struct engine *e);
-/* sizes.c: how many workers an engine has, and how many of them take requests of all kinds. */
-unsigned engine_width(unsigned *ret_usual);
-uint64_t engine_slot_size(void);
+/* The clock looks after requests with streams from now on: 0, or -EAGAIN without a thread. */
+static inline int engine_clock(struct engine *e)
+{
+	return clock_add(&e->alarm);
+}
 
 #endif

@@ -21,32 +21,23 @@
  *
  * Nobody may be reaping, so the clock looks at the deadlines.
  */
-#include <poll.h>
-#include <sched.h>
-#include <stdio.h>
-#include <sys/eventfd.h>
-#include <sys/prctl.h>
-
 #include "base/err.h"
-#include "base/log.h"
-#include "base/thread.h"
 #include "base/work.h"
-#include "topo/numa.h"
+#include "core/engine/above.h"
 #include "core/engine/engine.h"
-#include "core/engine/job.h"
+#include "core/engine/feed.h"
+#include "core/engine/job_size.h"
+#include "core/engine/pool.h"
 #include "core/engine/share.h"
+#include "core/engine/turns.h"
 #include "core/engine/wake.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
 
-#define TILE KIB(16)        /* bytes that the device moves by one entry of a list */
-#define PUT_NAP_NS 50000    /* until the stream has run a copy, and there is room for another */
-#define SPIN_NS 60000u      /* a copy that was sent so recently is waited for awake; */
-#define POLL_PART 16u       /* the pause between two looks at an older one is a part of its age, */
-#define POLL_MIN_NS 20000u  /* at least that */
-#define POLL_MAX_NS 500000u /* and at most that */
+#define TILE KIB(16)     /* bytes that the device moves by one entry of a list */
+#define PUT_NAP_NS 50000 /* until the stream has run a copy, and there is room for another */
 #define LOST_NS (100 * NSEC_PER_MSEC) /* then the driver is asked whether the stream still runs, */
 #define CHECK_NS NSEC_PER_SEC         /* and again after so long */
 
@@ -73,65 +64,12 @@ static void feed_unref(struct feed *f)
 	free(f);
 }
 
-/* ---------------------------------------------------------------- feeders */
-
 void feed_init(struct engine *e)
 {
 	(void)pthread_mutex_init(&e->feeders_lock, NULL);
 	list_init(&e->fed);
 	list_init(&e->feeds);
 	e->feeds_next = PST_NO_DEADLINE;
-}
-
-/* The engine has no requests any more, and e->stop is set. */
-void feed_done(struct engine *e)
-{
-	work_end(&e->pool.feed_work); /* it wakes feeders */
-	for (unsigned i = 0; i < FEEDERS; i++)
-		if (e->feeders[i].engine)
-			worker_done(&e->feeders[i]);
-	(void)pthread_mutex_destroy(&e->feeders_lock);
-}
-
-static int feeders_start(struct engine *e)
-{
-	unsigned nr = MIN(e->nr_usual, FEEDERS), started = 0;
-	int r = 0;
-
-	for (unsigned i = 0; r == 0 && i < nr; i++) {
-		struct worker *w = &e->feeders[i];
-
-		if (!w->engine)
-			r = worker_init(w, e);
-		w->feeds = true;
-		if (r == 0 && !w->started)
-			r = worker_start(w);
-		started += r == 0;
-	}
-	pthread_mutex_lock(&e->lock);
-	e->nr_feeders = started;
-	pthread_mutex_unlock(&e->lock);
-	if (started && r < 0)
-		log_warn("%s %u: %u threads less for reads that streams wait for: %s, ignoring",
-			 e->ops->name, e->device, nr - started, err_text());
-	return started ? 0 : r;
-}
-
-int feed_prepare(struct share *s)
-{
-	struct engine *e = s->engine;
-	int r = engine_clock(s);
-
-	if (r == 0)
-		r = pool_feed(e);
-	if (r < 0)
-		return r;
-	pthread_mutex_lock(&e->feeders_lock);
-	if (!e->has_feeders)
-		r = feeders_start(e);
-	e->has_feeders |= r == 0;
-	pthread_mutex_unlock(&e->feeders_lock);
-	return r;
 }
 
 void feed_wake(struct engine *e)
@@ -143,95 +81,6 @@ void feed_wake(struct engine *e)
 			worker_wake(&e->feeders[i]);
 			return;
 		}
-}
-
-/* Nanoseconds until the thread looks again at copies that were sent; 0: it stays awake. */
-static uint64_t poll_nap(const struct worker *w)
-{
-	uint64_t now, age;
-
-	if (list_empty(&w->copying))
-		return UINT64_MAX;
-	now = now_ns();
-	/* The youngest is the last. */
-	age = now - list_entry(w->copying.prev, struct job, link)->sent_at;
-	if (age < SPIN_NS)
-		return 0;
-	return MIN(MAX(age / POLL_PART, (uint64_t)POLL_MIN_NS), (uint64_t)POLL_MAX_NS);
-}
-
-/* From here on a read that wants a thread writes efd, and one that came before is found by one more
- * look.  False: the engine ends. */
-static bool sleep_begin(struct worker *w)
-{
-	struct engine *e = w->engine;
-	bool stop;
-
-	pthread_mutex_lock(&e->lock);
-	stop = e->stop;
-	w->sleeping = true;
-	pthread_mutex_unlock(&e->lock);
-	return !stop;
-}
-
-static void feeder_sleep(struct worker *w)
-{
-	struct engine *e = w->engine;
-	struct pollfd pfd = { .fd = w->efd, .events = POLLIN };
-	uint64_t ns = poll_nap(w);
-	struct timespec nap;
-	eventfd_t v;
-
-	if (!ns) {
-		(void)sched_yield();
-		return;
-	}
-	if (w->flush_again)
-		ns = MIN(ns, POLL_MIN_NS);
-	if (w->mover.parked || w->mover.blocked)
-		ns = MIN(ns, NAP_NS);
-	nap.tv_sec = (time_t)(ns / NSEC_PER_SEC);
-	nap.tv_nsec = (long)(ns % NSEC_PER_SEC);
-	(void)e->backend->arm(w->ctx, w->efd, true);
-	io_others_arm(&w->others, w->efd, true);
-	(void)ppoll(&pfd, 1, ns == UINT64_MAX ? NULL : &nap, NULL);
-	(void)e->backend->arm(w->ctx, w->efd, false);
-	io_others_arm(&w->others, w->efd, false);
-	(void)eventfd_read(w->efd, &v);
-}
-
-void *feeder_main(void *arg)
-{
-	struct worker *w = arg;
-	struct engine *e = w->engine;
-	char name[16];
-	bool go_on;
-
-	(void)snprintf(name, sizeof(name), "pst-feed-%u", e->device);
-	(void)pthread_setname_np(pthread_self(), name);
-	numa_stay(e->node);
-	(void)prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* as the workers' */
-	go_on = worker_ctx(w) == 0;
-	if (!go_on)
-		log_warn("%s %u: a thread less for reads that streams wait for: %s, ignoring",
-			 e->ops->name, e->device, err_text());
-	w->begun = go_on;
-	while (go_on) {
-		struct job *j = engine_next_fed(w);
-
-		if (j)
-			job_start(w, j);
-		if (worker_progress(w) || j)
-			continue;
-		go_on = sleep_begin(w);
-		j = go_on ? engine_next_fed(w) : NULL;
-		if (j)
-			job_start(w, j);
-		else if (go_on && likely(!atomic_load(&w->has_lost)))
-			feeder_sleep(w);
-		w->sleeping = false;
-	}
-	return NULL;
 }
 
 /* ------------------------------------------------------------------ submit */

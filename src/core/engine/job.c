@@ -15,7 +15,9 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "core/engine/engine.h"
+#include "core/engine/feed.h"
 #include "core/engine/job.h"
+#include "core/engine/turns.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
@@ -112,6 +114,11 @@ void job_copying(struct job *j, uint32_t by)
 	j->dev_path = j->mapped ? req_plan(j->req)->from->ops->path : by;
 	if (by != path_base())
 		j->paths |= PST_PATH_BIT(by);
+}
+
+static int worker_stream(struct worker *w)
+{
+	return w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
 }
 
 /* Start its copies on the worker's own stream. */
@@ -432,9 +439,9 @@ void job_start(struct worker *w, struct job *j)
 	}
 }
 
-/* --------------------------------------------------------------- progress */
+/* ---------------------------------------------------------------- progress */
 
-static bool progress_copies(struct worker *w)
+bool jobs_progress(struct worker *w)
 {
 	bool moved = false;
 	struct job *j;
@@ -465,8 +472,8 @@ static bool progress_copies(struct worker *w)
 	return moved;
 }
 
-/* Copies of reads that streams wait for; the streams run independently of one another. */
-static bool progress_fed(struct worker *w)
+/* The streams run independently of one another. */
+bool jobs_progress_fed(struct worker *w)
 {
 	struct list *el, *n;
 	bool moved = false;
@@ -481,63 +488,5 @@ static bool progress_fed(struct worker *w)
 		job_sent(w, j, r < 0 ? -r : 0);
 		moved = true;
 	}
-	return moved;
-}
-
-/* Threads have taken over from a worker's ring: later requests know it from the beginning. */
-static _cold_ void ring_lost(struct worker *w)
-{
-	int none = 0;
-
-	if (atomic_compare_exchange_strong(&w->engine->ring_err, &none, w->ctx->ring_err))
-		path_changed();
-}
-
-/* Cancel the operations of jobs whose requests were stopped. */
-static _cold_ void cancel_lost(struct worker *w)
-{
-	pthread_mutex_lock(&w->engine->lock);
-	atomic_store(&w->has_lost, false);
-	while (!list_empty(&w->lost)) {
-		struct job *j = list_first(&w->lost, struct job, of_lost);
-
-		list_del(&j->of_lost);
-		for (unsigned i = 0; i < j->nr_parts; i++) {
-			struct io_op *op = &j->parts[i].op;
-			struct io_ctx *ctx;
-
-			if (!j->parts[i].in_flight)
-				continue;
-			ctx = io_ctx_for(w->ctx, &w->others, op);
-			ctx->ops->cancel(ctx, op);
-		}
-	}
-	pthread_mutex_unlock(&w->engine->lock);
-}
-
-bool worker_progress(struct worker *w)
-{
-	bool moved = mover_reap(&w->mover) > 0;
-
-	if (unlikely(atomic_load(&w->has_lost)))
-		cancel_lost(w);
-	if (w->feeds) {
-		moved |= progress_fed(w);
-	} else {
-		moved |= progress_copies(w);
-		moved |= copier_progress(w);
-	}
-	if (unlikely(w->mover.parked)) {
-		/* A close(2) that hangs must not take the worker along. */
-		registry_progress(NULL);
-		moved |= mover_unpark(&w->mover);
-	}
-	if (unlikely(w->mover.blocked))
-		mover_unblock(&w->mover);
-	w->flush_again = w->ctx->nr_ops && w->engine->backend->flush(w->ctx) < 0;
-	if (unlikely(w->ctx->ring_err))
-		ring_lost(w);
-	if (io_others_flush(&w->others) < 0)
-		w->flush_again = true;
 	return moved;
 }

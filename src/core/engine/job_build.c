@@ -8,20 +8,14 @@
  */
 #include <string.h>
 
+#include "core/engine/above.h"
 #include "core/engine/engine.h"
-#include "core/engine/job.h"
+#include "core/engine/job_size.h"
 #include "core/engine/transfer.h"
 #include "core/path/plan.h"
 #include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
-
-#define EVEN_MAX KIB(64) /* longer pieces are few */
-
-static uint64_t block(const struct req *r)
-{
-	return MAX(PAGE, req_file(r)->off_align);
-}
 
 static uint64_t slot_end(const struct job *j, const struct part *part)
 {
@@ -33,7 +27,7 @@ static uint64_t job_add(struct job *j, const struct piece *pc, uint64_t max)
 {
 	struct part *part = j->nr_parts ? &j->parts[j->nr_parts - 1] : NULL;
 	struct span *span = j->nr_spans ? &j->spans[j->nr_spans - 1] : NULL;
-	uint64_t slot = j->engine->slot_size, blk = block(j->req);
+	uint64_t slot = j->engine->slot_size, blk = req_block(j->req);
 	uint64_t mem_off = req_mem(j->req)->off + pc->mem_off, n = MIN(pc->len, max);
 	bool adjacent = part && part->off + part->len == pc->file_off;
 	char *data;
@@ -109,23 +103,6 @@ static uint64_t build_from(struct job *j, struct cursor *from, uint64_t max)
 		len += n;
 	}
 	return len;
-}
-
-/* Bytes that each piece takes of a slot at most. */
-static uint64_t even_room(const struct req *r)
-{
-	uint64_t blk = block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;
-
-	return align_up(r->shape.even + lead, blk);
-}
-
-unsigned job_even_pieces(const struct req *r)
-{
-	uint64_t slot = req_engine(r)->share->engine->slot_size;
-
-	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || req_plan(r)->pieces)
-		return 0;
-	return (unsigned)MIN(slot / even_room(r), (uint64_t)JOB_PIECES);
 }
 
 /* How many whole pieces of one length the job may claim; 0: it must look at them. */

@@ -2,13 +2,16 @@
 /*
  * How many bytes a request's next job takes on.
  */
+#include "core/engine/above.h"
 #include "core/engine/job_size.h"
+#include "core/engine/lone.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"
 #include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
 
+#define EVEN_MAX KIB(64) /* of pieces of one length; longer ones are few */
 #define SMALL_PIECE KIB(64)
 #define SCATTERED_PIECES 64u
 #define SCATTERED_WORKERS 8u /* one is slower with short jobs, fourteen are faster */
@@ -101,4 +104,21 @@ uint64_t engine_part(const struct req *r)
 		idle += e->workers[i].nr_jobs == e->workers[i].nr_copying;
 	idle = MIN(idle, lone_free_cpus(e));
 	return MIN(e->slot_size, MAX(least, align_up(left / idle, KIB(64))));
+}
+
+/* Bytes that each piece takes of a slot at most. */
+static uint64_t even_room(const struct req *r)
+{
+	uint64_t blk = req_block(r), lead = r->shape.off_bits & (blk - 1) ? blk - 1 : 0;
+
+	return align_up(r->shape.even + lead, blk);
+}
+
+unsigned job_even_pieces(const struct req *r)
+{
+	uint64_t slot = req_engine(r)->share->engine->slot_size;
+
+	if (r->one_piece || !r->shape.even || r->shape.even > EVEN_MAX || req_plan(r)->pieces)
+		return 0;
+	return (unsigned)MIN(slot / even_room(r), (uint64_t)JOB_PIECES);
 }

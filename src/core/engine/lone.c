@@ -13,6 +13,7 @@
  * callers that copy: requests of other kinds come and go.
  */
 #include "core/engine/engine.h"
+#include "core/engine/lone.h"
 #include "core/engine/share.h"
 #include "core/path/way.h"
 #include "core/queue/req.h"

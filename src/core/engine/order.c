@@ -19,8 +19,11 @@
  * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
 #include "base/err.h"
+#include "core/engine/above.h"
 #include "core/engine/engine.h"
+#include "core/engine/order.h"
 #include "core/engine/share.h"
+#include "core/engine/turns.h"
 #include "core/engine/wake.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"

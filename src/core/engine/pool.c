@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 
 #include "base/err.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "topo/numa.h"
+#include "core/engine/above.h"
 #include "core/engine/engine.h"
-#include "core/engine/limits.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
+#include "core/engine/wake.h"
 #include "core/path/plan.h"
 #include "core/queue/idle.h"
 

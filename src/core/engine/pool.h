@@ -21,42 +21,7 @@
 #ifndef PST_POOL_H
 #define PST_POOL_H
 
-#include "base/list.h"
-#include "base/work.h"
-
-struct engine;
-struct job;
-struct share;
-struct worker;
-
-struct pool {
-	struct list link; /* of all pools */
-	/* Under the pools' lock. */
-	unsigned nr_shares; /* changes under the engine's lock, too */
-	uint64_t reserve;   /* bytes that they are sure of */
-
-	/* Under the engine's lock. */
-	struct list arenas; /* oldest first */
-	struct list *roomy; /* none before it has a free slot */
-	unsigned ages;      /* of the next arena */
-	unsigned nr_slots, nr_free;
-	unsigned nr_busy;    /* shares that have a slot */
-	unsigned max_slots;  /* its part of the bound */
-	unsigned unmet;      /* free slots that shares below SLOT_RESERVED may claim */
-	bool growing;        /* asked for, or under way */
-	bool failed;         /* the last time it was tried */
-	uint64_t not_before; /* when to try again */
-	struct work work;    /* grows, and gives back */
-
-	/* Slots for reads that a stream waits for, and for nothing else: a job with any other slot
-	 * may have to wait for that stream.  Under the engine's lock. */
-	struct list feed_arenas;
-	struct job *feed_free;
-	unsigned nr_feed;
-	unsigned nr_feed_lost; /* of these, in use by requests that were stopped */
-	uint64_t feed_bytes;   /* part of reserve; under the pools' lock */
-	struct work feed_work; /* has more of them; feed_done() ends it */
-};
+#include "core/engine/engine.h"
 
 /* A new engine, which has no slot_size yet, takes part. */
 void pool_init(struct engine *e);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "core/engine/engine.h"
 #include "core/engine/pool.h"
+#include "core/engine/prove.h"
 #include "core/path/proof.h"
 
 #define PROVE_LEN MIB(1)

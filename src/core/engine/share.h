@@ -80,32 +80,4 @@ struct share {
 	struct req **fresh_end;
 };
 
-/* Why threads stand in for the engine's rings: a positive errno, or 0. */
-const _Atomic int *share_ring_err(const struct share *s);
-/* The queue's share of the engine that serves the device; made at the first request. */
-int engine_share(struct pst_queue *q, const struct mem_ops *ops, unsigned device,
-		 struct share **ret);
-void engine_unshare(struct share *s);
-/* The clock looks after requests of the share with streams from now on: 0, or -EAGAIN without a
- * thread. */
-int engine_clock(struct share *s);
-/* Have what reads need that a stream waits for: slots, threads, the clock.  0 or -errno. */
-int feed_prepare(struct share *s);
-/*
- * In the thread that submits: begin the read, and put its copies on the stream that it names.  0 or
- * -errno with a sentence.
- */
-int feed_begin(struct req *r);
-/* The read is over, or never began. */
-void feed_over(struct req *r);
-/*
- * Before its engine gets it, in the thread that submits: record an event on the stream that the
- * request names.  0 or -errno with a sentence.
- */
-int order_begin(struct req *r);
-/* pst_queue_submit() has started all that it had. */
-void order_submitted(struct pst_queue *q);
-/* The request is over, or never got to an engine. */
-void order_end(struct req *r);
-
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/engine/engine.h"
+#include "core/engine/sizes.h"
 
 #define SLOT_MIN KIB(256)
 #define SLOT_MAX MIB(1)

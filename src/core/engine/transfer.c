@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+#include "core/engine/above.h"
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
-#include "core/path/way.h"
 #include "core/engine/transfer.h"
+#include "core/engine/turns.h"
+#include "core/path/way.h"
 
 /* The path moves nothing more of the request. */
 static void give_up(struct req *r, int err)
@@ -15,7 +17,7 @@ static void give_up(struct req *r, int err)
 	r->cur.seg = r->cur.nr;
 }
 
-enum transfers_turn transfers_start(struct req *r)
+bool transfers_start(struct req *r)
 {
 	const struct path_pieces *by = req_plan(r)->pieces;
 	struct transfer *t;
@@ -26,10 +28,10 @@ enum transfers_turn transfers_start(struct req *r)
 	while (!req_plan(r)->left && cursor_peek(&r->cur, &pc)) {
 		n = by->fit(r, &pc, &skip);
 		if (!n || skip)
-			return TRANSFERS_SLOT;
+			return true;
 		err = by->start(r, &pc, n, &t);
 		if (err == 0)
-			return TRANSFERS_LATER;
+			return false;
 		if (err < 0) {
 			give_up(r, -err);
 			break;
@@ -38,7 +40,7 @@ enum transfers_turn transfers_start(struct req *r)
 		req_engine(r)->nr_touch++;
 		cursor_skip(&r->cur, t->pc.len);
 	}
-	return req_plan(r)->left ? TRANSFERS_SLOT : TRANSFERS_LATER;
+	return req_plan(r)->left;
 }
 
 uint64_t transfers_leave(const struct req *r, const struct piece *pc)

@@ -6,14 +6,16 @@
  * borrows those that no other queue may still claim.  So a queue whose file hangs keeps the slots
  * it has, and the other queues go on.
  */
+#include "core/engine/above.h"
+#include "core/engine/crowd.h"
 #include "core/engine/engine.h"
-#include "core/engine/job.h"
 #include "core/engine/job_size.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
-#include "core/engine/transfer.h"
+#include "core/engine/turns.h"
 #include "core/engine/wake.h"
 #include "core/path/path.h"
+#include "core/path/pieces.h"
 #include "core/path/plan.h"
 #include "core/path/way.h"
 #include "core/queue/above.h"
@@ -74,19 +76,19 @@ void engine_hand_back(struct req *r)
 static bool after_transfers(struct req *r)
 {
 	struct engine *e = req_engine(r)->share->engine;
-	enum transfers_turn turn;
+	bool for_slot;
 
 	if (likely(!req_plan(r)->pieces))
 		return true;
-	turn = transfers_start(r);
+	for_slot = transfers_start(r);
 	if (r->res.err || !has_more(r)) {
 		list_del(&req_engine(r)->active);
 		hand_back_if_idle(r);
 		return false;
 	}
-	if (turn == TRANSFERS_LATER && !cursor_at_end(&r->cur))
+	if (!for_slot && !cursor_at_end(&r->cur))
 		e->look = now_ns() + LOOK_NS;
-	return turn == TRANSFERS_SLOT || req_engine(r)->redo;
+	return for_slot || req_engine(r)->redo;
 }
 
 /* ------------------------------------------------------------------- disks */

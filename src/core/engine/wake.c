@@ -4,6 +4,7 @@
  */
 #include <sys/eventfd.h>
 
+#include "core/engine/crowd.h"
 #include "core/engine/job_size.h"
 #include "core/engine/share.h"
 #include "core/engine/wake.h"

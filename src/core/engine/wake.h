@@ -36,6 +36,9 @@ void worker_took(struct worker *w, const struct job *j);
 /* The first request starts: nobody knows yet how many workers keep the device busy. */
 void engine_begin(struct engine *e);
 
+/* There are so many free slots more, or so many jobs of the request. */
+void engine_wake(struct engine *e, const struct req *r, unsigned nr);
+
 void worker_wake(struct worker *w);
 /*
  * Of the first nr workers one that sleeps: the one with the fewest jobs, and where a disk is waited

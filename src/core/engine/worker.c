@@ -12,9 +12,15 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "topo/numa.h"
+#include "core/engine/copier.h"
+#include "core/engine/crowd.h"
 #include "core/engine/engine.h"
 #include "core/engine/job.h"
+#include "core/engine/order.h"
+#include "core/engine/turns.h"
 #include "core/engine/wake.h"
+#include "core/engine/worker.h"
+#include "core/path/path.h"
 #include "core/queue/queue.h"
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
@@ -253,13 +259,75 @@ static bool worker_begin(struct worker *w)
 	return r == 0;
 }
 
+/* --------------------------------------------------------------- progress */
+
+/* Threads have taken over from a worker's ring: later requests know it from the beginning. */
+static _cold_ void ring_lost(struct worker *w)
+{
+	int none = 0;
+
+	if (atomic_compare_exchange_strong(&w->engine->ring_err, &none, w->ctx->ring_err))
+		path_changed();
+}
+
+/* Cancel the operations of jobs whose requests were stopped. */
+static _cold_ void cancel_lost(struct worker *w)
+{
+	pthread_mutex_lock(&w->engine->lock);
+	atomic_store(&w->has_lost, false);
+	while (!list_empty(&w->lost)) {
+		struct job *j = list_first(&w->lost, struct job, of_lost);
+
+		list_del(&j->of_lost);
+		for (unsigned i = 0; i < j->nr_parts; i++) {
+			struct io_op *op = &j->parts[i].op;
+			struct io_ctx *ctx;
+
+			if (!j->parts[i].in_flight)
+				continue;
+			ctx = io_ctx_for(w->ctx, &w->others, op);
+			ctx->ops->cancel(ctx, op);
+		}
+	}
+	pthread_mutex_unlock(&w->engine->lock);
+}
+
+bool worker_progress(struct worker *w)
+{
+	bool moved = mover_reap(&w->mover) > 0;
+
+	if (unlikely(atomic_load(&w->has_lost)))
+		cancel_lost(w);
+	if (w->feeds) {
+		moved |= jobs_progress_fed(w);
+	} else {
+		moved |= jobs_progress(w);
+		moved |= copier_progress(w);
+	}
+	if (unlikely(w->mover.parked)) {
+		/* A close(2) that hangs must not take the worker along. */
+		registry_progress(NULL);
+		moved |= mover_unpark(&w->mover);
+	}
+	if (unlikely(w->mover.blocked))
+		mover_unblock(&w->mover);
+	w->flush_again = w->ctx->nr_ops && w->engine->backend->flush(w->ctx) < 0;
+	if (unlikely(w->ctx->ring_err))
+		ring_lost(w);
+	if (io_others_flush(&w->others) < 0)
+		w->flush_again = true;
+	return moved;
+}
+
+/* ------------------------------------------------------------------ thread */
+
 static void begin_job(struct worker *w, struct job *j)
 {
 	crowd_look(&w->engine->crowd, &w->look);
 	job_start(w, j);
 }
 
-static void *worker_main(void *arg)
+void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct engine *e = w->engine;
@@ -298,11 +366,6 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-int worker_stream(struct worker *w)
-{
-	return w->stream ? 0 : mem_stream_new(w->engine->ops, w->engine->device, &w->stream);
-}
-
 int worker_init(struct worker *w, struct engine *e)
 {
 	w->engine = e;
@@ -318,9 +381,9 @@ int worker_init(struct worker *w, struct engine *e)
 	return 0;
 }
 
-int worker_start(struct worker *w)
+int worker_start(struct worker *w, void *(*run)(void *arg))
 {
-	int r = thread_start(&w->thread, w->feeds ? feeder_main : worker_main, w);
+	int r = thread_start(&w->thread, run, w);
 
 	w->started = r == 0;
 	return r;

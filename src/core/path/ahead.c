@@ -19,8 +19,8 @@
  */
 #include "core/path/ahead.h"
 #include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/path/warm.h"
+#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"

@@ -11,8 +11,8 @@
 #include "core/path/part.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/path/warm.h"
+#include "core/path/way.h"
 #include "core/queue/req.h"
 
 #define WARM_BACKOFF_MAX 64

@@ -7,6 +7,11 @@
 #include "base/cancel.h"
 #include "base/crc32c.h"
 #include "base/uaccess.h"
+#include "core/engine/engine.h"
+#include "core/engine/engines.h"
+#include "core/engine/feed.h"
+#include "core/engine/feeder.h"
+#include "core/engine/order.h"
 #include "core/engine/share.h"
 #include "core/path/caller.h"
 #include "core/queue/above.h"
@@ -99,7 +104,7 @@ static int prep_stream(const struct pst_io *io, struct share *share)
 	if (wait)
 		return feed_prepare(share);
 	/* Without the clock the request works, unless the driver keeps the workers that ask. */
-	(void)engine_clock(share);
+	(void)engine_clock(share->engine);
 	return 0;
 }
 

@@ -22,10 +22,10 @@
 #include <sys/sysinfo.h>
 
 #include "base/err.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/work.h"
-#include "core/engine/limits.h"
 #include "core/path/path.h"
 #include "core/path/plan.h"
 #include "core/path/source.h"

@@ -15,9 +15,9 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/limit.h"
 #include "base/log.h"
 #include "window/window.h"
-#include "core/engine/limits.h"
 #include "core/path/window_cache.h"
 #include "core/queue/object.h"
 

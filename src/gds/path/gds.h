@@ -9,7 +9,7 @@
  *
  * A request goes through its engine as always.  engine_next() gives the pieces that cuFile can move
  * to spawned threads, because cuFile may hang (base/work.h), and the rest to slots.  Pieces that
- * cuFile did not move after all come back as req_engine(r)->redo and are staged.
+ * cuFile did not move after all come back as the redo of req_engine(r) and are staged.
  *
  * The lock of gds is taken after an engine's, and no lock is held while cuFile is called.
  */

@@ -8,9 +8,17 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "core/engine/copier.h"
 #include "core/engine/engine.h"
+#include "core/engine/engines.h"
+#include "core/engine/feed.h"
+#include "core/engine/feeder.h"
+#include "core/engine/order.h"
 #include "core/engine/pool.h"
+#include "core/engine/prove.h"
 #include "core/engine/share.h"
+#include "core/engine/sizes.h"
+#include "core/engine/worker.h"
 #include "core/queue/queue.h"
 
 static struct {
@@ -25,7 +33,7 @@ static void engine_free(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 	e->stop = true;
 	pthread_mutex_unlock(&e->lock);
-	feed_done(e);
+	feeders_done(e);
 	for (unsigned i = 0; i < e->nr_workers; i++)
 		worker_done(&e->workers[i]);
 	copier_done(e);
@@ -42,12 +50,12 @@ static void engine_free(struct engine *e)
  */
 static int start_workers(struct engine *e)
 {
-	int r = worker_start(&e->workers[0]);
+	int r = worker_start(&e->workers[0], worker_main);
 
 	if (r < 0)
 		return r;
 	for (unsigned i = 1; i < e->nr_workers; i++)
-		if (worker_start(&e->workers[i]) < 0) {
+		if (worker_start(&e->workers[i], worker_main) < 0) {
 			log_warn("%s %u: an engine has %u workers less: %s", e->ops->name,
 				 e->device, e->nr_workers - i, err_text());
 			break;
@@ -70,11 +78,6 @@ static void engine_ring(struct alarm *a)
 	order_ring(e, now);
 	a->at = MIN(e->feeds_next, e->ask_at);
 	pthread_mutex_unlock(&e->lock);
-}
-
-int engine_clock(struct share *s)
-{
-	return clock_add(&s->engine->alarm);
 }
 
 /* Calls the driver, which takes its time. */

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A proof of a device's copies (prove.c).
+ */
+#ifndef PST_PROVE_H
+#define PST_PROVE_H
+
+#include "core/engine/engine.h"
+
+/* Prove the device's copies with a pattern. */
+int engine_prove(struct engine *e);
+
+#endif
