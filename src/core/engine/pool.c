@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
-#include <sys/mman.h>
 
 #include "base/err.h"
 #include "base/limit.h"
 #include "base/log.h"
-#include "topo/numa.h"
 #include "core/engine/above.h"
+#include "core/engine/arena.h"
 #include "core/engine/engine.h"
 #include "core/engine/pool.h"
 #include "core/engine/share.h"
 #include "core/engine/wake.h"
-#include "core/path/plan.h"
 #include "core/queue/idle.h"
 
-#define HUGE_PAGE MIB(2)
-#define ARENA_MIN HUGE_PAGE         /* of slots */
 #define GROW_MAX MIB(64)            /* at a time */
 #define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */
 #define RESERVE_WAIT_NS NSEC_PER_SEC
@@ -24,28 +20,12 @@
 #define FEED_BYTES MIB(8) /* of slots for reads that a stream waits for */
 #define FEED_MAX MIB(64)  /* likewise, with those that hang */
 
-/* The slots that were allocated together. */
-struct arena {
-	struct list link; /* the pool's */
-	const struct mem_ops *ops;
-	unsigned device;
-	unsigned age; /* lower is older */
-	unsigned nr, nr_used;
-	struct job *free;
-	char *buf;
-	uint64_t len, pinned;
-	struct io_buf *reg;
-	struct mem_late late;
-	struct job jobs[];
-};
-
-/* Lock order: pools, engine. */
+/* Lock order: pools, engine.  The bytes of all pools, pinned_bytes, grow under the lock. */
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
 	_Atomic unsigned nr;      /* of pools */
 	_Atomic uint64_t reserve; /* sum over them */
-	_Atomic uint64_t bytes;   /* pinned, or about to be; grows under the lock */
 } pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(pools.list) };
 
 /* -------------------------------------------------------------- the bound */
@@ -66,9 +46,9 @@ static int charge(uint64_t len)
 
 	pthread_mutex_lock(&pools.lock);
 	bound = limit_get(LIMIT_POOL, builtin());
-	fits = pools.bytes <= bound && len <= bound - pools.bytes;
+	fits = pinned_bytes <= bound && len <= bound - pinned_bytes;
 	if (fits)
-		pools.bytes += len;
+		pinned_bytes += len;
 	pthread_mutex_unlock(&pools.lock);
 	if (fits)
 		return 0;
@@ -100,145 +80,16 @@ int pool_charge(uint64_t len)
 
 void pool_uncharge(uint64_t len)
 {
-	pools.bytes -= len;
+	pinned_bytes -= len;
 }
 
 void pool_stats(uint64_t *ret_bytes, uint64_t *ret_limit)
 {
 	*ret_limit = limit_get(LIMIT_POOL, builtin());
-	*ret_bytes = pools.bytes;
+	*ret_bytes = pinned_bytes;
 }
 
 /* ----------------------------------------------------------------- arenas */
-
-/*
- * Slots of an arena.  All arenas of a pool have the same size, so that the pool can shrink to any
- * share.  They are small, because the driver keeps others waiting while it pins one.
- */
-static unsigned arena_slots(const struct engine *e)
-{
-	return (unsigned)MAX(ARENA_MIN / e->slot_size, (uint64_t)SLOT_RESERVED);
-}
-
-/* At the beginning of a huge page, where the kernel puts only multiples of these by itself. */
-static char *map_huge(uint64_t len)
-{
-	uint64_t all = len + HUGE_PAGE, head;
-	char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (p == MAP_FAILED)
-		return NULL;
-	head = align_up((uintptr_t)p, HUGE_PAGE) - (uintptr_t)p;
-	if (head)
-		(void)munmap(p, head);
-	if (head < HUGE_PAGE)
-		(void)munmap(p + head + len, HUGE_PAGE - head);
-	return p + head;
-}
-
-/* Anonymous memory, because io_uring cannot register memory of a device's driver. */
-static char *memory_new(uint64_t len, int node)
-{
-	char *p = map_huge(len);
-
-	if (!p) {
-		(void)err_set(ENOMEM, "no memory for %" PRIu64 " bytes of staging slots", len);
-		return NULL;
-	}
-	(void)madvise(p, len, MADV_HUGEPAGE);
-	(void)madvise(p, len, MADV_DONTFORK);
-	numa_place(p, len, node);
-	/* The driver would do it under a lock that others wait for. */
-	for (uint64_t off = 0; off < len; off += PAGE)
-		*(volatile char *)(p + off) = 0;
-	return p;
-}
-
-static void arena_end(struct mem_late *l)
-{
-	struct arena *a = container_of(l, struct arena, late);
-
-	io_buf_free(a->reg);
-	mem_unpin(a->ops, a->device, a->buf, a->pinned);
-	if (a->buf)
-		(void)munmap(a->buf, a->len);
-	pool_uncharge(a->len);
-	free(a);
-}
-
-static void arena_free(struct arena *a)
-{
-	a->late.run = arena_end;
-	if (a->pinned)
-		mem_late(a->ops, &a->late);
-	else
-		arena_end(&a->late);
-}
-
-static int arena_pin(const struct engine *e, struct arena *a)
-{
-	int r = mem_pin(a->ops, a->device, e->life, a->buf, a->len, &a->pinned);
-
-	return r < 0 ? r : io_buf_new(a->buf, a->len, &a->reg);
-}
-
-static void arena_cut(struct engine *e, struct arena *a)
-{
-	uint64_t sgls = e->slot_bytes - e->slot_size;
-
-	for (unsigned i = a->nr; i-- > 0;) {
-		struct job *j = &a->jobs[i];
-
-		j->engine = e;
-		j->arena = a;
-		j->buf = a->buf + i * e->slot_size;
-		/* Behind all slots, so that these share huge pages. */
-		j->sgl_room = sgls ? a->buf + a->nr * e->slot_size + i * sgls : NULL;
-		j->reg = a->reg;
-		list_init(&j->link);
-		j->next_free = a->free;
-		a->free = j;
-	}
-}
-
-/* Under the engine's lock. */
-static void arena_add(struct pool *p, struct arena *a)
-{
-	a->age = p->ages++;
-	list_add_tail(&p->arenas, &a->link);
-	if (p->roomy == &p->arenas)
-		p->roomy = &a->link;
-	p->nr_slots += a->nr;
-	p->nr_free += a->nr;
-}
-
-/* Pinned memory, cut into slots.  Its bytes were charged; on failure they are not, or soon are
- * not. */
-static int arena_make(struct engine *e, struct arena **ret)
-{
-	unsigned nr = arena_slots(e);
-	struct arena *a = calloc_lines(1, sizeof(*a) + nr * sizeof(a->jobs[0]));
-	uint64_t len = nr * e->slot_bytes;
-	int r;
-
-	if (!a) {
-		pool_uncharge(len);
-		return err_set(ENOMEM, "out of memory");
-	}
-	a->ops = e->ops;
-	a->device = e->device;
-	a->nr = nr;
-	a->len = len;
-	a->buf = memory_new(len, e->node);
-	r = a->buf ? arena_pin(e, a) : -ENOMEM;
-	if (r < 0) {
-		arena_free(a);
-		return r;
-	}
-	arena_cut(e, a);
-	*ret = a;
-	return 0;
-}
 
 /* One more for the pool. */
 static int arena_new(struct engine *e)
@@ -253,40 +104,6 @@ static int arena_new(struct engine *e)
 	engine_wake(e, NULL, a->nr);
 	pthread_mutex_unlock(&e->lock);
 	return 0;
-}
-
-/* Under the engine's lock: nothing of it is in use. */
-static void arena_del(struct pool *p, struct arena *a)
-{
-	if (p->roomy == &a->link)
-		p->roomy = a->link.next;
-	list_del(&a->link);
-	p->nr_slots -= a->nr;
-	p->nr_free -= a->nr;
-}
-
-/* The oldest with a free slot, so that the youngest become idle. */
-static struct arena *arena_roomy(struct pool *p)
-{
-	for (; p->roomy != &p->arenas; p->roomy = p->roomy->next) {
-		struct arena *a = list_entry(p->roomy, struct arena, link);
-
-		if (a->free)
-			return a;
-	}
-	return NULL;
-}
-
-/* Back to its arena. */
-static void slot_put(struct pool *p, struct job *j)
-{
-	struct arena *a = j->arena;
-
-	j->next_free = a->free;
-	a->free = j;
-	a->nr_used--;
-	if (p->roomy == &p->arenas || a->age < list_entry(p->roomy, struct arena, link)->age)
-		p->roomy = &a->link;
 }
 
 static struct job *own_take(struct worker *w)
@@ -326,17 +143,6 @@ static void pool_trim(struct pool *p, struct list *ret)
 			continue;
 		arena_del(p, a);
 		list_add_tail(ret, &a->link);
-	}
-}
-
-/* Without a lock: it calls the driver. */
-static void arenas_free(struct list *arenas)
-{
-	while (!list_empty(arenas)) {
-		struct arena *a = list_first(arenas, struct arena, link);
-
-		list_del(&a->link);
-		arena_free(a);
 	}
 }
 

@@ -8,6 +8,7 @@
  */
 #include "core/engine/above.h"
 #include "core/engine/crowd.h"
+#include "core/engine/disks.h"
 #include "core/engine/engine.h"
 #include "core/engine/job_size.h"
 #include "core/engine/pool.h"
@@ -89,134 +90,6 @@ static bool after_transfers(struct req *r)
 	if (!for_slot && !cursor_at_end(&r->cur))
 		e->look = now_ns() + LOOK_NS;
 	return for_slot || req_engine(r)->redo;
-}
-
-/* ------------------------------------------------------------------- disks */
-
-/* The disk that the request reads, as far as one knows before.  Memory held the file's last bytes:
- * then none. */
-static unsigned disk_read_by(const struct req *r)
-{
-	const struct path_ops *ops = path_ops_of(req_plan(r)->hop[0]);
-	const struct file *f = req_file(r);
-
-	if (likely(f->disk == DISK_NONE) || r->io.op == PST_OP_WRITE)
-		return DISK_NONE;
-	return ops->now && ops->now(f) ? DISK_NONE : f->disk;
-}
-
-/*
- * Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go on.
- *
- * A job counts until the device has copied its bytes, though the disk is through with it before.
- * So the slots of a disk's jobs are few, and the next reads go to the same ones.
- */
-static bool disk_is_busy(const struct req *r)
-{
-	const struct share *s = req_engine(r)->share;
-	const struct engine *e = s->engine;
-	unsigned disk = disk_read_by(r);
-
-	return unlikely(disk != DISK_NONE) && e->disks[disk].bytes >= DISK_BYTES &&
-	       s->disk_bytes[disk] * e->pool.nr_busy >= DISK_BYTES && !req_is_ready(r);
-}
-
-static void disk_begin(struct job *j)
-{
-	struct engine *e = j->engine;
-
-	j->disk = (uint8_t)disk_read_by(j->req);
-	if (likely(j->disk == DISK_NONE))
-		return;
-	j->disk_len = j->len;
-	j->disk_since = about_now_ns();
-	e->disks[j->disk].bytes += j->disk_len;
-	req_engine(j->req)->share->disk_bytes[j->disk] += j->disk_len;
-	list_add_tail(&e->disks[j->disk].jobs, &j->of_disk);
-}
-
-/* The disk does nothing for the job, the job is over, or nobody waits for it any more. */
-static void disk_end(struct job *j)
-{
-	if (likely(j->disk == DISK_NONE))
-		return;
-	j->engine->disks[j->disk].bytes -= j->disk_len;
-	req_engine(j->req)->share->disk_bytes[j->disk] -= j->disk_len;
-	list_del(&j->of_disk);
-	j->disk = DISK_NONE;
-}
-
-/* Somebody looks again before long, though what is read hangs. */
-static void look_soon(struct engine *e)
-{
-	e->look = MIN(e->look, about_now_ns() + DISK_OLD_NS / 4);
-}
-
-/* Requests that wait for a disk are not looked at one by one each time. */
-static void park(struct req *r)
-{
-	struct share *s = req_engine(r)->share;
-
-	list_move_tail(&s->parked[req_file(r)->disk], &req_engine(r)->active);
-	if (list_empty(&s->parking))
-		list_add_tail(&s->engine->parking, &s->parking);
-	look_soon(s->engine);
-}
-
-/* A job that hangs keeps no others waiting: its bytes are counted no longer. */
-static void disk_forget_old(struct engine *e, unsigned disk)
-{
-	struct list *jobs = &e->disks[disk].jobs;
-	uint64_t now = about_now_ns();
-
-	while (!list_empty(jobs)) {
-		struct job *j = list_first(jobs, struct job, of_disk);
-
-		if (now - j->disk_since < DISK_OLD_NS)
-			break;
-		disk_end(j);
-	}
-}
-
-/* Of the queue's requests that are parked the first for a disk that may have more to read, or
- * NULL. */
-static struct req *first_parked(const struct share *s, bool *ret_any)
-{
-	*ret_any = false;
-	for (unsigned i = 0; i < DISKS; i++) {
-		struct req *r = req_by_link(s->parked[i].next, active);
-
-		if (list_empty(&s->parked[i]))
-			continue;
-		*ret_any = true;
-		if (!disk_is_busy(r))
-			return r;
-	}
-	return NULL;
-}
-
-/* One request that is parked may start something now: queues take turns.  False: none may. */
-static _noinline_ bool unpark(struct engine *e)
-{
-	struct list *el, *n;
-
-	for (unsigned i = 0; i < DISKS; i++)
-		if (e->disks[i].bytes >= DISK_BYTES)
-			disk_forget_old(e, i);
-	list_for_each_safe (el, n, &e->parking) {
-		struct share *s = list_entry(el, struct share, parking);
-		bool any;
-		struct req *r = first_parked(s, &any);
-
-		if (r) {
-			list_move_tail(&e->active, &req_engine(r)->active);
-			list_move_tail(&e->parking, &s->parking);
-			return true;
-		}
-		if (!any)
-			list_del(&s->parking);
-	}
-	return false;
 }
 
 /* ------------------------------------------------------------------- turns */
@@ -334,8 +207,8 @@ struct job *engine_next(struct worker *w)
 	e->look = UINT64_MAX;
 	worker_count_ops(w);
 	if (unlikely(!list_empty(&e->parking))) {
-		unparked = unpark(e);
-		look_soon(e);
+		unparked = disks_unpark(e);
+		disks_look_soon(e);
 	}
 	if (worker_leaves(w)) {
 		pthread_mutex_unlock(&e->lock);
@@ -350,7 +223,7 @@ struct job *engine_next(struct worker *w)
 		if (!after_transfers(r))
 			continue;
 		if (disk_is_busy(r)) {
-			park(r);
+			disk_park(r);
 			continue;
 		}
 		by_one = req_is_long(r);
