@@ -8,7 +8,7 @@
 #include "api/guard.h"
 #include "base/err.h"
 #include "base/opts.h"
-#include "core/path/path.h"
+#include "core/ways/path.h"
 #include "file/io.h"
 
 /* ---------------------------------------------------------------------- io */

@@ -13,11 +13,11 @@
 #include "core/engine/limits.h"
 #include "core/engine/pool.h"
 #include "core/path/now.h"
-#include "core/path/path.h"
-#include "core/path/region.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
+#include "core/ways/path.h"
+#include "core/ways/region.h"
 #include "file/local.h"
 #include "api/guard.h"
 

@@ -4,8 +4,8 @@
 
 #include "api/ranges.h"
 #include "base/err.h"
-#include "core/path/region.h"
 #include "core/queue/object.h"
+#include "core/ways/region.h"
 #include "mem/mapped.h"
 #include "mem/mem.h"
 

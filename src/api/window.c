@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "base/opts.h"
 #include "window/window.h"
-#include "core/path/region.h"
 #include "core/queue/object.h"
+#include "core/ways/region.h"
 #include "api/guard.h"
 
 struct pst_window {

@@ -86,7 +86,7 @@ struct file_ops {
 	const struct io_backend *backend;
 
 	/**
-	 * @hop: the file hop for these files, a path of path_add() (core/path/path.h)
+	 * @hop: the file hop for these files, a path of path_add() (core/ways/path.h)
 	 *
 	 * Completions name the hop.  The why() of its path takes files of this provider alone.  0:
 	 * the files take the hops of the system, which are direct, cached and buffered.

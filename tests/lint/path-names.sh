@@ -1,19 +1,19 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # path-names.sh [ROOT]: the queue, the engines, the planner, the parts and the public calls know no
-# path by name.  They ask the table (src/core/path/path.h).  The last case plants names to see that
+# path by name.  They ask the table (src/core/ways/path.h).  The last case plants names to see that
 # this test can fail.
 set -eu
 root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
 # Files that name no path, and the table, which has to name all.
-rooms='src/core/queue/*.[ch] src/core/engine/*.[ch] src/api/*.[ch] src/core/path/plan.[ch]
-	src/core/path/part.[ch] src/core/path/part_proof.c src/core/path/caller.[ch]'
-table='src/core/path/path.c src/core/path/path.h'
+rooms='src/core/queue/*.[ch] src/core/engine/*.[ch] src/core/path/*.[ch] src/api/*.[ch]
+	src/core/ways/plan.[ch] src/core/ways/part.[ch] src/core/ways/part_proof.c'
+table='src/core/ways/path.c src/core/ways/path.h'
 
-# Headers of src/core/path that are no path's own.
-shared='(part|caller|now|path|plan|proof|region|source|trial|way)'
+# Headers of src/core/ways that are no path's own.
+shared='(part|path|pieces|plan|proof|region|source|trial|way)'
 
 # What paths call their own beside the names in the table.  The prefix window_ is not one: the folder
 # src/window is called so, whose windows api/window.c opens.
@@ -24,7 +24,7 @@ others='ahead|cached_window|cufile|mappings?|small|warm|window_cache'
 # (f->direct_bad), which are the struct's.
 names() { # ROOT
 	cd "$1"
-	paths=$(sed -n 's/^[[:space:]]*\[PST_PATH_.*=/&/p' src/core/path/path.c |
+	paths=$(sed -n 's/^[[:space:]]*\[PST_PATH_.*=/&/p' src/core/ways/path.c |
 		grep -o '&path_[a-z]*' | sed 's/&path_//' | tr '\n' '|')
 	paths=${paths%|}
 	own=$(printf '%s' "$paths" | tr '|' '\n' | grep -vx window | tr '\n' '|')$others
@@ -53,8 +53,8 @@ names() { # ROOT
 		if (index(table, FILENAME) == 0)
 			named = named || all ~ /PST_PATH_[A-Z]/ ||
 				text ~ "(^|[^a-z_])path_(" paths ")($|[^a-z0-9_])"
-		if (text ~ "^ *# *include *\"(core/path/|gds/)")
-			named = text !~ "\"core/path/" shared "[.]h\""
+		if (text ~ "^ *# *include *\"(core/ways/|gds/)")
+			named = text !~ "\"core/ways/" shared "[.]h\""
 		if (named)
 			print FILENAME ":" FNR ": " text
 	}' $rooms $table
@@ -71,21 +71,24 @@ fi
 
 copy=$(mktemp -d "${TMPDIR:-/tmp}/path-names.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy/src/core/path" "$copy/src/core/queue" "$copy/src/core/engine" "$copy/src/api"
-cp "$root/src/core/path/path.c" "$copy/src/core/path"
-for f in path.h plan.c plan.h part.c part.h part_proof.c caller.c caller.h; do
-	: >"$copy/src/core/path/$f"
+mkdir -p "$copy/src/core/ways" "$copy/src/core/queue" "$copy/src/core/engine" \
+	"$copy/src/core/path" "$copy/src/api"
+: >"$copy/src/core/path/caller.c"
+: >"$copy/src/core/path/caller.h"
+cp "$root/src/core/ways/path.c" "$copy/src/core/ways"
+for f in path.h plan.c plan.h part.c part.h part_proof.c; do
+	: >"$copy/src/core/ways/$f"
 done
 echo 'static int a = PST_PATH_DIRECT;' >"$copy/src/core/queue/a.c"
 echo 'return path_direct.wanted(r);' >"$copy/src/core/queue/b.c"
-echo '#include "core/path/cached.h"' >"$copy/src/core/queue/c.c"
+echo '#include "core/ways/cached.h"' >"$copy/src/core/queue/c.c"
 echo '	if (pagecache_still(m))' >"$copy/src/core/engine/d.c"
 echo '	struct gds_route *e; /* of it */' >"$copy/src/core/engine/e.h"
 echo '/* the end */ gds_file_end(f);' >"$copy/src/api/f.c"
 echo '	struct mapping *g;' >"$copy/src/api/g.h"
-echo 'small_let_go(r);' >>"$copy/src/core/path/path.c"
+echo 'small_let_go(r);' >>"$copy/src/core/ways/path.c"
 printf '%s\n' '/* gds_fit() and' ' * PST_PATH_GDS */' 'return f->direct_bad;' 'x = large * small;' \
-	'int paths[PST_PATH_MAX + 1];' '#include "core/path/plan.h"' >"$copy/src/core/queue/none.c"
+	'int paths[PST_PATH_MAX + 1];' '#include "core/ways/plan.h"' >"$copy/src/core/queue/none.c"
 want='a.c b.c c.c d.c e.h f.c g.h path.c '
 planted=$(names "$copy" | sed 's,.*/\([a-z_]*\.[ch]\):.*,\1,' | sort -u | tr '\n' ' ')
 if [ "$planted" = "$want" ]; then

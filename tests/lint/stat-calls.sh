@@ -19,9 +19,9 @@ src/base/dio.c dio_align: a file is opened
 src/base/trust.c check_mount: a library is loaded
 src/base/trust.c enter_root: a library is loaded
 src/base/trust.c step: a library is loaded
-src/core/path/proof.c cache_add: the thread pst-proofs
-src/core/path/proof.c cache_open: the thread pst-proofs
-src/core/path/proof.c dir_open: the thread pst-proofs
+src/core/ways/proof.c cache_add: the thread pst-proofs
+src/core/ways/proof.c cache_open: the thread pst-proofs
+src/core/ways/proof.c dir_open: the thread pst-proofs
 src/file/local.c alignment: a file is opened
 src/file/local.c check_wrap: a file is opened
 src/file/local.c fill: a file is opened

@@ -11,12 +11,12 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "core/engine/transfer.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/region.h"
-#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/region.h"
+#include "core/ways/way.h"
 #include "file/local.h"
 
 #define PICKY 14u   /* a file hop */

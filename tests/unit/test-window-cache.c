@@ -6,8 +6,8 @@
  */
 #include "rig.h"
 
-#include "core/path/window_cache.h"
 #include "core/queue/object.h"
+#include "core/ways/window_cache.h"
 #include "window/window.h"
 
 #define VIEW RIG_MIB(64)

@@ -4,10 +4,10 @@
 #include "core/engine/crowd.h"
 #include "core/engine/engine.h"
 #include "core/engine/share.h"
-#include "core/path/path.h"
-#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/way.h"
 
 #define LOOK_JOBS 16u          /* of a worker, between two of its looks */
 #define INTERRUPTED_MIN 2u     /* times in between; the kernel has work of its own, too; */

@@ -2,9 +2,9 @@
 #include "core/engine/disks.h"
 #include "core/engine/job_size.h"
 #include "core/engine/share.h"
-#include "core/path/path.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/way.h"
 
 /* The disk that the request reads, as far as one knows before.  Memory held the file's last bytes:
  * then none. */

@@ -25,9 +25,9 @@
 #include "file/io.h"
 #include "file/own.h"
 #include "core/engine/share.h"
-#include "core/path/part.h"
 #include "core/queue/clock.h"
 #include "core/queue/cursor.h"
+#include "core/ways/part.h"
 
 #define JOB_PIECES 256u        /* pieces in one slot */
 #define WORKER_BYTES MIB(8)    /* slots that a worker fills before it leaves some to others: */

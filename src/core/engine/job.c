@@ -18,13 +18,13 @@
 #include "core/engine/feed.h"
 #include "core/engine/job.h"
 #include "core/engine/turns.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/source.h"
-#include "core/path/way.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/source.h"
+#include "core/ways/way.h"
 
 #define READS_MANY 4u  /* of a job: from here on the I/O context is cheaper */
 #define READS_OWN 16u  /* likewise a descriptor of one's own */

@@ -12,10 +12,10 @@
 #include "core/engine/engine.h"
 #include "core/engine/job_size.h"
 #include "core/engine/transfer.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 
 static uint64_t slot_end(const struct job *j, const struct part *part)
 {

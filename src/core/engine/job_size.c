@@ -5,11 +5,11 @@
 #include "core/engine/above.h"
 #include "core/engine/job_size.h"
 #include "core/engine/lone.h"
-#include "core/path/plan.h"
-#include "core/path/source.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
+#include "core/ways/plan.h"
+#include "core/ways/source.h"
+#include "core/ways/way.h"
 
 #define EVEN_MAX KIB(64) /* of pieces of one length; longer ones are few */
 #define SMALL_PIECE KIB(64)

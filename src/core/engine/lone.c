@@ -15,8 +15,8 @@
 #include "core/engine/engine.h"
 #include "core/engine/lone.h"
 #include "core/engine/share.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/way.h"
 
 #define MANY 8u                      /* callers copy, and too many wait: */
 #define MANY_NS (20 * NSEC_PER_MSEC) /* that is remembered for so long */

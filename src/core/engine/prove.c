@@ -12,7 +12,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/pool.h"
 #include "core/engine/prove.h"
-#include "core/path/proof.h"
+#include "core/ways/proof.h"
 
 #define PROVE_LEN MIB(1)
 #define PROVE_SMALL KIB(4)

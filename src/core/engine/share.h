@@ -6,7 +6,7 @@
 #define PST_SHARE_H
 
 #include "file/disk.h"
-#include "core/path/way.h"
+#include "core/ways/way.h"
 
 #define SLOT_RESERVED 2u /* slots that every queue is sure of */
 

@@ -4,7 +4,7 @@
 #include "core/engine/share.h"
 #include "core/engine/transfer.h"
 #include "core/engine/turns.h"
-#include "core/path/way.h"
+#include "core/ways/way.h"
 
 /* The path moves nothing more of the request. */
 static void give_up(struct req *r, int err)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Transfers of pieces by their paths (core/path/pieces.h).
+ * Transfers of pieces by their paths (core/ways/pieces.h).
  */
 #ifndef PST_TRANSFER_H
 #define PST_TRANSFER_H
 
-#include "core/path/pieces.h"
+#include "core/ways/pieces.h"
 
 /* A transfer is over: called by the path's thread, without the lock.  It takes @t. */
 void transfer_done(struct transfer *t);

@@ -15,14 +15,14 @@
 #include "core/engine/share.h"
 #include "core/engine/turns.h"
 #include "core/engine/wake.h"
-#include "core/path/path.h"
-#include "core/path/pieces.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/above.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/pieces.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 
 #define LOOK_NS (20 * NSEC_PER_MSEC)
 

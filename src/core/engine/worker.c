@@ -20,8 +20,8 @@
 #include "core/engine/turns.h"
 #include "core/engine/wake.h"
 #include "core/engine/worker.h"
-#include "core/path/path.h"
 #include "core/queue/queue.h"
+#include "core/ways/path.h"
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */
 #define SPIN_NS 60000u     /* that long from its beginning: more than it should take */

@@ -11,14 +11,14 @@
 #include "window/copy.h"
 #include "core/engine/share.h"
 #include "core/path/caller.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 
 /* Where the piece begins; it is cut to the bytes that are contiguous there.  NULL: the CPU reaches
  * none of it.  *ret_hold may be set where the memory is a device's. */

@@ -6,7 +6,7 @@
 #define PST_CALLER_H
 
 #include "core/engine/share.h"
-#include "core/path/part.h"
+#include "core/ways/part.h"
 
 /*
  * The caller's thread keeps this of a request, which it moves in parts.  The queue's lock covers

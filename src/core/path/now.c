@@ -11,14 +11,14 @@
 #include "base/fault.h"
 #include "base/probe.h"
 #include "core/path/now.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/plain.h"
 #include "core/queue/queue.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 #include "window/copy.h"
 
 #define MANY 4u       /* from here on the I/O context is cheaper */

@@ -7,7 +7,7 @@
 #ifndef PST_GDS_CHECK_H
 #define PST_GDS_CHECK_H
 
-#include "core/path/path.h"
+#include "core/ways/path.h"
 
 extern const struct topic gds_topic;
 

@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/path/gds.h"
-#include "core/path/region.h"
 #include "core/queue/object.h"
+#include "core/ways/region.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* who makes a gds_mem */
 

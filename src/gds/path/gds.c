@@ -21,13 +21,13 @@
 #include "gds/facts/facts.h"
 #include "gds/path/check.h"
 #include "gds/path/gds.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/proof.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/proof.h"
+#include "core/ways/way.h"
 
 #define PROBE_NS (30 * NSEC_PER_SEC) /* for the other process */
 #define TURN_NS (20 * NSEC_PER_SEC)  /* for another thread that loads or opens it */

@@ -18,9 +18,9 @@
 
 #include "base/work.h"
 #include "gds/cufile/cufile.h"
-#include "core/path/path.h"
-#include "core/path/proof.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/proof.h"
 
 #define GDS_THREAD "pst-gds" /* the name of threads that call cuFile */
 #define GDS_MIN KIB(64)      /* shorter pieces are staged: to start one takes cuFile longer */

@@ -18,13 +18,13 @@
 #include "base/log.h"
 #include "gds/path/gds.h"
 #include "core/engine/transfer.h"
-#include "core/path/plan.h"
-#include "core/path/proof.h"
-#include "core/path/trial.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/plan.h"
+#include "core/ways/proof.h"
+#include "core/ways/trial.h"
+#include "core/ways/way.h"
 
 #define COUNTS_VERSION 1160
 

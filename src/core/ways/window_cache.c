@@ -18,8 +18,8 @@
 #include "base/limit.h"
 #include "base/log.h"
 #include "window/window.h"
-#include "core/path/window_cache.h"
 #include "core/queue/object.h"
+#include "core/ways/window_cache.h"
 
 #define CACHED_LEN MIB(64)
 #define ASKED_LEN MIB(4) /* mapped and unmapped while one small request is staged */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/names.h"
-#include "core/path/path.h"
+#include "core/ways/path.h"
 
 const struct path_ops *path_table[PST_PATH_MAX + 1] = {
 	[PST_PATH_DIRECT] = &path_direct,       [PST_PATH_CACHED] = &path_cached,

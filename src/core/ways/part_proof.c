@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/uaccess.h"
-#include "core/path/part.h"
-#include "core/path/plan.h"
-#include "core/path/proof.h"
-#include "core/path/trial.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/plan.h"
+#include "core/ways/proof.h"
+#include "core/ways/trial.h"
+#include "core/ways/way.h"
 
 #define PROOF_MORE KIB(64) /* compared by further parts of a request while others are at it */
 

@@ -14,7 +14,7 @@
 #ifndef PST_PLAN_H
 #define PST_PLAN_H
 
-#include "core/path/way.h"
+#include "core/ways/way.h"
 
 /* The plan that the queue keeps, if it is one for this read into host memory, wherever its bytes
  * lie; else NULL. */

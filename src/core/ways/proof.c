@@ -38,8 +38,8 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "base/work.h"
-#include "core/path/path.h"
-#include "core/path/proof.h"
+#include "core/ways/path.h"
+#include "core/ways/proof.h"
 
 #define PROOF_LINE_MAX 192u     /* of the cache, with what the system is */
 #define PROOF_CACHE_MAX KIB(64) /* a longer file is begun anew */

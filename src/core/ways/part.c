@@ -11,11 +11,11 @@
  */
 #include "base/err.h"
 #include "base/log.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 
 #define REAP_BATCH 64u
 

@@ -3,10 +3,10 @@
  * STAGED: through the slots of an engine, which does it (core/engine/job.c).  GATHER: the same,
  * where the device gathers small copies of a batch itself.
  */
-#include "core/path/path.h"
-#include "core/path/proof.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/proof.h"
 
 static enum pst_why staged_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 			       int *ret_detail)

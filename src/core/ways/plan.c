@@ -19,13 +19,13 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
 #include "core/queue/above.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
 
 static bool plan_has(const struct plan *p, uint32_t path)
 {

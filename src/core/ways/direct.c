@@ -12,12 +12,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/proof.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/proof.h"
+#include "core/ways/way.h"
 
 _Static_assert(ARRAY_SIZE(((struct pst_file *)0)->direct) == PROOF_DIR_NR, "by enum proof_dir");
 

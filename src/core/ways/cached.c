@@ -6,14 +6,14 @@
  * twice.  So file_resident() is asked first, until the file has proven warm;
  * and after misses fewer and fewer requests ask.
  */
-#include "core/path/ahead.h"
-#include "core/path/cached.h"
-#include "core/path/part.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/warm.h"
-#include "core/path/way.h"
 #include "core/queue/req.h"
+#include "core/ways/ahead.h"
+#include "core/ways/cached.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/warm.h"
+#include "core/ways/way.h"
 
 #define WARM_BACKOFF_MAX 64
 #define WARM_ASK_LEN KIB(64)

@@ -3,9 +3,9 @@
  * BUFFERED: through the page cache, which reads missing bytes from the disk.  The hop serves every
  * range of every file whose provider has no hop of its own.
  */
-#include "core/path/part.h"
-#include "core/path/path.h"
 #include "core/queue/req.h"
+#include "core/ways/part.h"
+#include "core/ways/path.h"
 
 static enum pst_why buffered_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
 				 int *ret_detail)

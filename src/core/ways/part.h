@@ -13,8 +13,8 @@
 #define PST_PART_H
 
 #include "base/list.h"
-#include "core/path/way.h"
 #include "core/queue/mover.h"
+#include "core/ways/way.h"
 #include "file/file.h"
 #include "file/io.h"
 

@@ -22,15 +22,15 @@
 #include "base/log.h"
 #include "window/window.h"
 #include "core/engine/share.h"
-#include "core/path/cached.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/way.h"
-#include "core/path/window_cache.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/cached.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/way.h"
+#include "core/ways/window_cache.h"
 
 #define SMALL_MAX KIB(64)        /* bytes of a request that may go by a window without being told */
 #define LONE_MAX MIB(1)          /* likewise of a read that its caller waits for */

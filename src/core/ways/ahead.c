@@ -17,13 +17,13 @@
  * read that begins there is guessed to go on.  A wrong guess costs a few pages of the page cache,
  * because the kernel reads further than it was asked to only when it sees a pattern itself.
  */
-#include "core/path/ahead.h"
-#include "core/path/plan.h"
-#include "core/path/warm.h"
-#include "core/path/way.h"
 #include "core/queue/cursor.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/ways/ahead.h"
+#include "core/ways/plan.h"
+#include "core/ways/warm.h"
+#include "core/ways/way.h"
 #include "file/disk.h"
 
 #define AHEAD_MIN 4        /* reads in a row that make it worth it, this one too */

@@ -26,11 +26,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "base/work.h"
-#include "core/path/path.h"
-#include "core/path/plan.h"
-#include "core/path/source.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/ways/path.h"
+#include "core/ways/plan.h"
+#include "core/ways/source.h"
 #include "file/local.h"
 
 #define UNIT MIB(64)

@@ -7,8 +7,8 @@
  * address may come back after a free, a buffer id does not.
  */
 #include "base/err.h"
-#include "core/path/path.h"
-#include "core/path/region.h"
+#include "core/ways/path.h"
+#include "core/ways/region.h"
 
 #define BUCKETS 4096u
 

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/uaccess.h"
-#include "core/path/plan.h"
-#include "core/path/trial.h"
 #include "core/queue/req.h"
+#include "core/ways/plan.h"
+#include "core/ways/trial.h"
 
 struct trial {
 	struct file *file, *reader;
