@@ -5,8 +5,8 @@
  */
 #include "rig.h"
 
-#include "core/engine/engine.h"
-#include "core/engine/sizes.h"
+#include "core/sched/engine.h"
+#include "core/sched/sizes.h"
 #include "provider.h"
 #include "symbol.h"
 

@@ -7,10 +7,10 @@
 
 #include "rig.h"
 
-#include "core/engine/engine.h"
-#include "core/engine/share.h"
-#include "core/engine/wake.h"
 #include "core/queue/req.h"
+#include "core/sched/engine.h"
+#include "core/sched/share.h"
+#include "core/sched/wake.h"
 
 #define USUAL 6u
 #define NEEDED 2u

@@ -2,10 +2,10 @@
 #include <sys/eventfd.h>
 
 #include "base/err.h"
-#include "core/engine/above.h"
 #include "core/engine/copier.h"
-#include "core/engine/engine.h"
 #include "core/engine/job.h"
+#include "core/sched/above.h"
+#include "core/sched/engine.h"
 
 int copier_init(struct engine *e)
 {

@@ -15,7 +15,7 @@
 #ifndef PST_COPIER_H
 #define PST_COPIER_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 int copier_init(struct engine *e);
 void copier_done(struct engine *e);

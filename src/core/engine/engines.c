@@ -9,17 +9,17 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "core/engine/copier.h"
-#include "core/engine/engine.h"
 #include "core/engine/engines.h"
 #include "core/engine/feed.h"
 #include "core/engine/feeder.h"
 #include "core/engine/order.h"
-#include "core/engine/pool.h"
 #include "core/engine/prove.h"
-#include "core/engine/share.h"
-#include "core/engine/sizes.h"
 #include "core/engine/worker.h"
 #include "core/queue/queue.h"
+#include "core/sched/engine.h"
+#include "core/sched/pool.h"
+#include "core/sched/share.h"
+#include "core/sched/sizes.h"
 
 static struct {
 	pthread_mutex_t lock;

@@ -5,7 +5,7 @@
 #ifndef PST_ENGINES_H
 #define PST_ENGINES_H
 
-#include "core/engine/share.h"
+#include "core/sched/share.h"
 
 /* Why threads stand in for the engine's rings: a positive errno, or 0. */
 const _Atomic int *share_ring_err(const struct share *s);

@@ -23,18 +23,18 @@
  */
 #include "base/err.h"
 #include "base/work.h"
-#include "core/engine/above.h"
-#include "core/engine/engine.h"
 #include "core/engine/feed.h"
-#include "core/engine/job_size.h"
-#include "core/engine/pool.h"
-#include "core/engine/share.h"
-#include "core/engine/turns.h"
-#include "core/engine/wake.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/sched/above.h"
+#include "core/sched/engine.h"
+#include "core/sched/job_size.h"
+#include "core/sched/pool.h"
+#include "core/sched/share.h"
+#include "core/sched/turns.h"
+#include "core/sched/wake.h"
 
 #define TILE KIB(16)     /* bytes that the device moves by one entry of a list */
 #define PUT_NAP_NS 50000 /* until the stream has run a copy, and there is room for another */

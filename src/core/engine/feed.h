@@ -5,7 +5,7 @@
 #ifndef PST_FEED_H
 #define PST_FEED_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* An engine without such reads. */
 void feed_init(struct engine *e);

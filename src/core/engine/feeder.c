@@ -12,14 +12,14 @@
 #include "base/log.h"
 #include "base/work.h"
 #include "topo/numa.h"
-#include "core/engine/engine.h"
 #include "core/engine/feeder.h"
 #include "core/engine/job.h"
-#include "core/engine/pool.h"
-#include "core/engine/share.h"
-#include "core/engine/turns.h"
 #include "core/engine/worker.h"
 #include "core/queue/queue.h"
+#include "core/sched/engine.h"
+#include "core/sched/pool.h"
+#include "core/sched/share.h"
+#include "core/sched/turns.h"
 
 #define SPIN_NS 60000u      /* a copy that was sent so recently is waited for awake; */
 #define POLL_PART 16u       /* the pause between two looks at an older one is a part of its age, */

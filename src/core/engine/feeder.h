@@ -5,7 +5,7 @@
 #ifndef PST_FEEDER_H
 #define PST_FEEDER_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* Have what reads need that a stream waits for: slots, threads, the clock.  0 or -errno. */
 int feed_prepare(struct share *s);

@@ -5,7 +5,7 @@
 #ifndef PST_JOB_H
 #define PST_JOB_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* Move the slot's bytes, and then end the job. */
 void job_start(struct worker *w, struct job *j);

@@ -8,12 +8,12 @@
  */
 #include <string.h>
 
-#include "core/engine/above.h"
-#include "core/engine/engine.h"
-#include "core/engine/job_size.h"
 #include "core/engine/transfer.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
+#include "core/sched/above.h"
+#include "core/sched/engine.h"
+#include "core/sched/job_size.h"
 #include "core/ways/plan.h"
 #include "core/ways/way.h"
 

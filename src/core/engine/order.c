@@ -19,16 +19,16 @@
  * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
 #include "base/err.h"
-#include "core/engine/above.h"
-#include "core/engine/engine.h"
 #include "core/engine/order.h"
-#include "core/engine/share.h"
-#include "core/engine/turns.h"
-#include "core/engine/wake.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/sched/above.h"
+#include "core/sched/engine.h"
+#include "core/sched/share.h"
+#include "core/sched/turns.h"
+#include "core/sched/wake.h"
 
 /* The pause between two looks at a stream: none while it is new, then a part of its age. */
 #define ASK_NEW_NS UINT64_C(20000)

@@ -5,7 +5,7 @@
 #ifndef PST_ORDER_H
 #define PST_ORDER_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* An engine without orders. */
 void order_init(struct engine *e);

@@ -9,9 +9,9 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "core/engine/engine.h"
-#include "core/engine/pool.h"
 #include "core/engine/prove.h"
+#include "core/sched/engine.h"
+#include "core/sched/pool.h"
 #include "core/ways/proof.h"
 
 #define PROVE_LEN MIB(1)

@@ -5,7 +5,7 @@
 #ifndef PST_PROVE_H
 #define PST_PROVE_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* Prove the device's copies with a pattern. */
 int engine_prove(struct engine *e);

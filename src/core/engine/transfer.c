@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "core/engine/above.h"
-#include "core/engine/engine.h"
-#include "core/engine/share.h"
 #include "core/engine/transfer.h"
-#include "core/engine/turns.h"
+#include "core/sched/above.h"
+#include "core/sched/engine.h"
+#include "core/sched/share.h"
+#include "core/sched/turns.h"
 #include "core/ways/way.h"
 
 /* The path moves nothing more of the request. */

@@ -5,7 +5,7 @@
 #ifndef PST_WORKER_H
 #define PST_WORKER_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* What the thread needs; the thread; the end of both, also of a half-made one. */
 int worker_init(struct worker *w, struct engine *e);

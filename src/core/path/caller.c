@@ -9,12 +9,12 @@
 
 #include "base/err.h"
 #include "window/copy.h"
-#include "core/engine/share.h"
 #include "core/path/caller.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/sched/share.h"
 #include "core/ways/part.h"
 #include "core/ways/path.h"
 #include "core/ways/plan.h"

@@ -5,7 +5,7 @@
 #ifndef PST_CALLER_H
 #define PST_CALLER_H
 
-#include "core/engine/share.h"
+#include "core/sched/share.h"
 #include "core/ways/part.h"
 
 /*

@@ -7,16 +7,16 @@
 #include "base/cancel.h"
 #include "base/crc32c.h"
 #include "base/uaccess.h"
-#include "core/engine/engine.h"
 #include "core/engine/engines.h"
 #include "core/engine/feed.h"
 #include "core/engine/feeder.h"
 #include "core/engine/order.h"
-#include "core/engine/share.h"
 #include "core/path/caller.h"
 #include "core/queue/above.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
+#include "core/sched/engine.h"
+#include "core/sched/share.h"
 
 /* ----------------------------------------------------------------- queues */
 

@@ -14,18 +14,18 @@
  *
  * window/cost.c measures how many bytes are few enough, when the first window on that kind of
  * memory is proven.  A small request has at most SMALL_PIECES pieces.  While the engine works for
- * other queues, a lone read of up to LONE_MAX bytes counts as small, too (engine/lone.c).
+ * other queues, a lone read of up to LONE_MAX bytes counts as small, too (sched/lone.c).
  */
 #include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "window/window.h"
-#include "core/engine/share.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
+#include "core/sched/share.h"
 #include "core/ways/cached.h"
 #include "core/ways/path.h"
 #include "core/ways/plan.h"

@@ -2,11 +2,11 @@
 /*
  * How many bytes a request's next job takes on.
  */
-#include "core/engine/above.h"
-#include "core/engine/job_size.h"
-#include "core/engine/lone.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
+#include "core/sched/above.h"
+#include "core/sched/job_size.h"
+#include "core/sched/lone.h"
 #include "core/ways/plan.h"
 #include "core/ways/source.h"
 #include "core/ways/way.h"

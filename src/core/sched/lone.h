@@ -5,7 +5,7 @@
 #ifndef PST_LONE_H
 #define PST_LONE_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* Under the lock: CPUs, of sixteen at most, on which no caller copies a lone read; at least
  * one. */

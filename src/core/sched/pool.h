@@ -21,7 +21,7 @@
 #ifndef PST_POOL_H
 #define PST_POOL_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* A new engine, which has no slot_size yet, takes part. */
 void pool_init(struct engine *e);

@@ -6,7 +6,7 @@
 #ifndef PST_WAKE_H
 #define PST_WAKE_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* A disk has put a read's bytes into its slot, and no CPU has touched them. */
 void engine_count_cold(struct engine *e);

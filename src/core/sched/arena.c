@@ -4,8 +4,8 @@
 
 #include "base/err.h"
 #include "topo/numa.h"
-#include "core/engine/arena.h"
-#include "core/engine/share.h"
+#include "core/sched/arena.h"
+#include "core/sched/share.h"
 
 #define HUGE_PAGE MIB(2)
 #define ARENA_MIN HUGE_PAGE /* of slots */

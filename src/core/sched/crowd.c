@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <sys/resource.h>
 
-#include "core/engine/crowd.h"
-#include "core/engine/engine.h"
-#include "core/engine/share.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
+#include "core/sched/crowd.h"
+#include "core/sched/engine.h"
+#include "core/sched/share.h"
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 

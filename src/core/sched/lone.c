@@ -12,10 +12,10 @@
  * long.  So nobody copies for a while after more waited than there are CPUs, if most of them were
  * callers that copy: requests of other kinds come and go.
  */
-#include "core/engine/engine.h"
-#include "core/engine/lone.h"
-#include "core/engine/share.h"
 #include "core/queue/req.h"
+#include "core/sched/engine.h"
+#include "core/sched/lone.h"
+#include "core/sched/share.h"
 #include "core/ways/way.h"
 
 #define MANY 8u                      /* callers copy, and too many wait: */

@@ -5,8 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "core/engine/engine.h"
-#include "core/engine/sizes.h"
+#include "core/sched/engine.h"
+#include "core/sched/sizes.h"
 
 #define SLOT_MIN KIB(256)
 #define SLOT_MAX MIB(1)

@@ -5,7 +5,7 @@
 #ifndef PST_TURNS_H
 #define PST_TURNS_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* The next piece of work for a worker, NULL when there is none for it now. */
 struct job *engine_next(struct worker *w);

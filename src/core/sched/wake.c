@@ -4,11 +4,11 @@
  */
 #include <sys/eventfd.h>
 
-#include "core/engine/crowd.h"
-#include "core/engine/job_size.h"
-#include "core/engine/share.h"
-#include "core/engine/wake.h"
 #include "core/queue/req.h"
+#include "core/sched/crowd.h"
+#include "core/sched/job_size.h"
+#include "core/sched/share.h"
+#include "core/sched/wake.h"
 
 /* While a disk is waited for: */
 #define COLD_ROW 64u  /* a worker wakes another after so many jobs without sleep, */

@@ -6,7 +6,7 @@
 #ifndef PST_JOB_SIZE_H
 #define PST_JOB_SIZE_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* The unit of the request's file: O_DIRECT moves multiples of it. */
 static inline uint64_t req_block(const struct req *r)

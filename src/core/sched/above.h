@@ -6,7 +6,7 @@
 #ifndef PST_ENGINE_ABOVE_H
 #define PST_ENGINE_ABOVE_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* ---------------------------------------------------- streams of the program */
 

@@ -5,7 +5,7 @@
 #ifndef PST_DISKS_H
 #define PST_DISKS_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /*
  * Has the request's disk enough to read (disk.h)?  Queues with less than their part of that go on.

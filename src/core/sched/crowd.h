@@ -13,7 +13,7 @@
 #ifndef PST_CROWD_H
 #define PST_CROWD_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* A worker's thread begins a job: once in a while it looks whether it was interrupted. */
 void crowd_look(struct crowd *c, struct crowd_look *look);

@@ -2,9 +2,9 @@
 #include <pthread.h>
 
 #include "base/limit.h"
-#include "core/engine/limits.h"
-#include "core/engine/pool.h"
 #include "core/queue/idle.h"
+#include "core/sched/limits.h"
+#include "core/sched/pool.h"
 
 int limits_set(const struct pst_limits *l)
 {

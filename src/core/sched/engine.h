@@ -24,9 +24,9 @@
 #include "file/disk.h"
 #include "file/io.h"
 #include "file/own.h"
-#include "core/engine/share.h"
 #include "core/queue/clock.h"
 #include "core/queue/cursor.h"
+#include "core/sched/share.h"
 #include "core/ways/part.h"
 
 #define JOB_PIECES 256u        /* pieces in one slot */

@@ -5,7 +5,7 @@
 #ifndef PST_ARENA_H
 #define PST_ARENA_H
 
-#include "core/engine/engine.h"
+#include "core/sched/engine.h"
 
 /* The slots that were allocated together. */
 struct arena {

@@ -4,13 +4,13 @@
 #include "base/err.h"
 #include "base/limit.h"
 #include "base/log.h"
-#include "core/engine/above.h"
-#include "core/engine/arena.h"
-#include "core/engine/engine.h"
-#include "core/engine/pool.h"
-#include "core/engine/share.h"
-#include "core/engine/wake.h"
 #include "core/queue/idle.h"
+#include "core/sched/above.h"
+#include "core/sched/arena.h"
+#include "core/sched/engine.h"
+#include "core/sched/pool.h"
+#include "core/sched/share.h"
+#include "core/sched/wake.h"
 
 #define GROW_MAX MIB(64)            /* at a time */
 #define BUILTIN_PER_ENGINE MIB(256) /* of the bound where nobody set one */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "core/engine/disks.h"
-#include "core/engine/job_size.h"
-#include "core/engine/share.h"
 #include "core/queue/req.h"
+#include "core/sched/disks.h"
+#include "core/sched/job_size.h"
+#include "core/sched/share.h"
 #include "core/ways/path.h"
 #include "core/ways/way.h"
 
