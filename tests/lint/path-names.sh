@@ -8,7 +8,8 @@ root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
 # Files that name no path, and the table, which has to name all.
-rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/engine/*.[ch]
+rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/stream/*.[ch]
+	src/core/engine/*.[ch]
 	src/core/path/*.[ch] src/api/*.[ch]
 	src/core/ways/plan.[ch] src/core/ways/part.[ch] src/core/ways/part_proof.c'
 table='src/core/ways/path.c src/core/ways/path.h'
@@ -73,8 +74,10 @@ fi
 copy=$(mktemp -d "${TMPDIR:-/tmp}/path-names.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy/src/core/ways" "$copy/src/core/queue" "$copy/src/core/engine" \
-	"$copy/src/core/sched" "$copy/src/core/path" "$copy/src/api"
+	"$copy/src/core/sched" "$copy/src/core/stream" "$copy/src/core/path" "$copy/src/api"
 : >"$copy/src/core/sched/pool.c"
+: >"$copy/src/core/stream/feed.c"
+: >"$copy/src/core/stream/feed.h"
 : >"$copy/src/core/sched/pool.h"
 : >"$copy/src/core/path/caller.c"
 : >"$copy/src/core/path/caller.h"

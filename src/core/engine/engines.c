@@ -10,9 +10,7 @@
 #include "base/thread.h"
 #include "core/engine/copier.h"
 #include "core/engine/engines.h"
-#include "core/engine/feed.h"
 #include "core/engine/feeder.h"
-#include "core/engine/order.h"
 #include "core/engine/prove.h"
 #include "core/engine/worker.h"
 #include "core/queue/queue.h"
@@ -20,6 +18,8 @@
 #include "core/sched/pool.h"
 #include "core/sched/share.h"
 #include "core/sched/sizes.h"
+#include "core/stream/feed.h"
+#include "core/stream/order.h"
 
 static struct {
 	pthread_mutex_t lock;

@@ -14,13 +14,13 @@
 #include "topo/numa.h"
 #include "core/engine/copier.h"
 #include "core/engine/job.h"
-#include "core/engine/order.h"
 #include "core/engine/worker.h"
 #include "core/queue/queue.h"
 #include "core/sched/crowd.h"
 #include "core/sched/engine.h"
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
+#include "core/stream/order.h"
 #include "core/ways/path.h"
 
 #define SPIN_MAX MIB(1)    /* bytes of a copy worth spinning for, */

@@ -8,15 +8,15 @@
 #include "base/crc32c.h"
 #include "base/uaccess.h"
 #include "core/engine/engines.h"
-#include "core/engine/feed.h"
 #include "core/engine/feeder.h"
-#include "core/engine/order.h"
 #include "core/path/caller.h"
 #include "core/queue/above.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/sched/engine.h"
 #include "core/sched/share.h"
+#include "core/stream/feed.h"
+#include "core/stream/order.h"
 
 /* ----------------------------------------------------------------- queues */
 

@@ -4,7 +4,7 @@
  *
  * A queue whose owner sleeps in epoll has its eventfd written when a deadline passes; the
  * owner then finds it in pst_queue_reap().  An engine lets streams go that wait for a read
- * (engine/order.c).
+ * (stream/order.c).
  * The thread calls no driver, which may be busy for as long as such a stream waits.  It runs
  * only while there are alarms.
  */

@@ -4,7 +4,7 @@
  *
  * The queue keeps the deadlines of requests on every path, and tells an engine to stop a request.
  * Reads that a stream waits for are the exception: the clock keeps their deadlines too
- * (engine/feed.c).
+ * (stream/feed.c).
  *
  * A request whose deadline passes, or that is cancelled, completes even if the kernel does not let
  * go of it.  Until its last operation has ended, its slot, memory and file stay in use.  The

@@ -23,7 +23,6 @@
  */
 #include "base/err.h"
 #include "base/work.h"
-#include "core/engine/feed.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -35,6 +34,7 @@
 #include "core/sched/share.h"
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
+#include "core/stream/feed.h"
 
 #define TILE KIB(16)     /* bytes that the device moves by one entry of a list */
 #define PUT_NAP_NS 50000 /* until the stream has run a copy, and there is room for another */

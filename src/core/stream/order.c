@@ -19,7 +19,6 @@
  * The engine's lock covers all of this, but is not held while an event is recorded or asked for.
  */
 #include "base/err.h"
-#include "core/engine/order.h"
 #include "core/queue/clock.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
@@ -29,6 +28,7 @@
 #include "core/sched/share.h"
 #include "core/sched/turns.h"
 #include "core/sched/wake.h"
+#include "core/stream/order.h"
 
 /* The pause between two looks at a stream: none while it is new, then a part of its age. */
 #define ASK_NEW_NS UINT64_C(20000)
