@@ -10,7 +10,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/opts.h"
-#include "core/path/now.h"
+#include "core/carry/now.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"

@@ -9,7 +9,7 @@
 #include "api/ranges.h"
 #include "base/err.h"
 #include "base/opts.h"
-#include "core/path/now.h"
+#include "core/carry/now.h"
 #include "core/queue/idle.h"
 
 #define RATE_MIN (10 * 1000 * 1000u) /* bytes a second that a call is given time for */

@@ -9,7 +9,7 @@
 #include "rig.h"
 
 #include "base/err.h"
-#include "core/engine/transfer.h"
+#include "core/carry/transfer.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 #include "core/ways/part.h"

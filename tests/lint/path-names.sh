@@ -8,10 +8,8 @@ root=${1:-$(dirname "$0")/../..}
 root=$(cd "$root" && pwd)
 
 # Files that name no path, and the table, which has to name all.
-rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/stream/*.[ch]
-	src/core/engine/*.[ch]
-	src/core/path/*.[ch] src/api/*.[ch]
-	src/core/ways/plan.[ch] src/core/ways/part.[ch] src/core/ways/part_proof.c'
+rooms='src/core/queue/*.[ch] src/core/sched/*.[ch] src/core/stream/*.[ch] src/core/carry/*.[ch]
+	src/core/ways/plan.[ch] src/core/ways/part.[ch] src/core/ways/part_proof.c src/api/*.[ch]'
 table='src/core/ways/path.c src/core/ways/path.h'
 
 # Headers of src/core/ways that are no path's own.
@@ -73,14 +71,11 @@ fi
 
 copy=$(mktemp -d "${TMPDIR:-/tmp}/path-names.XXXXXX")
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy/src/core/ways" "$copy/src/core/queue" "$copy/src/core/engine" \
-	"$copy/src/core/sched" "$copy/src/core/stream" "$copy/src/core/path" "$copy/src/api"
-: >"$copy/src/core/sched/pool.c"
-: >"$copy/src/core/stream/feed.c"
-: >"$copy/src/core/stream/feed.h"
-: >"$copy/src/core/sched/pool.h"
-: >"$copy/src/core/path/caller.c"
-: >"$copy/src/core/path/caller.h"
+for room in core/queue core/ways core/sched core/stream core/carry api; do
+	mkdir -p "$copy/src/$room"
+	: >"$copy/src/$room/none.c"
+	: >"$copy/src/$room/none.h"
+done
 cp "$root/src/core/ways/path.c" "$copy/src/core/ways"
 for f in path.h plan.c plan.h part.c part.h part_proof.c; do
 	: >"$copy/src/core/ways/$f"
@@ -88,8 +83,8 @@ done
 echo 'static int a = PST_PATH_DIRECT;' >"$copy/src/core/queue/a.c"
 echo 'return path_direct.wanted(r);' >"$copy/src/core/queue/b.c"
 echo '#include "core/ways/cached.h"' >"$copy/src/core/queue/c.c"
-echo '	if (pagecache_still(m))' >"$copy/src/core/engine/d.c"
-echo '	struct gds_route *e; /* of it */' >"$copy/src/core/engine/e.h"
+echo '	if (pagecache_still(m))' >"$copy/src/core/carry/d.c"
+echo '	struct gds_route *e; /* of it */' >"$copy/src/core/sched/e.h"
 echo '/* the end */ gds_file_end(f);' >"$copy/src/api/f.c"
 echo '	struct mapping *g;' >"$copy/src/api/g.h"
 echo 'small_let_go(r);' >>"$copy/src/core/ways/path.c"

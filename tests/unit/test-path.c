@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "core/engine/transfer.h"
+#include "core/carry/transfer.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"
 #include "core/ways/part.h"

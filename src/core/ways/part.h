@@ -7,7 +7,7 @@
  * plan, one operation at a time, until every byte has arrived, the file ends, or an error comes.
  *
  * A part belongs to one mover, which is one thread's I/O context: the caller of a queue
- * (caller.c), or the worker of an engine (engine/job.c).  Only that thread touches it.
+ * (caller.c), or the worker of an engine (carry/job.c).  Only that thread touches it.
  */
 #ifndef PST_PART_H
 #define PST_PART_H

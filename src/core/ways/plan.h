@@ -8,7 +8,7 @@
  * cache, where reads before it ended.
  *
  * A plan changes later where a path does not work out.  restage() in caller.c stages a read that
- * was not resident.  give_up() in engine/transfer.c sends the rest to slots.  Which file hops are
+ * was not resident.  give_up() in carry/transfer.c sends the rest to slots.  Which file hops are
  * left is each part's own (part.h).
  */
 #ifndef PST_PLAN_H

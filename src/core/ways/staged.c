@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * STAGED: through the slots of an engine, which does it (core/engine/job.c).  GATHER: the same,
+ * STAGED: through the slots of an engine, which does it (core/carry/job.c).  GATHER: the same,
  * where the device gathers small copies of a batch itself.
  */
 #include "core/queue/object.h"

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "gds/path/gds.h"
-#include "core/engine/transfer.h"
+#include "core/carry/transfer.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/req.h"

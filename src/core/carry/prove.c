@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "core/engine/prove.h"
+#include "core/carry/prove.h"
 #include "core/sched/engine.h"
 #include "core/sched/pool.h"
 #include "core/ways/proof.h"

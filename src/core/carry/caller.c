@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "window/copy.h"
-#include "core/path/caller.h"
+#include "core/carry/caller.h"
 #include "core/queue/cursor.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "core/engine/job.h"
+#include "core/carry/job.h"
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"

@@ -10,7 +10,7 @@
 #include "base/cancel.h"
 #include "base/fault.h"
 #include "base/probe.h"
-#include "core/path/now.h"
+#include "core/carry/now.h"
 #include "core/queue/lower.h"
 #include "core/queue/object.h"
 #include "core/queue/plain.h"

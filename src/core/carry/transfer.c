@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "core/engine/transfer.h"
+#include "core/carry/transfer.h"
 #include "core/sched/above.h"
 #include "core/sched/engine.h"
 #include "core/sched/share.h"

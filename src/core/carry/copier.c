@@ -2,8 +2,8 @@
 #include <sys/eventfd.h>
 
 #include "base/err.h"
-#include "core/engine/copier.h"
-#include "core/engine/job.h"
+#include "core/carry/copier.h"
+#include "core/carry/job.h"
 #include "core/sched/above.h"
 #include "core/sched/engine.h"
 

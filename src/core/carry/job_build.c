@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "core/engine/transfer.h"
+#include "core/carry/transfer.h"
 #include "core/queue/cursor.h"
 #include "core/queue/req.h"
 #include "core/sched/above.h"
