@@ -25,7 +25,6 @@
 #include "core/queue/object.h"
 #include "core/queue/queue.h"
 #include "core/queue/req.h"
-#include "core/sched/share.h"
 #include "core/ways/cached.h"
 #include "core/ways/path.h"
 #include "core/ways/plan.h"
