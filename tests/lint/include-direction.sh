@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: MIT
 # include-direction.sh [ROOT]: a room includes only itself and what stands to its left in
 #
-#	base  <  topo, mem, net  <  window, file, remote, gds  <  core, gds/path  <  api
+#	base  <  topo, mem, file  <  window, gds  <  core, gds/path  <  api
+#
+# and within core in
+#
+#	queue  <  ways  <  sched  <  stream  <  carry
 #
 # Providers of one room do not know those of another.  What is not the library itself sees
 # <penstock.h>, formats that it shares (usrbio/proto) and helpers (tools/common).  The last
@@ -18,16 +22,17 @@ allowed() {
 	src/base/*) echo "base public" ;;
 	src/topo/*) echo "base topo public" ;;
 	src/mem/*) echo "base mem public" ;;
-	src/net/*) echo "base net public" ;;
-	src/window/*) echo "base window mem net topo public" ;;
+	src/window/*) echo "base window mem topo public" ;;
 	src/file/*) echo "base file public" ;;
-	src/remote/*) echo "base remote net file public" ;;
 	# A path is written against the core, what it stands on is not.
-	src/gds/path/*) echo "base gds core mem net topo window file public" ;;
+	src/gds/path/*) echo "base gds core mem topo window file public" ;;
 	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
-	src/core/*) echo "base core mem net topo window file remote gds public" ;;
-	src/tier/*) echo "base tier core public" ;;
-	src/api/*) echo "base mem net topo window file remote gds core tier api public" ;;
+	src/core/queue/*) echo "base mem file core/queue public" ;;
+	src/core/ways/*) echo "base mem window file core/queue core/ways public" ;;
+	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
+	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
+	src/core/carry/*) echo "base mem topo window file core public" ;;
+	src/api/*) echo "base mem topo window file gds core api public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
 	# The broker and the worker of a mount share their messages; the worker alone executes.
@@ -112,8 +117,11 @@ result() { # NAME TEXT
 
 # Folders that this test does not know would go unchecked.
 unknown=
-for room in $(cd "$root" && ls -d src/*/ usrbio/*/ compat/*/ cli tools/*/ bench examples); do
+rooms=$(cd "$root" &&
+	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ cli tools/*/ bench examples)
+for room in $rooms; do
 	room=${room%/}
+	[ "$room" != src/core ] || continue # its rooms are there by themselves
 	[ -n "$(files "$root" "$room")" ] || continue
 	if [ -z "$(allowed "$room/a.c")" ]; then
 		unknown="$unknown $room"
@@ -123,16 +131,30 @@ for room in $(cd "$root" && ls -d src/*/ usrbio/*/ compat/*/ cli tools/*/ bench 
 done
 result every_folder_is_listed "$unknown"
 
+# The rooms that allowed() names, in its labels and in its answers.
+missing=
+for room in $(sed -n 's/^	\([a-z][^)]*\)) echo "\(.*\)" ;;$/\1 \2/p' "$0" | tr ' ' '\n' | sort -u); do
+	case $room in
+	public | '$'* | cli/\*/\*) continue ;;
+	esac
+	room=${room%/\*}
+	[ -e "$root/$room" ] || [ -e "$root/src/$room" ] || missing="$missing $room"
+done
+result every_listed_folder_is_there "$missing"
+
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/src/base" "$tmp/src/mem/cuda" "$tmp/src/file" "$tmp/src/core/queue" \
+mkdir -p "$tmp/src/base" "$tmp/src/mem/cuda" "$tmp/src/file" "$tmp/src/core/queue" "$tmp/src/core/ways" \
+	"$tmp/src/core/sched" \
 	"$tmp/src/gds/cufile" "$tmp/src/gds/path" "$tmp/cli/cp" "$tmp/compat/gdrapi"
 : >"$tmp/src/core/queue/queue.h"
 echo '#include "core/queue/queue.h"' >"$tmp/src/base/a.c"
 echo '#include "file/file.h"' >"$tmp/src/mem/cuda/b.c"
 echo '# include "../mem/mem.h"' >"$tmp/src/file/c.c"
 echo '#include <core/queue/queue.h>' >"$tmp/cli/cp/d.c"
-echo '#include <net/if.h>' >"$tmp/src/core/e.c"
+echo '#include <net/if.h>' >"$tmp/src/core/queue/e.c"
+echo '#include "core/queue/queue.h"' >"$tmp/src/core/ways/i.c"
+echo '#include "core/carry/job.h"' >"$tmp/src/core/sched/j.c"
 echo '#include "core/core.h"' >"$tmp/src/gds/cufile/f.c"
 echo '#include "core/core.h"' >"$tmp/src/gds/path/g.c"
 : >"$tmp/compat/gdrapi/log.h"
@@ -142,6 +164,7 @@ found=$(files "$tmp" src cli compat | while read -r f; do check "$tmp" "$f"; don
 want='cli/cp/d.c: must not include <core/queue/queue.h>
 compat/gdrapi/h.c: must not include "mem/mem.h"
 src/base/a.c: must not include "core/queue/queue.h"
+src/core/sched/j.c: must not include "core/carry/job.h"
 src/file/c.c: must not include "../mem/mem.h"
 src/gds/cufile/f.c: must not include "core/core.h"
 src/mem/cuda/b.c: must not include "file/file.h"'

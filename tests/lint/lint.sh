@@ -110,6 +110,10 @@ include_direction() {
 	sh tests/lint/include-direction.sh .
 }
 
+include_circles() {
+	python3 tests/lint/include-circles.py .
+}
+
 header_alone() {
 	status=0
 	for file in include/penstock.h include/penstock/*.h include/compat/*.h; do
@@ -334,6 +338,7 @@ check gcc werror_gcc
 check clang werror_clang
 check release werror_release
 check include-direction include_direction
+check include-circles include_circles
 check listed listed
 check header-alone header_alone
 check symbols symbols
