@@ -133,7 +133,8 @@ result every_folder_is_listed "$unknown"
 
 # The rooms that allowed() names, in its labels and in its answers.
 missing=
-for room in $(sed -n 's/^	\([a-z][^)]*\)) echo "\(.*\)" ;;$/\1 \2/p' "$0" | tr ' ' '\n' | sort -u); do
+named=$(sed -n 's/^	\([a-z][^)]*\)) echo "\(.*\)" ;;$/\1 \2/p' "$0" | tr ' ' '\n' | sort -u)
+for room in $named; do
 	case $room in
 	public | '$'* | cli/\*/\*) continue ;;
 	esac
@@ -144,8 +145,8 @@ result every_listed_folder_is_there "$missing"
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-mkdir -p "$tmp/src/base" "$tmp/src/mem/cuda" "$tmp/src/file" "$tmp/src/core/queue" "$tmp/src/core/ways" \
-	"$tmp/src/core/sched" \
+mkdir -p "$tmp/src/base" "$tmp/src/mem/cuda" "$tmp/src/file" \
+	"$tmp/src/core/queue" "$tmp/src/core/ways" "$tmp/src/core/sched" \
 	"$tmp/src/gds/cufile" "$tmp/src/gds/path" "$tmp/cli/cp" "$tmp/compat/gdrapi"
 : >"$tmp/src/core/queue/queue.h"
 echo '#include "core/queue/queue.h"' >"$tmp/src/base/a.c"

@@ -2,10 +2,10 @@
 /*
  * The engine of a device, its workers and slots.
  *
- * engine.c has the engines.  turns.c decides which request gets the next slot, wake.c which worker
- * takes it, job_size.c how much of the request, and pool.c has slots for it.  worker.c is the
- * threads, on which job.c takes a slot with its pieces through file and device.  A slot belongs to
- * one worker from engine_next() to engine_job_done().
+ * turns.c decides which request gets the next slot, wake.c which worker takes it, job_size.c how
+ * much of the request, and pool.c has slots for it.  In core/carry, engines.c has the engines, and
+ * worker.c is the threads, on which job.c takes a slot with its pieces through file and device.  A
+ * slot belongs to one worker from engine_next() to engine_job_done().
  *
  * An engine exists while a queue that used its device does.  Its workers take turns over the
  * requests of all queues under one lock, once for each slot.
