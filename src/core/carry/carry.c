@@ -78,19 +78,21 @@ void carry_free(struct pst_queue *q)
 
 /* --------------------------------------------------------------- requests */
 
-/* Engines look at these members, and nobody else does. */
+/* Of a request on a device's memory; engines alone look at it. */
 static void prep_engine(struct req *r, struct share *share)
 {
-	req_engine(r)->share = share;
-	req_engine(r)->handed_back = req_engine(r)->dead = req_engine(r)->counted = false;
-	req_engine(r)->nr_jobs = req_engine(r)->nr_touch = req_engine(r)->nr_file = 0;
-	req_engine(r)->redo = NULL;
+	struct req_engine *eng = req_engine(r);
+
 	r->ring_err = share_ring_err(share);
-	atomic_store_explicit(&req_engine(r)->nr_building, 0, memory_order_relaxed);
-	req_engine(r)->nr_crcs = req_engine(r)->max_crcs = 0;
+	eng->share = share;
+	eng->handed_back = eng->dead = eng->counted = false;
+	eng->nr_jobs = eng->nr_touch = eng->nr_file = 0;
+	eng->redo = NULL;
+	atomic_store_explicit(&eng->nr_building, 0, memory_order_relaxed);
+	eng->nr_crcs = eng->max_crcs = 0;
 }
 
-/* It is looked at again at submit; here there is a sentence for it. */
+/* Say early, with a sentence, what is wrong with the stream.  It is checked again at submit. */
 static int prep_stream(const struct pst_io *io, struct share *share)
 {
 	const struct mem_alloc *a = io->mem->region->alloc;
@@ -128,7 +130,7 @@ int carry_prep(struct req *r, const struct pst_io *io)
 
 int carry_order(struct req *r)
 {
-	/* That asks the driver, which takes its time. */
+	/* Engines start meanwhile: the driver is asked below, which takes its time. */
 	carry_flush(r->q);
 	return r->io.flags & PST_IO_STREAM_WAIT ? feed_begin(r) : order_begin(r);
 }

@@ -63,8 +63,8 @@ struct req {
 	bool can_judge; /* its pieces are apart, so a proof's wrong data speak against the way */
 	bool on_device; /* its memory is a device's: carry_release() is due */
 	const struct req_ops *ops;
-	const _Atomic int *ring_err; /* of who moves it, where that is not the queue's thread: 0,
-				      * or the positive errno why threads stand in for a ring */
+	const _Atomic int *ring_err; /* of an engine: 0, or the positive errno why threads stand
+				      * in for its rings; for device memory only */
 	struct cursor cur;           /* the rest that has not been started */
 	struct segs_shape shape;     /* of a request with segments */
 	_Atomic int end_err;         /* the errno of an early end: ETIMEDOUT or ECANCELED */
@@ -77,7 +77,7 @@ struct req {
 
 	struct list link;  /* on the list of its state, see life.h */
 	struct list waits; /* on q->held or q->started, or by itself */
-	struct req *next;  /* on q->finished, or before that in a list of its engine's */
+	struct req *next;  /* on q->finished, or before that on its share's fresh */
 	enum req_state state;
 	struct use *mem_use, *file_use;
 	struct pst_file *upper; /* io.file is one beneath it (lower.h); NULL: it is no other */
