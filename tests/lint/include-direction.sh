@@ -32,6 +32,7 @@ allowed() {
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
 	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
 	src/core/carry/*) echo "base mem topo window file core public" ;;
+	src/tier/*) echo "base tier public" ;;
 	src/api/*) echo "base mem topo window file gds core api public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
@@ -45,10 +46,12 @@ allowed() {
 	compat/fio/*) echo "public" ;;
 	compat/streamer/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.
+	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
 	# Baselines call the vendor's libraries by their ABI.
+	bench/tiers.c) echo "base tier" ;;
 	bench/*) echo "base bench gds/cufile mem/cuda tools/common usrbio/proto public" ;;
 	examples/*) echo "tools/common public" ;;
 	usrbio/python/*) echo "public" ;;

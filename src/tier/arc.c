@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ARC, adaptive replacement cache (Megiddo and Modha, FAST 2003), in bytes.
+ *
+ * ONCE and OFTEN are in the cache: files used once lately, and those used at least twice.
+ * GONE_ONCE and GONE_OFTEN remember files that left them.  An access to a file of GONE_ONCE says
+ * that ONCE is too small: its target grows; one of GONE_OFTEN makes it smaller.
+ *
+ * The paper remembers as much as fits into the cache, and begins with a target of 0.  Here each of
+ * the two memories holds twice the cache, and the target begins at half of it: on traces of LLM
+ * requests ("bench/tiers") this hits more often at small caches, and is not behind LRU at large
+ * ones.
+ */
+#include "tier/index.h"
+#include "tier/policy.h"
+
+enum { ONCE, OFTEN, GONE_ONCE, GONE_OFTEN, QUEUES };
+
+#define GHOSTS 2u /* capacities of the cache that each memory of gone files holds */
+
+struct arc {
+	struct tier_policy base;
+	uint64_t capacity;
+	uint64_t target; /* bytes of ONCE */
+	struct index index;
+	struct entry_queue q[QUEUES];
+};
+
+static struct arc *arc_of(const struct tier_policy *p)
+{
+	return container_of((struct tier_policy *)p, struct arc, base);
+}
+
+static struct tier_policy *arc_free(struct tier_policy *p)
+{
+	if (p) {
+		index_done(&arc_of(p)->index);
+		free(arc_of(p));
+	}
+	return NULL;
+}
+
+static struct tier_policy *arc_new(uint64_t capacity, unsigned border)
+{
+	struct arc *a = calloc(1, sizeof(*a));
+
+	(void)border;
+	if (!a)
+		return NULL;
+	a->base.ops = &tier_arc;
+	a->capacity = capacity;
+	a->target = capacity / 2;
+	for (unsigned i = 0; i < QUEUES; i++)
+		equeue_init(&a->q[i]);
+	return index_init(&a->index) < 0 ? arc_free(&a->base) : &a->base;
+}
+
+static void leave(struct arc *a, struct entry *e)
+{
+	equeue_del(&a->q[e->queue], e);
+}
+
+static void enter(struct arc *a, struct entry *e, uint8_t queue)
+{
+	e->queue = queue;
+	equeue_add(&a->q[queue], e);
+}
+
+static void drop(struct arc *a, struct entry *e)
+{
+	leave(a, e);
+	index_drop(&a->index, e);
+}
+
+/* Take one file out of the cache and remember it. */
+static void evict(struct arc *a, bool from_gone_often)
+{
+	uint64_t once = a->q[ONCE].bytes;
+	bool first = once && (once > a->target || (from_gone_often && once >= a->target));
+	uint8_t from = first || !a->q[OFTEN].bytes ? ONCE : OFTEN;
+	struct entry *e = equeue_oldest(&a->q[from]);
+
+	leave(a, e);
+	enter(a, e, from == ONCE ? GONE_ONCE : GONE_OFTEN);
+}
+
+static void trim(struct arc *a, unsigned queue)
+{
+	while (a->q[queue].bytes / GHOSTS > a->capacity)
+		drop(a, equeue_oldest(&a->q[queue]));
+}
+
+/* a * b / c without a loss of high bits. */
+static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
+{
+	return c ? (uint64_t)((__uint128_t)a * b / c) : 0;
+}
+
+static void adapt(struct arc *a, const struct entry *e)
+{
+	uint64_t once = a->q[GONE_ONCE].bytes, often = a->q[GONE_OFTEN].bytes, step;
+
+	if (e->queue == GONE_ONCE) {
+		step = MAX(e->size, scale(e->size, often, once));
+		a->target = MIN(a->capacity, a->target + step);
+	} else if (e->queue == GONE_OFTEN) {
+		step = MAX(e->size, scale(e->size, once, often));
+		a->target -= MIN(a->target, step);
+	}
+}
+
+static int arc_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t now)
+{
+	struct arc *a = arc_of(p);
+	struct entry *e = index_find(&a->index, id);
+	bool hit = e && e->queue <= OFTEN, known = e, ghost_often;
+
+	(void)now;
+	if (size > a->capacity) {
+		if (e)
+			drop(a, e);
+		return hit;
+	}
+	if (!e)
+		e = index_add(&a->index, id, size);
+	if (!e)
+		return -ENOMEM;
+	ghost_often = known && e->queue == GONE_OFTEN;
+	if (known) {
+		adapt(a, e);
+		leave(a, e);
+		e->size = size;
+	}
+	while (a->q[ONCE].bytes + a->q[OFTEN].bytes > a->capacity - size)
+		evict(a, ghost_often);
+	enter(a, e, known ? OFTEN : ONCE);
+	trim(a, GONE_ONCE);
+	trim(a, GONE_OFTEN);
+	return hit;
+}
+
+static void arc_forget(struct tier_policy *p, uint64_t id)
+{
+	struct arc *a = arc_of(p);
+	struct entry *e = index_find(&a->index, id);
+
+	if (e)
+		drop(a, e);
+}
+
+static enum tier_rating arc_rate(const struct tier_policy *p, uint64_t id)
+{
+	const struct entry *e = index_find(&arc_of(p)->index, id);
+
+	return !e || e->queue > OFTEN ? TIER_COLD : e->queue == OFTEN ? TIER_HOT : TIER_ONCE;
+}
+
+const struct tier_policy_ops tier_arc = {
+	.name = "arc",
+	.summary = "the files used last, and those used often, as much of each as hits more",
+	.new = arc_new,
+	.free = arc_free,
+	.access = arc_access,
+	.forget = arc_forget,
+	.rate = arc_rate,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* Copy the content and the attributes of one file, compare two. */
+#ifndef PST_TIER_COPY_H
+#define PST_TIER_COPY_H
+
+#include "tier/catalog.h"
+
+struct copy_job {
+	int src, dst; /* descriptors; dst is empty */
+	uint64_t size;
+	uint64_t rate; /* bytes per second; 0: no limit */
+	/* Asked between chunks: 0, or -errno with a sentence to stop. */
+	int (*go_on)(void *arg);
+	void *arg;
+	/* Results. */
+	uint32_t crc;
+	struct tier_measured src_measured, dst_measured;
+};
+
+/* Copy all data and keep holes.  The CRC is of what was read. */
+int copy_data(struct copy_job *job);
+
+/* Make the copy durable; the time that this takes is counted as writing. */
+int copy_sync(struct copy_job *job);
+
+/* Mode, owner, extended attributes with ACLs, and times. */
+int copy_attrs(int src, int dst, const struct stat *st);
+
+/* CRC-32C of a file's content. */
+int copy_crc(int fd, uint64_t size, uint32_t *ret);
+
+/* 1 if both files have the same size and bytes, 0 if not, -errno with a sentence. */
+int copy_equal(int a, int b);
+
+/* Take a file's clean pages out of the page cache, so that the next read asks the disk. */
+void copy_uncache(int fd);
+
+#endif

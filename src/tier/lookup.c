@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#include "tier/lookup.h"
+
+#include <stdio.h>
+
+#include "base/err.h"
+
+#define TRIES 16u /* moves of one file that one lookup may meet */
+
+static int open_at(const struct tier_set *set, unsigned root, const char *name)
+{
+	if (root >= set->nr_roots)
+		return -EUCLEAN;
+	if (set->roots[root].fd < 0)
+		return -ENODEV;
+	return name_open(set->roots[root].fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+}
+
+static int open_anywhere(const struct tier_set *set, const char *name, struct tier_file *ret)
+{
+	for (unsigned class = 0; class < TIER_CLASSES; class ++) {
+		for (unsigned i = 0; i < set->nr_roots; i++) {
+			int fd = set->roots[i].class == class ? open_at(set, i, name) : -ENOENT;
+
+			if (fd < 0)
+				continue;
+			*ret = (struct tier_file){ .root = i };
+			(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
+			return fd;
+		}
+	}
+	return -ENOENT;
+}
+
+int lookup_open(struct tier_set *set, const char *name, struct tier_file *ret_file)
+{
+	int r = name_check(name);
+
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < TRIES; i++) {
+		int fd = -ENOENT;
+
+		r = catalog_find(set->catalog, name, ret_file);
+		if (r < 0 && r != -ENOENT)
+			return r;
+		if (r == 0)
+			fd = open_at(set, ret_file->root, name);
+		if (fd == -ENODEV)
+			return err_set(ENODEV, "%s", set->roots[ret_file->root].why);
+		if (fd == -ENOENT || fd == -ENOTDIR)
+			fd = open_anywhere(set, name, ret_file);
+		if (fd >= 0)
+			return fd;
+		if (fd != -ENOENT && fd != -ENOTDIR)
+			return err_set(fd, "%s: cannot open it: %s", name, strerror(-fd));
+		/* Only files that the catalogue knows move: this one is nowhere. */
+		if (r == -ENOENT)
+			break;
+	}
+	return err_set(ENOENT, "there is no file %s in the set %s", name, set->name);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* Least recently used: the files whose last access is latest. */
+#include "tier/index.h"
+#include "tier/policy.h"
+
+struct lru {
+	struct tier_policy base;
+	uint64_t capacity;
+	struct index index;
+	struct entry_queue queue;
+};
+
+static struct lru *lru_of(const struct tier_policy *p)
+{
+	return container_of((struct tier_policy *)p, struct lru, base);
+}
+
+static struct tier_policy *lru_free(struct tier_policy *p)
+{
+	if (p) {
+		index_done(&lru_of(p)->index);
+		free(lru_of(p));
+	}
+	return NULL;
+}
+
+static struct tier_policy *lru_new(uint64_t capacity, unsigned border)
+{
+	struct lru *l = calloc(1, sizeof(*l));
+
+	(void)border;
+	if (!l)
+		return NULL;
+	l->base.ops = &tier_lru;
+	l->capacity = capacity;
+	equeue_init(&l->queue);
+	return index_init(&l->index) < 0 ? lru_free(&l->base) : &l->base;
+}
+
+static void drop(struct lru *l, struct entry *e)
+{
+	equeue_del(&l->queue, e);
+	index_drop(&l->index, e);
+}
+
+static int lru_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t now)
+{
+	struct lru *l = lru_of(p);
+	struct entry *e = index_find(&l->index, id);
+	bool hit = e;
+
+	(void)now;
+	if (size > l->capacity) {
+		if (e)
+			drop(l, e);
+		return hit;
+	}
+	if (!e) {
+		e = index_add(&l->index, id, size);
+		if (!e)
+			return -ENOMEM;
+	} else {
+		equeue_del(&l->queue, e);
+		e->size = size;
+	}
+	e->uses += e->uses < 2;
+	while (l->queue.bytes > l->capacity - size)
+		drop(l, equeue_oldest(&l->queue));
+	equeue_add(&l->queue, e);
+	return hit;
+}
+
+static void lru_forget(struct tier_policy *p, uint64_t id)
+{
+	struct lru *l = lru_of(p);
+	struct entry *e = index_find(&l->index, id);
+
+	if (e)
+		drop(l, e);
+}
+
+static enum tier_rating lru_rate(const struct tier_policy *p, uint64_t id)
+{
+	const struct entry *e = index_find(&lru_of(p)->index, id);
+
+	return !e ? TIER_COLD : e->uses > 1 ? TIER_HOT : TIER_ONCE;
+}
+
+const struct tier_policy_ops tier_lru = {
+	.name = "lru",
+	.summary = "the files that were used last",
+	.new = lru_new,
+	.free = lru_free,
+	.access = lru_access,
+	.forget = lru_forget,
+	.rate = lru_rate,
+};

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+#include "tier/move.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "tier/copy.h"
+#include "tier/stamp.h"
+
+/*
+ * Without a lease, a write within one tick of the clock that stamps files would leave the stamp as
+ * it is.  A file that was changed within this time is not moved.
+ */
+#define SETTLED_NS INT64_C(100000000)
+
+/* A move in progress.  Descriptors are -1 until they are open. */
+struct moving {
+	struct tier_set *set;
+	const struct tier_root *from, *to;
+	struct tier_move m;
+	struct tier_file file;
+	struct tier_stamp stamp; /* of the source when the copy began */
+	struct stat st;
+	bool leased;
+	int src, dst;         /* the file and its copy */
+	int src_dir, dst_dir; /* directories of the name */
+	int src_tmp, dst_tmp;
+	const char *src_base, *dst_base; /* last part of the name */
+	char new_name[32], old_name[32]; /* in dst_tmp, src_tmp */
+};
+
+static void moving_done(struct moving *v)
+{
+	closep(&v->src);
+	closep(&v->dst);
+	closep(&v->src_dir);
+	closep(&v->dst_dir);
+	closep(&v->src_tmp);
+	closep(&v->dst_tmp);
+}
+
+static int fail_move(const struct moving *v, int err, const char *what)
+{
+	return err_set(err, "%s: %s: %s", v->m.name, what, strerror(err < 0 ? -err : err));
+}
+
+/* A sentence without the name gets it. */
+static int fail_named(const struct moving *v, int err)
+{
+	return err_set(err, "%s: %s", v->m.name, err_text());
+}
+
+/* ---------------------------------------------------------------- checks */
+
+static int take_lease(struct moving *v)
+{
+	struct timespec now;
+	int64_t age;
+
+	/* Ignored unless a program handles it; SIGIO, the default, would end the process. */
+	(void)fcntl(v->src, F_SETSIG, SIGURG);
+	if (fcntl(v->src, F_SETLEASE, F_RDLCK) == 0) {
+		v->leased = true;
+		return 0;
+	}
+	if (errno == EAGAIN)
+		return err_set(EBUSY, "%s is open for writing: move it later", v->m.name);
+	/* Leases are for owners and CAP_LEASE, and not on every file system: stamps have to do. */
+	if (fstat(v->src, &v->st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
+		return fail_move(v, errno, "cannot ask for the file's times");
+	age = stamp_ns(&now) - stamp_ns(&v->st.st_ctim);
+	if (age >= 0 && age < SETTLED_NS)
+		return err_set(EAGAIN, "%s was changed a moment ago: move it later", v->m.name);
+	return 0;
+}
+
+static bool lease_broken(const struct moving *v)
+{
+	return v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK;
+}
+
+/* Between chunks: does somebody wait to write? */
+static int check_lease(void *arg)
+{
+	struct moving *v = arg;
+
+	return lease_broken(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
+}
+
+/* Is the source what was copied, and still the file of that name? */
+static int check_source(struct moving *v)
+{
+	_cleanup_(closep) int again = name_open(v->from->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
+	struct tier_stamp stamp;
+	struct stat st, named;
+
+	if (again < 0 || fstat(again, &named) < 0 || named.st_ino != v->st.st_ino)
+		return err_set(EAGAIN, "%s was renamed or replaced while it was copied", v->m.name);
+	/* The last look before the copy gets its name. */
+	if (fstat(v->src, &st) < 0)
+		return fail_move(v, errno, "cannot ask for the file's times");
+	stamp = stamp_of(&st);
+	if (!stamp_same(&stamp, &v->stamp) || lease_broken(v))
+		return err_set(EAGAIN, "%s was written while it was copied; it stays where it was",
+			       v->m.name);
+	return 0;
+}
+
+static int check_kind(const struct moving *v)
+{
+	if (!S_ISREG(v->st.st_mode))
+		return err_set(EINVAL, "%s is not a regular file", v->m.name);
+	if (v->st.st_nlink > 1)
+		return err_set(EMLINK, "%s has %lu names; hard links cannot be moved", v->m.name,
+			       (unsigned long)v->st.st_nlink);
+	return 0;
+}
+
+static int check_room(const struct moving *v)
+{
+	uint64_t need = (uint64_t)v->st.st_blocks * 512;
+	struct tier_space class, root;
+	int r = class_space(v->set, v->to->class, &class);
+
+	if (r == 0)
+		r = root_space(v->to, &root);
+	if (r < 0)
+		return r;
+	if (need > class.avail || need > root.avail)
+		return err_set(ENOSPC, "%s takes %llu bytes, and %s has %llu left", v->m.name,
+			       (unsigned long long)need, v->to->path,
+			       (unsigned long long)MIN(class.avail, root.avail));
+	return 0;
+}
+
+static int check_target(const struct moving *v)
+{
+	_cleanup_(closep) int there = name_open(v->to->fd, v->m.name, O_PATH | O_NOFOLLOW, 0);
+
+	if (there == -ENOENT)
+		return 0;
+	if (there < 0)
+		return fail_move(v, there, "cannot look at the target");
+	return err_set(EEXIST,
+		       "%s has a file %s already: see which one is right and remove the other",
+		       v->to->path, v->m.name);
+}
+
+static int open_source(struct moving *v)
+{
+	v->src_tmp = name_open(v->from->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
+	v->dst_tmp = name_open(v->to->fd, TIER_TMP, O_RDONLY | O_DIRECTORY, 0);
+	if (v->src_tmp < 0 || v->dst_tmp < 0)
+		return fail_move(v, v->src_tmp < 0 ? v->src_tmp : v->dst_tmp,
+				 "cannot open the roots' " TIER_TMP);
+	v->src_dir = name_parent(v->from->fd, v->m.name, &v->src_base);
+	if (v->src_dir < 0)
+		return fail_move(v, v->src_dir, "cannot open its directory");
+	v->src = name_open(v->from->fd, v->m.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (v->src < 0)
+		return fail_move(v, v->src, "cannot open it");
+	if (fstat(v->src, &v->st) < 0)
+		return fail_move(v, errno, "cannot ask for the file's size");
+	return 0;
+}
+
+static int check(struct moving *v)
+{
+	int r;
+
+	if (v->file.pinned)
+		return err_set(EPERM, "%s is pinned: penstock tier unpin", v->m.name);
+	if (v->from->fd < 0 || v->to->fd < 0)
+		return err_set(ENODEV, "%s", v->from->fd < 0 ? v->from->why : v->to->why);
+	if (v->from->read_only || v->to->read_only)
+		return err_set(EROFS, "%s cannot be written",
+			       v->from->read_only ? v->from->path : v->to->path);
+	r = open_source(v);
+	if (r == 0)
+		r = check_kind(v);
+	if (r == 0)
+		r = take_lease(v);
+	/* From here on a write breaks the lease or changes this stamp. */
+	if (r == 0 && fstat(v->src, &v->st) < 0)
+		r = fail_move(v, errno, "cannot ask for the file's size");
+	if (r == 0)
+		r = check_kind(v);
+	if (r == 0)
+		r = check_room(v);
+	if (r == 0)
+		r = check_target(v);
+	v->stamp = stamp_of(&v->st);
+	return r;
+}
+
+/* ------------------------------------------------------------------ copy */
+
+static int make_copy(struct moving *v)
+{
+	int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+
+	(void)snprintf(v->new_name, sizeof(v->new_name), "%lld.new", (long long)v->m.id);
+	(void)snprintf(v->old_name, sizeof(v->old_name), "%lld.old", (long long)v->m.id);
+	v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
+	if (v->dst < 0 && errno == EEXIST) {
+		/* Of a catalogue that was lost. */
+		(void)unlinkat(v->dst_tmp, v->new_name, 0);
+		v->dst = openat(v->dst_tmp, v->new_name, flags, 0600);
+	}
+	return v->dst < 0 ? fail_move(v, errno, "cannot make a copy") : 0;
+}
+
+/* The disk's copy and not the page cache's must have the bytes. */
+static int verify(struct moving *v, uint32_t crc)
+{
+	uint32_t there;
+	int r;
+
+	copy_uncache(v->dst);
+	r = copy_crc(v->dst, v->stamp.size, &there);
+	if (r < 0)
+		return fail_named(v, r);
+	if (there != crc)
+		return err_set(EIO, "%s: the copy on %s reads back differently", v->m.name,
+			       v->to->path);
+	return 0;
+}
+
+static uint64_t slower(uint64_t a, uint64_t b)
+{
+	return a && b ? MIN(a, b) : MAX(a, b);
+}
+
+static int copy(struct moving *v, struct move_done *done)
+{
+	const struct tier_limits *l = v->set->limits;
+	struct copy_job job = {
+		.src = v->src,
+		.dst = v->dst,
+		.size = v->stamp.size,
+		.rate = slower(l[v->from->class].rate, l[v->to->class].rate),
+		.go_on = check_lease,
+		.arg = v,
+	};
+	int r = copy_data(&job);
+
+	if (r == 0)
+		r = copy_attrs(v->src, v->dst, &v->st);
+	if (r == 0)
+		r = copy_sync(&job);
+	if (r < 0)
+		return fail_named(v, r);
+	if (v->file.has_crc && stamp_same(&v->file.stamp, &v->stamp) && v->file.crc != job.crc)
+		return err_set(EBADMSG,
+			       "%s does not match its checksum: its disk gave wrong bytes; it "
+			       "stays where it is",
+			       v->m.name);
+	r = verify(v, job.crc);
+	v->file.crc = job.crc;
+	v->file.has_crc = true;
+	done->bytes = job.dst_measured.write_bytes;
+	if (r == 0)
+		r = catalog_measured_add(v->set->catalog, v->m.src, &job.src_measured);
+	if (r == 0)
+		r = catalog_measured_add(v->set->catalog, v->m.dst, &job.dst_measured);
+	return r;
+}
+
+static int make_parent(struct moving *v)
+{
+	v->dst_dir = name_make_parent(v->to->fd, v->from->fd, v->m.name, &v->dst_base);
+	if (v->dst_dir < 0)
+		return fail_move(v, v->dst_dir, "cannot make its directory on the target");
+	return 0;
+}
+
+/* Give the copy its name.  commit() makes that durable. */
+static int name_copy(struct moving *v)
+{
+	if (renameat2(v->dst_tmp, v->new_name, v->dst_dir, v->dst_base, RENAME_NOREPLACE) < 0)
+		return fail_move(v, errno, "cannot give the copy its name");
+	return 0;
+}
+
+/* --------------------------------------------------------------- the end */
+
+/* Has the target's name still the copy, as it was written? */
+static bool is_copy(const struct moving *v)
+{
+	struct stat named, st;
+
+	return fstatat(v->dst_dir, v->dst_base, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstat(v->dst, &st) == 0 && named.st_ino == st.st_ino &&
+	       named.st_size == v->st.st_size && stamp_ns(&named.st_mtim) == v->stamp.mtime_ns;
+}
+
+/* Before the commit: take the copy away, under whichever name it has. */
+static void undo(struct moving *v, bool named)
+{
+	struct err_kept kept;
+
+	err_keep(&kept);
+	if (named) {
+		/* Recovery compares what somebody else has put there. */
+		if (!is_copy(v)) {
+			err_put_back(&kept);
+			return;
+		}
+		(void)unlinkat(v->dst_dir, v->dst_base, 0);
+		(void)fsync(v->dst_dir);
+	} else if (v->dst >= 0) {
+		(void)unlinkat(v->dst_tmp, v->new_name, 0);
+	}
+	/* If this fails, recovery ends the move. */
+	(void)catalog_move_end(v->set->catalog, &v->m);
+	err_put_back(&kept);
+}
+
+/*
+ * After the commit: the source was written.  Let it be the file again, before it gets its name
+ * back: after a crash in between, recovery knows which one is right.
+ */
+static int undo_commit(struct moving *v)
+{
+	int r = catalog_move_uncommit(v->set->catalog, &v->m, &v->file);
+
+	if (r < 0)
+		return r;
+	if (renameat2(v->src_tmp, v->old_name, v->src_dir, v->src_base, RENAME_NOREPLACE) < 0)
+		return fail_move(v, errno, "cannot give the written file its name back");
+	if (fsync(v->src_dir) < 0 || fsync(v->src_tmp) < 0)
+		return fail_move(v, errno, "cannot sync the written file's directory");
+	undo(v, true);
+	return err_set(EAGAIN, "%s was written while it was moved; it stays where it was",
+		       v->m.name);
+}
+
+static int remove_source(struct moving *v)
+{
+	struct tier_stamp stamp;
+	struct stat st;
+
+	/* Moved aside first: who looks the name up from here on cannot write what is removed. */
+	if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)
+		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
+	if (fstat(v->src, &st) < 0)
+		return fail_move(v, errno, "it is moved, but its old copy cannot be looked at");
+	stamp = stamp_of(&st);
+	if (!stamp_same_content(&stamp, &v->stamp) || st.st_nlink != 1 || lease_broken(v))
+		return undo_commit(v);
+	if (unlinkat(v->src_tmp, v->old_name, 0) < 0 || fsync(v->src_dir) < 0 ||
+	    fsync(v->src_tmp) < 0)
+		return fail_move(v, errno, "it is moved, but its old copy cannot be removed");
+	return 0;
+}
+
+static int commit(struct moving *v)
+{
+	struct tier_file moved = v->file;
+	struct stat st;
+
+	if (fsync(v->dst_dir) < 0)
+		return fail_move(v, errno, "cannot sync the copy's directory");
+	if (fstat(v->dst, &st) < 0)
+		return fail_move(v, errno, "cannot ask for the copy's size");
+	moved.root = v->m.dst;
+	moved.gen++;
+	moved.stamp = stamp_of(&st);
+	moved.bytes = (uint64_t)st.st_blocks * 512;
+	return catalog_move_commit(v->set->catalog, &v->m, &moved);
+}
+
+static int run(struct moving *v, struct move_done *done)
+{
+	bool named = false;
+	int r = check(v);
+
+	if (r < 0)
+		return r;
+	r = catalog_move_begin(v->set->catalog, &v->m);
+	if (r < 0)
+		return r;
+	r = make_copy(v);
+	if (r == 0)
+		r = copy(v, done);
+	if (r == 0)
+		r = make_parent(v);
+	if (r == 0)
+		r = check_source(v);
+	if (r == 0)
+		r = name_copy(v);
+	named = r == 0;
+	if (r == 0)
+		r = commit(v);
+	if (r < 0) {
+		undo(v, named);
+		return r;
+	}
+	r = remove_source(v);
+	return r < 0 ? r : catalog_move_end(v->set->catalog, &v->m);
+}
+
+int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_done *ret)
+{
+	_cleanup_(moving_done) struct moving v = {
+		.set = set,
+		.src = -1,
+		.dst = -1,
+		.src_dir = -1,
+		.dst_dir = -1,
+		.src_tmp = -1,
+		.dst_tmp = -1,
+	};
+	struct move_done done = { 0 };
+	uint64_t began = now_ns();
+	int r = name_check(name);
+
+	if (r < 0)
+		return r;
+	r = catalog_find(set->catalog, name, &v.file);
+	if (r == -ENOENT)
+		return err_set(ENOENT, "there is no file %s in the set %s", name, set->name);
+	if (r < 0)
+		return r;
+	if (v.file.root >= set->nr_roots || dst >= set->nr_roots)
+		return err_set(EUCLEAN, "the catalogue names a root that set.conf does not have");
+	memcpy(v.m.name, v.file.name, TIER_NAME_SIZE);
+	v.m.src = v.file.root;
+	v.m.dst = dst;
+	v.from = &set->roots[v.m.src];
+	v.to = &set->roots[dst];
+	if (v.m.src != dst)
+		r = run(&v, &done);
+	done.ns = now_ns() - began;
+	if (r == 0)
+		*ret = done;
+	return r;
+}
+
+int move_target(const struct tier_set *set, enum tier_class class, uint64_t bytes)
+{
+	struct tier_space space;
+	uint64_t most = 0;
+	int best = -1;
+
+	for (unsigned i = 0; i < set->nr_roots; i++) {
+		const struct tier_root *root = &set->roots[i];
+
+		if (root->class != class || root->fd < 0 || root->read_only ||
+		    root_space(root, &space) < 0)
+			continue;
+		if (space.avail < bytes || (best >= 0 && space.avail <= most))
+			continue;
+		best = (int)i;
+		most = space.avail;
+	}
+	if (best >= 0)
+		return best;
+	for (unsigned i = 0; i < set->nr_roots; i++)
+		if (set->roots[i].class == class)
+			return err_set(ENOSPC, "no root of class %s has %llu bytes left",
+				       tier_class_name(class), (unsigned long long)bytes);
+	return err_set(ENODEV, "the set %s has no root of class %s", set->name,
+		       tier_class_name(class));
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Move a file from one root to another, so that at each moment, also after a power loss, the set
+ * has the whole file.
+ *
+ *	step						after a crash there
+ *	1 check: regular, one name, not pinned, room	nothing happened
+ *	2 take a read lease of the source, note its stamp
+ *	3 journal the intent				the intent is dropped
+ *	4 copy to dst/.tier/tmp/ID.new, sync it		the copy is deleted
+ *	5 check the source's stamp and lease again
+ *	6 rename the copy to dst/NAME, sync the directory
+ *							both are there and equal: dst's is deleted
+ *	7 journal the commit: dst is the file's root	both are there and equal: src's is deleted
+ *	8 rename the source to src/.tier/tmp/ID.old, check its stamp and lease,
+ *	  unlink it, sync both directories		as 7
+ *	9 end the journal's record
+ *
+ * Somebody who opens the source to write breaks the lease or changes the stamp, and the move is
+ * undone: his file is the one that stays.  Recovery deletes a copy only after it compared it, byte
+ * by byte, with the one that stays.
+ */
+#ifndef PST_TIER_MOVE_H
+#define PST_TIER_MOVE_H
+
+#include "tier/set.h"
+
+struct move_done {
+	uint64_t bytes; /* of data, without holes */
+	uint64_t ns;
+};
+
+/*
+ * Move a file, with the set locked.  Return: 0, or a sentence and -ENOENT, -EPERM (pinned), -EMLINK
+ * (hard links), -EINVAL (not a regular file), -EBUSY (open for writing), -EAGAIN (written
+ * meanwhile), -EEXIST (dst has a file of that name), -ENOSPC, -EROFS, -EBADMSG (the content does
+ * not match its checksum) or what a call failed with.  The file is then where it was.
+ */
+int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_done *ret);
+
+/* The root of a class with most room for a file, or -ENOSPC or -ENODEV with a sentence. */
+int move_target(const struct tier_set *set, enum tier_class class, uint64_t bytes);
+
+struct recover_counts {
+	unsigned undone, completed; /* moves */
+	unsigned conflicts;         /* both copies are kept, since they differ or cannot be read */
+	unsigned waiting;           /* moves whose copies cannot be opened, read or removed now */
+	char why[512];              /* the sentence of the last one that waits */
+};
+
+/* End the moves that a crash interrupted, with the set locked. */
+int recover_set(struct tier_set *set, struct recover_counts *ret);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+#include "tier/scan.h"
+
+#include <dirent.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "tier/stamp.h"
+
+#define DEPTH_MAX 256u /* directories in each other; each holds a descriptor open */
+
+struct scan {
+	struct tier_set *set;
+	struct scan_counts *counts;
+	unsigned root;
+	char name[TIER_NAME_SIZE];
+};
+
+static void closedirp(DIR **dir)
+{
+	if (*dir)
+		(void)closedir(*dir);
+}
+
+/* Has the root that the catalogue knows a file of this name? */
+static bool other_has(const struct scan *s, const struct tier_file *f)
+{
+	const struct tier_root *root = f->root < s->set->nr_roots ? &s->set->roots[f->root] : NULL;
+	_cleanup_(closep) int fd = -1;
+
+	if (f->root == s->root || !root)
+		return false;
+	/* What cannot be looked at is not given up. */
+	if (root->fd < 0)
+		return true;
+	fd = name_open(root->fd, f->name, O_PATH, 0);
+	return fd != -ENOENT && fd != -ENOTDIR;
+}
+
+static int found(struct scan *s, const struct stat *st)
+{
+	struct tier_stamp stamp = stamp_of(st);
+	struct tier_file f = { 0 };
+	int r = catalog_find(s->set->catalog, s->name, &f);
+
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == 0 && other_has(s, &f)) {
+		if (!s->counts->twice++)
+			memcpy(s->counts->twice_name, s->name, TIER_NAME_SIZE);
+		return 0;
+	}
+	s->counts->files++;
+	s->counts->bytes += (uint64_t)st->st_size;
+	if (st->st_nlink > 1)
+		s->counts->links++;
+	if (r == 0 && f.root == s->root && stamp_same(&f.stamp, &stamp))
+		return catalog_scan_seen(s->set->catalog, f.id);
+	memcpy(f.name, s->name, TIER_NAME_SIZE);
+	f.has_crc = f.has_crc && stamp_same(&f.stamp, &stamp);
+	f.root = s->root;
+	f.gen++;
+	f.stamp = stamp;
+	f.bytes = (uint64_t)st->st_blocks * 512;
+	r = catalog_put(s->set->catalog, &f);
+	return r < 0 ? r : catalog_scan_seen(s->set->catalog, f.id);
+}
+
+static int fail_at(const struct scan *s, int err, const char *what)
+{
+	return err_set(err, "cannot %s %s/%s: %s", what, s->set->roots[s->root].path, s->name,
+		       strerror(err));
+}
+
+static int walk(struct scan *s, int fd, size_t len, unsigned depth);
+
+static int walk_entry(struct scan *s, int dir_fd, const char *entry, size_t len, unsigned depth)
+{
+	size_t entry_len = strlen(entry);
+	struct stat st;
+	int fd;
+
+	if (depth == 0 && !strcmp(entry, TIER_DIR))
+		return 0;
+	if (fstatat(dir_fd, entry, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : fail_at(s, errno, "look into");
+	if (len + 1 + entry_len >= TIER_NAME_SIZE) {
+		s->counts->special++;
+		return 0;
+	}
+	if (len)
+		s->name[len++] = '/';
+	memcpy(s->name + len, entry, entry_len + 1);
+	len += entry_len;
+	if (S_ISREG(st.st_mode))
+		return found(s, &st);
+	if (!S_ISDIR(st.st_mode) || st.st_dev != s->set->roots[s->root].dev) {
+		s->counts->special++;
+		return 0;
+	}
+	if (depth == DEPTH_MAX)
+		return err_set(ELOOP, "%s/%s is %u directories deep", s->set->roots[s->root].path,
+			       s->name, DEPTH_MAX);
+	fd = openat(dir_fd, entry, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : fail_at(s, errno, "open");
+	return walk(s, fd, len, depth + 1);
+}
+
+/* Takes fd over. */
+static int walk(struct scan *s, int fd, size_t len, unsigned depth)
+{
+	_cleanup_(closedirp) DIR *dir = fdopendir(fd);
+	struct dirent *e;
+	int r = 0;
+
+	if (!dir) {
+		(void)close(fd);
+		return err_set(ENOMEM, "out of memory");
+	}
+	while (r == 0) {
+		errno = 0;
+		e = readdir(dir);
+		if (!e)
+			break;
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		r = walk_entry(s, dirfd(dir), e->d_name, len, depth);
+		s->name[len] = '\0';
+	}
+	return r == 0 && errno ? fail_at(s, errno, "list") : r;
+}
+
+static int scan_roots(struct scan *s, bool scanned[])
+{
+	int r = catalog_scan_begin(s->set->catalog);
+
+	/* Fastest first, as conflicts are decided. */
+	for (unsigned class = 0; class < TIER_CLASSES && r == 0; class ++) {
+		for (unsigned i = 0; i < s->set->nr_roots && r == 0; i++) {
+			const struct tier_root *root = &s->set->roots[i];
+			int fd;
+
+			if (root->class != class || root->fd < 0)
+				continue;
+			s->root = i;
+			s->name[0] = '\0';
+			fd = name_open(root->fd, ".", O_RDONLY | O_DIRECTORY, 0);
+			if (fd < 0)
+				return err_set(fd, "cannot open %s: %s", root->path, strerror(-fd));
+			r = walk(s, fd, 0, 0);
+			scanned[i] = true;
+		}
+	}
+	return r < 0 ? r : catalog_scan_end(s->set->catalog, scanned, s->set->nr_roots);
+}
+
+int scan_set(struct tier_set *set, struct scan_counts *ret)
+{
+	_cleanup_(freep) struct scan *s = calloc(1, sizeof(*s));
+	bool scanned[TIER_ROOTS_MAX] = { false };
+	int r;
+
+	*ret = (struct scan_counts){ 0 };
+	if (!s)
+		return err_set(ENOMEM, "out of memory");
+	s->set = set;
+	s->counts = ret;
+	r = catalog_begin(set->catalog);
+	if (r < 0)
+		return r;
+	r = scan_roots(s, scanned);
+	if (r == 0)
+		return catalog_commit(set->catalog);
+	catalog_rollback(set->catalog);
+	return r;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* Read every file and compare it with its checksum. */
+#ifndef PST_TIER_SCRUB_H
+#define PST_TIER_SCRUB_H
+
+#include "tier/set.h"
+
+struct scrub_counts {
+	uint64_t checked, bytes; /* files that match their checksum */
+	uint64_t added; /* files whose checksum was not known, or that were written since */
+	uint64_t bad;   /* files that differ from their checksum */
+	uint64_t unreadable;
+};
+
+/*
+ * Check all files, with the set locked.  bad() is called for each that differs or cannot be read,
+ * with a sentence; nothing is changed or deleted.
+ */
+int scrub_set(struct tier_set *set, void (*bad)(const char *name, const char *why, void *arg),
+	      void *arg, struct scrub_counts *ret);
+
+#endif
