@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tiers [--each] TRACE PERCENT...: play a trace to each policy and print its hit ratios, or with
+ * --each a line with 1 for each hit and 0 for each miss.
+ *
+ * A line of the trace is the number of a file, and maybe its size in bytes (1 without), or a JSON
+ * object with hash_ids of blocks as Mooncake's traces have them.  A cache has PERCENT of the bytes
+ * of all files of the trace.  "any" counts each hit; "prefix" counts those of a JSON line before
+ * its first miss.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "tier/policy.h"
+
+struct access {
+	uint64_t id, size;
+	bool first; /* of its line */
+};
+
+struct trace {
+	struct access *at;
+	size_t nr, room;
+	uint64_t bytes; /* of all files together */
+};
+
+static void die(const char *what)
+{
+	(void)fprintf(stderr, "tiers: %s\n", what);
+	exit(1);
+}
+
+static void add(struct trace *t, uint64_t id, uint64_t size, bool first)
+{
+	if (t->nr == t->room) {
+		t->room = t->room ? 2 * t->room : 65536;
+		t->at = reallocarray(t->at, t->room, sizeof(*t->at));
+		if (!t->at)
+			die("out of memory");
+	}
+	t->at[t->nr++] = (struct access){ id, size, first };
+}
+
+static bool add_line(struct trace *t, const char *line)
+{
+	const char *ids = strstr(line, "\"hash_ids\":");
+	bool first = true;
+	char *end;
+
+	if (!ids) {
+		uint64_t id = strtoull(line, &end, 10), size = 1;
+
+		if (end == line)
+			return false;
+		if (*end == ' ' || *end == '\t')
+			size = strtoull(end, &end, 10);
+		add(t, id, size, true);
+		return *end == '\n' || !*end;
+	}
+	ids = strchr(ids, '[');
+	while (ids && *ids != ']') {
+		uint64_t id = strtoull(ids + 1, &end, 10);
+
+		if (end == ids + 1)
+			return *end == ']';
+		add(t, id, 1, first);
+		first = false;
+		ids = end + strspn(end, " ");
+		if (*ids != ',' && *ids != ']')
+			return false;
+	}
+	return ids;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct access *x = a, *y = b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Bytes of all files, each once. */
+static uint64_t footprint(const struct trace *t)
+{
+	struct access *copy = malloc(t->nr * sizeof(*copy));
+	uint64_t bytes = 0;
+
+	if (!copy)
+		die("out of memory");
+	memcpy(copy, t->at, t->nr * sizeof(*copy));
+	qsort(copy, t->nr, sizeof(*copy), by_id);
+	for (size_t i = 0; i < t->nr; i++)
+		if (i == 0 || copy[i].id != copy[i - 1].id)
+			bytes += copy[i].size;
+	free(copy);
+	return bytes;
+}
+
+static void load(struct trace *t, const char *path)
+{
+	FILE *f = !strcmp(path, "-") ? stdin : fopen(path, "re");
+	size_t size = 0;
+	char *line = NULL;
+
+	if (!f)
+		die("cannot open the trace");
+	while (getline(&line, &size, f) > 0)
+		if (!add_line(t, line))
+			die("a line of the trace is no access");
+	free(line);
+	if (f != stdin)
+		(void)fclose(f);
+	if (!t->nr)
+		die("the trace is empty");
+	t->bytes = footprint(t);
+}
+
+static void play(const struct trace *t, const struct tier_policy_ops *ops, double per_cent,
+		 bool each)
+{
+	uint64_t capacity = (uint64_t)llround((double)t->bytes * per_cent / 100);
+	struct tier_policy *p = ops->new (capacity, 0);
+	uint64_t any = 0, prefix = 0, began;
+	bool run = false;
+
+	if (!p)
+		die("out of memory");
+	if (each)
+		(void)printf("%s %llu ", ops->name, (unsigned long long)capacity);
+	began = now_ns();
+	for (size_t i = 0; i < t->nr; i++) {
+		int hit = ops->access(p, t->at[i].id, t->at[i].size, i);
+
+		if (hit < 0)
+			die("out of memory");
+		run = (run || t->at[i].first) && hit;
+		any += (uint64_t)hit;
+		prefix += run;
+		if (each)
+			(void)putchar(hit ? '1' : '0');
+	}
+	if (each)
+		(void)putchar('\n');
+	else
+		(void)printf("%-8s %5g %%  any %.4f  prefix %.4f  %.0f ns an access\n", ops->name,
+			     per_cent, (double)any / (double)t->nr, (double)prefix / (double)t->nr,
+			     (double)(now_ns() - began) / (double)t->nr);
+	(void)ops->free(p);
+}
+
+int main(int argc, char *argv[])
+{
+	bool each = argc > 1 && !strcmp(argv[1], "--each");
+	struct trace t = { 0 };
+
+	argv += each;
+	argc -= each;
+	if (argc < 3) {
+		(void)fputs("Usage: tiers [--each] TRACE PERCENT...\n", stderr);
+		return 2;
+	}
+	load(&t, argv[1]);
+	if (!each)
+		(void)printf("%zu accesses to files of %llu bytes together\n", t.nr,
+			     (unsigned long long)t.bytes);
+	for (int i = 2; i < argc; i++)
+		for (size_t k = 0; tier_policies[k]; k++)
+			play(&t, tier_policies[k], atof(argv[i]), each);
+	free(t.at);
+	return 0;
+}
