@@ -22,6 +22,7 @@ static const struct command {
 	  mount_usage },
 	{ "umount", cmd_umount, "undo a mount", umount_usage },
 	{ "top", cmd_top, "show what a mount does, and for which users", top_usage },
+	{ "tier", cmd_tier, "keep hot files on the fast disk, and move them safely", tier_usage },
 	{ "run", cmd_run, "run a program with our libraries in place of gdrcopy's or 3FS's",
 	  run_usage },
 };

@@ -20,10 +20,10 @@ VALUES = {
     "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file",
     "SRC": "file", "DST": "file", "DEVICE": "device", "DEV": "device", "COMMAND": "program",
     # The help names the words: "read, write or both".
-    "B": "words", "C": "words", "NAME": "words", "OP": "words", "S": "words",
+    "B": "words", "C": "words", "CLASS": "words", "P": "words", "NAME": "words", "OP": "words", "S": "words",
     # Numbers and lists.
     "L": "none", "LIST": "none", "MIB": "none", "N": "none", "SEC": "none", "SECONDS": "none",
-    "SIZE": "none", "ARGUMENT": "none",
+    "SIZE": "none", "ARGUMENT": "none", "SET": "none",
 }
 DEVICE_OPTIONS = {"--device", "--via"}
 # Each command takes this one without saying so.

@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp bench window mount umount top run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp bench window mount umount top tier run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -123,12 +123,22 @@ _penstock()
 		--metrics) value=file ;;
 		esac
 		;;
+	tier)
+		options='--nvme --ssd --hdd --policy --quota --rate --water --same-filesystem --to --rebuild --json --help'
+		kinds='words' words='init status ls df pin unpin migrate scrub'
+		case $prev in
+		--nvme | --ssd | --hdd) value=dir ;;
+		--policy) value=words choice='lru arc s3fifo literal' ;;
+		--quota | --rate | --water) value=none ;;
+		--to) value=words choice='nvme ssd hdd' ;;
+		esac
+		;;
 	run)
 		options='--help'
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp bench window mount umount top run'
+		kinds=words words='demo doctor cp bench window mount umount top tier run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

@@ -57,7 +57,7 @@ examples_of_the_library() {
 
 every_option_is_there() {
 	need_tree
-	for command in demo doctor cp bench window mount umount run top; do
+	for command in demo doctor cp bench window mount umount run top tier; do
 		page=$root/man/penstock-$command.1
 		[ -f "$page" ] || page=$root/man/penstock.1
 		"$PENSTOCK" help $command >usage

@@ -13,7 +13,7 @@ help() {
 		gives 0 "$PENSTOCK" $args
 		says "Usage: penstock COMMAND" out
 	done
-	for command in demo doctor cp bench window mount umount run top; do
+	for command in demo doctor cp bench window mount umount run top tier; do
 		gives 0 "$PENSTOCK" help $command
 		says "Usage: penstock $command" out
 		gives 0 "$PENSTOCK" $command --help
@@ -41,7 +41,7 @@ wrong_words() {
 	mistaken "there is no command 'frobnicate'" frobnicate
 	mistaken "there is no command 'frobnicate'" help frobnicate
 	mistaken "unknown option --frobnicate" --frobnicate
-	for command in demo doctor cp bench window mount umount run top; do
+	for command in demo doctor cp bench window mount umount run top tier; do
 		mistaken "unknown option --frobnicate" $command --frobnicate
 		mistaken "unknown option -Z" $command -Z
 	done

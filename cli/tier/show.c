@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* What a set has: status, ls, df. */
+#include "cli/tier/tier.h"
+#include "tier/move.h"
+#include "tier/scan.h"
+#include "tools/common/json.h"
+#include "tools/common/shown.h"
+#include "tools/common/table.h"
+#include "tools/common/util.h"
+
+static const char *root_class(const struct tier_set *set, unsigned root)
+{
+	return root < set->nr_roots ? tier_class_name(set->roots[root].class) : "?";
+}
+
+static struct text rate_or_dash(uint64_t bytes, uint64_t ns)
+{
+	struct text t = rate_text(bytes, ns);
+
+	if (!bytes)
+		(void)snprintf(t.s, sizeof(t.s), "-");
+	return t;
+}
+
+/* ---------------------------------------------------------------- status */
+
+struct status {
+	struct tier_set *set;
+	struct scan_counts scan;
+	struct recover_counts recovered;
+	uint64_t files[TIER_ROOTS_MAX], bytes[TIER_ROOTS_MAX];
+	uint64_t with_crc, pinned, all;
+};
+
+static int count_file(const struct tier_file *f, void *arg)
+{
+	struct status *s = arg;
+
+	s->all++;
+	s->with_crc += f->has_crc;
+	s->pinned += f->pinned;
+	if (f->root < s->set->nr_roots) {
+		s->files[f->root]++;
+		s->bytes[f->root] += f->stamp.size;
+	}
+	return 0;
+}
+
+static int status_table(struct status *s)
+{
+	static const char *const heads[] = { "<class",    "<directory", "files", "size",
+					     "read GB/s", "write GB/s", "<state" };
+	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
+	struct tier_measured m;
+
+	if (!t)
+		return fail(ENOMEM, "out of memory");
+	for (unsigned i = 0; i < s->set->nr_roots; i++) {
+		const struct tier_root *root = &s->set->roots[i];
+		char path[2 * PATH_MAX];
+		int r = catalog_measured(s->set->catalog, i, &m);
+
+		if (r < 0)
+			return fail_tier(r);
+		shown(path, sizeof(path), root->path);
+		table_add(t, "%s", tier_class_name(root->class));
+		table_add(t, "%s", path);
+		table_add(t, "%llu", (unsigned long long)s->files[i]);
+		table_add(t, "%s", size_text(s->bytes[i]).s);
+		table_add(t, "%s", rate_or_dash(m.read_bytes, m.read_ns).s);
+		table_add(t, "%s", rate_or_dash(m.write_bytes, m.write_ns).s);
+		table_add(t, "%s",
+			  root->fd < 0      ? "not usable"
+			  : root->read_only ? "read-only"
+					    : "ok");
+	}
+	table_print(t, stdout, shown_width(stdout));
+	return 0;
+}
+
+static int print_status(struct status *s)
+{
+	int r;
+
+	shown_printf(2, "set %s, policy %s, %llu files, %llu with a checksum, %llu pinned",
+		     s->set->name, s->set->policy->name, (unsigned long long)s->all,
+		     (unsigned long long)s->with_crc, (unsigned long long)s->pinned);
+	r = status_table(s);
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < s->set->nr_roots; i++)
+		if (s->set->roots[i].fd < 0)
+			shown_printf(2, "%s", s->set->roots[i].why);
+	if (s->recovered.undone || s->recovered.completed)
+		shown_printf(2, "moves that were interrupted: %u undone, %u completed",
+			     s->recovered.undone, s->recovered.completed);
+	if (s->recovered.waiting)
+		shown_printf(2, "moves that cannot be ended now: %u; the last: %s",
+			     s->recovered.waiting, s->recovered.why);
+	if (s->scan.twice)
+		shown_printf(
+			2,
+			"names that two directories have: %llu, the first is %s; see which one "
+			"is right and remove the other",
+			(unsigned long long)s->scan.twice, s->scan.twice_name);
+	if (s->scan.links)
+		shown_printf(2, "files with several names, which never move: %llu",
+			     (unsigned long long)s->scan.links);
+	if (s->scan.special)
+		shown_printf(2,
+			     "symbolic links, devices and mounts, which are not in the set: %llu",
+			     (unsigned long long)s->scan.special);
+	return 0;
+}
+
+static int json_status(struct status *s)
+{
+	_cleanup_(json_putp) struct json_object *o = json_object_new_object();
+	struct json_object *roots = json_object_new_array();
+	struct tier_measured m;
+
+	json_text(o, "set", s->set->name);
+	json_text(o, "policy", s->set->policy->name);
+	json_u64(o, "files", s->all);
+	json_u64(o, "with_checksum", s->with_crc);
+	json_u64(o, "pinned", s->pinned);
+	json_u64(o, "moves_undone", s->recovered.undone);
+	json_u64(o, "moves_completed", s->recovered.completed);
+	json_u64(o, "moves_waiting", s->recovered.waiting);
+	json_u64(o, "names_twice", s->scan.twice);
+	json_u64(o, "hard_links", s->scan.links);
+	for (unsigned i = 0; i < s->set->nr_roots; i++) {
+		struct tier_root *root = &s->set->roots[i];
+		struct json_object *j = json_object_new_object();
+
+		json_add(roots, NULL, j);
+		json_text(j, "class", tier_class_name(root->class));
+		json_text(j, "directory", root->path);
+		json_u64(j, "files", s->files[i]);
+		json_u64(j, "bytes", s->bytes[i]);
+		json_flag(j, "usable", root->fd >= 0);
+		json_flag(j, "read_only", root->read_only);
+		if (root->fd < 0)
+			json_text(j, "why", root->why);
+		if (catalog_measured(s->set->catalog, i, &m) < 0)
+			continue;
+		if (m.read_bytes)
+			json_num(j, "read_gb_per_s", gb_per_s(m.read_bytes, m.read_ns));
+		if (m.write_bytes)
+			json_num(j, "write_gb_per_s", gb_per_s(m.write_bytes, m.write_ns));
+	}
+	json_add(o, "directories", roots);
+	json_print(o);
+	return 0;
+}
+
+int tier_status(const char *name, const struct tier_opts *o)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	_cleanup_(freep) struct status *s = calloc(1, sizeof(*s));
+	bool well;
+	int r;
+
+	if (!s)
+		return fail(ENOMEM, "out of memory");
+	r = set_open(name, &set);
+	if (r == 0)
+		r = set_lock(set);
+	if (r == 0)
+		r = recover_set(set, &s->recovered);
+	if (r == 0)
+		r = scan_set(set, &s->scan);
+	s->set = set;
+	if (r == 0)
+		r = catalog_each(set->catalog, count_file, s);
+	if (r < 0)
+		return fail_tier(r);
+	r = o->json ? json_status(s) : print_status(s);
+	if (r < 0)
+		return r;
+	well = !s->recovered.waiting && !s->scan.twice;
+	for (unsigned i = 0; i < set->nr_roots; i++)
+		well &= set->roots[i].fd >= 0;
+	return well ? 0 : 1;
+}
+
+/* -------------------------------------------------------------------- ls */
+
+struct list {
+	const struct tier_set *set;
+	struct table *table;
+	struct json_object *json;
+};
+
+static int list_file(const struct tier_file *f, void *arg)
+{
+	struct list *l = arg;
+	char name[2 * TIER_NAME_SIZE], crc[16] = "-";
+
+	if (f->has_crc)
+		(void)snprintf(crc, sizeof(crc), "%08x", f->crc);
+	/* Bytes that are no UTF-8 would make the JSON text wrong. */
+	shown(name, sizeof(name), f->name);
+	if (l->json) {
+		struct json_object *j = json_object_new_object();
+
+		json_add(l->json, NULL, j);
+		json_text(j, "name", name);
+		json_text(j, "class", root_class(l->set, f->root));
+		json_u64(j, "size", f->stamp.size);
+		json_u64(j, "accesses", f->accesses);
+		json_u64(j, "generation", f->gen);
+		json_flag(j, "pinned", f->pinned);
+		if (f->has_crc)
+			json_text(j, "crc32c", crc);
+		return 0;
+	}
+	table_add(l->table, "%s", root_class(l->set, f->root));
+	table_add(l->table, "%llu", (unsigned long long)f->stamp.size);
+	table_add(l->table, "%llu", (unsigned long long)f->accesses);
+	table_add(l->table, "%s", crc);
+	table_add(l->table, "%s", f->pinned ? "pinned" : "");
+	table_add(l->table, "%s", name);
+	return 0;
+}
+
+int tier_ls(const char *name, const struct tier_opts *o)
+{
+	static const char *const heads[] = { "<class",  "size",    "accesses",
+					     "<crc32c", "<pinned", "<name" };
+	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
+	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	struct json_object *files = json_object_new_array();
+	struct list l = { .table = t, .json = o->json ? files : NULL };
+	int r;
+
+	json_add(root, "files", files);
+	if (!t)
+		return fail(ENOMEM, "out of memory");
+	r = tier_open_locked(name, &set);
+	if (r < 0)
+		return r;
+	l.set = set;
+	r = catalog_each(set->catalog, list_file, &l);
+	if (r < 0)
+		return fail_tier(r);
+	if (o->json)
+		json_print(root);
+	else
+		table_print(t, stdout, shown_width(stdout));
+	return 0;
+}
+
+/* -------------------------------------------------------------------- df */
+
+static void df_row(struct table *t, const char *class, const char *path, const struct tier_space *s,
+		   uint64_t quota)
+{
+	table_add(t, "%s", class);
+	table_add(t, "%s", path);
+	table_add(t, "%s", size_text(s->size).s);
+	table_add(t, "%s", size_text(s->used).s);
+	table_add(t, "%s", size_text(s->avail).s);
+	table_add(t, "%s", quota ? size_text(quota).s : "-");
+}
+
+static void df_json(struct json_object *to, const char *class, const char *path,
+		    const struct tier_space *s)
+{
+	struct json_object *j = json_object_new_object();
+
+	json_add(to, NULL, j);
+	json_text(j, "class", class);
+	if (path)
+		json_text(j, "directory", path);
+	json_u64(j, "size", s->size);
+	json_u64(j, "used", s->used);
+	json_u64(j, "available", s->avail);
+}
+
+int tier_df(const char *name, const struct tier_opts *o)
+{
+	static const char *const heads[] = { "<class", "<directory", "size",
+					     "used",   "available",  "quota" };
+	_cleanup_(table_freep) struct table *t = table_new(heads, ARRAY_SIZE(heads));
+	_cleanup_(json_putp) struct json_object *root = json_object_new_object();
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	struct json_object *classes = json_object_new_array();
+	struct json_object *dirs = json_object_new_array();
+	struct tier_space s;
+	int r;
+
+	json_add(root, "classes", classes);
+	json_add(root, "directories", dirs);
+	if (!t)
+		return fail(ENOMEM, "out of memory");
+	r = tier_open_locked(name, &set);
+	for (unsigned i = 0; r == 0 && i < set->nr_roots; i++) {
+		char path[2 * PATH_MAX];
+
+		if (set->roots[i].fd < 0) {
+			say("%s", set->roots[i].why);
+			continue;
+		}
+		r = root_space(&set->roots[i], &s);
+		if (r == 0)
+			r = catalog_root_bytes(set->catalog, i, &s.used);
+		if (r < 0)
+			return fail_tier(r);
+		shown(path, sizeof(path), set->roots[i].path);
+		df_row(t, tier_class_name(set->roots[i].class), path, &s, 0);
+		df_json(dirs, tier_class_name(set->roots[i].class), path, &s);
+	}
+	for (unsigned i = 0; r == 0 && i < TIER_CLASSES; i++) {
+		r = class_space(set, (enum tier_class)i, &s);
+		if (r < 0)
+			return fail_tier(r);
+		df_row(t, tier_class_name((enum tier_class)i), "all", &s, set->limits[i].quota);
+		df_json(classes, tier_class_name((enum tier_class)i), NULL, &s);
+	}
+	if (r < 0)
+		return r;
+	if (o->json)
+		json_print(root);
+	else
+		table_print(t, stdout, shown_width(stdout));
+	return 0;
+}

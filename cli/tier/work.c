@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* What changes a set: pin, migrate, scrub. */
+#include <linux/ioprio.h>
+#include <sys/syscall.h>
+
+#include "base/err.h"
+#include "cli/tier/tier.h"
+#include "tier/move.h"
+#include "tier/plan.h"
+#include "tier/scrub.h"
+#include "tools/common/shown.h"
+#include "tools/common/util.h"
+
+int tier_pin(const char *name, bool pinned, char *files[], int nr)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	int r = tier_open_locked(name, &set);
+
+	for (int i = 0; i < nr && r == 0; i++) {
+		r = catalog_pin(set->catalog, files[i], pinned);
+		if (r == -ENOENT)
+			return fail(r, "there is no file %s in the set %s", files[i], name);
+		if (r < 0)
+			return fail_tier(r);
+	}
+	return r;
+}
+
+/* --------------------------------------------------------------- migrate */
+
+static int move_one(struct tier_set *set, const char *file, enum tier_class to)
+{
+	struct move_done done = { 0 };
+	struct tier_file f;
+	int r = catalog_find(set->catalog, file, &f), dst;
+
+	if (r == -ENOENT)
+		return fail(ENOENT, "there is no file %s in the set %s", file, set->name);
+	if (r < 0)
+		return fail_tier(r);
+	if (f.root < set->nr_roots && set->roots[f.root].class == to)
+		return 0;
+	dst = move_target(set, to, f.bytes);
+	if (dst >= 0)
+		r = move_file(set, file, (unsigned)dst, &done);
+	if (dst < 0 || r < 0)
+		return fail_tier(dst < 0 ? dst : r);
+	shown_printf(2, "%s: to %s, %s in %s", file, tier_class_name(to), size_text(done.bytes).s,
+		     time_text(done.ns).s);
+	return 0;
+}
+
+static int move_planned(struct tier_set *set)
+{
+	struct plan plan;
+	unsigned failed = 0;
+	int r = plan_make(set, &plan);
+
+	if (r < 0)
+		return fail_tier(r);
+	/* Programs that wait for the disks come first, where the I/O scheduler knows priorities. */
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
+		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+	for (size_t i = 0; i < plan.nr && !stop_signal; i++) {
+		if (move_one(set, plan.moves[i].name, plan.moves[i].to) == 0)
+			continue;
+		/* One file that is open for writing does not stop the others. */
+		say("%s", fail_text());
+		failed++;
+	}
+	if (plan.nr == 0)
+		(void)puts("nothing is to be moved");
+	plan_done(&plan);
+	return failed ? 1 : 0;
+}
+
+int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int nr)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	int r = tier_open_locked(name, &set);
+
+	if (r < 0)
+		return r;
+	/* A root that is not there now is no reason to fill the others. */
+	r = set_whole(set);
+	if (r < 0)
+		return fail_tier(r);
+	if (!nr)
+		return move_planned(set);
+	for (int i = 0; i < nr && r == 0 && !stop_signal; i++)
+		r = move_one(set, files[i], o->to);
+	return r;
+}
+
+/* ----------------------------------------------------------------- scrub */
+
+static void bad_file(const char *name, const char *why, void *arg)
+{
+	(void)arg;
+	say("%s: %s", name, why);
+}
+
+int tier_scrub(const char *name, const struct tier_opts *o)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	struct scrub_counts counts;
+	int r = 0;
+
+	if (o->rebuild)
+		r = set_rebuild(name);
+	if (r < 0)
+		return fail_tier(r);
+	r = tier_open_locked(name, &set);
+	if (r < 0)
+		return r;
+	r = scrub_set(set, bad_file, NULL, &counts);
+	if (r < 0)
+		return fail_tier(r);
+	shown_printf(2,
+		     "%llu files match their checksum, %llu got one, %llu differ, %llu cannot be "
+		     "read",
+		     (unsigned long long)counts.checked, (unsigned long long)counts.added,
+		     (unsigned long long)counts.bad, (unsigned long long)counts.unreadable);
+	return counts.bad || counts.unreadable ? 1 : 0;
+}

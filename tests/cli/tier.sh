@@ -1,0 +1,171 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Sets of tiers: what each subcommand does, and what it refuses.
+. "$(dirname "$0")/lib.sh"
+
+# Three directories on one file system, and a set m over them.
+need_set() {
+	PST_TIER_DIR=$PWD/state
+	export PST_TIER_DIR
+	mkdir nvme ssd hdd
+	gives 0 "$PENSTOCK" tier init m --nvme nvme --ssd ssd --hdd hdd --same-filesystem "$@"
+	mkdir hdd/d
+	random 100000 hdd/d/one
+	random 5000 hdd/two
+	cp -r hdd copy
+	rm -r copy/.tier
+}
+
+# where NAME CLASS: it is there, only there, and whole.
+where() {
+	for class in nvme ssd hdd; do
+		if [ "$class" = "$2" ]; then
+			cmp "$class/$1" "copy/$1"
+		else
+			[ ! -e "$class/$1" ]
+		fi
+	done
+}
+
+moves() {
+	need_set
+	gives 0 "$PENSTOCK" tier migrate m d/one two --to nvme
+	says "d/one: to nvme" out
+	where d/one nvme
+	where two nvme
+	gives 0 "$PENSTOCK" tier ls m --json
+	json out 'sorted((f["name"], f["class"]) for f in d["files"]) == [("d/one", "nvme"), ("two", "nvme")]'
+	json out 'all("crc32c" in f for f in d["files"])'
+	gives 0 "$PENSTOCK" tier migrate m d/one --to hdd
+	where d/one hdd
+	gives 0 "$PENSTOCK" tier scrub m
+	says "2 files match their checksum" out
+	gives 0 "$PENSTOCK" tier status m --json
+	json out 'd["files"] == 2 and d["names_twice"] == 0 and d["moves_waiting"] == 0'
+	json out '[r["files"] for r in d["directories"]] == [1, 0, 1]'
+	[ -z "$(ls nvme/.tier/tmp ssd/.tier/tmp hdd/.tier/tmp | grep -v :)" ]
+}
+
+pins() {
+	need_set
+	gives 0 "$PENSTOCK" tier pin m two
+	fails "two is pinned" "$PENSTOCK" tier migrate m two --to nvme
+	where two hdd
+	gives 0 "$PENSTOCK" tier unpin m two
+	gives 0 "$PENSTOCK" tier migrate m two --to nvme
+	fails "there is no file none in the set m" "$PENSTOCK" tier pin m none
+}
+
+# Watermarks: what is above the quota's high one leaves, pinned files do not.
+watermarks() {
+	need_set --quota nvme:200k --water nvme:90-50
+	for i in 1 2 3 4 5 6; do
+		random 30000 nvme/f$i
+	done
+	cp nvme/f* copy/
+	gives 0 "$PENSTOCK" tier pin m f1
+	gives 0 "$PENSTOCK" tier df m --json
+	json out 'd["classes"][0]["size"] == 200 << 10'
+	gives 0 "$PENSTOCK" tier migrate m
+	gives 0 "$PENSTOCK" tier df m --json
+	json out 'd["classes"][0]["used"] <= 100 << 10'
+	where f1 nvme
+	gives 0 "$PENSTOCK" tier migrate m
+	says "nothing is to be moved" out
+	random 150000 hdd/big
+	fails "big takes" "$PENSTOCK" tier migrate m big --to nvme
+}
+
+names_stay_inside() {
+	need_set
+	for name in ../x /etc/passwd d/../two .tier/id "" d//one; do
+		fails "penstock: tier: " "$PENSTOCK" tier migrate m "$name" --to nvme
+	done
+	ln -s /etc/passwd hdd/link
+	fails "there is no file link" "$PENSTOCK" tier migrate m link --to nvme
+	odd=$(odd_name)
+	random 100 "hdd/$odd"
+	gives 0 "$PENSTOCK" tier migrate m "$odd" --to nvme
+	plain_text out
+	[ -f "nvme/$odd" ]
+	gives 0 "$PENSTOCK" tier ls m
+	plain_text out
+}
+
+# A disk that is not mounted: nothing is forgotten, nothing is written there.
+unmounted() {
+	need_set
+	mv hdd elsewhere
+	mkdir hdd
+	fails "is its disk mounted there?" "$PENSTOCK" tier migrate m two --to nvme
+	gives 1 "$PENSTOCK" tier status m
+	says "is its disk mounted there?" out
+	[ -z "$(ls -A hdd)" ]
+	rmdir hdd
+	gives 1 "$PENSTOCK" tier status m
+	says "cannot be opened" out
+	mv elsewhere hdd
+	gives 0 "$PENSTOCK" tier status m --json
+	json out 'd["files"] == 2'
+}
+
+init_refuses() {
+	PST_TIER_DIR=$PWD/state
+	export PST_TIER_DIR
+	mkdir a b
+	fails "are on one file system" "$PENSTOCK" tier init m --nvme a --hdd b
+	fails "overlap" "$PENSTOCK" tier init m --nvme a --hdd a --same-filesystem
+	fails "cannot be opened" "$PENSTOCK" tier init m --nvme a --hdd none --same-filesystem
+	fails "is no name of a set" "$PENSTOCK" tier init ../m --nvme a --hdd b --same-filesystem
+	fails "there is no set m" "$PENSTOCK" tier status m
+	gives 0 "$PENSTOCK" tier init m --nvme a --hdd b --same-filesystem
+	fails "there is a set m already" "$PENSTOCK" tier init m --nvme a --hdd b --same-filesystem
+	fails "is a root of a set already" "$PENSTOCK" tier init n --nvme a --hdd b --same-filesystem
+	echo "roots nvme" >>state/m/set.conf
+	fails "line 10 is wrong" "$PENSTOCK" tier status m
+}
+
+damaged_catalogue() {
+	need_set
+	gives 0 "$PENSTOCK" tier migrate m two --to ssd
+	head -c 3000 /dev/urandom | dd of=state/m/catalog.db conv=notrunc status=none
+	rm -f state/m/catalog.db-wal state/m/catalog.db-shm
+	fails "is damaged" "$PENSTOCK" tier status m
+	# As a move leaves a file whose journal is lost.
+	cp -p ssd/two hdd/two
+	gives 0 "$PENSTOCK" tier scrub m --rebuild
+	where two ssd
+	where d/one hdd
+	gives 0 "$PENSTOCK" tier status m
+	ls state/m/catalog.db.damaged-1 >/dev/null
+}
+
+two_that_differ() {
+	need_set
+	gives 0 "$PENSTOCK" tier status m
+	echo other >nvme/two
+	gives 1 "$PENSTOCK" tier status m
+	says "the first is two" out
+	fails "has a file two already" "$PENSTOCK" tier migrate m two --to nvme
+	cmp hdd/two copy/two
+	[ "$(cat nvme/two)" = other ]
+}
+
+wrong_lines() {
+	gives 2 "$PENSTOCK" tier
+	says "give a subcommand" err
+	gives 2 "$PENSTOCK" tier status
+	says "give the name of a set" err
+	gives 2 "$PENSTOCK" tier statsu m
+	says "did you mean status?" err
+	gives 2 "$PENSTOCK" tier migrate m x
+	says "names and --to CLASS, or neither" err
+	gives 2 "$PENSTOCK" tier migrate m x --to tape
+	gives 2 "$PENSTOCK" tier init m --policy best
+	gives 2 "$PENSTOCK" tier init m --quota nvme
+	gives 2 "$PENSTOCK" tier init m --water nvme:50-90
+	gives 2 "$PENSTOCK" tier status m --nvme x
+	gives 2 "$PENSTOCK" tier scrub m --json
+}
+
+run_cases moves pins watermarks names_stay_inside unmounted init_refuses damaged_catalogue two_that_differ wrong_lines
