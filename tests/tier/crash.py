@@ -1,0 +1,530 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""crash.py DRIVE LAZYFS [--quick]: what a power loss leaves of a set, judged by a model.
+
+A workload runs on lazyfs, which writes each change and each sync to a log.  For each point of the log
+this builds directories that a power loss there may leave: what was synced is there, and of the rest
+nothing, all, the names without the bytes, or a random part with torn writes.  The driver recovers each of
+them, and the model judges it by the operations that were acknowledged before that point: each file is
+there, once, whole, and where it was or where it was going.
+
+PST_SOAK=1 tries longer sequences and more random states.
+"""
+import hashlib
+import itertools
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+DRIVE, LAZYFS = sys.argv[1:3]
+QUICK = "--quick" in sys.argv
+SOAK = bool(os.environ.get("PST_SOAK"))
+CLASSES = ("nvme", "ssd", "hdd")
+(CREATE, MKDIR, WRITE, TRUNCATE, RENAME, UNLINK, RMDIR, LINK, FSYNC, FSYNCDIR, ATTR,
+ MARK) = range(1, 13)
+ROOT = 1
+
+
+class Skip(Exception):
+    pass
+
+
+class Lost(AssertionError):
+    pass
+
+
+# ------------------------------------------------------------ the workload
+
+class Mount:
+    """lazyfs on a new directory, and its log."""
+
+    def __init__(self, scratch):
+        self.dir = os.path.join(scratch, "mnt")
+        self.log = os.path.join(scratch, "log")
+        os.makedirs(self.dir, exist_ok=True)
+        if not os.path.exists(LAZYFS):
+            raise Skip("the program lazyfs (libfuse3-dev)")
+        if not os.path.exists("/dev/fuse"):
+            raise Skip("/dev/fuse")
+        # pylint: disable=consider-using-with
+        self.process = subprocess.Popen([LAZYFS, self.dir, self.log], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        if self.process.stdout.readline() != "ready\n":
+            self.process.wait()
+            raise Skip("the right to mount by FUSE")
+        self.env = dict(os.environ, PST_TIER_DIR=os.path.join(self.dir, "state"))
+        self.model = {}
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+    def mark(self, *words):
+        fd = os.open(os.path.join(self.dir, "mark"), os.O_WRONLY)
+        os.write(fd, " ".join(words).encode())
+        os.close(fd)
+
+    def drive(self, *words, check=True, **env):
+        return subprocess.run([DRIVE, *words], env={**self.env, **env}, check=check,
+                              capture_output=True, text=True)
+
+    def init(self):
+        for name in CLASSES:
+            os.mkdir(os.path.join(self.dir, name))
+        fd = os.open(self.dir, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        self.mark("begin", "init")
+        self.drive("init", "m", *(os.path.join(self.dir, name) for name in CLASSES))
+        self.mark("end", "init")
+
+    def put(self, name, where, data):
+        """Replace a file durably, as programs that care do."""
+        path = os.path.join(self.dir, where, name)
+        digest = hashlib.sha256(data).hexdigest()
+        self.mark("begin", "put", name, where, digest)
+        parts = os.path.dirname(name)
+        if parts:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self.sync(os.path.join(self.dir, where))
+        fd = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.write(fd, data)
+        os.fsync(fd)
+        os.close(fd)
+        os.rename(path + ".part", path)
+        self.sync(os.path.dirname(path))
+        self.mark("end", "put", name, where, digest)
+        self.model[name] = where
+
+    def sync(self, path):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+    def move(self, name, where):
+        self.mark("begin", "move", name, where)
+        run = self.drive("move", "m", name, where, check=False)
+        if run.returncode:
+            raise Lost(f"a move failed: {run.stderr}")
+        self.mark("end", "move", name, where)
+        self.model[name] = where
+
+    def disturbed_move(self, name, where, data, **env):
+        """A move that is killed, or during which somebody appends a byte; then a recovery."""
+        # Without a sync, the byte that somebody appends may become a 0.
+        digests = [hashlib.sha256(d).hexdigest() for d in (data, data + b"!", data + b"\0")]
+        here = self.model[name]
+        how = "written" if "DRIVE_WRITE_AT" in env else "killed"
+        if how == "killed":
+            del digests[1:]
+        self.mark("begin", "any", name, ",".join((here, where)), ",".join(digests), how)
+        done = self.drive("move", "m", name, where, check=False, **env).returncode == 0
+        self.drive("recover", "m")
+        there = [c for c in CLASSES if os.path.exists(os.path.join(self.dir, c, name))]
+        if len(there) != 1:
+            raise Lost(f"{name} is on {there} after a recovery with {env}")
+        self.mark("end", "any", name, there[0], ",".join(digests), how)
+        self.model[name] = there[0]
+        return done
+
+    def delete(self, name):
+        path = os.path.join(self.dir, self.model.pop(name), name)
+        self.mark("begin", "delete", name)
+        os.unlink(path)
+        self.sync(os.path.dirname(path))
+        self.mark("end", "delete", name)
+
+
+def read_log(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    at, found = 0, []
+    while at < len(data):
+        kind = data[at]
+        a, b, off, length = struct.unpack_from("<4Q", data, at + 1)
+        at += 33
+        found.append((kind, a, b, off, data[at:at + length]))
+        at += length
+    return found
+
+
+# -------------------------------------------------------------- the disk
+
+class Disk:
+    """What is durable, and what waits for a sync, at one point of the log."""
+
+    def __init__(self):
+        self.dirs = {ROOT: {}}     # durable: directory -> name -> inode
+        self.kind = {ROOT: MKDIR}
+        self.names = []            # changes of names that wait, in their order
+        self.data = {}             # inode -> durable bytes
+        self.writes = {}           # inode -> writes and truncations that wait
+        self.mtime, self.mode = {}, {}
+
+    def apply(self, rec):
+        kind, a, b, off, payload = rec
+        if kind in (CREATE, MKDIR):
+            self.kind[b] = kind
+            self.mode[b] = off
+            if kind == MKDIR:
+                self.dirs[b] = {}
+            else:
+                self.data[b], self.writes[b] = b"", []
+            self.names.append(((a, payload, b),))
+        elif kind == LINK:
+            self.names.append(((a, payload, b),))
+        elif kind in (UNLINK, RMDIR):
+            self.names.append(((a, payload, None),))
+        elif kind == RENAME:
+            old, new = payload.split(b"\0")[:2]
+            self.names.append(((a, old, None), (b, new, off)))
+        elif kind in (WRITE, TRUNCATE):
+            self.writes[a].append((kind, off, payload))
+        elif kind == ATTR:
+            self.mode[a], self.mtime[a] = b, off
+        elif kind == FSYNC:
+            if a in self.writes:
+                self.data[a] = play(self.data[a], self.writes[a])
+                self.writes[a] = []
+        elif kind == FSYNCDIR:
+            self.sync_dir(a)
+
+    def sync_dir(self, a):
+        """Changes in a directory become durable, with what they depend on.
+
+        Of a rename, the new name may be durable before the old one is gone, and never the other way
+        round.  A change of a name depends on those of the same name before it.
+        """
+        split = []
+        for c in self.names:
+            if len(c) == 2 and c[1][0] == a and c[0][0] != a:
+                split += [(c[1],), (c[0],)]
+            else:
+                split.append(c)
+        self.names = split
+        need, chosen = set(), []
+        for i in reversed(range(len(self.names))):
+            keys = {(d, n) for d, n, _ in self.names[i]}
+            if any(d == a for d, _ in keys) or keys & need:
+                need |= keys
+                chosen.append(i)
+        for i in reversed(chosen):
+            change(self.dirs, self.names[i])
+        self.names = [c for i, c in enumerate(self.names) if i not in set(chosen)]
+
+    def states(self, rng, nr_random):
+        """(directories, data) that a power loss may leave."""
+        everything = {i: dict(d) for i, d in self.dirs.items()}
+        for c in self.names:
+            change(everything, c)
+        full = {i: play(d, self.writes[i]) for i, d in self.data.items()}
+        # Delayed allocation: sizes are there, bytes are not.
+        holes = {i: self.data[i] + bytes(max(0, len(full[i]) - len(self.data[i]))) for i in full}
+        yield self.dirs, self.data
+        yield everything, full
+        yield everything, self.data
+        yield everything, holes
+        yield self.dirs, full
+        for _ in range(nr_random):
+            yield self.random_state(rng)
+
+    def random_state(self, rng):
+        dirs = {i: dict(d) for i, d in self.dirs.items()}
+        dropped = set()
+        for c in self.names:
+            keys = {(d, n) for d, n, _ in c}
+            # A name's change waits for those before it.
+            if keys & dropped or rng.random() < 0.4:
+                dropped |= keys
+            else:
+                change(dirs, c)
+        data = {}
+        for i, durable in self.data.items():
+            kept = []
+            for kind, off, payload in self.writes[i]:
+                if rng.random() < 0.4:
+                    continue
+                if rng.random() < 0.3 and len(payload) > 512:
+                    payload = payload[:rng.randrange(0, len(payload), 512)]
+                kept.append((kind, off, payload))
+            data[i] = play(durable, kept)
+        return dirs, data
+
+    def key(self, state):
+        """Equal for states that cannot be told from each other."""
+        dirs, data = state
+        h = hashlib.sha256()
+
+        def walk(ino):
+            for name, child in sorted(dirs[ino].items()):
+                h.update(name + b"\0")
+                if self.kind[child] == MKDIR:
+                    walk(child)
+                else:
+                    h.update(hashlib.sha256(data[child]).digest())
+            h.update(b"\1")
+        walk(ROOT)
+        return h.digest()
+
+    def build(self, state, path, mount_dir):
+        dirs, data = state
+
+        def walk(ino, at):
+            os.makedirs(at, exist_ok=True)
+            for name, child in dirs[ino].items():
+                to = os.path.join(at, os.fsdecode(name))
+                if self.kind[child] == MKDIR:
+                    walk(child, to)
+                    continue
+                content = data[child]
+                if name == b"set.conf":
+                    content = content.replace(os.fsencode(mount_dir), os.fsencode(path))
+                with open(to, "wb") as f:
+                    f.write(content)
+                if child in self.mtime:
+                    os.utime(to, ns=(self.mtime[child], self.mtime[child]))
+        walk(ROOT, path)
+
+
+def change(dirs, parts):
+    for directory, name, ino in parts:
+        if ino is None:
+            dirs[directory].pop(name, None)
+        else:
+            dirs[directory][name] = ino
+
+
+def play(data, writes):
+    out = bytearray(data)
+    for kind, off, payload in writes:
+        if kind == TRUNCATE:
+            del out[off:]
+            out.extend(bytes(off - len(out)))
+            continue
+        out.extend(bytes(max(0, off - len(out))))
+        out[off:off + len(payload)] = payload
+    return bytes(out)
+
+
+# -------------------------------------------------------------- the judge
+
+class Model:
+    """What a file may be, by the acknowledged operations; None: it is not there."""
+
+    def __init__(self):
+        self.files = {}   # name -> set of (class, digest) or None
+        self.written = set()  # names of files to which somebody wrote
+        self.ready = False
+
+    def mark(self, text):
+        when, what, *args = text.split(" ")
+        if what == "init":
+            self.ready = when == "end"
+            return
+        name = args[0]
+        was = self.files.get(name, {None})
+        if what == "put":
+            new = {tuple(args[1:])}
+        elif what == "any":
+            if args[3] == "written":
+                self.written.add(name)
+            new = set(itertools.product(args[1].split(","), args[2].split(",")))
+        elif what == "move":
+            new = {(args[1], digest) for _, digest in filter(None, was)}
+        else:
+            new = {None}
+        self.files[name] = new if when == "end" else was | new
+
+
+def digest_of(path):
+    try:
+        with open(path, "rb") as f:
+            return hashlib.sha256(f.read()).hexdigest()
+    except OSError as e:
+        raise Lost(f"{path} is unreadable: {e}") from e
+
+
+def judge(model, path):
+    """Recover what is at path, and compare it with the model."""
+    env = dict(os.environ, PST_TIER_DIR=os.path.join(path, "state"))
+    run = subprocess.run([DRIVE, "recover", "m"], env=env, capture_output=True, text=True,
+                         check=False)
+    if run.returncode:
+        if not model.ready:
+            return
+        raise Lost(f"recovery failed: {run.stderr.strip()}")
+    listed = {}
+    for line in run.stdout.splitlines():
+        where, name = line.split(" ", 1)
+        listed[name] = where
+    for name, legal in model.files.items():
+        there = [c for c in CLASSES if os.path.exists(os.path.join(path, c, name))]
+        if not there:
+            if None not in legal:
+                raise Lost(f"{name} is lost")
+            continue
+        found = [(c, digest_of(os.path.join(path, c, name))) for c in there]
+        if len(there) > 1:
+            # Somebody wrote to the source, and then the power went: both are kept, his is the file.
+            if name not in model.written or found[0][1] == found[1][1] or listed[name] != "hdd":
+                raise Lost(f"{name} is there twice: {found}")
+            there = ["hdd"]
+        for where, digest in found:
+            if (where, digest) not in legal:
+                known = any(l and l[1] == digest for l in legal)
+                raise Lost(f"{name} is {'on ' + where if known else 'different'}, legal: {legal}")
+        if listed.get(name) != there[0]:
+            raise Lost(f"{name} is on {there[0]}, the catalogue says {listed.get(name)}")
+    for c in CLASSES:
+        tmp = os.path.join(path, c, ".tier", "tmp")
+        if os.path.isdir(tmp) and os.listdir(tmp):
+            raise Lost(f"{c} has {os.listdir(tmp)} in .tier/tmp")
+
+
+def crash_everywhere(log, mount_dir, scratch, rng, nr_random):
+    """Judge each point of a log; the number of different states."""
+    disk, model, seen = Disk(), Model(), set()
+    for at, rec in enumerate(log):
+        if rec[0] == MARK:
+            model.mark(rec[4].decode())
+        else:
+            disk.apply(rec)
+        # Before the set is there nothing was promised.
+        if not model.ready:
+            continue
+        legal = repr(sorted((n, sorted(map(str, l))) for n, l in model.files.items()))
+        for state in disk.states(rng, nr_random):
+            key = (disk.key(state), legal)
+            if key in seen:
+                continue
+            seen.add(key)
+            path = os.path.join(scratch, "after")
+            disk.build(state, path, mount_dir)
+            try:
+                judge(model, path)
+            except Lost as e:
+                raise Lost(f"a crash after record {at} of {len(log)} ({rec[:4]}): {e}") from e
+            shutil.rmtree(path)
+    return len(seen)
+
+
+# -------------------------------------------------------------- the cases
+
+BYTES = random.Random(7).randbytes(9000)
+
+# Each changes the set of a and d/b, which are on hdd at first.
+OPERATIONS = {
+    "a_to_nvme": lambda m: "a" in m.model and m.move("a", "nvme"),
+    "a_to_ssd": lambda m: "a" in m.model and m.move("a", "ssd"),
+    "b_to_nvme": lambda m: m.move("d/b", "nvme"),
+    "put_a": lambda m: m.put("a", m.model.get("a", "hdd"), BYTES[3000:7000]),
+    "delete_a": lambda m: "a" in m.model and m.delete("a"),
+}
+
+
+def sequence(names, rng, nr_random):
+    # Recovery syncs, which takes no time in memory.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
+        mount = Mount(scratch)
+        try:
+            mount.init()
+            mount.put("a", "hdd", BYTES[:5000])
+            mount.put("d/b", "hdd", BYTES[2000:])
+            for name in names:
+                OPERATIONS[name](mount)
+        finally:
+            mount.close()
+        log = read_log(mount.log)
+        try:
+            return crash_everywhere(log, mount.dir, fast, rng, nr_random)
+        except Lost as e:
+            raise Lost(f"{'+'.join(names)}: {e}") from e
+
+
+def sequences(longest, nr_random):
+    rng, nr, states = random.Random(3), 0, 0
+    for length in range(1, longest + 1):
+        for names in itertools.product(OPERATIONS, repeat=length):
+            states += sequence(names, rng, nr_random)
+            nr += 1
+    print(f"# {nr} sequences, {states} states after a power loss: 0 lost, 0 different, 0 unreadable")
+
+
+def one_move():
+    states = sequence(["a_to_nvme"], random.Random(5), 4)
+    print(f"# {states} states after a power loss of one move")
+    if states < 50:
+        raise Lost("too few states: does lazyfs log what the mover does?")
+
+
+def directory_move():
+    sequence(["b_to_nvme", "a_to_ssd"], random.Random(6), 2)
+
+
+def disturbed(variable, step):
+    """Disturb a move at each step-th of its calls, and judge each point of the whole log."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
+        mount = Mount(scratch)
+        try:
+            mount.init()
+            for n in range(1, 1000, step):
+                # Another file each time: the byte that somebody appends stays.
+                name, data = f"f{n}", BYTES[n:5000 + n]
+                mount.put(name, "hdd", data)
+                path = os.path.join(mount.dir, "hdd", name)
+                env = {variable: str(n), "DRIVE_WRITE": path}
+                done = mount.disturbed_move(name, "nvme", data, **env)
+                if done and n > 60:
+                    break
+        finally:
+            mount.close()
+        states = crash_everywhere(read_log(mount.log), mount.dir, fast, random.Random(9), 0)
+        print(f"# {states} states after a power loss, with moves disturbed at {n} calls")
+
+
+STEP = 1 if SOAK else 7
+
+
+def killed_and_recovered():
+    disturbed("DRIVE_DIE_AT", STEP)
+
+
+def written_meanwhile():
+    disturbed("DRIVE_WRITE_AT", STEP)
+
+
+def every_sequence():
+    sequences(3 if SOAK else 1, 4 if SOAK else 1)
+
+
+def main():
+    cases = [one_move, directory_move, killed_and_recovered, written_meanwhile]
+    cases += [] if QUICK else [every_sequence]
+    only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
+    nr = failed = 0
+    for case in cases:
+        if only and case.__name__ not in only:
+            continue
+        nr += 1
+        try:
+            case()
+            print(f"ok {nr} {case.__name__}", flush=True)
+        except Skip as e:
+            print(f"ok {nr} {case.__name__} # SKIP {e}")
+        except Lost as e:
+            failed += 1
+            print(f"not ok {nr} {case.__name__}\n# {e}", flush=True)
+            if QUICK:
+                break
+    print(f"1..{nr}")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

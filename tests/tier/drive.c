@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * drive init SET DIR DIR DIR | move SET NAME CLASS | recover SET: calls of src/tier for crash.py,
+ * which runs them thousands of times and on builds with planted faults.  recover prints a line
+ * "CLASS NAME" for each file.  With DRIVE_DIE_AT=N in the environment the process ends before the
+ * N-th file call; with DRIVE_WRITE_AT=N and DRIVE_WRITE=PATH somebody appends a byte to that file
+ * then.
+ */
+#include <stdio.h>
+
+#include "base/err.h"
+#include "tier/move.h"
+#include "tier/scan.h"
+
+#include "calls.h"
+
+static unsigned long die_at, write_at;
+
+static void append(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd >= 0) {
+		(void)!write(fd, "!", 1);
+		(void)close(fd);
+	}
+}
+
+static int count(const char *call)
+{
+	(void)call;
+	if (die_at && --die_at == 0)
+		_exit(9);
+	if (write_at && --write_at == 0)
+		append(getenv("DRIVE_WRITE"));
+	return 0;
+}
+
+static int init(const char *name, char *dirs[])
+{
+	static struct tier_set set;
+	int r;
+
+	(void)snprintf(set.name, sizeof(set.name), "%s", name);
+	set.policy = tier_policy_find(TIER_POLICY_DEFAULT);
+	set.same_fs = true;
+	set.nr_roots = TIER_CLASSES;
+	for (unsigned i = 0; i < TIER_CLASSES; i++) {
+		set.limits[i] = (struct tier_limits){ .low = 80, .high = 90 };
+		set.roots[i].class = (enum tier_class)i;
+		set.roots[i].fd = -1;
+		(void)snprintf(set.roots[i].path, PATH_MAX, "%s", dirs[i]);
+	}
+	r = set_init(&set);
+	for (unsigned i = 0; i < TIER_CLASSES; i++)
+		closep(&set.roots[i].fd);
+	return r;
+}
+
+static int open_locked(const char *name, struct tier_set **ret)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	struct recover_counts recovered;
+	struct scan_counts scanned;
+	int r = set_open(name, &set);
+
+	if (r == 0)
+		r = set_whole(set);
+	if (r == 0)
+		r = set_lock(set);
+	if (r == 0)
+		r = recover_set(set, &recovered);
+	if (r == 0)
+		r = scan_set(set, &scanned);
+	if (r < 0)
+		return r;
+	if (recovered.waiting)
+		return err_set(EIO, "a move waits: %s", recovered.why);
+	*ret = TAKE_PTR(set);
+	return 0;
+}
+
+static int move(const char *name, const char *file, const char *class)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	struct move_done done;
+	enum tier_class to;
+	int r = tier_class_find(class, &to);
+
+	if (r == 0)
+		r = open_locked(name, &set);
+	if (r < 0)
+		return r;
+	r = move_target(set, to, 0);
+	return r < 0 ? r : move_file(set, file, (unsigned)r, &done);
+}
+
+static int print(const struct tier_file *f, void *arg)
+{
+	const struct tier_set *set = arg;
+
+	(void)printf("%s %s\n", tier_class_name(set->roots[f->root].class), f->name);
+	return 0;
+}
+
+static int recover(const char *name)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	int r = open_locked(name, &set);
+
+	return r < 0 ? r : catalog_each(set->catalog, print, set);
+}
+
+int main(int argc, char *argv[])
+{
+	const char *die = getenv("DRIVE_DIE_AT"), *write = getenv("DRIVE_WRITE_AT");
+	int r = -EINVAL;
+
+	die_at = die ? strtoul(die, NULL, 10) : 0;
+	write_at = write ? strtoul(write, NULL, 10) : 0;
+	calls_hook = die_at || write_at ? count : NULL;
+	if (argc == 6 && !strcmp(argv[1], "init"))
+		r = init(argv[2], argv + 3);
+	else if (argc == 5 && !strcmp(argv[1], "move"))
+		r = move(argv[2], argv[3], argv[4]);
+	else if (argc == 3 && !strcmp(argv[1], "recover"))
+		r = recover(argv[2]);
+	if (r < 0)
+		(void)fprintf(stderr, "drive: %s: %s\n", argc > 1 ? argv[1] : "", err_text());
+	return r < 0;
+}
