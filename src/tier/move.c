@@ -327,6 +327,7 @@ static int undo_commit(struct moving *v)
 
 	if (r < 0)
 		return r;
+	set_moved(v->set, v->m.name);
 	if (renameat2(v->src_tmp, v->old_name, v->src_dir, v->src_base, RENAME_NOREPLACE) < 0)
 		return fail_move(v, errno, "cannot give the written file its name back");
 	if (fsync(v->src_dir) < 0 || fsync(v->src_tmp) < 0)
@@ -359,6 +360,7 @@ static int commit(struct moving *v)
 {
 	struct tier_file moved = v->file;
 	struct stat st;
+	int r;
 
 	if (fsync(v->dst_dir) < 0)
 		return fail_move(v, errno, "cannot sync the copy's directory");
@@ -368,7 +370,10 @@ static int commit(struct moving *v)
 	moved.gen++;
 	moved.stamp = stamp_of(&st);
 	moved.bytes = (uint64_t)st.st_blocks * 512;
-	return catalog_move_commit(v->set->catalog, &v->m, &moved);
+	r = catalog_move_commit(v->set->catalog, &v->m, &moved);
+	if (r == 0)
+		set_moved(v->set, v->m.name);
+	return r;
 }
 
 static int run(struct moving *v, struct move_done *done)

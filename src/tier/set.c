@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/size.h"
+#include "tier/epoch.h"
 
 #define CONF "set.conf"
 #define CONF_NEW "set.conf.new"
@@ -510,6 +511,8 @@ int set_open(const char *name, struct tier_set **ret)
 	if (r == 0)
 		r = catalog_open(set->state, &set->catalog);
 	if (r == 0)
+		r = epochs_open(set->state, &set->epochs);
+	if (r == 0)
 		*ret = TAKE_PTR(set);
 	return r;
 }
@@ -519,6 +522,7 @@ struct tier_set *set_close(struct tier_set *set)
 	if (!set)
 		return NULL;
 	(void)catalog_close(set->catalog);
+	(void)epochs_close(set->epochs);
 	for (unsigned i = 0; i < set->nr_roots; i++)
 		closep(&set->roots[i].fd);
 	closep(&set->lock_fd);
@@ -532,6 +536,12 @@ int set_whole(const struct tier_set *set)
 		if (set->roots[i].fd < 0)
 			return err_set(ENODEV, "%s", set->roots[i].why);
 	return 0;
+}
+
+void set_moved(const struct tier_set *set, const char *name)
+{
+	if (set->epochs)
+		(void)atomic_fetch_add(epochs_of(set->epochs, name), 1);
 }
 
 int set_lock(struct tier_set *set)

@@ -41,6 +41,8 @@ struct tier_root {
 	char why[256];
 };
 
+struct epochs;
+
 struct tier_set {
 	char name[NAME_MAX + 1];
 	char id[TIER_ID_SIZE];
@@ -51,6 +53,7 @@ struct tier_set {
 	unsigned nr_roots;
 	char state[PATH_MAX];
 	struct catalog *catalog;
+	struct epochs *epochs;
 	int lock_fd;
 };
 
@@ -90,6 +93,9 @@ int set_whole(const struct tier_set *set);
  * the slower copy is removed if both have the same bytes.  Checksums, pins and accesses are lost.
  */
 int set_rebuild(const char *name);
+
+/* A file may lie in another root than before: processes that have it open look for it. */
+void set_moved(const struct tier_set *set, const char *name);
 
 /* Be the only mover of the set; waits for another one.  Held until set_unlock() or set_close(). */
 int set_lock(struct tier_set *set);

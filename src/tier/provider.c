@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tier://SET/NAME: files of a set, as a provider in a module.
+ *
+ * The file beneath is the one in the root that the catalogue names.  When the mover has taken it to
+ * another root, the next request finds that the name's epoch has changed (epoch.h) and is put off,
+ * while a thread of the set opens the file where it lies now.  A file that somebody has open for
+ * writing is not moved, so writes never go to a file that the set has left behind.
+ *
+ * Locks: sets_lock -> set->lock (catalogue, files) -> set->wake_lock.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "file/module.h"
+#include "tier/epoch.h"
+#include "tier/move.h"
+#include "tier/set.h"
+
+#define SCHEME "tier"
+#define FLUSH_S 5      /* how often accesses go into the catalogue */
+#define TRIES 20       /* to open a file that moves meanwhile */
+#define AGAIN_MS 50    /* after an open that failed */
+#define LEASE_MS 60000 /* the kernel ends a lease after 45 s, as a rule */
+#define LEASE_NAP_MS 10
+
+static const struct file_module_host *host;
+
+/* A set that files of this process are open in. */
+struct open_set {
+	struct list link; /* of sets */
+	unsigned users;   /* files; under sets_lock */
+	struct tier_set *set;
+	pthread_mutex_t lock; /* of the catalogue, files and accesses */
+	struct list files;
+	pthread_mutex_t wake_lock; /* held for moments only: requests take it */
+	pthread_cond_t wake;
+	bool end, asked; /* under wake_lock */
+	pthread_t thread;
+};
+
+/* A file of a set.  Its bytes are in of[now]; the other one is being left or is NULL. */
+struct set_file {
+	struct file file; /* first */
+	struct open_set *in;
+	struct list link; /* of in->files */
+	char *name;
+	uint64_t accesses; /* not in the catalogue yet */
+	const _Atomic uint64_t *epoch;
+	_Atomic uint64_t seen; /* value of *epoch when of[now] was found */
+	atomic_uint now;
+	atomic_uint holds[2]; /* requests on of[i] */
+	atomic_int err;       /* 0, or why it could not be opened again: -errno */
+	char why[ERR_TEXT_MAX];
+	_Atomic(struct pst_file *) of[2];
+};
+
+static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list sets = LIST_INIT(sets);
+
+static struct set_file *set_file_of(const struct file *f)
+{
+	return container_of((struct file *)(uintptr_t)f, struct set_file, file);
+}
+
+/* ------------------------------------------------------- a file and its root */
+
+static int open_flags(uint32_t flags)
+{
+	int o = O_NOFOLLOW | O_NONBLOCK;
+
+	if ((flags & PST_FILE_READ) && (flags & PST_FILE_WRITE))
+		o |= O_RDWR;
+	else
+		o |= flags & PST_FILE_WRITE ? O_WRONLY : O_RDONLY;
+	return flags & PST_FILE_TRUNC ? o | O_TRUNC : o;
+}
+
+/* A descriptor of the file in that root, or -errno without a sentence. */
+static int open_in(const struct tier_set *set, unsigned root, const char *name, uint32_t flags)
+{
+	struct stat st;
+	int fd;
+
+	if (root >= set->nr_roots || set->roots[root].fd < 0)
+		return -ENODEV;
+	fd = name_open(set->roots[root].fd, name, open_flags(flags) & ~O_TRUNC, 0);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		(void)close(fd);
+		return -EINVAL;
+	}
+	if ((flags & PST_FILE_TRUNC) && ftruncate(fd, 0) < 0) {
+		int err = -errno;
+
+		(void)close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* In no root that the catalogue names: it may be new, put there by others. */
+static int open_anywhere(const struct tier_set *set, const char *name, uint32_t flags)
+{
+	int fd = -ENOENT;
+
+	for (unsigned i = 0; i < set->nr_roots && fd == -ENOENT; i++)
+		if (set->roots[i].fd >= 0)
+			fd = open_in(set, i, name, flags);
+	return fd;
+}
+
+/* The file where it lies now: a descriptor, or -errno with a sentence. */
+static int open_now(struct open_set *s, const char *name, uint32_t flags)
+{
+	struct tier_file file;
+	int fd = -ENOENT;
+
+	/* It may move between the two steps. */
+	for (unsigned i = 0; i < TRIES && fd == -ENOENT; i++) {
+		int r = catalog_find(s->set->catalog, name, &file);
+
+		if (r < 0 && r != -ENOENT)
+			return r;
+		if (r == -ENOENT)
+			return open_anywhere(s->set, name, flags);
+		fd = open_in(s->set, file.root, name, flags);
+		if (fd == -ENODEV)
+			return err_set(ENODEV, "%s lies on %s, which cannot be used: %s", name,
+				       s->set->roots[file.root].path, s->set->roots[file.root].why);
+	}
+	return fd;
+}
+
+static int err_open(const struct open_set *s, const char *name, int err)
+{
+	return err_set(err, "cannot open %s of the set %s: %s", name, s->set->name, strerror(-err));
+}
+
+/* The library's file for it. */
+static int open_beneath(struct open_set *s, const char *name, uint32_t flags, struct pst_file **ret)
+{
+	int fd = open_now(s, name, flags), r;
+
+	if (fd == -ENODEV)
+		return fd;
+	if (fd < 0)
+		return err_open(s, name, fd);
+	r = host->wrap(fd, flags & (PST_FILE_STABLE | PST_FILE_PLAIN), NULL, ret);
+	(void)close(fd);
+	return r;
+}
+
+/* --------------------------------------------------------------------- create */
+
+/* The fastest root below its watermark, for a file whose size nobody knows yet. */
+static int root_for_new(struct tier_set *set)
+{
+	for (unsigned c = 0; c < TIER_CLASSES; c++) {
+		struct tier_space space;
+		int root = move_target(set, (enum tier_class)c, 1);
+
+		if (root < 0 || class_space(set, (enum tier_class)c, &space) < 0)
+			continue;
+		if (space.used < space.size / 100 * set->limits[c].high)
+			return root;
+	}
+	return err_set(ENOSPC,
+		       "each class of the set %s is filled to its high watermark; "
+		       "run penstock tier migrate, or make room",
+		       set->name);
+}
+
+/* Make the file; the catalogue is in a transaction. */
+static int make(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
+{
+	struct tier_set *set = s->set;
+	int root = root_for_new(set), dir = -ENOENT, fd;
+	const char *base;
+	struct tier_file file = { .root = (unsigned)MAX(root, 0) };
+
+	if (root < 0)
+		return root;
+	/* Its directory may be in another root so far. */
+	for (unsigned i = 0; i < set->nr_roots && dir == -ENOENT; i++)
+		if (set->roots[i].fd >= 0)
+			dir = name_make_parent(set->roots[root].fd, set->roots[i].fd, name, &base);
+	if (dir < 0)
+		return err_open(s, name, dir);
+	(void)close(dir);
+	fd = name_open(set->roots[root].fd, name, open_flags(flags) | O_CREAT | O_EXCL,
+		       mode & 07777);
+	if (fd < 0)
+		return err_open(s, name, fd);
+	(void)close(fd);
+	(void)snprintf(file.name, sizeof(file.name), "%s", name);
+	return catalog_put(set->catalog, &file);
+}
+
+/* See that the file is there. */
+static int create(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
+{
+	int r = catalog_begin(s->set->catalog), fd;
+
+	if (r < 0)
+		return r;
+	fd = open_now(s, name, PST_FILE_READ);
+	if (fd >= 0) {
+		(void)close(fd);
+		r = flags & PST_FILE_EXCL ? err_set(EEXIST, "%s is there already", name) : 0;
+	} else if (fd == -ENOENT) {
+		r = make(s, name, flags, mode);
+	} else {
+		r = fd == -ENODEV ? fd : err_open(s, name, fd);
+	}
+	if (r == 0)
+		return catalog_commit(s->set->catalog);
+	catalog_rollback(s->set->catalog);
+	return r;
+}
+
+/* ------------------------------------------------------ the thread of a set */
+
+/* Open the file where it lies now, for the requests to come. */
+static void follow(struct open_set *s, struct set_file *f)
+{
+	unsigned now = atomic_load(&f->now), other = 1 - now;
+	uint64_t epoch = atomic_load(f->epoch);
+	struct pst_file *beneath = NULL;
+	int r;
+
+	if (atomic_load(&f->seen) == epoch && !atomic_load(&f->err))
+		return;
+	/* Requests from before the last move still use it. */
+	if (atomic_load(&f->holds[other]))
+		return;
+	f->of[other] = host->close(f->of[other]);
+	r = open_beneath(s, f->name, f->file.flags, &beneath);
+	if (r == -ENOENT) {
+		/* Deleted: who has it open keeps its bytes. */
+		atomic_store(&f->err, 0);
+	} else if (r < 0) {
+		(void)snprintf(f->why, sizeof(f->why), "%s", err_text());
+		atomic_store(&f->err, r);
+		return;
+	} else {
+		f->of[other] = beneath;
+		atomic_store(&f->now, other);
+		atomic_store(&f->err, 0);
+	}
+	/* A move that came meanwhile is followed next. */
+	atomic_store(&f->seen, epoch);
+}
+
+static void flush_accesses(struct open_set *s)
+{
+	struct list *e;
+
+	list_for_each (e, &s->files) {
+		struct set_file *f = list_entry(e, struct set_file, link);
+
+		if (!f->accesses)
+			continue;
+		if (catalog_access(s->set->catalog, f->name, f->accesses) < 0)
+			log_debug("accesses to %s are not counted: %s", f->name, err_text());
+		f->accesses = 0;
+	}
+}
+
+/* Close what is left behind and held by no request. */
+static void close_left(struct set_file *f)
+{
+	unsigned other = 1 - atomic_load(&f->now);
+
+	if (f->of[other] && !atomic_load(&f->holds[other]))
+		f->of[other] = host->close(f->of[other]);
+}
+
+static bool look_after(struct open_set *s)
+{
+	struct list *e;
+	bool late = false;
+
+	(void)pthread_mutex_lock(&s->lock);
+	list_for_each (e, &s->files) {
+		struct set_file *f = list_entry(e, struct set_file, link);
+
+		follow(s, f);
+		close_left(f);
+		late |= atomic_load(&f->seen) != atomic_load(f->epoch) || atomic_load(&f->err);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return late;
+}
+
+static void *run(void *arg)
+{
+	struct open_set *s = arg;
+	uint64_t flush_at = now_ns() + FLUSH_S * NSEC_PER_SEC;
+	bool late = false;
+
+	(void)pthread_mutex_lock(&s->wake_lock);
+	while (!s->end) {
+		uint64_t ms = late ? AGAIN_MS : FLUSH_S * 1000;
+		struct timespec ts;
+
+		(void)clock_gettime(CLOCK_MONOTONIC, &ts);
+		ts.tv_nsec += (long)(ms % 1000 * NSEC_PER_MSEC);
+		ts.tv_sec += (time_t)(ms / 1000) + ts.tv_nsec / (long)NSEC_PER_SEC;
+		ts.tv_nsec %= (long)NSEC_PER_SEC;
+		if (!s->asked)
+			(void)pthread_cond_timedwait(&s->wake, &s->wake_lock, &ts);
+		s->asked = false;
+		(void)pthread_mutex_unlock(&s->wake_lock);
+		late = look_after(s);
+		if (now_ns() >= flush_at) {
+			(void)pthread_mutex_lock(&s->lock);
+			flush_accesses(s);
+			(void)pthread_mutex_unlock(&s->lock);
+			flush_at = now_ns() + FLUSH_S * NSEC_PER_SEC;
+		}
+		(void)pthread_mutex_lock(&s->wake_lock);
+	}
+	(void)pthread_mutex_unlock(&s->wake_lock);
+	return NULL;
+}
+
+static void wake(struct open_set *s)
+{
+	(void)pthread_mutex_lock(&s->wake_lock);
+	s->asked = true;
+	(void)pthread_cond_signal(&s->wake);
+	(void)pthread_mutex_unlock(&s->wake_lock);
+}
+
+/* ----------------------------------------------------------------- open sets */
+
+static void open_set_free(struct open_set *s)
+{
+	(void)set_close(s->set);
+	(void)pthread_cond_destroy(&s->wake);
+	(void)pthread_mutex_destroy(&s->wake_lock);
+	(void)pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+static int open_set_new(const char *name, struct open_set **ret)
+{
+	struct open_set *s = calloc(1, sizeof(*s));
+	pthread_condattr_t attr;
+	int r;
+
+	if (!s)
+		return err_set(ENOMEM, "out of memory");
+	list_init(&s->files);
+	(void)pthread_mutex_init(&s->lock, NULL);
+	(void)pthread_mutex_init(&s->wake_lock, NULL);
+	(void)pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&s->wake, &attr);
+	(void)pthread_condattr_destroy(&attr);
+	r = set_open(name, &s->set);
+	if (r == 0 && pthread_create(&s->thread, NULL, run, s) != 0)
+		r = err_set(EAGAIN, "no thread for the set %s", name);
+	if (r < 0) {
+		open_set_free(s);
+		return r;
+	}
+	(void)pthread_setname_np(s->thread, "pst-tier");
+	*ret = s;
+	return 0;
+}
+
+static int open_set_get(const char *name, struct open_set **ret)
+{
+	struct list *e;
+	int r = 0;
+
+	*ret = NULL;
+	(void)pthread_mutex_lock(&sets_lock);
+	list_for_each (e, &sets) {
+		struct open_set *s = list_entry(e, struct open_set, link);
+
+		if (!strcmp(s->set->name, name))
+			*ret = s;
+	}
+	if (!*ret) {
+		r = open_set_new(name, ret);
+		if (r == 0)
+			list_add_tail(&sets, &(*ret)->link);
+	}
+	if (r == 0)
+		(*ret)->users++;
+	(void)pthread_mutex_unlock(&sets_lock);
+	return r;
+}
+
+static void open_set_put(struct open_set *s)
+{
+	(void)pthread_mutex_lock(&sets_lock);
+	if (--s->users) {
+		(void)pthread_mutex_unlock(&sets_lock);
+		return;
+	}
+	list_del(&s->link);
+	(void)pthread_mutex_unlock(&sets_lock);
+	(void)pthread_mutex_lock(&s->wake_lock);
+	s->end = true;
+	(void)pthread_cond_signal(&s->wake);
+	(void)pthread_mutex_unlock(&s->wake_lock);
+	(void)pthread_join(s->thread, NULL);
+	open_set_free(s);
+}
+
+/* ------------------------------------------------------------- the provider */
+
+static const struct file_ops tier_file_ops;
+
+static void set_file_free(struct file *file)
+{
+	struct set_file *f = set_file_of(file);
+	struct open_set *s = f->in;
+
+	(void)pthread_mutex_lock(&s->lock);
+	if (f->accesses && catalog_access(s->set->catalog, f->name, f->accesses) < 0)
+		log_debug("accesses to %s are not counted: %s", f->name, err_text());
+	if (!list_empty(&f->link))
+		list_del(&f->link);
+	(void)pthread_mutex_unlock(&s->lock);
+	for (unsigned i = 0; i < 2; i++)
+		(void)host->close(f->of[i]);
+	open_set_put(s);
+	free(f->name);
+	free(f);
+}
+
+/* SET/NAME, of which SET ends at the first slash. */
+static int split(const char *name, char set[NAME_MAX + 1], const char **ret_file)
+{
+	const char *at = name + sizeof(SCHEME "://") - 1, *slash = strchr(at, '/');
+
+	if (!slash || slash == at || (size_t)(slash - at) > NAME_MAX || !slash[1])
+		return err_set(EINVAL, "%s is not " SCHEME "://SET/NAME", name);
+	memcpy(set, at, (size_t)(slash - at));
+	set[slash - at] = '\0';
+	*ret_file = slash + 1;
+	return name_check(slash + 1);
+}
+
+static int set_file_try(struct set_file *f, uint32_t flags, uint32_t mode)
+{
+	struct pst_file *beneath = NULL;
+	struct open_set *s = f->in;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&s->lock);
+	if (flags & PST_FILE_CREATE)
+		r = create(s, f->name, flags, mode);
+	f->epoch = epochs_of(s->set->epochs, f->name);
+	/* A mover that was killed may not have told readers where the file is now. */
+	if (flags & PST_FILE_WRITE)
+		set_moved(s->set, f->name);
+	f->seen = atomic_load(f->epoch);
+	if (r == 0)
+		r = open_beneath(s, f->name, flags, &beneath);
+	if (r == 0) {
+		f->of[0] = beneath;
+		f->accesses = 1;
+		list_add_tail(&s->files, &f->link);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return r;
+}
+
+/* The mover has a lease of the file, which an open for writing breaks: it gives way in moments. */
+static int set_file_begin(struct set_file *f, uint32_t flags, uint32_t mode)
+{
+	const struct timespec nap = { .tv_nsec = LEASE_NAP_MS * (long)NSEC_PER_MSEC };
+	int r = set_file_try(f, flags, mode);
+
+	for (unsigned i = 0; r == -EAGAIN && i < LEASE_MS / LEASE_NAP_MS; i++) {
+		(void)nanosleep(&nap, NULL);
+		r = set_file_try(f, flags & ~PST_FILE_EXCL, mode);
+	}
+	return r == -EAGAIN ? err_set(EBUSY, "%s: another program holds a lease of it", f->name)
+			    : r;
+}
+
+static int set_file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
+{
+	char set[NAME_MAX + 1];
+	const char *file = NULL;
+	struct set_file *f;
+	int r = split(name, set, &file);
+
+	if (r < 0)
+		return r;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return err_set(ENOMEM, "out of memory");
+	list_init(&f->link);
+	f->file.ops = &tier_file_ops;
+	f->file.flags = flags & ~(PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC);
+	f->file.caps = FILE_MAY_HANG; /* its end waits for the catalogue */
+	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", SCHEME);
+	f->name = strdup(file);
+	r = f->name ? open_set_get(set, &f->in) : err_set(ENOMEM, "out of memory");
+	if (r < 0) {
+		free(f->name);
+		free(f);
+		return r;
+	}
+	r = set_file_begin(f, flags, mode);
+	if (r < 0) {
+		set_file_free(&f->file);
+		return r;
+	}
+	*ret = &f->file;
+	return 0;
+}
+
+static int set_file_lower(struct file *file, uint32_t op, struct pst_file **ret)
+{
+	struct set_file *f = set_file_of(file);
+	unsigned now;
+
+	(void)op;
+	if (unlikely(atomic_load_explicit(&f->seen, memory_order_relaxed) !=
+		     atomic_load_explicit(f->epoch, memory_order_acquire))) {
+		int err = atomic_load(&f->err);
+
+		wake(f->in);
+		return err ? err_set(err, "%s", f->why) : -EAGAIN;
+	}
+	for (;;) {
+		now = atomic_load(&f->now);
+		atomic_fetch_add(&f->holds[now], 1);
+		/* Pairs with follow(), which looks at holds and then changes the other one. */
+		if (likely(atomic_load(&f->now) == now))
+			break;
+		atomic_fetch_sub(&f->holds[now], 1);
+	}
+	*ret = atomic_load_explicit(&f->of[now], memory_order_relaxed);
+	return 0;
+}
+
+static void set_file_lower_put(struct file *file, uint32_t op, struct pst_file *beneath)
+{
+	struct set_file *f = set_file_of(file);
+	unsigned at = beneath == atomic_load_explicit(&f->of[1], memory_order_relaxed);
+
+	(void)op;
+	atomic_fetch_sub(&f->holds[at], 1);
+}
+
+static int set_file_size(const struct file *file, uint64_t *ret)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	struct set_file *f = set_file_of(file);
+	struct pst_file *beneath;
+	int r = set_file_lower(&f->file, PST_OP_READ, &beneath);
+
+	if (r == -EAGAIN)
+		return err_set(EBUSY, "%s is being moved; ask again", f->name);
+	if (r < 0)
+		return r;
+	r = host->info(beneath, &info);
+	set_file_lower_put(&f->file, PST_OP_READ, beneath);
+	*ret = info.size;
+	return r;
+}
+
+static const struct file_ops tier_file_ops = {
+	.scheme = SCHEME,
+	.lower = set_file_lower,
+	.lower_put = set_file_lower_put,
+	.open = set_file_open,
+	.free = set_file_free,
+	.size = set_file_size,
+};
+
+static int begin(const struct file_module_host *h, const struct file_ops **ret)
+{
+	host = h;
+	file_module_use(h);
+	*ret = &tier_file_ops;
+	return 0;
+}
+
+FILE_MODULE(begin);
