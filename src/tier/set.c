@@ -217,8 +217,8 @@ static int get_conf(struct tier_set *set, int dir_fd)
 
 int set_state_dir(const char *name, char ret[PATH_MAX])
 {
-	const char *base = getenv("PST_TIER_DIR"), *xdg = getenv("XDG_STATE_HOME");
-	const char *home = getenv("HOME");
+	const char *base = secure_getenv("PST_TIER_DIR"), *xdg = secure_getenv("XDG_STATE_HOME");
+	const char *home = secure_getenv("HOME");
 	int n;
 
 	if (!*name || strlen(name) > 64 || name[0] == '.' ||

@@ -43,7 +43,7 @@ moves() {
 	gives 0 "$PENSTOCK" tier status m --json
 	json out 'd["files"] == 2 and d["names_twice"] == 0 and d["moves_waiting"] == 0'
 	json out '[r["files"] for r in d["directories"]] == [1, 0, 1]'
-	[ -z "$(ls nvme/.tier/tmp ssd/.tier/tmp hdd/.tier/tmp | grep -v :)" ]
+	[ -z "$(find nvme/.tier/tmp ssd/.tier/tmp hdd/.tier/tmp -type f)" ]
 }
 
 pins() {
