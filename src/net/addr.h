@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* Addresses of the storage service: HOST:PORT, [IPV6]:PORT, unix:PATH. */
+#ifndef PST_NET_ADDR_H
+#define PST_NET_ADDR_H
+
+#include <sys/socket.h>
+
+#include "base/base.h"
+
+struct net_addr {
+	socklen_t len;
+	struct sockaddr_storage sa;
+};
+
+/**
+ * net_addr_find() - look an address up
+ * @text:   HOST:PORT, [IPV6]:PORT or unix:PATH
+ * @listen: to listen there: an empty HOST is every address
+ * @ret:    the first address of the host
+ *
+ * May block while a name server is asked.
+ *
+ * Return: 0; -EINVAL for text that is no address; -ENAMETOOLONG for a path; -EHOSTUNREACH where the
+ * host has no address; each with a sentence.
+ */
+int net_addr_find(const char *text, bool listen, struct net_addr *ret);
+
+/* Do its bytes stay on this machine? */
+bool net_addr_is_local(const struct net_addr *a);
+
+static inline bool net_addr_is(const struct net_addr *a, const struct net_addr *b)
+{
+	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
+}
+
+/* A socket of that family, non-blocking and with what the service wants of it; -errno. */
+int net_socket(const struct net_addr *a);
+/* The same for one that accept4(2) gave. */
+void net_socket_tune(int fd, int family);
+
+#endif
