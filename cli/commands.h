@@ -12,6 +12,7 @@ int cmd_bench(int argc, char *argv[]);
 int cmd_window(int argc, char *argv[]);
 int cmd_mount(int argc, char *argv[]);
 int cmd_umount(int argc, char *argv[]);
+int cmd_serve(int argc, char *argv[]);
 int cmd_run(int argc, char *argv[]);
 int cmd_top(int argc, char *argv[]);
 int cmd_tier(int argc, char *argv[]);
@@ -20,6 +21,6 @@ int cmd_tier(int argc, char *argv[]);
 bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
-	mount_usage[], umount_usage[], run_usage[], top_usage[], tier_usage[];
+	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[];
 
 #endif

@@ -21,6 +21,7 @@ static const struct command {
 	{ "mount", cmd_mount, "serve a directory to programs, also by rings of 3FS's usrbio",
 	  mount_usage },
 	{ "umount", cmd_umount, "undo a mount", umount_usage },
+	{ "serve", cmd_serve, "serve a directory to programs on other machines", serve_usage },
 	{ "top", cmd_top, "show what a mount does, and for which users", top_usage },
 	{ "tier", cmd_tier, "keep hot files on the fast disk, and move them safely", tier_usage },
 	{ "run", cmd_run, "run a program with our libraries in place of gdrcopy's or 3FS's",

@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp bench window mount umount top tier run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp bench window mount umount serve top tier run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -115,6 +115,13 @@ _penstock()
 		options='--help'
 		kinds='dir' words=''
 		;;
+	serve)
+		options='--root --listen --write --plain-data --clients --files --requests --threads --memory --stall --drain --check --help'
+		case $prev in
+		--root) value=dir ;;
+		--listen | --clients | --files | --requests | --threads | --memory | --stall | --drain) value=none ;;
+		esac
+		;;
 	top)
 		options='--interval --once --json --metrics --help'
 		kinds='dir' words=''
@@ -138,7 +145,7 @@ _penstock()
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp bench window mount umount top tier run'
+		kinds=words words='demo doctor cp bench window mount umount serve top tier run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

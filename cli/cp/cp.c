@@ -232,7 +232,7 @@ static int verify_memory(struct copy *c)
 			r = pst_mem_copy_out(c->mem, off + done, got, n);
 			if (r < 0)
 				return fail_pst(r, c->dev.name);
-			r = pread_all(c->src_fd, want, n, off + done, c->src);
+			r = cp_read_source(c, want, n, off + done);
 			if (r < 0)
 				return r;
 			if (memcmp(got, want, n) != 0)
@@ -396,9 +396,7 @@ static int copy(struct copy *c, const char *dst)
 {
 	int r;
 
-	r = check_path(c->src);
-	if (r == 0 && dst)
-		r = check_path(dst);
+	r = dst ? check_path(dst) : 0;
 	if (r == 0)
 		r = cp_open_source(c);
 	if (r < 0)

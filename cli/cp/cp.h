@@ -61,6 +61,8 @@ int cp_names_device(const char *s);
 /* Each is 0 or -errno with a sentence. */
 int cp_open_source(struct copy *c);
 int cp_check_unchanged(const struct copy *c);
+/* All of these bytes, for comparing. */
+int cp_read_source(const struct copy *c, void *buf, uint64_t len, uint64_t off);
 
 /* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);

@@ -58,11 +58,28 @@ static int check_length(const struct copy *c)
 			     c->src);
 }
 
+/* A file of a service has no descriptor. */
+static int open_service(struct copy *c)
+{
+	struct pst_file_info info = { .sz = sizeof(info) };
+	int r = pst_file_open(c->src, PST_FILE_READ, NULL, &c->in);
+
+	if (r == 0)
+		r = pst_file_info(c->in, &info);
+	if (r < 0)
+		return fail_pst(r, c->src);
+	c->size = info.size;
+	c->src_stat.st_mode = S_IFREG | 0666;
+	return 0;
+}
+
 int cp_open_source(struct copy *c)
 {
 	struct pst_file_info info = { .sz = sizeof(info) };
 	int r;
 
+	if (names_service(c->src))
+		return open_service(c);
 	/* O_NONBLOCK: to open a FIFO would wait for a writer. */
 	c->src_fd = open(c->src, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (c->src_fd < 0 && errno == ENOENT && cp_names_device(c->src) > 0)
@@ -93,10 +110,34 @@ int cp_open_source(struct copy *c)
 	return 0;
 }
 
+int cp_read_source(const struct copy *c, void *buf, uint64_t len, uint64_t off)
+{
+	int64_t n;
+
+	if (c->src_fd >= 0)
+		return pread_all(c->src_fd, buf, len, off, c->src);
+	n = pst_read(c->in, off, NULL, (uintptr_t)buf, len, NULL);
+	if (n < 0)
+		return fail_pst((int)n, c->src);
+	return (uint64_t)n == len ? 0 : fail(EIO, "%s is shorter than it was", c->src);
+}
+
 int cp_check_unchanged(const struct copy *c)
 {
+	struct pst_file_info info = { .sz = sizeof(info) };
 	struct stat st;
 
+	if (c->src_fd < 0) {
+		int r = pst_file_info(c->in, &info);
+
+		if (r < 0)
+			return fail_pst(r, c->src);
+		return info.size == c->size
+			       ? 0
+			       : fail(EBUSY,
+				      "%s changed while it was copied; nothing was kept of the copy",
+				      c->src);
+	}
 	if (fstat(c->src_fd, &st) < 0)
 		return fail(errno, "%s: %s", c->src, strerror(errno));
 	if (st.st_size != c->src_stat.st_size || st.st_mtim.tv_sec != c->src_stat.st_mtim.tv_sec ||

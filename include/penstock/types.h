@@ -37,6 +37,7 @@ enum pst_path {
 	PST_PATH_PAGECACHE = 6, /* device DMA straight from the page cache */
 	PST_PATH_GATHER = 7,    /* device hop: staged, scattered by one device kernel */
 	PST_PATH_GDS = 8,       /* cuFile, when it is really direct */
+	PST_PATH_TCP = 9,       /* file hop: over a socket, of a storage service */
 	PST_PATH_MAX = 15,      /* largest value a path can ever have */
 };
 

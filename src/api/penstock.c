@@ -3,6 +3,7 @@
  * The public calls: check the arguments and the process, take the lock, hand on.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #include "core/ways/path.h"
 #include "core/ways/region.h"
 #include "file/local.h"
+#include "remote/remote.h"
 #include "api/guard.h"
 
 _Static_assert(sizeof(struct pst_io) == 128, "struct pst_io is 128 bytes for ever");
@@ -386,9 +388,16 @@ static int file_new(struct file *file, struct pst_file **ret)
 	return 0;
 }
 
+static void add_providers(void)
+{
+	(void)file_provider_add(&remote_file_ops);
+	(void)file_provider_add(&remote_unix_file_ops);
+}
+
 int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,
 		  struct pst_file **ret_file)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const uint32_t write_flags = PST_FILE_CREATE | PST_FILE_EXCL | PST_FILE_TRUNC;
 	struct pst_file_opts o;
 	struct file *file;
@@ -410,6 +419,7 @@ int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *
 		return err_set(EINVAL, "%s: CREATE, EXCL and TRUNC need PST_FILE_WRITE", path);
 	if ((flags & PST_FILE_EXCL) && !(flags & PST_FILE_CREATE))
 		return err_set(EINVAL, "%s: EXCL needs PST_FILE_CREATE", path);
+	(void)pthread_once(&once, add_providers);
 	r = file_open(path, flags, o.mode ? o.mode : 0666, &file);
 	return r < 0 ? r : file_new(file, ret_file);
 }

@@ -15,6 +15,7 @@ static const char *path_names[PST_PATH_MAX + 1] = {
 	[PST_PATH_BUFFERED] = "buffered", [PST_PATH_STAGED] = "staged",
 	[PST_PATH_WINDOW] = "window",     [PST_PATH_PAGECACHE] = "pagecache",
 	[PST_PATH_GATHER] = "gather",     [PST_PATH_GDS] = "gds",
+	[PST_PATH_TCP] = "tcp",
 };
 
 static const char *const why_names[PST_WHY_MAX + 1] = {

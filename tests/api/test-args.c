@@ -333,8 +333,12 @@ static void file_flags(void)
 	o.mode = 010000;
 	FAILS(pst_file_open(path, PST_FILE_READ, &o, &f), EINVAL, "");
 	FAILS(try_open(path, RIG_RW | PST_FILE_CREATE | PST_FILE_EXCL), EEXIST, "exists");
-	FAILS(try_open("pst://host/x", PST_FILE_READ), EPROTONOSUPPORT, "./pst://host/x");
-	FAILS(try_open("pst://host/x", RIG_NEW), EPROTONOSUPPORT, "only paths");
+	FAILS(try_open("nix://host/x", PST_FILE_READ), EPROTONOSUPPORT, "./nix://host/x");
+	FAILS(try_open("nix://host/x", RIG_NEW), EPROTONOSUPPORT, "knows");
+	FAILS(try_open("pst://host/x", PST_FILE_READ), EINVAL, "HOST:PORT");
+	FAILS(try_open("pst://host:1/", PST_FILE_READ), EINVAL, "pst://HOST:PORT/PATH");
+	FAILS(try_open("pst+unix:///x", PST_FILE_READ), EINVAL, "pst+unix://SOCKET:/PATH");
+	FAILS(try_open("pst://127.0.0.1:1/x", PST_FILE_READ), ECONNREFUSED, "127.0.0.1:1");
 	FAILS(try_open("PST://host/x", PST_FILE_READ), ENOENT, "PST://host/x");
 	FAILS(try_wrap(0, PST_FILE_READ), EINVAL, "flags");
 	T_EQ(rig_slurp(path, 0, &(char[100]){ 0 }, 100), 100);

@@ -27,13 +27,16 @@ allowed() {
 	# A path is written against the core, what it stands on is not.
 	src/gds/path/*) echo "base gds core mem topo window file public" ;;
 	src/gds/*) echo "base gds/cufile gds/facts mem topo file public" ;;
+	src/net/*) echo "base net public" ;;
+	src/remote/*) echo "base remote net file public" ;;
 	src/core/queue/*) echo "base mem file core/queue public" ;;
 	src/core/ways/*) echo "base mem window file core/queue core/ways public" ;;
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
 	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
 	src/core/carry/*) echo "base mem topo window file core public" ;;
 	src/tier/*) echo "base tier public" ;;
-	src/api/*) echo "base mem topo window file gds core api public" ;;
+	src/api/*) echo "base mem net topo window file remote gds core api public" ;;
+	serve/*) echo "base net serve" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
 	# The broker and the worker of a mount share their messages; the worker alone executes.
@@ -47,6 +50,7 @@ allowed() {
 	compat/streamer/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
+	cli/serve/*) echo "cli/serve cli/commands.h base net serve tools/common public" ;;
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
 	tools/common/*) echo "base tools/common public" ;;
@@ -121,7 +125,7 @@ result() { # NAME TEXT
 # Folders that this test does not know would go unchecked.
 unknown=
 rooms=$(cd "$root" &&
-	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ cli tools/*/ bench examples)
+	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ serve cli tools/*/ bench examples)
 for room in $rooms; do
 	room=${room%/}
 	[ "$room" != src/core ] || continue # its rooms are there by themselves

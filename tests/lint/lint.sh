@@ -96,7 +96,7 @@ werror_release() {
 tidy() {
 	# Only what is in the compilation database has flags to be read with.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
-		grep -E '^(src|usrbio|cli|tools|compat)/' | sort -u >"$out/files"
+		grep -E '^(src|usrbio|serve|cli|tools|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
 	xargs -n 1 -P 2 clang-tidy --quiet -p build/clang-werror \
 		--extra-arg=-Xclang --extra-arg=-analyzer-config \
@@ -295,7 +295,7 @@ links() {
 # A file that no list names is neither built nor run, and nobody notices.
 listed() {
 	status=0
-	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './cli/*.c' \
+	for f in $(sources -path './src/*.c' -o -path './usrbio/*.c' -o -path './serve/*.c' -o -path './cli/*.c' \
 		-o -path './tools/*.c' -o -path './bench/*.c' -o -path './examples/*.c' \
 		-o -path './compat/*/*.c' -o -path './tests/*/test-*.c' -o -path './tests/fuzz/fuzz-*.c' \
 		-o -path './tests/cli/*.sh' -o -path './tests/usrbio/python/*.py' \

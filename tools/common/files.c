@@ -12,9 +12,14 @@
 #include "base/scheme.h"
 #include "tools/common/fail.h"
 
+bool names_service(const char *name)
+{
+	return scheme_len(name);
+}
+
 int check_path(const char *name)
 {
-	if (!scheme_len(name))
+	if (!names_service(name))
 		return 0;
 	return fail(EPROTONOSUPPORT,
 		    "%s names a file of a service, and this command takes paths; a path that is "

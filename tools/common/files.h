@@ -11,6 +11,9 @@ int scratch_dir(const char *dir, char **ret_path);
 /* Remove a directory of scratch_dir() and the plain files in it. */
 void scratch_remove(const char *path);
 
+/* Is it a name like scheme://rest, which the library takes for no path? */
+bool names_service(const char *name);
+
 /* 0; -EPROTONOSUPPORT with a sentence for a name like scheme://rest, which the library takes for no
  * path: calls on descriptors do not work with it either. */
 int check_path(const char *name);

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* A directory for programs on other machines, by the storage service. */
+#include "serve/serve.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
+#include "base/err.h"
+#include "cli/commands.h"
+#include "tools/common/shown.h"
+#include "tools/common/util.h"
+
+const char serve_usage[] =
+	"Usage: penstock serve --root DIR --listen ADDRESS [OPTION...]\n"
+	"\n"
+	"Serves the files below DIR to programs that open them by the names\n"
+	"pst://HOST:PORT/PATH or pst+unix://SOCKET:/PATH.  See penstock-serve(1).\n"
+	"\n"
+	"  --root DIR         the directory\n"
+	"  --listen ADDRESS   HOST:PORT, [IPV6]:PORT or unix:PATH; may be given again\n"
+	"  --write            let clients change, create and empty files\n"
+	"  --plain-data       listen at addresses beyond this machine, although whoever\n"
+	"                     reaches them can read, and nothing is encrypted\n"
+	"  --clients N        most connections at a time (256)\n"
+	"  --files N          most open files of a connection (256)\n"
+	"  --requests N       most requests of a connection without a reply (128)\n"
+	"  --threads N        threads that wait for disks (16)\n"
+	"  --memory SIZE      memory for payloads, besides 1 MiB for each connection (64m)\n"
+	"  --stall SECONDS    drop a client that takes no replies for so long (30)\n"
+	"  --drain SECONDS    how long requests may take after SIGTERM (10)\n"
+	"  --check            only say whether it could be served\n";
+
+static void say_line(const char *text)
+{
+	say("%s", text);
+}
+
+static int check_beneath(int root)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH };
+	int fd = (int)syscall(SYS_openat2, root, ".", &how, sizeof(how));
+
+	if (fd < 0)
+		return fail(errno,
+			    "openat2(2) does not work here: %s; it takes Linux 5.6, and a seccomp "
+			    "filter that allows it",
+			    strerror(errno));
+	(void)close(fd);
+	return 0;
+}
+
+static int add_listen(struct serve_opts *o, const char *text, bool plain)
+{
+	struct net_addr *a = &o->listen[o->nr_listen];
+	int r;
+
+	if (o->nr_listen == SERVE_LISTEN_MAX)
+		return fail(E2BIG, "%u addresses are the most", SERVE_LISTEN_MAX);
+	r = net_addr_find(text, true, a);
+	if (r < 0)
+		return fail(-r, "%s", err_text());
+	if (!plain && !net_addr_is_local(a))
+		return fail(EPERM,
+			    "%s can be reached from other machines, and nothing is encrypted or "
+			    "asked for a key; give 127.0.0.1, a unix: socket, or --plain-data if "
+			    "the network is trusted",
+			    text);
+	o->nr_listen++;
+	return 0;
+}
+
+static int serve(struct serve_opts *o, const char *root, const char *const *listen, unsigned nr,
+		 bool plain, bool check)
+{
+	int r = 0;
+
+	o->root = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (o->root < 0)
+		return fail(errno, "cannot open the directory %s: %s", root, strerror(errno));
+	if (o->write && faccessat(o->root, ".", W_OK, AT_EACCESS) < 0)
+		return fail(errno, "%s cannot be written to: %s", root, strerror(errno));
+	r = check_beneath(o->root);
+	for (unsigned i = 0; r == 0 && i < nr; i++)
+		r = add_listen(o, listen[i], plain);
+	if (r < 0)
+		return r;
+	if (check) {
+		(void)printf("%s can be served, %s\n", root,
+			     o->write ? "for reading and writing" : "for reading");
+		(void)printf("memory for payloads: at most %s\n",
+			     size_text(o->memory + o->clients * (uint64_t)MIB(1)).s);
+		return 0;
+	}
+	r = serve_run(o);
+	return r < 0 ? fail(-r, "%s", err_text()) : 0;
+}
+
+enum {
+	ROOT = 256,
+	LISTEN,
+	WRITE,
+	PLAIN_DATA,
+	CHECK,
+	MEMORY,
+	CLIENTS,
+	FILES,
+	REQUESTS,
+	THREADS,
+	STALL,
+	DRAIN
+};
+
+static const struct {
+	int opt;
+	const char *name;
+	uint64_t min, max;
+	size_t to; /* an unsigned in struct serve_opts */
+} numbers[] = {
+	{ CLIENTS, "clients", 1, 100000, offsetof(struct serve_opts, clients) },
+	{ FILES, "files", 1, 65536, offsetof(struct serve_opts, files) },
+	{ REQUESTS, "requests", 1, 65536, offsetof(struct serve_opts, requests) },
+	{ THREADS, "threads", 1, 1024, offsetof(struct serve_opts, threads) },
+	{ STALL, "stall", 1, 86400, offsetof(struct serve_opts, stall_s) },
+	{ DRAIN, "drain", 0, 86400, offsetof(struct serve_opts, drain_s) },
+};
+
+/* 0, or an exit status. */
+static int take_number(int opt, struct serve_opts *o)
+{
+	uint64_t v;
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		if (numbers[i].opt != opt)
+			continue;
+		if (parse_number(optarg, numbers[i].min, numbers[i].max, &v) < 0)
+			return usage_error("--%s takes a number from %" PRIu64 " to %" PRIu64,
+					   numbers[i].name, numbers[i].min, numbers[i].max);
+		*(unsigned *)(void *)((char *)o + numbers[i].to) = (unsigned)v;
+	}
+	return 0;
+}
+
+int cmd_serve(int argc, char *argv[])
+{
+	static const struct option longs[] = {
+		{ "root", required_argument, NULL, ROOT },
+		{ "listen", required_argument, NULL, LISTEN },
+		{ "write", no_argument, NULL, WRITE },
+		{ "plain-data", no_argument, NULL, PLAIN_DATA },
+		{ "clients", required_argument, NULL, CLIENTS },
+		{ "files", required_argument, NULL, FILES },
+		{ "requests", required_argument, NULL, REQUESTS },
+		{ "threads", required_argument, NULL, THREADS },
+		{ "memory", required_argument, NULL, MEMORY },
+		{ "stall", required_argument, NULL, STALL },
+		{ "drain", required_argument, NULL, DRAIN },
+		{ "check", no_argument, NULL, CHECK },
+		{ 0 },
+	};
+	struct serve_opts o = {
+		.root = -1,
+		.clients = 256,
+		.files = 256,
+		.requests = 128,
+		.threads = 16,
+		.memory = MIB(64),
+		.stall_s = 30,
+		.drain_s = 10,
+		.say = say_line,
+	};
+	const char *root = NULL, *listen[SERVE_LISTEN_MAX];
+	bool plain = false, check = false;
+	unsigned nr = 0;
+	int opt, status;
+
+	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+		switch (opt) {
+		case ROOT:
+			root = optarg;
+			break;
+		case LISTEN:
+			if (nr == SERVE_LISTEN_MAX)
+				return usage_error("--listen can be given %u times at most",
+						   SERVE_LISTEN_MAX);
+			listen[nr++] = optarg;
+			break;
+		case WRITE:
+			o.write = true;
+			break;
+		case PLAIN_DATA:
+			plain = true;
+			break;
+		case CHECK:
+			check = true;
+			break;
+		case MEMORY:
+			if (parse_size(optarg, &o.memory) < 0)
+				return usage_error("--memory takes a size, like 64m");
+			break;
+		case CLIENTS:
+		case FILES:
+		case REQUESTS:
+		case THREADS:
+		case STALL:
+		case DRAIN:
+			status = take_number(opt, &o);
+			if (status)
+				return status;
+			break;
+		default:
+			return option_error(argv, longs, opt);
+		}
+	}
+	if (!root || !nr)
+		return usage_error("give --root DIR and --listen ADDRESS");
+	if (argc != optind)
+		return usage_error("there is an argument too many: %s", argv[optind]);
+	return exit_status(serve(&o, root, listen, nr, plain, check));
+}

@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections: requests in, replies out.
+ *
+ * A connection that has as many requests or bytes under way as it may is not read from until
+ * replies of it are sent, so a client that takes none is held up by TCP and holds up nobody else.
+ */
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include "serve/server.h"
+
+#define TURN_MAX MIB(4)          /* bytes that are read from one connection before another's turn */
+#define OUT_IOVS 64              /* replies of one system call */
+#define INLINE_MAX WIRE_DATA_MAX /* bytes of a read that the loop itself serves */
+#define SEND_AT KIB(256)         /* replies are sent as soon as there are so many bytes */
+#define HELLO_S 10               /* seconds for a hello to arrive */
+
+/* ------------------------------------------------------------------ memory */
+
+static uint64_t above_sure(uint64_t mem)
+{
+	return mem > CONN_SURE ? mem - CONN_SURE : 0;
+}
+
+static bool mem_take(struct conn *c, uint64_t len)
+{
+	uint64_t more = above_sure(c->mem + len) - above_sure(c->mem);
+
+	if (more && c->s->shared + more > c->s->o.memory)
+		return false;
+	c->s->shared += more;
+	c->mem += len;
+	return true;
+}
+
+static void mem_give(struct conn *c, uint64_t len)
+{
+	c->s->shared -= above_sure(c->mem) - above_sure(c->mem - len);
+	c->mem -= len;
+}
+
+static void job_free(struct job *j)
+{
+	if (j->buf)
+		mem_give(j->conn, WIRE_HEAD + j->size);
+	if (j->new_fd >= 0)
+		(void)close(j->new_fd);
+	free(j->buf);
+	free(j->name);
+	free(j);
+}
+
+/* NULL: there is no memory now.  The bytes of a client's request are counted. */
+static struct job *job_new(struct conn *c, const struct wire_request *q, uint32_t size)
+{
+	struct job *j;
+
+	if (!mem_take(c, WIRE_HEAD + (uint64_t)size))
+		return NULL;
+	j = malloc(sizeof(*j));
+	if (!j) {
+		mem_give(c, WIRE_HEAD + (uint64_t)size);
+		return NULL;
+	}
+	*j = (struct job){ .conn = c, .q = *q, .size = size, .len = WIRE_HEAD, .new_fd = -1 };
+	j->buf = malloc(WIRE_HEAD + (size_t)size);
+	if (!j->buf) {
+		mem_give(c, WIRE_HEAD + (uint64_t)size);
+		free(j);
+		return NULL;
+	}
+	c->nr_jobs++;
+	c->nr_taken++;
+	return j;
+}
+
+/* ----------------------------------------------------------------- handles */
+
+/* Handles are indices from 1 on. */
+static struct handle *handle_of(const struct conn *c, uint32_t nr)
+{
+	return nr && nr <= c->s->o.files && c->handles ? c->handles[nr - 1] : NULL;
+}
+
+static uint32_t handle_room(struct conn *c)
+{
+	if (!c->handles)
+		c->handles = calloc(c->s->o.files, sizeof(*c->handles));
+	for (uint32_t i = 0; c->handles && i < c->s->o.files; i++)
+		if (!c->handles[i])
+			return i + 1;
+	return 0;
+}
+
+/* The last user is gone.  To close a file may block. */
+static void handle_close(struct conn *c, struct handle *h)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (!j) { /* then it closes here, which takes as long as it takes */
+		(void)close(h->fd);
+		free(h);
+		return;
+	}
+	*j = (struct job){ .conn = c, .handle = h, .new_fd = -1, .closes = true };
+	c->nr_pool++;
+	pool_put(c->s, j);
+}
+
+static void handle_unref(struct conn *c, struct handle *h)
+{
+	if (h && --h->refs == 0)
+		handle_close(c, h);
+}
+
+/* ----------------------------------------------------------------- replies */
+
+static void reply(struct job *j)
+{
+	jobs_push(&j->conn->out, j);
+	j->conn->nr_out += j->len;
+}
+
+static void reply_err(struct job *j, int err)
+{
+	j->err = (uint32_t)err;
+	exec_reply(j->conn->s, j);
+	reply(j);
+}
+
+/* False: the client is gone. */
+static bool send_some(struct conn *c)
+{
+	while (c->out.head) {
+		struct iovec iov[OUT_IOVS];
+		struct msghdr m = { .msg_iov = iov };
+		uint64_t all = 0;
+		ssize_t n;
+
+		for (struct job *j = c->out.head; j && m.msg_iovlen < OUT_IOVS; j = j->next) {
+			iov[m.msg_iovlen++] = (struct iovec){ j->buf + j->sent, j->len - j->sent };
+			all += j->len - j->sent;
+		}
+		n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0)
+			return errno == EAGAIN || errno == EINTR;
+		c->since_ns = about_now_ns();
+		for (uint64_t left = (uint64_t)n; left;) {
+			struct job *j = c->out.head;
+			uint32_t part = (uint32_t)MIN(left, (uint64_t)(j->len - j->sent));
+
+			j->sent += part;
+			left -= part;
+			c->nr_out -= part;
+			if (j->sent < j->len)
+				break;
+			c->out.head = j->next;
+			c->nr_jobs--;
+			job_free(j);
+		}
+		if ((uint64_t)n < all)
+			return true;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------- hello */
+
+static bool same_channel(const struct conn *a, const struct conn *b)
+{
+	static const uint8_t nobody[sizeof(a->hello.client)];
+
+	return a->hello.channel == b->hello.channel &&
+	       !memcmp(a->hello.client, b->hello.client, sizeof(nobody)) &&
+	       memcmp(a->hello.client, nobody, sizeof(nobody)) != 0;
+}
+
+/*
+ * A client that connects again sends its requests again.  Those of its older connection must not
+ * run later than what it sends then: an old write would undo a new one.
+ * Return: 0; -EAGAIN while one runs; -ESTALE where this connection is the older one.
+ */
+static int end_older(struct conn *c)
+{
+	struct server *s = c->s;
+	struct list *e, *n;
+	int r = 0;
+
+	list_for_each_safe (e, n, &s->conns) {
+		struct conn *other = list_entry(e, struct conn, link);
+
+		if (other == c || !same_channel(c, other))
+			continue;
+		if (other->hello.epoch >= c->hello.epoch)
+			return -ESTALE;
+		conn_kill(other, NULL);
+	}
+	list_for_each (e, &s->dead)
+		if (same_channel(c, list_entry(e, struct conn, link)))
+			r = -EAGAIN;
+	return r;
+}
+
+static void welcome(struct conn *c, struct job *j)
+{
+	struct wire_welcome w = {
+		.version = WIRE_VERSION,
+		.data_max = WIRE_DATA_MAX,
+		.requests_max = c->s->o.requests,
+		.files_max = c->s->o.files,
+		.flags = c->s->o.write ? 0 : WIRE_SERVER_READ_ONLY,
+	};
+
+	wire_put_welcome(&w, j->buf + WIRE_HEAD);
+	j->len = WIRE_HEAD + WIRE_HELLO_LEN;
+	exec_reply(c->s, j);
+	reply(j);
+	c->greeted = true;
+}
+
+static void hello_go_on(struct conn *c)
+{
+	struct job *j = c->hello_job;
+	int r = end_older(c);
+
+	if (r == -EAGAIN)
+		return;
+	c->hello_job = NULL;
+	if (r == 0) {
+		welcome(c, j);
+		return;
+	}
+	reply_err(j, -r);
+	c->ends = true;
+}
+
+static void hello(struct conn *c, struct job *j, const uint8_t *payload)
+{
+	int r = wire_get_hello(payload, wire_payload(j->q.len), &c->hello);
+
+	if (r == -EPROTONOSUPPORT) {
+		reply_err(j, EPROTONOSUPPORT);
+		c->ends = true;
+		return;
+	}
+	c->hello_job = j;
+	if (r < 0)
+		conn_kill(c, "no hello of this protocol");
+	else
+		hello_go_on(c);
+}
+
+/* ---------------------------------------------------------------- requests */
+
+/* Payload bytes of the request or the reply, whichever are more. */
+static uint32_t size_of(const struct wire_request *q)
+{
+	switch (q->op) {
+	case WIRE_READ:
+	case WIRE_WRITE:
+	case WIRE_LIST:
+		return q->count;
+	case WIRE_OPEN:
+	case WIRE_STAT:
+	case WIRE_HELLO:
+		return WIRE_HELLO_LEN;
+	default:
+		return 0;
+	}
+}
+
+static bool has_name(const struct wire_request *q)
+{
+	return q->op == WIRE_OPEN || q->op == WIRE_LIST || (q->op == WIRE_STAT && !q->handle);
+}
+
+static void to_pool(struct job *j)
+{
+	if (j->handle)
+		j->handle->refs++;
+	if (j->q.op == WIRE_SYNC)
+		j->writes = j->handle->nr_writes;
+	j->conn->nr_pool++;
+	pool_put(j->conn->s, j);
+}
+
+static void close_op(struct conn *c, struct job *j)
+{
+	struct handle *h = handle_of(c, j->q.handle);
+
+	c->handles[j->q.handle - 1] = NULL;
+	exec_reply(c->s, j);
+	reply(j);
+	handle_unref(c, h);
+}
+
+/* All of the message is there; payload is that behind the header, but for a WRITE. */
+static void request(struct conn *c, struct job *j, const uint8_t *payload)
+{
+	uint32_t len = wire_payload(j->q.len);
+
+	if (j->q.op == WIRE_HELLO) {
+		hello(c, j, payload);
+		return;
+	}
+	if (has_name(&j->q)) {
+		j->name = strndup((const char *)payload, len);
+		if (!j->name || !wire_name_ok((const char *)payload, len, j->q.op == WIRE_LIST)) {
+			reply_err(j, j->name ? EINVAL : ENOMEM);
+			return;
+		}
+	} else {
+		j->handle = handle_of(c, j->q.handle);
+		if (!j->handle) {
+			reply_err(j, EBADF);
+			return;
+		}
+	}
+	if (j->q.op == WIRE_CLOSE)
+		close_op(c, j);
+	else if (j->q.op == WIRE_READ && j->q.count <= INLINE_MAX && exec_read_now(c->s, j))
+		reply(j);
+	else
+		to_pool(j);
+}
+
+/*
+ * Take one message out of n bytes.
+ * Return: its bytes; of a WRITE those that are here.  0: more bytes must come, or it must wait.
+ */
+static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
+{
+	struct wire_request q;
+	struct job *j;
+	uint32_t len;
+
+	if (n < WIRE_HEAD)
+		return 0;
+	if (wire_get_request(from, &q) < 0 || (q.op == WIRE_HELLO) != !c->greeted) {
+		conn_kill(c, "bytes that are no request");
+		return 0;
+	}
+	if (q.op != WIRE_WRITE && n < q.len)
+		return 0;
+	j = c->nr_jobs < c->s->o.requests ? job_new(c, &q, size_of(&q)) : NULL;
+	if (!j) {
+		c->full = true;
+		return 0;
+	}
+	if (q.op != WIRE_WRITE) {
+		request(c, j, from + WIRE_HEAD);
+		return q.len;
+	}
+	len = MIN(n - WIRE_HEAD, q.count);
+	memcpy(j->buf + WIRE_HEAD, from + WIRE_HEAD, len);
+	if (len == q.count) {
+		request(c, j, NULL);
+	} else {
+		c->payload = j;
+		c->got = len;
+	}
+	return WIRE_HEAD + len;
+}
+
+static bool may_read(const struct conn *c)
+{
+	return c->fd >= 0 && !c->full && !c->hello_job && !c->ends && !c->s->draining;
+}
+
+/* Take what can be taken; the rest is kept. */
+static void take_all(struct conn *c, uint8_t *from, uint32_t n)
+{
+	uint32_t at = 0, len = 1;
+	uint8_t *kept = NULL;
+
+	while (at < n && len && may_read(c)) {
+		len = take_one(c, from + at, n - at);
+		at += len;
+		/* While they are in the CPU's caches. */
+		if (c->nr_out >= SEND_AT && !send_some(c))
+			conn_kill(c, NULL);
+	}
+	if (c->fd < 0)
+		return;
+	if (at < n) {
+		kept = malloc(n - at);
+		if (!kept) {
+			conn_kill(c, "no memory");
+			return;
+		}
+		memcpy(kept, from + at, n - at);
+	}
+	free(c->kept);
+	c->kept = kept;
+	c->nr_kept = n - at;
+}
+
+/* What was read before, and could not be taken then. */
+static void take_kept(struct conn *c)
+{
+	uint32_t n = c->nr_kept;
+
+	if (!n || c->payload || !may_read(c))
+		return;
+	memcpy(c->s->in, c->kept, n);
+	take_all(c, c->s->in, n);
+}
+
+/* The rest of a payload, and in the same call what follows it.  As read_some(). */
+static ssize_t read_payload(struct conn *c)
+{
+	struct job *j = c->payload;
+	uint32_t left = j->q.count - c->got;
+	struct iovec iov[2] = { { j->buf + WIRE_HEAD + c->got, left }, { c->s->in, IN_MAX } };
+	ssize_t n = readv(c->fd, iov, 2);
+
+	if (n <= 0)
+		return n;
+	c->got += (uint32_t)MIN((uint64_t)n, (uint64_t)left);
+	if (c->got < j->q.count)
+		return n;
+	c->payload = NULL;
+	request(c, j, NULL);
+	if (n > left)
+		take_all(c, c->s->in, (uint32_t)n - left);
+	return n;
+}
+
+static ssize_t read_some(struct conn *c)
+{
+	uint32_t kept = c->nr_kept;
+	ssize_t n;
+
+	if (c->payload)
+		return read_payload(c);
+	n = recv(c->fd, c->s->in + kept, IN_MAX, MSG_DONTWAIT);
+	if (n <= 0)
+		return n;
+	if (kept)
+		memcpy(c->s->in, c->kept, kept);
+	take_all(c, c->s->in, kept + (uint32_t)n);
+	return n;
+}
+
+static void read_all(struct conn *c)
+{
+	for (uint64_t read = 0; may_read(c) && read < TURN_MAX;) {
+		ssize_t n = read_some(c);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+			conn_kill(c, NULL);
+			return;
+		}
+		if (n < 0)
+			return;
+		c->since_ns = about_now_ns();
+		read += (uint64_t)n;
+		if (c->fd >= 0 && !send_some(c))
+			conn_kill(c, NULL);
+	}
+}
+
+/* ------------------------------------------------------------------- turns */
+
+static void set_events(struct conn *c)
+{
+	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (c->out.head ? EPOLLOUT : 0u);
+	struct epoll_event ev = { .events = want, .data.ptr = c };
+
+	if (want != c->events && epoll_ctl(c->s->epfd, EPOLL_CTL_MOD, c->fd, &ev) == 0)
+		c->events = want;
+}
+
+void conn_turn(struct conn *c)
+{
+	uint64_t taken;
+
+	if (c->fd < 0)
+		return;
+	if (!send_some(c)) {
+		conn_kill(c, NULL);
+		return;
+	}
+	do {
+		taken = c->nr_taken;
+		c->full = false;
+		take_kept(c);
+		read_all(c);
+		if (c->fd >= 0 && !send_some(c))
+			conn_kill(c, NULL);
+		if (c->fd < 0)
+			return;
+		/* Full, and all replies are sent: nothing else would begin the next turn. */
+	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
+	if (!c->out.head && !c->nr_jobs && (c->ends || c->s->draining)) {
+		conn_kill(c, NULL);
+		return;
+	}
+	set_events(c);
+}
+
+void conn_job_done(struct job *j)
+{
+	struct conn *c = j->conn;
+	struct server *s = c->s;
+	struct handle *h = j->handle;
+	uint32_t nr;
+
+	c->nr_pool--;
+	if (j->closes) {
+		job_free(j);
+		return;
+	}
+	if (h && !j->err && (j->q.op == WIRE_WRITE || j->q.op == WIRE_TRUNCATE))
+		h->nr_writes++;
+	if (h && !j->err && j->q.op == WIRE_SYNC)
+		h->nr_synced = j->writes;
+	j->handle = NULL;
+	handle_unref(c, h);
+	if (c->fd < 0) {
+		job_free(j);
+		return;
+	}
+	if (j->q.op == WIRE_OPEN && !j->err) {
+		h = malloc(sizeof(*h));
+		nr = h ? handle_room(c) : 0;
+		if (nr) {
+			*h = (struct handle){ .fd = TAKE_FD(j->new_fd),
+					      .refs = 1,
+					      .write = j->q.how & WIRE_O_WRITE };
+			c->handles[nr - 1] = h;
+			j->count = nr;
+		} else {
+			free(h);
+			j->err = h ? EMFILE : ENOMEM;
+		}
+		exec_reply(s, j);
+	}
+	reply(j);
+}
+
+/* --------------------------------------------------------------------- life */
+
+void conn_new(struct server *s, int fd)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+
+	if (!c || epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		free(c);
+		(void)close(fd);
+		return;
+	}
+	c->s = s;
+	c->fd = fd;
+	c->events = EPOLLIN;
+	c->since_ns = about_now_ns();
+	list_add_tail(&s->conns, &c->link);
+	s->nr_conns++;
+}
+
+static void forget(struct conn *c, struct job *j)
+{
+	struct job *next;
+
+	for (; j; j = next) {
+		next = j->next;
+		if (j->closes) { /* that one has to be done */
+			pool_put(c->s, j);
+			continue;
+		}
+		c->nr_pool--;
+		if (j->handle)
+			handle_unref(c, j->handle);
+		job_free(j);
+	}
+}
+
+void conn_kill(struct conn *c, const char *why)
+{
+	struct job *j;
+	char text[96];
+
+	if (c->fd < 0)
+		return;
+	(void)close(c->fd);
+	c->fd = -1;
+	if (why) {
+		(void)snprintf(text, sizeof(text), "dropped a client: %s", why);
+		c->s->o.say(text);
+	}
+	forget(c, pool_forget(c->s, c));
+	while ((j = jobs_pop(&c->out)))
+		job_free(j);
+	if (c->payload)
+		job_free(TAKE_PTR(c->payload));
+	if (c->hello_job)
+		job_free(TAKE_PTR(c->hello_job));
+	for (uint32_t i = 0; c->handles && i < c->s->o.files; i++)
+		if (c->handles[i])
+			handle_unref(c, TAKE_PTR(c->handles[i]));
+	list_move_tail(&c->s->dead, &c->link);
+	c->s->nr_conns--;
+}
+
+void conn_tick(struct conn *c, uint64_t now)
+{
+	uint64_t age = now > c->since_ns ? now - c->since_ns : 0;
+
+	if (!c->greeted && !c->hello_job && age > HELLO_S * NSEC_PER_SEC)
+		conn_kill(c, "no hello");
+	else if (c->out.head && age > c->s->o.stall_s * NSEC_PER_SEC)
+		conn_kill(c, "it takes no replies");
+	else if (c->full)
+		conn_turn(c); /* others may have given memory back */
+}
+
+void conn_sweep(struct server *s)
+{
+	struct list *e, *n;
+	bool freed = false;
+
+	list_for_each_safe (e, n, &s->dead) {
+		struct conn *c = list_entry(e, struct conn, link);
+
+		if (c->nr_pool)
+			continue;
+		list_del(e);
+		free(c->kept);
+		free(c->handles);
+		free(c);
+		freed = true;
+	}
+	if (!freed)
+		return;
+	/* An answered hello may end other connections of the list. */
+	for (e = s->conns.next; e != &s->conns; e = e->next) {
+		struct conn *c = list_entry(e, struct conn, link);
+
+		if (!c->hello_job)
+			continue;
+		hello_go_on(c);
+		if (c->hello_job)
+			continue;
+		conn_turn(c);
+		e = &s->conns;
+	}
+}

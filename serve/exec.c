@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT */
+/* What requests do to files, and the threads that do what may block. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/thread.h"
+#include "serve/server.h"
+
+/* The root of every look-up is the directory that is served: neither .. nor a link leads out. */
+static int open_beneath(const struct server *s, const char *name, int flags, mode_t mode)
+{
+	struct open_how how = {
+		/* openat2(2) refuses flags that mean nothing. */
+		.flags = (uint64_t)(flags | O_CLOEXEC |
+				    (flags & O_PATH ? 0 : O_NOCTTY | O_NONBLOCK)),
+		.mode = mode,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+	};
+	int fd;
+
+	do
+		fd = (int)syscall(SYS_openat2, s->o.root, *name ? name : ".", &how, sizeof(how));
+	while (fd < 0 && (errno == EINTR || errno == EAGAIN)); /* EAGAIN: renames at that time */
+	return fd < 0 ? -errno : fd;
+}
+
+static int get_attr(int fd, struct wire_attr *ret)
+{
+	struct statx st;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st) < 0)
+		return -errno;
+	*ret = (struct wire_attr){
+		.size = st.stx_size,
+		.mtime_ns = (uint64_t)st.stx_mtime.tv_sec * NSEC_PER_SEC + st.stx_mtime.tv_nsec,
+		.ctime_ns = (uint64_t)st.stx_ctime.tv_sec * NSEC_PER_SEC + st.stx_ctime.tv_nsec,
+		.dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+		.ino = st.stx_ino,
+		.mode = st.stx_mode & 07777u,
+		.kind = S_ISREG(st.stx_mode)   ? WIRE_KIND_FILE
+			: S_ISDIR(st.stx_mode) ? WIRE_KIND_DIR
+					       : WIRE_KIND_OTHER,
+	};
+	if (st.stx_mask & STATX_BTIME)
+		ret->btime_ns = (uint64_t)st.stx_btime.tv_sec * NSEC_PER_SEC + st.stx_btime.tv_nsec;
+	return 0;
+}
+
+/* ------------------------------------------------------------- operations */
+
+/*
+ * Only regular files are opened: to open another thing may do something, so look first.  The
+ * look-up that follows may find another thing by that name, which is refused likewise.
+ */
+static int open_file(const struct server *s, const struct job *j, struct wire_attr *ret)
+{
+	bool write = j->q.how & WIRE_O_WRITE;
+	int flags = !write ? O_RDONLY : j->q.how & WIRE_O_READ ? O_RDWR : O_WRONLY;
+	_cleanup_(closep) int look = -1;
+	int fd, r;
+
+	if (write && !s->o.write)
+		return -EROFS;
+	look = open_beneath(s, j->name, O_PATH, 0);
+	if (look >= 0) {
+		r = get_attr(look, ret);
+		if (r < 0)
+			return r;
+		if (ret->kind != WIRE_KIND_FILE)
+			return ret->kind == WIRE_KIND_DIR ? -EISDIR : -ENXIO;
+	} else if (look != -ENOENT) {
+		return look;
+	}
+	if (j->q.how & WIRE_O_CREATE)
+		flags |= O_CREAT;
+	if (j->q.how & WIRE_O_EXCL)
+		flags |= O_EXCL;
+	/* A file that is not a regular one is not emptied. */
+	fd = open_beneath(s, j->name, flags, flags & O_CREAT ? j->q.mode & 0777 : 0);
+	if (fd < 0)
+		return fd;
+	r = get_attr(fd, ret);
+	if (r == 0 && ret->kind != WIRE_KIND_FILE)
+		r = -ENXIO;
+	if (r == 0 && j->q.how & WIRE_O_TRUNC && ret->size) {
+		r = ftruncate(fd, 0) < 0 ? -errno : 0;
+		if (r == 0)
+			r = get_attr(fd, ret);
+	}
+	if (r < 0) {
+		(void)close(fd);
+		return r;
+	}
+	return fd;
+}
+
+static int do_open(const struct server *s, struct job *j)
+{
+	struct wire_attr attr;
+	int fd = open_file(s, j, &attr);
+
+	if (fd < 0)
+		return fd;
+	j->new_fd = fd;
+	wire_put_attr(&attr, j->buf + WIRE_HEAD);
+	j->len += WIRE_ATTR_LEN;
+	return 0;
+}
+
+static int do_read(struct job *j)
+{
+	uint32_t got = 0;
+
+	while (got < j->q.count) {
+		ssize_t n = pread(j->handle->fd, j->buf + WIRE_HEAD + got, j->q.count - got,
+				  (off_t)(j->q.off + got));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			break;
+		got += (uint32_t)n;
+	}
+	j->count = got;
+	j->len += got;
+	return 0;
+}
+
+static int do_write(const struct server *s, struct job *j)
+{
+	const uint8_t *data = j->buf + WIRE_HEAD;
+	uint32_t put = 0;
+
+	if (!s->o.write || !j->handle->write)
+		return -EBADF;
+	if (j->q.flags & WIRE_F_CRC && crc32c(0, data, j->q.count) != j->q.crc)
+		return -EBADMSG;
+	while (put < j->q.count) {
+		ssize_t n = pwrite(j->handle->fd, data + put, j->q.count - put,
+				   (off_t)(j->q.off + put));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		put += (uint32_t)n;
+	}
+	j->count = put;
+	return 0;
+}
+
+static int do_stat(const struct server *s, struct job *j)
+{
+	struct wire_attr attr;
+	int r;
+
+	if (j->handle) {
+		r = get_attr(j->handle->fd, &attr);
+	} else {
+		_cleanup_(closep) int fd = open_beneath(s, j->name, O_PATH, 0);
+
+		r = fd < 0 ? fd : get_attr(fd, &attr);
+	}
+	if (r < 0)
+		return r;
+	wire_put_attr(&attr, j->buf + WIRE_HEAD);
+	j->len += WIRE_ATTR_LEN;
+	return 0;
+}
+
+static uint8_t kind_of(unsigned char type)
+{
+	switch (type) {
+	case DT_REG:
+		return WIRE_KIND_FILE;
+	case DT_DIR:
+		return WIRE_KIND_DIR;
+	default:
+		return WIRE_KIND_OTHER;
+	}
+}
+
+static bool is_dots(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+static int do_list(const struct server *s, struct job *j)
+{
+	int fd = open_beneath(s, j->name, O_RDONLY | O_DIRECTORY, 0);
+	uint32_t at = 0;
+	struct dirent *e;
+	DIR *d;
+	int r = 0;
+
+	if (fd < 0)
+		return fd;
+	d = fdopendir(fd);
+	if (!d) {
+		r = -errno;
+		(void)close(fd);
+		return r;
+	}
+	if (j->q.off)
+		seekdir(d, (long)j->q.off);
+	for (;;) {
+		struct wire_entry w;
+		uint32_t n;
+
+		errno = 0;
+		e = readdir(d);
+		if (!e) {
+			r = -errno;
+			break;
+		}
+		if (is_dots(e->d_name))
+			continue;
+		w = (struct wire_entry){
+			.next = (uint64_t)e->d_off,
+			.name_len = (uint16_t)strlen(e->d_name),
+			.kind = kind_of(e->d_type),
+			.name = e->d_name,
+		};
+		n = wire_put_entry(&w, j->buf + WIRE_HEAD + at, j->q.count - at);
+		if (!n) {
+			j->value = 1; /* there are more */
+			break;
+		}
+		at += n;
+	}
+	(void)closedir(d);
+	if (r < 0)
+		return r;
+	j->count = at;
+	j->len += at;
+	return 0;
+}
+
+static int do_op(const struct server *s, struct job *j)
+{
+	switch (j->q.op) {
+	case WIRE_OPEN:
+		return do_open(s, j);
+	case WIRE_READ:
+		return do_read(j);
+	case WIRE_WRITE:
+		return do_write(s, j);
+	case WIRE_SYNC:
+		return (j->q.flags & WIRE_F_DATA ? fdatasync(j->handle->fd)
+						 : fsync(j->handle->fd)) < 0
+			       ? -errno
+			       : 0;
+	case WIRE_TRUNCATE:
+		if (!s->o.write || !j->handle->write)
+			return -EBADF;
+		return ftruncate(j->handle->fd, (off_t)j->q.off) < 0 ? -errno : 0;
+	case WIRE_STAT:
+		return do_stat(s, j);
+	case WIRE_LIST:
+		return do_list(s, j);
+	default:
+		return 0;
+	}
+}
+
+void exec_reply(struct server *s, struct job *j)
+{
+	struct wire_reply r = {
+		.op = j->q.op,
+		.id = j->q.id,
+		.boot = s->boot,
+		.err = j->err,
+		.count = j->err ? 0 : j->count,
+		.value = j->err ? 0 : j->value,
+	};
+
+	if (j->err)
+		j->len = WIRE_HEAD;
+	r.len = j->len;
+	if (j->q.flags & WIRE_F_CRC && j->len > WIRE_HEAD) {
+		r.flags = WIRE_F_CRC;
+		r.crc = crc32c(0, j->buf + WIRE_HEAD, j->len - WIRE_HEAD);
+	}
+	wire_put_reply(&r, j->buf);
+}
+
+void exec_job(struct server *s, struct job *j)
+{
+	j->len = WIRE_HEAD;
+	j->err = (uint32_t)-do_op(s, j);
+	exec_reply(s, j);
+}
+
+bool exec_read_now(struct server *s, struct job *j)
+{
+	struct iovec iov = { j->buf + WIRE_HEAD, j->q.count };
+	ssize_t n = preadv2(j->handle->fd, &iov, 1, (off_t)j->q.off, RWF_NOWAIT);
+
+	if (n != (ssize_t)j->q.count)
+		return false;
+	j->count = (uint32_t)n;
+	j->len = WIRE_HEAD + (uint32_t)n;
+	exec_reply(s, j);
+	return true;
+}
+
+/* ------------------------------------------------------------------- pool */
+
+/* With the lock: the connection has a job that a worker may take. */
+static void list_conn(struct pool *p, struct conn *c)
+{
+	if (c->is_waiting || !c->waiting.head || c->nr_running >= p->share)
+		return;
+	c->is_waiting = true;
+	c->next_waiting = NULL;
+	if (p->first)
+		p->last->next_waiting = c;
+	else
+		p->first = c;
+	p->last = c;
+}
+
+/* With the lock. */
+static struct job *next_job(struct pool *p)
+{
+	struct conn *c = p->first;
+	struct job *j;
+
+	if (!c)
+		return NULL;
+	p->first = c->next_waiting;
+	c->is_waiting = false;
+	j = jobs_pop(&c->waiting);
+	c->nr_running++;
+	list_conn(p, c);
+	return j;
+}
+
+/*
+ * The kernel tells a failed write-back only to those who have the file open.  So nobody closes it
+ * before all is written, and a failure becomes a restart to all clients: their next SYNC fails.
+ */
+static void close_handle(struct server *s, struct job *j)
+{
+	if (j->handle->nr_writes != j->handle->nr_synced && fdatasync(j->handle->fd) < 0) {
+		server_new_boot(s);
+		s->o.say("a file could not be written back: all clients are told as of a restart");
+	}
+	(void)close(j->handle->fd);
+	free(j->handle);
+	j->handle = NULL;
+}
+
+static void *work(void *arg)
+{
+	struct server *s = arg;
+	struct pool *p = &s->pool;
+	bool first;
+
+	(void)pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct job *j = next_job(p);
+
+		if (!j) {
+			if (p->stop)
+				break;
+			(void)pthread_cond_wait(&p->work, &p->lock);
+			continue;
+		}
+		(void)pthread_mutex_unlock(&p->lock);
+		if (j->closes)
+			close_handle(s, j);
+		else
+			exec_job(s, j);
+		(void)pthread_mutex_lock(&p->lock);
+		first = !p->done.head;
+		j->conn->nr_running--;
+		list_conn(p, j->conn);
+		jobs_push(&p->done, j);
+		if (first)
+			(void)eventfd_write(s->efd, 1);
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+int pool_start(struct server *s)
+{
+	struct pool *p = &s->pool;
+
+	(void)pthread_mutex_init(&p->lock, NULL);
+	(void)pthread_cond_init(&p->work, NULL);
+	p->share = MAX(1u, s->o.threads / 2);
+	p->threads = calloc(s->o.threads, sizeof(*p->threads));
+	if (!p->threads)
+		return err_set(ENOMEM, "out of memory");
+	for (; p->nr_threads < s->o.threads; p->nr_threads++) {
+		int r = thread_start(&p->threads[p->nr_threads], work, s);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+void pool_stop(struct server *s)
+{
+	struct pool *p = &s->pool;
+
+	(void)pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	(void)pthread_cond_broadcast(&p->work);
+	(void)pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < p->nr_threads; i++)
+		(void)pthread_join(p->threads[i], NULL);
+	free(p->threads);
+	(void)pthread_mutex_destroy(&p->lock);
+	(void)pthread_cond_destroy(&p->work);
+}
+
+void pool_put(struct server *s, struct job *j)
+{
+	struct pool *p = &s->pool;
+
+	(void)pthread_mutex_lock(&p->lock);
+	jobs_push(&j->conn->waiting, j);
+	list_conn(p, j->conn);
+	(void)pthread_cond_signal(&p->work);
+	(void)pthread_mutex_unlock(&p->lock);
+}
+
+struct job *pool_forget(struct server *s, struct conn *c)
+{
+	struct pool *p = &s->pool;
+	struct conn **at, *last = NULL;
+	struct job *j;
+
+	(void)pthread_mutex_lock(&p->lock);
+	j = c->waiting.head;
+	c->waiting.head = NULL;
+	for (at = &p->first; *at && *at != c; at = &(*at)->next_waiting)
+		last = *at;
+	if (*at) {
+		*at = c->next_waiting;
+		if (p->last == c)
+			p->last = last;
+	}
+	c->is_waiting = false;
+	(void)pthread_mutex_unlock(&p->lock);
+	return j;
+}
+
+struct job *pool_take(struct server *s)
+{
+	struct pool *p = &s->pool;
+	struct job *j;
+
+	(void)pthread_mutex_lock(&p->lock);
+	j = p->done.head;
+	p->done.head = NULL;
+	(void)pthread_mutex_unlock(&p->lock);
+	return j;
+}

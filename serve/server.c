@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* The loop. */
+#include <fcntl.h>
+#include <malloc.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+
+#include "base/err.h"
+#include "serve/server.h"
+
+#define EVENTS 64
+#define BACKLOG 1024
+
+void server_new_boot(struct server *s)
+{
+	uint64_t boot = 0;
+
+	while (!boot)
+		if (getrandom(&boot, sizeof(boot), 0) != sizeof(boot))
+			boot = 0;
+	s->boot = boot;
+}
+
+/* -------------------------------------------------------------- listeners */
+
+/* The socket of a server that was killed is left behind, and nobody listens there. */
+static void remove_dead_socket(const struct net_addr *a)
+{
+	const struct sockaddr_un *un = (const struct sockaddr_un *)&a->sa;
+	_cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct stat st;
+
+	if (fd < 0 || lstat(un->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return;
+	if (connect(fd, (const struct sockaddr *)&a->sa, a->len) < 0 && errno == ECONNREFUSED)
+		(void)unlink(un->sun_path);
+}
+
+static void addr_text(const struct net_addr *a, char *buf, size_t size)
+{
+	char host[64] = "?", port[16] = "?";
+
+	if (a->sa.ss_family == AF_UNIX) {
+		(void)snprintf(buf, size, "unix:%s",
+			       ((const struct sockaddr_un *)&a->sa)->sun_path);
+		return;
+	}
+	(void)getnameinfo((const struct sockaddr *)&a->sa, a->len, host, sizeof(host), port,
+			  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	(void)snprintf(buf, size, a->sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static int listen_at(struct server *s, const struct net_addr *a)
+{
+	struct net_addr bound = { .len = sizeof(bound.sa) };
+	char text[160], line[200];
+	int on = 1, fd;
+
+	addr_text(a, text, sizeof(text));
+	fd = net_socket(a);
+	if (fd < 0)
+		return err_set(fd, "no socket for %s: %s", text, err_name(fd));
+	s->listeners[s->nr_listeners++] = fd;
+	if (a->sa.ss_family == AF_UNIX)
+		remove_dead_socket(a);
+	else
+		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, BACKLOG) < 0)
+		return err_set(errno, "cannot listen at %s: %s", text, err_name(errno));
+	if (a->sa.ss_family != AF_UNIX &&
+	    getsockname(fd, (struct sockaddr *)&bound.sa, &bound.len) == 0)
+		addr_text(&bound, text, sizeof(text));
+	(void)snprintf(line, sizeof(line), "listening on %s", text);
+	s->o.say(line);
+	return 0;
+}
+
+static void poll_listeners(struct server *s, bool on)
+{
+	for (unsigned i = 0; i < s->nr_listeners; i++) {
+		struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &s->listeners[i] };
+
+		(void)epoll_ctl(s->epfd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, s->listeners[i], &ev);
+	}
+	s->accepts = on;
+}
+
+static void close_listeners(struct server *s)
+{
+	for (unsigned i = 0; i < s->nr_listeners; i++) {
+		const struct net_addr *a = &s->o.listen[i];
+
+		(void)close(s->listeners[i]);
+		if (a->sa.ss_family == AF_UNIX)
+			(void)unlink(((const struct sockaddr_un *)&a->sa)->sun_path);
+	}
+	s->nr_listeners = 0;
+}
+
+static void accept_some(struct server *s, int listener)
+{
+	for (int i = 0; i < EVENTS; i++) {
+		struct sockaddr_storage sa;
+		socklen_t len = sizeof(sa);
+		int fd = accept4(listener, (struct sockaddr *)&sa, &len,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0) {
+			/* Without descriptors or memory: again with the next tick. */
+			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+			    errno == ENOBUFS)
+				poll_listeners(s, false);
+			return;
+		}
+		if (s->nr_conns >= s->o.clients) {
+			(void)close(fd);
+			continue;
+		}
+		net_socket_tune(fd, sa.ss_family);
+		conn_new(s, fd);
+	}
+}
+
+/* -------------------------------------------------------------------- loop */
+
+static int add_fd(struct server *s, int *fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };
+
+	if (*fd < 0 || epoll_ctl(s->epfd, EPOLL_CTL_ADD, *fd, &ev) < 0)
+		return err_set(errno, "no descriptors for the server: %s", err_name(errno));
+	return 0;
+}
+
+static void begin_drain(struct server *s)
+{
+	struct list *e, *n;
+
+	if (s->draining)
+		return;
+	close_listeners(s);
+	s->draining = true;
+	s->drain_end_ns = now_ns() + s->o.drain_s * NSEC_PER_SEC;
+	list_for_each_safe (e, n, &s->conns)
+		conn_turn(list_entry(e, struct conn, link));
+}
+
+static void tick(struct server *s)
+{
+	uint64_t n, now = about_now_ns();
+	struct list *e, *next;
+
+	(void)!read(s->timerfd, &n, sizeof(n));
+	if (!s->accepts && !s->draining)
+		poll_listeners(s, true);
+	list_for_each_safe (e, next, &s->conns)
+		conn_tick(list_entry(e, struct conn, link), now);
+}
+
+static void take_done(struct server *s)
+{
+	struct job *j, *next;
+	eventfd_t v;
+
+	(void)eventfd_read(s->efd, &v);
+	for (j = pool_take(s); j; j = next) {
+		struct conn *c = j->conn;
+
+		next = j->next;
+		conn_job_done(j);
+		/* Replies of one connection that came together are sent together. */
+		if (!next || next->conn != c)
+			conn_turn(c);
+	}
+}
+
+static void take_event(struct server *s, const struct epoll_event *ev)
+{
+	struct signalfd_siginfo si;
+	int *fd = ev->data.ptr;
+
+	if (fd == &s->sigfd) {
+		(void)!read(s->sigfd, &si, sizeof(si));
+		begin_drain(s);
+	} else if (fd == &s->efd) {
+		take_done(s);
+	} else if (fd == &s->timerfd) {
+		tick(s);
+	} else if (fd >= s->listeners && fd < s->listeners + SERVE_LISTEN_MAX) {
+		if (s->nr_listeners)
+			accept_some(s, *fd);
+	} else {
+		conn_turn(ev->data.ptr);
+	}
+}
+
+static int loop(struct server *s)
+{
+	struct epoll_event ev[EVENTS];
+
+	while (!s->draining || !list_empty(&s->conns)) {
+		int n = epoll_wait(s->epfd, ev, EVENTS, 1000);
+
+		for (int i = 0; i < n; i++)
+			take_event(s, &ev[i]);
+		/* Freed only here: an event of this turn may be of one that died in it. */
+		conn_sweep(s);
+		if (s->draining && now_ns() > s->drain_end_ns) {
+			return err_set(ETIMEDOUT,
+				       "some requests did not end within %u s after "
+				       "the signal; they were dropped",
+				       s->o.drain_s);
+		}
+	}
+	return 0;
+}
+
+/* -------------------------------------------------------------- start, stop */
+
+static void end_all(struct server *s)
+{
+	struct list *e, *n;
+
+	close_listeners(s);
+	list_for_each_safe (e, n, &s->conns)
+		conn_kill(list_entry(e, struct conn, link), NULL);
+	pool_stop(s);
+	if (!list_empty(&s->dead)) {
+		struct job *j, *next;
+
+		for (j = pool_take(s); j; j = next) {
+			next = j->next;
+			conn_job_done(j);
+		}
+		conn_sweep(s);
+	}
+	closep(&s->efd);
+	closep(&s->sigfd);
+	closep(&s->timerfd);
+	closep(&s->epfd);
+	free(s->in);
+}
+
+static int start(struct server *s)
+{
+	struct itimerspec every = { .it_interval.tv_sec = 1, .it_value.tv_sec = 1 };
+	struct rlimit rl;
+	sigset_t set;
+	int r;
+
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
+	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+	/* Each client has a socket and its files. */
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &rl);
+	}
+	/* Payloads come and go: their memory stays with the process instead of being mapped and
+	 * cleared for each. */
+	(void)mallopt(M_MMAP_THRESHOLD, 16 << 20);
+	(void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
+	s->epfd = epoll_create1(EPOLL_CLOEXEC);
+	s->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	s->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	s->in = malloc(3 * IN_MAX);
+	if (!s->in)
+		return err_set(ENOMEM, "out of memory");
+	r = add_fd(s, &s->efd);
+	if (r == 0)
+		r = add_fd(s, &s->sigfd);
+	if (r == 0)
+		r = add_fd(s, &s->timerfd);
+	if (r == 0 && timerfd_settime(s->timerfd, 0, &every, NULL) < 0)
+		r = err_set(errno, "no timer: %s", err_name(errno));
+	if (r == 0)
+		r = pool_start(s);
+	for (unsigned i = 0; r == 0 && i < s->o.nr_listen; i++)
+		r = listen_at(s, &s->o.listen[i]);
+	if (r == 0)
+		poll_listeners(s, true);
+	return r;
+}
+
+int serve_run(const struct serve_opts *o)
+{
+	struct server *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return err_set(ENOMEM, "out of memory");
+	s->o = *o;
+	s->epfd = s->efd = s->sigfd = s->timerfd = -1;
+	list_init(&s->conns);
+	list_init(&s->dead);
+	server_new_boot(s);
+	r = start(s);
+	if (r == 0)
+		r = loop(s);
+	/* A worker that hangs cannot be waited for.  The process ends with it. */
+	if (r == -ETIMEDOUT)
+		return r;
+	end_all(s);
+	free(s);
+	return r;
+}

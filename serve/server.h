@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One thread, the loop, owns every connection.  It reads requests, serves from the page cache what
+ * is there, and sends replies.  Whatever may wait for a disk is a job of a worker, a thread of the
+ * pool.  A job belongs to the loop, but for the time between pool_put() and pool_take().
+ */
+#ifndef SERVE_SERVER_H
+#define SERVE_SERVER_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "net/wire.h"
+#include "serve/serve.h"
+
+#define IN_MAX KIB(64) /* bytes that the loop reads at a time, payloads of writes apart */
+/* Payload bytes that a connection is sure of: one request of the largest kind. */
+#define CONN_SURE (WIRE_DATA_MAX + WIRE_HEAD)
+
+/* An open file of one connection.  The loop counts its users. */
+struct handle {
+	int fd;
+	unsigned refs;
+	bool write;
+	uint64_t nr_writes,
+		nr_synced; /* the loop's; the same: every write was followed by a SYNC */
+};
+
+struct conn;
+
+struct job {
+	struct job *next;
+	struct conn *conn;
+	struct handle *handle; /* or NULL */
+	struct wire_request q;
+	char *name; /* of q.payload, with an end; or NULL */
+
+	/* The reply as it is sent; buf has room for WIRE_HEAD and size bytes behind. */
+	uint8_t *buf;
+	uint32_t size;
+	uint32_t len;  /* of the message */
+	uint32_t sent; /* of that */
+
+	uint32_t err;
+	uint32_t count;
+	uint64_t value;
+	int new_fd;      /* of an OPEN, else -1 */
+	uint64_t writes; /* of a SYNC: nr_writes of the handle when it began */
+	bool closes;     /* no request of a client: close the handle's descriptor */
+};
+
+struct jobs {
+	struct job *head, *tail;
+};
+
+static inline void jobs_push(struct jobs *q, struct job *j)
+{
+	j->next = NULL;
+	if (q->head)
+		q->tail->next = j;
+	else
+		q->head = j;
+	q->tail = j;
+}
+
+static inline struct job *jobs_pop(struct jobs *q)
+{
+	struct job *j = q->head;
+
+	if (j)
+		q->head = j->next;
+	return j;
+}
+
+struct conn {
+	struct list link; /* in server.conns, or server.dead until its jobs are back */
+	struct server *s;
+	int fd;          /* -1: dead */
+	bool greeted;    /* the hello was answered */
+	bool full;       /* it has as much under way as it may */
+	bool ends;       /* it ends once its replies are sent */
+	uint32_t events; /* that epoll tells */
+	struct wire_hello hello;
+	struct job *hello_job; /* it waits for older connections of the same channel to end */
+	uint64_t since_ns;     /* when it last made progress */
+
+	uint8_t *kept; /* bytes that were read and could not be taken yet */
+	uint32_t nr_kept;
+	struct job *payload; /* the write whose payload is being read */
+	uint32_t got;        /* of that */
+
+	uint64_t mem;        /* bytes of its jobs */
+	unsigned nr_jobs;    /* requests whose reply is not sent */
+	unsigned nr_pool;    /* jobs that the pool has */
+	unsigned nr_running; /* with workers: guarded by the lock of the pool */
+	struct jobs waiting; /* for workers: guarded likewise */
+	struct conn *next_waiting;
+	bool is_waiting;
+	struct jobs out;         /* replies */
+	uint64_t nr_out;         /* bytes of those that are not sent */
+	uint64_t nr_taken;       /* requests, ever */
+	struct handle **handles; /* [o.files], NULL before the first OPEN */
+};
+
+struct server {
+	struct serve_opts o;
+	_Atomic uint64_t boot;
+	int epfd, sigfd, efd, timerfd;
+	int listeners[SERVE_LISTEN_MAX];
+	unsigned nr_listeners;
+	bool accepts; /* the listeners are polled */
+	struct list conns, dead;
+	unsigned nr_conns;
+	uint64_t shared; /* bytes of all connections above CONN_SURE */
+	uint8_t *in;     /* 3 * IN_MAX bytes: what was kept, and what is read */
+	bool draining;
+	uint64_t drain_end_ns;
+
+	struct pool {
+		pthread_mutex_t lock;
+		pthread_cond_t work;
+		struct conn *first, *last; /* connections with waiting jobs, in turns */
+		struct jobs done;
+		unsigned share; /* most workers that one connection has at a time */
+		bool stop;
+		unsigned nr_threads;
+		pthread_t *threads;
+	} pool;
+};
+
+/* ------------------------------------------------------------------ exec.c */
+
+/* Do a job: any thread.  Fills err, count, value, and the payload of the reply. */
+void exec_job(struct server *s, struct job *j);
+/* Serve a read out of the page cache, if all of it is there.  The loop's. */
+bool exec_read_now(struct server *s, struct job *j);
+/* Write the header of the reply. */
+void exec_reply(struct server *s, struct job *j);
+
+int pool_start(struct server *s);
+void pool_stop(struct server *s);
+void pool_put(struct server *s, struct job *j);
+/* All that is done; the first of a list. */
+struct job *pool_take(struct server *s);
+
+/* Another number, which tells clients that writes may be lost.  Any thread. */
+void server_new_boot(struct server *s);
+
+/* ------------------------------------------------------------------ conn.c */
+
+void conn_new(struct server *s, int fd);
+/* Read and send what can be read and sent now. */
+void conn_turn(struct conn *c);
+/* Drop the client.  What the pool has begun goes on; what it has not is forgotten. */
+void conn_kill(struct conn *c, const char *why);
+/* The pool has done a job. */
+void conn_job_done(struct job *j);
+/* Once a second. */
+void conn_tick(struct conn *c, uint64_t now);
+/* Free dead connections of which the pool has nothing, and answer hellos that waited for them. */
+void conn_sweep(struct server *s);
+/* Take all that the pool has not begun out of it; a list. */
+struct job *pool_forget(struct server *s, struct conn *c);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* TCP: bytes of a storage service, over a socket.  The hop of pst:// and pst+unix://. */
+#include "core/ways/part.h"
+#include "core/ways/path.h"
+
+static enum pst_why tcp_why(const struct pst_file *f, const struct pst_mem *m, uint32_t op,
+			    int *ret_detail)
+{
+	(void)m;
+	(void)op;
+	(void)ret_detail;
+	return f->file->ops->hop == PST_PATH_TCP ? PST_WHY_NONE : PST_WHY_NO_PROVIDER;
+}
+
+static enum pst_why tcp_fit(struct part *p, int *ret_detail)
+{
+	(void)p;
+	(void)ret_detail;
+	return PST_WHY_NONE;
+}
+
+const struct path_ops path_tcp = {
+	.path = PST_PATH_TCP,
+	.quiet = true, /* files of other providers have hops enough */
+	.why = tcp_why,
+	.fit = tcp_fit,
+};

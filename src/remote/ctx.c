@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* The I/O context. */
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include "base/err.h"
+#include "remote/link.h"
+
+static struct remote_ctx *ctx_of(struct io_ctx *base)
+{
+	return container_of(base, struct remote_ctx, base);
+}
+
+static void remote_ctx_free(struct io_ctx *base)
+{
+	struct remote_ctx *c = ctx_of(base);
+	struct link *l;
+
+	while ((l = c->links)) {
+		c->links = l->next;
+		link_free(l);
+	}
+	waker_free(c->waker);
+	closep(&c->timerfd);
+	closep(&c->epfd);
+	free(c->tasks);
+	free(c->pieces);
+	free(c);
+}
+
+static int add_timer(struct remote_ctx *c)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	if (c->epfd < 0 || c->timerfd < 0 || epoll_ctl(c->epfd, EPOLL_CTL_ADD, c->timerfd, &ev) < 0)
+		return err_set(errno, "no descriptors for connections to a storage service: %s",
+			       err_name(errno));
+	return 0;
+}
+
+static int remote_ctx_new(unsigned depth, struct io_ctx **ret)
+{
+	struct remote_ctx *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return err_set(ENOMEM, "out of memory");
+	c->base = (struct io_ctx){ .ops = &remote_backend, .depth = depth };
+	c->timer_at = UINT64_MAX;
+	c->epfd = epoll_create1(EPOLL_CLOEXEC);
+	c->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	r = add_timer(c);
+	if (r == 0)
+		r = waker_new(c->epfd, &c->waker);
+	c->tasks = calloc(depth, sizeof(*c->tasks));
+	c->pieces = calloc(LINK_PIECES, sizeof(*c->pieces));
+	if (r == 0 && (!c->tasks || !c->pieces))
+		r = err_set(ENOMEM, "out of memory");
+	if (r < 0) {
+		remote_ctx_free(&c->base);
+		return r;
+	}
+	for (unsigned i = depth; i-- > 0;) {
+		c->tasks[i].next = c->free_tasks;
+		c->free_tasks = &c->tasks[i];
+	}
+	for (unsigned i = LINK_PIECES; i-- > 0;) {
+		c->pieces[i].next = c->free_pieces;
+		c->free_pieces = &c->pieces[i];
+	}
+	*ret = &c->base;
+	return 0;
+}
+
+static int remote_queue(struct io_ctx *base, struct io_op *op)
+{
+	struct remote_ctx *c = ctx_of(base);
+	int64_t ask;
+	int r;
+
+	if (base->nr_ops >= base->depth)
+		return -EAGAIN;
+	io_op_begin(op);
+	op->ctx_data = NULL;
+	ask = io_op_ask(op);
+	if (unlikely(ask < 0)) { /* a fault is injected */
+		op->res = ask;
+		io_fifo_push(&c->done, op);
+		c->nr_done++;
+		r = 0;
+	} else {
+		r = link_add_op(c, op);
+	}
+	if (r == 0)
+		base->nr_ops++;
+	return r;
+}
+
+/* The timer tells when a link has something to do although no byte comes. */
+static void set_timer(struct remote_ctx *c)
+{
+	struct itimerspec t = { 0 };
+	uint64_t at = UINT64_MAX, n;
+
+	for (struct link *l = c->links; l; l = l->next)
+		at = MIN(at, link_next(l));
+	if (at == c->timer_at)
+		return;
+	(void)!read(c->timerfd, &n, sizeof(n));
+	c->timer_at = at;
+	if (at != UINT64_MAX) {
+		at = at ? at : 1; /* 0 would stop it */
+		t.it_value.tv_sec = (time_t)(at / NSEC_PER_SEC);
+		t.it_value.tv_nsec = (long)(at % NSEC_PER_SEC);
+	}
+	(void)timerfd_settime(c->timerfd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void turn(struct remote_ctx *c)
+{
+	uint64_t closed = atomic_load(&remote_nr_closed);
+	bool all = true;
+
+	for (struct link *l = c->links; l; l = l->next) {
+		if (unlikely(c->nr_closed != closed))
+			all &= link_close_files(l);
+		link_turn(l);
+	}
+	if (all)
+		c->nr_closed = closed;
+	set_timer(c);
+}
+
+static int remote_flush(struct io_ctx *base)
+{
+	turn(ctx_of(base));
+	return 0;
+}
+
+static unsigned remote_reap(struct io_ctx *base, struct io_op **ret, unsigned max)
+{
+	struct remote_ctx *c = ctx_of(base);
+	unsigned n = 0;
+
+	if (!base->nr_ops)
+		return 0;
+	if (c->nr_done < max) {
+		waker_clear(c->waker);
+		turn(c);
+	}
+	for (; n < max && c->nr_done; n++, c->nr_done--)
+		ret[n] = io_fifo_pop(&c->done);
+	base->nr_ops -= n;
+	return n;
+}
+
+static void remote_cancel(struct io_ctx *base, struct io_op *op)
+{
+	link_cancel_op(ctx_of(base), op);
+}
+
+static int remote_arm(struct io_ctx *base, int efd, bool armed)
+{
+	struct remote_ctx *c = ctx_of(base);
+
+	return waker_arm(c->waker, efd, armed, c->nr_done);
+}
+
+const struct io_backend remote_backend = {
+	.name = "tcp",
+	.ctx_new = remote_ctx_new,
+	.ctx_free = remote_ctx_free,
+	.queue = remote_queue,
+	.flush = remote_flush,
+	.reap = remote_reap,
+	.cancel = remote_cancel,
+	.arm = remote_arm,
+};

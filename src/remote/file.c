@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* The provider. */
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "remote/remote.h"
+
+_Atomic uint64_t remote_nr_closed;
+
+static struct remote_file *remote_of(const struct file *f)
+{
+	return container_of((struct file *)f, struct remote_file, file);
+}
+
+/* --------------------------------------------------------------- references */
+
+void remote_ref_put(struct remote_ref *r)
+{
+	if (atomic_fetch_sub(&r->refs, 1) > 1)
+		return;
+	(void)pthread_mutex_destroy(&r->lock);
+	free(r->path);
+	free(r);
+}
+
+void remote_wrote(struct remote_ref *r, uint64_t boot)
+{
+	(void)pthread_mutex_lock(&r->lock);
+	if (r->dirty && r->boot != boot)
+		r->lost = true;
+	r->dirty = true;
+	r->boot = boot;
+	r->nr_writes++;
+	(void)pthread_mutex_unlock(&r->lock);
+}
+
+uint64_t remote_nr_writes(struct remote_ref *r)
+{
+	uint64_t nr;
+
+	(void)pthread_mutex_lock(&r->lock);
+	nr = r->nr_writes;
+	(void)pthread_mutex_unlock(&r->lock);
+	return nr;
+}
+
+int remote_synced(struct remote_ref *r, uint64_t boot, uint64_t nr_writes)
+{
+	bool lost;
+
+	(void)pthread_mutex_lock(&r->lock);
+	if (r->dirty && r->boot != boot)
+		r->lost = true;
+	lost = r->lost;
+	if (!lost && r->nr_writes == nr_writes)
+		r->dirty = false;
+	(void)pthread_mutex_unlock(&r->lock);
+	return lost ? -EIO : 0;
+}
+
+/* --------------------------------------------------------------------- open */
+
+static uint32_t how_of(uint32_t flags)
+{
+	static const struct {
+		uint32_t flag, how;
+	} pairs[] = {
+		{ PST_FILE_READ, WIRE_O_READ },     { PST_FILE_WRITE, WIRE_O_WRITE },
+		{ PST_FILE_CREATE, WIRE_O_CREATE }, { PST_FILE_EXCL, WIRE_O_EXCL },
+		{ PST_FILE_TRUNC, WIRE_O_TRUNC },
+	};
+	uint32_t how = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++)
+		if (flags & pairs[i].flag)
+			how |= pairs[i].how;
+	return how;
+}
+
+/* The umask can only be read by setting it, or here. */
+static uint32_t umask_now(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	unsigned mask = 022;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Umask: %o", &mask) == 1)
+			break;
+	if (f)
+		(void)fclose(f);
+	return mask;
+}
+
+static struct remote_ref *ref_new(const char *path)
+{
+	struct remote_ref *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->refs = 1;
+	r->path = strdup(path);
+	(void)pthread_mutex_init(&r->lock, NULL);
+	if (r->path)
+		return r;
+	remote_ref_put(r);
+	return NULL;
+}
+
+static int open_file(const struct file_ops *ops, const char *name, uint32_t flags, uint32_t mode,
+		     struct file **ret)
+{
+	struct wire_request q = { .op = WIRE_OPEN, .how = how_of(flags) };
+	struct remote_file *f;
+	struct remote_ref *r;
+	char addr[PATH_MAX];
+	const char *path = remote_name(name, addr);
+	int err;
+
+	if (!path)
+		return -EINVAL;
+	r = ref_new(path);
+	f = calloc(1, sizeof(*f));
+	if (!r || !f) {
+		free(f);
+		if (r)
+			remote_ref_put(r);
+		return err_set(ENOMEM, "out of memory");
+	}
+	if (flags & PST_FILE_CREATE)
+		q.mode = mode & 0777 & ~umask_now();
+	r->how = q.how & (WIRE_O_READ | WIRE_O_WRITE);
+	err = net_addr_find(addr, false, &r->addr);
+	if (err == 0)
+		err = remote_ask(&r->addr, &q, r->path, &r->attr);
+	if (err < 0) {
+		remote_ref_put(r);
+		free(f);
+		return err_set(err, "%s: %s", name, err_text());
+	}
+	/* Bytes that never leave the machine need no checksum. */
+	r->crc = !net_addr_is_local(&r->addr);
+	f->ref = r;
+	f->file = (struct file){ .ops = ops, .flags = flags, .caps = FILE_STALE };
+	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);
+	*ret = &f->file;
+	return 0;
+}
+
+static int remote_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
+{
+	return open_file(&remote_file_ops, name, flags, mode, ret);
+}
+
+static int remote_unix_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
+{
+	return open_file(&remote_unix_file_ops, name, flags, mode, ret);
+}
+
+static void remote_free(struct file *file)
+{
+	struct remote_file *f = remote_of(file);
+
+	atomic_store(&f->ref->closed, true);
+	atomic_fetch_add(&remote_nr_closed, 1);
+	remote_ref_put(f->ref);
+	free(f);
+}
+
+static int remote_size(const struct file *file, uint64_t *ret_size)
+{
+	struct remote_ref *r = remote_of(file)->ref;
+	struct wire_request q = { .op = WIRE_STAT };
+	struct wire_attr a;
+	int err = remote_ask(&r->addr, &q, r->path, &a);
+
+	if (err < 0)
+		return err_set(err, "%s: %s", r->path, err_text());
+	if (!remote_is_same(&a, &r->attr))
+		return err_set(ESTALE, "%s is another file now; open it again", r->path);
+	*ret_size = a.size;
+	return 0;
+}
+
+#define OPS(SCHEME, OPEN)                                                                        \
+	{                                                                                        \
+		.scheme = SCHEME, .backend = &remote_backend, .hop = PST_PATH_TCP, .open = OPEN, \
+		.free = remote_free, .size = remote_size                                         \
+	}
+
+const struct file_ops remote_file_ops = OPS("pst", remote_open);
+const struct file_ops remote_unix_file_ops = OPS("pst+unix", remote_unix_open);

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An I/O context of the storage service, and its links.
+ *
+ * A task is an operation of core.  It is sent as pieces of at most WIRE_DATA_MAX bytes, each of
+ * which is a request on the wire.  Pieces come back in any order, straight into the operation's
+ * memory.  When a connection breaks, its pieces are sent again on the next one: each means the same
+ * however often it is done.
+ *
+ * Everything here belongs to the one user of the I/O context.  Nothing blocks.
+ */
+#ifndef PST_REMOTE_LINK_H
+#define PST_REMOTE_LINK_H
+
+#include "file/op.h"
+#include "remote/remote.h"
+
+#define LINK_PIECES 256u    /* requests of an I/O context on the wire */
+#define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
+#define LINK_TRIES 3u       /* of a piece whose checksum is wrong */
+
+struct link;
+struct opened;
+struct remote_ctx;
+
+struct task {
+	struct io_op *op;
+	struct opened *of;
+	struct task *next;
+	bool queued;        /* in of->todo */
+	unsigned nr_pieces; /* that exist */
+	uint64_t issued;    /* bytes of the operation that have pieces, or had */
+	uint64_t limit;     /* bytes before the first that is missing; op->len: none is */
+	int err;            /* why it is, 0: the file ends there */
+	uint64_t nr_writes; /* of a SYNC: the file's when it began */
+};
+
+enum piece_kind {
+	PIECE_TASK,
+	PIECE_HELLO,
+	PIECE_OPEN,
+	PIECE_CLOSE,
+};
+
+enum piece_state {
+	PIECE_FREE,
+	PIECE_WAITS, /* to be sent */
+	PIECE_SENT,  /* some of it, or all */
+};
+
+struct piece {
+	struct piece *next;
+	struct link *link;
+	struct opened *of;
+	struct task *task; /* NULL: cancelled, or none */
+	uint64_t off, len; /* in the operation */
+	uint32_t handle;   /* of a CLOSE */
+	uint32_t turn;     /* part of the id: an old reply finds nothing */
+	uint8_t kind, state, tries;
+	bool waits_again; /* in of->again */
+	uint8_t head[WIRE_HEAD];
+	uint8_t hello[WIRE_HELLO_LEN];
+};
+
+struct pieces {
+	struct piece *head, *tail;
+};
+
+enum opened_state {
+	OPENED_NO,
+	OPENED_ASKED,
+	OPENED_YES,
+};
+
+/* A file on a link. */
+struct opened {
+	struct opened *next;
+	struct link *link;
+	struct remote_ref *ref;
+	enum opened_state state;
+	uint32_t handle;
+	struct task *todo, *todo_last; /* with bytes that have no piece yet */
+	struct pieces again;           /* to be sent again: before all others */
+	unsigned nr_tasks;
+};
+
+enum link_state {
+	LINK_DOWN,
+	LINK_CONNECTING,
+	LINK_HELLO,
+	LINK_UP,
+};
+
+struct link {
+	struct link *next;
+	struct remote_ctx *ctx;
+	struct net_addr addr;
+	enum link_state state;
+	int fd;
+	int err; /* why the last connection ended */
+	uint64_t channel, epoch;
+	uint64_t boot;       /* of the server, from its last reply */
+	uint64_t down_since; /* without a connection, or 0 */
+	uint64_t at;         /* when to connect again, or to give the attempt up */
+	unsigned nr_tries;
+	bool want_out;
+	struct opened *files;
+	unsigned nr_tasks;
+	unsigned nr_sent; /* pieces that wait for their reply, and those that are sent now */
+	unsigned max_sent;
+	unsigned nr_long;  /* of them with more than LONG bytes to come */
+	uint32_t data_max; /* bytes of a piece */
+
+	struct pieces tx; /* to be sent, in this order */
+	size_t tx_done;   /* bytes of the first */
+
+	struct wire_reply rep;
+	struct piece *cur; /* whose payload comes, or NULL: it is skipped */
+	uint32_t body;     /* bytes of the payload that come */
+	uint32_t body_done;
+	uint8_t small[WIRE_HELLO_MAX]; /* payloads but those of reads */
+	uint32_t in_at, in_len;
+	uint8_t *in; /* LINK_IN_MAX bytes */
+};
+
+struct remote_ctx {
+	struct io_ctx base;
+	struct waker *waker;
+	int epfd; /* of the sockets and the timer */
+	int timerfd;
+	uint64_t timer_at;
+	uint64_t nr_closed; /* remote_nr_closed, when files were looked at */
+	struct link *links;
+	struct io_fifo done;
+	unsigned nr_done;
+	struct task *tasks; /* [depth] */
+	struct task *free_tasks;
+	struct piece *pieces; /* [LINK_PIECES] */
+	struct piece *free_pieces;
+};
+
+/* 0, -EAGAIN or -ENOMEM. */
+int link_add_op(struct remote_ctx *c, struct io_op *op);
+void link_cancel_op(struct remote_ctx *c, struct io_op *op);
+/* Send and receive what can be.  Time passes, too. */
+void link_turn(struct link *l);
+/* The next time at which link_turn() has something to do; UINT64_MAX: none. */
+uint64_t link_next(const struct link *l);
+void link_free(struct link *l);
+/* Files that were closed are closed on the server, too.  False: one of them still has to be. */
+bool link_close_files(struct link *l);
+
+/* ------------------------------------------------------------------ wake.c */
+
+/* Turns "epfd is readable" into a write of an eventfd. */
+int waker_new(int epfd, struct waker **ret);
+void waker_free(struct waker *w);
+/* As io_backend.arm(); now: there is work already. */
+int waker_arm(struct waker *w, int efd, bool armed, bool now);
+/* After a wake-up, and as often as you like. */
+void waker_clear(struct waker *w);
+
+#endif
