@@ -16,7 +16,7 @@ names_with_a_scheme() {
 	fails "nothing here opens s3://" "$PENSTOCK" cp s3://host/x dst
 	fails "pst://HOST:PORT/PATH" "$PENSTOCK" cp pst://host:1/ dst
 	fails "s3://b/c names a file of a service" "$PENSTOCK" cp src s3://b/c
-	fails "given as ./a://b" "$PENSTOCK" cp a://b dst
+	fails "opened as ./a://b" "$PENSTOCK" cp a://b dst
 	[ ! -e dst ]
 	fails "pst://host/x names a file of a service" "$PENSTOCK" bench --file pst://host/x
 	"$PENSTOCK" cp -q ./a://b dst

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* Files of a storage service, by the public calls.  PENSTOCK is the command. */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "rig.h"
+
+#define SEED 7
+#define LEN (RIG_MIB(5) + 4321)
+#define TCP PST_PATH_BIT(PST_PATH_TCP)
+
+static struct {
+	pid_t pid;
+	int port;
+} server;
+
+/* A port that nobody has just now. */
+static int free_port(void)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(in);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	T_CHECK(fd >= 0);
+	T_CHECK(bind(fd, (struct sockaddr *)&in, sizeof(in)) == 0);
+	T_CHECK(getsockname(fd, (struct sockaddr *)&in, &len) == 0);
+	(void)close(fd);
+	return ntohs(in.sin_port);
+}
+
+/* Returns once it listens. */
+static void server_start(const char *more)
+{
+	char listen[64], sock[600], buf[512] = "";
+	int out[2];
+	size_t got = 0;
+
+	if (!server.port)
+		server.port = free_port();
+	(void)snprintf(listen, sizeof(listen), "127.0.0.1:%d", server.port);
+	(void)snprintf(sock, sizeof(sock), "unix:%s", rig_path("sock"));
+	T_CHECK(pipe2(out, O_CLOEXEC) == 0);
+	server.pid = fork();
+	T_CHECK(server.pid >= 0);
+	if (server.pid == 0) {
+		(void)dup2(out[1], 2);
+		(void)execl(getenv("PENSTOCK"), "penstock", "serve", "--root", rig_path("."),
+			    "--listen", listen, "--listen", sock, more, (char *)NULL);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	while (!strstr(buf, "listening on unix:")) {
+		ssize_t n = read(out[0], buf + got, sizeof(buf) - 1 - got);
+
+		T_CHECK(n > 0);
+		got += (size_t)n;
+	}
+	(void)close(out[0]);
+}
+
+static void server_end(int sig)
+{
+	int status;
+
+	T_CHECK(kill(server.pid, sig) == 0);
+	T_EQ(waitpid(server.pid, &status, 0), server.pid);
+	if (sig == SIGTERM)
+		T_EQ(status, 0);
+	server.pid = 0;
+}
+
+static const char *url(const char *name)
+{
+	static char text[800];
+
+	(void)snprintf(text, sizeof(text), "pst://127.0.0.1:%d/%s", server.port, name);
+	return text;
+}
+
+/* ----------------------------------------------------------------------- cases */
+
+static void reads(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	char unix_url[800];
+	struct pst_file *f;
+	struct pst_done d;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start(NULL);
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_file_info(f).size, LEN);
+	d = rig_read(f, m, 0, 0, LEN);
+	T_EQ(d.res, LEN);
+	T_EQ(d.why, PST_WHY_NONE);
+	T_EQ(d.paths, TCP | (!strcmp(rig_dev, "host") ? 0 : PST_PATH_BIT(PST_PATH_STAGED)));
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	/* The end of the file, and behind it. */
+	T_EQ(rig_read(f, m, LEN - 100, 0, 4096).res, 100);
+	T_EQ(rig_mem_differs(m, 0, 100, SEED, LEN - 100), 100);
+	T_EQ(rig_read(f, m, LEN, 0, 4096).res, 0);
+	T_EQ(rig_read(f, m, LEN + 5, 0, RIG_MIB(3)).res, 0);
+	/* Not open for writing. */
+	T_EQ(rig_read(f, m, 1, 0, RIG_MIB(2)).res, RIG_MIB(2));
+	pst_file_close(f);
+	(void)snprintf(unix_url, sizeof(unix_url), "pst+unix://%s:/data", rig_path("sock"));
+	f = rig_open(unix_url, RIG_R);
+	T_EQ(rig_read(f, m, 3, 0, RIG_MIB(2)).res, RIG_MIB(2));
+	T_EQ(rig_mem_differs(m, 0, RIG_MIB(2), SEED, 3), RIG_MIB(2));
+	pst_file_close(f);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+static void writes(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	char *got = malloc(LEN);
+	struct stat st;
+
+	T_CHECK(got);
+	(void)unlink(rig_path("new"));
+	server_start("--write");
+	f = rig_open(url("new"), RIG_NEW);
+	rig_mem_fill(m, 0, LEN, SEED, 0);
+	T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(rig_sync(f).res, 0);
+	T_EQ(rig_slurp(rig_path("new"), 0, got, LEN), LEN);
+	T_EQ(t_differs(got, SEED, 0, LEN), LEN);
+	T_CHECK(stat(rig_path("new"), &st) == 0 && st.st_size == (off_t)LEN);
+	pst_file_close(f);
+	f = rig_open(url("new"), RIG_NEW);
+	T_EQ(rig_file_info(f).size, 0);
+	pst_file_close(f);
+	free(got);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+	/* For reading only, without the option. */
+	server_start(NULL);
+	T_EQ(pst_file_open(url("new"), RIG_RW, NULL, &f), -EROFS);
+	server_end(SIGTERM);
+}
+
+static void many_at_once(void)
+{
+	enum { NR = 512 };
+	struct pst_mem *m = rig_alloc(rig_dev, NR * 4096);
+	struct pst_file *f;
+	unsigned ended = 0;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start(NULL);
+	f = rig_open(url("data"), RIG_R);
+	for (unsigned i = 0; i < NR;) {
+		struct pst_io io = rig_io(PST_OP_READ, f, m, i * 8192 + i, i * 4096, 4096);
+		int r = pst_queue_prep(rig_q, &io);
+
+		if (r == 0) {
+			i++;
+			continue;
+		}
+		T_EQ(r, -EAGAIN);
+		T_CHECK(pst_queue_submit(rig_q) >= 0);
+		T_EQ(rig_reap1(rig_q).res, 4096);
+		ended++;
+	}
+	T_CHECK(pst_queue_submit(rig_q) >= 0);
+	for (; ended < NR; ended++)
+		T_EQ(rig_reap1(rig_q).res, 4096);
+	for (unsigned i = 0; i < NR; i++)
+		T_EQ(rig_mem_differs(m, i * 4096, 4096, SEED, i * 8192 + i), 4096);
+	pst_file_close(f);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* A read goes on by itself once a server is there again. */
+static void a_restart_is_survived(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start(NULL);
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+	server_end(SIGKILL);
+	io = rig_io(PST_OP_READ, f, m, 0, 0, LEN);
+	T_OK(pst_queue_prep(rig_q, &io));
+	T_EQ(pst_queue_submit(rig_q), 1);
+	server_start(NULL);
+	T_EQ(rig_reap1(rig_q).res, LEN);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+static void a_sync_after_a_restart_fails(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f, *other;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--write");
+	f = rig_open(url("data"), RIG_RW);
+	other = rig_open(url("data"), RIG_RW);
+	T_EQ(rig_write(f, m, 0, 0, 4096).res, 4096);
+	T_EQ(rig_sync(f).res, 0);
+	T_EQ(rig_write(f, m, 0, 0, 4096).res, 4096);
+	T_EQ(rig_write(other, m, 8192, 0, 4096).res, 4096);
+	T_EQ(rig_sync(other).res, 0);
+	server_end(SIGKILL);
+	server_start("--write");
+	/* What was written since then does not help. */
+	T_EQ(rig_write(f, m, 4096, 0, 4096).res, 4096);
+	T_EQ(rig_sync(f).res, -EIO);
+	T_EQ(rig_sync(f).res, -EIO);
+	/* It was synced before. */
+	T_EQ(rig_sync(other).res, 0);
+	T_EQ(rig_write(other, m, 8192, 0, 4096).res, 4096);
+	T_EQ(rig_sync(other).res, 0);
+	pst_file_close(f);
+	pst_file_close(other);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+static void another_file_of_that_name_is_noticed(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, 4096);
+	struct pst_file *f;
+
+	rig_make(rig_path("data"), SEED, 8192);
+	server_start(NULL);
+	f = rig_open(url("data"), RIG_R);
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+	server_end(SIGKILL);
+	rig_make(rig_path("data2"), SEED + 1, 8192);
+	T_CHECK(rename(rig_path("data2"), rig_path("data")) == 0);
+	server_start(NULL);
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, -ESTALE);
+	pst_file_close(f);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* Deadlines hold, and neither memory nor file stays in use. */
+static void a_stopped_server_keeps_nothing(void)
+{
+	struct pst_mem *m = rig_alloc(rig_dev, LEN);
+	struct pst_file *f;
+	struct pst_done d;
+	struct pst_io io;
+
+	rig_make(rig_path("data"), SEED, LEN);
+	server_start("--write");
+	f = rig_open(url("data"), RIG_RW);
+	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
+	T_CHECK(kill(server.pid, SIGSTOP) == 0);
+	for (int op = PST_OP_READ; op <= PST_OP_WRITE; op++) {
+		io = rig_io((uint32_t)op, f, m, 0, 0, LEN);
+		io.deadline_ns = t_in_ms(100);
+		d = rig_do(rig_q, &io);
+		T_EQ(d.res, -ETIMEDOUT);
+		T_OK(pst_mem_drain(m, t_in_ms(RIG_WAIT_MS)));
+		T_OK(pst_file_drain(f, t_in_ms(RIG_WAIT_MS)));
+	}
+	T_CHECK(kill(server.pid, SIGCONT) == 0);
+	/* The write that was given up does not come later: this one is the last. */
+	rig_mem_fill(m, 0, LEN, SEED, 0);
+	T_EQ(rig_write(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(rig_read(f, m, 0, 0, LEN).res, LEN);
+	T_EQ(rig_mem_differs(m, 0, LEN, SEED, 0), LEN);
+	pst_file_close(f);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+/* Random reads and writes against a model, while the server is killed and starts again. */
+static void a_model_holds_through_restarts(void)
+{
+	enum { SIZE = 1 << 20, STEPS = 400, KILLS = 8 };
+	struct pst_mem *m = rig_alloc(rig_dev, SIZE);
+	char *model = calloc(1, SIZE), *buf = malloc(SIZE);
+	struct pst_file *f;
+
+	T_CHECK(model && buf);
+	rig_make(rig_path("data"), SEED, SIZE);
+	T_EQ(rig_slurp(rig_path("data"), 0, model, SIZE), SIZE);
+	server_start("--write");
+	f = rig_open(url("data"), RIG_RW);
+	for (unsigned i = 0; i < STEPS; i++) {
+		uint64_t off = rig_below(SIZE), len = 1 + rig_below(SIZE - off);
+		struct pst_io io = rig_io(rig_below(2) ? PST_OP_READ : PST_OP_WRITE, f, m, off, 0,
+					  len);
+
+		if (io.op == PST_OP_WRITE) {
+			t_fill(model + off, rig_random(), 0, len);
+			T_OK(pst_mem_copy_in(m, 0, model + off, len));
+		}
+		T_OK(pst_queue_prep(rig_q, &io));
+		T_EQ(pst_queue_submit(rig_q), 1);
+		if (i % (STEPS / KILLS) == STEPS / KILLS - 1) {
+			server_end(SIGKILL);
+			server_start("--write");
+		}
+		T_EQ(rig_reap1(rig_q).res, len);
+		if (io.op == PST_OP_READ) {
+			T_OK(pst_mem_copy_out(m, 0, buf, len));
+			T_CHECK(!memcmp(buf, model + off, len));
+		}
+	}
+	pst_file_close(f);
+	T_EQ(rig_slurp(rig_path("data"), 0, buf, SIZE), SIZE);
+	T_CHECK(!memcmp(buf, model, SIZE));
+	free(model);
+	free(buf);
+	pst_mem_free(m);
+	server_end(SIGTERM);
+}
+
+static void names_stay_beneath_the_root(void)
+{
+	struct pst_file *f;
+
+	(void)unlink(rig_path("out"));
+	(void)unlink(rig_path("in"));
+	rig_make(rig_path("data"), SEED, 100);
+	T_CHECK(symlink("/etc/passwd", rig_path("out")) == 0);
+	T_CHECK(symlink("data", rig_path("in")) == 0);
+	server_start("--write");
+	T_EQ(pst_file_open(url("out"), RIG_R, NULL, &f), -EXDEV);
+	T_EQ(pst_file_open(url("../x"), RIG_R, NULL, &f), -EXDEV);
+	T_EQ(pst_file_open(url("../x"), RIG_NEW, NULL, &f), -EXDEV);
+	T_EQ(pst_file_open(url("."), RIG_R, NULL, &f), -EISDIR);
+	T_EQ(pst_file_open(url("nix"), RIG_R, NULL, &f), -ENOENT);
+	T_EQ(pst_file_open(url("sock"), RIG_R, NULL, &f), -ENXIO);
+	f = rig_open(url("in"), RIG_R);
+	T_EQ(rig_file_info(f).size, 100);
+	pst_file_close(f);
+	server_end(SIGTERM);
+}
+
+int main(void)
+{
+	rig_init();
+	RIG_RUN(reads);
+	RIG_RUN(writes);
+	RIG_RUN(many_at_once);
+	RIG_RUN(a_restart_is_survived);
+	RIG_RUN_BACKENDS(a_sync_after_a_restart_fails);
+	RIG_RUN_BACKENDS(another_file_of_that_name_is_noticed);
+	RIG_RUN(a_stopped_server_keeps_nothing);
+	RIG_RUN(a_model_holds_through_restarts);
+	RIG_RUN1(names_stay_beneath_the_root);
+	return rig_done();
+}
