@@ -494,7 +494,8 @@ void conn_turn(struct conn *c)
 			return;
 		/* Full, and all replies are sent: nothing else would begin the next turn. */
 	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
-	if (!c->out.head && !c->nr_jobs && (c->ends || c->s->draining)) {
+	/* The rest of a payload is not waited for: it is no request yet. */
+	if (!c->out.head && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
 	}

@@ -205,23 +205,35 @@ static void take_event(struct server *s, const struct epoll_event *ev)
 	}
 }
 
+/* Clients that take no replies are dropped. */
+static void drop_all(struct server *s)
+{
+	struct list *e, *n;
+
+	list_for_each_safe (e, n, &s->conns)
+		conn_kill(list_entry(e, struct conn, link), "it takes no replies");
+}
+
 static int loop(struct server *s)
 {
 	struct epoll_event ev[EVENTS];
 
-	while (!s->draining || !list_empty(&s->conns)) {
+	while (!s->draining || !list_empty(&s->conns) || !list_empty(&s->dead)) {
 		int n = epoll_wait(s->epfd, ev, EVENTS, 1000);
 
 		for (int i = 0; i < n; i++)
 			take_event(s, &ev[i]);
+		if (s->draining && now_ns() > s->drain_end_ns)
+			drop_all(s);
 		/* Freed only here: an event of this turn may be of one that died in it. */
 		conn_sweep(s);
-		if (s->draining && now_ns() > s->drain_end_ns) {
+		/* What works on a file has a second more: files are closed then. */
+		if (s->draining && now_ns() > s->drain_end_ns + NSEC_PER_SEC &&
+		    !list_empty(&s->dead))
 			return err_set(ETIMEDOUT,
-				       "some requests did not end within %u s after "
-				       "the signal; they were dropped",
+				       "some requests did not end within %u s after the signal; "
+				       "they were dropped",
 				       s->o.drain_s);
-		}
 	}
 	return 0;
 }
