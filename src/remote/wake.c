@@ -30,18 +30,24 @@ struct waker {
 
 /* -------------------------------------------------------------- the thread */
 
+/* The thread's.  It ends, and frees this, once stopfd is readable. */
+struct watch {
+	int epfd; /* of stopfd, and the epfds of all wakers */
+	int stopfd;
+};
+
 static struct {
 	pthread_mutex_t lock;
 	struct list list;
-	int epfd; /* of the epfds of all wakers; -1: there is no thread */
-	uint64_t last_id;
-} watch = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(watch.list), .epfd = -1 };
+	struct watch *now; /* NULL: there is no thread */
+	uint64_t last_id;  /* 0 is stopfd */
+} wakers = { .lock = PTHREAD_MUTEX_INITIALIZER, .list = LIST_INIT(wakers.list) };
 
-static struct waker *watch_find(uint64_t id)
+static struct waker *waker_find(uint64_t id)
 {
 	struct list *e;
 
-	list_for_each (e, &watch.list) {
+	list_for_each (e, &wakers.list) {
 		struct waker *w = list_entry(e, struct waker, link);
 
 		if (w->id == id)
@@ -50,44 +56,62 @@ static struct waker *watch_find(uint64_t id)
 	return NULL;
 }
 
+static void watch_free(struct watch *t)
+{
+	closep(&t->epfd);
+	closep(&t->stopfd);
+	free(t);
+}
+
 static void *watcher(void *arg)
 {
 	struct epoll_event ev[16];
+	struct watch *t = arg;
+	bool stop = false;
 
-	(void)arg;
-	for (;;) {
-		int n = epoll_wait(watch.epfd, ev, (int)ARRAY_SIZE(ev), -1);
+	(void)pthread_setname_np(pthread_self(), "pst-net");
+	while (!stop) {
+		int n = epoll_wait(t->epfd, ev, (int)ARRAY_SIZE(ev), -1);
 
-		(void)pthread_mutex_lock(&watch.lock);
+		(void)pthread_mutex_lock(&wakers.lock);
 		for (int i = 0; i < n; i++) {
-			struct waker *w = watch_find(ev[i].data.u64);
+			struct waker *w = waker_find(ev[i].data.u64);
 
+			stop |= !ev[i].data.u64;
 			if (w && w->armed)
 				(void)eventfd_write(w->efd, 1);
 		}
-		(void)pthread_mutex_unlock(&watch.lock);
+		(void)pthread_mutex_unlock(&wakers.lock);
 	}
+	watch_free(t);
 	return NULL;
 }
 
 /* With the lock. */
 static int watch_start(void)
 {
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct watch *t;
 	pthread_t thread;
 	int r;
 
-	if (watch.epfd >= 0)
+	if (wakers.now)
 		return 0;
-	watch.epfd = epoll_create1(EPOLL_CLOEXEC);
-	if (watch.epfd < 0)
-		return err_set(errno, "no descriptor to wait by: %s", err_name(errno));
-	r = thread_start(&thread, watcher, NULL);
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return err_set(ENOMEM, "out of memory");
+	t->epfd = epoll_create1(EPOLL_CLOEXEC);
+	t->stopfd = eventfd(0, EFD_CLOEXEC);
+	if (t->epfd < 0 || t->stopfd < 0 || epoll_ctl(t->epfd, EPOLL_CTL_ADD, t->stopfd, &ev) < 0)
+		r = err_set(errno, "no descriptor to wait by: %s", err_name(errno));
+	else
+		r = thread_start(&thread, watcher, t);
 	if (r < 0) {
-		(void)close(watch.epfd);
-		watch.epfd = -1;
+		watch_free(t);
 		return r;
 	}
 	(void)pthread_detach(thread);
+	wakers.now = t;
 	return 0;
 }
 
@@ -97,37 +121,39 @@ static int watch_add(struct waker *w)
 	int r;
 
 	w->by_thread = true;
-	(void)pthread_mutex_lock(&watch.lock);
+	(void)pthread_mutex_lock(&wakers.lock);
 	r = watch_start();
 	if (r == 0) {
-		w->id = ev.data.u64 = ++watch.last_id;
-		if (epoll_ctl(watch.epfd, EPOLL_CTL_ADD, w->epfd, &ev) < 0)
+		w->id = ev.data.u64 = ++wakers.last_id;
+		if (epoll_ctl(wakers.now->epfd, EPOLL_CTL_ADD, w->epfd, &ev) < 0)
 			r = err_set(errno, "cannot wait for connections: %s", err_name(errno));
 		else
-			list_add_tail(&watch.list, &w->link);
+			list_add_tail(&wakers.list, &w->link);
 	}
-	(void)pthread_mutex_unlock(&watch.lock);
+	(void)pthread_mutex_unlock(&wakers.lock);
 	return r;
 }
 
 static void watch_del(struct waker *w)
 {
-	(void)pthread_mutex_lock(&watch.lock);
+	(void)pthread_mutex_lock(&wakers.lock);
 	list_del(&w->link);
-	if (watch.epfd >= 0)
-		(void)epoll_ctl(watch.epfd, EPOLL_CTL_DEL, w->epfd, NULL);
-	(void)pthread_mutex_unlock(&watch.lock);
+	if (wakers.now)
+		(void)epoll_ctl(wakers.now->epfd, EPOLL_CTL_DEL, w->epfd, NULL);
+	if (wakers.now && list_empty(&wakers.list))
+		(void)eventfd_write(TAKE_PTR(wakers.now)->stopfd, 1);
+	(void)pthread_mutex_unlock(&wakers.lock);
 }
 
 static void watch_arm(struct waker *w, bool armed)
 {
-	struct epoll_event ev = { .events = armed ? EPOLLIN | EPOLLONESHOT : 0, .data.u64 = w->id };
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = w->id };
 
-	(void)pthread_mutex_lock(&watch.lock);
+	(void)pthread_mutex_lock(&wakers.lock);
 	w->armed = armed;
 	if (armed)
-		(void)epoll_ctl(watch.epfd, EPOLL_CTL_MOD, w->epfd, &ev);
-	(void)pthread_mutex_unlock(&watch.lock);
+		(void)epoll_ctl(wakers.now->epfd, EPOLL_CTL_MOD, w->epfd, &ev);
+	(void)pthread_mutex_unlock(&wakers.lock);
 }
 
 /* ---------------------------------------------------------------- the ring */
