@@ -20,6 +20,7 @@ from cases import case, data, eq, gives, run_cases, true  # noqa: E402
 
 work = tempfile.mkdtemp(prefix="serve-")
 root = f"{work}/root"
+sanitized = os.environ.get("PST_TEST_SANITIZED")  # freed memory is kept for a while
 
 
 class Server:
@@ -326,7 +327,8 @@ def a_client_that_takes_nothing_holds_up_nobody():
                 eq(calm.ask(c.READ, handle=handle, off=i << 20, count=1 << 20).payload,
                    data(1 << 20))
         # 12 clients, 1 MiB each, and the 4 MiB; the program itself, its threads, and malloc().
-        true(server.memory() < 64 << 20, server.memory())
+        if not sanitized:
+            true(server.memory() < 64 << 20, server.memory())
 
 
 @case
@@ -336,7 +338,8 @@ def idle_clients_cost_little():
         before = server.memory()
         idle = [server.client() for _ in range(900)]
         eq(idle[0].ask(c.READ, handle=idle[0].open("f"), count=9).payload, b"abc")
-        true(server.memory() - before < 16 << 20, server.memory() - before)
+        if not sanitized:
+            true(server.memory() - before < 16 << 20, server.memory() - before)
         for one in idle:
             one.close()
 

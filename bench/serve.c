@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reads from a storage service on this machine, beside a loop by hand: a server that receives
+ * requests of 16 bytes, calls pread(2) and sends, and a client that keeps as many under way and
+ * batches them as much.  Both read one warm file by TCP over the loopback, in turns.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <penstock.h>
+
+#include "base/base.h"
+#include "die.h"
+#include "machine.h"
+
+#define DEPTH_MAX 256u
+#define TURNS_MAX 101u
+
+static const char usage[] =
+	"Usage: serve [OPTION...] DIR\n"
+	"\n"
+	"Reads of a warm file that is made in DIR, from 'penstock serve' and by a loop by\n"
+	"hand.  PENSTOCK names the command.\n"
+	"\n"
+	"  -s BYTES   of a read (default 1048576)\n"
+	"  -d DEPTH   reads under way (default 8)\n"
+	"  -f MIB     of the file (default 128)\n"
+	"  -n TURNS   of each way (default 9)\n"
+	"  -m MS      of a turn (default 500)\n"
+	"  -k KIND    memory of the reads from the service, host or soft:0 (default host)\n";
+
+static struct {
+	const char *dir, *kind;
+	uint64_t size, file;
+	unsigned depth, turns, ms;
+} set = { .kind = "host", .size = 1 << 20, .file = 128u << 20, .depth = 8, .turns = 9, .ms = 500 };
+
+struct ask {
+	uint64_t off, len;
+};
+
+struct sample {
+	double gb_s, cpu_us; /* of an operation, both sides */
+	uint64_t ops;
+};
+
+static char file_path[4096];
+static char *buf; /* depth * size */
+static pid_t hand_pid, serve_pid;
+static int hand_fd = -1;
+static struct pst_queue *queue;
+static struct pst_file *file;
+static struct pst_mem *mem;
+
+static uint64_t next_off(void)
+{
+	static uint64_t x = 88172645463325252u;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x % (set.file / set.size) * set.size;
+}
+
+static void get_all(int fd, char *to, size_t len)
+{
+	while (len) {
+		ssize_t n = recv(fd, to, len, MSG_WAITALL);
+
+		if (n <= 0)
+			die("the loop by hand ended: %s", n ? strerror(errno) : "closed");
+		to += n;
+		len -= (size_t)n;
+	}
+}
+
+static void put_all(int fd, const char *from, size_t len)
+{
+	while (len) {
+		ssize_t n = send(fd, from, len, MSG_NOSIGNAL);
+
+		if (n < 0)
+			_exit(1);
+		from += n;
+		len -= (size_t)n;
+	}
+}
+
+/* ------------------------------------------------------------- the loop by hand */
+
+static void hand_serve(int listener)
+{
+	int fd = accept(listener, NULL, NULL), on = 1, in = open(file_path, O_RDONLY | O_CLOEXEC);
+	struct ask asks[DEPTH_MAX];
+	char *out = malloc(set.depth * set.size);
+	size_t have = 0;
+
+	if (fd < 0 || in < 0 || !out)
+		_exit(1);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	for (;;) {
+		ssize_t n = recv(fd, (char *)asks + have, sizeof(asks) - have, 0);
+		size_t nr, fill = 0;
+
+		if (n <= 0)
+			_exit(0);
+		have += (size_t)n;
+		nr = have / sizeof(*asks);
+		/* Small answers are sent together, long ones while the cache has them. */
+		for (size_t i = 0; i < nr; i++) {
+			if (pread(in, out + fill, asks[i].len, (off_t)asks[i].off) !=
+			    (ssize_t)asks[i].len)
+				_exit(1);
+			fill += asks[i].len;
+			if (fill >= KIB(256) || i + 1 == nr) {
+				put_all(fd, out, fill);
+				fill = 0;
+			}
+		}
+		have -= nr * sizeof(*asks);
+		memmove(asks, asks + nr, have);
+	}
+}
+
+static void hand_start(void)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+	socklen_t len = sizeof(in);
+
+	if (listener < 0 || bind(listener, (struct sockaddr *)&in, sizeof(in)) < 0 ||
+	    listen(listener, 1) < 0 || getsockname(listener, (struct sockaddr *)&in, &len) < 0)
+		die("no socket: %s", strerror(errno));
+	hand_pid = fork();
+	if (hand_pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		hand_serve(listener);
+	}
+	hand_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (hand_pid < 0 || connect(hand_fd, (struct sockaddr *)&in, sizeof(in)) < 0)
+		die("no connection: %s", strerror(errno));
+	(void)setsockopt(hand_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	(void)close(listener);
+}
+
+static uint64_t hand_turn(uint64_t end)
+{
+	struct ask asks[DEPTH_MAX];
+	uint64_t ops = 0, half = MAX(set.depth / 2, 1u);
+
+	for (unsigned i = 0; i < set.depth; i++)
+		asks[i] = (struct ask){ next_off(), set.size };
+	put_all(hand_fd, (char *)asks, set.depth * sizeof(*asks));
+	while (now_ns() < end) {
+		/* Half of the depth at a time, so that the server always has the other half. */
+		get_all(hand_fd, buf, half * set.size);
+		ops += half;
+		for (unsigned i = 0; i < half; i++)
+			asks[i] = (struct ask){ next_off(), set.size };
+		put_all(hand_fd, (char *)asks, half * sizeof(*asks));
+	}
+	get_all(hand_fd, buf, set.depth * set.size);
+	return ops + set.depth;
+}
+
+/* -------------------------------------------------------------------- the service */
+
+static void must(int r, const char *what)
+{
+	if (r < 0)
+		die("%s: %s", what, pst_error_text());
+}
+
+static void service_start(void)
+{
+	const char *penstock = getenv("PENSTOCK");
+	struct pst_queue_opts qo = { .sz = sizeof(qo), .depth = set.depth };
+	char line[256], url[300], *at;
+	int out[2];
+	ssize_t n;
+
+	if (!penstock || pipe2(out, O_CLOEXEC) < 0)
+		die("set PENSTOCK to the command");
+	serve_pid = fork();
+	if (serve_pid == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+		(void)dup2(out[1], 2);
+		(void)execl(penstock, "penstock", "serve", "--root", set.dir, "--listen",
+			    "127.0.0.1:0", (char *)NULL);
+		_exit(127);
+	}
+	(void)close(out[1]);
+	n = read(out[0], line, sizeof(line) - 1);
+	line[MAX(n, 0)] = '\0';
+	at = strstr(line, "127.0.0.1:");
+	if (!at)
+		die("%s serve does not start: %s", penstock, line);
+	at[strcspn(at, "\n")] = '\0';
+	(void)snprintf(url, sizeof(url), "pst://%s/%s", at, strrchr(file_path, '/') + 1);
+	must(pst_queue_new(&qo, &queue), "queue");
+	must(pst_file_open(url, PST_FILE_READ, NULL, &file), url);
+	must(pst_mem_alloc(set.kind, set.depth * set.size, NULL, &mem), set.kind);
+}
+
+static void prep(uint64_t slot)
+{
+	struct pst_io io = { .op = PST_OP_READ,
+			     .file = file,
+			     .mem = mem,
+			     .file_off = next_off(),
+			     .mem_off = slot * set.size,
+			     .len = set.size,
+			     .user_data = slot };
+
+	must(pst_queue_prep(queue, &io), "prep");
+}
+
+static uint64_t service_turn(uint64_t end)
+{
+	struct pst_done d[DEPTH_MAX];
+	uint64_t ops = 0;
+	unsigned under_way = set.depth;
+
+	for (unsigned i = 0; i < set.depth; i++)
+		prep(i);
+	while (under_way) {
+		bool more = now_ns() < end;
+		int n;
+
+		must(pst_queue_submit(queue), "submit");
+		n = pst_queue_reap(queue, d, 1, DEPTH_MAX, PST_NO_DEADLINE);
+		must(n, "reap");
+		for (int i = 0; i < n; i++) {
+			if (d[i].res != (int64_t)set.size)
+				die("a read gave %" PRId64, d[i].res);
+			if (more)
+				prep(d[i].user_data);
+			else
+				under_way--;
+			ops++;
+		}
+	}
+	return ops;
+}
+
+/* ---------------------------------------------------------------------- measuring */
+
+static double cpu_of(pid_t pid)
+{
+	char path[64], text[1024], *at;
+	unsigned long user = 0, system = 0;
+	FILE *f;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f))
+		die("%s: %s", path, strerror(errno));
+	(void)fclose(f);
+	at = strrchr(text, ')');
+	(void)sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
+	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double cpu_now(pid_t server)
+{
+	struct rusage u;
+
+	(void)getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6 + cpu_of(server);
+}
+
+static struct sample turn(uint64_t (*run)(uint64_t end), pid_t server)
+{
+	double cpu = cpu_now(server);
+	uint64_t begin = now_ns(), ops = run(begin + set.ms * NSEC_PER_MSEC);
+	double ns = (double)(now_ns() - begin);
+
+	return (struct sample){ .gb_s = (double)(ops * set.size) / ns,
+				.cpu_us = (cpu_now(server) - cpu) * 1e6 / (double)ops,
+				.ops = ops };
+}
+
+static int by_rate(const void *a, const void *b)
+{
+	const struct sample *x = a, *y = b;
+
+	return x->gb_s < y->gb_s ? -1 : x->gb_s > y->gb_s;
+}
+
+static void show(const char *name, struct sample *s)
+{
+	uint64_t ops = 0;
+	double cpu = 0;
+
+	for (unsigned i = 0; i < set.turns; i++) {
+		ops += s[i].ops;
+		cpu += s[i].cpu_us * (double)s[i].ops;
+	}
+	qsort(s, set.turns, sizeof(*s), by_rate);
+	(void)printf("%-10s %8.2f %8.2f %8.2f %10.1f %12" PRIu64 "\n", name, s[set.turns / 2].gb_s,
+		     s[0].gb_s, s[set.turns - 1].gb_s, cpu / (double)ops, ops);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static void make_file(void)
+{
+	int fd;
+
+	(void)snprintf(file_path, sizeof(file_path), "%s/serve-bench.%d", set.dir, (int)getpid());
+	fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		die("%s: %s", file_path, strerror(errno));
+	for (uint64_t at = 0; at < set.file; at += set.size) {
+		memset(buf, (int)(at / set.size), set.size);
+		if (pwrite(fd, buf, set.size, (off_t)at) != (ssize_t)set.size)
+			die("%s: %s", file_path, strerror(errno));
+	}
+	(void)close(fd);
+}
+
+int main(int argc, char *argv[])
+{
+	static struct sample hand[TURNS_MAX], service[TURNS_MAX];
+	static double ratio[TURNS_MAX];
+	int opt;
+
+	while ((opt = getopt(argc, argv, "s:d:f:n:m:k:")) != -1) {
+		uint64_t v = opt == 'k' || opt == '?' ? 1 : strtoull(optarg, NULL, 0);
+
+		if (!v || opt == '?') {
+			(void)fputs(usage, stderr);
+			return 2;
+		}
+		switch (opt) {
+		case 's':
+			set.size = v;
+			break;
+		case 'd':
+			set.depth = (unsigned)MIN(v, (uint64_t)DEPTH_MAX);
+			break;
+		case 'f':
+			set.file = v << 20;
+			break;
+		case 'n':
+			set.turns = (unsigned)MIN(v, (uint64_t)TURNS_MAX);
+			break;
+		case 'm':
+			set.ms = (unsigned)v;
+			break;
+		default:
+			set.kind = optarg;
+		}
+	}
+	if (argc - optind != 1 || set.size > set.file) {
+		(void)fputs(usage, stderr);
+		return 2;
+	}
+	set.dir = argv[optind];
+	buf = malloc(set.depth * set.size);
+	if (!buf)
+		die("out of memory");
+	make_file();
+	hand_start();
+	service_start();
+	print_machine();
+	(void)printf("\n\nreads of %" PRIu64 " bytes, %u under way, %u turns of %u ms each; "
+		     "memory of the service's: %s\n\n",
+		     set.size, set.depth, set.turns, set.ms, set.kind);
+	(void)printf("%-10s %8s %8s %8s %10s %12s\n", "way", "GB/s", "least", "most", "CPU us/op",
+		     "operations");
+	for (unsigned i = 0; i < set.turns; i++) {
+		hand[i] = turn(hand_turn, hand_pid);
+		service[i] = turn(service_turn, serve_pid);
+		ratio[i] = service[i].gb_s / hand[i].gb_s;
+	}
+	qsort(ratio, set.turns, sizeof(*ratio), by_value);
+	show("by hand", hand);
+	show("service", service);
+	(void)printf("\nservice to by hand, of pairs: median %.2f, %.2f to %.2f\n",
+		     ratio[set.turns / 2], ratio[0], ratio[set.turns - 1]);
+	print_load();
+	(void)puts("");
+	(void)unlink(file_path);
+	(void)pst_file_close(file);
+	(void)pst_mem_free(mem);
+	(void)pst_queue_free(queue);
+	(void)kill(serve_pid, SIGTERM);
+	(void)kill(hand_pid, SIGKILL);
+	(void)waitpid(serve_pid, NULL, 0);
+	(void)waitpid(hand_pid, NULL, 0);
+	return 0;
+}
