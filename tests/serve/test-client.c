@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Files of a storage service, by the public calls.  PENSTOCK is the command. */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -205,19 +206,22 @@ static void a_restart_is_survived(void)
 static void a_sync_after_a_restart_fails(void)
 {
 	struct pst_mem *m = rig_alloc(rig_dev, LEN);
-	struct pst_file *f, *other;
+	struct pst_file *f, *other, *third;
 
 	rig_make(rig_path("data"), SEED, LEN);
 	server_start("--write");
 	f = rig_open(url("data"), RIG_RW);
 	other = rig_open(url("data"), RIG_RW);
+	third = rig_open(url("data"), RIG_RW);
 	T_EQ(rig_write(f, m, 0, 0, 4096).res, 4096);
 	T_EQ(rig_sync(f).res, 0);
 	T_EQ(rig_write(f, m, 0, 0, 4096).res, 4096);
 	T_EQ(rig_write(other, m, 8192, 0, 4096).res, 4096);
 	T_EQ(rig_sync(other).res, 0);
+	T_EQ(rig_write(third, m, 12288, 0, 4096).res, 4096);
 	server_end(SIGKILL);
 	server_start("--write");
+	T_EQ(rig_sync(third).res, -EIO);
 	/* What was written since then does not help. */
 	T_EQ(rig_write(f, m, 4096, 0, 4096).res, 4096);
 	T_EQ(rig_sync(f).res, -EIO);
@@ -228,6 +232,7 @@ static void a_sync_after_a_restart_fails(void)
 	T_EQ(rig_sync(other).res, 0);
 	pst_file_close(f);
 	pst_file_close(other);
+	pst_file_close(third);
 	pst_mem_free(m);
 	server_end(SIGTERM);
 }
@@ -251,6 +256,25 @@ static void another_file_of_that_name_is_noticed(void)
 	server_end(SIGTERM);
 }
 
+/* Another number for each set of sockets that this process has. */
+static uint64_t sockets(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+	uint64_t sum = 0;
+
+	T_CHECK(d);
+	while ((e = readdir(d))) {
+		char to[64] = "";
+
+		if (readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1) > 0 &&
+		    !strncmp(to, "socket:[", 8))
+			sum += strtoull(to + 8, NULL, 10);
+	}
+	(void)closedir(d);
+	return sum;
+}
+
 /* Deadlines hold, and neither memory nor file stays in use. */
 static void a_stopped_server_keeps_nothing(void)
 {
@@ -265,12 +289,17 @@ static void a_stopped_server_keeps_nothing(void)
 	T_EQ(rig_read(f, m, 0, 0, 4096).res, 4096);
 	T_CHECK(kill(server.pid, SIGSTOP) == 0);
 	for (int op = PST_OP_READ; op <= PST_OP_WRITE; op++) {
+		uint64_t before = sockets();
+
 		io = rig_io((uint32_t)op, f, m, 0, 0, LEN);
 		io.deadline_ns = t_in_ms(100);
 		d = rig_do(rig_q, &io);
 		T_EQ(d.res, -ETIMEDOUT);
 		T_OK(pst_mem_drain(m, t_in_ms(RIG_WAIT_MS)));
 		T_OK(pst_file_drain(f, t_in_ms(RIG_WAIT_MS)));
+		/* A write that is given up ends its connection: the server must not run it after
+		 * what the next one brings. */
+		T_EQ(sockets() == before, op == PST_OP_READ);
 	}
 	T_CHECK(kill(server.pid, SIGCONT) == 0);
 	/* The write that was given up does not come later: this one is the last. */
