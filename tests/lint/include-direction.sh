@@ -34,7 +34,8 @@ allowed() {
 	src/core/sched/*) echo "base mem topo file core/queue core/ways core/sched public" ;;
 	src/core/stream/*) echo "base core/queue core/ways core/sched core/stream public" ;;
 	src/core/carry/*) echo "base mem topo window file core public" ;;
-	src/tier/*) echo "base tier public" ;;
+	# A module sees of the library what module.h lends it.
+	src/tier/*) echo "base tier file/module.h public" ;;
 	src/api/*) echo "base mem net topo window file remote gds core api public" ;;
 	serve/*) echo "base net serve" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
@@ -82,7 +83,7 @@ check() { # ROOT FILE
 		from=${name%/*}
 		case $inc in
 		'<penstock.h>') from=public ;;
-		'"cli/commands.h"') from=$name ;;
+		'"cli/commands.h"' | '"file/module.h"') from=$name ;;
 		'<'*)
 			# <net/if.h> is the system's; <net/...> of ours would exist.
 			[ -f "$1/src/$name" ] || [ -f "$1/$name" ] || continue
