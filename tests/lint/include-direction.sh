@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # include-direction.sh [ROOT]: a room includes only itself and what stands to its left in
 #
-#	base  <  topo, mem, file  <  window, gds  <  core, gds/path  <  api
+#	base  <  topo, mem, file, net  <  window, remote, gds  <  core, gds/path  <  api
 #
 # and within core in
 #

@@ -5,17 +5,20 @@
 #include "core/ways/path.h"
 
 const struct path_ops *path_table[PST_PATH_MAX + 1] = {
-	[PST_PATH_DIRECT] = &path_direct,       [PST_PATH_CACHED] = &path_cached,
-	[PST_PATH_BUFFERED] = &path_buffered,   [PST_PATH_WINDOW] = &path_window,
-	[PST_PATH_STAGED] = &path_staged,       [PST_PATH_GATHER] = &path_gather,
-	[PST_PATH_PAGECACHE] = &path_pagecache, [PST_PATH_GDS] = &path_gds,
+	[PST_PATH_DIRECT] = &path_direct,
+	[PST_PATH_CACHED] = &path_cached,
+	[PST_PATH_BUFFERED] = &path_buffered,
+	[PST_PATH_WINDOW] = &path_window,
+	[PST_PATH_STAGED] = &path_staged,
+	[PST_PATH_GATHER] = &path_gather,
+	[PST_PATH_PAGECACHE] = &path_pagecache,
+	[PST_PATH_GDS] = &path_gds,
 	[PST_PATH_TCP] = &path_tcp,
 };
 
 const struct path_ops *path_list[PST_PATH_MAX + 1] = {
-	&path_gds,       &path_cached, &path_direct, &path_buffered,
-	&path_pagecache, &path_window, &path_staged, &path_gather,
-	&path_tcp,
+	&path_gds,    &path_cached, &path_direct, &path_buffered, &path_pagecache,
+	&path_window, &path_staged, &path_gather, &path_tcp,
 };
 
 _Atomic uint32_t path_epoch = 1;
