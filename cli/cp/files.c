@@ -132,11 +132,10 @@ int cp_check_unchanged(const struct copy *c)
 
 		if (r < 0)
 			return fail_pst(r, c->src);
-		return info.size == c->size
-			       ? 0
-			       : fail(EBUSY,
-				      "%s changed while it was copied; nothing was kept of the copy",
-				      c->src);
+		if (info.size == c->size)
+			return 0;
+		return fail(EBUSY, "%s changed while it was copied; nothing was kept of the copy",
+			    c->src);
 	}
 	if (fstat(c->src_fd, &st) < 0)
 		return fail(errno, "%s: %s", c->src, strerror(errno));
