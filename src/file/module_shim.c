@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A part of each module: the library's calls by their usual names, through the table that the module
- * got.
+ * A part of each module: the library's calls by their usual names, through the table that the
+ * module got.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -137,7 +137,7 @@ int remote_ask(const struct net_addr *addr, struct wire_request *q, const char *
 	size_t at = 0, len = strlen(name);
 	struct wire_welcome w;
 	struct wire_hello h;
-	uint32_t n, err;
+	uint32_t n = 0, err = 0;
 	int r;
 
 	if (fd < 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A module for test-module.c: sample://PATH is the local file PATH.  Built with other defines it is a
- * bad one.
+ * A module for test-module.c: sample://PATH is the local file PATH.  Built with other defines it
+ * is a bad one.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -28,6 +28,7 @@ src/file/local.c fill: a file is opened
 src/file/local.c local_file_size: file_size(), whose callers stand here
 src/file/local.c open_plain: a file is opened
 src/file/local.c open_twin: a file is opened; a worker does it only without FILE_MAY_HANG
+src/file/module.c module_path: a module is loaded, when a file is opened
 src/file/own.c own_files_get: a worker, only without FILE_MAY_HANG
 src/gds/cufile/find.c add: a library is loaded
 src/gds/cufile/find.c slurp: a library is loaded
@@ -43,14 +44,15 @@ src/gds/path/move.c job_move: a thread pst-gds of one transfer
 src/gds/probe.c open_file: the process of the probe
 src/gds/probe.c look_there: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
+src/tier/provider.c open_in: a file is opened, or a thread pst-tier opens it again
 END
 }
 
 # Print "FILE FUNCTION" for each call that may wait.  A function begins in the first column.
 calls() { # ROOT
 	cd "$1"
-	# Tiers are no part of the library: a mover may wait.
-	find src -path src/tier -prune -o -name '*.[ch]' -print | sort | xargs awk '
+	# The mover of tiers is no part of the library and may wait; the provider is.
+	find src -path 'src/tier/[!p]*' -prune -o -name '*.[ch]' -print | sort | xargs awk '
 	FNR == 1 { fn = "-"; inside = 0 }
 	{
 		code = $0

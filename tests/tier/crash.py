@@ -488,7 +488,7 @@ def disturbed(variable, step):
         print(f"# {states} states after a power loss, with moves disturbed at {n} calls")
 
 
-STEP = 1 if SOAK else 7
+STEP = 1 if SOAK else 14
 
 
 def killed_and_recovered():

@@ -61,8 +61,8 @@ struct pst_file {
 	struct object obj;
 	struct file *file;
 	struct file *reader; /* for proofs where file is open for writing only, or NULL */
-	/* Proofs of O_DIRECT on this mount, of reads and of writes: by enum proof_dir, direct.c.  They
-	 * are not in by_path, which would cost each part one more load. */
+	/* Proofs of O_DIRECT on this mount, of reads and of writes: by enum proof_dir, direct.c.
+	 * They are not in by_path, which would cost each part one more load. */
 	struct proof *direct[2];
 	_Atomic(void *) by_path[PST_PATH_MAX + 1]; /* what each path keeps for it; path.h */
 };
