@@ -20,9 +20,11 @@ VALUES = {
     "DIR": "dir", "SOURCE": "dir", "FILE": "file", "FILE.svg": "file", "PATH": "file",
     "SRC": "file", "DST": "file", "DEVICE": "device", "DEV": "device", "COMMAND": "program",
     # The help names the words: "read, write or both".
-    "B": "words", "C": "words", "CLASS": "words", "P": "words", "NAME": "words", "OP": "words", "S": "words",
+    "B": "words", "C": "words", "CLASS": "words", "P": "words", "NAME": "words", "OP": "words",
+    "S": "words",
     # Numbers and lists.
-    "L": "none", "LIST": "none", "MIB": "none", "ADDRESS": "none", "N": "none", "SEC": "none", "SECONDS": "none",
+    "L": "none", "LIST": "none", "MIB": "none", "ADDRESS": "none", "N": "none", "SEC": "none",
+    "SECONDS": "none",
     "SIZE": "none", "ARGUMENT": "none", "SET": "none",
 }
 DEVICE_OPTIONS = {"--device", "--via"}

@@ -145,11 +145,12 @@ static void watch_del(struct waker *w)
 	(void)pthread_mutex_unlock(&wakers.lock);
 }
 
-static void watch_arm(struct waker *w, bool armed)
+static void watch_arm(struct waker *w, int efd, bool armed)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = w->id };
 
 	(void)pthread_mutex_lock(&wakers.lock);
+	w->efd = efd;
 	w->armed = armed;
 	if (armed)
 		(void)epoll_ctl(wakers.now->epfd, EPOLL_CTL_MOD, w->epfd, &ev);
@@ -229,10 +230,10 @@ int waker_arm(struct waker *w, int efd, bool armed, bool now)
 		if (r < 0)
 			return r;
 	}
-	w->efd = efd;
 	if (w->by_thread) {
-		watch_arm(w, armed);
+		watch_arm(w, efd, armed);
 	} else {
+		w->efd = efd;
 		(void)__atomic_exchange_n(w->ring.cq.kflags, armed ? 0 : IORING_CQ_EVENTFD_DISABLED,
 					  __ATOMIC_SEQ_CST);
 		if (armed) {

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * A module for test-module.c: sample://PATH is the local file PATH.  Built with other defines it
  * is a bad one.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * A provider that answers with one of two files beneath, and may change its mind at any time.
  *

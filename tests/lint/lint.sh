@@ -302,6 +302,7 @@ listed() {
 		-o -path './tests/packaging/*.sh'); do
 		dir=${f%/*}
 		name=${f##*/}
+		! grep -q "'$name'" "$dir/meson.build" 2>/dev/null || continue
 		# Another room's library may have it by its path.
 		! grep -q -r --include=meson.build "'[./]*/$f'" . || continue
 		case $f in

@@ -26,7 +26,7 @@ ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 os.set_inheritable(theirs.fileno(), True)
 child = os.fork()
 if child == 0:
-    # Nobody may trace a worker, so LeakSanitizer hangs in one at times; only a server would kill it.
+    # Nobody may trace a worker, so LeakSanitizer hangs in one at times, and a server kills it.
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     os.execv("@WORKER@", [sys.argv[0], str(theirs.fileno())] + sys.argv[2:])
 with open("@ASKED@.child", "w") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The server by docs/PROTOCOL.md: what it must do, what it must refuse, and what it must survive."""
+"""The server by docs/PROTOCOL.md: what it must do, must refuse, and must survive."""
 import errno
 import os
 import random

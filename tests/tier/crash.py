@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: MIT
 """crash.py DRIVE LAZYFS [--quick]: what a power loss leaves of a set, judged by a model.
 
-A workload runs on lazyfs, which writes each change and each sync to a log.  For each point of the log
-this builds directories that a power loss there may leave: what was synced is there, and of the rest
-nothing, all, the names without the bytes, or a random part with torn writes.  The driver recovers each of
-them, and the model judges it by the operations that were acknowledged before that point: each file is
-there, once, whole, and where it was or where it was going.
+A workload runs on lazyfs, which writes each change and each sync to a log.  For each point of the
+log this builds directories that a power loss there may leave: what was synced is there, and of the
+rest nothing, all, the names without the bytes, or a random part with torn writes.  The driver
+recovers each of them, and the model judges it by the operations that were acknowledged before that
+point: each file is there, once, whole, and where it was or where it was going.
 
 PST_SOAK=1 tries longer sequences and more random states.
 """
@@ -452,7 +452,8 @@ def sequences(longest, nr_random):
         for names in itertools.product(OPERATIONS, repeat=length):
             states += sequence(names, rng, nr_random)
             nr += 1
-    print(f"# {nr} sequences, {states} states after a power loss: 0 lost, 0 different, 0 unreadable")
+    print(f"# {nr} sequences, {states} states after a power loss: "
+          "0 lost, 0 different, 0 unreadable")
 
 
 def one_move():

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """faults.py SOURCE CC ARCHIVE LAZYFS [WRAP...]: plant faults in the mover, one at a time.
 
-Each fault takes a sync, an order or a check away.  The tests are linked with the changed file in front of
-the archive, and must fail.  PST_SOAK=1 plants all, else two of them.  FAULT=TEXT plants those with
-that text in their names.  A fault whose text is not in the source any more is an error, so that
-this list stays what it says.
+Each fault takes a sync, an order or a check away.  The tests are linked with the changed file in
+front of the archive, and must fail.  PST_SOAK=1 plants all, else two of them.  FAULT=TEXT plants
+those with that text in their names.  A fault whose text is not in the source any more is an error,
+so that this list stays what it says.
 """
 import os
 import subprocess
@@ -21,7 +21,8 @@ CRASH = [sys.executable, os.path.join(HERE, "crash.py")]
 FAULTS = [
     ("sync of the copy", "copy.c", "if (fsync(job->dst) < 0)", "if (0)"),
     ("sync of the copy's directory", "move.c", "if (fsync(v->dst_dir) < 0)", "if (0)"),
-    ("sync of the source's directory", "move.c", "unlinkat(v->src_tmp, v->old_name, 0) < 0 || fsync(v->src_dir) < 0",
+    ("sync of the source's directory", "move.c",
+     "unlinkat(v->src_tmp, v->old_name, 0) < 0 || fsync(v->src_dir) < 0",
      "unlinkat(v->src_tmp, v->old_name, 0) < 0"),
     ("sync of the source's tmp", "move.c", "||\n\t    fsync(v->src_tmp) < 0)", ")"),
     ("syncs after a commit that is taken back", "move.c",
@@ -37,18 +38,22 @@ FAULTS = [
      "if (renameat2(v->src_dir, v->src_base, v->src_tmp, v->old_name, RENAME_NOREPLACE) < 0)",
      "if (unlinkat(v->src_dir, v->src_base, 0) == 0)\n\t\treturn fsync(v->src_dir);\n\tif (1)"),
     ("copy named before it is complete", "move.c", "\t\tr = copy(v, done);\n",
-     "\t\tr = make_parent(v);\n\tif (r == 0)\n\t\tr = name_copy(v);\n\tif (r == 0)\n\t\tr = copy(v, done);\n"
+     "\t\tr = make_parent(v);\n\tif (r == 0)\n\t\tr = name_copy(v);\n"
+     "\tif (r == 0)\n\t\tr = copy(v, done);\n"
      "\tif (r == 0)\n\t\tr = commit(v);\n\tif (r == 0)\n\t\tr = remove_source(v);\n\tif (r == 0)\n"
      "\t\treturn catalog_move_end(v->set->catalog, &v->m);\n"),
-    ("the name is not replaced", "move.c", "v->dst_base, RENAME_NOREPLACE) < 0", "v->dst_base, 0) < 0"),
+    ("the name is not replaced", "move.c", "v->dst_base, RENAME_NOREPLACE) < 0",
+     "v->dst_base, 0) < 0"),
     ("the written file's name is not replaced", "recover.c", "l->src_base, RENAME_NOREPLACE)",
      "l->src_base, 0)"),
-    ("stamp before the copy is named", "move.c", "!stamp_same(&stamp, &v->stamp) || lease_broken(v)", "0"),
+    ("stamp before the copy is named", "move.c",
+     "!stamp_same(&stamp, &v->stamp) || lease_broken(v)", "0"),
     ("stamp after the source is aside", "move.c", "!stamp_same_content(&stamp, &v->stamp) || ", ""),
     ("lease after the source is aside", "move.c", " || st.st_nlink != 1 || lease_broken(v))",
      " || st.st_nlink != 1)"),
     ("lease at all", "move.c", "if (fcntl(v->src, F_SETLEASE, F_RDLCK) == 0)", "if (0)"),
-    ("who has it open for writing", "move.c", "if (errno == EAGAIN)\n\t\treturn err_set(EBUSY", "if (0)\n\t\treturn err_set(EBUSY"),
+    ("who has it open for writing", "move.c", "if (errno == EAGAIN)\n\t\treturn err_set(EBUSY",
+     "if (0)\n\t\treturn err_set(EBUSY"),
     ("time since the last change", "move.c", "if (age >= 0 && age < SETTLED_NS)", "if (0)"),
     ("hard links", "move.c", "if (v->st.st_nlink > 1)", "if (0)"),
     ("pins", "move.c", "if (v->file.pinned)", "if (0)"),
@@ -59,25 +64,32 @@ FAULTS = [
     ("the name's form", "move.c", "int r = name_check(name);", "int r = 0;"),
     ("read-back of the copy", "move.c", "if (there != crc)", "if (0)"),
     ("the known checksum", "move.c", "v->file.crc != job.crc)", "0)"),
-    ("the commit's record", "move.c", "return catalog_move_commit(v->set->catalog, &v->m, &moved);",
-     "return 0;"),
-    ("the intent's record", "move.c", "\tr = catalog_move_begin(v->set->catalog, &v->m);", "\tv->m.id = 1;"),
-    ("removal of the copy of a failed move", "move.c", "(void)unlinkat(v->dst_tmp, v->new_name, 0);\n\t}\n", "}\n"),
+    ("the commit's record", "move.c", "r = catalog_move_commit(v->set->catalog, &v->m, &moved);",
+     "r = 0;"),
+    ("the intent's record", "move.c", "\tr = catalog_move_begin(v->set->catalog, &v->m);",
+     "\tv->m.id = 1;"),
+    ("removal of the copy of a failed move", "move.c",
+     "(void)unlinkat(v->dst_tmp, v->new_name, 0);\n\t}\n", "}\n"),
     ("comparing before removal", "recover.c", "r = copy_equal(l->src, l->dst);", "r = 1;"),
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
-    ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at", "if (!l->m.committed)\n\t\tr = remove_at"),
+    ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",
+     "if (!l->m.committed)\n\t\tr = remove_at"),
     ("incomplete copies", "recover.c", "r = sweep(&set->roots[i]);", "r = 0;"),
     ("the marker", "set.c", "if (!strcmp(text, want))\n\t\treturn;", "return;"),
-    ("a missing marker", "set.c", "if (r == -ENOENT) {\n\t\troot_fails", "if (r == -ENOENT)\n\t\treturn;\n\tif (0) {\n\t\troot_fails"),
+    ("a missing marker", "set.c", "if (r == -ENOENT) {\n\t\troot_fails",
+     "if (r == -ENOENT)\n\t\treturn;\n\tif (0) {\n\t\troot_fails"),
     ("one file system for two roots", "set.c", "set->roots[i].dev == set->roots[k].dev)", "0)"),
-    ("names beneath the root", "name.c", "RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV", "0"),
+    ("names beneath the root", "name.c", "RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV",
+     "0"),
     ("mode", "copy.c", "if (fchmod(dst, st->st_mode & 07777) < 0)", "if (0)"),
     ("owner", "copy.c", "if (fchown(dst, st->st_uid, st->st_gid) < 0)", "if (0)"),
     ("attributes", "copy.c", "\tr = copy_xattrs(src, dst);", "\tr = 0;"),
     ("times", "copy.c", "if (futimens(dst, times) < 0)", "if (0)"),
-    ("size of a file that ends with a hole", "copy.c", "if (ftruncate(job->dst, (off_t)job->size) < 0)", "if (0)"),
+    ("size of a file that ends with a hole", "copy.c",
+     "if (ftruncate(job->dst, (off_t)job->size) < 0)", "if (0)"),
     ("holes", "copy.c", "off_t from = lseek(fd, (off_t)off, SEEK_DATA), to;",
-     "off_t from = (off_t)off, to;\n\tif (1) {\n\t\t*ret_from = off;\n\t\t*ret_to = size;\n\t\treturn 0;\n\t}"),
+     "off_t from = (off_t)off, to;\n\tif (1) {\n\t\t*ret_from = off;\n"
+     "\t\t*ret_to = size;\n\t\treturn 0;\n\t}"),
 ]
 
 
@@ -93,9 +105,12 @@ def plant(scratch, file, old, new):
 
 
 def build(scratch, planted, out, sources, wraps):
-    subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", "-I", SOURCE + "/src",
-                    "-I", SOURCE + "/include", "-I", SOURCE + "/tests", "-I", HERE, "-o", os.path.join(scratch, out),
-                    *(os.path.join(HERE, s) for s in sources), planted, ARCHIVE, *wraps, "-lsqlite3",
+    subprocess.run([*CC.split(), "-w", "-g", "-O1", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64",
+                    "-I", SOURCE + "/src",
+                    "-I", SOURCE + "/include", "-I", SOURCE + "/tests", "-I", HERE, "-o",
+                    os.path.join(scratch, out),
+                    *(os.path.join(HERE, s) for s in sources), planted, ARCHIVE, *wraps,
+                    "-lsqlite3",
                     "-pthread"], check=True)
 
 
@@ -135,7 +150,8 @@ def main():
             build(scratch, planted, "drive", ["drive.c", "calls.c"], wraps)
             by = killed_by(scratch)
         killed += by is not None
-        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""), flush=True)
+        print(f"{'ok' if by else 'not ok'} {nr} {what}" + (f"\n# found by {by}" if by else ""),
+              flush=True)
     print(f"# killed {killed} of {len(faults)} planted")
     print(f"1..{len(faults)}")
     return killed != len(faults)

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /*
  * tier://SET/NAME by the public API, while the command of another process moves the files.
  */
