@@ -223,10 +223,13 @@ int wire_get_reply(const uint8_t from[WIRE_HEAD], struct wire_reply *ret)
 
 /* --------------------------------------------------------------- payloads */
 
+/* What a hello and its answer begin with. */
+static const uint8_t magic[8] = { 'P', 'E', 'N', 'S', 'T', 'O', 'C', 'K' };
+
 void wire_put_hello(const struct wire_hello *h, uint8_t to[WIRE_HELLO_LEN])
 {
 	memset(to, 0, WIRE_HELLO_LEN);
-	memcpy(to, WIRE_MAGIC, 8);
+	memcpy(to, magic, sizeof(magic));
 	put32(to + 8, h->version);
 	put32(to + 12, h->oldest);
 	put64(to + 16, h->features);
@@ -239,7 +242,7 @@ int wire_get_hello(const uint8_t *from, uint32_t len, struct wire_hello *ret)
 {
 	struct wire_hello h;
 
-	if (len < WIRE_HELLO_LEN || memcmp(from, WIRE_MAGIC, 8) != 0)
+	if (len < WIRE_HELLO_LEN || memcmp(from, magic, sizeof(magic)) != 0)
 		return -EBADMSG;
 	h.version = get32(from + 8);
 	h.oldest = get32(from + 12);
@@ -258,7 +261,7 @@ int wire_get_hello(const uint8_t *from, uint32_t len, struct wire_hello *ret)
 void wire_put_welcome(const struct wire_welcome *w, uint8_t to[WIRE_HELLO_LEN])
 {
 	memset(to, 0, WIRE_HELLO_LEN);
-	memcpy(to, WIRE_MAGIC, 8);
+	memcpy(to, magic, sizeof(magic));
 	put32(to + 8, w->version);
 	put32(to + 12, w->data_max);
 	put64(to + 16, w->features);
@@ -271,7 +274,7 @@ int wire_get_welcome(const uint8_t *from, uint32_t len, struct wire_welcome *ret
 {
 	struct wire_welcome w;
 
-	if (len < WIRE_HELLO_LEN || memcmp(from, WIRE_MAGIC, 8) != 0)
+	if (len < WIRE_HELLO_LEN || memcmp(from, magic, sizeof(magic)) != 0)
 		return -EBADMSG;
 	w.version = get32(from + 8);
 	w.data_max = get32(from + 12);

@@ -11,7 +11,6 @@
 
 #include "base/base.h"
 
-#define WIRE_MAGIC "PENSTOCK" /* 8 bytes, without an end */
 #define WIRE_VERSION 1u
 #define WIRE_HEAD 48u /* bytes of the header of a request and of a reply */
 #define WIRE_DATA_MAX \

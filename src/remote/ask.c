@@ -134,7 +134,7 @@ int remote_ask(const struct net_addr *addr, struct wire_request *q, const char *
 	uint8_t buf[2 * WIRE_HEAD + WIRE_HELLO_LEN + WIRE_NAME_MAX], payload[WIRE_HELLO_MAX];
 	struct wire_request hi = { .len = WIRE_HEAD + WIRE_HELLO_LEN, .op = WIRE_HELLO };
 	_cleanup_(closep) int fd = connect_to(addr, deadline);
-	size_t at = 0, len = strlen(name);
+	size_t at = 0, len = strnlen(name, WIRE_NAME_MAX);
 	struct wire_welcome w;
 	struct wire_hello h;
 	uint32_t n = 0, err = 0;
