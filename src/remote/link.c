@@ -373,6 +373,7 @@ static bool send_piece(struct link *l, struct piece *p)
 		return false;
 	}
 	p->waits_again = false;
+	p->op = q.op;
 	wire_put_request(&q, p->head);
 	push(&l->tx, p);
 	l->nr_sent++;
@@ -467,12 +468,12 @@ static void sent_some(struct link *l, uint64_t n)
 		uint64_t all = WIRE_HEAD + payload_of(p, &payload), part;
 
 		part = MIN(n, all - l->tx_done);
-		p->state = PIECE_SENT;
 		l->tx_done += part;
 		n -= part;
 		if (l->tx_done < all)
 			return;
 		l->tx_done = 0;
+		p->state = PIECE_SENT;
 		(void)pop(&l->tx);
 	}
 }
@@ -689,9 +690,7 @@ static bool reply_fits(const struct piece *p, const struct wire_reply *r)
 
 	if (p->kind != PIECE_TASK)
 		return r->op == ops[p->kind];
-	if (r->op == WIRE_READ || r->op == WIRE_WRITE)
-		return r->count <= p->len;
-	return r->op == WIRE_SYNC;
+	return r->op == p->op && (r->op == WIRE_SYNC || r->count <= p->len);
 }
 
 /* A header is here. */

@@ -45,7 +45,7 @@ enum piece_kind {
 enum piece_state {
 	PIECE_FREE,
 	PIECE_WAITS, /* to be sent */
-	PIECE_SENT,  /* some of it, or all */
+	PIECE_SENT,  /* whole: its reply may come */
 };
 
 struct piece {
@@ -57,6 +57,7 @@ struct piece {
 	uint32_t handle;   /* of a CLOSE */
 	uint32_t turn;     /* part of the id: an old reply finds nothing */
 	uint8_t kind, state, tries;
+	uint16_t op;      /* enum wire_op of a task's, which the reply repeats */
 	bool waits_again; /* in of->again */
 	uint8_t head[WIRE_HEAD];
 	uint8_t hello[WIRE_HELLO_LEN];
