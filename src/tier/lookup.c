@@ -7,32 +7,39 @@
 
 #define TRIES 16u /* moves of one file that one lookup may meet */
 
-static int open_at(const struct tier_set *set, unsigned root, const char *name)
+static int open_at(const struct tier_set *set, unsigned root, const char *name, int flags)
 {
 	if (root >= set->nr_roots)
 		return -EUCLEAN;
 	if (set->roots[root].fd < 0)
 		return -ENODEV;
-	return name_open(set->roots[root].fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	return name_open(set->roots[root].fd, name, flags | O_NOFOLLOW | O_NONBLOCK, 0);
 }
 
-static int open_anywhere(const struct tier_set *set, const char *name, struct tier_file *ret)
+static int open_anywhere(const struct tier_set *set, const char *name, int flags,
+			 struct tier_file *ret)
 {
+	int err = -ENOENT;
+
 	for (unsigned class = 0; class < TIER_CLASSES; class ++) {
 		for (unsigned i = 0; i < set->nr_roots; i++) {
-			int fd = set->roots[i].class == class ? open_at(set, i, name) : -ENOENT;
+			int fd = set->roots[i].class == class ? open_at(set, i, name, flags)
+							      : -ENOENT;
 
-			if (fd < 0)
+			if (fd < 0) {
+				if (fd != -ENOENT && fd != -ENOTDIR && fd != -ENODEV)
+					err = fd;
 				continue;
+			}
 			*ret = (struct tier_file){ .root = i };
 			(void)snprintf(ret->name, sizeof(ret->name), "%s", name);
 			return fd;
 		}
 	}
-	return -ENOENT;
+	return err;
 }
 
-int lookup_open(struct tier_set *set, const char *name, struct tier_file *ret_file)
+int lookup_open(struct tier_set *set, const char *name, int flags, struct tier_file *ret_file)
 {
 	int r = name_check(name);
 
@@ -45,11 +52,11 @@ int lookup_open(struct tier_set *set, const char *name, struct tier_file *ret_fi
 		if (r < 0 && r != -ENOENT)
 			return r;
 		if (r == 0)
-			fd = open_at(set, ret_file->root, name);
+			fd = open_at(set, ret_file->root, name, flags);
 		if (fd == -ENODEV)
 			return err_set(ENODEV, "%s", set->roots[ret_file->root].why);
 		if (fd == -ENOENT || fd == -ENOTDIR)
-			fd = open_anywhere(set, name, ret_file);
+			fd = open_anywhere(set, name, flags, ret_file);
 		if (fd >= 0)
 			return fd;
 		if (fd != -ENOENT && fd != -ENOTDIR)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Find and open a file of a set for reading, while it may move. */
+/* Find and open a file of a set, while it may move. */
 #ifndef PST_TIER_LOOKUP_H
 #define PST_TIER_LOOKUP_H
 
 #include "tier/set.h"
 
 /*
- * Open a file for reading, without the set's lock.  *ret_file is what the catalogue knows of it.
+ * Open a file, without the set's lock; flags are O_RDONLY, O_WRONLY or O_RDWR.  *ret_file is what
+ * the catalogue knows of it.
  * The descriptor reads the same bytes however the file moves later.
  *
  * A move may take the file away between the look at the catalogue and the open; the catalogue is
@@ -14,8 +15,8 @@
  * all roots, the fastest first; *ret_file then has id 0.
  *
  * Return: a descriptor, or a sentence and -ENOENT, -EINVAL for the name, -ENODEV when the file is
- * on a root that cannot be used.
+ * on a root that cannot be used, -EAGAIN for writing while somebody has a lease, as the mover has.
  */
-int lookup_open(struct tier_set *set, const char *name, struct tier_file *ret_file);
+int lookup_open(struct tier_set *set, const char *name, int flags, struct tier_file *ret_file);
 
 #endif

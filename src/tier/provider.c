@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "file/module.h"
 #include "tier/epoch.h"
+#include "tier/lookup.h"
 #include "tier/move.h"
 #include "tier/set.h"
 
@@ -75,70 +76,30 @@ static struct set_file *set_file_of(const struct file *f)
 
 static int open_flags(uint32_t flags)
 {
-	int o = O_NOFOLLOW | O_NONBLOCK;
-
-	if ((flags & PST_FILE_READ) && (flags & PST_FILE_WRITE))
-		o |= O_RDWR;
-	else
-		o |= flags & PST_FILE_WRITE ? O_WRONLY : O_RDONLY;
-	return flags & PST_FILE_TRUNC ? o | O_TRUNC : o;
+	if (!(flags & PST_FILE_WRITE))
+		return O_RDONLY;
+	return flags & PST_FILE_READ ? O_RDWR : O_WRONLY;
 }
 
-/* A descriptor of the file in that root, or -errno without a sentence. */
-static int open_in(const struct tier_set *set, unsigned root, const char *name, uint32_t flags)
-{
-	struct stat st;
-	int fd;
-
-	if (root >= set->nr_roots || set->roots[root].fd < 0)
-		return -ENODEV;
-	fd = name_open(set->roots[root].fd, name, open_flags(flags) & ~O_TRUNC, 0);
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		(void)close(fd);
-		return -EINVAL;
-	}
-	if ((flags & PST_FILE_TRUNC) && ftruncate(fd, 0) < 0) {
-		int err = -errno;
-
-		(void)close(fd);
-		return err;
-	}
-	return fd;
-}
-
-/* In no root that the catalogue names: it may be new, put there by others. */
-static int open_anywhere(const struct tier_set *set, const char *name, uint32_t flags)
-{
-	int fd = -ENOENT;
-
-	for (unsigned i = 0; i < set->nr_roots && fd == -ENOENT; i++)
-		if (set->roots[i].fd >= 0)
-			fd = open_in(set, i, name, flags);
-	return fd;
-}
-
-/* The file where it lies now: a descriptor, or -errno with a sentence. */
+/* A descriptor of the file where it lies now, or -errno with a sentence. */
 static int open_now(struct open_set *s, const char *name, uint32_t flags)
 {
-	struct tier_file file;
-	int fd = -ENOENT;
+	struct tier_file known;
+	int fd = lookup_open(s->set, name, open_flags(flags), &known), r = 0;
+	struct stat st;
 
-	/* It may move between the two steps. */
-	for (unsigned i = 0; i < TRIES && fd == -ENOENT; i++) {
-		int r = catalog_find(s->set->catalog, name, &file);
-
-		if (r < 0 && r != -ENOENT)
-			return r;
-		if (r == -ENOENT)
-			return open_anywhere(s->set, name, flags);
-		fd = open_in(s->set, file.root, name, flags);
-		if (fd == -ENODEV)
-			return err_set(ENODEV, "%s lies on %s, which cannot be used: %s", name,
-				       s->set->roots[file.root].path, s->set->roots[file.root].why);
-	}
-	return fd;
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		r = err_set(errno, "cannot look at %s: %s", name, strerror(errno));
+	else if (!S_ISREG(st.st_mode))
+		r = err_set(EINVAL, "%s of the set %s is no regular file", name, s->set->name);
+	else if ((flags & PST_FILE_TRUNC) && ftruncate(fd, 0) < 0)
+		r = err_set(errno, "cannot empty %s: %s", name, strerror(errno));
+	if (r == 0)
+		return fd;
+	(void)close(fd);
+	return r;
 }
 
 static int err_open(const struct open_set *s, const char *name, int err)
@@ -151,10 +112,8 @@ static int open_beneath(struct open_set *s, const char *name, uint32_t flags, st
 {
 	int fd = open_now(s, name, flags), r;
 
-	if (fd == -ENODEV)
-		return fd;
 	if (fd < 0)
-		return err_open(s, name, fd);
+		return fd;
 	r = host->wrap(fd, flags & (PST_FILE_STABLE | PST_FILE_PLAIN), NULL, ret);
 	(void)close(fd);
 	return r;
@@ -197,7 +156,7 @@ static int make(struct open_set *s, const char *name, uint32_t flags, uint32_t m
 	if (dir < 0)
 		return err_open(s, name, dir);
 	(void)close(dir);
-	fd = name_open(set->roots[root].fd, name, open_flags(flags) | O_CREAT | O_EXCL,
+	fd = name_open(set->roots[root].fd, name, open_flags(flags) | O_NOFOLLOW | O_CREAT | O_EXCL,
 		       mode & 07777);
 	if (fd < 0)
 		return err_open(s, name, fd);
@@ -220,7 +179,7 @@ static int create(struct open_set *s, const char *name, uint32_t flags, uint32_t
 	} else if (fd == -ENOENT) {
 		r = make(s, name, flags, mode);
 	} else {
-		r = fd == -ENODEV ? fd : err_open(s, name, fd);
+		r = fd;
 	}
 	if (r == 0)
 		return catalog_commit(s->set->catalog);

@@ -44,7 +44,7 @@ src/gds/path/move.c job_move: a thread pst-gds of one transfer
 src/gds/probe.c open_file: the process of the probe
 src/gds/probe.c look_there: the process of the probe
 src/mem/memfd.c memfd_check: memory is imported
-src/tier/provider.c open_in: a file is opened, or a thread pst-tier opens it again
+src/tier/provider.c open_now: a file is opened, or a thread pst-tier opens it again
 END
 }
 

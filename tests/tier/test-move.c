@@ -450,7 +450,7 @@ static int look_up(const char *call)
 	(void)call;
 	calls++;
 	calls_hook = NULL;
-	fd = lookup_open(reader, NAME, &f);
+	fd = lookup_open(reader, NAME, O_RDONLY, &f);
 	if (fd < 0)
 		T_FAIL("at call %u: %s", calls, err_text());
 	read_all(fd);
@@ -470,7 +470,7 @@ static void readers_find_no_gap(void)
 	set_up();
 	set = open_set(&counts);
 	T_OK(set_open("m", &reader));
-	held = lookup_open(reader, NAME, &f);
+	held = lookup_open(reader, NAME, O_RDONLY, &f);
 	T_CHECK(held >= 0);
 	T_CHECK(f.id > 0);
 	for (int to = 0; to <= TIER_HDD; to += TIER_HDD) {
@@ -480,8 +480,8 @@ static void readers_find_no_gap(void)
 		calls_hook = NULL;
 		T_CHECK(calls > 25);
 	}
-	T_EQ(lookup_open(reader, "none", &f), -ENOENT);
-	T_EQ(lookup_open(reader, "../x", &f), -EINVAL);
+	T_EQ(lookup_open(reader, "none", O_RDONLY, &f), -ENOENT);
+	T_EQ(lookup_open(reader, "../x", O_RDONLY, &f), -EINVAL);
 	(void)close(held);
 	T_CHECK(!set_close(reader));
 	T_CHECK(!set_close(set));
