@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a set has: status, ls, df. */
+/* The subcommands that show what a set has: status, ls and df. */
 #include "cli/tier/tier.h"
 #include "tier/move.h"
 #include "tier/scan.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What changes a set: pin, migrate, scrub. */
+/* The subcommands that change a set: pin, migrate and scrub. */
 #include <linux/ioprio.h>
 #include <sys/syscall.h>
 

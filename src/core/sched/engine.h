@@ -92,14 +92,14 @@ struct job {
 	struct worker *worker;
 	bool mapped;         /* copies come from req_plan(req)->from, the slot is not filled */
 	bool alone;          /* copied by itself, because a batch with it failed */
-	bool at_copier;      /* counted in worker->nr_copying, */
-	bool warm;           /* and in nr_warm */
+	bool at_copier;      /* the job is counted in worker->nr_copying */
+	bool warm;           /* the job is counted in nr_warm */
 	bool bounded;        /* of a read that waits for other bytes in a crowd */
 	bool touches;        /* counted in nr_touch of its request, else in nr_file */
-	uint8_t disk;        /* in engine->disks, unless it is DISK_NONE, are */
-	uint64_t disk_len;   /* so many bytes of the job, */
-	uint64_t disk_since; /* since then */
-	struct list of_disk; /* its jobs */
+	uint8_t disk;        /* index in engine->disks, which counts the job; or DISK_NONE */
+	uint64_t disk_len;   /* bytes of the job that engine->disks counts */
+	uint64_t disk_since; /* when engine->disks began to count them */
+	struct list of_disk; /* the disk's list of jobs */
 	bool lost;           /* its request was stopped: not counted in worker->nr_jobs */
 	struct list of_lost; /* worker->lost */
 	bool fed;            /* the slot is for reads that a stream waits for, fixed */
@@ -117,8 +117,8 @@ struct crowd {
 /* A worker keeps this of its own thread, from its last look on. */
 struct crowd_look {
 	unsigned nr_jobs;     /* begun since */
-	uint64_t nr_switches; /* times that it was interrupted, ever, */
-	uint64_t cpu_ns;      /* and how long it has run */
+	uint64_t nr_switches; /* how often the thread was interrupted since it began */
+	uint64_t cpu_ns;      /* how long the thread has run since it began */
 };
 
 struct worker {
@@ -200,9 +200,9 @@ struct copier {
 
 	struct list filled; /* jobs that wait; under the engine's lock */
 	atomic_uint nr_filled;
-	atomic_uint nr;            /* of jobs, with those of batches, */
-	atomic_uint nr_warm;       /* and of warm ones */
-	_Atomic uint64_t nr_bytes; /* in these */
+	atomic_uint nr;            /* jobs that wait or are in a batch */
+	atomic_uint nr_warm;       /* those of nr that are warm */
+	_Atomic uint64_t nr_bytes; /* bytes of the jobs of nr */
 	_Atomic uint64_t moved_at; /* when a batch last began or ended, or the first job came */
 };
 
