@@ -614,7 +614,7 @@ void conn_tick(struct conn *c, uint64_t now)
 		conn_kill(c, "no hello");
 	else if (c->out.head && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
-	else if (c->full)
+	else if (c->full && c->greeted)
 		conn_turn(c); /* others may have given memory back */
 }
 

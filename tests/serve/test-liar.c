@@ -259,14 +259,29 @@ static struct pst_file *open_there(uint32_t flags)
 
 /* ----------------------------------------------------------------------- cases */
 
-static int64_t result_of(uint32_t op, struct pst_file *f, struct pst_mem *m)
+static int64_t result_in(unsigned ms, uint32_t op, struct pst_file *f, struct pst_mem *m)
 {
 	struct pst_io io = rig_io(op, f, m, 0, 0, RIG_MIB(1) / 2);
 
 	if (op == PST_OP_SYNC)
 		io = (struct pst_io){ .op = op, .file = f };
-	io.deadline_ns = t_in_ms(SOON_MS);
+	io.deadline_ns = t_in_ms(ms);
 	return rig_do(rig_q, &io).res;
+}
+
+/* On a busy machine a deadline may pass before the liar has said a word. */
+static int64_t result_of(uint32_t op, struct pst_file *f, struct pst_mem *m)
+{
+	int64_t res;
+
+	for (unsigned ms = SOON_MS; ms < RIG_WAIT_MS; ms *= 2) {
+		res = result_in(ms, op, f, m);
+		if (atomic_load(&liar.told) > 0)
+			return res;
+		T_EQ(res, -ETIMEDOUT);
+		T_OK(pst_file_drain(f, t_in_ms(RIG_WAIT_MS)));
+	}
+	T_FAIL("no lie was told");
 }
 
 static void believed_never(const enum lie *which, unsigned nr, uint32_t op)
@@ -283,7 +298,6 @@ static void believed_never(const enum lie *which, unsigned nr, uint32_t op)
 		/* The kernel may have taken all of a write that is answered too early. */
 		if (result_of(op, f, m) >= 0 && which[i] != EARLY_SUCCESS)
 			T_FAIL("lie %d is believed", which[i]);
-		T_CHECK(atomic_load(&liar.told) > 0);
 		/* What a write reads from stays as it is, and so does what no read asked for. */
 		if (op != PST_OP_READ)
 			T_EQ(rig_mem_differs(m, 0, LEN, SEED + 1, 0), LEN);
