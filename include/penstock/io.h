@@ -200,6 +200,24 @@ PST_API int64_t pst_readv(struct pst_file *file, const struct pst_vec *vecs, uns
 PST_API int64_t pst_writev(struct pst_file *file, const struct pst_vec *vecs, unsigned nr,
 			   const struct pst_call_opts *opts, struct pst_done *ret_done);
 
+/**
+ * pst_mem_crc32c() - compute the CRC-32C of ranges of memory, where they lie
+ * @vecs: the ranges, in any order; file_off is 0
+ * @nr:   how many, 1 to PST_VECS_MAX
+ * @opts: NULL for the defaults; deadline_ns and stream are used, flags and policy are 0
+ * @ret:  a checksum for each range, in the order of @vecs; undefined after a failure
+ *
+ * The device itself reads device memory, so the checksum tells what arrived there, whichever way it
+ * came.  It is that of RFC 3720, as in pst_done.crc32c.  With a stream the bytes are those that the
+ * work gives which is on the stream at the call.  Any thread.
+ *
+ * Return: 0; -EINVAL, -ERANGE, -EACCES, -EFAULT as pst_readv(); -EOPNOTSUPP where the device
+ * computes none; -ETIMEDOUT, and then the device may read the memory for a while; -ENOMEM; -EIO
+ * when the device failed.
+ */
+PST_API int pst_mem_crc32c(const struct pst_vec *vecs, unsigned nr,
+			   const struct pst_call_opts *opts, uint32_t *ret);
+
 /* -------------------------------------------------------------- in words */
 
 /**

@@ -219,3 +219,17 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
 	(void)pthread_once(&once, init);
 	return multiply(power_of(len_b), crc_a) ^ crc_b;
 }
+
+uint32_t crc32c_of_remainder(uint32_t remainder, uint64_t len)
+{
+	/* The CRC of as many zeros is what the beginning and the end of a CRC add. */
+	return remainder ^ crc32c_combine(UINT32_MAX, UINT32_MAX, len);
+}
+
+uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr)
+{
+	/* Each step divides by x, which has an inverse because the polynomial ends in 1. */
+	for (unsigned bit = 0; bit < 8 * nr; bit++)
+		remainder = remainder & ONE ? (remainder ^ POLY) << 1 | 1 : remainder << 1;
+	return remainder;
+}

@@ -91,6 +91,23 @@ struct mem_feed {
 	pthread_mutex_t *lock;
 };
 
+/* Bytes of one allocation. */
+struct mem_range {
+	const struct mem_alloc *alloc;
+	uint64_t off; /* in the allocation */
+	uint64_t len; /* at least 1 */
+};
+
+#define MEM_RANGES 1024u /* most of one mem_sums_start() */
+
+/*
+ * Checksums of device memory, computed by the device; one thread uses it at a time.  A provider's
+ * own struct begins with this.
+ */
+struct mem_sums {
+	const struct mem_ops *ops;
+};
+
 /* Something to be ended by calls that may wait for the program's streams, see mem_late(). */
 struct mem_late {
 	struct list link; /* the provider's, until run() is called */
@@ -264,6 +281,21 @@ struct mem_ops {
 	/* Becomes readable some time after a ticket got done; reading it resets it.  NULL: the
 	 * stream can only be polled. */
 	int (*stream_fd)(struct mem_stream *st);
+
+	/*
+	 * Checksums of device memory; NULL, as are the next three: the kind computes none.
+	 * -EOPNOTSUPP where this device does not.
+	 */
+	int (*sums_new)(unsigned device, struct mem_sums **ret);
+	/* Waits for what was started. */
+	void (*sums_free)(struct mem_sums *s);
+
+	/* Start to compute the CRC-32C of each of nr <= MEM_RANGES ranges of the device.  Whatever
+	 * was started before has been polled to its end. */
+	int (*sums_start)(struct mem_sums *s, const struct mem_range *v, unsigned nr);
+
+	/* 1, and ret has the checksums; 0 while they are under way; -errno: there will be none. */
+	int (*sums_poll)(struct mem_sums *s, uint32_t *ret);
 
 	/*
 	 * Order with the program's streams; NULL: the kind knows none.  A stream is named by the

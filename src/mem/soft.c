@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/crc32c.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "mem/mem.h"
@@ -414,6 +415,50 @@ char *soft_bytes(const struct mem_alloc *a)
 	return container_of(a, struct soft_alloc, a)->backing->hidden;
 }
 
+/* --------------------------------------------------------------- checksums */
+
+struct soft_sums {
+	struct mem_sums base;
+	unsigned nr;
+	uint32_t crc[MEM_RANGES];
+};
+
+static int soft_sums_new(unsigned device, struct mem_sums **ret)
+{
+	struct soft_sums *s = calloc(1, sizeof(*s));
+
+	(void)device;
+	if (!s)
+		return err_set(ENOMEM, "no memory for checksums");
+	s->base.ops = &mem_soft_ops;
+	*ret = &s->base;
+	return 0;
+}
+
+static void soft_sums_free(struct mem_sums *base)
+{
+	free(container_of(base, struct soft_sums, base));
+}
+
+/* The caller's thread computes them at once. */
+static int soft_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned nr)
+{
+	struct soft_sums *s = container_of(base, struct soft_sums, base);
+
+	for (unsigned i = 0; i < nr; i++)
+		s->crc[i] = crc32c(0, soft_bytes(v[i].alloc) + v[i].off, v[i].len);
+	s->nr = nr;
+	return 0;
+}
+
+static int soft_sums_poll(struct mem_sums *base, uint32_t *ret)
+{
+	const struct soft_sums *s = container_of(base, struct soft_sums, base);
+
+	memcpy(ret, s->crc, s->nr * sizeof(*ret));
+	return 1;
+}
+
 const struct mem_ops mem_soft_ops = {
 	.name = "soft",
 	.kind = PST_KIND_SOFT,
@@ -435,4 +480,8 @@ const struct mem_ops mem_soft_ops = {
 	.copy = soft_copy,
 	.poll = soft_poll,
 	.stream_fd = soft_stream_fd,
+	.sums_new = soft_sums_new,
+	.sums_free = soft_sums_free,
+	.sums_start = soft_sums_start,
+	.sums_poll = soft_sums_poll,
 };

@@ -110,7 +110,8 @@ struct op {
 	char *snapshot;  /* of host memory that is not registered */
 	struct mem_sgl lists[MEM_SGLS];
 	unsigned nr_lists;
-	bool fed; /* the first list is where a struct cuda_fed says when the kernel runs */
+	cu_ptr remainders; /* of the kernel for checksums, whose tiles are the first list; else 0 */
+	bool fed;          /* the first list is where a struct cuda_fed says when the kernel runs */
 	struct CUevent_st *event;
 	struct CUstream_st *after; /* held */
 	uint64_t seq;

@@ -7,6 +7,7 @@
 
 #include "cuda_stub_int.h"
 #include "mem/cuda/ptx.h"
+#include "mem/cuda/ptx_sum.h"
 
 struct CUevent_st {
 	struct list link;
@@ -18,6 +19,7 @@ struct CUevent_st {
 struct CUmod_st {
 	struct list link;
 	cu_ctx ctx;
+	bool sums; /* it holds the kernel for checksums, else that for small pieces */
 };
 
 static struct list modules = LIST_INIT(modules);
@@ -112,9 +114,60 @@ static bool run_fed(const struct mem_sgl *most)
 	return run_list(list->tiles, nr);
 }
 
-/* The kernel of mem/cuda/ptx.h; the lock is held. */
+/* Go on with a remainder of CRC-32C (mem/cuda/ptx_sum.h). */
+static uint32_t remainder_of(uint32_t r, const unsigned char *p, uint64_t len)
+{
+	static uint32_t table[256];
+
+	for (uint32_t b = 0; !table[255] && b < 256; b++) {
+		table[b] = b;
+		for (unsigned i = 0; i < 8; i++)
+			table[b] = table[b] >> 1 ^ (table[b] & 1 ? 0x82f63b78u : 0);
+	}
+	while (len--)
+		r = r >> 8 ^ table[(r ^ *p++) & 255];
+	return r;
+}
+
+static bool run_sum(const struct cuda_sum_tile *t, uint32_t *ret)
+{
+	static const unsigned char zeros[16];
+	uint64_t at = t->at, end = t->at + t->len;
+
+	*ret = 0;
+	while (at < end) {
+		uint64_t n = end - at;
+		char *p;
+
+		while (!(p = kernel_sees(at, n, false)) && n > 1)
+			n /= 2;
+		if (!p)
+			return false;
+		*ret = remainder_of(*ret, (unsigned char *)p, n);
+		at += n;
+	}
+	*ret = remainder_of(*ret, zeros, -end & 15);
+	return true;
+}
+
+static bool run_sums(const struct op *op)
+{
+	unsigned nr = op->lists[0].nr;
+	const struct cuda_sum_tile *tiles = (void *)kernel_sees(op->lists[0].dev,
+								nr * sizeof(*tiles), false);
+	uint32_t *to = (void *)kernel_sees(op->remainders, nr * sizeof(*to), true);
+
+	for (unsigned i = 0; i < nr; i++)
+		if (!tiles || !to || !run_sum(&tiles[i], &to[i]))
+			return false;
+	return true;
+}
+
+/* The kernels of mem/cuda/ptx.h and ptx_sum.h; the lock is held. */
 static bool run_kernel(const struct op *op)
 {
+	if (op->remainders)
+		return run_sums(op);
 	if (op->fed)
 		return run_fed(op->lists);
 	for (unsigned i = 0; i < op->nr_lists; i++)
@@ -600,12 +653,13 @@ cu_result cuModuleLoadDataEx(cu_module *ret, const void *image, unsigned nr, uin
 	ENTER(IN_CTX | UNSAFE);
 	(void)options;
 	(void)values;
-	if (nr || strcmp(image, cuda_gather_ptx) != 0)
+	if (nr || (strcmp(image, cuda_gather_ptx) != 0 && strcmp(image, cuda_sum_ptx) != 0))
 		return CU_INVALID_PTX;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return CU_OUT_OF_MEMORY;
 	m->ctx = stub_current();
+	m->sums = strcmp(image, cuda_sum_ptx) == 0;
 	(void)pthread_mutex_lock(&stub.lock);
 	m->ctx->modules++;
 	stub.count.modules++;
@@ -633,9 +687,43 @@ cu_result cuModuleUnload(cu_module m)
 cu_result cuModuleGetFunction(cu_func *ret, cu_module m, const char *name)
 {
 	ENTER(IN_CTX);
-	if (strcmp(name, CUDA_GATHER_NAME) != 0)
+	if (strcmp(name, m->sums ? CUDA_SUM_NAME : CUDA_GATHER_NAME) != 0)
 		return CU_NOT_FOUND;
 	*ret = (cu_func)(void *)m;
+	return CU_OK;
+}
+
+static cu_result launch_gather(struct op *op, unsigned grid_x, unsigned grid_y, unsigned threads,
+			       void **params)
+{
+	const struct cuda_gather_lists *lists = params[0];
+	unsigned most = 0;
+
+	if (grid_x > MEM_SGLS || threads != CUDA_GATHER_THREADS)
+		return CU_INVALID_VALUE;
+	op->nr_lists = grid_x;
+	for (unsigned i = 0; i < grid_x; i++) {
+		op->lists[i] = (struct mem_sgl){ .dev = lists->v[i].tiles, .nr = lists->v[i].nr };
+		op->fed |= lists->v[i].fed;
+		most = MAX(most, op->lists[i].nr);
+	}
+	if (op->fed && grid_x != 1)
+		stub_abort("a kernel is launched for several lists that it looks for");
+	if (most != grid_y)
+		stub_abort("a kernel is launched with too few blocks for its lists, or too many");
+	return CU_OK;
+}
+
+static cu_result launch_sums(struct op *op, unsigned grid_x, unsigned grid_y, unsigned threads,
+			     void **params)
+{
+	if (grid_y != 1 || threads != CUDA_SUM_THREADS)
+		return CU_INVALID_VALUE;
+	op->lists[0] = (struct mem_sgl){ .dev = *(cu_ptr *)params[0],
+					 .nr = *(uint32_t *)params[1] };
+	op->remainders = *(cu_ptr *)params[2];
+	if (!op->lists[0].nr || grid_x > (op->lists[0].nr + CUDA_SUM_WARPS - 1) / CUDA_SUM_WARPS)
+		stub_abort("a kernel is launched for no tile, or with blocks for none");
 	return CU_OK;
 }
 
@@ -643,25 +731,17 @@ cu_result cuLaunchKernel(cu_func fn, unsigned grid_x, unsigned grid_y, unsigned 
 			 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
 			 cu_stream handle, void **params, void **extra)
 {
-	const struct cuda_gather_lists *lists = params[0];
-	struct op op = { .kind = OP_KERNEL, .nr_lists = grid_x };
+	struct op op = { .kind = OP_KERNEL };
 	struct CUstream_st *st;
-	unsigned most = 0;
 	cu_result e;
 
 	ENTER(IN_CTX);
-	if (!grid_x || !grid_y || grid_x > MEM_SGLS || grid_z != 1 ||
-	    block_x != CUDA_GATHER_THREADS || block_y != 1 || block_z != 1 || shared || extra)
+	if (!grid_x || !grid_y || grid_z != 1 || block_y != 1 || block_z != 1 || shared || extra)
 		return CU_INVALID_VALUE;
-	for (unsigned i = 0; i < grid_x; i++) {
-		op.lists[i] = (struct mem_sgl){ .dev = lists->v[i].tiles, .nr = lists->v[i].nr };
-		op.fed |= lists->v[i].fed;
-		most = MAX(most, op.lists[i].nr);
-	}
-	if (op.fed && grid_x != 1)
-		stub_abort("a kernel is launched for several lists that it looks for");
-	if (most != grid_y)
-		stub_abort("a kernel is launched with too few blocks for its lists, or too many");
+	e = ((cu_module)(void *)fn)->sums ? launch_sums(&op, grid_x, grid_y, block_x, params)
+					  : launch_gather(&op, grid_x, grid_y, block_x, params);
+	if (e)
+		return e;
 	(void)pthread_mutex_lock(&stub.lock);
 	e = stub_use(handle, &st);
 	if (!e && st) {

@@ -148,6 +148,24 @@ static void first_use_by_many_threads(void)
 		T_EQ(got[i], bitwise(buf, BUF_LEN));
 }
 
+/* The message has zeros in front of it and behind it, which remainders leave out. */
+static void remainders(void)
+{
+	static uint8_t padded[200 + 16];
+
+	for (unsigned zeros = 0; zeros < 16; zeros++)
+		for (unsigned len = 1; len <= 150; len += 7) {
+			uint32_t remainder;
+
+			memset(padded, 0, sizeof(padded));
+			t_fill(padded + 33, 5, 0, len);
+			/* A CRC that begins with 0, and its end taken back. */
+			remainder = ~crc32c_table(UINT32_MAX, padded, 33 + len + zeros);
+			remainder = crc32c_drop_zeros(remainder, zeros);
+			T_EQ(crc32c_of_remainder(remainder, len), bitwise(padded + 33, len));
+		}
+}
+
 int main(void)
 {
 	T_RUN(first_use_by_many_threads); /* first: it means the tables' making */
@@ -156,5 +174,6 @@ int main(void)
 	T_RUN(in_pieces);
 	T_RUN(combines);
 	T_RUN(combines_lengths_beyond_memory);
+	T_RUN(remainders);
 	return t_done();
 }

@@ -416,7 +416,7 @@ static int copy_gather(struct cuda_stream *st, const struct batch *b)
 	struct mem_sgl sgl;
 	int r;
 
-	if (b->foreign || b->tiles > TILES || st->d->no_gather || !tiles_ring(st))
+	if (b->foreign || b->tiles > TILES || st->d->gather.none || !tiles_ring(st))
 		return 0;
 	/* The tiles of a batch are contiguous; the rest of the ring may be too short for them. */
 	if (at + b->tiles > TILES) {
@@ -575,7 +575,7 @@ int cuda_sgl_write(unsigned device, enum mem_dir dir, const struct mem_copy *v, 
 
 	if (r < 0)
 		return r;
-	if (d->no_gather || b.foreign || b.tiles > MEM_SGL_BYTES / sizeof(*first))
+	if (d->gather.none || b.foreign || b.tiles > MEM_SGL_BYTES / sizeof(*first))
 		return 0;
 	if (cuda_pin_find(room, MEM_SGL_BYTES, MEM_TO_DEVICE, &at, &len) < MEM_SGL_BYTES || !at ||
 	    !cuda_tiles_put(dir, v, nr, &end, first + b.tiles))

@@ -227,25 +227,23 @@ void cuda_leave(struct cuda_scope *s)
 	*s = (struct cuda_scope){ 0 };
 }
 
-/* The last user is gone, and with it whoever could take gather_lock; the lock is held. */
+/* The last user is gone, and with it whoever could take kernel_lock; the lock is held. */
 static void let_go(struct cuda_dev *d)
 {
 	CUDA_SCOPE(outer);
 
 	relax(&outer);
-	if (!d->reset && (d->gather == GATHER_READY || d->orders || d->feeds)) {
+	if (!d->reset && (cuda_kernels_any(d) || d->orders || d->feeds)) {
 		CUDA_SCOPE(inner);
 
 		cuda_enter_anyway(&inner, d->ctx);
-		if (inner.pushed && d->gather == GATHER_READY)
-			cuda_ignore(d, cu.cuModuleUnload(d->module), "unload the gather kernel");
+		cuda_kernels_end(d, inner.pushed);
 		if (inner.pushed) {
 			cuda_orders_let_go(d);
 			cuda_feeds_let_go(d);
 		}
 	}
-	d->gather = GATHER_UNKNOWN;
-	d->no_gather = false;
+	cuda_kernels_end(d, false);
 	d->ctx = NULL;
 	d->reset = false;
 	cuda_ignore(d, cu.cuDevicePrimaryCtxRelease_v2(d->dev), "release its context");
@@ -277,11 +275,9 @@ static _cold_ void forget(struct cuda_dev *d)
 	atomic_fetch_add(&d->life, 1);
 	atomic_store(&d->lost, CU_OK);
 	d->reset = true;
-	(void)pthread_mutex_lock(&d->gather_lock);
-	d->gather = GATHER_UNKNOWN;
-	d->gather_fn = NULL;
-	d->no_gather = false;
-	(void)pthread_mutex_unlock(&d->gather_lock);
+	(void)pthread_mutex_lock(&d->kernel_lock);
+	cuda_kernels_end(d, false);
+	(void)pthread_mutex_unlock(&d->kernel_lock);
 	cuda_orders_forget(d);
 	cuda_feeds_forget(d);
 	d->users -= cuda_pins_forget(d);
@@ -414,7 +410,7 @@ static cu_result device_init(struct cuda_dev *d, unsigned idx)
 
 	d->idx = idx;
 	(void)pthread_mutex_init(&d->lock, NULL);
-	(void)pthread_mutex_init(&d->gather_lock, NULL);
+	cuda_kernels_init(d);
 	(void)pthread_mutex_init(&d->feed_lock, NULL);
 	e = cu.cuDeviceGet(&d->dev, (int)idx);
 	if (e != CU_OK)
@@ -579,6 +575,10 @@ const struct mem_ops mem_cuda_ops = {
 	.sgl_copy = cuda_sgl_copy,
 	.poll = cuda_poll,
 	.copied_by = cuda_copied_by,
+	.sums_new = cuda_sums_new,
+	.sums_free = cuda_sums_free,
+	.sums_start = cuda_sums_start,
+	.sums_poll = cuda_sums_poll,
 	.order_check = cuda_order_check,
 	.order_new = cuda_order_new,
 	.order_poll = cuda_order_poll,

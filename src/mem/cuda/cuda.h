@@ -8,7 +8,9 @@
  *	share.c	grants and dma-bufs
  *	pin.c	host memory registered with the driver
  *	copy.c	streams
- *	gather.c	the device kernel for many small pieces, and its lists
+ *	kernel.c	device kernels, as text that the driver compiles
+ *	gather.c	the one for many small pieces, and its lists
+ *	sum.c		the one for checksums
  *	late.c	what ends when no stream waits for a read
  *	facts.c	what a device is, in words
  *	order.c	order with the program's streams and other work
@@ -39,10 +41,20 @@ struct cuda_api {
 /* Filled by load(), constant afterwards. */
 extern struct cuda_api cu;
 
-enum cuda_gather_state {
-	GATHER_UNKNOWN, /* not tried in this life of the context */
-	GATHER_READY,
-	GATHER_CANNOT,
+enum cuda_kernel_state {
+	KERNEL_UNKNOWN, /* not tried in this life of the context */
+	KERNEL_READY,
+	KERNEL_CANNOT,
+};
+
+/* A device kernel; kernel.c. */
+struct cuda_kernel {
+	const char *ptx, *name; /* fixed, as is: */
+	const char *without;    /* what the lack of it means, for the log */
+	enum cuda_kernel_state state;
+	cu_module module;
+	cu_func fn;        /* NULL: it is not started any more, but others may be running it */
+	_Atomic bool none; /* the device cannot run it */
 };
 
 struct cuda_dev {
@@ -65,12 +77,9 @@ struct cuda_dev {
 	pthread_mutex_t feed_lock; /* mem_feed.lock; taken before all others of this provider */
 
 	/* What follows, while somebody holds the context.  The driver may compile for seconds under
-	 * this lock, which only threads with a gather for the device take. */
-	pthread_mutex_t gather_lock;
-	enum cuda_gather_state gather;
-	cu_module module;
-	cu_func gather_fn;
-	_Atomic bool no_gather; /* it cannot run that */
+	 * this lock, which only threads take that want a kernel. */
+	pthread_mutex_t kernel_lock;
+	struct cuda_kernel gather, sum;
 
 	atomic_uint nr_starting;  /* threads that start copies now, or wait for the driver to; */
 #define CUDA_LET_NS NSEC_PER_MSEC /* allocations wait for them no longer */
@@ -305,6 +314,26 @@ void cuda_feed_free(struct mem_feed *base);
 /* As cuda_orders_let_go() and cuda_orders_forget(). */
 void cuda_feeds_let_go(struct cuda_dev *d);
 void cuda_feeds_forget(struct cuda_dev *d);
+
+/* ----------------------------------------------------------------- kernels */
+
+void cuda_kernels_init(struct cuda_dev *d);
+/* The function of a kernel, which is loaded by this; NULL where the device does not run it, and not
+ * again in this life of the context.  The device's context is current. */
+cu_func cuda_kernel(struct cuda_dev *d, struct cuda_kernel *k);
+/* A launch failed: it is not started any more. */
+void cuda_kernel_fails(struct cuda_dev *d, struct cuda_kernel *k, cu_result err);
+/* Is one loaded?  The last user of the context is gone, or the lock is held. */
+bool cuda_kernels_any(const struct cuda_dev *d);
+/* The device's context ends; current: it is there, and current. */
+void cuda_kernels_end(struct cuda_dev *d, bool current);
+
+/* --------------------------------------------------------------------- sum */
+
+int cuda_sums_new(unsigned device, struct mem_sums **ret);
+void cuda_sums_free(struct mem_sums *base);
+int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned nr);
+int cuda_sums_poll(struct mem_sums *base, uint32_t *ret);
 
 /* ------------------------------------------------------------------ gather */
 

@@ -101,6 +101,7 @@ enum {
 
 /* Attributes of devices. */
 enum {
+	CU_DEV_MULTIPROCESSORS = 16,
 	CU_DEV_INTEGRATED = 18,
 	CU_DEV_ASYNC_ENGINES = 40,
 	CU_DEV_UNIFIED_ADDRESSING = 41,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/err.h"
-#include "base/log.h"
 #include "mem/cuda/cuda.h"
 #include "mem/cuda/ptx.h"
 
@@ -76,58 +75,6 @@ bool cuda_tiles_put(enum mem_dir dir, const struct mem_copy *v, unsigned nr, str
 
 /* ------------------------------------------------------------------ kernel */
 
-/* The driver compiles the text when the first batch wants it, and may keep the result in its
- * own cache. */
-static void load(struct cuda_dev *d)
-{
-	cu_module module = NULL;
-	cu_func fn = NULL;
-	cu_result e;
-
-	d->gather = GATHER_CANNOT;
-	d->no_gather = true;
-	e = cu.cuModuleLoadDataEx(&module, cuda_gather_ptx, 0, NULL, NULL);
-	if (e == CU_OK) {
-		e = cu.cuModuleGetFunction(&fn, module, CUDA_GATHER_NAME);
-		if (e != CU_OK)
-			cuda_ignore(d, cu.cuModuleUnload(module), "unload the gather kernel");
-	}
-	if (e == CU_OK) {
-		d->module = module;
-		d->gather_fn = fn;
-		d->gather = GATHER_READY;
-		d->no_gather = false;
-		return;
-	}
-	cuda_ignore(d, e, "load the gather kernel, so small pieces go one by one");
-}
-
-static cu_func kernel(struct cuda_dev *d)
-{
-	cu_func fn;
-
-	(void)pthread_mutex_lock(&d->gather_lock);
-	if (d->gather == GATHER_UNKNOWN)
-		load(d);
-	fn = d->gather == GATHER_READY ? d->gather_fn : NULL;
-	(void)pthread_mutex_unlock(&d->gather_lock);
-	return fn;
-}
-
-/* After a launch that failed. */
-static void cannot(struct cuda_dev *d, cu_result err)
-{
-	(void)pthread_mutex_lock(&d->gather_lock);
-	if (d->gather == GATHER_READY && d->gather_fn) {
-		/* Other streams may be running it: it stays loaded until the context goes. */
-		d->gather_fn = NULL;
-		d->no_gather = true;
-		log_warn("%s cannot run the gather kernel: %s, ignoring", d->info.name,
-			 cuda_err_name(err));
-	}
-	(void)pthread_mutex_unlock(&d->gather_lock);
-}
-
 static cu_result launch(cu_func fn, const struct mem_sgl *v, unsigned nr, cu_stream st)
 {
 	struct cuda_gather_lists lists = { 0 };
@@ -144,7 +91,7 @@ static cu_result launch(cu_func fn, const struct mem_sgl *v, unsigned nr, cu_str
 
 int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_stream st)
 {
-	cu_func fn = kernel(d);
+	cu_func fn = cuda_kernel(d, &d->gather);
 	cu_result e = fn ? launch(fn, v, nr, st) : CU_OK;
 	int r;
 
@@ -155,13 +102,13 @@ int cuda_gather(struct cuda_dev *d, const struct mem_sgl *v, unsigned nr, cu_str
 	r = cuda_err(d, e, "start the gather kernel");
 	if (r == -ENODEV || cuda_check_lost(d) < 0)
 		return r;
-	cannot(d, e);
+	cuda_kernel_fails(d, &d->gather, e);
 	return -EOPNOTSUPP;
 }
 
 bool cuda_has_gather(struct cuda_dev *d)
 {
-	return kernel(d) != NULL;
+	return cuda_kernel(d, &d->gather) != NULL;
 }
 
 cu_result cuda_gather_fed(struct cuda_dev *d, cu_ptr list, unsigned max_tiles, cu_stream st)
@@ -170,7 +117,7 @@ cu_result cuda_gather_fed(struct cuda_dev *d, cu_ptr list, unsigned max_tiles, c
 		.v[0] = { .tiles = list, .nr = max_tiles, .fed = 1 },
 	};
 	void *params[] = { &lists };
-	cu_func fn = kernel(d);
+	cu_func fn = cuda_kernel(d, &d->gather);
 
 	if (!fn)
 		return CU_NOT_SUPPORTED;

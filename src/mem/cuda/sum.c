@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Checksums of device memory.
+ *
+ * The host cuts ranges into tiles, the kernel computes the remainder of each (ptx_sum.h), and the
+ * host combines them.  The list of tiles and the remainders lie in pinned host memory.
+ */
+#include <inttypes.h>
+#include <sys/mman.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "mem/cuda/cuda.h"
+#include "mem/cuda/ptx_sum.h"
+
+#define TILES 8192u
+#define TILES_WANTED 4096u /* about as many as the largest device has warps at a time */
+#define TILE_MIN KIB(4)    /* a tile ends with work that takes as long as two of its KiB */
+#define BLOCKS_EACH 8u     /* for each multiprocessor: as many as there is room for */
+
+/* What the device reads and writes. */
+struct area {
+	struct cuda_sum_tile tiles[TILES];
+	uint32_t remainders[TILES];
+};
+
+struct cuda_sums {
+	struct mem_sums base;
+	struct cuda_dev *d;
+	cu_ctx ctx;    /* the primary context, held */
+	uint64_t life; /* of the primary context when this was made */
+	struct mem_late late;
+	cu_stream stream;
+	cu_event event;
+	struct area *area;
+	uint64_t pinned; /* bytes of area */
+	cu_ptr area_dev; /* its address for the device */
+	unsigned max_blocks;
+
+	/* Of the ranges that are under way. */
+	unsigned nr;
+	uint64_t lens[MEM_RANGES];
+	unsigned ends[MEM_RANGES]; /* behind the last tile of each */
+};
+
+/* -------------------------------------------------------------- life cycle */
+
+static void sums_end(struct mem_late *l)
+{
+	struct cuda_sums *s = container_of(l, struct cuda_sums, late);
+
+	if (s->area) {
+		cuda_unpin(s->d->idx, s->area, s->pinned);
+		(void)munmap(s->area, sizeof(*s->area));
+	}
+	cuda_drop(s->d);
+	free(s);
+}
+
+static void sums_done(struct cuda_sums *s)
+{
+	CUDA_SCOPE(scope);
+
+	/* A reset has ended the stream and the event already. */
+	if (cuda_lives(s->d, s->life)) {
+		cuda_enter_anyway(&scope, s->ctx);
+		if (s->stream)
+			cuda_ignore(s->d, cu.cuStreamSynchronize(s->stream), "finish checksums");
+		if (s->event)
+			cuda_ignore(s->d, cu.cuEventDestroy_v2(s->event), "end an event");
+		if (s->stream)
+			cuda_ignore(s->d, cu.cuStreamDestroy_v2(s->stream), "end a stream");
+	}
+	cuda_leave(&scope);
+	s->late.run = sums_end;
+	if (s->area)
+		cuda_late(&s->late);
+	else
+		sums_end(&s->late);
+}
+
+static void sums_donep(struct cuda_sums **s)
+{
+	if (*s)
+		sums_done(*s);
+}
+
+static int pin_area(struct cuda_sums *s)
+{
+	uint64_t len = align_up(sizeof(*s->area), KIB(4)), rest;
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int r;
+
+	if (p == MAP_FAILED)
+		return err_set(ENOMEM, "no memory for checksums");
+	s->area = p;
+	r = cuda_pin(s->d->idx, s->life, p, len, &s->pinned);
+	if (r < 0)
+		return r;
+	if (cuda_pin_find(p, len, MEM_FROM_DEVICE, &s->area_dev, &rest) < len || !s->area_dev)
+		return err_set(EOPNOTSUPP, "kernels of %s do not reach host memory",
+			       s->d->info.name);
+	return 0;
+}
+
+static int make(struct cuda_sums *s)
+{
+	int processors = 0;
+	cu_result e;
+
+	if (!cuda_kernel(s->d, &s->d->sum))
+		return err_set(EOPNOTSUPP,
+			       "%s cannot run the kernel for checksums; PST_LOG=warn says why",
+			       s->d->info.name);
+	(void)cuda_attribute(s->d, CU_DEV_MULTIPROCESSORS, &processors);
+	s->max_blocks = (unsigned)MAX(processors, 1) * BLOCKS_EACH;
+	e = cu.cuStreamCreate(&s->stream, CU_NON_BLOCKING);
+	if (e != CU_OK) {
+		s->stream = NULL;
+		return cuda_err(s->d, e, "make a stream");
+	}
+	e = cu.cuEventCreate(&s->event, CU_DISABLE_TIMING);
+	if (e != CU_OK) {
+		s->event = NULL;
+		return cuda_err(s->d, e, "make an event");
+	}
+	return pin_area(s);
+}
+
+int cuda_sums_new(unsigned device, struct mem_sums **ret)
+{
+	_cleanup_(sums_donep) struct cuda_sums *s = NULL;
+	struct cuda_dev *d = cuda_device(device);
+	CUDA_SCOPE(scope);
+	uint64_t life;
+	cu_ctx ctx;
+	int r;
+
+	r = cuda_hold(d, &ctx, &life);
+	if (r < 0)
+		return r;
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		cuda_drop(d);
+		return err_set(ENOMEM, "no memory for checksums");
+	}
+	s->base.ops = &mem_cuda_ops;
+	s->d = d;
+	s->ctx = ctx;
+	s->life = life;
+	r = cuda_enter(&scope, d, ctx);
+	if (r == 0)
+		r = make(s);
+	if (r < 0)
+		return r;
+	*ret = &TAKE_PTR(s)->base;
+	return 0;
+}
+
+void cuda_sums_free(struct mem_sums *base)
+{
+	sums_done(container_of(base, struct cuda_sums, base));
+}
+
+/* ------------------------------------------------------------------- start */
+
+static int look_at(const struct cuda_dev *d, const struct mem_range *v, unsigned nr,
+		   uint64_t *ret_len)
+{
+	const struct mem_alloc *last = NULL;
+	int r;
+
+	for (unsigned i = 0; i < nr; i++) {
+		const struct mem_alloc *a = v[i].alloc;
+
+		*ret_len += v[i].len;
+		if (a == last)
+			continue;
+		last = a;
+		if (a->device != d->idx)
+			return err_set(EINVAL, "memory of cuda:%u for checksums by cuda:%u",
+				       a->device, d->idx);
+		r = cuda_alive(cuda_alloc_of(a));
+		if (r < 0)
+			return r;
+		if (cuda_alloc_of(a)->foreign)
+			return err_set(EOPNOTSUPP,
+				       "memory of a context of the program's own has no checksums; "
+				       "allocate it in the primary context of %s",
+				       d->info.name);
+	}
+	return 0;
+}
+
+/* Tiles begin at multiples of 16, the first of a range apart. */
+static unsigned cut(struct cuda_sums *s, const struct mem_range *v, unsigned nr, uint64_t tile)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < nr; i++) {
+		uint64_t at = v[i].alloc->base.va + v[i].off, end = at + v[i].len, next;
+
+		s->lens[i] = v[i].len;
+		for (; at < end; at = next) {
+			next = MIN(end, align_down(at, 16) + tile);
+			s->area->tiles[n++] = (struct cuda_sum_tile){ .at = at, .len = next - at };
+		}
+		s->ends[i] = n;
+	}
+	return n;
+}
+
+/* Long enough that all ranges have room, where each may need one tile more than its length says. */
+static uint64_t tile_len(uint64_t len, unsigned nr)
+{
+	uint64_t wanted = MAX(len / TILES_WANTED, TILE_MIN), least = len / (TILES - 2 * nr) + 1;
+
+	return align_up(MAX(wanted, least), 16);
+}
+
+int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned nr)
+{
+	struct cuda_sums *s = container_of(base, struct cuda_sums, base);
+	struct cuda_dev *d = s->d;
+	CUDA_SCOPE(scope);
+	uint64_t len = 0;
+	uint32_t tiles;
+	cu_func fn;
+	cu_result e;
+	int r = look_at(d, v, nr, &len);
+
+	if (r == 0)
+		r = cuda_check_life(d, s->life);
+	if (r == 0)
+		r = cuda_enter(&scope, d, s->ctx);
+	if (r < 0)
+		return r;
+	fn = cuda_kernel(d, &d->sum);
+	if (!fn)
+		return err_set(EOPNOTSUPP, "%s cannot run the kernel for checksums", d->info.name);
+	tiles = cut(s, v, nr, tile_len(len, nr));
+	e = cu.cuLaunchKernel(
+		fn, MIN((tiles + CUDA_SUM_WARPS - 1) / CUDA_SUM_WARPS, s->max_blocks), 1, 1,
+		CUDA_SUM_THREADS, 1, 1, 0, s->stream,
+		(void *[]){ &(cu_ptr){ s->area_dev + offsetof(struct area, tiles) }, &tiles,
+			    &(cu_ptr){ s->area_dev + offsetof(struct area, remainders) } },
+		NULL);
+	if (e != CU_OK) {
+		r = cuda_err(d, e, "start the kernel for checksums");
+		if (r == -ENODEV || cuda_check_lost(d) < 0)
+			return r;
+		cuda_kernel_fails(d, &d->sum, e);
+		return -EOPNOTSUPP;
+	}
+	s->nr = nr;
+	e = cu.cuEventRecord(s->event, s->stream);
+	if (e == CU_OK)
+		return 0;
+	(void)cu.cuStreamSynchronize(s->stream);
+	return cuda_err(d, e, "mark the end of checksums");
+}
+
+/* -------------------------------------------------------------------- poll */
+
+static uint32_t combine(const struct area *a, unsigned from, unsigned to, uint64_t len)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = from; i < to; i++) {
+		const struct cuda_sum_tile *t = &a->tiles[i];
+		unsigned zeros = (unsigned)(-(t->at + t->len) & 15);
+
+		sum = crc32c_combine(sum, crc32c_drop_zeros(a->remainders[i], zeros), t->len);
+	}
+	return crc32c_of_remainder(sum, len);
+}
+
+int cuda_sums_poll(struct mem_sums *base, uint32_t *ret)
+{
+	struct cuda_sums *s = container_of(base, struct cuda_sums, base);
+	CUDA_SCOPE(scope);
+	cu_result e;
+	int r;
+
+	r = cuda_check_life(s->d, s->life);
+	if (r == 0)
+		r = cuda_enter(&scope, s->d, s->ctx);
+	if (r < 0)
+		return r;
+	e = cu.cuEventQuery(s->event);
+	if (e == CU_NOT_READY)
+		return 0;
+	if (e != CU_OK)
+		return cuda_err(s->d, e, "compute checksums");
+	for (unsigned i = 0; i < s->nr; i++)
+		ret[i] = combine(s->area, i ? s->ends[i - 1] : 0, s->ends[i], s->lens[i]);
+	return 1;
+}
