@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""python -m penstock: what this machine can do, and copies of files.
+"""python -m penstock: what this machine can do, copies of files, and checksums.
 
     python -m penstock info
     python -m penstock doctor [--json] [FILE]
     python -m penstock cp [--verify] SRC DST
+    python -m penstock sum [--check] FILE...
 """
 import argparse
 import json
@@ -16,6 +17,7 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Set
 from . import File, Memory, __version__, devices, doctor, library_path, version
 from ._progress import reports
 from ._replace import Replacement
+from .safetensors import check_sums, write_sums
 
 _BLOCK = 64 << 20   # bytes of one read, and of the memory that a copy uses
 
@@ -105,6 +107,15 @@ def _copy(args: argparse.Namespace) -> None:
           f"{', '.join(sorted(written)) or 'no path'}" + (", verified" if args.verify else ""))
 
 
+def _sum(args: argparse.Namespace) -> None:
+    for name in args.files:
+        if args.check:
+            check_sums(name)
+            print(f"{name}: as its checksums say")
+        else:
+            print(write_sums(name))
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program, description="Move bytes between files and host or accelerator memory.")
@@ -127,6 +138,15 @@ def _parser(program: str) -> argparse.ArgumentParser:
     command.add_argument("source", metavar="SRC")
     command.add_argument("target", metavar="DST")
     command.set_defaults(run=_copy)
+
+    command = commands.add_parser(
+        "sum", help="write checksums of safetensors files, or check them",
+        description="Write the CRC-32C of the parts of each safetensors file into FILE.crc32c, for "
+        "load_file(verify=True).")
+    command.add_argument("--check", action="store_true",
+                         help="read the files and compare them with their checksums")
+    command.add_argument("files", nargs="+", metavar="FILE")
+    command.set_defaults(run=_sum)
     return parser
 
 

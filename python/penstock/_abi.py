@@ -378,6 +378,7 @@ CALLS = {
     "pst_write": (c_int64, [c_void_p, c_uint64, c_void_p, c_uint64, c_uint64, c_void_p]),
     "pst_readv": (c_int64, [c_void_p, c_void_p, c_uint, c_void_p, c_void_p]),
     "pst_writev": (c_int64, [c_void_p, c_void_p, c_uint, c_void_p, c_void_p]),
+    "pst_mem_crc32c": (c_int, [c_void_p, c_uint, c_void_p, c_void_p]),
     "pst_done_text": (c_char_p, [c_void_p, c_void_p, c_size_t]),
     "pst_path_name": (c_char_p, [c_uint32]),
     "pst_paths_text": (c_char_p, [c_uint32, c_void_p, c_size_t]),

@@ -214,16 +214,26 @@ uint32_t crc32c_table(uint32_t crc, const void *buf, size_t len)
 	return ~by_table(~crc, buf, len);
 }
 
-uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
+uint32_t crc32c_factor(uint64_t len)
 {
 	(void)pthread_once(&once, init);
-	return multiply(power_of(len_b), crc_a) ^ crc_b;
+	return power_of(len);
 }
 
-uint32_t crc32c_of_remainder(uint32_t remainder, uint64_t len)
+uint32_t crc32c_times(uint32_t crc, uint32_t factor)
+{
+	return multiply(factor, crc);
+}
+
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b)
+{
+	return crc32c_times(crc_a, crc32c_factor(len_b)) ^ crc_b;
+}
+
+uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor)
 {
 	/* The CRC of as many zeros is what the beginning and the end of a CRC add. */
-	return remainder ^ crc32c_combine(UINT32_MAX, UINT32_MAX, len);
+	return ~(remainder ^ crc32c_times(UINT32_MAX, factor));
 }
 
 uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr)

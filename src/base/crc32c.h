@@ -13,14 +13,20 @@ uint32_t crc32c(uint32_t crc, const void *buf, size_t len);
 /* The CRC of A followed by B, from crc(A), crc(B) and the length of B. */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t len_b);
 
+/* The factor by which len more bytes multiply a CRC, and the multiplication: what
+ * crc32c_combine() consists of, for those who append many messages of one length. */
+uint32_t crc32c_factor(uint64_t len);
+uint32_t crc32c_times(uint32_t crc, uint32_t factor);
+
 /*
  * A remainder is a CRC that begins with 0 and is not complemented at its end.  Zeros in front of a
  * message change nothing of it, and two are combined by crc32c_combine() as CRCs are.
  *
- * crc32c_of_remainder() gives the CRC of a message of len bytes.  crc32c_drop_zeros() gives the
- * remainder of a message without the nr bytes at its end, which are zeros.
+ * crc32c_of_remainder() gives the CRC of a message, from the factor of its length.
+ * crc32c_drop_zeros() gives the remainder of a message without the nr bytes at its end, which are
+ * zeros.
  */
-uint32_t crc32c_of_remainder(uint32_t remainder, uint64_t len);
+uint32_t crc32c_of_remainder(uint32_t remainder, uint32_t factor);
 uint32_t crc32c_drop_zeros(uint32_t remainder, unsigned nr);
 
 /* The table version, for tests. */

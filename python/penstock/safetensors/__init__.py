@@ -14,10 +14,11 @@ from ._load import TensorMeta, load_file, load_files, safe_open
 from ._patch import patched
 from ._prefetch import PrefetchLoader
 from ._save import save_file
+from ._sums import check_sums, write_sums
 
 # As that package calls it.
 _safe_open_handle = safe_open.of_handle
 
 __all__ = ["PrefetchLoader", "PySafeSlice", "SafetensorError", "TensorMeta", "TensorSpec",
-           "deserialize", "load", "load_file", "load_files", "patched", "safe_open", "save",
-           "save_file", "serialize", "serialize_file"]
+           "check_sums", "deserialize", "load", "load_file", "load_files", "patched", "safe_open", "save",
+           "save_file", "serialize", "serialize_file", "write_sums"]

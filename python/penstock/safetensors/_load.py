@@ -14,6 +14,7 @@ from ._header import Entry, SafetensorError, read
 from ._into import Reads, shorter
 from ._prefetch import Plan, PrefetchLoader, rows_of
 from ._slices import dims_of, pieces
+from ._sums import Verified
 
 _WINDOW_MAX = 1 << 20   # bytes that small tensors are read ahead
 _OPEN_MAX = 64      # files; of more each is opened again when it is read
@@ -62,7 +63,7 @@ def _again(path, header):
 
 def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: str = "np",
                names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
-               progress: Progress = None) -> Dict[str, Any]:
+               progress: Progress = None, verify: bool = False) -> Dict[str, Any]:
     """Load the tensors of several files, whose names must differ; arguments as load_file().
 
     filenames: paths of files, of folders, and of indexes, *.index.json.  The files of a folder are
@@ -101,16 +102,22 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                                       if wanted is None or entry.name in wanted])
                 for path, file, header in opened]
         total = sum(entry.nbytes for _, _, _, entries in plan for entry in entries)
+        verified = Verified()
         result = {}
         with reports(progress, total) as done, Reads(frame, total, strict, done) as reads:
             for path, file, header, entries in plan:
                 if not file.closed:
+                    if verify:
+                        verified.add(path, file, header.data, entries)
                     reads.add(file, header.data, entries, result)
                     continue
                 with _again(path, header) as again:
+                    if verify:
+                        verified.add(path, again, header.data, entries)
                     reads.add(again, header.data, entries, result)
                     reads.finish()
             reads.finish()
+        verified.check(result)
         return result
     finally:
         for _, file, _ in opened:
@@ -119,7 +126,8 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
 
 def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
               names: Optional[Iterable[str]] = None, strict: bool = False, raw: bool = False,
-              progress: Progress = None, backend: str = "mmap") -> Dict[str, Any]:
+              progress: Progress = None, backend: str = "mmap",
+              verify: bool = False) -> Dict[str, Any]:
     """Load a safetensors file, or the files of a model.
 
     filename:  a path of a file, a folder or an index, as load_files()
@@ -132,6 +140,8 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
     progress:  called with (bytes so far, bytes in all) about every 128 MiB; True for a bar of tqdm,
                or a line on standard error where tqdm is not installed
     backend:   of the package safetensors: "mmap" or "pread".  Bytes go the same way with either.
+    verify:    compare what lies in the tensors' memory with the checksums beside each file, which
+               write_sums() or "python3 -m penstock sum" wrote; the device computes its own
 
     Bytes go from the file into the tensors: no other host memory grows with the file.  Tensors are
     ready when the call returns, on any stream.
@@ -141,7 +151,7 @@ def load_file(filename: Path, device: Device = "cpu", *, framework: str = "np",
     """
     _known(backend)
     return load_files([filename], device, framework=framework, names=names, strict=strict, raw=raw,
-                      progress=progress)
+                      progress=progress, verify=verify)
 
 
 class Slice:

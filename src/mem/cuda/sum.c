@@ -262,7 +262,25 @@ int cuda_sums_start(struct mem_sums *base, const struct mem_range *v, unsigned n
 
 /* -------------------------------------------------------------------- poll */
 
-static uint32_t combine(const struct area *a, unsigned from, unsigned to, uint64_t len)
+/* Most ranges have the lengths of other ones, and most tiles too. */
+struct factors {
+	uint64_t lens[64]; /* 0: none yet */
+	uint32_t factors[64];
+};
+
+static uint32_t factor_of(struct factors *f, uint64_t len)
+{
+	unsigned at = (unsigned)(len * UINT64_C(0x9e3779b97f4a7c15) >> 58);
+
+	if (f->lens[at] != len) {
+		f->lens[at] = len;
+		f->factors[at] = crc32c_factor(len);
+	}
+	return f->factors[at];
+}
+
+static uint32_t combine(const struct area *a, unsigned from, unsigned to, uint64_t len,
+			struct factors *f)
 {
 	uint32_t sum = 0;
 
@@ -270,14 +288,17 @@ static uint32_t combine(const struct area *a, unsigned from, unsigned to, uint64
 		const struct cuda_sum_tile *t = &a->tiles[i];
 		unsigned zeros = (unsigned)(-(t->at + t->len) & 15);
 
-		sum = crc32c_combine(sum, crc32c_drop_zeros(a->remainders[i], zeros), t->len);
+		if (sum)
+			sum = crc32c_times(sum, factor_of(f, t->len));
+		sum ^= crc32c_drop_zeros(a->remainders[i], zeros);
 	}
-	return crc32c_of_remainder(sum, len);
+	return crc32c_of_remainder(sum, factor_of(f, len));
 }
 
 int cuda_sums_poll(struct mem_sums *base, uint32_t *ret)
 {
 	struct cuda_sums *s = container_of(base, struct cuda_sums, base);
+	struct factors f = { 0 };
 	CUDA_SCOPE(scope);
 	cu_result e;
 	int r;
@@ -293,6 +314,6 @@ int cuda_sums_poll(struct mem_sums *base, uint32_t *ret)
 	if (e != CU_OK)
 		return cuda_err(s->d, e, "compute checksums");
 	for (unsigned i = 0; i < s->nr; i++)
-		ret[i] = combine(s->area, i ? s->ends[i - 1] : 0, s->ends[i], s->lens[i]);
+		ret[i] = combine(s->area, i ? s->ends[i - 1] : 0, s->ends[i], s->lens[i], &f);
 	return 1;
 }

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Checksums of memory, where it lies."""
+from ctypes import byref, c_uint32
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
+
+from . import _abi
+from ._arrays import address, interleave
+from ._lib import check, deadline, lib, sized, stream_of
+from ._memory import Memory
+
+# A memory, the offset of the first byte in it, and bytes.
+Range = Tuple[Memory, int, int]
+
+
+def sums(ranges: Sequence[Range], *, stream: Optional[int] = None,
+         timeout: Optional[float] = None) -> List[int]:
+    """The CRC-32C of each range."""
+    found: List[int] = []
+    for first in range(0, len(ranges), _abi.PST_VECS_MAX):
+        part = ranges[first:first + _abi.PST_VECS_MAX]
+        rows = interleave(len(part), ([memory.handle for memory, _, _ in part],
+                                      [offset for _, offset, _ in part], [0] * len(part),
+                                      [nbytes for _, _, nbytes in part], None))
+        how = sized(_abi.pst_call_opts)
+        how.deadline_ns = deadline(timeout)
+        how.stream = stream_of(stream)
+        values = (c_uint32 * len(part))()
+        check(lib.pst_mem_crc32c(address(rows), len(part), byref(how), values))
+        found.extend(values)
+    return found
+
+
+def crc32c(objects: Iterable[Any], *, stream: Optional[int] = None,
+           timeout: Optional[float] = None) -> List[int]:
+    """The CRC-32C of each object's bytes, which the device that has them computes.
+
+    objects: what Memory.of() takes, none without bytes
+    stream:  of the program, by the device's own handle: the bytes are those that are there when its
+             work is done; all objects are of that device
+    timeout: seconds; None: 300, and one more for each 10 MB
+
+    Returns a list of numbers, those of RFC 3720.  Raises Error: EOPNOTSUPP for a device that
+    computes none, ETIMEDOUT.
+    """
+    memories: List[Memory] = []
+    objects = list(objects)
+    try:
+        for obj in objects:
+            memories.append(Memory.of(obj))
+        return sums([(memory, 0, memory.nbytes) for memory in memories], stream=stream,
+                    timeout=timeout)
+    finally:
+        for memory, obj in zip(memories, objects):
+            if memory is not obj:
+                memory.close()

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Checksums beside models, and tensors that are compared with them in memory."""
+import os
+import random
+import struct
+
+from tap import Skip, case, eq, gives, numpy, run, torch, true, work
+
+import penstock
+from penstock.__main__ import main
+from penstock.safetensors import (SafetensorError, check_sums, load_file, load_files, save_file,
+                                  write_sums)
+
+
+def slow_crc(data):
+    """Bit by bit, as RFC 3720 has it."""
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def model(name, **more):
+    np = numpy()
+    path = f"{work}/{name}"
+    tensors = {"a": np.arange(1000, dtype=np.float32), "b": np.zeros((0, 4), np.int8),
+               "c": np.frombuffer(random.Random(5).randbytes(33333), np.uint8)}
+    tensors.update(more)
+    save_file(tensors, path)
+    return path, tensors
+
+
+@case
+def numbers_of_memory():
+    data = random.Random(1).randbytes(300)
+    eq(penstock.crc32c([b"123456789", data, data[7:]]),
+       [0xe3069283, slow_crc(data), slow_crc(data[7:])])
+    with penstock.Memory.alloc("soft:0", 4096) as memory:
+        memory.copy_in(data, 100)
+        with penstock.Memory.alloc("host", 4096) as same:
+            same.copy_in(data, 100)
+            memory.copy_in(same.copy_out())
+            eq(penstock.crc32c([memory]), penstock.crc32c([same]))
+    eq(penstock.crc32c([]), [])
+    gives(ValueError, penstock.crc32c, [b""])
+    gives(TypeError, penstock.crc32c, [1])
+
+
+def frameworks():
+    yield "np"
+    try:
+        torch()
+        yield "pt"
+    except Skip:
+        pass
+
+
+@case
+def a_good_file_is_loaded():
+    np = numpy()
+    path, tensors = model("good.safetensors", big=np.arange(5 << 20, dtype=np.int64))
+    eq(write_sums(path), path + ".crc32c")
+    for framework in frameworks():
+        loaded = load_file(path, framework=framework, verify=True)
+        eq(sorted(loaded), sorted(tensors))
+        eq(list(load_file(path, framework=framework, names=["c"], verify=True)), ["c"])
+    check_sums(path)
+
+
+@case
+def each_wrong_byte_is_found():
+    path, _ = model("wrong.safetensors")
+    write_sums(path)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    header, = struct.unpack_from("<Q", data)
+    rng = random.Random(3)
+    # Each is wrong in one more place than the one before.
+    for at in [header + 8, len(data) - 1] + [rng.randrange(header + 8, len(data))
+                                             for _ in range(40)]:
+        data[at] ^= 1 << rng.randrange(8)
+        with open(path, "wb") as file:
+            file.write(data)
+        error = gives(SafetensorError, load_file, path, verify=True)
+        true("tensor '" in str(error) and "expected" in str(error), str(error))
+        gives(SafetensorError, check_sums, path)
+        load_file(path)     # which compares nothing
+    true(main(arguments=["sum", "--check", path]) == 1)
+
+
+@case
+def checksums_that_do_not_fit():
+    path, _ = model("fits.safetensors")
+    sums = path + ".crc32c"
+    error = gives(SafetensorError, load_file, path, verify=True)
+    true("python3 -m penstock sum" in str(error), str(error))
+    write_sums(path)
+    with open(sums, encoding="ascii") as file:
+        good = file.readlines()
+    for bad in (good[:-1], good[:1], [], good + [good[-1]], ["penstock-crc32c 2 9\n"] + good[1:],
+                [good[0]] + good[2:], [good[0], "x\n"] + good[2:], good[:-1] + [good[-1][:-1]],
+                [good[0], good[1].replace(" 0 ", " 1 ")] + good[2:], ["\xff\n"],
+                ["penstock-crc32c 1 1\n"] + good[1:]):
+        with open(sums, "w", encoding="latin-1") as file:
+            file.writelines(bad)
+        gives(SafetensorError, load_file, path, verify=True)
+        gives(SafetensorError, check_sums, path)
+    # Those of a file of the same length, whose tensors lie elsewhere.
+    np = numpy()
+    other, _ = model("other.safetensors")
+    size = os.path.getsize(path)
+    save_file({"a": np.zeros(1000, np.float32), "b": np.zeros((0, 4), np.int8),
+               "c": np.zeros(33333, np.uint8)}, other)
+    eq(os.path.getsize(other), size)
+    write_sums(other)
+    os.replace(other + ".crc32c", sums)
+    gives(SafetensorError, load_file, path, verify=True)
+    write_sums(path)
+    load_file(path, verify=True)
+
+
+@case
+def several_files():
+    np = numpy()
+    one, _ = model("one.safetensors")
+    two = f"{work}/two.safetensors"
+    save_file({"z": np.arange(77, dtype=np.int16)}, two)
+    eq(main(arguments=["sum", one, two]), 0)
+    eq(main(arguments=["sum", "--check", one, two]), 0)
+    eq(sorted(load_files([one, two], verify=True)), ["a", "b", "c", "z"])
+    eq(main(arguments=["sum", f"{work}/none.safetensors"]), 1)
+
+
+run()
