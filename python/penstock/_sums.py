@@ -8,8 +8,8 @@ from ._arrays import address, interleave
 from ._lib import check, deadline, lib, sized, stream_of
 from ._memory import Memory
 
-# A memory, the offset of the first byte in it, and bytes.
-Range = Tuple[Memory, int, int]
+# A memory's handle and the offset of the first byte in it, or None and its address; and bytes.
+Range = Tuple[Optional[int], int, int]
 
 
 def sums(ranges: Sequence[Range], *, stream: Optional[int] = None,
@@ -18,7 +18,7 @@ def sums(ranges: Sequence[Range], *, stream: Optional[int] = None,
     found: List[int] = []
     for first in range(0, len(ranges), _abi.PST_VECS_MAX):
         part = ranges[first:first + _abi.PST_VECS_MAX]
-        rows = interleave(len(part), ([memory.handle for memory, _, _ in part],
+        rows = interleave(len(part), ([handle or 0 for handle, _, _ in part],
                                       [offset for _, offset, _ in part], [0] * len(part),
                                       [nbytes for _, _, nbytes in part], None))
         how = sized(_abi.pst_call_opts)
@@ -47,7 +47,7 @@ def crc32c(objects: Iterable[Any], *, stream: Optional[int] = None,
     try:
         for obj in objects:
             memories.append(Memory.of(obj))
-        return sums([(memory, 0, memory.nbytes) for memory in memories], stream=stream,
+        return sums([(memory.handle, 0, memory.nbytes) for memory in memories], stream=stream,
                     timeout=timeout)
     finally:
         for memory, obj in zip(memories, objects):

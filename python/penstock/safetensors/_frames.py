@@ -151,6 +151,10 @@ class Numpy:
         """array[index] in memory of its own."""
         return self.np.array(array[index], order="C")
 
+    def address(self, array):
+        """Of the array's first byte."""
+        return array.__array_interface__["data"][0]
+
     def wait(self):
         """Nothing else uses the memory."""
 
@@ -252,6 +256,10 @@ class Torch:
 
     def part(self, tensor, index):
         return tensor[index].clone(memory_format=self.torch.contiguous_format)
+
+    def address(self, tensor):
+        """Of the tensor's first byte."""
+        return tensor.data_ptr()
 
     def wait(self):
         """Until nothing that the program gave to the device still uses memory that is new to us."""

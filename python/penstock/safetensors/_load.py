@@ -117,7 +117,7 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
                     reads.add(again, header.data, entries, result)
                     reads.finish()
             reads.finish()
-        verified.check(result)
+        verified.check(result, frame)
         return result
     finally:
         for _, file, _ in opened:
