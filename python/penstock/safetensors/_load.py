@@ -107,14 +107,14 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
         with reports(progress, total) as done, Reads(frame, total, strict, done) as reads:
             for path, file, header, entries in plan:
                 if not file.closed:
-                    if verify:
-                        verified.add(path, file, header.data, entries)
                     reads.add(file, header.data, entries, result)
+                    if verify:      # while the bytes are under way
+                        verified.add(path, file, header.data, entries)
                     continue
                 with _again(path, header) as again:
+                    reads.add(again, header.data, entries, result)
                     if verify:
                         verified.add(path, again, header.data, entries)
-                    reads.add(again, header.data, entries, result)
                     reads.finish()
             reads.finish()
         verified.check(result, frame)
