@@ -18,6 +18,7 @@
 #define LINK_PIECES 256u    /* requests of an I/O context on the wire */
 #define LINK_IN_MAX KIB(64) /* bytes that are received into a link's buffer */
 #define LINK_TRIES 3u       /* of a piece whose checksum is wrong */
+#define LINK_LONG KIB(16)   /* a longer payload is received into its place, not into a buffer */
 
 struct link;
 struct opened;
@@ -109,7 +110,7 @@ struct link {
 	unsigned nr_tasks;
 	unsigned nr_sent; /* pieces that wait for their reply, and those that are sent now */
 	unsigned max_sent;
-	unsigned nr_long;  /* of them with more than LONG bytes to come */
+	unsigned nr_long;  /* of them with more than LINK_LONG bytes to come */
 	uint32_t data_max; /* bytes of a piece */
 
 	struct pieces tx; /* to be sent, in this order */
@@ -150,6 +151,49 @@ uint64_t link_next(const struct link *l);
 void link_free(struct link *l);
 /* Files that were closed are closed on the server, too.  False: one of them still has to be. */
 bool link_close_files(struct link *l);
+
+/* Close the connection.  Its pieces wait for the next one. */
+void link_drop(struct link *l, int err);
+/* Poll the socket for replies, and if asked for room to send. */
+void link_poll(struct link *l, bool out);
+
+/* ---------------------------------------------------------------- pieces.c */
+
+void pieces_push(struct pieces *q, struct piece *p);
+struct piece *pieces_pop(struct pieces *q);
+void pieces_remove(struct pieces *q, struct piece *p);
+void pieces_drop(struct pieces *q);
+
+/* Return NULL if all pieces of the context are in use. */
+struct piece *piece_new(struct link *l, enum piece_kind kind);
+void piece_free(struct piece *p);
+uint64_t piece_id(const struct piece *p);
+/* Return the sent piece of that id, or NULL. */
+struct piece *piece_find(const struct link *l, uint64_t id);
+bool piece_is_long(const struct piece *p);
+
+/* Return true if all bytes that are wanted have pieces, or had. */
+bool task_is_issued(const struct task *t);
+/* Complete the operation. */
+void task_end(struct task *t);
+/* Complete the operation if none of its pieces is left. */
+void task_check(struct task *t);
+/* Note that bytes from off on are missing; err 0: the file ends there. */
+void task_cut(struct task *t, uint64_t off, int err);
+
+void opened_push_task(struct opened *of, struct task *t);
+void opened_remove_task(struct opened *of, struct task *t);
+/* Fail what has not been sent. */
+void opened_fail(struct opened *of, int err);
+void link_fail(struct link *l, int err);
+
+/* ------------------------------------------------------ send.c, receive.c */
+
+/* Turn what waits into pieces; each file in its turn. */
+void link_fill(struct link *l);
+void link_send(struct link *l);
+void link_send_close(struct link *l, uint32_t handle);
+void link_receive(struct link *l);
 
 /* ------------------------------------------------------------------ wake.c */
 

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* What a link receives. */
+#include <sys/uio.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/uaccess.h"
+#include "remote/link.h"
+
+static void hello_done(struct link *l)
+{
+	struct wire_welcome w;
+	int r = l->rep.err ? -(int)l->rep.err : wire_get_welcome(l->small, l->body, &w);
+
+	if (r < 0) {
+		link_drop(l, -r);
+		if (r == -EPROTONOSUPPORT || r == -EBADMSG)
+			link_fail(l, -r == EBADMSG ? EPROTO : -r);
+		return;
+	}
+	l->state = LINK_UP;
+	l->max_sent = MIN(w.requests_max, LINK_PIECES / 2);
+	l->data_max = MIN(w.data_max, (uint32_t)WIRE_DATA_MAX);
+	l->down_since = 0;
+	l->nr_tries = 0;
+}
+
+static void open_done(struct link *l, struct opened *of)
+{
+	struct wire_attr a;
+
+	if (of->state != OPENED_ASKED)
+		return;
+	if (!l->rep.err && wire_get_attr(l->small, l->body, &a) < 0) {
+		link_drop(l, EBADMSG);
+		return;
+	}
+	of->state = OPENED_NO;
+	if (l->rep.err) {
+		/* It was there when it was opened first. */
+		opened_fail(of, l->rep.err == ENOENT ? ESTALE : (int)l->rep.err);
+		return;
+	}
+	if (!remote_is_same(&a, &of->ref->attr)) {
+		link_send_close(l, l->rep.count);
+		opened_fail(of, ESTALE);
+		return;
+	}
+	of->handle = l->rep.count;
+	of->state = OPENED_YES;
+}
+
+/* Wrong bytes came, or arrived there: once more on another connection. */
+static void damaged(struct link *l, struct piece *p)
+{
+	struct task *t = p->task;
+
+	if (++p->tries < LINK_TRIES) {
+		link_drop(l, EBADMSG);
+		l->at = 0;
+		return;
+	}
+	log_warn("a storage service or the network to it damages data: %u wrong checksums",
+		 LINK_TRIES);
+	task_cut(t, p->off, EIO);
+}
+
+static void task_done(struct link *l, struct piece *p)
+{
+	struct task *t = p->task;
+	const struct io_op *op = t->op;
+	uint32_t crc = 0;
+
+	if (l->rep.err && (l->rep.err != EBADMSG || op->kind != IO_WRITE)) {
+		task_cut(t, p->off, (int)l->rep.err);
+		return;
+	}
+	switch (op->kind) {
+	case IO_READ:
+		if (p->of->ref->crc && l->rep.count) {
+			if (!(l->rep.flags & WIRE_F_CRC) ||
+			    uaccess_crc32c(&crc, (char *)op->buf + p->off, l->rep.count) < 0 ||
+			    crc != l->rep.crc) {
+				damaged(l, p);
+				return;
+			}
+		}
+		if (l->rep.count < p->len)
+			task_cut(t, p->off + l->rep.count, 0);
+		break;
+	case IO_WRITE:
+		if (l->rep.err) {
+			damaged(l, p);
+			return;
+		}
+		remote_wrote(p->of->ref, l->rep.boot);
+		if (l->rep.count < p->len)
+			task_cut(t, p->off + l->rep.count, EIO);
+		break;
+	default:
+		if (remote_synced(p->of->ref, l->rep.boot, t->nr_writes) < 0)
+			task_cut(t, 0, EIO);
+	}
+}
+
+/* A reply and its payload are here. */
+static void reply_done(struct link *l)
+{
+	struct piece *p = l->cur;
+	struct task *t = p->task;
+	uint32_t turn = p->turn;
+
+	l->cur = NULL;
+	switch (p->kind) {
+	case PIECE_HELLO:
+		hello_done(l);
+		break;
+	case PIECE_OPEN:
+		open_done(l, p->of);
+		break;
+	case PIECE_TASK:
+		if (t)
+			task_done(l, p);
+		break;
+	default:
+		break;
+	}
+	/* Where the connection was dropped, it was freed then, or it is to be sent again. */
+	if (p->state != PIECE_SENT || p->turn != turn)
+		return;
+	if (p->kind == PIECE_TASK) {
+		l->nr_sent--;
+		l->nr_long -= piece_is_long(p);
+	}
+	piece_free(p);
+	if (t)
+		task_check(t);
+}
+
+static bool reply_fits(const struct piece *p, const struct wire_reply *r)
+{
+	static const uint16_t ops[] = {
+		[PIECE_HELLO] = WIRE_HELLO,
+		[PIECE_OPEN] = WIRE_OPEN,
+		[PIECE_CLOSE] = WIRE_CLOSE,
+	};
+
+	if (p->kind != PIECE_TASK)
+		return r->op == ops[p->kind];
+	return r->op == p->op && (r->op == WIRE_SYNC || r->count <= p->len);
+}
+
+/* A header is here. */
+static void reply_head(struct link *l, const uint8_t *head)
+{
+	struct piece *p;
+
+	if (wire_get_reply(head, &l->rep) < 0) {
+		link_drop(l, EBADMSG);
+		return;
+	}
+	p = piece_find(l, l->rep.id);
+	if (!p || !reply_fits(p, &l->rep)) {
+		link_drop(l, EBADMSG);
+		return;
+	}
+	l->boot = l->rep.boot;
+	l->cur = p;
+	l->body = wire_payload(l->rep.len);
+	l->body_done = 0;
+	if (!l->body)
+		reply_done(l);
+}
+
+/* Where the rest of the payload belongs; NULL: nowhere. */
+static char *body_at(const struct link *l)
+{
+	const struct piece *p = l->cur;
+
+	if (p->kind != PIECE_TASK)
+		return (char *)l->small + l->body_done;
+	return p->task ? (char *)p->task->op->buf + p->off + l->body_done : NULL;
+}
+
+static void body_fault(struct link *l)
+{
+	struct piece *p = l->cur;
+	struct task *t = p->task;
+
+	/* The rest of the payload is skipped. */
+	p->task = NULL;
+	t->nr_pieces--;
+	task_cut(t, p->off, EFAULT);
+	task_check(t);
+}
+
+/* Bytes of the payload that are in the buffer. */
+static void body_from_buffer(struct link *l)
+{
+	uint32_t n = MIN(l->in_len - l->in_at, l->body - l->body_done);
+	const uint8_t *from = l->in + l->in_at;
+	char *to = body_at(l);
+
+	if (to && l->cur->kind != PIECE_TASK)
+		memcpy(to, from, n);
+	else if (to && uaccess_write(to, from, n) < 0)
+		body_fault(l);
+	l->in_at += n;
+	l->body_done += n;
+}
+
+/* Take all that the buffer holds. */
+static void take_buffer(struct link *l)
+{
+	while (l->fd >= 0) {
+		if (l->cur) {
+			if (l->in_at < l->in_len)
+				body_from_buffer(l);
+			if (l->body_done < l->body)
+				return;
+			reply_done(l);
+			continue;
+		}
+		if (l->in_len - l->in_at < WIRE_HEAD)
+			return;
+		l->in_at += WIRE_HEAD;
+		reply_head(l, l->in + l->in_at - WIRE_HEAD);
+	}
+}
+
+/* Receive the payload to its place, and in the same call the next header. */
+static ssize_t receive_body(struct link *l, size_t *ret_asked)
+{
+	static _Thread_local char sink[LINK_IN_MAX];
+	uint32_t left = l->body - l->body_done;
+	char *to = body_at(l);
+	struct iovec iov[2] = {
+		{ to ? to : sink, to ? left : MIN(left, (uint32_t)sizeof(sink)) },
+		{ l->in, l->nr_long > 1 ? WIRE_HEAD : LINK_IN_MAX },
+	};
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = iov[0].iov_len == left ? 2 : 1 };
+	ssize_t n = recvmsg(l->fd, &m, MSG_DONTWAIT);
+
+	l->in_at = l->in_len = 0;
+	*ret_asked = iov[0].iov_len + (m.msg_iovlen > 1 ? iov[1].iov_len : 0);
+	if (n < 0 && errno == EFAULT && to) {
+		body_fault(l);
+		errno = EINTR;
+	}
+	if (n <= 0)
+		return n;
+	if ((size_t)n <= iov[0].iov_len) {
+		l->body_done += (uint32_t)n;
+	} else {
+		l->body_done += left;
+		l->in_len = (uint32_t)n - left;
+	}
+	return n;
+}
+
+static ssize_t receive_head(struct link *l, size_t *ret_asked)
+{
+	uint32_t have = l->in_len - l->in_at, ask;
+	ssize_t n;
+
+	memmove(l->in, l->in + l->in_at, have);
+	l->in_at = 0;
+	l->in_len = have;
+	/* Long payloads are not to pass through the buffer. */
+	ask = (l->nr_long ? WIRE_HEAD : LINK_IN_MAX) - have;
+	n = recv(l->fd, l->in + have, ask, MSG_DONTWAIT);
+	if (n > 0)
+		l->in_len += (uint32_t)n;
+	*ret_asked = ask;
+	return n;
+}
+
+void link_receive(struct link *l)
+{
+	size_t asked;
+	ssize_t n;
+
+	while (l->fd >= 0) {
+		n = l->cur ? receive_body(l, &asked) : receive_head(l, &asked);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			link_drop(l, n ? errno : ECONNRESET);
+			return;
+		}
+		take_buffer(l);
+		if ((size_t)n < asked)
+			return;
+	}
+}
