@@ -4,10 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/beside.h"
 #include "base/err.h"
-#include "base/trust.h"
 #include "file/module.h"
 
 static const struct file_module_entry *entry_of(const char *scheme, size_t len)
@@ -16,33 +15,6 @@ static const struct file_module_entry *entry_of(const char *scheme, size_t len)
 		if (strlen(e->scheme) == len && memcmp(e->scheme, scheme, len) == 0)
 			return e;
 	return NULL;
-}
-
-/* Where it must lie: the library's folder.  A relative name may mean another place by now. */
-static int module_path(const struct file_module_entry *e, char ret[PATH_MAX])
-{
-	void *us = (void *)&file_modules;
-	char path[PATH_MAX], *slash;
-	Dl_info info;
-	ssize_t n;
-
-	if (dladdr(us, &info) && info.dli_fname && info.dli_fname[0] == '/') {
-		(void)snprintf(path, sizeof(path), "%s", info.dli_fname);
-	} else {
-		/* The library is part of the program. */
-		n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-		path[MAX(n, 0)] = '\0';
-	}
-	slash = strrchr(path, '/');
-	if (!slash || (size_t)(slash - path) + strlen(e->file) + 2 > sizeof(path))
-		return err_set(ENOENT, "%s:// needs %s, and the folder of the library has no name",
-			       e->scheme, e->file);
-	(void)strcpy(slash + 1, e->file);
-	if (access(path, F_OK) < 0)
-		return err_set(ENOENT,
-			       "%s:// needs %s, which is not there; install it beside the library",
-			       e->scheme, path);
-	return trust_path(path, ret);
 }
 
 static int module_check(const struct file_module_entry *e, const struct file_module *m)
@@ -67,11 +39,12 @@ static int module_load(const struct file_module_entry *e)
 {
 	const struct file_ops *ops = NULL;
 	const struct file_module *m;
-	char path[PATH_MAX];
+	char path[PATH_MAX], who[32];
 	void *lib;
 	int r;
 
-	r = module_path(e, path);
+	(void)snprintf(who, sizeof(who), "%s://", e->scheme);
+	r = beside_path(&file_modules, e->file, who, path);
 	if (r < 0)
 		return r;
 	/* Never unloaded: files of its tables may be open. */
