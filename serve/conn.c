@@ -15,7 +15,7 @@
 #define OUT_IOVS 64              /* replies of one system call */
 #define INLINE_MAX WIRE_DATA_MAX /* bytes of a read that the loop itself serves */
 #define SEND_AT KIB(256)         /* replies are sent as soon as there are so many bytes */
-#define HELLO_S 10               /* seconds for a hello to arrive */
+#define HELLO_S 10               /* seconds for a handshake and a hello, whatever comes */
 
 /* ------------------------------------------------------------------ memory */
 
@@ -130,9 +130,42 @@ static void reply_err(struct job *j, int err)
 	reply(j);
 }
 
+static int copy_bytes(void *to, const void *from, uint64_t len)
+{
+	memcpy(to, from, len);
+	return 0;
+}
+
+/* As sendmsg(2). */
+static ssize_t conn_send(struct conn *c, struct msghdr *m)
+{
+	ssize_t n;
+
+	if (!c->tls)
+		return sendmsg(c->fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = net_tls_send(c->tls, m->msg_iov, m->msg_iovlen, copy_bytes);
+	if (n >= 0)
+		return n;
+	errno = (int)-n;
+	return -1;
+}
+
+/* Are all replies with the kernel? */
+static bool is_sent(const struct conn *c)
+{
+	return !c->out.head && !(c->tls && net_tls_unsent(c->tls));
+}
+
 /* False: the client is gone. */
 static bool send_some(struct conn *c)
 {
+	if (c->tls && net_tls_unsent(c->tls)) {
+		int r = net_tls_flush(c->tls);
+
+		if (r < 0)
+			return r == -EAGAIN;
+		c->since_ns = about_now_ns();
+	}
 	while (c->out.head) {
 		struct iovec iov[OUT_IOVS];
 		struct msghdr m = { .msg_iov = iov };
@@ -143,7 +176,7 @@ static bool send_some(struct conn *c)
 			iov[m.msg_iovlen++] = (struct iovec){ j->buf + j->sent, j->len - j->sent };
 			all += j->len - j->sent;
 		}
-		n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = conn_send(c, &m);
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR;
 		c->since_ns = about_now_ns();
@@ -247,7 +280,7 @@ static void hello(struct conn *c, struct job *j, const uint8_t *payload)
 	}
 	c->hello_job = j;
 	if (r < 0)
-		conn_kill(c, "no hello of this protocol");
+		conn_kill(c, "its hello is not of this protocol");
 	else
 		hello_go_on(c);
 }
@@ -326,6 +359,12 @@ static void request(struct conn *c, struct job *j, const uint8_t *payload)
 		to_pool(j);
 }
 
+/* Do the bytes begin with a handshake of TLS? */
+static bool is_tls(const uint8_t *from)
+{
+	return from[0] == 22 && from[1] == 3;
+}
+
 /*
  * Take one message out of n bytes.
  * Return: its bytes; of a WRITE those that are here.  0: more bytes must come, or it must wait.
@@ -339,7 +378,10 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	if (n < WIRE_HEAD)
 		return 0;
 	if (wire_get_request(from, &q) < 0 || (q.op == WIRE_HELLO) != !c->greeted) {
-		conn_kill(c, "bytes that are no request");
+		conn_kill(c, !c->greeted && is_tls(from)
+				     ? "it speaks TLS, and this address does not; start the server "
+				       "with --keys, or let the client open pst://"
+				     : "it sends bytes that are no request");
 		return 0;
 	}
 	if (q.op != WIRE_WRITE && n < q.len)
@@ -387,7 +429,7 @@ static void take_all(struct conn *c, uint8_t *from, uint32_t n)
 	if (at < n) {
 		kept = malloc(n - at);
 		if (!kept) {
-			conn_kill(c, "no memory");
+			conn_kill(c, "there is no memory for what it sends");
 			return;
 		}
 		memcpy(kept, from + at, n - at);
@@ -408,13 +450,27 @@ static void take_kept(struct conn *c)
 	take_all(c, c->s->in, n);
 }
 
+/* As recv(2). */
+static ssize_t conn_receive(struct conn *c, void *buf, size_t len)
+{
+	ssize_t n;
+
+	if (!c->tls)
+		return recv(c->fd, buf, len, MSG_DONTWAIT);
+	n = net_tls_receive(c->tls, buf, len);
+	if (n >= 0)
+		return n;
+	errno = (int)-n;
+	return -1;
+}
+
 /* The rest of a payload, and in the same call what follows it.  As read_some(). */
 static ssize_t read_payload(struct conn *c)
 {
 	struct job *j = c->payload;
 	uint32_t left = j->q.count - c->got;
 	struct iovec iov[2] = { { j->buf + WIRE_HEAD + c->got, left }, { c->s->in, IN_MAX } };
-	ssize_t n = readv(c->fd, iov, 2);
+	ssize_t n = c->tls ? conn_receive(c, iov[0].iov_base, left) : readv(c->fd, iov, 2);
 
 	if (n <= 0)
 		return n;
@@ -435,7 +491,7 @@ static ssize_t read_some(struct conn *c)
 
 	if (c->payload)
 		return read_payload(c);
-	n = recv(c->fd, c->s->in + kept, IN_MAX, MSG_DONTWAIT);
+	n = conn_receive(c, c->s->in + kept, IN_MAX);
 	if (n <= 0)
 		return n;
 	if (kept)
@@ -444,10 +500,22 @@ static ssize_t read_some(struct conn *c)
 	return n;
 }
 
+static void set_again(struct conn *c, bool again)
+{
+	c->s->nr_again += (unsigned)again - (unsigned)c->again;
+	c->again = again;
+}
+
 static void read_all(struct conn *c)
 {
-	for (uint64_t read = 0; may_read(c) && read < TURN_MAX;) {
-		ssize_t n = read_some(c);
+	for (uint64_t read = 0; may_read(c);) {
+		ssize_t n;
+
+		if (read >= TURN_MAX) {
+			set_again(c, c->tls);
+			return;
+		}
+		n = read_some(c);
 
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 			conn_kill(c, NULL);
@@ -466,11 +534,25 @@ static void read_all(struct conn *c)
 
 static void set_events(struct conn *c)
 {
-	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (c->out.head ? EPOLLOUT : 0u);
+	uint32_t want = (may_read(c) ? EPOLLIN : 0u) | (is_sent(c) ? 0u : EPOLLOUT);
 	struct epoll_event ev = { .events = want, .data.ptr = c };
 
 	if (want != c->events && epoll_ctl(c->s->epfd, EPOLL_CTL_MOD, c->fd, &ev) == 0)
 		c->events = want;
+}
+
+/* True once it is complete. */
+static bool handshake(struct conn *c)
+{
+	int r = net_tls_handshake(c->tls);
+
+	if (r == 0)
+		return true;
+	if (r == -EAGAIN)
+		set_events(c);
+	else
+		conn_kill(c, r == -EKEYREJECTED ? c->tls->why : NULL);
+	return false;
 }
 
 void conn_turn(struct conn *c)
@@ -478,6 +560,9 @@ void conn_turn(struct conn *c)
 	uint64_t taken;
 
 	if (c->fd < 0)
+		return;
+	set_again(c, false);
+	if (c->tls && !c->tls->ready && !handshake(c))
 		return;
 	if (!send_some(c)) {
 		conn_kill(c, NULL);
@@ -495,7 +580,7 @@ void conn_turn(struct conn *c)
 		/* Full, and all replies are sent: nothing else would begin the next turn. */
 	} while (c->full && !c->out.head && !c->nr_pool && taken != c->nr_taken);
 	/* The rest of a payload is not waited for: it is no request yet. */
-	if (!c->out.head && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
+	if (is_sent(c) && c->nr_jobs == (c->payload != NULL) && (c->ends || c->s->draining)) {
 		conn_kill(c, NULL);
 		return;
 	}
@@ -544,20 +629,25 @@ void conn_job_done(struct job *j)
 
 /* --------------------------------------------------------------------- life */
 
-void conn_new(struct server *s, int fd)
+void conn_new(struct server *s, int fd, const struct net_addr *addr)
 {
 	struct conn *c = calloc(1, sizeof(*c));
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+	bool tls = s->o.tls && addr->sa.ss_family != AF_UNIX;
 
-	if (!c || epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+	if (!c || (tls && s->o.tls->begin(fd, NULL, s->o.keys, &c->tls) < 0) ||
+	    epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		if (c)
+			net_tls_end(c->tls);
 		free(c);
 		(void)close(fd);
 		return;
 	}
 	c->s = s;
 	c->fd = fd;
+	c->addr = *addr;
 	c->events = EPOLLIN;
-	c->since_ns = about_now_ns();
+	c->since_ns = c->born_ns = about_now_ns();
 	list_add_tail(&s->conns, &c->link);
 	s->nr_conns++;
 }
@@ -582,16 +672,20 @@ static void forget(struct conn *c, struct job *j)
 void conn_kill(struct conn *c, const char *why)
 {
 	struct job *j;
-	char text[96];
+	char text[320], from[NET_ADDR_TEXT_MAX];
 
 	if (c->fd < 0)
 		return;
-	(void)close(c->fd);
-	c->fd = -1;
 	if (why) {
-		(void)snprintf(text, sizeof(text), "dropped a client: %s", why);
+		net_addr_text(&c->addr, from, sizeof(from));
+		(void)snprintf(text, sizeof(text), "dropped the client %s: %s", from, why);
 		c->s->o.say(text);
 	}
+	(void)close(c->fd);
+	c->fd = -1;
+	set_again(c, false);
+	net_tls_end(c->tls);
+	c->tls = NULL;
 	forget(c, pool_forget(c->s, c));
 	while ((j = jobs_pop(&c->out)))
 		job_free(j);
@@ -610,9 +704,10 @@ void conn_tick(struct conn *c, uint64_t now)
 {
 	uint64_t age = now > c->since_ns ? now - c->since_ns : 0;
 
-	if (!c->greeted && !c->hello_job && age > HELLO_S * NSEC_PER_SEC)
-		conn_kill(c, "no hello");
-	else if (c->out.head && age > c->s->o.stall_s * NSEC_PER_SEC)
+	if (!c->greeted && !c->hello_job && now > c->born_ns + HELLO_S * NSEC_PER_SEC)
+		conn_kill(c, c->tls && !c->tls->ready ? "its TLS handshake takes too long"
+						      : "it sends no hello");
+	else if (!is_sent(c) && age > c->s->o.stall_s * NSEC_PER_SEC)
 		conn_kill(c, "it takes no replies");
 	else if (c->full && c->greeted)
 		conn_turn(c); /* others may have given memory back */

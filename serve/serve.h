@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "net/addr.h"
+#include "net/tls.h"
 
 #define SERVE_LISTEN_MAX 8u
 
@@ -13,13 +14,15 @@ struct serve_opts {
 	unsigned nr_listen;
 	struct net_addr listen[SERVE_LISTEN_MAX];
 	bool write;
-	unsigned clients;  /* connections at a time */
-	unsigned files;    /* open files of each connection */
-	unsigned requests; /* of each connection that have no reply yet */
-	unsigned threads;  /* that do what may block */
-	uint64_t memory;   /* bytes for payloads above what each connection is sure of */
-	unsigned stall_s;  /* a client that takes no bytes for so long is dropped */
-	unsigned drain_s;  /* how long requests may take after a signal to end */
+	const struct net_tls_ops *tls; /* of TCP connections; NULL: they are plain */
+	const struct net_keys *keys;   /* of clients, with tls */
+	unsigned clients;              /* connections at a time */
+	unsigned files;                /* open files of each connection */
+	unsigned requests;             /* of each connection that have no reply yet */
+	unsigned threads;              /* that do what may block */
+	uint64_t memory;  /* bytes for payloads above what each connection is sure of */
+	unsigned stall_s; /* a client that takes no bytes for so long is dropped */
+	unsigned drain_s; /* how long requests may take after a signal to end */
 	/* A line about what happens, without a newline; any thread. */
 	void (*say)(const char *text);
 };

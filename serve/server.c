@@ -2,7 +2,6 @@
 /* The loop. */
 #include <fcntl.h>
 #include <malloc.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,27 +46,13 @@ static void remove_dead_socket(const struct net_addr *a)
 		(void)unlink(un->sun_path);
 }
 
-static void addr_text(const struct net_addr *a, char *buf, size_t size)
-{
-	char host[64] = "?", port[16] = "?";
-
-	if (a->sa.ss_family == AF_UNIX) {
-		(void)snprintf(buf, size, "unix:%s",
-			       ((const struct sockaddr_un *)&a->sa)->sun_path);
-		return;
-	}
-	(void)getnameinfo((const struct sockaddr *)&a->sa, a->len, host, sizeof(host), port,
-			  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	(void)snprintf(buf, size, a->sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
 static int listen_at(struct server *s, const struct net_addr *a)
 {
 	struct net_addr bound = { .len = sizeof(bound.sa) };
-	char text[160], line[200];
+	char text[NET_ADDR_TEXT_MAX], line[NET_ADDR_TEXT_MAX + 32];
 	int on = 1, fd;
 
-	addr_text(a, text, sizeof(text));
+	net_addr_text(a, text, sizeof(text));
 	fd = net_socket(a);
 	if (fd < 0)
 		return err_set(fd, "no socket for %s: %s", text, err_name(fd));
@@ -80,7 +65,7 @@ static int listen_at(struct server *s, const struct net_addr *a)
 		return err_set(errno, "cannot listen at %s: %s", text, err_name(errno));
 	if (a->sa.ss_family != AF_UNIX &&
 	    getsockname(fd, (struct sockaddr *)&bound.sa, &bound.len) == 0)
-		addr_text(&bound, text, sizeof(text));
+		net_addr_text(&bound, text, sizeof(text));
 	(void)snprintf(line, sizeof(line), "listening on %s", text);
 	s->o.say(line);
 	return 0;
@@ -111,9 +96,8 @@ static void close_listeners(struct server *s)
 static void accept_some(struct server *s, int listener)
 {
 	for (int i = 0; i < EVENTS; i++) {
-		struct sockaddr_storage sa;
-		socklen_t len = sizeof(sa);
-		int fd = accept4(listener, (struct sockaddr *)&sa, &len,
+		struct net_addr addr = { .len = sizeof(addr.sa) };
+		int fd = accept4(listener, (struct sockaddr *)&addr.sa, &addr.len,
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
@@ -127,8 +111,8 @@ static void accept_some(struct server *s, int listener)
 			(void)close(fd);
 			continue;
 		}
-		net_socket_tune(fd, sa.ss_family);
-		conn_new(s, fd);
+		net_socket_tune(fd, addr.sa.ss_family);
+		conn_new(s, fd, &addr);
 	}
 }
 
@@ -214,15 +198,29 @@ static void drop_all(struct server *s)
 		conn_kill(list_entry(e, struct conn, link), "it takes no replies");
 }
 
+static void turn_again(struct server *s)
+{
+	struct list *e, *n;
+
+	list_for_each_safe (e, n, &s->conns) {
+		struct conn *c = list_entry(e, struct conn, link);
+
+		if (c->again)
+			conn_turn(c);
+	}
+}
+
 static int loop(struct server *s)
 {
 	struct epoll_event ev[EVENTS];
 
 	while (!s->draining || !list_empty(&s->conns) || !list_empty(&s->dead)) {
-		int n = epoll_wait(s->epfd, ev, EVENTS, 1000);
+		int n = epoll_wait(s->epfd, ev, EVENTS, s->nr_again ? 0 : 1000);
 
 		for (int i = 0; i < n; i++)
 			take_event(s, &ev[i]);
+		if (s->nr_again)
+			turn_again(s);
 		if (s->draining && now_ns() > s->drain_end_ns)
 			drop_all(s);
 		/* Freed only here: an event of this turn may be of one that died in it. */

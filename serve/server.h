@@ -76,14 +76,18 @@ static inline struct job *jobs_pop(struct jobs *q)
 struct conn {
 	struct list link; /* in server.conns, or server.dead until its jobs are back */
 	struct server *s;
-	int fd;          /* -1: dead */
+	int fd; /* -1: dead */
+	struct net_addr addr;
 	bool greeted;    /* the hello was answered */
+	bool again;      /* more may be in the buffers of tls, which epoll does not tell */
 	bool full;       /* it has as much under way as it may */
 	bool ends;       /* it ends once its replies are sent */
 	uint32_t events; /* that epoll tells */
 	struct wire_hello hello;
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* when it last made progress */
+	uint64_t born_ns;
+	struct net_tls *tls; /* NULL: its bytes are plain */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
 	uint32_t nr_kept;
@@ -112,8 +116,9 @@ struct server {
 	bool accepts; /* the listeners are polled */
 	struct list conns, dead;
 	unsigned nr_conns;
-	uint64_t shared; /* bytes of all connections above CONN_SURE */
-	uint8_t *in;     /* 3 * IN_MAX bytes: what was kept, and what is read */
+	unsigned nr_again; /* connections with again */
+	uint64_t shared;   /* bytes of all connections above CONN_SURE */
+	uint8_t *in;       /* 3 * IN_MAX bytes: what was kept, and what is read */
 	bool draining;
 	uint64_t drain_end_ns;
 
@@ -149,7 +154,7 @@ void server_new_boot(struct server *s);
 
 /* ------------------------------------------------------------------ conn.c */
 
-void conn_new(struct server *s, int fd);
+void conn_new(struct server *s, int fd, const struct net_addr *addr);
 /* Read and send what can be read and sent now. */
 void conn_turn(struct conn *c);
 /* Drop the client.  What the pool has begun goes on; what it has not is forgotten. */

@@ -2,6 +2,7 @@
 /* A directory for programs on other machines, by the storage service. */
 #include "serve/serve.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -22,8 +23,10 @@ const char serve_usage[] =
 	"  --root DIR         the directory\n"
 	"  --listen ADDRESS   HOST:PORT, [IPV6]:PORT or unix:PATH; may be given again\n"
 	"  --write            let clients change, create and empty files\n"
-	"  --plain-data       listen at addresses beyond this machine, although whoever\n"
-	"                     reaches them can read, and nothing is encrypted\n"
+	"  --keys FILE        TLS 1.3 at every TCP address, for clients that have a key of\n"
+	"                     FILE: lines NAME:HEX, as psktool writes them\n"
+	"  --plain-data       listen at addresses beyond this machine without --keys, although\n"
+	"                     whoever reaches them can read, and nothing is encrypted\n"
 	"  --clients N        most connections at a time (256)\n"
 	"  --files N          most open files of a connection (256)\n"
 	"  --requests N       most requests of a connection without a reply (128)\n"
@@ -62,13 +65,26 @@ static int add_listen(struct serve_opts *o, const char *text, bool plain)
 	r = net_addr_find(text, true, a);
 	if (r < 0)
 		return fail(-r, "%s", err_text());
-	if (!plain && !net_addr_is_local(a))
+	if (!plain && !o->tls && !net_addr_is_local(a))
 		return fail(EPERM,
 			    "%s can be reached from other machines, and nothing is encrypted or "
-			    "asked for a key; give 127.0.0.1, a unix: socket, or --plain-data if "
-			    "the network is trusted",
+			    "asked for a key; give --keys FILE, 127.0.0.1, a unix: socket, or "
+			    "--plain-data if the network is trusted",
 			    text);
 	o->nr_listen++;
+	return 0;
+}
+
+/* The module lies beside the library. */
+static int use_keys(struct serve_opts *o, const char *path, struct net_keys *keys)
+{
+	int r = net_keys_read(path, keys);
+
+	if (r == 0)
+		r = net_tls_load(dlsym(RTLD_DEFAULT, "pst_error_text"), &o->tls);
+	if (r < 0)
+		return fail(-r, "%s", err_text());
+	o->keys = keys;
 	return 0;
 }
 
@@ -103,6 +119,7 @@ enum {
 	LISTEN,
 	WRITE,
 	PLAIN_DATA,
+	KEYS,
 	CHECK,
 	MEMORY,
 	CLIENTS,
@@ -150,6 +167,7 @@ int cmd_serve(int argc, char *argv[])
 		{ "listen", required_argument, NULL, LISTEN },
 		{ "write", no_argument, NULL, WRITE },
 		{ "plain-data", no_argument, NULL, PLAIN_DATA },
+		{ "keys", required_argument, NULL, KEYS },
 		{ "clients", required_argument, NULL, CLIENTS },
 		{ "files", required_argument, NULL, FILES },
 		{ "requests", required_argument, NULL, REQUESTS },
@@ -171,10 +189,11 @@ int cmd_serve(int argc, char *argv[])
 		.drain_s = 10,
 		.say = say_line,
 	};
-	const char *root = NULL, *listen[SERVE_LISTEN_MAX];
+	const char *root = NULL, *keys_path = NULL, *listen[SERVE_LISTEN_MAX];
+	struct net_keys keys = { 0 };
 	bool plain = false, check = false;
 	unsigned nr = 0;
-	int opt, status;
+	int opt, status, r;
 
 	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
 		switch (opt) {
@@ -192,6 +211,9 @@ int cmd_serve(int argc, char *argv[])
 			break;
 		case PLAIN_DATA:
 			plain = true;
+			break;
+		case KEYS:
+			keys_path = optarg;
 			break;
 		case CHECK:
 			check = true;
@@ -218,5 +240,11 @@ int cmd_serve(int argc, char *argv[])
 		return usage_error("give --root DIR and --listen ADDRESS");
 	if (argc != optind)
 		return usage_error("there is an argument too many: %s", argv[optind]);
-	return exit_status(serve(&o, root, listen, nr, plain, check));
+	if (plain && keys_path)
+		return usage_error("give --keys or --plain-data");
+	r = keys_path ? use_keys(&o, keys_path, &keys) : 0;
+	if (r == 0)
+		r = serve(&o, root, listen, nr, plain, check);
+	net_keys_free(&keys);
+	return exit_status(r);
 }

@@ -392,6 +392,7 @@ static void add_providers(void)
 {
 	(void)file_provider_add(&remote_file_ops);
 	(void)file_provider_add(&remote_unix_file_ops);
+	(void)file_provider_add(&remote_tls_file_ops);
 }
 
 int pst_file_open(const char *path, uint32_t flags, const struct pst_file_opts *opts,

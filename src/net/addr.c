@@ -101,3 +101,17 @@ int net_socket(const struct net_addr *a)
 	net_socket_tune(fd, a->sa.ss_family);
 	return fd;
 }
+
+void net_addr_text(const struct net_addr *a, char *buf, size_t size)
+{
+	char host[64] = "?", port[16] = "?";
+
+	if (a->sa.ss_family == AF_UNIX) {
+		(void)snprintf(buf, size, "unix:%s",
+			       ((const struct sockaddr_un *)&a->sa)->sun_path);
+		return;
+	}
+	(void)getnameinfo((const struct sockaddr *)&a->sa, a->len, host, sizeof(host), port,
+			  sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	(void)snprintf(buf, size, a->sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}

@@ -25,6 +25,11 @@ struct net_addr {
  */
 int net_addr_find(const char *text, bool listen, struct net_addr *ret);
 
+#define NET_ADDR_TEXT_MAX 160u
+
+/* Write the address for people: 10.0.0.1:7900, [::1]:7900, unix:/run/sock. */
+void net_addr_text(const struct net_addr *a, char *buf, size_t size);
+
 /* Do its bytes stay on this machine? */
 bool net_addr_is_local(const struct net_addr *a);
 

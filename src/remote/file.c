@@ -22,6 +22,7 @@ void remote_ref_put(struct remote_ref *r)
 		return;
 	(void)pthread_mutex_destroy(&r->lock);
 	free(r->path);
+	explicit_bzero(&r->server.key, sizeof(r->server.key));
 	free(r);
 }
 
@@ -115,8 +116,8 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 	struct wire_request q = { .op = WIRE_OPEN, .how = how_of(flags) };
 	struct remote_file *f;
 	struct remote_ref *r;
-	char addr[PATH_MAX];
-	const char *path = remote_name(name, addr);
+	char addr[PATH_MAX], key[NET_KEY_NAME_MAX + 1];
+	const char *path = remote_name(name, addr, key);
 	int err;
 
 	if (!path)
@@ -132,16 +133,18 @@ static int open_file(const struct file_ops *ops, const char *name, uint32_t flag
 	if (flags & PST_FILE_CREATE)
 		q.mode = mode & 0777 & ~umask_now();
 	r->how = q.how & (WIRE_O_READ | WIRE_O_WRITE);
-	err = net_addr_find(addr, false, &r->addr);
+	err = net_addr_find(addr, false, &r->server.addr);
+	if (err == 0 && ops == &remote_tls_file_ops)
+		err = remote_find_key(key, &r->server);
 	if (err == 0)
-		err = remote_ask(&r->addr, &q, r->path, &r->attr);
+		err = remote_ask(&r->server, &q, r->path, &r->attr);
 	if (err < 0) {
 		remote_ref_put(r);
 		free(f);
 		return err_set(err, "%s: %s", name, err_text());
 	}
-	/* Bytes that never leave the machine need no checksum. */
-	r->crc = !net_addr_is_local(&r->addr);
+	/* TLS checks its bytes, and those that never leave the machine need no checksum. */
+	r->crc = !r->server.tls && !net_addr_is_local(&r->server.addr);
 	f->ref = r;
 	f->file = (struct file){ .ops = ops, .flags = flags, .caps = FILE_STALE };
 	(void)snprintf(f->file.name, sizeof(f->file.name), "%s", ops->scheme);
@@ -159,6 +162,11 @@ static int remote_unix_open(const char *name, uint32_t flags, uint32_t mode, str
 	return open_file(&remote_unix_file_ops, name, flags, mode, ret);
 }
 
+static int remote_tls_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret)
+{
+	return open_file(&remote_tls_file_ops, name, flags, mode, ret);
+}
+
 static void remote_free(struct file *file)
 {
 	struct remote_file *f = remote_of(file);
@@ -174,7 +182,7 @@ static int remote_size(const struct file *file, uint64_t *ret_size)
 	struct remote_ref *r = remote_of(file)->ref;
 	struct wire_request q = { .op = WIRE_STAT };
 	struct wire_attr a;
-	int err = remote_ask(&r->addr, &q, r->path, &a);
+	int err = remote_ask(&r->server, &q, r->path, &a);
 
 	if (err < 0)
 		return err_set(err, "%s: %s", r->path, err_text());
@@ -192,3 +200,4 @@ static int remote_size(const struct file *file, uint64_t *ret_size)
 
 const struct file_ops remote_file_ops = OPS("pst", remote_open);
 const struct file_ops remote_unix_file_ops = OPS("pst+unix", remote_unix_open);
+const struct file_ops remote_tls_file_ops = OPS("psts", remote_tls_open);

@@ -30,6 +30,8 @@ void link_drop(struct link *l, int err)
 
 	if (l->state == LINK_DOWN)
 		return;
+	net_tls_end(l->tls);
+	l->tls = NULL;
 	(void)close(l->fd);
 	l->fd = -1;
 	l->err = err;
@@ -82,7 +84,7 @@ static void link_connect(struct link *l)
 	unsigned ms = 20000;
 	int r = 0;
 
-	l->fd = net_socket(&l->addr);
+	l->fd = net_socket(&l->server.addr);
 	l->state = LINK_CONNECTING;
 	l->at = now_ns() + REMOTE_CONNECT_NS;
 	l->want_out = true;
@@ -90,9 +92,9 @@ static void link_connect(struct link *l)
 		link_drop(l, -l->fd);
 		return;
 	}
-	if (l->addr.sa.ss_family != AF_UNIX)
+	if (l->server.addr.sa.ss_family != AF_UNIX)
 		(void)setsockopt(l->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
-	if (connect(l->fd, (const struct sockaddr *)&l->addr.sa, l->addr.len) < 0)
+	if (connect(l->fd, (const struct sockaddr *)&l->server.addr.sa, l->server.addr.len) < 0)
 		r = errno;
 	if (r == EINPROGRESS)
 		r = 0;
@@ -112,10 +114,33 @@ static void link_connecting(struct link *l)
 	if (poll(&p, 1, 0) == 1) {
 		if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &err, &len) < 0)
 			err = errno;
+		if (!err && l->server.tls) {
+			err = -l->server.tls->begin(l->fd, &l->server.key, NULL, &l->tls);
+			l->state = err ? LINK_CONNECTING : LINK_TLS;
+		} else if (!err) {
+			send_hello(l);
+		}
 		if (err)
 			link_drop(l, err);
-		else
-			send_hello(l);
+	}
+}
+
+static void link_handshake(struct link *l)
+{
+	int r = l->tls->ready ? 0 : net_tls_handshake(l->tls);
+
+	if (r == 0) {
+		send_hello(l);
+	} else if (r == -EAGAIN) {
+		link_poll(l, link_wants_out(l));
+	} else {
+		bool refused = r == -EKEYREJECTED || r == -EPROTO;
+
+		if (refused)
+			log_warn("no connection to a storage service: %s", l->tls->why);
+		link_drop(l, -r);
+		if (refused) /* the next attempt would end as this one did */
+			link_fail(l, -r);
 	}
 }
 
@@ -137,7 +162,7 @@ static void link_down(struct link *l)
 static void link_up(struct link *l)
 {
 	link_fill(l);
-	if (l->tx.head)
+	if (link_wants_out(l))
 		link_send(l);
 	if (l->state != LINK_UP)
 		return;
@@ -145,7 +170,7 @@ static void link_up(struct link *l)
 	if (l->state != LINK_UP)
 		return;
 	link_fill(l);
-	if (l->tx.head)
+	if (link_wants_out(l))
 		link_send(l);
 }
 
@@ -159,15 +184,17 @@ void link_turn(struct link *l)
 		link_down(l);
 	if (l->state == LINK_CONNECTING)
 		link_connecting(l);
+	if (l->state == LINK_TLS)
+		link_handshake(l);
 	if (l->state == LINK_HELLO) {
-		if (l->tx.head)
+		if (link_wants_out(l))
 			link_send(l);
 		if (l->state == LINK_HELLO)
 			link_receive(l);
 	}
 	if (l->state == LINK_UP)
 		link_up(l);
-	else if ((l->state == LINK_CONNECTING || l->state == LINK_HELLO) && now_ns() >= l->at)
+	else if (l->state != LINK_DOWN && now_ns() >= l->at)
 		link_drop(l, ETIMEDOUT);
 }
 
@@ -178,12 +205,12 @@ uint64_t link_next(const struct link *l)
 
 /* --------------------------------------------------------------- operations */
 
-static struct link *link_find(struct remote_ctx *c, const struct net_addr *addr)
+static struct link *link_find(struct remote_ctx *c, const struct remote_server *server)
 {
 	struct link *l;
 
 	for (l = c->links; l; l = l->next)
-		if (net_addr_is(&l->addr, addr))
+		if (remote_is_server(&l->server, server))
 			return l;
 	l = calloc(1, sizeof(*l));
 	if (!l)
@@ -194,7 +221,7 @@ static struct link *link_find(struct remote_ctx *c, const struct net_addr *addr)
 		return NULL;
 	}
 	l->ctx = c;
-	l->addr = *addr;
+	l->server = *server;
 	l->fd = -1;
 	l->channel = remote_channel();
 	l->next = c->links;
@@ -222,7 +249,7 @@ static struct opened *opened_find(struct link *l, struct remote_ref *ref)
 int link_add_op(struct remote_ctx *c, struct io_op *op)
 {
 	struct remote_ref *ref = container_of(op->file, struct remote_file, file)->ref;
-	struct link *l = link_find(c, &ref->addr);
+	struct link *l = link_find(c, &ref->server);
 	struct opened *of = l ? opened_find(l, ref) : NULL;
 	struct task *t = c->free_tasks;
 
@@ -331,5 +358,6 @@ void link_free(struct link *l)
 		free(of);
 	}
 	free(l->in);
+	explicit_bzero(&l->server.key, sizeof(l->server.key));
 	free(l);
 }

@@ -89,6 +89,7 @@ struct opened {
 enum link_state {
 	LINK_DOWN,
 	LINK_CONNECTING,
+	LINK_TLS, /* in the handshake */
 	LINK_HELLO,
 	LINK_UP,
 };
@@ -96,7 +97,8 @@ enum link_state {
 struct link {
 	struct link *next;
 	struct remote_ctx *ctx;
-	struct net_addr addr;
+	struct remote_server server;
+	struct net_tls *tls; /* of the connection; NULL: plain */
 	enum link_state state;
 	int fd;
 	int err; /* why the last connection ended */
@@ -154,6 +156,12 @@ bool link_close_files(struct link *l);
 
 /* Close the connection.  Its pieces wait for the next one. */
 void link_drop(struct link *l, int err);
+/* Is there something to send? */
+static inline bool link_wants_out(const struct link *l)
+{
+	return l->tx.head || (l->tls && net_tls_unsent(l->tls));
+}
+
 /* Poll the socket for replies, and if asked for room to send. */
 void link_poll(struct link *l, bool out);
 

@@ -9,6 +9,8 @@
 #include "remote/remote.h"
 
 #define UNIX "pst+unix://"
+#define TLS "psts://"
+#define KEYS "/etc/penstock/keys" /* unless PST_KEYS names another file */
 
 static const char *skip_slashes(const char *path)
 {
@@ -17,19 +19,42 @@ static const char *skip_slashes(const char *path)
 	return path;
 }
 
-const char *remote_name(const char *name, char *addr)
+/* Take KEY@ off the rest of a name. */
+static const char *take_key(const char *rest, const char *end, char key[NET_KEY_NAME_MAX + 1])
+{
+	const char *at = memrchr(rest, '@', (size_t)(end - rest));
+
+	key[0] = '\0';
+	if (!at)
+		return rest;
+	if (at == rest || at - rest > (ptrdiff_t)NET_KEY_NAME_MAX)
+		return end;
+	memcpy(key, rest, (size_t)(at - rest));
+	key[at - rest] = '\0';
+	return at + 1;
+}
+
+/* How names of the scheme look. */
+static const char *form_of(const char *name)
+{
+	if (!strncmp(name, UNIX, sizeof(UNIX) - 1))
+		return "pst+unix://SOCKET:/PATH";
+	return !strncmp(name, TLS, sizeof(TLS) - 1) ? "psts://[KEY@]HOST:PORT/PATH"
+						    : "pst://HOST:PORT/PATH";
+}
+
+const char *remote_name(const char *name, char addr[PATH_MAX], char key[NET_KEY_NAME_MAX + 1])
 {
 	const char *rest = name + scheme_len(name) + 3;
 	bool local = !strncmp(name, UNIX, sizeof(UNIX) - 1);
 	const char *end = local ? strstr(rest, ":/") : strchr(rest, '/');
 	const char *path = end ? skip_slashes(end + local) : "";
 
+	key[0] = '\0';
+	if (end && !strncmp(name, TLS, sizeof(TLS) - 1))
+		rest = take_key(rest, end, key);
 	if (!end || end == rest || !*path) {
-		(void)err_set(EINVAL,
-			      local ? "%s is no name of a file; give "
-				      "pst+unix://SOCKET:/PATH"
-				    : "%s is no name of a file; give pst://HOST:PORT/PATH",
-			      name);
+		(void)err_set(EINVAL, "%s is no name of a file; give %s", name, form_of(name));
 		return NULL;
 	}
 	if (end - rest >= PATH_MAX - 6 || strlen(path) > WIRE_NAME_MAX) {
@@ -75,4 +100,36 @@ void remote_hello(struct wire_hello *ret, uint64_t channel, uint64_t epoch)
 uint64_t remote_channel(void)
 {
 	return atomic_fetch_add(&self.channel, 1) + 1;
+}
+
+/* -------------------------------------------------------------------- keys */
+
+int remote_find_key(const char *name, struct remote_server *ret)
+{
+	const char *env = secure_getenv("PST_KEYS"), *path = env && *env ? env : KEYS;
+	const struct net_key *k;
+	struct net_keys keys;
+	int r = net_keys_read(path, &keys);
+
+	if (r == -ENOENT)
+		return err_set(
+			ENOENT,
+			"psts:// needs a key, and there is no file %s; name the file of keys "
+			"by PST_KEYS",
+			path);
+	if (r < 0)
+		return r;
+	k = *name ? net_keys_find(&keys, name, strlen(name)) : &keys.keys[0];
+	if (!k)
+		r = err_set(ENOKEY, "%s has no key %s; add its line from the server's keys", path,
+			    name);
+	else if (!*name && keys.nr > 1)
+		r = err_set(ENOKEY, "%s has %u keys; choose one by psts://KEY@HOST:PORT/PATH", path,
+			    keys.nr);
+	else
+		r = net_tls_load(&self, &ret->tls);
+	if (r == 0)
+		ret->key = *k;
+	net_keys_free(&keys);
+	return r;
 }

@@ -275,13 +275,35 @@ static ssize_t receive_head(struct link *l, size_t *ret_asked)
 	return n;
 }
 
+/* All bytes pass through the buffer; it is asked until there are no more. */
+static ssize_t receive_tls(struct link *l, size_t *ret_asked)
+{
+	uint32_t have = l->in_len - l->in_at;
+	ssize_t n;
+
+	memmove(l->in, l->in + l->in_at, have);
+	l->in_at = 0;
+	l->in_len = have;
+	n = net_tls_receive(l->tls, l->in + have, LINK_IN_MAX - have);
+	if (n < 0) {
+		errno = (int)-n;
+		return -1;
+	}
+	l->in_len += (uint32_t)n;
+	*ret_asked = (size_t)n;
+	return n;
+}
+
 void link_receive(struct link *l)
 {
 	size_t asked;
 	ssize_t n;
 
 	while (l->fd >= 0) {
-		n = l->cur ? receive_body(l, &asked) : receive_head(l, &asked);
+		if (l->tls)
+			n = receive_tls(l, &asked);
+		else
+			n = l->cur ? receive_body(l, &asked) : receive_head(l, &asked);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)

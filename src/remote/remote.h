@@ -4,6 +4,7 @@
  *
  *   pst://HOST:PORT/PATH
  *   pst+unix://SOCKET:/PATH
+ *   psts://[KEY@]HOST:PORT/PATH, by TLS
  *
  * An I/O context has a link, which is one connection, to each server whose files it was given
  * operations on.  A link opens the file by its name once more, and opens it again after it has
@@ -12,15 +13,37 @@
 #ifndef PST_REMOTE_H
 #define PST_REMOTE_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "file/io.h"
 #include "net/addr.h"
+#include "net/tls.h"
 #include "net/wire.h"
 
 #define REMOTE_CONNECT_NS (10 * NSEC_PER_SEC)  /* for a connection, and for the answer to a hello */
 #define REMOTE_GIVE_UP_NS (300 * NSEC_PER_SEC) /* without a connection: operations fail */
+
+/* A server, and how to reach it. */
+struct remote_server {
+	struct net_addr addr;
+	const struct net_tls_ops *tls; /* NULL: bytes are plain */
+	struct net_key key;            /* with tls */
+};
+
+static inline bool remote_is_server(const struct remote_server *a, const struct remote_server *b)
+{
+	return net_addr_is(&a->addr, &b->addr) && a->tls == b->tls &&
+	       !strcmp(a->key.name, b->key.name) && a->key.len == b->key.len &&
+	       !memcmp(a->key.key, b->key.key, sizeof(a->key.key));
+}
+
+/*
+ * Look up the key of a name, in the file that PST_KEYS names, and the module for TLS.
+ * @name: "" for the only key of the file
+ */
+int remote_find_key(const char *name, struct remote_server *ret);
 
 /*
  * What links keep of a file, also when it is closed.
@@ -31,7 +54,7 @@
 struct remote_ref {
 	_Atomic unsigned refs;
 	_Atomic bool closed;
-	struct net_addr addr;
+	struct remote_server server;
 	char *path;   /* on the server */
 	uint32_t how; /* WIRE_O_READ, WIRE_O_WRITE */
 	bool crc;     /* payloads have checksums */
@@ -74,9 +97,10 @@ static inline bool remote_is_same(const struct wire_attr *a, const struct wire_a
 /*
  * Take a name apart.
  * @addr: gets HOST:PORT or unix:PATH, PATH_MAX bytes
+ * @key:  gets KEY of psts://KEY@HOST:PORT, else ""
  * Return: the path in @name; NULL with a sentence.
  */
-const char *remote_name(const char *name, char *addr);
+const char *remote_name(const char *name, char addr[PATH_MAX], char key[NET_KEY_NAME_MAX + 1]);
 
 /* The hello of this process for a link's next connection. */
 void remote_hello(struct wire_hello *ret, uint64_t channel, uint64_t epoch);
@@ -89,10 +113,10 @@ uint64_t remote_channel(void);
  * @ret_attr: payload of the answer
  * Return: 0; -errno with a sentence, after at most REMOTE_CONNECT_NS * 2.
  */
-int remote_ask(const struct net_addr *addr, struct wire_request *q, const char *name,
+int remote_ask(const struct remote_server *server, struct wire_request *q, const char *name,
 	       struct wire_attr *ret_attr);
 
 extern const struct io_backend remote_backend;
-extern const struct file_ops remote_file_ops, remote_unix_file_ops;
+extern const struct file_ops remote_file_ops, remote_unix_file_ops, remote_tls_file_ops;
 
 #endif

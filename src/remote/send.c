@@ -207,8 +207,35 @@ static void send_fault(struct link *l)
 	}
 }
 
+/* As sendmsg(2). */
+static ssize_t send_message(struct link *l, struct msghdr *m)
+{
+	ssize_t n;
+
+	if (!l->tls)
+		return sendmsg(l->fd, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = net_tls_send(l->tls, m->msg_iov, m->msg_iovlen, uaccess_read);
+	if (n >= 0)
+		return n;
+	errno = (int)-n;
+	return -1;
+}
+
+/* False: the connection is gone. */
+static bool send_rest(struct link *l)
+{
+	int r = l->tls ? net_tls_flush(l->tls) : 0;
+
+	if (r == 0 || r == -EAGAIN)
+		return true;
+	link_drop(l, -r);
+	return false;
+}
+
 void link_send(struct link *l)
 {
+	if (!send_rest(l))
+		return;
 	while (l->tx.head) {
 		struct iovec iov[IOVS];
 		struct msghdr m = { .msg_iov = iov };
@@ -227,7 +254,7 @@ void link_send(struct link *l)
 			all += WIRE_HEAD + len;
 		}
 		all -= l->tx_done;
-		n = sendmsg(l->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = send_message(l, &m);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN)
@@ -243,5 +270,5 @@ void link_send(struct link *l)
 		if ((uint64_t)n < all)
 			break;
 	}
-	link_poll(l, l->tx.head != NULL);
+	link_poll(l, link_wants_out(l));
 }

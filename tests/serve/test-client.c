@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of a storage service, by the public calls.  PENSTOCK is the command. */
+/*
+ * Files of a storage service, by the public calls.  PENSTOCK is the command.  With PST_TEST_TLS all
+ * is done by TLS.
+ */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <signal.h>
@@ -17,6 +20,27 @@ static struct {
 	pid_t pid;
 	int port;
 } server;
+static bool tls;
+
+/* The keys of server and client. */
+static const char *keys_file(void)
+{
+	static char path[600];
+	FILE *f;
+
+	if (*path)
+		return path;
+	(void)snprintf(path, sizeof(path), "%s", rig_path("keys"));
+	f = fopen(path, "w");
+	T_CHECK(f);
+	T_EQ(fchmod(fileno(f), 0600), 0);
+	T_CHECK(fputs("other:00112233445566778899aabbccddeeff\n"
+		      "test:0123456789abcdef0123456789ABCDEF\n",
+		      f) >= 0);
+	T_EQ(fclose(f), 0);
+	T_EQ(setenv("PST_KEYS", path, 1), 0);
+	return path;
+}
 
 /* A port that nobody has just now. */
 static int free_port(void)
@@ -38,8 +62,17 @@ static void server_start(const char *more)
 {
 	char listen[64], sock[600], buf[512] = "";
 	int out[2];
+	const char *args[] = { "penstock", "serve", "--root", rig_path("."), "--listen", listen,
+			       "--listen", sock,    NULL,     NULL,          NULL,       NULL };
+	unsigned nr = 8;
 	size_t got = 0;
 
+	if (more)
+		args[nr++] = more;
+	if (tls) {
+		args[nr++] = "--keys";
+		args[nr++] = keys_file();
+	}
 	if (!server.port)
 		server.port = free_port();
 	(void)snprintf(listen, sizeof(listen), "127.0.0.1:%d", server.port);
@@ -49,8 +82,7 @@ static void server_start(const char *more)
 	T_CHECK(server.pid >= 0);
 	if (server.pid == 0) {
 		(void)dup2(out[1], 2);
-		(void)execl(getenv("PENSTOCK"), "penstock", "serve", "--root", rig_path("."),
-			    "--listen", listen, "--listen", sock, more, (char *)NULL);
+		(void)execv(getenv("PENSTOCK"), (char **)args);
 		_exit(127);
 	}
 	(void)close(out[1]);
@@ -78,7 +110,8 @@ static const char *url(const char *name)
 {
 	static char text[800];
 
-	(void)snprintf(text, sizeof(text), "pst://127.0.0.1:%d/%s", server.port, name);
+	(void)snprintf(text, sizeof(text), "%s127.0.0.1:%d/%s", tls ? "psts://test@" : "pst://",
+		       server.port, name);
 	return text;
 }
 
@@ -380,6 +413,7 @@ static void names_stay_beneath_the_root(void)
 int main(void)
 {
 	rig_init();
+	tls = getenv("PST_TEST_TLS");
 	RIG_RUN(reads);
 	RIG_RUN(writes);
 	RIG_RUN(many_at_once);

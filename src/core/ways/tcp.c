@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* TCP: bytes of a storage service, over a socket.  The hop of pst:// and pst+unix://. */
+/* TCP: bytes of a storage service, over a socket.  The hop of pst, psts and pst+unix. */
 #include "core/ways/part.h"
 #include "core/ways/path.h"
 

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* The side of TLS sessions that needs no OpenSSL. */
+#include "net/tls.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "base/beside.h"
+#include "base/err.h"
+
+#define MODULE "libpenstock-tls.so"
+
+static int load(const void *near, const struct net_tls_ops **ret)
+{
+	const struct net_tls_ops *ops;
+	char path[PATH_MAX];
+	void *lib;
+	int r;
+
+	r = beside_path(near, MODULE, "TLS", path);
+	if (r < 0)
+		return r;
+	/* Never unloaded: sessions may be open. */
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!lib)
+		return err_set(ELIBACC, "TLS needs %s, which cannot be loaded: %s", path,
+			       dlerror());
+	ops = dlsym(lib, NET_TLS_SYMBOL);
+	if (!ops || strncmp(ops->version, NET_TLS_VERSION, sizeof(ops->version)) != 0 ||
+	    ops->size != sizeof(*ops))
+		return err_set(ELIBBAD,
+			       "%s is of another version; install module and library from "
+			       "one release",
+			       path);
+	*ret = ops;
+	return 0;
+}
+
+int net_tls_load(const void *near, const struct net_tls_ops **ret)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static const struct net_tls_ops *ops;
+	int r = 0;
+
+	(void)pthread_mutex_lock(&lock);
+	if (!ops)
+		r = load(near, &ops);
+	if (r == 0)
+		*ret = ops;
+	(void)pthread_mutex_unlock(&lock);
+	return r;
+}
+
+int net_tls_flush(struct net_tls *t)
+{
+	while (net_tls_unsent(t)) {
+		ssize_t n = send(t->fd, t->out + t->out_at, t->out_len - t->out_at,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		t->out_at += (size_t)n;
+	}
+	t->out_at = t->out_len = 0;
+	return 0;
+}
+
+int net_tls_handshake(struct net_tls *t)
+{
+	int r = t->ops->handshake(t), sent = net_tls_flush(t);
+
+	/* The peer's alert says more than the socket. */
+	if (r == 0 || r == -EAGAIN)
+		return sent < 0 && sent != -EAGAIN ? sent : r;
+	return r;
+}
+
+/* Gather a record out of the vector from *at on. */
+static ssize_t gather(uint8_t *to, const struct iovec **iov, size_t *nr, size_t *at,
+		      int (*copy)(void *to, const void *from, uint64_t len))
+{
+	size_t n = 0;
+
+	while (*nr && n < NET_TLS_RECORD) {
+		size_t part = MIN((size_t)NET_TLS_RECORD - n, (*iov)->iov_len - *at);
+		int r = copy(to + n, (char *)(*iov)->iov_base + *at, part);
+
+		if (r < 0)
+			return r;
+		n += part;
+		*at += part;
+		if (*at == (*iov)->iov_len) {
+			++*iov;
+			--*nr;
+			*at = 0;
+		}
+	}
+	return (ssize_t)n;
+}
+
+ssize_t net_tls_send(struct net_tls *t, const struct iovec *iov, size_t nr,
+		     int (*copy)(void *to, const void *from, uint64_t len))
+{
+	uint8_t record[NET_TLS_RECORD];
+	ssize_t all = 0;
+	size_t at = 0;
+	int r = 0;
+
+	while (nr && r == 0) {
+		ssize_t n;
+
+		if (NET_TLS_OUT_MAX - t->out_len < NET_TLS_RECORD_MAX) {
+			r = net_tls_flush(t);
+			continue;
+		}
+		n = gather(record, &iov, &nr, &at, copy);
+		r = n < 0 ? (int)n : t->ops->put(t, record, (size_t)n);
+		if (r == 0)
+			all += n;
+	}
+	if (r == 0)
+		r = net_tls_flush(t);
+	if (r < 0 && r != -EAGAIN)
+		return r;
+	return all ? all : -EAGAIN;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * TLS 1.3 with an external pre-shared key (psk_dhe_ke), by OpenSSL in a module of its own:
+ * libpenstock-tls.so.
+ *
+ * A session belongs to one socket and one thread.  No call blocks.  What the session sends is kept
+ * in a buffer until the socket takes it, so a record is encrypted once, and the caller's bytes are
+ * not needed again after net_tls_send().
+ */
+#ifndef PST_NET_TLS_H
+#define PST_NET_TLS_H
+
+#include <sys/uio.h>
+
+#include <penstock.h>
+
+#include "net/keys.h"
+
+#define NET_TLS_RECORD KIB(16)                   /* bytes of a record without its frame */
+#define NET_TLS_RECORD_MAX KIB(17)               /* bytes of a record, at most */
+#define NET_TLS_OUT_MAX (4 * NET_TLS_RECORD_MAX) /* bytes to be sent, of a session */
+#define NET_TLS_IN_MAX KIB(64) /* bytes received and not decrypted yet, of a session */
+
+#define NET_TLS_STR_(x) #x
+#define NET_TLS_STR(x) NET_TLS_STR_(x)
+/* Module and library come from one build. */
+#define NET_TLS_VERSION                \
+	NET_TLS_STR(PST_VERSION_MAJOR) \
+	"." NET_TLS_STR(PST_VERSION_MINOR) "." NET_TLS_STR(PST_VERSION_PATCH)
+
+struct net_tls;
+
+/* The module's table. */
+struct net_tls_ops {
+	char version[16];
+	size_t size; /* sizeof(struct net_tls_ops) */
+	/*
+	 * Begin a session.  The side with a key is the client; the side with keys is the server,
+	 * which needs them as long as the session lives.
+	 */
+	int (*begin)(int fd, const struct net_key *key, const struct net_keys *keys,
+		     struct net_tls **ret);
+	void (*end)(struct net_tls *t);
+	int (*handshake)(struct net_tls *t);
+	/* Encrypt at most NET_TLS_RECORD bytes into the buffer, which has room for them. */
+	int (*put)(struct net_tls *t, const void *buf, size_t len);
+	ssize_t (*get)(struct net_tls *t, void *buf, size_t len);
+};
+
+/* A session's own struct begins with this. */
+struct net_tls {
+	const struct net_tls_ops *ops;
+	int fd;
+	bool ready;                      /* the handshake is complete */
+	char peer[NET_KEY_NAME_MAX + 1]; /* name of the key, once ready */
+	uint8_t *out;                    /* NET_TLS_OUT_MAX bytes */
+	size_t out_at, out_len;          /* bytes that the socket has taken, and all */
+	char why[160];                   /* the sentence of a handshake that failed */
+};
+
+#define NET_TLS_SYMBOL "pst_tls_module"
+
+/**
+ * net_tls_load() - load the module
+ * @near: an address of libpenstock: the module lies in the folder of the library
+ * @ret:  the module's table
+ *
+ * Return: 0; an error of beside_path(); -ELIBACC, -ELIBBAD; with a sentence.
+ */
+int net_tls_load(const void *near, const struct net_tls_ops **ret);
+
+/* Does the session have bytes that the socket has not taken? */
+static inline bool net_tls_unsent(const struct net_tls *t)
+{
+	return t->out_at < t->out_len;
+}
+
+/* Send what the socket takes: 0: all; -EAGAIN; -errno. */
+int net_tls_flush(struct net_tls *t);
+
+/*
+ * Go on with the handshake.
+ *
+ * Return: 0: done; -EAGAIN: wait for the socket; -EKEYREJECTED, -EPROTO with a sentence in t->why;
+ * -errno of the socket, -ECONNRESET where the peer closed it.
+ */
+int net_tls_handshake(struct net_tls *t);
+
+/*
+ * Encrypt bytes, and send what the socket takes.
+ * @copy: copies the caller's bytes: 0 or -errno
+ *
+ * Return: bytes taken, which may be fewer than all; -EAGAIN for none; -errno.
+ */
+ssize_t net_tls_send(struct net_tls *t, const struct iovec *iov, size_t nr,
+		     int (*copy)(void *to, const void *from, uint64_t len));
+
+/* Receive: bytes; 0 at the end of the session; -EAGAIN; -errno. */
+static inline ssize_t net_tls_receive(struct net_tls *t, void *buf, size_t len)
+{
+	ssize_t n = t->ops->get(t, buf, len);
+
+	/* An answer to the peer's new keys, for example. */
+	if (net_tls_unsent(t))
+		(void)net_tls_flush(t);
+	return n;
+}
+
+/* NULL: nothing. */
+static inline void net_tls_end(struct net_tls *t)
+{
+	if (t)
+		t->ops->end(t);
+}
+
+#endif
