@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "usrbio/mount/http.h"
+#include "net/http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -44,8 +44,8 @@ allowed() {
 	# The broker and the worker of a mount share their messages; the worker alone executes.
 	usrbio/mount/worker.c) echo "base usrbio/mount usrbio/proto usrbio/server public" ;;
 	# Names of paths, which src/base/names.c has.
-	usrbio/mount/metrics.c) echo "base usrbio/mount usrbio/proto public" ;;
-	usrbio/mount/*) echo "base usrbio/mount usrbio/proto" ;;
+	usrbio/mount/metrics.c) echo "base net usrbio/mount usrbio/proto public" ;;
+	usrbio/mount/*) echo "base net usrbio/mount usrbio/proto" ;;
 	usrbio/library/*) echo "base usrbio/proto usrbio/server usrbio/library public" ;;
 	compat/gdrapi/*) echo "base public" ;;
 	compat/fio/*) echo "public" ;;

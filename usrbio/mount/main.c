@@ -16,12 +16,12 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "net/notify.h"
 #include "usrbio/mount/broker.h"
 #include "usrbio/mount/caller.h"
 #include "usrbio/mount/fds.h"
 #include "usrbio/mount/leftover.h"
 #include "usrbio/mount/log.h"
-#include "usrbio/mount/notify.h"
 #include "usrbio/mount/scrape.h"
 #include "usrbio/mount/session.h"
 #include "usrbio/proto/place.h"

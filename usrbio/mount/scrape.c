@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include "usrbio/mount/http.h"
+#include "net/http.h"
 #include "usrbio/mount/listen.h"
 #include "usrbio/mount/metrics.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* RFC 9112, of which nothing is taken that needs a guess. */
-#include "usrbio/mount/http.h"
+#include "net/http.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "usrbio/mount/notify.h"
+#include "net/notify.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -3,8 +3,8 @@
  * A request of HTTP, as far as whoever asks for numbers needs it: a GET or HEAD without a body.
  * The bytes come from any program that may open the socket, and are hostile.
  */
-#ifndef MOUNT_HTTP_H
-#define MOUNT_HTTP_H
+#ifndef PST_NET_HTTP_H
+#define PST_NET_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>
