@@ -119,6 +119,15 @@ static void handle_unref(struct conn *c, struct handle *h)
 
 static void reply(struct job *j)
 {
+	struct counts *n = &j->conn->s->counts;
+
+	n->op[j->q.op]++;
+	if (j->err)
+		n->error[j->q.op]++;
+	else if (j->q.op == WIRE_READ)
+		n->bytes_read += j->count;
+	else if (j->q.op == WIRE_WRITE)
+		n->bytes_written += j->count;
 	jobs_push(&j->conn->out, j);
 	j->conn->nr_out += j->len;
 }
@@ -372,6 +381,7 @@ static bool is_tls(const uint8_t *from)
 static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 {
 	struct wire_request q;
+	uint64_t wait;
 	struct job *j;
 	uint32_t len;
 
@@ -386,11 +396,19 @@ static uint32_t take_one(struct conn *c, const uint8_t *from, uint32_t n)
 	}
 	if (q.op != WIRE_WRITE && n < q.len)
 		return 0;
+	wait = rate_wait(c);
+	if (wait) {
+		c->full = true;
+		c->s->wake_ns = MIN(c->s->wake_ns, wait);
+		c->s->counts.slowed++;
+		return 0;
+	}
 	j = c->nr_jobs < c->s->o.requests ? job_new(c, &q, size_of(&q)) : NULL;
 	if (!j) {
 		c->full = true;
 		return 0;
 	}
+	rate_spend(c, WIRE_HEAD + (uint64_t)size_of(&q));
 	if (q.op != WIRE_WRITE) {
 		request(c, j, from + WIRE_HEAD);
 		return q.len;
@@ -546,12 +564,16 @@ static bool handshake(struct conn *c)
 {
 	int r = net_tls_handshake(c->tls);
 
-	if (r == 0)
-		return true;
-	if (r == -EAGAIN)
+	if (r == 0) {
+		if (rate_join(c))
+			return true;
+		conn_kill(c, "there is no memory for it");
+	} else if (r == -EAGAIN) {
 		set_events(c);
-	else
+	} else {
+		c->s->counts.handshakes_failed++;
 		conn_kill(c, r == -EKEYREJECTED ? c->tls->why : NULL);
+	}
 	return false;
 }
 
@@ -650,6 +672,9 @@ void conn_new(struct server *s, int fd, const struct net_addr *addr)
 	c->since_ns = c->born_ns = about_now_ns();
 	list_add_tail(&s->conns, &c->link);
 	s->nr_conns++;
+	s->counts.accepted++;
+	if (!tls && !rate_join(c))
+		conn_kill(c, "there is no memory for it");
 }
 
 static void forget(struct conn *c, struct job *j)
@@ -677,6 +702,7 @@ void conn_kill(struct conn *c, const char *why)
 	if (c->fd < 0)
 		return;
 	if (why) {
+		c->s->counts.dropped++;
 		net_addr_text(&c->addr, from, sizeof(from));
 		(void)snprintf(text, sizeof(text), "dropped the client %s: %s", from, why);
 		c->s->o.say(text);
@@ -684,6 +710,7 @@ void conn_kill(struct conn *c, const char *why)
 	(void)close(c->fd);
 	c->fd = -1;
 	set_again(c, false);
+	rate_leave(c);
 	net_tls_end(c->tls);
 	c->tls = NULL;
 	forget(c, pool_forget(c->s, c));

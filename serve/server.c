@@ -16,6 +16,7 @@
 #include <sys/un.h>
 
 #include "base/err.h"
+#include "net/notify.h"
 #include "serve/server.h"
 
 #define EVENTS 64
@@ -28,10 +29,21 @@ void server_new_boot(struct server *s)
 	while (!boot)
 		if (getrandom(&boot, sizeof(boot), 0) != sizeof(boot))
 			boot = 0;
+	if (s->boot)
+		atomic_fetch_add(&s->nr_boots, 1);
 	s->boot = boot;
 }
 
 /* -------------------------------------------------------------- listeners */
+
+static int add_fd(struct server *s, int *fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };
+
+	if (*fd < 0 || epoll_ctl(s->epfd, EPOLL_CTL_ADD, *fd, &ev) < 0)
+		return err_set(errno, "no descriptors for the server: %s", err_name(errno));
+	return 0;
+}
 
 /* The socket of a server that was killed is left behind, and nobody listens there. */
 static void remove_dead_socket(const struct net_addr *a)
@@ -46,7 +58,8 @@ static void remove_dead_socket(const struct net_addr *a)
 		(void)unlink(un->sun_path);
 }
 
-static int listen_at(struct server *s, const struct net_addr *a)
+/* @what: for the line about it */
+static int listen_at(struct server *s, const struct net_addr *a, const char *what, int *ret_fd)
 {
 	struct net_addr bound = { .len = sizeof(bound.sa) };
 	char text[NET_ADDR_TEXT_MAX], line[NET_ADDR_TEXT_MAX + 32];
@@ -56,17 +69,20 @@ static int listen_at(struct server *s, const struct net_addr *a)
 	fd = net_socket(a);
 	if (fd < 0)
 		return err_set(fd, "no socket for %s: %s", text, err_name(fd));
-	s->listeners[s->nr_listeners++] = fd;
+	*ret_fd = fd;
 	if (a->sa.ss_family == AF_UNIX)
 		remove_dead_socket(a);
 	else
 		(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	/* Whoever may open the socket of the numbers sees them. */
+	if (a == &s->o.metrics && a->sa.ss_family == AF_UNIX)
+		(void)fchmod(fd, 0600);
 	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) < 0 || listen(fd, BACKLOG) < 0)
 		return err_set(errno, "cannot listen at %s: %s", text, err_name(errno));
 	if (a->sa.ss_family != AF_UNIX &&
 	    getsockname(fd, (struct sockaddr *)&bound.sa, &bound.len) == 0)
 		net_addr_text(&bound, text, sizeof(text));
-	(void)snprintf(line, sizeof(line), "listening on %s", text);
+	(void)snprintf(line, sizeof(line), "%s %s", what, text);
 	s->o.say(line);
 	return 0;
 }
@@ -81,14 +97,35 @@ static void poll_listeners(struct server *s, bool on)
 	s->accepts = on;
 }
 
+static int listen_at_all(struct server *s)
+{
+	int r = 0;
+
+	for (unsigned i = 0; r == 0 && i < s->o.nr_listen; i++) {
+		s->listeners[i] = -1;
+		s->nr_listeners++;
+		r = listen_at(s, &s->o.listen[i], "listening on", &s->listeners[i]);
+	}
+	if (r == 0 && s->o.metrics.len)
+		r = listen_at(s, &s->o.metrics, "numbers are at", &s->metrics_fd);
+	if (r == 0 && s->o.metrics.len)
+		r = add_fd(s, &s->metrics_fd);
+	return r;
+}
+
+static void unlink_socket(const struct net_addr *a)
+{
+	if (a->sa.ss_family == AF_UNIX)
+		(void)unlink(((const struct sockaddr_un *)&a->sa)->sun_path);
+}
+
 static void close_listeners(struct server *s)
 {
 	for (unsigned i = 0; i < s->nr_listeners; i++) {
-		const struct net_addr *a = &s->o.listen[i];
-
+		if (s->listeners[i] < 0)
+			continue;
 		(void)close(s->listeners[i]);
-		if (a->sa.ss_family == AF_UNIX)
-			(void)unlink(((const struct sockaddr_un *)&a->sa)->sun_path);
+		unlink_socket(&s->o.listen[i]);
 	}
 	s->nr_listeners = 0;
 }
@@ -108,6 +145,7 @@ static void accept_some(struct server *s, int listener)
 			return;
 		}
 		if (s->nr_conns >= s->o.clients) {
+			s->counts.refused++;
 			(void)close(fd);
 			continue;
 		}
@@ -118,21 +156,13 @@ static void accept_some(struct server *s, int listener)
 
 /* -------------------------------------------------------------------- loop */
 
-static int add_fd(struct server *s, int *fd)
-{
-	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = fd };
-
-	if (*fd < 0 || epoll_ctl(s->epfd, EPOLL_CTL_ADD, *fd, &ev) < 0)
-		return err_set(errno, "no descriptors for the server: %s", err_name(errno));
-	return 0;
-}
-
 static void begin_drain(struct server *s)
 {
 	struct list *e, *n;
 
 	if (s->draining)
 		return;
+	(void)notify_service("STOPPING=1");
 	close_listeners(s);
 	s->draining = true;
 	s->drain_end_ns = now_ns() + s->o.drain_s * NSEC_PER_SEC;
@@ -150,6 +180,10 @@ static void tick(struct server *s)
 		poll_listeners(s, true);
 	list_for_each_safe (e, next, &s->conns)
 		conn_tick(list_entry(e, struct conn, link), now);
+	rate_sweep(s, now);
+	for (unsigned i = 0; i < SCRAPES; i++)
+		if (s->scrapes[i].fd >= 0)
+			scrape_turn(s, &s->scrapes[i]);
 }
 
 static void take_done(struct server *s)
@@ -181,6 +215,11 @@ static void take_event(struct server *s, const struct epoll_event *ev)
 		take_done(s);
 	} else if (fd == &s->timerfd) {
 		tick(s);
+	} else if (fd == &s->metrics_fd) {
+		scrape_accept(s);
+	} else if ((char *)fd >= (char *)s->scrapes &&
+		   (char *)fd < (char *)(s->scrapes + SCRAPES)) {
+		scrape_turn(s, ev->data.ptr);
 	} else if (fd >= s->listeners && fd < s->listeners + SERVE_LISTEN_MAX) {
 		if (s->nr_listeners)
 			accept_some(s, *fd);
@@ -210,17 +249,46 @@ static void turn_again(struct server *s)
 	}
 }
 
+/* Those that were too fast go on. */
+static void turn_slowed(struct server *s)
+{
+	struct list *e, *n;
+
+	s->wake_ns = UINT64_MAX;
+	list_for_each_safe (e, n, &s->conns) {
+		struct conn *c = list_entry(e, struct conn, link);
+
+		if (c->rate && c->full)
+			conn_turn(c);
+	}
+}
+
+static int wait_ms(const struct server *s)
+{
+	uint64_t now;
+
+	if (s->nr_again)
+		return 0;
+	if (s->wake_ns == UINT64_MAX)
+		return 1000;
+	now = about_now_ns();
+	return s->wake_ns > now ? (int)MIN((s->wake_ns - now) / NSEC_PER_MSEC + 1, UINT64_C(1000))
+				: 0;
+}
+
 static int loop(struct server *s)
 {
 	struct epoll_event ev[EVENTS];
 
 	while (!s->draining || !list_empty(&s->conns) || !list_empty(&s->dead)) {
-		int n = epoll_wait(s->epfd, ev, EVENTS, s->nr_again ? 0 : 1000);
+		int n = epoll_wait(s->epfd, ev, EVENTS, wait_ms(s));
 
 		for (int i = 0; i < n; i++)
 			take_event(s, &ev[i]);
 		if (s->nr_again)
 			turn_again(s);
+		if (s->wake_ns <= about_now_ns())
+			turn_slowed(s);
 		if (s->draining && now_ns() > s->drain_end_ns)
 			drop_all(s);
 		/* Freed only here: an event of this turn may be of one that died in it. */
@@ -255,6 +323,12 @@ static void end_all(struct server *s)
 		}
 		conn_sweep(s);
 	}
+	for (unsigned i = 0; i < SCRAPES; i++)
+		scrape_close(s, &s->scrapes[i]);
+	if (s->metrics_fd >= 0)
+		unlink_socket(&s->o.metrics);
+	closep(&s->metrics_fd);
+	rate_sweep(s, UINT64_MAX);
 	closep(&s->efd);
 	closep(&s->sigfd);
 	closep(&s->timerfd);
@@ -299,10 +373,13 @@ static int start(struct server *s)
 		r = err_set(errno, "no timer: %s", err_name(errno));
 	if (r == 0)
 		r = pool_start(s);
-	for (unsigned i = 0; r == 0 && i < s->o.nr_listen; i++)
-		r = listen_at(s, &s->o.listen[i]);
 	if (r == 0)
+		r = listen_at_all(s);
+	if (r == 0) {
 		poll_listeners(s, true);
+		/* Whoever waits for that may be gone. */
+		(void)notify_service("READY=1");
+	}
 	return r;
 }
 
@@ -314,7 +391,12 @@ int serve_run(const struct serve_opts *o)
 	if (!s)
 		return err_set(ENOMEM, "out of memory");
 	s->o = *o;
-	s->epfd = s->efd = s->sigfd = s->timerfd = -1;
+	s->epfd = s->efd = s->sigfd = s->timerfd = s->metrics_fd = -1;
+	for (unsigned i = 0; i < SCRAPES; i++)
+		s->scrapes[i].fd = -1;
+	s->wake_ns = UINT64_MAX;
+	s->start_ns = now_ns();
+	list_init(&s->rates);
 	list_init(&s->conns);
 	list_init(&s->dead);
 	server_new_boot(s);

@@ -8,9 +8,11 @@
 #define SERVE_SERVER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "net/http.h"
 #include "net/wire.h"
 #include "serve/serve.h"
 
@@ -25,6 +27,33 @@ struct handle {
 	bool write;
 	uint64_t nr_writes,
 		nr_synced; /* the loop's; the same: every write was followed by a SYNC */
+};
+
+#define RATE_NAME_MAX 192u
+#define SCRAPES 4u /* connections for numbers at a time */
+
+/* A client, with all of its connections, where there is a limit of its rate. */
+struct rate {
+	struct list link; /* in server.rates */
+	char name[RATE_NAME_MAX];
+	unsigned refs;    /* connections */
+	uint64_t full_ns; /* when it may spend as much as at its beginning */
+};
+
+/* Numbers since the start.  The loop's. */
+struct counts {
+	uint64_t accepted, refused, dropped, handshakes_failed, slowed, scrapes;
+	uint64_t op[WIRE_OP_MAX + 1], error[WIRE_OP_MAX + 1];
+	uint64_t bytes_read, bytes_written;
+};
+
+/* One who asks for numbers. */
+struct scrape {
+	int fd; /* -1: none */
+	uint64_t until_ns;
+	size_t have, len, at;
+	char *out; /* the answer, or NULL */
+	char in[HTTP_MAX];
 };
 
 struct conn;
@@ -87,6 +116,7 @@ struct conn {
 	struct job *hello_job; /* it waits for older connections of the same channel to end */
 	uint64_t since_ns;     /* when it last made progress */
 	uint64_t born_ns;
+	struct rate *rate;   /* NULL: none yet, or no limit */
 	struct net_tls *tls; /* NULL: its bytes are plain */
 
 	uint8_t *kept; /* bytes that were read and could not be taken yet */
@@ -117,8 +147,15 @@ struct server {
 	struct list conns, dead;
 	unsigned nr_conns;
 	unsigned nr_again; /* connections with again */
-	uint64_t shared;   /* bytes of all connections above CONN_SURE */
-	uint8_t *in;       /* 3 * IN_MAX bytes: what was kept, and what is read */
+	struct list rates;
+	uint64_t wake_ns; /* when a client that was too fast may go on; UINT64_MAX: none */
+	uint64_t start_ns;
+	_Atomic uint64_t nr_boots; /* boot ids beyond the first */
+	struct counts counts;
+	int metrics_fd;
+	struct scrape scrapes[SCRAPES];
+	uint64_t shared; /* bytes of all connections above CONN_SURE */
+	uint8_t *in;     /* 3 * IN_MAX bytes: what was kept, and what is read */
 	bool draining;
 	uint64_t drain_end_ns;
 
@@ -151,6 +188,26 @@ struct job *pool_take(struct server *s);
 
 /* Another number, which tells clients that writes may be lost.  Any thread. */
 void server_new_boot(struct server *s);
+
+/* ------------------------------------------------------------------ rate.c */
+
+/* Find the client of the connection, whose key is known by now.  False: no memory. */
+bool rate_join(struct conn *c);
+void rate_leave(struct conn *c);
+/* When the next request may begin; 0: now. */
+uint64_t rate_wait(const struct conn *c);
+void rate_spend(struct conn *c, uint64_t bytes);
+/* Forget clients that are gone and owe nothing. */
+void rate_sweep(struct server *s, uint64_t now);
+
+/* --------------------------------------------------------------- metrics.c */
+
+/* Write all numbers as Prometheus reads them; allocated.  NULL: no memory. */
+char *metrics_text(struct server *s, size_t *ret_len);
+void scrape_accept(struct server *s);
+/* The socket is ready, or time has passed. */
+void scrape_turn(struct server *s, struct scrape *sc);
+void scrape_close(struct server *s, struct scrape *sc);
 
 /* ------------------------------------------------------------------ conn.c */
 

@@ -116,10 +116,11 @@ _penstock()
 		kinds='dir' words=''
 		;;
 	serve)
-		options='--root --listen --write --plain-data --clients --files --requests --threads --memory --stall --drain --check --help'
+		options='--root --listen --write --keys --plain-data --clients --files --requests --threads --memory --rate --metrics --stall --drain --check --help'
 		case $prev in
 		--root) value=dir ;;
-		--listen | --clients | --files | --requests | --threads | --memory | --stall | --drain) value=none ;;
+		--listen | --clients | --files | --requests | --threads | --memory | --rate | --metrics | --stall | --drain) value=none ;;
+		--keys) value=file ;;
 		esac
 		;;
 	top)

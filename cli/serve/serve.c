@@ -32,6 +32,8 @@ const char serve_usage[] =
 	"  --requests N       most requests of a connection without a reply (128)\n"
 	"  --threads N        threads that wait for disks (16)\n"
 	"  --memory SIZE      memory for payloads, besides 1 MiB for each connection (64m)\n"
+	"  --rate SIZE        most bytes a second of each client (no limit)\n"
+	"  --metrics ADDRESS  numbers for Prometheus, at unix:PATH or a port of 127.0.0.1\n"
 	"  --stall SECONDS    drop a client that takes no replies for so long (30)\n"
 	"  --drain SECONDS    how long requests may take after SIGTERM (10)\n"
 	"  --check            only say whether it could be served\n";
@@ -122,6 +124,8 @@ enum {
 	KEYS,
 	CHECK,
 	MEMORY,
+	RATE,
+	METRICS,
 	CLIENTS,
 	FILES,
 	REQUESTS,
@@ -173,6 +177,8 @@ int cmd_serve(int argc, char *argv[])
 		{ "requests", required_argument, NULL, REQUESTS },
 		{ "threads", required_argument, NULL, THREADS },
 		{ "memory", required_argument, NULL, MEMORY },
+		{ "rate", required_argument, NULL, RATE },
+		{ "metrics", required_argument, NULL, METRICS },
 		{ "stall", required_argument, NULL, STALL },
 		{ "drain", required_argument, NULL, DRAIN },
 		{ "check", no_argument, NULL, CHECK },
@@ -221,6 +227,17 @@ int cmd_serve(int argc, char *argv[])
 		case MEMORY:
 			if (parse_size(optarg, &o.memory) < 0)
 				return usage_error("--memory takes a size, like 64m");
+			break;
+		case RATE:
+			if (parse_size(optarg, &o.rate) < 0 || !o.rate)
+				return usage_error("--rate takes a size, like 100m");
+			break;
+		case METRICS:
+			if (net_addr_find(optarg, true, &o.metrics) < 0)
+				return exit_status(fail(EINVAL, "%s", err_text()));
+			if (!net_addr_is_local(&o.metrics))
+				return usage_error("--metrics takes unix:PATH or a port of "
+						   "127.0.0.1: nobody is asked who he is");
 			break;
 		case CLIENTS:
 		case FILES:
