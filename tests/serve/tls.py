@@ -2,9 +2,11 @@
 """TLS of the service: other implementations, wrong keys, and peers that do not speak it."""
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -78,6 +80,34 @@ def s_client(server, *options, **popen):
 def openssl_s_client_is_served():
     with serve() as server:
         greets(s_client(server, "-tls1_3", "-psk", KEY, "-psk_identity", "alice"))
+
+
+@case
+def a_long_batch_is_answered_to_its_end():
+    """The last requests are in the server's own buffers, and no byte comes after them."""
+    number = ((4 << 20) + (20 << 10)) // 48  # one turn of a connection has 4 MiB
+    with serve("--requests", "65536") as server:
+        one = s_client(server, "-tls1_3", "-psk", KEY, "-psk_identity", "alice")
+        one.stdin.write(c.request(c.HELLO, c.hello()))
+        one.stdin.flush()
+        eq(len(one.stdout.read(48 + 64)), 48 + 64)
+
+        def send():
+            one.stdin.write(c.header(c.CLOSE, handle=9) * number)
+            one.stdin.flush()
+        sender = threading.Thread(target=send)
+        # All of it is to be there when the server goes on, where the kernel has room for it.
+        server.process.send_signal(signal.SIGSTOP)
+        sender.start()
+        sender.join(2)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGCONT)
+        eq(len(one.stdout.read(48 * number)), 48 * number)
+        sender.join()
+        one.kill()
+        one.wait()
+        one.stdin.close()
+        one.stdout.close()
 
 
 def gnutls_cli(server, exchange):
