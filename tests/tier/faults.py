@@ -145,7 +145,8 @@ def main():
     for nr, (what, file, old, new) in enumerate(faults, 1):
         with tempfile.TemporaryDirectory() as scratch:
             planted = plant(scratch, file, old, new)
-            build(scratch, planted, "test-move", ["test-move.c", "calls.c"],
+            build(scratch, planted, "test-move",
+                  ["test-move.c", "checks.c", "rig.c", "calls.c"],
                   wraps + ["-Wl,--wrap=fcntl64", "-Wl,--wrap=clock_gettime"])
             build(scratch, planted, "drive", ["drive.c", "calls.c"], wraps)
             by = killed_by(scratch)

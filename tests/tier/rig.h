@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* A set of three directories with one file on hdd, for tests of the mover. */
+#ifndef PST_TESTS_TIER_RIG_H
+#define PST_TESTS_TIER_RIG_H
+
+#include "t.h"
+#undef T_ERROR_TEXT
+#define T_ERROR_TEXT() err_text()
+
+#include "tier/move.h"
+
+#define SIZE 5000u
+#define NAME "d/file"
+
+extern char base[256];       /* the directory of all */
+extern bool no_lease, young; /* nobody gets a lease; a new file is not a second old */
+extern bool wrote;           /* somebody appended a byte to the file, and was told so */
+
+/* In a buffer that the next call uses again. */
+const char *path_of(enum tier_class class, const char *name);
+void put(const char *path, size_t size);
+
+void set_up(void);
+void tear_down(void);
+
+/* Open, lock, recover and scan the set. */
+struct tier_set *open_set(struct recover_counts *counts);
+unsigned files_in(const char *dir);
+
+/* The set has the file once, whole, and nothing of the move is left; result is move_file()'s. */
+void check_set(int result);
+
+/* Cases of checks.c. */
+void copy_is_read_back(void);
+void room_is_reserved_first(void);
+void roots_are_checked(void);
+void keeps_attributes(void);
+void refuses(void);
+void stays_beneath(void);
+void wrong_bytes(void);
+
+#endif
