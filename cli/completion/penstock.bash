@@ -132,13 +132,14 @@ _penstock()
 		esac
 		;;
 	tier)
-		options='--nvme --ssd --hdd --policy --quota --rate --water --same-filesystem --to --rebuild --json --help'
-		kinds='words' words='init status ls df pin unpin migrate scrub'
+		options='--nvme --ssd --hdd --policy --quota --rate --water --same-filesystem --to --rebuild --every --svg --json --help'
+		kinds='words' words='init status ls df pin unpin migrate scrub run watch'
 		case $prev in
 		--nvme | --ssd | --hdd) value=dir ;;
 		--policy) value=words choice='lru arc s3fifo literal' ;;
-		--quota | --rate | --water) value=none ;;
+		--quota | --rate | --water | --every) value=none ;;
 		--to) value=words choice='nvme ssd hdd' ;;
+		--svg) value=file ;;
 		esac
 		;;
 	run)

@@ -157,9 +157,11 @@ complete -c penstock -n '__penstock_is tier' -l water -x -d 'init: per cent of a
 complete -c penstock -n '__penstock_is tier' -l same-filesystem -d ''
 complete -c penstock -n '__penstock_is tier' -l to -x -a 'nvme ssd hdd' -d 'migrate: nvme, ssd or hdd'
 complete -c penstock -n '__penstock_is tier' -l rebuild -d 'scrub: make a damaged catalogue again first'
+complete -c penstock -n '__penstock_is tier' -l every -x -d 'run: wait so long between two rounds'
+complete -c penstock -n '__penstock_is tier' -l svg -r -F -d 'status: also draw what moves measured on each directory'
 complete -c penstock -n '__penstock_is tier' -l json -d 'status, ls, df: one JSON object instead of a table'
 complete -c penstock -n '__penstock_is tier' -l help -d 'what it does and its options'
-complete -c penstock -n '__penstock_is tier' -a 'init status ls df pin unpin migrate scrub'
+complete -c penstock -n '__penstock_is tier' -a 'init status ls df pin unpin migrate scrub run watch'
 
 complete -c penstock -n '__penstock_is run' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is run' -a '(__fish_complete_subcommand)'

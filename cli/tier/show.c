@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The subcommands that show what a set has: status, ls and df. */
 #include "cli/tier/tier.h"
-#include "tier/move.h"
-#include "tier/scan.h"
+#include "tier/progress.h"
 #include "tools/common/json.h"
 #include "tools/common/shown.h"
 #include "tools/common/table.h"
 #include "tools/common/util.h"
-
-static const char *root_class(const struct tier_set *set, unsigned root)
-{
-	return root < set->nr_roots ? tier_class_name(set->roots[root].class) : "?";
-}
 
 static struct text rate_or_dash(uint64_t bytes, uint64_t ns)
 {
@@ -26,8 +20,7 @@ static struct text rate_or_dash(uint64_t bytes, uint64_t ns)
 
 struct status {
 	struct tier_set *set;
-	struct scan_counts scan;
-	struct recover_counts recovered;
+	struct tier_look look;
 	uint64_t files[TIER_ROOTS_MAX], bytes[TIER_ROOTS_MAX];
 	uint64_t with_crc, pinned, all;
 };
@@ -78,6 +71,20 @@ static int status_table(struct status *s)
 	return 0;
 }
 
+/* Another process has the set. */
+static void print_busy(const struct tier_set *set)
+{
+	struct progress_move m;
+
+	progress_now(set->progress, &m);
+	if (m.running)
+		shown_printf(2, "moves now: %s, from %s to %s, %s of %s", m.name,
+			     tier_root_class(set, m.src), tier_root_class(set, m.dst),
+			     size_text(m.done).s, size_text(m.bytes).s);
+	else
+		shown_printf(2, "another command works on the set now");
+}
+
 static int print_status(struct status *s)
 {
 	int r;
@@ -88,28 +95,30 @@ static int print_status(struct status *s)
 	r = status_table(s);
 	if (r < 0)
 		return r;
+	if (s->look.busy)
+		print_busy(s->set);
 	for (unsigned i = 0; i < s->set->nr_roots; i++)
 		if (s->set->roots[i].fd < 0)
 			shown_printf(2, "%s", s->set->roots[i].why);
-	if (s->recovered.undone || s->recovered.completed)
+	if (s->look.recovered.undone || s->look.recovered.completed)
 		shown_printf(2, "moves that were interrupted: %u undone, %u completed",
-			     s->recovered.undone, s->recovered.completed);
-	if (s->recovered.waiting)
+			     s->look.recovered.undone, s->look.recovered.completed);
+	if (s->look.recovered.waiting)
 		shown_printf(2, "moves that cannot be ended now: %u; the last: %s",
-			     s->recovered.waiting, s->recovered.why);
-	if (s->scan.twice)
+			     s->look.recovered.waiting, s->look.recovered.why);
+	if (s->look.scan.twice)
 		shown_printf(
 			2,
 			"names that two directories have: %llu, the first is %s; see which one "
 			"is right and remove the other",
-			(unsigned long long)s->scan.twice, s->scan.twice_name);
-	if (s->scan.links)
+			(unsigned long long)s->look.scan.twice, s->look.scan.twice_name);
+	if (s->look.scan.links)
 		shown_printf(2, "files with several names, which never move: %llu",
-			     (unsigned long long)s->scan.links);
-	if (s->scan.special)
+			     (unsigned long long)s->look.scan.links);
+	if (s->look.scan.special)
 		shown_printf(2,
 			     "symbolic links, devices and mounts, which are not in the set: %llu",
-			     (unsigned long long)s->scan.special);
+			     (unsigned long long)s->look.scan.special);
 	return 0;
 }
 
@@ -124,11 +133,13 @@ static int json_status(struct status *s)
 	json_u64(o, "files", s->all);
 	json_u64(o, "with_checksum", s->with_crc);
 	json_u64(o, "pinned", s->pinned);
-	json_u64(o, "moves_undone", s->recovered.undone);
-	json_u64(o, "moves_completed", s->recovered.completed);
-	json_u64(o, "moves_waiting", s->recovered.waiting);
-	json_u64(o, "names_twice", s->scan.twice);
-	json_u64(o, "hard_links", s->scan.links);
+	json_u64(o, "moves_undone", s->look.recovered.undone);
+	json_u64(o, "moves_completed", s->look.recovered.completed);
+	json_u64(o, "moves_waiting", s->look.recovered.waiting);
+	json_u64(o, "names_twice", s->look.scan.twice);
+	json_u64(o, "hard_links", s->look.scan.links);
+	/* Then the numbers of moves, names and links above are not known. */
+	json_flag(o, "busy", s->look.busy);
 	for (unsigned i = 0; i < s->set->nr_roots; i++) {
 		struct tier_root *root = &s->set->roots[i];
 		struct json_object *j = json_object_new_object();
@@ -163,22 +174,19 @@ int tier_status(const char *name, const struct tier_opts *o)
 
 	if (!s)
 		return fail(ENOMEM, "out of memory");
-	r = set_open(name, &set);
-	if (r == 0)
-		r = set_lock(set);
-	if (r == 0)
-		r = recover_set(set, &s->recovered);
-	if (r == 0)
-		r = scan_set(set, &s->scan);
-	s->set = set;
-	if (r == 0)
-		r = catalog_each(set->catalog, count_file, s);
-	if (r < 0)
-		return fail_tier(r);
-	r = o->json ? json_status(s) : print_status(s);
+	r = tier_open_look(name, &set, &s->look);
 	if (r < 0)
 		return r;
-	well = !s->recovered.waiting && !s->scan.twice;
+	s->set = set;
+	r = catalog_each(set->catalog, count_file, s);
+	if (r < 0)
+		return fail_tier(r);
+	r = o->svg ? tier_svg(set, o->svg) : 0;
+	if (r == 0)
+		r = o->json ? json_status(s) : print_status(s);
+	if (r < 0)
+		return r;
+	well = !s->look.recovered.waiting && !s->look.scan.twice;
 	for (unsigned i = 0; i < set->nr_roots; i++)
 		well &= set->roots[i].fd >= 0;
 	return well ? 0 : 1;
@@ -206,7 +214,7 @@ static int list_file(const struct tier_file *f, void *arg)
 
 		json_add(l->json, NULL, j);
 		json_text(j, "name", name);
-		json_text(j, "class", root_class(l->set, f->root));
+		json_text(j, "class", tier_root_class(l->set, f->root));
 		json_u64(j, "size", f->stamp.size);
 		json_u64(j, "accesses", f->accesses);
 		json_u64(j, "generation", f->gen);
@@ -215,7 +223,7 @@ static int list_file(const struct tier_file *f, void *arg)
 			json_text(j, "crc32c", crc);
 		return 0;
 	}
-	table_add(l->table, "%s", root_class(l->set, f->root));
+	table_add(l->table, "%s", tier_root_class(l->set, f->root));
 	table_add(l->table, "%llu", (unsigned long long)f->stamp.size);
 	table_add(l->table, "%llu", (unsigned long long)f->accesses);
 	table_add(l->table, "%s", crc);
@@ -233,12 +241,13 @@ int tier_ls(const char *name, const struct tier_opts *o)
 	_cleanup_(set_closep) struct tier_set *set = NULL;
 	struct json_object *files = json_object_new_array();
 	struct list l = { .table = t, .json = o->json ? files : NULL };
+	struct tier_look look;
 	int r;
 
 	json_add(root, "files", files);
 	if (!t)
 		return fail(ENOMEM, "out of memory");
-	r = tier_open_locked(name, &set);
+	r = tier_open_look(name, &set, &look);
 	if (r < 0)
 		return r;
 	l.set = set;
@@ -288,6 +297,7 @@ int tier_df(const char *name, const struct tier_opts *o)
 	_cleanup_(set_closep) struct tier_set *set = NULL;
 	struct json_object *classes = json_object_new_array();
 	struct json_object *dirs = json_object_new_array();
+	struct tier_look look;
 	struct tier_space s;
 	int r;
 
@@ -295,7 +305,7 @@ int tier_df(const char *name, const struct tier_opts *o)
 	json_add(root, "directories", dirs);
 	if (!t)
 		return fail(ENOMEM, "out of memory");
-	r = tier_open_locked(name, &set);
+	r = tier_open_look(name, &set, &look);
 	for (unsigned i = 0; r == 0 && i < set->nr_roots; i++) {
 		char path[2 * PATH_MAX];
 

@@ -6,8 +6,6 @@
 
 #include "base/err.h"
 #include "cli/commands.h"
-#include "tier/move.h"
-#include "tier/scan.h"
 #include "tools/common/shown.h"
 #include "tools/common/util.h"
 
@@ -28,6 +26,9 @@ const char tier_usage[] =
 	"  migrate           move what the policy says, or the files that are named\n"
 	"                    to the class --to\n"
 	"  scrub             read every file and compare it with its checksum\n"
+	"  run               move what the policy says, again and again, and let other\n"
+	"                    programs' I/O go first; until a signal ends it\n"
+	"  watch             show moves while they run\n"
 	"\n"
 	"  --nvme DIR        init: a directory of this class, with a file system of its\n"
 	"                    own; may be given several times\n"
@@ -42,9 +43,12 @@ const char tier_usage[] =
 	"                    init: directories may be on one file system\n"
 	"  --to CLASS        migrate: nvme, ssd or hdd\n"
 	"  --rebuild         scrub: make a damaged catalogue again first\n"
-	"  --json            status, ls, df: one JSON object instead of a table\n";
+	"  --every SECONDS   run: wait so long between two rounds (default 60)\n"
+	"  --svg FILE        status: also draw what moves measured on each directory\n"
+	"  --json            status, ls, df: one JSON object instead of a table;\n"
+	"                    watch: one for each move that ends\n";
 
-enum { NVME = 256, SSD, HDD, POLICY, QUOTA, RATE, WATER, SAME, TO, REBUILD, JSON };
+enum { NVME = 256, SSD, HDD, POLICY, QUOTA, RATE, WATER, SAME, TO, REBUILD, EVERY, SVG, JSON };
 
 static const struct option longs[] = {
 	{ "nvme", required_argument, NULL, NVME },   { "ssd", required_argument, NULL, SSD },
@@ -52,6 +56,7 @@ static const struct option longs[] = {
 	{ "quota", required_argument, NULL, QUOTA }, { "rate", required_argument, NULL, RATE },
 	{ "water", required_argument, NULL, WATER }, { "same-filesystem", no_argument, NULL, SAME },
 	{ "to", required_argument, NULL, TO },       { "rebuild", no_argument, NULL, REBUILD },
+	{ "every", required_argument, NULL, EVERY }, { "svg", required_argument, NULL, SVG },
 	{ "json", no_argument, NULL, JSON },         { 0 },
 };
 
@@ -63,6 +68,7 @@ static const struct sub {
 	{ "ls", false, true, false },      { "df", false, true, false },
 	{ "pin", true, false, false },     { "unpin", true, false, false },
 	{ "migrate", true, false, false }, { "scrub", false, false, false },
+	{ "run", false, false, false },    { "watch", false, true, false },
 };
 
 int fail_tier(int err)
@@ -89,6 +95,30 @@ int tier_open_locked(const char *name, struct tier_set **ret)
 		say("a move that was interrupted cannot be ended: %s", recovered.why);
 	*ret = TAKE_PTR(set);
 	return 0;
+}
+
+int tier_open_look(const char *name, struct tier_set **ret, struct tier_look *look)
+{
+	_cleanup_(set_closep) struct tier_set *set = NULL;
+	int r = set_open(name, &set);
+
+	*look = (struct tier_look){ 0 };
+	if (r == 0)
+		r = set_try_lock(set);
+	look->busy = r == -EWOULDBLOCK;
+	if (r == 0)
+		r = recover_set(set, &look->recovered);
+	if (r == 0)
+		r = scan_set(set, &look->scan);
+	if (r < 0 && !look->busy)
+		return fail_tier(r);
+	*ret = TAKE_PTR(set);
+	return 0;
+}
+
+const char *tier_root_class(const struct tier_set *set, unsigned root)
+{
+	return root < set->nr_roots ? tier_class_name(set->roots[root].class) : "?";
 }
 
 /* --------------------------------------------------------------- options */
@@ -177,6 +207,8 @@ static int option_class(int c, struct tier_opts *o)
 
 static int option(int c, struct tier_opts *o, char *argv[])
 {
+	uint64_t nr;
+
 	switch (c) {
 	case NVME:
 	case SSD:
@@ -202,6 +234,14 @@ static int option(int c, struct tier_opts *o, char *argv[])
 	case REBUILD:
 		o->rebuild = true;
 		return 0;
+	case EVERY:
+		if (parse_number(optarg, 1, 86400, &nr) < 0)
+			return usage_error("--every wants seconds, 1 to 86400");
+		o->every_s = (unsigned)nr;
+		return 0;
+	case SVG:
+		o->svg = optarg;
+		return 0;
 	case JSON:
 		o->json = true;
 		return 0;
@@ -223,7 +263,11 @@ static int check_options(const struct sub *sub, const struct tier_opts *o)
 		return usage_error("directories, --policy, --quota, --rate, --water and "
 				   "--same-filesystem are for init");
 	if (o->json && !sub->json)
-		return usage_error("--json is for status, ls and df");
+		return usage_error("--json is for status, ls, df and watch");
+	if (o->svg && strcmp(sub->name, "status") != 0)
+		return usage_error("--svg is for status");
+	if (o->every_s && strcmp(sub->name, "run") != 0)
+		return usage_error("--every is for run");
 	if (o->rebuild && strcmp(sub->name, "scrub") != 0)
 		return usage_error("--rebuild is for scrub");
 	if (o->has_to && strcmp(sub->name, "migrate") != 0)
@@ -256,8 +300,12 @@ static int run(const struct sub *sub, const char *name, const struct tier_opts *
 		if (!nr != !o->has_to)
 			return usage_error("migrate takes names and --to CLASS, or neither");
 		return tier_migrate(name, o, files, nr);
-	default:
+	case 7:
 		return tier_scrub(name, o);
+	case 8:
+		return tier_run(name, o);
+	default:
+		return tier_watch(name, o);
 	}
 }
 

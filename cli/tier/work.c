@@ -47,30 +47,68 @@ static int move_one(struct tier_set *set, const char *file, enum tier_class to)
 		return fail_tier(dst < 0 ? dst : r);
 	shown_printf(2, "%s: to %s, %s in %s", file, tier_class_name(to), size_text(done.bytes).s,
 		     time_text(done.ns).s);
+	(void)fflush(stdout);
 	return 0;
 }
 
-static int move_planned(struct tier_set *set)
+#define LET_OTHERS_MS 10 /* between two moves; a process that waits for the lock wakes in less */
+#define LOCK_AGAIN_MS 20
+
+static void nap(unsigned ms)
+{
+	const struct timespec ts = { .tv_nsec = ms * (long)NSEC_PER_MSEC };
+
+	(void)nanosleep(&ts, NULL);
+}
+
+bool tier_let_others(struct tier_set *set)
+{
+	set_unlock(set);
+	nap(LET_OTHERS_MS);
+	while (!stop_signal) {
+		if (set_try_lock(set) == 0)
+			return true;
+		nap(LOCK_AGAIN_MS);
+	}
+	return false;
+}
+
+int tier_move_planned(struct tier_set *set, unsigned *ret_moved, unsigned *ret_failed)
 {
 	struct plan plan;
-	unsigned failed = 0;
 	int r = plan_make(set, &plan);
 
+	*ret_moved = *ret_failed = 0;
 	if (r < 0)
 		return fail_tier(r);
 	/* Programs that wait for the disks come first, where the I/O scheduler knows priorities. */
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+	set->background = true;
 	for (size_t i = 0; i < plan.nr && !stop_signal; i++) {
-		if (move_one(set, plan.moves[i].name, plan.moves[i].to) == 0)
+		if (i && !tier_let_others(set))
+			break;
+		if (move_one(set, plan.moves[i].name, plan.moves[i].to) == 0) {
+			(*ret_moved)++;
 			continue;
+		}
 		/* One file that is open for writing does not stop the others. */
 		say("%s", fail_text());
-		failed++;
+		(*ret_failed)++;
 	}
-	if (plan.nr == 0)
-		(void)puts("nothing is to be moved");
 	plan_done(&plan);
+	return 0;
+}
+
+static int migrate_planned(struct tier_set *set)
+{
+	unsigned moved, failed;
+	int r = tier_move_planned(set, &moved, &failed);
+
+	if (r < 0)
+		return r;
+	if (!moved && !failed && !stop_signal)
+		(void)puts("nothing is to be moved");
 	return failed ? 1 : 0;
 }
 
@@ -86,7 +124,7 @@ int tier_migrate(const char *name, const struct tier_opts *o, char *files[], int
 	if (r < 0)
 		return fail_tier(r);
 	if (!nr)
-		return move_planned(set);
+		return migrate_planned(set);
 	for (int i = 0; i < nr && r == 0 && !stop_signal; i++)
 		r = move_one(set, files[i], o->to);
 	return r;

@@ -6,13 +6,19 @@
 
 #include "base/err.h"
 #include "tier/copy.h"
+#include "tier/progress.h"
 #include "tier/stamp.h"
+#include "tier/yield.h"
 
 /*
  * Without a lease, a write within one tick of the clock that stamps files would leave the stamp as
  * it is.  A file that was changed within this time is not moved.
  */
 #define SETTLED_NS INT64_C(100000000)
+
+/* A background move waits this long for other I/O before each chunk, so that it ends some day. */
+#define YIELD_MS 100u
+#define YIELD_NAP_MS 5u
 
 /* A move in progress.  Descriptors are -1 until they are open. */
 struct moving {
@@ -23,8 +29,11 @@ struct moving {
 	struct tier_stamp stamp; /* of the source when the copy began */
 	struct stat st;
 	bool leased;
-	int src, dst;         /* the file and its copy */
-	int src_dir, dst_dir; /* directories of the name */
+	struct yield yield;
+	uint64_t waited_ns;         /* for other I/O */
+	const struct copy_job *job; /* the copy that runs */
+	int src, dst;               /* the file and its copy */
+	int src_dir, dst_dir;       /* directories of the name */
 	int src_tmp, dst_tmp;
 	const char *src_base, *dst_base; /* last part of the name */
 	char new_name[32], old_name[32]; /* in dst_tmp, src_tmp */
@@ -38,6 +47,7 @@ static void moving_done(struct moving *v)
 	closep(&v->dst_dir);
 	closep(&v->src_tmp);
 	closep(&v->dst_tmp);
+	yield_end(&v->yield);
 }
 
 static int fail_move(const struct moving *v, int err, const char *what)
@@ -80,11 +90,26 @@ static bool lease_broken(const struct moving *v)
 	return v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK;
 }
 
-/* Between chunks: does somebody wait to write? */
+static void give_way(struct moving *v)
+{
+	const struct timespec nap = { .tv_nsec = YIELD_NAP_MS * (long)NSEC_PER_MSEC };
+	uint64_t began = now_ns();
+
+	for (unsigned ms = 0; ms < YIELD_MS && yield_busy(&v->yield) && !lease_broken(v);
+	     ms += YIELD_NAP_MS) {
+		(void)nanosleep(&nap, NULL);
+		v->waited_ns += now_ns() - began;
+		began = now_ns();
+	}
+}
+
+/* Between chunks: tell how far the copy is, and ask whether somebody waits to write. */
 static int check_lease(void *arg)
 {
 	struct moving *v = arg;
 
+	progress_step(v->set->progress, v->job->dst_measured.write_bytes, v->waited_ns);
+	give_way(v);
 	return lease_broken(v) ? err_set(EAGAIN, "somebody opened it for writing") : 0;
 }
 
@@ -243,8 +268,11 @@ static int copy(struct moving *v, struct move_done *done)
 		.go_on = check_lease,
 		.arg = v,
 	};
-	int r = copy_data(&job);
+	int r;
 
+	v->job = &job;
+	r = copy_data(&job);
+	progress_step(v->set->progress, job.dst_measured.write_bytes, v->waited_ns);
 	if (r == 0)
 		r = copy_attrs(v->src, v->dst, &v->st);
 	if (r == 0)
@@ -416,6 +444,7 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 		.dst_dir = -1,
 		.src_tmp = -1,
 		.dst_tmp = -1,
+		.yield = { { -1, -1 } },
 	};
 	struct move_done done = { 0 };
 	uint64_t began = now_ns();
@@ -435,9 +464,15 @@ int move_file(struct tier_set *set, const char *name, unsigned dst, struct move_
 	v.m.dst = dst;
 	v.from = &set->roots[v.m.src];
 	v.to = &set->roots[dst];
-	if (v.m.src != dst)
-		r = run(&v, &done);
+	if (v.m.src == dst)
+		return 0;
+	if (set->background)
+		yield_begin(&v.yield, YIELD_SYS, v.from->dev, v.to->dev);
+	progress_begin(set->progress, name, v.m.src, dst, MIN(v.file.bytes, v.file.stamp.size));
+	r = run(&v, &done);
+	progress_end(set->progress, r);
 	done.ns = now_ns() - began;
+	done.waited_ns = v.waited_ns;
 	if (r == 0)
 		*ret = done;
 	return r;

@@ -28,6 +28,7 @@
 struct move_done {
 	uint64_t bytes; /* of data, without holes */
 	uint64_t ns;
+	uint64_t waited_ns; /* of these, for other programs' I/O (struct tier_set, background) */
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/size.h"
 #include "tier/epoch.h"
+#include "tier/progress.h"
 
 #define CONF "set.conf"
 #define CONF_NEW "set.conf.new"
@@ -513,6 +514,8 @@ int set_open(const char *name, struct tier_set **ret)
 	if (r == 0)
 		r = epochs_open(set->state, &set->epochs);
 	if (r == 0)
+		r = progress_open(set->state, &set->progress);
+	if (r == 0)
 		*ret = TAKE_PTR(set);
 	return r;
 }
@@ -523,6 +526,7 @@ struct tier_set *set_close(struct tier_set *set)
 		return NULL;
 	(void)catalog_close(set->catalog);
 	(void)epochs_close(set->epochs);
+	(void)progress_close(set->progress);
 	for (unsigned i = 0; i < set->nr_roots; i++)
 		closep(&set->roots[i].fd);
 	closep(&set->lock_fd);
@@ -551,6 +555,15 @@ int set_lock(struct tier_set *set)
 			return err_set(errno, "cannot lock %s/lock: %s", set->state,
 				       strerror(errno));
 	return 0;
+}
+
+int set_try_lock(struct tier_set *set)
+{
+	if (flock(set->lock_fd, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno == EWOULDBLOCK)
+		return -EWOULDBLOCK;
+	return err_set(errno, "cannot lock %s/lock: %s", set->state, strerror(errno));
 }
 
 void set_unlock(struct tier_set *set)

@@ -42,6 +42,7 @@ struct tier_root {
 };
 
 struct epochs;
+struct progress;
 
 struct tier_set {
 	char name[NAME_MAX + 1];
@@ -54,6 +55,8 @@ struct tier_set {
 	char state[PATH_MAX];
 	struct catalog *catalog;
 	struct epochs *epochs;
+	struct progress *progress;
+	bool background; /* moves let other programs' I/O go first */
 	int lock_fd;
 };
 
@@ -99,6 +102,8 @@ void set_moved(const struct tier_set *set, const char *name);
 
 /* Be the only mover of the set; waits for another one.  Held until set_unlock() or set_close(). */
 int set_lock(struct tier_set *set);
+/* The same without waiting: -EWOULDBLOCK, without a sentence, while another process is it. */
+int set_try_lock(struct tier_set *set);
 void set_unlock(struct tier_set *set);
 
 struct tier_space {

@@ -76,6 +76,66 @@ watermarks() {
 	fails "big takes" "$PENSTOCK" tier migrate m big --to nvme
 }
 
+# The mover in the background: what lies above the watermark leaves, and watch tells it.
+runs_in_background() {
+	need_set --quota nvme:100k --water nvme:90-50
+	"$PENSTOCK" tier watch m --json >seen &
+	watch=$!
+	"$PENSTOCK" tier run m --every 1 >log 2>&1 &
+	run=$!
+	# Until watch, too, has begun.
+	i=0
+	until grep -q '"moved":true' seen; do
+		i=$((i + 1))
+		[ $i -lt 300 ]
+		random 30000 copy/f$i
+		cp copy/f$i nvme/.new
+		mv nvme/.new nvme/f$i
+		sleep 0.2
+	done
+	kill "$run" "$watch"
+	wait "$run" || [ $? = 143 ]
+	wait "$watch" || [ $? = 143 ]
+	grep '"moved":true' seen | head -n 1 >first
+	json first 'd["from"] == "nvme" and d["to"] == "ssd" and d["bytes"] == 30000'
+	gives 0 "$PENSTOCK" tier status m
+	for f in copy/f*; do
+		f=${f#copy/}
+		[ -e "nvme/$f" ] && where "$f" nvme || where "$f" ssd
+	done
+}
+
+# Another command holds the set: who only looks does not wait.
+looks_while_busy() {
+	need_set
+	gives 0 "$PENSTOCK" tier status m
+	need flock
+	exec 9>>state/m/lock
+	flock -x 9
+	gives 0 "$PENSTOCK" tier status m --json
+	json out 'd["busy"] and d["files"] == 2'
+	gives 0 "$PENSTOCK" tier status m
+	says "another command works on the set now" out
+	gives 0 "$PENSTOCK" tier ls m --json
+	json out 'len(d["files"]) == 2'
+	gives 0 "$PENSTOCK" tier df m
+	exec 9>&-
+	gives 0 "$PENSTOCK" tier status m --json
+	json out 'not d["busy"]'
+}
+
+# Only what was measured is drawn.
+draws() {
+	need_set
+	gives 0 "$PENSTOCK" tier status m --svg none.svg
+	[ "$(grep -c 'not measured yet' none.svg)" = 6 ]
+	gives 0 "$PENSTOCK" tier migrate m d/one --to nvme
+	gives 0 "$PENSTOCK" tier status m --svg some.svg
+	[ "$(grep -c 'not measured yet' some.svg)" = 4 ]
+	python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' some.svg
+	fails "cannot write none/x.svg" "$PENSTOCK" tier status m --svg none/x.svg
+}
+
 names_stay_inside() {
 	need_set
 	for name in ../x /etc/passwd d/../two .tier/id "" d//one; do
@@ -166,6 +226,9 @@ wrong_lines() {
 	gives 2 "$PENSTOCK" tier init m --water nvme:50-90
 	gives 2 "$PENSTOCK" tier status m --nvme x
 	gives 2 "$PENSTOCK" tier scrub m --json
+	gives 2 "$PENSTOCK" tier run m --every 0
+	gives 2 "$PENSTOCK" tier scrub m --every 5
+	gives 2 "$PENSTOCK" tier ls m --svg x
 }
 
-run_cases moves pins watermarks names_stay_inside unmounted init_refuses damaged_catalogue two_that_differ wrong_lines
+run_cases moves pins watermarks runs_in_background looks_while_busy draws names_stay_inside unmounted init_refuses damaged_catalogue two_that_differ wrong_lines

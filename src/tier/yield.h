@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Let the I/O of other programs go first on the two disks of a move.
+ *
+ * The mover has no request of its own in flight between two chunks, so what the kernel counts in
+ * flight then (/sys/dev/block/MAJOR:MINOR/inflight) is other programs'.  File systems without a
+ * block device, such as tmpfs, NFS and btrfs, have no such count: there the mover never waits.
+ */
+#ifndef PST_TIER_YIELD_H
+#define PST_TIER_YIELD_H
+
+#include <sys/types.h>
+
+#include "base/base.h"
+
+#define YIELD_SYS "/sys/dev/block"
+
+struct yield {
+	int fd[2]; /* the counts of the disks; -1: none */
+};
+
+/* sys is YIELD_SYS. */
+void yield_begin(struct yield *y, const char *sys, dev_t a, dev_t b);
+void yield_end(struct yield *y);
+
+/* Return true if one of the disks has requests in flight. */
+bool yield_busy(const struct yield *y);
+
+#endif
