@@ -25,6 +25,8 @@ static const char schema[] =
 	"CREATE TABLE IF NOT EXISTS move("
 	" id INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE,"
 	" src INTEGER NOT NULL, dst INTEGER NOT NULL, committed INTEGER NOT NULL);"
+	"CREATE TABLE IF NOT EXISTS copied("
+	" move INTEGER PRIMARY KEY, size INTEGER NOT NULL, crc INTEGER NOT NULL);"
 	"CREATE TABLE IF NOT EXISTS access(now INTEGER PRIMARY KEY, file INTEGER NOT NULL);"
 	"CREATE TABLE IF NOT EXISTS measured("
 	" root INTEGER PRIMARY KEY, read_bytes INTEGER NOT NULL, read_ns INTEGER NOT NULL,"
@@ -453,6 +455,25 @@ int catalog_move_begin(struct catalog *c, struct tier_move *m)
 	return fail_sqlite(c, "journal a move");
 }
 
+int catalog_move_copied(struct catalog *c, struct tier_move *m, uint64_t size, uint32_t crc)
+{
+	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
+	int r = prepare(c, "INSERT OR REPLACE INTO copied VALUES(?, ?, ?)", &s);
+
+	if (r < 0)
+		return r;
+	(void)sqlite3_bind_int64(s, 1, m->id);
+	bind_u64(s, 2, size);
+	bind_u64(s, 3, crc);
+	r = run(c, s, "journal a move");
+	if (r < 0)
+		return r;
+	m->copied = true;
+	m->size = size;
+	m->crc = crc;
+	return 0;
+}
+
 static int set_committed(struct catalog *c, const struct tier_move *m, struct tier_file *file,
 			 const char *sql)
 {
@@ -481,15 +502,20 @@ int catalog_move_uncommit(struct catalog *c, const struct tier_move *m, struct t
 
 int catalog_move_end(struct catalog *c, const struct tier_move *m)
 {
-	return run_number(c, "DELETE FROM move WHERE id=?", m->id, "end a move");
+	/* Numbers of moves are not used again: a record that a crash leaves here harms nobody. */
+	int r = run_number(c, "DELETE FROM move WHERE id=?", m->id, "end a move");
+
+	if (r < 0 || !m->copied)
+		return r;
+	return run_number(c, "DELETE FROM copied WHERE move=?", m->id, "end a move");
 }
 
 int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
 {
 	_cleanup_(finalizep) sqlite3_stmt *s = NULL;
 	int r = prepare(c,
-			"SELECT id, name, src, dst, committed FROM move WHERE id>?"
-			" ORDER BY id LIMIT 1",
+			"SELECT id, name, src, dst, committed, size, crc FROM move"
+			" LEFT JOIN copied ON move=id WHERE id>? ORDER BY id LIMIT 1",
 			&s);
 
 	if (r < 0)
@@ -505,6 +531,9 @@ int catalog_move_first(struct catalog *c, int64_t after, struct tier_move *ret)
 	ret->src = (unsigned)sqlite3_column_int(s, 2);
 	ret->dst = (unsigned)sqlite3_column_int(s, 3);
 	ret->committed = sqlite3_column_int(s, 4) != 0;
+	ret->copied = sqlite3_column_type(s, 5) != SQLITE_NULL;
+	ret->size = column_u64(s, 5);
+	ret->crc = (uint32_t)column_u64(s, 6);
 	return 0;
 }
 

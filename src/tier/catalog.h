@@ -44,6 +44,9 @@ struct tier_move {
 	char name[TIER_NAME_SIZE];
 	unsigned src, dst; /* numbers of roots */
 	bool committed;    /* the copy at dst is the file; what is at src is to be removed */
+	bool copied;       /* the copy was complete, of this size and CRC-32C */
+	uint64_t size;
+	uint32_t crc;
 };
 
 /* What was measured on one root, by copies of the mover. */
@@ -101,6 +104,9 @@ int catalog_scan_end(struct catalog *c, const bool scanned[], unsigned nr_roots)
 
 /* Journal the intent; sets move->id.  -EALREADY: a move of that name has not ended. */
 int catalog_move_begin(struct catalog *c, struct tier_move *move);
+
+/* Journal what the copy is, before it gets its name: recovery knows by this who wrote later. */
+int catalog_move_copied(struct catalog *c, struct tier_move *move, uint64_t size, uint32_t crc);
 
 /* Let the copy be the file: one transaction for move and file. */
 int catalog_move_commit(struct catalog *c, const struct tier_move *move, struct tier_file *file);

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 
 #include "base/err.h"
 #include "tier/copy.h"
@@ -15,6 +16,13 @@
  * it is.  A file that was changed within this time is not moved.
  */
 #define SETTLED_NS INT64_C(100000000)
+
+/*
+ * Whoever has the file open through a mount of the set holds flock(LOCK_SH) on it.  The mover waits
+ * so long for the moment in which nobody has it open.
+ */
+#define LOCK_MS 1000u
+#define LOCK_NAP_MS 10u
 
 /* A background move waits this long for other I/O before each chunk, so that it ends some day. */
 #define YIELD_MS 100u
@@ -85,6 +93,21 @@ static int take_lease(struct moving *v)
 	return 0;
 }
 
+static int err_locked(const struct moving *v)
+{
+	return err_set(EBUSY,
+		       "%s is open through a mount, or a program holds a lock of it: move it later",
+		       v->m.name);
+}
+
+/* Do not begin to copy what could not be moved in the end. */
+static int check_lock(const struct moving *v)
+{
+	if (flock(v->src, LOCK_EX | LOCK_NB) == 0)
+		return flock(v->src, LOCK_UN) < 0 ? fail_move(v, errno, "cannot unlock it") : 0;
+	return errno == EWOULDBLOCK ? err_locked(v) : fail_move(v, errno, "cannot lock it");
+}
+
 static bool lease_broken(const struct moving *v)
 {
 	return v->leased && fcntl(v->src, F_GETLEASE) != F_RDLCK;
@@ -101,6 +124,21 @@ static void give_way(struct moving *v)
 		v->waited_ns += now_ns() - began;
 		began = now_ns();
 	}
+}
+
+/* From here to the end of the move nobody opens the source through a mount. */
+static int lock_source(const struct moving *v)
+{
+	const struct timespec nap = { .tv_nsec = LOCK_NAP_MS * (long)NSEC_PER_MSEC };
+
+	for (unsigned ms = 0; flock(v->src, LOCK_EX | LOCK_NB) < 0; ms += LOCK_NAP_MS) {
+		if (errno != EWOULDBLOCK)
+			return fail_move(v, errno, "cannot lock it");
+		if (ms >= LOCK_MS || lease_broken(v))
+			return err_locked(v);
+		(void)nanosleep(&nap, NULL);
+	}
+	return 0;
 }
 
 /* Between chunks: tell how far the copy is, and ask whether somebody waits to write. */
@@ -206,6 +244,8 @@ static int check(struct moving *v)
 		r = check_kind(v);
 	if (r == 0)
 		r = take_lease(v);
+	if (r == 0)
+		r = check_lock(v);
 	/* From here on a write breaks the lease or changes this stamp. */
 	if (r == 0 && fstat(v->src, &v->st) < 0)
 		r = fail_move(v, errno, "cannot ask for the file's size");
@@ -257,6 +297,25 @@ static uint64_t slower(uint64_t a, uint64_t b)
 	return a && b ? MIN(a, b) : MAX(a, b);
 }
 
+/* One transaction, which costs one sync. */
+static int note_copy(struct moving *v, const struct copy_job *job)
+{
+	struct catalog *c = v->set->catalog;
+	int r = catalog_begin(c);
+
+	if (r < 0)
+		return r;
+	r = catalog_measured_add(c, v->m.src, &job->src_measured);
+	if (r == 0)
+		r = catalog_measured_add(c, v->m.dst, &job->dst_measured);
+	if (r == 0)
+		r = catalog_move_copied(c, &v->m, v->stamp.size, job->crc);
+	if (r == 0)
+		return catalog_commit(c);
+	catalog_rollback(c);
+	return r;
+}
+
 static int copy(struct moving *v, struct move_done *done)
 {
 	const struct tier_limits *l = v->set->limits;
@@ -279,6 +338,9 @@ static int copy(struct moving *v, struct move_done *done)
 		r = copy_sync(&job);
 	if (r < 0)
 		return fail_named(v, r);
+	/* What recovery may find in the source later is then what was copied, or newer. */
+	if (fsync(v->src) < 0)
+		return fail_move(v, errno, "cannot sync it");
 	if (v->file.has_crc && stamp_same(&v->file.stamp, &v->stamp) && v->file.crc != job.crc)
 		return err_set(EBADMSG,
 			       "%s does not match its checksum: its disk gave wrong bytes; it "
@@ -288,11 +350,7 @@ static int copy(struct moving *v, struct move_done *done)
 	v->file.crc = job.crc;
 	v->file.has_crc = true;
 	done->bytes = job.dst_measured.write_bytes;
-	if (r == 0)
-		r = catalog_measured_add(v->set->catalog, v->m.src, &job.src_measured);
-	if (r == 0)
-		r = catalog_measured_add(v->set->catalog, v->m.dst, &job.dst_measured);
-	return r;
+	return r < 0 ? r : note_copy(v, &job);
 }
 
 static int make_parent(struct moving *v)
@@ -419,6 +477,8 @@ static int run(struct moving *v, struct move_done *done)
 		r = copy(v, done);
 	if (r == 0)
 		r = make_parent(v);
+	if (r == 0)
+		r = lock_source(v);
 	if (r == 0)
 		r = check_source(v);
 	if (r == 0)

@@ -7,8 +7,9 @@
  *	1 check: regular, one name, not pinned, room	nothing happened
  *	2 take a read lease of the source, note its stamp
  *	3 journal the intent				the intent is dropped
- *	4 copy to dst/.tier/tmp/ID.new, sync it		the copy is deleted
- *	5 check the source's stamp and lease again
+ *	4 copy to dst/.tier/tmp/ID.new, sync it and the source, journal its CRC-32C
+ *							the copy is deleted
+ *	5 lock the source against opens through a mount; check its stamp and lease again
  *	6 rename the copy to dst/NAME, sync the directory
  *							both are there and equal: dst's is deleted
  *	7 journal the commit: dst is the file's root	both are there and equal: src's is deleted
@@ -18,7 +19,8 @@
  *
  * Somebody who opens the source to write breaks the lease or changes the stamp, and the move is
  * undone: his file is the one that stays.  Recovery deletes a copy only after it compared it, byte
- * by byte, with the one that stays.
+ * by byte, with the one that stays, or if it is what the mover copied (size and CRC-32C) and the
+ * other one was written since.  If both were written, both stay.
  */
 #ifndef PST_TIER_MOVE_H
 #define PST_TIER_MOVE_H

@@ -91,10 +91,49 @@ static int settle_old(struct left *l)
 	return 0;
 }
 
+/* Return 1 if a file still is what the mover copied, 0 if not, or -errno. */
+static int is_copied(const struct left *l, int fd)
+{
+	struct stat st;
+	uint32_t crc = 0;
+	int r;
+
+	if (!l->m.copied)
+		return 0;
+	if (fstat(fd, &st) < 0)
+		return fail_left(l, errno, "cannot ask for a file's size");
+	if ((uint64_t)st.st_size != l->m.size)
+		return 0;
+	r = copy_crc(fd, l->m.size, &crc);
+	return r < 0 ? fail_left(l, r, "cannot read a copy") : crc == l->m.crc;
+}
+
 /*
- * The root whose file stays, by number, or -errno.  Where both have one that differ, somebody wrote
- * to the source meanwhile: it is the file, and the copy is kept, too.
+ * The copies differ.  What somebody wrote since they were equal is the file; the other one goes.
+ * Who wrote to the copy before it was committed, or made a file of that name, is not known: then
+ * both stay, and the source is the file.
  */
+static int settle_written(struct left *l, struct recover_counts *counts)
+{
+	int src = is_copied(l, l->src), dst = src < 0 ? src : is_copied(l, l->dst), r;
+
+	if (dst < 0)
+		return dst;
+	if (dst) {
+		r = remove_at(l, l->dst_dir, l->dst_base);
+		counts->undone += r == 0;
+		return r < 0 ? r : (int)l->m.src;
+	}
+	if (src && l->m.committed) {
+		r = remove_at(l, l->src_dir, l->src_base);
+		counts->completed += r == 0;
+		return r < 0 ? r : (int)l->m.dst;
+	}
+	counts->conflicts++;
+	return (int)l->m.src;
+}
+
+/* The root whose file stays, by number, or -errno. */
 static int settle_both(struct left *l, struct recover_counts *counts)
 {
 	int r;
@@ -108,10 +147,8 @@ static int settle_both(struct left *l, struct recover_counts *counts)
 	r = copy_equal(l->src, l->dst);
 	if (r < 0)
 		return fail_left(l, r, "cannot compare the copies");
-	if (r == 0) {
-		counts->conflicts++;
-		return (int)l->m.src;
-	}
+	if (r == 0)
+		return settle_written(l, counts);
 	if (l->m.committed)
 		r = remove_at(l, l->src_dir, l->src_base);
 	else

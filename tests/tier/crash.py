@@ -115,18 +115,29 @@ class Mount:
 
     def disturbed_move(self, name, where, data, **env):
         """A move that is killed, or during which somebody appends a byte; then a recovery."""
-        # Without a sync, the byte that somebody appends may become a 0.
+        # A byte that somebody appends without a sync is his to lose, on any file system: it may be
+        # there, not be there, or be a 0.  From the moment in which he was told that it is synced,
+        # it is there.
         digests = [hashlib.sha256(d).hexdigest() for d in (data, data + b"!", data + b"\0")]
         here = self.model[name]
         how = "written" if "DRIVE_WRITE_AT" in env else "killed"
         if how == "killed":
             del digests[1:]
+        if "DRIVE_MARK" in env:
+            env["DRIVE_MARK_TEXT"] = f"end any {name} {here},{where} {digests[1]} {how}"
         self.mark("begin", "any", name, ",".join((here, where)), ",".join(digests), how)
         done = self.drive("move", "m", name, where, check=False, **env).returncode == 0
         self.drive("recover", "m")
         there = [c for c in CLASSES if os.path.exists(os.path.join(self.dir, c, name))]
         if len(there) != 1:
             raise Lost(f"{name} is on {there} after a recovery with {env}")
+        # What was moved is synced: it is what it is now.
+        with open(os.path.join(self.dir, there[0], name), "rb") as f:
+            now = hashlib.sha256(f.read()).hexdigest()
+        if now not in digests:
+            raise Lost(f"{name} is different after a recovery with {env}")
+        if there[0] == where or "DRIVE_MARK" in env:
+            digests = [now]
         self.mark("end", "any", name, there[0], ",".join(digests), how)
         self.model[name] = there[0]
         return done
@@ -317,8 +328,8 @@ class Model:
 
     def __init__(self):
         self.files = {}   # name -> set of (class, digest) or None
-        self.written = set()  # names of files to which somebody wrote
         self.ready = False
+        self.unsynced = {}    # name -> digest
 
     def mark(self, text):
         when, what, *args = text.split(" ")
@@ -330,14 +341,20 @@ class Model:
         if what == "put":
             new = {tuple(args[1:])}
         elif what == "any":
-            if args[3] == "written":
-                self.written.add(name)
             new = set(itertools.product(args[1].split(","), args[2].split(",")))
+        elif what == "unsynced":
+            # Whatever it is until a copy of it is whole.
+            self.unsynced[name] = args[2]
+            return
+        elif what == "move" and name in self.unsynced:
+            return
         elif what == "move":
             new = {(args[1], digest) for _, digest in filter(None, was)}
         else:
             new = {None}
         self.files[name] = new if when == "end" else was | new
+        if when == "end":
+            self.unsynced.pop(name, None)
 
 
 def digest_of(path):
@@ -348,8 +365,14 @@ def digest_of(path):
         raise Lost(f"{path} is unreadable: {e}") from e
 
 
+def has_whole(path, name, digest):
+    there = [os.path.join(path, c, name) for c in CLASSES]
+    return any(digest_of(p) == digest for p in there if os.path.exists(p))
+
+
 def judge(model, path):
     """Recover what is at path, and compare it with the model."""
+    whole = [n for n, d in model.unsynced.items() if has_whole(path, n, d)]
     env = dict(os.environ, PST_TIER_DIR=os.path.join(path, "state"))
     run = subprocess.run([DRIVE, "recover", "m"], env=env, capture_output=True, text=True,
                          check=False)
@@ -357,6 +380,9 @@ def judge(model, path):
         if not model.ready:
             return
         raise Lost(f"recovery failed: {run.stderr.strip()}")
+    for name in whole:
+        if not has_whole(path, name, model.unsynced[name]):
+            raise Lost(f"{name} was whole, and recovery took the one that is not")
     listed = {}
     for line in run.stdout.splitlines():
         where, name = line.split(" ", 1)
@@ -369,10 +395,7 @@ def judge(model, path):
             continue
         found = [(c, digest_of(os.path.join(path, c, name))) for c in there]
         if len(there) > 1:
-            # Somebody wrote to the source, and then the power went: both are kept, his is the file.
-            if name not in model.written or found[0][1] == found[1][1] or listed[name] != "hdd":
-                raise Lost(f"{name} is there twice: {found}")
-            there = ["hdd"]
+            raise Lost(f"{name} is there twice: {found}")
         for where, digest in found:
             if (where, digest) not in legal:
                 known = any(l and l[1] == digest for l in legal)
@@ -467,7 +490,7 @@ def directory_move():
     sequence(["b_to_nvme", "a_to_ssd"], random.Random(6), 2)
 
 
-def disturbed(variable, step):
+def disturbed(variable, step, synced=False):
     """Disturb a move at each step-th of its calls, and judge each point of the whole log."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
@@ -475,14 +498,19 @@ def disturbed(variable, step):
         try:
             mount.init()
             for n in range(1, 1000, step):
-                # Another file each time: the byte that somebody appends stays.
+                # Another file each time, and no more than one: a scan makes calls for each.
                 name, data = f"f{n}", BYTES[n:5000 + n]
                 mount.put(name, "hdd", data)
                 path = os.path.join(mount.dir, "hdd", name)
                 env = {variable: str(n), "DRIVE_WRITE": path}
+                if synced:
+                    env["DRIVE_MARK"] = os.path.join(mount.dir, "mark")
                 done = mount.disturbed_move(name, "nvme", data, **env)
+                mount.delete(name)
                 if done and n > 60:
                     break
+            else:
+                raise Lost("no move of 1000 ran to its end without a disturbance")
         finally:
             mount.close()
         states = crash_everywhere(read_log(mount.log), mount.dir, fast, random.Random(9), 0)
@@ -500,12 +528,40 @@ def written_meanwhile():
     disturbed("DRIVE_WRITE_AT", STEP)
 
 
+def synced_meanwhile():
+    disturbed("DRIVE_WRITE_AT", STEP, synced=True)
+
+
+def moved_before_it_is_synced():
+    """A file that nobody synced: once its copy is whole on a disk, it does not become older."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=memory) as fast:
+        mount = Mount(scratch)
+        try:
+            mount.init()
+            data = BYTES[:5000]
+            digest = hashlib.sha256(data).hexdigest()
+            path = os.path.join(mount.dir, "hdd", "u")
+            mount.mark("begin", "unsynced", "u", "hdd", digest)
+            with open(path, "wb") as f:
+                f.write(data)
+            mount.sync(os.path.dirname(path))
+            mount.mark("begin", "move", "u", "nvme")
+            mount.drive("move", "m", "u", "nvme")
+            mount.mark("end", "put", "u", "nvme", digest)
+        finally:
+            mount.close()
+        states = crash_everywhere(read_log(mount.log), mount.dir, fast, random.Random(9), 2)
+        print(f"# {states} states after a power loss, of a file that nobody synced")
+
+
 def every_sequence():
     sequences(3 if SOAK else 1, 4 if SOAK else 1)
 
 
 def main():
-    cases = [one_move, directory_move, killed_and_recovered, written_meanwhile]
+    cases = [one_move, directory_move, killed_and_recovered, written_meanwhile,
+             synced_meanwhile, moved_before_it_is_synced]
     cases += [] if QUICK else [every_sequence]
     only = [c for c in os.environ.get("PST_TEST_CASE", "").split(",") if c]
     nr = failed = 0

@@ -4,7 +4,7 @@
  * which runs them thousands of times and on builds with planted faults.  recover prints a line
  * "CLASS NAME" for each file.  With DRIVE_DIE_AT=N in the environment the process ends before the
  * N-th file call; with DRIVE_WRITE_AT=N and DRIVE_WRITE=PATH somebody appends a byte to that file
- * then.
+ * then.  With DRIVE_MARK=PATH he syncs it, and writes the text DRIVE_MARK_TEXT to PATH.
  */
 #include <stdio.h>
 
@@ -15,15 +15,22 @@
 #include "calls.h"
 
 static unsigned long die_at, write_at;
+static const char *mark, *mark_text;
 
 static void append(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
 
-	if (fd >= 0) {
-		(void)!write(fd, "!", 1);
-		(void)close(fd);
+	if (fd < 0)
+		return;
+	/* Who syncs is told that his byte stays, and the log has when. */
+	if (write(fd, "!", 1) == 1 && mark && fsync(fd) == 0) {
+		int log = open(mark, O_WRONLY | O_CLOEXEC);
+
+		(void)!write(log, mark_text, strlen(mark_text));
+		(void)close(log);
 	}
+	(void)close(fd);
 }
 
 static int count(const char *call)
@@ -118,6 +125,8 @@ int main(int argc, char *argv[])
 
 	die_at = die ? strtoul(die, NULL, 10) : 0;
 	write_at = write ? strtoul(write, NULL, 10) : 0;
+	mark = getenv("DRIVE_MARK");
+	mark_text = getenv("DRIVE_MARK_TEXT");
 	calls_hook = die_at || write_at ? count : NULL;
 	if (argc == 6 && !strcmp(argv[1], "init"))
 		r = init(argv[2], argv + 3);

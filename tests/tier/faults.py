@@ -14,6 +14,8 @@ import tempfile
 
 SOURCE, CC, ARCHIVE, LAZYFS, *WRAPS = sys.argv[1:]
 SOAK = bool(os.environ.get("PST_SOAK"))
+# Far beyond what a test takes on a machine with other work.
+HANGS_S = 3000 if SOAK else 500
 HERE = os.path.dirname(os.path.abspath(__file__))
 CRASH = [sys.executable, os.path.join(HERE, "crash.py")]
 
@@ -71,6 +73,15 @@ FAULTS = [
     ("removal of the copy of a failed move", "move.c",
      "(void)unlinkat(v->dst_tmp, v->new_name, 0);\n\t}\n", "}\n"),
     ("comparing before removal", "recover.c", "r = copy_equal(l->src, l->dst);", "r = 1;"),
+    ("what the copy was when it was made", "move.c",
+     "\tif (r == 0)\n\t\tr = catalog_move_copied(c, &v->m, v->stamp.size, job->crc);\n", ""),
+    ("who wrote to the copy", "recover.c", "\tif (dst) {\n\t\tr = remove_at",
+     "\tif (1) {\n\t\tr = remove_at"),
+    ("who wrote to the source", "recover.c", "if (src && l->m.committed) {", "if (0) {"),
+    ("sync of the source's bytes", "move.c", "if (fsync(v->src) < 0)", "if (0)"),
+    ("lock before the copy", "move.c", "\t\tr = check_lock(v);", "\t\tr = 0;"),
+    ("lock before the copy is named", "move.c", "\t\tr = lock_source(v);", "\t\tr = 0;"),
+    ("error of writing back", "copy.c", "\tr = write_back(job->dst, off, len);", "\tr = 0;"),
     ("the source moved aside", "recover.c", "r = settle_old(&l);", "r = 0;"),
     ("which copy is removed", "recover.c", "if (l->m.committed)\n\t\tr = remove_at",
      "if (!l->m.committed)\n\t\tr = remove_at"),
@@ -118,15 +129,18 @@ def killed_by(scratch):
     """The test that fails, or None."""
     env = dict(os.environ)
     env.pop("PST_TEST_CASE", None)
+    env.pop("PST_SOAK", None)
     env["PST_TEST_DIR"] = scratch
     for name, command in (
             ("move", [os.path.join(scratch, "test-move")]),
             ("crash", [*CRASH, os.path.join(scratch, "drive"), LAZYFS, "--quick"])):
         try:
-            run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240,
-                                 check=False)
+            run = subprocess.run(command, env=env, capture_output=True, text=True,
+                                 timeout=HANGS_S, check=False)
         except subprocess.TimeoutExpired:
-            return name + " (hangs)"
+            # A machine that is busy is slow, too: this proves nothing.
+            print(f"# {name} did not end in {HANGS_S} s")
+            return None
         if run.returncode:
             case = next((l for l in run.stdout.splitlines() if l.startswith("not ok")), "crashed")
             return f"{name}: {case.removeprefix('not ok ')}"

@@ -9,6 +9,7 @@
 #include "rig.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -199,6 +200,24 @@ static int create_it(const char *call)
 	return 0;
 }
 
+static int count_calls(const char *call)
+{
+	calls += !strcmp(call, "pwrite64");
+	return 0;
+}
+
+static int lock_fd;
+
+/* A mount opens the file while it is copied, and has it open for long. */
+static int lock_it(const char *call)
+{
+	if (!strcmp(call, "pwrite64") && lock_fd < 0) {
+		lock_fd = open(path_of(TIER_HDD, NAME), O_RDONLY | O_CLOEXEC);
+		T_EQ(flock(lock_fd, LOCK_SH), 0);
+	}
+	return 0;
+}
+
 static int die_here(const char *call)
 {
 	(void)call;
@@ -301,6 +320,25 @@ static int look_up(const char *call)
 	return 0;
 }
 
+static void mount_has_it_open(void)
+{
+	int r;
+
+	set_up();
+	lock_fd = -1;
+	r = try_move(lock_it);
+	T_EQ(r, -EBUSY);
+	check_set(r);
+	/* Before the copy, too. */
+	r = try_move(count_calls);
+	T_EQ(r, -EBUSY);
+	T_EQ(calls, 0);
+	(void)close(lock_fd);
+	T_OK(try_move(NULL));
+	check_set(0);
+	tear_down();
+}
+
 static void readers_find_no_gap(void)
 {
 	struct recover_counts counts;
@@ -370,7 +408,7 @@ static void killed_at_every_call(void)
 	T_CHECK(at > 25 && at < 1000);
 }
 
-/* A move is killed, somebody writes to the source, and recovery finds two that differ. */
+/* A move is killed, somebody writes to the source: his file is the one that stays. */
 static void written_after_a_crash(void)
 {
 	int status = 0;
@@ -402,7 +440,8 @@ static void written_after_a_crash(void)
 		T_OK(recover_set(set, &counts));
 		T_OK(scan_set(set, &scanned));
 		T_EQ(counts.waiting, 0);
-		T_EQ(counts.conflicts, scanned.twice);
+		T_EQ(counts.conflicts, 0);
+		T_EQ(scanned.twice, 0);
 		T_OK(catalog_find(set->catalog, NAME, &f));
 		/* His file is the set's. */
 		if (wrote)
@@ -415,6 +454,51 @@ static void written_after_a_crash(void)
 			break;
 	}
 	T_CHECK(at > 25 && at < 1000);
+}
+
+/*
+ * A move is killed after its commit, and a program that looks the file up opens the copy and writes
+ * to it: the source, which nobody wrote, goes.
+ */
+static void copy_is_written_after_the_commit(void)
+{
+	unsigned met = 0;
+	int status = 0;
+
+	mover = getpid();
+	for (at = 1; at < 1000; at++) {
+		struct recover_counts counts;
+		struct tier_set *set;
+		pid_t pid;
+		int fd;
+
+		set_up();
+		(void)fflush(stdout);
+		pid = fork();
+		if (pid == 0) {
+			(void)try_move(die_here);
+			_exit(1);
+		}
+		T_EQ(waitpid(pid, &status, 0), pid);
+		if (is_committed()) {
+			met++;
+			fd = open(path_of(TIER_NVME, NAME), O_WRONLY | O_APPEND | O_CLOEXEC);
+			T_EQ(write(fd, "!", 1), 1);
+			(void)close(fd);
+			T_OK(set_open("m", &set));
+			T_OK(set_lock(set));
+			T_OK(recover_set(set, &counts));
+			T_EQ(counts.conflicts, 0);
+			T_CHECK(!set_close(set));
+			wrote = true;
+			check_set(0);
+			wrote = false;
+		}
+		tear_down();
+		if (WEXITSTATUS(status))
+			break;
+	}
+	T_CHECK(met > 3);
 }
 
 /*
@@ -479,9 +563,11 @@ int main(int argc, char *argv[])
 	T_RUN(somebody_writes_without_lease);
 	T_RUN(somebody_waits_to_write);
 	T_RUN(somebody_creates);
+	T_RUN(mount_has_it_open);
 	T_RUN(readers_find_no_gap);
 	T_RUN(killed_at_every_call);
 	T_RUN(written_after_a_crash);
+	T_RUN(copy_is_written_after_the_commit);
 	T_RUN(new_file_where_the_source_was);
 	T_RUN(copy_is_read_back);
 	T_RUN(room_is_reserved_first);
