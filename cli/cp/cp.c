@@ -23,10 +23,11 @@ const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
-	"DST is a file or a directory.  DEVICE is the name of a device, such as cuda:0,\n"
-	"soft:0 or host: SRC is loaded into fresh memory there, which is freed after\n"
-	"the report.  A new DST gets its name when it is complete.  An existing one is\n"
-	"overwritten in place, as by cp(1), and is left empty by a copy that fails.\n"
+	"DST is a file or a directory.  SRC and DST may be tier://SET/NAME, a file of a\n"
+	"set of tiers.  DEVICE is the name of a device, such as cuda:0, soft:0 or host:\n"
+	"SRC is loaded into fresh memory there, which is freed after the report.  A new\n"
+	"DST gets its name when it is complete.  An existing one is overwritten in place,\n"
+	"as by cp(1), and is left empty by a copy that fails.\n"
 	"\n"
 	"  --via DEVICE     let the bytes go through this device's memory (default:\n"
 	"                   host)\n"
@@ -359,7 +360,7 @@ static int copy_to_file(struct copy *c)
 	if (stop_signal)
 		return fail(EINTR, "interrupted");
 	t0 = now_ns();
-	r = cp_publish(c);
+	r = c->tier ? cp_tier_publish(c) : cp_publish(c);
 	if (r < 0)
 		return r;
 	ns += now_ns() - t0;
@@ -396,7 +397,7 @@ static int copy(struct copy *c, const char *dst)
 {
 	int r;
 
-	r = dst ? check_path(dst) : 0;
+	r = dst && !cp_names_tier(dst) ? check_path(dst) : 0;
 	if (r == 0)
 		r = cp_open_source(c);
 	if (r < 0)
@@ -421,6 +422,7 @@ static void copy_done(struct copy *c)
 	(void)pst_file_close(c->in);
 	(void)pst_file_close(c->out);
 	cp_give_up(c);
+	cp_tier_done(c);
 	closep(&c->src_fd);
 	closep(&c->dst_fd);
 	closep(&c->dir_fd);

@@ -32,7 +32,8 @@ struct copy {
 	char *base;
 	char *tmp; /* name of the file being written, NULL while it has none */
 	int dir_fd, dst_fd;
-	bool in_place; /* the target was there; else it is new, and will be of this mode */
+	struct cp_tier *tier; /* NULL: the target is no file of a set of tiers */
+	bool in_place;        /* the target was there; else it is new, and will be of this mode */
 	mode_t mode;
 	off_t old_size;
 	bool torn; /* in place: neither the old bytes nor all of the new ones */
@@ -63,6 +64,15 @@ int cp_open_source(struct copy *c);
 int cp_check_unchanged(const struct copy *c);
 /* All of these bytes, for comparing. */
 int cp_read_source(const struct copy *c, void *buf, uint64_t len, uint64_t off);
+
+/* tier.c: targets and attributes of sources that are called tier://SET/NAME. */
+bool cp_names_tier(const char *name);
+int cp_tier_stat(const char *name, struct stat *ret);
+/* Fill in c->dst, and lock the set until cp_tier_resolved(). */
+int cp_tier_resolve(struct copy *c, const char *dst);
+void cp_tier_resolved(struct copy *c);
+int cp_tier_publish(struct copy *c);
+void cp_tier_done(struct copy *c);
 
 /* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);

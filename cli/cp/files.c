@@ -70,7 +70,7 @@ static int open_service(struct copy *c)
 		return fail_pst(r, c->src);
 	c->size = info.size;
 	c->src_stat.st_mode = S_IFREG | 0666;
-	return 0;
+	return cp_names_tier(c->src) ? cp_tier_stat(c->src, &c->src_stat) : 0;
 }
 
 int cp_open_source(struct copy *c)
@@ -188,6 +188,14 @@ int cp_resolve_target(struct copy *c, const char *dst)
 		return fail(ENOMEM, "out of memory");
 	if (!len)
 		return fail(ENOENT, "the target has no name");
+	if (cp_names_tier(dst)) {
+		int r = cp_tier_resolve(c, dst);
+
+		if (r == 0)
+			r = open_existing(c);
+		cp_tier_resolved(c);
+		return r;
+	}
 	if (stat(dst, &st) == 0 && S_ISDIR(st.st_mode)) {
 		if (asprintf(&c->dst, "%s/%s", dst, basename(src)) < 0)
 			c->dst = NULL;

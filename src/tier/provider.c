@@ -23,7 +23,7 @@
 #include "file/module.h"
 #include "tier/epoch.h"
 #include "tier/lookup.h"
-#include "tier/move.h"
+#include "tier/place.h"
 #include "tier/set.h"
 
 #define SCHEME "tier"
@@ -121,40 +121,19 @@ static int open_beneath(struct open_set *s, const char *name, uint32_t flags, st
 
 /* --------------------------------------------------------------------- create */
 
-/* The fastest root below its watermark, for a file whose size nobody knows yet. */
-static int root_for_new(struct tier_set *set)
-{
-	for (unsigned c = 0; c < TIER_CLASSES; c++) {
-		struct tier_space space;
-		int root = move_target(set, (enum tier_class)c, 1);
-
-		if (root < 0 || class_space(set, (enum tier_class)c, &space) < 0)
-			continue;
-		if (space.used < space.size / 100 * set->limits[c].high)
-			return root;
-	}
-	return err_set(ENOSPC,
-		       "each class of the set %s is filled to its high watermark; "
-		       "run penstock tier migrate, or make room",
-		       set->name);
-}
-
 /* Make the file; the catalogue is in a transaction. */
 static int make(struct open_set *s, const char *name, uint32_t flags, uint32_t mode)
 {
 	struct tier_set *set = s->set;
-	int root = root_for_new(set), dir = -ENOENT, fd;
+	int root = place_root(set, 0), dir, fd;
 	const char *base;
 	struct tier_file file = { .root = (unsigned)MAX(root, 0) };
 
 	if (root < 0)
 		return root;
-	/* Its directory may be in another root so far. */
-	for (unsigned i = 0; i < set->nr_roots && dir == -ENOENT; i++)
-		if (set->roots[i].fd >= 0)
-			dir = name_make_parent(set->roots[root].fd, set->roots[i].fd, name, &base);
+	dir = place_dir(set, (unsigned)root, name, &base);
 	if (dir < 0)
-		return err_open(s, name, dir);
+		return dir;
 	(void)close(dir);
 	fd = name_open(set->roots[root].fd, name, open_flags(flags) | O_NOFOLLOW | O_CREAT | O_EXCL,
 		       mode & 07777);

@@ -27,4 +27,21 @@ commands() {
 	gives 0 "$PENSTOCK" bench --dir . --size 16m -m soft --runtime 0.2
 }
 
-run_cases example commands
+# The five commands of the README's section on tiers, as they stand there.
+tiers() {
+	[ -f "$root/README.md" ] || skip "there is no source tree here"
+	random 3000000 model.safetensors
+	PST_TIER_DIR=$PWD/state
+	export PST_TIER_DIR
+	sed -n '/^## Fast and slow disks/,/^`/{s/^    //p;}' "$root/README.md" >lines
+	[ "$(wc -l <lines)" = 5 ]
+	penstock() {
+		"$PENSTOCK" "$@"
+	}
+	. ./lines >out
+	says "m: to hdd" out
+	cmp model.safetensors hdd/m
+	[ ! -e nvme/m ]
+}
+
+run_cases example commands tiers

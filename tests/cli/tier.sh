@@ -136,6 +136,39 @@ draws() {
 	fails "cannot write none/x.svg" "$PENSTOCK" tier status m --svg none/x.svg
 }
 
+# penstock cp from and to tier://SET/NAME.
+copies() {
+	need_set --quota nvme:1m
+	random 500000 a
+	random 5000000 b
+	chmod 600 a
+	gives 0 "$PENSTOCK" cp a tier://m/x
+	cmp a nvme/x
+	[ "$(stat -c %a nvme/x)" = 600 ]
+	# Where nvme has no room.
+	gives 0 "$PENSTOCK" cp b tier://m/d/ --verify
+	cmp b ssd/d/b
+	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
+	# In place, on the disk that has it.
+	gives 0 "$PENSTOCK" cp a tier://m/d/b
+	cmp a ssd/d/b
+	[ ! -e nvme/d/b ] && [ ! -e hdd/d/b ]
+	gives 0 "$PENSTOCK" cp tier://m/x c
+	cmp a c
+	[ "$(stat -c %a c)" = 600 ]
+	gives 0 "$PENSTOCK" cp tier://m/x tier://m/y
+	cmp a ssd/y
+	gives 0 "$PENSTOCK" tier ls m --json
+	json out '[f["name"] for f in d["files"]] == ["d/b", "d/one", "two", "x", "y"]'
+	fails "are the same file" "$PENSTOCK" cp tier://m/x tier://m/x
+	fails "no root of the set m has the directory" "$PENSTOCK" cp a tier://m/e/x
+	fails "is not a name in a set" "$PENSTOCK" cp a tier://m/../x
+	fails "there is no set n" "$PENSTOCK" cp a tier://n/x
+	fails "is not tier://SET/NAME" "$PENSTOCK" cp a tier://m
+	fails "there is no file none" "$PENSTOCK" cp tier://m/none c
+	gives 0 "$PENSTOCK" tier scrub m
+}
+
 names_stay_inside() {
 	need_set
 	for name in ../x /etc/passwd d/../two .tier/id "" d//one; do
@@ -231,4 +264,4 @@ wrong_lines() {
 	gives 2 "$PENSTOCK" tier ls m --svg x
 }
 
-run_cases moves pins watermarks runs_in_background looks_while_busy draws names_stay_inside unmounted init_refuses damaged_catalogue two_that_differ wrong_lines
+run_cases moves pins watermarks runs_in_background looks_while_busy draws copies names_stay_inside unmounted init_refuses damaged_catalogue two_that_differ wrong_lines

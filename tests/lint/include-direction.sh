@@ -52,6 +52,8 @@ allowed() {
 	compat/streamer/*) echo "base public" ;;
 	# A command does not know another one; all know the list of commands.
 	cli/tier/*) echo "base tier cli/tier cli/commands.h tools/common public" ;;
+	# Targets of cp that are files of a set.
+	cli/cp/tier.c) echo "base tier cli/cp tools/common public" ;;
 	cli/serve/*) echo "cli/serve cli/commands.h base net serve tools/common public" ;;
 	cli/*/*) echo "${1%/*} cli/commands.h tools/common usrbio/proto public" ;;
 	cli/*) echo "cli tools/common public" ;;
