@@ -19,7 +19,7 @@
 
 #include "base/base.h"
 
-#define FILE_PROVIDERS_MAX 8u
+#define FILE_PROVIDERS_MAX 12u
 #define FILE_SCHEME_MAX 16u /* characters */
 #define FILE_PLACE_MAX 48u
 

@@ -58,7 +58,7 @@ static int module_load(const struct file_module_entry *e)
 			       path, FILE_MODULE_SYMBOL);
 	r = module_check(e, m);
 	if (r == 0)
-		r = m->init(&file_module_host, &ops);
+		r = m->init(&file_module_host, e->scheme, &ops);
 	if (r < 0)
 		return r;
 	if (!ops || !ops->scheme || strcmp(ops->scheme, e->scheme) != 0)

@@ -4,7 +4,7 @@
  *
  * A scheme that no provider has is looked up in file_modules[].  Its module is loaded from the
  * library's own folder, if nobody but root and the caller can have put it there, and is never
- * unloaded.  It exports one table and links nothing of the library: what it may call comes in
+ * unloaded.  A module may have several schemes.  It exports one table and links nothing of the library: what it may call comes in
  * another table.
  */
 #ifndef PST_MODULE_H
@@ -49,9 +49,10 @@ struct file_module {
 	size_t ops_size;     /* sizeof(struct file_ops) */
 	size_t backend_size; /* sizeof(struct io_backend) */
 	size_t op_size;      /* sizeof(struct io_op) */
-	/* Called once in a process; @host stays for ever.  0 and the provider's table, or -errno
-	 * with a sentence; then it may be called again. */
-	int (*init)(const struct file_module_host *host, const struct file_ops **ret);
+	/* Called once in a process for each scheme of the module; @host stays for ever.  0 and the
+	 * provider's table, or -errno with a sentence; then it may be called again. */
+	int (*init)(const struct file_module_host *host, const char *scheme,
+		    const struct file_ops **ret);
 };
 
 /* The symbol that a module exports, the only one. */

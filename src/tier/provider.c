@@ -526,8 +526,9 @@ static const struct file_ops tier_file_ops = {
 	.size = set_file_size,
 };
 
-static int begin(const struct file_module_host *h, const struct file_ops **ret)
+static int begin(const struct file_module_host *h, const char *scheme, const struct file_ops **ret)
 {
+	(void)scheme;
 	host = h;
 	file_module_use(h);
 	*ret = &tier_file_ops;

@@ -84,8 +84,10 @@ static const struct file_ops sample_ops = {
 	.size = sample_size,
 };
 
-static int sample_init(const struct file_module_host *h, const struct file_ops **ret)
+static int sample_init(const struct file_module_host *h, const char *scheme,
+		       const struct file_ops **ret)
 {
+	(void)scheme;
 	host = h;
 	file_module_use(h);
 	if (getenv("PST_TEST_MODULE_FAILS"))

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * HTTP exchanges on the thread pst-http.
+ *
+ * The thread exists from the first http_get() until HTTP_LINGER_S after the last http_put(), so that
+ * connections are used again by the next file.
+ */
+#ifndef PST_S3_HTTP_H
+#define PST_S3_HTTP_H
+
+#include <curl/curl.h>
+
+#include "base/err.h"
+#include "s3/s3.h"
+
+#define HTTP_LINGER_S 10
+
+/* Headers of an answer.  Empty: there was none. */
+struct answer {
+	long status;
+	char etag[160], modified[64], range[96], date[64], region[64], id[80];
+	char location[4096];
+	uint64_t length; /* Content-Length; UINT64_MAX: unknown */
+	unsigned retry_after_s;
+};
+
+struct call;
+
+/* Called on the thread pst-http once the call has ended; may free it, or start others. */
+typedef void (*call_fn)(struct call *c);
+/* Look at an answer with status 200 or 206 before its bytes are stored: 0, or -errno with why. */
+typedef int (*check_fn)(struct call *c);
+
+/*
+ * One exchange, with its retries.  The caller fills in the first part and keeps all of it until
+ * done().
+ */
+struct call {
+	const char *method;
+	struct where *where;
+	char *query;           /* by encode_query(), or NULL */
+	const char *if_match;  /* an ETag */
+	bool if_none;          /* If-None-Match: * */
+	uint64_t off, len;     /* Range; len 0: none */
+	void *to;              /* the program's memory of len bytes; NULL: text is kept */
+	const void *body;      /* our memory */
+	uint64_t body_len;
+	bool patient;          /* the server may be silent for COMPLETE_SILENCE_S */
+	uint64_t deadline_ns;
+	check_fn check;
+	call_fn done;
+	void *arg;
+
+	/* The result.  What may be done again was, until the deadline. */
+	int err; /* 0, or -errno */
+	char why[ERR_TEXT_MAX];
+	struct answer answer;
+	uint64_t got; /* bytes stored from off on */
+	char *text;   /* of the answer, ends with a 0; NULL: none */
+	size_t text_len;
+	unsigned nr_sent; /* times that the request was sent */
+
+	/* The thread's own. */
+	struct call *next;
+	CURL *easy;
+	struct curl_slist *headers;
+	uint64_t sent; /* of the body */
+	uint64_t again_ns, got_before;
+	unsigned tries, nr_moves;
+	bool looked, told_clock, told_region, told_keys, canceled, running;
+	char *url;
+};
+
+/* Begin and end the use of the thread.  0, or -errno with a sentence. */
+int http_get(void);
+void http_put(void);
+
+/* On the thread pst-http only. */
+void call_start(struct call *c);
+/* done() is called before this returns, with -ECANCELED. */
+void call_cancel(struct call *c);
+void call_free_text(struct call *c);
+
+/* From any other thread: start the call and wait for its end.  c->err. */
+int call_wait(struct call *c);
+
+/* From any thread: run fn(arg) on the thread pst-http. */
+struct http_job {
+	struct http_job *next;
+	void (*fn)(void *arg);
+	void *arg;
+};
+void http_run(struct http_job *job);
+
+/* A service for keys: one exchange on the caller's thread, no redirect and no proxy.  0 or -errno with
+ * a sentence without secrets; *ret is to be freed. */
+int http_fetch(const char *url, const char *method, const char *body, const char *header,
+	       long timeout_ms, size_t max, char **ret);
+
+/* The text of the first element of that name, with its references resolved.  False: there is none, or
+ * it does not fit. */
+bool xml_find(const char *text, const char *name, char *ret, size_t len);
+
+/* Fetch keys again at the next creds_get(). */
+void creds_expire(void);
+
+#endif

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Writes.  Bytes are copied into buffers of PART_LEN; a buffer that is full is sent as a part.  SYNC
+ * sends the last one and makes the object visible: by one PUT if it fits into a part, else by
+ * completing the multi-part upload.  After an error nothing becomes visible any more.
+ *
+ * All of it runs on the thread pst-http, but for upload_new(), upload_close() and upload_size().
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/uaccess.h"
+#include "file/op.h"
+#include "s3/http.h"
+#include "s3/io.h"
+
+#define SPANS_MAX 64u    /* separate ranges of one part that writes have filled */
+#define COMPLETE_TRIES 3u /* an answer 200 whose text is an error */
+
+struct span {
+	uint64_t from, to;
+};
+
+/* A buffer, and the part that it holds. */
+struct part {
+	struct upload *up;
+	bool used, full, sending;
+	unsigned nr; /* from 0 on */
+	char *buf;
+	struct span spans[SPANS_MAX]; /* sorted, none touches the next */
+	unsigned nr_spans;
+	struct call call;
+};
+
+struct upload {
+	struct upload *next;
+	struct s3_file *file;
+	bool excl;
+	_Atomic uint64_t size;
+	char *id; /* of the multi-part upload, or NULL */
+	struct part parts[PARTS_MAX];
+	unsigned nr_sending;
+	char **etags; /* of parts that were sent */
+	unsigned nr_etags;
+	struct io_fifo writes, syncs; /* that wait */
+	int err;
+	char why[ERR_TEXT_MAX];
+	bool published;
+	bool busy; /* call is under way */
+	unsigned complete_tries;
+	struct call call; /* to create, complete or abort, or the PUT of a small object */
+	char *body;
+
+	/* Closing. */
+	struct http_job job;
+	pthread_mutex_t lock; /* of ended */
+	pthread_cond_t cond;
+	bool closing, ended;
+};
+
+static struct upload *uploads;
+
+static void pump(struct upload *u);
+static void close_step(struct upload *u);
+
+static void end_all(struct io_fifo *ops, int err)
+{
+	struct io_op *op;
+
+	while ((op = io_fifo_pop(ops)))
+		op_end(op, err);
+}
+
+static void fail(struct upload *u, int err, const char *why)
+{
+	if (u->err == 0) {
+		u->err = err;
+		(void)snprintf(u->why, sizeof(u->why), "%s", why);
+		log_warn("%s", why);
+	}
+	for (unsigned i = 0; i < PARTS_MAX; i++)
+		if (u->parts[i].sending)
+			call_cancel(&u->parts[i].call);
+	end_all(&u->writes, u->err);
+	end_all(&u->syncs, u->err);
+}
+
+/* A call of the upload itself.  The names and values of its query go in pairs. */
+static void start_call(struct upload *u, const char *method, const struct pair *q, size_t nr,
+		       call_fn done)
+{
+	u->call = (struct call){
+		.method = method,
+		.where = u->file->where,
+		.query = encode_query(q, nr),
+		.deadline_ns = UINT64_MAX,
+		.done = done,
+		.arg = u,
+	};
+	u->busy = true;
+	call_start(&u->call);
+}
+
+/* The end of it: 0, or the error, which u->call.why explains. */
+static int end_call(struct upload *u)
+{
+	u->busy = false;
+	free(u->call.query);
+	u->call.query = NULL;
+	return u->call.err;
+}
+
+/* ------------------------------------------------------------------- parts */
+
+static int keep_etag(struct upload *u, unsigned nr, const char *etag)
+{
+	if (nr >= u->nr_etags) {
+		unsigned want = MAX(nr + 1, u->nr_etags * 2);
+		char **more = realloc(u->etags, want * sizeof(*more));
+
+		if (!more)
+			return err_set(ENOMEM, "out of memory");
+		memset(more + u->nr_etags, 0, (want - u->nr_etags) * sizeof(*more));
+		u->etags = more;
+		u->nr_etags = want;
+	}
+	if (!*etag || strpbrk(etag, "<>&"))
+		return err_set(EPROTO, "%.200s: the server gave part %u no ETag",
+			       u->file->where->shown, nr + 1);
+	u->etags[nr] = strdup(etag);
+	return u->etags[nr] ? 0 : err_set(ENOMEM, "out of memory");
+}
+
+static bool is_sent(const struct upload *u, unsigned nr)
+{
+	return nr < u->nr_etags && u->etags[nr];
+}
+
+static void part_done(struct call *c)
+{
+	struct part *p = c->arg;
+	struct upload *u = p->up;
+	int r = c->err;
+
+	p->sending = p->used = p->full = false;
+	u->nr_sending--;
+	free(c->query);
+	c->query = NULL;
+	call_free_text(c);
+	if (r == 0) {
+		r = keep_etag(u, p->nr, c->answer.etag);
+		if (r < 0)
+			(void)snprintf(c->why, sizeof(c->why), "%s", err_text());
+	}
+	if (r < 0 && u->err == 0)
+		fail(u, r, c->why);
+	if (u->closing)
+		close_step(u);
+	else if (u->err == 0)
+		pump(u);
+}
+
+static void created(struct call *c)
+{
+	struct upload *u = c->arg;
+	char id[1024];
+	int r = end_call(u);
+
+	if (r == 0 && (!c->text || !xml_find(c->text, "UploadId", id, sizeof(id)) || !*id)) {
+		r = -EPROTO;
+		(void)snprintf(c->why, sizeof(c->why), "%.200s: the server gave no UploadId",
+			       c->where->shown);
+	}
+	call_free_text(c);
+	if (r == 0) {
+		u->id = strdup(id);
+		r = u->id ? 0 : -ENOMEM;
+	}
+	if (r < 0)
+		fail(u, r, c->why);
+	if (u->closing)
+		close_step(u);
+	else if (u->err == 0)
+		pump(u);
+}
+
+static void send_part(struct part *p, uint64_t len)
+{
+	struct upload *u = p->up;
+	char number[16];
+	struct pair q[] = { { "partNumber", number }, { "uploadId", u->id } };
+
+	(void)snprintf(number, sizeof(number), "%u", p->nr + 1);
+	p->call = (struct call){
+		.method = "PUT",
+		.where = u->file->where,
+		.query = encode_query(q, ARRAY_SIZE(q)),
+		.body = p->buf,
+		.body_len = len,
+		.deadline_ns = UINT64_MAX,
+		.done = part_done,
+		.arg = p,
+	};
+	p->sending = true;
+	u->nr_sending++;
+	call_start(&p->call);
+}
+
+/* ------------------------------------------------------------------ writes */
+
+/* Note that bytes were written.  False: they lie too scattered. */
+static bool add_span(struct part *p, uint64_t from, uint64_t to)
+{
+	unsigned i = 0, j;
+
+	while (i < p->nr_spans && p->spans[i].to < from)
+		i++;
+	for (j = i; j < p->nr_spans && p->spans[j].from <= to; j++) {
+		from = MIN(from, p->spans[j].from);
+		to = MAX(to, p->spans[j].to);
+	}
+	if (i == j && p->nr_spans == SPANS_MAX)
+		return false;
+	memmove(&p->spans[i + 1], &p->spans[j], (p->nr_spans - j) * sizeof(*p->spans));
+	p->spans[i] = (struct span){ from, to };
+	p->nr_spans = p->nr_spans - (j - i) + 1;
+	return true;
+}
+
+static bool holds(const struct part *p, uint64_t len)
+{
+	return p->nr_spans == 1 && p->spans[0].from == 0 && p->spans[0].to >= len;
+}
+
+/* The buffer of a part.  -EAGAIN: all are being sent. */
+static int part_for(struct upload *u, unsigned nr, struct part **ret)
+{
+	struct part *free_part = NULL;
+
+	if (is_sent(u, nr))
+		return err_set(EINVAL, "%.200s: bytes of an object that were sent already cannot be "
+				       "written again; write it from front to back",
+			       u->file->where->shown);
+	for (unsigned i = 0; i < PARTS_MAX; i++) {
+		struct part *p = &u->parts[i];
+
+		if (p->used && p->nr == nr) {
+			*ret = p;
+			return p->full ? -EAGAIN : 0;
+		}
+		if (!p->used)
+			free_part = p;
+	}
+	if (!free_part && (u->nr_sending || u->busy))
+		return -EAGAIN;
+	if (!free_part)
+		return err_set(ENOBUFS,
+			       "%.200s: writes lie in more than %u unfinished pieces of %u MiB; write "
+			       "the object from front to back",
+			       u->file->where->shown, PARTS_MAX, (unsigned)(PART_LEN >> 20));
+	if (!free_part->buf)
+		free_part->buf = malloc(PART_LEN);
+	if (!free_part->buf)
+		return err_set(ENOMEM, "out of memory");
+	free_part->used = true;
+	free_part->nr = nr;
+	free_part->nr_spans = 0;
+	*ret = free_part;
+	return 0;
+}
+
+/* Copy what there are buffers for.  0: all; -EAGAIN: later. */
+static int copy_write(struct upload *u, struct io_op *op)
+{
+	while (op->moved < op->len) {
+		uint64_t off = op->off + op->moved, at = off % PART_LEN;
+		uint64_t n = MIN(PART_LEN - at, op->len - op->moved);
+		struct part *p = NULL;
+		int r = part_for(u, (unsigned)(off / PART_LEN), &p);
+
+		if (r == 0)
+			r = uaccess_read(p->buf + at, (char *)op->buf + op->moved, n);
+		if (r == 0 && !add_span(p, at, at + n))
+			r = err_set(ENOBUFS,
+				    "%.200s: writes leave more than %u gaps in %u MiB; write the "
+				    "object from front to back",
+				    u->file->where->shown, SPANS_MAX, (unsigned)(PART_LEN >> 20));
+		if (r < 0)
+			return r;
+		p->full = holds(p, PART_LEN);
+		op->moved += n;
+		if (off + n > u->size)
+			u->size = off + n;
+	}
+	return 0;
+}
+
+/* Send parts that are full; they need the upload's number. */
+static void send_full(struct upload *u)
+{
+	static const struct pair q[] = { { "uploads", "" } };
+	bool any = false;
+
+	for (unsigned i = 0; i < PARTS_MAX; i++) {
+		struct part *p = &u->parts[i];
+
+		if (!p->used || !p->full || p->sending)
+			continue;
+		any = true;
+		if (u->id)
+			send_part(p, PART_LEN);
+	}
+	if (any && !u->id && !u->busy)
+		start_call(u, "POST", q, ARRAY_SIZE(q), created);
+}
+
+/* ----------------------------------------------------------------- publish */
+
+static void published(struct call *c)
+{
+	struct upload *u = c->arg;
+	int r = end_call(u);
+	char code[64];
+
+	/* A server that joins parts may say 200 first, and find an error later. */
+	if (r == 0 && c->text && strstr(c->text, "<Error>")) {
+		if (!xml_find(c->text, "Code", code, sizeof(code)))
+			code[0] = '\0';
+		r = -EIO;
+		(void)snprintf(c->why, sizeof(c->why),
+			       "%.200s: the server could not join the parts (%.40s)",
+			       c->where->shown, code);
+	}
+	call_free_text(c);
+	free(u->body);
+	u->body = NULL;
+	if (r == 0) {
+		u->published = true;
+		end_all(&u->syncs, 0);
+	} else if (r == -EIO && c->err == 0 && ++u->complete_tries < COMPLETE_TRIES) {
+		if (!u->closing)
+			pump(u);
+	} else {
+		fail(u, r, c->why);
+	}
+	if (u->closing)
+		close_step(u);
+}
+
+static void put_small(struct upload *u, uint64_t size)
+{
+	start_call(u, "PUT", NULL, 0, published);
+	u->call.body = size ? u->parts[0].buf : "";
+	u->call.body_len = size;
+	u->call.if_none = u->excl;
+	for (unsigned i = 0; size && i < PARTS_MAX; i++)
+		if (u->parts[i].used)
+			u->call.body = u->parts[i].buf;
+}
+
+static void complete(struct upload *u, unsigned nr)
+{
+	struct pair q[] = { { "uploadId", u->id } };
+	size_t len = 0;
+	FILE *to = open_memstream(&u->body, &len);
+
+	if (!to) {
+		fail(u, -ENOMEM, "out of memory");
+		return;
+	}
+	(void)fputs("<CompleteMultipartUpload>", to);
+	for (unsigned i = 0; i < nr; i++)
+		(void)fprintf(to, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1,
+			      u->etags[i]);
+	(void)fputs("</CompleteMultipartUpload>", to);
+	(void)fclose(to);
+	start_call(u, "POST", q, ARRAY_SIZE(q), published);
+	u->call.body = u->body;
+	u->call.body_len = len;
+	u->call.if_none = u->excl;
+	u->call.patient = true;
+}
+
+/* Send the last part.  Unfinished parts before it are holes: -EINVAL. */
+static int send_last(struct upload *u, uint64_t size)
+{
+	unsigned last = (unsigned)((size - 1) / PART_LEN);
+	uint64_t tail = size - last * PART_LEN;
+
+	for (unsigned i = 0; i < PARTS_MAX; i++) {
+		struct part *p = &u->parts[i];
+
+		if (!p->used || p->full)
+			continue;
+		if (p->nr != last || !holds(p, tail))
+			return -EINVAL;
+		p->full = true;
+		send_part(p, tail);
+	}
+	return 0;
+}
+
+/* True if a small object is whole in one buffer. */
+static bool is_small(const struct upload *u, uint64_t size)
+{
+	unsigned nr = 0;
+
+	if (u->id || size > PART_LEN)
+		return false;
+	for (unsigned i = 0; i < PARTS_MAX; i++)
+		if (u->parts[i].used && holds(&u->parts[i], size))
+			nr++;
+	return !size || nr == 1;
+}
+
+static void publish(struct upload *u)
+{
+	static const struct pair q[] = { { "uploads", "" } };
+	uint64_t size = u->size;
+	unsigned nr = (unsigned)((size + PART_LEN - 1) / PART_LEN);
+	char why[ERR_TEXT_MAX];
+
+	if (u->published) {
+		end_all(&u->syncs, 0);
+		return;
+	}
+	if (u->busy)
+		return;
+	if (is_small(u, size)) {
+		put_small(u, size);
+		return;
+	}
+	if (!u->id && size > PART_LEN) {
+		start_call(u, "POST", q, ARRAY_SIZE(q), created);
+		return;
+	}
+	if (u->id && send_last(u, size) == 0) {
+		unsigned i = 0;
+
+		if (u->nr_sending)
+			return;
+		while (i < nr && is_sent(u, i))
+			i++;
+		if (i == nr) {
+			complete(u, nr);
+			return;
+		}
+	}
+	(void)snprintf(why, sizeof(why),
+		       "%.200s: not all bytes before the last one were written, and an object has "
+		       "no holes",
+		       u->file->where->shown);
+	fail(u, -EINVAL, why);
+}
+
+static void pump(struct upload *u)
+{
+	struct io_op *op;
+	int r = 0;
+
+	while (u->err == 0 && (op = u->writes.head)) {
+		r = copy_write(u, op);
+		send_full(u);
+		if (r == -EAGAIN)
+			return;
+		(void)io_fifo_pop(&u->writes);
+		op_end(op, r < 0 ? r : (int64_t)op->len);
+		if (r < 0)
+			fail(u, r, err_text());
+	}
+	if (u->err == 0 && u->syncs.head)
+		publish(u);
+}
+
+void upload_op(struct upload *u, struct io_op *op)
+{
+	if (u->err < 0) {
+		op_end(op, u->err);
+		return;
+	}
+	if (op->kind != IO_WRITE) {
+		io_fifo_push(&u->syncs, op);
+	} else if (u->published || (u->busy && u->syncs.head)) {
+		log_warn("%.200s: a sync has made the object visible, and it cannot be written any "
+			 "more; open it again",
+			 u->file->where->shown);
+		op_end(op, -EINVAL);
+		return;
+	} else if (op->off > PART_LEN * PART_NR_MAX - op->len) {
+		op_end(op, -EFBIG);
+		return;
+	} else {
+		io_fifo_push(&u->writes, op);
+	}
+	pump(u);
+}
+
+static bool cancel_ops(struct io_fifo *ops)
+{
+	struct io_fifo keep = { 0 };
+	struct io_op *op;
+	bool any = false;
+
+	while ((op = io_fifo_pop(ops))) {
+		if (!io_op_canceled(op)) {
+			io_fifo_push(&keep, op);
+			continue;
+		}
+		op_end(op, -ECANCELED);
+		any = true;
+	}
+	while ((op = io_fifo_pop(&keep)))
+		io_fifo_push(ops, op);
+	return any;
+}
+
+void uploads_cancel(void)
+{
+	for (struct upload *u = uploads; u; u = u->next) {
+		/* What a canceled write was to put there is missing. */
+		if (cancel_ops(&u->writes))
+			fail(u, -ECANCELED, "a write to the object was canceled");
+		(void)cancel_ops(&u->syncs);
+	}
+}
+
+/* --------------------------------------------------------------------- life */
+
+static void begin_upload(void *arg)
+{
+	struct upload *u = arg;
+
+	u->next = uploads;
+	uploads = u;
+}
+
+int upload_new(struct s3_file *f, bool excl, struct upload **ret)
+{
+	struct upload *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return err_set(ENOMEM, "out of memory");
+	u->file = f;
+	u->excl = excl;
+	for (unsigned i = 0; i < PARTS_MAX; i++)
+		u->parts[i].up = u;
+	(void)pthread_mutex_init(&u->lock, NULL);
+	(void)pthread_cond_init(&u->cond, NULL);
+	u->job = (struct http_job){ .fn = begin_upload, .arg = u };
+	http_run(&u->job);
+	*ret = u;
+	return 0;
+}
+
+static void closed(struct upload *u)
+{
+	struct upload **at = &uploads;
+
+	while (*at != u)
+		at = &(*at)->next;
+	*at = u->next;
+	(void)pthread_mutex_lock(&u->lock);
+	u->ended = true;
+	(void)pthread_cond_signal(&u->cond);
+	(void)pthread_mutex_unlock(&u->lock);
+}
+
+static void aborted(struct call *c)
+{
+	struct upload *u = c->arg;
+
+	if (end_call(u) < 0)
+		log_warn("an unfinished upload stays on the server: %s", c->why);
+	call_free_text(c);
+	closed(u);
+}
+
+/* Once nothing is under way: abort what was not published. */
+static void close_step(struct upload *u)
+{
+	struct pair q[] = { { "uploadId", u->id } };
+
+	if (u->nr_sending || u->busy)
+		return;
+	if (!u->id || u->published) {
+		closed(u);
+		return;
+	}
+	start_call(u, "DELETE", q, ARRAY_SIZE(q), aborted);
+	u->call.deadline_ns = now_ns() + ABORT_NS;
+}
+
+static void close_upload(void *arg)
+{
+	struct upload *u = arg;
+
+	u->closing = true;
+	if (!u->published && !u->busy && u->err == 0)
+		log_warn("%.200s was closed without a sync: nothing of it was kept",
+			 u->file->where->shown);
+	for (unsigned i = 0; i < PARTS_MAX; i++)
+		if (u->parts[i].sending) {
+			call_cancel(&u->parts[i].call);
+			/* Whoever cancels the last one ends the upload. */
+			if (u->ended)
+				return;
+		}
+	if (!u->ended)
+		close_step(u);
+}
+
+void upload_close(struct upload *u)
+{
+	u->job = (struct http_job){ .fn = close_upload, .arg = u };
+	http_run(&u->job);
+	(void)pthread_mutex_lock(&u->lock);
+	while (!u->ended)
+		(void)pthread_cond_wait(&u->cond, &u->lock);
+	(void)pthread_mutex_unlock(&u->lock);
+	(void)pthread_cond_destroy(&u->cond);
+	(void)pthread_mutex_destroy(&u->lock);
+	for (unsigned i = 0; i < PARTS_MAX; i++)
+		free(u->parts[i].buf);
+	for (unsigned i = 0; i < u->nr_etags; i++)
+		free(u->etags[i]);
+	free(u->etags);
+	free(u->body);
+	free(u->id);
+	free(u);
+}
+
+uint64_t upload_size(const struct upload *u)
+{
+	return atomic_load(&u->size);
+}

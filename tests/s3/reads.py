@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: MIT
+"""Reads of s3://, https:// and http:// from a server that fails on demand."""
+import errno
+import os
+import random
+import subprocess
+import sys
+import threading
+
+from server import SECRET, Server
+from tap import case, data, eq, gives, run, true, work
+
+os.environ["HOME"] = work
+server = Server()
+os.environ.update(server.environ())
+
+import penstock  # noqa: E402 # pylint: disable=C0413
+from penstock import File, Memory  # noqa: E402 # pylint: disable=C0413
+
+MIB = 1 << 20
+BIG = data(20 * MIB + 12345)
+
+
+def fresh(key="key", content=b"0123456789", **more):
+    """A server without faults, that has one object."""
+    server.reset()
+    server.put("bucket", key, content, **more)
+    return f"s3://bucket/{key}"
+
+
+def read(name, size, offset=0, **options):
+    with File(name) as f:
+        got = bytearray(size)
+        n = f.read(got, offset, short=True, **options).nbytes
+        return bytes(got[:n])
+
+
+def fails(number, words, function, *args, **kwargs):
+    """It raises that errno, and the sentence has those words."""
+    e = gives(number, function, *args, **kwargs)
+    for word in words if isinstance(words, tuple) else (words,):
+        true(word in str(e), f"'{word}' is not in '{e}'")
+    return e
+
+
+@case
+def ranges():
+    name = fresh("dir/big file+1é.bin", BIG)
+    with File(name) as f:
+        eq(f.size, len(BIG))
+        for device in ("host", "soft:0"):
+            with Memory.alloc(device, len(BIG)) as memory:
+                result = f.read(memory, short=True)
+                eq(result.nbytes, len(BIG))
+                true("tcp" in result.paths, result.paths)
+                eq(bytes(memory.copy_out() if hasattr(memory, "copy_out") else memory), BIG)
+        got = bytearray(100)
+        eq(f.read(got, len(BIG) - 50, short=True).nbytes, 50)
+        eq(bytes(got[:50]), BIG[-50:])
+        eq(f.read(got, len(BIG) + 5, short=True).nbytes, 0)
+    # Large reads are several requests, and none is for bytes beyond the end.
+    asked = [h["Range"] for m, p, h in server.requests if m == "GET"]
+    true(len(asked) > 6, asked)
+
+
+@case
+def random_operations():
+    name = fresh("random", BIG)
+    choose = random.Random(7)
+    with File(name) as f:
+        for _ in range(100 * (100 if os.environ.get("PST_SOAK") else 1)):
+            off = choose.randrange(len(BIG) + 100)
+            want = BIG[off:off + choose.choice((0, 1, 4096, 100000))]
+            got = bytearray(max(len(want), 1))
+            n = f.read(got, off, short=True).nbytes
+            eq(bytes(got[:n]), BIG[off:off + len(got)])
+
+
+@case
+def empty_objects():
+    name = fresh("empty", b"")
+    with File(name) as f:
+        eq(f.size, 0)
+    eq(read(name, 10), b"")
+
+
+@case
+def what_is_missing():
+    fresh()
+    fails(errno.ENOENT, ("no object of that key", "NoSuchKey"), File, "s3://bucket/other")
+    fails(errno.ENOENT, ("no such bucket", "NoSuchBucket"), File, "s3://nowhere/key")
+    fails(errno.EISDIR, "is a bucket", File, "s3://bucket")
+    fails(errno.EINVAL, "name of a bucket", File, "s3://b/key")
+    fails(errno.ENAMETOOLONG, "1024", File, "s3://bucket/" + "k" * 1025)
+    fails(errno.EINVAL, "user and password", File, "https://me:hidden@host.example/x")
+    e = fails(errno.EPERM, ("clear text", "PST_HTTP_PLAIN"), File, "http://192.0.2.1/x")
+    true("192.0.2.1" in str(e))
+    fails(errno.EPERM, "clear text", File, "http://127.0.0.1.example/x")
+
+
+@case
+def wrong_keys_and_clock():
+    name = fresh()
+    server.secret = "another"
+    fails(errno.EACCES, ("403 SignatureDoesNotMatch", "secret key"), File, name)
+    fresh()
+    server.key = "another"
+    fails(errno.EACCES, ("403 InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"), File, name)
+    # The server's clock is learnt once, and then kept.
+    fresh()
+    server.clock = 7200
+    fails(errno.EACCES, ("403 RequestTimeTooSkewed", "clock"), File, name)
+    fresh()
+    server.fault("GET", "status", status=403, code="AccessDenied", times=0)
+    fails(errno.EACCES, ("403 AccessDenied", "no right"), File, name)
+    eq(len(server.requests), 1)
+
+
+@case
+def secrets_stay_hidden():
+    """No sentence and no log line has a key, a token or the query of a presigned URL."""
+    code = """
+import sys, penstock
+for name in sys.argv[1:]:
+    try:
+        with penstock.File(name) as f:
+            f.read(bytearray(10))
+    except OSError as e:
+        print(e, repr(e))
+"""
+    name = fresh()
+    hidden = ["hiddensecret", "hiddentoken", "hiddenquery", "hiddenuser", "hiddenanswer"]
+    # Servers tell what they were sent.
+    server.message = "hiddenanswer hiddensecret"
+    names = [name, f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery",
+             f"{server.url}/bucket/key?X-Amz-Signature=hiddenquery" + "x" * 5000,
+             "https://hiddenuser:hiddenuser@localhost/x", "https:///?hiddenquery",
+             "nothing://x?X-Amz-Signature=hiddenquery", "https://127.0.0.1:1/x?hiddenquery"]
+    for fault in ("", "file.open:0:EIO"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *names], capture_output=True, text=True, check=False,
+            env={**os.environ, "AWS_SECRET_ACCESS_KEY": "hiddensecret", "PST_LOG": "debug",
+                 "AWS_SESSION_TOKEN": "hiddentoken", "PST_FAULT": fault})
+        out = done.stdout + done.stderr
+        true(done.returncode == 0 and "bucket/key" in out, out)
+        for word in hidden:
+            true(word not in out, out)
+
+
+@case
+def replaced_objects():
+    for honours in (True, False):
+        name = fresh("key", BIG)
+        server.if_match = honours
+        with File(name) as f:
+            server.put("bucket", "key", BIG[::-1])
+            gives(errno.ESTALE, f.read, bytearray(1000))
+        eq(read(name, 10), BIG[::-1][:10])
+        # Of the same tag, and shorter.
+        name = fresh("key", BIG, etag='"same"')
+        server.if_match = honours
+        with File(name) as f:
+            server.put("bucket", "key", BIG[:-1], etag='"same"')
+            gives(errno.ESTALE, f.read, bytearray(1000))
+
+
+@case
+def never_torn_beside_a_writer():
+    contents = [bytes([i]) * (9 * MIB) for i in range(4)]
+    for honours in (True, False):
+        name = fresh("key", contents[0])
+        server.if_match = honours
+        end, good, stale = threading.Event(), 0, 0
+
+        def write():
+            i = 0
+            while not end.is_set():
+                i += 1
+                server.put("bucket", "key", contents[i % 4])
+                end.wait(0.002)
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            while good + stale < 6:
+                try:
+                    got = read(name, 9 * MIB)
+                    true(got in contents, "a torn read")
+                    good += 1
+                except OSError as e:
+                    eq(e.errno, errno.ESTALE)
+                    stale += 1
+        finally:
+            end.set()
+            writer.join()
+
+
+@case
+def cut_bodies_go_on():
+    name = fresh("key", BIG)
+    with File(name) as f:
+        for after in (0, 1, 70000, 3 * MIB):
+            server.fault("GET", "cut", after=after)
+            got = bytearray(8 * MIB)
+            eq(f.read(got).nbytes, 8 * MIB)
+            true(got == BIG[:8 * MIB])
+            server.faults.clear()
+        # What came is not asked for again.
+        true(any(h.get("Range", "").startswith(f"bytes={3 * MIB}-") for _, _, h in server.requests))
+        server.fault("GET", "short", after=1000)
+        true(f.read(got).nbytes == 8 * MIB and got == BIG[:8 * MIB])
+        server.fault("GET", "drop", times=2)
+        true(f.read(got).nbytes == 8 * MIB and got == BIG[:8 * MIB])
+        server.faults.clear()
+        server.fault("GET", "drop", times=0)
+        gives(errno.EIO, f.read, got)
+
+
+@case
+def answers_that_lie():
+    rows = [("Content-Range", "bytes 1-10/{size}"), ("Content-Range", "bytes 0-8/{size}"),
+            ("Content-Range", "bytes 0-99/{size}"), ("Content-Range", "nonsense"),
+            ("Content-Range", None), ("Content-Range", "bytes -1-9/{size}"),
+            ("Content-Range", "bytes 0-9/99999999999999999999999999")]
+    for header, value in rows:
+        name = fresh("key", BIG)
+        with File(name) as f:
+            value = value and value.format(size=len(BIG))
+            server.fault("GET", "headers", headers={header: value})
+            before = bytearray(b"x" * 10)
+            try:
+                f.read(before)
+                true(False, f"{header}: {value} was believed")
+            except OSError as e:
+                true(e.errno in (errno.EPROTO, errno.ESTALE), (e, value))
+            eq(bytes(before), b"x" * 10)
+    name = fresh("key", BIG)
+    with File(name) as f:
+        server.fault("GET", "long")
+        memory = bytearray(b"x" * 20)
+        gives(errno.EPROTO, f.read, memory, 0, 10)
+        eq(bytes(memory[10:]), b"x" * 10)
+        server.fault("GET", "headers", headers={"ETag": '"other"'})
+        gives(errno.ESTALE, f.read, bytearray(10))
+    fresh()
+    server.ranges = False
+    fails(errno.EOPNOTSUPP, "does not give ranges", File, "s3://bucket/key")
+
+
+@case
+def busy_servers():
+    for status, code in ((503, "SlowDown"), (500, "InternalError"), (429, "Slow")):
+        name = fresh("key", BIG)
+        server.fault("GET", "status", status=status, code=code, times=2)
+        eq(read(name, 100), BIG[:100])
+        server.faults.clear()
+        server.fault("GET", "status", status=status, code=code, times=0)
+        e = fails(errno.EIO if status == 500 else errno.EBUSY, (str(status), code), File, name)
+        true("try again" in str(e))
+
+
+@case
+def hostile_answers():
+    bomb = b"<!DOCTYPE x [<!ENTITY a \"&a;&a;\">]><Error><Code>&a;</Code></Error>"
+    bodies = [b"", b"<Code>", b"<Error><Code></Code>", b"\0\xff<Code>\0</Code>", bomb,
+              b"<Code>" + b"A" * 300000 + b"</Code>", b"<Code>\x1b[31mred\n</Code>"]
+    for body in bodies:
+        name = fresh()
+        head = f"HTTP/1.1 403 no\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        server.fault("GET", "raw", bytes=head + body, times=0)
+        e = gives(errno.EACCES, File, name)
+        true(str(e).isprintable() and len(str(e)) < 1000, str(e))
+    for raw in (b"nonsense\r\n\r\n", b"HTTP/1.1 206 x\r\n\r\n",
+                b"HTTP/1.1 200 x\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 999 x\r\n\r\n"):
+        name = fresh()
+        server.fault("GET", "raw", bytes=raw, times=0)
+        true(gives(OSError, File, name).errno in (errno.EPROTO, errno.EIO, errno.EOPNOTSUPP))
+
+
+@case
+def deadlines_hold():
+    name = fresh("key", BIG)
+    until = threading.Event()
+    try:
+        with File(name) as f:
+            server.fault("GET", "hang", until=until, times=0)
+            gives(errno.ETIMEDOUT, f.read, bytearray(MIB), timeout=0.2)
+            server.faults.clear()
+            got = bytearray(MIB)
+            f.read(got)
+            true(got == BIG[:MIB])
+    finally:
+        until.set()
+
+
+@case
+def plain_https_names():
+    fresh("key", BIG)
+    server.anonymous = True
+    name = f"{server.url}/bucket/key"
+    eq(read(name, 100, 5), BIG[5:105])
+    eq(read(f"{name}?X-Amz-Signature=abc&b=c", 10), BIG[:10])
+    true(all("Authorization" not in h for _, _, h in server.requests))
+    true("X-Amz-Signature=abc&b=c" in server.requests[-1][1])
+    # Weak tags tell nothing; the time of change does.
+    server.put("bucket", "key", BIG, etag='W/"1"')
+    with File(name) as f:
+        eq(f.read(bytearray(10)).nbytes, 10)
+        server.buckets["bucket"]["key"].modified += 1
+        gives(errno.ESTALE, f.read, bytearray(10))
+    server.buckets["bucket"]["key"].modified += 1000
+    fails(errno.EAGAIN, "within this second", File, name)
+    server.fault("GET", "headers", headers={"ETag": None, "Last-Modified": None}, times=0)
+    fails(errno.EOPNOTSUPP, "PST_FILE_STABLE", File, name)
+    with File(name, stable=True) as f:
+        eq(f.read(bytearray(10)).nbytes, 10)
+
+
+@case
+def redirects():
+    other = Server()
+    fresh()
+    other.put("bucket", "moved", BIG)
+    other.anonymous = True
+    to = [("Location", f"{other.url}/bucket/moved")]
+    # Requests with keys stay where they are.
+    server.fault("GET", "status", status=307, code="TemporaryRedirect", headers=to, times=0)
+    fails(errno.EREMCHG, "keys are not sent", File, "s3://bucket/key")
+    eq(other.requests, [])
+    eq(read(f"{server.url}/bucket/key", 100), BIG[:100])
+    true(all("Authorization" not in h for _, _, h in other.requests))
+    # The place may expire while the file is open.
+    with File(f"{server.url}/bucket/key") as f:
+        other.fault("GET", "status", status=403, code="Expired")
+        eq(f.read(bytearray(10)).nbytes, 10)
+    server.faults.clear()
+    server.fault("GET", "status", status=302, headers=[("Location", f"{server.url}/bucket/key")],
+                 times=0)
+    fails(errno.ELOOP, "too many redirects", File, f"{server.url}/bucket/key")
+    server.faults.clear()
+    for bad in ("file:///etc/passwd", "http://192.0.2.1/x", "ftp://localhost/x"):
+        server.fault("GET", "status", status=302, headers=[("Location", bad)], times=0)
+        fails(errno.EPERM, "not followed", File, f"{server.url}/bucket/key")
+        server.faults.clear()
+
+
+@case
+def regions():
+    name = fresh()
+    server.fault("GET", "status", status=400, code="AuthorizationHeaderMalformed",
+                 headers=[("x-amz-bucket-region", "eu-other-1")])
+    eq(read(name, 10), b"0123456789")
+    true(all("/eu-other-1/s3/" in h["Authorization"] for _, _, h in server.requests[1:]))
+
+
+@case
+def handles_after_fork():
+    with File(fresh("key", BIG)) as f:
+        f.read(bytearray(10))
+        pid = os.fork()
+        if not pid:
+            try:
+                f.read(bytearray(10))
+            except OSError as e:
+                os._exit(e.errno)
+            os._exit(0)
+        eq(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), errno.EOWNERDEAD)
+        eq(f.read(bytearray(10)).nbytes, 10)
+
+
+true(SECRET and penstock.File)
+run()
