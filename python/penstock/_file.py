@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Open files, and reads and writes that wait."""
+import os
 from ctypes import byref, c_void_p
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -83,7 +84,7 @@ class File(Owner):
     def __init__(self, path: Path, mode: str = "r", *, stable: bool = False, plain: bool = False,
                  permissions: int = 0) -> None:
         super().__init__([c_void_p()], _close)
-        self.name = path
+        self.name = path if isinstance(path, os.PathLike) else plain_name(path)
         if mode not in _MODES:
             raise ValueError(f"'{mode}' is no mode; there are {', '.join(_MODES)}")
         options = sized(_abi.pst_file_opts, mode=permissions)

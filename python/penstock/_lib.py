@@ -5,6 +5,7 @@ import ctypes
 import errno
 import operator
 import os
+import re
 import time
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Type, cast
 
@@ -34,9 +35,15 @@ for _base in {type(OSError(number, "")) for number in errno.errorcode} - {OSErro
 
 
 def plain_name(name: Any) -> Any:
-    """The name of a file as an exception keeps it: what other processes can read."""
+    """The name of a file as an exception keeps it: what other processes can read.
+
+    It lacks the query of a URL, which may hold the right to read the file, and what stands before
+    an @, which may be a password.
+    """
     if isinstance(name, os.PathLike):
         return os.fspath(name)
+    if isinstance(name, str) and re.match(r"[a-z][a-z0-9+.-]*://", name):
+        return re.sub("(://)[^/?#]*@", r"\1", re.split("[?#]", name, maxsplit=1)[0])
     return name if isinstance(name, (str, bytes, int)) else str(name)
 
 

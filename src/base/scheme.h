@@ -24,4 +24,21 @@ static inline size_t scheme_len(const char *name)
 	return n && strncmp(name + n, "://", 3) == 0 ? n : 0;
 }
 
+/*
+ * How much of a name may be shown.  The query of a URL may hold the right to read the file, and what
+ * stands before an @ a password.
+ */
+static inline int scheme_shown_len(const char *name)
+{
+	size_t len = scheme_len(name), host;
+
+	if (!len)
+		return (int)strlen(name);
+	len += 3;
+	host = strcspn(name + len, "/?#");
+	if (memchr(name + len, '@', host))
+		return (int)len;
+	return (int)(len + strcspn(name + len, "?#"));
+}
+
 #endif

@@ -41,6 +41,7 @@ static const struct file_ops *find(const char *scheme, size_t len)
 static int err_scheme(const char *name, size_t len)
 {
 	unsigned nr = atomic_load(&providers.nr);
+	int shown = scheme_shown_len(name);
 	char known[FILE_PROVIDERS_MAX * (FILE_SCHEME_MAX + 5) + 1] = "";
 	size_t at = 0;
 
@@ -49,11 +50,11 @@ static int err_scheme(const char *name, size_t len)
 				       providers.of[i]->scheme);
 	return err_set(EPROTONOSUPPORT,
 		       "nothing here opens %.*s%s://; %s%s; a path that is called so is opened as "
-		       "./%.64s%s",
+		       "./%.*s%s",
 		       (int)MIN(len, (size_t)FILE_SCHEME_MAX), name,
 		       len > FILE_SCHEME_MAX ? "..." : "",
 		       nr ? "besides paths this program knows " : "this program knows only paths",
-		       known, name, strlen(name) > 64 ? "..." : "");
+		       known, MIN(64, shown), name, strlen(name) > 64 ? "..." : "");
 }
 
 /* core computes with these, and slots hold a block of the file. */
@@ -89,11 +90,13 @@ int file_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret
 	if (!name[len + 3])
 		return err_set(EINVAL, "%s names no file: nothing follows the scheme", name);
 	if (strlen(name) >= PATH_MAX)
-		return err_set(ENAMETOOLONG, "the name is too long: %.64s...", name);
+		return err_set(ENAMETOOLONG, "the name is too long: %.*s...",
+			       MIN(64, scheme_shown_len(name)), name);
 	r = fault_hit(FAULT_FILE_OPEN);
 	if (r)
-		return err_set(r, "%s: an injected fault made the open fail (PST_FAULT, file.open)",
-			       name);
+		return err_set(r,
+			       "%.*s: an injected fault made the open fail (PST_FAULT, file.open)",
+			       scheme_shown_len(name), name);
 	r = ops->open(name, flags, mode, &f);
 	if (r < 0)
 		return r;

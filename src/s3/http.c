@@ -231,6 +231,7 @@ static const struct {
 	{ CURLE_GOT_NOTHING, EIO, true, "the server closed the connection without an answer" },
 	{ CURLE_RECV_ERROR, EIO, true, "the connection broke" },
 	{ CURLE_SEND_ERROR, EIO, true, "the connection broke" },
+	{ CURLE_SEND_FAIL_REWIND, EIO, true, "the connection broke" },
 	{ CURLE_SSL_CONNECT_ERROR, EPROTO, true, "TLS cannot be set up with the server" },
 	{ CURLE_PEER_FAILED_VERIFICATION, EPROTO, false,
 	  "the server's certificate is not trusted; AWS_CA_BUNDLE names more authorities" },
@@ -379,6 +380,17 @@ static size_t on_body(char *to, size_t size, size_t nr, void *arg)
 	return len;
 }
 
+/* libcurl sends a request again where a connection that it kept was closed by the server. */
+static int on_seek(void *arg, curl_off_t offset, int origin)
+{
+	struct call *c = arg;
+
+	if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > c->body_len)
+		return CURL_SEEKFUNC_FAIL;
+	c->sent = (uint64_t)offset;
+	return CURL_SEEKFUNC_OK;
+}
+
 /* ---------------------------------------------------------------- requests */
 
 static bool add_header(struct call *c, const char *name, const char *value)
@@ -510,6 +522,8 @@ static void set_options(struct call *c)
 		SET(CURLOPT_UPLOAD, 1L);
 		SET(CURLOPT_READFUNCTION, on_body);
 		SET(CURLOPT_READDATA, c);
+		SET(CURLOPT_SEEKFUNCTION, on_seek);
+		SET(CURLOPT_SEEKDATA, c);
 		SET(CURLOPT_INFILESIZE_LARGE, (curl_off_t)c->body_len);
 	}
 	if (strcmp(c->method, "GET") != 0 && strcmp(c->method, "PUT") != 0)

@@ -464,15 +464,17 @@ static void pump(struct upload *u)
 
 	while (u->err == 0 && (op = u->writes.head)) {
 		r = copy_write(u, op);
-		send_full(u);
 		if (r == -EAGAIN)
-			return;
+			break;
 		(void)io_fifo_pop(&u->writes);
 		op_end(op, r < 0 ? r : (int64_t)op->len);
 		if (r < 0)
 			fail(u, r, err_text());
 	}
-	if (u->err == 0 && u->syncs.head)
+	if (u->err < 0)
+		return;
+	send_full(u);
+	if (!u->writes.head && u->syncs.head)
 		publish(u);
 }
 

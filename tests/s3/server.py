@@ -195,10 +195,12 @@ class Handler(BaseHTTPRequestHandler):
         return self.send_data(206, o.data[first:last + 1], headers)
 
     def publish(self, bucket, key, o):
+        """False: an error was answered."""
         if self.headers.get("If-None-Match") == "*" and key in bucket:
-            return self.error(412, "PreconditionFailed")
+            self.error(412, "PreconditionFailed")
+            return False
         bucket[key] = o
-        return None
+        return True
 
     def do_put(self, bucket, key, q):
         s3 = self.server.s3
@@ -212,7 +214,9 @@ class Handler(BaseHTTPRequestHandler):
             upload[int(q["partNumber"])] = o
             return self.answer(200, b"", [("ETag", o.etag)])
         o = Object(self.body)
-        return self.publish(bucket, key, o) or self.answer(200, b"", [("ETag", o.etag)])
+        if self.publish(bucket, key, o):
+            self.answer(200, b"", [("ETag", o.etag)])
+        return None
 
     def do_post(self, bucket, key, q):
         s3 = self.server.s3
@@ -238,8 +242,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.error(400, "EntityTooSmall")
         data = b"".join(upload[n].data for n in numbers)
         o = Object(data, f'"{hashlib.md5(data).hexdigest()}-{len(numbers)}"')
-        wrong = self.publish(bucket, key, o)
-        if wrong is None and key in bucket and bucket[key] is o:
+        if self.publish(bucket, key, o):
             del s3.uploads[q["uploadId"]]
             s3.ended += 1
             self.answer(200, f"<R><ETag>{o.etag}</ETag></R>".encode())
