@@ -293,6 +293,7 @@ class Server:
         self.reset()
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None     # clients may go away
         self.http.s3 = self
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()
