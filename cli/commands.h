@@ -8,6 +8,7 @@
 int cmd_demo(int argc, char *argv[]);
 int cmd_doctor(int argc, char *argv[]);
 int cmd_cp(int argc, char *argv[]);
+int cmd_ls(int argc, char *argv[]);
 int cmd_bench(int argc, char *argv[]);
 int cmd_window(int argc, char *argv[]);
 int cmd_mount(int argc, char *argv[]);
@@ -21,6 +22,7 @@ int cmd_tier(int argc, char *argv[]);
 bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
-	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[];
+	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[],
+	ls_usage[];
 
 #endif

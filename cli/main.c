@@ -15,6 +15,7 @@ static const struct command {
 	{ "doctor", cmd_doctor, "say which paths this machine has, and what is missing",
 	  doctor_usage },
 	{ "cp", cmd_cp, "copy a file to a file or into device memory", cp_usage },
+	{ "ls", cmd_ls, "list the objects of a bucket", ls_usage },
 	{ "bench", cmd_bench, "measure paths against plain pread and copy", bench_usage },
 	{ "window", cmd_window, "check and measure the CPU's mappings of device memory",
 	  window_usage },

@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp bench window mount umount serve top tier run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp ls bench window mount umount serve top tier run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -79,6 +79,9 @@ _penstock()
 		--depth | --block | --path) value=none ;;
 		--store) value=words choice='auto uring threads' ;;
 		esac
+		;;
+	ls)
+		options='-r --recursive --help'
 		;;
 	bench)
 		options='-f --file --dir --size -m --memory --op --sizes --pieces --depth --queues --batch --cold --warm --stable --runtime --bytes --turns --path --strict --store --baseline --overwrite --plot --json --help'
@@ -147,7 +150,7 @@ _penstock()
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp bench window mount umount serve top tier run'
+		kinds=words words='demo doctor cp ls bench window mount umount serve top tier run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

@@ -25,6 +25,7 @@ complete -c penstock -n __penstock_wants_command -l version -d 'print the versio
 complete -c penstock -n __penstock_wants_command -a demo -d 'load model shards and page KV blocks, checked and timed'
 complete -c penstock -n __penstock_wants_command -a doctor -d 'say which paths this machine has, and what is missing'
 complete -c penstock -n __penstock_wants_command -a cp -d 'copy a file to a file or into device memory'
+complete -c penstock -n __penstock_wants_command -a ls -d 'list the objects of a bucket'
 complete -c penstock -n __penstock_wants_command -a bench -d 'measure paths against plain pread and copy'
 complete -c penstock -n __penstock_wants_command -a window -d 'check and measure the CPU\'s mappings of device memory'
 complete -c penstock -n __penstock_wants_command -a mount -d 'serve a directory to programs, also by rings of 3FS\'s usrbio'
@@ -34,7 +35,7 @@ complete -c penstock -n __penstock_wants_command -a top -d 'show what a mount do
 complete -c penstock -n __penstock_wants_command -a tier -d 'keep hot files on the fast disk, and move them safely'
 complete -c penstock -n __penstock_wants_command -a run -d 'run a program with our libraries in place of gdrcopy\'s or 3FS\'s'
 complete -c penstock -n __penstock_wants_command -a help -d 'what a command does and its options'
-complete -c penstock -n '__penstock_is help' -a 'demo doctor cp bench window mount umount serve top tier run'
+complete -c penstock -n '__penstock_is help' -a 'demo doctor cp ls bench window mount umount serve top tier run'
 
 complete -c penstock -n '__penstock_is demo' -l dir -x -a '(__fish_complete_directories)' -d 'make a private directory in DIR'
 complete -c penstock -n '__penstock_is demo' -l file -r -F -d 'load this safetensors file instead'
@@ -62,6 +63,9 @@ complete -c penstock -n '__penstock_is cp' -s q -l quiet -d 'print nothing but e
 complete -c penstock -n '__penstock_is cp' -l help -d 'what it does and its options'
 complete -c penstock -n '__penstock_is cp' -F
 complete -c penstock -n '__penstock_is cp' -a '(__penstock_devices)'
+
+complete -c penstock -n '__penstock_is ls' -s r -l recursive -d 'list every key'
+complete -c penstock -n '__penstock_is ls' -l help -d 'what it does and its options'
 
 complete -c penstock -n '__penstock_is bench' -s f -l file -r -F -d 'read this file'
 complete -c penstock -n '__penstock_is bench' -l dir -x -a '(__fish_complete_directories)' -d 'make the scratch file in DIR'

@@ -6,6 +6,7 @@
 
 #include <getopt.h>
 
+#include "base/scheme.h"
 #include "cli/commands.h"
 #include "tools/common/crc32c.h"
 #include "tools/common/files.h"
@@ -15,6 +16,7 @@
 #define DEPTH_DEFAULT 8
 #define DEPTH_MAX 1024
 #define BLOCK_DEFAULT KIB(512) /* times the depth: less than users may lock on most systems */
+#define BLOCK_OBJECT MIB(8)   /* each takes a request, and a server some milliseconds */
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
 #define MEMORY_MAX GIB(4) /* of depth times block */
@@ -23,18 +25,20 @@ const char cp_usage[] =
 	"Usage: penstock cp [OPTION...] SRC DST\n"
 	"       penstock cp [OPTION...] SRC DEVICE\n"
 	"\n"
-	"DST is a file or a directory.  SRC and DST may be tier://SET/NAME, a file of a\n"
-	"set of tiers.  DEVICE is the name of a device, such as cuda:0, soft:0 or host:\n"
-	"SRC is loaded into fresh memory there, which is freed after the report.  A new\n"
-	"DST gets its name when it is complete.  An existing one is overwritten in place,\n"
-	"as by cp(1), and is left empty by a copy that fails.\n"
+	"SRC is a file, or the name of one elsewhere: s3://BUCKET/KEY, https://HOST/PATH,\n"
+	"pst://HOST:PORT/PATH, tier://SET/NAME.  DST is a file, a directory,\n"
+	"tier://SET/NAME, or s3://BUCKET/KEY, which becomes visible when it is complete.\n"
+	"DEVICE is the name of a device, such as cuda:0, soft:0 or host: SRC is loaded\n"
+	"into fresh memory there, which is freed after the report.  A new DST gets its\n"
+	"name when it is complete.  An existing one is overwritten in place, as by cp(1),\n"
+	"and is left empty by a copy that fails.\n"
 	"\n"
 	"  --via DEVICE     let the bytes go through this device's memory (default:\n"
 	"                   host)\n"
 	"  --device DEVICE  with DST the same as --via; without, the DEVICE to load into\n"
 	"  --verify         read the target back from the disk (or device) and compare\n"
 	"  --depth N        blocks in flight (default 8)\n"
-	"  --block SIZE     bytes of one block (default 512k)\n"
+	"  --block SIZE     bytes of one block (default 512k; 8m from s3:// and https://)\n"
 	"  --path LIST      only these paths, such as direct or staged,direct (default\n"
 	"                   auto)\n"
 	"  --strict         fail where the wanted path cannot be taken\n"
@@ -122,10 +126,11 @@ static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint6
 			return fail(EIO, "%s: the checksum that was asked for did not come", name);
 		if (pass == PASS_REREAD && c->crcs[block] != d->crc32c)
 			return fail(EIO,
-				    "%s differs from %s in the %s at offset %llu: the copy was not "
-				    "kept",
+				    "%s differs from %s in the %s at offset %llu: %s",
 				    c->dst, c->src, size_text(block_len(c, block)).s,
-				    (unsigned long long)(block * c->o->block));
+				    (unsigned long long)(block * c->o->block),
+				    names_object(c->dst) ? "delete the copy"
+							 : "the copy was not kept");
 		c->crcs[block] = d->crc32c;
 	}
 	c->paths[pass == PASS_REREAD     ? PATHS_REREAD
@@ -369,6 +374,40 @@ static int copy_to_file(struct copy *c)
 	return 0;
 }
 
+/* Nobody sees the object before all of it is there, which the sync says. */
+static int copy_to_object(struct copy *c)
+{
+	uint64_t t0, ns, verify_ns = 0;
+	int r;
+
+	r = cp_open_object(c);
+	if (r < 0)
+		return r;
+	t0 = now_ns();
+	r = run_pass(c, PASS_COPY, "copy");
+	if (r == 0)
+		r = cp_check_unchanged(c);
+	if (r == 0 && stop_signal)
+		r = fail(EINTR, "interrupted");
+	if (r == 0)
+		r = sync_target(c);
+	if (r < 0)
+		return r;
+	ns = now_ns() - t0;
+	if (c->o->verify) {
+		t0 = now_ns();
+		r = cp_reopen_object(c);
+		if (r == 0)
+			r = run_pass(c, PASS_REREAD, "verify");
+		if (r < 0)
+			return r;
+		verify_ns = now_ns() - t0;
+	}
+	progress_end(c);
+	report(c, ns, verify_ns);
+	return 0;
+}
+
 static int copy_to_device(struct copy *c)
 {
 	uint64_t t0 = now_ns(), ns, verify_ns = 0;
@@ -395,15 +434,16 @@ static int copy_to_device(struct copy *c)
 
 static int copy(struct copy *c, const char *dst)
 {
+	bool object = dst && names_object(dst);
 	int r;
 
-	r = dst && !cp_names_tier(dst) ? check_path(dst) : 0;
+	r = dst && !object && !cp_names_tier(dst) ? check_path(dst) : 0;
 	if (r == 0)
 		r = cp_open_source(c);
 	if (r < 0)
 		return r;
 	if (dst) {
-		r = cp_resolve_target(c, dst);
+		r = object ? cp_resolve_object(c, dst) : cp_resolve_target(c, dst);
 		if (r < 0)
 			return r;
 	}
@@ -411,6 +451,8 @@ static int copy(struct copy *c, const char *dst)
 	if (r < 0)
 		return r;
 	c->bar = !c->o->quiet && c->size && isatty(STDERR_FILENO);
+	if (object)
+		return copy_to_object(c);
 	return dst ? copy_to_file(c) : copy_to_device(c);
 }
 
@@ -448,8 +490,9 @@ int cmd_cp(int argc, char *argv[])
 		{ "no-sync", no_argument, NULL, NO_SYNC },
 		{ 0 },
 	};
-	struct options o = { .sync = true, .depth = DEPTH_DEFAULT, .block = BLOCK_DEFAULT };
+	struct options o = { .sync = true, .depth = DEPTH_DEFAULT, };
 	_cleanup_(copy_done) struct copy c = { .o = &o, .src_fd = -1, .dst_fd = -1, .dir_fd = -1 };
+	_cleanup_(freep) char *src = NULL;
 	const char *dst = NULL;
 	bool via = false;
 	uint64_t v;
@@ -518,7 +561,13 @@ int cmd_cp(int argc, char *argv[])
 	} else {
 		return usage_error("one SRC and one DST are needed");
 	}
-	c.src = argv[optind];
+	c.name = argv[optind];
+	src = strndup(c.name, (size_t)scheme_shown_len(c.name));
+	if (!src)
+		return exit_status(fail(ENOMEM, "out of memory"));
+	c.src = src;
+	if (!o.block)
+		o.block = names_object(c.name) ? BLOCK_OBJECT : BLOCK_DEFAULT;
 	signals_catch();
 	return exit_status(copy(&c, dst));
 }

@@ -21,7 +21,8 @@ enum { PATHS_READ, PATHS_WRITE, PATHS_REREAD, PATHS_NR };
 
 struct copy {
 	const struct options *o;
-	const char *src;
+	const char *src;  /* for sentences, without the query of a URL */
+	const char *name; /* of the source, all of it */
 	struct stat src_stat;
 	int src_fd;
 	struct pst_file *in;
@@ -77,6 +78,12 @@ void cp_tier_done(struct copy *c);
 /* The target's full name, and the file if there is one, which is not changed yet. */
 int cp_resolve_target(struct copy *c, const char *dst);
 int cp_open_target(struct copy *c);
+/* The same for an object, s3://BUCKET/KEY, which is never in place. */
+int cp_resolve_object(struct copy *c, const char *dst);
+int cp_open_object(struct copy *c);
+/* It is visible; what is read from c->out from now on is what others read. */
+int cp_reopen_object(struct copy *c);
+
 /* All bytes are there: a new file gets its name. */
 int cp_publish(struct copy *c);
 /* Remove the part of a target that another program could take for the whole of it. */

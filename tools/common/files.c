@@ -17,14 +17,24 @@ bool names_service(const char *name)
 	return scheme_len(name);
 }
 
+bool names_object(const char *name)
+{
+	static const char *const schemes[] = { "s3://", "https://", "http://" };
+
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(*schemes); i++)
+		if (strncmp(name, schemes[i], strlen(schemes[i])) == 0)
+			return true;
+	return false;
+}
+
 int check_path(const char *name)
 {
 	if (!names_service(name))
 		return 0;
 	return fail(EPROTONOSUPPORT,
-		    "%s names a file of a service, and this command takes paths; a path that is "
-		    "called so is given as ./%s",
-		    name, name);
+		    "%.*s names a file of a service, and this command takes paths; a path that is "
+		    "called so is given as ./%.*s",
+		    scheme_shown_len(name), name, scheme_shown_len(name), name);
 }
 
 int fail_open(const char *path)

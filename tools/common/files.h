@@ -14,6 +14,9 @@ void scratch_remove(const char *path);
 /* Is it a name like scheme://rest, which the library takes for no path? */
 bool names_service(const char *name);
 
+/* Is it one of an object: s3://, https:// or http://? */
+bool names_object(const char *name);
+
 /* 0; -EPROTONOSUPPORT with a sentence for a name like scheme://rest, which the library takes for no
  * path: calls on descriptors do not work with it either. */
 int check_path(const char *name);

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""penstock cp and penstock ls with s3:// and https://."""
+import os
+import subprocess
+
+from server import Server
+from tap import case, data, eq, file, run, true, work
+
+os.environ["HOME"] = work
+server = Server()
+os.environ.update(server.environ())
+BIG = data((20 << 20) + 123)
+
+
+def penstock(*words, status=0, **more):
+    done = subprocess.run([os.environ["PENSTOCK"], *words], capture_output=True, text=True,
+                          check=False, env={**os.environ, **more}, timeout=120)
+    eq((done.returncode, done.stderr if status == 0 else ""), (status, ""))
+    return done.stdout + done.stderr
+
+
+def has(text, *words):
+    for word in words:
+        true(word in text, f"'{word}' is not in '{text}'")
+
+
+@case
+def copies_from_objects():
+    server.reset()
+    for content in (BIG, b"", b"x"):
+        server.put("bucket", "models/a.bin", content)
+        server.anonymous = False
+        out = penstock("cp", "--verify", "s3://bucket/models/a.bin", f"{work}/copy")
+        has(out, f"{len(content)} bytes in", "read by tcp" if content else "bytes")
+        true(open(f"{work}/copy", "rb").read() == content)
+        server.anonymous = True
+        penstock("cp", f"{server.url}/bucket/models/a.bin?X-Amz-Signature=x", work)
+        true(open(f"{work}/a.bin", "rb").read() == content)
+        os.unlink(f"{work}/copy")
+        os.unlink(f"{work}/a.bin")
+    server.put("bucket", "models/a.bin", BIG)
+    has(penstock("cp", "--verify", "s3://bucket/models/a.bin", "soft:0"), "into soft:0", "compared")
+
+
+@case
+def copies_to_objects():
+    server.reset()
+    for content in (BIG, b"", b"x"):
+        path = file("source", content)
+        has(penstock("cp", "--verify", path, "s3://bucket/models/"), f"{len(content)} bytes in",
+            "compared")
+        true(server.buckets["bucket"]["models/source"].data == content)
+    penstock("cp", "-q", "s3://bucket/models/source", "s3://bucket/other")
+    true(server.buckets["bucket"]["other"].data == b"x")
+    eq(server.uploads, {})
+
+
+@case
+def copies_that_fail():
+    server.reset()
+    path = file("source", BIG)
+    has(penstock("cp", path, "s3://nowhere/x", status=1), "no such bucket")
+    has(penstock("cp", "s3://bucket/none", work, status=1), "no object of that key")
+    has(penstock("cp", path, f"{server.url}/bucket/x", status=1), "only s3:// is written")
+    server.put("bucket", "old", b"old")
+    server.fault("PUT", "status", status=403, code="AccessDenied", match="partNumber=2", times=0)
+    penstock("cp", path, "s3://bucket/old", status=1)
+    eq((server.buckets["bucket"]["old"].data, server.uploads), (b"old", {}))
+    server.put("bucket", "big", BIG)
+    server.fault("GET", "cut", after=1000, times=0, skip=1)
+    penstock("cp", "s3://bucket/big", f"{work}/none", status=1)
+    true(not os.path.exists(f"{work}/none"))
+    out = penstock("cp", "https://127.0.0.1:1/x?hiddenquery", work, status=1)
+    true("hiddenquery" not in out, out)
+
+
+@case
+def listings():
+    server.reset()
+    for key in ("a", "dir/b", "dir/c d", "dir/deep/e", "é/f", "esc\x1b[31m", "x?all"):
+        server.put("bucket", key, key.encode())
+    for page in (1000, 2):
+        server.page = page
+        rows = [line.split() for line in penstock("ls", "s3://bucket").splitlines()]
+        eq([r[0] for r in rows if r[-1] in ("dir/", "é/")], ["-", "-"])
+        eq([r[2] for r in rows if r[0] == "1"], ["a"])
+        rows = penstock("ls", "s3://bucket/dir/").splitlines()
+        eq(sorted(r.split(None, 2)[2] for r in rows), ["dir/b", "dir/c d", "dir/deep/"])
+        rows = penstock("ls", "-r", "s3://bucket").splitlines()
+        eq(len(rows), 7)
+        true(all("\x1b" not in r for r in rows))
+        rows = penstock("ls", "--recursive", "s3://bucket/dir").splitlines()
+        eq([int(r.split()[0]) for r in rows], [5, 7, 10])
+    eq(penstock("ls", "s3://bucket/none"), "")
+    has(penstock("ls", "s3://nowhere/x", status=1), "no such bucket")
+    has(penstock("ls", "/tmp", status=2), "s3://BUCKET/PREFIX")
+
+
+@case
+def hostile_listings():
+    server.reset()
+    rows = [b"", b"<x>", b"<ListBucketResult>" + b"<Contents>" * 1000,
+            b"<ListBucketResult><IsTruncated>true</IsTruncated>",
+            b"<ListBucketResult><Contents><Key>a\tb</Key><Size>1</Size></Contents>",
+            b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents>",
+            b"<ListBucketResult><Contents><Key>a</Key></Contents>", b"<ListBucketResult>\0",
+            b"<ListBucketResult><Contents><Key>" + b"k" * 9000 + b"</Key><Size>1</Size></Contents>",
+            b"<ListBucketResult>" + b" " * (3 << 20)]
+    for body in rows:
+        server.faults.clear()
+        server.fault("GET", "raw", times=0, bytes=b"HTTP/1.1 200 ok\r\nContent-Length: %d\r\n\r\n%s"
+                     % (len(body), body))
+        out = penstock("ls", "s3://bucket/", status=0 if b"<Contents>" * 2 in body else 1)
+        true(len(out) < 2000, out)
+
+
+run()
