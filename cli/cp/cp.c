@@ -6,7 +6,6 @@
 
 #include <getopt.h>
 
-#include "base/scheme.h"
 #include "cli/commands.h"
 #include "tools/common/crc32c.h"
 #include "tools/common/files.h"
@@ -16,7 +15,7 @@
 #define DEPTH_DEFAULT 8
 #define DEPTH_MAX 1024
 #define BLOCK_DEFAULT KIB(512) /* times the depth: less than users may lock on most systems */
-#define BLOCK_OBJECT MIB(8)   /* each takes a request, and a server some milliseconds */
+#define BLOCK_OBJECT MIB(8)    /* each takes a request, and a server some milliseconds */
 #define BLOCK_MIN KIB(4)
 #define BLOCK_MAX GIB(1)
 #define MEMORY_MAX GIB(4) /* of depth times block */
@@ -125,9 +124,8 @@ static int check(struct copy *c, enum pass pass, const struct pst_done *d, uint6
 		if (!(d->flags & PST_DONE_CRC32C))
 			return fail(EIO, "%s: the checksum that was asked for did not come", name);
 		if (pass == PASS_REREAD && c->crcs[block] != d->crc32c)
-			return fail(EIO,
-				    "%s differs from %s in the %s at offset %llu: %s",
-				    c->dst, c->src, size_text(block_len(c, block)).s,
+			return fail(EIO, "%s differs from %s in the %s at offset %llu: %s", c->dst,
+				    c->src, size_text(block_len(c, block)).s,
 				    (unsigned long long)(block * c->o->block),
 				    names_object(c->dst) ? "delete the copy"
 							 : "the copy was not kept");
@@ -490,7 +488,10 @@ int cmd_cp(int argc, char *argv[])
 		{ "no-sync", no_argument, NULL, NO_SYNC },
 		{ 0 },
 	};
-	struct options o = { .sync = true, .depth = DEPTH_DEFAULT, };
+	struct options o = {
+		.sync = true,
+		.depth = DEPTH_DEFAULT,
+	};
 	_cleanup_(copy_done) struct copy c = { .o = &o, .src_fd = -1, .dst_fd = -1, .dir_fd = -1 };
 	_cleanup_(freep) char *src = NULL;
 	const char *dst = NULL;
@@ -562,7 +563,7 @@ int cmd_cp(int argc, char *argv[])
 		return usage_error("one SRC and one DST are needed");
 	}
 	c.name = argv[optind];
-	src = strndup(c.name, (size_t)scheme_shown_len(c.name));
+	src = shown_name(c.name);
 	if (!src)
 		return exit_status(fail(ENOMEM, "out of memory"));
 	c.src = src;

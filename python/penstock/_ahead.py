@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import (Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Tuple,
                     Union)
 
-from ._lib import again
+from ._lib import again, plain_name
 from ._worker import Worker
 from .safetensors import SafetensorError, safe_open
 
@@ -47,7 +47,7 @@ class Plan:
         try:
             self.model.check_types(self.names)
         except SafetensorError as error:
-            raise SafetensorError(f"{path}: {error}") from None
+            raise SafetensorError(f"{plain_name(path)}: {error}") from None
 
     def opened(self) -> Any:
         """The file, closed or not, as it was when its header was read."""

@@ -39,13 +39,15 @@ static int keys_set(struct keys *ret, const char *id, const char *secret, const 
 		return err_set(EINVAL, "a key from %s is longer than keys are", from);
 	for (const char *c = id; *c; c++)
 		if (*c <= ' ' || *c == 127)
-			return err_set(EINVAL, "the key id from %s has a blank or a control "
-					       "character",
+			return err_set(EINVAL,
+				       "the key id from %s has a blank or a control "
+				       "character",
 				       from);
 	for (const char *c = token ? token : ""; *c; c++)
 		if (*c <= ' ' || *c == 127)
-			return err_set(EINVAL, "the token from %s has a blank or a control "
-					       "character",
+			return err_set(EINVAL,
+				       "the token from %s has a blank or a control "
+				       "character",
 				       from);
 	*ret = (struct keys){ 0 };
 	(void)strcpy(ret->id, id);
@@ -112,9 +114,9 @@ static bool ini_find(const char *path, const char *profile, const char *key, cha
 	return found;
 }
 
-static void profile_path(const char *variable, const char *name, char ret[LINE_LEN])
+static void profile_path(const char *given, const char *name, char ret[LINE_LEN])
 {
-	const char *given = env(variable), *home = env("HOME");
+	const char *home = env("HOME");
 
 	ret[0] = '\0';
 	if (given)
@@ -130,10 +132,10 @@ static bool profile_find(const char *key, char *ret, size_t len)
 
 	if (!profile)
 		profile = "default";
-	profile_path("AWS_SHARED_CREDENTIALS_FILE", "credentials", path);
+	profile_path(env("AWS_SHARED_CREDENTIALS_FILE"), "credentials", path);
 	if (ini_find(path, profile, key, ret, len))
 		return true;
-	profile_path("AWS_CONFIG_FILE", "config", path);
+	profile_path(env("AWS_CONFIG_FILE"), "config", path);
 	return ini_find(path, profile, key, ret, len);
 }
 

@@ -81,7 +81,8 @@ int answer_check(const struct s3_file *f, const struct call *c)
 			       f->where->shown);
 	}
 	if (a->status != 206 || !range_parse(a->range, &r) || r.first != from || r.last != last)
-		return err_set(EPROTO, "%.200s: the server gave another range than it was asked for",
+		return err_set(EPROTO,
+			       "%.200s: the server gave another range than it was asked for",
 			       f->where->shown);
 	return r.size == f->size ? 0 : err_replaced(f);
 }
@@ -98,12 +99,13 @@ static int probe_check(struct call *c)
 		return 0;
 	if (c->answer.status == 200 && c->answer.length <= 1)
 		return 0;
-	return err_set(c->answer.status == 200 ? EOPNOTSUPP : EPROTO,
-		       c->answer.status == 200
-			       ? "%.200s: the server does not give ranges; copy the whole file with "
-				 "curl first"
-			       : "%.200s: the server gave another range than it was asked for",
-		       c->where->shown);
+	return err_set(
+		c->answer.status == 200 ? EOPNOTSUPP : EPROTO,
+		c->answer.status == 200
+			? "%.200s: the server does not give ranges; copy the whole file with "
+			  "curl first"
+			: "%.200s: the server gave another range than it was asked for",
+		c->where->shown);
 }
 
 /* The validator of the file: what tells that it was replaced. */
@@ -122,8 +124,9 @@ static int set_validator(struct s3_file *f, const struct answer *a, uint32_t fla
 	if (flags & PST_FILE_STABLE)
 		return 0;
 	if (then != -1 && now != -1)
-		return err_set(EAGAIN, "%.200s was changed within this second, and its server gives "
-				       "no ETag; try again",
+		return err_set(EAGAIN,
+			       "%.200s was changed within this second, and its server gives "
+			       "no ETag; try again",
 			       f->where->shown);
 	return err_set(EOPNOTSUPP,
 		       "%.200s: the server gives neither a strong ETag nor a time of change, so a "
@@ -266,16 +269,19 @@ static int s3_size(const struct file *file, uint64_t *ret)
 	return 0;
 }
 
-#define OPS(NAME, SCHEME)                                                                     \
-	static int NAME##_open(const char *name, uint32_t flags, uint32_t mode,               \
-			       struct file **ret)                                             \
-	{                                                                                     \
-		(void)mode;                                                                   \
-		return open_file(&NAME##_ops, name, flags, ret);                              \
-	}                                                                                     \
-	const struct file_ops NAME##_ops = {                                                  \
-		.scheme = SCHEME, .backend = &s3_backend, .hop = PST_PATH_TCP,                \
-		.open = NAME##_open, .free = s3_free, .size = s3_size,                        \
+#define OPS(NAME, SCHEME)                                                                          \
+	static int NAME##_open(const char *name, uint32_t flags, uint32_t mode, struct file **ret) \
+	{                                                                                          \
+		(void)mode;                                                                        \
+		return open_file(&NAME##_ops, name, flags, ret);                                   \
+	}                                                                                          \
+	const struct file_ops NAME##_ops = {                                                       \
+		.scheme = SCHEME,                                                                  \
+		.backend = &s3_backend,                                                            \
+		.hop = PST_PATH_TCP,                                                               \
+		.open = NAME##_open,                                                               \
+		.free = s3_free,                                                                   \
+		.size = s3_size,                                                                   \
 	}
 
 OPS(s3_file, "s3");

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <strings.h>
+#include <sys/auxv.h>
 #include <sys/random.h>
 
 #include "base/err.h"
@@ -518,6 +519,9 @@ static void set_options(struct call *c)
 	SET(CURLOPT_PRIVATE, c);
 	if (bundle)
 		SET(CURLOPT_CAINFO, bundle);
+	/* libcurl would look at variables that the caller of a set-uid program set. */
+	if (getauxval(AT_SECURE))
+		SET(CURLOPT_PROXY, "");
 	if (c->body || strcmp(c->method, "PUT") == 0 || strcmp(c->method, "POST") == 0) {
 		SET(CURLOPT_UPLOAD, 1L);
 		SET(CURLOPT_READFUNCTION, on_body);
@@ -1051,7 +1055,7 @@ int http_fetch(const char *url, const char *method, const char *body, const char
 		(void)curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 		(void)curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
 		/* Tokens for this machine pass through no other one. */
-		if (strncmp(url, "http://", 7) == 0)
+		if (strncmp(url, "http://", 7) == 0 || getauxval(AT_SECURE))
 			(void)curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
 		(void)curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, timeout_ms);
 		(void)curl_easy_setopt(e, CURLOPT_HTTPHEADER, headers);

@@ -38,14 +38,14 @@ typedef int (*check_fn)(struct call *c);
 struct call {
 	const char *method;
 	struct where *where;
-	char *query;           /* by encode_query(), or NULL */
-	const char *if_match;  /* an ETag */
-	bool if_none;          /* If-None-Match: * */
-	uint64_t off, len;     /* Range; len 0: none */
-	void *to;              /* the program's memory of len bytes; NULL: text is kept */
-	const void *body;      /* our memory */
+	char *query;          /* by encode_query(), or NULL */
+	const char *if_match; /* an ETag */
+	bool if_none;         /* If-None-Match: * */
+	uint64_t off, len;    /* Range; len 0: none */
+	void *to;             /* the program's memory of len bytes; NULL: text is kept */
+	const void *body;     /* our memory */
 	uint64_t body_len;
-	bool patient;          /* the server may be silent for COMPLETE_SILENCE_S */
+	bool patient; /* the server may be silent for COMPLETE_SILENCE_S */
 	uint64_t deadline_ns;
 	check_fn check;
 	call_fn done;

@@ -80,9 +80,7 @@ static int read_page(struct listing *l, char token[TOKEN_LEN])
 			     { "max-keys", PAGE },
 			     { "encoding-type", "url" },
 			     { "prefix", l->prefix } };
-	struct call c = { .method = "GET",
-			  .where = l->where,
-			  .deadline_ns = now_ns() + OPEN_NS };
+	struct call c = { .method = "GET", .where = l->where, .deadline_ns = now_ns() + OPEN_NS };
 	size_t nr = 4;
 	char more[8] = "", next[TOKEN_LEN] = "";
 	int r;
@@ -94,8 +92,8 @@ static int read_page(struct listing *l, char token[TOKEN_LEN])
 	c.query = encode_query(q, nr);
 	r = c.query ? call_wait(&c) : err_set(ENOMEM, "out of memory");
 	free(c.query);
-	if (r == 0 && (!c.text || strlen(c.text) != c.text_len ||
-		       !strstr(c.text, "<ListBucketResult")))
+	if (r == 0 &&
+	    (!c.text || strlen(c.text) != c.text_len || !strstr(c.text, "<ListBucketResult")))
 		r = -EPROTO;
 	if (r == 0) {
 		(void)xml_find(c.text, "IsTruncated", more, sizeof(more));
@@ -122,9 +120,10 @@ static int read_pages(struct listing *l)
 	do {
 		r = read_page(l, token);
 		if (r >= 0 && (fflush(l->to) != 0 || l->len > LIST_MAX))
-			r = err_set(E2BIG,
-				    "%.200s: the listing is longer than %u MiB; give a longer prefix",
-				    l->where->shown, (unsigned)(LIST_MAX >> 20));
+			r = err_set(
+				E2BIG,
+				"%.200s: the listing is longer than %u MiB; give a longer prefix",
+				l->where->shown, (unsigned)(LIST_MAX >> 20));
 	} while (r > 0);
 	return r;
 }

@@ -75,8 +75,9 @@ static int check_authority(const char *host, size_t len, const char *shown)
 				       "what stands before the @");
 	for (size_t i = 0; i < len; i++)
 		if (!isalnum((unsigned char)host[i]) && !strchr(".-_:[]", host[i]))
-			return err_set(EINVAL, "%s names no host: character %zu of it is not one "
-					       "of a host's name",
+			return err_set(EINVAL,
+				       "%s names no host: character %zu of it is not one "
+				       "of a host's name",
 				       shown, i + 1);
 	return 0;
 }
@@ -160,8 +161,9 @@ static int find_region(struct where *w)
 		(void)snprintf(w->region, sizeof(w->region), "us-east-1");
 	for (const char *c = w->region; *c; c++)
 		if (!isalnum((unsigned char)*c) && *c != '-')
-			return err_set(EINVAL, "the region %.32s has a character that regions have "
-					       "not; see AWS_REGION",
+			return err_set(EINVAL,
+				       "the region %.32s has a character that regions have "
+				       "not; see AWS_REGION",
 				       w->region);
 	return 0;
 }
@@ -172,9 +174,9 @@ static int amazon_origin(struct where *w)
 	char *origin = NULL;
 	int n;
 
-	n = w->path_style ? asprintf(&origin, "https://s3.%s.amazonaws.com", w->region)
-			  : asprintf(&origin, "https://%s.s3.%s.amazonaws.com", w->bucket,
-				     w->region);
+	n = w->path_style
+		    ? asprintf(&origin, "https://s3.%s.amazonaws.com", w->region)
+		    : asprintf(&origin, "https://%s.s3.%s.amazonaws.com", w->bucket, w->region);
 	if (n < 0)
 		return err_set(ENOMEM, "out of memory");
 	free(w->origin);
@@ -200,8 +202,8 @@ static int custom_origin(struct where *w, const char *endpoint, char **ret_base)
 	const char *host, *path;
 	int r;
 
-	if (!scheme || (strncmp(endpoint, "https", scheme) != 0 &&
-			strncmp(endpoint, "http", scheme) != 0))
+	if (!scheme ||
+	    (strncmp(endpoint, "https", scheme) != 0 && strncmp(endpoint, "http", scheme) != 0))
 		return err_set(EINVAL, "AWS_ENDPOINT_URL begins neither with https:// nor with "
 				       "http://");
 	host = endpoint + scheme + 3;

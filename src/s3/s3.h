@@ -35,21 +35,21 @@
 #include "base/base.h"
 #include "file/io.h"
 
-#define CALLS_MAX 32u            /* exchanges at a time, in a process */
-#define CURL_BUFFER KIB(512)     /* libcurl's receive buffer, for each of them */
-#define RANGE_LEN MIB(8)         /* bytes of one ranged GET */
-#define PART_LEN MIB(16)         /* of a multi-part upload */
-#define PARTS_MAX 8u             /* buffers of PART_LEN for a file */
-#define PART_NR_MAX 10000u       /* S3's own limit */
-#define TEXT_MAX MIB(2)          /* of an answer that is text: a page of a listing */
-#define LIST_MAX MIB(64)         /* of all pages together */
-#define KEY_MAX 1024u            /* bytes, S3's own limit */
-#define TRIES_MAX 5u             /* in a row without progress */
-#define PROGRESS_MIN KIB(64)     /* bytes that count as progress */
+#define CALLS_MAX 32u        /* exchanges at a time, in a process */
+#define CURL_BUFFER KIB(512) /* libcurl's receive buffer, for each of them */
+#define RANGE_LEN MIB(8)     /* bytes of one ranged GET */
+#define PART_LEN MIB(16)     /* of a multi-part upload */
+#define PARTS_MAX 8u         /* buffers of PART_LEN for a file */
+#define PART_NR_MAX 10000u   /* S3's own limit */
+#define TEXT_MAX MIB(2)      /* of an answer that is text: a page of a listing */
+#define LIST_MAX MIB(64)     /* of all pages together */
+#define KEY_MAX 1024u        /* bytes, S3's own limit */
+#define TRIES_MAX 5u         /* in a row without progress */
+#define PROGRESS_MIN KIB(64) /* bytes that count as progress */
 #define REDIRECTS_MAX 5u
 #define CONNECT_MS 5000L
-#define SILENCE_S 20L            /* no byte for so long: a new connection */
-#define COMPLETE_SILENCE_S 300L  /* a server joins thousands of parts */
+#define SILENCE_S 20L               /* no byte for so long: a new connection */
+#define COMPLETE_SILENCE_S 300L     /* a server joins thousands of parts */
 #define OPEN_NS (60 * NSEC_PER_SEC) /* for the request of an open, with its retries */
 #define ABORT_NS (5 * NSEC_PER_SEC) /* for the DELETE of an unfinished upload, at close */
 
@@ -140,9 +140,9 @@ struct s3_file {
 	struct file file; /* first */
 	struct where *where;
 	uint64_t size;
-	char *etag;     /* strong, with its quotes; or NULL */
-	char *modified; /* Last-Modified, where there is no such ETag */
-	char *list;     /* of s3+list://: its bytes */
+	char *etag;        /* strong, with its quotes; or NULL */
+	char *modified;    /* Last-Modified, where there is no such ETag */
+	char *list;        /* of s3+list://: its bytes */
 	struct upload *up; /* NULL: for reading */
 };
 

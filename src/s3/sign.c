@@ -198,8 +198,8 @@ static int sort_headers(const struct to_sign *s, struct line *l)
 		if (n >= sizeof(l[i].name))
 			return err_set(E2BIG, "the name of a header is too long to sign");
 		for (size_t j = 0; j <= n; j++)
-			l[i].name[j] =
-				(char)(from[j] >= 'A' && from[j] <= 'Z' ? from[j] + 32 : from[j]);
+			l[i].name[j] = (char)(from[j] >= 'A' && from[j] <= 'Z' ? from[j] + 32
+									       : from[j]);
 		l[i].value = s->headers[i].value;
 		l[i].idx = i;
 	}

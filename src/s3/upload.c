@@ -18,7 +18,7 @@
 #include "s3/http.h"
 #include "s3/io.h"
 
-#define SPANS_MAX 64u    /* separate ranges of one part that writes have filled */
+#define SPANS_MAX 64u     /* separate ranges of one part that writes have filled */
 #define COMPLETE_TRIES 3u /* an answer 200 whose text is an error */
 
 struct span {
@@ -242,8 +242,9 @@ static int part_for(struct upload *u, unsigned nr, struct part **ret)
 	struct part *free_part = NULL;
 
 	if (is_sent(u, nr))
-		return err_set(EINVAL, "%.200s: bytes of an object that were sent already cannot be "
-				       "written again; write it from front to back",
+		return err_set(EINVAL,
+			       "%.200s: bytes of an object that were sent already cannot be "
+			       "written again; write it from front to back",
 			       u->file->where->shown);
 	for (unsigned i = 0; i < PARTS_MAX; i++) {
 		struct part *p = &u->parts[i];
@@ -258,10 +259,11 @@ static int part_for(struct upload *u, unsigned nr, struct part **ret)
 	if (!free_part && (u->nr_sending || u->busy))
 		return -EAGAIN;
 	if (!free_part)
-		return err_set(ENOBUFS,
-			       "%.200s: writes lie in more than %u unfinished pieces of %u MiB; write "
-			       "the object from front to back",
-			       u->file->where->shown, PARTS_MAX, (unsigned)(PART_LEN >> 20));
+		return err_set(
+			ENOBUFS,
+			"%.200s: writes lie in more than %u unfinished pieces of %u MiB; write "
+			"the object from front to back",
+			u->file->where->shown, PARTS_MAX, (unsigned)(PART_LEN >> 20));
 	if (!free_part->buf)
 		free_part->buf = malloc(PART_LEN);
 	if (!free_part->buf)

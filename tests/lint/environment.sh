@@ -26,7 +26,7 @@ files() {
 
 # Our own by their form, wherever they stand; others' where they are asked for.
 files | xargs sed -n 's/[^"]*"\(PST_[A-Z_]*\)"[^"]*/\1\n/gp' | sed -n '/^PST_[A-Z_]*$/p' >"$tmp/names"
-files | xargs grep -oh 'getenv("[A-Z0-9_]*")' | sed 's/.*"\(.*\)".*/\1/' >>"$tmp/names"
+files | xargs grep -ohE '(getenv|[^a-z]env|env_is)\("[A-Z0-9_]*"' | sed 's/.*"\(.*\)".*/\1/' >>"$tmp/names"
 sort -u "$tmp/names" >"$tmp/read"
 sed -n 's/^| `\([A-Z0-9_]*\)` |.*/\1/p' SECURITY.md | sort -u >"$tmp/listed"
 

@@ -37,6 +37,7 @@ allowed() {
 	# The module alone knows what a provider is.
 	src/tier/provider.c) echo "base tier file public" ;;
 	src/tier/*) echo "base tier public" ;;
+	src/s3/*) echo "base file s3 public" ;;
 	src/api/*) echo "base mem net topo window file remote gds core api public" ;;
 	serve/*) echo "base net serve" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;

@@ -72,7 +72,8 @@ int main(void)
 							    .date = date,
 							    .region = region,
 							    .service = "s3" });
-		(void)printf("%s\n%s\n%s\n", encoded, q, authorization ? authorization : err_text());
+		(void)printf("%s\n%s\n%s\n", encoded, q,
+			     authorization ? authorization : err_text());
 		(void)fflush(stdout);
 		drop(query, nr_query);
 		drop(headers, nr_headers);

@@ -27,6 +27,11 @@ bool names_object(const char *name)
 	return false;
 }
 
+char *shown_name(const char *name)
+{
+	return strndup(name, (size_t)scheme_shown_len(name));
+}
+
 int check_path(const char *name)
 {
 	if (!names_service(name))

@@ -6,6 +6,7 @@ import threading
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._file import File, ShortRead
+from .._lib import plain_name
 from .._progress import checked, reports
 from .._types import Device, Path, Progress
 from ._folder import check_index, files_of
@@ -38,10 +39,11 @@ def _checked(file, path):
         return file, read(file)
     except SafetensorError as e:
         file.close()
-        raise SafetensorError(f"{path}: {e}") from None
+        raise SafetensorError(f"{plain_name(path)}: {e}") from None
     except ShortRead as e:
         file.close()
-        raise SafetensorError(f"{path}: the file became shorter while it was read") from e
+        raise SafetensorError(f"{plain_name(path)}: the file became shorter while it was "
+                              "read") from e
     except BaseException:
         file.close()
         raise
@@ -57,7 +59,7 @@ def _again(path, header):
     file, now = _open(path)
     if _facts(now) != _facts(header):
         file.close()
-        raise SafetensorError(f"{path}: the file was replaced after its header was read")
+        raise SafetensorError(f"{plain_name(path)}: the file was replaced after its header was read")
     return file
 
 
@@ -88,16 +90,17 @@ def load_files(filenames: Iterable[Path], device: Device = "cpu", *, framework: 
             check_index(path, header.tensors, indexed, wanted)
             if not owner.keys().isdisjoint(header.names):
                 name = next(name for name in header.names if name in owner)
-                raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in {path}")
-            owner.update(dict.fromkeys(header.names, path))
+                raise SafetensorError(f"tensor '{name}' is in {owner[name]} and in "
+                                      f"{plain_name(path)}")
+            owner.update(dict.fromkeys(header.names, plain_name(path)))
             kinds = {(entry.dtype, entry.shape): entry for entry in header.tensors.values()
                      if wanted is None or entry.name in wanted}
             for entry in kinds.values():
                 frame.check(entry)
         missing = sorted((wanted or set()) - owner.keys())
         if missing:
-            raise SafetensorError(f"{', '.join(map(str, filenames))}: there is no tensor "
-                                  f"'{missing[0]}'")
+            places = ", ".join(str(plain_name(name)) for name in filenames)
+            raise SafetensorError(f"{places}: there is no tensor '{missing[0]}'")
         plan = [(path, file, header, [entry for entry in header.tensors.values()
                                       if wanted is None or entry.name in wanted])
                 for path, file, header in opened]
