@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tiers [--each] TRACE PERCENT...: play a trace to each policy and print its hit ratios, or with
- * --each a line with 1 for each hit and 0 for each miss.
+ * tiers [--evict] [--each] TRACE PERCENT...: play a trace to each policy and print its hit ratios,
+ * or with --each a line with 1 for each hit and 0 for each miss.  With --evict files make room
+ * before another one enters, as a store of blocks (docs/KV.md) does it, and not while it enters.
  *
  * A line of the trace is the number of a file, and maybe its size in bytes (1 without), or a JSON
  * object with hash_ids of blocks as Mooncake's traces have them.  A cache has PERCENT of the bytes
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "tier/index.h"
 #include "tier/policy.h"
 
 struct access {
@@ -115,8 +117,22 @@ static void load(struct trace *t, const char *path)
 	t->bytes = footprint(t);
 }
 
+/* Evict until a file that is not in the cache fits. */
+static void make_room(struct tier_policy *p, const struct access *a, uint64_t capacity)
+{
+	uint64_t bytes, id;
+
+	if (p->ops->rate(p, a->id) != TIER_COLD || a->size > capacity)
+		return;
+	do {
+		bytes = a->size;
+		for (unsigned i = 0; i < p->ops->cached; i++)
+			bytes += p->index->q[i].bytes;
+	} while (bytes > capacity && p->ops->evict(p, &id));
+}
+
 static void play(const struct trace *t, const struct tier_policy_ops *ops, double per_cent,
-		 bool each)
+		 bool each, bool evict)
 {
 	uint64_t capacity = (uint64_t)llround((double)t->bytes * per_cent / 100);
 	struct tier_policy *p = ops->new (capacity, 0);
@@ -129,8 +145,11 @@ static void play(const struct trace *t, const struct tier_policy_ops *ops, doubl
 		(void)printf("%s %llu ", ops->name, (unsigned long long)capacity);
 	began = now_ns();
 	for (size_t i = 0; i < t->nr; i++) {
-		int hit = ops->access(p, t->at[i].id, t->at[i].size, i);
+		int hit;
 
+		if (evict && ops->cached)
+			make_room(p, &t->at[i], capacity);
+		hit = ops->access(p, t->at[i].id, t->at[i].size, i);
 		if (hit < 0)
 			die("out of memory");
 		run = (run || t->at[i].first) && hit;
@@ -150,13 +169,14 @@ static void play(const struct trace *t, const struct tier_policy_ops *ops, doubl
 
 int main(int argc, char *argv[])
 {
-	bool each = argc > 1 && !strcmp(argv[1], "--each");
+	bool evict = argc > 1 && !strcmp(argv[1], "--evict");
+	bool each = argc > 1 + evict && !strcmp(argv[1 + evict], "--each");
 	struct trace t = { 0 };
 
-	argv += each;
-	argc -= each;
+	argv += each + evict;
+	argc -= each + evict;
 	if (argc < 3) {
-		(void)fputs("Usage: tiers [--each] TRACE PERCENT...\n", stderr);
+		(void)fputs("Usage: tiers [--evict] [--each] TRACE PERCENT...\n", stderr);
 		return 2;
 	}
 	load(&t, argv[1]);
@@ -165,7 +185,7 @@ int main(int argc, char *argv[])
 			     (unsigned long long)t.bytes);
 	for (int i = 2; i < argc; i++)
 		for (size_t k = 0; tier_policies[k]; k++)
-			play(&t, tier_policies[k], atof(argv[i]), each);
+			play(&t, tier_policies[k], atof(argv[i]), each, evict);
 	free(t.at);
 	return 0;
 }

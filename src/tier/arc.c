@@ -14,7 +14,7 @@
 #include "tier/index.h"
 #include "tier/policy.h"
 
-enum { ONCE, OFTEN, GONE_ONCE, GONE_OFTEN, QUEUES };
+enum { ONCE, OFTEN, GONE_ONCE, GONE_OFTEN };
 
 #define GHOSTS 2u /* capacities of the cache that each memory of gone files holds */
 
@@ -23,7 +23,6 @@ struct arc {
 	uint64_t capacity;
 	uint64_t target; /* bytes of ONCE */
 	struct index index;
-	struct entry_queue q[QUEUES];
 };
 
 static struct arc *arc_of(const struct tier_policy *p)
@@ -50,44 +49,33 @@ static struct tier_policy *arc_new(uint64_t capacity, unsigned border)
 	a->base.ops = &tier_arc;
 	a->capacity = capacity;
 	a->target = capacity / 2;
-	for (unsigned i = 0; i < QUEUES; i++)
-		equeue_init(&a->q[i]);
+	a->base.index = &a->index;
 	return index_init(&a->index) < 0 ? arc_free(&a->base) : &a->base;
-}
-
-static void leave(struct arc *a, struct entry *e)
-{
-	equeue_del(&a->q[e->queue], e);
-}
-
-static void enter(struct arc *a, struct entry *e, uint8_t queue)
-{
-	e->queue = queue;
-	equeue_add(&a->q[queue], e);
 }
 
 static void drop(struct arc *a, struct entry *e)
 {
-	leave(a, e);
+	index_leave(&a->index, e);
 	index_drop(&a->index, e);
 }
 
 /* Take one file out of the cache and remember it. */
-static void evict(struct arc *a, bool from_gone_often)
+static struct entry *evict(struct arc *a, bool from_gone_often)
 {
-	uint64_t once = a->q[ONCE].bytes;
+	uint64_t once = a->index.q[ONCE].bytes;
 	bool first = once && (once > a->target || (from_gone_often && once >= a->target));
-	uint8_t from = first || !a->q[OFTEN].bytes ? ONCE : OFTEN;
-	struct entry *e = equeue_oldest(&a->q[from]);
+	uint8_t from = first || !a->index.q[OFTEN].bytes ? ONCE : OFTEN;
+	struct entry *e = index_oldest(&a->index, from);
 
-	leave(a, e);
-	enter(a, e, from == ONCE ? GONE_ONCE : GONE_OFTEN);
+	index_leave(&a->index, e);
+	index_enter(&a->index, e, from == ONCE ? GONE_ONCE : GONE_OFTEN);
+	return e;
 }
 
 static void trim(struct arc *a, unsigned queue)
 {
-	while (a->q[queue].bytes / GHOSTS > a->capacity)
-		drop(a, equeue_oldest(&a->q[queue]));
+	while (a->index.q[queue].bytes / GHOSTS > a->capacity)
+		drop(a, index_oldest(&a->index, queue));
 }
 
 /* a * b / c without a loss of high bits. */
@@ -98,13 +86,13 @@ static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
 
 static void adapt(struct arc *a, const struct entry *e)
 {
-	uint64_t once = a->q[GONE_ONCE].bytes, often = a->q[GONE_OFTEN].bytes, step;
+	uint64_t once = a->index.q[GONE_ONCE].bytes, often = a->index.q[GONE_OFTEN].bytes, step;
 
 	if (e->queue == GONE_ONCE) {
-		step = MAX(e->size, scale(e->size, often, once));
+		step = MAX((uint64_t)e->size, scale(e->size, often, once));
 		a->target = MIN(a->capacity, a->target + step);
 	} else if (e->queue == GONE_OFTEN) {
-		step = MAX(e->size, scale(e->size, once, often));
+		step = MAX((uint64_t)e->size, scale(e->size, once, often));
 		a->target -= MIN(a->target, step);
 	}
 }
@@ -128,12 +116,12 @@ static int arc_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 	ghost_often = known && e->queue == GONE_OFTEN;
 	if (known) {
 		adapt(a, e);
-		leave(a, e);
-		e->size = size;
+		index_leave(&a->index, e);
+		e->size = MIN(size, INDEX_SIZE_MAX) & INDEX_SIZE_MAX;
 	}
-	while (a->q[ONCE].bytes + a->q[OFTEN].bytes > a->capacity - size)
-		evict(a, ghost_often);
-	enter(a, e, known ? OFTEN : ONCE);
+	while (a->index.q[ONCE].bytes + a->index.q[OFTEN].bytes > a->capacity - size)
+		(void)evict(a, ghost_often);
+	index_enter(&a->index, e, known ? OFTEN : ONCE);
 	trim(a, GONE_ONCE);
 	trim(a, GONE_OFTEN);
 	return hit;
@@ -155,12 +143,26 @@ static enum tier_rating arc_rate(const struct tier_policy *p, uint64_t id)
 	return !e || e->queue > OFTEN ? TIER_COLD : e->queue == OFTEN ? TIER_HOT : TIER_ONCE;
 }
 
+static bool arc_evict(struct tier_policy *p, uint64_t *ret)
+{
+	struct arc *a = arc_of(p);
+
+	if (!index_oldest(&a->index, ONCE) && !index_oldest(&a->index, OFTEN))
+		return false;
+	*ret = evict(a, false)->id;
+	trim(a, GONE_ONCE);
+	trim(a, GONE_OFTEN);
+	return true;
+}
+
 const struct tier_policy_ops tier_arc = {
 	.name = "arc",
 	.summary = "the files used last, and those used often, as much of each as hits more",
+	.cached = 2,
 	.new = arc_new,
 	.free = arc_free,
 	.access = arc_access,
 	.forget = arc_forget,
 	.rate = arc_rate,
+	.evict = arc_evict,
 };

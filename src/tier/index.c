@@ -2,87 +2,158 @@
 #include "tier/index.h"
 
 #define BUCKETS_MIN 64u
+#define ROOM_MIN 64u
+/* The array grows by this part of itself: what is not yet used of it takes no memory, only addresses,
+ * and the C library moves large arrays without copying. */
+#define GROWTH 8u
 
-static size_t bucket(const struct index *ix, uint64_t id)
+static size_t bucket(size_t nr_buckets, uint64_t id)
 {
-	return (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (ix->nr_buckets - 1);
+	return (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (nr_buckets - 1);
+}
+
+static uint32_t place_of(const struct index *ix, const struct entry *e)
+{
+	return (uint32_t)(e - ix->entries) + 1;
 }
 
 int index_init(struct index *ix)
 {
-	ix->nr = 0;
-	ix->nr_buckets = BUCKETS_MIN;
-	ix->buckets = calloc(BUCKETS_MIN, sizeof(struct entry *));
+	*ix = (struct index){ .nr_buckets = BUCKETS_MIN };
+	ix->buckets = calloc(BUCKETS_MIN, sizeof(*ix->buckets));
 	return ix->buckets ? 0 : -ENOMEM;
 }
 
 void index_done(struct index *ix)
 {
-	for (size_t i = 0; i < ix->nr_buckets && ix->buckets; i++) {
-		for (struct entry *e = ix->buckets[i], *next; e; e = next) {
-			next = e->chain;
-			free(e);
-		}
-	}
+	free(ix->entries);
 	free(ix->buckets);
 }
 
 struct entry *index_find(const struct index *ix, uint64_t id)
 {
-	struct entry *e = ix->buckets[bucket(ix, id)];
+	struct entry *e = index_at(ix, ix->buckets[bucket(ix->nr_buckets, id)]);
 
 	while (e && e->id != id)
-		e = e->chain;
+		e = index_at(ix, e->chain);
 	return e;
 }
 
-/* Where memory lacks, chains become longer instead. */
-static void grow(struct index *ix)
+static int rehash(struct index *ix, size_t nr_buckets)
 {
-	struct index bigger = { calloc(2 * ix->nr_buckets, sizeof(struct entry *)), ix->nr,
-				2 * ix->nr_buckets };
+	uint32_t *bigger = calloc(nr_buckets, sizeof(*bigger));
 
-	if (!bigger.buckets)
-		return;
+	if (!bigger)
+		return -ENOMEM;
 	for (size_t i = 0; i < ix->nr_buckets; i++) {
-		for (struct entry *e = ix->buckets[i], *next; e; e = next) {
-			size_t to = bucket(&bigger, e->id);
+		for (uint32_t at = ix->buckets[i], next; at; at = next) {
+			struct entry *e = index_at(ix, at);
+			size_t to = bucket(nr_buckets, e->id);
 
 			next = e->chain;
-			e->chain = bigger.buckets[to];
-			bigger.buckets[to] = e;
+			e->chain = bigger[to];
+			bigger[to] = at;
 		}
 	}
 	free(ix->buckets);
-	*ix = bigger;
+	ix->buckets = bigger;
+	ix->nr_buckets = nr_buckets;
+	return 0;
+}
+
+static int grow(struct index *ix, size_t room)
+{
+	struct entry *more;
+
+	/* A place has 32 bits. */
+	if (room >= UINT32_MAX)
+		return -ENOMEM;
+	more = reallocarray(ix->entries, room, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	ix->entries = more;
+	ix->room = room;
+	return 0;
+}
+
+int index_reserve(struct index *ix, size_t nr)
+{
+	size_t buckets = ix->nr_buckets;
+
+	if (ix->made + nr > ix->room && grow(ix, ix->made + nr) < 0)
+		return -ENOMEM;
+	while (buckets < ix->nr + nr)
+		buckets *= 2;
+	return buckets > ix->nr_buckets ? rehash(ix, buckets) : 0;
 }
 
 struct entry *index_add(struct index *ix, uint64_t id, uint64_t size)
 {
-	struct entry *e = calloc(1, sizeof(*e));
-	size_t to;
+	struct entry *e = index_at(ix, ix->free);
+	uint32_t *to;
 
-	if (!e)
+	if (!e && ix->made == ix->room &&
+	    grow(ix, ix->room + MAX(ix->room / GROWTH, (size_t)ROOM_MIN)) < 0)
 		return NULL;
+	/* Where memory lacks, chains become longer instead. */
 	if (ix->nr >= ix->nr_buckets)
-		grow(ix);
-	to = bucket(ix, id);
-	e->id = id;
-	e->size = size;
-	list_init(&e->link);
-	e->chain = ix->buckets[to];
-	ix->buckets[to] = e;
+		(void)rehash(ix, 2 * ix->nr_buckets);
+	if (e)
+		ix->free = e->chain;
+	else
+		e = &ix->entries[ix->made++];
+	to = &ix->buckets[bucket(ix->nr_buckets, id)];
+	*e = (struct entry){
+		.id = id,
+		.size = MIN(size, INDEX_SIZE_MAX) & INDEX_SIZE_MAX,
+		.queue = INDEX_NO_QUEUE,
+		.chain = *to,
+	};
+	*to = place_of(ix, e);
 	ix->nr++;
 	return e;
 }
 
 void index_drop(struct index *ix, struct entry *e)
 {
-	struct entry **at = &ix->buckets[bucket(ix, e->id)];
+	uint32_t *at = &ix->buckets[bucket(ix->nr_buckets, e->id)], place = place_of(ix, e);
 
-	while (*at != e)
-		at = &(*at)->chain;
+	while (*at != place)
+		at = &index_at(ix, *at)->chain;
 	*at = e->chain;
+	e->chain = ix->free;
+	ix->free = place;
 	ix->nr--;
-	free(e);
+}
+
+void index_enter(struct index *ix, struct entry *e, unsigned queue)
+{
+	struct entry_queue *q = &ix->q[queue];
+	uint32_t place = place_of(ix, e);
+
+	e->queue = queue & 0xff;
+	e->next = 0;
+	e->prev = q->last;
+	if (q->last)
+		index_at(ix, q->last)->next = place;
+	else
+		q->first = place;
+	q->last = place;
+	q->bytes += e->size;
+}
+
+void index_leave(struct index *ix, struct entry *e)
+{
+	struct entry_queue *q = &ix->q[e->queue];
+
+	if (e->prev)
+		index_at(ix, e->prev)->next = e->next;
+	else
+		q->first = e->next;
+	if (e->next)
+		index_at(ix, e->next)->prev = e->prev;
+	else
+		q->last = e->prev;
+	q->bytes -= e->size;
+	e->queue = INDEX_NO_QUEUE;
 }

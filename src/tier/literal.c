@@ -51,7 +51,8 @@ static int literal_access(struct tier_policy *p, uint64_t id, uint64_t size, uin
 		e = index_add(&l->index, id, size);
 	if (!e)
 		return -ENOMEM;
-	e->uses += e->uses < UINT32_MAX;
+	if (e->uses < INDEX_USES_MAX)
+		e->uses++;
 	return hit;
 }
 

@@ -7,7 +7,6 @@ struct lru {
 	struct tier_policy base;
 	uint64_t capacity;
 	struct index index;
-	struct entry_queue queue;
 };
 
 static struct lru *lru_of(const struct tier_policy *p)
@@ -33,13 +32,13 @@ static struct tier_policy *lru_new(uint64_t capacity, unsigned border)
 		return NULL;
 	l->base.ops = &tier_lru;
 	l->capacity = capacity;
-	equeue_init(&l->queue);
+	l->base.index = &l->index;
 	return index_init(&l->index) < 0 ? lru_free(&l->base) : &l->base;
 }
 
 static void drop(struct lru *l, struct entry *e)
 {
-	equeue_del(&l->queue, e);
+	index_leave(&l->index, e);
 	index_drop(&l->index, e);
 }
 
@@ -60,13 +59,14 @@ static int lru_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_
 		if (!e)
 			return -ENOMEM;
 	} else {
-		equeue_del(&l->queue, e);
-		e->size = size;
+		index_leave(&l->index, e);
+		e->size = MIN(size, INDEX_SIZE_MAX) & INDEX_SIZE_MAX;
 	}
-	e->uses += e->uses < 2;
-	while (l->queue.bytes > l->capacity - size)
-		drop(l, equeue_oldest(&l->queue));
-	equeue_add(&l->queue, e);
+	if (e->uses < 2)
+		e->uses++;
+	while (l->index.q[0].bytes > l->capacity - size)
+		drop(l, index_oldest(&l->index, 0));
+	index_enter(&l->index, e, 0);
 	return hit;
 }
 
@@ -86,12 +86,25 @@ static enum tier_rating lru_rate(const struct tier_policy *p, uint64_t id)
 	return !e ? TIER_COLD : e->uses > 1 ? TIER_HOT : TIER_ONCE;
 }
 
+static bool lru_evict(struct tier_policy *p, uint64_t *ret)
+{
+	struct entry *e = index_oldest(&lru_of(p)->index, 0);
+
+	if (!e)
+		return false;
+	*ret = e->id;
+	drop(lru_of(p), e);
+	return true;
+}
+
 const struct tier_policy_ops tier_lru = {
 	.name = "lru",
 	.summary = "the files that were used last",
+	.cached = 1,
 	.new = lru_new,
 	.free = lru_free,
 	.access = lru_access,
 	.forget = lru_forget,
 	.rate = lru_rate,
+	.evict = lru_evict,
 };

@@ -21,6 +21,7 @@ enum tier_rating {
 };
 
 struct tier_policy;
+struct index;
 
 /*
  * A table is const and complete at compile time.  An instance is used by one thread at a time.
@@ -32,6 +33,9 @@ struct tier_policy_ops {
 
 	/* Demote a file as soon as it is cold, not only when the tier has too little room. */
 	bool demotes;
+	/* The first so many queues of its index are the cache, the rest is what it remembers of
+	 * others.  0: the policy keeps no cache, and evict is NULL. */
+	uint8_t cached;
 
 	/*
 	 * Make an instance for capacity bytes at a border.  Border 0 is that between the fastest
@@ -51,10 +55,17 @@ struct tier_policy_ops {
 	void (*forget)(struct tier_policy *p, uint64_t id);
 
 	enum tier_rating (*rate)(const struct tier_policy *p, uint64_t id);
+
+	/*
+	 * Take the file out of the cache that is worth least.
+	 * Return: true and its number in *ret, or false when the cache is empty.
+	 */
+	bool (*evict)(struct tier_policy *p, uint64_t *ret);
 };
 
 struct tier_policy {
 	const struct tier_policy_ops *ops;
+	struct index *index; /* of the instance; who uses it may read, and set entry.user */
 };
 
 extern const struct tier_policy_ops tier_lru, tier_arc, tier_s3fifo, tier_literal;

@@ -6,7 +6,7 @@
 #include "tier/index.h"
 #include "tier/policy.h"
 
-enum { SMALL, MAIN, GHOST, QUEUES };
+enum { SMALL, MAIN, GHOST };
 
 #define USES_MAX 3u /* as in the paper: two bits */
 
@@ -14,7 +14,6 @@ struct s3fifo {
 	struct tier_policy base;
 	uint64_t capacity;
 	struct index index;
-	struct entry_queue q[QUEUES];
 };
 
 static struct s3fifo *s3_of(const struct tier_policy *p)
@@ -40,59 +39,68 @@ static struct tier_policy *s3_new(uint64_t capacity, unsigned border)
 		return NULL;
 	s->base.ops = &tier_s3fifo;
 	s->capacity = capacity;
-	for (unsigned i = 0; i < QUEUES; i++)
-		equeue_init(&s->q[i]);
+	s->base.index = &s->index;
 	return index_init(&s->index) < 0 ? s3_free(&s->base) : &s->base;
 }
 
 static void move_to(struct s3fifo *s, struct entry *e, uint8_t queue)
 {
-	equeue_del(&s->q[e->queue], e);
-	e->queue = queue;
-	equeue_add(&s->q[queue], e);
+	index_leave(&s->index, e);
+	index_enter(&s->index, e, queue);
 }
 
 static void drop(struct s3fifo *s, struct entry *e)
 {
-	equeue_del(&s->q[e->queue], e);
+	index_leave(&s->index, e);
 	index_drop(&s->index, e);
 }
 
-/* The oldest new file: used again, it stays in the main queue; else its number alone does. */
-static void evict_small(struct s3fifo *s)
+/* The oldest new file: used again, it stays in the main queue; else its number alone does.  The
+ * file that left the cache is in *ret. */
+static bool evict_small(struct s3fifo *s, uint64_t *ret)
 {
-	struct entry *e = equeue_oldest(&s->q[SMALL]);
+	struct entry *e = index_oldest(&s->index, SMALL);
 
 	if (e->uses > 1) {
 		e->uses = 0;
 		move_to(s, e, MAIN);
-		return;
+		return false;
 	}
+	*ret = e->id;
 	move_to(s, e, GHOST);
-	while (s->q[GHOST].bytes > s->capacity - s->capacity / 10)
-		drop(s, equeue_oldest(&s->q[GHOST]));
+	while (s->index.q[GHOST].bytes > s->capacity - s->capacity / 10)
+		drop(s, index_oldest(&s->index, GHOST));
+	return true;
 }
 
-static void evict_main(struct s3fifo *s)
+static bool evict_main(struct s3fifo *s, uint64_t *ret)
 {
-	struct entry *e = equeue_oldest(&s->q[MAIN]);
+	struct entry *e = index_oldest(&s->index, MAIN);
 
 	if (!e->uses) {
+		*ret = e->id;
 		drop(s, e);
-		return;
+		return true;
 	}
 	e->uses--;
 	move_to(s, e, MAIN);
+	return false;
+}
+
+/* One step: true when a file has left the cache. */
+static bool evict_step(struct s3fifo *s, uint64_t *ret)
+{
+	if (s->index.q[SMALL].bytes > s->capacity / 10 || !index_oldest(&s->index, MAIN))
+		return evict_small(s, ret);
+	return evict_main(s, ret);
 }
 
 static void make_room(struct s3fifo *s, uint64_t size)
 {
-	while (s->q[SMALL].bytes + s->q[MAIN].bytes > s->capacity - size) {
-		if (s->q[SMALL].bytes > s->capacity / 10 || list_empty(&s->q[MAIN].list))
-			evict_small(s);
-		else
-			evict_main(s);
-	}
+	uint64_t id;
+
+	while (s->index.q[SMALL].bytes + s->index.q[MAIN].bytes > s->capacity - size)
+		(void)evict_step(s, &id);
 }
 
 static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t now)
@@ -104,7 +112,8 @@ static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t
 	(void)now;
 	/* A file whose size has changed begins anew: room is made before it enters. */
 	if (e && e->queue != GHOST && e->size == size) {
-		e->uses = MIN(e->uses + 1, USES_MAX);
+		if (e->uses < USES_MAX)
+			e->uses++;
 		return 1;
 	}
 	if (e)
@@ -115,8 +124,7 @@ static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t
 	e = index_add(&s->index, id, size);
 	if (!e)
 		return -ENOMEM;
-	e->queue = ghost ? MAIN : SMALL;
-	equeue_add(&s->q[e->queue], e);
+	index_enter(&s->index, e, ghost ? MAIN : SMALL);
 	return 0;
 }
 
@@ -137,12 +145,24 @@ static enum tier_rating s3_rate(const struct tier_policy *p, uint64_t id)
 	return e->queue == MAIN || e->uses ? TIER_HOT : TIER_ONCE;
 }
 
+static bool s3_evict(struct tier_policy *p, uint64_t *ret)
+{
+	struct s3fifo *s = s3_of(p);
+
+	while (index_oldest(&s->index, SMALL) || index_oldest(&s->index, MAIN))
+		if (evict_step(s, ret))
+			return true;
+	return false;
+}
+
 const struct tier_policy_ops tier_s3fifo = {
 	.name = "s3fifo",
 	.summary = "new files in a small queue, those used again in the main one",
+	.cached = 2,
 	.new = s3_new,
 	.free = s3_free,
 	.access = s3_access,
 	.forget = s3_forget,
 	.rate = s3_rate,
+	.evict = s3_evict,
 };
