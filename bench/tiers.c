@@ -120,7 +120,8 @@ static void load(struct trace *t, const char *path)
 /* Evict until a file that is not in the cache fits. */
 static void make_room(struct tier_policy *p, const struct access *a, uint64_t capacity)
 {
-	uint64_t bytes, id;
+	struct entry gone;
+	uint64_t bytes;
 
 	if (p->ops->rate(p, a->id) != TIER_COLD || a->size > capacity)
 		return;
@@ -128,7 +129,7 @@ static void make_room(struct tier_policy *p, const struct access *a, uint64_t ca
 		bytes = a->size;
 		for (unsigned i = 0; i < p->ops->cached; i++)
 			bytes += p->index->q[i].bytes;
-	} while (bytes > capacity && p->ops->evict(p, &id));
+	} while (bytes > capacity && p->ops->evict(p, &gone));
 }
 
 static void play(const struct trace *t, const struct tier_policy_ops *ops, double per_cent,

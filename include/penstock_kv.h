@@ -65,6 +65,13 @@ struct pst_kv; /* an open store; any thread */
 #define PST_KV_SPACES_MAX 4096u       /* spaces of a store */
 #define PST_KV_THREADS_MAX 64u        /* threads that do I/O */
 
+/**
+ * pst_kv_error_text() - the sentence for the calling thread's last failure of a call below
+ *
+ * Return: the cause and its cure, "" before the first failure.  Valid until the thread's next call.
+ */
+PST_API const char *pst_kv_error_text(void);
+
 /* ------------------------------------------------------------- the store */
 
 /* Do not write: get blocks of a root that another process owns.  There is no index; each look-up

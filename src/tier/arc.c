@@ -143,13 +143,13 @@ static enum tier_rating arc_rate(const struct tier_policy *p, uint64_t id)
 	return !e || e->queue > OFTEN ? TIER_COLD : e->queue == OFTEN ? TIER_HOT : TIER_ONCE;
 }
 
-static bool arc_evict(struct tier_policy *p, uint64_t *ret)
+static bool arc_evict(struct tier_policy *p, struct entry *ret)
 {
 	struct arc *a = arc_of(p);
 
 	if (!index_oldest(&a->index, ONCE) && !index_oldest(&a->index, OFTEN))
 		return false;
-	*ret = evict(a, false)->id;
+	*ret = *evict(a, false);
 	trim(a, GONE_ONCE);
 	trim(a, GONE_OFTEN);
 	return true;

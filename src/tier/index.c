@@ -39,6 +39,11 @@ struct entry *index_find(const struct index *ix, uint64_t id)
 	return e;
 }
 
+void index_prefetch(const struct index *ix, uint64_t id)
+{
+	__builtin_prefetch(&ix->buckets[bucket(ix->nr_buckets, id)]);
+}
+
 static int rehash(struct index *ix, size_t nr_buckets)
 {
 	uint32_t *bigger = calloc(nr_buckets, sizeof(*bigger));
@@ -139,6 +144,7 @@ void index_enter(struct index *ix, struct entry *e, unsigned queue)
 	else
 		q->first = place;
 	q->last = place;
+	q->nr++;
 	q->bytes += e->size;
 }
 
@@ -154,6 +160,7 @@ void index_leave(struct index *ix, struct entry *e)
 		index_at(ix, e->next)->prev = e->prev;
 	else
 		q->last = e->prev;
+	q->nr--;
 	q->bytes -= e->size;
 	e->queue = INDEX_NO_QUEUE;
 }

@@ -29,7 +29,7 @@ struct entry {
 
 /* Oldest first. */
 struct entry_queue {
-	uint32_t first, last;
+	uint32_t first, last, nr;
 	uint64_t bytes;
 };
 
@@ -51,6 +51,9 @@ struct entry *index_find(const struct index *ix, uint64_t id);
 struct entry *index_add(struct index *ix, uint64_t id, uint64_t size);
 /* Free an entry that is in no queue. */
 void index_drop(struct index *ix, struct entry *e);
+
+/* Have what index_find() needs in the CPU's caches soon. */
+void index_prefetch(const struct index *ix, uint64_t id);
 
 /* Make room for so many more entries at once.  0 or -ENOMEM. */
 int index_reserve(struct index *ix, size_t nr);

@@ -86,13 +86,13 @@ static enum tier_rating lru_rate(const struct tier_policy *p, uint64_t id)
 	return !e ? TIER_COLD : e->uses > 1 ? TIER_HOT : TIER_ONCE;
 }
 
-static bool lru_evict(struct tier_policy *p, uint64_t *ret)
+static bool lru_evict(struct tier_policy *p, struct entry *ret)
 {
 	struct entry *e = index_oldest(&lru_of(p)->index, 0);
 
 	if (!e)
 		return false;
-	*ret = e->id;
+	*ret = *e;
 	drop(lru_of(p), e);
 	return true;
 }

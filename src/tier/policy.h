@@ -22,6 +22,7 @@ enum tier_rating {
 
 struct tier_policy;
 struct index;
+struct entry;
 
 /*
  * A table is const and complete at compile time.  An instance is used by one thread at a time.
@@ -58,9 +59,9 @@ struct tier_policy_ops {
 
 	/*
 	 * Take the file out of the cache that is worth least.
-	 * Return: true and its number in *ret, or false when the cache is empty.
+	 * Return: true and its entry as it was in *ret, or false when the cache is empty.
 	 */
-	bool (*evict)(struct tier_policy *p, uint64_t *ret);
+	bool (*evict)(struct tier_policy *p, struct entry *ret);
 };
 
 struct tier_policy {

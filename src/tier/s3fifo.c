@@ -57,7 +57,7 @@ static void drop(struct s3fifo *s, struct entry *e)
 
 /* The oldest new file: used again, it stays in the main queue; else its number alone does.  The
  * file that left the cache is in *ret. */
-static bool evict_small(struct s3fifo *s, uint64_t *ret)
+static bool evict_small(struct s3fifo *s, struct entry *ret)
 {
 	struct entry *e = index_oldest(&s->index, SMALL);
 
@@ -66,19 +66,19 @@ static bool evict_small(struct s3fifo *s, uint64_t *ret)
 		move_to(s, e, MAIN);
 		return false;
 	}
-	*ret = e->id;
+	*ret = *e;
 	move_to(s, e, GHOST);
 	while (s->index.q[GHOST].bytes > s->capacity - s->capacity / 10)
 		drop(s, index_oldest(&s->index, GHOST));
 	return true;
 }
 
-static bool evict_main(struct s3fifo *s, uint64_t *ret)
+static bool evict_main(struct s3fifo *s, struct entry *ret)
 {
 	struct entry *e = index_oldest(&s->index, MAIN);
 
 	if (!e->uses) {
-		*ret = e->id;
+		*ret = *e;
 		drop(s, e);
 		return true;
 	}
@@ -88,7 +88,7 @@ static bool evict_main(struct s3fifo *s, uint64_t *ret)
 }
 
 /* One step: true when a file has left the cache. */
-static bool evict_step(struct s3fifo *s, uint64_t *ret)
+static bool evict_step(struct s3fifo *s, struct entry *ret)
 {
 	if (s->index.q[SMALL].bytes > s->capacity / 10 || !index_oldest(&s->index, MAIN))
 		return evict_small(s, ret);
@@ -97,10 +97,10 @@ static bool evict_step(struct s3fifo *s, uint64_t *ret)
 
 static void make_room(struct s3fifo *s, uint64_t size)
 {
-	uint64_t id;
+	struct entry gone;
 
 	while (s->index.q[SMALL].bytes + s->index.q[MAIN].bytes > s->capacity - size)
-		(void)evict_step(s, &id);
+		(void)evict_step(s, &gone);
 }
 
 static int s3_access(struct tier_policy *p, uint64_t id, uint64_t size, uint64_t now)
@@ -145,7 +145,7 @@ static enum tier_rating s3_rate(const struct tier_policy *p, uint64_t id)
 	return e->queue == MAIN || e->uses ? TIER_HOT : TIER_ONCE;
 }
 
-static bool s3_evict(struct tier_policy *p, uint64_t *ret)
+static bool s3_evict(struct tier_policy *p, struct entry *ret)
 {
 	struct s3fifo *s = s3_of(p);
 

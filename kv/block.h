@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The file of a block: its bytes, the key, and a foot of 96 bytes at the very end.  All numbers are
+ * little endian.  docs/KV.md has the table.
+ */
+#ifndef KV_BLOCK_H
+#define KV_BLOCK_H
+
+#include "base/base.h"
+
+#define FOOT_LEN 96u
+#define KEY_MAX 1024u /* PST_KV_KEY_MAX */
+#define TAIL_MAX (KEY_MAX + FOOT_LEN)
+
+/* What a file is of.  hash is its name, space that of its name space. */
+struct block_id {
+	uint64_t space, hash;
+	const void *key;
+	uint32_t key_len;
+};
+
+/* Write key and foot into to, which has room for TAIL_MAX.  Return: their length. */
+size_t block_tail(void *to, const struct block_id *id, uint64_t len, uint32_t crc);
+
+/*
+ * Check key and foot of a file of file_len bytes; tail points to its last tail_len bytes.
+ * @id: NULL or what it must be of
+ * @ret_key: place of the key in tail; may be NULL
+ *
+ * Return: 0 with the length and the CRC-32C of the block's bytes, or -EBADMSG with a sentence.
+ */
+int block_check(const void *tail, size_t tail_len, uint64_t file_len, const struct block_id *id,
+		uint64_t *ret_len, uint32_t *ret_crc, const void **ret_key, uint32_t *ret_key_len);
+
+#endif

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* The index, the budget, and the files that they are of. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/statvfs.h>
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include "kv/store.h"
+
+uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len)
+{
+	struct hash_part parts[] = { { &sp->hash, sizeof(sp->hash) }, { key, len } };
+
+	return kv_hash(&kv->root.key, parts, ARRAY_SIZE(parts));
+}
+
+struct entry *cache_find(const struct cache *c, uint64_t hash)
+{
+	struct entry *e = index_find(c->policy->index, hash);
+
+	return e && e->queue < c->policy->ops->cached ? e : NULL;
+}
+
+static pthread_mutex_t *stripe(struct pst_kv *kv, uint64_t hash)
+{
+	return &kv->stripes[hash % STRIPES];
+}
+
+/* Under the lock: a file is gone.  Its bytes are free, or become so when its reader ends. */
+static void give_bytes(struct pst_kv *kv, struct cache *c, uint64_t hash, uint64_t size)
+{
+	for (unsigned i = 0; i < kv->nr_workers; i++) {
+		struct worker *w = &kv->workers[i];
+
+		if (w->is_reading && w->reading == hash && (!w->zombie || w->zombie_cache == c)) {
+			w->zombie += size;
+			w->zombie_cache = c;
+			return;
+		}
+	}
+	kv->used -= size;
+	c->used -= size;
+}
+
+void cache_read_ends(struct worker *w)
+{
+	uint64_t size = w->zombie;
+
+	w->is_reading = false;
+	w->zombie = 0;
+	/* Another one may still read the same file. */
+	if (size)
+		give_bytes(w->kv, w->zombie_cache, w->reading, size);
+}
+
+/* Unlink the file of a block that is no longer in the index, unless another one was published by
+ * that name meanwhile.  Then take its bytes back. */
+static int unlink_block(struct pst_kv *kv, struct cache *c, uint64_t space, uint64_t hash,
+			uint64_t size)
+{
+	char path[BLOCK_PATH_LEN];
+	bool again;
+	int r = 0;
+
+	block_path(path, space, hash);
+	(void)pthread_mutex_lock(stripe(kv, hash));
+	(void)pthread_mutex_lock(&kv->lock);
+	again = cache_find(c, hash);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (!again && unlinkat(kv->root.dir[root_dir_of(&kv->root, hash)], path, 0) < 0 &&
+	    errno != ENOENT)
+		r = -errno;
+	(void)pthread_mutex_lock(&kv->lock);
+	/* A file that cannot be unlinked keeps its bytes. */
+	if (r == 0)
+		give_bytes(kv, c, hash, size);
+	else
+		kv->broken = true;
+	(void)pthread_mutex_unlock(&kv->lock);
+	(void)pthread_mutex_unlock(stripe(kv, hash));
+	return r;
+}
+
+/* Evict one block of a cache.  The lock is held, and given up meanwhile.  False: there is none, or
+ * its file cannot be unlinked. */
+static bool evict_one(struct pst_kv *kv, struct cache *c)
+{
+	struct entry e;
+	uint64_t space;
+	int r;
+
+	if (!c->policy->ops->evict(c->policy, &e))
+		return false;
+	kv->stat.evicted++;
+	space = kv->spaces[user_space(e.user)]->hash;
+	(void)pthread_mutex_unlock(&kv->lock);
+	r = unlink_block(kv, c, space, e.id, e.size);
+	if (r < 0)
+		log_warn("kv: cannot unlink a block: %s, ignoring", strerror(-r));
+	(void)pthread_mutex_lock(&kv->lock);
+	return r == 0;
+}
+
+static uint64_t evictable(const struct cache *c)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < c->policy->ops->cached; i++)
+		bytes += c->policy->index->q[i].bytes;
+	return bytes;
+}
+
+/* Who gives a block for the store's budget: the cache with the most bytes. */
+static struct cache *largest(struct pst_kv *kv)
+{
+	struct cache *best = &kv->common;
+
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		if (evictable(kv->spaces[i]->cache) > evictable(best))
+			best = kv->spaces[i]->cache;
+	return best;
+}
+
+/* Free bytes of the disk beyond the reserve and what is still to be written, at least size? */
+static int disk_has_room(struct pst_kv *kv, unsigned dir, uint64_t size)
+{
+	uint64_t pending;
+	struct statvfs st;
+
+	if (!kv->reserve)
+		return 1;
+	if (fstatvfs(kv->root.dir[dir], &st) < 0)
+		return -errno;
+	(void)pthread_mutex_lock(&kv->lock);
+	pending = kv->pending[dir];
+	(void)pthread_mutex_unlock(&kv->lock);
+	return (uint64_t)st.f_bavail * st.f_frsize >= kv->reserve + pending + size;
+}
+
+/* Under the lock, which is given up meanwhile. */
+static int make_room(struct pst_kv *kv, struct cache *c, uint64_t size)
+{
+	for (;;) {
+		if (c->used + size > c->capacity) {
+			if (!evict_one(kv, c))
+				return -ENOSPC;
+		} else if (kv->used + size > kv->budget) {
+			if (!evict_one(kv, largest(kv)))
+				return -ENOSPC;
+		} else {
+			return 0;
+		}
+	}
+}
+
+int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t size)
+{
+	struct cache *c = kv->spaces[space]->cache;
+	unsigned dir = root_dir_of(&kv->root, hash);
+	int r;
+
+	if (size > c->capacity || size > kv->budget)
+		return err_set(ENOSPC, "a block of %llu bytes is larger than budget or quota",
+			       (unsigned long long)size);
+	for (;;) {
+		r = disk_has_room(kv, dir, size);
+		if (r != 0)
+			break;
+		(void)pthread_mutex_lock(&kv->lock);
+		r = evict_one(kv, largest(kv)) ? 0 : -ENOSPC;
+		(void)pthread_mutex_unlock(&kv->lock);
+		if (r < 0)
+			break;
+	}
+	if (r > 0) {
+		(void)pthread_mutex_lock(&kv->lock);
+		r = make_room(kv, c, size);
+		if (r == 0) {
+			kv->used += size;
+			c->used += size;
+			kv->pending[dir] += size;
+		}
+		(void)pthread_mutex_unlock(&kv->lock);
+	}
+	if (r == -ENOSPC)
+		return err_set(ENOSPC, "there is no room within the budget, and nothing to evict");
+	return r;
+}
+
+void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size)
+{
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->used -= size;
+	kv->spaces[space]->cache->used -= size;
+	(void)pthread_mutex_unlock(&kv->lock);
+}
+
+int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len)
+{
+	struct cache *c = kv->spaces[space]->cache;
+	uint64_t size = size_of_file(file_len);
+	struct entry *e;
+	int r = c->policy->ops->access(c->policy, hash, size, kv->use++);
+
+	e = r < 0 ? NULL : cache_find(c, hash);
+	if (!e)
+		return -ENOMEM;
+	e->user = user_of((uint32_t)(size - file_len), space);
+	return 0;
+}
+
+static int rename_block(struct pst_kv *kv, uint64_t space, uint64_t hash, int dir, const char *temp)
+{
+	char path[BLOCK_PATH_LEN];
+	int r;
+
+	block_path(path, space, hash);
+	if (renameat(dir, temp, dir, path) == 0)
+		return 0;
+	if (errno != ENOENT)
+		return -errno;
+	r = root_make_place(&kv->root, space, hash);
+	if (r < 0)
+		return r;
+	return renameat(dir, temp, dir, path) < 0 ? -errno : 0;
+}
+
+int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
+		  const char *temp)
+{
+	struct cache *c = kv->spaces[space]->cache;
+	struct entry *e;
+	uint64_t old;
+	int r;
+
+	(void)pthread_mutex_lock(stripe(kv, hash));
+	r = rename_block(kv, kv->spaces[space]->hash, hash, dir, temp);
+	if (r == 0) {
+		(void)pthread_mutex_lock(&kv->lock);
+		e = cache_find(c, hash);
+		old = e ? e->size : 0;
+		r = cache_insert(kv, space, hash, file_len);
+		if (old)
+			give_bytes(kv, c, hash, old);
+		if (r < 0 && old)
+			c->policy->ops->forget(c->policy, hash);
+		(void)pthread_mutex_unlock(&kv->lock);
+		if (r < 0) {
+			char path[BLOCK_PATH_LEN];
+
+			block_path(path, kv->spaces[space]->hash, hash);
+			(void)unlinkat(dir, path, 0);
+		}
+	}
+	(void)pthread_mutex_unlock(stripe(kv, hash));
+	return r;
+}
+
+int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash)
+{
+	struct cache *c = kv->spaces[space]->cache;
+	uint64_t size = 0;
+	struct entry *e;
+	int r;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	e = cache_find(c, hash);
+	if (e) {
+		size = e->size;
+		c->policy->ops->forget(c->policy, hash);
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (!e)
+		return 0;
+	r = unlink_block(kv, c, kv->spaces[space]->hash, hash, size);
+	return r < 0 ? r : 1;
+}
+
+void cache_shrink(struct pst_kv *kv)
+{
+	bool more = true;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	for (unsigned i = 0; i < kv->nr_spaces; i++) {
+		struct cache *c = kv->spaces[i]->cache;
+
+		while (more && c->used > c->capacity)
+			more = evict_one(kv, c);
+	}
+	while (more && kv->used > kv->budget)
+		more = evict_one(kv, largest(kv));
+	(void)pthread_mutex_unlock(&kv->lock);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/* A store is opened, closed and counted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "base/opts.h"
+#include "base/thread.h"
+
+#include "kv/store.h"
+
+#define THREADS_DEFAULT 4u
+#define TIMEOUT_DEFAULT_MS 30000u
+#define TOUCH_DEFAULT_S 60u
+/* How long a close waits for requests under way, and then for threads that hang. */
+#define CLOSE_NS (10 * NSEC_PER_SEC)
+#define CLOSE_HUNG_NS (1 * NSEC_PER_SEC)
+
+PST_API const char *pst_kv_error_text(void)
+{
+	return err_text();
+}
+
+static void kv_free(struct pst_kv *kv)
+{
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		space_free(kv->spaces[i]);
+	if (kv->common.policy)
+		(void)kv->ops->free(kv->common.policy);
+	while (!list_empty(&kv->ended)) {
+		struct batch *b = list_first(&kv->ended, struct batch, link);
+
+		list_del(&b->link);
+		batch_unref(b);
+	}
+	root_close(&kv->root);
+	closep(&kv->efd);
+	for (unsigned i = 0; i < STRIPES; i++)
+		(void)pthread_mutex_destroy(&kv->stripes[i]);
+	(void)pthread_cond_destroy(&kv->work);
+	(void)pthread_cond_destroy(&kv->tick);
+	(void)pthread_cond_destroy(&kv->reaped);
+	(void)pthread_mutex_destroy(&kv->lock);
+	free(kv);
+}
+
+void kv_unref(struct pst_kv *kv)
+{
+	bool last;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	last = --kv->refs == 0;
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (last)
+		kv_free(kv);
+}
+
+static int check_opts(const struct pst_kv_opts *o, const struct tier_policy_ops **ret)
+{
+	bool reader = o->flags & PST_KV_READER;
+
+	if (o->flags & ~(PST_KV_READER | PST_KV_SYNC | PST_KV_BOUNCE))
+		return err_set(EINVAL, "there is no such flag of a store");
+	if (!reader && o->budget < BUDGET_MIN)
+		return err_set(EINVAL,
+			       "the budget of a store is %" PRIu64 " bytes; give 1 MiB at least",
+			       o->budget);
+	if (reader && o->budget)
+		return err_set(EINVAL, "a reader has no budget: its owner has");
+	if (o->threads > PST_KV_THREADS_MAX)
+		return err_set(EINVAL, "a store has at most %u threads", PST_KV_THREADS_MAX);
+	*ret = tier_policy_find(o->policy ? o->policy : TIER_POLICY_DEFAULT);
+	if (!*ret || !(*ret)->evict)
+		return err_set(EINVAL,
+			       "'%s' is no policy of a store; there are lru, arc and s3fifo",
+			       o->policy);
+	return 0;
+}
+
+static struct pst_kv *kv_new(const struct pst_kv_opts *o, const struct tier_policy_ops *ops)
+{
+	struct pst_kv *kv = calloc(1, sizeof(*kv));
+
+	if (!kv)
+		return NULL;
+	kv->refs = 1;
+	kv->efd = -1;
+	kv->root.lock = -1;
+	(void)pthread_mutex_init(&kv->lock, NULL);
+	for (unsigned i = 0; i < STRIPES; i++)
+		(void)pthread_mutex_init(&kv->stripes[i], NULL);
+	(void)pthread_cond_init(&kv->work, NULL);
+	cond_init_monotonic(&kv->tick);
+	cond_init_monotonic(&kv->reaped);
+	list_init(&kv->queue);
+	list_init(&kv->batches);
+	list_init(&kv->ended);
+	list_init(&kv->busy);
+	kv->ops = ops;
+	kv->reader = o->flags & PST_KV_READER;
+	kv->sync = o->flags & PST_KV_SYNC;
+	kv->bounce = o->flags & PST_KV_BOUNCE;
+	kv->budget = o->budget;
+	kv->reserve = o->reserve;
+	kv->touch_ns = (o->touch_s ? o->touch_s : TOUCH_DEFAULT_S) * NSEC_PER_SEC;
+	kv->timeout_ns = (o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS) * NSEC_PER_MSEC;
+	kv->common.capacity = o->budget;
+	kv->common.policy = ops->new (MAX(o->budget, (uint64_t)1), 0);
+	if (!kv->common.policy) {
+		kv_free(kv);
+		return NULL;
+	}
+	return kv;
+}
+
+static int load(struct pst_kv *kv)
+{
+	int r = space_load(kv);
+
+	if (r < 0 || kv->reader)
+		return r;
+	r = snapshot_load(kv);
+	if (r == 0)
+		r = scan_load(kv);
+	if (r < 0)
+		return r;
+	cache_shrink(kv);
+	return 0;
+}
+
+static int start_worker(struct pst_kv *kv)
+{
+	struct pst_queue_opts q = { .sz = sizeof(q), .depth = 4 };
+	struct worker *w = &kv->workers[kv->nr_workers];
+	int r;
+
+	w->kv = kv;
+	r = pst_queue_new(&q, &w->queue);
+	if (r < 0)
+		return err_set(r, "%s", pst_error_text());
+	w->running = true;
+	kv->refs++;
+	kv->nr_workers++;
+	r = thread_start(&w->thread, worker_main, w);
+	if (r < 0) {
+		w->running = false;
+		kv->refs--;
+		kv->nr_workers--;
+		pst_queue_free(w->queue);
+	}
+	return r;
+}
+
+static int start(struct pst_kv *kv, unsigned threads)
+{
+	int r;
+
+	kv->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (kv->efd < 0)
+		return err_set(errno, "cannot make an eventfd: %s", strerror(errno));
+	r = thread_start(&kv->owner, owner_main, kv);
+	if (r < 0)
+		return r;
+	kv->owner_started = true;
+	(void)pthread_mutex_lock(&kv->lock);
+	for (unsigned i = 0; r == 0 && i < threads; i++)
+		r = start_worker(kv);
+	(void)pthread_mutex_unlock(&kv->lock);
+	return r;
+}
+
+PST_API int pst_kv_open(const char *const *dirs, unsigned nr, const struct pst_kv_opts *opts,
+			struct pst_kv **ret_kv)
+{
+	const struct tier_policy_ops *ops = NULL;
+	struct pst_kv_opts o;
+	struct pst_kv *kv;
+	int r = fork_guard();
+
+	if (r == 0)
+		r = opts_copy(&o, sizeof(o), opts);
+	if (r == 0)
+		r = check_opts(&o, &ops);
+	if (r < 0)
+		return r;
+	if (!dirs || !nr || nr > PST_KV_DIRS_MAX)
+		return err_set(EINVAL, "a store has 1 to %u directories", PST_KV_DIRS_MAX);
+	kv = kv_new(&o, ops);
+	if (!kv)
+		return err_set(ENOMEM, "out of memory");
+	r = root_open(&kv->root, dirs, nr, !kv->reader);
+	if (r == 0)
+		r = load(kv);
+	if (r == 0) {
+		r = start(kv, o.threads ? o.threads : THREADS_DEFAULT);
+	} else {
+		kv->broken = true;
+	}
+	if (r < 0) {
+		struct err_kept kept;
+
+		err_keep(&kept);
+		pst_kv_close(kv);
+		err_put_back(&kept);
+		return r;
+	}
+	*ret_kv = kv;
+	return 0;
+}
+
+static bool any_running(const struct pst_kv *kv)
+{
+	for (unsigned i = 0; i < kv->nr_workers; i++)
+		if (kv->workers[i].running)
+			return true;
+	return false;
+}
+
+/* End the threads.  False: one hangs. */
+static bool stop(struct pst_kv *kv)
+{
+	uint64_t end = now_ns() + CLOSE_NS;
+	struct list *at;
+	bool hung;
+
+	(void)pthread_mutex_lock(&kv->lock);
+	kv->ending = true;
+	front_cancel(kv);
+	list_for_each (at, &kv->batches) {
+		struct batch *b = list_entry(at, struct batch, link);
+
+		b->deadline_ns = MIN(b->deadline_ns, end);
+	}
+	(void)pthread_cond_broadcast(&kv->work);
+	(void)pthread_cond_broadcast(&kv->tick);
+	while (!list_empty(&kv->batches))
+		(void)pthread_cond_wait(&kv->reaped, &kv->lock);
+	end = now_ns() + CLOSE_HUNG_NS;
+	while (any_running(kv) && now_ns() < end)
+		(void)cond_wait_until(&kv->reaped, &kv->lock, end);
+	hung = any_running(kv);
+	(void)pthread_cond_broadcast(&kv->tick);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (kv->owner_started)
+		(void)pthread_join(kv->owner, NULL);
+	for (unsigned i = 0; i < kv->nr_workers; i++) {
+		if (hung)
+			(void)pthread_detach(kv->workers[i].thread);
+		else
+			(void)pthread_join(kv->workers[i].thread, NULL);
+	}
+	return !hung;
+}
+
+PST_API struct pst_kv *pst_kv_close(struct pst_kv *kv)
+{
+	int r = 0;
+
+	if (!kv || fork_guard() < 0)
+		return NULL;
+	if (!stop(kv))
+		log_warn("kv: a thread hangs in the kernel; the store stays locked until it ends");
+	else if (!kv->reader && !kv->broken)
+		r = snapshot_save(kv);
+	if (r < 0)
+		log_warn("kv: cannot write the index: %s; the next open reads the directories",
+			 strerror(-r));
+	kv_unref(kv);
+	return NULL;
+}
+
+static void add_cache(struct pst_kv_stat *st, const struct cache *c)
+{
+	const struct index *ix = c->policy->index;
+
+	for (unsigned q = 0; q < c->policy->ops->cached; q++)
+		st->blocks += ix->q[q].nr;
+	st->index_bytes += index_memory(ix);
+}
+
+PST_API int pst_kv_stat(struct pst_kv *kv, struct pst_kv_stat *ret)
+{
+	struct pst_kv_stat st;
+	int r = fork_guard();
+
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&kv->lock);
+	st = kv->stat;
+	st.sz = sizeof(st);
+	st.budget = kv->budget;
+	st.used = kv->used;
+	add_cache(&st, &kv->common);
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		if (kv->spaces[i]->own.policy)
+			add_cache(&st, &kv->spaces[i]->own);
+	(void)pthread_mutex_unlock(&kv->lock);
+	return opts_return(ret, &st, sizeof(st));
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The directories of a store:
+ *
+ *	penstock-kv	   which store, and which of its directories
+ *	b/SPACE/HH/HASH	   blocks; HH are the first two digits of HASH
+ *	tmp/N		   files that are being written
+ *	gone/N		   what was dropped and is being removed
+ *	lock, index, spaces/SPACE   in the first directory only
+ */
+#ifndef KV_ROOT_H
+#define KV_ROOT_H
+
+#include <stdio.h>
+
+#include "base/base.h"
+#include "kv/hash.h"
+
+#define DIRS_MAX 64u
+/* "b/", 16 digits, "/", 2, "/", 16 and the end */
+#define BLOCK_PATH_LEN 40u
+
+struct root {
+	unsigned nr;
+	int dir[DIRS_MAX]; /* descriptors, or -1 */
+	char *path[DIRS_MAX];
+	int lock; /* of the owner, or -1 */
+	uint8_t id[16];
+	struct hash_key key;
+};
+
+/* Open the directories.  make: those that are empty become a store.  own: take the lock, and remove
+ * temporary files.  0 or -errno with a sentence. */
+int root_open(struct root *r, const char *const *dirs, unsigned nr, bool own);
+void root_close(struct root *r);
+
+static inline unsigned root_dir_of(const struct root *r, uint64_t hash)
+{
+	return (unsigned)((hash >> 8) % r->nr);
+}
+
+static inline void block_path(char path[BLOCK_PATH_LEN], uint64_t space, uint64_t hash)
+{
+	(void)snprintf(path, BLOCK_PATH_LEN, "b/%016llx/%02x/%016llx", (unsigned long long)space,
+		       (unsigned)(hash >> 56), (unsigned long long)hash);
+}
+
+/* Make the directories that a block is in. */
+int root_make_place(const struct root *r, uint64_t space, uint64_t hash);
+
+/* Remove a tree below a directory.  0 or -errno. */
+int root_remove_tree(int dir, const char *name);
+
+/* A name of 16 hexadecimal digits.  False: it is none. */
+bool root_parse_name(const char *name, uint64_t *ret);
+
+/*
+ * Visit the files of blocks of one directory.  fn gets the space, the hash, and what fstatat(2) says.
+ * Stops where fn returns another value than 0, and returns that.
+ */
+struct stat;
+int root_scan(const struct root *r, unsigned dir,
+	      int (*fn)(void *arg, uint64_t space, uint64_t hash, const struct stat *st),
+	      void *arg);
+
+/* Write a small file whole: to a temporary name, synced, then renamed. */
+int root_write_file(int dir, const char *name, const void *buf, size_t len);
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The index file: what the policies remember, written when a store is closed, and removed as soon as
+ * it is read, so that one that is found is right.  A head, the hashes of spaces in the order of their
+ * numbers, and for each cache its entries, queue by queue, oldest first.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include "kv/store.h"
+
+#define NAME "index"
+#define VERSION 1u
+#define CHUNK 32768u /* records written or read at once */
+
+static const char magic[8] = "PSTKVI\r\n";
+
+struct head {
+	char magic[8];
+	uint32_t version, nr_spaces;
+	uint8_t id[16];
+	char policy[16];
+	uint64_t nr; /* records */
+	uint64_t pad;
+};
+
+struct record {
+	uint64_t id;
+	uint64_t size; /* with uses and queue above bit 48 */
+	uint32_t user;
+	uint32_t cache; /* 0: the common one, else the number of a space plus 1 */
+};
+
+struct out {
+	int fd;
+	uint32_t crc;
+	unsigned nr;
+	int err;
+	struct record r[CHUNK];
+};
+
+static void put(struct out *o, const void *buf, size_t len)
+{
+	const char *p = buf;
+
+	o->crc = crc32c(o->crc, buf, len);
+	while (len && !o->err) {
+		ssize_t n = write(o->fd, p, len);
+
+		if (n < 0)
+			o->err = errno;
+		else
+			p += n, len -= (size_t)n;
+	}
+}
+
+static void flush_records(struct out *o)
+{
+	put(o, o->r, o->nr * sizeof(o->r[0]));
+	o->nr = 0;
+}
+
+static uint64_t count(const struct cache *c)
+{
+	return c->policy->index->nr;
+}
+
+static void put_cache(struct out *o, const struct cache *c, uint32_t number)
+{
+	const struct index *ix = c->policy->index;
+
+	for (unsigned q = 0; q < INDEX_QUEUES; q++) {
+		for (const struct entry *e = index_oldest(ix, q); e; e = index_newer(ix, e)) {
+			o->r[o->nr++] = (struct record){
+				.id = e->id,
+				.size = e->size | (uint64_t)e->uses << 48 | (uint64_t)q << 56,
+				.user = e->user,
+				.cache = number,
+			};
+			if (o->nr == CHUNK)
+				flush_records(o);
+		}
+	}
+}
+
+static int write_all(const struct pst_kv *kv, struct out *o)
+{
+	struct head h = { .version = VERSION, .nr_spaces = kv->nr_spaces };
+
+	memcpy(h.magic, magic, sizeof(magic));
+	memcpy(h.id, kv->root.id, sizeof(h.id));
+	(void)snprintf(h.policy, sizeof(h.policy), "%s", kv->ops->name);
+	h.nr = count(&kv->common);
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		h.nr += kv->spaces[i]->own.policy ? count(&kv->spaces[i]->own) : 0;
+	put(o, &h, sizeof(h));
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		put(o, &kv->spaces[i]->hash, sizeof(kv->spaces[i]->hash));
+	put_cache(o, &kv->common, 0);
+	for (unsigned i = 0; i < kv->nr_spaces; i++)
+		if (kv->spaces[i]->own.policy)
+			put_cache(o, &kv->spaces[i]->own, i + 1);
+	flush_records(o);
+	put(o, &(uint32_t){ o->crc }, sizeof(uint32_t));
+	if (!o->err && fsync(o->fd) < 0)
+		o->err = errno;
+	return -o->err;
+}
+
+int snapshot_save(struct pst_kv *kv)
+{
+	int dir = kv->root.dir[0], r;
+	struct out *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return -ENOMEM;
+	o->fd = openat(dir, "tmp/" NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+		       0666);
+	r = o->fd < 0 ? -errno : write_all(kv, o);
+	if (r == 0 && renameat(dir, "tmp/" NAME, dir, NAME) < 0)
+		r = -errno;
+	if (r == 0 && fsync(dir) < 0)
+		r = -errno;
+	if (r < 0)
+		(void)unlinkat(dir, "tmp/" NAME, 0);
+	closep(&o->fd);
+	free(o);
+	return r;
+}
+
+struct in {
+	int fd;
+	uint32_t crc;
+};
+
+static bool get(struct in *in, void *buf, size_t len)
+{
+	char *p = buf;
+
+	while (len) {
+		ssize_t n = read(in->fd, p, len);
+
+		if (n <= 0)
+			return false;
+		in->crc = crc32c(in->crc, p, (size_t)n);
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static int take(struct pst_kv *kv, const struct record *r, const uint32_t *spaces,
+		uint32_t nr_spaces)
+{
+	uint32_t space = user_space(r->user), number = r->cache;
+	uint64_t size = r->size & INDEX_SIZE_MAX;
+	unsigned queue = (unsigned)(r->size >> 56);
+	struct cache *c;
+	struct entry *e;
+
+	if (space >= nr_spaces || number > nr_spaces || queue >= INDEX_QUEUES)
+		return -EBADMSG;
+	space = spaces[space];
+	c = number ? kv->spaces[spaces[number - 1]]->cache : &kv->common;
+	if (queue < c->policy->ops->cached) {
+		kv->used += size;
+		c->used += size;
+		kv->stat.loaded++;
+	}
+	e = index_add(c->policy->index, r->id, size);
+	if (!e)
+		return -ENOMEM;
+	e->uses = (r->size >> 48) & 0xff;
+	index_enter(c->policy->index, e, queue);
+	e->user = user_of(user_slack(r->user), space);
+	return 0;
+}
+
+static int load_records(struct pst_kv *kv, struct in *in, const struct head *h,
+			const uint32_t *spaces)
+{
+	struct record *buf = malloc(CHUNK * sizeof(*buf));
+	uint32_t crc, want;
+	int r = 0;
+
+	if (!buf)
+		return -ENOMEM;
+	for (uint64_t left = h->nr; r == 0 && left;) {
+		unsigned n = (unsigned)MIN(left, (uint64_t)CHUNK);
+
+		if (!get(in, buf, n * sizeof(*buf)))
+			r = -EBADMSG;
+		for (unsigned i = 0; r == 0 && i < n; i++)
+			r = take(kv, &buf[i], spaces, h->nr_spaces);
+		left -= n;
+	}
+	free(buf);
+	crc = in->crc;
+	if (r == 0 && (!get(in, &want, sizeof(want)) || want != crc))
+		r = -EBADMSG;
+	return r;
+}
+
+static int load(struct pst_kv *kv, struct in *in)
+{
+	uint32_t *spaces = NULL;
+	struct head h;
+	struct stat st;
+	int r = 0;
+
+	if (!get(in, &h, sizeof(h)) || memcmp(h.magic, magic, sizeof(magic)) != 0 ||
+	    h.version != VERSION || memcmp(h.id, kv->root.id, sizeof(h.id)) != 0 ||
+	    h.nr_spaces > PST_KV_SPACES_MAX || fstat(in->fd, &st) < 0 ||
+	    h.nr > (uint64_t)st.st_size / sizeof(struct record))
+		return -EBADMSG;
+	/* The queues of one policy mean nothing to another. */
+	if (strncmp(h.policy, kv->ops->name, sizeof(h.policy)) != 0)
+		return -EBADMSG;
+	spaces = calloc(h.nr_spaces + 1, sizeof(*spaces));
+	r = spaces ? 0 : -ENOMEM;
+	for (unsigned i = 0; r == 0 && i < h.nr_spaces; i++) {
+		uint64_t hash;
+
+		r = get(in, &hash, sizeof(hash)) ? space_add(kv, hash, 0, &spaces[i]) : -EBADMSG;
+	}
+	/* Room for all at once; records of spaces with a quota are few. */
+	if (r == 0)
+		r = index_reserve(kv->common.policy->index, h.nr);
+	if (r == 0)
+		r = load_records(kv, in, &h, spaces);
+	free(spaces);
+	return r;
+}
+
+/* Throw away what was read of a file that turned out to be wrong. */
+static int begin_anew(struct pst_kv *kv)
+{
+	struct cache *c = &kv->common;
+
+	for (unsigned i = 0; i <= kv->nr_spaces; i++) {
+		if (i < kv->nr_spaces)
+			c = &kv->spaces[i]->own;
+		else
+			c = &kv->common;
+		if (!c->policy)
+			continue;
+		(void)c->policy->ops->free(c->policy);
+		c->policy = kv->ops->new (c->capacity, 0);
+		c->used = 0;
+		if (!c->policy)
+			return err_set(ENOMEM, "out of memory");
+	}
+	kv->used = 0;
+	kv->stat.loaded = 0;
+	return 0;
+}
+
+int snapshot_load(struct pst_kv *kv)
+{
+	int dir = kv->root.dir[0], r;
+	struct in in = { .fd = openat(dir, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) };
+
+	if (in.fd < 0)
+		return errno == ENOENT ? 0
+				       : err_set(errno, "cannot open %s/" NAME ": %s",
+						 kv->root.path[0], strerror(errno));
+	r = load(kv, &in);
+	closep(&in.fd);
+	/* Before anything changes: after a power loss there is none that is old. */
+	if (unlinkat(dir, NAME, 0) < 0 || fsync(dir) < 0)
+		return err_set(errno, "cannot remove %s/" NAME ": %s", kv->root.path[0],
+			       strerror(errno));
+	if (r == 0)
+		return 1;
+	log_warn("kv: the index of %s is damaged or of another policy, reading the "
+		 "directories",
+		 kv->root.path[0]);
+	return begin_anew(kv);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Spaces.  The hash of a space's name is the name of its directory; a file of words beside says what
+ * it stands for: quota, identity and tenant, each ended by a zero byte.  Of the salt only the hash
+ * knows.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/fork.h"
+#include "base/opts.h"
+
+#include "kv/store.h"
+
+#define WORDS_MAX (2 * PST_KV_TEXT_MAX + 64)
+
+void space_free(struct space *sp)
+{
+	if (!sp)
+		return;
+	if (sp->own.policy)
+		(void)sp->own.policy->ops->free(sp->own.policy);
+	free(sp->identity);
+	free(sp->tenant);
+	free(sp);
+}
+
+int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret)
+{
+	struct space *sp;
+
+	for (unsigned i = 0; i < kv->nr_spaces; i++) {
+		if (kv->spaces[i]->hash == hash) {
+			*ret = i;
+			return 0;
+		}
+	}
+	if (kv->nr_spaces == PST_KV_SPACES_MAX)
+		return err_set(ENOSPC, "a store has at most %u spaces; drop tenants",
+			       PST_KV_SPACES_MAX);
+	sp = calloc(1, sizeof(*sp));
+	if (!sp)
+		return err_set(ENOMEM, "out of memory");
+	sp->hash = hash;
+	sp->quota = quota;
+	sp->cache = &kv->common;
+	if (quota && !kv->reader) {
+		sp->own.capacity = quota;
+		sp->own.policy = kv->ops->new (quota, 0);
+		if (!sp->own.policy) {
+			space_free(sp);
+			return err_set(ENOMEM, "out of memory");
+		}
+		sp->cache = &sp->own;
+	}
+	kv->spaces[kv->nr_spaces] = sp;
+	*ret = kv->nr_spaces++;
+	return 0;
+}
+
+int space_words(int dir, const char *name, char **identity, char **tenant, uint64_t *ret_quota)
+{
+	_cleanup_(closep) int fd = -1;
+	char path[32], text[WORDS_MAX + 1];
+	char *second, *third;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "spaces/%.16s", name);
+	fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	n = fd < 0 ? -1 : read(fd, text, WORDS_MAX);
+	if (n < 0)
+		return -errno;
+	text[n] = '\0';
+	second = memchr(text, '\0', (size_t)n);
+	third = second ? memchr(second + 1, '\0', (size_t)(text + n - second - 1)) : NULL;
+	if (!third || text[n - 1] != '\0')
+		return -EBADMSG;
+	*ret_quota = strtoull(text, NULL, 10);
+	*identity = strdup(second + 1);
+	*tenant = strdup(third + 1);
+	if (!*identity || !*tenant) {
+		free(*identity);
+		free(*tenant);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int space_load(struct pst_kv *kv)
+{
+	int fd = openat(kv->root.dir[0], "spaces", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!d) {
+		r = errno;
+		closep(&fd);
+		return err_set(r, "cannot read %s/spaces: %s", kv->root.path[0], strerror(r));
+	}
+	while (r == 0 && (e = readdir(d))) {
+		char *identity, *tenant;
+		uint64_t hash, quota;
+		uint32_t at;
+
+		if (!root_parse_name(e->d_name, &hash) ||
+		    space_words(kv->root.dir[0], e->d_name, &identity, &tenant, &quota) < 0)
+			continue;
+		r = space_add(kv, hash, quota >= BUDGET_MIN ? quota : 0, &at);
+		if (r == 0) {
+			kv->spaces[at]->identity = identity;
+			kv->spaces[at]->tenant = tenant;
+		} else {
+			free(identity);
+			free(tenant);
+		}
+	}
+	(void)closedir(d);
+	return r;
+}
+
+static int write_words(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o)
+{
+	char text[WORDS_MAX], name[32];
+	int n = snprintf(text, sizeof(text), "%" PRIu64 "%c%s%c%s", o->quota, '\0', o->identity,
+			 '\0', o->tenant);
+
+	(void)snprintf(name, sizeof(name), "spaces/%016" PRIx64, hash);
+	return root_write_file(kv->root.dir[0], name, text, (size_t)n + 1);
+}
+
+/* Under the lock: is it known, with these words? */
+static int find(struct pst_kv *kv, uint64_t hash, const struct pst_kv_space_opts *o, uint32_t *ret)
+{
+	for (unsigned i = 0; i < kv->nr_spaces; i++) {
+		const struct space *sp = kv->spaces[i];
+
+		if (sp->hash != hash || !sp->identity)
+			continue;
+		if (sp->quota != o->quota && !kv->reader)
+			return err_set(EINVAL,
+				       "the space has a quota of %" PRIu64 " bytes, not %" PRIu64
+				       "; drop it to change that",
+				       sp->quota, o->quota);
+		*ret = i;
+		return 1;
+	}
+	return 0;
+}
+
+PST_API int pst_kv_space(struct pst_kv *kv, const struct pst_kv_space_opts *opts,
+			 uint32_t *ret_space)
+{
+	struct pst_kv_space_opts o;
+	struct hash_part parts[3];
+	uint64_t hash;
+	uint32_t at;
+	int r = fork_guard();
+
+	if (r == 0)
+		r = opts_copy(&o, sizeof(o), opts);
+	if (r < 0)
+		return r;
+	o.tenant = o.tenant ? o.tenant : "";
+	o.salt = o.salt ? o.salt : "";
+	if (!o.identity || !*o.identity)
+		return err_set(EINVAL, "a space needs an identity: model, revision, layout, dtype");
+	if (strlen(o.identity) > PST_KV_TEXT_MAX || strlen(o.tenant) > PST_KV_TEXT_MAX)
+		return err_set(EINVAL, "identity and tenant of a space have at most %u bytes",
+			       PST_KV_TEXT_MAX);
+	if (o.quota && o.quota < BUDGET_MIN)
+		return err_set(EINVAL, "a quota is at least 1 MiB");
+	parts[0] = (struct hash_part){ o.identity, strlen(o.identity) };
+	parts[1] = (struct hash_part){ o.tenant, strlen(o.tenant) };
+	parts[2] = (struct hash_part){ o.salt, strlen(o.salt) };
+	hash = kv_hash(&kv->root.key, parts, 3);
+	(void)pthread_mutex_lock(&kv->lock);
+	r = find(kv, hash, &o, ret_space);
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = kv->reader ? 0 : write_words(kv, hash, &o);
+	if (r < 0)
+		return r;
+	(void)pthread_mutex_lock(&kv->lock);
+	r = space_add(kv, hash, o.quota, &at);
+	if (r == 0 && !kv->spaces[at]->identity) {
+		kv->spaces[at]->identity = strdup(o.identity);
+		kv->spaces[at]->tenant = strdup(o.tenant);
+		if (!kv->spaces[at]->identity || !kv->spaces[at]->tenant)
+			r = err_set(ENOMEM, "out of memory");
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	if (r == 0)
+		*ret_space = at;
+	return r;
+}
+
+/* ---------------------------------------------------------------- drop */
+
+/* Under the lock: take all blocks of a space out of the index.  Return: their bytes. */
+static uint64_t forget_space(struct cache *c, uint32_t space, uint64_t *ret_blocks)
+{
+	struct tier_policy *p = c->policy;
+	uint64_t bytes = 0;
+
+	*ret_blocks = 0;
+	for (unsigned q = 0; q < p->ops->cached; q++) {
+		struct entry *e = index_oldest(p->index, q), *next;
+
+		for (; e; e = next) {
+			next = index_newer(p->index, e);
+			if (user_space(e->user) != space)
+				continue;
+			bytes += e->size;
+			(*ret_blocks)++;
+			p->ops->forget(p, e->id);
+		}
+	}
+	return bytes;
+}
+
+static int drop_space(struct pst_kv *kv, uint32_t space)
+{
+	struct space *sp = kv->spaces[space];
+	char from[32], to[48];
+	uint64_t bytes, blocks, nr;
+	int r = 0;
+
+	(void)snprintf(from, sizeof(from), "b/%016" PRIx64, sp->hash);
+	(void)pthread_mutex_lock(&kv->lock);
+	nr = kv->next_temp++;
+	bytes = forget_space(sp->cache, space, &blocks);
+	(void)pthread_mutex_unlock(&kv->lock);
+	(void)snprintf(to, sizeof(to), "gone/%" PRIu64, nr);
+	for (unsigned i = 0; i < kv->root.nr; i++)
+		if (renameat(kv->root.dir[i], from, kv->root.dir[i], to) < 0 && errno != ENOENT)
+			r = -errno;
+	for (unsigned i = 0; i < kv->root.nr; i++) {
+		int gone = root_remove_tree(kv->root.dir[i], to);
+
+		r = gone < 0 ? gone : r;
+	}
+	(void)pthread_mutex_lock(&kv->lock);
+	if (r == 0) {
+		kv->used -= bytes;
+		sp->cache->used -= bytes;
+	} else {
+		kv->broken = true;
+	}
+	(void)pthread_mutex_unlock(&kv->lock);
+	return r;
+}
+
+PST_API int pst_kv_drop(struct pst_kv *kv, const char *identity, const char *tenant)
+{
+	int r = fork_guard(), dropped = 0;
+	unsigned nr;
+
+	if (r < 0)
+		return r;
+	if (kv->reader)
+		return err_set(EROFS, "the store was opened for reading: its owner drops");
+	if (!identity && !tenant)
+		return err_set(EINVAL, "name an identity or a tenant to drop");
+	(void)pthread_mutex_lock(&kv->lock);
+	nr = kv->nr_spaces;
+	(void)pthread_mutex_unlock(&kv->lock);
+	for (unsigned i = 0; i < nr; i++) {
+		const struct space *sp = kv->spaces[i];
+
+		if (!sp->identity || (identity && strcmp(sp->identity, identity) != 0) ||
+		    (tenant && strcmp(sp->tenant, tenant) != 0))
+			continue;
+		r = drop_space(kv, i);
+		if (r < 0)
+			return err_set(r, "cannot remove all blocks of tenant '%s': %s", sp->tenant,
+				       strerror(-r));
+		dropped++;
+	}
+	return dropped;
+}

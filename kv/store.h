@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An open store.
+ *
+ * One lock covers all of it; no call that may wait for a disk is made while it is held.  A stripe is
+ * taken before the lock, by who changes the file of a block and the index together: renames, unlinks.
+ *
+ * Bytes: used counts each file from its reservation until it is unlinked and nobody reads it.  The
+ * policies hold published blocks only, so the sum of their bytes never exceeds used.
+ */
+#ifndef KV_STORE_H
+#define KV_STORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <penstock_kv.h>
+
+#include "base/base.h"
+#include "base/list.h"
+#include "tier/index.h"
+#include "tier/policy.h"
+
+#include "kv/block.h"
+#include "kv/hash.h"
+#include "kv/root.h"
+
+#define STRIPES 64u
+#define UNIT 4096u /* what a file's length is rounded up to */
+#define BUDGET_MIN MIB(1)
+
+/* Blocks that one policy chooses from: those of all spaces without a quota, or of one with. */
+struct cache {
+	struct tier_policy *policy;
+	uint64_t capacity, used;
+};
+
+struct space {
+	uint64_t hash;
+	char *identity, *tenant; /* NULL: found on disk without its file of words */
+	uint64_t quota;
+	struct cache *cache;
+	struct cache own;
+};
+
+enum job_state {
+	JOB_QUEUED,
+	JOB_PATH, /* a thread works on it, without the caller's memory */
+	JOB_IO,   /* a request with the caller's memory is under way, and ends at the deadline */
+	JOB_DONE, /* has its result; a thread may still be in JOB_PATH for it */
+};
+
+struct batch;
+
+/* One block of a batch. */
+struct job {
+	struct batch *batch;
+	struct list link; /* in the queue of the store */
+	enum job_state state;
+	struct pst_kv_item item; /* its key is in the batch */
+	uint64_t hash;
+	uint64_t size; /* SET: bytes that it reserved */
+};
+
+struct batch {
+	struct list link; /* of the batches under way, or of those to be reaped */
+	struct pst_kv *kv;
+	uint32_t op, space;
+	uint64_t deadline_ns;
+	int64_t *results;
+	unsigned left; /* jobs without a result */
+	unsigned refs; /* who holds it: the store, and threads at its jobs */
+	bool waited;   /* pst_kv_run() takes the completion */
+	bool ended;
+	struct pst_kv_done done;
+	struct job *jobs;
+	unsigned nr;
+};
+
+struct worker {
+	struct pst_kv *kv;
+	pthread_t thread;
+	bool started;
+	bool running; /* has not left its function */
+	struct pst_queue *queue;
+	struct pst_mem *bounce;
+	uint64_t bounce_len;
+	uint64_t reading; /* hash of the block whose file it has open; valid with is_reading */
+	bool is_reading;
+	uint64_t zombie; /* bytes of that file, if it was unlinked meanwhile; and whose */
+	struct cache *zombie_cache;
+};
+
+struct pst_kv {
+	pthread_mutex_t lock;
+	pthread_cond_t work;   /* for workers: there are jobs, or it ends */
+	pthread_cond_t tick;   /* for the owner thread: there is a new batch, or it ends */
+	pthread_cond_t reaped; /* there are completions */
+	pthread_mutex_t stripes[STRIPES];
+
+	struct root root;
+	bool reader, sync, bounce, ending, broken; /* broken: bytes were lost count of */
+	uint64_t budget, reserve, used, touch_ns, timeout_ns;
+	const struct tier_policy_ops *ops;
+	struct cache common;
+	struct space *spaces[PST_KV_SPACES_MAX];
+	unsigned nr_spaces;
+	uint64_t pending[DIRS_MAX]; /* reserved bytes of sets that are not written yet */
+
+	struct list queue;   /* jobs */
+	struct list batches; /* under way */
+	struct list ended;   /* to be reaped */
+	int efd;
+	pthread_t owner;
+	bool owner_started;
+	struct worker workers[PST_KV_THREADS_MAX];
+	unsigned nr_workers;
+	unsigned refs; /* the caller and each running worker */
+	uint64_t next_temp;
+	struct list busy; /* memory handles that the kernel may still use */
+	unsigned nr_busy;
+	uint64_t use; /* virtual time of policies */
+
+	struct pst_kv_stat stat;
+};
+
+/* ------------------------------------------------------- cache.c */
+
+/* entry.user: what the length lacks to the size, and the space. */
+static inline uint32_t user_of(uint32_t slack, uint32_t space)
+{
+	return slack | space << 12;
+}
+
+static inline uint32_t user_space(uint32_t user)
+{
+	return user >> 12;
+}
+
+static inline uint32_t user_slack(uint32_t user)
+{
+	return user & (UNIT - 1);
+}
+
+static inline uint64_t size_of_file(uint64_t len)
+{
+	return align_up(len, UNIT);
+}
+
+uint64_t kv_key_hash(const struct pst_kv *kv, const struct space *sp, const void *key, size_t len);
+
+/* Under the lock: the block, if there is one that was published. */
+struct entry *cache_find(const struct cache *c, uint64_t hash);
+
+/* Count size bytes for a file in a space that will be written, after unlinking others; the lock is
+ * not held.  0, -ENOSPC with a sentence. */
+int cache_reserve(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t size);
+void cache_unreserve(struct pst_kv *kv, uint32_t space, uint64_t size);
+
+/* Rename a finished file of size bytes reserved, and count it.  0 or -errno. */
+int cache_publish(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len, int dir,
+		  const char *temp);
+
+/* Remove a block and its file.  1: it was in the index; 0: it was not; -errno. */
+int cache_remove(struct pst_kv *kv, uint32_t space, uint64_t hash);
+
+/* Under the lock: put a block in that is on the disk, without eviction.  0 or -ENOMEM. */
+int cache_insert(struct pst_kv *kv, uint32_t space, uint64_t hash, uint64_t file_len);
+
+/* Evict until what is used fits. */
+void cache_shrink(struct pst_kv *kv);
+
+/* Under the lock: a worker has closed the file that it read. */
+void cache_read_ends(struct worker *w);
+
+/* ------------------------------------------------------- space.c */
+
+/* The space of that hash, made if need be.  Under the lock, or while nobody else has the store.
+ * -ENOSPC, -ENOMEM. */
+int space_add(struct pst_kv *kv, uint64_t hash, uint64_t quota, uint32_t *ret);
+/* Read all files of words. */
+int space_load(struct pst_kv *kv);
+void space_free(struct space *sp);
+
+/* The words of a space, from its file.  Strings to be freed.  0 or -errno. */
+int space_words(int dir, const char *name, char **identity, char **tenant, uint64_t *ret_quota);
+
+/* ------------------------------------------------- scan.c, snapshot.c */
+
+/* Fill the index from the directories: oldest first. */
+int scan_load(struct pst_kv *kv);
+
+/* 1: the index file was read, and removed; 0: there is none that is right; or -errno. */
+int snapshot_load(struct pst_kv *kv);
+int snapshot_save(struct pst_kv *kv);
+
+/* ------------------------------------------------------- worker.c */
+
+void *worker_main(void *arg);
+
+/* ------------------------------------------------------- front.c */
+
+void *owner_main(void *arg);
+/* Under the lock: the job has a result. */
+void job_end(struct job *job, int64_t result);
+void batch_unref(struct batch *b);
+/* Under the lock, at the end: what has not begun is cancelled. */
+void front_cancel(struct pst_kv *kv);
+/* Keep memory that the kernel may still use. */
+void busy_keep(struct pst_kv *kv, struct pst_mem *mem);
+
+/* The last user frees it. */
+void kv_unref(struct pst_kv *kv);
+
+#endif

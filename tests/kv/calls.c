@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#include "calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <penstock.h>
+
+int (*calls_hook)(const char *call);
+
+static int hook(const char *call)
+{
+	int err = calls_hook ? calls_hook(call) : 0;
+
+	if (err)
+		errno = err;
+	return err;
+}
+
+#define WRAP(type, fails, name, params, ...)       \
+	type __real_##name params;                 \
+	type __wrap_##name params;                 \
+	type __wrap_##name params                  \
+	{                                          \
+		if (hook(#name))                   \
+			return fails;              \
+		return __real_##name(__VA_ARGS__); \
+	}
+
+WRAP(ssize_t, -1, pread64, (int fd, void *buf, size_t len, off_t off), fd, buf, len, off)
+WRAP(ssize_t, -1, pwrite64, (int fd, const void *buf, size_t len, off_t off), fd, buf, len, off)
+WRAP(int, -1, fsync, (int fd), fd)
+WRAP(int, -1, fstat64, (int fd, struct stat *st), fd, st)
+WRAP(int, -1, renameat, (int a, const char *from, int b, const char *to), a, from, b, to)
+WRAP(int, -1, unlinkat, (int fd, const char *name, int flags), fd, name, flags)
+WRAP(int, -1, mkdirat, (int fd, const char *name, mode_t mode), fd, name, mode)
+WRAP(int, -1, openat64, (int fd, const char *name, int flags, mode_t mode), fd, name, flags, mode)
+WRAP(int, -1, fstatvfs64, (int fd, struct statvfs *st), fd, st)
+WRAP(void *, NULL, calloc, (size_t nr, size_t size), nr, size)
+WRAP(void *, NULL, malloc, (size_t size), size)
+WRAP(void *, NULL, reallocarray, (void *p, size_t nr, size_t size), p, nr, size)
+WRAP(int, -errno, pst_queue_new, (const struct pst_queue_opts *o, struct pst_queue **ret), o, ret)
+WRAP(int, -errno, pst_queue_prep, (struct pst_queue * q, const struct pst_io *io), q, io)
+WRAP(int, -errno, pst_file_wrap,
+     (int fd, uint32_t flags, const struct pst_file_opts *o, struct pst_file **ret), fd, flags, o,
+     ret)
+WRAP(int, -errno, pst_mem_wrap,
+     (uint64_t addr, uint64_t len, const struct pst_mem_opts *o, struct pst_mem **ret), addr, len,
+     o, ret)
