@@ -22,18 +22,22 @@ static int hook(const char *call)
 	return err;
 }
 
-#define WRAP(type, fails, name, params, ...)       \
-	type __real_##name params;                 \
-	type __wrap_##name params;                 \
-	type __wrap_##name params                  \
-	{                                          \
-		if (hook(#name))                   \
-			return fails;              \
-		return __real_##name(__VA_ARGS__); \
+/* Libraries of sanitizers refer to them, too. */
+#define WRAP(type, fails, name, params, ...)                              \
+	type __real_##name params;                                        \
+	__attribute__((visibility("default"))) type __wrap_##name params; \
+	type __wrap_##name params                                         \
+	{                                                                 \
+		if (hook(#name))                                          \
+			return fails;                                     \
+		return __real_##name(__VA_ARGS__);                        \
 	}
 
 WRAP(ssize_t, -1, pread64, (int fd, void *buf, size_t len, off_t off), fd, buf, len, off)
 WRAP(ssize_t, -1, pwrite64, (int fd, const void *buf, size_t len, off_t off), fd, buf, len, off)
+/* The form that checks the buffer's size. */
+WRAP(ssize_t, -1, __pread64_chk, (int fd, void *buf, size_t len, off_t off, size_t room), fd, buf,
+     len, off, room)
 WRAP(int, -1, fsync, (int fd), fd)
 WRAP(int, -1, fstat64, (int fd, struct stat *st), fd, st)
 WRAP(int, -1, renameat, (int a, const char *from, int b, const char *to), a, from, b, to)

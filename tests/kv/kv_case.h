@@ -17,7 +17,8 @@ static char k_root[PATH_MAX];
 
 static inline void k_new_root(void)
 {
-	T_EQ(scratch_new(NULL, k_root, sizeof(k_root)), 0);
+	/* In memory: each new root syncs. */
+	T_EQ(scratch_new("/dev/shm", k_root, sizeof(k_root)), 0);
 }
 
 static inline void k_remove_root(void)
@@ -86,7 +87,7 @@ static inline uint64_t k_seed(const char *key)
 
 static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, uint64_t len)
 {
-	char *buf = malloc(len);
+	char *buf = aligned_alloc(64, (len + 63) / 64 * 64); /* no call that tests let fail */
 	int64_t r;
 
 	t_fill(buf, k_seed(key), 0, len);
@@ -98,7 +99,7 @@ static inline int64_t k_set(struct pst_kv *kv, uint32_t space, const char *key, 
 /* Bytes of a right block, or what the get gave, or -1000 for wrong bytes. */
 static inline int64_t k_get(struct pst_kv *kv, uint32_t space, const char *key, uint64_t room)
 {
-	char *buf = malloc(room);
+	char *buf = aligned_alloc(64, (room + 63) / 64 * 64);
 	int64_t r;
 
 	memset(buf, 0xa5, room);

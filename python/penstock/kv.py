@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""A store of blocks by key on disks: libpenstock-kv.  docs/KV.md has the ideas.
+
+    with Store(["/nvme/kv"], budget=1 << 40) as store:
+        space = store.space("llama-3 r7 bf16 layout=NHD block=16 tp=0/4")
+        store.set(space, [b"key"], [memoryview(block)])
+        store.get(space, [b"key"], [memoryview(room)])      # [bytes], -errno for a miss
+
+Every call may be made by any thread.  A buffer is a contiguous object with the buffer protocol, or
+a pair (address, bytes).  Results are bytes, 0, or a negative errno; misses are no exceptions.
+"""
+import ctypes
+import itertools
+import os
+import threading
+from ctypes import (POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint,
+                    c_uint32, c_uint64, c_void_p)
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _lib
+from ._lib import Path, deadline, failure, name_of, sized
+from ._memory import _Buffer, _get_buffer, _release_buffer
+
+NAME = "libpenstock-kv.so.0"
+VARIABLE = "PST_LIBPENSTOCK_KV"
+
+READER, SYNC, BOUNCE = 1, 2, 4
+GET, SET, EXISTS, DELETE = 1, 2, 3, 4
+BATCH_MAX = 65536
+NO_DEADLINE = 2**64 - 1
+
+Buffer = Union[Tuple[int, int], Any]
+
+
+class _Opts(Structure):
+    _fields_ = [("sz", c_size_t), ("budget", c_uint64), ("reserve", c_uint64),
+                ("policy", c_char_p), ("flags", c_uint32), ("threads", c_uint32),
+                ("timeout_ms", c_uint32), ("touch_s", c_uint32)]
+
+
+class _SpaceOpts(Structure):
+    _fields_ = [("sz", c_size_t), ("identity", c_char_p), ("tenant", c_char_p),
+                ("salt", c_char_p), ("quota", c_uint64)]
+
+
+class _Item(Structure):
+    _fields_ = [("key", c_char_p), ("key_len", c_uint64), ("mem", c_void_p),
+                ("mem_off", c_uint64), ("len", c_uint64), ("segs", c_void_p),
+                ("nr_segs", c_uint64), ("reserved", c_uint64)]
+
+
+class _Batch(Structure):
+    _fields_ = [("sz", c_size_t), ("op", c_uint32), ("space", c_uint32),
+                ("items", POINTER(_Item)), ("nr", c_uint64), ("results", POINTER(c_int64)),
+                ("deadline_ns", c_uint64), ("user_data", c_uint64)]
+
+
+class _Done(Structure):
+    _fields_ = [("user_data", c_uint64), ("bytes", c_uint64), ("good", c_uint32),
+                ("flags", c_uint32), ("op", c_uint32), ("err", c_int32)]
+
+
+_NUMBERS = ("budget", "used", "blocks", "index_bytes", "gets", "hits", "sets", "set_bytes",
+            "written", "got_bytes", "evicted", "corrupt", "timeouts", "errors", "no_room",
+            "scanned", "loaded")
+
+
+class _Stat(Structure):
+    _fields_ = [("sz", c_size_t)] + [(name, c_uint64) for name in _NUMBERS]
+
+
+_CALLS = {
+    "pst_kv_error_text": (c_char_p, []),
+    "pst_kv_open": (c_int, [POINTER(c_char_p), c_uint, POINTER(_Opts), POINTER(c_void_p)]),
+    "pst_kv_close": (c_void_p, [c_void_p]),
+    "pst_kv_space": (c_int, [c_void_p, POINTER(_SpaceOpts), POINTER(c_uint32)]),
+    "pst_kv_drop": (c_int, [c_void_p, c_char_p, c_char_p]),
+    "pst_kv_submit": (c_int, [c_void_p, POINTER(_Batch)]),
+    "pst_kv_reap": (c_int, [c_void_p, POINTER(_Done), c_uint, c_uint64]),
+    "pst_kv_fd": (c_int, [c_void_p]),
+    "pst_kv_run": (c_int, [c_void_p, POINTER(_Batch), POINTER(_Done)]),
+    "pst_kv_lookup": (c_int64, [c_void_p, c_uint32, POINTER(_Item), c_uint64, POINTER(c_int64)]),
+    "pst_kv_drain": (c_int, [c_void_p, c_uint64]),
+    "pst_kv_stat": (c_int, [c_void_p, POINTER(_Stat)]),
+}
+
+
+def _load() -> Any:
+    beside = os.path.join(os.path.dirname(_lib.library_path), NAME)
+    path = os.environ.get(VARIABLE) or (beside if os.path.exists(beside) else NAME)
+    try:
+        # Its libpenstock is the one that is loaded already.
+        library = ctypes.CDLL(path)
+    except OSError as e:
+        raise ImportError(f"penstock.kv: {path} cannot be loaded: {e}; install Penstock, or name "
+                          f"its {NAME} in {VARIABLE}") from None
+    for name, (gives, takes) in _CALLS.items():
+        call = getattr(library, name)
+        call.restype, call.argtypes = gives, takes
+    return library
+
+
+_kv = _load()
+
+
+def _check(status: int) -> int:
+    if status < 0:
+        raise failure(status, _kv.pst_kv_error_text().decode("utf-8", "replace"))
+    return status
+
+
+class Completion(NamedTuple):
+    """How a batch ended.  results: for each block, as Store.run() returns them; lengths: of its
+    buffer."""
+
+    number: int
+    op: int
+    results: List[int]
+    lengths: List[int]
+    nbytes: int
+    good: int
+    busy: bool
+    err: int
+
+
+class _Call:
+    """A batch with what must stay alive for it."""
+
+    __slots__ = ("items", "results", "batch", "held", "views")
+
+    def __init__(self, op: int, space: int, keys: Sequence[bytes],
+                 buffers: Optional[Sequence[Buffer]], timeout: Optional[float]) -> None:
+        nr = len(keys)
+        if buffers is not None and len(buffers) != nr:
+            raise ValueError(f"{nr} keys and {len(buffers)} buffers")
+        self.items = (_Item * nr)()
+        self.results = (c_int64 * nr)()
+        self.held: List[Any] = [keys]
+        self.views: List[_Buffer] = []
+        try:
+            for i, key in enumerate(keys):
+                item = self.items[i]
+                item.key, item.key_len = key, len(key)
+                if buffers is not None:
+                    item.mem_off, item.len = self._place(buffers[i], op == GET)
+        except BaseException:
+            self.release()
+            raise
+        self.batch = sized(_Batch, op=op, space=space, items=self.items, nr=nr,
+                           results=self.results, deadline_ns=deadline(timeout))
+
+    def _place(self, buffer: Buffer, writable: bool) -> Tuple[int, int]:
+        if isinstance(buffer, tuple):
+            return buffer
+        view = _Buffer()
+        # PyBUF_WRITABLE 1: a get into bytes is refused.
+        _get_buffer(buffer, byref(view), 1 if writable else 0)
+        self.views.append(view)
+        self.held.append(buffer)
+        return view.buf, view.len
+
+    def release(self) -> None:
+        while self.views:
+            _release_buffer(byref(self.views.pop()))
+
+
+class Store:
+    """An open store.
+
+    dirs:    the root: directories, one or more
+    budget:  bytes of all its files; None: open for reading a root that another process owns
+    reserve: bytes to leave free on the file systems
+    policy:  who is evicted: "arc", "lru" or "s3fifo"
+    bounce:  buffers never hold bytes that were not checked, and no I/O is under way on them after
+             a completion; costs a copy
+    timeout: seconds that a batch may take which names no time
+    """
+
+    def __init__(self, dirs: Iterable[Path], budget: Optional[int] = None, *, reserve: int = 0,
+                 policy: Optional[str] = None, threads: int = 0, timeout: float = 30,
+                 sync: bool = False, bounce: bool = True) -> None:
+        names = [name_of(d) for d in ([dirs] if isinstance(dirs, (str, bytes)) else dirs)]
+        flags = (READER if budget is None else 0) | (SYNC if sync else 0) | (
+            BOUNCE if bounce else 0)
+        opts = sized(_Opts, budget=budget or 0, reserve=reserve, flags=flags, threads=threads,
+                     policy=policy.encode() if policy else None, timeout_ms=int(timeout * 1000))
+        handle = c_void_p()
+        self._handle: Optional[c_void_p] = None
+        _check(_kv.pst_kv_open((c_char_p * len(names))(*names), len(names), byref(opts),
+                               byref(handle)))
+        self._handle = handle
+        self._numbers = itertools.count(1)
+        self._calls: Dict[int, _Call] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _open(self) -> c_void_p:
+        handle = self._handle
+        if handle is None:
+            raise ValueError("the store is closed")
+        return handle
+
+    def close(self) -> None:
+        """End all I/O and write the index.  No other call may be running."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _kv.pst_kv_close(handle)
+            for call in self._calls.values():
+                call.release()
+            self._calls.clear()
+
+    def space(self, identity: str, tenant: str = "", salt: str = "", quota: int = 0) -> int:
+        """The number of a name space.  identity: weights, layout, dtype and all else that makes
+        blocks fit."""
+        number = c_uint32()
+        opts = sized(_SpaceOpts, identity=identity.encode(), tenant=tenant.encode(),
+                     salt=salt.encode(), quota=quota)
+        _check(_kv.pst_kv_space(self._open(), byref(opts), byref(number)))
+        return number.value
+
+    def drop(self, identity: Optional[str] = None, tenant: Optional[str] = None) -> int:
+        """Remove all blocks of a tenant, or of an identity; how many spaces were emptied."""
+        return _check(_kv.pst_kv_drop(self._open(), None if identity is None else identity.encode(),
+                                      None if tenant is None else tenant.encode()))
+
+    def submit(self, op: int, space: int, keys: Sequence[bytes],
+               buffers: Optional[Sequence[Buffer]] = None,
+               timeout: Optional[float] = None) -> int:
+        """Start a batch; its number, which reap() gives back with the results."""
+        call = _Call(op, space, keys, buffers, timeout)
+        number = next(self._numbers)
+        call.batch.user_data = number
+        with self._lock:
+            self._calls[number] = call
+        try:
+            _check(_kv.pst_kv_submit(self._open(), byref(call.batch)))
+        except BaseException:
+            with self._lock:
+                del self._calls[number]
+            call.release()
+            raise
+        return number
+
+    def reap(self, most: int = 64, timeout: Optional[float] = 0) -> List[Completion]:
+        """Completions, waiting for the first one; timeout None waits for ever."""
+        done = (_Done * most)()
+        nr = _check(_kv.pst_kv_reap(self._open(), done, most, deadline(timeout, NO_DEADLINE)))
+        found = []
+        for d in done[:nr]:
+            with self._lock:
+                call = self._calls.pop(d.user_data)
+            call.release()
+            found.append(Completion(d.user_data, d.op, list(call.results),
+                                    [item.len for item in call.items], d.bytes, d.good,
+                                    bool(d.flags & 1), d.err))
+        return found
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are completions to reap."""
+        return int(_kv.pst_kv_fd(self._open()))
+
+    def run(self, op: int, space: int, keys: Sequence[bytes],
+            buffers: Optional[Sequence[Buffer]] = None,
+            timeout: Optional[float] = None) -> List[int]:
+        """Do a batch and wait for it; a result for each block."""
+        call = _Call(op, space, keys, buffers, timeout)
+        try:
+            _check(_kv.pst_kv_run(self._open(), byref(call.batch), None))
+            return list(call.results)
+        finally:
+            call.release()
+
+    def get(self, space: int, keys: Sequence[bytes], buffers: Sequence[Buffer],
+            timeout: Optional[float] = None) -> List[int]:
+        return self.run(GET, space, keys, buffers, timeout)
+
+    def set(self, space: int, keys: Sequence[bytes], buffers: Sequence[Buffer],
+            timeout: Optional[float] = None) -> List[int]:
+        return self.run(SET, space, keys, buffers, timeout)
+
+    def delete(self, space: int, keys: Sequence[bytes]) -> List[int]:
+        return self.run(DELETE, space, keys)
+
+    def lookup(self, space: int, keys: Sequence[bytes]) -> List[int]:
+        """Bytes of each block, or a negative errno, from the index."""
+        call = _Call(EXISTS, space, keys, None, None)
+        found = _kv.pst_kv_lookup(self._open(), space, call.items, len(keys), call.results)
+        _check(0 if found >= 0 else found)
+        return list(call.results)
+
+    def drain(self, timeout: Optional[float] = 0) -> bool:
+        """Is all memory of completed batches quiet?"""
+        return _kv.pst_kv_drain(self._open(), deadline(timeout, NO_DEADLINE)) == 0
+
+    def stat(self) -> Dict[str, int]:
+        st = sized(_Stat)
+        _check(_kv.pst_kv_stat(self._open(), byref(st)))
+        return {name: getattr(st, name) for name in _NUMBERS}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/* A store whose calls fail, one at a time, or hang; and what happens to a block that is read then. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "calls.h"
+#include "kv_case.h"
+
+#define BUDGET (1u << 20)
+#define KEYS 6
+
+/* ------------------------------------------------------- the n-th fails */
+
+static atomic_uint calls_made, calls_fail_at;
+static atomic_int calls_err;
+static char calls_failed[32];
+
+static int fail_nth(const char *call)
+{
+	if (++calls_made != calls_fail_at)
+		return 0;
+	(void)snprintf(calls_failed, sizeof(calls_failed), "%s", call);
+	return strstr(call, "alloc") ? ENOMEM : calls_err;
+}
+
+/* All that a store does; no step may give wrong bytes, or more than the budget. */
+static void use_all(void)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1, .reserve = 1 };
+	struct pst_kv_space_opts so = { .sz = sizeof(so), .identity = "m", .tenant = "t" };
+	struct pst_kv *kv;
+	uint32_t space;
+	char key[8];
+
+	if (k_open_with(&o, &kv) < 0)
+		return;
+	if (pst_kv_space(kv, &so, &space) == 0) {
+		for (unsigned i = 0; i < KEYS; i++) {
+			(void)snprintf(key, sizeof(key), "%u", i % 4);
+			(void)k_set(kv, space, key, 200000 + i % 4);
+			T_CHECK(k_stat(kv).used <= BUDGET);
+			T_CHECK(k_get(kv, space, key, 300000) != -1000);
+		}
+		(void)k_do(kv, PST_KV_DELETE, space, "1", NULL, 0);
+		(void)pst_kv_drop(kv, NULL, "nobody");
+		(void)k_set(kv, space, "4", 300000);
+		T_CHECK(k_disk() <= BUDGET);
+	}
+	pst_kv_close(kv);
+}
+
+static void check_after(void)
+{
+	struct pst_kv *kv = k_open(BUDGET, 0);
+	uint32_t space = k_space(kv, "m", "t");
+	uint64_t used = k_stat(kv).used;
+	char key[8];
+
+	T_EQ(used, k_disk());
+	T_CHECK(used <= BUDGET);
+	for (unsigned i = 0; i < KEYS; i++) {
+		int64_t r;
+
+		(void)snprintf(key, sizeof(key), "%u", i);
+		r = k_get(kv, space, key, 300000);
+		T_CHECK(r == -ENOENT || r == (i == 4 ? 300000 : 200000 + (int64_t)i));
+	}
+	T_EQ(k_stat(kv).corrupt, 0);
+	pst_kv_close(kv);
+}
+
+static void any_call_may_fail(void)
+{
+	static const int errs[] = { EIO, ENOSPC };
+	unsigned n;
+
+	for (size_t e = 0; e < 2; e++) {
+		for (n = 1;; n++) {
+			k_new_root();
+			calls_made = 0;
+			calls_fail_at = n;
+			calls_err = errs[e];
+			calls_failed[0] = '\0';
+			calls_hook = fail_nth;
+			use_all();
+			calls_hook = NULL;
+			check_after();
+			k_remove_root();
+			if (calls_made < n)
+				break;
+			/* Each call is reached once; the second time, every third suffices. */
+			n += e ? 2 : 0;
+		}
+		T_CHECK(n > 100);
+	}
+}
+
+/* ------------------------------------------------------------- hanging */
+
+static struct {
+	const char *call; /* this one hangs, the skip-th time */
+	atomic_int skip;
+	atomic_bool armed;
+	sem_t there, go;
+} hang;
+
+static int hang_in(const char *call)
+{
+	if (!hang.armed || !strstr(call, hang.call) || hang.skip-- > 0)
+		return 0;
+	hang.armed = false;
+	(void)sem_post(&hang.there);
+	(void)sem_wait(&hang.go);
+	return 0;
+}
+
+static void hang_at(const char *call, int skip)
+{
+	(void)sem_init(&hang.there, 0, 0);
+	(void)sem_init(&hang.go, 0, 0);
+	hang.call = call;
+	hang.skip = skip;
+	hang.armed = true;
+	calls_hook = hang_in;
+}
+
+/* Has the call been reached, now or within some time? */
+static bool hung_within(uint64_t ms)
+{
+	struct timespec ts;
+
+	(void)clock_gettime(CLOCK_REALTIME, &ts);
+	ts.tv_sec += (time_t)(ms / 1000);
+	ts.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (ts.tv_nsec >= 1000000000) {
+		ts.tv_nsec -= 1000000000;
+		ts.tv_sec++;
+	}
+	return sem_timedwait(&hang.there, &ts) == 0;
+}
+
+struct one {
+	struct pst_kv_item item;
+	int64_t result;
+	char buf[100000];
+};
+
+static void submit(struct pst_kv *kv, uint32_t op, uint32_t space, struct one *one,
+		   uint64_t deadline)
+{
+	struct pst_kv_batch b = {
+		.sz = sizeof(b),
+		.op = op,
+		.space = space,
+		.items = &one->item,
+		.nr = 1,
+		.results = &one->result,
+		.deadline_ns = deadline,
+	};
+
+	one->item = (struct pst_kv_item){
+		.key = "k",
+		.key_len = 1,
+		.mem_off = (uintptr_t)one->buf,
+		.len = sizeof(one->buf),
+	};
+	one->result = -1000;
+	T_OK(pst_kv_submit(kv, &b));
+}
+
+/* Wherever a disk hangs, the batch ends, and its memory is left alone afterwards. */
+static void a_hang_is_a_miss(void)
+{
+	static const struct {
+		uint32_t op;
+		const char *call;
+	} where[] = {
+		{ PST_KV_GET, "openat64" },      { PST_KV_GET, "fstat64" },
+		{ PST_KV_GET, "pread64" },       { PST_KV_GET, "pst_file_wrap" },
+		{ PST_KV_SET, "fstatvfs64" },    { PST_KV_SET, "openat64" },
+		{ PST_KV_SET, "pst_file_wrap" }, { PST_KV_SET, "pwrite64" },
+		{ PST_KV_SET, "renameat" },      { PST_KV_DELETE, "unlinkat" },
+	};
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET, .threads = 1, .reserve = 1 };
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_done done;
+	struct pst_kv *kv;
+	uint32_t space;
+
+	for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
+		k_new_root();
+		T_OK(k_open_with(&o, &kv));
+		space = k_space(kv, "m", NULL);
+		T_EQ(k_set(kv, space, "k", 5000), 0);
+		hang_at(where[i].call, 0);
+		memset(one->buf, 0x33, sizeof(one->buf));
+		/* On a machine that is busy, the time may be over before the call is reached. */
+		for (uint64_t ms = 50;; ms *= 2) {
+			T_CHECK(ms < 120000);
+			submit(kv, where[i].op, space, one, t_in_ms(ms));
+			if (hung_within(ms))
+				break;
+			T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		}
+		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		T_EQ(one->result, -ETIMEDOUT);
+		T_EQ(done.err, -ETIMEDOUT);
+		T_EQ(done.flags, 0);
+		/* Others wait for the thread that hangs, and end in time as well. */
+		submit(kv, PST_KV_SET, space, one, t_in_ms(50));
+		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		T_EQ(one->result, -ETIMEDOUT);
+		(void)sem_post(&hang.go);
+		/* The thread works again, and has not touched what it no longer had. */
+		T_EQ(k_set(kv, space, "l", 70), 0);
+		for (size_t k = 0; k < sizeof(one->buf); k++)
+			T_EQ(one->buf[k], 0x33);
+		T_EQ(pst_kv_reap(kv, &done, 1, 0), 0);
+		T_EQ(k_stat(kv).used, k_disk());
+		pst_kv_close(kv);
+		calls_hook = NULL;
+		k_remove_root();
+	}
+	free(one);
+}
+
+static void a_close_ends_beside_a_hang(void)
+{
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = BUDGET };
+	struct pst_kv *kv, *again;
+	uint32_t space;
+	uint64_t end;
+
+	k_new_root();
+	kv = k_open(BUDGET, 0);
+	space = k_space(kv, "m", NULL);
+	T_EQ(k_set(kv, space, "k", 5000), 0);
+	hang_at("pread64", 0);
+	submit(kv, PST_KV_GET, space, one, t_in_ms(50));
+	T_CHECK(hung_within(60000));
+	pst_kv_close(kv);
+	T_EQ(one->result, -ETIMEDOUT);
+	/* Its bytes may still change: nobody else may own them. */
+	T_EQ(k_open_with(&o, &again), -EBUSY);
+	(void)sem_post(&hang.go);
+	for (end = t_hang(); k_open_with(&o, &again) < 0; (void)usleep(1000))
+		T_CHECK(t_now() < end);
+	T_EQ(k_stat(again).scanned, 1);
+	pst_kv_close(again);
+	calls_hook = NULL;
+	free(one);
+	k_remove_root();
+}
+
+/* ------------------------------------------- while a block is being read */
+
+static void who_reads_keeps_the_block(void)
+{
+	static const char *const what[] = { "set", "delete", "evict", "drop" };
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_done done;
+	struct pst_kv *kv;
+	uint32_t space;
+	char key[8];
+
+	for (int i = 0; i < 4; i++) {
+		k_new_root();
+		kv = k_open(BUDGET, 0);
+		space = k_space(kv, "m", NULL);
+		T_EQ(k_set(kv, space, "k", 90000), 0);
+		/* The file is open, and its foot is about to be read. */
+		hang_at("pread64", 0);
+		submit(kv, PST_KV_GET, space, one, PST_NO_DEADLINE);
+		T_CHECK(hung_within(60000));
+		if (i == 0)
+			T_EQ(k_set(kv, space, "k", 50000), 0);
+		else if (i == 1)
+			T_EQ(k_do(kv, PST_KV_DELETE, space, "k", NULL, 0), 0);
+		else if (i == 3)
+			T_EQ(pst_kv_drop(kv, "m", NULL), 1);
+		for (unsigned n = 0; i == 2 && k_exists(kv, space, "k") >= 0; n++) {
+			(void)snprintf(key, sizeof(key), "%u", n);
+			T_EQ(k_set(kv, space, key, 100000), 0);
+			T_CHECK(n < 1000);
+		}
+		/* The old file's bytes are on the disk as long as it is read. */
+		if (i < 3)
+			T_EQ(k_stat(kv).used, k_disk() + 90112);
+		T_CHECK(k_stat(kv).used <= BUDGET);
+		(void)sem_post(&hang.go);
+		T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+		T_EQ(one->result, 90000);
+		T_EQ(t_differs(one->buf, k_seed("k"), 0, 90000), 90000);
+		T_EQ(k_stat(kv).used, k_disk());
+		T_EQ(k_exists(kv, space, "k"), i ? -ENOENT : 50000);
+		pst_kv_close(kv);
+		calls_hook = NULL;
+		k_remove_root();
+		(void)what;
+	}
+	free(one);
+}
+
+/* All of the budget is being written: a further set fails, and evicts nothing in vain. */
+static void writes_in_flight_are_counted(void)
+{
+	struct one *one = calloc(1, sizeof(*one));
+	struct pst_kv_done done;
+	char *buf = calloc(1, BUDGET);
+	struct pst_kv *kv;
+	uint32_t space;
+
+	k_new_root();
+	kv = k_open(BUDGET, 0);
+	space = k_space(kv, "m", NULL);
+	hang_at("renameat", 0);
+	submit(kv, PST_KV_SET, space, one, PST_NO_DEADLINE);
+	T_CHECK(hung_within(60000));
+	T_EQ(k_stat(kv).used, k_disk());
+	T_EQ(k_exists(kv, space, "k"), -ENOENT);
+	T_EQ(k_get(kv, space, "k", 100000), -ENOENT);
+	T_EQ(k_do(kv, PST_KV_SET, space, "l", buf, BUDGET - 8192), -ENOSPC);
+	T_EQ(k_do(kv, PST_KV_SET, space, "m", buf, 100000), 0);
+	(void)sem_post(&hang.go);
+	T_EQ(pst_kv_reap(kv, &done, 1, t_hang()), 1);
+	T_EQ(one->result, 0);
+	T_EQ(k_exists(kv, space, "k"), 100000);
+	T_EQ(k_stat(kv).used, k_disk());
+	pst_kv_close(kv);
+	calls_hook = NULL;
+	free(one);
+	free(buf);
+	k_remove_root();
+}
+
+int main(void)
+{
+	T_RUN(any_call_may_fail);
+	T_RUN(a_hang_is_a_miss);
+	T_RUN(a_close_ends_beside_a_hang);
+	T_RUN(who_reads_keeps_the_block);
+	T_RUN(writes_in_flight_are_counted);
+	return t_done();
+}
