@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kv DIR: what a store of blocks costs.  One line for each figure of docs/KV.md, and with --layout the
+ * table that files or extents were chosen by.
+ *
+ * --layout: for each size, blocks are written and read back by one thread with plain calls, as a file
+ * each (create, write, rename; open, read, close) and as extents of one file that is allocated before
+ * (pwrite and pread at an offset), in turns.  Microseconds a block, the median of several rounds.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include <penstock_kv.h>
+
+#include "base/base.h"
+#include "base/crc32c.h"
+
+#define ROUNDS 7u
+
+static void die(const char *what)
+{
+	(void)fprintf(stderr, "kv: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double median_us(uint64_t *ns, unsigned nr)
+{
+	qsort(ns, nr, sizeof(*ns), by_value);
+	return (double)ns[nr / 2] / 1000;
+}
+
+/* ---------------------------------------------------------------- layout */
+
+static void full(ssize_t n, uint64_t len, const char *what)
+{
+	if (n != (ssize_t)len)
+		die(what);
+}
+
+static void write_file(int dir, unsigned i, const char *buf, uint64_t len)
+{
+	char name[32];
+	int fd;
+
+	(void)snprintf(name, sizeof(name), "block%u", i);
+	fd = openat(dir, "temp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	full(write(fd, buf, len), len, "write");
+	(void)close(fd);
+	if (renameat(dir, "temp", dir, name) < 0)
+		die("rename");
+}
+
+static void read_file(int dir, unsigned i, char *buf, uint64_t len)
+{
+	char name[32];
+	int fd;
+
+	(void)snprintf(name, sizeof(name), "block%u", i);
+	fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	full(pread(fd, buf, len, 0), len, "read");
+	(void)close(fd);
+}
+
+static void unlink_file(int dir, unsigned i)
+{
+	char name[32];
+
+	(void)snprintf(name, sizeof(name), "block%u", i);
+	(void)unlinkat(dir, name, 0);
+}
+
+static void layout_of(int dir, uint64_t len)
+{
+	unsigned nr = (unsigned)MAX(UINT64_C(4), MIB(96) / len);
+	uint64_t ns[4][ROUNDS], began;
+	char *buf = aligned_alloc(4096, len);
+	int slab;
+
+	if (!buf)
+		die("memory");
+	memset(buf, 1, len);
+	slab = openat(dir, "slab", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (slab < 0 || posix_fallocate(slab, 0, (off_t)(nr * len)) != 0)
+		die("slab");
+	for (unsigned r = 0; r < ROUNDS; r++) {
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			write_file(dir, i, buf, len);
+		ns[0][r] = (now_ns() - began) / nr;
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			full(pwrite(slab, buf, len, (off_t)(i * len)), len, "pwrite");
+		ns[1][r] = (now_ns() - began) / nr;
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			read_file(dir, i, buf, len);
+		ns[2][r] = (now_ns() - began) / nr;
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			full(pread(slab, buf, len, (off_t)(i * len)), len, "pread");
+		ns[3][r] = (now_ns() - began) / nr;
+	}
+	(void)printf("%8" PRIu64
+		     " KiB  write: file %9.1f us  extent %9.1f us   read: file %9.1f us  "
+		     "extent %9.1f us\n",
+		     len / 1024, median_us(ns[0], ROUNDS), median_us(ns[1], ROUNDS),
+		     median_us(ns[2], ROUNDS), median_us(ns[3], ROUNDS));
+	for (unsigned i = 0; i < nr; i++)
+		unlink_file(dir, i);
+	(void)close(slab);
+	(void)unlinkat(dir, "slab", 0);
+	free(buf);
+}
+
+static void layout(const char *path)
+{
+	static const uint64_t lens[] = { KIB(64), KIB(1536), MIB(6), MIB(24) };
+	int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		die(path);
+	for (size_t i = 0; i < ARRAY_SIZE(lens); i++)
+		layout_of(dir, lens[i]);
+	(void)close(dir);
+}
+
+/* --------------------------------------------------------------- figures */
+
+static struct pst_kv *open_store(const char *path, const char *policy, uint64_t budget)
+{
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = budget, .policy = policy };
+	struct pst_kv *kv;
+
+	if (pst_kv_open(&path, 1, &o, &kv) < 0) {
+		(void)fprintf(stderr, "kv: %s\n", pst_kv_error_text());
+		exit(1);
+	}
+	return kv;
+}
+
+static uint32_t space_of(struct pst_kv *kv)
+{
+	struct pst_kv_space_opts o = { .sz = sizeof(o), .identity = "bench" };
+	uint32_t space;
+
+	if (pst_kv_space(kv, &o, &space) < 0)
+		die("space");
+	return space;
+}
+
+static void run(struct pst_kv *kv, uint32_t op, uint32_t space, const struct pst_kv_item *items,
+		unsigned nr, int64_t *results)
+{
+	struct pst_kv_batch b = {
+		.sz = sizeof(b),
+		.op = op,
+		.space = space,
+		.items = items,
+		.nr = nr,
+		.results = results,
+	};
+	struct pst_kv_done done;
+
+	if (pst_kv_run(kv, &b, &done) < 0 || done.good != nr) {
+		(void)fprintf(stderr, "kv: a batch failed: %s\n", strerror(-done.err));
+		exit(1);
+	}
+}
+
+#define LOOKUPS 65536u
+#define BATCH 1024u
+
+static void lookups(struct pst_kv *kv, uint32_t space)
+{
+	struct pst_kv_item *items = calloc(LOOKUPS, sizeof(*items));
+	char(*keys)[48] = calloc(LOOKUPS, sizeof(*keys)), byte = 1;
+	int64_t *results = calloc(LOOKUPS, sizeof(*results));
+	uint64_t ns[ROUNDS], began;
+
+	if (!items || !keys || !results)
+		die("memory");
+	for (unsigned i = 0; i < LOOKUPS; i++) {
+		(void)snprintf(keys[i], sizeof(keys[i]), "%032x%08x", i, i * 2654435761u);
+		items[i] = (struct pst_kv_item){
+			.key = keys[i],
+			.key_len = 40,
+			.mem_off = (uintptr_t)&byte,
+			.len = 1,
+		};
+	}
+	/* Half of them are there. */
+	run(kv, PST_KV_SET, space, items, LOOKUPS / 2, results);
+	for (unsigned r = 0; r < ROUNDS; r++) {
+		int64_t found = 0;
+
+		began = now_ns();
+		for (unsigned i = 0; i < LOOKUPS; i += BATCH)
+			found += pst_kv_lookup(kv, space, items + i, BATCH, results + i);
+		ns[r] = now_ns() - began;
+		if (found != LOOKUPS / 2)
+			die("look-ups");
+	}
+	(void)printf("look-ups of 40-byte keys, %u a batch: %.2f million a second\n", BATCH,
+		     LOOKUPS / median_us(ns, ROUNDS));
+	free(items);
+	free(keys);
+	free(results);
+}
+
+/* A get beside pread() into the same memory from an open file. */
+static void gets(struct pst_kv *kv, uint32_t space, const char *path, uint64_t len)
+{
+	unsigned nr = (unsigned)MAX(UINT64_C(8), MIB(64) / len);
+	char *buf = aligned_alloc(4096, len), key[16], name[4096];
+	uint64_t ns[3][3 * ROUNDS], began;
+	struct pst_kv_item item = { .key = key, .mem_off = (uintptr_t)buf, .len = len };
+	int64_t result;
+	uint32_t crc = 0;
+	int fd;
+
+	if (!buf)
+		die("memory");
+	memset(buf, 1, len);
+	if (pst_mem_wrap((uintptr_t)buf, len, NULL, &item.mem) < 0)
+		die("wrap");
+	item.mem_off = 0;
+	(void)snprintf(name, sizeof(name), "%s/plain", path);
+	fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	full(write(fd, buf, len), len, "write");
+	(void)snprintf(key, sizeof(key), "k");
+	item.key_len = 1;
+	run(kv, PST_KV_SET, space, &item, 1, &result);
+	for (unsigned r = 0; r < 3 * ROUNDS; r++) {
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			full(pread(fd, buf, len, 0), len, "pread");
+		ns[0][r] = (now_ns() - began) / nr;
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++)
+			run(kv, PST_KV_GET, space, &item, 1, &result);
+		ns[1][r] = (now_ns() - began) / nr;
+		began = now_ns();
+		for (unsigned i = 0; i < nr; i++) {
+			full(pread(fd, buf, len, 0), len, "pread");
+			crc ^= crc32c(0, buf, len);
+		}
+		ns[2][r] = (now_ns() - began) / nr;
+	}
+	(void)printf("get of %8" PRIu64
+		     " KiB: %9.1f us, plain pread %9.1f us, pread and then CRC-32C "
+		     "%9.1f us (%08x)\n",
+		     len / 1024, median_us(ns[1], 3 * ROUNDS), median_us(ns[0], 3 * ROUNDS),
+		     median_us(ns[2], 3 * ROUNDS), crc);
+	pst_mem_free(item.mem);
+	(void)close(fd);
+	(void)unlink(name);
+	free(buf);
+}
+
+static void figures(const char *path)
+{
+	static const uint64_t lens[] = { KIB(64), KIB(1536), MIB(6), MIB(24) };
+	struct pst_kv_stat st = { .sz = sizeof(st) };
+	struct pst_kv *kv;
+	char root[4096];
+	uint32_t space;
+
+	(void)snprintf(root, sizeof(root), "%s/kv-bench", path);
+	if (mkdir(root, 0755) < 0)
+		die(root);
+	kv = open_store(root, NULL, GIB(4));
+	space = space_of(kv);
+	for (size_t i = 0; i < ARRAY_SIZE(lens); i++)
+		gets(kv, space, path, lens[i]);
+	(void)pst_kv_stat(kv, &st);
+	(void)printf("write amplification of those blocks: %.5f\n",
+		     (double)st.written / (double)st.set_bytes);
+	lookups(kv, space);
+	(void)pst_kv_stat(kv, &st);
+	(void)printf("index: %" PRIu64 " blocks, %.1f bytes each\n", st.blocks,
+		     (double)st.index_bytes / (double)st.blocks);
+	pst_kv_close(kv);
+	(void)printf("remove %s\n", root);
+}
+
+int main(int argc, char *argv[])
+{
+	bool by_layout = argc > 1 && !strcmp(argv[1], "--layout");
+
+	if (argc != 2 + by_layout) {
+		(void)fputs("Usage: kv [--layout] DIR\n", stderr);
+		return 2;
+	}
+	if (by_layout)
+		layout(argv[2]);
+	else
+		figures(argv[1]);
+	return 0;
+}
