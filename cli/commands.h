@@ -17,12 +17,13 @@ int cmd_serve(int argc, char *argv[]);
 int cmd_run(int argc, char *argv[]);
 int cmd_top(int argc, char *argv[]);
 int cmd_tier(int argc, char *argv[]);
+int cmd_kv(int argc, char *argv[]);
 
 /* Was the program started by mount(8), as its helper for a type of ours?  Then it does that. */
 bool mount_helper(int argc, char *argv[], int *ret_status);
 
 extern const char demo_usage[], doctor_usage[], cp_usage[], bench_usage[], window_usage[],
 	mount_usage[], umount_usage[], run_usage[], serve_usage[], top_usage[], tier_usage[],
-	ls_usage[];
+	ls_usage[], kv_usage[];
 
 #endif

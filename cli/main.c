@@ -25,6 +25,7 @@ static const struct command {
 	{ "serve", cmd_serve, "serve a directory to programs on other machines", serve_usage },
 	{ "top", cmd_top, "show what a mount does, and for which users", top_usage },
 	{ "tier", cmd_tier, "keep hot files on the fast disk, and move them safely", tier_usage },
+	{ "kv", cmd_kv, "look at a store of blocks of keys and values", kv_usage },
 	{ "run", cmd_run, "run a program with our libraries in place of gdrcopy's or 3FS's",
 	  run_usage },
 };

@@ -25,7 +25,7 @@ VALUES = {
     # Numbers and lists.
     "L": "none", "LIST": "none", "MIB": "none", "ADDRESS": "none", "N": "none", "SEC": "none",
     "SECONDS": "none",
-    "SIZE": "none", "URL": "none", "ARGUMENT": "none", "SET": "none",
+    "SIZE": "none", "URL": "none", "ARGUMENT": "none", "SET": "none", "TEXT": "none",
 }
 DEVICE_OPTIONS = {"--device", "--via"}
 # Each command takes this one without saying so.

@@ -50,7 +50,7 @@ _penstock()
 	COMPREPLY=()
 
 	if ((${#line[@]} == 2)); then
-		COMPREPLY=($(compgen -W "demo doctor cp ls bench window mount umount serve top tier run help --help --version" -- "$cur"))
+		COMPREPLY=($(compgen -W "demo doctor cp ls bench window mount umount serve top tier kv run help --help --version" -- "$cur"))
 		return
 	fi
 	options= kinds= words= value= choice=
@@ -145,12 +145,19 @@ _penstock()
 		--svg) value=file ;;
 		esac
 		;;
+	kv)
+		options='--identity --tenant --help'
+		kinds='words dir' words='stat ls verify drop'
+		case $prev in
+		--identity | --tenant) value=none ;;
+		esac
+		;;
 	run)
 		options='--help'
 		kinds='program' words=''
 		;;
 	help)
-		kinds=words words='demo doctor cp ls bench window mount umount serve top tier run'
+		kinds=words words='demo doctor cp ls bench window mount umount serve top tier kv run'
 		;;
 	esac
 	# Arguments of a program that is started are taken for files.

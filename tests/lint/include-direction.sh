@@ -40,6 +40,8 @@ allowed() {
 	src/s3/*) echo "base file s3 public" ;;
 	src/api/*) echo "base mem net topo window file remote gds core api public" ;;
 	serve/*) echo "base net serve" ;;
+	# Of tiers, the policies alone.
+	kv/*) echo "base tier kv public" ;;
 	usrbio/proto/*) echo "base usrbio/proto" ;;
 	usrbio/server/*) echo "base usrbio/proto usrbio/server public" ;;
 	# The broker and the worker of a mount share their messages; the worker alone executes.
@@ -130,7 +132,7 @@ result() { # NAME TEXT
 # Folders that this test does not know would go unchecked.
 unknown=
 rooms=$(cd "$root" &&
-	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ serve cli tools/*/ bench examples)
+	ls -d src/*/ src/core/*/ usrbio/*/ compat/*/ serve kv cli tools/*/ bench examples)
 for room in $rooms; do
 	room=${room%/}
 	[ "$room" != src/core ] || continue # its rooms are there by themselves

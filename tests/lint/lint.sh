@@ -100,7 +100,7 @@ werror_release() {
 tidy() {
 	# Only what is in the compilation database has flags to be read with.
 	sed -n 's|.*"file": "\.\./\.\./\(.*\)".*|\1|p' build/clang-werror/compile_commands.json |
-		grep -E '^(src|usrbio|serve|cli|tools|compat)/' | sort -u >"$out/files"
+		grep -E '^(src|usrbio|serve|kv|cli|tools|compat)/' | sort -u >"$out/files"
 	[ -s "$out/files" ] || return 1
 	xargs -n 1 -P 2 clang-tidy --quiet -p build/clang-werror \
 		--extra-arg=-Xclang --extra-arg=-analyzer-config \
@@ -120,7 +120,7 @@ include_circles() {
 
 header_alone() {
 	status=0
-	for file in include/penstock.h include/penstock/*.h include/compat/*.h; do
+	for file in include/penstock.h include/penstock_kv.h include/penstock/*.h include/compat/*.h; do
 		header=${file#include/}
 		header=${header#compat/}
 		for option in -DNOTHING -DGDRAPI_V1; do

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* What is in a store of blocks, whether it is right, and whose blocks go. */
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <penstock_kv.h>
+
+#include "cli/commands.h"
+#include "tools/common/util.h"
+
+const char kv_usage[] =
+	"Usage: penstock kv SUBCOMMAND DIR... [OPTION...]\n"
+	"\n"
+	"DIR are the directories of a store of blocks, all of them and in the order in\n"
+	"which its owner opens them.  See penstock-kv(1).  Subcommands:\n"
+	"\n"
+	"  stat              count blocks and bytes of each identity and tenant\n"
+	"  ls                list blocks: bytes, last use, tenant, identity, key\n"
+	"  verify            read each block and check it; name those that are wrong\n"
+	"  drop              remove all blocks of --identity, of --tenant or of both\n"
+	"\n"
+	"  --identity TEXT   drop: the identity\n"
+	"  --tenant TEXT     drop: the tenant\n";
+
+enum { IDENTITY = 256, TENANT };
+
+#define SPACES_MAX PST_KV_SPACES_MAX
+
+struct sum {
+	char *identity, *tenant;
+	uint64_t blocks, bytes;
+};
+
+struct seen {
+	struct sum sums[SPACES_MAX];
+	unsigned nr;
+	uint64_t blocks, bytes, wrong;
+};
+
+static bool same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static const char *words(const char *text)
+{
+	return text ? text : "?";
+}
+
+static char *keep(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
+static int count(void *arg, const struct pst_kv_block *b)
+{
+	struct seen *s = arg;
+	struct sum *sum = s->sums;
+
+	s->blocks++;
+	s->bytes += b->len;
+	s->wrong += b->err != 0;
+	while (sum < s->sums + s->nr &&
+	       (!same(sum->identity, b->identity) || !same(sum->tenant, b->tenant)))
+		sum++;
+	if (sum == s->sums + SPACES_MAX)
+		return 0;
+	if (sum == s->sums + s->nr) {
+		s->nr++;
+		sum->identity = keep(b->identity);
+		sum->tenant = keep(b->tenant);
+	}
+	sum->blocks++;
+	sum->bytes += b->len;
+	return 0;
+}
+
+/* A key as text, or in hexadecimal digits where it is none. */
+static void print_key(const struct pst_kv_block *b)
+{
+	const unsigned char *key = b->key;
+	bool text = b->key_len;
+
+	for (uint64_t i = 0; i < b->key_len; i++)
+		text = text && key[i] > ' ' && key[i] < 0x7f;
+	if (!text && b->key_len)
+		(void)fputs("0x", stdout);
+	for (uint64_t i = 0; i < b->key_len; i++)
+		(void)printf(text ? "%c" : "%02x", key[i]);
+	(void)putchar('\n');
+}
+
+static int list(void *arg, const struct pst_kv_block *b)
+{
+	(void)arg;
+	if (b->err) {
+		(void)printf("%12s  %10" PRIu64 "  %s  %s: %s\n", "-", b->used_s, words(b->tenant),
+			     b->path, strerror(-b->err));
+		return 0;
+	}
+	(void)printf("%12" PRIu64 "  %10" PRIu64 "  '%s'  '%s'  ", b->len, b->used_s,
+		     words(b->tenant), words(b->identity));
+	print_key(b);
+	return stop_signal ? -EINTR : 0;
+}
+
+static int verify(void *arg, const struct pst_kv_block *b)
+{
+	struct seen *s = arg;
+
+	s->blocks++;
+	s->bytes += b->len;
+	if (b->err) {
+		s->wrong++;
+		(void)printf("%s: %s\n", b->path, strerror(-b->err));
+	}
+	return stop_signal ? -EINTR : 0;
+}
+
+static int fail_kv(int r)
+{
+	return fail(-r, "%s", pst_kv_error_text());
+}
+
+static int show(const char *const *dirs, unsigned nr, const char *sub)
+{
+	struct seen *s = calloc(1, sizeof(*s));
+	bool check = !strcmp(sub, "verify");
+	int r;
+
+	if (!s)
+		return fail(ENOMEM, "out of memory");
+	r = pst_kv_walk(dirs, nr, check, check ? verify : !strcmp(sub, "ls") ? list : count, s);
+	if (r == -EINTR)
+		r = 0;
+	if (r < 0)
+		r = fail_kv(r);
+	for (unsigned i = 0; i < s->nr; i++) {
+		struct sum *sum = &s->sums[i];
+
+		(void)printf("%8" PRIu64 " blocks  %10s  tenant '%s'  identity '%s'\n", sum->blocks,
+			     size_text(sum->bytes).s, words(sum->tenant), words(sum->identity));
+		free(sum->identity);
+		free(sum->tenant);
+	}
+	if (r == 0 && strcmp(sub, "ls") != 0)
+		(void)printf("%" PRIu64 " blocks, %s, %" PRIu64 " wrong\n", s->blocks,
+			     size_text(s->bytes).s, s->wrong);
+	if (r == 0 && check && s->wrong)
+		r = fail(EBADMSG, "%" PRIu64 " blocks are wrong; each is a miss to its engine",
+			 s->wrong);
+	free(s);
+	return r;
+}
+
+static int drop(const char *const *dirs, unsigned nr, const char *identity, const char *tenant)
+{
+	/* The largest budget: nothing else goes. */
+	struct pst_kv_opts o = { .sz = sizeof(o), .budget = INT64_MAX };
+	struct pst_kv *kv;
+	int r = pst_kv_open(dirs, nr, &o, &kv);
+
+	if (r < 0)
+		return fail_kv(r);
+	r = pst_kv_drop(kv, identity, tenant);
+	if (r < 0)
+		r = fail_kv(r);
+	else
+		(void)printf("%d spaces were emptied\n", r);
+	pst_kv_close(kv);
+	return r < 0 ? r : 0;
+}
+
+int cmd_kv(int argc, char *argv[])
+{
+	static const struct option longs[] = {
+		{ "identity", required_argument, NULL, IDENTITY },
+		{ "tenant", required_argument, NULL, TENANT },
+		{ 0 },
+	};
+	const char *identity = NULL, *tenant = NULL, *sub;
+	const char *const *dirs;
+	unsigned nr;
+	bool drops;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+		if (opt == IDENTITY)
+			identity = optarg;
+		else if (opt == TENANT)
+			tenant = optarg;
+		else
+			return option_error(argv, longs, opt);
+	}
+	if (argc - optind < 2)
+		return usage_error("give a subcommand and the directories of a store");
+	sub = argv[optind];
+	dirs = (const char *const *)&argv[optind + 1];
+	nr = (unsigned)(argc - optind - 1);
+	drops = !strcmp(sub, "drop");
+	if (!drops && strcmp(sub, "stat") != 0 && strcmp(sub, "ls") != 0 &&
+	    strcmp(sub, "verify") != 0)
+		return usage_error(
+			"there is no subcommand '%s'; there are stat, ls, verify and drop", sub);
+	if (drops != (identity || tenant))
+		return usage_error(drops ? "name what to drop by --identity or --tenant"
+					 : "--identity and --tenant are for drop");
+	signals_catch();
+	return exit_status(drops ? drop(dirs, nr, identity, tenant) : show(dirs, nr, sub));
+}
